@@ -1,0 +1,469 @@
+package resilienthttp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	drainLimit = 64 << 10               // bytes of a discarded response that are read, so that its connection can be reused
+	drainTime  = 100 * time.Millisecond // and how long that may take
+)
+
+// attempt is one copy of the request on its way. It is at once the state of its
+// context and of its response's body, seen through attemptContext, responseBody
+// and upgradedBody, so that all of it is one allocation.
+type attempt struct {
+	call   *call
+	fate   fate
+	record Attempt
+
+	request http.Request
+
+	inner    context.Context // child of the call's; cancelled when the attempt is over
+	cancel   context.CancelCauseFunc
+	deadline time.Time   // the earlier of the call's and the attempt's own; zero: none
+	timer    *time.Timer // of the attempt timeout
+
+	permit  permit
+	turn    turn
+	settled bool
+
+	untouched bool          // the server has certainly done no work for it
+	asked     time.Duration // how long the server asks to wait; negative: it did not ask
+
+	body     io.ReadCloser // the response's
+	closed   atomic.Bool   // body is
+	released atomic.Bool   // inner is cancelled
+	silence  *time.Timer   // of the read timeout
+}
+
+// fate is how an attempt ended, as far as the status or the error do not say it.
+type fate uint8
+
+const (
+	fateAnswered fate = iota // with a response
+	fateError                // with an error of Base's
+	fateTimeout              // by the attempt timeout
+	fateDeadline             // by the call's deadline
+	fateCanceled             // by the caller
+	fateLost                 // the other copy of a hedged request was quicker
+)
+
+// errHedgeLost is the cause with which the slower of two copies is cancelled.
+var errHedgeLost = errors.New("the other copy of the hedged request was answered first")
+
+// prepare takes an attempt through the gates and dresses it for the way:
+// breaker, rate limit, timeout, headers, body. What it took is given back when
+// it fails; when it succeeds, exchange must follow.
+func (c *call) prepare(a *attempt) *Error {
+	now, err := c.enter(a)
+	if err != nil {
+		return err
+	}
+	if err := c.dress(a, now); err != nil {
+		a.abandon()
+		return err
+	}
+	return nil
+}
+
+// enter passes the gates, and returns the time at which it did.
+func (c *call) enter(a *attempt) (time.Time, *Error) {
+	now := c.start
+	if a != &c.first {
+		now = time.Now()
+	}
+	if err := c.passBreaker(a, now); err != nil {
+		return now, err
+	}
+	waited, err := c.rateLimit.enter(a, now)
+	if err != nil {
+		a.permit.done(outcomeNone, now, c)
+		return now, err
+	}
+	if !waited {
+		return now, nil
+	}
+	// The breaker may have opened while this attempt stood in line, and a probe's
+	// lease may have run out: ask it again, with the turn in hand.
+	now = time.Now()
+	a.permit.done(outcomeNone, now, c)
+	if err := c.passBreaker(a, now); err != nil {
+		a.turn.giveBack(now)
+		return now, err
+	}
+	return now, nil
+}
+
+func (c *call) passBreaker(a *attempt, now time.Time) *Error {
+	permit, notBefore, ok := c.breaker.admit(c.scope, now, c)
+	if !ok {
+		return &Error{Reason: ErrBreakerOpen, NotBefore: notBefore}
+	}
+	a.permit = permit
+	return nil
+}
+
+// dress makes the request of the attempt.
+func (c *call) dress(a *attempt, now time.Time) *Error {
+	timeout := c.perCall.AttemptTimeout
+	a.deadline = c.deadline
+	own := timeout > 0 && (c.deadline.IsZero() || timeout < c.deadline.Sub(now))
+	if own {
+		a.deadline = now.Add(timeout)
+	}
+	header := c.header
+	if c.telling {
+		told, ok := c.config.deadline.header(header, a.deadline, now)
+		if !ok {
+			return &Error{Reason: ErrDeadline}
+		}
+		header = told
+	}
+	body := c.request.Body
+	if a != &c.first && body != nil && body != http.NoBody {
+		fresh, err := c.request.GetBody()
+		if err == nil && fresh == nil {
+			err = errors.New("GetBody returned nil")
+		}
+		if err != nil {
+			return &Error{Reason: ErrNotReplayable, Err: fmt.Errorf("GetBody: %w", err)}
+		}
+		body = fresh
+	}
+
+	a.inner, a.cancel = context.WithCancelCause(c.ctx)
+	if own {
+		a.timer = time.AfterFunc(timeout, a.expire)
+	}
+	a.request = *c.request.WithContext((*attemptContext)(a))
+	a.request.Header = header
+	a.request.Body = body
+	a.request.RequestURI = "" // a server's request that is passed on, by ReverseProxy say
+	a.record.Request, a.record.Start = &a.request, now
+	return nil
+}
+
+func (a *attempt) expire() { a.cancel(ErrAttemptTimeout) }
+
+// exchange makes a prepared attempt, with a hedge beside it where that is asked
+// for. What comes of it is the call's outcome so far.
+func (c *call) exchange(a *attempt) {
+	now := a.record.Start
+	if a == &c.first {
+		c.budget.deposit(c.scope, now)
+	} else {
+		more := c.further()
+		more.token = budgetToken{} // what it paid for is being sent
+		more.sent = append(more.sent, a)
+	}
+	if s := c.hedging(); s != nil {
+		c.last = c.hedged(a, s)
+		return
+	}
+	c.send(a)
+	c.last = a
+}
+
+// send makes the attempt and records what came of it.
+func (c *call) send(a *attempt) {
+	defer a.abandon() // where Base panics, or ends its goroutine
+	if c.tracing() {
+		c.traceAttempt(attemptStart, &a.record)
+	}
+	resp, err := c.base.RoundTrip(&a.request)
+	a.settle(resp, err)
+}
+
+// abandon gives back what an attempt holds that did not come to its end.
+func (a *attempt) abandon() {
+	if a.settled {
+		return
+	}
+	a.settled = true
+	now := time.Now()
+	a.permit.done(outcomeNone, now, a.call)
+	a.turn.giveBack(now)
+	a.stopTimer()
+	a.release()
+}
+
+// release ends the attempt's context and with it everything that Base still
+// does for it. It may be called more than once, by the reader of a body and its
+// closer at the same time.
+func (a *attempt) release() {
+	if a.cancel != nil && !a.released.Swap(true) {
+		a.cancel(nil)
+	}
+}
+
+// stopTimer ends the attempt timeout.
+func (a *attempt) stopTimer() {
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+}
+
+// settle takes the outcome from Base: it tells the gates, and classifies.
+func (a *attempt) settle(resp *http.Response, err error) {
+	c, now := a.call, time.Now()
+	a.settled = true
+	a.stopTimer()
+	a.record.Latency = now.Sub(a.record.Start)
+	resp, err = a.outcome(resp, err)
+	if err != nil {
+		a.release()
+		a.fate, err = a.translate(err, now)
+	}
+	a.record.Response, a.record.Err = resp, err
+
+	said := readAnswer(resp, now)
+	a.turn.done(now, a, &said)
+	a.permit.done(a.breakerOutcome(), now, c)
+	a.classify(&said)
+	if resp != nil {
+		a.adopt(resp)
+	}
+	if c.tracing() && !a.record.Hedge {
+		c.traceAttempt(attemptDone, &a.record)
+	}
+}
+
+// outcome holds Base to its contract: one of response and error.
+func (a *attempt) outcome(resp *http.Response, err error) (*http.Response, error) {
+	if resp != nil && err == nil {
+		if cause := context.Cause(a.inner); cause == ErrAttemptTimeout || cause == errHedgeLost {
+			err = cause // it came in the same instant; its body can no longer be read
+		}
+	}
+	if err != nil && resp != nil {
+		if resp.Body != nil {
+			_ = resp.Body.Close()
+		}
+		resp = nil
+	}
+	if err == nil && resp == nil {
+		err = errBrokenBase
+	}
+	return resp, err
+}
+
+// translate finds out who ended the attempt: its own timeout, the call's
+// deadline, the caller, the other copy, or the network. Base may say each of
+// them in words of its own; the error returned says it in ours, too.
+func (a *attempt) translate(err error, now time.Time) (fate, error) {
+	c := a.call
+	gone := c.callerGone()
+	switch cause := context.Cause(a.inner); {
+	case cause == errHedgeLost:
+		return fateLost, with(errHedgeLost, err)
+	case cause == ErrAttemptTimeout:
+		return fateTimeout, with(ErrAttemptTimeout, err)
+	case gone == context.DeadlineExceeded:
+		return fateDeadline, with(gone, err)
+	case gone != nil:
+		return fateCanceled, with(gone, err)
+	case a.deadline.IsZero() || now.Before(a.deadline) || !timedOut(err):
+		return fateError, err
+	}
+	// Base has seen the deadline pass before its timer fired.
+	if a.deadline.Equal(c.deadline) {
+		return fateDeadline, with(context.DeadlineExceeded, err)
+	}
+	return fateTimeout, with(ErrAttemptTimeout, err)
+}
+
+// with is err, preceded by reason where errors.Is does not find it in err.
+func with(reason, err error) error {
+	if errors.Is(err, reason) {
+		return err
+	}
+	return &joined{reason, err}
+}
+
+func timedOut(err error) bool {
+	var timeout interface{ Timeout() bool }
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) ||
+		errors.As(err, &timeout) && timeout.Timeout()
+}
+
+// breakerOutcome is what the attempt says about the health of the scope.
+func (a *attempt) breakerOutcome() breakerOutcome {
+	switch a.fate {
+	case fateAnswered:
+		switch status := a.record.Response.StatusCode; {
+		case status >= http.StatusInternalServerError:
+			return outcomeFailure
+		case status == http.StatusTooManyRequests:
+			return outcomeAlive
+		default:
+			return outcomeSuccess
+		}
+	case fateError:
+		if malformedRequest(a.record.Err) || errors.Is(a.record.Err, errBrokenBase) {
+			return outcomeNone // never met the server
+		}
+		return outcomeFailure
+	case fateTimeout:
+		return outcomeFailure
+	default:
+		return outcomeNone
+	}
+}
+
+// neverSent reports whether the attempt provably did not reach the server.
+func (a *attempt) neverSent() bool { return a.fate == fateError && neverLeft(a.record.Err) }
+
+// classify gives the attempt its verdict, and the call what it needs to decide
+// about a retry.
+func (a *attempt) classify(said *answer) {
+	c := a.call
+	switch a.fate {
+	case fateAnswered:
+		a.record.Verdict = said.classify(a.record.Response.StatusCode, c.key != "")
+	case fateError:
+		a.record.Verdict = classifyError(a.record.Err)
+	case fateTimeout:
+		a.record.Verdict = VerdictTransient
+	default:
+		a.record.Verdict = VerdictPermanent
+		return // nothing brings the caller back
+	}
+	if c.perCall.Classify != nil {
+		if v := c.perCall.Classify(&a.record); v > VerdictDefault && v <= VerdictThrottled {
+			a.record.Verdict = v
+		}
+	}
+	if a.record.Verdict.retryable() {
+		a.untouched = a.fate == fateAnswered && said.didNoWork(a.record.Response.StatusCode) ||
+			a.neverSent()
+		a.asked = said.wait()
+	}
+}
+
+// adopt makes the response's body end the attempt when it ends.
+func (a *attempt) adopt(resp *http.Response) {
+	resp.Request = &a.request
+	switch {
+	case resp.Body == nil:
+		resp.Body = http.NoBody
+		a.release()
+	case resp.Body == http.NoBody:
+		a.release()
+	default:
+		a.body = resp.Body
+		if _, writable := resp.Body.(io.Writer); writable && resp.StatusCode == http.StatusSwitchingProtocols {
+			resp.Body = (*upgradedBody)(a)
+		} else {
+			resp.Body = (*responseBody)(a)
+		}
+	}
+}
+
+// closeBody closes the response's body, once.
+func (a *attempt) closeBody() error {
+	if a.closed.Swap(true) {
+		return nil
+	}
+	err := a.body.Close()
+	a.release()
+	return err
+}
+
+// discard closes a response that nobody will see. What is left of it is read
+// first, within bounds, so that the connection can serve the next attempt.
+func (a *attempt) discard() {
+	if a.body == nil {
+		return
+	}
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		_, _ = io.CopyN(io.Discard, a.body, drainLimit)
+	}()
+	enough := time.NewTimer(drainTime)
+	defer enough.Stop()
+	select {
+	case <-drained:
+	case <-enough.C:
+		a.cancel(nil) // makes the read in the goroutine return
+	}
+	_ = a.closeBody()
+}
+
+// attemptContext is the context that Base sees: it ends with the attempt, has
+// its deadline, and tells a Transport inside that retries are taken care of.
+type attemptContext attempt
+
+type callKey struct{}
+
+func (a *attemptContext) Deadline() (time.Time, bool) { return a.deadline, !a.deadline.IsZero() }
+func (a *attemptContext) Done() <-chan struct{}       { return a.inner.Done() }
+
+func (a *attemptContext) Err() error {
+	err := a.inner.Err()
+	if err != nil && context.Cause(a.inner) == ErrAttemptTimeout {
+		return context.DeadlineExceeded
+	}
+	return err
+}
+
+func (a *attemptContext) Value(key any) any {
+	switch key.(type) {
+	case optionsKey:
+		return nestedOptions
+	case callKey:
+		return a.call
+	}
+	return a.inner.Value(key)
+}
+
+// responseBody ends the attempt when it is read to its end or closed.
+type responseBody attempt
+
+func (b *responseBody) Read(p []byte) (int, error) {
+	a := (*attempt)(b)
+	limit := a.call.perCall.ReadTimeout
+	if limit > 0 {
+		if a.silence == nil {
+			a.silence = time.AfterFunc(limit, a.tooSilent)
+		} else {
+			a.silence.Reset(limit)
+		}
+	}
+	n, err := a.body.Read(p)
+	if limit > 0 {
+		a.silence.Stop()
+	}
+	if err != nil {
+		if err != io.EOF && context.Cause(a.inner) == ErrReadTimeout {
+			err = &Error{Reason: ErrReadTimeout, Attempts: a.call.attempts()}
+		}
+		a.release()
+	}
+	return n, err
+}
+
+// tooSilent makes the blocked Read return: by the context, and for bodies that
+// do not heed it by closing.
+func (a *attempt) tooSilent() {
+	a.cancel(ErrReadTimeout)
+	_ = a.closeBody()
+}
+
+func (b *responseBody) Close() error { return (*attempt)(b).closeBody() }
+
+// upgradedBody is the connection that a 101 hands over: both ways, and as long
+// as its owner wants.
+type upgradedBody attempt
+
+func (b *upgradedBody) Read(p []byte) (int, error)  { return b.body.Read(p) }
+func (b *upgradedBody) Write(p []byte) (int, error) { return b.body.(io.Writer).Write(p) }
+func (b *upgradedBody) Close() error                { return (*attempt)(b).closeBody() }

@@ -1,0 +1,145 @@
+package resilienthttp
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/http"
+	"net/textproto"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	defaultDeadlineHeader = "X-Request-Deadline"
+	timeoutHeader         = "X-Request-Timeout-Ms"
+	retryOwnerHeader      = "X-Retry-Owner"
+	retryOwnerCaller      = "caller"
+
+	// deadlineFormat is RFC 3339 with milliseconds, in UTC.
+	deadlineFormat = "2006-01-02T15:04:05.000Z"
+)
+
+// Deadline tells the next tier how long a call may still take, so that nobody
+// works for a caller who has left. The sending half is part of a Transport; the
+// receiving half is Handler. The zero value sends X-Request-Deadline whenever
+// the call has a deadline: its context's, http.Client.Timeout's among them.
+//
+// The header holds an absolute time in UTC (RFC 3339 with milliseconds): for
+// each attempt the earlier of the call's deadline and the attempt's own timeout,
+// less Margin. Two machines' clocks disagree, so X-Request-Timeout-Ms goes
+// beside it with the milliseconds that are left; a receiver that finds it counts
+// from the arrival instead.
+type Deadline struct {
+	// Header is the field that carries the deadline. "" means X-Request-Deadline.
+	// X-Request-Timeout-Ms has no other name.
+	Header string
+
+	// Margin is taken off what is sent, for the way there and back. An attempt
+	// for which nothing would be left is not sent: the call ends with
+	// ErrDeadline. A negative duration counts as 0, the default.
+	Margin time.Duration
+
+	// Max is for receiving: the longest that a caller may ask for. 0 or a
+	// negative duration means no limit. A request without a deadline gets none.
+	Max time.Duration
+
+	// Off sends no deadline, and makes Handler look for none. Ownership of
+	// retries is not affected.
+	Off bool
+}
+
+func (d Deadline) resolved() (Deadline, error) {
+	if d.Header == "" {
+		d.Header = defaultDeadlineHeader
+	}
+	if !validFieldName(d.Header) {
+		return d, fmt.Errorf("%w: Deadline.Header is not a field name", errMalformed)
+	}
+	d.Header = textproto.CanonicalMIMEHeaderKey(d.Header)
+	d.Margin = max(d.Margin, 0)
+	return d, nil
+}
+
+// header returns a copy of h with the deadline in it. It returns false when less
+// than a millisecond would be left.
+func (d *Deadline) header(h http.Header, deadline, now time.Time) (http.Header, bool) {
+	left := deadline.Sub(now) - d.Margin
+	if left < time.Millisecond {
+		return nil, false
+	}
+	h = h.Clone()
+	h[d.Header] = []string{now.Add(left).UTC().Format(deadlineFormat)}
+	h[timeoutHeader] = []string{strconv.FormatInt(left.Milliseconds(), 10)}
+	return h, true
+}
+
+// Handler is the receiving half: it gives the request a context that ends at the
+// caller's deadline, and remembers who owns the retries, so that a Transport
+// which next calls out with the request's context passes on what is left and,
+// where the caller said X-Retry-Owner: caller, makes single attempts.
+//
+// A deadline that has passed is answered with 504 before next sees the request.
+// A malformed one is ignored. Both headers come from the caller: behind a public
+// edge, a stranger who sends them shortens only his own requests.
+//
+// An http.Server that has written the answer of a handler whose context ended
+// does so as always: Handler only sets the context.
+func (d Deadline) Handler(next http.Handler) http.Handler {
+	d, _ = d.resolved() // no request can bear a field whose name is not one, so there is nothing to refuse
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx := r.Context()
+		if strings.EqualFold(strings.TrimSpace(r.Header.Get(retryOwnerHeader)), retryOwnerCaller) {
+			ctx = withOptions(ctx, func(o *options) { o.single, o.owned = true, true })
+		}
+		if !d.Off {
+			if left, ok := d.received(r.Header, time.Now()); ok {
+				if left <= 0 {
+					http.Error(w, "the caller's deadline has passed", http.StatusGatewayTimeout)
+					return
+				}
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, left)
+				defer cancel()
+			}
+		}
+		if ctx != r.Context() {
+			r = r.WithContext(ctx)
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// received is the time that a request's caller leaves, at most Max.
+func (d *Deadline) received(h http.Header, now time.Time) (left time.Duration, ok bool) {
+	left, ok = parseTimeout(headerValue(h, timeoutHeader))
+	if !ok {
+		left, ok = parseDeadline(headerValue(h, d.Header), now)
+	}
+	if ok && d.Max > 0 {
+		left = min(left, d.Max)
+	}
+	return left, ok
+}
+
+// parseTimeout reads whole milliseconds. A negative number is a deadline that
+// has passed; a huge one is clamped.
+func parseTimeout(value string) (time.Duration, bool) {
+	value = strings.TrimSpace(value)
+	ms, err := strconv.ParseInt(value, 10, 64)
+	if err != nil || value[0] == '+' {
+		return 0, false
+	}
+	const most = math.MaxInt64 / int64(time.Millisecond)
+	return time.Duration(min(max(ms, -1), most)) * time.Millisecond, true
+}
+
+// parseDeadline reads a time of RFC 3339.
+func parseDeadline(value string, now time.Time) (time.Duration, bool) {
+	at, err := time.Parse(time.RFC3339, strings.TrimSpace(value))
+	if err != nil {
+		return 0, false
+	}
+	return at.Sub(now), true // Sub saturates
+}

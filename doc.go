@@ -1,0 +1,47 @@
+// Package resilienthttp makes any http.Client fit to call other people's APIs.
+//
+// Networks lie: a request can be done although its answer is lost. So a retry
+// without an idempotency key is a second write, and retries without jitter,
+// budget and breaker turn a blip into an outage. Each mechanism solves one piece;
+// a [Transport] puts them together, in the one order in which they hold:
+//
+//	client := &http.Client{Transport: &resilienthttp.Transport{}}
+//
+// Every call then gets
+//
+//   - an idempotency key when it is a POST or PATCH ([Idempotency]),
+//   - a deadline for each attempt, and a header that tells the server how long
+//     the call may still take ([Policy], [Deadline]),
+//   - retries of what may pass and may be repeated, apart by a backoff with full
+//     jitter and at least by what the server asks ([Policy], [Backoff]),
+//   - a budget that keeps retries a small share of the calls ([Budget]),
+//   - pacing from the server's rate-limit headers, before it has to say 429
+//     ([RateLimit]),
+//   - a circuit breaker for each host ([Breaker]),
+//   - and, if asked for, hedging of slow requests ([Hedge]).
+//
+// # What comes back
+//
+// A response is never an error: when the last attempt was answered, its response
+// is returned with the body unread, whatever the status. Otherwise the error is
+// one [*Error], in which errors.Is finds the reason (such as [ErrBreakerOpen]),
+// the context's error and the cause. [Attempts] tells how a response came about.
+//
+// # What is repeated
+//
+// Repeated are 408, 425, 429, most 5xx, and transport errors that may pass, if
+// the request may be repeated at all: its method is safe or idempotent (RFC 9110
+// section 9.2), or it has a key, or it provably never left, or the server says
+// that it did no work. Its body must be replayable: http.NewRequest sets GetBody
+// for byte slices, strings and buffers. A server's explicit word
+// (Stripe-Should-Retry, X-Should-Retry) comes first. [Policy.Classify] overrides
+// all of it; [WithPolicy] does so for one call, and [SingleAttempt] leaves the
+// retries to another layer.
+//
+// # Configuration
+//
+// The zero value of every type works: 0 means the documented default, and a
+// negative number turns a mechanism off. Fields are read at the first use and
+// must not change after it. There are no global settings, no goroutines at rest,
+// and no logging unless asked for with [LogTrace].
+package resilienthttp

@@ -1,0 +1,208 @@
+package resilienthttp
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The reasons for which a call ends without a response. They are found with
+// errors.Is on what http.Client.Do or Transport.RoundTrip returned, and are the
+// Reason of the *Error in it.
+var (
+	// ErrBreakerOpen says that the circuit breaker of the scope refused the
+	// attempt. Nothing was sent. Error.NotBefore tells when to ask again.
+	ErrBreakerOpen = errors.New("circuit breaker is open")
+
+	// ErrRateLimited says that no turn came within RateLimit.MaxWait, because of
+	// the static limit or because the server has closed the scope. Nothing was
+	// sent. Error.NotBefore tells when to ask again.
+	ErrRateLimited = errors.New("rate limited")
+
+	// ErrDeadline says that the call's deadline has passed, or that the next
+	// wait would have passed it, in which case the wait was not begun. It
+	// matches context.DeadlineExceeded, and its Timeout method reports true.
+	ErrDeadline error = &timeoutReason{"deadline of the call leaves no time"}
+
+	// ErrAttemptTimeout says that no response headers came within
+	// Policy.AttemptTimeout. It matches context.DeadlineExceeded, and its
+	// Timeout method reports true.
+	ErrAttemptTimeout error = &timeoutReason{"attempt timed out"}
+
+	// ErrReadTimeout says that a response body was silent for longer than
+	// Policy.ReadTimeout. Reads from the body return it, not RoundTrip. Its
+	// Timeout method reports true.
+	ErrReadTimeout error = &timeoutReason{"response body timed out"}
+)
+
+// Why no further attempt followed a failure: with the reasons above, the values
+// of Attempt.Stop. When the last attempt ended in an error, they are found in
+// the *Error with errors.Is as well.
+var (
+	// ErrMaxAttempts says that Policy.MaxAttempts were made.
+	ErrMaxAttempts = errors.New("no attempts left")
+
+	// ErrBudgetExhausted says that the retry budget of the scope was spent.
+	ErrBudgetExhausted = errors.New("retry budget exhausted")
+
+	// ErrNotReplayable says that the request has a body and no GetBody, so it
+	// can be sent once only.
+	ErrNotReplayable = errors.New("request body cannot be replayed")
+
+	// ErrNotIdempotent says that repeating could have done the work twice: the
+	// method is neither safe nor idempotent (RFC 9110 section 9.2), there is no
+	// idempotency key, and the request may have been processed.
+	ErrNotIdempotent = errors.New("request is not idempotent")
+
+	// ErrRetryAfter says that the server asked for a longer wait than
+	// Policy.MaxRetryAfter. Attempt.Wait holds what it asked.
+	ErrRetryAfter = errors.New("server asks to wait longer than allowed")
+
+	// ErrSingleAttempt says that another layer owns the retries of this call:
+	// SingleAttempt, an X-Retry-Owner header that Deadline.Handler found, or an
+	// outer Transport in the same process.
+	ErrSingleAttempt = errors.New("another layer owns retries")
+)
+
+// timeoutReason is a sentinel that is a timeout to everyone who asks in one of
+// the ways that net, net/http and context have taught.
+type timeoutReason struct{ text string }
+
+func (t *timeoutReason) Error() string { return t.text }
+
+// Timeout reports true: url.Error.Timeout asks for it.
+func (t *timeoutReason) Timeout() bool { return true }
+
+// Is makes the sentinels match context.DeadlineExceeded.
+func (t *timeoutReason) Is(target error) bool { return target == context.DeadlineExceeded }
+
+// Error is the one error type that RoundTrip returns. http.Client wraps it in a
+// *url.Error; errors.As finds it there. Only http.Client.Timeout, when it
+// fires, replaces it by an error of net/http's own.
+//
+// An Error is not modified after it was returned and may be shared.
+type Error struct {
+	// Reason is the sentinel that says why the call ended. It is nil when Err
+	// says it all: the caller cancelled, or an attempt failed for good.
+	Reason error
+
+	// Err is the cause: what the last attempt or the context said. It is nil
+	// when a gate refused the first attempt.
+	Err error
+
+	// Attempts are the attempts that were made, in the order of their starts,
+	// hedges among them. It is empty when nothing was sent.
+	Attempts []Attempt
+
+	// NotBefore is when a further call has a chance, after ErrBreakerOpen,
+	// ErrRateLimited and ErrRetryAfter. It is zero when nothing is known.
+	NotBefore time.Time
+}
+
+// Error says why the call ended, what the last attempt met and how many there
+// were. It never contains a query string, a header value or a body.
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString("resilienthttp: ")
+	switch {
+	case e.Reason != nil && e.Err != nil:
+		b.WriteString(e.Reason.Error() + ": " + describe(e.Err))
+	case e.Reason != nil:
+		b.WriteString(e.Reason.Error())
+	case e.Err != nil:
+		b.WriteString(describe(e.Err))
+	default:
+		b.WriteString("call failed")
+	}
+	if n := len(e.Attempts); n > 0 {
+		last := &e.Attempts[n-1]
+		b.WriteString(" (attempt " + strconv.Itoa(last.Number))
+		switch {
+		case last.Response != nil:
+			b.WriteString(" ended with status " + strconv.Itoa(last.Response.StatusCode))
+		case last.Err != nil && !errors.Is(e.Err, last.Err):
+			b.WriteString(" ended with " + describe(last.Err))
+		}
+		b.WriteString(")")
+	}
+	if !e.NotBefore.IsZero() {
+		b.WriteString("; not before " + e.NotBefore.UTC().Format(time.RFC3339))
+	}
+	return b.String()
+}
+
+// Unwrap gives the reason, the cause, and what stopped and ended the last
+// attempt, so that errors.Is and errors.As find each of them.
+func (e *Error) Unwrap() []error {
+	errs := make([]error, 0, 4)
+	if e.Reason != nil {
+		errs = append(errs, e.Reason)
+	}
+	if e.Err != nil {
+		errs = append(errs, e.Err)
+	}
+	if n := len(e.Attempts); n > 0 {
+		last := &e.Attempts[n-1]
+		if last.Stop != nil {
+			errs = append(errs, last.Stop)
+		}
+		if last.Err != nil {
+			errs = append(errs, last.Err)
+		}
+	}
+	return errs
+}
+
+// Timeout reports whether the call ended because time ran out, so that
+// url.Error.Timeout stays true for timeouts. A refusal is not a timeout.
+func (e *Error) Timeout() bool {
+	for _, err := range [...]error{e.Reason, e.Err} {
+		var timeout interface{ Timeout() bool }
+		if errors.As(err, &timeout) {
+			return timeout.Timeout()
+		}
+	}
+	return false
+}
+
+// joined is an error with a reason that errors.Is finds in front of its cause.
+type joined struct{ reason, cause error }
+
+func (j *joined) Error() string   { return j.reason.Error() + ": " + j.cause.Error() }
+func (j *joined) Unwrap() []error { return []error{j.reason, j.cause} }
+
+// describe is an error's text without what must not be told: URLs with their
+// queries, and what a server wrote that net/http could not parse.
+func describe(err error) string {
+	if j, ok := err.(*joined); ok {
+		return j.reason.Error() + ": " + describe(j.cause)
+	}
+	var withURL *url.Error
+	if errors.As(err, &withURL) && withURL.Err != nil {
+		return strings.ToLower(withURL.Op) + ": " + describe(withURL.Err)
+	}
+	const longest = 256
+	text := err.Error()
+	// net/http and net/textproto quote the peer's bytes behind these words.
+	for _, marker := range [...]string{"malformed ", "bad Content-Length", "bad trailer key", "multiple Content-Length", "unsupported transfer encoding"} {
+		if i := strings.Index(text, marker); i >= 0 {
+			rest := text[i+len(marker):]
+			if j := strings.IndexAny(rest, "\":["); j >= 0 {
+				text = strings.TrimRight(text[:i+len(marker)+j], " ") + " (not shown)"
+			}
+			break
+		}
+	}
+	if len(text) > longest {
+		text = strings.ToValidUTF8(text[:longest], "") + "…"
+	}
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, text)
+}

@@ -1,0 +1,323 @@
+package resilienthttp
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/scope"
+)
+
+const (
+	defaultQuantile   = 0.95
+	defaultHedgeRatio = 0.05
+	hedgeWindow       = 10 * time.Second
+
+	fewestLatencies = 20  // before a quantile means anything
+	keptLatencies   = 128 // the recent ones, per scope
+	staleLatencies  = 16  // new ones before the quantile is computed anew
+)
+
+// Hedge cuts the tail of the latency: an attempt that takes unusually long gets
+// a second copy, and the first answer wins (Dean and Barroso, "The Tail at
+// Scale"). The loser is cancelled. A failure never beats an answer that is still
+// in flight.
+//
+// Only requests that may be repeated are hedged: safe or idempotent methods, or
+// those with an idempotency key, whose body can be replayed. Both copies bear
+// the same key. A hedge passes breaker and rate limit without waiting, takes a
+// token from the Budget, and counts against MaxRatio; if one of them says no,
+// there is no hedge. It is not counted against Policy.MaxAttempts.
+//
+// The zero value hedges after the 95th percentile of the scope's latencies, at
+// most 5 % of calls. A Hedge is safe for concurrent use, may be shared by several
+// Transports, and its fields must not change after its first use.
+type Hedge struct {
+	// Delay is the time after which the second copy is sent. 0 means the
+	// Quantile of the scope's recent latencies, once 20 are known and until then
+	// no hedging. A negative duration turns hedging off.
+	Delay time.Duration
+
+	// Quantile says which of the scope's last 128 latencies to headers is the
+	// delay. 0 or NaN means 0.95; more than 1 means 1; negative turns hedging by
+	// quantile off.
+	Quantile float64
+
+	// MaxRatio caps hedges as a share of the scope's calls in the last 10 s; at
+	// least one in that time is allowed. 0 or NaN means 0.05; negative means no
+	// cap but the Budget's.
+	MaxRatio float64
+
+	once      sync.Once
+	fixed     time.Duration // the delay, if it is not measured
+	level     float64       // the quantile, if it is
+	unlimited bool
+	rule      allowanceRule
+	scopes    scope.Map[string, hedgeScope]
+}
+
+// hedgeScope is what a Hedge knows of one scope.
+type hedgeScope struct {
+	latencies latencies
+	share     allowance
+}
+
+func (h *Hedge) settle(now time.Time) {
+	h.fixed, h.level = h.Delay, h.Quantile
+	if h.level == 0 || math.IsNaN(h.level) {
+		h.level = defaultQuantile
+	}
+	h.level = min(h.level, 1)
+	ratio := h.MaxRatio
+	if ratio == 0 || math.IsNaN(ratio) {
+		ratio = defaultHedgeRatio
+	}
+	h.unlimited = ratio < 0
+	h.rule = newAllowanceRule(now, hedgeWindow, ratio, 0, 1)
+}
+
+// delay is the time after which the scope's attempts are hedged.
+func (h *Hedge) delay(s *hedgeScope) (time.Duration, bool) {
+	if h.fixed != 0 {
+		return h.fixed, h.fixed > 0
+	}
+	if h.level < 0 {
+		return 0, false
+	}
+	return s.latencies.quantile(h.level)
+}
+
+// take takes one of the hedges that MaxRatio allows.
+func (h *Hedge) take(s *hedgeScope, now time.Time) (budgetToken, bool) {
+	if h.unlimited {
+		return budgetToken{}, true
+	}
+	return s.share.take(now, &h.rule)
+}
+
+// latencies are the recent latencies of a scope, without a lock: a reading that
+// is torn between two writers is still one of the recent ones.
+type latencies struct {
+	count  atomic.Uint64
+	recent [keptLatencies]atomic.Int64
+	cached atomic.Int64 // the quantile
+	asOf   atomic.Uint64
+}
+
+func (l *latencies) record(d time.Duration) {
+	n := l.count.Add(1) - 1
+	l.recent[n%keptLatencies].Store(int64(d))
+}
+
+func (l *latencies) quantile(q float64) (time.Duration, bool) {
+	count := l.count.Load()
+	if count < fewestLatencies {
+		return 0, false
+	}
+	asOf := l.asOf.Load()
+	if asOf != 0 && count-asOf < staleLatencies {
+		return time.Duration(l.cached.Load()), true
+	}
+	var sorted [keptLatencies]int64
+	n := int(min(count, keptLatencies))
+	for i := range n {
+		sorted[i] = l.recent[i].Load()
+	}
+	slices.Sort(sorted[:n])
+	d := sorted[min(int(q*float64(n)), n-1)]
+	l.cached.Store(d)
+	l.asOf.Store(count)
+	return time.Duration(d), true
+}
+
+// hedging is the scope's record when the call may be hedged, and nil otherwise.
+func (c *call) hedging() *hedgeScope {
+	if c.hedge == nil || c.single || !c.repeatable() || !c.replayable() {
+		return nil
+	}
+	c.hedge.once.Do(func() { c.hedge.settle(c.start) })
+	return c.hedge.scopes.Get(c.scope)
+}
+
+// hedged makes the attempt, and a second copy if the first takes too long. It
+// returns the one whose outcome counts.
+func (c *call) hedged(a *attempt, s *hedgeScope) *attempt {
+	if a == &c.first {
+		s.share.called(a.record.Start, &c.hedge.rule)
+	}
+	winner := a
+	if delay, ok := c.hedge.delay(s); ok {
+		winner = c.race(a, s, delay)
+	} else {
+		c.send(a)
+	}
+	if a.answered() || a.fate == fateLost {
+		s.latencies.record(a.record.Latency) // a loser took at least that long
+	}
+	return winner
+}
+
+// race is an attempt with a hedge beside it. The first copy runs in the caller's
+// goroutine; the second gets one of its own, when the delay is over.
+type race struct {
+	call  *call
+	scope *hedgeScope
+	first *attempt
+	done  chan struct{} // closed when the second copy is through
+
+	mu      sync.Mutex
+	over    bool     // the first copy is through, or the race decided
+	second  *attempt // nil until it is on its way
+	through bool     // second has its outcome
+	won     bool     // and was the first answer
+}
+
+// race makes the attempt first and returns the copy whose outcome counts.
+func (c *call) race(first *attempt, s *hedgeScope, delay time.Duration) *attempt {
+	r := &race{call: c, scope: s, first: first, done: make(chan struct{})}
+	timer := time.AfterFunc(delay, r.hedge)
+	defer r.stop(timer) // also where Base panics
+	c.send(first)
+	if timer.Stop() {
+		return first
+	}
+	if !first.answered() && r.inFlight() {
+		<-r.done // a failure never beats an answer still in flight
+	}
+	return r.decide()
+}
+
+// answered reports whether the attempt got an answer that ends the call.
+func (a *attempt) answered() bool {
+	return a.fate == fateAnswered && !a.record.Verdict.retryable()
+}
+
+// inFlight reports whether there is a second copy to wait for. If there is none
+// yet, there will be none.
+func (r *race) inFlight() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.second == nil {
+		r.over = true
+	}
+	return r.second != nil
+}
+
+// stop ends the second copy's way if it has not come to its end.
+func (r *race) stop(timer *time.Timer) {
+	timer.Stop()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.over = true
+	if r.second != nil && !r.through {
+		r.second.cancel(errHedgeLost)
+	}
+}
+
+// decide picks the winner and enters the second copy in the call's record.
+func (r *race) decide() *attempt {
+	r.mu.Lock()
+	r.over = true
+	second, through, won := r.second, r.through, r.won
+	if second != nil && !through {
+		second.cancel(errHedgeLost)
+	}
+	r.mu.Unlock()
+	if second == nil {
+		return r.first
+	}
+	entry := second
+	if !through {
+		// It goes on for a moment in its own goroutine: what the call keeps of
+		// it must not change any more.
+		entry = &attempt{call: r.call, fate: fateLost, record: Attempt{
+			Number: r.first.record.Number, Hedge: true, Request: second.record.Request, Start: second.record.Start,
+			Latency: time.Since(second.record.Start), Err: errHedgeLost, Verdict: VerdictPermanent,
+		}}
+	}
+	more := r.call.further()
+	more.sent = append(more.sent, entry)
+	if r.call.tracing() {
+		r.call.traceAttempt(attemptDone, &entry.record)
+	}
+	if !won {
+		return r.first
+	}
+	r.first.discard()
+	return second
+}
+
+// hedge makes the second copy, in a goroutine of its own.
+func (r *race) hedge() {
+	defer close(r.done)
+	c := r.call
+	now := time.Now()
+	share, ok := c.hedge.take(r.scope, now)
+	if !ok {
+		return
+	}
+	token, ok := c.budget.withdraw(c.scope, now)
+	if !ok {
+		share.refund()
+		return
+	}
+	second := &attempt{call: c, record: Attempt{Number: r.first.record.Number, Hedge: true}}
+	if c.prepare(second) != nil {
+		share.refund()
+		token.refund()
+		return
+	}
+	if !r.begin(second) {
+		second.abandon()
+		closeRequestBody(&second.request)
+		share.refund()
+		token.refund()
+		return
+	}
+	r.run(second)
+	r.finish(second)
+}
+
+// begin puts the second copy on its way, unless the first is through already.
+func (r *race) begin(second *attempt) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over {
+		return false
+	}
+	r.second = second
+	return true
+}
+
+// run sends the second copy. A Base that panics would end the program here,
+// where the caller's recover cannot reach: the copy has failed, no more.
+func (r *race) run(second *attempt) {
+	defer func() {
+		if v := recover(); v != nil {
+			second.fate = fateError
+			second.record.Err = fmt.Errorf("hedge: Base panicked: %v", v)
+			second.record.Verdict = VerdictTransient
+		}
+	}()
+	r.call.send(second)
+}
+
+// finish makes the second copy the winner if it is the first answer. Otherwise
+// nobody will see its response.
+func (r *race) finish(second *attempt) {
+	r.mu.Lock()
+	r.through = !r.over // too late to be looked at
+	r.won = r.through && second.answered()
+	won := r.won
+	if won {
+		r.over = true
+		r.first.cancel(errHedgeLost)
+	}
+	r.mu.Unlock()
+	if !won {
+		second.discard()
+	}
+}

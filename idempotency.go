@@ -1,0 +1,174 @@
+package resilienthttp
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/textproto"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+)
+
+const defaultKeyHeader = "Idempotency-Key"
+
+// longestKey is what Stripe and most others accept.
+const longestKey = 255
+
+// Idempotency says which requests bear an idempotency key, and how it is sent.
+// A key lets a server tell a repetition from a second order, so it makes POST
+// and PATCH repeatable. The zero value sends a random UUID in Idempotency-Key
+// with each POST and PATCH
+// (https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/).
+//
+// There is one key for each call: all its attempts and hedges bear it, and so
+// does the request that follows a 307 or 308 to the same origin. A header that
+// the caller has set is never replaced and counts as the call's key.
+//
+// A server that does not know the header ignores it, and then a retry can be a
+// second write. For such a server set Off.
+type Idempotency struct {
+	// Header is the field that carries the key. "" means Idempotency-Key; others
+	// are PayPal-Request-Id, X-Idempotency-Key or X-Request-Id.
+	Header string
+
+	// Methods are the methods for which keys are generated, in upper case. nil
+	// means POST and PATCH.
+	Methods []string
+
+	// NewKey makes the key of a call. nil means a random UUID (version 4: 122
+	// random bits). Returning "" sends none. It must be safe for concurrent use.
+	// A key longer than 255 characters, or with others than visible ASCII and
+	// inner spaces, makes the call fail before anything is sent.
+	NewKey func(*http.Request) string
+
+	// Quoted sends keys from NewKey and from the context as a structured-field
+	// string (RFC 8941 section 3.3.3), "like this" with the quotes, as the IETF
+	// draft asks. Most APIs of today want the bare key, which is the default.
+	Quoted bool
+
+	// Off generates no keys. A key from the context or the header still goes out.
+	Off bool
+}
+
+// WithIdempotencyKey returns a context whose calls bear the caller's own key,
+// for any method: a business key such as "comp1:invoice:001" protects beyond the
+// call, through crashes and across processes, as a random one cannot. A header
+// that is set on the request wins. An empty key means none: the Transport
+// generates one as usual. A key longer than 255 characters, or with others than
+// visible ASCII and inner spaces, makes calls fail before anything is sent.
+//
+// Use the context for one operation only: two different requests under one key
+// are a mistake that servers answer with 422.
+func WithIdempotencyKey(ctx context.Context, key string) context.Context {
+	return withOptions(ctx, func(o *options) { o.key = key })
+}
+
+// resolved is the configuration with its defaults, or what is wrong with it.
+func (i Idempotency) resolved() (Idempotency, error) {
+	if i.Header == "" {
+		i.Header = defaultKeyHeader
+	}
+	if !validFieldName(i.Header) {
+		return i, fmt.Errorf("%w: Idempotency.Header is not a field name", errMalformed)
+	}
+	i.Header = textproto.CanonicalMIMEHeaderKey(i.Header)
+	if i.Methods == nil {
+		i.Methods = []string{http.MethodPost, http.MethodPatch}
+	} else {
+		i.Methods = slices.Clone(i.Methods)
+	}
+	return i, nil
+}
+
+// keyFor finds or makes the key of a call. send is false when the request bears
+// the key already.
+func (i *Idempotency) keyFor(req *http.Request, o *options) (key string, send bool, err error) {
+	if own := headerValue(req.Header, i.Header); own != "" {
+		return own, false, nil
+	}
+	switch {
+	case o.key != "":
+		key = o.key
+	case i.Off || !slices.Contains(i.Methods, req.Method):
+		return "", false, nil
+	default:
+		if key = i.redirectedKey(req); key != "" {
+			return key, true, nil
+		}
+		if i.NewKey == nil {
+			return i.encode(uuid.NewString()), true, nil
+		}
+		if key = i.NewKey(req); key == "" {
+			return "", false, nil
+		}
+	}
+	if err := validKey(key); err != nil {
+		return "", false, err
+	}
+	return i.encode(key), true, nil
+}
+
+// redirectedKey is the key of the request that was answered with the 307 or 308
+// which led to this one, if both go to the same origin. http.Client follows such
+// a redirect with the same method and body: it is the same order. Another origin
+// never saw the key and gets one of its own.
+func (i *Idempotency) redirectedKey(req *http.Request) string {
+	from := req.Response
+	if from == nil || from.Request == nil || from.Request.URL == nil ||
+		from.StatusCode != http.StatusTemporaryRedirect && from.StatusCode != http.StatusPermanentRedirect {
+		return ""
+	}
+	before := from.Request
+	if before.Method != req.Method || before.URL.Scheme != req.URL.Scheme || !strings.EqualFold(before.URL.Host, req.URL.Host) {
+		return ""
+	}
+	return headerValue(before.Header, i.Header)
+}
+
+// encode is the key as it is sent.
+func (i *Idempotency) encode(key string) string {
+	if !i.Quoted || len(key) >= 2 && key[0] == '"' && key[len(key)-1] == '"' {
+		return key
+	}
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(key) + `"`
+}
+
+// validKey refuses keys that cannot be told apart reliably once they have been
+// through header parsers on the way.
+func validKey(key string) error {
+	if len(key) > longestKey {
+		return fmt.Errorf("%w: idempotency key of %d characters, more than %d", errMalformed, len(key), longestKey)
+	}
+	for n := range len(key) {
+		if c := key[n]; c < ' ' || c > '~' {
+			return fmt.Errorf("%w: idempotency key with a character that is not visible ASCII at position %d", errMalformed, n)
+		}
+	}
+	if key[0] == ' ' || key[len(key)-1] == ' ' {
+		return fmt.Errorf("%w: idempotency key with a space at its end", errMalformed)
+	}
+	return nil
+}
+
+// headerValue is the first value of a field whose name is canonical already:
+// Header.Get would canonicalize it for each call.
+func headerValue(h http.Header, canonical string) string {
+	if values := h[canonical]; len(values) > 0 {
+		return values[0]
+	}
+	return ""
+}
+
+// validFieldName reports whether name is a token of RFC 9110 section 5.6.2.
+func validFieldName(name string) bool {
+	for n := range len(name) {
+		c := name[n]
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		if !letter && !strings.ContainsRune("!#$%&'*+-.^_`|~", rune(c)) {
+			return false
+		}
+	}
+	return name != ""
+}

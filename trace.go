@@ -1,0 +1,286 @@
+package resilienthttp
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"log/slog"
+	"net/http"
+	"time"
+)
+
+// Attempt is one attempt of a call, as hooks and Classify see it, and as it is
+// found later in an Error, a Call and with Attempts. Hooks must not modify it nor
+// keep the pointer; the copies in an Error or a Call may be kept.
+type Attempt struct {
+	// Number counts from 1. A hedge bears the number of the attempt that it
+	// doubles.
+	Number int
+
+	// Hedge is true for the second copy of a hedged attempt.
+	Hedge bool
+
+	// Request is the request as it was sent, with all headers that were added.
+	// It must not be modified.
+	Request *http.Request
+
+	// Response is what came back, nil when nothing did. Its body belongs to the
+	// caller of the Transport, or is closed already when another attempt
+	// followed: read its status and headers only.
+	Response *http.Response
+
+	// Err is why nothing came back. errors.Is finds ErrAttemptTimeout, or the
+	// context's error, and what Base said.
+	Err error
+
+	// Verdict is the classification: by Policy.Classify, or by the table.
+	Verdict Verdict
+
+	// Start is when the attempt had passed the gates and was sent.
+	Start time.Time
+
+	// Latency is the time from Start to the response headers, or to the error.
+	Latency time.Duration
+
+	// Wait is the wait before the next attempt, or, when there was none, what
+	// the server asked for and was not waited for.
+	Wait time.Duration
+
+	// Stop is why no further attempt followed a failure: ErrMaxAttempts,
+	// ErrBudgetExhausted and the others beside them. It is nil on an attempt that
+	// was followed by another, needed none, or failed for good.
+	Stop error
+}
+
+// Call is one RoundTrip from its beginning to its end, as CallDone sees it.
+type Call struct {
+	// Scope is what Transport.Scope said.
+	Scope string
+
+	// Request is the caller's request.
+	Request *http.Request
+
+	// Response is what RoundTrip returns, with its body unread, or nil.
+	Response *http.Response
+
+	// Err is the *Error that RoundTrip returns, or nil.
+	Err error
+
+	// Attempts are all attempts in the order of their starts; none when a gate
+	// refused the first.
+	Attempts []Attempt
+
+	// Start is when RoundTrip was called.
+	Start time.Time
+
+	// Latency is how long RoundTrip took: attempts, waits and gates.
+	Latency time.Duration
+
+	// NotBefore is when a further call has a chance, where that is known: the
+	// Error's, or when the server's Retry-After has passed.
+	NotBefore time.Time
+}
+
+// Trace is a set of hooks. Each may be nil. They run synchronously, never under
+// a lock, in the goroutine of the call; AttemptStart of a hedge runs in the
+// hedge's own. A hook that blocks holds up its call. Hooks must be safe for
+// concurrent use. The Transport's hooks run before those of the context.
+type Trace struct {
+	// AttemptStart is called when an attempt has passed the gates, just before
+	// it is sent.
+	AttemptStart func(*Attempt)
+
+	// AttemptDone is called when the attempt has its response headers or its
+	// error, and its verdict.
+	AttemptDone func(*Attempt)
+
+	// RetryWait is called before the wait for a retry, with the attempt that has
+	// failed; its Wait says how long.
+	RetryWait func(*Attempt)
+
+	// CallDone is called when RoundTrip is about to return, for every call that
+	// was well-formed and not cancelled before it began.
+	CallDone func(*Call)
+
+	// BreakerChange is called when a call of this Transport has made a circuit
+	// change its state. Breaker.OnChange sees those of all Transports.
+	BreakerChange func(BreakerChange)
+}
+
+// WithTrace returns a context whose calls run the hooks of t, after those of the
+// Transport and of traces that the context has already. A nil t adds nothing.
+func WithTrace(ctx context.Context, t *Trace) context.Context {
+	if t == nil {
+		return ctx
+	}
+	return withOptions(ctx, func(o *options) { o.traces = append(o.traces, t) })
+}
+
+// Attempts tells how a response came about: all attempts of its call, the last
+// one being the response's own unless a hedge stands behind it. It returns nil
+// for a response that no Transport returned. The slice is the caller's.
+func Attempts(resp *http.Response) []Attempt {
+	if resp == nil || resp.Request == nil {
+		return nil
+	}
+	c, ok := resp.Request.Context().Value(callKey{}).(*call)
+	if !ok {
+		return nil
+	}
+	return c.attempts()
+}
+
+// attemptHook picks one of the hooks that take an Attempt.
+type attemptHook func(*Trace) func(*Attempt)
+
+func attemptStart(t *Trace) func(*Attempt) { return t.AttemptStart }
+func attemptDone(t *Trace) func(*Attempt)  { return t.AttemptDone }
+func retryWait(t *Trace) func(*Attempt)    { return t.RetryWait }
+
+// tracing reports whether anybody listens.
+func (c *call) tracing() bool { return c.trace != nil || len(c.options.traces) > 0 }
+
+// eachTrace runs f for the Transport's trace and then for the context's.
+func (c *call) eachTrace(f func(*Trace)) {
+	if c.trace != nil {
+		f(c.trace)
+	}
+	for _, t := range c.options.traces {
+		f(t)
+	}
+}
+
+func (c *call) traceAttempt(pick attemptHook, a *Attempt) {
+	c.eachTrace(func(t *Trace) {
+		if hook := pick(t); hook != nil {
+			hook(a)
+		}
+	})
+}
+
+// breakerChanged implements breakerObserver.
+func (c *call) breakerChanged(change BreakerChange) {
+	c.eachTrace(func(t *Trace) {
+		if t.BreakerChange != nil {
+			t.BreakerChange(change)
+		}
+	})
+}
+
+func (c *call) traceDone(resp *http.Response) {
+	done := Call{
+		Scope: c.scope, Request: c.request, Response: resp, Attempts: c.attempts(),
+		Start: c.start, Latency: time.Since(c.start), NotBefore: c.notBefore(),
+	}
+	if c.failure != nil {
+		done.Err = c.failure
+	}
+	c.eachTrace(func(t *Trace) {
+		if t.CallDone != nil {
+			t.CallDone(&done)
+		}
+	})
+}
+
+// notBefore is when a further call has a chance, as far as this one knows.
+func (c *call) notBefore() time.Time {
+	if c.failure != nil {
+		return c.failure.NotBefore
+	}
+	if last := c.last; last.record.Stop != nil && last.asked > 0 {
+		return last.record.Start.Add(last.record.Latency).Add(last.asked)
+	}
+	return time.Time{}
+}
+
+// LogTrace returns hooks that write structured records: "attempt" (debug, or
+// warn when it failed), "retry" (info), "call" (debug, or error when it failed)
+// and "breaker" (warn), each with an "event" attribute of that name. They hold
+// method, host, scope, attempt number, status, error, verdict, waits and
+// latencies, and a short hash of the idempotency key; never a path, a query
+// string, a header value or a body. nil means slog.Default at the time of each
+// record.
+func LogTrace(logger *slog.Logger) *Trace {
+	l := traceLogger{logger}
+	return &Trace{AttemptDone: l.attempt, RetryWait: l.retry, CallDone: l.call, BreakerChange: l.breaker}
+}
+
+type traceLogger struct{ logger *slog.Logger }
+
+func (l traceLogger) log(ctx context.Context, level slog.Level, event string, attrs ...slog.Attr) {
+	logger := l.logger
+	if logger == nil {
+		logger = slog.Default()
+	}
+	if logger.Enabled(ctx, level) {
+		logger.LogAttrs(ctx, level, "resilienthttp "+event, append([]slog.Attr{slog.String("event", event)}, attrs...)...)
+	}
+}
+
+func (l traceLogger) attempt(a *Attempt) {
+	level := slog.LevelDebug
+	if a.Verdict.retryable() || a.Err != nil {
+		level = slog.LevelWarn
+	}
+	l.log(a.Request.Context(), level, "attempt", append(attemptAttrs(a), slog.Duration("latency", a.Latency))...)
+}
+
+func (l traceLogger) retry(a *Attempt) {
+	l.log(a.Request.Context(), slog.LevelInfo, "retry", append(attemptAttrs(a), slog.Duration("wait", a.Wait))...)
+}
+
+func (l traceLogger) call(c *Call) {
+	level := slog.LevelDebug
+	attrs := []slog.Attr{
+		slog.String("method", method(c.Request)), slog.String("host", c.Request.URL.Host), slog.String("scope", c.Scope),
+		slog.Int("attempts", len(c.Attempts)), slog.Duration("latency", c.Latency),
+	}
+	if c.Response != nil {
+		attrs = append(attrs, slog.Int("status", c.Response.StatusCode))
+	}
+	if n := len(c.Attempts); n > 0 && c.Attempts[n-1].Stop != nil {
+		level = slog.LevelError
+		attrs = append(attrs, slog.String("stop", c.Attempts[n-1].Stop.Error()))
+	}
+	if c.Err != nil {
+		level = slog.LevelError
+		attrs = append(attrs, slog.String("error", describe(c.Err)))
+	}
+	if !c.NotBefore.IsZero() {
+		attrs = append(attrs, slog.Time("not_before", c.NotBefore))
+	}
+	l.log(c.Request.Context(), level, "call", attrs...)
+}
+
+func (l traceLogger) breaker(change BreakerChange) {
+	l.log(context.Background(), slog.LevelWarn, "breaker", slog.String("scope", change.Scope),
+		slog.String("from", change.From.String()), slog.String("to", change.To.String()), slog.Time("at", change.At))
+}
+
+func attemptAttrs(a *Attempt) []slog.Attr {
+	attrs := []slog.Attr{
+		slog.String("method", method(a.Request)), slog.String("host", a.Request.URL.Host),
+		slog.Int("attempt", a.Number), slog.String("verdict", a.Verdict.String()),
+	}
+	if a.Hedge {
+		attrs = append(attrs, slog.Bool("hedge", true))
+	}
+	if a.Response != nil {
+		attrs = append(attrs, slog.Int("status", a.Response.StatusCode))
+	}
+	if a.Err != nil {
+		attrs = append(attrs, slog.String("error", describe(a.Err)))
+	}
+	if c, ok := a.Request.Context().Value(callKey{}).(*call); ok && c.key != "" {
+		hash := sha256.Sum256([]byte(c.key))
+		attrs = append(attrs, slog.String("idempotency_key", "sha256:"+hex.EncodeToString(hash[:6])))
+	}
+	return attrs
+}
+
+func method(req *http.Request) string {
+	if req.Method == "" {
+		return http.MethodGet
+	}
+	return req.Method
+}
