@@ -18,7 +18,7 @@ type answer struct {
 	asksToWait  bool          // Retry-After or one of its kin
 	retryAfter  time.Duration // that wait
 	exhausted   bool          // a quota that is used up
-	reset       time.Duration // until it is whole again
+	reset       time.Duration // until it is whole again; 0: the server does not say
 }
 
 // word is what a should-retry header says.
@@ -45,9 +45,9 @@ func readAnswer(resp *http.Response, now time.Time) answer {
 	}
 	a.shouldRetry = readShouldRetry(resp.Header)
 	a.retryAfter, a.asksToWait = retryafter.Parse(resp.Header, now)
+	a.exhausted = a.quota.Exhausted
 	for _, axis := range a.quota.Axes {
 		if axis.Remaining == 0 {
-			a.exhausted = true
 			a.reset = max(a.reset, axis.Reset)
 		}
 	}
@@ -89,7 +89,7 @@ func (a *answer) wait() time.Duration {
 	switch {
 	case a.asksToWait:
 		return a.retryAfter
-	case a.exhausted:
+	case a.reset > 0:
 		return a.reset
 	}
 	return -1

@@ -1,0 +1,36 @@
+//go:build !race
+
+package resilienthttp_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// TestAllocations holds the happy path to what a bare client with a timeout for
+// each attempt needs; the race detector's own allocations would spoil it.
+func TestAllocations(t *testing.T) {
+	type cost struct{ allocs, size float64 }
+	added := map[string]cost{}
+	for _, l := range loads {
+		var bare cost
+		for _, c := range contenders() {
+			allocs, size := allocations(requester(l, &http.Client{Transport: c.base}))
+			if c.name == "bare" {
+				bare = cost{allocs, size}
+				continue
+			}
+			over := cost{allocs - bare.allocs, size - bare.size}
+			t.Logf("%-10s %-13s adds %5.1f allocations and %6.0f bytes", l.name, c.name, over.allocs, over.size)
+			if c.name == "Transport" {
+				added[l.name] = over
+			}
+		}
+	}
+	assert.LessOrEqual(t, added["GET"].allocs, 9.0, "allocations of a GET")
+	assert.LessOrEqual(t, added["GET"].size, 1.1*1024, "bytes of a GET")
+	assert.LessOrEqual(t, added["POST-64B"].allocs, 16.0, "allocations of a POST with a generated key")
+	assert.LessOrEqual(t, added["POST-1MiB"].size, added["POST-64B"].size+64, "bytes of a large POST: the body is not copied")
+}

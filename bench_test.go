@@ -1,0 +1,198 @@
+package resilienthttp_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp"
+)
+
+// instant is a Base that answers at once: what is measured is what stands
+// around it.
+type instant struct{}
+
+func (instant) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Body != nil {
+		_, _ = io.Copy(io.Discard, r.Body)
+		_ = r.Body.Close()
+	}
+	return &http.Response{
+		Status: "200 OK", StatusCode: http.StatusOK, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header:  http.Header{"Content-Type": {"application/json"}, "Date": {"Thu, 01 Jan 2026 00:00:00 GMT"}},
+		Body:    io.NopCloser(bytes.NewReader(nil)),
+		Request: r,
+	}, nil
+}
+
+// timeoutOnly is the floor: the least that gives each attempt a timeout. The
+// body wrapper cancels when it is closed.
+type timeoutOnly struct{ base http.RoundTripper }
+
+type cancelOnClose struct {
+	io.ReadCloser
+	cancel context.CancelFunc
+}
+
+func (c *cancelOnClose) Close() error {
+	defer c.cancel()
+	return c.ReadCloser.Close()
+}
+
+func (t timeoutOnly) RoundTrip(r *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithTimeout(r.Context(), 30*time.Second)
+	resp, err := t.base.RoundTrip(r.WithContext(ctx))
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	resp.Body = &cancelOnClose{resp.Body, cancel}
+	return resp, nil
+}
+
+// contender is one of the clients that are measured side by side.
+type contender struct {
+	name string
+	base http.RoundTripper
+}
+
+func contenders() []contender {
+	return []contender{
+		{"bare", instant{}},
+		{"timeout-only", timeoutOnly{instant{}}},
+		{"Transport", &resilienthttp.Transport{Base: instant{}}},
+	}
+}
+
+// load is one kind of request.
+type load struct {
+	name, method string
+	size         int
+}
+
+var loads = []load{
+	{"GET", http.MethodGet, 0},
+	{"POST-64B", http.MethodPost, 64},
+	{"POST-1MiB", http.MethodPost, 1 << 20},
+}
+
+// requester makes the same request over and over, as a program would: a new
+// http.Request for each call.
+func requester(l load, client *http.Client) func(url string) {
+	payload := make([]byte, l.size)
+	return func(url string) {
+		var body io.Reader
+		if l.size > 0 {
+			body = bytes.NewReader(payload)
+		}
+		req, err := http.NewRequest(l.method, url, body)
+		if err != nil {
+			panic(err)
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			panic(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+	}
+}
+
+const oneURL = "http://api.example/v1/charges"
+
+func thousandURLs() []string {
+	urls := make([]string, 1000)
+	for i := range urls {
+		urls[i] = fmt.Sprintf("http://api-%d.example/v1/charges", i)
+	}
+	return urls
+}
+
+// BenchmarkCall measures each client by itself, for benchstat.
+func BenchmarkCall(b *testing.B) {
+	for _, l := range loads {
+		for _, c := range contenders() {
+			b.Run(l.name+"/"+c.name, func(b *testing.B) {
+				do := requester(l, &http.Client{Transport: c.base})
+				b.ReportAllocs()
+				for b.Loop() {
+					do(oneURL)
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkParallel measures calls from all processors at once, on one scope and
+// on a thousand.
+func BenchmarkParallel(b *testing.B) {
+	for name, urls := range map[string][]string{"1-scope": {oneURL}, "1000-scopes": thousandURLs()} {
+		for _, c := range contenders() {
+			b.Run(name+"/"+c.name, func(b *testing.B) {
+				do := requester(loads[0], &http.Client{Transport: c.base})
+				b.ReportAllocs()
+				b.RunParallel(func(pb *testing.PB) {
+					for i := 0; pb.Next(); i++ {
+						do(urls[i%len(urls)])
+					}
+				})
+			})
+		}
+	}
+}
+
+// BenchmarkOverhead measures the clients interleaved, in rounds of a few hundred
+// calls each, so that a noisy machine is noisy to all of them, and reports what
+// is added over bare as the median of the rounds: in ns, and as a ratio to what
+// the timeout-only client adds.
+func BenchmarkOverhead(b *testing.B) {
+	for _, l := range loads[:2] {
+		b.Run(l.name, func(b *testing.B) {
+			const calls = 300
+			var run []func(string)
+			for _, c := range contenders() {
+				run = append(run, requester(l, &http.Client{Transport: c.base}))
+			}
+			times := make([][]float64, len(run))
+			for b.Loop() {
+				for i, do := range run {
+					start := time.Now()
+					for range calls {
+						do(oneURL)
+					}
+					times[i] = append(times[i], float64(time.Since(start))/calls)
+				}
+			}
+			median := func(x []float64) float64 {
+				slices.Sort(x)
+				return x[len(x)/2]
+			}
+			bare, timeout, ours := median(times[0]), median(times[1]), median(times[2])
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(bare, "bare-ns")
+			b.ReportMetric(timeout-bare, "timeout-added-ns")
+			b.ReportMetric(ours-bare, "added-ns")
+			b.ReportMetric((ours-bare)/(timeout-bare), "x-timeout")
+		})
+	}
+}
+
+// allocations are the allocations and bytes of one call, averaged over many.
+func allocations(do func(string)) (allocs, size float64) {
+	const calls = 2000
+	do(oneURL) // what is made once
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range calls {
+		do(oneURL)
+	}
+	runtime.ReadMemStats(&after)
+	return float64(after.Mallocs-before.Mallocs) / calls, float64(after.TotalAlloc-before.TotalAlloc) / calls
+}

@@ -1,0 +1,168 @@
+package resilienthttp_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp"
+)
+
+// The zero Transport is ready to use. Here a payment API loses its first answer:
+// the charge is sent again, under the same key, so the API knows it for the same.
+func Example() {
+	var requests atomic.Int64
+	keys := map[string]bool{}
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		keys[r.Header.Get("Idempotency-Key")] = true
+		if requests.Add(1) == 1 {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		_, _ = io.WriteString(w, `{"status":"succeeded"}`)
+	}))
+	defer api.Close()
+
+	client := &http.Client{Transport: &resilienthttp.Transport{}}
+	resp, err := client.Post(api.URL+"/charges", "application/json", strings.NewReader(`{"amount":100}`))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(resp.Body)
+	fmt.Println(resp.StatusCode, string(body))
+	fmt.Println("attempts:", len(resilienthttp.Attempts(resp)), "keys:", len(keys))
+	// Output:
+	// 200 {"status":"succeeded"}
+	// attempts: 2 keys: 1
+}
+
+// A business key makes one order of however many calls, through crashes and
+// restarts of the caller.
+func ExampleWithIdempotencyKey() {
+	api := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		fmt.Println(r.Method, r.Header.Get("Idempotency-Key"))
+	}))
+	defer api.Close()
+
+	ctx := resilienthttp.WithIdempotencyKey(context.Background(), "comp1:invoice:001")
+	req, _ := http.NewRequestWithContext(ctx, http.MethodPost, api.URL, strings.NewReader("{}"))
+	resp, err := resilienthttp.NewClient().Do(req)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_ = resp.Body.Close()
+	// Output: POST comp1:invoice:001
+}
+
+// One call can have a policy of its own.
+func ExampleWithPolicy() {
+	var requests atomic.Int64
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		requests.Add(1)
+		w.WriteHeader(http.StatusInternalServerError)
+	}))
+	defer api.Close()
+
+	ctx := resilienthttp.WithPolicy(context.Background(), resilienthttp.Policy{
+		MaxAttempts: 2,
+		Backoff:     resilienthttp.Constant(time.Millisecond),
+	})
+	req, _ := http.NewRequestWithContext(ctx, http.MethodGet, api.URL, nil)
+	resp, err := resilienthttp.NewClient().Do(req)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_ = resp.Body.Close()
+	last := resilienthttp.Attempts(resp)[1]
+	fmt.Println(resp.StatusCode, requests.Load(), last.Verdict, last.Stop)
+	// Output: 500 2 transient no attempts left
+}
+
+// What did not get a response is one *Error, in which errors.Is finds the reason
+// and the cause.
+func ExampleError() {
+	transport := &resilienthttp.Transport{
+		Policy: resilienthttp.Policy{AttemptTimeout: time.Millisecond, MaxAttempts: -1},
+	}
+	api := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		<-r.Context().Done()
+	}))
+	defer api.Close()
+
+	_, err := (&http.Client{Transport: transport}).Get(api.URL)
+	var failed *resilienthttp.Error
+	if errors.As(err, &failed) {
+		fmt.Println(failed.Reason)
+		fmt.Println(errors.Is(err, resilienthttp.ErrAttemptTimeout), errors.Is(err, context.DeadlineExceeded), failed.Timeout())
+		fmt.Println(len(failed.Attempts), failed.Attempts[0].Stop)
+	}
+	// Output:
+	// attempt timed out
+	// true true true
+	// 1 no attempts left
+}
+
+// LogTrace writes structured records. They hold no path, query, header value or
+// body.
+func ExampleLogTrace() {
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusTeapot)
+	}))
+	defer api.Close()
+
+	kept := map[string]bool{"msg": true, "method": true, "attempt": true, "status": true, "verdict": true, "attempts": true}
+	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{
+		Level: slog.LevelDebug,
+		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if kept[a.Key] {
+				return a
+			}
+			return slog.Attr{} // times, ports and latencies differ from run to run
+		},
+	}))
+	client := &http.Client{Transport: &resilienthttp.Transport{Trace: resilienthttp.LogTrace(logger)}}
+	resp, err := client.Get(api.URL + "/pots?secret=1")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_ = resp.Body.Close()
+	// Output:
+	// msg="resilienthttp attempt" method=GET attempt=1 verdict=permanent status=418
+	// msg="resilienthttp call" method=GET attempts=1 status=418
+}
+
+// The receiving half gives a handler the time that its caller leaves; a
+// Transport that calls out with the request's context passes on the rest.
+func ExampleDeadline_Handler() {
+	handler := resilienthttp.Deadline{Max: time.Minute}.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		deadline, _ := r.Context().Deadline()
+		_, _ = fmt.Fprint(w, time.Until(deadline).Round(time.Second))
+	}))
+	api := httptest.NewServer(handler)
+	defer api.Close()
+
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	req, _ := http.NewRequestWithContext(ctx, http.MethodGet, api.URL, nil)
+	resp, err := resilienthttp.NewClient().Do(req)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(os.Stdout, resp.Body)
+	// Output: 10s
+}

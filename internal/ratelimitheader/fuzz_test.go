@@ -1,0 +1,191 @@
+package ratelimitheader
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// FuzzParse builds a header out of lines and checks what Parse promises of any
+// header.
+func FuzzParse(f *testing.F) {
+	for _, lines := range []string{
+		"Date: " + date + "\nX-Ratelimit-Limit: 5000\nX-Ratelimit-Remaining: 4966\nX-Ratelimit-Reset: 1705318200\nX-Ratelimit-Resource: core",
+		"Ratelimit-Limit: 60\nRatelimit-Name: throttle\nRatelimit-Remaining: 0\nRatelimit-Reset: 1609844400\nRatelimit-Resettime: Tue, 05 Jan 2021 11:00:00 GMT",
+		"X-Ratelimit-Remaining-Requests: 59\nX-Ratelimit-Reset-Requests: 12ms\nX-Ratelimit-Remaining-Tokens: 7\nX-Ratelimit-Reset-Tokens: 6m0s",
+		"Date: " + date + "\nAnthropic-Ratelimit-Input-Tokens-Remaining: 7\nAnthropic-Ratelimit-Input-Tokens-Reset: 2024-01-15T10:31:00Z",
+		"Date: " + date + "\nX-Ratelimit-Remaining: 0\nX-Ratelimit-Reset: 1705314602.871\nX-Ratelimit-Reset-After: 1.371\nX-Ratelimit-Bucket: abcd\nX-Ratelimit-Global: true",
+		"X-Ratelimit-Used: 4\nX-Ratelimit-Remaining: 995.0\nX-Ratelimit-Reset: 542",
+		"X-Rate-Limit: 700\nX-Rate-Limit-Remaining: 699\nRatelimit-Reset: 41",
+		"X-Shopify-Shop-Api-Call-Limit: 32/40",
+		"Ratelimit-Policy: \"a,\\\"b\";q=100;w=60;qu=\"content-bytes\";pk=:YQ==:\nRatelimit: \"a,\\\"b\";r=50;t=30;pk=:YQ==:, tok;r=1;t=1",
+		"Ratelimit: limit=100, remaining=50, reset=30\nRatelimit-Policy: 100;w=10",
+		"Ratelimit-Limit: 100, 100;w=60\nRatelimit-Remaining: 50\nRatelimit-Reset: 30",
+		"Ratelimit: (1 \"x\";a=?1 %\"f%c3\");b=@-1, *t:/;c=-1.5;r=9223372036854775808;t=1e9",
+		"Age: 5\nRatelimit: \"p\";r=1;t=1",
+	} {
+		f.Add(lines)
+	}
+	f.Fuzz(func(t *testing.T, lines string) {
+		h := http.Header{}
+		for line := range strings.Lines(lines) {
+			name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":")
+			h.Add(name, value) // canonical only where the name is valid; Parse must stand both
+		}
+		got, ok := Parse(h, now)
+		require.Equal(t, len(got.Axes) > 0, ok)
+		if !Present(h) {
+			require.Zero(t, got)
+		}
+		require.LessOrEqual(t, len(got.Axes), MaxAxes)
+		require.LessOrEqual(t, len(got.Bucket), MaxName)
+		if got.Global {
+			require.Empty(t, got.Bucket)
+		}
+		base := now
+		if d, err := http.ParseTime(strings.Trim(h.Get("Date"), " \t")); err == nil {
+			base = d
+		}
+		names := map[string]bool{}
+		for _, a := range got.Axes {
+			require.LessOrEqual(t, len(a.Name), MaxName)
+			require.False(t, names[a.Name], "%q twice", a.Name)
+			names[a.Name] = true
+			require.GreaterOrEqual(t, a.Limit, int64(0))
+			require.GreaterOrEqual(t, a.Remaining, int64(0))
+			require.Positive(t, a.Reset)
+			require.LessOrEqual(t, a.Reset, MaxReset)
+			require.GreaterOrEqual(t, a.Window, time.Duration(0))
+			require.LessOrEqual(t, a.Window, MaxReset)
+			if !a.Instant.IsZero() && h.Get("Date") == "" {
+				require.Equal(t, a.Reset, a.Instant.Sub(base))
+			}
+			require.True(t, a.Remaining > 0 || got.Exhausted)
+		}
+		// Neither the order of the map nor anything else may leak into it.
+		again, _ := Parse(h, now)
+		require.Equal(t, got, again)
+	})
+}
+
+// ordinary is the header of a typical API response without a quota.
+
+// FuzzReset holds parseReset against package time where both read the value.
+func FuzzReset(f *testing.F) {
+	for _, s := range []string{
+		"30", "0.25", "1705314630", "1705314630250.5", "12ms", "6m0s", "1h2m3.5s", "1d12h", "5µs", "-1s", "1m30",
+		"2024-01-15T10:30:30Z", "2024-01-15T12:30:30.5+02:00", "Mon, 15 Jan 2024 10:30:30 GMT", "Mon Jan 15 10:30:30 2024",
+		"Monday, 15-Jan-24 10:30:30 GMT", "30, 60", "30;x=y", "never", "1e3", "9999-12-31T23:59:59Z",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		r := parseReset(s, server)
+		require.GreaterOrEqual(t, r.wait, time.Duration(0))
+		require.LessOrEqual(t, r.wait, MaxReset)
+		if !r.stated {
+			require.Zero(t, r)
+		}
+		if !r.instant.IsZero() {
+			require.Equal(t, r.wait, r.instant.Sub(server))
+			require.Positive(t, r.wait)
+		}
+
+		want, err := time.ParseDuration(s)
+		if d, ok := parseDuration(s); ok && err == nil {
+			// Nine digits of each fraction are read, so an hour's is off by up
+			// to 3.6 µs; and package time rounds.
+			require.InDelta(t, min(want, MaxReset), d, float64(len(s))*4000)
+		} else if err == nil && want > 0 && !strings.ContainsAny(s, "+-") && !strings.HasPrefix(s, ".") {
+			// What package time reads and this package does not: numbers that
+			// begin or end with a point.
+			require.Contains(t, s, ".")
+		}
+		if want, err := time.Parse(time.RFC3339, s); err == nil && len(s) <= maxRFC3339 {
+			require.True(t, r.stated)
+			require.Equal(t, min(max(want.Sub(server), 0), MaxReset), r.wait)
+		}
+	})
+}
+
+// FuzzStructured checks that what the parser of structured fields accepts means
+// the same when it is written out again.
+func FuzzStructured(f *testing.F) {
+	for _, s := range []string{
+		`"burst";q=100;w=60,"daily";q=1000;w=86400`,
+		`"a,b;c\"d\\e";r=1;t=2`,
+		`tok/en:*;a;b=?0;c=@-1;d=%"f%c3%bc";e=:aGk=:;f=-1.50`,
+		`(a "b";c=1  2.5);d, ()`,
+		"limit=100, remaining=50, reset=30",
+		"a, b=?1;c, d=(1 2);e=f",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		for _, syntax := range []struct {
+			name  string
+			parse func(string) ([]member, bool)
+		}{{"list", parseList}, {"dictionary", parseDictionary}} {
+			members, ok := syntax.parse(s)
+			if !ok {
+				require.Nil(t, members)
+				continue
+			}
+			written := write(members, syntax.name == "dictionary")
+			again, ok := syntax.parse(written)
+			require.True(t, ok, "%s %q, written as %q", syntax.name, s, written)
+			require.Equal(t, len(members), len(again))
+			for i := range members {
+				require.Equal(t, members[i].key, again[i].key)
+				require.Equal(t, members[i].value, again[i].value)
+				require.Equal(t, len(members[i].params), len(again[i].params))
+				for j := range members[i].params {
+					require.Equal(t, members[i].params[j], again[i].params[j])
+				}
+			}
+		}
+	})
+}
+
+// write writes members as a structured field, with a boolean in the place of
+// all that the parser only reads over.
+func write(members []member, dictionary bool) string {
+	var b strings.Builder
+	value := func(v bare) {
+		switch v.kind {
+		case kindNumber:
+			if v.negative {
+				b.WriteByte('-')
+			}
+			fmt.Fprintf(&b, "%d.%09d", v.number.Whole, v.number.Nanos)
+		case kindString:
+			b.WriteByte('"')
+			b.WriteString(strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(v.text))
+			b.WriteByte('"')
+		case kindToken:
+			b.WriteString(v.text)
+		case kindBytes:
+			b.WriteString(":" + v.text + ":")
+		default:
+			b.WriteString("?1")
+		}
+	}
+	for i, m := range members {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		if dictionary {
+			b.WriteString(m.key + "=")
+		}
+		value(m.value)
+		for _, p := range m.params {
+			b.WriteString(";" + p.key + "=")
+			value(p.value)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,311 @@
+package ratelimitheader
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The server's clock, and the client's, which is an hour off, so that a
+// confusion of the two shows.
+var (
+	server = time.Date(2024, time.January, 15, 10, 30, 0, 0, time.UTC)
+	now    = server.Add(time.Hour)
+)
+
+const (
+	date  = "Mon, 15 Jan 2024 10:30:00 GMT" // server
+	epoch = 1705314600                      // server
+)
+
+// header makes a header of name, value, name, value; names are canonicalised as
+// net/http does on reading a response.
+func header(pairs ...string) http.Header {
+	h := http.Header{}
+	for i := 0; i < len(pairs); i += 2 {
+		h.Add(pairs[i], pairs[i+1])
+	}
+	return h
+}
+
+// at is the moment d after the server wrote its response.
+func at(d time.Duration) time.Time { return server.Add(d) }
+
+// test is a row of the tables below. State.Exhausted is not given in the rows;
+// it must be true where an axis has nothing left, and follows otherwise.
+type test struct {
+	name      string
+	header    http.Header
+	want      State
+	exhausted bool // also without an axis that says so
+}
+
+func run(t *testing.T, tests []test) {
+	t.Helper()
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, ok := Parse(tt.header, now)
+			tt.want.Exhausted = tt.exhausted
+			for _, a := range tt.want.Axes {
+				tt.want.Exhausted = tt.want.Exhausted || a.Remaining == 0
+			}
+			require.Equal(t, tt.want, got)
+			require.Equal(t, len(tt.want.Axes) > 0, ok)
+			if ok {
+				require.True(t, Present(tt.header))
+			}
+		})
+	}
+}
+
+func axes(a ...Axis) State { return State{Axes: a} }
+
+func TestSeveralLines(t *testing.T) {
+	run(t, []test{
+		{
+			name: "the first lines belong together",
+			header: header("X-RateLimit-Limit", "10", "X-RateLimit-Limit", "5000", "X-RateLimit-Remaining", "9",
+				"X-RateLimit-Remaining", "4999", "X-RateLimit-Reset", "1", "X-RateLimit-Reset", "3600"),
+			want: axes(Axis{Limit: 10, Remaining: 9, Reset: time.Second}),
+		},
+		{
+			name: "malformed ones are passed over",
+			header: header("X-RateLimit-Remaining", "", "X-RateLimit-Remaining", "9",
+				"X-RateLimit-Reset", "soon", "X-RateLimit-Reset", "1"),
+			want: axes(Axis{Remaining: 9, Reset: time.Second}),
+		},
+	})
+}
+
+func TestCache(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		age  []string
+		want bool // read
+	}{
+		{"no Age", nil, true},
+		{"zero", []string{"0"}, true},
+		{"one", []string{"1"}, false},
+		{"huge", []string{strings.Repeat("9", 400)}, false},
+		{"fraction", []string{"0.5"}, false},
+		{"blanks", []string{" 1 "}, false},
+		{"list, first counts", []string{"0, 7"}, true},
+		{"list, first counts, positive", []string{"7, 0"}, false},
+		{"lines, first counts", []string{"7", "0"}, false},
+		{"negative is invalid", []string{"-1"}, true},
+		{"malformed", []string{"old"}, true},
+		{"malformed, then positive", []string{"old", "7"}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := header("X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "9", "X-RateLimit-Resource", "core",
+				"X-RateLimit-Global", "true")
+			h["Age"] = tt.age
+			got, ok := Parse(h, now)
+			require.Equal(t, tt.want, ok)
+			if !ok {
+				require.Zero(t, got, "not even the bucket")
+			}
+		})
+	}
+}
+
+func TestBucket(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		header http.Header
+		want   string
+	}{
+		{"none", header("X-RateLimit-Remaining", "1"), ""},
+		{"blank", header("X-RateLimit-Bucket", " "), ""},
+		{"blanks around", header("X-RateLimit-Bucket", "\ta b "), "a b"},
+		{"blank first line", header("X-RateLimit-Bucket", "", "X-RateLimit-Bucket", "b"), "b"},
+		{"longest", header("X-RateLimit-Bucket", strings.Repeat("a", MaxName)), strings.Repeat("a", MaxName)},
+		{"too long", header("X-RateLimit-Bucket", strings.Repeat("a", MaxName+1)), ""},
+		{"too long, then another", header("X-RateLimit-Bucket", strings.Repeat("a", MaxName+1), "X-RateLimit-Resource", "core"), "core"},
+		{"order", header("RateLimit-Name", "c", "X-RateLimit-Resource", "b", "X-RateLimit-Bucket", "a"), "a"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, _ := Parse(tt.header, now)
+			require.Equal(t, tt.want, got.Bucket)
+		})
+	}
+}
+
+// A hostile server must not make the client keep much, nor work long.
+func TestHostile(t *testing.T) {
+	t.Run("axes in field names", func(t *testing.T) {
+		h := header()
+		for i := range 5000 {
+			h[fmt.Sprintf("X-Ratelimit-Remaining-%04d", i)] = []string{"1"}
+			h[fmt.Sprintf("X-Ratelimit-Reset-%04d", i)] = []string{"1"}
+		}
+		for range 3 {
+			got, ok := Parse(h, now)
+			require.True(t, ok)
+			require.Len(t, got.Axes, MaxAxes)
+			for i, a := range got.Axes {
+				require.Equal(t, fmt.Sprintf("%04d", i), a.Name, "always the same ones")
+			}
+		}
+	})
+	t.Run("axes in a list", func(t *testing.T) {
+		var b strings.Builder
+		for i := range 300 {
+			fmt.Fprintf(&b, `"%03d";r=1;t=1;pk=:%03d:, `, i, i)
+		}
+		line := strings.TrimSuffix(b.String(), ", ")
+		got, ok := Parse(header("RateLimit", line, "RateLimit-Policy", line, "RateLimit", line), now)
+		require.True(t, ok)
+		require.Len(t, got.Axes, MaxAxes)
+		require.Len(t, strings.Split(got.Bucket, ","), MaxAxes)
+	})
+	t.Run("policies", func(t *testing.T) {
+		line := strings.TrimSuffix(strings.Repeat("1;w=1, ", 1000), ", ")
+		got, ok := Parse(header("RateLimit", "limit=1, remaining=1, reset=1", "RateLimit-Policy", line), now)
+		require.True(t, ok)
+		require.Equal(t, axes(Axis{Limit: 1, Remaining: 1, Reset: time.Second, Window: time.Second}), got)
+	})
+}
+
+func TestParseLeavesHeaderAlone(t *testing.T) {
+	h := header("Date", date, "RateLimit", `"p";r=1;t=2;pk=:YQ==:`, "X-RateLimit-Remaining-Tokens", "1", "X-RateLimit-Reset-Tokens", "1")
+	before := h.Clone()
+	_, _ = Parse(h, now)
+	require.Equal(t, before, h)
+}
+
+// The caller keeps names for as long as it keeps the quota; they must not keep
+// a response's header alive.
+func TestNamesAreCopies(t *testing.T) {
+	inside := func(part, whole string) bool {
+		at, from := uintptr(unsafe.Pointer(unsafe.StringData(part))), uintptr(unsafe.Pointer(unsafe.StringData(whole)))
+		return at >= from && at < from+uintptr(len(whole))
+	}
+	line := `"policy";r=2;t=2;pk=:YWJj:, "policy";r=1;t=2`
+	got, ok := Parse(header("RateLimit", line), now)
+	require.True(t, ok)
+	require.Equal(t, "policy", got.Axes[0].Name)
+	require.False(t, inside(got.Axes[0].Name, line))
+	require.Equal(t, "YWJj", got.Bucket)
+	require.False(t, inside(got.Bucket, line))
+
+	bucket := "abcdefgh"
+	got, _ = Parse(header("X-RateLimit-Bucket", bucket), now)
+	require.Equal(t, bucket, got.Bucket)
+	require.False(t, inside(got.Bucket, bucket))
+}
+
+func TestPresent(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		want bool
+	}{
+		{"X-RateLimit-Remaining", true},
+		{"X-RateLimit-Remaining-Tokens", true},
+		{"X-RateLimit-Global", true},
+		{"X-Rate-Limit", true},
+		{"X-Rate-Limit-Remaining", true},
+		{"RateLimit", true},
+		{"RateLimit-Policy", true},
+		{"RateLimit-Remaining", true},
+		{"Anthropic-RateLimit-Tokens-Remaining", true},
+		{"X-Shopify-Shop-Api-Call-Limit", true},
+		{"X-Shopify-Stage", false},
+		{"X-Request-Id", false},
+		{"X-R", false},
+		{"Retry-After", false},
+		{"Referrer-Policy", false},
+		{"Access-Control-Allow-Origin", false},
+		{"Age", false},
+		{"", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := ordinary()
+			require.False(t, Present(h))
+			h.Set(tt.name, "1")
+			require.Equal(t, tt.want, Present(h))
+		})
+	}
+	require.False(t, Present(nil))
+}
+
+func TestPresentDoesNotAllocate(t *testing.T) {
+	with, without := ordinary(), ordinary()
+	with.Set("X-RateLimit-Remaining", "1")
+	require.Zero(t, testing.AllocsPerRun(100, func() { _, _ = Present(with), Present(without) }))
+}
+
+func ordinary() http.Header {
+	return header(
+		"Date", date,
+		"Content-Type", "application/json",
+		"Content-Length", "1234",
+		"Server", "nginx",
+		"Cache-Control", "no-store",
+		"Etag", `"abc"`,
+		"Vary", "Accept-Encoding",
+		"X-Request-Id", "6f1c1b0e",
+		"Strict-Transport-Security", "max-age=31536000",
+		"Connection", "keep-alive",
+	)
+}
+
+// lookUp is what Present would be with a look-up for each fixed name that an
+// axis needs. It misses the open-ended names, and is here for the comparison.
+func lookUp(h http.Header) bool {
+	for _, name := range [...]string{
+		"X-Ratelimit-Remaining", "X-Rate-Limit-Remaining", "Ratelimit-Remaining", "Ratelimit",
+		"X-Ratelimit-Remaining-Requests", "X-Ratelimit-Remaining-Tokens", "X-Shopify-Shop-Api-Call-Limit",
+		"Anthropic-Ratelimit-Requests-Remaining", "Anthropic-Ratelimit-Tokens-Remaining",
+		"Anthropic-Ratelimit-Input-Tokens-Remaining", "Anthropic-Ratelimit-Output-Tokens-Remaining",
+	} {
+		if _, ok := h[name]; ok {
+			return true
+		}
+	}
+	return false
+}
+
+func BenchmarkPresent(b *testing.B) {
+	h := ordinary()
+	b.Run("iterate", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			_ = Present(h)
+		}
+	})
+	b.Run("lookup", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			_ = lookUp(h)
+		}
+	})
+}
+
+func BenchmarkParse(b *testing.B) {
+	for _, bb := range []struct {
+		name   string
+		fields []string
+	}{
+		{"none", nil},
+		{"github", []string{"X-RateLimit-Limit", "5000", "X-RateLimit-Remaining", "4966", "X-RateLimit-Used", "34", "X-RateLimit-Reset", "1705318200", "X-RateLimit-Resource", "core"}},
+		{"openai", []string{"x-ratelimit-limit-requests", "60", "x-ratelimit-limit-tokens", "150000", "x-ratelimit-remaining-requests", "59", "x-ratelimit-remaining-tokens", "149984", "x-ratelimit-reset-requests", "1s", "x-ratelimit-reset-tokens", "6m0s"}},
+		{"ietf", []string{"RateLimit-Policy", `"burst";q=100;w=60,"daily";q=1000;w=86400`, "RateLimit", `"burst";r=99;t=40, "daily";r=3;t=3600`}},
+	} {
+		h := ordinary()
+		for i := 0; i < len(bb.fields); i += 2 {
+			h.Add(bb.fields[i], bb.fields[i+1])
+		}
+		b.Run(bb.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				_, _ = Parse(h, now)
+			}
+		})
+	}
+}

@@ -1,0 +1,328 @@
+package retryafter
+
+import (
+	"math"
+	"math/big"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// now is what the client's clock shows in these tests: an hour off from the
+// server's, so that a confusion of the two shows.
+var (
+	server = time.Date(2015, time.October, 21, 7, 28, 0, 0, time.UTC)
+	now    = server.Add(time.Hour)
+)
+
+// header makes a header of name, value, name, value.
+func header(pairs ...string) http.Header {
+	h := http.Header{}
+	for i := 0; i < len(pairs); i += 2 {
+		h.Add(pairs[i], pairs[i+1])
+	}
+	return h
+}
+
+func TestParse(t *testing.T) {
+	const date = "Wed, 21 Oct 2015 07:28:00 GMT" // server
+	for _, tt := range []struct {
+		name   string
+		header http.Header
+		want   time.Duration
+		wantOK bool
+	}{
+		{"nil header", nil, 0, false},
+		{"no field", header("Date", date), 0, false},
+		{"empty value", header("Retry-After", ""), 0, false},
+		{"blank value", header("Retry-After", " \t "), 0, false},
+
+		// Seconds.
+		{"seconds", header("Retry-After", "120"), 2 * time.Minute, true},
+		{"seconds with blanks", header("Retry-After", " \t120 "), 2 * time.Minute, true},
+		{"zero", header("Retry-After", "0"), 0, true},
+		{"zero fraction", header("Retry-After", "0.000"), 0, true},
+		{"leading zeros", header("Retry-After", "007"), 7 * time.Second, true},
+		{"fraction", header("Retry-After", "1.5"), 1500 * time.Millisecond, true},
+		{"fraction of Discord", header("Retry-After", "64.57"), 64570 * time.Millisecond, true},
+		{"fraction below a nanosecond is cut", header("Retry-After", "0.0000000019"), 1, true},
+		{"seconds do not need a Date", header("Retry-After", "3", "Date", "never"), 3 * time.Second, true},
+
+		// Absurd.
+		{"just below the maximum", header("Retry-After", "31535999"), Max - time.Second, true},
+		{"the maximum", header("Retry-After", "31536000"), Max, true},
+		{"a fraction above the maximum", header("Retry-After", "31536000.5"), Max, true},
+		{"overflows a duration", header("Retry-After", "9223372037"), Max, true},
+		{"overflows an int64", header("Retry-After", "9223372036854775808"), Max, true},
+		{"wraps an int64 to 1", header("Retry-After", "18446744073709551617"), Max, true},
+		{"four hundred digits", header("Retry-After", strings.Repeat("9", 400)), Max, true},
+		{"four hundred zeros", header("Retry-After", strings.Repeat("0", 400)+"1"), time.Second, true},
+		{"year 9999", header("Retry-After", "Fri, 31 Dec 9999 23:59:59 GMT", "Date", date), Max, true},
+		{"year 9999 without Date", header("Retry-After", "Fri, 31 Dec 9999 23:59:59 GMT"), Max, true},
+
+		// Nonsense.
+		{"negative", header("Retry-After", "-1"), 0, false},
+		{"negative zero", header("Retry-After", "-0"), 0, false},
+		{"plus sign", header("Retry-After", "+5"), 0, false},
+		{"exponent", header("Retry-After", "1e3"), 0, false},
+		{"huge exponent", header("Retry-After", "1e308"), 0, false},
+		{"hexadecimal", header("Retry-After", "0x10"), 0, false},
+		{"digit separator", header("Retry-After", "1_000"), 0, false},
+		{"thousands separator", header("Retry-After", "1,000"), 0, false},
+		{"not a number", header("Retry-After", "NaN"), 0, false},
+		{"infinite", header("Retry-After", "Inf"), 0, false},
+		{"a word", header("Retry-After", "soon"), 0, false},
+		{"a unit", header("Retry-After", "10s"), 0, false},
+		{"point first", header("Retry-After", ".5"), 0, false},
+		{"point last", header("Retry-After", "5."), 0, false},
+		{"point alone", header("Retry-After", "."), 0, false},
+		{"two points", header("Retry-After", "1.2.3"), 0, false},
+		{"blank inside", header("Retry-After", "1 0"), 0, false},
+		{"letter behind the clamp", header("Retry-After", strings.Repeat("9", 40)+"x"), 0, false},
+		{"letter in the fraction", header("Retry-After", "1.5x"), 0, false},
+		{"full-width digits", header("Retry-After", "１２"), 0, false},
+
+		// Dates.
+		{"IMF-fixdate", header("Retry-After", "Wed, 21 Oct 2015 07:28:30 GMT", "Date", date), 30 * time.Second, true},
+		{"RFC 850 date", header("Retry-After", "Wednesday, 21-Oct-15 07:28:30 GMT", "Date", date), 30 * time.Second, true},
+		{"RFC 850 date in UTC", header("Retry-After", "Wednesday, 21-Oct-15 07:28:30 UTC", "Date", date), 30 * time.Second, true},
+		{"asctime date", header("Retry-After", "Wed Oct 21 07:28:30 2015", "Date", date), 30 * time.Second, true},
+		{"asctime date, one-digit day", header("Retry-After", "Sun Nov  1 07:28:00 2015", "Date", date), 11 * 24 * time.Hour, true},
+		{"date with blanks", header("Retry-After", "  Wed, 21 Oct 2015 07:28:30 GMT\t", "Date", date), 30 * time.Second, true},
+		{"date equal to Date", header("Retry-After", date, "Date", date), 0, true},
+		{"past date", header("Retry-After", "Wed, 21 Oct 2015 07:27:59 GMT", "Date", date), 0, true},
+		{"date before the epoch", header("Retry-After", "Thu, 01 Jan 1931 00:00:00 GMT", "Date", date), 0, true},
+		{"date without Date", header("Retry-After", "Wed, 21 Oct 2015 08:28:30 GMT"), 30 * time.Second, true},
+		{"past date without Date", header("Retry-After", "Wed, 21 Oct 2015 07:28:30 GMT"), 0, true},
+		{"date with a malformed Date", header("Retry-After", "Wed, 21 Oct 2015 08:28:30 GMT", "Date", "yesterday"), 30 * time.Second, true},
+		{"date with an empty Date", header("Retry-After", "Wed, 21 Oct 2015 08:28:30 GMT", "Date", ""), 30 * time.Second, true},
+		{"Date in another form", header("Retry-After", "Wed, 21 Oct 2015 07:28:30 GMT", "Date", "Wednesday, 21-Oct-15 07:28:00 GMT"), 30 * time.Second, true},
+		{"other zone", header("Retry-After", "Wed, 21 Oct 2015 07:28:30 PST", "Date", date), 0, false},
+		{"other zone, RFC 850", header("Retry-After", "Wednesday, 21-Oct-15 07:28:30 PST", "Date", date), 0, false},
+		{"RFC 3339", header("Retry-After", "2015-10-21T07:28:30Z", "Date", date), 0, false},
+		{"impossible date", header("Retry-After", "Fri, 30 Feb 2015 07:28:30 GMT", "Date", date), 0, false},
+		{"too long for a date", header("Retry-After", "Wed, 21 Oct 2015 07:28:30 GMT"+strings.Repeat(" ", 99)+".", "Date", date), 0, false},
+
+		// Milliseconds.
+		{"milliseconds", header("Retry-After-Ms", "1500"), 1500 * time.Millisecond, true},
+		{"fraction of a millisecond", header("Retry-After-Ms", "0.25"), 250 * time.Microsecond, true},
+		{"zero milliseconds", header("Retry-After-Ms", "0"), 0, true},
+		{"huge milliseconds", header("Retry-After-Ms", "99999999999999999999"), Max, true},
+		{"the maximum in milliseconds", header("Retry-After-Ms", "31536000000"), Max, true},
+		{"Azure milliseconds", header("X-Ms-Retry-After-Ms", "20"), 20 * time.Millisecond, true},
+		{"milliseconds are no date", header("Retry-After-Ms", date, "Date", date), 0, false},
+		{"milliseconds win over seconds", header("Retry-After", "2", "Retry-After-Ms", "1999"), 1999 * time.Millisecond, true},
+		{"Azure milliseconds win over seconds", header("Retry-After", "2", "X-Ms-Retry-After-Ms", "1999"), 1999 * time.Millisecond, true},
+		{"Retry-After-Ms wins over Azure's", header("X-Ms-Retry-After-Ms", "9", "Retry-After-Ms", "7"), 7 * time.Millisecond, true},
+		{"malformed milliseconds fall back", header("Retry-After", "2", "Retry-After-Ms", "-7", "X-Ms-Retry-After-Ms", "NaN"), 2 * time.Second, true},
+		{"malformed Retry-After-Ms falls back to Azure's", header("Retry-After", "2", "Retry-After-Ms", "", "X-Ms-Retry-After-Ms", "3"), 3 * time.Millisecond, true},
+
+		// Several lines.
+		{"first line wins", header("Retry-After", "5", "Retry-After", "9"), 5 * time.Second, true},
+		{"malformed first line", header("Retry-After", "soon", "Retry-After", "9"), 9 * time.Second, true},
+		{"malformed first millisecond line", header("Retry-After-Ms", "x", "Retry-After-Ms", "9"), 9 * time.Millisecond, true},
+		{"nothing valid", header("Retry-After", "soon", "Retry-After-Ms", "x", "X-Ms-Retry-After-Ms", "y"), 0, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, ok := Parse(tt.header, now)
+			require.Equal(t, tt.wantOK, ok)
+			require.Equal(t, tt.want, got)
+		})
+	}
+}
+
+func TestDate(t *testing.T) {
+	require.Equal(t, server, Date(header("Date", "Wed, 21 Oct 2015 07:28:00 GMT"), now))
+	require.Equal(t, server, Date(header("Date", "nonsense", "Date", "Wed, 21 Oct 2015 07:28:00 GMT"), now))
+	require.Equal(t, now, Date(header("Date", "nonsense"), now))
+	require.Equal(t, now, Date(nil, now))
+}
+
+func TestUntil(t *testing.T) {
+	ages := time.Unix(1<<40, 0)
+	require.Equal(t, Max, Until(ages, time.Unix(-1<<40, 0)), "the difference does not fit a Duration")
+	require.Zero(t, Until(time.Unix(-1<<40, 0), ages))
+	require.Equal(t, time.Second, Until(now.Add(time.Second), now))
+}
+
+func TestClamp(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		in, want time.Duration
+	}{
+		{"lowest", math.MinInt64, 0},
+		{"negative", -1, 0},
+		{"zero", 0, 0},
+		{"within", time.Second, time.Second},
+		{"maximum", Max, Max},
+		{"above", Max + 1, Max},
+		{"highest", math.MaxInt64, Max},
+	} {
+		t.Run(tt.name, func(t *testing.T) { require.Equal(t, tt.want, Clamp(tt.in)) })
+	}
+}
+
+func TestNumberDuration(t *testing.T) {
+	for _, tt := range []struct {
+		name, in string
+		unit     time.Duration
+		want     time.Duration
+	}{
+		{"nanoseconds", "7.9", time.Nanosecond, 7},
+		{"microseconds", "1.0015", time.Microsecond, 1001},
+		{"milliseconds", "1.000001", time.Millisecond, 1000001},
+		{"seconds", "1.123456789", time.Second, 1123456789},
+		{"minutes", "0.5", time.Minute, 30 * time.Second},
+		{"hours", "1.25", time.Hour, 75 * time.Minute},
+		{"days", "0.999999999", 24 * time.Hour, 24*time.Hour - 86400},
+		{"days, above the maximum", "365.000000001", 24 * time.Hour, Max},
+		{"days, saturated", strings.Repeat("9", 30) + "." + strings.Repeat("9", 30), 24 * time.Hour, Max},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			n, ok := ParseNumber(tt.in)
+			require.True(t, ok)
+			require.Equal(t, tt.want, n.Duration(tt.unit))
+		})
+	}
+}
+
+func TestNumberTime(t *testing.T) {
+	for _, tt := range []struct {
+		name, in string
+		unit     time.Duration
+		want     time.Time
+	}{
+		{"epoch", "0", time.Second, time.Unix(0, 0)},
+		{"seconds", "1470173023.123", time.Second, time.Unix(1470173023, 123e6)},
+		{"milliseconds", "1470173023123.5", time.Millisecond, time.Unix(1470173023, 123500e3)},
+		{"saturated seconds", strings.Repeat("9", 99), time.Second, time.Unix(1e13, 0)},
+		{"saturated milliseconds", strings.Repeat("9", 99), time.Millisecond, time.Unix(1e13, 807e6)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			n, ok := ParseNumber(tt.in)
+			require.True(t, ok)
+			require.Equal(t, tt.want.UTC(), n.Time(tt.unit))
+		})
+	}
+}
+
+// The absent case is on the path of every failed attempt, and must cost
+// nothing but the look-ups.
+func TestParseAbsentDoesNotAllocate(t *testing.T) {
+	h := ordinary()
+	require.Zero(t, testing.AllocsPerRun(100, func() { _, _ = Parse(h, now) }))
+}
+
+func TestParseSecondsDoesNotAllocate(t *testing.T) {
+	h := ordinary()
+	h.Set("Retry-After", "1.5")
+	require.Zero(t, testing.AllocsPerRun(100, func() { _, _ = Parse(h, now) }))
+}
+
+// FuzzParse checks that no header makes Parse panic, leave [0, Max], or be
+// generous: what it takes for a number must be the number that big.Rat reads.
+func FuzzParse(f *testing.F) {
+	for _, v := range []string{"120", "1.5", "9223372037", "1e308", "Wed, 21 Oct 2015 07:28:30 GMT", "-1", "0x10"} {
+		f.Add(v, "", "", "Wed, 21 Oct 2015 07:28:00 GMT")
+		f.Add("", v, "", "")
+		f.Add("", "", v, "")
+		f.Add("1", "", "", v)
+	}
+	f.Fuzz(func(t *testing.T, seconds, millis, azure, date string) {
+		h := http.Header{
+			"Retry-After":         {seconds},
+			"Retry-After-Ms":      {millis},
+			"X-Ms-Retry-After-Ms": {azure},
+			"Date":                {date},
+		}
+		wait, ok := Parse(h, now)
+		require.GreaterOrEqual(t, wait, time.Duration(0))
+		require.LessOrEqual(t, wait, Max)
+		if !ok {
+			require.Zero(t, wait)
+		}
+		for _, s := range []string{seconds, millis, azure} {
+			n, ok := ParseNumber(s)
+			if !ok {
+				require.Zero(t, n)
+				continue
+			}
+			requireExact(t, s, n)
+		}
+	})
+}
+
+// requireExact compares n, which was read from s, with what arithmetic without
+// limits makes of s.
+func requireExact(t *testing.T, s string, n Number) {
+	t.Helper()
+	if len(s) > 500 { // keep the fuzzer quick
+		return
+	}
+	exact, ok := new(big.Rat).SetString(strings.Trim(s, " \t"))
+	require.True(t, ok, "%q is a number to ParseNumber alone", s)
+	require.GreaterOrEqual(t, exact.Sign(), 0)
+
+	whole := new(big.Int).Quo(exact.Num(), exact.Denom())
+	if whole.IsInt64() {
+		require.Equal(t, whole.Int64(), n.Whole)
+	} else {
+		require.Equal(t, int64(math.MaxInt64), n.Whole)
+	}
+	fraction := new(big.Rat).Sub(exact, new(big.Rat).SetInt(whole))
+	fraction.Mul(fraction, big.NewRat(1e9, 1))
+	require.Equal(t, new(big.Int).Quo(fraction.Num(), fraction.Denom()).Int64(), n.Nanos)
+
+	for _, unit := range []time.Duration{time.Nanosecond, time.Millisecond, time.Second, time.Minute, 24 * time.Hour} {
+		// The exact duration, from the number as cut to nine digits.
+		want := new(big.Int).Add(
+			new(big.Int).Mul(whole, big.NewInt(int64(unit))),
+			new(big.Int).Quo(new(big.Int).Mul(big.NewInt(n.Nanos), big.NewInt(int64(unit))), big.NewInt(1e9)),
+		)
+		if want.Cmp(big.NewInt(int64(Max))) > 0 {
+			want.SetInt64(int64(Max))
+		}
+		require.Equal(t, want.Int64(), int64(n.Duration(unit)), "%q times %s", s, unit)
+	}
+	for _, unit := range []time.Duration{time.Second, time.Millisecond} {
+		require.False(t, n.Time(unit).Before(time.Unix(0, 0)))
+	}
+}
+
+// ordinary is the header of a typical API response without a wait.
+func ordinary() http.Header {
+	return header(
+		"Date", "Wed, 21 Oct 2015 07:28:00 GMT",
+		"Content-Type", "application/json",
+		"Content-Length", "1234",
+		"Server", "nginx",
+		"Cache-Control", "no-store",
+		"Etag", `"abc"`,
+		"Vary", "Accept-Encoding",
+		"X-Request-Id", "6f1c1b0e",
+		"Strict-Transport-Security", "max-age=31536000",
+		"Connection", "keep-alive",
+	)
+}
+
+func BenchmarkParse(b *testing.B) {
+	absent := ordinary()
+	seconds := ordinary()
+	seconds.Set("Retry-After", "120")
+	date := ordinary()
+	date.Set("Retry-After", "Wed, 21 Oct 2015 07:28:30 GMT")
+	for _, bb := range []struct {
+		name   string
+		header http.Header
+	}{{"absent", absent}, {"seconds", seconds}, {"date", date}} {
+		b.Run(bb.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				_, _ = Parse(bb.header, now)
+			}
+		})
+	}
+}

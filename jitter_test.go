@@ -1,0 +1,306 @@
+package resilienthttp
+
+import (
+	"fmt"
+	"math"
+	"sync"
+	"testing"
+	"testing/quick"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// backoffStrategies are the constructors with a base and a max.
+func backoffStrategies() map[string]func(base, max time.Duration) Backoff {
+	return map[string]func(base, max time.Duration) Backoff{
+		"full":         FullJitter,
+		"equal":        EqualJitter,
+		"decorrelated": DecorrelatedJitter,
+		"exponential":  Exponential,
+	}
+}
+
+// jitteredStrategies are those of them that draw.
+var jitteredStrategies = [...]string{"full", "equal", "decorrelated"}
+
+const longestWait = time.Duration(math.MaxInt64)
+
+// TestBackoffBounds holds each strategy to the exact interval that it draws
+// from, and to both of its ends where the interval is small enough to hit them.
+func TestBackoffBounds(t *testing.T) {
+	for _, tt := range []struct {
+		name      string
+		strategy  string
+		base, max time.Duration
+		retry     int
+		prev      time.Duration
+		low, high time.Duration
+	}{
+		{"full, first retry", "full", 4, 100, 1, 0, 0, 4},
+		{"full, second retry", "full", 4, 100, 2, 3, 0, 8},
+		{"full, at the cap", "full", 4, 10, 3, 3, 0, 10},
+		{"full, far beyond the cap", "full", 4, 10, math.MaxInt, 3, 0, 10},
+		{"full, base above max", "full", 100, 10, 1, 0, 0, 10},
+		{"full, retry 0 counts as 1", "full", 4, 100, 0, 0, 0, 4},
+		{"full, negative retry counts as 1", "full", 4, 100, math.MinInt, 0, 0, 4},
+		{"full, prev is of no account", "full", 4, 100, 1, 90, 0, 4},
+		{"full, zero base", "full", 0, 10, 5, 3, 0, 0},
+		{"full, negative base", "full", -1, 10, 5, 3, 0, 0},
+		{"full, zero max", "full", 4, 0, 5, 3, 0, 0},
+		{"full, negative max", "full", 4, -10, 5, 3, 0, 0},
+		{"full, all at its most", "full", longestWait, longestWait, math.MaxInt, longestWait, 0, longestWait},
+		{"full, all at its least", "full", math.MinInt64, math.MinInt64, math.MinInt, math.MinInt64, 0, 0},
+
+		{"equal, first retry", "equal", 4, 100, 1, 0, 2, 4},
+		{"equal, second retry", "equal", 4, 100, 2, 3, 4, 8},
+		{"equal, odd", "equal", 5, 100, 1, 0, 3, 5},
+		{"equal, of one nanosecond", "equal", 1, 100, 1, 0, 1, 1},
+		{"equal, at the cap", "equal", 4, 10, 3, 3, 5, 10},
+		{"equal, base above max", "equal", 100, 10, 1, 0, 5, 10},
+		{"equal, zero base", "equal", 0, 10, 5, 3, 0, 0},
+		{"equal, negative max", "equal", 4, -10, 5, 3, 0, 0},
+		{"equal, all at its most", "equal", longestWait, longestWait, math.MaxInt, longestWait, longestWait / 2, longestWait},
+
+		{"decorrelated, first retry", "decorrelated", 4, 100, 1, 0, 4, 12},
+		{"decorrelated, retry is of no account", "decorrelated", 4, 100, math.MaxInt, 0, 4, 12},
+		{"decorrelated, after a wait", "decorrelated", 4, 100, 2, 5, 4, 15},
+		{"decorrelated, after the shortest wait", "decorrelated", 4, 100, 2, 4, 4, 12},
+		{"decorrelated, prev below base", "decorrelated", 4, 100, 2, 1, 4, 12},
+		{"decorrelated, negative prev", "decorrelated", 4, 100, 2, math.MinInt64, 4, 12},
+		{"decorrelated, last bound before the cap", "decorrelated", 4, 15, 2, 5, 4, 15},
+		{"decorrelated, first bound beyond the cap", "decorrelated", 4, 15, 2, 6, 4, 15},
+		{"decorrelated, at the cap", "decorrelated", 4, 10, 9, 10, 4, 10},
+		{"decorrelated, a server's wait beyond the cap", "decorrelated", 4, 10, 9, longestWait, 4, 10},
+		{"decorrelated, base above max", "decorrelated", 100, 10, 1, 0, 10, 10},
+		{"decorrelated, zero base", "decorrelated", 0, 10, 5, 3, 0, 0},
+		{"decorrelated, negative max", "decorrelated", 4, -10, 5, 3, 0, 0},
+		{"decorrelated, all at its most", "decorrelated", longestWait, longestWait, math.MaxInt, longestWait, longestWait, longestWait},
+		{"decorrelated, the greatest interval", "decorrelated", 1, longestWait, math.MaxInt, longestWait, 1, longestWait},
+
+		{"exponential, first retry", "exponential", 4, 100, 1, 0, 4, 4},
+		{"exponential, second retry", "exponential", 4, 100, 2, 0, 8, 8},
+		{"exponential, last doubling", "exponential", 4, 100, 5, 0, 64, 64},
+		{"exponential, at the cap", "exponential", 4, 100, 6, 0, 100, 100},
+		{"exponential, exactly at the cap", "exponential", 4, 128, 6, 0, 128, 128},
+		{"exponential, greatest power", "exponential", 1, longestWait, 63, 0, 1 << 62, 1 << 62},
+		{"exponential, power beyond an int64", "exponential", 1, longestWait, 64, 0, longestWait, longestWait},
+		{"exponential, shift beyond the width", "exponential", 1, longestWait, 65, 0, longestWait, longestWait},
+		{"exponential, greatest retry", "exponential", 1, longestWait, math.MaxInt, 0, longestWait, longestWait},
+		{"exponential, zero base stays zero", "exponential", 0, longestWait, math.MaxInt, 0, 0, 0},
+		{"exponential, negative retry", "exponential", 4, 100, -1, 0, 4, 4},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			backoff := backoffStrategies()[tt.strategy](tt.base, tt.max)
+			seen := map[time.Duration]bool{}
+			for range 1000 {
+				d := backoff(tt.retry, tt.prev)
+				require.GreaterOrEqual(t, d, tt.low)
+				require.LessOrEqual(t, d, tt.high)
+				seen[d] = true
+			}
+			if tt.high-tt.low < 20 {
+				// To miss one of at most 20 values in 1000 draws has a chance
+				// below 1e-20.
+				require.Len(t, seen, int(tt.high-tt.low)+1, "each wait in the interval")
+			}
+		})
+	}
+}
+
+func TestConstant(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		d, want time.Duration
+	}{
+		{"positive", 7 * time.Millisecond, 7 * time.Millisecond},
+		{"zero", 0, 0},
+		{"negative", -7 * time.Millisecond, 0},
+		{"greatest", longestWait, longestWait},
+		{"least", math.MinInt64, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			backoff := Constant(tt.d)
+			for _, retry := range []int{math.MinInt, -1, 0, 1, 2, math.MaxInt} {
+				require.Equal(t, tt.want, backoff(retry, longestWait))
+			}
+		})
+	}
+}
+
+// backoffInRange holds every strategy to its promise for any arguments: a wait in
+// [0, max], and none for a base or a max of zero or less.
+func backoffInRange(base, max time.Duration, retry int, prev time.Duration) error {
+	for name, strategy := range backoffStrategies() {
+		d := strategy(base, max)(retry, prev)
+		switch {
+		case d < 0:
+			return fmt.Errorf("%s: negative: %d", name, d)
+		case base <= 0 || max <= 0:
+			if d != 0 {
+				return fmt.Errorf("%s: %d without a base or a max", name, d)
+			}
+		case d > max:
+			return fmt.Errorf("%s: %d above max", name, d)
+		}
+	}
+	if d := Constant(base)(retry, prev); d < 0 || d > 0 && d != base {
+		return fmt.Errorf("constant: %d", d)
+	}
+	return nil
+}
+
+func TestBackoffRangeQuick(t *testing.T) {
+	// Even draws over all of int64, and values where the arithmetic turns.
+	require.NoError(t, quick.Check(func(base, max time.Duration, retry int, prev time.Duration) bool {
+		return backoffInRange(base, max, retry, prev) == nil
+	}, &quick.Config{MaxCount: 5000}))
+
+	edges := []time.Duration{math.MinInt64, math.MinInt64 + 1, -1, 0, 1, 2, 3, time.Millisecond, time.Hour, longestWait/3 - 1, longestWait / 3, longestWait/3 + 1, longestWait / 2, longestWait - 1, longestWait}
+	retries := []int{math.MinInt, -1, 0, 1, 2, 31, 32, 33, 62, 63, 64, 65, math.MaxInt - 1, math.MaxInt}
+	for _, base := range edges {
+		for _, max := range edges {
+			for _, prev := range edges {
+				for _, retry := range retries {
+					require.NoError(t, backoffInRange(base, max, retry, prev), "base %d, max %d, retry %d, prev %d", base, max, retry, prev)
+				}
+			}
+		}
+	}
+}
+
+func FuzzBackoff(f *testing.F) {
+	f.Add(int64(100*time.Millisecond), int64(10*time.Second), 1, int64(0))
+	f.Add(int64(0), int64(0), 0, int64(0))
+	f.Add(int64(-1), int64(math.MinInt64), math.MinInt, int64(-1))
+	f.Add(int64(math.MaxInt64), int64(math.MaxInt64), math.MaxInt, int64(math.MaxInt64))
+	f.Add(int64(1), int64(math.MaxInt64), 64, int64(math.MaxInt64/3+1))
+	f.Add(int64(10), int64(3), 2, int64(5))
+	f.Fuzz(func(t *testing.T, base, max int64, retry int, prev int64) {
+		require.NoError(t, backoffInRange(time.Duration(base), time.Duration(max), retry, time.Duration(prev)))
+	})
+}
+
+// jitterMoments returns the mean and the standard deviation of n draws, in units of
+// max, and the share of draws that are exactly max.
+func jitterMoments(n int, max time.Duration, draw func() time.Duration) (mean, deviation, atMax float64) {
+	var sum, squares float64
+	for range n {
+		d := draw()
+		x := float64(d) / float64(max)
+		sum += x
+		squares += x * x
+		if d == max {
+			atMax += 1 / float64(n)
+		}
+	}
+	mean = sum / float64(n)
+	return mean, math.Sqrt(squares/float64(n) - mean*mean), atMax
+}
+
+// TestBackoffDistribution checks the shape at the cap, where every call ends up
+// that retries for long: even, never a fixed value. With 20000 draws the
+// standard error of a mean is at most 0.002 of max, a fifteenth of what is
+// allowed.
+func TestBackoffDistribution(t *testing.T) {
+	const base, max, n = 100 * time.Millisecond, 10 * time.Second, 20000
+	for _, tt := range []struct {
+		strategy        string
+		mean, deviation float64
+	}{
+		// Even over [low, 1]: mean (1+low)/2, deviation (1-low)/sqrt(12).
+		{"full", 0.5, 1 / math.Sqrt(12)},
+		{"equal", 0.75, 0.5 / math.Sqrt(12)},
+		{"decorrelated", 0.505, 0.99 / math.Sqrt(12)},
+	} {
+		t.Run(tt.strategy, func(t *testing.T) {
+			backoff := backoffStrategies()[tt.strategy](base, max)
+			mean, deviation, atMax := jitterMoments(n, max, func() time.Duration { return backoff(50, max) })
+			require.InDelta(t, tt.mean, mean, 0.03)
+			require.InDelta(t, tt.deviation, deviation, 0.03)
+			require.Less(t, atMax, 0.001)
+		})
+	}
+	t.Run("full, first retry", func(t *testing.T) {
+		backoff := FullJitter(base, max)
+		mean, deviation, _ := jitterMoments(n, base, func() time.Duration { return backoff(1, 0) })
+		require.InDelta(t, 0.5, mean, 0.03)
+		require.InDelta(t, 1/math.Sqrt(12), deviation, 0.03)
+	})
+	t.Run("decorrelated, from wait to wait", func(t *testing.T) {
+		// As a call uses it, each wait from the one before.
+		backoff := DecorrelatedJitter(base, max)
+		var prev time.Duration
+		retry := 0
+		_, deviation, atMax := jitterMoments(n, max, func() time.Duration {
+			retry++
+			prev = backoff(retry, prev)
+			return prev
+		})
+		require.Greater(t, deviation, 0.2)
+		require.Less(t, atMax, 0.001)
+	})
+}
+
+// One Backoff serves all calls of a Transport.
+func TestBackoffConcurrent(t *testing.T) {
+	for name, strategy := range backoffStrategies() {
+		t.Run(name, func(t *testing.T) {
+			backoff := strategy(time.Millisecond, time.Second)
+			var wg sync.WaitGroup
+			for range 16 {
+				wg.Go(func() {
+					var prev time.Duration
+					for retry := range 1000 {
+						prev = backoff(retry+1, prev)
+						if prev < 0 || prev > time.Second {
+							t.Errorf("%s: %s", name, prev)
+							return
+						}
+					}
+				})
+			}
+			wg.Wait()
+		})
+	}
+}
+
+// Two calls that fail together must not wait alike.
+func TestBackoffDiffers(t *testing.T) {
+	for _, name := range jitteredStrategies {
+		t.Run(name, func(t *testing.T) {
+			strategy := backoffStrategies()[name]
+			one, other := strategy(time.Second, time.Minute), strategy(time.Second, time.Minute)
+			same := 0
+			for range 100 {
+				if one(20, time.Minute) == other(20, time.Minute) {
+					same++
+				}
+			}
+			require.LessOrEqual(t, same, 1)
+		})
+	}
+}
+
+func TestBackoffDoesNotAllocate(t *testing.T) {
+	for name, strategy := range backoffStrategies() {
+		t.Run(name, func(t *testing.T) {
+			backoff := strategy(100*time.Millisecond, 10*time.Second)
+			var prev time.Duration
+			require.Zero(t, testing.AllocsPerRun(100, func() { prev = backoff(3, prev) }))
+		})
+	}
+}
+
+func BenchmarkBackoff(b *testing.B) {
+	for _, name := range []string{"full", "equal", "decorrelated", "exponential"} {
+		b.Run(name, func(b *testing.B) {
+			backoff := backoffStrategies()[name](100*time.Millisecond, 10*time.Second)
+			b.ReportAllocs()
+			var prev time.Duration
+			for b.Loop() {
+				prev = backoff(3, prev)
+			}
+		})
+	}
+}
