@@ -467,3 +467,12 @@ type upgradedBody attempt
 func (b *upgradedBody) Read(p []byte) (int, error)  { return b.body.Read(p) }
 func (b *upgradedBody) Write(p []byte) (int, error) { return b.body.(io.Writer).Write(p) }
 func (b *upgradedBody) Close() error                { return (*attempt)(b).closeBody() }
+
+// CloseWrite says that nothing more will be written, as httputil.ReverseProxy
+// does when one side of an upgraded connection is done.
+func (b *upgradedBody) CloseWrite() error {
+	if half, ok := b.body.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return http.ErrNotSupported
+}
