@@ -176,17 +176,17 @@ func defaultBase() http.RoundTripper {
 // lives in it, so that a call which needs no second one is one allocation.
 type call struct {
 	*config
-	ctx       context.Context
-	request   *http.Request // the caller's: read, never written
-	header    http.Header   // what every attempt sends; the caller's own map when nothing is added
-	scope     string
-	key       string
-	perCall   *Policy // the policy in force
-	options   *options
-	deadline  time.Time // zero: none
-	start     time.Time
-	single    bool // another layer owns retries
-	telling   bool // attempts bear a deadline header
+	ctx      context.Context
+	request  *http.Request // the caller's: read, never written
+	header   http.Header   // what every attempt sends; the caller's own map when nothing is added
+	scope    string
+	key      string
+	perCall  *Policy // the policy in force
+	options  *options
+	deadline time.Time // zero: none
+	start    time.Time
+	single   bool // another layer owns retries
+	telling  bool // attempts bear a deadline header
 
 	last    *attempt // the one whose outcome is the call's so far; nil: none was sent
 	failure *Error   // why the call ends without a response

@@ -1,0 +1,401 @@
+package window
+
+import (
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const length = 16 * time.Second // a bucket is one second
+
+func TestCounter(t *testing.T) {
+	type op struct {
+		at   time.Duration
+		a, b uint32
+	}
+	const lap = length
+	for _, tt := range []struct {
+		name  string
+		ops   []op
+		at    time.Duration
+		wantA uint64
+		wantB uint64
+	}{
+		{name: "empty", at: time.Hour},
+		{name: "now", ops: []op{{0, 1, 2}}, at: 0, wantA: 1, wantB: 2},
+		{name: "same bucket", ops: []op{{0, 1, 2}, {time.Second - 1, 3, 4}}, at: 0, wantA: 4, wantB: 6},
+		{name: "many buckets", ops: []op{{0, 1, 0}, {5 * time.Second, 1, 0}, {15 * time.Second, 1, 1}}, at: length - 1, wantA: 3, wantB: 1},
+		{name: "gone after one window", ops: []op{{0, 1, 1}}, at: length},
+		{name: "the oldest goes first", ops: []op{{0, 1, 0}, {time.Second, 0, 1}}, at: length, wantB: 1},
+		{name: "bucket used again", ops: []op{{0, 1, 0}, {length, 0, 1}}, at: length, wantB: 1},
+		{name: "looking does not forget", ops: []op{{20 * time.Second, 1, 0}}, at: 34 * time.Second, wantA: 1},
+		{name: "clock goes back", ops: []op{{20 * time.Second, 1, 0}, {3 * time.Second, 0, 1}}, at: 20 * time.Second, wantA: 1, wantB: 1},
+		{name: "asked with a clock that goes back", ops: []op{{20 * time.Second, 1, 0}}, at: time.Second, wantA: 1},
+		{name: "before the origin", ops: []op{{-time.Hour, 1, 0}}, at: 0, wantA: 1},
+		{name: "asked before the origin", ops: []op{{0, 1, 0}}, at: math.MinInt64, wantA: 1},
+		{name: "first event late", ops: []op{{100 * lap, 1, 0}}, at: 100 * lap, wantA: 1},
+		{name: "first event very late", ops: []op{{1 << 20 * lap, 1, 0}}, at: 1 << 20 * lap, wantA: 1},
+		{name: "idle for two windows", ops: []op{{0, 1, 0}, {2 * lap, 0, 1}}, at: 2 * lap, wantB: 1},
+		{name: "idle until the lock", ops: []op{{0, 1, 0}, {lapsUntilLock * lap, 0, 1}}, at: lapsUntilLock * lap, wantB: 1},
+		{name: "idle until it is cleared", ops: []op{{0, 1, 0}, {lapsUntilClear * lap, 0, 1}}, at: lapsUntilClear * lap, wantB: 1},
+		{name: "idle for half a round of tags", ops: []op{{0, 1, 0}, {1 << 15 * lap, 0, 1}}, at: 1 << 15 * lap, wantB: 1},
+		{name: "idle for a round of tags", ops: []op{{0, 1, 0}, {1 << 16 * lap, 0, 1}}, at: 1 << 16 * lap, wantB: 1},
+		{name: "idle for a round of tags, another bucket", ops: []op{{5 * time.Second, 1, 0}, {1<<16*lap + 9*time.Second, 0, 1}}, at: 1<<16*lap + 9*time.Second, wantB: 1},
+		{name: "asked after a round of tags", ops: []op{{0, 1, 0}}, at: 1 << 16 * lap},
+		{name: "saturates", ops: []op{{0, CounterMax - 1, CounterMax}, {0, 1, 1}, {0, 1, 1}, {0, math.MaxUint32, 0}}, at: 0, wantA: CounterMax, wantB: CounterMax},
+		{name: "saturated buckets add up", ops: []op{{0, CounterMax, 0}, {time.Second, CounterMax, 0}}, at: time.Second, wantA: 2 * CounterMax},
+		{name: "the end of time", ops: []op{{math.MaxInt64, 1, 0}}, at: math.MaxInt64, wantA: 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var c Counter
+			for _, o := range tt.ops {
+				c.Add(o.at, length, o.a, o.b)
+			}
+			a, b := c.Sum(tt.at, length)
+			require.Equal(t, [2]uint64{tt.wantA, tt.wantB}, [2]uint64{a, b})
+		})
+	}
+}
+
+func TestCounterLengths(t *testing.T) {
+	for _, length := range []time.Duration{math.MinInt64, -1, 0, 1, MinLength, 1000001 * time.Nanosecond, time.Hour, math.MaxInt64} {
+		t.Run(length.String(), func(t *testing.T) {
+			var c Counter
+			c.Add(time.Second, length, 1, 1)
+			a, b := c.Sum(time.Second, length)
+			require.Equal(t, [2]uint64{1, 1}, [2]uint64{a, b})
+		})
+	}
+}
+
+// A bucket that nothing falls into for a whole round of tags, while others are
+// in use, must not come to life again.
+func TestCounterRoundOfTags(t *testing.T) {
+	var c Counter
+	c.Add(5*time.Second, length, 1, 1)
+	for lap := range time.Duration(1<<16 + 1) {
+		now := lap*length + 7*time.Second // always in another bucket
+		if lap > 0 {
+			a, _ := c.Sum(now, length)
+			require.EqualValues(t, 1, a, "lap %d", lap)
+		}
+		c.Add(now, length, 1, 0)
+		now += 8 * time.Second
+		c.Add(now, length, 1, 0)
+	}
+}
+
+// Against the definition: every event of the last fifteen buckets is counted,
+// none that is older than the window, for times that wander back and forth.
+func TestCounterModel(t *testing.T) {
+	type event struct {
+		at   time.Duration
+		a, b uint32
+	}
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		length := time.Duration(1 + r.Int64N(int64(time.Minute)))
+		width := max(length, MinLength) / Buckets
+		var c Counter
+		var events []event
+		var now, latest time.Duration
+		for range 300 {
+			switch r.IntN(10) {
+			case 0:
+				now += time.Duration(r.Int64N(int64(3*length) + 1))
+			case 1:
+				now += time.Duration(r.Int64N(1<<17)) * width * Buckets
+			case 2:
+				now -= time.Duration(r.Int64N(int64(length)/2 + 1))
+			default:
+				now += time.Duration(r.Int64N(int64(width) + 1))
+			}
+			latest = max(latest, now)
+			e := event{latest, uint32(r.IntN(3)), uint32(r.IntN(3))}
+			events = append(events, e)
+			c.Add(now, length, e.a, e.b)
+
+			var wantA, wantB uint64
+			for _, e := range events {
+				if e.at/width > latest/width-Buckets {
+					wantA, wantB = wantA+uint64(e.a), wantB+uint64(e.b)
+				}
+			}
+			a, b := c.Sum(now, length)
+			require.Equal(t, [2]uint64{wantA, wantB}, [2]uint64{a, b}, "seed %d at %v", seed, now)
+		}
+	}
+}
+
+// Nothing is counted twice or lost, also while the buckets change.
+func TestCounterStress(t *testing.T) {
+	const goroutines, each = 32, 3000
+	for _, tt := range []struct {
+		name string
+		jump time.Duration // now and then, for everybody
+	}{
+		{name: "within a window", jump: 0},
+		{name: "after an idle time", jump: 40 * length},
+		{name: "after a very long idle time", jump: 1 << 16 * length},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var c Counter
+			for round := range time.Duration(20) {
+				start := round * max(tt.jump, 2*length)
+				var clock atomic.Int64
+				clock.Store(int64(start))
+				var wg sync.WaitGroup
+				for range goroutines {
+					wg.Go(func() {
+						for range each / 20 {
+							// All within fifteen buckets, so all are to be found.
+							now := time.Duration(clock.Add(int64(length) * 20 * 14 / 16 / goroutines / each))
+							c.Add(now, length, 1, 2)
+						}
+					})
+				}
+				wg.Wait()
+				a, b := c.Sum(time.Duration(clock.Load()), length)
+				require.EqualValues(t, goroutines*(each/20), a)
+				require.EqualValues(t, 2*goroutines*(each/20), b)
+			}
+		})
+	}
+}
+
+// All begin at once after an idle time, again and again: whoever makes the
+// buckets ready must not wipe out what another one has counted already.
+func TestCounterStressAwakening(t *testing.T) {
+	const goroutines = 4
+	for _, tt := range []struct {
+		name string
+		gap  time.Duration
+	}{
+		{name: "idle", gap: 20 * MinLength},
+		{name: "idle until the lock", gap: lapsUntilLock * MinLength},
+		{name: "idle until it is cleared", gap: lapsUntilClear * MinLength},
+		{name: "idle for a round of tags", gap: 1 << 16 * MinLength},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			rounds := int64(6000)
+			if testing.Short() {
+				rounds = 3000
+			}
+			var c Counter
+			var round, done atomic.Int64
+			var wg sync.WaitGroup
+			for range goroutines {
+				wg.Go(func() {
+					for r := int64(1); r <= rounds; r++ {
+						for round.Load() < r {
+							runtime.Gosched()
+						}
+						c.Add(time.Duration(r)*tt.gap, MinLength, 1, 0)
+						done.Add(1)
+					}
+				})
+			}
+			lost := 0
+			for r := int64(1); r <= rounds; r++ {
+				round.Store(r)
+				for done.Load() < r*goroutines {
+					runtime.Gosched()
+				}
+				if a, _ := c.Sum(time.Duration(r)*tt.gap, MinLength); a != goroutines {
+					lost++
+				}
+			}
+			wg.Wait()
+			require.Zero(t, lost, "rounds in which the count was wrong")
+		})
+	}
+}
+
+// Readers, and writers who are far behind, while time runs fast: what is read
+// is never more than what was ever counted, and never a torn word.
+func TestCounterStressLapping(t *testing.T) {
+	var c Counter
+	var clock, added atomic.Int64
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(2, uint64(g)))
+			for range 5000 {
+				now := time.Duration(clock.Add(r.Int64N(int64(length))))
+				if r.IntN(100) == 0 {
+					now = time.Duration(clock.Add(int64(length) << 17))
+				}
+				added.Add(1)
+				c.Add(now-time.Duration(r.Int64N(int64(length))), length, 1, 1)
+				limit := added.Load() + 8
+				if a, b := c.Sum(now, length); a > uint64(limit) || b > uint64(limit) {
+					t.Errorf("%d, %d counted of %d", a, b, limit)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestTally(t *testing.T) {
+	type op struct {
+		at   time.Duration
+		n    uint64
+		undo bool
+	}
+	const length = 15 * time.Second // a bucket is one second
+	for _, tt := range []struct {
+		name string
+		ops  []op
+		at   time.Duration
+		want uint64
+	}{
+		{name: "empty", at: time.Hour},
+		{name: "now", ops: []op{{at: 0, n: 3}}, at: 0, want: 3},
+		{name: "until just before one window has gone by", ops: []op{{at: 300, n: 3}}, at: 300 + length - 1, want: 3},
+		{name: "not one window later", ops: []op{{at: 300, n: 3}}, at: 300 + length},
+		{name: "a bucket leaves with its last event", ops: []op{{at: 0, n: 1}, {at: 300, n: 1}}, at: length, want: 2},
+		{name: "and not later", ops: []op{{at: 0, n: 1}, {at: 300, n: 1}}, at: length + 300},
+		{name: "the bucket at the far end still counts", ops: []op{{at: time.Second - 1, n: 1}, {at: 15 * time.Second, n: 1}}, at: 15 * time.Second, want: 2},
+		{name: "idle", ops: []op{{at: 0, n: 1}, {at: time.Hour, n: 2}}, at: time.Hour, want: 2},
+		{name: "clock goes back", ops: []op{{at: 20 * time.Second, n: 1}, {at: 3 * time.Second, n: 1}}, at: time.Second, want: 2},
+		{name: "before the origin", ops: []op{{at: -time.Hour, n: 1}}, at: -time.Hour, want: 1},
+		{name: "undone", ops: []op{{at: 0, n: 3, undo: true}, {at: 0, n: 1}}, at: 0, want: 1},
+		{name: "the end of time", ops: []op{{at: math.MaxInt64, n: 1}}, at: math.MaxInt64, want: 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var c Tally
+			for _, o := range tt.ops {
+				m := c.Add(o.at, length, o.n)
+				if o.undo {
+					c.Undo(m, o.n)
+				}
+			}
+			require.Equal(t, tt.want, c.Sum(tt.at, length))
+		})
+	}
+}
+
+func TestTallyUndo(t *testing.T) {
+	const length = 15 * time.Second
+	var c Tally
+	m := c.Add(0, length, 2)
+	other := c.Add(5*time.Second, length, 2)
+	c.Undo(m, 1)
+	require.EqualValues(t, 3, c.Sum(5*time.Second, length))
+	c.Undo(m, 5)
+	require.EqualValues(t, 2, c.Sum(5*time.Second, length), "not below zero, nor from another bucket")
+	c.Add(16*time.Second, length, 7) // in the bucket that m was in
+	c.Undo(m, 1)
+	require.EqualValues(t, 9, c.Sum(16*time.Second, length), "what has left the window is not taken from what came in")
+	c.Undo(other, 2)
+	require.EqualValues(t, 7, c.Sum(16*time.Second, length))
+	c.Undo(other, 2)
+	require.EqualValues(t, 7, c.Sum(16*time.Second, length))
+}
+
+func TestTallyLengths(t *testing.T) {
+	for _, length := range []time.Duration{math.MinInt64, -1, 0, 1, MinLength, 1000001 * time.Nanosecond, time.Hour, math.MaxInt64} {
+		t.Run(length.String(), func(t *testing.T) {
+			var c Tally
+			c.Add(time.Second, length, 1)
+			require.EqualValues(t, 1, c.Sum(time.Second, length))
+		})
+	}
+}
+
+// Against the definition: never fewer than the events of the last window, and
+// none that is older than that by more than a bucket.
+func TestTallyModel(t *testing.T) {
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		length := time.Duration(1 + r.Int64N(int64(time.Minute)))
+		window := max(length, MinLength)
+		width := (window-1)/tallyBuckets + 1
+		var c Tally
+		var events []time.Duration
+		var now, latest time.Duration
+		for range 300 {
+			switch r.IntN(10) {
+			case 0:
+				now += time.Duration(r.Int64N(int64(3*window) + 1))
+			case 1:
+				now += window
+			case 2:
+				now -= time.Duration(r.Int64N(int64(window)/2 + 1))
+			default:
+				now += time.Duration(r.Int64N(int64(width) + 1))
+			}
+			latest = max(latest, now)
+			var least, most uint64
+			for _, at := range events {
+				if latest-at < window {
+					least++
+				}
+				if latest-at < window+width {
+					most++
+				}
+			}
+			n := c.Sum(now, length)
+			require.GreaterOrEqual(t, n, least, "seed %d at %v", seed, now)
+			require.LessOrEqual(t, n, most, "seed %d at %v", seed, now)
+			c.Add(now, length, 1)
+			events = append(events, latest)
+		}
+	}
+}
+
+func TestCounterDoesNotAllocate(t *testing.T) {
+	var c Counter
+	var now time.Duration
+	require.Zero(t, testing.AllocsPerRun(1000, func() {
+		now += 100 * time.Millisecond
+		c.Add(now, length, 1, 0)
+		c.Sum(now, length)
+	}))
+}
+
+func BenchmarkCounter(b *testing.B) {
+	b.Run("add", func(b *testing.B) {
+		var c Counter
+		b.ReportAllocs()
+		now := time.Hour
+		for b.Loop() {
+			now += time.Microsecond
+			c.Add(now, length, 1, 0)
+		}
+	})
+	b.Run("add/parallel", func(b *testing.B) {
+		var c Counter
+		b.ReportAllocs()
+		b.RunParallel(func(pb *testing.PB) {
+			now := time.Hour
+			for pb.Next() {
+				now += time.Microsecond
+				c.Add(now, length, 1, 0)
+			}
+		})
+	})
+	b.Run("sum", func(b *testing.B) {
+		var c Counter
+		c.Add(time.Hour, length, 1, 1)
+		for b.Loop() {
+			c.Sum(time.Hour, length)
+		}
+	})
+	b.Run("tally", func(b *testing.B) {
+		var c Tally
+		now := time.Hour
+		for b.Loop() {
+			now += time.Microsecond
+			c.Sum(now, length)
+			c.Add(now, length, 1)
+		}
+	})
+}
