@@ -1,0 +1,175 @@
+// Testreport reads what `go test -json` writes.
+//
+//	go test -json work | go run .ci/testreport.go show
+//
+// prints it as go test prints it by itself: a line for each package, and all that a failed test wrote.
+//
+//	go run .ci/testreport.go count run1.json run2.json
+//
+// takes several runs of the same tests together and ends with the line "N passed, N failed". It fails when a test
+// failed in one of the runs, when none ran, and when a test was skipped in all of them: a skip is an excuse only if
+// another run has done the work (a count of allocations under the race detector, say).
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+)
+
+// event is one line of `go doc cmd/test2json`, or of `go help buildjson`.
+type event struct {
+	Action, Package, Test, ImportPath, Output string
+}
+
+func main() {
+	var err error
+	switch {
+	case len(os.Args) == 2 && os.Args[1] == "show":
+		err = show(os.Stdin, os.Stdout)
+	case len(os.Args) > 2 && os.Args[1] == "count":
+		err = count(os.Args[2:], os.Stdout)
+	default:
+		err = errors.New("usage: testreport show <events | testreport count events…")
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// show keeps a test's output back until its package has ended, and then prints it only if it is of use.
+func show(r io.Reader, w io.Writer) error {
+	type output struct {
+		tests map[string][]string // what each test that has not ended well has written
+		order []string
+		lines []string // what the package itself has written
+	}
+	packages := map[string]*output{}
+	return scan(r, func(e event) {
+		if e.Action == "build-output" {
+			fmt.Fprint(w, e.Output)
+			return
+		}
+		p := packages[e.Package]
+		if p == nil {
+			p = &output{tests: map[string][]string{}}
+			packages[e.Package] = p
+		}
+		switch {
+		case e.Action == "output" && e.Test != "":
+			if _, known := p.tests[e.Test]; !known {
+				p.order = append(p.order, e.Test)
+			}
+			p.tests[e.Test] = append(p.tests[e.Test], e.Output)
+		case e.Action == "output":
+			p.lines = append(p.lines, e.Output)
+		case e.Test != "" && (e.Action == "pass" || e.Action == "skip"):
+			delete(p.tests, e.Test)
+			p.order = slices.DeleteFunc(p.order, func(t string) bool { return t == e.Test })
+		case e.Test == "" && (e.Action == "pass" || e.Action == "skip" || e.Action == "fail"):
+			if e.Action == "fail" {
+				for _, test := range p.order {
+					fmt.Fprint(w, strings.Join(p.tests[test], ""))
+				}
+			}
+			for _, line := range p.lines {
+				if e.Action == "fail" || summary(line) {
+					fmt.Fprint(w, line)
+				}
+			}
+			delete(packages, e.Package)
+		}
+	})
+}
+
+// summary tells whether line is the one that go test prints for a package that has not failed: ok and its time, or that
+// it has no tests, which with -cover begins with a tab.
+func summary(line string) bool {
+	return strings.HasPrefix(line, "ok  ") || strings.HasPrefix(line, "?   ") || strings.HasPrefix(line, "\t")
+}
+
+// count judges a test by its best result, and by its worst: it must have passed once and failed never.
+func count(files []string, w io.Writer) error {
+	passed, failed, skipped := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for _, name := range files {
+		f, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		err = scan(f, func(e event) {
+			name := strings.TrimSpace(e.Package + " " + e.Test)
+			switch {
+			case e.Action == "fail":
+				failed[name] = true
+			case e.Action == "pass" && e.Test != "":
+				passed[name] = true
+			case e.Action == "skip" && e.Test != "": // of a package: it has no tests
+				skipped[name] = true
+			}
+		})
+		f.Close()
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	// A package fails with its tests. By itself it counts only if it did not build, or ended before its tests did.
+	maps.DeleteFunc(failed, func(name string, _ bool) bool {
+		if strings.Contains(name, " ") {
+			return false
+		}
+		for other := range failed {
+			if strings.HasPrefix(other, name+" ") {
+				return true
+			}
+		}
+		return false
+	})
+	never := 0
+	for _, name := range slices.Sorted(maps.Keys(skipped)) {
+		if !passed[name] && !failed[name] {
+			never++
+			fmt.Fprintln(w, "skipped in every run:", name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(failed)) {
+		fmt.Fprintln(w, "failed:", name)
+		delete(passed, name)
+	}
+	fmt.Fprintf(w, "%d passed, %d failed\n", len(passed), len(failed))
+	switch {
+	case len(failed) > 0:
+		return errors.New("tests failed")
+	case never > 0:
+		return fmt.Errorf("%d tests were skipped that should have run", never)
+	case len(passed) == 0:
+		return errors.New("no test ran")
+	}
+	return nil
+}
+
+func scan(r io.Reader, each func(event)) error {
+	lines := bufio.NewReader(r)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if len(line) > 0 {
+			var e event
+			if json.Unmarshal(line, &e) == nil {
+				each(e)
+			} else { // not go test's: a tool that it runs wrote to the same place
+				os.Stderr.Write(line)
+			}
+		}
+		if err == io.EOF {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+}
