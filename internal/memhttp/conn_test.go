@@ -1,0 +1,300 @@
+package memhttp
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// both runs f in a bubble and in real time.
+func both(t *testing.T, f func(t *testing.T)) {
+	t.Run("bubble", func(t *testing.T) { synctest.Test(t, f) })
+	t.Run("real time", f)
+}
+
+// pair returns two ends that are closed with the test.
+func pair(t *testing.T, delays ...time.Duration) (a, b *Conn) {
+	delays = append(delays, 0, 0)
+	a, b = newConns("a:1", "b:2", delays[0], delays[1])
+	t.Cleanup(func() { _, _ = a.Close(), b.Close() })
+	return a, b
+}
+
+func write(t *testing.T, c net.Conn, text string) {
+	t.Helper()
+	n, err := c.Write([]byte(text))
+	require.NoError(t, err)
+	require.Equal(t, len(text), n)
+}
+
+// fill writes to c until it blocks.
+func fill(t *testing.T, c *Conn) {
+	t.Helper()
+	n, err := c.Write(make([]byte, bufferSize))
+	require.NoError(t, err)
+	require.Equal(t, bufferSize, n)
+}
+
+// TestConnTransfers sends both ways at once more than the buffers hold.
+func TestConnTransfers(t *testing.T) {
+	for _, row := range []struct {
+		name     string
+		size     int
+		up, down time.Duration
+	}{
+		{"nothing", 0, 0, 0},
+		{"a byte", 1, 0, 0},
+		{"a buffer", bufferSize, 0, 0},
+		{"many buffers", 1 << 20, 0, 0},
+		{"with delay", 1 << 20, 3 * time.Millisecond, time.Millisecond},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			both(t, func(t *testing.T) {
+				a, b := pair(t, row.up, row.down)
+				var wg sync.WaitGroup
+				for _, c := range []*Conn{a, b} {
+					sent := make([]byte, row.size)
+					for i := range sent {
+						sent[i] = byte(rand.Uint32())
+					}
+					wg.Go(func() {
+						for rest := sent; len(rest) > 0; {
+							k := min(len(rest), 1+rand.IntN(100_000))
+							n, err := c.Write(rest[:k])
+							assert.NoError(t, err)
+							assert.Equal(t, k, n)
+							rest = rest[k:]
+						}
+						assert.NoError(t, c.CloseWrite())
+					})
+					peer := map[*Conn]*Conn{a: b, b: a}[c]
+					wg.Go(func() {
+						got, err := io.ReadAll(uneven{peer})
+						assert.NoError(t, err)
+						assert.True(t, bytes.Equal(sent, got))
+					})
+				}
+				wg.Wait()
+			})
+		})
+	}
+}
+
+// uneven reads in pieces of changing size.
+type uneven struct{ r io.Reader }
+
+func (s uneven) Read(p []byte) (int, error) {
+	return s.r.Read(p[:min(len(p), 1+rand.IntN(10_000))])
+}
+
+func TestConnPingPong(t *testing.T) {
+	both(t, func(t *testing.T) {
+		a, b := pair(t)
+		var wg sync.WaitGroup
+		for _, c := range []*Conn{a, b} {
+			wg.Go(func() {
+				buf := make([]byte, 8)
+				for i := range 1000 {
+					if c == a {
+						_, err := fmt.Fprintf(c, "%08d", i)
+						assert.NoError(t, err)
+					}
+					_, err := io.ReadFull(c, buf)
+					assert.NoError(t, err)
+					assert.Equal(t, fmt.Sprintf("%08d", i), string(buf))
+					if c == b {
+						_, err := c.Write(buf)
+						assert.NoError(t, err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
+
+// TestConnWritesDoNotMix: each Write arrives in one piece, however many write,
+// and the ones that wait do so durably.
+func TestConnWritesDoNotMix(t *testing.T) {
+	both(t, func(t *testing.T) {
+		a, b := pair(t)
+		const writers, size = 8, bufferSize + 1000
+		var wg sync.WaitGroup
+		for i := range writers {
+			wg.Go(func() {
+				n, err := a.Write(bytes.Repeat([]byte{byte(i)}, size))
+				assert.NoError(t, err)
+				assert.Equal(t, size, n)
+			})
+		}
+		time.Sleep(time.Millisecond) // in a bubble: until all of them block
+		buf := make([]byte, size)
+		for range writers {
+			_, err := io.ReadFull(b, buf)
+			require.NoError(t, err)
+			require.Equal(t, size, bytes.Count(buf, buf[:1]))
+		}
+		wg.Wait()
+	})
+}
+
+// TestConnWritersInTurn: when one Write is done, the next goes on, though
+// nothing more is read.
+func TestConnWritersInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := pair(t)
+		for range 20 {
+			fill(t, a)
+			var wg sync.WaitGroup
+			for range 8 {
+				wg.Go(func() { write(t, a, "x") })
+			}
+			synctest.Wait()
+			_, err := io.ReadFull(b, make([]byte, bufferSize))
+			require.NoError(t, err)
+			wg.Wait()
+			_, err = io.ReadFull(b, make([]byte, 8))
+			require.NoError(t, err)
+		}
+	})
+}
+
+// TestConnRace uses every method at once, for the race detector.
+func TestConnRace(t *testing.T) {
+	both(t, func(t *testing.T) {
+		a, b := pair(t, 0, time.Microsecond)
+		var wg sync.WaitGroup
+		for _, c := range []*Conn{a, b} {
+			for _, f := range []func(){
+				func() { _, _ = c.Read(make([]byte, 100)) },
+				func() { _, _ = c.Write(make([]byte, 1000)) },
+				func() { _ = c.SetDeadline(time.Now().Add(10 * time.Microsecond)) },
+				func() { _ = c.SetReadDeadline(time.Now().Add(20 * time.Microsecond)) },
+				func() { _ = c.SetWriteDeadline(time.Now().Add(20 * time.Microsecond)) },
+				func() { _, _ = c.LocalAddr(), c.RemoteAddr() },
+				func() { _ = c.SetLinger(1) },
+			} {
+				for range 3 {
+					wg.Go(func() {
+						for range 100 {
+							f()
+						}
+					})
+				}
+			}
+		}
+		wg.Wait()
+		for range 3 {
+			wg.Go(func() { _ = a.Close() })
+			wg.Go(func() { _ = b.CloseWrite() })
+			wg.Go(func() { Reset(b) })
+		}
+		wg.Wait()
+	})
+}
+
+func TestConnUseAfterClose(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		call func(*Conn) error
+	}{
+		{"read", func(c *Conn) error { _, err := c.Read(nil); return err }},
+		{"write", func(c *Conn) error { _, err := c.Write(nil); return err }},
+		{"close", (*Conn).Close},
+		{"close write", (*Conn).CloseWrite},
+		{"set", func(c *Conn) error { return c.SetDeadline(time.Time{}) }},
+		{"set", func(c *Conn) error { return c.SetReadDeadline(time.Time{}) }},
+		{"set", func(c *Conn) error { return c.SetWriteDeadline(time.Time{}) }},
+		{"set", func(c *Conn) error { return c.SetLinger(0) }},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			a, _ := pair(t)
+			require.NoError(t, a.Close())
+			err := row.call(a)
+			require.ErrorIs(t, err, net.ErrClosed)
+			require.IsType(t, (*net.OpError)(nil), err)
+		})
+	}
+}
+
+func TestConnErrorText(t *testing.T) {
+	a, b := pair(t)
+	Reset(b)
+	_, err := a.Read(make([]byte, 1))
+	require.EqualError(t, err, "read tcp a:1->b:2: read: connection reset by peer")
+}
+
+func TestResetOfSomethingElse(t *testing.T) {
+	c, _ := net.Pipe()
+	require.Panics(t, func() { Reset(c) })
+}
+
+// TestConnResetStays is where Conn is not like TCP, on purpose.
+func TestConnResetStays(t *testing.T) {
+	a, b := pair(t)
+	Reset(b)
+	for range 3 {
+		_, err := a.Read(make([]byte, 1))
+		require.ErrorIs(t, err, syscall.ECONNRESET)
+		_, err = a.Write(make([]byte, 1))
+		require.ErrorIs(t, err, syscall.ECONNRESET)
+	}
+	Reset(b) // again: nothing
+}
+
+func TestConnFirstReasonStays(t *testing.T) {
+	a, b := pair(t)
+	require.NoError(t, b.Close())
+	write(t, a, "lost")
+	a.abort()
+	_, err := a.Write(make([]byte, 1))
+	require.ErrorIs(t, err, syscall.EPIPE)
+	_, err = a.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF)
+}
+
+// TestConnCloseUnblocksPeer: whatever the peer waits for, it learns of a close.
+func TestConnCloseUnblocksPeer(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		close func(*Conn)
+		read  error
+		write error
+	}{
+		{"close", func(c *Conn) { _ = c.Close() }, syscall.ECONNRESET, syscall.ECONNRESET}, // what filled the buffer was unread
+		{"reset", func(c *Conn) { Reset(c) }, syscall.ECONNRESET, syscall.ECONNRESET},
+		{"abort", (*Conn).abort, syscall.ECONNRESET, syscall.ECONNRESET},
+		{"half-close, then close", func(c *Conn) { _, _ = c.CloseWrite(), c.Close() }, io.EOF, syscall.EPIPE},
+	} {
+		for _, delay := range []time.Duration{0, time.Millisecond} {
+			t.Run(fmt.Sprint(row.name, " ", delay), func(t *testing.T) {
+				both(t, func(t *testing.T) {
+					a, b := pair(t, delay, delay)
+					fill(t, a)
+					var wg sync.WaitGroup
+					wg.Go(func() {
+						_, err := a.Read(make([]byte, 1))
+						assert.ErrorIs(t, err, row.read)
+					})
+					wg.Go(func() {
+						_, err := a.Write(make([]byte, 1))
+						assert.ErrorIs(t, err, row.write)
+					})
+					time.Sleep(time.Millisecond)
+					row.close(b)
+					wg.Wait()
+				})
+			})
+		}
+	}
+}

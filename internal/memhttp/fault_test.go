@@ -1,0 +1,272 @@
+package memhttp_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/internal/memhttp"
+)
+
+// TestTimeouts: hours pass in no time, and to the nanosecond.
+func TestTimeouts(t *testing.T) {
+	sleep := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(time.Hour) })
+	untilGone := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	for _, row := range []struct {
+		name    string
+		handler http.Handler
+		opts    []memhttp.Option
+		client  func(*http.Client, *http.Transport)
+		timeout bool
+		after   time.Duration
+	}{
+		{name: "slow, but waited for", handler: sleep, after: time.Hour},
+		{
+			name: "client's timeout, handler goes on", handler: sleep,
+			client:  func(c *http.Client, _ *http.Transport) { c.Timeout = time.Minute },
+			timeout: true, after: time.Minute,
+		},
+		{
+			name: "client's timeout, handler learns of it", handler: untilGone,
+			client:  func(c *http.Client, _ *http.Transport) { c.Timeout = time.Minute },
+			timeout: true, after: time.Minute,
+		},
+		{
+			name: "response headers", handler: sleep,
+			client:  func(_ *http.Client, t *http.Transport) { t.ResponseHeaderTimeout = 2 * time.Minute },
+			timeout: true, after: 2 * time.Minute,
+		},
+		{
+			name: "dial", handler: sleep, opts: []memhttp.Option{memhttp.Latency(time.Minute, time.Minute)},
+			client:  func(c *http.Client, _ *http.Transport) { c.Timeout = 90 * time.Second },
+			timeout: true, after: 90 * time.Second,
+		},
+		{
+			name: "latency", handler: hello, opts: []memhttp.Option{memhttp.Latency(time.Minute, 2*time.Minute)},
+			after: 6 * time.Minute, // a dial and an exchange
+		},
+		{
+			name: "http.TimeoutHandler", handler: http.TimeoutHandler(untilGone, time.Second, "late"),
+			after: time.Second,
+		},
+	} {
+		for _, h2 := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, h2 %v", row.name, h2), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					opts := row.opts
+					if h2 {
+						opts = append(slices.Clip(opts), memhttp.HTTP2())
+					}
+					s := memhttp.NewServer(t, row.handler, opts...)
+					tr := s.Transport()
+					c := &http.Client{Transport: tr}
+					if row.client != nil {
+						row.client(c, tr)
+					}
+					begin := time.Now()
+					resp, err := c.Get(s.URL)
+					require.Equal(t, row.after, time.Since(begin))
+					if row.timeout {
+						var ue *url.Error
+						require.ErrorAs(t, err, &ue)
+						require.True(t, ue.Timeout())
+						return
+					}
+					require.NoError(t, err)
+					require.NoError(t, resp.Body.Close())
+				})
+			})
+		}
+	}
+}
+
+func TestServerTimeouts(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		config func(*http.Server)
+		send   string
+		after  time.Duration
+		want   string // how the answer begins
+	}{
+		{"header", func(s *http.Server) { s.ReadHeaderTimeout = time.Minute }, "GET / HTTP/1.1\r\n", time.Minute, ""},
+		{"body", func(s *http.Server) { s.ReadTimeout = time.Minute }, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhi", time.Minute, "HTTP/1.1 400"},
+		{"idle", func(s *http.Server) { s.IdleTimeout = time.Hour }, "GET / HTTP/1.1\r\nHost: x\r\n\r\n", time.Hour, "HTTP/1.1 200"},
+		{"write", func(s *http.Server) { s.WriteTimeout = time.Second }, "GET /big HTTP/1.1\r\nHost: x\r\n\r\n", time.Second, "HTTP/1.1 200"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if _, err := io.Copy(io.Discard, r.Body); err != nil {
+						w.Header().Set("Connection", "close")
+						w.WriteHeader(http.StatusBadRequest)
+					}
+					if r.URL.Path == "/big" {
+						_, _ = w.Write(make([]byte, 1<<20))
+					}
+				}), memhttp.Configure(row.config))
+				c, err := s.Net.DialContext(t.Context(), "tcp", "mem.test:80")
+				require.NoError(t, err)
+				defer func() { _ = c.Close() }()
+				begin := time.Now()
+				_, err = io.WriteString(c, row.send)
+				require.NoError(t, err)
+				// A client that does not read, until it is given up. Not until that very
+				// instant: which of two timers of one instant is first is chance.
+				time.Sleep(row.after + time.Millisecond)
+				got, _ := io.ReadAll(c)
+				require.Less(t, time.Since(begin), row.after+time.Second)
+				require.True(t, strings.HasPrefix(string(got), row.want), "%.100q", got)
+			})
+		})
+	}
+}
+
+func TestResets(t *testing.T) {
+	hijack := func(w http.ResponseWriter) net.Conn {
+		c, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			panic(err)
+		}
+		return c
+	}
+	for _, row := range []struct {
+		name    string
+		handler http.HandlerFunc
+		body    string
+		want    string // of the response body, before the error; none: the request fails
+		err     error
+	}{
+		{"before reading", func(w http.ResponseWriter, _ *http.Request) { memhttp.Reset(hijack(w)) }, "body", "", syscall.ECONNRESET},
+		{"without hijacking", func(_ http.ResponseWriter, r *http.Request) { memhttp.Reset(memhttp.RequestConn(r)) }, "", "", syscall.ECONNRESET},
+		{"linger and close", func(w http.ResponseWriter, _ *http.Request) {
+			c := hijack(w).(*memhttp.Conn)
+			_, _ = c.SetLinger(0), c.Close()
+		}, "", "", syscall.ECONNRESET},
+		{"in mid-body", func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, "part")
+			_ = http.NewResponseController(w).Flush()
+			memhttp.Reset(memhttp.RequestConn(r))
+		}, "", "part", syscall.ECONNRESET},
+		{"closed", func(w http.ResponseWriter, _ *http.Request) { _ = hijack(w).Close() }, "", "", io.EOF},
+		{"closed in mid-body", func(w http.ResponseWriter, _ *http.Request) {
+			c := hijack(w)
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\npart")
+			_ = c.Close()
+		}, "", "part", io.ErrUnexpectedEOF},
+		{"panic in mid-body", func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "part")
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}, "", "part", io.ErrUnexpectedEOF},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			both(t, func(t *testing.T) {
+				s := memhttp.NewServer(t, row.handler)
+				c := &http.Client{Transport: s.Transport()}
+				resp, err := c.Post(s.URL, "", strings.NewReader(row.body))
+				if row.want != "" {
+					require.NoError(t, err)
+					var got []byte
+					got, err = io.ReadAll(resp.Body)
+					require.Equal(t, row.want, string(got))
+					require.NoError(t, resp.Body.Close())
+				}
+				require.ErrorIs(t, err, row.err)
+			})
+		})
+	}
+}
+
+// TestResetWhileUploading: the client is blocked in a write, with more to send
+// than the buffers hold.
+func TestResetWhileUploading(t *testing.T) {
+	both(t, func(t *testing.T) {
+		s := memhttp.NewServer(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.ReadFull(r.Body, make([]byte, 100_000))
+			memhttp.Reset(memhttp.RequestConn(r))
+		}))
+		c := &http.Client{Transport: s.Transport()}
+		_, err := c.Post(s.URL, "", bytes.NewReader(make([]byte, 1<<20)))
+		// Which of its two goroutines http.Transport hears first is chance, over
+		// a socket too: the reader closes the connection under the writer.
+		if !errors.Is(err, net.ErrClosed) {
+			require.ErrorIs(t, err, syscall.ECONNRESET)
+		}
+	})
+}
+
+func TestResetHTTP2(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, "part")
+			_ = http.NewResponseController(w).Flush()
+			// An HTTP/2 client that gets headers and reset together may report
+			// either.
+			time.Sleep(time.Millisecond)
+			memhttp.Reset(memhttp.RequestConn(r))
+			<-r.Context().Done()
+		}), memhttp.HTTP2(), memhttp.TLS())
+		c := &http.Client{Transport: s.Transport()}
+		resp, err := c.Get(s.URL)
+		require.NoError(t, err)
+		got, err := io.ReadAll(resp.Body)
+		require.Equal(t, "part", string(got))
+		require.ErrorIs(t, err, syscall.ECONNRESET)
+		require.NoError(t, resp.Body.Close())
+	})
+}
+
+// TestStaleConnection: the server drops idle connections, as at a restart, and
+// net/http notices before the next request.
+func TestStaleConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memhttp.NewServer(t, hello)
+		c := &http.Client{Transport: s.Transport()}
+		get(t, c, s.URL)
+		s.ResetConns()
+		synctest.Wait()
+		opened, open := s.Conns()
+		require.Equal(t, [2]int{1, 0}, [2]int{opened, open})
+		get(t, c, s.URL)
+		opened, open = s.Conns()
+		require.Equal(t, [2]int{2, 1}, [2]int{opened, open})
+	})
+}
+
+// TestConns: what was not read is not reused, and what is not closed shows.
+func TestConns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write(make([]byte, 1<<20))
+		}))
+		c := &http.Client{Transport: s.Transport()}
+		var bodies []io.Closer
+		for range 3 {
+			resp, err := c.Get(s.URL)
+			require.NoError(t, err)
+			bodies = append(bodies, resp.Body)
+		}
+		c.CloseIdleConnections()
+		synctest.Wait()
+		opened, open := s.Conns()
+		require.Equal(t, [2]int{3, 3}, [2]int{opened, open})
+		for _, b := range bodies {
+			require.NoError(t, b.Close())
+		}
+		synctest.Wait()
+		opened, open = s.Conns()
+		require.Equal(t, [2]int{3, 0}, [2]int{opened, open})
+	})
+}

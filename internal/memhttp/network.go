@@ -1,0 +1,315 @@
+package memhttp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A Network is a set of hosts that can be dialled by name. The zero value is
+// an empty one; it must be closed. A Network may be used by many goroutines,
+// but, with all it holds, only inside the bubble that used it first.
+type Network struct {
+	mu         sync.Mutex
+	hosts      map[string]*listener
+	faults     map[string]func(context.Context) error
+	transports []*http.Transport
+	clients    int // how many have dialled
+	closed     bool
+
+	// Ends with Close. Made at first use, to belong to the bubble of that use.
+	life context.Context
+	end  context.CancelFunc
+}
+
+// NewNetwork returns an empty Network that is closed when tb ends.
+func NewNetwork(tb testing.TB) *Network {
+	n := new(Network)
+	tb.Cleanup(n.Close)
+	return n
+}
+
+// Listen makes host answer. A host without a port answers on each of them, save
+// where another listens on "host:port". Listen panics if the host is taken; it
+// is free again once the listener is closed.
+//
+// As with TCP, a dial succeeds before the connection is accepted. Connections
+// that were never accepted are reset when the listener is closed.
+func (n *Network) Listen(host string) net.Listener { return n.listen(host, 0, 0) }
+
+func (n *Network) listen(host string, up, down time.Duration) *listener {
+	host = strings.ToLower(host)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.hosts[host] != nil {
+		panic(fmt.Sprintf("memhttp: %s is listening already", host))
+	}
+	l := &listener{
+		network: n, host: host, up: up, down: down,
+		open: make(map[*Conn]bool), done: make(chan struct{}),
+	}
+	l.wake.L = &l.mu
+	if n.hosts == nil {
+		n.hosts = make(map[string]*listener)
+	}
+	n.hosts[host] = l
+	return l
+}
+
+// Transport returns a new http.Transport that dials this network. Its idle
+// connections are closed by Close.
+func (n *Network) Transport() *http.Transport {
+	t := &http.Transport{DialContext: n.DialContext}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.transports = append(n.transports, t)
+	return t
+}
+
+// SetDialFault has f decide on every further dial of host, a name or a
+// "host:port", whether anybody listens there or not: nil lets it go on, an error
+// fails it. f may block until its context ends, and is called by many
+// goroutines at once. A nil f ends the fault. See [Refuse] and [Hang].
+//
+// An error that is not a [*net.OpError] is wrapped in one.
+func (n *Network) SetDialFault(host string, f func(ctx context.Context) error) {
+	host = strings.ToLower(host)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if f == nil {
+		delete(n.faults, host)
+		return
+	}
+	if n.faults == nil {
+		n.faults = make(map[string]func(context.Context) error)
+	}
+	n.faults[host] = f
+}
+
+// Refuse is a fault for [Network.SetDialFault]: the dial fails with
+// ECONNREFUSED. That of a host where nobody listens does so without a fault.
+func Refuse(context.Context) error {
+	return os.NewSyscallError("connect", syscall.ECONNREFUSED)
+}
+
+// Hang is a fault for [Network.SetDialFault]: the dial blocks until its context
+// ends or the network is closed. Mind that http.Transport detaches dials from
+// their requests: one that is no longer wanted still goes on.
+func Hang(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// DialContext dials address, a "host:port" of this network. The connection is
+// a [*Conn], an error is a [*net.OpError] with Op "dial".
+func (n *Network) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	c, err := n.dial(ctx, strings.ToLower(address))
+	if err == nil {
+		return c, nil
+	}
+	if op := (*net.OpError)(nil); errors.As(err, &op) {
+		return nil, err
+	}
+	return nil, &net.OpError{Op: "dial", Net: network, Addr: addr(address), Err: err}
+}
+
+func (n *Network) dial(ctx context.Context, address string) (*Conn, error) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if fault := n.fault(address, host); fault != nil {
+		ctx, cancel := n.whileOpen(ctx)
+		defer cancel()
+		if err := fault(ctx); err != nil {
+			return nil, err
+		}
+	}
+	l := n.listener(address, host)
+	if l == nil {
+		return nil, Refuse(ctx)
+	}
+	if roundTrip := l.up + l.down; roundTrip > 0 {
+		t := time.NewTimer(roundTrip)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-l.done:
+		}
+	}
+	return l.connect(address)
+}
+
+func (n *Network) fault(address, host string) func(context.Context) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if f := n.faults[address]; f != nil {
+		return f
+	}
+	return n.faults[host]
+}
+
+func (n *Network) listener(address, host string) *listener {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if l := n.hosts[address]; l != nil {
+		return l
+	}
+	return n.hosts[host]
+}
+
+// whileOpen derives a context that also ends when n is closed.
+func (n *Network) whileOpen(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.life == nil {
+		n.life, n.end = context.WithCancel(context.Background())
+		if n.closed {
+			n.end()
+		}
+	}
+	stop := context.AfterFunc(n.life, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+// clientAddr gives each client an address of its own, of the block that RFC
+// 5737 keeps for examples.
+func (n *Network) clientAddr() addr {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.clients++
+	return addr(fmt.Sprintf("192.0.2.1:%d", 1024+n.clients%(1<<16-1024)))
+}
+
+// Close closes idle connections of the network's transports, and all listeners,
+// resets the connections that are left, and ends dials that hang. It does not
+// wait for servers; [Server.Close] does. Further dials are refused.
+func (n *Network) Close() {
+	n.mu.Lock()
+	n.closed = true
+	if n.end != nil {
+		n.end()
+	}
+	transports := n.transports
+	n.transports = nil
+	var listeners []*listener
+	for _, l := range n.hosts {
+		listeners = append(listeners, l)
+	}
+	n.mu.Unlock()
+
+	for _, t := range transports {
+		t.CloseIdleConnections()
+	}
+	for _, l := range listeners {
+		_ = l.Close() // fails if it is closed already
+		l.abort()
+	}
+}
+
+// A listener is one host of a network.
+type listener struct {
+	network  *Network
+	host     string
+	up, down time.Duration
+	done     chan struct{} // closed by Close
+
+	mu      sync.Mutex
+	wake    sync.Cond // Accept waits for it
+	backlog []*Conn
+	closed  bool
+	opened  int
+	open    map[*Conn]bool // client ends that were not closed
+}
+
+// connect makes a connection and puts its server end in the backlog.
+func (l *listener) connect(address string) (*Conn, error) {
+	c, s := newConns(l.network.clientAddr(), addr(address), l.up, l.down)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil, Refuse(context.Background())
+	}
+	c.onClose = func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.open, c)
+	}
+	l.opened++
+	l.open[c] = true
+	l.backlog = append(l.backlog, s)
+	l.wake.Signal()
+	return c, nil
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.backlog) == 0 && !l.closed {
+		l.wake.Wait()
+	}
+	if l.closed {
+		return nil, &net.OpError{Op: "accept", Net: "tcp", Addr: l.Addr(), Err: net.ErrClosed}
+	}
+	c := l.backlog[0]
+	l.backlog = l.backlog[1:]
+	return c, nil
+}
+
+func (l *listener) Addr() net.Addr { return addr(l.host) }
+
+func (l *listener) Close() error {
+	l.network.mu.Lock()
+	if l.network.hosts[l.host] == l {
+		delete(l.network.hosts, l.host)
+	}
+	l.network.mu.Unlock()
+
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return &net.OpError{Op: "close", Net: "tcp", Addr: l.Addr(), Err: net.ErrClosed}
+	}
+	l.closed = true
+	backlog := l.backlog
+	l.backlog = nil
+	close(l.done)
+	l.wake.Broadcast()
+	l.mu.Unlock()
+
+	// Not under the lock: closing a connection calls back into l.
+	for _, c := range backlog {
+		Reset(c)
+	}
+	return nil
+}
+
+// abort kills all connections that their clients have not closed: the server
+// ends of the others have an end in sight.
+func (l *listener) abort() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for c := range l.open {
+		c.abort()
+	}
+}
+
+func (l *listener) conns() (opened, open int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.opened, len(l.open)
+}

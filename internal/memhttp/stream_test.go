@@ -1,0 +1,81 @@
+package memhttp
+
+import (
+	"io"
+	"math/rand/v2"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestConnLatency(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const up, down = 3 * time.Second, time.Second
+		a, b := pair(t, up, down)
+		begin := time.Now()
+		write(t, a, "one")
+		time.Sleep(time.Second)
+		write(t, a, "two")
+		buf := make([]byte, 10)
+		n, err := b.Read(buf)
+		require.NoError(t, err)
+		require.Equal(t, "one", string(buf[:n]))
+		require.Equal(t, up, time.Since(begin))
+		require.NoError(t, a.Close()) // its fin must not overtake "two"
+		n, err = b.Read(buf)
+		require.NoError(t, err)
+		require.Equal(t, "two", string(buf[:n]))
+		require.Equal(t, up+time.Second, time.Since(begin))
+		_, err = b.Read(buf)
+		require.ErrorIs(t, err, io.EOF)
+		require.Equal(t, up+up, time.Since(begin))
+	})
+}
+
+// TestConnLatencyLosesOneWrite: until word of the close is back, the window
+// that the peer had granted is all that can be written.
+func TestConnLatencyLosesOneWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := pair(t, 2*time.Second, time.Second)
+		begin := time.Now()
+		require.NoError(t, b.Close())
+		n, err := a.Write(make([]byte, 3*bufferSize))
+		require.ErrorIs(t, err, syscall.EPIPE)
+		require.Equal(t, bufferSize, n)
+		require.Equal(t, 3*time.Second, time.Since(begin))
+	})
+}
+
+func TestRing(t *testing.T) {
+	var r ring
+	require.Zero(t, r.write(nil))
+	require.Zero(t, r.read(make([]byte, 1)))
+	rng := rand.New(rand.NewPCG(1, 2))
+	var in, out byte // what is written and read counts up
+	for range 10_000 {
+		p := make([]byte, rng.IntN(20_000))
+		if rng.IntN(2) == 0 {
+			for i := range p {
+				p[i] = in + byte(i)
+			}
+			before := r.n
+			n := r.write(p)
+			require.Equal(t, min(len(p), bufferSize-before), n)
+			in += byte(n)
+		} else {
+			before := r.n
+			n := r.read(p)
+			require.Equal(t, min(len(p), before), n)
+			for i := range n {
+				if p[i] != out+byte(i) {
+					t.Fatalf("byte %d is %d, want %d", i, p[i], out+byte(i))
+				}
+			}
+			out += byte(n)
+		}
+		require.LessOrEqual(t, len(r.buf), bufferSize)
+	}
+}
