@@ -292,7 +292,7 @@ func TestBreakerHalfOpen(t *testing.T) {
 	}
 }
 
-func TestBreakerRefusedUntilTheFirstLeaseEnds(t *testing.T) {
+func TestBreakerHalfOpenIsFull(t *testing.T) {
 	b := &Breaker{MinRequests: 1, Probes: 2, Cooldown: 10 * time.Second}
 	at := breakerOpened(t, b, "h", breakerEpoch)
 	first, _, ok := b.admit("h", at, nil)
@@ -304,10 +304,12 @@ func TestBreakerRefusedUntilTheFirstLeaseEnds(t *testing.T) {
 
 	_, notBefore, ok := b.admit("h", at.Add(2*time.Second), nil)
 	require.False(t, ok)
-	require.Equal(t, at.Add(10*time.Second), notBefore)
+	require.Equal(t, at.Add(3*time.Second), notBefore, "the probes may be answered soon")
 	notBefore, refuses = b.wouldRefuse("h", at.Add(2*time.Second))
 	require.True(t, refuses)
-	require.Equal(t, at.Add(10*time.Second), notBefore)
+	require.Equal(t, at.Add(3*time.Second), notBefore)
+	_, notBefore, _ = b.admit("h", at.Add(9500*time.Millisecond), nil)
+	require.Equal(t, at.Add(10*time.Second), notBefore, "the first lease ends sooner")
 	_, refuses = b.wouldRefuse("h", at.Add(10*time.Second))
 	require.False(t, refuses, "by then, the lease is over")
 
@@ -319,8 +321,10 @@ func TestBreakerRefusedUntilTheFirstLeaseEnds(t *testing.T) {
 	at = breakerOpened(t, b, "h", at)
 	b.admit("h", at, nil)
 	b.admit("h", at, nil)
-	_, notBefore, _ = b.admit("h", at, nil)
-	require.Equal(t, at.Add(20*time.Second), notBefore)
+	_, refuses = b.wouldRefuse("h", at.Add(20*time.Second-1))
+	require.True(t, refuses)
+	_, refuses = b.wouldRefuse("h", at.Add(20*time.Second))
+	require.False(t, refuses)
 }
 
 func TestBreakerWouldRefuse(t *testing.T) {

@@ -45,6 +45,10 @@ type generation struct {
 	successes int
 }
 
+// probeAnswer is when it is worth to ask whether a probe has been answered. Its
+// lease may be half a minute, but most answers come at once.
+const probeAnswer = time.Second
+
 // probe is a place in a half-open generation, leased until it expires.
 type probe struct {
 	expires time.Time
@@ -192,9 +196,10 @@ func (g *generation) enter(now time.Time) (p permit, notBefore time.Time, curren
 	return g.lease(now), time.Time{}, true
 }
 
-// full tells whether all places are taken at the time at, and if so, when the
-// first of them will be free. If the generation is over, current is false, and
-// the answer is to be had from the one that follows. The generation is locked.
+// full tells whether all places are taken at the time at, and if so, when to ask
+// again: when the first of them will be free, or sooner, for a probe's answer may
+// close the circuit at any moment. If the generation is over, current is false,
+// and the answer is to be had from the one that follows. The generation is locked.
 func (g *generation) full(at time.Time) (notBefore time.Time, full, current bool) {
 	if g.circuit.current.Load() != g {
 		return time.Time{}, false, false
@@ -210,6 +215,9 @@ func (g *generation) full(at time.Time) (notBefore time.Time, full, current bool
 	}
 	if taken < g.rules.probes {
 		return time.Time{}, false, true
+	}
+	if soon := at.Add(probeAnswer); soon.Before(notBefore) {
+		notBefore = soon
 	}
 	return notBefore, true, true
 }

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp"
+)
+
+// The program itself, with fewer charges and a shorter outage. The faults are
+// drawn in the same order every time, and each charge needs at least one draw.
+func TestEveryChargeIsMadeExactlyOnce(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	s := scenario{charges: 150, workers: 20, seed: 1, darkFor: 500 * time.Millisecond}
+	result, err := s.run(t.Context(), &out)
+	require.NoError(t, err)
+	result.print(&out)
+	t.Log("\n" + out.String())
+
+	require.NoError(t, result.verdict())
+	ours := &result.ours
+	assert.Equal(t, 150, ours.once)
+	assert.Zero(t, ours.twice)
+	assert.Zero(t, ours.lost)
+	assert.Zero(t, ours.wrong)
+	assert.Equal(t, 150, ours.bank.ledger.total, "bookings in all")
+
+	// It proves nothing unless the bank was as bad as promised.
+	counts := &ours.bank.counts
+	assert.Positive(t, counts.lost.Load(), "answers lost after charging")
+	assert.Positive(t, counts.overloaded.Load(), "503")
+	assert.Positive(t, counts.held.Load(), "held")
+	assert.Positive(t, counts.dark.Load(), "reset while the bank was gone")
+	assert.Positive(t, counts.repeated.Load(), "repeats recognised by their key")
+	assert.Positive(t, result.theirs.twice, "the for loop charges nobody twice")
+}
+
+// When even the Transport gives up, the application asks again, and the bank
+// knows the order by its key.
+func TestAskingAgainIsSafe(t *testing.T) {
+	t.Parallel()
+	var (
+		b        bank
+		requests atomic.Int64
+	)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		request, err := io.ReadAll(r.Body)
+		assert.NoError(t, err)
+		a, _ := b.memory.once(r.Header.Get("Idempotency-Key"), request, func() answer { return b.charge(request) })
+		if requests.Add(1) <= 5 { // more than the attempts of one call
+			hangUp(w)
+			return
+		}
+		a.write(w)
+	}))
+	defer server.Close()
+
+	client := newResilient(server.URL, nil)
+	o := order{Reference: "shop:invoice:1", Amount: 100, Currency: "EUR"}
+	got, err := client.charge(t.Context(), o)
+	require.NoError(t, err)
+	assert.Positive(t, client.askedAgain.Load())
+	assert.Equal(t, []charge{got}, b.ledger.charges(o.Reference))
+	assert.Equal(t, o, got.order)
+}
+
+func TestAskAgain(t *testing.T) {
+	t.Parallel()
+	later := time.Now().Add(time.Hour)
+	for _, row := range []struct {
+		name    string
+		err     error
+		worthIt bool
+		at      time.Time // not before
+	}{
+		{"breaker open", &resilienthttp.Error{Reason: resilienthttp.ErrBreakerOpen, NotBefore: later}, true, later},
+		{"rate limited", &resilienthttp.Error{Reason: resilienthttp.ErrRateLimited, NotBefore: later}, true, later},
+		{"attempts spent", &resilienthttp.Error{Reason: resilienthttp.ErrMaxAttempts, Err: io.EOF}, true, time.Time{}},
+		{"deadline", &resilienthttp.Error{Reason: resilienthttp.ErrDeadline}, false, time.Time{}},
+		{"failed for good", &resilienthttp.Error{Err: errors.New("certificate expired")}, false, time.Time{}},
+		{"first one still at work", &statusError{http.StatusConflict}, true, time.Time{}},
+		{"overloaded", &statusError{http.StatusServiceUnavailable}, true, time.Time{}},
+		{"declined", &statusError{http.StatusPaymentRequired}, false, time.Time{}},
+		{"answer broke off", io.ErrUnexpectedEOF, true, time.Time{}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			begin := time.Now()
+			at, worthIt := askAgain(row.err)
+			assert.Equal(t, row.worthIt, worthIt)
+			if row.worthIt {
+				assert.True(t, at.After(begin), "at once")
+				assert.False(t, at.Before(row.at), "too early")
+			}
+		})
+	}
+}
+
+// The audit itself: what it must notice.
+func TestVerdict(t *testing.T) {
+	t.Parallel()
+	o := order{Reference: "shop:invoice:1", Amount: 100, Currency: "EUR"}
+	booked := charge{ID: "ch_000001", order: o}
+	other := charge{ID: "ch_000001", order: order{Reference: o.Reference, Amount: 99, Currency: "EUR"}}
+	for _, row := range []struct {
+		name     string
+		bookings int
+		believed outcome
+		good     bool
+	}{
+		{"once, and known", 1, outcome{charge: booked}, true},
+		{"twice", 2, outcome{charge: booked}, false},
+		{"lost", 0, outcome{err: io.EOF}, false},
+		{"a receipt for nothing", 0, outcome{charge: booked}, false},
+		{"booked, and not known", 1, outcome{err: io.EOF}, false},
+		{"another amount", 1, outcome{charge: other}, false},
+		{"another charge's receipt", 1, outcome{charge: charge{ID: "ch_000002", order: o}}, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			var b bank
+			for range row.bookings {
+				b.ledger.book(o)
+			}
+			c := comparison{ours: tally{outcomes: []outcome{row.believed}}}
+			c.ours.audit(&b, []order{o})
+			if row.good {
+				assert.NoError(t, c.verdict())
+			} else {
+				assert.Error(t, c.verdict())
+			}
+		})
+	}
+}
+
+func TestMemory(t *testing.T) {
+	t.Parallel()
+	var m memory
+	count := 0
+	work := func() answer {
+		count++
+		a, repeated := m.once("key", []byte("request"), func() answer { panic("twice at the same time") })
+		assert.Equal(t, http.StatusConflict, a.status, "while the first is at work")
+		assert.True(t, repeated)
+		return newAnswer(http.StatusCreated, count)
+	}
+	first, repeated := m.once("key", []byte("request"), work)
+	assert.False(t, repeated)
+	again, repeated := m.once("key", []byte("request"), work)
+	assert.True(t, repeated)
+	assert.Equal(t, first, again)
+	misused, _ := m.once("key", []byte("another request"), work)
+	assert.Equal(t, http.StatusUnprocessableEntity, misused.status)
+	assert.Equal(t, 1, count)
+}
