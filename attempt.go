@@ -33,7 +33,8 @@ type attempt struct {
 
 	permit  permit
 	turn    turn
-	settled bool
+	settled bool // the gates were told what came of it
+	over    bool // settle, or abandon, is through
 
 	untouched bool          // the server has certainly done no work for it
 	asked     time.Duration // how long the server asks to wait; negative: it did not ask
@@ -134,6 +135,9 @@ func (c *call) dress(a *attempt, now time.Time) *Error {
 			err = errors.New("GetBody returned nil")
 		}
 		if err != nil {
+			if fresh != nil {
+				_ = fresh.Close()
+			}
 			return &Error{Reason: ErrNotReplayable, Err: fmt.Errorf("GetBody: %w", err)}
 		}
 		body = fresh
@@ -174,7 +178,7 @@ func (c *call) exchange(a *attempt) {
 
 // send makes the attempt and records what came of it.
 func (c *call) send(a *attempt) {
-	defer a.abandon() // where Base panics, or ends its goroutine
+	defer a.abandon() // where Base or a hook panics, or ends its goroutine
 	if c.tracing() {
 		c.traceAttempt(attemptStart, &a.record)
 	}
@@ -184,14 +188,25 @@ func (c *call) send(a *attempt) {
 
 // abandon gives back what an attempt holds that did not come to its end.
 func (a *attempt) abandon() {
-	if a.settled {
+	if a.over {
 		return
 	}
-	a.settled = true
-	now := time.Now()
-	a.permit.done(outcomeNone, now, a.call)
-	a.turn.giveBack(now)
-	a.stopTimer()
+	a.over = true
+	if !a.settled {
+		a.settled = true
+		now := time.Now()
+		a.permit.done(outcomeNone, now, a.call)
+		a.turn.giveBack(now)
+		if a.timer != nil {
+			a.timer.Stop()
+		}
+	}
+	if resp := a.record.Response; resp != nil {
+		if resp.Body != nil {
+			_ = resp.Body.Close()
+		}
+		a.record.Response = nil
+	}
 	a.release()
 }
 
@@ -204,18 +219,14 @@ func (a *attempt) release() {
 	}
 }
 
-// stopTimer ends the attempt timeout.
-func (a *attempt) stopTimer() {
-	if a.timer != nil {
-		a.timer.Stop()
-	}
-}
-
 // settle takes the outcome from Base: it tells the gates, and classifies.
 func (a *attempt) settle(resp *http.Response, err error) {
 	c, now := a.call, time.Now()
 	a.settled = true
-	a.stopTimer()
+	if a.timer != nil && !a.timer.Stop() {
+		// It fires in this very instant, and takes the response's body with it.
+		a.expire()
+	}
 	a.record.Latency = now.Sub(a.record.Start)
 	resp, err = a.outcome(resp, err)
 	if err != nil {
@@ -234,6 +245,7 @@ func (a *attempt) settle(resp *http.Response, err error) {
 	if c.tracing() && !a.record.Hedge {
 		c.traceAttempt(attemptDone, &a.record)
 	}
+	a.over = true
 }
 
 // outcome holds Base to its contract: one of response and error.
@@ -265,6 +277,11 @@ func (a *attempt) translate(err error, now time.Time) (fate, error) {
 	case cause == errHedgeLost:
 		return fateLost, with(errHedgeLost, err)
 	case cause == ErrAttemptTimeout:
+		if gone == nil && errors.Is(err, context.Canceled) {
+			// A context derived from the attempt's calls its end a cancellation.
+			// Nobody has cancelled anything: only the text is of use.
+			err = errors.New(describe(err))
+		}
 		return fateTimeout, with(ErrAttemptTimeout, err)
 	case gone == context.DeadlineExceeded:
 		return fateDeadline, with(gone, err)
@@ -386,7 +403,9 @@ func (a *attempt) discard() {
 	drained := make(chan struct{})
 	go func() {
 		defer close(drained)
-		_, _ = io.CopyN(io.Discard, a.body, drainLimit)
+		// A body of somebody's making may panic, and nobody could recover here.
+		defer func() { _ = recover() }()
+		_, _ = io.CopyN(io.Discard, (*drain)(a), drainLimit)
 	}()
 	enough := time.NewTimer(drainTime)
 	defer enough.Stop()
@@ -394,8 +413,21 @@ func (a *attempt) discard() {
 	case <-drained:
 	case <-enough.C:
 		a.cancel(nil) // makes the read in the goroutine return
+	case <-a.inner.Done(): // the caller has left
+	case <-a.call.request.Cancel:
 	}
 	_ = a.closeBody()
+}
+
+// drain is the response's body until it is closed, also where the body itself
+// goes on for longer.
+type drain attempt
+
+func (d *drain) Read(p []byte) (int, error) {
+	if d.closed.Load() {
+		return 0, io.EOF
+	}
+	return d.body.Read(p)
 }
 
 // attemptContext is the context that Base sees: it ends with the attempt, has

@@ -13,13 +13,15 @@ import (
 // errors.Is on what http.Client.Do or Transport.RoundTrip returned, and are the
 // Reason of the *Error in it.
 var (
-	// ErrBreakerOpen says that the circuit breaker of the scope refused the
-	// attempt. Nothing was sent. Error.NotBefore tells when to ask again.
+	// ErrBreakerOpen says that the circuit breaker of the scope refused the next
+	// attempt. Error.Attempts holds those before it: only if there are none, the
+	// request was not sent. Error.NotBefore tells when to ask again.
 	ErrBreakerOpen = errors.New("circuit breaker is open")
 
 	// ErrRateLimited says that no turn came within RateLimit.MaxWait, because of
-	// the static limit or because the server has closed the scope. Nothing was
-	// sent. Error.NotBefore tells when to ask again.
+	// the static limit or because the server has closed the scope. As above,
+	// Error.Attempts tells whether anything was sent before, and Error.NotBefore
+	// when to ask again.
 	ErrRateLimited = errors.New("rate limited")
 
 	// ErrDeadline says that the call's deadline has passed, or that the next
@@ -149,7 +151,7 @@ func (e *Error) Unwrap() []error {
 		if last.Stop != nil {
 			errs = append(errs, last.Stop)
 		}
-		if last.Err != nil {
+		if last.Err != nil && !errors.Is(e.Err, last.Err) { // not twice: errors.Is walks all branches
 			errs = append(errs, last.Err)
 		}
 	}
@@ -181,20 +183,17 @@ func describe(err error) string {
 		return j.reason.Error() + ": " + describe(j.cause)
 	}
 	var withURL *url.Error
-	if errors.As(err, &withURL) && withURL.Err != nil {
-		return strings.ToLower(withURL.Op) + ": " + describe(withURL.Err)
+	if errors.As(err, &withURL) {
+		op := strings.ToLower(withURL.Op)
+		if withURL.Err == nil {
+			return op
+		}
+		return op + ": " + describe(withURL.Err)
 	}
 	const longest = 256
 	text := err.Error()
-	// net/http and net/textproto quote the peer's bytes behind these words.
-	for _, marker := range [...]string{"malformed ", "bad Content-Length", "bad trailer key", "multiple Content-Length", "unsupported transfer encoding"} {
-		if i := strings.Index(text, marker); i >= 0 {
-			rest := text[i+len(marker):]
-			if j := strings.IndexAny(rest, "\":["); j >= 0 {
-				text = strings.TrimRight(text[:i+len(marker)+j], " ") + " (not shown)"
-			}
-			break
-		}
+	if i := quotation(text); i >= 0 {
+		text = strings.TrimRight(text[:i], " ") + " (not shown)"
 	}
 	if len(text) > longest {
 		text = strings.ToValidUTF8(text[:longest], "") + "…"
@@ -205,4 +204,25 @@ func describe(err error) string {
 		}
 		return r
 	}, text)
+}
+
+// quotation is where an error of net/http begins to quote what the peer has
+// sent, or what was to be sent, behind the first of the words that announce it;
+// -1 if it does not. Names and schemes that it quotes may be told.
+func quotation(text string) int {
+	first := -1
+	for _, announced := range [...]string{
+		"malformed ", "bad Content-Length", "bad trailer key", "multiple Content-Length", "transfer encoding",
+		"request header", "request :path", "debug=", // HTTP/2's
+	} {
+		i := strings.Index(text, announced)
+		if i < 0 {
+			continue
+		}
+		i += len(announced)
+		if j := strings.IndexAny(text[i:], "\":["); j >= 0 && (first < 0 || i+j < first) {
+			first = i + j
+		}
+	}
+	return first
 }

@@ -49,7 +49,7 @@ func (c *call) retry() {
 		HTTPClient:   &http.Client{Transport: &shadowTransport{call: c}},
 		RetryMax:     math.MaxInt32, // checkRetry counts
 		CheckRetry:   c.checkRetry,
-		Backoff:      func(time.Duration, time.Duration, int, *http.Response) time.Duration { return c.more.wait },
+		Backoff:      func(time.Duration, time.Duration, int, *http.Response) time.Duration { return time.Until(c.more.due) },
 		PrepareRetry: c.prepareRetry,
 		ErrorHandler: func(_ *http.Response, err error, _ int) (*http.Response, error) { return nil, err },
 	}
@@ -120,10 +120,10 @@ func (c *call) checkRetry(context.Context, *http.Response, error) (bool, error) 
 	}
 	wait, stop := c.again(last)
 	if stop != nil {
-		last.record.Stop = stop
+		last.record.Stop, last.record.Wait = stop, max(last.asked, 0)
 		return false, nil
 	}
-	c.further().wait, last.record.Wait = wait, wait
+	last.record.Wait = wait
 	if c.tracing() {
 		c.traceAttempt(retryWait, &last.record)
 	}
@@ -158,27 +158,26 @@ func (c *call) again(last *attempt) (wait time.Duration, stop error) {
 		return 0, ErrBreakerOpen
 	}
 	if most := c.perCall.MaxRetryAfter; most > 0 && last.asked > most {
-		last.record.Wait = last.asked
 		return 0, ErrRetryAfter
 	}
 	if !c.deadline.IsZero() && !at.Before(c.deadline) {
-		last.record.Wait = max(last.asked, 0)
 		return 0, ErrDeadline
 	}
 	token, ok := c.budget.withdraw(c.scope, now)
 	if !ok {
 		return 0, ErrBudgetExhausted
 	}
-	more.token = token
+	more.token, more.due = token, at
 	return wait, nil
 }
 
 // prepareRetry runs after the wait: the gates may have shut meanwhile.
 func (c *call) prepareRetry(*http.Request) error {
 	next := &attempt{call: c, record: Attempt{Number: c.last.record.Number + 1}}
+	c.more.next = next
 	if err := c.prepare(next); err != nil {
+		c.more.next = nil
 		return err
 	}
-	c.more.next = next
 	return nil
 }

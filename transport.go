@@ -29,7 +29,8 @@ type Transport struct {
 	// Base makes the attempts. nil means a private clone of
 	// http.DefaultTransport that keeps up to 100 idle connections to a host and
 	// pings silent HTTP/2 connections; or http.DefaultTransport itself where a
-	// program has replaced it by another type.
+	// program has replaced it by another type. A Transport may replace
+	// http.DefaultTransport; one that is wrapped there needs a Base.
 	Base http.RoundTripper
 
 	// Policy says how often, how long and how far apart a call is attempted.
@@ -88,6 +89,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		closeRequestBody(req)
 		return nil, err
 	}
+	defer c.unwind()
 	if err := c.prepare(&c.first); err != nil {
 		closeRequestBody(req)
 		c.fail(err)
@@ -137,7 +139,7 @@ func (t *Transport) settle() {
 		hedge: t.Hedge, scope: t.Scope, ownsRetries: t.OwnsRetries, trace: t.Trace,
 	}
 	if c.base == nil {
-		c.base = defaultBase()
+		c.base = t.defaultBase()
 	}
 	if c.budget == nil {
 		c.budget = &Budget{}
@@ -156,10 +158,19 @@ func (t *Transport) settle() {
 
 // defaultBase is http.DefaultTransport for talking to few hosts a lot: two idle
 // connections to a host, net/http's default, make every burst dial anew.
-func defaultBase() http.RoundTripper {
+func (t *Transport) defaultBase() http.RoundTripper {
 	original, ok := http.DefaultTransport.(*http.Transport)
-	if !ok {
+	switch {
+	case ok:
+	case http.DefaultTransport != http.RoundTripper(t):
 		return http.DefaultTransport
+	default:
+		// A Transport that is the default cannot be its own Base. What net/http
+		// had there is gone: this is the like of it.
+		original = &http.Transport{
+			Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, IdleConnTimeout: 90 * time.Second,
+			TLSHandshakeTimeout: 10 * time.Second, ExpectContinueTimeout: time.Second,
+		}
 	}
 	base := original.Clone()
 	base.MaxIdleConns = 1000
@@ -187,6 +198,8 @@ type call struct {
 	start    time.Time
 	single   bool // another layer owns retries
 	telling  bool // attempts bear a deadline header
+	finished bool
+	depth    uint8 // of calls of this Transport around this one
 
 	last    *attempt // the one whose outcome is the call's so far; nil: none was sent
 	failure *Error   // why the call ends without a response
@@ -198,7 +211,7 @@ type call struct {
 type further struct {
 	sent     []*attempt    // after the first, in the order of their starts
 	next     *attempt      // prepared by the retry loop, not sent yet
-	wait     time.Duration // before it
+	due      time.Time     // when it is to be sent: the drain of the last response is a part of the wait
 	previous time.Duration // what Backoff gave the last time
 	token    budgetToken   // taken for a retry that is not sent yet
 }
@@ -226,6 +239,13 @@ func (t *Transport) plan(req *http.Request) (*call, error) {
 		c.perCall = c.options.policy
 	}
 	c.single = c.options.single
+	if c.options == nestedOptions {
+		if outer, ok := ctx.Value(callKey{}).(*call); ok && outer.config == config {
+			if c.depth = outer.depth + 1; c.depth > deepest {
+				return nil, &Error{Err: errInsideItself}
+			}
+		}
+	}
 	c.deadline, c.telling = ctx.Deadline()
 	c.telling = c.telling && !config.deadline.Off
 	if err := c.callerGone(); err != nil {
@@ -290,6 +310,14 @@ func closeRequestBody(req *http.Request) {
 	}
 }
 
+// errInsideItself is a Transport that sends to itself, because it is a part of
+// the http.DefaultTransport that is its Base, say.
+var errInsideItself = fmt.Errorf("%w: the Transport is its own Base", errMalformed)
+
+// deepest is how many calls of one Transport may be inside each other. One that
+// fetches a token by way of itself needs two; to exhaust the stack takes more.
+const deepest = 8
+
 // replayable reports whether the request's body can be had again.
 func (c *call) replayable() bool {
 	return c.request.Body == nil || c.request.Body == http.NoBody || c.request.GetBody != nil
@@ -349,10 +377,28 @@ func (c *call) finish() (*http.Response, error) {
 	if c.trace != nil || len(c.options.traces) > 0 {
 		c.traceDone(resp)
 	}
+	c.finished = true
 	if resp != nil {
 		return resp, nil
 	}
 	return nil, c.failure
+}
+
+// unwind lets go of what a call holds that a panic has cut short, or the end of
+// its goroutine: of a hook, of Backoff, of GetBody.
+func (c *call) unwind() {
+	if c.finished {
+		return
+	}
+	if c.more != nil {
+		c.more.token.refund()
+		if c.more.next != nil {
+			c.more.next.abandon()
+		}
+	}
+	if c.last != nil && c.last.body != nil {
+		_ = c.last.closeBody()
+	}
 }
 
 // lastError is the *Error of a call whose last attempt ended in an error.

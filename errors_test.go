@@ -1,0 +1,460 @@
+package resilienthttp_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/memhttp"
+)
+
+// secret stands for what must not be told: in queries, headers and bodies.
+const secret = "s3cr3t"
+
+// TestErrorsAreFound is §4.7: through http.Client's *url.Error, errors.Is finds
+// the context's error, our sentinel and the cause, and what is a timeout says so
+// in each of the ways that people ask.
+func TestErrorsAreFound(t *testing.T) {
+	cause := errors.New("the cause")
+	opened := func(s *resilienthttp.Transport) { s.Breaker = nervous(time.Hour) }
+	tests := []struct {
+		name    string
+		step    step
+		setup   func(*resilienthttp.Transport, *http.Client)
+		ctx     func(context.Context) (context.Context, context.CancelFunc)
+		calls   int // 0: 1; the last one counts
+		is      []error
+		isNot   []error
+		timeout bool
+		reason  error
+	}{
+		{
+			name: "attempt timeout", step: hanging, timeout: true,
+			setup:  func(tr *resilienthttp.Transport, _ *http.Client) { tr.Policy.AttemptTimeout = time.Second },
+			is:     []error{resilienthttp.ErrAttemptTimeout, resilienthttp.ErrMaxAttempts, context.DeadlineExceeded},
+			isNot:  []error{context.Canceled, resilienthttp.ErrDeadline},
+			reason: resilienthttp.ErrAttemptTimeout,
+		},
+		{
+			name: "attempt timeout of the only attempt", step: hanging, timeout: true,
+			setup: func(tr *resilienthttp.Transport, _ *http.Client) {
+				tr.Policy.AttemptTimeout, tr.Policy.MaxAttempts = time.Second, -1
+			},
+			is:     []error{resilienthttp.ErrAttemptTimeout, context.DeadlineExceeded},
+			reason: resilienthttp.ErrAttemptTimeout,
+		},
+		{
+			name: "context deadline in flight", step: hanging, timeout: true,
+			ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
+				return context.WithTimeout(ctx, 5*time.Second)
+			},
+			is:     []error{resilienthttp.ErrDeadline, context.DeadlineExceeded},
+			isNot:  []error{context.Canceled, resilienthttp.ErrAttemptTimeout},
+			reason: resilienthttp.ErrDeadline,
+		},
+		{
+			name: "context deadline with a cause", step: hanging, timeout: true,
+			ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
+				return context.WithTimeoutCause(ctx, 5*time.Second, cause)
+			},
+			is:     []error{resilienthttp.ErrDeadline, context.DeadlineExceeded},
+			reason: resilienthttp.ErrDeadline,
+		},
+		{
+			name: "context deadline before", step: hanging, timeout: true,
+			ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
+				return context.WithTimeout(ctx, -time.Second)
+			},
+			is:     []error{resilienthttp.ErrDeadline, context.DeadlineExceeded},
+			reason: resilienthttp.ErrDeadline,
+		},
+		{
+			name: "context deadline, before the wait", step: failing(cause), timeout: true,
+			setup: func(tr *resilienthttp.Transport, _ *http.Client) {
+				tr.Policy.Backoff = resilienthttp.Constant(time.Hour)
+			},
+			ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
+				return context.WithTimeout(ctx, 5*time.Second)
+			},
+			is:     []error{resilienthttp.ErrDeadline, context.DeadlineExceeded, cause},
+			reason: resilienthttp.ErrDeadline,
+		},
+		{
+			name: "context deadline, before a turn", step: status(200), timeout: true, calls: 2,
+			setup: func(tr *resilienthttp.Transport, _ *http.Client) {
+				tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.1, Burst: 1}
+			},
+			ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
+				return context.WithTimeout(ctx, 5*time.Second)
+			},
+			is:     []error{resilienthttp.ErrDeadline, resilienthttp.ErrRateLimited, context.DeadlineExceeded},
+			reason: resilienthttp.ErrDeadline,
+		},
+		{
+			name: "the margin leaves no time", step: status(200), timeout: true,
+			setup: func(tr *resilienthttp.Transport, _ *http.Client) { tr.Deadline.Margin = time.Minute },
+			ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
+				return context.WithTimeout(ctx, 5*time.Second)
+			},
+			is:     []error{resilienthttp.ErrDeadline, context.DeadlineExceeded},
+			reason: resilienthttp.ErrDeadline,
+		},
+		{
+			name: "cancelled in flight", step: hanging,
+			ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
+				ctx, cancel := context.WithCancel(ctx)
+				time.AfterFunc(time.Second, cancel)
+				return ctx, cancel
+			},
+			is:    []error{context.Canceled},
+			isNot: []error{context.DeadlineExceeded, resilienthttp.ErrDeadline},
+		},
+		{
+			name: "cancelled in flight with a cause", step: hanging,
+			ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
+				ctx, cancel := context.WithCancelCause(ctx)
+				time.AfterFunc(time.Second, func() { cancel(cause) })
+				return ctx, func() { cancel(nil) }
+			},
+			is: []error{context.Canceled},
+		},
+		{
+			name: "cancelled before, with a cause", step: hanging,
+			ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
+				ctx, cancel := context.WithCancelCause(ctx)
+				cancel(cause)
+				return ctx, func() {}
+			},
+			is: []error{context.Canceled, cause},
+		},
+		{
+			name: "connection refused", step: failing(&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}),
+			is:     []error{syscall.ECONNREFUSED, resilienthttp.ErrMaxAttempts},
+			reason: resilienthttp.ErrMaxAttempts,
+		},
+		{
+			name: "a timeout of Base's own", step: failing(&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ETIMEDOUT}), timeout: true,
+			is:     []error{syscall.ETIMEDOUT, resilienthttp.ErrMaxAttempts},
+			reason: resilienthttp.ErrMaxAttempts,
+		},
+		{
+			name: "breaker open", step: failing(cause), calls: 2,
+			setup: func(tr *resilienthttp.Transport, _ *http.Client) { opened(tr) },
+			is:    []error{resilienthttp.ErrBreakerOpen}, isNot: []error{cause},
+			reason: resilienthttp.ErrBreakerOpen,
+		},
+		{
+			name: "rate limited", step: status(200), calls: 2,
+			setup: func(tr *resilienthttp.Transport, _ *http.Client) {
+				tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.001, Burst: 1, MaxWait: -1}
+			},
+			is: []error{resilienthttp.ErrRateLimited}, reason: resilienthttp.ErrRateLimited,
+		},
+		{
+			name: "GetBody", step: failing(errReset),
+			setup: func(_ *resilienthttp.Transport, c *http.Client) { c.Jar = nil },
+			is:    []error{resilienthttp.ErrNotReplayable, cause, errReset},
+			ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
+				return context.WithValue(ctx, brokenBody{}, cause), func() {}
+			},
+			reason: resilienthttp.ErrNotReplayable,
+		},
+		{
+			name: "http.Client.Timeout before the wait", step: failing(cause), timeout: true,
+			setup: func(tr *resilienthttp.Transport, c *http.Client) {
+				tr.Policy.Backoff, c.Timeout = resilienthttp.Constant(time.Hour), 5*time.Second
+			},
+			is: []error{resilienthttp.ErrDeadline, context.DeadlineExceeded, cause}, reason: resilienthttp.ErrDeadline,
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tr := &resilienthttp.Transport{Base: script(tt.step), Policy: every(time.Second)}
+				client := &http.Client{Transport: tr}
+				if tt.setup != nil {
+					tt.setup(tr, client)
+				}
+				var err error
+				for range max(tt.calls, 1) {
+					ctx, cancel := t.Context(), context.CancelFunc(func() {})
+					if tt.ctx != nil {
+						ctx, cancel = tt.ctx(ctx)
+					}
+					req := get(t).WithContext(ctx)
+					if broken, ok := ctx.Value(brokenBody{}).(error); ok {
+						req.Method = "PUT"
+						trackBody(req, "content")
+						req.GetBody = func() (io.ReadCloser, error) { return nil, broken }
+					}
+					var resp *http.Response
+					resp, err = client.Do(req)
+					if err == nil {
+						readAll(t, resp)
+					}
+					cancel()
+				}
+				require.Error(t, err)
+				var outer *url.Error
+				require.ErrorAs(t, err, &outer)
+				for _, is := range tt.is {
+					require.ErrorIs(t, err, is)
+				}
+				for _, isNot := range tt.isNot {
+					require.NotErrorIs(t, err, isNot)
+				}
+				require.Equal(t, tt.timeout, outer.Timeout(), "url.Error.Timeout")
+				if tt.timeout {
+					requireTimeout(t, err)
+				}
+				e := asError(t, err)
+				require.Equal(t, tt.timeout, e.Timeout())
+				require.Equal(t, tt.reason, e.Reason)
+				require.NotContains(t, e.Error(), "querysecret")
+				require.True(t, strings.HasPrefix(e.Error(), "resilienthttp: "), e.Error())
+			})
+		})
+	}
+}
+
+// brokenBody is a context key of these tests: what GetBody fails with.
+type brokenBody struct{}
+
+// TestClientTimeoutInFlight is §4.7: net/http replaces the error when
+// http.Client.Timeout fires; it is a timeout before and after.
+func TestClientTimeoutInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := &http.Client{Timeout: time.Second, Transport: &resilienthttp.Transport{Base: script(hanging)}}
+		_, err := client.Do(get(t))
+		var outer *url.Error
+		require.ErrorAs(t, err, &outer)
+		require.True(t, outer.Timeout())
+		requireTimeout(t, err)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	})
+}
+
+// TestErrorTexts is §4.7: an Error says why the call ended, what the last attempt
+// met and how many there were, on one line.
+func TestErrorTexts(t *testing.T) {
+	at := time.Date(2030, 1, 2, 3, 4, 5, 600, time.FixedZone("", 3600))
+	failed := resilienthttp.Attempt{Number: 3, Err: errReset}
+	answered := resilienthttp.Attempt{Number: 2, Response: &http.Response{StatusCode: http.StatusServiceUnavailable}}
+	tests := []struct {
+		name string
+		err  *resilienthttp.Error
+		want string
+	}{
+		{"zero", &resilienthttp.Error{}, "call failed"},
+		{"reason", &resilienthttp.Error{Reason: resilienthttp.ErrBreakerOpen}, "circuit breaker is open"},
+		{"cause", &resilienthttp.Error{Err: errReset}, "connection broke"},
+		{"reason and cause", &resilienthttp.Error{Reason: resilienthttp.ErrDeadline, Err: errReset}, "deadline of the call leaves no time: connection broke"},
+		{"a status", &resilienthttp.Error{Reason: resilienthttp.ErrBreakerOpen, Attempts: []resilienthttp.Attempt{failed, answered}}, "circuit breaker is open (attempt 2 ended with status 503)"},
+		{"an error", &resilienthttp.Error{Reason: resilienthttp.ErrBreakerOpen, Attempts: []resilienthttp.Attempt{answered, failed}}, "circuit breaker is open (attempt 3 ended with connection broke)"},
+		{"an error that is the cause", &resilienthttp.Error{Reason: resilienthttp.ErrMaxAttempts, Err: errReset, Attempts: []resilienthttp.Attempt{failed}}, "no attempts left: connection broke (attempt 3)"},
+		{"not before", &resilienthttp.Error{Reason: resilienthttp.ErrRateLimited, NotBefore: at}, "rate limited; not before 2030-01-02T02:04:05Z"},
+		{"control characters", &resilienthttp.Error{Err: errors.New("a\r\nb\x00c\x7fd\te")}, "a  b c d e"},
+		{"very long", &resilienthttp.Error{Err: errors.New(strings.Repeat("ä", 1000))}, strings.Repeat("ä", 128) + "…"},
+		{"nobody is left", &resilienthttp.Error{Attempts: []resilienthttp.Attempt{{Number: 1}}}, "call failed (attempt 1)"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			require.Equal(t, "resilienthttp: "+tt.want, tt.err.Error())
+			for _, e := range tt.err.Unwrap() {
+				require.Error(t, e)
+			}
+		})
+	}
+}
+
+// TestSentinels is §4.7: each is found in itself alone, and those that are
+// timeouts are found as context.DeadlineExceeded.
+func TestSentinels(t *testing.T) {
+	all := []error{
+		resilienthttp.ErrBreakerOpen, resilienthttp.ErrRateLimited, resilienthttp.ErrDeadline, resilienthttp.ErrAttemptTimeout,
+		resilienthttp.ErrReadTimeout, resilienthttp.ErrMaxAttempts, resilienthttp.ErrBudgetExhausted, resilienthttp.ErrNotReplayable,
+		resilienthttp.ErrNotIdempotent, resilienthttp.ErrRetryAfter, resilienthttp.ErrSingleAttempt,
+	}
+	texts := map[string]bool{}
+	for i, a := range all {
+		texts[a.Error()] = true
+		for j, b := range all {
+			require.Equal(t, i == j, errors.Is(a, b), "%v is %v", a, b)
+		}
+		e := &resilienthttp.Error{Reason: a}
+		require.ErrorIs(t, e, a)
+		require.ErrorIs(t, fmt.Errorf("wrapped: %w", e), a)
+		timeout := i >= 2 && i <= 4
+		require.Equal(t, timeout, errors.Is(a, context.DeadlineExceeded), "%v", a)
+		require.Equal(t, timeout, e.Timeout(), "%v", a)
+		require.NotErrorIs(t, a, context.Canceled)
+	}
+	require.Len(t, texts, len(all))
+}
+
+// TestErrorUnwraps is §4.7: what stopped and ended the last attempt is found, and
+// not what ended those before it.
+func TestErrorUnwraps(t *testing.T) {
+	before, last := errors.New("before"), errors.New("last")
+	e := &resilienthttp.Error{Reason: resilienthttp.ErrBreakerOpen, Attempts: []resilienthttp.Attempt{
+		{Number: 1, Err: before}, {Number: 2, Err: last, Stop: resilienthttp.ErrMaxAttempts},
+	}}
+	require.ErrorIs(t, e, last)
+	require.ErrorIs(t, e, resilienthttp.ErrMaxAttempts)
+	require.NotErrorIs(t, e, before)
+	var none *net.OpError
+	require.NotErrorAs(t, e, &none)
+	require.Empty(t, (&resilienthttp.Error{}).Unwrap())
+	require.False(t, (&resilienthttp.Error{}).Timeout())
+}
+
+// quoting are errors with something in their text that must not be told.
+var quoting = map[string]error{
+	"url.Error":               &url.Error{Op: "Get", URL: "https://user:" + secret + "@api.test/x?token=" + secret, Err: errReset},
+	"url.Error in between":    fmt.Errorf("layer: %w", &url.Error{Op: "Post", URL: "https://api.test/?" + secret, Err: errReset}),
+	"url.Error twice":         &url.Error{Op: "Get", URL: "a?" + secret, Err: &url.Error{Op: "Get", URL: "b?" + secret, Err: errReset}},
+	"url.Error, joined":       errors.Join(&url.Error{Op: "Get", URL: "a?" + secret, Err: errReset}, errReset),
+	"url.Error, second":       errors.Join(errReset, &url.Error{Op: "Get", URL: "a?" + secret, Err: errReset}),
+	"url.Error, empty":        &url.Error{Op: "Get", URL: "a?" + secret},
+	"HTTP/2 path":             errors.New(`invalid request :path "/x?token=` + secret + `" from URL.Opaque = "` + secret + `"`),
+	"HTTP/2 connection":       errors.New(`invalid Connection request header: ["` + secret + `"]`),
+	"HTTP/2 upgrade":          errors.New(`invalid Upgrade request header: ["` + secret + `"]`),
+	"HTTP/2 encoding":         errors.New(`invalid Transfer-Encoding request header: ["` + secret + `"]`),
+	"GOAWAY":                  errors.New(`http2: server sent GOAWAY and closed the connection; LastStreamID=1, ErrCode=NO_ERROR, debug="` + secret + `"`),
+	"words in what is quoted": errors.New(`bad Content-Length "malformed ` + secret + `: debug="`),
+	"encodings":               errors.New(`too many transfer encodings: ["chunked" "` + secret + `"]`),
+}
+
+// TestErrorTextsKeepSecrets is §4.7: whatever Base, GetBody or Request.Body say,
+// no query string, header value or body gets into the text of an Error, or into
+// the log.
+func TestErrorTextsKeepSecrets(t *testing.T) {
+	for name, err := range quoting {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var log bytes.Buffer
+				trace := resilienthttp.LogTrace(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+				call := func(name string, tr *resilienthttp.Transport, change func(*http.Request)) {
+					t.Helper()
+					tr.Trace = trace
+					req := newRequest(t, "PUT", "http://api.test/?"+secret, secret)
+					req.Header.Set("Authorization", secret)
+					if change != nil {
+						change(req)
+					}
+					_, got := tr.RoundTrip(req)
+					require.ErrorIs(t, got, err, name)
+					require.NotContains(t, got.Error(), secret, name)
+					require.NotContains(t, got.Error(), "\n", name)
+					for _, a := range asError(t, got).Attempts {
+						e := &resilienthttp.Error{Err: a.Err, Attempts: []resilienthttp.Attempt{a}}
+						require.NotContains(t, e.Error(), secret, name)
+					}
+				}
+				call("Base", &resilienthttp.Transport{Base: script(failing(err))}, nil)
+				call("Base, then the breaker", &resilienthttp.Transport{Base: script(failing(err)), Breaker: nervous(time.Hour)}, nil)
+				call("GetBody", &resilienthttp.Transport{Base: script(failing(errReset))}, func(r *http.Request) {
+					r.GetBody = func() (io.ReadCloser, error) { return nil, err }
+				})
+				call("GetBody, wrapped", &resilienthttp.Transport{Base: script(failing(errReset))}, func(r *http.Request) {
+					r.GetBody = func() (io.ReadCloser, error) { return nil, fmt.Errorf("cannot: %w", err) }
+				})
+				ctx, cancel := context.WithCancelCause(t.Context())
+				call("the cause of a cancellation", &resilienthttp.Transport{Base: script(status(503)), Policy: every(time.Hour)}, func(r *http.Request) {
+					*r = *r.WithContext(ctx)
+					time.AfterFunc(time.Second, func() { cancel(err) })
+				})
+				call("cancelled before", &resilienthttp.Transport{Base: script(status(503))}, func(r *http.Request) { *r = *r.WithContext(ctx) })
+				require.NotContains(t, log.String(), secret)
+				require.NotEmpty(t, log.String())
+			})
+		})
+	}
+}
+
+// TestMalformedResponsesKeepSecrets is §4.7 with the real net/http, which quotes
+// what it could not parse.
+func TestMalformedResponsesKeepSecrets(t *testing.T) {
+	responses := map[string]string{
+		"no HTTP at all":              secret + " and nothing else\r\n\r\n",
+		"version":                     "HTTP/" + secret + " 200 OK\r\n\r\n",
+		"status code":                 "HTTP/1.1 " + secret + "\r\n\r\n",
+		"status code, three letters":  "HTTP/1.1 s3c OK " + secret + "\r\n\r\n",
+		"header without a colon":      "HTTP/1.1 200 OK\r\n" + secret + "\r\n\r\n",
+		"header name with blanks":     "HTTP/1.1 200 OK\r\nA " + secret + " : b\r\n\r\n",
+		"header that begins so":       "HTTP/1.1 200 OK\r\n " + secret + ": b\r\n\r\n",
+		"header value with control":   "HTTP/1.1 200 OK\r\nSet-Cookie: " + secret + "\x01\r\n\r\n",
+		"length":                      "HTTP/1.1 200 OK\r\nContent-Length: " + secret + "\r\n\r\n",
+		"two lengths":                 "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2" + secret + "\r\n\r\n",
+		"transfer encoding":           "HTTP/1.1 200 OK\r\nTransfer-Encoding: " + secret + "\r\n\r\n",
+		"two transfer encodings":      "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: " + secret + "\r\n\r\n",
+		"trailer":                     "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: Content-Length, " + secret + "\r\n\r\n",
+		"half a header":               "HTTP/1.1 200 OK\r\nSet-Cookie: " + secret,
+		"too many informational ones": strings.Repeat("HTTP/1.1 103 Early Hints\r\nLink: "+secret+"\r\n\r\n", 10),
+		"endless header":              "HTTP/1.1 200 OK\r\nSet-Cookie: " + strings.Repeat(secret, 400_000) + "\r\n\r\n",
+	}
+	for name, text := range responses {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				network := memhttp.NewNetwork(t)
+				serveRaw(t, network.Listen("api.test"), func(conn net.Conn) {
+					_, _ = conn.Read(make([]byte, 4096))
+					_, _ = io.WriteString(conn, text)
+				})
+				var log bytes.Buffer
+				tr := &resilienthttp.Transport{
+					Base:  network.Transport(),
+					Trace: resilienthttp.LogTrace(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))),
+				}
+				resp, err := tr.RoundTrip(newRequest(t, "GET", "http://api.test/?"+secret, ""))
+				if err == nil { // net/http takes some of these
+					_ = resp.Body.Close()
+				} else {
+					require.NotContains(t, err.Error(), secret)
+					require.NotContains(t, err.Error(), "s3c")
+					require.Less(t, len(err.Error()), 1000)
+				}
+				require.NotContains(t, log.String(), secret)
+			})
+		})
+	}
+}
+
+// TestErrorTextsSayEnough: what is hidden is hidden, and the rest is still there.
+func TestErrorTextsSayEnough(t *testing.T) {
+	tests := []struct {
+		err  error
+		want string
+	}{
+		{&url.Error{Op: "Get", URL: "http://a?" + secret, Err: errReset}, "get: connection broke"},
+		{&net.OpError{Op: "dial", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 443}, Err: syscall.ECONNREFUSED}, "dial tcp 192.0.2.1:443: connection refused"},
+		{&net.DNSError{Err: "no such host", Name: "api.test", IsNotFound: true}, "lookup api.test: no such host"},
+		{errors.New(`net/http: HTTP/1.x transport connection broken: malformed HTTP response "` + secret + `"`), "net/http: HTTP/1.x transport connection broken: malformed HTTP response (not shown)"},
+		{errors.New(`malformed MIME header: missing colon: "` + secret + `"`), "malformed MIME header (not shown)"},
+		{errors.New(`bad Content-Length "` + secret + `"`), "bad Content-Length (not shown)"},
+		{errors.New(`unsupported protocol scheme "gopher"`), `unsupported protocol scheme "gopher"`},
+		{errors.New(`net/http: invalid header field value for "X-A"`), `net/http: invalid header field value for "X-A"`},
+		{errors.New(`http2: server sent GOAWAY and closed the connection; LastStreamID=1, ErrCode=NO_ERROR, debug="` + secret + `"`), "http2: server sent GOAWAY and closed the connection; LastStreamID=1, ErrCode=NO_ERROR, debug= (not shown)"},
+		{errors.New("malformed"), "malformed"},
+		{errors.New("malformed in some way"), "malformed in some way"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.want, func(t *testing.T) {
+			require.Equal(t, "resilienthttp: "+tt.want, (&resilienthttp.Error{Err: tt.err}).Error())
+		})
+	}
+}

@@ -1,0 +1,356 @@
+package resilienthttp_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp"
+)
+
+// This file holds what the black-box tests have in common: a Base that follows a
+// script, bodies that are counted, and a request that is compared with itself.
+
+// A step is one answer of a scriptedBase.
+type step func(*http.Request) (*http.Response, error)
+
+// scriptedBase is a Base that keeps to the contract of http.RoundTripper: it
+// reads the request's body, closes it, and answers with the next step of its
+// script; the last step is repeated. It is safe for concurrent use.
+type scriptedBase struct {
+	ledger // of the response bodies
+
+	mu    sync.Mutex
+	steps []step
+	sent  []sent
+
+	unread     bool         // leaves request bodies unread
+	idleClosed atomic.Int64 // calls of CloseIdleConnections
+}
+
+// sent is a request as a scriptedBase has seen it.
+type sent struct {
+	Request       *http.Request // its body is closed by now
+	Header        http.Header   // a copy
+	Body          io.ReadCloser // the very value
+	Text          string        // what was read from it
+	ContentLength int64
+	At            time.Time
+}
+
+func script(steps ...step) *scriptedBase { return &scriptedBase{steps: steps} }
+
+func (b *scriptedBase) RoundTrip(r *http.Request) (*http.Response, error) {
+	s := sent{
+		Request: r, Header: r.Header.Clone(), Body: r.Body, ContentLength: r.ContentLength, At: time.Now(),
+	}
+	if r.Body != nil {
+		defer r.Body.Close()
+		if !b.unread {
+			text, err := io.ReadAll(r.Body)
+			if err != nil {
+				return nil, err
+			}
+			s.Text = string(text)
+		}
+	}
+	b.mu.Lock()
+	next := b.steps[min(len(b.sent), len(b.steps)-1)]
+	b.sent = append(b.sent, s)
+	b.mu.Unlock()
+	resp, err := next(r)
+	if resp != nil && resp.Body != nil && resp.Body != http.NoBody {
+		resp.Body = b.count(resp.Body)
+	}
+	return resp, err
+}
+
+func (b *scriptedBase) CloseIdleConnections() { b.idleClosed.Add(1) }
+
+// calls are the requests so far.
+func (b *scriptedBase) calls() []sent {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return append([]sent(nil), b.sent...)
+}
+
+// ledger counts the response bodies that a Base has handed out, and those of
+// them that were closed.
+type ledger struct{ opened, closed, reads atomic.Int64 }
+
+func (l *ledger) count(body io.ReadCloser) io.ReadCloser {
+	l.opened.Add(1)
+	return &ledgerBody{ReadCloser: body, ledger: l}
+}
+
+// requireBalance requires that every body was closed, once.
+func (l *ledger) requireBalance(tb testing.TB) {
+	tb.Helper()
+	require.Equal(tb, l.opened.Load(), l.closed.Load(), "opened and closed response bodies")
+}
+
+type ledgerBody struct {
+	io.ReadCloser
+	ledger *ledger
+}
+
+func (b *ledgerBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.ledger.reads.Add(int64(n))
+	return n, err
+}
+
+// Close counts each call: a second one makes the ledger lose its balance.
+func (b *ledgerBody) Close() error {
+	b.ledger.closed.Add(1)
+	return b.ReadCloser.Close()
+}
+
+// status answers with a status and with headers in pairs. The body says
+// "status 503".
+func status(code int, header ...string) step {
+	return func(r *http.Request) (*http.Response, error) {
+		return response(r, code, "status "+strconv.Itoa(code), header...), nil
+	}
+}
+
+// response is a response as net/http would make it.
+func response(r *http.Request, code int, body string, header ...string) *http.Response {
+	h := http.Header{}
+	for i := 0; i+1 < len(header); i += 2 {
+		h.Add(header[i], header[i+1])
+	}
+	return &http.Response{
+		Status: fmt.Sprintf("%d %s", code, http.StatusText(code)), StatusCode: code,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: h, Body: io.NopCloser(strings.NewReader(body)), ContentLength: int64(len(body)), Request: r,
+	}
+}
+
+// withBody answers with a status and a body.
+func withBody(code int, body io.ReadCloser, header ...string) step {
+	return func(r *http.Request) (*http.Response, error) {
+		resp := response(r, code, "", header...)
+		resp.Body, resp.ContentLength = body, -1
+		return resp, nil
+	}
+}
+
+// failing answers with an error.
+func failing(err error) step {
+	return func(*http.Request) (*http.Response, error) { return nil, err }
+}
+
+// hanging answers with the context's error, when the context ends.
+func hanging(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, r.Context().Err()
+}
+
+// after delays a step, unless the context ends before.
+func after(d time.Duration, next step) step {
+	return func(r *http.Request) (*http.Response, error) {
+		select {
+		case <-time.After(d):
+			return next(r)
+		case <-r.Context().Done():
+			return nil, r.Context().Err()
+		}
+	}
+}
+
+// panicking panics with a value.
+func panicking(value any) step {
+	return func(*http.Request) (*http.Response, error) { panic(value) }
+}
+
+// errReset stands for a connection that breaks after the request was sent.
+var errReset = errors.New("connection broke")
+
+// roundTripper is a function as a Base.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// newRequest makes a request whose body, if any, can be replayed.
+func newRequest(tb testing.TB, method, url, body string) *http.Request {
+	tb.Helper()
+	var r io.Reader
+	if body != "" {
+		r = strings.NewReader(body)
+	}
+	req, err := http.NewRequestWithContext(context.Background(), method, url, r)
+	require.NoError(tb, err)
+	return req
+}
+
+func get(tb testing.TB) *http.Request {
+	tb.Helper()
+	return newRequest(tb, http.MethodGet, "http://api.test/things?token=querysecret", "")
+}
+
+// readAll reads a response's body to the end and closes it.
+func readAll(tb testing.TB, resp *http.Response) string {
+	tb.Helper()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(tb, err)
+	require.NoError(tb, resp.Body.Close())
+	return string(text)
+}
+
+// trackedBodies gives a request a body, and a GetBody, and counts how often each
+// of the bodies is closed.
+type trackedBodies struct {
+	mu     sync.Mutex
+	bodies []*trackedBody
+}
+
+type trackedBody struct {
+	*bytes.Reader
+	closes atomic.Int64
+	err    error // of Close
+}
+
+func (b *trackedBody) Close() error {
+	b.closes.Add(1)
+	return b.err
+}
+
+func (b *trackedBodies) open(content string) *trackedBody {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	body := &trackedBody{Reader: bytes.NewReader([]byte(content))}
+	b.bodies = append(b.bodies, body)
+	return body
+}
+
+func trackBody(req *http.Request, content string) *trackedBodies {
+	b := &trackedBodies{}
+	req.Body = b.open(content)
+	req.ContentLength = int64(len(content))
+	req.GetBody = func() (io.ReadCloser, error) { return b.open(content), nil }
+	return b
+}
+
+// requireClosedOnce requires that there were so many bodies, and that each was
+// closed exactly once.
+func (b *trackedBodies) requireClosedOnce(tb testing.TB, bodies int) {
+	tb.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	require.Len(tb, b.bodies, bodies, "bodies of the request")
+	for i, body := range b.bodies {
+		require.Equal(tb, int64(1), body.closes.Load(), "closes of body %d", i+1)
+	}
+}
+
+// requestState is a request as it was, to be compared with it later.
+type requestState struct {
+	req    *http.Request
+	fields http.Request
+	deep   *http.Request
+}
+
+func stateOf(req *http.Request) requestState {
+	return requestState{req: req, fields: *req, deep: req.Clone(req.Context())}
+}
+
+// requireUnchanged requires that no field of the request has another value, and
+// that nothing it points to was written to.
+func (s requestState) requireUnchanged(tb testing.TB) {
+	tb.Helper()
+	require.Equal(tb, s.fields.Context(), s.req.Context())
+	require.Equal(tb, s.deep.URL, s.req.URL)
+	require.Equal(tb, s.deep.Header, s.req.Header)
+	require.Equal(tb, s.deep.Trailer, s.req.Trailer)
+	require.Equal(tb, s.deep.Form, s.req.Form)
+	require.Equal(tb, s.deep.TransferEncoding, s.req.TransferEncoding)
+	before, now := reflect.ValueOf(&s.fields).Elem(), reflect.ValueOf(s.req).Elem()
+	for i := range before.NumField() {
+		field := before.Type().Field(i)
+		if !field.IsExported() {
+			continue
+		}
+		switch b, n := before.Field(i), now.Field(i); b.Kind() {
+		case reflect.Func, reflect.Map, reflect.Pointer, reflect.Chan, reflect.Slice:
+			require.Equal(tb, b.Pointer(), n.Pointer(), "Request.%s", field.Name)
+		default:
+			same := b.Interface() == n.Interface() // of the Body the identity
+			require.True(tb, same, "Request.%s", field.Name)
+		}
+	}
+}
+
+// asError is the *Error in err.
+func asError(tb testing.TB, err error) *resilienthttp.Error {
+	tb.Helper()
+	var e *resilienthttp.Error
+	require.ErrorAs(tb, err, &e)
+	return e
+}
+
+// lastOf is the last attempt behind a response.
+func lastOf(tb testing.TB, resp *http.Response) resilienthttp.Attempt {
+	tb.Helper()
+	attempts := resilienthttp.Attempts(resp)
+	require.NotEmpty(tb, attempts)
+	return attempts[len(attempts)-1]
+}
+
+// every is a Policy that waits so long before each retry.
+func every(d time.Duration) resilienthttp.Policy {
+	return resilienthttp.Policy{Backoff: resilienthttp.Constant(d)}
+}
+
+// never is a Breaker that does not open.
+func never() *resilienthttp.Breaker { return &resilienthttp.Breaker{FailureRatio: -1} }
+
+// nervous is a Breaker that opens at the first failure, for about that long.
+func nervous(cooldown time.Duration) *resilienthttp.Breaker {
+	return &resilienthttp.Breaker{FailureRatio: 0.01, MinRequests: 1, Probes: 1, Cooldown: cooldown, MaxCooldown: cooldown, Window: 10 * time.Second}
+}
+
+// tokens is a Budget with room for n retries in an hour.
+func tokens(n int) *resilienthttp.Budget {
+	// A little more than n, lest the rounding down take one away.
+	return &resilienthttp.Budget{Ratio: 1e-9, MinPerSecond: (float64(n) + 1e-3) / 3600, Window: time.Hour}
+}
+
+// quiet is a log that nobody reads.
+func quiet() *log.Logger { return log.New(io.Discard, "", 0) }
+
+// serveRaw serves each connection of a listener with f, which need not close it.
+// The listener, and what is left of the connections, ends with the test.
+func serveRaw(tb testing.TB, l net.Listener, f func(net.Conn)) {
+	var wg sync.WaitGroup
+	tb.Cleanup(func() {
+		_ = l.Close()
+		wg.Wait()
+	})
+	wg.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() {
+				defer conn.Close()
+				f(conn)
+			})
+		}
+	})
+}

@@ -1,0 +1,872 @@
+package resilienthttp_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/memhttp"
+)
+
+// TestRetryLoopTraps shows that none of the known traps of go-retryablehttp's
+// loop is left: retry.go names them. Every subtest goes through the loop.
+func TestRetryLoopTraps(t *testing.T) {
+	t.Run("body", func(t *testing.T) {
+		// The loop reads request bodies into memory, and never closes the caller's.
+		synctest.Test(t, func(t *testing.T) {
+			const size = 8 << 20
+			base := &scriptedBase{unread: true, steps: []step{status(503), failing(errReset), status(200)}}
+			req := newRequest(t, "PUT", "http://api.test/", "")
+			var opened, closed int
+			open := func() (io.ReadCloser, error) {
+				opened++
+				return onClose{io.LimitReader(zeros{}, size), func() { closed++ }}, nil
+			}
+			req.Body, _ = open()
+			req.GetBody, req.ContentLength = open, size
+			var before, now runtime.MemStats
+			runtime.ReadMemStats(&before)
+			resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(req)
+			runtime.ReadMemStats(&now)
+			require.NoError(t, err)
+			readAll(t, resp)
+			require.Equal(t, 3, opened)
+			require.Equal(t, 3, closed)
+			require.Less(t, now.TotalAlloc-before.TotalAlloc, uint64(size/4))
+		})
+	})
+	t.Run("redirect", func(t *testing.T) {
+		// It would follow the redirect that a retry is answered with.
+		for _, code := range []int{301, 302, 303, 307, 308} {
+			synctest.Test(t, func(t *testing.T) {
+				base := script(status(503), status(code, "Location", "http://other.test/next"))
+				resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(newRequest(t, "PUT", "http://api.test/", "body"))
+				require.NoError(t, err)
+				require.Equal(t, code, resp.StatusCode)
+				require.Equal(t, "http://other.test/next", resp.Header.Get("Location"))
+				require.Equal(t, fmt.Sprintf("status %d", code), readAll(t, resp))
+				require.Len(t, base.calls(), 2)
+			})
+		}
+	})
+	t.Run("bad location", func(t *testing.T) {
+		// And parse its Location, and fail.
+		synctest.Test(t, func(t *testing.T) {
+			base := script(failing(errReset), status(302, "Location", "http://[::1%zz/"))
+			resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(get(t))
+			require.NoError(t, err)
+			require.Equal(t, 302, resp.StatusCode)
+			require.Equal(t, "status 302", readAll(t, resp))
+		})
+	})
+	t.Run("content length", func(t *testing.T) {
+		// It drops Content-Length, so that a body becomes chunked, and an empty
+		// one with a length becomes nothing.
+		for _, length := range []int64{7, -1} {
+			synctest.Test(t, func(t *testing.T) {
+				var lengths []int64
+				s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					lengths = append(lengths, r.ContentLength)
+					if len(lengths) < 3 {
+						w.WriteHeader(http.StatusServiceUnavailable)
+					}
+				}))
+				req := newRequest(t, "PUT", s.URL, "content")
+				req.ContentLength = length
+				resp, err := (&resilienthttp.Transport{Base: s.Transport()}).RoundTrip(req)
+				require.NoError(t, err)
+				readAll(t, resp)
+				require.Equal(t, []int64{length, length, length}, lengths)
+			})
+		}
+	})
+	t.Run("request URI", func(t *testing.T) {
+		// It refuses a request that a server has received.
+		synctest.Test(t, func(t *testing.T) {
+			base := script(status(503), status(200))
+			req := get(t)
+			req.RequestURI = "/things"
+			resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(req)
+			require.NoError(t, err)
+			require.Equal(t, "status 200", readAll(t, resp))
+			require.Empty(t, base.calls()[1].Request.RequestURI)
+		})
+	})
+	t.Run("idle connections", func(t *testing.T) {
+		// It closes those of every host when a call fails.
+		synctest.Test(t, func(t *testing.T) {
+			base := script(failing(errReset))
+			tr := &resilienthttp.Transport{Base: base, Breaker: never()}
+			_, err := tr.RoundTrip(get(t))
+			require.ErrorIs(t, err, errReset)
+
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(time.Millisecond, cancel)
+			_, err = tr.RoundTrip(get(t).WithContext(ctx)) // in the backoff
+			require.ErrorIs(t, err, context.Canceled)
+
+			base.steps = []step{status(503, "Retry-After", "1")}
+			limited := &resilienthttp.Transport{Base: base, RateLimit: &resilienthttp.RateLimit{MaxWait: -1}, Breaker: nervous(time.Hour)}
+			resp, err := limited.RoundTrip(get(t)) // refused by a gate
+			require.NoError(t, err)
+			readAll(t, resp)
+			_, err = limited.RoundTrip(get(t))
+			require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
+			require.Zero(t, base.idleClosed.Load())
+		})
+	})
+	t.Run("cancel in backoff", func(t *testing.T) {
+		// It returns a bare context error.
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(time.Second, cancel)
+			tr := &resilienthttp.Transport{Base: script(failing(errReset)), Policy: every(time.Hour)}
+			_, err := tr.RoundTrip(get(t).WithContext(ctx))
+			require.ErrorIs(t, err, context.Canceled)
+			require.ErrorIs(t, err, errReset)
+			require.Len(t, asError(t, err).Attempts, 1)
+			require.Equal(t, "resilienthttp: context canceled (attempt 1 ended with connection broke)", err.Error())
+		})
+	})
+	t.Run("endless body", func(t *testing.T) {
+		// It drains responses without a time bound.
+		synctest.Test(t, func(t *testing.T) {
+			base := script(withBody(503, trickle{time.Second}), withBody(503, newBlocking()), status(200))
+			start := time.Now()
+			resp, err := (&resilienthttp.Transport{Base: base, Policy: every(0)}).RoundTrip(get(t))
+			require.NoError(t, err)
+			require.Equal(t, 200*time.Millisecond, time.Since(start))
+			readAll(t, resp)
+			time.Sleep(time.Minute)
+			base.requireBalance(t)
+		})
+	})
+	t.Run("silence", func(t *testing.T) {
+		// It logs to stderr.
+		r, w, err := os.Pipe()
+		require.NoError(t, err)
+		stderr := os.Stderr
+		os.Stderr = w //nolint:reassign // where a logger of last resort writes to
+		log.SetOutput(w)
+		synctest.Test(t, func(t *testing.T) {
+			base := script(status(503), failing(errReset), status(200))
+			resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(get(t))
+			require.NoError(t, err)
+			readAll(t, resp)
+			_, err = (&resilienthttp.Transport{Base: script(failing(errReset))}).RoundTrip(get(t))
+			require.Error(t, err)
+		})
+		os.Stderr = stderr //nolint:reassign // as it was
+		log.SetOutput(stderr)
+		require.NoError(t, w.Close())
+		logged, err := io.ReadAll(r)
+		require.NoError(t, err)
+		require.Empty(t, string(logged))
+	})
+	t.Run("request", func(t *testing.T) {
+		// It calls CheckRetry without the request: a decision by method, key and
+		// body is made all the same, for calls that share one Transport.
+		synctest.Test(t, func(t *testing.T) {
+			base := roundTripper(status(500))
+			tr := &resilienthttp.Transport{Base: base, Breaker: never(), Budget: &resilienthttp.Budget{Ratio: -1}, Idempotency: resilienthttp.Idempotency{Off: true}}
+			var wg sync.WaitGroup
+			for i := range 32 {
+				wg.Go(func() {
+					method := []string{"GET", "POST"}[i%2]
+					resp, err := tr.RoundTrip(newRequest(t, method, "http://api.test/", ""))
+					if err != nil || len(resilienthttp.Attempts(resp)) != []int{4, 1}[i%2] {
+						t.Errorf("%s: %v, %v", method, err, resilienthttp.Attempts(resp))
+					}
+				})
+			}
+			wg.Wait()
+		})
+	})
+	t.Run("last response", func(t *testing.T) {
+		// It replaces the last response by an error, and closes its body.
+		synctest.Test(t, func(t *testing.T) {
+			n := 0
+			base := script(func(r *http.Request) (*http.Response, error) {
+				n++
+				return response(r, 503, fmt.Sprintf("the body of attempt %d", n)), nil
+			})
+			resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(get(t))
+			require.NoError(t, err)
+			require.Equal(t, 503, resp.StatusCode)
+			require.Equal(t, int64(3), base.closed.Load())
+			require.Equal(t, "the body of attempt 4", readAll(t, resp))
+		})
+	})
+}
+
+// onClose is a body that tells when it is closed.
+type onClose struct {
+	io.Reader
+	closed func()
+}
+
+func (o onClose) Close() error {
+	o.closed()
+	return nil
+}
+
+// TestOrderOfTheQuestions is §3: a retry is made only if all of them are
+// answered with yes, and it is the first no that is told. Each row makes its own
+// reason apply, and all those after it.
+func TestOrderOfTheQuestions(t *testing.T) {
+	// What makes each of the reasons apply.
+	type setup struct {
+		tr  *resilienthttp.Transport
+		req *http.Request
+		ctx context.Context
+	}
+	reasons := []struct {
+		name  string
+		stop  error
+		apply func(*setup)
+	}{
+		{"not idempotent", resilienthttp.ErrNotIdempotent, func(s *setup) {
+			s.tr.Idempotency.Off, s.req.Method = true, "POST"
+		}},
+		{"not replayable", resilienthttp.ErrNotReplayable, func(s *setup) { s.req.GetBody = nil }},
+		{"no attempts left", resilienthttp.ErrMaxAttempts, func(s *setup) { s.tr.Policy.MaxAttempts = -1 }},
+		{"another layer owns retries", resilienthttp.ErrSingleAttempt, func(s *setup) {
+			s.ctx = resilienthttp.SingleAttempt(s.ctx)
+		}},
+		{"the breaker is open", resilienthttp.ErrBreakerOpen, func(s *setup) { s.tr.Breaker = nervous(24 * time.Hour) }},
+		{"the server asks for more than allowed", resilienthttp.ErrRetryAfter, func(s *setup) { s.tr.Policy.MaxRetryAfter = time.Second }},
+		{"the deadline comes first", resilienthttp.ErrDeadline, func(s *setup) {
+			ctx, cancel := context.WithTimeout(s.ctx, 10*time.Second)
+			_ = cancel // it ends with the bubble's time
+			s.ctx = ctx
+		}},
+		{"no budget", resilienthttp.ErrBudgetExhausted, func(s *setup) { s.tr.Budget = tokens(0) }},
+	}
+	for i := range reasons {
+		for _, alone := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, alone %v", reasons[i].name, alone), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					base := script(status(500, "Retry-After", "20"), status(200))
+					s := &setup{
+						tr: &resilienthttp.Transport{
+							Base: base, Breaker: never(), Budget: &resilienthttp.Budget{Ratio: -1},
+							Policy: resilienthttp.Policy{Backoff: resilienthttp.Constant(time.Second), MaxRetryAfter: -1},
+						},
+						req: newRequest(t, "PUT", "http://api.test/", "body"), ctx: t.Context(),
+					}
+					for j := i; j < len(reasons); j++ {
+						if j == i || !alone {
+							reasons[j].apply(s)
+						}
+					}
+					start := time.Now()
+					resp, err := s.tr.RoundTrip(s.req.WithContext(s.ctx))
+					require.NoError(t, err)
+					require.Zero(t, time.Since(start), "there is no wait after the last attempt (§4.13)")
+					require.Equal(t, 500, resp.StatusCode)
+					require.Len(t, base.calls(), 1)
+					last := lastOf(t, resp)
+					require.Equal(t, reasons[i].stop, last.Stop)
+					require.Equal(t, 20*time.Second, last.Wait, "what the server asked and was not waited for")
+					require.Equal(t, resilienthttp.VerdictTransient, last.Verdict)
+					require.Equal(t, "status 500", readAll(t, resp))
+					base.requireBalance(t)
+				})
+			})
+		}
+	}
+	t.Run("none applies", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			base := script(status(500, "Retry-After", "20"), status(200))
+			tr := &resilienthttp.Transport{Base: base, Policy: every(time.Second)}
+			start := time.Now()
+			resp, err := tr.RoundTrip(newRequest(t, "PUT", "http://api.test/", "body"))
+			require.NoError(t, err)
+			require.Equal(t, 200, resp.StatusCode)
+			require.Equal(t, 21*time.Second, time.Since(start))
+			require.Equal(t, 21*time.Second, resilienthttp.Attempts(resp)[0].Wait)
+			require.NoError(t, resilienthttp.Attempts(resp)[0].Stop)
+			readAll(t, resp)
+		})
+	})
+	t.Run("the verdict is the first of all", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			for _, code := range []int{200, 302, 400, 404, 422, 501} {
+				base := script(status(code))
+				s := &setup{tr: &resilienthttp.Transport{Base: base}, req: newRequest(t, "PUT", "http://api.test/", "body"), ctx: t.Context()}
+				for _, r := range reasons {
+					r.apply(s)
+				}
+				resp, err := s.tr.RoundTrip(s.req.WithContext(s.ctx))
+				require.NoError(t, err)
+				require.NoError(t, lastOf(t, resp).Stop)
+				readAll(t, resp)
+			}
+		})
+	})
+}
+
+// TestStopOfErrors: where the last attempt ended in an error, the reason for
+// which no other followed is found in the *Error.
+func TestStopOfErrors(t *testing.T) {
+	tests := []struct {
+		name  string
+		setup func(*resilienthttp.Transport, *http.Request) *http.Request
+		stop  error
+	}{
+		{"not idempotent", func(tr *resilienthttp.Transport, r *http.Request) *http.Request {
+			tr.Idempotency.Off, r.Method = true, "POST"
+			return r
+		}, resilienthttp.ErrNotIdempotent},
+		{"not replayable", func(tr *resilienthttp.Transport, r *http.Request) *http.Request {
+			r.GetBody = nil
+			return r
+		}, resilienthttp.ErrNotReplayable},
+		{"no attempts left", func(tr *resilienthttp.Transport, r *http.Request) *http.Request {
+			tr.Policy.MaxAttempts = 1
+			return r
+		}, resilienthttp.ErrMaxAttempts},
+		{"single", func(tr *resilienthttp.Transport, r *http.Request) *http.Request {
+			return r.WithContext(resilienthttp.SingleAttempt(r.Context()))
+		}, resilienthttp.ErrSingleAttempt},
+		{"breaker", func(tr *resilienthttp.Transport, r *http.Request) *http.Request {
+			tr.Breaker = nervous(time.Hour)
+			return r
+		}, resilienthttp.ErrBreakerOpen},
+		{"deadline", func(tr *resilienthttp.Transport, r *http.Request) *http.Request {
+			tr.Policy.Backoff = resilienthttp.Constant(time.Hour)
+			ctx, cancel := context.WithTimeout(r.Context(), time.Minute)
+			_ = cancel
+			return r.WithContext(ctx)
+		}, resilienthttp.ErrDeadline},
+		{"budget", func(tr *resilienthttp.Transport, r *http.Request) *http.Request {
+			tr.Budget = tokens(0)
+			return r
+		}, resilienthttp.ErrBudgetExhausted},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tr := &resilienthttp.Transport{Base: script(failing(errReset)), Policy: every(time.Second)}
+				req := tt.setup(tr, newRequest(t, "PUT", "http://api.test/", "body"))
+				start := time.Now()
+				_, err := tr.RoundTrip(req)
+				require.ErrorIs(t, err, tt.stop)
+				require.ErrorIs(t, err, errReset)
+				e := asError(t, err)
+				require.Equal(t, tt.stop, e.Reason)
+				require.Equal(t, tt.stop, e.Attempts[0].Stop)
+				require.Zero(t, time.Since(start))
+				if tt.stop == resilienthttp.ErrBreakerOpen {
+					require.GreaterOrEqual(t, e.NotBefore.Sub(start), time.Hour)
+				} else {
+					require.True(t, e.NotBefore.IsZero())
+				}
+				require.Equal(t, tt.stop == resilienthttp.ErrDeadline, e.Timeout())
+			})
+		})
+	}
+}
+
+// TestWaits is §4.12 and §4.13 in virtual time: a wait that would pass the
+// deadline is not begun, none follows the last attempt, and all the others take
+// exactly as long as the backoff says, and the server asks.
+func TestWaits(t *testing.T) {
+	exponential := resilienthttp.Policy{Backoff: resilienthttp.Exponential(time.Second, time.Hour)}
+	tests := []struct {
+		name     string
+		policy   resilienthttp.Policy
+		deadline time.Duration // 0: none
+		steps    []step
+		took     time.Duration
+		attempts int
+		status   int // 0: an error
+		is       error
+	}{
+		{"none after the last", every(time.Second), 0, []step{status(503)}, 3 * time.Second, 4, 503, nil},
+		{"none after the last error", every(time.Second), 0, []step{failing(errReset)}, 3 * time.Second, 4, 0, errReset},
+		{"none before the first", every(time.Second), 0, []step{status(200)}, 0, 1, 200, nil},
+		{"they grow", exponential, 0, []step{status(503)}, 7 * time.Second, 4, 503, nil},
+		{"the server's comes on top", every(time.Second), 0, []step{status(503, "Retry-After", "10"), status(200)}, 11 * time.Second, 2, 200, nil},
+		{"a wait that fits", every(time.Second), 1001 * time.Millisecond, []step{status(503), status(200)}, time.Second, 2, 200, nil},
+		{"a wait that ends with the deadline", every(time.Second), time.Second, []step{status(503)}, 0, 1, 503, nil},
+		{"the second wait does not fit", every(time.Second), 1500 * time.Millisecond, []step{status(503)}, time.Second, 2, 503, nil},
+		{"an error, and no wait fits", every(time.Minute), time.Second, []step{failing(errReset)}, 0, 1, 0, resilienthttp.ErrDeadline},
+		{"the server's wait does not fit", every(0), 5 * time.Second, []step{status(503, "Retry-After", "10")}, 0, 1, 503, nil},
+		{"the server asks too much", every(0), 0, []step{status(503, "Retry-After", "61")}, 0, 1, 503, nil},
+		{"the server asks the most", every(0), 0, []step{status(503, "Retry-After", "60"), status(200)}, time.Minute, 2, 200, nil},
+		{"no waits at all", every(0), 0, []step{status(503)}, 0, 4, 503, nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := script(tt.steps...)
+				tr := &resilienthttp.Transport{Base: base, Policy: tt.policy, Breaker: never()}
+				ctx := t.Context()
+				if tt.deadline > 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, tt.deadline)
+					defer cancel()
+				}
+				start := time.Now()
+				resp, err := tr.RoundTrip(get(t).WithContext(ctx))
+				require.Equal(t, tt.took, time.Since(start))
+				require.Len(t, base.calls(), tt.attempts)
+				if tt.status > 0 {
+					require.NoError(t, err)
+					require.Equal(t, tt.status, resp.StatusCode)
+					require.Equal(t, fmt.Sprintf("status %d", tt.status), readAll(t, resp))
+				} else {
+					require.ErrorIs(t, err, tt.is)
+					require.Len(t, asError(t, err).Attempts, tt.attempts)
+				}
+				base.requireBalance(t)
+			})
+		})
+	}
+}
+
+// TestBackoffArguments: the strategy is given the number of the retry, from 1,
+// and what it said the last time.
+func TestBackoffArguments(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked []string
+		policy := resilienthttp.Policy{MaxAttempts: 5, Backoff: func(retry int, prev time.Duration) time.Duration {
+			asked = append(asked, fmt.Sprint(retry, " ", prev))
+			return time.Duration(retry) * time.Second
+		}}
+		resp, err := (&resilienthttp.Transport{Base: script(status(503, "Retry-After", "7")), Policy: policy}).RoundTrip(get(t))
+		require.NoError(t, err)
+		readAll(t, resp)
+		require.Equal(t, []string{"1 0s", "2 1s", "3 2s", "4 3s"}, asked)
+	})
+}
+
+// TestCancelInBackoff is §4.13: however the caller leaves, the wait ends in that
+// instant, and the error tells what the last attempt met.
+func TestCancelInBackoff(t *testing.T) {
+	cause := errors.New("the user has left")
+	tests := []struct {
+		name string
+		step step
+		// leave makes the caller leave after a second.
+		leave func(*http.Request) *http.Request
+		is    []error
+		text  string
+	}{
+		{
+			"context, after a status", status(503),
+			func(r *http.Request) *http.Request {
+				ctx, cancel := context.WithCancel(r.Context())
+				time.AfterFunc(time.Second, cancel)
+				return r.WithContext(ctx)
+			}, []error{context.Canceled},
+			"resilienthttp: context canceled (attempt 2 ended with status 503)",
+		},
+		{
+			"context, after an error", failing(errReset),
+			func(r *http.Request) *http.Request {
+				ctx, cancel := context.WithCancel(r.Context())
+				time.AfterFunc(time.Second, cancel)
+				return r.WithContext(ctx)
+			}, []error{context.Canceled, errReset},
+			"resilienthttp: context canceled (attempt 2 ended with connection broke)",
+		},
+		{
+			"context with a cause", status(503),
+			func(r *http.Request) *http.Request {
+				ctx, cancel := context.WithCancelCause(r.Context())
+				time.AfterFunc(time.Second, func() { cancel(cause) })
+				return r.WithContext(ctx)
+			}, []error{context.Canceled, cause},
+			"resilienthttp: context canceled: the user has left (attempt 2 ended with status 503)",
+		},
+		{
+			"Request.Cancel", status(503),
+			func(r *http.Request) *http.Request {
+				cancel := make(chan struct{})
+				time.AfterFunc(time.Second, func() { close(cancel) })
+				r.Cancel = cancel
+				return r
+			}, []error{context.Canceled},
+			"resilienthttp: context canceled (attempt 2 ended with status 503)",
+		},
+		{
+			"Request.Cancel and a context", status(503),
+			func(r *http.Request) *http.Request {
+				r.Cancel = make(chan struct{})
+				ctx, cancel := context.WithCancel(r.Context())
+				time.AfterFunc(time.Second, cancel)
+				return r.WithContext(ctx)
+			}, []error{context.Canceled},
+			"resilienthttp: context canceled (attempt 2 ended with status 503)",
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := script(tt.step)
+				tr := &resilienthttp.Transport{Base: base, Policy: every(800 * time.Millisecond)}
+				start := time.Now()
+				_, err := tr.RoundTrip(tt.leave(get(t)))
+				require.Equal(t, time.Second, time.Since(start))
+				require.Len(t, base.calls(), 2)
+				for _, is := range tt.is {
+					require.ErrorIs(t, err, is)
+				}
+				require.NotErrorIs(t, err, resilienthttp.ErrDeadline)
+				require.False(t, asError(t, err).Timeout())
+				attempts := asError(t, err).Attempts
+				require.Len(t, attempts, 2)
+				require.Equal(t, 800*time.Millisecond, attempts[1].Wait)
+				require.Equal(t, tt.text, err.Error())
+				base.requireBalance(t)
+			})
+		})
+	}
+}
+
+// TestClientTimeout: http.Client.Timeout is a deadline like any other (§4.7,
+// §4.12, §4.13).
+func TestClientTimeout(t *testing.T) {
+	t.Run("no wait that would pass it is begun", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			base := script(status(503))
+			client := &http.Client{Timeout: 5 * time.Second, Transport: &resilienthttp.Transport{Base: base, Policy: every(3 * time.Second)}}
+			start := time.Now()
+			resp, err := client.Do(get(t))
+			require.NoError(t, err)
+			require.Equal(t, 3*time.Second, time.Since(start))
+			require.Equal(t, resilienthttp.ErrDeadline, lastOf(t, resp).Stop)
+			require.Equal(t, "status 503", readAll(t, resp))
+			require.Len(t, base.calls(), 2)
+		})
+	})
+	t.Run("it ends an attempt", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			base := script(status(503), hanging)
+			client := &http.Client{Timeout: 5 * time.Second, Transport: &resilienthttp.Transport{Base: base, Policy: every(3 * time.Second)}}
+			start := time.Now()
+			_, err := client.Do(get(t))
+			require.Equal(t, 5*time.Second, time.Since(start))
+			requireTimeout(t, err)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			base.requireBalance(t)
+		})
+	})
+	t.Run("it ends the reading of the body", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_ = http.NewResponseController(w).Flush()
+				<-r.Context().Done()
+			}))
+			client := &http.Client{Timeout: 5 * time.Second, Transport: &resilienthttp.Transport{Base: s.Transport()}}
+			resp, err := client.Get(s.URL)
+			require.NoError(t, err)
+			start := time.Now()
+			_, err = io.ReadAll(resp.Body)
+			require.Equal(t, 5*time.Second, time.Since(start))
+			requireTimeout(t, err)
+			require.NoError(t, resp.Body.Close())
+		})
+	})
+	t.Run("with Request.Cancel, in the backoff", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			base := script(status(503))
+			client := &http.Client{Timeout: time.Hour, Transport: &resilienthttp.Transport{Base: base, Policy: every(time.Minute)}}
+			req := get(t)
+			cancel := make(chan struct{})
+			req.Cancel = cancel
+			time.AfterFunc(time.Second, func() { close(cancel) })
+			start := time.Now()
+			_, err := client.Do(req)
+			require.Equal(t, time.Second, time.Since(start))
+			require.ErrorIs(t, err, context.Canceled)
+			require.Len(t, asError(t, err).Attempts, 1)
+			base.requireBalance(t)
+		})
+	})
+}
+
+// requireTimeout requires what net, net/http and os have taught people to ask.
+func requireTimeout(tb testing.TB, err error) {
+	tb.Helper()
+	var timeout interface{ Timeout() bool }
+	require.ErrorAs(tb, err, &timeout)
+	require.True(tb, timeout.Timeout())
+	require.True(tb, os.IsTimeout(err))
+}
+
+// TestCancelledWaitGivesTheTokenBack is §3: the token of a retry that is not
+// sent after all is given back, so the next call has it.
+func TestCancelledWaitGivesTheTokenBack(t *testing.T) {
+	retried := func(t *testing.T, tr *resilienthttp.Transport) bool {
+		tr.Base.(*scriptedBase).steps = []step{status(408), status(200)}
+		tr.Base.(*scriptedBase).sent = nil
+		resp, err := tr.RoundTrip(get(t))
+		require.NoError(t, err)
+		readAll(t, resp)
+		return resp.StatusCode == http.StatusOK
+	}
+	tests := []struct {
+		name string
+		call func(*testing.T, *resilienthttp.Transport)
+	}{
+		{"cancelled in the backoff", func(t *testing.T, tr *resilienthttp.Transport) {
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(time.Second, cancel)
+			_, err := tr.RoundTrip(get(t).WithContext(ctx))
+			require.ErrorIs(t, err, context.Canceled)
+		}},
+		{"refused by the breaker", func(t *testing.T, tr *resilienthttp.Transport) {
+			time.AfterFunc(time.Second, func() { openBreaker(t, tr) })
+			_, err := tr.RoundTrip(get(t))
+			require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
+			time.Sleep(2 * time.Minute) // the cooldown
+		}},
+		{"refused by the rate limit", func(t *testing.T, tr *resilienthttp.Transport) {
+			time.AfterFunc(time.Second, func() {
+				base := script(status(429, "Retry-After", "3000"))
+				same := &resilienthttp.Transport{Base: base, RateLimit: tr.RateLimit}
+				if resp, err := same.RoundTrip(get(t)); err == nil {
+					_ = resp.Body.Close()
+				}
+			})
+			_, err := tr.RoundTrip(get(t))
+			require.ErrorIs(t, err, resilienthttp.ErrRateLimited)
+			require.Len(t, asError(t, err).Attempts, 1)
+			time.Sleep(3000 * time.Second)
+		}},
+		{"GetBody fails", func(t *testing.T, tr *resilienthttp.Transport) {
+			req := newRequest(t, "PUT", "http://api.test/", "body")
+			req.GetBody = func() (io.ReadCloser, error) { return nil, errReset }
+			_, err := tr.RoundTrip(req)
+			require.ErrorIs(t, err, resilienthttp.ErrNotReplayable)
+			require.ErrorIs(t, err, errReset)
+		}},
+		{"GetBody panics", func(t *testing.T, tr *resilienthttp.Transport) {
+			req := newRequest(t, "PUT", "http://api.test/", "body")
+			req.GetBody = func() (io.ReadCloser, error) { panic("boom") }
+			require.PanicsWithValue(t, "boom", func() { _, _ = tr.RoundTrip(req) })
+		}},
+		{"RetryWait panics", func(t *testing.T, tr *resilienthttp.Transport) {
+			ctx := resilienthttp.WithTrace(t.Context(), &resilienthttp.Trace{RetryWait: func(*resilienthttp.Attempt) { panic("boom") }})
+			require.PanicsWithValue(t, "boom", func() { _, _ = tr.RoundTrip(get(t).WithContext(ctx)) })
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := script(status(408), status(200))
+				tr := &resilienthttp.Transport{
+					Base: base, Policy: every(10 * time.Second), Budget: tokens(1), Breaker: nervous(time.Minute),
+					RateLimit: &resilienthttp.RateLimit{},
+				}
+				tt.call(t, tr)
+				require.Len(t, base.calls(), 1)
+				base.requireBalance(t)
+				require.True(t, retried(t, tr), "the token is still taken")
+				require.False(t, retried(t, tr), "there was but one token")
+			})
+		})
+	}
+}
+
+// openBreaker makes calls that fail, by way of another Transport that shares the
+// breaker, until it is open for the scope of get.
+func openBreaker(tb testing.TB, tr *resilienthttp.Transport) {
+	other := &resilienthttp.Transport{Base: script(status(500)), Breaker: tr.Breaker, Policy: resilienthttp.Policy{MaxAttempts: -1}}
+	for tr.Breaker.State("api.test") == resilienthttp.StateClosed {
+		if resp, err := other.RoundTrip(get(tb)); err == nil {
+			_ = resp.Body.Close()
+		}
+	}
+}
+
+// TestBreakerOpensDuringTheWait is §3: the call ends with an *Error that carries
+// the attempts, and tells when to come back.
+func TestBreakerOpensDuringTheWait(t *testing.T) {
+	for name, first := range map[string]step{"after a status": status(408), "after an error": failing(errReset)} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var opened time.Time
+				breaker := &resilienthttp.Breaker{
+					FailureRatio: 0.6, MinRequests: 2, Probes: 1, Cooldown: time.Hour, MaxCooldown: time.Hour, Window: time.Hour,
+					OnChange: func(c resilienthttp.BreakerChange) { opened = c.At },
+				}
+				base := script(first, status(200))
+				tr := &resilienthttp.Transport{Base: base, Policy: every(10 * time.Second), Breaker: breaker}
+				time.AfterFunc(5*time.Second, func() { openBreaker(t, tr) })
+				start := time.Now()
+				_, err := tr.RoundTrip(get(t))
+				require.Equal(t, 10*time.Second, time.Since(start))
+				require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
+				e := asError(t, err)
+				require.Equal(t, resilienthttp.ErrBreakerOpen, e.Reason)
+				require.Len(t, e.Attempts, 1)
+				require.Equal(t, resilienthttp.ErrBreakerOpen, e.Attempts[0].Stop)
+				synctest.Wait()
+				require.GreaterOrEqual(t, e.NotBefore.Sub(opened), time.Hour)
+				require.False(t, e.Timeout())
+				require.Len(t, base.calls(), 1)
+				base.requireBalance(t)
+			})
+		})
+	}
+}
+
+// TestTokensTakenEqualRetriesSent is §3 under concurrency: whatever becomes of
+// the calls, as many retries go out as the budget allows, no more and no less.
+func TestTokensTakenEqualRetriesSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const calls, room = 64, 40
+		var sent, first atomic.Int64
+		tr := &resilienthttp.Transport{
+			Breaker: never(), Budget: tokens(room), Policy: every(10 * time.Second),
+			Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+				sent.Add(1)
+				return status(503)(r)
+			}),
+			Trace: &resilienthttp.Trace{AttemptStart: func(a *resilienthttp.Attempt) {
+				if a.Number == 1 {
+					first.Add(1)
+				}
+			}},
+		}
+		var wg sync.WaitGroup
+		for i := range calls {
+			wg.Go(func() {
+				// Every fourth takes a token, and leaves before it is of use.
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if i%4 == 0 {
+					time.AfterFunc(time.Second, cancel)
+				} else {
+					time.Sleep(2 * time.Second)
+				}
+				resp, err := tr.RoundTrip(get(t).WithContext(ctx))
+				if err == nil {
+					_ = resp.Body.Close()
+				}
+			})
+		}
+		wg.Wait()
+		require.Equal(t, int64(calls), first.Load())
+		require.Equal(t, int64(calls+room), sent.Load())
+	})
+}
+
+// TestCancelAndAnswerTogether: the caller leaves in the instant in which an
+// attempt fails. What came is returned, and nothing is waited for.
+func TestCancelAndAnswerTogether(t *testing.T) {
+	for name, next := range map[string]step{"a status": status(503), "an error": failing(errReset)} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				base := script(func(r *http.Request) (*http.Response, error) {
+					cancel()
+					return next(r)
+				})
+				start := time.Now()
+				resp, err := (&resilienthttp.Transport{Base: base, Policy: every(time.Hour)}).RoundTrip(get(t).WithContext(ctx))
+				require.Zero(t, time.Since(start))
+				if name == "a status" {
+					require.NoError(t, err)
+					require.Equal(t, "status 503", readAll(t, resp))
+				} else {
+					require.ErrorIs(t, err, context.Canceled)
+					require.ErrorIs(t, err, errReset)
+					require.Len(t, asError(t, err).Attempts, 1)
+				}
+				require.Len(t, base.calls(), 1)
+				base.requireBalance(t)
+			})
+		})
+	}
+}
+
+// TestNoGoroutineOutlivesACall is §4.13: the bubble of each call would not end.
+// Here the goroutines are counted, too.
+func TestNoGoroutineOutlivesACall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		before := runtime.NumGoroutine()
+		for i := range 20 {
+			base := script(withBody(503, newBlocking()), failing(errReset), hanging, status(200))
+			tr := &resilienthttp.Transport{Base: base, Policy: resilienthttp.Policy{AttemptTimeout: time.Second}}
+			req := get(t)
+			req.Cancel = make(chan struct{})
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*200*time.Millisecond)
+			resp, err := tr.RoundTrip(req.WithContext(ctx))
+			if err == nil {
+				_ = resp.Body.Close()
+			}
+			cancel()
+			synctest.Wait()
+			base.requireBalance(t)
+		}
+		require.LessOrEqual(t, runtime.NumGoroutine(), before)
+	})
+}
+
+// TestRequestsAreIndependent: no attempt sees what another has done to its
+// header.
+func TestRequestsAreIndependent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen []string
+		base := roundTripper(func(r *http.Request) (*http.Response, error) {
+			seen = append(seen, r.Header.Get("X-Request-Timeout-Ms"))
+			return status(503)(r)
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		tr := &resilienthttp.Transport{Base: base, Policy: every(time.Second)}
+		resp, err := tr.RoundTrip(get(t).WithContext(ctx))
+		require.NoError(t, err)
+		readAll(t, resp)
+		require.Equal(t, "10000 9000 8000 7000", strings.Join(seen, " "))
+		for i, a := range resilienthttp.Attempts(resp) {
+			require.Equal(t, seen[i], a.Request.Header.Get("X-Request-Timeout-Ms"))
+		}
+	})
+}
+
+// TestCancelBetweenAttemptAndWait: the caller leaves after the attempt has
+// failed, and before its wait begins.
+func TestCancelBetweenAttemptAndWait(t *testing.T) {
+	for name, next := range map[string]step{"a status": status(503), "an error": failing(errReset)} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				base := script(next)
+				tr := &resilienthttp.Transport{Base: base, Policy: every(time.Hour), Budget: tokens(1), Trace: &resilienthttp.Trace{
+					AttemptDone: func(*resilienthttp.Attempt) { cancel() },
+				}}
+				start := time.Now()
+				resp, err := tr.RoundTrip(get(t).WithContext(ctx))
+				require.Zero(t, time.Since(start))
+				if name == "a status" {
+					require.NoError(t, err)
+					require.Equal(t, "status 503", readAll(t, resp))
+				} else {
+					require.ErrorIs(t, err, context.Canceled)
+					require.ErrorIs(t, err, errReset)
+				}
+				base.requireBalance(t)
+			})
+		})
+	}
+}

@@ -1,0 +1,1145 @@
+package resilienthttp_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/memhttp"
+)
+
+// TestResponseXorError is §4.1: exactly one of response and error, whatever Base
+// makes of its own contract.
+func TestResponseXorError(t *testing.T) {
+	both := func(r *http.Request) (*http.Response, error) { return response(r, 200, "both"), errReset }
+	neither := func(*http.Request) (*http.Response, error) { return nil, nil }
+	tests := []struct {
+		name     string
+		step     step
+		status   int // 0: an error
+		attempts int
+	}{
+		{"200", status(200), 200, 1},
+		{"301", status(301), 301, 1},
+		{"404", status(404), 404, 1},
+		{"429 without a word", status(429), 429, 4},
+		{"500", status(500), 500, 4},
+		{"501", status(501), 501, 1},
+		{"503", status(503), 503, 4},
+		{"529", status(529), 529, 4},
+		{"599", status(599), 599, 4},
+		{"status 0", status(0), 0, 1},
+		{"status 600", status(600), 600, 1},
+		{"status -1", status(-1), -1, 1},
+		{"error", failing(errReset), 0, 4},
+		{"response and error", both, 0, 4},
+		{"neither response nor error", neither, 0, 1},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := script(tt.step)
+				tr := &resilienthttp.Transport{Base: base, Policy: every(time.Second)}
+				resp, err := tr.RoundTrip(get(t))
+				require.Len(t, base.calls(), tt.attempts)
+				if tt.status == 0 && tt.name != "status 0" {
+					require.Error(t, err)
+					require.Nil(t, resp)
+					require.IsType(t, (*resilienthttp.Error)(nil), err)
+					require.Len(t, asError(t, err).Attempts, tt.attempts)
+				} else {
+					require.NoError(t, err)
+					require.NotNil(t, resp)
+					require.Equal(t, tt.status, resp.StatusCode)
+					require.Equal(t, "status "+strconv.Itoa(tt.status), readAll(t, resp))
+				}
+				base.requireBalance(t)
+			})
+		})
+	}
+}
+
+// TestEveryFailureStatusIsReturned is §4.1: a status is never an error, and the
+// last response comes with its body unread, be it retried or not.
+func TestEveryFailureStatusIsReturned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for code := 400; code <= 599; code++ {
+			n := 0
+			base := script(func(r *http.Request) (*http.Response, error) {
+				n++
+				return response(r, code, fmt.Sprintf("body %d of %d", n, code)), nil
+			})
+			tr := &resilienthttp.Transport{Base: base, Policy: every(time.Second)}
+			resp, err := tr.RoundTrip(get(t))
+			require.NoError(t, err, "%d", code)
+			require.Equal(t, code, resp.StatusCode)
+			attempts := resilienthttp.Attempts(resp)
+			require.Len(t, attempts, n)
+			last := attempts[n-1]
+			require.Same(t, resp, last.Response)
+			if n > 1 {
+				require.Equal(t, 4, n, "%d", code)
+				require.Equal(t, resilienthttp.ErrMaxAttempts, last.Stop)
+			} else {
+				require.NoError(t, last.Stop)
+				require.Equal(t, resilienthttp.VerdictPermanent, last.Verdict)
+			}
+			require.Equal(t, fmt.Sprintf("body %d of %d", n, code), readAll(t, resp))
+			base.requireBalance(t)
+		}
+	})
+}
+
+// TestRequestIsNotModified is §4.2.
+func TestRequestIsNotModified(t *testing.T) {
+	keyed := func(req *http.Request) *http.Request {
+		return req.WithContext(resilienthttp.WithIdempotencyKey(req.Context(), "order-1"))
+	}
+	timed := func(t *testing.T, req *http.Request) *http.Request {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(req.Context(), time.Minute)
+		t.Cleanup(cancel)
+		return req.WithContext(ctx)
+	}
+	tests := []struct {
+		name  string
+		tr    *resilienthttp.Transport
+		req   func(*testing.T) *http.Request
+		steps []step
+	}{
+		{"a plain GET", &resilienthttp.Transport{}, func(t *testing.T) *http.Request { return get(t) }, []step{status(200)}},
+		{"a POST that gets a key", &resilienthttp.Transport{}, func(t *testing.T) *http.Request {
+			return newRequest(t, "POST", "http://api.test/", "body")
+		}, []step{status(200)}},
+		{"the context's key", &resilienthttp.Transport{}, func(t *testing.T) *http.Request {
+			return keyed(newRequest(t, "PUT", "http://api.test/", "body"))
+		}, []step{status(200)}},
+		{"a deadline header", &resilienthttp.Transport{}, func(t *testing.T) *http.Request {
+			return timed(t, newRequest(t, "PUT", "http://api.test/", "body"))
+		}, []step{status(200)}},
+		{"ownership of retries", &resilienthttp.Transport{OwnsRetries: true}, func(t *testing.T) *http.Request {
+			return get(t)
+		}, []step{status(200)}},
+		{"all of it, retried", &resilienthttp.Transport{OwnsRetries: true}, func(t *testing.T) *http.Request {
+			req := timed(t, newRequest(t, "POST", "http://api.test/", "body"))
+			req.Header = http.Header{"Authorization": {"Bearer secret"}, "X-Multi": {"a", "b"}}
+			req.Trailer = http.Header{"X-Trailer": nil}
+			req.TransferEncoding = []string{"identity"}
+			req.Host = "virtual.test"
+			req.Form = url.Values{"a": {"b"}}
+			req.Close = true
+			req.RequestURI = "/of/a/server"
+			req.RemoteAddr = "192.0.2.1:1"
+			req.Pattern = "/of/"
+			req.TLS = &tls.ConnectionState{}
+			req.Response = &http.Response{}
+			cancel := make(chan struct{})
+			req.Cancel = cancel
+			return req
+		}, []step{status(500), failing(errReset), status(200)}},
+		{"a nil Header", &resilienthttp.Transport{OwnsRetries: true}, func(t *testing.T) *http.Request {
+			req := get(t)
+			req.Header = nil
+			return req
+		}, []step{status(503), status(200)}},
+		{"http.NoBody", &resilienthttp.Transport{}, func(t *testing.T) *http.Request {
+			req := newRequest(t, "POST", "http://api.test/", "")
+			req.Body = http.NoBody
+			return req
+		}, []step{status(503, "Retry-After", "1"), status(200)}},
+		{"a hedge", &resilienthttp.Transport{OwnsRetries: true, Hedge: &resilienthttp.Hedge{Delay: time.Second}}, func(t *testing.T) *http.Request {
+			return timed(t, newRequest(t, "POST", "http://api.test/", "body"))
+		}, []step{after(time.Minute, status(200)), status(200)}},
+		{"a refused call", &resilienthttp.Transport{}, func(t *testing.T) *http.Request {
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			return newRequest(t, "POST", "http://api.test/", "body").WithContext(ctx)
+		}, []step{status(200)}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := script(tt.steps...)
+				tr := tt.tr
+				tr.Base, tr.Policy = base, every(time.Second)
+				req := tt.req(t)
+				before := stateOf(req)
+				resp, err := tr.RoundTrip(req)
+				synctest.Wait()
+				before.requireUnchanged(t)
+				if err == nil {
+					require.NotSame(t, req, resp.Request)
+					readAll(t, resp)
+				}
+				before.requireUnchanged(t)
+				for _, s := range base.calls() {
+					require.NotSame(t, req, s.Request)
+				}
+			})
+		})
+	}
+}
+
+// TestRequestBodyIsClosedOnce is §4.2: every path closes each body of the
+// request exactly once, with a Base that closes what it is given.
+func TestRequestBodyIsClosedOnce(t *testing.T) {
+	type call struct {
+		tr     *resilienthttp.Transport
+		base   *scriptedBase
+		req    *http.Request
+		bodies *trackedBodies
+	}
+	tests := []struct {
+		name   string
+		steps  []step
+		setup  func(*testing.T, *call)
+		bodies int
+		is     error       // nil: a response
+		during func(*call) // runs while the call does
+	}{
+		{name: "success", steps: []step{status(200)}, bodies: 1},
+		{name: "permanent failure", steps: []step{status(404)}, bodies: 1},
+		{name: "redirect", steps: []step{status(307, "Location", "/")}, bodies: 1},
+		{name: "retried", steps: []step{status(503), status(200)}, bodies: 2},
+		{name: "retries exhausted by status", steps: []step{status(503)}, bodies: 4},
+		{name: "retries exhausted by error", steps: []step{failing(errReset)}, bodies: 4, is: errReset},
+		{name: "attempts time out", steps: []step{hanging}, bodies: 4, is: resilienthttp.ErrAttemptTimeout},
+		{name: "Base returns both", steps: []step{func(r *http.Request) (*http.Response, error) {
+			return response(r, 200, "x"), errReset
+		}}, bodies: 4, is: errReset},
+		{name: "no GetBody", steps: []step{status(503)}, setup: func(_ *testing.T, c *call) { c.req.GetBody = nil }, bodies: 1},
+		{name: "single attempt", steps: []step{status(503)}, setup: func(_ *testing.T, c *call) {
+			c.req = c.req.WithContext(resilienthttp.SingleAttempt(c.req.Context()))
+		}, bodies: 1},
+		{name: "breaker is open", steps: []step{status(500)}, setup: func(t *testing.T, c *call) {
+			c.tr.Breaker = nervous(time.Hour)
+			resp, err := c.tr.RoundTrip(get(t))
+			require.NoError(t, err)
+			readAll(t, resp)
+		}, bodies: 1, is: resilienthttp.ErrBreakerOpen},
+		{name: "breaker opens during the wait", steps: []step{status(408), status(500)}, setup: func(t *testing.T, c *call) {
+			c.tr.Breaker = nervous(time.Hour)
+			c.tr.Policy.Backoff = resilienthttp.Constant(10 * time.Second)
+		}, during: func(c *call) {
+			time.Sleep(time.Second)
+			req := c.req.Clone(resilienthttp.SingleAttempt(context.Background()))
+			req.Method, req.Body, req.ContentLength = "GET", nil, 0
+			if resp, err := c.tr.RoundTrip(req); err == nil {
+				_ = resp.Body.Close()
+			}
+		}, bodies: 1, is: resilienthttp.ErrBreakerOpen},
+		{name: "refused by the static limit", steps: []step{status(200)}, setup: func(t *testing.T, c *call) {
+			c.tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.001, Burst: 1, MaxWait: -1}
+			resp, err := c.tr.RoundTrip(get(t))
+			require.NoError(t, err)
+			readAll(t, resp)
+		}, bodies: 1, is: resilienthttp.ErrRateLimited},
+		{name: "refused while the server has closed the scope", steps: []step{status(429, "Retry-After", "600"), status(200)}, setup: func(t *testing.T, c *call) {
+			resp, err := c.tr.RoundTrip(get(t))
+			require.NoError(t, err)
+			readAll(t, resp)
+		}, bodies: 1, is: resilienthttp.ErrRateLimited},
+		{name: "cancelled in line", steps: []step{status(200)}, setup: func(t *testing.T, c *call) {
+			c.tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.1, Burst: 1}
+			resp, err := c.tr.RoundTrip(get(t))
+			require.NoError(t, err)
+			readAll(t, resp)
+			ctx, cancel := context.WithCancel(c.req.Context())
+			c.req = c.req.WithContext(ctx)
+			time.AfterFunc(time.Second, cancel)
+		}, bodies: 1, is: context.Canceled},
+		{name: "cancelled before", steps: []step{status(200)}, setup: func(_ *testing.T, c *call) {
+			ctx, cancel := context.WithCancel(c.req.Context())
+			cancel()
+			c.req = c.req.WithContext(ctx)
+		}, bodies: 1, is: context.Canceled},
+		{name: "deadline before", steps: []step{status(200)}, setup: func(t *testing.T, c *call) {
+			ctx, cancel := context.WithTimeout(c.req.Context(), -1)
+			t.Cleanup(cancel)
+			c.req = c.req.WithContext(ctx)
+		}, bodies: 1, is: resilienthttp.ErrDeadline},
+		{name: "Request.Cancel before", steps: []step{status(200)}, setup: func(_ *testing.T, c *call) {
+			cancel := make(chan struct{})
+			close(cancel)
+			c.req.Cancel = cancel
+		}, bodies: 1, is: context.Canceled},
+		{name: "the margin leaves no time", steps: []step{status(200)}, setup: func(t *testing.T, c *call) {
+			c.tr.Deadline.Margin = time.Minute
+			ctx, cancel := context.WithTimeout(c.req.Context(), time.Minute)
+			t.Cleanup(cancel)
+			c.req = c.req.WithContext(ctx)
+		}, bodies: 1, is: resilienthttp.ErrDeadline},
+		{name: "cancelled in flight", steps: []step{hanging}, setup: func(_ *testing.T, c *call) {
+			ctx, cancel := context.WithCancel(c.req.Context())
+			c.req = c.req.WithContext(ctx)
+			time.AfterFunc(time.Second, cancel)
+		}, bodies: 1, is: context.Canceled},
+		{name: "cancelled in the backoff", steps: []step{status(503)}, setup: func(_ *testing.T, c *call) {
+			c.tr.Policy.Backoff = resilienthttp.Constant(time.Hour)
+			ctx, cancel := context.WithCancel(c.req.Context())
+			c.req = c.req.WithContext(ctx)
+			time.AfterFunc(time.Second, cancel)
+		}, bodies: 1, is: context.Canceled},
+		{name: "nil URL", steps: []step{status(200)}, setup: func(_ *testing.T, c *call) { c.req.URL = nil }, bodies: 1, is: errAny},
+		{name: "malformed key", steps: []step{status(200)}, setup: func(_ *testing.T, c *call) {
+			c.req = c.req.WithContext(resilienthttp.WithIdempotencyKey(c.req.Context(), "a\x00b"))
+		}, bodies: 1, is: errAny},
+		{name: "malformed key header", steps: []step{status(200)}, setup: func(_ *testing.T, c *call) {
+			c.tr.Idempotency.Header = "a b"
+		}, bodies: 1, is: errAny},
+		{name: "malformed deadline header", steps: []step{status(200)}, setup: func(_ *testing.T, c *call) {
+			c.tr.Deadline.Header = "a:b"
+		}, bodies: 1, is: errAny},
+		{name: "GetBody fails", steps: []step{status(503)}, setup: func(_ *testing.T, c *call) {
+			c.req.GetBody = func() (io.ReadCloser, error) { return nil, errReset }
+		}, bodies: 1, is: resilienthttp.ErrNotReplayable},
+		{name: "GetBody returns nil", steps: []step{status(503)}, setup: func(_ *testing.T, c *call) {
+			c.req.GetBody = func() (io.ReadCloser, error) { return nil, nil }
+		}, bodies: 1, is: resilienthttp.ErrNotReplayable},
+		{name: "GetBody returns a body and an error", steps: []step{status(503)}, setup: func(_ *testing.T, c *call) {
+			open := c.req.GetBody
+			c.req.GetBody = func() (io.ReadCloser, error) {
+				body, _ := open()
+				return body, errReset
+			}
+		}, bodies: 2, is: resilienthttp.ErrNotReplayable},
+		{name: "the hedge wins", steps: []step{after(time.Hour, status(200)), status(200)}, setup: func(_ *testing.T, c *call) {
+			c.tr.Hedge = &resilienthttp.Hedge{Delay: time.Second}
+		}, bodies: 2},
+		{name: "the hedge loses", steps: []step{after(2*time.Second, status(200)), after(time.Hour, status(200))}, setup: func(_ *testing.T, c *call) {
+			c.tr.Hedge = &resilienthttp.Hedge{Delay: time.Second}
+		}, bodies: 2},
+		{name: "both copies fail", steps: []step{after(2*time.Second, status(503)), after(2*time.Second, status(503)), status(200)}, setup: func(_ *testing.T, c *call) {
+			c.tr.Hedge = &resilienthttp.Hedge{Delay: time.Second}
+		}, bodies: 3},
+		{name: "no hedge is due", steps: []step{status(200)}, setup: func(_ *testing.T, c *call) {
+			c.tr.Hedge = &resilienthttp.Hedge{Delay: time.Second}
+		}, bodies: 1},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := script(tt.steps...)
+				c := &call{
+					base: base, tr: &resilienthttp.Transport{Base: base, Policy: every(time.Second)},
+					req: newRequest(t, "POST", "http://api.test/", ""),
+				}
+				c.bodies = trackBody(c.req, "content")
+				if tt.setup != nil {
+					tt.setup(t, c)
+				}
+				if tt.during != nil {
+					go tt.during(c)
+				}
+				resp, err := c.tr.RoundTrip(c.req)
+				switch {
+				case tt.is == nil:
+					require.NoError(t, err)
+					readAll(t, resp)
+				case tt.is == errAny:
+					require.Error(t, err)
+				default:
+					require.ErrorIs(t, err, tt.is)
+				}
+				synctest.Wait()
+				c.bodies.requireClosedOnce(t, tt.bodies)
+				base.requireBalance(t)
+				time.Sleep(2 * time.Hour) // whatever a loser might still do
+				synctest.Wait()
+				c.bodies.requireClosedOnce(t, tt.bodies)
+				base.requireBalance(t)
+			})
+		})
+	}
+}
+
+// errAny stands in tables for an error that has no sentinel.
+var errAny = errors.New("any")
+
+// TestRedirectsPassThrough is §4.3: no 3xx is followed, parsed or retried, by
+// Transport itself.
+func TestRedirectsPassThrough(t *testing.T) {
+	locations := map[string]string{
+		"none": "", "relative": "/next", "elsewhere": "https://other.test/x?y", "malformed": "http://[bad", "not a URL": "://%zz\x7f",
+	}
+	for name, location := range locations {
+		t.Run(name, func(t *testing.T) {
+			for code := 300; code <= 399; code++ {
+				var header []string
+				if location != "" {
+					header = []string{"Location", location}
+				}
+				base := script(status(code, header...))
+				tr := &resilienthttp.Transport{Base: base}
+				resp, err := tr.RoundTrip(newRequest(t, "POST", "http://api.test/", "body"))
+				require.NoError(t, err)
+				require.Equal(t, code, resp.StatusCode)
+				require.Equal(t, location, resp.Header.Get("Location"))
+				require.Equal(t, "status "+strconv.Itoa(code), readAll(t, resp))
+				require.Len(t, base.calls(), 1)
+				base.requireBalance(t)
+			}
+		})
+	}
+}
+
+// TestRetriedRedirectPassesThrough is §4.3 inside the retry loop: a redirect that
+// Classify calls transient comes back as it is, and its Location leads nowhere.
+func TestRetriedRedirectPassesThrough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := script(status(302, "Location", "http://[bad"))
+		tr := &resilienthttp.Transport{Base: base, Policy: resilienthttp.Policy{
+			Classify: func(*resilienthttp.Attempt) resilienthttp.Verdict { return resilienthttp.VerdictTransient },
+		}}
+		resp, err := tr.RoundTrip(get(t))
+		require.NoError(t, err)
+		require.Equal(t, 302, resp.StatusCode)
+		require.Equal(t, "http://[bad", resp.Header.Get("Location"))
+		require.Equal(t, "status 302", readAll(t, resp))
+		require.Len(t, base.calls(), 4)
+		base.requireBalance(t)
+	})
+}
+
+// TestClientFollowsRedirects is §4.3 from http.Client's side: each hop is a call.
+func TestClientFollowsRedirects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var bodies []string
+		mux := http.NewServeMux()
+		mux.HandleFunc("/a", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/b", http.StatusTemporaryRedirect) })
+		tries := 0
+		mux.HandleFunc("/b", func(w http.ResponseWriter, r *http.Request) {
+			if tries++; tries == 1 {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				return
+			}
+			body, _ := io.ReadAll(r.Body)
+			bodies = append(bodies, string(body))
+			fmt.Fprint(w, "there")
+		})
+		s := memhttp.NewServer(t, mux)
+		client := &http.Client{Transport: &resilienthttp.Transport{Base: s.Transport()}}
+		resp, err := client.Post(s.URL+"/a", "text/plain", strings.NewReader("order"))
+		require.NoError(t, err)
+		require.Equal(t, "there", readAll(t, resp))
+		require.Equal(t, []string{"order"}, bodies)
+		require.Len(t, resilienthttp.Attempts(resp), 2, "those of the last hop")
+	})
+}
+
+// upgrade answers with 101 and echoes lines in upper case.
+func upgrade(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Upgrade") != "echo" {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	conn, rw, err := w.(http.Hijacker).Hijack()
+	if err != nil {
+		panic(err)
+	}
+	defer conn.Close()
+	_, _ = rw.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	_ = rw.Flush()
+	for {
+		line, err := rw.ReadString('\n')
+		if err != nil {
+			return
+		}
+		_, _ = rw.WriteString(strings.ToUpper(line))
+		_ = rw.Flush()
+	}
+}
+
+func upgradeRequest(tb testing.TB, url string) *http.Request {
+	req := newRequest(tb, "GET", url, "")
+	req.Header.Set("Connection", "Upgrade")
+	req.Header.Set("Upgrade", "echo")
+	return req
+}
+
+// requireEcho speaks the protocol of upgrade.
+func requireEcho(tb testing.TB, rw io.ReadWriter) {
+	tb.Helper()
+	_, err := io.WriteString(rw, "hello\n")
+	require.NoError(tb, err)
+	buf := make([]byte, 6)
+	_, err = io.ReadFull(rw, buf)
+	require.NoError(tb, err)
+	require.Equal(tb, "HELLO\n", string(buf))
+}
+
+// TestUpgradeStaysWritable is §4.3: the body of a 101 is the connection, and no
+// timeout of ours applies to it.
+func TestUpgradeStaysWritable(t *testing.T) {
+	t.Run("in memory, for an hour", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := memhttp.NewServer(t, http.HandlerFunc(upgrade))
+			tr := &resilienthttp.Transport{Base: s.Transport(), Policy: resilienthttp.Policy{AttemptTimeout: time.Second, ReadTimeout: time.Second}}
+			resp, err := tr.RoundTrip(upgradeRequest(t, s.URL))
+			require.NoError(t, err)
+			require.Equal(t, 101, resp.StatusCode)
+			conn, ok := resp.Body.(io.ReadWriteCloser)
+			require.True(t, ok, "the body of a 101 is writable")
+			for range 3 {
+				requireEcho(t, conn)
+				time.Sleep(time.Hour)
+			}
+			require.NoError(t, conn.Close())
+			require.NoError(t, conn.Close(), "a second Close does nothing")
+			synctest.Wait()
+			_, open := s.Conns()
+			require.Zero(t, open)
+		})
+	})
+	t.Run("over a socket", func(t *testing.T) {
+		s := httptest.NewServer(http.HandlerFunc(upgrade))
+		defer s.Close()
+		tr := &resilienthttp.Transport{}
+		defer tr.CloseIdleConnections()
+		resp, err := tr.RoundTrip(upgradeRequest(t, s.URL))
+		require.NoError(t, err)
+		require.Equal(t, 101, resp.StatusCode)
+		requireEcho(t, resp.Body.(io.ReadWriteCloser))
+		require.NoError(t, resp.Body.Close())
+	})
+	t.Run("after a retry", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			n := 0
+			s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if n++; n == 1 {
+					w.WriteHeader(http.StatusServiceUnavailable)
+					return
+				}
+				upgrade(w, r)
+			}))
+			tr := &resilienthttp.Transport{Base: s.Transport()}
+			resp, err := tr.RoundTrip(upgradeRequest(t, s.URL))
+			require.NoError(t, err)
+			requireEcho(t, resp.Body.(io.ReadWriteCloser))
+			require.NoError(t, resp.Body.Close())
+		})
+	})
+	t.Run("through httputil.ReverseProxy", func(t *testing.T) {
+		backend := httptest.NewServer(http.HandlerFunc(upgrade))
+		defer backend.Close()
+		target, err := url.Parse(backend.URL)
+		require.NoError(t, err)
+		tr := &resilienthttp.Transport{}
+		defer tr.CloseIdleConnections()
+		front := httptest.NewServer(&httputil.ReverseProxy{
+			Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }, Transport: tr,
+		})
+		defer front.Close()
+		resp, err := http.DefaultTransport.RoundTrip(upgradeRequest(t, front.URL))
+		require.NoError(t, err)
+		require.Equal(t, 101, resp.StatusCode)
+		requireEcho(t, resp.Body.(io.ReadWriteCloser))
+		require.NoError(t, resp.Body.Close())
+	})
+}
+
+// TestReverseProxy is §4.3: the request of a server, RequestURI and all, passes
+// through a Transport, and so does what the backend answers, retried or not.
+func TestReverseProxy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := new(memhttp.Network)
+		t.Cleanup(n.Close)
+		tries := 0
+		n.Serve(t, "backend.test", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if tries++; tries == 1 {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				return
+			}
+			body, _ := io.ReadAll(r.Body)
+			w.Header().Set("Trailer", "X-Sum")
+			w.WriteHeader(http.StatusTeapot)
+			fmt.Fprintf(w, "%s %s %q", r.Method, r.RequestURI, body)
+			w.Header().Set("X-Sum", "42")
+		}))
+		target := &url.URL{Scheme: "http", Host: "backend.test"}
+		front := n.Serve(t, "front.test", &httputil.ReverseProxy{
+			Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
+			Transport: &resilienthttp.Transport{Base: n.Transport()},
+		})
+		client := &http.Client{Transport: front.Transport()}
+		resp, err := client.Get(front.URL + "/a?b=c")
+		require.NoError(t, err)
+		require.Equal(t, http.StatusTeapot, resp.StatusCode)
+		require.Equal(t, `GET /a?b=c ""`, readAll(t, resp))
+		require.Equal(t, "42", resp.Trailer.Get("X-Sum"))
+		require.Equal(t, 2, tries)
+
+		// A proxied body cannot be replayed: one attempt, streamed.
+		tries = 0
+		resp, err = client.Post(front.URL+"/x", "text/plain", strings.NewReader("body"))
+		require.NoError(t, err)
+		require.Equal(t, 503, resp.StatusCode)
+		readAll(t, resp)
+		resp, err = client.Post(front.URL+"/x", "text/plain", strings.NewReader("body"))
+		require.NoError(t, err)
+		require.Equal(t, `POST /x "body"`, readAll(t, resp))
+		require.Equal(t, 2, tries)
+	})
+}
+
+// TestRequestURIIsCleared is §4.3: Base gets none, and the caller keeps its own.
+func TestRequestURIIsCleared(t *testing.T) {
+	base := script(status(200))
+	req := get(t)
+	req.RequestURI = "/x"
+	resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(req)
+	require.NoError(t, err)
+	readAll(t, resp)
+	require.Empty(t, base.calls()[0].Request.RequestURI)
+	require.Equal(t, "/x", req.RequestURI)
+}
+
+// TestBodyReplay is §4.4: attempt 1 sends the caller's very Body, the others
+// what GetBody gives, all of the same length, and none of them wrapped.
+func TestBodyReplay(t *testing.T) {
+	tests := []struct {
+		name   string
+		length func(*http.Request)
+		want   int64
+	}{
+		{"of known length", func(*http.Request) {}, 7},
+		{"chunked", func(r *http.Request) { r.ContentLength = -1 }, -1},
+		{"of unknown length", func(r *http.Request) { r.ContentLength = 0 }, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := script(status(500), failing(errReset), hanging, status(200))
+				req := newRequest(t, "PUT", "http://api.test/", "")
+				bodies := trackBody(req, "content")
+				tt.length(req)
+				resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(req)
+				require.NoError(t, err)
+				readAll(t, resp)
+				calls := base.calls()
+				require.Len(t, calls, 4)
+				for i, s := range calls {
+					require.Same(t, bodies.bodies[i], s.Body, "attempt %d", i+1)
+					require.Equal(t, "content", s.Text)
+					require.Equal(t, tt.want, s.ContentLength)
+				}
+				bodies.requireClosedOnce(t, 4)
+			})
+		})
+	}
+}
+
+// TestBodyOnTheWire is §4.4 as the server sees it: Content-Length and chunking
+// are those of the caller on every attempt.
+func TestBodyOnTheWire(t *testing.T) {
+	for _, chunked := range []bool{false, true} {
+		t.Run(fmt.Sprintf("chunked %v", chunked), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := 0
+				s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					n++
+					body, err := io.ReadAll(r.Body)
+					if string(body) != "content" || err != nil {
+						t.Errorf("attempt %d: body %q, %v", n, body, err)
+					}
+					if isChunked := len(r.TransferEncoding) > 0; isChunked != chunked || !chunked && r.ContentLength != 7 {
+						t.Errorf("attempt %d: %v, length %d", n, r.TransferEncoding, r.ContentLength)
+					}
+					if n < 3 {
+						w.WriteHeader(http.StatusServiceUnavailable)
+					}
+				}))
+				req := newRequest(t, "PUT", s.URL, "content")
+				if chunked {
+					req.ContentLength = -1
+				}
+				resp, err := (&resilienthttp.Transport{Base: s.Transport()}).RoundTrip(req)
+				require.NoError(t, err)
+				require.Equal(t, 200, resp.StatusCode)
+				readAll(t, resp)
+				require.Equal(t, 3, n)
+			})
+		})
+	}
+}
+
+// TestNoGetBodyIsOneAttempt is §4.4: a body that cannot be had again is sent
+// once; no body, or http.NoBody, can be had again always.
+func TestNoGetBodyIsOneAttempt(t *testing.T) {
+	tests := []struct {
+		name     string
+		body     io.ReadCloser
+		attempts int
+		stop     error
+	}{
+		{"a body", io.NopCloser(strings.NewReader("content")), 1, resilienthttp.ErrNotReplayable},
+		{"a body that happens to be empty", io.NopCloser(strings.NewReader("")), 1, resilienthttp.ErrNotReplayable},
+		{"a seekable body", nopSeeker{strings.NewReader("content")}, 1, resilienthttp.ErrNotReplayable},
+		{"nil", nil, 4, resilienthttp.ErrMaxAttempts},
+		{"http.NoBody", http.NoBody, 4, resilienthttp.ErrMaxAttempts},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := script(status(503))
+				req := newRequest(t, "PUT", "http://api.test/", "")
+				req.Body = tt.body
+				if tt.body != nil && tt.body != http.NoBody {
+					req.ContentLength = -1
+				}
+				resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(req)
+				require.NoError(t, err)
+				require.Equal(t, 503, resp.StatusCode)
+				require.Equal(t, tt.stop, lastOf(t, resp).Stop)
+				require.Equal(t, "status 503", readAll(t, resp))
+				require.Len(t, base.calls(), tt.attempts)
+			})
+		})
+	}
+}
+
+// nopSeeker panics when it is sought.
+type nopSeeker struct{ io.Reader }
+
+func (nopSeeker) Seek(int64, int) (int64, error) { panic("the body was sought") }
+func (nopSeeker) Close() error                   { return nil }
+
+// zeros is an endless reader that hands out no memory.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { return len(p), nil }
+
+// TestMemoryIsFlat is §4.4 and §4.5: 64 MiB go out twice, and come in once,
+// and next to nothing is allocated for it. Over real sockets: a pipe in memory
+// is no place to measure memory.
+func TestMemoryIsFlat(t *testing.T) {
+	const size = 64 << 20
+	var tries, received atomic.Int64
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n, _ := io.Copy(io.Discard, r.Body)
+		received.Add(n)
+		if tries.Add(1) == 1 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		w.Header().Set("Content-Length", strconv.Itoa(size))
+		_, _ = io.CopyN(w, zeros{}, size)
+	}))
+	defer s.Close()
+	tr := &resilienthttp.Transport{Policy: every(time.Millisecond)}
+	defer tr.CloseIdleConnections()
+	req := newRequest(t, "PUT", s.URL, "")
+	open := func() (io.ReadCloser, error) { return io.NopCloser(io.LimitReader(zeros{}, size)), nil }
+	req.Body, _ = open()
+	req.GetBody, req.ContentLength = open, size
+
+	var before, now runtime.MemStats
+	runtime.ReadMemStats(&before)
+	resp, err := tr.RoundTrip(req)
+	require.NoError(t, err)
+	n, err := io.Copy(io.Discard, resp.Body)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	runtime.ReadMemStats(&now)
+	require.Equal(t, int64(size), n)
+	require.Equal(t, int64(2*size), received.Load())
+	require.Less(t, now.TotalAlloc-before.TotalAlloc, uint64(4<<20), "bytes allocated in all, the server's included")
+}
+
+// TestConnectionReuse is §4.5: a response that is discarded is drained, so the
+// retry and the next call go over the same connection.
+func TestConnectionReuse(t *testing.T) {
+	for _, h2 := range []bool{false, true} {
+		t.Run(fmt.Sprintf("HTTP/2 %v", h2), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := 0
+				options := []memhttp.Option{}
+				if h2 {
+					options = append(options, memhttp.HTTP2())
+				}
+				s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if n++; n%3 != 0 {
+						w.WriteHeader(http.StatusServiceUnavailable)
+					}
+					_, _ = w.Write(make([]byte, 32<<10))
+				}), options...)
+				tr := &resilienthttp.Transport{Base: s.Transport()}
+				for range 4 {
+					resp, err := tr.RoundTrip(newRequest(t, "GET", s.URL, ""))
+					require.NoError(t, err)
+					require.Equal(t, 200, resp.StatusCode)
+					readAll(t, resp)
+				}
+				synctest.Wait()
+				opened, open := s.Conns()
+				require.Equal(t, 1, opened)
+				require.Equal(t, 1, open)
+				require.Equal(t, 12, n)
+			})
+		})
+	}
+}
+
+// TestNoConnectionIsLeaked is §4.5 over real net/http: whatever is discarded,
+// and however it behaves, no connection stays busy, and none in the bubble
+// waits for anything.
+func TestNoConnectionIsLeaked(t *testing.T) {
+	tests := []struct {
+		name  string
+		first http.HandlerFunc
+	}{
+		{"more than is drained", func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = io.CopyN(w, zeros{}, 10<<20)
+		}},
+		{"never ends", func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			for r.Context().Err() == nil {
+				if _, err := w.Write([]byte("x")); err != nil {
+					return
+				}
+				_ = http.NewResponseController(w).Flush()
+				time.Sleep(10 * time.Millisecond)
+			}
+		}},
+		{"hangs after the headers", func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		}},
+		{"hangs before the headers", func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }},
+		{"breaks off", func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Length", "100")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = w.Write([]byte("short"))
+			panic(http.ErrAbortHandler)
+		}},
+		{"is reset", func(w http.ResponseWriter, r *http.Request) { memhttp.Reset(memhttp.RequestConn(r)) }},
+	}
+	for _, tt := range tests {
+		for _, h2 := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, HTTP/2 %v", tt.name, h2), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					var n atomic.Int64
+					options := []memhttp.Option{}
+					if h2 {
+						options = append(options, memhttp.HTTP2())
+					}
+					s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						if n.Add(1) == 1 {
+							tt.first(w, r)
+							return
+						}
+						fmt.Fprint(w, "fine")
+					}), options...)
+					base := &countingBase{base: s.Transport()}
+					tr := &resilienthttp.Transport{Base: base}
+					resp, err := tr.RoundTrip(newRequest(t, "GET", s.URL, ""))
+					require.NoError(t, err)
+					require.Equal(t, "fine", readAll(t, resp))
+					require.Len(t, resilienthttp.Attempts(resp), 2)
+					base.requireBalance(t)
+					synctest.Wait() // HTTP/2 ends its streams aside
+					tr.CloseIdleConnections()
+					synctest.Wait()
+					_, open := s.Conns()
+					require.Zero(t, open)
+				})
+			})
+		}
+	}
+}
+
+// countingBase counts the bodies of a real transport.
+type countingBase struct {
+	ledger
+	base http.RoundTripper
+}
+
+func (b *countingBase) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := b.base.RoundTrip(r)
+	if err == nil && resp.Body != http.NoBody {
+		resp.Body = b.count(resp.Body)
+	}
+	return resp, err
+}
+
+func (b *countingBase) CloseIdleConnections() {
+	if c, ok := b.base.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
+
+// TestFailureClosesNoIdleConnectionOfOthers is §4.6.
+func TestFailureClosesNoIdleConnectionOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := memhttp.NewNetwork(t)
+		good := network.Serve(t, "good.test", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "good") }))
+		network.Serve(t, "bad.test", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { memhttp.Reset(memhttp.RequestConn(r)) }))
+		network.SetDialFault("refused.test", memhttp.Refuse)
+		tr := &resilienthttp.Transport{Base: network.Transport()}
+		ask := func() {
+			resp, err := tr.RoundTrip(newRequest(t, "GET", "http://good.test/", ""))
+			require.NoError(t, err)
+			require.Equal(t, "good", readAll(t, resp))
+		}
+		ask()
+		for _, host := range []string{"bad.test", "refused.test"} {
+			_, err := tr.RoundTrip(newRequest(t, "GET", "http://"+host, ""))
+			require.Error(t, err)
+			require.Len(t, asError(t, err).Attempts, 4)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Millisecond, cancel)
+		_, err := tr.RoundTrip(newRequest(t, "GET", "http://refused.test", "").WithContext(ctx)) // ends in the backoff
+		require.ErrorIs(t, err, context.Canceled)
+		synctest.Wait()
+		ask()
+		opened, _ := good.Conns()
+		require.Equal(t, 1, opened, "connections to the good host")
+	})
+}
+
+// TestCloseIdleConnections is §4.6: it reaches Base, also before the first call
+// and through http.Client, and does nothing to a Base that has no such method.
+func TestCloseIdleConnections(t *testing.T) {
+	base := script(status(200))
+	tr := &resilienthttp.Transport{Base: base}
+	tr.CloseIdleConnections()
+	(&http.Client{Transport: tr}).CloseIdleConnections()
+	require.Equal(t, int64(2), base.idleClosed.Load())
+
+	require.NotPanics(t, (&resilienthttp.Transport{Base: roundTripper(status(200))}).CloseIdleConnections)
+	require.NotPanics(t, (&resilienthttp.Transport{}).CloseIdleConnections)
+	require.NotPanics(t, resilienthttp.NewClient().CloseIdleConnections)
+
+	synctest.Test(t, func(t *testing.T) {
+		s := memhttp.NewServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		tr := &resilienthttp.Transport{Base: s.Transport()}
+		resp, err := tr.RoundTrip(newRequest(t, "GET", s.URL, ""))
+		require.NoError(t, err)
+		readAll(t, resp)
+		synctest.Wait()
+		_, open := s.Conns()
+		require.Equal(t, 1, open)
+		tr.CloseIdleConnections()
+		synctest.Wait()
+		_, open = s.Conns()
+		require.Zero(t, open)
+	})
+}
+
+// TestDefaultBase: a Transport without a Base has one of its own, a copy of
+// http.DefaultTransport, which is left as it is. Where a program has put
+// something else in http.DefaultTransport, that is the Base, unless it is the
+// Transport itself.
+func TestDefaultBase(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "hello") }))
+	defer s.Close()
+	original := http.DefaultTransport
+	replace := func(t *testing.T, by http.RoundTripper) {
+		http.DefaultTransport = by                             //nolint:reassign // what programs do
+		t.Cleanup(func() { http.DefaultTransport = original }) //nolint:reassign // as it was
+	}
+
+	t.Run("NewClient", func(t *testing.T) {
+		client := resilienthttp.NewClient()
+		defer client.CloseIdleConnections()
+		resp, err := client.Get(s.URL)
+		require.NoError(t, err)
+		require.Equal(t, "hello", readAll(t, resp))
+		require.Equal(t, 0, original.(*http.Transport).MaxIdleConnsPerHost)
+	})
+	t.Run("another type in its place", func(t *testing.T) {
+		base := script(status(204))
+		replace(t, base)
+		resp, err := resilienthttp.NewClient().Get("http://api.test")
+		require.NoError(t, err)
+		require.Equal(t, 204, resp.StatusCode)
+		require.NoError(t, resp.Body.Close())
+		require.Len(t, base.calls(), 1)
+	})
+	t.Run("the Transport itself in its place", func(t *testing.T) {
+		tr := &resilienthttp.Transport{}
+		replace(t, tr)
+		defer tr.CloseIdleConnections()
+		resp, err := http.Get(s.URL)
+		require.NoError(t, err)
+		require.Equal(t, "hello", readAll(t, resp))
+	})
+	t.Run("another Transport in its place", func(t *testing.T) {
+		base := script(status(503))
+		replace(t, &resilienthttp.Transport{Base: base, Policy: every(time.Millisecond)})
+		tr := &resilienthttp.Transport{Policy: every(time.Millisecond)}
+		resp, err := tr.RoundTrip(get(t))
+		require.NoError(t, err)
+		require.Equal(t, 503, resp.StatusCode)
+		readAll(t, resp)
+		require.Len(t, base.calls(), 4, "only the outer one retries")
+	})
+}
+
+// TestScope: what Scope says is what shares the breaker, and it is asked once
+// for each call.
+func TestScope(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int64
+		tr := &resilienthttp.Transport{
+			Base: script(status(500)), Breaker: nervous(time.Hour), Policy: resilienthttp.Policy{MaxAttempts: -1},
+			Scope: func(r *http.Request) string { asked.Add(1); return r.URL.Path },
+		}
+		for _, path := range []string{"/a", "/b"} {
+			resp, err := tr.RoundTrip(newRequest(t, "GET", "http://api.test"+path, ""))
+			require.NoError(t, err)
+			readAll(t, resp)
+			_, err = tr.RoundTrip(newRequest(t, "GET", "http://api.test"+path, ""))
+			require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
+		}
+		require.Equal(t, int64(4), asked.Load())
+	})
+}
+
+// TestStress runs everything at once under the race detector: §4.1, §4.2, §4.5
+// with 64 goroutines on one Transport.
+func TestStress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var hits atomic.Int64
+		s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			switch hits.Add(1) % 16 {
+			case 0, 1:
+				w.WriteHeader(http.StatusServiceUnavailable)
+			case 2:
+				w.Header().Set("Retry-After-Ms", "5")
+				w.WriteHeader(http.StatusTooManyRequests)
+			case 3:
+				memhttp.Reset(memhttp.RequestConn(r))
+			case 4:
+				select {
+				case <-r.Context().Done():
+				case <-time.After(2 * time.Second):
+				}
+			case 5:
+				w.WriteHeader(http.StatusNotFound)
+			case 6:
+				w.WriteHeader(http.StatusInternalServerError)
+				_, _ = io.CopyN(w, zeros{}, 200<<10)
+			case 7:
+				http.Redirect(w, r, "http://[bad", http.StatusFound)
+			default:
+				_, _ = io.CopyN(w, zeros{}, 1000)
+			}
+		}))
+		base := &countingBase{base: s.Transport()}
+		var starts, dones, calls atomic.Int64
+		tr := &resilienthttp.Transport{
+			Base:    base,
+			Policy:  resilienthttp.Policy{AttemptTimeout: time.Second, ReadTimeout: time.Second, Backoff: resilienthttp.FullJitter(10*time.Millisecond, time.Second)},
+			Hedge:   &resilienthttp.Hedge{Delay: 100 * time.Millisecond, MaxRatio: -1},
+			Breaker: &resilienthttp.Breaker{Cooldown: 100 * time.Millisecond},
+			Scope:   func(r *http.Request) string { return r.URL.Path },
+			Trace: &resilienthttp.Trace{
+				AttemptStart: func(*resilienthttp.Attempt) { starts.Add(1) },
+				AttemptDone:  func(*resilienthttp.Attempt) { dones.Add(1) },
+				CallDone:     func(c *resilienthttp.Call) { calls.Add(1) },
+			},
+		}
+		var wg sync.WaitGroup
+		for g := range 64 {
+			wg.Go(func() {
+				for i := range 20 {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+(g+i)%7)*time.Second)
+					req := newRequest(t, []string{"GET", "POST", "PUT"}[i%3], fmt.Sprintf("%s/%d", s.URL, g%4), "").WithContext(ctx)
+					if i%3 > 0 {
+						trackBody(req, "content")
+					}
+					if (g+i)%11 == 0 {
+						time.AfterFunc(time.Duration(1+i)*time.Millisecond, cancel) // not before it begins: such calls have no CallDone
+					}
+					resp, err := tr.RoundTrip(req)
+					if (resp == nil) == (err == nil) {
+						t.Errorf("response %v, error %v", resp, err)
+					}
+					if err == nil {
+						for _, a := range resilienthttp.Attempts(resp) {
+							_ = a.Verdict.String()
+						}
+						_, _ = io.Copy(io.Discard, resp.Body)
+						_ = resp.Body.Close()
+					} else {
+						_ = err.Error()
+					}
+					cancel()
+				}
+			})
+		}
+		wg.Wait()
+		synctest.Wait()
+		time.Sleep(time.Minute) // losers of hedges
+		synctest.Wait()
+		base.requireBalance(t)
+		require.Equal(t, int64(64*20), calls.Load())
+		require.Equal(t, starts.Load(), dones.Load())
+	})
+}
+
+// TestZeroTransportNeedsNothing: §2, the zero value works, for POST and GET, and
+// its responses are what a bare client would get.
+func TestZeroTransportNeedsNothing(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		w.Header().Set("Content-Type", "text/plain")
+		fmt.Fprintf(w, "%s %s", r.Method, body)
+	}))
+	defer s.Close()
+	bare := &http.Client{}
+	client := &http.Client{Transport: &resilienthttp.Transport{}}
+	defer client.CloseIdleConnections()
+	defer bare.CloseIdleConnections()
+	for _, method := range []string{"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "BREW"} {
+		t.Run(method, func(t *testing.T) {
+			dump := func(c *http.Client) string {
+				resp, err := c.Do(newRequest(t, method, s.URL, "body"))
+				require.NoError(t, err)
+				resp.Header.Del("Date")
+				text, err := httputil.DumpResponse(resp, true)
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				return string(text)
+			}
+			require.Equal(t, dump(bare), dump(client))
+		})
+	}
+}
+
+// TestResponseCanBeWritten: §4.1, what comes back is a response that net/http's
+// own functions accept.
+func TestResponseCanBeWritten(t *testing.T) {
+	resp, err := (&resilienthttp.Transport{Base: script(status(200))}).RoundTrip(get(t))
+	require.NoError(t, err)
+	var buf bytes.Buffer
+	require.NoError(t, resp.Write(&buf))
+	require.NoError(t, resp.Body.Close())
+	again, err := http.ReadResponse(bufio.NewReader(&buf), nil)
+	require.NoError(t, err)
+	require.Equal(t, "status 200", readAll(t, again))
+}
