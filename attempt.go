@@ -11,11 +11,6 @@ import (
 	"time"
 )
 
-const (
-	drainLimit = 64 << 10               // bytes of a discarded response that are read, so that its connection can be reused
-	drainTime  = 100 * time.Millisecond // and how long that may take
-)
-
 // attempt is one copy of the request on its way. It is at once the state of its
 // context and of its response's body, seen through attemptContext, responseBody
 // and upgradedBody, so that all of it is one allocation.
@@ -26,10 +21,8 @@ type attempt struct {
 
 	request http.Request
 
-	inner    context.Context // child of the call's; cancelled when the attempt is over
-	cancel   context.CancelCauseFunc
-	deadline time.Time   // the earlier of the call's and the attempt's own; zero: none
-	timer    *time.Timer // of the attempt timeout
+	life  lifetime
+	timer *time.Timer // of the attempt timeout
 
 	permit  permit
 	turn    turn
@@ -115,14 +108,14 @@ func (c *call) passBreaker(a *attempt, now time.Time) *Error {
 // dress makes the request of the attempt.
 func (c *call) dress(a *attempt, now time.Time) *Error {
 	timeout := c.perCall.AttemptTimeout
-	a.deadline = c.deadline
+	a.life.deadline = c.deadline
 	own := timeout > 0 && (c.deadline.IsZero() || timeout < c.deadline.Sub(now))
 	if own {
-		a.deadline = now.Add(timeout)
+		a.life.deadline = now.Add(timeout)
 	}
 	header := c.header
 	if c.telling {
-		told, ok := c.config.deadline.header(header, a.deadline, now)
+		told, ok := c.config.deadline.header(header, a.life.deadline, now)
 		if !ok {
 			return &Error{Reason: ErrDeadline}
 		}
@@ -143,19 +136,22 @@ func (c *call) dress(a *attempt, now time.Time) *Error {
 		body = fresh
 	}
 
-	a.inner, a.cancel = context.WithCancelCause(c.ctx)
+	a.begin()
 	if own {
 		a.timer = time.AfterFunc(timeout, a.expire)
 	}
 	a.request = *c.request.WithContext((*attemptContext)(a))
 	a.request.Header = header
 	a.request.Body = body
+	if c.resends && c.repeatable() {
+		a.request.GetBody = nil
+	}
 	a.request.RequestURI = "" // a server's request that is passed on, by ReverseProxy say
 	a.record.Request, a.record.Start = &a.request, now
 	return nil
 }
 
-func (a *attempt) expire() { a.cancel(ErrAttemptTimeout) }
+func (a *attempt) expire() { a.end(ErrAttemptTimeout) }
 
 // exchange makes a prepared attempt, with a hedge beside it where that is asked
 // for. What comes of it is the call's outcome so far.
@@ -214,8 +210,8 @@ func (a *attempt) abandon() {
 // does for it. It may be called more than once, by the reader of a body and its
 // closer at the same time.
 func (a *attempt) release() {
-	if a.cancel != nil && !a.released.Swap(true) {
-		a.cancel(nil)
+	if !a.released.Swap(true) {
+		a.end(nil)
 	}
 }
 
@@ -251,7 +247,7 @@ func (a *attempt) settle(resp *http.Response, err error) {
 // outcome holds Base to its contract: one of response and error.
 func (a *attempt) outcome(resp *http.Response, err error) (*http.Response, error) {
 	if resp != nil && err == nil {
-		if cause := context.Cause(a.inner); cause == ErrAttemptTimeout || cause == errHedgeLost {
+		if cause := a.ended(); cause == ErrAttemptTimeout || cause == errHedgeLost {
 			err = cause // it came in the same instant; its body can no longer be read
 		}
 	}
@@ -273,7 +269,7 @@ func (a *attempt) outcome(resp *http.Response, err error) (*http.Response, error
 func (a *attempt) translate(err error, now time.Time) (fate, error) {
 	c := a.call
 	gone := c.callerGone()
-	switch cause := context.Cause(a.inner); {
+	switch cause := a.ended(); {
 	case cause == errHedgeLost:
 		return fateLost, with(errHedgeLost, err)
 	case cause == ErrAttemptTimeout:
@@ -287,11 +283,11 @@ func (a *attempt) translate(err error, now time.Time) (fate, error) {
 		return fateDeadline, with(gone, err)
 	case gone != nil:
 		return fateCanceled, with(gone, err)
-	case a.deadline.IsZero() || now.Before(a.deadline) || !timedOut(err):
+	case a.life.deadline.IsZero() || now.Before(a.life.deadline) || !timedOut(err):
 		return fateError, err
 	}
 	// Base has seen the deadline pass before its timer fired.
-	if a.deadline.Equal(c.deadline) {
+	if a.life.deadline.Equal(c.deadline) {
 		return fateDeadline, with(context.DeadlineExceeded, err)
 	}
 	return fateTimeout, with(ErrAttemptTimeout, err)
@@ -363,148 +359,4 @@ func (a *attempt) classify(said *answer) {
 			a.neverSent()
 		a.asked = said.wait()
 	}
-}
-
-// adopt makes the response's body end the attempt when it ends.
-func (a *attempt) adopt(resp *http.Response) {
-	resp.Request = &a.request
-	switch {
-	case resp.Body == nil:
-		resp.Body = http.NoBody
-		a.release()
-	case resp.Body == http.NoBody:
-		a.release()
-	default:
-		a.body = resp.Body
-		if _, writable := resp.Body.(io.Writer); writable && resp.StatusCode == http.StatusSwitchingProtocols {
-			resp.Body = (*upgradedBody)(a)
-		} else {
-			resp.Body = (*responseBody)(a)
-		}
-	}
-}
-
-// closeBody closes the response's body, once.
-func (a *attempt) closeBody() error {
-	if a.closed.Swap(true) {
-		return nil
-	}
-	err := a.body.Close()
-	a.release()
-	return err
-}
-
-// discard closes a response that nobody will see. What is left of it is read
-// first, within bounds, so that the connection can serve the next attempt.
-func (a *attempt) discard() {
-	if a.body == nil {
-		return
-	}
-	drained := make(chan struct{})
-	go func() {
-		defer close(drained)
-		// A body of somebody's making may panic, and nobody could recover here.
-		defer func() { _ = recover() }()
-		_, _ = io.CopyN(io.Discard, (*drain)(a), drainLimit)
-	}()
-	enough := time.NewTimer(drainTime)
-	defer enough.Stop()
-	select {
-	case <-drained:
-	case <-enough.C:
-		a.cancel(nil) // makes the read in the goroutine return
-	case <-a.inner.Done(): // the caller has left
-	case <-a.call.request.Cancel:
-	}
-	_ = a.closeBody()
-}
-
-// drain is the response's body until it is closed, also where the body itself
-// goes on for longer.
-type drain attempt
-
-func (d *drain) Read(p []byte) (int, error) {
-	if d.closed.Load() {
-		return 0, io.EOF
-	}
-	return d.body.Read(p)
-}
-
-// attemptContext is the context that Base sees: it ends with the attempt, has
-// its deadline, and tells a Transport inside that retries are taken care of.
-type attemptContext attempt
-
-type callKey struct{}
-
-func (a *attemptContext) Deadline() (time.Time, bool) { return a.deadline, !a.deadline.IsZero() }
-func (a *attemptContext) Done() <-chan struct{}       { return a.inner.Done() }
-
-func (a *attemptContext) Err() error {
-	err := a.inner.Err()
-	if err != nil && context.Cause(a.inner) == ErrAttemptTimeout {
-		return context.DeadlineExceeded
-	}
-	return err
-}
-
-func (a *attemptContext) Value(key any) any {
-	switch key.(type) {
-	case optionsKey:
-		return nestedOptions
-	case callKey:
-		return a.call
-	}
-	return a.inner.Value(key)
-}
-
-// responseBody ends the attempt when it is read to its end or closed.
-type responseBody attempt
-
-func (b *responseBody) Read(p []byte) (int, error) {
-	a := (*attempt)(b)
-	limit := a.call.perCall.ReadTimeout
-	if limit > 0 {
-		if a.silence == nil {
-			a.silence = time.AfterFunc(limit, a.tooSilent)
-		} else {
-			a.silence.Reset(limit)
-		}
-	}
-	n, err := a.body.Read(p)
-	if limit > 0 {
-		a.silence.Stop()
-	}
-	if err != nil {
-		if err != io.EOF && context.Cause(a.inner) == ErrReadTimeout {
-			err = &Error{Reason: ErrReadTimeout, Attempts: a.call.attempts()}
-		}
-		a.release()
-	}
-	return n, err
-}
-
-// tooSilent makes the blocked Read return: by the context, and for bodies that
-// do not heed it by closing.
-func (a *attempt) tooSilent() {
-	a.cancel(ErrReadTimeout)
-	_ = a.closeBody()
-}
-
-func (b *responseBody) Close() error { return (*attempt)(b).closeBody() }
-
-// upgradedBody is the connection that a 101 hands over: both ways, and as long
-// as its owner wants.
-type upgradedBody attempt
-
-func (b *upgradedBody) Read(p []byte) (int, error)  { return b.body.Read(p) }
-func (b *upgradedBody) Write(p []byte) (int, error) { return b.body.(io.Writer).Write(p) }
-func (b *upgradedBody) Close() error                { return (*attempt)(b).closeBody() }
-
-// CloseWrite says that nothing more will be written, as httputil.ReverseProxy
-// does when one side of an upgraded connection is done.
-func (b *upgradedBody) CloseWrite() error {
-	if half, ok := b.body.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return http.ErrNotSupported
 }

@@ -31,6 +31,11 @@ type Transport struct {
 	// pings silent HTTP/2 connections; or http.DefaultTransport itself where a
 	// program has replaced it by another type. A Transport may replace
 	// http.DefaultTransport; one that is wrapped there needs a Base.
+	//
+	// An http.Transport by itself sends a request without a body again, unseen by
+	// every gate, when a connection that it had kept idle turns out to be reset.
+	// For keyed requests with a body this is prevented where Base is an
+	// http.Transport: it gets them without GetBody. Another Base gets GetBody.
 	Base http.RoundTripper
 
 	// Policy says how often, how long and how far apart a call is attempted.
@@ -125,6 +130,12 @@ type config struct {
 	ownsRetries bool
 	trace       *Trace
 	err         error // what is wrong with it; every call returns it
+
+	// resends says that Base is net/http's own Transport, which sends a request
+	// that it holds for idempotent again, at once and as often as it has idle
+	// connections that turn out to be reset. No gate sees those copies. Without
+	// GetBody it cannot, and leaves repeating to us.
+	resends bool
 }
 
 func (t *Transport) settled() *config {
@@ -141,6 +152,7 @@ func (t *Transport) settle() {
 	if c.base == nil {
 		c.base = t.defaultBase()
 	}
+	_, c.resends = c.base.(*http.Transport)
 	if c.budget == nil {
 		c.budget = &Budget{}
 	}
