@@ -40,18 +40,22 @@ func readAnswer(resp *http.Response, now time.Time) answer {
 	if ratelimitheader.Present(resp.Header) {
 		a.quota, a.limited = ratelimitheader.Parse(resp.Header, now)
 	}
-	if resp.StatusCode < http.StatusBadRequest {
-		return a
+	if resp.StatusCode >= http.StatusBadRequest {
+		a.readFailure(resp.Header, now)
 	}
-	a.shouldRetry = readShouldRetry(resp.Header)
-	a.retryAfter, a.asksToWait = retryafter.Parse(resp.Header, now)
+	return a
+}
+
+// readFailure reads the headers that only failures bear.
+func (a *answer) readFailure(h http.Header, now time.Time) {
+	a.shouldRetry = readShouldRetry(h)
+	a.retryAfter, a.asksToWait = retryafter.Parse(h, now)
 	a.exhausted = a.quota.Exhausted
 	for _, axis := range a.quota.Axes {
 		if axis.Remaining == 0 {
 			a.reset = max(a.reset, axis.Reset)
 		}
 	}
-	return a
 }
 
 // readShouldRetry reads the server's explicit word: Stripe's field, or the one

@@ -15,26 +15,25 @@ import (
 // context and of its response's body, seen through attemptContext, responseBody
 // and upgradedBody, so that all of it is one allocation.
 type attempt struct {
-	call   *call
-	fate   fate
-	record Attempt
+	call      *call
+	fate      fate
+	settled   bool // the gates were told what came of it
+	over      bool // settle, or abandon, is through
+	untouched bool // the server has certainly done no work for it
+	record    Attempt
 
 	request http.Request
 
 	life  lifetime
 	timer *time.Timer // of the attempt timeout
 
-	permit  permit
-	turn    turn
-	settled bool // the gates were told what came of it
-	over    bool // settle, or abandon, is through
-
-	untouched bool          // the server has certainly done no work for it
-	asked     time.Duration // how long the server asks to wait; negative: it did not ask
+	permit permit
+	turn   turn
+	asked  time.Duration // how long the server asks to wait; negative: it did not ask
 
 	body     io.ReadCloser // the response's
 	closed   atomic.Bool   // body is
-	released atomic.Bool   // inner is cancelled
+	released atomic.Bool   // its lifetime has ended
 	silence  *time.Timer   // of the read timeout
 }
 
@@ -279,7 +278,7 @@ func (a *attempt) translate(err error, now time.Time) (fate, error) {
 			err = errors.New(describe(err))
 		}
 		return fateTimeout, with(ErrAttemptTimeout, err)
-	case gone == context.DeadlineExceeded:
+	case errors.Is(gone, context.DeadlineExceeded):
 		return fateDeadline, with(gone, err)
 	case gone != nil:
 		return fateCanceled, with(gone, err)

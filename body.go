@@ -115,9 +115,12 @@ func (b *responseBody) Close() error { return (*attempt)(b).closeBody() }
 // as its owner wants.
 type upgradedBody attempt
 
-func (b *upgradedBody) Read(p []byte) (int, error)  { return b.body.Read(p) }
-func (b *upgradedBody) Write(p []byte) (int, error) { return b.body.(io.Writer).Write(p) }
-func (b *upgradedBody) Close() error                { return (*attempt)(b).closeBody() }
+func (b *upgradedBody) Read(p []byte) (int, error) { return b.body.Read(p) }
+func (b *upgradedBody) Close() error               { return (*attempt)(b).closeBody() }
+
+func (b *upgradedBody) Write(p []byte) (int, error) {
+	return b.body.(io.Writer).Write(p) //nolint:errcheck // adopt has made sure that it is one
+}
 
 // CloseWrite says that nothing more will be written, as httputil.ReverseProxy
 // does when one side of an upgraded connection is done.

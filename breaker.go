@@ -93,9 +93,12 @@ type Breaker struct {
 type BreakerState int
 
 const (
-	StateClosed   BreakerState = iota // requests go out; also that of a scope never heard of
-	StateHalfOpen                     // a few requests go out, to see what becomes of them
-	StateOpen                         // requests are refused
+	// StateClosed is when requests go out; also that of a scope never heard of.
+	StateClosed BreakerState = iota
+	// StateHalfOpen is when a few requests go out, to see what becomes of them.
+	StateHalfOpen
+	// StateOpen is when requests are refused.
+	StateOpen
 )
 
 // String returns "closed", "half-open" or "open".

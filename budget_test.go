@@ -70,7 +70,8 @@ func TestBudgetAllows(t *testing.T) {
 				require.Zero(t, budgetDrain(tt.budget, "h", budgetEpoch.Add(-time.Hour)), "a clock that goes back makes no room")
 			}
 			if !math.IsNaN(tt.budget.Ratio) && !math.IsNaN(tt.budget.MinPerSecond) {
-				require.Equal(t, before, [3]any{tt.budget.Ratio, tt.budget.MinPerSecond, tt.budget.Window}, "the fields are the user's")
+				after := [3]any{tt.budget.Ratio, tt.budget.MinPerSecond, tt.budget.Window}
+				require.Equal(t, before, after, "the fields are the user's")
 			}
 		})
 	}

@@ -268,6 +268,7 @@ func (g *generation) judge(p *probe, outcome breakerOutcome, now time.Time) *gen
 		if g.successes++; g.successes >= g.rules.probes {
 			next = g.next(StateClosed, now)
 		}
+	case outcomeNone:
 	}
 	if next != nil && g.circuit.current.CompareAndSwap(g, next) {
 		return next
@@ -282,6 +283,7 @@ func (g *generation) next(state BreakerState, now time.Time) *generation {
 	}
 	next := &generation{rules: g.rules, circuit: g.circuit, scope: g.scope, state: state, since: now}
 	switch state {
+	case StateClosed:
 	case StateHalfOpen:
 		next.cooldown = g.cooldown
 	case StateOpen:

@@ -27,17 +27,17 @@ var (
 	// ErrDeadline says that the call's deadline has passed, or that the next
 	// wait would have passed it, in which case the wait was not begun. It
 	// matches context.DeadlineExceeded, and its Timeout method reports true.
-	ErrDeadline error = &timeoutReason{"deadline of the call leaves no time"}
+	ErrDeadline error = &timeoutError{"deadline of the call leaves no time"}
 
 	// ErrAttemptTimeout says that no response headers came within
 	// Policy.AttemptTimeout. It matches context.DeadlineExceeded, and its
 	// Timeout method reports true.
-	ErrAttemptTimeout error = &timeoutReason{"attempt timed out"}
+	ErrAttemptTimeout error = &timeoutError{"attempt timed out"}
 
 	// ErrReadTimeout says that a response body was silent for longer than
 	// Policy.ReadTimeout. Reads from the body return it, not RoundTrip. Its
 	// Timeout method reports true.
-	ErrReadTimeout error = &timeoutReason{"response body timed out"}
+	ErrReadTimeout error = &timeoutError{"response body timed out"}
 )
 
 // Why no further attempt followed a failure: with the reasons above, the values
@@ -69,17 +69,17 @@ var (
 	ErrSingleAttempt = errors.New("another layer owns retries")
 )
 
-// timeoutReason is a sentinel that is a timeout to everyone who asks in one of
+// timeoutError is a sentinel that is a timeout to everyone who asks in one of
 // the ways that net, net/http and context have taught.
-type timeoutReason struct{ text string }
+type timeoutError struct{ text string }
 
-func (t *timeoutReason) Error() string { return t.text }
+func (t *timeoutError) Error() string { return t.text }
 
 // Timeout reports true: url.Error.Timeout asks for it.
-func (t *timeoutReason) Timeout() bool { return true }
+func (t *timeoutError) Timeout() bool { return true }
 
 // Is makes the sentinels match context.DeadlineExceeded.
-func (t *timeoutReason) Is(target error) bool { return target == context.DeadlineExceeded }
+func (t *timeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
 
 // Error is the one error type that RoundTrip returns. http.Client wraps it in a
 // *url.Error; errors.As finds it there. Only http.Client.Timeout, when it
@@ -179,11 +179,10 @@ func (j *joined) Unwrap() []error { return []error{j.reason, j.cause} }
 // describe is an error's text without what must not be told: URLs with their
 // queries, and what a server wrote that net/http could not parse.
 func describe(err error) string {
-	if j, ok := err.(*joined); ok {
+	if j, ok := err.(*joined); ok { //nolint:errorlint // what wraps it has a text of its own
 		return j.reason.Error() + ": " + describe(j.cause)
 	}
-	var withURL *url.Error
-	if errors.As(err, &withURL) {
+	if withURL, ok := errors.AsType[*url.Error](err); ok {
 		op := strings.ToLower(withURL.Op)
 		if withURL.Err == nil {
 			return op

@@ -102,8 +102,7 @@ func ExampleError() {
 	defer api.Close()
 
 	_, err := (&http.Client{Transport: transport}).Get(api.URL)
-	var failed *resilienthttp.Error
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*resilienthttp.Error](err); ok {
 		fmt.Println(failed.Reason)
 		fmt.Println(errors.Is(err, resilienthttp.ErrAttemptTimeout), errors.Is(err, context.DeadlineExceeded), failed.Timeout())
 		fmt.Println(len(failed.Attempts), failed.Attempts[0].Stop)

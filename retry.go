@@ -116,7 +116,7 @@ func (c *call) checkRetry(context.Context, *http.Response, error) (bool, error) 
 		if last.record.Response == nil {
 			c.fail(c.ended(gone))
 		}
-		return false, nil
+		return false, nil //nolint:nilerr // the loop is only to end: the call has the error
 	}
 	wait, stop := c.again(last)
 	if stop != nil {

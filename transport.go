@@ -2,6 +2,7 @@ package resilienthttp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -356,10 +357,10 @@ func (c *call) callerGone() error {
 // ended is the error of a call that the caller's cancellation or deadline ends.
 func (c *call) ended(err error) *Error {
 	e := &Error{Err: err}
-	if err == context.DeadlineExceeded {
+	if errors.Is(err, context.DeadlineExceeded) {
 		e.Reason = ErrDeadline
 	}
-	if cause := context.Cause(c.ctx); cause != nil && cause != err {
+	if cause := context.Cause(c.ctx); cause != nil && !errors.Is(err, cause) {
 		e.Err = &joined{err, cause}
 	}
 	return e

@@ -138,11 +138,11 @@ func FuzzStructured(f *testing.F) {
 			written := write(members, syntax.name == "dictionary")
 			again, ok := syntax.parse(written)
 			require.True(t, ok, "%s %q, written as %q", syntax.name, s, written)
-			require.Equal(t, len(members), len(again))
+			require.Len(t, again, len(members))
 			for i := range members {
 				require.Equal(t, members[i].key, again[i].key)
 				require.Equal(t, members[i].value, again[i].value)
-				require.Equal(t, len(members[i].params), len(again[i].params))
+				require.Len(t, again[i].params, len(members[i].params))
 				for j := range members[i].params {
 					require.Equal(t, members[i].params[j], again[i].params[j])
 				}

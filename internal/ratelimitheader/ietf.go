@@ -1,6 +1,7 @@
 package ratelimitheader
 
 import (
+	"slices"
 	"strings"
 	"time"
 )
@@ -63,6 +64,7 @@ func appendPolicies(all []policy, line string) []policy {
 			pol.quota = m.param("q").count()
 		case kindNumber:
 			pol.quota = m.value.count()
+		default:
 		}
 		pol.unit = m.param("qu").text
 		w := m.param("w")
@@ -150,12 +152,9 @@ func (p *parser) serviceLimit(m member, policies []policy, partitions []string) 
 	// "Quotas are allocated per partition key": what is exhausted for one says
 	// nothing of another. Both halves of the quota's name are the server's.
 	if pk := m.param("pk"); pk.kind == kindBytes && pk.text != "" && len(partitions) < MaxAxes {
-		for _, known := range partitions {
-			if known == pk.text {
-				return partitions
-			}
+		if !slices.Contains(partitions, pk.text) {
+			partitions = append(partitions, pk.text)
 		}
-		partitions = append(partitions, pk.text)
 	}
 	return partitions
 }

@@ -1,6 +1,7 @@
 package ratelimitheader
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/resilienthttp/resilienthttp/internal/retryafter"
@@ -55,9 +56,9 @@ type member struct {
 // param returns the value of that parameter; of a repeated one the last counts
 // (RFC 9651, section 4.2.3.2).
 func (m member) param(key string) bare {
-	for i := len(m.params) - 1; i >= 0; i-- {
-		if m.params[i].key == key {
-			return m.params[i].value
+	for _, p := range slices.Backward(m.params) {
+		if p.key == key {
+			return p.value
 		}
 	}
 	return bare{}

@@ -206,8 +206,8 @@ func (m *Map[K, V]) clone(key K) K {
 	if m.Clone != nil {
 		return m.Clone(key)
 	}
-	if s, ok := any(key).(string); ok {
-		return any(strings.Clone(s)).(K)
+	if s, ok := any(&key).(*string); ok {
+		*s = strings.Clone(*s)
 	}
 	return key
 }

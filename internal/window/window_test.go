@@ -80,7 +80,7 @@ func TestCounterRoundOfTags(t *testing.T) {
 	var c Counter
 	c.Add(5*time.Second, length, 1, 1)
 	for lap := range time.Duration(1<<16 + 1) {
-		now := lap*length + 7*time.Second // always in another bucket
+		now := time.Duration(int64(lap)*int64(length)) + 7*time.Second // always in another bucket
 		if lap > 0 {
 			a, _ := c.Sum(now, length)
 			require.EqualValues(t, 1, a, "lap %d", lap)
@@ -147,7 +147,7 @@ func TestCounterStress(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var c Counter
 			for round := range time.Duration(20) {
-				start := round * max(tt.jump, 2*length)
+				start := time.Duration(int64(round) * int64(max(tt.jump, 2*length)))
 				var clock atomic.Int64
 				clock.Store(int64(start))
 				var wg sync.WaitGroup
