@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"os"
 	"sync/atomic"
 	"time"
@@ -17,9 +18,10 @@ import (
 type attempt struct {
 	call      *call
 	fate      fate
-	settled   bool // the gates were told what came of it
-	over      bool // settle, or abandon, is through
-	untouched bool // the server has certainly done no work for it
+	settled   bool          // the gates were told what came of it
+	over      bool          // settle, or abandon, is through
+	untouched bool          // the server has certainly done no work for it
+	reach     atomic.Uint32 // how far Base came with it, where somebody looks: see watch
 	record    Attempt
 
 	request http.Request
@@ -139,15 +141,35 @@ func (c *call) dress(a *attempt, now time.Time) *Error {
 	if own {
 		a.timer = time.AfterFunc(timeout, a.expire)
 	}
-	a.request = *c.request.WithContext((*attemptContext)(a))
+	a.request = *c.request.WithContext(a.watch())
 	a.request.Header = header
 	a.request.Body = body
-	if c.resends && c.repeatable() {
+	if c.resends && c.request.URL.Scheme == "http" && c.repeatable() {
 		a.request.GetBody = nil
 	}
 	a.request.RequestURI = "" // a server's request that is passed on, by ReverseProxy say
 	a.record.Request, a.record.Start = &a.request, now
 	return nil
+}
+
+const (
+	reachedDial uint32 = 1 // Base has asked for a connection
+	reachedConn uint32 = 2 // and has had one
+)
+
+// watch is the context that Base gets. Where a failure has to be proven harmless
+// before the request may be repeated, it has an eye on whether there ever was a
+// connection: of an EOF, a reset or a timeout, the error does not tell whether it
+// came in the TLS handshake or after.
+func (a *attempt) watch() context.Context {
+	ctx := (*attemptContext)(a)
+	if c := a.call; c.repeatable() || c.single || !c.native {
+		return ctx
+	}
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(string) { a.reach.CompareAndSwap(0, reachedDial) },
+		GotConn: func(httptrace.GotConnInfo) { a.reach.Store(reachedConn) },
+	})
 }
 
 func (a *attempt) expire() { a.end(ErrAttemptTimeout) }
@@ -283,6 +305,10 @@ func (a *attempt) translate(err error, now time.Time) (fate, error) {
 	case gone != nil:
 		return fateCanceled, with(gone, err)
 	case a.life.deadline.IsZero() || now.Before(a.life.deadline) || !timedOut(err):
+		if schemeMismatch(err) {
+			// http.Client does so only where it gets the bare error of net/http.
+			err = with(http.ErrSchemeMismatch, err)
+		}
 		return fateError, err
 	}
 	// Base has seen the deadline pass before its timer fired.
@@ -319,7 +345,7 @@ func (a *attempt) breakerOutcome() breakerOutcome {
 			return outcomeSuccess
 		}
 	case fateError:
-		if malformedRequest(a.record.Err) || errors.Is(a.record.Err, errBrokenBase) {
+		if malformedRequest(a.record.Err) || refused(a.record.Err) != nil || errors.Is(a.record.Err, errBrokenBase) {
 			return outcomeNone // never met the server
 		}
 		return outcomeFailure
@@ -331,7 +357,16 @@ func (a *attempt) breakerOutcome() breakerOutcome {
 }
 
 // neverSent reports whether the attempt provably did not reach the server.
-func (a *attempt) neverSent() bool { return a.fate == fateError && neverLeft(a.record.Err) }
+func (a *attempt) neverSent() bool {
+	switch a.fate {
+	case fateError:
+		return a.reach.Load() == reachedDial || neverLeft(a.record.Err)
+	case fateTimeout:
+		return a.reach.Load() == reachedDial
+	default:
+		return false
+	}
+}
 
 // classify gives the attempt its verdict, and the call what it needs to decide
 // about a retry.
@@ -354,6 +389,10 @@ func (a *attempt) classify(said *answer) {
 		}
 	}
 	if a.record.Verdict.retryable() {
+		if resp := a.record.Response; resp != nil && resp.StatusCode < http.StatusBadRequest {
+			// Only Classify takes it for a failure.
+			said.readFailure(resp.Header, a.record.Start.Add(a.record.Latency))
+		}
 		a.untouched = a.fate == fateAnswered && said.didNoWork(a.record.Response.StatusCode) ||
 			a.neverSent()
 		a.asked = said.wait()

@@ -2,6 +2,7 @@ package resilienthttp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -65,7 +66,7 @@ func (d Deadline) resolved() (Deadline, error) {
 // header returns a copy of h with the deadline in it. It returns false when less
 // than a millisecond would be left.
 func (d *Deadline) header(h http.Header, deadline, now time.Time) (http.Header, bool) {
-	left := deadline.Sub(now) - d.Margin
+	left := max(deadline.Sub(now), 0) - d.Margin // max, since Sub saturates
 	if left < time.Millisecond {
 		return nil, false
 	}
@@ -124,11 +125,11 @@ func (d *Deadline) received(h http.Header, now time.Time) (left time.Duration, o
 }
 
 // parseTimeout reads whole milliseconds. A negative number is a deadline that
-// has passed; a huge one is clamped.
+// has passed; a huge one is clamped, however many digits it has.
 func parseTimeout(value string) (time.Duration, bool) {
 	value = strings.TrimSpace(value)
 	ms, err := strconv.ParseInt(value, 10, 64)
-	if err != nil || value[0] == '+' {
+	if err != nil && !errors.Is(err, strconv.ErrRange) || value[0] == '+' {
 		return 0, false
 	}
 	const most = math.MaxInt64 / int64(time.Millisecond)

@@ -146,11 +146,13 @@ func (e *Error) Unwrap() []error {
 	if e.Err != nil {
 		errs = append(errs, e.Err)
 	}
+	for i := range e.Attempts { // one at most has it; a hedge may stand behind that
+		if stop := e.Attempts[i].Stop; stop != nil {
+			errs = append(errs, stop)
+		}
+	}
 	if n := len(e.Attempts); n > 0 {
 		last := &e.Attempts[n-1]
-		if last.Stop != nil {
-			errs = append(errs, last.Stop)
-		}
 		if last.Err != nil && !errors.Is(e.Err, last.Err) { // not twice: errors.Is walks all branches
 			errs = append(errs, last.Err)
 		}

@@ -166,18 +166,21 @@ type race struct {
 	call  *call
 	scope *hedgeScope
 	first *attempt
-	done  chan struct{} // closed when the second copy is through
+
+	started chan struct{} // closed when the hooks know of the second copy
+	done    chan struct{} // closed when the second copy is through
 
 	mu      sync.Mutex
 	over    bool     // the first copy is through, or the race decided
 	second  *attempt // nil until it is on its way
 	through bool     // second has its outcome
 	won     bool     // and was the first answer
+	decided bool     // and what becomes of it is settled
 }
 
 // race makes the attempt first and returns the copy whose outcome counts.
 func (c *call) race(first *attempt, s *hedgeScope, delay time.Duration) *attempt {
-	r := &race{call: c, scope: s, first: first, done: make(chan struct{})}
+	r := &race{call: c, scope: s, first: first, started: make(chan struct{}), done: make(chan struct{})}
 	timer := time.AfterFunc(delay, r.hedge)
 	defer r.stop(timer) // also where Base panics
 	c.send(first)
@@ -206,24 +209,31 @@ func (r *race) inFlight() bool {
 	return r.second != nil
 }
 
-// stop ends the second copy's way if it has not come to its end.
+// stop ends the second copy's way where Base has panicked, or ended the
+// goroutine, and nothing was decided.
 func (r *race) stop(timer *time.Timer) {
 	timer.Stop()
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.over = true
-	if r.second != nil && !r.through {
-		r.second.cancel(errHedgeLost)
+	second, won := r.second, r.won
+	decided := r.decided || second == nil
+	r.mu.Unlock()
+	if decided {
+		return
+	}
+	second.end(errHedgeLost)
+	if won {
+		second.discard()
 	}
 }
 
 // decide picks the winner and enters the second copy in the call's record.
 func (r *race) decide() *attempt {
 	r.mu.Lock()
-	r.over = true
+	r.over, r.decided = true, true
 	second, through, won := r.second, r.through, r.won
 	if second != nil && !through {
-		second.cancel(errHedgeLost)
+		second.end(errHedgeLost)
 	}
 	r.mu.Unlock()
 	if second == nil {
@@ -241,6 +251,7 @@ func (r *race) decide() *attempt {
 	more := r.call.further()
 	more.sent = append(more.sent, entry)
 	if r.call.tracing() {
+		<-r.started // or its AttemptStart could come after its AttemptDone
 		r.call.traceAttempt(attemptDone, &entry.record)
 	}
 	if !won {
@@ -259,26 +270,48 @@ func (r *race) hedge() {
 	if !ok {
 		return
 	}
+	sent := false
+	defer func() {
+		if !sent {
+			share.refund()
+		}
+	}()
 	token, ok := c.budget.withdraw(c.scope, now)
 	if !ok {
-		share.refund()
 		return
 	}
+	defer func() {
+		if !sent {
+			token.refund()
+		}
+	}()
 	second := &attempt{call: c, record: Attempt{Number: r.first.record.Number, Hedge: true}}
-	if c.prepare(second) != nil {
-		share.refund()
-		token.refund()
+	if !r.prepare(second) {
 		return
 	}
-	if !r.begin(second) {
+	if sent = r.begin(second); !sent {
 		second.abandon()
 		closeRequestBody(&second.request)
-		share.refund()
-		token.refund()
 		return
 	}
 	r.run(second)
 	r.finish(second)
+}
+
+// prepare gets the second copy ready. A GetBody that panics would end the
+// program here, where the caller's recover cannot reach: there is no hedge, no
+// more.
+func (r *race) prepare(second *attempt) (ready bool) {
+	through := false
+	defer func() {
+		if !through {
+			_ = recover()
+			second.abandon()
+		}
+	}()
+	ready = r.call.prepare(second) == nil
+	through = true
+	return ready
 }
 
 // begin puts the second copy on its way, unless the first is through already.
@@ -292,17 +325,28 @@ func (r *race) begin(second *attempt) bool {
 	return true
 }
 
-// run sends the second copy. A Base that panics would end the program here,
-// where the caller's recover cannot reach: the copy has failed, no more.
+// run sends the second copy. A Base or a hook that panics has failed the copy, no
+// more, for the same reason.
 func (r *race) run(second *attempt) {
 	defer func() {
 		if v := recover(); v != nil {
 			second.fate = fateError
-			second.record.Err = fmt.Errorf("hedge: Base panicked: %v", v)
+			second.record.Err = fmt.Errorf("hedge: panic: %v", v)
 			second.record.Verdict = VerdictTransient
 		}
 	}()
-	r.call.send(second)
+	defer second.abandon()
+	r.announce(second)
+	resp, err := r.call.base.RoundTrip(&second.request)
+	second.settle(resp, err)
+}
+
+// announce tells the hooks that the second copy is on its way.
+func (r *race) announce(second *attempt) {
+	defer close(r.started)
+	if r.call.tracing() {
+		r.call.traceAttempt(attemptStart, &second.record)
+	}
 }
 
 // finish makes the second copy the winner if it is the first answer. Otherwise
@@ -314,7 +358,7 @@ func (r *race) finish(second *attempt) {
 	won := r.won
 	if won {
 		r.over = true
-		r.first.cancel(errHedgeLost)
+		r.first.end(errHedgeLost)
 	}
 	r.mu.Unlock()
 	if !won {

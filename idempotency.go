@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/textproto"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -45,7 +46,8 @@ type Idempotency struct {
 
 	// Quoted sends keys from NewKey and from the context as a structured-field
 	// string (RFC 8941 section 3.3.3), "like this" with the quotes, as the IETF
-	// draft asks. Most APIs of today want the bare key, which is the default.
+	// draft asks; a key that is one already goes out as it is. Most APIs of today
+	// want the bare key, which is the default.
 	Quoted bool
 
 	// Off generates no keys. A key from the context or the header still goes out.
@@ -85,13 +87,13 @@ func (i Idempotency) resolved() (Idempotency, error) {
 // keyFor finds or makes the key of a call. send is false when the request bears
 // the key already.
 func (i *Idempotency) keyFor(req *http.Request, o *options) (key string, send bool, err error) {
-	if own := headerValue(req.Header, i.Header); own != "" {
+	if own := i.callersKey(req.Header); own != "" {
 		return own, false, nil
 	}
 	switch {
 	case o.key != "":
 		key = o.key
-	case i.Off || !slices.Contains(i.Methods, req.Method):
+	case i.Off || !slices.Contains(i.Methods, method(req)):
 		return "", false, nil
 	default:
 		if key = i.redirectedKey(req); key != "" {
@@ -110,6 +112,20 @@ func (i *Idempotency) keyFor(req *http.Request, o *options) (key string, send bo
 	return i.encode(key), true, nil
 }
 
+// callersKey is the key that the caller has set, also where that was done past
+// Header.Set and the name is spelled in another case: net/http sends it as it is.
+func (i *Idempotency) callersKey(h http.Header) string {
+	if own := headerValue(h, i.Header); own != "" {
+		return own
+	}
+	for name := range h {
+		if len(name) == len(i.Header) && strings.EqualFold(name, i.Header) && headerValue(h, name) != "" {
+			return headerValue(h, name)
+		}
+	}
+	return ""
+}
+
 // redirectedKey is the key of the request that was answered with the 307 or 308
 // which led to this one, if both go to the same origin. http.Client follows such
 // a redirect with the same method and body: it is the same order. Another origin
@@ -121,18 +137,55 @@ func (i *Idempotency) redirectedKey(req *http.Request) string {
 		return ""
 	}
 	before := from.Request
-	if before.Method != req.Method || before.URL.Scheme != req.URL.Scheme || !strings.EqualFold(before.URL.Host, req.URL.Host) {
+	if before.Method != req.Method || !sameOrigin(before.URL, req.URL) {
 		return ""
 	}
 	return headerValue(before.Header, i.Header)
 }
 
+// sameOrigin compares as RFC 6454 section 5 does.
+func sameOrigin(a, b *url.URL) bool {
+	return strings.EqualFold(a.Scheme, b.Scheme) && strings.EqualFold(a.Hostname(), b.Hostname()) && port(a) == port(b)
+}
+
+func port(u *url.URL) string {
+	switch explicit := u.Port(); {
+	case explicit != "":
+		return explicit
+	case strings.EqualFold(u.Scheme, "https"):
+		return "443"
+	case strings.EqualFold(u.Scheme, "http"):
+		return "80"
+	}
+	return ""
+}
+
 // encode is the key as it is sent.
 func (i *Idempotency) encode(key string) string {
-	if !i.Quoted || len(key) >= 2 && key[0] == '"' && key[len(key)-1] == '"' {
+	if !i.Quoted || quotedAlready(key) {
 		return key
 	}
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(key) + `"`
+}
+
+// quotedAlready reports whether the key is a structured-field string as it is:
+// in quotes, with each quote and backslash between them escaped.
+func quotedAlready(key string) bool {
+	if len(key) < 2 || key[0] != '"' || key[len(key)-1] != '"' {
+		return false
+	}
+	inner := key[1 : len(key)-1]
+	for n := 0; n < len(inner); n++ {
+		switch inner[n] {
+		case '"':
+			return false
+		case '\\':
+			if n++; n == len(inner) || inner[n] != '"' && inner[n] != '\\' {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // validKey refuses keys that cannot be told apart reliably once they have been

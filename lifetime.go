@@ -129,6 +129,9 @@ func (a *attemptContext) Err() error {
 func (a *attemptContext) Value(key any) any {
 	switch key.(type) {
 	case optionsKey:
+		if a.call.ownsRetries || a.call.options.owned {
+			return nestedOwned
+		}
 		return nestedOptions
 	case callKey:
 		return a.call

@@ -21,8 +21,9 @@ type optionsKey struct{}
 // Transport sees nestedOptions: the policy, key and traces in the context are
 // the outer call's, which has the retries too.
 var (
-	noOptions     = &options{}             //nolint:gochecknoglobals // never written to
-	nestedOptions = &options{single: true} //nolint:gochecknoglobals // never written to
+	noOptions     = &options{}                          //nolint:gochecknoglobals // never written to
+	nestedOwned   = &options{single: true, owned: true} //nolint:gochecknoglobals // never written to
+	nestedOptions = &options{single: true}              //nolint:gochecknoglobals // never written to
 )
 
 func optionsOf(ctx context.Context) *options {

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"reflect"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -198,7 +200,7 @@ const statusOverloaded = 529
 // classifyError is the table's other half: which transport errors may pass. An
 // error of unknown kind may.
 func classifyError(err error) Verdict {
-	if malformedRequest(err) || untrusted(err) || errors.Is(err, http.ErrSchemeMismatch) || errors.Is(err, errBrokenBase) {
+	if malformedRequest(err) || untrusted(err) || schemeMismatch(err) || refused(err) != nil || errors.Is(err, errBrokenBase) {
 		return VerdictPermanent
 	}
 	var dns *net.DNSError
@@ -210,22 +212,43 @@ func classifyError(err error) Verdict {
 	return VerdictTransient
 }
 
+// schemeMismatch reports whether a server for http was asked for https. Only
+// http.Client makes http.ErrSchemeMismatch of what http.Transport says.
+func schemeMismatch(err error) bool {
+	var record tls.RecordHeaderError
+	return errors.Is(err, http.ErrSchemeMismatch) || errors.As(err, &record) && string(record.RecordHeader[:]) == "HTTP/"
+}
+
+// refused is the error of a Transport inside this one whose gate refused the
+// request, and nil for others. Asking again would only meet the same gate.
+func refused(err error) *Error {
+	var inner *Error
+	if errors.As(err, &inner) && (errors.Is(inner, ErrBreakerOpen) || errors.Is(inner, ErrRateLimited)) {
+		return inner
+	}
+	return nil
+}
+
 // errBrokenBase is a Base that breaks http.RoundTripper's contract.
-var errBrokenBase = errors.New("Base returned neither a response nor an error")
+var errBrokenBase = errors.New("neither a response nor an error came from Base")
 
 // errMalformed marks requests that this package itself finds malformed.
-var errMalformed = errors.New("malformed request")
+var errMalformed = errors.New("invalid request") // "malformed" is what describe hides, with net/http
 
-// malformedRequest reports whether err says that the request itself cannot be
-// sent. net/http has no types for these errors, only their texts, which have
-// not changed in ten years and are pinned by a test against net/http.
+// malformedRequest reports whether err says that the request itself is wrong:
+// repeating it would fail in the same way.
 func malformedRequest(err error) bool {
-	if errors.Is(err, errMalformed) {
-		return true
-	}
-	text := err.Error()
-	for _, known := range [...]string{
-		"unsupported protocol scheme",
+	// These two are found out while the request is being written.
+	return unsendable(err) || begins(err, "http: ContentLength=", "http2: request body larger than specified content length", "invalid Trailer key ")
+}
+
+// unsendable reports whether err says that the request was refused before a
+// byte of it was written. net/http has no types for these errors, only their
+// texts, which have not changed in ten years and are pinned by a test against
+// net/http.
+func unsendable(err error) bool {
+	return errors.Is(err, errMalformed) || begins(err,
+		"unsupported protocol scheme ",
 		"net/http: invalid header ",
 		"net/http: invalid trailer ",
 		"net/http: invalid method ",
@@ -233,16 +256,31 @@ func malformedRequest(err error) bool {
 		"http: nil Request.URL",
 		"http: nil Request.Header",
 		"http: invalid Host header",
+		"invalid Host header", // HTTP/2's
 		"net/http: can't write control character in Request.URL",
 		"http: Request.ContentLength=",
-		"http: ContentLength=",
-		"http2: request header list larger than peer's advertised limit",
-	} {
-		if strings.Contains(text, known) {
-			return true
-		}
+		"request header list larger than peer's advertised limit", // HTTP/2's
+		"invalid Connection request header: ",                     // likewise, and what follows
+		"invalid Upgrade request header: ",
+		"invalid Transfer-Encoding request header: ",
+		"invalid request :path ",
+		"invalid :protocol header in non-CONNECT request",
+	)
+}
+
+// begins reports whether one of the errors that err wraps, itself wrapping
+// nothing, begins with one of the texts. Words further on prove nothing: errors
+// quote URLs, and what servers have sent.
+func begins(err error, texts ...string) bool {
+	switch wrapper := any(err).(type) {
+	case nil:
+		return false
+	case interface{ Unwrap() error }:
+		return begins(wrapper.Unwrap(), texts...)
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(wrapper.Unwrap(), func(err error) bool { return begins(err, texts...) })
 	}
-	return false
+	return slices.ContainsFunc(texts, func(text string) bool { return strings.HasPrefix(err.Error(), text) })
 }
 
 // untrusted reports whether TLS failed over a certificate, ours or the peer's.
@@ -253,20 +291,32 @@ func untrusted(err error) bool {
 		hostname     x509.HostnameError
 		invalid      x509.CertificateInvalidError
 		roots        x509.SystemRootsError
-		alert        tls.AlertError
 	)
-	switch {
-	case errors.As(err, &verification), errors.As(err, &authority), errors.As(err, &hostname),
-		errors.As(err, &invalid), errors.As(err, &roots):
+	if errors.As(err, &verification) || errors.As(err, &authority) || errors.As(err, &hostname) ||
+		errors.As(err, &invalid) || errors.As(err, &roots) {
 		return true
-	case errors.As(err, &alert):
-		switch alert {
-		case alertBadCertificate, alertUnsupportedCertificate, alertCertificateRevoked, alertCertificateExpired,
-			alertCertificateUnknown, alertUnknownCA, alertAccessDenied, alertCertificateRequired:
-			return true
-		}
+	}
+	switch alertOf(err) {
+	case alertBadCertificate, alertUnsupportedCertificate, alertCertificateRevoked, alertCertificateExpired,
+		alertCertificateUnknown, alertUnknownCA, alertAccessDenied, alertCertificateRequired:
+		return true
 	}
 	return false
+}
+
+// alertOf is the TLS alert with which the peer ended the connection, or 0, which
+// is close_notify and no error. QUIC has an exported type for it; over TCP
+// crypto/tls wraps a type of its own, of the same numbers, in a "remote error".
+func alertOf(err error) tls.AlertError {
+	if alert, ok := errors.AsType[tls.AlertError](err); ok {
+		return alert
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "remote error" {
+		if number := reflect.ValueOf(op.Err); number.Kind() == reflect.Uint8 {
+			return tls.AlertError(number.Uint())
+		}
+	}
+	return 0
 }
 
 // The alerts of RFC 8446 section 6 that are about certificates, and those that
@@ -292,29 +342,32 @@ const (
 // handshake not finished.
 func neverLeft(err error) bool {
 	var (
-		op        *net.OpError
-		dns       *net.DNSError
-		record    tls.RecordHeaderError
-		handshake tls.AlertError
+		op           *net.OpError
+		dns          *net.DNSError
+		record       tls.RecordHeaderError
+		verification *tls.CertificateVerificationError
 	)
 	switch {
-	case errors.Is(err, syscall.ECONNREFUSED), errors.As(err, &dns), errors.As(err, &record),
-		errors.Is(err, http.ErrSchemeMismatch), malformedRequest(err):
+	case errors.Is(err, syscall.ECONNREFUSED), errors.As(err, &dns), errors.As(err, &verification),
+		schemeMismatch(err), unsendable(err):
+		return true
+	case refused(err) != nil && len(refused(err).Attempts) == 0:
+		return true
+	case errors.As(err, &record) && record.Conn != nil: // nil: a later record was broken, not the first
 		return true
 	case errors.As(err, &op) && (op.Op == "dial" || op.Op == "proxyconnect" || strings.HasPrefix(op.Op, "socks")):
 		return true
-	case errors.As(err, &handshake):
-		switch handshake {
-		case alertHandshakeFailure, alertProtocolVersion, alertInsufficientSecurity, alertUnrecognizedName, alertNoApplicationProtocol:
-			return true
-		}
+	}
+	switch alertOf(err) {
+	case alertHandshakeFailure, alertProtocolVersion, alertInsufficientSecurity, alertUnrecognizedName, alertNoApplicationProtocol:
+		return true
 	}
 	// Its type is not exported.
-	return strings.HasSuffix(err.Error(), "net/http: TLS handshake timeout")
+	return begins(err, "net/http: TLS handshake timeout")
 }
 
-// safeMethod and idempotentMethod are RFC 9110 sections 9.2.1 and 9.2.2. Methods
-// are case-sensitive; an unknown one is neither.
+// idempotentMethod is RFC 9110 section 9.2.2. Methods are case-sensitive; an
+// unknown one is not idempotent.
 func idempotentMethod(method string) bool {
 	switch method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace,

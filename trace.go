@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"log/slog"
 	"net/http"
 	"time"
@@ -213,13 +214,14 @@ func (l traceLogger) log(ctx context.Context, level slog.Level, event string, at
 		logger = slog.Default()
 	}
 	if logger.Enabled(ctx, level) {
+		//nolint:sloglint // one of four messages, each a constant
 		logger.LogAttrs(ctx, level, "resilienthttp "+event, append([]slog.Attr{slog.String("event", event)}, attrs...)...)
 	}
 }
 
 func (l traceLogger) attempt(a *Attempt) {
 	level := slog.LevelDebug
-	if a.Verdict.retryable() || a.Err != nil {
+	if a.Verdict.retryable() || a.Err != nil && !errors.Is(a.Err, errHedgeLost) { // to lose is no failure
 		level = slog.LevelWarn
 	}
 	l.log(a.Request.Context(), level, "attempt", append(attemptAttrs(a), slog.Duration("latency", a.Latency))...)
@@ -238,9 +240,11 @@ func (l traceLogger) call(c *Call) {
 	if c.Response != nil {
 		attrs = append(attrs, slog.Int("status", c.Response.StatusCode))
 	}
-	if n := len(c.Attempts); n > 0 && c.Attempts[n-1].Stop != nil {
-		level = slog.LevelError
-		attrs = append(attrs, slog.String("stop", c.Attempts[n-1].Stop.Error()))
+	for _, a := range c.Attempts { // at most one was the last; a hedge may stand behind it
+		if a.Stop != nil {
+			level = slog.LevelError
+			attrs = append(attrs, slog.String("stop", a.Stop.Error()))
+		}
 	}
 	if c.Err != nil {
 		level = slog.LevelError

@@ -33,10 +33,10 @@ type Transport struct {
 	// program has replaced it by another type. A Transport may replace
 	// http.DefaultTransport; one that is wrapped there needs a Base.
 	//
-	// An http.Transport by itself sends a request without a body again, unseen by
-	// every gate, when a connection that it had kept idle turns out to be reset.
-	// For keyed requests with a body this is prevented where Base is an
-	// http.Transport: it gets them without GetBody. Another Base gets GetBody.
+	// An http.Transport by itself sends a request that it holds for idempotent
+	// again, unseen by every gate, when a connection that it had kept idle turns
+	// out to be reset. For keyed requests with a body over plain HTTP/1 that is
+	// prevented: it gets them without GetBody. Another Base gets GetBody always.
 	Base http.RoundTripper
 
 	// Policy says how often, how long and how far apart a call is attempted.
@@ -132,11 +132,12 @@ type config struct {
 	trace       *Trace
 	err         error // what is wrong with it; every call returns it
 
-	// resends says that Base is net/http's own Transport, which sends a request
-	// that it holds for idempotent again, at once and as often as it has idle
-	// connections that turn out to be reset. No gate sees those copies. Without
-	// GetBody it cannot, and leaves repeating to us.
-	resends bool
+	// native says that Base is net/http's own Transport, resends that over plain
+	// HTTP/1 it sends a request which it holds for idempotent again, at once and as
+	// often as it has idle connections that turn out to be reset. No gate sees those
+	// copies. Without GetBody it cannot, and leaves repeating to us. (HTTP/2 needs
+	// GetBody: it sends again what a server that goes away has provably not seen.)
+	native, resends bool
 }
 
 func (t *Transport) settled() *config {
@@ -153,7 +154,9 @@ func (t *Transport) settle() {
 	if c.base == nil {
 		c.base = t.defaultBase()
 	}
-	_, c.resends = c.base.(*http.Transport)
+	base, native := c.base.(*http.Transport)
+	c.native = native
+	c.resends = native && (base.Protocols == nil || !base.Protocols.UnencryptedHTTP2())
 	if c.budget == nil {
 		c.budget = &Budget{}
 	}
@@ -252,7 +255,7 @@ func (t *Transport) plan(req *http.Request) (*call, error) {
 		c.perCall = c.options.policy
 	}
 	c.single = c.options.single
-	if c.options == nestedOptions {
+	if c.options == nestedOptions || c.options == nestedOwned {
 		if outer, ok := ctx.Value(callKey{}).(*call); ok && outer.config == config {
 			if c.depth = outer.depth + 1; c.depth > deepest {
 				return nil, &Error{Err: errInsideItself}

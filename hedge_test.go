@@ -1,0 +1,1102 @@
+package resilienthttp_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/memhttp"
+)
+
+// copyOf says what becomes of one copy of a request.
+type copyOf struct {
+	after  time.Duration
+	status int // 0: 200
+	err    error
+	panics bool
+	exits  bool
+}
+
+// hedgeBase gives the requests that come to it the outcomes in turn, and those
+// after them the last one. It heeds contexts, as a Base must, and counts.
+type hedgeBase struct {
+	copies []copyOf
+
+	mu       sync.Mutex
+	begin    time.Time
+	arrivals []time.Duration // since begin
+	keys     []string
+	bodies   []string
+	canceled []error // causes
+	flying   int
+	opened   int
+	closed   int
+}
+
+func newHedgeBase(copies ...copyOf) *hedgeBase {
+	return &hedgeBase{copies: copies, begin: time.Now()}
+}
+
+func (b *hedgeBase) RoundTrip(req *http.Request) (*http.Response, error) {
+	var body []byte
+	if req.Body != nil {
+		body, _ = io.ReadAll(req.Body)
+		_ = req.Body.Close()
+	}
+	b.mu.Lock()
+	do := b.copies[min(len(b.arrivals), len(b.copies)-1)]
+	b.arrivals = append(b.arrivals, time.Since(b.begin))
+	b.keys = append(b.keys, req.Header.Get("Idempotency-Key"))
+	b.bodies = append(b.bodies, string(body))
+	n := len(b.arrivals)
+	b.flying++
+	b.mu.Unlock()
+	defer func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.flying--
+	}()
+
+	timer := time.NewTimer(do.after)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-req.Context().Done():
+		b.mu.Lock()
+		b.canceled = append(b.canceled, context.Cause(req.Context()))
+		b.mu.Unlock()
+		if !do.panics {
+			return nil, req.Context().Err()
+		}
+	}
+	switch {
+	case do.panics:
+		panic("Base is broken")
+	case do.exits:
+		runtime.Goexit()
+	case do.err != nil:
+		return nil, do.err
+	}
+	b.mu.Lock()
+	b.opened++
+	b.mu.Unlock()
+	resp := puppetAnswer(req, max(do.status, 200), "X-Copy", strconv.Itoa(n))
+	resp.Body = &countedBody{Reader: strings.NewReader("body of " + strconv.Itoa(n)), base: b, ctx: req.Context()}
+	return resp, nil
+}
+
+// countedBody fails once its request's context is done, as net/http's do.
+type countedBody struct {
+	io.Reader
+	base *hedgeBase
+	ctx  context.Context
+	once sync.Once
+}
+
+func (c *countedBody) Read(p []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return c.Reader.Read(p)
+}
+
+func (c *countedBody) Close() error {
+	c.once.Do(func() {
+		c.base.mu.Lock()
+		defer c.base.mu.Unlock()
+		c.base.closed++
+	})
+	return nil
+}
+
+func (b *hedgeBase) sent() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.arrivals)
+}
+
+// balanced asserts §4.5 and §4.13: each body that was opened is closed, and no
+// copy is still on its way.
+func (b *hedgeBase) balanced(tb testing.TB) {
+	tb.Helper()
+	synctest.Wait()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	require.Equal(tb, b.opened, b.closed, "§4.5: opened equals closed")
+	require.Zero(tb, b.flying, "§4.13: the loser is cancelled")
+}
+
+// hedging is a bareTransport with the hedge.
+func hedging(base http.RoundTripper, attempts int, hedge *resilienthttp.Hedge) *resilienthttp.Transport {
+	transport := bareTransport(base, attempts)
+	transport.Hedge = hedge
+	return transport
+}
+
+// story tells the attempts in short: "1 lost", "1h 200".
+func story(attempts []resilienthttp.Attempt) string {
+	var parts []string
+	for _, a := range attempts {
+		part := attemptName(&a)
+		switch {
+		case a.Response != nil:
+			part += " " + strconv.Itoa(a.Response.StatusCode)
+		case strings.Contains(a.Err.Error(), "answered first"):
+			part += " lost"
+		case errors.Is(a.Err, resilienthttp.ErrAttemptTimeout):
+			part += " timeout"
+		case errors.Is(a.Err, context.Canceled), errors.Is(a.Err, context.DeadlineExceeded):
+			part += " gone"
+		default:
+			part += " " + a.Err.Error()
+		}
+		parts = append(parts, part)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// TestHedge is a race after one second, with every kind of outcome. A failure
+// never beats an answer that is still in flight, in either direction.
+func TestHedge(t *testing.T) {
+	const (
+		ms = time.Millisecond
+		s  = time.Second
+	)
+	broken := errors.New("broken")
+	for _, row := range []struct {
+		name     string
+		attempts int // 0: never retry
+		copies   []copyOf
+		want     string
+		body     string // "" for an error
+		took     time.Duration
+	}{
+		{"the first in time", 0, []copyOf{{after: 900 * ms}}, "1 200", "body of 1", 900 * ms},
+		{"the hedge wins", 0, []copyOf{{after: 10 * s}, {after: 100 * ms}}, "1 lost, 1h 200", "body of 2", 1100 * ms},
+		{"the first wins after all", 0, []copyOf{{after: 1500 * ms}, {after: 10 * s}}, "1 200, 1h lost", "body of 1", 1500 * ms},
+		{"a permanent answer is an answer", 0, []copyOf{{after: 10 * s}, {after: 100 * ms, status: 404}}, "1 lost, 1h 404", "body of 2", 1100 * ms},
+		{"of the first too", 0, []copyOf{{after: 1500 * ms, status: 404}, {after: 10 * s}}, "1 404, 1h lost", "body of 1", 1500 * ms},
+		{"the hedge fails with an error", 0, []copyOf{{after: 3 * s}, {after: 100 * ms, err: broken}}, "1 200, 1h broken", "body of 1", 3 * s},
+		{"the hedge fails with a status", 0, []copyOf{{after: 3 * s}, {after: 100 * ms, status: 503}}, "1 200, 1h 503", "body of 1", 3 * s},
+		{"the first fails with an error", 0, []copyOf{{after: 1500 * ms, err: broken}, {after: 3 * s}}, "1 broken, 1h 200", "body of 2", 4 * s},
+		{"the first fails with a status", 0, []copyOf{{after: 1500 * ms, status: 503}, {after: 3 * s}}, "1 503, 1h 200", "body of 2", 4 * s},
+		{"the first fails for good", 0, []copyOf{{after: 1500 * ms, err: http.ErrSchemeMismatch}, {after: 3 * s}}, "1 broken, 1h 200", "body of 2", 4 * s},
+		{"both fail, the first first", 0, []copyOf{{after: 1500 * ms, status: 500}, {after: 3 * s, status: 503}}, "1 500, 1h 503", "body of 1", 4 * s},
+		{"both fail, the hedge first", 0, []copyOf{{after: 3 * s, status: 500}, {after: 100 * ms, status: 503}}, "1 500, 1h 503", "body of 1", 3 * s},
+		{"both fail with errors", 0, []copyOf{{after: 3 * s, err: broken}, {after: 100 * ms, err: broken}}, "1 broken, 1h broken", "", 3 * s},
+		{
+			"both fail, and the retry is quick", 2,
+			[]copyOf{{after: 1500 * ms, status: 500}, {after: 1 * s, err: broken}, {after: 0}}, "1 500, 1h broken, 2 200", "body of 3", 2 * s,
+		},
+		{
+			"both fail, and the retry is hedged too", 2,
+			[]copyOf{{after: 1500 * ms, err: broken}, {after: 1 * s, err: broken}, {after: 10 * s}, {after: 0}},
+			"1 broken, 1h broken, 2 lost, 2h 200", "body of 4", 3 * s,
+		},
+		{
+			"a quick failure is not hedged, its retry is", 2,
+			[]copyOf{{after: 0, status: 503}, {after: 10 * s}, {after: 500 * ms}}, "1 503, 2 lost, 2h 200", "body of 3", 1500 * ms,
+		},
+		{
+			"hedges are not counted against MaxAttempts", 2, []copyOf{{after: 2 * s, status: 500}},
+			"1 500, 1h 500, 2 500, 2h 500", "body of 3", 6 * s,
+		},
+	} {
+		for _, kind := range []string{"GET", "POST"} {
+			t.Run(row.name+"/"+kind, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					base := newHedgeBase(row.copies...)
+					attempts := row.attempts
+					if attempts == 0 {
+						attempts = -1
+					}
+					transport := hedging(base, attempts, &resilienthttp.Hedge{Delay: s, MaxRatio: -1})
+					body := ""
+					if kind == "POST" {
+						body = "charge"
+					}
+					req := newCall(t.Context(), t, kind, body)
+					start := time.Now()
+					resp, err := transport.RoundTrip(req)
+					require.Equal(t, row.took, time.Since(start))
+					want := row.want
+					if strings.Contains(row.name, "for good") {
+						want = strings.Replace(want, "broken", http.ErrSchemeMismatch.Error(), 1)
+					}
+					if row.body == "" {
+						var e *resilienthttp.Error
+						require.ErrorAs(t, err, &e)
+						require.Equal(t, want, story(e.Attempts))
+						require.ErrorIs(t, err, broken)
+						require.ErrorIs(t, err, resilienthttp.ErrMaxAttempts)
+						base.balanced(t)
+						return
+					}
+					require.NoError(t, err)
+					require.Equal(t, want, story(resilienthttp.Attempts(resp)))
+					synctest.Wait()
+					read, err := io.ReadAll(resp.Body)
+					require.NoError(t, err, "the winner's body stays readable")
+					require.Equal(t, row.body, string(read))
+					require.NoError(t, resp.Body.Close())
+					base.balanced(t)
+					if kind == "POST" {
+						require.NotEmpty(t, base.keys[0])
+						for i := range base.keys {
+							require.Equal(t, base.keys[0], base.keys[i], "§4.8: the same key on both")
+							require.Equal(t, "charge", base.bodies[i])
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestHedgeAttempts is what the records say of the two copies.
+func TestHedgeAttempts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := newHedgeBase(copyOf{after: 10 * time.Second}, copyOf{after: 100 * time.Millisecond})
+		start := time.Now()
+		attempts := tripped(t, hedging(base, 3, &resilienthttp.Hedge{Delay: time.Second}), newCall(t.Context(), t, http.MethodGet, ""))
+		require.Len(t, attempts, 2)
+		first, second := attempts[0], attempts[1]
+		require.Equal(t, 1, first.Number)
+		require.Equal(t, 1, second.Number)
+		require.False(t, first.Hedge)
+		require.True(t, second.Hedge)
+		require.Equal(t, start, first.Start)
+		require.Equal(t, start.Add(time.Second), second.Start)
+		require.Equal(t, 1100*time.Millisecond, first.Latency)
+		require.Equal(t, 100*time.Millisecond, second.Latency)
+		require.Nil(t, first.Response)
+		require.ErrorIs(t, first.Err, context.Canceled, "what Base said")
+		require.Equal(t, resilienthttp.VerdictPermanent, first.Verdict)
+		require.Equal(t, resilienthttp.VerdictSuccess, second.Verdict)
+		require.NotSame(t, first.Request, second.Request)
+		require.NoError(t, first.Stop)
+		require.NoError(t, second.Stop)
+		require.Len(t, base.canceled, 1)
+		require.ErrorContains(t, base.canceled[0], "answered first")
+	})
+}
+
+// TestHedgeWhich: only requests that may be repeated and can be replayed.
+func TestHedgeWhich(t *testing.T) {
+	off := resilienthttp.Idempotency{Off: true}
+	stream := func(r *http.Request) {
+		r.Body, r.GetBody, r.ContentLength = io.NopCloser(strings.NewReader("body")), nil, -1
+	}
+	for _, row := range []struct {
+		name   string
+		method string
+		body   string
+		config resilienthttp.Idempotency
+		change func(*http.Request)
+		ctx    func(context.Context) context.Context
+		hedged bool
+	}{
+		{name: "GET", method: "GET", hedged: true},
+		{name: "HEAD", method: "HEAD", hedged: true},
+		{name: "PUT", method: "PUT", body: "body", hedged: true},
+		{name: "DELETE", method: "DELETE", hedged: true},
+		{name: "POST, keyed", method: "POST", body: "body", hedged: true},
+		{name: "PATCH, keyed", method: "PATCH", body: "body", hedged: true},
+		{name: "POST, header key", method: "POST", body: "body", config: off, change: func(r *http.Request) { r.Header.Set("Idempotency-Key", "k") }, hedged: true},
+		{name: "POST, context key", method: "POST", body: "body", config: off, ctx: func(ctx context.Context) context.Context {
+			return resilienthttp.WithIdempotencyKey(ctx, "k")
+		}, hedged: true},
+		{name: "NoBody", method: "GET", change: func(r *http.Request) { r.Body = http.NoBody }, hedged: true},
+		{name: "POST, no key", method: "POST", body: "body", config: off},
+		{name: "PATCH, no key", method: "PATCH", body: "body", config: off},
+		{name: "unknown method", method: "FROB"},
+		{name: "PUT of a stream", method: "PUT", change: stream},
+		{name: "keyed POST of a stream", method: "POST", change: stream},
+		{name: "single attempt", method: "GET", ctx: resilienthttp.SingleAttempt},
+		{name: "GetBody fails", method: "PUT", body: "body", change: func(r *http.Request) {
+			r.GetBody = func() (io.ReadCloser, error) { return nil, errors.New("gone") }
+		}},
+		{name: "GetBody gives nothing", method: "PUT", body: "body", change: func(r *http.Request) {
+			r.GetBody = func() (io.ReadCloser, error) { return nil, nil }
+		}},
+		{name: "GetBody panics", method: "PUT", body: "body", change: func(r *http.Request) {
+			r.GetBody = func() (io.ReadCloser, error) { panic("gone") }
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := newHedgeBase(copyOf{after: 5 * time.Second}, copyOf{after: time.Second})
+				// One hedge in ten seconds, by either account.
+				transport := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Second, MaxRatio: 1e-9})
+				transport.Budget = &resilienthttp.Budget{Ratio: 1e-9, MinPerSecond: 0.1}
+				transport.Idempotency = row.config
+				ctx := t.Context()
+				if row.ctx != nil {
+					ctx = row.ctx(ctx)
+				}
+				req := newCall(ctx, t, row.method, row.body)
+				if row.change != nil {
+					row.change(req)
+				}
+				attempts := tripped(t, transport, req)
+				if row.hedged {
+					require.Equal(t, "1 lost, 1h 200", story(attempts))
+				} else {
+					require.Equal(t, "1 200", story(attempts))
+					// Nothing was spent on it: the hedge is left for another call.
+					base.copies = []copyOf{{after: 5 * time.Second}}
+					require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2)
+				}
+				base.balanced(t)
+			})
+		})
+	}
+}
+
+// TestHedgeDelay: fixed, or measured once 20 latencies are known.
+func TestHedgeDelay(t *testing.T) {
+	const ms = time.Millisecond
+	// learn makes n calls of which the i-th takes latency(i).
+	learn := func(t *testing.T, transport *resilienthttp.Transport, base *hedgeBase, n int, latency func(int) time.Duration) {
+		t.Helper()
+		for i := range n {
+			base.mu.Lock()
+			base.copies = []copyOf{{after: latency(i)}}
+			base.mu.Unlock()
+			tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
+		}
+	}
+	// after makes a call that hangs and tells when its hedge came.
+	after := func(t *testing.T, transport *resilienthttp.Transport, base *hedgeBase) (time.Duration, bool) {
+		t.Helper()
+		base.mu.Lock()
+		base.copies = []copyOf{{after: time.Hour}}
+		before := len(base.arrivals)
+		base.mu.Unlock()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		tripped(t, transport, newCall(ctx, t, http.MethodGet, ""))
+		if len(base.arrivals) == before+1 {
+			return 0, false
+		}
+		require.Len(t, base.arrivals, before+2)
+		return base.arrivals[before+1] - base.arrivals[before], true
+	}
+	ramp := func(i int) time.Duration { return time.Duration(i%100+1) * ms }
+	flat := func(int) time.Duration { return 50 * ms }
+	for _, row := range []struct {
+		name     string
+		hedge    *resilienthttp.Hedge
+		calls    int
+		latency  func(int) time.Duration
+		min, max time.Duration // 0: none
+	}{
+		{"nothing known", &resilienthttp.Hedge{}, 0, flat, 0, 0},
+		{"19 known", &resilienthttp.Hedge{}, 19, flat, 0, 0},
+		{"20 known", &resilienthttp.Hedge{}, 20, flat, 50 * ms, 50 * ms},
+		{"p95 of 100", &resilienthttp.Hedge{}, 100, ramp, 95 * ms, 96 * ms},
+		{"p50 of 100", &resilienthttp.Hedge{Quantile: 0.5}, 100, ramp, 50 * ms, 51 * ms},
+		{"smallest", &resilienthttp.Hedge{Quantile: 1e-9}, 100, ramp, 1 * ms, 1 * ms},
+		{"largest", &resilienthttp.Hedge{Quantile: 1}, 100, ramp, 100 * ms, 100 * ms},
+		{"more than 1 means 1", &resilienthttp.Hedge{Quantile: 7}, 100, ramp, 100 * ms, 100 * ms},
+		{"infinite means 1", &resilienthttp.Hedge{Quantile: math.Inf(1)}, 100, ramp, 100 * ms, 100 * ms},
+		{"NaN means the default", &resilienthttp.Hedge{Quantile: math.NaN()}, 100, ramp, 95 * ms, 96 * ms},
+		{"negative quantile: off", &resilienthttp.Hedge{Quantile: -0.1}, 100, ramp, 0, 0},
+		{"negative delay: off", &resilienthttp.Hedge{Delay: -1}, 100, ramp, 0, 0},
+		{"the least delay: off", &resilienthttp.Hedge{Delay: math.MinInt64}, 100, ramp, 0, 0},
+		{"fixed delay needs no measure", &resilienthttp.Hedge{Delay: 7 * ms}, 0, flat, 7 * ms, 7 * ms},
+		{"fixed delay before the quantile", &resilienthttp.Hedge{Delay: 7 * time.Second, Quantile: 0.5}, 30, flat, 7 * time.Second, 7 * time.Second},
+		{"a delay that never comes", &resilienthttp.Hedge{Delay: math.MaxInt64}, 0, flat, 0, 0},
+		{"NaN ratio means the default", &resilienthttp.Hedge{Delay: 7 * ms, MaxRatio: math.NaN()}, 0, flat, 7 * ms, 7 * ms},
+		{"infinite ratio", &resilienthttp.Hedge{Delay: 7 * ms, MaxRatio: math.Inf(1)}, 0, flat, 7 * ms, 7 * ms},
+		{"only the recent ones count", &resilienthttp.Hedge{}, 400, func(i int) time.Duration {
+			if i < 250 {
+				return time.Second
+			}
+			return 20 * ms
+		}, 20 * ms, 20 * ms},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := newHedgeBase(copyOf{})
+				transport := hedging(base, -1, row.hedge)
+				// Taught by a Transport that does not hedge, so that the latencies
+				// are those of the row: it shares the Hedge, which hedges by the
+				// outer's MaxRatio; a budget of nothing keeps it from doing so.
+				teacher := hedging(base, -1, row.hedge)
+				teacher.Budget = &resilienthttp.Budget{Ratio: 1e-12, MinPerSecond: -1}
+				learn(t, teacher, base, row.calls, row.latency)
+				delay, hedged := after(t, transport, base)
+				require.Equal(t, row.max > 0, hedged)
+				require.GreaterOrEqual(t, delay, row.min)
+				require.LessOrEqual(t, delay, row.max)
+			})
+		})
+	}
+	t.Run("it follows", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			base := newHedgeBase(copyOf{})
+			hedge := &resilienthttp.Hedge{}
+			transport := hedging(base, -1, hedge)
+			transport.Budget = &resilienthttp.Budget{Ratio: 1e-12, MinPerSecond: -1}
+			learn(t, transport, base, 128, flat)
+			learn(t, transport, base, 160, func(int) time.Duration { return 80 * ms })
+			delay, _ := after(t, hedging(base, -1, hedge), base)
+			require.Equal(t, 80*ms, delay)
+		})
+	})
+	t.Run("failures are no measure", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			base := newHedgeBase(copyOf{after: ms, status: 503})
+			hedge := &resilienthttp.Hedge{}
+			transport := hedging(base, -1, hedge)
+			for range 40 {
+				tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
+			}
+			_, hedged := after(t, transport, base)
+			require.False(t, hedged)
+		})
+	})
+	t.Run("a loser took at least that long", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			// Without the losers, the quantile would fall further and further.
+			base := newHedgeBase(copyOf{})
+			hedge := &resilienthttp.Hedge{MaxRatio: -1}
+			transport := hedging(base, -1, hedge)
+			learn(t, transport, base, 20, flat)
+			for range 200 {
+				base.mu.Lock()
+				base.copies = []copyOf{{after: time.Second}, {after: 10 * ms}}
+				base.arrivals = nil
+				base.mu.Unlock()
+				require.Equal(t, "1 lost, 1h 200", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
+			}
+			delay, hedged := after(t, transport, base)
+			require.True(t, hedged)
+			require.GreaterOrEqual(t, delay, 50*ms)
+		})
+	})
+	t.Run("hedging does not talk itself into more", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			// If those that are cut short did not count, only the quick ones
+			// would, and the quantile would fall with each hedge.
+			base := newHedgeBase(copyOf{})
+			hedge := &resilienthttp.Hedge{MaxRatio: -1}
+			transport := hedging(base, -1, hedge)
+			transport.Budget = &resilienthttp.Budget{Ratio: 1e-12, MinPerSecond: -1}
+			learn(t, transport, base, 100, ramp)
+			transport = hedging(base, -1, hedge)
+			hedges := 0
+			for i := range 1000 {
+				base.mu.Lock()
+				base.copies, base.arrivals = []copyOf{{after: ramp(i * 37)}, {}}, nil
+				base.mu.Unlock()
+				hedges += len(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))) - 1
+			}
+			require.Less(t, hedges, 100, "of a thousand")
+			require.Greater(t, hedges, 20)
+		})
+	})
+	t.Run("each scope has its own", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			base := newHedgeBase(copyOf{})
+			transport := hedging(base, -1, &resilienthttp.Hedge{})
+			learn(t, transport, base, 30, flat)
+			base.copies = []copyOf{{after: 10 * time.Second}}
+			other := newCall(t.Context(), t, http.MethodGet, "")
+			other.URL.Host = "other.test"
+			require.Equal(t, "1 200", story(tripped(t, transport, other)))
+			require.Equal(t, "1 200, 1h lost", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
+		})
+	})
+}
+
+// TestHedgeShare: hedges count against MaxRatio, and against the Budget.
+func TestHedgeShare(t *testing.T) {
+	// slow makes calls that all want a hedge, gap apart, and counts those.
+	slow := func(t *testing.T, transport *resilienthttp.Transport, base *hedgeBase, calls int, gap time.Duration) (hedges int) {
+		t.Helper()
+		before := base.sent()
+		for range calls {
+			tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
+			time.Sleep(gap)
+		}
+		return base.sent() - before - calls
+	}
+	twoMS := copyOf{after: 2 * time.Millisecond}
+	for _, row := range []struct {
+		name     string
+		ratio    float64
+		calls    int
+		min, max int
+	}{
+		{"at least one", 0, 1, 1, 1},
+		{"at least one, however small", 1e-9, 50, 1, 1},
+		{"no second one yet", 0, 39, 1, 1},
+		{"5 % by default", 0, 400, 19, 20},
+		{"a quarter", 0.25, 400, 99, 100},
+		{"all", 1, 400, 400, 400},
+		{"more than all", 3, 400, 400, 400},
+		{"no cap", -1, 400, 400, 400},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := newHedgeBase(twoMS)
+				transport := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Millisecond, MaxRatio: row.ratio})
+				hedges := slow(t, transport, base, row.calls, 0)
+				require.GreaterOrEqual(t, hedges, row.min)
+				require.LessOrEqual(t, hedges, row.max)
+			})
+		})
+	}
+	t.Run("at least one in each window", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			base := newHedgeBase(twoMS)
+			transport := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Millisecond})
+			require.Equal(t, 1, slow(t, transport, base, 5, time.Second))
+			time.Sleep(10 * time.Second)
+			require.Equal(t, 1, slow(t, transport, base, 5, time.Second))
+		})
+	})
+	t.Run("retries are not calls", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			base := newHedgeBase(copyOf{after: 2 * time.Millisecond, status: 500})
+			transport := hedging(base, 50, &resilienthttp.Hedge{Delay: time.Millisecond, MaxRatio: 0.5})
+			tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
+			require.Equal(t, 51, base.sent())
+		})
+	})
+	t.Run("one that is not sent is given back", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			base := newHedgeBase(twoMS)
+			transport := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Millisecond})
+			transport.RateLimit = &resilienthttp.RateLimit{Limit: 1, Burst: 1}
+			require.Zero(t, slow(t, transport, base, 3, 2*time.Second), "the limiter has no turn for it")
+			open := hedging(base, -1, transport.Hedge)
+			require.Equal(t, 1, slow(t, open, base, 3, 0))
+		})
+	})
+	t.Run("§4.16 no budget, no hedge", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			base := newHedgeBase(twoMS)
+			transport := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Millisecond, MaxRatio: -1})
+			transport.Budget = &resilienthttp.Budget{Ratio: 0.1, MinPerSecond: -1}
+			require.Equal(t, 10, slow(t, transport, base, 100, 0))
+		})
+	})
+	t.Run("§4.16 retries and hedges together", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			base := newHedgeBase(copyOf{after: 2 * time.Millisecond, status: 500})
+			transport := hedging(base, 4, &resilienthttp.Hedge{Delay: time.Millisecond, MaxRatio: -1})
+			transport.Budget = &resilienthttp.Budget{Ratio: 0.2, MinPerSecond: -1}
+			for range 100 {
+				tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
+			}
+			require.Equal(t, 120, base.sent())
+		})
+	})
+	t.Run("§4.16 a refused hedge costs no token", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			base := newHedgeBase(twoMS)
+			budget := &resilienthttp.Budget{Ratio: 0.001, MinPerSecond: 0.1} // one
+			transport := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Millisecond, MaxRatio: -1})
+			transport.Budget = budget
+			transport.RateLimit = &resilienthttp.RateLimit{Limit: 1, Burst: 1}
+			require.Zero(t, slow(t, transport, base, 1, 0))
+			open := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Millisecond, MaxRatio: -1})
+			open.Budget = budget
+			require.Equal(t, 1, slow(t, open, base, 2, 0))
+		})
+	})
+	t.Run("§4.15 a breaker that is half-open has no place for it", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			base := newHedgeBase(copyOf{status: 500}, copyOf{after: 2 * time.Millisecond})
+			transport := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Millisecond, MaxRatio: -1})
+			transport.Breaker = &resilienthttp.Breaker{MinRequests: 1, Probes: 1, Cooldown: time.Second}
+			tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
+			time.Sleep(2 * time.Second)
+			require.Equal(t, "1 200", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
+			require.Equal(t, resilienthttp.StateClosed, transport.Breaker.State("api.test"))
+			require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2)
+		})
+	})
+	t.Run("§4.15 a loser says nothing to the breaker", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			base := newHedgeBase(copyOf{after: time.Hour}, copyOf{})
+			transport := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Millisecond, MaxRatio: -1})
+			transport.Breaker = &resilienthttp.Breaker{MinRequests: 1, FailureRatio: 0.01}
+			require.Equal(t, "1 lost, 1h 200", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
+			require.Equal(t, resilienthttp.StateClosed, transport.Breaker.State("api.test"))
+		})
+	})
+}
+
+// TestHedgeTimeout: each copy has the attempt timeout to itself, and the call's
+// deadline is that of both.
+func TestHedgeTimeout(t *testing.T) {
+	t.Run("the first times out, the hedge does not", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			base := newHedgeBase(copyOf{after: time.Hour}, copyOf{after: 2500 * time.Millisecond})
+			transport := hedging(base, -1, &resilienthttp.Hedge{Delay: 2 * time.Second})
+			transport.Policy.AttemptTimeout = 3 * time.Second
+			start := time.Now()
+			require.Equal(t, "1 timeout, 1h 200", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
+			require.Equal(t, 4500*time.Millisecond, time.Since(start))
+			base.balanced(t)
+		})
+	})
+	t.Run("both time out", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			base := newHedgeBase(copyOf{after: time.Hour})
+			transport := hedging(base, -1, &resilienthttp.Hedge{Delay: 2 * time.Second})
+			transport.Policy.AttemptTimeout = 3 * time.Second
+			start := time.Now()
+			require.Equal(t, "1 timeout, 1h timeout", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
+			require.Equal(t, 5*time.Second, time.Since(start))
+		})
+	})
+	t.Run("the call's deadline", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			defer cancel()
+			base := newHedgeBase(copyOf{after: time.Hour})
+			transport := hedging(base, 3, &resilienthttp.Hedge{Delay: 2 * time.Second})
+			start := time.Now()
+			_, err := transport.RoundTrip(newCall(ctx, t, http.MethodGet, ""))
+			require.ErrorIs(t, err, resilienthttp.ErrDeadline)
+			var e *resilienthttp.Error
+			require.ErrorAs(t, err, &e)
+			require.Equal(t, "1 gone, 1h gone", story(e.Attempts))
+			require.Equal(t, 3*time.Second, time.Since(start))
+		})
+	})
+	t.Run("§4.13 the caller cancels with both in flight", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			base := newHedgeBase(copyOf{after: time.Hour})
+			time.AfterFunc(5*time.Second, cancel)
+			start := time.Now()
+			_, err := hedging(base, 3, &resilienthttp.Hedge{Delay: time.Second}).RoundTrip(newCall(ctx, t, http.MethodGet, ""))
+			require.ErrorIs(t, err, context.Canceled)
+			require.Equal(t, 5*time.Second, time.Since(start))
+			require.Equal(t, 2, base.sent(), "and no retry")
+			base.balanced(t)
+		})
+	})
+	t.Run("§4.19 each copy is told its own deadline", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			var told minutes
+			base := newHedgeBase(copyOf{after: 2 * time.Second}, copyOf{after: time.Second})
+			transport := hedging(puppet(func(req *http.Request) (*http.Response, error) {
+				told.addf("%s", req.Header.Get("X-Request-Timeout-Ms"))
+				return base.RoundTrip(req)
+			}), 3, &resilienthttp.Hedge{Delay: 1500 * time.Millisecond})
+			tripped(t, transport, newCall(ctx, t, http.MethodGet, ""))
+			require.Equal(t, []string{"10000", "8500"}, told.read())
+		})
+	})
+}
+
+// TestHedgePanic: a Base that panics in the hedge's goroutine, where no caller
+// can recover, fails the hedge alone; in the caller's, the panic is the caller's.
+func TestHedgePanic(t *testing.T) {
+	hedge := func() *resilienthttp.Hedge { return &resilienthttp.Hedge{Delay: time.Second, MaxRatio: -1} }
+	for _, row := range []struct {
+		name   string
+		copies []copyOf
+		want   string
+	}{
+		{"hedge panics, first answers", []copyOf{{after: 5 * time.Second}, {panics: true}}, "1 200, 1h hedge: panic: Base is broken"},
+		{"hedge exits, first answers", []copyOf{{after: 5 * time.Second}, {exits: true}}, "1 200, 1h lost"},
+		{"first fails, hedge panics", []copyOf{{after: 2 * time.Second, status: 503}, {after: 3 * time.Second, panics: true}}, "1 503, 1h hedge: panic: Base is broken"},
+		{"first fails, hedge exits", []copyOf{{after: 2 * time.Second, status: 503}, {after: 3 * time.Second, exits: true}}, "1 503, 1h lost"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := newHedgeBase(row.copies...)
+				require.Equal(t, row.want, story(tripped(t, hedging(base, -1, hedge()), newCall(t.Context(), t, http.MethodGet, ""))))
+				base.balanced(t)
+			})
+		})
+	}
+	t.Run("first panics, hedge in flight", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			base := newHedgeBase(copyOf{after: 2 * time.Second, panics: true}, copyOf{after: time.Hour})
+			require.PanicsWithValue(t, "Base is broken", func() {
+				_, _ = hedging(base, 3, hedge()).RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
+			})
+			synctest.Wait()
+			require.Len(t, base.canceled, 1)
+			base.balanced(t)
+		})
+	})
+	t.Run("first panics when the hedge has won", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			base := newHedgeBase(copyOf{after: time.Hour, panics: true}, copyOf{after: time.Second})
+			require.PanicsWithValue(t, "Base is broken", func() {
+				_, _ = hedging(base, 3, hedge()).RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
+			})
+			base.balanced(t)
+		})
+	})
+	t.Run("first exits, hedge in flight", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			base := newHedgeBase(copyOf{after: 2 * time.Second, exits: true}, copyOf{after: time.Hour})
+			var wg sync.WaitGroup
+			wg.Go(func() { _, _ = hedging(base, 3, hedge()).RoundTrip(newCall(t.Context(), t, http.MethodGet, "")) })
+			wg.Wait()
+			base.balanced(t)
+		})
+	})
+	t.Run("the hedge gives back what it holds", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			base := newHedgeBase(copyOf{status: 500}, copyOf{after: 2 * time.Second}, copyOf{panics: true}, copyOf{})
+			transport := hedging(base, -1, hedge())
+			transport.Breaker = &resilienthttp.Breaker{MinRequests: 1, Probes: 2, Cooldown: time.Hour}
+			call := func() []resilienthttp.Attempt {
+				return tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
+			}
+			call() // opens the circuit
+			time.Sleep(2 * time.Hour)
+			require.Equal(t, "1 200, 1h hedge: panic: Base is broken", story(call()))
+			require.Equal(t, "1 200", story(call()), "there is a place for it")
+			require.Equal(t, resilienthttp.StateClosed, transport.Breaker.State("api.test"))
+		})
+	})
+	t.Run("Classify panics over the hedge", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			base := newHedgeBase(copyOf{after: 5 * time.Second}, copyOf{})
+			transport := hedging(base, -1, hedge())
+			transport.Policy.Classify = func(a *resilienthttp.Attempt) resilienthttp.Verdict {
+				if a.Hedge {
+					panic("odd")
+				}
+				return resilienthttp.VerdictDefault
+			}
+			require.Equal(t, "1 200, 1h hedge: panic: odd", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
+			base.balanced(t)
+		})
+	})
+	t.Run("AttemptStart panics over the hedge", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			base := newHedgeBase(copyOf{after: 5 * time.Second}, copyOf{})
+			transport := hedging(base, -1, hedge())
+			transport.Trace = &resilienthttp.Trace{AttemptStart: func(a *resilienthttp.Attempt) {
+				if a.Hedge {
+					panic("odd")
+				}
+			}}
+			require.Equal(t, "1 200, 1h hedge: panic: odd", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
+			require.Equal(t, 1, base.sent())
+			base.balanced(t)
+		})
+	})
+}
+
+// TestHedgeTrace: hooks see the hedge begin and end, in that order, also when it
+// loses at the moment at which it begins, and nothing of it after CallDone.
+func TestHedgeTrace(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		copies []copyOf
+		want   []string
+	}{
+		{"hedge wins", []copyOf{{after: 10 * time.Second}, {}}, []string{
+			"T start 1", "T start 1h", "T done 1 permanent", "T done 1h success", "T call 2",
+		}},
+		{"first wins", []copyOf{{after: 2 * time.Second}, {after: 10 * time.Second}}, []string{
+			"T start 1", "T start 1h", "T done 1 success", "T done 1h permanent", "T call 2",
+		}},
+		{"both fail", []copyOf{{after: 2 * time.Second, status: 500}, {after: 10 * time.Second, status: 429}, {}}, []string{
+			"T start 1", "T start 1h", "T done 1 transient", "T done 1h throttled", "T wait 1 0s", "T start 2", "T done 2 success", "T call 3",
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var m minutes
+				base := newHedgeBase(row.copies...)
+				transport := hedging(base, 2, &resilienthttp.Hedge{Delay: time.Second})
+				transport.Trace = m.trace("T")
+				tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
+				synctest.Wait()
+				require.Equal(t, row.want, m.read())
+			})
+		})
+	}
+	t.Run("never out of order", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			for n := range 500 {
+				var m minutes
+				base := newHedgeBase(copyOf{after: time.Millisecond})
+				transport := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Millisecond, MaxRatio: -1})
+				transport.Trace = m.trace("T")
+				start := transport.Trace.AttemptStart
+				transport.Trace.AttemptStart = func(a *resilienthttp.Attempt) {
+					if a.Hedge && n%2 == 0 {
+						runtime.Gosched()
+					}
+					start(a)
+				}
+				tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
+				synctest.Wait()
+				lines := m.read()
+				require.Equal(t, "T call "+strconv.Itoa(len(lines)/2), lines[len(lines)-1], "%q", lines)
+				if len(lines) > 3 {
+					require.Contains(t, lines[:2+1], "T start 1h", "%q", lines)
+					require.Contains(t, lines[len(lines)-2], "done 1h", "%q", lines)
+				}
+			}
+		})
+	})
+	t.Run("LogTrace", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			var out bytes.Buffer
+			base := newHedgeBase(copyOf{after: 10 * time.Second}, copyOf{})
+			transport := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Second})
+			transport.Trace = resilienthttp.LogTrace(slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})))
+			tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
+			require.Equal(t, 1, strings.Count(out.String(), `"hedge":true`))
+			require.NotContains(t, out.String(), "WARN", "to lose is no failure")
+			require.NotContains(t, out.String(), "ERROR")
+		})
+	})
+	t.Run("LogTrace, a failure with the hedge behind it", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			records, _ := logged(t, func(trace *resilienthttp.Trace) {
+				base := newHedgeBase(copyOf{after: 2 * time.Second, status: 500})
+				transport := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Second})
+				transport.Trace = trace
+				require.Equal(t, "1 500, 1h 500", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
+			})
+			call := records[len(records)-1]
+			require.Equal(t, "call", call["event"])
+			require.Equal(t, "ERROR", call["level"])
+			require.Equal(t, "no attempts left", call["stop"])
+		})
+	})
+}
+
+// TestHedgeInOneInstant: whatever happens at the same moment, there is one
+// winner, its body is readable, and the other is closed.
+func TestHedgeInOneInstant(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		copies []copyOf
+	}{
+		{"first answers when the hedge would start", []copyOf{{after: time.Millisecond}, {after: time.Millisecond}}},
+		{"both answer together", []copyOf{{after: 2 * time.Millisecond}, {after: time.Millisecond}}},
+		{"first fails when the hedge would start", []copyOf{{after: time.Millisecond, status: 503}, {after: time.Millisecond}}},
+		{"one fails, the other answers", []copyOf{{after: 2 * time.Millisecond, status: 503}, {after: time.Millisecond}}},
+		{"one answers, the other fails", []copyOf{{after: 2 * time.Millisecond}, {after: time.Millisecond, status: 503}}},
+		{"both fail together", []copyOf{{after: 2 * time.Millisecond, status: 503}, {after: time.Millisecond, status: 500}}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				stories := map[string]int{}
+				for range 300 {
+					base := newHedgeBase(row.copies...)
+					transport := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Millisecond})
+					resp, err := transport.RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
+					require.NoError(t, err)
+					if row.copies[0].status == 0 || row.copies[1].status == 0 && base.sent() == 2 {
+						require.Equal(t, 200, resp.StatusCode, "a failure has won: %s", story(resilienthttp.Attempts(resp)))
+					}
+					body, err := io.ReadAll(resp.Body)
+					require.NoError(t, err)
+					require.Equal(t, "body of "+resp.Header.Get("X-Copy"), string(body))
+					require.NoError(t, resp.Body.Close())
+					stories[story(resilienthttp.Attempts(resp))]++
+					base.balanced(t)
+				}
+				t.Log(stories)
+			})
+		})
+	}
+	t.Run("the caller cancels in the instant of the answer", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			for range 300 {
+				ctx, cancel := context.WithCancel(t.Context())
+				time.AfterFunc(2*time.Millisecond, cancel)
+				base := newHedgeBase(copyOf{after: 2 * time.Millisecond}, copyOf{after: time.Millisecond})
+				resp, err := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Millisecond}).RoundTrip(newCall(ctx, t, http.MethodGet, ""))
+				if err == nil {
+					require.NoError(t, resp.Body.Close())
+				} else {
+					require.ErrorIs(t, err, context.Canceled)
+				}
+				base.balanced(t)
+				cancel()
+			}
+		})
+	})
+}
+
+// TestHedgeOverNetHTTP is hedging over net/http's own transport: the loser's
+// request is cancelled at its server, and its connection given up.
+func TestHedgeOverNetHTTP(t *testing.T) {
+	for name, options := range map[string][]memhttp.Option{"HTTP/1": nil, "HTTP/2": {memhttp.HTTP2()}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var asked, left atomic.Int64
+				server := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if asked.Add(1)%2 == 1 {
+						<-r.Context().Done() // the server learns that it has lost
+						left.Add(1)
+						return
+					}
+					_, _ = io.WriteString(w, strings.Repeat("x", 1<<16))
+					w.(http.Flusher).Flush()
+					time.Sleep(3 * time.Second)
+					_, _ = io.WriteString(w, "end")
+				}), options...)
+				client := &http.Client{Transport: hedging(server.Transport(), -1, &resilienthttp.Hedge{Delay: time.Second, MaxRatio: -1})}
+				for range 5 {
+					resp, err := client.Get(server.URL)
+					require.NoError(t, err)
+					require.Equal(t, "1 lost, 1h 200", story(resilienthttp.Attempts(resp)))
+					body, err := io.ReadAll(resp.Body)
+					require.NoError(t, err)
+					require.Len(t, body, 1<<16+3)
+					require.NoError(t, resp.Body.Close())
+				}
+				synctest.Wait()
+				require.EqualValues(t, 10, asked.Load())
+				require.EqualValues(t, 5, left.Load())
+				_, open := server.Conns()
+				require.LessOrEqual(t, open, 1)
+			})
+		})
+	}
+	t.Run("the body of a copy that is too late", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			var asked atomic.Int64
+			server := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				// Both have sent their headers by the time the second is read.
+				if asked.Add(1) == 1 {
+					time.Sleep(2 * time.Second)
+				} else {
+					time.Sleep(time.Second)
+				}
+				w.(http.Flusher).Flush()
+				for r.Context().Err() == nil { // without end
+					if _, err := w.Write(make([]byte, 1<<10)); err != nil {
+						return
+					}
+				}
+			}))
+			for range 20 {
+				asked.Store(0)
+				client := &http.Client{Transport: hedging(server.Transport(), -1, &resilienthttp.Hedge{Delay: time.Second})}
+				resp, err := client.Get(server.URL)
+				require.NoError(t, err)
+				_, err = io.ReadFull(resp.Body, make([]byte, 1<<17))
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				synctest.Wait()
+				_, open := server.Conns()
+				require.Zero(t, open, "§4.5")
+			}
+		})
+	})
+}
+
+// TestHedgeStress is §4.21: many calls with latencies at random on one Hedge,
+// shared by two Transports, under the race detector.
+func TestHedgeStress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var opened, closed, sent, hedged, failed atomic.Int64
+		base := puppet(func(req *http.Request) (*http.Response, error) {
+			sent.Add(1)
+			select {
+			case <-time.After(time.Duration(rand.ExpFloat64() * float64(10*time.Millisecond))):
+			case <-req.Context().Done():
+				return nil, req.Context().Err()
+			}
+			if rand.IntN(10) == 0 {
+				return nil, io.ErrUnexpectedEOF
+			}
+			resp := puppetAnswer(req, 200)
+			if rand.IntN(10) == 0 {
+				resp.StatusCode = 503
+			}
+			opened.Add(1)
+			resp.Body = &onceClosed{Reader: strings.NewReader("body"), closed: &closed}
+			return resp, nil
+		})
+		hedge := &resilienthttp.Hedge{MaxRatio: 0.5}
+		transports := []*resilienthttp.Transport{hedging(base, 3, hedge), hedging(base, 3, hedge)}
+		for _, transport := range transports {
+			transport.Budget = &resilienthttp.Budget{Ratio: 1}
+			transport.Breaker, transport.RateLimit = nil, nil
+			transport.Policy.Backoff = func(int, time.Duration) time.Duration { return time.Millisecond }
+			transport.Trace = &resilienthttp.Trace{
+				AttemptStart: func(a *resilienthttp.Attempt) {
+					if a.Hedge {
+						hedged.Add(1)
+					}
+				},
+				CallDone: func(c *resilienthttp.Call) { _ = story(c.Attempts) },
+			}
+		}
+		const goroutines, calls = 16, 60
+		var wg sync.WaitGroup
+		for g := range goroutines {
+			wg.Go(func() {
+				for n := range calls {
+					ctx, cancel := context.WithCancel(t.Context())
+					if n%7 == 0 {
+						time.AfterFunc(time.Duration(rand.IntN(20))*time.Millisecond, cancel)
+					}
+					req := newCall(ctx, t, http.MethodPost, "body")
+					req.URL.Host = fmt.Sprintf("host%d.test", g%3)
+					resp, err := transports[n%2].RoundTrip(req)
+					if err != nil {
+						failed.Add(1)
+						cancel()
+						continue
+					}
+					_, _ = io.ReadAll(resp.Body)
+					_ = resp.Body.Close()
+					_ = resilienthttp.Attempts(resp)
+					cancel()
+				}
+			})
+		}
+		wg.Wait()
+		synctest.Wait()
+		require.Equal(t, opened.Load(), closed.Load(), "§4.5: opened equals closed")
+		require.Positive(t, hedged.Load())
+		require.Less(t, failed.Load(), int64(goroutines*calls/2))
+		t.Logf("%d calls, %d requests, %d hedges, %d failed", goroutines*calls, sent.Load(), hedged.Load(), failed.Load())
+	})
+}
+
+type onceClosed struct {
+	io.Reader
+	once   sync.Once
+	closed *atomic.Int64
+}
+
+func (o *onceClosed) Close() error {
+	o.once.Do(func() { o.closed.Add(1) })
+	return nil
+}

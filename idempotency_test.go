@@ -1,0 +1,704 @@
+package resilienthttp_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/memhttp"
+)
+
+// keyLedger is a Base that writes down what the field holds, and answers with
+// the statuses in turn, the last one for ever.
+type keyLedger struct {
+	field    string
+	statuses []int
+
+	mu   sync.Mutex
+	keys []string // "<none>" where the field is missing
+}
+
+func (l *keyLedger) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Body != nil {
+		_ = req.Body.Close()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	field := l.field
+	if field == "" {
+		field = "Idempotency-Key"
+	}
+	key := "<none>"
+	if values, ok := req.Header[field]; ok {
+		key = strings.Join(values, "|")
+	}
+	l.keys = append(l.keys, key)
+	status := http.StatusOK
+	if len(l.statuses) > 0 {
+		status = l.statuses[min(len(l.keys), len(l.statuses))-1]
+	}
+	return puppetAnswer(req, status), nil
+}
+
+// TestKeyGoesOut is §4.8: which requests bear which key, and in what form. Each
+// row makes two attempts, which must bear the same.
+func TestKeyGoesOut(t *testing.T) {
+	const random = "<random>"
+	fixed := func(key string) func(*http.Request) string { return func(*http.Request) string { return key } }
+	withKey := func(key string) func(context.Context) context.Context {
+		return func(ctx context.Context) context.Context { return resilienthttp.WithIdempotencyKey(ctx, key) }
+	}
+	for _, row := range []struct {
+		name    string
+		method  string
+		config  resilienthttp.Idempotency
+		context func(context.Context) context.Context
+		header  http.Header
+		want    string
+	}{
+		{name: "POST", method: "POST", want: random},
+		{name: "PATCH", method: "PATCH", want: random},
+		{name: "GET", method: "GET", want: "<none>"},
+		{name: "PUT", method: "PUT", want: "<none>"},
+		{name: "DELETE", method: "DELETE", want: "<none>"},
+		{name: "Methods, among", method: "PUT", config: resilienthttp.Idempotency{Methods: []string{"PUT"}}, want: random},
+		{name: "Methods, GET spelled by omission", config: resilienthttp.Idempotency{Methods: []string{"GET"}}, want: random},
+		{name: "NewKey", method: "POST", config: resilienthttp.Idempotency{NewKey: fixed("order-7")}, want: "order-7"},
+		{name: "inner spaces", method: "POST", config: resilienthttp.Idempotency{NewKey: fixed("a b  c")}, want: "a b  c"},
+		{name: "all visible ASCII", method: "POST", config: resilienthttp.Idempotency{NewKey: fixed(visibleASCII())}, want: visibleASCII()},
+		{name: "255 characters", method: "POST", config: resilienthttp.Idempotency{NewKey: fixed(strings.Repeat("k", 255))}, want: strings.Repeat("k", 255)},
+		{name: "context", method: "POST", context: withKey("comp1:invoice:001"), want: "comp1:invoice:001"},
+		{name: "context, any method: PUT", method: "PUT", context: withKey("k"), want: "k"},
+		{name: "context, any method: GET", method: "GET", context: withKey("k"), want: "k"},
+		{name: "context before NewKey", method: "POST", config: resilienthttp.Idempotency{NewKey: fixed("new")}, context: withKey("k"), want: "k"},
+		{name: "context although Off", method: "POST", config: resilienthttp.Idempotency{Off: true}, context: withKey("k"), want: "k"},
+		{name: "empty context key is none", method: "POST", context: withKey(""), want: random},
+		{name: "empty context key takes an outer one back", method: "POST", context: func(ctx context.Context) context.Context {
+			return withKey("")(withKey("outer")(ctx))
+		}, want: random},
+		{name: "innermost context key", method: "POST", context: func(ctx context.Context) context.Context {
+			return withKey("inner")(withKey("outer")(ctx))
+		}, want: "inner"},
+		{name: "header", method: "POST", header: http.Header{"Idempotency-Key": {"mine"}}, want: "mine"},
+		{name: "header before context", method: "POST", header: http.Header{"Idempotency-Key": {"mine"}}, context: withKey("k"), want: "mine"},
+		{name: "header before NewKey", method: "POST", header: http.Header{"Idempotency-Key": {"mine"}}, config: resilienthttp.Idempotency{NewKey: fixed("new")}, want: "mine"},
+		{name: "header although Off", method: "POST", header: http.Header{"Idempotency-Key": {"mine"}}, config: resilienthttp.Idempotency{Off: true}, want: "mine"},
+		{name: "header is sent as it is", method: "POST", header: http.Header{"Idempotency-Key": {"mine"}}, config: resilienthttp.Idempotency{Quoted: true}, want: "mine"},
+		{name: "header of any length", method: "POST", header: http.Header{"Idempotency-Key": {strings.Repeat("k", 300)}}, want: strings.Repeat("k", 300)},
+		{name: "PayPal", method: "POST", config: resilienthttp.Idempotency{Header: "PayPal-Request-Id", NewKey: fixed("k")}, want: "k"},
+		{name: "X-Idempotency-Key", method: "POST", config: resilienthttp.Idempotency{Header: "X-Idempotency-Key", NewKey: fixed("k")}, want: "k"},
+		{name: "lower-case name", method: "POST", config: resilienthttp.Idempotency{Header: "paypal-request-id"}, header: http.Header{"Paypal-Request-Id": {"mine"}}, want: "mine"},
+		{name: "quoted", method: "POST", config: resilienthttp.Idempotency{Quoted: true, NewKey: fixed("order-7")}, want: `"order-7"`},
+		{name: "quoted, from the context", method: "POST", config: resilienthttp.Idempotency{Quoted: true}, context: withKey("order-7"), want: `"order-7"`},
+		{name: "quoted, escapes", method: "POST", config: resilienthttp.Idempotency{Quoted: true, NewKey: fixed(`a"b\c`)}, want: `"a\"b\\c"`},
+		{name: "quoted already", method: "POST", config: resilienthttp.Idempotency{Quoted: true, NewKey: fixed(`"order-7"`)}, want: `"order-7"`},
+		{name: "quoted already, with escapes", method: "POST", config: resilienthttp.Idempotency{Quoted: true, NewKey: fixed(`"a\"b\\"`)}, want: `"a\"b\\"`},
+		{name: "quoted already, empty", method: "POST", config: resilienthttp.Idempotency{Quoted: true, NewKey: fixed(`""`)}, want: `""`},
+		{name: "quotes that are part of the key", method: "POST", config: resilienthttp.Idempotency{Quoted: true, NewKey: fixed(`"a" and "b"`)}, want: `"\"a\" and \"b\""`},
+		{name: "an escape that does not end", method: "POST", config: resilienthttp.Idempotency{Quoted: true, NewKey: fixed(`"a\"`)}, want: `"\"a\\\""`},
+		{name: "an escape that is none", method: "POST", config: resilienthttp.Idempotency{Quoted: true, NewKey: fixed(`"a\b"`)}, want: `"\"a\\b\""`},
+		{name: "one quote", method: "POST", config: resilienthttp.Idempotency{Quoted: true, NewKey: fixed(`"`)}, want: `"\""`},
+		{name: "not quoted", method: "POST", config: resilienthttp.Idempotency{NewKey: fixed(`a"b\c`)}, want: `a"b\c`},
+	} {
+		t.Run("§4.8 "+row.name, func(t *testing.T) {
+			ledger := &keyLedger{field: http.CanonicalHeaderKey(row.config.Header), statuses: []int{429}}
+			transport := bareTransport(ledger, 3)
+			transport.Idempotency = row.config
+			ctx := t.Context()
+			if row.context != nil {
+				ctx = row.context(ctx)
+			}
+			req := newCall(ctx, t, "GET", "body")
+			req.Method = row.method
+			if row.header != nil {
+				req.Header = row.header
+			}
+			before := req.Header.Clone()
+			require.Len(t, tripped(t, transport, req), 3)
+			require.Equal(t, before, req.Header, "§4.2: the caller's header is left alone")
+			require.Len(t, ledger.keys, 3)
+			for _, key := range ledger.keys {
+				require.Equal(t, ledger.keys[0], key, "one key per call")
+			}
+			if row.want != random {
+				require.Equal(t, row.want, ledger.keys[0])
+				return
+			}
+			id, err := uuid.Parse(ledger.keys[0])
+			require.NoError(t, err)
+			require.Equal(t, uuid.Version(4), id.Version())
+			require.Len(t, ledger.keys[0], 36)
+		})
+	}
+	t.Run("§4.8 quoted random", func(t *testing.T) {
+		ledger := &keyLedger{}
+		transport := bareTransport(ledger, 1)
+		transport.Idempotency.Quoted = true
+		tripped(t, transport, newCall(t.Context(), t, "POST", "body"))
+		require.Len(t, ledger.keys[0], 38)
+		require.Equal(t, ledger.keys[0], `"`+strings.Trim(ledger.keys[0], `"`)+`"`)
+	})
+	t.Run("§4.8 a caller's key under a name of another case", func(t *testing.T) {
+		ledger := &keyLedger{}
+		transport := bareTransport(ledger, 1)
+		req := newCall(t.Context(), t, "POST", "body")
+		req.Header = http.Header{"idempotency-key": {"mine"}}
+		tripped(t, transport, req)
+		require.Equal(t, []string{"<none>"}, ledger.keys, "not replaced, and not joined by a second one")
+		require.Equal(t, http.Header{"idempotency-key": {"mine"}}, req.Header)
+	})
+	t.Run("§4.8 it makes the request repeatable all the same", func(t *testing.T) {
+		transport := bareTransport(puppetStatus(500), 2)
+		transport.Idempotency.Off = true
+		req := newCall(t.Context(), t, "POST", "body")
+		req.Header = http.Header{"IDEMPOTENCY-KEY": {"mine"}}
+		require.Len(t, tripped(t, transport, req), 2)
+	})
+	t.Run("§4.8 nil header", func(t *testing.T) {
+		ledger := &keyLedger{}
+		req := newCall(t.Context(), t, "POST", "body")
+		req.Header = nil
+		tripped(t, bareTransport(ledger, 1), req)
+		require.NoError(t, uuid.Validate(ledger.keys[0]))
+		require.Nil(t, req.Header)
+	})
+	t.Run("NewKey gets the request, once a call", func(t *testing.T) {
+		var asked atomic.Int64
+		ledger := &keyLedger{statuses: []int{500}}
+		transport := bareTransport(ledger, 3)
+		transport.Idempotency.NewKey = func(req *http.Request) string {
+			asked.Add(1)
+			return "for " + req.URL.Path
+		}
+		tripped(t, transport, newCall(t.Context(), t, "POST", "body"))
+		require.Equal(t, []string{"for /", "for /", "for /"}, ledger.keys)
+		require.EqualValues(t, 1, asked.Load())
+	})
+	t.Run("Methods are read once", func(t *testing.T) {
+		ledger := &keyLedger{}
+		methods := []string{"POST"}
+		transport := bareTransport(ledger, 1)
+		transport.Idempotency.Methods = methods
+		tripped(t, transport, newCall(t.Context(), t, "POST", "body"))
+		methods[0] = "GET"
+		tripped(t, transport, newCall(t.Context(), t, "POST", "body"))
+		require.NotContains(t, ledger.keys, "<none>")
+	})
+}
+
+func visibleASCII() string {
+	var b strings.Builder
+	for c := byte('!'); c <= '~'; c++ {
+		b.WriteByte(c)
+	}
+	return b.String()
+}
+
+// TestKeyIsRandom is §4.8: 122 random bits, new for each call.
+func TestKeyIsRandom(t *testing.T) {
+	const calls = 100_000
+	seen := make(map[uuid.UUID]bool, calls)
+	var ones [128]int
+	transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
+		id, err := uuid.Parse(req.Header.Get("Idempotency-Key"))
+		if err != nil {
+			return nil, err
+		}
+		seen[id] = true
+		for bit := range ones {
+			ones[bit] += int(id[bit/8] >> (7 - bit%8) & 1)
+		}
+		return puppetAnswer(req, http.StatusOK), nil
+	}), 1)
+	for range calls {
+		req := newCall(t.Context(), t, http.MethodPost, "body")
+		resp, err := transport.RoundTrip(req)
+		if err != nil {
+			require.NoError(t, err)
+		}
+		_ = resp.Body.Close()
+	}
+	require.Len(t, seen, calls)
+	fixed := 0
+	for bit, n := range ones {
+		if n == 0 || n == calls {
+			fixed++
+			continue
+		}
+		// Ten standard deviations: 3e-23.
+		require.InDelta(t, calls/2, n, 1600, "§4.8: bit %d", bit)
+	}
+	require.Equal(t, 6, fixed, "§4.8: version and variant")
+}
+
+// TestInvalidKeys is §4.8 and the issue's bad input: an error at once, before
+// anything is sent, that does not repeat the key.
+func TestInvalidKeys(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		key  string
+	}{
+		{"newline", "a\nb"},
+		{"return", "a\rb"},
+		{"NUL", "a\x00b"},
+		{"tab", "a\tb"},
+		{"escape", "a\x1bb"},
+		{"DEL", "a\x7fb"},
+		{"Latin-1", "caf\xe9"},
+		{"UTF-8", "café"},
+		{"256 characters", strings.Repeat("k", 256)},
+		{"a megabyte", strings.Repeat("k", 1<<20)},
+		{"leading space", " secret"},
+		{"trailing space", "secret "},
+		{"only a space", " "},
+		{"smuggled header", "k\r\nX-Admin: true"},
+	} {
+		for _, source := range []string{"context", "NewKey"} {
+			t.Run("§4.8 "+row.name+", "+source, func(t *testing.T) {
+				sent := 0
+				transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
+					sent++
+					return puppetAnswer(req, http.StatusOK), nil
+				}), 3)
+				done := 0
+				transport.Trace = &resilienthttp.Trace{CallDone: func(*resilienthttp.Call) { done++ }}
+				ctx := t.Context()
+				if source == "context" {
+					ctx = resilienthttp.WithIdempotencyKey(ctx, row.key)
+				} else {
+					transport.Idempotency.NewKey = func(*http.Request) string { return row.key }
+				}
+				body := &closeCounter{Reader: strings.NewReader("body")}
+				req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://api.test/", body)
+				require.NoError(t, err)
+				resp, err := transport.RoundTrip(req)
+				require.Nil(t, resp)
+				var e *resilienthttp.Error
+				require.ErrorAs(t, err, &e)
+				require.Empty(t, e.Attempts)
+				require.Zero(t, sent, "nothing sent")
+				require.Zero(t, done)
+				require.Equal(t, 1, body.closed, "§4.2: closed exactly once")
+				require.ErrorContains(t, err, "idempotency key")
+				if len(row.key) > 2 {
+					require.NotContains(t, err.Error(), row.key, "§4.7")
+				}
+				require.NotContains(t, err.Error(), "\n")
+				require.Less(t, len(err.Error()), 200)
+			})
+		}
+	}
+	t.Run("a header that cannot be one", func(t *testing.T) {
+		for _, name := range []string{"a b", "a\nb", "a:b", "caf\xe9", "(x)"} {
+			transport := bareTransport(puppetStatus(200), 1)
+			transport.Idempotency.Header = name
+			for range 2 {
+				_, err := transport.RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
+				require.ErrorContains(t, err, "Idempotency.Header")
+			}
+		}
+	})
+}
+
+// closeCounter is a body that counts its Close calls.
+type closeCounter struct {
+	io.Reader
+	closed int
+}
+
+func (c *closeCounter) Close() error {
+	c.closed++
+	return nil
+}
+
+// TestNoKey is §4.8: a NewKey that gives none makes a POST what it is without.
+func TestNoKey(t *testing.T) {
+	ledger := &keyLedger{statuses: []int{500}}
+	transport := bareTransport(ledger, 3)
+	transport.Idempotency.NewKey = func(*http.Request) string { return "" }
+	attempts := tripped(t, transport, newCall(t.Context(), t, http.MethodPost, "body"))
+	require.Equal(t, []string{"<none>"}, ledger.keys)
+	require.Equal(t, resilienthttp.ErrNotIdempotent, attempts[0].Stop)
+
+	ledger = &keyLedger{statuses: []int{500}}
+	transport = bareTransport(ledger, 3)
+	transport.Idempotency.NewKey = func(*http.Request) string { return "" }
+	tripped(t, transport, newCall(resilienthttp.WithIdempotencyKey(t.Context(), "k"), t, http.MethodPost, "body"))
+	require.Equal(t, []string{"k", "k", "k"}, ledger.keys)
+}
+
+// TestKeyPerCall is §4.8: a new key for each call, also for the same request.
+func TestKeyPerCall(t *testing.T) {
+	ledger := &keyLedger{}
+	transport := bareTransport(ledger, 3)
+	req := newCall(t.Context(), t, http.MethodPost, "")
+	for range 3 {
+		tripped(t, transport, req)
+	}
+	require.Len(t, ledger.keys, 3)
+	require.NotEqual(t, ledger.keys[0], ledger.keys[1])
+	require.NotEqual(t, ledger.keys[1], ledger.keys[2])
+	require.NotEqual(t, ledger.keys[0], ledger.keys[2])
+}
+
+// arrival is what a server saw of a request.
+type arrival struct{ where, key, body string }
+
+// redirects is a network of hosts that lead from one to the other.
+type redirects struct {
+	mu       sync.Mutex
+	arrivals []arrival
+}
+
+func (r *redirects) serve(t *testing.T, n *memhttp.Network, host string, next func(path string) (status int, location string)) {
+	n.Serve(t, host, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		body, _ := io.ReadAll(req.Body)
+		r.mu.Lock()
+		r.arrivals = append(r.arrivals, arrival{req.Method + " " + host + req.URL.Path, req.Header.Get("Idempotency-Key"), string(body)})
+		r.mu.Unlock()
+		status, location := next(req.URL.Path)
+		if location != "" {
+			w.Header().Set("Location", location)
+		}
+		w.WriteHeader(status)
+	}))
+}
+
+// TestKeyOverRedirects is §4.8 with http.Client, which follows: the same key for
+// the same origin, another one for another, none of ours for what becomes a GET.
+func TestKeyOverRedirects(t *testing.T) {
+	final := func(string) (int, string) { return 200, "" }
+	for _, row := range []struct {
+		name   string
+		first  func(path string) (int, string) // of api.test
+		config resilienthttp.Idempotency
+		key    string // of the context
+		header string
+		where  []string
+		same   []bool // as the one before
+	}{
+		{
+			name:  "307, relative",
+			first: func(path string) (int, string) { return pick(path == "/", 307, "/b", 200, "") },
+			where: []string{"POST api.test/", "POST api.test/b"}, same: []bool{true},
+		},
+		{
+			name:  "308, absolute",
+			first: func(path string) (int, string) { return pick(path == "/", 308, "http://api.test/b", 200, "") },
+			where: []string{"POST api.test/", "POST api.test/b"}, same: []bool{true},
+		},
+		{
+			name:  "the default port spelled out, and the host in capitals",
+			first: func(path string) (int, string) { return pick(path == "/", 307, "http://API.test:80/b", 200, "") },
+			where: []string{"POST api.test/", "POST api.test/b"}, same: []bool{true},
+		},
+		{
+			name: "a chain",
+			first: func(path string) (int, string) {
+				if path == "/" {
+					return 307, "/b"
+				}
+				return pick(path == "/b", 308, "/c", 200, "")
+			},
+			where: []string{"POST api.test/", "POST api.test/b", "POST api.test/c"}, same: []bool{true, true},
+		},
+		{
+			name:  "another origin",
+			first: func(string) (int, string) { return 307, "http://other.test/" },
+			where: []string{"POST api.test/", "POST other.test/"}, same: []bool{false},
+		},
+		{
+			name:  "another port",
+			first: func(path string) (int, string) { return pick(path == "/", 307, "http://api.test:8080/b", 200, "") },
+			where: []string{"POST api.test/", "POST api.test/b"}, same: []bool{false},
+		},
+		{
+			name:  "away and back",
+			first: func(path string) (int, string) { return pick(path == "/", 307, "http://back.test/", 200, "") },
+			where: []string{"POST api.test/", "POST back.test/", "POST api.test/b"}, same: []bool{false, false},
+		},
+		{
+			name:  "303 becomes a GET",
+			first: func(path string) (int, string) { return pick(path == "/", 303, "/b", 200, "") },
+			where: []string{"POST api.test/", "GET api.test/b"}, same: []bool{false},
+		},
+		{
+			name:   "303 becomes a GET, with keys for GET",
+			config: resilienthttp.Idempotency{Methods: []string{"GET", "POST"}},
+			first:  func(path string) (int, string) { return pick(path == "/", 303, "/b", 200, "") },
+			where:  []string{"POST api.test/", "GET api.test/b"}, same: []bool{false},
+		},
+		{
+			name: "the caller's own key goes anywhere", key: "mine",
+			first: func(string) (int, string) { return 307, "http://other.test/" },
+			where: []string{"POST api.test/", "POST other.test/"}, same: []bool{true},
+		},
+		{
+			name: "the caller's own header goes anywhere", header: "mine",
+			first: func(string) (int, string) { return 307, "http://other.test/" },
+			where: []string{"POST api.test/", "POST other.test/"}, same: []bool{true},
+		},
+		{
+			name: "quoted once", config: resilienthttp.Idempotency{Quoted: true},
+			first: func(path string) (int, string) { return pick(path == "/", 307, "/b", 200, "") },
+			where: []string{"POST api.test/", "POST api.test/b"}, same: []bool{true},
+		},
+		{
+			name: "NewKey is not asked again", config: resilienthttp.Idempotency{NewKey: counting()},
+			first: func(path string) (int, string) { return pick(path == "/", 307, "/b", 200, "") },
+			where: []string{"POST api.test/", "POST api.test/b"}, same: []bool{true},
+		},
+	} {
+		t.Run("§4.8 "+row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := memhttp.NewNetwork(t)
+				var seen redirects
+				seen.serve(t, n, "api.test", row.first)
+				seen.serve(t, n, "other.test", final)
+				seen.serve(t, n, "back.test", func(string) (int, string) { return 307, "http://api.test/b" })
+				transport := bareTransport(n.Transport(), 3)
+				transport.Idempotency = row.config
+				client := &http.Client{Transport: transport}
+				req := newCall(resilienthttp.WithIdempotencyKey(t.Context(), row.key), t, http.MethodPost, "charge")
+				if row.header != "" {
+					req.Header.Set("Idempotency-Key", row.header)
+				}
+				resp, err := client.Do(req)
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				require.Equal(t, 200, resp.StatusCode)
+				var where []string
+				for i, a := range seen.arrivals {
+					where = append(where, a.where)
+					if strings.HasPrefix(a.where, "POST") {
+						require.NotEmpty(t, a.key)
+						require.Equal(t, "charge", a.body)
+					}
+					if i > 0 {
+						require.Equal(t, row.same[i-1], a.key == seen.arrivals[i-1].key, "%v", seen.arrivals)
+					}
+				}
+				require.Equal(t, row.where, where)
+				if row.key+row.header != "" {
+					require.Equal(t, "mine", seen.arrivals[0].key)
+				}
+			})
+		})
+	}
+	t.Run("§4.8 over attempts on both sides of the redirect", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			n := memhttp.NewNetwork(t)
+			var seen redirects
+			count := map[string]int{}
+			seen.serve(t, n, "api.test", func(path string) (int, string) {
+				if count[path]++; count[path] < 3 {
+					return 500, ""
+				}
+				return pick(path == "/", 308, "/b", 201, "")
+			})
+			client := &http.Client{Transport: bareTransport(n.Transport(), 3)}
+			resp, err := client.Do(newCall(t.Context(), t, http.MethodPost, "charge"))
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			require.Equal(t, 201, resp.StatusCode)
+			require.Len(t, seen.arrivals, 6)
+			for _, a := range seen.arrivals {
+				require.Equal(t, seen.arrivals[0].key, a.key)
+			}
+		})
+	})
+}
+
+// TestKeyOverTLSRedirects is §4.8: the default port of https, and that http and
+// https are two origins.
+func TestKeyOverTLSRedirects(t *testing.T) {
+	for location, same := range map[string]bool{
+		"https://api.test:443/b": true, "https://api.test:80/b": false, "http://api.test:443/b": false, "ftp://api.test/b": false,
+	} {
+		var keys []string
+		transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
+			keys = append(keys, req.Header.Get("Idempotency-Key"))
+			if req.URL.Path == "/" {
+				return puppetAnswer(req, 308, "Location", location), nil
+			}
+			return puppetAnswer(req, 200), nil
+		}), 1)
+		req := newCall(t.Context(), t, http.MethodPost, "charge")
+		req.URL.Scheme = "https"
+		resp, err := (&http.Client{Transport: transport}).Do(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Len(t, keys, 2)
+		require.Equal(t, same, keys[0] == keys[1], location)
+	}
+}
+
+func pick(first bool, status1 int, location1 string, status2 int, location2 string) (int, string) {
+	if first {
+		return status1, location1
+	}
+	return status2, location2
+}
+
+func counting() func(*http.Request) string {
+	var n atomic.Int64
+	return func(*http.Request) string { return strings.Repeat("k", int(n.Add(1))) }
+}
+
+// TestKeyOfAnotherResponse: what hangs on a request as the response that led to
+// it is looked at with care.
+func TestKeyOfAnotherResponse(t *testing.T) {
+	origin := newCall(t.Context(), t, http.MethodPost, "body")
+	origin.Header.Set("Idempotency-Key", "before")
+	for _, row := range []struct {
+		name string
+		resp *http.Response
+	}{
+		{"no request", &http.Response{StatusCode: http.StatusTemporaryRedirect}},
+		{"no URL", &http.Response{StatusCode: http.StatusTemporaryRedirect, Request: &http.Request{Method: http.MethodPost}}},
+		{"not a redirect that repeats", &http.Response{StatusCode: http.StatusFound, Request: origin}},
+		{"no key", &http.Response{StatusCode: http.StatusTemporaryRedirect, Request: newCall(t.Context(), t, http.MethodPost, "body")}},
+		{"another method", &http.Response{StatusCode: http.StatusTemporaryRedirect, Request: newCall(t.Context(), t, http.MethodPatch, "body")}},
+	} {
+		t.Run("§4.8 "+row.name, func(t *testing.T) {
+			ledger := &keyLedger{}
+			req := newCall(t.Context(), t, http.MethodPost, "body")
+			req.Response = row.resp
+			tripped(t, bareTransport(ledger, 1), req)
+			require.NoError(t, uuid.Validate(ledger.keys[0]))
+		})
+	}
+}
+
+// TestKeyOfTransportInside is §4.8: the key in the context is the outer call's. A
+// call that Base makes on the way, to fetch a token say, is another order.
+func TestKeyOfTransportInside(t *testing.T) {
+	tokens, charges := &keyLedger{}, &keyLedger{}
+	inside := bareTransport(tokens, 1)
+	outer := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
+		token, err := inside.RoundTrip(newCall(req.Context(), t, http.MethodPost, "grant"))
+		if err != nil {
+			return nil, err
+		}
+		_ = token.Body.Close()
+		return charges.RoundTrip(req)
+	}), 1)
+	tripped(t, outer, newCall(resilienthttp.WithIdempotencyKey(t.Context(), "invoice-1"), t, http.MethodPost, "charge"))
+	require.Equal(t, []string{"invoice-1"}, charges.keys)
+	require.NoError(t, uuid.Validate(tokens.keys[0]))
+}
+
+// TestKeyUnderRace: concurrent calls on one Transport never share a key.
+func TestKeyUnderRace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		calls := map[string]map[string]bool{} // by key: the calls that bore it
+		transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			key := req.Header.Get("Idempotency-Key")
+			if calls[key] == nil {
+				calls[key] = map[string]bool{}
+			}
+			calls[key][req.Header.Get("X-Call")] = true
+			if len(calls[key]) > 1 {
+				return nil, errors.New("shared")
+			}
+			return puppetAnswer(req, 500), nil
+		}), 3)
+		transport.Policy.Backoff = func(int, time.Duration) time.Duration { return time.Millisecond }
+		var wg sync.WaitGroup
+		for n := range 100 {
+			wg.Go(func() {
+				req := newCall(t.Context(), t, http.MethodPost, "body")
+				req.Header.Set("X-Call", strings.Repeat("x", n+1))
+				resp, err := transport.RoundTrip(req)
+				if err == nil {
+					_ = resp.Body.Close()
+				}
+			})
+		}
+		wg.Wait()
+		require.Len(t, calls, 100)
+	})
+}
+
+// FuzzIdempotencyKey: a key either goes out, in a form that net/http sends and a
+// server can read back, or nothing is sent at all.
+func FuzzIdempotencyKey(f *testing.F) {
+	for _, key := range []string{"", "k", " k", `"k"`, `"a"b"`, `"a\"`, `a"b\c`, "a\nb", "é", strings.Repeat("k", 256), "comp1:invoice:001"} {
+		f.Add(key, false)
+		f.Add(key, true)
+	}
+	f.Fuzz(func(t *testing.T, key string, quoted bool) {
+		ledger := &keyLedger{statuses: []int{500, 200}}
+		transport := bareTransport(ledger, 2)
+		transport.Idempotency.Quoted = quoted
+		attempts := tripped(t, transport, newCall(resilienthttp.WithIdempotencyKey(t.Context(), key), t, http.MethodPost, "body"))
+		valid := len(key) <= 255 && strings.Trim(key, " ") == key
+		for _, c := range []byte(key) {
+			valid = valid && c >= ' ' && c <= '~'
+		}
+		if !valid {
+			require.Empty(t, attempts)
+			require.Empty(t, ledger.keys)
+			return
+		}
+		require.Len(t, attempts, 2)
+		require.Len(t, ledger.keys, 2)
+		require.Equal(t, ledger.keys[0], ledger.keys[1])
+		sent := ledger.keys[0]
+		switch {
+		case key == "":
+			require.NoError(t, uuid.Validate(strings.Trim(sent, `"`)))
+		case !quoted:
+			require.Equal(t, key, sent)
+		default:
+			read, ok := readString(sent)
+			require.True(t, ok, "a structured-field string: %s", sent)
+			asItIs, whole := readString(key)
+			if whole {
+				require.Equal(t, asItIs, read)
+			} else {
+				require.Equal(t, key, read)
+			}
+		}
+	})
+}
+
+// readString reads a structured-field string (RFC 8941 section 4.2.5), character
+// by character.
+func readString(s string) (string, bool) {
+	if s == "" || s[0] != '"' {
+		return "", false
+	}
+	var b strings.Builder
+	for n := 1; n < len(s); n++ {
+		switch c := s[n]; c {
+		case '\\':
+			if n++; n == len(s) || s[n] != '"' && s[n] != '\\' {
+				return "", false
+			}
+			b.WriteByte(s[n])
+		case '"':
+			return b.String(), n == len(s)-1
+		default:
+			if c < ' ' || c > '~' {
+				return "", false
+			}
+			b.WriteByte(c)
+		}
+	}
+	return "", false
+}

@@ -1,0 +1,662 @@
+package resilienthttp_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/memhttp"
+)
+
+// minutes writes down which hooks ran, in order.
+type minutes struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (m *minutes) addf(format string, args ...any) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.lines = append(m.lines, fmt.Sprintf(format, args...))
+}
+
+func (m *minutes) read() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.lines)
+}
+
+// trace has every hook add a line with the name.
+func (m *minutes) trace(name string) *resilienthttp.Trace {
+	return &resilienthttp.Trace{
+		AttemptStart: func(a *resilienthttp.Attempt) { m.addf("%s start %s", name, attemptName(a)) },
+		AttemptDone:  func(a *resilienthttp.Attempt) { m.addf("%s done %s %v", name, attemptName(a), a.Verdict) },
+		RetryWait:    func(a *resilienthttp.Attempt) { m.addf("%s wait %s %v", name, attemptName(a), a.Wait) },
+		CallDone:     func(c *resilienthttp.Call) { m.addf("%s call %d", name, len(c.Attempts)) },
+		BreakerChange: func(c resilienthttp.BreakerChange) {
+			m.addf("%s breaker %s %v-%v", name, c.Scope, c.From, c.To)
+		},
+	}
+}
+
+func attemptName(a *resilienthttp.Attempt) string {
+	if a.Hedge {
+		return fmt.Sprintf("%dh", a.Number)
+	}
+	return fmt.Sprint(a.Number)
+}
+
+// TestTraceOrder: the Transport's hooks before those of the context, the outer
+// context's before the inner's, and each at its time.
+func TestTraceOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var m minutes
+		transport := bareTransport(onceThen(503), 3)
+		transport.Policy.Backoff = func(int, time.Duration) time.Duration { return time.Second }
+		transport.Trace = m.trace("T")
+		ctx := resilienthttp.WithTrace(t.Context(), m.trace("outer"))
+		ctx = resilienthttp.WithTrace(ctx, nil)
+		ctx = resilienthttp.WithPolicy(ctx, transport.Policy)
+		ctx = resilienthttp.WithTrace(ctx, m.trace("inner"))
+		tripped(t, transport, newCall(ctx, t, http.MethodGet, ""))
+		require.Equal(t, []string{
+			"T start 1", "outer start 1", "inner start 1",
+			"T done 1 transient", "outer done 1 transient", "inner done 1 transient",
+			"T wait 1 1s", "outer wait 1 1s", "inner wait 1 1s",
+			"T start 2", "outer start 2", "inner start 2",
+			"T done 2 success", "outer done 2 success", "inner done 2 success",
+			"T call 2", "outer call 2", "inner call 2",
+		}, m.read())
+	})
+	t.Run("traces of one context's children are apart", func(t *testing.T) {
+		var m minutes
+		// Three, for which append makes room for a fourth.
+		parent := resilienthttp.WithTrace(resilienthttp.WithTrace(resilienthttp.WithTrace(t.Context(), m.trace("a")), m.trace("b")), m.trace("c"))
+		left := resilienthttp.WithTrace(parent, m.trace("left"))
+		right := resilienthttp.WithTrace(parent, m.trace("right"))
+		transport := bareTransport(puppetStatus(200), 1)
+		for _, ctx := range []context.Context{left, right, parent} {
+			tripped(t, transport, newCall(ctx, t, http.MethodGet, ""))
+		}
+		var calls []string
+		for _, line := range m.read() {
+			if name, ok := strings.CutSuffix(line, " call 1"); ok {
+				calls = append(calls, name)
+			}
+		}
+		require.Equal(t, []string{"a", "b", "c", "left", "a", "b", "c", "right", "a", "b", "c"}, calls)
+	})
+	t.Run("hooks may be missing", func(t *testing.T) {
+		transport := bareTransport(puppetStatus(500), 2)
+		transport.Trace = &resilienthttp.Trace{}
+		tripped(t, transport, newCall(resilienthttp.WithTrace(t.Context(), &resilienthttp.Trace{}), t, http.MethodGet, ""))
+	})
+	t.Run("a Transport inside does not report to the outer context's", func(t *testing.T) {
+		var m minutes
+		outer := bareTransport(bareTransport(puppetStatus(500), 3), 2)
+		tripped(t, outer, newCall(resilienthttp.WithTrace(t.Context(), m.trace("x")), t, http.MethodGet, ""))
+		require.Equal(t, []string{
+			"x start 1", "x done 1 transient", "x wait 1 0s", "x start 2", "x done 2 transient", "x call 2",
+		}, m.read())
+	})
+}
+
+// TestTraceContent is what each hook is told.
+func TestTraceContent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broken := errors.New("broken")
+		n := 0
+		transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
+			time.Sleep(20 * time.Millisecond)
+			if n++; n == 1 {
+				return nil, broken
+			}
+			return puppetAnswer(req, 503, "Retry-After", "3600"), nil
+		}), 4)
+		transport.Policy.Backoff = func(int, time.Duration) time.Duration { return time.Second }
+		transport.Scope = func(*http.Request) string { return "tenant-1" }
+		begun := time.Now()
+		req := newCall(t.Context(), t, http.MethodPost, "body")
+		var hooks []string
+		transport.Trace = &resilienthttp.Trace{
+			AttemptStart: func(a *resilienthttp.Attempt) {
+				hooks = append(hooks, "start")
+				require.Nil(t, a.Response)
+				require.NoError(t, a.Err)
+				require.Equal(t, resilienthttp.VerdictDefault, a.Verdict)
+				require.NotEmpty(t, a.Request.Header.Get("Idempotency-Key"), "as sent")
+				require.Empty(t, req.Header.Get("Idempotency-Key"), "the caller's is not")
+				require.Zero(t, a.Latency)
+				require.Equal(t, time.Now(), a.Start)
+			},
+			AttemptDone: func(a *resilienthttp.Attempt) {
+				hooks = append(hooks, "done")
+				require.Equal(t, 20*time.Millisecond, a.Latency)
+				require.Equal(t, time.Now(), a.Start.Add(a.Latency))
+				if a.Number == 1 {
+					require.Nil(t, a.Response)
+					require.ErrorIs(t, a.Err, broken)
+					require.Equal(t, resilienthttp.VerdictTransient, a.Verdict)
+				} else {
+					require.Equal(t, 503, a.Response.StatusCode)
+					require.NoError(t, a.Err)
+					require.Equal(t, resilienthttp.VerdictThrottled, a.Verdict)
+				}
+				require.NoError(t, a.Stop)
+			},
+			RetryWait: func(a *resilienthttp.Attempt) {
+				hooks = append(hooks, "wait")
+				require.Equal(t, 1, a.Number)
+				require.Equal(t, time.Second, a.Wait)
+				require.ErrorIs(t, a.Err, broken)
+			},
+			CallDone: func(c *resilienthttp.Call) {
+				hooks = append(hooks, "call")
+				require.Equal(t, "tenant-1", c.Scope)
+				require.Same(t, req, c.Request)
+				require.Equal(t, 503, c.Response.StatusCode)
+				body, err := io.ReadAll(c.Response.Body)
+				require.NoError(t, err)
+				require.Equal(t, "body", string(body), "unread when CallDone sees it")
+				require.NoError(t, c.Err)
+				require.Len(t, c.Attempts, 2)
+				require.Equal(t, resilienthttp.ErrRetryAfter, c.Attempts[1].Stop)
+				require.Equal(t, time.Hour, c.Attempts[1].Wait)
+				require.Equal(t, begun, c.Start)
+				require.Equal(t, 1040*time.Millisecond, c.Latency)
+				require.Equal(t, time.Now().Add(time.Hour), c.NotBefore)
+			},
+		}
+		attempts := tripped(t, transport, req)
+		require.Equal(t, []string{"start", "done", "wait", "start", "done", "call"}, hooks)
+		require.Len(t, attempts, 2)
+	})
+	t.Run("a call that fails", func(t *testing.T) {
+		transport := bareTransport(puppet(func(*http.Request) (*http.Response, error) { return nil, io.EOF }), 2)
+		var done *resilienthttp.Call
+		transport.Trace = &resilienthttp.Trace{CallDone: func(c *resilienthttp.Call) { done = c }}
+		_, err := transport.RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
+		require.Same(t, err, done.Err, "the very error that RoundTrip returns")
+		require.Nil(t, done.Response)
+		require.Len(t, done.Attempts, 2)
+		require.Zero(t, done.NotBefore)
+	})
+	t.Run("a call that succeeds has no NotBefore", func(t *testing.T) {
+		transport := bareTransport(onceThen(503, "Retry-After", "0"), 2)
+		var done *resilienthttp.Call
+		transport.Trace = &resilienthttp.Trace{CallDone: func(c *resilienthttp.Call) { done = c }}
+		tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
+		require.Zero(t, done.NotBefore)
+		require.NoError(t, done.Err)
+	})
+	t.Run("copies may be kept and changed", func(t *testing.T) {
+		transport := bareTransport(puppetStatus(500), 2)
+		transport.Trace = &resilienthttp.Trace{CallDone: func(c *resilienthttp.Call) { clear(c.Attempts) }}
+		resp, err := transport.RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
+		require.NoError(t, err)
+		attempts := resilienthttp.Attempts(resp)
+		require.Equal(t, 1, attempts[0].Number)
+		clear(attempts)
+		require.Equal(t, 1, resilienthttp.Attempts(resp)[0].Number)
+		require.NoError(t, resp.Body.Close())
+	})
+}
+
+// TestTraceRefused: CallDone tells of calls that a gate refused, with no attempt,
+// and not of those that never were calls.
+func TestTraceRefused(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		change func(*resilienthttp.Transport)
+		before int // calls made first
+		reason error
+	}{
+		{"breaker", func(tr *resilienthttp.Transport) { tr.Breaker = &resilienthttp.Breaker{MinRequests: 1} }, 1, resilienthttp.ErrBreakerOpen},
+		{"limit", func(tr *resilienthttp.Transport) {
+			tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.001, MaxWait: -1}
+		}, 1, resilienthttp.ErrRateLimited},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				transport := bareTransport(puppetStatus(500), 1)
+				row.change(transport)
+				var m minutes
+				var done *resilienthttp.Call
+				transport.Trace = m.trace("T")
+				call := transport.Trace.CallDone
+				transport.Trace.CallDone = func(c *resilienthttp.Call) { call(c); done = c }
+				for range row.before {
+					tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
+				}
+				before := m.read()
+				_, err := transport.RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
+				require.ErrorIs(t, err, row.reason)
+				require.Equal(t, []string{"T call 0"}, m.read()[len(before):])
+				require.Same(t, err, done.Err)
+				require.Empty(t, done.Attempts)
+				require.False(t, done.NotBefore.IsZero())
+			})
+		})
+	}
+	t.Run("breaker opens", func(t *testing.T) {
+		transport := bareTransport(puppetStatus(500), 3)
+		transport.Breaker = &resilienthttp.Breaker{MinRequests: 1}
+		var m minutes
+		transport.Trace = m.trace("T")
+		ctx := resilienthttp.WithTrace(t.Context(), m.trace("ctx"))
+		attempts := tripped(t, transport, newCall(ctx, t, http.MethodGet, ""))
+		require.Equal(t, resilienthttp.ErrBreakerOpen, attempts[0].Stop)
+		require.Equal(t, []string{
+			"T start 1", "ctx start 1", "T breaker api.test closed-open", "ctx breaker api.test closed-open",
+			"T done 1 transient", "ctx done 1 transient", "T call 1", "ctx call 1",
+		}, m.read())
+	})
+	for name, change := range map[string]func(*http.Request) *http.Request{
+		"cancelled before": func(r *http.Request) *http.Request {
+			ctx, cancel := context.WithCancel(r.Context())
+			cancel()
+			return r.WithContext(ctx)
+		},
+		"no URL": func(r *http.Request) *http.Request { r.URL = nil; return r },
+		"bad key": func(r *http.Request) *http.Request {
+			return r.WithContext(resilienthttp.WithIdempotencyKey(r.Context(), "\n"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var m minutes
+			transport := bareTransport(puppetStatus(200), 1)
+			transport.Trace = m.trace("T")
+			_, err := transport.RoundTrip(change(newCall(t.Context(), t, http.MethodPost, "body")))
+			require.Error(t, err)
+			require.Empty(t, m.read())
+		})
+	}
+}
+
+// TestHooksHoldNoLock: every hook may make a call of its own through the same
+// Transport, and ask its gates.
+func TestHooksHoldNoLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var transport *resilienthttp.Transport
+		inside, called := 0, map[string]bool{}
+		callBack := func(what string) {
+			// Changes of the breaker may come from a call that a hook makes.
+			rare := what == "OnChange" || what == "BreakerChange"
+			if inside > 1 && !rare || inside > 5 {
+				return // that is deep enough
+			}
+			called[what] = true
+			inside++
+			defer func() { inside-- }()
+			resp, err := transport.RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
+			if err == nil {
+				require.NoError(t, resp.Body.Close(), what)
+			}
+			transport.Breaker.State("api.test")
+			transport.CloseIdleConnections()
+		}
+		n := 0
+		transport = &resilienthttp.Transport{
+			Base: puppet(func(req *http.Request) (*http.Response, error) {
+				n++
+				status := 200
+				if n%3 == 0 || n > 60 {
+					status = 500 // now and then, and in the end always
+				}
+				return puppetAnswer(req, status, "X-RateLimit-Limit", "10", "X-RateLimit-Remaining", fmt.Sprint(9-n%10), "X-RateLimit-Reset", "1"), nil
+			}),
+			Policy:    resilienthttp.Policy{Backoff: func(int, time.Duration) time.Duration { callBack("Backoff"); return time.Millisecond }},
+			Breaker:   &resilienthttp.Breaker{OnChange: func(resilienthttp.BreakerChange) { callBack("OnChange") }},
+			RateLimit: &resilienthttp.RateLimit{Limit: 1000, Burst: 1000},
+			Scope:     func(r *http.Request) string { callBack("Scope"); return r.URL.Host },
+		}
+		transport.Idempotency.NewKey = func(*http.Request) string { callBack("NewKey"); return "k" }
+		transport.Policy.Classify = func(*resilienthttp.Attempt) resilienthttp.Verdict {
+			callBack("Classify")
+			return resilienthttp.VerdictDefault
+		}
+		transport.Trace = &resilienthttp.Trace{
+			AttemptStart:  func(*resilienthttp.Attempt) { callBack("AttemptStart") },
+			AttemptDone:   func(*resilienthttp.Attempt) { callBack("AttemptDone") },
+			RetryWait:     func(*resilienthttp.Attempt) { callBack("RetryWait") },
+			CallDone:      func(*resilienthttp.Call) { callBack("CallDone") },
+			BreakerChange: func(resilienthttp.BreakerChange) { callBack("BreakerChange") },
+		}
+		hooks := []string{
+			"Scope", "NewKey", "Classify", "Backoff", "OnChange", "AttemptStart", "AttemptDone", "RetryWait", "CallDone", "BreakerChange",
+		}
+		for calls := 0; calls < 300 && len(called) < len(hooks); calls++ {
+			resp, err := transport.RoundTrip(newCall(t.Context(), t, http.MethodPost, "body"))
+			if err == nil {
+				require.NoError(t, resp.Body.Close())
+			}
+			time.Sleep(200 * time.Millisecond)
+		}
+		for _, what := range hooks {
+			require.True(t, called[what], what)
+		}
+	})
+}
+
+// TestAttempts: how a response came about, wherever the response has been since.
+func TestAttempts(t *testing.T) {
+	numbers := func(resp *http.Response) (numbers []int) {
+		for _, a := range resilienthttp.Attempts(resp) {
+			numbers = append(numbers, a.Number)
+		}
+		return numbers
+	}
+	t.Run("not ours", func(t *testing.T) {
+		require.Nil(t, resilienthttp.Attempts(nil))
+		require.Nil(t, resilienthttp.Attempts(&http.Response{}))
+		require.Nil(t, resilienthttp.Attempts(&http.Response{Request: &http.Request{}}))
+		require.Nil(t, resilienthttp.Attempts(&http.Response{Request: newCall(t.Context(), t, http.MethodGet, "")}))
+		server := httptest.NewServer(http.NotFoundHandler())
+		defer server.Close()
+		resp, err := server.Client().Get(server.URL)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Nil(t, resilienthttp.Attempts(resp))
+	})
+	t.Run("each with its own status", func(t *testing.T) {
+		n := 0
+		transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
+			n++
+			switch n {
+			case 1:
+				return nil, io.EOF
+			case 2:
+				return puppetAnswer(req, 503, "X-Which", "second"), nil
+			}
+			return puppetAnswer(req, 201), nil
+		}), 4)
+		attempts := tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
+		require.Len(t, attempts, 3)
+		require.ErrorIs(t, attempts[0].Err, io.EOF)
+		require.Equal(t, 503, attempts[1].Response.StatusCode)
+		require.Equal(t, "second", attempts[1].Response.Header.Get("X-Which"))
+		require.Equal(t, 201, attempts[2].Response.StatusCode)
+	})
+	t.Run("http.Client with a Timeout, and after the body is closed", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			client := &http.Client{Transport: bareTransport(onceThen(503), 3), Timeout: time.Minute}
+			resp, err := client.Do(newCall(t.Context(), t, http.MethodGet, ""))
+			require.NoError(t, err)
+			require.Equal(t, []int{1, 2}, numbers(resp))
+			_, err = io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			require.Equal(t, []int{1, 2}, numbers(resp))
+		})
+	})
+	t.Run("a redirect's last hop", func(t *testing.T) {
+		n := 0
+		client := &http.Client{Transport: bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
+			switch n++; n {
+			case 1:
+				return puppetAnswer(req, 302, "Location", "/there"), nil
+			case 2:
+				return puppetAnswer(req, 503), nil
+			}
+			return puppetAnswer(req, 200), nil
+		}), 3)}
+		resp, err := client.Do(newCall(t.Context(), t, http.MethodGet, ""))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, []int{1, 2}, numbers(resp))
+		require.Equal(t, "/there", resilienthttp.Attempts(resp)[0].Request.URL.Path)
+		require.Equal(t, []int{1}, numbers(resp.Request.Response))
+	})
+	t.Run("behind a wrapper", func(t *testing.T) {
+		transport := bareTransport(onceThen(503), 3)
+		wrapper := puppet(func(req *http.Request) (*http.Response, error) {
+			req = req.Clone(req.Context())
+			req.Header.Set("Traceparent", "00")
+			return transport.RoundTrip(req)
+		})
+		resp, err := (&http.Client{Transport: wrapper}).Do(newCall(t.Context(), t, http.MethodGet, ""))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, []int{1, 2}, numbers(resp))
+	})
+	t.Run("httputil.ReverseProxy", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			n := memhttp.NewNetwork(t)
+			asked := 0
+			n.Serve(t, "back.test", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				if asked++; asked == 1 {
+					w.WriteHeader(http.StatusServiceUnavailable)
+				}
+			}))
+			var seen []int
+			n.Serve(t, "proxy.test", &httputil.ReverseProxy{
+				Rewrite:        func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: "back.test"}) },
+				Transport:      bareTransport(n.Transport(), 3),
+				ModifyResponse: func(resp *http.Response) error { seen = numbers(resp); return nil },
+			})
+			resp, err := (&http.Client{Transport: n.Transport()}).Get("http://proxy.test/")
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			require.Equal(t, 200, resp.StatusCode)
+			require.Equal(t, []int{1, 2}, seen)
+		})
+	})
+	t.Run("httputil.DumpResponse", func(t *testing.T) {
+		resp, err := bareTransport(onceThen(503), 3).RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
+		require.NoError(t, err)
+		dump, err := httputil.DumpResponse(resp, true)
+		require.NoError(t, err)
+		require.Contains(t, string(dump), "body")
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, []int{1, 2}, numbers(resp))
+	})
+	t.Run("a Transport inside a Transport: the outer one's", func(t *testing.T) {
+		resp, err := bareTransport(bareTransport(onceThen(503), 3), 3).RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, []int{1, 2}, numbers(resp))
+	})
+}
+
+// logged runs the calls with a LogTrace over a JSON handler and returns its
+// records without the time.
+func logged(t *testing.T, calls func(*resilienthttp.Trace)) (records []map[string]any, raw string) {
+	t.Helper()
+	var out bytes.Buffer
+	calls(resilienthttp.LogTrace(slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))))
+	for line := range strings.Lines(out.String()) {
+		var record map[string]any
+		require.NoError(t, json.Unmarshal([]byte(line), &record))
+		require.Contains(t, record, "time")
+		delete(record, "time")
+		records = append(records, record)
+	}
+	return records, out.String()
+}
+
+// TestLogTrace holds the records to their exact keys and levels.
+func TestLogTrace(t *testing.T) {
+	ms := func(n float64) float64 { return n * 1e6 }
+	t.Run("a retry", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			n := 0
+			transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
+				time.Sleep(5 * time.Millisecond)
+				if n++; n == 1 {
+					return nil, io.ErrUnexpectedEOF
+				}
+				return puppetAnswer(req, 201), nil
+			}), 3)
+			transport.Policy.Backoff = func(int, time.Duration) time.Duration { return 100 * time.Millisecond }
+			records, _ := logged(t, func(trace *resilienthttp.Trace) {
+				transport.Trace = trace
+				tripped(t, transport, newCall(resilienthttp.WithIdempotencyKey(t.Context(), "invoice-1"), t, http.MethodPost, "body"))
+			})
+			const hash = "sha256:ed8d97c08bf3" // printf invoice-1 | sha256sum
+			require.Equal(t, []map[string]any{
+				{
+					"level": "WARN", "msg": "resilienthttp attempt", "event": "attempt", "method": "POST", "host": "api.test",
+					"attempt": 1.0, "verdict": "transient", "error": "unexpected EOF", "idempotency_key": hash, "latency": ms(5),
+				},
+				{
+					"level": "INFO", "msg": "resilienthttp retry", "event": "retry", "method": "POST", "host": "api.test",
+					"attempt": 1.0, "verdict": "transient", "error": "unexpected EOF", "idempotency_key": hash, "wait": ms(100),
+				},
+				{
+					"level": "DEBUG", "msg": "resilienthttp attempt", "event": "attempt", "method": "POST", "host": "api.test",
+					"attempt": 2.0, "verdict": "success", "status": 201.0, "idempotency_key": hash, "latency": ms(5),
+				},
+				{
+					"level": "DEBUG", "msg": "resilienthttp call", "event": "call", "method": "POST", "host": "api.test",
+					"scope": "api.test", "attempts": 2.0, "status": 201.0, "latency": ms(110),
+				},
+			}, records)
+		})
+	})
+	t.Run("a failure, the breaker, and a refusal", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			transport := bareTransport(puppetStatus(500), 1)
+			transport.Breaker = &resilienthttp.Breaker{MinRequests: 1}
+			records, _ := logged(t, func(trace *resilienthttp.Trace) {
+				ctx := resilienthttp.WithTrace(t.Context(), trace)
+				tripped(t, transport, newCall(ctx, t, http.MethodGet, ""))
+				tripped(t, transport, newCall(ctx, t, http.MethodGet, ""))
+			})
+			require.Len(t, records, 4)
+			require.Equal(t, map[string]any{
+				"level": "WARN", "msg": "resilienthttp breaker", "event": "breaker", "scope": "api.test",
+				"from": "closed", "to": "open", "at": "2000-01-01T00:00:00Z",
+			}, records[0])
+			require.Equal(t, map[string]any{
+				"level": "WARN", "msg": "resilienthttp attempt", "event": "attempt", "method": "GET", "host": "api.test",
+				"attempt": 1.0, "verdict": "transient", "status": 500.0, "latency": 0.0,
+			}, records[1])
+			require.Equal(t, map[string]any{
+				"level": "ERROR", "msg": "resilienthttp call", "event": "call", "method": "GET", "host": "api.test",
+				"scope": "api.test", "attempts": 1.0, "status": 500.0, "latency": 0.0, "stop": "no attempts left",
+			}, records[2])
+			require.Contains(t, records[3]["error"], "circuit breaker is open")
+			require.Contains(t, records[3], "not_before")
+			delete(records[3], "error")
+			delete(records[3], "not_before")
+			require.Equal(t, map[string]any{
+				"level": "ERROR", "msg": "resilienthttp call", "event": "call", "method": "GET", "host": "api.test",
+				"scope": "api.test", "attempts": 0.0, "latency": 0.0,
+			}, records[3])
+		})
+	})
+	t.Run("a permanent answer is nobody's fault", func(t *testing.T) {
+		records, _ := logged(t, func(trace *resilienthttp.Trace) {
+			tripped(t, bareTransport(puppetStatus(404), 3), newCall(resilienthttp.WithTrace(t.Context(), trace), t, http.MethodGet, ""))
+		})
+		require.Len(t, records, 2)
+		require.Equal(t, "DEBUG", records[0]["level"])
+		require.Equal(t, "DEBUG", records[1]["level"])
+	})
+	t.Run("an empty method is GET", func(t *testing.T) {
+		records, _ := logged(t, func(trace *resilienthttp.Trace) {
+			req := newCall(resilienthttp.WithTrace(t.Context(), trace), t, http.MethodGet, "")
+			req.Method = ""
+			tripped(t, bareTransport(puppetStatus(200), 3), req)
+		})
+		require.Equal(t, "GET", records[0]["method"])
+		require.Equal(t, "GET", records[1]["method"])
+	})
+	t.Run("levels that are off cost nothing", func(t *testing.T) {
+		var out bytes.Buffer
+		trace := resilienthttp.LogTrace(slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelError})))
+		tripped(t, bareTransport(onceThen(503), 3), newCall(resilienthttp.WithTrace(t.Context(), trace), t, http.MethodGet, ""))
+		require.Empty(t, out.String())
+	})
+	t.Run("nil is the default logger of that moment", func(t *testing.T) {
+		var out bytes.Buffer
+		trace := resilienthttp.LogTrace(nil)
+		before := slog.Default()
+		slog.SetDefault(slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})))
+		defer slog.SetDefault(before)
+		tripped(t, bareTransport(puppetStatus(200), 1), newCall(resilienthttp.WithTrace(t.Context(), trace), t, http.MethodGet, ""))
+		require.Equal(t, 2, strings.Count(out.String(), "resilienthttp"))
+	})
+	t.Run("the record's context is the caller's", func(t *testing.T) {
+		handler := &contextHandler{}
+		trace := resilienthttp.LogTrace(slog.New(handler))
+		ctx := context.WithValue(t.Context(), contextHandlerKey{}, "span-1")
+		tripped(t, bareTransport(onceThen(503), 3), newCall(resilienthttp.WithTrace(ctx, trace), t, http.MethodGet, ""))
+		require.Equal(t, []any{"span-1", "span-1", "span-1", "span-1"}, handler.spans)
+	})
+}
+
+type contextHandlerKey struct{}
+
+// contextHandler keeps a value of each record's context, as OpenTelemetry's
+// bridge does.
+type contextHandler struct{ spans []any }
+
+func (h *contextHandler) Enabled(context.Context, slog.Level) bool { return true }
+func (h *contextHandler) WithAttrs([]slog.Attr) slog.Handler       { return h }
+func (h *contextHandler) WithGroup(string) slog.Handler            { return h }
+
+func (h *contextHandler) Handle(ctx context.Context, _ slog.Record) error {
+	h.spans = append(h.spans, ctx.Value(contextHandlerKey{}))
+	return nil
+}
+
+// TestLogTraceTellsNoSecrets is §4.7 for the log: whatever happens to a call, no
+// record has a path, a query string, a header value, a body or a key in it.
+func TestLogTraceTellsNoSecrets(t *testing.T) {
+	const secret = "s3cr3t"
+	outcomes := map[string]puppet{
+		"success":   puppetStatus(200, "Set-Cookie", secret, "X-Token", secret),
+		"failure":   puppetStatus(500, "Location", "http://x.test/"+secret),
+		"throttled": puppetStatus(429, "Retry-After", "9999", "X-Token", secret),
+		"url.Error": func(req *http.Request) (*http.Response, error) {
+			return nil, &url.Error{Op: "Post", URL: req.URL.String(), Err: io.EOF}
+		},
+		"a malformed answer": func(*http.Request) (*http.Response, error) {
+			return nil, fmt.Errorf("net/http: HTTP/1.x transport connection broken: malformed HTTP response %q", secret)
+		},
+		"a malformed status": func(*http.Request) (*http.Response, error) {
+			return nil, fmt.Errorf("malformed HTTP status code %q", secret)
+		},
+		"wrapped url.Error": func(req *http.Request) (*http.Response, error) {
+			return nil, fmt.Errorf("token: %w", &url.Error{Op: "Post", URL: req.URL.String(), Err: io.ErrUnexpectedEOF})
+		},
+	}
+	for name, base := range outcomes {
+		t.Run("§4.7 "+name, func(t *testing.T) {
+			_, raw := logged(t, func(trace *resilienthttp.Trace) {
+				transport := bareTransport(base, 2)
+				transport.Breaker = &resilienthttp.Breaker{MinRequests: 3}
+				transport.Trace = trace
+				for range 3 {
+					req, err := http.NewRequestWithContext(resilienthttp.WithIdempotencyKey(t.Context(), "key-"+secret), http.MethodPost,
+						"http://user:"+secret+"@api.test/"+secret+"?token="+secret+"#"+secret, strings.NewReader(secret))
+					require.NoError(t, err)
+					req.Header.Set("Authorization", "Bearer "+secret)
+					tripped(t, transport, req)
+				}
+			})
+			require.NotEmpty(t, raw)
+			require.NotContains(t, raw, secret)
+			require.NotContains(t, raw, "token=")
+			require.Contains(t, raw, `"idempotency_key":"sha256:`)
+		})
+	}
+}
