@@ -1,0 +1,158 @@
+package faulttest_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/faulttest"
+)
+
+// charge is the client under test: it asks again at once, up to three times.
+func charge(client *http.Client, url, key string) (string, error) {
+	for attempt := 1; ; attempt++ {
+		req, err := http.NewRequest(http.MethodPost, url+"/charges", strings.NewReader(`{"amount":100}`))
+		if err != nil {
+			return "", err
+		}
+		if key != "" {
+			req.Header.Set("Idempotency-Key", key)
+		}
+		resp, err := client.Do(req)
+		if err == nil {
+			body, readErr := io.ReadAll(resp.Body)
+			_ = resp.Body.Close()
+			if readErr == nil && resp.StatusCode < 500 {
+				return string(body), nil
+			}
+		}
+		if attempt == 3 {
+			return "", fmt.Errorf("charge: no answer after %d attempts", attempt)
+		}
+	}
+}
+
+// printer stands in for the t of a test, which an example has not.
+type printer struct{}
+
+func (printer) Helper()             {}
+func (printer) Logf(string, ...any) {}
+func (printer) Cleanup(func())      {}
+func (printer) Errorf(format string, args ...any) {
+	text, _, _ := strings.Cut(fmt.Sprintf(format, args...), "\n\n")
+	fmt.Println(text)
+}
+
+// In a test, t stands where there is nil here, and closes the server too.
+func Example() {
+	srv := faulttest.New(nil, faulttest.Sequence(
+		faulttest.Unavailable(2*time.Second, faulttest.Seconds),
+		faulttest.Truncated,
+		faulttest.OK(`{"id":1}`),
+	))
+	defer srv.Close()
+
+	fmt.Println(charge(srv.Client(), srv.URL, "invoice-1"))
+	for _, q := range srv.Requests() {
+		fmt.Println(q.Method, q.Path, q.Key, "->", q.Outcome())
+	}
+	// Output:
+	// {"id":1} <nil>
+	// POST /charges invoice-1 -> 503
+	// POST /charges invoice-1 -> 200, truncated after 32 bytes
+	// POST /charges invoice-1 -> 200
+}
+
+// The answer to a charge is lost. With a key, asking again is safe.
+func ExampleIdempotent() {
+	for _, key := range []string{"invoice-1", ""} {
+		charges := new(faulttest.Idempotent)
+		srv := faulttest.New(nil, faulttest.Sequence(faulttest.Lose(charges), charges))
+		answer, err := charge(srv.Client(), srv.URL, key)
+		fmt.Println(answer, err, charges.Executions())
+		srv.Close()
+	}
+	// Output:
+	// {"id":"1"} <nil> map[invoice-1:1]
+	// {"id":"2"} <nil> map[:2]
+}
+
+// An outage, a share of errors and a quota, side by side.
+func ExampleScript() {
+	srv := faulttest.New(nil, faulttest.Script{
+		{Route: "POST /charges", To: time.Minute, Do: faulttest.Status(503)},
+		{Route: "GET /charges/{id}", Chance: 0.3, Seed: 12, Do: faulttest.Status(500)},
+		{Do: &faulttest.Quota{Limit: 3, Window: time.Hour, Dialect: faulttest.GitHub}},
+	})
+	defer srv.Close()
+
+	get := func(path string) {
+		resp, err := srv.Client().Get(srv.URL + path)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		_ = resp.Body.Close()
+		fmt.Printf("%d, left: %q\n", resp.StatusCode, resp.Header.Get("X-Ratelimit-Remaining"))
+	}
+	for range 6 {
+		get("/charges/1")
+	}
+	fmt.Println(charge(srv.Client(), srv.URL, ""))
+	// Output:
+	// 200, left: "2"
+	// 500, left: ""
+	// 200, left: "1"
+	// 500, left: ""
+	// 200, left: "0"
+	// 429, left: "0"
+	//  charge: no answer after 3 attempts
+}
+
+// A failure says what was wanted and what was found, and then tells what happened
+// ([faulttest.Log.Transcript], which this example leaves out, for its times).
+func ExampleLog_AssertAttempts() {
+	srv := faulttest.New(nil, faulttest.Sequence(faulttest.Status(503), faulttest.OK("{}")))
+	defer srv.Close()
+	if _, err := charge(srv.Client(), srv.URL, "invoice-1"); err != nil {
+		fmt.Println(err)
+	}
+	srv.AssertAttempts(printer{}, 3)
+	// Output:
+	// faulttest: attempts of each call
+	// want: 3
+	// got:  2
+}
+
+// A server of your own is recorded by a Log.
+func ExampleLog_Record() {
+	var log faulttest.Log
+	mux := http.NewServeMux()
+	mux.Handle("POST /charges", faulttest.Sequence(faulttest.CloseAfterRead, faulttest.Status(201)))
+	srv := httptest.NewServer(log.Record(mux))
+	defer srv.Close()
+
+	_, err := charge(srv.Client(), srv.URL, "")
+	fmt.Println(err)
+	for _, q := range log.Requests() {
+		fmt.Println(q.Number, q.Method, q.URI, string(q.Body), q.Outcome())
+	}
+	// Output:
+	// <nil>
+	// 1 POST /charges {"amount":100} closed after read
+	// 2 POST /charges {"amount":100} 201
+}
+
+// A RateLimit makes header fields for handlers of your own.
+func ExampleRateLimit_Header() {
+	limit := faulttest.RateLimit{Dialect: faulttest.IETF, Limit: 100, Remaining: 50, Reset: 30 * time.Second, Window: time.Minute}
+	h := limit.Header(time.Now())
+	fmt.Println(h.Get("RateLimit-Policy"))
+	fmt.Println(h.Get("RateLimit"))
+	// Output:
+	// "default";q=100;w=60
+	// "default";r=50;t=30
+}

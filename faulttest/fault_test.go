@@ -1,0 +1,221 @@
+package faulttest_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"net/textproto"
+	"net/url"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/faulttest"
+)
+
+// TestReusedConnections: net/http repeats a request by itself when a connection
+// breaks that it has used before. Resets reach the client nevertheless.
+func TestReusedConnections(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		fault  faulttest.Fault
+		alive  bool
+		fails  error
+		reused string
+	}{
+		{faulttest.ResetBeforeRead, true, syscall.ECONNRESET, "1 false, 1 true"},
+		{faulttest.ResetAfterRead, true, syscall.ECONNRESET, "1 false, 1 true"},
+		{faulttest.CloseAfterRead, true, nil, "1 false, 1 true, 2 false"},
+		{faulttest.ResetAfterRead, false, syscall.ECONNRESET, "1 false, 2 false"},
+		{faulttest.CloseAfterRead, false, io.EOF, "1 false, 2 false"},
+	} {
+		t.Run(fmt.Sprint(row.fault, row.alive), func(t *testing.T) {
+			t.Parallel()
+			onBothFronts(t, func(t *testing.T, _ time.Duration, start func(http.Handler) *faulttest.Server) {
+				srv := start(faulttest.Sequence(faulttest.Status(503), row.fault, faulttest.OK("")))
+				srv.Transport().DisableKeepAlives = !row.alive
+				hints := 0
+				ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+					Got1xxResponse: func(int, textproto.MIMEHeader) error { hints++; return nil },
+				})
+				for _, fails := range []error{nil, row.fails} {
+					req, err := http.NewRequestWithContext(ctx, http.MethodPost, srv.URL, strings.NewReader("x"))
+					require.NoError(t, err)
+					req.Header.Set("Idempotency-Key", "k")
+					resp, err := srv.Client().Do(req)
+					require.ErrorIs(t, err, fails)
+					if err == nil {
+						resp.Body.Close()
+					}
+				}
+				assert.Equal(t, row.alive && row.fails != nil, hints == 1, "%d times 102", hints)
+				var conns []string
+				for _, q := range srv.Requests() {
+					conns = append(conns, fmt.Sprint(q.Conn, q.Reused))
+				}
+				assert.Equal(t, row.reused, strings.Join(conns, ", "))
+			})
+		})
+	}
+}
+
+// TestClientLeavesWhileSending: a request that never becomes whole.
+func TestClientLeavesWhileSending(t *testing.T) {
+	t.Parallel()
+	for name, h := range map[string]http.Handler{"reply": faulttest.OK(""), "idempotent": new(faulttest.Idempotent)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T) {
+				srv := faulttest.NewInMemory(t, h)
+				r, w := io.Pipe()
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL, r)
+				require.NoError(t, err)
+				gone := errors.New("gone")
+				go func() {
+					_, _ = io.WriteString(w, "half")
+					time.Sleep(time.Hour)
+					_ = w.CloseWithError(gone)
+				}()
+				_, err = srv.Client().Do(req)
+				require.ErrorIs(t, err, gone)
+				synctest.Wait()
+				q := srv.Requests()[0]
+				assert.Equal(t, "half", string(q.Body))
+				assert.False(t, q.BodyRead)
+				assert.Zero(t, q.Status)
+				assert.False(t, q.Ended.IsZero())
+			})
+		})
+	}
+}
+
+// TestOwnServers: handlers and Log on servers of the user's.
+func TestOwnServers(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name  string
+		start func(*httptest.Server)
+		http2 bool
+	}{
+		{name: "plain", start: (*httptest.Server).Start},
+		{name: "TLS", start: (*httptest.Server).StartTLS},
+		{name: "HTTP/2", start: func(s *httptest.Server) { s.EnableHTTP2 = true; s.StartTLS() }, http2: true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			var log faulttest.Log
+			s := httptest.NewUnstartedServer(log.Record(faulttest.Script{
+				{Route: "/reset", Do: faulttest.ResetAfterRead},
+				{Route: "/early", Do: faulttest.ResetBeforeRead},
+				{Route: "/mid", Do: faulttest.Reply{Body: "12345678", Fault: faulttest.ResetMidBody}},
+				{Route: "/cut", Do: faulttest.Reply{Body: "12345678", Fault: faulttest.Truncated}},
+				{Do: faulttest.OK("fine")},
+			}))
+			s.Config.ErrorLog = nil
+			row.start(s)
+			t.Cleanup(s.Close)
+			c := s.Client()
+
+			_, text, err := send(t, c, http.MethodPost, s.URL, "hello")
+			require.NoError(t, err)
+			assert.Equal(t, "fine", text)
+			for _, path := range []string{"/reset", "/early", "/mid", "/cut"} {
+				resp, text, err := send(t, c, http.MethodPost, s.URL+path, "hello")
+				require.Error(t, err, path)
+				switch path {
+				case "/mid":
+					require.NotNil(t, resp)
+					assert.Equal(t, "1234", text)
+					if !row.http2 {
+						require.ErrorIs(t, err, syscall.ECONNRESET)
+					}
+				case "/cut":
+					require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+				default:
+					assert.Nil(t, resp)
+					if !row.http2 {
+						require.ErrorIs(t, err, syscall.ECONNRESET)
+					}
+				}
+			}
+			list := log.Requests()
+			require.Len(t, list, 5)
+			assert.Equal(t, "200", list[0].Outcome())
+			assert.Equal(t, "reset after read", list[1].Outcome())
+			assert.Equal(t, "reset before read", list[2].Outcome())
+			assert.Equal(t, "hello", string(list[0].Body))
+			if row.http2 {
+				assert.True(t, list[4].Reused, "streams of one connection")
+			}
+		})
+	}
+}
+
+// TestWithoutServer: there is no connection to break, so the panic that net/http
+// knows comes through.
+func TestWithoutServer(t *testing.T) {
+	t.Parallel()
+	for _, f := range []faulttest.Fault{faulttest.ResetBeforeRead, faulttest.ResetAfterRead, faulttest.CloseAfterRead, faulttest.ResetMidBody} {
+		assert.PanicsWithError(t, http.ErrAbortHandler.Error(), func() {
+			f.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
+		}, f)
+	}
+	w := httptest.NewRecorder()
+	faulttest.Reply{Status: 418, Body: "x"}.ServeHTTP(w, &http.Request{Method: http.MethodGet, URL: new(url.URL)})
+	assert.Equal(t, 418, w.Code)
+	assert.Equal(t, "x", w.Body.String())
+
+	var log faulttest.Log
+	assert.Panics(t, func() {
+		log.Record(faulttest.ResetAfterRead).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/a?b", nil))
+	})
+	assert.Equal(t, []string{"reset after read"}, outcomes(&log))
+	assert.Equal(t, "/a?b", log.Requests()[0].URI)
+}
+
+func TestFaultString(t *testing.T) {
+	t.Parallel()
+	assert.Equal(t, "hang", faulttest.Hang.String())
+	assert.Equal(t, "no fault", faulttest.NoFault.String())
+	assert.Equal(t, "Fault(99)", faulttest.Fault(99).String())
+	assert.Equal(t, "Fault(-1)", faulttest.Fault(-1).String())
+}
+
+// TestContinue: a client that waits for 100 Continue gets it only if somebody
+// reads.
+func TestContinue(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		h    http.Handler
+		want string
+	}{
+		"read":     {faulttest.OK(""), "hello"},
+		"not read": {http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusRequestEntityTooLarge) }), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T) {
+				srv := faulttest.NewInMemory(t, row.h)
+				srv.Transport().ExpectContinueTimeout = time.Hour
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL, bytes.NewReader([]byte("hello")))
+				require.NoError(t, err)
+				req.Header.Set("Expect", "100-continue")
+				begin := time.Now()
+				resp, err := srv.Client().Do(req)
+				require.NoError(t, err)
+				resp.Body.Close()
+				assert.Zero(t, time.Since(begin))
+				assert.Equal(t, row.want, string(srv.Requests()[0].Body))
+			})
+		})
+	}
+}

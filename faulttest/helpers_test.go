@@ -1,0 +1,111 @@
+package faulttest_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/faulttest"
+)
+
+// fakeTB is a test that is told of failures instead of failing.
+type fakeTB struct {
+	mu       sync.Mutex
+	errors   []string
+	logs     []string
+	cleanups []func()
+}
+
+func (f *fakeTB) Helper() {}
+
+func (f *fakeTB) Errorf(format string, args ...any) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.errors = append(f.errors, fmt.Sprintf(format, args...))
+}
+
+func (f *fakeTB) Logf(format string, args ...any) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.logs = append(f.logs, fmt.Sprintf(format, args...))
+}
+
+func (f *fakeTB) Cleanup(c func()) { f.cleanups = append(f.cleanups, c) }
+
+// said returns all failures, and forgets them.
+func (f *fakeTB) said() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	text := strings.Join(f.errors, "\n")
+	f.errors = nil
+	return text
+}
+
+func (f *fakeTB) logged() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return strings.Join(f.logs, "\n")
+}
+
+// onBothFronts runs a test against a loopback server, in tenths of a second, and
+// against one in memory in a bubble, in hours: unit is a while.
+func onBothFronts(t *testing.T, f func(t *testing.T, unit time.Duration, start func(http.Handler) *faulttest.Server)) {
+	t.Helper()
+	t.Run("loopback", func(t *testing.T) {
+		t.Parallel()
+		f(t, 100*time.Millisecond, func(h http.Handler) *faulttest.Server { return faulttest.New(t, h) })
+	})
+	t.Run("memory", func(t *testing.T) {
+		t.Parallel()
+		inBubble(t, func(t *testing.T) {
+			f(t, time.Hour, func(h http.Handler) *faulttest.Server { return faulttest.NewInMemory(t, h) })
+		})
+	})
+}
+
+func inBubble(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, f)
+}
+
+// send sends one request, and reads the answer to its end.
+func send(t *testing.T, c *http.Client, method, url, body string, header ...string) (resp *http.Response, text string, err error) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		return nil, "", err
+	}
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Add(header[i], header[i+1])
+	}
+	resp, err = c.Do(req)
+	if err != nil {
+		return nil, "", err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	return resp, string(b), err
+}
+
+// status sends one request that must be answered.
+func status(t *testing.T, s *faulttest.Server, method, path string, header ...string) int {
+	t.Helper()
+	resp, _, err := send(t, s.Client(), method, s.URL+path, "", header...)
+	require.NoError(t, err)
+	return resp.StatusCode
+}
+
+func outcomes(l *faulttest.Log) []string {
+	var all []string
+	for _, q := range l.Requests() {
+		all = append(all, q.Outcome())
+	}
+	return all
+}

@@ -1,0 +1,171 @@
+package faulttest_test
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
+	"github.com/resilienthttp/resilienthttp/internal/retryafter"
+)
+
+// skewed starts a server whose clock is far beyond 2001, so that seconds since
+// 1970 are told from seconds to go.
+func skewed(t *testing.T, h http.Handler) *faulttest.Server {
+	srv := &faulttest.Server{Script: h, InMemory: true}
+	srv.Skew = 30*365*24*time.Hour + 700*time.Millisecond
+	srv.Start(t)
+	return srv
+}
+
+// TestQuotaIsHonest: in every dialect, what the headers say is what happens, and
+// a client that believes them uses all of the quota without a refusal.
+func TestQuotaIsHonest(t *testing.T) {
+	t.Parallel()
+	for d := faulttest.IETF; d <= faulttest.Silent; d++ {
+		t.Run(d.String(), func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T) {
+				time.Sleep(300 * time.Millisecond) // off the whole second
+				const limit, window = 10, 5 * time.Second
+				quota := &faulttest.Quota{Limit: limit, Window: window, Dialect: d, Form: faulttest.Fraction}
+				srv := skewed(t, quota)
+				begin := time.Now()
+				for range 4 {
+					for i := range limit {
+						resp, _, err := send(t, srv.Client(), http.MethodGet, srv.URL, "")
+						require.NoError(t, err)
+						require.Equal(t, 200, resp.StatusCode, "request %d", i)
+						require.Empty(t, resp.Header.Get("Retry-After"))
+						state, ok := ratelimitheader.Parse(resp.Header, time.Now())
+						require.Equal(t, d != faulttest.Silent, ok)
+						if !ok {
+							continue
+						}
+						assert.EqualValues(t, limit, state.Axes[0].Limit)
+						assert.EqualValues(t, limit-1-i, state.Axes[0].Remaining)
+						assert.Equal(t, i == limit-1, state.Exhausted)
+					}
+					// One more is refused, and says truly when it would not be.
+					resp, _, err := send(t, srv.Client(), http.MethodGet, srv.URL, "")
+					require.NoError(t, err)
+					require.Equal(t, 429, resp.StatusCode)
+					again, ok := retryafter.Parse(resp.Header, time.Now())
+					require.True(t, ok)
+					reset := window
+					if state, ok := ratelimitheader.Parse(resp.Header, time.Now()); ok && d != faulttest.Shopify {
+						reset = state.Axes[0].Reset
+						assert.True(t, state.Exhausted)
+						assert.GreaterOrEqual(t, reset, again-time.Millisecond)
+						assert.Less(t, reset, again+2*time.Second, "not much more than true")
+					}
+					time.Sleep(again - 2*time.Millisecond)
+					assert.Equal(t, 429, status(t, srv, http.MethodGet, "/"))
+					time.Sleep(reset - again + 2*time.Millisecond)
+					if d == faulttest.Shopify { // to the end of the window, when all has leaked
+						time.Sleep(window)
+					}
+				}
+				granted, refused := quota.Counts()
+				assert.Equal(t, []int{4 * limit, 8}, []int{granted, refused})
+				assert.Less(t, time.Since(begin), 4*(2*window+2*time.Second))
+				assert.Contains(t, srv.Transcript(), "429 over quota")
+			})
+		})
+	}
+}
+
+// TestQuotaWindows: they are fixed, and begin on a whole second.
+func TestQuotaWindows(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		time.Sleep(900 * time.Millisecond)
+		srv := faulttest.NewInMemory(t, &faulttest.Quota{Limit: 1, Window: 10 * time.Second, Form: faulttest.Millis})
+		begin := time.Now().Truncate(time.Second)
+		for _, row := range []struct {
+			at    time.Duration
+			want  int
+			again string
+		}{
+			{900 * time.Millisecond, 200, ""},
+			{9999 * time.Millisecond, 429, "1"},
+			{10 * time.Second, 200, ""},
+			{10 * time.Second, 429, "10000"},
+			{35 * time.Second, 200, ""},
+			{39 * time.Second, 429, "1000"},
+			{40 * time.Second, 200, ""},
+		} {
+			time.Sleep(time.Until(begin.Add(row.at)))
+			resp, _, err := send(t, srv.Client(), http.MethodGet, srv.URL, "")
+			require.NoError(t, err)
+			assert.Equal(t, row.want, resp.StatusCode, row.at)
+			assert.Equal(t, row.again, resp.Header.Get("Retry-After-Ms"), row.at)
+		}
+	})
+}
+
+func TestQuotaDefaultsAndOptions(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		srv := faulttest.NewInMemory(t, new(faulttest.Quota))
+		for range 60 {
+			assert.Equal(t, 200, status(t, srv, http.MethodGet, "/"))
+		}
+		assert.Equal(t, 429, status(t, srv, http.MethodGet, "/"))
+		time.Sleep(time.Minute)
+		assert.Equal(t, 200, status(t, srv, http.MethodGet, "/"))
+
+		for _, d := range []faulttest.Dialect{faulttest.GitHub, faulttest.Shopify} {
+			none := faulttest.NewInMemory(t, &faulttest.Quota{Limit: -1, Status: 403, Form: faulttest.Unsaid, Dialect: d, Name: "x"})
+			resp, _, err := send(t, none.Client(), http.MethodGet, none.URL, "")
+			require.NoError(t, err)
+			assert.Equal(t, 403, resp.StatusCode)
+			assert.Empty(t, resp.Header.Get("Retry-After"))
+		}
+
+		next := faulttest.NewInMemory(t, &faulttest.Quota{Limit: 1, Dialect: faulttest.GitHub, Name: "search", Next: faulttest.OK("hi")})
+		resp, text, err := send(t, next.Client(), http.MethodGet, next.URL, "")
+		require.NoError(t, err)
+		assert.Equal(t, "hi", text)
+		assert.Equal(t, "search", resp.Header.Get("X-Ratelimit-Resource"))
+		assert.Len(t, resp.Header.Values("Date"), 1)
+
+		short := faulttest.NewInMemory(t, &faulttest.Quota{Limit: 1, Window: time.Millisecond})
+		assert.Equal(t, 200, status(t, short, http.MethodGet, "/"))
+		assert.Equal(t, 429, status(t, short, http.MethodGet, "/"))
+		time.Sleep(time.Millisecond)
+		assert.Equal(t, 200, status(t, short, http.MethodGet, "/"))
+	})
+}
+
+// TestQuotaPerCredential: each has its own, and old ones are forgotten.
+func TestQuotaPerCredential(t *testing.T) {
+	t.Parallel()
+	for _, d := range []faulttest.Dialect{faulttest.IETF, faulttest.Shopify} {
+		inBubble(t, func(t *testing.T) {
+			quota := &faulttest.Quota{Limit: 1, By: faulttest.Credential, Dialect: d}
+			srv := faulttest.NewInMemory(t, quota)
+			for range 2 {
+				for i := range 1100 {
+					who := fmt.Sprint(i)
+					assert.Equal(t, 200, status(t, srv, http.MethodGet, "/", "Authorization", who))
+					if i%500 == 0 {
+						assert.Equal(t, 429, status(t, srv, http.MethodGet, "/", "Authorization", who))
+					}
+				}
+				time.Sleep(2 * time.Minute)
+			}
+			for i := range 1100 {
+				status(t, srv, http.MethodGet, "/", "Authorization", fmt.Sprint("new", i))
+			}
+			synctest.Wait()
+			assert.LessOrEqual(t, faulttest.QuotaUses(quota), 1100+1)
+		})
+	}
+}

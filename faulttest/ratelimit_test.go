@@ -1,0 +1,191 @@
+package faulttest_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
+	"github.com/resilienthttp/resilienthttp/internal/retryafter"
+)
+
+// written is a server's clock, 300 ms past a whole second.
+var written = time.Date(2024, time.January, 15, 10, 30, 0, 300e6, time.FixedZone("", 3600))
+
+// TestDialects holds each dialect to DESIGN §5, field by field, and to what this
+// module's own parser makes of it.
+func TestDialects(t *testing.T) {
+	t.Parallel()
+	const epoch = "1705311002" // written plus 1.5 s, rounded up
+	for _, row := range []struct {
+		dialect faulttest.Dialect
+		want    map[string]string
+		axis    string
+		reset   time.Duration // as the parser reads it, beside a Date without fractions
+		bucket  string
+		window  time.Duration
+	}{
+		{
+			dialect: faulttest.IETF, want: map[string]string{"Ratelimit-Policy": `"default";q=60;w=60`, "Ratelimit": `"default";r=20;t=2`},
+			axis: "default", reset: 2 * time.Second, window: time.Minute,
+		}, {
+			dialect: faulttest.IETF07, want: map[string]string{"Ratelimit": "limit=60, remaining=20, reset=2"},
+			reset: 2 * time.Second,
+		}, {
+			dialect: faulttest.IETF06, want: map[string]string{"Ratelimit-Limit": "60", "Ratelimit-Remaining": "20", "Ratelimit-Reset": "2"},
+			reset: 2 * time.Second,
+		}, {
+			dialect: faulttest.GitHub, want: map[string]string{
+				"X-Ratelimit-Limit": "60", "X-Ratelimit-Remaining": "20", "X-Ratelimit-Used": "40",
+				"X-Ratelimit-Reset": epoch, "X-Ratelimit-Resource": "core",
+			}, reset: 2 * time.Second, bucket: "core",
+		}, {
+			dialect: faulttest.GitLab, want: map[string]string{
+				"Ratelimit-Limit": "60", "Ratelimit-Remaining": "20", "Ratelimit-Observed": "40", "Ratelimit-Reset": epoch,
+				"Ratelimit-Resettime": "Mon, 15 Jan 2024 09:30:02 GMT", "Ratelimit-Name": "throttle_authenticated_api",
+			}, reset: 2 * time.Second, bucket: "throttle_authenticated_api",
+		}, {
+			dialect: faulttest.Okta, want: map[string]string{"X-Rate-Limit-Limit": "60", "X-Rate-Limit-Remaining": "20", "X-Rate-Limit-Reset": epoch},
+			reset: 2 * time.Second,
+		}, {
+			dialect: faulttest.OpenAI, want: map[string]string{
+				"X-Ratelimit-Limit-Requests": "60", "X-Ratelimit-Remaining-Requests": "20", "X-Ratelimit-Reset-Requests": "1.5s",
+			}, axis: "requests", reset: 1500 * time.Millisecond,
+		}, {
+			dialect: faulttest.AzureOpenAI, want: map[string]string{
+				"X-Ratelimit-Limit-Requests": "60", "X-Ratelimit-Remaining-Requests": "20", "X-Ratelimit-Reset-Requests": "2",
+				"X-Ratelimit-Limit-Tokens": "-1", "X-Ratelimit-Remaining-Tokens": "-1", "X-Ratelimit-Reset-Tokens": "0",
+			}, axis: "requests", reset: 2 * time.Second,
+		}, {
+			dialect: faulttest.Anthropic, want: map[string]string{
+				"Anthropic-Ratelimit-Requests-Limit": "60", "Anthropic-Ratelimit-Requests-Remaining": "20",
+				"Anthropic-Ratelimit-Requests-Reset": "2024-01-15T09:30:02Z",
+			}, axis: "requests", reset: 2 * time.Second,
+		}, {
+			dialect: faulttest.Discord, want: map[string]string{
+				"X-Ratelimit-Limit": "60", "X-Ratelimit-Remaining": "20", "X-Ratelimit-Reset": "1705311001.800",
+				"X-Ratelimit-Reset-After": "1.500", "X-Ratelimit-Bucket": "bucket",
+			}, reset: 1500 * time.Millisecond, bucket: "bucket",
+		}, {
+			dialect: faulttest.Reddit, want: map[string]string{"X-Ratelimit-Used": "40", "X-Ratelimit-Remaining": "20.0", "X-Ratelimit-Reset": "2"},
+			reset: 2 * time.Second,
+		}, {
+			dialect: faulttest.Zendesk, want: map[string]string{"X-Rate-Limit": "60", "X-Rate-Limit-Remaining": "20", "Ratelimit-Reset": "2"},
+			reset: 2 * time.Second,
+		}, {
+			dialect: faulttest.Shopify, want: map[string]string{"X-Shopify-Shop-Api-Call-Limit": "40/60"},
+			reset: 20 * time.Second, // 40 at two a second
+		}, {
+			dialect: faulttest.Silent, want: map[string]string{},
+		},
+	} {
+		t.Run(row.dialect.String(), func(t *testing.T) {
+			t.Parallel()
+			limit := faulttest.RateLimit{Dialect: row.dialect, Limit: 60, Remaining: 20, Reset: 1500 * time.Millisecond, Window: time.Minute}
+			h := limit.Header(written)
+			got := map[string]string{}
+			for field := range h {
+				got[field] = h.Get(field)
+			}
+			assert.Equal(t, row.want, got)
+
+			h.Set("Date", written.UTC().Format(http.TimeFormat))
+			state, ok := ratelimitheader.Parse(h, time.Time{})
+			if row.dialect == faulttest.Silent {
+				assert.False(t, ok)
+				return
+			}
+			require.True(t, ok)
+			require.Len(t, state.Axes, 1)
+			a := state.Axes[0]
+			assert.Equal(t, row.axis, a.Name)
+			assert.EqualValues(t, 60, a.Limit)
+			assert.EqualValues(t, 20, a.Remaining)
+			assert.Equal(t, row.reset, a.Reset)
+			assert.Equal(t, row.window, a.Window)
+			assert.Equal(t, row.bucket, state.Bucket)
+		})
+	}
+	assert.Equal(t, "Dialect(99)", faulttest.Dialect(99).String())
+}
+
+// TestSeveralRateLimits: axes of one response, by name.
+func TestSeveralRateLimits(t *testing.T) {
+	t.Parallel()
+	for _, d := range []faulttest.Dialect{faulttest.OpenAI, faulttest.AzureOpenAI, faulttest.Anthropic, faulttest.IETF} {
+		srv := faulttest.New(t, faulttest.Reply{Status: 429, RateLimits: []faulttest.RateLimit{
+			{Dialect: d, Name: "tokens", Limit: 1000, Remaining: 7, Reset: time.Minute},
+			{Dialect: d, Name: "requests", Limit: 10, Reset: time.Second},
+		}})
+		resp, _, err := send(t, srv.Client(), http.MethodGet, srv.URL, "")
+		require.NoError(t, err)
+		state, ok := ratelimitheader.Parse(resp.Header, time.Now())
+		require.True(t, ok, d)
+		require.Len(t, state.Axes, 2, d)
+		for _, a := range state.Axes {
+			if a.Name == "tokens" {
+				assert.EqualValues(t, 7, a.Remaining, d)
+			} else {
+				assert.Equal(t, "requests", a.Name, d)
+				assert.Zero(t, a.Remaining, d)
+			}
+		}
+	}
+}
+
+// TestForms: each form says what it must, and is read as no less.
+func TestForms(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name         string
+		form         faulttest.Form
+		field, value string
+		read         time.Duration
+	}{
+		{"seconds", faulttest.Seconds, "Retry-After", "3", 3 * time.Second},
+		{"fraction", faulttest.Fraction, "Retry-After", "2.500", 2500 * time.Millisecond},
+		{"HTTP date", faulttest.HTTPDate, "Retry-After", "Sat, 01 Jan 2000 00:00:03 GMT", 3 * time.Second},
+		{"RFC 850 date", faulttest.RFC850Date, "Retry-After", "Saturday, 01-Jan-00 00:00:03 GMT", 3 * time.Second},
+		{"ANSI C date", faulttest.ANSICDate, "Retry-After", "Sat Jan  1 00:00:03 2000", 3 * time.Second},
+		{"ms", faulttest.Millis, "Retry-After-Ms", "2500", 2500 * time.Millisecond},
+		{"ms, Azure's", faulttest.AzureMillis, "X-Ms-Retry-After-Ms", "2500", 2500 * time.Millisecond},
+		{"unsaid", faulttest.Unsaid, "Retry-After", "", 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T) {
+				srv := faulttest.NewInMemory(t, faulttest.Unavailable(2500*time.Millisecond, row.form))
+				resp, _, err := send(t, srv.Client(), http.MethodGet, srv.URL, "")
+				require.NoError(t, err)
+				assert.Equal(t, 503, resp.StatusCode)
+				assert.Equal(t, row.value, resp.Header.Get(row.field))
+				read, ok := retryafter.Parse(resp.Header, time.Time{})
+				assert.Equal(t, row.form != faulttest.Unsaid, ok)
+				assert.Equal(t, row.read, read)
+			})
+		})
+	}
+}
+
+// TestThrottled: nothing but the dialect.
+func TestThrottled(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		srv := &faulttest.Server{Script: faulttest.Throttled(faulttest.GitHub, time.Hour), InMemory: true}
+		srv.Skew = 30 * 365 * 24 * time.Hour
+		srv.Start(t)
+		resp, _, err := send(t, srv.Client(), http.MethodGet, srv.URL, "")
+		require.NoError(t, err)
+		assert.Equal(t, 429, resp.StatusCode)
+		assert.Empty(t, resp.Header.Get("Retry-After"))
+		state, ok := ratelimitheader.Parse(resp.Header, time.Now())
+		require.True(t, ok)
+		assert.True(t, state.Exhausted)
+		assert.Equal(t, time.Hour, state.Axes[0].Reset, "by the server's own clock")
+		assert.Equal(t, 2029, state.Axes[0].Instant.Year())
+	})
+}

@@ -1,0 +1,243 @@
+package faulttest_test
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/faulttest"
+)
+
+// TestClose ends what hangs, waits for handlers, and may be called again.
+func TestClose(t *testing.T) {
+	t.Parallel()
+	onBothFronts(t, func(t *testing.T, unit time.Duration, start func(http.Handler) *faulttest.Server) {
+		returned := false
+		srv := start(faulttest.Sequence(
+			faulttest.Hang,
+			faulttest.Stalled,
+			faulttest.Reply{Delay: 1000 * time.Hour},
+			faulttest.Reply{Body: "12", Pause: 1000 * time.Hour},
+			http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				<-r.Context().Done()
+				time.Sleep(2 * unit)
+				returned = true
+			}),
+		))
+		done := make(chan error)
+		for n := range 5 {
+			go func() {
+				_, _, err := send(t, srv.Client(), http.MethodPost, srv.URL, "x")
+				done <- err
+			}()
+			await(t, unit, func() bool { return srv.Total() == n+1 && srv.Requests()[n].BodyRead || n == 4 })
+		}
+		await(t, unit, func() bool { return srv.Total() == 5 })
+		begin := time.Now()
+		srv.Close()
+		assert.True(t, returned)
+		srv.Close()
+		assert.Less(t, time.Since(begin), 100*time.Hour)
+		for range 5 {
+			require.Error(t, <-done)
+		}
+		for _, q := range srv.Requests() {
+			assert.False(t, q.Ended.IsZero())
+			assert.Contains(t, q.Outcome(), "server closed")
+		}
+		_, _, err := send(t, srv.Client(), http.MethodGet, srv.URL, "")
+		require.ErrorIs(t, err, syscall.ECONNREFUSED)
+	})
+}
+
+// TestStart: what cannot be, and what net/http has to say.
+func TestStart(t *testing.T) {
+	t.Parallel()
+	srv := faulttest.New(t, nil)
+	assert.PanicsWithValue(t, "faulttest: Server started twice", func() { srv.Start(t) })
+	assert.PanicsWithValue(t, "faulttest: Server.Beside is not in memory, or not started", func() {
+		(&faulttest.Server{Beside: srv}).Start(t)
+	})
+
+	var fake fakeTB
+	oops := faulttest.New(&fake, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("oops") }))
+	_, _, err := send(t, oops.Client(), http.MethodPost, oops.URL, "")
+	require.ErrorIs(t, err, io.EOF)
+	require.Len(t, fake.cleanups, 1)
+	fake.cleanups[0]()
+	assert.Contains(t, fake.logged(), oops.URL+": http: panic serving")
+	assert.Empty(t, fake.said())
+
+	_, err = io.WriteString(faulttest.ServerLog(oops), "too late")
+	require.NoError(t, err)
+	assert.NotContains(t, fake.logged(), "too late", "a T must not be used after its test")
+}
+
+// TestWithoutTB is for programs that are no tests.
+func TestWithoutTB(t *testing.T) {
+	t.Parallel()
+	for _, start := range []func(faulttest.TB, http.Handler) *faulttest.Server{faulttest.New, faulttest.NewInMemory} {
+		srv := start(nil, faulttest.Script{{Route: "/bad", Do: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("oops") })}, {Route: "BAD"}})
+		assert.Equal(t, 500, status(t, srv, http.MethodGet, "/"))
+		_, _, err := send(t, srv.Client(), http.MethodPost, srv.URL+"/bad", "")
+		require.Error(t, err)
+		srv.Close()
+	}
+}
+
+// TestBeside: two hosts in memory, one client.
+func TestBeside(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		login := &faulttest.Server{InMemory: true, Host: "login.test:8080", Script: faulttest.Redirect(307, "http://api.test/x")}
+		login.Start(t)
+		api := &faulttest.Server{Beside: login, Host: "api.test", Script: faulttest.Reply{Body: "api", Delay: time.Hour}}
+		api.Start(t)
+		assert.Equal(t, "http://login.test:8080", login.URL)
+		for _, srv := range []*faulttest.Server{login, api} {
+			_, text, err := send(t, srv.Client(), http.MethodPost, login.URL, "hello")
+			require.NoError(t, err)
+			assert.Equal(t, "api", text)
+		}
+		login.AssertRequests(t, 2)
+		api.AssertAttempts(t, 2)
+	})
+}
+
+// TestNoLeaks: after a Close of the server, and of nothing else, all is gone. In
+// a bubble, that it ends at all says so.
+func TestNoLeaks(t *testing.T) {
+	before := goroutines()
+	for range 3 {
+		srv := faulttest.New(nil, faulttest.Sequence(
+			faulttest.OK("fine"), faulttest.ResetAfterRead, faulttest.ResetMidBody, faulttest.Truncated, faulttest.CloseAfterRead, faulttest.Hang,
+		))
+		srv.Client().Timeout = 20 * time.Millisecond
+		for range 7 {
+			_, _, _ = send(t, srv.Client(), http.MethodPost, srv.URL, "x")
+		}
+		srv.Close()
+	}
+	require.Eventually(t, func() bool { return goroutines() <= before }, 10*time.Second, 10*time.Millisecond)
+}
+
+// goroutines counts those that have to do with this package or with HTTP.
+func goroutines() int {
+	buf := make([]byte, 1<<20)
+	n := 0
+	for g := range bytes.SplitSeq(buf[:runtime.Stack(buf, true)], []byte("\n\n")) {
+		if bytes.Contains(g, []byte("net/http.(*persistConn)")) || bytes.Contains(g, []byte("net/http.(*conn).serve")) || bytes.Contains(g, []byte("faulttest.listen")) {
+			n++
+		}
+	}
+	return n
+}
+
+// TestHourOfBackoff: what the in-memory front is for. The client is one that
+// anybody might write.
+func TestHourOfBackoff(t *testing.T) {
+	t.Parallel()
+	begin := time.Now()
+	inBubble(t, func(t *testing.T) {
+		charges := &faulttest.Idempotent{Work: time.Second}
+		srv := faulttest.NewInMemory(t, faulttest.Script{
+			{To: time.Hour, Do: faulttest.Unavailable(10*time.Minute, faulttest.HTTPDate)},
+			{Do: faulttest.Sequence(faulttest.Lose(charges), charges)},
+		})
+		attempts := 0
+		for {
+			attempts++
+			resp, _, err := send(t, srv.Client(), http.MethodPost, srv.URL+"/charges", "100", "Idempotency-Key", "k")
+			if err == nil && resp.StatusCode < 300 {
+				break
+			}
+			if err == nil {
+				_, err = http.ParseTime(resp.Header.Get("Retry-After"))
+				require.NoError(t, err)
+			}
+			time.Sleep(10 * time.Minute)
+		}
+		synctest.Wait()
+		srv.AssertAttempts(t, attempts)
+		srv.AssertAttempts(t, 8)
+		srv.AssertSpacing(t, 10*time.Minute, 10*time.Minute)
+		srv.AssertKeys(t, 1)
+		srv.AssertBodies(t)
+		charges.AssertExactlyOnce(t, 1)
+		assert.Equal(t, 70*time.Minute+time.Second, srv.Requests()[7].Arrived.Sub(srv.Requests()[0].Arrived))
+	})
+	assert.Less(t, time.Since(begin), time.Minute)
+}
+
+// TestSlowClose tells what it waits for.
+func TestSlowClose(t *testing.T) {
+	t.Parallel()
+	var fake fakeTB
+	release := make(chan struct{})
+	srv := &faulttest.Server{Script: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release })}
+	faulttest.SetPatience(srv, 50*time.Millisecond)
+	srv.Start(&fake)
+	go func() { _, _, _ = send(t, srv.Client(), http.MethodGet, srv.URL, "") }()
+	require.Eventually(t, func() bool { return srv.Total() == 1 }, 10*time.Second, time.Millisecond)
+	closed := make(chan struct{})
+	go func() { srv.Close(); close(closed) }()
+	require.Eventually(t, func() bool {
+		return strings.Contains(fake.logged(), "Close has waited 50ms for handlers that do not return")
+	}, 10*time.Second, 10*time.Millisecond)
+	close(release)
+	<-closed
+}
+
+// TestLeft: when the client left is on record, also where the work goes on.
+func TestLeft(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		charges := &faulttest.Idempotent{Work: time.Hour}
+		srv := faulttest.NewInMemory(t, faulttest.Sequence(faulttest.Lose(charges), charges))
+		srv.Client().Timeout = time.Minute
+		for range 2 {
+			_, _, _ = send(t, srv.Client(), http.MethodPost, srv.URL, "", "Idempotency-Key", "k")
+			time.Sleep(time.Second)
+		}
+		srv.AssertSpacing(t, time.Second, time.Second)
+		assert.Equal(t, []string{"executed, client left, in hand", "409 in flight"}, outcomes(&srv.Log))
+		time.Sleep(time.Hour)
+		srv.AssertSpacing(t, time.Second, time.Second)
+		assert.Equal(t, []string{"executed, reset after read, client left", "409 in flight"}, outcomes(&srv.Log))
+		q := srv.Requests()[0]
+		assert.Equal(t, time.Minute, q.Left.Sub(q.Arrived))
+		assert.Equal(t, time.Hour, q.Ended.Sub(q.Arrived))
+	})
+}
+
+// TestFailureText is a whole one.
+func TestFailureText(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		srv := faulttest.NewInMemory(t, faulttest.Sequence(faulttest.Status(503), faulttest.ResetAfterRead))
+		for range 2 {
+			_, _, _ = send(t, srv.Client(), http.MethodPost, srv.URL+"/charges", "", "Idempotency-Key", "k-1")
+			time.Sleep(1523 * time.Millisecond)
+		}
+		var fake fakeTB
+		srv.AssertAttempts(&fake, 3)
+		assert.Equal(t, strings.TrimPrefix(`
+faulttest: attempts of each call
+want: 3
+got:  2
+
+#  at     conn      request        key  outcome           took
+1  0s     1         POST /charges  k-1  503               0s
+2  1.52s  1 reused  POST /charges  k-1  reset after read  0s
+`, "\n"), fake.said())
+	})
+}
