@@ -47,7 +47,10 @@ func TestHandshakeEOF(t *testing.T) {
 		})
 	}
 	t.Run("§4.8 attempt timeout in the handshake", func(t *testing.T) {
-		address, _ := rawServer(t, func(conn net.Conn) { _ = conn.SetDeadline(time.Now().Add(time.Second)); _, _ = io.Copy(io.Discard, conn) })
+		address, _ := rawServer(t, func(conn net.Conn) {
+			_ = conn.SetDeadline(time.Now().Add(time.Second))
+			_, _ = io.Copy(io.Discard, conn)
+		})
 		transport := unkeyed(bareTransport(&http.Transport{}, 2))
 		transport.Policy.AttemptTimeout = 50 * time.Millisecond
 		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+address, strings.NewReader("x"))

@@ -1,0 +1,259 @@
+package resilienthttp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// call is one RoundTrip: what its attempts have in common. The first attempt
+// lives in it, so that a call which needs no second one is one allocation.
+type call struct {
+	*config
+	ctx      context.Context
+	request  *http.Request // the caller's: read, never written
+	header   http.Header   // what every attempt sends; the caller's own map when nothing is added
+	scope    string
+	key      string
+	perCall  *Policy // the policy in force
+	options  *options
+	deadline time.Time // zero: none
+	start    time.Time
+	single   bool // another layer owns retries
+	telling  bool // attempts bear a deadline header
+	finished bool
+	depth    uint8 // of calls of this Transport around this one
+
+	last    *attempt // the one whose outcome is the call's so far; nil: none was sent
+	failure *Error   // why the call ends without a response
+	more    *further // nil as long as one attempt was enough
+	first   attempt
+}
+
+// further is what only calls with more than one attempt need.
+type further struct {
+	sent     []*attempt    // after the first, in the order of their starts
+	next     *attempt      // prepared by the retry loop, not sent yet
+	due      time.Time     // when it is to be sent: the drain of the last response is a part of the wait
+	previous time.Duration // what Backoff gave the last time
+	token    budgetToken   // taken for a retry that is not sent yet
+}
+
+func (c *call) further() *further {
+	if c.more == nil {
+		c.more = &further{}
+	}
+	return c.more
+}
+
+// plan finds out everything about a call that does not change between its
+// attempts, and refuses what cannot be sent.
+func (t *Transport) plan(req *http.Request) (*call, error) {
+	config := t.settled()
+	if err := checkRequest(req); err != nil {
+		return nil, &Error{Err: err}
+	}
+	if config.err != nil {
+		return nil, &Error{Err: config.err}
+	}
+	ctx := req.Context()
+	c := &call{config: config, ctx: ctx, request: req, perCall: &config.policy, options: optionsOf(ctx), start: time.Now()}
+	if c.options.policy != nil {
+		c.perCall = c.options.policy
+	}
+	c.single = c.options.single
+	if c.options == nestedOptions || c.options == nestedOwned {
+		if outer, ok := ctx.Value(callKey{}).(*call); ok && outer.config == config {
+			if c.depth = outer.depth + 1; c.depth > deepest {
+				return nil, &Error{Err: errInsideItself}
+			}
+		}
+	}
+	c.deadline, c.telling = ctx.Deadline()
+	c.telling = c.telling && !config.deadline.Off
+	if err := c.callerGone(); err != nil {
+		return nil, c.ended(err)
+	}
+	c.scope = req.URL.Host
+	if config.scope != nil {
+		c.scope = config.scope(req)
+	}
+	key, send, err := config.idempotency.keyFor(req, c.options)
+	if err != nil {
+		return nil, &Error{Err: err}
+	}
+	c.key = key
+	c.header = c.commonHeader(send)
+	c.first.call = c
+	c.first.record.Number = 1
+	return c, nil
+}
+
+// commonHeader is what all attempts send: the caller's header, and a copy only
+// where something joins it.
+func (c *call) commonHeader(sendKey bool) http.Header {
+	owned := c.ownsRetries || c.options.owned
+	if !sendKey && !owned && c.request.Header != nil {
+		return c.request.Header
+	}
+	h := cloneHeader(c.request.Header)
+	if sendKey {
+		h[c.idempotency.Header] = []string{c.key}
+	}
+	if owned {
+		h[retryOwnerHeader] = []string{retryOwnerCaller}
+	}
+	return h
+}
+
+// cloneHeader never returns nil, and leaves room for what is about to be added.
+func cloneHeader(h http.Header) http.Header {
+	if h == nil {
+		return make(http.Header)
+	}
+	return h.Clone()
+}
+
+// checkRequest refuses what no RoundTripper could send.
+func checkRequest(req *http.Request) error {
+	switch {
+	case req == nil:
+		return fmt.Errorf("%w: nil Request", errMalformed)
+	case req.URL == nil:
+		return fmt.Errorf("%w: nil Request.URL", errMalformed)
+	case req.Body == nil && req.ContentLength != 0:
+		return fmt.Errorf("%w: ContentLength %d with nil Body", errMalformed, req.ContentLength)
+	}
+	return nil
+}
+
+func closeRequestBody(req *http.Request) {
+	if req != nil && req.Body != nil {
+		_ = req.Body.Close() // there is nobody to tell
+	}
+}
+
+// errInsideItself is a Transport that sends to itself, because it is a part of
+// the http.DefaultTransport that is its Base, say.
+var errInsideItself = fmt.Errorf("%w: the Transport is its own Base", errMalformed)
+
+// deepest is how many calls of one Transport may be inside each other. One that
+// fetches a token by way of itself needs two; to exhaust the stack takes more.
+const deepest = 8
+
+// replayable reports whether the request's body can be had again.
+func (c *call) replayable() bool {
+	return c.request.Body == nil || c.request.Body == http.NoBody || c.request.GetBody != nil
+}
+
+// repeatable reports whether a second copy of the request does no harm, whatever
+// became of the first.
+func (c *call) repeatable() bool { return c.key != "" || idempotentMethod(c.request.Method) }
+
+// callerGone is the context's error once the caller has cancelled or the call's
+// deadline has passed, by the context or by the older Request.Cancel.
+func (c *call) callerGone() error {
+	if err := c.ctx.Err(); err != nil {
+		return err
+	}
+	select {
+	case <-c.request.Cancel:
+		return context.Canceled
+	default:
+		return nil
+	}
+}
+
+// ended is the error of a call that the caller's cancellation or deadline ends.
+func (c *call) ended(err error) *Error {
+	e := &Error{Err: err}
+	if errors.Is(err, context.DeadlineExceeded) {
+		e.Reason = ErrDeadline
+	}
+	if cause := context.Cause(c.ctx); cause != nil && !errors.Is(err, cause) {
+		e.Err = &joined{err, cause}
+	}
+	return e
+}
+
+// fail ends the call with an error that is not an attempt's: a gate's refusal,
+// or the caller's cancellation while a retry was waited for.
+func (c *call) fail(err *Error) {
+	if c.last != nil {
+		c.last.record.Stop = err.Reason
+	}
+	err.Attempts = c.attempts()
+	c.failure = err
+}
+
+// finish is the call's end: the last response as it came, or one *Error.
+func (c *call) finish() (*http.Response, error) {
+	if c.more != nil {
+		c.more.token.refund() // of a retry that was not sent after all
+	}
+	var resp *http.Response
+	if c.failure == nil {
+		if resp = c.last.record.Response; resp == nil {
+			c.failure = c.lastError()
+		}
+	}
+	if c.trace != nil || len(c.options.traces) > 0 {
+		c.traceDone(resp)
+	}
+	c.finished = true
+	if resp != nil {
+		return resp, nil
+	}
+	return nil, c.failure
+}
+
+// unwind lets go of what a call holds that a panic has cut short, or the end of
+// its goroutine: of a hook, of Backoff, of GetBody.
+func (c *call) unwind() {
+	if c.finished {
+		return
+	}
+	if c.more != nil {
+		c.more.token.refund()
+		if c.more.next != nil {
+			c.more.next.abandon()
+		}
+	}
+	if c.last != nil && c.last.body != nil {
+		_ = c.last.closeBody()
+	}
+}
+
+// lastError is the *Error of a call whose last attempt ended in an error.
+func (c *call) lastError() *Error {
+	last := &c.last.record
+	e := &Error{Reason: last.Stop, Err: last.Err, Attempts: c.attempts()}
+	switch {
+	case last.Stop == ErrBreakerOpen:
+		e.NotBefore, _ = c.breaker.wouldRefuse(c.scope, time.Now())
+	case last.Stop == ErrDeadline:
+	case c.last.fate == fateDeadline:
+		e.Reason = ErrDeadline
+	case c.last.fate == fateTimeout:
+		e.Reason = ErrAttemptTimeout
+	}
+	return e
+}
+
+// attempts are the records of the attempts so far.
+func (c *call) attempts() []Attempt {
+	if c.last == nil {
+		return nil
+	}
+	if c.more == nil {
+		return []Attempt{c.first.record}
+	}
+	records := make([]Attempt, 0, 1+len(c.more.sent))
+	records = append(records, c.first.record)
+	for _, a := range c.more.sent {
+		records = append(records, a.record)
+	}
+	return records
+}
