@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"runtime"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -106,14 +107,6 @@ func requester(l load, client *http.Client) func(url string) {
 
 const oneURL = "http://api.example/v1/charges"
 
-func thousandURLs() []string {
-	urls := make([]string, 1000)
-	for i := range urls {
-		urls[i] = fmt.Sprintf("http://api-%d.example/v1/charges", i)
-	}
-	return urls
-}
-
 // BenchmarkCall measures each client by itself, for benchstat.
 func BenchmarkCall(b *testing.B) {
 	for _, l := range loads {
@@ -129,58 +122,67 @@ func BenchmarkCall(b *testing.B) {
 	}
 }
 
-// BenchmarkParallel measures calls from all processors at once, on one scope and
-// on a thousand.
-func BenchmarkParallel(b *testing.B) {
-	for name, urls := range map[string][]string{"1-scope": {oneURL}, "1000-scopes": thousandURLs()} {
-		for _, c := range contenders() {
-			b.Run(name+"/"+c.name, func(b *testing.B) {
-				do := requester(loads[0], &http.Client{Transport: c.base})
-				b.ReportAllocs()
-				b.RunParallel(func(pb *testing.PB) {
-					for i := 0; pb.Next(); i++ {
-						do(urls[i%len(urls)])
-					}
-				})
+// BenchmarkOverhead measures the clients interleaved, in rounds of a few hundred
+// calls each, so that a noisy machine is noisy to all of them, and reports what
+// is added over bare as the median of the rounds: in ns, and as a ratio to what
+// the timeout-only client adds. The calls of a round come from as many goroutines
+// as there are processors (-cpu 1,2), to one scope or to a thousand.
+func BenchmarkOverhead(b *testing.B) {
+	for _, l := range loads[:2] {
+		for _, scopes := range []int{1, 1000} {
+			b.Run(fmt.Sprintf("%s/%d-scopes", l.name, scopes), func(b *testing.B) {
+				urls := make([]string, scopes)
+				for i := range urls {
+					urls[i] = fmt.Sprintf("http://api-%d.example/v1/charges", i)
+				}
+				overhead(b, l, urls)
 			})
 		}
 	}
 }
 
-// BenchmarkOverhead measures the clients interleaved, in rounds of a few hundred
-// calls each, so that a noisy machine is noisy to all of them, and reports what
-// is added over bare as the median of the rounds: in ns, and as a ratio to what
-// the timeout-only client adds.
-func BenchmarkOverhead(b *testing.B) {
-	for _, l := range loads[:2] {
-		b.Run(l.name, func(b *testing.B) {
-			const calls = 300
-			var run []func(string)
-			for _, c := range contenders() {
-				run = append(run, requester(l, &http.Client{Transport: c.base}))
+func overhead(b *testing.B, l load, urls []string) {
+	var clients []func(string)
+	for _, c := range contenders() {
+		do := requester(l, &http.Client{Transport: c.base})
+		for _, url := range urls {
+			do(url) // what is made once for each scope
+		}
+		clients = append(clients, do)
+	}
+	times := make([][]float64, len(clients))
+	for b.Loop() {
+		for i, do := range clients {
+			times[i] = append(times[i], round(do, urls))
+		}
+	}
+	median := func(x []float64) float64 {
+		slices.Sort(x)
+		return x[len(x)/2]
+	}
+	bare, timeout, ours := median(times[0]), median(times[1]), median(times[2])
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(bare, "bare-ns")
+	b.ReportMetric(timeout-bare, "timeout-added-ns")
+	b.ReportMetric(ours-bare, "added-ns")
+	b.ReportMetric((ours-bare)/(timeout-bare), "x-timeout")
+}
+
+// round makes some hundred calls and returns the time of one, in ns.
+func round(do func(string), urls []string) float64 {
+	const calls = 300
+	workers := runtime.GOMAXPROCS(0)
+	start := time.Now()
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			for i := range calls {
+				do(urls[(w*calls+i*7)%len(urls)])
 			}
-			times := make([][]float64, len(run))
-			for b.Loop() {
-				for i, do := range run {
-					start := time.Now()
-					for range calls {
-						do(oneURL)
-					}
-					times[i] = append(times[i], float64(time.Since(start))/calls)
-				}
-			}
-			median := func(x []float64) float64 {
-				slices.Sort(x)
-				return x[len(x)/2]
-			}
-			bare, timeout, ours := median(times[0]), median(times[1]), median(times[2])
-			b.ReportMetric(0, "ns/op")
-			b.ReportMetric(bare, "bare-ns")
-			b.ReportMetric(timeout-bare, "timeout-added-ns")
-			b.ReportMetric(ours-bare, "added-ns")
-			b.ReportMetric((ours-bare)/(timeout-bare), "x-timeout")
 		})
 	}
+	wg.Wait()
+	return float64(time.Since(start)) / float64(calls*workers)
 }
 
 // allocations are the allocations and bytes of one call, averaged over many.
