@@ -108,7 +108,7 @@ func (c *call) passBreaker(a *attempt, now time.Time) *Error {
 
 // dress makes the request of the attempt.
 func (c *call) dress(a *attempt, now time.Time) *Error {
-	timeout := c.perCall.AttemptTimeout
+	timeout := c.perCall().AttemptTimeout
 	a.life.deadline = c.deadline
 	own := timeout > 0 && (c.deadline.IsZero() || timeout < c.deadline.Sub(now))
 	if own {
@@ -383,8 +383,8 @@ func (a *attempt) classify(said *answer) {
 		a.record.Verdict = VerdictPermanent
 		return // nothing brings the caller back
 	}
-	if c.perCall.Classify != nil {
-		if v := c.perCall.Classify(&a.record); v > VerdictDefault && v <= VerdictThrottled {
+	if c.perCall().Classify != nil {
+		if v := c.perCall().Classify(&a.record); v > VerdictDefault && v <= VerdictThrottled {
 			a.record.Verdict = v
 		}
 	}

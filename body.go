@@ -81,7 +81,7 @@ type responseBody attempt
 
 func (b *responseBody) Read(p []byte) (int, error) {
 	a := (*attempt)(b)
-	limit := a.call.perCall.ReadTimeout
+	limit := a.call.perCall().ReadTimeout
 	if limit > 0 {
 		if a.silence == nil {
 			a.silence = time.AfterFunc(limit, a.tooSilent)

@@ -1,7 +1,6 @@
 package resilienthttp
 
 import (
-	"container/list"
 	"math/rand/v2"
 	"net/http"
 	"sync"
@@ -11,342 +10,314 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 )
 
-const (
-	// spreadTime is the longest over which those who waited for a reset are
-	// spread; half the window is the other bound.
-	spreadTime = time.Second
-
-	// scoutTime is how long the first request after a reset goes alone, unless
-	// its answer comes earlier: if the server still says no, one 429 is enough.
-	scoutTime = time.Second
-
-	// resetNoise is how far two readings of one reset may lie apart: servers
-	// round to seconds.
-	resetNoise = 1200 * time.Millisecond
-)
-
-// bucket is one of a server's quotas as far as its responses tell, and the line
-// of those who wait for it. While nothing is known it only counts the requests
-// in flight and takes no lock.
+// bucket is one of a server's quotas, as far as its responses tell, and the line
+// of those who wait for it. How it works:
+//
+// Until a response says something, requests are counted and nothing else: no
+// lock. From then on each axis that the server names (quota) has what remained
+// by the newest news. A request may go if on every axis more remains than is in
+// flight; else it joins the line, unless it can be foreseen that its turn would
+// come too late for it. Who waits is woken by an answer, or by the line's timer.
+//
+// When the reset comes, the quota is taken for whole. That is a belief: the reset
+// was rounded, the clocks disagree, others use the quota too. So one call goes
+// ahead as a scout, and the others follow when it is back, a little apart, as
+// long as the news allow it. Whatever the truth, it is out after one round trip,
+// and a wrong belief costs one refusal; one right after the reset makes the next
+// resets be taken for later. Until news of the new window come, it is taken to
+// begin with its first request and to be as long as the longest one seen.
+//
+// Not every quota has windows. A token bucket tells when it will be full, and
+// that moves on with every request; once that is certain (refill), requests go as
+// tokens come, without waiting for the rest. And where answers take as long as
+// windows, they tell only of the past: then requests keep to the limit in any
+// time as long as the window (pace), and of the news only refusals count.
+//
+// What must not happen is that calls wait for nothing. Requests in flight come
+// back or fail, or the reset comes. Those whose answer was lost may have been
+// counted or not: after a second one call goes and sees. An axis that answers do
+// not mention any more has no say. And when the reset or a Retry-After moves on,
+// those in line for whom that is too late are told at once.
 type bucket struct {
 	once     sync.Once
-	quotas   *quotas
-	origin   time.Time // turns count from it
-	inflight atomic.Int64
-	armed    atomic.Bool // something is known, or somebody waits
+	limit    *RateLimit
+	account  atomic.Pointer[account]
+	origin   time.Time    // turns count from it
+	inflight atomic.Int64 // changed under the lock while armed
+	armed    atomic.Bool  // something is known, or somebody waits
 
-	mu      sync.Mutex
+	// The line's lock guards what follows.
+	line
 	version uint64 // grows with all that is learned, to tell old news from new
 	axes    []quota
 	clock   serverClock
-	closed  time.Time // by the server's Retry-After, this bucket alone
-	line    list.List // of *waiter
-	timer   *time.Timer
+	closed  time.Time     // by the server's Retry-After, this bucket alone
+	lag     time.Duration // from sending a request to having its answer, on average
+	trip    time.Duration // and at least
 
 	shut     bool          // the line waits for a reset
-	scout    time.Time     // until then one goes ahead, to see whether it is true
-	scouting bool          // and is under way
-	spacing  time.Duration // between two who leave the line; 0: none
+	until    time.Time     // that long
+	refusing bool          // because of a Retry-After
+	scout    time.Time     // until then one goes ahead
+	scouts   time.Time     // who was sent before this is not the one
+	scouting bool          // it is under way
+	spacing  time.Duration // between two who leave the line
+	spread   time.Time     // until then
 	next     time.Time     // who leaves next may do so from here on
 }
 
-func (b *bucket) init(q *quotas) {
-	b.once.Do(func() { b.quotas, b.origin = q, time.Now() })
+// catchUp is how far behind its plan the spread may be and still make up for it:
+// timers are late.
+const catchUp = 2 * time.Millisecond
+
+func (b *bucket) init(l *RateLimit, who *account) {
+	b.once.Do(func() { b.limit, b.origin, b.gate = l, time.Now(), b })
+	if b.account.Load() != who {
+		b.account.Store(who)
+	}
 }
 
-// quota is one axis of a bucket: requests, tokens, a policy's window.
-type quota struct {
-	name    string
-	costed  bool // one request takes more than one: those in flight cannot be counted
-	limit   int64
-	low     int64         // what remains, by the newest news
-	blind   int64         // sent since then without any news
-	flying  int64         // sent in this window and not answered yet
-	since   time.Time     // when this window began; zero: before anything was known
-	reset   time.Time     // when it ends, by our clock; zero: nobody has said
-	guessed bool          // reset is only what the window before was like
-	window  time.Duration // the longest that was seen
-	version uint64        // of the bucket when this was learned
-}
+// busy keeps what says something from being forgotten first.
+func (b *bucket) busy() bool { return b.armed.Load() }
 
-// waiter is a call in line. Its fields are the bucket's, under its lock.
-type waiter struct {
-	ready   chan struct{}
-	granted bool
-	turn    turn
-}
+// steady is a time by the monotonic clock alone: a step of our wall clock must
+// not look like one of the server's.
+func (b *bucket) steady(now time.Time) time.Time { return b.origin.Add(now.Sub(b.origin)) }
 
 // turn is the right to send one request, and the duty to say what came of it.
 type turn struct {
 	bucket  *bucket
+	static  *staticLimit
 	version uint64        // of the bucket at that time
 	after   time.Duration // since the bucket's origin
 }
 
 func (t turn) sent() time.Time { return t.bucket.origin.Add(t.after) }
 
-// enter takes a turn, standing in line for it if need be and if the line accepts
-// the wait.
-func (b *bucket) enter(now time.Time, line queueing) (t turn, stood bool, refused *Error) {
-	if !b.armed.Load() && b.quotas.closed.Load() == nil {
+// enter takes a turn, standing in line for it if need be and if the call is
+// ready to wait that long.
+func (b *bucket) enter(now time.Time, q queueing) (t turn, stood bool, refused *Error) {
+	armed := b.armed.Load() || b.account.Load().closed.Load() != nil
+	if !armed {
 		b.inflight.Add(1)
-		return turn{bucket: b, after: now.Sub(b.origin)}, false, nil
+		if !b.armed.Load() {
+			return turn{bucket: b, after: now.Sub(b.origin)}, false, nil
+		}
+		b.inflight.Add(-1) // in this very moment something was learned
 	}
+	now = b.steady(now)
 	b.mu.Lock()
 	b.armed.Store(true)
-	if b.line.Len() == 0 && b.opening(now).free(now) {
+	if !armed {
+		b.pump(now) // somebody may wait for what seemed to be in flight
+	}
+	if o := b.opening(now); b.len() == 0 && o.free(now) {
 		t = b.take(now)
 		b.mu.Unlock()
 		return t, false, nil
 	}
-	turnAt, closed := b.foresee(now)
-	refused = line.accepts(now, turnAt, closed)
-	patience := line.patience(closed)
-	if refused == nil && patience <= 0 {
-		refused = &Error{Reason: ErrRateLimited, NotBefore: turnAt}
-	}
+	q.trip = b.trip
+	place, refused := b.join(now, q)
+	b.mu.Unlock()
 	if refused != nil {
-		b.mu.Unlock()
 		return turn{}, false, refused
 	}
-	w := &waiter{ready: make(chan struct{})}
-	place := b.line.PushBack(w)
-	b.pump(now)
-	b.mu.Unlock()
-	return b.stand(w, place, now, patience, line.call)
-}
-
-// stand waits in line until the turn comes, the caller leaves, or patience ends.
-func (b *bucket) stand(w *waiter, place *list.Element, since time.Time, patience time.Duration, c *call) (turn, bool, *Error) {
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	var refused *Error
-	select {
-	case <-w.ready:
-		return w.turn, true, nil
-	case <-timer.C:
-		refused = &Error{Reason: ErrRateLimited}
-	case <-c.ctx.Done():
-		refused = c.ended(c.ctx.Err())
-	case <-c.request.Cancel:
-		refused = c.ended(c.callerGone())
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	now := time.Now()
-	if w.granted { // in the same instant
-		if refused.Reason == ErrRateLimited {
-			return w.turn, true, nil
-		}
-		b.landed(w.turn)
-	} else {
-		b.line.Remove(place)
-		if refused.Reason == ErrRateLimited {
-			refused.NotBefore, _ = b.foresee(now)
-		}
-	}
-	b.pump(now)
-	return turn{}, true, refused
+	t, refused = b.stand(place)
+	return t, true, refused
 }
 
 // take counts one request as in flight.
 func (b *bucket) take(now time.Time) turn {
 	b.inflight.Add(1)
 	for i := range b.axes {
-		q := &b.axes[i]
-		q.flying++
-		if q.reset.IsZero() && q.window > 0 {
-			// The server may begin its window with this request. Unless it says
-			// otherwise, the window is as long as the one before.
-			q.reset, q.guessed = now.Add(q.window), true
-		}
+		b.axes[i].sent(now)
 	}
 	b.scouting = b.scouting || now.Before(b.scout)
 	return turn{bucket: b, version: b.version, after: now.Sub(b.origin)}
 }
 
-// landed takes one request from those in flight.
-func (b *bucket) landed(t turn) {
-	b.inflight.Add(-1)
-	for i := range b.axes {
-		if q := &b.axes[i]; !t.sent().Before(q.since) && q.flying > 0 {
-			q.flying--
-		}
-	}
-	if !t.sent().Before(b.scout.Add(-scoutTime)) {
-		b.scouting, b.scout = false, time.Time{}
-	}
-}
-
 // opening is when the next request may go.
 type opening struct {
 	at      time.Time // not before; the zero time is now
-	closed  bool      // because the server said Retry-After
+	shut    bool      // because of a reset, or of a Retry-After
+	closed  bool      // at is that of a Retry-After
 	flight  bool      // and when one that is in flight has come back
 	recheck time.Time // with flight: when to look again at the latest
 }
 
-func (o opening) free(now time.Time) bool { return !o.flight && !o.at.After(now) }
+func (o *opening) wait(at time.Time) {
+	if at.After(o.at) {
+		o.at, o.closed = at, false
+	}
+}
+
+func (o *opening) shutUntil(at time.Time) {
+	o.shut = true
+	o.wait(at)
+}
+
+func (o *opening) awaitFlight(recheck time.Time) {
+	o.flight = true
+	o.recheck = sooner(o.recheck, recheck)
+}
+
+func (o *opening) free(now time.Time) bool { return !o.flight && !o.at.After(now) }
 
 func (b *bucket) opening(now time.Time) opening {
 	var o opening
-	for _, until := range [...]time.Time{b.closed, b.quotas.closedUntil(now)} {
-		if until.After(now) && until.After(o.at) {
-			o.at, o.closed = until, true
-		}
+	if until := later(b.closed, b.account.Load().closedUntil(now)); until.After(now) {
+		o.at, o.shut, o.closed = until, true, true
 	}
+	inflight := b.inflight.Load()
 	for i := range b.axes {
 		q := &b.axes[i]
-		q.roll(now)
-		switch left := q.low - q.blind; {
-		case left <= 0:
-			if q.reset.After(o.at) {
-				o.at, o.closed = q.reset, false
-			}
-		case !q.costed && left <= q.flying:
-			o.flight = true
-			o.recheck = sooner(o.recheck, q.reset)
+		waiting := b.len() > 0
+		if q.roll(now, inflight, waiting) && waiting && !q.late(b.lag) {
+			b.shut = true // until now, that is: let them go as after any reset
 		}
+		q.opening(&o, now, inflight, b.lag)
 	}
 	if b.scouting && now.Before(b.scout) {
-		o.flight = true
-		o.recheck = sooner(o.recheck, b.scout)
+		o.awaitFlight(b.scout)
 	}
 	return o
 }
 
-// sooner is the earlier of two times, of which zero is none.
-func sooner(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
-}
-
-// roll begins a new window when the reset has come: all of the quota is there
-// again, as far as anybody knows.
-func (q *quota) roll(now time.Time) {
-	if q.reset.IsZero() || now.Before(q.reset) {
-		return
-	}
-	q.since, q.reset, q.guessed = q.reset, time.Time{}, false
-	q.low, q.blind, q.flying = max(q.limit, 1), 0, 0
-}
-
-// foresee is when a call that joins the line now would have its turn: the line
-// ahead of it takes the quota of one window after the other.
-func (b *bucket) foresee(now time.Time) (at time.Time, closed bool) {
+// foresee implements gate: those ahead take the quota of one window after the
+// other.
+func (b *bucket) foresee(now time.Time, ahead int64) (at time.Time, closed bool) {
+	now = b.steady(now)
 	o := b.opening(now)
-	at, closed = now, o.closed
-	if o.at.After(at) {
-		at = o.at
-	}
-	ahead := int64(b.line.Len())
+	at = later(now, o.at)
+	inflight := b.inflight.Load()
 	for i := range b.axes {
-		q := &b.axes[i]
-		if q.costed || q.limit <= 0 || q.window <= 0 || q.reset.IsZero() {
-			continue
-		}
-		beyond := ahead - max(q.low-q.blind, 0)
-		if beyond < 0 {
-			continue
-		}
-		windows := min(beyond/q.limit, int64(maxForesight/q.window))
-		if turn := q.reset.Add(time.Duration(windows) * q.window); turn.After(at) {
-			at = turn
+		at = later(at, b.axes[i].foresee(now, ahead, inflight, b.lag))
+	}
+	if !o.shut && now.Before(b.spread) && b.spacing > 0 {
+		at = later(at, sooner(b.spread, b.next.Add(time.Duration(ahead)*b.spacing)))
+		if b.scouting {
+			at = later(at, sooner(b.scout, now.Add(b.lag)))
 		}
 	}
-	return at, closed
+	return at, o.closed
 }
 
-const maxForesight = 24 * time.Hour
-
-// pump lets those at the head of the line go whose turn has come, and sets the
-// timer for the next.
+// pump implements gate.
 func (b *bucket) pump(now time.Time) {
-	for b.line.Len() > 0 {
+	now = b.steady(now)
+	for b.len() > 0 {
 		o := b.opening(now)
-		if o.at.After(now) {
-			b.shut = true
+		switch {
+		case o.shut && o.at.After(now):
+			if later := o.at.Sub(b.until) > resetSlack; later || !b.shut {
+				b.shut, b.until = true, o.at
+				b.sweep(now)
+				continue
+			}
+			b.refusing = o.closed
 			b.wakeAt(o.at, now)
 			return
-		}
-		if b.shut {
+		case b.shut:
 			b.reopen(now)
-			continue
-		}
-		if o.flight {
+		case o.at.After(now):
+			b.wakeAt(o.at, now)
+			return
+		case o.flight:
 			b.wakeAt(o.recheck, now)
 			return
-		}
-		if b.spacing > 0 && b.next.After(now) {
+		case b.spacing > 0 && now.Before(b.spread) && now.Before(b.next):
 			b.wakeAt(b.next, now)
 			return
+		default:
+			if b.spacing > 0 {
+				// A half less, or more.
+				b.next = later(b.next, now.Add(-catchUp)).Add(b.spacing/2 + rand.N(b.spacing+1))
+			}
+			b.grant(b.take(now))
 		}
-		w := b.line.Remove(b.line.Front()).(*waiter)
-		w.granted, w.turn = true, b.take(now)
-		close(w.ready)
-		b.next = now.Add(jittered(b.spacing))
 	}
 	b.shut, b.spacing = false, 0
 	b.wakeAt(time.Time{}, now)
 }
 
 // reopen begins to let the line go after a reset: one goes ahead, and the others
-// follow spread over a part of the window.
+// follow spread over a part of the window, but quickly enough to use it up.
 func (b *bucket) reopen(now time.Time) {
-	b.shut = false
-	b.scout, b.scouting = now.Add(scoutTime), false
-	spread, going := spreadTime, int64(b.line.Len())
+	spread, step, scout, lead, going := spreadTime, spreadTime, scoutTime, scoutTime, b.len()
 	for i := range b.axes {
-		if q := &b.axes[i]; !q.costed && q.limit > 0 && q.window > 0 {
-			spread, going = min(spread, q.window/2), min(going, q.limit)
+		if q := &b.axes[i]; !q.silent && !q.costed && q.limit > 0 && q.window > 0 {
+			spread, step = min(spread, q.window/2), min(step, q.step())
+			scout, lead, going = min(scout, q.scout()), min(lead, q.window/200), min(going, q.limit)
 		}
 	}
-	b.spacing = spread / time.Duration(going)
-	b.next = now.Add(rand.N(b.spacing + 1))
+	share := spread / time.Duration(going)
+	b.spacing, b.spread = min(share, step), now.Add(scout+spread)
+	b.scout, b.scouts, b.scouting = now.Add(scout), now, false
+	if b.refusing {
+		// There are others who were refused, and wait for the same moment.
+		lead = share
+	} else {
+		// Nobody was. And the window may begin with its first request: be quick.
+		lead = min(lead, b.spacing)
+	}
+	b.next = now.Add(rand.N(lead + 1))
+	b.shut, b.refusing = false, false
 }
 
-// jittered is d, give or take a half.
-func jittered(d time.Duration) time.Duration { return d/2 + rand.N(d+1) }
-
-// wakeAt sets the timer that pumps; the zero time stops it.
-func (b *bucket) wakeAt(at, now time.Time) {
-	switch {
-	case at.IsZero():
-		if b.timer != nil {
-			b.timer.Stop()
-		}
-	case b.timer == nil:
-		b.timer = time.AfterFunc(at.Sub(now), b.wake)
-	default:
-		b.timer.Reset(at.Sub(now))
-	}
-}
-
-func (b *bucket) wake() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.pump(time.Now())
-}
-
-// taken reports whether there is a turn.
-func (t turn) taken() bool { return t.bucket != nil }
-
-// giveBack returns a turn that was not used, or that nothing was learned from.
-func (t turn) giveBack(now time.Time) {
-	b := t.bucket
-	if b == nil {
-		return
-	}
-	if !b.armed.Load() {
-		b.inflight.Add(-1)
-		return
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
+// back implements gate. A scout that was not sent leaves the way to another.
+func (b *bucket) back(t turn, _ time.Time) {
+	scout := b.scout
 	b.landed(t)
+	b.scout = scout
+}
+
+// landed takes one request from those in flight.
+func (b *bucket) landed(t turn) {
+	b.inflight.Add(-1)
+	for i := range b.axes {
+		if q := &b.axes[i]; q.old > 0 && t.sent().Before(q.since) {
+			q.old--
+		}
+	}
+	if b.scouting && !t.sent().Before(b.scouts) {
+		b.scouting, b.scout = false, time.Time{}
+	}
+}
+
+// landedUnseen is landed without the lock. It reports false if that cannot be.
+func (b *bucket) landedUnseen(now time.Time) bool {
+	if b.armed.Load() {
+		return false
+	}
+	b.inflight.Add(-1)
+	if b.armed.Load() { // in this very moment: somebody may wait for it
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.pump(now)
+	}
+	return true
+}
+
+// settle goes by what has been learned.
+func (b *bucket) settle(now time.Time) {
 	b.pump(now)
+	now = b.steady(now)
+	if b.len() == 0 && len(b.axes) == 0 && !b.closed.After(now) && b.account.Load().closedUntil(now).IsZero() {
+		b.armed.Store(false) // a Retry-After is over, and there is nothing else
+	}
+}
+
+// giveBack returns a turn that was not used.
+func (t turn) giveBack(now time.Time) {
+	t.static.giveBack(now)
+	b := t.bucket
+	if b == nil || b.landedUnseen(now) {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.back(t, now)
+	b.settle(now)
 }
 
 // done says what came of the request: the answer's news join what is known.
@@ -355,28 +326,34 @@ func (t turn) done(now time.Time, a *attempt, said *answer) {
 	if b == nil {
 		return
 	}
-	resp := a.record.Response
-	closing := said.asksToWait && closes(resp.StatusCode)
-	lost := resp == nil && !a.neverSent()
-	defer t.giveBack(now)
-	of := b
+	of, resp := b, a.record.Response
 	if said.quota.Bucket != "" {
-		of = b.quotas.learnRoute(a.call.request, said.quota.Bucket)
+		of = b.limit.learnRoute(b.account.Load(), a.call, resp, said.quota.Bucket)
 	}
-	if closing {
-		until := now.Add(min(said.retryAfter, b.quotas.limit.settings.maxClosed))
-		if said.quota.Bucket != "" && resp.StatusCode == http.StatusTooManyRequests {
-			of.closeUntil(until)
-		} else {
-			b.quotas.close(until)
-		}
+	if said.asksToWait && closes(resp.StatusCode) {
+		of.close(b.steady(now).Add(min(said.retryAfter, b.limit.settings.maxClosed)),
+			said.quota.Bucket != "" && resp.StatusCode == http.StatusTooManyRequests)
 	}
-	if said.limited {
-		of.learn(t, now, resp, said.quota)
+	if of != b {
+		of.mu.Lock()
+		of.learn(t, now, resp, said)
+		of.settle(now)
+		of.mu.Unlock()
 	}
-	if lost && b.armed.Load() {
-		b.lose()
+	if (of != b || !said.limited) && b.landedUnseen(now) {
+		return
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case of != b:
+	case resp != nil:
+		b.learn(t, now, resp, said)
+	case !a.neverSent():
+		b.lose(t, now)
+	}
+	b.landed(t)
+	b.settle(now)
 }
 
 // closes reports whether Retry-After beside the status is a word to everybody.
@@ -388,125 +365,88 @@ func closes(status int) bool {
 	return false
 }
 
-func (b *bucket) closeUntil(until time.Time) {
+// close shuts the bucket, or its account, until the given time.
+func (b *bucket) close(until time.Time, alone bool) {
+	if !alone {
+		b.account.Load().close(until)
+		return
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.armed.Store(true)
-	if until.After(b.closed) {
-		b.closed = until
-	}
+	b.closed = later(b.closed, until)
 }
 
 // lose counts a request of which nobody knows whether the server has counted it.
-func (b *bucket) lose() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (b *bucket) lose(t turn, now time.Time) {
 	b.version++
 	for i := range b.axes {
-		if !b.axes[i].costed && !b.axes[i].reset.IsZero() {
-			b.axes[i].blind++
-			b.axes[i].version = b.version
-		}
+		b.axes[i].lose(t.sent(), b.steady(now), b.version)
 	}
 }
 
 // learn joins what a response says of its quotas to what is known.
-func (b *bucket) learn(t turn, now time.Time, resp *http.Response, state ratelimitheader.State) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.armed.Store(true)
-	if t.bucket != b {
-		t.version = 0 // it did not count this bucket's news
-	}
-	date, err := http.ParseTime(headerValue(resp.Header, "Date"))
-	dated := err == nil
-	if dated {
-		b.clock.observe(date, t.sent(), now)
-	}
+func (b *bucket) learn(t turn, now time.Time, resp *http.Response, said *answer) {
 	b.version++
-	for _, axis := range state.Axes {
-		left := axis.Reset
-		if dated && !axis.Instant.IsZero() {
-			left = b.clock.until(axis.Instant, now)
-		}
-		left = min(left, b.quotas.limit.settings.maxClosed)
-		if left <= 0 {
-			continue
+	r := reading{sent: t.sent(), now: b.steady(now), longest: b.limit.settings.maxClosed, version: b.version}
+	r.refused = resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusForbidden && said.exhausted
+	if !r.refused { // that is quicker than work
+		b.measure(r.now.Sub(r.sent))
+	}
+	if said.limited {
+		b.armed.Store(true)
+	}
+	var clock *serverClock
+	for _, axis := range said.quota.Axes {
+		if clock == nil && !axis.Instant.IsZero() {
+			if date, err := http.ParseTime(headerValue(resp.Header, "Date")); err == nil {
+				clock = &b.clock
+				clock.observe(date, r.sent, r.now)
+			}
 		}
 		q := b.axis(axis)
-		if q == nil {
-			continue
+		r.newer = t.bucket == b && t.version >= q.version
+		r.read(axis, clock)
+		q.learn(r, b.lag)
+	}
+	if t.bucket != b || resp.StatusCode >= http.StatusInternalServerError {
+		return
+	}
+	for i := range b.axes {
+		if q := &b.axes[i]; q.mentioned != b.version {
+			q.missing(r, b.lag)
 		}
-		q.learn(axis, now.Add(left), now, t)
-		q.version = b.version
 	}
 }
 
-// mostAxes bounds what a hostile server can make a bucket remember.
-const mostAxes = 32
+// measure learns how late answers come.
+func (b *bucket) measure(took time.Duration) {
+	if b.lag == 0 {
+		b.lag, b.trip = took, took
+	}
+	b.lag += (took - b.lag) / 8
+	b.trip = min(took, b.trip+(took-b.trip)/64)
+}
 
+// mostAxes bounds what a hostile server can make a bucket remember.
+const mostAxes = 2 * ratelimitheader.MaxAxes
+
+// axis is what is known of that axis. The one not heard of for longest makes room
+// for a new one.
 func (b *bucket) axis(axis ratelimitheader.Axis) *quota {
+	stalest := 0
 	for i := range b.axes {
 		if b.axes[i].name == axis.Name {
 			return &b.axes[i]
 		}
-	}
-	if len(b.axes) >= mostAxes {
-		return nil
-	}
-	b.axes = append(b.axes, quota{name: axis.Name, costed: axis.Costed, flying: b.inflight.Load()})
-	return &b.axes[len(b.axes)-1]
-}
-
-// learn joins one reading to the axis. A request that was sent after the last
-// news came brings newer ones. Of those that were under way together nobody
-// knows which the server saw last, but within a window what remains only falls:
-// the lowest is the newest. And a reset, rounded up to seconds, is never earlier
-// than the earliest reading of it.
-func (q *quota) learn(axis ratelimitheader.Axis, reset, now time.Time, t turn) {
-	if t.sent().Before(q.since) {
-		return // of the window before
-	}
-	newer := t.version >= q.version
-	apart := reset.Sub(q.reset)
-	switch {
-	case q.reset.IsZero(), q.guessed, apart > resetNoise, newer && apart < -resetNoise:
-		q.low, q.blind, q.reset, q.guessed = axis.Remaining, 0, reset, false
-	case apart < -resetNoise:
-		return // of the window before
-	default:
-		if newer {
-			q.low, q.blind = axis.Remaining, 0
-		}
-		q.low = min(q.low, axis.Remaining)
-		if apart < 0 {
-			q.reset = reset
+		if b.axes[i].mentioned < b.axes[stalest].mentioned {
+			stalest = i
 		}
 	}
-	if axis.Limit > 0 {
-		q.limit = axis.Limit
-	} else {
-		q.limit = max(q.limit, axis.Remaining) // the most that was ever seen
+	if len(b.axes) < mostAxes {
+		b.axes = append(b.axes, quota{})
+		stalest = len(b.axes) - 1
 	}
-	q.window = max(q.window, axis.Window, reset.Sub(now))
-}
-
-// serverClock knows how far the server's clock is ahead of ours, at least. A
-// Date is cut to its second, so each response gives a bound, the best one that
-// which was written just after a second began.
-type serverClock struct {
-	known bool
-	ahead time.Duration
-}
-
-func (s *serverClock) observe(date, sent, received time.Time) {
-	least, most := date.Sub(received), date.Sub(sent)+time.Second
-	if !s.known || least > s.ahead || s.ahead > most {
-		s.known, s.ahead = true, least
-	}
-}
-
-// until is the time from now to a moment by the server's clock, at most.
-func (s *serverClock) until(instant, now time.Time) time.Duration {
-	return instant.Sub(now) - s.ahead
+	b.axes[stalest] = quota{name: axis.Name, costed: axis.Costed}
+	return &b.axes[stalest]
 }

@@ -17,7 +17,6 @@ type call struct {
 	header   http.Header   // what every attempt sends; the caller's own map when nothing is added
 	scope    string
 	key      string
-	perCall  *Policy // the policy in force
 	options  *options
 	deadline time.Time // zero: none
 	start    time.Time
@@ -59,10 +58,7 @@ func (t *Transport) plan(req *http.Request) (*call, error) {
 		return nil, &Error{Err: config.err}
 	}
 	ctx := req.Context()
-	c := &call{config: config, ctx: ctx, request: req, perCall: &config.policy, options: optionsOf(ctx), start: time.Now()}
-	if c.options.policy != nil {
-		c.perCall = c.options.policy
-	}
+	c := &call{config: config, ctx: ctx, request: req, options: optionsOf(ctx), start: time.Now()}
 	c.single = c.options.single
 	if c.options == nestedOptions || c.options == nestedOwned {
 		if outer, ok := ctx.Value(callKey{}).(*call); ok && outer.config == config {
@@ -151,6 +147,14 @@ func (c *call) replayable() bool {
 // repeatable reports whether a second copy of the request does no harm, whatever
 // became of the first.
 func (c *call) repeatable() bool { return c.key != "" || idempotentMethod(c.request.Method) }
+
+// perCall is the policy in force.
+func (c *call) perCall() *Policy {
+	if c.options.policy != nil {
+		return c.options.policy
+	}
+	return &c.policy
+}
 
 // callerGone is the context's error once the caller has cancelled or the call's
 // deadline has passed, by the context or by the older Request.Cancel.

@@ -3,7 +3,6 @@ package resilienthttp
 import (
 	"hash/maphash"
 	"math"
-	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,9 +16,6 @@ import (
 const (
 	defaultMaxWait   = time.Minute
 	defaultMaxClosed = time.Hour
-
-	mostBuckets = 256  // named by one server for one credential
-	mostRoutes  = 1024 // whose bucket is remembered
 )
 
 // RateLimit paces calls before the server has to: by a static ceiling, and by
@@ -29,18 +25,19 @@ const (
 // whose turn would come too late is refused at once.
 //
 // What servers say is kept for each scope and credential (a keyed hash of the
-// Authorization header), and for each bucket that the server names. Requests in
-// flight are counted against what remains; resets are judged by the server's own
-// Date; after a reset, those who waited are spread. A 429 or 503 with
-// Retry-After closes the scope to all its calls, not only to the one that got it.
+// Authorization header, or else of X-Api-Key, Api-Key or Private-Token), and for
+// each bucket that the server names. Requests in flight are counted against what
+// remains; resets are judged by the server's own Date; after a reset, those who
+// waited are spread. A 429, 503, 529 or 403 with Retry-After closes the scope to
+// all its calls, not only to the one that got it.
 //
 // The zero value has no static ceiling and follows the headers. A RateLimit is
 // safe for concurrent use and may be shared by several Transports; its fields
 // are read at its first call and must not change after it.
 type RateLimit struct {
 	// Limit is a static ceiling for each scope, in requests per second, retries
-	// and hedges included: a token bucket (golang.org/x/time/rate). 0, negative,
-	// NaN and rate.Inf mean none.
+	// and hedges included: a token bucket (golang.org/x/time/rate), with a line
+	// of those who wait for a token. 0, negative, NaN and rate.Inf mean none.
 	Limit rate.Limit
 
 	// Burst is the size of that bucket. 0 or negative: the requests of one
@@ -54,8 +51,8 @@ type RateLimit struct {
 	MaxWait time.Duration
 
 	// MaxClosed is the longest that a server's word may close a scope; longer
-	// ones are cut. 0 means 1 h; a negative duration means that servers cannot
-	// close a scope, as IgnoreHeaders does.
+	// ones are cut. 0 means 1 h, and the most is 24 h; a negative duration means
+	// that servers cannot close a scope, as IgnoreHeaders does.
 	MaxClosed time.Duration
 
 	// IgnoreHeaders disregards what servers say: no pacing and no closing, only
@@ -65,9 +62,11 @@ type RateLimit struct {
 
 	once     sync.Once
 	settings rateSettings
-	static   scope.Map[string, staticLimit]
-	servers  scope.Map[credential, quotas]
 	seed     maphash.Seed
+	statics  scope.Map[string, staticLimit]
+	accounts scope.Map[credential, account]
+	buckets  scope.Map[bucketKey, bucket] // those that servers name
+	routes   scope.Map[uint64, route]     // and who is in them
 }
 
 type rateSettings struct {
@@ -84,10 +83,13 @@ type credential struct {
 	hash  uint64
 }
 
-// staticLimit is the token bucket of one scope.
-type staticLimit struct {
-	once    sync.Once
-	limiter *rate.Limiter
+// account is what a server has said to one credential.
+type account struct {
+	once   sync.Once
+	who    credential
+	closed atomic.Pointer[time.Time] // until then, all its buckets are
+	naming atomic.Bool               // the server names buckets
+	shared bucket                    // of what it does not name
 }
 
 func (l *RateLimit) settle() {
@@ -108,204 +110,90 @@ func (l *RateLimit) settle() {
 	if s.maxClosed == 0 {
 		s.maxClosed = defaultMaxClosed
 	}
+	s.maxClosed = min(s.maxClosed, maxForesight)
 	s.follow = !l.IgnoreHeaders && s.maxClosed > 0
 	l.seed = maphash.MakeSeed()
-	l.servers.Keep = (*quotas).busy
-	l.servers.Clone = func(c credential) credential { return credential{strings.Clone(c.scope), c.hash} }
+	l.accounts.Clone = credential.clone
+	l.accounts.Keep = (*account).busy
+	l.buckets.Clone = func(k bucketKey) bucketKey { return bucketKey{k.credential.clone(), k.name, k.id} }
+	l.buckets.Keep = (*bucket).busy
+	l.routes.Max = mostRoutes
 }
+
+func (c credential) clone() credential { return credential{strings.Clone(c.scope), c.hash} }
 
 // enter waits for the attempt's turn and takes it, or refuses the attempt. A
 // hedge never waits.
 func (l *RateLimit) enter(a *attempt, now time.Time) (waited bool, refused *Error) {
 	l.once.Do(l.settle)
 	c := a.call
-	line := queueing{call: c, maxWait: l.settings.maxWait, maxClosed: c.perCall.MaxRetryAfter}
+	q := queueing{call: c, maxWait: l.settings.maxWait, maxClosed: c.perCall().MaxRetryAfter}
 	if a.record.Hedge {
-		line.maxWait = 0
+		q.maxWait = 0
 	}
-	var reservation *rate.Reservation
+	var static *staticLimit
 	if l.settings.limit > 0 {
-		reservation = l.limiter(c.scope).ReserveN(now, 1)
-		delay := reservation.DelayFrom(now)
-		if refused = line.accepts(now, now.Add(delay), false); refused == nil && delay > 0 {
-			waited = true
-			refused = c.sleep(delay)
+		static = l.static(c.scope)
+		if waited, refused = static.enter(now, q); refused != nil {
+			return waited, refused
 		}
-		if refused != nil {
-			reservation.Cancel()
-			return false, refused
+		if waited {
+			now = time.Now()
 		}
 	}
-	if !l.settings.follow {
-		return waited, nil
-	}
-	if waited {
-		now = time.Now()
-	}
-	q := l.quotasOf(c)
-	turn, stood, refused := q.bucketOf(c.request).enter(now, line)
-	if refused != nil {
-		if reservation != nil {
-			reservation.Cancel()
+	if l.settings.follow {
+		var stood bool
+		if a.turn, stood, refused = l.bucketOf(c).enter(now, q); refused != nil {
+			static.giveBack(now)
+			return waited || stood, refused
 		}
-		return false, refused
+		waited = waited || stood
 	}
-	a.turn = turn
-	return waited || stood, nil
+	a.turn.static = static
+	return waited, nil
 }
 
-func (l *RateLimit) limiter(scope string) *rate.Limiter {
-	s := l.static.Get(scope)
-	s.once.Do(func() { s.limiter = rate.NewLimiter(l.settings.limit, l.settings.burst) })
-	return s.limiter
-}
-
-func (l *RateLimit) quotasOf(c *call) *quotas {
+// account is whose quota the call uses.
+func (l *RateLimit) account(c *call) *account {
 	who := credential{scope: c.scope}
-	if authorization := headerValue(c.request.Header, "Authorization"); authorization != "" {
-		who.hash = maphash.String(l.seed, authorization)
-	}
-	q := l.servers.Get(who)
-	q.once.Do(func() { q.init(l) })
-	return q
-}
-
-// sleep waits for d or until the caller leaves.
-func (c *call) sleep(d time.Duration) *Error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-c.ctx.Done():
-		return c.ended(c.ctx.Err())
-	case <-c.request.Cancel:
-		return c.ended(c.callerGone())
-	}
-}
-
-// queueing is how long a call is ready to stand in line.
-type queueing struct {
-	call      *call
-	maxWait   time.Duration
-	maxClosed time.Duration // while the server has closed the scope; not positive: no matter
-}
-
-// accepts reports whether a turn at the given time is soon enough; if not, the
-// error says so, before any wait was begun.
-func (line queueing) accepts(now, turn time.Time, closed bool) *Error {
-	wait := turn.Sub(now)
-	if wait <= 0 {
-		return nil
-	}
-	if deadline := line.call.deadline; !deadline.IsZero() && !turn.Before(deadline) {
-		return &Error{Reason: ErrDeadline, Err: ErrRateLimited, NotBefore: turn}
-	}
-	if wait > line.patience(closed) {
-		return &Error{Reason: ErrRateLimited, NotBefore: turn}
-	}
-	return nil
-}
-
-func (line queueing) patience(closed bool) time.Duration {
-	if closed && line.maxClosed > 0 {
-		return min(line.maxWait, line.maxClosed)
-	}
-	return line.maxWait
-}
-
-// quotas is what one server has said to one credential: a bucket for what it
-// does not name, and a bounded table of those that it does.
-type quotas struct {
-	once   sync.Once
-	limit  *RateLimit
-	closed atomic.Pointer[time.Time] // until then, all buckets are
-	shared bucket
-	table  atomic.Pointer[bucketTable] // nil until the server names a bucket
-}
-
-// bucketTable knows the named buckets, and which one a route has.
-type bucketTable struct {
-	buckets scope.Map[string, bucket]
-	routes  scope.Map[uint64, atomic.Pointer[string]]
-}
-
-func (q *quotas) init(l *RateLimit) {
-	q.limit = l
-	q.shared.init(q)
-}
-
-// busy keeps quotas that say something from being forgotten first.
-func (q *quotas) busy() bool { return q.closed.Load() != nil || q.shared.armed.Load() }
-
-// bucketOf is the bucket that the request's route was last seen in.
-func (q *quotas) bucketOf(req *http.Request) *bucket {
-	table := q.table.Load()
-	if table == nil {
-		return &q.shared
-	}
-	if known := table.routes.Peek(q.route(req)); known != nil {
-		if name := known.Load(); name != nil {
-			return q.named(table, *name)
+	for _, name := range [...]string{"Authorization", "X-Api-Key", "Api-Key", "Private-Token"} {
+		if secret := headerValue(c.request.Header, name); secret != "" {
+			who.hash = maphash.String(l.seed, secret)
+			break
 		}
 	}
-	return &q.shared
+	account := l.accounts.Get(who)
+	account.once.Do(func() {
+		account.who = who.clone()
+		account.shared.init(l, account)
+	})
+	return account
 }
 
-func (q *quotas) named(table *bucketTable, name string) *bucket {
-	b := table.buckets.Get(name)
-	b.init(q)
-	return b
-}
+// busy keeps what says something from being forgotten first.
+func (who *account) busy() bool { return who.closed.Load() != nil || who.shared.busy() }
 
-// learnRoute remembers that the route is in the named bucket, and returns it.
-func (q *quotas) learnRoute(req *http.Request, name string) *bucket {
-	table := q.table.Load()
-	if table == nil {
-		table = &bucketTable{}
-		table.buckets.Max, table.routes.Max = mostBuckets, mostRoutes
-		if !q.table.CompareAndSwap(nil, table) {
-			table = q.table.Load()
-		}
-	}
-	route := table.routes.Get(q.route(req))
-	if known := route.Load(); known == nil || *known != name {
-		route.Store(&name)
-	}
-	return q.named(table, name)
-}
-
-// route is a hash, so that long paths are not kept.
-func (q *quotas) route(req *http.Request) uint64 {
-	var h maphash.Hash
-	h.SetSeed(q.limit.seed)
-	_, _ = h.WriteString(req.Method)
-	_ = h.WriteByte(' ')
-	_, _ = h.WriteString(req.URL.Path)
-	return h.Sum64()
-}
-
-// close shuts every bucket until the given time, unless they are shut longer.
-func (q *quotas) close(until time.Time) {
+// close shuts all buckets until the given time, unless they are shut longer.
+func (who *account) close(until time.Time) {
 	for {
-		before := q.closed.Load()
+		before := who.closed.Load()
 		if before != nil && !before.Before(until) {
 			return
 		}
-		if q.closed.CompareAndSwap(before, &until) {
+		if who.closed.CompareAndSwap(before, &until) {
 			return
 		}
 	}
 }
 
-// closedUntil is the zero time when the server has not closed the scope.
-func (q *quotas) closedUntil(now time.Time) time.Time {
-	until := q.closed.Load()
+// closedUntil is the zero time when the server has not closed the account.
+func (who *account) closedUntil(now time.Time) time.Time {
+	until := who.closed.Load()
 	if until == nil {
 		return time.Time{}
 	}
 	if !now.Before(*until) {
-		q.closed.CompareAndSwap(until, nil)
+		who.closed.CompareAndSwap(until, nil)
 		return time.Time{}
 	}
 	return *until

@@ -140,7 +140,7 @@ func (c *call) again(last *attempt) (wait time.Duration, stop error) {
 	if !c.replayable() {
 		return 0, ErrNotReplayable
 	}
-	if last.record.Number >= c.perCall.MaxAttempts {
+	if last.record.Number >= c.perCall().MaxAttempts {
 		return 0, ErrMaxAttempts
 	}
 	if c.single {
@@ -148,7 +148,7 @@ func (c *call) again(last *attempt) (wait time.Duration, stop error) {
 	}
 	now := time.Now()
 	more := c.further()
-	more.previous = min(max(c.perCall.Backoff(last.record.Number, more.previous), 0), retryafter.Max)
+	more.previous = min(max(c.perCall().Backoff(last.record.Number, more.previous), 0), retryafter.Max)
 	wait = more.previous
 	if last.asked > 0 {
 		wait += last.asked // at least what the server asked; jitter only adds to it
@@ -157,7 +157,7 @@ func (c *call) again(last *attempt) (wait time.Duration, stop error) {
 	if _, refuses := c.breaker.wouldRefuse(c.scope, at); refuses {
 		return 0, ErrBreakerOpen
 	}
-	if most := c.perCall.MaxRetryAfter; most > 0 && last.asked > most {
+	if most := c.perCall().MaxRetryAfter; most > 0 && last.asked > most {
 		return 0, ErrRetryAfter
 	}
 	if !c.deadline.IsZero() && !at.Before(c.deadline) {

@@ -1,0 +1,851 @@
+package resilienthttp
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/internal/memhttp"
+)
+
+// TestQuota is DESIGN §4.17: with one client on a quota there is no 429 after the
+// first windows, and at least 98 % of the quota is used; calls that cannot be
+// served in time are told so at once.
+func TestQuota(t *testing.T) {
+	const s, m, ms = time.Second, time.Minute, time.Millisecond
+	for _, row := range []struct {
+		quotaRun
+		least float64 // of what the resets allow; 0: 0.98
+	}{
+		// Each dialect.
+		{quotaRun: quotaRun{kind: quotaAligned, limit: 60, window: 10 * s, latency: 50 * ms, dialect: "github", skew: 700 * ms, offset: 120 * ms}},
+		{quotaRun: quotaRun{kind: quotaAligned, limit: 60, window: 10 * s, latency: 5 * ms, dialect: "epoch ms", skew: -time.Hour, offset: 951 * ms}},
+		{quotaRun: quotaRun{kind: quotaAligned, limit: 60, window: 10 * s, latency: 50 * ms, dialect: "delta", skew: time.Hour, offset: 500 * ms, open: true}},
+		{quotaRun: quotaRun{kind: quotaAligned, limit: 60, window: 10 * s, dialect: "rfc 3339", skew: time.Hour, offset: 30 * ms}},
+		{quotaRun: quotaRun{kind: quotaAligned, limit: 60, window: 10 * s, latency: 50 * ms, dialect: "openai", offset: 777 * ms, open: true}},
+		{quotaRun: quotaRun{kind: quotaAligned, limit: 60, window: 10 * s, latency: 5 * ms, dialect: "ietf", skew: 700 * ms, offset: 330 * ms}},
+		{quotaRun: quotaRun{kind: quotaAligned, limit: 60, window: 10 * s, dialect: "discord", skew: -time.Hour, open: true}},
+		// Short windows, and long ones.
+		{quotaRun: quotaRun{kind: quotaAligned, limit: 5, window: s, latency: 5 * ms, dialect: "delta", offset: 100 * ms}},
+		{quotaRun: quotaRun{kind: quotaAligned, limit: 100, window: s, latency: 50 * ms, dialect: "github", skew: 700 * ms, offset: 300 * ms}},
+		{quotaRun: quotaRun{kind: quotaAligned, limit: 1000, window: s, latency: 5 * ms, dialect: "ietf", offset: 800 * ms}},
+		{quotaRun: quotaRun{kind: quotaAligned, limit: 5, window: m, latency: 50 * ms, dialect: "github", offset: 900 * ms}},
+		{quotaRun: quotaRun{kind: quotaAligned, limit: 100, window: m, latency: 5 * ms, dialect: "openai", open: true}},
+		// Windows that begin with a request: a round trip of each is lost, since
+		// nobody knows on which of its ways it was spent.
+		{quotaRun: quotaRun{kind: quotaFromFirst, limit: 5, window: 10 * s, dialect: "epoch ms", offset: 120 * ms}},
+		{quotaRun: quotaRun{kind: quotaFromFirst, limit: 100, window: s, latency: 5 * ms, dialect: "openai", offset: 510 * ms, open: true}},
+		{quotaRun: quotaRun{kind: quotaFromFirst, limit: 60, window: 10 * s, latency: 50 * ms, dialect: "delta", skew: time.Hour, offset: 480 * ms}},
+		{quotaRun: quotaRun{kind: quotaFromFirst, limit: 60, window: 10 * s, latency: 5 * ms, dialect: "discord", offset: 20 * ms, open: true}},
+		{quotaRun: quotaRun{kind: quotaFromFirst, limit: 100, window: m, latency: 50 * ms, dialect: "github", skew: -time.Hour, offset: 700 * ms}},
+		{quotaRun: quotaRun{kind: quotaFromFirst, limit: 60, window: s, latency: 50 * ms, dialect: "openai", offset: 20 * ms}, least: 0.94},
+		// Token buckets.
+		{quotaRun: quotaRun{kind: quotaRefill, limit: 5, window: s, latency: 5 * ms, dialect: "openai", offset: 250 * ms}},
+		{quotaRun: quotaRun{kind: quotaRefill, limit: 100, window: s, latency: 50 * ms, dialect: "openai", offset: 10 * ms}},
+		{quotaRun: quotaRun{kind: quotaRefill, limit: 60, window: 10 * s, latency: 50 * ms, dialect: "delta", offset: 640 * ms}},
+		{quotaRun: quotaRun{kind: quotaRefill, limit: 60, window: 10 * s, latency: 5 * ms, dialect: "discord", offset: 990 * ms, open: true}},
+		{quotaRun: quotaRun{kind: quotaRefill, limit: 100, window: m, latency: 50 * ms, dialect: "rfc 3339", skew: time.Hour, offset: 100 * ms}},
+		// Answers that come when the window is over.
+		{quotaRun: quotaRun{kind: quotaAligned, limit: 60, window: s, latency: 1500 * ms, dialect: "delta", offset: 700 * ms}},
+		{quotaRun: quotaRun{kind: quotaAligned, limit: 5, window: 10 * s, latency: 15 * s, dialect: "discord", offset: 20 * ms, open: true}},
+		{quotaRun: quotaRun{kind: quotaAligned, limit: 60, window: 10 * s, work: 15 * s, dialect: "rfc 3339", offset: 120 * ms, open: true}},
+		{quotaRun: quotaRun{kind: quotaFromFirst, limit: 60, window: 10 * s, latency: 15 * s, dialect: "ietf", offset: 210 * ms}},
+		{quotaRun: quotaRun{kind: quotaRefill, limit: 60, window: 10 * s, latency: 15 * s, dialect: "openai", offset: 640 * ms}},
+	} {
+		t.Run(row.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				if testing.Short() {
+					row.direct = true
+				}
+				got := row.run(t)
+				if row.least == 0 {
+					row.least = 0.98
+				}
+				assert.Zero(t, got.refused, "429s")
+				assert.GreaterOrEqual(t, got.believed, row.least, "share of the quota")
+				// A reset that turns out to be later than thought is told to those in
+				// line whom it concerns, and they have waited by then.
+				assert.LessOrEqual(t, got.inVain, got.told/20+5, "calls that waited in vain")
+			})
+		})
+	}
+}
+
+// TestQuotaMatrix prints a table of all combinations, more than a CI run needs:
+//
+//	QUOTA_MATRIX=0 go test -run TestQuotaMatrix -v .
+//
+// The number rotates the dialects and clocks through the rows.
+func TestQuotaMatrix(t *testing.T) {
+	n, err := strconv.Atoi(os.Getenv("QUOTA_MATRIX"))
+	if err != nil {
+		t.Skip("QUOTA_MATRIX is not set")
+	}
+	const s, ms = time.Second, time.Millisecond
+	skews := []time.Duration{0, -time.Hour, time.Hour, 700 * ms}
+	offsets := []time.Duration{0, 123 * ms, 500 * ms, 951 * ms}
+	dialects := quotaDialects()
+	dialects = dialects[:len(dialects)-1]
+	for _, kind := range []quotaKind{quotaAligned, quotaFromFirst, quotaRefill} {
+		for _, window := range []time.Duration{s, 10 * s, 60 * s} {
+			for _, limit := range []int{5, 60, 100, 1000} {
+				for _, latency := range []time.Duration{0, 5 * ms, 50 * ms, window + window/2} {
+					for _, open := range []bool{false, true} {
+						if limit == 1000 && latency > window && window > s {
+							continue // half a million goroutines
+						}
+						r := quotaRun{
+							kind: kind, window: window, limit: limit, latency: latency, open: open, direct: true,
+							dialect: dialects[(n*5+n/7)%len(dialects)].name, skew: skews[n/2%4], offset: offsets[(n*3+n/5)%4],
+						}
+						n++
+						synctest.Test(t, func(t *testing.T) {
+							got := r.run(t)
+							t.Logf("used %.3f believed %.3f 429s %4d served %5d told %5d in vain %4d: %v",
+								got.used, got.believed, got.refused, got.served, got.told, got.inVain, r)
+						})
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestQuotaRoundedDown: where a server rounds its resets down, a handful of
+// requests are refused until that is learned.
+func TestQuotaRoundedDown(t *testing.T) {
+	for _, kind := range []quotaKind{quotaAligned, quotaFromFirst} {
+		t.Run(string(kind), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := quotaRun{kind: kind, limit: 60, window: 10 * time.Second, latency: 5 * time.Millisecond, dialect: "floor", offset: 512 * time.Millisecond}
+				got := r.run(t)
+				assert.LessOrEqual(t, got.refused, 3)
+				assert.GreaterOrEqual(t, got.believed, 0.98)
+			})
+		})
+	}
+}
+
+// TestQuotaShared: 200 calls a second on a quota of 100, each with 30 s. Who
+// cannot be served in time is told at once, the others are served in order, and
+// they do not arrive in a heap when the quota is whole again.
+func TestQuotaShared(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		kind    quotaKind
+		limit   int
+		window  time.Duration
+		maxWait time.Duration
+		reason  error
+	}{
+		{"deadline, 1 s", quotaAligned, 100, time.Second, time.Hour, ErrDeadline},
+		{"deadline, 10 s", quotaFromFirst, 1000, 10 * time.Second, time.Hour, ErrDeadline},
+		{"deadline, token bucket", quotaRefill, 100, time.Second, time.Hour, ErrDeadline},
+		{"MaxWait", quotaAligned, 100, time.Second, 5 * time.Second, ErrRateLimited},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				in2026(234 * time.Millisecond)
+				s := &quotaServer{kind: row.kind, limit: row.limit, window: row.window, dialect: quotaDialectNamed("openai")}
+				client := quotaClient(direct{s, 2 * time.Millisecond, 2 * time.Millisecond}, &RateLimit{MaxWait: row.maxWait})
+				type outcome struct {
+					begun, served time.Time
+					err           *Error
+				}
+				var mu sync.Mutex
+				var outcomes []outcome
+				var calls sync.WaitGroup
+				for range 12000 {
+					time.Sleep(5 * time.Millisecond)
+					calls.Go(func() {
+						o := outcome{begun: time.Now()}
+						ctx, cancel := context.WithDeadline(t.Context(), o.begun.Add(30*time.Second))
+						defer cancel()
+						_, o.err = quotaGet(ctx, client, "http://mem.test")
+						o.served = time.Now()
+						mu.Lock()
+						defer mu.Unlock()
+						outcomes = append(outcomes, o)
+					})
+				}
+				calls.Wait()
+				assert.LessOrEqual(t, s.refused, 1, "429s") // the first window
+				var told, waited int
+				served := outcomes[:0:0]
+				for _, o := range outcomes {
+					wait := o.served.Sub(o.begun)
+					switch {
+					case o.err == nil:
+						assert.LessOrEqual(t, wait, 30*time.Second)
+						served = append(served, o)
+					case wait == 0:
+						told++
+						require.ErrorIs(t, o.err, row.reason)
+						require.ErrorIs(t, o.err, ErrRateLimited)
+						// The line is as long as the call was ready to wait; its turn
+						// would have come when those in it had been served.
+						ready := min(30*time.Second, row.maxWait)
+						assert.InDelta(t, ready.Seconds(), o.err.NotBefore.Sub(o.begun).Seconds(), ready.Seconds()/10+row.window.Seconds(), "NotBefore")
+					default:
+						waited++
+					}
+				}
+				assert.Greater(t, told, 0)
+				assert.LessOrEqual(t, waited, len(outcomes)/500, "calls that waited in vain")
+				took := served[len(served)-1].served.Sub(served[0].served).Seconds()
+				assert.GreaterOrEqual(t, float64(len(served)), 0.98*took*100, "calls served at 100 a second")
+				slices.SortStableFunc(served, func(a, b outcome) int { return a.served.Compare(b.served) })
+				for i := range served[1:] {
+					if served[i].served.Before(served[i+1].served) {
+						require.False(t, served[i].begun.After(served[i+1].begun), "first come, first served")
+					}
+				}
+				// Nor do they come in a heap: at twice the speed of the quota.
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				at := s.arrivals[len(s.arrivals)/2:]
+				for i := range at[:len(at)-10] {
+					require.Greater(t, at[i+10].Sub(at[i]), 5*time.Millisecond, "ten requests in so short a time")
+				}
+			})
+		})
+	}
+}
+
+// quotaScript is a server that says what its handler wants, over net/http, and a
+// client that makes single attempts.
+type quotaScript struct {
+	*memhttp.Server
+	limiter *RateLimit
+	client  *http.Client
+	arrived atomic.Int64
+}
+
+func newQuotaScript(t *testing.T, l *RateLimit, h http.HandlerFunc, opts ...memhttp.Option) *quotaScript {
+	s := &quotaScript{limiter: l}
+	s.Server = memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.arrived.Add(1)
+		h(w, r)
+	}), opts...)
+	transport := s.Transport()
+	transport.DisableKeepAlives = true // net/http repeats by itself what fails on an old connection
+	s.client = quotaClient(transport, l)
+	return s
+}
+
+// get makes a call and tells how long it took.
+func (s *quotaScript) get(t *testing.T, path string, header ...string) (took time.Duration, refused *Error) {
+	begun := time.Now()
+	_, refused = quotaGet(t.Context(), s.client, s.URL+path, header...)
+	return time.Since(begun), refused
+}
+
+// bucket is what the limiter knows of the server's unnamed quota.
+func (s *quotaScript) bucket(t *testing.T) *bucket {
+	b := &s.limiter.accounts.Peek(credential{scope: "mem.test"}).shared
+	t.Cleanup(func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		assert.Zero(t, b.inflight.Load(), "in flight")
+		assert.Zero(t, b.len(), "in line")
+		assert.True(t, b.alarm.IsZero(), "the timer is set")
+	})
+	return b
+}
+
+// quotaSays sets the fields of the IETF's oldest dialect.
+func quotaSays(w http.ResponseWriter, limit, left int, reset time.Duration) {
+	quotaSet(w.Header(), "RateLimit-Limit", limit, "RateLimit-Remaining", left, "RateLimit-Reset", reset.Seconds())
+}
+
+// TestQuotaInFlight: what is under way counts against what remains.
+func TestQuotaInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var left atomic.Int64
+		left.Store(5)
+		s := newQuotaScript(t, &RateLimit{}, func(w http.ResponseWriter, r *http.Request) {
+			n := left.Add(-1)
+			if r.URL.Path == "/slow" {
+				time.Sleep(5 * time.Second)
+			}
+			quotaSays(w, 5, int(n), 30*time.Second)
+		})
+		_, err := s.get(t, "/")
+		require.Nil(t, err)
+		s.bucket(t)
+		var calls sync.WaitGroup
+		for range 7 {
+			calls.Go(func() { _, _ = s.get(t, "/slow") })
+		}
+		synctest.Wait()
+		assert.EqualValues(t, 1+4, s.arrived.Load(), "four remained")
+		time.Sleep(6 * time.Second)
+		assert.EqualValues(t, 1+4, s.arrived.Load(), "and are used")
+		left.Store(5)
+		time.Sleep(30 * time.Second)
+		assert.EqualValues(t, 1+4+3, s.arrived.Load(), "the others follow after the reset")
+		calls.Wait()
+	})
+}
+
+// TestQuotaOvertakenAnswers: the lowest of what remains is the newest news of
+// those that were under way together.
+func TestQuotaOvertakenAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newQuotaScript(t, &RateLimit{}, func(w http.ResponseWriter, r *http.Request) {
+			switch r.URL.Path {
+			case "/first":
+				quotaSays(w, 10, 8, time.Minute)
+				time.Sleep(2 * time.Second) // its answer comes last
+			case "/second":
+				quotaSays(w, 10, 7, time.Minute)
+			case "/third": // sent when both are back: newer, and the server knows best
+				quotaSays(w, 10, 9, time.Minute)
+			default:
+				quotaSays(w, 10, 9, time.Minute)
+			}
+		})
+		_, _ = s.get(t, "/")
+		b := s.bucket(t)
+		var calls sync.WaitGroup
+		calls.Go(func() { _, _ = s.get(t, "/first") })
+		synctest.Wait()
+		calls.Go(func() { _, _ = s.get(t, "/second") })
+		calls.Wait()
+		assert.EqualValues(t, 7, b.axes[0].low)
+		_, _ = s.get(t, "/third")
+		assert.EqualValues(t, 9, b.axes[0].low)
+	})
+}
+
+// TestQuotaLostAnswers: a request whose answer was lost may have been counted.
+// When those may have used the quota up, one call goes and sees after a second,
+// and if it is lost too, another one a second later; none waits for the reset.
+func TestQuotaLostAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lose atomic.Bool
+		s := newQuotaScript(t, &RateLimit{}, func(w http.ResponseWriter, r *http.Request) {
+			if lose.Load() {
+				memhttp.Reset(memhttp.RequestConn(r))
+				return
+			}
+			quotaSays(w, 10, 3, 50*time.Minute)
+		})
+		_, _ = s.get(t, "/")
+		b := s.bucket(t)
+		lose.Store(true)
+		for range 3 {
+			took, err := s.get(t, "/")
+			require.NotNil(t, err)
+			assert.Zero(t, took)
+		}
+		assert.EqualValues(t, 3, b.axes[0].low)
+		assert.EqualValues(t, 3, b.axes[0].blind)
+		begun := time.Now()
+		var calls sync.WaitGroup
+		for range 5 {
+			calls.Go(func() { _, _ = s.get(t, "/") })
+		}
+		time.Sleep(1500 * time.Millisecond)
+		assert.EqualValues(t, 1+3+1, s.arrived.Load(), "one goes and sees")
+		time.Sleep(time.Second)
+		assert.EqualValues(t, 1+3+2, s.arrived.Load(), "and another")
+		lose.Store(false)
+		calls.Wait()
+		assert.InDelta(t, 3, time.Since(begun).Seconds(), 0.1)
+		assert.Zero(t, b.axes[0].blind)
+	})
+}
+
+// TestQuotaLostNeverSent: a request that never left is not counted by anybody.
+func TestQuotaLostNeverSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newQuotaScript(t, &RateLimit{}, func(w http.ResponseWriter, r *http.Request) { quotaSays(w, 10, 3, time.Minute) })
+		_, _ = s.get(t, "/")
+		b := s.bucket(t)
+		s.ResetConns()
+		s.Net.SetDialFault("mem.test", memhttp.Refuse)
+		synctest.Wait()
+		for range 4 {
+			_, err := s.get(t, "/")
+			require.NotNil(t, err)
+		}
+		assert.Zero(t, b.axes[0].blind)
+	})
+}
+
+// TestQuotaSilence: answers that say nothing do not hold anybody up: neither in a
+// window of which something is known, nor when the server has stopped talking.
+func TestQuotaSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newQuotaScript(t, &RateLimit{}, func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/" {
+				quotaSays(w, 3, 2, 10*time.Second)
+			}
+			time.Sleep(10 * time.Millisecond)
+		})
+		_, _ = s.get(t, "/")
+		s.bucket(t)
+		begun := time.Now()
+		for range 50 {
+			_, err := s.get(t, "/silent")
+			require.Nil(t, err)
+		}
+		assert.Equal(t, 500*time.Millisecond, time.Since(begun), "one after the other")
+		time.Sleep(15 * time.Second)
+		_, _ = s.get(t, "/silent") // a new window, and nothing said in it
+		begun = time.Now()
+		var calls sync.WaitGroup
+		for range 50 {
+			calls.Go(func() { _, _ = s.get(t, "/silent") })
+		}
+		calls.Wait()
+		assert.Equal(t, 10*time.Millisecond, time.Since(begun), "all at once")
+	})
+}
+
+// TestQuotaAxes: the tightest of several quotas decides; of one that is not
+// counted in requests only that there is nothing left.
+func TestQuotaAxes(t *testing.T) {
+	for _, row := range []struct {
+		name             string
+		requests, tokens int
+		wait             time.Duration // of the third of three calls at once
+	}{
+		{"plenty", 100, 1000, 0},
+		{"no requests", 0, 1000, 20 * time.Second},
+		{"no tokens", 100, 0, 40 * time.Second},
+		{"few tokens", 100, 1, 0},
+		{"neither", 0, 0, 40 * time.Second},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var n atomic.Int64
+				s := newQuotaScript(t, &RateLimit{}, func(w http.ResponseWriter, r *http.Request) {
+					requests, tokens := row.requests, row.tokens
+					if n.Add(1) > 1 {
+						requests, tokens = 100, 1000
+					}
+					quotaSet(w.Header(), "x-ratelimit-limit-requests", 100, "x-ratelimit-remaining-requests", requests,
+						"x-ratelimit-reset-requests", "20s", "x-ratelimit-limit-tokens", 1000,
+						"x-ratelimit-remaining-tokens", tokens, "x-ratelimit-reset-tokens", "40s")
+				})
+				_, _ = s.get(t, "/")
+				s.bucket(t)
+				var longest atomic.Int64
+				var calls sync.WaitGroup
+				for range 3 {
+					calls.Go(func() {
+						took, err := s.get(t, "/")
+						assert.Nil(t, err)
+						longest.Store(max(longest.Load(), int64(took)))
+					})
+					synctest.Wait()
+				}
+				calls.Wait()
+				took := time.Duration(longest.Load())
+				assert.GreaterOrEqual(t, took, row.wait)
+				assert.Less(t, took, row.wait+2*time.Second)
+			})
+		})
+	}
+}
+
+// TestQuotaScout: after a reset one call goes ahead. If the server still says no,
+// that is one refusal and not one for each who waits; if it does not answer, the
+// others do not wait for it for long.
+func TestQuotaScout(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		second http.HandlerFunc
+		after  time.Duration // for as long it is alone
+	}{
+		{"answers", func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(100 * time.Millisecond)
+			quotaSays(w, 100, 99, 10*time.Second)
+		}, 100 * time.Millisecond},
+		{"is refused", func(w http.ResponseWriter, r *http.Request) {
+			quotaSays(w, 100, 0, 5*time.Second)
+			w.WriteHeader(http.StatusTooManyRequests)
+		}, 5 * time.Second},
+		{"is refused without a word", func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusTooManyRequests)
+		}, tooEarly / 4},
+		{"hangs", func(w http.ResponseWriter, r *http.Request) { time.Sleep(time.Hour) }, scoutTime},
+		{"is lost", func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(100 * time.Millisecond)
+			memhttp.Reset(memhttp.RequestConn(r))
+		}, 100 * time.Millisecond},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var n atomic.Int64
+				var mu sync.Mutex
+				var at []time.Time
+				s := newQuotaScript(t, &RateLimit{}, func(w http.ResponseWriter, r *http.Request) {
+					mu.Lock()
+					at = append(at, time.Now())
+					mu.Unlock()
+					switch n.Add(1) {
+					case 1:
+						quotaSays(w, 100, 0, 10*time.Second)
+					case 2:
+						row.second(w, r)
+					default:
+						quotaSays(w, 100, 50, 10*time.Second)
+					}
+				})
+				_, _ = s.get(t, "/")
+				s.bucket(t)
+				var calls sync.WaitGroup
+				for range 20 {
+					calls.Go(func() { _, _ = s.get(t, "/") })
+				}
+				calls.Wait()
+				require.Len(t, at, 21)
+				assert.InDelta(t, 10, at[1].Sub(at[0]).Seconds(), 0.1, "after the reset")
+				assert.InDelta(t, row.after.Seconds(), at[2].Sub(at[1]).Seconds(), 0.2, "alone")
+				assert.Greater(t, at[20].Sub(at[2]), 300*time.Millisecond, "spread")
+				assert.Less(t, at[20].Sub(at[2]), 2*time.Second, "but not for long")
+			})
+		})
+	}
+}
+
+// TestQuotaScoutNotSent: who had the scout's turn and leaves, leaves it to the
+// next.
+func TestQuotaScoutNotSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &RateLimit{}
+		l.once.Do(l.settle)
+		b := &bucket{}
+		b.init(l, &account{})
+		b.scout, b.scouts = time.Now().Add(time.Second), time.Now()
+		b.armed.Store(true)
+		first := b.take(time.Now())
+		o := b.opening(time.Now())
+		require.True(t, o.flight)
+		first.giveBack(time.Now())
+		o = b.opening(time.Now())
+		require.False(t, o.flight, "the next may go")
+		b.take(time.Now())
+		o = b.opening(time.Now())
+		require.True(t, o.flight, "as the scout")
+	})
+}
+
+// TestQuotaAcrossReset: requests that are in flight at the reset may count in the
+// window after it, until that has news of its own; and those that hang do so only
+// for one window.
+func TestQuotaAcrossReset(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newQuotaScript(t, &RateLimit{}, func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/hang" {
+				time.Sleep(100 * time.Second)
+			}
+			time.Sleep(100 * time.Millisecond)
+			quotaSays(w, 5, 4, 10*time.Second)
+		})
+		_, _ = s.get(t, "/")
+		b := s.bucket(t)
+		var calls sync.WaitGroup
+		for range 3 {
+			calls.Go(func() { _, _ = s.get(t, "/hang") })
+		}
+		time.Sleep(11 * time.Second)
+		begun := s.arrived.Load()
+		for range 5 {
+			calls.Go(func() { _, _ = s.get(t, "/") })
+		}
+		synctest.Wait()
+		assert.EqualValues(t, 2, s.arrived.Load()-begun, "five, less three that may count")
+		time.Sleep(150 * time.Millisecond)
+		assert.EqualValues(t, 5, s.arrived.Load()-begun, "they did not, says the answer")
+		calls.Wait()
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		assert.Zero(t, b.axes[0].old)
+	})
+}
+
+// TestQuotaTold: who waits is told as soon as it is known that its turn comes too
+// late for it, and its place is free for others.
+func TestQuotaTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var said atomic.Bool
+		s := newQuotaScript(t, &RateLimit{MaxWait: time.Hour}, func(w http.ResponseWriter, r *http.Request) {
+			if said.Swap(true) {
+				w.Header().Set("Retry-After", "40")
+				w.WriteHeader(http.StatusServiceUnavailable)
+				return
+			}
+			quotaSays(w, 1, 0, 10*time.Second)
+		})
+		_, _ = s.get(t, "/")
+		s.bucket(t)
+		begun := time.Now()
+		results := make(chan string, 10)
+		nearest5 := func(d time.Duration) int { return int(d.Round(5 * time.Second).Seconds()) }
+		wait := func(name string, patience time.Duration, policy Policy) {
+			ctx, cancel := context.WithTimeout(WithPolicy(t.Context(), policy), patience)
+			defer cancel()
+			_, err := quotaGet(ctx, s.client, s.URL)
+			switch {
+			case err == nil:
+				results <- fmt.Sprintf("%s: sent after %d", name, nearest5(time.Since(begun)))
+			default:
+				results <- fmt.Sprintf("%s: %v after %d, not before %d", name, err.Reason, nearest5(time.Since(begun)), nearest5(err.NotBefore.Sub(begun)))
+			}
+		}
+		one := Policy{MaxAttempts: -1}
+		var calls sync.WaitGroup
+		calls.Go(func() { wait("scout", time.Hour, one) })
+		synctest.Wait()
+		calls.Go(func() { wait("deadline", 30*time.Second, one) })
+		synctest.Wait()
+		calls.Go(func() { wait("MaxRetryAfter", time.Hour, Policy{MaxAttempts: -1, MaxRetryAfter: 25 * time.Second}) })
+		synctest.Wait()
+		calls.Go(func() { wait("patient", time.Hour, one) })
+		synctest.Wait()
+		calls.Wait()
+		close(results)
+		var got []string
+		for r := range results {
+			got = append(got, r)
+		}
+		slices.Sort(got)
+		assert.Equal(t, []string{
+			"MaxRetryAfter: " + ErrRateLimited.Error() + " after 10, not before 50",
+			"deadline: " + ErrDeadline.Error() + " after 10, not before 50",
+			"patient: sent after 50",
+			"scout: sent after 10",
+		}, got)
+	})
+}
+
+// TestQuotaCancel: leaving the line ends the wait at once and frees the place.
+func TestQuotaCancel(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		cancel func(*http.Request) (*http.Request, func())
+	}{
+		{"context", func(r *http.Request) (*http.Request, func()) {
+			ctx, cancel := context.WithCancel(r.Context())
+			return r.WithContext(ctx), cancel
+		}},
+		{"Request.Cancel", func(r *http.Request) (*http.Request, func()) {
+			gone := make(chan struct{})
+			r.Cancel = gone
+			return r, func() { close(gone) }
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newQuotaScript(t, &RateLimit{MaxWait: time.Hour}, func(w http.ResponseWriter, r *http.Request) {
+					quotaSays(w, 1, 0, 10*time.Second)
+				})
+				_, _ = s.get(t, "/")
+				b := s.bucket(t)
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL, nil)
+				require.NoError(t, err)
+				req, cancel := row.cancel(req)
+				var calls sync.WaitGroup
+				calls.Go(func() {
+					begun := time.Now()
+					_, err := s.client.Transport.RoundTrip(req)
+					assert.ErrorIs(t, err, context.Canceled)
+					assert.Equal(t, 3*time.Second, time.Since(begun))
+				})
+				synctest.Wait()
+				calls.Go(func() {
+					took, err := s.get(t, "/")
+					assert.Nil(t, err)
+					assert.InDelta(t, 10, took.Seconds(), 0.2, "in the place of who left")
+				})
+				time.Sleep(3 * time.Second)
+				cancel()
+				synctest.Wait()
+				b.mu.Lock()
+				assert.EqualValues(t, 1, b.len())
+				b.mu.Unlock()
+				calls.Wait()
+			})
+		})
+	}
+}
+
+// TestQuotaClocks: a step of our own clock is none of the server's, nor does a
+// step of the server's spoil more than a window.
+func TestQuotaClocks(t *testing.T) {
+	var c serverClock
+	start := time.Date(2026, 1, 1, 0, 0, 0, 300_000_000, time.UTC)
+	observe := func(ahead, at time.Duration) {
+		written := start.Add(at + ahead).Truncate(time.Second)
+		c.observe(written, start.Add(at-20*time.Millisecond), start.Add(at+30*time.Millisecond))
+	}
+	for at := time.Duration(0); at < 3*time.Second; at += 50 * time.Millisecond {
+		observe(time.Hour, at)
+		assert.LessOrEqual(t, c.least, time.Hour)
+		assert.GreaterOrEqual(t, c.most, time.Hour)
+	}
+	assert.Less(t, c.most-c.least, 150*time.Millisecond, "it is known quite well by now")
+	observe(-time.Minute, 4*time.Second)
+	assert.LessOrEqual(t, c.least, -time.Minute, "the server's clock was set back")
+	assert.GreaterOrEqual(t, c.most, -time.Minute)
+	observe(time.Minute, 5*time.Second)
+	assert.LessOrEqual(t, c.least, time.Minute, "and forth")
+	assert.GreaterOrEqual(t, c.most, time.Minute)
+
+	// What time.Now returns after our clock was set.
+	b := &bucket{origin: time.Now()}
+	stepped := b.origin.Add(time.Second)
+	assert.Equal(t, b.origin.Round(0).Add(time.Second), b.steady(stepped).Round(0))
+}
+
+// TestQuotaStress: calls that come, go and give up at random leave nothing
+// behind: no request in flight, nobody in line, no timer.
+func TestQuotaStress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var n atomic.Int64
+		s := newQuotaScript(t, &RateLimit{Limit: 400, MaxWait: 20 * time.Second}, func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(rand.N(100 * time.Millisecond))
+			switch left := 50 - int(n.Add(1)%50); rand.N(20) {
+			case 0:
+				memhttp.Reset(memhttp.RequestConn(r))
+			case 1:
+				w.Header().Set("Retry-After", "0.2")
+				w.WriteHeader(http.StatusServiceUnavailable)
+			case 2:
+			default:
+				quotaSays(w, 50, left-1, rand.N(500*time.Millisecond)+time.Millisecond)
+			}
+		})
+		_, _ = s.get(t, "/")
+		b := s.bucket(t)
+		calls := 20
+		if testing.Short() {
+			calls = 5
+		}
+		var callers sync.WaitGroup
+		for range 200 {
+			callers.Go(func() {
+				for range calls {
+					ctx, cancel := context.WithTimeout(t.Context(), rand.N(2*time.Second))
+					_, _ = quotaGet(ctx, s.client, s.URL)
+					cancel()
+				}
+			})
+		}
+		callers.Wait()
+		assert.Zero(t, b.inflight.Load())
+		static := s.limiter.statics.Peek("mem.test")
+		assert.Zero(t, static.len())
+		assert.True(t, static.alarm.IsZero())
+	})
+}
+
+// TestQuotaArming: requests that are under way in the moment in which the first
+// news come are counted and let others go, whatever the moment.
+func TestQuotaArming(t *testing.T) {
+	rounds := 2000
+	if testing.Short() {
+		rounds = 200
+	}
+	for range rounds {
+		l := &RateLimit{MaxWait: 20 * time.Second} // as long as a lost wake-up would take
+		begun := time.Now()
+		var calls sync.WaitGroup
+		for i := range 4 {
+			calls.Go(func() {
+				a, resp := quotaAttempt(t.Context(), l, http.Header{})
+				if i == 0 {
+					resp.Header = http.Header{"Ratelimit-Limit": {"3"}, "Ratelimit-Remaining": {"1"}, "Ratelimit-Reset": {"3600"}}
+				}
+				said := readAnswer(resp, time.Now())
+				for range 3 {
+					if _, err := l.enter(a, time.Now()); err != nil {
+						return // the last of the quota is taken
+					}
+					if i == 3 {
+						a.turn.giveBack(time.Now())
+					} else {
+						a.turn.done(time.Now(), a, &said)
+					}
+				}
+			})
+		}
+		calls.Wait()
+		require.Less(t, time.Since(begun), 15*time.Second)
+		b := &l.accounts.Peek(credential{scope: "api.example.com"}).shared
+		require.Zero(t, b.inflight.Load())
+		require.Zero(t, b.len())
+	}
+}
+
+// quotaAttempt is an attempt for those who call the limiter themselves, and its
+// response.
+func quotaAttempt(ctx context.Context, l *RateLimit, request http.Header) (*attempt, *http.Response) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://api.example.com/v1/things/42", nil)
+	if err != nil {
+		panic(err)
+	}
+	req.Header = request
+	c := &call{
+		config: &config{rateLimit: l}, ctx: ctx, request: req, scope: "api.example.com",
+		perCall: &Policy{MaxRetryAfter: time.Minute},
+	}
+	a := &attempt{call: c}
+	a.record.Response = &http.Response{StatusCode: http.StatusOK, Header: http.Header{}}
+	return a, a.record.Response
+}
+
+func BenchmarkRateLimit(b *testing.B) {
+	for _, row := range []struct {
+		name   string
+		limit  *RateLimit
+		answer http.Header
+	}{
+		{"nothing known", &RateLimit{}, http.Header{}},
+		{"delta", &RateLimit{}, http.Header{
+			"Ratelimit-Limit": {"1000000000"}, "Ratelimit-Remaining": {"999999999"}, "Ratelimit-Reset": {"50"},
+		}},
+		{"GitHub", &RateLimit{}, http.Header{
+			"X-Ratelimit-Limit": {"1000000000"}, "X-Ratelimit-Remaining": {"999999999"}, "X-Ratelimit-Reset": {"99999999999"},
+			"X-Ratelimit-Resource": {"core"}, "Date": {"Tue, 15 Nov 1994 08:12:31 GMT"},
+		}},
+		{"static", &RateLimit{Limit: 1e9, IgnoreHeaders: true}, http.Header{}},
+	} {
+		loop := func(next func() bool) {
+			a, resp := quotaAttempt(context.Background(), row.limit, http.Header{"Authorization": {"Bearer 0123456789abcdef"}})
+			resp.Header = row.answer
+			now := time.Now()
+			said := readAnswer(resp, now)
+			for next() {
+				if _, err := row.limit.enter(a, now); err != nil {
+					b.Error(err)
+				}
+				a.turn.done(now, a, &said)
+			}
+		}
+		b.Run(row.name, func(b *testing.B) {
+			b.ReportAllocs()
+			loop(b.Loop)
+		})
+		b.Run(row.name+", parallel", func(b *testing.B) {
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) { loop(pb.Next) })
+		})
+	}
+}

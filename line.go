@@ -1,0 +1,179 @@
+package resilienthttp
+
+import (
+	"container/list"
+	"sync"
+	"time"
+)
+
+// line is a queue of calls at a gate, first come, first served. Its lock is the
+// gate's as well. It has no goroutine of its own: those who wait sleep, and
+// whoever changes something at the gate lets go those whose turn has come; if
+// nobody does, the timer.
+type line struct {
+	mu      sync.Mutex
+	gate    gate
+	waiters list.List // of *waiter
+	timer   *time.Timer
+	alarm   time.Time // when the timer goes off; zero: it does not
+}
+
+// gate is what a line stands at. Its methods are called under the line's lock.
+type gate interface {
+	// pump lets those at the head of the line go whose turn has come, and sets
+	// the timer for the next.
+	pump(now time.Time)
+	// foresee is when a call with so many ahead of it would have its turn. closed
+	// is true when it waits because a server said Retry-After.
+	foresee(now time.Time, ahead int64) (turn time.Time, closed bool)
+	// back returns a turn that was not used.
+	back(t turn, now time.Time)
+}
+
+// waiter is a call in line. What it is told is written before ready is closed.
+type waiter struct {
+	queueing
+	since   time.Time
+	ready   chan struct{}
+	over    bool // ready is closed; under the lock
+	turn    turn
+	refused *Error
+}
+
+func (l *line) len() int64 { return int64(l.waiters.Len()) }
+
+// join puts a call in the line, unless its turn would come too late for it.
+func (l *line) join(now time.Time, q queueing) (*list.Element, *Error) {
+	turn, closed := l.gate.foresee(now, l.len())
+	wait := max(turn.Sub(now), 0)
+	careful := q
+	if l.len() > 0 {
+		careful.trip += wait / 32 // foresight has its limits, and who is told now can do something else
+	}
+	if refused := careful.accepts(now, turn, closed); refused != nil {
+		return nil, refused
+	}
+	if q.maxWait <= 0 {
+		return nil, &Error{Reason: ErrRateLimited, NotBefore: turn}
+	}
+	if wait > 0 {
+		q.grace = scoutTime + spreadTime // when the wait is over, not all go at once
+	}
+	place := l.waiters.PushBack(&waiter{queueing: q, since: now, ready: make(chan struct{})})
+	l.gate.pump(now)
+	return place, nil
+}
+
+// stand waits for the turn. It is called without the lock.
+func (l *line) stand(place *list.Element) (turn, *Error) {
+	w := waiterAt(place)
+	patience := time.NewTimer(w.maxWait + w.grace)
+	defer patience.Stop()
+	var left *Error
+	select {
+	case <-w.ready:
+		return w.turn, w.refused
+	case <-patience.C:
+		left = &Error{Reason: ErrRateLimited}
+	case <-w.call.ctx.Done():
+		left = w.call.ended(w.call.ctx.Err())
+	case <-w.call.request.Cancel:
+		left = w.call.ended(w.call.callerGone())
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	switch {
+	case !w.over:
+		l.waiters.Remove(place)
+		if left.Reason == ErrRateLimited {
+			left.NotBefore, _ = l.gate.foresee(now, l.len())
+		}
+	case w.refused != nil || left.Reason == ErrRateLimited: // in the same instant
+		return w.turn, w.refused
+	default:
+		l.gate.back(w.turn, now)
+	}
+	l.gate.pump(now)
+	return turn{}, left
+}
+
+func waiterAt(place *list.Element) *waiter {
+	return place.Value.(*waiter) //nolint:errcheck // there is nothing else in a line
+}
+
+// grant gives the turn to the call at the head.
+func (l *line) grant(t turn) { l.dismiss(l.waiters.Front(), t, nil) }
+
+// dismiss takes a call out of the line, with its turn or the reason why not.
+func (l *line) dismiss(place *list.Element, t turn, refused *Error) {
+	w := waiterAt(place)
+	l.waiters.Remove(place)
+	w.turn, w.refused, w.over = t, refused, true
+	close(w.ready)
+}
+
+// sweep refuses those whose turn, as it looks now, will come too late for them:
+// they are told now, and do not stand in vain.
+func (l *line) sweep(now time.Time) {
+	ahead := int64(0)
+	var next *list.Element
+	for place := l.waiters.Front(); place != nil; place = next {
+		next = place.Next()
+		w := waiterAt(place)
+		turn, closed := l.gate.foresee(now, ahead)
+		if refused := w.accepts(w.since, turn, closed); refused != nil {
+			l.dismiss(place, w.turn, refused)
+		} else {
+			ahead++
+		}
+	}
+}
+
+// wakeAt sets the timer that pumps; the zero time stops it.
+func (l *line) wakeAt(at, now time.Time) {
+	if at.Equal(l.alarm) {
+		return // the usual case, and timers have their price
+	}
+	l.alarm = at
+	switch {
+	case at.IsZero():
+		l.timer.Stop()
+	case l.timer == nil:
+		l.timer = time.AfterFunc(at.Sub(now), l.wake)
+	default:
+		l.timer.Reset(at.Sub(now))
+	}
+}
+
+func (l *line) wake() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.alarm = time.Time{}
+	l.gate.pump(time.Now())
+}
+
+// queueing is how long a call is ready to stand in line.
+type queueing struct {
+	call      *call
+	maxWait   time.Duration // not positive: not at all
+	maxClosed time.Duration // while the server has closed the scope; not positive: no matter
+	trip      time.Duration // what the request takes after its turn, at least
+	grace     time.Duration // for a call in line, which was promised its turn
+}
+
+// accepts reports whether a turn at the given time is soon enough for a call that
+// waits since then; if not, the error says so.
+func (q queueing) accepts(since, turn time.Time, closed bool) *Error {
+	wait := turn.Sub(since)
+	if wait <= 0 {
+		return nil
+	}
+	if deadline := q.call.deadline; !deadline.IsZero() && !turn.Add(q.trip).Before(deadline) {
+		return &Error{Reason: ErrDeadline, Err: ErrRateLimited, NotBefore: turn}
+	}
+	if wait -= q.grace; wait > q.maxWait || closed && q.maxClosed > 0 && wait > q.maxClosed {
+		return &Error{Reason: ErrRateLimited, NotBefore: turn}
+	}
+	return nil
+}

@@ -1,0 +1,423 @@
+package resilienthttp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/memhttp"
+)
+
+// quotaKind is how a server counts.
+type quotaKind string
+
+const (
+	quotaAligned   quotaKind = "aligned"    // windows by the clock
+	quotaFromFirst quotaKind = "from first" // a window begins with the first request after the last one
+	quotaRefill    quotaKind = "refill"     // a token bucket, whose reset is when it is full
+)
+
+// quotaSaying is what a server with a quota has to say, by its own clock.
+type quotaSaying struct {
+	limit, left int
+	window      time.Duration
+	reset, now  time.Time
+}
+
+// until is the time to the reset in units, rounded up.
+func (s quotaSaying) until(unit time.Duration) int64 {
+	return int64(math.Ceil(float64(s.reset.Sub(s.now)) / float64(unit)))
+}
+
+// epoch is the time of the reset, rounded up.
+func (s quotaSaying) epoch(unit time.Duration) time.Time {
+	if t := s.reset.Truncate(unit); !t.Equal(s.reset) {
+		return t.Add(unit)
+	}
+	return s.reset
+}
+
+// quotaDialect says it. Resets are rounded to the grain.
+type quotaDialect struct {
+	name  string
+	grain time.Duration
+	say   func(h http.Header, s quotaSaying)
+}
+
+func quotaSet(h http.Header, fields ...any) {
+	for i := 0; i < len(fields); i += 2 {
+		h.Set(fields[i].(string), fmt.Sprint(fields[i+1]))
+	}
+}
+
+func quotaDialects() []quotaDialect {
+	return []quotaDialect{
+		{"github", time.Second, func(h http.Header, s quotaSaying) {
+			quotaSet(h, "X-RateLimit-Limit", s.limit, "X-RateLimit-Remaining", s.left, "X-RateLimit-Used", s.limit-s.left,
+				"X-RateLimit-Reset", s.epoch(time.Second).Unix(), "X-RateLimit-Resource", "core")
+		}},
+		{"epoch ms", time.Millisecond, func(h http.Header, s quotaSaying) {
+			quotaSet(h, "X-RateLimit-Limit", s.limit, "X-RateLimit-Remaining", s.left,
+				"X-RateLimit-Reset", s.epoch(time.Millisecond).UnixMilli())
+		}},
+		{"delta", time.Second, func(h http.Header, s quotaSaying) {
+			quotaSet(h, "RateLimit-Limit", s.limit, "RateLimit-Remaining", s.left, "RateLimit-Reset", s.until(time.Second))
+		}},
+		{"rfc 3339", time.Second, func(h http.Header, s quotaSaying) {
+			reset := s.epoch(time.Second).UTC().Format(time.RFC3339)
+			quotaSet(h, "anthropic-ratelimit-requests-limit", s.limit, "anthropic-ratelimit-requests-remaining", s.left,
+				"anthropic-ratelimit-requests-reset", reset, "anthropic-ratelimit-tokens-limit", 1000000,
+				"anthropic-ratelimit-tokens-remaining", 900000, "anthropic-ratelimit-tokens-reset", reset)
+		}},
+		{"openai", time.Millisecond, func(h http.Header, s quotaSaying) {
+			quotaSet(h, "x-ratelimit-limit-requests", s.limit, "x-ratelimit-remaining-requests", s.left,
+				"x-ratelimit-reset-requests", time.Duration(s.until(time.Millisecond))*time.Millisecond,
+				"x-ratelimit-limit-tokens", 150000, "x-ratelimit-remaining-tokens", 149984, "x-ratelimit-reset-tokens", "6ms")
+		}},
+		{"ietf", time.Second, func(h http.Header, s quotaSaying) {
+			quotaSet(h, "RateLimit-Policy", fmt.Sprintf(`"p";q=%d;w=%d`, s.limit, int(s.window.Seconds())),
+				"RateLimit", fmt.Sprintf(`"p";r=%d;t=%d`, s.left, s.until(time.Second)))
+		}},
+		{"discord", time.Millisecond, func(h http.Header, s quotaSaying) {
+			seconds := func(ms int64) string { return strconv.FormatFloat(float64(ms)/1000, 'f', 3, 64) }
+			quotaSet(h, "X-RateLimit-Limit", s.limit, "X-RateLimit-Remaining", s.left,
+				"X-RateLimit-Reset", seconds(s.epoch(time.Millisecond).UnixMilli()),
+				"X-RateLimit-Reset-After", seconds(s.until(time.Millisecond)), "X-RateLimit-Bucket", "abcd1234")
+		}},
+		// Rounded down, as it should not be. Keep it last: it is not one of those
+		// that tell the truth.
+		{"floor", time.Second, func(h http.Header, s quotaSaying) {
+			quotaSet(h, "RateLimit-Limit", s.limit, "RateLimit-Remaining", s.left, "RateLimit-Reset", int64(s.reset.Sub(s.now)/time.Second))
+		}},
+	}
+}
+
+func quotaDialectNamed(name string) quotaDialect {
+	for _, d := range quotaDialects() {
+		if d.name == name {
+			return d
+		}
+	}
+	panic(name)
+}
+
+// quotaServer has one quota, tells of it, and counts what is made of it.
+type quotaServer struct {
+	kind    quotaKind
+	limit   int
+	window  time.Duration
+	dialect quotaDialect
+	skew    time.Duration // its clock is ahead by this
+	work    time.Duration // that a request takes after it was counted
+
+	mu       sync.Mutex
+	begin    time.Time // of the window; of a token bucket, when tokens was true
+	used     int       // in this window
+	tokens   float64
+	arrivals []time.Time // by our clock
+
+	// Since measure, by the server's clock:
+	from            time.Time
+	served, refused int
+	windows         int           // that have begun
+	first, last     time.Time     // when the first and the last of them began
+	spent           int           // in all but the last
+	announced       time.Duration // how long they were, by the resets
+	spilled         float64       // tokens that found the bucket full
+}
+
+// measure forgets what has been.
+func (s *quotaServer) measure() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.from = time.Now().Add(s.skew)
+	s.served, s.refused, s.windows, s.spent, s.announced, s.spilled = 0, 0, 0, 0, 0, 0
+}
+
+// count counts one request.
+func (s *quotaServer) count(now time.Time) (ok bool, say quotaSaying) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.arrivals = append(s.arrivals, now.Add(-s.skew))
+	say = quotaSaying{limit: s.limit, window: s.window, now: now}
+	if s.kind == quotaRefill {
+		ok = s.takeToken(now, &say)
+	} else {
+		ok = s.takeFromWindow(now, &say)
+	}
+	if ok {
+		s.served++
+	} else {
+		s.refused++
+	}
+	return ok, say
+}
+
+func (s *quotaServer) takeToken(now time.Time, say *quotaSaying) (ok bool) {
+	rate := float64(s.limit) / s.window.Seconds()
+	if s.begin.IsZero() {
+		s.tokens = float64(s.limit)
+	} else {
+		s.tokens += now.Sub(s.begin).Seconds() * rate
+		s.spilled += max(s.tokens-float64(s.limit), 0)
+		s.tokens = min(s.tokens, float64(s.limit))
+	}
+	s.begin = now
+	const hair = 1e-9 // floating point
+	if ok = s.tokens >= 1-hair; ok {
+		s.tokens = max(s.tokens-1, 0)
+	}
+	say.left = int(s.tokens + hair)
+	say.reset = now.Add(time.Duration((float64(s.limit) - s.tokens) / rate * float64(time.Second)))
+	return ok
+}
+
+func (s *quotaServer) takeFromWindow(now time.Time, say *quotaSaying) (ok bool) {
+	if s.begin.IsZero() || now.Sub(s.begin) >= s.window {
+		used := s.used
+		s.begin, s.used = now, 0
+		if s.kind == quotaAligned {
+			s.begin = now.Truncate(s.window)
+		}
+		if !s.from.IsZero() {
+			if s.windows++; s.windows == 1 {
+				s.first = s.begin
+			} else {
+				s.spent += used
+			}
+			s.last = s.begin
+			s.announced += quotaSaying{reset: s.begin.Add(s.window)}.epoch(s.dialect.grain).Sub(s.begin)
+		}
+	}
+	if ok = s.used < s.limit; ok {
+		s.used++
+	}
+	say.left, say.reset = s.limit-s.used, s.begin.Add(s.window)
+	return ok
+}
+
+// share is how much of the quota was used since measure: of all, and of what was
+// there for a client that believes the resets. They differ where windows begin
+// with a request, and their end is rounded up to the second.
+func (s *quotaServer) share() (used, believed float64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.kind == quotaRefill {
+		used = 1 - s.spilled/(s.begin.Sub(s.from).Seconds()*float64(s.limit)/s.window.Seconds())
+		return used, used
+	}
+	if s.windows < 2 {
+		return 0, 0
+	}
+	took := float64(s.last.Sub(s.first))
+	used = float64(s.spent) / (float64(s.limit) * took / float64(s.window))
+	if s.kind == quotaAligned {
+		return used, used
+	}
+	return used, float64(s.spent) / (float64(s.limit) * took / (float64(s.announced) / float64(s.windows)))
+}
+
+func (s *quotaServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	ok, say := s.count(time.Now().Add(s.skew))
+	s.dialect.say(w.Header(), say)
+	if ok {
+		time.Sleep(s.work)
+	}
+	w.Header().Set("Date", time.Now().Add(s.skew).UTC().Format(http.TimeFormat))
+	if !ok {
+		w.Header().Set("Retry-After", strconv.FormatInt(max(say.until(time.Second), 1), 10))
+		w.WriteHeader(http.StatusTooManyRequests)
+		return
+	}
+	_, _ = io.WriteString(w, "ok")
+}
+
+// direct is a RoundTripper to a handler without net/http between, where there
+// are too many requests for it.
+type direct struct {
+	handler  http.Handler
+	up, down time.Duration
+}
+
+func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := d.travel(r.Context(), d.up); err != nil {
+		return nil, err
+	}
+	rec := httptest.NewRecorder()
+	d.handler.ServeHTTP(rec, r)
+	if err := d.travel(r.Context(), d.down); err != nil {
+		return nil, err
+	}
+	return rec.Result(), nil
+}
+
+func (direct) travel(ctx context.Context, d time.Duration) error {
+	if d == 0 {
+		return ctx.Err()
+	}
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// in2026 moves a bubble's clock on from the year 2000, in which epoch times look
+// like seconds to go, and off the second.
+func in2026(off time.Duration) {
+	time.Sleep(time.Until(time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC).Add(off)))
+}
+
+// quotaRun is one load on one quota.
+type quotaRun struct {
+	kind    quotaKind
+	limit   int
+	window  time.Duration
+	latency time.Duration // there and back
+	work    time.Duration
+	dialect string
+	skew    time.Duration
+	offset  time.Duration // of the start from a full second
+	open    bool          // requests arrive at twice the speed, with deadlines; else loops
+	direct  bool          // without net/http
+}
+
+func (r quotaRun) String() string {
+	demand := "loops"
+	if r.open {
+		demand = "open"
+	}
+	return fmt.Sprintf("%s, %d per %v, latency %v, work %v, %s, skew %v, start at %v, %s",
+		r.kind, r.limit, r.window, r.latency, r.work, r.dialect, r.skew, r.offset, demand)
+}
+
+// quotaResult is what came of it, after the first windows.
+type quotaResult struct {
+	used, believed  float64
+	served, refused int
+	told            int // calls that were refused at once
+	inVain          int // calls that waited, and were refused then
+}
+
+func (r quotaRun) run(t *testing.T) quotaResult {
+	in2026(r.offset)
+	s := &quotaServer{
+		kind: r.kind, limit: r.limit, window: r.window, dialect: quotaDialectNamed(r.dialect), skew: r.skew, work: r.work,
+	}
+	up, down := r.latency/2, r.latency-r.latency/2
+	var base http.RoundTripper = direct{s, up, down}
+	url := "http://mem.test"
+	if !r.direct {
+		server := memhttp.NewServer(t, s, memhttp.Latency(up, down))
+		transport := server.Transport()
+		transport.MaxIdleConnsPerHost = 10000
+		base, url = transport, server.URL
+	}
+	client := quotaClient(base, &RateLimit{MaxWait: time.Hour})
+
+	trip := r.latency + r.work
+	ctx, stop := context.WithCancel(t.Context())
+	var calls sync.WaitGroup
+	var mu sync.Mutex
+	var result quotaResult
+	one := func(ctx context.Context) (refused bool) {
+		begun := time.Now()
+		_, err := quotaGet(ctx, client, url)
+		if err == nil || ctx.Err() == context.Canceled {
+			return false
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if time.Since(begun) > 0 {
+			result.inVain++
+		} else {
+			result.told++
+		}
+		return true
+	}
+	if r.open {
+		gap := r.window / time.Duration(2*r.limit)
+		calls.Go(func() {
+			for next := time.Now(); ctx.Err() == nil; next = next.Add(gap) {
+				time.Sleep(time.Until(next))
+				calls.Go(func() {
+					ctx, cancel := context.WithTimeout(ctx, 2*r.window+2*trip)
+					defer cancel()
+					one(ctx)
+				})
+			}
+		})
+	} else {
+		// Enough to use the quota up within a third of the window.
+		for range max(20, int(3*float64(r.limit)*float64(trip)/float64(r.window))) {
+			calls.Go(func() {
+				for ctx.Err() == nil {
+					if one(ctx) {
+						time.Sleep(r.window / 10)
+					}
+				}
+			})
+		}
+	}
+	warm := 2*r.window + 3*trip
+	if trip >= r.window/4 {
+		// What is wrong is known only when the answers are back.
+		warm += 3*trip + 2*r.window
+	}
+	if r.work >= r.window {
+		// And here only refusals tell anything: the window is found step by step.
+		warm += 15 * r.window
+	}
+	time.Sleep(warm)
+	s.measure()
+	mu.Lock()
+	result = quotaResult{}
+	mu.Unlock()
+	time.Sleep(6 * r.window)
+	mu.Lock()
+	defer calls.Wait()
+	defer mu.Unlock()
+	stop()
+	result.used, result.believed = s.share()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	result.served, result.refused = s.served, s.refused
+	return result
+}
+
+// quotaClient makes single attempts, through a limiter and nothing else.
+func quotaClient(base http.RoundTripper, l *RateLimit) *http.Client {
+	return &http.Client{Transport: &Transport{
+		Base: base, RateLimit: l, Breaker: &Breaker{FailureRatio: -1}, Policy: Policy{MaxAttempts: -1, AttemptTimeout: -1},
+	}}
+}
+
+// quotaGet makes a call and reads what comes.
+func quotaGet(ctx context.Context, client *http.Client, url string, header ...string) (status int, refused *Error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		panic(err)
+	}
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		if !errors.As(err, &refused) {
+			refused = &Error{Err: err}
+		}
+		return 0, refused
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode, nil
+}
