@@ -18,8 +18,8 @@ import (
 type attempt struct {
 	call      *call
 	fate      fate
-	settled   bool          // the gates were told what came of it
-	over      bool          // settle, or abandon, is through
+	ending    ending        // how far its end has come
+	handed    bool          // Base has the request, and with it the duty to close its body
 	untouched bool          // the server has certainly done no work for it
 	reach     atomic.Uint32 // how far Base came with it, where somebody looks: see watch
 	record    Attempt
@@ -38,6 +38,15 @@ type attempt struct {
 	released atomic.Bool   // its lifetime has ended
 	silence  *time.Timer   // of the read timeout
 }
+
+// ending is how far the end of an attempt has come.
+type ending uint8
+
+const (
+	endingNot  ending = iota
+	endingTold        // the gates were told what came of it
+	endingOver        // settle, or abandon, is through
+)
 
 // fate is how an attempt ended, as far as the status or the error do not say it.
 type fate uint8
@@ -72,8 +81,8 @@ func (c *call) prepare(a *attempt) *Error {
 // enter passes the gates, and returns the time at which it did.
 func (c *call) enter(a *attempt) (time.Time, *Error) {
 	now := c.start
-	if a != &c.first {
-		now = time.Now()
+	if a != &c.first || c.config.scope != nil || c.idempotency.NewKey != nil {
+		now = time.Now() // who plans for long does so at his own expense
 	}
 	if err := c.passBreaker(a, now); err != nil {
 		return now, err
@@ -125,8 +134,8 @@ func (c *call) dress(a *attempt, now time.Time) *Error {
 	body := c.request.Body
 	if a != &c.first && body != nil && body != http.NoBody {
 		fresh, err := c.request.GetBody()
-		if err == nil && fresh == nil {
-			err = errors.New("GetBody returned nil")
+		if err == nil && (fresh == nil || fresh == http.NoBody) {
+			err = errors.New("GetBody returned no body")
 		}
 		if err != nil {
 			if fresh != nil {
@@ -142,11 +151,13 @@ func (c *call) dress(a *attempt, now time.Time) *Error {
 		a.timer = time.AfterFunc(timeout, a.expire)
 	}
 	a.request = *c.request.WithContext(a.watch())
+	if c.hedge != nil {
+		// Two copies may be under way at once, and one after the call is over.
+		url := *a.request.URL
+		a.request.URL, header = &url, cloneHeader(header)
+	}
 	a.request.Header = header
 	a.request.Body = body
-	if c.resends && c.request.URL.Scheme == "http" && c.repeatable() {
-		a.request.GetBody = nil
-	}
 	a.request.RequestURI = "" // a server's request that is passed on, by ReverseProxy say
 	a.record.Request, a.record.Start = &a.request, now
 	return nil
@@ -199,18 +210,19 @@ func (c *call) send(a *attempt) {
 	if c.tracing() {
 		c.traceAttempt(attemptStart, &a.record)
 	}
+	a.handed = true
 	resp, err := c.base.RoundTrip(&a.request)
 	a.settle(resp, err)
 }
 
 // abandon gives back what an attempt holds that did not come to its end.
 func (a *attempt) abandon() {
-	if a.over {
+	if a.ending == endingOver {
 		return
 	}
-	a.over = true
-	if !a.settled {
-		a.settled = true
+	told := a.ending == endingTold
+	a.ending = endingOver
+	if !told {
 		now := time.Now()
 		a.permit.done(outcomeNone, now, a.call)
 		a.turn.giveBack(now)
@@ -223,6 +235,9 @@ func (a *attempt) abandon() {
 			_ = resp.Body.Close()
 		}
 		a.record.Response = nil
+	}
+	if !a.handed && a != &a.call.first {
+		closeRequestBody(&a.request)
 	}
 	a.release()
 }
@@ -239,7 +254,7 @@ func (a *attempt) release() {
 // settle takes the outcome from Base: it tells the gates, and classifies.
 func (a *attempt) settle(resp *http.Response, err error) {
 	c, now := a.call, time.Now()
-	a.settled = true
+	a.ending = endingTold
 	if a.timer != nil && !a.timer.Stop() {
 		// It fires in this very instant, and takes the response's body with it.
 		a.expire()
@@ -262,7 +277,7 @@ func (a *attempt) settle(resp *http.Response, err error) {
 	if c.tracing() && !a.record.Hedge {
 		c.traceAttempt(attemptDone, &a.record)
 	}
-	a.over = true
+	a.ending = endingOver
 }
 
 // outcome holds Base to its contract: one of response and error.

@@ -46,23 +46,37 @@ func (a *attempt) discard() {
 	if a.body == nil {
 		return
 	}
-	drained := make(chan struct{})
+	closed := make(chan struct{})
 	go func() {
-		defer close(drained)
+		defer close(closed)
 		// A body of somebody's making may panic, and nobody could recover here.
 		defer func() { _ = recover() }()
-		_, _ = io.CopyN(io.Discard, (*drain)(a), drainLimit)
+		defer func() { _ = a.closeBody() }()
+		if _, err := io.CopyN(io.Discard, (*drain)(a), drainLimit); err != io.EOF {
+			a.release() // or closing could wait: HTTP/2 does, for a request's body that is still being read
+		}
 	}()
 	enough := time.NewTimer(drainTime)
 	defer enough.Stop()
 	select {
-	case <-drained:
+	case <-closed:
+		return
 	case <-enough.C:
-		a.end(nil) // makes the read in the goroutine return
-	case <-(*attemptContext)(a).Done(): // the caller has left
-	case <-a.call.request.Cancel:
+	case <-a.call.ctx.Done():
+	case <-a.request.Cancel:
 	}
-	_ = a.closeBody()
+	a.release() // makes a read return that heeds its context,
+	again := make(chan struct{})
+	go func() {
+		defer close(again)
+		defer func() { _ = recover() }()
+		_ = a.closeBody() // and one that does not
+	}()
+	enough.Reset(drainTime)
+	select {
+	case <-again:
+	case <-enough.C: // neither heeds anything: it is Base's
+	}
 }
 
 // drain is the response's body until it is closed, also where the body itself

@@ -328,7 +328,7 @@ func (t turn) done(now time.Time, a *attempt, said *answer) {
 	}
 	of, resp := b, a.record.Response
 	if said.quota.Bucket != "" {
-		of = b.limit.learnRoute(b.account.Load(), a.call, resp, said.quota.Bucket)
+		of = b.limit.learnRoute(b.account.Load(), a, resp, said.quota.Bucket)
 	}
 	if said.asksToWait && closes(resp.StatusCode) {
 		of.close(b.steady(now).Add(min(said.retryAfter, b.limit.settings.maxClosed)),

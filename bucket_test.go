@@ -803,10 +803,10 @@ func quotaAttempt(ctx context.Context, l *RateLimit, request http.Header) (*atte
 	}
 	req.Header = request
 	c := &call{
-		config: &config{rateLimit: l}, ctx: ctx, request: req, scope: "api.example.com",
-		perCall: &Policy{MaxRetryAfter: time.Minute},
+		config: &config{rateLimit: l, policy: Policy{MaxRetryAfter: time.Minute}}, ctx: ctx, request: req, scope: "api.example.com",
+		options: noOptions,
 	}
-	a := &attempt{call: c}
+	a := &attempt{call: c, request: *req}
 	a.record.Response = &http.Response{StatusCode: http.StatusOK, Header: http.Header{}}
 	return a, a.record.Response
 }

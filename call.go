@@ -67,6 +67,7 @@ func (t *Transport) plan(req *http.Request) (*call, error) {
 			}
 		}
 	}
+	c.first.request.Cancel = req.Cancel
 	c.deadline, c.telling = ctx.Deadline()
 	c.telling = c.telling && !config.deadline.Off
 	if err := c.callerGone(); err != nil {
@@ -163,7 +164,10 @@ func (c *call) callerGone() error {
 		return err
 	}
 	select {
-	case <-c.request.Cancel:
+	case <-c.first.request.Cancel: // a copy, for a hedge that is still under way when the call is over
+		if !c.deadline.IsZero() && !time.Now().Before(c.deadline) {
+			return context.DeadlineExceeded // http.Client.Timeout uses both, and one comes first
+		}
 		return context.Canceled
 	default:
 		return nil
@@ -234,6 +238,10 @@ func (c *call) unwind() {
 func (c *call) lastError() *Error {
 	last := &c.last.record
 	e := &Error{Reason: last.Stop, Err: last.Err, Attempts: c.attempts()}
+	if inner := refused(last.Err); inner != nil {
+		e.Reason, e.NotBefore = inner.Reason, inner.NotBefore
+		return e
+	}
 	switch {
 	case last.Stop == ErrBreakerOpen:
 		e.NotBefore, _ = c.breaker.wouldRefuse(c.scope, time.Now())

@@ -111,7 +111,11 @@ func (e *Error) Error() string {
 	b.WriteString("resilienthttp: ")
 	switch {
 	case e.Reason != nil && e.Err != nil:
-		b.WriteString(e.Reason.Error() + ": " + describe(e.Err))
+		cause := e.Err
+		if j, ok := cause.(*joined); ok && j.reason == e.Reason { //nolint:errorlint // not to say it twice
+			cause = j.cause
+		}
+		b.WriteString(e.Reason.Error() + ": " + describe(cause))
 	case e.Reason != nil:
 		b.WriteString(e.Reason.Error())
 	case e.Err != nil:

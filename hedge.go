@@ -26,9 +26,11 @@ const (
 // Scale"). The loser is cancelled. A failure never beats an answer that is still
 // in flight.
 //
-// Only requests that may be repeated are hedged: safe or idempotent methods, or
-// those with an idempotency key, whose body can be replayed. Both copies bear
-// the same key. A hedge passes breaker and rate limit without waiting, takes a
+// Only requests are hedged whose second copy changes nothing and is answered like
+// the first: those with a safe method (RFC 9110 section 9.2.1) or an idempotency
+// key, whose body can be replayed. (DELETE is idempotent, but its second copy gets
+// a 404.) Both copies bear the same key. GetBody is called for the second copy
+// while Base may still read the body of the first. A hedge passes breaker and rate limit without waiting, takes a
 // token from the Budget, and counts against MaxRatio; if one of them says no,
 // there is no hedge. It is not counted against Policy.MaxAttempts.
 //
@@ -135,7 +137,7 @@ func (l *latencies) quantile(q float64) (time.Duration, bool) {
 
 // hedging is the scope's record when the call may be hedged, and nil otherwise.
 func (c *call) hedging() *hedgeScope {
-	if c.hedge == nil || c.single || !c.repeatable() || !c.replayable() {
+	if c.hedge == nil || c.single || c.key == "" && !safeMethod(c.request.Method) || !c.replayable() {
 		return nil
 	}
 	c.hedge.once.Do(func() { c.hedge.settle(c.start) })
@@ -167,27 +169,35 @@ type race struct {
 	scope *hedgeScope
 	first *attempt
 
-	started chan struct{} // closed when the hooks know of the second copy
-	done    chan struct{} // closed when the second copy is through
+	prepared chan struct{} // closed when the second copy is ready to be sent, or will not be
+	started  chan struct{} // closed when the hooks know of the second copy
+	done     chan struct{} // closed when the second copy is through
 
 	mu      sync.Mutex
 	over    bool     // the first copy is through, or the race decided
 	second  *attempt // nil until it is on its way
 	through bool     // second has its outcome
 	won     bool     // and was the first answer
-	decided bool     // and what becomes of it is settled
+
+	decided bool // the first copy's goroutine has seen to all that; its own
 }
 
 // race makes the attempt first and returns the copy whose outcome counts.
 func (c *call) race(first *attempt, s *hedgeScope, delay time.Duration) *attempt {
-	r := &race{call: c, scope: s, first: first, started: make(chan struct{}), done: make(chan struct{})}
+	r := &race{
+		call: c, scope: s, first: first,
+		prepared: make(chan struct{}), started: make(chan struct{}), done: make(chan struct{}),
+	}
 	timer := time.AfterFunc(delay, r.hedge)
 	defer r.stop(timer) // also where Base panics
 	c.send(first)
 	if timer.Stop() {
+		r.decided = true
 		return first
 	}
-	if !first.answered() && r.inFlight() {
+	second := r.inFlight()
+	<-r.prepared // until then it reads the caller's request, which is the caller's again when we return
+	if second && !first.answered() {
 		<-r.done // a failure never beats an answer still in flight
 	}
 	return r.decide()
@@ -212,13 +222,15 @@ func (r *race) inFlight() bool {
 // stop ends the second copy's way where Base has panicked, or ended the
 // goroutine, and nothing was decided.
 func (r *race) stop(timer *time.Timer) {
-	timer.Stop()
+	if r.decided || timer.Stop() {
+		return
+	}
 	r.mu.Lock()
 	r.over = true
 	second, won := r.second, r.won
-	decided := r.decided || second == nil
 	r.mu.Unlock()
-	if decided {
+	<-r.prepared
+	if second == nil {
 		return
 	}
 	second.end(errHedgeLost)
@@ -229,8 +241,9 @@ func (r *race) stop(timer *time.Timer) {
 
 // decide picks the winner and enters the second copy in the call's record.
 func (r *race) decide() *attempt {
+	r.decided = true
 	r.mu.Lock()
-	r.over, r.decided = true, true
+	r.over = true
 	second, through, won := r.second, r.through, r.won
 	if second != nil && !through {
 		second.end(errHedgeLost)
@@ -264,54 +277,49 @@ func (r *race) decide() *attempt {
 // hedge makes the second copy, in a goroutine of its own.
 func (r *race) hedge() {
 	defer close(r.done)
-	c := r.call
-	now := time.Now()
-	share, ok := c.hedge.take(r.scope, now)
-	if !ok {
-		return
+	if second := r.prepare(); second != nil {
+		r.run(second)
+		r.finish(second)
 	}
-	sent := false
+}
+
+// prepare gets the second copy ready, and what it costs. It returns nil if there
+// is to be none: somebody says no, or the first copy is through. A GetBody or a
+// hook that panics would end the program here, where the caller's recover cannot
+// reach: there is no hedge, no more.
+func (r *race) prepare() (ready *attempt) {
+	defer close(r.prepared)
+	if r.isOver() {
+		return nil
+	}
+	c, now := r.call, time.Now()
+	var share, token budgetToken
+	second := &attempt{call: c, record: Attempt{Number: r.first.record.Number, Hedge: true}}
 	defer func() {
-		if !sent {
+		if ready == nil {
+			_ = recover()
+			second.abandon()
+			token.refund()
 			share.refund()
 		}
 	}()
-	token, ok := c.budget.withdraw(c.scope, now)
-	if !ok {
-		return
+	var ok bool
+	if share, ok = c.hedge.take(r.scope, now); !ok {
+		return nil
 	}
-	defer func() {
-		if !sent {
-			token.refund()
-		}
-	}()
-	second := &attempt{call: c, record: Attempt{Number: r.first.record.Number, Hedge: true}}
-	if !r.prepare(second) {
-		return
+	if token, ok = c.budget.withdraw(c.scope, now); !ok {
+		return nil
 	}
-	if sent = r.begin(second); !sent {
-		second.abandon()
-		closeRequestBody(&second.request)
-		return
+	if c.prepare(second) != nil || !r.begin(second) {
+		return nil
 	}
-	r.run(second)
-	r.finish(second)
+	return second
 }
 
-// prepare gets the second copy ready. A GetBody that panics would end the
-// program here, where the caller's recover cannot reach: there is no hedge, no
-// more.
-func (r *race) prepare(second *attempt) (ready bool) {
-	through := false
-	defer func() {
-		if !through {
-			_ = recover()
-			second.abandon()
-		}
-	}()
-	ready = r.call.prepare(second) == nil
-	through = true
-	return ready
+func (r *race) isOver() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.over
 }
 
 // begin puts the second copy on its way, unless the first is through already.
@@ -337,6 +345,7 @@ func (r *race) run(second *attempt) {
 	}()
 	defer second.abandon()
 	r.announce(second)
+	second.handed = true
 	resp, err := r.call.base.RoundTrip(&second.request)
 	second.settle(resp, err)
 }

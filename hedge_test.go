@@ -315,8 +315,11 @@ func TestHedgeWhich(t *testing.T) {
 	}{
 		{name: "GET", method: "GET", hedged: true},
 		{name: "HEAD", method: "HEAD", hedged: true},
-		{name: "PUT", method: "PUT", body: "body", hedged: true},
-		{name: "DELETE", method: "DELETE", hedged: true},
+		{name: "PUT", method: "PUT", body: "body"},
+		{name: "PUT, context key", method: "PUT", body: "body", ctx: func(ctx context.Context) context.Context {
+			return resilienthttp.WithIdempotencyKey(ctx, "k")
+		}, hedged: true},
+		{name: "DELETE, whose second copy gets a 404", method: "DELETE"},
 		{name: "POST, keyed", method: "POST", body: "body", hedged: true},
 		{name: "PATCH, keyed", method: "PATCH", body: "body", hedged: true},
 		{name: "POST, header key", method: "POST", body: "body", config: off, change: func(r *http.Request) { r.Header.Set("Idempotency-Key", "k") }, hedged: true},
@@ -330,13 +333,13 @@ func TestHedgeWhich(t *testing.T) {
 		{name: "PUT of a stream", method: "PUT", change: stream},
 		{name: "keyed POST of a stream", method: "POST", change: stream},
 		{name: "single attempt", method: "GET", ctx: resilienthttp.SingleAttempt},
-		{name: "GetBody fails", method: "PUT", body: "body", change: func(r *http.Request) {
+		{name: "GetBody fails", method: "POST", body: "body", change: func(r *http.Request) {
 			r.GetBody = func() (io.ReadCloser, error) { return nil, errors.New("gone") }
 		}},
-		{name: "GetBody gives nothing", method: "PUT", body: "body", change: func(r *http.Request) {
+		{name: "GetBody gives nothing", method: "POST", body: "body", change: func(r *http.Request) {
 			r.GetBody = func() (io.ReadCloser, error) { return nil, nil }
 		}},
-		{name: "GetBody panics", method: "PUT", body: "body", change: func(r *http.Request) {
+		{name: "GetBody panics", method: "POST", body: "body", change: func(r *http.Request) {
 			r.GetBody = func() (io.ReadCloser, error) { panic("gone") }
 		}},
 	} {

@@ -2,9 +2,7 @@ package resilienthttp_test
 
 import (
 	"context"
-	"io"
 	"net/http"
-	"net/http/httptest"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -93,48 +91,4 @@ func withDeadline(t *testing.T, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	t.Cleanup(cancel)
 	return ctx
-}
-
-// TestNothingIsSentBehindOurBack is §4.8, §4.16 and §4.20 against http.Transport,
-// which by itself sends a keyed request again on each idle connection that turns
-// out to be reset: the server sees the attempts that were made, and no others.
-func TestNothingIsSentBehindOurBack(t *testing.T) {
-	const idle = 5
-	var gone atomic.Bool
-	var seen, warm atomic.Int64
-	all := make(chan struct{})
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		if !gone.Load() {
-			if warm.Add(1) == idle {
-				close(all)
-			}
-			<-all // so that there is a connection for each
-			return
-		}
-		seen.Add(1)
-		conn, _, err := http.NewResponseController(w).Hijack()
-		if err == nil {
-			resetConn(conn)
-		}
-	}))
-	defer srv.Close()
-	tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{MaxAttempts: -1}}
-	defer tr.CloseIdleConnections()
-	done := make(chan struct{})
-	for range idle {
-		go func() {
-			defer func() { done <- struct{}{} }()
-			if resp, err := tr.RoundTrip(newRequest(t, http.MethodPost, srv.URL, "body")); err == nil {
-				_ = resp.Body.Close()
-			}
-		}()
-	}
-	for range idle {
-		<-done
-	}
-	gone.Store(true)
-	_, err := tr.RoundTrip(newRequest(t, http.MethodPost, srv.URL, "body"))
-	require.Len(t, asError(t, err).Attempts, 1)
-	require.EqualValues(t, 1, seen.Load())
 }

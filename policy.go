@@ -366,13 +366,17 @@ func neverLeft(err error) bool {
 	return begins(err, "net/http: TLS handshake timeout")
 }
 
-// idempotentMethod is RFC 9110 section 9.2.2. Methods are case-sensitive; an
-// unknown one is not idempotent.
-func idempotentMethod(method string) bool {
+// safeMethod is RFC 9110 section 9.2.1. Methods are case-sensitive; an unknown one
+// is neither safe nor idempotent.
+func safeMethod(method string) bool {
 	switch method {
-	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace,
-		http.MethodPut, http.MethodDelete:
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
 		return true
 	}
 	return false
+}
+
+// idempotentMethod is RFC 9110 section 9.2.2.
+func idempotentMethod(method string) bool {
+	return safeMethod(method) || method == http.MethodPut || method == http.MethodDelete
 }

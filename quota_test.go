@@ -226,7 +226,7 @@ func TestRouteKeys(t *testing.T) {
 	keys := func(method, path string) routeKeys {
 		a, _ := quotaAttempt(t.Context(), l, http.Header{})
 		a.call.request.Method, a.call.request.URL.Path = method, path
-		return l.routeKeys(a.call)
+		return l.routeKeys(a.call.scope, a.call.request)
 	}
 	one, two := keys("GET", "/api/v10/channels/123/messages"), keys("GET", "/api/v10/channels/456/messages")
 	assert.Equal(t, one.keys, two.keys)

@@ -64,12 +64,12 @@ type routeKeys struct {
 	id   uint64 // the first in the path
 }
 
-func (l *RateLimit) routeKeys(c *call) (k routeKeys) {
+func (l *RateLimit) routeKeys(scope string, req *http.Request) (k routeKeys) {
 	var h maphash.Hash
 	h.SetSeed(l.seed)
-	_, _ = h.WriteString(c.scope)
+	_, _ = h.WriteString(scope)
 	var beginnings [routeDepth]uint64
-	path := strings.TrimPrefix(c.request.URL.Path, "/")
+	path := strings.TrimPrefix(req.URL.Path, "/")
 	for path != "" {
 		var segment string
 		segment, path, _ = strings.Cut(path, "/")
@@ -87,7 +87,7 @@ func (l *RateLimit) routeKeys(c *call) (k routeKeys) {
 		}
 	}
 	_ = h.WriteByte(' ')
-	_, _ = h.WriteString(c.request.Method)
+	_, _ = h.WriteString(req.Method)
 	k.keys[0] = h.Sum64()
 	for i := range k.n {
 		k.keys[k.n-i] = beginnings[i]
@@ -118,7 +118,7 @@ func (l *RateLimit) bucketOf(c *call) *bucket {
 	if !who.naming.Load() {
 		return &who.shared
 	}
-	k := l.routeKeys(c)
+	k := l.routeKeys(c.scope, c.request)
 	for _, key := range k.keys[:k.n] {
 		if known := l.routes.Peek(key); known != nil {
 			if named := known.bucket.Load(); named != nil {
@@ -129,12 +129,12 @@ func (l *RateLimit) bucketOf(c *call) *bucket {
 	return &who.shared
 }
 
-// learnRoute remembers that the call was in the bucket named in its answer, and
+// learnRoute remembers that the attempt was in the bucket named in its answer, and
 // returns that.
-func (l *RateLimit) learnRoute(who *account, c *call, resp *http.Response, name string) *bucket {
+func (l *RateLimit) learnRoute(who *account, a *attempt, resp *http.Response, name string) *bucket {
 	who.naming.Store(true)
 	named := namedBucket{name, len(resp.Header["X-Ratelimit-Bucket"]) > 0}
-	k := l.routeKeys(c)
+	k := l.routeKeys(a.call.scope, &a.request)
 	for i, key := range k.keys[:k.n] {
 		most := int32(mostVotes)
 		if i == 0 {

@@ -30,10 +30,11 @@ type Transport struct {
 	// program has replaced it by another type. A Transport may replace
 	// http.DefaultTransport; one that is wrapped there needs a Base.
 	//
-	// An http.Transport by itself sends a request that it holds for idempotent
-	// again, unseen by every gate, when a connection that it had kept idle turns
-	// out to be reset. For keyed requests with a body over plain HTTP/1 that is
-	// prevented: it gets them without GetBody. Another Base gets GetBody always.
+	// An http.Transport by itself sends a request that it holds for idempotent, a
+	// keyed one among them, again on another connection when one that it had kept
+	// idle turns out to be dead. No gate sees those copies, and no more of them are
+	// made than there are idle connections: they are what keeps a server's restart
+	// from failing a call for each.
 	Base http.RoundTripper
 
 	// Policy says how often, how long and how far apart a call is attempted.
@@ -87,14 +88,18 @@ func NewClient() *http.Client { return &http.Client{Transport: &Transport{}} }
 // in every case, and exactly one of response and error is non-nil. The response's
 // Body must be closed by the caller.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	var c *call
+	defer func() {
+		if c == nil || !c.first.handed {
+			closeRequestBody(req) // also where a function of the user's panics
+		}
+	}()
 	c, err := t.plan(req)
 	if err != nil {
-		closeRequestBody(req)
 		return nil, err
 	}
 	defer c.unwind()
 	if err := c.prepare(&c.first); err != nil {
-		closeRequestBody(req)
 		c.fail(err)
 		return c.finish()
 	}
@@ -129,12 +134,7 @@ type config struct {
 	trace       *Trace
 	err         error // what is wrong with it; every call returns it
 
-	// native says that Base is net/http's own Transport, resends that over plain
-	// HTTP/1 it sends a request which it holds for idempotent again, at once and as
-	// often as it has idle connections that turn out to be reset. No gate sees those
-	// copies. Without GetBody it cannot, and leaves repeating to us. (HTTP/2 needs
-	// GetBody: it sends again what a server that goes away has provably not seen.)
-	native, resends bool
+	native bool // Base is net/http's own Transport
 }
 
 func (t *Transport) settled() *config {
@@ -151,9 +151,7 @@ func (t *Transport) settle() {
 	if c.base == nil {
 		c.base = t.defaultBase()
 	}
-	base, native := c.base.(*http.Transport)
-	c.native = native
-	c.resends = native && (base.Protocols == nil || !base.Protocols.UnencryptedHTTP2())
+	_, c.native = c.base.(*http.Transport)
 	if c.budget == nil {
 		c.budget = &Budget{}
 	}
