@@ -1,6 +1,7 @@
 package resilienthttp
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"time"
@@ -52,7 +53,7 @@ func (a *attempt) discard() {
 		// A body of somebody's making may panic, and nobody could recover here.
 		defer func() { _ = recover() }()
 		defer func() { _ = a.closeBody() }()
-		if _, err := io.CopyN(io.Discard, (*drain)(a), drainLimit); err != io.EOF {
+		if _, err := io.CopyN(io.Discard, (*drain)(a), drainLimit); !errors.Is(err, io.EOF) {
 			a.release() // or closing could wait: HTTP/2 does, for a request's body that is still being read
 		}
 	}()

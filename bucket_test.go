@@ -13,6 +13,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -61,6 +62,7 @@ func TestQuota(t *testing.T) {
 		{quotaRun: quotaRun{kind: quotaAligned, limit: 60, window: s, latency: 1500 * ms, dialect: "delta", offset: 700 * ms}},
 		{quotaRun: quotaRun{kind: quotaAligned, limit: 5, window: 10 * s, latency: 15 * s, dialect: "discord", offset: 20 * ms, open: true}},
 		{quotaRun: quotaRun{kind: quotaAligned, limit: 60, window: 10 * s, work: 15 * s, dialect: "rfc 3339", offset: 120 * ms, open: true}},
+		{quotaRun: quotaRun{kind: quotaAligned, limit: 60, window: s, work: 1500 * ms, dialect: "epoch ms", skew: -time.Hour, offset: 120 * ms}},
 		{quotaRun: quotaRun{kind: quotaFromFirst, limit: 60, window: 10 * s, latency: 15 * s, dialect: "ietf", offset: 210 * ms}},
 		{quotaRun: quotaRun{kind: quotaRefill, limit: 60, window: 10 * s, latency: 15 * s, dialect: "openai", offset: 640 * ms}},
 	} {
@@ -147,19 +149,21 @@ func TestQuotaShared(t *testing.T) {
 		kind    quotaKind
 		limit   int
 		window  time.Duration
+		latency time.Duration
 		maxWait time.Duration
 		reason  error
 	}{
-		{"deadline, 1 s", quotaAligned, 100, time.Second, time.Hour, ErrDeadline},
-		{"deadline, 10 s", quotaFromFirst, 1000, 10 * time.Second, time.Hour, ErrDeadline},
-		{"deadline, token bucket", quotaRefill, 100, time.Second, time.Hour, ErrDeadline},
-		{"MaxWait", quotaAligned, 100, time.Second, 5 * time.Second, ErrRateLimited},
+		{"deadline, 1 s", quotaAligned, 100, time.Second, 4 * time.Millisecond, time.Hour, ErrDeadline},
+		{"deadline, 10 s", quotaFromFirst, 1000, 10 * time.Second, 4 * time.Millisecond, time.Hour, ErrDeadline},
+		{"deadline, 1 s and long ways", quotaFromFirst, 108, time.Second, 80 * time.Millisecond, time.Hour, ErrDeadline},
+		{"deadline, token bucket", quotaRefill, 100, time.Second, 4 * time.Millisecond, time.Hour, ErrDeadline},
+		{"MaxWait", quotaAligned, 100, time.Second, 4 * time.Millisecond, 5 * time.Second, ErrRateLimited},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				in2026(234 * time.Millisecond)
 				s := &quotaServer{kind: row.kind, limit: row.limit, window: row.window, dialect: quotaDialectNamed("openai")}
-				client := quotaClient(direct{s, 2 * time.Millisecond, 2 * time.Millisecond}, &RateLimit{MaxWait: row.maxWait})
+				client := quotaClient(direct{s, row.latency / 2, row.latency / 2}, &RateLimit{MaxWait: row.maxWait})
 				type outcome struct {
 					begun, served time.Time
 					err           *Error
@@ -202,7 +206,7 @@ func TestQuotaShared(t *testing.T) {
 						waited++
 					}
 				}
-				assert.Greater(t, told, 0)
+				assert.Positive(t, told)
 				assert.LessOrEqual(t, waited, len(outcomes)/500, "calls that waited in vain")
 				took := served[len(served)-1].served.Sub(served[0].served).Seconds()
 				assert.GreaterOrEqual(t, float64(len(served)), 0.98*took*100, "calls served at 100 a second")
@@ -471,26 +475,31 @@ func TestQuotaScout(t *testing.T) {
 		name   string
 		second http.HandlerFunc
 		after  time.Duration // for as long it is alone
+		window time.Duration // 0: 10 s
 	}{
 		{"answers", func(w http.ResponseWriter, r *http.Request) {
 			time.Sleep(100 * time.Millisecond)
 			quotaSays(w, 100, 99, 10*time.Second)
-		}, 100 * time.Millisecond},
+		}, 100 * time.Millisecond, 0},
 		{"is refused", func(w http.ResponseWriter, r *http.Request) {
 			quotaSays(w, 100, 0, 5*time.Second)
 			w.WriteHeader(http.StatusTooManyRequests)
-		}, 5 * time.Second},
+		}, 5 * time.Second, 0},
 		{"is refused without a word", func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(http.StatusTooManyRequests)
-		}, tooEarly / 4},
-		{"hangs", func(w http.ResponseWriter, r *http.Request) { time.Sleep(time.Hour) }, scoutTime},
+		}, tooEarly / 4, 0},
+		{"hangs", func(w http.ResponseWriter, r *http.Request) { time.Sleep(time.Hour) }, scoutTime, 0},
+		{"hangs in a short window", func(w http.ResponseWriter, r *http.Request) { time.Sleep(time.Hour) }, 250 * time.Millisecond, 2 * time.Second},
 		{"is lost", func(w http.ResponseWriter, r *http.Request) {
 			time.Sleep(100 * time.Millisecond)
 			memhttp.Reset(memhttp.RequestConn(r))
-		}, 100 * time.Millisecond},
+		}, 100 * time.Millisecond, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
+				if row.window == 0 {
+					row.window = 10 * time.Second
+				}
 				var n atomic.Int64
 				var mu sync.Mutex
 				var at []time.Time
@@ -500,11 +509,11 @@ func TestQuotaScout(t *testing.T) {
 					mu.Unlock()
 					switch n.Add(1) {
 					case 1:
-						quotaSays(w, 100, 0, 10*time.Second)
+						quotaSays(w, 100, 0, row.window)
 					case 2:
 						row.second(w, r)
 					default:
-						quotaSays(w, 100, 50, 10*time.Second)
+						quotaSays(w, 100, 50, row.window)
 					}
 				})
 				_, _ = s.get(t, "/")
@@ -515,9 +524,9 @@ func TestQuotaScout(t *testing.T) {
 				}
 				calls.Wait()
 				require.Len(t, at, 21)
-				assert.InDelta(t, 10, at[1].Sub(at[0]).Seconds(), 0.1, "after the reset")
-				assert.InDelta(t, row.after.Seconds(), at[2].Sub(at[1]).Seconds(), 0.2, "alone")
-				assert.Greater(t, at[20].Sub(at[2]), 300*time.Millisecond, "spread")
+				assert.InDelta(t, row.window.Seconds(), at[1].Sub(at[0]).Seconds(), 0.1, "after the reset")
+				assert.InDelta(t, row.after.Seconds(), at[2].Sub(at[1]).Seconds(), 0.1, "alone")
+				assert.Greater(t, at[20].Sub(at[2]), 100*time.Millisecond, "spread")
 				assert.Less(t, at[20].Sub(at[2]), 2*time.Second, "but not for long")
 			})
 		})
@@ -681,9 +690,102 @@ func TestQuotaCancel(t *testing.T) {
 				assert.EqualValues(t, 1, b.len())
 				b.mu.Unlock()
 				calls.Wait()
+
+				// The last who leaves turns out the light.
+				ctx, stop := context.WithTimeout(t.Context(), time.Second)
+				defer stop()
+				_, refused := quotaGet(ctx, s.client, s.URL, "Authorization", "other")
+				require.Nil(t, refused)
+				ctx, stop = context.WithCancel(t.Context())
+				time.AfterFunc(time.Second, stop)
+				_, refused = quotaGet(ctx, s.client, s.URL)
+				require.ErrorIs(t, refused, context.Canceled)
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				assert.True(t, b.alarm.IsZero())
 			})
 		})
 	}
+}
+
+// TestQuotaCancelAndTurn: when a call is cancelled in the instant of its turn, it
+// has one or the other.
+func TestQuotaCancelAndTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &RateLimit{}
+		l.once.Do(l.settle)
+		b := &bucket{}
+		b.init(l, &account{})
+		b.closed = time.Now().Add(time.Second)
+		seen := map[bool]bool{}
+		for range 64 {
+			ctx, cancel := context.WithCancel(t.Context())
+			a, _ := quotaAttempt(ctx, l, http.Header{})
+			b.mu.Lock()
+			place, refused := b.join(time.Now(), queueing{call: a.call, maxWait: time.Hour})
+			require.Nil(t, refused)
+			b.grant(b.take(time.Now()))
+			b.mu.Unlock()
+			cancel()
+			turn, refused := b.stand(place)
+			seen[refused == nil] = true
+			if refused == nil {
+				require.EqualValues(t, 1, b.inflight.Load())
+				turn.giveBack(time.Now())
+			}
+			require.Zero(t, b.inflight.Load())
+		}
+		assert.Len(t, seen, 2)
+	})
+}
+
+// TestQuotaLateRefusal: where answers come too late to go by what remains, a
+// refusal still counts.
+func TestQuotaLateRefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var n atomic.Int64
+		s := newQuotaScript(t, &RateLimit{}, func(w http.ResponseWriter, r *http.Request) {
+			if n.Add(1) == 3 {
+				quotaSays(w, 10, 0, 10*time.Second)
+				w.WriteHeader(http.StatusTooManyRequests)
+				return
+			}
+			time.Sleep(8 * time.Second)
+			quotaSays(w, 10, 9, 10*time.Second)
+		})
+		_, _ = s.get(t, "/")
+		_, _ = s.get(t, "/")
+		took, _ := s.get(t, "/")
+		require.Zero(t, took)
+		b := s.bucket(t)
+		require.True(t, b.axes[0].late(b.lag))
+		took, _ = s.get(t, "/")
+		assert.GreaterOrEqual(t, took, 18*time.Second)
+	})
+}
+
+// TestQuotaFullRefill: a token bucket that is full, but smaller than what is in
+// flight, is waited for without haste.
+func TestQuotaFullRefill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newQuotaScript(t, &RateLimit{MaxWait: time.Hour}, func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(time.Minute)
+		})
+		_, _ = s.get(t, "/")
+		b := s.bucket(t)
+		b.armed.Store(true)
+		b.axes = append(b.axes, quota{
+			limit: 2, low: 2, window: time.Hour, reset: time.Now().Add(time.Hour), heard: time.Now(),
+			refill: refill{least: 1, most: 1, moves: fewestMoves},
+		})
+		begun := time.Now()
+		var calls sync.WaitGroup
+		for range 4 {
+			calls.Go(func() { _, _ = s.get(t, "/") })
+		}
+		calls.Wait()
+		assert.InDelta(t, 120, time.Since(begun).Seconds(), 1)
+	})
 }
 
 // TestQuotaClocks: a step of our own clock is none of the server's, nor does a
@@ -708,9 +810,13 @@ func TestQuotaClocks(t *testing.T) {
 	assert.LessOrEqual(t, c.least, time.Minute, "and forth")
 	assert.GreaterOrEqual(t, c.most, time.Minute)
 
-	// What time.Now returns after our clock was set.
+	// What time.Now returns when our clock was set an hour ahead: the seconds of
+	// its wall clock are the upper bits of its first word.
 	b := &bucket{origin: time.Now()}
 	stepped := b.origin.Add(time.Second)
+	(*[3]uint64)(unsafe.Pointer(&stepped))[0] += 3600 << 30
+	require.Equal(t, b.origin.Round(0).Add(time.Hour+time.Second), stepped.Round(0))
+	require.Equal(t, time.Second, stepped.Sub(b.origin))
 	assert.Equal(t, b.origin.Round(0).Add(time.Second), b.steady(stepped).Round(0))
 }
 

@@ -26,7 +26,7 @@ var jitteredStrategies = [...]string{"full", "equal", "decorrelated"}
 
 const longestWait = time.Duration(math.MaxInt64)
 
-// TestBackoffBounds holds each strategy to the exact interval that it draws
+// TestBackoffBounds is §4.14: it holds each strategy to the exact interval that it draws
 // from, and to both of its ends where the interval is small enough to hit them.
 func TestBackoffBounds(t *testing.T) {
 	for _, tt := range []struct {

@@ -55,8 +55,8 @@ func TestRetryAfterCloses(t *testing.T) {
 		{name: "MaxRetryAfter is not for quotas", status: 429, header: []any{"RateLimit-Limit", 10, "RateLimit-Remaining", 0, "RateLimit-Reset", 20}, policy: Policy{MaxRetryAfter: 10 * time.Second}, wait: 20 * time.Second},
 		{name: "no limit to either", status: 429, header: []any{"Retry-After", 1800}, limit: &RateLimit{MaxWait: forever}, policy: Policy{MaxRetryAfter: -1}, wait: 30 * time.Minute},
 		{name: "beyond the deadline", status: 429, header: []any{"Retry-After", 3000}, limit: &RateLimit{MaxWait: forever}, policy: Policy{MaxRetryAfter: -1}, refused: ErrDeadline, notBefore: 50 * time.Minute},
-		{name: "MaxClosed cuts it", status: 429, header: []any{"Retry-After", 9223372037}, limit: &RateLimit{MaxClosed: 30 * time.Second}, wait: 30 * time.Second},
-		{name: "MaxClosed by default", status: 429, header: []any{"Retry-After", 9223372037}, refused: ErrDeadline, notBefore: time.Hour},
+		{name: "MaxClosed cuts it", status: 429, header: []any{"Retry-After", int64(9223372037)}, limit: &RateLimit{MaxClosed: 30 * time.Second}, wait: 30 * time.Second},
+		{name: "MaxClosed by default", status: 429, header: []any{"Retry-After", int64(9223372037)}, refused: ErrDeadline, notBefore: time.Hour},
 		{name: "MaxClosed cuts resets too", status: 429, header: []any{"RateLimit-Limit", 10, "RateLimit-Remaining", 0, "RateLimit-Reset", 99999999}, limit: &RateLimit{MaxClosed: 30 * time.Second}, wait: 30 * time.Second},
 		{name: "the year 9999", status: 429, header: []any{"X-RateLimit-Limit", 10, "X-RateLimit-Remaining", 0, "X-RateLimit-Reset", "9999-12-31T23:59:59Z"}, limit: &RateLimit{MaxClosed: 30 * time.Second}, wait: 30 * time.Second},
 		{name: "the year 1970", status: 429, header: []any{"X-RateLimit-Limit", 10, "X-RateLimit-Remaining", 0, "X-RateLimit-Reset", 1000000001}},
@@ -152,6 +152,40 @@ func TestRetryAfterOfTheCallItself(t *testing.T) {
 	}
 }
 
+// TestRetryAfterSpread: those whom a server has turned away together do not come
+// back together, even if they know nothing of each other.
+func TestRetryAfterSpread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var at []time.Time
+		begun := time.Now()
+		handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if time.Since(begun) == 0 {
+				w.Header().Set("Retry-After", "5")
+				w.WriteHeader(http.StatusServiceUnavailable)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			at = append(at, time.Now())
+		})
+		var calls sync.WaitGroup
+		for range 50 {
+			calls.Go(func() {
+				client := quotaClient(direct{handler: handler}, &RateLimit{})
+				_, _ = quotaGet(t.Context(), client, "http://mem.test")
+				_, err := quotaGet(t.Context(), client, "http://mem.test")
+				assert.Nil(t, err)
+			})
+		}
+		calls.Wait()
+		require.Len(t, at, 50)
+		assert.GreaterOrEqual(t, at[0].Sub(begun), 5*time.Second)
+		assert.Greater(t, at[49].Sub(at[0]), 500*time.Millisecond)
+		assert.LessOrEqual(t, at[49].Sub(begun), 6*time.Second)
+	})
+}
+
 // TestRetryAfterOver: when a Retry-After is over and nothing else is known, calls
 // pass without a lock again.
 func TestRetryAfterOver(t *testing.T) {
@@ -213,7 +247,7 @@ func TestNamedBuckets(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		server http.HandlerFunc
-		before []string
+		seen   []string // the last two of them just now
 		path   string
 		waits  bool
 	}{
@@ -224,7 +258,7 @@ func TestNamedBuckets(t *testing.T) {
 		{"path beside that", github, []string{"/search/code", "/repos/golang/go/issues"}, "/search/users", false},
 		{
 			"an exception does not prove the rule", github,
-			[]string{"/repos/a/b/issues", "/repos/golang/go/code-scanning/sarifs"}, "/repos/c/d/issues", true,
+			[]string{"/repos/a/b/x", "/repos/a/b/y", "/repos/a/b/issues", "/repos/golang/go/code-scanning/sarifs"}, "/repos/c/d/issues", true,
 		},
 		{"the exception", github, []string{"/repos/golang/go/code-scanning/sarifs", "/repos/a/b/issues"}, "/repos/golang/go/code-scanning/sarifs", false},
 		{"same channel, other message", discord, []string{"/api/v10/channels/123/messages/9"}, "/api/v10/channels/123/messages/10", true},
@@ -234,14 +268,15 @@ func TestNamedBuckets(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				in2026(0)
 				s := newQuotaScript(t, &RateLimit{}, row.server)
-				for _, path := range row.before {
+				for _, path := range row.seen {
 					_, err := quotaGet(t.Context(), s.client, s.URL+path)
 					require.Nil(t, err)
-					time.Sleep(31 * time.Second) // each when nobody is exhausted
+					time.Sleep(31 * time.Second)
 				}
-				if row.waits {
-					_, err := quotaGet(t.Context(), s.client, s.URL+row.before[0])
+				for _, path := range row.seen[max(len(row.seen)-2, 0):] {
+					took, err := s.get(t, path)
 					require.Nil(t, err)
+					require.Zero(t, took, path)
 				}
 				took, err := s.get(t, row.path)
 				require.Nil(t, err)
@@ -269,7 +304,7 @@ func TestHostileHeaders(t *testing.T) {
 			resp.Header.Set("Date", dates[rand.N(len(dates))])
 			if rand.N(50) == 0 {
 				for axis := range 1000 {
-					quotaSet(resp.Header, fmt.Sprintf("X-RateLimit-Limit-A%d", axis), math.MaxInt64,
+					quotaSet(resp.Header, fmt.Sprintf("X-RateLimit-Limit-A%d", axis), int64(math.MaxInt64),
 						fmt.Sprintf("X-RateLimit-Remaining-A%d", axis), rand.N(3), fmt.Sprintf("X-RateLimit-Reset-A%d", axis), "1m")
 				}
 			}
@@ -317,6 +352,16 @@ func TestHedgeNeverWaits(t *testing.T) {
 					_, _ = s.get(t, "/") // one is left
 				}
 				s.client.Transport.(*Transport).Hedge = &Hedge{Delay: 100 * time.Millisecond}
+				if row.limit.Limit > 0 {
+					defer func() {
+						a, _ := quotaAttempt(t.Context(), row.limit, http.Header{})
+						a.call.scope, a.record.Hedge = "mem.test", true
+						begun := time.Now()
+						_, refused := row.limit.enter(a, begun)
+						require.NotNil(t, refused)
+						assert.Zero(t, time.Since(begun))
+					}()
+				}
 				before := s.arrived.Load()
 				took, err := s.get(t, "/slow")
 				require.Nil(t, err)
@@ -507,6 +552,18 @@ func TestStaticLimitGivesBack(t *testing.T) {
 		assert.Zero(t, time.Since(begun), "nobody waited for a token")
 		static := s.limiter.statics.Peek("mem.test")
 		assert.Equal(t, 1, static.spare)
+
+		// A turn that is not used after all.
+		a, _ := quotaAttempt(t.Context(), s.limiter, http.Header{})
+		a.call.scope = "mem.test"
+		time.Sleep(30 * time.Second)
+		for range 3 {
+			begun = time.Now()
+			_, err := s.limiter.enter(a, begun)
+			require.Nil(t, err)
+			assert.Zero(t, time.Since(begun))
+			a.turn.giveBack(time.Now())
+		}
 
 		// A spare token is no more than the burst.
 		time.Sleep(30 * time.Second)

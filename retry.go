@@ -109,19 +109,13 @@ func (s *shadowTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 // another, and if so clears the way for it.
 func (c *call) checkRetry(context.Context, *http.Response, error) (bool, error) {
 	last := c.last
-	if !last.record.Verdict.retryable() {
+	if !last.record.Verdict.retryable() || c.callerHasLeft(last) {
 		return false, nil
-	}
-	if gone := c.callerGone(); gone != nil {
-		if last.record.Response == nil {
-			c.fail(c.ended(gone))
-		}
-		return false, nil //nolint:nilerr // the loop is only to end: the call has the error
 	}
 	wait, stop := c.again(last)
-	if stop != nil {
-		last.record.Stop, last.record.Wait = stop, max(last.asked, 0)
-		return false, nil
+	if last.record.Stop = stop; stop != nil {
+		last.record.Wait = max(last.asked, 0)
+		return false, nil //nolint:nilerr // the loop is only to end; stop is not its error
 	}
 	last.record.Wait = wait
 	if c.tracing() {
@@ -129,6 +123,16 @@ func (c *call) checkRetry(context.Context, *http.Response, error) (bool, error) 
 	}
 	last.discard()
 	return true, nil
+}
+
+// callerHasLeft reports whether the caller cancelled while the attempt was under
+// way. What it has of a response is the call's, and otherwise his cancellation.
+func (c *call) callerHasLeft(last *attempt) bool {
+	gone := c.callerGone()
+	if gone != nil && last.record.Response == nil {
+		c.fail(c.ended(gone))
+	}
+	return gone != nil
 }
 
 // again asks the questions that a retry depends on, in an order that leaves the

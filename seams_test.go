@@ -1,7 +1,6 @@
 package resilienthttp_test
 
 import (
-	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -63,7 +62,7 @@ func TestRetryAfterOfClassified(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := bareTransport(onceThen(202, "Retry-After", "5"), 2)
 		transport.Policy.Classify = func(a *resilienthttp.Attempt) resilienthttp.Verdict {
-			if a.Response != nil && a.Response.StatusCode == 202 {
+			if a.Response != nil && a.Response.StatusCode == http.StatusAccepted {
 				return resilienthttp.VerdictThrottled
 			}
 			return resilienthttp.VerdictDefault
@@ -92,7 +91,7 @@ func TestSchemeMismatch(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
 	_, err := (&http.Client{Transport: bareTransport(&http.Transport{}, 2)}).Get("https" + strings.TrimPrefix(server.URL, "http"))
-	require.True(t, errors.Is(err, http.ErrSchemeMismatch), "%v", err)
+	require.ErrorIs(t, err, http.ErrSchemeMismatch)
 }
 
 // TestOwnershipOfTokenFetch is §4.20 for ownership on the way to what Base asks, for a token say.

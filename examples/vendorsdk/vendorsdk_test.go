@@ -83,12 +83,12 @@ func TestCreateCharge(t *testing.T) {
 			},
 		}, {
 			name: "an attempt times out", script: []step{silence, accept},
-			client:   func(c *vendorsdk.Client) { c.Policy.AttemptTimeout = 50 * time.Millisecond },
+			client:   func(c *vendorsdk.Client) { c.Policy.AttemptTimeout = 500 * time.Millisecond },
 			requests: 2, charges: 1, check: succeeds,
 		}, {
 			name: "all attempts time out", script: []step{silence},
 			client: func(c *vendorsdk.Client) {
-				c.Policy.AttemptTimeout, c.Policy.MaxAttempts = 20*time.Millisecond, 2
+				c.Policy.AttemptTimeout, c.Policy.MaxAttempts = 100*time.Millisecond, 2
 			},
 			requests: 2, check: func(t *testing.T, err error, _ *api) {
 				require.ErrorIs(t, err, resilienthttp.ErrAttemptTimeout)
@@ -97,7 +97,7 @@ func TestCreateCharge(t *testing.T) {
 			},
 		}, {
 			name: "the Client's timeout, where the context has none", script: []step{silence},
-			client:   func(c *vendorsdk.Client) { c.Timeout = 50 * time.Millisecond },
+			client:   func(c *vendorsdk.Client) { c.Timeout = 500 * time.Millisecond },
 			requests: 1, check: func(t *testing.T, err error, _ *api) {
 				require.ErrorIs(t, err, resilienthttp.ErrDeadline)
 				askAgain(t, err, true)
