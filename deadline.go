@@ -85,8 +85,8 @@ func (d *Deadline) header(h http.Header, deadline, now time.Time) (http.Header, 
 // A malformed one is ignored. Both headers come from the caller: behind a public
 // edge, a stranger who sends them shortens only his own requests.
 //
-// An http.Server that has written the answer of a handler whose context ended
-// does so as always: Handler only sets the context.
+// Handler only sets the context. A handler that returns without writing anything
+// because its context has ended has answered 200, as always with net/http.
 func (d Deadline) Handler(next http.Handler) http.Handler {
 	d, _ = d.resolved() // no request can bear a field whose name is not one, so there is nothing to refuse
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

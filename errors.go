@@ -83,7 +83,8 @@ func (t *timeoutError) Is(target error) bool { return target == context.Deadline
 
 // Error is the one error type that RoundTrip returns. http.Client wraps it in a
 // *url.Error; errors.As finds it there. Only http.Client.Timeout, when it
-// fires, replaces it by an error of net/http's own.
+// fires, replaces it by an error of net/http's own: a context with a deadline
+// says more.
 //
 // An Error is not modified after it was returned and may be shared.
 type Error struct {
@@ -99,8 +100,9 @@ type Error struct {
 	// hedges among them. It is empty when nothing was sent.
 	Attempts []Attempt
 
-	// NotBefore is when a further call has a chance, after ErrBreakerOpen,
-	// ErrRateLimited and ErrRetryAfter. It is zero when nothing is known.
+	// NotBefore is when a further call has a chance, after ErrBreakerOpen and
+	// ErrRateLimited. It is zero when nothing is known. All who are refused are
+	// told the same time: come back with some jitter.
 	NotBefore time.Time
 }
 

@@ -62,7 +62,8 @@ type Idempotency struct {
 // visible ASCII and inner spaces, makes calls fail before anything is sent.
 //
 // Use the context for one operation only: two different requests under one key
-// are a mistake that servers answer with 422.
+// are a mistake that servers answer with 422. When http.Client follows a redirect
+// it uses the same context, so the key goes along, to another origin too.
 func WithIdempotencyKey(ctx context.Context, key string) context.Context {
 	return withOptions(ctx, func(o *options) { o.key = key })
 }

@@ -78,14 +78,15 @@ type Call struct {
 	Latency time.Duration
 
 	// NotBefore is when a further call has a chance, where that is known: the
-	// Error's, or when the server's Retry-After has passed.
+	// Error's, or when what the server asked to wait has passed.
 	NotBefore time.Time
 }
 
 // Trace is a set of hooks. Each may be nil. They run synchronously, never under
-// a lock, in the goroutine of the call; AttemptStart of a hedge runs in the
-// hedge's own. A hook that blocks holds up its call. Hooks must be safe for
-// concurrent use. The Transport's hooks run before those of the context.
+// a lock, in the goroutine of the call; AttemptStart of a hedge, and a
+// BreakerChange that it causes, in the hedge's own. A hook that blocks holds up
+// its call. Hooks must be safe for concurrent use. The Transport's hooks run
+// before those of the context.
 type Trace struct {
 	// AttemptStart is called when an attempt has passed the gates, just before
 	// it is sent.

@@ -80,7 +80,8 @@ type Transport struct {
 var _ http.RoundTripper = (*Transport)(nil)
 
 // NewClient returns an http.Client on a Transport of its own with all defaults.
-// It has no Timeout: set one, or give each request a context with a deadline.
+// It has no Timeout: give each request a context with a deadline, or set one. (A
+// Client.Timeout that fires hides the *Error; a context's deadline does not.)
 func NewClient() *http.Client { return &http.Client{Transport: &Transport{}} }
 
 // RoundTrip makes one call: as many attempts as it takes and is allowed. It
