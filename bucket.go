@@ -51,6 +51,7 @@ type bucket struct {
 	version uint64 // grows with all that is learned, to tell old news from new
 	axes    []quota
 	clock   serverClock
+	latest  time.Time     // now
 	closed  time.Time     // by the server's Retry-After, this bucket alone
 	lag     time.Duration // from sending a request to having its answer, on average
 	trip    time.Duration // and at least
@@ -84,15 +85,12 @@ func (b *bucket) busy() bool { return b.armed.Load() }
 // not look like one of the server's.
 func (b *bucket) steady(now time.Time) time.Time { return b.origin.Add(now.Sub(b.origin)) }
 
-// turn is the right to send one request, and the duty to say what came of it.
-type turn struct {
-	bucket  *bucket
-	static  *staticLimit
-	version uint64        // of the bucket at that time
-	after   time.Duration // since the bucket's origin
+// tick is now, and never before what was now before: who asked for the time first
+// may get the lock last.
+func (b *bucket) tick(now time.Time) time.Time {
+	b.latest = later(b.latest, b.steady(now))
+	return b.latest
 }
-
-func (t turn) sent() time.Time { return t.bucket.origin.Add(t.after) }
 
 // enter takes a turn, standing in line for it if need be and if the call is
 // ready to wait that long.
@@ -105,8 +103,8 @@ func (b *bucket) enter(now time.Time, q queueing) (t turn, stood bool, refused *
 		}
 		b.inflight.Add(-1) // in this very moment something was learned
 	}
-	now = b.steady(now)
 	b.mu.Lock()
+	now = b.tick(now)
 	b.armed.Store(true)
 	if !armed {
 		b.pump(now) // somebody may wait for what seemed to be in flight
@@ -186,25 +184,19 @@ func (b *bucket) opening(now time.Time) opening {
 // foresee implements gate: those ahead take the quota of one window after the
 // other.
 func (b *bucket) foresee(now time.Time, ahead int64) (at time.Time, closed bool) {
-	now = b.steady(now)
+	now = b.tick(now)
 	o := b.opening(now)
 	at = later(now, o.at)
 	inflight := b.inflight.Load()
 	for i := range b.axes {
 		at = later(at, b.axes[i].foresee(now, ahead, inflight, b.lag))
 	}
-	if !o.shut && now.Before(b.spread) && b.spacing > 0 {
-		at = later(at, sooner(b.spread, b.next.Add(time.Duration(ahead)*b.spacing)))
-		if b.scouting {
-			at = later(at, sooner(b.scout, now.Add(b.lag)))
-		}
-	}
 	return at, o.closed
 }
 
 // pump implements gate.
 func (b *bucket) pump(now time.Time) {
-	now = b.steady(now)
+	now = b.tick(now)
 	for b.len() > 0 {
 		o := b.opening(now)
 		switch {
@@ -301,68 +293,10 @@ func (b *bucket) landedUnseen(now time.Time) bool {
 // settle goes by what has been learned.
 func (b *bucket) settle(now time.Time) {
 	b.pump(now)
-	now = b.steady(now)
+	now = b.latest
 	if b.len() == 0 && len(b.axes) == 0 && !b.closed.After(now) && b.account.Load().closedUntil(now).IsZero() {
 		b.armed.Store(false) // a Retry-After is over, and there is nothing else
 	}
-}
-
-// giveBack returns a turn that was not used.
-func (t turn) giveBack(now time.Time) {
-	t.static.giveBack(now)
-	b := t.bucket
-	if b == nil || b.landedUnseen(now) {
-		return
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.back(t, now)
-	b.settle(now)
-}
-
-// done says what came of the request: the answer's news join what is known.
-func (t turn) done(now time.Time, a *attempt, said *answer) {
-	b := t.bucket
-	if b == nil {
-		return
-	}
-	of, resp := b, a.record.Response
-	if said.quota.Bucket != "" {
-		of = b.limit.learnRoute(b.account.Load(), a, resp, said.quota.Bucket)
-	}
-	if said.asksToWait && closes(resp.StatusCode) {
-		of.close(b.steady(now).Add(min(said.retryAfter, b.limit.settings.maxClosed)),
-			said.quota.Bucket != "" && resp.StatusCode == http.StatusTooManyRequests)
-	}
-	if of != b {
-		of.mu.Lock()
-		of.learn(t, now, resp, said)
-		of.settle(now)
-		of.mu.Unlock()
-	}
-	if (of != b || !said.limited) && b.landedUnseen(now) {
-		return
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	switch {
-	case of != b:
-	case resp != nil:
-		b.learn(t, now, resp, said)
-	case !a.neverSent():
-		b.lose(t, now)
-	}
-	b.landed(t)
-	b.settle(now)
-}
-
-// closes reports whether Retry-After beside the status is a word to everybody.
-func closes(status int) bool {
-	switch status {
-	case http.StatusForbidden, http.StatusTooManyRequests, http.StatusServiceUnavailable, statusOverloaded:
-		return true
-	}
-	return false
 }
 
 // close shuts the bucket, or its account, until the given time.
@@ -381,14 +315,14 @@ func (b *bucket) close(until time.Time, alone bool) {
 func (b *bucket) lose(t turn, now time.Time) {
 	b.version++
 	for i := range b.axes {
-		b.axes[i].lose(t.sent(), b.steady(now), b.version)
+		b.axes[i].lose(t.sent(), b.tick(now), b.version)
 	}
 }
 
 // learn joins what a response says of its quotas to what is known.
 func (b *bucket) learn(t turn, now time.Time, resp *http.Response, said *answer) {
 	b.version++
-	r := reading{sent: t.sent(), now: b.steady(now), longest: b.limit.settings.maxClosed, version: b.version}
+	r := reading{sent: b.steady(t.sent()), now: b.tick(now), longest: b.limit.settings.maxClosed, version: b.version}
 	r.refused = resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusForbidden && said.exhausted
 	if !r.refused { // that is quicker than work
 		b.measure(r.now.Sub(r.sent))

@@ -171,7 +171,7 @@ func TestQuotaShared(t *testing.T) {
 				var mu sync.Mutex
 				var outcomes []outcome
 				var calls sync.WaitGroup
-				for range 12000 {
+				for range 9000 {
 					time.Sleep(5 * time.Millisecond)
 					calls.Go(func() {
 						o := outcome{begun: time.Now()}
@@ -708,6 +708,44 @@ func TestQuotaCancel(t *testing.T) {
 	}
 }
 
+// TestQuotaPatience: whose turn may come any moment, as soon as one of those in
+// flight is back, waits for it no longer than MaxWait.
+func TestQuotaPatience(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		maxWait time.Duration
+		took    time.Duration
+	}{
+		{"some", 2 * time.Second, 2 * time.Second},
+		{"none", -1, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begun := time.Now()
+				s := newQuotaScript(t, &RateLimit{MaxWait: row.maxWait}, func(w http.ResponseWriter, r *http.Request) {
+					if r.URL.Path == "/hang" {
+						time.Sleep(10 * time.Second)
+					}
+					quotaSays(w, 10, 1, 5*time.Minute)
+				})
+				_, _ = s.get(t, "/")
+				s.bucket(t)
+				var calls sync.WaitGroup
+				calls.Go(func() { _, _ = s.get(t, "/hang") })
+				synctest.Wait()
+				took, err := s.get(t, "/")
+				require.NotNil(t, err)
+				assert.Equal(t, ErrRateLimited, err.Reason)
+				assert.Equal(t, row.took, took)
+				if row.maxWait > 0 {
+					assert.InDelta(t, row.took.Seconds(), err.NotBefore.Sub(begun).Seconds(), 0.001, "it may be any moment, still")
+				}
+				calls.Wait()
+			})
+		})
+	}
+}
+
 // TestQuotaCancelAndTurn: when a call is cancelled in the instant of its turn, it
 // has one or the other.
 func TestQuotaCancelAndTurn(t *testing.T) {
@@ -758,6 +796,7 @@ func TestQuotaLateRefusal(t *testing.T) {
 		took, _ := s.get(t, "/")
 		require.Zero(t, took)
 		b := s.bucket(t)
+		require.Equal(t, 8*time.Second, b.lag, "a refusal is quicker than work, and says nothing about it")
 		require.True(t, b.axes[0].late(b.lag))
 		took, _ = s.get(t, "/")
 		assert.GreaterOrEqual(t, took, 18*time.Second)
@@ -814,7 +853,7 @@ func TestQuotaClocks(t *testing.T) {
 	// its wall clock are the upper bits of its first word.
 	b := &bucket{origin: time.Now()}
 	stepped := b.origin.Add(time.Second)
-	(*[3]uint64)(unsafe.Pointer(&stepped))[0] += 3600 << 30
+	*(*uint64)(unsafe.Pointer(&stepped)) += 3600 << 30
 	require.Equal(t, b.origin.Round(0).Add(time.Hour+time.Second), stepped.Round(0))
 	require.Equal(t, time.Second, stepped.Sub(b.origin))
 	assert.Equal(t, b.origin.Round(0).Add(time.Second), b.steady(stepped).Round(0))
