@@ -255,12 +255,14 @@ func (a *attempt) release() {
 func (a *attempt) settle(resp *http.Response, err error) {
 	c, now := a.call, time.Now()
 	a.ending = endingTold
+	cut := c.hedge != nil // by the other copy, perhaps
 	if a.timer != nil && !a.timer.Stop() {
 		// It fires in this very instant, and takes the response's body with it.
 		a.expire()
+		cut = true
 	}
 	a.record.Latency = now.Sub(a.record.Start)
-	resp, err = a.outcome(resp, err)
+	resp, err = a.outcome(resp, err, cut)
 	if err != nil {
 		a.release()
 		a.fate, err = a.translate(err, now)
@@ -280,9 +282,10 @@ func (a *attempt) settle(resp *http.Response, err error) {
 	a.ending = endingOver
 }
 
-// outcome holds Base to its contract: one of response and error.
-func (a *attempt) outcome(resp *http.Response, err error) (*http.Response, error) {
-	if resp != nil && err == nil {
+// outcome holds Base to its contract: one of response and error. cut says that the
+// attempt may have been ended already.
+func (a *attempt) outcome(resp *http.Response, err error, cut bool) (*http.Response, error) {
+	if cut && resp != nil && err == nil {
 		if cause := a.ended(); cause == ErrAttemptTimeout || cause == errHedgeLost {
 			err = cause // it came in the same instant; its body can no longer be read
 		}
