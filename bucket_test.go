@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -82,46 +80,6 @@ func TestQuota(t *testing.T) {
 				assert.LessOrEqual(t, got.inVain, got.told/20+5, "calls that waited in vain")
 			})
 		})
-	}
-}
-
-// TestQuotaMatrix prints a table of all combinations, more than a CI run needs:
-//
-//	QUOTA_MATRIX=0 go test -run TestQuotaMatrix -v .
-//
-// The number rotates the dialects and clocks through the rows.
-func TestQuotaMatrix(t *testing.T) {
-	n, err := strconv.Atoi(os.Getenv("QUOTA_MATRIX"))
-	if err != nil {
-		t.Skip("QUOTA_MATRIX is not set")
-	}
-	const s, ms = time.Second, time.Millisecond
-	skews := []time.Duration{0, -time.Hour, time.Hour, 700 * ms}
-	offsets := []time.Duration{0, 123 * ms, 500 * ms, 951 * ms}
-	dialects := quotaDialects()
-	dialects = dialects[:len(dialects)-1]
-	for _, kind := range []quotaKind{quotaAligned, quotaFromFirst, quotaRefill} {
-		for _, window := range []time.Duration{s, 10 * s, 60 * s} {
-			for _, limit := range []int{5, 60, 100, 1000} {
-				for _, latency := range []time.Duration{0, 5 * ms, 50 * ms, window + window/2} {
-					for _, open := range []bool{false, true} {
-						if limit == 1000 && latency > window && window > s {
-							continue // half a million goroutines
-						}
-						r := quotaRun{
-							kind: kind, window: window, limit: limit, latency: latency, open: open, direct: true,
-							dialect: dialects[(n*5+n/7)%len(dialects)].name, skew: skews[n/2%4], offset: offsets[(n*3+n/5)%4],
-						}
-						n++
-						synctest.Test(t, func(t *testing.T) {
-							got := r.run(t)
-							t.Logf("used %.3f believed %.3f 429s %4d served %5d told %5d in vain %4d: %v",
-								got.used, got.believed, got.refused, got.served, got.told, got.inVain, r)
-						})
-					}
-				}
-			}
-		}
 	}
 }
 
