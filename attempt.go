@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptrace"
-	"os"
 	"sync/atomic"
 	"time"
 )
@@ -47,21 +46,6 @@ const (
 	endingTold        // the gates were told what came of it
 	endingOver        // settle, or abandon, is through
 )
-
-// fate is how an attempt ended, as far as the status or the error do not say it.
-type fate uint8
-
-const (
-	fateAnswered fate = iota // with a response
-	fateError                // with an error of Base's
-	fateTimeout              // by the attempt timeout
-	fateDeadline             // by the call's deadline
-	fateCanceled             // by the caller
-	fateLost                 // the other copy of a hedged request was quicker
-)
-
-// errHedgeLost is the cause with which the slower of two copies is cancelled.
-var errHedgeLost = errors.New("the other copy of the hedged request was answered first")
 
 // prepare takes an attempt through the gates and dresses it for the way:
 // breaker, rate limit, timeout, headers, body. What it took is given back when
@@ -280,139 +264,4 @@ func (a *attempt) settle(resp *http.Response, err error) {
 		c.traceAttempt(attemptDone, &a.record)
 	}
 	a.ending = endingOver
-}
-
-// outcome holds Base to its contract: one of response and error. cut says that the
-// attempt may have been ended already.
-func (a *attempt) outcome(resp *http.Response, err error, cut bool) (*http.Response, error) {
-	if cut && resp != nil && err == nil {
-		if cause := a.ended(); cause == ErrAttemptTimeout || cause == errHedgeLost {
-			err = cause // it came in the same instant; its body can no longer be read
-		}
-	}
-	if err != nil && resp != nil {
-		if resp.Body != nil {
-			_ = resp.Body.Close()
-		}
-		resp = nil
-	}
-	if err == nil && resp == nil {
-		err = errBrokenBase
-	}
-	return resp, err
-}
-
-// translate finds out who ended the attempt: its own timeout, the call's
-// deadline, the caller, the other copy, or the network. Base may say each of
-// them in words of its own; the error returned says it in ours, too.
-func (a *attempt) translate(err error, now time.Time) (fate, error) {
-	c := a.call
-	gone := c.callerGone()
-	switch cause := a.ended(); {
-	case cause == errHedgeLost:
-		return fateLost, with(errHedgeLost, err)
-	case cause == ErrAttemptTimeout:
-		if gone == nil && errors.Is(err, context.Canceled) {
-			// A context derived from the attempt's calls its end a cancellation.
-			// Nobody has cancelled anything: only the text is of use.
-			err = errors.New(describe(err))
-		}
-		return fateTimeout, with(ErrAttemptTimeout, err)
-	case errors.Is(gone, context.DeadlineExceeded):
-		return fateDeadline, with(gone, err)
-	case gone != nil:
-		return fateCanceled, with(gone, err)
-	case a.life.deadline.IsZero() || now.Before(a.life.deadline) || !timedOut(err):
-		if schemeMismatch(err) {
-			// http.Client does so only where it gets the bare error of net/http.
-			err = with(http.ErrSchemeMismatch, err)
-		}
-		return fateError, err
-	}
-	// Base has seen the deadline pass before its timer fired.
-	if a.life.deadline.Equal(c.deadline) {
-		return fateDeadline, with(context.DeadlineExceeded, err)
-	}
-	return fateTimeout, with(ErrAttemptTimeout, err)
-}
-
-// with is err, preceded by reason where errors.Is does not find it in err.
-func with(reason, err error) error {
-	if errors.Is(err, reason) {
-		return err
-	}
-	return &joined{reason, err}
-}
-
-func timedOut(err error) bool {
-	var timeout interface{ Timeout() bool }
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) ||
-		errors.As(err, &timeout) && timeout.Timeout()
-}
-
-// breakerOutcome is what the attempt says about the health of the scope.
-func (a *attempt) breakerOutcome() breakerOutcome {
-	switch a.fate {
-	case fateAnswered:
-		switch status := a.record.Response.StatusCode; {
-		case status >= http.StatusInternalServerError:
-			return outcomeFailure
-		case status == http.StatusTooManyRequests:
-			return outcomeAlive
-		default:
-			return outcomeSuccess
-		}
-	case fateError:
-		if malformedRequest(a.record.Err) || refused(a.record.Err) != nil || errors.Is(a.record.Err, errBrokenBase) {
-			return outcomeNone // never met the server
-		}
-		return outcomeFailure
-	case fateTimeout:
-		return outcomeFailure
-	default:
-		return outcomeNone
-	}
-}
-
-// neverSent reports whether the attempt provably did not reach the server.
-func (a *attempt) neverSent() bool {
-	switch a.fate {
-	case fateError:
-		return a.reach.Load() == reachedDial || neverLeft(a.record.Err)
-	case fateTimeout:
-		return a.reach.Load() == reachedDial
-	default:
-		return false
-	}
-}
-
-// classify gives the attempt its verdict, and the call what it needs to decide
-// about a retry.
-func (a *attempt) classify(said *answer) {
-	c := a.call
-	switch a.fate {
-	case fateAnswered:
-		a.record.Verdict = said.classify(a.record.Response.StatusCode, c.key != "")
-	case fateError:
-		a.record.Verdict = classifyError(a.record.Err)
-	case fateTimeout:
-		a.record.Verdict = VerdictTransient
-	default:
-		a.record.Verdict = VerdictPermanent
-		return // nothing brings the caller back
-	}
-	if c.perCall().Classify != nil {
-		if v := c.perCall().Classify(&a.record); v > VerdictDefault && v <= VerdictThrottled {
-			a.record.Verdict = v
-		}
-	}
-	if a.record.Verdict.retryable() {
-		if resp := a.record.Response; resp != nil && resp.StatusCode < http.StatusBadRequest {
-			// Only Classify takes it for a failure.
-			said.readFailure(resp.Header, a.record.Start.Add(a.record.Latency))
-		}
-		a.untouched = a.fate == fateAnswered && said.didNoWork(a.record.Response.StatusCode) ||
-			a.neverSent()
-		a.asked = said.wait()
-	}
 }

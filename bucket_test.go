@@ -815,6 +815,30 @@ func TestQuotaClocks(t *testing.T) {
 	require.Equal(t, b.origin.Round(0).Add(time.Hour+time.Second), stepped.Round(0))
 	require.Equal(t, time.Second, stepped.Sub(b.origin))
 	assert.Equal(t, b.origin.Round(0).Add(time.Second), b.steady(stepped).Round(0))
+
+	// Who got the lock last may have asked for the time first.
+	assert.Equal(t, b.tick(stepped), b.tick(b.origin))
+}
+
+// TestLineEarlyTimer: a timer that goes off too early is set again.
+func TestLineEarlyTimer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newQuotaScript(t, &RateLimit{}, func(w http.ResponseWriter, r *http.Request) { quotaSays(w, 10, 0, 10*time.Second) })
+		_, _ = s.get(t, "/")
+		b := s.bucket(t)
+		var calls sync.WaitGroup
+		calls.Go(func() {
+			took, err := s.get(t, "/")
+			assert.Nil(t, err)
+			assert.InDelta(t, 10, took.Seconds(), 0.1)
+		})
+		time.Sleep(5 * time.Second)
+		b.mu.Lock()
+		b.timer.Stop()
+		b.mu.Unlock()
+		b.wake()
+		calls.Wait()
+	})
 }
 
 // TestQuotaStress: calls that come, go and give up at random leave nothing

@@ -149,7 +149,7 @@ func (l *line) wakeAt(at, now time.Time) {
 func (l *line) wake() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.alarm = time.Time{}
+	l.alarm = time.Time{} // so that it is set again, should it have come too early
 	l.gate.pump(time.Now())
 }
 

@@ -60,8 +60,7 @@ type quota struct {
 
 	mentioned uint64    // the bucket's version at the last word
 	version   uint64    // and when low was learned
-	asked     time.Time // when the request was sent that brought low
-	heard     time.Time // and when its answer came
+	heard     time.Time // when that was
 }
 
 // learn joins one reading to what is known.
@@ -86,7 +85,7 @@ func (q *quota) learn(r reading, lag time.Duration) {
 	case q.reset.IsZero(), q.guessed:
 		q.take(r)
 	case q.refill.known():
-		if r.newer || r.sent.After(q.asked) || r.sent.Equal(q.asked) && r.axis.Remaining < q.low {
+		if r.newer || r.axis.Remaining < q.low+q.refill.gain(r.now.Sub(q.heard)) {
 			q.take(r)
 		}
 	case r.early.After(q.reset):
@@ -115,7 +114,7 @@ func (q *quota) take(r reading) {
 	}
 	q.low, q.refused = r.axis.Remaining, r.refused
 	q.early, q.reset, q.guessed, q.cut = r.early, r.reset, false, r.cut
-	q.asked, q.heard, q.version = r.sent, r.now, r.version
+	q.heard, q.version = r.now, r.version
 }
 
 // learnSize learns limit and window, and whether it is a window at all.
@@ -221,7 +220,7 @@ func (q *quota) roll(now time.Time, inflight int64, waiting bool) bool {
 	q.low, q.blind = whole, min(q.flying(inflight), whole-1)
 	q.since, q.early, q.reset = q.reset, time.Time{}, time.Time{}
 	q.refused, q.guessed, q.cut, q.old = false, false, false, inflight
-	q.asked, q.heard = time.Time{}, now
+	q.heard = now
 	return !q.costed && !q.silent
 }
 

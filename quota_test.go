@@ -194,7 +194,8 @@ func TestQuotaCut(t *testing.T) {
 func TestQuotaLimitChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &quotaServer{kind: quotaAligned, limit: 50, window: 10 * time.Second, dialect: quotaDialectNamed("delta")}
-		client := quotaClient(direct{handler: server}, &RateLimit{MaxWait: time.Hour})
+		l := &RateLimit{MaxWait: time.Hour}
+		client := quotaClient(direct{handler: server}, l)
 		stop := time.Now().Add(3 * time.Minute)
 		for range 20 {
 			go func() {
@@ -213,6 +214,7 @@ func TestQuotaLimitChanges(t *testing.T) {
 			used, _ := server.share()
 			assert.GreaterOrEqual(t, used, 0.98, "of %d", limit)
 			assert.Zero(t, server.refused, "of %d", limit)
+			assert.EqualValues(t, limit, l.accounts.Peek(credential{scope: "mem.test"}).shared.axes[0].limit)
 		}
 		time.Sleep(time.Minute)
 	})

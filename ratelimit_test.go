@@ -160,6 +160,7 @@ func TestRetryAfterSpread(t *testing.T) {
 		var at []time.Time
 		begun := time.Now()
 		handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			quotaSays(w, 1000, 500, time.Minute)
 			if time.Since(begun) == 0 {
 				w.Header().Set("Retry-After", "5")
 				w.WriteHeader(http.StatusServiceUnavailable)
