@@ -144,6 +144,10 @@ func (q *quota) learnWindow(r reading) {
 		q.apart = (apart + 900*time.Millisecond).Truncate(time.Second) // two readings of one reset are less apart
 	}
 	q.ended = later(q.ended, r.reset)
+	if r.now.Sub(q.widened) > 8*q.window && q.apart == 0 {
+		// Refused was perhaps who had been overtaken on the way.
+		q.window, q.widened = q.window-q.window/16, r.now
+	}
 	q.window = max(q.window, q.seen)
 	q.capWindow()
 }
@@ -155,7 +159,7 @@ func (q *quota) capWindow() {
 		most = max(most, q.refill.time(q.limit).Truncate(time.Second)) // if it is a token bucket
 	}
 	if most == 0 {
-		most = maxForesight
+		most = 2 * q.seen
 	}
 	q.window = min(q.window, max(most, q.seen))
 }

@@ -220,6 +220,33 @@ func TestQuotaLimitChanges(t *testing.T) {
 	})
 }
 
+// TestQuotaWindowWidens: a refusal makes the window be taken for longer, up to
+// what it can be; and that passes, if nothing confirms it.
+func TestQuotaWindowWidens(t *testing.T) {
+	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	read := func(at time.Duration, refused bool) reading {
+		now := begin.Add(at)
+		return reading{
+			axis: ratelimitheader.Axis{Limit: 10, Remaining: 5, Reset: time.Second}, sent: now.Add(-time.Second), now: now,
+			early: now, reset: now.Add(time.Second), most: time.Second, window: time.Second, longest: time.Hour, refused: refused,
+		}
+	}
+	const lag = time.Second
+	q := quota{since: begin, limit: 10, refill: refill{never: true}}
+	q.learn(read(0, false), lag)
+	require.True(t, q.late(lag))
+	q.paced(begin, 0)
+	for at := range 80 {
+		q.learn(read(time.Duration(at)*time.Second, true), lag)
+		require.LessOrEqual(t, q.window, 2*time.Second)
+	}
+	require.Equal(t, 2*time.Second, q.window)
+	for at := range 1000 {
+		q.learn(read(time.Duration(80+at)*time.Second, false), lag)
+	}
+	require.Equal(t, time.Second, q.window)
+}
+
 // TestRouteKeys: what looks like an id is left out of a route.
 func TestRouteKeys(t *testing.T) {
 	for segment, id := range map[string]bool{

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -245,6 +246,7 @@ func (s *quotaServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 type direct struct {
 	handler  http.Handler
 	up, down time.Duration
+	jitter   bool // each of them is a half more or less
 }
 
 func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -259,12 +261,15 @@ func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
 	return rec.Result(), nil
 }
 
-func (direct) travel(ctx context.Context, d time.Duration) error {
-	if d == 0 {
+func (d direct) travel(ctx context.Context, way time.Duration) error {
+	if way == 0 {
 		return ctx.Err()
 	}
+	if d.jitter {
+		way = way/2 + rand.N(way+1)
+	}
 	select {
-	case <-time.After(d):
+	case <-time.After(way):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -289,12 +294,16 @@ type quotaRun struct {
 	offset  time.Duration // of the start from a full second
 	open    bool          // requests arrive at twice the speed, with deadlines; else loops
 	direct  bool          // without net/http
+	jitter  bool          // the ways are of different lengths, so that answers overtake each other
 }
 
 func (r quotaRun) String() string {
 	demand := "loops"
 	if r.open {
 		demand = "open"
+	}
+	if r.jitter {
+		demand += ", jitter"
 	}
 	return fmt.Sprintf("%s, %d per %v, latency %v, work %v, %s, skew %v, start at %v, %s",
 		r.kind, r.limit, r.window, r.latency, r.work, r.dialect, r.skew, r.offset, demand)
@@ -314,9 +323,9 @@ func (r quotaRun) run(t *testing.T) quotaResult {
 		kind: r.kind, limit: r.limit, window: r.window, dialect: quotaDialectNamed(r.dialect), skew: r.skew, work: r.work,
 	}
 	up, down := r.latency/2, r.latency-r.latency/2
-	var base http.RoundTripper = direct{s, up, down}
+	var base http.RoundTripper = direct{s, up, down, r.jitter}
 	url := "http://mem.test"
-	if !r.direct {
+	if !r.direct && !r.jitter {
 		server := memhttp.NewServer(t, s, memhttp.Latency(up, down))
 		transport := server.Transport()
 		transport.MaxIdleConnsPerHost = 10000
