@@ -17,7 +17,7 @@
 // A [Reply] is what happens to one request: an answer, slow or broken or
 // throttled, or none. [Status], [OK], [Redirect], [Unavailable], [Throttled] and
 // [Lose] make the frequent ones, and each [Fault] is one by itself. A [Sequence]
-// has a turn for each of them; a [Script] is a table of rules by route,
+// has a turn for each of them, a [Cycle] begins again; a [Script] is a table of rules by route,
 // predicate, time, chance and number. A [Quota] and an [Idempotent] are endpoints
 // with a memory. All are http.Handlers, all take any http.Handler in the place
 // of another, and so they nest, among themselves and with yours:

@@ -137,6 +137,8 @@ func (l *Log) arrive(r *http.Request) *exchange {
 		BodyRead: r.Body == nil || r.Body == http.NoBody,
 		Key:      r.Header.Get(l.keyHeader()),
 		Arrived:  now,
+
+		ContentLength: r.ContentLength,
 	}
 	if q.URI == "" { // r was not read from a connection
 		q.URI = r.URL.RequestURI()

@@ -36,6 +36,7 @@ func TestRequests(t *testing.T) {
 		assert.Equal(t, "hello", string(q.Body))
 		assert.EqualValues(t, 5, q.BodySize)
 		assert.True(t, q.BodyRead)
+		assert.EqualValues(t, 5, q.ContentLength)
 		assert.Equal(t, "k", q.Key)
 		assert.Equal(t, begin, q.Arrived)
 		assert.Equal(t, begin.Add(time.Minute), q.Ended)
@@ -44,6 +45,16 @@ func TestRequests(t *testing.T) {
 		assert.Zero(t, q.Deadline)
 		assert.Equal(t, 1, q.Conn)
 		assert.False(t, q.Reused)
+
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, srv.URL, io.MultiReader(strings.NewReader("hello")))
+		require.NoError(t, err)
+		resp, err := srv.Client().Do(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		status(t, srv, http.MethodGet, "/")
+		assert.EqualValues(t, -1, srv.Requests()[1].ContentLength, "chunked")
+		assert.EqualValues(t, 5, srv.Requests()[1].BodySize)
+		assert.Zero(t, srv.Requests()[2].ContentLength)
 	})
 }
 

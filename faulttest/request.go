@@ -21,6 +21,8 @@ type Request struct {
 	Path   string
 	Header http.Header
 
+	ContentLength int64 // that the head tells; 0: no body; -1: not told, as with a chunked body
+
 	Body     []byte // the first Log.MaxBody bytes of what was read of it
 	BodySize int64  // how many bytes were read of it
 	BodyRead bool   // to its end

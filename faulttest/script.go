@@ -133,7 +133,8 @@ func (rule *Rule) do(w http.ResponseWriter, r *http.Request) {
 // Steps answers each request with its next step, and all that come after the
 // last step with the last. See [Script] for how they are remembered.
 type Steps struct {
-	Do []http.Handler // a nil step is the zero Reply, and so are no steps at all
+	Do   []http.Handler // a nil step is the zero Reply, and so are no steps at all
+	Loop bool           // after the last step comes the first
 
 	// By sorts requests: those for which it returns the same go through the
 	// steps together, others by themselves. Nil: all together.
@@ -145,6 +146,10 @@ type Steps struct {
 // Sequence returns Steps for all requests together: the first request gets the
 // first step.
 func Sequence(steps ...http.Handler) *Steps { return &Steps{Do: steps} }
+
+// Cycle returns Steps for all requests together that begin again after the last:
+// Cycle(Status(503), OK("")) fails every other request.
+func Cycle(steps ...http.Handler) *Steps { return &Steps{Do: steps, Loop: true} }
 
 // PerKey returns Steps for each call by itself: for the requests of one
 // idempotency key, or, without a key, of one method and path. What a hundred
@@ -171,8 +176,12 @@ func (s *Steps) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	mine, _ := s.own.of(r)
 	mine.mu.Lock()
-	step := s.Do[min(mine.next(by), len(s.Do)-1)]
+	turn := mine.next(by)
 	mine.mu.Unlock()
+	if s.Loop {
+		turn %= len(s.Do)
+	}
+	step := s.Do[min(turn, len(s.Do)-1)]
 	orOK(step).ServeHTTP(w, r)
 }
 

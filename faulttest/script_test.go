@@ -31,6 +31,28 @@ func TestSequence(t *testing.T) {
 	})
 }
 
+// TestCycle: after the last step comes the first, for each server and each By.
+func TestCycle(t *testing.T) {
+	t.Parallel()
+	onBothFronts(t, func(t *testing.T, _ time.Duration, start func(http.Handler) *faulttest.Server) {
+		script := faulttest.Cycle(faulttest.Status(503), nil, faulttest.Status(404))
+		for range 2 {
+			srv := start(script)
+			for _, want := range []int{503, 200, 404, 503, 200, 404, 503} {
+				assert.Equal(t, want, status(t, srv, http.MethodGet, "/"))
+			}
+		}
+		assert.Equal(t, 200, status(t, start(faulttest.Cycle()), http.MethodGet, "/"))
+	})
+	each := &faulttest.Steps{By: faulttest.Credential, Loop: true, Do: []http.Handler{faulttest.Status(401), faulttest.OK("")}}
+	srv := faulttest.New(t, each)
+	for _, who := range []string{"a", "b"} {
+		for _, want := range []int{401, 200, 401} {
+			assert.Equal(t, want, status(t, srv, http.MethodGet, "/", "Authorization", who))
+		}
+	}
+}
+
 // TestPerKey: concurrent calls each go through the steps by themselves.
 func TestPerKey(t *testing.T) {
 	t.Parallel()
