@@ -9,7 +9,7 @@
 //   - charges.go: a call is a few lines, and its idempotency key a parameter.
 //   - errors.go: what the API answers, as a type; and for what nobody can answer,
 //     AskAgain, so that applications need not know how retries work.
-//   - vendorsdk_test.go: each promise as a row, against a real server.
+//   - vendorsdk_test.go: each promise as a row, against a faulty server in virtual time.
 //
 // Run the tests from the root of the repository:
 //

@@ -4,28 +4,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"net/http/httptest"
-	"sync/atomic"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/examples/vendorsdk"
+	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
 // The API is overloaded for a moment and then declines a card. The caller sees
 // the second only, as a value that programs can look at.
 func ExampleClient_CreateCharge() {
-	var requests atomic.Int64
-	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if requests.Add(1) == 1 {
-			w.WriteHeader(http.StatusServiceUnavailable)
-			return
-		}
-		w.Header().Set("Request-Id", "req_42")
-		w.WriteHeader(http.StatusPaymentRequired)
-		_, _ = io.WriteString(w, `{"title":"Card declined","code":"insufficient_funds"}`)
-	}))
+	api := faulttest.New(nil, faulttest.Sequence(
+		faulttest.Status(http.StatusServiceUnavailable),
+		faulttest.Reply{
+			Status: http.StatusPaymentRequired,
+			Header: http.Header{"Request-Id": {"req_42"}},
+			Body:   `{"title":"Card declined","code":"insufficient_funds"}`,
+		},
+	))
 	defer api.Close()
 
 	client := &vendorsdk.Client{BaseURL: api.URL, APIKey: "sk_test"}
@@ -47,7 +43,7 @@ func ExampleClient_CreateCharge() {
 	default:
 		fmt.Println("paid:", charge.ID)
 	}
-	fmt.Println("requests:", requests.Load())
+	fmt.Println("requests:", api.Total())
 	// Output:
 	// ask for another card: vendorsdk: 402 Card declined (insufficient_funds), request req_42
 	// requests: 2

@@ -2,15 +2,14 @@ package vendorsdk_test
 
 import (
 	"context"
-	"encoding/json"
+	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/examples/vendorsdk"
+	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
 func TestCreateCharge(t *testing.T) {
@@ -28,21 +28,21 @@ func TestCreateCharge(t *testing.T) {
 
 	for _, row := range []struct {
 		name     string
-		script   []step // one for each request; the last is for all that follow
+		script   script
 		client   func(*vendorsdk.Client)
-		context  func(context.Context, *api) (context.Context, context.CancelFunc)
+		context  func(context.Context) (context.Context, context.CancelFunc)
 		params   vendorsdk.ChargeParams
 		requests int // that the API is to see
 		charges  int // that it is to make
-		check    func(*testing.T, error, *api)
+		check    func(*testing.T, error, *faulttest.Server)
 	}{
 		{
-			name: "success", script: []step{accept},
+			name: "success", script: before(),
 			requests: 1, charges: 1, check: succeeds,
 		}, {
 			name:   "a decline is final",
-			script: []step{problem(http.StatusPaymentRequired, "Card declined", "insufficient_funds")},
-			check: func(t *testing.T, err error, _ *api) {
+			script: always(problem(http.StatusPaymentRequired, "Card declined", "insufficient_funds")),
+			check: func(t *testing.T, err error, _ *faulttest.Server) {
 				require.ErrorIs(t, err, vendorsdk.ErrDeclined)
 				e := answered(t, err, http.StatusPaymentRequired)
 				assert.Equal(t, "Card declined", e.Title)
@@ -53,131 +53,136 @@ func TestCreateCharge(t *testing.T) {
 			},
 			requests: 1,
 		}, {
-			name: "503, then success with the same key", script: []step{unavailable, accept},
+			name: "503, then success with the same key", script: before(unavailable),
 			requests: 2, charges: 1, check: succeeds,
 		}, {
-			name: "429 waits for Retry-After", script: []step{throttled("0.05"), accept},
-			requests: 2, charges: 1, check: func(t *testing.T, err error, a *api) {
-				succeeds(t, err, a)
-				assert.GreaterOrEqual(t, a.seen[1].at.Sub(a.seen[0].at), 50*time.Millisecond)
+			name: "429 waits for Retry-After", script: before(throttled(2 * time.Second)),
+			requests: 2, charges: 1, check: func(t *testing.T, err error, srv *faulttest.Server) {
+				succeeds(t, err, srv)
+				srv.AssertSpacing(t, 2*time.Second, 4*time.Second)
 			},
 		}, {
-			name: "429 for longer than anybody waits at a till", script: []step{throttled("60")},
-			requests: 1, check: func(t *testing.T, err error, _ *api) {
+			name: "429 for longer than anybody waits at a till", script: always(throttled(20*time.Second)),
+			requests: 1, check: func(t *testing.T, err error, _ *faulttest.Server) {
 				answered(t, err, http.StatusTooManyRequests)
 				notBefore := askAgain(t, err, true)
-				assert.WithinDuration(t, time.Now().Add(time.Minute), notBefore, 10*time.Second)
+				assert.WithinDuration(t, time.Now().Add(20*time.Second), notBefore, 0)
 			},
 		}, {
-			name: "the answer is lost after the charge", script: []step{acceptAndReset, accept},
+			name: "the answer is lost after the charge", script: func(charge http.Handler) http.Handler {
+				return faulttest.Sequence(faulttest.Lose(charge), charge)
+			},
 			requests: 2, charges: 1, check: succeeds,
 		}, {
-			name: "the first one is still at work", script: []step{problem(http.StatusConflict, "In flight", ""), accept},
+			name: "the first one is still at work", script: before(problem(http.StatusConflict, "In flight", "")),
 			requests: 2, charges: 1, check: succeeds,
 		}, {
-			name: "it is still at work when the attempts are spent", script: []step{problem(http.StatusConflict, "In flight", "")},
+			name: "it is still at work when the attempts are spent", script: always(problem(http.StatusConflict, "In flight", "")),
 			client:   func(c *vendorsdk.Client) { c.Policy.MaxAttempts = 2 },
-			requests: 2, check: func(t *testing.T, err error, _ *api) {
+			requests: 2, check: func(t *testing.T, err error, _ *faulttest.Server) {
 				assert.Equal(t, 2, answered(t, err, http.StatusConflict).Attempts)
 				askAgain(t, err, true)
 			},
 		}, {
-			name: "an attempt times out", script: []step{silence, accept},
+			name: "an attempt times out", script: before(faulttest.Hang),
 			client:   func(c *vendorsdk.Client) { c.Policy.AttemptTimeout = 500 * time.Millisecond },
 			requests: 2, charges: 1, check: succeeds,
 		}, {
-			name: "all attempts time out", script: []step{silence},
+			name: "all attempts time out", script: always(faulttest.Hang),
 			client: func(c *vendorsdk.Client) {
 				c.Policy.AttemptTimeout, c.Policy.MaxAttempts = 100*time.Millisecond, 2
 			},
-			requests: 2, check: func(t *testing.T, err error, _ *api) {
+			requests: 2, check: func(t *testing.T, err error, _ *faulttest.Server) {
 				require.ErrorIs(t, err, resilienthttp.ErrAttemptTimeout)
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 				askAgain(t, err, true)
 			},
 		}, {
-			name: "the Client's timeout, where the context has none", script: []step{silence},
+			name: "the Client's timeout, where the context has none", script: always(faulttest.Hang),
 			client:   func(c *vendorsdk.Client) { c.Timeout = 500 * time.Millisecond },
-			requests: 1, check: func(t *testing.T, err error, _ *api) {
+			requests: 1, check: func(t *testing.T, err error, _ *faulttest.Server) {
 				require.ErrorIs(t, err, resilienthttp.ErrDeadline)
 				askAgain(t, err, true)
 			},
 		}, {
-			name: "a wait that the deadline does not allow is not begun", script: []step{throttled("5")},
-			context: func(ctx context.Context, _ *api) (context.Context, context.CancelFunc) {
+			name: "a wait that the deadline does not allow is not begun", script: always(throttled(5 * time.Second)),
+			context: func(ctx context.Context) (context.Context, context.CancelFunc) {
 				return context.WithTimeout(ctx, 3*time.Second)
 			},
-			requests: 1, check: func(t *testing.T, err error, _ *api) {
+			requests: 1, check: func(t *testing.T, err error, _ *faulttest.Server) {
 				answered(t, err, http.StatusTooManyRequests)
 				notBefore := askAgain(t, err, true)
-				assert.WithinDuration(t, time.Now().Add(5*time.Second), notBefore, 2*time.Second)
+				assert.WithinDuration(t, time.Now().Add(5*time.Second), notBefore, 0)
 			},
 		}, {
-			name: "the caller leaves", script: []step{silence},
-			context: func(ctx context.Context, a *api) (context.Context, context.CancelFunc) {
+			name: "the caller leaves", script: always(faulttest.Hang),
+			context: func(ctx context.Context) (context.Context, context.CancelFunc) {
 				ctx, cancel := context.WithCancel(ctx)
-				a.onRequest = cancel
+				time.AfterFunc(time.Second, cancel)
 				return ctx, cancel
 			},
-			requests: 1, check: func(t *testing.T, err error, _ *api) {
+			requests: 1, check: func(t *testing.T, err error, _ *faulttest.Server) {
 				require.ErrorIs(t, err, context.Canceled)
 				askAgain(t, err, true)
 			},
 		}, {
-			name: "the caller left before", script: []step{accept},
-			context: func(ctx context.Context, _ *api) (context.Context, context.CancelFunc) {
+			name: "the caller left before", script: before(),
+			context: func(ctx context.Context) (context.Context, context.CancelFunc) {
 				ctx, cancel := context.WithCancel(ctx)
 				cancel()
 				return ctx, cancel
 			},
-			requests: 0, check: func(t *testing.T, err error, _ *api) {
+			requests: 0, check: func(t *testing.T, err error, _ *faulttest.Server) {
 				require.ErrorIs(t, err, context.Canceled)
 			},
 		}, {
-			name: "the caller's key", script: []step{unavailable, accept},
+			name: "the caller's key", script: before(unavailable),
 			params:   withKey,
-			requests: 2, charges: 1, check: func(t *testing.T, err error, a *api) {
-				succeeds(t, err, a)
-				assert.Equal(t, "comp1:invoice:001", a.seen[0].key)
+			requests: 2, charges: 1, check: func(t *testing.T, err error, srv *faulttest.Server) {
+				succeeds(t, err, srv)
+				assert.Equal(t, "comp1:invoice:001", srv.Requests()[0].Key)
 			},
 		}, {
-			name: "a policy for one call", script: []step{unavailable},
-			context: func(ctx context.Context, _ *api) (context.Context, context.CancelFunc) {
+			name: "a policy for one call", script: always(unavailable),
+			context: func(ctx context.Context) (context.Context, context.CancelFunc) {
 				once := vendorsdk.DefaultPolicy()
 				once.MaxAttempts = -1
 				return resilienthttp.WithPolicy(ctx, once), func() {}
 			},
-			requests: 1, check: func(t *testing.T, err error, _ *api) {
+			requests: 1, check: func(t *testing.T, err error, _ *faulttest.Server) {
 				e := answered(t, err, http.StatusServiceUnavailable)
 				assert.Equal(t, 1, e.Attempts)
 				askAgain(t, err, true)
 			},
 		}, {
-			name: "the circuit opens, and the answer is what there was", script: []step{unavailable},
+			name: "the circuit opens, and the answer is what there was", script: always(unavailable),
 			client:   func(c *vendorsdk.Client) { c.Breaker = &resilienthttp.Breaker{MinRequests: 1} },
-			requests: 1, check: func(t *testing.T, err error, _ *api) {
+			requests: 1, check: func(t *testing.T, err error, _ *faulttest.Server) {
 				answered(t, err, http.StatusServiceUnavailable)
 			},
 		}, {
-			name: "what a proxy says is no problem document", script: []step{proxyError},
+			name: "what a proxy says is no problem document", script: always(faulttest.Reply{Status: http.StatusBadGateway, Body: "<h1>nginx</h1>"}),
 			client:   func(c *vendorsdk.Client) { c.Policy.MaxAttempts = -1 },
-			requests: 1, check: func(t *testing.T, err error, _ *api) {
+			requests: 1, check: func(t *testing.T, err error, _ *faulttest.Server) {
 				assert.Equal(t, "Bad Gateway", answered(t, err, http.StatusBadGateway).Title)
 			},
 		}, {
-			name: "a redirect is not followed", script: []step{redirect},
-			requests: 1, check: func(t *testing.T, err error, _ *api) {
+			name: "a redirect is not followed", script: always(faulttest.Redirect(http.StatusTemporaryRedirect, "/elsewhere")),
+			requests: 1, check: func(t *testing.T, err error, _ *faulttest.Server) {
 				answered(t, err, http.StatusTemporaryRedirect)
 			},
 		}, {
-			name: "an endless answer is not read to its end", script: []step{endless},
-			requests: 1, check: func(t *testing.T, err error, _ *api) {
+			name: "an endless answer is not read to its end",
+			script: always(faulttest.Reply{
+				Status: http.StatusCreated, Body: strings.Repeat(" ", 2<<20), Fault: faulttest.Stalled, At: 1<<20 + 1,
+			}),
+			requests: 1, check: func(t *testing.T, err error, _ *faulttest.Server) {
 				require.ErrorContains(t, err, "longer than 1 MiB")
 				askAgain(t, err, true)
 			},
 		}, {
-			name: "an answer that breaks off", script: []step{truncated},
-			requests: 1, check: func(t *testing.T, err error, _ *api) {
+			name: "an answer that breaks off", script: always(faulttest.Reply{Status: http.StatusCreated, Body: accepted.Body, Fault: faulttest.Truncated}),
+			requests: 1, check: func(t *testing.T, err error, _ *faulttest.Server) {
 				require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 				askAgain(t, err, true)
 			},
@@ -185,44 +190,43 @@ func TestCreateCharge(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			a := newAPI(t, row.script...)
-			bodies := &countingBase{base: &http.Transport{}}
-			t.Cleanup(bodies.base.CloseIdleConnections)
-			client := &vendorsdk.Client{BaseURL: a.server.URL, APIKey: "sk_test", Base: bodies}
-			client.Policy.Backoff = resilienthttp.Constant(time.Millisecond)
-			if row.client != nil {
-				row.client(client)
-			}
-			ctx := t.Context()
-			if row.context != nil {
-				var cancel context.CancelFunc
-				ctx, cancel = row.context(ctx, a)
-				defer cancel()
-			}
-			params := row.params
-			if params == (vendorsdk.ChargeParams{}) {
-				params = order
-			}
+			synctest.Test(t, func(t *testing.T) {
+				charges := &faulttest.Idempotent{Do: accepted}
+				srv := faulttest.NewInMemory(t, row.script(charges))
+				bodies := &countingBase{base: srv.Transport()}
+				client := &vendorsdk.Client{BaseURL: srv.URL, APIKey: "sk_test", Base: bodies}
+				client.Policy.Backoff = resilienthttp.Constant(time.Millisecond)
+				if row.client != nil {
+					row.client(client)
+				}
+				ctx := t.Context()
+				if row.context != nil {
+					var cancel context.CancelFunc
+					ctx, cancel = row.context(ctx)
+					defer cancel()
+				}
+				params := row.params
+				if params == (vendorsdk.ChargeParams{}) {
+					params = order
+				}
 
-			charge, err := client.CreateCharge(ctx, params)
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			row.check(t, err, a)
-			if err == nil {
-				assert.Equal(t, "ch_1", charge.ID)
-				assert.EqualValues(t, 1999, charge.Amount)
-			} else {
-				assert.Nil(t, charge)
-			}
-			assert.Len(t, a.seen, row.requests)
-			assert.Equal(t, row.charges, a.charges)
-			for _, r := range a.seen {
-				assert.Equal(t, a.seen[0].key, r.key, "one call, one key")
-				assert.NotEmpty(t, r.key)
-				assert.Equal(t, "Bearer sk_test", r.authorization)
-				assert.JSONEq(t, `{"reference":"invoice-1","amount":1999,"currency":"EUR","source":"tok_visa"}`, r.body)
-			}
-			assert.Equal(t, bodies.opened.Load(), bodies.closed.Load(), "response bodies opened and closed")
+				charge, err := client.CreateCharge(ctx, params)
+				row.check(t, err, srv)
+				if err == nil {
+					assert.Equal(t, "ch_1", charge.ID)
+					assert.EqualValues(t, 1999, charge.Amount)
+				} else {
+					assert.Nil(t, charge)
+				}
+				srv.AssertRequests(t, row.requests)
+				srv.AssertKeys(t, min(row.requests, 1)) // one call, one key
+				charges.AssertExactlyOnce(t, row.charges)
+				for _, r := range srv.Requests() {
+					assert.Equal(t, "Bearer sk_test", r.Header.Get("Authorization"))
+					assert.JSONEq(t, `{"reference":"invoice-1","amount":1999,"currency":"EUR","source":"tok_visa"}`, string(r.Body))
+				}
+				assert.Equal(t, bodies.opened.Load(), bodies.closed.Load(), "response bodies opened and closed")
+			})
 		})
 	}
 }
@@ -231,46 +235,47 @@ func TestCreateCharge(t *testing.T) {
 // which to ask again.
 func TestBreakerOpen(t *testing.T) {
 	t.Parallel()
-	a := newAPI(t, unavailable)
-	client := &vendorsdk.Client{BaseURL: a.server.URL, APIKey: "sk_test", Breaker: &resilienthttp.Breaker{MinRequests: 1}}
-	_, err := client.CreateCharge(t.Context(), vendorsdk.ChargeParams{Reference: "invoice-1"})
-	answered(t, err, http.StatusServiceUnavailable)
+	synctest.Test(t, func(t *testing.T) {
+		srv := faulttest.NewInMemory(t, unavailable)
+		client := &vendorsdk.Client{BaseURL: srv.URL, APIKey: "sk_test", Base: srv.Transport(), Breaker: &resilienthttp.Breaker{MinRequests: 1}}
+		_, err := client.CreateCharge(t.Context(), vendorsdk.ChargeParams{Reference: "invoice-1"})
+		answered(t, err, http.StatusServiceUnavailable)
 
-	_, err = client.CreateCharge(t.Context(), vendorsdk.ChargeParams{Reference: "invoice-2"})
-	require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
-	var failed *resilienthttp.Error
-	require.ErrorAs(t, err, &failed)
-	assert.Empty(t, failed.Attempts, "something was sent")
-	assert.Equal(t, failed.NotBefore, askAgain(t, err, true))
-	assert.WithinDuration(t, time.Now().Add(time.Second), failed.NotBefore, time.Second)
-	assert.Len(t, a.seen, 1)
+		_, err = client.CreateCharge(t.Context(), vendorsdk.ChargeParams{Reference: "invoice-2"})
+		require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
+		var failed *resilienthttp.Error
+		require.ErrorAs(t, err, &failed)
+		assert.Empty(t, failed.Attempts, "something was sent")
+		assert.Equal(t, failed.NotBefore, askAgain(t, err, true))
+		assert.WithinDuration(t, time.Now().Add(time.Second), failed.NotBefore, time.Second)
+		srv.AssertRequests(t, 1)
+	})
 }
 
 func TestGetCharge(t *testing.T) {
 	t.Parallel()
-	a := newAPI(t, unavailable, accept, problem(http.StatusNotFound, "No such charge", ""))
-	client := &vendorsdk.Client{BaseURL: a.server.URL + "/", APIKey: "sk_test"}
+	srv := faulttest.New(t, faulttest.Sequence(unavailable, accepted, problem(http.StatusNotFound, "No such charge", "")))
+	client := &vendorsdk.Client{BaseURL: srv.URL + "/", APIKey: "sk_test"}
 	client.Policy.Backoff = resilienthttp.Constant(time.Millisecond)
 
 	charge, err := client.GetCharge(t.Context(), "ch_1") // a GET needs no key to be repeated
 	require.NoError(t, err)
 	assert.Equal(t, "ch_1", charge.ID)
-	require.Len(t, a.seen, 2)
-	assert.Equal(t, "/v1/charges/ch_1", a.seen[0].path)
-	assert.Empty(t, a.seen[0].key)
+	srv.AssertKeys(t, 0)
 
 	_, err = client.GetCharge(t.Context(), "a/../b?c")
 	answered(t, err, http.StatusNotFound)
-	assert.Equal(t, "/v1/charges/a%2F..%2Fb%3Fc", a.seen[2].path)
 	askAgain(t, err, false)
 
 	_, err = client.GetCharge(t.Context(), "")
 	require.Error(t, err)
 	askAgain(t, err, false)
-	assert.Len(t, a.seen, 3)
+	srv.AssertAttempts(t, 2, 1)
+	assert.Equal(t, "/v1/charges/ch_1", srv.Requests()[0].URI)
+	assert.Equal(t, "/v1/charges/a%2F..%2Fb%3Fc", srv.Requests()[2].URI)
 }
 
-func succeeds(t *testing.T, err error, _ *api) {
+func succeeds(t *testing.T, err error, _ *faulttest.Server) {
 	t.Helper()
 	require.NoError(t, err)
 }
@@ -290,119 +295,39 @@ func askAgain(t *testing.T, err error, want bool) time.Time {
 	return notBefore
 }
 
-// api is a payment API that follows a script.
-type api struct {
-	server    *httptest.Server
-	over      chan struct{} // closed at the end of the test
-	onRequest func()
-
-	mu      sync.Mutex
-	script  []step
-	seen    []seen
-	charged map[string]bool // by key
-	charges int
+// accepted is the answer to a charge that was made, problem one to a charge that
+// was not.
+var accepted = faulttest.Reply{
+	Status: http.StatusCreated,
+	Body:   `{"id":"ch_1","reference":"invoice-1","amount":1999,"currency":"EUR"}`,
 }
 
-type seen struct {
-	at                             time.Time
-	path, key, authorization, body string
-}
-
-// step is what the API does with one request.
-type step func(*api, http.ResponseWriter, *http.Request)
-
-func newAPI(t *testing.T, script ...step) *api {
-	a := &api{script: script, charged: map[string]bool{}, over: make(chan struct{})}
-	a.server = httptest.NewServer(a)
-	t.Cleanup(a.server.Close)
-	t.Cleanup(func() { close(a.over) }) // runs first
-	return a
-}
-
-func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	body, _ := io.ReadAll(r.Body)
-	a.mu.Lock()
-	now := a.script[min(len(a.seen), len(a.script)-1)]
-	a.seen = append(a.seen, seen{time.Now(), r.URL.EscapedPath(), r.Header.Get("Idempotency-Key"), r.Header.Get("Authorization"), string(body)})
-	a.mu.Unlock()
-	w.Header().Set("Request-Id", "req_1")
-	if a.onRequest != nil {
-		a.onRequest()
-	}
-	now(a, w, r)
-}
-
-// charge makes one charge for each key.
-func (a *api) charge(r *http.Request) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if key := r.Header.Get("Idempotency-Key"); r.Method == http.MethodPost && (key == "" || !a.charged[key]) {
-		a.charged[key] = true
-		a.charges++
+func problem(status int, title, code string) faulttest.Reply {
+	return faulttest.Reply{
+		Status: status,
+		Header: http.Header{"Content-Type": {"application/problem+json"}, "Request-Id": {"req_1"}},
+		Body:   fmt.Sprintf(`{"status":%d,"title":%q,"code":%q}`, status, title, code),
 	}
 }
 
-func accept(a *api, w http.ResponseWriter, r *http.Request) {
-	a.charge(r)
-	w.WriteHeader(http.StatusCreated)
-	_, _ = io.WriteString(w, `{"id":"ch_1","reference":"invoice-1","amount":1999,"currency":"EUR"}`)
+var unavailable = problem(http.StatusServiceUnavailable, "Unavailable", "")
+
+func throttled(wait time.Duration) faulttest.Reply {
+	reply := problem(http.StatusTooManyRequests, "Slow down", "")
+	reply.RetryAfter = wait
+	return reply
 }
 
-func acceptAndReset(a *api, w http.ResponseWriter, r *http.Request) {
-	a.charge(r)
-	conn, _, err := http.NewResponseController(w).Hijack()
-	if err != nil {
-		panic(err)
-	}
-	_ = conn.(*net.TCPConn).SetLinger(0) // RST
-	conn.Close()
+// A script is what happens in front of the endpoint that charges.
+type script func(charge http.Handler) http.Handler
+
+// before lets the steps happen, one to each request, and then the charge.
+func before(steps ...http.Handler) script {
+	return func(charge http.Handler) http.Handler { return faulttest.Sequence(append(steps, charge)...) }
 }
 
-func problem(status int, title, code string) step {
-	return func(_ *api, w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/problem+json")
-		w.WriteHeader(status)
-		_ = json.NewEncoder(w).Encode(map[string]any{"status": status, "title": title, "code": code})
-	}
-}
-
-func unavailable(a *api, w http.ResponseWriter, r *http.Request) {
-	problem(http.StatusServiceUnavailable, "Unavailable", "")(a, w, r)
-}
-
-func throttled(retryAfter string) step {
-	return func(a *api, w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Retry-After", retryAfter)
-		problem(http.StatusTooManyRequests, "Slow down", "")(a, w, r)
-	}
-}
-
-func silence(a *api, _ http.ResponseWriter, _ *http.Request) { <-a.over }
-
-func proxyError(_ *api, w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "text/html")
-	w.WriteHeader(http.StatusBadGateway)
-	_, _ = io.WriteString(w, "<h1>nginx</h1>")
-}
-
-func redirect(_ *api, w http.ResponseWriter, r *http.Request) {
-	http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
-}
-
-func endless(a *api, w http.ResponseWriter, _ *http.Request) {
-	w.WriteHeader(http.StatusCreated)
-	for block := strings.Repeat(" ", 64<<10); ; {
-		if _, err := io.WriteString(w, block); err != nil {
-			return
-		}
-	}
-}
-
-func truncated(_ *api, w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Length", "100")
-	w.WriteHeader(http.StatusCreated)
-	_, _ = io.WriteString(w, `{"id":"ch_1"`)
-}
+// always lets nothing else happen.
+func always(step http.Handler) script { return func(http.Handler) http.Handler { return step } }
 
 // countingBase counts response bodies.
 type countingBase struct {
