@@ -2,6 +2,7 @@ package faulttest
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"sync"
@@ -30,7 +31,8 @@ type Log struct {
 	// returns the same. It is called by the methods that look at calls, not when a
 	// request comes, so that it can look at the whole record. Nil: the idempotency
 	// key, and without one method, URI and body; two calls that are alike in these
-	// count as one.
+	// count as one. A request whose body was not read to its end (reset before it
+	// was read, say) is one of the latest call with its method and URI.
 	CallOf func(*Request) string
 
 	// Skew is how far the server's clock is ahead of that of the machine: in the
@@ -106,19 +108,38 @@ func (l *Log) Total() int {
 // Calls returns the requests, call by call, in the order in which the calls
 // began. See [Log.CallOf].
 func (l *Log) Calls() []Call {
-	of := l.CallOf
-	if of == nil {
-		of = callOf
-	}
 	var calls []Call
-	index := make(map[string]int)
+	index := make(map[string]int)  // by ID
+	latest := make(map[string]int) // by what unkeyed attempts have in common beside their bodies
 	for _, q := range l.Requests() {
-		id := of(&q)
+		target := q.Method + " " + q.URI
+		id := ""
+		switch {
+		case l.CallOf != nil:
+			id = l.CallOf(&q)
+		case q.Key != "":
+			id = q.Key
+		case q.BodyRead:
+			id = fmt.Sprintf("%s %x", target, q.sum[:4])
+			// Those whose bodies were not read have begun a call that is this one.
+			if i, ok := index[target]; ok {
+				delete(index, target)
+				calls[i].ID, index[id] = id, i
+			}
+		default:
+			id = target
+			if i, ok := latest[target]; ok {
+				id = calls[i].ID
+			}
+		}
 		i, ok := index[id]
 		if !ok {
 			i = len(calls)
 			index[id] = i
 			calls = append(calls, Call{ID: id})
+		}
+		if q.Key == "" {
+			latest[target] = i
 		}
 		calls[i].Attempts = append(calls[i].Attempts, q)
 	}
@@ -134,7 +155,7 @@ func (l *Log) arrive(r *http.Request) *exchange {
 		URI:      r.RequestURI,
 		Path:     r.URL.Path,
 		Header:   r.Header.Clone(),
-		BodyRead: r.Body == nil || r.Body == http.NoBody,
+		BodyRead: r.Body == nil || r.Body == http.NoBody || r.ProtoMajor >= 2 && r.ContentLength == 0,
 		Key:      r.Header.Get(l.keyHeader()),
 		Arrived:  now,
 

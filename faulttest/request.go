@@ -111,17 +111,6 @@ func (c Call) Gaps() []time.Duration {
 	return gaps
 }
 
-// callOf is what CallOf is by default.
-func callOf(q *Request) string {
-	if q.Key != "" {
-		return q.Key
-	}
-	if !q.BodyRead {
-		return q.Method + " " + q.URI
-	}
-	return fmt.Sprintf("%s %s %x", q.Method, q.URI, q.sum[:4])
-}
-
 // target is what two attempts of one call have in common.
 func (q *Request) target() string { return q.Method + " " + strings.ToLower(q.Host) + q.URI }
 
