@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,6 +25,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/faulttest"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
@@ -423,26 +425,18 @@ func TestRetriedRedirectPassesThrough(t *testing.T) {
 // TestClientFollowsRedirects is §4.3 from http.Client's side: each hop is a call.
 func TestClientFollowsRedirects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var bodies []string
-		mux := http.NewServeMux()
-		mux.HandleFunc("/a", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/b", http.StatusTemporaryRedirect) })
-		tries := 0
-		mux.HandleFunc("/b", func(w http.ResponseWriter, r *http.Request) {
-			if tries++; tries == 1 {
-				w.WriteHeader(http.StatusServiceUnavailable)
-				return
-			}
-			body, _ := io.ReadAll(r.Body)
-			bodies = append(bodies, string(body))
-			fmt.Fprint(w, "there")
+		s := faulttest.NewInMemory(t, faulttest.Script{
+			{Route: "/a", Do: faulttest.Redirect(http.StatusTemporaryRedirect, "/b")},
+			{Route: "/b", Do: faulttest.Sequence(faulttest.Status(503), faulttest.OK("there"))},
 		})
-		s := memhttp.NewServer(t, mux)
 		client := &http.Client{Transport: &resilienthttp.Transport{Base: s.Transport()}}
 		resp, err := client.Post(s.URL+"/a", "text/plain", strings.NewReader("order"))
 		require.NoError(t, err)
 		require.Equal(t, "there", readAll(t, resp))
-		require.Equal(t, []string{"order"}, bodies)
 		require.Len(t, resilienthttp.Attempts(resp), 2, "those of the last hop")
+		s.AssertAttempts(t, 3) // by their key
+		s.AssertKeys(t, 1)
+		s.AssertBodies(t)
 	})
 }
 
@@ -523,14 +517,7 @@ func TestUpgradeStaysWritable(t *testing.T) {
 	})
 	t.Run("after a retry", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			n := 0
-			s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if n++; n == 1 {
-					w.WriteHeader(http.StatusServiceUnavailable)
-					return
-				}
-				upgrade(w, r)
-			}))
+			s := faulttest.NewInMemory(t, faulttest.Sequence(faulttest.Status(503), http.HandlerFunc(upgrade)))
 			tr := &resilienthttp.Transport{Base: s.Transport()}
 			resp, err := tr.RoundTrip(upgradeRequest(t, s.URL))
 			require.NoError(t, err)
@@ -563,18 +550,17 @@ func TestReverseProxy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := new(memhttp.Network)
 		t.Cleanup(n.Close)
-		tries := 0
-		n.Serve(t, "backend.test", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if tries++; tries == 1 {
-				w.WriteHeader(http.StatusServiceUnavailable)
-				return
-			}
-			body, _ := io.ReadAll(r.Body)
-			w.Header().Set("Trailer", "X-Sum")
-			w.WriteHeader(http.StatusTeapot)
-			fmt.Fprintf(w, "%s %s %q", r.Method, r.RequestURI, body)
-			w.Header().Set("X-Sum", "42")
-		}))
+		var log faulttest.Log
+		n.Serve(t, "backend.test", log.Record(faulttest.Cycle(
+			faulttest.Status(503),
+			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body)
+				w.Header().Set("Trailer", "X-Sum")
+				w.WriteHeader(http.StatusTeapot)
+				fmt.Fprintf(w, "%s %s %q", r.Method, r.RequestURI, body)
+				w.Header().Set("X-Sum", "42")
+			}),
+		)))
 		target := &url.URL{Scheme: "http", Host: "backend.test"}
 		front := n.Serve(t, "front.test", &httputil.ReverseProxy{
 			Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
@@ -586,10 +572,9 @@ func TestReverseProxy(t *testing.T) {
 		require.Equal(t, http.StatusTeapot, resp.StatusCode)
 		require.Equal(t, `GET /a?b=c ""`, readAll(t, resp))
 		require.Equal(t, "42", resp.Trailer.Get("X-Sum"))
-		require.Equal(t, 2, tries)
+		log.AssertAttempts(t, 2)
 
 		// A proxied body cannot be replayed: one attempt, streamed.
-		tries = 0
 		resp, err = client.Post(front.URL+"/x", "text/plain", strings.NewReader("body"))
 		require.NoError(t, err)
 		require.Equal(t, 503, resp.StatusCode)
@@ -597,7 +582,7 @@ func TestReverseProxy(t *testing.T) {
 		resp, err = client.Post(front.URL+"/x", "text/plain", strings.NewReader("body"))
 		require.NoError(t, err)
 		require.Equal(t, `POST /x "body"`, readAll(t, resp))
-		require.Equal(t, 2, tries)
+		log.AssertAttempts(t, 2, 1, 1)
 	})
 }
 
@@ -654,20 +639,7 @@ func TestBodyOnTheWire(t *testing.T) {
 	for _, chunked := range []bool{false, true} {
 		t.Run(fmt.Sprintf("chunked %v", chunked), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				n := 0
-				s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					n++
-					body, err := io.ReadAll(r.Body)
-					if string(body) != "content" || err != nil {
-						t.Errorf("attempt %d: body %q, %v", n, body, err)
-					}
-					if isChunked := len(r.TransferEncoding) > 0; isChunked != chunked || !chunked && r.ContentLength != 7 {
-						t.Errorf("attempt %d: %v, length %d", n, r.TransferEncoding, r.ContentLength)
-					}
-					if n < 3 {
-						w.WriteHeader(http.StatusServiceUnavailable)
-					}
-				}))
+				s := faulttest.NewInMemory(t, faulttest.Sequence(faulttest.Status(503), faulttest.Status(503), faulttest.OK("")))
 				req := newRequest(t, "PUT", s.URL, "content")
 				if chunked {
 					req.ContentLength = -1
@@ -676,7 +648,12 @@ func TestBodyOnTheWire(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, 200, resp.StatusCode)
 				readAll(t, resp)
-				require.Equal(t, 3, n)
+				s.AssertRequests(t, 3)
+				for _, q := range s.Requests() {
+					require.Equal(t, "content", string(q.Body))
+					require.True(t, q.BodyRead)
+					require.Equal(t, req.ContentLength, q.ContentLength, "attempt %d", q.Number)
+				}
 			})
 		})
 	}
@@ -771,17 +748,14 @@ func TestConnectionReuse(t *testing.T) {
 	for _, h2 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("HTTP/2 %v", h2), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				n := 0
 				options := []memhttp.Option{}
 				if h2 {
 					options = append(options, memhttp.HTTP2())
 				}
-				s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					if n++; n%3 != 0 {
-						w.WriteHeader(http.StatusServiceUnavailable)
-					}
-					_, _ = w.Write(make([]byte, 32<<10))
-				}), options...)
+				var log faulttest.Log
+				body := strings.Repeat("x", 32<<10)
+				busy := faulttest.Reply{Status: 503, Body: body}
+				s := memhttp.NewServer(t, log.Record(faulttest.Cycle(busy, busy, faulttest.OK(body))), options...)
 				tr := &resilienthttp.Transport{Base: s.Transport()}
 				for range 4 {
 					resp, err := tr.RoundTrip(newRequest(t, "GET", s.URL, ""))
@@ -793,7 +767,7 @@ func TestConnectionReuse(t *testing.T) {
 				opened, open := s.Conns()
 				require.Equal(t, 1, opened)
 				require.Equal(t, 1, open)
-				require.Equal(t, 12, n)
+				log.AssertRequests(t, 12)
 			})
 		})
 	}
@@ -805,58 +779,31 @@ func TestConnectionReuse(t *testing.T) {
 func TestNoConnectionIsLeaked(t *testing.T) {
 	tests := []struct {
 		name  string
-		first http.HandlerFunc
+		first http.Handler
 	}{
-		{"more than is drained", func(w http.ResponseWriter, r *http.Request) {
-			w.WriteHeader(http.StatusServiceUnavailable)
-			_, _ = io.CopyN(w, zeros{}, 10<<20)
-		}},
-		{"never ends", func(w http.ResponseWriter, r *http.Request) {
-			w.WriteHeader(http.StatusServiceUnavailable)
-			for r.Context().Err() == nil {
-				if _, err := w.Write([]byte("x")); err != nil {
-					return
-				}
-				_ = http.NewResponseController(w).Flush()
-				time.Sleep(10 * time.Millisecond)
-			}
-		}},
-		{"hangs after the headers", func(w http.ResponseWriter, r *http.Request) {
-			w.WriteHeader(http.StatusServiceUnavailable)
-			_ = http.NewResponseController(w).Flush()
-			<-r.Context().Done()
-		}},
-		{"hangs before the headers", func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }},
-		{"breaks off", func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Length", "100")
-			w.WriteHeader(http.StatusServiceUnavailable)
-			_, _ = w.Write([]byte("short"))
-			panic(http.ErrAbortHandler)
-		}},
-		{"is reset", func(w http.ResponseWriter, r *http.Request) { memhttp.Reset(memhttp.RequestConn(r)) }},
+		{"more than is drained", faulttest.Reply{Status: 503, Body: strings.Repeat("x", 10<<20)}},
+		{"takes hours", faulttest.Reply{Status: 503, Body: strings.Repeat("x", 1<<20), Pause: 10 * time.Millisecond}},
+		{"hangs after the headers", faulttest.Reply{Status: 503, Fault: faulttest.Stalled, At: -1}},
+		{"hangs before the headers", faulttest.Hang},
+		{"breaks off", faulttest.Reply{Status: 503, Fault: faulttest.Truncated}},
+		{"is reset", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { memhttp.Reset(memhttp.RequestConn(r)) })},
 	}
 	for _, tt := range tests {
 		for _, h2 := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, HTTP/2 %v", tt.name, h2), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					var n atomic.Int64
 					options := []memhttp.Option{}
 					if h2 {
 						options = append(options, memhttp.HTTP2())
 					}
-					s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-						if n.Add(1) == 1 {
-							tt.first(w, r)
-							return
-						}
-						fmt.Fprint(w, "fine")
-					}), options...)
+					var log faulttest.Log
+					s := memhttp.NewServer(t, log.Record(faulttest.Sequence(tt.first, faulttest.OK("fine"))), options...)
 					base := &countingBase{base: s.Transport()}
 					tr := &resilienthttp.Transport{Base: base}
 					resp, err := tr.RoundTrip(newRequest(t, "GET", s.URL, ""))
 					require.NoError(t, err)
 					require.Equal(t, "fine", readAll(t, resp))
-					require.Len(t, resilienthttp.Attempts(resp), 2)
+					log.AssertAttempts(t, 2)
 					base.requireBalance(t)
 					synctest.Wait() // HTTP/2 ends its streams aside
 					tr.CloseIdleConnections()
@@ -892,30 +839,32 @@ func (b *countingBase) CloseIdleConnections() {
 // TestFailureClosesNoIdleConnectionOfOthers is §4.6.
 func TestFailureClosesNoIdleConnectionOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		network := memhttp.NewNetwork(t)
-		good := network.Serve(t, "good.test", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "good") }))
-		network.Serve(t, "bad.test", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { memhttp.Reset(memhttp.RequestConn(r)) }))
-		network.SetDialFault("refused.test", memhttp.Refuse)
-		tr := &resilienthttp.Transport{Base: network.Transport()}
+		good := &faulttest.Server{InMemory: true, Host: "good.test", Script: faulttest.OK("good")}
+		good.Start(t)
+		bad := &faulttest.Server{Beside: good, Host: "bad.test", Script: faulttest.ResetAfterRead}
+		bad.Start(t)
+		refused := &faulttest.Server{Beside: good, Host: "refused.test"}
+		refused.Start(t)
+		refused.Close()
+		tr := &resilienthttp.Transport{Base: good.Transport()}
 		ask := func() {
-			resp, err := tr.RoundTrip(newRequest(t, "GET", "http://good.test/", ""))
+			resp, err := tr.RoundTrip(newRequest(t, "GET", good.URL, ""))
 			require.NoError(t, err)
 			require.Equal(t, "good", readAll(t, resp))
 		}
 		ask()
-		for _, host := range []string{"bad.test", "refused.test"} {
-			_, err := tr.RoundTrip(newRequest(t, "GET", "http://"+host, ""))
-			require.Error(t, err)
+		for url, cause := range map[string]error{bad.URL: syscall.ECONNRESET, refused.URL: syscall.ECONNREFUSED} {
+			_, err := tr.RoundTrip(newRequest(t, "GET", url, ""))
+			require.ErrorIs(t, err, cause)
 			require.Len(t, asError(t, err).Attempts, 4)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Millisecond, cancel)
-		_, err := tr.RoundTrip(newRequest(t, "GET", "http://refused.test", "").WithContext(ctx)) // ends in the backoff
+		_, err := tr.RoundTrip(newRequest(t, "GET", refused.URL, "").WithContext(ctx)) // ends in the backoff
 		require.ErrorIs(t, err, context.Canceled)
 		synctest.Wait()
 		ask()
-		opened, _ := good.Conns()
-		require.Equal(t, 1, opened, "connections to the good host")
+		require.True(t, good.Requests()[1].Reused, "the connection to the good host\n%s", good.Transcript())
 	})
 }
 
@@ -953,8 +902,7 @@ func TestCloseIdleConnections(t *testing.T) {
 // something else in http.DefaultTransport, that is the Base, unless it is the
 // Transport itself.
 func TestDefaultBase(t *testing.T) {
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "hello") }))
-	defer s.Close()
+	s := faulttest.New(t, faulttest.OK("hello"))
 	original := http.DefaultTransport
 	replace := func(t *testing.T, by http.RoundTripper) {
 		http.DefaultTransport = by                             //nolint:reassign // what programs do
@@ -1022,33 +970,18 @@ func TestScope(t *testing.T) {
 // with 64 goroutines on one Transport.
 func TestStress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var hits atomic.Int64
-		s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_, _ = io.Copy(io.Discard, r.Body)
-			switch hits.Add(1) % 16 {
-			case 0, 1:
-				w.WriteHeader(http.StatusServiceUnavailable)
-			case 2:
-				w.Header().Set("Retry-After-Ms", "5")
-				w.WriteHeader(http.StatusTooManyRequests)
-			case 3:
-				memhttp.Reset(memhttp.RequestConn(r))
-			case 4:
-				select {
-				case <-r.Context().Done():
-				case <-time.After(2 * time.Second):
-				}
-			case 5:
-				w.WriteHeader(http.StatusNotFound)
-			case 6:
-				w.WriteHeader(http.StatusInternalServerError)
-				_, _ = io.CopyN(w, zeros{}, 200<<10)
-			case 7:
-				http.Redirect(w, r, "http://[bad", http.StatusFound)
-			default:
-				_, _ = io.CopyN(w, zeros{}, 1000)
-			}
-		}))
+		fine := faulttest.OK(strings.Repeat("x", 1000))
+		s := faulttest.NewInMemory(t, faulttest.Cycle(
+			faulttest.Status(503), faulttest.Status(503),
+			faulttest.Reply{Status: 429, RetryAfter: 5 * time.Millisecond, Form: faulttest.Millis},
+			faulttest.ResetAfterRead,
+			faulttest.Reply{Delay: 2 * time.Second},
+			faulttest.Status(404),
+			faulttest.Reply{Status: 500, Body: strings.Repeat("x", 200<<10)},
+			faulttest.Redirect(302, "http://[bad"),
+			faulttest.Truncated, faulttest.Stalled,
+			fine, fine, fine, fine, fine, fine,
+		))
 		base := &countingBase{base: s.Transport()}
 		var starts, dones, calls atomic.Int64
 		tr := &resilienthttp.Transport{
@@ -1098,6 +1031,7 @@ func TestStress(t *testing.T) {
 		synctest.Wait()
 		base.requireBalance(t)
 		require.Equal(t, int64(64*20), calls.Load())
+		require.GreaterOrEqual(t, s.Total(), 16*20, "each step often enough")
 		require.Equal(t, starts.Load(), dones.Load())
 	})
 }

@@ -62,7 +62,7 @@ func TestCreateCharge(t *testing.T) {
 				srv.AssertSpacing(t, 2*time.Second, 4*time.Second)
 			},
 		}, {
-			name: "429 for longer than anybody waits at a till", script: always(throttled(20*time.Second)),
+			name: "429 for longer than anybody waits at a till", script: always(throttled(20 * time.Second)),
 			requests: 1, check: func(t *testing.T, err error, _ *faulttest.Server) {
 				answered(t, err, http.StatusTooManyRequests)
 				notBefore := askAgain(t, err, true)
