@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
-	"github.com/resilienthttp/resilienthttp/internal/memhttp"
+	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
 // clockOfServer is far from the clock of a bubble, which starts in the year 2000.
@@ -238,11 +238,7 @@ func TestRetryAfterTooLong(t *testing.T) {
 	})
 	t.Run("§4.11 the body is left on the wire", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			server := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				w.Header().Set("Retry-After", "3600")
-				w.WriteHeader(http.StatusTooManyRequests)
-				_, _ = io.WriteString(w, strings.Repeat("x", 1<<20))
-			}))
+			server := faulttest.NewInMemory(t, faulttest.Reply{Status: 429, RetryAfter: time.Hour, Body: strings.Repeat("x", 1<<20)})
 			client := &http.Client{Transport: bareTransport(server.Transport(), 3)}
 			resp, err := client.Get(server.URL)
 			require.NoError(t, err)
@@ -250,6 +246,7 @@ func TestRetryAfterTooLong(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, body, 1<<20)
 			require.NoError(t, resp.Body.Close())
+			server.AssertAttempts(t, 1)
 		})
 	})
 }

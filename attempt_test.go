@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/faulttest"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
@@ -99,10 +100,6 @@ func wrapped(r *http.Request) (*http.Response, error) {
 // makes of the context's end, an attempt that timed out is a timeout, is no
 // cancellation, and is retried.
 func TestAttemptTimeoutOfRealTransports(t *testing.T) {
-	hang := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		<-r.Context().Done()
-	})
 	tests := []struct {
 		name    string
 		options []memhttp.Option
@@ -118,7 +115,8 @@ func TestAttemptTimeoutOfRealTransports(t *testing.T) {
 		for _, own := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, own timeout %v", tt.name, own), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					s := memhttp.NewServer(t, hang, tt.options...)
+					var log faulttest.Log
+					s := memhttp.NewServer(t, log.Record(faulttest.Hang), tt.options...)
 					s.Net.SetDialFault("mem.test", tt.dial)
 					policy := every(time.Second)
 					req := newRequest(t, "PUT", s.URL, "body")
@@ -144,6 +142,12 @@ func TestAttemptTimeoutOfRealTransports(t *testing.T) {
 						require.ErrorIs(t, a.Err, context.DeadlineExceeded)
 					}
 					require.Len(t, asError(t, err).Attempts, tries)
+					if tt.dial == nil {
+						log.AssertAttempts(t, tries)
+					}
+					if own && tt.dial == nil {
+						log.AssertSpacing(t, time.Second, time.Second)
+					}
 				})
 			})
 		}
@@ -412,24 +416,9 @@ func TestCancelEndsTheDrain(t *testing.T) {
 
 // TestReadTimeout is §4.5: only the time for which a Read blocks is counted.
 func TestReadTimeout(t *testing.T) {
-	serve := func(f func(w io.Writer, r *http.Request)) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			flush := http.NewResponseController(w).Flush
-			_ = flush()
-			f(flusher{w, flush}, r)
-		})
-	}
-	steady := serve(func(w io.Writer, r *http.Request) {
-		for range 10 {
-			time.Sleep(900 * time.Millisecond)
-			_, _ = io.WriteString(w, "x")
-		}
-	})
-	silent := serve(func(w io.Writer, r *http.Request) {
-		_, _ = io.WriteString(w, "first")
-		<-r.Context().Done()
-	})
-	big := serve(func(w io.Writer, r *http.Request) { _, _ = io.CopyN(w, zeros{}, 1<<20) })
+	steady := faulttest.Reply{Body: "0123456789", Pause: 900 * time.Millisecond}
+	silent := faulttest.Reply{Body: "first and last", Fault: faulttest.Stalled, At: 5}
+	big := faulttest.OK(strings.Repeat("x", 1<<20))
 
 	tests := []struct {
 		name    string
@@ -494,17 +483,6 @@ func TestReadTimeout(t *testing.T) {
 	}
 }
 
-type flusher struct {
-	io.Writer
-	flush func() error
-}
-
-func (f flusher) Write(p []byte) (int, error) {
-	n, err := f.Writer.Write(p)
-	_ = f.flush()
-	return n, err
-}
-
 // TestReadTimeoutOfStubbornBody is §4.5: a body that does not heed its context
 // is closed under its blocked Read.
 func TestReadTimeoutOfStubbornBody(t *testing.T) {
@@ -546,10 +524,7 @@ func TestReadErrorsPass(t *testing.T) {
 // reader as the context's error.
 func TestCancelWhileReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_ = http.NewResponseController(w).Flush()
-			<-r.Context().Done()
-		}))
+		s := faulttest.NewInMemory(t, faulttest.Reply{Fault: faulttest.Stalled, At: -1})
 		for _, limit := range []time.Duration{0, time.Hour} {
 			tr := &resilienthttp.Transport{Base: s.Transport(), Policy: resilienthttp.Policy{ReadTimeout: limit}}
 			ctx, cancel := context.WithCancel(t.Context())
@@ -560,6 +535,10 @@ func TestCancelWhileReading(t *testing.T) {
 			require.ErrorIs(t, err, context.Canceled)
 			require.NotErrorIs(t, err, resilienthttp.ErrReadTimeout)
 			require.NoError(t, resp.Body.Close())
+		}
+		synctest.Wait()
+		for _, q := range s.Requests() {
+			require.Equal(t, time.Second, q.Left.Sub(q.Arrived), "and the server")
 		}
 	})
 }

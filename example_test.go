@@ -10,25 +10,17 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
 // The zero Transport is ready to use. Here a payment API loses its first answer:
 // the charge is sent again, under the same key, so the API knows it for the same.
 func Example() {
-	var requests atomic.Int64
-	keys := map[string]bool{}
-	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		keys[r.Header.Get("Idempotency-Key")] = true
-		if requests.Add(1) == 1 {
-			w.WriteHeader(http.StatusBadGateway)
-			return
-		}
-		_, _ = io.WriteString(w, `{"status":"succeeded"}`)
-	}))
+	charges := &faulttest.Idempotent{Do: faulttest.OK(`{"status":"succeeded"}`)}
+	api := faulttest.New(nil, faulttest.Sequence(faulttest.Lose(charges), charges))
 	defer api.Close()
 
 	client := &http.Client{Transport: &resilienthttp.Transport{}}
@@ -40,18 +32,16 @@ func Example() {
 	defer resp.Body.Close()
 	body, _ := io.ReadAll(resp.Body)
 	fmt.Println(resp.StatusCode, string(body))
-	fmt.Println("attempts:", len(resilienthttp.Attempts(resp)), "keys:", len(keys))
+	fmt.Println("attempts:", len(resilienthttp.Attempts(resp)), "charges:", len(charges.Executions()))
 	// Output:
 	// 200 {"status":"succeeded"}
-	// attempts: 2 keys: 1
+	// attempts: 2 charges: 1
 }
 
 // A business key makes one order of however many calls, through crashes and
 // restarts of the caller.
 func ExampleWithIdempotencyKey() {
-	api := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		fmt.Println(r.Method, r.Header.Get("Idempotency-Key"))
-	}))
+	api := faulttest.New(nil, faulttest.Status(http.StatusCreated))
 	defer api.Close()
 
 	ctx := resilienthttp.WithIdempotencyKey(context.Background(), "comp1:invoice:001")
@@ -62,16 +52,13 @@ func ExampleWithIdempotencyKey() {
 		return
 	}
 	_ = resp.Body.Close()
+	fmt.Println(api.Requests()[0].Method, api.Requests()[0].Key)
 	// Output: POST comp1:invoice:001
 }
 
 // One call can have a policy of its own.
 func ExampleWithPolicy() {
-	var requests atomic.Int64
-	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		requests.Add(1)
-		w.WriteHeader(http.StatusInternalServerError)
-	}))
+	api := faulttest.New(nil, faulttest.Status(http.StatusInternalServerError))
 	defer api.Close()
 
 	ctx := resilienthttp.WithPolicy(context.Background(), resilienthttp.Policy{
@@ -86,7 +73,7 @@ func ExampleWithPolicy() {
 	}
 	_ = resp.Body.Close()
 	last := resilienthttp.Attempts(resp)[1]
-	fmt.Println(resp.StatusCode, requests.Load(), last.Verdict, last.Stop)
+	fmt.Println(resp.StatusCode, api.Total(), last.Verdict, last.Stop)
 	// Output: 500 2 transient no attempts left
 }
 
@@ -96,9 +83,7 @@ func ExampleError() {
 	transport := &resilienthttp.Transport{
 		Policy: resilienthttp.Policy{AttemptTimeout: time.Millisecond, MaxAttempts: -1},
 	}
-	api := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		<-r.Context().Done()
-	}))
+	api := faulttest.New(nil, faulttest.Hang)
 	defer api.Close()
 
 	_, err := (&http.Client{Transport: transport}).Get(api.URL)
@@ -116,9 +101,7 @@ func ExampleError() {
 // LogTrace writes structured records. They hold no path, query, header value or
 // body.
 func ExampleLogTrace() {
-	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusTeapot)
-	}))
+	api := faulttest.New(nil, faulttest.Status(http.StatusTeapot))
 	defer api.Close()
 
 	kept := map[string]bool{"msg": true, "method": true, "attempt": true, "status": true, "verdict": true, "attempts": true}

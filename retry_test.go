@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
-	"github.com/resilienthttp/resilienthttp/internal/memhttp"
+	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
 // TestRetryLoopTraps shows that none of the known traps of go-retryablehttp's
@@ -78,19 +78,17 @@ func TestRetryLoopTraps(t *testing.T) {
 		// one with a length becomes nothing.
 		for _, length := range []int64{7, -1} {
 			synctest.Test(t, func(t *testing.T) {
-				var lengths []int64
-				s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					lengths = append(lengths, r.ContentLength)
-					if len(lengths) < 3 {
-						w.WriteHeader(http.StatusServiceUnavailable)
-					}
-				}))
+				s := faulttest.NewInMemory(t, faulttest.Sequence(faulttest.Status(503), faulttest.Status(503), faulttest.OK("")))
 				req := newRequest(t, "PUT", s.URL, "content")
 				req.ContentLength = length
 				resp, err := (&resilienthttp.Transport{Base: s.Transport()}).RoundTrip(req)
 				require.NoError(t, err)
 				readAll(t, resp)
-				require.Equal(t, []int64{length, length, length}, lengths)
+				s.AssertAttempts(t, 3)
+				s.AssertBodies(t)
+				for _, q := range s.Requests() {
+					require.Equal(t, length, q.ContentLength)
+				}
 			})
 		}
 	})
@@ -570,10 +568,7 @@ func TestClientTimeout(t *testing.T) {
 	})
 	t.Run("it ends the reading of the body", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				_ = http.NewResponseController(w).Flush()
-				<-r.Context().Done()
-			}))
+			s := faulttest.NewInMemory(t, faulttest.Reply{Fault: faulttest.Stalled, At: -1})
 			client := &http.Client{Timeout: 5 * time.Second, Transport: &resilienthttp.Transport{Base: s.Transport()}}
 			resp, err := client.Get(s.URL)
 			require.NoError(t, err)

@@ -4,7 +4,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
 // TestStopBehindHedge is §4.7: Unwrap looks at the last attempt only, and a hedge may stand behind the one that stopped.
@@ -88,10 +88,10 @@ func TestInnerRefusalAndOuterBreaker(t *testing.T) {
 
 // TestSchemeMismatch: http.Client makes ErrSchemeMismatch only of a bare RecordHeaderError.
 func TestSchemeMismatch(t *testing.T) {
-	server := httptest.NewServer(http.NotFoundHandler())
-	defer server.Close()
+	server := faulttest.New(t, nil)
 	_, err := (&http.Client{Transport: bareTransport(&http.Transport{}, 2)}).Get("https" + strings.TrimPrefix(server.URL, "http"))
 	require.ErrorIs(t, err, http.ErrSchemeMismatch)
+	server.AssertRequests(t, 0)
 }
 
 // TestOwnershipOfTokenFetch is §4.20 for ownership on the way to what Base asks, for a token say.

@@ -9,7 +9,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"slices"
@@ -22,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/faulttest"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
@@ -368,8 +368,7 @@ func TestAttempts(t *testing.T) {
 		require.Nil(t, resilienthttp.Attempts(&http.Response{}))
 		require.Nil(t, resilienthttp.Attempts(&http.Response{Request: &http.Request{}}))
 		require.Nil(t, resilienthttp.Attempts(&http.Response{Request: newCall(t.Context(), t, http.MethodGet, "")}))
-		server := httptest.NewServer(http.NotFoundHandler())
-		defer server.Close()
+		server := faulttest.New(t, nil)
 		resp, err := server.Client().Get(server.URL)
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
@@ -439,12 +438,7 @@ func TestAttempts(t *testing.T) {
 	t.Run("httputil.ReverseProxy", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			n := memhttp.NewNetwork(t)
-			asked := 0
-			n.Serve(t, "back.test", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				if asked++; asked == 1 {
-					w.WriteHeader(http.StatusServiceUnavailable)
-				}
-			}))
+			n.Serve(t, "back.test", faulttest.Sequence(faulttest.Status(503), faulttest.OK("")))
 			var seen []int
 			n.Serve(t, "proxy.test", &httputil.ReverseProxy{
 				Rewrite:        func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: "back.test"}) },
