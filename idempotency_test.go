@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/faulttest"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
@@ -352,36 +353,17 @@ func TestKeyPerCall(t *testing.T) {
 	require.NotEqual(t, ledger.keys[0], ledger.keys[2])
 }
 
-// arrival is what a server saw of a request.
-type arrival struct{ where, key, body string }
-
-// redirects is a network of hosts that lead from one to the other.
-type redirects struct {
-	mu       sync.Mutex
-	arrivals []arrival
-}
-
-func (r *redirects) serve(t *testing.T, n *memhttp.Network, host string, next func(path string) (status int, location string)) {
-	n.Serve(t, host, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		body, _ := io.ReadAll(req.Body)
-		r.mu.Lock()
-		r.arrivals = append(r.arrivals, arrival{req.Method + " " + host + req.URL.Path, req.Header.Get("Idempotency-Key"), string(body)})
-		r.mu.Unlock()
-		status, location := next(req.URL.Path)
-		if location != "" {
-			w.Header().Set("Location", location)
-		}
-		w.WriteHeader(status)
-	}))
-}
-
 // TestKeyOverRedirects is §4.8 with http.Client, which follows: the same key for
 // the same origin, another one for another, none of ours for what becomes a GET.
 func TestKeyOverRedirects(t *testing.T) {
-	final := func(string) (int, string) { return 200, "" }
+	// leads answers all requests with a redirect, and leadsOn those for "/" alone.
+	leads := func(code int, location string) http.Handler { return faulttest.Redirect(code, location) }
+	leadsOn := func(code int, location string) http.Handler {
+		return faulttest.Script{{Route: "/{$}", Do: leads(code, location)}}
+	}
 	for _, row := range []struct {
 		name   string
-		first  func(path string) (int, string) // of api.test
+		first  http.Handler // of api.test
 		config resilienthttp.Idempotency
 		key    string // of the context
 		header string
@@ -390,83 +372,78 @@ func TestKeyOverRedirects(t *testing.T) {
 	}{
 		{
 			name:  "307, relative",
-			first: func(path string) (int, string) { return pick(path == "/", 307, "/b", 200, "") },
+			first: leadsOn(307, "/b"),
 			where: []string{"POST api.test/", "POST api.test/b"}, same: []bool{true},
 		},
 		{
 			name:  "308, absolute",
-			first: func(path string) (int, string) { return pick(path == "/", 308, "http://api.test/b", 200, "") },
+			first: leadsOn(308, "http://api.test/b"),
 			where: []string{"POST api.test/", "POST api.test/b"}, same: []bool{true},
 		},
 		{
 			name:  "the default port spelled out, and the host in capitals",
-			first: func(path string) (int, string) { return pick(path == "/", 307, "http://API.test:80/b", 200, "") },
+			first: leadsOn(307, "http://API.test:80/b"),
 			where: []string{"POST api.test/", "POST api.test/b"}, same: []bool{true},
 		},
 		{
-			name: "a chain",
-			first: func(path string) (int, string) {
-				if path == "/" {
-					return 307, "/b"
-				}
-				return pick(path == "/b", 308, "/c", 200, "")
-			},
+			name:  "a chain",
+			first: faulttest.Script{{Route: "/{$}", Do: leads(307, "/b")}, {Route: "/b", Do: leads(308, "/c")}},
 			where: []string{"POST api.test/", "POST api.test/b", "POST api.test/c"}, same: []bool{true, true},
 		},
 		{
 			name:  "another origin",
-			first: func(string) (int, string) { return 307, "http://other.test/" },
+			first: leads(307, "http://other.test/"),
 			where: []string{"POST api.test/", "POST other.test/"}, same: []bool{false},
 		},
 		{
 			name:  "another port",
-			first: func(path string) (int, string) { return pick(path == "/", 307, "http://api.test:8080/b", 200, "") },
+			first: leadsOn(307, "http://api.test:8080/b"),
 			where: []string{"POST api.test/", "POST api.test/b"}, same: []bool{false},
 		},
 		{
 			name:  "away and back",
-			first: func(path string) (int, string) { return pick(path == "/", 307, "http://back.test/", 200, "") },
+			first: leadsOn(307, "http://back.test/"),
 			where: []string{"POST api.test/", "POST back.test/", "POST api.test/b"}, same: []bool{false, false},
 		},
 		{
 			name:  "303 becomes a GET",
-			first: func(path string) (int, string) { return pick(path == "/", 303, "/b", 200, "") },
+			first: leadsOn(303, "/b"),
 			where: []string{"POST api.test/", "GET api.test/b"}, same: []bool{false},
 		},
 		{
 			name:   "303 becomes a GET, with keys for GET",
 			config: resilienthttp.Idempotency{Methods: []string{"GET", "POST"}},
-			first:  func(path string) (int, string) { return pick(path == "/", 303, "/b", 200, "") },
+			first:  leadsOn(303, "/b"),
 			where:  []string{"POST api.test/", "GET api.test/b"}, same: []bool{false},
 		},
 		{
 			name: "the caller's own key goes anywhere", key: "mine",
-			first: func(string) (int, string) { return 307, "http://other.test/" },
+			first: leads(307, "http://other.test/"),
 			where: []string{"POST api.test/", "POST other.test/"}, same: []bool{true},
 		},
 		{
 			name: "the caller's own header goes anywhere", header: "mine",
-			first: func(string) (int, string) { return 307, "http://other.test/" },
+			first: leads(307, "http://other.test/"),
 			where: []string{"POST api.test/", "POST other.test/"}, same: []bool{true},
 		},
 		{
 			name: "quoted once", config: resilienthttp.Idempotency{Quoted: true},
-			first: func(path string) (int, string) { return pick(path == "/", 307, "/b", 200, "") },
+			first: leadsOn(307, "/b"),
 			where: []string{"POST api.test/", "POST api.test/b"}, same: []bool{true},
 		},
 		{
 			name: "NewKey is not asked again", config: resilienthttp.Idempotency{NewKey: counting()},
-			first: func(path string) (int, string) { return pick(path == "/", 307, "/b", 200, "") },
+			first: leadsOn(307, "/b"),
 			where: []string{"POST api.test/", "POST api.test/b"}, same: []bool{true},
 		},
 	} {
 		t.Run("§4.8 "+row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n := memhttp.NewNetwork(t)
-				var seen redirects
-				seen.serve(t, n, "api.test", row.first)
-				seen.serve(t, n, "other.test", final)
-				seen.serve(t, n, "back.test", func(string) (int, string) { return 307, "http://api.test/b" })
+				var seen faulttest.Log
+				n.Serve(t, "api.test", seen.Record(row.first))
+				n.Serve(t, "other.test", seen.Record(nil))
+				n.Serve(t, "back.test", seen.Record(leads(307, "http://api.test/b")))
 				transport := bareTransport(n.Transport(), 3)
 				transport.Idempotency = row.config
 				client := &http.Client{Transport: transport}
@@ -479,43 +456,38 @@ func TestKeyOverRedirects(t *testing.T) {
 				require.NoError(t, resp.Body.Close())
 				require.Equal(t, 200, resp.StatusCode)
 				var where []string
-				for i, a := range seen.arrivals {
-					where = append(where, a.where)
-					if strings.HasPrefix(a.where, "POST") {
-						require.NotEmpty(t, a.key)
-						require.Equal(t, "charge", a.body)
+				for i, q := range seen.Requests() {
+					where = append(where, q.Method+" "+strings.ToLower(strings.Split(q.Host, ":")[0])+q.URI)
+					if q.Method == http.MethodPost {
+						require.NotEmpty(t, q.Key)
+						require.Equal(t, "charge", string(q.Body))
 					}
 					if i > 0 {
-						require.Equal(t, row.same[i-1], a.key == seen.arrivals[i-1].key, "%v", seen.arrivals)
+						require.Equal(t, row.same[i-1], q.Key == seen.Requests()[i-1].Key, "%s", seen.Transcript())
 					}
 				}
 				require.Equal(t, row.where, where)
 				if row.key+row.header != "" {
-					require.Equal(t, "mine", seen.arrivals[0].key)
+					require.Equal(t, "mine", seen.Requests()[0].Key)
 				}
 			})
 		})
 	}
 	t.Run("§4.8 over attempts on both sides of the redirect", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			n := memhttp.NewNetwork(t)
-			var seen redirects
-			count := map[string]int{}
-			seen.serve(t, n, "api.test", func(path string) (int, string) {
-				if count[path]++; count[path] < 3 {
-					return 500, ""
-				}
-				return pick(path == "/", 308, "/b", 201, "")
-			})
-			client := &http.Client{Transport: bareTransport(n.Transport(), 3)}
+			srv := &faulttest.Server{InMemory: true, Host: "api.test", Script: faulttest.Script{
+				{Route: "/{$}", Do: faulttest.Sequence(faulttest.Status(500), faulttest.Status(500), leads(308, "/b"))},
+				{Route: "/b", Do: faulttest.Sequence(faulttest.Status(500), faulttest.Status(500), faulttest.Status(201))},
+			}}
+			srv.Start(t)
+			client := &http.Client{Transport: bareTransport(srv.Transport(), 3)}
 			resp, err := client.Do(newCall(t.Context(), t, http.MethodPost, "charge"))
 			require.NoError(t, err)
 			require.NoError(t, resp.Body.Close())
 			require.Equal(t, 201, resp.StatusCode)
-			require.Len(t, seen.arrivals, 6)
-			for _, a := range seen.arrivals {
-				require.Equal(t, seen.arrivals[0].key, a.key)
-			}
+			srv.AssertAttempts(t, 6)
+			srv.AssertKeys(t, 1)
+			srv.AssertBodies(t)
 		})
 	})
 }
@@ -542,13 +514,6 @@ func TestKeyOverTLSRedirects(t *testing.T) {
 		require.Len(t, keys, 2)
 		require.Equal(t, same, keys[0] == keys[1], location)
 	}
-}
-
-func pick(first bool, status1 int, location1 string, status2 int, location2 string) (int, string) {
-	if first {
-		return status1, location1
-	}
-	return status2, location2
 }
 
 func counting() func(*http.Request) string {

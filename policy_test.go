@@ -28,6 +28,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/faulttest"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
@@ -582,19 +583,18 @@ func TestUnkeyedOverSockets(t *testing.T) {
 		require.ErrorIs(t, attempts[0].Err, syscall.ECONNREFUSED)
 	})
 	t.Run("§4.8 read and reset", func(t *testing.T) {
-		address, _ := rawServer(t, func(conn net.Conn) {
-			_, _ = conn.Read(make([]byte, 4096))
-			_ = conn.(*net.TCPConn).SetLinger(0)
-		})
-		attempts := realPOST(t, &http.Transport{}, "http://"+address)
-		require.Len(t, attempts, 1)
+		server := faulttest.New(t, faulttest.ResetAfterRead)
+		attempts := realPOST(t, server.Transport(), server.URL)
+		server.AssertAttempts(t, 1)
+		require.ErrorIs(t, attempts[0].Err, syscall.ECONNRESET)
 		require.Equal(t, resilienthttp.VerdictTransient, attempts[0].Verdict)
 		require.Equal(t, resilienthttp.ErrNotIdempotent, attempts[0].Stop)
 	})
 	t.Run("§4.8 read and closed", func(t *testing.T) {
-		address, _ := rawServer(t, func(conn net.Conn) { _, _ = conn.Read(make([]byte, 4096)) })
-		attempts := realPOST(t, &http.Transport{}, "http://"+address)
-		require.Len(t, attempts, 1)
+		server := faulttest.New(t, faulttest.CloseAfterRead)
+		attempts := realPOST(t, server.Transport(), server.URL)
+		server.AssertAttempts(t, 1)
+		require.Equal(t, resilienthttp.ErrNotIdempotent, attempts[0].Stop)
 	})
 	t.Run("§4.8 half an answer", func(t *testing.T) {
 		address, _ := rawServer(t, func(conn net.Conn) {
@@ -638,10 +638,10 @@ func TestUnkeyedOverSockets(t *testing.T) {
 		require.EqualValues(t, 2, accepted.Load())
 	})
 	t.Run("§4.9 TLS to a server without", func(t *testing.T) {
-		server := httptest.NewServer(http.NotFoundHandler())
-		defer server.Close()
-		attempts := realPOST(t, &http.Transport{}, "https"+strings.TrimPrefix(server.URL, "http"))
+		server := faulttest.New(t, nil)
+		attempts := realPOST(t, server.Transport(), "https"+strings.TrimPrefix(server.URL, "http"))
 		require.Len(t, attempts, 1)
+		server.AssertRequests(t, 0)
 		require.Equal(t, resilienthttp.VerdictPermanent, attempts[0].Verdict)
 		require.NoError(t, attempts[0].Stop)
 	})
@@ -699,10 +699,10 @@ func dnsThatSays(t *testing.T, rcode byte) func(context.Context, string, string)
 
 // tlsServer is an HTTPS server with the configuration, and a client's that
 // trusts it.
-func tlsServer(t *testing.T, change func(server, client *tls.Config)) (url string, client *http.Transport, served *atomic.Int64) {
+func tlsServer(t *testing.T, change func(server, client *tls.Config)) (url string, client *http.Transport, served *faulttest.Log) {
 	t.Helper()
-	served = new(atomic.Int64)
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served.Add(1) }))
+	served = new(faulttest.Log)
+	server := httptest.NewUnstartedServer(served.Record(nil))
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	server.TLS = &tls.Config{}
 	clientConfig := &tls.Config{}
@@ -764,7 +764,7 @@ func TestHandshakes(t *testing.T) {
 			attempts := realPOST(t, base, url)
 			require.Equal(t, row.want, attempts[0].Verdict, "%v", attempts[0].Err)
 			require.Len(t, attempts, row.attempts, "%v", attempts[0].Err)
-			require.Zero(t, served.Load())
+			served.AssertRequests(t, 0)
 		})
 	}
 	t.Run("§4.8 handshake timeout", func(t *testing.T) {
@@ -789,17 +789,16 @@ func TestHandshakes(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			// The answer is a record of the wrong version: the same type of error
 			// as for a server without TLS, but the request has arrived.
-			var served atomic.Int64
-			server := memhttp.NewServer(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				served.Add(1)
+			var served faulttest.Log
+			server := memhttp.NewServer(t, served.Record(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				_, _ = memhttp.RequestConn(r).Write([]byte{23, 9, 9, 0, 1, 0})
 				<-r.Context().Done()
-			}), memhttp.TLS())
+			})), memhttp.TLS())
 			attempts := realPOST(t, server.Transport(), server.URL)
 			var record tls.RecordHeaderError
 			require.ErrorAs(t, attempts[0].Err, &record)
 			require.Len(t, attempts, 1)
-			require.EqualValues(t, 1, served.Load())
+			served.AssertRequests(t, 1)
 		})
 	})
 }

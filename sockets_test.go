@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
 // Real sockets, for what only an operating system does. Nothing sleeps here: the
@@ -167,25 +168,23 @@ func TestBrokenConnections(t *testing.T) {
 // TestTruncatedBody is §4.1: the answer has come; that its body breaks off is for
 // its reader to see, and nothing is repeated behind his back.
 func TestTruncatedBody(t *testing.T) {
-	for name, answer := range map[string]string{
-		"of a known length": "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nfin",
-		"chunked":           "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nfin\r\n",
+	for name, script := range map[string]http.Handler{
+		"of a known length": faulttest.Reply{Body: "fine weather", Fault: faulttest.Truncated, At: 3},
+		"chunked": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "fin")
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			var conns atomic.Int64
-			l, url := listen(t)
-			serveRaw(t, l, func(conn net.Conn) {
-				conns.Add(1)
-				_, _ = http.ReadRequest(bufio.NewReader(conn))
-				_, _ = io.WriteString(conn, answer)
-			})
-			resp, err := overSockets(t).RoundTrip(newRequest(t, "GET", url, ""))
+			s := faulttest.New(t, script)
+			resp, err := overSockets(t).RoundTrip(newRequest(t, "GET", s.URL, ""))
 			require.NoError(t, err)
 			text, err := io.ReadAll(resp.Body)
 			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 			require.Equal(t, "fin", string(text))
 			require.NoError(t, resp.Body.Close())
-			require.Equal(t, int64(1), conns.Load())
+			s.AssertAttempts(t, 1)
 		})
 	}
 }
@@ -277,33 +276,21 @@ func TestConnectionRefused(t *testing.T) {
 // TestRedirectWithBody is §4.3 and §4.8: a 307 to the same origin takes body and
 // key along; to another one, the body and a key of its own.
 func TestRedirectWithBody(t *testing.T) {
-	var mu sync.Mutex
-	var keys, bodies []string
-	record := func(r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		mu.Lock()
-		defer mu.Unlock()
-		keys, bodies = append(keys, r.Header.Get("Idempotency-Key")), append(bodies, string(body))
-	}
-	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { record(r) }))
-	defer other.Close()
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		record(r)
-		switch r.URL.Path {
-		case "/1":
-			http.Redirect(w, r, "/2", http.StatusTemporaryRedirect)
-		case "/2":
-			http.Redirect(w, r, other.URL, http.StatusPermanentRedirect)
-		}
-	}))
-	defer s.Close()
+	other := faulttest.New(t, nil)
+	s := faulttest.New(t, faulttest.Script{
+		{Route: "/1", Do: faulttest.Redirect(307, "/2")},
+		{Route: "/2", Do: faulttest.Redirect(308, other.URL)},
+	})
 	resp, err := (&http.Client{Transport: overSockets(t)}).Post(s.URL+"/1", "text/plain", strings.NewReader("order"))
 	require.NoError(t, err)
 	readAll(t, resp)
-	require.Equal(t, []string{"order", "order", "order"}, bodies)
-	require.Equal(t, keys[0], keys[1])
-	require.NotEqual(t, keys[0], keys[2])
-	require.NotEmpty(t, keys[2])
+	s.AssertAttempts(t, 2) // by their key
+	s.AssertKeys(t, 1)
+	other.AssertKeys(t, 1)
+	require.NotEqual(t, s.Requests()[0].Key, other.Requests()[0].Key)
+	for _, q := range append(s.Requests(), other.Requests()...) {
+		require.Equal(t, "order", string(q.Body))
+	}
 }
 
 // TestUntrustedCertificate is §4.9: one attempt, and the reason is found.
@@ -398,41 +385,25 @@ func TestServerGoesDownAndUp(t *testing.T) {
 
 // TestAttemptTimeoutOverSocket: a server that accepts and says nothing.
 func TestAttemptTimeoutOverSocket(t *testing.T) {
-	l, url := listen(t)
-	serveRaw(t, l, func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) })
+	s := faulttest.New(t, faulttest.Hang)
 	tr := overSockets(t)
 	tr.Policy.AttemptTimeout = 20 * time.Millisecond
-	_, err := tr.RoundTrip(newRequest(t, "GET", url, ""))
+	_, err := tr.RoundTrip(newRequest(t, "GET", s.URL, ""))
 	require.ErrorIs(t, err, resilienthttp.ErrAttemptTimeout)
 	require.NotErrorIs(t, err, context.Canceled)
 	requireTimeout(t, err)
 	require.Len(t, asError(t, err).Attempts, 4)
+	s.AssertAttempts(t, 4)
 }
 
 // TestManyOverSockets is the race detector's share of the real thing: 64
 // goroutines, one Transport, a server that answers, drops, resets and refuses.
 func TestManyOverSockets(t *testing.T) {
-	var hits atomic.Int64
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		switch hits.Add(1) % 8 {
-		case 0:
-			w.WriteHeader(http.StatusServiceUnavailable)
-		case 1:
-			panic(http.ErrAbortHandler)
-		case 2:
-			if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
-				resetConn(conn)
-			}
-		case 3:
-			w.WriteHeader(http.StatusNotFound)
-		default:
-			fmt.Fprint(w, "fine")
-		}
-	}))
-	s.Config.ErrorLog = quiet()
-	s.Start()
-	defer s.Close()
+	fine := faulttest.OK("fine")
+	s := faulttest.New(t, faulttest.Cycle(
+		faulttest.Reply{Status: 503, Body: "busy"}, faulttest.CloseAfterRead, faulttest.ResetAfterRead, faulttest.ResetBeforeRead,
+		faulttest.Status(404), fine, fine, fine,
+	))
 	tr := overSockets(t)
 	tr.Budget = &resilienthttp.Budget{Ratio: -1}
 	tr.Policy.MaxAttempts = 20
