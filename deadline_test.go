@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/faulttest"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
@@ -421,8 +421,7 @@ func TestRetryOwner(t *testing.T) {
 
 // tier is a service that calls the next one for each request it gets.
 type tier struct {
-	url   string
-	asked atomic.Int64
+	*faulttest.Server
 
 	mu   sync.Mutex
 	left []time.Duration // what the callers left
@@ -432,8 +431,7 @@ type tier struct {
 func newTier(t *testing.T, next string, transport http.RoundTripper, takes time.Duration) *tier {
 	t.Helper()
 	s := &tier{}
-	server := httptest.NewServer(resilienthttp.Deadline{}.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.asked.Add(1)
+	s.Server = faulttest.New(t, resilienthttp.Deadline{}.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if deadline, ok := r.Context().Deadline(); ok {
 			s.mu.Lock()
 			s.left = append(s.left, time.Until(deadline))
@@ -463,8 +461,6 @@ func newTier(t *testing.T, next string, transport http.RoundTripper, takes time.
 		w.WriteHeader(resp.StatusCode)
 		_, _ = io.Copy(w, resp.Body)
 	})))
-	t.Cleanup(server.Close)
-	s.url = server.URL
 	return s
 }
 
@@ -475,8 +471,8 @@ func TestThreeTiers(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		owns   bool
-		bottom int64
-		middle int64
+		bottom int
+		middle int
 	}{
 		{"§4.20 one owner", true, 3, 3},
 		{"§4.20 nobody", false, 27, 9},
@@ -489,18 +485,21 @@ func TestThreeTiers(t *testing.T) {
 			}
 			bottom := newTier(t, "", nil, time.Millisecond)
 			lower := bareTransport(socket(), 3)
-			middle := newTier(t, bottom.url, lower, time.Millisecond)
+			middle := newTier(t, bottom.URL, lower, time.Millisecond)
 			upper := bareTransport(socket(), 3)
-			top := newTier(t, middle.url, upper, time.Millisecond)
+			top := newTier(t, middle.URL, upper, time.Millisecond)
 			client := &http.Client{Transport: bareTransport(socket(), 3), Timeout: 30 * time.Second}
 			client.Transport.(*resilienthttp.Transport).OwnsRetries = row.owns
-			resp, err := client.Post(top.url, "text/plain", strings.NewReader("charge"))
+			resp, err := client.Post(top.URL, "text/plain", strings.NewReader("charge"))
 			require.NoError(t, err)
 			require.NoError(t, resp.Body.Close())
 			require.Equal(t, 500, resp.StatusCode)
-			require.EqualValues(t, 3, top.asked.Load())
-			require.Equal(t, row.middle, middle.asked.Load())
-			require.Equal(t, row.bottom, bottom.asked.Load())
+			top.AssertRequests(t, 3)
+			middle.AssertRequests(t, row.middle)
+			bottom.AssertRequests(t, row.bottom)
+			for _, s := range []*tier{top, middle, bottom} {
+				s.AssertDeadlines(t, time.Time{})
+			}
 
 			previous := 30 * time.Second
 			for i, s := range []*tier{top, middle, bottom} {
@@ -519,9 +518,9 @@ func TestThreeTiers(t *testing.T) {
 		t.Cleanup(base.CloseIdleConnections)
 		bottom := newTier(t, "", nil, 0)
 		transport := bareTransport(base, 1)
-		top := newTier(t, bottom.url, transport, time.Hour) // until its deadline
+		top := newTier(t, bottom.URL, transport, time.Hour) // until its deadline
 		client := &http.Client{Transport: bareTransport(base, 1), Timeout: 100 * time.Millisecond}
-		resp, err := client.Get(top.url)
+		resp, err := client.Get(top.URL)
 		if err == nil { // the top tier was just in time to say that it was not
 			require.NoError(t, resp.Body.Close())
 			require.Equal(t, http.StatusBadGateway, resp.StatusCode)
@@ -530,8 +529,8 @@ func TestThreeTiers(t *testing.T) {
 			require.ErrorAs(t, err, &timeout)
 			require.True(t, timeout.Timeout())
 		}
-		require.EqualValues(t, 1, top.asked.Load())
-		require.Zero(t, bottom.asked.Load())
+		top.AssertRequests(t, 1)
+		bottom.AssertRequests(t, 0)
 	})
 }
 
