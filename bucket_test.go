@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,7 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/internal/memhttp"
+	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
 // TestQuota is DESIGN §4.17: with one client on a quota there is no 429 after the
@@ -193,21 +194,18 @@ func TestQuotaShared(t *testing.T) {
 	}
 }
 
-// quotaScript is a server that says what its handler wants, over net/http, and a
+// quotaScript is a server that says what its script wants, over net/http, and a
 // client that makes single attempts.
 type quotaScript struct {
-	*memhttp.Server
+	*faulttest.Server
+
 	limiter *RateLimit
 	client  *http.Client
-	arrived atomic.Int64
 }
 
-func newQuotaScript(t *testing.T, l *RateLimit, h http.HandlerFunc, opts ...memhttp.Option) *quotaScript {
-	s := &quotaScript{limiter: l}
-	s.Server = memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.arrived.Add(1)
-		h(w, r)
-	}), opts...)
+func newQuotaScript(t *testing.T, l *RateLimit, script http.Handler) *quotaScript {
+	s := &quotaScript{Server: &faulttest.Server{Script: script, InMemory: true, Host: "mem.test"}, limiter: l}
+	s.Start(t)
 	transport := s.Transport()
 	transport.DisableKeepAlives = true // net/http repeats by itself what fails on an old connection
 	s.client = quotaClient(transport, l)
@@ -234,23 +232,31 @@ func (s *quotaScript) bucket(t *testing.T) *bucket {
 	return b
 }
 
-// quotaSays sets the fields of the IETF's oldest dialect.
-func quotaSays(w http.ResponseWriter, limit, left int, reset time.Duration) {
-	quotaSet(w.Header(), "RateLimit-Limit", limit, "RateLimit-Remaining", left, "RateLimit-Reset", reset.Seconds())
+// says is an answer that says how a quota stands, in the IETF's oldest dialect.
+func says(limit, left int, reset time.Duration) faulttest.Reply {
+	return faulttest.Reply{RateLimits: []faulttest.RateLimit{{Dialect: faulttest.IETF06, Limit: limit, Remaining: left, Reset: reset}}}
+}
+
+// late is the answer, but not at once.
+func late(delay time.Duration, answer faulttest.Reply) faulttest.Reply {
+	answer.Delay = delay
+	return answer
+}
+
+// refusing is the answer with a status.
+func refusing(status int, answer faulttest.Reply) faulttest.Reply {
+	answer.Status = status
+	return answer
 }
 
 // TestQuotaInFlight: what is under way counts against what remains.
 func TestQuotaInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var left atomic.Int64
-		left.Store(5)
-		s := newQuotaScript(t, &RateLimit{}, func(w http.ResponseWriter, r *http.Request) {
-			n := left.Add(-1)
-			if r.URL.Path == "/slow" {
-				time.Sleep(5 * time.Second)
-			}
-			quotaSays(w, 5, int(n), 30*time.Second)
-		})
+		quota := &faulttest.Quota{
+			Limit: 5, Window: 30 * time.Second, Dialect: faulttest.IETF06,
+			Next: faulttest.Script{{Route: "/slow", Do: faulttest.Reply{Delay: 5 * time.Second}}},
+		}
+		s := newQuotaScript(t, &RateLimit{}, quota)
 		_, err := s.get(t, "/")
 		require.Nil(t, err)
 		s.bucket(t)
@@ -259,13 +265,14 @@ func TestQuotaInFlight(t *testing.T) {
 			calls.Go(func() { _, _ = s.get(t, "/slow") })
 		}
 		synctest.Wait()
-		assert.EqualValues(t, 1+4, s.arrived.Load(), "four remained")
+		s.AssertRequests(t, 1+4) // four remained,
 		time.Sleep(6 * time.Second)
-		assert.EqualValues(t, 1+4, s.arrived.Load(), "and are used")
-		left.Store(5)
+		s.AssertRequests(t, 1+4) // and are used;
 		time.Sleep(30 * time.Second)
-		assert.EqualValues(t, 1+4+3, s.arrived.Load(), "the others follow after the reset")
+		s.AssertRequests(t, 1+4+3) // the others follow after the reset
 		calls.Wait()
+		_, refused := quota.Counts()
+		assert.Zero(t, refused)
 	})
 }
 
@@ -273,18 +280,10 @@ func TestQuotaInFlight(t *testing.T) {
 // those that were under way together.
 func TestQuotaOvertakenAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newQuotaScript(t, &RateLimit{}, func(w http.ResponseWriter, r *http.Request) {
-			switch r.URL.Path {
-			case "/first":
-				quotaSays(w, 10, 8, time.Minute)
-				time.Sleep(2 * time.Second) // its answer comes last
-			case "/second":
-				quotaSays(w, 10, 7, time.Minute)
-			case "/third": // sent when both are back: newer, and the server knows best
-				quotaSays(w, 10, 9, time.Minute)
-			default:
-				quotaSays(w, 10, 9, time.Minute)
-			}
+		s := newQuotaScript(t, &RateLimit{}, faulttest.Script{
+			{Route: "/first", Do: late(2*time.Second, says(10, 8, time.Minute))}, // its answer comes last
+			{Route: "/second", Do: says(10, 7, time.Minute)},
+			{Do: says(10, 9, time.Minute)}, // the third is sent when both are back: newer, and the server knows best
 		})
 		_, _ = s.get(t, "/")
 		b := s.bucket(t)
@@ -304,17 +303,11 @@ func TestQuotaOvertakenAnswers(t *testing.T) {
 // and if it is lost too, another one a second later; none waits for the reset.
 func TestQuotaLostAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var lose atomic.Bool
-		s := newQuotaScript(t, &RateLimit{}, func(w http.ResponseWriter, r *http.Request) {
-			if lose.Load() {
-				memhttp.Reset(memhttp.RequestConn(r))
-				return
-			}
-			quotaSays(w, 10, 3, 50*time.Minute)
-		})
+		said := says(10, 3, 50*time.Minute)
+		const lost = faulttest.ResetAfterRead
+		s := newQuotaScript(t, &RateLimit{}, faulttest.Sequence(said, lost, lost, lost, lost, lost, said))
 		_, _ = s.get(t, "/")
 		b := s.bucket(t)
-		lose.Store(true)
 		for range 3 {
 			took, err := s.get(t, "/")
 			require.NotNil(t, err)
@@ -328,10 +321,9 @@ func TestQuotaLostAnswers(t *testing.T) {
 			calls.Go(func() { _, _ = s.get(t, "/") })
 		}
 		time.Sleep(1500 * time.Millisecond)
-		assert.EqualValues(t, 1+3+1, s.arrived.Load(), "one goes and sees")
+		s.AssertRequests(t, 1+3+1) // one goes and sees,
 		time.Sleep(time.Second)
-		assert.EqualValues(t, 1+3+2, s.arrived.Load(), "and another")
-		lose.Store(false)
+		s.AssertRequests(t, 1+3+2) // and another
 		calls.Wait()
 		assert.InDelta(t, 3, time.Since(begun).Seconds(), 0.1)
 		assert.Zero(t, b.axes[0].blind)
@@ -341,15 +333,13 @@ func TestQuotaLostAnswers(t *testing.T) {
 // TestQuotaLostNeverSent: a request that never left is not counted by anybody.
 func TestQuotaLostNeverSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newQuotaScript(t, &RateLimit{}, func(w http.ResponseWriter, r *http.Request) { quotaSays(w, 10, 3, time.Minute) })
+		s := newQuotaScript(t, &RateLimit{}, says(10, 3, time.Minute))
 		_, _ = s.get(t, "/")
 		b := s.bucket(t)
-		s.ResetConns()
-		s.Net.SetDialFault("mem.test", memhttp.Refuse)
-		synctest.Wait()
+		s.Close()
 		for range 4 {
 			_, err := s.get(t, "/")
-			require.NotNil(t, err)
+			require.ErrorIs(t, err, syscall.ECONNREFUSED)
 		}
 		assert.Zero(t, b.axes[0].blind)
 	})
@@ -359,11 +349,9 @@ func TestQuotaLostNeverSent(t *testing.T) {
 // window of which something is known, nor when the server has stopped talking.
 func TestQuotaSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newQuotaScript(t, &RateLimit{}, func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/" {
-				quotaSays(w, 3, 2, 10*time.Second)
-			}
-			time.Sleep(10 * time.Millisecond)
+		s := newQuotaScript(t, &RateLimit{}, faulttest.Script{
+			{Route: "/silent", Do: faulttest.Reply{Delay: 10 * time.Millisecond}},
+			{Do: late(10*time.Millisecond, says(3, 2, 10*time.Second))},
 		})
 		_, _ = s.get(t, "/")
 		s.bucket(t)
@@ -401,16 +389,13 @@ func TestQuotaAxes(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var n atomic.Int64
-				s := newQuotaScript(t, &RateLimit{}, func(w http.ResponseWriter, r *http.Request) {
-					requests, tokens := row.requests, row.tokens
-					if n.Add(1) > 1 {
-						requests, tokens = 100, 1000
-					}
-					quotaSet(w.Header(), "x-ratelimit-limit-requests", 100, "x-ratelimit-remaining-requests", requests,
-						"x-ratelimit-reset-requests", "20s", "x-ratelimit-limit-tokens", 1000,
-						"x-ratelimit-remaining-tokens", tokens, "x-ratelimit-reset-tokens", "40s")
-				})
+				openAI := func(requests, tokens int) faulttest.Reply {
+					return faulttest.Reply{RateLimits: []faulttest.RateLimit{
+						{Dialect: faulttest.OpenAI, Name: "requests", Limit: 100, Remaining: requests, Reset: 20 * time.Second},
+						{Dialect: faulttest.OpenAI, Name: "tokens", Limit: 1000, Remaining: tokens, Reset: 40 * time.Second},
+					}}
+				}
+				s := newQuotaScript(t, &RateLimit{}, faulttest.Sequence(openAI(row.requests, row.tokens), openAI(100, 1000)))
 				_, _ = s.get(t, "/")
 				s.bucket(t)
 				var longest atomic.Int64
@@ -438,49 +423,23 @@ func TestQuotaAxes(t *testing.T) {
 func TestQuotaScout(t *testing.T) {
 	for _, row := range []struct {
 		name   string
-		second http.HandlerFunc
+		second http.Handler
 		after  time.Duration // for as long it is alone
 		window time.Duration // 0: 10 s
 	}{
-		{"answers", func(w http.ResponseWriter, r *http.Request) {
-			time.Sleep(100 * time.Millisecond)
-			quotaSays(w, 100, 99, 10*time.Second)
-		}, 100 * time.Millisecond, 0},
-		{"is refused", func(w http.ResponseWriter, r *http.Request) {
-			quotaSays(w, 100, 0, 5*time.Second)
-			w.WriteHeader(http.StatusTooManyRequests)
-		}, 5 * time.Second, 0},
-		{"is refused without a word", func(w http.ResponseWriter, r *http.Request) {
-			w.WriteHeader(http.StatusTooManyRequests)
-		}, tooEarly / 4, 0},
-		{"hangs", func(w http.ResponseWriter, r *http.Request) { time.Sleep(time.Hour) }, scoutTime, 0},
-		{"hangs in a short window", func(w http.ResponseWriter, r *http.Request) { time.Sleep(time.Hour) }, 250 * time.Millisecond, 2 * time.Second},
-		{"is lost", func(w http.ResponseWriter, r *http.Request) {
-			time.Sleep(100 * time.Millisecond)
-			memhttp.Reset(memhttp.RequestConn(r))
-		}, 100 * time.Millisecond, 0},
+		{"answers", late(100*time.Millisecond, says(100, 99, 10*time.Second)), 100 * time.Millisecond, 0},
+		{"is refused", refusing(http.StatusTooManyRequests, says(100, 0, 5*time.Second)), 5 * time.Second, 0},
+		{"is refused without a word", faulttest.Status(http.StatusTooManyRequests), tooEarly / 4, 0},
+		{"hangs", faulttest.Reply{Delay: time.Hour}, scoutTime, 0},
+		{"hangs in a short window", faulttest.Reply{Delay: time.Hour}, 250 * time.Millisecond, 2 * time.Second},
+		{"is lost", late(100*time.Millisecond, faulttest.Reply{Fault: faulttest.ResetAfterRead}), 100 * time.Millisecond, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				if row.window == 0 {
 					row.window = 10 * time.Second
 				}
-				var n atomic.Int64
-				var mu sync.Mutex
-				var at []time.Time
-				s := newQuotaScript(t, &RateLimit{}, func(w http.ResponseWriter, r *http.Request) {
-					mu.Lock()
-					at = append(at, time.Now())
-					mu.Unlock()
-					switch n.Add(1) {
-					case 1:
-						quotaSays(w, 100, 0, row.window)
-					case 2:
-						row.second(w, r)
-					default:
-						quotaSays(w, 100, 50, row.window)
-					}
-				})
+				s := newQuotaScript(t, &RateLimit{}, faulttest.Sequence(says(100, 0, row.window), row.second, says(100, 50, row.window)))
 				_, _ = s.get(t, "/")
 				s.bucket(t)
 				var calls sync.WaitGroup
@@ -488,7 +447,11 @@ func TestQuotaScout(t *testing.T) {
 					calls.Go(func() { _, _ = s.get(t, "/") })
 				}
 				calls.Wait()
-				require.Len(t, at, 21)
+				require.True(t, s.AssertRequests(t, 21))
+				var at []time.Time
+				for _, q := range s.Requests() {
+					at = append(at, q.Arrived)
+				}
 				assert.InDelta(t, row.window.Seconds(), at[1].Sub(at[0]).Seconds(), 0.1, "after the reset")
 				assert.InDelta(t, row.after.Seconds(), at[2].Sub(at[1]).Seconds(), 0.1, "alone")
 				assert.Greater(t, at[20].Sub(at[2]), 100*time.Millisecond, "spread")
@@ -525,12 +488,10 @@ func TestQuotaScoutNotSent(t *testing.T) {
 // for one window.
 func TestQuotaAcrossReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newQuotaScript(t, &RateLimit{}, func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/hang" {
-				time.Sleep(100 * time.Second)
-			}
-			time.Sleep(100 * time.Millisecond)
-			quotaSays(w, 5, 4, 10*time.Second)
+		said := says(5, 4, 10*time.Second)
+		s := newQuotaScript(t, &RateLimit{}, faulttest.Script{
+			{Route: "/hang", Do: late(100*time.Second+100*time.Millisecond, said)},
+			{Do: late(100*time.Millisecond, said)},
 		})
 		_, _ = s.get(t, "/")
 		b := s.bucket(t)
@@ -539,14 +500,14 @@ func TestQuotaAcrossReset(t *testing.T) {
 			calls.Go(func() { _, _ = s.get(t, "/hang") })
 		}
 		time.Sleep(11 * time.Second)
-		begun := s.arrived.Load()
+		before := s.Total()
 		for range 5 {
 			calls.Go(func() { _, _ = s.get(t, "/") })
 		}
 		synctest.Wait()
-		assert.EqualValues(t, 2, s.arrived.Load()-begun, "five, less three that may count")
+		s.AssertRequests(t, before+2) // five, less three that may count
 		time.Sleep(150 * time.Millisecond)
-		assert.EqualValues(t, 5, s.arrived.Load()-begun, "they did not, says the answer")
+		s.AssertRequests(t, before+5) // they did not, says the answer
 		calls.Wait()
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -558,15 +519,9 @@ func TestQuotaAcrossReset(t *testing.T) {
 // late for it, and its place is free for others.
 func TestQuotaTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var said atomic.Bool
-		s := newQuotaScript(t, &RateLimit{MaxWait: time.Hour}, func(w http.ResponseWriter, r *http.Request) {
-			if said.Swap(true) {
-				w.Header().Set("Retry-After", "40")
-				w.WriteHeader(http.StatusServiceUnavailable)
-				return
-			}
-			quotaSays(w, 1, 0, 10*time.Second)
-		})
+		s := newQuotaScript(t, &RateLimit{MaxWait: time.Hour}, faulttest.Sequence(
+			says(1, 0, 10*time.Second), faulttest.Unavailable(40*time.Second, faulttest.Seconds),
+		))
 		_, _ = s.get(t, "/")
 		s.bucket(t)
 		begun := time.Now()
@@ -627,9 +582,7 @@ func TestQuotaCancel(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newQuotaScript(t, &RateLimit{MaxWait: time.Hour}, func(w http.ResponseWriter, r *http.Request) {
-					quotaSays(w, 1, 0, 10*time.Second)
-				})
+				s := newQuotaScript(t, &RateLimit{MaxWait: time.Hour}, says(1, 0, 10*time.Second))
 				_, _ = s.get(t, "/")
 				b := s.bucket(t)
 				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL, nil)
@@ -687,11 +640,9 @@ func TestQuotaPatience(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				begun := time.Now()
-				s := newQuotaScript(t, &RateLimit{MaxWait: row.maxWait}, func(w http.ResponseWriter, r *http.Request) {
-					if r.URL.Path == "/hang" {
-						time.Sleep(10 * time.Second)
-					}
-					quotaSays(w, 10, 1, 5*time.Minute)
+				said := says(10, 1, 5*time.Minute)
+				s := newQuotaScript(t, &RateLimit{MaxWait: row.maxWait}, faulttest.Script{
+					{Route: "/hang", Do: late(10*time.Second, said)}, {Do: said},
 				})
 				_, _ = s.get(t, "/")
 				s.bucket(t)
@@ -746,16 +697,9 @@ func TestQuotaCancelAndTurn(t *testing.T) {
 // refusal still counts.
 func TestQuotaLateRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var n atomic.Int64
-		s := newQuotaScript(t, &RateLimit{}, func(w http.ResponseWriter, r *http.Request) {
-			if n.Add(1) == 3 {
-				quotaSays(w, 10, 0, 10*time.Second)
-				w.WriteHeader(http.StatusTooManyRequests)
-				return
-			}
-			time.Sleep(8 * time.Second)
-			quotaSays(w, 10, 9, 10*time.Second)
-		})
+		slow := late(8*time.Second, says(10, 9, 10*time.Second))
+		refusal := refusing(http.StatusTooManyRequests, says(10, 0, 10*time.Second))
+		s := newQuotaScript(t, &RateLimit{}, faulttest.Sequence(slow, slow, refusal, slow))
 		_, _ = s.get(t, "/")
 		_, _ = s.get(t, "/")
 		took, _ := s.get(t, "/")
@@ -772,9 +716,7 @@ func TestQuotaLateRefusal(t *testing.T) {
 // flight, is waited for without haste.
 func TestQuotaFullRefill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newQuotaScript(t, &RateLimit{MaxWait: time.Hour}, func(w http.ResponseWriter, r *http.Request) {
-			time.Sleep(time.Minute)
-		})
+		s := newQuotaScript(t, &RateLimit{MaxWait: time.Hour}, faulttest.Reply{Delay: time.Minute})
 		_, _ = s.get(t, "/")
 		b := s.bucket(t)
 		b.armed.Store(true)
@@ -830,7 +772,7 @@ func TestQuotaClocks(t *testing.T) {
 // TestLineEarlyTimer: a timer that goes off too early is set again.
 func TestLineEarlyTimer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newQuotaScript(t, &RateLimit{}, func(w http.ResponseWriter, r *http.Request) { quotaSays(w, 10, 0, 10*time.Second) })
+		s := newQuotaScript(t, &RateLimit{}, says(10, 0, 10*time.Second))
 		_, _ = s.get(t, "/")
 		b := s.bucket(t)
 		var calls sync.WaitGroup
@@ -853,19 +795,19 @@ func TestLineEarlyTimer(t *testing.T) {
 func TestQuotaStress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var n atomic.Int64
-		s := newQuotaScript(t, &RateLimit{Limit: 400, MaxWait: 20 * time.Second}, func(w http.ResponseWriter, r *http.Request) {
+		s := newQuotaScript(t, &RateLimit{Limit: 400, MaxWait: 20 * time.Second}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			time.Sleep(rand.N(100 * time.Millisecond))
 			switch left := 50 - int(n.Add(1)%50); rand.N(20) {
 			case 0:
-				memhttp.Reset(memhttp.RequestConn(r))
+				faulttest.ResetAfterRead.ServeHTTP(w, r)
 			case 1:
-				w.Header().Set("Retry-After", "0.2")
-				w.WriteHeader(http.StatusServiceUnavailable)
+				faulttest.Unavailable(200*time.Millisecond, faulttest.Fraction).ServeHTTP(w, r)
 			case 2:
 			default:
-				quotaSays(w, 50, left-1, rand.N(500*time.Millisecond)+time.Millisecond)
+				reset := rand.N(500*time.Millisecond) + time.Millisecond
+				quotaSet(w.Header(), "RateLimit-Limit", 50, "RateLimit-Remaining", left-1, "RateLimit-Reset", reset.Seconds())
 			}
-		})
+		}))
 		_, _ = s.get(t, "/")
 		b := s.bucket(t)
 		calls := 20

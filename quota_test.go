@@ -163,23 +163,23 @@ func TestQuotaCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var left atomic.Int64
 		left.Store(3)
-		s := newQuotaScript(t, &RateLimit{MaxClosed: 10 * time.Second, MaxWait: time.Hour}, func(w http.ResponseWriter, r *http.Request) {
+		s := newQuotaScript(t, &RateLimit{MaxClosed: 10 * time.Second, MaxWait: time.Hour}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			n := left.Add(-1)
-			time.Sleep(100 * time.Millisecond)
-			quotaSays(w, 5000, int(max(n, 0)), 24*time.Hour)
+			answer := says(5000, int(max(n, 0)), 24*time.Hour)
 			if n < 0 {
-				w.WriteHeader(http.StatusTooManyRequests)
+				answer.Status = http.StatusTooManyRequests
 			}
-		})
+			late(100*time.Millisecond, answer).ServeHTTP(w, r)
+		}))
 		_, _ = s.get(t, "/")
 		time.Sleep(11 * time.Second)
 		for range 20 {
 			go func() { _, _ = s.get(t, "/") }()
 		}
 		time.Sleep(time.Second)
-		assert.EqualValues(t, 1+2, s.arrived.Load(), "the two that remained")
+		s.AssertRequests(t, 1+2) // the two that remained
 		time.Sleep(15 * time.Second)
-		assert.LessOrEqual(t, s.arrived.Load(), int64(1+2+2), "one in MaxClosed")
+		assert.LessOrEqual(t, s.Total(), 1+2+2, "one in MaxClosed\n%s", s.Transcript())
 		left.Store(100)
 		time.Sleep(25 * time.Second)
 		b := s.bucket(t)

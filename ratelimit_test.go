@@ -16,6 +16,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/time/rate"
+
+	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
 // TestRetryAfterCloses: a server's Retry-After is a word to all calls of the
@@ -69,16 +71,12 @@ func TestRetryAfterCloses(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				in2026(0)
-				var first atomic.Bool
 				if row.limit == nil {
 					row.limit = &RateLimit{}
 				}
-				s := newQuotaScript(t, row.limit, func(w http.ResponseWriter, r *http.Request) {
-					if !first.Swap(true) {
-						quotaSet(w.Header(), row.header...)
-						w.WriteHeader(row.status)
-					}
-				})
+				first := faulttest.Reply{Status: row.status, Header: http.Header{}}
+				quotaSet(first.Header, row.header...)
+				s := newQuotaScript(t, row.limit, faulttest.Sequence(first, faulttest.OK("")))
 				begun := time.Now()
 				row.policy.MaxAttempts = -1
 				ctx, cancel := context.WithTimeout(WithPolicy(t.Context(), row.policy), 45*time.Minute)
@@ -98,7 +96,7 @@ func TestRetryAfterCloses(t *testing.T) {
 					assert.ErrorIs(t, err, ErrRateLimited)
 					assert.Equal(t, row.notBefore, err.NotBefore.Sub(begun))
 					assert.Zero(t, took, "told at once")
-					assert.EqualValues(t, 1, s.arrived.Load())
+					s.AssertRequests(t, 1)
 					return
 				}
 				assert.Nil(t, err)
@@ -121,29 +119,22 @@ func TestRetryAfterCloses(t *testing.T) {
 func TestRetryAfterOfTheCallItself(t *testing.T) {
 	for _, row := range []struct {
 		name       string
-		retryAfter string
-		attempts   int64
+		retryAfter time.Duration
+		attempts   int
 		took       time.Duration
 	}{
-		{"slept", "5", 2, 5 * time.Second},
-		{"too long", "61", 1, 0},
-		{"bare", "", 2, 0},
+		{"slept", 5 * time.Second, 2, 5 * time.Second},
+		{"too long", 61 * time.Second, 1, 0},
+		{"bare", 0, 2, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var n atomic.Int64
-				s := newQuotaScript(t, &RateLimit{}, func(w http.ResponseWriter, r *http.Request) {
-					if n.Add(1) == 1 {
-						if row.retryAfter != "" {
-							w.Header().Set("Retry-After", row.retryAfter)
-						}
-						w.WriteHeader(http.StatusTooManyRequests)
-					}
-				})
+				busy := faulttest.Reply{Status: http.StatusTooManyRequests, RetryAfter: row.retryAfter}
+				s := newQuotaScript(t, &RateLimit{}, faulttest.Sequence(busy, faulttest.OK("")))
 				begun := time.Now()
 				status, err := quotaGet(WithPolicy(t.Context(), Policy{}), s.client, s.URL)
 				require.Nil(t, err)
-				assert.Equal(t, row.attempts, n.Load())
+				s.AssertAttempts(t, row.attempts)
 				assert.Equal(t, row.attempts == 1, status == http.StatusTooManyRequests)
 				assert.GreaterOrEqual(t, time.Since(begun), row.took)
 				assert.Less(t, time.Since(begun), row.took+2*time.Second)
@@ -156,20 +147,12 @@ func TestRetryAfterOfTheCallItself(t *testing.T) {
 // back together, even if they know nothing of each other.
 func TestRetryAfterSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex
-		var at []time.Time
 		begun := time.Now()
-		handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			quotaSays(w, 1000, 500, time.Minute)
-			if time.Since(begun) == 0 {
-				w.Header().Set("Retry-After", "5")
-				w.WriteHeader(http.StatusServiceUnavailable)
-				return
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			at = append(at, time.Now())
-		})
+		var log faulttest.Log
+		said := says(1000, 500, time.Minute)
+		busy := refusing(http.StatusServiceUnavailable, said)
+		busy.RetryAfter = 5 * time.Second
+		handler := log.Record(faulttest.Script{{To: 1, Do: busy}, {Do: said}})
 		var calls sync.WaitGroup
 		for range 50 {
 			calls.Go(func() {
@@ -180,10 +163,11 @@ func TestRetryAfterSpread(t *testing.T) {
 			})
 		}
 		calls.Wait()
-		require.Len(t, at, 50)
-		assert.GreaterOrEqual(t, at[0].Sub(begun), 5*time.Second)
-		assert.Greater(t, at[49].Sub(at[0]), 500*time.Millisecond)
-		assert.LessOrEqual(t, at[49].Sub(begun), 6*time.Second)
+		require.True(t, log.AssertRequests(t, 50+50))
+		first, last := log.Requests()[50].Arrived, log.Requests()[99].Arrived
+		assert.GreaterOrEqual(t, first.Sub(begun), 5*time.Second)
+		assert.Greater(t, last.Sub(first), 500*time.Millisecond)
+		assert.LessOrEqual(t, last.Sub(begun), 6*time.Second)
 	})
 }
 
@@ -191,13 +175,7 @@ func TestRetryAfterSpread(t *testing.T) {
 // pass without a lock again.
 func TestRetryAfterOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var first atomic.Bool
-		s := newQuotaScript(t, &RateLimit{}, func(w http.ResponseWriter, r *http.Request) {
-			if !first.Swap(true) {
-				w.Header().Set("Retry-After", "1")
-				w.WriteHeader(http.StatusServiceUnavailable)
-			}
-		})
+		s := newQuotaScript(t, &RateLimit{}, faulttest.Sequence(faulttest.Unavailable(time.Second, faulttest.Seconds), faulttest.OK("")))
 		for range 3 {
 			_, _ = s.get(t, "/")
 		}
@@ -210,11 +188,8 @@ func TestCredentials(t *testing.T) {
 	for _, header := range []string{"Authorization", "X-Api-Key", "Api-Key", "Private-Token"} {
 		t.Run(header, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newQuotaScript(t, &RateLimit{}, func(w http.ResponseWriter, r *http.Request) {
-					if r.Header.Get(header) == "poor" {
-						quotaSays(w, 10, 0, 30*time.Second)
-					}
-				})
+				poor := func(r *http.Request) bool { return r.Header.Get(header) == "poor" }
+				s := newQuotaScript(t, &RateLimit{}, faulttest.Script{{If: poor, Do: says(10, 0, 30*time.Second)}})
 				for _, credential := range []string{"poor", "rich", ""} {
 					took, _ := s.get(t, "/", header, credential)
 					assert.Zero(t, took, credential)
@@ -231,23 +206,22 @@ func TestCredentials(t *testing.T) {
 // TestNamedBuckets: a bucket that the server names is its own, and is known for
 // the routes that were seen in it and for paths beside them.
 func TestNamedBuckets(t *testing.T) {
-	github := func(w http.ResponseWriter, r *http.Request) {
-		resource, left := "core", 0
-		switch {
-		case len(r.URL.Path) > 7 && r.URL.Path[:8] == "/search/":
-			resource, left = "search", 10
-		case r.URL.Path == "/repos/golang/go/code-scanning/sarifs":
-			resource, left = "code_scanning_upload", 10
-		}
-		quotaSet(w.Header(), "X-RateLimit-Limit", 60, "X-RateLimit-Remaining", left,
-			"X-RateLimit-Reset", time.Now().Add(30*time.Second).Unix(), "X-RateLimit-Resource", resource)
+	said := func(l faulttest.RateLimit) faulttest.Reply {
+		l.Reset = 30 * time.Second
+		return faulttest.Reply{RateLimits: []faulttest.RateLimit{l}}
 	}
-	discord := func(w http.ResponseWriter, r *http.Request) {
-		quotaSet(w.Header(), "X-RateLimit-Limit", 1, "X-RateLimit-Remaining", 0, "X-RateLimit-Reset-After", 30, "X-RateLimit-Bucket", "messages")
+	github := faulttest.Script{
+		{Route: "/search/", Do: said(faulttest.RateLimit{Dialect: faulttest.GitHub, Limit: 60, Remaining: 10, Name: "search"})},
+		{
+			Route: "/repos/golang/go/code-scanning/sarifs",
+			Do:    said(faulttest.RateLimit{Dialect: faulttest.GitHub, Limit: 60, Remaining: 10, Name: "code_scanning_upload"}),
+		},
+		{Do: said(faulttest.RateLimit{Dialect: faulttest.GitHub, Limit: 60, Name: "core"})},
 	}
+	discord := said(faulttest.RateLimit{Dialect: faulttest.Discord, Limit: 1, Name: "messages"})
 	for _, row := range []struct {
 		name   string
-		server http.HandlerFunc
+		server http.Handler
 		seen   []string // the last two of them just now
 		path   string
 		waits  bool
@@ -343,12 +317,8 @@ func TestHedgeNeverWaits(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newQuotaScript(t, row.limit, func(w http.ResponseWriter, r *http.Request) {
-					if r.URL.Path == "/slow" {
-						time.Sleep(3 * time.Second)
-					} else {
-						quotaSays(w, 2, 1, time.Minute)
-					}
+				s := newQuotaScript(t, row.limit, faulttest.Script{
+					{Route: "/slow", Do: faulttest.Reply{Delay: 3 * time.Second}}, {Do: says(2, 1, time.Minute)},
 				})
 				if row.limit.Limit == 0 {
 					_, _ = s.get(t, "/") // one is left
@@ -364,11 +334,11 @@ func TestHedgeNeverWaits(t *testing.T) {
 						assert.Zero(t, time.Since(begun))
 					}()
 				}
-				before := s.arrived.Load()
+				before := s.Total()
 				took, err := s.get(t, "/slow")
 				require.Nil(t, err)
 				assert.Equal(t, 3*time.Second, took)
-				assert.EqualValues(t, 1, s.arrived.Load()-before)
+				s.AssertRequests(t, before+1)
 			})
 		})
 	}
@@ -378,13 +348,7 @@ func TestHedgeNeverWaits(t *testing.T) {
 // lease asks again before it is sent, and its result counts.
 func TestProbeInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var n atomic.Int64
-		s := newQuotaScript(t, &RateLimit{}, func(w http.ResponseWriter, r *http.Request) {
-			if n.Add(1) == 1 {
-				w.Header().Set("Retry-After", "10")
-				w.WriteHeader(http.StatusServiceUnavailable)
-			}
-		})
+		s := newQuotaScript(t, &RateLimit{}, faulttest.Sequence(faulttest.Unavailable(10*time.Second, faulttest.Seconds), faulttest.OK("")))
 		breaker := &Breaker{MinRequests: 1, Cooldown: time.Second, Probes: 1}
 		s.client.Transport.(*Transport).Breaker = breaker
 		_, _ = s.get(t, "/")
@@ -412,7 +376,7 @@ func TestEvictedInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &RateLimit{}
 		l.accounts.Max = 2
-		s := newQuotaScript(t, l, func(w http.ResponseWriter, r *http.Request) { quotaSays(w, 10, 0, 10*time.Second) })
+		s := newQuotaScript(t, l, says(10, 0, 10*time.Second))
 		_, _ = s.get(t, "/")
 		var calls sync.WaitGroup
 		for range 5 {
@@ -456,7 +420,7 @@ func TestStaticLimit(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newQuotaScript(t, row.limit, func(w http.ResponseWriter, r *http.Request) {})
+				s := newQuotaScript(t, row.limit, nil)
 				begun := time.Now()
 				var calls sync.WaitGroup
 				for range row.calls {
@@ -489,7 +453,7 @@ func TestStaticLimitRefuses(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newQuotaScript(t, row.limit, func(w http.ResponseWriter, r *http.Request) {})
+				s := newQuotaScript(t, row.limit, nil)
 				ctx, cancel := context.WithTimeout(t.Context(), row.deadline)
 				defer cancel()
 				var calls sync.WaitGroup
@@ -518,11 +482,8 @@ func TestStaticLimitRefuses(t *testing.T) {
 // sent after all, has taken nothing.
 func TestStaticLimitGivesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newQuotaScript(t, &RateLimit{Limit: 1, Burst: 1, MaxWait: time.Hour}, func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/close" {
-				w.Header().Set("Retry-After", "20")
-				w.WriteHeader(http.StatusServiceUnavailable)
-			}
+		s := newQuotaScript(t, &RateLimit{Limit: 1, Burst: 1, MaxWait: time.Hour}, faulttest.Script{
+			{Route: "/close", Do: faulttest.Unavailable(20*time.Second, faulttest.Seconds)},
 		})
 		_, _ = s.get(t, "/")
 		begun := time.Now()
@@ -578,20 +539,18 @@ func TestStaticLimitGivesBack(t *testing.T) {
 // TestStaticLimitCountsAttempts: retries and hedges take tokens as well.
 func TestStaticLimitCountsAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newQuotaScript(t, &RateLimit{Limit: 0.5, Burst: 1}, func(w http.ResponseWriter, r *http.Request) {
-			w.WriteHeader(http.StatusInternalServerError)
-		})
+		s := newQuotaScript(t, &RateLimit{Limit: 0.5, Burst: 1}, faulttest.Status(http.StatusInternalServerError))
 		begun := time.Now()
 		_, err := quotaGet(WithPolicy(t.Context(), Policy{MaxAttempts: 3, Backoff: Constant(0)}), s.client, s.URL)
 		require.Nil(t, err)
-		assert.EqualValues(t, 3, s.arrived.Load())
+		s.AssertAttempts(t, 3)
 		assert.InDelta(t, 4, time.Since(begun).Seconds(), 0.001)
 	})
 	synctest.Test(t, func(t *testing.T) {
-		s := newQuotaScript(t, &RateLimit{Limit: 0.5, Burst: 2}, func(w http.ResponseWriter, r *http.Request) { time.Sleep(time.Second) })
+		s := newQuotaScript(t, &RateLimit{Limit: 0.5, Burst: 2}, faulttest.Reply{Delay: time.Second})
 		s.client.Transport.(*Transport).Hedge = &Hedge{Delay: 100 * time.Millisecond}
 		_, _ = s.get(t, "/")
-		require.EqualValues(t, 2, s.arrived.Load(), "a call and its hedge")
+		require.True(t, s.AssertRequests(t, 2), "a call and its hedge")
 		took, err := s.get(t, "/")
 		require.Nil(t, err)
 		assert.InDelta(t, 1+1, took.Seconds(), 0.001, "the next waits for a token")
@@ -602,7 +561,7 @@ func TestStaticLimitCountsAttempts(t *testing.T) {
 func TestRateLimitShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &RateLimit{}
-		s := newQuotaScript(t, l, func(w http.ResponseWriter, r *http.Request) { quotaSays(w, 10, 0, 10*time.Second) })
+		s := newQuotaScript(t, l, says(10, 0, 10*time.Second))
 		other := quotaClient(s.Transport(), l)
 		_, _ = s.get(t, "/")
 		begun := time.Now()
