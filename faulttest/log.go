@@ -113,7 +113,7 @@ func (l *Log) Calls() []Call {
 	latest := make(map[string]int) // by what unkeyed attempts have in common beside their bodies
 	for _, q := range l.Requests() {
 		target := q.Method + " " + q.URI
-		id := ""
+		var id string
 		switch {
 		case l.CallOf != nil:
 			id = l.CallOf(&q)
