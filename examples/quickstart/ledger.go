@@ -1,9 +1,7 @@
 package main
 
 import (
-	"crypto/sha256"
 	"fmt"
-	"net/http"
 	"sync"
 )
 
@@ -32,51 +30,4 @@ func (l *ledger) charges(reference string) []charge {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.booked[reference]
-}
-
-// memory is the server half of idempotency, as small as it can be and still be
-// right while the process lives: each key's request is carried out once, and its
-// answer is given again to whoever asks again.
-type memory struct {
-	mu      sync.Mutex
-	answers map[string]*remembered
-}
-
-type remembered struct {
-	request  [sha256.Size]byte
-	answer   answer
-	complete bool
-}
-
-// once does the work of the request, unless the key has been seen before: then
-// the answer is that of the first time, 409 while the first is still at work, or
-// 422 if it was another request.
-func (m *memory) once(key string, request []byte, work func() answer) (a answer, repeated bool) {
-	if key == "" {
-		return work(), false
-	}
-	fingerprint := sha256.Sum256(request)
-	m.mu.Lock()
-	if known := m.answers[key]; known != nil {
-		defer m.mu.Unlock()
-		switch {
-		case known.request != fingerprint:
-			return problem(http.StatusUnprocessableEntity, "this key was used for another request"), true
-		case !known.complete:
-			return problem(http.StatusConflict, "the first request with this key is still at work"), true
-		}
-		return known.answer, true
-	}
-	if m.answers == nil {
-		m.answers = map[string]*remembered{}
-	}
-	first := &remembered{request: fingerprint}
-	m.answers[key] = first
-	m.mu.Unlock()
-
-	a = work()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	first.answer, first.complete = a, true
-	return a, false
 }

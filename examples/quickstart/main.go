@@ -21,8 +21,8 @@
 // this is not so in the Transport's column, the program ends with status 1.
 //
 // What to read: resilient.go is the client, and the few lines that an application
-// needs around it. naive.go is the other client. bank.go is the server, load.go
-// the twenty workers, report.go the audit.
+// needs around it. naive.go is the other client. bank.go is the server, a script
+// of package faulttest, load.go the twenty workers, report.go the audit.
 package main
 
 import (
@@ -84,18 +84,11 @@ func (s scenario) run(ctx context.Context, out io.Writer) (*comparison, error) {
 		holdFor:   400 * time.Millisecond,
 		darkAfter: s.charges / 3, darkFor: s.darkFor,
 	}
-	ourBank, err := openBank(faults)
-	if err != nil {
-		return nil, err
-	}
-	defer ourBank.close()
-	theirBank, err := openBank(faults)
-	if err != nil {
-		return nil, err
-	}
-	defer theirBank.close()
+	ourBank, theirBank := openBank(faults), openBank(faults)
+	defer ourBank.Close()
+	defer theirBank.Close()
 
-	ours, theirs := newResilient(ourBank.url, s.logger), newNaive(theirBank.url)
+	ours, theirs := newResilient(ourBank.URL+"/v1/charges", s.logger), newNaive(theirBank.URL+"/v1/charges")
 	watch := watchProgress(out, s.charges)
 	var c comparison
 	var both sync.WaitGroup
@@ -109,10 +102,11 @@ func (s scenario) run(ctx context.Context, out io.Writer) (*comparison, error) {
 
 	// A held request may still be at work, although its caller has gone: the
 	// ledgers are complete when the banks have closed.
-	ourBank.close()
-	theirBank.close()
-	c.ours.audit(ourBank, orders)
-	c.theirs.audit(theirBank, orders)
+	ourBank.Close()
+	theirBank.Close()
+	c.ours.audit(&ourBank.ledger, orders)
+	c.theirs.audit(&theirBank.ledger, orders)
+	c.ours.bank, c.theirs.bank = ourBank.count(), theirBank.count()
 	c.ours.openings, c.ours.askedAgain = ours.openings.Load(), ours.askedAgain.Load()
 	return &c, nil
 }

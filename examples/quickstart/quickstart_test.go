@@ -4,9 +4,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
 // The program itself, with fewer charges and a shorter outage. The faults are
@@ -33,15 +32,15 @@ func TestEveryChargeIsMadeExactlyOnce(t *testing.T) {
 	assert.Zero(t, ours.twice)
 	assert.Zero(t, ours.lost)
 	assert.Zero(t, ours.wrong)
-	assert.Equal(t, 150, ours.bank.ledger.total, "bookings in all")
+	assert.Equal(t, 150, ours.bookings, "bookings in all")
 
 	// It proves nothing unless the bank was as bad as promised.
-	counts := &ours.bank.counts
-	assert.Positive(t, counts.lost.Load(), "answers lost after charging")
-	assert.Positive(t, counts.overloaded.Load(), "503")
-	assert.Positive(t, counts.held.Load(), "held")
-	assert.Positive(t, counts.dark.Load(), "reset while the bank was gone")
-	assert.Positive(t, counts.repeated.Load(), "repeats recognised by their key")
+	counts := ours.bank
+	assert.Positive(t, counts.lost, "answers lost after charging")
+	assert.Positive(t, counts.overloaded, "503")
+	assert.Positive(t, counts.held, "held")
+	assert.Positive(t, counts.dark, "reset while the bank was gone")
+	assert.Positive(t, counts.repeated, "repeats recognised by their key")
 	assert.Positive(t, result.theirs.twice, "the for loop charges nobody twice")
 }
 
@@ -49,27 +48,18 @@ func TestEveryChargeIsMadeExactlyOnce(t *testing.T) {
 // knows the order by its key.
 func TestAskingAgainIsSafe(t *testing.T) {
 	t.Parallel()
-	var (
-		b        bank
-		requests atomic.Int64
-	)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		request, err := io.ReadAll(r.Body)
-		assert.NoError(t, err)
-		a, _ := b.memory.once(r.Header.Get("Idempotency-Key"), request, func() answer { return b.charge(request) })
-		if requests.Add(1) <= 5 { // more than the attempts of one call
-			hangUp(w)
-			return
-		}
-		a.write(w)
-	}))
-	defer server.Close()
+	var b bank
+	charges := &faulttest.Idempotent{Do: http.HandlerFunc(b.charge)}
+	lose := faulttest.Lose(charges) // for more than the attempts of one call
+	server := faulttest.New(t, faulttest.Sequence(lose, lose, lose, lose, lose, charges))
 
 	client := newResilient(server.URL, nil)
 	o := order{Reference: "shop:invoice:1", Amount: 100, Currency: "EUR"}
 	got, err := client.charge(t.Context(), o)
 	require.NoError(t, err)
 	assert.Positive(t, client.askedAgain.Load())
+	server.AssertKeys(t, 1)
+	charges.AssertExactlyOnce(t, 1)
 	assert.Equal(t, []charge{got}, b.ledger.charges(o.Reference))
 	assert.Equal(t, o, got.order)
 }
@@ -133,7 +123,7 @@ func TestVerdict(t *testing.T) {
 				b.ledger.book(o)
 			}
 			c := comparison{ours: tally{outcomes: []outcome{row.believed}}}
-			c.ours.audit(&b, []order{o})
+			c.ours.audit(&b.ledger, []order{o})
 			if row.good {
 				assert.NoError(t, c.verdict())
 			} else {
@@ -141,25 +131,4 @@ func TestVerdict(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestMemory(t *testing.T) {
-	t.Parallel()
-	var m memory
-	count := 0
-	work := func() answer {
-		count++
-		a, repeated := m.once("key", []byte("request"), func() answer { panic("twice at the same time") })
-		assert.Equal(t, http.StatusConflict, a.status, "while the first is at work")
-		assert.True(t, repeated)
-		return newAnswer(http.StatusCreated, count)
-	}
-	first, repeated := m.once("key", []byte("request"), work)
-	assert.False(t, repeated)
-	again, repeated := m.once("key", []byte("request"), work)
-	assert.True(t, repeated)
-	assert.Equal(t, first, again)
-	misused, _ := m.once("key", []byte("another request"), work)
-	assert.Equal(t, http.StatusUnprocessableEntity, misused.status)
-	assert.Equal(t, 1, count)
 }

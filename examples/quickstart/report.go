@@ -17,20 +17,21 @@ type tally struct {
 
 	// By the bank's ledger.
 	once, twice, lost int
+	bookings          int // in all
 	// wrong counts the customers who hold no receipt for what was booked, or one
 	// for something that was not.
 	wrong int
 
-	bank                 *bank
+	bank                 counts // its requests
 	openings, askedAgain int64
 }
 
 // audit compares what the customers believe with what the bank has booked.
-func (t *tally) audit(b *bank, orders []order) {
-	t.bank = b
+func (t *tally) audit(booked *ledger, orders []order) {
+	t.bookings = booked.total
 	for i, o := range orders {
-		booked := b.ledger.charges(o.Reference)
-		switch len(booked) {
+		charges := booked.charges(o.Reference)
+		switch len(charges) {
 		case 0:
 			t.lost++
 		case 1:
@@ -40,7 +41,7 @@ func (t *tally) audit(b *bank, orders []order) {
 		}
 		believed := t.outcomes[i]
 		paid := believed.err == nil
-		if paid != (len(booked) > 0) || paid && (believed.charge.order != o || !slices.Contains(booked, believed.charge)) {
+		if paid != (len(charges) > 0) || paid && (believed.charge.order != o || !slices.Contains(charges, believed.charge)) {
 			t.wrong++
 		}
 	}
@@ -77,8 +78,8 @@ func (c *comparison) print(w io.Writer) {
 	line := func(name string, value func(*tally) any) {
 		fmt.Fprintf(w, "%-40s %12v %12v\n", name, value(&c.ours), value(&c.theirs))
 	}
-	count := func(name string, value func(*bank) *atomic.Int64) {
-		line(name, func(t *tally) any { return value(t.bank).Load() })
+	count := func(name string, value func(counts) int) {
+		line(name, func(t *tally) any { return value(t.bank) })
 	}
 	onlyOurs := func(t *tally, n int64) any {
 		if t == &c.ours {
@@ -93,13 +94,13 @@ func (c *comparison) print(w io.Writer) {
 	line("lost: never charged", func(t *tally) any { return t.lost })
 	line("customers told something else", func(t *tally) any { return t.wrong })
 	fmt.Fprintln(w)
-	count("attempts, as the bank counts them", func(b *bank) *atomic.Int64 { return &b.counts.requests })
-	count("  charged, but the answer lost", func(b *bank) *atomic.Int64 { return &b.counts.lost })
-	count("  503, overloaded", func(b *bank) *atomic.Int64 { return &b.counts.overloaded })
-	count("  held for longer than anybody waits", func(b *bank) *atomic.Int64 { return &b.counts.held })
-	count("  reset while the bank was gone", func(b *bank) *atomic.Int64 { return &b.counts.dark })
-	count("  429, quota exhausted", func(b *bank) *atomic.Int64 { return &b.counts.throttled })
-	count("  repeats recognised by their key", func(b *bank) *atomic.Int64 { return &b.counts.repeated })
+	count("attempts, as the bank counts them", func(n counts) int { return n.requests })
+	count("  charged, but the answer lost", func(n counts) int { return n.lost })
+	count("  503, overloaded", func(n counts) int { return n.overloaded })
+	count("  held for longer than anybody waits", func(n counts) int { return n.held })
+	count("  reset while the bank was gone", func(n counts) int { return n.dark })
+	count("  429, quota exhausted", func(n counts) int { return n.throttled })
+	count("  repeats recognised by their key", func(n counts) int { return n.repeated })
 	line("breaker openings", func(t *tally) any { return onlyOurs(t, t.openings) })
 	line("asked again by the application", func(t *tally) any { return onlyOurs(t, t.askedAgain) })
 	fmt.Fprintln(w)
