@@ -9,10 +9,14 @@ import (
 	"time"
 )
 
-// fail fails the test, and tells the story.
+// fail fails the test, and tells the story. There is none where l is nil.
 func (l *Log) fail(tb TB, what, want, got string) bool {
 	tb.Helper()
-	tb.Errorf("faulttest: %s\nwant: %s\ngot:  %s\n\n%s", what, want, got, l.Transcript())
+	story := "no transcript: serve log.Record(handler), with a faulttest.Log"
+	if l != nil {
+		story = l.Transcript()
+	}
+	tb.Errorf("faulttest: %s\nwant: %s\ngot:  %s\n\n%s", what, want, got, story)
 	return false
 }
 
@@ -32,6 +36,7 @@ func (l *Log) complete(tb TB) bool {
 // AssertRequests fails the test unless so many requests have come, and reports
 // whether they have.
 func (l *Log) AssertRequests(tb TB, n int) bool {
+	tb = orNobody(tb)
 	tb.Helper()
 	if total := l.Total(); total != n {
 		return l.fail(tb, "requests", fmt.Sprint(n), fmt.Sprint(total))
@@ -44,6 +49,7 @@ func (l *Log) AssertRequests(tb TB, n int) bool {
 // of three attempts, AssertAttempts(t, 3, 1) for two calls, AssertAttempts(t)
 // for none. What a call is, [Log.CallOf] says. It reports whether they were.
 func (l *Log) AssertAttempts(tb TB, attempts ...int) bool {
+	tb = orNobody(tb)
 	tb.Helper()
 	if !l.complete(tb) {
 		return false
@@ -74,6 +80,7 @@ func list(numbers []int) string {
 // It goes by the number of calls, which the test knows, since a client that
 // takes a new key for each attempt looks like one that makes more calls.
 func (l *Log) AssertKeys(tb TB, calls int) bool {
+	tb = orNobody(tb)
 	tb.Helper()
 	if !l.complete(tb) {
 		return false
@@ -116,6 +123,7 @@ func sameBody(a, b Request) bool { return !a.BodyRead || !b.BodyRead || a.sum ==
 // call is, [Log.CallOf] says; by default requests without a key are of one call
 // only if their bodies are equal. Where there are no requests at all, it fails.
 func (l *Log) AssertBodies(tb TB) bool {
+	tb = orNobody(tb)
 	tb.Helper()
 	if !l.complete(tb) {
 		return false
@@ -154,6 +162,7 @@ func describe(q *Request) string {
 // no limit. [Call.Gaps] says what is measured, and is there for finer questions.
 // Where no call has a second attempt, it fails. It reports whether the client did.
 func (l *Log) AssertSpacing(tb TB, least, most time.Duration) bool {
+	tb = orNobody(tb)
 	tb.Helper()
 	if !l.complete(tb) {
 		return false
@@ -201,6 +210,7 @@ func allowed(said bool) time.Duration {
 // deadline only by way of the time left, a tenth of a second is allowed for the
 // way to the server. Where there are no requests at all, it fails.
 func (l *Log) AssertDeadlines(tb TB, by time.Time) bool {
+	tb = orNobody(tb)
 	tb.Helper()
 	if !l.complete(tb) {
 		return false

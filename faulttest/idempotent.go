@@ -70,6 +70,7 @@ func (e *Idempotent) Executions() map[string]int {
 // each of that many calls: so many executions, no two of them for one key. It
 // reports whether it was.
 func (e *Idempotent) AssertExactlyOnce(tb TB, calls int) bool {
+	tb = orNobody(tb)
 	tb.Helper()
 	e.mu.Lock()
 	executions, counts, l := e.executions, maps.Clone(e.counts), e.log
@@ -87,9 +88,6 @@ func (e *Idempotent) AssertExactlyOnce(tb TB, calls int) bool {
 	}
 	if once && executions == calls {
 		return true
-	}
-	if l == nil {
-		l = new(Log)
 	}
 	return l.fail(tb, "executions, exactly one for each call", fmt.Sprint(calls), got.String())
 }

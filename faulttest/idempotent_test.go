@@ -191,7 +191,7 @@ func TestIdempotentLimits(t *testing.T) {
 
 	var fake fakeTB
 	assert.False(t, new(faulttest.Idempotent).AssertExactlyOnce(&fake, 1))
-	assert.Equal(t, "faulttest: executions, exactly one for each call\nwant: 1\ngot:  0\n\nno requests", fake.said())
+	assert.Equal(t, "faulttest: executions, exactly one for each call\nwant: 1\ngot:  0\n\nno transcript: serve log.Record(handler), with a faulttest.Log", fake.said())
 }
 
 // await waits for the server's side of things.

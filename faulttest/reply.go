@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -92,6 +93,14 @@ func orOK(h http.Handler) http.Handler {
 // ServeHTTP answers, or does not.
 func (p Reply) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x, ctx := exchangeOf(r), r.Context()
+	if p.Fault < NoFault || p.Fault > Hang {
+		misuse(w, r, fmt.Sprintf("Reply.Fault: there is no %v", p.Fault))
+		return
+	}
+	if p.Status != 0 && p.Status != http.StatusSwitchingProtocols && (p.Status < 200 || p.Status > 999) {
+		misuse(w, r, fmt.Sprintf("Reply.Status: %d is not the status of an answer", p.Status))
+		return
+	}
 	if p.Fault == ResetBeforeRead {
 		wait(ctx, p.Delay)
 		x.fault(p.Fault, true)

@@ -44,7 +44,8 @@ type Rule struct {
 	From, To time.Duration
 
 	// Chance is the share of requests that the rule takes, drawn at random from
-	// those for which all of the above holds. 0: all of them; negative: none.
+	// those for which all of the above holds. 0: all of them, also where a table
+	// means none; negative: none.
 	// The draws depend on Seed and on the order of arrival alone.
 	Chance float64
 	Seed   uint64 // of Chance

@@ -141,6 +141,24 @@ func TestBadRoute(t *testing.T) {
 	assert.Equal(t, 500, w.Code)
 }
 
+// TestBadReply: what cannot be answered is the test's mistake, and said to be.
+func TestBadReply(t *testing.T) {
+	t.Parallel()
+	for want, script := range map[string]http.Handler{
+		"faulttest: Reply.Status: 99 is not the status of an answer":   faulttest.Status(99),
+		"faulttest: Reply.Status: 103 is not the status of an answer":  faulttest.Status(103),
+		"faulttest: Reply.Status: 1000 is not the status of an answer": &faulttest.Quota{Limit: -1, Status: 1000},
+		"faulttest: Reply.Fault: there is no Fault(8)":                 faulttest.Hang + 1,
+		"faulttest: Reply.Fault: there is no Fault(-1)":                faulttest.NoFault - 1,
+	} {
+		var fake fakeTB
+		srv := faulttest.New(&fake, script)
+		assert.Equal(t, 500, status(t, srv, http.MethodGet, "/"))
+		srv.Close()
+		assert.Equal(t, want, fake.said())
+	}
+}
+
 func TestWindow(t *testing.T) {
 	t.Parallel()
 	for _, log := range []bool{true, false} {

@@ -1,6 +1,7 @@
 package faulttest
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -74,11 +76,17 @@ func NewInMemory(tb TB, script http.Handler) *Server {
 
 // Start starts the server, which Close closes, and with it the end of the test.
 // tb is told what net/http logs, panics of handlers among it, and fails if a
-// script is not well-formed. It may be nil. Start panics if it cannot listen, or
-// is called twice.
+// script is not well-formed. It may be nil. Start panics if it cannot listen, is
+// called twice, or is to listen on a socket in a bubble of testing/synctest.
 func (s *Server) Start(tb TB) {
 	if s.URL != "" {
 		panic("faulttest: Server started twice")
+	}
+	if strings.ContainsAny(s.Host, "/?#@") {
+		panic(fmt.Sprintf("faulttest: Server.Host is a name such as api.test, not %q", s.Host))
+	}
+	if !s.InMemory && s.Beside == nil && bubbled() {
+		panic("faulttest: a server on a socket would stop the clock of a synctest bubble: use NewInMemory, or Server.InMemory")
 	}
 	life, end := context.WithCancelCause(context.Background())
 	s.end = end
@@ -104,6 +112,9 @@ func (s *Server) Start(tb TB) {
 			host = "fault.test"
 		}
 		if s.Beside != nil {
+			if strings.EqualFold(s.Beside.URL, "http://"+host) {
+				panic(fmt.Sprintf("faulttest: Server.Host: %s is the server Beside already", host))
+			}
 			s.mem = s.Beside.mem.Net.Serve(t, host, s.Record(s.Script), memhttp.Configure(config))
 		} else {
 			s.mem = memhttp.NewServer(t, s.Record(s.Script), memhttp.Host(host), memhttp.Configure(config))
@@ -131,6 +142,9 @@ func (s *Server) Transport() *http.Transport { return s.transport }
 // handler has returned. What [Hang] and [Stalled] hold up ends with it. It may be
 // called more than once, and not by a handler.
 func (s *Server) Close() {
+	if s.URL == "" {
+		return // it was never started
+	}
 	s.closed.Do(func() {
 		s.end(errClosed)
 		s.transport.CloseIdleConnections()
@@ -140,6 +154,15 @@ func (s *Server) Close() {
 			s.tcp.close()
 		}
 	})
+}
+
+// bubbled reports whether the caller is in a bubble of testing/synctest: traces
+// of goroutines begin with that. In a bubble, a goroutine that waits for a socket
+// keeps all timers from going off, and a test that waits hangs for good.
+func bubbled() bool {
+	var trace [64]byte
+	head, _, _ := bytes.Cut(trace[:runtime.Stack(trace[:], false)], []byte("\n"))
+	return bytes.Contains(head, []byte("synctest bubble"))
 }
 
 // A loopback is an http.Server on a socket that can wait for its own end.

@@ -2,6 +2,7 @@ package faulttest_test
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net/http"
 	"runtime"
@@ -68,6 +69,22 @@ func TestStart(t *testing.T) {
 		(&faulttest.Server{Beside: srv}).Start(t)
 	})
 
+	for _, host := range []string{"http://api.test", "api.test/v1"} {
+		assert.PanicsWithValue(t, fmt.Sprintf("faulttest: Server.Host is a name such as api.test, not %q", host), func() {
+			(&faulttest.Server{InMemory: true, Host: host}).Start(t)
+		})
+	}
+	inBubble(t, func(t *testing.T) {
+		first := faulttest.NewInMemory(t, nil)
+		assert.PanicsWithValue(t, "faulttest: Server.Host: fault.test is the server Beside already", func() {
+			(&faulttest.Server{Beside: first}).Start(t)
+		})
+		assert.PanicsWithValue(t, "faulttest: a server on a socket would stop the clock of a synctest bubble: use NewInMemory, or Server.InMemory", func() {
+			faulttest.New(t, nil) // or a test that waits would hang
+		})
+	})
+	new(faulttest.Server).Close() // was never started
+
 	var fake fakeTB
 	oops := faulttest.New(&fake, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("oops") }))
 	_, _, err := send(t, oops.Client(), http.MethodPost, oops.URL, "")
@@ -91,6 +108,13 @@ func TestWithoutTB(t *testing.T) {
 		_, _, err := send(t, srv.Client(), http.MethodPost, srv.URL+"/bad", "")
 		require.Error(t, err)
 		srv.Close()
+		assert.False(t, srv.AssertRequests(nil, 1))
+		assert.False(t, srv.AssertAttempts(nil, 2))
+		assert.False(t, srv.AssertKeys(nil, 2))
+		assert.False(t, srv.AssertSpacing(nil, time.Hour, 0))
+		assert.False(t, srv.AssertDeadlines(nil, time.Time{}))
+		assert.True(t, srv.AssertBodies(nil))
+		assert.False(t, new(faulttest.Idempotent).AssertExactlyOnce(nil, 1))
 	}
 }
 

@@ -3,7 +3,8 @@ package faulttest
 import "testing"
 
 // TB is what this package needs of a test. A [testing.TB] is one, and so is
-// what other frameworks have in its place.
+// what other frameworks have in its place. It may be nil in a program that is no
+// test: assertions do nothing then but report, and nothing is logged.
 type TB interface {
 	// Helper says that the calling function's lines are not those of the test.
 	Helper()
@@ -23,6 +24,14 @@ type asTesting struct {
 	testing.TB // nil; what makes this a testing.TB, one of whose methods cannot be written
 
 	tb TB
+}
+
+// orNobody is tb, or one that listens to nothing.
+func orNobody(tb TB) TB {
+	if tb == nil {
+		return asTesting{}
+	}
+	return tb
 }
 
 func (a asTesting) Helper() {
