@@ -44,10 +44,13 @@ func Decide(r *Record, c *Claim, now time.Time) (Step, Reservation) {
 	case FailedRetryable:
 		return Take, Reservation{Decision: Acquired}
 	case InProgress:
-		if now.Before(r.LeaseExpires) {
-			return Keep, Reservation{Decision: Busy}
+		switch {
+		case !now.Before(r.LeaseExpires):
+			return takeOver(c)
+		case r.Owner == c.Owner: // the answer to this very claim was lost, and it is made again
+			return Keep, Reservation{Decision: Acquired}
 		}
-		return takeOver(c)
+		return Keep, Reservation{Decision: Busy}
 	default: // Unknown, and what a newer version may have written.
 		return Keep, Reservation{Decision: Undecided}
 	}

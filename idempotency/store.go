@@ -22,6 +22,8 @@ type Store interface {
 	// reservation's Decision; an error means that nothing is known.
 	//
 	// A store reads before it writes: a finished record is found without a write.
+	// A claim that was granted is granted again to the same owner, for the answer
+	// may have been lost.
 	Reserve(ctx context.Context, claim Claim) (Reservation, error)
 
 	// Renew makes the lease last for d from now. ErrLeaseLost: somebody else has
