@@ -33,6 +33,7 @@ package storetest
 
 import (
 	"context"
+	"crypto/rand"
 	"testing"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
@@ -61,7 +62,8 @@ type Suite struct {
 	Count func(ctx context.Context, id string) (int, error)
 
 	// Rows is how many expired records the test of sweeping has to cope with; 0:
-	// 2,000. A million shows what matters, and may take minutes.
+	// 2,000; negative: that test is left out. A million shows what matters, and may
+	// take minutes.
 	Rows int
 
 	// Fill writes that many records that are finished and have expired, in whatever
@@ -82,5 +84,28 @@ func (s Suite) Run(t *testing.T) {
 	if s.Rows == 0 {
 		s.Rows = 2000
 	}
-	_ = s.Open(t)
+	k := &kit{Suite: s, scope: "storetest " + rand.Text()}
+	k.store = s.Open(t)
+	k.again = k.store
+	if s.Again != nil {
+		k.again = s.Again(t)
+	}
+	t.Run("Reserve", k.testReserve)
+	t.Run("Lease", k.testLease)
+	t.Run("Life", k.testLife)
+	t.Run("Reconciler", k.testReconciler)
+	t.Run("Times", k.testTimes)
+	t.Run("Results", k.testResults)
+	t.Run("Copies", k.testCopies)
+	t.Run("Names", k.testNames)
+	t.Run("Invalid", k.testInvalid)
+	t.Run("Cancelled", k.testCancelled)
+	t.Run("Races", k.testRaces)
+	if transactor, ok := k.store.(idempotency.Transactor); ok {
+		t.Run("Transactions", func(t *testing.T) { k.testTransactions(t, transactor) })
+	}
+	t.Run("Sweep", k.testSweep)
+	if s.Rows > 0 {
+		t.Run("Rows", k.testRows)
+	}
 }
