@@ -334,7 +334,7 @@ func (k *kit) doAny(t *testing.T, store idempotency.Store, book *ledger) error {
 		claim.Lease = time.Duration(1 + rand.Int64N(int64(5*time.Millisecond)))
 		reservation, err := store.Reserve(ctx, claim)
 		if err != nil {
-			return fmt.Errorf("Reserve: %w", err)
+			return fmt.Errorf("claim: %w", err)
 		}
 		if reservation.Decision != idempotency.Acquired {
 			return nil

@@ -182,7 +182,7 @@ func between(t *testing.T, what string, got, want time.Duration) {
 type verb struct {
 	name    string
 	from    func(idempotency.Status) bool
-	do      func(k *kit, t *testing.T, lease idempotency.Lease) error
+	do      func(t *testing.T, k *kit, lease idempotency.Lease) error
 	outcome idempotency.Outcome // of Complete
 }
 
@@ -192,14 +192,14 @@ func verbs() []verb {
 	all := []verb{
 		{
 			name: "Renew", from: inProgress,
-			do: func(k *kit, t *testing.T, lease idempotency.Lease) error {
+			do: func(t *testing.T, k *kit, lease idempotency.Lease) error {
 				t.Helper()
 				return k.store.Renew(patient(t), lease, 5*time.Hour)
 			},
 		},
 		{
 			name: "Release", from: open,
-			do: func(k *kit, t *testing.T, lease idempotency.Lease) error {
+			do: func(t *testing.T, k *kit, lease idempotency.Lease) error {
 				t.Helper()
 				return k.store.Release(patient(t), lease)
 			},
@@ -216,7 +216,7 @@ func verbs() []verb {
 		}
 		all = append(all, verb{
 			name: "Complete as " + status.String(), from: from, outcome: outcome,
-			do: func(k *kit, t *testing.T, lease idempotency.Lease) error {
+			do: func(t *testing.T, k *kit, lease idempotency.Lease) error {
 				t.Helper()
 				return k.store.Complete(patient(t), lease, outcome)
 			},
@@ -268,13 +268,13 @@ func (k *kit) testLease(t *testing.T) {
 func (k *kit) tryVerb(t *testing.T, v verb, s *subject) {
 	before := k.standing(t, s)
 	for _, wrong := range wrongLeases(s.lease) {
-		if err := v.do(k, t, wrong.lease); !errors.Is(err, idempotency.ErrLeaseLost) {
+		if err := v.do(t, k, wrong.lease); !errors.Is(err, idempotency.ErrLeaseLost) {
 			t.Errorf("with %s: %v, want ErrLeaseLost", wrong.name, err)
 		}
 		k.unchanged(t, before, s.lease.ID)
 	}
 
-	err := v.do(k, t, s.lease)
+	err := v.do(t, k, s.lease)
 	after := k.find(t, s.lease.ID)
 	want, ok := v.wants(s, before, after)
 	switch {
@@ -329,7 +329,7 @@ func (k *kit) cannotWrite(t *testing.T, lease idempotency.Lease) {
 	t.Helper()
 	before := k.find(t, lease.ID)
 	for _, v := range verbs() {
-		if err := v.do(k, t, lease); !errors.Is(err, idempotency.ErrLeaseLost) {
+		if err := v.do(t, k, lease); !errors.Is(err, idempotency.ErrLeaseLost) {
 			t.Errorf("%s by generation %d of %q: %v, want ErrLeaseLost; the record is %s", v.name, lease.Generation, lease.Owner, err, show(before))
 		}
 	}

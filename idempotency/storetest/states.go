@@ -17,8 +17,8 @@ type state struct {
 
 	// begin brings the record there. For some it takes until a blink is over, and
 	// for some finish must do the rest then.
-	begin  func(k *kit, t *testing.T, id idempotency.ID) idempotency.Lease
-	finish func(k *kit, t *testing.T, lease idempotency.Lease) idempotency.Lease
+	begin  func(t *testing.T, k *kit, id idempotency.ID) idempotency.Lease
+	finish func(t *testing.T, k *kit, lease idempotency.Lease) idempotency.Lease
 
 	// swept: there is a row, and Sweep deletes it.
 	swept bool
@@ -52,22 +52,22 @@ func states() []state {
 
 // running are the states of an operation that is not over.
 func running() []state {
-	reserve := func(lease, ttl time.Duration) func(*kit, *testing.T, idempotency.ID) idempotency.Lease {
-		return func(k *kit, t *testing.T, id idempotency.ID) idempotency.Lease {
+	reserve := func(lease, ttl time.Duration) func(*testing.T, *kit, idempotency.ID) idempotency.Lease {
+		return func(t *testing.T, k *kit, id idempotency.ID) idempotency.Lease {
 			t.Helper()
 			claim := k.claim(id)
 			claim.Lease, claim.TTL = lease, ttl
 			return k.acquire(t, claim)
 		}
 	}
-	takeOver := func(k *kit, t *testing.T, lease idempotency.Lease) idempotency.Lease {
+	takeOver := func(t *testing.T, k *kit, lease idempotency.Lease) idempotency.Lease {
 		t.Helper()
 		return k.acquire(t, k.taker(lease.ID))
 	}
 	return []state{
 		{
 			name: "absent",
-			begin: func(_ *kit, _ *testing.T, id idempotency.ID) idempotency.Lease {
+			begin: func(_ *testing.T, _ *kit, id idempotency.ID) idempotency.Lease {
 				return idempotency.Lease{ID: id, Owner: idempotency.NewOwner()}
 			},
 		},
@@ -77,7 +77,7 @@ func running() []state {
 		{name: "in progress, lease and TTL over", begin: reserve(blink, blink), swept: true},
 		{
 			name: "in progress, renewed in time", status: idempotency.InProgress, begin: reserve(time.Hour, 2*time.Hour),
-			finish: func(k *kit, t *testing.T, lease idempotency.Lease) idempotency.Lease {
+			finish: func(t *testing.T, k *kit, lease idempotency.Lease) idempotency.Lease {
 				t.Helper()
 				k.renew(t, lease, 3*time.Hour)
 				return lease
@@ -85,7 +85,7 @@ func running() []state {
 		},
 		{
 			name: "in progress, renewed too late but first", status: idempotency.InProgress, begin: reserve(blink, 2*time.Hour),
-			finish: func(k *kit, t *testing.T, lease idempotency.Lease) idempotency.Lease {
+			finish: func(t *testing.T, k *kit, lease idempotency.Lease) idempotency.Lease {
 				t.Helper()
 				k.renew(t, lease, time.Hour)
 				return lease
@@ -95,15 +95,15 @@ func running() []state {
 		{name: "in progress, its key for the second time", status: idempotency.InProgress, begin: reserve(blink, blink), finish: takeOver},
 		{
 			name: "in progress, after a release", status: idempotency.InProgress, begin: reserve(time.Hour, time.Hour),
-			finish: func(k *kit, t *testing.T, lease idempotency.Lease) idempotency.Lease {
+			finish: func(t *testing.T, k *kit, lease idempotency.Lease) idempotency.Lease {
 				t.Helper()
 				k.release(t, lease)
-				return takeOver(k, t, lease)
+				return takeOver(t, k, lease)
 			},
 		},
 		{
 			name: "abandoned", status: idempotency.Unknown, begin: reserve(blink, time.Hour),
-			finish: func(k *kit, t *testing.T, lease idempotency.Lease) idempotency.Lease {
+			finish: func(t *testing.T, k *kit, lease idempotency.Lease) idempotency.Lease {
 				t.Helper()
 				return k.abandon(t, lease)
 			},
@@ -128,16 +128,16 @@ func (k *kit) abandon(t *testing.T, lease idempotency.Lease) idempotency.Lease {
 // ended are the states of an operation whose execution is over, each before and
 // after its time to live.
 func ended() []state {
-	complete := func(status idempotency.Status, ttl time.Duration) func(*kit, *testing.T, idempotency.ID) idempotency.Lease {
-		return func(k *kit, t *testing.T, id idempotency.ID) idempotency.Lease {
+	complete := func(status idempotency.Status, ttl time.Duration) func(*testing.T, *kit, idempotency.ID) idempotency.Lease {
+		return func(t *testing.T, k *kit, id idempotency.ID) idempotency.Lease {
 			t.Helper()
 			lease := k.acquire(t, k.short(id)) // the lease has no meaning afterwards
 			k.complete(t, lease, idempotency.Outcome{Status: status, Result: answer(), TTL: ttl})
 			return lease
 		}
 	}
-	release := func(ttl time.Duration) func(*kit, *testing.T, idempotency.ID) idempotency.Lease {
-		return func(k *kit, t *testing.T, id idempotency.ID) idempotency.Lease {
+	release := func(ttl time.Duration) func(*testing.T, *kit, idempotency.ID) idempotency.Lease {
+		return func(t *testing.T, k *kit, id idempotency.ID) idempotency.Lease {
 			t.Helper()
 			claim := k.claim(id)
 			claim.TTL = ttl
@@ -146,8 +146,8 @@ func ended() []state {
 			return lease
 		}
 	}
-	settle := func(status idempotency.Status) func(*kit, *testing.T, idempotency.Lease) idempotency.Lease {
-		return func(k *kit, t *testing.T, lease idempotency.Lease) idempotency.Lease {
+	settle := func(status idempotency.Status) func(*testing.T, *kit, idempotency.Lease) idempotency.Lease {
+		return func(t *testing.T, k *kit, lease idempotency.Lease) idempotency.Lease {
 			t.Helper()
 			if status == idempotency.FailedRetryable {
 				k.release(t, lease)
@@ -180,12 +180,12 @@ func (k *kit) prepare(t *testing.T, all []state) []subject {
 	t.Helper()
 	subjects := make([]subject, len(all))
 	for i, state := range all {
-		subjects[i] = subject{state: state, lease: state.begin(k, t, k.id())}
+		subjects[i] = subject{state: state, lease: state.begin(t, k, k.id())}
 	}
 	k.lapse(t)
 	for i := range subjects {
 		if s := &subjects[i]; s.finish != nil {
-			s.lease = s.finish(k, t, s.lease)
+			s.lease = s.finish(t, k, s.lease)
 		}
 	}
 	return subjects
