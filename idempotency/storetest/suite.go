@@ -28,6 +28,9 @@
 //   - Names are compared byte by byte: neither case nor trailing blanks nor the
 //     normal forms of Unicode make two names one.
 //   - Load, Renew, Complete and Release judge names as Reserve does: ErrInvalid.
+//   - A claim that meets another verb on the same record, in the middle of its
+//     write, may be answered Busy, with the record as it was; but one of several
+//     claims is granted.
 //   - Unknown is settled once: it cannot be completed as Unknown again, nor renewed.
 package storetest
 
