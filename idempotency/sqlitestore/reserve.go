@@ -3,7 +3,6 @@ package sqlitestore
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
@@ -17,12 +16,16 @@ func (s *Store) Reserve(ctx context.Context, claim idempotency.Claim) (idempoten
 	if err := claim.Validate(); err != nil {
 		return idempotency.Reservation{}, err
 	}
-	for { // each time around somebody else has changed the record
+	var held *idempotency.Record // what was found to be held by an open transaction
+	for {                        // each time around somebody else has changed the record
 		judged, clock, err := s.readRecord(ctx, claim.ID)
 		if err != nil {
 			return idempotency.Reservation{}, err
 		}
 		step, reservation := idempotency.Decide(judged, &claim, clock)
+		if step != idempotency.Keep && held != nil && judged != nil && unchanged(held, judged) {
+			step, reservation = idempotency.Keep, idempotency.Reservation{Decision: idempotency.Busy}
+		}
 		if step == idempotency.Keep {
 			reservation.Record = *judged
 			return reservation, nil
@@ -30,7 +33,7 @@ func (s *Store) Reserve(ctx context.Context, claim idempotency.Claim) (idempoten
 		record, err := s.apply(ctx, step, judged, &claim)
 		switch {
 		case errors.Is(err, errWorking):
-			return idempotency.Reservation{Decision: idempotency.Busy, Record: *judged}, nil
+			held = judged
 		case err != nil:
 			return idempotency.Reservation{}, err
 		case record != nil:
@@ -40,27 +43,20 @@ func (s *Store) Reserve(ctx context.Context, claim idempotency.Claim) (idempoten
 	}
 }
 
+// unchanged: the same execution, as far as it was.
+func unchanged(a, b *idempotency.Record) bool {
+	return a.Status == b.Status && a.Lease() == b.Lease() && a.LeaseExpires.Equal(b.LeaseExpires)
+}
+
 // apply does the step. nil: the record is not the one that was judged any more.
 // errWorking: it may be that a transaction of the record is open.
 func (s *Store) apply(
 	ctx context.Context, step idempotency.Step, judged *idempotency.Record, claim *idempotency.Claim,
-) (*idempotency.Record, error) {
+) (record *idempotency.Record, err error) {
 	k, patience := &ticket{}, s.patience()
-	takeover := judged != nil && judged.Status == idempotency.InProgress
-	if takeover {
+	if judged != nil && judged.Status == idempotency.InProgress {
 		k.over, patience = &claim.ID, min(patience, takeoverPatience)
 	}
-	record, err := s.applyAlone(ctx, k, patience, step, judged, claim)
-	if takeover && isBusy(err) {
-		return nil, errWorking // of another process, perhaps of this record
-	}
-	return record, err
-}
-
-func (s *Store) applyAlone(
-	ctx context.Context, k *ticket, patience time.Duration,
-	step idempotency.Step, judged *idempotency.Record, claim *idempotency.Claim,
-) (record *idempotency.Record, err error) {
 	err = s.alone(ctx, k, patience, func(ctx context.Context) error {
 		record, err = applyStep(ctx, s.writer(step, claim), step, judged, claim)
 		return err

@@ -144,7 +144,12 @@ func (s *Store) alone(
 	if err := s.file.check(); err != nil {
 		return err
 	}
-	return s.retry(ctx, patience, func() error { return write(context.WithoutCancel(ctx)) })
+	err := s.retry(ctx, patience, func() error { return write(context.WithoutCancel(ctx)) })
+	if k.over != nil && isBusy(err) {
+		s.turn.refuse(k.over) // a transaction of another process is open, perhaps this record's
+		return errWorking
+	}
+	return err
 }
 
 func (s *Store) usable(ctx context.Context) error {

@@ -36,7 +36,7 @@ func openWork(tb testing.TB, path, query string) *sql.DB {
 	return db
 }
 
-func exec(tb testing.TB, db *sql.DB, query string, args ...any) {
+func execute(tb testing.TB, db *sql.DB, query string, args ...any) {
 	tb.Helper()
 	_, err := db.ExecContext(tb.Context(), query, args...)
 	require.NoError(tb, err)
@@ -45,7 +45,7 @@ func exec(tb testing.TB, db *sql.DB, query string, args ...any) {
 // ledger is the work's own table.
 func ledger(tb testing.TB, db *sql.DB) {
 	tb.Helper()
-	exec(tb, db, "CREATE TABLE IF NOT EXISTS ledger (id TEXT NOT NULL) STRICT")
+	execute(tb, db, "CREATE TABLE IF NOT EXISTS ledger (id TEXT NOT NULL) STRICT")
 }
 
 func write(ctx context.Context, tx any, id string) error {

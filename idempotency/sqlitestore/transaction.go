@@ -34,7 +34,7 @@ type transaction struct {
 //
 // SQLite has one write lock for all, and the transaction has it from here to its
 // end, while other writers wait: begin late and end soon. Who finds the record's
-// lease over meanwhile is told Busy, at once in this process and after 20 ms in
+// lease over meanwhile is told Busy, at once in this process and after 100 ms in
 // others.
 //
 // ctx bounds the waiting for the lock; the transaction does not end with it. After

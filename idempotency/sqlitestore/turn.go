@@ -96,8 +96,21 @@ func (t *turn) leave(k *ticket) {
 	t.holder = t.line[0]
 	t.line = slices.Delete(t.line, 0, 1)
 	t.holder.ready <- nil
+	t.sendAway(t.holder.work)
+}
+
+// refuse tells all who want to take the record over what one of them has found:
+// errWorking. Otherwise each would find it for himself, one after the other.
+func (t *turn) refuse(id *idempotency.ID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.sendAway(id)
+}
+
+// sendAway is called under the lock. It does nothing for nil.
+func (t *turn) sendAway(id *idempotency.ID) {
 	t.line = slices.DeleteFunc(t.line, func(waiting *ticket) bool {
-		blocked := t.holder.worksOn(waiting.over)
+		blocked := waiting.over != nil && id != nil && *waiting.over == *id
 		if blocked {
 			waiting.ready <- errWorking
 		}

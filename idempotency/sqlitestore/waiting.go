@@ -19,10 +19,10 @@ const (
 	defaultBusyTimeout = 10 * time.Second
 
 	// takeoverPatience is how long somebody who wants to take a record over waits
-	// for another process's write lock: as the other may hold it for the very
-	// execution whose lease is over, long enough for a commit, and short for a
-	// duplicate that is waiting for its 409.
-	takeoverPatience = 20 * time.Millisecond
+	// for another process's write lock: long enough for a slow commit, and not for
+	// a transaction of the work, which may be that of the very execution whose
+	// lease is over.
+	takeoverPatience = 100 * time.Millisecond
 
 	firstPause   = time.Millisecond
 	longestPause = 8 * time.Millisecond
