@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -148,4 +149,13 @@ func code(err error) string {
 		return e.Code
 	}
 	return ""
+}
+
+// withParameter sets a parameter of the DSN's connections.
+func withParameter(tb testing.TB, dsn, name, value string) string {
+	tb.Helper()
+	if !strings.Contains(dsn, "://") {
+		return dsn + " " + name + "=" + value
+	}
+	return dsn + "&" + name + "=" + value
 }

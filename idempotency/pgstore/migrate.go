@@ -72,10 +72,15 @@ func (s *Store) migrate(ctx context.Context) error {
 	return s.readCommitted(ctx, func(q querier) error { return s.upgrade(ctx, q) })
 }
 
-// version is 0 where there are no tables.
+// version is 0 where there are no tables. It asks the catalog as a table, because the
+// functions that look names up, like to_regclass, may answer from a cache that is as
+// old as the transaction.
 func (s *Store) version(ctx context.Context, q querier) (int, error) {
 	var exists bool
-	err := q.row(ctx, `SELECT to_regclass($1::text) IS NOT NULL`, s.tables.versions).Scan(&exists)
+	err := q.row(ctx, `SELECT EXISTS (
+		SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+		WHERE c.relname = $1::text AND (n.nspname = $2::text OR $2::text = '' AND pg_catalog.pg_table_is_visible(c.oid))
+	)`, s.tables.versionsName, s.tables.schema).Scan(&exists)
 	if err != nil || !exists {
 		return 0, err
 	}
@@ -112,12 +117,12 @@ func (s *Store) createSchema(ctx context.Context, q querier) error {
 	if s.tables.schema == "" {
 		return nil
 	}
-	quoted := pgx.Identifier{s.tables.schema}.Sanitize()
 	var exists bool
-	if err := q.row(ctx, `SELECT to_regnamespace($1::text) IS NOT NULL`, quoted).Scan(&exists); err != nil || exists {
+	err := q.row(ctx, `SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = $1::text)`, s.tables.schema).Scan(&exists)
+	if err != nil || exists {
 		return err
 	}
-	_, err := q.exec(ctx, `CREATE SCHEMA `+quoted)
+	_, err = q.exec(ctx, `CREATE SCHEMA `+pgx.Identifier{s.tables.schema}.Sanitize())
 	return err
 }
 

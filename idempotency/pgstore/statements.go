@@ -92,19 +92,20 @@ SELECT ` + columns + `, clock_timestamp(), false FROM found
 UNION ALL
 SELECT ` + columns + `, clock_timestamp(), true FROM inserted`
 
-// name is what of a record's identity an advisory lock is taken on. Open joined
-// work has that lock, and nothing else keeps it for longer than a statement.
-const name = `hashtextextended('{{literal}}' || $1::text || chr(1) || $2::text || chr(1) || $3::text, 0)`
+// name is the number of an advisory lock for the record. Open joined work has that
+// lock, and nothing else keeps it for longer than a statement. The table's own number
+// keeps stores of the same names in several schemas apart.
+const name = `hashtextextended($1::text || chr(1) || $2::text || chr(1) || $3::text, '{{literal}}'::regclass::oid::bigint)`
 
 // judged is the row as it was when Decide looked at it, or none. A lock that
 // somebody has on the row is waited for, because it belongs to a statement that is
 // about to commit what this claim must know. It is another matter where work is
 // joined: that may last, its lock on the name tells, and the row is left alone.
 const judged = `SELECT ctid
-	FROM {{records}}, (SELECT pg_try_advisory_xact_lock_shared(` + name + `) AS idle, {{settings}} OFFSET 0) AS gate
+	FROM {{records}} AS record, (SELECT pg_try_advisory_xact_lock_shared(` + name + `) AS idle, {{settings}} OFFSET 0) AS gate
 	WHERE idle AND ` + found + `
 		AND status = $4::smallint AND owner = $5::text AND generation = $6::bigint AND lease_expires = $7::timestamptz
-	FOR NO KEY UPDATE OF {{records}}`
+	FOR NO KEY UPDATE OF record`
 
 const take = `UPDATE {{records}} SET
 	fingerprint = $8::text, status = 1, owner = $9::text, generation = generation + 1,
@@ -142,9 +143,9 @@ const lock = `SELECT
 	CASE WHEN $6::bigint > 0 THEN set_config('idle_in_transaction_session_timeout', $6::text, true) END,
 	CASE WHEN $6::bigint > 0 AND current_setting('server_version_num')::int >= 170000
 		THEN set_config('transaction_timeout', $6::text, true) END
-FROM {{records}}, (SELECT pg_try_advisory_xact_lock(` + name + `) AS idle OFFSET 0) AS gate
+FROM {{records}} AS record, (SELECT pg_try_advisory_xact_lock(` + name + `) AS idle OFFSET 0) AS gate
 WHERE idle AND ` + holds + `
-FOR NO KEY UPDATE OF {{records}} SKIP LOCKED`
+FOR NO KEY UPDATE OF record SKIP LOCKED`
 
 // finish ends joined work. It fails, by a division by zero, if the record is not
 // this execution's: the COMMIT that is sent along with it is not executed then.
@@ -199,6 +200,7 @@ func newStatements(t tables) statements {
 type tables struct {
 	schema                     string // "": the first of the search path
 	records, versions, expires string
+	versionsName               string // not quoted
 }
 
 func newTables(schema, table string) tables {
@@ -209,9 +211,10 @@ func newTables(schema, table string) tables {
 		return pgx.Identifier{schema, name}.Sanitize()
 	}
 	return tables{
-		schema:   schema,
-		records:  quoted(table),
-		versions: quoted(table + "_version"),
-		expires:  pgx.Identifier{table + "_expires"}.Sanitize(), // An index is in the schema of its table.
+		schema:       schema,
+		records:      quoted(table),
+		versions:     quoted(table + "_version"),
+		versionsName: table + "_version",
+		expires:      pgx.Identifier{table + "_expires"}.Sanitize(), // An index is in the schema of its table.
 	}
 }

@@ -28,7 +28,7 @@ func TestStoreUnderSerializableIsolation(t *testing.T) {
 	options := &pgstore.Options{Isolation: sql.LevelReadCommitted}
 	for _, f := range flavors {
 		t.Run(f.name, func(t *testing.T) {
-			dsn := postgrestest.Open(t) + "&default_transaction_isolation=serializable"
+			dsn := withParameter(t, postgrestest.Open(t), "default_transaction_isolation", "serializable")
 			f.options = options
 			s := suite(t, dsn, f)
 			s.Rows = -1

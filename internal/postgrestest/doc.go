@@ -3,6 +3,5 @@
 // gone when the process that started it is gone, in whatever way that ends.
 //
 // [Open] is for tests, [Start] for programs. Where RESILIENTHTTP_POSTGRES_DSN is
-// set, Open uses the database that it names instead, and makes a schema in it for
-// each test.
+// set, Open uses the database that it names instead.
 package postgrestest
