@@ -18,6 +18,9 @@ import (
 // attemptTimeout is what the client gives the service for one attempt.
 const attemptTimeout = 500 * time.Millisecond
 
+// accountOfClient is who it says it is.
+const accountOfClient = "comp1"
+
 // patience is for one charge, with all the deaths that the service may die.
 const patience = time.Minute
 
@@ -86,7 +89,7 @@ func (c *client) ask(ctx context.Context, o order) (charge, error) {
 		return charge{}, err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("X-Account", "comp1")
+	req.Header.Set("X-Account", accountOfClient)
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return charge{}, err

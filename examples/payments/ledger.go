@@ -103,7 +103,7 @@ func openPostgresLedger(ctx context.Context, dsn string) (*postgresLedger, error
 	if err != nil {
 		return nil, err
 	}
-	store, err := pgstore.New(ctx, pool)
+	store, err := pgstore.New(ctx, pool, nil)
 	if err == nil {
 		_, err = pool.Exec(ctx, schema)
 	}

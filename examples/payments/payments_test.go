@@ -37,6 +37,7 @@ func TestEachChargeIsInTheLedgerExactlyOnce(t *testing.T) {
 
 			// It proves nothing unless the way there was as bad as promised.
 			assert.Positive(t, r.client.replayed.Load(), "answers that were lost, and given again")
+			assert.Positive(t, r.died, "executions that were killed in the middle")
 			assert.Greater(t, r.client.attempts.Load(), int64(s.charges), "attempts")
 		})
 	}

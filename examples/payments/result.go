@@ -1,11 +1,14 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"text/tabwriter"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
 // result is what became of the charges: what the clients hold, and what the
@@ -18,6 +21,7 @@ type result struct {
 	took     time.Duration
 
 	once, doubled, lost, wrong, unanswered, strange int
+	died                                            int // executions that were killed, and made again
 }
 
 // audit compares. The ledger is the truth.
@@ -48,6 +52,19 @@ func (r *result) audit(booked []charge) {
 	r.strange = len(byReference)
 }
 
+// countTakeovers asks the records how often an execution died in the middle.
+func (r *result) countTakeovers(ctx context.Context, records idempotency.Store) error {
+	for i := range r.charges {
+		id := idempotency.ID{Scope: accountOfClient, Operation: chargeOperation, Key: r.order(i).Reference}
+		record, err := records.Load(ctx, id)
+		if err != nil {
+			return fmt.Errorf("the record of charge %d: %w", i, err)
+		}
+		r.died += int(record.Generation) - 1
+	}
+	return nil
+}
+
 // verdict is nil if the promise was kept.
 func (r *result) verdict() error {
 	if r.once == r.charges && r.doubled+r.lost+r.wrong+r.unanswered+r.strange == 0 {
@@ -67,6 +84,7 @@ func (r *result) print(out io.Writer) {
 	row("booked, but never ordered", int64(r.strange))
 	row("clients with the wrong receipt", int64(r.wrong))
 	row("clients without an answer", int64(r.unanswered))
+	row("executions that died, and were made again", int64(r.died))
 	row("attempts", r.client.attempts.Load())
 	row("replays of the first answer", r.client.replayed.Load())
 	row("calls after a call that failed", r.client.askedAgain.Load())

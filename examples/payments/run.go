@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -55,7 +54,7 @@ func (s scenario) run(ctx context.Context, out io.Writer) (*result, error) {
 		return nil, err
 	}
 	r.audit(booked)
-	return r, nil
+	return r, r.countTakeovers(ctx, ledger.records())
 }
 
 // newDatabase is a SQLite file, or an empty PostgreSQL database.
@@ -74,42 +73,62 @@ func (s scenario) newDatabase(ctx context.Context) (dsn string, remove func(), e
 	return server.DSN(), func() { _ = server.Stop() }, nil
 }
 
-// chargeAll hands out the orders in as many parts as there are kills, and one. In
-// each part the service dies at a random moment, in the middle of the work.
+// chargeAll lets the workers charge, and the service die meanwhile.
 func (s scenario) chargeAll(ctx context.Context, out io.Writer, service *process, r *result) error {
 	orders := make(chan int, s.charges)
-	var done atomic.Int64
+	var answered atomic.Int64
 	var workers sync.WaitGroup
+	defer workers.Wait()
+	defer close(orders)
 	for range s.workers {
 		workers.Go(func() {
 			for i := range orders {
 				r.receipts[i], r.failures[i] = r.client.charge(ctx, s.order(i))
-				done.Add(1)
+				answered.Add(1)
 			}
 		})
 	}
-	random := rand.New(rand.NewPCG(s.seed, 1)) //nolint:gosec // moments, not secrets
-	progress := func(kills int) {
-		fmt.Fprintf(out, "%2d of %d kills, %4d of %d charges answered\n", kills, s.kills, done.Load(), s.charges)
+	if err := s.killAll(ctx, out, service, orders, &answered); err != nil {
+		return err
 	}
-	handedOut := 0
-	var failed error
-	for part := range s.kills + 1 {
-		for ; handedOut < s.charges*(part+1)/(s.kills+1); handedOut++ {
-			orders <- handedOut
+	return wait(ctx, &answered, s.charges)
+}
+
+// killAll hands out the orders in as many parts as there are kills, and one. The
+// service dies at a random moment after a part was handed out, and most of what
+// went before it answered: in the middle of the work.
+func (s scenario) killAll(ctx context.Context, out io.Writer, service *process, orders chan<- int, answered *atomic.Int64) error {
+	random := rand.New(rand.NewPCG(s.seed, 1))
+	before := 0
+	for part := 1; part <= s.kills+1; part++ {
+		share := s.charges * part / (s.kills + 1)
+		for i := before; i < share; i++ {
+			orders <- i
 		}
-		if part == s.kills || failed != nil {
-			continue
+		if part > s.kills {
+			break
 		}
-		time.Sleep(time.Duration(random.Int64N(int64(longestLife)))) //nolint:forbidigo // the moment of death
-		if failed = service.restart(ctx); failed == nil && (part+1)%10 == 0 {
-			progress(part + 1)
+		if err := wait(ctx, answered, before-s.workers); err != nil {
+			return err
+		}
+		before = share
+		time.Sleep(time.Duration(random.Int64N(int64(longestLife))))
+		if err := service.restart(ctx); err != nil {
+			return err
+		}
+		if part%10 == 0 {
+			fmt.Fprintf(out, "%2d of %d kills, %4d of %d charges answered\n", part, s.kills, answered.Load(), s.charges)
 		}
 	}
-	close(orders)
-	workers.Wait()
-	progress(s.kills)
-	return errors.Join(failed, ctx.Err())
+	return nil
+}
+
+// wait is until so many charges have been answered.
+func wait(ctx context.Context, answered *atomic.Int64, n int) error {
+	for answered.Load() < int64(n) && ctx.Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	return ctx.Err()
 }
 
 // longestLife is that of the service, from when it answers again.

@@ -45,10 +45,13 @@ func (s *service) handler() http.Handler {
 	charges.Wait = 200 * time.Millisecond // a client that lost patience gets the answer that it left behind
 	charges.Trace = idempotency.LogTrace(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})))
 	mux := http.NewServeMux()
-	mux.Handle("POST /charges", charges)
+	mux.Handle(chargeOperation, charges)
 	mux.HandleFunc("GET /health", func(http.ResponseWriter, *http.Request) {})
 	return mux
 }
+
+// chargeOperation is the route, and therefore the operation of its records.
+const chargeOperation = "POST /charges"
 
 const leaseOfCharge = 600 * time.Millisecond
 
