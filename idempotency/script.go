@@ -42,6 +42,7 @@ const (
 // if it was written in another way. It follows net/http's buffer to tell.
 type script struct {
 	acts    []act
+	few     [3]act // where acts begins: most responses have one
 	total   int64
 	pending int   // bytes in net/http's buffer
 	sent    bool  // net/http would have sent something by now
@@ -97,6 +98,8 @@ func (s *script) add(what deed, n int) {
 	switch {
 	case last >= 0 && what == small && s.acts[last].what == small:
 		s.acts[last].n += int64(n)
+	case last < 0:
+		s.acts = append(s.few[:0], act{what, int64(n)})
 	case last+1 < longestScript:
 		s.acts = append(s.acts, act{what, int64(n)})
 	}
