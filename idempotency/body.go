@@ -65,7 +65,7 @@ func readUpTo(r io.Reader, limit, size int64) ([]byte, error) {
 			return nil, errBodyTooLarge
 		}
 		switch {
-		case err == io.EOF: //nolint:errorlint // io.Reader returns the very io.EOF; a wrapped one is somebody's failure
+		case err == io.EOF: // the very one: a wrapped one is somebody's failure
 			return body, nil
 		case err != nil:
 			return nil, bodyError(err)

@@ -68,7 +68,7 @@ func TestReadBody(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			under := &watchedBody{Reader: row.body}
-			r := httptest.NewRequest("POST", "/", nil)
+			r := httptest.NewRequest(http.MethodPost, "/", nil)
 			r.Body, r.ContentLength = under, row.length
 			body, err := readBody(r, row.limit)
 			require.Equal(t, row.length, r.ContentLength)
@@ -102,7 +102,7 @@ func (endless) Read(p []byte) (int, error) { return len(p), nil }
 
 func TestReadBodyOfNone(t *testing.T) {
 	for _, body := range []io.ReadCloser{nil, http.NoBody} {
-		r := httptest.NewRequest("POST", "/", nil)
+		r := httptest.NewRequest(http.MethodPost, "/", nil)
 		r.Body = body
 		read, err := readBody(r, 0)
 		require.NoError(t, err)
@@ -114,7 +114,7 @@ func TestReadBodyOfNone(t *testing.T) {
 // TestReadBodyTellsWhy: the cause is in the error.
 func TestReadBodyTellsWhy(t *testing.T) {
 	broken := errors.New("broken")
-	r := httptest.NewRequest("POST", "/", iotest.ErrReader(broken))
+	r := httptest.NewRequest(http.MethodPost, "/", iotest.ErrReader(broken))
 	_, err := readBody(r, 10)
 	require.ErrorIs(t, err, errBodyCut)
 	require.ErrorIs(t, err, broken)
@@ -126,7 +126,7 @@ func TestReadBodyTrustsNoLength(t *testing.T) {
 		require.LessOrEqual(t, len(p), firstRead+1)
 		return 0, io.ErrUnexpectedEOF
 	})}
-	r := httptest.NewRequest("POST", "/", nil)
+	r := httptest.NewRequest(http.MethodPost, "/", nil)
 	r.Body, r.ContentLength = under, 1<<40
 	_, err := readBody(r, -1)
 	require.ErrorIs(t, err, errBodyCut)
@@ -138,7 +138,7 @@ func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 // TestUnreadBodyClosedWhileRead is what httputil.ReverseProxy does.
 func TestUnreadBodyClosedWhileRead(t *testing.T) {
-	r := httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("a", 100<<10)))
+	r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(strings.Repeat("a", 100<<10)))
 	_, err := readBody(r, -1)
 	require.NoError(t, err)
 	var reader sync.WaitGroup
@@ -170,7 +170,7 @@ func TestReadBodyOverTheWire(t *testing.T) {
 			require.NoError(t, err)
 			defer conn.Close()
 			head, body, _ := strings.Cut(row.request, "\r\n\r\n")
-			fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: x\r\n%s\r\n\r\n", head)
+			_, _ = fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: x\r\n%s\r\n\r\n", head)
 			answer := bufio.NewReader(conn)
 			if strings.Contains(row.name, "continue") && body != "" {
 				line, err := answer.ReadString('\n')

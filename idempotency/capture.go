@@ -17,7 +17,7 @@ var errHandlerOver = errors.New("idempotency: the response is complete already")
 // capture is the http.ResponseWriter of a handler whose response must not leave
 // before its record is durable: it keeps all that the handler does, and deliver
 // does the same to the real writer, so that the same bytes go out as if the
-// handler had had that one.
+// handler had written there itself.
 //
 // What it offers beyond http.ResponseWriter is flushing, which is remembered,
 // io.StringWriter, io.ReaderFrom, and, through http.ResponseController, the

@@ -71,27 +71,31 @@ func handlerRows() []handlerRow {
 		{name: "nothing at all", handler: func(W, R) {}},
 		{name: "implicit 200", handler: func(w W, _ R) { write(w, "hello") }},
 		{name: "201 with JSON", handler: func(w W, _ R) {
-			set(w, "Content-Type", "application/json", "Location", "/charges/1").WriteHeader(201)
+			set(w, "Content-Type", "application/json", "Location", "/charges/1").WriteHeader(http.StatusCreated)
 			write(w, `{"id":1}`)
 		}},
-		{name: "201 with nothing", handler: func(w W, _ R) { w.WriteHeader(201) }},
-		{name: "204", handler: func(w W, _ R) { set(w, "X-A", "b").WriteHeader(204) }},
+		{name: "201 with nothing", handler: func(w W, _ R) { w.WriteHeader(http.StatusCreated) }},
+		{name: "204", handler: func(w W, _ R) { set(w, "X-A", "b").WriteHeader(http.StatusNoContent) }},
 		{name: "204 and a body", handler: func(w W, _ R) {
-			w.WriteHeader(204)
+			w.WriteHeader(http.StatusNoContent)
 			_, err := w.Write([]byte("x"))
 			if !errors.Is(err, http.ErrBodyNotAllowed) {
 				panic(err)
 			}
 		}},
 		{name: "304 with a validator and a length", handler: func(w W, _ R) {
-			set(w, "ETag", `"1"`, "Content-Length", "5", "Content-Type", "text/css").WriteHeader(304)
+			set(w, "ETag", `"1"`, "Content-Length", "5", "Content-Type", "text/css").WriteHeader(http.StatusNotModified)
 		}},
-		{name: "302", handler: func(w W, r R) { http.Redirect(w, r, "/elsewhere", 302) }},
-		{name: "http.Error", handler: func(w W, _ R) { http.Error(w, "no such charge", 404) }},
+		{name: "302", handler: func(w W, r R) { http.Redirect(w, r, "/elsewhere", http.StatusFound) }},
+		{name: "http.Error", handler: func(w W, _ R) { http.Error(w, "no such charge", http.StatusNotFound) }},
 		{name: "a status of nobody's", handler: func(w W, _ R) { w.WriteHeader(799); write(w, "x") }},
-		{name: "two statuses", handler: func(w W, _ R) { w.WriteHeader(202); w.WriteHeader(500); write(w, "x") }},
-		{name: "a status after the body", handler: func(w W, _ R) { write(w, "x"); w.WriteHeader(500) }},
-		{name: "an empty write", handler: func(w W, _ R) { write(w, ""); w.WriteHeader(500) }},
+		{name: "two statuses", handler: func(w W, _ R) {
+			w.WriteHeader(http.StatusAccepted)
+			w.WriteHeader(http.StatusInternalServerError)
+			write(w, "x")
+		}},
+		{name: "a status after the body", handler: func(w W, _ R) { write(w, "x"); w.WriteHeader(http.StatusInternalServerError) }},
+		{name: "an empty write", handler: func(w W, _ R) { write(w, ""); w.WriteHeader(http.StatusInternalServerError) }},
 		{name: "HTML in two writes", handler: func(w W, _ R) { write(w, "<!DOC", "TYPE html><p>") }},
 		{name: "2048 bytes", handler: func(w W, _ R) { write(w, long[:2048]) }},
 		{name: "2048 bytes and one", handler: func(w W, _ R) { write(w, long[:2048], "x") }},
@@ -128,7 +132,7 @@ func handlerRows() []handlerRow {
 		{name: "events", handler: func(w W, _ R) {
 			set(w, "Content-Type", "text/event-stream")
 			for n := range 50 {
-				fmt.Fprintf(w, "data: %d\n\n", n)
+				_, _ = fmt.Fprintf(w, "data: %d\n\n", n)
 				flush(w)
 			}
 		}},
@@ -137,7 +141,7 @@ func handlerRows() []handlerRow {
 			flush(w)
 			write(w, "cd")
 		}},
-		{name: "flush and 204", handler: func(w W, _ R) { w.WriteHeader(204); flush(w) }},
+		{name: "flush and 204", handler: func(w W, _ R) { w.WriteHeader(http.StatusNoContent); flush(w) }},
 		{name: "trailers announced", handler: func(w W, _ R) {
 			write(set(w, "Trailer", "X-Sum, X-Other, X-Never"), "body")
 			set(w, "X-Sum", "1", "X-Other", "2", "X-Late", "3")
@@ -191,17 +195,17 @@ func handlerRows() []handlerRow {
 			write(w, "x")
 		}},
 		{name: "early hints", handler: func(w W, _ R) {
-			set(w, "Link", "</style.css>").WriteHeader(103)
-			set(w, "X-A", "b").WriteHeader(103)
+			set(w, "Link", "</style.css>").WriteHeader(http.StatusEarlyHints)
+			set(w, "X-A", "b").WriteHeader(http.StatusEarlyHints)
 			w.Header().Del("Link")
-			w.WriteHeader(201)
+			w.WriteHeader(http.StatusCreated)
 			write(w, "x")
 		}},
-		{name: "processing, and nothing else", handler: func(w W, _ R) { w.WriteHeader(102) }},
+		{name: "processing, and nothing else", handler: func(w W, _ R) { w.WriteHeader(http.StatusProcessing) }},
 		{name: "a header changed after the status", handler: func(w W, _ R) {
 			h := set(w, "X-A", "before", "X-Gone", "yes").Header()
 			h["X-Values"] = []string{"1", "2"}
-			w.WriteHeader(201)
+			w.WriteHeader(http.StatusCreated)
 			h.Set("X-A", "after")
 			h.Set("X-New", "after")
 			h.Add("X-Values", "3")
@@ -233,7 +237,7 @@ func handlerRows() []handlerRow {
 		{name: "http.ServeContent", handler: func(w W, r R) {
 			http.ServeContent(w, r, "a.css", time.Time{}, strings.NewReader(long))
 		}},
-		{name: "a range of http.ServeContent", method: "GET", headers: "Range: bytes=10-19\r\n", handler: func(w W, r R) {
+		{name: "a range of http.ServeContent", method: http.MethodGet, headers: "Range: bytes=10-19\r\n", handler: func(w W, r R) {
 			http.ServeContent(w, r, "a.css", time.Time{}, strings.NewReader(long))
 		}},
 		{name: "WriteString", handler: func(w W, _ R) {
@@ -242,11 +246,11 @@ func handlerRows() []handlerRow {
 			}
 		}},
 		{name: "gzip", handler: func(w W, _ R) { write(set(w, "Content-Encoding", "gzip"), "\x1f\x8b\x08\x00not really") }},
-		{name: "HEAD", method: "HEAD", handler: func(w W, _ R) { write(w, "hello") }},
-		{name: "HEAD, and nothing", method: "HEAD", handler: func(W, R) {}},
-		{name: "HEAD, long", method: "HEAD", handler: func(w W, _ R) { write(w, long, long) }},
-		{name: "HEAD with a length", method: "HEAD", handler: func(w W, _ R) { set(w, "Content-Length", "5") }},
-		{name: "HEAD with a flush", method: "HEAD", handler: func(w W, _ R) { write(w, "hello"); flush(w) }},
+		{name: "HEAD", method: http.MethodHead, handler: func(w W, _ R) { write(w, "hello") }},
+		{name: "HEAD, and nothing", method: http.MethodHead, handler: func(W, R) {}},
+		{name: "HEAD, long", method: http.MethodHead, handler: func(w W, _ R) { write(w, long, long) }},
+		{name: "HEAD with a length", method: http.MethodHead, handler: func(w W, _ R) { set(w, "Content-Length", "5") }},
+		{name: "HEAD with a flush", method: http.MethodHead, handler: func(w W, _ R) { write(w, "hello"); flush(w) }},
 		{name: "HTTP/1.1 with Connection: close", http1: true, headers: "Connection: close\r\n", handler: func(w W, _ R) { write(w, "hello"); flush(w) }},
 	}
 }
@@ -289,7 +293,7 @@ func raw(t *testing.T, handler http.HandlerFunc, row *handlerRow, proto string) 
 	if method == "" {
 		method = http.MethodPost
 	}
-	fmt.Fprintf(conn, "%s / %s\r\nHost: x\r\n%s\r\nGET /ping HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", method, proto, row.headers)
+	_, _ = fmt.Fprintf(conn, "%s / %s\r\nHost: x\r\n%s\r\nGET /ping HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", method, proto, row.headers)
 	answer, err := io.ReadAll(conn)
 	require.NoError(t, err)
 	return regexp.MustCompile(`Date: [^y\r]*`).ReplaceAllString(string(answer), "Date: now")
@@ -374,9 +378,9 @@ func seen(t *testing.T, handler http.HandlerFunc, row *handlerRow) string {
 func TestCaptureInvalidStatus(t *testing.T) {
 	for _, code := range []int{-1, 0, 99, 1000} {
 		t.Run(strconv.Itoa(code), func(t *testing.T) {
-			c := newCapture(httptest.NewRecorder(), httptest.NewRequest("POST", "/", nil), testLimit)
+			c := newCapture(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil), testLimit)
 			require.PanicsWithValue(t, fmt.Sprintf("invalid WriteHeader code %d", code), func() { c.WriteHeader(code) })
-			c.WriteHeader(202)
+			c.WriteHeader(http.StatusAccepted)
 			require.NotPanics(t, func() { c.WriteHeader(code) }, "superfluous, and ignored")
 			c.finish()
 			require.Equal(t, 202, c.status())
@@ -389,13 +393,13 @@ func TestCaptureInvalidStatus(t *testing.T) {
 func TestCaptureHoldsBack(t *testing.T) {
 	w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
 	w.Header().Set("X-Outer", "1")
-	c := newCapture(w, httptest.NewRequest("POST", "/", nil), testLimit)
+	c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), testLimit)
 	defer c.close()
 	c.Header().Set("Location", "/charges/1")
 	c.Header().Del("X-Outer")
 	c.WriteHeader(http.StatusEarlyHints)
 	require.Equal(t, []int{103}, w.codes)
-	c.WriteHeader(201)
+	c.WriteHeader(http.StatusCreated)
 	write(c, "a")
 	c.Flush()
 	require.NoError(t, c.FlushError())
@@ -439,7 +443,7 @@ func (w *deadlineRecorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // TestCaptureController: a handler cannot get around the capture.
 func TestCaptureController(t *testing.T) {
 	w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
-	c := newCapture(w, httptest.NewRequest("POST", "/", nil), testLimit)
+	c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), testLimit)
 	defer c.close()
 	rc := http.NewResponseController(c)
 	at := time.Unix(1, 0)
@@ -460,19 +464,19 @@ func TestCaptureController(t *testing.T) {
 	require.ErrorIs(t, rc.Flush(), errHandlerOver)
 	require.Equal(t, at, w.read)
 
-	bare := newCapture(httptest.NewRecorder(), httptest.NewRequest("POST", "/", nil), testLimit)
+	bare := newCapture(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil), testLimit)
 	require.ErrorIs(t, http.NewResponseController(bare).SetReadDeadline(at), http.ErrNotSupported)
 }
 
 // TestCaptureAfterFinish: what outlives the handler changes nothing.
 func TestCaptureAfterFinish(t *testing.T) {
 	w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
-	c := newCapture(w, httptest.NewRequest("POST", "/", nil), testLimit)
+	c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), testLimit)
 	defer c.close()
 	h := c.Header()
 	h.Set("Trailer", "X-Sum")
 	h.Set("X-A", "first")
-	c.WriteHeader(201)
+	c.WriteHeader(http.StatusCreated)
 	write(c, "first")
 	h.Set("X-Sum", "1")
 	c.finish()
@@ -485,13 +489,13 @@ func TestCaptureAfterFinish(t *testing.T) {
 			c.Header().Set("X-A", "late")
 		}
 	})
-	_, err := c.Write([]byte("late"))
+	_, err := fmt.Fprint(c, "late")
 	require.ErrorIs(t, err, errHandlerOver)
 	_, err = c.WriteString("late")
 	require.ErrorIs(t, err, errHandlerOver)
 	_, err = c.ReadFrom(strings.NewReader("late"))
 	require.ErrorIs(t, err, errHandlerOver)
-	c.WriteHeader(103)
+	c.WriteHeader(http.StatusEarlyHints)
 	c.Flush()
 	c.finish()
 	require.Equal(t, http.Header{"X-A": {"first"}, "Content-Type": {"text/plain; charset=utf-8"}, "Content-Length": nil}, c.result().Header)
@@ -505,7 +509,7 @@ func TestCaptureAfterFinish(t *testing.T) {
 // TestCaptureAbandon: a response can be given up while the handler is at it.
 func TestCaptureAbandon(t *testing.T) {
 	w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
-	c := newCapture(w, httptest.NewRequest("POST", "/", nil), 100)
+	c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), 100)
 	begun := make(chan struct{})
 	var handler sync.WaitGroup
 	handler.Go(func() {
@@ -517,11 +521,11 @@ func TestCaptureAbandon(t *testing.T) {
 				close(begun)
 			}
 		}
-		c.WriteHeader(103)
+		c.WriteHeader(http.StatusEarlyHints)
 	})
 	<-begun
 	c.abandon()
-	_, err := c.Write([]byte("late"))
+	_, err := fmt.Fprint(c, "late")
 	require.ErrorIs(t, err, errHandlerOver)
 	c.close()
 	handler.Wait()
@@ -533,16 +537,16 @@ func TestCaptureAbandon(t *testing.T) {
 // TestCaptureManyWriters: a handler's goroutines, some of which outlive it, write
 // whole pieces or none.
 func TestCaptureManyWriters(t *testing.T) {
-	const piece = "0123456789"
+	piece := []byte("0123456789")
 	w := httptest.NewRecorder()
-	c := newCapture(w, httptest.NewRequest("POST", "/", nil), 1000)
+	c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), 1000)
 	defer c.close()
-	c.WriteHeader(200)
+	c.WriteHeader(http.StatusOK)
 	var writers sync.WaitGroup
 	for range 16 {
 		writers.Go(func() {
 			for n := range 200 {
-				if _, err := c.Write([]byte(piece)); err != nil {
+				if _, err := c.Write(piece); err != nil {
 					return
 				}
 				if n%10 == 0 {
@@ -554,7 +558,7 @@ func TestCaptureManyWriters(t *testing.T) {
 	c.finish()
 	require.NoError(t, c.deliver(w))
 	writers.Wait()
-	require.Equal(t, strings.Repeat(piece, w.Body.Len()/len(piece)), w.Body.String())
+	require.Equal(t, strings.Repeat(string(piece), w.Body.Len()/len(piece)), w.Body.String())
 }
 
 // TestCaptureTooLarge: the limit is on what is kept in memory, to the byte, and
@@ -580,7 +584,7 @@ func TestCaptureTooLarge(t *testing.T) {
 			t.Setenv("TMPDIR", dir)
 			t.Setenv("TMP", dir)
 			w := httptest.NewRecorder()
-			c := newCapture(w, httptest.NewRequest("POST", "/", nil), row.limit)
+			c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), row.limit)
 			var want bytes.Buffer
 			for n, size := range row.writes {
 				p := bytes.Repeat([]byte{byte('a' + n)}, size)
@@ -641,9 +645,9 @@ func TestCaptureFullDisk(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w := httptest.NewRecorder()
-			c := newCapture(w, httptest.NewRequest("POST", "/", nil), 4)
+			c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), 4)
 			defer c.close()
-			c.WriteHeader(201)
+			c.WriteHeader(http.StatusCreated)
 			write(c, "fits")
 			row.breaks(t, c)
 			n, err := c.Write(make([]byte, 1<<20))
@@ -670,7 +674,7 @@ func TestCaptureClientGone(t *testing.T) {
 	}{{"in the first write", false, 0}, {"in a later one", false, 1}, {"in a flush", true, 100}} {
 		t.Run(row.name, func(t *testing.T) {
 			w := &brokenWriter{ResponseRecorder: httptest.NewRecorder(), after: row.after, noFlush: row.flush}
-			c := newCapture(w, httptest.NewRequest("POST", "/", nil), testLimit)
+			c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), testLimit)
 			defer c.close()
 			for range 3 {
 				write(c, strings.Repeat("a", 3000))
@@ -707,7 +711,7 @@ func (w *brokenWriter) FlushError() error {
 func TestCaptureWithoutFlusher(t *testing.T) {
 	rec := httptest.NewRecorder()
 	w := struct{ http.ResponseWriter }{rec}
-	c := newCapture(w, httptest.NewRequest("POST", "/", nil), testLimit)
+	c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), testLimit)
 	defer c.close()
 	write(c, "a")
 	c.Flush()
@@ -721,7 +725,7 @@ func TestCaptureWithoutFlusher(t *testing.T) {
 // point, and its body comes whole.
 func TestScriptIsBounded(t *testing.T) {
 	w := httptest.NewRecorder()
-	c := newCapture(w, httptest.NewRequest("POST", "/", nil), testLimit)
+	c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), testLimit)
 	defer c.close()
 	var want bytes.Buffer
 	for n := range longestScript {
@@ -744,7 +748,7 @@ func BenchmarkCapture(b *testing.B) {
 		w.WriteHeader(http.StatusCreated)
 		w.Write(body)
 	}
-	r := httptest.NewRequest("POST", "/", nil)
+	r := httptest.NewRequest(http.MethodPost, "/", nil)
 	b.Run("bare", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
@@ -795,10 +799,10 @@ func TestCaptureOverRecorder(t *testing.T) {
 		{"nothing", func(http.ResponseWriter, *http.Request) {}, nil},
 		{"implicit", func(w http.ResponseWriter, _ *http.Request) { write(w, "<html>") }, nil},
 		{"flushed", func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() }, nil},
-		{"explicit", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200); write(w, "<html>") }, []int{200}},
+		{"explicit", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK); write(w, "<html>") }, []int{200}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			r := httptest.NewRequest("POST", "/", nil)
+			r := httptest.NewRequest(http.MethodPost, "/", nil)
 			bare, w := httptest.NewRecorder(), &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
 			row.handler(bare, r)
 			captured(row.handler, testLimit)(w, r)

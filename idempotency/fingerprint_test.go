@@ -157,7 +157,6 @@ func TestRequestFingerprint(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			require.Regexp(t, `^v1:[0-9a-f]{64}$`, row.a.fingerprint())
-			require.Equal(t, row.a.fingerprint(), row.a.fingerprint())
 			require.Equal(t, row.same, row.a.fingerprint() == row.b.fingerprint())
 		})
 	}
@@ -204,7 +203,7 @@ func TestNewFingerprint(t *testing.T) {
 // TestFingerprintOfTwoTypes: who sends two Content-Types is not understood, and
 // compared as he is.
 func TestFingerprintOfTwoTypes(t *testing.T) {
-	r := httptest.NewRequest("POST", "/", nil)
+	r := httptest.NewRequest(http.MethodPost, "/", nil)
 	r.Header["Content-Type"] = []string{"application/json", "text/plain"}
 	require.NotEqual(t, RequestFingerprint(r, []byte("{}")), RequestFingerprint(r, []byte("{ }")))
 }
@@ -224,13 +223,14 @@ func TestFingerprintOfWriters(t *testing.T) {
 		require.NoError(t, w.Close())
 		return sent(w.FormDataContentType(), body.String()).fingerprint()
 	}
-	require.Equal(t, write("--\r\n\r\n--x"), write("--\r\n\r\n--x"))
+	first, second := write("--\r\n\r\n--x"), write("--\r\n\r\n--x")
+	require.Equal(t, first, second, "the boundaries differ")
 	require.NotEqual(t, write("a"), write("b"))
 }
 
 // TestFingerprintOfHostileMultiparts: time in proportion to the body.
 func TestFingerprintOfHostileMultiparts(t *testing.T) {
-	const size = 1 << 20
+	const size = 256 << 10
 	repeat := func(s string) string { return strings.Repeat(s, size/len(s)) }
 	for name, content := range map[string]string{
 		"parts":             "--B" + repeat("\r\n\r\n\r\n--B") + "--",
@@ -267,7 +267,7 @@ func FuzzRequestFingerprint(f *testing.F) {
 		f.Add("a=1&b=2&a=3", seed.kind, []byte(seed.content), []byte(seed.content+" "))
 	}
 	f.Fuzz(func(t *testing.T, query, kind string, body, other []byte) {
-		r := httptest.NewRequest("POST", "/", nil)
+		r := httptest.NewRequest(http.MethodPost, "/", nil)
 		r.URL.RawQuery = query
 		r.Header["Content-Type"] = []string{kind}
 		fp := RequestFingerprint(r, body)

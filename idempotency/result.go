@@ -20,7 +20,7 @@ func (c *capture) result() Result {
 	named := connectionFields(c.snapshot)
 	for name, values := range c.snapshot {
 		if c.storable(name, values, named) {
-			h[name] = values[:len(values):len(values)]
+			h[name] = slices.Clip(values)
 		}
 	}
 	for name := range c.before {
@@ -113,7 +113,7 @@ func (c *capture) http1() bool { return c.r.ProtoMajor < 2 }
 
 // replay sends a stored result. What middleware has set for this response stays,
 // unless the result has a field of that name.
-func replay(w http.ResponseWriter, r *http.Request, res Result) {
+func replay(w http.ResponseWriter, _ *http.Request, res Result) {
 	h := w.Header()
 	for name, values := range res.Header {
 		if len(values) == 0 {

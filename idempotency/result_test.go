@@ -170,7 +170,7 @@ func TestResult(t *testing.T) {
 			w.(http.Flusher).Flush()
 		}, http.Header{}},
 		{"204, flushed", "", false, func(w http.ResponseWriter) {
-			w.WriteHeader(204)
+			w.WriteHeader(http.StatusNoContent)
 			w.(http.Flusher).Flush()
 		}, http.Header{}},
 	} {
@@ -183,7 +183,7 @@ func TestResult(t *testing.T) {
 				w.Header().Set("X-Frame-Options", "DENY")
 				w.Header().Set("Set-Cookie", "a=b")
 			}
-			r := httptest.NewRequest("POST", "/", nil)
+			r := httptest.NewRequest(http.MethodPost, "/", nil)
 			if row.method != "" {
 				r.Method = row.method
 			}
@@ -203,7 +203,7 @@ func TestResult(t *testing.T) {
 func TestResultKeepsContentOfMiddleware(t *testing.T) {
 	w := httptest.NewRecorder()
 	w.Header().Set("Content-Type", "application/json")
-	c := newCapture(w, httptest.NewRequest("POST", "/", nil), testLimit)
+	c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), testLimit)
 	defer c.close()
 	write(c, "{}")
 	c.finish()
@@ -217,7 +217,7 @@ func TestReplayBesideMiddleware(t *testing.T) {
 		w.Header().Set(name, "new")
 	}
 	stored := http.Header{"Vary": {"Accept"}, "X-Frame-Options": {}, "Location": {"/charges/1"}}
-	replay(w, httptest.NewRequest("POST", "/", nil), Result{Code: 201, Header: stored, Body: []byte("x")})
+	replay(w, httptest.NewRequest(http.MethodPost, "/", nil), Result{Code: 201, Header: stored, Body: []byte("x")})
 	require.Equal(t, 201, w.Code)
 	require.Equal(t, "x", w.Body.String())
 	require.Equal(t, http.Header{
@@ -237,6 +237,6 @@ func TestReplayOfWhatAReconcilerSettled(t *testing.T) {
 	require.Equal(t, "text/html; charset=utf-8", seen.Header.Get("Content-Type"))
 
 	w := httptest.NewRecorder()
-	replay(w, httptest.NewRequest("POST", "/", nil), Result{Code: 204, Body: []byte("x")})
+	replay(w, httptest.NewRequest(http.MethodPost, "/", nil), Result{Code: 204, Body: []byte("x")})
 	require.Zero(t, w.Body.Len())
 }

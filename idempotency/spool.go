@@ -24,14 +24,22 @@ type spool struct {
 func (s *spool) Write(p []byte) (int, error) {
 	fits := s.room(len(p))
 	s.memory = append(s.memory, p[:fits]...)
-	return spill(s, p, fits)
+	if fits == len(p) {
+		return fits, nil
+	}
+	n, err := s.spill(p[fits:])
+	return fits + n, err
 }
 
 // WriteString keeps p, or fails for good.
 func (s *spool) WriteString(p string) (int, error) {
 	fits := s.room(len(p))
 	s.memory = append(s.memory, p[:fits]...)
-	return spill(s, p, fits)
+	if fits == len(p) {
+		return fits, nil
+	}
+	n, err := s.spill([]byte(p[fits:]))
+	return fits + n, err
 }
 
 // room is how many of n bytes memory has room for.
@@ -43,20 +51,15 @@ func (s *spool) room(n int) int {
 }
 
 // spill writes what did not fit into memory.
-func spill[Bytes []byte | string](s *spool, p Bytes, fits int) (int, error) {
-	if fits == len(p) {
-		return fits, nil
-	}
+func (s *spool) spill(p []byte) (n int, err error) {
 	s.beyond = true
 	if s.file == nil && s.err == nil {
 		s.open()
 	}
-	if s.err != nil {
-		return fits, s.err
+	if s.err == nil {
+		n, s.err = s.rest.Write(p)
 	}
-	n, err := s.rest.Write([]byte(p[fits:]))
-	s.err = err
-	return fits + n, err
+	return n, s.err
 }
 
 // open makes a file that nobody else can open and that is gone when the process
@@ -119,7 +122,7 @@ func (s *spool) close() {
 	if s.file == nil {
 		return
 	}
-	s.file.Close()
+	_ = s.file.Close()
 	if s.lies {
 		_ = os.Remove(s.file.Name())
 	}
