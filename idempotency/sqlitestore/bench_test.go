@@ -114,10 +114,11 @@ func raw(b *testing.B, store *sqlitestore.Store) func(key string) error {
 		if err != nil {
 			return err
 		}
-		if _, err := tx.Stmt(insert).Exec(c.Scope, c.Operation, c.Key, string(c.Fingerprint), c.Owner); err != nil {
+		insert, update := tx.Stmt(insert), tx.Stmt(update) //nolint:sqlclosecheck // the transaction's end closes them
+		if _, err := insert.Exec(c.Scope, c.Operation, c.Key, string(c.Fingerprint), c.Owner); err != nil {
 			return errors.Join(err, tx.Rollback())
 		}
-		if _, err := tx.Stmt(update).Exec(outcome.Result.Code, header, outcome.Result.Body, c.Scope, c.Operation, c.Key); err != nil {
+		if _, err := update.Exec(outcome.Result.Code, header, outcome.Result.Body, c.Scope, c.Operation, c.Key); err != nil {
 			return errors.Join(err, tx.Rollback())
 		}
 		return tx.Commit()

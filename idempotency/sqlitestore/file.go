@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// ErrMoved: the database's file is not where it was: removed, renamed, or another
-// in its place. What would be written now would be forgotten at the next start.
+// ErrMoved means that the database's file is not where it was: removed, renamed,
+// or another in its place. What would be written now would be forgotten at the next start.
 // Nothing was changed.
 var ErrMoved = errors.New("sqlitestore: the database file was moved")
 

@@ -22,7 +22,7 @@ func inspect(ctx context.Context, db *sql.DB) (*inspection, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sqlitestore: %w", err)
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }() // gives it back
 	if err := checkDriver(conn); err != nil {
 		return nil, err
 	}

@@ -43,7 +43,7 @@ var children = map[string]func(ctx context.Context, path string) error{
 		if err != nil {
 			return err
 		}
-		defer store.Close()
+		defer func() { _ = store.Close() }()
 		reservation, err := store.Reserve(ctx, claimOf("contested"))
 		if err != nil {
 			return err
@@ -122,7 +122,7 @@ func startChild(t *testing.T, role, path string) *child {
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	return &child{cmd, bufio.NewScanner(out), func() { fmt.Fprintln(in) }}
+	return &child{cmd, bufio.NewScanner(out), func() { _, _ = fmt.Fprintln(in) }}
 }
 
 func (c *child) line(t *testing.T) string {

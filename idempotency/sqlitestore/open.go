@@ -51,7 +51,7 @@ func (o Options) Open(ctx context.Context, path string) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{options: o, owned: true, busyTimeout: s10.Milliseconds()}
+	s := &Store{options: o, owned: true, busyTimeout: workBusyTimeout.Milliseconds()}
 	s.db, err = sql.Open("sqlite", dataSource(path, "rw",
 		"busy_timeout("+strconv.FormatInt(s.busyTimeout, 10)+")", "synchronous(FULL)", "foreign_keys(ON)"))
 	if err != nil {
@@ -62,8 +62,9 @@ func (o Options) Open(ctx context.Context, path string) (*Store, error) {
 	return s.opened(ctx, path, "rwc")
 }
 
-// s10 is the busy timeout of Store.DB's connections.
-const s10 = 10 * time.Second
+// workBusyTimeout is that of Store.DB's connections, for the work's own
+// transactions.
+const workBusyTimeout = 10 * time.Second
 
 // New is like the function New, with these options.
 func (o Options) New(ctx context.Context, db *sql.DB) (*Store, error) {
@@ -100,7 +101,7 @@ func (s *Store) prepareDatabase(ctx context.Context, path, mode string) error {
 	if err != nil {
 		return err
 	}
-	defer db.Close()
+	defer func() { _ = db.Close() }()
 	if err := s.retry(ctx, s.patience(), func() error { return ensureWAL(ctx, db) }); err != nil {
 		return fmt.Errorf("sqlitestore: %s: %w", path, err)
 	}

@@ -100,7 +100,7 @@ func TestNewRefuses(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			db, err := sql.Open("sqlite", row.dsn)
 			require.NoError(t, err)
-			defer db.Close()
+			defer func() { _ = db.Close() }()
 			store, err := sqlitestore.New(t.Context(), db)
 			require.ErrorContains(t, err, row.says)
 			assert.Nil(t, store)
@@ -137,7 +137,7 @@ func TestBeginLooksAgain(t *testing.T) {
 	db.SetMaxOpenConns(1)
 	store, err := sqlitestore.New(t.Context(), db)
 	require.NoError(t, err)
-	defer store.Close()
+	defer func() { _ = store.Close() }()
 	lease := acquire(t, store, claimOf("key"))
 	execute(t, db, "PRAGMA synchronous(NORMAL)")
 	_, err = store.Begin(t.Context(), lease, 0)
@@ -196,7 +196,7 @@ func TestManyOpenAtOnce(t *testing.T) {
 			if !assert.NoError(t, err) {
 				return
 			}
-			defer store.Close()
+			defer func() { _ = store.Close() }()
 			decision := decisionOf(t, store, claimOf("contested"))
 			mu.Lock()
 			defer mu.Unlock()

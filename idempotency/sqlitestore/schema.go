@@ -9,8 +9,8 @@ import (
 	"io/fs"
 )
 
-// ErrSchema: the database's tables were made by a newer version of this package,
-// which this one must not touch. Nothing was changed.
+// ErrSchema means that the database's tables were made by a newer version of this
+// package, which this one must not touch. Nothing was changed.
 var ErrSchema = errors.New("sqlitestore: the schema is newer than this program")
 
 // migrations are applied in the order of their names, each once. One that has

@@ -47,7 +47,7 @@ type pool struct {
 	*statements
 }
 
-// ErrClosed: the store is closed.
+// ErrClosed means that the store is closed.
 var ErrClosed = errors.New("sqlitestore: closed")
 
 // DB is the database, for the work's own tables: the one that New was given, or

@@ -13,7 +13,12 @@ const (
 
 	// sweepPatience is how long Sweep waits for the write lock. It can wait until
 	// the next time, and must not wait for a transaction of the work.
-	sweepPatience = 50 * time.Millisecond
+	sweepPatience = 250 * time.Millisecond
+
+	// sweepPause is how long Sweep stays away after each batch while others write.
+	// They are slowed by what a sweep writes in any case, as there is one disk; this
+	// keeps it to a few percent of them.
+	sweepPause = time.Millisecond
 
 	// checkpointEvery is after how many records what was deleted is brought from
 	// the log into the database's file: before the log is so long that the next
@@ -30,24 +35,38 @@ func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
 	if err != nil || !found || limit <= 0 {
 		return 0, err
 	}
-	swept, last := 0, 0
-	for n := 1; n > 0 && swept < limit; swept += n {
-		n, err = s.sweepOnce(ctx, min(sweepBatch, limit-swept))
-		if err != nil {
-			break
-		}
-		if swept-last >= checkpointEvery {
-			s.checkpoint(ctx)
-			last = swept
-		}
-	}
-	if swept > last {
-		s.checkpoint(ctx)
-	}
+	swept, err := s.sweepBatches(ctx, limit)
 	if errors.Is(err, ErrLocked) {
 		err = nil
 	}
 	return swept, err
+}
+
+func (s *Store) sweepBatches(ctx context.Context, limit int) (swept int, err error) {
+	logged := 0 // what is in the log
+	defer func() {
+		if logged > 0 {
+			s.checkpoint(ctx)
+		}
+	}()
+	for swept < limit {
+		before := s.turn.count()
+		n, err := s.sweepOnce(ctx, min(sweepBatch, limit-swept))
+		if err != nil || n == 0 {
+			return swept, err
+		}
+		swept += n
+		if logged += n; logged >= checkpointEvery {
+			s.checkpoint(ctx)
+			logged = 0
+		}
+		if s.turn.count() > before+1 { // others than this one
+			if err := sleep(ctx, sweepPause); err != nil {
+				return swept, err
+			}
+		}
+	}
+	return swept, nil
 }
 
 // sweepable looks whether there is anything to sweep, without a lock.

@@ -6,7 +6,6 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync"
 	"time"
 
@@ -152,8 +151,7 @@ func (t *transaction) try(life context.Context) error {
 // setBusyTimeout sets that of the connection, in milliseconds. SQLite's own
 // waiting would go on when the context has ended.
 func (t *transaction) setBusyTimeout(millis int64) error {
-	pragma := "PRAGMA busy_timeout(" + strconv.FormatInt(millis, 10) + ")"
-	_, err := t.conn.ExecContext(context.Background(), pragma)
+	_, err := t.conn.ExecContext(context.Background(), fmt.Sprintf("PRAGMA busy_timeout(%d)", millis))
 	if err != nil { // nobody shall find the connection like this
 		_ = t.conn.Raw(func(any) error { return driver.ErrBadConn })
 		return fmt.Errorf("sqlitestore: %w", err)

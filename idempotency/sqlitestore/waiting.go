@@ -10,9 +10,9 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// ErrLocked: SQLite's write lock was not free within Options.BusyTimeout: another
-// process, a transaction of the work, or a long line of writers had it. Nothing
-// was changed.
+// ErrLocked means that SQLite's write lock was not free within
+// Options.BusyTimeout: another process, a transaction of the work, or a long line
+// of writers had it. Nothing was changed.
 var ErrLocked = errors.New("sqlitestore: the write lock is not free")
 
 const (
