@@ -105,7 +105,12 @@ func (s *memoryShard) reserve(claim *Claim) Reservation {
 // insert makes a record without an execution. Its names are copies: those of a
 // request are often a piece of a header that need not be kept.
 func (s *memoryShard) insert(id ID) *memoryRecord {
-	id = ID{strings.Clone(id.Scope), strings.Clone(id.Operation), strings.Clone(id.Key)}
+	names := id.Scope + id.Operation + id.Key
+	if len(names) == len(id.Key) {
+		names = strings.Clone(names) // joined to nothing, it is still the request's
+	}
+	scope, key := len(id.Scope), len(names)-len(id.Key)
+	id = ID{Scope: names[:scope], Operation: names[scope:key], Key: names[key:]}
 	r := &memoryRecord{Record: Record{ID: id}, place: -1}
 	if s.records == nil {
 		s.records = make(map[ID]*memoryRecord)

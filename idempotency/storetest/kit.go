@@ -34,6 +34,7 @@ type kit struct {
 	store idempotency.Store
 	again idempotency.Store // the same as store if there is only one
 	scope string
+	stuck bool // leases that are over cannot be taken over
 }
 
 // handle is the store, as the i-th of several processes has it.
@@ -167,6 +168,9 @@ func (k *kit) unchanged(t *testing.T, before idempotency.Record, id idempotency.
 // clock: that of a lease that begins now.
 func (k *kit) lapse(t *testing.T) {
 	t.Helper()
+	if k.stuck {
+		t.Fatal("leases are never over: see above")
+	}
 	id := k.id()
 	k.acquire(t, k.short(id))
 	for deadline := time.Now().Add(patience); ; {
@@ -175,6 +179,7 @@ func (k *kit) lapse(t *testing.T) {
 			return
 		}
 		if time.Now().After(deadline) {
+			k.stuck = true
 			t.Fatalf("a lease of %v can still not be taken over after %v", blink, patience)
 		}
 	}
