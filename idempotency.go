@@ -10,12 +10,12 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
+
+	"github.com/resilienthttp/resilienthttp/internal/idempotencykey"
+	"github.com/resilienthttp/resilienthttp/internal/structured"
 )
 
 const defaultKeyHeader = "Idempotency-Key"
-
-// longestKey is what Stripe and most others accept.
-const longestKey = 255
 
 // Idempotency says which requests bear an idempotency key, and how it is sent.
 // A key lets a server tell a repetition from a second order, so it makes POST
@@ -163,45 +163,16 @@ func port(u *url.URL) string {
 
 // encode is the key as it is sent.
 func (i *Idempotency) encode(key string) string {
-	if !i.Quoted || quotedAlready(key) {
+	if _, rest, ok := structured.String(key); !i.Quoted || ok && rest == "" {
 		return key
 	}
-	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(key) + `"`
+	return structured.Quote(key)
 }
 
-// quotedAlready reports whether the key is a structured-field string as it is:
-// in quotes, with each quote and backslash between them escaped.
-func quotedAlready(key string) bool {
-	if len(key) < 2 || key[0] != '"' || key[len(key)-1] != '"' {
-		return false
-	}
-	inner := key[1 : len(key)-1]
-	for n := 0; n < len(inner); n++ {
-		switch inner[n] {
-		case '"':
-			return false
-		case '\\':
-			if n++; n == len(inner) || inner[n] != '"' && inner[n] != '\\' {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// validKey refuses keys that cannot be told apart reliably once they have been
-// through header parsers on the way.
+// validKey refuses what this package's own server half would refuse.
 func validKey(key string) error {
-	if len(key) > longestKey {
-		return fmt.Errorf("%w: idempotency key of %d characters, more than %d", errMalformed, len(key), longestKey)
-	}
-	for n := range len(key) {
-		if c := key[n]; c < ' ' || c > '~' {
-			return fmt.Errorf("%w: idempotency key with a character that is not visible ASCII at position %d", errMalformed, n)
-		}
-	}
-	if key[0] == ' ' || key[len(key)-1] == ' ' {
-		return fmt.Errorf("%w: idempotency key with a space at its end", errMalformed)
+	if err := idempotencykey.Check(key); err != nil {
+		return fmt.Errorf("%w: idempotency key %w", errMalformed, err)
 	}
 	return nil
 }

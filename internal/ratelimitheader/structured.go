@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/resilienthttp/resilienthttp/internal/retryafter"
+	"github.com/resilienthttp/resilienthttp/internal/structured"
 )
 
 // This file reads structured fields, RFC 9651: lists and dictionaries of items
@@ -251,34 +252,9 @@ func (in *input) number() (bare, bool) {
 }
 
 // quoted reads a string (section 4.2.5).
-func (in *input) quoted() (string, bool) {
-	if !in.take('"') {
-		return "", false
-	}
-	var unescaped strings.Builder
-	for i := 0; i < len(in.rest); i++ {
-		switch c := in.rest[i]; {
-		case c == '"':
-			// Without escapes, nothing has been copied yet.
-			text := in.rest[:i]
-			if unescaped.Len() > 0 {
-				text = unescaped.String() + text
-			}
-			in.rest = in.rest[i+1:]
-			return text, true
-		case c == '\\':
-			if i+1 == len(in.rest) || in.rest[i+1] != '"' && in.rest[i+1] != '\\' {
-				return "", false
-			}
-			unescaped.WriteString(in.rest[:i])
-			unescaped.WriteByte(in.rest[i+1])
-			in.rest = in.rest[i+2:]
-			i = -1
-		case c < ' ' || c > '~':
-			return "", false
-		}
-	}
-	return "", false // no closing quote
+func (in *input) quoted() (text string, ok bool) {
+	text, in.rest, ok = structured.String(in.rest)
+	return text, ok
 }
 
 func isLower(c byte) bool { return 'a' <= c && c <= 'z' }

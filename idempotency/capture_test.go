@@ -1,0 +1,813 @@
+package idempotency
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// testLimit is small, so that the large bodies below go through a file.
+const testLimit = 16 << 10
+
+// captured is what Handler does with a response, less the record.
+func captured(next http.HandlerFunc, limit int64) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		c := newCapture(w, r, limit)
+		defer c.close()
+		next(c, r)
+		c.finish()
+		if err := c.deliver(w); err != nil {
+			panic(http.ErrAbortHandler)
+		}
+	}
+}
+
+// handlerRow is a handler, and what is particular about it.
+type handlerRow struct {
+	name    string
+	method  string // "": POST
+	headers string // lines of the request's header
+	http1   bool   // nothing to compare over HTTP/2
+	handler http.HandlerFunc
+}
+
+func write(w io.Writer, parts ...string) {
+	for _, p := range parts {
+		_, _ = w.Write([]byte(p))
+	}
+}
+
+// onlyReader hides WriteTo, so that io.Copy asks for ReadFrom.
+type onlyReader struct{ io.Reader }
+
+func handlerRows() []handlerRow {
+	long := strings.Repeat("0123456789abcdef", 1<<8)    // 4 KiB
+	longer := strings.Repeat("0123456789abcdef", 3<<11) // 96 KiB: beyond testLimit
+	set := func(w http.ResponseWriter, pairs ...string) http.ResponseWriter {
+		for n := 0; n < len(pairs); n += 2 {
+			w.Header().Set(pairs[n], pairs[n+1])
+		}
+		return w
+	}
+	flush := func(w http.ResponseWriter) { w.(http.Flusher).Flush() }
+	type W = http.ResponseWriter
+	type R = *http.Request
+	return []handlerRow{
+		{name: "nothing at all", handler: func(W, R) {}},
+		{name: "implicit 200", handler: func(w W, _ R) { write(w, "hello") }},
+		{name: "201 with JSON", handler: func(w W, _ R) {
+			set(w, "Content-Type", "application/json", "Location", "/charges/1").WriteHeader(http.StatusCreated)
+			write(w, `{"id":1}`)
+		}},
+		{name: "201 with nothing", handler: func(w W, _ R) { w.WriteHeader(http.StatusCreated) }},
+		{name: "204", handler: func(w W, _ R) { set(w, "X-A", "b").WriteHeader(http.StatusNoContent) }},
+		{name: "204 and a body", handler: func(w W, _ R) {
+			w.WriteHeader(http.StatusNoContent)
+			_, err := w.Write([]byte("x"))
+			if !errors.Is(err, http.ErrBodyNotAllowed) {
+				panic(err)
+			}
+		}},
+		{name: "304 with a validator and a length", handler: func(w W, _ R) {
+			set(w, "ETag", `"1"`, "Content-Length", "5", "Content-Type", "text/css").WriteHeader(http.StatusNotModified)
+		}},
+		{name: "302", handler: func(w W, r R) { http.Redirect(w, r, "/elsewhere", http.StatusFound) }},
+		{name: "http.Error", handler: func(w W, _ R) { http.Error(w, "no such charge", http.StatusNotFound) }},
+		{name: "a status of nobody's", handler: func(w W, _ R) { w.WriteHeader(799); write(w, "x") }},
+		{name: "two statuses", handler: func(w W, _ R) {
+			w.WriteHeader(http.StatusAccepted)
+			w.WriteHeader(http.StatusInternalServerError)
+			write(w, "x")
+		}},
+		{name: "a status after the body", handler: func(w W, _ R) { write(w, "x"); w.WriteHeader(http.StatusInternalServerError) }},
+		{name: "an empty write", handler: func(w W, _ R) { write(w, ""); w.WriteHeader(http.StatusInternalServerError) }},
+		{name: "HTML in two writes", handler: func(w W, _ R) { write(w, "<!DOC", "TYPE html><p>") }},
+		{name: "2048 bytes", handler: func(w W, _ R) { write(w, long[:2048]) }},
+		{name: "2048 bytes and one", handler: func(w W, _ R) { write(w, long[:2048], "x") }},
+		{name: "2049 bytes at once", handler: func(w W, _ R) { write(w, long[:2049]) }},
+		{name: "4 KiB at once", handler: func(w W, _ R) { write(w, long) }},
+		{name: "4 KiB as a string", handler: func(w W, _ R) { _, _ = io.WriteString(w, long) }},
+		{name: "a few bytes, and 4 KiB", handler: func(w W, _ R) { write(w, "abc", long, "def", long, long[:2047]) }},
+		{name: "a few bytes, and 4 KiB as a string", handler: func(w W, _ R) {
+			write(w, "abc")
+			_, _ = io.WriteString(w, long)
+			write(w, long)
+		}},
+		{name: "a thousand small writes", handler: func(w W, _ R) {
+			for n := range 1000 {
+				write(w, strconv.Itoa(n))
+			}
+		}},
+		{name: "96 KiB in lines", handler: func(w W, _ R) { write(w, strings.SplitAfter(longer, "f")...) }},
+		{name: "96 KiB with a length", handler: func(w W, _ R) {
+			write(set(w, "Content-Length", strconv.Itoa(len(longer))), longer)
+		}},
+		{name: "flush first", handler: func(w W, _ R) { flush(w); write(w, "<html>") }},
+		{name: "flush alone", handler: func(w W, _ R) { flush(w) }},
+		{name: "flush in the middle", handler: func(w W, _ R) { write(w, "<htm"); flush(w); write(w, "l>") }},
+		{name: "flush last", handler: func(w W, _ R) { write(w, "<html>"); flush(w) }},
+		{name: "flush twice", handler: func(w W, _ R) { write(w, "a"); flush(w); flush(w); write(w, "b"); flush(w) }},
+		{name: "flush by the controller", handler: func(w W, _ R) {
+			write(w, "a")
+			if err := http.NewResponseController(w).Flush(); err != nil {
+				panic(err)
+			}
+			write(w, "b")
+		}},
+		{name: "events", handler: func(w W, _ R) {
+			set(w, "Content-Type", "text/event-stream")
+			for n := range 50 {
+				_, _ = fmt.Fprintf(w, "data: %d\n\n", n)
+				flush(w)
+			}
+		}},
+		{name: "flush and a length", handler: func(w W, _ R) {
+			write(set(w, "Content-Length", "4"), "ab")
+			flush(w)
+			write(w, "cd")
+		}},
+		{name: "flush and 204", handler: func(w W, _ R) { w.WriteHeader(http.StatusNoContent); flush(w) }},
+		{name: "trailers announced", handler: func(w W, _ R) {
+			write(set(w, "Trailer", "X-Sum, X-Other, X-Never"), "body")
+			set(w, "X-Sum", "1", "X-Other", "2", "X-Late", "3")
+		}},
+		{name: "a trailer that is set twice", handler: func(w W, _ R) {
+			write(set(w, "Trailer", "X-Sum", "X-Sum", "early"), "body")
+			set(w, "X-Sum", "late")
+		}},
+		{name: "a trailer that is taken back", handler: func(w W, _ R) {
+			write(set(w, "Trailer", "X-Sum", "X-Sum", "early"), "body")
+			w.Header().Del("X-Sum")
+		}},
+		{name: "a trailer behind an empty write", handler: func(w W, _ R) {
+			write(set(w, "Trailer", "X-Sum"), "")
+			set(w, "X-Sum", "1")
+		}},
+		{name: "trailers by prefix, late", handler: func(w W, _ R) {
+			w.Header().Set("X-A", "b")
+			write(w, "body")
+			flush(w)
+			set(w, http.TrailerPrefix+"X-Sum", "1")
+		}},
+		{name: "trailers by prefix, early", handler: func(w W, _ R) {
+			write(set(w, http.TrailerPrefix+"X-Sum", "1", http.TrailerPrefix+"X-Gone", "1"), "body")
+			delete(w.Header(), http.TrailerPrefix+"X-Gone")
+		}},
+		{name: "a length that is right", handler: func(w W, _ R) { write(set(w, "Content-Length", "5"), "hello") }},
+		{name: "a length that is too long", handler: func(w W, _ R) { write(set(w, "Content-Length", "7"), "hello") }},
+		{name: "a length that is too short", http1: true, handler: func(w W, _ R) {
+			write(set(w, "Content-Length", "3"), "abc")
+			if _, err := w.Write([]byte("d")); !errors.Is(err, http.ErrContentLength) {
+				panic(err)
+			}
+			if _, err := io.WriteString(w, "d"); !errors.Is(err, http.ErrContentLength) {
+				panic(err)
+			}
+		}},
+		{name: "a length of 0 and a body", http1: true, handler: func(w W, _ R) { write(set(w, "Content-Length", "0"), "abc") }},
+		{name: "a length that is none", http1: true, handler: func(w W, _ R) { write(set(w, "Content-Length", "five"), "hello") }},
+		{name: "no Content-Type", handler: func(w W, _ R) { w.Header()["Content-Type"] = nil; write(w, "<html>") }},
+		{name: "no Content-Length", handler: func(w W, _ R) { w.Header()["Content-Length"] = nil; write(w, "<html>") }},
+		{name: "no Date", handler: func(w W, _ R) { w.Header()["Date"] = nil; write(w, "x") }},
+		{name: "its own Date", handler: func(w W, _ R) { write(set(w, "Date", "yesterday"), "x") }},
+		{name: "a name in lower case", http1: true, handler: func(w W, _ R) { w.Header()["x-lower"] = []string{"a", "b"}; write(w, "x") }},
+		{name: "Connection: close", handler: func(w W, _ R) { write(set(w, "Connection", "close"), "x") }},
+		{name: "Transfer-Encoding: identity", http1: true, handler: func(w W, _ R) { write(set(w, "Transfer-Encoding", "identity"), "<html>") }},
+		{name: "Transfer-Encoding: chunked", http1: true, handler: func(w W, _ R) { write(set(w, "Transfer-Encoding", "chunked"), "<html>") }},
+		{name: "cookies", handler: func(w W, _ R) {
+			http.SetCookie(w, &http.Cookie{Name: "a", Value: "1"})
+			http.SetCookie(w, &http.Cookie{Name: "b", Value: "2"})
+			write(w, "x")
+		}},
+		{name: "early hints", handler: func(w W, _ R) {
+			set(w, "Link", "</style.css>").WriteHeader(http.StatusEarlyHints)
+			set(w, "X-A", "b").WriteHeader(http.StatusEarlyHints)
+			w.Header().Del("Link")
+			w.WriteHeader(http.StatusCreated)
+			write(w, "x")
+		}},
+		{name: "processing, and nothing else", handler: func(w W, _ R) { w.WriteHeader(http.StatusProcessing) }},
+		{name: "a header changed after the status", handler: func(w W, _ R) {
+			h := set(w, "X-A", "before", "X-Gone", "yes").Header()
+			h["X-Values"] = []string{"1", "2"}
+			w.WriteHeader(http.StatusCreated)
+			h.Set("X-A", "after")
+			h.Set("X-New", "after")
+			h.Add("X-Values", "3")
+			h["X-Values"][0] = "4"
+			h.Del("X-Gone")
+			write(w, "x")
+		}},
+		{name: "a header changed after the body", handler: func(w W, _ R) {
+			write(w, "x")
+			set(w, "X-New", "after")
+		}},
+		{name: "what middleware has set", handler: func(w W, _ R) {
+			w.Header().Del("X-Outer-Gone")
+			w.Header().Add("Vary", "Accept")
+			write(w, w.Header().Get("X-Outer"))
+		}},
+		{name: "ReadFrom, short", handler: func(w W, _ R) { _, _ = io.Copy(w, onlyReader{strings.NewReader("<html>")}) }},
+		{name: "ReadFrom, 511 bytes", handler: func(w W, _ R) { _, _ = io.Copy(w, onlyReader{strings.NewReader(long[:511])}) }},
+		{name: "ReadFrom, 512 bytes", handler: func(w W, _ R) { _, _ = io.Copy(w, onlyReader{strings.NewReader(long[:512])}) }},
+		{name: "ReadFrom, 4 KiB", handler: func(w W, _ R) { _, _ = io.Copy(w, onlyReader{strings.NewReader(long)}) }},
+		{name: "ReadFrom, 96 KiB with a length", handler: func(w W, _ R) {
+			_, _ = io.Copy(set(w, "Content-Length", strconv.Itoa(len(longer))), onlyReader{strings.NewReader(longer)})
+		}},
+		{name: "ReadFrom behind a large write", handler: func(w W, _ R) {
+			write(w, long, "abc")
+			_, _ = io.Copy(w, onlyReader{strings.NewReader("def")})
+			write(w, "ghi")
+		}},
+		{name: "http.ServeContent", handler: func(w W, r R) {
+			http.ServeContent(w, r, "a.css", time.Time{}, strings.NewReader(long))
+		}},
+		{name: "a range of http.ServeContent", method: http.MethodGet, headers: "Range: bytes=10-19\r\n", handler: func(w W, r R) {
+			http.ServeContent(w, r, "a.css", time.Time{}, strings.NewReader(long))
+		}},
+		{name: "WriteString", handler: func(w W, _ R) {
+			if n, err := w.(io.StringWriter).WriteString("hello"); n != 5 || err != nil {
+				panic(err)
+			}
+		}},
+		{name: "gzip", handler: func(w W, _ R) { write(set(w, "Content-Encoding", "gzip"), "\x1f\x8b\x08\x00not really") }},
+		{name: "HEAD", method: http.MethodHead, handler: func(w W, _ R) { write(w, "hello") }},
+		{name: "HEAD, and nothing", method: http.MethodHead, handler: func(W, R) {}},
+		{name: "HEAD, long", method: http.MethodHead, handler: func(w W, _ R) { write(w, long, long) }},
+		{name: "HEAD with a length", method: http.MethodHead, handler: func(w W, _ R) { set(w, "Content-Length", "5") }},
+		{name: "HEAD with a flush", method: http.MethodHead, handler: func(w W, _ R) { write(w, "hello"); flush(w) }},
+		{name: "HTTP/1.1 with Connection: close", http1: true, headers: "Connection: close\r\n", handler: func(w W, _ R) { write(w, "hello"); flush(w) }},
+	}
+}
+
+// outer is middleware that sets header fields of its own.
+func outer(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/ping" {
+			return
+		}
+		w.Header().Set("X-Outer", "1")
+		w.Header().Set("X-Outer-Gone", "1")
+		w.Header().Set("Vary", "Origin")
+		next(w, r)
+	}
+}
+
+func newServer(t *testing.T, handler http.HandlerFunc, http2 bool) *httptest.Server {
+	t.Helper()
+	s := httptest.NewUnstartedServer(handler)
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	if s.EnableHTTP2 = http2; http2 {
+		s.StartTLS()
+	} else {
+		s.Start()
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// raw sends a request and another behind it, so that the bytes tell whether the
+// connection was kept, and returns all that comes back, dates made equal.
+func raw(t *testing.T, handler http.HandlerFunc, row *handlerRow, proto string) string {
+	t.Helper()
+	s := newServer(t, outer(handler), false)
+	conn, err := net.Dial("tcp", s.Listener.Addr().String())
+	require.NoError(t, err)
+	defer conn.Close()
+	method := row.method
+	if method == "" {
+		method = http.MethodPost
+	}
+	_, _ = fmt.Fprintf(conn, "%s / %s\r\nHost: x\r\n%s\r\nGET /ping HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", method, proto, row.headers)
+	answer, err := io.ReadAll(conn)
+	require.NoError(t, err)
+	return regexp.MustCompile(`Date: [^y\r]*`).ReplaceAllString(string(answer), "Date: now")
+}
+
+// TestCaptureHTTP1: the bytes on the wire are those of the handler by itself.
+func TestCaptureHTTP1(t *testing.T) {
+	rows := handlerRows()
+	for n := range rows {
+		row := &rows[n]
+		for _, proto := range []string{"HTTP/1.1", "HTTP/1.0"} {
+			t.Run(row.name+", "+proto, func(t *testing.T) {
+				want := raw(t, row.handler, row, proto)
+				got := raw(t, captured(row.handler, testLimit), row, proto)
+				if row.name == "a length that is too short" || row.name == "a length of 0 and a body" {
+					// net/http also closes the connection: the handler's mistake, though
+					// the response is whole.
+					got, _, _ = strings.Cut(got, "HTTP/1.1 200 OK\r\nDate: now\r\nContent-Length: 0\r\nConnection: close")
+				}
+				require.Contains(t, want, "HTTP/1.")
+				if strings.HasPrefix(row.name, "96 KiB") || strings.HasPrefix(row.name, "ReadFrom, 96") {
+					// A file is read in other pieces than it was written in.
+					want, got = unchunked(t, want), unchunked(t, got)
+				}
+				require.Equal(t, want, got)
+			})
+		}
+	}
+}
+
+// unchunked is a raw response without its framing.
+func unchunked(t *testing.T, s string) string {
+	t.Helper()
+	resp, err := http.ReadResponse(bufio.NewReader(strings.NewReader(s)), nil)
+	require.NoError(t, err)
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return fmt.Sprint(resp.StatusCode, resp.Header, resp.TransferEncoding, resp.ContentLength, string(body))
+}
+
+// TestCaptureHTTP2: what a client sees is what the handler by itself would show.
+func TestCaptureHTTP2(t *testing.T) {
+	rows := handlerRows()
+	for n := range rows {
+		row := &rows[n]
+		if row.http1 {
+			continue
+		}
+		t.Run(row.name, func(t *testing.T) {
+			require.Equal(t, seen(t, row.handler, row), seen(t, captured(row.handler, testLimit), row))
+		})
+	}
+}
+
+// seen is everything that a client can see of a response over HTTP/2.
+func seen(t *testing.T, handler http.HandlerFunc, row *handlerRow) string {
+	t.Helper()
+	s := newServer(t, outer(handler), true)
+	method := row.method
+	if method == "" {
+		method = http.MethodPost
+	}
+	req, err := http.NewRequest(method, s.URL, nil)
+	require.NoError(t, err)
+	if name, value, ok := strings.Cut(strings.TrimSpace(row.headers), ": "); ok {
+		req.Header.Set(name, value)
+	}
+	client := s.Client()
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	resp, err := client.Do(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	require.Equal(t, 2, resp.ProtoMajor)
+	body, err := io.ReadAll(resp.Body)
+	if resp.Header.Get("Date") != "yesterday" && resp.Header.Get("Date") != "" {
+		resp.Header.Set("Date", "now")
+	}
+	return fmt.Sprintln(resp.StatusCode, resp.Header, resp.ContentLength, len(body), string(body), err, resp.Trailer)
+}
+
+// TestCaptureInvalidStatus panics as net/http does.
+func TestCaptureInvalidStatus(t *testing.T) {
+	for _, code := range []int{-1, 0, 99, 1000} {
+		t.Run(strconv.Itoa(code), func(t *testing.T) {
+			c := newCapture(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil), testLimit)
+			require.PanicsWithValue(t, fmt.Sprintf("invalid WriteHeader code %d", code), func() { c.WriteHeader(code) })
+			c.WriteHeader(http.StatusAccepted)
+			require.NotPanics(t, func() { c.WriteHeader(code) }, "superfluous, and ignored")
+			c.finish()
+			require.Equal(t, 202, c.status())
+		})
+	}
+}
+
+// TestCaptureHoldsBack: nothing but informational responses leaves before deliver,
+// and those leave no trace in the real header.
+func TestCaptureHoldsBack(t *testing.T) {
+	w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
+	w.Header().Set("X-Outer", "1")
+	c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), testLimit)
+	defer c.close()
+	c.Header().Set("Location", "/charges/1")
+	c.Header().Del("X-Outer")
+	c.WriteHeader(http.StatusEarlyHints)
+	require.Equal(t, []int{103}, w.codes)
+	c.WriteHeader(http.StatusCreated)
+	write(c, "a")
+	c.Flush()
+	require.NoError(t, c.FlushError())
+	write(c, strings.Repeat("b", 2*testLimit))
+	c.finish()
+	require.Equal(t, []int{103}, w.codes)
+	require.Zero(t, w.Body.Len())
+	require.False(t, w.Flushed)
+	require.Equal(t, http.Header{"X-Outer": {"1"}}, w.Header())
+
+	require.NoError(t, c.deliver(w))
+	require.Equal(t, []int{103, 201}, w.codes)
+	require.Equal(t, 1+2*testLimit, w.Body.Len())
+	require.True(t, w.Flushed)
+	require.Equal(t, http.Header{"Location": {"/charges/1"}}, w.Header())
+}
+
+// deadlineRecorder also remembers statuses and deadlines.
+type deadlineRecorder struct {
+	*httptest.ResponseRecorder
+
+	codes       []int
+	read, write time.Time
+	hijacked    bool
+}
+
+func (w *deadlineRecorder) WriteHeader(code int) {
+	w.codes = append(w.codes, code)
+	if code >= 200 {
+		w.ResponseRecorder.WriteHeader(code)
+	}
+}
+func (w *deadlineRecorder) SetReadDeadline(t time.Time) error  { w.read = t; return nil }
+func (w *deadlineRecorder) SetWriteDeadline(t time.Time) error { w.write = t; return nil }
+func (w *deadlineRecorder) EnableFullDuplex() error            { panic("not to be asked") }
+func (w *deadlineRecorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	w.hijacked = true
+	return nil, nil, nil
+}
+
+// TestCaptureController: a handler cannot get around the capture.
+func TestCaptureController(t *testing.T) {
+	w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
+	c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), testLimit)
+	defer c.close()
+	rc := http.NewResponseController(c)
+	at := time.Unix(1, 0)
+	require.NoError(t, rc.SetReadDeadline(at))
+	require.NoError(t, rc.SetWriteDeadline(at.Add(1)))
+	require.NoError(t, rc.EnableFullDuplex())
+	require.Equal(t, at, w.read)
+	require.Equal(t, at.Add(1), w.write)
+	_, _, err := rc.Hijack()
+	require.ErrorIs(t, err, http.ErrNotSupported)
+	require.False(t, w.hijacked)
+	require.NotImplements(t, (*http.Hijacker)(nil), c)
+	require.NotImplements(t, (*interface{ Unwrap() http.ResponseWriter })(nil), c)
+
+	c.finish()
+	require.ErrorIs(t, rc.SetReadDeadline(at.Add(2)), errHandlerOver)
+	require.ErrorIs(t, rc.SetWriteDeadline(at.Add(2)), errHandlerOver)
+	require.ErrorIs(t, rc.Flush(), errHandlerOver)
+	require.Equal(t, at, w.read)
+
+	bare := newCapture(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil), testLimit)
+	require.ErrorIs(t, http.NewResponseController(bare).SetReadDeadline(at), http.ErrNotSupported)
+}
+
+// TestCaptureAfterFinish: what outlives the handler changes nothing.
+func TestCaptureAfterFinish(t *testing.T) {
+	w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
+	c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), testLimit)
+	defer c.close()
+	h := c.Header()
+	h.Set("Trailer", "X-Sum")
+	h.Set("X-A", "first")
+	c.WriteHeader(http.StatusCreated)
+	write(c, "first")
+	h.Set("X-Sum", "1")
+	c.finish()
+
+	var left sync.WaitGroup
+	left.Go(func() {
+		for n := range 1000 {
+			h.Set("X-"+strconv.Itoa(n), "late")
+			h.Set("X-Sum", "late")
+			c.Header().Set("X-A", "late")
+		}
+	})
+	_, err := fmt.Fprint(c, "late")
+	require.ErrorIs(t, err, errHandlerOver)
+	_, err = c.WriteString("late")
+	require.ErrorIs(t, err, errHandlerOver)
+	_, err = c.ReadFrom(strings.NewReader("late"))
+	require.ErrorIs(t, err, errHandlerOver)
+	c.WriteHeader(http.StatusEarlyHints)
+	c.Flush()
+	c.finish()
+	require.Equal(t, http.Header{"X-A": {"first"}, "Content-Type": {"text/plain; charset=utf-8"}, "Content-Length": nil}, c.result().Header)
+	require.NoError(t, c.deliver(w))
+	left.Wait()
+	require.Equal(t, []int{201}, w.codes)
+	require.Equal(t, "first", w.Body.String())
+	require.Equal(t, http.Header{"Trailer": {"X-Sum"}, "X-A": {"first"}, "X-Sum": {"1"}}, w.Header())
+}
+
+// TestCaptureAbandon: a response can be given up while the handler is at it.
+func TestCaptureAbandon(t *testing.T) {
+	w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
+	c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), 100)
+	begun := make(chan struct{})
+	var handler sync.WaitGroup
+	handler.Go(func() {
+		for n := range 2000 {
+			c.Header().Set("X-"+strconv.Itoa(n), "late")
+			write(c, "late")
+			c.Flush()
+			if n == 100 {
+				close(begun)
+			}
+		}
+		c.WriteHeader(http.StatusEarlyHints)
+	})
+	<-begun
+	c.abandon()
+	_, err := fmt.Fprint(c, "late")
+	require.ErrorIs(t, err, errHandlerOver)
+	c.close()
+	handler.Wait()
+	require.Empty(t, w.codes)
+	require.Zero(t, w.Body.Len())
+	require.Empty(t, w.Header())
+}
+
+// TestCaptureManyWriters: a handler's goroutines, some of which outlive it, write
+// whole pieces or none.
+func TestCaptureManyWriters(t *testing.T) {
+	piece := []byte("0123456789")
+	w := httptest.NewRecorder()
+	c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), 1000)
+	defer c.close()
+	c.WriteHeader(http.StatusOK)
+	var writers sync.WaitGroup
+	for range 16 {
+		writers.Go(func() {
+			for n := range 200 {
+				if _, err := c.Write(piece); err != nil {
+					return
+				}
+				if n%10 == 0 {
+					c.Flush()
+				}
+			}
+		})
+	}
+	c.finish()
+	require.NoError(t, c.deliver(w))
+	writers.Wait()
+	require.Equal(t, strings.Repeat(string(piece), w.Body.Len()/len(piece)), w.Body.String())
+}
+
+// TestCaptureTooLarge: the limit is on what is kept in memory, to the byte, and
+// the file is nowhere to be seen.
+func TestCaptureTooLarge(t *testing.T) {
+	for _, row := range []struct {
+		name     string
+		limit    int64
+		writes   []int
+		tooLarge bool
+	}{
+		{"nothing, and no room", 0, nil, false},
+		{"a byte, and no room", 0, []int{1}, true},
+		{"one below", 100, []int{99}, false},
+		{"all of it", 100, []int{60, 40}, false},
+		{"one above", 100, []int{60, 41}, true},
+		{"above at once", 100, []int{100000}, true},
+		{"above in many", 100, []int{99, 1, 1, 5000, 70000, 3}, true},
+		{"no limit", -1, []int{100000}, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			dir := t.TempDir()
+			t.Setenv("TMPDIR", dir)
+			t.Setenv("TMP", dir)
+			w := httptest.NewRecorder()
+			c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), row.limit)
+			var want bytes.Buffer
+			for n, size := range row.writes {
+				p := bytes.Repeat([]byte{byte('a' + n)}, size)
+				want.Write(p)
+				written, err := io.Copy(c, onlyReader{bytes.NewReader(p)})
+				require.NoError(t, err)
+				require.EqualValues(t, size, written)
+			}
+			c.finish()
+			require.Equal(t, row.tooLarge, c.tooLarge())
+			require.NoError(t, c.err())
+			if row.limit >= 0 {
+				require.LessOrEqual(t, int64(len(c.body.memory)), row.limit)
+			}
+			require.NoError(t, c.deliver(w))
+			require.Equal(t, want.String(), w.Body.String())
+			if !row.tooLarge {
+				require.Equal(t, want.String(), string(c.result().Body))
+			}
+			file := c.body.file
+			c.close()
+			c.close()
+			left, err := os.ReadDir(dir)
+			require.NoError(t, err)
+			require.Empty(t, left)
+			if file != nil {
+				require.ErrorIs(t, file.Close(), os.ErrClosed)
+			}
+		})
+	}
+}
+
+// TestCaptureNamedFile is a system on which an open file keeps its name.
+func TestCaptureNamedFile(t *testing.T) {
+	file, err := os.CreateTemp(t.TempDir(), "")
+	require.NoError(t, err)
+	s := spool{file: file, lies: true}
+	s.close()
+	require.NoFileExists(t, file.Name())
+}
+
+// TestCaptureFullDisk: the handler learns that its response cannot be kept, and
+// nothing of it is delivered.
+func TestCaptureFullDisk(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		breaks func(t *testing.T, c *capture)
+	}{
+		{"no directory", func(t *testing.T, _ *capture) {
+			nowhere := t.TempDir() + "/nowhere"
+			t.Setenv("TMPDIR", nowhere)
+			t.Setenv("TMP", nowhere)
+		}},
+		{"a write fails", func(t *testing.T, c *capture) {
+			write(c, "some more")
+			require.NoError(t, c.body.file.Close())
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w := httptest.NewRecorder()
+			c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), 4)
+			defer c.close()
+			c.WriteHeader(http.StatusCreated)
+			write(c, "fits")
+			row.breaks(t, c)
+			n, err := c.Write(make([]byte, 1<<20))
+			require.Error(t, err)
+			require.Less(t, n, 1<<20)
+			_, again := c.WriteString("more")
+			require.Equal(t, err, again)
+			c.finish()
+			require.Equal(t, err, c.err())
+			require.True(t, c.tooLarge())
+			require.Equal(t, err, c.deliver(w))
+			require.Zero(t, w.Body.Len())
+			require.False(t, w.Flushed)
+		})
+	}
+}
+
+// TestCaptureClientGone: deliver tells.
+func TestCaptureClientGone(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		flush bool
+		after int
+	}{{"in the first write", false, 0}, {"in a later one", false, 1}, {"in a flush", true, 100}} {
+		t.Run(row.name, func(t *testing.T) {
+			w := &brokenWriter{ResponseRecorder: httptest.NewRecorder(), after: row.after, noFlush: row.flush}
+			c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), testLimit)
+			defer c.close()
+			for range 3 {
+				write(c, strings.Repeat("a", 3000))
+				c.Flush()
+			}
+			c.finish()
+			require.ErrorIs(t, c.deliver(w), io.ErrClosedPipe)
+		})
+	}
+}
+
+type brokenWriter struct {
+	*httptest.ResponseRecorder
+
+	after   int
+	noFlush bool
+}
+
+func (w *brokenWriter) Write(p []byte) (int, error) {
+	if w.after--; w.after < 0 {
+		return 0, io.ErrClosedPipe
+	}
+	return w.ResponseRecorder.Write(p)
+}
+
+func (w *brokenWriter) FlushError() error {
+	if w.noFlush {
+		return io.ErrClosedPipe
+	}
+	return nil
+}
+
+// TestCaptureWithoutFlusher: a real writer that cannot flush is no reason to fail.
+func TestCaptureWithoutFlusher(t *testing.T) {
+	rec := httptest.NewRecorder()
+	w := struct{ http.ResponseWriter }{rec}
+	c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), testLimit)
+	defer c.close()
+	write(c, "a")
+	c.Flush()
+	write(c, "b")
+	c.finish()
+	require.NoError(t, c.deliver(w))
+	require.Equal(t, "ab", rec.Body.String())
+}
+
+// TestScriptIsBounded: a handler that flushes each byte costs memory up to a
+// point, and its body comes whole.
+func TestScriptIsBounded(t *testing.T) {
+	w := httptest.NewRecorder()
+	c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), testLimit)
+	defer c.close()
+	var want bytes.Buffer
+	for n := range longestScript {
+		p := strconv.Itoa(n)
+		want.WriteString(p)
+		write(c, p)
+		c.Flush()
+	}
+	require.Len(t, c.script.acts, longestScript)
+	c.finish()
+	require.NoError(t, c.deliver(w))
+	require.Equal(t, want.String(), w.Body.String())
+}
+
+// BenchmarkCapture is what a small JSON response costs beyond the bare handler.
+func BenchmarkCapture(b *testing.B) {
+	body := []byte(`{"id":"ch_123","amount":1999,"currency":"eur","status":"succeeded"}`)
+	handler := func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusCreated)
+		w.Write(body)
+	}
+	r := httptest.NewRequest(http.MethodPost, "/", nil)
+	b.Run("bare", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			handler(&discard{header: http.Header{}}, r)
+		}
+	})
+	b.Run("captured", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			captured(handler, 1<<20)(&discard{header: http.Header{}}, r)
+		}
+	})
+	b.Run("with its result", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			w := &discard{header: http.Header{}}
+			c := newCapture(w, r, 1<<20)
+			handler(c, r)
+			c.finish()
+			_ = c.result()
+			_ = c.deliver(w)
+			c.close()
+		}
+	})
+	b.Run("replay", func(b *testing.B) {
+		b.ReportAllocs()
+		res := Result{Code: 201, Header: http.Header{"Content-Type": {"application/json"}}, Body: body}
+		for b.Loop() {
+			replay(&discard{header: http.Header{}}, r, res)
+		}
+	})
+}
+
+type discard struct{ header http.Header }
+
+func (d *discard) Header() http.Header         { return d.header }
+func (d *discard) Write(p []byte) (int, error) { return len(p), nil }
+func (d *discard) WriteHeader(int)             {}
+
+// TestCaptureOverRecorder: also writers that are not net/http's see the handler's
+// own calls, an implicit WriteHeader among them.
+func TestCaptureOverRecorder(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		handler http.HandlerFunc
+		codes   []int
+	}{
+		{"nothing", func(http.ResponseWriter, *http.Request) {}, nil},
+		{"implicit", func(w http.ResponseWriter, _ *http.Request) { write(w, "<html>") }, nil},
+		{"flushed", func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() }, nil},
+		{"explicit", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK); write(w, "<html>") }, []int{200}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r := httptest.NewRequest(http.MethodPost, "/", nil)
+			bare, w := httptest.NewRecorder(), &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
+			row.handler(bare, r)
+			captured(row.handler, testLimit)(w, r)
+			require.Equal(t, row.codes, w.codes)
+			require.Equal(t, bare.Result(), w.Result())
+		})
+	}
+}

@@ -1,0 +1,88 @@
+package idempotency
+
+import "time"
+
+// Step is what a store must do to a record so that a claim is answered.
+type Step uint8
+
+// The steps.
+const (
+	// Keep: nothing is written.
+	Keep Step = iota
+
+	// Insert: there is no record; write a new one, of generation 1.
+	Insert
+
+	// Take: the record passes to the claimant, under the next generation.
+	Take
+
+	// Abandon: the record becomes Unknown, under the next generation and without
+	// an owner, so that the dead execution, should it live after all, cannot
+	// write any more.
+	Abandon
+)
+
+// Decide is the state machine of Reserve, for those who write stores: given the
+// record (nil: none), a claim and the database's time, what is to be done, and
+// the decision once it is done. A store does the step only if the record is still
+// the one that was judged (same status, owner, generation and lease), and else
+// reads and decides again.
+//
+// It looks at nothing else and changes nothing.
+func Decide(r *Record, c *Claim, now time.Time) (Step, Reservation) {
+	switch {
+	case r == nil:
+		return Insert, Reservation{Decision: Acquired}
+	case r.Expired(now):
+		return Take, Reservation{Decision: Acquired}
+	case r.Fingerprint != c.Fingerprint:
+		return Keep, Reservation{Decision: Mismatch}
+	}
+	switch r.Status {
+	case Completed, FailedFinal, CompletedUnreplayable:
+		return Keep, Reservation{Decision: Done}
+	case FailedRetryable:
+		return Take, Reservation{Decision: Acquired}
+	case InProgress:
+		switch {
+		case !now.Before(r.LeaseExpires):
+			return takeOver(c)
+		case r.Owner == c.Owner: // the answer to this very claim was lost, and it is made again
+			return Keep, Reservation{Decision: Acquired}
+		}
+		return Keep, Reservation{Decision: Busy}
+	default: // Unknown, and what a newer version may have written.
+		return Keep, Reservation{Decision: Undecided}
+	}
+}
+
+func takeOver(c *Claim) (Step, Reservation) {
+	switch c.Takeover.resolve(c.Joined) {
+	case Reexecute:
+		return Take, Reservation{Decision: Acquired}
+	case Resume:
+		return Take, Reservation{Decision: Acquired, Resumed: true}
+	default:
+		return Abandon, Reservation{Decision: Undecided, Abandoned: true}
+	}
+}
+
+func (t Takeover) resolve(joined bool) Takeover {
+	switch {
+	case t != TakeoverDefault:
+		return t
+	case joined:
+		return Reexecute
+	default:
+		return MarkUnknown
+	}
+}
+
+// Expired reports whether the record is to be treated as if it were not there.
+// One that is Unknown never is, nor one in progress before its lease is over.
+func (r *Record) Expired(now time.Time) bool {
+	if now.Before(r.Expires) || r.Status == Unknown {
+		return false
+	}
+	return r.Status != InProgress || !now.Before(r.LeaseExpires)
+}

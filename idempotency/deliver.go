@@ -1,0 +1,89 @@
+package idempotency
+
+import (
+	"errors"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// deliver sends the response as the handler wrote it, over w, which has the
+// header that newCapture found there. The error is that of the client's
+// connection, or of the file.
+func (c *capture) deliver(w http.ResponseWriter) error {
+	if err := c.err(); err != nil {
+		return err
+	}
+	h := w.Header()
+	assign(h, c.snapshot)
+	if !c.implicit {
+		w.WriteHeader(c.code)
+	}
+	if err := c.script.perform(w, &c.body); err != nil {
+		return err
+	}
+	c.deliverTrailers(h)
+	return nil
+}
+
+// deliverTrailers puts the fields where net/http looks for them when the handler
+// is done.
+func (c *capture) deliverTrailers(h http.Header) {
+	if len(c.trailers) == 0 {
+		return
+	}
+	for name, values := range c.trailers {
+		if values == nil {
+			delete(h, name)
+		} else {
+			h[name] = values
+		}
+	}
+}
+
+// takeTrailers keeps what the handler's header says at its end of the trailers
+// that were announced, and of those with http.TrailerPrefix. nil: no such field.
+func (c *capture) takeTrailers() {
+	final := c.header
+	if final == nil {
+		final = c.before // never asked for
+	}
+	put := func(name string) {
+		if c.trailers == nil {
+			c.trailers = http.Header{}
+		}
+		c.trailers[name] = slices.Clone(final[name])
+	}
+	for _, list := range c.snapshot["Trailer"] {
+		for name := range strings.SplitSeq(list, ",") {
+			put(http.CanonicalHeaderKey(strings.TrimSpace(name)))
+		}
+	}
+	for _, h := range []http.Header{c.snapshot, final} {
+		for name := range h {
+			if strings.HasPrefix(name, http.TrailerPrefix) {
+				put(name)
+			}
+		}
+	}
+}
+
+// assign makes dst equal to src: whoever holds dst sees what src has.
+func assign(dst, src http.Header) {
+	for name := range dst {
+		if _, ok := src[name]; !ok {
+			delete(dst, name)
+		}
+	}
+	maps.Copy(dst, src)
+}
+
+// flushed sends what w has gathered, if it can.
+func flushed(w http.ResponseWriter) error {
+	err := http.NewResponseController(w).Flush()
+	if errors.Is(err, http.ErrNotSupported) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,339 @@
+package idempotency
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/textproto"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Handler makes a handler honour idempotency keys: a request that comes again
+// takes effect once, and gets the first response again, through crashes, races
+// and restarts, as far as its mode promises (docs/idempotency.md).
+//
+// Make one with NewHandler for each route, or group of routes on the same terms.
+// Its fields are read at the first request and must not change after it. It is
+// safe for concurrent use.
+//
+// The inner handler runs under a context that ends with the request's deadline
+// and with the lease, but not when the client goes away: what has begun is brought
+// to its end, because the client will ask again. Its response is held back until
+// the record is durable; flushing has no effect before that, and hijacking is not
+// offered. A handler that panics, or is still at it when the process dies, has an
+// unknown effect, unless the terms are Joined; Terms.Takeover says what follows.
+type Handler struct {
+	Terms
+
+	// Header is the field with the key. "" means Idempotency-Key.
+	Header string
+
+	// Methods are those that need a key; all others pass through untouched. nil
+	// means POST and PATCH.
+	Methods []string
+
+	// Optional lets requests without a key pass through, unprotected. Otherwise
+	// they are answered with 400.
+	Optional bool
+
+	// Operation names what a request asks for. nil means the method and the
+	// pattern that http.ServeMux has matched, or else the path. The same key under
+	// two operations is two operations, each with its own effect.
+	Operation func(*http.Request) string
+
+	// Fingerprint tells whether two requests under one key are the same; it must
+	// not change between versions of a program. nil means RequestFingerprint.
+	Fingerprint func(r *http.Request, body []byte) Fingerprint
+
+	// MaxBody is the largest request body, in bytes; a larger one is answered with
+	// 413. It is held in memory. 0 means 1 MiB.
+	MaxBody int64
+
+	// MaxResponse is the largest response body that is stored, in bytes. A larger
+	// one reaches the first client whole, and the record becomes
+	// CompletedUnreplayable. 0 means 1 MiB.
+	MaxResponse int64
+
+	// Settle says how a status settles the execution: Completed, FailedFinal,
+	// FailedRetryable or Unknown; 0 means the package's Settle, as does a nil
+	// Settle.
+	Settle func(status int) Status
+
+	// Trace is a set of hooks, nil for none.
+	Trace *Trace
+
+	store Store
+	scope func(*http.Request) (string, error)
+	next  http.Handler
+
+	once     sync.Once
+	runner   *runner
+	header   string
+	methods  []string
+	settings error
+}
+
+const defaultMaxBody = 1 << 20
+
+// NewHandler wraps next. scope says whose request it is: a tenant, an account,
+// from what authentication has established before. Keys of different scopes have
+// nothing to do with each other, so one tenant can never see the response of
+// another; where there is only one, it returns "". Its error refuses the request
+// with 403.
+func NewHandler(store Store, scope func(*http.Request) (string, error), next http.Handler) *Handler {
+	return &Handler{store: store, scope: scope, next: next}
+}
+
+// ServeHTTP implements http.Handler. A Handler that is misconfigured answers 500
+// to every request, and executes none.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h.once.Do(h.configure)
+	v := &visit{Handler: h, w: w, r: r, event: Event{Request: r}, start: time.Now()}
+	switch {
+	case h.settings != nil:
+		v.refuse(misconfigured(), Misconfigured, h.settings, "")
+	case !slices.Contains(h.methods, r.Method):
+		h.next.ServeHTTP(w, r)
+	default:
+		v.serve()
+	}
+}
+
+// configure resolves the defaults, once.
+func (h *Handler) configure() {
+	h.runner, h.settings = newRunner(h.store, h.Terms, h.Trace)
+	h.runner.detached = true
+	h.header, h.methods = "Idempotency-Key", []string{http.MethodPost, http.MethodPatch}
+	if h.Header != "" {
+		h.header = textproto.CanonicalMIMEHeaderKey(h.Header)
+	}
+	if h.Methods != nil {
+		h.methods = slices.Clone(h.Methods)
+	}
+	if h.MaxBody == 0 {
+		h.MaxBody = defaultMaxBody
+	}
+	if h.MaxResponse == 0 {
+		h.MaxResponse = defaultMaxBody
+	}
+	switch {
+	case h.settings != nil:
+	case h.scope == nil, h.next == nil:
+		h.settings = fmt.Errorf("%w: a Handler without scope or next", ErrInvalid)
+	case h.MaxBody < 0, h.MaxResponse < 0:
+		h.settings = fmt.Errorf("%w: MaxBody %d, MaxResponse %d", ErrInvalid, h.MaxBody, h.MaxResponse)
+	}
+}
+
+func (h *Handler) operation(r *http.Request) string {
+	switch {
+	case h.Operation != nil:
+		return h.Operation(r)
+	case r.Pattern != "":
+		return r.Method + " " + r.Pattern
+	default:
+		return r.Method + " " + r.URL.EscapedPath()
+	}
+}
+
+func (h *Handler) fingerprint(r *http.Request, body []byte) Fingerprint {
+	if h.Fingerprint != nil {
+		return h.Fingerprint(r, body)
+	}
+	return RequestFingerprint(r, body)
+}
+
+func (h *Handler) settle(code int) Status {
+	if h.Settle != nil {
+		if status := h.Settle(code); status != 0 {
+			return status
+		}
+	}
+	return Settle(code)
+}
+
+// visit is one request on its way through a Handler.
+type visit struct {
+	*Handler
+	w     http.ResponseWriter
+	r     *http.Request
+	event Event
+	start time.Time
+}
+
+func (v *visit) serve() {
+	claim, ok := v.claim()
+	if !ok {
+		return
+	}
+	reservation, asked, err := v.runner.reserve(v.r.Context(), claim)
+	v.event.Generation = reservation.Record.Generation
+	switch {
+	case errors.Is(err, ErrInvalid):
+		v.refuse(misconfigured(), Misconfigured, err, "")
+	case err != nil:
+		v.refuse(storeFailed(), StoreFailed, err, "")
+	case reservation.Decision == Acquired:
+		v.event.Owner = claim.Owner
+		v.execute(v.runner.begin(v.r.Context(), &reservation, asked))
+	default:
+		v.answer(&reservation)
+	}
+}
+
+// claim is what the request asks for. false: it was refused, or passed through.
+func (v *visit) claim() (*Claim, bool) {
+	key, err := keyFrom(v.r.Header, v.header)
+	switch {
+	case errors.Is(err, errNoKey) && v.Optional:
+		v.next.ServeHTTP(v.w, v.r)
+		return nil, false
+	case errors.Is(err, errNoKey):
+		return nil, v.refuse(keyMissing(), Refused, nil, "Send one in "+v.header+".")
+	case err != nil:
+		return nil, v.refuse(keyInvalid(), Refused, err, err.Error())
+	}
+	scope, err := v.scope(v.r)
+	if err != nil {
+		return nil, v.refuse(scopeless(), Refused, err, "")
+	}
+	v.event.ID = ID{Scope: scope, Operation: v.operation(v.r), Key: key}
+	body, err := readBody(v.r, v.MaxBody)
+	switch {
+	case errors.Is(err, errBodyTooLarge):
+		return nil, v.refuse(bodyTooLarge(), Refused, nil, fmt.Sprintf("The limit is %d bytes.", v.MaxBody))
+	case err != nil:
+		return nil, v.refuse(bodyCut(), Refused, err, "")
+	}
+	claim := v.runner.terms.claim(v.event.ID, v.fingerprint(v.r, body))
+	return &claim, true
+}
+
+// answer replies to a request that is not to be executed.
+func (v *visit) answer(reservation *Reservation) {
+	record := &reservation.Record
+	switch reservation.Decision {
+	case Done:
+		if record.Status == CompletedUnreplayable {
+			v.refuse(unreplayable(), Unreplayable, nil, "")
+			return
+		}
+		v.done(Replayed, record.Result.Code, nil)
+		replay(v.w, v.r, record.Result)
+	case Busy:
+		v.refuse(inProgress(), Duplicate, nil, "")
+	case Mismatch:
+		v.refuse(mismatched(), Mismatched, nil, "")
+	default:
+		if reservation.Abandoned {
+			v.event.Err = errDied
+			v.runner.traceUnknown(&v.event)
+		}
+		v.refuse(doubtful(), Doubtful, v.event.Err, "")
+	}
+}
+
+// execute runs the handler, and lets its response out when the record stands.
+func (v *visit) execute(e *execution) {
+	c := newCapture(v.w, v.r, v.MaxResponse)
+	defer c.close()
+	v.run(e, c)
+	code, status := c.status(), v.settle(c.status())
+	var err error
+	switch {
+	case status.completable():
+		if status.Finished() && c.tooLarge() {
+			status = CompletedUnreplayable
+		}
+		err = e.complete(Outcome{Status: status, Result: resultOf(c, status)})
+	default:
+		err = e.release()
+	}
+	if status == Unknown {
+		v.event.Err = errUndecided
+		v.runner.traceUnknown(&v.event)
+	}
+	v.conclude(c, code, status, err)
+}
+
+// run calls the handler. When it panics, the panic goes on to the server after
+// the record says so.
+func (v *visit) run(e *execution, c *capture) {
+	began := time.Now()
+	returned := false
+	defer func() {
+		v.event.Work = time.Since(began)
+		c.finish()
+		if returned {
+			return
+		}
+		status, err := e.abandon()
+		v.event.Err = errors.Join(errPanicked, err)
+		if status == Unknown {
+			v.runner.traceUnknown(&v.event)
+		}
+		v.done(Panicked, 0, v.event.Err)
+	}()
+	v.next.ServeHTTP(c, v.r.WithContext(e.ctx))
+	returned = true
+}
+
+// conclude answers the request of an execution. No success leaves before its
+// record is durable.
+func (v *visit) conclude(c *capture, code int, status Status, err error) {
+	refused := code >= http.StatusBadRequest
+	switch {
+	case err == nil && c.err() != nil:
+		v.done(Unreplayable, code, c.err())
+		panic(http.ErrAbortHandler) // a part of the response is lost
+	case err == nil && status.Finished():
+		v.done(Executed, code, nil)
+	case err == nil && status == Unknown:
+		v.done(Doubtful, code, errUndecided)
+	case err == nil, status == FailedRetryable && refused:
+		v.done(Released, code, err)
+	case errors.Is(err, ErrLeaseLost):
+		v.refuse(overtaken(), Overtaken, err, "")
+		return
+	default:
+		v.refuse(storeFailed(), StoreFailed, err, "")
+		return
+	}
+	if err := c.deliver(v.w); err != nil {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// refuse answers with a problem. It returns false, for claim.
+func (v *visit) refuse(p problem, d Disposition, err error, detail string) bool {
+	v.done(d, p.status, err)
+	p.write(v.w, detail)
+	return false
+}
+
+func (v *visit) done(d Disposition, code int, err error) {
+	v.event.Disposition, v.event.Code, v.event.Err = d, code, err
+	v.event.Latency = time.Since(v.start)
+	if v.runner != nil {
+		v.runner.traceDone(&v.event)
+	}
+}
+
+// resultOf is what is stored of a response.
+func resultOf(c *capture, status Status) Result {
+	if status == Completed || status == FailedFinal {
+		return c.result()
+	}
+	return Result{Code: c.status()}
+}
+
+// Why an operation is Unknown, or ended badly.
+var (
+	errDied      = errors.New("idempotency: an execution died before it came to an end")
+	errUndecided = errors.New("idempotency: the work does not know whether it took effect")
+	errPanicked  = errors.New("idempotency: the work panicked")
+)
+
+var _ http.Handler = (*Handler)(nil)

@@ -1,0 +1,444 @@
+package idempotency_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/storetest"
+)
+
+func TestMemoryConforms(t *testing.T) {
+	before := runtime.NumGoroutine()
+	storetest.Run(t, func(*testing.T) idempotency.Store { return new(idempotency.Memory) })
+	for range 1000 {
+		if runtime.NumGoroutine() <= before {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("%d goroutines are left over", runtime.NumGoroutine()-before)
+}
+
+func memoryClaim(key string) idempotency.Claim {
+	return idempotency.Claim{
+		ID:          idempotency.ID{Scope: "tenant", Operation: "POST /charges", Key: key},
+		Fingerprint: "v1:a", Owner: idempotency.NewOwner(), Lease: time.Minute, TTL: idempotency.Day,
+	}
+}
+
+// TestMemoryClock: in a bubble a day passes at once, and each boundary is exact.
+func TestMemoryClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var store idempotency.Memory
+		decision := func(takeover idempotency.Takeover) idempotency.Decision {
+			claim := memoryClaim("k")
+			claim.Takeover = takeover
+			reservation, err := store.Reserve(t.Context(), claim)
+			require.NoError(t, err)
+			return reservation.Decision
+		}
+		sweep := func() int {
+			n, err := store.Sweep(t.Context(), 10)
+			require.NoError(t, err)
+			return n
+		}
+
+		started := time.Now()
+		reservation, err := store.Reserve(t.Context(), memoryClaim("k"))
+		require.NoError(t, err)
+		assert.True(t, reservation.Record.Started.Equal(started))
+		assert.True(t, reservation.Record.LeaseExpires.Equal(started.Add(time.Minute)))
+		assert.True(t, reservation.Record.Expires.Equal(started.Add(idempotency.Day)))
+
+		time.Sleep(time.Minute - 1)
+		assert.Equal(t, idempotency.Busy, decision(idempotency.Reexecute))
+		require.NoError(t, store.Renew(t.Context(), reservation.Record.Lease(), time.Hour))
+		time.Sleep(time.Hour - 1)
+		assert.Equal(t, idempotency.Busy, decision(idempotency.Reexecute))
+		time.Sleep(1)
+		assert.Equal(t, idempotency.Acquired, decision(idempotency.Reexecute))
+
+		time.Sleep(idempotency.Day - 1)
+		assert.Zero(t, sweep())
+		assert.Equal(t, idempotency.Undecided, decision(idempotency.MarkUnknown))
+		time.Sleep(idempotency.Week)
+		assert.Zero(t, sweep(), "what is unknown stays")
+
+		record, err := store.Load(t.Context(), reservation.Record.ID)
+		require.NoError(t, err)
+		outcome := idempotency.Outcome{Status: idempotency.Completed, TTL: idempotency.Day}
+		require.NoError(t, store.Complete(t.Context(), record.Lease(), outcome))
+		time.Sleep(idempotency.Day - 1)
+		assert.Zero(t, sweep())
+		assert.Equal(t, idempotency.Done, decision(idempotency.Reexecute))
+		time.Sleep(1)
+		_, err = store.Load(t.Context(), record.ID)
+		assert.ErrorIs(t, err, idempotency.ErrNotFound)
+		assert.Equal(t, 1, sweep())
+		assert.Zero(t, sweep())
+	})
+}
+
+// TestMemorySweepOrder: what expires is found though its time to live, lease and
+// status have changed in between.
+func TestMemorySweepOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var store idempotency.Memory
+		ctx := t.Context()
+		dice := rand.New(rand.NewPCG(1, 2))
+		expires := make(map[idempotency.ID]time.Time) // zero: never
+		hours := func() time.Duration { return time.Duration(1+dice.IntN(1000)) * time.Hour }
+		for i := range 2000 {
+			claim := memoryClaim(strconv.Itoa(i))
+			claim.Lease, claim.TTL = hours(), hours()
+			reservation, err := store.Reserve(ctx, claim)
+			require.NoError(t, err)
+			lease := reservation.Record.Lease()
+			now := time.Now()
+			end := now.Add(max(claim.Lease, claim.TTL))
+			switch dice.IntN(6) {
+			case 0:
+				d := hours()
+				require.NoError(t, store.Renew(ctx, lease, d))
+				end = now.Add(max(d, claim.TTL))
+			case 1:
+				require.NoError(t, store.Release(ctx, lease))
+				end = now.Add(claim.TTL)
+			case 2:
+				ttl := hours()
+				require.NoError(t, store.Complete(ctx, lease, idempotency.Outcome{Status: idempotency.Completed, TTL: ttl}))
+				end = now.Add(ttl)
+			case 3:
+				require.NoError(t, store.Complete(ctx, lease, idempotency.Outcome{Status: idempotency.Unknown}))
+				end = time.Time{}
+			case 4:
+				ttl := hours()
+				require.NoError(t, store.Complete(ctx, lease, idempotency.Outcome{Status: idempotency.Unknown}))
+				require.NoError(t, store.Complete(ctx, lease, idempotency.Outcome{Status: idempotency.FailedFinal, TTL: ttl}))
+				end = now.Add(ttl)
+			}
+			expires[claim.ID] = end
+		}
+		for range 1001 {
+			want := 0
+			for id, end := range expires {
+				_, err := store.Load(ctx, id)
+				if !end.IsZero() && !time.Now().Before(end) {
+					want++
+					delete(expires, id)
+					assert.ErrorIs(t, err, idempotency.ErrNotFound)
+				} else {
+					assert.NoError(t, err)
+				}
+			}
+			n, err := store.Sweep(ctx, 1e6)
+			require.NoError(t, err)
+			require.Equal(t, want, n)
+			time.Sleep(time.Hour)
+		}
+		for id, end := range expires {
+			assert.True(t, end.IsZero(), "%v is still there", id)
+		}
+	})
+}
+
+// TestMemoryKeepsNames: what a name was cut from is not kept for the name's sake.
+func TestMemoryKeepsNames(t *testing.T) {
+	var store idempotency.Memory
+	const rows, size = 64, 1 << 20
+	before := heapInUse()
+	for i := range rows {
+		header := strings.Repeat("x", size) + fmt.Sprintf("%020d", i)
+		claim := memoryClaim(header[size:])
+		if i%2 == 0 {
+			claim.Scope, claim.Operation = header[:10], header[10:20]
+		} else {
+			claim.Scope, claim.Operation = "", ""
+		}
+		_, err := store.Reserve(t.Context(), claim)
+		require.NoError(t, err)
+	}
+	assert.Less(t, heapInUse()-before, int64(rows*size/4))
+	runtime.KeepAlive(&store)
+}
+
+// TestMemoryShrinks: a million records that were swept take no memory.
+func TestMemoryShrinks(t *testing.T) {
+	var store idempotency.Memory
+	const rows = 50_000
+	before := heapInUse()
+	for i := range rows {
+		claim := memoryClaim(strconv.Itoa(i))
+		claim.Lease, claim.TTL = 1, 1
+		_, err := store.Reserve(t.Context(), claim)
+		require.NoError(t, err)
+	}
+	full := heapInUse() - before
+	n, err := store.Sweep(t.Context(), 2*rows)
+	require.NoError(t, err)
+	assert.Equal(t, rows, n)
+	left := heapInUse() - before
+	t.Logf("%d bytes for each record, and %d in all when they were swept", full/rows, left)
+	assert.Less(t, full/rows, int64(800))
+	assert.Less(t, left, full/20)
+	runtime.KeepAlive(&store)
+}
+
+func heapInUse() int64 {
+	runtime.GC()
+	runtime.GC()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return int64(stats.HeapAlloc)
+}
+
+// TestMemoryStress is for the race detector: results are read and spoiled while
+// others are given out, and records are swept as soon as they may be.
+func TestMemoryStress(t *testing.T) {
+	var store idempotency.Memory
+	var running, effects sync.Map // by key
+	var executed atomic.Int64
+	ctx := t.Context()
+	var all, sweeping sync.WaitGroup
+	for range 16 {
+		all.Go(func() {
+			for range 500 {
+				key := strconv.Itoa(rand.IntN(200))
+				claim := memoryClaim(key)
+				reservation, err := store.Reserve(ctx, claim)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				spoil(reservation.Record.Result)
+				if reservation.Decision != idempotency.Acquired {
+					continue
+				}
+				lease := reservation.Record.Lease()
+				if other, busy := running.LoadOrStore(key, lease.Owner); busy {
+					t.Errorf("%s is executed by %s and by %s", key, other, lease.Owner)
+				}
+				_ = store.Renew(ctx, lease, time.Hour)
+				release := rand.IntN(3) == 0
+				running.Delete(key)
+				if release {
+					err = store.Release(ctx, lease)
+				} else {
+					if _, twice := effects.LoadOrStore(key, true); twice {
+						t.Errorf("%s is executed twice", key)
+					}
+					executed.Add(1)
+					result := idempotency.Result{Code: http.StatusCreated, Header: http.Header{"X": {key}}, Body: []byte(key)}
+					err = store.Complete(ctx, lease, idempotency.Outcome{Status: idempotency.Completed, Result: result})
+					spoil(result)
+				}
+				if err != nil {
+					t.Errorf("%s: %v", key, err)
+				}
+			}
+		})
+	}
+	done := make(chan struct{})
+	sweeping.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			claim := memoryClaim("short " + strconv.Itoa(i%10))
+			claim.Lease, claim.TTL = 1, 1
+			if _, err := store.Reserve(ctx, claim); err != nil {
+				t.Error(err)
+			}
+			if _, err := store.Sweep(ctx, rand.IntN(20)); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	all.Wait()
+	close(done)
+	sweeping.Wait()
+
+	effects.Range(func(key, _ any) bool {
+		record, err := store.Load(ctx, memoryClaim(key.(string)).ID)
+		assert.NoError(t, err)
+		assert.Equal(t, key, string(record.Result.Body))
+		assert.Equal(t, []string{key.(string)}, record.Result.Header["X"])
+		return true
+	})
+	t.Logf("%d operations of 200 were executed", executed.Load())
+}
+
+// spoil changes a result, which must be nobody else's.
+func spoil(r idempotency.Result) {
+	for _, values := range r.Header {
+		values[0] = "spoiled"
+	}
+	for i := range r.Body {
+		r.Body[i] = 'x'
+	}
+}
+
+func ExampleMemory() {
+	var store idempotency.Memory
+	ctx := context.Background()
+	claim := idempotency.Claim{
+		ID:    idempotency.ID{Scope: "comp1", Operation: "import-invoices", Key: "comp1:invoice:001"},
+		Owner: idempotency.NewOwner(), Lease: time.Minute, TTL: idempotency.Week,
+	}
+	first, _ := store.Reserve(ctx, claim)
+	fmt.Println(first.Decision)
+
+	claim.Owner = idempotency.NewOwner()
+	second, _ := store.Reserve(ctx, claim)
+	fmt.Println(second.Decision)
+
+	outcome := idempotency.Outcome{Status: idempotency.Completed, Result: idempotency.Result{Reference: "row 17"}}
+	_ = store.Complete(ctx, first.Record.Lease(), outcome)
+	third, _ := store.Reserve(ctx, claim)
+	fmt.Println(third.Decision, third.Record.Result.Reference)
+	// Output:
+	// acquired
+	// busy
+	// done row 17
+}
+
+// benchmarkResult is what a handler would store.
+func benchmarkResult() idempotency.Result {
+	return idempotency.Result{
+		Code:   http.StatusCreated,
+		Header: http.Header{"Content-Type": {"application/json"}, "Location": {"/charges/1"}},
+		Body:   []byte(`{"id":"ch_1","amount":1000,"currency":"eur","status":"succeeded"}`),
+	}
+}
+
+// manyKeys are made before the clock runs: a request brings its own.
+func manyKeys() []string {
+	all := make([]string, 100_000)
+	for i := range all {
+		all[i] = "key " + strconv.Itoa(i)
+	}
+	return all
+}
+
+// BenchmarkMemoryOperation is one operation, from its claim to its result, in a
+// store that grows to a hundred thousand records and begins anew.
+func BenchmarkMemoryOperation(b *testing.B) {
+	var store *idempotency.Memory
+	outcome := idempotency.Outcome{Status: idempotency.Completed, Result: benchmarkResult()}
+	claim := memoryClaim("")
+	all := manyKeys()
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		if i%len(all) == 0 {
+			store = new(idempotency.Memory)
+		}
+		claim.Key = all[i%len(all)]
+		reservation, err := store.Reserve(b.Context(), claim)
+		if err != nil || reservation.Decision != idempotency.Acquired {
+			b.Fatal(reservation.Decision, err)
+		}
+		if err := store.Complete(b.Context(), reservation.Record.Lease(), outcome); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkMemoryOperationParallel is the same from all processors, and keys come
+// again: their records are released.
+func BenchmarkMemoryOperationParallel(b *testing.B) {
+	store := new(idempotency.Memory)
+	all := manyKeys()
+	var next atomic.Int64
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		claim := memoryClaim("")
+		for pb.Next() {
+			claim.Key = all[int(next.Add(1))%len(all)]
+			reservation, _ := store.Reserve(b.Context(), claim)
+			if err := store.Release(b.Context(), reservation.Record.Lease()); err != nil {
+				b.Error(err)
+			}
+		}
+	})
+}
+
+// BenchmarkMemoryReplay is a claim of what is finished.
+func BenchmarkMemoryReplay(b *testing.B) {
+	store := new(idempotency.Memory)
+	claim := memoryClaim("k")
+	reservation, _ := store.Reserve(b.Context(), claim)
+	outcome := idempotency.Outcome{Status: idempotency.Completed, Result: benchmarkResult()}
+	_ = store.Complete(b.Context(), reservation.Record.Lease(), outcome)
+	b.ReportAllocs()
+	for b.Loop() {
+		if got, err := store.Reserve(b.Context(), claim); err != nil || got.Decision != idempotency.Done {
+			b.Fatal(got.Decision, err)
+		}
+	}
+}
+
+// BenchmarkMemorySweep is how long claims take while a million expired records
+// are swept, and while there is nothing to sweep.
+func BenchmarkMemorySweep(b *testing.B) {
+	for _, rows := range []int{0, 1_000_000} {
+		b.Run(strconv.Itoa(rows)+" expired", func(b *testing.B) {
+			store := new(idempotency.Memory)
+			claim := memoryClaim("")
+			claim.Lease, claim.TTL = 1, 1
+			for i := range rows {
+				claim.Key = "expired " + strconv.Itoa(i)
+				_, _ = store.Reserve(b.Context(), claim)
+			}
+			runtime.GC()
+			stop := make(chan struct{})
+			var sweeping sync.WaitGroup
+			sweeping.Go(func() {
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+						if n, _ := store.Sweep(b.Context(), 500); n == 0 {
+							<-stop
+							return
+						}
+					}
+				}
+			})
+			claim.Lease, claim.TTL = time.Hour, time.Hour
+			const claims = 100_000
+			took := make([]time.Duration, 0, claims)
+			for i := 0; b.Loop(); i++ {
+				claim.Key = strconv.Itoa(i)
+				began := time.Now()
+				_, _ = store.Reserve(b.Context(), claim)
+				if len(took) < claims {
+					took = append(took, time.Since(began))
+				}
+			}
+			close(stop)
+			sweeping.Wait()
+			slices.Sort(took)
+			b.ReportMetric(float64(took[len(took)/2]), "p50-ns")
+			b.ReportMetric(float64(took[len(took)*99/100]), "p99-ns")
+			b.ReportMetric(float64(took[len(took)-1]), "worst-ns")
+		})
+	}
+}

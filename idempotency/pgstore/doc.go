@@ -1,0 +1,2 @@
+// Package pgstore keeps the records of package idempotency in PostgreSQL.
+package pgstore

@@ -1,0 +1,60 @@
+package pgstore_test
+
+import (
+	"context"
+	"database/sql"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/pgstore"
+	"github.com/resilienthttp/resilienthttp/idempotency/storetest"
+	"github.com/resilienthttp/resilienthttp/internal/postgrestest"
+)
+
+func TestStore(t *testing.T) {
+	for _, f := range flavors {
+		t.Run(f.name, func(t *testing.T) {
+			dsn := postgrestest.Open(t)
+			suite(t, dsn, f).Run(t)
+		})
+	}
+}
+
+// The database's default isolation may be any. The work's own is another matter: it
+// is told that it must be done again, which the suite does not do.
+func TestStoreUnderSerializableIsolation(t *testing.T) {
+	options := &pgstore.Options{Isolation: sql.LevelReadCommitted}
+	for _, f := range flavors {
+		t.Run(f.name, func(t *testing.T) {
+			dsn := withParameter(t, postgrestest.Open(t), "default_transaction_isolation", "serializable")
+			f.options = options
+			s := suite(t, dsn, f)
+			s.Rows = -1
+			s.Run(t)
+		})
+	}
+}
+
+func suite(t *testing.T, dsn string, f flavor) storetest.Suite {
+	t.Helper()
+	return storetest.Suite{
+		Open:  func(t *testing.T) idempotency.Store { return f.store(t, dsn) },
+		Again: func(t *testing.T) idempotency.Store { return f.store(t, dsn) },
+		Write: insert,
+		Count: effects(t, dsn),
+		Fill:  func(ctx context.Context, rows int) error { return fill(ctx, newPool(t, dsn, nil), rows) },
+	}
+}
+
+// fill writes records that are completed and have expired.
+func fill(ctx context.Context, pool *pgxpool.Pool, rows int) error {
+	_, err := pool.Exec(ctx, `INSERT INTO idempotency_records (scope, operation, key, fingerprint, status, owner, generation,
+			lease_expires, started, updated, expires, code, header, body)
+		SELECT 'fill', 'POST /charges', 'key ' || gen_random_uuid(), 'v1:a', 2, 'owner', 1,
+			now() - interval '2 hours', now() - interval '2 hours', now() - interval '2 hours',
+			now() - interval '1 hour' + i * interval '1 millisecond', 201, '{}', '\x00'
+		FROM generate_series(1, $1) AS i`, rows)
+	return err
+}

@@ -1,0 +1,205 @@
+package pgstore_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/pgstore"
+)
+
+// caller is a transaction of the caller's, with the verbs in it.
+type caller struct {
+	*pgstore.Within
+
+	tx       any
+	commit   func() error
+	rollback func() error
+}
+
+func newCaller(t *testing.T, dsn string, store *pgstore.Store, flavor string) *caller {
+	t.Helper()
+	if flavor == "pgx" {
+		tx, err := newPool(t, dsn, nil).Begin(t.Context())
+		require.NoError(t, err)
+		return &caller{store.Within(tx), tx, func() error { return tx.Commit(context.Background()) },
+			func() error { return tx.Rollback(context.Background()) }}
+	}
+	tx, err := newDB(t, dsn).BeginTx(context.Background(), nil)
+	require.NoError(t, err)
+	return &caller{store.WithinSQL(tx), tx, tx.Commit, tx.Rollback}
+}
+
+// Both kinds of transaction work with either kind of store.
+func eachCaller(t *testing.T, test func(t *testing.T, dsn string, store *pgstore.Store, begin func() *caller)) {
+	t.Helper()
+	eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
+		_ = effects(t, dsn)
+		for _, f := range flavors {
+			t.Run("in a transaction of "+f.name, func(t *testing.T) {
+				test(t, dsn, store, func() *caller { return newCaller(t, dsn, store, f.name) })
+			})
+		}
+	})
+}
+
+// An inbox row and its effect are committed together, or not at all.
+func TestWithin(t *testing.T) {
+	eachCaller(t, func(t *testing.T, _ string, store *pgstore.Store, begin func() *caller) {
+		claim := newClaim(t.Name())
+		for _, commit := range []bool{false, true} {
+			c := begin()
+			reservation, err := c.Reserve(t.Context(), claim)
+			require.NoError(t, err)
+			assert.Equal(t, idempotency.Acquired, reservation.Decision)
+			assert.True(t, reservation.Held)
+			require.NoError(t, insert(t.Context(), c.tx, claim.Key))
+			require.NoError(t, c.Complete(t.Context(), reservation.Record.Lease(), completed))
+			again, err := c.Reserve(t.Context(), newClaim(claim.Key))
+			require.NoError(t, err)
+			assert.Equal(t, idempotency.Done, again.Decision)
+			assert.False(t, again.Held)
+			if commit {
+				require.NoError(t, c.commit())
+				assert.Equal(t, idempotency.Completed, statusOf(t, store, claim.ID))
+			} else {
+				require.NoError(t, c.rollback())
+				_, err := store.Load(t.Context(), claim.ID)
+				assert.ErrorIs(t, err, idempotency.ErrNotFound)
+			}
+		}
+	})
+}
+
+// What a caller's transaction has claimed and not committed, nobody else waits for:
+// neither for a new record nor for one that it took over.
+func TestWithinHoldsOthersOff(t *testing.T) {
+	eachCaller(t, func(t *testing.T, _ string, store *pgstore.Store, begin func() *caller) {
+		for _, taken := range []bool{false, true} {
+			claim := newClaim(t.Name())
+			claim.Takeover = idempotency.Reexecute
+			claim.Key += map[bool]string{false: " new", true: " taken over"}[taken]
+			var dead idempotency.Lease
+			if taken {
+				first := claim
+				first.Owner, first.Lease = idempotency.NewOwner(), time.Microsecond
+				dead = acquire(t, store, first)
+			}
+			c := begin()
+			lease := acquire(t, c, claim)
+
+			other := newClaim(claim.Key)
+			other.Takeover = idempotency.Reexecute
+			began := time.Now()
+			reservation, err := store.Reserve(t.Context(), other)
+			require.NoError(t, err)
+			assert.Equal(t, idempotency.Busy, reservation.Decision)
+			assert.Equal(t, claim.ID, reservation.Record.ID)
+			if taken {
+				err := store.Renew(t.Context(), dead, time.Hour)
+				assert.ErrorContains(t, err, "locked", "whether it is lost is not decided")
+				_, err = store.Begin(t.Context(), dead, 0)
+				assert.ErrorContains(t, err, "locked")
+			}
+			assert.Less(t, time.Since(began), 10*time.Second)
+
+			require.NoError(t, c.Complete(t.Context(), lease, completed))
+			require.NoError(t, c.commit())
+			reservation, err = store.Reserve(t.Context(), other)
+			require.NoError(t, err)
+			assert.Equal(t, idempotency.Done, reservation.Decision)
+			if taken {
+				assert.ErrorIs(t, store.Renew(t.Context(), dead, time.Hour), idempotency.ErrLeaseLost)
+			}
+		}
+	})
+}
+
+// Two callers' transactions with the same message: the second waits, and gets the
+// first one's result, or the operation if the first one rolls back.
+func TestWithinWaitsForWithin(t *testing.T) {
+	eachCaller(t, func(t *testing.T, _ string, _ *pgstore.Store, begin func() *caller) {
+		for _, commit := range []bool{false, true} {
+			key := t.Name() + map[bool]string{false: " rollback", true: " commit"}[commit]
+			first, second := begin(), begin()
+			lease := acquire(t, first, newClaim(key))
+			require.NoError(t, first.Complete(t.Context(), lease, completed))
+			answer := make(chan idempotency.Reservation, 1)
+			go func() {
+				reservation, err := second.Reserve(context.Background(), newClaim(key))
+				assert.NoError(t, err)
+				answer <- reservation
+			}()
+			select {
+			case <-answer:
+				t.Error("it did not wait")
+			case <-time.After(50 * time.Millisecond):
+			}
+			if commit {
+				require.NoError(t, first.commit())
+				assert.Equal(t, idempotency.Done, (<-answer).Decision)
+			} else {
+				require.NoError(t, first.rollback())
+				assert.Equal(t, idempotency.Acquired, (<-answer).Decision)
+			}
+			require.NoError(t, second.rollback())
+		}
+	})
+}
+
+// A caller that does not want to wait for another sets a lock_timeout, or ends its
+// context. Its transaction has failed then.
+func TestWithinWaitsNoLongerThanTold(t *testing.T) {
+	eachCaller(t, func(t *testing.T, _ string, _ *pgstore.Store, begin func() *caller) {
+		first, second, third := begin(), begin(), begin()
+		acquire(t, first, newClaim(t.Name()))
+
+		require.NoError(t, execute(second.tx, `SET LOCAL lock_timeout = '10ms'`))
+		_, err := second.Reserve(t.Context(), newClaim(t.Name()))
+		assert.Equal(t, "55P03", code(err))
+		require.NoError(t, second.rollback())
+
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		_, err = third.Reserve(ctx, newClaim(t.Name()))
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		_ = third.rollback()
+		require.NoError(t, first.rollback())
+	})
+}
+
+// The caller's transaction commits as it would have without us.
+func TestWithinSetsNothing(t *testing.T) {
+	eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
+		tx, err := newPool(t, dsn, nil).Begin(t.Context())
+		require.NoError(t, err)
+		defer tx.Rollback(context.Background()) //nolint:errcheck // The test is over.
+		claim := newClaim("key")
+		claim.Joined, claim.Lease = true, time.Microsecond
+		inbox := store.Within(tx)
+		acquire(t, inbox, claim)
+		claim.Owner = idempotency.NewOwner()
+		acquire(t, inbox, claim) // which takes over
+		assert.Equal(t, map[string]string{"synchronous_commit": "on", "lock_timeout": "0"}, settings(t, tx))
+	})
+}
+
+// settings are those that the store changes for its own transactions.
+func settings(t *testing.T, db interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+},
+) map[string]string {
+	t.Helper()
+	got := map[string]string{}
+	for _, name := range []string{"synchronous_commit", "lock_timeout"} {
+		var value string
+		require.NoError(t, db.QueryRow(t.Context(), `SELECT current_setting($1)`, name).Scan(&value))
+		got[name] = value
+	}
+	return got
+}

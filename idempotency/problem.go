@@ -1,0 +1,119 @@
+package idempotency
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// ProblemBase begins the type of every problem that Handler answers with
+// (application/problem+json, RFC 9457); its kind follows. The URLs are stable, and
+// lead to what they mean.
+const ProblemBase = "https://github.com/resilienthttp/resilienthttp/blob/main/docs/idempotency.md#"
+
+// problem is a refusal. Kinds, statuses and meanings are a public contract, listed
+// in docs/idempotency.md.
+type problem struct {
+	kind   string
+	title  string
+	status int
+
+	// final tells clients not to send the request again: it would get the same
+	// answer. Our own Transport obeys; it would repeat a 409 and a 5xx.
+	final bool
+
+	// again is when to send it again; 0 says nothing.
+	again time.Duration
+}
+
+func keyMissing() problem {
+	return problem{kind: "key-missing", title: "An idempotency key is required", status: http.StatusBadRequest}
+}
+
+func keyInvalid() problem {
+	return problem{kind: "key-invalid", title: "The idempotency key is malformed", status: http.StatusBadRequest}
+}
+
+func scopeless() problem {
+	return problem{kind: "scope", title: "The request belongs to no known account", status: http.StatusForbidden}
+}
+
+func bodyCut() problem {
+	return problem{kind: "body-incomplete", title: "The request's body did not arrive", status: http.StatusBadRequest}
+}
+
+func bodyTooLarge() problem {
+	return problem{
+		kind: "body-too-large", title: "The request's body is too large", status: http.StatusRequestEntityTooLarge,
+	}
+}
+
+func inProgress() problem {
+	return problem{
+		kind: "in-progress", title: "A request with this key is being executed",
+		status: http.StatusConflict, again: time.Second,
+	}
+}
+
+func mismatched() problem {
+	return problem{
+		kind: "mismatch", title: "The key was used for another request",
+		status: http.StatusUnprocessableEntity, final: true,
+	}
+}
+
+func unreplayable() problem {
+	return problem{
+		kind: "unreplayable", title: "The request was executed before; its response was too large to be kept",
+		status: http.StatusConflict, final: true,
+	}
+}
+
+func doubtful() problem {
+	return problem{
+		kind: "unknown", title: "It is not known whether the request took effect",
+		status: http.StatusConflict, final: true,
+	}
+}
+
+func storeFailed() problem {
+	return problem{
+		kind: "store", title: "The request's record is not available; send it again with the same key",
+		status: http.StatusServiceUnavailable, again: time.Second,
+	}
+}
+
+func overtaken() problem {
+	return problem{
+		kind: "overtaken", title: "Another execution took over; send the request again with the same key for its result",
+		status: http.StatusServiceUnavailable, again: time.Second,
+	}
+}
+
+func misconfigured() problem {
+	return problem{
+		kind: "misconfigured", title: "The server is misconfigured",
+		status: http.StatusInternalServerError, final: true,
+	}
+}
+
+// write answers with the problem. detail may be empty.
+func (p problem) write(w http.ResponseWriter, detail string) {
+	h := w.Header()
+	h.Set("Content-Type", "application/problem+json")
+	h.Set("Cache-Control", "no-store")
+	if p.final {
+		h.Set("X-Should-Retry", "false")
+	}
+	if p.again > 0 {
+		h.Set("Retry-After", strconv.Itoa(int(p.again/time.Second)))
+	}
+	w.WriteHeader(p.status)
+	_ = json.NewEncoder(w).Encode(struct { // a client that has gone
+		Type   string `json:"type"`
+		Title  string `json:"title"`
+		Status int    `json:"status"`
+		Detail string `json:"detail,omitempty"`
+	}{ProblemBase + p.kind, p.title, p.status, detail})
+}

@@ -1,0 +1,43 @@
+package idempotency_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
+)
+
+// TestStatus pins numbers and names: the former are stored, the latter are in
+// dashboards.
+func TestStatus(t *testing.T) {
+	for _, row := range []struct {
+		status   idempotency.Status
+		number   uint8
+		name     string
+		finished bool
+	}{
+		{0, 0, "invalid", false},
+		{idempotency.InProgress, 1, "in_progress", false},
+		{idempotency.Completed, 2, "completed", true},
+		{idempotency.FailedRetryable, 3, "failed_retryable", false},
+		{idempotency.FailedFinal, 4, "failed_final", true},
+		{idempotency.CompletedUnreplayable, 5, "completed_unreplayable", true},
+		{idempotency.Unknown, 6, "unknown", false},
+		{7, 7, "invalid", false},
+		{255, 255, "invalid", false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			assert.Equal(t, row.number, uint8(row.status))
+			assert.Equal(t, row.name, row.status.String())
+			assert.Equal(t, row.finished, row.status.Finished())
+		})
+	}
+}
+
+func TestRecordLease(t *testing.T) {
+	record := idempotency.Record{
+		ID: idempotency.ID{Scope: "s", Operation: "o", Key: "k"}, Owner: "me", Generation: 3,
+	}
+	assert.Equal(t, idempotency.Lease{ID: record.ID, Owner: "me", Generation: 3}, record.Lease())
+}

@@ -1,0 +1,134 @@
+package idempotency
+
+import (
+	"net/http"
+	"net/textproto"
+	"slices"
+	"strings"
+)
+
+// replayedHeader marks a response that was made for an earlier request.
+const replayedHeader = "Idempotency-Replayed"
+
+// result is what is stored of a response that is not tooLarge.
+//
+// In its header, a field without any value is one that must not be there: a
+// handler can suppress what net/http would add, and take away what middleware has
+// set.
+func (c *capture) result() Result {
+	h := make(http.Header, len(c.snapshot)+1)
+	named := connectionFields(c.snapshot)
+	for name, values := range c.snapshot {
+		if c.storable(name, values, named) {
+			h[name] = slices.Clip(values)
+		}
+	}
+	for name := range c.before {
+		if _, ok := c.snapshot[name]; !ok && !ofOneResponse(textproto.CanonicalMIMEHeaderKey(name)) {
+			h[name] = nil
+		}
+	}
+	c.storeSniffed(h)
+	c.storeLength(h)
+	return Result{Code: c.code, Header: h, Body: c.body.memory}
+}
+
+// storable reports whether a field belongs to the result. What middleware around
+// this package has set, and the handler has left alone, does not: the middleware
+// will set its own on each replay, a request's id or what a browser's origin is
+// allowed. Content-Type and the like describe the body and stay with it.
+func (c *capture) storable(name string, values, named []string) bool {
+	canonical := textproto.CanonicalMIMEHeaderKey(name)
+	if ofOneResponse(canonical) || slices.Contains(named, canonical) {
+		return false
+	}
+	before, was := c.before[name]
+	return !was || !slices.Equal(before, values) || strings.HasPrefix(canonical, "Content-")
+}
+
+// ofOneResponse reports whether a field means one response, or one connection,
+// and not those that repeat it.
+func ofOneResponse(canonical string) bool {
+	switch canonical {
+	case "Connection", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade", // RFC 9110, section 7.6.1
+		"Set-Cookie", "Date", replayedHeader:
+		return true
+	}
+	return strings.HasPrefix(canonical, "Proxy-") || strings.HasPrefix(canonical, http.TrailerPrefix)
+}
+
+// connectionFields are the fields that Connection says end with the connection.
+func connectionFields(h http.Header) []string {
+	var names []string
+	for name, values := range h {
+		if textproto.CanonicalMIMEHeaderKey(name) != "Connection" {
+			continue
+		}
+		for _, list := range values {
+			for field := range strings.SplitSeq(list, ",") {
+				names = append(names, textproto.CanonicalMIMEHeaderKey(textproto.TrimString(field)))
+			}
+		}
+	}
+	return names
+}
+
+// storeSniffed stores the Content-Type that net/http finds for this response, by
+// its first bytes up to the first flush; those of a replay might tell otherwise.
+func (c *capture) storeSniffed(h http.Header) {
+	_, set := c.snapshot["Content-Type"]
+	if set || c.script.total == 0 || c.snapshot.Get("Content-Encoding") != "" {
+		return // nothing is sniffed, here and in a replay
+	}
+	first := min(c.script.total, sniffed)
+	if c.script.flushed {
+		first = min(first, c.script.atFlush)
+	}
+	if first == 0 || c.http1() && c.snapshot.Get("Transfer-Encoding") != "" {
+		h["Content-Type"] = nil
+		return
+	}
+	h["Content-Type"] = []string{http.DetectContentType(c.body.memory[:first])}
+}
+
+// storeLength keeps net/http from giving a replay a Content-Length where the
+// response has none: it was flushed, or had trailers.
+func (c *capture) storeLength(h http.Header) {
+	_, set := c.snapshot["Content-Length"]
+	if set || !bodyAllowed(c.code) || c.r.Method == http.MethodHead && c.script.total == 0 {
+		return
+	}
+	gathered := int64(bufferedByHTTP2)
+	unknown := c.script.flushed
+	if c.http1() {
+		gathered = buffered
+		unknown = unknown || len(c.trailers) > 0 || c.snapshot.Get("Transfer-Encoding") != ""
+	}
+	if unknown && c.script.total <= gathered {
+		h["Content-Length"] = nil
+	}
+}
+
+func (c *capture) http1() bool { return c.r.ProtoMajor < 2 }
+
+// replay sends a stored result. What middleware has set for this response stays,
+// unless the result has a field of that name.
+func replay(w http.ResponseWriter, _ *http.Request, res Result) {
+	h := w.Header()
+	for name, values := range res.Header {
+		if len(values) == 0 {
+			h[name] = nil // net/http adds none, and sends none
+			continue
+		}
+		h[name] = slices.Clone(values) // the store's own may be shared
+	}
+	h.Set(replayedHeader, "true")
+	code := res.Code
+	if code == 0 {
+		code = http.StatusOK // somebody settled the record who knows no HTTP
+	}
+	w.WriteHeader(code)
+	if bodyAllowed(code) && len(res.Body) > 0 {
+		w.Write(res.Body)
+	}
+}

@@ -1,0 +1,242 @@
+package idempotency
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestReplay: a client sees the same status, header and body again, less what
+// belongs to one response, for all handlers of the table that have a result.
+func TestReplay(t *testing.T) {
+	rows := handlerRows()
+	for n := range rows {
+		row := &rows[n]
+		if strings.HasPrefix(row.name, "a length that is too") || strings.HasPrefix(row.name, "a length of 0") {
+			continue // broken, and broken again
+		}
+		for _, http2 := range []bool{false, true} {
+			name := row.name + ", HTTP/1.1"
+			if http2 {
+				name = row.name + ", HTTP/2"
+			}
+			t.Run(name, func(t *testing.T) {
+				var stored Result
+				large := false
+				first := func(w http.ResponseWriter, r *http.Request) {
+					c := newCapture(w, r, testLimit)
+					defer c.close()
+					row.handler(c, r)
+					c.finish()
+					stored, large = c.result(), c.tooLarge()
+					_ = c.deliver(w)
+				}
+				before := observe(t, first, row, http2)
+				if large {
+					return
+				}
+				require.NotContains(t, stored.Header, "Date")
+				after := observe(t, func(w http.ResponseWriter, r *http.Request) { replay(w, r, stored) }, row, http2)
+
+				require.Equal(t, []string{"true"}, after.Header["Idempotency-Replayed"])
+				delete(after.Header, "Idempotency-Replayed")
+				for _, h := range []http.Header{before.Header, after.Header} {
+					h.Del("Date")
+					h.Del("Set-Cookie")
+					h.Del("Connection")
+				}
+				require.Equal(t, before, after)
+			})
+		}
+	}
+}
+
+// observation is what a client sees, less trailers.
+type observation struct {
+	Code   int
+	Header http.Header
+	Length int64
+	Body   string
+	Err    error
+}
+
+func observe(t *testing.T, handler http.HandlerFunc, row *handlerRow, http2 bool) observation {
+	t.Helper()
+	s := newServer(t, outer(handler), http2)
+	method := row.method
+	if method == "" {
+		method = http.MethodPost
+	}
+	req, err := http.NewRequest(method, s.URL, nil)
+	require.NoError(t, err)
+	if name, value, ok := strings.Cut(strings.TrimSpace(row.headers), ": "); ok {
+		req.Header.Set(name, value)
+	}
+	transport := s.Client().Transport.(*http.Transport)
+	transport.DisableCompression = true
+	resp, err := transport.RoundTrip(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	resp.Header.Del("Trailer")
+	seen := observation{resp.StatusCode, resp.Header, resp.ContentLength, string(body), err}
+	if http2 && len(body) == 0 {
+		seen.Length = 0 // whether the stream ends in its first frame or in the next
+	}
+	return seen
+}
+
+func TestResult(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		method  string
+		http2   bool
+		handler func(w http.ResponseWriter)
+		want    http.Header
+	}{
+		{"nothing", "", false, func(http.ResponseWriter) {}, http.Header{}},
+		{"hop by hop", "", false, func(w http.ResponseWriter) {
+			for _, name := range []string{
+				"Keep-Alive", "Proxy-Authenticate", "Proxy-Connection", "Te", "Transfer-Encoding",
+				"Upgrade", "Set-Cookie", "Date", "X-Named", "X-Named-Too", "X-Kept",
+			} {
+				w.Header().Set(name, "a")
+			}
+			w.Header()["Connection"] = []string{"close, x-named", "X-Named-Too"}
+		}, http.Header{"X-Kept": {"a"}, "Content-Length": nil}},
+		{"hop by hop, in other letters", "", false, func(w http.ResponseWriter) {
+			w.Header()["connection"] = []string{"x-named"}
+			w.Header()["x-named"] = []string{"a"}
+			w.Header()["SET-COOKIE"] = []string{"a=b"}
+			w.Header()["x-kept"] = []string{"a", "b"}
+		}, http.Header{"x-kept": {"a", "b"}}},
+		{"a replay's mark", "", false, func(w http.ResponseWriter) {
+			w.Header().Set("Idempotency-Replayed", "false")
+		}, http.Header{}},
+		{"middleware's, changed and gone", "", false, func(w http.ResponseWriter) {
+			w.Header().Set("X-Request-Id", "mine")
+			w.Header().Add("Vary", "Accept")
+			w.Header().Del("X-Frame-Options")
+			w.Header().Del("Set-Cookie")
+		}, http.Header{"X-Request-Id": {"mine"}, "Vary": {"Origin", "Accept"}, "X-Frame-Options": nil}},
+		{"trailers", "", false, func(w http.ResponseWriter) {
+			w.Header().Set("Trailer", "X-Sum")
+			w.Header().Set(http.TrailerPrefix+"X-Other", "1")
+			write(w, "body")
+			w.Header().Set("X-Sum", "1")
+		}, http.Header{"Content-Type": {"text/plain; charset=utf-8"}, "Content-Length": nil}},
+		{"sniffed up to the flush", "", false, func(w http.ResponseWriter) {
+			write(w, "<ht")
+			w.(http.Flusher).Flush()
+			write(w, "ml>")
+		}, http.Header{"Content-Type": {"text/plain; charset=utf-8"}, "Content-Length": nil}},
+		{"sniffed whole", "", false, func(w http.ResponseWriter) {
+			write(w, "<ht", "ml>")
+		}, http.Header{"Content-Type": {"text/html; charset=utf-8"}}},
+		{"nothing to sniff at the flush", "", true, func(w http.ResponseWriter) {
+			w.(http.Flusher).Flush()
+			write(w, "<html>")
+		}, http.Header{"Content-Type": nil, "Content-Length": nil}},
+		{"encoded", "", false, func(w http.ResponseWriter) {
+			w.Header().Set("Content-Encoding", "br")
+			write(w, "<html>")
+		}, http.Header{"Content-Encoding": {"br"}}},
+		{"not to be sniffed", "", false, func(w http.ResponseWriter) {
+			w.Header()["Content-Type"] = nil
+			write(w, "<html>")
+		}, http.Header{"Content-Type": nil}},
+		{"its own transfer encoding", "", false, func(w http.ResponseWriter) {
+			w.Header().Set("Transfer-Encoding", "identity")
+			write(w, "<html>")
+		}, http.Header{"Content-Type": nil, "Content-Length": nil}},
+		{"a length of its own", "", false, func(w http.ResponseWriter) {
+			w.Header().Set("Content-Length", "6")
+			write(w, "<html>")
+			w.(http.Flusher).Flush()
+		}, http.Header{"Content-Type": {"text/html; charset=utf-8"}, "Content-Length": {"6"}}},
+		{"a flush that makes no difference", "", false, func(w http.ResponseWriter) {
+			write(w, strings.Repeat("a", buffered+1))
+			w.(http.Flusher).Flush()
+		}, http.Header{"Content-Type": {"text/plain; charset=utf-8"}}},
+		{"a flush that makes one over HTTP/2", "", true, func(w http.ResponseWriter) {
+			write(w, strings.Repeat("a", buffered+1))
+			w.(http.Flusher).Flush()
+		}, http.Header{"Content-Type": {"text/plain; charset=utf-8"}, "Content-Length": nil}},
+		{"HEAD, flushed, and nothing", "HEAD", false, func(w http.ResponseWriter) {
+			w.(http.Flusher).Flush()
+		}, http.Header{}},
+		{"204, flushed", "", false, func(w http.ResponseWriter) {
+			w.WriteHeader(http.StatusNoContent)
+			w.(http.Flusher).Flush()
+		}, http.Header{}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w := httptest.NewRecorder()
+			if strings.HasPrefix(row.name, "middleware's") {
+				w.Header().Set("X-Request-Id", "its")
+				w.Header().Set("X-Untouched", "its")
+				w.Header().Set("Vary", "Origin")
+				w.Header().Set("X-Frame-Options", "DENY")
+				w.Header().Set("Set-Cookie", "a=b")
+			}
+			r := httptest.NewRequest(http.MethodPost, "/", nil)
+			if row.method != "" {
+				r.Method = row.method
+			}
+			if row.http2 {
+				r.ProtoMajor, r.ProtoMinor = 2, 0
+			}
+			c := newCapture(w, r, testLimit)
+			defer c.close()
+			row.handler(c)
+			c.finish()
+			require.Equal(t, row.want, c.result().Header)
+		})
+	}
+}
+
+// TestResultKeepsContentOfMiddleware: what describes the body goes with it.
+func TestResultKeepsContentOfMiddleware(t *testing.T) {
+	w := httptest.NewRecorder()
+	w.Header().Set("Content-Type", "application/json")
+	c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), testLimit)
+	defer c.close()
+	write(c, "{}")
+	c.finish()
+	require.Equal(t, http.Header{"Content-Type": {"application/json"}}, c.result().Header)
+}
+
+// TestReplayBesideMiddleware: it overrides what it has, and leaves the rest.
+func TestReplayBesideMiddleware(t *testing.T) {
+	w := httptest.NewRecorder()
+	for _, name := range []string{"X-Request-Id", "Vary", "X-Frame-Options", "Set-Cookie", "Date"} {
+		w.Header().Set(name, "new")
+	}
+	stored := http.Header{"Vary": {"Accept"}, "X-Frame-Options": {}, "Location": {"/charges/1"}}
+	replay(w, httptest.NewRequest(http.MethodPost, "/", nil), Result{Code: 201, Header: stored, Body: []byte("x")})
+	require.Equal(t, 201, w.Code)
+	require.Equal(t, "x", w.Body.String())
+	require.Equal(t, http.Header{
+		"X-Request-Id": {"new"}, "Vary": {"Accept"}, "X-Frame-Options": nil, "Set-Cookie": {"new"}, "Date": {"new"},
+		"Location": {"/charges/1"}, "Idempotency-Replayed": {"true"},
+	}, w.Header())
+	w.Header()["Vary"][0] = "changed"
+	require.Equal(t, "Accept", stored.Get("Vary"), "the store's header is its own")
+}
+
+// TestReplayOfWhatAReconcilerSettled: it need not know HTTP.
+func TestReplayOfWhatAReconcilerSettled(t *testing.T) {
+	seen := observe(t, func(w http.ResponseWriter, r *http.Request) {
+		replay(w, r, Result{Body: []byte("<html>")})
+	}, &handlerRow{}, false)
+	require.Equal(t, 200, seen.Code)
+	require.Equal(t, "text/html; charset=utf-8", seen.Header.Get("Content-Type"))
+
+	w := httptest.NewRecorder()
+	replay(w, httptest.NewRequest(http.MethodPost, "/", nil), Result{Code: 204, Body: []byte("x")})
+	require.Zero(t, w.Body.Len())
+}

@@ -1,0 +1,35 @@
+// Package sqlitestore keeps the records of package idempotency in a SQLite
+// database: the embedded store, for which a file path is all it needs.
+//
+//	store, err := sqlitestore.Open(ctx, "payments.db")
+//
+// The work's own tables may live in the same file, and then its writes and the
+// record's end are one transaction: see Store.DB, New and Store.Begin. SQLite is
+// modernc.org/sqlite, which is written in Go.
+//
+// # What lasts
+//
+// The database is in WAL mode, and each commit is flushed to disk
+// (synchronous=FULL) before the verb returns, save the reservation of joined work,
+// which is flushed with the work, and what Sweep deletes. All times are SQLite's,
+// in milliseconds, rounded up where they are durations.
+//
+// # Who waits
+//
+// SQLite has one write lock for the whole file. Reading waits for nobody: a
+// duplicate of what is finished or under way is answered without a write. Those
+// who write stand in line in this process, in the order in which they came, and
+// leave it when their context ends; for other processes they look again every few
+// milliseconds. Who waits longer than Options.BusyTimeout gets ErrLocked.
+//
+// So joined work should begin its transaction late and keep it short: all other
+// writes of the file wait meanwhile, those of other operations too. Where many
+// clients write at the same time, PostgreSQL is the better store.
+//
+// # The file
+//
+// The file must be on a local disk: SQLite's locks and its shared memory do not
+// work over a network. It is never to be removed or replaced while it is open; a
+// store that finds so writes nothing more (ErrMoved). Copy it with VACUUM INTO or
+// SQLite's backup, not as a file.
+package sqlitestore

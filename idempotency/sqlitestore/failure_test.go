@@ -1,0 +1,172 @@
+package sqlitestore_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/sqlitestore"
+)
+
+// TestCrashInTransaction: a process dies with a transaction open. Nothing of it is
+// there, the record is in progress, and once its lease is over it is taken over.
+func TestCrashInTransaction(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "test.db")
+	ledger(t, open(t, path).DB())
+	c := startChild(t, "hang", path)
+	require.Equal(t, "open", c.line(t))
+
+	survivor := open(t, path)
+	time.Sleep(150 * time.Millisecond) // the lease is over
+	assert.Equal(t, "busy", decisionOf(t, survivor, claimOf("hanging")), "while the transaction is open")
+	c.kill(t)
+
+	again := claimOf("hanging")
+	again.Joined = true
+	reservation, err := survivor.Reserve(t.Context(), again)
+	require.NoError(t, err)
+	assert.Equal(t, "acquired", reservation.Decision.String())
+	assert.EqualValues(t, 2, reservation.Record.Generation)
+	n, err := count(t.Context(), survivor.DB(), "hanging")
+	require.NoError(t, err)
+	assert.Zero(t, n)
+}
+
+// TestCrashes kills a process at any moment of joined work, again and again.
+// Whatever it said that it had done is there, once, and the record and the work
+// agree on everything else.
+func TestCrashes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "test.db")
+	ledger(t, open(t, path).DB())
+	said := map[string]string{}
+	for i := range 5 {
+		c := startChild(t, "charge", path)
+		lines := []string{c.line(t)}
+		time.Sleep(time.Duration(20+13*i) * time.Millisecond)
+		for _, line := range append(lines, c.kill(t)...) {
+			what, key, whole := strings.Cut(line, " ")
+			if whole {
+				said[key] = what
+			}
+		}
+	}
+	require.NotEmpty(t, said)
+	store := open(t, path)
+	for key, what := range said {
+		rows, err := count(t.Context(), store.DB(), key)
+		require.NoError(t, err)
+		record, err := store.Load(t.Context(), claimOf(key).ID)
+		done := err == nil && record.Status == idempotency.Completed
+		assert.Equal(t, done, rows == 1, "%s: %d rows, and the record is %v (%v)", key, rows, record.Status, err)
+		assert.True(t, done || what != "done", "%s is lost", key)
+		assert.LessOrEqual(t, rows, 1, key)
+	}
+	var integrity string
+	require.NoError(t, store.DB().QueryRow("PRAGMA integrity_check").Scan(&integrity))
+	assert.Equal(t, "ok", integrity)
+}
+
+// TestMovedFile: what would be written into a file that nobody finds again is
+// refused.
+func TestMovedFile(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("an open file can be neither moved nor removed")
+	}
+	for name, move := range map[string]func(t *testing.T, path string){
+		"removed": func(t *testing.T, path string) { require.NoError(t, os.Remove(path)) },
+		"renamed": func(t *testing.T, path string) { require.NoError(t, os.Rename(path, path+".old")) },
+		"replaced": func(t *testing.T, path string) {
+			require.NoError(t, os.Rename(path, path+".old"))
+			require.NoError(t, os.WriteFile(path, nil, 0o600))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "test.db")
+			store := open(t, path)
+			done := claimOf("done")
+			require.NoError(t, store.Complete(t.Context(), acquire(t, store, done), completed))
+			lease := acquire(t, store, claimOf("key"))
+			move(t, path)
+
+			_, err := store.Reserve(t.Context(), claimOf("another"))
+			require.ErrorIs(t, err, sqlitestore.ErrMoved)
+			require.ErrorIs(t, store.Complete(t.Context(), lease, completed), sqlitestore.ErrMoved)
+			_, err = store.Begin(t.Context(), lease, 0)
+			require.ErrorIs(t, err, sqlitestore.ErrMoved)
+			assert.Equal(t, "done", decisionOf(t, store, done), "what is known may be told")
+		})
+	}
+}
+
+// TestDamagedRecord: what cannot be read is an error, and no panic.
+func TestDamagedRecord(t *testing.T) {
+	store := newStore(t)
+	claim := claimOf("key")
+	require.NoError(t, store.Complete(t.Context(), acquire(t, store, claim), completed))
+	for _, damage := range []string{
+		"header = x'FF'", "header = x'01'", "header = CAST('{\"A\":[\"1\"]}' AS BLOB)", "status = 1000", "status = -1",
+	} {
+		t.Run(damage, func(t *testing.T) {
+			execute(t, store.DB(), "UPDATE idempotency_records SET header = NULL, status = 2")
+			execute(t, store.DB(), "UPDATE idempotency_records SET "+damage)
+			_, err := store.Load(t.Context(), claim.ID)
+			require.Error(t, err)
+			_, err = store.Reserve(t.Context(), claim)
+			require.Error(t, err)
+		})
+	}
+}
+
+// TestClockIsSQLites: none of the statements is given a time.
+func TestClockIsSQLites(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.Dir}} {{range .GoFiles}}{{.}} {{end}}", ".").Output()
+	require.NoError(t, err)
+	fields := strings.Fields(string(out))
+	require.Greater(t, len(fields), 5)
+	for _, name := range fields[1:] {
+		source, err := os.ReadFile(filepath.Join(fields[0], name))
+		require.NoError(t, err)
+		assert.NotContains(t, string(source), "time.Now", name)
+	}
+}
+
+// TestTimesAreSQLites compares with the clock of the database.
+func TestTimesAreSQLites(t *testing.T) {
+	store := newStore(t)
+	clock := func() (ms int64) {
+		const now = "SELECT CAST(round(unixepoch('subsec') * 1000) AS INTEGER)"
+		require.NoError(t, store.DB().QueryRow(now).Scan(&ms))
+		return ms
+	}
+	before := clock()
+	reservation, err := store.Reserve(t.Context(), claimOf("key"))
+	require.NoError(t, err)
+	after := clock()
+	r := reservation.Record
+	assert.GreaterOrEqual(t, r.Started.UnixMilli(), before)
+	assert.LessOrEqual(t, r.Started.UnixMilli(), after)
+	assert.Equal(t, time.Hour, r.LeaseExpires.Sub(r.Started))
+	assert.Equal(t, 2*time.Hour, r.Expires.Sub(r.Started))
+}
+
+func TestLargeResult(t *testing.T) {
+	store := newStore(t)
+	outcome := completed
+	outcome.Result.Body = bytes.Repeat([]byte("0123456789abcdef"), 1<<18) // 4 MiB
+	claim := claimOf("key")
+	require.NoError(t, store.Complete(t.Context(), acquire(t, store, claim), outcome))
+	record, err := store.Load(t.Context(), claim.ID)
+	require.NoError(t, err)
+	assert.True(t, bytes.Equal(outcome.Result.Body, record.Result.Body))
+	assert.NotEmpty(t, fmt.Sprint(record.Status))
+}

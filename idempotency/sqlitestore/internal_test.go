@@ -1,0 +1,197 @@
+package sqlitestore
+
+import (
+	"database/sql"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
+)
+
+func openInternal(t *testing.T) *Store {
+	t.Helper()
+	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "test.db"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+func internalClaim(key string) idempotency.Claim {
+	return idempotency.Claim{
+		ID: idempotency.ID{Key: key}, Fingerprint: "v1:a", Owner: idempotency.NewOwner(),
+		Lease: time.Hour, TTL: time.Hour,
+	}
+}
+
+func pragma(t *testing.T, db *sql.DB, name string) (value int) {
+	t.Helper()
+	require.NoError(t, db.QueryRow("PRAGMA "+name).Scan(&value))
+	return value
+}
+
+// TestDurability: which connection flushes, and which verb has which. What a flush
+// is worth only a power failure shows; strace counts them (see BenchmarkJoined).
+func TestDurability(t *testing.T) {
+	s := openInternal(t)
+	const normal, full = 1, 2
+	assert.Equal(t, full, pragma(t, s.db, "synchronous"))
+	assert.Equal(t, full, pragma(t, s.full.db, "synchronous"))
+	assert.Equal(t, normal, pragma(t, s.relaxed.db, "synchronous"))
+	assert.Equal(t, normal, pragma(t, s.sweeper.db, "synchronous"))
+	assert.Equal(t, 0, pragma(t, s.full.db, "busy_timeout"))
+
+	for _, step := range []idempotency.Step{idempotency.Insert, idempotency.Take, idempotency.Abandon} {
+		assert.Same(t, s.full.statements, s.writer(step, &idempotency.Claim{}), "detached, step %d", step)
+	}
+	joined := &idempotency.Claim{Joined: true}
+	assert.Same(t, s.relaxed.statements, s.writer(idempotency.Insert, joined))
+	assert.Same(t, s.relaxed.statements, s.writer(idempotency.Take, joined))
+	assert.Same(t, s.full.statements, s.writer(idempotency.Abandon, joined))
+}
+
+// TestVerbsFlush: the verbs that end an execution are on the connection that
+// flushes. Without it they cannot.
+func TestVerbsFlush(t *testing.T) {
+	s := openInternal(t)
+	reservation, err := s.Reserve(t.Context(), internalClaim("key"))
+	require.NoError(t, err)
+	lease := reservation.Record.Lease()
+	require.NoError(t, s.full.db.Close())
+	require.ErrorContains(t, s.Renew(t.Context(), lease, time.Hour), "closed")
+	require.ErrorContains(t, s.Release(t.Context(), lease), "closed")
+	require.ErrorContains(t, s.Complete(t.Context(), lease, idempotency.Outcome{Status: idempotency.Completed}), "closed")
+	_, err = s.Reserve(t.Context(), internalClaim("another"))
+	require.ErrorContains(t, err, "closed")
+}
+
+// TestDiskFull: a claim that finds no room is refused, an execution that cannot be
+// ended stays as it was, and when there is room again all goes on.
+func TestDiskFull(t *testing.T) {
+	s := openInternal(t)
+	claim := internalClaim("key")
+	reservation, err := s.Reserve(t.Context(), claim)
+	require.NoError(t, err)
+	large := idempotency.Outcome{
+		Status: idempotency.Completed, Result: idempotency.Result{Code: 200, Body: make([]byte, 1<<20)},
+	}
+	tx, err := s.Begin(t.Context(), reservation.Record.Lease(), 0)
+	require.NoError(t, err)
+	limit := func(pages int) {
+		for _, db := range []*sql.DB{s.full.db, s.relaxed.db} {
+			_, err := db.Exec("PRAGMA max_page_count = " + strconv.Itoa(pages))
+			require.NoError(t, err)
+		}
+	}
+	_, err = tx.Value().(*sql.Tx).Exec("PRAGMA max_page_count = 1") // as few as there are
+	require.NoError(t, err)
+	limit(1)
+	requireFull(t, tx.Commit(t.Context(), large))
+	requireFull(t, s.Complete(t.Context(), reservation.Record.Lease(), large))
+	for i := 0; err == nil; i++ {
+		_, err = s.Reserve(t.Context(), internalClaim(strconv.Itoa(i)))
+	}
+	requireFull(t, err)
+
+	record, err := s.Load(t.Context(), claim.ID)
+	require.NoError(t, err)
+	assert.Equal(t, reservation.Record, record)
+	limit(1 << 20)
+	require.NoError(t, s.Complete(t.Context(), record.Lease(), large))
+}
+
+func requireFull(t *testing.T, err error) {
+	t.Helper()
+	var e *sqlite.Error
+	require.ErrorAs(t, err, &e)
+	require.Equal(t, sqlite3.SQLITE_FULL, e.Code()&0xff, "%v", err)
+}
+
+// TestReadOnly: a database that cannot be written any more still answers those who
+// ask again, and executes nothing.
+func TestReadOnly(t *testing.T) {
+	s := openInternal(t)
+	claim := internalClaim("key")
+	reservation, err := s.Reserve(t.Context(), claim)
+	require.NoError(t, err)
+	require.NoError(t, s.Complete(t.Context(), reservation.Record.Lease(), idempotency.Outcome{Status: idempotency.Completed}))
+	for _, db := range []*sql.DB{s.full.db, s.relaxed.db} {
+		_, err := db.Exec("PRAGMA query_only = 1")
+		require.NoError(t, err)
+	}
+	again, err := s.Reserve(t.Context(), claim)
+	require.NoError(t, err)
+	assert.Equal(t, idempotency.Done, again.Decision)
+	for _, joined := range []bool{false, true} {
+		other := internalClaim("another")
+		other.Joined = joined
+		_, err = s.Reserve(t.Context(), other)
+		var e *sqlite.Error
+		require.ErrorAs(t, err, &e)
+		require.Equal(t, sqlite3.SQLITE_READONLY, e.Code()&0xff)
+	}
+}
+
+// TestReplayWritesNothing counts the changes that the database has seen.
+func TestReplayWritesNothing(t *testing.T) {
+	s := openInternal(t)
+	claim := internalClaim("key")
+	reservation, err := s.Reserve(t.Context(), claim)
+	require.NoError(t, err)
+	require.NoError(t, s.Complete(t.Context(), reservation.Record.Lease(), idempotency.Outcome{Status: idempotency.Completed}))
+	other, err := sql.Open("sqlite", dataSource(s.file.path, "rw"))
+	require.NoError(t, err)
+	defer func() { _ = other.Close() }()
+	other.SetMaxOpenConns(1)
+	version := pragma(t, other, "data_version") // changes when anybody else commits
+	for range 100 {
+		again, err := s.Reserve(t.Context(), claim)
+		require.NoError(t, err)
+		require.Equal(t, idempotency.Done, again.Decision)
+		again, err = s.Reserve(t.Context(), internalClaimOf(claim, "v1:other"))
+		require.NoError(t, err)
+		require.Equal(t, idempotency.Mismatch, again.Decision)
+	}
+	n, err := s.Sweep(t.Context(), 100)
+	require.NoError(t, err)
+	assert.Zero(t, n)
+	assert.Equal(t, version, pragma(t, other, "data_version"))
+	require.NoError(t, s.Close())
+}
+
+func internalClaimOf(c idempotency.Claim, f idempotency.Fingerprint) idempotency.Claim {
+	c.Fingerprint = f
+	return c
+}
+
+// TestPlans: what runs often is found by an index.
+func TestPlans(t *testing.T) {
+	s := openInternal(t)
+	for name, query := range map[string]string{
+		"load": loadSQL, "take": takeSQL, "renew": renewSQL, "complete": completeSQL, "finish": finishSQL,
+		"release": releaseSQL, "hold": holdSQL, "sweep": sweepSQL, "sweepable": sweepableSQL,
+	} {
+		t.Run(name, func(t *testing.T) {
+			rows, err := s.db.Query("EXPLAIN QUERY PLAN "+query, make([]any, 12)...)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, rows.Close()) }()
+			found := false
+			for rows.Next() {
+				var id, parent, unused int
+				var detail string
+				require.NoError(t, rows.Scan(&id, &parent, &unused, &detail))
+				assert.NotContains(t, detail, "SCAN")
+				assert.NotContains(t, detail, "TEMP B-TREE")
+				found = true
+			}
+			require.NoError(t, rows.Err())
+			assert.True(t, found)
+		})
+	}
+}

@@ -1,0 +1,151 @@
+package sqlitestore_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/sqlitestore"
+)
+
+// childRole says, in the environment, what the test binary is to do as another
+// process: see children.
+const childRole = "SQLITESTORE_CHILD"
+
+func TestMain(m *testing.M) {
+	role := os.Getenv(childRole)
+	if role == "" {
+		os.Exit(m.Run())
+	}
+	name, path, _ := strings.Cut(role, "=")
+	if err := children[name](context.Background(), path); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+}
+
+// children are what other processes do with the database at path. They print a
+// line for each thing that their parent waits for.
+var children = map[string]func(ctx context.Context, path string) error{
+	// race waits for a line, opens, and claims an operation that all others claim.
+	"race": func(ctx context.Context, path string) error {
+		fmt.Println("ready")
+		_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
+		store, err := sqlitestore.Open(ctx, path)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = store.Close() }()
+		reservation, err := store.Reserve(ctx, claimOf("contested"))
+		if err != nil {
+			return err
+		}
+		fmt.Println(reservation.Decision)
+		return store.Close()
+	},
+
+	// hang dies with a transaction open, in which it has written.
+	"hang": func(ctx context.Context, path string) error {
+		store, err := sqlitestore.Open(ctx, path)
+		if err != nil {
+			return err
+		}
+		claim := claimOf("hanging")
+		claim.Joined, claim.Lease = true, 100*time.Millisecond
+		reservation, err := store.Reserve(ctx, claim)
+		if err != nil {
+			return err
+		}
+		tx, err := store.Begin(ctx, reservation.Record.Lease(), 0)
+		if err != nil {
+			return err
+		}
+		if err := write(ctx, tx.Value(), "hanging"); err != nil {
+			return err
+		}
+		fmt.Println("open")
+		select {}
+	},
+
+	// charge does joined work until it is killed, and says what it has done.
+	"charge": func(ctx context.Context, path string) error {
+		store, err := sqlitestore.Open(ctx, path)
+		if err != nil {
+			return err
+		}
+		for i := 0; ; i++ {
+			key := fmt.Sprintf("%d-%d", os.Getpid(), i)
+			claim := claimOf(key)
+			claim.Joined = true
+			fmt.Println("start " + key)
+			reservation, err := store.Reserve(ctx, claim)
+			if err != nil {
+				return err
+			}
+			tx, err := store.Begin(ctx, reservation.Record.Lease(), time.Minute)
+			if err != nil {
+				return err
+			}
+			if err := write(ctx, tx.Value(), key); err != nil {
+				return err
+			}
+			if err := tx.Commit(ctx, completed); err != nil {
+				return err
+			}
+			fmt.Println("done " + key)
+		}
+	},
+}
+
+// child is another process.
+type child struct {
+	*exec.Cmd
+	lines *bufio.Scanner
+	start func()
+}
+
+func startChild(t *testing.T, role, path string) *child {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), childRole+"="+role+"="+path)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	return &child{cmd, bufio.NewScanner(out), func() { _, _ = fmt.Fprintln(in) }}
+}
+
+func (c *child) line(t *testing.T) string {
+	t.Helper()
+	require.True(t, c.lines.Scan(), "the child says nothing more")
+	return c.lines.Text()
+}
+
+// kill is SIGKILL. What the child had said before is returned.
+func (c *child) kill(t *testing.T) []string {
+	t.Helper()
+	require.NoError(t, c.Process.Kill())
+	var rest []string
+	for c.lines.Scan() {
+		rest = append(rest, c.lines.Text())
+	}
+	_ = c.Wait()
+	return rest
+}
+
+func decisionOf(t *testing.T, store idempotency.Store, claim idempotency.Claim) string {
+	t.Helper()
+	reservation, err := store.Reserve(t.Context(), claim)
+	require.NoError(t, err)
+	return reservation.Decision.String()
+}

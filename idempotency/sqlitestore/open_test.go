@@ -1,0 +1,253 @@
+package sqlitestore_test
+
+import (
+	"context"
+	"database/sql"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/sqlitestore"
+)
+
+func TestOpenPaths(t *testing.T) {
+	names := []string{"plain.db", "with blanks and 100%.db", "a%20b", "ünïcode", "semi;colon&=+", "'quoted'", "-", " "}
+	if runtime.GOOS != "windows" {
+		names = append(names, "what?.db", "what?mode=memory", "frag#ment", `back\slash`, `"double"`, "line\nbreak", "\xff\xfe", "a:b")
+	}
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, name)
+			store, err := sqlitestore.Open(t.Context(), path)
+			require.NoError(t, err)
+			claim := claimOf("key")
+			acquire(t, store, claim)
+			require.NoError(t, store.Close())
+			require.FileExists(t, path)
+			entries, err := os.ReadDir(dir)
+			require.NoError(t, err)
+			assert.Len(t, entries, 1, "no other file is left, and the log is gone with the last connection")
+
+			// And it is the same file again.
+			_, err = open(t, path).Load(t.Context(), claim.ID)
+			require.NoError(t, err)
+		})
+	}
+}
+
+func TestOpenRelativePath(t *testing.T) {
+	t.Chdir(t.TempDir())
+	store := open(t, "here.db")
+	t.Chdir(t.TempDir()) // later connections mean the same file
+	acquire(t, store, claimOf("key"))
+	var wait sync.WaitGroup
+	for range 20 {
+		wait.Go(func() { assert.Equal(t, "busy", decisionOf(t, store, claimOf("key"))) })
+	}
+	wait.Wait()
+}
+
+func TestOpenRefuses(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	require.NoError(t, os.WriteFile(file, []byte("this is no database, but it is long enough to have a header of one: "+
+		"a hundred bytes are what SQLite reads first"), 0o600))
+	for _, row := range []struct{ name, path, says string }{
+		{"nothing", "", "is no file"},
+		{"memory", ":memory:", "is no file"},
+		{"URI", "file:x.db", "is a URI"},
+		{"NUL", "a\x00b", "NUL"},
+		{"missing directory", filepath.Join(dir, "missing", "x.db"), "the database's directory"},
+		{"file as directory", filepath.Join(file, "x.db"), "directory"},
+		{"directory", dir, "not a regular file"},
+		{"no database", file, "not a database"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			store, err := sqlitestore.Open(t.Context(), row.path)
+			require.ErrorContains(t, err, row.says)
+			assert.Nil(t, store)
+		})
+	}
+	_, err := sqlitestore.Open(t.Context(), filepath.Join(dir, "missing", "x.db"))
+	require.ErrorIs(t, err, fs.ErrNotExist)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = sqlitestore.Open(ctx, filepath.Join(dir, "cancelled.db"))
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestNewRefuses(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "work.db")
+	require.NoError(t, open(t, path).Close())
+	rollback := filepath.Join(t.TempDir(), "rollback.db")
+	for _, row := range []struct{ name, dsn, says string }{
+		{"memory", ":memory:", "in memory"},
+		{"another journal", "file:" + rollback, "must be WAL"},
+		{"synchronous off", path + "?_pragma=synchronous(OFF)", "must be FULL"},
+		{"synchronous normal", path + "?_pragma=synchronous(NORMAL)", "must be FULL"},
+		{"query only", path + "?_pragma=query_only(1)", "query_only"},
+		{"read-only", "file:" + path + "?mode=ro", "read-only"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			db, err := sql.Open("sqlite", row.dsn)
+			require.NoError(t, err)
+			defer func() { _ = db.Close() }()
+			store, err := sqlitestore.New(t.Context(), db)
+			require.ErrorContains(t, err, row.says)
+			assert.Nil(t, store)
+		})
+	}
+}
+
+// TestNewLeavesTheDatabase: what New was given is the caller's.
+func TestNewLeavesTheDatabase(t *testing.T) {
+	db := openWork(t, filepath.Join(t.TempDir(), "work.db"), "_pragma=busy_timeout(1234)")
+	db.SetMaxOpenConns(1)
+	ledger(t, db)
+	store, err := sqlitestore.New(t.Context(), db)
+	require.NoError(t, err)
+	assert.Same(t, db, store.DB())
+
+	tx, err := store.Begin(t.Context(), acquire(t, store, claimOf("key")), 0)
+	require.NoError(t, err)
+	require.NoError(t, write(t.Context(), tx.Value(), "key"))
+	require.NoError(t, tx.Commit(t.Context(), completed))
+	var timeout int
+	require.NoError(t, db.QueryRow("PRAGMA busy_timeout").Scan(&timeout))
+	assert.Equal(t, 1234, timeout, "the connection's own busy timeout is back")
+
+	require.NoError(t, store.Close())
+	n, err := count(t.Context(), db, "key")
+	require.NoError(t, err)
+	assert.Equal(t, 1, n)
+}
+
+// TestBeginLooksAgain: connections that come later may be other ones.
+func TestBeginLooksAgain(t *testing.T) {
+	db := openWork(t, filepath.Join(t.TempDir(), "work.db"), "")
+	db.SetMaxOpenConns(1)
+	store, err := sqlitestore.New(t.Context(), db)
+	require.NoError(t, err)
+	defer func() { _ = store.Close() }()
+	lease := acquire(t, store, claimOf("key"))
+	execute(t, db, "PRAGMA synchronous(NORMAL)")
+	_, err = store.Begin(t.Context(), lease, 0)
+	require.ErrorContains(t, err, "must be FULL")
+	execute(t, db, "PRAGMA synchronous(EXTRA)")
+	tx, err := store.Begin(t.Context(), lease, 0)
+	require.NoError(t, err)
+	require.NoError(t, tx.Rollback(t.Context()))
+}
+
+func TestOpenConverts(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "old.db")
+	old, err := sql.Open("sqlite", path)
+	require.NoError(t, err)
+	execute(t, old, "CREATE TABLE other (x)")
+	require.NoError(t, old.Close())
+
+	store := open(t, path)
+	var mode string
+	require.NoError(t, store.DB().QueryRow("PRAGMA journal_mode").Scan(&mode))
+	assert.Equal(t, "wal", mode)
+	execute(t, store.DB(), "INSERT INTO other VALUES (1)")
+}
+
+func TestNewerSchema(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "newer.db")
+	store := open(t, path)
+	execute(t, store.DB(), "INSERT INTO idempotency_schema VALUES (1000, 0)")
+	_, err := sqlitestore.Open(t.Context(), path)
+	require.ErrorIs(t, err, sqlitestore.ErrSchema)
+	_, err = sqlitestore.New(t.Context(), store.DB())
+	require.ErrorIs(t, err, sqlitestore.ErrSchema)
+}
+
+// TestOpenBesideAWriter: a store whose tables are there is opened without the
+// write lock.
+func TestOpenBesideAWriter(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "test.db")
+	first := open(t, path)
+	tx, err := first.DB().Begin()
+	require.NoError(t, err)
+	defer tx.Rollback() //nolint:errcheck // it wrote nothing
+	store, err := sqlitestore.Options{BusyTimeout: -1}.Open(t.Context(), path)
+	require.NoError(t, err)
+	require.NoError(t, store.Close())
+}
+
+func TestManyOpenAtOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "test.db")
+	var wait sync.WaitGroup
+	var mu sync.Mutex
+	decisions := map[string]int{}
+	for range 16 {
+		wait.Go(func() {
+			store, err := sqlitestore.Open(t.Context(), path)
+			if !assert.NoError(t, err) {
+				return
+			}
+			defer func() { _ = store.Close() }()
+			decision := decisionOf(t, store, claimOf("contested"))
+			mu.Lock()
+			defer mu.Unlock()
+			decisions[decision]++
+		})
+	}
+	wait.Wait()
+	assert.Equal(t, map[string]int{"acquired": 1, "busy": 15}, decisions)
+}
+
+// TestManyProcessesOpenAtOnce has real processes make the file, its log and its
+// tables, all at the same time.
+func TestManyProcessesOpenAtOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "test.db")
+	all := make([]*child, 8)
+	for i := range all {
+		all[i] = startChild(t, "race", path)
+	}
+	for _, c := range all {
+		require.Equal(t, "ready", c.line(t))
+	}
+	for _, c := range all {
+		c.start()
+	}
+	decisions := map[string]int{}
+	for _, c := range all {
+		decisions[c.line(t)]++
+	}
+	for _, c := range all {
+		require.NoError(t, c.Wait())
+	}
+	assert.Equal(t, map[string]int{"acquired": 1, "busy": len(all) - 1}, decisions)
+}
+
+func TestClose(t *testing.T) {
+	store, err := sqlitestore.Open(t.Context(), filepath.Join(t.TempDir(), "test.db"))
+	require.NoError(t, err)
+	lease := acquire(t, store, claimOf("key"))
+	require.NoError(t, store.Close())
+	require.NoError(t, store.Close())
+	for name, verb := range map[string]func(ctx context.Context) error{
+		"Reserve": func(ctx context.Context) error { _, err := store.Reserve(ctx, claimOf("key")); return err },
+		"Renew":   func(ctx context.Context) error { return store.Renew(ctx, lease, 1) },
+		"Complete": func(ctx context.Context) error {
+			return store.Complete(ctx, lease, idempotency.Outcome{Status: idempotency.Completed})
+		},
+		"Release": func(ctx context.Context) error { return store.Release(ctx, lease) },
+		"Load":    func(ctx context.Context) error { _, err := store.Load(ctx, lease.ID); return err },
+		"Sweep":   func(ctx context.Context) error { _, err := store.Sweep(ctx, 1); return err },
+		"Begin":   func(ctx context.Context) error { _, err := store.Begin(ctx, lease, 0); return err },
+	} {
+		t.Run(name, func(t *testing.T) { require.ErrorIs(t, verb(t.Context()), sqlitestore.ErrClosed) })
+	}
+}

@@ -1,0 +1,106 @@
+package sqlitestore_test
+
+import (
+	"context"
+	"database/sql"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/sqlitestore"
+	"github.com/resilienthttp/resilienthttp/idempotency/storetest"
+)
+
+func open(tb testing.TB, path string) *sqlitestore.Store {
+	tb.Helper()
+	store, err := sqlitestore.Open(tb.Context(), path)
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, store.Close()) })
+	return store
+}
+
+func newStore(tb testing.TB) *sqlitestore.Store {
+	tb.Helper()
+	return open(tb, filepath.Join(tb.TempDir(), "test.db"))
+}
+
+// openWork opens a database as an application does, with more of a query.
+func openWork(tb testing.TB, path, query string) *sql.DB {
+	tb.Helper()
+	db, err := sql.Open("sqlite", "file:"+filepath.ToSlash(path)+"?_pragma=journal_mode(WAL)&"+query)
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, db.Close()) })
+	return db
+}
+
+func execute(tb testing.TB, db *sql.DB, query string, args ...any) {
+	tb.Helper()
+	_, err := db.ExecContext(tb.Context(), query, args...)
+	require.NoError(tb, err)
+}
+
+// ledger is the work's own table.
+func ledger(tb testing.TB, db *sql.DB) {
+	tb.Helper()
+	execute(tb, db, "CREATE TABLE IF NOT EXISTS ledger (id TEXT NOT NULL) STRICT")
+}
+
+func write(ctx context.Context, tx any, id string) error {
+	_, err := tx.(*sql.Tx).ExecContext(ctx, "INSERT INTO ledger (id) VALUES (?)", id)
+	return err
+}
+
+func count(ctx context.Context, db *sql.DB, id string) (n int, err error) {
+	err = db.QueryRowContext(ctx, "SELECT count(*) FROM ledger WHERE id = ?", id).Scan(&n)
+	return n, err
+}
+
+func claimOf(key string) idempotency.Claim {
+	return idempotency.Claim{
+		ID:          idempotency.ID{Scope: "tenant", Operation: "POST /charges", Key: key},
+		Fingerprint: "v1:a", Owner: idempotency.NewOwner(), Lease: time.Hour, TTL: 2 * time.Hour,
+	}
+}
+
+var completed = idempotency.Outcome{Status: idempotency.Completed, Result: idempotency.Result{Code: 201, Body: []byte("{}")}}
+
+func acquire(tb testing.TB, store idempotency.Store, claim idempotency.Claim) idempotency.Lease {
+	tb.Helper()
+	reservation, err := store.Reserve(tb.Context(), claim)
+	require.NoError(tb, err)
+	require.Equal(tb, idempotency.Acquired.String(), reservation.Decision.String())
+	return reservation.Record.Lease()
+}
+
+func TestOpened(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "test.db")
+	store := open(t, path)
+	ledger(t, store.DB())
+	storetest.Suite{
+		Open:  func(*testing.T) idempotency.Store { return store },
+		Again: func(t *testing.T) idempotency.Store { return open(t, path) },
+		Write: write,
+		Count: func(ctx context.Context, id string) (int, error) { return count(ctx, store.DB(), id) },
+	}.Run(t)
+}
+
+// TestNew runs the suite with a pool of one connection, whose transactions are
+// deferred and which has no busy timeout.
+func TestNew(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "test.db")
+	db := openWork(t, path, "")
+	db.SetMaxOpenConns(1)
+	ledger(t, db)
+	store, err := sqlitestore.New(t.Context(), db)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	other := openWork(t, path, "") // a transaction may have the one connection of db
+	storetest.Suite{
+		Open:  func(*testing.T) idempotency.Store { return store },
+		Write: write,
+		Count: func(ctx context.Context, id string) (int, error) { return count(ctx, other, id) },
+	}.Run(t)
+}

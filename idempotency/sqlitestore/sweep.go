@@ -1,0 +1,103 @@
+package sqlitestore
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+const (
+	// sweepBatch is how many records are deleted under the write lock at a time.
+	// It takes a fraction of what a claim's flush to disk takes.
+	sweepBatch = 16
+
+	// sweepPatience is how long Sweep waits for the write lock. It can wait until
+	// the next time, and must not wait for a transaction of the work.
+	sweepPatience = 250 * time.Millisecond
+
+	// sweepPause is how long Sweep stays away after each batch while others write.
+	// They are slowed by what a sweep writes in any case, as there is one disk; this
+	// keeps it to a few percent of them.
+	sweepPause = time.Millisecond
+
+	// checkpointEvery is after how many records what was deleted is brought from
+	// the log into the database's file: before the log is so long that the next
+	// claim would have to do it.
+	checkpointEvery = 256
+)
+
+// Sweep implements idempotency.Store. It deletes a few records at a time, so that
+// claims come in between. What it deletes is not flushed to disk: if it comes
+// back, it is swept again. When somebody keeps the write lock, it returns early,
+// with what it has got.
+func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
+	found, err := s.sweepable(ctx)
+	if err != nil || !found || limit <= 0 {
+		return 0, err
+	}
+	swept, err := s.sweepBatches(ctx, limit)
+	if errors.Is(err, ErrLocked) {
+		err = nil
+	}
+	return swept, err
+}
+
+func (s *Store) sweepBatches(ctx context.Context, limit int) (swept int, err error) {
+	logged := 0 // what is in the log
+	defer func() {
+		if logged > 0 {
+			s.checkpoint(ctx)
+		}
+	}()
+	for swept < limit {
+		before := s.turn.count()
+		n, err := s.sweepOnce(ctx, min(sweepBatch, limit-swept))
+		if err != nil || n == 0 {
+			return swept, err
+		}
+		swept += n
+		if logged += n; logged >= checkpointEvery {
+			s.checkpoint(ctx)
+			logged = 0
+		}
+		if s.turn.count() > before+1 { // others than this one
+			if err := sleep(ctx, sweepPause); err != nil {
+				return swept, err
+			}
+		}
+	}
+	return swept, nil
+}
+
+// sweepable looks whether there is anything to sweep, without a lock.
+func (s *Store) sweepable(ctx context.Context) (found bool, err error) {
+	err = s.reading(ctx, func(ctx context.Context) error {
+		var one int
+		found, err = readRow(ctx, s.read.sweepable, nil, &one)
+		return err
+	})
+	return found, err
+}
+
+func (s *Store) sweepOnce(ctx context.Context, limit int) (n int, err error) {
+	k := &ticket{}
+	if err := s.queue(ctx, k, sweepPatience); err != nil {
+		return 0, err
+	}
+	defer s.turn.leave(k)
+	if err := s.file.check(); err != nil {
+		return 0, err
+	}
+	err = s.retry(ctx, sweepPatience, func() error {
+		n, err = affected(s.sweeper.sweep.ExecContext(context.WithoutCancel(ctx), limit))
+		return err
+	})
+	return n, err
+}
+
+// checkpoint moves what it can from the log to the file, without making anybody
+// wait. Whether it could does not matter: the next one, or any other
+// connection's, does the rest.
+func (s *Store) checkpoint(ctx context.Context) {
+	_, _ = s.sweeper.db.ExecContext(context.WithoutCancel(ctx), "PRAGMA wal_checkpoint(PASSIVE)")
+}

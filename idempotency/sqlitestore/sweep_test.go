@@ -1,0 +1,151 @@
+package sqlitestore_test
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/sqlitestore"
+)
+
+// fill writes rows that are finished and have expired, in one transaction. Their
+// keys are spread as random ones are.
+func fill(tb testing.TB, store *sqlitestore.Store, rows int) {
+	tb.Helper()
+	execute(tb, store.DB(), `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+		INSERT INTO idempotency_records (scope, operation, key, fingerprint, status, owner, generation,
+			started, updated, lease_expires, expires, code, body)
+		SELECT 'tenant', 'POST /charges', hex(randomblob(16)), 'v1:a', 2, 'owner', 1, 1, 1, 1, i, 200, randomblob(100)
+		FROM n`, rows)
+}
+
+func rowsLeft(tb testing.TB, store *sqlitestore.Store) (n int) {
+	tb.Helper()
+	require.NoError(tb, store.DB().QueryRow("SELECT count(*) FROM idempotency_records").Scan(&n))
+	return n
+}
+
+// TestSweepWhat: every status, with its lease and its time to live over or not.
+func TestSweepWhat(t *testing.T) {
+	store := newStore(t)
+	const future = 1 << 50
+	for status := 1; status <= 6; status++ {
+		for _, expires := range []int{1, future} {
+			for _, lease := range []int{1, future} {
+				execute(t, store.DB(), `INSERT INTO idempotency_records (scope, operation, key, fingerprint, status, owner,
+					generation, started, updated, lease_expires, expires)
+					VALUES ('', '', ? || '-' || ? || '-' || ?, '', ?, '', 1, 1, 1, ?, ?)`,
+					status, lease, expires, status, lease, expires)
+			}
+		}
+	}
+	n, err := store.Sweep(t.Context(), 1000)
+	require.NoError(t, err)
+	assert.Equal(t, 4*2+1, n, "four statuses, whatever the lease, and one in progress whose lease is over")
+	var left int
+	require.NoError(t, store.DB().QueryRow(`SELECT count(*) FROM idempotency_records
+		WHERE expires > 1 OR status = 6 OR (status = 1 AND lease_expires > 1)`).Scan(&left))
+	assert.Equal(t, 24-9, left)
+	assert.Equal(t, left, rowsLeft(t, store))
+}
+
+func TestSweepManyBatches(t *testing.T) {
+	store := newStore(t)
+	fill(t, store, 1000)
+	n, err := store.Sweep(t.Context(), 601)
+	require.NoError(t, err)
+	assert.Equal(t, 601, n)
+	var oldest int
+	require.NoError(t, store.DB().QueryRow("SELECT min(expires) FROM idempotency_records").Scan(&oldest))
+	assert.Equal(t, 602, oldest, "the oldest go first")
+	n, err = store.Sweep(t.Context(), 601)
+	require.NoError(t, err)
+	assert.Equal(t, 399, n)
+	n, err = store.Sweep(t.Context(), 601)
+	require.NoError(t, err)
+	assert.Zero(t, n)
+}
+
+// TestSweepAmongTransactions: where the lock is never free for long, sweeping
+// comes to its end all the same.
+func TestSweepAmongTransactions(t *testing.T) {
+	store := newStore(t)
+	fill(t, store, 200)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		var keys atomic.Int64
+		for op := joined(store); ctx.Err() == nil; {
+			assert.NoError(t, op(benchmarkKey(&keys)))
+		}
+	}()
+	defer func() { cancel(); <-ended }()
+	for deadline := time.Now().Add(time.Minute); ; {
+		_, err := store.Sweep(t.Context(), 100)
+		require.NoError(t, err)
+		if n := 0; store.DB().QueryRow("SELECT count(*) FROM idempotency_records WHERE expires <= 200").Scan(&n) == nil && n == 0 {
+			return
+		}
+		require.Less(t, time.Now(), deadline)
+	}
+}
+
+// BenchmarkClaimsWhileSweeping gives the 99th percentile of how long a claim takes,
+// alone and while a million expired records are swept, in turns.
+func BenchmarkClaimsWhileSweeping(b *testing.B) {
+	store := open(b, filepath.Join(b.TempDir(), "bench.db"))
+	fill(b, store, 1_000_000)
+	var (
+		keys atomic.Int64
+		took [2][]time.Duration // alone, and with a sweep
+
+		elapsed time.Duration
+	)
+	before := rowsLeft(b, store)
+	b.ResetTimer()
+	for b.Loop() {
+		for i := range took {
+			ctx, cancel := context.WithCancel(b.Context())
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				if i == 1 {
+					_ = (&idempotency.Sweeper{Store: store}).Run(ctx)
+				}
+			}()
+			sweeping := time.Now()
+			for range 500 {
+				began := time.Now()
+				_, err := store.Reserve(b.Context(), claimOf(benchmarkKey(&keys)))
+				took[i] = append(took[i], time.Since(began))
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+			if i == 1 {
+				elapsed += time.Since(sweeping)
+			}
+			cancel()
+			<-ended
+		}
+	}
+	at := func(i, percent int) float64 {
+		slices.Sort(took[i])
+		return float64(took[i][len(took[i])*percent/100].Microseconds())
+	}
+	b.ReportMetric(at(0, 50), "p50-µs")
+	b.ReportMetric(at(0, 99), "p99-µs")
+	b.ReportMetric(at(1, 50), "sweeping-p50-µs")
+	b.ReportMetric(at(1, 99), "sweeping-p99-µs")
+	b.ReportMetric(at(1, 99)/at(0, 99), "p99-times")
+	b.ReportMetric(float64(before-rowsLeft(b, store)+int(keys.Load()))/elapsed.Seconds(), "swept/s")
+	b.ReportMetric(0, "ns/op")
+}

@@ -1,0 +1,170 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
+)
+
+// attempt is a call that must fail.
+type attempt struct {
+	name string
+	do   func(ctx context.Context) error
+}
+
+// invalid are calls with an argument that no store accepts. lease is right.
+func (k *kit) invalid(lease idempotency.Lease) []attempt {
+	const tooLong = 11 * 365 * 24 * time.Hour
+	all := k.invalidIDs(lease)
+	claim := func(name string, change func(*idempotency.Claim)) {
+		claim := k.taker(lease.ID)
+		change(&claim)
+		all = append(all, attempt{"Reserve with " + name, func(ctx context.Context) error {
+			_, err := k.store.Reserve(ctx, claim)
+			return err
+		}})
+	}
+	claim("no owner", func(c *idempotency.Claim) { c.Owner = "" })
+	claim("a NUL in the owner", func(c *idempotency.Claim) { c.Owner = "a\x00" })
+	claim("an owner that is not UTF-8", func(c *idempotency.Claim) { c.Owner = "\xff" })
+	claim("an owner of 513 bytes", func(c *idempotency.Claim) { c.Owner = strings.Repeat("x", 513) })
+	claim("a NUL in the fingerprint", func(c *idempotency.Claim) { c.Fingerprint = "v1:\x00" })
+	claim("a fingerprint that is not UTF-8", func(c *idempotency.Claim) { c.Fingerprint = "v1:\xff" })
+	claim("a fingerprint of 513 bytes", func(c *idempotency.Claim) { c.Fingerprint = idempotency.Fingerprint(strings.Repeat("x", 513)) })
+	claim("no lease", func(c *idempotency.Claim) { c.Lease = 0 })
+	claim("a negative lease", func(c *idempotency.Claim) { c.Lease = -time.Second })
+	claim("a lease of eleven years", func(c *idempotency.Claim) { c.Lease = tooLong })
+	claim("no TTL", func(c *idempotency.Claim) { c.TTL = 0 })
+	claim("a negative TTL", func(c *idempotency.Claim) { c.TTL = -time.Second })
+	claim("a TTL of eleven years", func(c *idempotency.Claim) { c.TTL = tooLong })
+	claim("a takeover that there is not", func(c *idempotency.Claim) { c.Takeover = 255 })
+
+	for name, d := range map[string]time.Duration{"no lease": 0, "a negative lease": -time.Second, "a lease of eleven years": tooLong} {
+		all = append(all, attempt{"Renew with " + name, func(ctx context.Context) error { return k.store.Renew(ctx, lease, d) }})
+	}
+	for name, outcome := range map[string]idempotency.Outcome{
+		"no status":              {},
+		"as in_progress":         {Status: idempotency.InProgress},
+		"as failed_retryable":    {Status: idempotency.FailedRetryable},
+		"as a status of 255":     {Status: 255},
+		"with a negative TTL":    {Status: idempotency.Completed, TTL: -time.Second},
+		"with a TTL of 11 years": {Status: idempotency.Completed, TTL: tooLong},
+	} {
+		all = append(all, attempt{"Complete " + name, func(ctx context.Context) error { return k.store.Complete(ctx, lease, outcome) }})
+	}
+	return all
+}
+
+func (k *kit) invalidIDs(lease idempotency.Lease) []attempt {
+	var all []attempt
+	for _, row := range []struct {
+		name   string
+		change func(*idempotency.ID)
+	}{
+		{"no key", func(id *idempotency.ID) { id.Key = "" }},
+		{"a NUL in the key", func(id *idempotency.ID) { id.Key += "\x00" }},
+		{"a NUL in the operation", func(id *idempotency.ID) { id.Operation += "\x00" }},
+		{"a NUL in the scope", func(id *idempotency.ID) { id.Scope += "\x00" }},
+		{"a key that is not UTF-8", func(id *idempotency.ID) { id.Key += "\xff" }},
+		{"an operation that is not UTF-8", func(id *idempotency.ID) { id.Operation += "\xc3" }},
+		{"a scope that is not UTF-8", func(id *idempotency.ID) { id.Scope += "\xed\xa0\x80" }},
+		{"a key of 513 bytes", func(id *idempotency.ID) { id.Key = strings.Repeat("x", 513) }},
+		{"an operation of 513 bytes", func(id *idempotency.ID) { id.Operation = strings.Repeat("é", 257) }},
+		{"a scope of 513 bytes", func(id *idempotency.ID) { id.Scope = strings.Repeat("x", 513) }},
+		{"a key of a million bytes", func(id *idempotency.ID) { id.Key = strings.Repeat("x", 1e6) }},
+	} {
+		wrong := lease
+		row.change(&wrong.ID)
+		for _, call := range k.calls(wrong) {
+			all = append(all, attempt{call.name + " with " + row.name, call.do})
+		}
+	}
+	return all
+}
+
+// calls are all verbs that name a record.
+func (k *kit) calls(lease idempotency.Lease) []attempt {
+	all := []attempt{
+		{"Reserve", func(ctx context.Context) error {
+			_, err := k.store.Reserve(ctx, k.taker(lease.ID))
+			return err
+		}},
+		{"Renew", func(ctx context.Context) error { return k.store.Renew(ctx, lease, time.Minute) }},
+		{"Complete", func(ctx context.Context) error {
+			return k.store.Complete(ctx, lease, idempotency.Outcome{Status: idempotency.Completed, Result: answer()})
+		}},
+		{"Release", func(ctx context.Context) error { return k.store.Release(ctx, lease) }},
+		{"Load", func(ctx context.Context) error {
+			_, err := k.store.Load(ctx, lease.ID)
+			return err
+		}},
+	}
+	if transactor, ok := k.store.(idempotency.Transactor); ok {
+		all = append(all, attempt{"Begin", func(ctx context.Context) error {
+			tx, err := transactor.Begin(ctx, lease, 0)
+			if err == nil {
+				_ = tx.Rollback(context.WithoutCancel(ctx))
+			}
+			return err
+		}})
+	}
+	return all
+}
+
+// testInvalid makes calls that change nothing and fail with ErrInvalid, on a
+// record in progress whose lease is right, and whose execution is as good as dead.
+func (k *kit) testInvalid(t *testing.T) {
+	lease := k.acquire(t, k.short(k.id()))
+	k.lapse(t)
+	before := k.load(t, lease.ID)
+	for _, call := range k.invalid(lease) {
+		t.Run(call.name, func(t *testing.T) {
+			if err := call.do(patient(t)); !errors.Is(err, idempotency.ErrInvalid) {
+				t.Errorf("%v, want ErrInvalid", err)
+			}
+			k.unchanged(t, before, lease.ID)
+		})
+	}
+}
+
+// testCancelled makes calls that would do something, were it not too late.
+func (k *kit) testCancelled(t *testing.T) {
+	lease := k.acquire(t, k.short(k.id()))
+	absent := k.claim(k.id())
+	expired := k.acquire(t, k.claim(k.id()))
+	k.complete(t, expired, idempotency.Outcome{Status: idempotency.Completed, TTL: blink})
+	k.lapse(t)
+	before := k.load(t, lease.ID)
+
+	all := append(k.calls(lease),
+		attempt{"Reserve of a new key", func(ctx context.Context) error {
+			_, err := k.store.Reserve(ctx, absent)
+			return err
+		}},
+		attempt{"Sweep", func(ctx context.Context) error {
+			n, err := k.store.Sweep(ctx, 1000)
+			if n != 0 {
+				t.Errorf("Sweep: %d records, want none", n)
+			}
+			return err
+		}})
+	for _, call := range all {
+		t.Run(call.name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			if err := call.do(ctx); !errors.Is(err, context.Canceled) {
+				t.Errorf("%v, want context.Canceled", err)
+			}
+			k.unchanged(t, before, lease.ID)
+			k.unchanged(t, idempotency.Record{}, absent.ID)
+		})
+	}
+	// An expired record that is still there passes on its generation.
+	if got := k.acquire(t, k.claim(expired.ID)); got.Generation != expired.Generation+1 {
+		t.Errorf("a cancelled Sweep has deleted a record: the next generation is %d, want %d", got.Generation, expired.Generation+1)
+	}
+}

@@ -1,0 +1,346 @@
+package storetest
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
+)
+
+// contender is a kind of claim.
+type contender struct {
+	name     string
+	takeover idempotency.Takeover
+	joined   bool
+	other    bool // another request: another fingerprint
+	same     bool // the same execution: the owner that the record has
+}
+
+func contenders() []contender {
+	return []contender{
+		{name: "Reexecute", takeover: idempotency.Reexecute},
+		{name: "Reexecute, another request", takeover: idempotency.Reexecute, other: true},
+		{name: "Reexecute, the same owner", takeover: idempotency.Reexecute, same: true},
+		{name: "Resume", takeover: idempotency.Resume},
+		{name: "MarkUnknown", takeover: idempotency.MarkUnknown},
+		{name: "MarkUnknown, another request", takeover: idempotency.MarkUnknown, other: true},
+		{name: "MarkUnknown, the same owner", takeover: idempotency.MarkUnknown, same: true},
+		{name: "TakeoverDefault"},
+		{name: "joined, Reexecute", takeover: idempotency.Reexecute, joined: true},
+		{name: "joined, Resume", takeover: idempotency.Resume, joined: true},
+		{name: "joined, MarkUnknown", takeover: idempotency.MarkUnknown, joined: true},
+		{name: "joined, TakeoverDefault", joined: true},
+		{name: "joined, TakeoverDefault, another request", joined: true, other: true},
+	}
+}
+
+func (c contender) claim(k *kit, s *subject) idempotency.Claim {
+	claim := k.claim(s.lease.ID)
+	claim.Takeover, claim.Joined = c.takeover, c.joined
+	if c.other {
+		claim.Fingerprint += "b"
+	}
+	if c.same && s.lease.Owner != "" {
+		claim.Owner = s.lease.Owner
+	}
+	return claim
+}
+
+// step is what a claim does to a record.
+type step int
+
+const (
+	keeps step = iota
+	takes
+	abandons
+)
+
+// wants is what must come of a claim, as the documentation has it. It is written
+// down once more, not asked of idempotency.Decide, which is tested too.
+func (c contender) wants(s *subject) (idempotency.Reservation, step) {
+	reexecutes := c.takeover == idempotency.Reexecute || c.takeover == idempotency.TakeoverDefault && c.joined
+	switch {
+	case s.status == 0:
+		return idempotency.Reservation{Decision: idempotency.Acquired}, takes
+	case c.other:
+		return idempotency.Reservation{Decision: idempotency.Mismatch}, keeps
+	case s.status.Finished():
+		return idempotency.Reservation{Decision: idempotency.Done}, keeps
+	case s.status == idempotency.Unknown:
+		return idempotency.Reservation{Decision: idempotency.Undecided}, keeps
+	case s.status == idempotency.FailedRetryable:
+		return idempotency.Reservation{Decision: idempotency.Acquired}, takes
+	case !s.dead && c.same:
+		return idempotency.Reservation{Decision: idempotency.Acquired}, keeps
+	case !s.dead:
+		return idempotency.Reservation{Decision: idempotency.Busy}, keeps
+	case reexecutes:
+		return idempotency.Reservation{Decision: idempotency.Acquired}, takes
+	case c.takeover == idempotency.Resume:
+		return idempotency.Reservation{Decision: idempotency.Acquired, Resumed: true}, takes
+	default:
+		return idempotency.Reservation{Decision: idempotency.Undecided, Abandoned: true}, abandons
+	}
+}
+
+// testReserve makes each kind of claim on a record in each state.
+func (k *kit) testReserve(t *testing.T) {
+	for _, c := range contenders() {
+		var tried []state
+		for _, s := range states() {
+			// Joined claims and other policies than the two extremes differ only where
+			// there is something to take over.
+			if s.dead || !c.joined && (c.takeover == idempotency.Reexecute || c.takeover == idempotency.MarkUnknown) {
+				tried = append(tried, s)
+			}
+		}
+		t.Run(c.name, func(t *testing.T) {
+			subjects := k.prepare(t, tried)
+			for i := range subjects {
+				t.Run(subjects[i].name, func(t *testing.T) { k.tryReserve(t, c, &subjects[i]) })
+			}
+		})
+	}
+}
+
+func (k *kit) tryReserve(t *testing.T, c contender, s *subject) {
+	before := k.standing(t, s)
+	claim := c.claim(k, s)
+	got := k.reserve(t, claim)
+	want, step := c.wants(s)
+	if got.Decision != want.Decision || got.Resumed != want.Resumed || got.Abandoned != want.Abandoned {
+		t.Errorf("Reserve: %v, Resumed %v, Abandoned %v; want %v, %v, %v", got.Decision, got.Resumed, got.Abandoned,
+			want.Decision, want.Resumed, want.Abandoned)
+	}
+	after := k.load(t, claim.ID)
+	if d := diff(got.Record, after); d != "" {
+		t.Errorf("the record that Reserve answers with is not the one that Load finds:\n%s", d)
+	}
+	switch step {
+	case keeps:
+		k.unchanged(t, before, claim.ID)
+		return
+	case takes:
+		checkTaken(t, &claim, s, before, after)
+	case abandons:
+		checkAbandoned(t, before, after)
+	}
+	k.cannotWrite(t, s.lease)
+	if step == abandons {
+		k.cannotWrite(t, idempotency.Lease{ID: claim.ID, Owner: before.Owner, Generation: after.Generation})
+		k.cannotWrite(t, idempotency.Lease{ID: claim.ID, Owner: "", Generation: before.Generation})
+		if later := k.reserve(t, k.taker(claim.ID)); later.Decision != idempotency.Undecided || later.Abandoned {
+			t.Errorf("a later Reserve: %v, Abandoned %v; want undecided, false", later.Decision, later.Abandoned)
+		}
+	}
+}
+
+// checkTaken looks at a record that a claim has begun, or begun anew.
+func checkTaken(t *testing.T, claim *idempotency.Claim, s *subject, before, after idempotency.Record) {
+	t.Helper()
+	want := idempotency.Record{
+		ID: claim.ID, Fingerprint: claim.Fingerprint, Status: idempotency.InProgress,
+		Owner: claim.Owner, Generation: s.lease.Generation + 1,
+		LeaseExpires: after.LeaseExpires, Started: after.Started, Updated: after.Updated, Expires: after.Expires,
+	}
+	if d := diff(after, want); d != "" {
+		t.Errorf("the record is not that of a new execution:\n%s", d)
+	}
+	if after.Started.Before(before.Updated) {
+		t.Errorf("Started %v, which is before the last change, %v", after.Started, before.Updated)
+	}
+	between(t, "Updated less Started", after.Updated.Sub(after.Started), 0)
+	between(t, "LeaseExpires less Started", after.LeaseExpires.Sub(after.Started), claim.Lease)
+	between(t, "Expires less Started", after.Expires.Sub(after.Started), claim.TTL)
+}
+
+// checkAbandoned looks at a record that a claim has made Unknown.
+func checkAbandoned(t *testing.T, before, after idempotency.Record) {
+	t.Helper()
+	want := before
+	want.Status, want.Owner, want.Generation = idempotency.Unknown, "", before.Generation+1
+	want.Updated, want.LeaseExpires = after.Updated, after.LeaseExpires // the latter has no meaning now
+	if d := diff(after, want); d != "" {
+		t.Errorf("the record is not that of an abandoned execution:\n%s", d)
+	}
+	if !after.Updated.After(before.Updated) {
+		t.Errorf("Updated %v, want later than %v", after.Updated, before.Updated)
+	}
+}
+
+// between compares durations by the store's clock, leaving it a second for
+// rounding, and for looking at it more than once.
+func between(t *testing.T, what string, got, want time.Duration) {
+	t.Helper()
+	if d := got - want; d < -time.Second || d > time.Second {
+		t.Errorf("%s is %v, want %v", what, got, want)
+	}
+}
+
+// verb is something that the holder of a lease does.
+type verb struct {
+	name    string
+	from    func(idempotency.Status) bool
+	do      func(t *testing.T, k *kit, lease idempotency.Lease) error
+	outcome idempotency.Outcome // of Complete
+}
+
+func verbs() []verb {
+	inProgress := func(s idempotency.Status) bool { return s == idempotency.InProgress }
+	open := func(s idempotency.Status) bool { return s == idempotency.InProgress || s == idempotency.Unknown }
+	all := []verb{
+		{
+			name: "Renew", from: inProgress,
+			do: func(t *testing.T, k *kit, lease idempotency.Lease) error {
+				t.Helper()
+				return k.store.Renew(patient(t), lease, 5*time.Hour)
+			},
+		},
+		{
+			name: "Release", from: open,
+			do: func(t *testing.T, k *kit, lease idempotency.Lease) error {
+				t.Helper()
+				return k.store.Release(patient(t), lease)
+			},
+		},
+	}
+	for _, status := range []idempotency.Status{
+		idempotency.Completed, idempotency.FailedFinal, idempotency.CompletedUnreplayable, idempotency.Unknown,
+	} {
+		outcome := idempotency.Outcome{Status: status, Result: answer(), TTL: 6 * time.Hour}
+		outcome.Result.Reference = "the last one"
+		from := open
+		if status == idempotency.Unknown {
+			from = inProgress
+		}
+		all = append(all, verb{
+			name: "Complete as " + status.String(), from: from, outcome: outcome,
+			do: func(t *testing.T, k *kit, lease idempotency.Lease) error {
+				t.Helper()
+				return k.store.Complete(patient(t), lease, outcome)
+			},
+		})
+	}
+	return all
+}
+
+// wants is the record after the verb, by its holder; ok: it is done at all. What
+// the store says about times is taken from what it has said.
+func (v verb) wants(s *subject, before, after idempotency.Record) (want idempotency.Record, ok bool) {
+	if s.status == 0 || !v.from(s.status) {
+		return before, false
+	}
+	want = before
+	want.Updated = after.Updated
+	switch {
+	case v.name == "Renew":
+		want.LeaseExpires = after.LeaseExpires
+	case v.name == "Release" && s.old:
+		return idempotency.Record{}, true // nothing keeps it any more
+	case v.name == "Release":
+		want.Status = idempotency.FailedRetryable
+		want.LeaseExpires = after.LeaseExpires // it has no meaning now
+	default:
+		want.Status = v.outcome.Status
+		want.Expires = after.Expires
+		want.LeaseExpires = after.LeaseExpires
+		if want.Status == idempotency.Completed || want.Status == idempotency.FailedFinal {
+			want.Result = v.outcome.Result
+		}
+	}
+	return want, true
+}
+
+// testLease tries each verb on a record in each state: first with leases that
+// are not, or not any more, the record's, and then with the one that is.
+func (k *kit) testLease(t *testing.T) {
+	for _, v := range verbs() {
+		t.Run(v.name, func(t *testing.T) {
+			subjects := k.prepare(t, states())
+			for i := range subjects {
+				t.Run(subjects[i].name, func(t *testing.T) { k.tryVerb(t, v, &subjects[i]) })
+			}
+		})
+	}
+}
+
+func (k *kit) tryVerb(t *testing.T, v verb, s *subject) {
+	before := k.standing(t, s)
+	for _, wrong := range wrongLeases(s.lease) {
+		if err := v.do(t, k, wrong.lease); !errors.Is(err, idempotency.ErrLeaseLost) {
+			t.Errorf("with %s: %v, want ErrLeaseLost", wrong.name, err)
+		}
+		k.unchanged(t, before, s.lease.ID)
+	}
+
+	err := v.do(t, k, s.lease)
+	after := k.find(t, s.lease.ID)
+	want, ok := v.wants(s, before, after)
+	switch {
+	case ok && err != nil:
+		t.Errorf("by its holder: %v", err)
+	case !ok && !errors.Is(err, idempotency.ErrLeaseLost):
+		t.Errorf("by its holder: %v, want ErrLeaseLost", err)
+	}
+	if d := diff(after, want); d != "" {
+		t.Errorf("the record afterwards:\n%s", d)
+	}
+	if !ok || after.Status == 0 {
+		return
+	}
+	if after.Updated.Before(before.Updated) {
+		t.Errorf("Updated went back from %v to %v", before.Updated, after.Updated)
+	}
+	switch v.name {
+	case "Renew":
+		between(t, "LeaseExpires less Updated", after.LeaseExpires.Sub(after.Updated), 5*time.Hour)
+	case "Release":
+	default:
+		between(t, "Expires less Updated", after.Expires.Sub(after.Updated), v.outcome.TTL)
+	}
+}
+
+type wrongLease struct {
+	name  string
+	lease idempotency.Lease
+}
+
+// wrongLeases are near the right one.
+func wrongLeases(right idempotency.Lease) []wrongLease {
+	change := func(name string, f func(*idempotency.Lease)) wrongLease {
+		wrong := wrongLease{name, right}
+		f(&wrong.lease)
+		return wrong
+	}
+	return []wrongLease{
+		change("another owner", func(l *idempotency.Lease) { l.Owner = idempotency.NewOwner() }),
+		change("its owner and a blank", func(l *idempotency.Lease) { l.Owner += " " }),
+		change("an earlier generation", func(l *idempotency.Lease) { l.Generation-- }),
+		change("a later generation", func(l *idempotency.Lease) { l.Generation++ }),
+		change("another key", func(l *idempotency.Lease) { l.Key += " " }),
+		change("another operation", func(l *idempotency.Lease) { l.Operation = "" }),
+		change("another scope", func(l *idempotency.Lease) { l.Scope += " " }),
+	}
+}
+
+// cannotWrite looks whether a lease is lost: its holder changes nothing.
+func (k *kit) cannotWrite(t *testing.T, lease idempotency.Lease) {
+	t.Helper()
+	before := k.find(t, lease.ID)
+	for _, v := range verbs() {
+		if err := v.do(t, k, lease); !errors.Is(err, idempotency.ErrLeaseLost) {
+			t.Errorf("%s by generation %d of %q: %v, want ErrLeaseLost; the record is %s", v.name, lease.Generation, lease.Owner, err, show(before))
+		}
+	}
+	if transactor, ok := k.store.(idempotency.Transactor); ok {
+		tx, err := transactor.Begin(patient(t), lease, 0)
+		if !errors.Is(err, idempotency.ErrLeaseLost) {
+			t.Errorf("Begin by generation %d of %q: %v, want ErrLeaseLost; the record is %s", lease.Generation, lease.Owner, err, show(before))
+		}
+		if err == nil {
+			_ = tx.Rollback(patient(t))
+		}
+	}
+	k.unchanged(t, before, lease.ID)
+}

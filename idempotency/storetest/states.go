@@ -1,0 +1,206 @@
+package storetest
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
+)
+
+// state is where a record stands before a verb is tried on it.
+type state struct {
+	name string
+
+	// status is what Load must find; 0: nothing, whether or not there is a row.
+	status idempotency.Status
+
+	// begin brings the record there. For some it takes until a blink is over, and
+	// for some finish must do the rest then.
+	begin  func(t *testing.T, k *kit, id idempotency.ID) idempotency.Lease
+	finish func(t *testing.T, k *kit, lease idempotency.Lease) idempotency.Lease
+
+	// swept: there is a row, and Sweep deletes it.
+	swept bool
+
+	// dead: the lease of an execution in progress is over.
+	dead bool
+
+	// old: the time to live is over, but something else keeps the record.
+	old bool
+}
+
+// subject is a record that was brought into a state.
+type subject struct {
+	state
+
+	lease idempotency.Lease
+}
+
+// answer is the result of whatever is completed on the way to a state.
+func answer() idempotency.Result {
+	return idempotency.Result{
+		Code: http.StatusCreated, Header: http.Header{"Location": {"/charges/1"}},
+		Body: []byte(`{"id":1}`), Reference: "charge 1",
+	}
+}
+
+// states are all that a record can be in, by every way that leads there.
+func states() []state {
+	return append(running(), ended()...)
+}
+
+// running are the states of an operation that is not over.
+func running() []state {
+	reserve := func(lease, ttl time.Duration) func(*testing.T, *kit, idempotency.ID) idempotency.Lease {
+		return func(t *testing.T, k *kit, id idempotency.ID) idempotency.Lease {
+			t.Helper()
+			claim := k.claim(id)
+			claim.Lease, claim.TTL = lease, ttl
+			return k.acquire(t, claim)
+		}
+	}
+	takeOver := func(t *testing.T, k *kit, lease idempotency.Lease) idempotency.Lease {
+		t.Helper()
+		return k.acquire(t, k.taker(lease.ID))
+	}
+	return []state{
+		{
+			name: "absent",
+			begin: func(_ *testing.T, _ *kit, id idempotency.ID) idempotency.Lease {
+				return idempotency.Lease{ID: id, Owner: idempotency.NewOwner()}
+			},
+		},
+		{name: "in progress", status: idempotency.InProgress, begin: reserve(time.Hour, 2*time.Hour)},
+		{name: "in progress, lease over", status: idempotency.InProgress, begin: reserve(blink, time.Hour), dead: true},
+		{name: "in progress, TTL over", status: idempotency.InProgress, begin: reserve(time.Hour, blink), old: true},
+		{name: "in progress, lease and TTL over", begin: reserve(blink, blink), swept: true},
+		{
+			name: "in progress, renewed in time", status: idempotency.InProgress, begin: reserve(time.Hour, 2*time.Hour),
+			finish: func(t *testing.T, k *kit, lease idempotency.Lease) idempotency.Lease {
+				t.Helper()
+				k.renew(t, lease, 3*time.Hour)
+				return lease
+			},
+		},
+		{
+			name: "in progress, renewed too late but first", status: idempotency.InProgress, begin: reserve(blink, 2*time.Hour),
+			finish: func(t *testing.T, k *kit, lease idempotency.Lease) idempotency.Lease {
+				t.Helper()
+				k.renew(t, lease, time.Hour)
+				return lease
+			},
+		},
+		{name: "in progress, taken over", status: idempotency.InProgress, begin: reserve(blink, time.Hour), finish: takeOver},
+		{name: "in progress, its key for the second time", status: idempotency.InProgress, begin: reserve(blink, blink), finish: takeOver},
+		{
+			name: "in progress, after a release", status: idempotency.InProgress, begin: reserve(time.Hour, time.Hour),
+			finish: func(t *testing.T, k *kit, lease idempotency.Lease) idempotency.Lease {
+				t.Helper()
+				k.release(t, lease)
+				return takeOver(t, k, lease)
+			},
+		},
+		{
+			name: "abandoned", status: idempotency.Unknown, begin: reserve(blink, time.Hour),
+			finish: func(t *testing.T, k *kit, lease idempotency.Lease) idempotency.Lease {
+				t.Helper()
+				return k.abandon(t, lease)
+			},
+		},
+	}
+}
+
+// abandon makes a record whose lease is over Unknown, and returns what a
+// reconciler goes by.
+func (k *kit) abandon(t *testing.T, lease idempotency.Lease) idempotency.Lease {
+	t.Helper()
+	claim := k.claim(lease.ID)
+	claim.Takeover = idempotency.MarkUnknown
+	reservation := k.reserve(t, claim)
+	if reservation.Decision != idempotency.Undecided || !reservation.Abandoned {
+		t.Fatalf("Reserve of an operation whose lease is over, with MarkUnknown: %+v, want undecided and Abandoned", reservation)
+	}
+	record := k.load(t, lease.ID)
+	return record.Lease()
+}
+
+// ended are the states of an operation whose execution is over, each before and
+// after its time to live.
+func ended() []state {
+	complete := func(status idempotency.Status, ttl time.Duration) func(*testing.T, *kit, idempotency.ID) idempotency.Lease {
+		return func(t *testing.T, k *kit, id idempotency.ID) idempotency.Lease {
+			t.Helper()
+			lease := k.acquire(t, k.short(id)) // the lease has no meaning afterwards
+			k.complete(t, lease, idempotency.Outcome{Status: status, Result: answer(), TTL: ttl})
+			return lease
+		}
+	}
+	release := func(ttl time.Duration) func(*testing.T, *kit, idempotency.ID) idempotency.Lease {
+		return func(t *testing.T, k *kit, id idempotency.ID) idempotency.Lease {
+			t.Helper()
+			claim := k.claim(id)
+			claim.TTL = ttl
+			lease := k.acquire(t, claim)
+			k.release(t, lease)
+			return lease
+		}
+	}
+	settle := func(status idempotency.Status) func(*testing.T, *kit, idempotency.Lease) idempotency.Lease {
+		return func(t *testing.T, k *kit, lease idempotency.Lease) idempotency.Lease {
+			t.Helper()
+			if status == idempotency.FailedRetryable {
+				k.release(t, lease)
+			} else {
+				k.complete(t, lease, idempotency.Outcome{Status: status, Result: answer(), TTL: time.Hour})
+			}
+			return lease
+		}
+	}
+	unknown := complete(idempotency.Unknown, time.Hour)
+	return []state{
+		{name: "completed", status: idempotency.Completed, begin: complete(idempotency.Completed, time.Hour)},
+		{name: "completed, TTL over", begin: complete(idempotency.Completed, blink), swept: true},
+		{name: "completed by a reconciler", status: idempotency.Completed, begin: unknown, finish: settle(idempotency.Completed)},
+		{name: "failed retryable", status: idempotency.FailedRetryable, begin: release(time.Hour)},
+		{name: "failed retryable, TTL over", begin: release(blink), swept: true},
+		{name: "failed retryable by a reconciler", status: idempotency.FailedRetryable, begin: unknown, finish: settle(idempotency.FailedRetryable)},
+		{name: "failed final", status: idempotency.FailedFinal, begin: complete(idempotency.FailedFinal, time.Hour)},
+		{name: "failed final, TTL over", begin: complete(idempotency.FailedFinal, blink), swept: true},
+		{name: "failed final by a reconciler", status: idempotency.FailedFinal, begin: unknown, finish: settle(idempotency.FailedFinal)},
+		{name: "completed unreplayable", status: idempotency.CompletedUnreplayable, begin: complete(idempotency.CompletedUnreplayable, time.Hour)},
+		{name: "completed unreplayable, TTL over", begin: complete(idempotency.CompletedUnreplayable, blink), swept: true},
+		{name: "unknown", status: idempotency.Unknown, begin: unknown},
+		{name: "unknown, TTL over", status: idempotency.Unknown, begin: complete(idempotency.Unknown, blink), old: true},
+	}
+}
+
+// prepare brings a new record into each of the states.
+func (k *kit) prepare(t *testing.T, all []state) []subject {
+	t.Helper()
+	subjects := make([]subject, len(all))
+	for i, state := range all {
+		subjects[i] = subject{state: state, lease: state.begin(t, k, k.id())}
+	}
+	k.lapse(t)
+	for i := range subjects {
+		if s := &subjects[i]; s.finish != nil {
+			s.lease = s.finish(t, k, s.lease)
+		}
+	}
+	return subjects
+}
+
+// standing looks whether the record is in the state it is meant to be in, and
+// returns it.
+func (k *kit) standing(t *testing.T, s *subject) idempotency.Record {
+	t.Helper()
+	record := k.find(t, s.lease.ID)
+	if record.Status != s.status {
+		t.Fatalf("the record is %s, want %v", show(record), s.status)
+	}
+	if record.Status != 0 && record.Lease() != s.lease {
+		t.Fatalf("the record has the lease %+v, want %+v", record.Lease(), s.lease)
+	}
+	return record
+}

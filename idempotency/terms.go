@@ -1,0 +1,90 @@
+package idempotency
+
+import (
+	"fmt"
+	"time"
+)
+
+// Terms say how long an execution counts as alive, how long its record is kept,
+// and what is done when it dies. The zero value works.
+type Terms struct {
+	// Lease is how long an execution counts as alive after its last sign of life;
+	// it gives one every third of that. 0 means 30 s. Shorter means that others
+	// take over sooner after a crash, and that a pause of the process or the
+	// database loses the lease sooner.
+	Lease time.Duration
+
+	// TTL is how long a record is kept, and a key protects, from the start of the
+	// execution. 0 means 24 h, as with Stripe; Week is the other common choice.
+	TTL time.Duration
+
+	// Limit is the longest that an execution may take. Then its context is
+	// cancelled and its lease is not renewed any more: the operation is taken over
+	// by the terms of Takeover, and what the execution may still do to the record
+	// has no effect. 0 means 15 minutes; negative: no limit.
+	Limit time.Duration
+
+	// Wait is the longest that a duplicate waits for the execution that is going
+	// on. 0 or less: it is told at once. It holds no connection of the database
+	// meanwhile.
+	Wait time.Duration
+
+	// Takeover says what becomes of an execution that died.
+	Takeover Takeover
+
+	// Joined promises that the work has no effects but those that it writes
+	// through Tx. The store must be a Transactor. A dead execution then left
+	// nothing behind, and is executed again.
+	Joined bool
+}
+
+// Day and Week are the usual times to live of a record.
+const (
+	Day  = 24 * time.Hour
+	Week = 7 * Day
+)
+
+const (
+	defaultLease = 30 * time.Second
+	defaultLimit = 15 * time.Minute
+
+	// shortestLease leaves a renewal the time of a slow commit.
+	shortestLease = 10 * time.Millisecond
+)
+
+// resolved is the terms with their defaults, or what is wrong with them.
+func (t Terms) resolved(store Store) (Terms, error) {
+	if store == nil {
+		return t, fmt.Errorf("%w: there is no Store", ErrInvalid)
+	}
+	if t.Lease == 0 {
+		t.Lease = defaultLease
+	}
+	if t.TTL == 0 {
+		t.TTL = Day
+	}
+	if t.Limit == 0 {
+		t.Limit = defaultLimit
+	}
+	if t.Lease < shortestLease || t.Lease > longestLease {
+		return t, fmt.Errorf("%w: a Lease of %v", ErrInvalid, t.Lease)
+	}
+	if err := validDuration("TTL", t.TTL); err != nil {
+		return t, err
+	}
+	if t.Takeover > MarkUnknown {
+		return t, fmt.Errorf("%w: no takeover policy has number %d", ErrInvalid, t.Takeover)
+	}
+	if _, ok := store.(Transactor); t.Joined && !ok {
+		return t, fmt.Errorf("%w: the terms are Joined, and %T has no transactions", ErrInvalid, store)
+	}
+	return t, nil
+}
+
+// claim asks for id on these terms, for a new execution.
+func (t *Terms) claim(id ID, fingerprint Fingerprint) Claim {
+	return Claim{
+		ID: id, Fingerprint: fingerprint, Owner: NewOwner(),
+		Lease: t.Lease, TTL: t.TTL, Takeover: t.Takeover, Joined: t.Joined,
+	}
+}

@@ -1,0 +1,145 @@
+package idempotency_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
+)
+
+const tenYears = 10 * 365 * 24 * time.Hour
+
+func validClaim() idempotency.Claim {
+	return idempotency.Claim{
+		ID:          idempotency.ID{Scope: "tenant", Operation: "POST /charges", Key: "k"},
+		Fingerprint: "v1:a", Owner: "me", Lease: time.Second, TTL: time.Hour,
+	}
+}
+
+// invalid checks what an error says: nothing if says is "".
+func invalid(t *testing.T, err error, says string) {
+	t.Helper()
+	if says == "" {
+		assert.NoError(t, err)
+		return
+	}
+	assert.ErrorIs(t, err, idempotency.ErrInvalid)
+	assert.EqualError(t, err, "idempotency: invalid: "+says)
+}
+
+func TestClaimValidate(t *testing.T) {
+	x := strings.Repeat("x", 512)
+	for _, row := range []struct {
+		name   string
+		change func(*idempotency.Claim)
+		says   string
+	}{
+		{"as it is", func(*idempotency.Claim) {}, ""},
+		{"names of 512 bytes", func(c *idempotency.Claim) {
+			c.Scope, c.Operation, c.Key, c.Owner, c.Fingerprint = x, x, x, x, idempotency.Fingerprint(x)
+		}, ""},
+		{"no scope and no operation", func(c *idempotency.Claim) { c.Scope, c.Operation = "", "" }, ""},
+		{"no fingerprint", func(c *idempotency.Claim) { c.Fingerprint = "" }, ""},
+		{"control characters", func(c *idempotency.Claim) { c.Key = "\x01\n\x7f\u0080\ufffd" }, ""},
+		{"the longest lease and TTL", func(c *idempotency.Claim) { c.Lease, c.TTL = tenYears, tenYears }, ""},
+		{"the shortest lease and TTL", func(c *idempotency.Claim) { c.Lease, c.TTL = 1, 1 }, ""},
+
+		{"no key", func(c *idempotency.Claim) { c.Key = "" }, "the key is empty"},
+		{"key too long", func(c *idempotency.Claim) { c.Key = x + "x" }, "the key has 513 bytes, more than 512"},
+		{"operation too long", func(c *idempotency.Claim) { c.Operation = x + "x" }, "the operation has 513 bytes, more than 512"},
+		{"scope too long, in bytes", func(c *idempotency.Claim) { c.Scope = strings.Repeat("é", 257) }, "the scope has 514 bytes, more than 512"},
+		{"NUL in the key", func(c *idempotency.Claim) { c.Key = "a\x00b" }, "the key has a NUL in it"},
+		{"NUL in the operation", func(c *idempotency.Claim) { c.Operation = "\x00" }, "the operation has a NUL in it"},
+		{"NUL in the scope", func(c *idempotency.Claim) { c.Scope = "a\x00" }, "the scope has a NUL in it"},
+		{"key not UTF-8", func(c *idempotency.Claim) { c.Key = "\xff" }, "the key is not UTF-8"},
+		{"operation not UTF-8", func(c *idempotency.Claim) { c.Operation = "\xc3" }, "the operation is not UTF-8"},
+		{"scope of a surrogate", func(c *idempotency.Claim) { c.Scope = "\xed\xa0\x80" }, "the scope is not UTF-8"},
+		{"no owner", func(c *idempotency.Claim) { c.Owner = "" }, "the claim has no owner"},
+		{"owner too long", func(c *idempotency.Claim) { c.Owner = x + "x" }, "the owner has 513 bytes, more than 512"},
+		{"owner not UTF-8", func(c *idempotency.Claim) { c.Owner = "\xff" }, "the owner is not UTF-8"},
+		{"NUL in the owner", func(c *idempotency.Claim) { c.Owner = "\x00" }, "the owner has a NUL in it"},
+		{"fingerprint too long", func(c *idempotency.Claim) { c.Fingerprint = idempotency.Fingerprint(x + "x") }, "the fingerprint has 513 bytes, more than 512"},
+		{"fingerprint not UTF-8", func(c *idempotency.Claim) { c.Fingerprint = "\xff" }, "the fingerprint is not UTF-8"},
+		{"NUL in the fingerprint", func(c *idempotency.Claim) { c.Fingerprint = "\x00" }, "the fingerprint has a NUL in it"},
+		{"no lease", func(c *idempotency.Claim) { c.Lease = 0 }, "a lease of 0s"},
+		{"negative lease", func(c *idempotency.Claim) { c.Lease = -1 }, "a lease of -1ns"},
+		{"lease too long", func(c *idempotency.Claim) { c.Lease = tenYears + 1 }, "a lease of 87600h0m0.000000001s"},
+		{"no TTL", func(c *idempotency.Claim) { c.TTL = 0 }, "a time to live of 0s"},
+		{"negative TTL", func(c *idempotency.Claim) { c.TTL = -1 }, "a time to live of -1ns"},
+		{"TTL too long", func(c *idempotency.Claim) { c.TTL = tenYears + 1 }, "a time to live of 87600h0m0.000000001s"},
+		{"no such takeover", func(c *idempotency.Claim) { c.Takeover = idempotency.MarkUnknown + 1 }, "no takeover policy has number 4"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			claim := validClaim()
+			row.change(&claim)
+			invalid(t, claim.Validate(), row.says)
+		})
+	}
+}
+
+// TestValidateQuotesNothing: keys may be secrets, and errors are logged.
+func TestValidateQuotesNothing(t *testing.T) {
+	const secret = "sk_live_4eC39HqLyjWDarjtT1zdp7dc"
+	for _, id := range []idempotency.ID{
+		{Scope: secret + "\xff", Key: "k"}, {Operation: secret + "\x00", Key: "k"}, {Key: strings.Repeat(secret, 20)},
+	} {
+		err := id.Validate()
+		assert.ErrorIs(t, err, idempotency.ErrInvalid)
+		assert.NotContains(t, err.Error(), "sk_live")
+	}
+}
+
+func TestOutcomeValidate(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		outcome idempotency.Outcome
+		says    string
+	}{
+		{"completed", idempotency.Outcome{Status: idempotency.Completed}, ""},
+		{"failed final", idempotency.Outcome{Status: idempotency.FailedFinal, TTL: tenYears}, ""},
+		{"completed unreplayable", idempotency.Outcome{Status: idempotency.CompletedUnreplayable, TTL: 1}, ""},
+		{"unknown", idempotency.Outcome{Status: idempotency.Unknown}, ""},
+		{"no status", idempotency.Outcome{}, "an execution does not end as invalid"},
+		{"in progress", idempotency.Outcome{Status: idempotency.InProgress}, "an execution does not end as in_progress"},
+		{"failed retryable", idempotency.Outcome{Status: idempotency.FailedRetryable}, "an execution does not end as failed_retryable"},
+		{"no such status", idempotency.Outcome{Status: idempotency.Unknown + 1}, "an execution does not end as invalid"},
+		{"negative TTL", idempotency.Outcome{Status: idempotency.Completed, TTL: -1}, "a time to live of -1ns"},
+		{"TTL too long", idempotency.Outcome{Status: idempotency.Completed, TTL: tenYears + 1}, "a time to live of 87600h0m0.000000001s"},
+	} {
+		t.Run(row.name, func(t *testing.T) { invalid(t, row.outcome.Validate(), row.says) })
+	}
+}
+
+func TestValidLease(t *testing.T) {
+	for _, d := range []time.Duration{1, time.Second, tenYears} {
+		assert.NoError(t, idempotency.ValidLease(d))
+	}
+	for _, d := range []time.Duration{0, -1, -1 << 63, tenYears + 1, 1<<63 - 1} {
+		assert.ErrorIs(t, idempotency.ValidLease(d), idempotency.ErrInvalid)
+	}
+}
+
+func TestNewOwner(t *testing.T) {
+	seen := make(map[string]bool)
+	for range 1000 {
+		owner := idempotency.NewOwner()
+		assert.GreaterOrEqual(t, len(owner), 26, "130 bits, of 5 each")
+		assert.False(t, seen[owner], "an owner has come twice")
+		seen[owner] = true
+	}
+}
+
+// TestErrors: they are different errors, and say whose they are.
+func TestErrors(t *testing.T) {
+	all := []error{idempotency.ErrInvalid, idempotency.ErrLeaseLost, idempotency.ErrNotFound}
+	for i, err := range all {
+		assert.True(t, strings.HasPrefix(err.Error(), "idempotency: "), err)
+		for j, other := range all {
+			assert.Equal(t, i == j, errors.Is(err, other))
+		}
+	}
+}

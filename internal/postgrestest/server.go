@@ -1,0 +1,220 @@
+package postgrestest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Server is a running server, with the databases of a new cluster. Writes are
+// flushed to disk as in production. Its methods are not safe for concurrent use.
+type Server struct {
+	bin, dir string
+	as       account
+	guard    *exec.Cmd
+	alive    io.Closer // the guard waits until it is closed
+}
+
+// settings are appended to postgresql.conf. The socket stands in a directory that
+// nobody else can enter, so that no port is taken and no password needed.
+const settings = `
+listen_addresses = ''
+unix_socket_directories = '%s'
+fsync = on
+synchronous_commit = on
+max_connections = 200
+logging_collector = off
+`
+
+// Start makes a new cluster in a directory of its own below dir, and starts its
+// server. dir "" is the system's temporary directory. The server is stopped, and
+// its directory removed, by Stop, or when this process ends without having called
+// it. Where there is no PostgreSQL, the error is an ErrNotInstalled.
+func Start(ctx context.Context, dir string) (*Server, error) {
+	bin, err := binaries()
+	if err != nil {
+		return nil, err
+	}
+	as, err := serverAccount()
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{bin: bin, as: as}
+	if s.dir, err = s.newDir(dir); err != nil {
+		return nil, err
+	}
+	if err := s.start(ctx); err != nil {
+		return nil, errors.Join(err, s.Stop())
+	}
+	return s, nil
+}
+
+// longestSocket is the length of a socket's path that every system takes, less
+// that of the file's name.
+const longestSocket = 104 - len("/.s.PGSQL.5432") - 1
+
+// newDir makes the directory for the cluster and its socket.
+func (s *Server) newDir(parent string) (string, error) {
+	if parent == "" && s.as.other() {
+		// TMPDIR is often root's own, which the server could not enter.
+		parent = "/tmp"
+	}
+	dir, err := os.MkdirTemp(parent, "pg")
+	if err == nil && len(dir) > longestSocket {
+		os.Remove(dir)
+		dir, err = os.MkdirTemp("/tmp", "pg") //nolint:usetesting // Programs call this too.
+	}
+	if err != nil {
+		return "", err
+	}
+	return dir, s.as.own(dir)
+}
+
+func (s *Server) start(ctx context.Context) error {
+	if err := s.watch(); err != nil {
+		return err
+	}
+	err := s.run(ctx, "initdb", "--pgdata", s.data(), "--username=postgres", "--auth=trust", "--encoding=UTF8",
+		"--locale=C", "--no-sync", "--no-instructions")
+	if err != nil {
+		return err
+	}
+	conf, err := os.OpenFile(filepath.Join(s.data(), "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(conf, settings, s.dir)
+	if err := errors.Join(err, conf.Close()); err != nil {
+		return err
+	}
+	return s.Restart(ctx)
+}
+
+// guard waits for its input to end, as it does when we close it or are no more,
+// and then stops the server and removes everything.
+const guard = `cat >/dev/null
+"$0" stop --silent --wait --mode=immediate --pgdata="$1/data"
+rm -rf "$1"`
+
+// watch starts the guard. It is a process of its own, so that it outlives a panic,
+// a kill and the timeout of go test.
+func (s *Server) watch() error {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	s.guard = exec.Command("/bin/sh", "-c", guard, s.program("pg_ctl"), s.dir) //nolint:noctx // It outlives every context.
+	s.guard.Dir = "/"
+	s.guard.Env = environment()
+	s.guard.Stdin = r
+	s.as.prepare(s.guard)
+	if err := s.guard.Start(); err != nil {
+		return errors.Join(err, w.Close())
+	}
+	s.alive = w
+	return nil
+}
+
+// DSN is the address of the server's database "postgres", as a URL.
+func (s *Server) DSN() string {
+	u := url.URL{
+		Scheme:   "postgres",
+		User:     url.User("postgres"),
+		Path:     "/postgres",
+		RawQuery: url.Values{"host": {s.dir}, "sslmode": {"disable"}}.Encode(),
+	}
+	return u.String()
+}
+
+// Crash ends the server without warning, as SIGKILL does. Restart starts it again.
+func (s *Server) Crash() error {
+	head, err := os.ReadFile(filepath.Join(s.data(), "postmaster.pid"))
+	if err != nil {
+		return err
+	}
+	first, _, _ := strings.Cut(string(head), "\n")
+	pid, err := strconv.Atoi(first)
+	if err != nil {
+		return err
+	}
+	return kill(pid)
+}
+
+// patience is for the server to get going. Recovery is part of that.
+const patience = time.Minute
+
+// Restart starts the server again, after a Crash or Shutdown. It returns when the
+// server takes connections.
+func (s *Server) Restart(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		err := s.run(ctx, "pg_ctl", "start", "--silent", "--wait", "--pgdata", s.data(), "--log", s.log())
+		if err == nil {
+			return nil
+		}
+		// The children of a server that crashed live on for a moment, and as long as
+		// they do another one refuses to start.
+		select {
+		case <-ctx.Done():
+			log, _ := os.ReadFile(s.log()) //nolint:errcheck // It explains err, if it is there.
+			return fmt.Errorf("%w\n%s", err, log)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// Shutdown ends the server and its connections in good order. Restart starts it
+// again.
+func (s *Server) Shutdown(ctx context.Context) error {
+	return s.run(ctx, "pg_ctl", "stop", "--silent", "--wait", "--mode=fast", "--pgdata", s.data())
+}
+
+// Stop ends the server, if it runs, and removes all that it has left. It may be
+// called again.
+func (s *Server) Stop() error {
+	if s.alive == nil {
+		return os.RemoveAll(s.dir)
+	}
+	err := s.alive.Close()
+	s.alive = nil
+	_ = s.guard.Wait() // Of how it did its work, what counts is whether it is done:
+	return errors.Join(err, os.RemoveAll(s.dir))
+}
+
+func (s *Server) data() string               { return filepath.Join(s.dir, "data") }
+func (s *Server) log() string                { return filepath.Join(s.dir, "log") }
+func (s *Server) program(name string) string { return filepath.Join(s.bin, name) }
+
+// run runs one of the server's programs to its end.
+func (s *Server) run(ctx context.Context, name string, args ...string) error {
+	cmd := exec.CommandContext(ctx, s.program(name), args...)
+	cmd.Dir = s.dir
+	cmd.Env = environment()
+	s.as.prepare(cmd)
+	if output, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", name, err, output)
+	}
+	return nil
+}
+
+// environment is ours, less what would lead PostgreSQL's programs elsewhere, and
+// in English.
+func environment() []string {
+	var env []string
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "PG") && !strings.HasPrefix(v, "LC_") && !strings.HasPrefix(v, "LANG") {
+			env = append(env, v)
+		}
+	}
+	return append(env, "LC_ALL=C")
+}

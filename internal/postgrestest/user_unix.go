@@ -1,0 +1,58 @@
+//go:build unix
+
+package postgrestest
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"os/user"
+	"strconv"
+	"syscall"
+)
+
+// account is the user that the server runs as.
+type account struct {
+	// credential is nil where that is who we are.
+	credential *syscall.Credential
+}
+
+// serverAccount: PostgreSQL refuses to run as root, so that root needs somebody
+// else.
+func serverAccount() (account, error) {
+	if os.Geteuid() != 0 {
+		return account{}, nil
+	}
+	for _, name := range [...]string{"postgres", "nobody"} {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
+		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
+		if err1 == nil && err2 == nil {
+			return account{&syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}, nil
+		}
+	}
+	return account{}, errors.New("a PostgreSQL server does not run as root, and there is neither a user postgres nor nobody")
+}
+
+// root reports whether we are root, and the account is not.
+func (a account) other() bool { return a.credential != nil }
+
+// own gives a directory to the account.
+func (a account) own(dir string) error {
+	if !a.other() {
+		return nil
+	}
+	return os.Chown(dir, int(a.credential.Uid), int(a.credential.Gid))
+}
+
+// prepare makes the command run as the account, and out of reach of the terminal's
+// signals: an interrupt ends us, and then the guard ends the server.
+func (a account) prepare(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: a.credential}
+}
+
+// kill ends a process as a crash would.
+func kill(pid int) error { return syscall.Kill(pid, syscall.SIGKILL) }
