@@ -1,17 +1,18 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
 // order is what a client asks: POST /v1/charges.
@@ -41,34 +42,38 @@ type faultPlan struct {
 type bank struct {
 	*faulttest.Server // with a log of all requests
 
-	ledger  ledger
-	charges *faulttest.Idempotent // carries each key out once, and gives its answer again to whoever asks again
-	quota   *faulttest.Quota
-	held    atomic.Int64 // charges that were made late
+	ledger   *ledger
+	quota    *faulttest.Quota
+	held     atomic.Int64 // charges that were made late
+	repeated atomic.Int64 // requests whose key had been seen before
 }
 
 // openBank starts a bank on a loopback socket. Its script is a request's way
 // through it, with all that can happen on it.
-func openBank(plan faultPlan) *bank {
-	b := new(bank)
+func openBank(ctx context.Context, plan faultPlan) (*bank, error) {
+	ledger, err := openLedger(ctx)
+	if err != nil {
+		return nil, err
+	}
+	b := &bank{ledger: ledger}
 	held := func(w http.ResponseWriter, r *http.Request) {
 		b.held.Add(1)
 		time.Sleep(plan.holdFor) // and then charges, whether the caller is still there or not
 		b.charge(w, r)
 	}
-	b.charges = &faulttest.Idempotent{Do: faulttest.Script{
+	charges := b.once(faulttest.Script{
 		{Chance: plan.held, Seed: plan.seed + 2, Do: http.HandlerFunc(held)},
 		{Do: http.HandlerFunc(b.charge)},
-	}}
+	})
 	// 200 a second, counted in quarters lest they all come in its first tenth.
 	b.quota = &faulttest.Quota{Limit: 50, Window: 250 * time.Millisecond, Dialect: faulttest.Discord, Form: faulttest.Millis}
 	b.quota.Next = faulttest.Script{
-		{Chance: plan.lost, Seed: plan.seed, Do: faulttest.Lose(b.charges)}, // charged, and nobody will hear of it
+		{Chance: plan.lost, Seed: plan.seed, Do: faulttest.Lose(charges)}, // charged, and nobody will hear of it
 		{
 			Chance: plan.overloaded / (1 - plan.lost), Seed: plan.seed + 1, // of the rest
 			Do: faulttest.Unavailable(50*time.Millisecond, faulttest.Millis),
 		},
-		{Do: b.charges},
+		{Do: charges},
 	}
 	b.Server = &faulttest.Server{Script: faulttest.Script{
 		{If: blackout(plan.darkAfter, plan.darkFor), Do: faulttest.ResetBeforeRead}, // nobody is at home: nothing was read, nothing done
@@ -76,7 +81,30 @@ func openBank(plan faultPlan) *bank {
 	}}
 	b.MaxRequests = -1 // all of them are in the log
 	b.Start(nil)
-	return b
+	return b, nil
+}
+
+// once carries each key out once, and gives its answer again to whoever asks
+// again: this is all that a server needs.
+func (b *bank) once(next http.Handler) http.Handler {
+	charges := idempotency.NewHandler(b.ledger.records, customer, next)
+	charges.Joined = true   // to charge is to book, in the ledger's transaction
+	charges.Optional = true // a request without a key is carried out every time that it comes
+	charges.Trace = &idempotency.Trace{Done: func(e *idempotency.Event) {
+		if e.Disposition == idempotency.Replayed || e.Disposition == idempotency.Duplicate {
+			b.repeated.Add(1)
+		}
+	}}
+	return charges
+}
+
+// customer is whose keys they are. This bank has one.
+func customer(*http.Request) (string, error) { return "the shop", nil }
+
+// stop waits for the requests that are still at work.
+func (b *bank) stop() {
+	b.Close()
+	b.ledger.close()
 }
 
 // charge is the work itself.
@@ -86,12 +114,14 @@ func (b *bank) charge(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "not an order", http.StatusBadRequest)
 		return
 	}
-	time.Sleep(5 * time.Millisecond) // what a database would take
-	body, err := json.Marshal(b.ledger.book(o))
+	time.Sleep(5 * time.Millisecond) // what its other work would take
+	c, err := b.ledger.book(r.Context(), o)
 	if err != nil {
-		panic(err) // cannot be: a charge is made of text and a number
+		http.Error(w, "the ledger is not available", http.StatusServiceUnavailable)
+		return
 	}
-	faulttest.Reply{Status: http.StatusCreated, Body: string(body)}.ServeHTTP(w, r)
+	w.WriteHeader(http.StatusCreated)
+	_ = json.NewEncoder(w).Encode(c) // the caller has gone
 }
 
 // blackout is true for a while, once, from the request on that follows so many.
@@ -115,7 +145,7 @@ func blackout(after int, while time.Duration) func(*http.Request) bool {
 type counts struct{ requests, lost, overloaded, held, dark, throttled, repeated int }
 
 func (b *bank) count() counts {
-	n := counts{requests: b.Total(), held: int(b.held.Load())}
+	n := counts{requests: b.Total(), held: int(b.held.Load()), repeated: int(b.repeated.Load())}
 	_, n.throttled = b.quota.Counts()
 	for _, q := range b.Requests() {
 		switch {
@@ -125,9 +155,6 @@ func (b *bank) count() counts {
 			n.dark++
 		case q.Status == http.StatusServiceUnavailable:
 			n.overloaded++
-		}
-		if strings.Contains(q.Note, "replayed") || strings.Contains(q.Note, "in flight") {
-			n.repeated++
 		}
 	}
 	return n

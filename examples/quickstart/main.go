@@ -84,9 +84,16 @@ func (s scenario) run(ctx context.Context, out io.Writer) (*comparison, error) {
 		holdFor:   400 * time.Millisecond,
 		darkAfter: s.charges / 3, darkFor: s.darkFor,
 	}
-	ourBank, theirBank := openBank(faults), openBank(faults)
-	defer ourBank.Close()
-	defer theirBank.Close()
+	ourBank, err := openBank(ctx, faults)
+	if err != nil {
+		return nil, err
+	}
+	defer ourBank.stop()
+	theirBank, err := openBank(ctx, faults)
+	if err != nil {
+		return nil, err
+	}
+	defer theirBank.stop()
 
 	ours, theirs := newResilient(ourBank.URL+"/v1/charges", s.logger), newNaive(theirBank.URL+"/v1/charges")
 	watch := watchProgress(out, s.charges)
@@ -102,11 +109,9 @@ func (s scenario) run(ctx context.Context, out io.Writer) (*comparison, error) {
 
 	// A held request may still be at work, although its caller has gone: the
 	// ledgers are complete when the banks have closed.
-	ourBank.Close()
-	theirBank.Close()
-	c.ours.audit(&ourBank.ledger, orders)
-	c.theirs.audit(&theirBank.ledger, orders)
-	c.ours.bank, c.theirs.bank = ourBank.count(), theirBank.count()
+	if err := errors.Join(c.ours.close(ctx, ourBank, orders), c.theirs.close(ctx, theirBank, orders)); err != nil {
+		return nil, err
+	}
 	c.ours.openings, c.ours.askedAgain = ours.openings.Load(), ours.askedAgain.Load()
 	return &c, nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -26,11 +27,23 @@ type tally struct {
 	openings, askedAgain int64
 }
 
+// close takes what the bank has to say, when the last of its requests is done.
+func (t *tally) close(ctx context.Context, b *bank, orders []order) error {
+	b.Close()
+	booked, err := b.ledger.all(ctx)
+	if err != nil {
+		return fmt.Errorf("reading the ledger: %w", err)
+	}
+	t.audit(booked, orders)
+	t.bank = b.count()
+	return nil
+}
+
 // audit compares what the customers believe with what the bank has booked.
-func (t *tally) audit(booked *ledger, orders []order) {
-	t.bookings = booked.total
+func (t *tally) audit(booked bookings, orders []order) {
+	t.bookings = booked.total()
 	for i, o := range orders {
-		charges := booked.charges(o.Reference)
+		charges := booked[o.Reference]
 		switch len(charges) {
 		case 0:
 			t.lost++
