@@ -101,7 +101,7 @@ func (h *Hedge) take(s *hedgeScope, now time.Time) (budgetToken, bool) {
 	if h.unlimited {
 		return budgetToken{}, true
 	}
-	return s.share.take(now, &h.rule)
+	return s.share.take(now, &h.rule, nil)
 }
 
 // latencies are the recent latencies of a scope, without a lock: a reading that
@@ -318,7 +318,7 @@ func (r *race) prepare() (ready *attempt) {
 	if share, ok = c.hedge.take(r.scope, now); !ok {
 		return nil
 	}
-	if token, ok = c.budget.withdraw(c.scope, now); !ok {
+	if token, ok = c.budget.withdraw(c.scope, now, nil); !ok {
 		return nil
 	}
 	if c.prepare(second) != nil || !r.begin(second) {

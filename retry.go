@@ -167,7 +167,11 @@ func (c *call) again(last *attempt) (wait time.Duration, stop error) {
 	if !c.deadline.IsZero() && !at.Before(c.deadline) {
 		return 0, ErrDeadline
 	}
-	token, ok := c.budget.withdraw(c.scope, now)
+	var place *budgetPlace
+	if last.overloaded() {
+		place = &more.place
+	}
+	token, ok := c.budget.withdraw(c.scope, now, place)
 	if !ok {
 		return 0, ErrBudgetExhausted
 	}
