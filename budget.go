@@ -121,6 +121,19 @@ func (b *Budget) withdraw(scope string, now time.Time, place *budgetPlace) (budg
 	return b.scopes.Get(scope).take(now, &b.rule, place)
 }
 
+// covers reports whether the share of the calls would cover a retry, or there is
+// no cap: then it is no more than the calls make up for.
+func (b *Budget) covers(scope string, now time.Time) bool {
+	if b.freeze(now); b.off {
+		return true
+	}
+	a := b.scopes.Get(scope)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	share, taken, _ := a.share(now.Sub(b.rule.origin), &b.rule)
+	return float64(taken+1) <= share
+}
+
 // allowanceRule is what an allowance allows within each window: ratio for each
 // call, and floor on top of that; but least, if that is more.
 type allowanceRule struct {

@@ -498,3 +498,32 @@ func TestBudgetRefundOfParts(t *testing.T) {
 		}
 	}
 }
+
+// §4.16: what the calls make up for, from outside the lock.
+func TestBudgetCovers(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		budget  *Budget
+		calls   int
+		covered int
+	}{
+		{"idle", &Budget{}, 0, 0},
+		{"nine calls", &Budget{}, 9, 0},
+		{"thirty calls", &Budget{}, 30, 3},
+		{"Window of one's own", &Budget{Window: time.Minute}, 30, 3},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for range tt.calls {
+				tt.budget.deposit("h", budgetEpoch)
+			}
+			n := 0
+			for tt.budget.covers("h", budgetEpoch) {
+				_, ok := tt.budget.withdraw("h", budgetEpoch, nil)
+				require.True(t, ok)
+				n++
+			}
+			require.Equal(t, tt.covered, n)
+		})
+	}
+	require.True(t, (&Budget{Ratio: -1}).covers("h", budgetEpoch), "there is no cap")
+}

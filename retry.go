@@ -152,7 +152,7 @@ func (c *call) again(last *attempt) (wait time.Duration, stop error) {
 	}
 	now := time.Now()
 	more := c.further()
-	more.previous = min(max(c.perCall().Backoff(last.record.Number, more.previous), 0), retryafter.Max)
+	more.previous = min(max(c.backoff(last, now), 0), retryafter.Max)
 	wait = more.previous
 	if last.asked > 0 {
 		wait += last.asked // at least what the server asked; jitter only adds to it
