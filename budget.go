@@ -43,7 +43,7 @@ import (
 //     good seconds would meet the server in its first bad one.
 //   - What the minimum gives for failures that look like overload (timeouts, 429,
 //     503, 504, 529, and what Classify calls throttled) is for few calls at a
-//     time: one, or half as many as there were of late. Each may have all its
+//     time: one, or a third of those there were of late. Each may have all its
 //     retries, and then it is another's turn. A thousand clients with a minimum
 //     each are a thousand times the minimum.
 //
@@ -248,7 +248,7 @@ func (a *allowance) share(at time.Duration, rule *allowanceRule) (share float64,
 }
 
 // budgetPlace is a call's right to the floor while a server is overloaded. There
-// is one for every other call of late, and one at least: a client that makes a
+// is one for every third call of late, and one at least: a client that makes a
 // call now and then has one call in trouble at a time, and a thousand of these
 // clients, each with a floor for all of its calls, would be a flood. The zero
 // budgetPlace is none.
@@ -259,7 +259,7 @@ func (p *budgetPlace) take(a *allowance, calls uint64) bool {
 	if p.of != nil {
 		return true
 	}
-	if a.places >= max(int(calls/2), 1) {
+	if a.places >= max(int(calls/3), 1) {
 		return false
 	}
 	a.places++

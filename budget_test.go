@@ -437,8 +437,8 @@ func TestBudgetPlaces(t *testing.T) {
 		want   int // that may be retried at a time
 	}{
 		{"one call", &Budget{}, 1, 1},
-		{"three calls", &Budget{}, 3, 1},
-		{"eight calls: every other", &Budget{}, 8, 4},
+		{"five calls", &Budget{}, 5, 1},
+		{"eight calls: every third", &Budget{}, 8, 2},
 		{"many calls: all that there is", &Budget{}, 100, 20},
 		{"Ratio of one's own", &Budget{Ratio: 0.1}, 8, 8},
 		{"MinPerSecond of one's own", &Budget{MinPerSecond: 1}, 8, 8},
