@@ -321,6 +321,7 @@ func TestDenialsInARow(t *testing.T) {
 		{"long waits are what was asked", "45", "DDDD", []time.Duration{45 * s, 45 * s, 45 * s, 45 * s}},
 		{"eight answers take two back", "1", "DDDOOOOOOOOD", []time.Duration{s, s, 2 * s, s}},
 		{"404 is an answer", "1", "DDDNNNNNNNND", []time.Duration{s, s, 2 * s, s}},
+		{"503 is no word about the quota", "1", "UUUU", []time.Duration{s, s, s, s}},
 		{"500 is none", "1", "DDDEEEEEEEED", []time.Duration{s, s, 2 * s, 4 * s}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -328,7 +329,7 @@ func TestDenialsInARow(t *testing.T) {
 				base := script()
 				for _, r := range tt.steps {
 					base.steps = append(base.steps, map[rune]step{
-						'D': status(429, "Retry-After", tt.asked), 'O': status(200), 'N': status(404), 'E': status(500),
+						'D': status(429, "Retry-After", tt.asked), 'U': status(503, "Retry-After", tt.asked), 'O': status(200), 'N': status(404), 'E': status(500),
 					}[r])
 				}
 				base.steps = append(base.steps, status(200))
@@ -351,7 +352,7 @@ func TestDenialsInARow(t *testing.T) {
 						continue
 					}
 					readAll(t, resp)
-					denied = resp.StatusCode == http.StatusTooManyRequests
+					denied = resp.Header.Get("Retry-After") != ""
 				}
 				require.Len(t, waits, len(tt.want))
 				for i, want := range tt.want {
@@ -361,6 +362,30 @@ func TestDenialsInARow(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Those that were under way together are one denial.
+func TestDenialsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := script(after(time.Millisecond, status(429, "Retry-After", "1")))
+		transport := &resilienthttp.Transport{
+			Base: base, Breaker: never(),
+			Policy:    resilienthttp.Policy{MaxAttempts: -1},
+			RateLimit: &resilienthttp.RateLimit{MaxWait: -1},
+		}
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				resp, err := transport.RoundTrip(get(t))
+				if assert.NoError(t, err) {
+					_ = resp.Body.Close()
+				}
+			})
+		}
+		wg.Wait()
+		_, err := transport.RoundTrip(get(t))
+		require.Equal(t, time.Second, time.Until(asError(t, err).NotBefore))
+	})
 }
 
 // What all of it is for: how much more load than usual a fleet makes in any
