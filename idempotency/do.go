@@ -104,14 +104,14 @@ func (x *Executor) Do(
 	case work == nil:
 		return t.fail(Misconfigured, fmt.Errorf("%w: there is no work", ErrInvalid))
 	case ctx.Err() != nil:
-		return Result{}, context.Cause(ctx)
+		return t.fail(Refused, context.Cause(ctx))
 	}
 	claim := x.runner.terms.claim(id, fingerprint)
 	reservation, asked, err := x.runner.reserve(ctx, &claim)
 	t.event.Generation = reservation.Record.Generation
 	switch {
 	case errors.Is(err, ErrInvalid):
-		return t.fail(Misconfigured, err)
+		return t.fail(Refused, err)
 	case err != nil:
 		return t.fail(StoreFailed, err)
 	case reservation.Decision != Acquired:
@@ -171,11 +171,9 @@ func (t *turn) run(e *execution, work func(context.Context) (Result, error)) (re
 			return
 		}
 		status, err := e.abandon()
-		t.event.Err = errors.Join(errPanicked, err)
-		if status == Unknown {
-			t.traceUnknown(&t.event)
-		}
-		t.done(Panicked, t.event.Err)
+		err = errors.Join(errPanicked, err)
+		t.tell(status, err)
+		t.done(Panicked, err)
 	}()
 	result, failure = work(e.ctx)
 	returned = true
@@ -187,22 +185,19 @@ func (t *turn) settle(e *execution, result Result, failure error) (Result, error
 	var final *FinalError
 	switch {
 	case failure == nil:
-		return result, t.end(Executed, nil, e.complete(Outcome{Status: Completed, Result: result}))
+		if err := t.end(Executed, nil, e.complete(Outcome{Status: Completed, Result: result})); err != nil {
+			return Result{}, err
+		}
+		return result, nil
+	case errors.Is(failure, ErrUnknown):
+		err := e.complete(Outcome{Status: Unknown})
+		t.tell(Unknown, errors.Join(failure, err))
+		return Result{}, t.end(Doubtful, failure, err)
 	case errors.As(failure, &final):
 		result = Result{Body: []byte(final.Error())}
 		return Result{}, t.end(Executed, failure, e.complete(Outcome{Status: FailedFinal, Result: result}))
-	case errors.Is(failure, ErrUnknown):
-		err := e.complete(Outcome{Status: Unknown})
-		t.event.Err = failure
-		t.traceUnknown(&t.event)
-		return Result{}, t.end(Doubtful, failure, err)
 	default:
-		if err := e.release(); err != nil {
-			t.done(Released, errors.Join(failure, err))
-		} else {
-			t.done(Released, failure)
-		}
-		return Result{}, failure
+		return Result{}, t.end(Released, failure, e.release())
 	}
 }
 
@@ -212,12 +207,24 @@ func (t *turn) end(d Disposition, failure, err error) error {
 	case err == nil:
 		t.done(d, failure)
 		return failure
+	case errors.Is(err, ErrUnknown):
+		t.tell(Unknown, err)
+		t.done(Doubtful, err)
 	case errors.Is(err, ErrLeaseLost):
 		t.done(Overtaken, err)
 	default:
 		t.done(StoreFailed, err)
 	}
 	return errors.Join(err, failure)
+}
+
+// tell calls the hook for a record that has become Unknown, or that will if the
+// store did not hear of it.
+func (t *turn) tell(status Status, err error) {
+	if status == Unknown && !errors.Is(err, ErrLeaseLost) {
+		t.event.Err = err
+		t.traceUnknown(&t.event)
+	}
 }
 
 func (t *turn) fail(d Disposition, err error) (Result, error) {

@@ -19,17 +19,22 @@ const (
 
 // complete stores the outcome, with what was written through Tx. nil: it is
 // durable. ErrLeaseLost: somebody else has the operation. errUndone: nothing has
-// happened, and the operation may be executed again. Any other error: nobody
-// knows, and the record stays in progress until its lease is over.
+// happened, and the operation may be executed again. ErrUnknown: what was written
+// through Tx is undone, what was done besides is not, and the record says Unknown.
+// Any other error: nobody knows, and the record stays in progress until its lease
+// is over.
 func (e *execution) complete(outcome Outcome) error {
 	tx := e.finish()
 	defer e.close()
-	if tx != nil {
+	switch {
+	case tx == nil:
+		return e.put(outcome)
+	case outcome.Status == Unknown:
+		_ = e.rollback(tx) // the record says Unknown either way
+		return e.put(outcome)
+	default:
 		return e.commit(tx, outcome)
 	}
-	return e.insist(outcome.Status, func(ctx context.Context) error {
-		return e.store.Complete(ctx, e.lease, outcome)
-	})
 }
 
 // release gives the operation back, with nothing done.
@@ -44,21 +49,31 @@ func (e *execution) release() error {
 	return e.giveBack()
 }
 
-// abandon ends an execution that died before it came to an end: it panicked. For
-// joined work that is as if it had not been; else the terms decide, as they do
-// for a crash.
+// abandon ends an execution that died before it came to an end: it panicked. It
+// returns what has become of the record if there is no error.
 func (e *execution) abandon() (Status, error) {
-	if e.terms.Takeover.resolve(e.joined()) != MarkUnknown {
-		return FailedRetryable, e.release()
-	}
 	tx := e.finish()
 	defer e.close()
 	if tx != nil {
-		_ = e.rollback(tx) // the record says Unknown either way
+		if err := e.rollback(tx); err != nil && e.joined() {
+			return InProgress, err
+		}
 	}
-	return Unknown, e.insist(Unknown, func(ctx context.Context) error {
-		return e.store.Complete(ctx, e.lease, Outcome{Status: Unknown})
-	})
+	return e.die()
+}
+
+// die does to the record what a claim would after a crash, without waiting for
+// the end of the lease. Joined work that has been rolled back is as if it had not
+// been; for other work the terms decide.
+func (e *execution) die() (Status, error) {
+	switch e.terms.Takeover.resolve(e.joined()) {
+	case Reexecute:
+		return FailedRetryable, e.giveBack()
+	case Resume:
+		return InProgress, e.lapse()
+	default:
+		return Unknown, e.put(Outcome{Status: Unknown})
+	}
 }
 
 // joined reports whether all effects of the work are in its transaction.
@@ -83,38 +98,62 @@ func (e *execution) close() {
 	e.end()
 }
 
-// commit ends the transaction. When the answer is lost, the release decides:
-// either it undoes the reservation, and then the commit did not and cannot happen
-// any more, or it finds that it has happened.
+// commit ends the transaction. When the answer is lost, what is done about it
+// decides: either it ends the reservation, and then the commit did not and cannot
+// happen any more, or it finds that it has happened.
 func (e *execution) commit(tx Transaction, outcome Outcome) error {
-	ctx, cancel := e.patience()
-	defer cancel()
-	err := tx.Commit(ctx, outcome)
-	if err == nil || errors.Is(err, ErrLeaseLost) {
-		return err
+	err := e.tryCommit(tx, outcome)
+	if err == nil {
+		return nil
 	}
 	_ = e.rollback(tx) // it has failed already; this gives the connection back
-	switch gave := e.giveBack(); {
-	case gave == nil:
+	if errors.Is(err, ErrLeaseLost) {
+		return err
+	}
+	switch status, ending := e.die(); {
+	case ending == nil && status == Unknown:
+		return fmt.Errorf("%w: %w", ErrUnknown, err)
+	case ending == nil:
 		return fmt.Errorf("%w: %w", errUndone, err)
-	case errors.Is(gave, ErrLeaseLost) && e.stands(ctx, outcome.Status):
+	case errors.Is(ending, ErrLeaseLost) && e.stands(outcome.Status):
 		return nil
-	case errors.Is(gave, ErrLeaseLost):
-		return gave
+	case errors.Is(ending, ErrLeaseLost):
+		return ending
 	default:
 		return err
 	}
 }
 
-func (e *execution) rollback(tx Transaction) error {
+func (e *execution) tryCommit(tx Transaction, outcome Outcome) error {
 	ctx, cancel := e.patience()
 	defer cancel()
+	return tx.Commit(ctx, outcome)
+}
+
+// rollback comes to its end also when the execution has ended.
+func (e *execution) rollback(tx Transaction) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.alive), storePatience)
+	defer cancel()
 	return tx.Rollback(ctx)
+}
+
+func (e *execution) put(outcome Outcome) error {
+	return e.insist(outcome.Status, func(ctx context.Context) error {
+		return e.store.Complete(ctx, e.lease, outcome)
+	})
 }
 
 func (e *execution) giveBack() error {
 	return e.insist(FailedRetryable, func(ctx context.Context) error {
 		return e.store.Release(ctx, e.lease)
+	})
+}
+
+// lapse lets the lease be over, so that the next claim finds an execution that
+// died.
+func (e *execution) lapse() error {
+	return e.insist(InProgress, func(ctx context.Context) error {
+		return e.store.Renew(ctx, e.lease, shortestLease)
 	})
 }
 
@@ -124,14 +163,14 @@ func (e *execution) insist(status Status, verb func(context.Context) error) erro
 	ctx, cancel := e.patience()
 	defer cancel()
 	for pause := firstPause; ; pause = min(2*pause, longestWait) {
-		err := verb(ctx)
+		err := try(ctx, verb)
 		switch {
 		case err == nil, errors.Is(err, ErrInvalid):
 			return err
 		case errors.Is(err, ErrLeaseLost):
 			// It may have been this very execution, a moment ago, by a verb whose
 			// answer was lost.
-			if pause > firstPause && e.stands(ctx, status) {
+			if pause > firstPause && e.stands(status) {
 				return nil
 			}
 			return err
@@ -141,10 +180,30 @@ func (e *execution) insist(status Status, verb func(context.Context) error) erro
 	}
 }
 
+// try asks once. A connection that hangs is not waited for as long as the store.
+func try(ctx context.Context, verb func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, storePatience)
+	defer cancel()
+	return verb(ctx)
+}
+
 // stands reports whether the record has the status by this execution's doing.
-func (e *execution) stands(ctx context.Context, status Status) bool {
-	record, err := e.store.Load(ctx, e.lease.ID)
-	return err == nil && record.Status == status && record.Lease() == e.lease
+func (e *execution) stands(status Status) bool {
+	ctx, cancel := e.patience()
+	defer cancel()
+	for pause := firstPause; ; pause = min(2*pause, longestWait) {
+		var record Record
+		err := try(ctx, func(ctx context.Context) (err error) {
+			record, err = e.store.Load(ctx, e.lease.ID)
+			return err
+		})
+		switch {
+		case err == nil:
+			return record.Status == status && record.Lease() == e.lease
+		case errors.Is(err, ErrNotFound), e.held, !sleep(ctx, pause):
+			return false
+		}
+	}
 }
 
 // patience is as long as the lease, and long enough for a slow commit.

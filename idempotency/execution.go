@@ -65,7 +65,7 @@ func Tx[T any](ctx context.Context) (T, error) {
 // does nothing.
 func Discard(ctx context.Context) error {
 	if e, ok := ctx.Value(executionKey{}).(*execution); ok {
-		return e.discard(ctx)
+		return e.discard()
 	}
 	return nil
 }
@@ -103,6 +103,10 @@ type execution struct {
 	end   context.CancelFunc
 	stop  context.CancelFunc // frees the deadline of ctx
 
+	// changing is held while a transaction begins or is discarded: the database
+	// may take its time, and the heartbeat goes on meanwhile.
+	changing sync.Mutex
+
 	mu        sync.Mutex
 	heartbeat *time.Timer
 	until     time.Time // the lease holds at least until then: counted from before the last renewal was sent
@@ -135,16 +139,15 @@ func (r *runner) begin(parent context.Context, reservation *Reservation, asked t
 // with the caller, unless the runner is detached.
 func (e *execution) workContext(parent context.Context) (context.Context, context.CancelCauseFunc) {
 	deadline, limited := parent.Deadline()
-	var cause error // nil: context.DeadlineExceeded
-	if !e.overrun.IsZero() && (!limited || e.overrun.Before(deadline)) {
-		deadline, limited, cause = e.overrun, true, ErrOverrun
-	}
 	if e.detached {
 		parent = context.WithoutCancel(parent)
 	}
 	ctx := context.WithValue(parent, executionKey{}, e)
-	if limited {
-		ctx, e.stop = context.WithDeadlineCause(ctx, deadline, cause)
+	switch {
+	case !e.overrun.IsZero() && (!limited || e.overrun.Before(deadline)):
+		ctx, e.stop = context.WithDeadlineCause(ctx, e.overrun, ErrOverrun)
+	case limited && e.detached:
+		ctx, e.stop = context.WithDeadline(ctx, deadline)
 	}
 	return context.WithCancelCause(ctx)
 }
@@ -157,42 +160,53 @@ func (e *execution) renew() {
 	asked := time.Now()
 	switch {
 	case quiet:
+	case !asked.Before(until) && e.overran(asked):
+		e.lose(ErrOverrun)
 	case !asked.Before(until):
 		e.lose(context.DeadlineExceeded)
-	case !e.overrun.IsZero() && !asked.Before(e.overrun):
+	case e.overran(asked):
 		e.rearm(until, until)
 	default:
 		e.sendRenewal(asked, until)
 	}
 }
 
-// sendRenewal renews the lease in the store. When the store cannot be asked, it
-// is asked again until the lease is over.
+func (e *execution) overran(now time.Time) bool { return !e.overrun.IsZero() && !now.Before(e.overrun) }
+
+// sendRenewal renews the lease in the store. When the store cannot be asked, or a
+// connection hangs, it is asked again until the lease is over.
 func (e *execution) sendRenewal(asked, until time.Time) {
-	ctx, cancel := context.WithDeadline(e.alive, until)
+	ctx, cancel := context.WithDeadline(e.alive, earlier(until, asked.Add(e.terms.Lease/3)))
 	defer cancel()
 	switch err := e.store.Renew(ctx, e.lease, e.terms.Lease); {
 	case err == nil:
 		e.rearm(asked.Add(e.terms.Lease), asked.Add(e.terms.Lease/3))
 	case errors.Is(err, ErrLeaseLost):
 		e.lose(err)
-	case e.alive.Err() == nil:
+	case e.rearm(until, time.Now().Add(e.terms.Lease/10)):
 		e.traceRenewal(e.lease, err)
-		again := time.Now().Add(e.terms.Lease / 10)
-		if again.After(until) {
-			again = until
-		}
-		e.rearm(until, again)
 	}
 }
 
-func (e *execution) rearm(until, next time.Time) {
+// rearm sets the next heartbeat, unless none is needed any more.
+func (e *execution) rearm(until, next time.Time) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.until = until
-	if !e.over && e.tx == nil {
-		e.heartbeat.Reset(time.Until(next))
+	if until.After(e.until) {
+		e.until = until
 	}
+	if e.over || e.tx != nil {
+		return false
+	}
+	e.heartbeat.Reset(time.Until(earlier(next, e.until)))
+	return true
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
 }
 
 // lose ends the work, for it does not hold the operation any more.
@@ -210,15 +224,10 @@ func (e *execution) lose(why error) {
 // transaction begins the transaction of the work, or returns the one that is
 // open.
 func (e *execution) transaction() (any, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	switch {
-	case errors.Is(context.Cause(e.ctx), ErrLeaseLost):
-		return nil, ErrLeaseLost
-	case e.over || e.discarded:
-		return nil, fmt.Errorf("%w: it is over", ErrNoTransaction)
-	case e.tx != nil:
-		return e.tx.Value(), nil
+	e.changing.Lock()
+	defer e.changing.Unlock()
+	if tx, err := e.current(); tx != nil || err != nil {
+		return tx, err
 	}
 	store, ok := e.store.(Transactor)
 	if !ok {
@@ -229,25 +238,64 @@ func (e *execution) transaction() (any, error) {
 		limit = max(time.Until(e.overrun), time.Millisecond)
 	}
 	tx, err := store.Begin(e.ctx, e.lease, limit)
-	if err != nil {
-		return nil, err
+	if err == nil && e.adopt(tx) {
+		return tx.Value(), nil
 	}
-	e.tx = tx
-	return tx.Value(), nil
+	if err == nil {
+		_ = e.rollback(tx) // it came too late
+	}
+	if _, ended := e.current(); ended != nil {
+		return nil, ended
+	}
+	return nil, err
+}
+
+// current is the value of the open transaction, nil if there may be one but is
+// none.
+func (e *execution) current() (any, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case errors.Is(context.Cause(e.ctx), ErrLeaseLost):
+		return nil, ErrLeaseLost
+	case e.over || e.discarded:
+		return nil, fmt.Errorf("%w: it is over", ErrNoTransaction)
+	case e.tx != nil:
+		return e.tx.Value(), nil
+	default:
+		return nil, nil //nolint:nilnil // neither
+	}
+}
+
+// adopt makes tx the work's. false: the execution has ended meanwhile.
+func (e *execution) adopt(tx Transaction) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.over {
+		e.tx = tx
+	}
+	return !e.over
 }
 
 // discard rolls back. Nothing but the lease holds the claim after it, and that
 // has not been renewed in the meantime.
-func (e *execution) discard(ctx context.Context) error {
+func (e *execution) discard() error {
+	e.changing.Lock()
+	defer e.changing.Unlock()
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.tx == nil || e.over {
+	tx, open := e.tx, e.tx != nil && !e.over
+	if open {
+		e.tx, e.discarded = nil, true
+		e.until = time.Now().Add(e.terms.Lease)
+	}
+	e.mu.Unlock()
+	if !open {
 		return nil
 	}
-	err := e.tx.Rollback(context.WithoutCancel(ctx))
-	e.tx, e.discarded = nil, true
-	e.until = time.Now().Add(e.terms.Lease)
-	if e.heartbeat != nil {
+	err := e.rollback(tx)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.heartbeat != nil && !e.over {
 		e.heartbeat.Reset(0)
 	}
 	return err

@@ -1,11 +1,14 @@
 package idempotency
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/textproto"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -57,8 +60,8 @@ type Handler struct {
 	MaxResponse int64
 
 	// Settle says how a status settles the execution: Completed, FailedFinal,
-	// FailedRetryable or Unknown; 0 means the package's Settle, as does a nil
-	// Settle.
+	// FailedRetryable or Unknown; 0, and whatever else is no end of an execution,
+	// means the package's Settle, as does a nil Settle.
 	Settle func(status int) Status
 
 	// Trace is a set of hooks, nil for none.
@@ -75,7 +78,12 @@ type Handler struct {
 	settings error
 }
 
-const defaultMaxBody = 1 << 20
+const (
+	defaultMaxBody = 1 << 20
+
+	// longestPath leaves room for a method in the name of an operation.
+	longestPath = longestName - 32
+)
 
 // NewHandler wraps next. scope says whose request it is: a tenant, an account,
 // from what authentication has established before. Keys of different scopes have
@@ -128,14 +136,21 @@ func (h *Handler) configure() {
 }
 
 func (h *Handler) operation(r *http.Request) string {
-	switch {
-	case h.Operation != nil:
+	if h.Operation != nil {
 		return h.Operation(r)
-	case r.Pattern != "":
-		return r.Method + " " + r.Pattern
-	default:
-		return r.Method + " " + r.URL.EscapedPath()
 	}
+	if r.Pattern != "" {
+		if strings.HasPrefix(r.Pattern, r.Method+" ") {
+			return r.Pattern
+		}
+		return r.Method + " " + r.Pattern
+	}
+	path := r.URL.EscapedPath()
+	if len(path) > longestPath { // the client's choice, and not to be held against the Handler
+		hash := sha256.Sum256([]byte(path))
+		path = "sha256:" + hex.EncodeToString(hash[:])
+	}
+	return r.Method + " " + path
 }
 
 func (h *Handler) fingerprint(r *http.Request, body []byte) Fingerprint {
@@ -147,7 +162,7 @@ func (h *Handler) fingerprint(r *http.Request, body []byte) Fingerprint {
 
 func (h *Handler) settle(code int) Status {
 	if h.Settle != nil {
-		if status := h.Settle(code); status != 0 {
+		if status := h.Settle(code); status.completable() || status == FailedRetryable {
 			return status
 		}
 	}
@@ -239,70 +254,88 @@ func (v *visit) answer(reservation *Reservation) {
 func (v *visit) execute(e *execution) {
 	c := newCapture(v.w, v.r, v.MaxResponse)
 	defer c.close()
-	v.run(e, c)
-	code, status := c.status(), v.settle(c.status())
+	status := v.run(e, c)
 	var err error
-	switch {
-	case status.completable():
+	if status.completable() {
 		if status.Finished() && c.tooLarge() {
 			status = CompletedUnreplayable
 		}
 		err = e.complete(Outcome{Status: status, Result: resultOf(c, status)})
-	default:
+	} else {
 		err = e.release()
 	}
-	if status == Unknown {
-		v.event.Err = errUndecided
-		v.runner.traceUnknown(&v.event)
-	}
-	v.conclude(c, code, status, err)
+	v.conclude(c, status, err)
 }
 
-// run calls the handler. When it panics, the panic goes on to the server after
-// the record says so.
-func (v *visit) run(e *execution, c *capture) {
+// run calls the handler, and returns how its status settles the execution. When it
+// panics, the panic goes on to the server after the record says so.
+func (v *visit) run(e *execution, c *capture) (status Status) {
 	began := time.Now()
 	returned := false
 	defer func() {
 		v.event.Work = time.Since(began)
-		c.finish()
 		if returned {
 			return
 		}
+		c.abandon()
 		status, err := e.abandon()
-		v.event.Err = errors.Join(errPanicked, err)
-		if status == Unknown {
-			v.runner.traceUnknown(&v.event)
-		}
-		v.done(Panicked, 0, v.event.Err)
+		err = errors.Join(errPanicked, err)
+		v.tell(status, err)
+		v.done(Panicked, 0, err)
 	}()
 	v.next.ServeHTTP(c, v.r.WithContext(e.ctx))
+	c.finish()
+	status = v.settle(c.status())
 	returned = true
+	return status
 }
 
-// conclude answers the request of an execution. No success leaves before its
-// record is durable.
-func (v *visit) conclude(c *capture, code int, status Status, err error) {
-	refused := code >= http.StatusBadRequest
+// conclude answers the request of an execution that has ended with status, or
+// was to. No success leaves before its record is durable.
+func (v *visit) conclude(c *capture, status Status, err error) {
+	code := c.status()
 	switch {
-	case err == nil && c.err() != nil:
-		v.done(Unreplayable, code, c.err())
-		panic(http.ErrAbortHandler) // a part of the response is lost
-	case err == nil && status.Finished():
-		v.done(Executed, code, nil)
 	case err == nil && status == Unknown:
-		v.done(Doubtful, code, errUndecided)
-	case err == nil, status == FailedRetryable && refused:
-		v.done(Released, code, err)
+		v.tell(status, errUndecided)
+		v.send(c, code, status, errUndecided)
+	case err == nil:
+		v.send(c, code, status, nil)
+	case errors.Is(err, ErrUnknown):
+		v.tell(Unknown, err)
+		v.refuse(doubtful(), Doubtful, err, "")
 	case errors.Is(err, ErrLeaseLost):
 		v.refuse(overtaken(), Overtaken, err, "")
-		return
+	case status == FailedRetryable && code >= http.StatusBadRequest:
+		v.send(c, code, status, err) // a refusal needs no record
 	default:
+		v.tell(status, err)
 		v.refuse(storeFailed(), StoreFailed, err, "")
-		return
 	}
-	if err := c.deliver(v.w); err != nil {
-		panic(http.ErrAbortHandler)
+}
+
+// send lets the handler's response out.
+func (v *visit) send(c *capture, code int, status Status, err error) {
+	d := Executed
+	switch {
+	case status == Unknown:
+		d = Doubtful
+	case !status.Finished():
+		d = Released
+	case c.err() != nil:
+		d = Unreplayable
+	}
+	v.done(d, code, errors.Join(err, c.err()))
+	if c.err() != nil || c.deliver(v.w) != nil {
+		panic(http.ErrAbortHandler) // a part of the response is lost, or the client
+	}
+}
+
+// tell calls the hook for a record that has become Unknown, or that will if the
+// store did not hear of it.
+func (v *visit) tell(status Status, err error) {
+	if status == Unknown && !errors.Is(err, ErrLeaseLost) {
+		v.event.Err = err
+		v.runner.traceUnknown(&v.event)
 	}
 }
 

@@ -110,7 +110,7 @@ func (p problem) write(w http.ResponseWriter, detail string) {
 		h.Set("Retry-After", strconv.Itoa(int(p.again/time.Second)))
 	}
 	w.WriteHeader(p.status)
-	_ = json.NewEncoder(w).Encode(struct { // a client that has gone
+	_ = json.NewEncoder(w).Encode(struct { //nolint:errchkjson // strings and a number; the error is that of a client that has gone
 		Type   string `json:"type"`
 		Title  string `json:"title"`
 		Status int    `json:"status"`

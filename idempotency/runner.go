@@ -35,7 +35,7 @@ func (r *runner) reserve(ctx context.Context, claim *Claim) (Reservation, time.T
 		asked := time.Now()
 		reservation, err := r.reserveOnce(ctx, claim)
 		if err != nil && !errors.Is(err, ErrInvalid) {
-			asked = time.Now()
+			// If the first was granted after all, the lease runs since then.
 			reservation, err = r.reserveOnce(ctx, claim)
 		}
 		if err != nil || reservation.Decision != Busy || !asked.Add(pause).Before(patience) || !sleep(ctx, pause) {
@@ -45,9 +45,10 @@ func (r *runner) reserve(ctx context.Context, claim *Claim) (Reservation, time.T
 }
 
 // reserveOnce does not end with the caller: it would leave in doubt whether the
-// claim was granted.
+// claim was granted. Two of them fit into a lease, so that the second finds what
+// the first was granted still alive.
 func (r *runner) reserveOnce(ctx context.Context, claim *Claim) (Reservation, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(r.terms.Lease, storePatience))
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(r.terms.Lease/3, storePatience))
 	defer cancel()
 	return r.store.Reserve(ctx, *claim)
 }

@@ -2,7 +2,7 @@ package idempotency
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"time"
 )
 
@@ -31,7 +31,7 @@ const idleShare = 4
 // Run sweeps until ctx ends, and returns its error. It starts no goroutine.
 func (s *Sweeper) Run(ctx context.Context) error {
 	if s.Store == nil || s.Batch < 0 || s.Every < 0 {
-		return errors.Join(ErrInvalid, errors.New("idempotency: a Sweeper needs a Store, and no negative numbers"))
+		return fmt.Errorf("%w: a Sweeper needs a Store, and no negative numbers", ErrInvalid)
 	}
 	batch, every := s.Batch, s.Every
 	if batch == 0 {

@@ -48,7 +48,8 @@ const (
 	StoreFailed Disposition = "store_failed"
 
 	// Refused: the request was not fit to be executed: no key, a malformed one, no
-	// scope, a body too large or cut short.
+	// scope, a body too large or cut short. A message: no key, or a context that had
+	// ended before.
 	Refused Disposition = "refused"
 
 	// Misconfigured: the Handler or Executor is.

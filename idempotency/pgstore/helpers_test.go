@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
@@ -41,7 +42,7 @@ func newDB(tb testing.TB, dsn string) *sql.DB {
 	require.NoError(tb, err)
 	db.SetMaxOpenConns(20)
 	db.SetMaxIdleConns(20)
-	tb.Cleanup(func() { db.Close() })
+	tb.Cleanup(func() { assert.NoError(tb, db.Close()) })
 	return db
 }
 
@@ -144,8 +145,7 @@ func effects(tb testing.TB, dsn string) func(ctx context.Context, id string) (in
 
 // code is that of PostgreSQL's error, or "".
 func code(err error) string {
-	var e *pgconn.PgError
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return e.Code
 	}
 	return ""

@@ -20,7 +20,8 @@ var migrations embed.FS
 // version is the schema that this package's statements are for.
 const version = 1
 
-// ErrSchema: the tables are not those that this version of the package works with.
+// ErrSchema says that the tables are not those that this version of the package works
+// with.
 var ErrSchema = errors.New("pgstore: the schema does not fit")
 
 // Migrate makes the tables, or brings them up to date, without a store: for a

@@ -77,6 +77,8 @@ const (
 // transaction number, writes no log and makes no lock on rows. So that one round
 // trip does for the new and the repeated claim alike. If neither found nor inserted
 // has a row, another claim was faster.
+//
+//nolint:dupword // "found, inserted"
 const claim = `WITH found AS MATERIALIZED (
 	SELECT ` + columns + ` FROM {{records}} WHERE ` + found + `
 ), inserted AS (

@@ -79,10 +79,14 @@ func open(ctx context.Context, s *Store, options *Options) (*Store, error) {
 	is := newStatements(s.tables)
 	s.is = &is
 	s.transact = s.readCommitted
+	prepare := s.migrate
 	if options.NoMigration {
-		return s, s.check(ctx)
+		prepare = s.check
 	}
-	return s, s.migrate(ctx)
+	if err := prepare(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 const (

@@ -3,6 +3,7 @@ package pgstore_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync"
 	"testing"
 	"time"
@@ -229,7 +230,7 @@ func TestModesOfExecution(t *testing.T) {
 			require.NoError(t, insert(t.Context(), tx.Value(), "row"))
 			outcome := completed
 			outcome.Result = idempotency.Result{
-				Code: 1 << 40, Header: map[string][]string{"X": {"\xff'\x00"}}, Body: []byte{0, 1, 255}, Reference: "\xff\x00",
+				Code: math.MaxInt, Header: map[string][]string{"X": {"\xff'\x00"}}, Body: []byte{0, 1, 255}, Reference: "\xff\x00",
 			}
 			require.NoError(t, tx.Commit(t.Context(), outcome))
 			record, err := store.Load(t.Context(), lease.ID)

@@ -14,6 +14,7 @@ type work struct {
 	pgx.Tx
 
 	nested []*savepoint
+	closed bool
 }
 
 // errNotYours is what the work gets for ending the transaction itself.
@@ -24,7 +25,7 @@ func (w *work) Commit(context.Context) error { return errNotYours }
 
 // Rollback implements pgx.Tx. After the end it is what a deferred Rollback expects.
 func (w *work) Rollback(ctx context.Context) error {
-	if w.Tx == over {
+	if w.closed {
 		return pgx.ErrTxClosed
 	}
 	return errNotYours
@@ -44,11 +45,11 @@ func (w *work) begin(ctx context.Context, outer pgx.Tx) (pgx.Tx, error) {
 }
 
 func (w *work) close() {
+	closed := over()
 	for _, s := range w.nested {
-		s.Tx = over
+		s.Tx = closed
 	}
-	w.Tx = over
-	w.nested = nil
+	w.Tx, w.nested, w.closed = closed, nil, true
 }
 
 // savepoint is a transaction inside of the work's, which the work may well end.
@@ -61,9 +62,9 @@ type savepoint struct {
 // Begin implements pgx.Tx.
 func (s *savepoint) Begin(ctx context.Context) (pgx.Tx, error) { return s.work.begin(ctx, s.Tx) }
 
-// over is a transaction that has ended.
-var over = func() pgx.Tx {
+// over is a transaction that has ended: pgx's own, for one that never began.
+func over() pgx.Tx {
 	var batch pgx.Batch
 	batch.BeginTx(pgx.TxOptions{})
 	return pgx.FailedBatchResults(&batch, pgx.ErrTxClosed).Tx()
-}()
+}

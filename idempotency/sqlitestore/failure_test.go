@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -129,12 +128,14 @@ func TestDamagedRecord(t *testing.T) {
 
 // TestClockIsSQLites: none of the statements is given a time.
 func TestClockIsSQLites(t *testing.T) {
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.Dir}} {{range .GoFiles}}{{.}} {{end}}", ".").Output()
+	names, err := filepath.Glob("*.go")
 	require.NoError(t, err)
-	fields := strings.Fields(string(out))
-	require.Greater(t, len(fields), 5)
-	for _, name := range fields[1:] {
-		source, err := os.ReadFile(filepath.Join(fields[0], name))
+	require.Greater(t, len(names), 10)
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		source, err := os.ReadFile(name)
 		require.NoError(t, err)
 		assert.NotContains(t, string(source), "time.Now", name)
 	}

@@ -2,6 +2,7 @@ package sqlitestore
 
 import (
 	"database/sql"
+	"os"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -163,6 +164,20 @@ func TestReplayWritesNothing(t *testing.T) {
 	assert.Zero(t, n)
 	assert.Equal(t, version, pragma(t, other, "data_version"))
 	require.NoError(t, s.Close())
+}
+
+// TestLogStaysShort: claims alone bring the log into the file every now and then.
+func TestLogStaysShort(t *testing.T) {
+	s := openInternal(t)
+	for i := range 1000 {
+		claim := internalClaim(idempotency.NewOwner())
+		claim.Joined = i%50 != 0
+		_, err := s.Reserve(t.Context(), claim)
+		require.NoError(t, err)
+	}
+	info, err := os.Stat(s.file.path + "-wal")
+	require.NoError(t, err)
+	assert.Less(t, info.Size(), int64(6<<20), "SQLite's automatic checkpoint is at 4 MB")
 }
 
 func internalClaimOf(c idempotency.Claim, f idempotency.Fingerprint) idempotency.Claim {

@@ -182,6 +182,8 @@ func TestOpenBesideAWriter(t *testing.T) {
 	defer tx.Rollback() //nolint:errcheck // it wrote nothing
 	store, err := sqlitestore.Options{BusyTimeout: -1}.Open(t.Context(), path)
 	require.NoError(t, err)
+	_, err = store.Reserve(t.Context(), claimOf("key"))
+	require.ErrorIs(t, err, sqlitestore.ErrLocked, "a transaction of DB is immediate")
 	require.NoError(t, store.Close())
 }
 

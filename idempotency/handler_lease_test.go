@@ -1,0 +1,574 @@
+package idempotency_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
+)
+
+// This file is about time: heartbeats, leases that are lost, limits, and who takes
+// over. Each test runs in virtual time, where goroutines and timers that are left
+// behind fail it.
+
+// working is a handler that works for a time, deaf to its context, and then says
+// how that ended.
+func working(d time.Duration, cause *atomic.Value) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		time.Sleep(d)
+		if err := context.Cause(r.Context()); err != nil {
+			cause.Store(err)
+		}
+		answer(http.StatusCreated, "made")(w, r)
+	}
+}
+
+func TestHeartbeatEveryThirdOfTheLease(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		lease time.Duration
+		every time.Duration
+	}{
+		{"default", 0, 10 * time.Second},
+		{"three seconds", 3 * time.Second, time.Second},
+		{"an hour", time.Hour, 20 * time.Minute},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var cause atomic.Value
+				store := faulty(new(idempotency.Memory))
+				r := newRig(store, working(row.every*21/2, &cause), lease(row.lease),
+					func(h *idempotency.Handler) { h.Limit = -1 })
+				began := time.Now()
+				first := r.goPost(t)
+				for range 100 {
+					time.Sleep(row.every / 10)
+					requireProblem(t, r.post(t), http.StatusConflict, "in-progress")
+				}
+				assert.Equal(t, http.StatusCreated, (<-first).Code)
+				beats := store.times(onRenew)
+				require.Len(t, beats, 10)
+				for i, at := range beats {
+					assert.Equal(t, began.Add(time.Duration(i+1)*row.every), at)
+				}
+				time.Sleep(time.Hour)
+				assert.Equal(t, 10, store.count(onRenew), "a heartbeat after the end")
+				assert.Nil(t, cause.Load())
+				assert.Empty(t, r.renewals())
+			})
+		})
+	}
+}
+
+func TestNoHeartbeatForShortWorkNorForReplays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := faulty(new(idempotency.Memory))
+		r := newRig(store, answer(http.StatusCreated, "made"))
+		r.post(t)
+		r.post(t)
+		time.Sleep(time.Hour)
+		assert.Zero(t, store.count(onRenew))
+	})
+}
+
+func TestRenewalFailsForAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var cause atomic.Value
+		store := faulty(new(idempotency.Memory), rule{verb: onRenew, from: 1, to: 4, fault: fault{before: errDown}})
+		r := newRig(store, working(time.Minute, &cause))
+		began := time.Now()
+		w := r.post(t)
+		assert.Equal(t, http.StatusCreated, w.Code)
+		assert.Nil(t, cause.Load())
+		beats := store.times(onRenew)
+		require.Greater(t, len(beats), 5)
+		for i, want := range []float64{10, 13, 16, 19, 22, 32} {
+			assert.InDelta(t, want, beats[i].Sub(began).Seconds(), 1e-6, "beat %d", i+1)
+		}
+		require.Len(t, r.renewals(), 4)
+		for _, event := range r.renewals() {
+			assert.Equal(t, theID, event.ID)
+			assert.NotEmpty(t, event.Owner)
+			assert.EqualValues(t, 1, event.Generation)
+			assert.Equal(t, errDown, event.Err)
+		}
+		assert.Equal(t, []idempotency.Disposition{idempotency.Executed}, r.dispositions())
+	})
+}
+
+// A connection that hangs costs one heartbeat, not the lease.
+func TestRenewalHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var cause atomic.Value
+		store := faulty(new(idempotency.Memory),
+			rule{verb: onRenew, from: 1, fault: fault{hold: make(chan struct{})}})
+		r := newRig(store, working(time.Minute, &cause))
+		assert.Equal(t, http.StatusCreated, r.post(t).Code)
+		assert.Nil(t, cause.Load())
+		require.Len(t, r.renewals(), 1)
+		assert.Equal(t, context.DeadlineExceeded, r.renewals()[0].Err)
+	})
+}
+
+// A renewal whose answer was lost has been made: the next one finds all well.
+func TestRenewalAnswerLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var cause atomic.Value
+		store := faulty(new(idempotency.Memory), rule{verb: onRenew, from: 1, fault: fault{after: errLost}})
+		r := newRig(store, working(time.Minute, &cause))
+		assert.Equal(t, http.StatusCreated, r.post(t).Code)
+		assert.Nil(t, cause.Load())
+	})
+}
+
+func TestRenewalFailsUntilTheLeaseIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := faulty(new(idempotency.Memory), rule{verb: onRenew, from: 1, to: always, fault: fault{before: errDown}})
+		var cause error
+		began := time.Now()
+		r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
+			<-req.Context().Done()
+			cause = context.Cause(req.Context())
+			assert.Equal(t, 30*time.Second, time.Since(began))
+			w.WriteHeader(http.StatusCreated)
+		})
+		w := r.post(t)
+		assert.Equal(t, idempotency.ErrLeaseLost, cause)
+
+		// Nobody had taken over yet, and the record says so: the result stands.
+		assert.Equal(t, http.StatusCreated, w.Code)
+		renewals := r.renewals()
+		last := renewals[len(renewals)-1]
+		require.ErrorIs(t, last.Err, idempotency.ErrLeaseLost)
+		for _, event := range renewals[:len(renewals)-1] {
+			assert.NotErrorIs(t, event.Err, idempotency.ErrLeaseLost)
+		}
+		n := store.count(onRenew)
+		time.Sleep(time.Hour)
+		assert.Equal(t, n, store.count(onRenew))
+	})
+}
+
+// overtaken runs a handler whose renewals fail, and that is overtaken by another
+// process on the same store while it is still at it.
+func overtaken(t *testing.T, loser, winner http.HandlerFunc, change ...func(*idempotency.Handler)) (lost *rig, w, won *httptest.ResponseRecorder) {
+	t.Helper()
+	store := new(idempotency.Memory)
+	broken := faulty(store, rule{verb: onRenew, from: 1, to: always, fault: fault{before: errDown}})
+	change = append(change, takeover(idempotency.Reexecute))
+	a, b := newRig(broken, loser, change...), newRig(store, winner, change...)
+	response := a.goPost(t)
+	time.Sleep(31 * time.Second)
+	won = b.post(t)
+	w = <-response
+	requireReplay(t, won, a.post(t))
+	record := mustLoad(t, store, theID)
+	assert.EqualValues(t, 2, record.Generation)
+	assert.Equal(t, won.Code, record.Result.Code)
+	return a, w, won
+}
+
+func TestTheLoserNeverAnswersSuccess(t *testing.T) {
+	for _, code := range []int{200, 201, 204, 302, 400, 401, 404, 429, 500, 503} {
+		synctest.Test(t, func(t *testing.T) {
+			a, w, _ := overtaken(t, func(w http.ResponseWriter, _ *http.Request) {
+				time.Sleep(time.Minute) // deaf
+				w.Header().Set("Handler", "this")
+				w.WriteHeader(code)
+			}, answer(http.StatusAccepted, "the winner's"))
+			requireProblem(t, w, http.StatusServiceUnavailable, "overtaken")
+			assert.NotEmpty(t, w.Header().Get("Retry-After"))
+			assert.Equal(t, []idempotency.Disposition{idempotency.Overtaken, idempotency.Replayed}, a.dispositions())
+		})
+	}
+}
+
+func TestTheLoserPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(idempotency.Memory)
+		broken := faulty(store, rule{verb: onRenew, from: 1, to: always, fault: fault{before: errDown}})
+		a := newRig(broken, func(http.ResponseWriter, *http.Request) {
+			time.Sleep(time.Minute)
+			panic("test")
+		})
+		b := newRig(store, answer(http.StatusAccepted, "the winner's"), takeover(idempotency.Reexecute))
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			servePanicking(a, request(t))
+		}()
+		time.Sleep(31 * time.Second)
+		won := b.post(t)
+		<-done
+		assert.Empty(t, a.unknowns(), "the operation is not unknown: somebody has done it")
+		requireReplay(t, won, b.post(t))
+		assert.ErrorIs(t, a.last(t).Err, idempotency.ErrLeaseLost)
+	})
+}
+
+// The renewal itself finds that somebody has taken over.
+func TestOvertakenWhileThePulseWasAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(idempotency.Memory)
+		var cause atomic.Value
+		a := newRig(store, working(time.Hour/20, &cause))
+		response := a.goPost(t)
+		synctest.Wait()
+
+		// As if the process had slept: its lease is over, by the database's clock.
+		record := mustLoad(t, store, theID)
+		require.NoError(t, store.Renew(t.Context(), record.Lease(), time.Nanosecond))
+		time.Sleep(time.Millisecond)
+		b := newRig(store, answer(http.StatusAccepted, "the winner's"), takeover(idempotency.Reexecute))
+		won := b.post(t)
+		assert.Equal(t, http.StatusAccepted, won.Code)
+
+		requireProblem(t, <-response, http.StatusServiceUnavailable, "overtaken")
+		assert.Equal(t, idempotency.ErrLeaseLost, cause.Load())
+		require.Len(t, a.renewals(), 1)
+		require.ErrorIs(t, a.renewals()[0].Err, idempotency.ErrLeaseLost)
+		requireReplay(t, won, a.post(t))
+	})
+}
+
+func TestTakeoverAfterACrash(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		change  func(*idempotency.Handler)
+		unknown bool
+		resumed bool
+	}{
+		{name: "detached, by default", change: func(*idempotency.Handler) {}, unknown: true},
+		{name: "detached, unknown", change: takeover(idempotency.MarkUnknown), unknown: true},
+		{name: "detached, again", change: takeover(idempotency.Reexecute)},
+		{name: "detached, resume", change: takeover(idempotency.Resume), resumed: true},
+		{name: "joined, by default", change: joined},
+		{name: "joined, unknown", change: func(h *idempotency.Handler) {
+			h.Joined, h.Takeover = true, idempotency.MarkUnknown
+		}, unknown: true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newLedger()
+				var seen idempotency.Execution
+				r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
+					seen, _ = idempotency.FromContext(req.Context())
+					w.WriteHeader(http.StatusCreated)
+				}, row.change)
+				dead := crash(t, r.Handler, store, request(t))
+				time.Sleep(29 * time.Second)
+				requireProblem(t, r.post(t), http.StatusConflict, "in-progress")
+				assert.Empty(t, r.unknowns())
+				time.Sleep(2 * time.Second)
+				if row.unknown {
+					requireUnknown(t, r)
+					require.Len(t, r.unknowns(), 1)
+					event := r.unknowns()[0]
+					assert.Equal(t, theID, event.ID)
+					require.ErrorContains(t, event.Err, "died")
+					requireUnknown(t, r)
+					assert.Len(t, r.unknowns(), 1, "it has become unknown once")
+					assert.Zero(t, r.executions.Load())
+				} else {
+					assert.Equal(t, http.StatusCreated, r.post(t).Code)
+					assert.Equal(t, row.resumed, seen.Resumed)
+					assert.EqualValues(t, 2, seen.Generation)
+				}
+				// It was only slow, and comes back from the dead.
+				err := store.Complete(t.Context(), dead, idempotency.Outcome{Status: idempotency.Completed})
+				assert.ErrorIs(t, err, idempotency.ErrLeaseLost)
+			})
+		})
+	}
+}
+
+func TestLimit(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		limit time.Duration
+		want  time.Duration // 0: none
+	}{
+		{"default", 0, 15 * time.Minute},
+		{"a minute", time.Minute, time.Minute},
+		{"shorter than a heartbeat", time.Second, time.Second},
+		{"none", -1, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := faulty(new(idempotency.Memory))
+				began := time.Now()
+				r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
+					if row.want == 0 {
+						time.Sleep(24 * time.Hour)
+						assert.NoError(t, req.Context().Err())
+						return
+					}
+					<-req.Context().Done()
+					assert.Equal(t, row.want, time.Since(began))
+					assert.Equal(t, idempotency.ErrOverrun, context.Cause(req.Context()))
+					assert.Equal(t, context.DeadlineExceeded, req.Context().Err())
+					w.WriteHeader(http.StatusServiceUnavailable)
+				}, func(h *idempotency.Handler) { h.Limit, h.TTL = row.limit, idempotency.Week })
+				w := r.post(t)
+				if row.want == 0 {
+					assert.Equal(t, http.StatusOK, w.Code)
+					return
+				}
+				assert.Equal(t, http.StatusServiceUnavailable, w.Code)
+				assert.Equal(t, []idempotency.Disposition{idempotency.Released}, r.dispositions())
+			})
+		})
+	}
+}
+
+// A handler that never returns loses its operation a lease after its limit, and
+// what it answers in the end counts for nothing.
+func TestHandlerThatDoesNotReturn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := faulty(new(idempotency.Memory))
+		var cause atomic.Value
+		limit := func(h *idempotency.Handler) { h.Limit, h.Takeover = time.Minute, idempotency.Reexecute }
+		r := newRig(store, working(24*time.Hour, &cause), limit)
+		response := r.goPost(t)
+		time.Sleep(time.Minute + 20*time.Second)
+		renewed := store.count(onRenew)
+		assert.Equal(t, 5, renewed, "at 10 s to 50 s, and no more")
+		again := newRig(store, answer(http.StatusAccepted, "the winner's"), limit)
+		won := again.post(t)
+		assert.Equal(t, http.StatusAccepted, won.Code)
+
+		requireProblem(t, <-response, http.StatusServiceUnavailable, "overtaken")
+		assert.Equal(t, idempotency.ErrOverrun, cause.Load())
+		assert.Equal(t, renewed, store.count(onRenew))
+		require.Len(t, r.renewals(), 1)
+		require.ErrorIs(t, r.renewals()[0].Err, idempotency.ErrLeaseLost)
+		require.ErrorIs(t, r.renewals()[0].Err, idempotency.ErrOverrun)
+		requireReplay(t, won, r.post(t))
+	})
+}
+
+// The same with the default policy: nobody executes it again, and somebody is told.
+func TestHandlerThatDoesNotReturnIsUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var cause atomic.Value
+		r := newRig(new(idempotency.Memory), working(time.Hour, &cause),
+			func(h *idempotency.Handler) { h.Limit = time.Minute })
+		response := r.goPost(t)
+		time.Sleep(2 * time.Minute)
+		requireUnknown(t, r)
+		requireProblem(t, <-response, http.StatusServiceUnavailable, "overtaken")
+		requireUnknown(t, r)
+		assert.EqualValues(t, 1, r.executions.Load())
+		assert.Len(t, r.unknowns(), 1)
+	})
+}
+
+// The limit does not make the caller's own deadline any longer, nor the other way
+// around.
+func TestLimitAndDeadline(t *testing.T) {
+	for _, row := range []struct {
+		name            string
+		limit, deadline time.Duration
+		want            time.Duration
+		cause           error
+	}{
+		{"limit first", time.Second, time.Minute, time.Second, idempotency.ErrOverrun},
+		{"deadline first", time.Minute, time.Second, time.Second, context.DeadlineExceeded},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				r := newRig(new(idempotency.Memory), func(_ http.ResponseWriter, req *http.Request) {
+					<-req.Context().Done()
+					assert.Equal(t, row.want, time.Since(began))
+					assert.Equal(t, row.cause, context.Cause(req.Context()))
+				}, func(h *idempotency.Handler) { h.Limit = row.limit })
+				ctx, cancel := context.WithTimeout(t.Context(), row.deadline)
+				defer cancel()
+				serve(r, request(t).WithContext(ctx))
+			})
+		})
+	}
+}
+
+// An open transaction holds the operation: no heartbeat, nobody takes over, and
+// not even a week without one changes that.
+func TestNoHeartbeatInATransaction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := faultyTx(newLedger())
+		ledger := store.Store.(*ledgerStore)
+		r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
+			tx, err := idempotency.Tx[*ledgerTx](req.Context())
+			if !assert.NoError(t, err) {
+				return
+			}
+			time.Sleep(10 * time.Minute)
+			assert.NoError(t, req.Context().Err())
+			assert.NoError(t, tx.Add("acct", 100))
+			w.WriteHeader(http.StatusCreated)
+		}, joined)
+		response := r.goPost(t)
+		for range 9 {
+			time.Sleep(time.Minute)
+			requireProblem(t, r.post(t), http.StatusConflict, "in-progress")
+		}
+		first := <-response
+		assert.Equal(t, http.StatusCreated, first.Code)
+		assert.Zero(t, store.count(onRenew))
+		assert.Equal(t, 100, ledger.sum("acct"))
+		requireReplay(t, first, r.post(t))
+		assert.Empty(t, r.renewals())
+	})
+}
+
+// While Begin waits for a connection, the heartbeat goes on: otherwise the lease
+// would be over by the time that there is one.
+func TestHeartbeatWhileATransactionBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := faultyTx(newLedger(), rule{verb: onBegin, from: 1, fault: fault{delay: 2 * time.Minute}})
+		r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
+			tx, err := idempotency.Tx[*ledgerTx](req.Context())
+			if assert.NoError(t, err) {
+				assert.NoError(t, tx.Add("acct", 100))
+			}
+			w.WriteHeader(http.StatusCreated)
+		}, joined)
+		response := r.goPost(t)
+		time.Sleep(time.Minute)
+		requireProblem(t, r.post(t), http.StatusConflict, "in-progress")
+		assert.Equal(t, http.StatusCreated, (<-response).Code)
+		assert.GreaterOrEqual(t, store.count(onRenew), 11)
+		assert.Equal(t, 100, store.Store.(*ledgerStore).sum("acct"))
+	})
+}
+
+// After Discard the lease must hold the operation again.
+func TestHeartbeatAfterDiscard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := faultyTx(newLedger())
+		r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
+			_, err := idempotency.Tx[*ledgerTx](req.Context())
+			assert.NoError(t, err)
+			time.Sleep(5 * time.Minute) // ten leases without a renewal
+			assert.NoError(t, idempotency.Discard(req.Context()))
+			time.Sleep(5*time.Minute - time.Second)
+			assert.NoError(t, req.Context().Err())
+			w.WriteHeader(http.StatusCreated)
+		}, joined)
+		response := r.goPost(t)
+		time.Sleep(7 * time.Minute)
+		requireProblem(t, r.post(t), http.StatusConflict, "in-progress")
+		assert.Equal(t, http.StatusCreated, (<-response).Code)
+		assert.Equal(t, 30, store.count(onRenew), "one at once, and then every 10 s")
+	})
+}
+
+// A renewal that was on its way when the transaction began may fail for just that
+// reason. It means nothing.
+func TestRenewalInFlightWhenTheTransactionBegins(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		err  error
+	}{
+		{"locked", errLocked},
+		{"lease lost, says the store", idempotency.ErrLeaseLost},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				answered := make(chan struct{})
+				store := faultyTx(newLedger(), rule{verb: onRenew, from: 1, fault: fault{hold: answered, after: row.err}})
+				r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
+					time.Sleep(11 * time.Second) // the first renewal is on its way
+					_, err := idempotency.Tx[*ledgerTx](req.Context())
+					assert.NoError(t, err)
+					close(answered)
+					time.Sleep(time.Minute)
+					assert.NoError(t, req.Context().Err())
+					w.WriteHeader(http.StatusCreated)
+				}, joined)
+				assert.Equal(t, http.StatusCreated, r.post(t).Code)
+				assert.Equal(t, 1, store.count(onRenew))
+				assert.Empty(t, r.renewals())
+			})
+		})
+	}
+}
+
+// A renewal that is on its way at the end does not keep the response waiting, and
+// its failure is no news.
+func TestRenewalInFlightAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := faulty(new(idempotency.Memory), rule{verb: onRenew, from: 1, fault: fault{hold: make(chan struct{})}})
+		var cause atomic.Value
+		r := newRig(store, working(11*time.Second, &cause))
+		began := time.Now()
+		assert.Equal(t, http.StatusCreated, r.post(t).Code)
+		assert.Equal(t, 11*time.Second, time.Since(began))
+		time.Sleep(time.Minute)
+		assert.Empty(t, r.renewals())
+	})
+}
+
+// A claim whose answer took most of the lease leaves little of it: the lease is
+// counted from when it was asked for.
+func TestLeaseCountsFromTheAsking(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := faulty(new(idempotency.Memory), rule{verb: onReserve, from: 1, fault: fault{linger: 4 * time.Second, after: errLost}})
+		var cause atomic.Value
+		r := newRig(store, working(time.Minute, &cause))
+		began := time.Now()
+		assert.Equal(t, http.StatusCreated, r.post(t).Code)
+		assert.Equal(t, 10*time.Second, store.times(onRenew)[0].Sub(began))
+		assert.Equal(t, 2, store.count(onReserve))
+	})
+}
+
+// Claims that take too long do not outlast the lease that they ask for: the second
+// would find that its own first one has died.
+func TestClaimsFitIntoTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := faulty(new(idempotency.Memory), rule{verb: onReserve, from: 1, fault: fault{delay: time.Hour}})
+		r := newRig(store, answer(http.StatusCreated, "made"), lease(time.Second))
+		began := time.Now()
+		assert.Equal(t, http.StatusCreated, r.post(t).Code)
+		assert.Less(t, time.Since(began), 500*time.Millisecond)
+	})
+}
+
+var errGone = errors.New("test: the client has gone")
+
+// The context that the work gets ends by itself at its end, with every timer.
+func TestContextsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		contexts := make(chan context.Context, 3)
+		work := func(w http.ResponseWriter, req *http.Request) {
+			contexts <- req.Context()
+			if req.Header.Get("Panic") != "" {
+				panic("test")
+			}
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		r := newRig(new(idempotency.Memory), work)
+		parent, cancel := context.WithCancelCause(t.Context())
+		serve(r, request(t).WithContext(parent))
+		req := request(t).WithContext(parent)
+		req.Header.Set("Panic", "yes")
+		servePanicking(r, req)
+		cancel(errGone)
+		for range 2 {
+			ctx := <-contexts
+			assert.Equal(t, context.Canceled, ctx.Err())
+			assert.NotErrorIs(t, context.Cause(ctx), errGone)
+			assert.ErrorContains(t, context.Cause(ctx), "ended")
+		}
+	})
+}

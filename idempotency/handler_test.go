@@ -1,0 +1,1030 @@
+package idempotency_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/internal/memhttp"
+)
+
+// This file is the contract of Handler as its clients see it: which requests are
+// executed, what is answered, and what is answered again.
+
+func TestHandlerFirstResponseAndReplay(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		handler http.HandlerFunc
+	}{
+		{"nothing written", func(http.ResponseWriter, *http.Request) {}},
+		{"a created resource", answer(http.StatusCreated, `{"id": 7}`)},
+		{"no content", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }},
+		{"a redirect", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", "/charges/7")
+			w.WriteHeader(http.StatusSeeOther)
+		}},
+		{"a final refusal", answer(http.StatusPaymentRequired, "card declined")},
+		{"several values and writes", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header()["X-Many"] = []string{"a", "", "c"}
+			io.WriteString(w, "one ")
+			io.WriteString(w, "two")
+		}},
+		{"bytes", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/octet-stream")
+			w.Write([]byte{0, 255, 10, 13, 0})
+		}},
+		{"a mebibyte to the byte", func(w http.ResponseWriter, _ *http.Request) {
+			w.Write(make([]byte, 1<<20))
+		}},
+		{"flushed", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/plain")
+			io.WriteString(w, "one ")
+			assert.NoError(t, http.NewResponseController(w).Flush())
+			io.WriteString(w, "two")
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			bare := serve(row.handler, request(t))
+			r := newRig(new(idempotency.Memory), row.handler)
+
+			first := r.post(t)
+			assert.Equal(t, bare.Result().Header, first.Result().Header)
+			assert.Equal(t, bare.Code, first.Code)
+			assert.Equal(t, bare.Body.String(), first.Body.String())
+
+			requireReplay(t, first, r.post(t))
+			requireReplay(t, first, r.post(t))
+			assert.EqualValues(t, 1, r.executions.Load())
+			assert.Equal(t, []idempotency.Disposition{
+				idempotency.Executed, idempotency.Replayed, idempotency.Replayed,
+			}, r.dispositions())
+		})
+	}
+}
+
+func TestHandlerReplaysNoCookieNorDate(t *testing.T) {
+	r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, _ *http.Request) {
+		http.SetCookie(w, &http.Cookie{Name: "session", Value: "secret"})
+		w.Header().Set("Date", "Mon, 01 Jan 2024 00:00:00 GMT")
+		w.Header().Set("Connection", "close")
+		w.Header().Set("Etag", `"7"`)
+	})
+	first := r.post(t)
+	assert.NotEmpty(t, first.Header().Get("Set-Cookie"))
+	again := r.post(t)
+	assert.Equal(t, http.Header{"Etag": {`"7"`}, "Idempotency-Replayed": {"true"}}, again.Header())
+}
+
+func TestHandlerKeys(t *testing.T) {
+	const invalid = "key-invalid"
+	for _, row := range []struct {
+		name     string
+		keys     []string
+		optional bool
+		problem  string // "": executed
+	}{
+		{name: "missing", problem: "key-missing"},
+		{name: "missing, and optional", optional: true},
+		{name: "empty", keys: []string{""}, problem: invalid},
+		{name: "empty, where it is optional", keys: []string{""}, optional: true, problem: invalid},
+		{name: "quoted and empty", keys: []string{`""`}, problem: invalid},
+		{name: "one character", keys: []string{"k"}},
+		{name: "255 characters", keys: []string{strings.Repeat("k", 255)}},
+		{name: "256 characters", keys: []string{strings.Repeat("k", 256)}, problem: invalid},
+		{name: "a million characters", keys: []string{strings.Repeat("k", 1_000_000)}, problem: invalid},
+		{name: "NUL", keys: []string{"a\x00b"}, problem: invalid},
+		{name: "a control character", keys: []string{"a\x1bb"}, problem: invalid},
+		{name: "DEL", keys: []string{"a\x7fb"}, problem: invalid},
+		{name: "a line break", keys: []string{"a\r\nb"}, problem: invalid},
+		{name: "not UTF-8", keys: []string{"a\xffb"}, problem: invalid},
+		{name: "UTF-8 that is not ASCII", keys: []string{"schlüssel"}, problem: invalid},
+		{name: "two fields", keys: []string{"a", "b"}, problem: invalid},
+		{name: "the same field twice", keys: []string{"a", "a"}, problem: invalid},
+		{name: "punctuation", keys: []string{"!#$%&'()*+-./:<=>?@[]^_`{|}~"}},
+		{name: "quoted", keys: []string{`"comp1:invoice:001"`}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			store := faulty(new(idempotency.Memory))
+			r := newRig(store, answer(http.StatusCreated, "made"), func(h *idempotency.Handler) { h.Optional = row.optional })
+			req := request(t)
+			req.Header["Idempotency-Key"] = row.keys
+			w := serve(r, req)
+			if row.problem == "" {
+				assert.Equal(t, http.StatusCreated, w.Code, "%s", w.Body)
+				assert.EqualValues(t, 1, r.executions.Load())
+				return
+			}
+			p := requireProblem(t, w, http.StatusBadRequest, row.problem)
+			for _, key := range row.keys {
+				if len(key) > 3 {
+					assert.NotContains(t, p.Detail, key, "a key is a secret")
+				}
+			}
+			assert.Less(t, w.Body.Len(), 1000)
+			assert.Zero(t, r.executions.Load())
+			assert.Zero(t, store.count(onReserve))
+			assert.Equal(t, []idempotency.Disposition{idempotency.Refused}, r.dispositions())
+			assert.Equal(t, http.StatusBadRequest, r.last(t).Code)
+		})
+	}
+}
+
+func TestHandlerWithoutKeyPassesThroughUnprotected(t *testing.T) {
+	store := faulty(new(idempotency.Memory))
+	r := newRig(store, answer(http.StatusCreated, "made"), func(h *idempotency.Handler) { h.Optional = true })
+	for range 2 {
+		req := request(t)
+		req.Header.Del("Idempotency-Key")
+		assert.Equal(t, http.StatusCreated, serve(r, req).Code)
+	}
+	assert.EqualValues(t, 2, r.executions.Load())
+	assert.Zero(t, store.count(onReserve))
+	assert.Empty(t, r.dispositions(), "a request without a key is none of the Trace's")
+}
+
+func TestHandlerQuotedAndBareKeysAreOne(t *testing.T) {
+	r := newRig(new(idempotency.Memory), answer(http.StatusCreated, "made"))
+	first := serve(r, keyed(t, "abc"))
+	requireReplay(t, first, serve(r, keyed(t, `"abc"`)))
+	requireReplay(t, first, serve(r, keyed(t, ` "abc" `)))
+}
+
+func TestHandlerHeaderName(t *testing.T) {
+	r := newRig(new(idempotency.Memory), answer(http.StatusCreated, "made"),
+		func(h *idempotency.Handler) { h.Header = "x-request-id" })
+	p := requireProblem(t, r.post(t), http.StatusBadRequest, "key-missing")
+	assert.Contains(t, p.Detail, "X-Request-Id")
+	req := request(t)
+	req.Header.Set("X-Request-Id", "7")
+	assert.Equal(t, http.StatusCreated, serve(r, req).Code)
+}
+
+func TestHandlerScopes(t *testing.T) {
+	r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, req *http.Request) {
+		fmt.Fprintf(w, "the secret of %s", req.Header.Get("Tenant"))
+	})
+	of := func(tenant string) *httptest.ResponseRecorder {
+		req := request(t)
+		req.Header.Set("Tenant", tenant)
+		return serve(r, req)
+	}
+	for range 2 {
+		for _, name := range []string{"ann", "bob", ""} {
+			assert.Equal(t, "the secret of "+name, of(name).Body.String())
+		}
+	}
+	assert.EqualValues(t, 3, r.executions.Load())
+
+	requireProblem(t, of("nobody"), http.StatusForbidden, "scope")
+	assert.EqualValues(t, 3, r.executions.Load())
+	event := r.last(t)
+	assert.Equal(t, idempotency.Refused, event.Disposition)
+	assert.ErrorContains(t, event.Err, "no tenant")
+}
+
+func TestHandlerOtherMethodsPassThroughUntouched(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		methods []string
+		method  string
+		guarded bool
+	}{
+		{"GET", nil, http.MethodGet, false},
+		{"HEAD", nil, http.MethodHead, false},
+		{"PUT", nil, http.MethodPut, false},
+		{"DELETE", nil, http.MethodDelete, false},
+		{"OPTIONS", nil, http.MethodOptions, false},
+		{"post", nil, "post", false},
+		{"POST", nil, http.MethodPost, true},
+		{"PATCH", nil, http.MethodPatch, true},
+		{"DELETE when asked for", []string{http.MethodDelete}, http.MethodDelete, true},
+		{"POST when it is not", []string{http.MethodDelete}, http.MethodPost, false},
+		{"POST when none is", []string{}, http.MethodPost, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var got http.ResponseWriter
+			r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, _ *http.Request) { got = w },
+				func(h *idempotency.Handler) { h.Methods = row.methods })
+			req := request(t)
+			req.Method = row.method
+			w := serve(r, req)
+			if row.guarded {
+				assert.NotSame(t, w, got)
+			} else {
+				assert.Same(t, w, got, "the very writer: streaming and hijacking stay possible")
+				assert.Empty(t, r.dispositions())
+			}
+		})
+	}
+}
+
+func TestHandlerPassThroughStreamsAndHijacks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		streamed := make(chan struct{})
+		r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, req *http.Request) {
+			if req.URL.Path == "/hijack" {
+				conn, _, err := http.NewResponseController(w).Hijack()
+				if assert.NoError(t, err) {
+					_, err = io.WriteString(conn, "HTTP/1.1 299 Mine\r\nContent-Length: 0\r\n\r\n")
+					assert.NoError(t, err)
+					conn.Close()
+				}
+				return
+			}
+			io.WriteString(w, "first\n")
+			assert.NoError(t, http.NewResponseController(w).Flush())
+			<-streamed
+		})
+		s := memhttp.NewServer(t, r)
+		client := &http.Client{Transport: s.Transport()}
+
+		resp, err := client.Get(s.URL)
+		require.NoError(t, err)
+		line, err := bufio.NewReader(resp.Body).ReadString('\n')
+		require.NoError(t, err)
+		assert.Equal(t, "first\n", line)
+		close(streamed)
+		resp.Body.Close()
+
+		resp, err = client.Get(s.URL + "/hijack")
+		require.NoError(t, err)
+		assert.Equal(t, 299, resp.StatusCode)
+		resp.Body.Close()
+	})
+}
+
+func TestHandlerOffersNoHijacking(t *testing.T) {
+	r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, _ *http.Request) {
+		_, _, err := http.NewResponseController(w).Hijack()
+		assert.ErrorIs(t, err, http.ErrNotSupported)
+		_, ok := w.(http.Hijacker)
+		assert.False(t, ok)
+	})
+	assert.Equal(t, http.StatusOK, r.post(t).Code)
+}
+
+func TestHandlerOperations(t *testing.T) {
+	long := "/" + strings.Repeat("x", 5000)
+	for _, row := range []struct {
+		name, pattern, path string
+		operation           func(*http.Request) string
+		want                string // "": a short one
+	}{
+		{name: "pattern with method", pattern: "POST /charges/{id}", path: "/charges/7", want: "POST /charges/{id}"},
+		{name: "pattern without", pattern: "/charges/{id}", path: "/charges/7", want: "POST /charges/{id}"},
+		{name: "pattern with a host", pattern: "POST example.com/charges", path: "/charges", want: "POST example.com/charges"},
+		{name: "path", path: "/charges/7", want: "POST /charges/7"},
+		{name: "path with escapes", path: "/a%2Fb%FF", want: "POST /a%2Fb%FF"},
+		{name: "a very long path", path: long},
+		{name: "one's own", path: "/", operation: func(*http.Request) string { return "charge" }, want: "charge"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r := newRig(new(idempotency.Memory), answer(http.StatusCreated, ""),
+				func(h *idempotency.Handler) { h.Operation = row.operation })
+			var h http.Handler = r
+			if row.pattern != "" {
+				mux := http.NewServeMux()
+				mux.Handle(row.pattern, r)
+				h = mux
+			}
+			for range 2 {
+				req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, row.path, http.NoBody)
+				req.Header.Set("Idempotency-Key", "k")
+				assert.Equal(t, http.StatusCreated, serve(h, req).Code)
+			}
+			assert.EqualValues(t, 1, r.executions.Load())
+			got := r.last(t).Operation
+			if row.want == "" {
+				assert.Less(t, len(got), 100)
+			} else {
+				assert.Equal(t, row.want, got)
+			}
+		})
+	}
+}
+
+// Two long paths are two operations, though neither fits into a record.
+func TestHandlerLongPathsAreToldApart(t *testing.T) {
+	r := newRig(new(idempotency.Memory), answer(http.StatusCreated, ""))
+	for _, end := range []string{"a", "b"} {
+		req := request(t)
+		req.URL.Path = "/" + strings.Repeat("x", 5000) + end
+		assert.Equal(t, http.StatusCreated, serve(r, req).Code)
+	}
+	assert.EqualValues(t, 2, r.executions.Load())
+}
+
+func TestHandlerOneKeyForTwoOperations(t *testing.T) {
+	r := newRig(new(idempotency.Memory), answer(http.StatusCreated, ""))
+	for _, path := range []string{"/charges", "/refunds"} {
+		req := request(t)
+		req.URL.Path = path
+		assert.Equal(t, http.StatusCreated, serve(r, req).Code)
+	}
+	assert.EqualValues(t, 2, r.executions.Load())
+}
+
+func TestHandlerMismatch(t *testing.T) {
+	r := newRig(new(idempotency.Memory), answer(http.StatusCreated, "made"))
+	r.Operation = func(*http.Request) string { return "charge" }
+	first := r.post(t)
+	for name, change := range map[string]func(*http.Request){
+		"body":  func(req *http.Request) { withBody(req, `{"amount": 101}`) },
+		"path":  func(req *http.Request) { req.URL.Path = "/refunds" },
+		"query": func(req *http.Request) { req.URL.RawQuery = "dry=1" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			req := request(t)
+			change(req)
+			w := serve(r, req)
+			requireProblem(t, w, http.StatusUnprocessableEntity, "mismatch")
+			assert.Equal(t, "false", w.Header().Get("X-Should-Retry"))
+			assert.Equal(t, idempotency.Mismatched, r.last(t).Disposition)
+		})
+	}
+	requireReplay(t, first, r.post(t))
+	assert.EqualValues(t, 1, r.executions.Load())
+}
+
+func TestHandlerOwnFingerprint(t *testing.T) {
+	r := newRig(new(idempotency.Memory), answer(http.StatusCreated, "made"))
+	r.Fingerprint = func(req *http.Request, body []byte) idempotency.Fingerprint {
+		assert.Equal(t, theBody, string(body))
+		return idempotency.Fingerprint("own:" + req.Header.Get("Version"))
+	}
+	first := r.post(t)
+	requireReplay(t, first, r.post(t))
+	other := request(t)
+	other.Header.Set("Version", "2")
+	requireProblem(t, serve(r, other), http.StatusUnprocessableEntity, "mismatch")
+}
+
+// §: no byte of success leaves before the record is durable.
+func TestHandlerHoldsTheResponseBackUntilItIsDurable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		durable := make(chan struct{})
+		store := faulty(new(idempotency.Memory), rule{verb: onComplete, from: 1, fault: fault{hold: durable}})
+		r := newRig(store, func(w http.ResponseWriter, _ *http.Request) {
+			for range 100 {
+				w.Write(make([]byte, 100_000)) // more than any buffer, and than is stored
+			}
+			assert.NoError(t, http.NewResponseController(w).Flush())
+		})
+		s := memhttp.NewServer(t, r)
+		conn, err := s.Transport().DialContext(t.Context(), "tcp", strings.TrimPrefix(s.URL, "http://")+":80")
+		require.NoError(t, err)
+		defer conn.Close()
+		_, err = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: x\r\nIdempotency-Key: k\r\nContent-Length: 0\r\n\r\n")
+		require.NoError(t, err)
+
+		require.NoError(t, conn.SetReadDeadline(time.Now().Add(4*time.Second)))
+		n, err := conn.Read(make([]byte, 1))
+		assert.Zero(t, n, "a byte has left before Complete has returned")
+		var timeout net.Error
+		require.ErrorAs(t, err, &timeout)
+		assert.Equal(t, 1, store.count(onComplete))
+
+		close(durable)
+		require.NoError(t, conn.SetReadDeadline(time.Time{}))
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		require.NoError(t, err)
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		resp.Body.Close()
+		assert.Len(t, body, 10_000_000)
+	})
+}
+
+func TestHandlerDuplicateInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, req *http.Request) {
+			time.Sleep(time.Hour / 10)
+			answer(http.StatusCreated, "made")(w, req)
+		})
+		first := r.goPost(t)
+		synctest.Wait()
+		began := time.Now()
+		for range 100 {
+			w := r.post(t)
+			requireProblem(t, w, http.StatusConflict, "in-progress")
+			seconds, err := strconv.Atoi(w.Header().Get("Retry-After"))
+			require.NoError(t, err)
+			assert.Positive(t, seconds)
+			assert.Empty(t, w.Header().Get("X-Should-Retry"), "it is worth another try")
+			assert.Equal(t, idempotency.Duplicate, r.last(t).Disposition)
+		}
+		assert.Equal(t, began, time.Now(), "a duplicate is told at once")
+		requireReplay(t, <-first, r.post(t))
+		assert.EqualValues(t, 1, r.executions.Load())
+	})
+}
+
+func TestHandlerDuplicateWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, req *http.Request) {
+			time.Sleep(10 * time.Second)
+			answer(http.StatusCreated, "made")(w, req)
+		}, func(h *idempotency.Handler) { h.Wait = time.Minute })
+		first := r.goPost(t)
+		synctest.Wait()
+		began := time.Now()
+		again := r.post(t)
+		assert.Less(t, time.Since(began), 11*time.Second, "it has waited past the end of the first")
+		requireReplay(t, <-first, again)
+		assert.EqualValues(t, 1, r.executions.Load())
+	})
+}
+
+func TestHandlerDuplicateWaitsNoLongerThanItMay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := faulty(new(idempotency.Memory))
+		r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
+			time.Sleep(time.Minute)
+		}, func(h *idempotency.Handler) { h.Wait = 5 * time.Second })
+		first := r.goPost(t)
+		synctest.Wait()
+
+		began := time.Now()
+		requireProblem(t, r.post(t), http.StatusConflict, "in-progress")
+		assert.InDelta(t, 5, time.Since(began).Seconds(), 0.3)
+		assert.Less(t, store.count(onReserve), 60, "it asks politely")
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began = time.Now()
+		requireProblem(t, serve(r, request(t).WithContext(ctx)), http.StatusConflict, "in-progress")
+		assert.Equal(t, time.Second, time.Since(began), "it does not wait for a client that has gone")
+		<-first
+	})
+}
+
+// A duplicate that waits for an execution that is released is the next one.
+func TestHandlerDuplicateTakesItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int64
+		r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, req *http.Request) {
+			time.Sleep(10 * time.Second)
+			code := http.StatusCreated
+			if calls.Add(1) == 1 {
+				code = http.StatusServiceUnavailable
+			}
+			w.WriteHeader(code)
+		}, func(h *idempotency.Handler) { h.Wait = time.Minute })
+		first := r.goPost(t)
+		synctest.Wait()
+		assert.Equal(t, http.StatusCreated, r.post(t).Code)
+		assert.Equal(t, http.StatusServiceUnavailable, (<-first).Code)
+	})
+}
+
+func TestHandlerPolicyTable(t *testing.T) {
+	released := map[int]bool{401: true, 408: true, 425: true, 429: true}
+	for code := 200; code <= 599; code++ {
+		final := !released[code] && code < 500
+		store := new(idempotency.Memory)
+		r := newRig(store, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Handler", "this")
+			w.WriteHeader(code)
+		})
+		first := r.post(t)
+		require.Equal(t, code, first.Code)
+		require.Equal(t, "this", first.Header().Get("Handler"))
+		status := mustLoad(t, store, theID).Status
+		again := r.post(t)
+		switch {
+		case final && code < 400:
+			require.Equal(t, idempotency.Completed, status, code)
+		case final:
+			require.Equal(t, idempotency.FailedFinal, status, code)
+		default:
+			require.Equal(t, idempotency.FailedRetryable, status, code)
+		}
+		if final {
+			require.EqualValues(t, 1, r.executions.Load(), code)
+			requireReplay(t, first, again)
+		} else {
+			require.EqualValues(t, 2, r.executions.Load(), code)
+			require.Empty(t, again.Header().Get("Idempotency-Replayed"))
+			require.Equal(t, []idempotency.Disposition{idempotency.Released, idempotency.Released}, r.dispositions())
+		}
+	}
+}
+
+func TestHandlerOwnPolicy(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		code   int
+		status idempotency.Status
+		want   idempotency.Status
+		d      idempotency.Disposition
+	}{
+		{"a 404 may come", 404, idempotency.FailedRetryable, idempotency.FailedRetryable, idempotency.Released},
+		{"a 202 that says nothing", 202, idempotency.FailedRetryable, idempotency.FailedRetryable, idempotency.Released},
+		{"a 500 is final", 500, idempotency.FailedFinal, idempotency.FailedFinal, idempotency.Executed},
+		{"a 409 is a success", 409, idempotency.Completed, idempotency.Completed, idempotency.Executed},
+		{"not to be kept", 200, idempotency.CompletedUnreplayable, idempotency.CompletedUnreplayable, idempotency.Executed},
+		{"the default", 404, 0, idempotency.FailedFinal, idempotency.Executed},
+		{"no end of an execution", 404, idempotency.InProgress, idempotency.FailedFinal, idempotency.Executed},
+		{"no status at all", 204, 99, idempotency.Completed, idempotency.Executed},
+		{"a 502 in doubt", 502, idempotency.Unknown, idempotency.Unknown, idempotency.Doubtful},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			store := new(idempotency.Memory)
+			r := newRig(store, func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(row.code)
+			}, func(h *idempotency.Handler) {
+				h.Settle = func(code int) idempotency.Status {
+					assert.Equal(t, row.code, code)
+					return row.status
+				}
+			})
+			assert.Equal(t, row.code, r.post(t).Code)
+			assert.Equal(t, row.want, mustLoad(t, store, theID).Status)
+			assert.Equal(t, []idempotency.Disposition{row.d}, r.dispositions())
+		})
+	}
+}
+
+// A gateway's 502 tells nothing: the policy may say so.
+func TestHandlerUnknownByPolicy(t *testing.T) {
+	store := new(idempotency.Memory)
+	r := newRig(store, answer(http.StatusBadGateway, "upstream was cut"), func(h *idempotency.Handler) {
+		h.Settle = func(code int) idempotency.Status {
+			if code == http.StatusBadGateway {
+				return idempotency.Unknown
+			}
+			return 0
+		}
+	})
+	first := r.post(t)
+	assert.Equal(t, http.StatusBadGateway, first.Code)
+	assert.Equal(t, "upstream was cut", first.Body.String())
+	require.Len(t, r.unknowns(), 1)
+	assert.Equal(t, theID, r.unknowns()[0].ID)
+	requireUnknown(t, r)
+	assert.EqualValues(t, 1, r.executions.Load())
+	assert.Len(t, r.unknowns(), 1, "it became unknown once")
+}
+
+// requireUnknown sends the request again, which must be told that nobody knows.
+func requireUnknown(t *testing.T, r *rig) {
+	t.Helper()
+	w := r.post(t)
+	requireProblem(t, w, http.StatusConflict, "unknown")
+	assert.Equal(t, "false", w.Header().Get("X-Should-Retry"))
+	assert.Equal(t, idempotency.Doubtful, r.last(t).Disposition)
+}
+
+func TestHandlerReconciler(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		settle func(store idempotency.Store, record idempotency.Record) error
+		code   int
+		body   string
+		runs   int64
+	}{
+		{"it took effect", func(store idempotency.Store, record idempotency.Record) error {
+			return store.Complete(t.Context(), record.Lease(), idempotency.Outcome{
+				Status: idempotency.Completed,
+				Result: idempotency.Result{Code: http.StatusCreated, Body: []byte("found at the bank")},
+			})
+		}, http.StatusCreated, "found at the bank", 1},
+		{"it did not", func(store idempotency.Store, record idempotency.Record) error {
+			return store.Release(t.Context(), record.Lease())
+		}, http.StatusAccepted, "", 2},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			store := new(idempotency.Memory)
+			var calls atomic.Int64
+			r := newRig(store, func(w http.ResponseWriter, _ *http.Request) {
+				if calls.Add(1) == 1 {
+					panic(http.ErrAbortHandler)
+				}
+				w.WriteHeader(http.StatusAccepted)
+			})
+			_, panicked := servePanicking(r, request(t))
+			require.Equal(t, http.ErrAbortHandler, panicked)
+			requireUnknown(t, r)
+
+			event := r.unknowns()[0]
+			record := mustLoad(t, store, event.ID)
+			require.NoError(t, row.settle(store, record))
+			w := r.post(t)
+			assert.Equal(t, row.code, w.Code)
+			assert.Equal(t, row.body, w.Body.String())
+			assert.Equal(t, row.runs, r.executions.Load())
+		})
+	}
+}
+
+func TestHandlerReleasedKeyMayCarryTheSameRequestOnly(t *testing.T) {
+	r := newRig(new(idempotency.Memory), answer(http.StatusServiceUnavailable, ""))
+	r.post(t)
+	requireProblem(t, serve(r, withBody(request(t), `{"amount": 1}`)), http.StatusUnprocessableEntity, "mismatch")
+	r.post(t)
+	assert.EqualValues(t, 2, r.executions.Load())
+}
+
+func TestHandlerMaxResponse(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		limit int64
+		size  int
+		kept  bool
+	}{
+		{"at the limit", 1000, 1000, true},
+		{"one byte above", 1000, 1001, false},
+		{"far above", 10, 5 << 20, false},
+		{"at the default", 0, 1 << 20, true},
+		{"above the default", 0, 1<<20 + 1, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			store := new(idempotency.Memory)
+			r := newRig(store, func(w http.ResponseWriter, _ *http.Request) {
+				chunk := strings.Repeat("x", row.size/3)
+				io.WriteString(w, chunk)
+				io.WriteString(w, chunk)
+				io.WriteString(w, strings.Repeat("x", row.size-2*len(chunk)))
+			}, func(h *idempotency.Handler) { h.MaxResponse = row.limit })
+			first := r.post(t)
+			assert.Equal(t, http.StatusOK, first.Code)
+			assert.Equal(t, row.size, first.Body.Len(), "the first client gets everything")
+			if row.kept {
+				requireReplay(t, first, r.post(t))
+				return
+			}
+			record := mustLoad(t, store, theID)
+			assert.Equal(t, idempotency.CompletedUnreplayable, record.Status)
+			assert.Empty(t, record.Result.Body)
+			again := r.post(t)
+			requireProblem(t, again, http.StatusConflict, "unreplayable")
+			assert.Equal(t, "false", again.Header().Get("X-Should-Retry"))
+			assert.EqualValues(t, 1, r.executions.Load())
+			assert.Equal(t, []idempotency.Disposition{idempotency.Executed, idempotency.Unreplayable}, r.dispositions())
+		})
+	}
+}
+
+// A large response that is not final is not kept at all.
+func TestHandlerLargeFailureReleases(t *testing.T) {
+	r := newRig(new(idempotency.Memory), answer(http.StatusBadGateway, strings.Repeat("x", 100)),
+		func(h *idempotency.Handler) { h.MaxResponse = 10 })
+	for range 2 {
+		w := r.post(t)
+		assert.Equal(t, http.StatusBadGateway, w.Code)
+		assert.Equal(t, 100, w.Body.Len())
+	}
+	assert.EqualValues(t, 2, r.executions.Load())
+}
+
+type brokenReader struct{ after io.Reader }
+
+func (b brokenReader) Read(p []byte) (int, error) {
+	n, err := b.after.Read(p)
+	if err == io.EOF {
+		err = errors.New("test: connection reset")
+	}
+	return n, err
+}
+
+func TestHandlerBadBodies(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		body   io.Reader
+		length int64 // announced
+		status int
+		kind   string
+	}{
+		{"over the limit, and says so", strings.NewReader(strings.Repeat("x", 101)), 101, 413, "body-too-large"},
+		{"over the limit, and does not", strings.NewReader(strings.Repeat("x", 101)), -1, 413, "body-too-large"},
+		{"announces terabytes", strings.NewReader("x"), 1 << 50, 413, "body-too-large"},
+		{"fails in mid-read", brokenReader{strings.NewReader("xxx")}, -1, 400, "body-incomplete"},
+		{"ends before its length", strings.NewReader("xxx"), 50, 400, "body-incomplete"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			store := faulty(new(idempotency.Memory))
+			r := newRig(store, answer(http.StatusCreated, ""), func(h *idempotency.Handler) { h.MaxBody = 100 })
+			req := request(t)
+			req.Body, req.ContentLength = io.NopCloser(row.body), row.length
+			requireProblem(t, serve(r, req), row.status, row.kind)
+			assert.Zero(t, r.executions.Load())
+			assert.Zero(t, store.count(onReserve), "before any claim")
+			assert.Equal(t, []idempotency.Disposition{idempotency.Refused}, r.dispositions())
+
+			req = withBody(request(t), strings.Repeat("x", 100))
+			assert.Equal(t, http.StatusCreated, serve(r, req).Code, "the key is still free, and 100 bytes are no more than 100")
+		})
+	}
+}
+
+func TestHandlerGetsTheBodyUnread(t *testing.T) {
+	for _, body := range []string{"", "x", theBody, strings.Repeat("x", 1<<20)} {
+		var got []byte
+		var length int64
+		r := newRig(new(idempotency.Memory), func(_ http.ResponseWriter, req *http.Request) {
+			var err error
+			got, err = io.ReadAll(req.Body)
+			assert.NoError(t, err)
+			length = req.ContentLength
+			assert.NoError(t, req.Body.Close())
+		})
+		assert.Equal(t, http.StatusOK, serve(r, withBody(request(t), body)).Code)
+		assert.Equal(t, body, string(got))
+		assert.EqualValues(t, len(body), length)
+	}
+}
+
+func TestHandlerPanics(t *testing.T) {
+	boom := errors.New("test: boom")
+	for _, row := range []struct {
+		name   string
+		work   func()
+		change func(*idempotency.Handler)
+		tx     bool // the work writes
+		want   any  // what the server recovers
+		status idempotency.Status
+	}{
+		{name: "panic, detached", work: func() { panic(boom) }, want: boom, status: idempotency.Unknown},
+		{
+			name: "ErrAbortHandler, detached", work: func() { panic(http.ErrAbortHandler) },
+			want: http.ErrAbortHandler, status: idempotency.Unknown,
+		},
+		{name: "panic(nil), detached", work: func() { panic(nil) }, want: new(runtime.PanicNilError), status: idempotency.Unknown}, //nolint:govet // on purpose
+		{name: "Goexit, detached", work: runtime.Goexit, status: idempotency.Unknown},
+		{name: "panic, detached, after a write", work: func() { panic(boom) }, tx: true, want: boom, status: idempotency.Unknown},
+		{
+			name: "panic, to be executed again", work: func() { panic(boom) }, change: takeover(idempotency.Reexecute),
+			want: boom, status: idempotency.FailedRetryable,
+		},
+		{name: "panic, joined", work: func() { panic(boom) }, change: joined, tx: true, want: boom, status: idempotency.FailedRetryable},
+		{name: "Goexit, joined", work: runtime.Goexit, change: joined, tx: true, status: idempotency.FailedRetryable},
+		{name: "panic, joined, before any write", work: func() { panic(boom) }, change: joined, want: boom, status: idempotency.FailedRetryable},
+		{
+			name: "panic, joined, but a human shall look", work: func() { panic(boom) }, tx: true,
+			change: func(h *idempotency.Handler) { h.Joined, h.Takeover = true, idempotency.MarkUnknown },
+			want:   boom, status: idempotency.Unknown,
+		},
+		{
+			name: "panic in Settle", work: func() {},
+			change: func(h *idempotency.Handler) { h.Settle = func(int) idempotency.Status { panic(boom) } },
+			want:   boom, status: idempotency.Unknown,
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newLedger()
+				change := row.change
+				if change == nil {
+					change = func(*idempotency.Handler) {}
+				}
+				r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
+					if row.tx {
+						tx, err := idempotency.Tx[*ledgerTx](req.Context())
+						if assert.NoError(t, err) {
+							assert.NoError(t, tx.Add("acct", 100))
+						}
+					}
+					io.WriteString(w, "half a resp")
+					row.work()
+				}, change)
+				w, panicked := servePanicking(r, request(t))
+				assert.IsType(t, row.want, panicked)
+				if err, ok := row.want.(error); ok && !errors.As(err, new(*runtime.PanicNilError)) {
+					assert.Equal(t, row.want, panicked, "the panic goes on as it was")
+				}
+				assert.Empty(t, w.Body.String(), "nothing has left")
+				assert.Zero(t, store.sum("acct"))
+				assert.Zero(t, store.transactions())
+				assert.Equal(t, row.status, mustLoad(t, store, theID).Status)
+				assert.Equal(t, []idempotency.Disposition{idempotency.Panicked}, r.dispositions())
+				if row.status == idempotency.Unknown {
+					require.Len(t, r.unknowns(), 1)
+					assert.NotEmpty(t, r.unknowns()[0].Owner)
+					requireUnknown(t, r)
+					assert.EqualValues(t, 1, r.executions.Load())
+				} else {
+					assert.Empty(t, r.unknowns())
+					servePanicking(r, request(t))
+					assert.EqualValues(t, 2, r.executions.Load())
+				}
+			})
+		})
+	}
+}
+
+// A panic is a death in the middle like any other: who resumes must be told.
+func TestHandlerPanicIsResumed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var resumed []bool
+		r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, req *http.Request) {
+			e, ok := idempotency.FromContext(req.Context())
+			assert.True(t, ok)
+			resumed = append(resumed, e.Resumed)
+			if !e.Resumed {
+				panic("test")
+			}
+		}, takeover(idempotency.Resume))
+		servePanicking(r, request(t))
+		assert.Empty(t, r.unknowns())
+		time.Sleep(time.Second) // not the 30 of a lease
+		assert.Equal(t, http.StatusOK, r.post(t).Code)
+		assert.Equal(t, []bool{false, true}, resumed)
+	})
+}
+
+func TestHandlerOutlivesItsClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type name struct{}
+		inner := make(chan error, 1)
+		r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, req *http.Request) {
+			time.Sleep(10 * time.Second)
+			inner <- req.Context().Err()
+			answer(http.StatusCreated, "made")(w, req)
+		})
+		s := memhttp.NewServer(t, r)
+		client := &http.Client{Transport: s.Transport()}
+		send := func(ctx context.Context) (*http.Response, error) {
+			req := request(t).WithContext(context.WithValue(ctx, name{}, "x"))
+			req.URL.Scheme, req.RequestURI = "http", ""
+			req.URL.Host = strings.TrimPrefix(s.URL, "http://")
+			return client.Do(req)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := send(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NoError(t, <-inner, "the handler was cancelled with its client")
+
+		synctest.Wait()
+		resp, err := send(t.Context())
+		require.NoError(t, err)
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		resp.Body.Close()
+		assert.Equal(t, http.StatusCreated, resp.StatusCode)
+		assert.Equal(t, "made", string(body))
+		assert.Equal(t, "true", resp.Header.Get("Idempotency-Replayed"))
+		assert.EqualValues(t, 1, r.executions.Load())
+	})
+}
+
+// The client's connection breaks while the response is on its way: the record
+// stands, and the server is told that the response is not whole.
+func TestHandlerClientGoneWhileItIsAnswered(t *testing.T) {
+	r := newRig(new(idempotency.Memory), answer(http.StatusCreated, "made"))
+	over := make(chan any)
+	go func() {
+		defer func() { over <- recover() }()
+		r.ServeHTTP(deafWriter{http.Header{}}, request(t))
+	}()
+	assert.Equal(t, http.ErrAbortHandler, <-over)
+	w := r.post(t)
+	assert.Equal(t, "true", w.Header().Get("Idempotency-Replayed"))
+	assert.Equal(t, []idempotency.Disposition{idempotency.Executed, idempotency.Replayed}, r.dispositions())
+}
+
+type deafWriter struct{ header http.Header }
+
+func (w deafWriter) Header() http.Header       { return w.header }
+func (w deafWriter) WriteHeader(int)           {}
+func (w deafWriter) Write([]byte) (int, error) { return 0, net.ErrClosed }
+
+func TestHandlerKeepsValuesAndDeadlineOfTheRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type name struct{}
+		var cause error
+		r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, req *http.Request) {
+			assert.Equal(t, "x", req.Context().Value(name{}))
+			deadline, ok := req.Context().Deadline()
+			assert.True(t, ok)
+			assert.Equal(t, time.Now().Add(time.Second), deadline)
+			<-req.Context().Done()
+			cause = context.Cause(req.Context())
+			w.WriteHeader(http.StatusGatewayTimeout)
+		})
+		ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), name{}, "x"), time.Second)
+		defer cancel()
+		began := time.Now()
+		w := serve(r, request(t).WithContext(ctx))
+		assert.Equal(t, http.StatusGatewayTimeout, w.Code)
+		assert.Equal(t, context.DeadlineExceeded, cause)
+		assert.Equal(t, time.Second, time.Since(began))
+	})
+}
+
+func TestHandlerRequestIsOtherwiseTheSame(t *testing.T) {
+	var inner *http.Request
+	r := newRig(new(idempotency.Memory), func(_ http.ResponseWriter, req *http.Request) { inner = req })
+	req := request(t)
+	serve(r, req)
+	assert.Equal(t, req.Header, inner.Header)
+	assert.Equal(t, req.URL, inner.URL)
+	_, ok := idempotency.FromContext(req.Context())
+	assert.False(t, ok, "the caller's request is not changed")
+	e, ok := idempotency.FromContext(inner.Context())
+	assert.True(t, ok)
+	assert.Equal(t, theID, e.ID)
+	assert.EqualValues(t, 1, e.Generation)
+	assert.False(t, e.Resumed)
+	assert.Equal(t, context.Canceled, inner.Context().Err(), "the context ends with the execution")
+}
+
+func TestHandlerMisconfigured(t *testing.T) {
+	next := answer(http.StatusOK, "")
+	for _, row := range []struct {
+		name    string
+		handler *idempotency.Handler
+		change  func(*idempotency.Handler)
+	}{
+		{name: "no store", handler: idempotency.NewHandler(nil, tenant, next)},
+		{name: "no scope", handler: idempotency.NewHandler(new(idempotency.Memory), nil, next)},
+		{name: "no next", handler: idempotency.NewHandler(new(idempotency.Memory), tenant, nil)},
+		{name: "joined, without transactions", change: joined},
+		{name: "a negative lease", change: lease(-1)},
+		{name: "a lease that is too short", change: lease(time.Millisecond)},
+		{name: "a lease of centuries", change: lease(1 << 62)},
+		{name: "a negative TTL", change: func(h *idempotency.Handler) { h.TTL = -1 }},
+		{name: "no such takeover", change: takeover(77)},
+		{name: "a negative MaxBody", change: func(h *idempotency.Handler) { h.MaxBody = -1 }},
+		{name: "a negative MaxResponse", change: func(h *idempotency.Handler) { h.MaxResponse = -1 }},
+		{name: "a scope that no store accepts", change: func(h *idempotency.Handler) {
+			h.Operation = func(*http.Request) string { return "a\x00b" }
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			store := faulty(new(idempotency.Memory))
+			ran, h := false, row.handler
+			if h == nil {
+				h = idempotency.NewHandler(store, tenant, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran = true }))
+				row.change(h)
+			}
+			var remembered hooks
+			h.Trace = remembered.trace()
+			for range 2 {
+				w := serve(h, request(t))
+				p := requireProblem(t, w, http.StatusInternalServerError, "misconfigured")
+				assert.Equal(t, "false", w.Header().Get("X-Should-Retry"))
+				assert.Empty(t, p.Detail, "how a server is configured is nobody's business")
+				require.ErrorIs(t, remembered.last(t).Err, idempotency.ErrInvalid)
+				assert.Equal(t, idempotency.Misconfigured, remembered.last(t).Disposition)
+			}
+			assert.False(t, ran)
+			assert.LessOrEqual(t, store.count(onReserve), 2, "an invalid claim is not repeated")
+		})
+	}
+}
+
+func TestHandlerConcurrentFirstRequests(t *testing.T) {
+	r := newRig(new(idempotency.Memory), answer(http.StatusCreated, "made"))
+	var wg sync.WaitGroup
+	for range 50 {
+		wg.Go(func() {
+			w := r.post(t)
+			if w.Code != http.StatusConflict {
+				assert.Equal(t, http.StatusCreated, w.Code)
+				assert.Equal(t, "made", w.Body.String())
+			}
+		})
+	}
+	wg.Wait()
+	assert.EqualValues(t, 1, r.executions.Load())
+	assert.Len(t, r.dispositions(), 50)
+}
+
+// A record lives for the TTL, from the beginning of the execution.
+func TestHandlerForgetsAfterTheTTL(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		ttl  time.Duration
+		want time.Duration
+	}{{"default", 0, 24 * time.Hour}, {"a week", idempotency.Week, 7 * 24 * time.Hour}} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(new(idempotency.Memory), answer(http.StatusCreated, "made"), func(h *idempotency.Handler) { h.TTL = row.ttl })
+				first := r.post(t)
+				time.Sleep(row.want - time.Second)
+				requireReplay(t, first, r.post(t))
+				time.Sleep(2 * time.Second)
+				assert.Empty(t, r.post(t).Header().Get("Idempotency-Replayed"))
+				assert.EqualValues(t, 2, r.executions.Load())
+			})
+		})
+	}
+}

@@ -1,0 +1,578 @@
+package idempotency_test
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
+)
+
+// This file holds what the tests of Handler, Executor and Sweeper have in common:
+// a store that fails on purpose, one with transactions, hooks that remember, and
+// requests.
+
+var (
+	errDown   = errors.New("test: the database is down")
+	errLost   = errors.New("test: the answer was lost")
+	errLocked = errors.New("test: the record is in an open transaction")
+	errTxDone = errors.New("test: the transaction has ended")
+)
+
+// The verbs of a store, as a faultyStore counts them.
+const (
+	onReserve  = "reserve"
+	onRenew    = "renew"
+	onComplete = "complete"
+	onRelease  = "release"
+	onLoad     = "load"
+	onSweep    = "sweep"
+	onBegin    = "begin"
+	onCommit   = "commit"
+	onRollback = "rollback"
+)
+
+// A fault is what goes wrong in one call of a verb.
+type fault struct {
+	before error           // returned, and the verb has no effect
+	delay  time.Duration   // before the effect, unless the context ends first
+	hold   <-chan struct{} // likewise, until it is closed
+	after  error           // returned, though the verb had its effect
+	linger time.Duration   // after the effect; deaf to the context
+}
+
+// A rule is a fault of the calls from and to, both included, of a verb. A to of 0
+// means the call from alone.
+type rule struct {
+	verb     string
+	from, to int
+	fault
+}
+
+const always = 1 << 30
+
+// faultyStore breaks a store by rules. The first that fits counts.
+type faultyStore struct {
+	idempotency.Store
+
+	mu    sync.Mutex
+	rules []rule
+	calls map[string][]time.Time
+}
+
+func faulty(store idempotency.Store, rules ...rule) *faultyStore {
+	return &faultyStore{Store: store, rules: rules, calls: map[string][]time.Time{}}
+}
+
+func (s *faultyStore) enter(verb string) fault {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls[verb] = append(s.calls[verb], time.Now())
+	n := len(s.calls[verb])
+	for _, r := range s.rules {
+		if r.verb == verb && n >= r.from && n <= max(r.from, r.to) {
+			return r.fault
+		}
+	}
+	return fault{}
+}
+
+// count is how often a verb was called.
+func (s *faultyStore) count(verb string) int { return len(s.times(verb)) }
+
+// times is when a verb was called.
+func (s *faultyStore) times(verb string) []time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.calls[verb])
+}
+
+// obey adds rules.
+func (s *faultyStore) obey(rules ...rule) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rules = append(s.rules, rules...)
+}
+
+func (f *fault) do(ctx context.Context, effect func() error) error {
+	if f.before != nil {
+		return f.before
+	}
+	if f.delay > 0 {
+		select {
+		case <-time.After(f.delay):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if f.hold != nil {
+		select {
+		case <-f.hold:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	err := effect()
+	time.Sleep(f.linger)
+	return cmp.Or(err, f.after)
+}
+
+func (s *faultyStore) Reserve(ctx context.Context, claim idempotency.Claim) (r idempotency.Reservation, err error) {
+	f := s.enter(onReserve)
+	err = f.do(ctx, func() (err error) {
+		r, err = s.Store.Reserve(ctx, claim)
+		return err
+	})
+	if err != nil {
+		return idempotency.Reservation{}, err
+	}
+	return r, nil
+}
+
+func (s *faultyStore) Renew(ctx context.Context, lease idempotency.Lease, d time.Duration) error {
+	f := s.enter(onRenew)
+	return f.do(ctx, func() error { return s.Store.Renew(ctx, lease, d) })
+}
+
+func (s *faultyStore) Complete(ctx context.Context, lease idempotency.Lease, o idempotency.Outcome) error {
+	f := s.enter(onComplete)
+	return f.do(ctx, func() error { return s.Store.Complete(ctx, lease, o) })
+}
+
+func (s *faultyStore) Release(ctx context.Context, lease idempotency.Lease) error {
+	f := s.enter(onRelease)
+	return f.do(ctx, func() error { return s.Store.Release(ctx, lease) })
+}
+
+func (s *faultyStore) Load(ctx context.Context, id idempotency.ID) (r idempotency.Record, err error) {
+	f := s.enter(onLoad)
+	err = f.do(ctx, func() (err error) {
+		r, err = s.Store.Load(ctx, id)
+		return err
+	})
+	return r, err
+}
+
+func (s *faultyStore) Sweep(ctx context.Context, limit int) (n int, err error) {
+	f := s.enter(onSweep)
+	err = f.do(ctx, func() (err error) {
+		n, err = s.Store.Sweep(ctx, limit)
+		return err
+	})
+	return n, err
+}
+
+// faultyTransactor is a faultyStore with transactions, which can break too.
+type faultyTransactor struct{ *faultyStore }
+
+func faultyTx(store idempotency.Transactor, rules ...rule) faultyTransactor {
+	return faultyTransactor{faulty(store, rules...)}
+}
+
+func (s faultyTransactor) Begin(
+	ctx context.Context, lease idempotency.Lease, limit time.Duration,
+) (tx idempotency.Transaction, err error) {
+	f := s.enter(onBegin)
+	err = f.do(ctx, func() (err error) {
+		tx, err = s.Store.(idempotency.Transactor).Begin(ctx, lease, limit)
+		return err
+	})
+	return &faultyTransaction{tx, s.faultyStore}, err
+}
+
+type faultyTransaction struct {
+	idempotency.Transaction
+	store *faultyStore
+}
+
+func (t *faultyTransaction) Commit(ctx context.Context, o idempotency.Outcome) error {
+	f := t.store.enter(onCommit)
+	return f.do(ctx, func() error { return t.Transaction.Commit(ctx, o) })
+}
+
+func (t *faultyTransaction) Rollback(ctx context.Context) error {
+	f := t.store.enter(onRollback)
+	return f.do(ctx, func() error { return t.Transaction.Rollback(ctx) })
+}
+
+// ledgerStore is a Memory that shares its database with the work: a ledger. Its
+// transactions are like those of database/sql: they end with the context that
+// they were begun in, and nobody can take or change a record that is in one.
+type ledgerStore struct {
+	idempotency.Memory
+
+	mu     sync.Mutex // a commit is one step
+	ledger map[string]int
+	open   map[idempotency.ID]*ledgerTx
+}
+
+func newLedger() *ledgerStore {
+	return &ledgerStore{ledger: map[string]int{}, open: map[idempotency.ID]*ledgerTx{}}
+}
+
+// sum is what was committed for an account.
+func (s *ledgerStore) sum(account string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ledger[account]
+}
+
+// transactions is how many are open.
+func (s *ledgerStore) transactions() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.open)
+}
+
+func (s *ledgerStore) Reserve(ctx context.Context, claim idempotency.Claim) (idempotency.Reservation, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if tx := s.open[claim.ID]; tx != nil {
+		return idempotency.Reservation{Decision: idempotency.Busy, Record: idempotency.Record{ID: claim.ID}}, nil
+	}
+	return s.Memory.Reserve(ctx, claim)
+}
+
+func (s *ledgerStore) Renew(ctx context.Context, lease idempotency.Lease, d time.Duration) error {
+	return s.unlocked(lease, func() error { return s.Memory.Renew(ctx, lease, d) })
+}
+
+func (s *ledgerStore) Complete(ctx context.Context, lease idempotency.Lease, o idempotency.Outcome) error {
+	return s.unlocked(lease, func() error { return s.Memory.Complete(ctx, lease, o) })
+}
+
+func (s *ledgerStore) Release(ctx context.Context, lease idempotency.Lease) error {
+	return s.unlocked(lease, func() error { return s.Memory.Release(ctx, lease) })
+}
+
+func (s *ledgerStore) unlocked(lease idempotency.Lease, verb func() error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open[lease.ID] != nil {
+		return errLocked
+	}
+	return verb()
+}
+
+func (s *ledgerStore) Begin(
+	ctx context.Context, lease idempotency.Lease, limit time.Duration,
+) (idempotency.Transaction, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if s.open[lease.ID] != nil {
+		return nil, errLocked
+	}
+	record, err := s.Load(ctx, lease.ID)
+	if err != nil || record.Status != idempotency.InProgress || record.Lease() != lease {
+		return nil, idempotency.ErrLeaseLost
+	}
+	tx := &ledgerTx{store: s, lease: lease, writes: map[string]int{}, limit: limit}
+	s.open[lease.ID] = tx
+	stop := context.AfterFunc(ctx, tx.end)
+	tx.stop = func() { stop() }
+	if limit > 0 {
+		timer := time.AfterFunc(limit, tx.end)
+		tx.stop = func() { stop(); timer.Stop() }
+	}
+	return tx, nil
+}
+
+// ledgerTx is a transaction of a ledgerStore, and the driver's own at that.
+type ledgerTx struct {
+	store  *ledgerStore
+	lease  idempotency.Lease
+	limit  time.Duration
+	writes map[string]int
+	over   bool
+	stop   func()
+}
+
+// Add writes to the ledger.
+func (t *ledgerTx) Add(account string, n int) error {
+	t.store.mu.Lock()
+	defer t.store.mu.Unlock()
+	if t.over {
+		return errTxDone
+	}
+	t.writes[account] += n
+	return nil
+}
+
+func (t *ledgerTx) Value() any { return t }
+
+func (t *ledgerTx) Commit(ctx context.Context, o idempotency.Outcome) error {
+	t.store.mu.Lock()
+	defer t.store.mu.Unlock()
+	if t.over {
+		return errTxDone
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	t.endLocked()
+	if err := t.store.Memory.Complete(ctx, t.lease, o); err != nil {
+		return err
+	}
+	for account, n := range t.writes {
+		t.store.ledger[account] += n
+	}
+	return nil
+}
+
+func (t *ledgerTx) Rollback(context.Context) error {
+	t.end()
+	return nil
+}
+
+func (t *ledgerTx) end() {
+	t.store.mu.Lock()
+	defer t.store.mu.Unlock()
+	t.endLocked()
+}
+
+func (t *ledgerTx) endLocked() {
+	if !t.over {
+		t.over = true
+		t.stop()
+		delete(t.store.open, t.lease.ID)
+	}
+}
+
+// hooks remember what happened.
+type hooks struct {
+	mu                     sync.Mutex
+	done, unknown, renewal []idempotency.Event
+}
+
+func (h *hooks) trace() *idempotency.Trace {
+	keep := func(to *[]idempotency.Event) func(*idempotency.Event) {
+		return func(e *idempotency.Event) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			*to = append(*to, *e)
+		}
+	}
+	return &idempotency.Trace{Done: keep(&h.done), Unknown: keep(&h.unknown), RenewalFailed: keep(&h.renewal)}
+}
+
+// dispositions are those of all requests so far, in order.
+func (h *hooks) dispositions() []idempotency.Disposition {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all := []idempotency.Disposition{}
+	for i := range h.done {
+		all = append(all, h.done[i].Disposition)
+	}
+	return all
+}
+
+// last is the last Done event.
+func (h *hooks) last(t *testing.T) idempotency.Event {
+	t.Helper()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	require.NotEmpty(t, h.done)
+	return h.done[len(h.done)-1]
+}
+
+func (h *hooks) unknowns() []idempotency.Event {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.unknown)
+}
+
+func (h *hooks) renewals() []idempotency.Event {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.renewal)
+}
+
+// rig is a Handler under test.
+type rig struct {
+	*idempotency.Handler
+	hooks
+
+	executions atomic.Int64 // calls of the inner handler
+}
+
+// tenant is a scope function.
+func tenant(r *http.Request) (string, error) {
+	if name := r.Header.Get("Tenant"); name != "nobody" {
+		return name, nil
+	}
+	return "", errors.New("test: no tenant")
+}
+
+func newRig(store idempotency.Store, next http.HandlerFunc, change ...func(*idempotency.Handler)) *rig {
+	r := &rig{}
+	r.Handler = idempotency.NewHandler(store, tenant, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		r.executions.Add(1)
+		next(w, req)
+	}))
+	r.Trace = r.trace()
+	for _, f := range change {
+		f(r.Handler)
+	}
+	return r
+}
+
+// joined and the like are changes of a rig.
+func joined(h *idempotency.Handler) { h.Joined = true }
+
+func takeover(p idempotency.Takeover) func(*idempotency.Handler) {
+	return func(h *idempotency.Handler) { h.Takeover = p }
+}
+
+func lease(d time.Duration) func(*idempotency.Handler) {
+	return func(h *idempotency.Handler) { h.Lease = d }
+}
+
+// answer is a handler that always says the same.
+func answer(code int, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Handler", "this")
+		w.WriteHeader(code)
+		w.Write([]byte(body))
+	}
+}
+
+const (
+	theKey  = "comp1:invoice:001"
+	thePath = "/charges"
+	theBody = `{"amount": 100}`
+)
+
+// theID is the operation of request.
+var theID = idempotency.ID{Operation: "POST /charges", Key: theKey}
+
+// request is a POST with a key.
+func request(tb testing.TB) *http.Request {
+	tb.Helper()
+	r := httptest.NewRequestWithContext(tb.Context(), http.MethodPost, thePath, strings.NewReader(theBody))
+	r.Header.Set("Idempotency-Key", theKey)
+	r.Header.Set("Content-Type", "application/json")
+	return r
+}
+
+// keyed is request with another key.
+func keyed(tb testing.TB, key string) *http.Request {
+	tb.Helper()
+	r := request(tb)
+	r.Header.Set("Idempotency-Key", key)
+	return r
+}
+
+// withBody gives a request another body.
+func withBody(r *http.Request, body string) *http.Request {
+	r.Body, r.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))
+	return r
+}
+
+// serve sends a request and returns the response.
+func serve(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// post sends the usual request.
+func (r *rig) post(tb testing.TB) *httptest.ResponseRecorder {
+	tb.Helper()
+	return serve(r, request(tb))
+}
+
+// goPost sends the usual request from another goroutine.
+func (r *rig) goPost(tb testing.TB) <-chan *httptest.ResponseRecorder {
+	tb.Helper()
+	response, req := make(chan *httptest.ResponseRecorder, 1), request(tb)
+	go func() { response <- serve(r, req) }()
+	return response
+}
+
+// servePanicking sends a request and returns what the handler panicked with; nil
+// also means Goexit.
+func servePanicking(h http.Handler, r *http.Request) (*httptest.ResponseRecorder, any) {
+	w, panicked := httptest.NewRecorder(), make(chan any, 1)
+	go func() {
+		defer func() { panicked <- recover() }()
+		h.ServeHTTP(w, r)
+	}()
+	return w, <-panicked
+}
+
+// problemOf is the body of a refusal.
+type problemOf struct {
+	Type, Title, Detail string
+	Status              int
+}
+
+// requireProblem says what a refusal must look like.
+func requireProblem(t *testing.T, w *httptest.ResponseRecorder, status int, kind string) problemOf {
+	t.Helper()
+	require.Equal(t, status, w.Code, "%s", w.Body)
+	require.Equal(t, "application/problem+json", w.Header().Get("Content-Type"), "%s", w.Body)
+	var p problemOf
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &p))
+	require.Equal(t, idempotency.ProblemBase+kind, p.Type)
+	require.Equal(t, status, p.Status)
+	require.Empty(t, w.Header().Get("Idempotency-Replayed"))
+	require.Empty(t, w.Header().Get("Handler"), "a field of the handler's in a refusal")
+	return p
+}
+
+// requireReplay says what a replay of a first response must look like.
+func requireReplay(t *testing.T, first, again *httptest.ResponseRecorder) {
+	t.Helper()
+	require.Equal(t, "true", again.Header().Get("Idempotency-Replayed"), "%d %s", again.Code, again.Body)
+	require.Equal(t, first.Code, again.Code)
+	require.Equal(t, first.Body.String(), again.Body.String())
+	was, header := first.Result().Header, again.Result().Header
+	header.Del("Idempotency-Replayed")
+	for name, values := range header {
+		if len(values) == 0 {
+			delete(header, name) // net/http sends none, and adds none
+		}
+	}
+	if was.Get("Content-Type") == "" {
+		header.Del("Content-Type") // net/http's guess, which a recorder makes only sometimes
+	}
+	assert.Equal(t, was, header)
+}
+
+// mustLoad reads a record.
+func mustLoad(t *testing.T, store idempotency.Store, id idempotency.ID) idempotency.Record {
+	t.Helper()
+	record, err := store.Load(t.Context(), id)
+	require.NoError(t, err)
+	return record
+}
+
+// crash makes a claim on the terms and forgets it, as a process does that dies. It
+// returns the dead execution's lease.
+func crash(t *testing.T, h *idempotency.Handler, store idempotency.Store, r *http.Request) idempotency.Lease {
+	t.Helper()
+	reservation, err := store.Reserve(t.Context(), idempotency.Claim{
+		ID:          idempotency.ID{Scope: r.Header.Get("Tenant"), Operation: "POST /charges", Key: theKey},
+		Fingerprint: idempotency.RequestFingerprint(r, []byte(theBody)), Owner: idempotency.NewOwner(),
+		Lease: cmp.Or(h.Lease, 30*time.Second), TTL: idempotency.Day, Takeover: h.Takeover, Joined: h.Joined,
+	})
+	require.NoError(t, err)
+	require.Equal(t, idempotency.Acquired, reservation.Decision)
+	return reservation.Record.Lease()
+}

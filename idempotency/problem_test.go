@@ -1,0 +1,181 @@
+package idempotency_test
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
+)
+
+// A problem's kind, status and fields are a contract with clients: this table is
+// changed with docs/idempotency.md, or not at all.
+func TestProblemsAreAContract(t *testing.T) {
+	const base = "https://github.com/resilienthttp/resilienthttp/blob/main/docs/idempotency.md#"
+	assert.Equal(t, base, idempotency.ProblemBase)
+
+	ok := answer(http.StatusCreated, "made")
+	down := func(verb string) idempotency.Store {
+		return faulty(new(idempotency.Memory), rule{verb, 1, always, fault{before: errDown}})
+	}
+	for _, row := range []struct {
+		kind, title, detail string
+		status              int
+		should, after       string // X-Should-Retry, Retry-After
+		rig                 func() *rig
+		request             func(*http.Request)
+		twice               bool // the second response counts
+	}{
+		{
+			kind: "key-missing", title: "An idempotency key is required", detail: "Send one in Idempotency-Key.", status: 400,
+			rig:     func() *rig { return newRig(new(idempotency.Memory), ok) },
+			request: func(r *http.Request) { r.Header.Del("Idempotency-Key") },
+		},
+		{
+			kind: "key-invalid", title: "The idempotency key is malformed", detail: "Idempotency-Key is there more than once", status: 400,
+			rig:     func() *rig { return newRig(new(idempotency.Memory), ok) },
+			request: func(r *http.Request) { r.Header.Add("Idempotency-Key", "b") },
+		},
+		{
+			kind: "scope", title: "The request belongs to no known account", status: 403,
+			rig:     func() *rig { return newRig(new(idempotency.Memory), ok) },
+			request: func(r *http.Request) { r.Header.Set("Tenant", "nobody") },
+		},
+		{
+			kind: "body-incomplete", title: "The request's body did not arrive", status: 400,
+			rig:     func() *rig { return newRig(new(idempotency.Memory), ok) },
+			request: func(r *http.Request) { r.ContentLength++ },
+		},
+		{
+			kind: "body-too-large", title: "The request's body is too large", detail: "The limit is 3 bytes.", status: 413,
+			rig: func() *rig {
+				return newRig(new(idempotency.Memory), ok, func(h *idempotency.Handler) { h.MaxBody = 3 })
+			},
+		},
+		{
+			kind: "in-progress", title: "A request with this key is being executed", status: 409, after: "1",
+			rig: func() *rig {
+				store := new(idempotency.Memory)
+				r := newRig(store, ok)
+				crash(t, r.Handler, store, request(t))
+				return r
+			},
+		},
+		{
+			kind: "mismatch", title: "The key was used for another request", status: 422, should: "false", twice: true,
+			rig:     func() *rig { return newRig(new(idempotency.Memory), ok) },
+			request: func(r *http.Request) { r.URL.RawQuery = "n=" + time.Now().String() },
+		},
+		{
+			kind: "unreplayable", title: "The request was executed before; its response was too large to be kept",
+			status: 409, should: "false", twice: true,
+			rig: func() *rig {
+				return newRig(new(idempotency.Memory), ok, func(h *idempotency.Handler) { h.MaxResponse = 1 })
+			},
+		},
+		{
+			kind: "unknown", title: "It is not known whether the request took effect", status: 409, should: "false", twice: true,
+			rig: func() *rig {
+				return newRig(new(idempotency.Memory), func(http.ResponseWriter, *http.Request) { panic("test") })
+			},
+		},
+		{
+			kind: "store", title: "The request's record is not available; send it again with the same key", status: 503, after: "1",
+			rig: func() *rig { return newRig(down(onReserve), ok) },
+		},
+		{
+			kind: "overtaken", title: "Another execution took over; send the request again with the same key for its result",
+			status: 503, after: "1",
+			rig: func() *rig {
+				return newRig(faulty(new(idempotency.Memory), rule{onComplete, 1, 0, fault{before: idempotency.ErrLeaseLost}}), ok)
+			},
+		},
+		{
+			kind: "misconfigured", title: "The server is misconfigured", status: 500, should: "false",
+			rig: func() *rig { return newRig(nil, ok) },
+		},
+	} {
+		t.Run(row.kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := row.rig()
+				send := func() *httptest.ResponseRecorder {
+					time.Sleep(time.Second)
+					req := request(t)
+					if row.request != nil {
+						row.request(req)
+					}
+					w, _ := servePanicking(r, req)
+					return w
+				}
+				w := send()
+				if row.twice {
+					w = send()
+				}
+				assert.Equal(t, row.status, w.Code)
+				want := map[string]any{"type": base + row.kind, "title": row.title, "status": float64(row.status)}
+				if row.detail != "" {
+					want["detail"] = row.detail
+				}
+				var got map[string]any
+				require.NoError(t, json.Unmarshal(w.Body.Bytes(), &got), "%s", w.Body)
+				assert.Equal(t, want, got)
+
+				header := http.Header{"Content-Type": {"application/problem+json"}, "Cache-Control": {"no-store"}}
+				if row.should != "" {
+					header.Set("X-Should-Retry", row.should)
+				}
+				if row.after != "" {
+					header.Set("Retry-After", row.after)
+				}
+				assert.Equal(t, header, w.Header())
+				event := r.last(t)
+				assert.Equal(t, row.status, event.Code)
+			})
+		})
+	}
+}
+
+// Each type leads to a line of the page, and each such line to a type of this
+// table.
+func TestProblemsAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../docs/idempotency.md")
+	require.NoError(t, err)
+	var documented []string
+	for _, match := range regexp.MustCompile("(?m)^\\| <a id=\"([a-z-]+)\"></a>`([a-z-]+)` \\| (\\d+) \\|").FindAllStringSubmatch(string(page), -1) {
+		assert.Equal(t, match[1], match[2])
+		documented = append(documented, match[1]+" "+match[3])
+	}
+	assert.ElementsMatch(t, []string{
+		"key-missing 400", "key-invalid 400", "scope 403", "body-incomplete 400", "body-too-large 413", "in-progress 409",
+		"mismatch 422", "unreplayable 409", "unknown 409", "store 503", "overtaken 503", "misconfigured 500",
+	}, documented)
+}
+
+// A refusal bears what the middleware around the Handler has set, and nothing of
+// the handler's that is refused.
+func TestProblemsKeepTheFieldsOfMiddleware(t *testing.T) {
+	r := newRig(faulty(new(idempotency.Memory), rule{onComplete, 1, 0, fault{before: idempotency.ErrLeaseLost}}),
+		func(w http.ResponseWriter, req *http.Request) {
+			w.Header().Set("Content-Length", "4")
+			w.Header().Set("X-Request-Id", "the handler's")
+			answer(http.StatusCreated, "made")(w, req)
+		})
+	w := httptest.NewRecorder()
+	w.Header().Set("X-Request-Id", "7")
+	r.ServeHTTP(w, request(t))
+	requireProblem(t, w, http.StatusServiceUnavailable, "overtaken")
+	assert.Equal(t, "7", w.Header().Get("X-Request-Id"))
+	assert.Empty(t, w.Header().Get("Content-Length"))
+	body, err := io.ReadAll(w.Body)
+	require.NoError(t, err)
+	assert.NotContains(t, string(body), "made")
+}

@@ -1,0 +1,266 @@
+package idempotency_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
+)
+
+// journal is a log in JSON.
+type journal struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(p)
+}
+
+func (j *journal) logger(level slog.Level) *slog.Logger {
+	return slog.New(slog.NewJSONHandler(j, &slog.HandlerOptions{Level: level}))
+}
+
+// lines are the records so far.
+func (j *journal) lines(t *testing.T) []map[string]any {
+	t.Helper()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	all := []map[string]any{}
+	for line := range strings.Lines(j.text.String()) {
+		var fields map[string]any
+		require.NoError(t, json.Unmarshal([]byte(line), &fields))
+		all = append(all, fields)
+	}
+	return all
+}
+
+func TestLogTrace(t *testing.T) {
+	hash := fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(theKey)))[:19]
+	type line = map[string]any
+	for _, row := range []struct {
+		name string
+		rig  func() *rig
+		runs int // requests
+		want []line
+	}{
+		{
+			name: "executed and replayed", rig: func() *rig { return newRig(new(idempotency.Memory), answer(201, "made")) }, runs: 2,
+			want: []line{
+				{"level": "DEBUG", "event": "request", "disposition": "executed", "status": 201.0, "generation": 1.0},
+				{"level": "INFO", "event": "request", "disposition": "replayed", "status": 201.0},
+			},
+		},
+		{
+			name: "released", rig: func() *rig { return newRig(new(idempotency.Memory), answer(500, "")) }, runs: 1,
+			want: []line{{"level": "INFO", "event": "request", "disposition": "released", "status": 500.0, "generation": 1.0}},
+		},
+		{
+			name: "unreplayable",
+			rig: func() *rig {
+				return newRig(new(idempotency.Memory), answer(200, "made"), func(h *idempotency.Handler) { h.MaxResponse = 1 })
+			},
+			runs: 2,
+			want: []line{
+				{"level": "DEBUG", "event": "request", "disposition": "executed", "status": 200.0, "generation": 1.0},
+				{"level": "INFO", "event": "request", "disposition": "unreplayable", "status": 409.0},
+			},
+		},
+		{
+			name: "panicked and doubtful", rig: func() *rig {
+				return newRig(new(idempotency.Memory), func(http.ResponseWriter, *http.Request) { panic(theBody) })
+			}, runs: 2,
+			want: []line{
+				{"level": "ERROR", "event": "unknown", "generation": 1.0, "error": "idempotency: the work panicked"},
+				{"level": "ERROR", "event": "request", "disposition": "panicked", "generation": 1.0, "error": "idempotency: the work panicked"},
+				{"level": "ERROR", "event": "request", "disposition": "doubtful", "status": 409.0},
+			},
+		},
+		{
+			name: "duplicate", rig: func() *rig {
+				store := new(idempotency.Memory)
+				r := newRig(store, answer(200, ""))
+				crash(t, r.Handler, store, request(t))
+				return r
+			}, runs: 1,
+			want: []line{{"level": "INFO", "event": "request", "disposition": "duplicate", "status": 409.0}},
+		},
+		{
+			name: "store failed", rig: func() *rig {
+				return newRig(faulty(new(idempotency.Memory), rule{onReserve, 1, always, fault{before: errDown}}), answer(200, ""))
+			}, runs: 1,
+			want: []line{{"level": "ERROR", "event": "request", "disposition": "store_failed", "status": 503.0, "error": errDown.Error()}},
+		},
+		{
+			name: "overtaken", rig: func() *rig {
+				return newRig(faulty(new(idempotency.Memory), rule{onComplete, 1, 0, fault{before: idempotency.ErrLeaseLost}}), answer(200, ""))
+			}, runs: 1,
+			want: []line{{
+				"level": "ERROR", "event": "request", "disposition": "overtaken", "status": 503.0, "generation": 1.0,
+				"error": idempotency.ErrLeaseLost.Error(),
+			}},
+		},
+		{
+			name: "a renewal", rig: func() *rig {
+				return newRig(faulty(new(idempotency.Memory), rule{onRenew, 1, 0, fault{before: errDown}}), func(http.ResponseWriter, *http.Request) {
+					time.Sleep(11 * time.Second)
+				})
+			}, runs: 1,
+			want: []line{
+				{"level": "WARN", "event": "renewal", "generation": 1.0, "error": errDown.Error()},
+				{"level": "DEBUG", "event": "request", "disposition": "executed", "status": 200.0, "generation": 1.0},
+			},
+		},
+		{
+			name: "misconfigured", rig: func() *rig { return newRig(nil, answer(200, "")) }, runs: 1,
+			want: []line{{
+				"level": "ERROR", "event": "request", "disposition": "misconfigured", "status": 500.0, "operation": "", "idempotency_key": "",
+				"error": "idempotency: invalid: there is no Store",
+			}},
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var j journal
+				r := row.rig()
+				r.Trace = idempotency.LogTrace(j.logger(slog.LevelDebug))
+				for range row.runs {
+					req := request(t)
+					req.Header.Set("Authorization", "Bearer secret-token")
+					servePanicking(r, req)
+				}
+				lines := j.lines(t)
+				require.Len(t, lines, len(row.want))
+				for i, got := range lines {
+					want := line{"scope": "", "operation": "POST /charges", "idempotency_key": hash, "msg": "idempotency " + got["event"].(string)}
+					maps.Copy(want, row.want[i])
+					if _, ok := want["generation"]; ok {
+						assert.NotEmpty(t, got["execution"])
+						delete(got, "execution")
+					}
+					delete(got, "time")
+					if got["event"] == "request" {
+						assert.Contains(t, got, "latency")
+						assert.Contains(t, got, "work")
+						delete(got, "latency")
+						delete(got, "work")
+					}
+					assert.Equal(t, want, got)
+				}
+				for _, secret := range []string{theKey, "amount", "secret-token", "made"} {
+					assert.NotContains(t, j.text.String(), secret)
+				}
+			})
+		})
+	}
+}
+
+func TestLogTraceOfRefusals(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		request func(*http.Request)
+	}{
+		{"no key", func(r *http.Request) { r.Header.Del("Idempotency-Key") }},
+		{"a malformed key", func(r *http.Request) { r.Header.Set("Idempotency-Key", theKey+"\x00") }},
+		{"no scope", func(r *http.Request) { r.Header.Set("Tenant", "nobody") }},
+		{"a body that fails", func(r *http.Request) { r.Body = io.NopCloser(brokenReader{strings.NewReader(theBody)}) }},
+		{"a large body", func(r *http.Request) { withBody(r, theBody+theBody) }},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var j journal
+			r := newRig(new(idempotency.Memory), answer(200, ""), func(h *idempotency.Handler) { h.MaxBody = int64(len(theBody)) })
+			r.Trace = idempotency.LogTrace(j.logger(slog.LevelInfo))
+			req := request(t)
+			row.request(req)
+			serve(r, req)
+			lines := j.lines(t)
+			require.Len(t, lines, 1)
+			assert.Equal(t, "refused", lines[0]["disposition"])
+			assert.Equal(t, "INFO", lines[0]["level"])
+			assert.NotContains(t, j.text.String(), theKey)
+			assert.NotContains(t, j.text.String(), "amount")
+		})
+	}
+}
+
+func TestLogTraceHeedsTheLevel(t *testing.T) {
+	var j journal
+	r := newRig(new(idempotency.Memory), answer(200, ""))
+	r.Trace = idempotency.LogTrace(j.logger(slog.LevelInfo))
+	r.post(t)
+	assert.Empty(t, j.lines(t), "the usual is not worth a line")
+	r.post(t)
+	assert.Len(t, j.lines(t), 1)
+}
+
+func TestLogTraceDefaultLogger(t *testing.T) {
+	var j journal
+	trace := idempotency.LogTrace(nil)
+	before := slog.Default()
+	defer slog.SetDefault(before)
+	slog.SetDefault(j.logger(slog.LevelDebug))
+	x := idempotency.Executor{Store: new(idempotency.Memory), Trace: trace}
+	_, err := x.Do(t.Context(), doID, "", func(context.Context) (idempotency.Result, error) { return doResult, nil })
+	require.NoError(t, err)
+	lines := j.lines(t)
+	require.Len(t, lines, 1)
+	assert.Equal(t, "executed", lines[0]["disposition"])
+	assert.Equal(t, "comp1", lines[0]["scope"])
+	assert.NotContains(t, lines[0], "status")
+}
+
+func TestEventTimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := faulty(new(idempotency.Memory), rule{onReserve, 1, 0, fault{delay: time.Second}}, rule{onComplete, 1, 0, fault{delay: 2 * time.Second}})
+		r := newRig(store, func(http.ResponseWriter, *http.Request) { time.Sleep(5 * time.Second) })
+		req := request(t)
+		serve(r, req)
+		event := r.last(t)
+		assert.Equal(t, 8*time.Second, event.Latency)
+		assert.Equal(t, 5*time.Second, event.Work)
+		assert.Equal(t, req, event.Request)
+		assert.NotEmpty(t, event.Owner)
+		r.post(t)
+		event = r.last(t)
+		assert.Zero(t, event.Work)
+		assert.Empty(t, event.Owner)
+	})
+}
+
+func TestKeyHash(t *testing.T) {
+	e := idempotency.Event{ID: idempotency.ID{Key: theKey}}
+	assert.Regexp(t, "^sha256:[0-9a-f]{12}$", e.KeyHash())
+	assert.Empty(t, new(idempotency.Event).KeyHash())
+}
+
+func TestHooksMayBeMissing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, trace := range []*idempotency.Trace{nil, {}} {
+			r := newRig(faulty(new(idempotency.Memory), rule{onRenew, 1, 0, fault{before: errDown}}), func(http.ResponseWriter, *http.Request) {
+				time.Sleep(11 * time.Second)
+				panic("test")
+			})
+			r.Trace = trace
+			_, panicked := servePanicking(r, request(t))
+			assert.Equal(t, "test", panicked)
+			assert.Equal(t, http.StatusConflict, r.post(t).Code)
+		}
+	})
+}
