@@ -73,7 +73,7 @@ func (c *call) enter(a *attempt) (time.Time, *Error) {
 	}
 	waited, err := c.rateLimit.enter(a, now)
 	if err != nil {
-		a.permit.done(outcomeNone, now, c)
+		a.permit.done(result{}, now, c)
 		return now, err
 	}
 	if !waited {
@@ -82,7 +82,7 @@ func (c *call) enter(a *attempt) (time.Time, *Error) {
 	// The breaker may have opened while this attempt stood in line, and a probe's
 	// lease may have run out: ask it again, with the turn in hand.
 	now = time.Now()
-	a.permit.done(outcomeNone, now, c)
+	a.permit.done(result{}, now, c)
 	if err := c.passBreaker(a, now); err != nil {
 		a.turn.giveBack(now)
 		return now, err
@@ -208,7 +208,7 @@ func (a *attempt) abandon() {
 	a.ending = endingOver
 	if !told {
 		now := time.Now()
-		a.permit.done(outcomeNone, now, a.call)
+		a.permit.done(result{}, now, a.call)
 		a.turn.giveBack(now)
 		if a.timer != nil {
 			a.timer.Stop()
@@ -255,7 +255,7 @@ func (a *attempt) settle(resp *http.Response, err error) {
 
 	said := readAnswer(resp, now)
 	a.turn.done(now, a, &said)
-	a.permit.done(a.breakerOutcome(), now, c)
+	a.permit.done(result{a.breakerOutcome(), a.record.Latency, a != &c.first}, now, c)
 	a.classify(&said)
 	if resp != nil {
 		a.adopt(resp)

@@ -30,6 +30,26 @@ import (
 //     have succeeded, the circuit closes and its count begins afresh; when one
 //     fails, it opens again.
 //
+// Where fields are left at 0, three more rules hold; docs/defaults.md has the
+// figures that argue for them. A field that is set turns its rule off: then the
+// Breaker does what is said above, and no more.
+//
+//   - With MinRequests and Window both 0, a circuit also opens when nothing but
+//     failures has come for two seconds and five calls, all within the Window.
+//     A client that makes a call a second would otherwise go on for twenty.
+//   - With Cooldown and MaxCooldown both 0, the cooldown follows the latency of
+//     the failure: see there. And no retry is made while a circuit is not
+//     closed: its few places are for new calls.
+//   - With Cooldown and MaxCooldown both 0, a circuit that has closed after slow
+//     failures, timeouts above all, does not let everybody in at once: a server
+//     with more work than it can do in time would only be drowned again. It
+//     looks for the number of requests in flight that the server can bear,
+//     raising it as answers come and cutting it when they fail, and refuses the
+//     others. For clients that seldom have two requests in flight, that is a
+//     pause after each, in proportion to how long it took. Slow is a failure that
+//     took 100ms, and twice as long as an answer usually does. The limit ends
+//     when it had nothing to do for a Window.
+//
 // Failures are answers of 500 and above, transport errors, and attempt
 // timeouts. Other answers are successes, save 429: that says nothing about the
 // server's health while the circuit is closed, and that there is life in it
@@ -57,20 +77,26 @@ type Breaker struct {
 	FailureRatio float64
 
 	// MinRequests is how many results there must be in the Window before
-	// their ratio is judged. 0: 20. Negative: 1.
+	// their ratio is judged. 0: 20, or where Window is 0 too and nothing but
+	// failures has come for two seconds, five calls. Negative: 1.
 	MinRequests int
 
 	// Window is for how long a result counts. It slides in steps of a
 	// sixteenth. 0 or negative: 10s. The least is a millisecond.
 	Window time.Duration
 
-	// Cooldown is how long a circuit stays open at first. 0: 1s. Negative: the
-	// least that there is, a millisecond.
+	// Cooldown is how long a circuit stays open at first. 0: 100ms, or where
+	// MaxCooldown is 0 too, twice as long as the failure took that opened it, if
+	// that is more, but no more than 1s. Negative: the least that there is, a
+	// millisecond.
 	Cooldown time.Duration
 
 	// MaxCooldown is how long, not counting what is added at random, a circuit
-	// stays open at most. 0: 30s. Negative, or less than Cooldown: Cooldown,
-	// which then never grows.
+	// stays open at most. 0: 30s, or where Cooldown is 0 too, eight times as
+	// long as the failed probe took, if that is less, but at least 100ms: a
+	// server that fails at once is asked again soon, since that costs nobody
+	// anything, and callers are served as soon as it is back. Negative, or less
+	// than Cooldown: Cooldown, which then never grows.
 	MaxCooldown time.Duration
 
 	// Probes is how many requests a half-open circuit lets through, and how
@@ -142,11 +168,12 @@ const (
 	defaultBreakerRatio       = 0.5
 	defaultBreakerMinRequests = 20
 	defaultBreakerWindow      = 10 * time.Second
-	defaultBreakerCooldown    = time.Second
+	defaultBreakerCooldown    = 100 * time.Millisecond
 	defaultBreakerMaxCooldown = 30 * time.Second
 	defaultBreakerProbes      = 3
 
 	minBreakerCooldown = time.Millisecond
+	mostFirstCooldown  = time.Second // where it follows latencies
 )
 
 // breakerRules are the fields of a Breaker as they were at first use, with all
@@ -161,6 +188,8 @@ type breakerRules struct {
 	maxCooldown time.Duration
 	probes      int
 	onChange    func(BreakerChange)
+	early       bool // MinRequests and Window are ours: it may open before MinRequests
+	adaptive    bool // Cooldown and MaxCooldown are ours: recovery follows latencies
 }
 
 func (b *Breaker) freeze(now time.Time) *breakerRules {
@@ -175,6 +204,8 @@ func (b *Breaker) freeze(now time.Time) *breakerRules {
 			maxCooldown: defaultBreakerMaxCooldown,
 			probes:      defaultBreakerProbes,
 			onChange:    b.OnChange,
+			early:       b.MinRequests == 0 && b.Window == 0,
+			adaptive:    b.Cooldown == 0 && b.MaxCooldown == 0,
 		}
 		if b.FailureRatio != 0 {
 			r.ratio = min(b.FailureRatio, 1)

@@ -50,7 +50,7 @@ func breakerRun(b *Breaker, scope string, at time.Time, results string, o breake
 	for _, r := range results {
 		if p, _, ok := b.admit(scope, at, o); ok {
 			sent++
-			p.done(breakerOutcomes[r], at, o)
+			p.done(result{outcome: breakerOutcomes[r]}, at, o)
 		}
 	}
 	return sent
@@ -64,7 +64,7 @@ func breakerOpened(t *testing.T, b *Breaker, scope string, at time.Time) (until 
 		if !ok {
 			return until
 		}
-		p.done(outcomeFailure, at, nil)
+		p.done(result{outcome: outcomeFailure}, at, nil)
 	}
 	t.Fatal("does not open")
 	return
@@ -116,7 +116,7 @@ func TestBreakerDefaults(t *testing.T) {
 		breaker *Breaker
 		want    rules
 	}{
-		{"zero value", &Breaker{}, rules{20, 10 * time.Second, time.Second, 30 * time.Second, 3}},
+		{"zero value", &Breaker{}, rules{20, 10 * time.Second, 100 * time.Millisecond, 30 * time.Second, 3}},
 		{"all set", &Breaker{MinRequests: 5, Window: time.Minute, Cooldown: 2 * time.Second, MaxCooldown: time.Hour, Probes: 7},
 			rules{5, time.Minute, 2 * time.Second, time.Hour, 7}},
 		{"all negative", &Breaker{MinRequests: -1, Window: -1, Cooldown: -1, MaxCooldown: -1, Probes: -1},
@@ -188,8 +188,9 @@ func TestBreakerCooldown(t *testing.T) {
 		cooldown, max time.Duration
 		want          []time.Duration // without jitter
 	}{
-		{name: "defaults", want: []time.Duration{1e9, 2e9, 4e9, 8e9, 16e9, 30e9, 30e9, 30e9}},
-		{name: "no growth", max: -1, want: []time.Duration{1e9, 1e9, 1e9}},
+		{name: "defaults: probes that fail at once may come again soon", want: []time.Duration{1e8, 1e8, 1e8}},
+		{name: "default maximum", cooldown: 1e9, want: []time.Duration{1e9, 2e9, 4e9, 8e9, 16e9, 30e9, 30e9, 30e9}},
+		{name: "no growth", max: -1, want: []time.Duration{1e8, 1e8, 1e8}},
 		{name: "maximum below the first", cooldown: 8e9, max: 4e9, want: []time.Duration{8e9, 8e9}},
 		{name: "half of the maximum", cooldown: 5e9, max: 10e9, want: []time.Duration{5e9, 10e9, 10e9}},
 		{name: "huge maximum", cooldown: 1 << 60, max: math.MaxInt64, want: []time.Duration{1 << 60, 1 << 61, 1 << 62}},
@@ -284,7 +285,7 @@ func TestBreakerHalfOpen(t *testing.T) {
 					at = at.Add(cooldown / 2)
 				default:
 					i++
-					permits[c-'0'].done(breakerOutcomes[rune(tt.steps[i])], at, nil)
+					permits[c-'0'].done(result{outcome: breakerOutcomes[rune(tt.steps[i])]}, at, nil)
 				}
 			}
 			require.Equal(t, strings.TrimSpace("open "+tt.want), log.String())
@@ -313,7 +314,7 @@ func TestBreakerHalfOpenIsFull(t *testing.T) {
 	_, refuses = b.wouldRefuse("h", at.Add(10*time.Second))
 	require.False(t, refuses, "by then, the lease is over")
 
-	first.done(outcomeNone, at, nil)
+	first.done(result{outcome: outcomeNone}, at, nil)
 	_, refuses = b.wouldRefuse("h", at.Add(2*time.Second))
 	require.False(t, refuses)
 
@@ -328,7 +329,7 @@ func TestBreakerHalfOpenIsFull(t *testing.T) {
 }
 
 func TestBreakerWouldRefuse(t *testing.T) {
-	b := &Breaker{MinRequests: 1}
+	b := &Breaker{MinRequests: 1, Cooldown: time.Second}
 	_, refuses := b.wouldRefuse("h", breakerEpoch)
 	require.False(t, refuses, "unknown")
 	require.Zero(t, b.circuits.Len(), "and still unknown")
@@ -349,6 +350,16 @@ func TestBreakerWouldRefuse(t *testing.T) {
 		require.True(t, ok, "and takes no place")
 		b.wouldRefuse("h", until)
 	}
+
+	b = &Breaker{MinRequests: 1}
+	until = breakerOpened(t, b, "h", breakerEpoch)
+	notBefore, refuses = b.wouldRefuse("h", until)
+	require.True(t, refuses, "by default, its places are for calls")
+	require.Equal(t, until, notBefore)
+	_, _, ok := b.admit("h", until, nil)
+	require.True(t, ok, "such as this one")
+	_, refuses = b.wouldRefuse("h", until)
+	require.True(t, refuses, "half-open, too")
 }
 
 // §4.15: results of an earlier generation are ignored.
@@ -365,7 +376,7 @@ func TestBreakerLateResults(t *testing.T) {
 	at = breakerOpened(t, b, "h", at)
 	late := func(o breakerOutcome, n int) {
 		for range n {
-			old[0].done(o, at, nil)
+			old[0].done(result{outcome: o}, at, nil)
 			old = old[1:]
 		}
 	}
@@ -375,14 +386,14 @@ func TestBreakerLateResults(t *testing.T) {
 	late(outcomeSuccess, 5) // half-open: they are no probes
 	late(outcomeFailure, 5)
 	require.Equal(t, "open half-open", log.String())
-	p.done(outcomeSuccess, at, nil)
+	p.done(result{outcome: outcomeSuccess}, at, nil)
 	late(outcomeFailure, 20) // closed again: they are not of this window
 	require.Equal(t, "open half-open closed", log.String())
 	require.Equal(t, 1, breakerRun(b, "h", at, "F", nil), "the window is fresh")
 	require.Equal(t, "open half-open closed", log.String())
 	require.Equal(t, 1, breakerRun(b, "h", at, "FF", nil))
 	require.Equal(t, "open half-open closed open", log.String())
-	p.done(outcomeSuccess, at, nil)
+	p.done(result{outcome: outcomeSuccess}, at, nil)
 	require.Equal(t, "open half-open closed open", log.String())
 	_, _, current := p.generation.enter(at)
 	require.False(t, current, "nobody gets a place in a generation that is over")
@@ -402,7 +413,7 @@ func TestBreakerReports(t *testing.T) {
 	t1, refuses := b.wouldRefuse("h", t0)
 	require.True(t, refuses)
 	p, _, _ := b.admit("h", t1, observer)
-	p.done(outcomeSuccess, t1.Add(-time.Second), observer) // a clock that went back
+	p.done(result{outcome: outcomeSuccess}, t1.Add(-time.Second), observer) // a clock that went back
 	var want []told
 	for _, c := range []BreakerChange{
 		{"h", StateClosed, StateOpen, t0},
@@ -428,10 +439,10 @@ func TestBreakerCallbacksMayUseIt(t *testing.T) {
 		b.State(c.Scope)
 		b.wouldRefuse(c.Scope, at)
 		if p, _, ok := b.admit(c.Scope, at, nil); ok {
-			p.done(outcomeNone, at, nil)
+			p.done(result{outcome: outcomeNone}, at, nil)
 		}
 		if p, _, ok := b.admit("another", at, nil); ok {
-			p.done(outcomeSuccess, at, nil)
+			p.done(result{outcome: outcomeSuccess}, at, nil)
 		}
 	}
 	b = &Breaker{MinRequests: 1, OnChange: use}
@@ -443,9 +454,9 @@ func TestBreakerCallbacksMayUseIt(t *testing.T) {
 	other, _, ok := b.admit("h", at, nil)
 	require.False(t, ok)
 	require.Equal(t, permit{}, other)
-	probe.done(outcomeSuccess, at, breakerFunc(func(c BreakerChange) {
+	probe.done(result{outcome: outcomeSuccess}, at, breakerFunc(func(c BreakerChange) {
 		use(c)
-		probe.done(outcomeSuccess, at, nil) // which is of the generation that just ended
+		probe.done(result{outcome: outcomeSuccess}, at, nil) // which is of the generation that just ended
 	}))
 	require.Equal(t, "open open half-open half-open closed closed", log.String())
 }
@@ -454,7 +465,7 @@ func TestBreakerCallbacksMayPanic(t *testing.T) {
 	b := &Breaker{MinRequests: 1, Probes: 1, Cooldown: time.Second, OnChange: func(BreakerChange) { panic("callback") }}
 	at := breakerEpoch
 	p, _, _ := b.admit("h", at, nil)
-	require.PanicsWithValue(t, "callback", func() { p.done(outcomeFailure, at, nil) })
+	require.PanicsWithValue(t, "callback", func() { p.done(result{outcome: outcomeFailure}, at, nil) })
 	at, refuses := b.wouldRefuse("h", at)
 	require.True(t, refuses, "it has opened")
 	require.PanicsWithValue(t, "callback", func() { b.admit("h", at, nil) })
@@ -462,7 +473,7 @@ func TestBreakerCallbacksMayPanic(t *testing.T) {
 	require.True(t, refuses, "the place of the one that panicked is taken")
 	p, _, ok := b.admit("h", at, nil)
 	require.True(t, ok, "for one cooldown")
-	require.PanicsWithValue(t, "callback", func() { p.done(outcomeSuccess, at, nil) })
+	require.PanicsWithValue(t, "callback", func() { p.done(result{outcome: outcomeSuccess}, at, nil) })
 	require.Equal(t, StateClosed, b.State("h"))
 }
 
@@ -487,7 +498,7 @@ func TestBreakerState(t *testing.T) {
 		p, _, ok := b.admit("h", time.Now(), nil)
 		require.True(t, ok)
 		require.Equal(t, StateHalfOpen, b.State("h"))
-		p.done(outcomeSuccess, time.Now(), nil)
+		p.done(result{outcome: outcomeSuccess}, time.Now(), nil)
 		require.Equal(t, StateClosed, b.State("h"))
 		require.Equal(t, "open half-open closed", log.String())
 	})
@@ -547,7 +558,7 @@ func TestBreakerSlowServerComesBack(t *testing.T) {
 			if p, _, ok := b.admit("h", time.Now(), nil); ok {
 				go func() {
 					time.Sleep(5 * time.Second)
-					p.done(outcomeSuccess, time.Now(), nil)
+					p.done(result{outcome: outcomeSuccess}, time.Now(), nil)
 				}()
 			}
 			time.Sleep(time.Second)
@@ -597,7 +608,7 @@ func TestBreakerOneChangeForAThousandFailures(t *testing.T) {
 				ready.Done()
 				ready.Wait()
 				if ok {
-					p.done(outcomeFailure, breakerEpoch, nil)
+					p.done(result{outcome: outcomeFailure}, breakerEpoch, nil)
 				}
 			})
 		}
@@ -650,7 +661,7 @@ func TestBreakerOneChangeInStep(t *testing.T) {
 			for _, b := range breakers {
 				p, _, _ := b.admit("h", breakerEpoch, nil)
 				inStep()
-				p.done(outcomeFailure, breakerEpoch, nil)
+				p.done(result{outcome: outcomeFailure}, breakerEpoch, nil)
 				inStep()
 				if _, _, ok := b.admit("h", breakerEpoch.Add(1250*time.Millisecond), nil); ok {
 					in.Add(1)
@@ -677,9 +688,9 @@ func TestBreakerCountsAllResults(t *testing.T) {
 						return // it is open already, see below
 					}
 					if i < failures {
-						p.done(outcomeFailure, breakerEpoch, nil)
+						p.done(result{outcome: outcomeFailure}, breakerEpoch, nil)
 					} else {
-						p.done(outcomeSuccess, breakerEpoch, nil)
+						p.done(result{outcome: outcomeSuccess}, breakerEpoch, nil)
 					}
 				})
 			}
@@ -732,7 +743,7 @@ func TestBreakerStress(t *testing.T) {
 					}
 					p.generation.mu.Unlock()
 				}
-				p.done(breakerOutcome(r.IntN(4)), now(), nil)
+				p.done(result{outcome: breakerOutcome(r.IntN(4))}, now(), nil)
 				b.State("h")
 			}
 		})
@@ -767,7 +778,7 @@ func TestBreakerHappyPathDoesNotAllocate(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(1000, func() {
 		now = now.Add(10 * time.Millisecond)
 		p, _, _ := b.admit("h", now, nil)
-		p.done(outcomeSuccess, now, nil)
+		p.done(result{outcome: outcomeSuccess}, now, nil)
 		b.wouldRefuse("h", now)
 	}))
 }
@@ -777,7 +788,7 @@ func BenchmarkBreaker(b *testing.B) {
 	const host = "api.example.com"
 	call := func(br *Breaker) {
 		if p, _, ok := br.admit(host, now, nil); ok {
-			p.done(outcomeSuccess, now, nil)
+			p.done(result{outcome: outcomeSuccess}, now, nil)
 		}
 	}
 	b.Run("closed", func(b *testing.B) {
@@ -812,7 +823,7 @@ func BenchmarkBreaker(b *testing.B) {
 			host := "host-" + strconv.FormatInt(hosts.Add(1), 10)
 			for pb.Next() {
 				if p, _, ok := br.admit(host, now, nil); ok {
-					p.done(outcomeSuccess, now, nil)
+					p.done(result{outcome: outcomeSuccess}, now, nil)
 				}
 			}
 		})
@@ -833,5 +844,106 @@ func BenchmarkBreaker(b *testing.B) {
 		for b.Loop() {
 			call(&br)
 		}
+	})
+}
+
+// A client that makes a call a second has to wait a third of a minute for twenty
+// results. With MinRequests and Window of one's own, it does.
+func TestBreakerOpensWhenNothingSucceeds(t *testing.T) {
+	const ten, five = "SSSSSSSSSS", "FFFFF"
+	for _, tt := range []struct {
+		name    string
+		breaker *Breaker
+		results string
+		every   time.Duration
+		open    bool
+	}{
+		{"five calls", &Breaker{}, ten + five, time.Second, true},
+		{"four calls", &Breaker{}, ten + "FFFF", time.Second, false},
+		{"nineteen quick ones", &Breaker{}, five + five + five + "FFFF", time.Millisecond, false},
+		{"twenty quick ones", &Breaker{}, five + five + five + five, time.Millisecond, true},
+		{"a success in between", &Breaker{}, ten + "FFFFSFFFF", time.Second, false},
+		{"nothing said about them in between", &Breaker{}, ten + "FFFFNNF", time.Second, true},
+		{"not within a Window", &Breaker{}, ten + five + "FFFF", 3 * time.Second, false},
+		{"just within a Window", &Breaker{}, ten + five, 2500 * time.Millisecond, true},
+		{"the first long before", &Breaker{}, "FFFF" + ten + "FFFF", time.Second, false},
+		{"MinRequests of one's own", &Breaker{MinRequests: 20}, ten + five, time.Second, false},
+		{"Window of one's own", &Breaker{Window: 10 * time.Second}, ten + five, time.Second, false},
+		{"FailureRatio of one's own", &Breaker{FailureRatio: 1}, ten + five, time.Second, true},
+		{"never", &Breaker{FailureRatio: -1}, five + five + five + five, time.Second, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			at := breakerEpoch
+			for i := range tt.results {
+				breakerRun(tt.breaker, "h", at, tt.results[i:i+1], nil)
+				at = at.Add(tt.every)
+			}
+			g := tt.breaker.peek("h")
+			require.Equal(t, tt.open, g != nil && g.state == StateOpen)
+		})
+	}
+	t.Run("retries are not calls", func(t *testing.T) {
+		b, at := &Breaker{}, breakerEpoch
+		for i := range 15 {
+			p, _, ok := b.admit("h", at, nil)
+			require.True(t, ok)
+			p.done(result{outcome: outcomeFailure, retry: i > 0}, at, nil)
+			at = at.Add(time.Second / 2)
+		}
+		require.Equal(t, StateClosed, b.peek("h").state)
+	})
+}
+
+// By default, a cooldown follows the latency of the failure.
+func TestBreakerCooldownFollowsLatency(t *testing.T) {
+	const ms = time.Millisecond
+	for _, tt := range []struct {
+		name    string
+		breaker *Breaker
+		took    time.Duration
+		want    []time.Duration // without jitter
+	}{
+		{"at once", &Breaker{}, 0, []time.Duration{100 * ms, 100 * ms, 100 * ms}},
+		{"quick", &Breaker{}, 20 * ms, []time.Duration{100 * ms, 160 * ms, 160 * ms}},
+		{"half a second", &Breaker{}, 500 * ms, []time.Duration{1000 * ms, 2000 * ms, 4000 * ms, 4000 * ms}},
+		{"the default AttemptTimeout", &Breaker{}, 30 * time.Second, []time.Duration{1e9, 2e9, 4e9, 8e9, 16e9, 30e9, 30e9}},
+		{"for ever", &Breaker{}, math.MaxInt64, []time.Duration{1e9, 2e9}},
+		{"Cooldown of one's own", &Breaker{Cooldown: 1e9}, 30 * time.Second, []time.Duration{1e9, 2e9, 4e9}},
+		{"Cooldown of one's own, at once", &Breaker{Cooldown: 1e9}, 0, []time.Duration{1e9, 2e9, 4e9}},
+		{"MaxCooldown of one's own", &Breaker{MaxCooldown: 1e9}, 30 * time.Second, []time.Duration{100 * ms, 200 * ms, 400 * ms, 800 * ms, 1e9}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			at := breakerEpoch
+			for p, _, ok := tt.breaker.admit("h", at, nil); ok; p, _, ok = tt.breaker.admit("h", at, nil) {
+				p.done(result{outcome: outcomeFailure, took: tt.took}, at, nil)
+			}
+			for i, want := range tt.want {
+				g := tt.breaker.peek("h")
+				require.Equal(t, StateOpen, g.state)
+				cooldown := g.until.Sub(g.since)
+				require.GreaterOrEqual(t, cooldown, want, "opening %d", i+1)
+				require.LessOrEqual(t, cooldown, want+want/4, "opening %d", i+1)
+				at = g.until
+				p, _, ok := tt.breaker.admit("h", at, nil)
+				require.True(t, ok)
+				p.done(result{outcome: outcomeFailure, took: tt.took}, at, nil)
+			}
+		})
+	}
+	t.Run("a slow success that completes MinRequests is no slow failure", func(t *testing.T) {
+		b := &Breaker{}
+		for i := range 20 {
+			p, _, ok := b.admit("h", breakerEpoch, nil)
+			require.True(t, ok)
+			r := result{outcome: outcomeFailure}
+			if i == 19 {
+				r = result{outcome: outcomeSuccess, took: time.Minute}
+			}
+			p.done(r, breakerEpoch, nil)
+		}
+		g := b.peek("h")
+		require.Equal(t, StateOpen, g.state)
+		require.LessOrEqual(t, g.until.Sub(g.since), 125*ms)
+		require.Zero(t, g.worst)
 	})
 }

@@ -45,6 +45,7 @@ type bucket struct {
 	origin   time.Time    // turns count from it
 	inflight atomic.Int64 // changed under the lock while armed
 	armed    atomic.Bool  // something is known, or somebody waits
+	denied   denials
 
 	// The line's lock guards what follows.
 	line

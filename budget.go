@@ -14,7 +14,7 @@ import (
 // A limit on the attempts of one call does not protect a server: when all calls
 // fail, four attempts each are four times the load, at the very moment when the
 // server can bear it least, and three such clients in a row make it
-// sixty-fourfold. With a budget, a server that is down sees a fifth more
+// sixty-fourfold. With a budget, a server that is down sees a tenth more
 // requests than usual and one per second, while a call that fails for a reason
 // of its own is still retried as often as it needs. (Google's Site Reliability
 // Engineering describes this in "Handling Overload" and "Addressing Cascading
@@ -28,11 +28,24 @@ import (
 //	Ratio × calls in that Window + MinPerSecond × Window in seconds
 //
 // rounded down, however many goroutines ask at once. A call counts once, when
-// its first attempt is sent. Nothing is saved up for longer than Window. To
-// hold the line, calls are forgotten up to a sixteenth of Window before their
-// time, and retries that others followed closely up to a fifteenth after it. A
-// retry is granted before it waits for its turn: one that is not sent after all
-// is given back.
+// its first attempt is sent. Nothing is saved up for longer than Window. To hold
+// the line, calls are forgotten up to a sixteenth of Window before their time, and
+// retries that others followed closely up to a fifteenth after it. A retry is
+// granted before it waits for its turn: one that is not sent after all is given
+// back.
+//
+// A Budget whose fields are all 0 grants less than that formula, for the sake of a
+// server that is down; docs/defaults.md has the figures. With any field set, it is
+// the formula alone.
+//
+//   - The share is not saved up: of the last eighth of the Window, no more is
+//     granted than Ratio of the calls of that time, or else the savings of ten
+//     good seconds would meet the server in its first bad one.
+//   - What the minimum gives for failures that look like overload (timeouts, 429,
+//     503, 504, 529, and what Classify calls throttled) is for few calls at a
+//     time: one, or a third of those there were of late. Each may have all its
+//     retries, and then it is another's turn. A thousand clients with a minimum
+//     each are a thousand times the minimum.
 //
 // The zero value is ready for use, with the defaults below. A Budget is safe
 // for concurrent use and may be shared by several Transports, whose calls are
@@ -42,7 +55,7 @@ import (
 // anew.
 type Budget struct {
 	// Ratio is how many retries and hedges each call makes room for.
-	// 0: 0.2. Negative, or NaN: no cap at all. It may be above 1.
+	// 0: 0.1. Negative, or NaN: no cap at all. It may be above 1.
 	Ratio float64
 
 	// MinPerSecond is how many retries and hedges there may be in each second
@@ -62,7 +75,7 @@ type Budget struct {
 }
 
 const (
-	defaultBudgetRatio        = 0.2
+	defaultBudgetRatio        = 0.1
 	defaultBudgetMinPerSecond = 1
 	defaultBudgetWindow       = 10 * time.Second
 )
@@ -84,6 +97,9 @@ func (b *Budget) freeze(now time.Time) {
 			length = defaultBudgetWindow
 		}
 		b.rule = newAllowanceRule(now, length, ratio, perSecond*length.Seconds(), 0)
+		if b.Ratio == 0 && b.MinPerSecond == 0 && b.Window == 0 {
+			b.rule.lately = 2 * (b.rule.window / window.Buckets)
+		}
 	})
 }
 
@@ -96,12 +112,26 @@ func (b *Budget) deposit(scope string, now time.Time) {
 }
 
 // withdraw asks for a retry or a hedge. If there is one left, it is taken; if
-// it is not sent after all, it has to be given back with refund.
-func (b *Budget) withdraw(scope string, now time.Time) (budgetToken, bool) {
+// it is not sent after all, it has to be given back with refund. A retry of what
+// looks like overload brings a place, to be vacated at the end of its call.
+func (b *Budget) withdraw(scope string, now time.Time, place *budgetPlace) (budgetToken, bool) {
 	if b.freeze(now); b.off {
 		return budgetToken{}, true
 	}
-	return b.scopes.Get(scope).take(now, &b.rule)
+	return b.scopes.Get(scope).take(now, &b.rule, place)
+}
+
+// covers reports whether the share of the calls would cover a retry, or there is
+// no cap: then it is no more than the calls make up for.
+func (b *Budget) covers(scope string, now time.Time) bool {
+	if b.freeze(now); b.off {
+		return true
+	}
+	a := b.scopes.Get(scope)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	share, taken, _ := a.share(now.Sub(b.rule.origin), &b.rule)
+	return float64(taken+1) <= share
 }
 
 // allowanceRule is what an allowance allows within each window: ratio for each
@@ -111,6 +141,10 @@ type allowanceRule struct {
 	window time.Duration
 
 	ratio, floor, least float64
+
+	// lately, if not 0, is the time in which the share of the calls must be
+	// taken, and makes the floor scarce while a server is overloaded.
+	lately time.Duration
 }
 
 // newAllowanceRule takes ratio, floor and least as they come: negative ones and
@@ -138,17 +172,23 @@ func newAllowanceRule(origin time.Time, length time.Duration, ratio, floor, leas
 type allowance struct {
 	calls window.Counter
 
-	mu    sync.Mutex
-	taken *window.Tally // nil until something is taken: most scopes never do
+	mu     sync.Mutex
+	taken  *tallies // nil until something is taken: most scopes never do
+	places int      // that calls have
 }
+
+// tallies are what was taken: all of it, and where the share cannot be saved up,
+// also of the share of late, and beyond it.
+type tallies struct{ all, share, floor window.Tally }
 
 // called counts one call.
 func (a *allowance) called(now time.Time, rule *allowanceRule) {
 	a.calls.Add(now.Sub(rule.origin), rule.window, 1, 0)
 }
 
-// take takes one, if the rule allows one more in the window that ends now.
-func (a *allowance) take(now time.Time, rule *allowanceRule) (budgetToken, bool) {
+// take takes one, if the rule allows one more in the window that ends now, and
+// with it a place, if place is not nil and the rule demands one.
+func (a *allowance) take(now time.Time, rule *allowanceRule, place *budgetPlace) (budgetToken, bool) {
 	at := now.Sub(rule.origin)
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -160,12 +200,81 @@ func (a *allowance) take(now time.Time, rule *allowanceRule) (budgetToken, bool)
 		if allowed < 1 {
 			return budgetToken{}, false
 		}
-		a.taken = new(window.Tally)
+		a.taken = new(tallies)
 	}
-	if float64(a.taken.Sum(at, rule.window)+1) > allowed {
+	if float64(a.taken.all.Sum(at, rule.window)+1) > allowed {
 		return budgetToken{}, false
 	}
-	return budgetToken{&taking{from: a, mark: a.taken.Add(at, rule.window, 1)}}, true
+	t := &taking{from: a}
+	if rule.lately > 0 && !a.takePart(t, at, rule, place) {
+		return budgetToken{}, false
+	}
+	t.mark = a.taken.all.Add(at, rule.window, 1)
+	return budgetToken{t}, true
+}
+
+// takePart takes one of the share of the calls of late, or else of the floor.
+func (a *allowance) takePart(t *taking, at time.Duration, rule *allowanceRule, place *budgetPlace) bool {
+	share, ofShare, calls := a.share(at, rule)
+	switch {
+	case float64(ofShare+1) <= share:
+		t.part, t.partMark = &a.taken.share, a.taken.share.Add(at, rule.lately, 1)
+	case float64(ofShare+a.taken.floor.Sum(at, rule.window)+1) > share+rule.floor:
+		return false
+	case place != nil && !place.take(a, calls):
+		return false
+	default:
+		t.part, t.partMark = &a.taken.floor, a.taken.floor.Add(at, rule.window, 1)
+	}
+	return true
+}
+
+// share is how many the calls, those of late or of the window, make room for,
+// and how many of these were taken. The allowance is locked.
+func (a *allowance) share(at time.Duration, rule *allowanceRule) (share float64, taken, calls uint64) {
+	if rule.lately > 0 {
+		calls, _ = a.calls.Newest(at, rule.window, 2)
+	} else {
+		calls, _ = a.calls.Sum(at, rule.window)
+	}
+	switch {
+	case a.taken == nil:
+	case rule.lately > 0:
+		taken = a.taken.share.Sum(at, rule.lately)
+	default:
+		taken = a.taken.all.Sum(at, rule.window)
+	}
+	return rule.ratio * float64(calls), taken, calls
+}
+
+// budgetPlace is a call's right to the floor while a server is overloaded. There
+// is one for every third call of late, and one at least: a client that makes a
+// call now and then has one call in trouble at a time, and a thousand of these
+// clients, each with a floor for all of its calls, would be a flood. The zero
+// budgetPlace is none.
+type budgetPlace struct{ of *allowance }
+
+// take takes a place, if the call has none. The allowance is locked.
+func (p *budgetPlace) take(a *allowance, calls uint64) bool {
+	if p.of != nil {
+		return true
+	}
+	if a.places >= max(int(calls/3), 1) {
+		return false
+	}
+	a.places++
+	p.of = a
+	return true
+}
+
+func (p *budgetPlace) vacate() {
+	if p.of == nil {
+		return
+	}
+	p.of.mu.Lock()
+	defer p.of.mu.Unlock()
+	p.of.places--
+	p.of = nil
 }
 
 // budgetToken is the right to send one retry or hedge. The zero budgetToken is
@@ -173,9 +282,11 @@ func (a *allowance) take(now time.Time, rule *allowanceRule) (budgetToken, bool)
 type budgetToken struct{ *taking }
 
 type taking struct {
-	from *allowance
-	mark window.Mark
-	back bool // guarded by from.mu
+	from     *allowance
+	mark     window.Mark
+	part     *window.Tally // of which it was taken as well; nil: none
+	partMark window.Mark
+	back     bool // guarded by from.mu
 }
 
 // refund gives the token back, for it was not used. It is taken off the time at
@@ -189,6 +300,9 @@ func (t budgetToken) refund() {
 	defer t.from.mu.Unlock()
 	if !t.back {
 		t.back = true
-		t.from.taken.Undo(t.mark, 1)
+		t.from.taken.all.Undo(t.mark, 1)
+		if t.part != nil {
+			t.part.Undo(t.partMark, 1)
+		}
 	}
 }

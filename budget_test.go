@@ -18,7 +18,7 @@ var budgetEpoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 // budgetDrain takes tokens until there are no more, or more than enough.
 func budgetDrain(b *Budget, scope string, now time.Time) (n int) {
 	for n < 10_000 {
-		if _, ok := b.withdraw(scope, now); !ok {
+		if _, ok := b.withdraw(scope, now, nil); !ok {
 			break
 		}
 		n++
@@ -36,14 +36,14 @@ func TestBudgetAllows(t *testing.T) {
 		want   int
 	}{
 		{name: "zero value, idle: one per second", budget: &Budget{}, want: 10},
-		{name: "zero value: a fifth on top", budget: &Budget{}, calls: 100, want: 30},
-		{name: "rounded down", budget: &Budget{}, calls: 104, want: 30},
+		{name: "zero value: a tenth on top", budget: &Budget{}, calls: 100, want: 20},
+		{name: "rounded down", budget: &Budget{}, calls: 109, want: 20},
 		{name: "rounded down after the sum", budget: &Budget{Ratio: 0.5, MinPerSecond: 0.05}, calls: 1, want: 1},
 		{name: "no floor, idle", budget: &Budget{MinPerSecond: -1}, want: 0},
-		{name: "no floor, too few calls", budget: &Budget{MinPerSecond: -1}, calls: 4, want: 0},
-		{name: "no floor", budget: &Budget{MinPerSecond: -1}, calls: 5, want: 1},
-		{name: "floor is NaN: none", budget: &Budget{MinPerSecond: nan}, calls: 5, want: 1},
-		{name: "floor is -Inf: none", budget: &Budget{MinPerSecond: -inf}, calls: 5, want: 1},
+		{name: "no floor, too few calls", budget: &Budget{MinPerSecond: -1}, calls: 9, want: 0},
+		{name: "no floor", budget: &Budget{MinPerSecond: -1}, calls: 10, want: 1},
+		{name: "floor is NaN: none", budget: &Budget{MinPerSecond: nan}, calls: 10, want: 1},
+		{name: "floor is -Inf: none", budget: &Budget{MinPerSecond: -inf}, calls: 10, want: 1},
 		{name: "floor is +Inf", budget: &Budget{MinPerSecond: inf}, want: uncapped},
 		{name: "floor is of the window", budget: &Budget{MinPerSecond: 2, Window: time.Minute}, want: 120},
 		{name: "floor of a short window", budget: &Budget{MinPerSecond: 10, Window: 100 * time.Millisecond}, want: 1},
@@ -58,7 +58,7 @@ func TestBudgetAllows(t *testing.T) {
 		{name: "ratio and floor are +Inf", budget: &Budget{Ratio: inf, MinPerSecond: inf}, want: uncapped},
 		{name: "everything is huge", budget: &Budget{Ratio: math.MaxFloat64, MinPerSecond: math.MaxFloat64, Window: math.MaxInt64}, calls: 1, want: uncapped},
 		{name: "negative window: the default", budget: &Budget{Window: -1}, want: 10},
-		{name: "tiny window", budget: &Budget{Window: 1, MinPerSecond: -1}, calls: 10, want: 2},
+		{name: "tiny window", budget: &Budget{Window: 1, MinPerSecond: -1}, calls: 20, want: 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			before := [3]any{tt.budget.Ratio, tt.budget.MinPerSecond, tt.budget.Window}
@@ -83,7 +83,7 @@ func TestBudgetSlides(t *testing.T) {
 	for range 50 {
 		b.deposit("h", at)
 	}
-	require.Equal(t, 20, budgetDrain(b, "h", at))
+	require.Equal(t, 15, budgetDrain(b, "h", at))
 	require.Zero(t, budgetDrain(b, "h", at.Add(10*time.Second-1)))
 	// The calls have left the window with the retries: only the floor is left.
 	require.Equal(t, 10, budgetDrain(b, "h", at.Add(10*time.Second)))
@@ -105,11 +105,11 @@ func TestBudgetRefund(t *testing.T) {
 	for range 20 {
 		b.deposit("h", at)
 	}
-	first, ok := b.withdraw("h", at)
+	first, ok := b.withdraw("h", at, nil)
 	require.True(t, ok)
-	second, ok := b.withdraw("h", at)
+	second, ok := b.withdraw("h", at, nil)
 	require.True(t, ok)
-	_, ok = b.withdraw("h", at)
+	_, ok = b.withdraw("h", at, nil)
 	require.False(t, ok)
 
 	first.refund()
@@ -127,7 +127,7 @@ func TestBudgetRefund(t *testing.T) {
 	require.Zero(t, budgetDrain(b, "h", at))
 
 	budgetToken{}.refund() // one that an uncapped Budget gave
-	token, ok := (&Budget{Ratio: -1}).withdraw("h", at)
+	token, ok := (&Budget{Ratio: -1}).withdraw("h", at, nil)
 	require.True(t, ok)
 	token.refund()
 }
@@ -137,7 +137,7 @@ func TestBudgetRefund(t *testing.T) {
 func TestBudgetStateOfAnIdleScopeIsSmall(t *testing.T) {
 	b := &Budget{MinPerSecond: -1}
 	b.deposit("h", budgetEpoch)
-	_, ok := b.withdraw("h", budgetEpoch)
+	_, ok := b.withdraw("h", budgetEpoch, nil)
 	require.False(t, ok)
 	require.Nil(t, b.scopes.Peek("h").taken)
 
@@ -148,7 +148,7 @@ func TestBudgetStateOfAnIdleScopeIsSmall(t *testing.T) {
 
 	off := &Budget{Ratio: -1}
 	off.deposit("h", budgetEpoch)
-	off.withdraw("h", budgetEpoch)
+	off.withdraw("h", budgetEpoch, nil)
 	require.Zero(t, off.scopes.Len())
 }
 
@@ -206,7 +206,7 @@ func TestBudgetModel(t *testing.T) {
 					}
 					return n
 				}
-				token, ok := b.withdraw("h", now)
+				token, ok := b.withdraw("h", now, nil)
 				if ok {
 					given++
 					takes = append(takes, &taken{at: now, token: token})
@@ -231,9 +231,9 @@ func TestBudgetThousandGoroutines(t *testing.T) {
 		refund bool
 		want   int64
 	}{
-		{name: "defaults", budget: &Budget{}, want: 1010},
-		{name: "no floor", budget: &Budget{MinPerSecond: -1}, want: 1000},
-		{name: "with refunds", budget: &Budget{}, refund: true, want: 1010},
+		{name: "defaults", budget: &Budget{}, want: 510},
+		{name: "no floor", budget: &Budget{MinPerSecond: -1}, want: 500},
+		{name: "with refunds", budget: &Budget{}, refund: true, want: 510},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			const goroutines, calls, asks = 1000, 5, 10
@@ -248,7 +248,7 @@ func TestBudgetThousandGoroutines(t *testing.T) {
 					now := budgetEpoch.Add(time.Duration(g%7) * time.Millisecond)
 					ask := func(n int, count *atomic.Int64) {
 						for i := range n {
-							token, ok := tt.budget.withdraw("h", now)
+							token, ok := tt.budget.withdraw("h", now, nil)
 							switch {
 							case ok && tt.refund && i%2 == 0:
 								token.refund()
@@ -293,7 +293,7 @@ func TestBudgetNeverAhead(t *testing.T) {
 		})
 		wg.Go(func() {
 			for range 3000 {
-				if _, ok := b.withdraw("h", budgetEpoch); ok {
+				if _, ok := b.withdraw("h", budgetEpoch, nil); ok {
 					if n, calls := given.Add(1), begun.Load(); n*10 > calls {
 						t.Errorf("%d given for %d calls", n, calls)
 					}
@@ -325,7 +325,7 @@ func TestAllowanceLeast(t *testing.T) {
 			}
 			n := 0
 			for ; n < 10_000; n++ {
-				if _, ok := a.take(budgetEpoch, &rule); !ok {
+				if _, ok := a.take(budgetEpoch, &rule, nil); !ok {
 					break
 				}
 			}
@@ -341,7 +341,7 @@ func TestBudgetVirtualTime(t *testing.T) {
 		sent := 0
 		for range 1000 { // 100 calls per second for ten seconds, all of which fail
 			b.deposit("h", time.Now())
-			if _, ok := b.withdraw("h", time.Now()); ok {
+			if _, ok := b.withdraw("h", time.Now(), nil); ok {
 				sent++
 			}
 			time.Sleep(10 * time.Millisecond)
@@ -385,7 +385,7 @@ func BenchmarkBudget(b *testing.B) {
 		now := time.Now()
 		b.ReportAllocs()
 		for b.Loop() {
-			budget.withdraw("api.example.com", now)
+			budget.withdraw("api.example.com", now, nil)
 		}
 	})
 	b.Run("withdraw/refused/parallel", func(b *testing.B) {
@@ -394,8 +394,136 @@ func BenchmarkBudget(b *testing.B) {
 		b.ReportAllocs()
 		b.RunParallel(func(pb *testing.PB) {
 			for pb.Next() {
-				budget.withdraw("api.example.com", now)
+				budget.withdraw("api.example.com", now, nil)
 			}
 		})
 	})
+}
+
+// The savings of ten good seconds must not meet a server in its first bad one.
+// That goes for the zero Budget; one with a field set is the formula, no less.
+func TestBudgetSavings(t *testing.T) {
+	for _, tt := range []struct {
+		name        string
+		budget      *Budget
+		least, most int // of a thousand calls a second, for ten seconds
+	}{
+		{"zero value: an eighth of the share", &Budget{}, 10 + 60, 10 + 125},
+		{"Ratio of one's own", &Budget{Ratio: 0.1}, 940, 1010},
+		{"MinPerSecond of one's own", &Budget{MinPerSecond: -1}, 930, 1000},
+		{"Window of one's own", &Budget{Window: 10 * time.Second}, 940, 1010},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := tt.budget
+			for i := range 10_000 {
+				b.deposit("h", budgetEpoch.Add(time.Duration(i)*time.Millisecond))
+			}
+			at := budgetEpoch.Add(10*time.Second - 1)
+			got := budgetDrain(b, "h", at)
+			require.GreaterOrEqual(t, got, tt.least)
+			require.LessOrEqual(t, got, tt.most)
+			require.Zero(t, budgetDrain(b, "h", at.Add(time.Second)), "what was not taken is not kept")
+		})
+	}
+}
+
+// A thousand clients with a minimum each are a thousand times the minimum: so
+// while a server is overloaded, that of the zero Budget is for few calls at once.
+func TestBudgetPlaces(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		budget *Budget
+		calls  int
+		want   int // that may be retried at a time
+	}{
+		{"one call", &Budget{}, 1, 1},
+		{"five calls", &Budget{}, 5, 1},
+		{"eight calls: every third", &Budget{}, 8, 2},
+		{"many calls: all that there is", &Budget{}, 100, 20},
+		{"Ratio of one's own", &Budget{Ratio: 0.1}, 8, 8},
+		{"MinPerSecond of one's own", &Budget{MinPerSecond: 1}, 8, 8},
+		{"Window of one's own", &Budget{Window: 10 * time.Second}, 8, 8},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b, at := tt.budget, budgetEpoch
+			for range tt.calls {
+				b.deposit("h", at)
+			}
+			places := make([]budgetPlace, tt.calls)
+			granted := 0
+			for i := range places {
+				if _, ok := b.withdraw("h", at, &places[i]); ok {
+					granted++
+				}
+			}
+			require.Equal(t, tt.want, granted)
+		})
+	}
+	t.Run("a place is for the whole call, and then for the next", func(t *testing.T) {
+		b, at := &Budget{}, budgetEpoch
+		b.deposit("h", at)
+		var one, two budgetPlace
+		take := func(place *budgetPlace) bool {
+			_, ok := b.withdraw("h", at, place)
+			return ok
+		}
+		require.True(t, take(&one))
+		require.True(t, take(&one))
+		require.False(t, take(&two))
+		require.True(t, take(nil), "other failures need none")
+		two.vacate()
+		require.False(t, take(&two), "it had none to give up")
+		one.vacate()
+		one.vacate()
+		require.True(t, take(&two))
+		require.False(t, take(&one))
+	})
+}
+
+// What is given back can be had again, of the share and of the minimum.
+func TestBudgetRefundOfParts(t *testing.T) {
+	b, at := &Budget{}, budgetEpoch
+	for range 100 {
+		b.deposit("h", at)
+	}
+	for range 3 {
+		var tokens []budgetToken
+		for token, ok := b.withdraw("h", at, nil); ok; token, ok = b.withdraw("h", at, nil) {
+			tokens = append(tokens, token)
+		}
+		require.Len(t, tokens, 10+10)
+		for _, token := range tokens {
+			token.refund()
+			token.refund()
+		}
+	}
+}
+
+// §4.16: what the calls make up for, from outside the lock.
+func TestBudgetCovers(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		budget  *Budget
+		calls   int
+		covered int
+	}{
+		{"idle", &Budget{}, 0, 0},
+		{"nine calls", &Budget{}, 9, 0},
+		{"thirty calls", &Budget{}, 30, 3},
+		{"Window of one's own", &Budget{Window: time.Minute}, 30, 3},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for range tt.calls {
+				tt.budget.deposit("h", budgetEpoch)
+			}
+			n := 0
+			for tt.budget.covers("h", budgetEpoch) {
+				_, ok := tt.budget.withdraw("h", budgetEpoch, nil)
+				require.True(t, ok)
+				n++
+			}
+			require.Equal(t, tt.covered, n)
+		})
+	}
+	require.True(t, (&Budget{Ratio: -1}).covers("h", budgetEpoch), "there is no cap")
 }

@@ -38,6 +38,13 @@ type further struct {
 	due      time.Time     // when it is to be sent: the drain of the last response is a part of the wait
 	previous time.Duration // what Backoff gave the last time
 	token    budgetToken   // taken for a retry that is not sent yet
+	place    budgetPlace   // among the calls that bother an overloaded server
+}
+
+// giveBack returns what the Budget gave and the call has no more use for.
+func (f *further) giveBack() {
+	f.token.refund() // of a retry that was not sent after all
+	f.place.vacate()
 }
 
 func (c *call) further() *further {
@@ -199,7 +206,7 @@ func (c *call) fail(err *Error) {
 // finish is the call's end: the last response as it came, or one *Error.
 func (c *call) finish() (*http.Response, error) {
 	if c.more != nil {
-		c.more.token.refund() // of a retry that was not sent after all
+		c.more.giveBack()
 	}
 	var resp *http.Response
 	if c.failure == nil {
@@ -224,7 +231,7 @@ func (c *call) unwind() {
 		return
 	}
 	if c.more != nil {
-		c.more.token.refund()
+		c.more.giveBack()
 		if c.more.next != nil {
 			c.more.next.abandon()
 		}

@@ -21,6 +21,7 @@ import (
 // forget.
 type circuit struct {
 	current atomic.Pointer[generation]
+	typical typicalLatency
 }
 
 type generation struct {
@@ -31,28 +32,27 @@ type generation struct {
 	state    BreakerState
 	since    time.Time
 	cooldown time.Duration // of the opening that this is, or follows; 0 when closed
+	worst    time.Duration // latency of the slowest failure of this trouble; 0 when closed
 	until    time.Time     // of the cooldown, with what is added at random; when open
 
 	// When closed.
 	results     window.Counter // failures, successes
 	lastFailure atomic.Int64   // nanoseconds since the origin; 0: none yet
+	failing     atomic.Bool    // nothing has succeeded since the streak began
+	valve       *valve         // nil: everybody may pass
 
-	// When half-open. The lock is for the few probes and those who would be;
-	// every change from here on is made under it, so that nobody is let in or
-	// sent away by a generation that is over.
-	mu        sync.Mutex
+	// The lock is for failures when closed, and when half-open for the few
+	// probes and those who would be. Every change from half-open is made under
+	// it, so that nobody is let in or sent away by a generation that is over.
+	mu          sync.Mutex
+	streak      int           // calls that failed, with no success since the first
+	streakSince time.Duration // when that was, since the origin
+	slowest     time.Duration // latency of the slowest failure of late
+	slowestAt   time.Duration // when it came
+
+	// When half-open, under the lock.
 	probes    []*probe // those that are out, and hold a place
 	successes int
-}
-
-// probeAnswer is when it is worth to ask whether a probe has been answered. Its
-// lease may be half a minute, but most answers come at once.
-const probeAnswer = time.Second
-
-// probe is a place in a half-open generation, leased until it expires.
-type probe struct {
-	expires time.Time
-	settled bool // guarded by generation.mu
 }
 
 // permit lets one attempt out, and is to be told how it went. The zero permit
@@ -61,6 +61,18 @@ type probe struct {
 type permit struct {
 	generation *generation
 	probe      *probe // nil when closed
+}
+
+// served reports whether the scope was ever known to answer.
+func (p permit) served() bool {
+	return p.generation != nil && p.generation.circuit.typical.latency() > 0
+}
+
+// result is how an attempt went.
+type result struct {
+	outcome breakerOutcome
+	took    time.Duration
+	retry   bool // it was not a call's first
 }
 
 // admit asks whether an attempt may be sent. If not, notBefore is the earliest
@@ -82,6 +94,11 @@ func (b *Breaker) admit(scope string, now time.Time, o breakerObserver) (p permi
 		}
 		switch g.state {
 		case StateClosed:
+			if g.valve.works() {
+				if notBefore, ok := g.valve.enter(now); !ok {
+					return permit{}, notBefore, false
+				}
+			}
 			return permit{generation: g}, time.Time{}, true
 		case StateOpen:
 			if now.Before(g.until) {
@@ -89,7 +106,7 @@ func (b *Breaker) admit(scope string, now time.Time, o breakerObserver) (p permi
 			}
 			// Whoever makes it half-open has the first place, and has it before
 			// anybody is told: a callback may take its time.
-			next := g.next(StateHalfOpen, now)
+			next := g.next(StateHalfOpen, 0, now)
 			p := next.lease(now)
 			if c.current.CompareAndSwap(g, next) {
 				g.report(next, o)
@@ -103,20 +120,30 @@ func (b *Breaker) admit(scope string, now time.Time, o breakerObserver) (p permi
 	}
 }
 
-// wouldRefuse tells whether an attempt would be refused at the time at, as far
-// as one can know now, and if so, until when. It changes nothing and takes no
-// place: it is for the question whether a wait is worth beginning.
+// wouldRefuse tells whether a retry would be refused at the time at, as far as
+// one can know now, and if so, until when. It changes nothing and takes no place:
+// it is for the question whether a wait is worth beginning. Where the recovery is
+// adaptive, the few places of a circuit that is not closed are not for retries:
+// new calls find out as well whether the server is back, and while it is not,
+// each retry is load on top of theirs.
 func (b *Breaker) wouldRefuse(scope string, at time.Time) (notBefore time.Time, refuses bool) {
 	for {
 		g := b.peek(scope)
 		switch {
-		case g == nil || g.state == StateClosed:
+		case g == nil:
+			return time.Time{}, false
+		case g.state == StateClosed:
+			if g.valve.works() {
+				return g.valve.wouldRefuse(at)
+			}
 			return time.Time{}, false
 		case g.state == StateOpen:
-			if at.Before(g.until) {
+			if at.Before(g.until) || g.rules.adaptive {
 				return g.until, true
 			}
 			return time.Time{}, false
+		case g.rules.adaptive:
+			return at, true
 		}
 		g.mu.Lock()
 		notBefore, full, current := g.full(at)
@@ -137,167 +164,142 @@ func (b *Breaker) peek(scope string) *generation {
 
 // done tells how an attempt went. It is to be called once; a second call does
 // nothing for a probe, and counts again for others.
-func (p permit) done(outcome breakerOutcome, now time.Time, o breakerObserver) {
+func (p permit) done(r result, now time.Time, o breakerObserver) {
 	switch g := p.generation; {
 	case g == nil:
 	case p.probe != nil:
-		g.settle(p.probe, outcome, now, o)
+		g.settle(p.probe, r, now, o)
 	default:
-		g.count(outcome, now, o)
+		g.count(r, now, o)
 	}
 }
 
 // count records a result in a closed generation, and opens the circuit if it is
 // one too many.
-func (g *generation) count(outcome breakerOutcome, now time.Time, o breakerObserver) {
+func (g *generation) count(r result, now time.Time, o breakerObserver) {
+	works := g.valve.works()
+	if works {
+		g.valve.left(now.Add(-r.took), now, r.outcome)
+	}
 	rules := g.rules
 	at := now.Sub(rules.origin)
-	switch outcome {
+	stalled := false
+	switch r.outcome {
 	case outcomeSuccess:
 		g.results.Add(at, rules.window, 0, 1)
+		if g.failing.Load() {
+			g.failing.Store(false)
+		}
+		if !works {
+			g.circuit.typical.sample(at, r.took)
+		}
 		// A success too can complete MinRequests. But where nothing failed,
 		// nothing needs to be summed up: the happy path ends here. (The
 		// failure that is not seen yet will see this success.)
 		if last := g.lastFailure.Load(); last == 0 || at-time.Duration(last) > rules.window {
 			return
 		}
+		r.took = 0 // it is not what the circuit opens for
 	case outcomeFailure:
 		g.lastFailure.Store(max(int64(at), 1))
 		g.results.Add(at, rules.window, 1, 0)
+		stalled = g.failed(r, at)
 	default:
 		return
 	}
-	failures, successes := g.results.Sum(at, rules.window)
-	n := failures + successes
-	// The quotient, not failures < ratio × n: 7 of 100 are 0.07, but 0.07 × 100
-	// is a little more than 7.
-	if n < rules.minRequests || float64(failures)/float64(n) < rules.ratio {
+	if !stalled && !g.tooMany(at) {
 		return
 	}
 	if g.circuit.current.Load() != g {
 		return // long open: do not make a generation for each of the late failures
 	}
-	next := g.next(StateOpen, now)
+	next := g.next(StateOpen, r.took, now)
 	if g.circuit.current.CompareAndSwap(g, next) {
 		g.report(next, o)
 	}
 }
 
-// enter asks a half-open generation for a place. The permit is zero if there is
-// none.
-func (g *generation) enter(now time.Time) (p permit, notBefore time.Time, current bool) {
+// tooMany reports whether FailureRatio is reached.
+func (g *generation) tooMany(at time.Duration) bool {
+	failures, successes := g.results.Sum(at, g.rules.window)
+	n := failures + successes
+	// The quotient, not failures < ratio × n: 7 of 100 are 0.07, but 0.07 × 100
+	// is a little more than 7.
+	return n >= g.rules.minRequests && float64(failures)/float64(n) >= g.rules.ratio
+}
+
+const (
+	stallCalls = 5
+	stallTime  = 2 * time.Second
+)
+
+// failed notes a failure: how long the slowest took, and how many calls have
+// failed in a row. It reports whether that has gone on for so long that
+// MinRequests need not be waited for: a client that makes one call per second
+// would need a third of a minute for them, and the server would have its retries
+// for as long. Calls are counted, not attempts, so that one call that is retried
+// does not open the circuit; and those within the Window, as for the ratio.
+func (g *generation) failed(r result, at time.Duration) (stalled bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	notBefore, full, current := g.full(now)
-	if full || !current {
-		return permit{}, notBefore, current
+	if r.took >= g.slowest || at-g.slowestAt > g.rules.window {
+		g.slowest, g.slowestAt = r.took, at
 	}
-	g.drop(func(p *probe) bool { return p.expired(now) })
-	return g.lease(now), time.Time{}, true
+	if r.retry || !g.rules.early {
+		return false
+	}
+	if !g.failing.Swap(true) || at-g.streakSince > g.rules.window {
+		g.streak, g.streakSince = 0, at
+	}
+	g.streak++
+	return g.streak >= stallCalls && at-g.streakSince >= stallTime
 }
 
-// full tells whether all places are taken at the time at, and if so, when to ask
-// again: when the first of them will be free, or sooner, for a probe's answer may
-// close the circuit at any moment. If the generation is over, current is false,
-// and the answer is to be had from the one that follows. The generation is locked.
-func (g *generation) full(at time.Time) (notBefore time.Time, full, current bool) {
-	if g.circuit.current.Load() != g {
-		return time.Time{}, false, false
-	}
-	taken := g.successes
-	for _, p := range g.probes {
-		if p.expired(at) {
-			continue
-		}
-		if taken++; notBefore.IsZero() || p.expires.Before(notBefore) {
-			notBefore = p.expires
-		}
-	}
-	if taken < g.rules.probes {
-		return time.Time{}, false, true
-	}
-	if soon := at.Add(probeAnswer); soon.Before(notBefore) {
-		notBefore = soon
-	}
-	return notBefore, true, true
-}
-
-func (p *probe) expired(now time.Time) bool { return !now.Before(p.expires) }
-
-// lease gives out a place. The generation is locked, or not known to others yet.
-func (g *generation) lease(now time.Time) permit {
-	p := &probe{expires: now.Add(g.cooldown)}
-	g.probes = append(g.probes, p)
-	return permit{generation: g, probe: p}
-}
-
-// drop takes the places of some probes back. The generation is locked.
-func (g *generation) drop(some func(*probe) bool) {
-	kept := g.probes[:0]
-	for _, p := range g.probes {
-		if !some(p) {
-			kept = append(kept, p)
-		}
-	}
-	clear(g.probes[len(kept):])
-	g.probes = kept
-}
-
-// settle records the result of a probe, also if its lease has expired.
-func (g *generation) settle(p *probe, outcome breakerOutcome, now time.Time, o breakerObserver) {
-	if next := g.judge(p, outcome, now); next != nil {
-		g.report(next, o)
-	}
-}
-
-// judge is the part of settle that is done under the lock. It returns the next
-// generation, if there is one because of this result.
-func (g *generation) judge(p *probe, outcome breakerOutcome, now time.Time) *generation {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if p.settled {
-		return nil
-	}
-	p.settled = true
-	g.drop(func(other *probe) bool { return other == p })
-	var next *generation
-	switch outcome {
-	case outcomeFailure:
-		next = g.next(StateOpen, now)
-	case outcomeSuccess, outcomeAlive:
-		if g.successes++; g.successes >= g.rules.probes {
-			next = g.next(StateClosed, now)
-		}
-	case outcomeNone:
-	}
-	if next != nil && g.circuit.current.CompareAndSwap(g, next) {
-		return next
-	}
-	return nil
-}
-
-// next returns the generation that is to follow g.
-func (g *generation) next(state BreakerState, now time.Time) *generation {
+// next returns the generation that is to follow g, because of an attempt that
+// took so long.
+func (g *generation) next(state BreakerState, took time.Duration, now time.Time) *generation {
 	if now.Before(g.since) {
 		now = g.since // goroutines need not agree on the order of their clocks
 	}
 	next := &generation{rules: g.rules, circuit: g.circuit, scope: g.scope, state: state, since: now}
 	switch state {
 	case StateClosed:
+		next.valve = newValve(g.rules, g.circuit.typical.latency(), g.worst, took, now)
 	case StateHalfOpen:
-		next.cooldown = g.cooldown
+		next.cooldown, next.worst = g.cooldown, g.worst
 	case StateOpen:
-		next.cooldown = g.rules.cooldown
-		if g.state == StateHalfOpen {
-			next.cooldown = g.rules.maxCooldown
-			if g.cooldown < g.rules.maxCooldown/2 { // twice that cannot overflow
-				next.cooldown = 2 * g.cooldown
-			}
+		next.cooldown = g.cooldownAfter(took)
+		next.worst = max(took, g.worst)
+		if g.state == StateClosed {
+			g.mu.Lock()
+			next.worst = max(took, g.slowest)
+			g.mu.Unlock()
 		}
 		jitter := time.Duration(rand.Int64N(int64(next.cooldown/4) + 1))
 		next.until = now.Add(min(next.cooldown, math.MaxInt64-jitter) + jitter)
 	}
 	return next
+}
+
+// cooldownAfter is how long the circuit stays open after a failure that took so
+// long. A probe that fails at once costs nobody anything, so it can be repeated
+// soon; one that times out has held a caller and a place in the server's queue
+// all that time. But that a timeout is long says nothing of how long the trouble
+// will last, and so the first cooldown never is.
+func (g *generation) cooldownAfter(took time.Duration) time.Duration {
+	first, most := g.rules.cooldown, g.rules.maxCooldown
+	if g.rules.adaptive {
+		took = min(took, most) // eight times that does not overflow
+		most = min(max(first, 8*took), most)
+		first = min(max(first, 2*took), mostFirstCooldown)
+	}
+	switch {
+	case g.state != StateHalfOpen:
+		return first
+	case g.cooldown < most/2: // twice that cannot overflow
+		return 2 * g.cooldown
+	}
+	return most
 }
 
 // report tells of the change from g to next, which the caller has made. No lock

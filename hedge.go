@@ -38,13 +38,14 @@ const (
 // most 5 % of calls. A Hedge is safe for concurrent use, may be shared by several
 // Transports, and its fields must not change after its first use.
 type Hedge struct {
-	// Delay is the time after which the second copy is sent. 0 means the
-	// Quantile of the scope's recent latencies, once 20 are known and until then
-	// no hedging. A negative duration turns hedging off.
+	// Delay is the time after which the second copy is sent. 0 means just longer
+	// than the Quantile of the scope's recent latencies, once 20 are known and
+	// until then no hedging. A client with few calls does better with a Delay of
+	// its own. A negative duration turns hedging off.
 	Delay time.Duration
 
 	// Quantile says which of the scope's last 128 latencies to headers is the
-	// delay. 0 or NaN means 0.95; more than 1 means 1; negative turns hedging by
+	// delay; of a copy that lost, the delay is all that is known. 0 or NaN means 0.95; more than 1 means 1; negative turns hedging by
 	// quantile off.
 	Quantile float64
 
@@ -89,7 +90,10 @@ func (h *Hedge) delay(s *hedgeScope) (time.Duration, bool) {
 	if h.level < 0 {
 		return 0, false
 	}
-	return s.latencies.quantile(h.level)
+	quantile, ok := s.latencies.quantile(h.level)
+	// Longer than the quantile, and not just as long: where most answers take the
+	// same time, to the clock's precision, they are not the slow ones.
+	return quantile + 1, ok
 }
 
 // take takes one of the hedges that MaxRatio allows.
@@ -97,7 +101,7 @@ func (h *Hedge) take(s *hedgeScope, now time.Time) (budgetToken, bool) {
 	if h.unlimited {
 		return budgetToken{}, true
 	}
-	return s.share.take(now, &h.rule)
+	return s.share.take(now, &h.rule, nil)
 }
 
 // latencies are the recent latencies of a scope, without a lock: a reading that
@@ -151,13 +155,20 @@ func (c *call) hedged(a *attempt, s *hedgeScope) *attempt {
 		s.share.called(a.record.Start, &c.hedge.rule)
 	}
 	winner := a
-	if delay, ok := c.hedge.delay(s); ok {
+	delay, ok := c.hedge.delay(s)
+	if ok {
 		winner = c.race(a, s, delay)
 	} else {
 		c.send(a)
 	}
-	if a.answered() || a.fate == fateLost {
-		s.latencies.record(a.record.Latency) // a loser took at least that long
+	switch {
+	case a.answered():
+		s.latencies.record(a.record.Latency)
+	case a.fate == fateLost:
+		// All that is known is that it took longer than the delay. What it had
+		// taken when the other copy was answered would raise the next delay, and
+		// that the one after it.
+		s.latencies.record(delay)
 	}
 	return winner
 }
@@ -307,7 +318,7 @@ func (r *race) prepare() (ready *attempt) {
 	if share, ok = c.hedge.take(r.scope, now); !ok {
 		return nil
 	}
-	if token, ok = c.budget.withdraw(c.scope, now); !ok {
+	if token, ok = c.budget.withdraw(c.scope, now, nil); !ok {
 		return nil
 	}
 	if c.prepare(second) != nil || !r.begin(second) {

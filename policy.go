@@ -18,8 +18,6 @@ const (
 	defaultMaxAttempts    = 4
 	defaultAttemptTimeout = 30 * time.Second
 	defaultMaxRetryAfter  = time.Minute
-	defaultBackoffBase    = 100 * time.Millisecond
-	defaultBackoffMax     = 10 * time.Second
 
 	// mostAttempts bounds Policy.MaxAttempts: each attempt leaves a record, and
 	// who needs more repetitions than this needs a durable queue.
@@ -55,7 +53,14 @@ type Policy struct {
 	MaxRetryAfter time.Duration
 
 	// Backoff gives the wait before a retry; what the server asked for is added
-	// to it. nil means FullJitter(100ms, 10s). It must be safe for concurrent use.
+	// to it. It must be safe for concurrent use.
+	//
+	// nil means FullJitter(100ms, 10s), save for one case: a server that answered
+	// before turns the call away, by a 503 or 529 that does not say how long to
+	// wait, and the Budget's share for the calls of late does not cover the retry.
+	// All clients of that server come back now, and no budget counts them
+	// together. Then it is FullJitter(3s, 10s), or a tenth of the time left before
+	// the call's deadline in place of the 3s, where that is less.
 	Backoff Backoff
 
 	// Classify overrides the classification of an attempt. It may look at the
@@ -66,7 +71,8 @@ type Policy struct {
 	Classify func(*Attempt) Verdict
 }
 
-// resolved is the policy with every default in its place.
+// resolved is the policy with every default in its place, save that of Backoff,
+// which depends on the failure.
 func (p Policy) resolved() Policy {
 	switch {
 	case p.MaxAttempts == 0:
@@ -81,9 +87,6 @@ func (p Policy) resolved() Policy {
 	}
 	if p.MaxRetryAfter == 0 {
 		p.MaxRetryAfter = defaultMaxRetryAfter
-	}
-	if p.Backoff == nil {
-		p.Backoff = FullJitter(defaultBackoffBase, defaultBackoffMax)
 	}
 	return p
 }

@@ -29,7 +29,9 @@ const (
 // each bucket that the server names. Requests in flight are counted against what
 // remains; resets are judged by the server's own Date; after a reset, those who
 // waited are spread. A 429, 503, 529 or 403 with Retry-After closes the scope to
-// all its calls, not only to the one that got it.
+// all its calls, not only to the one that got it. Where 429s go on although their
+// waits were kept, others use the quota too: from the third in a row on, each
+// doubles the time, to 30s at most unless the server asks for more.
 //
 // The zero value has no static ceiling and follows the headers. A RateLimit is
 // safe for concurrent use and may be shared by several Transports; its fields

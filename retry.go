@@ -152,7 +152,7 @@ func (c *call) again(last *attempt) (wait time.Duration, stop error) {
 	}
 	now := time.Now()
 	more := c.further()
-	more.previous = min(max(c.perCall().Backoff(last.record.Number, more.previous), 0), retryafter.Max)
+	more.previous = min(max(c.backoff(last, now), 0), retryafter.Max)
 	wait = more.previous
 	if last.asked > 0 {
 		wait += last.asked // at least what the server asked; jitter only adds to it
@@ -167,7 +167,11 @@ func (c *call) again(last *attempt) (wait time.Duration, stop error) {
 	if !c.deadline.IsZero() && !at.Before(c.deadline) {
 		return 0, ErrDeadline
 	}
-	token, ok := c.budget.withdraw(c.scope, now)
+	var place *budgetPlace
+	if last.overloaded() {
+		place = &more.place
+	}
+	token, ok := c.budget.withdraw(c.scope, now, place)
 	if !ok {
 		return 0, ErrBudgetExhausted
 	}

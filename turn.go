@@ -39,8 +39,15 @@ func (t turn) done(now time.Time, a *attempt, said *answer) {
 		of = b.limit.learnRoute(b.account.Load(), a, resp, said.quota.Bucket)
 	}
 	if said.asksToWait && closes(resp.StatusCode) {
-		of.close(b.steady(now).Add(min(said.retryAfter, b.limit.settings.maxClosed)),
+		wait := said.retryAfter
+		if resp.StatusCode == http.StatusTooManyRequests {
+			wait = of.denied.again(a.record.Start, now, wait)
+		}
+		of.close(b.steady(now).Add(min(wait, b.limit.settings.maxClosed)),
 			said.quota.Bucket != "" && resp.StatusCode == http.StatusTooManyRequests)
+	}
+	if resp != nil && resp.StatusCode < http.StatusInternalServerError && !closes(resp.StatusCode) {
+		of.denied.relent()
 	}
 	if of != b {
 		of.mu.Lock()

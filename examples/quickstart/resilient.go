@@ -37,7 +37,7 @@ func newResilient(url string, logger *slog.Logger) *resilient {
 		},
 		Budget: &resilienthttp.Budget{
 			// Every sixth request to this bank fails on its best day, and so do the
-			// repeats. The default, a fifth of the calls, is meant for better ones.
+			// repeats. The default, a tenth of the calls, is meant for better ones.
 			Ratio: 0.5,
 		},
 		Breaker: &resilienthttp.Breaker{

@@ -96,12 +96,16 @@ func (c *Counter) Add(now, length time.Duration, a, b uint32) {
 }
 
 // Sum returns how many events of each kind are in the window that ends now.
-func (c *Counter) Sum(now, length time.Duration) (a, b uint64) {
+func (c *Counter) Sum(now, length time.Duration) (a, b uint64) { return c.Newest(now, length, Buckets) }
+
+// Newest returns how many of them are in the newest n of the Buckets, of which
+// the last has only begun.
+func (c *Counter) Newest(now, length time.Duration, n int64) (a, b uint64) {
 	last := c.last.Load()
 	e := max(epoch(now, length), last)
 	// Nothing is newer than last: the buckets beyond it may have tags of any
 	// lap, after a long idle time also one that looks like this.
-	for i := max(e-Buckets+1, 0); i <= last; i++ {
+	for i := max(e-n+1, 0); i <= last; i++ {
 		if word := c.ring[i%Buckets].Load(); tagOf(word) == lap(i) {
 			x, y := counts(word)
 			a, b = a+x, b+y
