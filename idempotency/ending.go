@@ -26,6 +26,9 @@ const (
 func (e *execution) complete(outcome Outcome) error {
 	tx := e.finish()
 	defer e.close()
+	if time.Since(e.began) > e.terms.TTL/10 {
+		outcome.TTL = e.terms.TTL
+	}
 	switch {
 	case tx == nil:
 		return e.put(outcome)

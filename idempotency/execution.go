@@ -93,6 +93,7 @@ type execution struct {
 	lease   Lease
 	resumed bool
 	held    bool
+	began   time.Time
 
 	// ctx is the work's.
 	ctx    context.Context
@@ -120,7 +121,7 @@ type execution struct {
 func (r *runner) begin(parent context.Context, reservation *Reservation, asked time.Time) *execution {
 	e := &execution{
 		runner: r, lease: reservation.Record.Lease(), resumed: reservation.Resumed, held: reservation.Held,
-		until: asked.Add(r.terms.Lease), stop: func() {},
+		began: asked, until: asked.Add(r.terms.Lease), stop: func() {},
 	}
 	if r.terms.Limit > 0 {
 		e.overrun = asked.Add(r.terms.Limit)

@@ -13,7 +13,7 @@ import (
 // Implementations are safe for concurrent use, durable when a verb has returned
 // nil (save where Claim.Joined says otherwise), and pass storetest.Run. They use
 // the database's clock alone. A verb never blocks on a record that another
-// execution is working on.
+// execution is working on. A verb that was cancelled returns the context's error.
 //
 // Errors that are not one of this package's are the database's: what they leave
 // undecided is undecided, and Load tells.
@@ -31,7 +31,8 @@ type Store interface {
 	Renew(ctx context.Context, lease Lease, d time.Duration) error
 
 	// Complete ends an execution with its outcome. It is also how a reconciler
-	// settles a record that is Unknown. ErrLeaseLost: the record is not that
+	// settles a record that is Unknown; give it a TTL then, for the record's own may
+	// be over, and it would be forgotten at once. ErrLeaseLost: the record is not that
 	// execution's any more; nothing was changed.
 	Complete(ctx context.Context, lease Lease, outcome Outcome) error
 
@@ -42,7 +43,8 @@ type Store interface {
 	// Load reads a record. ErrNotFound: there is none, or it has expired.
 	Load(ctx context.Context, id ID) (Record, error)
 
-	// Sweep deletes up to limit expired records and returns how many those were.
+	// Sweep deletes up to limit expired records and returns how many those were; 0
+	// or less deletes none.
 	// Records in progress under a live lease, and Unknown ones, are kept. It never
 	// waits for a record that somebody is working on, nor makes others wait for
 	// long: call it in small batches, see Sweeper.

@@ -15,7 +15,9 @@ type Terms struct {
 	Lease time.Duration
 
 	// TTL is how long a record is kept, and a key protects, from the start of the
-	// execution. 0 means 24 h, as with Stripe; Week is the other common choice.
+	// execution; from its end, if that took more than a tenth of it. 0 means 24 h,
+	// as with Stripe; Week is the other common choice. It must not be shorter than
+	// the Lease.
 	TTL time.Duration
 
 	// Limit is the longest that an execution may take. Then its context is
@@ -69,8 +71,8 @@ func (t Terms) resolved(store Store) (Terms, error) {
 	if t.Lease < shortestLease || t.Lease > longestLease {
 		return t, fmt.Errorf("%w: a Lease of %v", ErrInvalid, t.Lease)
 	}
-	if err := validDuration("TTL", t.TTL); err != nil {
-		return t, err
+	if t.TTL < t.Lease || t.TTL > longestLease {
+		return t, fmt.Errorf("%w: a TTL of %v, with a Lease of %v", ErrInvalid, t.TTL, t.Lease)
 	}
 	if t.Takeover > MarkUnknown {
 		return t, fmt.Errorf("%w: no takeover policy has number %d", ErrInvalid, t.Takeover)

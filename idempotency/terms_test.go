@@ -1,0 +1,50 @@
+package idempotency_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
+)
+
+// Work that takes nearly as long as its record is kept must not be forgotten the
+// moment that it is done.
+func TestTTLOfLongWorkCountsFromItsEnd(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		takes time.Duration
+		kept  time.Duration // from the end of the work
+	}{
+		{"short work: from its start, and the expiry is not written again", time.Minute, time.Hour - time.Minute},
+		{"long work: from its end", 59 * time.Minute, time.Hour},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &idempotency.Memory{}
+				x := idempotency.Executor{Store: store, Terms: idempotency.Terms{TTL: time.Hour, Limit: -1}}
+				id := idempotency.ID{Scope: "comp1", Operation: "import", Key: "1"}
+				_, err := x.Do(t.Context(), id, "", func(context.Context) (idempotency.Result, error) {
+					time.Sleep(row.takes) //nolint:forbidigo // virtual time
+					return idempotency.Result{}, nil
+				})
+				require.NoError(t, err)
+				record, err := store.Load(t.Context(), id)
+				require.NoError(t, err)
+				require.Equal(t, row.kept, time.Until(record.Expires))
+			})
+		})
+	}
+}
+
+func TestTTLShorterThanTheLeaseIsRefused(t *testing.T) {
+	x := idempotency.Executor{Store: &idempotency.Memory{}, Terms: idempotency.Terms{Lease: time.Minute, TTL: time.Second}}
+	_, err := x.Do(t.Context(), idempotency.ID{Key: "1"}, "", func(context.Context) (idempotency.Result, error) {
+		t.Error("executed")
+		return idempotency.Result{}, nil
+	})
+	require.ErrorIs(t, err, idempotency.ErrInvalid)
+}
