@@ -17,17 +17,17 @@ var plotted = []string{ //nolint:gochecknoglobals // a table
 	"azcore", "resty-full", "aws-sdk-go-v2", "gobreaker+backoff+rate",
 }
 
-// Draw draws the plots of the results into the directory.
-func Draw(dir string, results []Result) error {
+// Draw draws the plots of the results into the directory, as svg or png.
+func Draw(dir, format string, results []Result) error {
 	for _, name := range []string{"outage", "brownout"} {
 		for _, topology := range []Topology{Shared, Own} {
-			file := filepath.Join(dir, fmt.Sprintf("fleet-%s-%s.svg", name, topology))
+			file := filepath.Join(dir, fmt.Sprintf("fleet-%s-%s.%s", name, topology, format))
 			if err := drawSeries(file, pick(results, name, topology)); err != nil {
 				return err
 			}
 		}
 	}
-	return drawTail(filepath.Join(dir, "fleet-tail.svg"), pick(results, "tail", Shared))
+	return drawTail(filepath.Join(dir, "fleet-tail."+format), pick(results, "tail", Shared))
 }
 
 func pick(results []Result, scenario string, topology Topology) []Result {
@@ -43,25 +43,27 @@ func drawSeries(file string, results []Result) error {
 	}
 	s := results[0].Scenario
 	band := [][2]float64{{s.Before.Seconds(), (s.Before + s.During).Seconds()}}
-	title := fmt.Sprintf("%s, %s", s.Name, map[Topology]string{Shared: "one client shared by all", Own: "1000 clients of their own"}[results[0].Topology])
-	load := chart.Panel{Title: title + ": load on the server", Y: "attempts / offered", Max: 5.5, Bands: band, XStep: 10, YStep: 1}
-	good := chart.Panel{Title: "goodput", X: "seconds", Y: "successes / offered", Max: 1.5, Bands: band, XStep: 10, YStep: 0.5}
+	who := map[Topology]string{Shared: "one client shared by all callers", Own: "1000 clients that know nothing of each other"}[results[0].Topology]
+	load := chart.Panel{Title: fmt.Sprintf("Load on the server in the %s, %s", s.Name, who),
+		X: "seconds", Y: "attempts / offered", Max: 5.5, Bands: band, XStep: 10, YStep: 1}
+	good := chart.Panel{Title: "Goodput", X: "seconds", Y: "successes / offered", Max: 1.5, Bands: band, XStep: 10, YStep: 0.5}
 	for _, name := range plotted {
 		i := slices.IndexFunc(results, func(r Result) bool { return r.Peer.Name == name })
 		if i < 0 {
 			continue
 		}
 		r := results[i]
-		thick := name == peers.Ours
-		load.Lines = append(load.Lines, line(name, r.Load, s, thick))
-		good.Lines = append(good.Lines, line(name, r.Goodput, s, thick))
+		load.Lines = append(load.Lines, line(r, r.Load))
+		good.Lines = append(good.Lines, line(r, r.Goodput))
 	}
-	return chart.Write(file, 820, 600, load, good)
+	return chart.Write(file, 860, 620, load, good)
 }
 
-// line is a series as multiples of the offered rate, while requests arrive.
-func line(name string, counts []int, s Scenario, thick bool) chart.Line {
-	l := chart.Line{Name: name, Thick: thick}
+// line is a series as multiples of the offered rate, while requests arrive. Its
+// name says who recovers.
+func line(r Result, counts []int) chart.Line {
+	l := chart.Line{Name: r.Peer.Name + ": " + back(r), Thick: r.Peer.Name == peers.Ours, Dashed: !r.Recovered}
+	s := r.Scenario
 	for i := range int(s.Length().Seconds()) {
 		n := 0
 		if i < len(counts) {
@@ -71,6 +73,14 @@ func line(name string, counts []int, s Scenario, thick bool) chart.Line {
 		l.Y = append(l.Y, float64(n)/s.Rate)
 	}
 	return l
+}
+
+// back tells how long after the trouble goodput is back.
+func back(r Result) string {
+	if !r.Recovered {
+		return "never back"
+	}
+	return fmt.Sprintf("back in %.1f s", r.Recovery.Seconds())
 }
 
 // drawTail draws tail latency against extra load, for what hedges, and for what

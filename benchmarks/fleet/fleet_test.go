@@ -74,7 +74,7 @@ func TestReport(t *testing.T) {
 		require.Contains(t, text, want)
 	}
 	dir := t.TempDir()
-	require.NoError(t, Draw(dir, results))
+	require.NoError(t, Draw(dir, "svg", results))
 	for _, file := range []string{"fleet-outage-shared.svg", "fleet-outage-own.svg", "fleet-tail.svg"} {
 		require.FileExists(t, filepath.Join(dir, file))
 	}
