@@ -53,15 +53,15 @@ func drawSeries(file string, results []Result) error {
 			continue
 		}
 		r := results[i]
-		load.Lines = append(load.Lines, line(r, r.Load))
-		good.Lines = append(good.Lines, line(r, r.Goodput))
+		load.Lines = append(load.Lines, drawn(r, r.Load))
+		good.Lines = append(good.Lines, drawn(r, r.Goodput))
 	}
 	return chart.Write(file, 860, 620, load, good)
 }
 
-// line is a series as multiples of the offered rate, while requests arrive. Its
+// drawn is a series as multiples of the offered rate, while requests arrive. Its
 // name says who recovers.
-func line(r Result, counts []int) chart.Line {
+func drawn(r Result, counts []int) chart.Line {
 	l := chart.Line{Name: r.Peer.Name + ": " + back(r), Thick: r.Peer.Name == peers.Ours, Dashed: !r.Recovered}
 	s := r.Scenario
 	for i := range int(s.Length().Seconds()) {

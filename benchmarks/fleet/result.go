@@ -7,8 +7,8 @@ import (
 // Result is what was measured in one run. Loads and rates are in multiples of
 // what was offered.
 type Result struct {
-	Config
-	Took time.Duration // in real time
+	Config `json:"-"`
+	Took   time.Duration // in real time
 
 	Offered   int // logical requests
 	Succeeded int

@@ -5,9 +5,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"runtime"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -45,33 +43,6 @@ func Run(t *testing.T, c Config) Result {
 	r := bubble.Run(t, func() Result { return newRun(c).run() })
 	r.Took = time.Since(began)
 	return r
-}
-
-// RunAll makes the runs, as many at a time as there are processors, and calls done
-// with each result in the order of the runs. A run's virtual time is its own: what
-// is measured does not depend on what goes on beside it.
-func RunAll(t *testing.T, runs []Config, done func(Result)) []Result {
-	t.Helper()
-	results := make([]chan Result, len(runs))
-	for i := range runs {
-		results[i] = make(chan Result, 1)
-	}
-	var next atomic.Int64
-	var workers sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		workers.Go(func() {
-			for i := int(next.Add(1)) - 1; i < len(runs); i = int(next.Add(1)) - 1 {
-				t.Run(runs[i].String(), func(t *testing.T) { results[i] <- Run(t, runs[i]) })
-			}
-		})
-	}
-	defer workers.Wait() // before the test ends
-	all := make([]Result, len(runs))
-	for i := range results {
-		all[i] = <-results[i]
-		done(all[i])
-	}
-	return all
 }
 
 // epoch is when the runs begin. A bubble begins in the year 2000, when seconds

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"net/http"
+	"slices"
 )
 
 // payload is the body of a request that can be rewound, as bytes, for libraries
@@ -36,7 +37,7 @@ type taker struct{ bytes []byte }
 // writes to the bytes of a request's body.
 func (t *taker) Write(p []byte) (int, error) {
 	if t.bytes == nil {
-		t.bytes = p[:len(p):len(p)]
+		t.bytes = slices.Clip(p)
 	} else {
 		t.bytes = append(t.bytes, p...)
 	}
