@@ -6,38 +6,47 @@ import (
 	"io"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
-// Probes are all questions, in the order of the tables.
-func Probes() []Probe {
-	var all []Probe
+// Tables are all questions, table by table: how many attempts, what becomes of
+// bodies and answers, and how a call waits and leaves things behind.
+func Tables() [][]Probe {
+	var attempts []Probe
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		for _, status := range []int{http.StatusInternalServerError, http.StatusServiceUnavailable, http.StatusTooManyRequests, 0} {
-			all = append(all, attemptsAt(method, status))
+			attempts = append(attempts, attemptsAt(method, status))
 		}
 	}
-	seconds := func() (string, time.Time) { return "3", time.Now().Add(3 * time.Second) }
-	date := func() (string, time.Time) {
-		at := time.Now().Add(4 * time.Second).UTC().Truncate(time.Second)
-		return at.Format(http.TimeFormat), at
-	}
-	return append(all,
-		Probe{"body replayed", "a PUT of 64 KiB, answered 503 until the third attempt: whether each attempt's body is whole and the same", bodyReplayed},
-		Probe{"body of a stream", "a PUT of 1 MiB from a reader that cannot be rewound: sent as it is read, or read into memory first", bodyStreamed},
-		Probe{"Retry-After: 3", "on a 429: waited for, or undercut", retryAfter(http.StatusTooManyRequests, seconds)},
-		Probe{"Retry-After: date", "on a 503, three to four seconds ahead", retryAfter(http.StatusServiceUnavailable, date)},
-		Probe{"exhausted", "what comes back when all attempts are answered 503", exhausted},
-		Probe{"bodies left open", "of responses that nobody has seen, in the same", bodiesOpen},
-		Probe{"wait after the last", "attempt, in the same", waitAfterLast},
-		Probe{"wait past the deadline", "a 503 with Retry-After: 5, and two seconds left: when the call returns", pastDeadline},
-		Probe{"cancelled", "in a wait after a 503 with Retry-After: 5: how long until the call returns", cancelled},
-		Probe{"request modified", "fields of the caller's request that are not what they were", modified},
-		Probe{"other hosts' idle connections", "whether they are closed when all attempts have failed", idleClosed},
-	)
+	return [][]Probe{attempts, {
+		{"body replayed", "a PUT of 64 KiB, answered 503 until the third attempt: whether each attempt's body is whole and the same", bodyReplayed},
+		{"body of a stream", "a PUT of 1 MiB from a reader that cannot be rewound: sent as it is read, or read into memory first", bodyStreamed},
+		{"Retry-After: 3", "on a 429, asked twenty times: waited for, or undercut", retryAfter(http.StatusTooManyRequests, seconds)},
+		{"Retry-After: date", "on a 503, three to four seconds ahead, likewise", retryAfter(http.StatusServiceUnavailable, date)},
+		{"exhausted", "what comes back when all attempts are answered 503", exhausted},
+		{"bodies left open", "of responses that nobody has seen, in the same", bodiesOpen},
+	}, {
+		{"wait after the last", "attempt, in the same", waitAfterLast},
+		{"wait past the deadline", "a 503 with Retry-After: 5, and two seconds left: when the call returns", pastDeadline},
+		{"cancelled", "in a wait after a 503 with Retry-After: 5: how long until the call returns", cancelled},
+		{"request modified", "fields of the caller's request that are not what they were", modified},
+		{"other hosts' idle connections", "whether they are closed when all attempts have failed", idleClosed},
+	}}
+}
+
+// Probes are the questions of all tables.
+func Probes() []Probe { return slices.Concat(Tables()...) }
+
+// seconds and date are the forms of Retry-After, with the moment that they mean.
+func seconds() (string, time.Time) { return "3", time.Now().Add(3 * time.Second) }
+
+func date() (string, time.Time) {
+	at := time.Now().Add(4 * time.Second).UTC().Truncate(time.Second)
+	return at.Format(http.TimeFormat), at
 }
 
 func bodyReplayed(p peers.Peer) string {
