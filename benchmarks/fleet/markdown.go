@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,7 +23,9 @@ server is one FIFO queue of at most 1000 requests before 12 workers of 10 ms, th
 is 1200 requests per second; a full queue answers 503 at once, and work goes on
 when the client has left. The base gives an attempt up after 500 ms, the caller
 the call after 30 s. *Shared* means one client for all callers, *own* a thousand
-that know nothing of each other. [Package fleet][fleet] is the model, and
+that know nothing of each other. In the tail, the base waits for slow answers: if
+it gave up on them, a twentieth of the first attempts and of the second ones would
+have to be repeated, which alone makes 1.0526. [Package fleet][fleet] is the model, and
 [package peers][peers] says how each library is configured.
 
 [fleet]: ../benchmarks/fleet/doc.go
@@ -51,45 +54,49 @@ requests that succeeded.
 func writeTargets(text *strings.Builder, results []Result) {
 	fmt.Fprint(text, "### What this library was to reach, at the zero value\n\n")
 	table := report.NewTextTable("scenario", "clients", "what", "wanted", "measured", "")
+	var whys []string
 	for _, r := range results {
 		name := r.Scenario.Name
 		if r.Peer.Name != peers.Ours {
 			name += ", " + strings.TrimPrefix(r.Peer.Name, peers.Ours+"-")
 		}
 		for _, t := range r.Targets() {
-			want := t.Want
+			want, verdict := t.Want, t.verdict()
 			if t.Aim {
 				want += ", the aim"
 			}
-			verdict := "reached"
-			if !t.Reached {
-				verdict = "**missed**"
-			}
 			table.Row(name, string(r.Topology), t.What, want, t.Measured, verdict)
+			if !t.Reached && t.Why != "" {
+				whys = append(whys, fmt.Sprintf("- %s, %s, %s: %s.\n", name, r.Topology, t.What, t.Why))
+			}
 		}
 	}
 	fmt.Fprintln(text, table)
-	fmt.Fprint(text, why)
+	if len(whys) > 0 {
+		fmt.Fprintf(text, "Why what is not reached is not:\n\n%s\n", strings.Join(merged(whys), ""))
+	}
 }
 
-// why is what has to be said about the rows of the tail, and about none else.
-const why = `In the tail, the base waits for slow answers. If it gave up after 500 ms there, no
-client in which all requests succeed could keep to 1.05 attempts: a twentieth of
-the first attempts and of the second ones would have to be repeated, which makes
-1.0526. Three rows of the tail are not to be reached, or not so:
+// merged leaves out the reasons that stand there already.
+func merged(whys []string) []string {
+	said := map[string]bool{}
+	return slices.DeleteFunc(whys, func(line string) bool {
+		_, why, _ := strings.Cut(line, ": ")
+		defer func() { said[why] = true }()
+		return said[why]
+	})
+}
 
-- p99.9 below 200 ms: one request in 400 meets a slow answer twice, the original's
-  and the hedge's. It takes a third copy, which this library does not send.
-- A zero Hedge in each of 1000 clients measures its delay, and wants 20 samples
-  for that; at one request per second a client has them after 20 s. And at most one
-  hedge in ten calls is none where two slow answers come within ten seconds. For
-  such clients there are Delay, and a greater MaxRatio: *hedged-50ms*, which is
-  Hedge{Delay: 50ms, MaxRatio: 0.2}.
-- *hedged-50ms* hedges each slow answer where the client is shared: 5 % by the
-  scenario's definition, plus or minus 0.06 % by chance. There, a zero Hedge is the
-  one to use.
-
-`
+// verdict is for the last column.
+func (t Target) verdict() string {
+	switch {
+	case t.Reached:
+		return "reached"
+	case t.Aim:
+		return "**below the aim**"
+	}
+	return "**missed**"
+}
 
 func writeScenario(text *strings.Builder, s Scenario, results []Result) {
 	fmt.Fprintf(text, "### %s: %s\n\n", strings.ToUpper(s.Name[:1])+s.Name[1:], s.Note)
