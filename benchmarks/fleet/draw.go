@@ -59,18 +59,17 @@ func drawSeries(file string, results []Result) error {
 	return chart.Write(file, 860, 620, load, good)
 }
 
-// drawn is a series as multiples of the offered rate, while requests arrive. Its
-// name says who recovers.
+// drawn is a series as multiples of what was offered in the same second, while
+// requests arrive. Its name says who recovers.
 func drawn(r Result, counts []int) chart.Line {
 	l := chart.Line{Name: r.Peer.Name + ": " + back(r), Thick: r.Peer.Name == peers.Ours, Dashed: !r.Recovered}
-	s := r.Scenario
-	for i := range int(s.Length().Seconds()) {
+	for i, offered := range r.Arrivals {
 		n := 0
 		if i < len(counts) {
 			n = counts[i]
 		}
 		l.X = append(l.X, float64(i)+0.5)
-		l.Y = append(l.Y, float64(n)/s.Rate)
+		l.Y = append(l.Y, float64(n)/float64(max(offered, 1)))
 	}
 	return l
 }

@@ -72,6 +72,7 @@ func Write(file string, width, height float64, panels ...Panel) error {
 	}
 	legend := plot.NewLegend()
 	legend.Top, legend.Left, legend.TextStyle.Font.Size = true, true, vg.Points(9)
+	legend.Padding = vg.Points(2)
 	for i, line := range panels[0].Lines {
 		legend.Add(line.Name, &plotter.Line{LineStyle: lineStyle(line, i)})
 	}
