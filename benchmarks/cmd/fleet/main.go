@@ -52,7 +52,7 @@ func main() {
 	flag.Parse()
 	// net/http logs that a RoundTripper returned both a response and an error.
 	log.SetOutput(io.Discard) //nolint:forbidigo // a command may
-	debug.SetGCPercent(400) // nearly all that a run allocates is short-lived: a third less work
+	debug.SetGCPercent(400)   // nearly all that a run allocates is short-lived: a third less work
 	bubble.Main(o.run)
 }
 
