@@ -23,7 +23,7 @@ import (
 func main() {
 	serve := flag.Bool("serve", false, "be the server (the command starts itself so)")
 	peer := flag.String("peer", "all", "of "+strings.Join(peers.Names(), ", ")+"; several with commas; or all")
-	rounds := flag.Int("rounds", 21, "of which the median counts")
+	rounds := flag.Int("rounds", 41, "of which the median counts")
 	batch := flag.Duration("batch", 10*time.Millisecond, "that the bare client takes in each round")
 	write := flag.Bool("write", true, "rewrite the section of docs/performance.md, if all peers were measured")
 	flag.Parse()
@@ -86,13 +86,13 @@ func section(who []peers.Peer, results map[string][]overhead.Row) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, `## Overhead of a request that succeeds at once
 
-Measured by `+"`go run ./benchmarks/cmd/overhead`"+` on %s. Times are ratios to
-the bare http.Client's in the same round: the median of all rounds, and half the
-distance between the quartiles. In each round, all libraries have their turn. In
-parallel means 16 goroutines on one client. Over loopback the server is another process,
-and connections are kept alive; a real network makes all ratios smaller still.
-In memory, the base reads a body without copying it, so that the ratios of the
-1 MiB show who does. Bytes and allocations are what is added to the bare client's,
+Measured by `+"`go run ./benchmarks/cmd/overhead`"+` on %s. Times are
+ratios to the bare http.Client's in the same round, in which all libraries have
+their turn: the median of all rounds, and half the distance between the quartiles.
+Where that is large, the machine had other work. In parallel means 16 goroutines on
+one client. Over loopback the server is another process, and connections are kept
+alive; a real network makes all ratios smaller still. In memory, the base looks at
+a body without copying it, so that the ratios of the 1 MiB show who does. Bytes and allocations are what is added to the bare client's,
 for each request.
 
 ![Time over loopback, as a ratio to the bare client](overhead.svg)
@@ -133,6 +133,9 @@ for each request.
 
 // ratio is a median, and half the distance of the quartiles around it.
 func ratio(r overhead.Row) string {
+	if r.Ratio >= 10 {
+		return fmt.Sprintf("%.0f ± %.0f", r.Ratio, (r.High-r.Low)/2)
+	}
 	return fmt.Sprintf("%.2f ± %.2f", r.Ratio, (r.High-r.Low)/2)
 }
 
