@@ -69,6 +69,7 @@ type caller struct {
 	load    Load
 	way     Way
 	payload []byte
+	batch   int // calls in each round
 }
 
 func newCaller(p peers.Peer, l Load, w Way) *caller {

@@ -11,7 +11,7 @@ import (
 type Config struct {
 	Peers  []peers.Peer // the first is what the others are compared with
 	Rounds int
-	Batch  time.Duration // that the first peer takes in each round
+	Batch  time.Duration // that each peer takes in each round
 }
 
 // Row is what was measured of one peer under one load.
@@ -33,29 +33,31 @@ func Measure(c Config, l Load, w Way) []Row {
 	for i, p := range c.Peers {
 		callers[i] = newCaller(p, l, w)
 		callers[i].calls(goroutines) // connections, caches
+		callers[i].batch = calibrate(callers[i], c.Batch)
 	}
-	n := calls(callers, c.Batch)
 	rows := make([]Row, len(callers))
-	for i, ratios := range rounds(callers, c.Rounds, n) {
+	for i, ratios := range rounds(callers, c.Rounds) {
 		rows[i] = Row{Peer: c.Peers[i], Ratio: ratios[len(ratios)/2], Low: ratios[len(ratios)/4], High: ratios[len(ratios)*3/4]}
 	}
 	if !w.Parallel {
-		count(rows, callers, max(n/10, 10))
+		count(rows, callers)
 	}
 	return rows
 }
 
-// rounds returns each caller's times as ratios to the first one's in the same
-// round, sorted.
-func rounds(callers []*caller, rounds, n int) [][]float64 {
+// rounds returns the time of each caller's calls as ratios to the first one's in
+// the same round, sorted. In each round, each of them has about the same time, and
+// makes as many calls as fit: one that copies a body of a megabyte is slower by
+// hundreds than one that passes it on, and would leave that one too few to measure.
+func rounds(callers []*caller, rounds int) [][]float64 {
 	ratios := make([][]float64, len(callers))
 	for round := range rounds {
 		times := make([]float64, len(callers))
 		for i := range callers {
 			i = (i + round) % len(callers) // nobody is always the one after the garbage of another
 			start := time.Now()
-			callers[i].calls(n)
-			times[i] = float64(time.Since(start))
+			callers[i].calls(callers[i].batch)
+			times[i] = float64(time.Since(start)) / float64(callers[i].batch)
 		}
 		for i := range callers {
 			ratios[i] = append(ratios[i], times[i]/times[0])
@@ -68,7 +70,8 @@ func rounds(callers []*caller, rounds, n int) [][]float64 {
 }
 
 // count adds what each caller allocates more than the first.
-func count(rows []Row, callers []*caller, n int) {
+func count(rows []Row, callers []*caller) {
+	const n = 100
 	allocs, size := callers[0].allocations(n)
 	for i := range rows[1:] {
 		a, s := callers[1+i].allocations(n)
@@ -76,20 +79,7 @@ func count(rows []Row, callers []*caller, n int) {
 	}
 }
 
-// calls is how many calls make a batch: as many as the first peer makes in that
-// time, but no more than the slowest makes in four times as long. One that copies
-// a body of a megabyte is slower by hundreds than one that passes it on.
-func calls(callers []*caller, batch time.Duration) int {
-	n := calibrate(callers[0], batch)
-	for _, c := range callers[1:] {
-		if some := calibrate(c, 4*batch); some < n {
-			n = some
-		}
-	}
-	return n
-}
-
-// calibrate is how many calls take about so long.
+// calibrate is how many calls take about so long: a multiple of goroutines.
 func calibrate(c *caller, batch time.Duration) int {
 	n := goroutines
 	for {

@@ -24,7 +24,7 @@ func main() {
 	serve := flag.Bool("serve", false, "be the server (the command starts itself so)")
 	peer := flag.String("peer", "all", "of "+strings.Join(peers.Names(), ", ")+"; several with commas; or all")
 	rounds := flag.Int("rounds", 41, "of which the median counts")
-	batch := flag.Duration("batch", 10*time.Millisecond, "that the bare client takes in each round")
+	batch := flag.Duration("batch", 10*time.Millisecond, "that each library takes in each round")
 	write := flag.Bool("write", true, "rewrite the section of docs/performance.md, if all peers were measured")
 	flag.Parse()
 	do := func() error { return run(*peer, *rounds, *batch, *write) }
@@ -167,5 +167,5 @@ func draw(file string, results map[string][]overhead.Row) error {
 		way.Parallel = false
 		bars = append(bars, chart.Bar{Name: row.Peer.Name, Values: []float64{row.Ratio, parallel.Ratio}, Ours: strings.HasPrefix(row.Peer.Name, peers.Ours)})
 	}
-	return chart.Bars(file, 640, 420, "GET over loopback", "time, as a ratio to the bare client", []string{"one goroutine", "16 goroutines"}, bars)
+	return chart.Bars(file, 800, 440, "GET over loopback", "time, as a ratio to the bare client", []string{"one goroutine", "16 goroutines"}, bars)
 }

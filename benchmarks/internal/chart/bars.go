@@ -1,6 +1,7 @@
 package chart
 
 import (
+	"image/color"
 	"slices"
 
 	"gonum.org/v1/plot"
@@ -21,29 +22,56 @@ func Bars(file string, width, height float64, title, x string, series []string, 
 	slices.Reverse(bars)
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text = title, x
+	p.X.Tick.Marker = every(0.25)
 	p.Add(plotter.NewGrid())
+	legend := plot.NewLegend()
+	legend.Top, legend.Left, legend.TextStyle.Font.Size = true, true, vg.Points(9)
+	legend.Padding = vg.Points(2)
 	thickness := vg.Length(height) * 0.7 / vg.Length(len(bars)*len(series))
-	var names []string
 	for i, name := range series {
-		values := make(plotter.Values, len(bars))
-		for j, b := range bars {
-			values[j] = b.Values[i]
+		offset := thickness * (vg.Length(len(series)-1)/2 - vg.Length(i))
+		for _, ours := range []bool{false, true} {
+			chart, err := plotter.NewBarChart(values(bars, i, ours), thickness)
+			if err != nil {
+				return err
+			}
+			chart.Horizontal, chart.LineStyle.Width, chart.Offset = true, 0, offset
+			chart.Color = barColour(i, ours)
+			p.Add(chart)
+			if !ours {
+				legend.Add(name, chart)
+			}
 		}
-		chart, err := plotter.NewBarChart(values, thickness)
-		if err != nil {
-			return err
-		}
-		chart.Horizontal, chart.LineStyle.Width = true, 0
-		chart.Color = palette[1+i]
-		chart.Offset = thickness * (vg.Length(len(series)-1)/2 - vg.Length(i))
-		p.Add(chart)
-		p.Legend.Add(name, chart)
 	}
-	for _, b := range bars {
-		names = append(names, b.Name)
+	names := make([]string, len(bars))
+	for i, b := range bars {
+		names[i] = b.Name
 	}
 	p.NominalY(names...)
 	p.X.Min = 0
-	p.Legend.Top = true
-	return save(file, width, height, [][]*plot.Plot{{p}}, nil)
+	return save(file, width, height, [][]*plot.Plot{{p}}, &legend)
+}
+
+// values are those of one series, of ours or of all others; the rest is 0.
+func values(bars []Bar, series int, ours bool) plotter.Values {
+	v := make(plotter.Values, len(bars))
+	for i, b := range bars {
+		if b.Ours == ours {
+			v[i] = b.Values[series]
+		}
+	}
+	return v
+}
+
+// barColour is blue, or red for ours, and paler for a second series.
+func barColour(series int, ours bool) color.Color {
+	switch {
+	case ours && series == 0:
+		return palette[0]
+	case ours:
+		return color.RGBA{0xff, 0x98, 0x96, 0xff}
+	case series == 0:
+		return palette[2]
+	}
+	return color.RGBA{0xae, 0xc7, 0xe8, 0xff}
 }
