@@ -79,16 +79,23 @@ func count(rows []Row, callers []*caller) {
 	}
 }
 
-// calibrate is how many calls take about so long: a multiple of goroutines.
+// calibrate is how many calls take about so long: at least one of each goroutine.
+// It is the most of three tries, of which one may have been interrupted.
 func calibrate(c *caller, batch time.Duration) int {
-	n := goroutines
-	for {
-		start := time.Now()
-		c.calls(n)
-		took := time.Since(start)
-		if took >= batch/16 {
-			return max(int(float64(n)*float64(batch)/float64(took))/goroutines, 1) * goroutines
-		}
-		n *= 2
+	unit := 1
+	if c.way.Parallel {
+		unit = goroutines
 	}
+	most := unit
+	for range 3 {
+		n, took := unit, time.Duration(0)
+		for ; took < batch/4; n *= 2 {
+			start := time.Now()
+			c.calls(n)
+			took = time.Since(start)
+		}
+		n /= 2 // those that took so long
+		most = max(most, int(float64(n)*float64(batch)/float64(took))/unit*unit)
+	}
+	return most
 }

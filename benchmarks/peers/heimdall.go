@@ -57,7 +57,8 @@ func (c *hystrixClient) Do(req *http.Request) (*http.Response, error) {
 }
 
 // Close ends the goroutines of the circuit. There is no way to do that but to
-// close the channels that they read, which are not exported.
+// close the channels that they read, which are not exported; and as hystrix goes
+// on for a moment after a call, nothing of it may be left running: synctest.Wait.
 func (c *hystrixClient) Close() error {
 	circuit, _, err := breaker.GetCircuit(c.name)
 	if err != nil {

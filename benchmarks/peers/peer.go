@@ -28,7 +28,7 @@ const (
 
 // Client makes one logical request. The response's body is the caller's to close.
 // *http.Client is one. A Client that is also an io.Closer has goroutines that end
-// when it is closed.
+// when it is closed, in a synctest bubble, where all else has come to rest.
 type Client interface {
 	// Do sends the request, as often as it takes.
 	Do(*http.Request) (*http.Response, error)

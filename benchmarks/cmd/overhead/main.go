@@ -23,8 +23,8 @@ import (
 func main() {
 	serve := flag.Bool("serve", false, "be the server (the command starts itself so)")
 	peer := flag.String("peer", "all", "of "+strings.Join(peers.Names(), ", ")+"; several with commas; or all")
-	rounds := flag.Int("rounds", 41, "of which the median counts")
-	batch := flag.Duration("batch", 10*time.Millisecond, "that each library takes in each round")
+	rounds := flag.Int("rounds", 151, "of which the median counts")
+	batch := flag.Duration("batch", 2*time.Millisecond, "that each library takes in each round")
 	write := flag.Bool("write", true, "rewrite the section of docs/performance.md, if all peers were measured")
 	flag.Parse()
 	do := func() error { return run(*peer, *rounds, *batch, *write) }
