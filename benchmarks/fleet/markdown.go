@@ -18,15 +18,16 @@ func Markdown(results, targets []Result) string {
 	fmt.Fprint(&text, `## A fleet, and a server in trouble
 
 Measured by `+"`go run ./benchmarks/cmd/fleet`"+`, in virtual time: the figures do
-not depend on the machine. A Poisson process of 1000 requests per second is dealt to 1000 clients. The
-server is one FIFO queue of at most 1000 requests before 12 workers of 10 ms, that
-is 1200 requests per second; a full queue answers 503 at once, and work goes on
-when the client has left. The base gives an attempt up after 500 ms, the caller
+not depend on the machine. A Poisson process of 1000 requests per second is dealt to
+1000 clients. The server is one FIFO queue of at most 1000 requests before 12
+workers of 10 ms, that is 1200 requests per second; a full queue answers 503 at
+once, and work goes on when the client has left. The base gives an attempt up after 500 ms, the caller
 the call after 30 s. *Shared* means one client for all callers, *own* a thousand
 that know nothing of each other. In the tail, the base waits for slow answers: if
 it gave up on them, a twentieth of the first attempts and of the second ones would
-have to be repeated, which alone makes 1.0526. [Package fleet][fleet] is the model, and
-[package peers][peers] says how each library is configured.
+have to be repeated, which alone makes 1.0526. [Package fleet][fleet] is the model;
+how each library is configured is said [below](#how-each-library-behaves) and in
+[package peers][peers]. Libraries that can be told the quota are told their share.
 
 [fleet]: ../benchmarks/fleet/doc.go
 [peers]: ../benchmarks/peers/peer.go

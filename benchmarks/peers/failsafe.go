@@ -49,7 +49,7 @@ func failsafeFull(s Setting, common budget.Budget, hedge ...failsafe.Policy[resp
 	policies = append(policies, hedge...)
 	if s.Quota > 0 {
 		every := time.Duration(float64(time.Second) / s.Quota)
-		policies = append(policies, ratelimiter.NewSmoothBuilderWithMaxRate[response](every).WithMaxWaitTime(attemptTimeout).Build())
+		policies = append(policies, ratelimiter.NewSmoothBuilderWithMaxRate[response](every).WithMaxWaitTime(longest).Build())
 	}
 	return failsafehttp.NewRoundTripper(s.Base, append(policies,
 		circuitbreaker.NewBuilder[response]().HandleIf(failed).
