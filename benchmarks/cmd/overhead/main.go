@@ -1,0 +1,171 @@
+// Overhead measures what each library adds to a request that succeeds at once:
+// see package overhead. It rewrites its section of docs/performance.md.
+//
+//	go run ./benchmarks/cmd/overhead
+package main
+
+import (
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/benchmarks/internal/chart"
+	"github.com/resilienthttp/resilienthttp/benchmarks/internal/report"
+	"github.com/resilienthttp/resilienthttp/benchmarks/overhead"
+	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
+)
+
+func main() {
+	serve := flag.Bool("serve", false, "be the server (the command starts itself so)")
+	peer := flag.String("peer", "all", "of "+strings.Join(peers.Names(), ", ")+"; several with commas; or all")
+	rounds := flag.Int("rounds", 151, "of which the median counts")
+	batch := flag.Duration("batch", 2*time.Millisecond, "that each library takes in each round")
+	write := flag.Bool("write", true, "rewrite the section of docs/performance.md, if all peers were measured")
+	flag.Parse()
+	do := func() error { return run(*peer, *rounds, *batch, *write) }
+	if *serve {
+		do = overhead.Serve
+	}
+	if err := do(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(peer string, rounds int, batch time.Duration, write bool) error {
+	who, err := peers.Named(peer)
+	if err != nil {
+		return err
+	}
+	bare, err := peers.Named("bare")
+	if err != nil {
+		return err
+	}
+	who = slices.Concat(bare, slices.DeleteFunc(who, func(p peers.Peer) bool { return p.Name == "bare" }))
+	url, stop, err := overhead.StartServer("-serve")
+	if err != nil {
+		return err
+	}
+	defer stop()
+	config := overhead.Config{Peers: who, Rounds: rounds, Batch: batch}
+	results := map[string][]overhead.Row{}
+	for _, way := range []overhead.Way{overhead.InMemory(), overhead.Loopback(url)} {
+		for _, parallel := range []bool{false, true} {
+			way.Parallel = parallel
+			for _, load := range overhead.Loads() {
+				fmt.Fprintf(os.Stderr, "%s, parallel %v, %s\n", way.Name, parallel, load.Name)
+				results[column(way, load)] = overhead.Measure(config, load, way)
+			}
+		}
+	}
+	text := section(who, results)
+	_, _ = fmt.Fprintln(os.Stdout, text)
+	if !write || peer != "all" {
+		return nil
+	}
+	docs, err := report.Docs()
+	if err != nil {
+		return err
+	}
+	if err := draw(filepath.Join(docs, "overhead.svg"), results); err != nil {
+		return err
+	}
+	return report.Write(docs, "overhead", text)
+}
+
+func column(w overhead.Way, l overhead.Load) string {
+	return fmt.Sprintf("%s %v %s", w.Name, w.Parallel, l.Name)
+}
+
+func section(who []peers.Peer, results map[string][]overhead.Row) string {
+	var text strings.Builder
+	fmt.Fprintf(&text, `## Overhead of a request that succeeds at once
+
+Measured by `+"`go run ./benchmarks/cmd/overhead`"+` on %s. Times are
+ratios to the bare http.Client's in the same round, in which all libraries have
+their turn: the median of all rounds, and half the distance between the quartiles.
+Where that is large, the machine had other work. In parallel means 16 goroutines on
+one client. Over loopback the server is another process, and connections are kept
+alive; a real network makes all ratios smaller still. In memory, the base looks at
+a body without copying it, so that the ratios of the 1 MiB show who does. Bytes and allocations are what is added to the bare client's,
+for each request.
+
+![Time over loopback, as a ratio to the bare client](overhead.svg)
+
+`, report.Machine())
+	loads := overhead.Loads()
+	for _, way := range []overhead.Way{overhead.Loopback(""), overhead.InMemory()} {
+		heading := []string{"time, " + way.Name}
+		for _, parallel := range []string{"", ", parallel"} {
+			for _, load := range loads {
+				heading = append(heading, load.Name+parallel)
+			}
+		}
+		table := report.NewTable(heading...)
+		for i, p := range who {
+			cells := []string{name(p)}
+			for _, way.Parallel = range []bool{false, true} {
+				for _, load := range loads {
+					cells = append(cells, ratio(results[column(way, load)][i]))
+				}
+			}
+			table.Row(cells...)
+		}
+		fmt.Fprintln(&text, table)
+	}
+	table := report.NewTable("added, in memory", "GET: allocations", "bytes", "POST 64 B: allocations", "bytes", "POST 1 MiB: allocations", "bytes")
+	for i, p := range who {
+		cells := []string{name(p)}
+		for _, load := range loads {
+			row := results[column(overhead.InMemory(), load)][i]
+			cells = append(cells, fmt.Sprintf("%.0f", math.Abs(math.Round(row.Allocs))), bytes(row.Bytes))
+		}
+		table.Row(cells...)
+	}
+	fmt.Fprintln(&text, table)
+	return text.String()
+}
+
+// ratio is a median, and half the distance of the quartiles around it.
+func ratio(r overhead.Row) string {
+	if r.Ratio >= 10 {
+		return fmt.Sprintf("%.0f ± %.0f", r.Ratio, (r.High-r.Low)/2)
+	}
+	return fmt.Sprintf("%.2f ± %.2f", r.Ratio, (r.High-r.Low)/2)
+}
+
+func name(p peers.Peer) string {
+	if p.Name == peers.Ours {
+		return "**" + p.Name + "**"
+	}
+	return p.Name
+}
+
+func bytes(n float64) string {
+	switch n = math.Round(n); {
+	case n >= 1<<20:
+		return fmt.Sprintf("%.1f MiB", n/(1<<20))
+	case n >= 10<<10:
+		return fmt.Sprintf("%.0f KiB", n/(1<<10))
+	default:
+		return fmt.Sprintf("%.0f B", math.Abs(n))
+	}
+}
+
+// draw shows the GET over loopback, from one goroutine and from many.
+func draw(file string, results map[string][]overhead.Row) error {
+	way := overhead.Loopback("")
+	var bars []chart.Bar
+	for i, row := range results[column(way, overhead.Loads()[0])] {
+		way.Parallel = true
+		parallel := results[column(way, overhead.Loads()[0])][i]
+		way.Parallel = false
+		bars = append(bars, chart.Bar{Name: row.Peer.Name, Values: []float64{row.Ratio, parallel.Ratio}, Ours: strings.HasPrefix(row.Peer.Name, peers.Ours)})
+	}
+	return chart.Bars(file, 800, 440, "GET over loopback", "time, as a ratio to the bare client", []string{"one goroutine", "16 goroutines"}, bars)
+}

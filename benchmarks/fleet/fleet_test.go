@@ -1,0 +1,117 @@
+package fleet
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
+)
+
+// short makes ten virtual seconds of one scenario.
+func short(t *testing.T, scenario, peer string, topology Topology) Result {
+	t.Helper()
+	return scaled(t, 10*time.Second, scenario, peer, topology)
+}
+
+func scaled(t *testing.T, length time.Duration, scenario, peer string, topology Topology) Result {
+	t.Helper()
+	scenarios, err := Named(scenario)
+	require.NoError(t, err)
+	who, err := peers.Named(peer)
+	require.NoError(t, err)
+	r := Run(t, Config{Scenario: scenarios[0].Scaled(length), Peer: who[0], Topology: topology, Seed: Seed})
+	t.Logf("\n%s\n%s", Header(), r)
+	return r
+}
+
+// The model is the one that is described: these are its figures with clients
+// that do nothing about it.
+func TestModel(t *testing.T) {
+	r := short(t, "healthy", "bare", Own)
+	require.Equal(t, r.Offered, r.Succeeded)
+	require.Equal(t, r.Offered, r.Attempts)
+	require.InDelta(t, 10*Rate, r.Offered, 400, "four standard deviations")
+	require.Equal(t, service, r.P50)
+
+	r = short(t, "outage", "bare", Shared)
+	require.InDelta(t, 0.75, r.Success(), 0.01)
+
+	r = short(t, "outage", "naive", Shared)
+	require.InDelta(t, 4, r.WorstDuring, 0.3)
+
+	r = short(t, "brownout", "naive", Own)
+	require.False(t, r.Recovered, "timeouts are shorter than the queue that retries keep full")
+
+	r = short(t, "quota", "bare", Own)
+	require.Equal(t, r.TooManyBare, r.TooMany)
+	require.Equal(t, r.Offered-r.Succeeded, r.TooMany)
+
+	r = short(t, "tail", "bare", Shared)
+	require.Equal(t, r.Offered, r.Succeeded, "slow answers are answers")
+	require.Equal(t, 20*time.Millisecond, r.P50)
+	require.Equal(t, time.Second, r.P99)
+}
+
+// The short mode: what the page promises of this library, in ten virtual seconds
+// for each scenario. Clients of their own need longer, for they see one request a
+// second.
+func TestOurs(t *testing.T) {
+	for _, topology := range []Topology{Shared, Own} {
+		r := short(t, "errors", peers.Ours, topology)
+		require.Equal(t, r.Offered, r.Succeeded)
+		require.LessOrEqual(t, r.AttemptsPerCall(), 1.013)
+	}
+
+	r := short(t, "outage", peers.Ours, Shared)
+	require.LessOrEqual(t, r.WorstSecond, 1.15)
+	require.Less(t, r.AttemptsPerCall(), 1.0)
+	require.InDelta(t, 0.75, r.Success(), 0.01)
+	require.True(t, r.Recovered)
+	require.LessOrEqual(t, r.Recovery, time.Second)
+
+	r = short(t, "brownout", peers.Ours, Shared)
+	require.Less(t, r.AttemptsPerCall(), 1.0)
+	require.Greater(t, r.Success(), 0.6, "0.51 without retries, 0.14 with naive ones")
+	require.True(t, r.Recovered)
+
+	r = short(t, "quota", peers.Ours, Shared)
+	require.Zero(t, r.TooManyLater)
+	require.GreaterOrEqual(t, r.QuotaUsed, 0.98)
+}
+
+// What is said of the rows that are not reached is said once, and only of them.
+func TestWhy(t *testing.T) {
+	require.Equal(t, []string{"- a: x.", "- c: y."}, merged([]string{"- a: x.", "- b: x.", "- c: y."}))
+	missed := atMost("p99, ms", 80, 71, "%.1f").because("reasons")
+	require.Equal(t, "**missed**", missed.verdict())
+	require.Equal(t, "**below the aim**", aim(missed).verdict())
+	require.Equal(t, "reached", atLeast("success", 0.9, 0.8, "%.2f").verdict())
+	require.Equal(t, "≤ 71.0", missed.Want)
+	require.Equal(t, "80.0", missed.Measured)
+	require.Equal(t, "never", Result{}.recoversWithin(time.Second).Measured)
+}
+
+// What the command writes, from a few short runs.
+func TestReport(t *testing.T) {
+	var results, targets []Result
+	for _, scenario := range []string{"outage", "quota", "tail"} {
+		for _, topology := range []Topology{Shared, Own} {
+			for _, peer := range []string{"bare", peers.Ours, peers.OursHedged} {
+				results = append(results, scaled(t, 2*time.Second, scenario, peer, topology))
+			}
+		}
+	}
+	targets = append(targets, results[1])
+	text := Markdown(results, targets)
+	for _, want := range []string{"| **resilienthttp** |", "### Outage", "### Quota", "### Tail", "load in the worst second", "fleet-outage-own.svg"} {
+		require.Contains(t, text, want)
+	}
+	dir := t.TempDir()
+	require.NoError(t, Draw(dir, "svg", results))
+	for _, file := range []string{"fleet-outage-shared.svg", "fleet-outage-own.svg", "fleet-tail.svg"} {
+		require.FileExists(t, filepath.Join(dir, file))
+	}
+}

@@ -1,0 +1,182 @@
+package fleet
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// reply is what one request to the model has got.
+type reply struct {
+	status int // 0: none
+	header http.Header
+	err    error
+	took   time.Duration
+}
+
+func get(ctx context.Context, s *server) reply {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://server.model/", http.NoBody)
+	if err != nil {
+		return reply{err: err}
+	}
+	start := time.Now()
+	resp, err := s.RoundTrip(req)
+	r := reply{err: err, took: time.Since(start)}
+	if resp != nil {
+		r.status, r.header = resp.StatusCode, resp.Header
+	}
+	return r
+}
+
+// crowd makes n requests in the same instant, in order, and returns when the last
+// has its answer.
+func crowd(ctx context.Context, s *server, n int) []reply {
+	replies := make([]reply, n)
+	var group sync.WaitGroup
+	for i := range n {
+		group.Go(func() { replies[i] = get(ctx, s) })
+		synctest.Wait() // until it stands in the queue
+	}
+	group.Wait()
+	return replies
+}
+
+// inBubble runs f with a server that begins at a whole second of this century.
+func inBubble(t *testing.T, scenario Scenario, f func(t *testing.T, s *server)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		<-time.After(time.Until(epoch()))
+		f(t, newServer(scenario, time.Now(), Seed))
+	})
+}
+
+func TestServerIsOneQueue(t *testing.T) {
+	inBubble(t, Scenario{During: time.Minute}, func(t *testing.T, s *server) {
+		// Twelve at a time, ten milliseconds each, in the order in which they came.
+		for i, r := range crowd(t.Context(), s, 100) {
+			require.Equal(t, http.StatusOK, r.status)
+			require.Equal(t, time.Duration(1+i/workers)*service, r.took, "request %d", i)
+		}
+	})
+}
+
+func TestServerRefusesAtOnceWhenTheQueueIsFull(t *testing.T) {
+	inBubble(t, Scenario{During: time.Minute}, func(t *testing.T, s *server) {
+		replies := crowd(t.Context(), s, workers+queueMax+2)
+		for _, r := range replies[workers+queueMax:] {
+			require.Equal(t, http.StatusServiceUnavailable, r.status)
+			require.Zero(t, r.took)
+		}
+		// The base gives up after 500 ms, in which 50 times twelve are served.
+		for i, r := range replies[:workers+queueMax] {
+			switch {
+			case i < 49*workers:
+				require.Equal(t, http.StatusOK, r.status, "request %d", i)
+			case i >= 50*workers:
+				require.Zero(t, r.status, "request %d", i)
+				require.ErrorAs(t, r.err, new(gaveUpError))
+				require.Equal(t, giveUp, r.took)
+			}
+		}
+	})
+}
+
+func TestServerWorksOnWhenTheClientHasLeft(t *testing.T) {
+	inBubble(t, Scenario{During: time.Minute}, func(t *testing.T, s *server) {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+		defer cancel()
+		for _, r := range crowd(ctx, s, 10*workers) {
+			require.ErrorIs(t, r.err, context.DeadlineExceeded)
+			require.Equal(t, 5*time.Millisecond, r.took)
+		}
+		// Nobody waits for them any more, but who comes now waits until they are done.
+		require.Equal(t, 10*service-5*time.Millisecond+service, get(t.Context(), s).took)
+		require.Equal(t, 10*workers+1, s.load.total())
+	})
+}
+
+func TestServerInBrownout(t *testing.T) {
+	inBubble(t, Scenario{Before: time.Second, During: time.Second, After: time.Second, workers: workers / 2}, func(t *testing.T, s *server) {
+		last := func() time.Duration { return crowd(t.Context(), s, workers)[workers-1].took }
+		require.Equal(t, service, last())
+		<-time.After(time.Second)
+		require.Equal(t, 2*service, last(), "half of the workers")
+		<-time.After(time.Second)
+		require.Equal(t, service, last(), "all of them again")
+	})
+}
+
+func TestServerInOutage(t *testing.T) {
+	inBubble(t, Scenario{Before: time.Second, During: time.Second, outage: true}, func(t *testing.T, s *server) {
+		require.Equal(t, http.StatusOK, get(t.Context(), s).status)
+		<-time.After(time.Second)
+		r := get(t.Context(), s)
+		require.Equal(t, http.StatusServiceUnavailable, r.status)
+		require.Zero(t, r.took)
+	})
+}
+
+func TestServerQuota(t *testing.T) {
+	inBubble(t, Scenario{During: time.Minute, quota: 3}, func(t *testing.T, s *server) {
+		for range 2 {
+			replies := crowd(t.Context(), s, 4)
+			for i, r := range replies[:3] {
+				require.Equal(t, http.StatusOK, r.status)
+				require.Equal(t, string(rune('2'-i)), r.header.Get("X-RateLimit-Remaining"))
+				require.Empty(t, r.header.Get("Retry-After"))
+			}
+			require.Equal(t, http.StatusTooManyRequests, replies[3].status)
+			require.Equal(t, "1", replies[3].header.Get("Retry-After"))
+			<-time.After(time.Second) // the next window
+		}
+		require.Equal(t, 2, s.limited.total())
+		require.Equal(t, 6, s.taken.total())
+	})
+}
+
+func TestServerTail(t *testing.T) {
+	inBubble(t, Scenario{During: time.Minute, tail: true}, func(t *testing.T, s *server) {
+		const n = 2000
+		slow := 0
+		for _, r := range crowd(t.Context(), s, n) {
+			require.Equal(t, http.StatusOK, r.status, "the base waits for slow answers")
+			if r.took == time.Second {
+				slow++
+			} else {
+				require.Equal(t, 20*time.Millisecond, r.took)
+			}
+		}
+		require.InDelta(t, 0.05*n, slow, 40, "four standard deviations")
+	})
+}
+
+func TestServerClosesBodies(t *testing.T) {
+	inBubble(t, Scenario{During: time.Minute}, func(t *testing.T, s *server) {
+		body := &closed{Reader: strings.NewReader("payload")}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://server.model/", body)
+		require.NoError(t, err)
+		_, err = s.RoundTrip(req)
+		require.NoError(t, err)
+		require.True(t, body.closed)
+		require.Zero(t, body.Len(), "read to the end")
+	})
+}
+
+type closed struct {
+	*strings.Reader
+	closed bool
+}
+
+func (c *closed) Close() error {
+	c.closed = true
+	return nil
+}
+
+var _ io.ReadCloser = (*closed)(nil)

@@ -1,0 +1,99 @@
+package matrix
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
+)
+
+// answers are those of one peer, by the names of the probes.
+func answers(t *testing.T, p peers.Peer) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, probe := range Probes() {
+		all[probe.Name] = probe.Ask(t, p)
+	}
+	return all
+}
+
+func named(t *testing.T, name string) peers.Peer {
+	t.Helper()
+	who, err := peers.Named(name)
+	require.NoError(t, err)
+	return who[0]
+}
+
+// What this library answers is its contract.
+func TestOurs(t *testing.T) {
+	want := map[string]string{
+		"GET 500": "4", "GET 503": "4", "GET 429": "4", "GET timeout": "4",
+		// With the key that it generates, a POST is repeatable.
+		"POST 500": "4, one key", "POST 503": "4, one key", "POST 429": "4, one key", "POST timeout": "4, one key",
+		"body replayed": "yes", "body of a stream": "streamed",
+		"Retry-After: 3": "waited for", "Retry-After: date": "waited for",
+		"exhausted": "503", "bodies left open": "0", "wait after the last": "0",
+		"wait past the deadline": "at once", "cancelled": "0",
+		"request modified": "no", "other hosts' idle connections": "kept",
+	}
+	require.Equal(t, want, answers(t, named(t, peers.Ours)))
+}
+
+// Without keys, a POST is repeated only where the server says that it did nothing:
+// a 429, and a 503 with Retry-After, which the probe's has not.
+func TestOursWithoutKeys(t *testing.T) {
+	p := peers.Peer{New: func(s peers.Setting) peers.Client {
+		return &http.Client{Transport: &resilienthttp.Transport{Base: s.Base, Idempotency: resilienthttp.Idempotency{Off: true}}}
+	}}
+	got := answers(t, p)
+	require.Equal(t, "1", got["POST 500"])
+	require.Equal(t, "1", got["POST 503"])
+	require.Equal(t, "**4**", got["POST 429"])
+	require.Equal(t, "1", got["POST timeout"])
+	require.Equal(t, "4", got["GET 500"])
+}
+
+// The probes can tell: each of these has been read in the library's source, at the
+// version that go.mod names.
+func TestPeers(t *testing.T) {
+	for _, row := range []struct{ peer, probe, want, because string }{
+		{"bare", "GET 500", "1", "http.Client repeats no answered request"},
+		{"naive", "body replayed", "**no**", "it sends a body that has been read"},
+		{"go-retryablehttp", "POST 500", "**5**", "baseRetryPolicy does not look at the method"},
+		{"go-retryablehttp", "exhausted", "error", "Do drains the last response, and returns an error, without an ErrorHandler"},
+		{"go-retryablehttp-full", "exhausted", "503", "PassthroughErrorHandler"},
+		{"go-retryablehttp", "other hosts' idle connections", "**closed**", "Do defers HTTPClient.CloseIdleConnections when it gives up"},
+		{"go-retryablehttp", "Retry-After: date", "waited for", "parseRetryAfterHeader reads both forms"},
+		{"failsafe-go", "Retry-After: date", "**undercut**", "DelayFunc reads seconds alone"},
+		{"failsafe-go", "bodies left open", "**3**", "doRequest closes no response that is retried"},
+		{"failsafe-go-full", "Retry-After: 3", "**undercut**", "ApplyJitter adds to, and takes from, any delay"},
+		{"rehttp", "body of a stream", "in memory", "RoundTrip copies the body to a buffer"},
+		{"rehttp", "Retry-After: 3", "**undercut**", "a DelayFn of its own does not look at the response"},
+		{"heimdall", "GET 429", "1", "Do repeats errors and 5xx"},
+		{"heimdall", "request modified", "**Body**", "Do puts a reader of its own there"},
+		{"azcore", "Retry-After: date", "waited for", "shared.RetryAfter reads both forms"},
+		{"azcore", "wait past the deadline", "at the deadline", "retryPolicy.Do selects between the delay and the context"},
+		{"resty", "POST 500", "1", "Execute repeats idempotent methods alone"},
+		{"resty-hedged", "GET 500", "1", "SetHedging sets the retry count to 0"},
+		{"aws-sdk-go-v2", "Retry-After: 3", "**undercut**", "adjustForRetryAfterHeader reads X-Amz-Retry-After alone"},
+		{"gobreaker+backoff+rate", "POST 500", "1", "it is written so"},
+	} {
+		for _, probe := range Probes() {
+			if probe.Name == row.probe {
+				require.Equal(t, row.want, probe.Ask(t, named(t, row.peer)), "%s, %s: %s", row.peer, row.probe, row.because)
+			}
+		}
+	}
+}
+
+// Every library answers every question.
+func TestAll(t *testing.T) {
+	for _, p := range peers.All() {
+		for name, answer := range answers(t, p) {
+			require.NotEmpty(t, answer, "%s: %s", p.Name, name)
+		}
+	}
+}

@@ -1,0 +1,233 @@
+package matrix
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
+)
+
+// Tables are all questions, table by table: how many attempts, what becomes of
+// bodies and answers, and how a call waits and leaves things behind.
+func Tables() [][]Probe {
+	var attempts []Probe
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		for _, status := range []int{http.StatusInternalServerError, http.StatusServiceUnavailable, http.StatusTooManyRequests, 0} {
+			attempts = append(attempts, attemptsAt(method, status))
+		}
+	}
+	return [][]Probe{attempts, {
+		{"body replayed", "a PUT of 64 KiB, answered 503 until the third attempt: whether each attempt's body is whole and the same", bodyReplayed},
+		{"body of a stream", "a PUT of 1 MiB from a reader that cannot be rewound: sent as it is read, or read into memory first", bodyStreamed},
+		{"Retry-After: 3", "on a 429, asked twenty times: waited for, or undercut", retryAfter(http.StatusTooManyRequests, seconds)},
+		{"Retry-After: date", "on a 503, three to four seconds ahead, likewise", retryAfter(http.StatusServiceUnavailable, date)},
+		{"exhausted", "what comes back when all attempts are answered 503", exhausted},
+		{"bodies left open", "of responses that nobody has seen, in the same", bodiesOpen},
+	}, {
+		{"wait after the last", "attempt, in the same", waitAfterLast},
+		{"wait past the deadline", "a 503 with Retry-After: 5, and two seconds left: when the call returns", pastDeadline},
+		{"cancelled", "in a wait after a 503 with Retry-After: 5: how long until the call returns", cancelled},
+		{"request modified", "fields of the caller's request that are not what they were", modified},
+		{"other hosts' idle connections", "whether they are closed when all attempts have failed", idleClosed},
+	}}
+}
+
+// Probes are the questions of all tables.
+func Probes() []Probe { return slices.Concat(Tables()...) }
+
+// seconds and date are the forms of Retry-After, with the moment that they mean.
+func seconds() (string, time.Time) { return "3", time.Now().Add(3 * time.Second) }
+
+func date() (string, time.Time) {
+	at := time.Now().Add(4 * time.Second).UTC().Truncate(time.Second)
+	return at.Format(http.TimeFormat), at
+}
+
+func bodyReplayed(p peers.Peer) string {
+	want := strings.Repeat("0123456789abcdef", 4<<10)
+	tr := ask(p, http.MethodPut, want, func(n int) answer {
+		if n < 3 {
+			return answer{status: http.StatusServiceUnavailable}
+		}
+		return answer{status: http.StatusOK}
+	})
+	if len(tr.server.attempts) < 2 {
+		return "not retried"
+	}
+	for _, a := range tr.server.attempts {
+		if string(a.body) != want {
+			return "**no**"
+		}
+	}
+	return "yes"
+}
+
+// source is a body that can be read once, and tells how far it was.
+type source struct{ left, size int }
+
+func (s *source) Read(p []byte) (int, error) {
+	if s.left == 0 {
+		return 0, io.EOF
+	}
+	n := min(len(p), s.left)
+	clear(p[:n])
+	s.left -= n
+	return n, nil
+}
+
+func bodyStreamed(p peers.Peer) string {
+	src := &source{left: 1 << 20, size: 1 << 20}
+	tr := &trial{server: &server{answer: always(http.StatusOK)}, request: newRequest(context.Background(), http.MethodPut, src)}
+	tr.request.ContentLength = int64(src.size)
+	read := 0
+	tr.server.arrived = func() { read = src.size - src.left }
+	tr.do(p)
+	switch {
+	case tr.err != nil:
+		return "**error**"
+	case len(tr.server.attempts[0].body) != src.size:
+		return fmt.Sprintf("**%d bytes of it**", len(tr.server.attempts[0].body))
+	case read == src.size:
+		return "in memory"
+	}
+	return "streamed"
+}
+
+// retryAfter asks several times: jitter may go below what was asked for, or not.
+// The value comes with the moment before which the server wants to hear nothing.
+func retryAfter(status int, value func() (string, time.Time)) func(peers.Peer) string {
+	return func(p peers.Peer) string {
+		for range 20 {
+			var notBefore time.Time
+			tr := ask(p, http.MethodGet, "", func(n int) answer {
+				if n > 1 {
+					return answer{status: http.StatusOK}
+				}
+				var text string
+				text, notBefore = value()
+				return answer{status: status, header: http.Header{"Retry-After": {text}}}
+			})
+			switch attempts := tr.server.attempts; {
+			case len(attempts) < 2:
+				return "not retried"
+			case attempts[1].at.Before(notBefore):
+				return "**undercut**"
+			}
+		}
+		return "waited for"
+	}
+}
+
+func exhausted(p peers.Peer) string {
+	tr := ask(p, http.MethodGet, "", always(http.StatusServiceUnavailable))
+	switch {
+	case tr.status == 0:
+		return "error"
+	case tr.err != nil:
+		return "response and error"
+	case tr.text != "answer":
+		return "**503 without its body**"
+	}
+	return "503"
+}
+
+func bodiesOpen(p peers.Peer) string {
+	tr := ask(p, http.MethodGet, "", always(http.StatusServiceUnavailable))
+	if tr.server.open > 0 {
+		return fmt.Sprintf("**%d**", tr.server.open)
+	}
+	return "0"
+}
+
+func waitAfterLast(p peers.Peer) string {
+	tr := ask(p, http.MethodGet, "", always(http.StatusServiceUnavailable))
+	first, last := tr.server.attempts[0].at, tr.server.attempts[len(tr.server.attempts)-1].done
+	if wait := tr.took - last.Sub(first); wait > 0 {
+		return "**" + wait.Round(time.Millisecond).String() + "**"
+	}
+	return "0"
+}
+
+// busy asks for more time than the caller has.
+func busy(int) answer {
+	return answer{status: http.StatusServiceUnavailable, header: http.Header{"Retry-After": {"5"}}}
+}
+
+func pastDeadline(p peers.Peer) string {
+	const left = 2 * time.Second
+	ctx, cancel := context.WithTimeout(context.Background(), left)
+	defer cancel()
+	tr := askWith(ctx, p, http.MethodGet, "", busy)
+	switch {
+	case tr.took == 0:
+		return "at once"
+	case tr.took < left:
+		return "after " + tr.took.Round(10*time.Millisecond).String()
+	case tr.took == left:
+		return "at the deadline"
+	}
+	return "**" + (tr.took - left).Round(10*time.Millisecond).String() + " late**"
+}
+
+func cancelled(p peers.Peer) string {
+	const after = 500 * time.Millisecond
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	time.AfterFunc(after, cancel)
+	switch tr := askWith(ctx, p, http.MethodGet, "", busy); {
+	case tr.took < after:
+		return "does not wait"
+	case tr.took == after:
+		return "0"
+	default:
+		return "**" + (tr.took - after).Round(time.Millisecond).String() + "**"
+	}
+}
+
+func modified(p peers.Peer) string {
+	req := newRequest(context.Background(), http.MethodPut, strings.NewReader("payload"))
+	req.Header.Set("X-Test", "1")
+	before, header := *req, req.Header.Clone()
+	tr := &trial{server: &server{answer: always(http.StatusServiceUnavailable)}, request: req}
+	tr.do(p)
+	var fields []string
+	was, is := reflect.ValueOf(&before).Elem(), reflect.ValueOf(req).Elem()
+	for i := range was.NumField() {
+		if field := was.Type().Field(i); field.IsExported() && !same(was.Field(i), is.Field(i)) {
+			fields = append(fields, field.Name)
+		}
+	}
+	if !reflect.DeepEqual(header, req.Header) {
+		fields = append(fields, "Header")
+	}
+	if len(fields) == 0 {
+		return "no"
+	}
+	return "**" + strings.Join(fields, ", ") + "**"
+}
+
+// same reports whether two fields of a request are the same: not equal, but the
+// very same body, map or function.
+func same(a, b reflect.Value) bool {
+	switch a.Kind() {
+	case reflect.Func, reflect.Map, reflect.Slice, reflect.Chan, reflect.Pointer:
+		return a.Pointer() == b.Pointer()
+	default:
+		return a.Equal(b)
+	}
+}
+
+func idleClosed(p peers.Peer) string {
+	for _, status := range []int{0, http.StatusServiceUnavailable} {
+		if ask(p, http.MethodGet, "", always(status)).server.idle > 0 {
+			return "**closed**"
+		}
+	}
+	return "kept"
+}

@@ -1,0 +1,133 @@
+package overhead
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime"
+	"sync"
+
+	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
+)
+
+// Load is one kind of request.
+type Load struct {
+	Name, Method string
+	Size         int // of the body
+}
+
+// Loads are those of the tables.
+func Loads() []Load {
+	return []Load{{"GET", http.MethodGet, 0}, {"POST 64 B", http.MethodPost, 64}, {"POST 1 MiB", http.MethodPost, 1 << 20}}
+}
+
+// Way is how the requests travel.
+type Way struct {
+	Name     string
+	URL      string
+	Base     func() http.RoundTripper
+	Parallel bool // from as many goroutines as are usual in a server
+}
+
+const goroutines = 16
+
+// instant is a Base that answers at once: what is measured is what stands around
+// it.
+type instant struct{}
+
+func (instant) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Body != nil {
+		_, _ = io.Copy(io.Discard, r.Body)
+		_ = r.Body.Close()
+	}
+	return &http.Response{
+		Status: "200 OK", StatusCode: http.StatusOK, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header:  http.Header{"Content-Type": {"application/json"}, "Date": {"Thu, 01 Jan 2026 00:00:00 GMT"}},
+		Body:    io.NopCloser(bytes.NewReader(nil)),
+		Request: r,
+	}, nil
+}
+
+// InMemory is without a network.
+func InMemory() Way {
+	return Way{Name: "in memory", URL: "http://api.example/v1/charges", Base: func() http.RoundTripper { return instant{} }}
+}
+
+// Loopback is over kept-alive connections to a server in another process.
+func Loopback(url string) Way {
+	return Way{Name: "loopback", URL: url, Base: func() http.RoundTripper {
+		return &http.Transport{MaxIdleConnsPerHost: 2 * goroutines}
+	}}
+}
+
+// caller makes one kind of request over and over, as a program would: a new
+// http.Request for each call.
+type caller struct {
+	client  peers.Client
+	base    http.RoundTripper
+	load    Load
+	way     Way
+	payload []byte
+	batch   int // calls in each round
+}
+
+func newCaller(p peers.Peer, l Load, w Way) *caller {
+	base := w.Base()
+	return &caller{client: p.New(peers.Setting{Base: base}), base: base, load: l, way: w, payload: make([]byte, l.Size)}
+}
+
+func (c *caller) call() {
+	var body io.Reader
+	if c.load.Size > 0 {
+		body = bytes.NewReader(c.payload)
+	}
+	req, err := http.NewRequest(c.load.Method, c.way.URL, body) //nolint:noctx // a context would be measured too
+	if err != nil {
+		panic(err) // the arguments are constants
+	}
+	resp, err := c.client.Do(req)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		panic(fmt.Sprintf("%T, %s: %v, %v", c.client, c.load.Name, resp, err))
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	_ = resp.Body.Close()
+}
+
+// close ends the idle connections. What else a client has running goes on: to end
+// it is safe only when nothing of a call is left, which cannot be known outside of
+// virtual time.
+func (c *caller) close() {
+	if t, ok := c.base.(*http.Transport); ok {
+		t.CloseIdleConnections()
+	}
+}
+
+func (c *caller) calls(n int) {
+	if !c.way.Parallel {
+		for range n {
+			c.call()
+		}
+		return
+	}
+	var group sync.WaitGroup
+	for range goroutines {
+		group.Go(func() {
+			for range n / goroutines {
+				c.call()
+			}
+		})
+	}
+	group.Wait()
+}
+
+// allocations are the allocations and bytes of one call, averaged over n.
+func (c *caller) allocations(n int) (allocs, size float64) {
+	c.calls(2) // what is made once
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	c.calls(n)
+	runtime.ReadMemStats(&after)
+	return float64(after.Mallocs-before.Mallocs) / float64(n), float64(after.TotalAlloc-before.TotalAlloc) / float64(n)
+}

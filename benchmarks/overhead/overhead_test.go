@@ -1,0 +1,39 @@
+package overhead
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
+)
+
+// Every peer gets every load through.
+func TestPeers(t *testing.T) {
+	way := InMemory()
+	way.Parallel = true
+	for _, p := range peers.All() {
+		for _, l := range Loads() {
+			require.NotPanics(t, func() { newCaller(p, l, way).calls(goroutines) }, "%s, %s", p.Name, l.Name)
+		}
+	}
+}
+
+func TestMeasure(t *testing.T) {
+	who, err := peers.Named("bare," + peers.Ours)
+	require.NoError(t, err)
+	rows := Measure(Config{Peers: who, Rounds: 3, Batch: time.Millisecond}, Loads()[0], InMemory())
+	require.Len(t, rows, 2)
+	require.InDelta(t, 1, rows[0].Ratio, 0)
+	require.Zero(t, rows[0].Allocs)
+	require.Greater(t, rows[1].Ratio, 1.0)
+	require.Greater(t, rows[1].Allocs, 0.0)
+	require.Less(t, rows[1].Allocs, 20.0)
+	require.LessOrEqual(t, rows[1].Low, rows[1].High)
+
+	// §4.4: a body of any size is passed on, not copied.
+	rows = Measure(Config{Peers: who, Rounds: 1, Batch: time.Millisecond}, Load{"POST", http.MethodPost, 1 << 20}, InMemory())
+	require.Less(t, rows[1].Bytes, 8192.0)
+}

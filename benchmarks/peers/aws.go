@@ -1,0 +1,136 @@
+package peers
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	"github.com/aws/smithy-go"
+	"github.com/aws/smithy-go/middleware"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
+)
+
+func awses() []Peer {
+	return []Peer{
+		{Name: "aws-sdk-go-v2", Note: "standard retryer: 3 attempts, full jitter to 20 s, 500 retry tokens", New: func(s Setting) Client {
+			return newAWS(s, retry.NewStandard())
+		}},
+		{Name: "aws-sdk-go-v2-full", Note: "adaptive retryer: 4 attempts to 10 s, and a send rate that follows throttling", New: func(s Setting) Client {
+			return newAWS(s, adaptive{new(turnstile), retry.NewAdaptiveMode(func(o *retry.AdaptiveModeOptions) {
+				o.FailOnNoAttemptTokens = true
+				o.StandardOptions = append(o.StandardOptions, func(o *retry.StandardOptions) {
+					o.MaxAttempts, o.MaxBackoff = attempts, longest
+				})
+			})})
+		}},
+	}
+}
+
+// adaptive waits for its send tokens here and not in the SDK, where the wait for
+// the last billionth of a token is rounded down to none: in virtual time, that
+// loop has no end.
+type adaptive struct {
+	*turnstile
+	*retry.AdaptiveMode
+}
+
+const adaptivePoll = 20 * time.Millisecond
+
+// GetAttemptToken implements aws.RetryerV2.
+func (a adaptive) GetAttemptToken(ctx context.Context) (func(error) error, error) {
+	if err := a.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer a.leave()
+	for {
+		if release, err := a.AdaptiveMode.GetAttemptToken(ctx); err == nil {
+			return release, nil
+		}
+		select {
+		case <-time.After(adaptivePoll):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// awsClient is the SDK's retry middleware without a service around it. What a
+// service's client does, to make typed errors of responses, is done by send.
+type awsClient struct {
+	client  Client
+	attempt *retry.Attempt
+}
+
+func newAWS(s Setting, retryer aws.RetryerV2) Client {
+	return awsClient{client: transport(s.Base), attempt: retry.NewAttemptMiddleware(retryer, smithyhttp.RequestCloner)}
+}
+
+func (c awsClient) Do(req *http.Request) (*http.Response, error) {
+	r, err := smithyRequest(req)
+	if err != nil {
+		return nil, err
+	}
+	ctx := middleware.ClearStackValues(req.Context())
+	out, _, err := c.attempt.HandleFinalize(ctx, middleware.FinalizeInput{Request: r}, middleware.FinalizeHandlerFunc(c.send))
+	if last, ok := errors.AsType[*smithyhttp.ResponseError](err); ok {
+		return last.Response.Response, nil
+	}
+	resp, ok := out.Result.(*http.Response)
+	if err == nil && !ok {
+		err = fmt.Errorf("aws-sdk-go-v2: the result is a %T", out.Result)
+	}
+	return resp, err
+}
+
+// smithyRequest is the request as the SDK makes it: with a body in which it can
+// seek, for it repeats no other.
+func smithyRequest(req *http.Request) (*smithyhttp.Request, error) {
+	r := &smithyhttp.Request{Request: req}
+	if req.Body == nil || req.Body == http.NoBody {
+		return r, nil
+	}
+	body, err := payload(req)
+	if err != nil {
+		return nil, err
+	}
+	if body == nil {
+		return r.SetStream(req.Body)
+	}
+	return r.SetStream(bytes.NewReader(body))
+}
+
+func (c awsClient) send(ctx context.Context, in middleware.FinalizeInput) (out middleware.FinalizeOutput, meta middleware.Metadata, err error) {
+	r, ok := in.Request.(*smithyhttp.Request)
+	if !ok {
+		return out, meta, fmt.Errorf("aws-sdk-go-v2: the request is a %T", in.Request)
+	}
+	resp, err := c.client.Do(r.Build(ctx))
+	switch {
+	case err != nil:
+		return out, meta, &smithyhttp.RequestSendError{Err: err}
+	case resp.StatusCode < http.StatusBadRequest:
+		out.Result = resp
+		return out, meta, nil
+	}
+	// The SDK reads an error's document, of which the code is a part.
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return out, meta, err
+	}
+	_ = resp.Body.Close()
+	resp.Body = io.NopCloser(bytes.NewReader(body))
+	code := "InternalFailure"
+	if resp.StatusCode == http.StatusTooManyRequests {
+		code = "TooManyRequestsException"
+	}
+	return out, meta, &smithyhttp.ResponseError{
+		Response: &smithyhttp.Response{Response: resp},
+		Err:      &smithy.GenericAPIError{Code: code},
+	}
+}

@@ -1,0 +1,47 @@
+package peers
+
+import (
+	"bytes"
+	"net/http"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
+)
+
+func azcores() []Peer {
+	return []Peer{
+		{Name: "azcore", Note: "a pipeline: 4 attempts, 0.8 s to 60 s apart, Retry-After", New: func(s Setting) Client {
+			return newAzcore(s, policy.RetryOptions{})
+		}},
+		{Name: "azcore-full", Note: "4 attempts, 100 ms to 10 s apart, a timeout for each", New: func(s Setting) Client {
+			return newAzcore(s, policy.RetryOptions{MaxRetries: retries, RetryDelay: shortest, MaxRetryDelay: longest, TryTimeout: attemptTimeout})
+		}},
+	}
+}
+
+type azcoreClient struct{ pipeline runtime.Pipeline }
+
+func newAzcore(s Setting, retry policy.RetryOptions) Client {
+	return azcoreClient{runtime.NewPipeline("benchmarks", "v0", runtime.PipelineOptions{}, &policy.ClientOptions{
+		Transport: transport(s.Base), // *http.Client is a Transporter
+		Retry:     retry,
+		Telemetry: policy.TelemetryOptions{Disabled: true},
+	})}
+}
+
+func (c azcoreClient) Do(req *http.Request) (*http.Response, error) {
+	clone := req.Clone(req.Context()) // the request becomes the pipeline's
+	body, err := payload(req)
+	if err != nil {
+		return nil, err
+	}
+	if body != nil { // it copies a body in which it cannot seek
+		clone.Body = seekable{bytes.NewReader(body)}
+	}
+	r, err := runtime.NewRequestFromRequest(clone)
+	if err != nil {
+		return nil, err
+	}
+	runtime.SkipBodyDownload(r) // the caller reads it
+	return c.pipeline.Do(r)
+}

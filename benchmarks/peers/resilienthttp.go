@@ -1,0 +1,31 @@
+package peers
+
+import (
+	"time"
+
+	"github.com/resilienthttp/resilienthttp"
+)
+
+// Ours is the name of this library at its zero value, OursHedged with a zero
+// Hedge, and OursHedgedAt with one for clients that make too few calls to measure
+// a delay, and of whom each is asked so seldom that a share of a twentieth is no
+// whole hedge.
+const (
+	Ours         = "resilienthttp"
+	OursHedged   = "resilienthttp-hedged"
+	OursHedgedAt = "resilienthttp-hedged-50ms"
+)
+
+func ours() []Peer {
+	return []Peer{
+		{Name: Ours, Note: "the zero Transport", New: func(s Setting) Client {
+			return transport(&resilienthttp.Transport{Base: s.Base})
+		}},
+		{Name: OursHedged, Note: "with a zero Hedge: after the 95th percentile, at most 5 % of calls", New: func(s Setting) Client {
+			return transport(&resilienthttp.Transport{Base: s.Base, Hedge: &resilienthttp.Hedge{}})
+		}},
+		{Name: OursHedgedAt, Note: "with Hedge{Delay: 50ms, MaxRatio: 0.2}", New: func(s Setting) Client {
+			return transport(&resilienthttp.Transport{Base: s.Base, Hedge: &resilienthttp.Hedge{Delay: 50 * time.Millisecond, MaxRatio: 0.2}})
+		}},
+	}
+}
