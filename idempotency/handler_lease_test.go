@@ -378,6 +378,20 @@ func TestHandlerThatDoesNotReturn(t *testing.T) {
 	})
 }
 
+// As long as nobody has asked, the record is still its own, and a late answer is
+// better than none. The store is the judge of that.
+func TestLateAnswerThatNobodyHasOvertaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var cause atomic.Value
+		r := newRig(new(idempotency.Memory), working(time.Hour, &cause), func(h *idempotency.Handler) { h.Limit = time.Minute })
+		first := r.post(t)
+		assert.Equal(t, http.StatusCreated, first.Code)
+		assert.Equal(t, idempotency.ErrOverrun, cause.Load())
+		requireReplay(t, first, r.post(t))
+		assert.EqualValues(t, 1, r.executions.Load())
+	})
+}
+
 // The same with the default policy: nobody executes it again, and somebody is told.
 func TestHandlerThatDoesNotReturnIsUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
