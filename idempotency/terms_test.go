@@ -28,7 +28,7 @@ func TestTTLOfLongWorkCountsFromItsEnd(t *testing.T) {
 				x := idempotency.Executor{Store: store, Terms: idempotency.Terms{TTL: time.Hour, Limit: -1}}
 				id := idempotency.ID{Scope: "comp1", Operation: "import", Key: "1"}
 				_, err := x.Do(t.Context(), id, "", func(context.Context) (idempotency.Result, error) {
-					time.Sleep(row.takes) //nolint:forbidigo // virtual time
+					time.Sleep(row.takes)
 					return idempotency.Result{}, nil
 				})
 				require.NoError(t, err)
