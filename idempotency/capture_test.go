@@ -234,6 +234,10 @@ func handlerRows() []handlerRow {
 			_, _ = io.Copy(w, onlyReader{strings.NewReader("def")})
 			write(w, "ghi")
 		}},
+		{name: "ReadFrom of nothing behind a full buffer", handler: func(w W, _ R) {
+			write(w, long[:2048])
+			_, _ = io.Copy(w, onlyReader{strings.NewReader("")})
+		}},
 		{name: "http.ServeContent", handler: func(w W, r R) {
 			http.ServeContent(w, r, "a.css", time.Time{}, strings.NewReader(long))
 		}},

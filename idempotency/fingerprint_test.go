@@ -74,6 +74,7 @@ func TestRequestFingerprint(t *testing.T) {
 		{"query, other value", to("POST /?a=1"), to("POST /?a=2"), false},
 		{"query, other name", to("POST /?a=1"), to("POST /?b=1"), false},
 		{"query, values exchanged", to("POST /?a=1&b=2"), to("POST /?a=2&b=1"), false},
+		{"query, where a name ends", to("POST /?a=bc"), to("POST /?ab=c"), false},
 		{"query, escaped", to("POST /?a=%41+b"), to("POST /?%61=A%20b"), true},
 		{"query, what looks like a pair", to("POST /?a=1&b=2"), to("POST /?a=1%26b%3D2"), false},
 		{"query, malformed", to("POST /?a=%zz&b=1"), to("POST /?b=1&a=%zz"), false},
@@ -115,6 +116,7 @@ func TestRequestFingerprint(t *testing.T) {
 		{"text", sent("text/plain", "a b"), sent("text/plain", "a  b"), false},
 		{"text in another charset", sent("text/plain; charset=utf-8", "a"), sent("text/plain; charset=latin1", "a"), false},
 		{"text, letters that do not matter", sent("text/plain; charset=utf-8", "a"), sent(`TEXT/PLAIN;Charset="utf-8"`, "a"), true},
+		{"text, where a parameter's name ends", sent("text/plain; a=bc", "a"), sent("text/plain; ab=c", "a"), false},
 		{"a form's order", sent("application/x-www-form-urlencoded", "a=1&b=2"), sent("application/x-www-form-urlencoded", "b=2&a=1"), false},
 		{"type malformed", sent("application/json;;;=", "{}"), sent("application/json;;=", "{}"), false},
 		{"type malformed, blanks", sent("json/", "{}"), sent("json/", "{ }"), false},
@@ -127,6 +129,7 @@ func TestRequestFingerprint(t *testing.T) {
 		{"multipart, other content", form("--B", "", "1", "--B--"), form("--B", "", "2", "--B--"), false},
 		{"multipart, parts in another order", form("--B", "", "1", "--B", "", "2", "--B--"), form("--B", "", "2", "--B", "", "1", "--B--"), false},
 		{"multipart, one part or two", form("--B", "", "1", "--B", "", "2", "--B--"), form("--B", "", "1\r\n--C\r\n\r\n2", "--B--"), false},
+		{"multipart, where content ends", form("--B", "", "1", "--B", "", "2", "--B--"), form("--B", "", "1\x002", "--B--"), false},
 		{"multipart, header or content", form("--B", "A: b", "", "", "--B--"), form("--B", "", "A: b\r\n\r\n", "--B--"), false},
 		{"multipart, fields in another order", form("--B", "A: 1", "C: 2", "", "", "--B--"), form("--B", "c:  2 ", "a:1", "", "", "--B--"), true},
 		{"multipart, values in another order", form("--B", "A: 1", "A: 2", "", "", "--B--"), form("--B", "A: 2", "A: 1", "", "", "--B--"), false},
@@ -148,6 +151,7 @@ func TestRequestFingerprint(t *testing.T) {
 		{"multipart, a boundary that goes on", form("--BB", "", "1", "--B--"), form("--B", "", "1", "--B--"), false},
 		{"multipart, a boundary that goes on inside", form("--B", "", "1", "--BB", "--B--"), form("--B", "", "1", "--BC", "--B--"), false},
 		{"multipart, a line that goes on", form("--B", "A: 1", " 2", "", "", "--B--"), form("--B", "A: 1", "  2", "", "", "--B--"), false},
+		{"multipart, a line that goes on with a colon", form("--B", "A: 1", " c: 2", "", "", "--B--"), form("--B", "A: 1", " c:  2", "", "", "--B--"), false},
 		{"multipart, a field without a colon", form("--B", "A", "", "", "--B--"), form("--B", "C", "", "", "--B--"), false},
 		{"multipart, a field without a name", form("--B", ": 1", "", "", "--B--"), form("--B", ":  1", "", "", "--B--"), false},
 		{"multipart, a line end of its own", form("--B", "A: 1\nC: 2", "", "", "--B--"), form("--B", "A:  1\nC: 2", "", "", "--B--"), false},
@@ -160,6 +164,16 @@ func TestRequestFingerprint(t *testing.T) {
 			require.Equal(t, row.same, row.a.fingerprint() == row.b.fingerprint())
 		})
 	}
+}
+
+// TestFingerprintOfCanonicalText: what is compared by bytes cannot pass for what
+// is compared by structure.
+func TestFingerprintOfCanonicalText(t *testing.T) {
+	long := `["` + strings.Repeat("a", longestInline) + `"]`
+	text, ok := canonicalJSON([]byte(long))
+	require.True(t, ok)
+	require.False(t, json.Valid(text))
+	require.NotEqual(t, asJSON(long).fingerprint(), asJSON(string(text)).fingerprint())
 }
 
 // TestFingerprintVersion: records outlive the program that wrote them, so the

@@ -17,8 +17,8 @@ const longestName = 512
 // calendar from overflowing.
 const longestLease = 10 * 365 * 24 * time.Hour
 
-// ErrInvalid: an argument no store accepts: an empty key, a name that is not
-// UTF-8, a lease that is not positive. Nothing was changed.
+// ErrInvalid is about an argument that no store accepts: an empty key, a name
+// that is not UTF-8, a lease that is not positive. Nothing was changed.
 var ErrInvalid = errors.New("idempotency: invalid")
 
 // Validate says what is wrong with the id: an empty key, or a name longer than

@@ -142,11 +142,16 @@ func slowest(t *testing.T, store *pgstore.Store, claim idempotency.Claim, n int)
 func TestEndsAreWrittenInPlace(t *testing.T) {
 	pool := newPool(t, postgrestest.Open(t), nil)
 	store := newStore(t, pool)
+	// All are under way at once, so that the pages are as full as they get.
 	const operations = 200
-	for i := range operations {
-		claim := newClaim(fmt.Sprint(i))
-		lease := acquire(t, store, claim)
+	leases := make([]idempotency.Lease, operations)
+	for i := range leases {
+		leases[i] = acquire(t, store, newClaim(fmt.Sprint(i)))
+	}
+	for _, lease := range leases {
 		require.NoError(t, store.Renew(t.Context(), lease, time.Hour))
+	}
+	for _, lease := range leases {
 		require.NoError(t, store.Complete(t.Context(), lease, completed))
 	}
 	require.EventuallyWithT(t, func(c *assert.CollectT) {

@@ -31,5 +31,6 @@
 // The file must be on a local disk: SQLite's locks and its shared memory do not
 // work over a network. It is never to be removed or replaced while it is open; a
 // store that finds so writes nothing more (ErrMoved). Copy it with VACUUM INTO or
-// SQLite's backup, not as a file.
+// SQLite's backup, not as a file: a process that opens and closes the file by
+// itself loses the locks that SQLite has on it.
 package sqlitestore

@@ -26,6 +26,9 @@ type Options struct {
 // The directory must be. path is a path, in which no character is special; ""
 // and ":memory:", which SQLite would not keep in a file, are refused.
 //
+// The connections of DB flush each commit (synchronous=FULL), enforce foreign keys,
+// wait 10 s for locks, and begin transactions as immediate ones.
+//
 // The file's mode is what the umask leaves of 0644. It holds what handlers
 // answered: who wants others kept out makes the file, empty, beforehand.
 //

@@ -11,13 +11,17 @@ const (
 	// It takes a fraction of what a claim's flush to disk takes.
 	sweepBatch = 16
 
+	// largeBatch is how many it is when the lock was found only after several
+	// trials: who comes so rarely to his turn must make more of it.
+	largeBatch = 128
+
 	// sweepPatience is how long Sweep waits for the write lock. It can wait until
 	// the next time, and must not wait for a transaction of the work.
 	sweepPatience = 250 * time.Millisecond
 
-	// sweepPause is how long Sweep stays away after each batch while others write.
-	// They are slowed by what a sweep writes in any case, as there is one disk; this
-	// keeps it to a few percent of them.
+	// sweepPause is how long Sweep stays away after each batch, at least; else as
+	// long as the batch took. Writers of other processes, who see the lock only by
+	// trying, need a gap to find it free.
 	sweepPause = time.Millisecond
 
 	// checkpointEvery is after how many records what was deleted is brought from
@@ -43,30 +47,26 @@ func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
 }
 
 func (s *Store) sweepBatches(ctx context.Context, limit int) (swept int, err error) {
-	logged := 0 // what is in the log
-	defer func() {
-		if logged > 0 {
-			s.checkpoint(ctx)
-		}
-	}()
-	for swept < limit {
-		before := s.turn.count()
-		n, err := s.sweepOnce(ctx, min(sweepBatch, limit-swept))
-		if err != nil || n == 0 {
+	logged := 0 // what the log has of it
+	defer s.checkpoint(ctx)
+	for size := sweepBatch; ; {
+		once, err := s.sweepOnce(ctx, min(size, limit-swept))
+		swept += once.swept
+		if err != nil || once.swept == 0 || swept >= limit {
 			return swept, err
 		}
-		swept += n
-		if logged += n; logged >= checkpointEvery {
+		if logged += once.swept; logged >= checkpointEvery {
 			s.checkpoint(ctx)
 			logged = 0
 		}
-		if s.turn.count() > before+1 { // others than this one
-			if err := sleep(ctx, sweepPause); err != nil {
-				return swept, err
-			}
+		size = sweepBatch
+		if once.tried > 1 {
+			size = largeBatch
+		}
+		if err := sleep(ctx, max(sweepPause, once.took)); err != nil {
+			return swept, err
 		}
 	}
-	return swept, nil
 }
 
 // sweepable looks whether there is anything to sweep, without a lock.
@@ -79,20 +79,30 @@ func (s *Store) sweepable(ctx context.Context) (found bool, err error) {
 	return found, err
 }
 
-func (s *Store) sweepOnce(ctx context.Context, limit int) (n int, err error) {
+// batch is one of a sweep.
+type batch struct {
+	swept int
+	tried int           // to get the lock from other processes
+	took  time.Duration // under the lock
+}
+
+func (s *Store) sweepOnce(ctx context.Context, limit int) (b batch, err error) {
 	k := &ticket{}
 	if err := s.queue(ctx, k, sweepPatience); err != nil {
-		return 0, err
+		return b, err
 	}
 	defer s.turn.leave(k)
 	if err := s.file.check(); err != nil {
-		return 0, err
+		return b, err
 	}
 	err = s.retry(ctx, sweepPatience, func() error {
-		n, err = affected(s.sweeper.sweep.ExecContext(context.WithoutCancel(ctx), limit))
+		began := time.Now()
+		b.swept, err = affected(s.sweeper.sweep.ExecContext(context.WithoutCancel(ctx), limit))
+		b.tried++
+		b.took = time.Since(began)
 		return err
 	})
-	return n, err
+	return b, err
 }
 
 // checkpoint moves what it can from the log to the file, without making anybody

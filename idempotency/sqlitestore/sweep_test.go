@@ -35,10 +35,10 @@ func rowsLeft(tb testing.TB, store *sqlitestore.Store) (n int) {
 // TestSweepWhat: every status, with its lease and its time to live over or not.
 func TestSweepWhat(t *testing.T) {
 	store := newStore(t)
-	const future = 1 << 50
+	const future = int64(1 << 50)
 	for status := 1; status <= 6; status++ {
-		for _, expires := range []int{1, future} {
-			for _, lease := range []int{1, future} {
+		for _, expires := range []int64{1, future} {
+			for _, lease := range []int64{1, future} {
 				execute(t, store.DB(), `INSERT INTO idempotency_records (scope, operation, key, fingerprint, status, owner,
 					generation, started, updated, lease_expires, expires)
 					VALUES ('', '', ? || '-' || ? || '-' || ?, '', ?, '', 1, 1, 1, ?, ?)`,

@@ -25,7 +25,7 @@ const (
 	takeoverPatience = 100 * time.Millisecond
 
 	firstPause   = time.Millisecond
-	longestPause = 8 * time.Millisecond
+	longestPause = 4 * time.Millisecond
 )
 
 func (s *Store) patience() time.Duration {

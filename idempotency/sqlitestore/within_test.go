@@ -2,12 +2,15 @@ package sqlitestore_test
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/idempotency/sqlitestore"
@@ -19,6 +22,10 @@ type eachAlone struct{ *sqlitestore.Store }
 
 func (s eachAlone) do(ctx context.Context, verb func(w *sqlitestore.Within) error) error {
 	tx, err := s.DB().BeginTx(ctx, nil)
+	var e *sqlite.Error
+	for errors.As(err, &e) && e.Code() == sqlite3.SQLITE_BUSY {
+		tx, err = s.DB().BeginTx(ctx, nil) // SQLite's own waiting is not fair, and a slow machine may starve it
+	}
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 	"strconv"
 )
 
-// ErrNotInstalled: there is no PostgreSQL server here to start.
+// ErrNotInstalled says that there is no PostgreSQL server here to start.
 var ErrNotInstalled = errors.New("no PostgreSQL server is installed: on Debian, apt-get install postgresql; " +
 	"or set " + Variable + " to the DSN of a running one")
 
@@ -37,11 +37,11 @@ func candidates() []string {
 	var dirs []string
 	if initdb, err := exec.LookPath("initdb"); err == nil {
 		// The programs look for each other, and for their data, beside themselves.
-		if real, err := filepath.EvalSymlinks(initdb); err == nil {
-			dirs = append(dirs, filepath.Dir(real))
+		if target, err := filepath.EvalSymlinks(initdb); err == nil {
+			dirs = append(dirs, filepath.Dir(target))
 		}
 	}
-	versions, _ := os.ReadDir(debian) //nolint:errcheck // No Debian, or nothing installed.
+	versions, _ := os.ReadDir(debian) // No Debian, or nothing installed.
 	var numbers []int
 	for _, v := range versions {
 		if n, err := strconv.Atoi(v.Name()); err == nil {

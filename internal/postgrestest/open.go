@@ -23,6 +23,8 @@ const driver = "pgx"
 
 // shared is the server of this process. Nobody stops it: its guard does, when the
 // process is gone.
+//
+//nolint:gochecknoglobals // One server is enough for a process.
 var shared = sync.OnceValues(func() (*Server, error) {
 	return Start(context.Background(), "")
 })
@@ -79,9 +81,9 @@ func execute(tb testing.TB, dsn, statement string) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	defer db.Close()
 	// Not the test's context, which is over when it cleans up.
-	if _, err := db.ExecContext(context.Background(), statement); err != nil {
+	_, err = db.ExecContext(context.Background(), statement)
+	if err := errors.Join(err, db.Close()); err != nil {
 		tb.Fatalf("%s: %v", statement, err)
 	}
 }

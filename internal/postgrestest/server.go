@@ -69,8 +69,9 @@ func (s *Server) newDir(parent string) (string, error) {
 	}
 	dir, err := os.MkdirTemp(parent, "pg")
 	if err == nil && len(dir) > longestSocket {
-		os.Remove(dir)
-		dir, err = os.MkdirTemp("/tmp", "pg") //nolint:usetesting // Programs call this too.
+		if err = os.Remove(dir); err == nil {
+			dir, err = os.MkdirTemp("/tmp", "pg")
+		}
 	}
 	if err != nil {
 		return "", err
@@ -111,13 +112,13 @@ func (s *Server) watch() error {
 	if err != nil {
 		return err
 	}
-	defer r.Close()
-	s.guard = exec.Command("/bin/sh", "-c", guard, s.program("pg_ctl"), s.dir) //nolint:noctx // It outlives every context.
+	//nolint:gosec,noctx // Both arguments are our own, and it outlives every context.
+	s.guard = exec.Command("/bin/sh", "-c", guard, s.program("pg_ctl"), s.dir)
 	s.guard.Dir = "/"
 	s.guard.Env = environment()
 	s.guard.Stdin = r
 	s.as.prepare(s.guard)
-	if err := s.guard.Start(); err != nil {
+	if err := errors.Join(s.guard.Start(), r.Close()); err != nil {
 		return errors.Join(err, w.Close())
 	}
 	s.alive = w
@@ -166,7 +167,7 @@ func (s *Server) Restart(ctx context.Context) error {
 		// they do another one refuses to start.
 		select {
 		case <-ctx.Done():
-			log, _ := os.ReadFile(s.log()) //nolint:errcheck // It explains err, if it is there.
+			log, _ := os.ReadFile(s.log()) // It explains err, if it is there.
 			return fmt.Errorf("%w\n%s", err, log)
 		case <-time.After(100 * time.Millisecond):
 		}
@@ -197,7 +198,7 @@ func (s *Server) program(name string) string { return filepath.Join(s.bin, name)
 
 // run runs one of the server's programs to its end.
 func (s *Server) run(ctx context.Context, name string, args ...string) error {
-	cmd := exec.CommandContext(ctx, s.program(name), args...)
+	cmd := exec.CommandContext(ctx, s.program(name), args...) //nolint:gosec // A program of PostgreSQL's.
 	cmd.Dir = s.dir
 	cmd.Env = environment()
 	s.as.prepare(cmd)

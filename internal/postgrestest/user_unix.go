@@ -37,7 +37,7 @@ func serverAccount() (account, error) {
 	return account{}, errors.New("a PostgreSQL server does not run as root, and there is neither a user postgres nor nobody")
 }
 
-// root reports whether we are root, and the account is not.
+// other reports whether the account is not ours: we are root then.
 func (a account) other() bool { return a.credential != nil }
 
 // own gives a directory to the account.
