@@ -195,8 +195,9 @@ type Outcome struct {
 	// Result is stored with Completed and FailedFinal.
 	Result Result
 
-	// TTL is how long the record is kept from now; 0 leaves its expiry as the
-	// claim has set it.
+	// TTL is how long the record is kept from now. 0 leaves its expiry as the claim
+	// has set it; that of a record that was Unknown, which may be long past when a
+	// reconciler comes, is as far from now as it was from the execution's beginning.
 	TTL time.Duration
 }
 

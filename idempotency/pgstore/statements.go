@@ -52,7 +52,8 @@ const (
 	// outcome writes $6 to $11.
 	outcome = `status = $6::smallint, code = $7::bigint, header = $8::text, body = $9::bytea, reference = $10::bytea,
 		updated = clock_timestamp(),
-		expires = CASE WHEN $11::bigint > 0 THEN clock_timestamp() + $11::bigint * interval '1 microsecond' ELSE expires END`
+		expires = CASE WHEN $11::bigint > 0 THEN clock_timestamp() + $11::bigint * interval '1 microsecond'
+			WHEN status = 6 THEN clock_timestamp() + (expires - started) ELSE expires END`
 )
 
 // What is set for the transaction of a claim, which is its statement, before that

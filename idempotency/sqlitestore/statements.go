@@ -55,7 +55,7 @@ const (
 
 	setOutcome = `UPDATE idempotency_records
 		SET status = ?6, code = ?7, reference = ?8, header = ?9, body = ?10, updated = ` + now + `,
-			expires = CASE WHEN ?11 > 0 THEN ` + now + ` + ?11 ELSE expires END
+			expires = CASE WHEN ?11 > 0 THEN ` + now + ` + ?11 WHEN status = 6 THEN ` + now + ` + (expires - started) ELSE expires END
 		WHERE` + theLease
 
 	// Unknown is settled once: it does not become Unknown again.
