@@ -69,12 +69,13 @@ type Transaction interface {
 	Value() any
 
 	// Commit writes the outcome into the record and commits it together with the
-	// work's writes: both or neither. ErrLeaseLost: neither. After another error
-	// nobody knows before Load tells.
+	// work's writes: both or neither. ErrLeaseLost: neither. ErrUnknown: the work
+	// has committed by itself, without the record. After another error nobody knows
+	// before Load tells.
 	Commit(ctx context.Context, outcome Outcome) error
 
 	// Rollback undoes the work's writes. The record stays in progress under its
-	// lease. After Commit it does nothing.
+	// lease. After Commit it does nothing. ErrUnknown: as for Commit.
 	Rollback(ctx context.Context) error
 }
 
