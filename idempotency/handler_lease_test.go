@@ -5,10 +5,12 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -146,6 +148,7 @@ func TestRenewalFailsUntilTheLeaseIsOver(t *testing.T) {
 
 		// Nobody had taken over yet, and the record says so: the result stands.
 		assert.Equal(t, http.StatusCreated, w.Code)
+		synctest.Wait()
 		renewals := r.renewals()
 		last := renewals[len(renewals)-1]
 		require.ErrorIs(t, last.Err, idempotency.ErrLeaseLost)
@@ -212,6 +215,25 @@ func TestTheLoserPanics(t *testing.T) {
 		assert.Empty(t, a.unknowns(), "the operation is not unknown: somebody has done it")
 		requireReplay(t, won, b.post(t))
 		assert.ErrorIs(t, a.last(t).Err, idempotency.ErrLeaseLost)
+	})
+}
+
+// The store comes back when somebody else has done the work, with the same status:
+// that is not the loser's own result, of which the answer was lost.
+func TestTheLoserDoesNotTakeTheWinnersResultForItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(idempotency.Memory)
+		broken := faulty(store, rule{onRenew, 1, always, fault{before: errDown}},
+			rule{onComplete, 1, always, fault{before: errDown}})
+		var cause atomic.Value
+		a := newRig(broken, working(29*time.Second, &cause))
+		b := newRig(store, answer(http.StatusCreated, "the winner's"), takeover(idempotency.Reexecute))
+		response := a.goPost(t)
+		time.Sleep(31 * time.Second)
+		won := b.post(t)
+		broken.heal()
+		requireProblem(t, <-response, http.StatusServiceUnavailable, "overtaken")
+		requireReplay(t, won, a.post(t))
 	})
 }
 
@@ -353,6 +375,20 @@ func TestHandlerThatDoesNotReturn(t *testing.T) {
 		require.ErrorIs(t, r.renewals()[0].Err, idempotency.ErrLeaseLost)
 		require.ErrorIs(t, r.renewals()[0].Err, idempotency.ErrOverrun)
 		requireReplay(t, won, r.post(t))
+	})
+}
+
+// As long as nobody has asked, the record is still its own, and a late answer is
+// better than none. The store is the judge of that.
+func TestLateAnswerThatNobodyHasOvertaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var cause atomic.Value
+		r := newRig(new(idempotency.Memory), working(time.Hour, &cause), func(h *idempotency.Handler) { h.Limit = time.Minute })
+		first := r.post(t)
+		assert.Equal(t, http.StatusCreated, first.Code)
+		assert.Equal(t, idempotency.ErrOverrun, cause.Load())
+		requireReplay(t, first, r.post(t))
+		assert.EqualValues(t, 1, r.executions.Load())
 	})
 }
 
@@ -545,6 +581,26 @@ func TestClaimsFitIntoTheLease(t *testing.T) {
 }
 
 var errGone = errors.New("test: the client has gone")
+
+// Nothing of an execution stays behind: a timer that is not stopped would keep its
+// request for as long as the limit.
+func TestNothingIsKeptOfAnExecution(t *testing.T) {
+	type name struct{}
+	for _, code := range []int{http.StatusOK, http.StatusServiceUnavailable} {
+		r := newRig(new(idempotency.Memory), answer(code, "made"))
+		r.Trace = nil
+		var large weak.Pointer[[1 << 16]byte]
+		func() {
+			value := new([1 << 16]byte)
+			large = weak.Make(value)
+			serve(r, request(t).WithContext(context.WithValue(t.Context(), name{}, value)))
+		}()
+		for range 3 {
+			runtime.GC()
+		}
+		assert.Nil(t, large.Value(), "the request of an execution that has ended is still held, %d", code)
+	}
+}
 
 // The context that the work gets ends by itself at its end, with every timer.
 func TestContextsEnd(t *testing.T) {

@@ -68,6 +68,8 @@ const always = 1 << 30
 type faultyStore struct {
 	idempotency.Store
 
+	chaos func(verb string) fault // where no rule fits; nil: none
+
 	mu    sync.Mutex
 	rules []rule
 	calls map[string][]time.Time
@@ -86,6 +88,9 @@ func (s *faultyStore) enter(verb string) fault {
 		if r.verb == verb && n >= r.from && n <= max(r.from, r.to) {
 			return r.fault
 		}
+	}
+	if s.chaos != nil {
+		return s.chaos(verb)
 	}
 	return fault{}
 }
@@ -127,7 +132,7 @@ func (f *fault) do(ctx context.Context, effect func() error) error {
 	}
 	err := effect()
 	time.Sleep(f.linger)
-	return cmp.Or(err, f.after)
+	return cmp.Or(f.after, err)
 }
 
 func (s *faultyStore) Reserve(ctx context.Context, claim idempotency.Claim) (r idempotency.Reservation, err error) {

@@ -19,9 +19,10 @@ type Terms struct {
 	TTL time.Duration
 
 	// Limit is the longest that an execution may take. Then its context is
-	// cancelled and its lease is not renewed any more: the operation is taken over
-	// by the terms of Takeover, and what the execution may still do to the record
-	// has no effect. 0 means 15 minutes; negative: no limit.
+	// cancelled and its lease is not renewed any more: once that is over, who asks
+	// next takes the operation over, by the terms of Takeover, and what the execution
+	// may still do to the record has no effect. 0 means 15 minutes; negative: no
+	// limit.
 	Limit time.Duration
 
 	// Wait is the longest that a duplicate waits for the execution that is going

@@ -77,13 +77,11 @@ func (s *Store) begin(ctx context.Context, lease idempotency.Lease, limit time.D
 		return nil, err
 	}
 	t := &transaction{store: s, lease: lease, conn: conn}
-	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	t.end = sync.OnceFunc(func() {
-		cancel()
 		_ = conn.Close() // gives it back to the pool
 		s.turn.leave(k)
 	})
-	if err := t.open(ctx, life, cancel); err != nil {
+	if err := t.open(ctx); err != nil {
 		t.end()
 		return nil, err
 	}
@@ -110,25 +108,20 @@ func (s *Store) workConnection(ctx context.Context) (*sql.Conn, error) {
 	}
 }
 
-// open begins in the database. ctx ends the waiting for the lock, life the
+// open begins in the database. ctx ends the waiting for the lock, but not the
 // transaction.
-func (t *transaction) open(ctx, life context.Context, cancel context.CancelFunc) error {
+func (t *transaction) open(ctx context.Context) error {
 	s := t.store
 	if !s.owned {
 		if err := checkSynchronous(ctx, t.conn); err != nil {
 			return err
 		}
 	}
-	stop := context.AfterFunc(ctx, cancel)
-	defer stop()
 	if err := t.setBusyTimeout(0); err != nil {
 		return err
 	}
-	err := s.retry(ctx, s.patience(), func() error { return t.try(life) })
+	err := s.retry(ctx, s.patience(), func() error { return t.try(context.WithoutCancel(ctx)) })
 	err = errors.Join(err, t.setBusyTimeout(s.busyTimeout))
-	if err == nil && !stop() {
-		err = ctx.Err()
-	}
 	if err != nil && t.tx != nil {
 		_ = t.tx.Rollback()
 	}
@@ -136,12 +129,12 @@ func (t *transaction) open(ctx, life context.Context, cancel context.CancelFunc)
 }
 
 // try begins without waiting for a lock.
-func (t *transaction) try(life context.Context) error {
-	tx, err := t.conn.BeginTx(life, nil)
+func (t *transaction) try(ctx context.Context) error {
+	tx, err := t.conn.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
-	if err := writeLease(life, inTransaction(tx, t.store.hold), leaseArgs(&t.lease)); err != nil {
+	if err := writeLease(ctx, inTransaction(tx, t.store.hold), leaseArgs(&t.lease)); err != nil {
 		_ = tx.Rollback()
 		return err
 	}

@@ -221,9 +221,13 @@ func (k *kit) testRows(t *testing.T) {
 	if total := int(swept.Load()) + k.drain(t); total != k.Rows {
 		t.Errorf("%d records were swept, want %d", total, k.Rows)
 	}
-	// Loosely: machines are busy. A sweep that makes claims wait for all of it
-	// takes longer, if there are many records.
-	if got, most := quantile(busy, 0.99), 10*quantile(quiet, 0.99)+time.Second/2; got > most {
+	// Loosely: machines are busy, and the p99 of a few is the worst. A sweep that
+	// makes claims wait for all of it takes longer, if there are many records.
+	most := 10*quantile(quiet, 0.99) + time.Second/2
+	if len(busy) < 100 {
+		most += 5 * time.Second
+	}
+	if got := quantile(busy, 0.99); got > most {
 		t.Errorf("claims take %v (p99) while records are swept, more than %v", got, most)
 	}
 }

@@ -1,6 +1,7 @@
 package postgrestest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -136,7 +137,9 @@ func (s *Server) DSN() string {
 	return u.String()
 }
 
-// Crash ends the server without warning, as SIGKILL does. Restart starts it again.
+// Crash ends the server without warning, as SIGKILL does, and the processes of its
+// connections too: left alone they would answer for another moment. (Only Linux tells
+// which those are.) Restart starts it again.
 func (s *Server) Crash() error {
 	head, err := os.ReadFile(filepath.Join(s.data(), "postmaster.pid"))
 	if err != nil {
@@ -147,7 +150,31 @@ func (s *Server) Crash() error {
 	if err != nil {
 		return err
 	}
-	return kill(pid)
+	connections := children(pid)
+	// The server first, or it would notice and recover.
+	err = kill(pid)
+	for _, child := range connections {
+		_ = kill(child) // It may be gone already.
+	}
+	return err
+}
+
+// children are the processes that another has started.
+func children(parent int) []int {
+	var pids []int
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // The pattern is a good one.
+	for _, name := range stats {
+		stat, _ := os.ReadFile(name) //nolint:gosec // Of /proc, and it may be gone already.
+		// The name, in parentheses, may have any bytes; then follow the state and the
+		// parent.
+		var state string
+		var ppid int
+		_, err := fmt.Sscan(string(stat[bytes.LastIndexByte(stat, ')')+1:]), &state, &ppid)
+		if pid, e := strconv.Atoi(filepath.Base(filepath.Dir(name))); err == nil && e == nil && ppid == parent {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
 }
 
 // patience is for the server to get going. Recovery is part of that.

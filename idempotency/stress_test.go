@@ -1,0 +1,220 @@
+package idempotency_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
+)
+
+// A thousand clients want fifty things, through a store that fails, hangs and
+// loses answers, of handlers that fail, panic, sleep past their leases and are
+// taken over. Whatever happens, a thing happens once, and all who hear of it hear
+// the same. (Goroutines, timers and transactions that are left behind end the
+// bubble with a failure.)
+
+const (
+	stressClients = 1000
+	stressKeys    = 50
+	stressLease   = 3 * time.Second
+)
+
+// trouble is what a store does now and then.
+func trouble(calm *atomic.Bool) func(verb string) fault {
+	return func(string) fault {
+		if calm.Load() {
+			return fault{}
+		}
+		switch n := rand.IntN(100); {
+		case n < 9:
+			return fault{before: errDown}
+		case n < 18:
+			return fault{after: errLost}
+		case n < 24:
+			return fault{delay: rand.N(2 * stressLease)}
+		case n < 30:
+			return fault{linger: rand.N(stressLease), after: errLost}
+		default:
+			return fault{}
+		}
+	}
+}
+
+// stress is one such run.
+type stress struct {
+	rigs []*rig // as many processes
+	calm atomic.Bool
+
+	requests atomic.Int64
+	mu       sync.Mutex
+	heard    map[string]map[string]int // bodies of successes, by key
+}
+
+// ask sends a request to any of the processes, and notes what is heard of it.
+func (s *stress) ask(t *testing.T, key string) int {
+	t.Helper()
+	s.requests.Add(1)
+	w, panicked := servePanicking(s.rigs[rand.IntN(len(s.rigs))], keyed(t, key))
+	if panicked != nil {
+		return 0
+	}
+	if w.Code < 300 {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.heard[key] == nil {
+			s.heard[key] = map[string]int{}
+		}
+		s.heard[key][w.Body.String()]++
+	}
+	return w.Code
+}
+
+// run lets all clients ask until they have an answer, for some time.
+func (s *stress) run(t *testing.T) {
+	t.Helper()
+	s.heard = map[string]map[string]int{}
+	var wg sync.WaitGroup
+	for i := range stressClients {
+		wg.Go(func() {
+			for range 8 {
+				time.Sleep(rand.N(3 * stressLease))
+				if s.ask(t, fmt.Sprint("key ", i%stressKeys)) == http.StatusCreated {
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	s.calm.Store(true)
+	time.Sleep(10 * stressLease) // whoever died is dead
+}
+
+// verify checks what must hold in any mode.
+func (s *stress) verify(t *testing.T) {
+	t.Helper()
+	var done int64
+	for _, r := range s.rigs {
+		done += int64(len(r.dispositions()))
+	}
+	assert.Equal(t, s.requests.Load(), done, "Done is called once for each request")
+	for key, bodies := range s.heard {
+		assert.Len(t, bodies, 1, "%s: clients heard different things: %v", key, bodies)
+	}
+}
+
+// mischief is what a handler does before it has its effect, and after. It returns
+// the status to answer.
+func mischief(calm *atomic.Bool, effect func() bool) int {
+	if calm.Load() {
+		effect()
+		return http.StatusCreated
+	}
+	pause := func() {
+		if rand.IntN(2) == 0 {
+			time.Sleep(rand.N(3 * stressLease)) // deaf to the context
+		}
+	}
+	pause()
+	if rand.IntN(2) == 0 {
+		return http.StatusServiceUnavailable
+	}
+	if !effect() {
+		return http.StatusInternalServerError
+	}
+	pause()
+	if rand.IntN(5) == 0 {
+		panic("test: mischief")
+	}
+	return http.StatusCreated
+}
+
+func TestStressJoined(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stress{}
+		ledger := newLedger()
+		for range 4 {
+			store := faultyTx(ledger)
+			store.chaos = trouble(&s.calm)
+			s.rigs = append(s.rigs, newRig(store, func(w http.ResponseWriter, r *http.Request) {
+				e, _ := idempotency.FromContext(r.Context())
+				code := mischief(&s.calm, func() bool {
+					tx, err := idempotency.Tx[*ledgerTx](r.Context())
+					return err == nil && tx.Add(e.Key, 1) == nil
+				})
+				w.WriteHeader(code)
+				fmt.Fprint(w, e.Owner)
+			}, joined, lease(stressLease)))
+		}
+		s.run(t)
+		for i := range stressKeys {
+			key := fmt.Sprint("key ", i)
+			assert.LessOrEqual(t, ledger.sum(key), 1, key)
+			if len(s.heard[key]) > 0 {
+				assert.Equal(t, 1, ledger.sum(key), "%s: a success without an effect", key)
+			}
+			assert.Equal(t, http.StatusCreated, s.ask(t, key), "joined work can always be finished")
+			assert.Equal(t, 1, ledger.sum(key), key)
+		}
+		s.verify(t)
+		assert.Zero(t, ledger.transactions())
+	})
+}
+
+func TestStressDetached(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		policy idempotency.Takeover
+		once   bool
+	}{
+		{"at most once", idempotency.MarkUnknown, true},
+		{"by policy more often", idempotency.Reexecute, false},
+		{"resumed", idempotency.Resume, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &stress{}
+				memory := new(idempotency.Memory)
+				var effects [stressKeys]atomic.Int64
+				for range 4 {
+					store := faulty(memory)
+					store.chaos = trouble(&s.calm)
+					s.rigs = append(s.rigs, newRig(store, func(w http.ResponseWriter, r *http.Request) {
+						e, _ := idempotency.FromContext(r.Context())
+						var i int
+						fmt.Sscanf(e.Key, "key %d", &i) //nolint:errcheck // a test's own key
+						code := mischief(&s.calm, func() bool {
+							effects[i].Add(1)
+							return true
+						})
+						w.WriteHeader(code)
+						fmt.Fprint(w, e.Owner)
+					}, takeover(row.policy), lease(stressLease)))
+				}
+				s.run(t)
+				for i := range stressKeys {
+					key := fmt.Sprint("key ", i)
+					code := s.ask(t, key)
+					switch {
+					case !row.once:
+						assert.Equal(t, http.StatusCreated, code, key)
+					case code == http.StatusCreated:
+						assert.EqualValues(t, 1, effects[i].Load(), key)
+					default:
+						assert.Equal(t, http.StatusConflict, code, key)
+						assert.LessOrEqual(t, effects[i].Load(), int64(1), key)
+						assert.Empty(t, s.heard[key], "%s: a success that nobody knows of", key)
+					}
+				}
+				s.verify(t)
+			})
+		})
+	}
+}
