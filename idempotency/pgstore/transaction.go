@@ -143,7 +143,7 @@ func (t *transaction) Rollback(ctx context.Context) error {
 	}
 	ctx, cancel := lastWords(ctx)
 	defer cancel()
-	ended := !t.conn.Conn().IsClosed() && t.usable() == errEnded //nolint:errorlint // it is not wrapped
+	ended := !t.conn.Conn().IsClosed() && t.usable() == errEnded
 	err := t.work.Tx.Rollback(ctx)
 	if errors.Is(err, pgx.ErrTxClosed) {
 		err = nil // It never began.

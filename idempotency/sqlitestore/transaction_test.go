@@ -236,7 +236,7 @@ func TestWorkEndsItsTransaction(t *testing.T) {
 	}{
 		{"Commit", (*sql.Tx).Commit, 1, idempotency.Unknown},
 		{"Rollback", (*sql.Tx).Rollback, 0, idempotency.InProgress},
-		{"ROLLBACK", func(tx *sql.Tx) error { _, err := tx.Exec("ROLLBACK"); return err }, 0, idempotency.InProgress}, //nolint:noctx // a test
+		{"ROLLBACK", func(tx *sql.Tx) error { _, err := tx.Exec("ROLLBACK"); return err }, 0, idempotency.InProgress},
 	} {
 		test := func(t *testing.T, commit bool) {
 			t.Helper()
