@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -952,10 +951,11 @@ func TestHandlerRequestIsOtherwiseTheSame(t *testing.T) {
 
 // The server removes the files of a form, but those of its own request only.
 func TestHandlerLeavesNoFilesOfForms(t *testing.T) {
-	t.Setenv("TMPDIR", t.TempDir())
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
 	r := newRig(new(idempotency.Memory), func(_ http.ResponseWriter, req *http.Request) {
 		assert.NoError(t, req.ParseMultipartForm(1))
-		left, err := filepath.Glob(filepath.Join(os.TempDir(), "multipart-*"))
+		left, err := filepath.Glob(filepath.Join(dir, "multipart-*"))
 		assert.NoError(t, err)
 		assert.Len(t, left, 1, "while it is needed")
 	})
@@ -964,7 +964,8 @@ func TestHandlerLeavesNoFilesOfForms(t *testing.T) {
 	form := multipart.NewWriter(&body)
 	part, err := form.CreateFormFile("file", "a.txt")
 	require.NoError(t, err)
-	part.Write(make([]byte, 100<<10))
+	_, err = part.Write(make([]byte, 100<<10))
+	require.NoError(t, err)
 	require.NoError(t, form.Close())
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, &body)
 	require.NoError(t, err)
@@ -974,7 +975,7 @@ func TestHandlerLeavesNoFilesOfForms(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
 	server.Close()
-	left, err := filepath.Glob(filepath.Join(os.TempDir(), "multipart-*"))
+	left, err := filepath.Glob(filepath.Join(dir, "multipart-*"))
 	require.NoError(t, err)
 	assert.Empty(t, left)
 }
