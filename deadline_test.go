@@ -364,7 +364,6 @@ func TestDeadlineKeepsTheFormOfTheServersRequest(t *testing.T) {
 	require.Same(t, form, r.MultipartForm)
 }
 
-
 // TestRetryOwner is §4.20's header: who sends it, and what Handler makes of it.
 func TestRetryOwner(t *testing.T) {
 	for _, row := range []struct {
