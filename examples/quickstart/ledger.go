@@ -94,7 +94,7 @@ func (l *ledger) all(ctx context.Context) (bookings, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer rows.Close()
+	defer func() { _ = rows.Close() }()
 	b := bookings{}
 	for rows.Next() {
 		var (
