@@ -106,7 +106,9 @@ func (d Deadline) Handler(next http.Handler) http.Handler {
 			}
 		}
 		if ctx != r.Context() {
+			original := r
 			r = r.WithContext(ctx)
+			defer func() { original.MultipartForm = r.MultipartForm }() // the server removes its files, when all is over
 		}
 		next.ServeHTTP(w, r)
 	})

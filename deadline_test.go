@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"math"
+	"mime/multipart"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -348,6 +349,19 @@ func TestDeadlineIsReceived(t *testing.T) {
 			require.Equal(t, 7*time.Second, left)
 		})
 	})
+}
+
+// The server removes the files of a form from the request that it made, and the
+// handler gets a copy of that.
+func TestDeadlineKeepsTheFormOfTheServersRequest(t *testing.T) {
+	form := &multipart.Form{}
+	handler := resilienthttp.Deadline{}.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		r.MultipartForm = form // as ParseMultipartForm does
+	}))
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", http.NoBody)
+	r.Header.Set(timeoutField, "1000")
+	handler.ServeHTTP(httptest.NewRecorder(), r)
+	require.Same(t, form, r.MultipartForm)
 }
 
 // TestRetryOwner is §4.20's header: who sends it, and what Handler makes of it.

@@ -17,7 +17,9 @@ import (
 // It is an Executor with the default terms: 24 hours, detached. For work whose
 // effects are in the store's database, give it a store within the caller's own
 // transaction (Within in sqlitestore and pgstore): an inbox row and its effect are
-// committed together, by the caller. Or take an Executor whose terms are Joined.
+// committed together, by the caller: when Do returns nil or a FinalError, which is
+// a result as well; after any other error the transaction is to be rolled back. Or
+// take an Executor whose terms are Joined.
 func Do(
 	ctx context.Context, store Store, scope, operation, key string, fingerprint Fingerprint,
 	work func(context.Context) (Result, error),

@@ -45,7 +45,11 @@ func (e *execution) release() error {
 	tx := e.finish()
 	defer e.close()
 	if tx != nil {
-		if err := e.rollback(tx); err != nil && e.joined() {
+		err := e.rollback(tx)
+		if errors.Is(err, ErrUnknown) {
+			return e.byItself(err)
+		}
+		if err != nil && e.joined() {
 			return err // what it wrote may still be there
 		}
 	}
@@ -58,7 +62,11 @@ func (e *execution) abandon() (Status, error) {
 	tx := e.finish()
 	defer e.close()
 	if tx != nil {
-		if err := e.rollback(tx); err != nil && e.joined() {
+		err := e.rollback(tx)
+		if errors.Is(err, ErrUnknown) {
+			return Unknown, e.byItself(err)
+		}
+		if err != nil && e.joined() {
 			return InProgress, err
 		}
 	}
@@ -110,8 +118,11 @@ func (e *execution) commit(tx Transaction, outcome Outcome) error {
 		return nil
 	}
 	_ = e.rollback(tx) // it has failed already; this gives the connection back
-	if errors.Is(err, ErrLeaseLost) {
+	switch {
+	case errors.Is(err, ErrLeaseLost):
 		return err
+	case errors.Is(err, ErrUnknown):
+		return e.byItself(err)
 	}
 	switch status, ending := e.die(); {
 	case ending == nil && status == Unknown:
@@ -125,6 +136,14 @@ func (e *execution) commit(tx Transaction, outcome Outcome) error {
 	default:
 		return err
 	}
+}
+
+// byItself is for work that has committed by itself, as err says, which is
+// returned: its effect is there, and its record is not. A store that could see to
+// it has made that Unknown in the same commit.
+func (e *execution) byItself(err error) error {
+	_ = e.put(Outcome{Status: Unknown})
+	return err
 }
 
 func (e *execution) tryCommit(tx Transaction, outcome Outcome) error {

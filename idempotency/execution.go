@@ -113,6 +113,7 @@ type execution struct {
 	until     time.Time // the lease holds at least until then: counted from before the last renewal was sent
 	overrun   time.Time // no renewal after it; zero: no limit
 	over      bool      // the work has ended, or the lease is lost
+	lost      bool      // the latter
 	tx        Transaction
 	discarded bool
 }
@@ -214,7 +215,7 @@ func earlier(a, b time.Time) time.Time {
 func (e *execution) lose(why error) {
 	e.mu.Lock()
 	lost := !e.over && e.tx == nil
-	e.over = e.over || lost
+	e.over, e.lost = e.over || lost, e.lost || lost
 	e.mu.Unlock()
 	if lost {
 		e.cancel(ErrLeaseLost)
@@ -257,7 +258,7 @@ func (e *execution) current() (any, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
-	case errors.Is(context.Cause(e.ctx), ErrLeaseLost):
+	case e.lost: // not by the context's cause, which may have been another before
 		return nil, ErrLeaseLost
 	case e.over || e.discarded:
 		return nil, fmt.Errorf("%w: it is over", ErrNoTransaction)

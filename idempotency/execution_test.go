@@ -137,6 +137,8 @@ func TestTxErrors(t *testing.T) {
 				steal(t, ledger, ctx)
 				<-ctx.Done()
 			}, txOf[*ledgerTx], idempotency.ErrLeaseLost, ""},
+			{"lost after the limit", ledger, func(context.Context) { time.Sleep(time.Hour) },
+				txOf[*ledgerTx], idempotency.ErrLeaseLost, ""},
 			{"the database's own", faultyTx(ledger, rule{onBegin, 1, 0, fault{before: errDown}}), nil,
 				txOf[*ledgerTx], errDown, ""},
 			{"the context has ended", ledger, func(ctx context.Context) { <-ctx.Done() },

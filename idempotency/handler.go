@@ -283,7 +283,9 @@ func (v *visit) run(e *execution, c *capture) (status Status) {
 		v.tell(status, err)
 		v.done(Panicked, 0, err)
 	}()
-	v.next.ServeHTTP(c, v.r.WithContext(e.ctx))
+	r := v.r.WithContext(e.ctx)
+	defer func() { v.r.MultipartForm = r.MultipartForm }() // the server removes its files, when all is over
+	v.next.ServeHTTP(c, r)
 	c.finish()
 	status = v.settle(c.status())
 	returned = true

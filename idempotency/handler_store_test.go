@@ -3,6 +3,7 @@ package idempotency_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"sync/atomic"
 	"testing"
@@ -436,6 +437,45 @@ func TestRollbackFails(t *testing.T) {
 				assert.Equal(t, row.record, mustLoad(t, store, theID).Status)
 				assert.Zero(t, store.Store.(*ledgerStore).sum("acct"))
 				assert.Len(t, r.dispositions(), 1)
+			})
+		})
+	}
+}
+
+// Work that commits by itself has taken effect, whatever it answers then: it must
+// never be executed again by accident.
+func TestWorkThatCommitsByItself(t *testing.T) {
+	byItself := fmt.Errorf("%w: committed by the work", idempotency.ErrUnknown)
+	for _, row := range []struct {
+		name   string
+		change func(*idempotency.Handler)
+		code   int // 0: it panics
+	}{
+		{"joined, 201", joined, 201},
+		{"joined, 402", joined, 402},
+		{"joined, 500", joined, 500},
+		{"joined, panic", joined, 0},
+		{"detached, 201", takeover(idempotency.Reexecute), 201},
+		{"detached, 500", takeover(idempotency.Reexecute), 500},
+		{"detached, panic", takeover(idempotency.Reexecute), 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := faultyTx(newLedger(), rule{onCommit, 1, 0, fault{before: byItself}}, rule{onRollback, 1, 0, fault{after: byItself}})
+				work := charge(t, max(row.code, 200))
+				r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
+					work(w, req)
+					if row.code == 0 {
+						panic("test")
+					}
+				}, row.change)
+				servePanicking(r, request(t))
+				assert.Equal(t, idempotency.Unknown, mustLoad(t, store, theID).Status)
+				require.Len(t, r.unknowns(), 1)
+				require.ErrorIs(t, r.unknowns()[0].Err, idempotency.ErrUnknown)
+				time.Sleep(time.Minute)
+				requireUnknown(t, r)
+				assert.EqualValues(t, 1, r.executions.Load())
 			})
 		})
 	}

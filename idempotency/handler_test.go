@@ -2,13 +2,16 @@ package idempotency_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"mime/multipart"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -944,6 +947,37 @@ func TestHandlerRequestIsOtherwiseTheSame(t *testing.T) {
 	assert.EqualValues(t, 1, e.Generation)
 	assert.False(t, e.Resumed)
 	assert.Equal(t, context.Canceled, inner.Context().Err(), "the context ends with the execution")
+}
+
+// The server removes the files of a form, but those of its own request only.
+func TestHandlerLeavesNoFilesOfForms(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	r := newRig(new(idempotency.Memory), func(_ http.ResponseWriter, req *http.Request) {
+		assert.NoError(t, req.ParseMultipartForm(1))
+		left, err := filepath.Glob(filepath.Join(dir, "multipart-*"))
+		assert.NoError(t, err)
+		assert.Len(t, left, 1, "while it is needed")
+	})
+	server := httptest.NewServer(r)
+	var body bytes.Buffer
+	form := multipart.NewWriter(&body)
+	part, err := form.CreateFormFile("file", "a.txt")
+	require.NoError(t, err)
+	_, err = part.Write(make([]byte, 100<<10))
+	require.NoError(t, err)
+	require.NoError(t, form.Close())
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, &body)
+	require.NoError(t, err)
+	req.Header.Set("Content-Type", form.FormDataContentType())
+	req.Header.Set("Idempotency-Key", theKey)
+	resp, err := server.Client().Do(req)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	server.Close()
+	left, err := filepath.Glob(filepath.Join(dir, "multipart-*"))
+	require.NoError(t, err)
+	assert.Empty(t, left)
 }
 
 func TestHandlerMisconfigured(t *testing.T) {

@@ -163,11 +163,14 @@ func (m *Memory) Complete(ctx context.Context, lease Lease, outcome Outcome) err
 		if r.Status != InProgress && (r.Status != Unknown || outcome.Status == Unknown) {
 			return false
 		}
+		switch {
+		case outcome.TTL != 0:
+			r.Expires = now.Add(outcome.TTL)
+		case r.Status == Unknown:
+			r.Expires = now.Add(r.Expires.Sub(r.Started))
+		}
 		r.Status = outcome.Status
 		r.Result = result
-		if outcome.TTL != 0 {
-			r.Expires = now.Add(outcome.TTL)
-		}
 		return true
 	})
 }

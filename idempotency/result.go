@@ -36,14 +36,21 @@ func (c *capture) result() Result {
 // storable reports whether a field belongs to the result. What middleware around
 // this package has set, and the handler has left alone, does not: the middleware
 // will set its own on each replay, a request's id or what a browser's origin is
-// allowed. Content-Type and the like describe the body and stay with it.
+// allowed. Content-Type and the like describe the body and stay with it;
+// Content-Encoding is the work of who announces it, each time that it is done.
 func (c *capture) storable(name string, values, named []string) bool {
 	canonical := textproto.CanonicalMIMEHeaderKey(name)
 	if ofOneResponse(canonical) || slices.Contains(named, canonical) {
 		return false
 	}
 	before, was := c.before[name]
-	return !was || !slices.Equal(before, values) || strings.HasPrefix(canonical, "Content-")
+	return !was || !slices.Equal(before, values) || ofTheBody(canonical)
+}
+
+// ofTheBody reports whether a field describes the body as the handler wrote it.
+func ofTheBody(canonical string) bool {
+	return strings.HasPrefix(canonical, "Content-") && canonical != "Content-Encoding" &&
+		!strings.HasPrefix(canonical, "Content-Security-Policy")
 }
 
 // ofOneResponse reports whether a field means one response, or one connection,

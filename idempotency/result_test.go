@@ -210,6 +210,21 @@ func TestResultKeepsContentOfMiddleware(t *testing.T) {
 	require.Equal(t, http.Header{"Content-Type": {"application/json"}}, c.result().Header)
 }
 
+// TestResultLeavesMiddlewaresOwn: a middleware that compresses announces so before
+// it calls, and does it for this one response; a Content-Security-Policy has a nonce.
+func TestResultLeavesMiddlewaresOwn(t *testing.T) {
+	for _, name := range []string{"Content-Encoding", "Content-Security-Policy", "Content-Security-Policy-Report-Only"} {
+		w := httptest.NewRecorder()
+		w.Header().Set(name, "gzip")
+		w.Header().Set("Content-Type", "application/json")
+		c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), testLimit)
+		write(c, "{}")
+		c.finish()
+		require.Equal(t, http.Header{"Content-Type": {"application/json"}}, c.result().Header, name)
+		c.close()
+	}
+}
+
 // TestReplayBesideMiddleware: it overrides what it has, and leaves the rest.
 func TestReplayBesideMiddleware(t *testing.T) {
 	w := httptest.NewRecorder()

@@ -71,12 +71,13 @@ type Transaction interface {
 	Value() any
 
 	// Commit writes the outcome into the record and commits it together with the
-	// work's writes: both or neither. ErrLeaseLost: neither. After another error
-	// nobody knows before Load tells.
+	// work's writes: both or neither. ErrLeaseLost: neither. ErrUnknown: the work
+	// has committed by itself, without the record. After another error nobody knows
+	// before Load tells.
 	Commit(ctx context.Context, outcome Outcome) error
 
 	// Rollback undoes the work's writes. The record stays in progress under its
-	// lease. After Commit it does nothing.
+	// lease. After Commit it does nothing. ErrUnknown: as for Commit.
 	Rollback(ctx context.Context) error
 }
 
@@ -197,8 +198,9 @@ type Outcome struct {
 	// Result is stored with Completed and FailedFinal.
 	Result Result
 
-	// TTL is how long the record is kept from now; 0 leaves its expiry as the
-	// claim has set it.
+	// TTL is how long the record is kept from now. 0 leaves its expiry as the claim
+	// has set it; that of a record that was Unknown, which may be long past when a
+	// reconciler comes, is as far from now as it was from the execution's beginning.
 	TTL time.Duration
 }
 

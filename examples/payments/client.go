@@ -71,9 +71,8 @@ func (c *client) charge(ctx context.Context, o order) (charge, error) {
 // pause is until a further call has a chance, as far as the error knows, and a
 // little more, so that the workers do not come back as a crowd.
 func pause(err error) time.Duration {
-	var gaveUp *resilienthttp.Error
 	var known time.Duration
-	if errors.As(err, &gaveUp) {
+	if gaveUp, ok := errors.AsType[*resilienthttp.Error](err); ok {
 		known = max(0, time.Until(gaveUp.NotBefore))
 	}
 	return known + 20*time.Millisecond + rand.N(100*time.Millisecond)
@@ -105,7 +104,8 @@ func (c *client) ask(ctx context.Context, o order) (charge, error) {
 		c.replayed.Add(1)
 	}
 	var receipt charge
-	return receipt, json.Unmarshal(answer, &receipt)
+	err = json.Unmarshal(answer, &receipt)
+	return receipt, err
 }
 
 // refusedError is an answer that is no receipt.

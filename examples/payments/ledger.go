@@ -81,7 +81,7 @@ func (l *sqliteLedger) all(ctx context.Context) ([]charge, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer rows.Close()
+	defer func() { _ = rows.Close() }()
 	var booked []charge
 	for rows.Next() {
 		var c charge

@@ -19,7 +19,8 @@ func startService(ctx context.Context, database, dsn string) (*process, error) {
 		return nil, err
 	}
 	p := &process{address: address, database: database, dsn: dsn}
-	return p, p.start(ctx)
+	err = p.start(ctx)
+	return p, err
 }
 
 func (p *process) url() string { return "http://" + p.address }
@@ -58,6 +59,6 @@ func freeAddress(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer listener.Close()
+	defer func() { _ = listener.Close() }()
 	return listener.Addr().String(), nil
 }

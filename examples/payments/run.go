@@ -54,7 +54,8 @@ func (s scenario) run(ctx context.Context, out io.Writer) (*result, error) {
 		return nil, err
 	}
 	r.audit(booked)
-	return r, r.countTakeovers(ctx, ledger.records())
+	err = r.countTakeovers(ctx, ledger.records())
+	return r, err
 }
 
 // newDatabase is a SQLite file, or an empty PostgreSQL database.

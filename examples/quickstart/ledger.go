@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -59,13 +58,13 @@ type execer interface {
 // book charges the customer, every time that it is called: in the transaction of
 // the request's key, or, where the request has none, at once.
 func (l *ledger) book(ctx context.Context, o order) (charge, error) {
-	var books execer
-	books, err := idempotency.Tx[*sql.Tx](ctx)
-	if errors.Is(err, idempotency.ErrNoTransaction) {
-		books, err = l.records.DB(), nil
-	}
-	if err != nil {
-		return charge{}, err
+	var books execer = l.records.DB()
+	if _, keyed := idempotency.FromContext(ctx); keyed {
+		tx, err := idempotency.Tx[*sql.Tx](ctx)
+		if err != nil {
+			return charge{}, err // and never a booking without its record
+		}
+		books = tx
 	}
 	booked, err := books.ExecContext(ctx, `INSERT INTO charges (reference, amount, currency) VALUES (?, ?, ?)`,
 		o.Reference, o.Amount, o.Currency)
@@ -95,7 +94,7 @@ func (l *ledger) all(ctx context.Context) (bookings, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer rows.Close()
+	defer func() { _ = rows.Close() }()
 	b := bookings{}
 	for rows.Next() {
 		var (

@@ -2,6 +2,7 @@ package pgstore_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -50,8 +51,10 @@ func TestServerIsKilled(t *testing.T) {
 		after func(t *testing.T)
 	}
 	var all []running
+	var stores []*pgstore.Store
 	for _, f := range flavors {
 		store := f.store(t, server.DSN())
+		stores = append(stores, store)
 		for _, c := range crashes {
 			t.Run("alive/"+f.name+"/"+c.name, func(t *testing.T) {
 				dead, after := c.before(t, &crashed{store, count})
@@ -64,6 +67,17 @@ func TestServerIsKilled(t *testing.T) {
 		_, err := count(context.Background(), "")
 		return err != nil
 	}, 10*time.Second, time.Millisecond)
+	for _, store := range stores {
+		// The server's children outlive it for a moment, each connection's by itself.
+		failed := 0
+		require.Eventually(t, func() bool {
+			_, err := store.Load(context.Background(), newClaim("nobody's").ID)
+			if failed++; errors.Is(err, idempotency.ErrNotFound) {
+				failed = 0
+			}
+			return failed > 5
+		}, 10*time.Second, time.Millisecond)
+	}
 	for _, r := range all {
 		t.Run("dead/"+r.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

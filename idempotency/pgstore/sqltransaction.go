@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
@@ -13,6 +14,7 @@ type sqlTransaction struct {
 	store  *Store
 	lease  idempotency.Lease
 	tx     *sql.Tx
+	number string             // PostgreSQL's
 	cancel context.CancelFunc // of tx's context
 }
 
@@ -29,7 +31,7 @@ func (s *Store) beginSQL(ctx context.Context, lease *idempotency.Lease, args []a
 	}
 	t := &sqlTransaction{store: s, lease: *lease, tx: tx, cancel: cancel}
 	var idle, all *string
-	err = tx.QueryRowContext(ctx, s.is.lock, args...).Scan(&idle, &all)
+	err = tx.QueryRowContext(ctx, s.is.lock, args...).Scan(&idle, &all, &t.number)
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
@@ -62,6 +64,10 @@ func (t *sqlTransaction) Commit(ctx context.Context, outcome idempotency.Outcome
 		var one int64
 		err = t.tx.QueryRowContext(ctx, t.store.is.finish, args...).Scan(&one)
 	}
+	if errors.Is(err, sql.ErrTxDone) {
+		t.end()
+		return t.ended(ctx)
+	}
 	if err != nil {
 		_ = t.Rollback(ctx) // The error is what matters.
 		return finished(err)
@@ -75,16 +81,41 @@ func (t *sqlTransaction) Commit(ctx context.Context, outcome idempotency.Outcome
 }
 
 // Rollback implements idempotency.Transaction.
-func (t *sqlTransaction) Rollback(context.Context) error {
+func (t *sqlTransaction) Rollback(ctx context.Context) error {
 	if t.cancel == nil {
 		return nil
 	}
 	err := t.tx.Rollback()
 	t.end()
-	if errors.Is(err, sql.ErrTxDone) {
-		return nil // Its context has ended it.
+	if !errors.Is(err, sql.ErrTxDone) {
+		return err
 	}
-	return err
+	if err := t.ended(ctx); errors.Is(err, idempotency.ErrUnknown) {
+		return err
+	}
+	return nil // Its context has ended it, or the work has rolled it back.
+}
+
+// ended is the error where the transaction has ended before its time: by the work, as
+// nobody can keep a *sql.Tx from being committed. PostgreSQL knows how.
+func (t *sqlTransaction) ended(ctx context.Context) error {
+	if t.number == "" {
+		return sql.ErrTxDone // It has never been the work's.
+	}
+	ctx, cancel := lastWords(ctx)
+	defer cancel()
+	var how string
+	err := t.store.row(ctx, fate, t.number).Scan(&how)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: pgstore: the work has ended the transaction by itself, and how cannot be found: %w",
+			idempotency.ErrUnknown, err)
+	case how == "committed":
+		return errEnded
+	default:
+		return fmt.Errorf("pgstore: the work has rolled the transaction back by itself, by a deferred Rollback perhaps: "+
+			"it ends with the operation's outcome: %w", sql.ErrTxDone)
+	}
 }
 
 func (t *sqlTransaction) end() {

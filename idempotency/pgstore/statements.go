@@ -52,7 +52,8 @@ const (
 	// outcome writes $6 to $11.
 	outcome = `status = $6::smallint, code = $7::bigint, header = $8::text, body = $9::bytea, reference = $10::bytea,
 		updated = clock_timestamp(),
-		expires = CASE WHEN $11::bigint > 0 THEN clock_timestamp() + $11::bigint * interval '1 microsecond' ELSE expires END`
+		expires = CASE WHEN $11::bigint > 0 THEN clock_timestamp() + $11::bigint * interval '1 microsecond'
+			WHEN status = 6 THEN clock_timestamp() + (expires - started) ELSE expires END`
 )
 
 // What is set for the transaction of a claim, which is its statement, before that
@@ -139,15 +140,19 @@ WHERE ctid = (SELECT ctid FROM {{records}} WHERE ` + settles + unlocked + `)`
 const owned = `SELECT status FROM {{records}} WHERE ` + settles
 
 // lock begins joined work: its row lock is what holds the record, however long the
-// transaction takes. $6 is how many milliseconds it may take. Before PostgreSQL 17
+// transaction takes. The transaction's number is for fate. $6 is how many milliseconds it may take. Before PostgreSQL 17
 // only an idle transaction can be ended by the server.
 const lock = `SELECT
 	CASE WHEN $6::bigint > 0 THEN set_config('idle_in_transaction_session_timeout', $6::text, true) END,
 	CASE WHEN $6::bigint > 0 AND current_setting('server_version_num')::int >= 170000
-		THEN set_config('transaction_timeout', $6::text, true) END
+		THEN set_config('transaction_timeout', $6::text, true) END,
+	pg_current_xact_id()::text
 FROM {{records}} AS record, (SELECT pg_try_advisory_xact_lock(` + name + `) AS idle OFFSET 0) AS gate
 WHERE idle AND ` + holds + `
 FOR NO KEY UPDATE OF record SKIP LOCKED`
+
+// fate is what has become of a transaction, of number $1.
+const fate = `SELECT coalesce(pg_xact_status($1::text::xid8), '')`
 
 // finish ends joined work. It fails, by a division by zero, if the record is not
 // this execution's: the COMMIT that is sent along with it is not executed then.

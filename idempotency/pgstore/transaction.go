@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -35,7 +36,7 @@ func (s *Store) beginPgx(ctx context.Context, lease *idempotency.Lease, args []a
 	results := conn.Conn().SendBatch(ctx, &batch)
 	_, err = results.Exec()
 	if err == nil {
-		err = results.QueryRow().Scan(nil, nil)
+		err = results.QueryRow().Scan(nil, nil, nil)
 	}
 	if e := results.Close(); err == nil {
 		err = e
@@ -61,6 +62,10 @@ func (t *transaction) Commit(ctx context.Context, outcome idempotency.Outcome) e
 	if err != nil {
 		return errors.Join(err, t.Rollback(ctx))
 	}
+	if err := t.usable(); err != nil {
+		_ = t.Rollback(ctx) // The error is what matters.
+		return err
+	}
 	var batch pgx.Batch
 	batch.Queue(t.store.is.finish, args...)
 	batch.Queue("commit")
@@ -79,6 +84,29 @@ func (t *transaction) Commit(ctx context.Context, outcome idempotency.Outcome) e
 	}
 	t.end()
 	return nil
+}
+
+// Why joined work cannot be committed.
+var (
+	// errEnded: the work has sent COMMIT or ROLLBACK as a statement.
+	errEnded = fmt.Errorf("%w: pgstore: the work has ended the transaction by itself, without its record: "+
+		"it ends with the operation's outcome", idempotency.ErrUnknown)
+
+	// errFailed: PostgreSQL's own words are that "commands are ignored".
+	errFailed = errors.New("pgstore: the transaction cannot be committed, as a statement of the work has failed: " +
+		"what may fail belongs into a savepoint (the transaction's Begin), and a refusal behind idempotency.Discard")
+)
+
+// usable is what the connection knows of the transaction.
+func (t *transaction) usable() error {
+	switch t.conn.Conn().PgConn().TxStatus() {
+	case 'I':
+		return errEnded
+	case 'E':
+		return errFailed
+	default:
+		return nil
+	}
 }
 
 // committed reads the answer to COMMIT, which is ROLLBACK, and no error, where the
@@ -115,11 +143,15 @@ func (t *transaction) Rollback(ctx context.Context) error {
 	}
 	ctx, cancel := lastWords(ctx)
 	defer cancel()
+	ended := !t.conn.Conn().IsClosed() && t.usable() == errEnded
 	err := t.work.Tx.Rollback(ctx)
 	if errors.Is(err, pgx.ErrTxClosed) {
 		err = nil // It never began.
 	}
 	t.end()
+	if ended {
+		return errEnded
+	}
 	return err
 }
 

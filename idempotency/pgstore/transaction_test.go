@@ -71,6 +71,47 @@ func TestWorkCannotPartFromItsRecord(t *testing.T) {
 	}
 }
 
+// Where the work ends its transaction by itself, what it has committed must not be
+// done again. (Of a pgx.Tx it has to send COMMIT for that.)
+func TestWorkEndsItsTransaction(t *testing.T) {
+	commit := func(tx any) error {
+		if tx, ok := tx.(*sql.Tx); ok {
+			return tx.Commit()
+		}
+		return execute(tx, "COMMIT")
+	}
+	eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
+		count := effects(t, dsn)
+		for name, end := range map[string]func(tx idempotency.Transaction) error{
+			"and succeeds": func(tx idempotency.Transaction) error { return tx.Commit(t.Context(), completed) },
+			"and fails":    func(tx idempotency.Transaction) error { return tx.Rollback(t.Context()) },
+		} {
+			lease, tx := begin(t, store, name)
+			require.NoError(t, insert(t.Context(), tx.Value(), name))
+			require.NoError(t, commit(tx.Value()))
+			require.ErrorIs(t, end(tx), idempotency.ErrUnknown, name)
+			require.NoError(t, tx.Rollback(t.Context()))
+			n, err := count(t.Context(), name)
+			require.NoError(t, err)
+			assert.Equal(t, 1, n)
+			assert.Equal(t, idempotency.InProgress, statusOf(t, store, lease.ID), "it is for the caller to end")
+		}
+	})
+}
+
+func TestWorkRollsBack(t *testing.T) {
+	store := flavors[1].store(t, postgrestest.Open(t))
+	_, tx := begin(t, store, "key")
+	require.NoError(t, tx.Value().(*sql.Tx).Rollback())
+	err := tx.Commit(t.Context(), completed)
+	require.ErrorIs(t, err, sql.ErrTxDone)
+	require.NotErrorIs(t, err, idempotency.ErrUnknown)
+	require.ErrorContains(t, err, "deferred Rollback")
+	_, tx = begin(t, store, "another key")
+	require.NoError(t, tx.Value().(*sql.Tx).Rollback())
+	require.NoError(t, tx.Rollback(t.Context()))
+}
+
 func execute(tx any, statement string) (err error) {
 	switch tx := tx.(type) {
 	case pgx.Tx:

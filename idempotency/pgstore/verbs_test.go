@@ -160,7 +160,9 @@ func TestEndsAreWrittenInPlace(t *testing.T) {
 			WHERE relid = 'idempotency_records'::regclass`).Scan(&updates, &hot)
 		require.NoError(c, err)
 		assert.Equal(c, 2*operations, updates)
-		assert.Greater(c, hot, 2*operations*9/10)
+		// Not all of them: what another database's long transaction may still see is not
+		// cleared from a page, and takes the place of what comes next.
+		assert.Greater(c, hot, 2*operations*8/10)
 	}, 10*time.Second, 20*time.Millisecond)
 }
 

@@ -53,17 +53,20 @@ const (
 		SET lease_expires = ` + now + ` + ?6, updated = ` + now + `
 		WHERE` + theLease + `AND status = 1 AND` + alive
 
-	setOutcome = `UPDATE idempotency_records
-		SET status = ?6, code = ?7, reference = ?8, header = ?9, body = ?10, updated = ` + now + `,
-			expires = CASE WHEN ?11 > 0 THEN ` + now + ` + ?11 ELSE expires END
-		WHERE` + theLease
+	// Unknown is settled once: it does not become Unknown again. Its time to live
+	// begins anew.
+	completeSQL = `UPDATE idempotency_records
+		SET` + outcome + `expires = CASE WHEN ?11 > 0 THEN ` + now + ` + ?11
+			WHEN status = 6 THEN ` + now + ` + (expires - started) ELSE expires END
+		WHERE` + theLease + `AND (status = 1 OR (status = 6 AND ?6 <> 6)) AND` + alive
 
-	// Unknown is settled once: it does not become Unknown again.
-	completeSQL = setOutcome + `AND (status = 1 OR (status = 6 AND ?6 <> 6)) AND` + alive
+	outcome = ` status = ?6, code = ?7, reference = ?8, header = ?9, body = ?10, updated = ` + now + `, `
 
 	// finishSQL ends an execution in its own transaction, which holds the record
-	// whatever the clock says.
-	finishSQL = setOutcome + `AND status = 1`
+	// whatever the clock says, and in which holdSQL has made it 6.
+	finishSQL = `UPDATE idempotency_records
+		SET` + outcome + `expires = CASE WHEN ?11 > 0 THEN ` + now + ` + ?11 ELSE expires END
+		WHERE` + theLease + `AND status = 6`
 
 	releaseSQL = `UPDATE idempotency_records SET status = 3, updated = ` + now + `
 		WHERE` + theLease + `AND status IN (1, 6) AND` + alive
@@ -71,7 +74,10 @@ const (
 	// holdSQL takes the write lock and finds whether the lease is good, in one: as
 	// the first statement of a transaction it begins an immediate one, whichever
 	// way that was begun.
-	holdSQL = `UPDATE idempotency_records SET generation = generation
+	//
+	// Inside of the transaction the record is Unknown until it is finished. Nobody
+	// else sees it, unless the work commits by itself: then that is what it is.
+	holdSQL = `UPDATE idempotency_records SET status = 6
 		WHERE` + theLease + `AND status = 1 AND` + alive
 
 	// lockSQL takes the write lock and does nothing else.

@@ -25,6 +25,7 @@ type transaction struct {
 	tx    *sql.Tx
 	conn  *sql.Conn
 	limit *time.Timer // nil: none
+	over  bool        // ended by Commit or Rollback
 	end   func()      // idempotent
 }
 
@@ -166,6 +167,7 @@ func (t *transaction) Commit(ctx context.Context, outcome idempotency.Outcome) e
 		return fmt.Errorf("sqlitestore: the transaction was open longer than its limit: %w", sql.ErrTxDone)
 	}
 	defer t.rollback()
+	t.over = true
 	if err := outcome.Validate(); err != nil {
 		return err
 	}
@@ -173,19 +175,47 @@ func (t *transaction) Commit(ctx context.Context, outcome idempotency.Outcome) e
 		return err
 	}
 	finish := inTransaction(t.tx, t.store.finish)
-	if err := writeLease(context.WithoutCancel(ctx), finish, outcomeArgs(&t.lease, &outcome)); err != nil {
+	err := writeLease(context.WithoutCancel(ctx), finish, outcomeArgs(&t.lease, &outcome))
+	if errors.Is(err, sql.ErrTxDone) {
+		return t.ended(ctx)
+	}
+	if err != nil {
 		return err
 	}
 	return t.tx.Commit()
 }
 
-// Rollback implements idempotency.Transaction.
-func (t *transaction) Rollback(context.Context) error {
-	if t.limit != nil {
-		t.limit.Stop()
+// ended is the error where the work has ended its transaction by itself: what
+// holdSQL wrote tells how.
+func (t *transaction) ended(ctx context.Context) error {
+	r, _, err := t.store.readRecord(ctx, t.lease.ID)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: sqlitestore: the work has ended the transaction by itself, and how cannot be found: %w",
+			idempotency.ErrUnknown, err)
+	case r != nil && r.Status == idempotency.Unknown && r.Lease() == t.lease:
+		return fmt.Errorf("%w: sqlitestore: the work has committed the transaction by itself, without its record: "+
+			"it ends with the operation's outcome", idempotency.ErrUnknown)
+	default:
+		return fmt.Errorf("sqlitestore: the work has rolled the transaction back by itself, by a deferred Rollback perhaps: "+
+			"it ends with the operation's outcome: %w", sql.ErrTxDone)
 	}
+}
+
+// Rollback implements idempotency.Transaction.
+func (t *transaction) Rollback(ctx context.Context) error {
+	inTime := t.limit == nil || t.limit.Stop()
 	defer t.end()
-	if err := t.tx.Rollback(); err != nil && !errors.Is(err, sql.ErrTxDone) {
+	byItself := inTime && !t.over // if it has ended already, the work has done it
+	t.over = true
+	err := t.tx.Rollback()
+	switch {
+	case !errors.Is(err, sql.ErrTxDone):
+		return err
+	case !byItself:
+		return nil
+	}
+	if err := t.ended(ctx); errors.Is(err, idempotency.ErrUnknown) {
 		return err
 	}
 	return nil

@@ -3,6 +3,7 @@ package sqlitestore_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -222,4 +223,53 @@ func TestSmallPool(t *testing.T) {
 		require.NoError(t, conn.Close())
 		require.NoError(t, <-began)
 	})
+}
+
+// TestWorkEndsItsTransaction: what the work has committed by itself has happened,
+// and its record is not there. Nobody may do it again.
+func TestWorkEndsItsTransaction(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		end     func(tx *sql.Tx) error
+		written int
+		status  idempotency.Status
+	}{
+		{"Commit", (*sql.Tx).Commit, 1, idempotency.Unknown},
+		{"Rollback", (*sql.Tx).Rollback, 0, idempotency.InProgress},
+		{"ROLLBACK", func(tx *sql.Tx) error { _, err := tx.Exec("ROLLBACK"); return err }, 0, idempotency.InProgress},
+	} {
+		test := func(t *testing.T, commit bool) {
+			t.Helper()
+			store := newStore(t)
+			ledger(t, store.DB())
+			claim := claimOf("key")
+			claim.Joined = true
+			tx, err := store.Begin(t.Context(), acquire(t, store, claim), 0)
+			require.NoError(t, err)
+			require.NoError(t, write(t.Context(), tx.Value(), "key"))
+			require.NoError(t, row.end(tx.Value().(*sql.Tx)))
+			record, err := store.Load(t.Context(), claim.ID)
+			require.NoError(t, err)
+			assert.Equal(t, row.status, record.Status, "also if the process dies here")
+
+			if commit {
+				err = tx.Commit(t.Context(), completed)
+				require.Error(t, err)
+				assert.Equal(t, row.written > 0, errors.Is(err, idempotency.ErrUnknown), err)
+			} else {
+				err = tx.Rollback(t.Context())
+				assert.Equal(t, row.written > 0, errors.Is(err, idempotency.ErrUnknown), err)
+			}
+			require.NoError(t, tx.Rollback(t.Context()))
+			n, err := count(t.Context(), store.DB(), "key")
+			require.NoError(t, err)
+			assert.Equal(t, row.written, n)
+			record, err = store.Load(t.Context(), claim.ID)
+			require.NoError(t, err)
+			assert.Equal(t, row.status, record.Status)
+			within(t, "the turn is free", func(context.Context) { acquire(t, store, claimOf("next")) })
+		}
+		t.Run(row.name+" and success", func(t *testing.T) { test(t, true) })
+		t.Run(row.name+" and failure", func(t *testing.T) { test(t, false) })
+	}
 }

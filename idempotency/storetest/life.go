@@ -80,6 +80,23 @@ func (k *kit) testReconciler(t *testing.T) {
 			})
 		}
 	})
+	t.Run("Complete without a TTL", func(t *testing.T) {
+		// A reconciler may come long after the time to live. What it settles must then
+		// be there for the client's next try, which would be executed otherwise.
+		id := k.id()
+		claim := k.short(id)
+		lease := k.acquire(t, claim)
+		k.lapse(t)
+		lease = k.abandon(t, lease)
+		before := k.load(t, id)
+		wait(t, 5*time.Millisecond)
+		k.complete(t, lease, idempotency.Outcome{Status: idempotency.Completed, Result: answer()})
+		after := k.load(t, id)
+		if !after.Expires.After(before.Expires) {
+			t.Errorf("Expires was %v and is %v: the time to live must begin anew", before.Expires, after.Expires)
+		}
+		between(t, "Expires less Updated", after.Expires.Sub(after.Updated), claim.TTL)
+	})
 	t.Run("Release", func(t *testing.T) {
 		subjects := k.prepare(t, unknown)
 		for i := range subjects {
