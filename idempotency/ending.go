@@ -123,6 +123,8 @@ func (e *execution) commit(tx Transaction, outcome Outcome) error {
 		return err
 	case errors.Is(err, ErrUnknown):
 		return e.byItself(err)
+	case errors.Is(err, ErrTransactionFailed) && outcome.Status == FailedFinal:
+		return e.put(outcome) // the work knows: it refuses because of that
 	}
 	switch status, ending := e.die(); {
 	case ending == nil && status == Unknown:

@@ -94,8 +94,15 @@ func NewHandler(store Store, scope func(*http.Request) (string, error), next htt
 	return &Handler{store: store, scope: scope, next: next}
 }
 
+// Validate says what is wrong with the configuration, an ErrInvalid; call it when
+// a program starts. The fields must not change after it.
+func (h *Handler) Validate() error {
+	h.once.Do(h.configure)
+	return h.settings
+}
+
 // ServeHTTP implements http.Handler. A Handler that is misconfigured answers 500
-// to every request, and executes none.
+// to every request, and executes none: see Validate.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.once.Do(h.configure)
 	v := &visit{Handler: h, w: w, r: r, event: Event{Request: r}, start: time.Now()}
@@ -211,6 +218,9 @@ func (v *visit) claim() (*Claim, bool) {
 		return nil, v.refuse(keyInvalid(), Refused, err, err.Error())
 	}
 	scope, err := v.scope(v.r)
+	if err == nil {
+		err = validName("scope", scope)
+	}
 	if err != nil {
 		return nil, v.refuse(scopeless(), Refused, err, "")
 	}

@@ -442,6 +442,35 @@ func TestRollbackFails(t *testing.T) {
 	}
 }
 
+// A statement that fails may take the transaction with it, in PostgreSQL. A refusal
+// is stored then, without the writes; a success is not one.
+func TestWorkWhoseTransactionFailed(t *testing.T) {
+	failed := fmt.Errorf("%w: duplicate key", idempotency.ErrTransactionFailed)
+	for _, row := range []struct {
+		name   string
+		change func(*idempotency.Handler)
+		code   int
+		want   int // the answer
+		status idempotency.Status
+	}{
+		{"joined, 409", joined, 409, 409, idempotency.FailedFinal},
+		{"joined, 201", joined, 201, 503, idempotency.FailedRetryable},
+		{"detached, 409", takeover(idempotency.MarkUnknown), 409, 409, idempotency.FailedFinal},
+		{"detached, 201", takeover(idempotency.MarkUnknown), 201, 409, idempotency.Unknown},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ledger := newLedger()
+				store := faultyTx(ledger, rule{onCommit, 1, 0, fault{before: failed}})
+				r := newRig(store, charge(t, row.code), row.change)
+				assert.Equal(t, row.want, serve(r, request(t)).Code)
+				assert.Equal(t, row.status, mustLoad(t, store, theID).Status)
+				assert.Empty(t, ledger.ledger, "writes")
+			})
+		})
+	}
+}
+
 // Work that commits by itself has taken effect, whatever it answers then: it must
 // never be executed again by accident.
 func TestWorkThatCommitsByItself(t *testing.T) {

@@ -195,6 +195,10 @@ func TestHandlerScopes(t *testing.T) {
 	}
 	assert.EqualValues(t, 3, r.executions.Load())
 
+	for _, unfit := range []string{strings.Repeat("x", 513), "a\x00b", "\xff"} { // a client may have a say in its name
+		requireProblem(t, of(unfit), http.StatusForbidden, "scope")
+		assert.ErrorIs(t, r.last(t).Err, idempotency.ErrInvalid)
+	}
 	requireProblem(t, of("nobody"), http.StatusForbidden, "scope")
 	assert.EqualValues(t, 3, r.executions.Load())
 	event := r.last(t)
@@ -982,6 +986,7 @@ func TestHandlerLeavesNoFilesOfForms(t *testing.T) {
 
 func TestHandlerMisconfigured(t *testing.T) {
 	next := answer(http.StatusOK, "")
+	const operationIsNoName = "an operation that no store accepts" // which is found with the first request
 	for _, row := range []struct {
 		name    string
 		handler *idempotency.Handler
@@ -998,7 +1003,7 @@ func TestHandlerMisconfigured(t *testing.T) {
 		{name: "no such takeover", change: takeover(77)},
 		{name: "a negative MaxBody", change: func(h *idempotency.Handler) { h.MaxBody = -1 }},
 		{name: "a negative MaxResponse", change: func(h *idempotency.Handler) { h.MaxResponse = -1 }},
-		{name: "a scope that no store accepts", change: func(h *idempotency.Handler) {
+		{name: operationIsNoName, change: func(h *idempotency.Handler) {
 			h.Operation = func(*http.Request) string { return "a\x00b" }
 		}},
 	} {
@@ -1021,6 +1026,9 @@ func TestHandlerMisconfigured(t *testing.T) {
 			}
 			assert.False(t, ran)
 			assert.LessOrEqual(t, store.count(onReserve), 2, "an invalid claim is not repeated")
+			if row.name != operationIsNoName {
+				require.ErrorIs(t, h.Validate(), idempotency.ErrInvalid)
+			}
 		})
 	}
 }

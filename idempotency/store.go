@@ -72,8 +72,9 @@ type Transaction interface {
 
 	// Commit writes the outcome into the record and commits it together with the
 	// work's writes: both or neither. ErrLeaseLost: neither. ErrUnknown: the work
-	// has committed by itself, without the record. After another error nobody knows
-	// before Load tells.
+	// has committed by itself, without the record. ErrTransactionFailed: neither, and
+	// the record stays in progress. After another error nobody knows before Load
+	// tells.
 	Commit(ctx context.Context, outcome Outcome) error
 
 	// Rollback undoes the work's writes. The record stays in progress under its
@@ -209,6 +210,10 @@ var (
 	// ErrLeaseLost: the execution does not hold the record: it was taken over, is
 	// over, or the record is gone. Nothing was changed.
 	ErrLeaseLost = errors.New("idempotency: lease lost")
+
+	// ErrTransactionFailed: a statement of the work has failed and taken the
+	// transaction with it, as in PostgreSQL; it was rolled back. Nothing was written.
+	ErrTransactionFailed = errors.New("idempotency: a statement of the work has failed, and the transaction with it")
 
 	// ErrNotFound: there is no such record.
 	ErrNotFound = errors.New("idempotency: no such record")

@@ -30,6 +30,7 @@ const (
 	deadlockDetected     = "40P01"
 	lockNotAvailable     = "55P03"
 	divisionByZero       = "22012"
+	inFailedTransaction  = "25P02"
 )
 
 func hasCode(err error, codes ...string) bool {

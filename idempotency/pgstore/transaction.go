@@ -93,8 +93,8 @@ var (
 		"it ends with the operation's outcome", idempotency.ErrUnknown)
 
 	// errFailed: PostgreSQL's own words are that "commands are ignored".
-	errFailed = errors.New("pgstore: the transaction cannot be committed, as a statement of the work has failed: " +
-		"what may fail belongs into a savepoint (the transaction's Begin), and a refusal behind idempotency.Discard")
+	errFailed = fmt.Errorf("%w: pgstore: what may fail, and is not to end in a refusal, belongs into a savepoint "+
+		"(the transaction's Begin)", idempotency.ErrTransactionFailed)
 )
 
 // usable is what the connection knows of the transaction.
@@ -121,10 +121,14 @@ func committed(results pgx.BatchResults) error {
 
 // finished turns the way in which finish fails into what it means.
 func finished(err error) error {
-	if hasCode(err, divisionByZero) {
+	switch {
+	case hasCode(err, divisionByZero):
 		return idempotency.ErrLeaseLost
+	case hasCode(err, inFailedTransaction):
+		return errFailed
+	default:
+		return err
 	}
-	return err
 }
 
 func commitArgs(lease *idempotency.Lease, outcome *idempotency.Outcome) ([]any, error) {

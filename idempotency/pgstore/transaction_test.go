@@ -3,6 +3,9 @@ package pgstore_test
 import (
 	"context"
 	"database/sql"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
 	"testing"
 	"time"
 
@@ -37,10 +40,7 @@ func TestWorkCannotPartFromItsRecord(t *testing.T) {
 	}{
 		{"fails a statement", func(t *testing.T, tx any) {
 			require.Error(t, execute(tx, `SELECT 1/0`))
-		}, func(t *testing.T, err error) {
-			require.Error(t, err)
-			assert.NotErrorIs(t, err, idempotency.ErrLeaseLost)
-		}},
+		}, func(t *testing.T, err error) { require.ErrorIs(t, err, idempotency.ErrTransactionFailed) }},
 		{"deletes the record", func(t *testing.T, tx any) {
 			require.NoError(t, execute(tx, `DELETE FROM idempotency_records`))
 		}, func(t *testing.T, err error) { require.ErrorIs(t, err, idempotency.ErrLeaseLost) }},
@@ -97,6 +97,51 @@ func TestWorkEndsItsTransaction(t *testing.T) {
 			assert.Equal(t, idempotency.InProgress, statusOf(t, store, lease.ID), "it is for the caller to end")
 		}
 	})
+}
+
+// A handler whose statement fails, on a row that is there already say, answers with
+// a 4xx as it would without a record. That is final: nothing was written, and
+// nothing would be the next time.
+func TestRefusalAfterAFailedStatement(t *testing.T) {
+	eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
+		count := effects(t, dsn)
+		for status, want := range map[int][]int{ // the answers to three requests
+			http.StatusConflict: {http.StatusConflict, http.StatusConflict, http.StatusConflict},
+			http.StatusCreated:  {http.StatusServiceUnavailable, http.StatusServiceUnavailable, http.StatusServiceUnavailable},
+		} {
+			executed := 0
+			h := idempotency.NewHandler(store, func(*http.Request) (string, error) { return "tenant", nil },
+				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					executed++
+					tx, err := anyTx(r.Context())
+					assert.NoError(t, err)
+					assert.NoError(t, insert(r.Context(), tx, "effect"))
+					assert.Error(t, execute(tx, `SELECT 1/0`))
+					w.WriteHeader(status)
+				}))
+			h.Joined = true
+			for i := range want {
+				w := httptest.NewRecorder()
+				r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/charges", http.NoBody)
+				r.Header.Set("Idempotency-Key", strconv.Itoa(status))
+				h.ServeHTTP(w, r)
+				assert.Equal(t, want[i], w.Code)
+				assert.Equal(t, i > 0 && status == http.StatusConflict, w.Header().Get("Idempotency-Replayed") == "true")
+			}
+			assert.Equal(t, map[int]int{http.StatusConflict: 1, http.StatusCreated: 3}[status], executed)
+		}
+		n, err := count(t.Context(), "effect")
+		require.NoError(t, err)
+		assert.Zero(t, n)
+	})
+}
+
+// anyTx is the transaction of either kind of store.
+func anyTx(ctx context.Context) (any, error) {
+	if tx, err := idempotency.Tx[pgx.Tx](ctx); err == nil {
+		return tx, nil
+	}
+	return idempotency.Tx[*sql.Tx](ctx)
 }
 
 func TestWorkRollsBack(t *testing.T) {
