@@ -47,13 +47,18 @@ func (r *reserve) try(ctx context.Context, v *verbs) error {
 	return nil
 }
 
-// look reads the record, or inserts it.
+// look reads the record, or inserts it. Reading comes first, and by itself: who asks
+// again is to cost as little as can be.
 func (r *reserve) look(ctx context.Context) (record idempotency.Record, now time.Time, inserted bool, err error) {
 	c := r.claim
+	record, err = scanRecord(r.row(ctx, r.is.load, c.Scope, c.Operation, c.Key), &now)
+	if !noRows(err) {
+		return record, now, false, err
+	}
 	statement := r.pick(r.is.claim, r.is.claimAsync, r.is.claimWithin)
 	record, err = scanRecord(r.row(ctx, statement, c.Scope, c.Operation, c.Key, string(c.Fingerprint), c.Owner,
-		microseconds(c.Lease), microseconds(c.TTL)), &now, &inserted)
-	return record, now, inserted, err
+		microseconds(c.Lease), microseconds(c.TTL)), &now)
+	return record, now, err == nil, err
 }
 
 // step does what was decided for the record that was judged, and is in the answer.

@@ -73,27 +73,14 @@ const (
 	nothing = `NULL`
 )
 
-// claim looks, and writes only if there is nothing: the INSERT's one source row is
-// there only if no record was found, and without a source row it takes no
-// transaction number, writes no log and makes no lock on rows. So that one round
-// trip does for the new and the repeated claim alike. If neither found nor inserted
-// has a row, another claim was faster.
-//
-//nolint:dupword // "found, inserted"
-const claim = `WITH found AS MATERIALIZED (
-	SELECT ` + columns + ` FROM {{records}} WHERE ` + found + `
-), inserted AS (
-	INSERT INTO {{records}} (scope, operation, key, fingerprint, status, owner, generation, lease_expires, started, updated, expires)
-	SELECT $1::text, $2::text, $3::text, $4::text, 1, $5::text, 1,
-		t + $6::bigint * interval '1 microsecond', t, t, t + $7::bigint * interval '1 microsecond'
-	FROM (SELECT clock_timestamp() AS t, {{settings}}) AS clock
-	WHERE NOT EXISTS (SELECT FROM found)
-	ON CONFLICT DO NOTHING
-	RETURNING ` + columns + `
-)
-SELECT ` + columns + `, clock_timestamp(), false FROM found
-UNION ALL
-SELECT ` + columns + `, clock_timestamp(), true FROM inserted`
+// claim writes a new record. If it returns no row, another claim was faster.
+const claim = `INSERT INTO {{records}}
+	(scope, operation, key, fingerprint, status, owner, generation, lease_expires, started, updated, expires)
+SELECT $1::text, $2::text, $3::text, $4::text, 1, $5::text, 1,
+	t + $6::bigint * interval '1 microsecond', t, t, t + $7::bigint * interval '1 microsecond'
+FROM (SELECT clock_timestamp() AS t, {{settings}}) AS clock
+ON CONFLICT DO NOTHING
+RETURNING ` + columns + `, clock_timestamp()`
 
 // name is the number of an advisory lock for the record. Open joined work has that
 // lock, and nothing else keeps it for longer than a statement. The table's own number
@@ -163,7 +150,7 @@ const finish = `WITH finished AS (
 )
 SELECT 1 / count(*) FROM finished`
 
-const load = `SELECT ` + columns + `, clock_timestamp(), false FROM {{records}} WHERE ` + found
+const load = `SELECT ` + columns + `, clock_timestamp() FROM {{records}} WHERE ` + found
 
 // sweep deletes what is expired by Record.Expired. The time is that of the
 // statement, which, unlike clock_timestamp(), can be looked up in an index.

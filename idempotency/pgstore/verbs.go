@@ -76,9 +76,8 @@ func (v *verbs) Load(ctx context.Context, id idempotency.ID) (idempotency.Record
 	var record idempotency.Record
 	err := v.safely(ctx, func(v *verbs) error {
 		var now time.Time
-		var inserted bool
 		var err error
-		record, err = scanRecord(v.row(ctx, v.is.load, id.Scope, id.Operation, id.Key), &now, &inserted)
+		record, err = scanRecord(v.row(ctx, v.is.load, id.Scope, id.Operation, id.Key), &now)
 		if noRows(err) || err == nil && record.Expired(now) {
 			return idempotency.ErrNotFound
 		}
