@@ -63,5 +63,5 @@
 // end is written beside its beginning, without a change to an index. On a table of
 // many millions of rows a smaller autovacuum_vacuum_scale_factor keeps vacuums short.
 //
-// PostgreSQL 13 or later will do.
+// It is written for PostgreSQL 13 and later, and tested with 15.
 package pgstore
