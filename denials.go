@@ -28,11 +28,13 @@ const (
 )
 
 // again is how long a 429 closes that asks for a wait. One that was on its way
-// before the last wait was over tells nothing new.
+// before the last wait was over tells nothing new. Nor does one that asks for
+// none: that is what the rest of a second is called by a server that rounds down,
+// and the wait before it was too short by as much.
 func (d *denials) again(sent, now time.Time, asked time.Duration) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.known.Swap(true) && !sent.Before(d.until) {
+	if d.known.Swap(true) && asked > 0 && !sent.Before(d.until) {
 		d.level = min(d.level+1, mostDoublings+1)
 	}
 	wait := asked

@@ -1,0 +1,45 @@
+package resilienthttp_test
+
+import (
+	"net/http"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp"
+)
+
+// A server that counts ten requests in each ten seconds and rounds the rest down
+// says "Retry-After: 0" in the last second. Those are not denials after a wait,
+// and one client by himself uses up what there is.
+func TestDenialsOfServerThatRoundsDown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const window = 10 * time.Second
+		start, current, used, served := time.Now(), 0, 0, 0
+		tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+			time.Sleep(10 * time.Millisecond)
+			at := time.Since(start)
+			if n := int(at / window); n != current {
+				current, used = n, 0
+			}
+			if used == 10 {
+				left := time.Duration(current+1)*window - at
+				return response(r, http.StatusTooManyRequests, "", "Retry-After", strconv.Itoa(int(left/time.Second))), nil
+			}
+			used++
+			served++
+			return response(r, http.StatusOK, ""), nil
+		})}
+		for time.Since(start) < 5*time.Minute {
+			resp, err := tr.RoundTrip(get(t))
+			require.NoError(t, err)
+			_ = readAll(t, resp)
+			time.Sleep(300 * time.Millisecond)
+		}
+		require.GreaterOrEqual(t, served, 280, "of the 300 that the quota has in five minutes")
+	})
+}
