@@ -1,6 +1,7 @@
 package resilienthttp_test
 
 import (
+	"context"
 	"net/http"
 	"strconv"
 	"testing"
@@ -41,5 +42,32 @@ func TestDenialsOfServerThatRoundsDown(t *testing.T) {
 			time.Sleep(300 * time.Millisecond)
 		}
 		require.GreaterOrEqual(t, served, 280, "of the 300 that the quota has in five minutes")
+	})
+}
+
+// The wait that a denial is doubled to is known at once. If it passes the
+// deadline, it is not begun, and the caller gets the 429.
+func TestDenialsDoubledBeyondDeadline(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		base := script(status(http.StatusTooManyRequests, "Retry-After", "1"))
+		tr := &resilienthttp.Transport{Base: base, Policy: every(0)}
+		resp, err := tr.RoundTrip(get(t)) // four denials: the next wait is four seconds, and up to a quarter
+		require.NoError(t, err)
+		_ = readAll(t, resp)
+		time.Sleep(5 * time.Second)
+
+		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second) // and that after the fifth is eight
+		defer cancel()
+		begun := time.Now()
+		resp, err = tr.RoundTrip(get(t).WithContext(ctx))
+		require.NoError(t, err)
+		require.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
+		last := lastOf(t, resp)
+		require.ErrorIs(t, last.Stop, resilienthttp.ErrDeadline)
+		require.Equal(t, time.Second, last.Wait, "what the server asked")
+		_ = readAll(t, resp)
+		require.Zero(t, time.Since(begun))
+		base.requireBalance(t)
 	})
 }

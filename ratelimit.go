@@ -155,6 +155,19 @@ func (l *RateLimit) enter(a *attempt, now time.Time) (waited bool, refused *Erro
 	return waited, nil
 }
 
+// closedUntil is until when the server has closed the call's scope by a
+// Retry-After; the zero time if it has not. It is for the question whether a wait
+// is worth beginning.
+func (l *RateLimit) closedUntil(c *call, now time.Time) time.Time {
+	if !l.settings.follow {
+		return time.Time{}
+	}
+	b := l.bucketOf(c)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return later(b.closed, b.account.Load().closedUntil(b.steady(now)))
+}
+
 // account is whose quota the call uses.
 func (l *RateLimit) account(c *call) *account {
 	who := credential{scope: c.scope}

@@ -164,7 +164,7 @@ func (c *call) again(last *attempt) (wait time.Duration, stop error) {
 	if most := c.perCall().MaxRetryAfter; most > 0 && last.asked > most {
 		return 0, ErrRetryAfter
 	}
-	if !c.deadline.IsZero() && !at.Before(c.deadline) {
+	if !c.deadline.IsZero() && !later(at, c.rateLimit.closedUntil(c, now)).Before(c.deadline) {
 		return 0, ErrDeadline
 	}
 	var place *budgetPlace
