@@ -48,7 +48,8 @@ import (
 //     others. For clients that seldom have two requests in flight, that is a
 //     pause after each, in proportion to how long it took. Slow is a failure that
 //     took 100ms, and twice as long as an answer usually does. The limit ends
-//     when it had nothing to do for a Window.
+//     when it had nothing to do for a Window, or nothing has failed for four
+//     and nothing is in flight.
 //
 // Failures are answers of 500 and above, transport errors, and attempt
 // timeouts. Other answers are successes, save 429: that says nothing about the

@@ -18,7 +18,7 @@ import (
 // limit is therefore kept by a pause after each request: a limit of a third is
 // one request, and a pause twice as long as it took.
 //
-// A valve is of use until it had nothing to do for a Window.
+// A valve is of use until it had nothing to do for a Window; see rest.
 type valve struct {
 	rules   *breakerRules
 	typical time.Duration // latency before the trouble; 0: unknown
@@ -44,6 +44,7 @@ const (
 	valveCut    = 0.25 // of what was in flight is left by a cut
 	valveBad    = 0.3  // share of failures that calls for one
 	valveEnough = 20   // results that tell it, at most
+	valveCalm   = 4    // Windows without a failure
 
 	// valveSlow is how long a failure must take to be one of a long queue. No
 	// queue is so short that this is nothing, and no refusal takes so long.
@@ -89,9 +90,12 @@ func (v *valve) enter(now time.Time) (notBefore time.Time, ok bool) {
 	return time.Time{}, true
 }
 
-// rest ends the valve once it had nothing to do for a Window.
+// rest ends the valve once it had nothing to do for a Window. A client whose
+// calls come all at once, now and then, always gives it something to do, and with
+// few answers in between it learns little: it also ends where nothing is in flight
+// and nothing has failed for four.
 func (v *valve) rest(now time.Time) bool {
-	if now.Sub(v.quiet) <= v.rules.window {
+	if now.Sub(v.quiet) <= v.rules.window && (v.flying > 0 || now.Sub(v.failed) <= valveCalm*v.rules.window) {
 		return false
 	}
 	v.done.Store(true)
@@ -147,7 +151,7 @@ func (v *valve) quick(took time.Duration) bool {
 // with the time that nothing has failed.
 func (v *valve) grow(sent, now time.Time) {
 	took := now.Sub(sent)
-	calm := now.Sub(v.failed).Seconds() / (4 * v.rules.window).Seconds()
+	calm := now.Sub(v.failed).Seconds() / (valveCalm * v.rules.window).Seconds()
 	steady := calm * calm * calm
 	if took < v.worst/2 {
 		steady++

@@ -16,9 +16,9 @@ func valveAt(now time.Time) *valve {
 	return newValve(valveRules, valveTypical, valveTimeout, valveTypical, now)
 }
 
-// valveFill lets in as many as may enter.
+// valveFill lets in as many as may enter, unless all may.
 func valveFill(v *valve, now time.Time) (n int) {
-	for _, ok := v.enter(now); ok; _, ok = v.enter(now) {
+	for _, ok := v.enter(now); ok && v.works(); _, ok = v.enter(now) {
 		n++
 	}
 	return n
@@ -164,11 +164,11 @@ func TestValveIsNotForEver(t *testing.T) {
 		if n == 0 {
 			now = now.Add(time.Second)
 		}
-		if v.limit > 200 {
+		if v.limit > 200 || !v.works() {
 			break
 		}
 	}
-	require.Greater(t, v.limit, 200.0)
+	require.True(t, v.limit > 200 || !v.works())
 	t.Logf("after %v", now.Sub(breakerEpoch))
 }
 
@@ -235,4 +235,40 @@ func TestValveStress(t *testing.T) {
 	}
 	wg.Wait()
 	require.Zero(t, v.flying)
+}
+
+// Bursts that are further apart than their answers take leave one place in most of
+// the time, and learn little. The server was whole all that time.
+func TestValveEndsForBursts(t *testing.T) {
+	v, now := valveAt(breakerEpoch), breakerEpoch
+	const slow = 4 * valveTypical // not as quick as to double the limit
+	for now.Sub(breakerEpoch) < 50*time.Second {
+		now = now.Add(9 * time.Second)
+		let := valveFill(v, now)
+		if !v.works() {
+			break
+		}
+		for range let {
+			v.left(now, now.Add(slow), outcomeSuccess)
+		}
+	}
+	require.False(t, v.works(), "after four Windows in which nothing has failed")
+	require.GreaterOrEqual(t, now.Sub(breakerEpoch), 4*valveRules.window)
+}
+
+// Who is busy finds out by himself what there is room for: not to be let in with
+// all others at once is what the valve is for.
+func TestValveGoesOnWhileInUse(t *testing.T) {
+	v, now := valveAt(breakerEpoch), breakerEpoch
+	_, ok := v.enter(now)
+	require.True(t, ok)
+	for range 60 {
+		now = now.Add(time.Second)
+		_, ok := v.enter(now) // that one may be lost
+		require.True(t, ok)
+		_, ok = v.enter(now)
+		require.False(t, ok)
+		v.left(now, now, outcomeNone)
+	}
+	require.True(t, v.works())
 }
