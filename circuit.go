@@ -142,14 +142,16 @@ func (b *Breaker) wouldRefuse(scope string, at time.Time) (notBefore time.Time, 
 				return g.until, true
 			}
 			return time.Time{}, false
-		case g.rules.adaptive:
-			return at, true
 		}
 		g.mu.Lock()
 		notBefore, full, current := g.full(at)
 		g.mu.Unlock()
-		if current {
+		switch {
+		case !current:
+		case full || !g.rules.adaptive:
 			return notBefore, full
+		default:
+			return at, true
 		}
 	}
 }

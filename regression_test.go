@@ -327,3 +327,42 @@ func TestNothingAtRest(t *testing.T) {
 	})
 	require.Empty(t, logged.String())
 }
+
+// A call may fail while others hold all of the places: NotBefore is not now, then.
+func TestBreakerNotBeforeOfLateFailure(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var steps atomic.Pointer[step]
+		next := func(s step) { steps.Store(&s) }
+		tr := &resilienthttp.Transport{
+			Base:    roundTripper(func(r *http.Request) (*http.Response, error) { return (*steps.Load())(r) }),
+			Breaker: &resilienthttp.Breaker{MinRequests: 1, Probes: 1},
+		}
+		call := func() *resilienthttp.Error {
+			resp, err := tr.RoundTrip(get(t))
+			if err == nil {
+				_ = resp.Body.Close()
+				return nil
+			}
+			return asError(t, err)
+		}
+		var late, again *resilienthttp.Error
+		var end time.Time
+		next(after(5*time.Second, failing(errReset)))
+		go func() {
+			late, end = call(), time.Now()
+			again = call()
+		}()
+		time.Sleep(3 * time.Second)
+		next(after(600*time.Millisecond, failing(errReset)))
+		opener := call()
+		time.Sleep(time.Until(opener.NotBefore))
+		next(after(10*time.Second, status(http.StatusOK)))
+		go call() // the probe
+		time.Sleep(time.Minute)
+		require.ErrorIs(t, late, resilienthttp.ErrBreakerOpen)
+		require.NotNil(t, again, "the only place was taken")
+		require.True(t, late.NotBefore.After(end))
+		require.Equal(t, again.NotBefore, late.NotBefore)
+	})
+}
