@@ -42,10 +42,10 @@ import (
 //     granted than Ratio of the calls of that time, or else the savings of ten
 //     good seconds would meet the server in its first bad one.
 //   - What the minimum gives for failures that look like overload (timeouts, 429,
-//     503, 504, 529, and what Classify calls throttled) is for few calls at a
-//     time: one, or a third of those there were of late. Each may have all its
-//     retries, and then it is another's turn. A thousand clients with a minimum
-//     each are a thousand times the minimum.
+//     503, 504, 529, and what Classify calls throttled), on a scope that has
+//     answered before, is for few calls at a time: one, or a third of those there
+//     were of late. Each may have all its retries, and then it is another's turn.
+//     A thousand clients with a minimum each are a thousand times the minimum.
 //
 // The zero value is ready for use, with the defaults below. A Budget is safe
 // for concurrent use and may be shared by several Transports, whose calls are

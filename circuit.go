@@ -68,6 +68,10 @@ func (p permit) served() bool {
 	return p.generation != nil && p.generation.circuit.typical.latency() > 0
 }
 
+// firstContact reports whether the scope has not answered yet, as far as the
+// Breaker knows, which knows nothing if it is off.
+func (p permit) firstContact() bool { return p.generation != nil && !p.served() }
+
 // result is how an attempt went.
 type result struct {
 	outcome breakerOutcome

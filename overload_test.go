@@ -442,3 +442,45 @@ func TestFleetInAnOutage(t *testing.T) {
 		})
 	}
 }
+
+// The first calls of a program, several at once, have come in their own time, and
+// are no herd: each may have its retries, as the Budget's formula has room for.
+func TestOverloadOfFirstCallsTogether(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		fail step
+	}{
+		{"503", status(http.StatusServiceUnavailable)},
+		{"504", status(http.StatusGatewayTimeout)},
+		{"429 without Retry-After", status(http.StatusTooManyRequests)},
+		{"timeout", hanging},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				const calls = 5
+				var sent, served atomic.Int64
+				tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+					if sent.Add(1) <= calls {
+						return tt.fail(r)
+					}
+					return status(http.StatusOK)(r)
+				})}
+				var wg sync.WaitGroup
+				for range calls {
+					wg.Go(func() {
+						resp, err := tr.RoundTrip(get(t))
+						if err == nil && resp.StatusCode == http.StatusOK {
+							served.Add(1)
+							_ = resp.Body.Close()
+						}
+					})
+				}
+				wg.Wait()
+				require.EqualValues(t, calls, served.Load())
+				require.EqualValues(t, 2*calls, sent.Load())
+			})
+		})
+	}
+}

@@ -168,7 +168,7 @@ func (c *call) again(last *attempt) (wait time.Duration, stop error) {
 		return 0, ErrDeadline
 	}
 	var place *budgetPlace
-	if last.overloaded() {
+	if last.overloaded() && !last.permit.firstContact() {
 		place = &more.place
 	}
 	token, ok := c.budget.withdraw(c.scope, now, place)
