@@ -46,6 +46,10 @@ const (
 	valveEnough = 20   // results that tell it, at most
 	valveCalm   = 4    // Windows without a failure
 
+	// valvePatience is the least time for which requests in flight keep others
+	// out, if failures take that long.
+	valvePatience = time.Second
+
 	// valveSlow is how long a failure must take to be one of a long queue. No
 	// queue is so short that this is nothing, and no refusal takes so long.
 	valveSlow = 100 * time.Millisecond
@@ -77,10 +81,10 @@ func (v *valve) enter(now time.Time) (notBefore time.Time, ok bool) {
 	case now.Before(v.paused):
 		v.quiet = now
 		return v.paused, false
-	case v.flying > 0 && float64(v.flying+1) > v.limit && now.Sub(v.entered) < v.worst:
+	case v.flying > 0 && float64(v.flying+1) > v.limit && now.Sub(v.entered) < v.patience():
 		// After that long one more may go: those in flight may never come back.
 		v.quiet = now
-		return sooner(v.entered.Add(v.worst), now.Add(probeAnswer)), false
+		return sooner(v.entered.Add(v.patience()), now.Add(probeAnswer)), false
 	}
 	v.flying++
 	v.entered = now
@@ -89,6 +93,10 @@ func (v *valve) enter(now time.Time) (notBefore time.Time, ok bool) {
 	}
 	return time.Time{}, true
 }
+
+// patience is how long those in flight keep others out. A timeout may be half a
+// minute, and so may an answer that is no sign of trouble, of a long poll say.
+func (v *valve) patience() time.Duration { return min(v.worst, max(valvePatience, v.worst/8)) }
 
 // rest ends the valve once it had nothing to do for a Window. A client whose
 // calls come all at once, now and then, always gives it something to do, and with
@@ -130,8 +138,11 @@ func (v *valve) left(sent, now time.Time, outcome breakerOutcome) {
 		v.grow(sent, now)
 	}
 	if v.limit < 1 && (outcome == outcomeFailure || !v.quick(took)) {
-		pause := float64(took) * (1/v.limit - 1)
-		v.paused = now.Add(time.Duration(min(pause, float64(v.rules.maxCooldown))))
+		pause, most := float64(took)*(1/v.limit-1), v.rules.maxCooldown
+		if outcome != outcomeFailure {
+			most = min(most, v.rules.window/2) // it was slow, but it was an answer
+		}
+		v.paused = now.Add(time.Duration(min(pause, float64(most))))
 	}
 }
 

@@ -272,3 +272,26 @@ func TestValveGoesOnWhileInUse(t *testing.T) {
 	}
 	require.True(t, v.works())
 }
+
+// After timeouts of half a minute, an answer that takes as long by nature must not
+// keep everybody out for all that time, and twice as long again.
+func TestValveBesideLongPolls(t *testing.T) {
+	now := breakerEpoch
+	v := newValve(valveRules, valveTypical, 30*time.Second, valveTypical, now)
+	enter := func(want bool) time.Time {
+		t.Helper()
+		notBefore, ok := v.enter(now)
+		require.Equal(t, want, ok)
+		return notBefore
+	}
+	enter(true) // a long poll
+	sent := now
+	require.Equal(t, now.Add(probeAnswer), enter(false), "most answers come at once")
+	now = now.Add(30 * time.Second / 8)
+	enter(true)
+	enter(false)
+	v.left(now, now.Add(valveTypical), outcomeSuccess)
+	now = sent.Add(12 * time.Second)
+	v.left(sent, now, outcomeSuccess)
+	require.Equal(t, now.Add(valveRules.window/2), enter(false), "a pause for the long poll")
+}
