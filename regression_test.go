@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -349,17 +350,18 @@ func TestBreakerNotBeforeOfLateFailure(t *testing.T) {
 		var late, again *resilienthttp.Error
 		var end time.Time
 		next(after(5*time.Second, failing(errReset)))
-		go func() {
+		var wg sync.WaitGroup
+		wg.Go(func() {
 			late, end = call(), time.Now()
 			again = call()
-		}()
+		})
 		time.Sleep(3 * time.Second)
 		next(after(600*time.Millisecond, failing(errReset)))
 		opener := call()
 		time.Sleep(time.Until(opener.NotBefore))
 		next(after(10*time.Second, status(http.StatusOK)))
-		go call() // the probe
-		time.Sleep(time.Minute)
+		wg.Go(func() { call() }) // the probe
+		wg.Wait()
 		require.ErrorIs(t, late, resilienthttp.ErrBreakerOpen)
 		require.NotNil(t, again, "the only place was taken")
 		require.True(t, late.NotBefore.After(end))
