@@ -71,3 +71,27 @@ func TestDenialsDoubledBeyondDeadline(t *testing.T) {
 		base.requireBalance(t)
 	})
 }
+
+// Nor is one begun that would end at a scope which is closed for longer than
+// MaxRetryAfter.
+func TestDenialsDoubledBeyondMaxRetryAfter(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		base := script(status(http.StatusTooManyRequests, "Retry-After", "2"))
+		policy := every(0)
+		policy.MaxRetryAfter = 3 * time.Second
+		tr := &resilienthttp.Transport{Base: base, Policy: policy}
+		resp, err := tr.RoundTrip(get(t)) // four denials
+		require.NoError(t, err)
+		_ = readAll(t, resp)
+		time.Sleep(10 * time.Second)
+
+		begun := time.Now()
+		resp, err = tr.RoundTrip(get(t)) // the fifth closes for sixteen seconds
+		require.NoError(t, err)
+		require.ErrorIs(t, lastOf(t, resp).Stop, resilienthttp.ErrRetryAfter)
+		_ = readAll(t, resp)
+		require.Zero(t, time.Since(begun))
+		base.requireBalance(t)
+	})
+}

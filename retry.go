@@ -161,10 +161,11 @@ func (c *call) again(last *attempt) (wait time.Duration, stop error) {
 	if _, refuses := c.breaker.wouldRefuse(c.scope, at); refuses {
 		return 0, ErrBreakerOpen
 	}
-	if most := c.perCall().MaxRetryAfter; most > 0 && last.asked > most {
+	closed := c.rateLimit.closedUntil(c, now) // maybe for longer than the answer asks
+	if most := c.perCall().MaxRetryAfter; most > 0 && (last.asked > most || closed.Sub(at) > most) {
 		return 0, ErrRetryAfter
 	}
-	if !c.deadline.IsZero() && !later(at, c.rateLimit.closedUntil(c, now)).Before(c.deadline) {
+	if !c.deadline.IsZero() && !later(at, closed).Before(c.deadline) {
 		return 0, ErrDeadline
 	}
 	var place *budgetPlace
