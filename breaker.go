@@ -46,7 +46,8 @@ import (
 //     looks for the number of requests in flight that the server can bear,
 //     raising it as answers come and cutting it when they fail, and refuses the
 //     others. For clients that seldom have two requests in flight, that is a
-//     pause after each, in proportion to how long it took. Slow is a failure that
+//     pause after each, in proportion to how long it took, and of half a Window
+//     at most after an answer. Slow is a failure that
 //     took 100ms, and twice as long as an answer usually does. The limit ends
 //     when it had nothing to do for a Window, or nothing has failed for four
 //     and nothing is in flight.
