@@ -56,7 +56,7 @@ func (o Options) Open(ctx context.Context, path string) (*Store, error) {
 	}
 	s := &Store{options: o, owned: true, busyTimeout: workBusyTimeout.Milliseconds()}
 	s.db, err = sql.Open("sqlite", dataSource(path, "rw",
-		"busy_timeout("+strconv.FormatInt(s.busyTimeout, 10)+")", "synchronous(FULL)", "foreign_keys(ON)"))
+		"busy_timeout("+strconv.FormatInt(s.busyTimeout, 10)+")", "synchronous(FULL)", "foreign_keys(ON)", checkpoints))
 	if err != nil {
 		return nil, err
 	}
@@ -68,6 +68,12 @@ func (o Options) Open(ctx context.Context, path string) (*Store, error) {
 // workBusyTimeout is that of Store.DB's connections, for the work's own
 // transactions.
 const workBusyTimeout = 10 * time.Second
+
+// checkpoints makes the log 16 MB long before a commit has to bring it into the
+// file, and not 4 MB, SQLite's default. That commit takes milliseconds: now it is
+// one of a thousand, and before one of two hundred, which the 99th percentile all
+// but shows.
+const checkpoints = "wal_autocheckpoint(4000)"
 
 // New is like the function New, with these options.
 func (o Options) New(ctx context.Context, db *sql.DB) (*Store, error) {
@@ -135,8 +141,8 @@ func (s *Store) openPools(ctx context.Context, path string) error {
 		pragmas []string
 	}{
 		{&s.read, readers(), []string{"query_only(ON)"}},
-		{&s.full, 1, []string{"synchronous(FULL)"}},
-		{&s.relaxed, 1, []string{"synchronous(NORMAL)"}},
+		{&s.full, 1, []string{"synchronous(FULL)", checkpoints}},
+		{&s.relaxed, 1, []string{"synchronous(NORMAL)", checkpoints}},
 		{&s.sweeper, 1, []string{"synchronous(NORMAL)", "wal_autocheckpoint(0)"}},
 	} {
 		db, err := openPool(path, "rw", each.size, each.pragmas...)

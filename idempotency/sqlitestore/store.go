@@ -28,10 +28,11 @@ type Store struct {
 
 	// What follows is the store's own, so that neither a small pool nor the
 	// settings of the work stand in its way.
-	read    pool // reads never wait for a writer
-	full    pool // one connection, which flushes each commit: synchronous=FULL
-	relaxed pool // one connection, which does not: see Store.writer
-	sweeper pool // like relaxed, and leaves checkpoints to Sweep
+	read    pool         // reads never wait for a writer
+	full    pool         // one connection, which flushes each commit: synchronous=FULL
+	relaxed pool         // one connection, which does not: see Store.writer
+	sweeper pool         // like relaxed, and leaves checkpoints to Sweep
+	logged  atomic.Int64 // what was swept and not brought into the file, about
 
 	turn turn
 }

@@ -122,7 +122,7 @@ func BenchmarkClaimsWhileSweeping(b *testing.B) {
 				}
 			}()
 			sweeping := time.Now()
-			for range 500 {
+			for range 10_000 {
 				began := time.Now()
 				_, err := store.Reserve(b.Context(), claimOf(benchmarkKey(&keys)))
 				took[i] = append(took[i], time.Since(began))

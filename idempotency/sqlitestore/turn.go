@@ -22,6 +22,7 @@ type turn struct {
 	mu     sync.Mutex
 	holder *ticket
 	line   []*ticket
+	given  uint64 // how often somebody got it
 }
 
 // ticket is a writer's place. It is used once.
@@ -61,6 +62,7 @@ func (t *turn) join(k *ticket) (bool, error) {
 	switch {
 	case t.holder == nil:
 		t.holder = k
+		t.given++
 		return true, nil
 	case t.holder.worksOn(k.over):
 		return true, errWorking
@@ -94,6 +96,7 @@ func (t *turn) leave(k *ticket) {
 		return
 	}
 	t.holder = t.line[0]
+	t.given++
 	t.line = slices.Delete(t.line, 0, 1)
 	t.holder.ready <- nil
 	t.sendAway(t.holder.work)
@@ -116,6 +119,13 @@ func (t *turn) sendAway(id *idempotency.ID) {
 		}
 		return blocked
 	})
+}
+
+// count is how often somebody got the turn.
+func (t *turn) count() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.given
 }
 
 func (k *ticket) worksOn(id *idempotency.ID) bool {
