@@ -47,7 +47,7 @@ func (s *Sweeper) Run(ctx context.Context) error {
 			s.OnError(err)
 		}
 		pause := every
-		if err == nil && n >= batch {
+		if err == nil && n > 0 { // a store that met somebody else returns early, with what it has got
 			pause = max(idleShare*time.Since(began), firstPause)
 		}
 		sleep(ctx, pause)

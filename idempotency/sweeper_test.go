@@ -121,3 +121,26 @@ func TestSweeperMisconfigured(t *testing.T) {
 		})
 	}
 }
+
+// partial is a store that is interrupted in its first sweep.
+type partial struct {
+	idempotency.Memory
+	swept []int
+}
+
+func (p *partial) Sweep(context.Context, int) (int, error) {
+	n := p.swept[0]
+	p.swept = p.swept[1:]
+	return n, nil
+}
+
+// A store that meets a writer returns early: what is left is not left for a minute.
+func TestSweeperComesBackSoonAfterPartOfABatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &partial{swept: []int{3, 7, 0, 0}}
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		require.ErrorIs(t, (&idempotency.Sweeper{Store: store}).Run(ctx), context.DeadlineExceeded)
+		assert.Equal(t, []int{0}, store.swept, "sweeps that were not made")
+	})
+}
