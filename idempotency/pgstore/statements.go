@@ -74,6 +74,8 @@ const (
 )
 
 // claim writes a new record. If it returns no row, another claim was faster.
+//
+//nolint:dupword // "t, t"
 const claim = `INSERT INTO {{records}}
 	(scope, operation, key, fingerprint, status, owner, generation, lease_expires, started, updated, expires)
 SELECT $1::text, $2::text, $3::text, $4::text, 1, $5::text, 1,
