@@ -2,12 +2,12 @@ package resilienthttp
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"log/slog"
 	"net/http"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/idempotencykey"
 )
 
 // Attempt is one attempt of a call, as hooks and Classify see it, and as it is
@@ -277,8 +277,7 @@ func attemptAttrs(a *Attempt) []slog.Attr {
 		attrs = append(attrs, slog.String("error", describe(a.Err)))
 	}
 	if c, ok := a.Request.Context().Value(callKey{}).(*call); ok && c.key != "" {
-		hash := sha256.Sum256([]byte(c.key))
-		attrs = append(attrs, slog.String("idempotency_key", "sha256:"+hex.EncodeToString(hash[:6])))
+		attrs = append(attrs, slog.String("idempotency_key", idempotencykey.Hash(c.key)))
 	}
 	return attrs
 }

@@ -99,7 +99,7 @@ func (x *Executor) Do(
 	ctx context.Context, id ID, fingerprint Fingerprint, work func(context.Context) (Result, error),
 ) (Result, error) {
 	x.once.Do(func() { x.runner, x.settings = newRunner(x.Store, x.Terms, x.Trace) })
-	t := &turn{runner: x.runner, event: Event{ID: id}, start: time.Now()}
+	t := &turn{x.runner.report(Event{ID: id})}
 	switch {
 	case x.settings != nil:
 		return t.fail(Misconfigured, x.settings)
@@ -126,11 +126,7 @@ func (x *Executor) Do(
 }
 
 // turn is one message on its way through Do.
-type turn struct {
-	*runner
-	event Event
-	start time.Time
-}
+type turn struct{ report }
 
 // answer is for a message that is not to be executed.
 func (t *turn) answer(reservation *Reservation) (Result, error) {
@@ -144,8 +140,7 @@ func (t *turn) answer(reservation *Reservation) (Result, error) {
 		return t.fail(Mismatched, ErrMismatch)
 	default:
 		if reservation.Abandoned {
-			t.event.Err = errDied
-			t.traceUnknown(&t.event)
+			t.tell(Unknown, errDied)
 		}
 		return t.fail(Doubtful, ErrUnknown)
 	}
@@ -158,7 +153,7 @@ func (t *turn) replay(record *Record) (Result, error) {
 	case FailedFinal:
 		return t.fail(Replayed, Final(errors.New(string(record.Result.Body))))
 	default:
-		t.done(Replayed, nil)
+		t.done(Replayed, 0, nil)
 		return record.Result, nil
 	}
 }
@@ -175,7 +170,7 @@ func (t *turn) run(e *execution, work func(context.Context) (Result, error)) (re
 		status, err := e.abandon()
 		err = errors.Join(errPanicked, err)
 		t.tell(status, err)
-		t.done(Panicked, err)
+		t.done(Panicked, 0, err)
 	}()
 	result, failure = work(e.ctx)
 	returned = true
@@ -207,37 +202,20 @@ func (t *turn) settle(e *execution, result Result, failure error) (Result, error
 func (t *turn) end(d Disposition, failure, err error) error {
 	switch {
 	case err == nil:
-		t.done(d, failure)
+		t.done(d, 0, failure)
 		return failure
 	case errors.Is(err, ErrUnknown):
 		t.tell(Unknown, err)
-		t.done(Doubtful, err)
+		t.done(Doubtful, 0, err)
 	case errors.Is(err, ErrLeaseLost):
-		t.done(Overtaken, err)
+		t.done(Overtaken, 0, err)
 	default:
-		t.done(StoreFailed, err)
+		t.done(StoreFailed, 0, err)
 	}
 	return errors.Join(err, failure)
 }
 
-// tell calls the hook for a record that has become Unknown, or that will if the
-// store did not hear of it.
-func (t *turn) tell(status Status, err error) {
-	if status == Unknown && !errors.Is(err, ErrLeaseLost) {
-		t.event.Err = err
-		t.traceUnknown(&t.event)
-	}
-}
-
 func (t *turn) fail(d Disposition, err error) (Result, error) {
-	t.done(d, err)
+	t.done(d, 0, err)
 	return Result{}, err
-}
-
-func (t *turn) done(d Disposition, err error) {
-	t.event.Disposition, t.event.Err = d, err
-	t.event.Latency = time.Since(t.start)
-	if t.runner != nil {
-		t.traceDone(&t.event)
-	}
 }

@@ -42,16 +42,9 @@ func (e *execution) complete(outcome Outcome) error {
 
 // release gives the operation back, with nothing done.
 func (e *execution) release() error {
-	tx := e.finish()
 	defer e.close()
-	if tx != nil {
-		err := e.rollback(tx)
-		if errors.Is(err, ErrUnknown) {
-			return e.byItself(err)
-		}
-		if err != nil && e.joined() {
-			return err // what it wrote may still be there
-		}
+	if err := e.undo(); err != nil {
+		return err
 	}
 	return e.giveBack()
 }
@@ -59,18 +52,33 @@ func (e *execution) release() error {
 // abandon ends an execution that died before it came to an end: it panicked. It
 // returns what has become of the record if there is no error.
 func (e *execution) abandon() (Status, error) {
-	tx := e.finish()
 	defer e.close()
-	if tx != nil {
-		err := e.rollback(tx)
-		if errors.Is(err, ErrUnknown) {
-			return Unknown, e.byItself(err)
-		}
-		if err != nil && e.joined() {
-			return InProgress, err
-		}
+	switch err := e.undo(); {
+	case errors.Is(err, ErrUnknown):
+		return Unknown, err
+	case err != nil:
+		return InProgress, err
 	}
 	return e.die()
+}
+
+// undo ends the work and rolls its transaction back. Its error is ErrUnknown where
+// the work has committed by itself, and the record says so; and else one after
+// which what joined work wrote may still be there.
+func (e *execution) undo() error {
+	tx := e.finish()
+	if tx == nil {
+		return nil
+	}
+	err := e.rollback(tx)
+	switch {
+	case errors.Is(err, ErrUnknown):
+		return e.byItself(err)
+	case e.joined():
+		return err
+	default:
+		return nil
+	}
 }
 
 // die does to the record what a claim would after a crash, without waiting for

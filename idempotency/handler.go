@@ -105,7 +105,7 @@ func (h *Handler) Validate() error {
 // to every request, and executes none: see Validate.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.once.Do(h.configure)
-	v := &visit{Handler: h, w: w, r: r, event: Event{Request: r}, start: time.Now()}
+	v := &visit{Handler: h, w: w, r: r, report: h.runner.report(Event{Request: r})}
 	switch {
 	case h.settings != nil:
 		v.refuse(misconfigured(), Misconfigured, h.settings, "")
@@ -179,10 +179,9 @@ func (h *Handler) settle(code int) Status {
 // visit is one request on its way through a Handler.
 type visit struct {
 	*Handler
-	w     http.ResponseWriter
-	r     *http.Request
-	event Event
-	start time.Time
+	w http.ResponseWriter
+	r *http.Request
+	report
 }
 
 func (v *visit) serve() {
@@ -253,8 +252,7 @@ func (v *visit) answer(reservation *Reservation) {
 		v.refuse(mismatched(), Mismatched, nil, "")
 	default:
 		if reservation.Abandoned {
-			v.event.Err = errDied
-			v.runner.traceUnknown(&v.event)
+			v.tell(Unknown, errDied)
 		}
 		v.refuse(doubtful(), Doubtful, v.event.Err, "")
 	}
@@ -342,28 +340,11 @@ func (v *visit) send(c *capture, code int, status Status, err error) {
 	}
 }
 
-// tell calls the hook for a record that has become Unknown, or that will if the
-// store did not hear of it.
-func (v *visit) tell(status Status, err error) {
-	if status == Unknown && !errors.Is(err, ErrLeaseLost) {
-		v.event.Err = err
-		v.runner.traceUnknown(&v.event)
-	}
-}
-
 // refuse answers with a problem. It returns false, for claim.
 func (v *visit) refuse(p problem, d Disposition, err error, detail string) bool {
 	v.done(d, p.status, err)
 	p.write(v.w, detail)
 	return false
-}
-
-func (v *visit) done(d Disposition, code int, err error) {
-	v.event.Disposition, v.event.Code, v.event.Err = d, code, err
-	v.event.Latency = time.Since(v.start)
-	if v.runner != nil {
-		v.runner.traceDone(&v.event)
-	}
 }
 
 // resultOf is what is stored of a response.

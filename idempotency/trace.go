@@ -2,11 +2,11 @@ package idempotency
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"log/slog"
 	"net/http"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/idempotencykey"
 )
 
 // Disposition is what was done with a request or message, in lower case with
@@ -87,8 +87,7 @@ func (e *Event) KeyHash() string {
 	if e.Key == "" {
 		return ""
 	}
-	hash := sha256.Sum256([]byte(e.Key))
-	return "sha256:" + hex.EncodeToString(hash[:6])
+	return idempotencykey.Hash(e.Key)
 }
 
 // Trace is a set of hooks. Each may be nil. They run synchronously, in the
@@ -108,18 +107,6 @@ type Trace struct {
 	// RenewalFailed is called when a lease could not be renewed. It is tried again,
 	// unless Err is ErrLeaseLost: then the work's context is cancelled.
 	RenewalFailed func(*Event)
-}
-
-func (r *runner) traceDone(e *Event) {
-	if r.trace != nil && r.trace.Done != nil {
-		r.trace.Done(e)
-	}
-}
-
-func (r *runner) traceUnknown(e *Event) {
-	if r.trace != nil && r.trace.Unknown != nil {
-		r.trace.Unknown(e)
-	}
 }
 
 func (r *runner) traceRenewal(lease Lease, err error) {

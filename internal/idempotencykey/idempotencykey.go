@@ -3,6 +3,8 @@
 package idempotencykey
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -46,6 +48,13 @@ func Check(key string) error {
 		return err
 	}
 	return nil
+}
+
+// Hash is a short hash of a key, for logs: client and server write the same, so
+// that their records can be joined, and the key stays a secret.
+func Hash(key string) string {
+	hash := sha256.Sum256([]byte(key))
+	return "sha256:" + hex.EncodeToString(hash[:6])
 }
 
 // check refuses what cannot be told apart reliably once it has been through
