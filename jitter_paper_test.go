@@ -2,151 +2,14 @@ package resilienthttp
 
 import (
 	"fmt"
-	"math"
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/internal/contest"
 )
-
-// The simulation of Marc Brooker's "Exponential Backoff And Jitter"
-// (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/),
-// with our strategies. Its model is that of the paper's public simulator
-// (https://github.com/aws-samples/aws-arch-backoff-simulator): clients read the
-// version of one row, write it under optimistic concurrency control, and start
-// over after a backoff when another write came first. Each leg over the network
-// takes |normal(10 ms, 2 ms)|. All clients start at once, each until its one
-// write has succeeded; one client can succeed per version, so n clients contend
-// for n rounds.
-const (
-	paperBase   = 5 * time.Millisecond
-	paperMax    = 2 * time.Second
-	paperMean   = 10 * time.Millisecond
-	paperStdDev = 2 * time.Millisecond
-)
-
-// paperRun is the outcome of one simulated contest, or the mean of several.
-type paperRun struct {
-	calls float64       // writes, the failed ones included
-	done  time.Duration // until the last client has succeeded
-}
-
-// paperEvent is a message that arrives at a moment of the simulated time.
-type paperEvent struct {
-	at      time.Duration
-	client  int
-	kind    paperKind
-	version int // the one that the message carries
-	ok      bool
-}
-
-type paperKind uint8
-
-const (
-	atServerRead paperKind = iota
-	atClientRead
-	atServerWrite
-	atClientWrite
-)
-
-// paperQueue is a binary heap of events, the earliest first. It is written out
-// because container/heap would allocate for each event.
-type paperQueue []paperEvent
-
-func (q *paperQueue) push(e paperEvent) {
-	*q = append(*q, e)
-	h := *q
-	for i := len(h) - 1; i > 0; {
-		parent := (i - 1) / 2
-		if h[parent].at <= h[i].at {
-			break
-		}
-		h[parent], h[i] = h[i], h[parent]
-		i = parent
-	}
-}
-
-func (q *paperQueue) pop() paperEvent {
-	h := *q
-	first, last := h[0], len(h)-1
-	h[0] = h[last]
-	h = h[:last]
-	for i := 0; ; {
-		child := 2*i + 1
-		if child >= last {
-			break
-		}
-		if child+1 < last && h[child+1].at < h[child].at {
-			child++
-		}
-		if h[i].at <= h[child].at {
-			break
-		}
-		h[i], h[child] = h[child], h[i]
-		i = child
-	}
-	*q = h
-	return first
-}
-
-// paperSimulate runs one contest. The network is seeded; a strategy with jitter
-// draws from the global source.
-func paperSimulate(clients int, backoff Backoff, seed uint64) paperRun {
-	network := rand.New(rand.NewPCG(seed, 1))
-	leg := func() time.Duration {
-		return time.Duration(math.Abs(network.NormFloat64()*float64(paperStdDev) + float64(paperMean)))
-	}
-	var (
-		queue   = make(paperQueue, 0, clients)
-		retries = make([]int, clients)
-		waits   = make([]time.Duration, clients)
-		version int // of the row
-		calls   int
-		now     time.Duration
-	)
-	for c := range clients {
-		queue.push(paperEvent{at: leg(), client: c, kind: atServerRead})
-	}
-	for len(queue) > 0 {
-		e := queue.pop()
-		now = e.at
-		switch e.kind {
-		case atServerRead:
-			queue.push(paperEvent{at: now + leg(), client: e.client, kind: atClientRead, version: version})
-		case atClientRead:
-			queue.push(paperEvent{at: now + leg(), client: e.client, kind: atServerWrite, version: e.version})
-		case atServerWrite:
-			calls++
-			ok := e.version == version
-			if ok {
-				version++
-			}
-			queue.push(paperEvent{at: now + leg(), client: e.client, kind: atClientWrite, ok: ok})
-		case atClientWrite:
-			if e.ok {
-				continue
-			}
-			c := e.client
-			retries[c]++
-			waits[c] = backoff(retries[c], waits[c])
-			queue.push(paperEvent{at: now + leg() + waits[c], client: c, kind: atServerRead})
-		}
-	}
-	return paperRun{calls: float64(calls), done: now}
-}
-
-// paperMeanOf is the mean of as many contests.
-func paperMeanOf(runs, clients int, backoff Backoff) paperRun {
-	var calls, done float64
-	for seed := range runs {
-		r := paperSimulate(clients, backoff, uint64(seed))
-		calls += r.calls
-		done += float64(r.done)
-	}
-	return paperRun{calls: calls / float64(runs), done: time.Duration(done / float64(runs))}
-}
 
 // paperStrategy is a strategy of the paper, by our means.
 type paperStrategy struct {
@@ -159,10 +22,10 @@ type paperStrategy struct {
 func paperStrategies() []paperStrategy {
 	return []paperStrategy{
 		{"none", Constant(0)},
-		{"exponential", Exponential(2*paperBase, paperMax)},
-		{"equal", EqualJitter(2*paperBase, paperMax)},
-		{"full", FullJitter(2*paperBase, paperMax)},
-		{"decorrelated", DecorrelatedJitter(paperBase, paperMax)},
+		{"exponential", Exponential(2*contest.Base, contest.Max)},
+		{"equal", EqualJitter(2*contest.Base, contest.Max)},
+		{"full", FullJitter(2*contest.Base, contest.Max)},
+		{"decorrelated", DecorrelatedJitter(contest.Base, contest.Max)},
 		{"decorrelated, as printed", paperDecorrelated},
 	}
 }
@@ -170,11 +33,12 @@ func paperStrategies() []paperStrategy {
 // paperDecorrelated is the paper's formula to the letter, which sticks at the
 // cap.
 func paperDecorrelated(_ int, prev time.Duration) time.Duration {
-	prev = max(prev, paperBase)
-	return min(paperMax, paperBase+randomUpTo(3*prev-paperBase))
+	prev = max(prev, contest.Base)
+	return min(contest.Max, contest.Base+randomUpTo(3*prev-contest.Base))
 }
 
-// TestJitterPaper asserts what the paper concludes from its plots:
+// TestJitterPaper repeats the contest of the AWS paper, with our strategies (see
+// internal/contest), and asserts what the paper concludes from its plots:
 //
 //   - Without backoff the calls grow with the square of the clients, and plain
 //     exponential backoff does not help much: its clients still come in
@@ -194,7 +58,7 @@ func paperDecorrelated(_ int, prev time.Duration) time.Duration {
 func TestJitterPaper(t *testing.T) {
 	contests := []struct{ clients, runs int }{{10, 100}, {50, 50}, {100, 80}, {200, 30}}
 	strategies := paperStrategies()
-	means := map[string]map[int]paperRun{}
+	means := map[string]map[int]contest.Outcome{}
 
 	var table strings.Builder
 	fmt.Fprintf(&table, "\n%-25s", "calls / seconds until done")
@@ -202,18 +66,18 @@ func TestJitterPaper(t *testing.T) {
 		fmt.Fprintf(&table, "%9d clients", c.clients)
 	}
 	for _, s := range strategies {
-		means[s.name] = map[int]paperRun{}
+		means[s.name] = map[int]contest.Outcome{}
 		fmt.Fprintf(&table, "\n%-26s", s.name)
 		for _, c := range contests {
-			mean := paperMeanOf(c.runs, c.clients, s.backoff)
+			mean := contest.Mean(c.runs, c.clients, s.backoff)
 			means[s.name][c.clients] = mean
-			fmt.Fprintf(&table, "%9.0f /%6.2f", mean.calls, mean.done.Seconds())
+			fmt.Fprintf(&table, "%9.0f /%6.2f", mean.Calls, mean.Time.Seconds())
 		}
 	}
 	t.Log(table.String())
 
-	calls := func(name string, clients int) float64 { return means[name][clients].calls }
-	done := func(name string, clients int) time.Duration { return means[name][clients].done }
+	calls := func(name string, clients int) float64 { return means[name][clients].Calls }
+	done := func(name string, clients int) time.Duration { return means[name][clients].Time }
 
 	for _, n := range []int{50, 100, 200} {
 		require.Greater(t, calls("none", n), calls("exponential", n), "%d clients", n)
