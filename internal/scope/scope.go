@@ -27,8 +27,10 @@ const DefaultMax = 4096
 // zero value, and what is inside of it is for its users to synchronize.
 //
 // Get of a key that is there, and Peek, take no lock and allocate nothing. Get
-// of a new key takes the lock of the Map for as long as it takes to find a
-// place, some hundred nanoseconds; only other new keys wait for it.
+// of a new key takes the lock of the key's shard for as long as it takes to find
+// a place, some hundred nanoseconds; only other new keys of that shard wait for
+// it. So a client that meets new names all the time, more than Max of them, is
+// not brought to one processor.
 //
 // When all places are taken, a new key evicts an old one, found by CLOCK: the
 // first in turn that nobody asked for since the last turn and that Keep does
@@ -41,35 +43,21 @@ type Map[K comparable, V any] struct {
 	Max int
 
 	// Keep tells entries whose loss would matter, such as an open circuit;
-	// nil: none. It is called with the Map locked, perhaps for many entries in
+	// nil: none. It is called with a shard locked, perhaps for many entries in
 	// turn: it must be quick, must not call the Map, and must synchronize with
 	// those who use the V at the same time.
 	Keep func(*V) bool
 
 	// Clone copies a key before it is stored. Keys are often parts of larger
 	// strings (a host is a part of a URL), all of which the stored key would
-	// keep alive. nil: a key of type string is copied, one of any other type
-	// is stored as it is, so a struct with strings in it should bring a Clone.
+	// keep alive. nil: a key of type string or [Key] is copied, one of any other
+	// type is stored as it is, so a struct with strings in it should bring a Clone.
 	Clone func(K) K
 
 	table atomic.Pointer[table[K, V]]
-
-	mu     sync.Mutex
-	ring   []*entry[K, V] // what is held, in no order but that of the hand
-	hand   int
-	credit int // steps that the hand may still make in search of a victim
+	once  sync.Once
+	held  atomic.Int64 // entries; never more than max
 }
-
-// searchPerInsert is how many entries, on average, an eviction may look at. The
-// search is for the first entry that is neither used nor kept. Every new key
-// pays in this many steps, up to two turns of the hand (the first clears the
-// used marks, so the second finds whatever is not kept), and a search takes
-// what it needs: a thousand kept entries in a row are passed over. Only where
-// nearly all are kept does the account run out, and then the second best has to
-// go, because a new host must not wait, again and again, for a walk over
-// thousands of open circuits. That also is how a Map gets rid of entries that
-// are kept for ever and never asked for.
-const searchPerInsert = 64
 
 // table is a hash table of two levels with chained entries. The buckets come in
 // groups, made when the first key falls into them, so that the Map of a client
@@ -77,7 +65,8 @@ const searchPerInsert = 64
 // need no lock because nothing that they may stand on is ever moved.
 type table[K comparable, V any] struct {
 	seed   maphash.Seed // one for each Map: hosts cannot be chosen to collide
-	max    int
+	max    int64
+	shards []shard[K, V]                 // a power of two of them
 	groups []atomic.Pointer[group[K, V]] // a power of two of them
 }
 
@@ -129,33 +118,32 @@ func (m *Map[K, V]) Peek(key K) *V {
 }
 
 // Len returns the number of entries.
-func (m *Map[K, V]) Len() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return len(m.ring)
-}
+func (m *Map[K, V]) Len() int { return int(m.held.Load()) }
 
 func (m *Map[K, V]) init() *table[K, V] {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if t := m.table.Load(); t != nil {
-		return t
-	}
-	t := &table[K, V]{seed: maphash.MakeSeed(), max: m.Max}
-	if t.max <= 0 {
-		t.max = DefaultMax
-	}
-	n := 1
-	for n<<groupBits < t.max {
-		n <<= 1
-	}
-	t.groups = make([]atomic.Pointer[group[K, V]], n)
-	m.table.Store(t)
-	return t
+	m.once.Do(func() {
+		most := m.Max
+		if most <= 0 {
+			most = DefaultMax
+		}
+		groups, shards := 1, 1
+		for groups<<groupBits < most {
+			groups <<= 1
+		}
+		for shards < mostShards && shards*2*shardSize <= most {
+			shards <<= 1
+		}
+		m.table.Store(&table[K, V]{
+			seed: maphash.MakeSeed(), max: int64(most),
+			shards: make([]shard[K, V], shards),
+			groups: make([]atomic.Pointer[group[K, V]], groups),
+		})
+	})
+	return m.table.Load()
 }
 
 func (t *table[K, V]) find(hash uint64, key K) *entry[K, V] {
-	g := t.groups[(hash>>groupBits)&uint64(len(t.groups)-1)].Load()
+	g := t.group(hash).Load()
 	if g == nil {
 		return nil
 	}
@@ -166,9 +154,19 @@ func (t *table[K, V]) find(hash uint64, key K) *entry[K, V] {
 	return e
 }
 
-// head returns where the chain of hash begins. The Map is locked.
+func (t *table[K, V]) group(hash uint64) *atomic.Pointer[group[K, V]] {
+	return &t.groups[(hash>>groupBits)&uint64(len(t.groups)-1)]
+}
+
+// shardOf returns the number of the shard that guards the group of hash. There are
+// fewer shards than groups, so that all of a group is in one.
+func (t *table[K, V]) shardOf(hash uint64) int {
+	return int((hash >> groupBits) & uint64(len(t.shards)-1))
+}
+
+// head returns where the chain of hash begins. Its shard is locked.
 func (t *table[K, V]) head(hash uint64) *atomic.Pointer[entry[K, V]] {
-	at := &t.groups[(hash>>groupBits)&uint64(len(t.groups)-1)]
+	at := t.group(hash)
 	g := at.Load()
 	if g == nil {
 		g = new(group[K, V])
@@ -177,71 +175,83 @@ func (t *table[K, V]) head(hash uint64) *atomic.Pointer[entry[K, V]] {
 	return &g[hash&(1<<groupBits-1)]
 }
 
+// add makes the entry of a new key. Where all places are taken, and the key's own
+// shard has none to evict that may go, one is looked for in a few others: one lock
+// at a time, so that nobody waits in a circle. Only then must a kept one go.
 func (m *Map[K, V]) add(t *table[K, V], hash uint64, key K) *V {
-	m.mu.Lock()
-	defer m.mu.Unlock() // deferred, because Keep and Clone may panic
-	if e := t.find(hash, key); e != nil {
-		return &e.value // somebody else was faster
+	own, e := t.shardOf(hash), &entry[K, V]{hash: hash, key: m.clone(key)}
+	for away := 1; ; away++ {
+		must := away > min(searchShards, len(t.shards)-1)
+		if v := m.tryAdd(t, own, e, away == 1, must); v != nil {
+			return v
+		}
+		if t.shards[(own+away)&(len(t.shards)-1)].giveUp(t, m.Keep, must) {
+			m.held.Add(-1)
+		}
 	}
+}
 
+// tryAdd finds the key, which somebody else may have added meanwhile, or makes it.
+// It returns nil if there is no place for it: if it must find one, only where the
+// shard is empty.
+func (m *Map[K, V]) tryAdd(t *table[K, V], own int, e *entry[K, V], first, must bool) *V {
+	s := &t.shards[own]
+	s.mu.Lock()
+	defer s.mu.Unlock() // deferred, because Keep may panic
+	if there := t.find(e.hash, e.key); there != nil {
+		return &there.value
+	}
+	if first {
+		s.pay()
+	}
+	if m.reserve(t) {
+		s.ring = append(s.ring, e)
+	} else {
+		i, free := s.victim(m.Keep)
+		if i < 0 || !free && !must {
+			return nil
+		}
+		t.remove(s.ring[i])
+		s.ring[i] = e
+	}
 	// A new entry is not marked as used: the hand has just gone by, so it has
 	// one whole turn to be asked for a second time. Hosts that are met once
 	// thus make room for each other, not for those in steady use.
-	e := &entry[K, V]{hash: hash, key: m.clone(key)}
-	m.credit = min(m.credit+searchPerInsert, 2*t.max+searchPerInsert)
-	if len(m.ring) < t.max {
-		m.ring = append(m.ring, e)
-	} else {
-		i := m.victim()
-		t.remove(m.ring[i])
-		m.ring[i] = e
-	}
-	head := t.head(hash)
+	head := t.head(e.hash)
 	e.next.Store(head.Load())
 	head.Store(e) // complete before it can be seen
 	return &e.value
+}
+
+// reserve takes one of the places, if there is one left.
+func (m *Map[K, V]) reserve(t *table[K, V]) bool {
+	for {
+		held := m.held.Load()
+		if held >= t.max {
+			return false
+		}
+		if m.held.CompareAndSwap(held, held+1) {
+			return true
+		}
+	}
 }
 
 func (m *Map[K, V]) clone(key K) K {
 	if m.Clone != nil {
 		return m.Clone(key)
 	}
-	if s, ok := any(&key).(*string); ok {
-		*s = strings.Clone(*s)
+	switch k := any(&key).(type) {
+	case *string:
+		*k = strings.Clone(*k)
+	case *Key:
+		*k = k.Clone()
 	}
 	return key
 }
 
-// victim returns the index in the ring, which is full, of the entry to evict.
-func (m *Map[K, V]) victim() int {
-	best, bestRank := 0, 4
-	for m.credit > 0 {
-		m.credit--
-		i := m.hand
-		if m.hand++; m.hand == len(m.ring) {
-			m.hand = 0
-		}
-		e := m.ring[i]
-		rank := 0
-		if e.used.Load() {
-			e.used.Store(false)
-			rank++
-		}
-		if m.Keep != nil && m.Keep(&e.value) {
-			rank += 2
-		}
-		if rank == 0 {
-			return i
-		}
-		if rank < bestRank {
-			best, bestRank = i, rank
-		}
-	}
-	return best
-}
-
 // remove takes e, which is there, out of its chain. It goes by identity, not by
-// key, for there are keys that do not even equal themselves (NaN).
+// key, for there are keys that do not even equal themselves (NaN). Its shard is
+// locked.
 func (t *table[K, V]) remove(e *entry[K, V]) {
 	p := t.head(e.hash)
 	for p.Load() != e {

@@ -191,22 +191,28 @@ func TestMapMemoryIsFlat(t *testing.T) {
 func TestMapClonesKeys(t *testing.T) {
 	type pair struct{ host, bucket string }
 	url := strings.Repeat("x", 1000)
-	stored := func(m *Map[string, int]) string { return m.ring[0].key }
+	stored := func(m *Map[string, int]) string { return m.table.Load().shards[0].ring[0].key }
 
-	var m Map[string, int]
+	m := Map[string, int]{Max: 1}
 	m.Get(url[:10])
 	require.Equal(t, url[:10], stored(&m))
 	require.NotSame(t, unsafe.StringData(url), unsafe.StringData(stored(&m)))
 
+	k := Map[Key, int]{Max: 1}
+	named := Key{url[:10], 1}
+	require.Same(t, k.Get(named), k.Get(named))
+	require.NotSame(t, k.Get(named), k.Get(Key{url[:10], 2}), "another class")
+	require.NotSame(t, unsafe.StringData(url), unsafe.StringData(k.table.Load().shards[0].ring[0].key.Name))
+
 	calls := 0
-	s := Map[pair, int]{Clone: func(p pair) pair {
+	s := Map[pair, int]{Max: 1, Clone: func(p pair) pair {
 		calls++
 		return pair{strings.Clone(p.host), strings.Clone(p.bucket)}
 	}}
 	p := s.Get(pair{url[:10], "b"})
 	require.Same(t, p, s.Get(pair{url[:10], "b"}))
 	require.Equal(t, 1, calls, "only what is stored is copied")
-	require.NotSame(t, unsafe.StringData(url), unsafe.StringData(s.ring[0].key.host))
+	require.NotSame(t, unsafe.StringData(url), unsafe.StringData(s.table.Load().shards[0].ring[0].key.host))
 }
 
 func TestMapPanicsLeaveItUnlocked(t *testing.T) {
@@ -382,4 +388,23 @@ func BenchmarkInsert(b *testing.B) {
 			})
 		})
 	}
+}
+
+// BenchmarkManyHosts is a crawler: many goroutines, and several times more hosts
+// than there are places, so that most calls meet a new one. Run it with
+// -cpu 8 -mutexprofile: what they wait for each other is the figure.
+func BenchmarkManyHosts(b *testing.B) {
+	var m Map[string, [8]int64]
+	hosts := make([]string, 20_000)
+	for i := range hosts {
+		hosts[i] = "host-" + strconv.Itoa(i) + ".example.com"
+	}
+	b.ReportAllocs()
+	b.SetParallelism(25)
+	b.RunParallel(func(pb *testing.PB) {
+		r := rand.New(rand.NewPCG(1, rand.Uint64()))
+		for pb.Next() {
+			m.Get(hosts[r.IntN(len(hosts))])
+		}
+	})
 }
