@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/netfail"
 )
 
 // call is one RoundTrip: what its attempts have in common. The first attempt
@@ -124,11 +126,11 @@ func cloneHeader(h http.Header) http.Header {
 func checkRequest(req *http.Request) error {
 	switch {
 	case req == nil:
-		return fmt.Errorf("%w: nil Request", errMalformed)
+		return fmt.Errorf("%w: nil Request", netfail.ErrMalformed)
 	case req.URL == nil:
-		return fmt.Errorf("%w: nil Request.URL", errMalformed)
+		return fmt.Errorf("%w: nil Request.URL", netfail.ErrMalformed)
 	case req.Body == nil && req.ContentLength != 0:
-		return fmt.Errorf("%w: ContentLength %d with nil Body", errMalformed, req.ContentLength)
+		return fmt.Errorf("%w: ContentLength %d with nil Body", netfail.ErrMalformed, req.ContentLength)
 	}
 	return nil
 }
@@ -141,7 +143,7 @@ func closeRequestBody(req *http.Request) {
 
 // errInsideItself is a Transport that sends to itself, because it is a part of
 // the http.DefaultTransport that is its Base, say.
-var errInsideItself = fmt.Errorf("%w: the Transport is its own Base", errMalformed)
+var errInsideItself = fmt.Errorf("%w: the Transport is its own Base", netfail.ErrMalformed)
 
 // deepest is how many calls of one Transport may be inside each other. One that
 // fetches a token by way of itself needs two; to exhaust the stack takes more.
@@ -188,7 +190,7 @@ func (c *call) ended(err error) *Error {
 		e.Reason = ErrDeadline
 	}
 	if cause := context.Cause(c.ctx); cause != nil && !errors.Is(err, cause) {
-		e.Err = &joined{err, cause}
+		e.Err = &netfail.Because{Reason: err, Cause: cause}
 	}
 	return e
 }

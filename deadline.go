@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/netfail"
 )
 
 const (
@@ -56,7 +58,7 @@ func (d Deadline) resolved() (Deadline, error) {
 		d.Header = defaultDeadlineHeader
 	}
 	if !validFieldName(d.Header) {
-		return d, fmt.Errorf("%w: Deadline.Header is not a field name", errMalformed)
+		return d, fmt.Errorf("%w: Deadline.Header is not a field name", netfail.ErrMalformed)
 	}
 	d.Header = textproto.CanonicalMIMEHeaderKey(d.Header)
 	d.Margin = max(d.Margin, 0)

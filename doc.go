@@ -29,7 +29,8 @@
 //
 // # What is repeated
 //
-// Repeated are 408, 425, 429, most 5xx, and transport errors that may pass, if
+// Repeated are 408, 425, 429, most 5xx, a 409 that says that the first request is
+// still at work (by Retry-After), and transport errors that may pass, if
 // the request may be repeated at all: its method is safe or idempotent (RFC 9110
 // section 9.2), or it has a key, or it provably never left, or the server says
 // that it did no work. Its body must be replayable: http.NewRequest sets GetBody

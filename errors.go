@@ -3,10 +3,11 @@ package resilienthttp
 import (
 	"context"
 	"errors"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/netfail"
 )
 
 // The reasons for which a call ends without a response. They are found with
@@ -114,14 +115,14 @@ func (e *Error) Error() string {
 	switch {
 	case e.Reason != nil && e.Err != nil:
 		cause := e.Err
-		if j, ok := cause.(*joined); ok && j.reason == e.Reason { //nolint:errorlint // not to say it twice
-			cause = j.cause
+		if b, ok := cause.(*netfail.Because); ok && b.Reason == e.Reason { //nolint:errorlint // not to say it twice
+			cause = b.Cause
 		}
-		b.WriteString(e.Reason.Error() + ": " + describe(cause))
+		b.WriteString(e.Reason.Error() + ": " + netfail.Describe(cause))
 	case e.Reason != nil:
 		b.WriteString(e.Reason.Error())
 	case e.Err != nil:
-		b.WriteString(describe(e.Err))
+		b.WriteString(netfail.Describe(e.Err))
 	default:
 		b.WriteString("call failed")
 	}
@@ -132,7 +133,7 @@ func (e *Error) Error() string {
 		case last.Response != nil:
 			b.WriteString(" ended with status " + strconv.Itoa(last.Response.StatusCode))
 		case last.Err != nil && !errors.Is(e.Err, last.Err):
-			b.WriteString(" ended with " + describe(last.Err))
+			b.WriteString(" ended with " + netfail.Describe(last.Err))
 		}
 		b.WriteString(")")
 	}
@@ -176,60 +177,4 @@ func (e *Error) Timeout() bool {
 		}
 	}
 	return false
-}
-
-// joined is an error with a reason that errors.Is finds in front of its cause.
-type joined struct{ reason, cause error }
-
-func (j *joined) Error() string   { return j.reason.Error() + ": " + j.cause.Error() }
-func (j *joined) Unwrap() []error { return []error{j.reason, j.cause} }
-
-// describe is an error's text without what must not be told: URLs with their
-// queries, and what a server wrote that net/http could not parse.
-func describe(err error) string {
-	if j, ok := err.(*joined); ok { //nolint:errorlint // what wraps it has a text of its own
-		return j.reason.Error() + ": " + describe(j.cause)
-	}
-	if withURL, ok := errors.AsType[*url.Error](err); ok {
-		op := strings.ToLower(withURL.Op)
-		if withURL.Err == nil {
-			return op
-		}
-		return op + ": " + describe(withURL.Err)
-	}
-	const longest = 256
-	text := err.Error()
-	if i := quotation(text); i >= 0 {
-		text = strings.TrimRight(text[:i], " ") + " (not shown)"
-	}
-	if len(text) > longest {
-		text = strings.ToValidUTF8(text[:longest], "") + "…"
-	}
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return ' '
-		}
-		return r
-	}, text)
-}
-
-// quotation is where an error of net/http begins to quote what the peer has
-// sent, or what was to be sent, behind the first of the words that announce it;
-// -1 if it does not. Names and schemes that it quotes may be told.
-func quotation(text string) int {
-	first := -1
-	for _, announced := range [...]string{
-		"malformed ", "bad Content-Length", "bad trailer key", "multiple Content-Length", "transfer encoding",
-		"request header", "request :path", "debug=", // HTTP/2's
-	} {
-		i := strings.Index(text, announced)
-		if i < 0 {
-			continue
-		}
-		i += len(announced)
-		if j := strings.IndexAny(text[i:], "\":["); j >= 0 && (first < 0 || i+j < first) {
-			first = i + j
-		}
-	}
-	return first
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/resilienthttp/resilienthttp/internal/idempotencykey"
+	"github.com/resilienthttp/resilienthttp/internal/netfail"
 	"github.com/resilienthttp/resilienthttp/internal/structured"
 )
 
@@ -74,7 +75,7 @@ func (i Idempotency) resolved() (Idempotency, error) {
 		i.Header = defaultKeyHeader
 	}
 	if !validFieldName(i.Header) {
-		return i, fmt.Errorf("%w: Idempotency.Header is not a field name", errMalformed)
+		return i, fmt.Errorf("%w: Idempotency.Header is not a field name", netfail.ErrMalformed)
 	}
 	i.Header = textproto.CanonicalMIMEHeaderKey(i.Header)
 	if i.Methods == nil {
@@ -172,7 +173,7 @@ func (i *Idempotency) encode(key string) string {
 // validKey refuses what this package's own server half would refuse.
 func validKey(key string) error {
 	if err := idempotencykey.Check(key); err != nil {
-		return fmt.Errorf("%w: idempotency key %w", errMalformed, err)
+		return fmt.Errorf("%w: idempotency key %w", netfail.ErrMalformed, err)
 	}
 	return nil
 }

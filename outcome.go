@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"os"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/netfail"
 )
 
 // fate is how an attempt ended, as far as the status or the error do not say it.
@@ -51,44 +52,30 @@ func (a *attempt) translate(err error, now time.Time) (fate, error) {
 	gone := c.callerGone()
 	switch cause := a.ended(); {
 	case cause == errHedgeLost:
-		return fateLost, with(errHedgeLost, err)
+		return fateLost, netfail.With(errHedgeLost, err)
 	case cause == ErrAttemptTimeout:
 		if gone == nil && errors.Is(err, context.Canceled) {
 			// A context derived from the attempt's calls its end a cancellation.
 			// Nobody has cancelled anything: only the text is of use.
-			err = errors.New(describe(err))
+			err = errors.New(netfail.Describe(err))
 		}
-		return fateTimeout, with(ErrAttemptTimeout, err)
+		return fateTimeout, netfail.With(ErrAttemptTimeout, err)
 	case errors.Is(gone, context.DeadlineExceeded):
-		return fateDeadline, with(gone, err)
+		return fateDeadline, netfail.With(gone, err)
 	case gone != nil:
-		return fateCanceled, with(gone, err)
-	case a.life.deadline.IsZero() || now.Before(a.life.deadline) || !timedOut(err):
-		if schemeMismatch(err) {
+		return fateCanceled, netfail.With(gone, err)
+	case a.life.deadline.IsZero() || now.Before(a.life.deadline) || !netfail.TimedOut(err):
+		if netfail.SchemeMismatch(err) {
 			// http.Client does so only where it gets the bare error of net/http.
-			err = with(http.ErrSchemeMismatch, err)
+			err = netfail.With(http.ErrSchemeMismatch, err)
 		}
 		return fateError, err
 	}
 	// Base has seen the deadline pass before its timer fired.
 	if a.life.deadline.Equal(c.deadline) {
-		return fateDeadline, with(context.DeadlineExceeded, err)
+		return fateDeadline, netfail.With(context.DeadlineExceeded, err)
 	}
-	return fateTimeout, with(ErrAttemptTimeout, err)
-}
-
-// with is err, preceded by reason where errors.Is does not find it in err.
-func with(reason, err error) error {
-	if errors.Is(err, reason) {
-		return err
-	}
-	return &joined{reason, err}
-}
-
-func timedOut(err error) bool {
-	var timeout interface{ Timeout() bool }
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) ||
-		errors.As(err, &timeout) && timeout.Timeout()
+	return fateTimeout, netfail.With(ErrAttemptTimeout, err)
 }
 
 // breakerOutcome is what the attempt says about the health of the scope.
@@ -104,7 +91,7 @@ func (a *attempt) breakerOutcome() breakerOutcome {
 			return outcomeSuccess
 		}
 	case fateError:
-		if malformedRequest(a.record.Err) || refused(a.record.Err) != nil || errors.Is(a.record.Err, errBrokenBase) {
+		if err := a.record.Err; netfail.Malformed(err) || netfail.Elsewhere(err) || refused(err) != nil || errors.Is(err, errBrokenBase) {
 			return outcomeNone // never met the server
 		}
 		return outcomeFailure
@@ -119,41 +106,11 @@ func (a *attempt) breakerOutcome() breakerOutcome {
 func (a *attempt) neverSent() bool {
 	switch a.fate {
 	case fateError:
-		return a.reach.Load() == reachedDial || neverLeft(a.record.Err)
+		inner := refused(a.record.Err)
+		return a.reach.Load() == reachedDial || netfail.NeverLeft(a.record.Err) || inner != nil && len(inner.Attempts) == 0
 	case fateTimeout:
 		return a.reach.Load() == reachedDial
 	default:
 		return false
-	}
-}
-
-// classify gives the attempt its verdict, and the call what it needs to decide
-// about a retry.
-func (a *attempt) classify(said *answer) {
-	c := a.call
-	switch a.fate {
-	case fateAnswered:
-		a.record.Verdict = said.classify(a.record.Response.StatusCode, c.key != "")
-	case fateError:
-		a.record.Verdict = classifyError(a.record.Err)
-	case fateTimeout:
-		a.record.Verdict = VerdictTransient
-	default:
-		a.record.Verdict = VerdictPermanent
-		return // nothing brings the caller back
-	}
-	if c.perCall().Classify != nil {
-		if v := c.perCall().Classify(&a.record); v > VerdictDefault && v <= VerdictThrottled {
-			a.record.Verdict = v
-		}
-	}
-	if a.record.Verdict.retryable() {
-		if resp := a.record.Response; resp != nil && resp.StatusCode < http.StatusBadRequest {
-			// Only Classify takes it for a failure.
-			said.readFailure(resp.Header, a.record.Start.Add(a.record.Latency))
-		}
-		a.untouched = a.fate == fateAnswered && said.didNoWork(a.record.Response.StatusCode) ||
-			a.neverSent()
-		a.asked = said.wait()
 	}
 }

@@ -3,6 +3,8 @@ package resilienthttp
 import (
 	"net/http"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/netfail"
 )
 
 // overloaded reports whether the failure looks like that of a server with more
@@ -12,7 +14,7 @@ func (a *attempt) overloaded() bool {
 	case fateTimeout:
 		return true
 	case fateError:
-		return timedOut(a.record.Err)
+		return netfail.TimedOut(a.record.Err)
 	case fateAnswered:
 		return a.turnedAway() || a.record.Verdict == VerdictThrottled || a.record.Response.StatusCode == http.StatusGatewayTimeout
 	default:

@@ -112,7 +112,7 @@ func TestStatusTable(t *testing.T) {
 	special := map[int]verdicts{
 		403: {p, p, h},
 		408: {x, x, x},
-		409: {p, x, p},
+		409: {p, p, x}, // "exists already" does not pass, "still in flight" does
 		425: {x, x, x},
 		429: {h, h, h},
 		501: {p, p, p},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/idempotencykey"
+	"github.com/resilienthttp/resilienthttp/internal/netfail"
 )
 
 // Attempt is one attempt of a call, as hooks and Classify see it, and as it is
@@ -249,7 +250,7 @@ func (l traceLogger) call(c *Call) {
 	}
 	if c.Err != nil {
 		level = slog.LevelError
-		attrs = append(attrs, slog.String("error", describe(c.Err)))
+		attrs = append(attrs, slog.String("error", netfail.Describe(c.Err)))
 	}
 	if !c.NotBefore.IsZero() {
 		attrs = append(attrs, slog.Time("not_before", c.NotBefore))
@@ -274,7 +275,7 @@ func attemptAttrs(a *Attempt) []slog.Attr {
 		attrs = append(attrs, slog.Int("status", a.Response.StatusCode))
 	}
 	if a.Err != nil {
-		attrs = append(attrs, slog.String("error", describe(a.Err)))
+		attrs = append(attrs, slog.String("error", netfail.Describe(a.Err)))
 	}
 	if c, ok := a.Request.Context().Value(callKey{}).(*call); ok && c.key != "" {
 		attrs = append(attrs, slog.String("idempotency_key", idempotencykey.Hash(c.key)))

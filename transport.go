@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/netfail"
 )
 
 // Transport is an http.RoundTripper that makes the requests of any http.Client
@@ -35,6 +37,17 @@ type Transport struct {
 	// idle turns out to be dead. No gate sees those copies, and no more of them are
 	// made than there are idle connections: they are what keeps a server's restart
 	// from failing a call for each.
+	//
+	// What signs requests or fetches tokens belongs outside of the Transport, as
+	// oauth2.Transport{Base: &resilienthttp.Transport{}}: then it runs once for a
+	// call, and its failures are its own. As a Base it runs for each attempt. A Base
+	// that fails for good is asked once, and nothing is charged to the Breaker of the
+	// request's scope: the RetrieveError of golang.org/x/oauth2 is known, and so is a
+	// proxy that answers CONNECT with 403 or 407; of others, an error with a method
+	// Permanent() bool that returns true, anywhere in the chain that errors.As walks.
+	//
+	// The deprecated CancelRequest method of a Base is never called: contexts, and
+	// Request.Cancel, do what it did.
 	Base http.RoundTripper
 
 	// Policy says how often, how long and how far apart a call is attempted.
@@ -168,17 +181,24 @@ func (t *Transport) settle() {
 	c.deadline, c.err = t.Deadline.resolved()
 }
 
-// defaultBase is http.DefaultTransport for talking to few hosts a lot: two idle
-// connections to a host, net/http's default, make every burst dial anew.
+// defaultBase is what a nil Base means. A Transport that is http.DefaultTransport
+// cannot be its own Base.
 func (t *Transport) defaultBase() http.RoundTripper {
-	original, ok := http.DefaultTransport.(*http.Transport)
-	switch {
-	case ok:
-	case http.DefaultTransport != http.RoundTripper(t):
+	if _, ok := http.DefaultTransport.(*http.Transport); !ok && http.DefaultTransport != http.RoundTripper(t) {
 		return http.DefaultTransport
-	default:
-		// A Transport that is the default cannot be its own Base. What net/http
-		// had there is gone: this is the like of it.
+	}
+	return NewBase()
+}
+
+// NewBase returns what a nil Transport.Base means, for those who wrap it: a clone
+// of http.DefaultTransport, or of what net/http has there at first, that is made
+// for talking to few hosts a lot. It keeps up to 100 idle connections to a host (two,
+// net/http's default, make every burst dial anew), pings silent HTTP/2 connections,
+// and tells a proxy's answer to CONNECT by its status, so that a 403 or 407 is not
+// asked for again. Each call returns a new one, with connections of its own.
+func NewBase() *http.Transport {
+	original, ok := http.DefaultTransport.(*http.Transport)
+	if !ok {
 		original = &http.Transport{
 			Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, IdleConnTimeout: 90 * time.Second,
 			TLSHandshakeTimeout: 10 * time.Second, ExpectContinueTimeout: time.Second,
@@ -187,6 +207,9 @@ func (t *Transport) defaultBase() http.RoundTripper {
 	base := original.Clone()
 	base.MaxIdleConns = 1000
 	base.MaxIdleConnsPerHost = 100
+	if base.OnProxyConnectResponse == nil {
+		base.OnProxyConnectResponse = netfail.ConnectAnswer
+	}
 	if base.HTTP2 == nil {
 		// A connection whose peer has vanished would otherwise fail every call
 		// until the kernel gives up on it, a quarter of an hour later.

@@ -74,10 +74,10 @@ func TestCreateCharge(t *testing.T) {
 			},
 			requests: 2, charges: 1, check: succeeds,
 		}, {
-			name: "the first one is still at work", script: before(problem(http.StatusConflict, "In flight", "")),
+			name: "the first one is still at work", script: before(stillAtWork),
 			requests: 2, charges: 1, check: succeeds,
 		}, {
-			name: "it is still at work when the attempts are spent", script: always(problem(http.StatusConflict, "In flight", "")),
+			name: "it is still at work when the attempts are spent", script: always(stillAtWork),
 			client:   func(c *vendorsdk.Client) { c.Policy.MaxAttempts = 2 },
 			requests: 2, check: func(t *testing.T, err error, _ *faulttest.Server) {
 				assert.Equal(t, 2, answered(t, err, http.StatusConflict).Attempts)
@@ -311,6 +311,14 @@ func problem(status int, title, code string) faulttest.Reply {
 }
 
 var unavailable = problem(http.StatusServiceUnavailable, "Unavailable", "")
+
+// stillAtWork says so by its Retry-After; a 409 without one is an answer about the
+// charge, and is not repeated.
+var stillAtWork = func() faulttest.Reply {
+	reply := problem(http.StatusConflict, "In flight", "")
+	reply.RetryAfter = time.Second
+	return reply
+}()
 
 func throttled(wait time.Duration) faulttest.Reply {
 	reply := problem(http.StatusTooManyRequests, "Slow down", "")

@@ -4,7 +4,9 @@ import (
 	"context"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -280,4 +282,81 @@ func TestHostileAnswers(t *testing.T) {
 			require.LessOrEqual(t, time.Since(start), 6*time.Minute, "%q", header)
 		}
 	})
+}
+
+// RetrieveError has the name and the fields of golang.org/x/oauth2's, which is not
+// among what this module requires.
+type RetrieveError struct { //nolint:errname // the name is what it is known by
+	Response  *http.Response
+	Body      []byte
+	ErrorCode string
+}
+
+func (e *RetrieveError) Error() string { return "oauth2: " + string(e.Body) }
+
+// permanentError is a Base's word that there is no use in asking again.
+type permanentError struct{}
+
+func (permanentError) Error() string   { return "this signer has no key" }
+func (permanentError) Permanent() bool { return true }
+
+// TestBaseThatFailsForGood is §4.9 and §4.15 for who answers in the server's place:
+// it is asked once, and the server is not blamed.
+func TestBaseThatFailsForGood(t *testing.T) {
+	refusing := func(status string) *http.Transport {
+		address, _ := rawServer(t, func(conn net.Conn) {
+			_, _ = conn.Read(make([]byte, 4096))
+			_, _ = io.WriteString(conn, "HTTP/1.1 "+status+"\r\nContent-Length: 0\r\n\r\n")
+		})
+		base := resilienthttp.NewBase()
+		base.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: address})
+		t.Cleanup(base.CloseIdleConnections)
+		return base
+	}
+	withoutHook := func(base *http.Transport) *http.Transport {
+		base.OnProxyConnectResponse = nil
+		return base
+	}
+	token := func(status int, code string) http.RoundTripper {
+		return puppet(func(*http.Request) (*http.Response, error) {
+			return nil, &url.Error{Op: "Get", URL: "https://api.test/", Err: &RetrieveError{
+				Response: &http.Response{StatusCode: status}, Body: []byte(`{"hint":"s3cret"}`), ErrorCode: code,
+			}}
+		})
+	}
+	for _, row := range []struct {
+		name     string
+		base     http.RoundTripper
+		attempts int
+		blamed   bool
+	}{
+		{"wrong OAuth client", token(401, "invalid_client"), 1, false},
+		{"withdrawn OAuth grant", token(400, "invalid_grant"), 1, false},
+		{"token endpoint is down for a moment", token(503, ""), 2, false},
+		{"marked", puppet(func(*http.Request) (*http.Response, error) { return nil, permanentError{} }), 1, false},
+		{"proxy says 407", refusing("407 Proxy Authentication Required"), 1, false},
+		{"proxy says 407 in its own words", refusing("407 Who are you?"), 1, false},
+		{"proxy says 403", refusing("403 Forbidden"), 1, false},
+		{"proxy says 407 to a plain http.Transport", withoutHook(refusing("407 Proxy Authentication Required")), 1, false},
+		{"proxy says 403 to a plain http.Transport", withoutHook(refusing("403 Forbidden")), 1, false},
+		{"proxy does not reach the server", refusing("502 Bad Gateway"), 2, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			tr := bareTransport(row.base, 2)
+			tr.Breaker = &resilienthttp.Breaker{MinRequests: 2}
+			_, err := tr.RoundTrip(newRequest(t, http.MethodPost, "https://api.test/", "charge"))
+			failed := asError(t, err)
+			require.Len(t, failed.Attempts, row.attempts)
+			require.NotContains(t, err.Error(), "s3cret")
+			state := resilienthttp.StateClosed
+			if row.blamed {
+				state = resilienthttp.StateOpen
+			}
+			require.Equal(t, state, tr.Breaker.State("api.test"))
+			if row.attempts == 1 {
+				require.Equal(t, resilienthttp.VerdictPermanent, failed.Attempts[0].Verdict)
+				require.NoError(t, failed.Attempts[0].Stop)
+			}
+		})
+	}
 }

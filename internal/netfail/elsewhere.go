@@ -1,0 +1,124 @@
+package netfail
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"reflect"
+	"strconv"
+	"strings"
+)
+
+// Elsewhere reports whether err is of somebody on the way to the server, who
+// answered in its place: a CONNECT proxy, a token endpoint, or a Base that says so
+// of itself. It tells nothing about the server.
+func Elsewhere(err error) bool { return marked(err) || refusedByProxy(err) || tokenRefusal(err) != nil }
+
+// ForGood reports whether err says by itself that asking again would end in the
+// same way: its Permanent method reports true, a CONNECT proxy refuses who asks,
+// or a token endpoint the credentials.
+func ForGood(err error) bool {
+	if token := tokenRefusal(err); token != nil && !token.mayPass() {
+		return true
+	}
+	return marked(err) || refusedByProxy(err)
+}
+
+// marked is an error with a method Permanent that reports true.
+func marked(err error) bool {
+	var permanent interface{ Permanent() bool }
+	return errors.As(err, &permanent) && permanent.Permanent()
+}
+
+// ConnectError is the answer, other than 200, of a proxy to a CONNECT.
+type ConnectError struct{ Status int }
+
+// ConnectAnswer is an http.Transport's OnProxyConnectResponse that says in a type
+// what net/http would say in the answer's own words.
+func ConnectAnswer(_ context.Context, _ *url.URL, _ *http.Request, resp *http.Response) error {
+	if resp.StatusCode == http.StatusOK {
+		return nil
+	}
+	return &ConnectError{resp.StatusCode}
+}
+
+func (e *ConnectError) Error() string {
+	return strings.TrimSpace("the proxy answers CONNECT with " + strconv.Itoa(e.Status) + " " + http.StatusText(e.Status))
+}
+
+// refusedByProxy is a proxy that does not want us: its answer to CONNECT was a
+// 4xx that does not pass. (One that answers with a 5xx could not reach the server.)
+// Without a ConnectError, all that net/http leaves of the answer is its reason
+// phrase, and only the usual ones are known.
+func refusedByProxy(err error) bool {
+	if answer, ok := errors.AsType[*ConnectError](err); ok {
+		return answer.Status >= 400 && answer.Status <= 499 && !passing(answer.Status)
+	}
+	return anyLeaf(err, func(leaf error) bool {
+		for _, status := range [...]int{
+			http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusMethodNotAllowed, http.StatusProxyAuthRequired,
+		} {
+			if strings.EqualFold(leaf.Error(), http.StatusText(status)) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// passing reports whether a 4xx is about the moment and not about the request.
+func passing(status int) bool {
+	switch status {
+	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
+		return true
+	}
+	return false
+}
+
+// tokenError is what golang.org/x/oauth2's RetrieveError says: a token endpoint
+// has answered, and not with a token.
+type tokenError struct {
+	code   string // of RFC 6749 section 5.2; empty if the answer had none
+	status int    // of the answer
+}
+
+// tokenRefusal is the token endpoint's answer in err, or nil. oauth2 is not among
+// what this module requires, so its type is known by its fields.
+func tokenRefusal(err error) *tokenError {
+	var found *tokenError
+	walk(err, func(err error) bool {
+		v := reflect.ValueOf(err)
+		if v.Kind() == reflect.Pointer && !v.IsNil() {
+			v = v.Elem()
+		}
+		if v.Kind() != reflect.Struct || v.Type().Name() != "RetrieveError" {
+			return false
+		}
+		code, response := v.FieldByName("ErrorCode"), v.FieldByName("Response")
+		if !response.IsValid() || response.Type() != reflect.TypeFor[*http.Response]() {
+			return false
+		}
+		found = &tokenError{}
+		if code.IsValid() && code.Kind() == reflect.String {
+			found.code = code.String()
+		}
+		if resp, ok := reflect.TypeAssert[*http.Response](response); ok && resp != nil {
+			found.status = resp.StatusCode
+		}
+		return true
+	})
+	return found
+}
+
+// mayPass reports whether the same credentials could get a token a little later.
+func (e *tokenError) mayPass() bool {
+	switch e.code {
+	case "":
+	case "temporarily_unavailable", "server_error", "slow_down":
+		return true
+	default:
+		return false
+	}
+	return passing(e.status) || e.status >= http.StatusInternalServerError
+}

@@ -1,0 +1,214 @@
+package netfail
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"unicode"
+
+	"github.com/stretchr/testify/require"
+)
+
+// RetrieveError is as golang.org/x/oauth2's.
+type RetrieveError struct {
+	Response         *http.Response
+	Body             []byte
+	ErrorCode        string
+	ErrorDescription string
+}
+
+func (r *RetrieveError) Error() string {
+	return "oauth2: cannot fetch token: " + r.Response.Status + "\nResponse: " + string(r.Body)
+}
+
+// foreignAlertError is as crypto/tls's own alert type: another uint8.
+type foreignAlertError uint8
+
+func (a foreignAlertError) Error() string { return fmt.Sprintf("tls: alert(%d)", uint8(a)) }
+
+type timeoutError struct{}
+
+func (timeoutError) Error() string { return "i/o timeout" }
+func (timeoutError) Timeout() bool { return true }
+
+type markedError bool
+
+func (markedError) Error() string     { return "wrong client" }
+func (m markedError) Permanent() bool { return bool(m) }
+
+func token(status int, code string) error {
+	return &RetrieveError{Response: &http.Response{StatusCode: status, Status: http.StatusText(status)}, ErrorCode: code}
+}
+
+// TestMeaning is §4.8 and §4.9: what each error means, as it is and wrapped.
+func TestMeaning(t *testing.T) {
+	const (
+		malformed = 1 << iota
+		untrusted
+		unsent // it never left
+		noHost
+		scheme
+		timeout
+		elsewhere
+		forGood
+	)
+	dial := func(err error) error { return &net.OpError{Op: "dial", Net: "tcp", Err: err} }
+	read := func(err error) error { return &net.OpError{Op: "read", Net: "tcp", Err: err} }
+	alert := func(number uint8) error { return &net.OpError{Op: "remote error", Err: foreignAlertError(number)} }
+	for _, row := range []struct {
+		name string
+		err  error
+		want int
+	}{
+		{"unknown kind", errors.New("gremlins"), 0},
+		{"EOF", io.EOF, 0},
+		{"reset", read(syscall.ECONNRESET), 0},
+		{"read timeout", read(timeoutError{}), timeout},
+		{"os.ErrDeadlineExceeded", os.ErrDeadlineExceeded, timeout},
+		{"context.DeadlineExceeded", context.DeadlineExceeded, timeout},
+		{"context.Canceled", context.Canceled, 0},
+
+		{"refused", dial(os.NewSyscallError("connect", syscall.ECONNREFUSED)), unsent},
+		{"refused, bare", syscall.ECONNREFUSED, unsent},
+		{"unreachable on dial", dial(syscall.EHOSTUNREACH), unsent},
+		{"unreachable on read", read(syscall.EHOSTUNREACH), 0},
+		{"dial timeout", dial(timeoutError{}), unsent | timeout},
+		{"proxy not reached", &net.OpError{Op: "proxyconnect", Err: io.EOF}, unsent},
+		{"SOCKS proxy says no", &net.OpError{Op: "socks connect", Err: errors.New("general SOCKS server failure")}, unsent},
+		{"NXDOMAIN", &net.DNSError{IsNotFound: true}, unsent | noHost},
+		{"not found for now", &net.DNSError{IsNotFound: true, IsTemporary: true}, unsent},
+		{"DNS timeout", &net.DNSError{IsTimeout: true}, unsent | timeout},
+
+		{"ours", fmt.Errorf("%w: nil Request", ErrMalformed), malformed | unsent},
+		{"scheme of no kind", errors.New(`unsupported protocol scheme "ftp"`), malformed | unsent},
+		{"field name", errors.New(`net/http: invalid header field name "a b"`), malformed | unsent},
+		{"no host", errors.New("http: no Host in request URL"), malformed | unsent},
+		{"HTTP/2's header list", errors.New("request header list larger than peer's advertised limit"), malformed | unsent},
+		{"body shorter than said", errors.New("http: ContentLength=5 with Body length 3"), malformed},
+		{"a text that quotes the URL", errors.New(`Get "http://x.test/?unsupported protocol scheme ": EOF`), 0},
+		{"a text that quotes the server", errors.New(`malformed HTTP response "http: no Host in request URL"`), 0},
+
+		{"unknown authority", x509.UnknownAuthorityError{}, untrusted},
+		{"no roots", x509.SystemRootsError{}, untrusted},
+		{"verification", &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, untrusted | unsent},
+		{"alert bad_certificate", alert(42), untrusted},
+		{"alert certificate_required", alert(116), untrusted},
+		{"alert handshake_failure", alert(40), unsent},
+		{"alert no_application_protocol", alert(120), unsent},
+		{"alert internal_error", alert(80), 0},
+		{"QUIC alert unknown_ca", tls.AlertError(48), untrusted},
+		{"QUIC alert protocol_version", tls.AlertError(70), unsent},
+		{"handshake timeout", errors.New("net/http: TLS handshake timeout"), unsent},
+		{"first record is no TLS", tls.RecordHeaderError{Conn: &net.TCPConn{}}, unsent},
+		{"a later record is broken", tls.RecordHeaderError{}, 0},
+		{"plain HTTP", tls.RecordHeaderError{RecordHeader: [5]byte([]byte("HTTP/")), Conn: &net.TCPConn{}}, scheme | unsent},
+		{"http.ErrSchemeMismatch", http.ErrSchemeMismatch, scheme | unsent},
+
+		{"proxy says 407", errors.New("Proxy Authentication Required"), elsewhere | forGood | unsent},
+		{"proxy says 403", errors.New("Forbidden"), elsewhere | forGood | unsent},
+		{"proxy says 502", errors.New("Bad Gateway"), 0},
+		{"proxy says 407 to NewBase", &ConnectError{407}, elsewhere | forGood | unsent},
+		{"proxy says 429 to NewBase", &ConnectError{429}, unsent},
+		{"proxy says 502 to NewBase", &ConnectError{502}, unsent},
+		{"words around a proxy's", errors.New("Forbidden fruit"), 0},
+		{"invalid_client", token(401, "invalid_client"), elsewhere | forGood | unsent},
+		{"invalid_grant", token(400, "invalid_grant"), elsewhere | forGood | unsent},
+		{"token endpoint without a code", token(403, ""), elsewhere | forGood | unsent},
+		{"token endpoint is down", token(503, ""), elsewhere | unsent},
+		{"token endpoint has enough of us", token(429, ""), elsewhere | unsent},
+		{"token endpoint is busy", token(400, "temporarily_unavailable"), elsewhere | unsent},
+		{"marked", markedError(true), elsewhere | forGood},
+		{"marked as what may pass", markedError(false), 0},
+	} {
+		for how, err := range map[string]error{
+			"":                 row.err,
+			", wrapped":        fmt.Errorf("base: %w", row.err),
+			", in a url.Error": &url.Error{Op: "Get", URL: "http://x.test/?unsupported protocol scheme ", Err: row.err},
+			", joined":         errors.Join(errors.New("more"), row.err),
+			", with a reason":  With(errors.New("reason"), row.err),
+		} {
+			t.Run(row.name+how, func(t *testing.T) {
+				got := 0
+				for bit, holds := range map[int]bool{
+					malformed: Malformed(err), untrusted: Untrusted(err), unsent: NeverLeft(err), noHost: NoSuchHost(err),
+					scheme: SchemeMismatch(err), timeout: TimedOut(err), elsewhere: Elsewhere(err), forGood: ForGood(err),
+				} {
+					if holds {
+						got |= bit
+					}
+				}
+				require.Equal(t, fmt.Sprintf("%08b", row.want), fmt.Sprintf("%08b", got))
+			})
+		}
+	}
+}
+
+func TestWith(t *testing.T) {
+	reason, cause := errors.New("reason"), errors.New("cause")
+	err := With(reason, cause)
+	require.ErrorIs(t, err, reason)
+	require.ErrorIs(t, err, cause)
+	require.EqualError(t, err, "reason: cause")
+	require.Equal(t, "reason: cause", Describe(err))
+	require.Same(t, err, With(reason, err), "not twice")
+}
+
+func TestConnectAnswer(t *testing.T) {
+	require.NoError(t, ConnectAnswer(t.Context(), nil, nil, &http.Response{StatusCode: 200}))
+	require.EqualError(t, ConnectAnswer(t.Context(), nil, nil, &http.Response{StatusCode: 407}), "the proxy answers CONNECT with 407 Proxy Authentication Required")
+	require.EqualError(t, ConnectAnswer(t.Context(), nil, nil, &http.Response{StatusCode: 999}), "the proxy answers CONNECT with 999")
+}
+
+// TestDescribe is §4.7: what is hidden is hidden, and the rest is still there.
+func TestDescribe(t *testing.T) {
+	const secret = "s3cret"
+	for _, row := range []struct {
+		err  error
+		want string
+	}{
+		{&url.Error{Op: "Get", URL: "http://a?" + secret, Err: io.EOF}, "get: EOF"},
+		{&url.Error{Op: "Get", URL: "http://a?" + secret}, "get"},
+		{&net.OpError{Op: "dial", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 443}, Err: syscall.ECONNREFUSED}, "dial tcp 192.0.2.1:443: connection refused"},
+		{errors.New(`malformed HTTP response "` + secret + `"`), "malformed HTTP response (not shown)"},
+		{errors.New(`bad Content-Length "` + secret + `"`), "bad Content-Length (not shown)"},
+		{errors.New(`unsupported protocol scheme "gopher"`), `unsupported protocol scheme "gopher"`},
+		{errors.New("malformed in some way"), "malformed in some way"},
+		{token(401, "invalid_client"), "no token from the token endpoint (its answer is not shown)"},
+		{errors.New("a\r\nb\x00c\x7fd\te"), "a  b c d e"},
+		{errors.New(strings.Repeat("ä", 1000)), strings.Repeat("ä", 128) + "…"},
+	} {
+		require.Equal(t, row.want, Describe(row.err))
+	}
+}
+
+// FuzzDescribe is §4.7 for texts that servers have a part in: one line, of a
+// bounded length, and nothing of what is quoted behind the words that net/http
+// announces it with.
+func FuzzDescribe(f *testing.F) {
+	for _, text := range []string{"", "EOF", `malformed HTTP response "x"`, "bad Content-Length: \x00", "debug=\"", "transfer encoding[malformed "} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		const secret = "\u2042quoted\u2042"
+		for _, err := range []error{errors.New(text), fmt.Errorf("layer: %w", errors.New(text)), errors.New(text + ` malformed MIME header "` + secret + text)} {
+			got := Describe(err)
+			require.LessOrEqual(t, len(got), longest+len(" (not shown)…"))
+			require.NotContains(t, got, secret)
+			for _, r := range got {
+				require.False(t, unicode.IsControl(r) && r < 0x80, "%q", got)
+			}
+			_, _, _ = Malformed(err), NeverLeft(err), ForGood(err)
+		}
+		require.False(t, Malformed(errors.New("x"+text)), "words further on prove nothing")
+	})
+}
