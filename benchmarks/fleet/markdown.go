@@ -13,7 +13,11 @@ import (
 // Markdown is the section of docs/performance.md: what was measured of all
 // libraries, and what this one was to reach. Results come in the order in which
 // they are shown.
-func Markdown(results, targets []Result) string {
+func Markdown(results []Result) string {
+	var rows Rows
+	for _, r := range results {
+		rows.Add(r)
+	}
 	var text strings.Builder
 	fmt.Fprint(&text, `## A fleet, and a server in trouble
 
@@ -39,7 +43,7 @@ busiest second after it, as a multiple of the offered rate. Latencies are those 
 requests that succeeded.
 
 `)
-	writeTargets(&text, targets)
+	writeTargets(&text, &rows)
 	for i := 0; i < len(results); {
 		s := results[i].Scenario
 		j := i
@@ -52,16 +56,18 @@ requests that succeeded.
 	return text.String()
 }
 
-func writeTargets(text *strings.Builder, results []Result) {
+func writeTargets(text *strings.Builder, rows *Rows) {
 	fmt.Fprint(text, "### What this library was to reach, at the zero value\n\n")
 	table := report.NewTextTable("scenario", "clients", "what", "wanted", "measured", "")
 	var whys []string
-	for _, r := range results {
+	for _, key := range rows.keys {
+		row := rows.results[key]
+		r := row[0]
 		name := r.Scenario.Name
 		if r.Peer.Name != peers.Ours {
 			name += ", " + strings.TrimPrefix(r.Peer.Name, peers.Ours+"-")
 		}
-		for _, t := range r.Targets() {
+		for _, t := range rows.Targets(row) {
 			want, verdict := t.Want, t.verdict()
 			if t.Aim {
 				want += ", the aim"
@@ -107,7 +113,7 @@ func writeScenario(text *strings.Builder, s Scenario, results []Result) {
 			fmt.Fprintf(text, "![%s, %s clients: load and goodput over time](fleet-%s-%s.svg)\n\n", s.Name, topology, s.Name, topology)
 		}
 	}
-	if s.tail {
+	if s.Name == "tail" {
 		fmt.Fprint(text, "![Tail latency against extra load](fleet-tail.svg)\n\n")
 	}
 	for _, topology := range []Topology{Shared, Own} {
@@ -115,7 +121,7 @@ func writeScenario(text *strings.Builder, s Scenario, results []Result) {
 		switch {
 		case trouble:
 			heading = append(heading, "worst second", "peak", "back")
-		case s.quota > 0:
+		case s.Server.Limit.perSecond() > 0:
 			heading = append(heading, "429s", "quota used", "told within 0.1 s")
 		default:
 			heading = append(heading, "worst second")
@@ -144,7 +150,7 @@ func (r Result) cells() []string {
 			back = fmt.Sprintf("%.1f s", r.Recovery.Seconds())
 		}
 		return append(cells, fmt.Sprintf("%.2f", r.WorstDuring), fmt.Sprintf("%.2f", r.PeakAfter), back)
-	case r.Scenario.quota > 0:
+	case r.Scenario.Server.Limit.perSecond() > 0:
 		return append(cells, fmt.Sprint(r.TooMany), fmt.Sprintf("%.3f", r.QuotaUsed), fmt.Sprintf("%.3f", r.ToldAtOnce))
 	}
 	return append(cells, fmt.Sprintf("%.2f", r.WorstSecond))

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"math"
 	"time"
 )
 
@@ -14,12 +15,18 @@ type Result struct {
 	Succeeded int
 	Attempts  int // that reached the server
 
+	During Share            // of the calls made in the scenario's trouble
+	After  Share            // of those made when it was over
+	Paths  map[string]Share // of the calls to each
+
 	WorstSecond  float64 // attempts per logical request, in the worst second of all
 	WorstDuring  float64 // and in the worst second of the scenario's trouble
 	PeakAfter    float64 // the server's load in the busiest second after it, over the offered rate
 	Recovery     time.Duration
 	Recovered    bool
-	P50          time.Duration // latencies of those that succeeded
+	Dark         time.Duration // the longest time, in whole seconds, with goodput below a tenth of what is offered
+	Mean         time.Duration // latencies of those that succeeded
+	P50          time.Duration
 	P99          time.Duration
 	P999         time.Duration
 	FailedP50    time.Duration // and of those that failed
@@ -27,81 +34,232 @@ type Result struct {
 	ToldAtOnce   float64 // share of those that failed within 100 ms
 	TooMany      int     // 429s
 	TooManyLater int     // those after the quota's first window
-	TooManyBare  int     // those that a client which makes single attempts gets
-	QuotaUsed    float64
+	QuotaUsed    float64 // of what the limit grants
+	CapacityUsed float64 // goodput in the trouble, of what the workers can do
 
 	Load, Goodput, Arrivals []int // by the second
+
+	Goals map[string]float64 // what the scenario's goals measure
+	Bare  map[string]float64 // and what they ask of a bare client
+
+	arrived  []time.Duration // of the attempts, while the result is made
+	calls    []*call         // in the order of their numbers, likewise
+	outcomes []bool          // which calls succeeded, in the same order
 }
 
-// AttemptsPerCall is the load on the server over all, and Success the share of
-// logical requests that succeeded.
-func (r Result) AttemptsPerCall() float64 { return float64(r.Attempts) / float64(r.Offered) }
+// Share is how many of some calls succeeded.
+type Share struct{ Calls, Succeeded int }
 
-// Success is the share of the logical requests that succeeded.
-func (r Result) Success() float64 { return float64(r.Succeeded) / float64(r.Offered) }
+func (s *Share) count(c *call) {
+	s.Calls++
+	if c.success {
+		s.Succeeded++
+	}
+}
+
+// share is 1 of no calls.
+func (s Share) share() float64 {
+	if s.Calls == 0 {
+		return 1
+	}
+	return float64(s.Succeeded) / float64(s.Calls)
+}
 
 func (r *run) result() Result {
 	s := r.server
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	good, bad := sorted(r.succeeded), sorted(r.failed)
+	calls := r.measured()
 	res := Result{
-		Config: r.Config, Offered: r.offered.total(), Succeeded: len(good), Attempts: s.load.total(),
-		P50: quantile(good, 0.5), P99: quantile(good, 0.99), P999: quantile(good, 0.999),
-		FailedP50: quantile(bad, 0.5), FailedP99: quantile(bad, 0.99), ToldAtOnce: 1,
-		TooMany: s.limited.total(), TooManyLater: s.limited.sum(1, len(s.limited.counts)),
-		Load: s.load.counts, Goodput: r.served.counts, Arrivals: r.offered.counts,
+		Config: r.Config, Offered: len(calls), Paths: map[string]Share{},
+		Attempts: s.load.total(), TooMany: s.tooMany.total(), TooManyLater: s.limited.sum(1, len(s.limited.counts)),
+		Load: s.load.counts, arrived: s.arrived, calls: calls,
 	}
-	atOnce := 0
-	for _, latency := range bad {
-		if latency <= 100*time.Millisecond {
-			atOnce++
-		}
+	res.shares()
+	res.latencies()
+	t := tally(calls)
+	res.Goodput, res.Arrivals = t.served.counts, t.offered.counts
+	res.loads(s.load, t)
+	res.Recovery, res.Recovered = r.Scenario.recovery(t)
+	res.Dark = r.Scenario.dark(t)
+	if limit := r.Scenario.Server.Limit; limit.perSecond() > 0 {
+		whole := r.Scenario.Length() / time.Second
+		res.QuotaUsed = float64(s.taken.sum(0, int(whole))) / limit.granted(whole*time.Second)
 	}
-	if len(bad) > 0 {
-		res.ToldAtOnce = float64(atOnce) / float64(len(bad))
+	from, to := r.Scenario.seconds()
+	if capacity := r.Scenario.Server.capacity(); capacity > 0 && to > from {
+		res.CapacityUsed = float64(t.served.sum(from, to)) / capacity / float64(to-from)
 	}
-	from, to := r.seconds()
-	for i := range r.offered.counts {
-		perCall := float64(s.load.at(i)) / float64(max(r.offered.at(i), 1))
-		res.WorstSecond = max(res.WorstSecond, perCall)
-		if i >= from && i < to {
-			res.WorstDuring = max(res.WorstDuring, perCall)
-		}
-		if i >= to {
-			res.PeakAfter = max(res.PeakAfter, float64(s.load.at(i))/r.Scenario.Rate)
-		}
-	}
-	res.Recovery, res.Recovered = r.recovery()
-	if quota := r.Scenario.quota; quota > 0 {
-		whole := int(r.Scenario.Length() / time.Second)
-		res.QuotaUsed = float64(s.taken.sum(0, whole)) / float64(quota*whole)
-		for _, n := range r.offered.counts {
-			res.TooManyBare += max(n-quota, 0)
-		}
-	}
+	res.measure()
 	return res
 }
 
+// measure asks what the goals ask, while the calls are at hand.
+func (r *Result) measure() {
+	r.Goals, r.Bare = map[string]float64{}, map[string]float64{}
+	for _, g := range r.Scenario.Goals {
+		r.Goals[g.What] = g.Measure(*r)
+		if g.Times != nil {
+			r.Bare[g.What] = g.Times(*r)
+		}
+	}
+	for _, c := range r.calls {
+		r.outcomes = append(r.outcomes, c.success)
+	}
+	r.arrived, r.calls = nil, nil
+}
+
+// shares counts what succeeded, over all, by time and by path.
+func (r *Result) shares() {
+	s := r.Scenario
+	for _, c := range r.calls {
+		if c.success {
+			r.Succeeded++
+		}
+		switch {
+		case c.at >= s.Before+s.During:
+			r.After.count(c)
+		case c.at >= s.Before:
+			r.During.count(c)
+		}
+		path := r.Paths[c.path]
+		path.count(c)
+		r.Paths[c.path] = path
+	}
+}
+
+func (r *Result) latencies() {
+	var good, bad []time.Duration
+	var sum time.Duration
+	atOnce := 0
+	for _, c := range r.calls {
+		if c.success {
+			good, sum = append(good, c.latency), sum+c.latency
+			continue
+		}
+		bad = append(bad, c.latency)
+		if c.latency <= 100*time.Millisecond {
+			atOnce++
+		}
+	}
+	good, bad = sorted(good), sorted(bad)
+	r.Mean = sum / time.Duration(max(len(good), 1))
+	r.P50, r.P99, r.P999 = quantile(good, 0.5), quantile(good, 0.99), quantile(good, 0.999)
+	r.FailedP50, r.FailedP99, r.ToldAtOnce = quantile(bad, 0.5), quantile(bad, 0.99), 1
+	if len(bad) > 0 {
+		r.ToldAtOnce = float64(atOnce) / float64(len(bad))
+	}
+}
+
+// loads holds the load on the server against what was offered.
+func (r *Result) loads(load series, t tallied) {
+	from, to := r.Scenario.seconds()
+	for i := range t.offered.counts {
+		perCall := float64(load.at(i)) / float64(max(t.offered.at(i), 1))
+		r.WorstSecond = max(r.WorstSecond, perCall)
+		if i >= from && i < to {
+			r.WorstDuring = max(r.WorstDuring, perCall)
+		}
+		if rate := r.Scenario.Load.perSecond(); i >= to && rate > 0 {
+			r.PeakAfter = max(r.PeakAfter, float64(load.at(i))/rate)
+		}
+	}
+}
+
+// tallied are the calls of a run by time.
+type tallied struct {
+	offered series
+	served  series // when the success came
+	fine    series // offered, in tenths of a second, as good below
+	good    series
+}
+
+func tally(calls []*call) tallied {
+	t := tallied{fine: series{width: fine}, good: series{width: fine}}
+	for _, c := range calls {
+		t.offered.add(c.at)
+		t.fine.add(c.at)
+		if c.success {
+			t.served.add(c.at + c.latency)
+			t.good.add(c.at + c.latency)
+		}
+	}
+	return t
+}
+
 // seconds are the whole seconds of the scenario's trouble.
-func (r *run) seconds() (from, to int) {
+func (s Scenario) seconds() (from, to int) {
 	ceil := func(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
-	return ceil(r.Scenario.Before), ceil(r.Scenario.Before + r.Scenario.During)
+	return ceil(s.Before), ceil(s.Before + s.During)
 }
 
 // recovery is how long after the trouble it takes until goodput is back: the
 // first second, to a tenth, that brings 95 % as many successes as it brings
 // requests, if the five from there on do as well: a moment is not a recovery.
-func (r *run) recovery() (time.Duration, bool) {
+func (s Scenario) recovery(t tallied) (time.Duration, bool) {
 	const second = int(time.Second / fine)
 	back := func(from, to int) bool {
-		return float64(r.good.sum(from, to)) >= 0.95*float64(r.arrivals.sum(from, to))
+		return float64(t.good.sum(from, to)) >= 0.95*float64(t.fine.sum(from, to))
 	}
-	from := int((r.Scenario.Before + r.Scenario.During) / fine)
-	for i := from; i+second <= int(r.Scenario.Length()/fine); i++ {
-		if back(i, i+second) && back(i, min(i+5*second, int(r.Scenario.Length()/fine))) {
+	from := int((s.Before + s.During) / fine)
+	for i := from; i+second <= int(s.Length()/fine); i++ {
+		if back(i, i+second) && back(i, min(i+5*second, int(s.Length()/fine))) {
 			return time.Duration(i-from) * fine, true
 		}
 	}
-	return 0, r.Scenario.After == 0
+	return 0, s.After == 0
+}
+
+// dark is the longest time with next to no service, in whole seconds, from the
+// beginning of the trouble on.
+func (s Scenario) dark(t tallied) time.Duration {
+	from, _ := s.seconds()
+	longest, length := 0, 0
+	for i := from; i < int(s.Length()/time.Second); i++ {
+		length++
+		if float64(t.served.at(i)) >= 0.1*float64(t.offered.at(i)) {
+			length = 0
+		}
+		longest = max(longest, length)
+	}
+	return time.Duration(longest) * time.Second
+}
+
+// between is how many attempts reached the server in the stretch, per call that was
+// offered in it.
+func (r Result) between(from, to time.Duration) float64 {
+	var attempts, calls int
+	for _, at := range r.arrived {
+		if at >= from && at < to {
+			attempts++
+		}
+	}
+	for _, c := range r.calls {
+		if c.at >= from && c.at < to {
+			calls++
+		}
+	}
+	return float64(attempts) / float64(max(calls, 1))
+}
+
+// successFrom is the share of the calls made from then on that succeeded.
+func (r Result) successFrom(from time.Duration) float64 {
+	var s Share
+	for _, c := range r.calls {
+		if c.at >= from {
+			s.count(c)
+		}
+	}
+	return s.share()
+}
+
+// excess is by how many requests the server was asked for more than a token bucket
+// lets through, at the worst.
+func (r Result) excess(rate, burst float64) float64 {
+	tokens, last, least := burst, time.Duration(math.MinInt64/2), 0.0
+	for _, at := range r.arrived {
+		tokens = min(burst, tokens+(at-last).Seconds()*rate) - 1
+		last, least = at, min(least, tokens)
+	}
+	return -least
 }

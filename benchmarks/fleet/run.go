@@ -5,6 +5,8 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -20,7 +22,7 @@ type Topology string
 // The two topologies.
 const (
 	Shared Topology = "shared" // one client for all callers
-	Own    Topology = "own"    // 1000 clients, each with a share of the callers
+	Own    Topology = "own"    // many clients, each with a share of the callers
 )
 
 // Config is one run.
@@ -55,15 +57,11 @@ type run struct {
 	start   time.Time
 	server  *server
 	clients []peers.Client
-	calls   sync.WaitGroup
+	bare    peers.Client // of the calls that are not measured
+	group   sync.WaitGroup
 
-	mu        sync.Mutex
-	offered   series
-	served    series // when the success came
-	arrivals  series // in tenths of a second, as served below
-	good      series
-	succeeded []time.Duration // latencies
-	failed    []time.Duration
+	mu    sync.Mutex
+	calls []*call
 }
 
 // warmUp is the time before a run in which its clients are made, each at a moment
@@ -73,12 +71,8 @@ const warmUp = 30 * time.Second
 
 func newRun(c Config) *run {
 	r := &run{Config: c, start: epoch()}
-	r.arrivals.width, r.good.width = fine, fine
 	r.server = newServer(c.Scenario, r.start, c.Seed)
-	n := 1
-	if c.Topology == Own {
-		n = Clients
-	}
+	n := c.Scenario.clientsIn(c.Topology)
 	random := rand.New(rand.NewPCG(r.Seed, 3))
 	moments := make([]time.Duration, n)
 	for i := range moments {
@@ -86,25 +80,33 @@ func newRun(c Config) *run {
 	}
 	for _, moment := range sorted(moments) {
 		<-time.After(time.Until(r.start.Add(moment - warmUp)))
-		setting := peers.Setting{Base: r.server, Quota: float64(c.Scenario.quota) / float64(n)}
-		r.clients = append(r.clients, c.Peer.New(setting))
+		r.clients = append(r.clients, r.client(n))
 	}
+	r.bare = &http.Client{Transport: r.server}
 	<-time.After(time.Until(r.start))
 	return r
 }
 
+// client is one of n.
+func (r *run) client(n int) peers.Client {
+	setting := peers.Setting{Base: r.server, Configure: r.Scenario.Configure}
+	if limit := r.Scenario.Server.Limit; limit.Says != SaysNothing {
+		setting.Quota = limit.perSecond() / float64(n)
+	}
+	return r.Peer.New(setting)
+}
+
 // run lets the calls arrive and waits for the last.
 func (r *run) run() Result {
-	random := rand.New(rand.NewPCG(r.Seed, 1))
-	gap := func() time.Duration {
-		return time.Duration(random.ExpFloat64() / r.Scenario.Rate * float64(time.Second))
+	r.calls = r.Scenario.schedule(r.Seed, len(r.clients))
+	for _, c := range r.calls {
+		<-time.After(c.at - time.Since(r.start))
+		r.group.Go(func() { r.call(c) })
 	}
-	for at := gap(); at < r.Scenario.Length(); at += gap() {
-		<-time.After(at - time.Since(r.start))
-		client := r.clients[random.IntN(Clients)%len(r.clients)]
-		r.calls.Go(func() { r.call(client, at) })
+	for i := range r.Scenario.Load.Workers {
+		r.group.Go(func() { r.work(i) })
 	}
-	r.calls.Wait()
+	r.group.Wait()
 	synctest.Wait() // for what clients do when a call has ended
 	for _, client := range r.clients {
 		if closer, ok := client.(io.Closer); ok {
@@ -114,39 +116,63 @@ func (r *run) run() Result {
 	return r.result()
 }
 
-// call is one logical request.
-func (r *run) call(client peers.Client, at time.Duration) {
-	r.arrived(at)
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://server.model/", http.NoBody)
-	if err != nil {
-		panic(err) // the arguments are constants
+// work makes one call after another.
+func (r *run) work(worker int) {
+	const most = 1 << 20 // calls of a worker
+	for i := range most {
+		at := time.Since(r.start)
+		if at >= r.Scenario.Length() {
+			return
+		}
+		c := &call{at: at, client: worker % len(r.clients)}
+		r.Scenario.dress(c, worker*most+i, r.Seed)
+		r.mu.Lock()
+		r.calls = append(r.calls, c)
+		r.mu.Unlock()
+		r.call(c)
+		time.Sleep(r.Scenario.Load.Think) //nolint:forbidigo // a pause in virtual time
 	}
-	resp, err := client.Do(req)
-	success := err == nil && resp.StatusCode < http.StatusBadRequest
+}
+
+// call makes one logical request.
+func (r *run) call(c *call) {
+	ctx := withCall(context.Background(), c)
+	if deadline := r.Scenario.Load.deadline(); deadline > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, deadline)
+		defer cancel()
+	}
+	client := r.bare
+	if c.client >= 0 {
+		client = r.clients[c.client]
+	}
+	resp, err := client.Do(request(ctx, r.Scenario.Load.method(), c.path))
+	c.success = err == nil && resp.StatusCode < http.StatusBadRequest
 	if resp != nil && resp.Body != nil {
 		_, _ = io.Copy(io.Discard, resp.Body)
 		_ = resp.Body.Close()
 	}
-	r.ended(at, time.Since(r.start)-at, success)
+	c.latency = time.Since(r.start) - c.at
 }
 
-func (r *run) arrived(at time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.offered.add(at)
-	r.arrivals.add(at)
-}
+// payload is what a request carries that is no GET.
+const payload = `{"amount": 1}`
 
-func (r *run) ended(at, latency time.Duration, success bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !success {
-		r.failed = append(r.failed, latency)
-		return
+func request(ctx context.Context, method, path string) *http.Request {
+	var body io.Reader = http.NoBody
+	if method != http.MethodGet {
+		body = strings.NewReader(payload)
 	}
-	r.succeeded = append(r.succeeded, latency)
-	r.served.add(at + latency)
-	r.good.add(at + latency)
+	req, err := http.NewRequestWithContext(ctx, method, "http://server.model"+path, body)
+	if err != nil {
+		panic(err) // the arguments are constants
+	}
+	return req
+}
+
+// measured are the calls that count, in the order of their numbers.
+func (r *run) measured() []*call {
+	calls := slices.DeleteFunc(slices.Clone(r.calls), func(c *call) bool { return c.client < 0 })
+	slices.SortFunc(calls, func(a, b *call) int { return a.id - b.id })
+	return calls
 }

@@ -57,17 +57,16 @@ func TestRecovery(t *testing.T) {
 		{"never", func(int) int { return 5 }, 0, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			r := &run{Config: Config{Scenario: scenario}}
-			r.arrivals.width, r.good.width = fine, fine
+			tallied := tally(nil)
 			for tenth := range 100 {
 				for range 10 {
-					r.arrivals.add(time.Duration(tenth) * fine)
+					tallied.fine.add(time.Duration(tenth) * fine)
 				}
 				for range row.good(tenth) {
-					r.good.add(time.Duration(tenth) * fine)
+					tallied.good.add(time.Duration(tenth) * fine)
 				}
 			}
-			got, back := r.recovery()
+			got, back := scenario.recovery(tallied)
 			require.Equal(t, row.back, back)
 			require.Equal(t, row.want, got)
 		})

@@ -3,42 +3,125 @@ package fleet
 import (
 	"context"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 )
+
+// Server is what a server is, and what befalls it. The zero value is the fleet's:
+// a queue of at most 1000 requests before 12 workers of 10 ms, that refuses with a
+// silent 503 what finds it full.
+type Server struct {
+	Workers int           // 0: 12; negative: one for each request, and no queue
+	Service time.Duration // for each request; 0: 10 ms
+	Queue   int           // 0: 1000; negative: none
+	Shed    int           // Retry-After of the 503 when the queue is full; 0: none
+
+	GiveUp   time.Duration // of the base, for an attempt; 0: 500 ms; negative: never
+	Backends int           // that requests are dealt to at random; 0: one
+
+	Staff  []Staff // stretches with another number of workers: the first that matches
+	Faults []Fault
+	Limit  Limit
+}
+
+// Staff is a stretch with another number of workers.
+type Staff struct {
+	From, To time.Duration // since the start; both 0: the scenario's During
+	Workers  int
+}
+
+// capacity is how many requests a second it can serve.
+func (s Server) capacity() float64 { return float64(s.workers()) / s.service().Seconds() }
+
+func (s Server) workers() int {
+	if s.Workers == 0 {
+		return workers
+	}
+	return s.Workers
+}
+
+func (s Server) service() time.Duration {
+	if s.Service == 0 {
+		return service
+	}
+	return s.Service
+}
+
+func (s Server) queue() int {
+	if s.Queue == 0 {
+		return queueMax
+	}
+	return max(s.Queue, 0)
+}
+
+func (s Server) giveUp() time.Duration {
+	if s.GiveUp == 0 {
+		return giveUp
+	}
+	return s.GiveUp
+}
+
+// scaled returns the server with the times of its troubles changed.
+func (s Server) scaled(scale func(time.Duration) time.Duration) Server {
+	faults, staff := make([]Fault, len(s.Faults)), make([]Staff, len(s.Staff))
+	for i, f := range s.Faults {
+		f.From, f.To = scale(f.From), scale(f.To)
+		faults[i] = f
+	}
+	for i, p := range s.Staff {
+		p.From, p.To = scale(p.From), scale(p.To)
+		staff[i] = p
+	}
+	s.Faults, s.Staff = faults, staff
+	return s
+}
 
 // server is the model, and the base RoundTripper of all clients: there is no
 // network between them. It must be made and used in a synctest bubble.
 type server struct {
 	scenario Scenario
 	start    time.Time
+	dice     dice
+	pool     *pool
+	stray    atomic.Int64 // attempts that belong to no call
 
-	mu      sync.Mutex
-	random  *rand.Rand
-	busy    int    // workers
-	queue   []*job // FIFO
-	window  int64  // of the quota
-	used    int    // of the quota, in that window
-	load    series // requests that arrived
-	limited series // those answered 429
-	taken   series // those let in under the quota
+	mu       sync.Mutex
+	limiter  *limiter
+	happened []int // how often each fault did
+	load     series
+	limited  series // those not let in under the limit
+	taken    series // those let in
+	tooMany  series // those answered 429, for whatever reason
+	arrived  []time.Duration
 }
 
-// job is a request in the queue. Its answer is a status, and there is room for
-// it whether or not somebody waits.
-type job struct{ answer chan int }
-
 func newServer(s Scenario, start time.Time, seed uint64) *server {
-	return &server{scenario: s, start: start, random: rand.New(rand.NewPCG(seed, 2))}
+	sv := &server{
+		scenario: s, start: start, dice: dice{seed},
+		limiter: newLimiter(s.Server.Limit, start), happened: make([]int, len(s.Server.Faults)),
+	}
+	sv.pool = &pool{workers: sv.workers, service: s.Server.service(), room: s.Server.queue()}
+	return sv
+}
+
+// workers is how many there are now.
+func (s *server) workers() int {
+	at := time.Since(s.start)
+	for _, p := range s.scenario.Server.Staff {
+		if from, to := stretch(p.From, p.To, s.scenario); at >= from && at < to {
+			return p.Workers
+		}
+	}
+	return s.scenario.Server.workers()
 }
 
 // gaveUpError is the error of a base that has waited for long enough.
 type gaveUpError struct{}
 
-func (gaveUpError) Error() string   { return "fleet: no answer within 500 ms" }
+func (gaveUpError) Error() string   { return "fleet: no answer in time" }
 func (gaveUpError) Timeout() bool   { return true }
 func (gaveUpError) Temporary() bool { return true }
 
@@ -52,23 +135,59 @@ func (s *server) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
-	j, status, header := s.arrive(time.Now())
-	if j == nil {
-		return respond(req, status, header), nil
+	answer, header, j := s.arrive(s.visit(req))
+	if j != nil || answer.Hang || answer.After > 0 {
+		if err := s.wait(ctx, answer, j); err != nil {
+			return nil, err
+		}
 	}
-	var enough <-chan time.Time
-	if !s.scenario.tail {
-		timer := time.NewTimer(giveUp)
+	if answer.Err != nil {
+		return nil, answer.Err
+	}
+	return respond(req, answer.Status, header), nil
+}
+
+// visit makes a visit of a request.
+func (s *server) visit(req *http.Request) visit {
+	v := visit{at: time.Since(s.start), path: req.URL.Path}
+	if c := callOf(req.Context()); c != nil {
+		v.call, v.attempt = c.id, int(c.attempts.Add(1))
+	} else {
+		v.call, v.attempt = -int(s.stray.Add(1)), 1
+	}
+	if n := s.scenario.Server.Backends; n > 0 {
+		v.backend = int(s.dice.chance(v.call, v.attempt, askBackend) * float64(n))
+	}
+	return v
+}
+
+// wait waits for the answer, or until somebody gives up.
+func (s *server) wait(ctx context.Context, a Answer, j *job) error {
+	var ready, enough <-chan time.Time
+	var done <-chan struct{}
+	patience := s.scenario.Server.giveUp()
+	switch {
+	case j != nil:
+		done = j.done
+	case !a.Hang && (patience < 0 || a.After <= patience):
+		timer := time.NewTimer(a.After)
+		defer timer.Stop()
+		ready = timer.C
+	}
+	if ready == nil && patience > 0 {
+		timer := time.NewTimer(patience)
 		defer timer.Stop()
 		enough = timer.C
 	}
 	select {
-	case status = <-j.answer:
-		return respond(req, status, header), nil
+	case <-done:
+		return nil
+	case <-ready:
+		return nil
 	case <-enough:
-		return nil, gaveUpError{}
+		return gaveUpError{}
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return ctx.Err()
 	}
 }
 
@@ -83,93 +202,57 @@ func respond(req *http.Request, status int, header http.Header) *http.Response {
 	}
 }
 
-// arrive takes a request in, or answers it at once: then the job is nil.
-func (s *server) arrive(now time.Time) (j *job, status int, header http.Header) {
+// arrive takes a visit in, and says what it gets: after the job is done, if there
+// is one. First come faults, then the limit, then the work.
+func (s *server) arrive(v visit) (Answer, http.Header, *job) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	at := now.Sub(s.start)
-	s.load.add(at)
-	during := s.during(at)
-	if s.scenario.outage && during {
-		return nil, http.StatusServiceUnavailable, nil
+	s.load.add(v.at)
+	s.arrived = append(s.arrived, v.at)
+	answer, worked := Answer{Status: http.StatusOK}, true
+	if f, i := s.fault(v); f != nil {
+		answer, worked = f.Answer, f.Worked
+		answer.After = s.dice.between(answer.After, answer.Until, v.call, v.attempt, askFault+2*i+1)
 	}
-	if s.scenario.quota > 0 {
-		if header = s.admit(now); header.Get("Retry-After") != "" {
-			s.limited.add(at)
-			return nil, http.StatusTooManyRequests, header
+	header := answer.header()
+	if !worked {
+		return s.seen(v, answer), header, nil
+	}
+	if said, ok := s.limiter.admit(s.start.Add(v.at)); !ok {
+		s.limited.add(v.at)
+		return s.seen(v, Answer{Status: s.scenario.Server.Limit.status()}), said, nil
+	} else if said != nil {
+		header = said
+	}
+	s.taken.add(v.at)
+	if s.scenario.Server.workers() < 0 {
+		answer.After = s.scenario.Server.service()
+		return answer, header, nil
+	}
+	j := s.pool.enter()
+	if j == nil {
+		answer = Answer{Status: http.StatusServiceUnavailable, RetryAfter: s.scenario.Server.Shed}
+		header = answer.header()
+	}
+	return s.seen(v, answer), header, j
+}
+
+// seen counts the answers that are 429.
+func (s *server) seen(v visit, a Answer) Answer {
+	if a.Status == http.StatusTooManyRequests {
+		s.tooMany.add(v.at)
+	}
+	return a
+}
+
+// fault is the first that befalls the visit, or nil. The server is locked.
+func (s *server) fault(v visit) (*Fault, int) {
+	for i := range s.scenario.Server.Faults {
+		f := &s.scenario.Server.Faults[i]
+		if f.befalls(v, s.scenario, s.dice, i, s.happened[i]) {
+			s.happened[i]++
+			return f, i
 		}
-		s.taken.add(at)
 	}
-	j = &job{answer: make(chan int, 1)}
-	if s.scenario.tail {
-		latency := 20 * time.Millisecond
-		if s.random.Float64() < 0.05 {
-			latency = time.Second
-		}
-		time.AfterFunc(latency, func() { j.answer <- http.StatusOK })
-		return j, 0, header
-	}
-	if len(s.queue) == queueMax {
-		return nil, http.StatusServiceUnavailable, nil
-	}
-	s.queue = append(s.queue, j)
-	s.work(at)
-	return j, 0, header
-}
-
-func (s *server) during(at time.Duration) bool {
-	return at >= s.scenario.Before && at < s.scenario.Before+s.scenario.During
-}
-
-// capacity is how many workers there are.
-func (s *server) capacity(at time.Duration) int {
-	if s.scenario.workers > 0 && s.during(at) {
-		return s.scenario.workers
-	}
-	return workers
-}
-
-// work gives the first jobs of the queue to the workers that are free: more than
-// one where workers have come back. The server is locked.
-func (s *server) work(at time.Duration) {
-	for len(s.queue) > 0 && s.busy < s.capacity(at) {
-		j := s.queue[0]
-		s.queue[0] = nil
-		s.queue = s.queue[1:]
-		s.busy++
-		time.AfterFunc(service, func() { s.done(j) })
-	}
-}
-
-// done answers a job, whether or not its client still waits.
-func (s *server) done(j *job) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	status := http.StatusOK
-	if s.scenario.errorRate > 0 && s.random.Float64() < s.scenario.errorRate {
-		status = http.StatusInternalServerError
-	}
-	j.answer <- status
-	s.busy--
-	s.work(time.Since(s.start))
-}
-
-// admit counts a request against the quota, whose windows are the seconds of the
-// clock, and returns GitHub's headers. With Retry-After, it was one too many.
-func (s *server) admit(now time.Time) http.Header {
-	if window := now.Unix(); window != s.window {
-		s.window, s.used = window, 0
-	}
-	h := http.Header{
-		"Date":              {now.UTC().Format(http.TimeFormat)},
-		"X-Ratelimit-Limit": {strconv.Itoa(s.scenario.quota)},
-		"X-Ratelimit-Reset": {strconv.FormatInt(s.window+1, 10)},
-	}
-	if s.used == s.scenario.quota {
-		h["Retry-After"] = []string{"1"}
-	} else {
-		s.used++
-	}
-	h["X-Ratelimit-Remaining"] = []string{strconv.Itoa(s.scenario.quota - s.used)}
-	return h
+	return nil, 0
 }

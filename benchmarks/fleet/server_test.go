@@ -103,7 +103,10 @@ func TestServerWorksOnWhenTheClientHasLeft(t *testing.T) {
 }
 
 func TestServerInBrownout(t *testing.T) {
-	inBubble(t, Scenario{Before: time.Second, During: time.Second, After: time.Second, workers: workers / 2}, func(t *testing.T, s *server) {
+	inBubble(t, Scenario{
+		Before: time.Second, During: time.Second, After: time.Second,
+		Server: Server{Staff: []Staff{{Workers: workers / 2}}},
+	}, func(t *testing.T, s *server) {
 		last := func() time.Duration { return crowd(t.Context(), s, workers)[workers-1].took }
 		require.Equal(t, service, last())
 		<-time.After(time.Second)
@@ -114,7 +117,10 @@ func TestServerInBrownout(t *testing.T) {
 }
 
 func TestServerInOutage(t *testing.T) {
-	inBubble(t, Scenario{Before: time.Second, During: time.Second, outage: true}, func(t *testing.T, s *server) {
+	inBubble(t, Scenario{
+		Before: time.Second, During: time.Second,
+		Server: Server{Faults: []Fault{{Answer: Answer{Status: http.StatusServiceUnavailable}}}},
+	}, func(t *testing.T, s *server) {
 		require.Equal(t, http.StatusOK, get(t.Context(), s).status)
 		<-time.After(time.Second)
 		r := get(t.Context(), s)
@@ -124,7 +130,7 @@ func TestServerInOutage(t *testing.T) {
 }
 
 func TestServerQuota(t *testing.T) {
-	inBubble(t, Scenario{During: time.Minute, quota: 3}, func(t *testing.T, s *server) {
+	inBubble(t, Scenario{During: time.Minute, Server: Server{Limit: Limit{Quota: 3}}}, func(t *testing.T, s *server) {
 		for range 2 {
 			replies := crowd(t.Context(), s, 4)
 			for i, r := range replies[:3] {
@@ -142,7 +148,10 @@ func TestServerQuota(t *testing.T) {
 }
 
 func TestServerTail(t *testing.T) {
-	inBubble(t, Scenario{During: time.Minute, tail: true}, func(t *testing.T, s *server) {
+	inBubble(t, Scenario{During: time.Minute, Server: Server{
+		Workers: -1, Service: 20 * time.Millisecond, GiveUp: -1,
+		Faults: []Fault{{Share: 0.05, Answer: Answer{Status: http.StatusOK, After: time.Second}}},
+	}}, func(t *testing.T, s *server) {
 		const n = 2000
 		slow := 0
 		for _, r := range crowd(t.Context(), s, n) {

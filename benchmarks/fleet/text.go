@@ -3,23 +3,43 @@ package fleet
 import (
 	"fmt"
 	"strings"
+	"time"
 )
 
-// Header is the heading of the lines that Result.String gives.
+// Header is the heading of the lines that Line gives.
 func Header() string {
-	return fmt.Sprintf("%-9s %-7s %-24s %8s %8s %7s %7s %7s %7s %8s %8s %8s %9s %9s %7s %6s", "scenario", "clients", "library",
-		"att/call", "success", "worst", "w.dur", "peak", "back", "p50", "p99", "p99.9", "fail p50", "fail p99", "429s", "took")
+	return fmt.Sprintf("%-26s %-6s %-24s %8s %8s %8s %7s %7s %7s %7s %8s %8s %8s %8s %9s %7s %6s", "scenario", "who", "library",
+		"att/call", "success", "after", "worst", "w.dur", "peak", "back", "mean", "p50", "p99", "p99.9", "fail p99", "429s", "took")
 }
 
-// String is one line of a table for terminals.
-func (r Result) String() string {
-	back := "never"
-	if r.Recovered {
-		back = fmt.Sprintf("%.1fs", r.Recovery.Seconds())
+// Line is one line of a table for terminals: the means of several seeds, and the
+// worst of what is called so.
+func Line(results []Result) string {
+	average := func(measure func(Result) float64) float64 { return combined(results, measure, false, false) }
+	worst := func(measure func(Result) float64) float64 { return combined(results, measure, true, false) }
+	span := func(of func(Result) time.Duration) string {
+		return brief(time.Duration(average(func(r Result) float64 { return float64(of(r)) })))
 	}
-	return fmt.Sprintf("%-9s %-7s %-24s %8.4f %8.5f %7.3f %7.3f %7.3f %7s %8s %8s %8s %9s %9s %7d %6s",
-		r.Scenario.Name, r.Topology, r.Peer.Name, r.AttemptsPerCall(), r.Success(), r.WorstSecond, r.WorstDuring, r.PeakAfter,
-		back, brief(r.P50), brief(r.P99), brief(r.P999), brief(r.FailedP50), brief(r.FailedP99), r.TooMany, brief(r.Took))
+	back := "never"
+	if b := worst(backAfter); b < never.Seconds() {
+		back = fmt.Sprintf("%.1fs", b)
+	}
+	r := results[0]
+	return fmt.Sprintf("%-26s %-6s %-24s %8.4f %8.5f %8.5f %7.3f %7.3f %7.3f %7s %8s %8s %8s %8s %9s %7.0f %6s",
+		r.Scenario.title(), r.Topology, r.Peer.Name, average(Result.AttemptsPerCall), average(Result.Success), average(Result.SuccessAfter),
+		worst(worstSecond), worst(worstDuring), worst(peakAfter), back,
+		span(func(r Result) time.Duration { return r.Mean }), span(func(r Result) time.Duration { return r.P50 }),
+		span(func(r Result) time.Duration { return r.P99 }), span(func(r Result) time.Duration { return r.P999 }),
+		span(func(r Result) time.Duration { return r.FailedP99 }), average(tooMany),
+		span(func(r Result) time.Duration { return r.Took }))
+}
+
+// title is the name, and the number of the row in the design's table.
+func (s Scenario) title() string {
+	if s.Row == 0 {
+		return s.Name
+	}
+	return fmt.Sprintf("%d %s", s.Row, s.Name)
 }
 
 // String says what was wanted, what came of it, and whether that is enough.
@@ -35,5 +55,9 @@ func (t Target) String() string {
 	if t.Aim {
 		kind = "aim "
 	}
-	return strings.TrimSpace(fmt.Sprintf("%-14s %s %s%s: %s", verdict, t.What, kind, t.Want, t.Measured))
+	text := fmt.Sprintf("%-14s %s %s%s: %s", verdict, t.What, kind, t.Want, t.Measured)
+	if t.Bare != "" {
+		text += " (bare " + t.Bare + ")"
+	}
+	return strings.TrimSpace(text)
 }

@@ -15,6 +15,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp"
 )
 
 // What a full configuration is told, where the library asks.
@@ -41,6 +43,9 @@ type Setting struct {
 	// Quota is how many requests per second the client has been told that it may
 	// send. 0: nobody has told it. It is for libraries that know no other way.
 	Quota float64
+
+	// Configure sets fields of this library's Transport. nil: it stays the peer's.
+	Configure func(*resilienthttp.Transport)
 }
 
 // Peer is one library in one configuration.
@@ -53,6 +58,12 @@ type Peer struct {
 // All returns the peers in the order of the tables.
 func All() []Peer {
 	return slices.Concat(baselines(), ours(), retryable(), failsafes(), rehttps(), heimdalls(), azcores(), resties(), awses(), compositions())
+}
+
+// Defaults are the names of the libraries, each at its defaults, beside which this
+// one must not be worse.
+func Defaults() []string {
+	return []string{"go-retryablehttp", "failsafe-go", "aws-sdk-go-v2", "azcore"}
 }
 
 // Named returns the peers of a comma-separated list of names, or all of them for

@@ -19,13 +19,21 @@ const (
 func ours() []Peer {
 	return []Peer{
 		{Name: Ours, Note: "the zero Transport", New: func(s Setting) Client {
-			return transport(&resilienthttp.Transport{Base: s.Base})
+			return newOurs(s, nil)
 		}},
 		{Name: OursHedged, Note: "with a zero Hedge: after the 95th percentile, at most 5 % of calls", New: func(s Setting) Client {
-			return transport(&resilienthttp.Transport{Base: s.Base, Hedge: &resilienthttp.Hedge{}})
+			return newOurs(s, &resilienthttp.Hedge{})
 		}},
 		{Name: OursHedgedAt, Note: "with Hedge{Delay: 50ms, MaxRatio: 0.2}", New: func(s Setting) Client {
-			return transport(&resilienthttp.Transport{Base: s.Base, Hedge: &resilienthttp.Hedge{Delay: 50 * time.Millisecond, MaxRatio: 0.2}})
+			return newOurs(s, &resilienthttp.Hedge{Delay: 50 * time.Millisecond, MaxRatio: 0.2})
 		}},
 	}
+}
+
+func newOurs(s Setting, hedge *resilienthttp.Hedge) Client {
+	t := &resilienthttp.Transport{Base: s.Base, Hedge: hedge}
+	if s.Configure != nil {
+		s.Configure(t)
+	}
+	return transport(t)
 }

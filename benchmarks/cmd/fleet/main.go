@@ -1,14 +1,16 @@
-// Fleet lets a thousand clients of each library meet one server, in virtual
-// time: see package fleet.
+// Fleet lets many clients of each library meet one server, in virtual time: see
+// package fleet.
 //
 //	go run ./benchmarks/cmd/fleet
 //
-// makes every run, prints what was measured, and rewrites its section of
-// docs/performance.md and the plots beside it.
+// makes every run of this library and of a bare client, prints what was measured,
+// and rewrites its sections of docs/performance.md and the plots beside it; with
+// -all, of all libraries.
 //
-//	go run ./benchmarks/cmd/fleet -scenario=outage -peer=resilienthttp -series
+//	go run ./benchmarks/cmd/fleet -scenario=outage,7 -peer=ours,bare -seeds=3 -series
 //
-// makes some of them, and prints it only.
+// makes some of them, and prints it only. A scenario has a name, and the number of
+// its row in the design's table of everyday troubles, if it has one.
 package main
 
 import (
@@ -33,16 +35,18 @@ type options struct {
 	scenario, peer, topology, docs, plots, keep string
 	seconds                                     float64
 	seed                                        uint64
+	seeds                                       int
 	series, targets, write                      bool
 }
 
 func main() {
 	var o options
-	flag.StringVar(&o.scenario, "scenario", "all", "one of healthy, outage, brownout, errors, quota, tail; or all")
-	flag.StringVar(&o.peer, "peer", "all", "of "+strings.Join(peers.Names(), ", ")+"; several with commas; or all")
+	flag.StringVar(&o.scenario, "scenario", "all", "all, fleet, troubles, a row's number, or a name: "+strings.Join(fleet.Names(), ", ")+"; several with commas")
+	flag.StringVar(&o.peer, "peer", "all", "ours, defaults, or of "+strings.Join(peers.Names(), ", ")+"; several with commas; or all")
 	flag.StringVar(&o.topology, "topology", "both", "shared, own or both")
 	flag.Float64Var(&o.seconds, "seconds", 0, "of virtual time in which requests arrive, all phases in proportion; 0: the scenario's own")
 	flag.Uint64Var(&o.seed, "seed", fleet.Seed, "of the arrivals and the server")
+	flag.IntVar(&o.seeds, "seeds", 1, "how many, from -seed on")
 	flag.BoolVar(&o.series, "series", false, "also print arrivals, load and goodput by the second")
 	flag.BoolVar(&o.targets, "targets", true, "also hold "+peers.Ours+" against its targets")
 	flag.BoolVar(&o.write, "write", true, "rewrite the section of docs/performance.md and the plots, if all runs are made")
@@ -57,32 +61,9 @@ func main() {
 }
 
 func (o options) run(t *testing.T) error {
-	scenarios, err := fleet.Named(o.scenario)
+	runs, err := o.runs()
 	if err != nil {
 		return err
-	}
-	who, err := peers.Named(o.peer)
-	if err != nil {
-		return err
-	}
-	topologies := []fleet.Topology{fleet.Shared, fleet.Own}
-	switch t := fleet.Topology(o.topology); t {
-	case fleet.Shared, fleet.Own:
-		topologies = []fleet.Topology{t}
-	case "both":
-	default:
-		return fmt.Errorf("no topology %q: shared, own or both", t)
-	}
-	var runs []fleet.Config
-	for _, s := range scenarios {
-		if o.seconds > 0 {
-			s = s.Scaled(time.Duration(o.seconds * float64(time.Second)))
-		}
-		for _, topology := range topologies {
-			for _, p := range who {
-				runs = append(runs, fleet.Config{Scenario: s, Peer: p, Topology: topology, Seed: o.seed})
-			}
-		}
 	}
 	var kept *fleet.Kept
 	if o.keep != "" {
@@ -90,33 +71,65 @@ func (o options) run(t *testing.T) error {
 			return err
 		}
 	}
-	_, _ = fmt.Fprintln(os.Stdout, fleet.Header())
+	print(fleet.Header())
+	var rows fleet.Rows
 	results := fleet.RunAll(t, runs, kept, func(r fleet.Result) {
-		_, _ = fmt.Fprintln(os.Stdout, r)
-		o.more(r)
+		if row := rows.Add(r); len(row) == o.seeds {
+			print(fleet.Line(row))
+			o.more(r)
+		}
 	})
+	if o.targets {
+		print("\n" + rows.Verdicts())
+	}
 	return errors.Join(kept.Close(), o.report(results))
 }
 
-// aimed reports whether the targets of the result's scenario are for its peer.
-func aimed(r fleet.Result) bool {
-	if r.Scenario.Name == "tail" {
-		return strings.HasPrefix(r.Peer.Name, peers.OursHedged)
+// runs are those that are asked for.
+func (o options) runs() (runs []fleet.Config, err error) {
+	scenarios, err := fleet.Named(o.scenario)
+	if err != nil {
+		return nil, err
 	}
-	return r.Peer.Name == peers.Ours
+	topologies := []fleet.Topology{fleet.Shared, fleet.Own}
+	switch t := fleet.Topology(o.topology); t {
+	case fleet.Shared, fleet.Own:
+		topologies = []fleet.Topology{t}
+	case "both":
+	default:
+		return nil, fmt.Errorf("no topology %q: shared, own or both", t)
+	}
+	for _, s := range scenarios {
+		if o.seconds > 0 {
+			s = s.Scaled(time.Duration(o.seconds * float64(time.Second)))
+		}
+		who, err := s.Peers(o.peer)
+		if err != nil {
+			return nil, err
+		}
+		for _, topology := range topologies {
+			if !s.In(topology) {
+				continue
+			}
+			for _, p := range who {
+				for i := range o.seeds {
+					runs = append(runs, fleet.Config{Scenario: s, Peer: p, Topology: topology, Seed: o.seed + uint64(i)}) //nolint:gosec // a small number
+				}
+			}
+		}
+	}
+	return runs, nil
 }
 
+func print(line any) { _, _ = fmt.Fprintln(os.Stdout, line) }
+
 func (o options) more(r fleet.Result) {
-	if o.targets && aimed(r) {
-		for _, target := range r.Targets() {
-			_, _ = fmt.Fprintln(os.Stdout, "    ", target)
-		}
+	if !o.series {
+		return
 	}
-	if o.series {
-		_, _ = fmt.Fprintln(os.Stdout, "     second arrivals load goodput")
-		for i := range r.Load {
-			_, _ = fmt.Fprintf(os.Stdout, "     %6d %8d %4d %7d\n", i, at(r.Arrivals, i), r.Load[i], at(r.Goodput, i))
-		}
+	print("     second arrivals load goodput")
+	for i := range r.Load {
+		print(fmt.Sprintf("     %6d %8d %4d %7d", i, at(r.Arrivals, i), r.Load[i], at(r.Goodput, i)))
 	}
 }
 
@@ -143,14 +156,8 @@ func (o options) report(results []fleet.Result) error {
 	if err := os.MkdirAll(docs, 0o755); err != nil { //nolint:gosec // documentation
 		return err
 	}
-	var targets []fleet.Result
-	for _, r := range results {
-		if aimed(r) {
-			targets = append(targets, r)
-		}
-	}
 	if err := fleet.Draw(docs, o.plots, results); err != nil {
 		return err
 	}
-	return report.Write(docs, "fleet", fleet.Markdown(results, targets))
+	return report.Write(docs, "fleet", fleet.Markdown(results))
 }

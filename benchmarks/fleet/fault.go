@@ -1,0 +1,79 @@
+package fleet
+
+import (
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// Fault is one trouble of a server: which requests it befalls, and what they get.
+// A scenario has as many as it likes; the first that befalls a request decides.
+type Fault struct {
+	From, To time.Duration // since the start; both 0: the scenario's During
+	Path     string        // of the requests; "": any
+	Backends []int         // that the request is dealt to; nil: any
+	Share    float64       // of the requests that it could befall; 0: all
+	Times    int           // that it happens at most; 0: as often as it may
+
+	Answer Answer
+	Worked bool // the answer comes after the work, as another's would
+}
+
+// Answer is what a request gets.
+type Answer struct {
+	Status     int // 0: none
+	RetryAfter int // seconds, which it is told; 0: it is not
+
+	Err  error // instead of a status
+	Hang bool  // nothing at all, until somebody gives up
+
+	After, Until time.Duration // when it comes: between the two, drawn evenly; Until 0: After
+}
+
+// What a transport says of a server that is not there, or no longer.
+var (
+	errRefused error = &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)} //nolint:gochecknoglobals // a constant
+	errReset   error = &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", syscall.ECONNRESET)}      //nolint:gochecknoglobals // a constant
+)
+
+// visit is one attempt, as the server sees it.
+type visit struct {
+	at            time.Duration // since the start
+	call, attempt int
+	path          string
+	backend       int
+}
+
+// befalls reports whether the i-th of the scenario's faults befalls the visit,
+// which was so often that it happened.
+func (f Fault) befalls(v visit, s Scenario, d dice, i, happened int) bool {
+	from, to := f.window(s)
+	return v.at >= from && v.at < to &&
+		(f.Path == "" || f.Path == v.path) &&
+		(f.Backends == nil || slices.Contains(f.Backends, v.backend)) &&
+		(f.Times == 0 || happened < f.Times) &&
+		(f.Share == 0 || d.chance(v.call, v.attempt, askFault+2*i) < f.Share)
+}
+
+func (f Fault) window(s Scenario) (from, to time.Duration) {
+	return stretch(f.From, f.To, s)
+}
+
+// stretch is what is between the two, or the scenario's trouble.
+func stretch(from, to time.Duration, s Scenario) (time.Duration, time.Duration) {
+	if from == 0 && to == 0 {
+		return s.Before, s.Before + s.During
+	}
+	return from, to
+}
+
+func (a Answer) header() http.Header {
+	if a.RetryAfter == 0 {
+		return nil
+	}
+	return http.Header{"Retry-After": {strconv.Itoa(a.RetryAfter)}}
+}

@@ -1,0 +1,161 @@
+package fleet
+
+import (
+	"fmt"
+	"time"
+)
+
+// Goal is one line of what this library is to reach in a scenario.
+type Goal struct {
+	What    string
+	Measure func(Result) float64
+	Want    float64
+	Least   bool                 // it is to be at least that, not at most
+	Aim     bool                 // wished for, not required
+	Why     string               // it is as it is, if it is not reached
+	In      Topology             // ""; both
+	Worst   bool                 // of several seeds the worst counts, not the mean
+	Times   func(Result) float64 // what is wanted is that many times what a bare client has of this
+	OrBare  bool                 // what a bare client has is enough
+
+	format string
+}
+
+func atMost(what string, measure func(Result) float64, want float64, format string) Goal {
+	return Goal{What: what, Measure: measure, Want: want, format: format}
+}
+
+func atLeast(what string, measure func(Result) float64, want float64, format string) Goal {
+	return Goal{What: what, Measure: measure, Want: want, Least: true, format: format}
+}
+
+func recoversWithin(want time.Duration) Goal {
+	return atMost("seconds until goodput is back", backAfter, want.Seconds(), "%.1f").ofWorst()
+}
+
+func (g Goal) shared() Goal { g.In = Shared; return g }
+
+func (g Goal) own() Goal { g.In = Own; return g }
+
+func (g Goal) aim() Goal { g.Aim = true; return g }
+
+func (g Goal) ofWorst() Goal { g.Worst = true; return g }
+
+func (g Goal) orBare() Goal { g.OrBare = true; return g }
+
+func (g Goal) because(why string) Goal { g.Why = why; return g }
+
+func (g Goal) timesBare(measure func(Result) float64) Goal { g.Times = measure; return g }
+
+// over is what the goal measures, over several seeds.
+func (g Goal) over(results []Result) float64 {
+	return combined(results, func(r Result) float64 { return r.Goals[g.What] }, g.Worst, g.Least)
+}
+
+// combined is the mean, or the worst: the least where much is good.
+func combined(results []Result, measure func(Result) float64, worst, least bool) float64 {
+	var sum, far float64
+	for i, r := range results {
+		v := measure(r)
+		sum += v
+		if i == 0 || (v < far) == least {
+			far = v
+		}
+	}
+	if worst {
+		return far
+	}
+	return sum / float64(len(results))
+}
+
+// Target is a goal, and what came of it.
+type Target struct {
+	What     string
+	Want     string
+	Measured string
+	Bare     string // of a bare client, if it was run
+	Reached  bool
+	Aim      bool
+	Why      string
+}
+
+// Targets holds results of several seeds against the goals of their scenario, with
+// those of a bare client and of the peers beside, in the same topology, if there
+// are any.
+func Targets(ours, bare []Result, others ...[]Result) (targets []Target) {
+	s := ours[0].Scenario
+	for _, g := range s.Goals {
+		if g.In == "" || g.In == ours[0].Topology {
+			if t, ok := g.target(ours, bare); ok {
+				targets = append(targets, t)
+			}
+		}
+	}
+	return append(targets, harm(ours, bare, others)...)
+}
+
+// target holds the results against the goal, which may need those of a bare client.
+func (g Goal) target(ours, bare []Result) (t Target, ok bool) {
+	want := g.Want
+	if g.Times != nil {
+		if len(bare) == 0 {
+			return t, false
+		}
+		want *= combined(bare, func(r Result) float64 { return r.Bare[g.What] }, false, false)
+	}
+	if g.OrBare && len(bare) > 0 {
+		if b := g.over(bare); g.Least {
+			want = min(want, b)
+		} else {
+			want = max(want, b)
+		}
+	}
+	measured := g.over(ours)
+	sign, reached := "≤ ", measured <= want
+	if g.Least {
+		sign, reached = "≥ ", measured >= want
+	}
+	t = Target{What: g.What, Want: sign + g.text(want), Measured: g.text(measured), Reached: reached, Aim: g.Aim, Why: g.Why}
+	if len(bare) > 0 {
+		t.Bare = g.text(g.over(bare))
+	}
+	return t, true
+}
+
+func (g Goal) text(v float64) string {
+	if v >= never.Seconds() && g.format == "%.1f" {
+		return "never"
+	}
+	return fmt.Sprintf(g.format, v)
+}
+
+// What every row must keep to, beside its goals: not worse than a bare client by
+// more than worse, wherever at least worth of what is sent is answered, and within
+// beside of the best peer.
+const (
+	worse  = 0.01
+	worth  = 0.2
+	beside = 0.02
+)
+
+func harm(ours, bare []Result, others [][]Result) (targets []Target) {
+	success := func(results []Result) float64 { return combined(results, Result.Success, false, true) }
+	rule := func(what string, want float64) Target {
+		t := Target{What: what, Want: fmt.Sprintf("≥ %.4f", want), Measured: fmt.Sprintf("%.4f", success(ours))}
+		t.Reached = success(ours) >= want
+		return t
+	}
+	if len(bare) > 0 && success(bare) >= worth {
+		targets = append(targets, rule("success, beside bare", success(bare)-worse))
+	}
+	best := 0.0
+	for _, other := range others {
+		if len(other) > 0 {
+			best = max(best, success(other))
+		}
+	}
+	if best >= worth {
+		targets = append(targets, rule("success, beside the best peer", best-beside))
+	}
+	return targets
+}

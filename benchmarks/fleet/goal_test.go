@@ -1,0 +1,86 @@
+package fleet
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// resultOf is one of the goals measured.
+func resultOf(what string, v float64) []Result {
+	return []Result{{Goals: map[string]float64{what: v}}}
+}
+
+func TestGoal(t *testing.T) {
+	most := atMost("p99, ms", p99, 71, "%.1f")
+	for _, row := range []struct {
+		name     string
+		goal     Goal
+		measured []float64
+		want     string
+		has      string
+		reached  bool
+	}{
+		{"reached", most, []float64{71}, "≤ 71.0", "71.0", true},
+		{"missed", most, []float64{80}, "≤ 71.0", "80.0", false},
+		{"the mean of the seeds", most, []float64{60, 80}, "≤ 71.0", "70.0", true},
+		{"the worst of the seeds", most.ofWorst(), []float64{60, 80}, "≤ 71.0", "80.0", false},
+		{"as much as a bare client", most.orBare(), []float64{90}, "≤ 100.0", "90.0", true},
+		{"at least", atLeast("p99, ms", p99, 71, "%.1f"), []float64{80, 60}, "≥ 71.0", "70.0", false},
+		{"the least of the seeds", atLeast("p99, ms", p99, 71, "%.1f").ofWorst(), []float64{80, 60}, "≥ 71.0", "60.0", false},
+		{"never back", recoversWithin(time.Second), []float64{never.Seconds()}, "≤ 1.0", "never", false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var ours []Result
+			for _, v := range row.measured {
+				ours = append(ours, resultOf(row.goal.What, v)...)
+			}
+			target, ok := row.goal.target(ours, resultOf(row.goal.What, 100))
+			require.True(t, ok)
+			require.Equal(t, row.want, target.Want)
+			require.Equal(t, row.has, target.Measured)
+			require.Equal(t, row.reached, target.Reached)
+		})
+	}
+}
+
+// A multiple of what a bare client has needs one that was run.
+func TestGoalTimesBare(t *testing.T) {
+	goal := atMost("429s", tooMany, 1.25, "%.0f").timesBare(tooMany)
+	_, ok := goal.target(resultOf("429s", 9), nil)
+	require.False(t, ok)
+	target, ok := goal.target(resultOf("429s", 9), []Result{{Bare: map[string]float64{"429s": 8}}})
+	require.True(t, ok)
+	require.Equal(t, "≤ 10", target.Want)
+	require.True(t, target.Reached)
+}
+
+func TestHarm(t *testing.T) {
+	with := func(share float64) []Result { return []Result{{Offered: 1000, Succeeded: int(1000 * share)}} }
+	missed := func(ours, bare float64, peers ...float64) (names []string) {
+		var others [][]Result
+		for _, p := range peers {
+			others = append(others, with(p))
+		}
+		for _, target := range harm(with(ours), with(bare), others) {
+			if !target.Reached {
+				names = append(names, target.What)
+			}
+		}
+		return names
+	}
+	require.Empty(t, missed(0.80, 0.81))
+	require.Equal(t, []string{"success, beside bare"}, missed(0.79, 0.81))
+	require.Empty(t, missed(0.0, 0.19), "nearly nothing would be answered")
+	require.Empty(t, missed(0.80, 0.5, 0.82, 0.3))
+	require.Equal(t, []string{"success, beside the best peer"}, missed(0.80, 0.5, 0.83, 0.3))
+}
+
+// What is said of the rows that are not reached is said once, and only of them.
+func TestWhy(t *testing.T) {
+	require.Equal(t, []string{"- a: x.", "- c: y."}, merged([]string{"- a: x.", "- b: x.", "- c: y."}))
+	require.Equal(t, "**missed**", Target{}.verdict())
+	require.Equal(t, "**below the aim**", Target{Aim: true}.verdict())
+	require.Equal(t, "reached", Target{Reached: true, Aim: true}.verdict())
+}
