@@ -3,63 +3,23 @@ package resilienthttp
 import (
 	"context"
 	"errors"
-	"math"
-	"net/http"
 	"time"
 
-	"github.com/hashicorp/go-retryablehttp"
-
 	"github.com/resilienthttp/resilienthttp/internal/retryafter"
+	"github.com/resilienthttp/resilienthttp/internal/retryloop"
 )
 
-// The retry loop is go-retryablehttp's. It never sees the real exchange: it is
-// given a shadow request without a body, whose shadow responses have a status
-// and nothing else, and asks the call, which keeps the real ones. That disarms
-// the loop's known traps, each pinned by a test:
-//
-//   - it reads request bodies into memory, and never closes the caller's
-//     (TestRetryLoopTraps/body): the shadow has none; ours come from GetBody.
-//   - it follows redirects and parses Location (/redirect, /bad location):
-//     shadow responses have no header.
-//   - it drops Content-Length (/content length) and refuses RequestURI (/request
-//     URI): neither is on the shadow.
-//   - it closes the idle connections of every host on failure (/idle
-//     connections): its HTTPClient's transport has no CloseIdleConnections.
-//   - it returns a bare context error from the backoff (/cancel in backoff):
-//     retry puts the attempts around it.
-//   - it drains responses without a time bound (/endless body): shadows are
-//     empty; attempt.discard has bounds.
-//   - it logs to stderr (/silence): Logger is nil.
-//   - it calls CheckRetry without the request (/request): the hooks are closures
-//     over the call.
-//   - it replaces the last response by an error (/last response): CheckRetry
-//     says no before its RetryMax could.
-
-// retry hands the failed first attempt to the loop and leaves the outcome of the
-// last one in c.last, or in c.failure.
+// retry repeats the failed first attempt and leaves the outcome of the last one in
+// c.last, or in c.failure.
 func (c *call) retry() {
 	ctx, stop := c.waitContext()
 	defer stop()
-	shadow, err := retryablehttp.NewRequestWithContext(ctx, http.MethodGet, "http://shadow.invalid/", nil)
-	if err != nil {
-		c.last.record.Stop = ErrSingleAttempt // cannot be: the arguments are constants
-		return
-	}
-	loop := retryablehttp.Client{
-		HTTPClient:   &http.Client{Transport: &shadowTransport{call: c}},
-		RetryMax:     math.MaxInt32, // checkRetry counts
-		CheckRetry:   c.checkRetry,
-		Backoff:      func(time.Duration, time.Duration, int, *http.Response) time.Duration { return time.Until(c.more.due) },
-		PrepareRetry: c.prepareRetry,
-		ErrorHandler: func(_ *http.Response, err error, _ int) (*http.Response, error) { return nil, err },
-	}
-	resp, err := loop.Do(shadow)
+	err := retryloop.Run(ctx, retryloop.Steps{Again: c.tryAgain, Prepare: c.prepareRetry, Try: func() { c.exchange(c.more.next) }})
 	if err == nil {
-		_ = resp.Body.Close() // http.NoBody
 		return
 	}
-	var refused *Error
-	if !errors.As(err, &refused) {
+	refused, ok := errors.AsType[*Error](err)
+	if !ok {
 		gone := c.callerGone()
 		if gone == nil {
 			gone = err
@@ -86,43 +46,24 @@ func (c *call) waitContext() (context.Context, func()) {
 	return ctx, cancel
 }
 
-// shadowTransport gives the loop the first outcome back, and makes the further
-// attempts.
-type shadowTransport struct {
-	call  *call
-	again bool
-}
-
-func (s *shadowTransport) RoundTrip(req *http.Request) (*http.Response, error) {
-	if s.again {
-		s.call.exchange(s.call.more.next)
-	}
-	s.again = true
-	status := http.StatusBadGateway // of an attempt without a response
-	if resp := s.call.last.record.Response; resp != nil {
-		status = resp.StatusCode
-	}
-	return &http.Response{StatusCode: status, Header: http.Header{}, Body: http.NoBody, Request: req}, nil
-}
-
-// checkRetry decides whether the attempt that has just ended is followed by
-// another, and if so clears the way for it.
-func (c *call) checkRetry(context.Context, *http.Response, error) (bool, error) {
+// tryAgain decides whether the attempt that has just ended is followed by another,
+// and if so clears the way for it.
+func (c *call) tryAgain() (at time.Time, again bool) {
 	last := c.last
 	if !last.record.Verdict.retryable() || c.callerHasLeft(last) {
-		return false, nil
+		return time.Time{}, false
 	}
 	wait, stop := c.again(last)
 	if last.record.Stop = stop; stop != nil {
 		last.record.Wait = max(last.asked, 0)
-		return false, nil //nolint:nilerr // the loop is only to end; stop is not its error
+		return time.Time{}, false
 	}
 	last.record.Wait = wait
 	if c.tracing() {
 		c.traceAttempt(retryWait, &last.record)
 	}
-	last.discard()
-	return true, nil
+	last.discard() // the drain is a part of the wait
+	return c.more.due, true
 }
 
 // callerHasLeft reports whether the caller cancelled while the attempt was under
@@ -181,7 +122,7 @@ func (c *call) again(last *attempt) (wait time.Duration, stop error) {
 }
 
 // prepareRetry runs after the wait: the gates may have shut meanwhile.
-func (c *call) prepareRetry(*http.Request) error {
+func (c *call) prepareRetry() error {
 	next := &attempt{call: c, record: Attempt{Number: c.last.record.Number + 1}}
 	c.more.next = next
 	if err := c.prepare(next); err != nil {

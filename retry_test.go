@@ -23,7 +23,7 @@ import (
 )
 
 // TestRetryLoopTraps shows that none of the known traps of go-retryablehttp's
-// loop is left: retry.go names them. Every subtest goes through the loop.
+// loop is left: internal/retryloop names them. Every subtest goes through the loop.
 func TestRetryLoopTraps(t *testing.T) {
 	t.Run("body", func(t *testing.T) {
 		// The loop reads request bodies into memory, and never closes the caller's.
