@@ -34,6 +34,17 @@ func successOf(path string) func(Result) float64 {
 	return func(r Result) float64 { return r.Paths[path].share() }
 }
 
+// tooManyIn are the 429s of the first so long.
+func tooManyIn(first time.Duration) func(Result) float64 {
+	return func(r Result) float64 {
+		n := 0
+		for _, count := range r.refused[:min(int(first/time.Second), len(r.refused))] {
+			n += count
+		}
+		return float64(n)
+	}
+}
+
 // never is how long it takes until goodput is back, if it does not come back.
 const never = time.Hour
 

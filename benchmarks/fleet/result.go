@@ -43,6 +43,7 @@ type Result struct {
 	Bare  map[string]float64 // and what they ask of a bare client
 
 	arrived  []time.Duration // of the attempts, while the result is made
+	refused  []int           // 429s by the second
 	calls    []*call         // in the order of their numbers, likewise
 	outcomes []bool          // which calls succeeded, in the same order
 }
@@ -73,7 +74,7 @@ func (r *run) result() Result {
 	res := Result{
 		Config: r.Config, Offered: len(calls), Paths: map[string]Share{},
 		Attempts: s.load.total(), TooMany: s.tooMany.total(), TooManyLater: s.limited.sum(1, len(s.limited.counts)),
-		Load: s.load.counts, arrived: s.arrived, calls: calls,
+		Load: s.load.counts, arrived: s.arrived, refused: s.tooMany.counts, calls: calls,
 	}
 	res.shares()
 	res.latencies()

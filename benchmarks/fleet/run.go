@@ -56,6 +56,7 @@ type run struct {
 	Config
 	start   time.Time
 	server  *server
+	base    http.RoundTripper // of the clients: the server, or the tiers before it
 	clients []peers.Client
 	bare    peers.Client // of the calls that are not measured
 	group   sync.WaitGroup
@@ -72,6 +73,10 @@ const warmUp = 30 * time.Second
 func newRun(c Config) *run {
 	r := &run{Config: c, start: epoch()}
 	r.server = newServer(c.Scenario, r.start, c.Seed)
+	r.base = r.server
+	for range c.Scenario.Tiers - 1 {
+		r.base = newTier(c.Peer.New(peers.Setting{Base: r.base}))
+	}
 	n := c.Scenario.clientsIn(c.Topology)
 	random := rand.New(rand.NewPCG(r.Seed, 3))
 	moments := make([]time.Duration, n)
@@ -89,7 +94,7 @@ func newRun(c Config) *run {
 
 // client is one of n.
 func (r *run) client(n int) peers.Client {
-	setting := peers.Setting{Base: r.server, Configure: r.Scenario.Configure}
+	setting := peers.Setting{Base: r.base, Configure: r.Scenario.Configure}
 	if limit := r.Scenario.Server.Limit; limit.Says != SaysNothing {
 		setting.Quota = limit.perSecond() / float64(n)
 	}

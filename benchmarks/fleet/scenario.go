@@ -41,9 +41,6 @@ func Scenarios() []Scenario {
 	return slices.Concat(classics(), Troubles())
 }
 
-// Troubles are the everyday ones.
-func Troubles() []Scenario { return nil }
-
 // Named returns the scenarios of a comma-separated list of names, of numbers of the
 // rows of the design's table, or of these words: all, fleet, troubles.
 func Named(names string) (found []Scenario, err error) {

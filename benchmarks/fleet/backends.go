@@ -1,0 +1,65 @@
+package fleet
+
+import (
+	"fmt"
+	"time"
+)
+
+// backends are servers behind one name, of which some are in trouble.
+func backends() []Scenario {
+	type broken struct {
+		n           int
+		shared, own float64
+	}
+	fails := some(func(v broken) Scenario {
+		return Scenario{
+			Row: 5, Name: fmt.Sprintf("backends-fail-%d", v.n), Note: fmt.Sprintf("%d of 10 backends fail at once", v.n), During: 60 * time.Second,
+			Server: Server{Backends: 10, Faults: []Fault{{Backends: upTo(v.n), Answer: Answer{Status: 500}}}},
+			Goals: []Goal{
+				atLeast("success", Result.Success, v.shared, "%.4f").shared(),
+				atLeast("success", Result.Success, v.own, "%.4f").own(),
+			},
+		}
+	}, broken{1, 0.999, 0.999}, broken{3, 0.98, 0.97})
+	type hanging struct {
+		n             int
+		success, wish float64
+	}
+	hang := some(func(v hanging) Scenario {
+		return Scenario{
+			Row: 6, Name: fmt.Sprintf("backends-hang-%d", v.n), Note: fmt.Sprintf("%d of 10 backends hang, and the deadline is 5 s", v.n), During: 40 * time.Second,
+			Server: Server{Backends: 10, GiveUp: -1, Faults: []Fault{{Backends: upTo(v.n), Answer: Answer{Hang: true}}}},
+			Load:   Load{Deadline: 5 * time.Second},
+			Goals: []Goal{
+				atLeast("success", Result.Success, v.success, "%.4f"),
+				atLeast("success", Result.Success, v.wish, "%.4f").aim(),
+			},
+		}
+	}, hanging{1, 0.985, 0.99}, hanging{3, 0.91, 0.95})
+	return append(append(fails, hang...), deploy())
+}
+
+// upTo are the first n backends.
+func upTo(n int) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// deploy is one backend after another that is away for a while.
+func deploy() Scenario {
+	s := Scenario{
+		Row: 11, Name: "deploy", Note: "a rolling deployment: ten backends restart in turn, for 3.8 s each", During: 100 * time.Second,
+		Server: Server{Backends: 10}, Load: Load{Rate: 500},
+		Goals: []Goal{atLeast("success", Result.Success, 0.9995, "%.5f")},
+	}
+	for i := range 10 {
+		from := time.Duration(i)*10*time.Second + 3*time.Second
+		s.Server.Faults = append(s.Server.Faults, Fault{
+			From: from, To: from + 3800*time.Millisecond, Backends: []int{i}, Answer: Answer{Err: errRefused},
+		})
+	}
+	return s
+}

@@ -1,0 +1,95 @@
+package fleet
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/resilienthttp/resilienthttp"
+)
+
+// limits are servers that let in so many, and say it in so many ways; and a limit
+// that the client sets itself.
+func limits() []Scenario {
+	return append([]Scenario{{
+		Row: 13, Name: "429-wordless", Note: "120/s on 100/s, and a 429 says nothing", During: 60 * time.Second, Topologies: []Topology{Own},
+		Server: Server{Limit: Limit{Quota: 100, Says: SaysNothing}}, Load: Load{Rate: 120},
+		Goals: []Goal{
+			atLeast("success", Result.Success, 0.82, "%.4f"),
+			atMost("429s", tooMany, 2600, "%.0f"),
+		},
+	}, {
+		Row: 14, Name: "quota-refused-only", Note: "200/s on 100/s, and quota headers on 429s only", During: 60 * time.Second, Topologies: []Topology{Shared},
+		Server: Server{Limit: Limit{Quota: 100, Says: SaysRefused}}, Load: Load{Rate: 200},
+		Goals: []Goal{
+			atLeast("quota used", quotaUsed, 0.95, "%.4f"),
+			atMost("429s", tooMany, 1000, "%.0f"),
+		},
+	}, {
+		Row: 20, Name: "quota-own", Note: "a quota of 100/s, shared by 1000 clients that offer 200/s", During: 120 * time.Second, Topologies: []Topology{Own},
+		Server: Server{Limit: Limit{Quota: 100}}, Load: Load{Rate: 200},
+		Goals: []Goal{
+			atMost("429s in the first minute", tooManyIn(time.Minute), 1.25, "%.0f").timesBare(tooManyIn(time.Minute)),
+			atMost("429s", tooMany, 1, "%.0f").timesBare(tooMany),
+		},
+	}, {
+		Row: 23, Name: "limit-req", Note: "100/s on limit_req's 50/s: 503 without a word", During: 60 * time.Second,
+		Server: Server{Limit: Limit{Rate: 50, Burst: 50, Status: http.StatusServiceUnavailable, Says: SaysNothing}}, Load: Load{Rate: 100},
+		Goals: []Goal{atLeast("success", Result.Success, 0.51, "%.4f").orBare()},
+	}}, append(gateways(), own()...)...)
+}
+
+// gateways are token buckets that ask to come back in a second.
+func gateways() (all []Scenario) {
+	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
+		server := Server{Limit: Limit{Rate: 50, Burst: 10, Status: status}}
+		all = append(all, some(func(offered float64) Scenario {
+			return Scenario{
+				Row: 21, Name: fmt.Sprintf("gateway-%d-%g", status, offered), During: 60 * time.Second,
+				Note:   fmt.Sprintf("%g/s on a token bucket of 50/s that says %d with Retry-After: 1", offered, status),
+				Server: server, Load: Load{Rate: offered},
+				Goals: []Goal{atLeast("served of what it grants", quotaUsed, 0.98, "%.4f").orBare()},
+			}
+		}, 52, 60, 100)...)
+		all = append(all, Scenario{
+			Row: 21, Name: fmt.Sprintf("gateway-%d-workers", status), During: 60 * time.Second,
+			Note:   fmt.Sprintf("20 workers on a token bucket of 50/s that says %d with Retry-After: 1", status),
+			Server: server, Load: Load{Workers: 20, Think: 10 * time.Millisecond},
+			Goals: []Goal{
+				atLeast("served of what it grants", quotaUsed, 0.90, "%.4f"),
+				atLeast("served of what it grants", quotaUsed, 0.98, "%.4f").aim(),
+			},
+		})
+	}
+	return all
+}
+
+// own are limits that the client is given.
+func own() []Scenario {
+	all := some(func(limit float64) Scenario {
+		return Scenario{
+			Row: 19, Name: fmt.Sprintf("limit-%g", limit), Note: fmt.Sprintf("RateLimit{Limit: %g, Burst: 1}, 200 callers", limit),
+			During: 30 * time.Second, Topologies: []Topology{Shared},
+			Load: Load{Workers: 200},
+			Configure: func(t *resilienthttp.Transport) {
+				t.RateLimit = &resilienthttp.RateLimit{Limit: rate.Limit(limit), Burst: 1}
+			},
+			Goals: []Goal{atLeast("used of the limit", func(r Result) float64 {
+				return float64(r.Attempts) / limit / r.Scenario.Length().Seconds()
+			}, 0.95, "%.4f")},
+		}
+	}, 10, 100, 1000)
+	const limit, burst = 48, 5
+	return append(all, Scenario{
+		Row: 22, Name: "limit-and-429", Note: "RateLimit{Limit: 48, Burst: 5}, 60 calls a second, and one 429 with Retry-After: 2",
+		Before: 20 * time.Second, During: time.Second, After: 19 * time.Second, Topologies: []Topology{Shared},
+		Server:    Server{Faults: []Fault{{Times: 1, Answer: Answer{Status: http.StatusTooManyRequests, RetryAfter: 2}}}},
+		Load:      Load{Rate: 60},
+		Configure: func(t *resilienthttp.Transport) { t.RateLimit = &resilienthttp.RateLimit{Limit: limit, Burst: burst} },
+		Goals: []Goal{
+			atMost("requests above Burst + Limit × time", func(r Result) float64 { return r.excess(limit, burst) }, 0.001, "%.3f").ofWorst(),
+		},
+	})
+}

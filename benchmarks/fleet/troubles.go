@@ -1,0 +1,24 @@
+package fleet
+
+import "slices"
+
+// Troubles are the everyday ones, of servers that are in trouble partly: the rows
+// of the design's table. Those on real sockets are tests of the library instead.
+func Troubles() []Scenario {
+	all := slices.Concat(refusals(), errorShares(), backends(), hangs(), paths(), crons(), limits(), crowds(), hedges(), tiers())
+	slices.SortStableFunc(all, func(a, b Scenario) int { return a.Row - b.Row })
+	return all
+}
+
+// always is the server of which each request has a share of one answer.
+func always(share float64, a Answer) Server {
+	return Server{Faults: []Fault{{Share: share, Answer: a}}}
+}
+
+// some makes a scenario of each.
+func some[T any](of func(T) Scenario, each ...T) (all []Scenario) {
+	for _, v := range each {
+		all = append(all, of(v))
+	}
+	return all
+}
