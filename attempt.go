@@ -25,17 +25,20 @@ type attempt struct {
 
 	request http.Request
 
-	life  lifetime
-	timer *time.Timer // of the attempt timeout
+	ctx      context.Context // its lifetime; Base sees it through attemptContext
+	cancel   context.CancelCauseFunc
+	deadline time.Time   // the earlier of the call's and the attempt's own; zero: none
+	timer    *time.Timer // of the attempt timeout
 
 	permit permit
 	turn   turn
 	asked  time.Duration // how long the server asks to wait; negative: it did not ask
 
-	body     io.ReadCloser // the response's
-	closed   atomic.Bool   // body is
-	released atomic.Bool   // its lifetime has ended
-	silence  *time.Timer   // of the read timeout
+	body     io.ReadCloser           // the response's
+	closed   atomic.Bool             // body is
+	released atomic.Bool             // its lifetime has ended
+	hangUp   context.CancelCauseFunc // and with it the call's; nil: the call goes on, or needs none
+	silence  *time.Timer             // of the read timeout
 }
 
 // ending is how far the end of an attempt has come.
@@ -102,14 +105,14 @@ func (c *call) passBreaker(a *attempt, now time.Time) *Error {
 // dress makes the request of the attempt.
 func (c *call) dress(a *attempt, now time.Time) *Error {
 	timeout := c.perCall().AttemptTimeout
-	a.life.deadline = c.deadline
+	a.deadline = c.deadline
 	own := timeout > 0 && (c.deadline.IsZero() || timeout < c.deadline.Sub(now))
 	if own {
-		a.life.deadline = now.Add(timeout)
+		a.deadline = now.Add(timeout)
 	}
 	header := c.header
 	if c.telling {
-		told, ok := c.config.deadline.header(header, a.life.deadline, now)
+		told, ok := c.config.deadline.header(header, a.deadline, now)
 		if !ok {
 			return &Error{Reason: ErrDeadline}
 		}
@@ -142,6 +145,7 @@ func (c *call) dress(a *attempt, now time.Time) *Error {
 	}
 	a.request.Header = header
 	a.request.Body = body
+	a.request.Cancel = nil    // the context has it
 	a.request.RequestURI = "" // a server's request that is passed on, by ReverseProxy say
 	a.record.Request, a.record.Start = &a.request, now
 	return nil
@@ -230,8 +234,14 @@ func (a *attempt) abandon() {
 // does for it. It may be called more than once, by the reader of a body and its
 // closer at the same time.
 func (a *attempt) release() {
-	if !a.released.Swap(true) {
+	if a.released.Swap(true) {
+		return
+	}
+	if a.cancel != nil {
 		a.end(nil)
+	}
+	if a.hangUp != nil {
+		a.hangUp(nil)
 	}
 }
 

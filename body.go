@@ -14,7 +14,7 @@ const (
 
 // adopt makes the response's body end the attempt when it ends.
 func (a *attempt) adopt(resp *http.Response) {
-	resp.Request = &a.request
+	resp.Request = a.call.asAnswered()
 	switch {
 	case resp.Body == nil:
 		resp.Body = http.NoBody
@@ -64,7 +64,6 @@ func (a *attempt) discard() {
 		return
 	case <-enough.C:
 	case <-a.call.ctx.Done():
-	case <-a.request.Cancel:
 	}
 	a.release() // makes a read return that heeds its context,
 	again := make(chan struct{})

@@ -14,9 +14,10 @@ import (
 // lives in it, so that a call which needs no second one is one allocation.
 type call struct {
 	*config
-	ctx      context.Context
-	request  *http.Request // the caller's: read, never written
-	header   http.Header   // what every attempt sends; the caller's own map when nothing is added
+	ctx      context.Context         // the caller's
+	hangUp   context.CancelCauseFunc // ends it, where it is a child of the caller's; nil: it is not
+	request  *http.Request           // the caller's: read, never written
+	header   http.Header             // what every attempt sends; the caller's own map when nothing is added
 	scope    string
 	key      string
 	options  *options
@@ -31,6 +32,8 @@ type call struct {
 	failure *Error   // why the call ends without a response
 	more    *further // nil as long as one attempt was enough
 	first   attempt
+
+	answered http.Request // the response's Request
 }
 
 // further is what only calls with more than one attempt need.
@@ -66,8 +69,9 @@ func (t *Transport) plan(req *http.Request) (*call, error) {
 	if config.err != nil {
 		return nil, &Error{Err: config.err}
 	}
+	req = forgetful(req)
 	ctx := req.Context()
-	c := &call{config: config, ctx: ctx, request: req, options: optionsOf(ctx), start: time.Now()}
+	c := &call{config: config, request: req, options: optionsOf(ctx), start: time.Now()}
 	c.single = c.options.single
 	if c.options == nestedOptions || c.options == nestedOwned {
 		if outer, ok := ctx.Value(callKey{}).(*call); ok && outer.config == config {
@@ -76,12 +80,8 @@ func (t *Transport) plan(req *http.Request) (*call, error) {
 			}
 		}
 	}
-	c.first.request.Cancel = req.Cancel
 	c.deadline, c.telling = ctx.Deadline()
 	c.telling = c.telling && !config.deadline.Off
-	if err := c.callerGone(); err != nil {
-		return nil, c.ended(err)
-	}
 	c.scope = req.URL.Host
 	if config.scope != nil {
 		c.scope = config.scope(req)
@@ -94,6 +94,11 @@ func (t *Transport) plan(req *http.Request) (*call, error) {
 	c.header = c.commonHeader(send)
 	c.first.call = c
 	c.first.record.Number = 1
+	c.ctx, c.hangUp = foldCancel(req)
+	if err := c.callerGone(); err != nil {
+		c.over()
+		return nil, c.ended(err)
+	}
 	return c, nil
 }
 
@@ -167,21 +172,8 @@ func (c *call) perCall() *Policy {
 }
 
 // callerGone is the context's error once the caller has cancelled or the call's
-// deadline has passed, by the context or by the older Request.Cancel.
-func (c *call) callerGone() error {
-	if err := c.ctx.Err(); err != nil {
-		return err
-	}
-	select {
-	case <-c.first.request.Cancel: // a copy, for a hedge that is still under way when the call is over
-		if !c.deadline.IsZero() && !time.Now().Before(c.deadline) {
-			return context.DeadlineExceeded // http.Client.Timeout uses both, and one comes first
-		}
-		return context.Canceled
-	default:
-		return nil
-	}
-}
+// deadline has passed.
+func (c *call) callerGone() error { return c.ctx.Err() }
 
 // ended is the error of a call that the caller's cancellation or deadline ends.
 func (c *call) ended(err error) *Error {
@@ -221,9 +213,36 @@ func (c *call) finish() (*http.Response, error) {
 	}
 	c.finished = true
 	if resp != nil {
+		c.handOver()
 		return resp, nil
 	}
+	c.over()
+	c.awaitClientTimeout()
 	return nil, c.failure
+}
+
+// handOver leaves the call's context to the response's body: it ends with that.
+func (c *call) handOver() {
+	if c.hangUp == nil {
+		return
+	}
+	if c.last.hangUp = c.hangUp; c.last.released.Load() {
+		c.over()
+	}
+}
+
+// over ends the call's context.
+func (c *call) over() {
+	if c.hangUp != nil {
+		c.hangUp(nil)
+	}
+}
+
+// asAnswered is the caller's request as it stands in the response: it leads back to
+// the call.
+func (c *call) asAnswered() *http.Request {
+	c.answered = *c.request.WithContext((*answeredContext)(c))
+	return &c.answered
 }
 
 // unwind lets go of what a call holds that a panic has cut short, or the end of
@@ -241,6 +260,7 @@ func (c *call) unwind() {
 	if c.last != nil && c.last.body != nil {
 		_ = c.last.closeBody()
 	}
+	c.over()
 }
 
 // lastError is the *Error of a call whose last attempt ended in an error.

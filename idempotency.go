@@ -142,6 +142,9 @@ func (i *Idempotency) redirectedKey(req *http.Request) string {
 	if before.Method != req.Method || !sameOrigin(before.URL, req.URL) {
 		return ""
 	}
+	if c := callBehind(from); c != nil {
+		return c.key
+	}
 	return headerValue(before.Header, i.Header)
 }
 

@@ -2,127 +2,47 @@ package resilienthttp
 
 import (
 	"context"
-	"sync"
+	"net/http"
 	"time"
 )
 
-// lifetime is how long an attempt lasts: the context that Base sees is a view of
-// it. It ends with the attempt, or earlier with a cause.
-//
-// context.WithCancelCause does this too, and is what is used when the call's own
-// context can end. Where it cannot, there is nothing to be linked to, and a
-// lifetime that is a part of the attempt saves its allocations.
-type lifetime struct {
-	deadline time.Time // the earlier of the call's and the attempt's own; zero: none
-	linked   *link     // to a context that can end; nil: what follows counts
+// begin starts the attempt's lifetime, as a part of its call's. It ends with the
+// attempt, or earlier with a cause.
+func (a *attempt) begin() { a.ctx, a.cancel = context.WithCancelCause(a.call.ctx) }
 
-	mu      sync.Mutex
-	cause   error         // why it has ended; nil: it has not
-	done    chan struct{} // made when somebody asks for it
-	derived *endings      // of contexts that Base has derived from it
-}
-
-// link is a child of a context that can end.
-type link struct {
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-}
-
-// endings are functions that are to be called at the end of a lifetime.
-type endings struct {
-	f    func()
-	next *endings
-}
-
-// begin starts the attempt's lifetime as a part of its call's.
-func (a *attempt) begin() {
-	if parent := a.call.ctx; parent.Done() != nil {
-		ctx, cancel := context.WithCancelCause(parent)
-		a.life.linked = &link{ctx, cancel}
-	}
-}
-
-// end ends the attempt's lifetime, if it has not ended yet. A nil cause means
-// that it is simply over.
-func (a *attempt) end(cause error) {
-	if linked := a.life.linked; linked != nil {
-		linked.cancel(cause)
-		return
-	}
-	if cause == nil {
-		cause = context.Canceled
-	}
-	for e := a.life.close(cause); e != nil; e = e.next {
-		e.f()
-	}
-}
-
-func (l *lifetime) close(cause error) *endings {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.cause != nil {
-		return nil
-	}
-	l.cause = cause
-	if l.done != nil {
-		close(l.done)
-	}
-	derived := l.derived
-	l.derived = nil
-	return derived
-}
+// end ends the attempt's lifetime, if it has not ended yet. A nil cause means that
+// it is simply over.
+func (a *attempt) end(cause error) { a.cancel(cause) }
 
 // ended is why the attempt's lifetime has ended, or nil.
-func (a *attempt) ended() error {
-	if linked := a.life.linked; linked != nil {
-		return context.Cause(linked.ctx)
-	}
-	a.life.mu.Lock()
-	defer a.life.mu.Unlock()
-	return a.life.cause
-}
+func (a *attempt) ended() error { return context.Cause(a.ctx) }
 
-// attemptContext is the context that Base sees: it ends with the attempt, has
-// its deadline, and tells a Transport inside that retries are taken care of.
+// attemptContext is the context that Base sees: it ends with the attempt, has its
+// deadline, leads to it, and tells a Transport inside that retries are taken care
+// of. Package context finds the cancelCtx behind it, by Value and Done, so that a
+// context which Base derives takes no goroutine.
 type attemptContext attempt
 
-type callKey struct{}
+type (
+	callKey    struct{}
+	attemptKey struct{}
+)
 
 var _ context.Context = (*attemptContext)(nil)
 
 // Deadline implements context.Context.
-func (a *attemptContext) Deadline() (time.Time, bool) {
-	return a.life.deadline, !a.life.deadline.IsZero()
-}
+func (a *attemptContext) Deadline() (time.Time, bool) { return a.deadline, !a.deadline.IsZero() }
 
 // Done implements context.Context.
-func (a *attemptContext) Done() <-chan struct{} {
-	l := &a.life
-	if l.linked != nil {
-		return l.linked.ctx.Done()
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.done == nil {
-		l.done = make(chan struct{})
-		if l.cause != nil {
-			close(l.done)
-		}
-	}
-	return l.done
-}
+func (a *attemptContext) Done() <-chan struct{} { return a.ctx.Done() }
 
 // Err implements context.Context.
 func (a *attemptContext) Err() error {
-	switch cause := (*attempt)(a).ended(); {
-	case cause == nil:
-		return nil
-	case cause == ErrAttemptTimeout:
+	err := a.ctx.Err()
+	if err != nil && context.Cause(a.ctx) == ErrAttemptTimeout {
 		return context.DeadlineExceeded
-	case a.life.linked != nil:
-		return a.life.linked.ctx.Err()
 	}
-	return context.Canceled
+	return err
 }
 
 // Value implements context.Context.
@@ -135,41 +55,89 @@ func (a *attemptContext) Value(key any) any {
 		return nestedOptions
 	case callKey:
 		return a.call
+	case attemptKey:
+		return (*attempt)(a)
 	}
-	if a.life.linked != nil {
-		return a.life.linked.ctx.Value(key)
-	}
-	return a.call.ctx.Value(key)
+	return a.ctx.Value(key)
 }
 
-// AfterFunc calls f when the context ends, unless it is stopped before. Package
-// context looks for this method: without it, each context that Base derives would
-// need a goroutine to watch this one.
-func (a *attemptContext) AfterFunc(f func()) (stop func() bool) {
-	l := &a.life
-	if l.linked != nil {
-		return context.AfterFunc(l.linked.ctx, f)
+// answeredContext is the context of Response.Request: the caller's, with the way to
+// the call.
+type answeredContext call
+
+var _ context.Context = (*answeredContext)(nil)
+
+// Deadline implements context.Context.
+func (c *answeredContext) Deadline() (time.Time, bool) { return c.request.Context().Deadline() }
+
+// Done implements context.Context.
+func (c *answeredContext) Done() <-chan struct{} { return c.request.Context().Done() }
+
+// Err implements context.Context.
+func (c *answeredContext) Err() error { return c.request.Context().Err() }
+
+// Value implements context.Context.
+func (c *answeredContext) Value(key any) any {
+	if key == (callKey{}) {
+		return (*call)(c)
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.cause != nil {
-		go f()
-		return func() bool { return false }
-	}
-	e := &endings{f, l.derived}
-	l.derived = e
-	return func() bool { return l.forget(e) }
+	return c.request.Context().Value(key)
 }
 
-// forget takes an ending out. It reports whether it was still there.
-func (l *lifetime) forget(e *endings) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for at := &l.derived; *at != nil; at = &(*at).next {
-		if *at == e {
-			*at = e.next
-			return true
+// forgetful is the request without what an earlier call has left in its context, if
+// it is a Response.Request that is sent again: or a program that does so over and
+// over would keep all its calls.
+func forgetful(req *http.Request) *http.Request {
+	if before, ok := req.Context().(*answeredContext); ok {
+		return req.WithContext(before.request.Context())
+	}
+	return req
+}
+
+// foldCancel is the caller's context, made to end with the older Request.Cancel as
+// well, as net/http does it: from here on there is only the context.
+func foldCancel(req *http.Request) (context.Context, context.CancelCauseFunc) {
+	if req.Cancel == nil {
+		return req.Context(), nil
+	}
+	ctx, cancel := context.WithCancelCause(req.Context())
+	canceled := func() {
+		if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+			<-ctx.Done() // http.Client.Timeout ends both in one instant, and the context says why
 		}
+		cancel(nil)
 	}
-	return false
+	select {
+	case <-req.Cancel:
+		canceled()
+		return ctx, cancel
+	default:
+	}
+	go func() {
+		select {
+		case <-req.Cancel:
+			canceled()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
+// clientTimeoutGrace is how long http.Client.Timeout may take to notice that it has
+// passed, which it does by a timer of its own.
+const clientTimeoutGrace = 10 * time.Millisecond
+
+// awaitClientTimeout lets http.Client.Timeout notice that it has passed, when the
+// context that it gave the request has told us first: what its caller gets says
+// "Client.Timeout exceeded" only if it has.
+func (c *call) awaitClientTimeout() {
+	if c.request.Cancel == nil || c.request.Context().Err() != context.DeadlineExceeded { //nolint:errorlint // Err returns nothing else
+		return
+	}
+	grace := time.NewTimer(clientTimeoutGrace)
+	defer grace.Stop()
+	select {
+	case <-c.request.Cancel:
+	case <-grace.C:
+	}
 }

@@ -2,12 +2,14 @@ package resilienthttp_test
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/stretchr/testify/require"
 
@@ -31,13 +33,13 @@ func TestContextsDerivedFromAttempts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Run("end with the body", func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					var derived context.Context
+					var derived, sent context.Context
 					var kept, stopped atomic.Int64
 					tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
 						before := runtime.NumGoroutine()
 						ctx, cancel := context.WithCancel(r.Context())
 						t.Cleanup(cancel)
-						derived = ctx //nolint:fatcontext // looked at, not passed on
+						derived, sent = ctx, r.Context() //nolint:fatcontext // looked at, not passed on
 						context.AfterFunc(r.Context(), func() { kept.Add(1) })
 						for range 3 {
 							stop := context.AfterFunc(r.Context(), func() { stopped.Add(1) })
@@ -57,8 +59,7 @@ func TestContextsDerivedFromAttempts(t *testing.T) {
 					require.EqualValues(t, 1, kept.Load())
 					require.Zero(t, stopped.Load())
 
-					ended := resp.Request.Context()
-					context.AfterFunc(ended, func() { kept.Add(1) })
+					context.AfterFunc(sent, func() { kept.Add(1) })
 					synctest.Wait()
 					require.EqualValues(t, 2, kept.Load(), "at once after the end")
 				})
@@ -91,4 +92,147 @@ func withDeadline(t *testing.T, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	t.Cleanup(cancel)
 	return ctx
+}
+
+// TestResponseRequest: the response's request is the caller's, as net/http would
+// have it there, and can be sent again when the body is closed.
+func TestResponseRequest(t *testing.T) {
+	for name, answer := range map[string]step{
+		"with a body":    status(200),
+		"without one":    withBody(204, http.NoBody),
+		"with none, nil": withBody(200, nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			type key struct{}
+			client := &http.Client{Transport: &resilienthttp.Transport{Base: script(status(503), answer), Policy: every(0), OwnsRetries: true}}
+			req := newRequest(t, http.MethodPost, "http://api.test/things?q=1", "body")
+			req = req.WithContext(context.WithValue(t.Context(), key{}, "value"))
+			resp, err := client.Do(req)
+			require.NoError(t, err)
+			require.Len(t, resilienthttp.Attempts(resp), 2)
+			readAll(t, resp)
+			require.Len(t, resilienthttp.Attempts(resp), 2, "also when it is closed")
+
+			back := resp.Request
+			require.NoError(t, back.Context().Err())
+			require.Equal(t, "value", back.Context().Value(key{}))
+			require.Empty(t, back.Header, "what was added was added to the attempts")
+			require.Equal(t, req.URL, back.URL)
+			require.Equal(t, req.Body, back.Body)
+
+			back.Body, err = back.GetBody()
+			require.NoError(t, err)
+			again, err := client.Do(back)
+			require.NoError(t, err)
+			readAll(t, again)
+			require.Len(t, resilienthttp.Attempts(again), 1)
+			require.Len(t, resilienthttp.Attempts(resp), 2)
+		})
+	}
+}
+
+// TestResponseRequestKeepsNothing: to send a response's request again, over and over,
+// keeps none of the calls before.
+func TestResponseRequestKeepsNothing(t *testing.T) {
+	client := &http.Client{Transport: &resilienthttp.Transport{Base: roundTripper(status(200))}}
+	again := func(req *http.Request) (weak.Pointer[http.Response], *http.Request) {
+		resp, err := client.Do(req)
+		require.NoError(t, err)
+		readAll(t, resp)
+		return weak.Make(resilienthttp.Attempts(resp)[0].Response), resp.Request
+	}
+	first, req := again(get(t))
+	require.NotNil(t, first.Value())
+	_, req = again(req)
+	runtime.GC()
+	require.Nil(t, first.Value())
+	runtime.KeepAlive(req)
+}
+
+// TestRequestCancel is §4.13 for the older way to cancel, which is folded into the
+// context at the door: before the call, in an attempt, in a wait, and while the body
+// is read. No goroutine is left of it.
+func TestRequestCancel(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		base http.RoundTripper
+		at   time.Duration
+	}{
+		{"before the call", script(status(200)), -1},
+		{"in an attempt", script(hanging), time.Second},
+		{"in a wait", script(status(503)), time.Second},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cancel := make(chan struct{})
+				if row.at < 0 {
+					close(cancel)
+				} else {
+					time.AfterFunc(row.at, func() { close(cancel) })
+				}
+				req := get(t)
+				req.Cancel = cancel //nolint:staticcheck // what the test is about
+				start := time.Now()
+				_, err := (&resilienthttp.Transport{Base: row.base, Policy: every(time.Hour)}).RoundTrip(req)
+				require.ErrorIs(t, err, context.Canceled)
+				require.Equal(t, max(row.at, 0), time.Since(start))
+			})
+		})
+	}
+	t.Run("while the body is read", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			cancel := make(chan struct{})
+			time.AfterFunc(time.Second, func() { close(cancel) })
+			req := get(t)
+			req.Cancel = cancel //nolint:staticcheck // what the test is about
+			base := roundTripper(func(r *http.Request) (*http.Response, error) {
+				return withBody(200, untilDone{r.Context()})(r)
+			})
+			resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(req)
+			require.NoError(t, err)
+			_, err = io.ReadAll(resp.Body)
+			require.ErrorIs(t, err, context.Canceled)
+			require.NoError(t, resp.Body.Close())
+		})
+	})
+	t.Run("not at all", func(t *testing.T) {
+		for _, answer := range []step{status(200), withBody(204, http.NoBody), failing(errReset)} {
+			synctest.Test(t, func(t *testing.T) { // which reports goroutines that are left
+				req := get(t)
+				req.Cancel = make(chan struct{}) //nolint:staticcheck // what the test is about
+				resp, err := (&resilienthttp.Transport{Base: script(status(503), answer)}).RoundTrip(req)
+				if err == nil {
+					readAll(t, resp)
+				}
+			})
+		}
+	})
+}
+
+// untilDone is a body that is silent until its request's context ends.
+type untilDone struct{ ctx context.Context }
+
+func (b untilDone) Read([]byte) (int, error) { <-b.ctx.Done(); return 0, b.ctx.Err() }
+func (b untilDone) Close() error             { return nil }
+
+// TestClientTimeoutSaysSo is §4.7: when http.Client.Timeout has passed, its caller
+// reads so, whichever of its two timers has come first.
+func TestClientTimeoutSaysSo(t *testing.T) {
+	for range 50 {
+		synctest.Test(t, func(t *testing.T) {
+			client := &http.Client{Timeout: time.Second, Transport: &resilienthttp.Transport{Base: script(hanging)}}
+			start := time.Now()
+			_, err := client.Get("http://api.test/")
+			require.ErrorContains(t, err, "Client.Timeout exceeded while awaiting headers")
+			require.Equal(t, time.Second, time.Since(start))
+		})
+	}
+	t.Run("the context's deadline came first", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			client := &http.Client{Timeout: time.Hour, Transport: &resilienthttp.Transport{Base: script(hanging)}}
+			_, err := client.Do(get(t).WithContext(withDeadline(t, time.Second)))
+			require.ErrorIs(t, err, resilienthttp.ErrDeadline)
+			require.Len(t, asError(t, err).Attempts, 1, "and the *Error is there")
+		})
+	})
 }

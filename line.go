@@ -77,8 +77,6 @@ func (l *line) stand(place *list.Element) (turn, *Error) {
 		left = &Error{Reason: ErrRateLimited}
 	case <-w.call.ctx.Done():
 		left = w.call.ended(w.call.ctx.Err())
-	case <-w.call.first.request.Cancel:
-		left = w.call.ended(w.call.callerGone())
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

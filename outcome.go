@@ -64,7 +64,7 @@ func (a *attempt) translate(err error, now time.Time) (fate, error) {
 		return fateDeadline, netfail.With(gone, err)
 	case gone != nil:
 		return fateCanceled, netfail.With(gone, err)
-	case a.life.deadline.IsZero() || now.Before(a.life.deadline) || !netfail.TimedOut(err):
+	case a.deadline.IsZero() || now.Before(a.deadline) || !netfail.TimedOut(err):
 		if netfail.SchemeMismatch(err) {
 			// http.Client does so only where it gets the bare error of net/http.
 			err = netfail.With(http.ErrSchemeMismatch, err)
@@ -72,7 +72,7 @@ func (a *attempt) translate(err error, now time.Time) (fate, error) {
 		return fateError, err
 	}
 	// Base has seen the deadline pass before its timer fired.
-	if a.life.deadline.Equal(c.deadline) {
+	if a.deadline.Equal(c.deadline) {
 		return fateDeadline, netfail.With(context.DeadlineExceeded, err)
 	}
 	return fateTimeout, netfail.With(ErrAttemptTimeout, err)

@@ -1,7 +1,6 @@
 package resilienthttp
 
 import (
-	"context"
 	"errors"
 	"time"
 
@@ -12,9 +11,7 @@ import (
 // retry repeats the failed first attempt and leaves the outcome of the last one in
 // c.last, or in c.failure.
 func (c *call) retry() {
-	ctx, stop := c.waitContext()
-	defer stop()
-	err := retryloop.Run(ctx, retryloop.Steps{Again: c.tryAgain, Prepare: c.prepareRetry, Try: func() { c.exchange(c.more.next) }})
+	err := retryloop.Run(c.ctx, retryloop.Steps{Again: c.tryAgain, Prepare: c.prepareRetry, Try: func() { c.exchange(c.more.next) }})
 	if err == nil {
 		return
 	}
@@ -27,23 +24,6 @@ func (c *call) retry() {
 		refused = c.ended(gone)
 	}
 	c.fail(refused)
-}
-
-// waitContext is the context for the loop's waits. It ends with Request.Cancel
-// too, which http.Client.Timeout still uses for Transports that it does not know.
-func (c *call) waitContext() (context.Context, func()) {
-	if c.request.Cancel == nil {
-		return c.ctx, func() {}
-	}
-	ctx, cancel := context.WithCancel(c.ctx)
-	go func() {
-		select {
-		case <-c.request.Cancel:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, cancel
 }
 
 // tryAgain decides whether the attempt that has just ended is followed by another,

@@ -121,16 +121,23 @@ func WithTrace(ctx context.Context, t *Trace) context.Context {
 
 // Attempts tells how a response came about: all attempts of its call, the last
 // one being the response's own unless a hedge stands behind it. It returns nil
-// for a response that no Transport returned. The slice is the caller's.
+// for a response that no Transport returned. The slice is the caller's. It goes by
+// Response.Request, which is the caller's request in all but that its context leads
+// to the call: who puts another request there has no history.
 func Attempts(resp *http.Response) []Attempt {
+	if c := callBehind(resp); c != nil {
+		return c.attempts()
+	}
+	return nil
+}
+
+// callBehind is the call that the response came of; nil if it was none of ours.
+func callBehind(resp *http.Response) *call {
 	if resp == nil || resp.Request == nil {
 		return nil
 	}
-	c, ok := resp.Request.Context().Value(callKey{}).(*call)
-	if !ok {
-		return nil
-	}
-	return c.attempts()
+	c, _ := resp.Request.Context().Value(callKey{}).(*call)
+	return c
 }
 
 // attemptHook picks one of the hooks that take an Attempt.

@@ -93,8 +93,10 @@ type Transport struct {
 var _ http.RoundTripper = (*Transport)(nil)
 
 // NewClient returns an http.Client on a Transport of its own with all defaults.
-// It has no Timeout: give each request a context with a deadline, or set one. (A
-// Client.Timeout that fires hides the *Error; a context's deadline does not.)
+// It has no Timeout: give each request a context with a deadline, or set one. (When
+// a Client.Timeout has passed, net/http puts an error of its own in the place of the
+// *Error, with "Client.Timeout exceeded" behind its text; a context's deadline leaves
+// the *Error.)
 func NewClient() *http.Client { return &http.Client{Transport: &Transport{}} }
 
 // RoundTrip makes one call: as many attempts as it takes and is allowed. It
