@@ -1,0 +1,63 @@
+// Typecheck type-checks packages and their tests as they are on other systems:
+//
+//	typecheck linux/386,windows/amd64 ./...
+//
+// It finds all that the compiler would refuse, such as a constant that does not fit into an int of 32 bits, or a file
+// that another system leaves out, and is many times quicker: nothing is compiled, neither the standard library nor
+// dependencies, of which the bodies of functions are not even looked at.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"strings"
+
+	"golang.org/x/tools/go/packages"
+)
+
+func main() {
+	if len(os.Args) < 3 {
+		fmt.Fprintln(os.Stderr, "usage: typecheck GOOS/GOARCH,… package…")
+		os.Exit(2)
+	}
+	code := 0
+	for system := range strings.SplitSeq(os.Args[1], ",") {
+		if err := check(system, os.Args[2:]); err != nil {
+			fmt.Fprintf(os.Stderr, "%s: %v\n", system, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+func check(system string, patterns []string) error {
+	goos, goarch, ok := strings.Cut(system, "/")
+	if !ok {
+		return errors.New("not a GOOS/GOARCH")
+	}
+	loaded, err := packages.Load(&packages.Config{
+		// Without NeedTypesInfo the bodies of dependencies' functions are skipped.
+		Mode: packages.NeedName | packages.NeedFiles | packages.NeedImports | packages.NeedDeps |
+			packages.NeedTypes | packages.NeedSyntax | packages.NeedTypesSizes,
+		Tests: true,
+		Env:   append(os.Environ(), "GOOS="+goos, "GOARCH="+goarch, "CGO_ENABLED=0"),
+		ParseFile: func(fset *token.FileSet, name string, src []byte) (*ast.File, error) {
+			return parser.ParseFile(fset, name, src, parser.AllErrors|parser.SkipObjectResolution)
+		},
+	}, patterns...)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%s: %d packages, the variants for tests among them\n", system, len(loaded))
+	if n := packages.PrintErrors(loaded); n > 0 {
+		return fmt.Errorf("%d errors", n)
+	}
+	if len(loaded) == 0 {
+		return errors.New("no packages")
+	}
+	return nil
+}
