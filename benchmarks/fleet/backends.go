@@ -13,7 +13,8 @@ func backends() []Scenario {
 	}
 	fails := some(func(v broken) Scenario {
 		return Scenario{
-			Row: 5, Name: fmt.Sprintf("backends-fail-%d", v.n), Note: fmt.Sprintf("%d of 10 backends fail at once", v.n), During: 60 * time.Second,
+			Row: 5, Name: fmt.Sprintf("backends-fail-%d", v.n), Note: fmt.Sprintf("%d of 10 backends fail at once", v.n), During: 120 * time.Second,
+			Load:   fleetOf(100),
 			Server: Server{Backends: 10, Faults: []Fault{{Backends: upTo(v.n), Answer: Answer{Status: 500}}}},
 			Goals: []Goal{
 				atLeast("success", Result.Success, v.shared, "%.4f").shared(),
@@ -52,7 +53,7 @@ func upTo(n int) []int {
 func deploy() Scenario {
 	s := Scenario{
 		Row: 11, Name: "deploy", Note: "a rolling deployment: ten backends restart in turn, for 3.8 s each", During: 100 * time.Second,
-		Server: Server{Backends: 10}, Load: Load{Rate: 500},
+		Server: Server{Backends: 10}, Load: fleetOf(100),
 		Goals: []Goal{atLeast("success", Result.Success, 0.9995, "%.5f")},
 	}
 	for i := range 10 {

@@ -112,7 +112,7 @@ func (l *limiter) admitByQuota(now time.Time) (http.Header, bool) {
 func (l *limiter) admitByBucket(now time.Time) (http.Header, bool) {
 	l.tokens = min(l.tokens+now.Sub(l.last).Seconds()*l.Rate, float64(l.Burst))
 	l.last = now
-	if l.tokens >= 1 {
+	if l.tokens > 1-1e-9 { // sums of fractions are not exact
 		l.tokens--
 		return nil, true
 	}

@@ -13,6 +13,13 @@ import (
 // limits are servers that let in so many, and say it in so many ways; and a limit
 // that the client sets itself.
 func limits() []Scenario {
+	unsaid := func(name, note string, load Load, burst int) Scenario {
+		return Scenario{
+			Row: 23, Name: name, Note: "100/s on limit_req's 50/s: 503 without a word" + note, During: 60 * time.Second, Load: load,
+			Server: Server{Limit: Limit{Rate: 50, Burst: burst, Status: http.StatusServiceUnavailable, Says: SaysNothing}},
+			Goals:  []Goal{atLeast("success", Result.Success, 0.51, "%.4f").orBare()},
+		}
+	}
 	return append([]Scenario{{
 		Row: 13, Name: "429-wordless", Note: "120/s on 100/s, and a 429 says nothing", During: 60 * time.Second, Topologies: []Topology{Own},
 		Server: Server{Limit: Limit{Quota: 100, Says: SaysNothing}}, Load: Load{Rate: 120},
@@ -34,11 +41,10 @@ func limits() []Scenario {
 			atMost("429s in the first minute", tooManyIn(time.Minute), 1.25, "%.0f").timesBare(tooManyIn(time.Minute)),
 			atMost("429s", tooMany, 1, "%.0f").timesBare(tooMany),
 		},
-	}, {
-		Row: 23, Name: "limit-req", Note: "100/s on limit_req's 50/s: 503 without a word", During: 60 * time.Second,
-		Server: Server{Limit: Limit{Rate: 50, Burst: 50, Status: http.StatusServiceUnavailable, Says: SaysNothing}}, Load: Load{Rate: 100},
-		Goals: []Goal{atLeast("success", Result.Success, 0.51, "%.4f").orBare()},
-	}}, append(gateways(), own()...)...)
+	},
+		unsaid("limit-req", ", with a burst of 5", Load{Rate: 100, Clients: 100}, 5),
+		unsaid("limit-req-even", ", without a burst, and the calls come evenly", Load{Rate: 100, Clients: 100, Even: true}, 1),
+	}, append(gateways(), own()...)...)
 }
 
 // gateways are token buckets that ask to come back in a second.
@@ -77,7 +83,13 @@ func own() []Scenario {
 				t.RateLimit = &resilienthttp.RateLimit{Limit: rate.Limit(limit), Burst: 1}
 			},
 			Goals: []Goal{atLeast("used of the limit", func(r Result) float64 {
-				return float64(r.Attempts) / limit / r.Scenario.Length().Seconds()
+				n := 0
+				for _, at := range r.arrived {
+					if at < r.Scenario.Length() {
+						n++
+					}
+				}
+				return float64(n) / limit / r.Scenario.Length().Seconds()
 			}, 0.95, "%.4f")},
 		}
 	}, 10, 100, 1000)

@@ -18,10 +18,11 @@ const (
 // says when; the zero value is a Poisson process at the fleet's rate.
 type Load struct {
 	Rate   float64 // of a Poisson process, calls per second; 0: the fleet's
-	Surges []Surge // stretches in which it is another
+	Even   bool    // evenly spaced instead
+	Surges []Surge // stretches in which the rate is another
 
 	Every  time.Duration // each client makes a call each so often,
-	Spread time.Duration // the first at a random moment of this stretch; 0: of Every
+	Spread time.Duration // the first at a random moment of this stretch; 0: of Every. A Burst's calls are spread evenly over it
 
 	Workers int           // each makes one call after another,
 	Think   time.Duration // with this pause between them
@@ -130,6 +131,9 @@ func (s Scenario) dress(c *call, id int, seed uint64) {
 func (l Load) poisson(length time.Duration, seed uint64, clients int) (calls []*call) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	gap := func(at time.Duration) time.Duration {
+		if l.Even {
+			return time.Duration(float64(time.Second) / l.rateAt(at))
+		}
 		return time.Duration(random.ExpFloat64() / l.rateAt(at) * float64(time.Second))
 	}
 	for at := gap(0); at < length; at += gap(at) {
@@ -166,7 +170,8 @@ func (l Load) rounds(length time.Duration, seed uint64, clients int) (calls []*c
 func (l Load) bursts(length time.Duration, clients int) (calls []*call) {
 	total := l.Burst * l.burstsIn(length)
 	for i := range total {
-		calls = append(calls, &call{at: time.Duration(i/l.Burst) * l.Every, client: i * clients / total})
+		at := time.Duration(i/l.Burst)*l.Every + l.Spread*time.Duration(i%l.Burst)/time.Duration(l.Burst)
+		calls = append(calls, &call{at: at, client: i * clients / total})
 	}
 	return calls
 }

@@ -11,18 +11,19 @@ func refusals() []Scenario {
 		share  float64
 		status int
 		mean   float64
+		rate   int
 	}
 	all := some(func(v scattered) Scenario {
 		return Scenario{
 			Row: 1, Name: fmt.Sprintf("scattered-%d-%g", v.status, 100*v.share), During: 60 * time.Second,
 			Note:   fmt.Sprintf("%g %% of answers are %d with Retry-After: 1", 100*v.share, v.status),
-			Server: always(v.share, Answer{Status: v.status, RetryAfter: 1}),
+			Server: always(v.share, Answer{Status: v.status, RetryAfter: 1}), Load: fleetOf(v.rate),
 			Goals: []Goal{
 				atLeast("success", Result.Success, 0.999, "%.4f"),
 				atMost("mean, ms", mean, v.mean, "%.0f"),
 			},
 		}
-	}, scattered{0.05, 503, 100}, scattered{0.05, 429, 100}, scattered{0.01, 503, 35}, scattered{0.01, 429, 35})
+	}, scattered{0.05, 503, 100, 100}, scattered{0.05, 429, 100, 100}, scattered{0.01, 503, 35, 1000}, scattered{0.01, 429, 35, 1000})
 	return append(all, Scenario{
 		Row: 2, Name: "scattered-far", Note: "1 % of answers are 503 with Retry-After: 30, as long as the deadline", During: 60 * time.Second,
 		Server: always(0.01, Answer{Status: 503, RetryAfter: 30}),

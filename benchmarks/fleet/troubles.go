@@ -15,6 +15,10 @@ func always(share float64, a Answer) Server {
 	return Server{Faults: []Fault{{Share: share, Answer: a}}}
 }
 
+// fleetOf is a load of so many calls a second, where each client of its own makes
+// one of them, as in the fleet.
+func fleetOf(rate int) Load { return Load{Rate: float64(rate), Clients: rate} }
+
 // some makes a scenario of each.
 func some[T any](of func(T) Scenario, each ...T) (all []Scenario) {
 	for _, v := range each {
