@@ -9,6 +9,9 @@ import (
 	"net/http/httptrace"
 	"sync/atomic"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/allowance"
+	"github.com/resilienthttp/resilienthttp/internal/circuit"
 )
 
 // attempt is one copy of the request on its way. It is at once the state of its
@@ -30,7 +33,8 @@ type attempt struct {
 	deadline time.Time   // the earlier of the call's and the attempt's own; zero: none
 	timer    *time.Timer // of the attempt timeout
 
-	permit permit
+	permit circuit.Ticket
+	paid   allowance.Ticket // by the budget, for a retry
 	turn   turn
 	asked  time.Duration // how long the server asks to wait; negative: it did not ask
 
@@ -76,7 +80,7 @@ func (c *call) enter(a *attempt) (time.Time, *Error) {
 	}
 	waited, err := c.rateLimit.enter(a, now)
 	if err != nil {
-		a.permit.done(result{}, now, c)
+		a.permit.Cancel(now)
 		return now, err
 	}
 	if !waited {
@@ -85,7 +89,7 @@ func (c *call) enter(a *attempt) (time.Time, *Error) {
 	// The breaker may have opened while this attempt stood in line, and a probe's
 	// lease may have run out: ask it again, with the turn in hand.
 	now = time.Now()
-	a.permit.done(result{}, now, c)
+	a.permit.Cancel(now)
 	if err := c.passBreaker(a, now); err != nil {
 		a.turn.giveBack(now)
 		return now, err
@@ -94,11 +98,12 @@ func (c *call) enter(a *attempt) (time.Time, *Error) {
 }
 
 func (c *call) passBreaker(a *attempt, now time.Time) *Error {
-	permit, notBefore, ok := c.breaker.admit(c.scope, now, c)
-	if !ok {
+	permit, notBefore, change := c.circuits().Admit(c.scopeKey(), now, a != &c.first)
+	a.permit = permit
+	c.breakerChanged(change)
+	if !notBefore.IsZero() {
 		return &Error{Reason: ErrBreakerOpen, NotBefore: notBefore}
 	}
-	a.permit = permit
 	return nil
 }
 
@@ -178,18 +183,19 @@ func (a *attempt) expire() { a.end(ErrAttemptTimeout) }
 func (c *call) exchange(a *attempt) {
 	now := a.record.Start
 	if a == &c.first {
-		c.budget.deposit(c.scope, now)
+		c.budget.called(c.scopeKey(), now)
 	} else {
 		more := c.further()
-		more.token = budgetToken{} // what it paid for is being sent
+		a.paid, more.token = more.token, allowance.Ticket{} // what it paid for is being sent
 		more.sent = append(more.sent, a)
 	}
 	if s := c.hedging(); s != nil {
 		c.last = c.hedged(a, s)
-		return
+	} else {
+		c.send(a)
+		c.last = a
 	}
-	c.send(a)
-	c.last = a
+	a.paid.Done(c.last.answered(), time.Now())
 }
 
 // send makes the attempt and records what came of it.
@@ -212,7 +218,7 @@ func (a *attempt) abandon() {
 	a.ending = endingOver
 	if !told {
 		now := time.Now()
-		a.permit.done(result{}, now, a.call)
+		a.permit.Cancel(now)
 		a.turn.giveBack(now)
 		if a.timer != nil {
 			a.timer.Stop()
@@ -265,7 +271,7 @@ func (a *attempt) settle(resp *http.Response, err error) {
 
 	said := readAnswer(resp, now)
 	a.turn.done(now, a, &said)
-	a.permit.done(result{a.breakerOutcome(), a.record.Latency, a != &c.first}, now, c)
+	c.breakerChanged(a.permit.Done(circuit.Result{Outcome: a.breakerOutcome(), Took: a.record.Latency, Retry: a != &c.first}, now))
 	a.classify(&said)
 	if resp != nil {
 		a.adopt(resp)

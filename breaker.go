@@ -2,12 +2,11 @@ package resilienthttp
 
 import (
 	"fmt"
-	"math"
 	"sync"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/internal/circuit"
 	"github.com/resilienthttp/resilienthttp/internal/scope"
-	"github.com/resilienthttp/resilienthttp/internal/window"
 )
 
 // Breaker is a circuit breaker: it stops sending to a server that does nothing
@@ -21,89 +20,74 @@ import (
 //
 //   - Closed, requests go out, and their results are counted. The circuit opens
 //     when FailureRatio of the results of the last Window are failures, and
-//     there are at least MinRequests of them.
-//   - Open, requests are refused until Cooldown is over. The cooldown doubles
-//     every time that the circuit opens again without having closed, up to
-//     MaxCooldown. Up to a quarter of it is added at random, also to
-//     MaxCooldown, lest a thousand clients come back in the same instant.
-//   - Half-open, as many as Probes requests are let through. When that many
-//     have succeeded, the circuit closes and its count begins afresh; when one
-//     fails, it opens again.
+//     there are at least MinRequests of them. It also opens, before there are as
+//     many, when nothing but failures has come for two seconds and five calls,
+//     and for more than chance would make of the failures before them.
+//   - Open, requests are refused until the cooldown is over: Cooldown, or twice
+//     what the failure took, a second at most. It doubles every time that the
+//     circuit opens again without having closed, up to eight times what the
+//     failure took, and up to MaxCooldown. Up to a quarter of it is added at
+//     random, lest a thousand clients come back in the same instant.
+//   - Half-open, as many as Probes requests are let through, none of them a
+//     retry. When FailureRatio of them have failed, the circuit opens again; when
+//     all have their results and fewer have, it closes, and its count begins
+//     afresh.
+//   - Closed after slow failures (100ms, and twice the usual latency, or more), a
+//     circuit limits the requests in flight: it raises the limit as answers come
+//     and cuts it when they fail, unless others are answered as quickly as ever.
+//     Below one, the limit is a pause after each request. It ends when it had
+//     nothing to do for a Window.
 //
-// Where fields are left at 0, three more rules hold; docs/defaults.md has the
-// figures that argue for them. A field that is set turns its rule off: then the
-// Breaker does what is said above, and no more.
-//
-//   - With MinRequests and Window both 0, a circuit also opens when nothing but
-//     failures has come for two seconds and five calls, all within the Window.
-//     A client that makes a call a second would otherwise go on for twenty.
-//   - With Cooldown and MaxCooldown both 0, the cooldown follows the latency of
-//     the failure: see there. And no retry is made while a circuit is not
-//     closed: its few places are for new calls.
-//   - With Cooldown and MaxCooldown both 0, a circuit that has closed after slow
-//     failures, timeouts above all, does not let everybody in at once: a server
-//     with more work than it can do in time would only be drowned again. It
-//     looks for the number of requests in flight that the server can bear,
-//     raising it as answers come and cutting it when they fail, and refuses the
-//     others. For clients that seldom have two requests in flight, that is a
-//     pause after each, in proportion to how long it took, and of half a Window
-//     at most after an answer. Slow is a failure that
-//     took 100ms, and twice as long as an answer usually does. The limit ends
-//     when it had nothing to do for a Window, or nothing has failed for four
-//     and nothing is in flight.
-//
-// Failures are answers of 500 and above, transport errors, and attempt
-// timeouts. Other answers are successes, save 429: that says nothing about the
-// server's health while the circuit is closed, and that there is life in it
-// when half-open. A call that the caller gave up says nothing.
+// Failures are answers of 500 and above, transport errors, attempt timeouts, and
+// the call's own deadline where the attempt had far longer than is usual. Other
+// answers are successes, save 429: that says nothing about the server's health
+// while the circuit is closed, and that there is life in it when half-open. A
+// call that the caller gave up says nothing.
 //
 // A probe has its place for one cooldown. If there is no result by then, since
 // it hangs, or its goroutine is gone, the place is free for another one; the
 // result counts nevertheless if it comes while the circuit is still half-open
-// for the same time, or else a server slower than the cooldown could never be
-// let back in. A probe that succeeded keeps its place, so that a half-open
-// circuit asks no more of the server than the answers it still needs. A result
-// that arrives after the circuit has changed is of a time that is over, and
-// ignored.
+// for the same time. A result that arrives after the circuit has changed is of a
+// time that is over, and ignored.
 //
-// The zero value is ready for use, with the defaults below. A Breaker is safe
-// for concurrent use and may be shared by several Transports, which then learn
-// from each other. A request to a scope whose circuit is closed passes without
-// a lock. The fields are read at first use and must not change after it; a
-// Breaker must not be copied after first use. It holds the few thousand
-// circuits that were used last, and of those that are not closed as many as it
-// can; a circuit that was forgotten begins anew, closed.
+// The zero value is ready for use, with the defaults below; to write a default
+// out changes nothing. A Breaker is safe for concurrent use and may be shared by
+// several Transports, which then learn from each other. A request to a scope
+// whose circuit is closed passes without a lock. The fields are read at first use
+// and must not change after it; a Breaker must not be copied after first use. It
+// holds the few thousand circuits that were used last, and of those that are not
+// closed as many as it can; a circuit that was forgotten begins anew, closed.
 type Breaker struct {
-	// FailureRatio is the share of failures at which a circuit opens.
-	// 0: 0.5. Negative, or NaN: circuits never open. Above 1: 1.
+	// FailureRatio is the share of failures at which a circuit opens: nearly all,
+	// for where some calls succeed, repeating helps more than refusing. 0: 0.9.
+	// Negative, or NaN: circuits never open. Above 1: 1.
 	FailureRatio float64
 
 	// MinRequests is how many results there must be in the Window before
-	// their ratio is judged. 0: 20, or where Window is 0 too and nothing but
-	// failures has come for two seconds, five calls. Negative: 1.
+	// their ratio is judged. 0: 20. Negative: 1.
 	MinRequests int
 
 	// Window is for how long a result counts. It slides in steps of a
 	// sixteenth. 0 or negative: 10s. The least is a millisecond.
 	Window time.Duration
 
-	// Cooldown is how long a circuit stays open at first. 0: 100ms, or where
-	// MaxCooldown is 0 too, twice as long as the failure took that opened it, if
-	// that is more, but no more than 1s. Negative: the least that there is, a
-	// millisecond.
+	// Cooldown is how long a circuit stays open at first, at least. 0: 100ms.
+	// Negative: the least that there is, a millisecond.
 	Cooldown time.Duration
 
 	// MaxCooldown is how long, not counting what is added at random, a circuit
-	// stays open at most. 0: 30s, or where Cooldown is 0 too, eight times as
-	// long as the failed probe took, if that is less, but at least 100ms: a
-	// server that fails at once is asked again soon, since that costs nobody
-	// anything, and callers are served as soon as it is back. Negative, or less
-	// than Cooldown: Cooldown, which then never grows.
+	// stays open at most. 0: 4s. Negative, or less than Cooldown: Cooldown, which
+	// then never grows.
 	MaxCooldown time.Duration
 
-	// Probes is how many requests a half-open circuit lets through, and how
-	// many must succeed for it to close. 0: 3. Negative: 1.
+	// Probes is how many requests a half-open circuit lets through. 0: 3.
+	// Negative: 1.
 	Probes int
+
+	// Static makes the fields above all there is: no early opening, no cooldown
+	// that follows latencies, no limit after slow failures, and retries may be
+	// probes too.
+	Static bool
 
 	// OnChange, if not nil, is called after each change of a circuit, by the
 	// goroutine whose request or result brought it about, which waits for it.
@@ -112,9 +96,8 @@ type Breaker struct {
 	// case From and To tell the order.
 	OnChange func(BreakerChange)
 
-	once     sync.Once
-	rules    breakerRules
-	circuits scope.Map[string, circuit]
+	once   sync.Once
+	engine *circuit.Breaker
 }
 
 // BreakerState is what a circuit does with requests: see [Breaker].
@@ -122,11 +105,11 @@ type BreakerState int
 
 const (
 	// StateClosed is when requests go out; also that of a scope never heard of.
-	StateClosed BreakerState = iota
+	StateClosed = BreakerState(circuit.Closed)
 	// StateHalfOpen is when a few requests go out, to see what becomes of them.
-	StateHalfOpen
+	StateHalfOpen = BreakerState(circuit.HalfOpen)
 	// StateOpen is when requests are refused.
-	StateOpen
+	StateOpen = BreakerState(circuit.Open)
 )
 
 // String returns "closed", "half-open" or "open".
@@ -155,97 +138,35 @@ type BreakerChange struct {
 // checks. A circuit whose cooldown is over is half-open, even if no request has
 // come yet to make use of it. To ask changes nothing: a scope that is not known
 // is closed, and stays unknown.
-func (b *Breaker) State(scope string) BreakerState {
-	g := b.peek(scope)
-	switch {
-	case g == nil:
-		return StateClosed
-	case g.state == StateOpen && !time.Now().Before(g.until):
-		return StateHalfOpen
-	}
-	return g.state
+func (b *Breaker) State(name string) BreakerState {
+	now := time.Now()
+	return BreakerState(b.withDefaults(now).State(scope.Key{Name: name}, now))
 }
 
-const (
-	defaultBreakerRatio       = 0.5
-	defaultBreakerMinRequests = 20
-	defaultBreakerWindow      = 10 * time.Second
-	defaultBreakerCooldown    = 100 * time.Millisecond
-	defaultBreakerMaxCooldown = 30 * time.Second
-	defaultBreakerProbes      = 3
-
-	minBreakerCooldown = time.Millisecond
-	mostFirstCooldown  = time.Second // where it follows latencies
-)
-
-// breakerRules are the fields of a Breaker as they were at first use, with all
-// defaults filled in.
-type breakerRules struct {
-	off         bool
-	origin      time.Time // window.Counter counts the time from here
-	ratio       float64
-	minRequests uint64
-	window      time.Duration
-	cooldown    time.Duration
-	maxCooldown time.Duration
-	probes      int
-	onChange    func(BreakerChange)
-	early       bool // MinRequests and Window are ours: it may open before MinRequests
-	adaptive    bool // Cooldown and MaxCooldown are ours: recovery follows latencies
-}
-
-func (b *Breaker) freeze(now time.Time) *breakerRules {
+// withDefaults is the engine, made of the fields as they were at first use.
+func (b *Breaker) withDefaults(now time.Time) *circuit.Breaker {
 	b.once.Do(func() {
-		r := breakerRules{
-			off:         b.FailureRatio < 0 || math.IsNaN(b.FailureRatio),
-			origin:      now,
-			ratio:       defaultBreakerRatio,
-			minRequests: defaultBreakerMinRequests,
-			window:      defaultBreakerWindow,
-			cooldown:    defaultBreakerCooldown,
-			maxCooldown: defaultBreakerMaxCooldown,
-			probes:      defaultBreakerProbes,
-			onChange:    b.OnChange,
-			early:       b.MinRequests == 0 && b.Window == 0,
-			adaptive:    b.Cooldown == 0 && b.MaxCooldown == 0,
-		}
-		if b.FailureRatio != 0 {
-			r.ratio = min(b.FailureRatio, 1)
-		}
-		if b.MinRequests != 0 {
-			r.minRequests = uint64(max(b.MinRequests, 1))
-		}
-		if b.Window > 0 {
-			r.window = max(b.Window, window.MinLength)
-		}
-		if b.Cooldown != 0 {
-			r.cooldown = max(b.Cooldown, minBreakerCooldown)
-		}
-		if b.MaxCooldown != 0 {
-			r.maxCooldown = b.MaxCooldown
-		}
-		r.maxCooldown = max(r.maxCooldown, r.cooldown)
-		if b.Probes != 0 {
-			r.probes = max(b.Probes, 1)
-		}
-		b.rules = r
-		b.circuits.Keep = func(c *circuit) bool {
-			g := c.current.Load()
-			return g != nil && g.state != StateClosed
+		b.engine = circuit.New(circuit.Rules{
+			FailureRatio: b.FailureRatio, MinRequests: b.MinRequests, Window: b.Window,
+			Cooldown: b.Cooldown, MaxCooldown: b.MaxCooldown, Probes: b.Probes, Static: b.Static,
+		}, now)
+	})
+	return b.engine
+}
+
+// breakerChanged tells of a change, if there was one: OnChange first, and then the
+// hooks of the call that has brought it about. No lock is held.
+func (c *call) breakerChanged(change *circuit.Change) {
+	if change == nil {
+		return
+	}
+	told := BreakerChange{Scope: change.Key.Name, From: BreakerState(change.From), To: BreakerState(change.To), At: change.At}
+	if c.breaker.OnChange != nil {
+		c.breaker.OnChange(told)
+	}
+	c.eachTrace(func(t *Trace) {
+		if t.BreakerChange != nil {
+			t.BreakerChange(told)
 		}
 	})
-	return &b.rules
 }
-
-// breakerObserver is told of changes, after OnChange.
-type breakerObserver interface{ breakerChanged(BreakerChange) }
-
-// breakerOutcome is what the result of an attempt says about the server.
-type breakerOutcome int
-
-const (
-	outcomeNone    breakerOutcome = iota // nothing: the caller gave up, or it was never sent
-	outcomeSuccess                       // it works
-	outcomeFailure                       // it does not
-	outcomeAlive                         // it is there, but has enough of us (429)
-)

@@ -7,7 +7,10 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/internal/allowance"
+	"github.com/resilienthttp/resilienthttp/internal/circuit"
 	"github.com/resilienthttp/resilienthttp/internal/netfail"
+	"github.com/resilienthttp/resilienthttp/internal/scope"
 )
 
 // call is one RoundTrip: what its attempts have in common. The first attempt
@@ -38,18 +41,18 @@ type call struct {
 
 // further is what only calls with more than one attempt need.
 type further struct {
-	sent     []*attempt    // after the first, in the order of their starts
-	next     *attempt      // prepared by the retry loop, not sent yet
-	due      time.Time     // when it is to be sent: the drain of the last response is a part of the wait
-	previous time.Duration // what Backoff gave the last time
-	token    budgetToken   // taken for a retry that is not sent yet
-	place    budgetPlace   // among the calls that bother an overloaded server
+	sent     []*attempt       // after the first, in the order of their starts
+	next     *attempt         // prepared by the retry loop, not sent yet
+	due      time.Time        // when it is to be sent: the drain of the last response is a part of the wait
+	previous time.Duration    // what Backoff gave the last time
+	token    allowance.Ticket // for a retry that is not sent yet
+	place    allowance.Place  // the right to the minimum while nobody is known to be served
 }
 
 // giveBack returns what the Budget gave and the call has no more use for.
 func (f *further) giveBack() {
-	f.token.refund() // of a retry that was not sent after all
-	f.place.vacate()
+	f.token.Cancel() // of a retry that was not sent after all
+	f.place.Leave()
 }
 
 func (c *call) further() *further {
@@ -153,6 +156,12 @@ var errInsideItself = fmt.Errorf("%w: the Transport is its own Base", netfail.Er
 // deepest is how many calls of one Transport may be inside each other. One that
 // fetches a token by way of itself needs two; to exhaust the stack takes more.
 const deepest = 8
+
+// scopeKey is the scope as the engines know it.
+func (c *call) scopeKey() scope.Key { return scope.Key{Name: c.scope} }
+
+// circuits is the breaker's engine.
+func (c *call) circuits() *circuit.Breaker { return c.breaker.withDefaults(c.start) }
 
 // replayable reports whether the request's body can be had again.
 func (c *call) replayable() bool {
@@ -273,7 +282,7 @@ func (c *call) lastError() *Error {
 	}
 	switch {
 	case last.Stop == ErrBreakerOpen:
-		e.NotBefore, _ = c.breaker.wouldRefuse(c.scope, time.Now())
+		e.NotBefore, _ = c.circuits().Refuses(c.scopeKey(), time.Now(), true)
 	case last.Stop == ErrDeadline:
 	case c.last.fate == fateDeadline:
 		e.Reason = ErrDeadline

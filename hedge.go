@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/internal/allowance"
 	"github.com/resilienthttp/resilienthttp/internal/scope"
 )
 
@@ -30,8 +31,8 @@ const (
 // the first: those with a safe method (RFC 9110 section 9.2.1) or an idempotency
 // key, whose body can be replayed. (DELETE is idempotent, but its second copy gets
 // a 404.) Both copies bear the same key. GetBody is called for the second copy
-// while Base may still read the body of the first. A hedge passes breaker and rate limit without waiting, takes a
-// token from the Budget, and counts against MaxRatio; if one of them says no,
+// while Base may still read the body of the first. A hedge passes breaker and rate limit without waiting and
+// counts against MaxRatio, and not against the Budget; if one of them says no,
 // there is no hedge. It is not counted against Policy.MaxAttempts.
 //
 // The zero value hedges after the 95th percentile of the scope's latencies, at
@@ -51,21 +52,21 @@ type Hedge struct {
 
 	// MaxRatio caps hedges as a share of the scope's calls in the last 10 s; at
 	// least one in that time is allowed. 0 or NaN means 0.05; negative means no
-	// cap but the Budget's.
+	// cap.
 	MaxRatio float64
 
 	once      sync.Once
 	fixed     time.Duration // the delay, if it is not measured
 	level     float64       // the quantile, if it is
 	unlimited bool
-	rule      allowanceRule
-	scopes    scope.Map[string, hedgeScope]
+	rule      allowance.Rule
+	scopes    scope.Map[scope.Key, hedgeScope]
 }
 
 // hedgeScope is what a Hedge knows of one scope.
 type hedgeScope struct {
 	latencies latencies
-	share     allowance
+	share     allowance.Allowance
 }
 
 func (h *Hedge) settle(now time.Time) {
@@ -79,7 +80,8 @@ func (h *Hedge) settle(now time.Time) {
 		ratio = defaultHedgeRatio
 	}
 	h.unlimited = ratio < 0
-	h.rule = newAllowanceRule(now, hedgeWindow, ratio, 0, 1)
+	h.rule = allowance.Rule{Origin: now, Window: hedgeWindow, Ratio: ratio, Least: 1, Static: true}.Checked()
+	h.scopes.Clone = scope.Key.Clone
 }
 
 // delay is the time after which the scope's attempts are hedged.
@@ -97,11 +99,11 @@ func (h *Hedge) delay(s *hedgeScope) (time.Duration, bool) {
 }
 
 // take takes one of the hedges that MaxRatio allows.
-func (h *Hedge) take(s *hedgeScope, now time.Time) (budgetToken, bool) {
+func (h *Hedge) take(s *hedgeScope, now time.Time) (allowance.Ticket, bool) {
 	if h.unlimited {
-		return budgetToken{}, true
+		return allowance.Ticket{}, true
 	}
-	return s.share.take(now, &h.rule, nil)
+	return s.share.Admit(now, &h.rule, allowance.Ask{})
 }
 
 // latencies are the recent latencies of a scope, without a lock: a reading that
@@ -145,14 +147,14 @@ func (c *call) hedging() *hedgeScope {
 		return nil
 	}
 	c.hedge.once.Do(func() { c.hedge.settle(c.start) })
-	return c.hedge.scopes.Get(c.scope)
+	return c.hedge.scopes.Get(c.scopeKey())
 }
 
 // hedged makes the attempt, and a second copy if the first takes too long. It
 // returns the one whose outcome counts.
 func (c *call) hedged(a *attempt, s *hedgeScope) *attempt {
 	if a == &c.first {
-		s.share.called(a.record.Start, &c.hedge.rule)
+		s.share.Called(a.record.Start, &c.hedge.rule)
 	}
 	winner := a
 	delay, ok := c.hedge.delay(s)
@@ -304,21 +306,17 @@ func (r *race) prepare() (ready *attempt) {
 		return nil
 	}
 	c, now := r.call, time.Now()
-	var share, token budgetToken
+	var share allowance.Ticket
 	second := &attempt{call: c, record: Attempt{Number: r.first.record.Number, Hedge: true}}
 	defer func() {
 		if ready == nil {
 			_ = recover()
 			second.abandon()
-			token.refund()
-			share.refund()
+			share.Cancel()
 		}
 	}()
 	var ok bool
 	if share, ok = c.hedge.take(r.scope, now); !ok {
-		return nil
-	}
-	if token, ok = c.budget.withdraw(c.scope, now, nil); !ok {
 		return nil
 	}
 	if c.prepare(second) != nil || !r.begin(second) {

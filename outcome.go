@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/internal/circuit"
 	"github.com/resilienthttp/resilienthttp/internal/netfail"
 )
 
@@ -79,26 +80,28 @@ func (a *attempt) translate(err error, now time.Time) (fate, error) {
 }
 
 // breakerOutcome is what the attempt says about the health of the scope.
-func (a *attempt) breakerOutcome() breakerOutcome {
+func (a *attempt) breakerOutcome() circuit.Outcome {
 	switch a.fate {
 	case fateAnswered:
 		switch status := a.record.Response.StatusCode; {
 		case status >= http.StatusInternalServerError:
-			return outcomeFailure
+			return circuit.Failure
 		case status == http.StatusTooManyRequests:
-			return outcomeAlive
+			return circuit.Alive
 		default:
-			return outcomeSuccess
+			return circuit.Success
 		}
 	case fateError:
 		if err := a.record.Err; netfail.Malformed(err) || netfail.Elsewhere(err) || refused(err) != nil || errors.Is(err, errBrokenBase) {
-			return outcomeNone // never met the server
+			return circuit.None // never met the server
 		}
-		return outcomeFailure
+		return circuit.Failure
 	case fateTimeout:
-		return outcomeFailure
+		return circuit.Failure
+	case fateDeadline:
+		return circuit.Silence
 	default:
-		return outcomeNone
+		return circuit.None
 	}
 }
 

@@ -2,8 +2,12 @@ package resilienthttp
 
 import (
 	"errors"
+	"net/http"
+	"slices"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/internal/allowance"
+	"github.com/resilienthttp/resilienthttp/internal/netfail"
 	"github.com/resilienthttp/resilienthttp/internal/retryafter"
 	"github.com/resilienthttp/resilienthttp/internal/retryloop"
 )
@@ -73,13 +77,10 @@ func (c *call) again(last *attempt) (wait time.Duration, stop error) {
 	}
 	now := time.Now()
 	more := c.further()
-	more.previous = min(max(c.backoff(last, now), 0), retryafter.Max)
-	wait = more.previous
-	if last.asked > 0 {
-		wait += last.asked // at least what the server asked; jitter only adds to it
-	}
+	served := c.circuits().Health(c.scopeKey(), now).Served
+	wait = c.backoff(last, served, now)
 	at := now.Add(wait)
-	if _, refuses := c.breaker.wouldRefuse(c.scope, at); refuses {
+	if _, refuses := c.circuits().Refuses(c.scopeKey(), at, true); refuses {
 		return 0, ErrBreakerOpen
 	}
 	closed := c.rateLimit.closedUntil(c, now) // maybe for longer than the answer asks
@@ -89,16 +90,74 @@ func (c *call) again(last *attempt) (wait time.Duration, stop error) {
 	if !c.deadline.IsZero() && !later(at, closed).Before(c.deadline) {
 		return 0, ErrDeadline
 	}
-	var place *budgetPlace
-	if last.overloaded() && !last.permit.firstContact() {
+	var place *allowance.Place
+	if !served || last.turnedAway(http.StatusTooManyRequests) {
 		place = &more.place
 	}
-	token, ok := c.budget.withdraw(c.scope, now, place)
+	token, ok := c.budget.admit(c.scopeKey(), now, place)
 	if !ok {
 		return 0, ErrBudgetExhausted
 	}
 	more.token, more.due = token, at
 	return wait, nil
+}
+
+const (
+	defaultBackoffBase = 100 * time.Millisecond
+	defaultBackoffMax  = 10 * time.Second
+	herdBackoffMax     = 4 * time.Second // the first wait after a server has turned everybody away,
+	herdBackoffPart    = 8               // or this part of the time that is left
+	leftWithoutEnd     = 30 * time.Second
+)
+
+// backoff is how long to wait before the next attempt. What the server asks for
+// is a minimum: jitter comes on top, of up to half of it.
+//
+// A failure that is this call's alone is repeated soon. One that is everybody's,
+// because nobody is known to be served or the server says that it has no room,
+// will not be over in a moment: the attempts that are left are spread over the
+// time that is left, unless the calls make up for the retry.
+func (c *call) backoff(last *attempt, served bool, now time.Time) time.Duration {
+	retry, more := last.record.Number, c.more
+	if own := c.perCall().Backoff; own != nil {
+		more.previous = min(max(own(retry, more.previous), 0), retryafter.Max)
+		return more.previous + max(last.asked, 0)
+	}
+	most := doubled(defaultBackoffBase, defaultBackoffMax, retry)
+	switch {
+	case last.asked > 0:
+		most = max(most, last.asked/2)
+	case c.everybodys(last, served) && !c.budget.covers(c.scopeKey(), now):
+		most = max(most, c.share(last, now))
+	}
+	more.previous = randomUpTo(most)
+	return more.previous + max(last.asked, 0)
+}
+
+// everybodys reports whether the failure is not this call's alone.
+func (c *call) everybodys(last *attempt, served bool) bool {
+	return last.turnedAway(http.StatusServiceUnavailable, statusOverloaded, http.StatusTooManyRequests) ||
+		last.fate == fateTimeout || last.fate == fateError && netfail.TimedOut(last.record.Err) ||
+		!served && last.record.Number > 1
+}
+
+// share is the part of the time left that the next attempt may wait: an even one
+// of those that are left, and less for the first after the server has turned the
+// call away, since that may be over soon.
+func (c *call) share(last *attempt, now time.Time) time.Duration {
+	left := leftWithoutEnd
+	if !c.deadline.IsZero() {
+		left = c.deadline.Sub(now) - last.record.Latency
+	}
+	if last.record.Number == 1 && !last.turnedAway(http.StatusTooManyRequests) {
+		return min(herdBackoffMax, left/herdBackoffPart)
+	}
+	return left / time.Duration(max(c.perCall().MaxAttempts-last.record.Number, 1))
+}
+
+// turnedAway reports whether the attempt was answered with one of the statuses.
+func (a *attempt) turnedAway(statuses ...int) bool {
+	return a.fate == fateAnswered && slices.Contains(statuses, a.record.Response.StatusCode)
 }
 
 // prepareRetry runs after the wait: the gates may have shut meanwhile.

@@ -168,15 +168,6 @@ func (c *call) traceAttempt(pick attemptHook, a *Attempt) {
 	})
 }
 
-// breakerChanged implements breakerObserver.
-func (c *call) breakerChanged(change BreakerChange) {
-	c.eachTrace(func(t *Trace) {
-		if t.BreakerChange != nil {
-			t.BreakerChange(change)
-		}
-	})
-}
-
 func (c *call) traceDone(resp *http.Response) {
 	done := Call{
 		Scope: c.scope, Request: c.request, Response: resp, Attempts: c.attempts(),

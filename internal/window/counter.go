@@ -96,12 +96,16 @@ func (c *Counter) Add(now, length time.Duration, a, b uint32) {
 }
 
 // Sum returns how many events of each kind are in the window that ends now.
-func (c *Counter) Sum(now, length time.Duration) (a, b uint64) { return c.Newest(now, length, Buckets) }
+func (c *Counter) Sum(now, length time.Duration) (a, b uint64) {
+	a, b, _ = c.Newest(now, length, Buckets)
+	return a, b
+}
 
 // Newest returns how many of them are in the newest n of the Buckets, of which
-// the last has only begun.
-func (c *Counter) Newest(now, length time.Duration, n int64) (a, b uint64) {
+// the last has only begun, and how long a time these cover by now.
+func (c *Counter) Newest(now, length time.Duration, n int64) (a, b uint64, covered time.Duration) {
 	last := c.last.Load()
+	width := max(length, MinLength) / Buckets
 	e := max(epoch(now, length), last)
 	// Nothing is newer than last: the buckets beyond it may have tags of any
 	// lap, after a long idle time also one that looks like this.
@@ -111,7 +115,7 @@ func (c *Counter) Newest(now, length time.Duration, n int64) (a, b uint64) {
 			a, b = a+x, b+y
 		}
 	}
-	return a, b
+	return a, b, time.Duration(n-1)*width + max(now, 0)%width + 1
 }
 
 // advance makes the buckets up to epoch e ready to count in, and returns e, or

@@ -1,4 +1,4 @@
-package resilienthttp
+package circuit
 
 import (
 	"sync/atomic"

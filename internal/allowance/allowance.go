@@ -1,0 +1,153 @@
+// Package allowance is the engine behind the retry budget and the share of
+// hedges: how much may be sent beside the calls themselves.
+//
+// It knows calls, times and results. Allowance.Admit gives a Ticket for one
+// repetition, or none; the Ticket is told once what came of it (Done), or given
+// back (Cancel).
+package allowance
+
+import (
+	"sync"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/window"
+)
+
+// Allowance counts the calls of one scope, and what was repeated on their account,
+// over a sliding window. The zero value is ready for use; every use must bring the
+// same Rule. It is safe for concurrent use. To count a call takes no lock, since
+// every call does that; to take takes one, since the decision and the count must
+// be one, and only calls in trouble do it.
+//
+// Unless the Rule is static, a repetition that succeeds costs nothing and makes
+// room for one more, so that only those that fail are capped: where half of them
+// help, they are free. One whose outcome is not known yet counts half; and it is
+// taken from the share of the last part of the window before it is taken from the
+// floor.
+type Allowance struct {
+	calls window.Counter
+
+	mu     sync.Mutex
+	spent  *spent // nil until something is taken: most scopes never do
+	places int    // calls that hold the floor, while it is for one at a time
+}
+
+// spent is what was taken: in halves, since what is open counts half.
+type spent struct {
+	window, lately account
+	floor          window.Tally // of the floor, whatever came of it
+}
+
+// account is what was taken, and what came back, in a window of its own length.
+type account struct{ taken, earned window.Tally }
+
+const (
+	whole = 2
+	half  = 1
+)
+
+// room is how many halves may still be taken, if calls make room for so many.
+func (a *account) room(allowed float64, at, length time.Duration) float64 {
+	return whole*allowed + float64(a.earned.Sum(at, length)) - float64(a.taken.Sum(at, length))
+}
+
+// Called counts one call.
+func (a *Allowance) Called(now time.Time, rule *Rule) {
+	a.calls.Add(now.Sub(rule.Origin), rule.Window, 1, 0)
+}
+
+// Ask is what a repetition is asked for with.
+type Ask struct {
+	// Place, if not nil, is the call's right to the floor, which only one call at
+	// a time has: for when nobody is known to be served.
+	Place *Place
+}
+
+// Admit takes one, if the rule allows one more in the window that ends now.
+func (a *Allowance) Admit(now time.Time, rule *Rule, ask Ask) (Ticket, bool) {
+	at := now.Sub(rule.Origin)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	// Calls that come while this sums make it allow more, never less: it is as
+	// if they had come before.
+	share := rule.Ratio * float64(a.called(at, rule))
+	allowed := max(share+rule.Floor, rule.Least)
+	if a.spent == nil {
+		if allowed < 1 {
+			return Ticket{}, false
+		}
+		a.spent = new(spent)
+	}
+	if a.spent.window.room(allowed, at, rule.Window) < whole {
+		return Ticket{}, false
+	}
+	t := &taking{from: a, rule: rule}
+	if !rule.Static && !a.covered(at, rule) {
+		if float64(a.spent.floor.Sum(at, rule.Window)+1) > rule.Floor || ask.Place != nil && !ask.Place.take(a) {
+			return Ticket{}, false
+		}
+		t.ofFloor = true
+		t.floor = a.spent.floor.Add(at, rule.Window, 1)
+	}
+	t.put(at, rule)
+	return Ticket{t}, true
+}
+
+func (a *Allowance) called(at time.Duration, rule *Rule) uint64 {
+	calls, _ := a.calls.Sum(at, rule.Window)
+	return calls
+}
+
+// calledLately is how many calls there were in the last part of the window, by the
+// rate of the buckets that make it up.
+func (a *Allowance) calledLately(at time.Duration, rule *Rule) float64 {
+	calls, _, covered := a.calls.Newest(at, rule.Window, 2)
+	return float64(calls) * float64(rule.lately()) / float64(covered)
+}
+
+// Covers reports whether the share of the calls would cover one more: then it is
+// no more than the calls make up for.
+func (a *Allowance) Covers(now time.Time, rule *Rule) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.covered(now.Sub(rule.Origin), rule)
+}
+
+// covered is Covers, locked.
+func (a *Allowance) covered(at time.Duration, rule *Rule) bool {
+	var none spent
+	s := a.spent
+	if s == nil {
+		s = &none
+	}
+	return s.window.room(rule.Ratio*float64(a.called(at, rule)), at, rule.Window) >= whole &&
+		(rule.Static || s.lately.room(rule.Ratio*a.calledLately(at, rule), at, rule.lately()) >= whole)
+}
+
+// Place is a call's right to the floor while only one call at a time has it. The
+// zero Place is none. It is its call's, and not safe for concurrent use.
+type Place struct{ of *Allowance }
+
+// take takes the place, if the call has none. The allowance is locked.
+func (p *Place) take(a *Allowance) bool {
+	if p.of != nil {
+		return true
+	}
+	if a.places > 0 {
+		return false
+	}
+	a.places++
+	p.of = a
+	return true
+}
+
+// Leave gives the place to another call. Leaving twice does nothing.
+func (p *Place) Leave() {
+	if p.of == nil {
+		return
+	}
+	p.of.mu.Lock()
+	defer p.of.mu.Unlock()
+	p.of.places--
+	p.of = nil
+}

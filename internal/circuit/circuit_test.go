@@ -1,0 +1,598 @@
+package circuit
+
+import (
+	"math/rand/v2"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/internal/scope"
+)
+
+var (
+	epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	host  = scope.Key{Name: "h"}
+)
+
+func (s State) String() string { return [...]string{"closed", "half-open", "open"}[s] }
+
+var outcomes = map[byte]Outcome{'S': Success, 'F': Failure, 'A': Alive, 'N': None}
+
+// recorded is a Breaker with one scope, and all its changes.
+type recorded struct {
+	*Breaker
+	mu      sync.Mutex
+	changes []Change
+}
+
+func record(rules Rules) *recorded { return &recorded{Breaker: New(rules, epoch)} }
+
+func (b *recorded) note(c *Change) {
+	if c == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.changes = append(b.changes, *c)
+}
+
+// path is the states that the circuit went to.
+func (b *recorded) path() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	states := make([]string, 0, len(b.changes))
+	for _, c := range b.changes {
+		states = append(states, c.To.String())
+	}
+	return strings.Join(states, " ")
+}
+
+func (b *recorded) admit(at time.Time) (t Ticket, notBefore time.Time, ok bool) {
+	t, notBefore, change := b.Admit(host, at, false)
+	b.note(change)
+	return t, notBefore, notBefore.IsZero()
+}
+
+func (b *recorded) done(t Ticket, r Result, at time.Time) { b.note(t.Done(r, at)) }
+
+// run makes one call after the other at one time, with results as told by their
+// letters, and returns how many were let out.
+func (b *recorded) run(at time.Time, results string) (sent int) {
+	for i := range results {
+		if t, _, ok := b.admit(at); ok {
+			sent++
+			b.done(t, Result{Outcome: outcomes[results[i]]}, at)
+		}
+	}
+	return sent
+}
+
+// opened fails calls until the circuit opens, and returns the end of its cooldown.
+func (b *recorded) opened(t *testing.T, at time.Time) (until time.Time) {
+	t.Helper()
+	for range 1000 {
+		ticket, until, ok := b.admit(at)
+		if !ok {
+			return until
+		}
+		b.done(ticket, Result{Outcome: Failure}, at)
+	}
+	t.Fatal("does not open")
+	return
+}
+
+func (b *recorded) must(t *testing.T, at time.Time) Ticket {
+	t.Helper()
+	ticket, _, ok := b.admit(at)
+	require.True(t, ok)
+	return ticket
+}
+
+func TestScopesAreApart(t *testing.T) {
+	b := record(Rules{MinRequests: 1})
+	b.opened(t, epoch)
+	for _, other := range []scope.Key{{Name: "other"}, {Name: "h", Class: 1}} {
+		_, notBefore, _ := b.Admit(other, epoch, false)
+		require.Zero(t, notBefore)
+		require.Equal(t, Closed, b.State(other, epoch))
+	}
+	require.Equal(t, Open, b.State(host, epoch))
+}
+
+// Refuses says what Admit would, and changes nothing.
+func TestRefuses(t *testing.T) {
+	b := record(Rules{MinRequests: 1, Cooldown: time.Second})
+	_, refuses := b.Refuses(host, epoch, false)
+	require.False(t, refuses, "unknown")
+	require.Zero(t, b.circuits.Len(), "and still unknown")
+	b.run(epoch, "S")
+	_, refuses = b.Refuses(host, epoch, false)
+	require.False(t, refuses, "closed")
+
+	until := b.opened(t, epoch.Add(time.Minute))
+	notBefore, refuses := b.Refuses(host, until.Add(-1), false)
+	require.True(t, refuses, "open")
+	require.Equal(t, until, notBefore)
+	notBefore, refuses = b.Refuses(host, until, false)
+	require.False(t, refuses, "the cooldown will be over")
+	require.Zero(t, notBefore)
+	require.Equal(t, Open, b.peek(host).state.name(), "to ask changes nothing")
+	for range DefaultProbes {
+		b.must(t, until)
+		b.Refuses(host, until, false) // and takes no place
+	}
+	_, refuses = b.Refuses(host, until, false)
+	require.True(t, refuses, "half-open, and full")
+}
+
+// §4.15: results of an earlier generation are ignored.
+func TestGenerations(t *testing.T) {
+	b := record(Rules{MinRequests: 2, Probes: 1})
+	at := epoch
+	var old []Ticket
+	for range 50 {
+		old = append(old, b.must(t, at))
+	}
+	at = b.opened(t, at)
+	late := func(o Outcome, n int) {
+		for range n {
+			b.done(old[0], Result{Outcome: o}, at)
+			old = old[1:]
+		}
+	}
+	late(Failure, 5) // open: no second opening, no longer cooldown
+	probe := b.must(t, at)
+	late(Success, 5) // half-open: they are no probes
+	late(Failure, 5)
+	require.Equal(t, "open half-open", b.path())
+	b.done(probe, Result{Outcome: Success}, at)
+	late(Failure, 20) // closed again: they are not of this window
+	require.Equal(t, "open half-open closed", b.path())
+	require.Equal(t, 1, b.run(at, "F"), "the window is fresh")
+	require.Equal(t, "open half-open closed", b.path())
+	require.Equal(t, 1, b.run(at, "FF"))
+	require.Equal(t, "open half-open closed open", b.path())
+	b.done(probe, Result{Outcome: Success}, at)
+	require.Equal(t, "open half-open closed open", b.path())
+	_, _, _, stale := probe.generation.state.admit(probe.generation, at, false)
+	require.True(t, stale, "nobody gets a place in a generation that is over")
+}
+
+// Each change begins where the one before has ended, and no earlier.
+func TestChanges(t *testing.T) {
+	b := record(Rules{MinRequests: 1, Probes: 1})
+	t1 := b.opened(t, epoch)
+	probe := b.must(t, t1)
+	b.done(probe, Result{Outcome: Success}, t1.Add(-time.Second)) // a clock that went back
+	require.Equal(t, []Change{
+		{host, Closed, Open, epoch},
+		{host, Open, HalfOpen, t1},
+		{host, HalfOpen, Closed, t1},
+	}, b.changes)
+}
+
+func TestState(t *testing.T) {
+	b := record(Rules{MinRequests: 1, Probes: 1})
+	require.Equal(t, Closed, b.State(host, epoch), "unknown")
+	require.Zero(t, b.circuits.Len(), "to ask creates no entry")
+	b.run(epoch, "S")
+	require.Equal(t, Closed, b.State(host, epoch))
+	until := b.opened(t, epoch)
+	require.Equal(t, Open, b.State(host, until.Add(-1)))
+	require.Equal(t, HalfOpen, b.State(host, until), "as the next request will find it")
+	require.Equal(t, "open", b.path(), "to ask is no change")
+	probe := b.must(t, until)
+	require.Equal(t, HalfOpen, b.State(host, until))
+	b.done(probe, Result{Outcome: Success}, until)
+	require.Equal(t, Closed, b.State(host, until))
+	require.Equal(t, "open half-open closed", b.path())
+}
+
+// §4.15: the call's deadline says something about the server only where the
+// attempt had far longer than is usual there.
+func TestSilence(t *testing.T) {
+	for _, tt := range []struct {
+		name          string
+		typical, took time.Duration // 0: nothing was ever answered
+		failure       bool
+	}{
+		{"nothing known, just below the least", 0, silenceLeast - 1, false},
+		{"nothing known, the least", 0, silenceLeast, true},
+		{"quick server, just below the least", 10 * time.Millisecond, silenceLeast - 1, false},
+		{"quick server, the least", 10 * time.Millisecond, silenceLeast, true},
+		{"slow server, just below four times", time.Second, 4*time.Second - 1, false},
+		{"slow server, four times", time.Second, 4 * time.Second, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := record(Rules{MinRequests: 1, FailureRatio: 0.01, Probes: 1})
+			if tt.typical > 0 {
+				b.done(b.must(t, epoch), Result{Outcome: Success, Took: tt.typical}, epoch)
+			}
+			b.done(b.must(t, epoch), Result{Outcome: Silence, Took: tt.took}, epoch)
+			require.Equal(t, tt.failure, b.path() == "open", "closed")
+
+			at := b.opened(t, epoch)
+			b.done(b.must(t, at), Result{Outcome: Silence, Took: tt.took}, at)
+			if tt.failure {
+				require.Equal(t, "open half-open open", b.path())
+				return
+			}
+			require.Equal(t, "open half-open", b.path())
+			b.must(t, at) // the place was given back
+		})
+	}
+}
+
+func TestHealth(t *testing.T) {
+	at := func(d time.Duration) time.Time { return epoch.Add(d) }
+	b := record(Rules{MinRequests: 4, Probes: 1})
+	require.Equal(t, Health{}, b.Health(host, epoch), "never heard of")
+	b.run(epoch, "F")
+	require.Equal(t, Health{}, b.Health(host, epoch), "nothing has succeeded")
+	b.run(epoch, "S")
+	require.Equal(t, Health{Known: true, Served: true}, b.Health(host, at(servedTime)))
+	require.Equal(t, Health{Known: true}, b.Health(host, at(servedTime+time.Millisecond)), "that was long ago")
+
+	b.run(epoch, "F")
+	require.True(t, b.Health(host, epoch).Served, "one failure is a call's own")
+	b.run(epoch, "F")
+	require.Equal(t, Health{Known: true}, b.Health(host, epoch), "two in a row")
+	b.run(at(time.Second), "S")
+	require.True(t, b.Health(host, at(time.Second)).Served)
+
+	until := b.opened(t, at(time.Second))
+	require.Equal(t, Health{Known: true}, b.Health(host, until), "open")
+	probe := b.must(t, until)
+	require.False(t, b.Health(host, until).Served, "half-open")
+	b.done(probe, Result{Outcome: Success}, until)
+	require.True(t, b.Health(host, until).Served, "closed")
+
+	off := record(Rules{FailureRatio: -1})
+	off.run(epoch, "SS")
+	require.Equal(t, Health{}, off.Health(host, epoch), "one that is off keeps nothing")
+}
+
+// Retries are not counted in the row of calls, which alone tells of the server.
+func TestHealthOfRetries(t *testing.T) {
+	b := record(Rules{})
+	b.run(epoch, "SF")
+	for range 5 {
+		b.done(b.must(t, epoch), Result{Outcome: Failure, Retry: true}, epoch)
+	}
+	require.True(t, b.Health(host, epoch).Served)
+}
+
+// §4.18
+func TestScopesAreBounded(t *testing.T) {
+	b := record(Rules{MinRequests: 1, Cooldown: time.Hour})
+	until := b.opened(t, epoch)
+	run := func(name string, o Outcome) {
+		key := scope.Key{Name: name}
+		for range 2 {
+			ticket, _, _ := b.Admit(key, epoch, false)
+			ticket.Done(Result{Outcome: o}, epoch)
+		}
+	}
+	for i := range 20_000 {
+		run(strconv.Itoa(i), Success)
+	}
+	require.LessOrEqual(t, b.circuits.Len(), 4096)
+	notBefore, refuses := b.Refuses(host, epoch, false)
+	require.True(t, refuses, "an open circuit outlives hosts that come and go")
+	require.Equal(t, until, notBefore)
+	for i := range 20_000 {
+		run(strconv.Itoa(i), Failure)
+	}
+	require.LessOrEqual(t, b.circuits.Len(), 4096, "also if all of them are open")
+
+	off := record(Rules{FailureRatio: -1})
+	off.run(epoch, "FF")
+	require.Zero(t, off.circuits.Len(), "one that is off keeps nothing")
+}
+
+func TestKeepsNoURL(t *testing.T) {
+	url := strings.Repeat("h", 1<<10)
+	b := New(Rules{}, epoch)
+	key := scope.Key{Name: url[:4]}
+	b.Admit(key, epoch, false)
+	require.NotSame(t, unsafe.StringData(url), unsafe.StringData(b.peek(key).key.Name))
+}
+
+// §4.15: a thousand failures are one change, and of a thousand calls at the door
+// of a half-open circuit as many come in as there are places.
+func TestOneChangeForAThousandFailures(t *testing.T) {
+	for range 20 {
+		b := record(Rules{Probes: 5})
+		var ready, wg sync.WaitGroup
+		ready.Add(1000)
+		for range 1000 {
+			wg.Go(func() {
+				ticket, _, ok := b.admit(epoch)
+				ready.Done()
+				ready.Wait()
+				if ok {
+					b.done(ticket, Result{Outcome: Failure}, epoch)
+				}
+			})
+		}
+		wg.Wait()
+		require.Equal(t, "open", b.path())
+
+		until, _ := b.Refuses(host, epoch, false)
+		var in atomic.Int64
+		for range 1000 {
+			wg.Go(func() {
+				if _, notBefore, ok := b.admit(until); ok {
+					in.Add(1)
+				} else if !notBefore.After(until) {
+					t.Error("refused without a time")
+				}
+			})
+		}
+		wg.Wait()
+		require.EqualValues(t, 5, in.Load())
+		require.Equal(t, "open half-open", b.path())
+	}
+}
+
+// The same with all of them in step, and many times: four failures at once make
+// one change, and of four at the door, one comes in.
+func TestOneChangeInStep(t *testing.T) {
+	const goroutines = 4
+	rounds := int64(4000)
+	if testing.Short() {
+		rounds = 2000
+	}
+	var in, step, arrived atomic.Int64
+	breakers := make([]*recorded, rounds)
+	for i := range breakers {
+		breakers[i] = record(Rules{MinRequests: 1, Probes: 1})
+	}
+	inStep := func() {
+		if n := arrived.Add(1); n%goroutines == 0 {
+			step.Add(1)
+		} else {
+			for step.Load() <= (n-1)/goroutines {
+				runtime.Gosched()
+			}
+		}
+	}
+	var wg sync.WaitGroup
+	for range goroutines {
+		wg.Go(func() {
+			for _, b := range breakers {
+				ticket, _, _ := b.admit(epoch)
+				inStep()
+				b.done(ticket, Result{Outcome: Failure}, epoch)
+				inStep()
+				if _, _, ok := b.admit(epoch.Add(2 * DefaultCooldown)); ok {
+					in.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for _, b := range breakers {
+		require.Equal(t, "open half-open", b.path())
+	}
+	require.Equal(t, rounds, in.Load())
+}
+
+// Every result at the same moment: none is lost, so it opens exactly when the
+// last one has been counted.
+func TestCountsAllResults(t *testing.T) {
+	for _, failures := range []int{899, 900} {
+		for range 5 {
+			b := record(Rules{MinRequests: 1000})
+			var wg sync.WaitGroup
+			for i := range 1000 {
+				wg.Go(func() {
+					ticket, _, _ := b.admit(epoch)
+					if i < failures {
+						b.done(ticket, Result{Outcome: Failure}, epoch)
+					} else {
+						b.done(ticket, Result{Outcome: Success}, epoch)
+					}
+				})
+			}
+			wg.Wait()
+			_, refuses := b.Refuses(host, epoch, false)
+			require.Equal(t, failures == 900, refuses)
+		}
+	}
+}
+
+// Everything at once, under the race detector. Whatever the order in which they
+// are reported, the changes make one path from closed to the state at the end;
+// and there are never more probes out than there are places.
+func TestStress(t *testing.T) {
+	var changes [3][3]atomic.Int64
+	var clock atomic.Int64
+	now := func() time.Time { return epoch.Add(time.Duration(clock.Load())) }
+	b := New(Rules{
+		FailureRatio: 0.4, MinRequests: 5, Probes: 2,
+		Cooldown: 100 * time.Millisecond, MaxCooldown: 200 * time.Millisecond, Window: time.Second,
+	}, epoch)
+	note := func(c *Change) {
+		if c != nil {
+			changes[c.From][c.To].Add(1)
+		}
+	}
+	rounds := 4000
+	if testing.Short() {
+		rounds = 1000
+	}
+	var wg sync.WaitGroup
+	for g := range 16 {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(4, uint64(g)))
+			for range rounds {
+				clock.Add(r.Int64N(int64(time.Millisecond)))
+				at := now()
+				retry := r.IntN(8) == 0
+				if notBefore, refuses := b.Refuses(host, at, retry); refuses && !notBefore.After(at) {
+					t.Error("would be refused without a time")
+				}
+				ticket, notBefore, change := b.Admit(host, at, retry)
+				note(change)
+				if !notBefore.IsZero() {
+					if !notBefore.After(at) {
+						t.Error("refused without a time")
+					}
+					continue
+				}
+				if r.IntN(4) == 0 {
+					runtime.Gosched()
+				}
+				if half, ok := ticket.generation.state.(*halfOpen); ok {
+					half.mu.Lock()
+					if n := len(half.probes); n > 2 {
+						t.Errorf("%d probes are out", n)
+					}
+					half.mu.Unlock()
+				}
+				result := Result{Outcome: Outcome(r.IntN(5)), Took: time.Duration(r.Int64N(int64(2 * time.Second))), Retry: retry}
+				note(ticket.Done(result, now()))
+				if r.IntN(8) == 0 {
+					ticket.Cancel(now())
+				}
+				b.State(host, at)
+				b.Health(host, at)
+			}
+		})
+	}
+	wg.Wait()
+	end := b.peek(host).state.name()
+	for s := range changes {
+		in, out := int64(0), int64(0)
+		for other := range changes {
+			in, out = in+changes[other][s].Load(), out+changes[s][other].Load()
+		}
+		if State(s) == Closed {
+			in++ // where it began
+		}
+		if State(s) == end {
+			out++
+		}
+		require.Equal(t, in, out, "%v", State(s))
+	}
+	for _, never := range [][2]State{{Closed, HalfOpen}, {Open, Closed}, {Closed, Closed}, {Open, Open}, {HalfOpen, HalfOpen}} {
+		require.Zero(t, changes[never[0]][never[1]].Load(), "%v", never)
+	}
+	for _, some := range [][2]State{{Closed, Open}, {Open, HalfOpen}, {HalfOpen, Open}, {HalfOpen, Closed}} {
+		require.NotZero(t, changes[some[0]][some[1]].Load(), "%v", some)
+	}
+}
+
+// §4.15: a probe that hangs, panics or exits gives its place back, and nobody
+// has to do anything for it.
+func TestLostProbes(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		lose func()
+	}{
+		{"hangs", func() { time.Sleep(time.Hour) }},
+		{"panics", func() { defer func() { _ = recover() }(); panic("lost") }},
+		{"exits", runtime.Goexit},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := &recorded{Breaker: New(Rules{MinRequests: 1, Cooldown: time.Second, MaxCooldown: -1}, time.Now())}
+				until := b.opened(t, time.Now())
+				time.Sleep(time.Until(until))
+				lost := 0
+				for range 100 { // ten seconds
+					for {
+						if _, _, ok := b.admit(time.Now()); !ok {
+							break
+						}
+						lost++
+						go tt.lose()
+					}
+					time.Sleep(100 * time.Millisecond)
+				}
+				require.Equal(t, 10*DefaultProbes, lost, "as many in each cooldown as there are places")
+				require.LessOrEqual(t, len(b.peek(host).state.(*halfOpen).probes), DefaultProbes, "those that are lost are forgotten")
+				require.Equal(t, 3, b.run(time.Now(), "SSS"))
+				require.Equal(t, Closed, b.State(host, time.Now()))
+				time.Sleep(2 * time.Hour) // those that hang come to an end
+			})
+		})
+	}
+}
+
+func TestHappyPathDoesNotAllocate(t *testing.T) {
+	b, now := record(Rules{}), epoch
+	b.run(now, "SF")
+	require.Zero(t, testing.AllocsPerRun(1000, func() {
+		now = now.Add(10 * time.Millisecond)
+		ticket, _, _ := b.Admit(host, now, false)
+		ticket.Done(Result{Outcome: Success}, now)
+		b.Refuses(host, now, true)
+		b.Health(host, now)
+	}))
+}
+
+func BenchmarkBreaker(b *testing.B) {
+	now := time.Now()
+	call := func(br *Breaker, key scope.Key) {
+		if ticket, notBefore, _ := br.Admit(key, now, false); notBefore.IsZero() {
+			ticket.Done(Result{Outcome: Success}, now)
+		}
+	}
+	parallel := func(b *testing.B, br *Breaker) {
+		b.ReportAllocs()
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				call(br, host)
+			}
+		})
+	}
+	b.Run("closed", func(b *testing.B) {
+		br := New(Rules{}, now)
+		b.ReportAllocs()
+		for b.Loop() {
+			call(br, host)
+		}
+	})
+	b.Run("closed/some-failures", func(b *testing.B) {
+		br := &recorded{Breaker: New(Rules{}, now)}
+		br.run(now, "SSSF")
+		b.ReportAllocs()
+		for b.Loop() {
+			call(br.Breaker, host)
+		}
+	})
+	b.Run("closed/parallel", func(b *testing.B) { parallel(b, New(Rules{}, now)) })
+	b.Run("closed/parallel/own-hosts", func(b *testing.B) {
+		br := New(Rules{}, now)
+		var hosts atomic.Int64
+		b.ReportAllocs()
+		b.RunParallel(func(pb *testing.PB) {
+			key := scope.Key{Name: "host-" + strconv.FormatInt(hosts.Add(1), 10)}
+			for pb.Next() {
+				call(br, key)
+			}
+		})
+	})
+	b.Run("open/parallel", func(b *testing.B) {
+		br := &recorded{Breaker: New(Rules{Cooldown: time.Hour}, now)}
+		br.run(now, strings.Repeat("F", DefaultMinRequests))
+		parallel(b, br.Breaker)
+	})
+	b.Run("off", func(b *testing.B) {
+		br := New(Rules{FailureRatio: -1}, now)
+		b.ReportAllocs()
+		for b.Loop() {
+			call(br, host)
+		}
+	})
+}

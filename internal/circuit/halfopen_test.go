@@ -1,0 +1,236 @@
+package circuit
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// §4.15: half-open lets a few probes through, each leased for one cooldown, and
+// is judged by the ratio once all of them have their results.
+func TestHalfOpen(t *testing.T) {
+	// Steps, all on one circuit that is half-open:
+	//   a     a call is let out        r     a call is refused
+	//   0-9   the result of that call, of the kind of the letter after it
+	//   x     that call is cancelled   +     half a cooldown goes by
+	for _, tt := range []struct {
+		name  string
+		ratio float64
+		steps string
+		want  string // the changes
+	}{
+		{"three successes close", 0, "aaa0S1S2Saaaaaaaa", "half-open closed"},
+		{"one after the other", 0, "a0Sa1Sa2Saaaaaaaaa", "half-open closed"},
+		{"no more than three at once", 0, "aaarrr", "half-open"},
+		{"a success keeps its place", 0, "aaa0Srr1Sr2Saaaaa", "half-open closed"},
+		{"a failure keeps its place", 0, "aaa0Frr1Frr", "half-open"},
+		{"three failures open", 0, "aaa0F1F2Fr", "half-open open"},
+		{"two failures beside a success do not", 0, "aaa0F1F2Saaaa", "half-open closed"},
+		{"in whatever order", 0, "aaa0S1F2Faaaa", "half-open closed"},
+		{"a success does not close before the others have their results", 0, "aaa0S1Srr", "half-open"},
+		{"the first failure is enough for a low ratio", 0.3, "aaa0Fr", "half-open open"},
+		{"the second one is, for half", 0.5, "aaa0Fr1Fr", "half-open open"},
+		{"one of three is less than half", 0.5, "aaa0F1S2Saaaa", "half-open closed"},
+		{"late results after that are ignored", 0.3, "aaa0F1F2S1Sr", "half-open open"},
+		{"429 counts as alive", 0, "aaa0A1A2Aaaaa", "half-open closed"},
+		{"429 counts as alive, beside failures", 0, "aaa0F1F2Aaaaa", "half-open closed"},
+		{"a cancelled probe gives its place back", 0, "aaar0xar1x2xaar", "half-open"},
+		{"so does one that says nothing", 0, "aaar0Nar1N2Naar", "half-open"},
+		{"a cancelled probe is not a success", 0, "aaa0x1x2xa3S", "half-open"},
+		{"places come back after a cooldown", 0, "aaa+r+aaar", "half-open"},
+		{"each place in its time", 0, "a+aar+ar+aar", "half-open"},
+		{"a late success counts", 0, "aaa++0S1S2Saaaaa", "half-open closed"},
+		{"a late success counts beside new probes", 0, "aaa++aaa0S1S3Saaaaa", "half-open closed"},
+		{"a late success takes up a place", 0, "aaa++0Saar", "half-open"},
+		{"late failures open", 0, "aaa++aaa0F1F2Fr", "half-open open"},
+		{"a late cancellation frees nothing", 0, "aaa++aaa0x1x2xr", "half-open"},
+		{"a second result is ignored", 0, "aaa0S0S0S0F1S", "half-open"},
+		{"a second failure is ignored", 0, "aaa0F0F0F0F1F", "half-open"},
+		{"a second result is ignored when the first was late", 0, "aaa++0S0S0S0F", "half-open"},
+		{"a second cancellation frees nothing", 0, "aaa0xa0x0xr", "half-open"},
+		{"a success after a cancellation is ignored", 0, "aaa0x0S0S0S", "half-open"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			const cooldown = 8 * time.Second
+			b := record(Rules{FailureRatio: tt.ratio, MinRequests: 1, Cooldown: cooldown})
+			at := b.opened(t, epoch)
+			var tickets []Ticket
+			for i := 0; i < len(tt.steps); i++ {
+				msg := []any{"step %d of %s", i, tt.steps}
+				switch c := tt.steps[i]; c {
+				case 'a', 'r':
+					ticket, notBefore, ok := b.admit(at)
+					require.Equal(t, c == 'a', ok, msg...)
+					if ok {
+						tickets = append(tickets, ticket)
+					} else {
+						require.True(t, notBefore.After(at), msg...)
+					}
+				case '+':
+					at = at.Add(cooldown / 2)
+				default:
+					i++
+					if tt.steps[i] == 'x' {
+						tickets[c-'0'].Cancel(at)
+						continue
+					}
+					b.done(tickets[c-'0'], Result{Outcome: outcomes[tt.steps[i]]}, at)
+				}
+			}
+			require.Equal(t, strings.TrimSpace("open "+tt.want), b.path())
+		})
+	}
+}
+
+// §4.15: NotBefore is when a place is free, or sooner, and never in the past.
+func TestHalfOpenIsFull(t *testing.T) {
+	const cooldown = 4 * time.Second
+	b := record(Rules{MinRequests: 1, Probes: 2, Cooldown: cooldown})
+	at := b.opened(t, epoch)
+	after := func(d time.Duration) time.Time { return at.Add(d) }
+	first := b.must(t, at)
+	_, refuses := b.Refuses(host, at, false)
+	require.False(t, refuses)
+	b.must(t, after(time.Second))
+
+	_, notBefore, ok := b.admit(after(2 * time.Second))
+	require.False(t, ok)
+	require.Equal(t, after(2*time.Second+probeAnswer), notBefore, "the probes may be answered soon")
+	notBefore, refuses = b.Refuses(host, after(2*time.Second), false)
+	require.True(t, refuses)
+	require.Equal(t, after(2*time.Second+probeAnswer), notBefore)
+	_, notBefore, _ = b.admit(after(cooldown - time.Second/2))
+	require.Equal(t, after(cooldown), notBefore, "the first lease ends sooner")
+	_, refuses = b.Refuses(host, after(cooldown), false)
+	require.False(t, refuses, "by then, the lease is over")
+
+	first.Cancel(at)
+	_, refuses = b.Refuses(host, after(2*time.Second), false)
+	require.False(t, refuses)
+}
+
+// A place that is taken by a result has no lease that could end, and yet there is
+// a time to ask again.
+func TestHalfOpenIsFullOfResults(t *testing.T) {
+	b := record(Rules{MinRequests: 1, Probes: 2, Cooldown: 4 * time.Second})
+	at := b.opened(t, epoch)
+	b.must(t, at)
+	b.done(b.must(t, at), Result{Outcome: Success}, at)
+	for range 20 {
+		_, notBefore, ok := b.admit(at)
+		if ok {
+			return // when the lease of the other has ended
+		}
+		require.True(t, notBefore.After(at))
+		at = notBefore
+	}
+	t.Fatal("full for ever")
+}
+
+// The leases of a circuit that has opened again are as long as its cooldown.
+func TestLeaseIsTheCooldown(t *testing.T) {
+	b := record(Rules{MinRequests: 1, Probes: 1, Cooldown: time.Second, Static: true})
+	at := b.opened(t, epoch)
+	for cooldown := time.Second; cooldown <= DefaultMaxCooldown; cooldown *= 2 {
+		ticket := b.must(t, at)
+		_, refuses := b.Refuses(host, at.Add(cooldown-1), false)
+		require.True(t, refuses)
+		_, refuses = b.Refuses(host, at.Add(cooldown), false)
+		require.False(t, refuses)
+		b.done(ticket, Result{Outcome: Failure}, at)
+		at, _ = b.Refuses(host, at, false)
+	}
+}
+
+// §4.15: the few places of a circuit that is not closed are for new calls, which
+// find out as well whether the server is back; unless the rules are static.
+func TestRetriesAreNoProbes(t *testing.T) {
+	for _, static := range []bool{false, true} {
+		b := record(Rules{MinRequests: 1, Cooldown: time.Second, Static: static})
+		at := b.opened(t, epoch)
+		ask := func() (refused bool) {
+			refusedUntil, refuses := b.Refuses(host, at, true)
+			_, notBefore, change := b.Admit(host, at, true)
+			b.note(change)
+			require.Equal(t, refuses, !notBefore.IsZero())
+			if refuses {
+				require.True(t, refusedUntil.After(at))
+				require.True(t, notBefore.After(at))
+			}
+			return refuses
+		}
+		require.Equal(t, !static, ask(), "when the cooldown is over")
+		probes := []Ticket{b.must(t, at)}
+		require.Equal(t, !static, ask(), "half-open")
+		for b.peek(host).state.name() == HalfOpen {
+			if ticket, _, ok := b.admit(at); ok {
+				probes = append(probes, ticket)
+			} else {
+				for _, p := range probes {
+					b.done(p, Result{Outcome: Success}, at)
+				}
+				if static { // the retries were the other probes
+					return
+				}
+			}
+		}
+		require.False(t, ask(), "closed")
+	}
+}
+
+// A server that takes longer than a cooldown to answer must not stay shut out.
+func TestSlowServerComesBack(t *testing.T) {
+	const slow = 5 * time.Second
+	b := record(Rules{MinRequests: 1, Cooldown: time.Second})
+	at := b.opened(t, epoch)
+	type out struct {
+		Ticket
+		since time.Time
+	}
+	var outs []out
+	for range 10 {
+		if ticket, _, ok := b.admit(at); ok {
+			outs = append(outs, out{ticket, at})
+		}
+		at = at.Add(time.Second)
+		for len(outs) > 0 && at.Sub(outs[0].since) >= slow {
+			b.done(outs[0].Ticket, Result{Outcome: Success, Took: slow}, at)
+			outs = outs[1:]
+		}
+	}
+	require.Equal(t, "open half-open closed", b.path())
+}
+
+// Whatever becomes of the probes, the places are there again when their leases
+// are over: none leaks.
+func TestPlacesDoNotLeak(t *testing.T) {
+	for _, give := range []struct {
+		name string
+		back func(*recorded, Ticket, time.Time)
+	}{
+		{"cancelled", func(_ *recorded, p Ticket, at time.Time) { p.Cancel(at) }},
+		{"says nothing", func(b *recorded, p Ticket, at time.Time) { b.done(p, Result{}, at) }},
+		{"too short a silence", func(b *recorded, p Ticket, at time.Time) { b.done(p, Result{Outcome: Silence}, at) }},
+		{"lost", func(*recorded, Ticket, time.Time) {}},
+		{"cancelled late", func(_ *recorded, p Ticket, at time.Time) { p.Cancel(at.Add(time.Hour)) }},
+	} {
+		t.Run(give.name, func(t *testing.T) {
+			b := record(Rules{MinRequests: 1, Cooldown: time.Second})
+			at := b.opened(t, epoch)
+			for range 100 {
+				var probes []Ticket
+				for ticket, _, ok := b.admit(at); ok; ticket, _, ok = b.admit(at) {
+					probes = append(probes, ticket)
+				}
+				require.Len(t, probes, DefaultProbes)
+				for _, p := range probes {
+					give.back(b, p, at)
+				}
+				at = at.Add(time.Second)
+			}
+			require.Equal(t, "open half-open", b.path())
+		})
+	}
+}

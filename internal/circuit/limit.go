@@ -1,0 +1,214 @@
+package circuit
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// limit is how many requests may be in flight to a scope whose circuit has closed
+// again after slow failures: those of a server with more work than it can do in
+// time. To let everybody in at once would fill its queue again, and then nothing
+// is answered in time although the server is busy all along; to refuse everybody
+// would waste what it can do. So the limit looks for as much as the server can
+// take, the way TCP looks for its window: it is raised as answers come, and cut
+// when they fail.
+//
+// A client with few requests has less than one in flight anyway. Below one, the
+// limit is therefore kept by a pause after each request: a limit of a third is
+// one request, and a pause twice as long as it took.
+//
+// A queue is in the way of all. So while answers come as quickly as before the
+// trouble, no failure is the queue's doing, and none cuts or pauses: a backend or
+// an endpoint that hangs beside others that do not is not helped by sending less.
+//
+// A limit ends when it had nothing to do for a Window; see rest.
+type limit struct {
+	rules   *Rules
+	typical time.Duration // latency before the trouble; 0: unknown
+	over    atomic.Bool   // it is of no more use, and never will be
+
+	mu       sync.Mutex
+	size     float64       // of requests in flight
+	inFlight int           // requests that were admitted under it
+	worst    time.Duration // latency of the slowest failure
+	entered  time.Time     // when the last one was admitted
+	loaded   time.Time     // when half of the limit was last in flight
+	paused   time.Time     // nobody is admitted until then
+	quiet    time.Time     // since when nothing was refused, and nothing has failed
+	failed   time.Time     // when something last did
+	prompt   time.Time     // when the last quick answer came
+	cut      time.Time     // when the limit was last cut
+	results  float64       // since then, the recent ones
+	failures float64
+}
+
+const (
+	limitStart  = 0.25 // the limit at first
+	limitLeast  = 0.125
+	limitCut    = 0.25 // of what was in flight is left by a cut
+	limitBad    = 0.3  // share of failures that calls for one
+	limitEnough = 20   // results that tell it, at most
+	limitCalm   = 4    // Windows without a failure
+
+	// limitPatience is the least time for which requests in flight keep others
+	// out, if failures take that long.
+	limitPatience = time.Second
+
+	// slowFailure is how long a failure must take to be one of a long queue. No
+	// queue is so short that this is nothing, and no refusal takes so long.
+	slowFailure = 100 * time.Millisecond
+)
+
+// newLimit returns the limit of a circuit that closes after trouble whose slowest
+// failure took worst, with an answer that took so long. It is nil where the
+// failures were not slow, by themselves or beside the answers: that server has
+// failed, but not for want of time.
+func newLimit(rules *Rules, typical, worst, took time.Duration, now time.Time) *limit {
+	if rules.Static || worst < max(slowFailure, 2*typical, took) {
+		return nil
+	}
+	return &limit{rules: rules, typical: typical, worst: worst, size: limitStart, quiet: now, failed: now, cut: now}
+}
+
+// works reports whether requests have to be admitted.
+func (l *limit) works() bool { return l != nil && !l.over.Load() }
+
+// admit asks whether a request may be sent. If so, done must be called when it is
+// through.
+func (l *limit) admit(now time.Time) (notBefore time.Time, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.rest(now) {
+		return time.Time{}, true
+	}
+	switch {
+	case now.Before(l.paused):
+		l.quiet = now
+		return l.paused, false
+	case l.inFlight > 0 && float64(l.inFlight+1) > l.size && now.Sub(l.entered) < l.patience():
+		// After that long one more may go: those in flight may never come back.
+		l.quiet = now
+		return now.Add(min(l.entered.Add(l.patience()).Sub(now), probeAnswer)), false
+	}
+	l.inFlight++
+	l.entered = now
+	if float64(l.inFlight) >= l.size/2 {
+		l.loaded = now
+	}
+	return time.Time{}, true
+}
+
+// patience is how long those in flight keep others out. A timeout may be half a
+// minute, and so may an answer that is no sign of trouble, of a long poll say.
+func (l *limit) patience() time.Duration { return min(l.worst, max(limitPatience, l.worst/8)) }
+
+// rest ends the limit once it had nothing to do for a Window. A client whose
+// calls come all at once, now and then, always gives it something to do, and with
+// few answers in between it learns little: it also ends where nothing is in flight
+// and nothing has failed for four.
+func (l *limit) rest(now time.Time) bool {
+	if now.Sub(l.quiet) <= l.rules.Window && (l.inFlight > 0 || now.Sub(l.failed) <= limitCalm*l.rules.Window) {
+		return false
+	}
+	l.over.Store(true)
+	return true
+}
+
+// refuses is until when nobody is admitted, if that is after the time at.
+func (l *limit) refuses(at time.Time) (notBefore time.Time, refuses bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.paused, at.Before(l.paused)
+}
+
+// done tells what came of a request that was admitted.
+func (l *limit) done(sent, now time.Time, outcome Outcome) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	inFlight, took := float64(l.inFlight), now.Sub(sent)
+	l.inFlight--
+	most := l.rules.MaxCooldown
+	switch {
+	case outcome == None:
+		return
+	case outcome == Failure:
+		l.quiet, l.failed = now, now
+		l.worst = max(l.worst, took)
+		if l.prompt.After(sent) {
+			return
+		}
+		l.shrink(sent, now, inFlight)
+	case l.quick(took):
+		l.prompt = now
+		l.count(0)
+		l.grow(sent, now)
+		return
+	default:
+		l.count(0)
+		l.grow(sent, now)
+		most = min(most, l.rules.Window/2) // it was slow, but it was an answer
+	}
+	if l.size < 1 {
+		pause := float64(took) * (1/l.size - 1)
+		l.paused = now.Add(time.Duration(min(pause, float64(most))))
+	}
+}
+
+// quick reports whether an answer came as fast as before the trouble: nothing
+// stands in the server's queue.
+func (l *limit) quick(took time.Duration) bool {
+	if l.typical > 0 {
+		return took <= 2*l.typical
+	}
+	return took <= l.worst/16
+}
+
+// grow raises the limit after an answer. Where the server is not loaded, the
+// limit doubles with each round; where it is, it grows by one with each, and the
+// nearer the answers come to what has failed, the less. That would never find
+// out that a server has become slower for good, so growth also gathers speed
+// with the time that nothing has failed.
+func (l *limit) grow(sent, now time.Time) {
+	took := now.Sub(sent)
+	calm := now.Sub(l.failed).Seconds() / (limitCalm * l.rules.Window).Seconds()
+	steady := calm * calm * calm
+	if took < l.worst/2 {
+		steady++
+	}
+	switch quick := l.quick(took); {
+	case l.size < 1 && quick:
+		l.size = min(l.size+0.25, 1)
+	case l.size < 1:
+		l.size = min(l.size+steady/50, 1)
+	case l.loaded.Before(sent): // it was no limit
+	case quick:
+		l.size++
+	default:
+		l.size += steady / l.size
+	}
+}
+
+// shrink cuts the limit after a failure, if many fail of those that were sent
+// under it: those that were sent under the one before are no news.
+func (l *limit) shrink(sent, now time.Time, inFlight float64) {
+	if sent.Before(l.cut) {
+		return
+	}
+	l.count(1)
+	if l.failures < limitBad*l.results || l.results < min(inFlight/2, limitEnough) {
+		return
+	}
+	l.size = max(limitCut*min(l.size, inFlight), limitLeast)
+	l.cut, l.results, l.failures = now, 0, 0
+}
+
+// count counts a result, and forgets half of them all when there are enough.
+func (l *limit) count(failures float64) {
+	l.results++
+	l.failures += failures
+	if l.results > max(limitEnough, 2*l.size) {
+		l.results /= 2
+		l.failures /= 2
+	}
+}

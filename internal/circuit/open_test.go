@@ -1,0 +1,99 @@
+package circuit
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// §4.15: it cools down with growth, and up to a quarter of jitter on top, also on
+// top of the maximum; and once closed, from the beginning. Unless the rules are
+// static, the cooldown follows the latency of the failure.
+func TestCooldown(t *testing.T) {
+	const ms = time.Millisecond
+	for _, tt := range []struct {
+		name  string
+		rules Rules
+		took  time.Duration
+		want  []time.Duration // without jitter
+	}{
+		{"at once: a probe costs nobody anything", Rules{}, 0, []time.Duration{100 * ms, 100 * ms, 100 * ms}},
+		{"quick", Rules{}, 20 * ms, []time.Duration{100 * ms, 160 * ms, 160 * ms}},
+		{"twice the failure", Rules{}, 300 * ms, []time.Duration{600 * ms, 1200 * ms, 2400 * ms, 2400 * ms}},
+		{"half a second", Rules{}, 500 * ms, []time.Duration{1000 * ms, 2000 * ms, 4000 * ms, 4000 * ms}},
+		{"the first is never long", Rules{}, 30 * time.Second, []time.Duration{1e9, 2e9, 4e9, 4e9}},
+		{"for ever", Rules{}, math.MaxInt64, []time.Duration{1e9, 2e9, 4e9, 4e9}},
+		{"written out", Rules{}.withDefaults(), 20 * ms, []time.Duration{100 * ms, 160 * ms, 160 * ms}},
+		{"Cooldown of one's own", Rules{Cooldown: 1e9}, 30 * time.Second, []time.Duration{1e9, 2e9, 4e9, 4e9}},
+		{"Cooldown of one's own, at once", Rules{Cooldown: 1e9}, 0, []time.Duration{1e9, 1e9, 1e9}},
+		{"MaxCooldown of one's own", Rules{MaxCooldown: 1e9}, 300 * ms, []time.Duration{600 * ms, 1000 * ms, 1000 * ms}},
+		{"MaxCooldown below twice the failure", Rules{MaxCooldown: 500 * ms}, 300 * ms, []time.Duration{500 * ms, 500 * ms}},
+		{"maximum below the first", Rules{Cooldown: 8e9, MaxCooldown: 4e9}, 0, []time.Duration{8e9, 8e9}},
+		{"no growth", Rules{MaxCooldown: -1}, 30 * time.Second, []time.Duration{100 * ms, 100 * ms}},
+		{"static", Rules{Static: true}, 0, []time.Duration{100 * ms, 200 * ms, 400 * ms, 800 * ms, 1600 * ms, 3200 * ms, 4000 * ms, 4000 * ms}},
+		{"static, whatever the latency", Rules{Static: true}, 30 * time.Second, []time.Duration{100 * ms, 200 * ms}},
+		{"static, half of the maximum", Rules{Cooldown: 2e9, Static: true}, 0, []time.Duration{2e9, 4e9, 4e9}},
+		{"static, huge", Rules{Cooldown: 1 << 60, MaxCooldown: math.MaxInt64, Static: true}, 0, []time.Duration{1 << 60, 1 << 61, 1 << 62}},
+		{"static, negative", Rules{Cooldown: -1, Static: true}, 0, []time.Duration{minCooldown, 2 * minCooldown, 4 * minCooldown}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			jitters := map[time.Duration]bool{}
+			for range 20 {
+				rules := tt.rules
+				rules.MinRequests, rules.Probes = 1, 1
+				b, at := record(rules), epoch
+				for _, want := range append(tt.want, 0) {
+					if want == 0 { // closed in between
+						require.Equal(t, 1, b.run(at, "S"))
+						want = tt.want[0]
+					}
+					b.done(b.must(t, at), Result{Outcome: Failure, Took: tt.took}, at)
+					until, refuses := b.Refuses(host, at, false)
+					require.True(t, refuses)
+					wait := until.Sub(at)
+					require.GreaterOrEqual(t, wait, want)
+					require.LessOrEqual(t, wait, want+want/4)
+					jitters[wait-want] = true
+
+					ticket, notBefore, ok := b.admit(until.Add(-1))
+					require.False(t, ok)
+					require.Zero(t, ticket)
+					require.Equal(t, until, notBefore)
+					at = until
+				}
+			}
+			require.Greater(t, len(jitters), 10, "the jitter is random, at the maximum too")
+		})
+	}
+	t.Run("no duration overflows", func(t *testing.T) {
+		b := &recorded{Breaker: New(Rules{MinRequests: 1, Cooldown: math.MaxInt64, MaxCooldown: math.MaxInt64, Window: math.MaxInt64}, time.Now())}
+		until := b.opened(t, time.Now())
+		require.True(t, until.After(time.Now().Add(200*365*24*time.Hour)), "%v", until)
+	})
+	t.Run("a slow success that completes MinRequests is no slow failure", func(t *testing.T) {
+		b := record(Rules{})
+		for i := range DefaultMinRequests {
+			r := Result{Outcome: Failure}
+			if i == DefaultMinRequests-1 {
+				r = Result{Outcome: Success, Took: time.Minute}
+			}
+			b.done(b.must(t, epoch), r, epoch)
+		}
+		o := b.peek(host).state.(*open)
+		require.Equal(t, DefaultCooldown, o.cooldown)
+		require.Zero(t, o.worst)
+	})
+}
+
+// §4.15: a retry that is refused after the cooldown is told a time to come.
+func TestNotBeforeIsInTheFuture(t *testing.T) {
+	b := record(Rules{MinRequests: 1, Cooldown: time.Second})
+	until := b.opened(t, epoch)
+	for _, at := range []time.Time{epoch, until.Add(-1), until, until.Add(time.Minute), until.Add(time.Hour)} {
+		notBefore, refuses := b.Refuses(host, at, true)
+		require.True(t, refuses)
+		require.True(t, notBefore.After(at))
+	}
+}
