@@ -35,7 +35,7 @@ type options struct {
 	scenario, peer, topology, docs, plots, keep string
 	seconds                                     float64
 	seed                                        uint64
-	seeds                                       int
+	seeds, random, only                         int
 	series, targets, write                      bool
 }
 
@@ -52,6 +52,8 @@ func main() {
 	flag.BoolVar(&o.write, "write", true, "rewrite the section of docs/performance.md and the plots, if all runs are made")
 	flag.StringVar(&o.docs, "docs", "", "the directory to write to, whatever runs are made; empty: the repository's docs")
 	flag.StringVar(&o.plots, "plots", "svg", "their format: svg, or png for a look at them")
+	flag.IntVar(&o.random, "random", 0, "instead: that many random compositions of troubles, of the libraries in -peer (all: ours) against a bare client")
+	flag.IntVar(&o.only, "random-only", -1, "instead: that one of them alone")
 	flag.StringVar(&o.keep, "keep", "", "a file that keeps results: what it has is not run again")
 	flag.Parse()
 	// net/http logs that a RoundTripper returned both a response and an error.
@@ -61,6 +63,9 @@ func main() {
 }
 
 func (o options) run(t *testing.T) error {
+	if o.random > 0 || o.only >= 0 {
+		return o.compositions(t)
+	}
 	runs, err := o.runs()
 	if err != nil {
 		return err
@@ -119,6 +124,34 @@ func (o options) runs() (runs []fleet.Config, err error) {
 		}
 	}
 	return runs, nil
+}
+
+// compositions runs what is drawn.
+func (o options) compositions(t *testing.T) error {
+	if o.peer == "all" {
+		o.peer = "ours"
+	}
+	who, err := fleet.Scenario{}.Peers(o.peer)
+	if err != nil {
+		return err
+	}
+	if o.only >= 0 {
+		trial := fleet.Alone(t, o.seed, o.only, who)
+		print(trial)
+		for _, r := range trial.Of {
+			o.more(r)
+		}
+		return nil
+	}
+	trials := fleet.Random(t, o.seed, o.random, who, func(trial fleet.Trial) {
+		for _, line := range trial.Harmed() {
+			print(line)
+		}
+	})
+	for _, tally := range fleet.Tallies(trials) {
+		print(tally)
+	}
+	return nil
 }
 
 func print(line any) { _, _ = fmt.Fprintln(os.Stdout, line) }

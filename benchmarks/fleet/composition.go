@@ -1,0 +1,267 @@
+package fleet
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// Composition is a scenario that was drawn: some partial troubles at once, and who
+// meets them.
+type Composition struct {
+	Number   int // which of those of the seed it is
+	Topology Topology
+	Scenario Scenario
+	Seed     uint64 // of its runs
+}
+
+// Compose draws the seed's composition of that number, always the same.
+func Compose(seed uint64, number int) Composition {
+	c := &composer{rand: rand.New(rand.NewPCG(seed, uint64(number)+1000))} //nolint:gosec // not negative
+	c.scenario = Scenario{Name: fmt.Sprintf("random-%d", number)}
+	c.clients()
+	c.troubles()
+	c.scenario.Note = strings.Join(c.told, "; ")
+	return Composition{Number: number, Topology: c.topology, Scenario: c.scenario, Seed: mixed(seed) + uint64(number)} //nolint:gosec // likewise
+}
+
+// composer draws one composition.
+type composer struct {
+	rand     *rand.Rand
+	scenario Scenario
+	topology Topology
+	rate     float64
+	told     []string // what was drawn
+}
+
+func (c *composer) tell(format string, args ...any) {
+	c.told = append(c.told, fmt.Sprintf(format, args...))
+}
+
+// chance is true so often.
+func (c *composer) chance(share float64) bool { return c.rand.Float64() < share }
+
+// between is drawn from a logarithmic scale, with two digits.
+func (c *composer) between(low, high float64) float64 {
+	v := low * math.Pow(high/low, c.rand.Float64())
+	unit := math.Pow(10, math.Floor(math.Log10(v))-1)
+	return math.Round(v/unit) * unit
+}
+
+func (c *composer) span(low, high time.Duration) time.Duration {
+	return time.Duration(c.between(low.Seconds(), high.Seconds()) * float64(time.Second)).Round(time.Millisecond)
+}
+
+// oneOf draws one of them.
+func oneOf[T any](c *composer, of ...T) T { return of[c.rand.IntN(len(of))] }
+
+// What a composition is made of is drawn from these.
+const (
+	slowest   = 1.0 / 60 // calls a second
+	fastest   = 1000.0
+	leastCall = 300 // calls that are measured, at the least
+	shortRun  = 40 * time.Second
+)
+
+// clients draws who calls, how often, and for how long.
+func (c *composer) clients() {
+	l := &c.scenario.Load
+	c.topology = oneOf(c, Shared, Own)
+	l.Clients = 1
+	if c.rate = c.between(slowest, fastest); c.topology == Own {
+		l.Clients = int(c.between(10, 500))
+		c.rate = min(c.between(slowest, 3)*float64(l.Clients), fastest)
+	}
+	l.Rate = c.rate
+	l.Deadline = oneOf(c, -1, time.Second, 5*time.Second, 10*time.Second, 30*time.Second, 30*time.Second, time.Minute)
+	l.Method = oneOf(c, http.MethodGet, http.MethodGet, http.MethodPost)
+	calls := c.between(1.3*leastCall, 6000)
+	c.tell("%s, %d clients, %.3g/s, %s, deadline %v", c.topology, l.Clients, c.rate, l.Method, l.Deadline)
+	if c.chance(0.3) {
+		l.Bare = 0.1
+		calls /= 0.9
+		c.tell("a tenth of the load from bare clients")
+	}
+	length := max(time.Duration(calls/c.rate*float64(time.Second)), shortRun)
+	c.scenario.During = length.Round(time.Second)
+	c.scenario.Server = Server{Workers: -1, Service: c.span(5*time.Millisecond, 200*time.Millisecond), GiveUp: oneOf(c, -1, 2*time.Second, 10*time.Second)}
+	if l.Deadline < 0 {
+		c.scenario.Server.GiveUp = 30 * time.Second // or nobody ever gives up
+	}
+	c.tell("answers in %v, given up after %v", c.scenario.Server.Service, c.scenario.Server.GiveUp)
+}
+
+// troubles draws one to three of them, of different kinds.
+func (c *composer) troubles() {
+	kinds := []func(){
+		c.errors, c.errors, c.path, c.brokenBackends, c.hanging, c.refusals, c.refusals,
+		c.limit, c.limit, c.capacity, c.outages, c.outages, c.restarts, c.brownout, c.slowAnswers,
+	}
+	c.rand.Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
+	for _, kind := range kinds[:1+c.rand.IntN(3)] {
+		kind()
+	}
+}
+
+func (c *composer) add(f Fault) { c.scenario.Server.Faults = append(c.scenario.Server.Faults, f) }
+
+// failure draws how something fails.
+func (c *composer) failure() (Answer, string) {
+	switch oneOf(c, "500", "502", "503", "reset", "refused") {
+	case "500":
+		return Answer{Status: http.StatusInternalServerError}, "500"
+	case "502":
+		return Answer{Status: http.StatusBadGateway}, "502"
+	case "503":
+		return Answer{Status: http.StatusServiceUnavailable}, "a silent 503"
+	case "reset":
+		return Answer{Err: errReset}, "a reset"
+	}
+	return Answer{Err: errRefused}, "a refused connection"
+}
+
+func (c *composer) errors() {
+	answer, name := c.failure()
+	f := Fault{Share: c.between(0.01, 0.6), Answer: answer}
+	c.add(f)
+	c.tell("%.3g of answers are %s", f.Share, name)
+}
+
+func (c *composer) path() {
+	answer, name := c.failure()
+	share := c.between(0.05, 0.6)
+	if c.chance(0.4) {
+		answer = Answer{Status: http.StatusGatewayTimeout, After: c.span(100*time.Millisecond, 3*time.Second)}
+		name = fmt.Sprintf("504 after %v", answer.After)
+	}
+	c.scenario.Load.Paths = []Part{{"/export", share}, {"/charge", 1}}
+	c.add(Fault{Path: "/export", Answer: answer})
+	c.tell("/export, %.3g of calls, is answered by %s", share, name)
+}
+
+const backendsDrawn = 10
+
+func (c *composer) brokenBackends() {
+	answer, name := c.failure()
+	if c.chance(0.3) {
+		answer, name = Answer{Hang: true}, "nothing"
+	}
+	n := 1 + c.rand.IntN(5)
+	c.scenario.Server.Backends = backendsDrawn
+	c.add(Fault{Backends: upTo(n), Answer: answer})
+	c.tell("%d of 10 backends answer by %s", n, name)
+}
+
+func (c *composer) hanging() {
+	f := Fault{Share: c.between(0.01, 0.3), Answer: Answer{Hang: true}}
+	c.add(f)
+	c.tell("%.3g of requests hang", f.Share)
+}
+
+func (c *composer) refusals() {
+	answer := Answer{Status: oneOf(c, http.StatusServiceUnavailable, http.StatusTooManyRequests), RetryAfter: oneOf(c, 1, 1, 1, 2, 5, 30)}
+	f := Fault{Share: c.between(0.003, 0.2), Answer: answer}
+	c.add(f)
+	c.tell("%.3g of answers are %d with Retry-After: %d", f.Share, answer.Status, answer.RetryAfter)
+}
+
+// limit draws a limit near what is offered.
+func (c *composer) limit() {
+	granted := c.rate * (0.5 + 0.8*c.rand.Float64())
+	says := oneOf(c, SaysAll, SaysRefused, SaysRetryAfter, SaysNothing)
+	l := Limit{Says: says}
+	if c.chance(0.5) {
+		l.Window = time.Second
+		for _, wider := range []time.Duration{10 * time.Second, time.Minute, time.Hour} {
+			if granted*l.Window.Seconds() < 5 {
+				l.Window = wider
+			}
+		}
+		l.Quota = max(int(granted*l.Window.Seconds()), 1)
+		c.tell("a quota of %d in %v, which tells %v", l.Quota, l.Window, says)
+	} else {
+		l.Rate, l.Burst = granted, int(c.between(1, 30))
+		l.Status = oneOf(c, http.StatusTooManyRequests, http.StatusServiceUnavailable)
+		c.tell("a token bucket of %.3g/s, burst %d, that says %d and tells %v", l.Rate, l.Burst, l.Status, says)
+	}
+	c.scenario.Server.Limit = l
+}
+
+// capacity draws workers that can do about what is offered.
+func (c *composer) capacity() {
+	s := &c.scenario.Server
+	factor := 0.7 + 0.6*c.rand.Float64()
+	s.Workers = max(int(math.Ceil(c.rate*s.Service.Seconds()*factor)), 1)
+	if s.Workers < 4 { // few workers are busy for long instead
+		s.Workers = 4
+		s.Service = time.Duration(float64(s.Workers) / (c.rate * factor) * float64(time.Second))
+		s.Service = min(s.Service, 2*time.Second)
+	}
+	s.Queue = oneOf(c, -1, 10, 100, 1000)
+	if s.Shed = oneOf(c, 0, 1, 1); s.Queue > 100 {
+		s.Shed = 0
+	}
+	c.tell("%d workers of %v, that is %.3g/s; a queue of %d; 503s ask to wait %d s", s.Workers, s.Service, s.capacity(), max(s.Queue, 0), s.Shed)
+}
+
+const mostOutages = 20
+
+// outages are spread over the run.
+func (c *composer) outages() {
+	answer, name := c.failure()
+	if c.chance(0.3) {
+		answer = Answer{Status: http.StatusServiceUnavailable, RetryAfter: oneOf(c, 1, 5, 10)}
+		name = fmt.Sprintf("503 with Retry-After: %d", answer.RetryAfter)
+	}
+	run := c.scenario.During
+	length := c.span(200*time.Millisecond, max(20*time.Second, run/10))
+	length = min(length, run/4)
+	n := int(c.between(0.03, 0.3) * float64(run) / float64(length))
+	n = max(min(n, mostOutages), 1)
+	for i := range n {
+		from := run * time.Duration(2*i+1) / time.Duration(2*n+1)
+		c.add(Fault{From: from, To: from + length, Answer: answer})
+	}
+	c.tell("%d outages of %v: %s", n, length, name)
+}
+
+func (c *composer) restarts() {
+	run := c.scenario.During
+	length := c.span(run/500, run/20)
+	c.scenario.Server.Backends = backendsDrawn
+	for i := range backendsDrawn {
+		from := run * time.Duration(i+1) / (backendsDrawn + 2)
+		c.add(Fault{From: from, To: from + length, Backends: []int{i}, Answer: Answer{Err: errRefused}})
+	}
+	c.tell("ten backends restart in turn, for %v each", length)
+}
+
+// brownout takes workers away for a tenth to a third of the run.
+func (c *composer) brownout() {
+	if c.scenario.Server.Workers < 0 {
+		c.capacity()
+	}
+	run := c.scenario.During
+	from := run / 4
+	to := from + time.Duration(c.between(0.1, 0.33)*float64(run))
+	left := max(int(float64(c.scenario.Server.Workers)*(0.2+0.6*c.rand.Float64())), 1)
+	c.scenario.Server.Staff = []Staff{{From: from, To: to, Workers: left}}
+	c.tell("%d workers from %v to %v", left, from.Round(time.Second), to.Round(time.Second))
+}
+
+func (c *composer) slowAnswers() {
+	f := Fault{Share: c.between(0.01, 0.3), Answer: Answer{Status: http.StatusOK, After: c.span(100*time.Millisecond, 5*time.Second)}}
+	f.Answer.Until = f.Answer.After * 2
+	c.add(f)
+	c.tell("%.3g of answers take %v to %v", f.Share, f.Answer.After, f.Answer.Until)
+}
+
+// String says what a limit tells.
+func (s Saying) String() string {
+	return map[Saying]string{
+		SaysAll: "all", SaysRefused: "all, on refusals alone", SaysRetryAfter: "Retry-After", SaysNothing: "nothing",
+	}[s]
+}

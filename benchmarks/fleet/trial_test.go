@@ -1,0 +1,102 @@
+package fleet
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
+)
+
+// harmedAtMost is how many of the short run's compositions may do worse with this
+// library than with a bare client. The whole run, of 300, is `fleet -random=300`.
+const harmedAtMost = 0.35
+
+// A short run of the random compositions.
+func TestRandomCompositions(t *testing.T) {
+	who, err := peers.Named(peers.Ours)
+	require.NoError(t, err)
+	trials := Random(t, Seed, 30, who, func(trial Trial) {
+		require.GreaterOrEqual(t, trial.Bare.Offered, leastCall)
+		require.LessOrEqual(t, trial.Bare.Success(), 0.99)
+		require.GreaterOrEqual(t, trial.Bare.Success(), worth)
+		for _, line := range trial.Harmed() {
+			t.Log(line)
+		}
+	})
+	tally := Tallies(trials)[0]
+	t.Log(tally)
+	require.Len(t, trials, 30)
+	require.LessOrEqual(t, float64(tally.Harmed)/float64(tally.Trials), harmedAtMost)
+}
+
+// A bare client has what a bare client has, call by call: what is drawn hangs on
+// the seed, the call and the attempt alone.
+func TestCompositionsArePaired(t *testing.T) {
+	who, err := peers.Named("bare")
+	require.NoError(t, err)
+	for number := range 12 {
+		trial := Alone(t, Seed, number, who)
+		p := Pair(trial.Of[0], trial.Bare)
+		require.Equal(t, trial.Bare.Offered, p.Calls)
+		// Attempts of one instant come in any order, and the last place of a queue, or
+		// the last token, is the first's.
+		require.InDelta(t, 0, p.Mean, 0.003, trial.Scenario.Note)
+	}
+}
+
+func TestCompose(t *testing.T) {
+	require.Equal(t, Compose(1, 7), Compose(1, 7))
+	require.NotEqual(t, Compose(1, 7).Scenario.Note, Compose(1, 8).Scenario.Note)
+	require.NotEqual(t, Compose(1, 7).Scenario.Note, Compose(2, 7).Scenario.Note)
+	for number := range 300 {
+		c := Compose(1, number)
+		s := c.Scenario
+		require.GreaterOrEqual(t, s.During, shortRun)
+		require.Greater(t, s.During.Seconds()*s.Load.perSecond()*(1-s.Load.Bare), float64(leastCall), "%d: %s", number, s.Note)
+		require.False(t, s.Load.Deadline < 0 && s.Server.GiveUp < 0, "a hanging call would never end")
+		for _, f := range s.Server.Faults {
+			require.LessOrEqual(t, f.To, s.During, "%d: %s", number, s.Note)
+		}
+	}
+}
+
+func TestPair(t *testing.T) {
+	outcomes := func(good, of int) Result {
+		r := Result{outcomes: make([]bool, of)}
+		for i := range good {
+			r.outcomes[i] = true
+		}
+		return r
+	}
+	for _, row := range []struct {
+		name       string
+		ours, bare int // of 1000 calls
+		harmed     bool
+	}{
+		{"the same", 900, 900, false},
+		{"better", 1000, 900, false},
+		{"worse by as much as is allowed", 890, 900, false},
+		{"worse by more than that and than chance", 880, 900, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			p := Pair(outcomes(row.ours, 1000), outcomes(row.bare, 1000))
+			require.Equal(t, row.harmed, p.Harmed())
+			require.InDelta(t, float64(row.ours-row.bare)/1000, p.Mean, 1e-9)
+		})
+	}
+	few := Pair(outcomes(8, 50), outcomes(10, 50))
+	require.Less(t, few.Mean, -worse)
+	require.False(t, few.Harmed(), "two of fifty can be chance")
+}
+
+func TestTally(t *testing.T) {
+	var tally Tally
+	tally.count(1, Paired{Calls: 1000, Mean: -0.02, Error: 0.001})
+	tally.count(2, Paired{Calls: 1000, Mean: -0.04, Error: 0.02})
+	tally.count(3, Paired{Calls: 1000, Mean: 0.2, Error: 0.001})
+	require.Equal(t, 1, tally.Harmed)
+	require.Equal(t, 1, tally.Better)
+	require.InDelta(t, -0.04, tally.Worst, 1e-9)
+	require.Equal(t, 2, tally.In)
+}
