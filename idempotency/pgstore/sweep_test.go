@@ -19,6 +19,7 @@ import (
 
 // A record that somebody has locked is left for the next sweep, which does not wait.
 func TestSweepLeavesWhatIsLocked(t *testing.T) {
+	t.Parallel()
 	eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
 		pool := newPool(t, dsn, nil)
 		require.NoError(t, fill(t.Context(), pool, 10))
@@ -45,8 +46,14 @@ func TestSweepLeavesWhatIsLocked(t *testing.T) {
 // and while a Sweeper sweeps. Each iteration brings 50,000 expired records:
 //
 //	go test -run '^$' -bench Sweep -benchtime 20x .
+//
+// With -short it only shows that it runs.
 func BenchmarkSweep(b *testing.B) {
-	const rows, clients = 50_000, 4
+	const clients = 4
+	rows := 50_000
+	if testing.Short() {
+		rows = 500
+	}
 	pool := newPool(b, postgrestest.Open(b), func(c *pgxpool.Config) { c.MaxConns, c.MinConns = 10, 10 })
 	store := newStore(b, pool)
 	require.NoError(b, fill(b.Context(), pool, b.N*rows))
