@@ -199,6 +199,7 @@ func afterJoinedWork(t *testing.T, c *crashed) (dead func(context.Context) error
 // Connections that are terminated in the middle of joined work leave neither work
 // nor outcome, and the next execution takes over as soon as the lease is over.
 func TestConnectionIsKilledInJoinedWork(t *testing.T) {
+	t.Parallel()
 	eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
 		count := effects(t, dsn)
 		pool := newPool(t, dsn, nil)
@@ -239,6 +240,7 @@ func terminate(t *testing.T, pool *pgxpool.Pool) {
 
 // The server ends a transaction that does nothing for longer than Begin's limit.
 func TestLimit(t *testing.T) {
+	t.Parallel()
 	eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
 		count := effects(t, dsn)
 		claim := newClaim("limit")

@@ -26,7 +26,7 @@ func newPool(tb testing.TB, dsn string, configure func(*pgxpool.Config)) *pgxpoo
 	tb.Helper()
 	config, err := pgxpool.ParseConfig(dsn)
 	require.NoError(tb, err)
-	config.MaxConns = 20
+	config.MaxConns = 16
 	if configure != nil {
 		configure(config)
 	}
@@ -40,8 +40,8 @@ func newDB(tb testing.TB, dsn string) *sql.DB {
 	tb.Helper()
 	db, err := sql.Open("pgx", dsn)
 	require.NoError(tb, err)
-	db.SetMaxOpenConns(20)
-	db.SetMaxIdleConns(20)
+	db.SetMaxOpenConns(16)
+	db.SetMaxIdleConns(16)
 	tb.Cleanup(func() { assert.NoError(tb, db.Close()) })
 	return db
 }
@@ -76,11 +76,13 @@ var flavors = []flavor{
 	}},
 }
 
-// eachFlavor runs a test for both constructors, each on a database of its own.
+// eachFlavor runs a test for both constructors at the same time, each on a schema of
+// its own. What looks at the server as a whole must do without.
 func eachFlavor(t *testing.T, test func(t *testing.T, dsn string, store *pgstore.Store)) {
 	t.Helper()
 	for _, f := range flavors {
 		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
 			dsn := postgrestest.Open(t)
 			test(t, dsn, f.store(t, dsn))
 		})

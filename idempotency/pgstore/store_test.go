@@ -14,8 +14,10 @@ import (
 )
 
 func TestStore(t *testing.T) {
+	t.Parallel()
 	for _, f := range flavors {
 		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
 			dsn := postgrestest.Open(t)
 			suite(t, dsn, f).Run(t)
 		})
@@ -25,6 +27,7 @@ func TestStore(t *testing.T) {
 // The database's default isolation may be any. The work's own is another matter: it
 // is told that it must be done again, which the suite does not do.
 func TestStoreUnderSerializableIsolation(t *testing.T) {
+	t.Parallel()
 	f := flavors[0]
 	f.options = &pgstore.Options{Isolation: sql.LevelReadCommitted}
 	s := suite(t, withParameter(t, postgrestest.Open(t), "default_transaction_isolation", "serializable"), f)

@@ -33,6 +33,7 @@ func begin(tb testing.TB, store *pgstore.Store, key string) (idempotency.Lease, 
 // What the work does to its transaction, and what comes of it: what it wrote and its
 // record go together, whatever it tries.
 func TestWorkCannotPartFromItsRecord(t *testing.T) {
+	t.Parallel()
 	for _, row := range []struct {
 		name string
 		do   func(t *testing.T, tx any)
@@ -53,6 +54,7 @@ func TestWorkCannotPartFromItsRecord(t *testing.T) {
 		}, func(t *testing.T, err error) { require.Equal(t, "23505", code(err)) }},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
 			eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
 				count := effects(t, dsn)
 				lease, tx := begin(t, store, "key")
@@ -74,6 +76,7 @@ func TestWorkCannotPartFromItsRecord(t *testing.T) {
 // Where the work ends its transaction by itself, what it has committed must not be
 // done again. (Of a pgx.Tx it has to send COMMIT for that.)
 func TestWorkEndsItsTransaction(t *testing.T) {
+	t.Parallel()
 	commit := func(tx any) error {
 		if tx, ok := tx.(*sql.Tx); ok {
 			return tx.Commit()
@@ -103,6 +106,7 @@ func TestWorkEndsItsTransaction(t *testing.T) {
 // a 4xx as it would without a record. That is final: nothing was written, and
 // nothing would be the next time.
 func TestRefusalAfterAFailedStatement(t *testing.T) {
+	t.Parallel()
 	eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
 		count := effects(t, dsn)
 		for status, want := range map[int][]int{ // the answers to three requests
@@ -213,6 +217,7 @@ func TestWorkEndsWithItsTransaction(t *testing.T) {
 // Rollback gives a usable connection back even if the context has ended, and a
 // transaction outlives the context of Begin.
 func TestTransactionOutlivesContexts(t *testing.T) {
+	t.Parallel()
 	eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
 		lease := acquire(t, store, newClaim("key"))
 		ctx, cancel := context.WithCancel(t.Context())
@@ -275,6 +280,7 @@ func poolOfOne(t *testing.T, flavor, dsn string) *pgstore.Store {
 
 // While its own transaction is open, an execution's other verbs do not hang.
 func TestLockedByItsOwnTransaction(t *testing.T) {
+	t.Parallel()
 	eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
 		lease, tx := begin(t, store, "key")
 		for name, call := range map[string]func() error{

@@ -50,6 +50,7 @@ func eachCaller(t *testing.T, test func(t *testing.T, dsn string, store *pgstore
 
 // An inbox row and its effect are committed together, or not at all.
 func TestWithin(t *testing.T) {
+	t.Parallel()
 	eachCaller(t, func(t *testing.T, _ string, store *pgstore.Store, begin func() *caller) {
 		claim := newClaim(t.Name())
 		for _, commit := range []bool{false, true} {
@@ -79,6 +80,7 @@ func TestWithin(t *testing.T) {
 // What a caller's transaction has claimed and not committed, nobody else waits for:
 // neither for a new record nor for one that it took over.
 func TestWithinHoldsOthersOff(t *testing.T) {
+	t.Parallel()
 	eachCaller(t, func(t *testing.T, _ string, store *pgstore.Store, begin func() *caller) {
 		for _, taken := range []bool{false, true} {
 			claim := newClaim(t.Name())
@@ -123,6 +125,7 @@ func TestWithinHoldsOthersOff(t *testing.T) {
 // Two callers' transactions with the same message: the second waits, and gets the
 // first one's result, or the operation if the first one rolls back.
 func TestWithinWaitsForWithin(t *testing.T) {
+	t.Parallel()
 	eachCaller(t, func(t *testing.T, _ string, _ *pgstore.Store, begin func() *caller) {
 		for _, commit := range []bool{false, true} {
 			key := t.Name() + map[bool]string{false: " rollback", true: " commit"}[commit]
@@ -155,6 +158,7 @@ func TestWithinWaitsForWithin(t *testing.T) {
 // A caller that does not want to wait for another sets a lock_timeout, or ends its
 // context. Its transaction has failed then.
 func TestWithinWaitsNoLongerThanTold(t *testing.T) {
+	t.Parallel()
 	eachCaller(t, func(t *testing.T, _ string, _ *pgstore.Store, begin func() *caller) {
 		first, second, third := begin(), begin(), begin()
 		acquire(t, first, newClaim(t.Name()))
@@ -175,6 +179,7 @@ func TestWithinWaitsNoLongerThanTold(t *testing.T) {
 
 // The caller's transaction commits as it would have without us.
 func TestWithinSetsNothing(t *testing.T) {
+	t.Parallel()
 	eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
 		tx, err := newPool(t, dsn, nil).Begin(t.Context())
 		require.NoError(t, err)

@@ -76,6 +76,7 @@ func acquire(tb testing.TB, store idempotency.Store, claim idempotency.Claim) id
 }
 
 func TestOpened(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "test.db")
 	store := open(t, path)
 	ledger(t, store.DB())
@@ -90,6 +91,7 @@ func TestOpened(t *testing.T) {
 // TestNew runs the suite with a pool of one connection, whose transactions are
 // deferred and which has no busy timeout.
 func TestNew(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "test.db")
 	db := openWork(t, path, "")
 	db.SetMaxOpenConns(1)

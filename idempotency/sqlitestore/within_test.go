@@ -67,6 +67,7 @@ func (s eachAlone) Sweep(ctx context.Context, limit int) (n int, err error) {
 type storeOnly struct{ idempotency.Store }
 
 func TestWithinIsAStore(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "test.db")
 	store := open(t, path)
 	storetest.Suite{
