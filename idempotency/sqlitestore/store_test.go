@@ -85,6 +85,7 @@ func TestOpened(t *testing.T) {
 		Again: func(t *testing.T) idempotency.Store { return open(t, path) },
 		Write: write,
 		Count: func(ctx context.Context, id string) (int, error) { return count(ctx, store.DB(), id) },
+		Fill:  func(_ context.Context, rows int) error { fill(t, store, rows); return nil },
 	}.Run(t)
 }
 
