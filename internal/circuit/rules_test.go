@@ -59,6 +59,9 @@ func FuzzCooldown(f *testing.F) {
 	f.Fuzz(func(t *testing.T, cooldown, most, before, took int64, static bool) {
 		r := Rules{Cooldown: time.Duration(cooldown), MaxCooldown: time.Duration(most), Static: static}.withDefaults()
 		last := min(time.Duration(max(before, 0)), r.MaxCooldown)
+		if last > 0 { // there was one before
+			last = max(last, r.Cooldown)
+		}
 		got := r.cooldown(last, time.Duration(max(took, 0)))
 		require.GreaterOrEqual(t, got, r.Cooldown)
 		require.LessOrEqual(t, got, r.MaxCooldown)
