@@ -23,15 +23,22 @@ type attempt struct {
 	ending    ending        // how far its end has come
 	handed    bool          // Base has the request, and with it the duty to close its body
 	untouched bool          // the server has certainly done no work for it
+	beside    bool          // another copy is under way: it waits at no gate
+	through   bool          // its outcome was there before the race was over; under the race's lock
+	announced chan struct{} // closed when the hooks know of it; nil: they need not
 	reach     atomic.Uint32 // how far Base came with it, where somebody looks: see watch
 	record    Attempt
 
 	request http.Request
 
-	ctx      context.Context // its lifetime; Base sees it through attemptContext
-	cancel   context.CancelCauseFunc
-	deadline time.Time   // the earlier of the call's and the attempt's own; zero: none
-	timer    *time.Timer // of the attempt timeout
+	ctx         context.Context // its lifetime; Base sees it through attemptContext
+	cancel      context.CancelCauseFunc
+	hedgedAfter time.Duration // when a hedge was to be sent; 0: never
+	deadline    time.Time     // the earlier of the call's and the attempt's own; zero: none
+	plan        plan          // what is to be done if it takes long
+	upload      upload        // which puts that off
+	round       *race         // it and its copies
+	own         race          // the same, where the call's goroutine makes the attempt
 
 	permit circuit.Ticket
 	paid   allowance.Ticket // by the budget, for a retry
@@ -58,6 +65,9 @@ const (
 // breaker, rate limit, timeout, headers, body. What it took is given back when
 // it fails; when it succeeds, exchange must follow.
 func (c *call) prepare(a *attempt) *Error {
+	if a.round == nil {
+		a.round, a.own.first = &a.own, a
+	}
 	now, err := c.enter(a)
 	if err != nil {
 		return err
@@ -80,7 +90,7 @@ func (c *call) enter(a *attempt) (time.Time, *Error) {
 	}
 	waited, err := c.rateLimit.enter(a, now)
 	if err != nil {
-		a.permit.Cancel(now)
+		a.cancelGates(now)
 		return now, err
 	}
 	if !waited {
@@ -89,12 +99,24 @@ func (c *call) enter(a *attempt) (time.Time, *Error) {
 	// The breaker may have opened while this attempt stood in line, and a probe's
 	// lease may have run out: ask it again, with the turn in hand.
 	now = time.Now()
-	a.permit.Cancel(now)
+	a.cancelPermit(now)
 	if err := c.passBreaker(a, now); err != nil {
-		a.turn.giveBack(now)
+		a.cancelGates(now)
 		return now, err
 	}
 	return now, nil
+}
+
+// cancelGates gives back what the gates gave, once.
+func (a *attempt) cancelGates(now time.Time) {
+	a.cancelPermit(now)
+	a.turn.giveBack(now)
+	a.turn = turn{}
+}
+
+func (a *attempt) cancelPermit(now time.Time) {
+	a.permit.Cancel(now)
+	a.permit = circuit.Ticket{}
 }
 
 func (c *call) passBreaker(a *attempt, now time.Time) *Error {
@@ -107,14 +129,13 @@ func (c *call) passBreaker(a *attempt, now time.Time) *Error {
 	return nil
 }
 
-// dress makes the request of the attempt.
+// dress makes the request of the attempt, and sets its timer.
 func (c *call) dress(a *attempt, now time.Time) *Error {
-	timeout := c.perCall().AttemptTimeout
-	a.deadline = c.deadline
-	own := timeout > 0 && (c.deadline.IsZero() || timeout < c.deadline.Sub(now))
-	if own {
-		a.deadline = now.Add(timeout)
+	a.record.Start = now
+	if !a.beside { // which does not wait
+		a.record.Queued = now.Sub(c.accounted)
 	}
+	c.schedule(a, now)
 	header := c.header
 	if c.telling {
 		told, ok := c.config.deadline.header(header, a.deadline, now)
@@ -123,6 +144,30 @@ func (c *call) dress(a *attempt, now time.Time) *Error {
 		}
 		header = told
 	}
+	body, err := c.bodyFor(a)
+	if err != nil {
+		return err
+	}
+	a.begin()
+	a.request = *c.request.WithContext(a.watch())
+	if c.hedge != nil || a.beside {
+		// Two copies may be under way at once, and one after the call is over.
+		url := *a.request.URL
+		a.request.URL, header = &url, cloneHeader(header)
+	}
+	a.request.Header = header
+	a.request.Body = body
+	a.request.Cancel = nil    // the context has it
+	a.request.RequestURI = "" // a server's request that is passed on, by ReverseProxy say
+	a.record.Request = &a.request
+	a.start()
+	return nil
+}
+
+// bodyFor is the body that the attempt sends: the caller's the first time, and then
+// one of GetBody's. One that may be long on its way is watched, where the attempt has
+// a timer.
+func (c *call) bodyFor(a *attempt) (io.ReadCloser, *Error) {
 	body := c.request.Body
 	if a != &c.first && body != nil && body != http.NoBody {
 		fresh, err := c.request.GetBody()
@@ -133,27 +178,14 @@ func (c *call) dress(a *attempt, now time.Time) *Error {
 			if fresh != nil {
 				_ = fresh.Close()
 			}
-			return &Error{Reason: ErrNotReplayable, Err: fmt.Errorf("GetBody: %w", err)}
+			return nil, &Error{Reason: ErrNotReplayable, Err: fmt.Errorf("GetBody: %w", err)}
 		}
 		body = fresh
 	}
-
-	a.begin()
-	if own {
-		a.timer = time.AfterFunc(timeout, a.expire)
+	if c.longUpload() && (a.plan.cut > 0 || a.plan.again > 0) {
+		body = a.upload.counted(body, a.record.Start)
 	}
-	a.request = *c.request.WithContext(a.watch())
-	if c.hedge != nil {
-		// Two copies may be under way at once, and one after the call is over.
-		url := *a.request.URL
-		a.request.URL, header = &url, cloneHeader(header)
-	}
-	a.request.Header = header
-	a.request.Body = body
-	a.request.Cancel = nil    // the context has it
-	a.request.RequestURI = "" // a server's request that is passed on, by ReverseProxy say
-	a.record.Request, a.record.Start = &a.request, now
-	return nil
+	return body, nil
 }
 
 const (
@@ -176,37 +208,56 @@ func (a *attempt) watch() context.Context {
 	})
 }
 
-func (a *attempt) expire() { a.end(ErrAttemptTimeout) }
-
-// exchange makes a prepared attempt, with a hedge beside it where that is asked
-// for. What comes of it is the call's outcome so far.
+// exchange makes a prepared attempt, with copies beside it where it takes long. What
+// comes of it is the call's outcome so far.
 func (c *call) exchange(a *attempt) {
-	now := a.record.Start
+	hedged := c.hedging()
 	if a == &c.first {
-		c.budget.called(c.scopeKey(), now)
+		c.budget.called(c.scopeKey(), a.record.Start)
+		hedged.called(c.hedge, a.record.Start)
 	} else {
 		more := c.further()
 		a.paid, more.token = more.token, allowance.Ticket{} // what it paid for is being sent
 		more.sent = append(more.sent, a)
+		c.number++
 	}
-	if s := c.hedging(); s != nil {
-		c.last = c.hedged(a, s)
-	} else {
-		c.send(a)
-		c.last = a
-	}
+	defer a.own.abandon() // where Base or a hook panics, or ends its goroutine
+	a.send()
+	c.last = a.own.decide()
 	a.paid.Done(c.last.answered(), time.Now())
+	c.account(a)
+	hedged.observe(c.hedge, a)
+}
+
+// account notes until when the call's time is accounted for: to the end of the
+// attempt, and of the wait for copies beside it.
+func (c *call) account(a *attempt) {
+	end := a.record.Start.Add(a.record.Latency)
+	if len(a.own.copies) > 0 && !a.answered() {
+		if now := time.Now(); now.After(end) {
+			a.record.Wait, end = now.Sub(end), now
+		}
+	}
+	c.accounted = end
 }
 
 // send makes the attempt and records what came of it.
-func (c *call) send(a *attempt) {
+func (a *attempt) send() {
 	defer a.abandon() // where Base or a hook panics, or ends its goroutine
-	if c.tracing() {
-		c.traceAttempt(attemptStart, &a.record)
-	}
+	a.announce()
 	a.handed = true
-	resp, err := c.base.RoundTrip(&a.request)
+	resp, err := a.call.base.RoundTrip(&a.request)
 	a.settle(resp, err)
+}
+
+// announce tells the hooks that the attempt is on its way.
+func (a *attempt) announce() {
+	if a.announced != nil {
+		defer close(a.announced)
+	}
+	if a.call.tracing() {
+		a.call.traceAttempt(attemptStart, &a.record)
+	}
 }
 
 // abandon gives back what an attempt holds that did not come to its end.
@@ -217,12 +268,8 @@ func (a *attempt) abandon() {
 	told := a.ending == endingTold
 	a.ending = endingOver
 	if !told {
-		now := time.Now()
-		a.permit.Cancel(now)
-		a.turn.giveBack(now)
-		if a.timer != nil {
-			a.timer.Stop()
-		}
+		a.cancelGates(time.Now())
+		a.hush()
 	}
 	if resp := a.record.Response; resp != nil {
 		if resp.Body != nil {
@@ -255,19 +302,15 @@ func (a *attempt) release() {
 func (a *attempt) settle(resp *http.Response, err error) {
 	c, now := a.call, time.Now()
 	a.ending = endingTold
-	cut := c.hedge != nil // by the other copy, perhaps
-	if a.timer != nil && !a.timer.Stop() {
-		// It fires in this very instant, and takes the response's body with it.
-		a.expire()
-		cut = true
-	}
+	a.hush()
 	a.record.Latency = now.Sub(a.record.Start)
-	resp, err = a.outcome(resp, err, cut)
+	resp, err = a.outcome(resp, err)
 	if err != nil {
 		a.release()
 		a.fate, err = a.translate(err, now)
 	}
 	a.record.Response, a.record.Err = resp, err
+	a.record.unsent = a.neverSent()
 
 	said := readAnswer(resp, now)
 	a.turn.done(now, a, &said)
@@ -276,7 +319,7 @@ func (a *attempt) settle(resp *http.Response, err error) {
 	if resp != nil {
 		a.adopt(resp)
 	}
-	if c.tracing() && !a.record.Hedge {
+	if c.tracing() && !a.beside {
 		c.traceAttempt(attemptDone, &a.record)
 	}
 	a.ending = endingOver

@@ -37,7 +37,7 @@ func TestAttemptTimeout(t *testing.T) {
 		{"in time", time.Second, 0, []step{after(999*time.Millisecond, status(200))}, 999 * time.Millisecond, 1, nil},
 		{"too late once", time.Second, 0, []step{hanging, status(200)}, 2 * time.Second, 2, nil},
 		{"always too late", time.Second, 0, []step{hanging}, 7 * time.Second, 4, resilienthttp.ErrAttemptTimeout},
-		{"the default is 30 s", 0, 0, []step{hanging, status(200)}, 31 * time.Second, 2, nil},
+		{"the default is to wait for as long as anybody does, and once more", 0, 0, []step{hanging}, 241 * time.Second, 2, resilienthttp.ErrAttemptTimeout},
 		{"negative is none", -1, 0, []step{after(100*time.Hour, status(200))}, 100 * time.Hour, 1, nil},
 		{"huge is none", 1<<63 - 1, 0, []step{after(100*time.Hour, status(200))}, 100 * time.Hour, 1, nil},
 		{"a nanosecond", 1, 0, []step{hanging}, 3*time.Second + 4, 4, resilienthttp.ErrAttemptTimeout},
@@ -54,7 +54,7 @@ func TestAttemptTimeout(t *testing.T) {
 				policy := every(time.Second)
 				policy.AttemptTimeout = tt.timeout
 				tr := &resilienthttp.Transport{Base: base, Policy: policy}
-				req := get(t)
+				req := newRequest(t, http.MethodPut, "http://api.test/things", "")
 				if tt.ctx > 0 {
 					ctx, cancel := context.WithTimeout(t.Context(), tt.ctx)
 					defer cancel()
@@ -815,7 +815,8 @@ func TestDeadlineSeenEarly(t *testing.T) {
 					return nil, tt.err
 				}
 				ctx := earlyContext{t.Context(), time.Now().Add(time.Second)}
-				_, err := (&resilienthttp.Transport{Base: script(step)}).RoundTrip(get(t).WithContext(ctx))
+				put := newRequest(t, http.MethodPut, "http://api.test/", "")
+				_, err := (&resilienthttp.Transport{Base: script(step)}).RoundTrip(put.WithContext(ctx))
 				require.ErrorIs(t, err, tt.is)
 				require.ErrorIs(t, err, tt.err)
 				require.Len(t, asError(t, err).Attempts, 1)

@@ -14,7 +14,7 @@ const (
 
 // adopt makes the response's body end the attempt when it ends.
 func (a *attempt) adopt(resp *http.Response) {
-	resp.Request = a.call.asAnswered()
+	resp.Request = &a.call.answered
 	switch {
 	case resp.Body == nil:
 		resp.Body = http.NoBody

@@ -17,26 +17,30 @@ import (
 // lives in it, so that a call which needs no second one is one allocation.
 type call struct {
 	*config
-	ctx      context.Context         // the caller's
-	hangUp   context.CancelCauseFunc // ends it, where it is a child of the caller's; nil: it is not
-	request  *http.Request           // the caller's: read, never written
-	header   http.Header             // what every attempt sends; the caller's own map when nothing is added
-	scope    string
-	key      string
-	options  *options
-	deadline time.Time // zero: none
-	start    time.Time
-	single   bool // another layer owns retries
-	telling  bool // attempts bear a deadline header
-	finished bool
-	depth    uint8 // of calls of this Transport around this one
+	ctx       context.Context         // the caller's
+	hangUp    context.CancelCauseFunc // ends it, where it is a child of the caller's; nil: it is not
+	request   *http.Request           // the caller's: read, never written
+	header    http.Header             // what every attempt sends; the caller's own map when nothing is added
+	scope     string
+	key       string
+	ownKey    bool // which is the caller's own
+	number    int  // of the attempts begun, hedges not among them; in a race under its lock
+	options   *options
+	deadline  time.Time // zero: none
+	start     time.Time
+	accounted time.Time // until when the call's time is: see Attempt.Queued
+	queued    time.Duration
+	single    bool // another layer owns retries
+	telling   bool // attempts bear a deadline header
+	finished  bool
+	depth     uint8 // of calls of this Transport around this one
 
 	last    *attempt // the one whose outcome is the call's so far; nil: none was sent
 	failure *Error   // why the call ends without a response
 	more    *further // nil as long as one attempt was enough
 	first   attempt
 
-	answered http.Request // the response's Request
+	answered http.Request // Response.Request: the caller's, with the way back to the call
 }
 
 // further is what only calls with more than one attempt need.
@@ -47,6 +51,7 @@ type further struct {
 	previous time.Duration    // what Backoff gave the last time
 	token    allowance.Ticket // for a retry that is not sent yet
 	place    allowance.Place  // the right to the minimum while nobody is known to be served
+	cuts     int              // attempts that longestAnswer ended
 }
 
 // giveBack returns what the Budget gave and the call has no more use for.
@@ -89,14 +94,16 @@ func (t *Transport) plan(req *http.Request) (*call, error) {
 	if config.scope != nil {
 		c.scope = config.scope(req)
 	}
-	key, send, err := config.idempotency.keyFor(req, c.options)
+	key, send, own, err := config.idempotency.keyFor(req, c.options)
 	if err != nil {
 		return nil, &Error{Err: err}
 	}
-	c.key = key
+	c.key, c.ownKey = key, own
 	c.header = c.commonHeader(send)
+	c.answered = *req.WithContext((*answeredContext)(c))
 	c.first.call = c
-	c.first.record.Number = 1
+	c.first.record.Number, c.number = 1, 1
+	c.accounted = c.start
 	c.ctx, c.hangUp = foldCancel(req)
 	if err := c.callerGone(); err != nil {
 		c.over()
@@ -204,6 +211,11 @@ func (c *call) fail(err *Error) {
 	}
 	err.Attempts = c.attempts()
 	c.failure = err
+	since := c.accounted
+	if c.last != nil {
+		since = c.last.record.Start.Add(c.last.record.Latency)
+	}
+	c.queued = time.Since(since)
 }
 
 // finish is the call's end: the last response as it came, or one *Error.
@@ -245,13 +257,6 @@ func (c *call) over() {
 	if c.hangUp != nil {
 		c.hangUp(nil)
 	}
-}
-
-// asAnswered is the caller's request as it stands in the response: it leads back to
-// the call.
-func (c *call) asAnswered() *http.Request {
-	c.answered = *c.request.WithContext((*answeredContext)(c))
-	return &c.answered
 }
 
 // unwind lets go of what a call holds that a panic has cut short, or the end of

@@ -47,7 +47,7 @@ func TestDeadlineIsSent(t *testing.T) {
 		{name: "the call's", attempt: -1, call: 90 * time.Second, deadline: "2000-01-01T00:01:30.000Z", timeout: "90000"},
 		{name: "the call's, if earlier", attempt: time.Minute, call: 10 * time.Second, deadline: "2000-01-01T00:00:10.000Z", timeout: "10000"},
 		{name: "the attempt's, if earlier", attempt: time.Second, call: time.Minute, deadline: "2000-01-01T00:00:01.000Z", timeout: "1000"},
-		{name: "the default attempt timeout", call: time.Hour, deadline: "2000-01-01T00:00:30.000Z", timeout: "30000"},
+		{name: "the default attempt timeout is none", call: time.Hour, deadline: "2000-01-01T01:00:00.000Z", timeout: "3600000"},
 		{name: "milliseconds, rounded down", attempt: -1, call: 1234*ms + 999999, deadline: "2000-01-01T00:00:01.234Z", timeout: "1234"},
 		{name: "margin", config: resilienthttp.Deadline{Margin: 250 * ms}, call: time.Second, deadline: "2000-01-01T00:00:00.750Z", timeout: "750"},
 		{name: "margin off the attempt's too", config: resilienthttp.Deadline{Margin: 250 * ms}, attempt: time.Second, call: time.Minute, deadline: "2000-01-01T00:00:00.750Z", timeout: "750"},

@@ -138,7 +138,7 @@ func (e *Error) Error() string {
 		b.WriteString(")")
 	}
 	if !e.NotBefore.IsZero() {
-		b.WriteString("; not before " + e.NotBefore.UTC().Format(time.RFC3339))
+		b.WriteString("; not before " + notEarlier(e.NotBefore).Format(deadlineFormat))
 	}
 	return b.String()
 }
@@ -167,6 +167,21 @@ func (e *Error) Unwrap() []error {
 	return errs
 }
 
+// Unsent reports whether nothing was sent, provably: a gate refused the first attempt,
+// the caller was gone before it, or each attempt failed before a byte of the request
+// left (the name was not resolved, the connection not made, the TLS handshake not
+// finished). Then the call can be made again without a thought for a key. False proves
+// nothing.
+func (e *Error) Unsent() bool {
+	for i := range e.Attempts {
+		if a := &e.Attempts[i]; !a.unsent && (a.Response != nil || a.Err == nil || !provesUnsent(a.Err)) {
+			return false
+		}
+	}
+	return len(e.Attempts) > 0 || e.Err == nil || errors.Is(e.Err, ErrRateLimited) || provesUnsent(e.Err) ||
+		errors.Is(e.Err, context.Canceled) || errors.Is(e.Err, context.DeadlineExceeded)
+}
+
 // Timeout reports whether the call ended because time ran out, so that
 // url.Error.Timeout stays true for timeouts. A refusal is not a timeout.
 func (e *Error) Timeout() bool {
@@ -177,4 +192,10 @@ func (e *Error) Timeout() bool {
 		}
 	}
 	return false
+}
+
+// notEarlier is the time to a whole millisecond, as it is printed, and never before it:
+// who reads it and comes then is not early.
+func notEarlier(t time.Time) time.Time {
+	return t.Add(time.Millisecond - 1).Truncate(time.Millisecond).UTC()
 }

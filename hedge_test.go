@@ -346,9 +346,8 @@ func TestHedgeWhich(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				base := newHedgeBase(copyOf{after: 5 * time.Second}, copyOf{after: time.Second})
-				// One hedge in ten seconds, by either account.
+				// One hedge in ten seconds.
 				transport := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Second, MaxRatio: 1e-9})
-				transport.Budget = &resilienthttp.Budget{Ratio: 1e-9, MinPerSecond: 0.1}
 				transport.Idempotency = row.config
 				ctx := t.Context()
 				if row.ctx != nil {
@@ -386,9 +385,11 @@ func TestHedgeDelay(t *testing.T) {
 			tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
 		}
 	}
-	// after makes a call that hangs and tells when its hedge came.
+	// after makes a call that hangs and tells when its hedge came. Those that came
+	// while the latencies were learned are out of the window of its share.
 	after := func(t *testing.T, transport *resilienthttp.Transport, base *hedgeBase) (time.Duration, bool) {
 		t.Helper()
+		time.Sleep(11 * time.Second)
 		base.mu.Lock()
 		base.copies = []copyOf{{after: time.Hour}}
 		before := len(base.arrivals)
@@ -433,23 +434,22 @@ func TestHedgeDelay(t *testing.T) {
 			if i < 250 {
 				return time.Second
 			}
-			return 20 * ms
-		}, 20 * ms, 20 * ms},
+			return 500 * ms
+		}, 500 * ms, 500 * ms},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				base := newHedgeBase(copyOf{})
 				transport := hedging(base, -1, row.hedge)
-				// Taught by a Transport that does not hedge, so that the latencies
-				// are those of the row: it shares the Hedge, which hedges by the
-				// outer's MaxRatio; a budget of nothing keeps it from doing so.
-				teacher := hedging(base, -1, row.hedge)
-				teacher.Budget = &resilienthttp.Budget{Ratio: 1e-12, MinPerSecond: -1}
-				learn(t, teacher, base, row.calls, row.latency)
+				learn(t, transport, base, row.calls, row.latency)
 				delay, hedged := after(t, transport, base)
 				require.Equal(t, row.max > 0, hedged)
 				require.GreaterOrEqual(t, delay, row.min)
-				require.LessOrEqual(t, delay, row.max+1, "longer than the quantile, by as little as there is")
+				most := row.max
+				if row.hedge.Delay == 0 {
+					most += row.max*3/10 + 1 // as precise as internal/latency is
+				}
+				require.LessOrEqual(t, delay, most, "longer than the quantile, by as little as can be told")
 			})
 		})
 	}
@@ -458,11 +458,11 @@ func TestHedgeDelay(t *testing.T) {
 			base := newHedgeBase(copyOf{})
 			hedge := &resilienthttp.Hedge{}
 			transport := hedging(base, -1, hedge)
-			transport.Budget = &resilienthttp.Budget{Ratio: 1e-12, MinPerSecond: -1}
 			learn(t, transport, base, 128, flat)
 			learn(t, transport, base, 160, func(int) time.Duration { return 80 * ms })
-			delay, _ := after(t, hedging(base, -1, hedge), base)
-			require.Equal(t, 80*ms+1, delay)
+			delay, _ := after(t, transport, base)
+			require.Greater(t, delay, 80*ms)
+			require.Less(t, delay, 104*ms)
 		})
 	})
 	t.Run("failures are no measure", func(t *testing.T) {
@@ -503,7 +503,7 @@ func TestHedgeDelay(t *testing.T) {
 			delay, hedged := after(t, transport, base)
 			require.True(t, hedged)
 			require.GreaterOrEqual(t, delay, 50*ms)
-			require.Less(t, delay, 51*ms, "nor may it rise by itself")
+			require.Less(t, delay, 65*ms, "nor may it rise by itself")
 		})
 	})
 	t.Run("hedging does not talk itself into more", func(t *testing.T) {
@@ -513,13 +513,17 @@ func TestHedgeDelay(t *testing.T) {
 			base := newHedgeBase(copyOf{})
 			hedge := &resilienthttp.Hedge{MaxRatio: -1}
 			transport := hedging(base, -1, hedge)
-			transport.Budget = &resilienthttp.Budget{Ratio: 1e-12, MinPerSecond: -1}
-			learn(t, transport, base, 100, ramp)
-			transport = hedging(base, -1, hedge)
+			tail := func(i int) time.Duration {
+				if i%25 == 0 {
+					return time.Second
+				}
+				return ramp(i)
+			}
+			learn(t, transport, base, 100, tail)
 			hedges := 0
 			for i := range 1000 {
 				base.mu.Lock()
-				base.copies, base.arrivals = []copyOf{{after: ramp(i * 37)}, {}}, nil
+				base.copies, base.arrivals = []copyOf{{after: tail(i * 37)}, {}}, nil
 				base.mu.Unlock()
 				hedges += len(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))) - 1
 			}
@@ -541,7 +545,8 @@ func TestHedgeDelay(t *testing.T) {
 	})
 }
 
-// TestHedgeShare: hedges count against MaxRatio, and against the Budget.
+// TestHedgeShare is §4.16 for hedges: they count against MaxRatio, and not against the
+// Budget.
 func TestHedgeShare(t *testing.T) {
 	// slow makes calls that all want a hedge, gap apart, and counts those.
 	slow := func(t *testing.T, transport *resilienthttp.Transport, base *hedgeBase, calls int, gap time.Duration) (hedges int) {
@@ -606,36 +611,16 @@ func TestHedgeShare(t *testing.T) {
 			require.Equal(t, 1, slow(t, open, base, 3, 0))
 		})
 	})
-	t.Run("§4.16 no budget, no hedge", func(t *testing.T) {
+	t.Run("§4.16 hedges leave the budget to retries", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			base := newHedgeBase(twoMS)
-			transport := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Millisecond, MaxRatio: -1})
-			transport.Budget = &resilienthttp.Budget{Ratio: 0.1, MinPerSecond: -1}
-			require.Equal(t, 10, slow(t, transport, base, 100, 0))
-		})
-	})
-	t.Run("§4.16 retries and hedges together", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			base := newHedgeBase(copyOf{after: 2 * time.Millisecond, status: 500})
-			transport := hedging(base, 4, &resilienthttp.Hedge{Delay: time.Millisecond, MaxRatio: -1})
-			transport.Budget = &resilienthttp.Budget{Ratio: 0.2, MinPerSecond: -1}
-			for range 100 {
-				tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
-			}
-			require.Equal(t, 120, base.sent())
-		})
-	})
-	t.Run("§4.16 a refused hedge costs no token", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			base := newHedgeBase(twoMS)
-			budget := &resilienthttp.Budget{Ratio: 0.001, MinPerSecond: 0.1} // one
-			transport := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Millisecond, MaxRatio: -1})
-			transport.Budget = budget
-			transport.RateLimit = &resilienthttp.RateLimit{Limit: 1, Burst: 1}
-			require.Zero(t, slow(t, transport, base, 1, 0))
-			open := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Millisecond, MaxRatio: -1})
-			open.Budget = budget
-			require.Equal(t, 1, slow(t, open, base, 2, 0))
+			transport := hedging(base, 2, &resilienthttp.Hedge{Delay: time.Millisecond, MaxRatio: -1})
+			transport.Budget = tokens(1)
+			require.Equal(t, 100, slow(t, transport, base, 100, 0), "a spent budget is no matter")
+			base.mu.Lock()
+			base.copies = []copyOf{{status: 500}}
+			base.mu.Unlock()
+			require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2, "and its token is there")
 		})
 	})
 	t.Run("§4.15 a breaker that is half-open has no place for it", func(t *testing.T) {
@@ -691,6 +676,7 @@ func TestHedgeTimeout(t *testing.T) {
 			defer cancel()
 			base := newHedgeBase(copyOf{after: time.Hour})
 			transport := hedging(base, 3, &resilienthttp.Hedge{Delay: 2 * time.Second})
+			transport.Policy.AttemptTimeout = -1
 			start := time.Now()
 			_, err := transport.RoundTrip(newCall(ctx, t, http.MethodGet, ""))
 			require.ErrorIs(t, err, resilienthttp.ErrDeadline)
@@ -738,10 +724,10 @@ func TestHedgePanic(t *testing.T) {
 		copies []copyOf
 		want   string
 	}{
-		{"hedge panics, first answers", []copyOf{{after: 5 * time.Second}, {panics: true}}, "1 200, 1h hedge: panic: Base is broken"},
-		{"hedge exits, first answers", []copyOf{{after: 5 * time.Second}, {exits: true}}, "1 200, 1h lost"},
-		{"first fails, hedge panics", []copyOf{{after: 2 * time.Second, status: 503}, {after: 3 * time.Second, panics: true}}, "1 503, 1h hedge: panic: Base is broken"},
-		{"first fails, hedge exits", []copyOf{{after: 2 * time.Second, status: 503}, {after: 3 * time.Second, exits: true}}, "1 503, 1h lost"},
+		{"hedge panics, first answers", []copyOf{{after: 5 * time.Second}, {panics: true}}, "1 200, 1h panic in a copy of the request: Base is broken"},
+		{"hedge exits, first answers", []copyOf{{after: 5 * time.Second}, {exits: true}}, "1 200, 1h its goroutine has ended"},
+		{"first fails, hedge panics", []copyOf{{after: 2 * time.Second, status: 503}, {after: 3 * time.Second, panics: true}}, "1 503, 1h panic in a copy of the request: Base is broken"},
+		{"first fails, hedge exits", []copyOf{{after: 2 * time.Second, status: 503}, {after: 3 * time.Second, exits: true}}, "1 503, 1h its goroutine has ended"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -784,13 +770,13 @@ func TestHedgePanic(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			base := newHedgeBase(copyOf{status: 500}, copyOf{after: 2 * time.Second}, copyOf{panics: true}, copyOf{})
 			transport := hedging(base, -1, hedge())
-			transport.Breaker = &resilienthttp.Breaker{MinRequests: 1, Probes: 2, Cooldown: time.Hour}
+			transport.Breaker = &resilienthttp.Breaker{MinRequests: 1, Probes: 2, Cooldown: time.Hour, Static: true}
 			call := func() []resilienthttp.Attempt {
 				return tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
 			}
 			call() // opens the circuit
 			time.Sleep(2 * time.Hour)
-			require.Equal(t, "1 200, 1h hedge: panic: Base is broken", story(call()))
+			require.Equal(t, "1 200, 1h panic in a copy of the request: Base is broken", story(call()))
 			require.Equal(t, "1 200", story(call()), "there is a place for it")
 			require.Equal(t, resilienthttp.StateClosed, transport.Breaker.State("api.test"))
 		})
@@ -805,7 +791,7 @@ func TestHedgePanic(t *testing.T) {
 				}
 				return resilienthttp.VerdictDefault
 			}
-			require.Equal(t, "1 200, 1h hedge: panic: odd", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
+			require.Equal(t, "1 200, 1h panic in a copy of the request: odd", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
 			base.balanced(t)
 		})
 	})
@@ -818,7 +804,7 @@ func TestHedgePanic(t *testing.T) {
 					panic("odd")
 				}
 			}}
-			require.Equal(t, "1 200, 1h hedge: panic: odd", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
+			require.Equal(t, "1 200, 1h panic in a copy of the request: odd", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
 			require.Equal(t, 1, base.sent())
 			base.balanced(t)
 		})

@@ -87,31 +87,32 @@ func (i Idempotency) resolved() (Idempotency, error) {
 }
 
 // keyFor finds or makes the key of a call. send is false when the request bears
-// the key already.
-func (i *Idempotency) keyFor(req *http.Request, o *options) (key string, send bool, err error) {
-	if own := i.callersKey(req.Header); own != "" {
-		return own, false, nil
+// the key already; own is true when the caller chose it, for an API that is known to
+// honour it.
+func (i *Idempotency) keyFor(req *http.Request, o *options) (key string, send, own bool, err error) {
+	if key := i.callersKey(req.Header); key != "" {
+		return key, false, true, nil
 	}
 	switch {
 	case o.key != "":
-		key = o.key
+		key, own = o.key, true
 	case i.Off || !slices.Contains(i.Methods, method(req)):
-		return "", false, nil
+		return "", false, false, nil
 	default:
 		if key = i.redirectedKey(req); key != "" {
-			return key, true, nil
+			return key, true, false, nil
 		}
 		if i.NewKey == nil {
-			return i.encode(uuid.NewString()), true, nil
+			return i.encode(uuid.NewString()), true, false, nil
 		}
 		if key = i.NewKey(req); key == "" {
-			return "", false, nil
+			return "", false, false, nil
 		}
 	}
 	if err := validKey(key); err != nil {
-		return "", false, err
+		return "", false, false, err
 	}
-	return i.encode(key), true, nil
+	return i.encode(key), true, own, nil
 }
 
 // callersKey is the key that the caller has set, also where that was done past

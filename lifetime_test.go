@@ -68,7 +68,7 @@ func TestContextsDerivedFromAttempts(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					var cause error
 					tr := &resilienthttp.Transport{
-						Policy: resilienthttp.Policy{MaxAttempts: -1},
+						Policy: resilienthttp.Policy{MaxAttempts: -1, AttemptTimeout: time.Minute},
 						Base: roundTripper(func(r *http.Request) (*http.Response, error) {
 							ctx, cancel := context.WithCancel(r.Context())
 							defer cancel()
@@ -230,7 +230,7 @@ func TestClientTimeoutSaysSo(t *testing.T) {
 	t.Run("the context's deadline came first", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			client := &http.Client{Timeout: time.Hour, Transport: &resilienthttp.Transport{Base: script(hanging)}}
-			_, err := client.Do(get(t).WithContext(withDeadline(t, time.Second)))
+			_, err := client.Do(newRequest(t, http.MethodPut, "http://api.test/", "").WithContext(withDeadline(t, time.Second)))
 			require.ErrorIs(t, err, resilienthttp.ErrDeadline)
 			require.Len(t, asError(t, err).Attempts, 1, "and the *Error is there")
 		})

@@ -19,17 +19,13 @@ const (
 	fateTimeout              // by the attempt timeout
 	fateDeadline             // by the call's deadline
 	fateCanceled             // by the caller
-	fateLost                 // the other copy of a hedged request was quicker
+	fateLost                 // another copy was quicker
 )
 
-// errHedgeLost is the cause with which the slower of two copies is cancelled.
-var errHedgeLost = errors.New("the other copy of the hedged request was answered first")
-
-// outcome holds Base to its contract: one of response and error. cut says that the
-// attempt may have been ended already.
-func (a *attempt) outcome(resp *http.Response, err error, cut bool) (*http.Response, error) {
-	if cut && resp != nil && err == nil {
-		if cause := a.ended(); cause == ErrAttemptTimeout || cause == errHedgeLost {
+// outcome holds Base to its contract: one of response and error.
+func (a *attempt) outcome(resp *http.Response, err error) (*http.Response, error) {
+	if resp != nil && err == nil && (a.plan.timer != nil || a.beside) {
+		if cause := a.ended(); cause == ErrAttemptTimeout || cause == errLost {
 			err = cause // it came in the same instant; its body can no longer be read
 		}
 	}
@@ -52,8 +48,8 @@ func (a *attempt) translate(err error, now time.Time) (fate, error) {
 	c := a.call
 	gone := c.callerGone()
 	switch cause := a.ended(); {
-	case cause == errHedgeLost:
-		return fateLost, netfail.With(errHedgeLost, err)
+	case cause == errLost:
+		return fateLost, netfail.With(errLost, err)
 	case cause == ErrAttemptTimeout:
 		if gone == nil && errors.Is(err, context.Canceled) {
 			// A context derived from the attempt's calls its end a cancellation.
@@ -105,15 +101,16 @@ func (a *attempt) breakerOutcome() circuit.Outcome {
 	}
 }
 
-// neverSent reports whether the attempt provably did not reach the server.
+// neverSent reports whether no byte of the attempt left, provably.
 func (a *attempt) neverSent() bool {
-	switch a.fate {
-	case fateError:
-		inner := refused(a.record.Err)
-		return a.reach.Load() == reachedDial || netfail.NeverLeft(a.record.Err) || inner != nil && len(inner.Attempts) == 0
-	case fateTimeout:
-		return a.reach.Load() == reachedDial
-	default:
-		return false
+	return a.fate != fateAnswered && (a.reach.Load() == reachedDial || provesUnsent(a.record.Err))
+}
+
+// provesUnsent reports whether the error of an attempt shows that no byte of it left,
+// to a Transport inside among others.
+func provesUnsent(err error) bool {
+	if inner, ok := errors.AsType[*Error](err); ok && inner.Unsent() {
+		return true
 	}
+	return netfail.NeverLeft(err)
 }

@@ -6,9 +6,8 @@ import (
 )
 
 const (
-	defaultMaxAttempts    = 4
-	defaultAttemptTimeout = 30 * time.Second
-	defaultMaxRetryAfter  = time.Minute
+	defaultMaxAttempts   = 4
+	defaultMaxRetryAfter = time.Minute
 
 	// mostAttempts bounds Policy.MaxAttempts: each attempt leaves a record, and
 	// who needs more repetitions than this needs a durable queue.
@@ -19,15 +18,28 @@ const (
 // zero value holds the defaults. A Policy is a plain value; the Transport that
 // got it reads it at its first call and not again.
 type Policy struct {
-	// MaxAttempts is the number of attempts that a call may make, the first
-	// included, hedges not. 0 means 4; a negative number means never to retry;
+	// MaxAttempts is the number of attempts that a call may make, the first and
+	// copies of slow ones included, hedges not. 0 means 4; a negative number means never to retry;
 	// more than 100 means 100.
 	MaxAttempts int
 
-	// AttemptTimeout bounds one attempt, from its sending until the response
-	// headers are there; the time that gates and backoff take is not part of it,
-	// nor is the reading of the body. The call's own deadline cuts it short. 0
-	// means 30 s; a negative duration means no timeout.
+	// AttemptTimeout is how long one attempt may take, from its sending until the
+	// response headers are there; the time that gates and backoff take is not part of
+	// it, nor is the reading of the response's body. As long as a request body of more
+	// than 64 KiB, or of unknown length, makes progress on its way, the time begins
+	// anew. The call's own deadline ends the attempt in any case.
+	//
+	// Set, it is a cut: the attempt fails then, and the call goes on to the next. A
+	// negative duration means that there is none. 0, the default, knows that a slow
+	// answer is not a failure. Nothing is cut before the call's deadline, or 2 min
+	// without one, after which there is one more attempt at most. Instead, a request
+	// that is safe, or bears a key of the caller's own (by WithIdempotencyKey or the
+	// header), gets a copy beside it when it has no answer after 30 s, or half of the
+	// time that is left of the deadline; the copy in turn when half of the rest has
+	// passed. The first is left running, and the first answer wins. Such a copy is an
+	// attempt as any other: it counts, pays the Budget, and passes the gates, where it
+	// does not wait. A POST under a generated key gets none: not every server honours
+	// keys that it is sent unasked.
 	AttemptTimeout time.Duration
 
 	// ReadTimeout is the longest silence while a response body is read: the time
@@ -72,9 +84,6 @@ func (p Policy) resolved() Policy {
 		p.MaxAttempts = 1
 	case p.MaxAttempts > mostAttempts:
 		p.MaxAttempts = mostAttempts
-	}
-	if p.AttemptTimeout == 0 {
-		p.AttemptTimeout = defaultAttemptTimeout
 	}
 	if p.MaxRetryAfter == 0 {
 		p.MaxRetryAfter = defaultMaxRetryAfter

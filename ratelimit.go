@@ -130,7 +130,7 @@ func (l *RateLimit) enter(a *attempt, now time.Time) (waited bool, refused *Erro
 	l.once.Do(l.settle)
 	c := a.call
 	q := queueing{call: c, maxWait: l.settings.maxWait, maxClosed: c.perCall().MaxRetryAfter}
-	if a.record.Hedge {
+	if a.beside {
 		q.maxWait = 0
 	}
 	var static *staticLimit

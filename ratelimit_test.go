@@ -327,7 +327,7 @@ func TestHedgeNeverWaits(t *testing.T) {
 				if row.limit.Limit > 0 {
 					defer func() {
 						a, _ := quotaAttempt(t.Context(), row.limit, http.Header{})
-						a.call.scope, a.record.Hedge = "mem.test", true
+						a.call.scope, a.beside = "mem.test", true
 						begun := time.Now()
 						_, refused := row.limit.enter(a, begun)
 						require.NotNil(t, refused)

@@ -39,7 +39,7 @@ func (c *call) tryAgain() (at time.Time, again bool) {
 	}
 	wait, stop := c.again(last)
 	if last.record.Stop = stop; stop != nil {
-		last.record.Wait = max(last.asked, 0)
+		last.record.Wait = max(last.asked, last.record.Wait, 0)
 		return time.Time{}, false
 	}
 	last.record.Wait = wait
@@ -69,7 +69,7 @@ func (c *call) again(last *attempt) (wait time.Duration, stop error) {
 	if !c.replayable() {
 		return 0, ErrNotReplayable
 	}
-	if last.record.Number >= c.perCall().MaxAttempts {
+	if c.number >= c.perCall().MaxAttempts || c.cutEnough(last) {
 		return 0, ErrMaxAttempts
 	}
 	if c.single {
@@ -118,7 +118,7 @@ const (
 // will not be over in a moment: the attempts that are left are spread over the
 // time that is left, unless the calls make up for the retry.
 func (c *call) backoff(last *attempt, served bool, now time.Time) time.Duration {
-	retry, more := last.record.Number, c.more
+	retry, more := c.number, c.more
 	if own := c.perCall().Backoff; own != nil {
 		more.previous = min(max(own(retry, more.previous), 0), retryafter.Max)
 		return more.previous + max(last.asked, 0)
@@ -138,7 +138,7 @@ func (c *call) backoff(last *attempt, served bool, now time.Time) time.Duration 
 func (c *call) everybodys(last *attempt, served bool) bool {
 	return last.turnedAway(http.StatusServiceUnavailable, statusOverloaded, http.StatusTooManyRequests) ||
 		last.fate == fateTimeout || last.fate == fateError && netfail.TimedOut(last.record.Err) ||
-		!served && last.record.Number > 1
+		!served && c.number > 1
 }
 
 // share is the part of the time left that the next attempt may wait: an even one
@@ -149,10 +149,10 @@ func (c *call) share(last *attempt, now time.Time) time.Duration {
 	if !c.deadline.IsZero() {
 		left = c.deadline.Sub(now) - last.record.Latency
 	}
-	if last.record.Number == 1 && !last.turnedAway(http.StatusTooManyRequests) {
+	if c.number == 1 && !last.turnedAway(http.StatusTooManyRequests) {
 		return min(herdBackoffMax, left/herdBackoffPart)
 	}
-	return left / time.Duration(max(c.perCall().MaxAttempts-last.record.Number, 1))
+	return left / time.Duration(max(c.perCall().MaxAttempts-c.number, 1))
 }
 
 // turnedAway reports whether the attempt was answered with one of the statuses.
@@ -162,11 +162,25 @@ func (a *attempt) turnedAway(statuses ...int) bool {
 
 // prepareRetry runs after the wait: the gates may have shut meanwhile.
 func (c *call) prepareRetry() error {
-	next := &attempt{call: c, record: Attempt{Number: c.last.record.Number + 1}}
+	now := time.Now()
+	c.last.record.Wait = now.Sub(c.last.record.Start.Add(c.last.record.Latency)) // as it was
+	c.accounted = now
+	next := &attempt{call: c, record: Attempt{Number: c.number + 1}}
 	c.more.next = next
 	if err := c.prepare(next); err != nil {
 		c.more.next = nil
 		return err
 	}
 	return nil
+}
+
+// cutEnough reports whether answers were waited for in vain so long, and so often, by
+// a default of ours, that it is not done again.
+func (c *call) cutEnough(last *attempt) bool {
+	if last.fate != fateTimeout || c.perCall().AttemptTimeout > 0 {
+		return false
+	}
+	more := c.further()
+	more.cuts++
+	return more.cuts > 1
 }

@@ -16,7 +16,8 @@ import (
 // keep the pointer; the copies in an Error or a Call may be kept.
 type Attempt struct {
 	// Number counts from 1. A hedge bears the number of the attempt that it
-	// doubles.
+	// doubles. A copy that is sent beside an attempt which takes very long is an
+	// attempt of its own, with the next number.
 	Number int
 
 	// Hedge is true for the second copy of a hedged attempt.
@@ -44,14 +45,23 @@ type Attempt struct {
 	// Latency is the time from Start to the response headers, or to the error.
 	Latency time.Duration
 
-	// Wait is the wait before the next attempt, or, when there was none, what
-	// the server asked for and was not waited for.
+	// Queued is the time before Start that the gates took: the wait for a turn of
+	// the rate limit above all. Of a call's first attempt it begins with the call, of
+	// a later one with the end of the wait for it.
+	Queued time.Duration
+
+	// Wait is the time until the next attempt's turn came to pass the gates: the
+	// backoff, what the server asked for, and the end of copies under way beside it.
+	// When there was no next attempt, it is what the server asked for and was not
+	// waited for.
 	Wait time.Duration
 
 	// Stop is why no further attempt followed a failure: ErrMaxAttempts,
 	// ErrBudgetExhausted and the others beside them. It is nil on an attempt that
 	// was followed by another, needed none, or failed for good.
 	Stop error
+
+	unsent bool // no byte of it left, provably
 }
 
 // Call is one RoundTrip from its beginning to its end, as CallDone sees it.
@@ -75,8 +85,15 @@ type Call struct {
 	// Start is when RoundTrip was called.
 	Start time.Time
 
-	// Latency is how long RoundTrip took: attempts, waits and gates.
+	// Latency is how long RoundTrip took. To a millisecond, it is the sum of Queued
+	// and Latency of the attempts that are not hedges or other copies beside one that
+	// was under way, of Wait of all but the last, and of Queued below.
 	Latency time.Duration
+
+	// Queued is the time after which nothing was sent any more: at a gate that refused
+	// the call in the end, or until the caller gave up waiting, with the wait before
+	// it. It is 0 for a call that ended with an attempt.
+	Queued time.Duration
 
 	// NotBefore is when a further call has a chance, where that is known: the
 	// Error's, or when what the server asked to wait has passed.
@@ -84,8 +101,8 @@ type Call struct {
 }
 
 // Trace is a set of hooks. Each may be nil. They run synchronously, never under
-// a lock, in the goroutine of the call; AttemptStart of a hedge, and a
-// BreakerChange that it causes, in the hedge's own. A hook that blocks holds up
+// a lock, in the goroutine of the call; AttemptStart of a hedge or another copy
+// beside an attempt, and a BreakerChange that it causes, in the copy's own. A hook that blocks holds up
 // its call. Hooks must be safe for concurrent use. The Transport's hooks run
 // before those of the context.
 type Trace struct {
@@ -171,7 +188,7 @@ func (c *call) traceAttempt(pick attemptHook, a *Attempt) {
 func (c *call) traceDone(resp *http.Response) {
 	done := Call{
 		Scope: c.scope, Request: c.request, Response: resp, Attempts: c.attempts(),
-		Start: c.start, Latency: time.Since(c.start), NotBefore: c.notBefore(),
+		Start: c.start, Latency: time.Since(c.start), Queued: c.queued, NotBefore: c.notBefore(),
 	}
 	if c.failure != nil {
 		done.Err = c.failure
@@ -221,7 +238,7 @@ func (l traceLogger) log(ctx context.Context, level slog.Level, event string, at
 
 func (l traceLogger) attempt(a *Attempt) {
 	level := slog.LevelDebug
-	if a.Verdict.retryable() || a.Err != nil && !errors.Is(a.Err, errHedgeLost) { // to lose is no failure
+	if a.Verdict.retryable() || a.Err != nil && !errors.Is(a.Err, errLost) { // to lose is no failure
 		level = slog.LevelWarn
 	}
 	l.log(a.Request.Context(), level, "attempt", append(attemptAttrs(a), slog.Duration("latency", a.Latency))...)
