@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -45,28 +46,31 @@ func TestEveryChargeIsMadeExactlyOnce(t *testing.T) {
 }
 
 // When even the Transport gives up, the application asks again, and the bank
-// knows the order by its key.
+// knows the order by its key. (In a bubble nobody waits for the waits in between.)
 func TestAskingAgainIsSafe(t *testing.T) {
 	t.Parallel()
-	ledger, err := openLedger(t.Context())
-	require.NoError(t, err)
-	t.Cleanup(ledger.close)
-	b := &bank{ledger: ledger}
-	charges := b.once(http.HandlerFunc(b.charge))
-	lose := faulttest.Lose(charges) // for more than the attempts of one call
-	server := faulttest.New(t, faulttest.Sequence(lose, lose, lose, lose, lose, charges))
+	synctest.Test(t, func(t *testing.T) {
+		ledger, err := openLedger(t.Context())
+		require.NoError(t, err)
+		t.Cleanup(ledger.close)
+		b := &bank{ledger: ledger}
+		charges := b.once(http.HandlerFunc(b.charge))
+		lose := faulttest.Lose(charges) // for more than the attempts of one call
+		server := faulttest.NewInMemory(t, faulttest.Sequence(lose, lose, lose, lose, lose, charges))
 
-	client := newResilient(server.URL, nil)
-	o := order{Reference: "shop:invoice:1", Amount: 100, Currency: "EUR"}
-	got, err := client.charge(t.Context(), o)
-	require.NoError(t, err)
-	assert.Positive(t, client.askedAgain.Load())
-	assert.EqualValues(t, 5, b.repeated.Load())
-	server.AssertKeys(t, 1)
-	booked, err := ledger.all(t.Context())
-	require.NoError(t, err)
-	assert.Equal(t, bookings{o.Reference: {got}}, booked)
-	assert.Equal(t, o, got.order)
+		client := newResilient(server.URL, nil)
+		client.client.Transport.(*resilienthttp.Transport).Base = server.Transport()
+		o := order{Reference: "shop:invoice:1", Amount: 100, Currency: "EUR"}
+		got, err := client.charge(t.Context(), o)
+		require.NoError(t, err)
+		assert.Positive(t, client.askedAgain.Load())
+		assert.EqualValues(t, 5, b.repeated.Load())
+		server.AssertKeys(t, 1)
+		booked, err := ledger.all(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, bookings{o.Reference: {got}}, booked)
+		assert.Equal(t, o, got.order)
+	})
 }
 
 func TestAskAgain(t *testing.T) {
