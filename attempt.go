@@ -12,6 +12,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/internal/allowance"
 	"github.com/resilienthttp/resilienthttp/internal/circuit"
+	"github.com/resilienthttp/resilienthttp/internal/quota"
 )
 
 // attempt is one copy of the request on its way. It is at once the state of its
@@ -42,8 +43,8 @@ type attempt struct {
 
 	permit circuit.Ticket
 	paid   allowance.Ticket // by the budget, for a retry
-	turn   turn
-	asked  time.Duration // how long the server asks to wait; negative: it did not ask
+	ticket quota.Ticket     // of the rate limit
+	asked  time.Duration    // how long the server asks to wait; negative: it did not ask
 
 	body     io.ReadCloser           // the response's
 	closed   atomic.Bool             // body is
@@ -88,12 +89,11 @@ func (c *call) enter(a *attempt) (time.Time, *Error) {
 	if err := c.passBreaker(a, now); err != nil {
 		return now, err
 	}
-	waited, err := c.rateLimit.enter(a, now)
-	if err != nil {
+	if err := c.rateLimit.enter(a, now); err != nil {
 		a.cancelGates(now)
 		return now, err
 	}
-	if !waited {
+	if !a.ticket.Waited {
 		return now, nil
 	}
 	// The breaker may have opened while this attempt stood in line, and a probe's
@@ -110,8 +110,8 @@ func (c *call) enter(a *attempt) (time.Time, *Error) {
 // cancelGates gives back what the gates gave, once.
 func (a *attempt) cancelGates(now time.Time) {
 	a.cancelPermit(now)
-	a.turn.giveBack(now)
-	a.turn = turn{}
+	a.ticket.Cancel(now)
+	a.ticket = quota.Ticket{}
 }
 
 func (a *attempt) cancelPermit(now time.Time) {
@@ -312,8 +312,9 @@ func (a *attempt) settle(resp *http.Response, err error) {
 	a.record.Response, a.record.Err = resp, err
 	a.record.unsent = a.neverSent()
 
-	said := readAnswer(resp, now)
-	a.turn.done(now, a, &said)
+	said := readAnswer(resp, now, c.rateLimit.IgnoreHeaders)
+	heard := a.heard(&said)
+	a.ticket.Done(&heard, now)
 	c.breakerChanged(a.permit.Done(circuit.Result{Outcome: a.breakerOutcome(), Took: a.record.Latency, Retry: a != &c.first}, now))
 	a.classify(&said)
 	if resp != nil {

@@ -25,7 +25,7 @@ func TestRefusedAttemptHoldsNothing(t *testing.T) {
 		refused := c.prepare(hedge)
 		require.ErrorIs(t, refused, ErrRateLimited)
 		require.Zero(t, hedge.permit)
-		require.Zero(t, hedge.turn)
+		require.Zero(t, hedge.ticket)
 		hedge.abandon()
 		c.first.abandon()
 		require.Zero(t, c.first.permit)

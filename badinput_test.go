@@ -514,7 +514,7 @@ func TestBadRetryAfter(t *testing.T) {
 			}
 			t.Run(field+" "+v.value[:min(len(v.value), 40)], func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					base := script(status(429, field, v.value), status(200))
+					base := script(status(429, field, v.value, "RateLimit-Remaining", "0"), status(200))
 					tr := &resilienthttp.Transport{Base: base, Policy: every(time.Second)}
 					start := time.Now()
 					resp, err := tr.RoundTrip(get(t))

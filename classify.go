@@ -121,7 +121,6 @@ var errBrokenBase = errors.New("neither a response nor an error came from Base")
 // answer is what a response says beside its status about repeating and pacing.
 // The zero value is that of an attempt which got no response.
 type answer struct {
-	limited     bool // quota holds something
 	quota       ratelimitheader.State
 	shouldRetry word
 	asksToWait  bool          // Retry-After or one of its kin
@@ -140,16 +139,18 @@ const (
 )
 
 // readAnswer reads the headers of a response. Those that only failures bear are
-// looked for on failures only.
-func readAnswer(resp *http.Response, now time.Time) answer {
+// looked for on failures only; and so are those of quotas where they are ignored:
+// what a failure means, and how long its own call waits, depends on them.
+func readAnswer(resp *http.Response, now time.Time, ignoreQuotas bool) answer {
 	var a answer
 	if resp == nil || len(resp.Header) == 0 {
 		return a
 	}
-	if ratelimitheader.Present(resp.Header) {
-		a.quota, a.limited = ratelimitheader.Parse(resp.Header, now)
+	failure := resp.StatusCode >= http.StatusBadRequest
+	if (failure || !ignoreQuotas) && ratelimitheader.Present(resp.Header) {
+		a.quota, _ = ratelimitheader.Parse(resp.Header, now)
 	}
-	if resp.StatusCode >= http.StatusBadRequest {
+	if failure {
 		a.readFailure(resp.Header, now)
 	}
 	return a

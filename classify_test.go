@@ -193,7 +193,7 @@ func TestRetryAfterTooLong(t *testing.T) {
 	})
 	t.Run("§4.11 later calls on the scope are refused while it is closed", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			transport := bareTransport(onceThen(429, "Retry-After", "600"), 3)
+			transport := bareTransport(onceThen(429, "Retry-After", "600", "RateLimit-Remaining", "0"), 3)
 			transport.RateLimit = nil
 			start := time.Now()
 			tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))

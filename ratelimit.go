@@ -1,16 +1,13 @@
 package resilienthttp
 
 import (
-	"hash/maphash"
 	"math"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
 
-	"github.com/resilienthttp/resilienthttp/internal/scope"
+	"github.com/resilienthttp/resilienthttp/internal/quota"
 )
 
 const (
@@ -28,10 +25,14 @@ const (
 // Authorization header, or else of X-Api-Key, Api-Key or Private-Token), and for
 // each bucket that the server names. Requests in flight are counted against what
 // remains; resets are judged by the server's own Date; after a reset, those who
-// waited are spread. A 429, 503, 529 or 403 with Retry-After closes the scope to
-// all its calls, not only to the one that got it. Where 429s go on although their
-// waits were kept, others use the quota too: from the third in a row on, each
-// doubles the time, to 30s at most unless the server asks for more.
+// waited are spread. A 429, or a 403 with Retry-After, that does not prove a quota
+// to be used up holds its own call alone. Only when refusals are the rule (16 in a
+// row, or 4 over 100 ms, and nothing served of what was sent since the first) do
+// they close the scope to all its calls, for as long as the last one asks; a
+// success of a request that was sent later opens it. Where that goes on although
+// the waits were kept, others use the quota too: from the third closing in a row
+// on, each doubles the time, to 30s at most unless the server asks for more. A 503
+// or 529 never closes: whether a server can work at all is the Breaker's question.
 //
 // The zero value has no static ceiling and follows the headers. A RateLimit is
 // safe for concurrent use and may be shared by several Transports; its fields
@@ -47,9 +48,8 @@ type RateLimit struct {
 	Burst int
 
 	// MaxWait is the longest wait for a turn. A call whose turn would come later
-	// is refused at once with ErrRateLimited and a NotBefore. While a server has
-	// closed the scope with Retry-After, Policy.MaxRetryAfter bounds the wait as
-	// well. 0 means 60 s; a negative duration means never to wait.
+	// is refused at once with ErrRateLimited and a NotBefore. While refusals have
+	// closed the scope, Policy.MaxRetryAfter bounds the wait as well. 0 means 60 s; a negative duration means never to wait.
 	MaxWait time.Duration
 
 	// MaxClosed is the longest that a server's word may close a scope; longer
@@ -58,158 +58,88 @@ type RateLimit struct {
 	MaxClosed time.Duration
 
 	// IgnoreHeaders disregards what servers say: no pacing and no closing, only
-	// the static ceiling. A call still waits out the Retry-After of its own
-	// response.
+	// the static ceiling, and rate-limit headers are not read in answers that are
+	// no failures. A call still waits for as long as its own response asks.
 	IgnoreHeaders bool
 
-	once     sync.Once
-	settings rateSettings
-	seed     maphash.Seed
-	statics  scope.Map[string, staticLimit]
-	accounts scope.Map[credential, account]
-	buckets  scope.Map[bucketKey, bucket] // those that servers name
-	routes   scope.Map[uint64, route]     // and who is in them
+	once    sync.Once
+	limiter *quota.Limiter
 }
 
-type rateSettings struct {
-	limit     rate.Limit
-	burst     int
-	maxWait   time.Duration
-	maxClosed time.Duration
-	follow    bool // what servers say
-}
-
-// credential is whose quota it is: servers count by account, not by client.
-type credential struct {
-	scope string
-	hash  uint64
-}
-
-// account is what a server has said to one credential.
-type account struct {
-	once   sync.Once
-	who    credential
-	closed atomic.Pointer[time.Time] // until then, all its buckets are
-	naming atomic.Bool               // the server names buckets
-	shared bucket                    // of what it does not name
-}
-
-func (l *RateLimit) settle() {
-	s := &l.settings
-	s.limit, s.burst = l.Limit, l.Burst
-	if !(s.limit > 0) || s.limit == rate.Inf {
-		s.limit = 0
+// withDefaults is how the engine is to work.
+func (l *RateLimit) withDefaults() quota.Config {
+	c := quota.Config{Limit: l.Limit, Burst: l.Burst, MaxWait: l.MaxWait, MaxClosed: l.MaxClosed}
+	if !(c.Limit > 0) || c.Limit == rate.Inf {
+		c.Limit = 0
 	}
-	if s.burst <= 0 {
-		s.burst = int(min(max(math.Ceil(float64(s.limit)), 1), math.MaxInt32))
+	if c.Burst <= 0 {
+		c.Burst = int(min(max(math.Ceil(float64(c.Limit)), 1), math.MaxInt32))
 	}
-	s.maxWait = l.MaxWait
-	if s.maxWait == 0 {
-		s.maxWait = defaultMaxWait
+	if c.MaxWait == 0 {
+		c.MaxWait = defaultMaxWait
 	}
-	s.maxWait = max(s.maxWait, 0)
-	s.maxClosed = l.MaxClosed
-	if s.maxClosed == 0 {
-		s.maxClosed = defaultMaxClosed
+	if c.MaxClosed == 0 {
+		c.MaxClosed = defaultMaxClosed
 	}
-	s.maxClosed = min(s.maxClosed, maxForesight)
-	s.follow = !l.IgnoreHeaders && s.maxClosed > 0
-	l.seed = maphash.MakeSeed()
-	l.accounts.Clone = credential.clone
-	l.accounts.Keep = (*account).busy
-	l.buckets.Clone = func(k bucketKey) bucketKey { return bucketKey{k.credential.clone(), k.name, k.id} }
-	l.buckets.Keep = (*bucket).busy
-	l.routes.Max = mostRoutes
+	c.MaxClosed = min(c.MaxClosed, quota.Longest)
+	c.Follow = !l.IgnoreHeaders && c.MaxClosed > 0
+	return c
 }
 
-func (c credential) clone() credential { return credential{strings.Clone(c.scope), c.hash} }
+func (l *RateLimit) engine() *quota.Limiter {
+	l.once.Do(func() { l.limiter = quota.New(l.withDefaults()) })
+	return l.limiter
+}
 
-// enter waits for the attempt's turn and takes it, or refuses the attempt. A
-// hedge never waits.
-func (l *RateLimit) enter(a *attempt, now time.Time) (waited bool, refused *Error) {
-	l.once.Do(l.settle)
+// enter waits for the attempt's turn and takes it, or refuses the attempt. One
+// beside another never waits.
+func (l *RateLimit) enter(a *attempt, now time.Time) *Error {
 	c := a.call
-	q := queueing{call: c, maxWait: l.settings.maxWait, maxClosed: c.perCall().MaxRetryAfter}
-	if a.beside {
-		q.maxWait = 0
+	r := l.request(c)
+	r.NoWait = a.beside
+	ticket, refusal := l.engine().Admit(c.ctx, r, now)
+	a.ticket = ticket
+	if refusal == nil {
+		return nil
 	}
-	var static *staticLimit
-	if l.settings.limit > 0 {
-		static = l.static(c.scope)
-		if waited, refused = static.enter(now, q); refused != nil {
-			return waited, refused
-		}
-		if waited {
-			now = time.Now()
-		}
+	switch refusal.Reason {
+	case quota.Gone:
+		return c.ended(c.ctx.Err())
+	case quota.PastDeadline:
+		return &Error{Reason: ErrDeadline, Err: ErrRateLimited, NotBefore: refusal.NotBefore}
+	case quota.TooLong:
 	}
-	if l.settings.follow {
-		var stood bool
-		if a.turn, stood, refused = l.bucketOf(c).enter(now, q); refused != nil {
-			static.giveBack(now)
-			return waited || stood, refused
-		}
-		waited = waited || stood
-	}
-	a.turn.static = static
-	return waited, nil
+	return &Error{Reason: ErrRateLimited, NotBefore: refusal.NotBefore}
 }
 
-// closedUntil is until when the server has closed the call's scope by a
-// Retry-After; the zero time if it has not. It is for the question whether a wait
-// is worth beginning.
+// closedUntil is until when refusals have closed the call's scope; the zero time
+// if they have not.
 func (l *RateLimit) closedUntil(c *call, now time.Time) time.Time {
-	if !l.settings.follow {
-		return time.Time{}
-	}
-	b := l.bucketOf(c)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return later(b.closed, b.account.Load().closedUntil(b.steady(now)))
+	return l.engine().Closed(l.request(c), now)
 }
 
-// account is whose quota the call uses.
-func (l *RateLimit) account(c *call) *account {
-	who := credential{scope: c.scope}
+// request is the call as the engine sees it.
+func (l *RateLimit) request(c *call) quota.Request {
+	r := quota.Request{
+		Scope: c.scopeKey(), Method: c.request.Method, Path: c.request.URL.Path,
+		Deadline: c.deadline, MaxClosed: c.perCall().MaxRetryAfter,
+	}
 	for _, name := range [...]string{"Authorization", "X-Api-Key", "Api-Key", "Private-Token"} {
 		if secret := headerValue(c.request.Header, name); secret != "" {
-			who.hash = maphash.String(l.seed, secret)
+			r.Credential = l.engine().Hash(secret)
 			break
 		}
 	}
-	account := l.accounts.Get(who)
-	account.once.Do(func() {
-		account.who = who.clone()
-		account.shared.init(l, account)
-	})
-	return account
+	return r
 }
 
-// busy keeps what says something from being forgotten first.
-func (who *account) busy() bool { return who.closed.Load() != nil || who.shared.busy() }
-
-// close shuts all buckets until the given time, unless they are shut longer.
-func (who *account) close(until time.Time) {
-	for {
-		before := who.closed.Load()
-		if before != nil && !before.Before(until) {
-			return
-		}
-		if who.closed.CompareAndSwap(before, &until) {
-			return
-		}
+// heard is what the engine is told of an attempt's end.
+func (a *attempt) heard(said *answer) quota.Answer {
+	h := quota.Answer{Quota: said.quota, AsksToWait: said.asksToWait, RetryAfter: said.retryAfter}
+	if resp := a.record.Response; resp != nil {
+		h.Status = resp.StatusCode
+	} else {
+		h.Unsent = a.neverSent()
 	}
-}
-
-// closedUntil is the zero time when the server has not closed the account.
-func (who *account) closedUntil(now time.Time) time.Time {
-	until := who.closed.Load()
-	if until == nil {
-		return time.Time{}
-	}
-	if !now.Before(*until) {
-		who.closed.CompareAndSwap(until, nil)
-		return time.Time{}
-	}
-	return *until
+	return h
 }

@@ -87,7 +87,7 @@ func (c *call) again(last *attempt) (wait time.Duration, stop error) {
 	if most := c.perCall().MaxRetryAfter; most > 0 && (last.asked > most || closed.Sub(at) > most) {
 		return 0, ErrRetryAfter
 	}
-	if !c.deadline.IsZero() && !later(at, closed).Before(c.deadline) {
+	if !c.deadline.IsZero() && !(at.Before(c.deadline) && closed.Before(c.deadline)) {
 		return 0, ErrDeadline
 	}
 	var place *allowance.Place

@@ -258,7 +258,7 @@ func TestRequestBodyIsClosedOnce(t *testing.T) {
 			require.NoError(t, err)
 			readAll(t, resp)
 		}, bodies: 1, is: resilienthttp.ErrRateLimited},
-		{name: "refused while the server has closed the scope", steps: []step{status(429, "Retry-After", "600"), status(200)}, setup: func(t *testing.T, c *call) {
+		{name: "refused while the server has closed the scope", steps: []step{status(429, "Retry-After", "600", "RateLimit-Remaining", "0"), status(200)}, setup: func(t *testing.T, c *call) {
 			resp, err := c.tr.RoundTrip(get(t))
 			require.NoError(t, err)
 			readAll(t, resp)

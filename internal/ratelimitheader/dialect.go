@@ -2,7 +2,7 @@ package ratelimitheader
 
 import (
 	"cmp"
-	"net/http"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -62,7 +62,7 @@ func (p *parser) unnamed() {
 // second leak out on the standard plan, and more on the greater ones, so that
 // the reset is early enough for nobody and late enough for all.
 func (p *parser) shopify() {
-	for _, v := range p.header[fieldShopify] {
+	for v := range p.lines(fieldShopify) {
 		u, l, ok := strings.Cut(v, "/")
 		if !ok {
 			continue
@@ -128,17 +128,17 @@ func (f family) axisOf(name string) (string, bool) {
 
 // lines returns the lines of the field for that part of the axis, in the first
 // spelling that is there.
-func (f family) lines(h http.Header, axis, part string) []string {
+func (f family) lines(p *parser, axis, part string) iter.Seq[string] {
 	for _, prefix := range f.prefixes {
 		name := prefix + part + "-" + axis
 		if f.infix {
 			name = prefix + axis + "-" + part
 		}
-		if lines := h[name]; len(lines) > 0 {
-			return lines
+		if len(p.header[name]) > 0 {
+			return p.lines(name)
 		}
 	}
-	return nil
+	return func(func(string) bool) {}
 }
 
 // named reads the axes whose names are part of the field names.
@@ -174,9 +174,9 @@ func (p *parser) named() {
 		f := all[a.family]
 		name := strings.ToLower(a.axis)
 		p.add(name, quota{
-			limit:     firstCount(f.lines(p.header, a.axis, "Limit")),
-			remaining: firstCount(f.lines(p.header, a.axis, "Remaining")),
-			reset:     firstReset(f.lines(p.header, a.axis, "Reset"), p.base),
+			limit:     firstCount(f.lines(p, a.axis, "Limit")),
+			remaining: firstCount(f.lines(p, a.axis, "Remaining")),
+			reset:     firstReset(f.lines(p, a.axis, "Reset"), p.base),
 			costed:    costedName(name),
 		})
 	}

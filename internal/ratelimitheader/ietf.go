@@ -6,10 +6,6 @@ import (
 	"time"
 )
 
-// maxField is the length, in bytes, of the longest line of a structured field
-// that is read. A line with MaxAxes policies takes about one KiB.
-const maxField = 8 << 10
-
 // policy is a member of RateLimit-Policy. Up to draft -07 the member is the
 // quota (100;w=60), later the name of the policy ("default";q=100;w=60).
 type policy struct {
@@ -23,7 +19,7 @@ type policy struct {
 // policies reads RateLimit-Policy.
 func (p *parser) policies() []policy {
 	var all []policy
-	for _, line := range p.header["Ratelimit-Policy"] {
+	for line := range p.lines("Ratelimit-Policy") {
 		all = appendPolicies(all, line)
 	}
 	return all
@@ -35,7 +31,7 @@ func (p *parser) policies() []policy {
 func (p *parser) limitPolicies(fields ...string) []policy {
 	var all []policy
 	for _, f := range fields {
-		for _, line := range p.header[f] {
+		for line := range p.lines(f) {
 			// Nearly always it is a number alone.
 			if strings.Contains(line, ";") {
 				all = appendPolicies(all, line)
@@ -46,9 +42,6 @@ func (p *parser) limitPolicies(fields ...string) []policy {
 }
 
 func appendPolicies(all []policy, line string) []policy {
-	if len(line) > maxField {
-		return all
-	}
 	members, ok := parseList(line)
 	if !ok {
 		return all
@@ -88,10 +81,7 @@ func appendPolicies(all []policy, line string) []policy {
 func (p *parser) rateLimit(policies []policy) (q quota, listed bool) {
 	q = quota{limit: unknown, remaining: unknown}
 	var partitions []string
-	for _, line := range p.header["Ratelimit"] {
-		if len(line) > maxField {
-			continue
-		}
+	for line := range p.lines("Ratelimit") {
 		// "limit=100, remaining=50" is no list, and "default";r=50 is no
 		// dictionary. A line that is neither is ignored as a whole, as RFC 9651
 		// has it; the other lines are not, as they may be another hop's.

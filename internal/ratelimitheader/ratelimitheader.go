@@ -44,6 +44,7 @@
 package ratelimitheader
 
 import (
+	"iter"
 	"math"
 	"net/http"
 	"slices"
@@ -105,6 +106,13 @@ type State struct {
 	// Exhausted is true when a quota stands at zero, one included whose reset
 	// is missing or due and which is therefore not among the Axes.
 	Exhausted bool
+	// PerID is true when there is a bucket of that name for each id in the path
+	// (Discord's X-RateLimit-Bucket is that of a kind of request, and each channel,
+	// guild or webhook has its own).
+	PerID bool
+	// Date is when the server wrote the response, by its clock, where an Axis has
+	// an Instant and the response a Date; else zero.
+	Date time.Time
 	// Axes are the quotas, at most MaxAxes, in an order that depends on the
 	// fields alone.
 	Axes []Axis
@@ -131,11 +139,18 @@ func Parse(h http.Header, now time.Time) (State, bool) {
 	if cached(h) {
 		return State{}, false
 	}
-	p := parser{header: h, base: retryafter.Date(h, now).UTC()}
+	date := retryafter.Date(h, time.Time{})
+	p := parser{header: h, base: date.UTC()}
+	if date.IsZero() {
+		p.base = now.UTC()
+	}
 	p.unnamed()
 	p.named()
 	p.shopify()
 	p.bucket()
+	if slices.ContainsFunc(p.state.Axes, func(a Axis) bool { return !a.Instant.IsZero() }) {
+		p.state.Date = date
+	}
 	return p.state, len(p.state.Axes) > 0
 }
 
@@ -193,6 +208,30 @@ type parser struct {
 	header http.Header
 	base   time.Time // when the server wrote the response, by its clock
 	state  State
+}
+
+const (
+	// maxLines is how many lines of a field are looked at.
+	maxLines = MaxAxes
+	// maxField is how many bytes of them are read. A line with MaxAxes policies
+	// takes about one KiB; one that does not fit any more is passed over.
+	maxField = 8 << 10
+)
+
+// lines are those lines of the field that are read. A server that sends megabytes
+// of them costs no more than one that sends a few.
+func (p *parser) lines(field string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		all, left := p.header[field], maxField
+		for _, line := range all[:min(len(all), maxLines)] {
+			if len(line) > left {
+				continue
+			}
+			if left -= len(line); !yield(line) {
+				return
+			}
+		}
+	}
 }
 
 // quota is an axis in the making.
@@ -303,7 +342,7 @@ func (p *parser) has(name string) bool {
 // or unknown.
 func (p *parser) count(fields ...string) int64 {
 	for _, f := range fields {
-		if n := firstCount(p.header[f]); n >= 0 {
+		if n := firstCount(p.lines(f)); n >= 0 {
 			return n
 		}
 	}
@@ -313,7 +352,7 @@ func (p *parser) count(fields ...string) int64 {
 // reset returns the first valid reset in the first of the fields that has one.
 func (p *parser) reset(fields ...string) reset {
 	for _, f := range fields {
-		if r := firstReset(p.header[f], p.base); r.stated {
+		if r := firstReset(p.lines(f), p.base); r.stated {
 			return r
 		}
 	}
@@ -327,12 +366,12 @@ func (p *parser) bucket() {
 		return
 	}
 	for _, f := range [...]string{"X-Ratelimit-Bucket", "X-Ratelimit-Resource", "Ratelimit-Name"} {
-		for _, v := range p.header[f] {
+		for v := range p.lines(f) {
 			// Half a name would put two buckets into one. Without a name the
 			// quotas are those of the whole server, which is the careful
 			// reading.
 			if v = strings.Trim(v, " \t"); v != "" && len(v) <= MaxName {
-				p.state.Bucket = strings.Clone(v)
+				p.state.Bucket, p.state.PerID = strings.Clone(v), f == "X-Ratelimit-Bucket"
 				return
 			}
 		}
@@ -341,7 +380,7 @@ func (p *parser) bucket() {
 
 // is reports whether the field has the given value, in letters of any case.
 func (p *parser) is(field, value string) bool {
-	for _, v := range p.header[field] {
+	for v := range p.lines(field) {
 		if strings.EqualFold(strings.Trim(v, " \t"), value) {
 			return true
 		}

@@ -9,6 +9,8 @@ import (
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/internal/retryafter"
 )
 
 // The server's clock, and the client's, which is an hour off, so that a
@@ -45,15 +47,24 @@ type test struct {
 	exhausted bool // also without an axis that says so
 }
 
+// complete puts in what follows from the rest of the row.
+func (tt *test) complete() {
+	tt.want.Exhausted = tt.exhausted
+	for _, a := range tt.want.Axes {
+		tt.want.Exhausted = tt.want.Exhausted || a.Remaining == 0
+		if !a.Instant.IsZero() {
+			tt.want.Date = retryafter.Date(tt.header, time.Time{})
+		}
+	}
+	tt.want.PerID = tt.want.Bucket != "" && tt.want.Bucket == tt.header.Get("X-Ratelimit-Bucket")
+}
+
 func run(t *testing.T, tests []test) {
 	t.Helper()
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got, ok := Parse(tt.header, now)
-			tt.want.Exhausted = tt.exhausted
-			for _, a := range tt.want.Axes {
-				tt.want.Exhausted = tt.want.Exhausted || a.Remaining == 0
-			}
+			tt.complete()
 			require.Equal(t, tt.want, got)
 			require.Equal(t, len(tt.want.Axes) > 0, ok)
 			if ok {

@@ -1,6 +1,7 @@
 package ratelimitheader
 
 import (
+	"iter"
 	"strings"
 	"time"
 
@@ -130,8 +131,8 @@ func count(s string) (int64, bool) {
 }
 
 // firstCount returns the first valid count among the lines, or unknown.
-func firstCount(lines []string) int64 {
-	for _, line := range lines {
+func firstCount(lines iter.Seq[string]) int64 {
+	for line := range lines {
 		if n, ok := count(line); ok {
 			return n
 		}
@@ -141,8 +142,8 @@ func firstCount(lines []string) int64 {
 
 // firstReset returns the first valid reset among the lines, one that is past
 // included: it was the server's word. Malformed ones are passed over.
-func firstReset(lines []string, base time.Time) reset {
-	for _, line := range lines {
+func firstReset(lines iter.Seq[string], base time.Time) reset {
+	for line := range lines {
 		if r := parseReset(line, base); r.stated {
 			return r
 		}

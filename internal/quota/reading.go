@@ -1,4 +1,4 @@
-package resilienthttp
+package quota
 
 import (
 	"time"
@@ -11,10 +11,9 @@ const resetSlack = 10 * time.Millisecond
 
 // reading is one response's word on one axis, by our clock.
 type reading struct {
-	axis         ratelimitheader.Axis
+	word         ratelimitheader.Axis
 	sent, now    time.Time     // when the request was sent, and the response came
 	early, reset time.Time     // the reset lies between
-	least, most  time.Duration // and so long after the response was written
 	window       time.Duration // which is so long at least, as it looks
 	longest      time.Duration // that anybody waits for a server
 	cut          bool          // the reset is later than anybody is ready to believe
@@ -28,23 +27,19 @@ type reading struct {
 // writing, some time between sent and now. A moment goes by the server's clock,
 // as far as that is known; a nil clock is one that the server does not show.
 func (r *reading) read(axis ratelimitheader.Axis, clock *serverClock) {
-	r.axis = axis
+	r.word = axis
+	r.word.Remaining = min(axis.Remaining, mostLimit)
 	grain := grainOf(axis)
-	r.most, r.least = axis.Reset, axis.Reset-grain
-	r.reset, r.early = r.now.Add(r.most), r.sent.Add(r.least)
+	r.reset, r.early = r.now.Add(axis.Reset), r.sent.Add(axis.Reset-grain)
 	// Windows last whole seconds, nearly always.
 	r.window = (axis.Reset + 900*time.Millisecond).Truncate(time.Second)
-	if !axis.Instant.IsZero() {
+	if !axis.Instant.IsZero() && grain < time.Second {
 		// Reset is the moment less the Date, and that is cut to the second.
-		r.least -= time.Second
-		if grain < time.Second {
-			r.window = axis.Reset.Truncate(time.Second)
-		}
+		r.window = axis.Reset.Truncate(time.Second)
 	}
 	if !axis.Instant.IsZero() && clock != nil {
 		left := axis.Instant.Sub(r.now)
 		r.reset, r.early = r.now.Add(left-clock.least), r.now.Add(left-clock.most-grain)
-		r.most, r.least = min(r.most, r.reset.Sub(r.sent)), max(r.least, r.early.Sub(r.now))
 	}
 	r.early = r.early.Add(-resetSlack)
 	last := r.now.Add(r.longest)
@@ -64,24 +59,6 @@ func grainOf(axis ratelimitheader.Axis) time.Duration {
 		return time.Second
 	}
 	return time.Millisecond
-}
-
-// serverClock knows how far the server's clock is ahead of ours: between least
-// and most. A Date is cut to its second, so each response gives two bounds, and
-// the best ones are of those that were written just before a second began and
-// just after.
-type serverClock struct {
-	known       bool
-	least, most time.Duration
-}
-
-func (s *serverClock) observe(date, sent, received time.Time) {
-	least, most := date.Sub(received), date.Sub(sent)+time.Second
-	if !s.known || least > s.most || most < s.least {
-		s.known, s.least, s.most = true, least, most // it was set
-		return
-	}
-	s.least, s.most = max(s.least, least), min(s.most, most)
 }
 
 // sooner is the earlier of two times, of which zero is none.

@@ -1,10 +1,11 @@
-package resilienthttp
+package quota
 
 import (
 	"hash/maphash"
-	"net/http"
 	"strings"
 	"sync/atomic"
+
+	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 )
 
 // mostRoutes is of how many routes the bucket is remembered, over all servers.
@@ -64,12 +65,12 @@ type routeKeys struct {
 	id   uint64 // the first in the path
 }
 
-func (l *RateLimit) routeKeys(scope string, req *http.Request) (k routeKeys) {
+func (l *Limiter) routeKeys(scope, method, path string) (k routeKeys) {
 	var h maphash.Hash
 	h.SetSeed(l.seed)
 	_, _ = h.WriteString(scope)
 	var beginnings [routeDepth]uint64
-	path := strings.TrimPrefix(req.URL.Path, "/")
+	path = strings.TrimPrefix(path, "/")
 	for path != "" {
 		var segment string
 		segment, path, _ = strings.Cut(path, "/")
@@ -87,7 +88,7 @@ func (l *RateLimit) routeKeys(scope string, req *http.Request) (k routeKeys) {
 		}
 	}
 	_ = h.WriteByte(' ')
-	_, _ = h.WriteString(req.Method)
+	_, _ = h.WriteString(method)
 	k.keys[0] = h.Sum64()
 	for i := range k.n {
 		k.keys[k.n-i] = beginnings[i]
@@ -112,13 +113,13 @@ func looksLikeID(segment string) bool {
 	return digits && (!others || len(segment) >= 16)
 }
 
-// bucketOf is the bucket that the call is in, as far as is known.
-func (l *RateLimit) bucketOf(c *call) *bucket {
-	who := l.account(c)
+// bucketOf is the bucket that the request is in, as far as is known.
+func (l *Limiter) bucketOf(r *Request) *bucket {
+	who := l.account(r)
 	if !who.naming.Load() {
 		return &who.shared
 	}
-	k := l.routeKeys(c.scope, c.request)
+	k := l.routeKeys(who.who.scope.Name, r.Method, r.Path)
 	for _, key := range k.keys[:k.n] {
 		if known := l.routes.Peek(key); known != nil {
 			if named := known.bucket.Load(); named != nil {
@@ -129,12 +130,12 @@ func (l *RateLimit) bucketOf(c *call) *bucket {
 	return &who.shared
 }
 
-// learnRoute remembers that the attempt was in the bucket named in its answer, and
+// learnRoute remembers that the request was in the bucket named in its answer, and
 // returns that.
-func (l *RateLimit) learnRoute(who *account, a *attempt, resp *http.Response, name string) *bucket {
+func (l *Limiter) learnRoute(who *account, t *Ticket, said *ratelimitheader.State) *bucket {
 	who.naming.Store(true)
-	named := namedBucket{name, len(resp.Header["X-Ratelimit-Bucket"]) > 0}
-	k := l.routeKeys(a.call.scope, &a.request)
+	named := namedBucket{said.Bucket, said.PerID}
+	k := l.routeKeys(who.who.scope.Name, t.method, t.path)
 	for i, key := range k.keys[:k.n] {
 		most := int32(mostVotes)
 		if i == 0 {
@@ -146,7 +147,7 @@ func (l *RateLimit) learnRoute(who *account, a *attempt, resp *http.Response, na
 }
 
 // bucket is the named bucket of the account.
-func (l *RateLimit) bucket(who *account, named namedBucket, id uint64) *bucket {
+func (l *Limiter) bucket(who *account, named namedBucket, id uint64) *bucket {
 	if !named.ofID {
 		id = 0
 	}

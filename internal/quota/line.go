@@ -1,12 +1,13 @@
-package resilienthttp
+package quota
 
 import (
 	"container/list"
+	"context"
 	"sync"
 	"time"
 )
 
-// line is a queue of calls at a gate, first come, first served. Its lock is the
+// line is a queue of requests at a gate, first come, first served. Its lock is the
 // gate's as well. It has no goroutine of its own: those who wait sleep, and
 // whoever changes something at the gate lets go those whose turn has come; if
 // nobody does, the timer.
@@ -27,23 +28,23 @@ type gate interface {
 	// is true when it waits because a server said Retry-After.
 	foresee(now time.Time, ahead int64) (turn time.Time, closed bool)
 	// back returns a turn that was not used.
-	back(t turn, now time.Time)
+	back(t Ticket, now time.Time)
 }
 
-// waiter is a call in line. What it is told is written before ready is closed.
+// waiter is a request in line. What it is told is written before ready is closed.
 type waiter struct {
 	queueing
 	since   time.Time
 	ready   chan struct{}
 	over    bool // ready is closed; under the lock
-	turn    turn
-	refused *Error
+	ticket  Ticket
+	refused *Refusal
 }
 
 func (l *line) len() int64 { return int64(l.waiters.Len()) }
 
 // join puts a call in the line, unless its turn would come too late for it.
-func (l *line) join(now time.Time, q queueing) (*list.Element, *Error) {
+func (l *line) join(now time.Time, q queueing) (*list.Element, *Refusal) {
 	turn, closed := l.gate.foresee(now, l.len())
 	wait := max(turn.Sub(now), 0)
 	careful := q
@@ -54,7 +55,7 @@ func (l *line) join(now time.Time, q queueing) (*list.Element, *Error) {
 		return nil, refused
 	}
 	if q.maxWait <= 0 {
-		return nil, &Error{Reason: ErrRateLimited, NotBefore: turn}
+		return nil, &Refusal{TooLong, turn}
 	}
 	if wait > 0 {
 		q.grace = scoutTime + spreadTime // when the wait is over, not all go at once
@@ -65,18 +66,18 @@ func (l *line) join(now time.Time, q queueing) (*list.Element, *Error) {
 }
 
 // stand waits for the turn. It is called without the lock.
-func (l *line) stand(place *list.Element) (turn, *Error) {
+func (l *line) stand(place *list.Element) (Ticket, *Refusal) {
 	w := waiterAt(place)
 	patience := time.NewTimer(w.maxWait + w.grace)
 	defer patience.Stop()
-	var left *Error
+	var left Refusal
 	select {
 	case <-w.ready:
-		return w.turn, w.refused
+		return w.ticket, w.refused
 	case <-patience.C:
-		left = &Error{Reason: ErrRateLimited}
-	case <-w.call.ctx.Done():
-		left = w.call.ended(w.call.ctx.Err())
+		left.Reason = TooLong
+	case <-w.ctx.Done():
+		left.Reason = Gone
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -84,16 +85,16 @@ func (l *line) stand(place *list.Element) (turn, *Error) {
 	switch {
 	case !w.over:
 		l.waiters.Remove(place)
-		if left.Reason == ErrRateLimited {
+		if left.Reason == TooLong {
 			left.NotBefore, _ = l.gate.foresee(now, l.len())
 		}
-	case w.refused != nil || left.Reason == ErrRateLimited: // in the same instant
-		return w.turn, w.refused
+	case w.refused != nil || left.Reason == TooLong: // in the same instant
+		return w.ticket, w.refused
 	default:
-		l.gate.back(w.turn, now)
+		l.gate.back(w.ticket, now)
 	}
 	l.gate.pump(now)
-	return turn{}, left
+	return Ticket{}, &left
 }
 
 func waiterAt(place *list.Element) *waiter {
@@ -101,13 +102,13 @@ func waiterAt(place *list.Element) *waiter {
 }
 
 // grant gives the turn to the call at the head.
-func (l *line) grant(t turn) { l.dismiss(l.waiters.Front(), t, nil) }
+func (l *line) grant(t Ticket) { l.dismiss(l.waiters.Front(), t, nil) }
 
 // dismiss takes a call out of the line, with its turn or the reason why not.
-func (l *line) dismiss(place *list.Element, t turn, refused *Error) {
+func (l *line) dismiss(place *list.Element, t Ticket, refused *Refusal) {
 	w := waiterAt(place)
 	l.waiters.Remove(place)
-	w.turn, w.refused, w.over = t, refused, true
+	w.ticket, w.refused, w.over = t, refused, true
 	close(w.ready)
 }
 
@@ -121,7 +122,7 @@ func (l *line) sweep(now time.Time) {
 		w := waiterAt(place)
 		turn, closed := l.gate.foresee(now, ahead)
 		if refused := w.accepts(w.since, turn, closed); refused != nil {
-			l.dismiss(place, w.turn, refused)
+			l.dismiss(place, w.ticket, refused)
 		} else {
 			ahead++
 		}
@@ -151,27 +152,28 @@ func (l *line) wake() {
 	l.gate.pump(time.Now())
 }
 
-// queueing is how long a call is ready to stand in line.
+// queueing is how long a request may stand in line.
 type queueing struct {
-	call      *call
+	ctx       context.Context
+	deadline  time.Time     // zero: none
 	maxWait   time.Duration // not positive: not at all
-	maxClosed time.Duration // while the server has closed the scope; not positive: no matter
+	maxClosed time.Duration // while refusals have closed the scope; not positive: no matter
 	trip      time.Duration // what the request takes after its turn, at least
-	grace     time.Duration // for a call in line, which was promised its turn
+	grace     time.Duration // for one in line, which was promised its turn
 }
 
-// accepts reports whether a turn at the given time is soon enough for a call that
-// waits since then; if not, the error says so.
-func (q queueing) accepts(since, turn time.Time, closed bool) *Error {
+// accepts reports whether a turn at the given time is soon enough for a request
+// that waits since then; if not, the refusal says so.
+func (q queueing) accepts(since, turn time.Time, closed bool) *Refusal {
 	wait := turn.Sub(since)
 	if wait <= 0 {
 		return nil
 	}
-	if deadline := q.call.deadline; !deadline.IsZero() && !turn.Add(q.trip).Before(deadline) {
-		return &Error{Reason: ErrDeadline, Err: ErrRateLimited, NotBefore: turn}
+	if !q.deadline.IsZero() && !turn.Add(q.trip).Before(q.deadline) {
+		return &Refusal{PastDeadline, turn}
 	}
 	if wait -= q.grace; wait > q.maxWait || closed && q.maxClosed > 0 && wait > q.maxClosed {
-		return &Error{Reason: ErrRateLimited, NotBefore: turn}
+		return &Refusal{TooLong, turn}
 	}
 	return nil
 }

@@ -1,6 +1,6 @@
 //go:build quotamatrix
 
-package resilienthttp
+package quota
 
 import (
 	"os"
@@ -22,7 +22,7 @@ func TestQuotaMatrix(t *testing.T) {
 	offsets := []time.Duration{0, 123 * ms, 500 * ms, 951 * ms}
 	dialects := quotaDialects()
 	dialects = dialects[:len(dialects)-1]
-	for _, kind := range []quotaKind{quotaAligned, quotaFromFirst, quotaRefill} {
+	for _, kind := range []quotaKind{aligned, fromFirst, tokenBucket} {
 		for _, window := range []time.Duration{s, 10 * s, 60 * s} {
 			for _, limit := range []int{5, 60, 100, 1000} {
 				for _, latency := range []time.Duration{0, 5 * ms, 50 * ms, window + window/2} {

@@ -1,8 +1,7 @@
-package resilienthttp
+package quota
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -21,9 +20,9 @@ import (
 type quotaKind string
 
 const (
-	quotaAligned   quotaKind = "aligned"    // windows by the clock
-	quotaFromFirst quotaKind = "from first" // a window begins with the first request after the last one
-	quotaRefill    quotaKind = "refill"     // a token bucket, whose reset is when it is full
+	aligned     quotaKind = "aligned"    // windows by the clock
+	fromFirst   quotaKind = "from first" // a window begins with the first request after the last one
+	tokenBucket quotaKind = "refill"     // a token bucket, whose reset is when it is full
 )
 
 // quotaSaying is what a server with a quota has to say, by its own clock.
@@ -149,7 +148,7 @@ func (s *quotaServer) count(now time.Time) (ok bool, say quotaSaying) {
 	defer s.mu.Unlock()
 	s.arrivals = append(s.arrivals, now.Add(-s.skew))
 	say = quotaSaying{limit: s.limit, window: s.window, now: now}
-	if s.kind == quotaRefill {
+	if s.kind == tokenBucket {
 		ok = s.takeToken(now, &say)
 	} else {
 		ok = s.takeFromWindow(now, &say)
@@ -185,7 +184,7 @@ func (s *quotaServer) takeFromWindow(now time.Time, say *quotaSaying) (ok bool) 
 	if s.begin.IsZero() || now.Sub(s.begin) >= s.window {
 		used := s.used
 		s.begin, s.used = now, 0
-		if s.kind == quotaAligned {
+		if s.kind == aligned {
 			s.begin = now.Truncate(s.window)
 		}
 		if !s.from.IsZero() {
@@ -211,7 +210,7 @@ func (s *quotaServer) takeFromWindow(now time.Time, say *quotaSaying) (ok bool) 
 func (s *quotaServer) share() (used, believed float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.kind == quotaRefill {
+	if s.kind == tokenBucket {
 		used = 1 - s.spilled/(s.begin.Sub(s.from).Seconds()*float64(s.limit)/s.window.Seconds())
 		return used, used
 	}
@@ -220,7 +219,7 @@ func (s *quotaServer) share() (used, believed float64) {
 	}
 	took := float64(s.last.Sub(s.first))
 	used = float64(s.spent) / (float64(s.limit) * took / float64(s.window))
-	if s.kind == quotaAligned {
+	if s.kind == aligned {
 		return used, used
 	}
 	return used, float64(s.spent) / (float64(s.limit) * took / (float64(s.announced) / float64(s.windows)))
@@ -331,7 +330,7 @@ func (r quotaRun) run(t *testing.T) quotaResult {
 		transport.MaxIdleConnsPerHost = 10000
 		base, url = transport, server.URL
 	}
-	client := quotaClient(base, &RateLimit{MaxWait: time.Hour})
+	c := client(base, with(Config{MaxWait: time.Hour}))
 
 	trip := r.latency + r.work
 	ctx, stop := context.WithCancel(t.Context())
@@ -340,7 +339,7 @@ func (r quotaRun) run(t *testing.T) quotaResult {
 	var result quotaResult
 	one := func(ctx context.Context) (refused bool) {
 		begun := time.Now()
-		_, err := quotaGet(ctx, client, url)
+		_, err := get(ctx, c, url)
 		if err == nil || ctx.Err() == context.Canceled {
 			return false
 		}
@@ -401,32 +400,4 @@ func (r quotaRun) run(t *testing.T) quotaResult {
 	defer s.mu.Unlock()
 	result.served, result.refused = s.served, s.refused
 	return result
-}
-
-// quotaClient makes single attempts, through a limiter and nothing else.
-func quotaClient(base http.RoundTripper, l *RateLimit) *http.Client {
-	return &http.Client{Transport: &Transport{
-		Base: base, RateLimit: l, Breaker: &Breaker{FailureRatio: -1}, Policy: Policy{MaxAttempts: -1, AttemptTimeout: -1},
-	}}
-}
-
-// quotaGet makes a call and reads what comes.
-func quotaGet(ctx context.Context, client *http.Client, url string, header ...string) (status int, refused *Error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		panic(err)
-	}
-	for i := 0; i < len(header); i += 2 {
-		req.Header.Set(header[i], header[i+1])
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		if !errors.As(err, &refused) {
-			refused = &Error{Err: err}
-		}
-		return 0, refused
-	}
-	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, resp.Body)
-	return resp.StatusCode, nil
 }

@@ -1,4 +1,4 @@
-package resilienthttp
+package quota
 
 import (
 	"math/rand/v2"
@@ -13,8 +13,8 @@ import (
 // bucket is one of a server's quotas, as far as its responses tell, and the line
 // of those who wait for it. How it works:
 //
-// Until a response says something, requests are counted and nothing else: no
-// lock. From then on each axis that the server names (quota) has what remained
+// Until an answer says something, requests are counted and nothing else: no
+// lock. From then on each axis that the server names has what remained
 // by the newest news. A request may go if on every axis more remains than is in
 // flight; else it joins the line, unless it can be foreseen that its turn would
 // come too late for it. Who waits is woken by an answer, or by the line's timer.
@@ -27,11 +27,10 @@ import (
 // resets be taken for later. Until news of the new window come, it is taken to
 // begin with its first request and to be as long as the longest one seen.
 //
-// Not every quota has windows. A token bucket tells when it will be full, and
-// that moves on with every request; once that is certain (refill), requests go as
-// tokens come, without waiting for the rest. And where answers take as long as
-// windows, they tell only of the past: then requests keep to the limit in any
-// time as long as the window (pace), and of the news only refusals count.
+// Not every quota has windows. A token bucket tells when it will be full, and that
+// moves on with every request: it is kept as a window is, which uses it up in
+// bursts and not steadily. And a server may speak of its quota in refusals only:
+// then requests that are served are counted off what remains.
 //
 // What must not happen is that calls wait for nothing. Requests in flight come
 // back or fail, or the reset comes. Those whose answer was lost may have been
@@ -40,20 +39,18 @@ import (
 // those in line for whom that is too late are told at once.
 type bucket struct {
 	once     sync.Once
-	limit    *RateLimit
+	limiter  *Limiter
 	account  atomic.Pointer[account]
-	origin   time.Time    // turns count from it
 	inflight atomic.Int64 // changed under the lock while armed
 	armed    atomic.Bool  // something is known, or somebody waits
-	denied   denials
+	closing  closing      // by refusals, this bucket alone
 
 	// The line's lock guards what follows.
 	line
 	version uint64 // grows with all that is learned, to tell old news from new
-	axes    []quota
+	axes    []axis
 	clock   serverClock
 	latest  time.Time     // now
-	closed  time.Time     // by the server's Retry-After, this bucket alone
 	lag     time.Duration // from sending a request to having its answer, on average
 	trip    time.Duration // and at least
 
@@ -63,8 +60,8 @@ type bucket struct {
 	scout    time.Time     // until then one goes ahead
 	scouts   time.Time     // who was sent before this is not the one
 	scouting bool          // it is under way
-	spacing  time.Duration // between two who leave the line
-	spread   time.Time     // until then
+	spacing  time.Duration // between two who leave the line, while there is one
+	spread   time.Time     // or as long as it takes to have all of them go by then
 	next     time.Time     // who leaves next may do so from here on
 }
 
@@ -72,67 +69,75 @@ type bucket struct {
 // timers are late.
 const catchUp = 2 * time.Millisecond
 
-func (b *bucket) init(l *RateLimit, who *account) {
-	b.once.Do(func() { b.limit, b.origin, b.gate = l, time.Now(), b })
+func (b *bucket) init(l *Limiter, who *account) {
+	b.once.Do(func() { b.limiter, b.gate = l, b })
 	if b.account.Load() != who {
 		b.account.Store(who)
 	}
 }
 
 // busy keeps what says something from being forgotten first.
-func (b *bucket) busy() bool { return b.armed.Load() }
-
-// steady is a time by the monotonic clock alone: a step of our wall clock must
-// not look like one of the server's.
-func (b *bucket) steady(now time.Time) time.Time { return b.origin.Add(now.Sub(b.origin)) }
+func (b *bucket) busy() bool { return b.armed.Load() || b.closing.busy() }
 
 // tick is now, and never before what was now before: who asked for the time first
 // may get the lock last.
 func (b *bucket) tick(now time.Time) time.Time {
-	b.latest = later(b.latest, b.steady(now))
+	b.latest = later(b.latest, b.limiter.steady(now))
 	return b.latest
 }
 
-// enter takes a turn, standing in line for it if need be and if the call is
-// ready to wait that long.
-func (b *bucket) enter(now time.Time, q queueing) (t turn, stood bool, refused *Error) {
-	armed := b.armed.Load() || b.account.Load().closed.Load() != nil
-	if !armed {
+// free reports whether nothing is known that could hold anybody up.
+func (b *bucket) free() bool {
+	return !b.armed.Load() && !b.closing.known.Load() && !b.account.Load().closing.known.Load()
+}
+
+// closedUntil is until when refusals have closed the bucket, or its account; the
+// zero time if they have not.
+func (b *bucket) closedUntil(now time.Time) time.Time {
+	return later(b.closing.closedUntil(now), b.account.Load().closing.closedUntil(now))
+}
+
+// enter takes a turn, standing in line for it if need be and if the request may
+// wait that long.
+func (b *bucket) enter(now time.Time, q queueing) (Ticket, *Refusal) {
+	free := b.free()
+	if free {
 		b.inflight.Add(1)
 		if !b.armed.Load() {
-			return turn{bucket: b, after: now.Sub(b.origin)}, false, nil
+			return Ticket{bucket: b, after: now.Sub(b.limiter.origin)}, nil
 		}
 		b.inflight.Add(-1) // in this very moment something was learned
 	}
 	b.mu.Lock()
 	now = b.tick(now)
 	b.armed.Store(true)
-	if !armed {
+	if free {
 		b.pump(now) // somebody may wait for what seemed to be in flight
 	}
 	if o := b.opening(now); b.len() == 0 && o.free(now) {
-		t = b.take(now)
+		t := b.take(now)
 		b.mu.Unlock()
-		return t, false, nil
+		return t, nil
 	}
 	q.trip = b.trip
-	place, refused := b.join(now, q)
+	place, refusal := b.join(now, q)
 	b.mu.Unlock()
-	if refused != nil {
-		return turn{}, false, refused
+	if refusal != nil {
+		return Ticket{}, refusal
 	}
-	t, refused = b.stand(place)
-	return t, true, refused
+	t, refusal := b.stand(place)
+	t.Waited = true
+	return t, refusal
 }
 
 // take counts one request as in flight.
-func (b *bucket) take(now time.Time) turn {
+func (b *bucket) take(now time.Time) Ticket {
 	b.inflight.Add(1)
 	for i := range b.axes {
 		b.axes[i].sent(now)
 	}
 	b.scouting = b.scouting || now.Before(b.scout)
-	return turn{bucket: b, version: b.version, after: now.Sub(b.origin)}
+	return Ticket{bucket: b, version: b.version, after: now.Sub(b.limiter.origin)}
 }
 
 // opening is when the next request may go.
@@ -164,17 +169,16 @@ func (o *opening) free(now time.Time) bool { return !o.flight && !o.at.After(now
 
 func (b *bucket) opening(now time.Time) opening {
 	var o opening
-	if until := later(b.closed, b.account.Load().closedUntil(now)); until.After(now) {
+	if until := b.closedUntil(now); !until.IsZero() {
 		o.at, o.shut, o.closed = until, true, true
 	}
 	inflight := b.inflight.Load()
 	for i := range b.axes {
 		q := &b.axes[i]
-		waiting := b.len() > 0
-		if q.roll(now, inflight, waiting) && waiting && !q.late(b.lag) {
+		if waiting := b.len() > 0; q.roll(now, inflight, waiting, b.lag) && waiting {
 			b.shut = true // until now, that is: let them go as after any reset
 		}
-		q.opening(&o, now, inflight, b.lag)
+		q.opening(&o, inflight)
 	}
 	if b.scouting && now.Before(b.scout) {
 		o.awaitFlight(b.scout)
@@ -218,23 +222,33 @@ func (b *bucket) pump(now time.Time) {
 		case o.flight:
 			b.wakeAt(o.recheck, now)
 			return
-		case b.spacing > 0 && now.Before(b.spread) && now.Before(b.next):
+		case b.gap(now) > 0 && now.Before(b.next):
 			b.wakeAt(b.next, now)
 			return
 		default:
-			if b.spacing > 0 {
+			if gap := b.gap(now); gap > 0 {
 				// A half less, or more.
-				b.next = later(b.next, now.Add(-catchUp)).Add(b.spacing/2 + rand.N(b.spacing+1))
+				b.next = later(b.next, now.Add(-catchUp)).Add(gap/2 + rand.N(gap+1))
 			}
 			b.grant(b.take(now))
 		}
 	}
-	b.shut, b.spacing = false, 0
+	b.shut, b.spacing, b.spread = false, 0, time.Time{}
 	b.wakeAt(time.Time{}, now)
 }
 
-// reopen begins to let the line go after a reset: one goes ahead, and the others
-// follow spread over a part of the window, but quickly enough to use it up.
+// gap is the time between two who leave the line, on average.
+func (b *bucket) gap(now time.Time) time.Duration {
+	if b.spread.After(now) {
+		return b.spread.Sub(now) / time.Duration(b.len())
+	}
+	return b.spacing
+}
+
+// reopen begins to let the line go: one goes ahead, and the others follow. After a
+// reset they are spread over a part of the window, but quickly enough to use it up;
+// after a closing over half of the time that it lasted, as those come back who were
+// held alone.
 func (b *bucket) reopen(now time.Time) {
 	spread, step, scout, lead, going := spreadTime, spreadTime, scoutTime, scoutTime, b.len()
 	for i := range b.axes {
@@ -244,28 +258,31 @@ func (b *bucket) reopen(now time.Time) {
 		}
 	}
 	share := spread / time.Duration(going)
-	b.spacing, b.spread = min(share, step), now.Add(scout+spread)
-	b.scout, b.scouts, b.scouting = now.Add(scout), now, false
-	if b.refusing {
-		// There are others who were refused, and wait for the same moment.
-		lead = share
-	} else {
+	b.spacing = min(share, step)
+	switch length := max(b.closing.length, b.account.Load().closing.length); {
+	case b.refusing && length > 0:
+		b.spacing, b.spread = 0, now.Add(scout+length/2)
+		lead = length / 2 / time.Duration(b.len())
+	case b.refusing:
+		lead = share // there are others who were refused, and wait for the same moment
+	default:
 		// Nobody was. And the window may begin with its first request: be quick.
 		lead = min(lead, b.spacing)
 	}
+	b.scout, b.scouts, b.scouting = now.Add(scout), now, false
 	b.next = now.Add(rand.N(lead + 1))
 	b.shut, b.refusing = false, false
 }
 
 // back implements gate. A scout that was not sent leaves the way to another.
-func (b *bucket) back(t turn, _ time.Time) {
+func (b *bucket) back(t Ticket, _ time.Time) {
 	scout := b.scout
-	b.landed(t)
+	b.land(t)
 	b.scout = scout
 }
 
-// landed takes one request from those in flight.
-func (b *bucket) landed(t turn) {
+// land takes one request from those in flight.
+func (b *bucket) land(t Ticket) {
 	b.inflight.Add(-1)
 	for i := range b.axes {
 		if q := &b.axes[i]; q.old > 0 && t.sent().Before(q.since) {
@@ -277,7 +294,7 @@ func (b *bucket) landed(t turn) {
 	}
 }
 
-// landedUnseen is landed without the lock. It reports false if that cannot be.
+// landedUnseen is land without the lock. It reports false if that cannot be.
 func (b *bucket) landedUnseen(now time.Time) bool {
 	if b.armed.Load() {
 		return false
@@ -294,62 +311,64 @@ func (b *bucket) landedUnseen(now time.Time) bool {
 // settle goes by what has been learned.
 func (b *bucket) settle(now time.Time) {
 	b.pump(now)
-	now = b.latest
-	if b.len() == 0 && len(b.axes) == 0 && !b.closed.After(now) && b.account.Load().closedUntil(now).IsZero() {
+	if b.len() == 0 && len(b.axes) == 0 && b.closedUntil(b.latest).IsZero() {
 		b.armed.Store(false) // a Retry-After is over, and there is nothing else
 	}
 }
 
-// close shuts the bucket, or its account, until the given time.
-func (b *bucket) close(until time.Time, alone bool) {
-	if !alone {
-		b.account.Load().close(until)
-		return
+// judge tells the closing what became of a request: the bucket's own, if its
+// server names buckets and does not say that it means all of them.
+func (b *bucket) judge(sent, now time.Time, a *Answer) {
+	who, sent, now := b.account.Load(), b.limiter.steady(sent), b.limiter.steady(now)
+	switch {
+	case a.refused() && a.AsksToWait:
+		c := &who.closing
+		if a.Quota.Bucket != "" {
+			c = &b.closing
+		}
+		if c.refuse(sent, now, a.RetryAfter, b.limiter.MaxClosed, a.proof()) {
+			b.armed.Store(true)
+		}
+	case a.served():
+		b.closing.serve(sent)
+		who.closing.serve(sent)
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.armed.Store(true)
-	b.closed = later(b.closed, until)
 }
 
 // lose counts a request of which nobody knows whether the server has counted it.
-func (b *bucket) lose(t turn, now time.Time) {
+func (b *bucket) lose(t *Ticket, now time.Time) {
 	b.version++
 	for i := range b.axes {
 		b.axes[i].lose(t.sent(), b.tick(now), b.version)
 	}
 }
 
-// learn joins what a response says of its quotas to what is known.
-func (b *bucket) learn(t turn, now time.Time, resp *http.Response, said *answer) {
+// learn joins what an answer says of its quotas to what is known.
+func (b *bucket) learn(t *Ticket, now time.Time, a *Answer) {
 	b.version++
-	r := reading{sent: b.steady(t.sent()), now: b.tick(now), longest: b.limit.settings.maxClosed, version: b.version}
-	r.refused = resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusForbidden && said.exhausted
+	r := reading{sent: t.sent(), now: b.tick(now), longest: b.limiter.MaxClosed, version: b.version, refused: a.refused()}
 	if !r.refused { // that is quicker than work
 		b.measure(r.now.Sub(r.sent))
 	}
-	if said.limited {
+	if len(a.Quota.Axes) > 0 {
 		b.armed.Store(true)
 	}
 	var clock *serverClock
-	for _, axis := range said.quota.Axes {
-		if clock == nil && !axis.Instant.IsZero() {
-			if date, err := http.ParseTime(headerValue(resp.Header, "Date")); err == nil {
-				clock = &b.clock
-				clock.observe(date, r.sent, r.now)
-			}
-		}
-		q := b.axis(axis)
-		r.newer = t.bucket == b && t.version >= q.version
-		r.read(axis, clock)
-		q.learn(r, b.lag)
+	if !a.Quota.Date.IsZero() && b.clock.observe(a.Quota.Date, r.sent, r.now) {
+		clock = &b.clock
 	}
-	if t.bucket != b || resp.StatusCode >= http.StatusInternalServerError {
+	for _, word := range a.Quota.Axes {
+		q := b.axis(word)
+		r.newer = t.bucket == b && t.version >= q.version
+		r.read(word, clock)
+		q.learn(r)
+	}
+	if t.bucket != b || a.Status >= http.StatusInternalServerError {
 		return
 	}
 	for i := range b.axes {
 		if q := &b.axes[i]; q.mentioned != b.version {
-			q.missing(r, b.lag)
+			q.missing(r)
 		}
 	}
 }
@@ -368,10 +387,10 @@ const mostAxes = 2 * ratelimitheader.MaxAxes
 
 // axis is what is known of that axis. The one not heard of for longest makes room
 // for a new one.
-func (b *bucket) axis(axis ratelimitheader.Axis) *quota {
+func (b *bucket) axis(word ratelimitheader.Axis) *axis {
 	stalest := 0
 	for i := range b.axes {
-		if b.axes[i].name == axis.Name {
+		if b.axes[i].name == word.Name {
 			return &b.axes[i]
 		}
 		if b.axes[i].mentioned < b.axes[stalest].mentioned {
@@ -379,9 +398,9 @@ func (b *bucket) axis(axis ratelimitheader.Axis) *quota {
 		}
 	}
 	if len(b.axes) < mostAxes {
-		b.axes = append(b.axes, quota{})
+		b.axes = append(b.axes, axis{})
 		stalest = len(b.axes) - 1
 	}
-	b.axes[stalest] = quota{name: axis.Name, costed: axis.Costed}
+	b.axes[stalest] = axis{name: word.Name, costed: word.Costed}
 	return &b.axes[stalest]
 }

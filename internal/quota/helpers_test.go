@@ -1,0 +1,143 @@
+package quota
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"syscall"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
+	"github.com/resilienthttp/resilienthttp/internal/retryafter"
+	"github.com/resilienthttp/resilienthttp/internal/scope"
+)
+
+// with is a Limiter with what is not set as RateLimit has it by default.
+func with(c Config) *Limiter {
+	if c.Burst == 0 {
+		c.Burst = int(min(max(math.Ceil(float64(c.Limit)), 1), math.MaxInt32))
+	}
+	if c.MaxWait == 0 {
+		c.MaxWait = time.Minute
+	}
+	if c.MaxClosed == 0 {
+		c.MaxClosed = time.Hour
+	}
+	c.Follow = true
+	return New(c)
+}
+
+// paced is the transport of an HTTP client that has a Limiter and nothing else.
+type paced struct {
+	*Limiter
+
+	base      http.RoundTripper
+	maxClosed time.Duration
+}
+
+func (p *paced) RoundTrip(req *http.Request) (*http.Response, error) {
+	r := requestOf(p.Limiter, req)
+	r.MaxClosed = p.maxClosed
+	t, refusal := p.Admit(req.Context(), r, time.Now())
+	if refusal != nil {
+		return nil, &refusedError{*refusal, context.Cause(req.Context())}
+	}
+	resp, err := p.base.RoundTrip(req)
+	now := time.Now()
+	if err != nil {
+		t.Done(&Answer{Unsent: errors.Is(err, syscall.ECONNREFUSED)}, now)
+		return nil, err
+	}
+	t.Done(answerOf(resp.StatusCode, resp.Header, now), now)
+	return resp, nil
+}
+
+// requestOf is the request as the Limiter sees it.
+func requestOf(l *Limiter, req *http.Request) Request {
+	r := Request{Scope: scope.Key{Name: req.URL.Host}, Method: req.Method, Path: req.URL.Path}
+	r.Deadline, _ = req.Context().Deadline()
+	if secret := req.Header.Get("Authorization"); secret != "" {
+		r.Credential = l.Hash(secret)
+	}
+	return r
+}
+
+// answerOf is a response as the Limiter sees it.
+func answerOf(status int, h http.Header, now time.Time) *Answer {
+	a := &Answer{Status: status}
+	a.Quota, _ = ratelimitheader.Parse(h, now)
+	if status >= http.StatusBadRequest {
+		a.RetryAfter, a.AsksToWait = retryafter.Parse(h, now)
+	}
+	return a
+}
+
+// refusedError is a Refusal as an error.
+type refusedError struct {
+	Refusal
+
+	cause error
+}
+
+func (e *refusedError) Error() string { return fmt.Sprintf("refused: %v", e.Refusal) }
+func (e *refusedError) Unwrap() error { return e.cause }
+
+// client makes requests through a limiter and nothing else.
+func client(base http.RoundTripper, l *Limiter) *http.Client {
+	return &http.Client{Transport: &paced{Limiter: l, base: base, maxClosed: time.Minute}}
+}
+
+// get makes a request and reads what comes.
+func get(ctx context.Context, client *http.Client, url string, header ...string) (status int, refused *refusedError) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		panic(err)
+	}
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		if !errors.As(err, &refused) {
+			refused = &refusedError{Refusal{Reason: notRefused}, err}
+		}
+		return 0, refused
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode, nil
+}
+
+// notRefused is of a request that was sent, and failed.
+const notRefused Reason = 255
+
+// exchange is a request and its answer, for those who ask the Limiter themselves.
+type exchange struct {
+	*Limiter
+	Request
+	Ticket
+
+	ctx    context.Context
+	status int
+	header http.Header
+}
+
+func newExchange(ctx context.Context, l *Limiter) *exchange {
+	return &exchange{
+		Limiter: l, ctx: ctx, status: http.StatusOK, header: http.Header{},
+		Request: Request{Scope: scope.Key{Name: "api.example.com"}, Method: http.MethodGet, Path: "/v1/things/42", MaxClosed: time.Minute},
+	}
+}
+
+func (e *exchange) enter() (refused *Refusal) {
+	e.Ticket, refused = e.Admit(e.ctx, e.Request, time.Now())
+	return refused
+}
+
+func (e *exchange) done() {
+	now := time.Now()
+	e.Done(answerOf(e.status, e.header, now), now)
+}

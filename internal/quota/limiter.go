@@ -1,0 +1,131 @@
+// Package quota paces requests: by a static ceiling, and by what servers say of
+// their quotas.
+//
+// It works by two rules. A quota that a server describes is kept: requests in
+// flight count against what remains, and when nothing does, the others wait in
+// line for the reset. A refusal that proves nothing about a quota holds its own
+// call alone, until refusals are the rule: then the scope is closed for as long as
+// the server asks, twice as long each time that proves too short, and opened by
+// the first success of a request sent later.
+//
+// A Limiter knows scopes, credentials, times and answers, and nothing of HTTP
+// calls: Admit gives a Ticket or a Refusal, and the ticket is ended by Done with
+// the answer, or by Cancel if no request was sent.
+package quota
+
+import (
+	"context"
+	"hash/maphash"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/resilienthttp/resilienthttp/internal/scope"
+)
+
+// Config is how a Limiter works. All of it is set: there are no defaults here.
+type Config struct {
+	// Limit is the static ceiling of each scope, in requests per second, and
+	// Burst the size of its token bucket, at least 1; a Limit of 0 is none.
+	Limit rate.Limit
+	Burst int
+	// MaxWait is the longest wait for a turn; 0 or less: none waits.
+	MaxWait time.Duration
+	// MaxClosed is the longest that a server's word closes a scope, in (0, Longest].
+	MaxClosed time.Duration
+	// Follow is false where servers' words do not count, but the ceiling alone.
+	Follow bool
+}
+
+// Longest bounds how far ahead a turn can be foreseen, and how long a server can
+// be waited for.
+const Longest = 24 * time.Hour
+
+// Limiter paces the requests to any number of scopes. It is safe for concurrent
+// use, has no goroutine of its own, and must not be copied.
+type Limiter struct {
+	Config
+
+	origin   time.Time // times are kept as distances from it
+	seed     maphash.Seed
+	statics  scope.Map[scope.Key, static]
+	accounts scope.Map[credential, account]
+	buckets  scope.Map[bucketKey, bucket] // those that servers name
+	routes   scope.Map[uint64, route]     // and who is in them
+}
+
+// New returns a Limiter.
+func New(c Config) *Limiter {
+	l := &Limiter{Config: c, origin: time.Now(), seed: maphash.MakeSeed()}
+	l.accounts.Clone = credential.clone
+	l.accounts.Keep = (*account).busy
+	l.buckets.Clone = func(k bucketKey) bucketKey { return bucketKey{k.credential.clone(), k.name, k.id} }
+	l.buckets.Keep = (*bucket).busy
+	l.routes.Max = mostRoutes
+	return l
+}
+
+// Hash is what a Request bears of a credential. It cannot be reversed, and is
+// another one in each Limiter.
+func (l *Limiter) Hash(secret string) uint64 { return maphash.String(l.seed, secret) }
+
+// steady is a time by the monotonic clock alone: a step of our wall clock must
+// not look like one of the server's.
+func (l *Limiter) steady(now time.Time) time.Time { return l.origin.Add(now.Sub(l.origin)) }
+
+// Admit waits for the request's turn and takes it, or refuses it. It returns as
+// soon as ctx is done. A token of the static ceiling is taken last, when the
+// request can leave: so what a server holds back leaves within the ceiling too.
+func (l *Limiter) Admit(ctx context.Context, r Request, now time.Time) (Ticket, *Refusal) {
+	q := queueing{ctx: ctx, deadline: r.Deadline, maxWait: l.MaxWait, maxClosed: r.MaxClosed}
+	if r.NoWait {
+		q.maxWait = 0
+	}
+	begun, waited := now, false
+	for {
+		var t Ticket
+		var refusal *Refusal
+		if l.Follow {
+			if t, refusal = l.bucketOf(&r).enter(now, q); refusal != nil {
+				return Ticket{}, refusal
+			}
+			t.method, t.path = r.Method, r.Path
+			waited = waited || t.Waited
+		}
+		if l.Limit > 0 {
+			if t.Waited {
+				now = time.Now()
+				q.maxWait = l.MaxWait - now.Sub(begun)
+			}
+			t.static = l.static(r.Scope)
+			var stood bool
+			if stood, refusal = t.static.enter(now, q); refusal != nil {
+				t.static = nil
+				t.Cancel(time.Now())
+				return Ticket{}, refusal
+			}
+			if stood {
+				waited = true
+				if now = time.Now(); !t.renew(now) {
+					t.Cancel(now) // the server has said no meanwhile
+					q.maxWait = l.MaxWait - now.Sub(begun)
+					continue
+				}
+			}
+		}
+		t.Waited = waited
+		return t, nil
+	}
+}
+
+// Closed is until when the request's scope is closed by refusals that asked to
+// wait; the zero time if it is open. It is for the question whether a wait is worth
+// beginning.
+func (l *Limiter) Closed(r Request, now time.Time) time.Time {
+	if !l.Follow {
+		return time.Time{}
+	}
+	b := l.bucketOf(&r)
+	now = l.steady(now)
+	return later(b.closing.closedUntil(now), b.account.Load().closing.closedUntil(now))
+}

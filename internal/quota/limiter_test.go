@@ -1,0 +1,87 @@
+package quota
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/internal/scope"
+)
+
+// TestHostileHeaders: whatever a server says, nothing panics, hangs or leaks, and
+// no wait is longer than MaxClosed.
+func TestHostileHeaders(t *testing.T) {
+	numbers := []string{"0", "1", "-1", "5", "9223372036854775807", "99999999999999999999999", "NaN", "1e308", "0.5", "", "253402300799", "1000000001", "1767225600", "1767225600000", "12ms", "6m0s", "9999999h", "2026-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "1970-01-01T00:00:00Z"}
+	fields := []string{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset", "Ratelimit-Limit", "Ratelimit-Remaining", "Ratelimit-Reset", "Retry-After", "Retry-After-Ms", "X-Ratelimit-Remaining-Requests", "X-Ratelimit-Reset-Requests", "X-Ratelimit-Limit-Requests", "X-Ratelimit-Remaining-Tokens", "X-Ratelimit-Reset-Tokens", "X-Shopify-Shop-Api-Call-Limit"}
+	dates := []string{"Thu, 01 Jan 2026 00:00:00 GMT", "Fri, 31 Dec 9999 23:59:59 GMT", "Thu, 01 Jan 1970 00:00:00 GMT", "never"}
+	synctest.Test(t, func(t *testing.T) {
+		in2026(0)
+		l := with(Config{MaxWait: 24 * 365 * time.Hour, MaxClosed: time.Minute})
+		for i := range 7000 {
+			e := newExchange(t.Context(), l)
+			e.MaxClosed = -1 // a closing as long as may be, and the spread after it, would be beyond
+			e.Scope.Name = strconv.Itoa(i % 7)
+			for range rand.N(8) {
+				e.header.Set(fields[rand.N(len(fields))], numbers[rand.N(len(numbers))])
+			}
+			e.header.Set("Date", dates[rand.N(len(dates))])
+			if rand.N(50) == 0 {
+				for axis := range 1000 {
+					quotaSet(e.header, fmt.Sprintf("X-RateLimit-Limit-A%d", axis), int64(math.MaxInt64),
+						fmt.Sprintf("X-RateLimit-Remaining-A%d", axis), rand.N(3), fmt.Sprintf("X-RateLimit-Reset-A%d", axis), "1m")
+				}
+			}
+			if rand.N(10) == 0 {
+				e.header.Set("RateLimit-Policy", `"p";q=9223372036854775807;w=999999999999999`)
+				e.header.Set("RateLimit", `"p";r=0;t=1`)
+			}
+			e.status = []int{200, 429, 503, 403, 500}[rand.N(5)]
+			begun := time.Now()
+			require.Nil(t, e.enter())
+			require.LessOrEqual(t, time.Since(begun), 90*time.Second+3*time.Second)
+			time.Sleep(rand.N(3 * time.Second))
+			if rand.N(10) == 0 {
+				e.Done(&Answer{}, time.Now())
+			} else {
+				e.done()
+			}
+			b := e.Ticket.bucket
+			require.Zero(t, b.inflight.Load())
+			require.LessOrEqual(t, len(b.axes), mostAxes)
+		}
+	})
+}
+
+// TestEvictedInLine: a call whose bucket is forgotten while it waits has its turn
+// all the same.
+func TestEvictedInLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := with(Config{})
+		l.accounts.Max = 2
+		s := newQuotaScript(t, l, says(10, 0, 10*time.Second))
+		_, _ = s.get(t, "/")
+		var calls sync.WaitGroup
+		for range 5 {
+			calls.Go(func() { _, _ = s.get(t, "/") })
+		}
+		synctest.Wait()
+		old := l.accounts.Peek(credential{scope: scope.Key{Name: "mem.test"}})
+		for i := range 10 {
+			e := newExchange(t.Context(), l)
+			e.Credential = uint64(i)
+			require.Nil(t, e.enter())
+			e.Cancel(time.Now())
+		}
+		calls.Wait()
+		assert.Zero(t, old.shared.inflight.Load())
+		assert.Zero(t, old.shared.len())
+	})
+}

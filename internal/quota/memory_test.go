@@ -1,0 +1,66 @@
+//go:build !race
+
+package quota
+
+import (
+	"fmt"
+	"net/http"
+	"runtime"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestMemory: a million hosts, credentials, routes or buckets leave
+// memory flat (DESIGN §4.18).
+func TestMemory(t *testing.T) {
+	n := 100_000 // what is forgotten after these is forgotten after a million
+	for _, row := range []struct {
+		name string
+		vary func(e *exchange, i int)
+	}{
+		{"hosts", func(e *exchange, i int) { e.Scope.Name = "host-" + strconv.Itoa(i) }},
+		{"credentials", func(e *exchange, i int) { e.Credential = uint64(i) }},
+		{"routes", func(e *exchange, i int) { e.Path = fmt.Sprintf("/path-%d/x-%d/y", i%1000, i) }},
+		{"buckets", func(e *exchange, i int) {
+			e.header["X-Ratelimit-Bucket"][0] = "bucket-" + strconv.Itoa(i)
+		}},
+		{"axes", func(e *exchange, i int) {
+			e.header = http.Header{}
+			quotaSet(e.header, fmt.Sprintf("X-RateLimit-Limit-A%d", i), 10,
+				fmt.Sprintf("X-RateLimit-Remaining-A%d", i), 9, fmt.Sprintf("X-RateLimit-Reset-A%d", i), 10)
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			l := with(Config{Limit: 1e9})
+			e := newExchange(t.Context(), l)
+			e.header = http.Header{
+				"X-Ratelimit-Limit": {"1000000000"}, "X-Ratelimit-Remaining": {"999999999"}, "X-Ratelimit-Reset": {"50"},
+				"X-Ratelimit-Bucket": {"b"},
+			}
+			run := func(from, to int) {
+				for i := from; i < to; i++ {
+					row.vary(e, i)
+					require.Nil(t, e.enter())
+					e.done()
+				}
+			}
+			run(0, n/3) // more than any table holds
+			before := heapInUse()
+			run(n/3, n)
+			grown := int64(heapInUse()) - int64(before)
+			assert.Less(t, grown, int64(2<<20))
+			runtime.KeepAlive(l)
+		})
+	}
+}
+
+func heapInUse() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}

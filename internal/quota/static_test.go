@@ -1,0 +1,251 @@
+package quota
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/time/rate"
+
+	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/scope"
+)
+
+// TestStaticLimit: a token bucket for each scope, in which retries and hedges
+// count.
+func TestStaticLimit(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		limit Config
+		calls int
+		took  time.Duration
+	}{
+		{"burst of one second", Config{Limit: 10}, 30, 2 * time.Second},
+		{"burst of one", Config{Limit: 10, Burst: 1}, 31, 3 * time.Second},
+		{"own burst", Config{Limit: 10, Burst: 50}, 60, time.Second},
+		{"slow", Config{Limit: 0.1}, 4, 30 * time.Second},
+		{"fractional", Config{Limit: 2.5}, 13, 4 * time.Second},
+		{"none", Config{}, 1000, 0},
+		{"huge", Config{Limit: math.MaxFloat64 / 2}, 1000, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newQuotaScript(t, with(row.limit), nil)
+				begun := time.Now()
+				var calls sync.WaitGroup
+				for range row.calls {
+					calls.Go(func() {
+						_, err := s.get(t, "/")
+						assert.Nil(t, err)
+					})
+				}
+				calls.Wait()
+				assert.InDelta(t, row.took.Seconds(), time.Since(begun).Seconds(), 0.001)
+			})
+		})
+	}
+}
+
+func TestStaticLimitRefuses(t *testing.T) {
+	for _, row := range []struct {
+		name      string
+		limit     Config
+		deadline  time.Duration
+		reason    Reason
+		notBefore time.Duration // for the first refused
+		served    int           // of ten calls at once
+	}{
+		{"MaxWait", Config{Limit: 1, MaxWait: 3 * time.Second}, time.Hour, TooLong, 4 * time.Second, 4},
+		{"MaxWait by default", Config{Limit: 0.1}, time.Hour, TooLong, 70 * time.Second, 7},
+		{"never wait", Config{Limit: 1, MaxWait: -1}, time.Hour, TooLong, time.Second, 1},
+		{"deadline", Config{Limit: 1}, 4500 * time.Millisecond, PastDeadline, 5 * time.Second, 5},
+		{"tiny", Config{Limit: math.SmallestNonzeroFloat64}, time.Hour, PastDeadline, 24 * time.Hour, 1},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newQuotaScript(t, with(row.limit), nil)
+				ctx, cancel := context.WithTimeout(t.Context(), row.deadline)
+				defer cancel()
+				var calls sync.WaitGroup
+				var served atomic.Int64
+				begun := time.Now()
+				for range 10 {
+					calls.Go(func() {
+						_, err := get(ctx, s.client, s.URL)
+						if err == nil {
+							served.Add(1)
+							return
+						}
+						assert.Equal(t, row.reason, err.Reason)
+						assert.InDelta(t, row.notBefore.Seconds(), err.NotBefore.Sub(begun).Seconds(), 0.001)
+						assert.Zero(t, time.Since(begun))
+					})
+				}
+				calls.Wait()
+				assert.EqualValues(t, row.served, served.Load())
+			})
+		})
+	}
+}
+
+// TestStaticLimitGivesBack: who leaves the line, is refused further on, or is not
+// sent after all, has taken nothing.
+func TestStaticLimitGivesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newQuotaScript(t, with(Config{Limit: 1, Burst: 1, MaxWait: time.Hour}), faulttest.Script{
+			{Route: "/close", Do: faulttest.Unavailable(20*time.Second, faulttest.Seconds)},
+		})
+		_, _ = s.get(t, "/")
+		begun := time.Now()
+		ctx, cancel := context.WithCancel(t.Context())
+		var calls sync.WaitGroup
+		for i := range 20 {
+			calls.Go(func() {
+				ctx := ctx
+				if i%2 == 1 {
+					ctx = t.Context()
+				}
+				_, _ = get(ctx, s.client, s.URL)
+			})
+			synctest.Wait() // in this order
+		}
+		cancel()
+		calls.Wait()
+		assert.InDelta(t, 10, time.Since(begun).Seconds(), 0.001, "the places of those who left are free")
+
+		// A turn that is not used after all, again and again.
+		time.Sleep(30 * time.Second)
+		e := newExchange(t.Context(), s.limiter)
+		e.Scope.Name = "mem.test"
+		for range 3 {
+			begun = time.Now()
+			require.Nil(t, e.enter())
+			assert.Zero(t, time.Since(begun))
+			e.Cancel(time.Now())
+		}
+
+		// One that is given back to a full bucket is no more than the burst.
+		static := s.limiter.statics.Peek(scope.Key{Name: "mem.test"})
+		static.cancel(time.Now())
+		assert.InDelta(t, 1, static.tokens, 0)
+		s.bucket(t)
+	})
+}
+
+// TestStaticAfterClosing: what a server held back leaves within the ceiling too: in
+// any time T no more than Burst + Limit × T (DESIGN §7, row 22).
+func TestStaticAfterClosing(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		close faulttest.Reply
+	}{
+		{"Retry-After", exhausted(5 * time.Second)},
+		{"reset", says(1000, 0, 5*time.Second)},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newQuotaScript(t, with(Config{Limit: 48, Burst: 5}), faulttest.Sequence(row.close, says(1000, 900, 5*time.Second)))
+				_, _ = s.get(t, "/")
+				var calls sync.WaitGroup
+				for range 400 {
+					calls.Go(func() { _, _ = s.get(t, "/") })
+					time.Sleep(10 * time.Millisecond)
+				}
+				calls.Wait()
+				requests := s.Requests()
+				require.Len(t, requests, 1+400)
+				requireCeiling(t, 48, 5, 0, len(requests), func(i int) time.Time { return requests[i].Arrived })
+				took := requests[400].Arrived.Sub(requests[1].Arrived).Seconds()
+				assert.Less(t, took, 1.2+(400-5)/48.0, "and no slower than that")
+			})
+		})
+	}
+}
+
+// TestStaticClosedMeanwhile: who has waited for a token does not leave when the
+// server has closed the scope meanwhile, and gives the token back.
+func TestStaticClosedMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newQuotaScript(t, with(Config{Limit: 1, Burst: 1}), faulttest.Sequence(late(500*time.Millisecond, exhausted(5*time.Second)), faulttest.OK("")))
+		var calls sync.WaitGroup
+		for range 3 {
+			calls.Go(func() { _, _ = s.get(t, "/") })
+			synctest.Wait()
+		}
+		b := s.bucket(t)
+		calls.Wait()
+		requests := s.Requests()
+		require.Len(t, requests, 3)
+		assert.GreaterOrEqual(t, requests[1].Arrived.Sub(requests[0].Arrived), 5500*time.Millisecond)
+		requireCeiling(t, 1, 1, 0, 3, func(i int) time.Time { return requests[i].Arrived })
+		assert.Zero(t, b.inflight.Load())
+	})
+}
+
+// TestStaticLateTimers: timers are late, and a small bucket is used up all the
+// same; one that is very late does not let a heap go.
+func TestStaticLateTimers(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		limit rate.Limit
+		burst int
+		late  func() time.Duration
+		least float64 // of the ceiling
+	}{
+		{"a millisecond", 1000, 1, func() time.Duration { return time.Millisecond }, 0.99},
+		{"up to ten", 5000, 1, func() time.Duration { return rand.N(10 * time.Millisecond) }, 0.99},
+		{"up to ten, a bucket", 500, 50, func() time.Duration { return rand.N(10 * time.Millisecond) }, 0.99},
+		{"a second", 100, 1, func() time.Duration { return time.Second }, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := with(Config{Limit: row.limit, Burst: row.burst, MaxWait: time.Hour})
+				s := l.static(scope.Key{})
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				now := time.Now()
+				var sent []time.Time
+				waiting := 0
+				for now.Before(l.origin.Add(4 * time.Second)) {
+					for ; s.len() < 200; waiting++ {
+						_, refused := s.join(now, queueing{ctx: t.Context(), maxWait: time.Hour})
+						require.Nil(t, refused)
+					}
+					for ; waiting > int(s.len()); waiting-- {
+						sent = append(sent, now)
+					}
+					now = now.Add(max(s.alarm.Sub(now), 0) + row.late())
+					s.pump(now)
+					for ; waiting > int(s.len()); waiting-- {
+						sent = append(sent, now)
+					}
+				}
+				s.timer.Stop()
+				took := now.Sub(l.origin).Seconds()
+				assert.LessOrEqual(t, float64(len(sent)), float64(row.burst)+took*float64(row.limit))
+				assert.GreaterOrEqual(t, float64(len(sent)), row.least*took*float64(row.limit))
+				requireCeiling(t, float64(row.limit), row.burst, tardiness, len(sent), func(i int) time.Time { return sent[i] })
+			})
+		})
+	}
+}
+
+// requireCeiling: in any time T no more than Burst + Limit × (T + late).
+func requireCeiling(t *testing.T, limit float64, burst int, late time.Duration, n int, at func(int) time.Time) {
+	t.Helper()
+	for from := range n {
+		for to := from; to < min(n, from+200); to++ {
+			took := at(to).Sub(at(from))
+			if most := float64(burst) + limit*(took+late).Seconds() + 1e-3; float64(to-from+1) > most {
+				t.Fatalf("%d in %v", to-from+1, took)
+			}
+		}
+	}
+}

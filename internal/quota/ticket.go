@@ -1,0 +1,89 @@
+package quota
+
+import "time"
+
+// Ticket is the right to send one request, and the duty to say what came of it:
+// Done, once, or Cancel if it was not sent. The zero Ticket is of a Limiter that
+// has nothing to say; both do nothing.
+type Ticket struct {
+	Waited bool // for its turn; the time that it took is the caller's to measure
+
+	bucket       *bucket
+	static       *static
+	method, path string
+	version      uint64        // of the bucket at that time
+	after        time.Duration // since the limiter's origin
+}
+
+func (t *Ticket) sent() time.Time { return t.bucket.limiter.origin.Add(t.after) }
+
+// Cancel returns a turn that was not used.
+func (t *Ticket) Cancel(now time.Time) {
+	if t.static != nil {
+		t.static.cancel(now)
+	}
+	b := t.bucket
+	if b == nil || b.landedUnseen(now) {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.back(*t, now)
+	b.settle(now)
+}
+
+// renew makes the turn one of now, for a request that has waited for something
+// else since it had it. It reports false if it would have none by now.
+func (t *Ticket) renew(now time.Time) bool {
+	b := t.bucket
+	if b == nil {
+		return true
+	}
+	if b.free() {
+		t.after = now.Sub(b.limiter.origin)
+		return true
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now = b.tick(now)
+	if o := b.opening(now); o.shut && o.at.After(now) {
+		return false
+	}
+	b.back(*t, now)
+	fresh := b.take(now)
+	t.version, t.after = fresh.version, fresh.after
+	return true
+}
+
+// Done says what came of the request: the answer's news join what is known.
+func (t *Ticket) Done(a *Answer, now time.Time) {
+	b := t.bucket
+	if b == nil {
+		return
+	}
+	of := b
+	if a.Quota.Bucket != "" {
+		of = b.limiter.learnRoute(b.account.Load(), t, &a.Quota)
+	}
+	of.judge(t.sent(), now, a)
+	if of != b {
+		of.mu.Lock()
+		of.learn(t, now, a)
+		of.settle(now)
+		of.mu.Unlock()
+	}
+	if (of != b || len(a.Quota.Axes) == 0) && b.landedUnseen(now) {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case of != b:
+	case a.Status != 0:
+		b.learn(t, now, a)
+	case !a.Unsent:
+		b.lose(t, now)
+	}
+	b.land(*t)
+	b.settle(now)
+}
