@@ -21,6 +21,9 @@ func TestPeers(t *testing.T) {
 	}
 }
 
+// What is slower, and by how much, is for cmd/overhead to tell: a test that held two
+// times against each other would fail where other programs run. Allocations are
+// counted.
 func TestMeasure(t *testing.T) {
 	who, err := peers.Named("bare," + peers.Ours)
 	require.NoError(t, err)
@@ -28,10 +31,11 @@ func TestMeasure(t *testing.T) {
 	require.Len(t, rows, 2)
 	require.InDelta(t, 1, rows[0].Ratio, 0)
 	require.Zero(t, rows[0].Allocs)
-	require.Greater(t, rows[1].Ratio, 1.0)
+	require.Positive(t, rows[1].Low)
+	require.LessOrEqual(t, rows[1].Low, rows[1].Ratio)
+	require.LessOrEqual(t, rows[1].Ratio, rows[1].High)
 	require.Greater(t, rows[1].Allocs, 0.0)
 	require.Less(t, rows[1].Allocs, 20.0)
-	require.LessOrEqual(t, rows[1].Low, rows[1].High)
 
 	// §4.4: a body of any size is passed on, not copied.
 	rows = Measure(Config{Peers: who, Rounds: 1, Batch: time.Millisecond}, Load{"POST", http.MethodPost, 1 << 20}, InMemory())
