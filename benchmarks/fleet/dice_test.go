@@ -1,0 +1,37 @@
+package fleet
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What the dice show hangs on what they are asked, and on nothing else.
+func TestDice(t *testing.T) {
+	const n = 10000
+	d := dice{Seed}
+	sum, low := 0.0, 0
+	for call := range n {
+		v := d.chance(call, 1, askFault)
+		require.Equal(t, v, d.chance(call, 1, askFault)) //nolint:testifylint // exactly
+		require.GreaterOrEqual(t, v, 0.0)
+		require.Less(t, v, 1.0)
+		sum += v
+		if v < 0.1 {
+			low++
+		}
+	}
+	require.InDelta(t, 0.5, sum/n, 0.012, "four standard deviations")
+	require.InDelta(t, 0.1*n, low, 120, "four standard deviations")
+	same := d.chance(7, 2, askFault)
+	for _, other := range []float64{d.chance(8, 2, askFault), d.chance(7, 3, askFault), d.chance(7, 2, askFault+1), dice{Seed + 1}.chance(7, 2, askFault)} {
+		require.NotEqual(t, same, other)
+	}
+	for call := range 100 {
+		v := d.between(time.Second, 2*time.Second, call, 1, askFault)
+		require.GreaterOrEqual(t, v, time.Second)
+		require.Less(t, v, 2*time.Second)
+	}
+	require.Equal(t, time.Second, d.between(time.Second, 0, 1, 1, askFault))
+}

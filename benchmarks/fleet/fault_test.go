@@ -1,0 +1,138 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// ask makes the first attempt of a call to the path.
+func ask(t *testing.T, s *server, id int, path string) reply {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(withCall(t.Context(), &call{id: id}), 5*time.Second)
+	defer cancel()
+	start := time.Now()
+	resp, err := s.RoundTrip(request(ctx, http.MethodGet, path))
+	r := reply{err: err, took: time.Since(start)}
+	if resp != nil {
+		r.status, r.header = resp.StatusCode, resp.Header
+	}
+	return r
+}
+
+func TestFaultAnswers(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		giveUp time.Duration
+		fault  Fault
+		status int
+		err    error
+		after  string // Retry-After
+		least  time.Duration
+		most   time.Duration
+	}{
+		{name: "a status", fault: Fault{Answer: Answer{Status: 500}}, status: 500},
+		{name: "a status after the work", fault: Fault{Answer: Answer{Status: 500}, Worked: true}, status: 500, least: service, most: service},
+		{name: "a status that says when", fault: Fault{Answer: Answer{Status: 503, RetryAfter: 7}}, status: 503, after: "7"},
+		{name: "a refused connection", fault: Fault{Answer: Answer{Err: errRefused}}, err: syscall.ECONNREFUSED},
+		{name: "a reset", fault: Fault{Answer: Answer{Err: errReset}}, err: syscall.ECONNRESET},
+		{name: "slow", fault: Fault{Answer: Answer{Status: 200, After: 300 * time.Millisecond}}, status: 200, least: 300 * time.Millisecond, most: 300 * time.Millisecond},
+		{name: "slow, by chance", fault: Fault{Answer: Answer{Status: 200, After: 100 * time.Millisecond, Until: 400 * time.Millisecond}}, status: 200, least: 100 * time.Millisecond, most: 400 * time.Millisecond},
+		{name: "too slow for the base", fault: Fault{Answer: Answer{Status: 200, After: time.Second}}, err: gaveUpError{}, least: giveUp, most: giveUp},
+		{name: "slow for a base that waits", giveUp: -1, fault: Fault{Answer: Answer{Status: 200, After: time.Second}}, status: 200, least: time.Second, most: time.Second},
+		{name: "hangs, the base gives up", fault: Fault{Answer: Answer{Hang: true}}, err: gaveUpError{}, least: giveUp, most: giveUp},
+		{name: "hangs, the caller gives up", giveUp: -1, fault: Fault{Answer: Answer{Hang: true}}, err: context.DeadlineExceeded, least: 5 * time.Second, most: 5 * time.Second},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			inBubble(t, Scenario{During: time.Minute, Server: Server{GiveUp: row.giveUp, Faults: []Fault{row.fault}}}, func(t *testing.T, s *server) {
+				r := ask(t, s, 1, "/")
+				require.Equal(t, row.status, r.status)
+				require.Equal(t, row.after, r.header.Get("Retry-After"))
+				require.GreaterOrEqual(t, r.took, row.least)
+				require.LessOrEqual(t, r.took, row.most)
+				if row.err == nil {
+					require.NoError(t, r.err)
+				} else {
+					require.ErrorIs(t, r.err, row.err)
+				}
+			})
+		})
+	}
+}
+
+func TestFaultBefalls(t *testing.T) {
+	bad := Answer{Status: 500}
+	for _, row := range []struct {
+		name  string
+		fault Fault
+		want  float64 // share of the calls
+	}{
+		{"all", Fault{Answer: bad}, 1},
+		{"a share", Fault{Share: 0.2, Answer: bad}, 0.2},
+		{"a path", Fault{Path: "/even", Answer: bad}, 0.5},
+		{"some backends", Fault{Backends: []int{0, 5, 9}, Answer: bad}, 0.3},
+		{"a share of a path", Fault{Path: "/even", Share: 0.5, Answer: bad}, 0.25},
+		{"some times", Fault{Times: 20, Answer: bad}, 0.01},
+		{"another time", Fault{From: time.Hour, To: 2 * time.Hour, Answer: bad}, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			inBubble(t, Scenario{During: time.Minute, Server: Server{Workers: -1, Backends: 10, Faults: []Fault{row.fault}}}, func(t *testing.T, s *server) {
+				const n = 2000
+				failed := 0
+				for id := range n {
+					path := "/odd"
+					if id%2 == 0 {
+						path = "/even"
+					}
+					if ask(t, s, id, path).status == 500 {
+						failed++
+					}
+				}
+				require.InDelta(t, row.want*n, failed, 90, "four standard deviations")
+			})
+		})
+	}
+}
+
+// A fault has its stretch of time, or the scenario's During.
+func TestFaultWindow(t *testing.T) {
+	s := Scenario{Before: 10 * time.Second, During: 10 * time.Second, After: 10 * time.Second, Server: Server{Workers: -1, Faults: []Fault{
+		{Answer: Answer{Status: 500}},
+		{From: 25 * time.Second, To: 26 * time.Second, Answer: Answer{Err: errRefused}},
+	}}}
+	inBubble(t, s, func(t *testing.T, s *server) {
+		var bad []int
+		for second := range 30 {
+			if r := ask(t, s, second, "/"); r.status == 500 || errors.Is(r.err, syscall.ECONNREFUSED) {
+				bad = append(bad, second)
+			}
+			<-time.After(time.Until(epoch().Add(time.Duration(second+1) * time.Second)))
+		}
+		require.Equal(t, []int{10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 25}, bad)
+	})
+}
+
+// The second attempt of a call meets other dice than the first, and the same as
+// anybody else's second attempt of that call.
+func TestFaultDice(t *testing.T) {
+	outcome := func() (statuses []int) {
+		inBubble(t, Scenario{During: time.Minute, Server: Server{Workers: -1, Faults: []Fault{{Share: 0.5, Answer: Answer{Status: 500}}}}}, func(t *testing.T, s *server) {
+			c := &call{id: 3}
+			for range 40 {
+				resp, err := s.RoundTrip(request(withCall(t.Context(), c), http.MethodGet, "/"))
+				require.NoError(t, err)
+				statuses = append(statuses, resp.StatusCode)
+			}
+		})
+		return statuses
+	}
+	first := outcome()
+	require.Contains(t, first, 200)
+	require.Contains(t, first, 500)
+	require.Equal(t, first, outcome())
+}

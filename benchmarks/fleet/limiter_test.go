@@ -1,0 +1,64 @@
+package fleet
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestLimiterSays(t *testing.T) {
+	const limit, remaining, reset, after = "X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset", "Retry-After"
+	for _, row := range []struct {
+		name        string
+		limit       Limit
+		in, refused []string // the fields of an answer
+	}{
+		{"a quota, all", Limit{Quota: 1}, []string{"Date", limit, remaining, reset}, []string{"Date", limit, remaining, reset, after}},
+		{"a quota, on refusals", Limit{Quota: 1, Says: SaysRefused}, nil, []string{"Date", limit, remaining, reset, after}},
+		{"a quota, Retry-After", Limit{Quota: 1, Says: SaysRetryAfter}, nil, []string{after}},
+		{"a quota, nothing", Limit{Quota: 1, Says: SaysNothing}, nil, nil},
+		{"a bucket, all", Limit{Rate: 0.001, Burst: 1}, nil, []string{after}},
+		{"a bucket, nothing", Limit{Rate: 0.001, Burst: 1, Says: SaysNothing}, nil, nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			l := newLimiter(row.limit, epoch())
+			for i, want := range [][]string{row.in, row.refused} {
+				header, ok := l.admit(epoch())
+				require.Equal(t, i == 0, ok)
+				var names []string
+				for name := range header {
+					names = append(names, name)
+				}
+				require.ElementsMatch(t, want, names)
+			}
+		})
+	}
+}
+
+func TestLimiterLetsIn(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		limit Limit
+		want  int // in ten seconds, at 100 requests a second
+	}{
+		{"all", Limit{}, 1000},
+		{"a quota by the second", Limit{Quota: 30}, 300},
+		{"a quota in a wider window", Limit{Quota: 30, Window: 5 * time.Second}, 60},
+		{"a bucket", Limit{Rate: 20, Burst: 10}, 209},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			l := newLimiter(row.limit, epoch())
+			in := 0
+			for i := range 1000 {
+				if _, ok := l.admit(epoch().Add(time.Duration(i) * 10 * time.Millisecond)); ok {
+					in++
+				}
+			}
+			require.Equal(t, row.want, in)
+		})
+	}
+	require.InDelta(t, 300, Limit{Quota: 30}.granted(10*time.Second), 1e-9)
+	require.InDelta(t, 60, Limit{Quota: 30, Window: 5 * time.Second}.granted(10*time.Second), 1e-9)
+	require.InDelta(t, 210, Limit{Rate: 20, Burst: 10}.granted(10*time.Second), 1e-9)
+}
