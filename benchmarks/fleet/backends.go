@@ -11,7 +11,7 @@ func backends() []Scenario {
 		n           int
 		shared, own float64
 	}
-	fails := some(func(v broken) Scenario {
+	fails := each(func(v broken) Scenario {
 		return Scenario{
 			Row: 5, Name: fmt.Sprintf("backends-fail-%d", v.n), Note: fmt.Sprintf("%d of 10 backends fail at once", v.n), During: 120 * time.Second,
 			Load:   fleetOf(100),
@@ -26,7 +26,7 @@ func backends() []Scenario {
 		n             int
 		success, wish float64
 	}
-	hang := some(func(v hanging) Scenario {
+	hang := each(func(v hanging) Scenario {
 		return Scenario{
 			Row: 6, Name: fmt.Sprintf("backends-hang-%d", v.n), Note: fmt.Sprintf("%d of 10 backends hang, and the deadline is 5 s", v.n), During: 40 * time.Second,
 			Server: Server{Backends: 10, GiveUp: -1, Faults: []Fault{{Backends: upTo(v.n), Answer: Answer{Hang: true}}}},

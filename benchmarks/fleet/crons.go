@@ -8,6 +8,7 @@ import (
 // crons are clients with a call a minute, of which the third meets an outage, at a
 // moment of its own.
 func crons() (all []Scenario) {
+	const met = "success of the calls that meet it"
 	for _, v := range []struct {
 		length  time.Duration
 		success float64
@@ -22,7 +23,8 @@ func crons() (all []Scenario) {
 				Before: 2 * time.Minute, During: v.length, After: 2*time.Minute - v.length,
 				Server: Server{Workers: -1, Service: 20 * time.Millisecond, Faults: []Fault{{Answer: a.answer}}},
 				Load:   Load{Every: time.Minute, Spread: v.length, Clients: 300},
-				Goals:  []Goal{atLeast("success of the calls that meet it", Result.SuccessDuring, v.success, "%.4f")},
+				Shows:  met,
+				Goals:  []Goal{atLeast(met, Result.SuccessDuring, v.success, "%.4f")},
 			})
 		}
 	}

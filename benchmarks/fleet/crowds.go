@@ -7,13 +7,15 @@ import (
 
 // crowds are more calls than a server can serve.
 func crowds() []Scenario {
+	const goodput = "goodput, of capacity"
 	shedder := Server{Service: 40 * time.Millisecond, Queue: 24, Shed: 1}
-	all := some(func(times float64) Scenario {
+	all := each(func(times float64) Scenario {
 		return Scenario{
 			Row: 15, Name: fmt.Sprintf("shed-%g", times), During: 60 * time.Second,
 			Note:   fmt.Sprintf("%g × what a server can serve, which sheds the rest: 503 with Retry-After: 1", times),
 			Server: shedder, Load: Load{Rate: times * shedder.capacity()},
-			Goals: []Goal{atLeast("goodput, of capacity", func(r Result) float64 { return r.CapacityUsed }, 0.95, "%.4f")},
+			Shows: goodput,
+			Goals: []Goal{atLeast(goodput, func(r Result) float64 { return r.CapacityUsed }, 0.95, "%.4f")},
 		}
 	}, 1.1, 1.5, 3)
 	cold := Scenario{

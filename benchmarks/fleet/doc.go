@@ -1,21 +1,40 @@
-// Package fleet is an experiment in virtual time: a thousand clients and one
-// server, through its good and its bad minutes.
+// Package fleet is an experiment in virtual time: clients and a server, through
+// its good and its bad minutes.
 //
-// The offered load is open-loop: 1000 requests per second on average, at times
+// The fleet's own load is open-loop: 1000 requests per second on average, at times
 // that form a Poisson process and do not depend on what becomes of them, each
 // dealt to one of 1000 clients at random. The server is one FIFO queue of at
 // most 1000 requests before 12 workers of 10 ms, that is 1200 requests per
 // second; a full queue answers 503 at once, and what is in the queue is worked
 // on although its client may have left. The base RoundTripper, which is the
 // model, gives an attempt up after 500 ms; the caller gives the call up after
-// 30 s. The network takes no time.
+// 30 s. The network takes no time. A scenario says where it differs.
 //
 // There are two topologies: one client for all callers, as in a busy service,
-// and a thousand clients that know nothing of each other, as in a fleet of small
-// ones.
+// and clients that know nothing of each other, as in a fleet of small ones.
 //
-// What is random in the model is seeded, so every client meets the same arrivals
-// and, call for call, much the same server. What is random in the clients is
-// not, and the runtime orders goroutines that wake in the same instant as it
-// likes: two runs differ in the last digits.
+// What is random in the model hangs on the seed, the call and the attempt, so every
+// client meets the same arrivals and, attempt for attempt, the same luck. What is
+// random in the clients is not seeded, and the runtime orders goroutines that wake
+// in the same instant as it likes: two runs differ in the last digits. Timers are
+// never late in virtual time: what comes of that is measured on real clocks.
+//
+// # How to add a trouble
+//
+// Add a [Scenario] to the function of its kind: [refusals] that ask to come back,
+// [errorShares], [backends], [hangs], [paths], [crons], [limits] or [crowds]; a new
+// kind is a file of its own, and a word in [Troubles]. Say
+//
+//   - in Before, During and After when it is there;
+//   - in Server what befalls whom: a [Fault] for each trouble (when, on which path,
+//     of which backends, which share, what it answers), a [Limit], [Staff] for
+//     stretches with other workers; the first fault that befalls a request decides;
+//   - in Load who calls: how often, with which deadline, from how many clients;
+//   - in Goals what is to be reached, and in Shows which of them the plot shows, if it
+//     is not the success of all calls. That nothing gets worse than with a bare
+//     client holds everywhere, and need not be said.
+//
+// Then `go run ./benchmarks/cmd/fleet -scenario=its-name` runs it. What no kind of
+// fault can tell becomes a field of [Answer] or [Server], with a row in their tests.
+// [Compose] draws from the same parts.
 package fleet

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,8 +18,13 @@ var plotted = []string{ //nolint:gochecknoglobals // a table
 	"azcore", "resty-full", "aws-sdk-go-v2", "gobreaker+backoff+rate",
 }
 
-// Draw draws the plots of the results into the directory, as svg or png.
-func Draw(dir, format string, results []Result) error {
+// Draw draws the plots of the fleet's own scenarios into the directory, as svg or
+// png: of each row the first result.
+func Draw(dir, format string, rows *Rows) error {
+	var results []Result
+	for _, key := range rows.keys {
+		results = append(results, rows.results[key][0])
+	}
 	for _, name := range []string{"outage", "brownout"} {
 		for _, topology := range []Topology{Shared, Own} {
 			file := filepath.Join(dir, fmt.Sprintf("fleet-%s-%s.%s", name, topology, format))
@@ -28,6 +34,38 @@ func Draw(dir, format string, results []Result) error {
 		}
 	}
 	return drawTail(filepath.Join(dir, "fleet-tail."+format), pick(results, "tail", Shared))
+}
+
+// DrawTroubles draws all troubles at a glance, a line for each.
+func DrawTroubles(dir, format string, rows *Rows) error {
+	var names []string
+	lines := map[Topology]map[string][]float64{Shared: {}, Own: {}}
+	for _, g := range rows.glances() {
+		if name := g.scenario.title(); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+		best := math.NaN()
+		if g.peer != "" {
+			best = g.had.Shown
+		}
+		lines[g.topology][g.scenario.title()] = []float64{shown(g.ours), shown(g.bare), best}
+	}
+	panel := func(t Topology, title string) chart.Dots {
+		d := chart.Dots{Title: title, X: "success", Series: []string{peers.Ours, "a bare client", "the best peer"}}
+		for _, name := range names {
+			values := lines[t][name]
+			if values == nil {
+				values = []float64{math.NaN(), math.NaN(), math.NaN()}
+			}
+			d.Values = append(d.Values, values)
+		}
+		return d
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return chart.WriteDots(filepath.Join(dir, "fleet-troubles."+format), 900, float64(70+12*len(names)), names,
+		panel(Shared, "one client for all callers"), panel(Own, "a client for each"))
 }
 
 func pick(results []Result, scenario string, topology Topology) []Result {

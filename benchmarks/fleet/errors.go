@@ -41,7 +41,7 @@ func errorShares() []Scenario {
 	}
 	shares := []share{{0.1, 0.999}, {0.2, 0.995}, {0.3, 0.985}, {0.4, 0.96}, {0.6, 0.55}}
 	resets := []share{{0.3, 0.98}, {0.4, 0.95}}
-	return slices.Concat(some(random, shares...), some(busy, shares...), some(burst, resets...), some(atOnce, resets...))
+	return slices.Concat(each(random, shares...), each(busy, shares...), each(burst, resets...), each(atOnce, resets...))
 }
 
 // tiers are services that call each other.

@@ -23,7 +23,7 @@ func scaled(t *testing.T, length time.Duration, scenario, peer string, topology 
 	who, err := peers.Named(peer)
 	require.NoError(t, err)
 	r := Run(t, Config{Scenario: scenarios[0].Scaled(length), Peer: who[0], Topology: topology, Seed: Seed})
-	t.Logf("\n%s\n%s", Header(), Line([]Result{r}))
+	t.Logf("\n%s\n%s", Header(), Line(Row{r}))
 	return r
 }
 
@@ -83,21 +83,22 @@ func TestOurs(t *testing.T) {
 
 // What the command writes, from a few short runs.
 func TestReport(t *testing.T) {
-	var results []Result
+	var rows Rows
 	for _, scenario := range []string{"outage", "quota", "tail"} {
 		for _, topology := range []Topology{Shared, Own} {
 			for _, peer := range []string{"bare", peers.Ours, peers.OursHedged} {
-				results = append(results, scaled(t, 2*time.Second, scenario, peer, topology))
+				rows.Add(scaled(t, 2*time.Second, scenario, peer, topology))
 			}
 		}
 	}
-	text := Markdown(results)
-	for _, want := range []string{"| **resilienthttp** |", "### Outage", "### Quota", "### Tail", "load in the worst second", "fleet-outage-own.svg"} {
+	text := Markdown(&rows) + Glance(&rows, []Tally{{Peer: peers.Ours, Trials: 100, Harmed: 2, Worst: -0.03, Mean: 0.05}})
+	for _, want := range []string{"| **resilienthttp** |", "### Outage", "### Quota", "### Tail", "load in the worst second", "## Everyday troubles at a glance", "100 random compositions", "in 6 of 6", "fleet-outage-own.svg"} {
 		require.Contains(t, text, want)
 	}
 	dir := t.TempDir()
-	require.NoError(t, Draw(dir, "svg", results))
-	for _, file := range []string{"fleet-outage-shared.svg", "fleet-outage-own.svg", "fleet-tail.svg"} {
+	require.NoError(t, Draw(dir, "svg", &rows))
+	require.NoError(t, DrawTroubles(dir, "svg", &rows))
+	for _, file := range []string{"fleet-outage-shared.svg", "fleet-outage-own.svg", "fleet-tail.svg", "fleet-troubles.svg"} {
 		require.FileExists(t, filepath.Join(dir, file))
 	}
 }

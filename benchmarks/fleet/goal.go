@@ -80,9 +80,9 @@ type Target struct {
 }
 
 // Targets holds results of several seeds against the goals of their scenario, with
-// those of a bare client and of the peers beside, in the same topology, if there
-// are any.
-func Targets(ours, bare []Result, others ...[]Result) (targets []Target) {
+// those of a bare client and what the best peer has beside, in the same topology,
+// if there are any.
+func Targets(ours, bare Row, best float64) (targets []Target) {
 	s := ours[0].Scenario
 	for _, g := range s.Goals {
 		if g.In == "" || g.In == ours[0].Topology {
@@ -91,7 +91,7 @@ func Targets(ours, bare []Result, others ...[]Result) (targets []Target) {
 			}
 		}
 	}
-	return append(targets, harm(ours, bare, others)...)
+	return append(targets, harm(ours, bare, best)...)
 }
 
 // target holds the results against the goal, which may need those of a bare client.
@@ -138,8 +138,7 @@ const (
 	beside = 0.02
 )
 
-func harm(ours, bare []Result, others [][]Result) (targets []Target) {
-	success := func(results []Result) float64 { return combined(results, Result.Success, false, true) }
+func harm(ours, bare Row, best float64) (targets []Target) {
 	rule := func(what string, want float64) Target {
 		t := Target{What: what, Want: fmt.Sprintf("≥ %.4f", want), Measured: fmt.Sprintf("%.4f", success(ours))}
 		t.Reached = success(ours) >= want
@@ -148,14 +147,20 @@ func harm(ours, bare []Result, others [][]Result) (targets []Target) {
 	if len(bare) > 0 && success(bare) >= worth {
 		targets = append(targets, rule("success, beside bare", success(bare)-worse))
 	}
-	best := 0.0
-	for _, other := range others {
-		if len(other) > 0 {
-			best = max(best, success(other))
-		}
-	}
 	if best >= worth {
 		targets = append(targets, rule("success, beside the best peer", best-beside))
 	}
 	return targets
+}
+
+// success is the mean over several seeds.
+func success(row Row) float64 { return row.average(Result.Success) }
+
+// shown is what the plot shows of a row.
+func shown(row Row) float64 {
+	s := row[0].Scenario
+	if s.Shows == "" {
+		return success(row)
+	}
+	return row.average(func(r Result) float64 { return r.Goals[s.Shows] })
 }

@@ -4,6 +4,7 @@ import "time"
 
 // hangs are servers that take their time.
 func hangs() []Scenario {
+	const afterwards = "success from 5 s after it on"
 	return []Scenario{{
 		Row: 7, Name: "hang", Note: "everything hangs for 30 s, and the deadline is 5 s", Topologies: []Topology{Shared},
 		Before: 10 * time.Second, During: 30 * time.Second, After: 30 * time.Second,
@@ -24,9 +25,9 @@ func hangs() []Scenario {
 		Row: 28, Name: "small-clients", Note: "500 clients with a call each 9 s, half of what the server can do; for 10 s it has a quarter of its workers", Topologies: []Topology{Own},
 		Before: 30 * time.Second, During: 10 * time.Second, After: 120 * time.Second,
 		Server: Server{Workers: 4, Service: 36 * time.Millisecond, GiveUp: 800 * time.Millisecond, Staff: []Staff{{Workers: 1}}},
-		Load:   Load{Every: 9 * time.Second, Clients: 500},
+		Load:   Load{Every: 9 * time.Second, Clients: 500}, Shows: afterwards,
 		Goals: []Goal{
-			atLeast("success from 5 s after it on", func(r Result) float64 {
+			atLeast(afterwards, func(r Result) float64 {
 				return r.successFrom(r.Scenario.Before + r.Scenario.During + 5*time.Second)
 			}, 0.99, "%.4f"),
 			recoversWithin(5 * time.Second),

@@ -49,23 +49,24 @@ func limits() []Scenario {
 
 // gateways are token buckets that ask to come back in a second.
 func gateways() (all []Scenario) {
+	const served = "served of what it grants"
 	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
 		server := Server{Limit: Limit{Rate: 50, Burst: 10, Status: status}}
-		all = append(all, some(func(offered float64) Scenario {
+		all = append(all, each(func(offered float64) Scenario {
 			return Scenario{
 				Row: 21, Name: fmt.Sprintf("gateway-%d-%g", status, offered), During: 60 * time.Second,
 				Note:   fmt.Sprintf("%g/s on a token bucket of 50/s that says %d with Retry-After: 1", offered, status),
-				Server: server, Load: Load{Rate: offered},
-				Goals: []Goal{atLeast("served of what it grants", quotaUsed, 0.98, "%.4f").orBare()},
+				Server: server, Load: Load{Rate: offered}, Shows: served,
+				Goals: []Goal{atLeast(served, quotaUsed, 0.98, "%.4f").orBare()},
 			}
 		}, 52, 60, 100)...)
 		all = append(all, Scenario{
 			Row: 21, Name: fmt.Sprintf("gateway-%d-workers", status), During: 60 * time.Second,
 			Note:   fmt.Sprintf("20 workers on a token bucket of 50/s that says %d with Retry-After: 1", status),
-			Server: server, Load: Load{Workers: 20, Think: 10 * time.Millisecond},
+			Server: server, Load: Load{Workers: 20, Think: 10 * time.Millisecond}, Shows: served,
 			Goals: []Goal{
-				atLeast("served of what it grants", quotaUsed, 0.90, "%.4f"),
-				atLeast("served of what it grants", quotaUsed, 0.98, "%.4f").aim(),
+				atLeast(served, quotaUsed, 0.90, "%.4f"),
+				atLeast(served, quotaUsed, 0.98, "%.4f").aim(),
 			},
 		})
 	}
@@ -74,7 +75,7 @@ func gateways() (all []Scenario) {
 
 // own are limits that the client is given.
 func own() []Scenario {
-	all := some(func(limit float64) Scenario {
+	all := each(func(limit float64) Scenario {
 		return Scenario{
 			Row: 19, Name: fmt.Sprintf("limit-%g", limit), Note: fmt.Sprintf("RateLimit{Limit: %g, Burst: 1}, 200 callers", limit),
 			During: 30 * time.Second, Topologies: []Topology{Shared},

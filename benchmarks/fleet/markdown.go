@@ -10,18 +10,13 @@ import (
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
-// Markdown is the section of docs/performance.md: what was measured of all
-// libraries, and what this one was to reach. Results come in the order in which
-// they are shown.
-func Markdown(results []Result) string {
-	var rows Rows
-	for _, r := range results {
-		rows.Add(r)
-	}
+// Markdown is the section of docs/performance.md on the fleet's own scenarios: what
+// was measured of all libraries.
+func Markdown(rows *Rows) string {
 	var text strings.Builder
 	fmt.Fprint(&text, `## A fleet, and a server in trouble
 
-Measured by `+"`go run ./benchmarks/cmd/fleet`"+`, in virtual time: the figures do
+Measured by `+"`go run ./benchmarks/cmd/fleet -all`"+`, in virtual time: the figures do
 not depend on the machine. A Poisson process of 1000 requests per second is dealt to
 1000 clients. The server is one FIFO queue of at most 1000 requests before 12
 workers of 10 ms, that is 1200 requests per second; a full queue answers 503 at
@@ -43,27 +38,28 @@ busiest second after it, as a multiple of the offered rate. Latencies are those 
 requests that succeeded.
 
 `)
-	writeTargets(&text, &rows)
-	for i := 0; i < len(results); {
-		s := results[i].Scenario
-		j := i
-		for j < len(results) && results[j].Scenario.Name == s.Name {
-			j++
+	for _, s := range classics() {
+		var some []Row
+		for _, key := range rows.keys {
+			if row := rows.results[key]; row[0].Scenario.Name == s.Name {
+				some = append(some, row)
+			}
 		}
-		writeScenario(&text, s, results[i:j])
-		i = j
+		if len(some) > 0 {
+			writeScenario(&text, s, some)
+		}
 	}
 	return text.String()
 }
 
 func writeTargets(text *strings.Builder, rows *Rows) {
-	fmt.Fprint(text, "### What this library was to reach, at the zero value\n\n")
-	table := report.NewTextTable("scenario", "clients", "what", "wanted", "measured", "")
+	fmt.Fprint(text, "### What was to be reached\n\n")
+	table := report.NewTextTable("scenario", "clients", "what", "wanted", "measured", "bare", "")
 	var whys []string
 	for _, key := range rows.keys {
 		row := rows.results[key]
 		r := row[0]
-		name := r.Scenario.Name
+		name := r.Scenario.title()
 		if r.Peer.Name != peers.Ours {
 			name += ", " + strings.TrimPrefix(r.Peer.Name, peers.Ours+"-")
 		}
@@ -72,7 +68,7 @@ func writeTargets(text *strings.Builder, rows *Rows) {
 			if t.Aim {
 				want += ", the aim"
 			}
-			table.Row(name, string(r.Topology), t.What, want, t.Measured, verdict)
+			table.Row(name, string(r.Topology), t.What, want, t.Measured, t.Bare, verdict)
 			if !t.Reached && t.Why != "" {
 				whys = append(whys, fmt.Sprintf("- %s, %s, %s: %s.\n", name, r.Topology, t.What, t.Why))
 			}
@@ -105,7 +101,7 @@ func (t Target) verdict() string {
 	return "**missed**"
 }
 
-func writeScenario(text *strings.Builder, s Scenario, results []Result) {
+func writeScenario(text *strings.Builder, s Scenario, rows []Row) {
 	fmt.Fprintf(text, "### %s: %s\n\n", strings.ToUpper(s.Name[:1])+s.Name[1:], s.Note)
 	trouble := s.Before > 0
 	if trouble {
@@ -127,9 +123,9 @@ func writeScenario(text *strings.Builder, s Scenario, results []Result) {
 			heading = append(heading, "worst second")
 		}
 		table := report.NewTable(heading...)
-		for _, r := range results {
-			if r.Topology == topology {
-				table.Row(r.cells()...)
+		for _, row := range rows {
+			if row[0].Topology == topology {
+				table.Row(row.cells()...)
 			}
 		}
 		fmt.Fprintln(text, table)
@@ -137,23 +133,22 @@ func writeScenario(text *strings.Builder, s Scenario, results []Result) {
 }
 
 // cells are a row of the scenario's table.
-func (r Result) cells() []string {
-	name := r.Peer.Name
+func (r Row) cells() []string {
+	name, s := r[0].Peer.Name, r[0].Scenario
 	if name == peers.Ours {
 		name = "**" + name + "**"
 	}
-	cells := []string{name, fmt.Sprintf("%.3f", r.AttemptsPerCall()), fmt.Sprintf("%.4f", r.Success()), brief(r.P50), brief(r.P99), brief(r.P999)}
-	switch {
-	case r.Scenario.Before > 0:
-		back := "never"
-		if r.Recovered {
-			back = fmt.Sprintf("%.1f s", r.Recovery.Seconds())
-		}
-		return append(cells, fmt.Sprintf("%.2f", r.WorstDuring), fmt.Sprintf("%.2f", r.PeakAfter), back)
-	case r.Scenario.Server.Limit.perSecond() > 0:
-		return append(cells, fmt.Sprint(r.TooMany), fmt.Sprintf("%.3f", r.QuotaUsed), fmt.Sprintf("%.3f", r.ToldAtOnce))
+	cells := []string{
+		name, fmt.Sprintf("%.3f", r.average(Result.AttemptsPerCall)), fmt.Sprintf("%.4f", success(r)),
+		brief(r.span(medianLatency)), brief(r.span(p99Latency)), brief(r.span(p999Latency)),
 	}
-	return append(cells, fmt.Sprintf("%.2f", r.WorstSecond))
+	switch {
+	case s.Before > 0:
+		return append(cells, fmt.Sprintf("%.2f", r.worst(worstDuring)), fmt.Sprintf("%.2f", r.worst(peakAfter)), r.back())
+	case s.Server.Limit.perSecond() > 0:
+		return append(cells, fmt.Sprintf("%.0f", r.average(tooMany)), fmt.Sprintf("%.3f", r.average(quotaUsed)), fmt.Sprintf("%.3f", r.average(toldAtOnce)))
+	}
+	return append(cells, fmt.Sprintf("%.2f", r.worst(worstSecond)))
 }
 
 func brief(d time.Duration) string {

@@ -5,17 +5,21 @@ import "time"
 // What can be asked of a result. Loads are in multiples of what was offered, and
 // times in the units that the names of the goals say.
 
-func worstSecond(r Result) float64  { return r.WorstSecond }
-func worstDuring(r Result) float64  { return r.WorstDuring }
-func peakAfter(r Result) float64    { return r.PeakAfter }
-func mean(r Result) float64         { return milliseconds(r.Mean) }
-func p99(r Result) float64          { return milliseconds(r.P99) }
-func p999(r Result) float64         { return milliseconds(r.P999) }
-func dark(r Result) float64         { return r.Dark.Seconds() }
-func tooMany(r Result) float64      { return float64(r.TooMany) }
-func tooManyLater(r Result) float64 { return float64(r.TooManyLater) }
-func quotaUsed(r Result) float64    { return r.QuotaUsed }
-func toldAtOnce(r Result) float64   { return r.ToldAtOnce }
+func worstSecond(r Result) float64         { return r.WorstSecond }
+func worstDuring(r Result) float64         { return r.WorstDuring }
+func peakAfter(r Result) float64           { return r.PeakAfter }
+func mean(r Result) float64                { return milliseconds(r.Mean) }
+func meanLatency(r Result) time.Duration   { return r.Mean }
+func medianLatency(r Result) time.Duration { return r.P50 }
+func p99Latency(r Result) time.Duration    { return r.P99 }
+func p999Latency(r Result) time.Duration   { return r.P999 }
+func p99(r Result) float64                 { return milliseconds(r.P99) }
+func p999(r Result) float64                { return milliseconds(r.P999) }
+func dark(r Result) float64                { return r.Dark.Seconds() }
+func tooMany(r Result) float64             { return float64(r.TooMany) }
+func tooManyLater(r Result) float64        { return float64(r.TooManyLater) }
+func quotaUsed(r Result) float64           { return r.QuotaUsed }
+func toldAtOnce(r Result) float64          { return r.ToldAtOnce }
 
 // AttemptsPerCall is the load on the server over all.
 func (r Result) AttemptsPerCall() float64 { return float64(r.Attempts) / float64(max(r.Offered, 1)) }

@@ -13,7 +13,7 @@ func refusals() []Scenario {
 		mean   float64
 		rate   int
 	}
-	all := some(func(v scattered) Scenario {
+	all := each(func(v scattered) Scenario {
 		return Scenario{
 			Row: 1, Name: fmt.Sprintf("scattered-%d-%g", v.status, 100*v.share), During: 60 * time.Second,
 			Note:   fmt.Sprintf("%g %% of answers are %d with Retry-After: 1", 100*v.share, v.status),

@@ -4,21 +4,44 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
+// Row are the results of one library in one scenario and topology, over several
+// seeds.
+type Row []Result
+
+func (r Row) average(measure func(Result) float64) float64 { return combined(r, measure, false, false) }
+
+func (r Row) worst(measure func(Result) float64) float64 { return combined(r, measure, true, false) }
+
+// span is the mean of a duration.
+func (r Row) span(of func(Result) time.Duration) time.Duration {
+	return time.Duration(r.average(func(result Result) float64 { return float64(of(result)) }))
+}
+
+// back tells how long after the trouble goodput is back, at the worst.
+func (r Row) back() string {
+	if b := r.worst(backAfter); b < never.Seconds() {
+		return fmt.Sprintf("%.1f s", b)
+	}
+	return "never"
+}
+
 // Rows are results by scenario, topology and library, each with one of every seed.
 type Rows struct {
+	Beside  Beside   // what other libraries had, where they were not run
 	keys    []string // in the order in which they came
-	results map[string][]Result
+	results map[string]Row
 }
 
 // Add adds a result, and returns those of its row.
-func (r *Rows) Add(result Result) []Result {
+func (r *Rows) Add(result Result) Row {
 	key := result.String()
 	if r.results == nil {
-		r.results = map[string][]Result{}
+		r.results = map[string]Row{}
 	}
 	if _, ok := r.results[key]; !ok {
 		r.keys = append(r.keys, key)
@@ -28,23 +51,31 @@ func (r *Rows) Add(result Result) []Result {
 }
 
 // beside are the results of another library, in the same scenario and topology.
-func (r *Rows) beside(c Config, peer string) []Result {
+func (r *Rows) beside(c Config, peer string) Row {
 	c.Peer.Name = peer
 	return r.results[c.String()]
 }
 
+// best is the best of the other libraries in the same scenario and topology.
+func (r *Rows) best(c Config) (name string, had Had) {
+	name, had = r.Beside.best(c)
+	for _, peer := range peers.Defaults() {
+		if row := r.beside(c, peer); len(row) > 0 && (name == "" || name == peer || success(row) > had.Success) {
+			name, had = peer, Had{Success: success(row), Shown: shown(row)}
+		}
+	}
+	return name, had
+}
+
 // Targets holds a row against the goals of its scenario, if they are for its
 // library.
-func (r *Rows) Targets(row []Result) []Target {
+func (r *Rows) Targets(row Row) []Target {
 	c := row[0].Config
 	if !slices.Contains(c.Scenario.OursNames(), c.Peer.Name) {
 		return nil
 	}
-	var others [][]Result
-	for _, name := range peers.Defaults() {
-		others = append(others, r.beside(c, name))
-	}
-	return Targets(row, r.beside(c, "bare"), others...)
+	_, best := r.best(c)
+	return Targets(row, r.beside(c, "bare"), best.Success)
 }
 
 // Verdicts are the targets of all rows, a line for each: first what is reached.

@@ -14,23 +14,15 @@ func Header() string {
 
 // Line is one line of a table for terminals: the means of several seeds, and the
 // worst of what is called so.
-func Line(results []Result) string {
-	average := func(measure func(Result) float64) float64 { return combined(results, measure, false, false) }
-	worst := func(measure func(Result) float64) float64 { return combined(results, measure, true, false) }
-	span := func(of func(Result) time.Duration) string {
-		return brief(time.Duration(average(func(r Result) float64 { return float64(of(r)) })))
-	}
-	back := "never"
-	if b := worst(backAfter); b < never.Seconds() {
-		back = fmt.Sprintf("%.1fs", b)
-	}
-	r := results[0]
+func Line(row Row) string {
+	r := row[0]
+	span := func(of func(Result) time.Duration) string { return brief(row.span(of)) }
 	return fmt.Sprintf("%-26s %-6s %-24s %8.4f %8.5f %8.5f %7.3f %7.3f %7.3f %7s %8s %8s %8s %8s %9s %7.0f %6s",
-		r.Scenario.title(), r.Topology, r.Peer.Name, average(Result.AttemptsPerCall), average(Result.Success), average(Result.SuccessAfter),
-		worst(worstSecond), worst(worstDuring), worst(peakAfter), back,
-		span(func(r Result) time.Duration { return r.Mean }), span(func(r Result) time.Duration { return r.P50 }),
-		span(func(r Result) time.Duration { return r.P99 }), span(func(r Result) time.Duration { return r.P999 }),
-		span(func(r Result) time.Duration { return r.FailedP99 }), average(tooMany),
+		r.Scenario.title(), r.Topology, r.Peer.Name, row.average(Result.AttemptsPerCall), row.average(Result.Success), row.average(Result.SuccessAfter),
+		row.worst(worstSecond), row.worst(worstDuring), row.worst(peakAfter), row.back(),
+		span(meanLatency), span(medianLatency),
+		span(p99Latency), span(p999Latency),
+		span(func(r Result) time.Duration { return r.FailedP99 }), row.average(tooMany),
 		span(func(r Result) time.Duration { return r.Took }))
 }
 

@@ -19,9 +19,9 @@ func always(share float64, a Answer) Server {
 // one of them, as in the fleet.
 func fleetOf(rate int) Load { return Load{Rate: float64(rate), Clients: rate} }
 
-// some makes a scenario of each.
-func some[T any](of func(T) Scenario, each ...T) (all []Scenario) {
-	for _, v := range each {
+// each makes a scenario of each.
+func each[T any](of func(T) Scenario, values ...T) (all []Scenario) {
+	for _, v := range values {
 		all = append(all, of(v))
 	}
 	return all

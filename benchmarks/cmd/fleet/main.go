@@ -3,14 +3,21 @@
 //
 //	go run ./benchmarks/cmd/fleet
 //
-// makes every run of this library and of a bare client, prints what was measured,
-// and rewrites its sections of docs/performance.md and the plots beside it; with
-// -all, of all libraries.
+// makes every run of this library and of a bare client, and random compositions of
+// troubles, prints what was measured, and rewrites its section of
+// docs/performance.md and the plot of all troubles. The other libraries stand there
+// with what they had when
+//
+//	go run ./benchmarks/cmd/fleet -all
+//
+// was run last, which runs them too, and rewrites all sections and plots.
 //
 //	go run ./benchmarks/cmd/fleet -scenario=outage,7 -peer=ours,bare -seeds=3 -series
+//	go run ./benchmarks/cmd/fleet -random=300
+//	go run ./benchmarks/cmd/fleet -random-only=17 -peer=ours,aws-sdk-go-v2
 //
-// makes some of them, and prints it only. A scenario has a name, and the number of
-// its row in the design's table of everyday troubles, if it has one.
+// make some runs, and print them only. A scenario has a name, and the number of its
+// row in the design's table of everyday troubles, if it has one.
 package main
 
 import (
@@ -21,6 +28,7 @@ import (
 	"log"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -36,24 +44,31 @@ type options struct {
 	seconds                                     float64
 	seed                                        uint64
 	seeds, random, only                         int
-	series, targets, write                      bool
+	series, targets, write, all                 bool
 }
+
+// What is run if nothing is asked for.
+const (
+	allSeeds        = 3
+	allCompositions = 300
+)
 
 func main() {
 	var o options
+	flag.BoolVar(&o.all, "all", false, "run the other libraries as well")
 	flag.StringVar(&o.scenario, "scenario", "all", "all, fleet, troubles, a row's number, or a name: "+strings.Join(fleet.Names(), ", ")+"; several with commas")
-	flag.StringVar(&o.peer, "peer", "all", "ours, defaults, or of "+strings.Join(peers.Names(), ", ")+"; several with commas; or all")
+	flag.StringVar(&o.peer, "peer", "", "ours, defaults, or of "+strings.Join(peers.Names(), ", ")+"; several with commas; or all. Empty: ours,bare")
 	flag.StringVar(&o.topology, "topology", "both", "shared, own or both")
 	flag.Float64Var(&o.seconds, "seconds", 0, "of virtual time in which requests arrive, all phases in proportion; 0: the scenario's own")
 	flag.Uint64Var(&o.seed, "seed", fleet.Seed, "of the arrivals and the server")
-	flag.IntVar(&o.seeds, "seeds", 1, "how many, from -seed on")
+	flag.IntVar(&o.seeds, "seeds", 0, "how many, from -seed on; 0: 3 if all runs are made, or 1")
 	flag.BoolVar(&o.series, "series", false, "also print arrivals, load and goodput by the second")
 	flag.BoolVar(&o.targets, "targets", true, "also hold "+peers.Ours+" against its targets")
-	flag.BoolVar(&o.write, "write", true, "rewrite the section of docs/performance.md and the plots, if all runs are made")
+	flag.BoolVar(&o.write, "write", true, "rewrite docs/performance.md and the plots, if all runs are made")
 	flag.StringVar(&o.docs, "docs", "", "the directory to write to, whatever runs are made; empty: the repository's docs")
 	flag.StringVar(&o.plots, "plots", "svg", "their format: svg, or png for a look at them")
-	flag.IntVar(&o.random, "random", 0, "instead: that many random compositions of troubles, of the libraries in -peer (all: ours) against a bare client")
-	flag.IntVar(&o.only, "random-only", -1, "instead: that one of them alone")
+	flag.IntVar(&o.random, "random", 0, "that many random compositions of troubles, of the libraries in -peer against a bare client, and nothing else")
+	flag.IntVar(&o.only, "random-only", -1, "that one of them alone")
 	flag.StringVar(&o.keep, "keep", "", "a file that keeps results: what it has is not run again")
 	flag.Parse()
 	// net/http logs that a RoundTripper returned both a response and an error.
@@ -62,9 +77,15 @@ func main() {
 	bubble.Main(o.run)
 }
 
+// whole reports whether nothing is left out.
+func (o options) whole() bool {
+	return o.scenario == "all" && o.topology == "both" && o.seconds == 0 && (o.peer == "" || o.peer == "all")
+}
+
 func (o options) run(t *testing.T) error {
 	if o.random > 0 || o.only >= 0 {
-		return o.compositions(t)
+		_, err := o.compositions(t)
+		return err
 	}
 	runs, err := o.runs()
 	if err != nil {
@@ -76,10 +97,13 @@ func (o options) run(t *testing.T) error {
 			return err
 		}
 	}
+	rows := fleet.Rows{}
+	if rows.Beside, err = fleet.ReadBeside(); err != nil {
+		return err
+	}
 	print(fleet.Header())
-	var rows fleet.Rows
-	results := fleet.RunAll(t, runs, kept, func(r fleet.Result) {
-		if row := rows.Add(r); len(row) == o.seeds {
+	fleet.RunAll(t, runs, kept, func(r fleet.Result) {
+		if row := rows.Add(r); len(row) == o.seedsOf(r.Peer) {
 			print(fleet.Line(row))
 			o.more(r)
 		}
@@ -87,7 +111,7 @@ func (o options) run(t *testing.T) error {
 	if o.targets {
 		print("\n" + rows.Verdicts())
 	}
-	return errors.Join(kept.Close(), o.report(results))
+	return errors.Join(kept.Close(), o.report(t, &rows))
 }
 
 // runs are those that are asked for.
@@ -108,17 +132,16 @@ func (o options) runs() (runs []fleet.Config, err error) {
 		if o.seconds > 0 {
 			s = s.Scaled(time.Duration(o.seconds * float64(time.Second)))
 		}
-		who, err := s.Peers(o.peer)
+		who, err := o.peers(s)
 		if err != nil {
 			return nil, err
 		}
 		for _, topology := range topologies {
-			if !s.In(topology) {
-				continue
-			}
 			for _, p := range who {
-				for i := range o.seeds {
-					runs = append(runs, fleet.Config{Scenario: s, Peer: p, Topology: topology, Seed: o.seed + uint64(i)}) //nolint:gosec // a small number
+				for i := range o.seedsOf(p) {
+					if s.In(topology) {
+						runs = append(runs, fleet.Config{Scenario: s, Peer: p, Topology: topology, Seed: o.seed + uint64(i)}) //nolint:gosec // a small number
+					}
 				}
 			}
 		}
@@ -126,14 +149,44 @@ func (o options) runs() (runs []fleet.Config, err error) {
 	return runs, nil
 }
 
+// peers are those that meet the scenario: with -all, all libraries the fleet's own,
+// and those that this one is held beside the everyday troubles.
+func (o options) peers(s fleet.Scenario) ([]peers.Peer, error) {
+	switch {
+	case o.peer != "":
+		return s.Peers(o.peer)
+	case o.all && s.Row == 0:
+		return s.Peers("all")
+	case o.all:
+		return s.Peers("bare,ours,defaults")
+	}
+	return s.Peers("bare,ours")
+}
+
+// seedsOf is how many seeds a library is run with: if all are, only this one and a
+// bare client with several.
+func (o options) seedsOf(p peers.Peer) int {
+	switch {
+	case o.seeds > 0:
+		return o.seeds
+	case o.whole() && (p.Name == "bare" || strings.HasPrefix(p.Name, peers.Ours)):
+		return allSeeds
+	}
+	return 1
+}
+
 // compositions runs what is drawn.
-func (o options) compositions(t *testing.T) error {
-	if o.peer == "all" {
+func (o options) compositions(t *testing.T) ([]fleet.Tally, error) {
+	switch {
+	case o.peer != "":
+	case o.all:
+		o.peer = "ours,go-retryablehttp,aws-sdk-go-v2"
+	default:
 		o.peer = "ours"
 	}
 	who, err := fleet.Scenario{}.Peers(o.peer)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if o.only >= 0 {
 		trial := fleet.Alone(t, o.seed, o.only, who)
@@ -141,17 +194,18 @@ func (o options) compositions(t *testing.T) error {
 		for _, r := range trial.Of {
 			o.more(r)
 		}
-		return nil
+		return nil, nil
 	}
 	trials := fleet.Random(t, o.seed, o.random, who, func(trial fleet.Trial) {
 		for _, line := range trial.Harmed() {
 			print(line)
 		}
 	})
-	for _, tally := range fleet.Tallies(trials) {
+	tallies := fleet.Tallies(trials)
+	for _, tally := range tallies {
 		print(tally)
 	}
-	return nil
+	return tallies, nil
 }
 
 func print(line any) { _, _ = fmt.Fprintln(os.Stdout, line) }
@@ -175,10 +229,10 @@ func at(s []int, i int) int {
 
 // report writes what was measured, if it is all that there is to measure, or
 // asked for.
-func (o options) report(results []fleet.Result) error {
+func (o options) report(t *testing.T, rows *fleet.Rows) error {
 	docs := o.docs
 	if docs == "" {
-		if !o.write || o.scenario != "all" || o.peer != "all" || o.topology != "both" || o.seconds != 0 {
+		if !o.write || !o.whole() {
 			return nil
 		}
 		var err error
@@ -186,11 +240,45 @@ func (o options) report(results []fleet.Result) error {
 			return err
 		}
 	}
+	tallies, err := o.drawn(t, rows)
+	if err != nil {
+		return err
+	}
 	if err := os.MkdirAll(docs, 0o755); err != nil { //nolint:gosec // documentation
 		return err
 	}
-	if err := fleet.Draw(docs, o.plots, results); err != nil {
+	if err := errors.Join(fleet.DrawTroubles(docs, o.plots, rows), report.Write(docs, "troubles", fleet.Glance(rows, tallies))); err != nil {
 		return err
 	}
-	return report.Write(docs, "fleet", fleet.Markdown(results))
+	if !o.all && o.peer != "all" {
+		return nil
+	}
+	if err := errors.Join(fleet.Draw(docs, o.plots, rows), report.Write(docs, "fleet", fleet.Markdown(rows))); err != nil {
+		return err
+	}
+	if o.docs == "" {
+		return rows.Beside.Write(docs)
+	}
+	return nil
+}
+
+// drawn runs the random compositions that belong to a whole run, and remembers what
+// other libraries had. Those that were not run stand there with what they had.
+func (o options) drawn(t *testing.T, rows *fleet.Rows) ([]fleet.Tally, error) {
+	if !o.whole() {
+		return nil, nil
+	}
+	o.random, o.peer = allCompositions, ""
+	tallies, err := o.compositions(t)
+	if err != nil {
+		return nil, err
+	}
+	rows.Beside.Remember(rows, tallies)
+	for _, name := range []string{"go-retryablehttp", "aws-sdk-go-v2"} {
+		had, ok := rows.Beside.Tallies[name]
+		if ok && !slices.ContainsFunc(tallies, func(t fleet.Tally) bool { return t.Peer == name }) {
+			tallies = append(tallies, had)
+		}
+	}
+	return tallies, nil
 }

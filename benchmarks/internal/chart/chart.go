@@ -92,7 +92,7 @@ func save(file string, width, height float64, plots [][]*plot.Plot, legend *plot
 		legend.Draw(draw.Crop(dc, dc.Max.X-legendWidth, 0, pad, -4*pad))
 		dc = draw.Crop(dc, 0, -legendWidth, 0, 0)
 	}
-	tiles := draw.Tiles{Rows: len(plots), Cols: 1, PadY: pad, PadTop: pad, PadBottom: pad, PadLeft: pad, PadRight: pad}
+	tiles := draw.Tiles{Rows: len(plots), Cols: len(plots[0]), PadX: pad, PadY: pad, PadTop: pad, PadBottom: pad, PadLeft: pad, PadRight: pad}
 	for row, canvases := range plot.Align(plots, tiles, dc) {
 		for column, c := range canvases {
 			plots[row][column].Draw(c) //nolint:gosec // Align gives as many canvases as there are plots

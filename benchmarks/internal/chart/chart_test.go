@@ -7,6 +7,7 @@ import (
 	"image"
 	_ "image/png"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"testing"
@@ -116,4 +117,13 @@ func TestEvery(t *testing.T) {
 	}
 	require.Equal(t, []float64{0, 0.5, 1}, values)
 	require.Equal(t, []string{"0", "0.5", "1"}, labels)
+}
+
+func TestDots(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "dots.svg")
+	series := []string{"ours", "bare", "best"}
+	require.NoError(t, WriteDots(file, 700, 300, []string{"one", "two"},
+		Dots{Title: "left", X: "success", Series: series, Values: [][]float64{{0.9, 0.5, 0.8}, {0.1, 0.5, math.NaN()}}},
+		Dots{Title: "right", X: "success", Series: series, Values: [][]float64{{math.NaN(), math.NaN(), math.NaN()}, {1, 1, 1}}}))
+	require.Subset(t, texts(t, file), []string{"left", "right", "success", "one", "two", "ours", "bare", "best"})
 }

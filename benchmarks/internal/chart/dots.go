@@ -1,0 +1,112 @@
+package chart
+
+import (
+	"image/color"
+	"math"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+)
+
+// Dots is a panel with a line for each name, and a dot of each series on it.
+type Dots struct {
+	Title, X string
+	Series   []string    // the first is the one that the reader looks for
+	Values   [][]float64 // of each name, by series; NaN: none
+}
+
+// dotGlyph is how the dots of a series look.
+func dotGlyph(series int) draw.GlyphStyle {
+	style := draw.GlyphStyle{Color: palette[series%len(palette)], Radius: vg.Points(3), Shape: draw.CircleGlyph{}}
+	switch series {
+	case 0:
+		style.Radius = vg.Points(4)
+	case 1:
+		style.Shape = draw.PlusGlyph{}
+		style.Radius = vg.Points(4)
+	case 2:
+		style.Shape = draw.RingGlyph{}
+		style.Radius = vg.Points(4.5)
+	}
+	return style
+}
+
+// WriteDots draws the panels beside each other, which share the names; the first
+// name is on top. Each line has a bar from its second dot to its first, to show
+// which way it went.
+func WriteDots(file string, width, height float64, names []string, panels ...Dots) error {
+	row := make([]*plot.Plot, len(panels))
+	for i, panel := range panels {
+		p, err := panel.plot(names, i == 0)
+		if err != nil {
+			return err
+		}
+		row[i] = p
+	}
+	legend := plot.NewLegend()
+	legend.Top, legend.Left, legend.TextStyle.Font.Size = true, true, vg.Points(9)
+	legend.Padding = vg.Points(2)
+	for i, name := range panels[0].Series {
+		legend.Add(name, &plotter.Scatter{GlyphStyle: dotGlyph(i)})
+	}
+	return save(file, width, height, [][]*plot.Plot{row}, &legend)
+}
+
+func (d Dots) plot(names []string, named bool) (*plot.Plot, error) {
+	p := plot.New()
+	p.Title.Text, p.X.Label.Text = d.Title, d.X
+	p.X.Tick.Marker = every(0.2)
+	p.Add(plotter.NewGrid())
+	labels := make([]string, len(names))
+	for i, name := range names {
+		if named {
+			labels[len(names)-1-i] = name
+		}
+	}
+	for i, values := range d.Values {
+		if err := bar(p, float64(len(names)-1-i), values); err != nil {
+			return nil, err
+		}
+	}
+	for series := len(d.Series) - 1; series >= 0; series-- { // the first one on top
+		s, err := plotter.NewScatter(d.points(series, len(names)))
+		if err != nil {
+			return nil, err
+		}
+		s.GlyphStyle = dotGlyph(series)
+		p.Add(s)
+	}
+	p.NominalY(labels...)
+	p.Y.Tick.Label.Font.Size = vg.Points(8)
+	p.X.Min, p.X.Max = 0, 1.02
+	p.Y.Min, p.Y.Max = -0.7, float64(len(names))-0.3
+	return p, nil
+}
+
+func (d Dots) points(series, lines int) (points plotter.XYs) {
+	for i, values := range d.Values {
+		if !math.IsNaN(values[series]) {
+			points = append(points, plotter.XY{X: values[series], Y: float64(lines - 1 - i)})
+		}
+	}
+	return points
+}
+
+// bar is green where the first is more than the second, and red where it is less.
+func bar(p *plot.Plot, y float64, values []float64) error {
+	if math.IsNaN(values[0]) || math.IsNaN(values[1]) {
+		return nil
+	}
+	line, err := plotter.NewLine(plotter.XYs{{X: values[1], Y: y}, {X: values[0], Y: y}})
+	if err != nil {
+		return err
+	}
+	line.Width, line.Color = vg.Points(3), color.RGBA{0xa8, 0xdd, 0xa8, 0xff}
+	if values[0] < values[1] {
+		line.Color = color.RGBA{0xff, 0xb3, 0xb0, 0xff}
+	}
+	p.Add(line)
+	return nil
+}
