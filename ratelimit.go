@@ -26,9 +26,9 @@ const (
 // each bucket that the server names. Requests in flight are counted against what
 // remains; resets are judged by the server's own Date; after a reset, those who
 // waited are spread. A 429, or a 403 with Retry-After, that does not prove a quota
-// to be used up holds its own call alone. Only when refusals are the rule (16 in a
-// row, or 4 over 100 ms, and nothing served of what was sent since the first) do
-// they close the scope to all its calls, for as long as the last one asks; a
+// to be used up holds its own call alone. Only when refusals are the rule (4 or
+// more, over 100 ms or more, and nothing served of what was sent since the first)
+// do they close the scope to all its calls, for as long as the last one asks; a
 // success of a request that was sent later opens it. Where that goes on although
 // the waits were kept, others use the quota too: from the third closing in a row
 // on, each doubles the time, to 30s at most unless the server asks for more. A 503

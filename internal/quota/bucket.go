@@ -227,8 +227,8 @@ func (b *bucket) pump(now time.Time) {
 			return
 		default:
 			if gap := b.gap(now); gap > 0 {
-				// A half less, or more.
-				b.next = later(b.next, now.Add(-catchUp)).Add(gap/2 + rand.N(gap+1))
+				// An eighth less, or more.
+				b.next = later(b.next, now.Add(-catchUp)).Add(gap - gap/8 + rand.N(gap/4+1))
 			}
 			b.grant(b.take(now))
 		}

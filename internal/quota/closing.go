@@ -37,8 +37,8 @@ type closing struct {
 }
 
 const (
-	// A run is so many refusals, or fewer that are not of one moment.
-	longRun, shortRun, runTime = 16, 4, 100 * time.Millisecond
+	// A run is so many refusals at least, that are not of one moment.
+	leastRun, runTime = 4, 100 * time.Millisecond
 
 	mostDoublings = 5
 	mostDoubled   = 30 * time.Second // a wait is not made longer than this
@@ -65,7 +65,7 @@ func (c *closing) refuse(sent, now time.Time, wait, longest time.Duration, proof
 	if c.run++; c.run == 1 {
 		c.from, c.came = sent, now
 	}
-	if proof == noProof && c.run < longRun && (c.run < shortRun || now.Sub(c.came) < runTime) {
+	if proof == noProof && (c.run < leastRun || now.Sub(c.came) < runTime) {
 		return false
 	}
 	// One that was on its way before the last wait was over tells nothing new. Nor

@@ -45,8 +45,8 @@ func TestClosing(t *testing.T) {
 		closed time.Duration // 0: it is open
 	}{
 		{"one", []func(*closing, time.Time){refused(0, 0, s)}, 0},
-		{"fifteen in a moment", []func(*closing, time.Time){run(15, 0, ms)}, 0},
-		{"sixteen in a moment", []func(*closing, time.Time){run(16, 0, ms)}, 25*ms + s},
+		{"a hundred in a moment", []func(*closing, time.Time){run(100, 0, ms)}, 0},
+		{"and one more", []func(*closing, time.Time){run(101, 0, ms)}, 110*ms + s},
 		{"three", []func(*closing, time.Time){run(3, 0, s)}, 0},
 		{"four, not of one moment", []func(*closing, time.Time){run(4, 0, 40*ms)}, 130*ms + s},
 		{"ended by a success in between", []func(*closing, time.Time){run(3, 0, 40*ms), served(100 * ms), run(3, 120*ms, 40*ms)}, 0},
