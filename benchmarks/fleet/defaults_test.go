@@ -1,0 +1,177 @@
+package fleet
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
+)
+
+// documented are the fields of the five types, with the defaults that their
+// documents give, in the unit of the field's type.
+func documented() map[string]any {
+	return map[string]any{
+		"Budget.Ratio":         0.1,
+		"Budget.MinPerSecond":  1.0,
+		"Budget.Window":        10 * time.Second,
+		"Breaker.FailureRatio": 0.9,
+		"Breaker.MinRequests":  20,
+		"Breaker.Window":       10 * time.Second,
+		"Breaker.Cooldown":     100 * time.Millisecond,
+		"Breaker.MaxCooldown":  4 * time.Second,
+		"Breaker.Probes":       3,
+		"RateLimit.MaxWait":    time.Minute,
+		"RateLimit.MaxClosed":  time.Hour,
+		"Policy.MaxAttempts":   4,
+		"Policy.MaxRetryAfter": time.Minute,
+		"Hedge.Quantile":       0.95,
+		"Hedge.MaxRatio":       0.05,
+	}
+}
+
+// undocumented are those whose 0 is no number that could be written out.
+func undocumented() []string {
+	return []string{
+		"Budget.Static", "Breaker.Static", "Breaker.OnChange",
+		"RateLimit.Limit", "RateLimit.Burst", "RateLimit.IgnoreHeaders", "RateLimit.Shared",
+		"Policy.AttemptTimeout", "Policy.ReadTimeout", "Policy.Backoff", "Policy.Classify", "Policy.ClassifyBody",
+		"Hedge.Delay",
+	}
+}
+
+// written returns a Transport's configuration with the field set to its default,
+// times so much.
+func written(field string, value any, times float64) func(*resilienthttp.Transport) {
+	return func(t *resilienthttp.Transport) {
+		t.Budget, t.Breaker, t.RateLimit = &resilienthttp.Budget{}, &resilienthttp.Breaker{}, &resilienthttp.RateLimit{}
+		kind, name, _ := strings.Cut(field, ".")
+		f := reflect.ValueOf(t).Elem().FieldByName(kind)
+		if f.Kind() == reflect.Pointer {
+			if f.IsNil() {
+				f.Set(reflect.New(f.Type().Elem()))
+			}
+			f = f.Elem()
+		}
+		f = f.FieldByName(name)
+		switch v := value.(type) {
+		case float64:
+			f.SetFloat(v * times)
+		case int:
+			f.SetInt(int64(math.Round(float64(v) * times)))
+		case time.Duration:
+			f.SetInt(int64(float64(v) * times))
+		}
+	}
+}
+
+// small are the fleet's outage and brownout with a tenth of the calls, and shorter.
+func small() []Scenario {
+	load := Load{Rate: 100, Clients: 100}
+	return []Scenario{{
+		Name: "outage", Before: 3 * time.Second, During: 12 * time.Second, After: 7 * time.Second, Load: load,
+		Server: Server{Workers: 2, Service: 16 * time.Millisecond, Queue: 100, Faults: []Fault{{Answer: Answer{Status: 503}}}},
+	}, {
+		Name: "brownout", Before: 3 * time.Second, During: 15 * time.Second, After: 10 * time.Second, Load: load,
+		Server: Server{Workers: 2, Service: 16 * time.Millisecond, Queue: 100, Staff: []Staff{{Workers: 1}}},
+	}}
+}
+
+// figures are what is compared.
+func figures(r Result) map[string]float64 {
+	return map[string]float64{"success": r.Success(), "attempts per call": r.AttemptsPerCall(), "worst second": r.WorstDuring}
+}
+
+// noise is how far a figure may be from the mean of those of the zero value: by what
+// chance explains, and a little.
+type noise struct{ sum, squares, n float64 }
+
+func (n *noise) add(v float64) { n.sum, n.squares, n.n = n.sum+v, n.squares+v*v, n.n+1 }
+
+func (n *noise) mean() float64 { return n.sum / n.n }
+
+func (n *noise) allows() float64 {
+	deviation := math.Sqrt(max(n.squares/n.n-n.mean()*n.mean(), 0))
+	return 5*deviation + 0.04
+}
+
+// §4.23: each documented default, written out, is the zero value: the same figures
+// in an outage and a brownout; and a value beside it changes them by no more than
+// chance does.
+func TestDefaultsWrittenOut(t *testing.T) {
+	type place struct {
+		scenario Scenario
+		topology Topology
+		peer     string
+	}
+	var places []place
+	for _, s := range small() {
+		for _, topology := range []Topology{Shared, Own} {
+			for _, peer := range []string{peers.Ours, peers.OursHedged} {
+				places = append(places, place{s, topology, peer})
+			}
+		}
+	}
+	run := func(t *testing.T, p place, configure func(*resilienthttp.Transport)) Result {
+		t.Helper()
+		who, err := peers.Named(p.peer)
+		require.NoError(t, err)
+		s := p.scenario
+		s.Configure = configure
+		return Run(t, Config{Scenario: s, Peer: who[0], Topology: p.topology, Seed: Seed})
+	}
+	for _, p := range places {
+		t.Run(fmt.Sprintf("%s, %s, %s", p.scenario.Name, p.topology, p.peer), func(t *testing.T) {
+			t.Parallel()
+			zero := map[string]*noise{}
+			for range 6 {
+				for name, v := range figures(run(t, p, nil)) {
+					if zero[name] == nil {
+						zero[name] = &noise{}
+					}
+					zero[name].add(v)
+				}
+			}
+			for field, value := range documented() {
+				if strings.HasPrefix(field, "Hedge.") != (p.peer == peers.OursHedged) {
+					continue
+				}
+				for _, times := range []float64{1, 0.95, 1.05} {
+					if _, whole := value.(int); whole && times != 1 && value != 20 {
+						continue // one more or less is more than a twentieth
+					}
+					for name, v := range figures(run(t, p, written(field, value, times))) {
+						require.InDelta(t, zero[name].mean(), v, zero[name].allows(), "%s: %s = %v × %g", name, field, value, times)
+					}
+				}
+			}
+		})
+	}
+}
+
+// Every field stands in one of the two lists.
+func TestDefaultsAreAll(t *testing.T) {
+	known := map[string]bool{}
+	for field := range documented() {
+		known[field] = true
+	}
+	for _, field := range undocumented() {
+		known[field] = true
+	}
+	for _, kind := range []reflect.Type{
+		reflect.TypeFor[resilienthttp.Budget](), reflect.TypeFor[resilienthttp.Breaker](), reflect.TypeFor[resilienthttp.RateLimit](),
+		reflect.TypeFor[resilienthttp.Policy](), reflect.TypeFor[resilienthttp.Hedge](),
+	} {
+		for i := range kind.NumField() {
+			if f := kind.Field(i); f.IsExported() {
+				require.True(t, known[kind.Name()+"."+f.Name], "%s.%s", kind.Name(), f.Name)
+			}
+		}
+	}
+}
