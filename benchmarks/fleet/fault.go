@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"math"
 	"net"
 	"net/http"
 	"os"
@@ -13,7 +14,7 @@ import (
 // Fault is one trouble of a server: which requests it befalls, and what they get.
 // A scenario has as many as it likes; the first that befalls a request decides.
 type Fault struct {
-	From, To time.Duration // since the start; both 0: the scenario's During
+	From, To time.Duration // since the start; both 0: the scenario's During, and on if it has no After
 	Path     string        // of the requests; "": any
 	Backends []int         // that the request is dealt to; nil: any
 	Share    float64       // of the requests that it could befall; 0: all
@@ -63,12 +64,16 @@ func (f Fault) window(s Scenario) (from, to time.Duration) {
 	return stretch(f.From, f.To, s)
 }
 
-// stretch is what is between the two, or the scenario's trouble.
+// stretch is what is between the two, or the scenario's trouble. That has no end if
+// nothing comes after it, or calls that are late would meet a server that is well.
 func stretch(from, to time.Duration, s Scenario) (time.Duration, time.Duration) {
-	if from == 0 && to == 0 {
-		return s.Before, s.Before + s.During
+	switch {
+	case from != 0 || to != 0:
+		return from, to
+	case s.After == 0:
+		return s.Before, math.MaxInt64
 	}
-	return from, to
+	return s.Before, s.Before + s.During
 }
 
 func (a Answer) header() http.Header {
