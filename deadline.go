@@ -3,15 +3,12 @@ package resilienthttp
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"net/http"
 	"net/textproto"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/resilienthttp/resilienthttp/internal/netfail"
 )
 
 const (
@@ -53,16 +50,13 @@ type Deadline struct {
 	Off bool
 }
 
-func (d Deadline) resolved() (Deadline, error) {
+func (d Deadline) withDefaults() Deadline {
 	if d.Header == "" {
 		d.Header = defaultDeadlineHeader
 	}
-	if !validFieldName(d.Header) {
-		return d, fmt.Errorf("%w: Deadline.Header is not a field name", netfail.ErrMalformed)
-	}
 	d.Header = textproto.CanonicalMIMEHeaderKey(d.Header)
 	d.Margin = max(d.Margin, 0)
-	return d, nil
+	return d
 }
 
 // header returns a copy of h with the deadline in it. It returns false when less
@@ -90,7 +84,7 @@ func (d *Deadline) header(h http.Header, deadline, now time.Time) (http.Header, 
 // Handler only sets the context. A handler that returns without writing anything
 // because its context has ended has answered 200, as always with net/http.
 func (d Deadline) Handler(next http.Handler) http.Handler {
-	d, _ = d.resolved() // no request can bear a field whose name is not one, so there is nothing to refuse
+	d = d.withDefaults()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
 		if strings.EqualFold(strings.TrimSpace(r.Header.Get(retryOwnerHeader)), retryOwnerCaller) {

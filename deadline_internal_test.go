@@ -12,8 +12,7 @@ import (
 // TestDeadlineHeader is §4.19: what is written, for clocks of any zone, and what
 // is read back of it.
 func TestDeadlineHeader(t *testing.T) {
-	d, err := Deadline{Margin: 100 * time.Millisecond}.resolved()
-	require.NoError(t, err)
+	d := Deadline{Margin: 100 * time.Millisecond}.withDefaults()
 	now := time.Date(2026, time.March, 4, 23, 59, 59, 500e6, time.FixedZone("far", 5*3600+1800))
 	for _, row := range []struct {
 		name     string

@@ -3,6 +3,7 @@ package resilienthttp_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -457,4 +458,70 @@ func TestErrorTextsSayEnough(t *testing.T) {
 			require.Equal(t, "resilienthttp: "+tt.want, (&resilienthttp.Error{Err: tt.err}).Error())
 		})
 	}
+}
+
+// TestUnsent: nothing was sent, if that is certain.
+func TestUnsent(t *testing.T) {
+	refused := &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+	for _, row := range []struct {
+		name  string
+		steps []step
+		call  func(*resilienthttp.Transport) error // instead of a GET
+		want  bool
+	}{
+		{name: "connections refused", steps: []step{failing(refused)}, want: true},
+		{name: "one refused, one reset", steps: []step{failing(refused), failing(errReset)}},
+		{name: "one reset, one refused", steps: []step{failing(errReset), failing(refused)}},
+		{name: "one answered, then refused", steps: []step{status(503), failing(refused)}},
+		{name: "no such host", steps: []step{failing(&net.DNSError{IsNotFound: true})}, want: true},
+		{name: "bad certificate", steps: []step{failing(&tls.CertificateVerificationError{Err: errReset})}, want: true},
+		{name: "timeout", steps: []step{hanging}},
+		{name: "refused inside", steps: []step{failing(&resilienthttp.Error{Reason: resilienthttp.ErrBreakerOpen})}, want: true},
+		{name: "refused inside, after an attempt", steps: []step{failing(&resilienthttp.Error{
+			Reason: resilienthttp.ErrBreakerOpen, Attempts: []resilienthttp.Attempt{{Number: 1, Err: io.EOF}},
+		})}},
+		{name: "cancelled before", want: true, steps: []step{status(200)}, call: func(tr *resilienthttp.Transport) error {
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			_, err := tr.RoundTrip(get(t).WithContext(ctx))
+			return err
+		}},
+		{name: "cancelled in flight", steps: []step{hanging}, call: func(tr *resilienthttp.Transport) error {
+			ctx, cancel := context.WithCancel(context.Background())
+			time.AfterFunc(time.Second, cancel)
+			_, err := tr.RoundTrip(get(t).WithContext(ctx))
+			return err
+		}},
+		{name: "a gate refuses the first", want: true, steps: []step{status(500)}, call: func(tr *resilienthttp.Transport) error {
+			tr.Breaker = nervous(time.Hour)
+			resp, err := tr.RoundTrip(get(t))
+			require.NoError(t, err)
+			readAll(t, resp)
+			_, err = tr.RoundTrip(get(t))
+			require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
+			return err
+		}},
+		{name: "malformed", want: true, steps: []step{status(200)}, call: func(tr *resilienthttp.Transport) error {
+			_, err := tr.RoundTrip(&http.Request{})
+			return err
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tr := &resilienthttp.Transport{
+					Base: script(row.steps...), Breaker: never(), Budget: &resilienthttp.Budget{Ratio: -1},
+					Policy: resilienthttp.Policy{AttemptTimeout: 10 * time.Second, MaxAttempts: 2},
+				}
+				var err error
+				if row.call != nil {
+					err = row.call(tr)
+				} else {
+					_, err = tr.RoundTrip(get(t))
+				}
+				require.Equal(t, row.want, asError(t, err).Unsent(), "%v", err)
+			})
+		})
+	}
+	require.True(t, (&resilienthttp.Error{Reason: resilienthttp.ErrRateLimited}).Unsent())
+	require.False(t, (&resilienthttp.Error{Err: io.EOF}).Unsent(), "nothing is known of its attempts")
 }

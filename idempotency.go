@@ -69,13 +69,9 @@ func WithIdempotencyKey(ctx context.Context, key string) context.Context {
 	return withOptions(ctx, func(o *options) { o.key = key })
 }
 
-// resolved is the configuration with its defaults, or what is wrong with it.
-func (i Idempotency) resolved() (Idempotency, error) {
+func (i Idempotency) withDefaults() Idempotency {
 	if i.Header == "" {
 		i.Header = defaultKeyHeader
-	}
-	if !validFieldName(i.Header) {
-		return i, fmt.Errorf("%w: Idempotency.Header is not a field name", netfail.ErrMalformed)
 	}
 	i.Header = textproto.CanonicalMIMEHeaderKey(i.Header)
 	if i.Methods == nil {
@@ -83,7 +79,7 @@ func (i Idempotency) resolved() (Idempotency, error) {
 	} else {
 		i.Methods = slices.Clone(i.Methods)
 	}
-	return i, nil
+	return i
 }
 
 // keyFor finds or makes the key of a call. send is false when the request bears

@@ -74,9 +74,9 @@ type Policy struct {
 	Classify func(*Attempt) Verdict
 }
 
-// resolved is the policy with every default in its place, save that of Backoff,
-// which depends on the failure.
-func (p Policy) resolved() Policy {
+// withDefaults is the policy with the defaults in their places, save those of Backoff
+// and AttemptTimeout, which depend on what happens.
+func (p Policy) withDefaults() Policy {
 	switch {
 	case p.MaxAttempts == 0:
 		p.MaxAttempts = defaultMaxAttempts
@@ -95,7 +95,7 @@ func (p Policy) resolved() Policy {
 // Transport.Policy, all of it: fields left at zero mean the documented defaults,
 // not the Transport's.
 func WithPolicy(ctx context.Context, p Policy) context.Context {
-	p = p.resolved()
+	p = p.withDefaults()
 	return withOptions(ctx, func(o *options) { o.policy = &p })
 }
 

@@ -654,3 +654,182 @@ func TestLogTraceTellsNoSecrets(t *testing.T) {
 		})
 	}
 }
+
+// TestTimeIsAccountedFor is §4.24: Queued and Latency of the attempts that are not
+// beside another, Wait of all but the last, and Call.Queued are Call.Latency.
+func TestTimeIsAccountedFor(t *testing.T) {
+	const s = time.Second
+	hang := func(d time.Duration, code int) step { return after(d, status(code)) }
+	for _, row := range []struct {
+		name   string
+		steps  []step
+		change func(*resilienthttp.Transport)
+		ctx    time.Duration // its deadline
+		cancel time.Duration
+		calls  int // the one that is looked at is the last
+	}{
+		{name: "one attempt", steps: []step{hang(s, 200)}},
+		{name: "retries", steps: []step{hang(s, 503), hang(2*s, 500), hang(3*s, 200)}},
+		{name: "Retry-After", steps: []step{status(503, "Retry-After", "7"), hang(s, 200)}},
+		{name: "attempts spent", steps: []step{hang(s, 503)}},
+		{name: "attempt timeouts", steps: []step{hanging}, change: func(tr *resilienthttp.Transport) { tr.Policy.AttemptTimeout = s }},
+		{name: "no wait fits", steps: []step{status(503, "Retry-After", "7")}, ctx: 5 * s},
+		{name: "a body that is drained in vain", steps: []step{withBody(503, trickle{s}), hang(s, 200)}, change: func(tr *resilienthttp.Transport) {
+			tr.Policy.Backoff = atOnce
+		}},
+		{name: "waits for a turn", steps: []step{hang(s, 503)}, change: func(tr *resilienthttp.Transport) {
+			tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.2, Burst: 1}
+		}},
+		{name: "refused by the limit at once", steps: []step{hang(s, 200)}, calls: 2, change: func(tr *resilienthttp.Transport) {
+			tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.2, Burst: 1, MaxWait: -1}
+		}},
+		{name: "refused by the limit after a wait", steps: []step{hang(s, 503)}, change: func(tr *resilienthttp.Transport) {
+			tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.01, Burst: 1, MaxWait: s}
+		}},
+		{name: "cancelled in the backoff", steps: []step{hang(s, 503)}, ctx: 3 * s, change: func(tr *resilienthttp.Transport) {
+			tr.Policy.Backoff = func(int, time.Duration) time.Duration { time.Sleep(4 * s); return s }
+		}},
+		{name: "cancelled in line", steps: []step{hang(s, 200)}, calls: 2, cancel: 3 * s, change: func(tr *resilienthttp.Transport) {
+			tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.01, Burst: 1, MaxWait: time.Hour}
+		}},
+		{name: "planning takes its time", steps: []step{hang(s, 200)}, change: func(tr *resilienthttp.Transport) {
+			tr.Scope = func(*http.Request) string { time.Sleep(s); return "scope" }
+		}},
+		{name: "a hedge wins", steps: []step{hanging, hang(s, 200)}, change: func(tr *resilienthttp.Transport) { tr.Hedge = &resilienthttp.Hedge{Delay: s} }},
+		{name: "a hedge is waited for", steps: []step{hang(2*s, 503), hang(5*s, 200)}, change: func(tr *resilienthttp.Transport) { tr.Hedge = &resilienthttp.Hedge{Delay: s} }},
+		{name: "a slow copy wins", steps: []step{hanging, hang(s, 200)}},
+		{name: "a slow copy is waited for", steps: []step{hang(35*s, 503), hang(9*s, 200)}},
+		{name: "a slow copy fails", steps: []step{hang(45*s, 503), hang(9*s, 500), hang(s, 200)}},
+		{name: "a slow copy fails last", steps: []step{hang(35*s, 503), hang(9*s, 500), hang(s, 200)}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var done resilienthttp.Call
+				tr := &resilienthttp.Transport{
+					Base: script(row.steps...), Policy: every(10 * s), Breaker: never(), Budget: &resilienthttp.Budget{Ratio: -1},
+					Trace: &resilienthttp.Trace{CallDone: func(c *resilienthttp.Call) { done = *c }},
+				}
+				if row.change != nil {
+					row.change(tr)
+				}
+				for range max(row.calls, 1) {
+					ctx := t.Context()
+					if row.ctx > 0 {
+						var cancel context.CancelFunc
+						ctx, cancel = context.WithTimeout(ctx, row.ctx)
+						defer cancel()
+					}
+					if row.cancel > 0 {
+						var cancel context.CancelFunc
+						ctx, cancel = context.WithCancel(ctx)
+						time.AfterFunc(row.cancel, cancel)
+					}
+					if resp, err := tr.RoundTrip(get(t).WithContext(ctx)); err == nil {
+						readAll(t, resp)
+					}
+				}
+				if row.cancel > 0 {
+					require.Equal(t, row.cancel, done.Queued)
+				}
+				sum := done.Queued
+				var end time.Time // of what was under way
+				for i, a := range done.Attempts {
+					if !a.Hedge && !a.Start.Before(end) {
+						sum += a.Queued + a.Latency
+						end = a.Start.Add(a.Latency)
+					}
+					if i < len(done.Attempts)-1 {
+						sum += a.Wait
+					}
+				}
+				require.InDelta(t, done.Latency.Seconds(), sum.Seconds(), 0.001, "%+v", done)
+			})
+		})
+	}
+}
+
+// TestAttemptOf: a Base knows which attempt it makes.
+func TestAttemptOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told minutes
+		steps := script(status(503), hanging, status(200))
+		base := roundTripper(func(r *http.Request) (*http.Response, error) {
+			type key struct{}
+			number, hedge := resilienthttp.AttemptOf(context.WithValue(r.Context(), key{}, "a signer's"))
+			told.addf("%d %v", number, hedge)
+			return steps.RoundTrip(r)
+		})
+		tr := &resilienthttp.Transport{Base: base, Hedge: &resilienthttp.Hedge{Delay: time.Second}}
+		outer := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+			number, hedge := resilienthttp.AttemptOf(r.Context())
+			told.addf("outer %d %v", number, hedge)
+			return tr.RoundTrip(r.WithContext(context.WithoutCancel(context.Background())))
+		})}
+		resp, err := outer.RoundTrip(get(t))
+		require.NoError(t, err)
+		number, hedge := resilienthttp.AttemptOf(resp.Request.Context())
+		readAll(t, resp)
+		require.Equal(t, []string{"outer 1 false", "1 false", "2 false", "2 true"}, told.read())
+		require.Zero(t, number, "a response is of a call")
+		require.False(t, hedge)
+	})
+	number, hedge := resilienthttp.AttemptOf(context.Background())
+	require.Zero(t, number)
+	require.False(t, hedge)
+}
+
+// TestNotBefore is §4.11 for who asks later: of responses and of errors, and not to be
+// read as earlier than it is.
+func TestNotBefore(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		tr   *resilienthttp.Transport
+		want time.Duration // 0: nobody said
+	}{
+		{"answered", &resilienthttp.Transport{Base: script(status(200))}, 0},
+		{"a 404", &resilienthttp.Transport{Base: script(status(404, "Retry-After", "5"))}, 0},
+		{"asks for longer than allowed", &resilienthttp.Transport{Base: script(status(503, "Retry-After", "500"))}, 500 * time.Second},
+		{"asks, and attempts are spent", &resilienthttp.Transport{Base: script(status(503, "Retry-After", "5")), Policy: resilienthttp.Policy{MaxAttempts: -1}}, 5 * time.Second},
+		{"fails without a word", &resilienthttp.Transport{Base: script(status(503)), Policy: resilienthttp.Policy{MaxAttempts: -1}}, 0},
+		{"fails", &resilienthttp.Transport{Base: script(failing(errReset)), Policy: resilienthttp.Policy{MaxAttempts: -1}}, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				start := time.Now()
+				resp, err := (&http.Client{Transport: row.tr}).Do(get(t))
+				if err == nil {
+					readAll(t, resp)
+				}
+				want := time.Time{}
+				if row.want > 0 {
+					want = start.Add(row.want)
+				}
+				require.Equal(t, want, resilienthttp.NotBefore(resp, err))
+			})
+		})
+	}
+	t.Run("refused", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			client := &http.Client{Transport: &resilienthttp.Transport{
+				Base: script(status(200)), RateLimit: &resilienthttp.RateLimit{Limit: 0.7, Burst: 1, MaxWait: -1},
+			}}
+			resp, err := client.Do(get(t))
+			require.NoError(t, err)
+			readAll(t, resp)
+			resp, err = client.Do(get(t)) //nolint:bodyclose // there is none
+			at := resilienthttp.NotBefore(resp, err)
+			require.Equal(t, asError(t, err).NotBefore, at)
+			_, text, told := strings.Cut(err.Error(), "not before ")
+			require.True(t, told)
+			printed, parseErr := time.Parse(time.RFC3339Nano, text)
+			require.NoError(t, parseErr)
+			require.False(t, printed.Before(at), "%v, %v", printed, at)
+			require.WithinDuration(t, at, printed, time.Millisecond)
+		})
+	})
+	t.Run("nothing", func(t *testing.T) {
+		require.Zero(t, resilienthttp.NotBefore(nil, nil))
+		require.Zero(t, resilienthttp.NotBefore(&http.Response{Request: get(t)}, nil))
+		require.Zero(t, resilienthttp.NotBefore(nil, io.EOF))
+	})
+}

@@ -1,6 +1,8 @@
 package resilienthttp
 
 import (
+	"errors"
+	"fmt"
 	"net/http"
 	"sync"
 	"time"
@@ -161,7 +163,7 @@ func (t *Transport) settled() *config {
 func (t *Transport) settle() {
 	c := &t.config
 	*c = config{
-		base: t.Base, policy: t.Policy.resolved(), budget: t.Budget, rateLimit: t.RateLimit, breaker: t.Breaker,
+		base: t.Base, policy: t.Policy.withDefaults(), budget: t.Budget, rateLimit: t.RateLimit, breaker: t.Breaker,
 		hedge: t.Hedge, scope: t.Scope, ownsRetries: t.OwnsRetries, trace: t.Trace,
 	}
 	if c.base == nil {
@@ -177,10 +179,37 @@ func (t *Transport) settle() {
 	if c.breaker == nil {
 		c.breaker = &Breaker{}
 	}
-	if c.idempotency, c.err = t.Idempotency.resolved(); c.err != nil {
-		return
+	c.idempotency, c.deadline = t.Idempotency.withDefaults(), t.Deadline.withDefaults()
+	c.err = t.Validate()
+}
+
+// Validate tells what is wrong with the configuration, all of it, or returns nil: call
+// it when a program starts. Without it, each call fails with the same error before
+// anything is sent. It changes nothing, and does not count as a use: fields may still
+// be set after it. It must not run beside what sets them.
+//
+// Numbers are never wrong: each says what it means when it is negative, NaN or large.
+func (t *Transport) Validate() error {
+	i, d := t.Idempotency.withDefaults(), t.Deadline.withDefaults()
+	var wrong []error
+	complain := func(bad bool, what string) {
+		if bad {
+			wrong = append(wrong, fmt.Errorf("%w: %s", netfail.ErrMalformed, what))
+		}
 	}
-	c.deadline, c.err = t.Deadline.resolved()
+	complain(!validFieldName(i.Header), "Idempotency.Header is not a field name")
+	complain(!validFieldName(d.Header), "Deadline.Header is not a field name")
+	complain(i.Header == d.Header, "Idempotency.Header and Deadline.Header are the same")
+	for _, ours := range [...]string{timeoutHeader, retryOwnerHeader} {
+		complain(i.Header == ours || d.Header == ours, "Idempotency.Header or Deadline.Header is "+ours+", which is sent already")
+	}
+	for _, method := range i.Methods {
+		complain(!validFieldName(method), "Idempotency.Methods has one that is no method")
+	}
+	complain(t.Base == http.RoundTripper(t), "Base is the Transport itself")
+	base, native := t.Base.(*http.Transport)
+	complain(native && base == nil, "Base is an *http.Transport that is nil")
+	return errors.Join(wrong...)
 }
 
 // defaultBase is what a nil Base means. A Transport that is http.DefaultTransport

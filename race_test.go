@@ -1,0 +1,300 @@
+package resilienthttp_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp"
+)
+
+// TestSlowAnswers is §4.25 with AttemptTimeout at its default: which requests get a
+// copy when, how the race of the two ends, and when something is cut. Each outcome is
+// told by its attempts, and at what time they were sent.
+func TestSlowAnswers(t *testing.T) {
+	const (
+		s = time.Second
+		m = time.Minute
+	)
+	own := func(ctx context.Context) context.Context { return resilienthttp.WithIdempotencyKey(ctx, "order-1") }
+	never := copyOf{after: 10 * time.Hour}
+	for _, row := range []struct {
+		name     string
+		method   string
+		ctx      func(context.Context) context.Context
+		deadline time.Duration
+		copies   []copyOf
+		max      int // MaxAttempts; 0: 4
+		want     string
+		took     time.Duration
+		sent     []time.Duration
+	}{
+		{name: "GET, quick", method: "GET", copies: []copyOf{{after: 29 * s}}, want: "1 200", took: 29 * s, sent: []time.Duration{0}},
+		{name: "GET, 40 s", method: "GET", copies: []copyOf{{after: 40 * s}}, want: "1 200, 2 lost", took: 40 * s, sent: []time.Duration{0, 30 * s}},
+		{name: "GET, the copy is answered first", method: "GET", copies: []copyOf{never, {after: s}}, want: "1 lost, 2 200", took: 31 * s, sent: []time.Duration{0, 30 * s}},
+		{name: "POST, generated key, 40 s", method: "POST", copies: []copyOf{{after: 40 * s}}, want: "1 200", took: 40 * s, sent: []time.Duration{0}},
+		{name: "POST, own key, 40 s", method: "POST", ctx: own, copies: []copyOf{{after: 40 * s}}, want: "1 200, 2 lost", took: 40 * s, sent: []time.Duration{0, 30 * s}},
+		{name: "PUT, 40 s", method: "PUT", copies: []copyOf{{after: 40 * s}}, want: "1 200", took: 40 * s, sent: []time.Duration{0}},
+		{name: "PUT, own key, 40 s", method: "PUT", ctx: own, copies: []copyOf{never, {after: s}}, want: "1 lost, 2 200", took: 31 * s, sent: []time.Duration{0, 30 * s}},
+		{name: "DELETE, 40 s", method: "DELETE", copies: []copyOf{{after: 40 * s}}, want: "1 200", took: 40 * s, sent: []time.Duration{0}},
+		{name: "single attempt", method: "GET", ctx: resilienthttp.SingleAttempt, copies: []copyOf{{after: 40 * s}}, want: "1 200", took: 40 * s, sent: []time.Duration{0}},
+		{name: "one attempt", method: "GET", max: -1, copies: []copyOf{{after: 40 * s}}, want: "1 200", took: 40 * s, sent: []time.Duration{0}},
+
+		{name: "half of the deadline", method: "GET", deadline: 10 * s, copies: []copyOf{never, {after: s}}, want: "1 lost, 2 200", took: 6 * s, sent: []time.Duration{0, 5 * s}},
+		{name: "30 s, where the half is more", method: "GET", deadline: 5 * m, copies: []copyOf{never, {after: s}}, want: "1 lost, 2 200", took: 31 * s, sent: []time.Duration{0, 30 * s}},
+		{name: "and half of the rest", method: "GET", deadline: 8 * s, copies: []copyOf{never, never, {after: s / 2}}, want: "1 lost, 2 lost, 3 200", took: 13 * s / 2, sent: []time.Duration{0, 4 * s, 6 * s}},
+		{name: "as often as attempts are left", method: "GET", deadline: 8 * s, max: 2, copies: []copyOf{never}, want: "1 gone, 2 gone", took: 8 * s, sent: []time.Duration{0, 4 * s}},
+		{name: "POST, generated key, under a deadline", method: "POST", deadline: 10 * s, copies: []copyOf{never}, want: "1 gone", took: 10 * s, sent: []time.Duration{0}},
+		{name: "POST, 50 s of 60", method: "POST", deadline: m, copies: []copyOf{{after: 50 * s}}, want: "1 200", took: 50 * s, sent: []time.Duration{0}},
+
+		{name: "the copy fails, the first is waited for", method: "GET", copies: []copyOf{{after: 50 * s}, {after: s, status: 503}}, want: "1 200, 2 503", took: 50 * s, sent: []time.Duration{0, 30 * s}},
+		{name: "the first fails, the copy is waited for", method: "GET", copies: []copyOf{{after: 35 * s, status: 503}, {after: 10 * s}}, want: "1 503, 2 200", took: 40 * s, sent: []time.Duration{0, 30 * s}},
+		{name: "both fail, the copy last", method: "GET", copies: []copyOf{{after: 35 * s, status: 503}, {after: 10 * s, status: 502}, {}}, want: "1 503, 2 502, 3 200", took: 40 * s, sent: []time.Duration{0, 30 * s, 40 * s}},
+		{name: "both fail, the first last", method: "GET", copies: []copyOf{{after: 35 * s, status: 503}, {after: s, status: 502}, {}}, want: "1 503, 2 502, 3 200", took: 35 * s, sent: []time.Duration{0, 30 * s, 35 * s}},
+		{name: "both fail, and no attempt is left", method: "GET", max: 2, copies: []copyOf{{after: 35 * s, status: 503}, {after: s, status: 502}}, want: "1 503, 2 502", took: 35 * s, sent: []time.Duration{0, 30 * s}},
+		{name: "an answer that is final ends it", method: "GET", copies: []copyOf{never, {after: s, status: 404}}, want: "1 lost, 2 404", took: 31 * s, sent: []time.Duration{0, 30 * s}},
+
+		{name: "2 min are the end, twice", method: "POST", copies: []copyOf{never}, want: "1 timeout, 2 timeout", took: 4 * m, sent: []time.Duration{0, 2 * m}},
+		{name: "2 min are the end, then an answer", method: "POST", copies: []copyOf{never, {}}, want: "1 timeout, 2 200", took: 2 * m, sent: []time.Duration{0, 2 * m}},
+		{name: "2 min are the end of a copy too", method: "GET", max: 2, copies: []copyOf{never}, want: "1 timeout, 2 timeout", took: 150 * s, sent: []time.Duration{0, 30 * s}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := newHedgeBase(row.copies...)
+				transport := bareTransport(base, row.max)
+				ctx := t.Context()
+				if row.ctx != nil {
+					ctx = row.ctx(ctx)
+				}
+				if row.deadline > 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, row.deadline)
+					defer cancel()
+				}
+				body := "body"
+				if row.method == "GET" || row.method == "DELETE" {
+					body = ""
+				}
+				start := time.Now()
+				attempts := tripped(t, transport, newCall(ctx, t, row.method, body))
+				require.Equal(t, row.want, story(attempts))
+				require.Equal(t, row.took, time.Since(start))
+				var sent []time.Duration
+				for i, a := range attempts {
+					require.Equal(t, i+1, a.Number)
+					require.False(t, a.Hedge)
+					sent = append(sent, a.Start.Sub(start))
+				}
+				require.Equal(t, row.sent, sent)
+				base.balanced(t)
+			})
+		})
+	}
+}
+
+// TestSlowCopiesPass is §4.16 and §4.25: a copy pays the budget, and passes the gates
+// without waiting, or there is none; the first is not touched.
+func TestSlowCopiesPass(t *testing.T) {
+	for name, arrange := range map[string]func(*resilienthttp.Transport){
+		"no budget": func(tr *resilienthttp.Transport) { tr.Budget = &resilienthttp.Budget{Ratio: 1e-9, MinPerSecond: -1} },
+		"no turn":   func(tr *resilienthttp.Transport) { tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.01, Burst: 1} },
+		"a timeout that is set": func(tr *resilienthttp.Transport) {
+			tr.Policy.AttemptTimeout = 35 * time.Second
+		},
+		"none, that is set": func(tr *resilienthttp.Transport) { tr.Policy.AttemptTimeout = -1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := newHedgeBase(copyOf{after: 34 * time.Second}, copyOf{})
+				transport := bareTransport(base, 4)
+				arrange(transport)
+				require.Equal(t, "1 200", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
+				base.balanced(t)
+			})
+		})
+	}
+	t.Run("GetBody panics", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			base := newHedgeBase(copyOf{after: 34 * time.Second}, copyOf{})
+			transport := bareTransport(base, 4)
+			transport.Budget = tokens(1)
+			req := newCall(resilienthttp.WithIdempotencyKey(t.Context(), "k"), t, http.MethodPost, "body")
+			req.GetBody = func() (io.ReadCloser, error) { panic("odd") }
+			require.Equal(t, "1 200", story(tripped(t, transport, req)))
+			base.copies, base.arrivals = []copyOf{{status: 503}, {}}, nil
+			require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2, "its token was given back")
+		})
+	})
+}
+
+// TestRequestIsTheCallersAgain is §4.2 for copies: when RoundTrip has returned, the
+// caller may write to his request, though a copy that lost is still on its way.
+func TestRequestIsTheCallersAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int64
+		base := roundTripper(func(r *http.Request) (*http.Response, error) {
+			if calls.Add(1) == 1 {
+				return after(31*time.Second, status(200))(r)
+			}
+			for range 1000 { // heeds no context, and reads what it was given
+				time.Sleep(10 * time.Millisecond)
+				_ = fmt.Sprint(r.Method, r.URL.Path, r.Header)
+			}
+			return nil, errors.New("late")
+		})
+		req := get(t)
+		resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(req)
+		require.NoError(t, err)
+		readAll(t, resp)
+		require.EqualValues(t, 2, calls.Load())
+		for range 1000 { // under -race
+			req.Method, req.URL.Path = http.MethodPatch, "/other"
+			req.Header.Set("X-Other", "yes")
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
+// TestSlowTrace: hooks see a copy begin and end, in that order, before CallDone.
+func TestSlowTrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told minutes
+		transport := bareTransport(newHedgeBase(copyOf{after: time.Hour}, copyOf{after: time.Second}), 4)
+		transport.Trace = &resilienthttp.Trace{
+			AttemptStart: func(a *resilienthttp.Attempt) { told.addf("start %d", a.Number) },
+			AttemptDone:  func(a *resilienthttp.Attempt) { told.addf("done %d", a.Number) },
+			CallDone:     func(c *resilienthttp.Call) { told.addf("call %d", len(c.Attempts)) },
+		}
+		tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
+		require.Equal(t, []string{"start 1", "start 2", "done 1", "done 2", "call 2"}, told.read())
+	})
+}
+
+// TestUploads is §4.25 for request bodies: one that makes progress on its way is not
+// cut, a stalled one is, and so is a server that takes too long once it has the body.
+func TestUploads(t *testing.T) {
+	const timeout = 5 * time.Second
+	for _, row := range []struct {
+		name    string
+		body    func() io.Reader
+		length  int64
+		timeout time.Duration
+		pause   time.Duration // of Base, after each 32 KiB that it has read
+		stall   time.Duration // once, after the first
+		answer  time.Duration // after the last
+		cut     bool
+		took    time.Duration
+	}{
+		{name: "progress", body: zeroBody, length: 40 << 15, timeout: timeout, pause: time.Second, took: 40 * time.Second},
+		{name: "progress of unknown length", body: zeroBody, length: -1, timeout: timeout, pause: time.Second, took: 40 * time.Second},
+		{name: "progress of what writes itself", body: textBody, length: 40 << 15, timeout: timeout, pause: time.Second, took: 40 * time.Second},
+		{name: "progress, by default", body: zeroBody, length: 40 << 15, pause: 10 * time.Second, took: 400 * time.Second},
+		{name: "stalled", body: zeroBody, length: 40 << 15, timeout: timeout, stall: time.Hour, cut: true, took: timeout},
+		{name: "stalled for less than the timeout", body: zeroBody, length: 40 << 15, timeout: timeout, stall: 4 * time.Second, took: 4 * time.Second},
+		{name: "stalled, by default", body: zeroBody, length: 40 << 15, stall: time.Hour, cut: true, took: 2 * time.Minute},
+		{name: "answered in time after it", body: zeroBody, length: 40 << 15, timeout: timeout, pause: time.Second, answer: 4 * time.Second, took: 44 * time.Second},
+		{name: "answered too late after it", body: zeroBody, length: 40 << 15, timeout: timeout, pause: time.Second, answer: 6 * time.Second, cut: true, took: 45 * time.Second},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				calls := 0
+				base := roundTripper(func(r *http.Request) (*http.Response, error) {
+					calls++
+					defer r.Body.Close()
+					wire := &slowWire{ctx: r.Context(), pause: row.pause, stall: row.stall}
+					if _, err := io.Copy(wire, r.Body); err != nil {
+						return nil, err
+					}
+					require.Equal(t, 40<<15, wire.sent)
+					return after(row.answer, status(200))(r)
+				})
+				transport := bareTransport(base, 1)
+				transport.Policy.AttemptTimeout = row.timeout
+				req := newCall(t.Context(), t, http.MethodPut, "")
+				req.Body, req.ContentLength = io.NopCloser(row.body()), row.length
+				start := time.Now()
+				resp, err := transport.RoundTrip(req)
+				require.Equal(t, row.took, time.Since(start))
+				if row.cut {
+					require.ErrorIs(t, err, resilienthttp.ErrAttemptTimeout)
+				} else {
+					require.NoError(t, err)
+					readAll(t, resp)
+				}
+				require.Equal(t, 1, calls)
+			})
+		})
+	}
+	t.Run("§4.19 no deadline is told that progress puts off", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			base := script(status(200))
+			transport := bareTransport(base, 1)
+			transport.Policy.AttemptTimeout = timeout
+			for length, want := range map[int64]string{1 << 10: "5000", 1 << 20: "60000"} {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				req := newCall(ctx, t, http.MethodPut, strings.Repeat("x", int(length)))
+				tripped(t, transport, req)
+				calls := base.calls()
+				require.Equal(t, want, calls[len(calls)-1].Header.Get("X-Request-Timeout-Ms"))
+				cancel()
+			}
+		})
+	})
+	t.Run("small ones are not touched", func(t *testing.T) {
+		base := script(status(200))
+		transport := bareTransport(base, 1)
+		transport.Policy.AttemptTimeout = timeout
+		req := newCall(t.Context(), t, http.MethodPut, "body")
+		tripped(t, transport, req)
+		require.True(t, req.Body == base.calls()[0].Body, "the very body")
+	})
+	t.Run("§4.4 what writes itself still does", func(t *testing.T) {
+		wrote := false
+		base := roundTripper(func(r *http.Request) (*http.Response, error) {
+			_, wrote = r.Body.(io.WriterTo)
+			_ = r.Body.Close()
+			return response(r, 200, ""), nil
+		})
+		for _, body := range []io.Reader{zeroBody(), textBody()} {
+			req := newCall(t.Context(), t, http.MethodPut, "")
+			req.Body, req.ContentLength = io.NopCloser(body), 40<<15
+			tripped(t, bareTransport(base, 1), req)
+			_, want := body.(io.WriterTo)
+			require.Equal(t, want, wrote)
+		}
+	})
+}
+
+func zeroBody() io.Reader { return io.LimitReader(zeros{}, 40<<15) }
+func textBody() io.Reader { return strings.NewReader(strings.Repeat("x", 40<<15)) }
+
+// slowWire takes its time for each 32 KiB.
+type slowWire struct {
+	ctx          context.Context
+	pause, stall time.Duration
+	sent         int
+}
+
+func (w *slowWire) Write(p []byte) (int, error) {
+	pause := w.pause * time.Duration(len(p)) / (32 << 10)
+	if w.sent == 0 {
+		pause += w.stall
+	}
+	w.sent += len(p)
+	select {
+	case <-time.After(pause):
+		return len(p), nil
+	case <-w.ctx.Done():
+		return 0, w.ctx.Err()
+	}
+}
