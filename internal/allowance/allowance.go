@@ -32,10 +32,12 @@ type Allowance struct {
 	places int    // calls that hold the floor, while it is for one at a time
 }
 
-// spent is what was taken: in halves, since what is open counts half.
+// spent is what was taken: of the share, in halves, since what is open counts half;
+// and of the floor. Under a static rule there is no difference, and all is of the
+// share.
 type spent struct {
 	window, lately account
-	floor          window.Tally // of the floor, whatever came of it
+	floor          window.Tally
 }
 
 // account is what was taken, and what came back, in a window of its own length.
@@ -71,23 +73,24 @@ func (a *Allowance) Admit(now time.Time, rule *Rule, ask Ask) (Ticket, bool) {
 	// Calls that come while this sums make it allow more, never less: it is as
 	// if they had come before.
 	share := rule.Ratio * float64(a.called(at, rule))
-	allowed := max(share+rule.Floor, rule.Least)
+	floor := max(rule.Floor, rule.Least-share)
 	if a.spent == nil {
-		if allowed < 1 {
+		if share+floor < 1 {
 			return Ticket{}, false
 		}
 		a.spent = new(spent)
 	}
-	if a.spent.window.room(allowed, at, rule.Window) < whole {
-		return Ticket{}, false
-	}
 	t := &taking{from: a, rule: rule}
-	if !rule.Static && !a.covered(at, rule) {
-		if float64(a.spent.floor.Sum(at, rule.Window)+1) > rule.Floor || ask.Place != nil && !ask.Place.take(a) {
+	switch {
+	case rule.Static:
+		if a.spent.window.room(share+floor, at, rule.Window) < whole {
+			return Ticket{}, false
+		}
+	case !a.covered(at, rule):
+		if float64(a.spent.floor.Sum(at, rule.Window)+1) > floor || ask.Place != nil && !ask.Place.take(a) {
 			return Ticket{}, false
 		}
 		t.ofFloor = true
-		t.floor = a.spent.floor.Add(at, rule.Window, 1)
 	}
 	t.put(at, rule)
 	return Ticket{t}, true

@@ -15,19 +15,22 @@ type taking struct {
 	rule    *Rule
 	over    bool // Done or Cancel was called; guarded by from.mu, as all of it
 	open    open
-	ofFloor bool
-	floor   window.Mark
+	ofFloor bool // and not of the share
 }
 
 // open tells where the taking was counted.
 type open struct {
-	window, lately window.Mark
-	halves         uint64
+	window, lately, floor window.Mark
+	halves                uint64
 }
 
 // put counts the taking. The allowance is locked.
 func (t *taking) put(at time.Duration, rule *Rule) {
 	s := t.from.spent
+	if t.ofFloor {
+		t.open.floor = s.floor.Add(at, rule.Window, 1)
+		return
+	}
 	t.open.halves = half
 	if rule.Static {
 		t.open.halves = whole
@@ -39,6 +42,10 @@ func (t *taking) put(at time.Duration, rule *Rule) {
 // undo takes the taking out of the counts. The allowance is locked.
 func (t *taking) undo() {
 	s := t.from.spent
+	if t.ofFloor {
+		s.floor.Undo(t.open.floor, 1)
+		return
+	}
 	s.window.taken.Undo(t.open.window, t.open.halves)
 	s.lately.taken.Undo(t.open.lately, t.open.halves)
 }
@@ -67,14 +74,13 @@ func (t Ticket) Done(succeeded bool, now time.Time) {
 		t.undo()
 		s.window.earned.Add(at, t.rule.Window, whole)
 		s.lately.earned.Add(at, t.rule.lately(), whole)
-		if t.ofFloor {
-			s.floor.Undo(t.floor, 1)
-		}
 		return
 	}
-	// The other half, from when it was taken on.
-	s.window.taken.Add(at, t.rule.Window, whole-half)
-	s.lately.taken.Add(at, t.rule.lately(), whole-half)
+	if !t.ofFloor {
+		// The other half, from now on: it may have been under way for long.
+		s.window.taken.Add(at, t.rule.Window, whole-half)
+		s.lately.taken.Add(at, t.rule.lately(), whole-half)
+	}
 }
 
 // Cancel gives the ticket back: the repetition was not sent. It is taken off the
@@ -88,8 +94,5 @@ func (t Ticket) Cancel() {
 	defer t.from.mu.Unlock()
 	if t.end() {
 		t.undo()
-		if t.ofFloor {
-			t.from.spent.floor.Undo(t.floor, 1)
-		}
 	}
 }
