@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -858,6 +859,122 @@ func TestCancelBetweenAttemptAndWait(t *testing.T) {
 					require.ErrorIs(t, err, errReset)
 				}
 				base.requireBalance(t)
+			})
+		})
+	}
+}
+
+// A lone client gets all its attempts, whatever it was that failed, and again
+// with its next call.
+func TestLoneClientGetsItsAttempts(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		failure  step
+		served   bool          // once, before
+		deadline time.Duration // 0: none
+	}{
+		{"500", status(500), false, 0},
+		{"503", status(503), false, 0},
+		{"503, of a server that answered before", status(503), true, 0},
+		{"503, and ten seconds to go", status(503), true, 10 * time.Second},
+		{"504", status(504), true, 0},
+		{"529", status(529), true, 0},
+		{"429", status(429), true, 0},
+		{"429 with Retry-After", status(429, "Retry-After", "1"), true, 0},
+		{"reset", failing(errReset), true, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := script(status(200))
+				transport := &resilienthttp.Transport{Base: base}
+				if tt.served {
+					_, err := transport.RoundTrip(get(t))
+					require.NoError(t, err)
+				}
+				for range 3 {
+					base.mu.Lock()
+					base.steps = []step{tt.failure, tt.failure, tt.failure, status(200)}
+					base.sent = nil
+					base.mu.Unlock()
+					ctx, cancel := t.Context(), context.CancelFunc(func() {})
+					if tt.deadline > 0 {
+						ctx, cancel = context.WithTimeout(ctx, tt.deadline)
+					}
+					resp, err := transport.RoundTrip(get(t).WithContext(ctx))
+					require.NoError(t, err)
+					require.Equal(t, 200, resp.StatusCode)
+					require.Len(t, resilienthttp.Attempts(resp), 4)
+					readAll(t, resp)
+					cancel()
+				}
+			})
+		})
+	}
+}
+
+// §4.14: a failure that is its call's alone is repeated soon; where it is
+// everybody's, the attempts are spread over the time that is left.
+func TestBackoffOfTheHerd(t *testing.T) {
+	const (
+		short = 100 * time.Millisecond
+		left  = 30 * time.Second // without a deadline
+		long  = left / 8
+	)
+	timeout := resilienthttp.Policy{AttemptTimeout: time.Second}
+	own := resilienthttp.Policy{Backoff: resilienthttp.FullJitter(short, long)}
+	for _, tt := range []struct {
+		name     string
+		policy   resilienthttp.Policy
+		served   int
+		retry    int // of which this is the wait
+		failure  step
+		deadline time.Duration
+		most     time.Duration // jitter comes close to it and never above
+	}{
+		{"503", resilienthttp.Policy{}, 1, 1, status(503), 0, long},
+		{"529", resilienthttp.Policy{}, 1, 1, status(529), 0, long},
+		{"a timeout", timeout, 1, 1, hanging, 0, long},
+		{"never served", resilienthttp.Policy{}, 0, 1, status(503), 0, long},
+		{"so many calls that they make up for it", resilienthttp.Policy{}, 20, 1, status(503), 0, short},
+		{"an eighth of the time left", resilienthttp.Policy{}, 1, 1, status(503), 5 * time.Second, 5 * time.Second / 8},
+		{"the server says at once", resilienthttp.Policy{}, 1, 1, status(503, "Retry-After", "0"), 0, long},
+		{"429: an even part of the time left", resilienthttp.Policy{}, 1, 1, status(429), 0, left / 3},
+		{"500", resilienthttp.Policy{}, 1, 1, status(500), 0, short},
+		{"500, never served", resilienthttp.Policy{}, 0, 1, status(500), 0, short},
+		{"no answer", resilienthttp.Policy{}, 1, 1, failing(errReset), 0, short},
+		{"Backoff of one's own", own, 1, 1, status(503), 0, short},
+		{"second, 503: an even part of the time left", resilienthttp.Policy{}, 1, 2, status(503), 0, left / 2},
+		{"second, 500, never served", resilienthttp.Policy{}, 0, 2, status(500), 0, left / 2},
+		{"second, 500, served", resilienthttp.Policy{}, 1, 2, status(500), 0, 2 * short},
+		{"third, 500, never served", resilienthttp.Policy{}, 0, 3, status(500), 0, left},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var longest time.Duration
+				for range 100 {
+					base := script(status(200))
+					transport := &resilienthttp.Transport{Base: base, Policy: tt.policy}
+					for range tt.served {
+						resp, err := transport.RoundTrip(get(t))
+						require.NoError(t, err)
+						readAll(t, resp)
+					}
+					base.mu.Lock()
+					base.steps, base.sent = append(slices.Repeat([]step{tt.failure}, tt.retry), status(200)), nil
+					base.mu.Unlock()
+					ctx, cancel := t.Context(), context.CancelFunc(func() {})
+					if tt.deadline > 0 {
+						ctx, cancel = context.WithTimeout(ctx, tt.deadline)
+					}
+					resp, err := transport.RoundTrip(get(t).WithContext(ctx))
+					require.NoError(t, err)
+					require.Equal(t, 200, resp.StatusCode)
+					longest = max(longest, resilienthttp.Attempts(resp)[tt.retry-1].Wait)
+					readAll(t, resp)
+					cancel()
+				}
+				require.LessOrEqual(t, longest, tt.most)
+				require.Greater(t, longest, tt.most*3/4)
 			})
 		})
 	}
