@@ -112,12 +112,12 @@ func (b *Budget) called(key scope.Key, now time.Time) {
 }
 
 // admit asks for a retry. The ticket has to be told what came of it, or given
-// back. place, if not nil, says that the minimum is for one call at a time.
-func (b *Budget) admit(key scope.Key, now time.Time, place *allowance.Place) (allowance.Ticket, bool) {
+// back.
+func (b *Budget) admit(key scope.Key, now time.Time, ask allowance.Ask) (allowance.Ticket, bool) {
 	if !b.withDefaults(now) {
 		return allowance.Ticket{}, true
 	}
-	return b.scopes.Get(key).Admit(now, &b.rule, allowance.Ask{Place: place})
+	return b.scopes.Get(key).Admit(now, &b.rule, ask)
 }
 
 // covers reports whether the share of the calls would cover a retry, or there is

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/allowance"
+	"github.com/resilienthttp/resilienthttp/internal/circuit"
 	"github.com/resilienthttp/resilienthttp/internal/netfail"
 	"github.com/resilienthttp/resilienthttp/internal/retryafter"
 	"github.com/resilienthttp/resilienthttp/internal/retryloop"
@@ -77,8 +78,8 @@ func (c *call) again(last *attempt) (wait time.Duration, stop error) {
 	}
 	now := time.Now()
 	more := c.further()
-	served := c.circuits().Health(c.scopeKey(), now).Served
-	wait = c.backoff(last, served, now)
+	health := c.circuits().Health(c.scopeKey(), now)
+	wait = c.backoff(last, health, now)
 	at := now.Add(wait)
 	if _, refuses := c.circuits().Refuses(c.scopeKey(), at, true); refuses {
 		return 0, ErrBreakerOpen
@@ -90,11 +91,12 @@ func (c *call) again(last *attempt) (wait time.Duration, stop error) {
 	if !c.deadline.IsZero() && !(at.Before(c.deadline) && closed.Before(c.deadline)) {
 		return 0, ErrDeadline
 	}
-	var place *allowance.Place
-	if !served || last.turnedAway(http.StatusTooManyRequests) {
-		place = &more.place
+	var ask allowance.Ask
+	if last.turnedAway(http.StatusTooManyRequests) || !health.Served && health.Failing >= troubleTime {
+		ask.Place = &more.place
 	}
-	token, ok := c.budget.admit(c.scopeKey(), now, place)
+	ask.Whole = !health.Served && last.record.Latency >= health.Slow
+	token, ok := c.budget.admit(c.scopeKey(), now, ask)
 	if !ok {
 		return 0, ErrBudgetExhausted
 	}
@@ -108,6 +110,7 @@ const (
 	herdBackoffMax     = 4 * time.Second // the first wait after a server has turned everybody away,
 	herdBackoffPart    = 8               // or this part of the time that is left
 	leftWithoutEnd     = 30 * time.Second
+	troubleTime        = defaultBackoffBase // of failures alone, after which the minimum is for one call at a time
 )
 
 // backoff is how long to wait before the next attempt. What the server asks for
@@ -117,7 +120,7 @@ const (
 // because nobody is known to be served or the server says that it has no room,
 // will not be over in a moment: the attempts that are left are spread over the
 // time that is left, unless the calls make up for the retry.
-func (c *call) backoff(last *attempt, served bool, now time.Time) time.Duration {
+func (c *call) backoff(last *attempt, health circuit.Health, now time.Time) time.Duration {
 	retry, more := c.number, c.more
 	if own := c.perCall().Backoff; own != nil {
 		more.previous = min(max(own(retry, more.previous), 0), retryafter.Max)
@@ -127,8 +130,8 @@ func (c *call) backoff(last *attempt, served bool, now time.Time) time.Duration 
 	switch {
 	case last.asked > 0:
 		most = max(most, last.asked/2)
-	case c.everybodys(last, served) && !c.budget.covers(c.scopeKey(), now):
-		most = max(most, c.share(last, now))
+	case c.everybodys(last, health.Served) && !c.budget.covers(c.scopeKey(), now):
+		most = max(most, c.share(last, !health.Served && last.record.Latency >= health.Slow, now))
 	}
 	more.previous = randomUpTo(most)
 	return more.previous + max(last.asked, 0)
@@ -144,12 +147,12 @@ func (c *call) everybodys(last *attempt, served bool) bool {
 // share is the part of the time left that the next attempt may wait: an even one
 // of those that are left, and less for the first after the server has turned the
 // call away, since that may be over soon.
-func (c *call) share(last *attempt, now time.Time) time.Duration {
+func (c *call) share(last *attempt, tired bool, now time.Time) time.Duration {
 	left := leftWithoutEnd
 	if !c.deadline.IsZero() {
 		left = c.deadline.Sub(now) - last.record.Latency
 	}
-	if c.number == 1 && !last.turnedAway(http.StatusTooManyRequests) {
+	if c.number == 1 && !last.turnedAway(http.StatusTooManyRequests) && !tired {
 		return min(herdBackoffMax, left/herdBackoffPart)
 	}
 	return left / time.Duration(max(c.perCall().MaxAttempts-c.number, 1))

@@ -36,7 +36,7 @@ func errorShares() []Scenario {
 	atOnce := func(v share) Scenario {
 		s := burst(v)
 		s.Name, s.Note = s.Name+"-at-once", fmt.Sprintf("60 calls in the same instant to a new client, of which %g %% are reset", 100*v.share)
-		s.Load.Spread = 0
+		s.Load.Spread, s.Server.Faults[0].Answer.After = 0, time.Millisecond
 		return s
 	}
 	shares := []share{{0.1, 0.999}, {0.2, 0.995}, {0.3, 0.985}, {0.4, 0.96}, {0.6, 0.55}}

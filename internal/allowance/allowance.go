@@ -32,8 +32,8 @@ type Allowance struct {
 	places int    // calls that hold the floor, while it is for one at a time
 }
 
-// spent is what was taken: of the share, in halves, since what is open counts half;
-// and of the floor. Under a static rule there is no difference, and all is of the
+// spent is what was taken of the share and of the floor: in halves, since what is
+// open counts half. Under a static rule there is no difference, and all is of the
 // share.
 type spent struct {
 	window, lately account
@@ -46,6 +46,8 @@ type account struct{ taken, earned window.Tally }
 const (
 	whole = 2
 	half  = 1
+
+	mostFloor = 1 << 40 // for the arithmetic
 )
 
 // room is how many halves may still be taken, if calls make room for so many.
@@ -63,6 +65,9 @@ type Ask struct {
 	// Place, if not nil, is the call's right to the floor, which only one call at
 	// a time has: for when nobody is known to be served.
 	Place *Place
+	// Whole says that the repetition takes all of the floor, if it is not taken
+	// from the share.
+	Whole bool
 }
 
 // Admit takes one, if the rule allows one more in the window that ends now.
@@ -80,19 +85,26 @@ func (a *Allowance) Admit(now time.Time, rule *Rule, ask Ask) (Ticket, bool) {
 		}
 		a.spent = new(spent)
 	}
-	t := &taking{from: a, rule: rule}
+	t := &taking{from: a, rule: rule, halves: half}
 	switch {
 	case rule.Static:
+		t.halves = whole
 		if a.spent.window.room(share+floor, at, rule.Window) < whole {
 			return Ticket{}, false
 		}
 	case !a.covered(at, rule):
-		if float64(a.spent.floor.Sum(at, rule.Window)+1) > floor || ask.Place != nil && !ask.Place.take(a) {
+		floor := uint64(whole * min(floor, mostFloor))
+		cost := uint64(whole)
+		if ask.Whole {
+			cost = max(cost, floor)
+			t.halves = cost
+		}
+		if a.spent.floor.Sum(at, rule.Window)+cost > floor || ask.Place != nil && !ask.Place.take(a) {
 			return Ticket{}, false
 		}
 		t.ofFloor = true
 	}
-	t.put(at, rule)
+	t.put(at)
 	return Ticket{t}, true
 }
 

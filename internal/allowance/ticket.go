@@ -13,41 +13,33 @@ type Ticket struct{ *taking }
 type taking struct {
 	from    *Allowance
 	rule    *Rule
-	over    bool // Done or Cancel was called; guarded by from.mu, as all of it
-	open    open
-	ofFloor bool // and not of the share
-}
+	over    bool   // Done or Cancel was called; guarded by from.mu, as all of it
+	ofFloor bool   // and not of the share
+	halves  uint64 // that it counts for while it is open
 
-// open tells where the taking was counted.
-type open struct {
-	window, lately, floor window.Mark
-	halves                uint64
+	window, lately, floor window.Mark // where it was counted
 }
 
 // put counts the taking. The allowance is locked.
-func (t *taking) put(at time.Duration, rule *Rule) {
+func (t *taking) put(at time.Duration) {
 	s := t.from.spent
 	if t.ofFloor {
-		t.open.floor = s.floor.Add(at, rule.Window, 1)
+		t.floor = s.floor.Add(at, t.rule.Window, t.halves)
 		return
 	}
-	t.open.halves = half
-	if rule.Static {
-		t.open.halves = whole
-	}
-	t.open.window = s.window.taken.Add(at, rule.Window, t.open.halves)
-	t.open.lately = s.lately.taken.Add(at, rule.lately(), t.open.halves)
+	t.window = s.window.taken.Add(at, t.rule.Window, t.halves)
+	t.lately = s.lately.taken.Add(at, t.rule.lately(), t.halves)
 }
 
 // undo takes the taking out of the counts. The allowance is locked.
 func (t *taking) undo() {
 	s := t.from.spent
 	if t.ofFloor {
-		s.floor.Undo(t.open.floor, 1)
+		s.floor.Undo(t.floor, t.halves)
 		return
 	}
-	s.window.taken.Undo(t.open.window, t.open.halves)
-	s.lately.taken.Undo(t.open.lately, t.open.halves)
+	s.window.taken.Undo(t.window, t.halves)
+	s.lately.taken.Undo(t.lately, t.halves)
 }
 
 // end reports whether the ticket was still out, and takes it in. The caller locks.
@@ -69,18 +61,15 @@ func (t Ticket) Done(succeeded bool, now time.Time) {
 	if !t.end() {
 		return
 	}
+	t.undo()
 	s, at := t.from.spent, now.Sub(t.rule.Origin)
 	if succeeded {
-		t.undo()
 		s.window.earned.Add(at, t.rule.Window, whole)
 		s.lately.earned.Add(at, t.rule.lately(), whole)
 		return
 	}
-	if !t.ofFloor {
-		// The other half, from now on: it may have been under way for long.
-		s.window.taken.Add(at, t.rule.Window, whole-half)
-		s.lately.taken.Add(at, t.rule.lately(), whole-half)
-	}
+	t.halves = max(t.halves, whole)
+	t.put(at)
 }
 
 // Cancel gives the ticket back: the repetition was not sent. It is taken off the

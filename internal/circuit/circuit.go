@@ -8,6 +8,7 @@
 package circuit
 
 import (
+	"math"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
@@ -240,8 +241,9 @@ func jittered(cooldown time.Duration) time.Duration {
 
 // Health is what the results of a scope say about who is served.
 type Health struct {
-	Known  bool // something was answered once
-	Served bool // the circuit is closed, something succeeded within servedTime, and no two calls in a row have failed since
+	Served  bool          // the circuit is closed, something succeeded within servedTime, and no two calls in a row have failed since
+	Failing time.Duration // for how long nothing has succeeded of what came back
+	Slow    time.Duration // the least that a failure takes which tells of a long queue
 }
 
 // servedTime is for how long a success tells that the server serves anybody.
@@ -249,15 +251,18 @@ const servedTime = 3 * time.Second
 
 // Health tells what is known of a scope. Where the Breaker is off, nothing is.
 func (b *Breaker) Health(key scope.Key, now time.Time) Health {
-	c := b.circuits.Peek(key)
-	if c == nil {
-		return Health{}
+	g := b.peek(key)
+	if g == nil {
+		return Health{Slow: slowFailure}
 	}
-	last := c.served.Load()
-	if last == 0 {
-		return Health{}
+	slow := slowLeast(g.circuit.typical.latency())
+	s, isClosed := g.state.(*closed)
+	if !isClosed {
+		return Health{Failing: forEver, Slow: slow}
 	}
-	s, isClosed := c.current.Load().state.(*closed)
-	recent := now.Sub(b.origin)-time.Duration(last) <= servedTime
-	return Health{Known: true, Served: isClosed && recent && s.callsFailed() < 2}
+	at, last := now.Sub(b.origin), time.Duration(g.circuit.served.Load())
+	calls, failing := s.rowNow(at)
+	return Health{Served: last > 0 && at-last <= servedTime && calls < 2, Failing: failing, Slow: slow}
 }
+
+const forEver time.Duration = math.MaxInt64

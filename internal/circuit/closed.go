@@ -15,13 +15,13 @@ import (
 type closed struct {
 	limit *limit // after slow failures; nil: none
 
-	results     window.Counter // failures, successes
-	lastFailure atomic.Int64   // nanoseconds since the origin; 0: none yet
-	failing     atomic.Bool    // nothing has succeeded since the row began
+	results window.Counter // failures, successes
+	failing atomic.Bool    // nothing has succeeded since the row began
 
 	mu        sync.Mutex // for failures alone
 	row       int        // attempts that failed, with no success since the first
 	calls     int        // of how many calls
+	since     int        // of these attempts, those that were sent after it began
 	rowSince  time.Duration
 	rowShare  float64       // share of failures before it
 	slowest   time.Duration // latency of the slowest failure of late
@@ -64,35 +64,19 @@ func (s *closed) done(t Ticket, r Result, now time.Time) *Change {
 	if limited {
 		s.limit.done(now.Add(-r.Took), now, r.Outcome)
 	}
-	rules := &g.breaker.rules
 	at := now.Sub(g.breaker.origin)
-	early := false
 	switch r.Outcome {
 	case Success:
 		s.succeeded(g, r, at, limited)
-		// A success too can complete MinRequests. But where nothing failed,
-		// nothing needs to be summed up: the happy path ends here. (The failure
-		// that is not seen yet will see this success.)
-		if last := s.lastFailure.Load(); last == 0 || at-time.Duration(last) > rules.Window {
-			return nil
-		}
-		r.Took = 0 // it is not what the circuit opens for
+		return nil
 	case Failure:
-		s.lastFailure.Store(max(int64(at), 1))
-		early = s.failed(g, r, at)
-		s.results.Add(at, rules.Window, 1, 0)
 	default:
 		return nil
 	}
-	if !early && !s.tooMany(rules, at) {
+	opens, slowest := s.failed(g, r, at)
+	if !opens || g.circuit.current.Load() != g { // long open: do not make a generation for each of the late failures
 		return nil
 	}
-	if g.circuit.current.Load() != g {
-		return nil // long open: do not make a generation for each of the late failures
-	}
-	s.mu.Lock()
-	slowest := s.slowest
-	s.mu.Unlock()
 	return g.become(g.openAfter(r.Took, slowest, 0, now), now)
 }
 
@@ -106,57 +90,69 @@ func (s *closed) succeeded(g *generation, r Result, at time.Duration, limited bo
 	}
 }
 
-// tooMany reports whether FailureRatio is reached.
-func (s *closed) tooMany(rules *Rules, at time.Duration) bool {
-	failures, successes := s.results.Sum(at, rules.Window)
-	n := failures + successes
-	return n >= uint64(rules.MinRequests) && rules.tooMany(failures, n) //nolint:gosec // positive
-}
-
 // failed notes a failure, and reports whether it is the one that opens the
-// circuit early: when calls have failed in a row for two seconds, and each
-// failing by itself, as often as before, would not do so once in a million. A
-// client that makes a call a second need not wait for MinRequests then, and one
-// whose every fourth call fails anyway does not open by bad luck. Calls count,
-// not attempts, so that one call with its retries does not open the circuit; and
-// those within the Window, as for the ratio.
-func (s *closed) failed(g *generation, r Result, at time.Duration) (early bool) {
+// circuit, after failures of which the slowest took so long.
+func (s *closed) failed(g *generation, r Result, at time.Duration) (opens bool, slowest time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	rules := &g.breaker.rules
 	if r.Took >= s.slowest || at-s.slowestAt > rules.Window {
 		s.slowest, s.slowestAt = r.Took, at
 	}
-	if rules.Static {
-		return false
-	}
 	if !s.failing.Swap(true) {
-		s.row, s.calls, s.rowSince, s.rowShare = 0, 0, at, s.share(rules, at)
+		s.row, s.calls, s.since, s.rowSince, s.rowShare = 0, 0, 0, at, s.share(rules, at)
 	} else if at-s.rowSince > rules.Window {
-		s.row, s.calls, s.rowSince = 0, 0, at
+		s.row, s.calls, s.since, s.rowSince = 0, 0, 0, at
 	}
 	s.row++
 	if !r.Retry {
 		s.calls++
 	}
-	return !r.Retry && s.row >= rowLeast && at-s.rowSince >= rowTime && float64(s.row)*math.Log(s.rowShare) <= rowChance
+	if at-r.Took >= s.rowSince {
+		s.since++
+	}
+	s.results.Add(at, rules.Window, 1, 0)
+	return s.tooMany(rules, r, at), s.slowest
+}
+
+// tooMany reports whether the failure is one too many. It is locked.
+//
+// The ratio tells that. But of a burst of calls, those that fail may be back before
+// those that succeed: unless the rules are static, half of the failures in a row
+// must be of what was sent after it began.
+//
+// A row that goes on for two seconds tells it too, if it is so long that chance
+// does not explain it: if each fails by itself, as often as before the row, there
+// is not one like it in a million. A client that makes a call a second need not
+// wait for MinRequests then, and one whose every fourth call fails anyway does not
+// open by bad luck. No call with its retries opens the circuit by itself.
+func (s *closed) tooMany(rules *Rules, r Result, at time.Duration) bool {
+	failures, successes := s.results.Sum(at, rules.Window)
+	n := failures + successes
+	ratio := n >= uint64(rules.MinRequests) && rules.tooMany(failures, n) //nolint:gosec // positive
+	if rules.Static {
+		return ratio
+	}
+	if ratio && 2*s.since >= s.row {
+		return true
+	}
+	early := !r.Retry && s.row >= rowLeast && at-s.rowSince >= rowTime
+	return early && float64(s.row)*math.Log(s.rowShare) <= rowChance
 }
 
 // share is the share of failures in the Window, taken with one more of each so
-// that few results make no certainty; or what it was before this trouble, if that
-// is less.
+// that few results make no certainty.
 func (s *closed) share(rules *Rules, at time.Duration) float64 {
 	failures, successes := s.results.Sum(at, rules.Window)
-	share := float64(failures+1) / float64(failures+successes+2)
-	return share
+	return float64(failures+1) / float64(failures+successes+2)
 }
 
-// callsFailed is how many calls have failed in a row.
-func (s *closed) callsFailed() int {
+// rowNow is how many calls have failed in a row, and for how long.
+func (s *closed) rowNow(at time.Duration) (calls int, failing time.Duration) {
 	if !s.failing.Load() {
-		return 0
+		return 0, 0
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.calls
+	return s.calls, at - s.rowSince
 }

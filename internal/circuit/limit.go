@@ -60,12 +60,16 @@ const (
 	slowFailure = 100 * time.Millisecond
 )
 
+// slowLeast is the least that a slow failure takes, by itself and beside the
+// answers.
+func slowLeast(typical time.Duration) time.Duration { return max(slowFailure, 2*typical) }
+
 // newLimit returns the limit of a circuit that closes after trouble whose slowest
 // failure took worst, with an answer that took so long. It is nil where the
 // failures were not slow, by themselves or beside the answers: that server has
 // failed, but not for want of time.
 func newLimit(rules *Rules, typical, worst, took time.Duration, now time.Time) *limit {
-	if rules.Static || worst < max(slowFailure, 2*typical, took) {
+	if rules.Static || worst < max(slowLeast(typical), took) {
 		return nil
 	}
 	return &limit{rules: rules, typical: typical, worst: worst, size: limitStart, quiet: now, failed: now, cut: now}

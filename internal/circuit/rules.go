@@ -13,7 +13,7 @@ const (
 	DefaultMinRequests  = 20
 	DefaultWindow       = 10 * time.Second
 	DefaultCooldown     = 100 * time.Millisecond
-	DefaultMaxCooldown  = 4 * time.Second
+	DefaultMaxCooldown  = 2 * time.Second
 	DefaultProbes       = 3
 )
 
