@@ -119,7 +119,17 @@ func TestRowThatChanceDoesNotExplain(t *testing.T) {
 			require.Equal(t, tt.sent, sent)
 		})
 	}
-	t.Run("retries are not calls", func(t *testing.T) {
+	t.Run("retries count in the row, and a call opens", func(t *testing.T) {
+		b, at := record(Rules{}), epoch
+		b.run(at, many("S", 30))
+		b.run(at, "F")
+		for range rowLeast - 2 {
+			b.done(b.must(t, at), Result{Outcome: Failure, Retry: true}, at)
+		}
+		b.run(at.Add(rowTime), "F")
+		require.Equal(t, "open", b.path())
+	})
+	t.Run("one call with its retries does not open it", func(t *testing.T) {
 		b, at := record(Rules{}), epoch
 		b.run(at, many("S", 30))
 		for i := range 15 {

@@ -93,6 +93,18 @@ func TestLimitCutsOnceForEachRound(t *testing.T) {
 	require.Zero(t, l.inFlight)
 }
 
+// One failure tells little where many are in flight.
+func TestLimitWaitsForEnoughResults(t *testing.T) {
+	l, now := sized(2*limitEnough), epoch.Add(time.Second)
+	sent := now
+	require.Equal(t, 2*limitEnough, l.fill(now))
+	now = now.Add(limitTimeout)
+	for range limitEnough / 2 {
+		l.done(sent, now, Failure)
+	}
+	require.InDelta(t, 2*limitEnough, l.size, 0)
+}
+
 func TestLimitToleratesAFewFailures(t *testing.T) {
 	const slow = 100 * time.Millisecond // or a quick answer would be the reason
 	l, now := sized(40), epoch
@@ -174,14 +186,30 @@ func TestLimitPauses(t *testing.T) {
 // However long a failure has taken, nobody is shut out for longer than by an
 // open circuit.
 func TestLimitPauseIsBounded(t *testing.T) {
-	l, now := limited(), epoch
-	_, ok := l.admit(now)
-	require.True(t, ok)
-	now = now.Add(time.Hour)
-	l.done(epoch, now, Failure)
-	notBefore, ok := l.admit(now)
-	require.False(t, ok)
-	require.Equal(t, DefaultMaxCooldown, notBefore.Sub(now))
+	const longer = 2 * DefaultWindow
+	for _, tt := range []struct {
+		name    string
+		most    time.Duration // MaxCooldown
+		outcome Outcome
+		want    time.Duration
+	}{
+		{"a failure", 0, Failure, DefaultMaxCooldown},
+		{"a slow answer", 0, Success, min(DefaultMaxCooldown, DefaultWindow/2)},
+		{"a failure, with long cooldowns", longer, Failure, longer},
+		{"a slow answer, with long cooldowns", longer, Success, DefaultWindow / 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			rules := Rules{MaxCooldown: tt.most}.withDefaults()
+			l := newLimit(&rules, limitTypical, limitTimeout, limitTypical, epoch)
+			_, ok := l.admit(epoch)
+			require.True(t, ok)
+			now := epoch.Add(DefaultWindow - time.Second)
+			l.done(epoch, now, tt.outcome)
+			notBefore, ok := l.admit(now)
+			require.False(t, ok)
+			require.Equal(t, tt.want, notBefore.Sub(now))
+		})
+	}
 }
 
 // A request that never ends must not shut the others out.
