@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/resilienthttp/resilienthttp/internal/allowance"
 	"github.com/resilienthttp/resilienthttp/internal/scope"
 )
 
@@ -17,7 +18,7 @@ func TestBudgetScopesAreBounded(t *testing.T) {
 	for i := range 10_000 {
 		key := scope.Key{Name: strconv.Itoa(i)}
 		b.called(key, now)
-		_, ok := b.admit(key, now, nil)
+		_, ok := b.admit(key, now, allowance.Ask{})
 		require.True(t, ok)
 		b.covers(key, now)
 	}
@@ -25,7 +26,7 @@ func TestBudgetScopesAreBounded(t *testing.T) {
 
 	off := &Budget{Ratio: -1}
 	off.called(scope.Key{Name: "h"}, now)
-	_, ok := off.admit(scope.Key{Name: "h"}, now, nil)
+	_, ok := off.admit(scope.Key{Name: "h"}, now, allowance.Ask{})
 	require.True(t, ok)
 	require.True(t, off.covers(scope.Key{Name: "h"}, now), "there is no cap")
 	require.Zero(t, off.scopes.Len(), "one that is off keeps nothing")

@@ -188,12 +188,12 @@ func TestSuccessesAreFree(t *testing.T) {
 }
 
 // §4.16: one whose outcome is not known yet counts half: as many fit in as would
-// if every other one helped. Of the floor it takes a whole.
+// if every other one helped.
 func TestOpenCountsHalf(t *testing.T) {
 	s := under(Rule{Ratio: 0.1, Floor: 4})
 	s.called(100, epoch)
 	tickets := s.open(epoch)
-	require.Len(t, tickets, 2*10-1+4)
+	require.Len(t, tickets, (2*10-1)+(2*4-1))
 	for i, ticket := range tickets[:12] {
 		ticket.Done(i%2 == 0, epoch)
 	}
@@ -329,6 +329,34 @@ func TestPlaces(t *testing.T) {
 	})
 }
 
+// §4.16: a repetition may be of so much weight that it takes all of the floor; what
+// the share covers takes no more than others do.
+func TestWhole(t *testing.T) {
+	s := under(Rule{Ratio: 0.1, Floor: 10})
+	s.called(20, epoch)
+	ask := func() (Ticket, bool) { return s.Admit(epoch, &s.rule, Ask{Whole: true}) }
+	for range 2 {
+		ticket, ok := ask()
+		require.True(t, ok)
+		require.False(t, ticket.ofFloor)
+		ticket.Done(false, epoch)
+	}
+	ticket, ok := ask()
+	require.True(t, ok)
+	require.True(t, ticket.ofFloor)
+	_, ok = ask()
+	require.False(t, ok)
+	require.Zero(t, s.fail(epoch))
+	ticket.Cancel()
+	ticket, ok = ask()
+	require.True(t, ok, "it is all back")
+	ticket.Done(false, epoch)
+	require.Zero(t, s.fail(epoch))
+	require.Equal(t, 10, s.fail(epoch.Add(length)))
+	_, ok = s.Admit(epoch.Add(length), &s.rule, Ask{Whole: true})
+	require.False(t, ok, "there must be all of it")
+}
+
 // §4.16: what the calls make up for, by themselves.
 func TestCovers(t *testing.T) {
 	for _, tt := range []struct {
@@ -459,19 +487,16 @@ func (m *model) callsWithin(d time.Duration) (n float64) {
 	return n
 }
 
-// cost is what the repetitions have taken of the share within some time.
-func (m *model) cost(d time.Duration) (n float64) {
+// cost is what the repetitions have taken within some time, of the share or of the
+// floor: a half from when one was taken, or a whole from when it has failed.
+func (m *model) cost(ofFloor bool, d time.Duration) (n float64) {
 	for _, k := range m.taken {
-		switch within := m.now.Sub(k.taken) < d; {
-		case k.fate == cancelled || k.fate == succeeded || k.ticket.ofFloor:
-			continue
-		case within && m.rule.Static:
+		taken, failedNow := m.now.Sub(k.taken) < d, m.now.Sub(k.ended) < d
+		switch {
+		case k.ticket.ofFloor != ofFloor:
+		case m.rule.Static && k.fate != cancelled && taken, k.fate == failed && failedNow:
 			n++
-			continue
-		case within:
-			n += 0.5
-		}
-		if k.fate == failed && m.now.Sub(k.ended) < d {
+		case k.fate == stillOpen && taken:
 			n += 0.5
 		}
 	}
@@ -482,15 +507,6 @@ func (m *model) cost(d time.Duration) (n float64) {
 func (m *model) earned(d time.Duration) (n float64) {
 	for _, k := range m.taken {
 		if k.fate == succeeded && m.now.Sub(k.ended) < d {
-			n++
-		}
-	}
-	return n
-}
-
-func (m *model) ofFloor(d time.Duration) (n float64) {
-	for _, k := range m.taken {
-		if k.ticket.ofFloor && (k.fate == stillOpen || k.fate == failed) && m.now.Sub(k.taken) < d {
 			n++
 		}
 	}
@@ -511,14 +527,14 @@ func (m *model) bounds() (share, least, lately, leastLately float64) {
 func (m *model) mayGrant(ofFloor bool) bool {
 	share, least, lately, _ := m.bounds()
 	room := func(allowed float64, d time.Duration) bool {
-		return allowed+m.earned(d+d/15+1)-m.cost(d) >= 1-tiny
+		return allowed+m.earned(d+d/15+1)-m.cost(false, d) >= 1-tiny
 	}
 	w := m.rule.Window
 	switch {
 	case m.rule.Static:
 		return room(max(share+m.rule.Floor, m.rule.Least), w)
 	case ofFloor:
-		return m.ofFloor(w)+1 <= max(m.rule.Floor, m.rule.Least-least)
+		return m.cost(true, w)+1 <= max(m.rule.Floor, m.rule.Least-least)
 	}
 	return room(share, w) && room(lately, w/lateParts)
 }
@@ -526,13 +542,13 @@ func (m *model) mayGrant(ofFloor bool) bool {
 func (m *model) mustGrant() bool {
 	most, share, _, lately := m.bounds()
 	room := func(allowed float64, d time.Duration) bool {
-		return allowed+m.earned(d)-m.cost(d+d/15+1) >= 1+tiny
+		return allowed+m.earned(d)-m.cost(false, d+d/15+1) >= 1+tiny
 	}
 	w := m.rule.Window
 	switch {
 	case m.rule.Static:
 		return room(max(share+m.rule.Floor, m.rule.Least), w)
-	case m.ofFloor(w+w/15+1)+1 <= max(m.rule.Floor, m.rule.Least-most)-tiny:
+	case m.cost(true, w+w/15+1)+1 <= math.Floor(2*max(m.rule.Floor, m.rule.Least-most))/2-tiny:
 		return true
 	}
 	return room(share, w) && room(lately, w/lateParts)
@@ -607,17 +623,30 @@ func TestThousandGoroutines(t *testing.T) {
 			start.Done()
 			done.Wait()
 			at := epoch.Add(7 * time.Millisecond)
-			left := float64(s.fail(at))
+			for {
+				ticket, ok := s.take(at, nil)
+				if !ok {
+					break
+				}
+				ticket.Done(false, at)
+				ends[failed].Add(1)
+				if ticket.ofFloor {
+					ofFloor[failed].Add(1)
+				}
+			}
 			share := s.rule.Ratio*goroutines*calls + float64(ends[succeeded].Load())
-			failures, opens := float64(ends[failed].Load())+left, float64(ends[stillOpen].Load())
+			failures, opens := float64(ends[failed].Load()), float64(ends[stillOpen].Load())
 			if tt.rule.Static {
 				require.InDelta(t, share+s.rule.Floor, failures, 0)
 				return
 			}
-			require.InDelta(t, s.rule.Floor, s.spent.floor.Sum(at.Sub(epoch), length), 0, "used up, and no more")
-			openOfFloor := float64(ofFloor[stillOpen].Load())
-			failures -= s.rule.Floor - openOfFloor // the others
-			opens -= openOfFloor
+			failuresOfFloor, opensOfFloor := float64(ofFloor[failed].Load()), float64(ofFloor[stillOpen].Load())
+			floor := float64(s.spent.floor.Sum(at.Sub(epoch), length))
+			require.InDelta(t, 2*failuresOfFloor+opensOfFloor, floor, 0)
+			require.Greater(t, floor+2, 2*s.rule.Floor, "used up")
+			require.LessOrEqual(t, failuresOfFloor+opensOfFloor, 2*s.rule.Floor)
+			failures -= failuresOfFloor
+			opens -= opensOfFloor
 			room := s.spent.window.room(s.rule.Ratio*goroutines*calls, at.Sub(epoch), length)
 			require.InDelta(t, 2*(share-failures)-opens, room, 0, "what is left is what they have not taken")
 			require.Less(t, room, 2.0, "used up")

@@ -89,6 +89,23 @@ func (b *recorded) opened(t *testing.T, at time.Time) (until time.Time) {
 	return
 }
 
+// openedBy opens the circuit by failures that take so long, and returns when it did.
+func (b *recorded) openedBy(t *testing.T, at time.Time, took time.Duration) time.Time {
+	t.Helper()
+	before := len(b.changes)
+	for range 2 {
+		for range 30 {
+			if len(b.changes) > before {
+				return at
+			}
+			b.done(b.must(t, at), Result{Outcome: Failure, Took: took}, at)
+		}
+		at = at.Add(rowTime)
+	}
+	t.Fatal("does not open")
+	return at
+}
+
 func (b *recorded) must(t *testing.T, at time.Time) Ticket {
 	t.Helper()
 	ticket, _, ok := b.admit(at)
@@ -212,7 +229,7 @@ func TestSilence(t *testing.T) {
 		{"slow server, four times", time.Second, 4 * time.Second, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			b := record(Rules{MinRequests: 1, FailureRatio: 0.01, Probes: 1})
+			b := record(Rules{MinRequests: 1, FailureRatio: 0.01, Probes: 1, Static: true})
 			if tt.typical > 0 {
 				b.done(b.must(t, epoch), Result{Outcome: Success, Took: tt.typical}, epoch)
 			}
@@ -233,23 +250,26 @@ func TestSilence(t *testing.T) {
 
 func TestHealth(t *testing.T) {
 	at := func(d time.Duration) time.Time { return epoch.Add(d) }
-	b := record(Rules{MinRequests: 4, Probes: 1})
-	require.Equal(t, Health{}, b.Health(host, epoch), "never heard of")
+	b := record(Rules{MinRequests: 5, Probes: 1})
+	require.Equal(t, Health{Slow: slowFailure}, b.Health(host, epoch), "never heard of")
 	b.run(epoch, "F")
-	require.Equal(t, Health{}, b.Health(host, epoch), "nothing has succeeded")
-	b.run(epoch, "S")
-	require.Equal(t, Health{Known: true, Served: true}, b.Health(host, at(servedTime)))
-	require.Equal(t, Health{Known: true}, b.Health(host, at(servedTime+time.Millisecond)), "that was long ago")
+	require.Equal(t, Health{Slow: slowFailure, Failing: time.Second}, b.Health(host, at(time.Second)), "nothing has succeeded")
+	b.done(b.must(t, epoch), Result{Outcome: Success, Took: time.Second}, epoch)
+	require.Equal(t, Health{Served: true, Slow: 2 * time.Second}, b.Health(host, at(servedTime)))
+	require.Equal(t, Health{Slow: 2 * time.Second}, b.Health(host, at(servedTime+time.Millisecond)), "that was long ago")
 
 	b.run(epoch, "F")
 	require.True(t, b.Health(host, epoch).Served, "one failure is a call's own")
-	b.run(epoch, "F")
-	require.Equal(t, Health{Known: true}, b.Health(host, epoch), "two in a row")
+	b.run(at(time.Second), "F")
+	require.False(t, b.Health(host, at(time.Second)).Served, "two in a row")
+	require.Equal(t, 2*time.Second, b.Health(host, at(2*time.Second)).Failing, "since the first of them")
 	b.run(at(time.Second), "S")
 	require.True(t, b.Health(host, at(time.Second)).Served)
+	require.Zero(t, b.Health(host, at(time.Second)).Failing)
 
 	until := b.opened(t, at(time.Second))
-	require.Equal(t, Health{Known: true}, b.Health(host, until), "open")
+	require.False(t, b.Health(host, until).Served, "open")
+	require.Equal(t, forEver, b.Health(host, until).Failing)
 	probe := b.must(t, until)
 	require.False(t, b.Health(host, until).Served, "half-open")
 	b.done(probe, Result{Outcome: Success}, until)
@@ -257,7 +277,7 @@ func TestHealth(t *testing.T) {
 
 	off := record(Rules{FailureRatio: -1})
 	off.run(epoch, "SS")
-	require.Equal(t, Health{}, off.Health(host, epoch), "one that is off keeps nothing")
+	require.Equal(t, Health{Slow: slowFailure}, off.Health(host, epoch), "one that is off keeps nothing")
 }
 
 // Retries are not counted in the row of calls, which alone tells of the server.
@@ -389,11 +409,11 @@ func TestOneChangeInStep(t *testing.T) {
 // Every result at the same moment: none is lost, so it opens exactly when the
 // last one has been counted.
 func TestCountsAllResults(t *testing.T) {
-	for _, failures := range []int{899, 900} {
+	for _, failures := range []int{898, 899} {
 		for range 5 {
 			b := record(Rules{MinRequests: 1000})
 			var wg sync.WaitGroup
-			for i := range 1000 {
+			for i := range 999 {
 				wg.Go(func() {
 					ticket, _, _ := b.admit(epoch)
 					if i < failures {
@@ -404,8 +424,9 @@ func TestCountsAllResults(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			_, refuses := b.Refuses(host, epoch, false)
-			require.Equal(t, failures == 900, refuses)
+			require.Empty(t, b.path())
+			b.run(epoch, "F")
+			require.Equal(t, failures == 899, b.path() == "open")
 		}
 	}
 }
@@ -418,7 +439,7 @@ func TestStress(t *testing.T) {
 	var clock atomic.Int64
 	now := func() time.Time { return epoch.Add(time.Duration(clock.Load())) }
 	b := New(Rules{
-		FailureRatio: 0.4, MinRequests: 5, Probes: 2,
+		FailureRatio: 0.3, MinRequests: 2, Probes: 2,
 		Cooldown: 100 * time.Millisecond, MaxCooldown: 200 * time.Millisecond, Window: time.Second,
 	}, epoch)
 	note := func(c *Change) {
@@ -459,7 +480,7 @@ func TestStress(t *testing.T) {
 					}
 					half.mu.Unlock()
 				}
-				result := Result{Outcome: Outcome(r.IntN(5)), Took: time.Duration(r.Int64N(int64(2 * time.Second))), Retry: retry}
+				result := Result{Outcome: Outcome(r.IntN(5)), Took: time.Duration(r.Int64N(2) * r.Int64N(int64(2*time.Second))), Retry: retry}
 				note(ticket.Done(result, now()))
 				if r.IntN(8) == 0 {
 					ticket.Cancel(now())

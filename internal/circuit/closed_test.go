@@ -24,7 +24,7 @@ func TestOpens(t *testing.T) {
 		{"twenty failures", Rules{}, many("F", 30), 20},
 		{"below the ratio", Rules{}, many("SFFFFFFFF", 100), 900},
 		{"the ratio is reached later", Rules{}, many("S", 10) + many("F", 100), 100},
-		{"a success completes the minimum", Rules{FailureRatio: 0.5, MinRequests: 4}, "FFFSS", 4},
+		{"a success does not open", Rules{FailureRatio: 0.5, MinRequests: 4}, "FFFSSFF", 6},
 		{"no failure, never", Rules{MinRequests: 1, FailureRatio: math.SmallestNonzeroFloat64}, "SSSSSS", 6},
 		{"tiny ratio: one failure", Rules{MinRequests: 1, FailureRatio: math.SmallestNonzeroFloat64}, "SSSSSFS", 6},
 		{"ratio of one", Rules{MinRequests: 1, FailureRatio: 1}, "SFFFFFF", 7},
@@ -55,7 +55,7 @@ func TestWindowSlides(t *testing.T) {
 	}{
 		{"within the window", []step{{0, "FF"}, {9 * time.Second, "FF"}}, true},
 		{"failures leave the window", []step{{0, "FFF"}, {10 * time.Second, "FFF"}}, false},
-		{"successes leave the window too", []step{{0, "SSSSSSSSSS"}, {5 * time.Second, "FFF"}, {5 * time.Second, "S"}}, true},
+		{"successes leave the window too", []step{{0, "SSSSSSSSSS"}, {5 * time.Second, "FFF"}, {5 * time.Second, "F"}}, true},
 		{"after an idle time", []step{{0, "FFF"}, {1000 * time.Hour, "FFF"}}, false},
 		{"a clock that goes back", []step{{0, "FF"}, {-time.Second, "FF"}}, true},
 	} {
@@ -148,6 +148,34 @@ func TestRowThatChanceDoesNotExplain(t *testing.T) {
 		}
 		require.Empty(t, b.path())
 	})
+}
+
+// §4.15: of a burst of calls, those that fail may be back before those that
+// succeed. So the ratio alone does not open the circuit: half of the row must be
+// of what was sent after it began. A static one is the ratio.
+func TestBurstThatFailsFirst(t *testing.T) {
+	for _, static := range []bool{false, true} {
+		b, at := record(Rules{Static: static}), epoch
+		for range 2 * DefaultMinRequests {
+			b.must(t, at)
+		}
+		back := func(sent time.Time, n int) {
+			for range n {
+				ticket, _, ok := b.admit(sent)
+				if ok {
+					b.done(ticket, Result{Outcome: Failure, Took: at.Sub(sent)}, at)
+				}
+			}
+		}
+		at = epoch.Add(time.Second)
+		back(epoch, DefaultMinRequests)
+		require.Equal(t, static, b.path() == "open")
+		at = at.Add(rowTime / 2)
+		back(epoch.Add(time.Second), DefaultMinRequests-1)
+		require.Equal(t, static, b.path() == "open")
+		back(epoch.Add(time.Second), 1)
+		require.Equal(t, "open", b.path())
+	}
 }
 
 // A row that opens comes by chance once in a million.

@@ -246,9 +246,7 @@ func TestLimitIsNotForEver(t *testing.T) {
 func limitedBreaker(t *testing.T) (b *recorded, at time.Time) {
 	b, at = record(Rules{MinRequests: 4}), epoch
 	b.done(b.must(t, at), Result{Outcome: Success, Took: limitTypical}, at)
-	for b.path() == "" {
-		b.done(b.must(t, at), Result{Outcome: Failure, Took: limitTimeout}, at)
-	}
+	at = b.openedBy(t, at, limitTimeout)
 	at, _ = b.Refuses(host, at, false)
 	for range DefaultProbes {
 		b.done(b.must(t, at), Result{Outcome: Success, Took: limitTypical}, at)
