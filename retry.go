@@ -91,7 +91,7 @@ func (c *call) again(last *attempt) (wait time.Duration, stop error) {
 	if !c.deadline.IsZero() && !(at.Before(c.deadline) && closed.Before(c.deadline)) {
 		return 0, ErrDeadline
 	}
-	var ask allowance.Ask
+	ask := allowance.Ask{Overload: last.overloaded()}
 	if last.turnedAway(http.StatusTooManyRequests) || !health.Served && health.Failing >= troubleTime {
 		ask.Place = &more.place
 	}
@@ -139,9 +139,19 @@ func (c *call) backoff(last *attempt, health circuit.Health, now time.Time) time
 
 // everybodys reports whether the failure is not this call's alone.
 func (c *call) everybodys(last *attempt, served bool) bool {
-	return last.turnedAway(http.StatusServiceUnavailable, statusOverloaded, http.StatusTooManyRequests) ||
-		last.fate == fateTimeout || last.fate == fateError && netfail.TimedOut(last.record.Err) ||
-		!served && c.number > 1
+	return last.overloaded() || !served && c.number > 1
+}
+
+// overloaded reports whether the failure looks like that of a server with more
+// work than it can do.
+func (a *attempt) overloaded() bool {
+	switch a.fate {
+	case fateTimeout:
+		return true
+	case fateError:
+		return netfail.TimedOut(a.record.Err)
+	}
+	return a.turnedAway(http.StatusTooManyRequests, http.StatusServiceUnavailable, statusOverloaded)
 }
 
 // share is the part of the time left that the next attempt may wait: an even one

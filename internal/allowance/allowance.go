@@ -21,9 +21,9 @@ import (
 //
 // Unless the Rule is static, a repetition that succeeds costs nothing and makes
 // room for one more, so that only those that fail are capped: where half of them
-// help, they are free. One whose outcome is not known yet counts half; and it is
-// taken from the share of the last part of the window before it is taken from the
-// floor.
+// help, they are free. One whose outcome is not known yet counts half, or whole
+// after an overload; and it is taken from the share of the last part of the window
+// before it is taken from the floor.
 type Allowance struct {
 	calls window.Counter
 
@@ -65,6 +65,9 @@ type Ask struct {
 	// Place, if not nil, is the call's right to the floor, which only one call at
 	// a time has: for when nobody is known to be served.
 	Place *Place
+	// Overload says that the failure was that of a server without room: then the
+	// repetition counts whole while it is open.
+	Overload bool
 	// Whole says that the repetition takes all of the floor, if it is not taken
 	// from the share.
 	Whole bool
@@ -86,9 +89,11 @@ func (a *Allowance) Admit(now time.Time, rule *Rule, ask Ask) (Ticket, bool) {
 		a.spent = new(spent)
 	}
 	t := &taking{from: a, rule: rule, halves: half}
+	if ask.Overload || rule.Static {
+		t.halves = whole
+	}
 	switch {
 	case rule.Static:
-		t.halves = whole
 		if a.spent.window.room(share+floor, at, rule.Window) < whole {
 			return Ticket{}, false
 		}

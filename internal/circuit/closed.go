@@ -21,8 +21,9 @@ type closed struct {
 	mu        sync.Mutex // for failures alone
 	row       int        // attempts that failed, with no success since the first
 	calls     int        // of how many calls
-	since     int        // of these attempts, those that were sent after it began
+	since     int        // of these attempts, those that were sent after failures had begun
 	rowSince  time.Duration
+	began     time.Duration // when failures did, if that is longer ago than a Window
 	rowShare  float64       // share of failures before it
 	slowest   time.Duration // latency of the slowest failure of late
 	slowestAt time.Duration
@@ -101,6 +102,7 @@ func (s *closed) failed(g *generation, r Result, at time.Duration) (opens bool, 
 	}
 	if !s.failing.Swap(true) {
 		s.row, s.calls, s.since, s.rowSince, s.rowShare = 0, 0, 0, at, s.share(rules, at)
+		s.began = at
 	} else if at-s.rowSince > rules.Window {
 		s.row, s.calls, s.since, s.rowSince = 0, 0, 0, at
 	}
@@ -108,7 +110,7 @@ func (s *closed) failed(g *generation, r Result, at time.Duration) (opens bool, 
 	if !r.Retry {
 		s.calls++
 	}
-	if at-r.Took >= s.rowSince {
+	if at-r.Took >= s.began {
 		s.since++
 	}
 	s.results.Add(at, rules.Window, 1, 0)
@@ -133,7 +135,7 @@ func (s *closed) tooMany(rules *Rules, r Result, at time.Duration) bool {
 	if rules.Static {
 		return ratio
 	}
-	if ratio && 2*s.since >= s.row {
+	if ratio && 2*s.since >= s.row-1 {
 		return true
 	}
 	early := !r.Retry && s.row >= rowLeast && at-s.rowSince >= rowTime
