@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/allowance"
 )
 
 // plan is what is to be done if an attempt takes long: times since its start; 0 is
@@ -229,7 +231,7 @@ func (r *race) prepare(of, copied *attempt) (ready bool) {
 	if copied.record.Hedge {
 		copied.paid, admitted = c.hedge.admit(c.hedging(), now)
 	} else {
-		copied.paid, admitted = c.budget.admit(c.scopeKey(), now, nil)
+		copied.paid, admitted = c.budget.admit(c.scopeKey(), now, allowance.Ask{})
 	}
 	return admitted && c.prepare(copied) == nil
 }
