@@ -636,7 +636,7 @@ func TestCancelledWaitGivesTheTokenBack(t *testing.T) {
 		}},
 		{"refused by the rate limit", func(t *testing.T, tr *resilienthttp.Transport) {
 			time.AfterFunc(time.Second, func() {
-				base := script(status(429, "Retry-After", "3000"))
+				base := script(status(429, "X-Ratelimit-Limit", "10", "X-Ratelimit-Remaining", "0", "X-Ratelimit-Reset", "3000"))
 				same := &resilienthttp.Transport{Base: base, RateLimit: tr.RateLimit}
 				if resp, err := same.RoundTrip(get(t)); err == nil {
 					_ = resp.Body.Close()

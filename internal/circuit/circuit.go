@@ -243,7 +243,7 @@ func jittered(cooldown time.Duration) time.Duration {
 type Health struct {
 	Served  bool          // the circuit is closed, something succeeded within servedTime, and no two calls in a row have failed since
 	Failing time.Duration // for how long nothing has succeeded of what came back
-	Slow    time.Duration // the least that a failure takes which tells of a long queue
+	Slow    time.Duration // the least that a failure takes which tells of a long queue; of a scope that has never answered, none does
 }
 
 // servedTime is for how long a success tells that the server serves anybody.
@@ -253,9 +253,12 @@ const servedTime = 3 * time.Second
 func (b *Breaker) Health(key scope.Key, now time.Time) Health {
 	g := b.peek(key)
 	if g == nil {
-		return Health{Slow: slowFailure}
+		return Health{Slow: forEver}
 	}
-	slow := slowLeast(g.circuit.typical.latency())
+	slow := forEver
+	if typical := g.circuit.typical.latency(); typical > 0 {
+		slow = slowLeast(typical)
+	}
 	s, isClosed := g.state.(*closed)
 	if !isClosed {
 		return Health{Failing: forEver, Slow: slow}

@@ -251,7 +251,7 @@ func TestSilence(t *testing.T) {
 func TestHealth(t *testing.T) {
 	at := func(d time.Duration) time.Time { return epoch.Add(d) }
 	b := record(Rules{MinRequests: 5, Probes: 1})
-	require.Equal(t, Health{Slow: slowFailure}, b.Health(host, epoch), "never heard of")
+	require.Equal(t, Health{Slow: forEver}, b.Health(host, epoch), "never heard of")
 	b.run(epoch, "F")
 	require.Equal(t, Health{Slow: slowFailure, Failing: time.Second}, b.Health(host, at(time.Second)), "nothing has succeeded")
 	b.done(b.must(t, epoch), Result{Outcome: Success, Took: time.Second}, epoch)
@@ -277,7 +277,7 @@ func TestHealth(t *testing.T) {
 
 	off := record(Rules{FailureRatio: -1})
 	off.run(epoch, "SS")
-	require.Equal(t, Health{Slow: slowFailure}, off.Health(host, epoch), "one that is off keeps nothing")
+	require.Equal(t, Health{Slow: forEver}, off.Health(host, epoch), "one that is off keeps nothing")
 }
 
 // Retries are not counted in the row of calls, which alone tells of the server.

@@ -171,7 +171,7 @@ func TestBurstThatFailsFirst(t *testing.T) {
 		back(epoch, DefaultMinRequests)
 		require.Equal(t, static, b.path() == "open")
 		at = at.Add(rowTime / 2)
-		back(epoch.Add(time.Second), DefaultMinRequests-1)
+		back(epoch.Add(time.Second), DefaultMinRequests-2)
 		require.Equal(t, static, b.path() == "open")
 		back(epoch.Add(time.Second), 1)
 		require.Equal(t, "open", b.path())
