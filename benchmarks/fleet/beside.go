@@ -30,24 +30,37 @@ type Had struct {
 	Shown   float64 // what the plot shows
 }
 
-// ReadBeside returns what was measured last.
-func ReadBeside() (Beside, error) {
+// ReadBeside returns what was measured when this was built.
+func ReadBeside() (Beside, error) { return parsed(measuredPeers) }
+
+func parsed(text []byte) (Beside, error) {
 	b := Beside{Runs: map[string]Had{}, Tallies: map[string]Tally{}}
-	err := json.Unmarshal(measuredPeers, &b)
+	err := json.Unmarshal(text, &b)
 	return b, err
 }
 
-// Write writes it where it is read from, in the repository that has the docs.
-func (b Beside) Write(docs string) error {
+// Remember adds what other libraries have in these rows and trials to what is kept,
+// in the repository that has the docs.
+func Remember(docs string, rows *Rows, tallies []Tally) error {
+	name := filepath.Join(docs, "..", "benchmarks", "fleet", "peers.json")
+	old, err := os.ReadFile(name) //nolint:gosec // a source file
+	if err != nil {
+		return err
+	}
+	b, err := parsed(old)
+	if err != nil {
+		return err
+	}
+	b.add(rows, tallies)
 	text, err := json.MarshalIndent(b, "", "\t")
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(docs, "..", "benchmarks", "fleet", "peers.json"), append(text, '\n'), 0o644) //nolint:gosec // a source file
+	return os.WriteFile(name, append(text, '\n'), 0o644) //nolint:gosec // likewise
 }
 
-// Remember adds the rows of the libraries that are held beside this one.
-func (b Beside) Remember(rows *Rows, tallies []Tally) {
+// add adds the rows of the libraries that are held beside this one.
+func (b Beside) add(rows *Rows, tallies []Tally) {
 	for _, t := range tallies {
 		if slices.Contains(peers.Defaults(), t.Peer) {
 			b.Tallies[t.Peer] = t

@@ -44,7 +44,7 @@ type options struct {
 	seconds                                     float64
 	seed                                        uint64
 	seeds, random, only                         int
-	series, targets, write, all                 bool
+	series, targets, write, all, remember       bool
 }
 
 // What is run if nothing is asked for.
@@ -69,6 +69,7 @@ func main() {
 	flag.StringVar(&o.plots, "plots", "svg", "their format: svg, or png for a look at them")
 	flag.IntVar(&o.random, "random", 0, "that many random compositions of troubles, of the libraries in -peer against a bare client, and nothing else")
 	flag.IntVar(&o.only, "random-only", -1, "that one of them alone")
+	flag.BoolVar(&o.remember, "remember", false, "keep what other libraries have in benchmarks/fleet/peers.json, as -all does")
 	flag.StringVar(&o.keep, "keep", "", "a file that keeps results: what it has is not run again")
 	flag.Parse()
 	// net/http logs that a RoundTripper returned both a response and an error.
@@ -84,8 +85,11 @@ func (o options) whole() bool {
 
 func (o options) run(t *testing.T) error {
 	if o.random > 0 || o.only >= 0 {
-		_, err := o.compositions(t)
-		return err
+		tallies, err := o.compositions(t)
+		if err != nil || !o.remember {
+			return err
+		}
+		return remember(&fleet.Rows{}, tallies)
 	}
 	runs, err := o.runs()
 	if err != nil {
@@ -111,7 +115,19 @@ func (o options) run(t *testing.T) error {
 	if o.targets {
 		print("\n" + rows.Verdicts())
 	}
-	return errors.Join(kept.Close(), o.report(t, &rows))
+	if o.remember {
+		err = remember(&rows, nil)
+	}
+	return errors.Join(err, kept.Close(), o.report(t, &rows))
+}
+
+// remember keeps what other libraries have, beside what is kept already.
+func remember(rows *fleet.Rows, tallies []fleet.Tally) error {
+	docs, err := report.Docs()
+	if err != nil {
+		return err
+	}
+	return fleet.Remember(docs, rows, tallies)
 }
 
 // runs are those that are asked for.
@@ -257,13 +273,13 @@ func (o options) report(t *testing.T, rows *fleet.Rows) error {
 		return err
 	}
 	if o.docs == "" {
-		return rows.Beside.Write(docs)
+		return remember(rows, tallies)
 	}
 	return nil
 }
 
-// drawn runs the random compositions that belong to a whole run, and remembers what
-// other libraries had. Those that were not run stand there with what they had.
+// drawn runs the random compositions that belong to a whole run. Libraries that were
+// not run stand there with what they had.
 func (o options) drawn(t *testing.T, rows *fleet.Rows) ([]fleet.Tally, error) {
 	if !o.whole() {
 		return nil, nil
@@ -273,7 +289,6 @@ func (o options) drawn(t *testing.T, rows *fleet.Rows) ([]fleet.Tally, error) {
 	if err != nil {
 		return nil, err
 	}
-	rows.Beside.Remember(rows, tallies)
 	for _, name := range []string{"go-retryablehttp", "aws-sdk-go-v2"} {
 		had, ok := rows.Beside.Tallies[name]
 		if ok && !slices.ContainsFunc(tallies, func(t fleet.Tally) bool { return t.Peer == name }) {
