@@ -52,7 +52,7 @@ func (s *limited) get(ctx context.Context, path string, header ...string) (statu
 	resp, err := s.tr.RoundTrip(req)
 	took = time.Since(begun)
 	if err != nil {
-		return 0, took, err.(*resilienthttp.Error) //nolint:errorlint // RoundTrip returns nothing else
+		return 0, took, err.(*resilienthttp.Error)
 	}
 	_, _ = io.Copy(io.Discard, resp.Body)
 	_ = resp.Body.Close()
@@ -66,6 +66,7 @@ func says(limit, left int, reset time.Duration) faulttest.Reply {
 
 // TestRateLimitRefusals is how a gate's refusal looks to the caller.
 func TestRateLimitRefusals(t *testing.T) {
+	t.Parallel()
 	for _, row := range []struct {
 		name      string
 		limit     *resilienthttp.RateLimit
@@ -114,6 +115,7 @@ func TestRateLimitRefusals(t *testing.T) {
 // TestRateLimitCancel: leaving the line ends the wait at once, by the context or by
 // the older Request.Cancel.
 func TestRateLimitCancel(t *testing.T) {
+	t.Parallel()
 	for name, cancellable := range map[string]func(*http.Request) (*http.Request, func()){
 		"context": func(r *http.Request) (*http.Request, func()) {
 			ctx, cancel := context.WithCancel(r.Context())
@@ -135,7 +137,7 @@ func TestRateLimitCancel(t *testing.T) {
 				req, cancel := cancellable(req)
 				time.AfterFunc(3*time.Second, cancel)
 				begun := time.Now()
-				_, err = s.tr.RoundTrip(req) //nolint:bodyclose // there is none
+				_, err = s.tr.RoundTrip(req)
 				require.ErrorIs(t, err, context.Canceled)
 				require.Equal(t, 3*time.Second, time.Since(begun))
 			})
@@ -146,6 +148,7 @@ func TestRateLimitCancel(t *testing.T) {
 // TestRateLimitHolds: a Retry-After that proves nothing holds its own call alone,
 // a run of 429s holds the others too, and a 503 never does (DESIGN §4.17).
 func TestRateLimitHolds(t *testing.T) {
+	t.Parallel()
 	for _, row := range []struct {
 		status, before int // so many were refused before
 		held           bool
@@ -182,6 +185,7 @@ func TestRateLimitHolds(t *testing.T) {
 // TestRetryAfterOfTheCallItself: above MaxRetryAfter the call stops with the
 // response it has; a bare 429 makes it back off, and nobody else.
 func TestRetryAfterOfTheCallItself(t *testing.T) {
+	t.Parallel()
 	for _, row := range []struct {
 		name       string
 		retryAfter time.Duration
@@ -213,6 +217,7 @@ func TestRetryAfterOfTheCallItself(t *testing.T) {
 
 // TestCredentials: each has its own quota.
 func TestCredentials(t *testing.T) {
+	t.Parallel()
 	for _, header := range []string{"Authorization", "X-Api-Key", "Api-Key", "Private-Token"} {
 		t.Run(header, func(t *testing.T) {
 			t.Parallel()
@@ -234,6 +239,7 @@ func TestCredentials(t *testing.T) {
 
 // TestHedgeNeverWaits: neither for a token nor for a quota.
 func TestHedgeNeverWaits(t *testing.T) {
+	t.Parallel()
 	for _, row := range []struct {
 		name   string
 		limit  *resilienthttp.RateLimit
@@ -291,6 +297,7 @@ func TestProbeInLine(t *testing.T) {
 // TestLimit: what is no rate is none; and a Burst that is left out is that of a
 // second.
 func TestLimit(t *testing.T) {
+	t.Parallel()
 	for _, row := range []struct {
 		name  string
 		limit *resilienthttp.RateLimit

@@ -1,19 +1,18 @@
 package quota
 
 import (
+	"strings"
 	"sync"
 	"sync/atomic"
-
-	"github.com/resilienthttp/resilienthttp/internal/scope"
 )
 
 // credential is whose quota it is: servers count by account, not by client.
 type credential struct {
-	scope scope.Key
+	scope string // its classes share a quota
 	hash  uint64
 }
 
-func (c credential) clone() credential { return credential{c.scope.Clone(), c.hash} }
+func (c credential) clone() credential { return credential{strings.Clone(c.scope), c.hash} }
 
 // account is what a server has said to one credential.
 type account struct {
@@ -24,9 +23,9 @@ type account struct {
 	shared  bucket      // of what it does not name
 }
 
-// account is whose quota the request uses. The classes of a scope share it.
+// account is whose quota the request uses.
 func (l *Limiter) account(r *Request) *account {
-	who := credential{scope.Key{Name: r.Scope.Name}, r.Credential}
+	who := credential{r.Scope.Name, r.Credential}
 	account := l.accounts.Get(who)
 	account.once.Do(func() {
 		account.who = who.clone()

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-
-	"github.com/resilienthttp/resilienthttp/internal/scope"
 )
 
 // TestQuotaCut: a reset that lies beyond MaxClosed is not waited for; but when
@@ -68,7 +66,7 @@ func TestQuotaLimitChanges(t *testing.T) {
 			time.Sleep(30 * time.Second)
 			used, _ := server.share()
 			assert.GreaterOrEqual(t, used, 0.98, "of %d", limit)
-			b := &l.accounts.Peek(credential{scope: scope.Key{Name: "mem.test"}}).shared
+			b := &l.accounts.Peek(credential{scope: "mem.test"}).shared
 			server.mu.Lock()
 			assert.Zero(t, server.refused, "of %d", limit)
 			server.mu.Unlock()

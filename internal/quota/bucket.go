@@ -319,14 +319,14 @@ func (b *bucket) settle(now time.Time) {
 // judge tells the closing what became of a request: the bucket's own, if its
 // server names buckets and does not say that it means all of them.
 func (b *bucket) judge(sent, now time.Time, a *Answer) {
-	who, sent, now := b.account.Load(), b.limiter.steady(sent), b.limiter.steady(now)
+	who := b.account.Load()
 	switch {
-	case a.refused() && a.AsksToWait:
+	case a.refused():
 		c := &who.closing
 		if a.Quota.Bucket != "" {
 			c = &b.closing
 		}
-		if c.refuse(sent, now, a.RetryAfter, b.limiter.MaxClosed, a.proof()) {
+		if a.AsksToWait && c.refuse(sent, b.limiter.steady(now), a.RetryAfter, b.limiter.MaxClosed, a.proof()) {
 			b.armed.Store(true)
 		}
 	case a.served():

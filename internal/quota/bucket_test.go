@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/faulttest"
-	"github.com/resilienthttp/resilienthttp/internal/scope"
 )
 
 // TestQuota is DESIGN §4.17: with one client on a quota there is no 429 after the
@@ -225,7 +224,7 @@ func (s *quotaScript) get(t *testing.T, path string, header ...string) (took tim
 
 // bucket is what the limiter knows of the server's unnamed quota.
 func (s *quotaScript) bucket(t *testing.T) *bucket {
-	b := &s.limiter.accounts.Peek(credential{scope: scope.Key{Name: "mem.test"}}).shared
+	b := &s.limiter.accounts.Peek(credential{scope: "mem.test"}).shared
 	t.Cleanup(func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -760,7 +759,7 @@ func TestQuotaStress(t *testing.T) {
 		}
 		callers.Wait()
 		assert.Zero(t, b.inflight.Load())
-		static := s.limiter.statics.Peek(scope.Key{Name: "mem.test"})
+		static := s.limiter.statics.Peek("mem.test")
 		assert.Zero(t, static.len())
 		assert.True(t, static.alarm.IsZero())
 	})
@@ -797,7 +796,7 @@ func TestQuotaArming(t *testing.T) {
 		}
 		calls.Wait()
 		require.Less(t, time.Since(begun), 15*time.Second)
-		b := &l.accounts.Peek(credential{scope: scope.Key{Name: "api.example.com"}}).shared
+		b := &l.accounts.Peek(credential{scope: "api.example.com"}).shared
 		require.Zero(t, b.inflight.Load())
 		require.Zero(t, b.len())
 	}

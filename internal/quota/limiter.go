@@ -48,7 +48,7 @@ type Limiter struct {
 
 	origin   time.Time // times are kept as distances from it
 	seed     maphash.Seed
-	statics  scope.Map[scope.Key, static]
+	statics  scope.Map[string, static] // a ceiling is that of all classes of a scope
 	accounts scope.Map[credential, account]
 	buckets  scope.Map[bucketKey, bucket] // those that servers name
 	routes   scope.Map[uint64, route]     // and who is in them
@@ -97,7 +97,7 @@ func (l *Limiter) Admit(ctx context.Context, r Request, now time.Time) (Ticket, 
 				now = time.Now()
 				q.maxWait = l.MaxWait - now.Sub(begun)
 			}
-			t.static = l.static(r.Scope)
+			t.static = l.static(r.Scope.Name)
 			var stood bool
 			if stood, refusal = t.static.enter(now, q); refusal != nil {
 				t.static = nil

@@ -12,8 +12,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/resilienthttp/resilienthttp/internal/scope"
 )
 
 // TestHostileHeaders: whatever a server says, nothing panics, hangs or leaks, and
@@ -73,7 +71,7 @@ func TestEvictedInLine(t *testing.T) {
 			calls.Go(func() { _, _ = s.get(t, "/") })
 		}
 		synctest.Wait()
-		old := l.accounts.Peek(credential{scope: scope.Key{Name: "mem.test"}})
+		old := l.accounts.Peek(credential{scope: "mem.test"})
 		for i := range 10 {
 			e := newExchange(t.Context(), l)
 			e.Credential = uint64(i)

@@ -119,7 +119,7 @@ func (l *Limiter) bucketOf(r *Request) *bucket {
 	if !who.naming.Load() {
 		return &who.shared
 	}
-	k := l.routeKeys(who.who.scope.Name, r.Method, r.Path)
+	k := l.routeKeys(who.who.scope, r.Method, r.Path)
 	for _, key := range k.keys[:k.n] {
 		if known := l.routes.Peek(key); known != nil {
 			if named := known.bucket.Load(); named != nil {
@@ -135,7 +135,7 @@ func (l *Limiter) bucketOf(r *Request) *bucket {
 func (l *Limiter) learnRoute(who *account, t *Ticket, said *ratelimitheader.State) *bucket {
 	who.naming.Store(true)
 	named := namedBucket{said.Bucket, said.PerID}
-	k := l.routeKeys(who.who.scope.Name, t.method, t.path)
+	k := l.routeKeys(who.who.scope, t.method, t.path)
 	for i, key := range k.keys[:k.n] {
 		most := int32(mostVotes)
 		if i == 0 {

@@ -3,8 +3,6 @@ package quota
 import (
 	"sync"
 	"time"
-
-	"github.com/resilienthttp/resilienthttp/internal/scope"
 )
 
 // static is the ceiling of one scope: a token bucket, and the line of those who
@@ -24,8 +22,8 @@ type static struct {
 // than Burst + Limit × T tokens come due, and none is taken before it is.
 const tardiness = 20 * time.Millisecond
 
-func (l *Limiter) static(key scope.Key) *static {
-	s := l.statics.Get(scope.Key{Name: key.Name})
+func (l *Limiter) static(scope string) *static {
+	s := l.statics.Get(scope)
 	s.once.Do(func() {
 		s.limiter, s.gate = l, s
 		s.tokens, s.last = float64(l.Burst), l.origin

@@ -15,7 +15,6 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/resilienthttp/resilienthttp/faulttest"
-	"github.com/resilienthttp/resilienthttp/internal/scope"
 )
 
 // TestStaticLimit: a token bucket for each scope, in which retries and hedges
@@ -132,7 +131,7 @@ func TestStaticLimitGivesBack(t *testing.T) {
 		}
 
 		// One that is given back to a full bucket is no more than the burst.
-		static := s.limiter.statics.Peek(scope.Key{Name: "mem.test"})
+		static := s.limiter.statics.Peek("mem.test")
 		static.cancel(time.Now())
 		assert.InDelta(t, 1, static.tokens, 0)
 		s.bucket(t)
@@ -207,7 +206,7 @@ func TestStaticLateTimers(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := with(Config{Limit: row.limit, Burst: row.burst, MaxWait: time.Hour})
-				s := l.static(scope.Key{})
+				s := l.static("")
 				s.mu.Lock()
 				defer s.mu.Unlock()
 				now := time.Now()
