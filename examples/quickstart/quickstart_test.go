@@ -59,7 +59,11 @@ func TestAskingAgainIsSafe(t *testing.T) {
 		server := faulttest.NewInMemory(t, faulttest.Sequence(lose, lose, lose, lose, lose, charges))
 
 		client := newResilient(server.URL, nil)
-		client.client.Transport.(*resilienthttp.Transport).Base = server.Transport()
+		transport := client.client.Transport.(*resilienthttp.Transport)
+		transport.Base = server.Transport()
+		// By default the attempts are spread over the customer's patience where nobody is
+		// served, and by bad luck one call has all of it.
+		transport.Policy.Backoff = resilienthttp.FullJitter(100*time.Millisecond, time.Second)
 		o := order{Reference: "shop:invoice:1", Amount: 100, Currency: "EUR"}
 		got, err := client.charge(t.Context(), o)
 		require.NoError(t, err)
