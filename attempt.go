@@ -219,7 +219,6 @@ func (c *call) exchange(a *attempt) {
 		more := c.further()
 		a.paid, more.token = more.token, allowance.Ticket{} // what it paid for is being sent
 		more.sent = append(more.sent, a)
-		c.number++
 	}
 	defer a.own.abandon() // where Base or a hook panics, or ends its goroutine
 	a.send()

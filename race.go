@@ -89,13 +89,15 @@ func slowAfter(beside bool, left time.Duration, bounded bool) time.Duration {
 // the request is safe, or bears the caller's own key. A server that is sent a key
 // unasked may not honour it.
 func (c *call) mayBeCopied() bool {
-	return (c.ownKey || safeMethod(c.request.Method)) && c.replayable() && !c.single && c.number < c.perCall().MaxAttempts
+	return (c.ownKey || safeMethod(c.request.Method)) && c.replayable() && !c.single
 }
+
+func (c *call) attemptsLeft() bool { return c.number < c.perCall().MaxAttempts }
 
 // nextNumber gives a copy the number of the next attempt, if there is one left. The
 // race is locked.
 func (c *call) nextNumber(copied *attempt) bool {
-	if c.number >= c.perCall().MaxAttempts {
+	if !c.attemptsLeft() {
 		return false
 	}
 	c.number++
@@ -161,7 +163,7 @@ func (a *attempt) due() (hedge, begin bool) {
 	case p.hedge > 0 && now >= p.hedge:
 		p.hedge, hedge, begin = 0, true, true
 	case p.again > 0 && now >= moved+p.again:
-		p.again, begin = 0, true
+		p.again, begin = 0, a.call.attemptsLeft()
 	}
 	rest := *p
 	if moved > 0 && rest.cut > 0 {

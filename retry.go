@@ -70,7 +70,7 @@ func (c *call) again(last *attempt) (wait time.Duration, stop error) {
 	if !c.replayable() {
 		return 0, ErrNotReplayable
 	}
-	if c.number >= c.perCall().MaxAttempts || c.cutEnough(last) {
+	if !c.attemptsLeft() || c.cutEnough(last) {
 		return 0, ErrMaxAttempts
 	}
 	if c.single {
@@ -178,7 +178,8 @@ func (c *call) prepareRetry() error {
 	now := time.Now()
 	c.last.record.Wait = now.Sub(c.last.record.Start.Add(c.last.record.Latency)) // as it was
 	c.accounted = now
-	next := &attempt{call: c, record: Attempt{Number: c.number + 1}}
+	c.number++
+	next := &attempt{call: c, record: Attempt{Number: c.number}}
 	c.more.next = next
 	if err := c.prepare(next); err != nil {
 		c.more.next = nil
