@@ -42,7 +42,8 @@ type attempt struct {
 	own         race          // the same, where the call's goroutine makes the attempt
 
 	permit circuit.Ticket
-	paid   allowance.Ticket // by the budget, for a retry
+	paid   allowance.Ticket // by the budget, for a retry or a copy
+	share  hedgeTicket      // of the hedges, for one of them
 	ticket quota.Ticket     // of the rate limit
 	asked  time.Duration    // how long the server asks to wait; negative: it did not ask
 
@@ -105,6 +106,12 @@ func (c *call) enter(a *attempt) (time.Time, *Error) {
 		return now, err
 	}
 	return now, nil
+}
+
+// cancelPaid gives back what was paid for an attempt that is not sent.
+func (a *attempt) cancelPaid() {
+	a.paid.Cancel()
+	a.share.Cancel()
 }
 
 // cancelGates gives back what the gates gave, once.

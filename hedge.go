@@ -2,6 +2,7 @@ package resilienthttp
 
 import (
 	"math"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -27,9 +28,13 @@ const (
 // the first: those with a safe method (RFC 9110 section 9.2.1) or an idempotency
 // key, whose body can be replayed. (DELETE is idempotent, but its second copy gets
 // a 404.) Both copies bear the same key. GetBody is called for the second copy
-// while Base may still read the body of the first. A hedge passes breaker and rate limit without waiting and
-// counts against MaxRatio, and not against the Budget; if one of them says no,
-// there is no hedge. It is not counted against Policy.MaxAttempts.
+// while Base may still read the body of the first. A hedge passes breaker and rate
+// limit without waiting, and counts against MaxRatio, not against the Budget; if one
+// of them says no, there is no hedge. It is not counted against Policy.MaxAttempts.
+//
+// A Base has to heed its request's context, as http.Transport does: when the hedge has
+// won, the call returns only when the first copy has, and over a Base that does not
+// heed it a hedge gains nothing.
 //
 // The zero value hedges after the 95th percentile of the scope's latencies, at
 // most 5 % of calls. A Hedge is safe for concurrent use, may be shared by several
@@ -41,14 +46,21 @@ type Hedge struct {
 	// its own. A negative duration turns hedging off.
 	Delay time.Duration
 
-	// Quantile says which of the scope's last 128 latencies to headers is the
-	// delay; of a copy that lost, the delay is all that is known. 0 or NaN means 0.95; more than 1 means 1; negative turns hedging by
-	// quantile off.
+	// Quantile says which of the latencies to headers of the scope's last minute is
+	// the delay, to within a third and never too low; of a copy that lost, the delay
+	// is all that is known. 0 or NaN means 0.95; more than 1 means 1; negative turns
+	// hedging by quantile off.
 	Quantile float64
 
 	// MaxRatio caps hedges as a share of the scope's calls in the last 10 s; at
 	// least one in that time is allowed. 0 or NaN means 0.05; negative means no
 	// cap.
+	//
+	// Where Delay is 0 too, hedges have to be worth their while: as long as most of
+	// them have not been answered first, there is one at a time, and after one that
+	// was not, none for 10 s or more. For where all answers are late together, in a
+	// queue, hedges are more of what the others wait for. A client with less than ten
+	// calls a second is likely to be one of many, and begins with fewer still.
 	MaxRatio float64
 
 	once      sync.Once
@@ -63,6 +75,76 @@ type Hedge struct {
 type hedgeScope struct {
 	latencies latency.Record
 	share     allowance.Allowance
+	worth     worth
+}
+
+// worth is whether hedges by a measured delay have been worth their while: most of them
+// won. Where all answers are late together, because requests queue up, they lose, and
+// are more of what the others wait for. So as long as it is not known, one is sent at
+// a time, and when one has lost, the next waits. A client with few calls is one of
+// many, who see the same queue in the same moment: it tries in few of them.
+type worth struct {
+	mu     sync.Mutex
+	since  time.Time // of the first call
+	credit int       // rises with wins and falls with losses; more than 0: they are
+	losses int       // in a row
+	trying bool
+	until  time.Time // no other try before
+}
+
+const (
+	mostCredit = 8
+	winCredit  = 2
+	mostPause  = 8  // windows
+	manyCalls  = 10 // a second: such a client is not one of many
+)
+
+// begin notes when the first call was.
+func (w *worth) begin(now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.since.IsZero() {
+		w.since = now
+	}
+}
+
+// admit reports whether a hedge may be sent by a client that had so many answers in
+// the last minute.
+func (w *worth) admit(answers int, now time.Time) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.credit > 0 {
+		return true
+	}
+	perSecond := float64(answers) / max(min(now.Sub(w.since), time.Minute).Seconds(), 1)
+	if w.trying || now.Before(w.until) || rand.Float64()*manyCalls >= perSecond {
+		return false
+	}
+	w.trying = true
+	return true
+}
+
+// cancel gives back what was not sent.
+func (w *worth) cancel() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.trying = false
+}
+
+// done tells whether a hedge was answered first.
+func (w *worth) done(won bool, now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.trying = false
+	if won {
+		w.credit, w.losses = min(w.credit+winCredit, mostCredit), 0
+		return
+	}
+	w.credit = max(w.credit-1, 0)
+	if w.losses++; w.credit == 0 {
+		pause := hedgeWindow * time.Duration(min(1<<min(w.losses-1, 8), mostPause))
+		w.until = now.Add(pause + rand.N(pause))
+	}
 }
 
 func (h *Hedge) withDefaults(now time.Time) {
@@ -94,12 +176,44 @@ func (h *Hedge) delay(s *hedgeScope, now time.Time) (time.Duration, bool) {
 	return quantile + 1, known >= fewestLatencies
 }
 
+// hedgeTicket is the right to send one hedge.
+type hedgeTicket struct {
+	share allowance.Ticket
+	worth *worth // nil: it need not be proved
+}
+
 // admit takes one of the hedges that MaxRatio allows.
-func (h *Hedge) admit(s *hedgeScope, now time.Time) (allowance.Ticket, bool) {
+func (h *Hedge) admit(s *hedgeScope, now time.Time) (t hedgeTicket, ok bool) {
 	if h.unlimited {
-		return allowance.Ticket{}, true
+		return t, true
 	}
-	return s.share.Admit(now, &h.rule, allowance.Ask{})
+	if h.fixed == 0 {
+		_, answers := s.latencies.Quantile(now.Sub(h.rule.Origin), 1)
+		if !s.worth.admit(answers, now) {
+			return t, false
+		}
+		t.worth = &s.worth
+	}
+	if t.share, ok = s.share.Admit(now, &h.rule, allowance.Ask{}); !ok {
+		t.Cancel()
+	}
+	return t, ok
+}
+
+// Done tells whether the hedge was answered first.
+func (t hedgeTicket) Done(won bool, now time.Time) {
+	t.share.Done(won, now)
+	if t.worth != nil {
+		t.worth.done(won, now)
+	}
+}
+
+// Cancel gives back what was not sent.
+func (t hedgeTicket) Cancel() {
+	t.share.Cancel()
+	if t.worth != nil {
+		t.worth.cancel()
+	}
 }
 
 // hedging is the scope's record when the call may be hedged, and nil otherwise.
@@ -115,6 +229,7 @@ func (c *call) hedging() *hedgeScope {
 func (s *hedgeScope) called(h *Hedge, now time.Time) {
 	if s != nil {
 		s.share.Called(now, &h.rule)
+		s.worth.begin(now)
 	}
 }
 

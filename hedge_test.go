@@ -385,11 +385,9 @@ func TestHedgeDelay(t *testing.T) {
 			tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
 		}
 	}
-	// after makes a call that hangs and tells when its hedge came. Those that came
-	// while the latencies were learned are out of the window of its share.
+	// after makes a call that hangs and tells when its hedge came.
 	after := func(t *testing.T, transport *resilienthttp.Transport, base *hedgeBase) (time.Duration, bool) {
 		t.Helper()
-		time.Sleep(11 * time.Second)
 		base.mu.Lock()
 		base.copies = []copyOf{{after: time.Hour}}
 		before := len(base.arrivals)
@@ -412,17 +410,17 @@ func TestHedgeDelay(t *testing.T) {
 		latency  func(int) time.Duration
 		min, max time.Duration // 0: none
 	}{
-		{"nothing known", &resilienthttp.Hedge{}, 0, flat, 0, 0},
-		{"19 known", &resilienthttp.Hedge{}, 19, flat, 0, 0},
-		{"20 known", &resilienthttp.Hedge{}, 20, flat, 50 * ms, 50 * ms},
-		{"p95 of 100", &resilienthttp.Hedge{}, 100, ramp, 95 * ms, 96 * ms},
-		{"p50 of 100", &resilienthttp.Hedge{Quantile: 0.5}, 100, ramp, 50 * ms, 51 * ms},
-		{"smallest", &resilienthttp.Hedge{Quantile: 1e-9}, 100, ramp, 1 * ms, 1 * ms},
-		{"largest", &resilienthttp.Hedge{Quantile: 1}, 100, ramp, 100 * ms, 100 * ms},
-		{"more than 1 means 1", &resilienthttp.Hedge{Quantile: 7}, 100, ramp, 100 * ms, 100 * ms},
-		{"infinite means 1", &resilienthttp.Hedge{Quantile: math.Inf(1)}, 100, ramp, 100 * ms, 100 * ms},
-		{"NaN means the default", &resilienthttp.Hedge{Quantile: math.NaN()}, 100, ramp, 95 * ms, 96 * ms},
-		{"negative quantile: off", &resilienthttp.Hedge{Quantile: -0.1}, 100, ramp, 0, 0},
+		{"nothing known", &resilienthttp.Hedge{MaxRatio: -1}, 0, flat, 0, 0},
+		{"19 known", &resilienthttp.Hedge{MaxRatio: -1}, 19, flat, 0, 0},
+		{"20 known", &resilienthttp.Hedge{MaxRatio: -1}, 20, flat, 50 * ms, 50 * ms},
+		{"p95 of 100", &resilienthttp.Hedge{MaxRatio: -1}, 100, ramp, 95 * ms, 96 * ms},
+		{"p50 of 100", &resilienthttp.Hedge{Quantile: 0.5, MaxRatio: -1}, 100, ramp, 50 * ms, 51 * ms},
+		{"smallest", &resilienthttp.Hedge{Quantile: 1e-9, MaxRatio: -1}, 100, ramp, 1 * ms, 1 * ms},
+		{"largest", &resilienthttp.Hedge{Quantile: 1, MaxRatio: -1}, 100, ramp, 100 * ms, 100 * ms},
+		{"more than 1 means 1", &resilienthttp.Hedge{Quantile: 7, MaxRatio: -1}, 100, ramp, 100 * ms, 100 * ms},
+		{"infinite means 1", &resilienthttp.Hedge{Quantile: math.Inf(1), MaxRatio: -1}, 100, ramp, 100 * ms, 100 * ms},
+		{"NaN means the default", &resilienthttp.Hedge{Quantile: math.NaN(), MaxRatio: -1}, 100, ramp, 95 * ms, 96 * ms},
+		{"negative quantile: off", &resilienthttp.Hedge{Quantile: -0.1, MaxRatio: -1}, 100, ramp, 0, 0},
 		{"negative delay: off", &resilienthttp.Hedge{Delay: -1}, 100, ramp, 0, 0},
 		{"the least delay: off", &resilienthttp.Hedge{Delay: math.MinInt64}, 100, ramp, 0, 0},
 		{"fixed delay needs no measure", &resilienthttp.Hedge{Delay: 7 * ms}, 0, flat, 7 * ms, 7 * ms},
@@ -430,7 +428,7 @@ func TestHedgeDelay(t *testing.T) {
 		{"a delay that never comes", &resilienthttp.Hedge{Delay: math.MaxInt64}, 0, flat, 0, 0},
 		{"NaN ratio means the default", &resilienthttp.Hedge{Delay: 7 * ms, MaxRatio: math.NaN()}, 0, flat, 7 * ms, 7 * ms},
 		{"infinite ratio", &resilienthttp.Hedge{Delay: 7 * ms, MaxRatio: math.Inf(1)}, 0, flat, 7 * ms, 7 * ms},
-		{"only the recent ones count", &resilienthttp.Hedge{}, 400, func(i int) time.Duration {
+		{"only the recent ones count", &resilienthttp.Hedge{MaxRatio: -1}, 400, func(i int) time.Duration {
 			if i < 250 {
 				return time.Second
 			}
@@ -456,7 +454,7 @@ func TestHedgeDelay(t *testing.T) {
 	t.Run("it follows", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			base := newHedgeBase(copyOf{})
-			hedge := &resilienthttp.Hedge{}
+			hedge := &resilienthttp.Hedge{MaxRatio: -1}
 			transport := hedging(base, -1, hedge)
 			learn(t, transport, base, 128, flat)
 			learn(t, transport, base, 160, func(int) time.Duration { return 80 * ms })
@@ -468,7 +466,7 @@ func TestHedgeDelay(t *testing.T) {
 	t.Run("failures are no measure", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			base := newHedgeBase(copyOf{after: ms, status: 503})
-			hedge := &resilienthttp.Hedge{}
+			hedge := &resilienthttp.Hedge{MaxRatio: -1}
 			transport := hedging(base, -1, hedge)
 			for range 40 {
 				tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
@@ -534,7 +532,7 @@ func TestHedgeDelay(t *testing.T) {
 	t.Run("each scope has its own", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			base := newHedgeBase(copyOf{})
-			transport := hedging(base, -1, &resilienthttp.Hedge{})
+			transport := hedging(base, -1, &resilienthttp.Hedge{MaxRatio: -1})
 			learn(t, transport, base, 30, flat)
 			base.copies = []copyOf{{after: 10 * time.Second}}
 			other := newCall(t.Context(), t, http.MethodGet, "")
@@ -1098,4 +1096,47 @@ type onceClosed struct {
 func (o *onceClosed) Close() error {
 	o.once.Do(func() { o.closed.Add(1) })
 	return nil
+}
+
+// TestHedgeWorth is §7's row 17: by a measured delay, a client hedges for as long as
+// that gains something, and where its hedges lose it leaves it, and tries again later.
+func TestHedgeWorth(t *testing.T) {
+	const ms = time.Millisecond
+	// load makes calls, 20 a second, of which every tenth has a first copy that takes
+	// so long, and a hedge, if there is one, that takes half a second.
+	load := func(t *testing.T, transport *resilienthttp.Transport, base *hedgeBase, calls int, slow time.Duration) (hedges int) {
+		t.Helper()
+		for i := range calls {
+			base.mu.Lock()
+			base.copies, base.arrivals = []copyOf{{after: 10 * ms}}, nil
+			if i%10 == 9 {
+				base.copies = []copyOf{{after: slow}, {after: 500 * ms}}
+			}
+			base.mu.Unlock()
+			hedges += len(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))) - 1
+			time.Sleep(40 * ms)
+		}
+		return hedges
+	}
+	t.Run("they win", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			base := newHedgeBase(copyOf{})
+			require.Greater(t, load(t, hedging(base, -1, &resilienthttp.Hedge{Quantile: 0.5, MaxRatio: 0.1}), base, 1000, 3*time.Second), 75)
+		})
+	})
+	t.Run("they lose", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			base := newHedgeBase(copyOf{})
+			transport := hedging(base, -1, &resilienthttp.Hedge{Quantile: 0.5, MaxRatio: 0.1})
+			require.Less(t, load(t, transport, base, 1000, 100*ms), 6)
+			time.Sleep(5 * time.Minute)
+			require.Greater(t, load(t, transport, base, 1000, 3*time.Second), 60, "and begin again when they win")
+		})
+	})
+	t.Run("a fixed delay is hedged at, whatever comes of it", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			base := newHedgeBase(copyOf{})
+			require.Greater(t, load(t, hedging(base, -1, &resilienthttp.Hedge{Delay: 20 * ms, MaxRatio: 0.1}), base, 1000, 100*ms), 90)
+		})
+	})
 }

@@ -213,7 +213,7 @@ func (r *race) copy(of *attempt, hedge bool) {
 	}
 	if begun = r.begin(copied); !begun {
 		copied.abandon()
-		copied.paid.Cancel()
+		copied.cancelPaid()
 		return
 	}
 	r.run(copied)
@@ -226,12 +226,12 @@ func (r *race) prepare(of, copied *attempt) (ready bool) {
 	defer func() {
 		if !ready { // also where a function of the user's panics
 			copied.abandon()
-			copied.paid.Cancel()
+			copied.cancelPaid()
 		}
 	}()
 	admitted := false
 	if copied.record.Hedge {
-		copied.paid, admitted = c.hedge.admit(c.hedging(), now)
+		copied.share, admitted = c.hedge.admit(c.hedging(), now)
 	} else {
 		copied.paid, admitted = c.budget.admit(c.scopeKey(), now, allowance.Ask{})
 	}
@@ -309,7 +309,9 @@ func (r *race) finish(copied *attempt) {
 			r.latest = copied
 		}
 	})
-	copied.paid.Done(won, time.Now())
+	now := time.Now()
+	copied.paid.Done(won, now)
+	copied.share.Done(won, now)
 	if useless {
 		copied.discard()
 	}
