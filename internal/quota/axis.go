@@ -45,10 +45,12 @@ type axis struct {
 	margin       time.Duration // what resets were too early by
 	window       time.Duration // its length: as the server says, or as it looks
 	told         bool          // the former
+	refill       refill        // or how fast it comes back, if it has no windows
 	period       time.Duration // from one beginning to the next, while requests wait for it
 
-	mentioned uint64 // the bucket's version at the last word
-	version   uint64 // and when low was learned
+	mentioned uint64    // the bucket's version at the last word
+	version   uint64    // and when low was learned
+	heard     time.Time // when that was
 }
 
 // learn joins one reading to what is known.
@@ -57,8 +59,8 @@ type axis struct {
 // brings newer ones. Of those that were under way together nobody knows which
 // the server saw last, but within a window what remains only falls: the lowest
 // is the newest. A reset that is rounded up is never earlier than its earliest
-// reading; one that moves on before it has come is that of a bucket which fills up
-// all the time.
+// reading; one that moves on before it has come, again and again, is that of a
+// bucket which fills up all the time.
 func (q *axis) learn(r reading) {
 	q.learnSize(r)
 	if r.refused {
@@ -71,7 +73,14 @@ func (q *axis) learn(r reading) {
 	}
 	r.reset = r.reset.Add(q.margin)
 	switch {
-	case q.reset.IsZero(), q.guessed, r.early.After(q.reset):
+	case q.reset.IsZero(), q.guessed:
+		q.take(r)
+	case q.refill.known():
+		if r.newer || r.word.Remaining < q.low+q.refill.gain(r.now.Sub(q.heard)) {
+			q.take(r)
+		}
+	case r.early.After(q.reset):
+		q.refill.moves++
 		q.take(r)
 	case r.reset.Before(q.early), r.newer && r.word.Remaining > q.low:
 		// It has been whole again meanwhile, or a little fuller: sooner than said.
@@ -92,18 +101,22 @@ func (q *axis) take(r reading) {
 	if r.newer || q.guessed || q.reset.IsZero() {
 		q.blind = 0
 	}
-	q.low, q.refused, q.version = r.word.Remaining, r.refused, r.version
+	q.low, q.refused = r.word.Remaining, r.refused
+	q.heard, q.version = r.now, r.version
 	q.early, q.reset, q.guessed, q.cut = r.early, r.reset, false, r.cut
 }
 
-// learnSize learns limit and window.
+// learnSize learns limit and window, and how fast it comes back.
 func (q *axis) learnSize(r reading) {
 	q.silent, q.mentioned = false, r.version
 	limit := min(r.word.Limit, mostLimit)
 	if limit <= 0 {
 		limit = max(q.limit, r.word.Remaining)
 	}
-	q.limit = limit
+	if limit != q.limit {
+		q.limit, q.refill = limit, refill{moves: q.refill.moves}
+	}
+	q.refill.learn(q.limit-r.word.Remaining, r.least, r.most)
 	switch {
 	case r.word.Window > 0:
 		q.told, q.window = true, min(r.word.Window, r.longest)
@@ -172,6 +185,7 @@ func (q *axis) roll(now time.Time, inflight int64, waiting bool, lag time.Durati
 	}
 	q.since, q.early, q.reset = q.reset, time.Time{}, time.Time{}
 	q.refused, q.guessed, q.cut, q.old = false, false, false, inflight
+	q.heard = now
 	return !q.costed && !q.silent
 }
 
@@ -187,11 +201,30 @@ func (q *axis) sent(now time.Time) {
 // flying is how many were sent in this window and are not answered yet.
 func (q *axis) flying(inflight int64) int64 { return max(inflight-q.old, 0) }
 
+// left is what remains, as far as is known, those in flight not counted.
+func (q *axis) left(now time.Time) int64 {
+	left := q.low - q.blind
+	if q.refill.known() {
+		left = min(left+q.refill.gain(now.Sub(q.heard)), q.limit)
+	}
+	return left
+}
+
 // opening adds to o what this axis has to say.
-func (q *axis) opening(o *opening, inflight int64) {
-	left, flying := q.low-q.blind, q.flying(inflight)
+func (q *axis) opening(o *opening, now time.Time, inflight int64) {
+	left, flying := q.left(now), q.flying(inflight)
 	switch {
 	case q.silent, q.costed && q.low > 0, !q.costed && left > flying:
+	case !q.costed && q.refill.known():
+		enough := sooner(q.reset, q.heard.Add(q.refill.time(flying+1+q.blind-q.low)))
+		switch {
+		case flying == 0:
+			o.wait(enough)
+		case enough.After(now):
+			o.awaitFlight(enough)
+		default:
+			o.awaitFlight(q.reset) // it is full, but not larger than what is in flight
+		}
 	case q.low <= 0:
 		o.shutUntil(q.reset)
 	case flying > 0:
@@ -208,7 +241,7 @@ func (q *axis) foresee(now time.Time, ahead, inflight int64, lag time.Duration) 
 	if q.silent || q.costed || q.limit <= 0 || q.window <= 0 {
 		return now
 	}
-	left := q.low - q.blind
+	left := q.left(now)
 	if left <= 0 {
 		left = q.low // what was lost may not be gone
 	}
@@ -216,6 +249,9 @@ func (q *axis) foresee(now time.Time, ahead, inflight int64, lag time.Duration) 
 		return now // unless those in flight take it: that is known when they are back
 	}
 	beyond := ahead - max(left-q.flying(inflight), 0)
+	if q.refill.known() {
+		return now.Add(q.refill.time(beyond + 1))
+	}
 	reset, period := q.reset, max(q.window, q.period)
 	if reset.IsZero() {
 		reset = now.Add(period)

@@ -28,8 +28,8 @@ import (
 // begin with its first request and to be as long as the longest one seen.
 //
 // Not every quota has windows. A token bucket tells when it will be full, and that
-// moves on with every request: it is kept as a window is, which uses it up in
-// bursts and not steadily. And a server may speak of its quota in refusals only:
+// moves on with every request; once that is certain (refill), requests go as tokens
+// come, and do not wait for the last of them. And a server may speak of its quota in refusals only:
 // then requests that are served are counted off what remains.
 //
 // What must not happen is that calls wait for nothing. Requests in flight come
@@ -178,7 +178,7 @@ func (b *bucket) opening(now time.Time) opening {
 		if waiting := b.len() > 0; q.roll(now, inflight, waiting, b.lag) && waiting {
 			b.shut = true // until now, that is: let them go as after any reset
 		}
-		q.opening(&o, inflight)
+		q.opening(&o, now, inflight)
 	}
 	if b.scouting && now.Before(b.scout) {
 		o.awaitFlight(b.scout)

@@ -56,7 +56,7 @@ func TestQuota(t *testing.T) {
 		{quotaRun: quotaRun{kind: tokenBucket, limit: 5, window: s, latency: 5 * ms, dialect: "openai", offset: 250 * ms}},
 		{quotaRun: quotaRun{kind: tokenBucket, limit: 100, window: s, latency: 50 * ms, dialect: "openai", offset: 10 * ms}},
 		{quotaRun: quotaRun{kind: tokenBucket, limit: 60, window: 10 * s, latency: 50 * ms, dialect: "delta", offset: 640 * ms}},
-		{quotaRun: quotaRun{kind: tokenBucket, limit: 60, window: 10 * s, latency: 5 * ms, dialect: "discord", offset: 990 * ms, open: true}, vain: 60},
+		{quotaRun: quotaRun{kind: tokenBucket, limit: 60, window: 10 * s, latency: 5 * ms, dialect: "discord", offset: 990 * ms, open: true}},
 		{quotaRun: quotaRun{kind: tokenBucket, limit: 100, window: m, latency: 50 * ms, dialect: "rfc 3339", skew: time.Hour, offset: 100 * ms}},
 		// Answers that overtake each other.
 		{quotaRun: quotaRun{kind: aligned, limit: 60, window: 10 * s, latency: 50 * ms, dialect: "github", offset: 120 * ms, jitter: true}},
@@ -176,7 +176,7 @@ func TestQuotaShared(t *testing.T) {
 					}
 				}
 				assert.Positive(t, told)
-				assert.LessOrEqual(t, waited, len(outcomes)/200, "calls that waited in vain")
+				assert.LessOrEqual(t, waited, len(outcomes)/500, "calls that waited in vain")
 				took := served[len(served)-1].served.Sub(served[0].served).Seconds()
 				assert.GreaterOrEqual(t, float64(len(served)), 0.98*took*100, "calls served at 100 a second")
 				slices.SortStableFunc(served, func(a, b outcome) int { return a.served.Compare(b.served) })

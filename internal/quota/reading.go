@@ -14,6 +14,7 @@ type reading struct {
 	word         ratelimitheader.Axis
 	sent, now    time.Time     // when the request was sent, and the response came
 	early, reset time.Time     // the reset lies between
+	least, most  time.Duration // and so long after the response was written
 	window       time.Duration // which is so long at least, as it looks
 	longest      time.Duration // that anybody waits for a server
 	cut          bool          // the reset is later than anybody is ready to believe
@@ -30,16 +31,21 @@ func (r *reading) read(axis ratelimitheader.Axis, clock *serverClock) {
 	r.word = axis
 	r.word.Remaining = min(axis.Remaining, mostLimit)
 	grain := grainOf(axis)
-	r.reset, r.early = r.now.Add(axis.Reset), r.sent.Add(axis.Reset-grain)
+	r.most, r.least = axis.Reset, axis.Reset-grain
+	r.reset, r.early = r.now.Add(r.most), r.sent.Add(r.least)
 	// Windows last whole seconds, nearly always.
 	r.window = (axis.Reset + 900*time.Millisecond).Truncate(time.Second)
-	if !axis.Instant.IsZero() && grain < time.Second {
+	if !axis.Instant.IsZero() {
 		// Reset is the moment less the Date, and that is cut to the second.
-		r.window = axis.Reset.Truncate(time.Second)
+		r.least -= time.Second
+		if grain < time.Second {
+			r.window = axis.Reset.Truncate(time.Second)
+		}
 	}
 	if !axis.Instant.IsZero() && clock != nil {
 		left := axis.Instant.Sub(r.now)
 		r.reset, r.early = r.now.Add(left-clock.least), r.now.Add(left-clock.most-grain)
+		r.most, r.least = min(r.most, r.reset.Sub(r.sent)), max(r.least, r.early.Sub(r.now))
 	}
 	r.early = r.early.Add(-resetSlack)
 	last := r.now.Add(r.longest)
