@@ -28,7 +28,7 @@ func TestBeside(t *testing.T) {
 	for peer, succeeded := range map[string]int{"azcore": 90, "failsafe-go": 95, "naive": 99} {
 		add(peer, succeeded)
 	}
-	text, err := os.ReadFile(file) //nolint:gosec // a test's file
+	text, err := os.ReadFile(file)
 	require.NoError(t, err)
 	b, err := parsed(text)
 	require.NoError(t, err)

@@ -20,12 +20,12 @@ type Composition struct {
 
 // Compose draws the seed's composition of that number, always the same.
 func Compose(seed uint64, number int) Composition {
-	c := &composer{rand: rand.New(rand.NewPCG(seed, uint64(number)+1000))} //nolint:gosec // not negative
+	c := &composer{rand: rand.New(rand.NewPCG(seed, uint64(number)+1000))}
 	c.scenario = Scenario{Name: fmt.Sprintf("random-%d", number)}
 	c.clients()
 	c.troubles()
 	c.scenario.Note = strings.Join(c.told, "; ")
-	return Composition{Number: number, Topology: c.topology, Scenario: c.scenario, Seed: mixed(seed) + uint64(number)} //nolint:gosec // likewise
+	return Composition{Number: number, Topology: c.topology, Scenario: c.scenario, Seed: mixed(seed) + uint64(number)}
 }
 
 // composer draws one composition.
@@ -37,7 +37,7 @@ type composer struct {
 	told     []string // what was drawn
 }
 
-func (c *composer) tell(format string, args ...any) {
+func (c *composer) tellf(format string, args ...any) {
 	c.told = append(c.told, fmt.Sprintf(format, args...))
 }
 
@@ -79,11 +79,11 @@ func (c *composer) clients() {
 	l.Deadline = oneOf(c, -1, time.Second, 5*time.Second, 10*time.Second, 30*time.Second, 30*time.Second, time.Minute)
 	l.Method = oneOf(c, http.MethodGet, http.MethodGet, http.MethodPost)
 	calls := c.between(1.3*leastCall, 6000)
-	c.tell("%s, %d clients, %.3g/s, %s, deadline %v", c.topology, l.Clients, c.rate, l.Method, l.Deadline)
+	c.tellf("%s, %d clients, %.3g/s, %s, deadline %v", c.topology, l.Clients, c.rate, l.Method, l.Deadline)
 	if c.chance(0.3) {
 		l.Bare = 0.1
 		calls /= 0.9
-		c.tell("a tenth of the load from bare clients")
+		c.tellf("a tenth of the load from bare clients")
 	}
 	length := max(time.Duration(calls/c.rate*float64(time.Second)), shortRun)
 	c.scenario.During = length.Round(time.Second)
@@ -91,7 +91,7 @@ func (c *composer) clients() {
 	if l.Deadline < 0 {
 		c.scenario.Server.GiveUp = 30 * time.Second // or nobody ever gives up
 	}
-	c.tell("answers in %v, given up after %v", c.scenario.Server.Service, c.scenario.Server.GiveUp)
+	c.tellf("answers in %v, given up after %v", c.scenario.Server.Service, c.scenario.Server.GiveUp)
 }
 
 // troubles draws one to three of them, of different kinds.
@@ -127,7 +127,7 @@ func (c *composer) errors() {
 	answer, name := c.failure()
 	f := Fault{Share: c.between(0.01, 0.6), Answer: answer}
 	c.add(f)
-	c.tell("%.3g of answers are %s", f.Share, name)
+	c.tellf("%.3g of answers are %s", f.Share, name)
 }
 
 func (c *composer) path() {
@@ -137,9 +137,9 @@ func (c *composer) path() {
 		answer = Answer{Status: http.StatusGatewayTimeout, After: c.span(100*time.Millisecond, 3*time.Second)}
 		name = fmt.Sprintf("504 after %v", answer.After)
 	}
-	c.scenario.Load.Paths = []Part{{"/export", share}, {"/charge", 1}}
-	c.add(Fault{Path: "/export", Answer: answer})
-	c.tell("/export, %.3g of calls, is answered by %s", share, name)
+	c.scenario.Load.Paths = []Part{{export, share}, {charge, 1}}
+	c.add(Fault{Path: export, Answer: answer})
+	c.tellf("/export, %.3g of calls, is answered by %s", share, name)
 }
 
 const backendsDrawn = 10
@@ -152,20 +152,20 @@ func (c *composer) brokenBackends() {
 	n := 1 + c.rand.IntN(5)
 	c.scenario.Server.Backends = backendsDrawn
 	c.add(Fault{Backends: upTo(n), Answer: answer})
-	c.tell("%d of 10 backends answer by %s", n, name)
+	c.tellf("%d of 10 backends answer by %s", n, name)
 }
 
 func (c *composer) hanging() {
 	f := Fault{Share: c.between(0.01, 0.3), Answer: Answer{Hang: true}}
 	c.add(f)
-	c.tell("%.3g of requests hang", f.Share)
+	c.tellf("%.3g of requests hang", f.Share)
 }
 
 func (c *composer) refusals() {
 	answer := Answer{Status: oneOf(c, http.StatusServiceUnavailable, http.StatusTooManyRequests), RetryAfter: oneOf(c, 1, 1, 1, 2, 5, 30)}
 	f := Fault{Share: c.between(0.003, 0.2), Answer: answer}
 	c.add(f)
-	c.tell("%.3g of answers are %d with Retry-After: %d", f.Share, answer.Status, answer.RetryAfter)
+	c.tellf("%.3g of answers are %d with Retry-After: %d", f.Share, answer.Status, answer.RetryAfter)
 }
 
 // limit draws a limit near what is offered.
@@ -181,11 +181,11 @@ func (c *composer) limit() {
 			}
 		}
 		l.Quota = max(int(granted*l.Window.Seconds()), 1)
-		c.tell("a quota of %d in %v, which tells %v", l.Quota, l.Window, says)
+		c.tellf("a quota of %d in %v, which tells %v", l.Quota, l.Window, says)
 	} else {
 		l.Rate, l.Burst = granted, int(c.between(1, 30))
 		l.Status = oneOf(c, http.StatusTooManyRequests, http.StatusServiceUnavailable)
-		c.tell("a token bucket of %.3g/s, burst %d, that says %d and tells %v", l.Rate, l.Burst, l.Status, says)
+		c.tellf("a token bucket of %.3g/s, burst %d, that says %d and tells %v", l.Rate, l.Burst, l.Status, says)
 	}
 	c.scenario.Server.Limit = l
 }
@@ -204,7 +204,7 @@ func (c *composer) capacity() {
 	if s.Shed = oneOf(c, 0, 1, 1); s.Queue > 100 {
 		s.Shed = 0
 	}
-	c.tell("%d workers of %v, that is %.3g/s; a queue of %d; 503s ask to wait %d s", s.Workers, s.Service, s.capacity(), max(s.Queue, 0), s.Shed)
+	c.tellf("%d workers of %v, that is %.3g/s; a queue of %d; 503s ask to wait %d s", s.Workers, s.Service, s.capacity(), max(s.Queue, 0), s.Shed)
 }
 
 const mostOutages = 20
@@ -225,7 +225,7 @@ func (c *composer) outages() {
 		from := run * time.Duration(2*i+1) / time.Duration(2*n+1)
 		c.add(Fault{From: from, To: from + length, Answer: answer})
 	}
-	c.tell("%d outages of %v: %s", n, length, name)
+	c.tellf("%d outages of %v: %s", n, length, name)
 }
 
 func (c *composer) restarts() {
@@ -236,7 +236,7 @@ func (c *composer) restarts() {
 		from := run * time.Duration(i+1) / (backendsDrawn + 2)
 		c.add(Fault{From: from, To: from + length, Backends: []int{i}, Answer: Answer{Err: errRefused}})
 	}
-	c.tell("ten backends restart in turn, for %v each", length)
+	c.tellf("ten backends restart in turn, for %v each", length)
 }
 
 // brownout takes workers away for a tenth to a third of the run.
@@ -249,14 +249,14 @@ func (c *composer) brownout() {
 	to := from + time.Duration(c.between(0.1, 0.33)*float64(run))
 	left := max(int(float64(c.scenario.Server.Workers)*(0.2+0.6*c.rand.Float64())), 1)
 	c.scenario.Server.Staff = []Staff{{From: from, To: to, Workers: left}}
-	c.tell("%d workers from %v to %v", left, from.Round(time.Second), to.Round(time.Second))
+	c.tellf("%d workers from %v to %v", left, from.Round(time.Second), to.Round(time.Second))
 }
 
 func (c *composer) slowAnswers() {
 	f := Fault{Share: c.between(0.01, 0.3), Answer: Answer{Status: http.StatusOK, After: c.span(100*time.Millisecond, 5*time.Second)}}
 	f.Answer.Until = f.Answer.After * 2
 	c.add(f)
-	c.tell("%.3g of answers take %v to %v", f.Share, f.Answer.After, f.Answer.Until)
+	c.tellf("%.3g of answers take %v to %v", f.Share, f.Answer.After, f.Answer.Until)
 }
 
 // String says what a limit tells.

@@ -20,7 +20,7 @@ const (
 func (d dice) chance(call, attempt, ask int) float64 {
 	h := d.seed
 	for _, part := range [...]int{call, attempt, ask} {
-		h = mixed(h ^ mixed(uint64(part))) //nolint:gosec // any bits do
+		h = mixed(h ^ mixed(uint64(part)))
 	}
 	return float64(h>>11) / (1 << 53)
 }

@@ -37,8 +37,8 @@ type Answer struct {
 
 // What a transport says of a server that is not there, or no longer.
 var (
-	errRefused error = &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)} //nolint:gochecknoglobals // a constant
-	errReset   error = &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", syscall.ECONNRESET)}      //nolint:gochecknoglobals // a constant
+	errRefused error = &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+	errReset   error = &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", syscall.ECONNRESET)}
 )
 
 // visit is one attempt, as the server sees it.

@@ -33,10 +33,8 @@ func (r Result) SuccessDuring() float64 { return r.During.share() }
 // SuccessAfter is the share of those that were made when it was over.
 func (r Result) SuccessAfter() float64 { return r.After.share() }
 
-// successOf is the share of the calls to the path.
-func successOf(path string) func(Result) float64 {
-	return func(r Result) float64 { return r.Paths[path].share() }
-}
+// successOfCharge is the share of the calls to the endpoint that is well.
+func successOfCharge(r Result) float64 { return r.Paths[charge].share() }
 
 // tooManyIn are the 429s of the first so long.
 func tooManyIn(first time.Duration) func(Result) float64 {

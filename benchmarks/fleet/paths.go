@@ -5,9 +5,15 @@ import (
 	"time"
 )
 
+// The endpoints: one that is in trouble, and one that is not.
+const (
+	export = "/export"
+	charge = "/charge"
+)
+
 // paths are servers of which one endpoint is in trouble, and another is not.
 func paths() []Scenario {
-	const export, charge, ofCharge, ofOthers = "/export", "/charge", "success of /charge", "success of the others"
+	const ofCharge, ofOthers = "success of /charge", "success of the others"
 	type share struct{ share, own float64 }
 	split := func(share float64) Load { return Load{Paths: []Part{{export, share}, {charge, 1}}} }
 	all := each(func(v share) Scenario {
@@ -18,8 +24,8 @@ func paths() []Scenario {
 				{Path: export, Answer: Answer{Status: 500}}, {Path: charge, Share: 0.01, Answer: Answer{Status: 500}},
 			}},
 			Goals: []Goal{
-				atLeast(ofCharge, successOf(charge), 0.98, "%.4f").shared(),
-				atLeast(ofCharge, successOf(charge), v.own, "%.4f").own(),
+				atLeast(ofCharge, successOfCharge, 0.98, "%.4f").shared(),
+				atLeast(ofCharge, successOfCharge, v.own, "%.4f").own(),
 			},
 		}
 	}, share{0.40, 0.98}, share{0.55, 0.98}, share{0.70, 0.965})
@@ -27,14 +33,14 @@ func paths() []Scenario {
 		Row: 10, Name: "path-slow", Note: "/export, 60 % of the calls, is answered 504 after 1 s", During: 60 * time.Second, Load: split(0.60), Shows: ofCharge,
 		Server: Server{GiveUp: -1, Faults: []Fault{{Path: export, Answer: Answer{Status: 504, After: time.Second}}}},
 		Goals: []Goal{
-			atLeast(ofCharge, successOf(charge), 0.97, "%.4f").shared(),
-			atLeast(ofCharge, successOf(charge), 0.75, "%.4f").own(),
-			atLeast(ofCharge, successOf(charge), 0.97, "%.4f").own().aim(),
+			atLeast(ofCharge, successOfCharge, 0.97, "%.4f").shared(),
+			atLeast(ofCharge, successOfCharge, 0.75, "%.4f").own(),
+			atLeast(ofCharge, successOfCharge, 0.97, "%.4f").own().aim(),
 		},
 	}, Scenario{
 		Row: 29, Name: "path-times-out", Note: "one path, a quarter of 5 calls a second, takes 1 s and is given up after 500 ms", During: 300 * time.Second, Shows: ofOthers,
 		Server: Server{Faults: []Fault{{Path: export, Answer: Answer{Status: 200, After: time.Second}}}},
 		Load:   Load{Rate: 5, Clients: 5, Paths: []Part{{export, 0.25}, {charge, 1}}},
-		Goals:  []Goal{atLeast(ofOthers, successOf(charge), 0.98, "%.4f")},
+		Goals:  []Goal{atLeast(ofOthers, successOfCharge, 0.98, "%.4f")},
 	})
 }

@@ -84,8 +84,8 @@ func (r *run) result() Result {
 	res.Recovery, res.Recovered = r.Scenario.recovery(t)
 	res.Dark = r.Scenario.dark(t)
 	if limit := r.Scenario.Server.Limit; limit.perSecond() > 0 {
-		whole := r.Scenario.Length() / time.Second
-		res.QuotaUsed = float64(s.taken.sum(0, int(whole))) / limit.granted(whole*time.Second)
+		whole := r.Scenario.Length().Truncate(time.Second)
+		res.QuotaUsed = float64(s.taken.sum(0, int(whole/time.Second))) / limit.granted(whole)
 	}
 	from, to := r.Scenario.seconds()
 	if capacity := r.Scenario.Server.capacity(); capacity > 0 && to > from {

@@ -46,7 +46,8 @@ func TestCompositionsArePaired(t *testing.T) {
 }
 
 func TestCompose(t *testing.T) {
-	require.Equal(t, Compose(1, 7), Compose(1, 7))
+	again := Compose(1, 7)
+	require.Equal(t, Compose(1, 7), again)
 	require.NotEqual(t, Compose(1, 7).Scenario.Note, Compose(1, 8).Scenario.Note)
 	require.NotEqual(t, Compose(1, 7).Scenario.Note, Compose(2, 7).Scenario.Note)
 	for number := range 300 {

@@ -105,15 +105,15 @@ func (o options) run(t *testing.T) error {
 	if rows.Beside, err = fleet.ReadBeside(); err != nil {
 		return err
 	}
-	print(fleet.Header())
+	say(fleet.Header())
 	fleet.RunAll(t, runs, kept, func(r fleet.Result) {
 		if row := rows.Add(r); len(row) == o.seedsOf(r.Peer) {
-			print(fleet.Line(row))
+			say(fleet.Line(row))
 			o.more(r)
 		}
 	})
 	if o.targets {
-		print("\n" + rows.Verdicts())
+		say("\n" + rows.Verdicts())
 	}
 	if o.remember {
 		err = remember(&rows, nil)
@@ -156,7 +156,7 @@ func (o options) runs() (runs []fleet.Config, err error) {
 			for _, p := range who {
 				for i := range o.seedsOf(p) {
 					if s.In(topology) {
-						runs = append(runs, fleet.Config{Scenario: s, Peer: p, Topology: topology, Seed: o.seed + uint64(i)}) //nolint:gosec // a small number
+						runs = append(runs, fleet.Config{Scenario: s, Peer: p, Topology: topology, Seed: o.seed + uint64(i)})
 					}
 				}
 			}
@@ -206,7 +206,7 @@ func (o options) compositions(t *testing.T) ([]fleet.Tally, error) {
 	}
 	if o.only >= 0 {
 		trial := fleet.Alone(t, o.seed, o.only, who)
-		print(trial)
+		say(trial)
 		for _, r := range trial.Of {
 			o.more(r)
 		}
@@ -214,25 +214,25 @@ func (o options) compositions(t *testing.T) ([]fleet.Tally, error) {
 	}
 	trials := fleet.Random(t, o.seed, o.random, who, func(trial fleet.Trial) {
 		for _, line := range trial.Harmed() {
-			print(line)
+			say(line)
 		}
 	})
 	tallies := fleet.Tallies(trials)
 	for _, tally := range tallies {
-		print(tally)
+		say(tally)
 	}
 	return tallies, nil
 }
 
-func print(line any) { _, _ = fmt.Fprintln(os.Stdout, line) }
+func say(line any) { _, _ = fmt.Fprintln(os.Stdout, line) }
 
 func (o options) more(r fleet.Result) {
 	if !o.series {
 		return
 	}
-	print("     second arrivals load goodput")
+	say("     second arrivals load goodput")
 	for i := range r.Load {
-		print(fmt.Sprintf("     %6d %8d %4d %7d", i, at(r.Arrivals, i), r.Load[i], at(r.Goodput, i)))
+		say(fmt.Sprintf("     %6d %8d %4d %7d", i, at(r.Arrivals, i), r.Load[i], at(r.Goodput, i)))
 	}
 }
 

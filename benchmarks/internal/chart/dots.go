@@ -3,6 +3,7 @@ package chart
 import (
 	"image/color"
 	"math"
+	"slices"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -70,7 +71,7 @@ func (d Dots) plot(names []string, named bool) (*plot.Plot, error) {
 			return nil, err
 		}
 	}
-	for series := len(d.Series) - 1; series >= 0; series-- { // the first one on top
+	for series := range slices.Backward(d.Series) { // the first one on top
 		s, err := plotter.NewScatter(d.points(series, len(names)))
 		if err != nil {
 			return nil, err
