@@ -27,8 +27,31 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/contract"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
+
+// TestContract is §4.1 to §4.6 in what they have in common with every RoundTripper that
+// is wrapped around another.
+func TestContract(t *testing.T) {
+	for name, tr := range map[string]func() *resilienthttp.Transport{
+		"zero": func() *resilienthttp.Transport { return &resilienthttp.Transport{} },
+		"hedged": func() *resilienthttp.Transport {
+			return &resilienthttp.Transport{Hedge: &resilienthttp.Hedge{Delay: 1}}
+		},
+		"timed out attempts": func() *resilienthttp.Transport {
+			return &resilienthttp.Transport{Policy: resilienthttp.Policy{AttemptTimeout: time.Hour}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			contract.Test(t, func(base http.RoundTripper) http.RoundTripper {
+				wrapped := tr()
+				wrapped.Base = base
+				return wrapped
+			})
+		})
+	}
+}
 
 // TestResponseXorError is §4.1: exactly one of response and error, whatever Base
 // makes of its own contract.

@@ -1,0 +1,413 @@
+// Package contract tests what must hold of every http.RoundTripper that is wrapped
+// around another one: what http.RoundTripper's documentation asks for, and what
+// http.Client, httputil.ReverseProxy and other callers count on (DESIGN §4.1 to 6). It
+// is run over the Transport, and over whatever is put around one.
+package contract
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"reflect"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Test runs all of it. wrap puts the RoundTripper under test around a base; it is
+// called once for each test, within its bubble.
+func Test(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
+	t.Helper()
+	for name, test := range map[string]func(*testing.T, func(http.RoundTripper) http.RoundTripper){
+		"one of response and error":       oneOfTwo,
+		"the request is left alone":       requestUntouched,
+		"the request's body is closed":    bodyClosedOnce,
+		"redirects pass":                  redirectsPass,
+		"an upgraded connection":          upgraded,
+		"what was sent arrives":           bodyArrives,
+		"the context lives with the body": contextLives,
+		"responses are closed":            responsesClosed,
+		"idle connections are closed":     idleClosed,
+		"many at once":                    manyAtOnce,
+		"a server's request is passed on": requestURI,
+		"cancelling ends it":              cancelled,
+		"its request can be sent again":   sentAgain,
+	} {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { test(t, wrap) }) })
+	}
+}
+
+// base is a RoundTripper that keeps to the contract, and counts.
+type base struct {
+	answer func(*http.Request) (*http.Response, error)
+
+	opened, closed atomic.Int64 // response bodies
+	idle           atomic.Int64 // calls of CloseIdleConnections
+}
+
+var errBroken = errors.New("connection broke")
+
+func (b *base) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Body != nil {
+		defer r.Body.Close() //nolint:errcheck // nobody would look
+		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+			return nil, err
+		}
+	}
+	if err := r.Context().Err(); err != nil {
+		return nil, err
+	}
+	resp, err := b.answer(r)
+	if resp != nil {
+		b.opened.Add(1)
+		resp.Body = &responseBody{resp.Body, r.Context(), b}
+	}
+	return resp, err
+}
+
+func (b *base) CloseIdleConnections() { b.idle.Add(1) }
+
+// responseBody fails once its request's context is done, as net/http's do.
+type responseBody struct {
+	io.ReadCloser
+	ctx  context.Context //nolint:containedctx // the request's, whose end it must notice
+	base *base
+}
+
+func (b *responseBody) Read(p []byte) (int, error) {
+	if err := b.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return b.ReadCloser.Read(p)
+}
+
+func (b *responseBody) Close() error {
+	b.base.closed.Add(1)
+	return b.ReadCloser.Close()
+}
+
+// answering answers with a status, and headers in pairs.
+func answering(status int, header ...string) *base {
+	return &base{answer: func(r *http.Request) (*http.Response, error) {
+		h := http.Header{}
+		for i := 0; i+1 < len(header); i += 2 {
+			h.Set(header[i], header[i+1])
+		}
+		return &http.Response{
+			Status: fmt.Sprintf("%d %s", status, http.StatusText(status)), StatusCode: status,
+			Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+			Header: h, Body: io.NopCloser(strings.NewReader("answer")), ContentLength: 6, Request: r,
+		}, nil
+	}}
+}
+
+// body is a request's, and counts how often it is closed.
+type body struct {
+	io.Reader
+	closed atomic.Int64
+}
+
+func (b *body) Close() error {
+	b.closed.Add(1)
+	return nil
+}
+
+// request is a request with a body that can be had once.
+func request(t *testing.T, ctx context.Context) (*http.Request, *body) { //nolint:revive // t first, as in any helper
+	t.Helper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://api.test/things?a=b", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X-Mine", "value")
+	b := &body{Reader: strings.NewReader("content")}
+	req.Body, req.ContentLength = b, 7
+	return req, b
+}
+
+// finish reads and closes a response.
+func finish(t *testing.T, resp *http.Response) string {
+	t.Helper()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Errorf("reading: %v", err)
+	}
+	if err := resp.Body.Close(); err != nil {
+		t.Errorf("closing: %v", err)
+	}
+	return string(text)
+}
+
+func oneOfTwo(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
+	failing := &base{answer: func(*http.Request) (*http.Response, error) { return nil, errBroken }}
+	rt := wrap(failing)
+	req, _ := request(t, context.Background())
+	if resp, err := rt.RoundTrip(req); resp != nil || !errors.Is(err, errBroken) { //nolint:bodyclose // there is none
+		t.Errorf("got %v and %v, of an error", resp, err)
+	}
+	for _, status := range []int{100, 200, 204, 304, 400, 401, 404, 409, 418, 429, 500, 501, 503, 599} {
+		rt := wrap(answering(status))
+		req, _ := request(t, context.Background())
+		resp, err := rt.RoundTrip(req)
+		if err != nil || resp == nil {
+			t.Errorf("status %d: got %v and %v", status, resp, err)
+			continue
+		}
+		if text := finish(t, resp); resp.StatusCode != status || text != "answer" {
+			t.Errorf("status %d: got %d with %q", status, resp.StatusCode, text)
+		}
+	}
+}
+
+func requestUntouched(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
+	rt := wrap(answering(http.StatusOK))
+	req, _ := request(t, context.Background())
+	fields, deep := *req, req.Clone(req.Context())
+	resp, err := rt.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	finish(t, resp)
+	if req.Context() != fields.Context() || req.Body != fields.Body || req.URL != fields.URL ||
+		!reflect.DeepEqual(req.URL, deep.URL) || !reflect.DeepEqual(req.Header, deep.Header) ||
+		req.ContentLength != fields.ContentLength || req.Method != fields.Method || req.Host != fields.Host {
+		t.Errorf("the request was changed:\n%+v\n%+v", deep, req)
+	}
+}
+
+func bodyClosedOnce(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	failing := &base{answer: func(*http.Request) (*http.Response, error) { return nil, errBroken }}
+	for name, call := range map[string]struct {
+		base   *base
+		ctx    context.Context //nolint:containedctx // what a row is about
+		change func(*http.Request)
+	}{
+		"answered":         {base: answering(http.StatusOK)},
+		"refused":          {base: answering(http.StatusServiceUnavailable)},
+		"failed":           {base: failing},
+		"cancelled before": {base: answering(http.StatusOK), ctx: gone},
+		"no URL":           {base: answering(http.StatusOK), change: func(r *http.Request) { r.URL = nil }},
+	} {
+		ctx := call.ctx
+		if ctx == nil {
+			ctx = context.Background()
+		}
+		req, b := request(t, ctx)
+		if call.change != nil {
+			call.change(req)
+		}
+		if resp, err := wrap(call.base).RoundTrip(req); err == nil {
+			finish(t, resp)
+		}
+		if n := b.closed.Load(); n != 1 {
+			t.Errorf("%s: the body was closed %d times", name, n)
+		}
+	}
+}
+
+func redirectsPass(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
+	for _, status := range []int{301, 302, 303, 307, 308} {
+		for _, location := range []string{"http://other.test/", "/relative", "http://[::1%zz/"} {
+			req, _ := request(t, context.Background())
+			resp, err := wrap(answering(status, "Location", location)).RoundTrip(req)
+			if err != nil {
+				t.Errorf("%d to %s: %v", status, location, err)
+				continue
+			}
+			finish(t, resp)
+			if resp.StatusCode != status || resp.Header.Get("Location") != location {
+				t.Errorf("%d to %s: got %d to %s", status, location, resp.StatusCode, resp.Header.Get("Location"))
+			}
+		}
+	}
+}
+
+// pipe is the body of a 101.
+type pipe struct {
+	io.ReadCloser
+	written strings.Builder
+}
+
+func (p *pipe) Write(b []byte) (int, error) { return p.written.Write(b) }
+
+func upgraded(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
+	conn := &pipe{ReadCloser: io.NopCloser(strings.NewReader("from the server"))}
+	rt := wrap(roundTripper(func(r *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: http.StatusSwitchingProtocols, Header: http.Header{"Upgrade": {"x"}}, Body: conn, Request: r}, nil
+	}))
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://api.test/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := rt.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writer, ok := resp.Body.(io.Writer)
+	if !ok {
+		t.Fatalf("a %T cannot be written", resp.Body)
+	}
+	if _, err := writer.Write([]byte("to the server")); err != nil || conn.written.String() != "to the server" {
+		t.Errorf("wrote %q: %v", conn.written.String(), err)
+	}
+	if text := finish(t, resp); text != "from the server" {
+		t.Errorf("read %q", text)
+	}
+}
+
+// roundTripper is a function as a base.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func bodyArrives(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
+	for _, length := range []int64{7, -1} {
+		rt := wrap(roundTripper(func(r *http.Request) (*http.Response, error) {
+			text, err := io.ReadAll(r.Body)
+			if err != nil || string(text) != "content" || r.ContentLength != length || r.Header.Get("X-Mine") != "value" {
+				t.Errorf("got %q of %d, %v, %v", text, r.ContentLength, r.Header, err)
+			}
+			_ = r.Body.Close()
+			return answering(http.StatusOK).answer(r)
+		}))
+		req, _ := request(t, context.Background())
+		req.ContentLength = length
+		resp, err := rt.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		finish(t, resp)
+	}
+}
+
+func contextLives(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
+	var sent context.Context
+	b := answering(http.StatusOK)
+	rt := wrap(roundTripper(func(r *http.Request) (*http.Response, error) {
+		sent = r.Context() //nolint:fatcontext // looked at, not passed on
+		return b.RoundTrip(r)
+	}))
+	req, _ := request(t, context.Background())
+	resp, err := rt.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Hour)
+	if err := sent.Err(); err != nil {
+		t.Errorf("before the body is read: %v", err)
+	}
+	if text := finish(t, resp); text != "answer" {
+		t.Errorf("read %q", text)
+	}
+}
+
+func responsesClosed(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
+	for _, status := range []int{200, 429, 500, 503} {
+		b := answering(status)
+		req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://api.test/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := wrap(b).RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close() // unread
+		synctest.Wait()
+		if opened, closed := b.opened.Load(), b.closed.Load(); opened != closed {
+			t.Errorf("status %d: %d were opened, %d closed", status, opened, closed)
+		}
+	}
+}
+
+func idleClosed(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
+	b := answering(http.StatusOK)
+	(&http.Client{Transport: wrap(b)}).CloseIdleConnections()
+	if n := b.idle.Load(); n != 1 {
+		t.Errorf("CloseIdleConnections came to the base %d times", n)
+	}
+}
+
+func manyAtOnce(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
+	b := answering(http.StatusOK)
+	rt := wrap(b)
+	var wg sync.WaitGroup
+	for range 16 {
+		wg.Go(func() {
+			for range 20 {
+				req, body := request(t, context.Background())
+				resp, err := rt.RoundTrip(req)
+				if err != nil {
+					t.Errorf("%v", err)
+					return
+				}
+				finish(t, resp)
+				if n := body.closed.Load(); n != 1 {
+					t.Errorf("a body was closed %d times", n)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if opened, closed := b.opened.Load(), b.closed.Load(); opened != closed || opened != 320 {
+		t.Errorf("%d were opened, %d closed", opened, closed)
+	}
+}
+
+func requestURI(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
+	rt := wrap(roundTripper(func(r *http.Request) (*http.Response, error) {
+		if r.RequestURI != "" {
+			t.Errorf("RequestURI %q, which http.Client refuses", r.RequestURI)
+		}
+		return answering(http.StatusOK).answer(r)
+	}))
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://api.test/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.RequestURI = "/things"
+	resp, err := rt.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	finish(t, resp)
+}
+
+func cancelled(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
+	rt := wrap(roundTripper(func(r *http.Request) (*http.Response, error) {
+		if r.Body != nil {
+			_ = r.Body.Close()
+		}
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	}))
+	ctx, cancel := context.WithCancel(context.Background())
+	time.AfterFunc(time.Second, cancel)
+	req, _ := request(t, ctx)
+	start := time.Now()
+	resp, err := rt.RoundTrip(req) //nolint:bodyclose // there is none
+	if resp != nil || !errors.Is(err, context.Canceled) || time.Since(start) != time.Second {
+		t.Errorf("got %v and %v after %s", resp, err, time.Since(start))
+	}
+}
+
+func sentAgain(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
+	client := &http.Client{Transport: wrap(answering(http.StatusOK))}
+	resp, err := client.Get("http://api.test/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	finish(t, resp)
+	again, err := client.Do(resp.Request)
+	if err != nil {
+		t.Fatalf("the response's request, sent again: %v", err)
+	}
+	finish(t, again)
+}
