@@ -1,12 +1,12 @@
 package resilienthttp_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -189,95 +189,6 @@ func (b contextBody) Read(p []byte) (int, error) {
 
 func (contextBody) Close() error { return nil }
 
-// TestAttemptContext is §4.5: what Base sees ends with the attempt, has its
-// deadline, and hands through the caller's values.
-func TestAttemptContext(t *testing.T) {
-	type key struct{}
-	synctest.Test(t, func(t *testing.T) {
-		var seen context.Context
-		var err error
-		base := script(func(r *http.Request) (*http.Response, error) {
-			seen, err = r.Context(), r.Context().Err() //nolint:fatcontext // looked at, not passed on
-			return response(r, 200, "body"), nil
-		})
-		tr := &resilienthttp.Transport{Base: base, Policy: resilienthttp.Policy{AttemptTimeout: time.Minute}}
-		start := time.Now()
-		resp, rtErr := tr.RoundTrip(get(t).WithContext(context.WithValue(t.Context(), key{}, "value")))
-		require.NoError(t, rtErr)
-		require.NoError(t, err)
-		require.Equal(t, "value", seen.Value(key{}))
-		deadline, ok := seen.Deadline()
-		require.True(t, ok)
-		require.Equal(t, time.Minute, deadline.Sub(start))
-
-		time.Sleep(time.Hour)
-		require.NoError(t, seen.Err(), "alive until the body is read to its end")
-		_, err = io.ReadFull(resp.Body, make([]byte, 4))
-		require.NoError(t, err)
-		require.NoError(t, seen.Err())
-		_, err = resp.Body.Read(make([]byte, 1))
-		require.Equal(t, io.EOF, err)
-		require.ErrorIs(t, seen.Err(), context.Canceled)
-		<-seen.Done()
-		require.NoError(t, resp.Body.Close())
-	})
-	ends := map[string]func(*testing.T, *http.Response){
-		"read to its end": func(t *testing.T, r *http.Response) { _, _ = io.Copy(io.Discard, r.Body) },
-		"closed":          func(t *testing.T, r *http.Response) { require.NoError(t, r.Body.Close()) },
-		"closed twice": func(t *testing.T, r *http.Response) {
-			require.NoError(t, r.Body.Close())
-			require.NoError(t, r.Body.Close())
-		},
-		"closed and read at once": func(t *testing.T, r *http.Response) {
-			var wg sync.WaitGroup
-			wg.Go(func() { _, _ = io.Copy(io.Discard, r.Body) })
-			wg.Go(func() { _ = r.Body.Close() })
-			wg.Wait()
-		},
-	}
-	for name, end := range ends {
-		t.Run(name, func(t *testing.T) {
-			var seen context.Context
-			tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
-				seen = r.Context() //nolint:fatcontext // looked at, not passed on
-				return response(r, 200, "body"), nil
-			})}
-			resp, err := tr.RoundTrip(get(t))
-			require.NoError(t, err)
-			require.NoError(t, seen.Err())
-			end(t, resp)
-			require.ErrorIs(t, seen.Err(), context.Canceled)
-		})
-	}
-	for name, body := range map[string]io.ReadCloser{"no body": http.NoBody, "a nil body": nil} {
-		t.Run(name, func(t *testing.T) {
-			var seen context.Context
-			tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
-				seen = r.Context() //nolint:fatcontext // looked at, not passed on
-				return withBody(204, body)(r)
-			})}
-			resp, err := tr.RoundTrip(get(t))
-			require.NoError(t, err)
-			require.ErrorIs(t, seen.Err(), context.Canceled, "nothing keeps it alive")
-			require.NotNil(t, resp.Body)
-			require.Empty(t, readAll(t, resp))
-		})
-	}
-	t.Run("with errors of a timeout", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			var err error
-			tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{MaxAttempts: -1}, Base: roundTripper(func(r *http.Request) (*http.Response, error) {
-				<-r.Context().Done()
-				err = r.Context().Err()
-				return nil, err
-			})}
-			_, rtErr := tr.RoundTrip(get(t))
-			require.ErrorIs(t, rtErr, resilienthttp.ErrAttemptTimeout)
-			require.Equal(t, context.DeadlineExceeded, err, "as of a context with a deadline")
-		})
-	})
-}
-
 // blocking is a body whose Read blocks until Close, whatever its context does.
 type blocking struct {
 	closed chan struct{}
@@ -311,237 +222,15 @@ func (trickle) Close() error { return nil }
 type errorBody struct{}
 
 func (errorBody) Read([]byte) (int, error) { return 0, errReset }
-func (errorBody) Close() error             { return errReset }
+
+func (errorBody) Close() error { return errReset }
 
 // panickyBody panics at the first Read.
 type panickyBody struct{}
 
 func (panickyBody) Read([]byte) (int, error) { panic("a body of somebody's making") }
-func (panickyBody) Close() error             { return nil }
 
-// TestDiscardedResponsesAreDrained is §4.5: at most 64 KiB and 100 ms, and
-// closed in every case.
-func TestDiscardedResponsesAreDrained(t *testing.T) {
-	const ms = time.Millisecond
-	tests := []struct {
-		name  string
-		body  io.ReadCloser
-		took  time.Duration
-		reads int64 // at most; negative: exactly
-	}{
-		{"short", io.NopCloser(strings.NewReader("short")), 0, -5},
-		{"64 KiB", io.NopCloser(io.LimitReader(zeros{}, 64<<10)), 0, -64 << 10},
-		{"endless and quick", io.NopCloser(zeros{}), 0, 64 << 10},
-		{"endless and slow", trickle{10 * ms}, 100 * ms, 11},
-		{"blocked until Close", newBlocking(), 100 * ms, 0},
-		{"in time", trickle{0}, 0, 64 << 10},
-		{"fails", errorBody{}, 0, 0},
-		{"panics", panickyBody{}, 0, 0},
-		{"none", http.NoBody, 0, 0},
-		{"nil", nil, 0, 0},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				if b, ok := tt.body.(*blocking); ok {
-					*b = blocking{closed: make(chan struct{})} // of this bubble
-				}
-				base := script(withBody(503, tt.body), status(200))
-				tr := &resilienthttp.Transport{Base: base, Policy: every(0)}
-				start := time.Now()
-				resp, err := tr.RoundTrip(get(t))
-				require.NoError(t, err)
-				require.Equal(t, tt.took, time.Since(start))
-				time.Sleep(time.Second) // a Read that cannot be ended comes to its end
-				drained := base.reads.Load()
-				if tt.reads < 0 {
-					require.Equal(t, -tt.reads, drained)
-				} else {
-					require.LessOrEqual(t, drained, tt.reads)
-				}
-				require.Equal(t, 200, resp.StatusCode)
-				readAll(t, resp)
-				base.requireBalance(t)
-			})
-		})
-	}
-}
-
-// TestDrainIsPartOfTheWait is §4.12: reading what is left of a response does not
-// put the retry off, and so cannot carry it past the deadline.
-func TestDrainIsPartOfTheWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := script(withBody(503, newBlocking()), status(200))
-		ctx, cancel := context.WithTimeout(t.Context(), 1050*time.Millisecond)
-		defer cancel()
-		start := time.Now()
-		resp, err := (&resilienthttp.Transport{Base: base, Policy: every(time.Second)}).RoundTrip(get(t).WithContext(ctx))
-		require.NoError(t, err)
-		require.Equal(t, time.Second, time.Since(start))
-		require.Equal(t, time.Second, resilienthttp.Attempts(resp)[0].Wait)
-		readAll(t, resp)
-		base.requireBalance(t)
-	})
-}
-
-// TestCancelEndsTheDrain is §4.13: who leaves does not wait for a body that
-// heeds nothing but Close.
-func TestCancelEndsTheDrain(t *testing.T) {
-	for name, leave := range map[string]func(*http.Request) *http.Request{
-		"context": func(r *http.Request) *http.Request {
-			ctx, cancel := context.WithCancel(r.Context())
-			time.AfterFunc(10*time.Millisecond, cancel)
-			return r.WithContext(ctx)
-		},
-		"Request.Cancel": func(r *http.Request) *http.Request {
-			cancel := make(chan struct{})
-			time.AfterFunc(10*time.Millisecond, func() { close(cancel) })
-			r.Cancel = cancel
-			return r
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := script(withBody(503, newBlocking()), status(200))
-				start := time.Now()
-				_, err := (&resilienthttp.Transport{Base: base, Policy: every(time.Second)}).RoundTrip(leave(get(t)))
-				require.ErrorIs(t, err, context.Canceled)
-				require.Equal(t, 10*time.Millisecond, time.Since(start))
-				require.Len(t, asError(t, err).Attempts, 1)
-				base.requireBalance(t)
-			})
-		})
-	}
-}
-
-// TestReadTimeout is §4.5: only the time for which a Read blocks is counted.
-func TestReadTimeout(t *testing.T) {
-	steady := faulttest.Reply{Body: "0123456789", Pause: 900 * time.Millisecond}
-	silent := faulttest.Reply{Body: "first and last", Fault: faulttest.Stalled, At: 5}
-	big := faulttest.OK(strings.Repeat("x", 1<<20))
-
-	tests := []struct {
-		name    string
-		handler http.Handler
-		limit   time.Duration
-		pause   time.Duration // of the reader, between reads
-		got     int
-		took    time.Duration // 0: do not ask
-		is      error
-	}{
-		{"steady server", steady, time.Second, 0, 10, 9 * time.Second, nil},
-		{"steady server, short limit", steady, 800 * time.Millisecond, 0, 0, 800 * time.Millisecond, resilienthttp.ErrReadTimeout},
-		{"silent server", silent, time.Second, 0, 5, time.Second, resilienthttp.ErrReadTimeout},
-		{"slow reader", big, time.Second, time.Minute, 1 << 20, 0, nil},
-		{"slow reader of a silent server", silent, time.Second, time.Minute, 5, time.Minute + time.Second, resilienthttp.ErrReadTimeout},
-		{"huge", steady, 1<<63 - 1, 0, 10, 9 * time.Second, nil},
-		{"negative", steady, -1, 0, 10, 9 * time.Second, nil},
-		{"none", steady, 0, 0, 10, 9 * time.Second, nil},
-	}
-	for _, tt := range tests {
-		for _, h2 := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, HTTP/2 %v", tt.name, h2), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					options := []memhttp.Option{}
-					if h2 {
-						options = append(options, memhttp.HTTP2())
-					}
-					s := memhttp.NewServer(t, tt.handler, options...)
-					base := &countingBase{base: s.Transport()}
-					tr := &resilienthttp.Transport{Base: base, Policy: resilienthttp.Policy{ReadTimeout: tt.limit}}
-					resp, err := tr.RoundTrip(newRequest(t, "GET", s.URL, ""))
-					require.NoError(t, err)
-					start := time.Now()
-					got, buf := 0, make([]byte, 128<<10)
-					for err == nil {
-						var n int
-						n, err = resp.Body.Read(buf)
-						got += n
-						if n > 0 && err == nil {
-							time.Sleep(tt.pause)
-						}
-					}
-					require.Equal(t, tt.got, got)
-					if tt.took > 0 {
-						require.Equal(t, tt.took, time.Since(start))
-					}
-					if tt.is == nil {
-						require.Equal(t, io.EOF, err)
-					} else {
-						require.ErrorIs(t, err, tt.is)
-						require.True(t, asError(t, err).Timeout())
-						require.NotErrorIs(t, err, context.Canceled)
-						require.Len(t, asError(t, err).Attempts, 1)
-						_, err = resp.Body.Read(buf)
-						require.ErrorIs(t, err, tt.is, "and stays so")
-					}
-					require.NoError(t, resp.Body.Close())
-					base.requireBalance(t)
-				})
-			})
-		}
-	}
-}
-
-// TestReadTimeoutOfStubbornBody is §4.5: a body that does not heed its context
-// is closed under its blocked Read.
-func TestReadTimeoutOfStubbornBody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := script(withBody(200, newBlocking()))
-		tr := &resilienthttp.Transport{Base: base, Policy: resilienthttp.Policy{ReadTimeout: time.Second}}
-		resp, err := tr.RoundTrip(get(t))
-		require.NoError(t, err)
-		start := time.Now()
-		_, err = resp.Body.Read(make([]byte, 1))
-		require.Equal(t, time.Second, time.Since(start))
-		require.ErrorIs(t, err, resilienthttp.ErrReadTimeout)
-		require.NoError(t, resp.Body.Close())
-		synctest.Wait()
-		base.requireBalance(t)
-	})
-}
-
-// TestReadErrorsPass: what the body itself says comes through, and ends the
-// attempt.
-func TestReadErrorsPass(t *testing.T) {
-	var seen context.Context
-	base := script(func(r *http.Request) (*http.Response, error) {
-		seen = r.Context() //nolint:fatcontext // looked at, not passed on
-		return withBody(200, errorBody{})(r)
-	})
-	tr := &resilienthttp.Transport{Base: base, Policy: resilienthttp.Policy{ReadTimeout: time.Minute}}
-	resp, err := tr.RoundTrip(get(t))
-	require.NoError(t, err)
-	_, err = resp.Body.Read(make([]byte, 1))
-	require.Equal(t, errReset, err)
-	require.Error(t, seen.Err())
-	require.Equal(t, errReset, resp.Body.Close())
-	require.NoError(t, resp.Body.Close())
-	base.requireBalance(t)
-}
-
-// TestCancelWhileReading is §4.7: the caller's cancellation reaches the body's
-// reader as the context's error.
-func TestCancelWhileReading(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := faulttest.NewInMemory(t, faulttest.Reply{Fault: faulttest.Stalled, At: -1})
-		for _, limit := range []time.Duration{0, time.Hour} {
-			tr := &resilienthttp.Transport{Base: s.Transport(), Policy: resilienthttp.Policy{ReadTimeout: limit}}
-			ctx, cancel := context.WithCancel(t.Context())
-			resp, err := tr.RoundTrip(newRequest(t, "GET", s.URL, "").WithContext(ctx))
-			require.NoError(t, err)
-			time.AfterFunc(time.Second, cancel)
-			_, err = io.ReadAll(resp.Body)
-			require.ErrorIs(t, err, context.Canceled)
-			require.NotErrorIs(t, err, resilienthttp.ErrReadTimeout)
-			require.NoError(t, resp.Body.Close())
-		}
-		synctest.Wait()
-		for _, q := range s.Requests() {
-			require.Equal(t, time.Second, q.Left.Sub(q.Arrived), "and the server")
-		}
-	})
-}
+func (panickyBody) Close() error { return nil }
 
 // TestPanicsGiveBack: when Base, or a hook, panics or ends the goroutine, the
 // caller gets to see that, and nothing stays behind: not the probe's place, nor
@@ -650,22 +339,6 @@ func TestPanicsGiveBack(t *testing.T) {
 	}
 }
 
-// TestBrokenAnswersAreClosed: Base's response is closed when Base breaks its
-// contract by returning an error beside it.
-func TestBrokenAnswersAreClosed(t *testing.T) {
-	base := script(func(r *http.Request) (*http.Response, error) { return response(r, 200, "x"), errReset })
-	tr := &resilienthttp.Transport{Base: base, Policy: resilienthttp.Policy{MaxAttempts: -1}}
-	_, err := tr.RoundTrip(get(t))
-	require.ErrorIs(t, err, errReset)
-	base.requireBalance(t)
-
-	tr = &resilienthttp.Transport{Policy: resilienthttp.Policy{MaxAttempts: -1}, Base: roundTripper(func(r *http.Request) (*http.Response, error) {
-		return &http.Response{StatusCode: http.StatusOK}, errReset
-	})}
-	_, err = tr.RoundTrip(get(t))
-	require.ErrorIs(t, err, errReset)
-}
-
 // TestNestedTransports is §4.20 in one process: only the outer one retries, the
 // keys and headers are the outer one's, and each tells of its own attempts.
 func TestNestedTransports(t *testing.T) {
@@ -719,49 +392,18 @@ func TestTransportInsideItself(t *testing.T) {
 	})
 }
 
-// TestUpgradedBodyHalfCloses: an upgraded connection that can be half-closed
-// still can, as httputil.ReverseProxy wants it.
-func TestUpgradedBodyHalfCloses(t *testing.T) {
-	for _, can := range []bool{true, false} {
-		t.Run(fmt.Sprint(can), func(t *testing.T) {
-			half := &halfCloser{}
-			var body io.ReadWriteCloser = half
-			if !can {
-				body = struct{ io.ReadWriteCloser }{half}
-			}
-			base := roundTripper(func(r *http.Request) (*http.Response, error) { return withBody(101, body)(r) })
-			resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(get(t))
-			require.NoError(t, err)
-			err = resp.Body.(interface{ CloseWrite() error }).CloseWrite()
-			require.Equal(t, can, err == nil)
-			require.Equal(t, can, half.closed)
-			require.NoError(t, resp.Body.Close())
-		})
-	}
-}
-
 type halfCloser struct {
 	closed bool
 	errorBody
 }
 
 func (h *halfCloser) Write(p []byte) (int, error) { return len(p), nil }
-func (h *halfCloser) Close() error                { return nil }
+
+func (h *halfCloser) Close() error { return nil }
 
 func (h *halfCloser) CloseWrite() error {
 	h.closed = true
 	return nil
-}
-
-// TestOnlyUpgradesAreWritable: a body that happens to have a Write method is no
-// connection unless the status says so.
-func TestOnlyUpgradesAreWritable(t *testing.T) {
-	base := roundTripper(func(r *http.Request) (*http.Response, error) { return withBody(200, &halfCloser{})(r) })
-	resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(get(t))
-	require.NoError(t, err)
-	_, writable := resp.Body.(io.Writer)
-	require.False(t, writable)
-	require.NoError(t, resp.Body.Close())
 }
 
 // TestBreakerOpensInLine is §4.15: who has stood in line asks the breaker again,
@@ -794,55 +436,274 @@ func TestBreakerOpensInLine(t *testing.T) {
 	})
 }
 
-// TestDeadlineSeenEarly: a Base that sees a deadline pass before its timer has
-// fired has met that deadline, not an error of its own.
-func TestDeadlineSeenEarly(t *testing.T) {
+// TestGetBodyOfNothing is §4.4: the body is the same on every attempt, or there
+// is no other attempt.
+func TestGetBodyOfNothing(t *testing.T) {
+	base := script(status(503), status(200))
+	req := newRequest(t, http.MethodPost, "http://api.test/", "body")
+	req.GetBody = func() (io.ReadCloser, error) { return http.NoBody, nil }
+	_, err := (&resilienthttp.Transport{Base: base, Policy: every(0)}).RoundTrip(req)
+	require.ErrorIs(t, err, resilienthttp.ErrNotReplayable)
+	require.Len(t, base.calls(), 1)
+}
+
+// TestPanicsBeforeBase is §4.2: the body is closed once, also when a function of
+// the user's panics before Base has got it.
+func TestPanicsBeforeBase(t *testing.T) {
+	for name, tr := range map[string]*resilienthttp.Transport{
+		"Scope":        {Scope: func(*http.Request) string { panic("user") }},
+		"NewKey":       {Idempotency: resilienthttp.Idempotency{NewKey: func(*http.Request) string { panic("user") }}},
+		"AttemptStart": {Trace: &resilienthttp.Trace{AttemptStart: func(*resilienthttp.Attempt) { panic("user") }}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tr.Base = script(status(200))
+			req := newRequest(t, http.MethodPost, "http://api.test/", "body")
+			bodies := trackBody(req, "body")
+			require.Panics(t, func() { _, _ = tr.RoundTrip(req) })
+			bodies.requireClosedOnce(t, 1)
+		})
+	}
+	t.Run("AttemptStart of the second attempt", func(t *testing.T) {
+		tr := &resilienthttp.Transport{Base: script(status(503)), Policy: every(0), Trace: &resilienthttp.Trace{
+			AttemptStart: func(a *resilienthttp.Attempt) {
+				if a.Number == 2 {
+					panic("user")
+				}
+			},
+		}}
+		req := newRequest(t, http.MethodPost, "http://api.test/", "body")
+		bodies := trackBody(req, "body")
+		require.Panics(t, func() { _, _ = tr.RoundTrip(req) })
+		bodies.requireClosedOnce(t, 2)
+	})
+}
+
+// TestPlanningIsNotAnAttempt: the time that a user's Scope or NewKey takes is not
+// the attempt's, and what the server is told of its deadline holds.
+func TestPlanningIsNotAnAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := script(func(r *http.Request) (*http.Response, error) {
+			deadline, _ := r.Context().Deadline()
+			require.Equal(t, 100*time.Millisecond, time.Until(deadline))
+			require.Equal(t, "100", r.Header.Get("X-Request-Timeout-Ms"))
+			told, err := time.Parse(time.RFC3339, r.Header.Get("X-Request-Deadline"))
+			require.NoError(t, err)
+			require.WithinDuration(t, deadline, told, time.Millisecond)
+			return response(r, 200, ""), nil
+		})
+		tr := &resilienthttp.Transport{
+			Base: base, Policy: resilienthttp.Policy{AttemptTimeout: 100 * time.Millisecond},
+			Idempotency: resilienthttp.Idempotency{NewKey: func(*http.Request) string {
+				time.Sleep(time.Second)
+				return "key"
+			}},
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		resp, err := tr.RoundTrip(newRequest(t, http.MethodPost, "http://api.test/", "body").WithContext(ctx))
+		require.NoError(t, err)
+		require.Zero(t, lastOf(t, resp).Latency)
+	})
+}
+
+// TestGatesTakeBack is §4.15 and §4.17: who passed the breaker and is turned away
+// after it gives the probe's place back, and the turn.
+func TestGatesTakeBack(t *testing.T) {
+	halfOpen := func(t *testing.T, tr *resilienthttp.Transport) {
+		t.Helper()
+		resp, err := tr.RoundTrip(get(t))
+		require.NoError(t, err)
+		readAll(t, resp)
+		time.Sleep(2 * time.Minute)
+		require.Equal(t, resilienthttp.StateHalfOpen, tr.Breaker.State("api.test"))
+	}
+	t.Run("by the rate limit", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			tr := &resilienthttp.Transport{
+				Base: script(status(500)), Breaker: &resilienthttp.Breaker{MinRequests: 1, Probes: 1, Cooldown: time.Minute},
+				RateLimit: &resilienthttp.RateLimit{Limit: 0.001, Burst: 1, MaxWait: -1}, Policy: resilienthttp.Policy{MaxAttempts: -1},
+			}
+			halfOpen(t, tr)
+			for range 3 {
+				_, err := tr.RoundTrip(get(t))
+				require.ErrorIs(t, err, resilienthttp.ErrRateLimited, "and not by the breaker")
+			}
+		})
+	})
+	t.Run("by the deadline", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			tr := &resilienthttp.Transport{
+				Base: script(status(500)), Breaker: &resilienthttp.Breaker{MinRequests: 1, Probes: 1, Cooldown: time.Minute},
+				Deadline: resilienthttp.Deadline{Margin: time.Hour}, Policy: resilienthttp.Policy{MaxAttempts: -1},
+			}
+			halfOpen(t, tr)
+			for range 3 {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				_, err := tr.RoundTrip(get(t).WithContext(ctx))
+				cancel()
+				require.ErrorIs(t, err, resilienthttp.ErrDeadline, "and not by the breaker")
+			}
+		})
+	})
+}
+
+// TestBadBodies: a body whose Close fails, one whose Read fails, one that panics.
+func TestBadBodies(t *testing.T) {
+	t.Run("Close fails", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			base := script(status(503), status(200))
+			req := newRequest(t, "PUT", "http://api.test/", "")
+			bodies := trackBody(req, "content")
+			bodies.bodies[0].err = errReset
+			resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(req)
+			require.NoError(t, err)
+			require.Equal(t, 200, resp.StatusCode)
+			readAll(t, resp)
+			bodies.requireClosedOnce(t, 2)
+		})
+	})
+	t.Run("Close fails of a refused call", func(t *testing.T) {
+		req := newRequest(t, "PUT", "http://api.test/", "")
+		bodies := trackBody(req, "content")
+		bodies.bodies[0].err = errReset
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := (&resilienthttp.Transport{}).RoundTrip(req.WithContext(ctx))
+		require.ErrorIs(t, err, context.Canceled)
+		require.NotErrorIs(t, err, errReset)
+		bodies.requireClosedOnce(t, 1)
+	})
+	t.Run("Read fails", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
+			tr := &resilienthttp.Transport{Base: s.Transport()}
+			req := newRequest(t, "PUT", s.URL, "")
+			req.Body, req.ContentLength = errorBody{}, 7
+			_, err := tr.RoundTrip(req)
+			require.ErrorIs(t, err, errReset)
+			require.ErrorIs(t, err, resilienthttp.ErrNotReplayable)
+		})
+	})
+}
+
+// TestBrokenConnections is §4.8 and §4.9 over sockets: what breaks before the
+// answer is repeated if the request may be, and what breaks after it is the
+// reader's to see.
+func TestBrokenConnections(t *testing.T) {
+	readRequest := func(conn net.Conn) *http.Request {
+		req, err := http.ReadRequest(bufio.NewReader(conn))
+		if err != nil {
+			return nil
+		}
+		_, _ = io.Copy(io.Discard, req.Body)
+		return req
+	}
 	tests := []struct {
-		name string
-		err  error
-		is   error
+		name  string
+		spoil func(net.Conn)
 	}{
-		{"as the net package says it", os.ErrDeadlineExceeded, resilienthttp.ErrDeadline},
-		{"as the context package says it", context.DeadlineExceeded, resilienthttp.ErrDeadline},
-		{"as others say it", &net.DNSError{Err: "slow", IsTimeout: true}, resilienthttp.ErrDeadline},
-		{"something else", errReset, errReset},
+		{"reset before the request is read", resetConn},
+		{"reset after the request was read", func(conn net.Conn) {
+			readRequest(conn)
+			resetConn(conn)
+		}},
+		{"closed before the request is read", func(conn net.Conn) { _ = conn.Close() }},
+		{"closed after the request was read", func(conn net.Conn) {
+			readRequest(conn)
+			_ = conn.Close()
+		}},
+		{"reset within the status line", func(conn net.Conn) {
+			readRequest(conn)
+			_, _ = io.WriteString(conn, "HTTP/1.1 20")
+			resetConn(conn)
+		}},
+		{"closed within the headers", func(conn net.Conn) {
+			readRequest(conn)
+			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Le")
+			_ = conn.Close()
+		}},
+		{"closed after 100 Continue", func(conn net.Conn) {
+			readRequest(conn)
+			_, _ = io.WriteString(conn, "HTTP/1.1 100 Continue\r\n\r\n")
+			_ = conn.Close()
+		}},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				step := func(*http.Request) (*http.Response, error) {
-					time.Sleep(time.Second)
-					return nil, tt.err
-				}
-				ctx := earlyContext{t.Context(), time.Now().Add(time.Second)}
-				put := newRequest(t, http.MethodPut, "http://api.test/", "")
-				_, err := (&resilienthttp.Transport{Base: script(step)}).RoundTrip(put.WithContext(ctx))
-				require.ErrorIs(t, err, tt.is)
-				require.ErrorIs(t, err, tt.err)
-				require.Len(t, asError(t, err).Attempts, 1)
-				require.ErrorIs(t, err, resilienthttp.ErrDeadline, "no wait fits")
-
-				if tt.err == errReset {
+		serve := func(t *testing.T, broken int) (string, *atomic.Int64, func() []string) {
+			var conns atomic.Int64
+			var mu sync.Mutex
+			var keys []string
+			l, url := listen(t)
+			serveRaw(t, l, func(conn net.Conn) {
+				if conns.Add(1) <= int64(broken) {
+					tt.spoil(conn)
 					return
 				}
-				// The same with the attempt's own timeout, in the instant at which its
-				// timer fires.
-				base := script(after(time.Second, failing(tt.err)))
-				_, err = (&resilienthttp.Transport{
-					Base: base, Policy: resilienthttp.Policy{AttemptTimeout: time.Second, MaxAttempts: -1},
-				}).RoundTrip(get(t))
-				require.Len(t, base.calls(), 1)
-				require.ErrorIs(t, err, resilienthttp.ErrAttemptTimeout)
+				if req := readRequest(conn); req != nil {
+					mu.Lock()
+					keys = append(keys, req.Header.Get("Idempotency-Key"))
+					mu.Unlock()
+					_, _ = io.WriteString(conn, okAnswer)
+				}
 			})
+			return url, &conns, func() []string {
+				mu.Lock()
+				defer mu.Unlock()
+				return keys
+			}
+		}
+		for _, method := range []string{"GET", "PUT", "POST"} {
+			t.Run(tt.name+", repeatable "+method, func(t *testing.T) {
+				url, conns, keys := serve(t, 2)
+				req := newRequest(t, method, url, "")
+				var bodies *trackedBodies
+				if method != "GET" {
+					bodies = trackBody(req, "content")
+				}
+				resp, err := overSockets(t).RoundTrip(req)
+				require.NoError(t, err)
+				require.Equal(t, "fine", readAll(t, resp))
+				require.Len(t, resilienthttp.Attempts(resp), 3)
+				require.Equal(t, int64(3), conns.Load())
+				require.Equal(t, method == "POST", keys()[0] != "")
+				for _, a := range resilienthttp.Attempts(resp)[:2] {
+					require.Error(t, a.Err)
+					require.Equal(t, resilienthttp.VerdictTransient, a.Verdict)
+					require.Equal(t, resilienthttp.Attempts(resp)[2].Request.Header["Idempotency-Key"], a.Request.Header["Idempotency-Key"])
+				}
+				if bodies != nil {
+					require.Len(t, bodies.bodies, 3)
+				}
+			})
+		}
+		t.Run(tt.name+", unkeyed POST", func(t *testing.T) {
+			url, conns, _ := serve(t, 1)
+			resp, err := withoutKeys(overSockets(t)).RoundTrip(newRequest(t, "POST", url, "content"))
+			if err == nil && strings.Contains(tt.name, "before") {
+				// Quick enough to break the handshake of TCP: nothing was sent then.
+				readAll(t, resp)
+				var dial *net.OpError
+				require.ErrorAs(t, resilienthttp.Attempts(resp)[0].Err, &dial)
+				require.Equal(t, "dial", dial.Op)
+				return
+			}
+			require.ErrorIs(t, err, resilienthttp.ErrNotIdempotent)
+			require.Len(t, asError(t, err).Attempts, 1)
+			require.Equal(t, int64(1), conns.Load())
+			require.False(t, asError(t, err).Timeout())
 		})
 	}
 }
 
-// earlyContext has a deadline that its Done does not know of.
-type earlyContext struct {
-	context.Context
-
-	deadline time.Time
+// TestAttemptTimeoutOverSocket: a server that accepts and says nothing.
+func TestAttemptTimeoutOverSocket(t *testing.T) {
+	s := faulttest.New(t, faulttest.Hang)
+	tr := overSockets(t)
+	tr.Policy.AttemptTimeout = 20 * time.Millisecond
+	_, err := tr.RoundTrip(newRequest(t, "GET", s.URL, ""))
+	require.ErrorIs(t, err, resilienthttp.ErrAttemptTimeout)
+	require.NotErrorIs(t, err, context.Canceled)
+	requireTimeout(t, err)
+	require.Len(t, asError(t, err).Attempts, 4)
+	s.AssertAttempts(t, 4)
 }
-
-func (c earlyContext) Deadline() (time.Time, bool) { return c.deadline, true }

@@ -1,14 +1,22 @@
 package resilienthttp_test
 
 import (
+	"bufio"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
+	"os"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +25,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
 // clockOfServer is far from the clock of a bubble, which starts in the year 2000.
@@ -359,4 +368,739 @@ func TestBaseThatFailsForGood(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestHandshakeEOF is §4.8 for handshakes that end in EOF or a reset; and an attempt timeout while dialling.
+func TestHandshakeEOF(t *testing.T) {
+	for name, serve := range map[string]func(net.Conn){
+		"closed at once": func(net.Conn) {},
+		"closed in the handshake": func(conn net.Conn) {
+			_, _ = conn.Read(make([]byte, 4096))
+		},
+		"reset in the handshake": func(conn net.Conn) {
+			_, _ = conn.Read(make([]byte, 10))
+			_ = conn.(*net.TCPConn).SetLinger(0)
+		},
+	} {
+		t.Run("§4.8 "+name, func(t *testing.T) {
+			address, _ := rawServer(t, serve)
+			require.Len(t, realPOST(t, &http.Transport{}, "https://"+address), 2)
+		})
+	}
+	t.Run("§4.8 attempt timeout in the handshake", func(t *testing.T) {
+		address, _ := rawServer(t, func(conn net.Conn) {
+			_ = conn.SetDeadline(time.Now().Add(time.Second))
+			_, _ = io.Copy(io.Discard, conn)
+		})
+		transport := unkeyed(bareTransport(&http.Transport{}, 2))
+		transport.Policy.AttemptTimeout = 50 * time.Millisecond
+		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+address, strings.NewReader("x"))
+		require.Len(t, tripped(t, transport, req), 2)
+	})
+}
+
+// TestRetryAfterOfClassified is §4.11 for the Retry-After of a response that only Classify makes a failure.
+func TestRetryAfterOfClassified(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		transport := bareTransport(onceThen(202, "Retry-After", "5"), 2)
+		transport.Policy.Classify = func(a *resilienthttp.Attempt) resilienthttp.Verdict {
+			if a.Response != nil && a.Response.StatusCode == http.StatusAccepted {
+				return resilienthttp.VerdictThrottled
+			}
+			return resilienthttp.VerdictDefault
+		}
+		attempts := tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
+		require.GreaterOrEqual(t, attempts[0].Wait, 5*time.Second)
+	})
+}
+
+// TestBadRetryAfter is §4.11 for values that overflow or mean nothing: the call
+// ends, or waits its own backoff; the next call is not kept longer than an hour.
+func TestBadRetryAfter(t *testing.T) {
+	const (
+		ignored = iota // as if it were not there
+		tooLong        // the call stops, and the scope is closed
+		now            // no wait
+	)
+	values := []struct {
+		value string
+		how   int
+	}{
+		{"9223372037", tooLong},           // seconds whose nanoseconds overflow
+		{"9223372036854775807", tooLong},  // the largest int64
+		{"18446744073709551616", tooLong}, // more than a uint64
+		{strings.Repeat("9", 400), tooLong},
+		{"-1", ignored},
+		{"1e308", ignored},
+		{"1e1", ignored},
+		{"NaN", ignored},
+		{"Inf", ignored},
+		{"0x10", ignored},
+		{"", ignored},
+		{"soon", ignored},
+		{"1; 2", ignored},
+		{"\x00", ignored},
+		{"Fri, 31 Dec 9999 23:59:59 GMT", tooLong},
+		{"Thu, 01 Jan 1970 00:00:00 GMT", now},
+		{"Thu, 01 Jan 0000 00:00:00 GMT", now},
+		{"0", now},
+		{"0.0000000001", now},
+	}
+	for _, field := range []string{"Retry-After", "Retry-After-Ms"} {
+		for _, v := range values {
+			if field != "Retry-After" && strings.Contains(v.value, "GMT") {
+				continue
+			}
+			t.Run(field+" "+v.value[:min(len(v.value), 40)], func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					base := script(status(429, field, v.value, "RateLimit-Remaining", "0"), status(200))
+					tr := &resilienthttp.Transport{Base: base, Policy: every(time.Second)}
+					start := time.Now()
+					resp, err := tr.RoundTrip(get(t))
+					require.NoError(t, err)
+					if v.how == tooLong {
+						require.Equal(t, 429, resp.StatusCode)
+						require.Zero(t, time.Since(start))
+						require.Equal(t, resilienthttp.ErrRetryAfter, lastOf(t, resp).Stop)
+						require.GreaterOrEqual(t, lastOf(t, resp).Wait, 2562*time.Hour) // the least of them, in milliseconds
+						require.LessOrEqual(t, lastOf(t, resp).Wait, 365*24*time.Hour)
+					} else {
+						require.Equal(t, 200, resp.StatusCode)
+						require.Equal(t, time.Second, time.Since(start))
+					}
+					readAll(t, resp)
+					again, err := tr.RoundTrip(get(t))
+					if v.how == tooLong {
+						require.ErrorIs(t, err, resilienthttp.ErrRateLimited)
+						require.LessOrEqual(t, time.Until(asError(t, err).NotBefore), time.Hour)
+						require.Positive(t, time.Until(asError(t, err).NotBefore))
+						time.Sleep(time.Hour)
+						again, err = tr.RoundTrip(get(t))
+					}
+					require.NoError(t, err)
+					readAll(t, again)
+					base.requireBalance(t)
+				})
+			})
+		}
+	}
+}
+
+// TestBadResets is §4.17 for resets that lie in 1970, in 9999 or nowhere: no
+// call is kept for longer than MaxClosed allows, in the real present and in the
+// bubble's.
+func TestBadResets(t *testing.T) {
+	values := []string{
+		"0", "-1", "1", "1e308", "NaN", "9223372037", "9223372036854775807", "99999999999999999999", "253402300799", "253402300799000",
+		"1970-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "Thu, 01 Jan 1970 00:00:00 GMT", "Fri, 31 Dec 9999 23:59:59 GMT",
+		"292277026596y", "9999999h", "-5s", "soon", "",
+	}
+	names := []string{"X-RateLimit-Reset", "RateLimit-Reset", "X-RateLimit-Reset-After", "Anthropic-Ratelimit-Requests-Reset", "X-Ratelimit-Reset-Requests"}
+	prefix := map[string]string{
+		"X-RateLimit-Reset": "X-RateLimit-%s", "RateLimit-Reset": "RateLimit-%s", "X-RateLimit-Reset-After": "X-RateLimit-%s",
+		"Anthropic-Ratelimit-Requests-Reset": "Anthropic-Ratelimit-Requests-%s", "X-Ratelimit-Reset-Requests": "X-Ratelimit-%s-Requests",
+	}
+	for _, name := range names {
+		for _, value := range values {
+			for _, code := range []int{200, 429} {
+				t.Run(fmt.Sprintf("%s %s %d", name, value, code), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						time.Sleep(time.Until(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))) // past 1e9 s
+						base := script(status(code, fmt.Sprintf(prefix[name], "Limit"), "10", fmt.Sprintf(prefix[name], "Remaining"), "0", name, value), status(200))
+						tr := &resilienthttp.Transport{Base: base, Policy: every(time.Second)}
+						start := time.Now()
+						resp, err := tr.RoundTrip(get(t))
+						require.NoError(t, err)
+						readAll(t, resp)
+						require.LessOrEqual(t, time.Since(start), 2*time.Minute)
+						resp, err = tr.RoundTrip(get(t))
+						if err != nil {
+							require.ErrorIs(t, err, resilienthttp.ErrRateLimited)
+							require.LessOrEqual(t, time.Until(asError(t, err).NotBefore), time.Hour+time.Second, "MaxClosed, and the spread")
+							time.Sleep(time.Hour + time.Second)
+							resp, err = tr.RoundTrip(get(t))
+						}
+						require.NoError(t, err)
+						readAll(t, resp)
+						require.LessOrEqual(t, len(base.calls()), 3)
+						base.requireBalance(t)
+					})
+				})
+			}
+		}
+	}
+}
+
+// TestHostileHeaders: a server that sends a great deal of what we read.
+func TestHostileHeaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := 0
+		base := roundTripper(func(r *http.Request) (*http.Response, error) {
+			n++
+			resp := response(r, 429, "x")
+			for i := range 2000 {
+				resp.Header.Add("Retry-After", "x")
+				resp.Header.Add("RateLimit", fmt.Sprintf("%q;r=0;t=1", fmt.Sprint("p", n, i)))
+				resp.Header.Add("RateLimit-Policy", fmt.Sprintf("%q;q=1;w=1", fmt.Sprint("p", n, i)))
+				resp.Header.Add("X-RateLimit-Bucket", fmt.Sprint("b", n, i))
+			}
+			return resp, nil
+		})
+		tr := &resilienthttp.Transport{Base: base, Policy: every(time.Millisecond)}
+		for range 20 {
+			resp, err := tr.RoundTrip(get(t))
+			if err == nil {
+				readAll(t, resp)
+			}
+			time.Sleep(time.Minute)
+		}
+	})
+}
+
+// TestUntrustedServer is §4.9: a certificate that is not trusted is one attempt.
+func TestUntrustedServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memhttp.NewServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), memhttp.TLS())
+		base := s.Net.Transport()
+		base.TLSClientConfig = &tls.Config{}
+		breaker := nervous(time.Hour)
+		_, err := (&resilienthttp.Transport{Base: base, Breaker: breaker}).RoundTrip(newRequest(t, "GET", s.URL, ""))
+		var untrusted *tls.CertificateVerificationError
+		require.ErrorAs(t, err, &untrusted)
+		require.Len(t, asError(t, err).Attempts, 1)
+		require.Equal(t, resilienthttp.VerdictPermanent, asError(t, err).Attempts[0].Verdict)
+	})
+}
+
+// TestConnectionRefused is §4.8: a request that never left is repeated, whatever
+// its method.
+func TestConnectionRefused(t *testing.T) {
+	l, url := listen(t)
+	address := l.Addr().String()
+	require.NoError(t, l.Close())
+
+	t.Run("for good", func(t *testing.T) {
+		req := newRequest(t, "POST", url, "")
+		bodies := trackBody(req, "content")
+		_, err := withoutKeys(overSockets(t)).RoundTrip(req)
+		require.ErrorIs(t, err, syscall.ECONNREFUSED)
+		require.ErrorIs(t, err, resilienthttp.ErrMaxAttempts)
+		require.Len(t, asError(t, err).Attempts, 4)
+		bodies.requireClosedOnce(t, 4)
+		require.Contains(t, err.Error(), "connection refused")
+	})
+	t.Run("until somebody listens", func(t *testing.T) {
+		tr := withoutKeys(overSockets(t))
+		waits := 0
+		tr.Trace = &resilienthttp.Trace{RetryWait: func(*resilienthttp.Attempt) {
+			if waits++; waits == 2 {
+				l, err := net.Listen("tcp", address)
+				if err != nil {
+					return // somebody else has the port now
+				}
+				serveRaw(t, l, func(conn net.Conn) {
+					if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+						_, _ = io.WriteString(conn, okAnswer)
+					}
+				})
+			}
+		}}
+		resp, err := tr.RoundTrip(newRequest(t, "POST", url, "content"))
+		if errors.Is(err, syscall.ECONNREFUSED) {
+			t.Skip("the port was taken meanwhile")
+		}
+		require.NoError(t, err)
+		require.Equal(t, "fine", readAll(t, resp))
+		require.Len(t, resilienthttp.Attempts(resp), 3)
+	})
+}
+
+// TestUntrustedCertificate is §4.9: one attempt, and the reason is found.
+func TestUntrustedCertificate(t *testing.T) {
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	s.Config.ErrorLog = quiet()
+	s.StartTLS()
+	defer s.Close()
+	for _, h2 := range []bool{false, true} {
+		t.Run(fmt.Sprintf("HTTP/2 %v", h2), func(t *testing.T) {
+			tr := overSockets(t)
+			base := &http.Transport{ForceAttemptHTTP2: h2, TLSClientConfig: &tls.Config{RootCAs: x509.NewCertPool()}}
+			defer base.CloseIdleConnections()
+			tr.Base = base
+			_, err := tr.RoundTrip(newRequest(t, "GET", s.URL, ""))
+			var unknown x509.UnknownAuthorityError
+			require.ErrorAs(t, err, &unknown)
+			require.Len(t, asError(t, err).Attempts, 1)
+		})
+	}
+}
+
+// TestStatusTable is §4.9 for every status: what it means, and that this is what
+// is done about it. The expectation is written down apart from the code's table.
+func TestStatusTable(t *testing.T) {
+	const (
+		s = resilienthttp.VerdictSuccess
+		p = resilienthttp.VerdictPermanent
+		x = resilienthttp.VerdictTransient
+		h = resilienthttp.VerdictThrottled
+	)
+	type verdicts struct{ plain, keyed, asked resilienthttp.Verdict } // asked: with Retry-After
+	special := map[int]verdicts{
+		403: {p, p, h},
+		408: {x, x, x},
+		409: {p, p, x}, // "exists already" does not pass, "still in flight" does
+		425: {x, x, x},
+		429: {h, h, h},
+		501: {p, p, p},
+		503: {x, x, h},
+		505: {p, p, p},
+		506: {p, p, p},
+		508: {p, p, p},
+		510: {p, p, p},
+		511: {p, p, p},
+		529: {h, h, h},
+		600: {p, p, p},
+		999: {p, p, p},
+	}
+	statuses := []int{600, 999}
+	for status := 100; status < 600; status++ {
+		statuses = append(statuses, status)
+	}
+	for _, status := range statuses {
+		want, ok := special[status]
+		switch {
+		case ok:
+		case status < 400:
+			want = verdicts{s, s, s}
+		case status < 500:
+			want = verdicts{p, p, p}
+		default:
+			want = verdicts{x, x, x}
+		}
+		for _, row := range []struct {
+			name       string
+			keyed      bool
+			retryAfter bool
+			want       resilienthttp.Verdict
+		}{
+			{"unkeyed", false, false, want.plain},
+			{"keyed", true, false, want.keyed},
+			{"unkeyed, Retry-After", false, true, want.asked},
+			{"keyed, Retry-After", true, true, max(want.asked, want.keyed)},
+		} {
+			name := fmt.Sprintf("§4.9 %d %s", status, row.name)
+			base := puppetStatus(status)
+			if row.retryAfter {
+				base = puppetStatus(status, "Retry-After", "0")
+			}
+			ctx := t.Context()
+			if row.keyed {
+				ctx = resilienthttp.WithIdempotencyKey(ctx, "k")
+			}
+			attempts := tripped(t, bareTransport(base, 2), newCall(ctx, t, http.MethodPut, "body"))
+			for _, a := range attempts {
+				require.Equal(t, row.want, a.Verdict, name)
+			}
+			again := row.want == x || row.want == h
+			require.Equal(t, again, len(attempts) == 2, name)
+			last := attempts[len(attempts)-1]
+			if again {
+				require.Equal(t, resilienthttp.ErrMaxAttempts, last.Stop, name)
+			} else {
+				require.NoError(t, last.Stop, name)
+			}
+		}
+	}
+}
+
+// TestForbidden is §4.9: 403 is worth a retry only where the server says that it
+// is about a rate limit.
+func TestForbidden(t *testing.T) {
+	now := time.Now()
+	for _, row := range []struct {
+		name   string
+		header []string
+		want   resilienthttp.Verdict
+	}{
+		{"nothing said", nil, resilienthttp.VerdictPermanent},
+		{"quota left", []string{"X-RateLimit-Remaining", "3", "X-RateLimit-Reset", "30"}, resilienthttp.VerdictPermanent},
+		{"quota used up", []string{"X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "30"}, resilienthttp.VerdictThrottled},
+		{"one of two quotas used up", []string{
+			"X-Ratelimit-Remaining-Requests", "5", "X-Ratelimit-Reset-Requests", "1s",
+			"X-Ratelimit-Remaining-Tokens", "0", "X-Ratelimit-Reset-Tokens", "6m0s",
+		}, resilienthttp.VerdictThrottled},
+		{"used up, reset not told", []string{"X-RateLimit-Remaining", "0"}, resilienthttp.VerdictThrottled},
+		{"used up, reset due", []string{
+			"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", fmt.Sprint(now.Add(-time.Second).Unix()), "Date", now.UTC().Format(http.TimeFormat),
+		}, resilienthttp.VerdictThrottled},
+		{"used up, out of a cache", []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "30", "Age", "5"}, resilienthttp.VerdictPermanent},
+		{"Retry-After", []string{"Retry-After", "1"}, resilienthttp.VerdictThrottled},
+		{"Retry-After-Ms", []string{"Retry-After-Ms", "1"}, resilienthttp.VerdictThrottled},
+		{"malformed Retry-After", []string{"Retry-After", "soon"}, resilienthttp.VerdictPermanent},
+		{"should not retry", []string{"Retry-After", "1", "X-Should-Retry", "false"}, resilienthttp.VerdictPermanent},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			attempts := tripped(t, bareTransport(puppetStatus(403, row.header...), -1), newCall(t.Context(), t, http.MethodGet, ""))
+			require.Equal(t, row.want, attempts[0].Verdict)
+		})
+	}
+	t.Run("§4.8 unkeyed POST is not repeated", func(t *testing.T) {
+		transport := bareTransport(puppetStatus(403, "Retry-After", "0"), 2)
+		transport.Idempotency.Off = true
+		attempts := tripped(t, transport, newCall(t.Context(), t, http.MethodPost, "body"))
+		require.Len(t, attempts, 1)
+		require.Equal(t, resilienthttp.ErrNotIdempotent, attempts[0].Stop)
+	})
+}
+
+// TestRepeatability is §4.8: what each status does to a request that is neither
+// idempotent nor keyed, and that a key makes it as good as any.
+func TestRepeatability(t *testing.T) {
+	type answer struct {
+		name   string
+		status int
+		header []string
+	}
+	var answers []answer
+	for status := 400; status < 600; status++ {
+		answers = append(answers, answer{fmt.Sprint(status), status, nil})
+	}
+	answers = append(answers,
+		answer{"429 Retry-After", 429, []string{"Retry-After", "0"}},
+		answer{"503 Retry-After", 503, []string{"Retry-After", "0"}},
+		answer{"503 Retry-After-Ms", 503, []string{"Retry-After-Ms", "0"}},
+		answer{"503 X-Ms-Retry-After-Ms", 503, []string{"X-Ms-Retry-After-Ms", "0"}},
+		answer{"503 malformed Retry-After", 503, []string{"Retry-After", "-1"}},
+		answer{"500 Retry-After", 500, []string{"Retry-After", "0"}},
+		answer{"529 Retry-After", 529, []string{"Retry-After", "0"}},
+		answer{"503 quota", 503, []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "1ms"}},
+		answer{"500 Stripe-Should-Retry", 500, []string{"Stripe-Should-Retry", "true"}},
+		answer{"409 X-Should-Retry", 409, []string{"X-Should-Retry", "true"}},
+		answer{"429 should not", 429, []string{"X-Should-Retry", "false"}},
+		answer{"503 Retry-After, should not", 503, []string{"Retry-After", "0", "Stripe-Should-Retry", "false"}},
+	)
+	didNoWork := map[string]bool{
+		"408": true, "425": true, "429": true, "429 Retry-After": true, "503 Retry-After": true, "503 Retry-After-Ms": true,
+		"503 X-Ms-Retry-After-Ms": true, "500 Stripe-Should-Retry": true, "409 X-Should-Retry": true,
+	}
+	off := resilienthttp.Idempotency{Off: true}
+	for _, request := range []struct {
+		name   string
+		method string
+		config resilienthttp.Idempotency
+	}{
+		{"POST, keys off", http.MethodPost, off},
+		{"PATCH, keys off", http.MethodPatch, off},
+		{"POST, not among Methods", http.MethodPost, resilienthttp.Idempotency{Methods: []string{http.MethodPatch}}},
+		{"POST, no Methods", http.MethodPost, resilienthttp.Idempotency{Methods: []string{}}},
+		{"POST, NewKey gives none", http.MethodPost, resilienthttp.Idempotency{NewKey: func(*http.Request) string { return "" }}},
+		{"unknown method", "FROB", resilienthttp.Idempotency{}},
+		{"lower case is another method", "get", resilienthttp.Idempotency{}},
+		{"CONNECT", http.MethodConnect, resilienthttp.Idempotency{}},
+	} {
+		t.Run("§4.8 unkeyed/"+request.name, func(t *testing.T) {
+			for _, a := range answers {
+				transport := bareTransport(puppetStatus(a.status, a.header...), 2)
+				transport.Idempotency = request.config
+				attempts := tripped(t, transport, newCall(t.Context(), t, request.method, "body"))
+				if didNoWork[a.name] {
+					require.Len(t, attempts, 2, a.name)
+					continue
+				}
+				require.Len(t, attempts, 1, a.name)
+				if v := attempts[0].Verdict; v == resilienthttp.VerdictTransient || v == resilienthttp.VerdictThrottled {
+					require.Equal(t, resilienthttp.ErrNotIdempotent, attempts[0].Stop, a.name)
+				}
+			}
+		})
+	}
+	keyed := func(ctx context.Context) context.Context { return resilienthttp.WithIdempotencyKey(ctx, "k") }
+	for _, request := range []struct {
+		name    string
+		method  string
+		context func(context.Context) context.Context
+		header  string
+		config  resilienthttp.Idempotency
+	}{
+		{name: "POST", method: http.MethodPost},
+		{name: "PATCH", method: http.MethodPatch},
+		{name: "POST, context key, keys off", method: http.MethodPost, context: keyed, config: off},
+		{name: "POST, header key, keys off", method: http.MethodPost, header: "k", config: off},
+		{name: "unknown method, context key", method: "FROB", context: keyed},
+		{name: "unknown method among Methods", method: "FROB", config: resilienthttp.Idempotency{Methods: []string{"FROB"}}},
+	} {
+		t.Run("§4.8 keyed/"+request.name, func(t *testing.T) {
+			for _, a := range answers {
+				transport := bareTransport(puppetStatus(a.status, a.header...), 2)
+				transport.Idempotency = request.config
+				ctx := t.Context()
+				if request.context != nil {
+					ctx = request.context(ctx)
+				}
+				req := newCall(ctx, t, request.method, "body")
+				if request.header != "" {
+					req.Header.Set("Idempotency-Key", request.header)
+				}
+				attempts := tripped(t, transport, req)
+				v := attempts[0].Verdict
+				again := v == resilienthttp.VerdictTransient || v == resilienthttp.VerdictThrottled
+				require.Equal(t, again, len(attempts) == 2, a.name)
+			}
+		})
+	}
+	t.Run("§4.8 idempotent methods", func(t *testing.T) {
+		for _, method := range []string{"", "GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"} {
+			req := newCall(t.Context(), t, method, "")
+			req.Method = method
+			require.Len(t, tripped(t, bareTransport(puppetStatus(500), 2), req), 2, method)
+		}
+	})
+}
+
+// TestShouldRetry is §4.10: the server's explicit word comes first, both ways.
+func TestShouldRetry(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		status int
+		header []string
+		want   resilienthttp.Verdict
+	}{
+		{"Stripe says yes to a 400", 400, []string{"Stripe-Should-Retry", "true"}, resilienthttp.VerdictTransient},
+		{"yes to a 422", 422, []string{"X-Should-Retry", "true"}, resilienthttp.VerdictTransient},
+		{"yes to a 501", 501, []string{"X-Should-Retry", "true"}, resilienthttp.VerdictTransient},
+		{"yes to a 999", 999, []string{"X-Should-Retry", "true"}, resilienthttp.VerdictTransient},
+		{"yes to a 429 keeps it throttled", 429, []string{"X-Should-Retry", "true"}, resilienthttp.VerdictThrottled},
+		{"no to a 500", 500, []string{"Stripe-Should-Retry", "false"}, resilienthttp.VerdictPermanent},
+		{"no to a 429", 429, []string{"X-Should-Retry", "false", "Retry-After", "1"}, resilienthttp.VerdictPermanent},
+		{"no to a 503", 503, []string{"X-Should-Retry", "false", "Retry-After", "1"}, resilienthttp.VerdictPermanent},
+		{"no to a 408", 408, []string{"X-Should-Retry", "false"}, resilienthttp.VerdictPermanent},
+		{"Stripe's word before the other", 500, []string{"Stripe-Should-Retry", "false", "X-Should-Retry", "true"}, resilienthttp.VerdictPermanent},
+		{"case and blanks", 500, []string{"X-Should-Retry", " FALSE "}, resilienthttp.VerdictPermanent},
+		{"another word is none", 500, []string{"X-Should-Retry", "maybe"}, resilienthttp.VerdictTransient},
+		{"a number is none", 400, []string{"X-Should-Retry", "1"}, resilienthttp.VerdictPermanent},
+		{"Stripe mumbles, the other speaks", 400, []string{"Stripe-Should-Retry", "", "X-Should-Retry", "true"}, resilienthttp.VerdictTransient},
+		{"nothing to say about a success", 200, []string{"X-Should-Retry", "true"}, resilienthttp.VerdictSuccess},
+		{"nor about a redirect", 302, []string{"X-Should-Retry", "true"}, resilienthttp.VerdictSuccess},
+	} {
+		t.Run("§4.10 "+row.name, func(t *testing.T) {
+			attempts := tripped(t, bareTransport(puppetStatus(row.status, row.header...), 2), newCall(t.Context(), t, http.MethodPost, "body"))
+			require.Equal(t, row.want, attempts[0].Verdict)
+			again := row.want == resilienthttp.VerdictTransient || row.want == resilienthttp.VerdictThrottled
+			require.Equal(t, again, len(attempts) == 2)
+		})
+	}
+}
+
+// timeoutError is what package net returns for timeouts, seen from outside.
+type timeoutError struct{}
+
+func (timeoutError) Error() string { return "i/o timeout" }
+
+func (timeoutError) Timeout() bool { return true }
+
+// TestTransportErrors is §4.8 and §4.9 for the errors that a Base may return, as
+// they are and wrapped.
+func TestTransportErrors(t *testing.T) {
+	dial := func(err error) error { return &net.OpError{Op: "dial", Net: "tcp", Err: err} }
+	read := func(err error) error { return &net.OpError{Op: "read", Net: "tcp", Err: err} }
+	remote := func(alert uint8) error { return &net.OpError{Op: "remote error", Err: foreignAlertError(alert)} }
+	const (
+		permanent = resilienthttp.VerdictPermanent
+		transient = resilienthttp.VerdictTransient
+	)
+	for _, row := range []struct {
+		name string
+		err  error
+		want resilienthttp.Verdict
+		left bool // the request may have
+	}{
+		{"ECONNRESET", read(os.NewSyscallError("read", syscall.ECONNRESET)), transient, true},
+		{"ECONNRESET, bare", syscall.ECONNRESET, transient, true},
+		{"EPIPE", &net.OpError{Op: "write", Err: syscall.EPIPE}, transient, true},
+		{"ECONNREFUSED", dial(os.NewSyscallError("connect", syscall.ECONNREFUSED)), transient, false},
+		{"ECONNREFUSED, bare", syscall.ECONNREFUSED, transient, false},
+		{"EHOSTUNREACH on dial", dial(syscall.EHOSTUNREACH), transient, false},
+		{"EHOSTUNREACH on read", read(syscall.EHOSTUNREACH), transient, true},
+		{"dial timeout", dial(timeoutError{}), transient, false},
+		{"proxyconnect", &net.OpError{Op: "proxyconnect", Err: io.EOF}, transient, false},
+		{"socks connect", &net.OpError{Op: "socks connect", Err: errors.New("general SOCKS server failure")}, transient, false},
+		{"EOF", io.EOF, transient, true},
+		{"unexpected EOF", io.ErrUnexpectedEOF, transient, true},
+		{"read timeout", read(timeoutError{}), transient, true},
+		{"os.ErrDeadlineExceeded", os.ErrDeadlineExceeded, transient, true},
+		{"net.ErrClosed", net.ErrClosed, transient, true},
+		{"a context of Base's own", context.Canceled, transient, true},
+		{"a deadline of Base's own", context.DeadlineExceeded, transient, true},
+		{"unknown kind", errors.New("gremlins"), transient, true},
+		{"NXDOMAIN", dial(&net.DNSError{Err: "no such host", Name: "x.test", IsNotFound: true}), permanent, false},
+		{"NXDOMAIN, bare", &net.DNSError{Err: "no such host", IsNotFound: true}, permanent, false},
+		{"not found for now", &net.DNSError{Err: "no such host", IsNotFound: true, IsTemporary: true}, transient, false},
+		{"DNS, temporary", &net.DNSError{Err: "server misbehaving", IsTemporary: true}, transient, false},
+		{"DNS, timeout", &net.DNSError{Err: "i/o timeout", IsTimeout: true}, transient, false},
+		{"unknown authority", x509.UnknownAuthorityError{}, permanent, true},
+		{"hostname", x509.HostnameError{Certificate: &x509.Certificate{}, Host: "x.test"}, permanent, true},
+		{"expired", x509.CertificateInvalidError{Reason: x509.Expired}, permanent, true},
+		{"no roots", x509.SystemRootsError{}, permanent, true},
+		{"verification", &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, permanent, false},
+		{"alert bad_certificate", remote(42), permanent, true},
+		{"alert unsupported_certificate", remote(43), permanent, true},
+		{"alert certificate_revoked", remote(44), permanent, true},
+		{"alert certificate_expired", remote(45), permanent, true},
+		{"alert certificate_unknown", remote(46), permanent, true},
+		{"alert unknown_ca", remote(48), permanent, true},
+		{"alert access_denied", remote(49), permanent, true},
+		{"alert certificate_required", remote(116), permanent, true},
+		{"alert handshake_failure", remote(40), transient, false},
+		{"alert protocol_version", remote(70), transient, false},
+		{"alert insufficient_security", remote(71), transient, false},
+		{"alert unrecognized_name", remote(112), transient, false},
+		{"alert no_application_protocol", remote(120), transient, false},
+		{"alert internal_error", remote(80), transient, true},
+		{"alert bad_record_mac", remote(20), transient, true},
+		{"QUIC alert unknown_ca", tls.AlertError(48), permanent, true},
+		{"QUIC alert handshake_failure", tls.AlertError(40), transient, false},
+		{"first record is no TLS", tls.RecordHeaderError{Msg: "first record", Conn: &net.TCPConn{}}, transient, false},
+		{"a later record is broken", tls.RecordHeaderError{Msg: "oversized record received"}, transient, true},
+		{"scheme mismatch", http.ErrSchemeMismatch, permanent, false},
+		{"scheme mismatch as http.Transport says it", tls.RecordHeaderError{
+			Msg: "first record", RecordHeader: [5]byte([]byte("HTTP/")), Conn: &net.TCPConn{},
+		}, permanent, false},
+		{"scheme", errors.New(`unsupported protocol scheme "ftp"`), permanent, false},
+		{"header", errors.New(`net/http: invalid header field name "a b"`), permanent, false},
+		{"host", errors.New("http: no Host in request URL"), permanent, false},
+		{"body shorter than said", errors.New("http: ContentLength=5 with Body length 3"), permanent, true},
+		{"a text that quotes the URL", errors.New(`Get "http://x.test/?unsupported protocol scheme ": EOF`), transient, true},
+		{"a text that quotes the server", errors.New(`malformed HTTP response "http: no Host in request URL"`), transient, true},
+		{"a text that quotes a timeout", errors.New(`malformed HTTP response "net/http: TLS handshake timeout"`), transient, true},
+		{"gate of a Transport inside", &resilienthttp.Error{Reason: resilienthttp.ErrBreakerOpen}, permanent, false},
+		{"limit of a Transport inside", &resilienthttp.Error{Reason: resilienthttp.ErrRateLimited}, permanent, false},
+		{"gate inside, after an attempt", &resilienthttp.Error{
+			Reason: resilienthttp.ErrBreakerOpen, Attempts: []resilienthttp.Attempt{{Number: 1, Err: io.EOF}},
+		}, permanent, true},
+		{"failure inside", &resilienthttp.Error{Reason: resilienthttp.ErrSingleAttempt, Err: io.EOF}, transient, true},
+		{"refusal inside", &resilienthttp.Error{Reason: resilienthttp.ErrSingleAttempt, Err: syscall.ECONNREFUSED}, transient, false},
+	} {
+		for _, wrapped := range []struct {
+			name string
+			err  error
+		}{
+			{"", row.err},
+			{", wrapped", fmt.Errorf("base: %w", row.err)},
+			{", in a url.Error", &url.Error{Op: "Get", URL: "http://x.test/?unsupported protocol scheme ", Err: row.err}},
+			{", joined", errors.Join(errors.New("more"), row.err)},
+		} {
+			t.Run("§4.9 "+row.name+wrapped.name, func(t *testing.T) {
+				base := puppet(func(*http.Request) (*http.Response, error) { return nil, wrapped.err })
+				attempts := tripped(t, bareTransport(base, 2), newCall(t.Context(), t, http.MethodGet, ""))
+				require.Equal(t, row.want, attempts[0].Verdict)
+				require.Equal(t, row.want == transient, len(attempts) == 2)
+				require.ErrorIs(t, attempts[0].Err, wrapped.err)
+
+				// §4.8, also where the classification is overridden.
+				transport := bareTransport(base, 2)
+				transport.Idempotency.Off = true
+				transport.Policy.Classify = func(*resilienthttp.Attempt) resilienthttp.Verdict { return transient }
+				attempts = tripped(t, transport, newCall(t.Context(), t, http.MethodPost, "body"))
+				require.Equal(t, !row.left, len(attempts) == 2, "an unkeyed POST must be repeated only if it never left")
+
+				transport.Idempotency.Off = false
+				attempts = tripped(t, bareTransport(base, 2), newCall(t.Context(), t, http.MethodPost, "body"))
+				require.Equal(t, row.want == transient, len(attempts) == 2, "a keyed one as the table says")
+			})
+		}
+	}
+}
+
+// foreignAlertError is as crypto/tls's own alert type: another uint8.
+type foreignAlertError uint8
+
+func (a foreignAlertError) Error() string { return fmt.Sprintf("tls: alert(%d)", uint8(a)) }
+
+// TestMalformedRequests pins the texts of net/http that §4.9 goes by, since
+// there are no types: what cannot be sent is not tried twice, nor is it held
+// against the server.
+func TestMalformedRequests(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		change func(*http.Request)
+	}{
+		{"scheme", func(r *http.Request) { r.URL.Scheme = "gopher" }},
+		{"no scheme", func(r *http.Request) { r.URL.Scheme = "" }},
+		{"no host", func(r *http.Request) { r.URL.Host = "" }},
+		{"header name", func(r *http.Request) { r.Header["a b"] = []string{"c"} }},
+		{"header value", func(r *http.Request) { r.Header["A"] = []string{"b\nc"} }},
+		{"trailer name", func(r *http.Request) { r.Trailer = http.Header{"a b": nil} }},
+		{"trailer that is none", func(r *http.Request) {
+			r.Trailer = http.Header{"Content-Length": nil}
+			r.Body, r.ContentLength = io.NopCloser(strings.NewReader("body")), -1
+		}},
+		{"method", func(r *http.Request) { r.Method = "A B" }},
+		{"host header", func(r *http.Request) { r.Host = "a b" }},
+		{"control character", func(r *http.Request) { r.URL.Opaque = "/\x01" }},
+		{"short body", func(r *http.Request) { r.Body, r.ContentLength = io.NopCloser(strings.NewReader("body")), 10 }},
+	} {
+		for _, proto := range []struct {
+			name    string
+			options []memhttp.Option
+		}{{"HTTP/1", nil}, {"HTTP/2", []memhttp.Option{memhttp.HTTP2()}}} {
+			if proto.name == "HTTP/1" && row.name == "host header" {
+				continue // sent without; through a proxy, below, it is an error
+			}
+			if proto.name == "HTTP/2" && (row.name == "short body" || row.name == "control character" || row.name == "trailer that is none") {
+				continue // says nothing, or something else
+			}
+			t.Run("§4.9 "+row.name+"/"+proto.name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					server := memhttp.NewServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), proto.options...)
+					// What net/http finds out while it writes, it reports once in some
+					// ten thousand times as the closing of its own connection.
+					for range 10 {
+						transport := bareTransport(server.Transport(), 2)
+						transport.Breaker = &resilienthttp.Breaker{MinRequests: 1}
+						req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
+						require.NoError(t, err)
+						row.change(req)
+						attempts := tripped(t, transport, req)
+						if errors.Is(attempts[0].Err, net.ErrClosed) {
+							continue
+						}
+						require.Len(t, attempts, 1)
+						require.Equal(t, resilienthttp.VerdictPermanent, attempts[0].Verdict, "%v", attempts[0].Err)
+						require.Equal(t, resilienthttp.StateClosed, transport.Breaker.State("mem.test"))
+						return
+					}
+					t.Fatal("net/http never says what is wrong")
+				})
+			})
+		}
+	}
+	t.Run("§4.9 host header/proxy", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			proxy := memhttp.NewServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), memhttp.Host("proxy.test"))
+			base := proxy.Transport()
+			base.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: "proxy.test"})
+			req := newCall(t.Context(), t, http.MethodGet, "")
+			req.Host = "a b"
+			attempts := tripped(t, bareTransport(base, 2), req)
+			require.Len(t, attempts, 1)
+			require.Equal(t, resilienthttp.VerdictPermanent, attempts[0].Verdict, "%v", attempts[0].Err)
+		})
+	})
+	t.Run("§4.9 header list too large for HTTP/2", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			server := memhttp.NewServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
+				memhttp.HTTP2(), memhttp.Configure(func(s *http.Server) { s.MaxHeaderBytes = 1 << 10 }))
+			transport := bareTransport(server.Transport(), 2)
+			send := func(size int) []resilienthttp.Attempt {
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
+				require.NoError(t, err)
+				req.Header.Set("X-Large", strings.Repeat("x", size))
+				return tripped(t, transport, req)
+			}
+			send(1) // the settings come with the first answer
+			attempts := send(1 << 16)
+			require.Len(t, attempts, 1)
+			require.Equal(t, resilienthttp.VerdictPermanent, attempts[0].Verdict, "%v", attempts[0].Err)
+		})
+	})
 }

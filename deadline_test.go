@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -684,4 +685,24 @@ func FuzzDeadlineHeader(f *testing.F) {
 			require.LessOrEqual(t, at.Sub(now), time.Duration(ms)*time.Millisecond, "the relative one counts")
 		}
 	})
+}
+
+// TestOwnershipOfTokenFetch is §4.20 for ownership on the way to what Base asks, for a token say.
+func TestOwnershipOfTokenFetch(t *testing.T) {
+	var told atomic.Value
+	tokens := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
+		told.Store(req.Header.Get(ownerField))
+		return puppetAnswer(req, 200), nil
+	}), 5)
+	outer := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
+		resp, err := tokens.RoundTrip(newCall(req.Context(), t, http.MethodPost, "grant"))
+		if err != nil {
+			return nil, err
+		}
+		_ = resp.Body.Close()
+		return puppetAnswer(req, 200), nil
+	}), 3)
+	outer.OwnsRetries = true
+	tripped(t, outer, newCall(t.Context(), t, http.MethodGet, ""))
+	require.Equal(t, "caller", told.Load())
 }

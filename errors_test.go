@@ -12,6 +12,8 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -524,4 +526,72 @@ func TestUnsent(t *testing.T) {
 	}
 	require.True(t, (&resilienthttp.Error{Reason: resilienthttp.ErrRateLimited}).Unsent())
 	require.False(t, (&resilienthttp.Error{Err: io.EOF}).Unsent(), "nothing is known of its attempts")
+}
+
+// TestStopBehindHedge is §4.7: Unwrap looks at the last attempt only, and a hedge may stand behind the one that stopped.
+func TestStopBehindHedge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := newHedgeBase(copyOf{after: time.Hour})
+		transport := hedging(base, -1, &resilienthttp.Hedge{Delay: 2 * time.Second})
+		transport.Policy.AttemptTimeout = 3 * time.Second
+		_, err := transport.RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
+		require.ErrorIs(t, err, resilienthttp.ErrAttemptTimeout)
+		require.ErrorIs(t, err, resilienthttp.ErrMaxAttempts)
+	})
+}
+
+// TestRefusalFromInside is §4.7: an outer Transport passes on what an inner one's
+// gate says.
+func TestRefusalFromInside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := &resilienthttp.Transport{Base: script(status(500)), Breaker: nervous(time.Minute)}
+		outer := &resilienthttp.Transport{Base: inner, Breaker: never(), Policy: resilienthttp.Policy{MaxAttempts: -1}}
+		resp, err := outer.RoundTrip(get(t))
+		require.NoError(t, err)
+		readAll(t, resp)
+		_, err = outer.RoundTrip(get(t))
+		failed := asError(t, err)
+		require.Equal(t, resilienthttp.ErrBreakerOpen, failed.Reason)
+		require.GreaterOrEqual(t, time.Until(failed.NotBefore), time.Minute)
+	})
+}
+
+// A call may fail while others hold all of the places: NotBefore is not now, then.
+func TestBreakerNotBeforeOfLateFailure(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var steps atomic.Pointer[step]
+		next := func(s step) { steps.Store(&s) }
+		tr := &resilienthttp.Transport{
+			Base:    roundTripper(func(r *http.Request) (*http.Response, error) { return (*steps.Load())(r) }),
+			Breaker: &resilienthttp.Breaker{MinRequests: 1, Probes: 1},
+		}
+		call := func() *resilienthttp.Error {
+			resp, err := tr.RoundTrip(get(t))
+			if err == nil {
+				_ = resp.Body.Close()
+				return nil
+			}
+			return asError(t, err)
+		}
+		var late, again *resilienthttp.Error
+		var end time.Time
+		next(after(5*time.Second, failing(errReset)))
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			late, end = call(), time.Now()
+			again = call()
+		})
+		time.Sleep(3 * time.Second)
+		next(after(600*time.Millisecond, failing(errReset)))
+		opener := call()
+		time.Sleep(time.Until(opener.NotBefore))
+		next(after(10*time.Second, status(http.StatusOK)))
+		wg.Go(func() { call() }) // the probe
+		wg.Wait()
+		require.ErrorIs(t, late, resilienthttp.ErrBreakerOpen)
+		require.NotNil(t, again, "the only place was taken")
+		require.True(t, late.NotBefore.After(end))
+		require.False(t, again.NotBefore.Before(end))
+	})
 }

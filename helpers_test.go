@@ -354,3 +354,146 @@ func serveRaw(tb testing.TB, l net.Listener, f func(net.Conn)) {
 		}
 	})
 }
+
+// Real sockets, for what only an operating system does. Nothing sleeps here: the
+// backoff is a microsecond, and each step waits for what the one before has
+// caused.
+
+func overSockets(tb testing.TB) *resilienthttp.Transport {
+	tr := &resilienthttp.Transport{Policy: every(time.Microsecond), Breaker: never()}
+	tb.Cleanup(tr.CloseIdleConnections)
+	return tr
+}
+
+// listen returns a listener on the loopback, and its URL.
+func listen(tb testing.TB) (net.Listener, string) {
+	tb.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(tb, err)
+	return l, "http://" + l.Addr().String()
+}
+
+// resetConn closes a connection so that its peer gets ECONNRESET.
+func resetConn(conn net.Conn) {
+	_ = conn.(*net.TCPConn).SetLinger(0)
+	_ = conn.Close()
+}
+
+const okAnswer = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfine"
+
+// withoutKeys makes a Transport generate no idempotency keys.
+func withoutKeys(tr *resilienthttp.Transport) *resilienthttp.Transport {
+	tr.Idempotency.Off = true
+	return tr
+}
+
+// puppet is a Base that does what the test says.
+type puppet func(*http.Request) (*http.Response, error)
+
+func (p puppet) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Body != nil {
+		defer req.Body.Close()
+	}
+	return p(req)
+}
+
+// puppetAnswer is a response with headers given as name, value, name, value.
+func puppetAnswer(req *http.Request, status int, header ...string) *http.Response {
+	resp := &http.Response{
+		StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: http.Header{}, Body: io.NopCloser(strings.NewReader("body")), Request: req,
+	}
+	for n := 0; n < len(header); n += 2 {
+		resp.Header.Add(header[n], header[n+1])
+	}
+	return resp
+}
+
+// puppetStatus answers every request with the status.
+func puppetStatus(status int, header ...string) puppet {
+	return func(req *http.Request) (*http.Response, error) { return puppetAnswer(req, status, header...), nil }
+}
+
+// atOnce is a Backoff for tests that are not about waiting.
+func atOnce(int, time.Duration) time.Duration { return 0 }
+
+// bareTransport has the mechanisms off that are not the test's subject.
+func bareTransport(base http.RoundTripper, attempts int) *resilienthttp.Transport {
+	return &resilienthttp.Transport{
+		Base:      base,
+		Policy:    resilienthttp.Policy{MaxAttempts: attempts, Backoff: atOnce},
+		Budget:    &resilienthttp.Budget{Ratio: -1},
+		Breaker:   &resilienthttp.Breaker{FailureRatio: -1},
+		RateLimit: &resilienthttp.RateLimit{IgnoreHeaders: true},
+	}
+}
+
+// newCall is a request to http://api.test/ as http.NewRequest makes it.
+func newCall(ctx context.Context, tb testing.TB, method, body string) *http.Request {
+	tb.Helper()
+	var reader io.Reader
+	if body != "" {
+		reader = strings.NewReader(body)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://api.test/", reader)
+	require.NoError(tb, err)
+	return req
+}
+
+// tripped makes the call and tells all its attempts, however it ended.
+func tripped(tb testing.TB, rt http.RoundTripper, req *http.Request) []resilienthttp.Attempt {
+	tb.Helper()
+	resp, err := rt.RoundTrip(req)
+	if err == nil {
+		require.NoError(tb, resp.Body.Close())
+		return resilienthttp.Attempts(resp)
+	}
+	require.Nil(tb, resp)
+	var e *resilienthttp.Error
+	require.ErrorAs(tb, err, &e)
+	return e.Attempts
+}
+
+// unkeyed is a Transport like t, unused and without keys.
+func unkeyed(t *resilienthttp.Transport) *resilienthttp.Transport {
+	return &resilienthttp.Transport{
+		Base: t.Base, Policy: t.Policy, Budget: t.Budget, Breaker: t.Breaker, RateLimit: t.RateLimit,
+		Idempotency: resilienthttp.Idempotency{Off: true},
+	}
+}
+
+// rawServer accepts on a loopback socket and leaves each connection to serve.
+func rawServer(t *testing.T, serve func(net.Conn)) (address string, accepted *atomic.Int64) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	accepted = new(atomic.Int64)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			accepted.Add(1)
+			wg.Go(func() {
+				defer conn.Close()
+				serve(conn)
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		wg.Wait()
+	})
+	return l.Addr().String(), accepted
+}
+
+// realPOST makes an unkeyed POST over net/http and real sockets.
+func realPOST(t *testing.T, base *http.Transport, url string) []resilienthttp.Attempt {
+	t.Helper()
+	t.Cleanup(base.CloseIdleConnections)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader("charge"))
+	require.NoError(t, err)
+	return tripped(t, unkeyed(bareTransport(base, 2)), req)
+}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -233,6 +234,113 @@ func TestClientTimeoutSaysSo(t *testing.T) {
 			_, err := client.Do(newRequest(t, http.MethodPut, "http://api.test/", "").WithContext(withDeadline(t, time.Second)))
 			require.ErrorIs(t, err, resilienthttp.ErrDeadline)
 			require.Len(t, asError(t, err).Attempts, 1, "and the *Error is there")
+		})
+	})
+}
+
+// TestClientTimeoutIsADeadline: http.Client.Timeout ends the context and closes
+// Request.Cancel, in either order, and is a deadline to the hooks in both.
+func TestClientTimeoutIsADeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for range 50 {
+			var ended error
+			client := &http.Client{Timeout: time.Second, Transport: &resilienthttp.Transport{
+				Base:  script(hanging),
+				Trace: &resilienthttp.Trace{CallDone: func(c *resilienthttp.Call) { ended = c.Err }},
+			}}
+			_, err := client.Get("http://api.test/")
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.ErrorIs(t, ended, resilienthttp.ErrDeadline)
+			require.NotErrorIs(t, ended, context.Canceled)
+		}
+	})
+}
+
+// TestAttemptContext is §4.5: what Base sees ends with the attempt, has its
+// deadline, and hands through the caller's values.
+func TestAttemptContext(t *testing.T) {
+	type key struct{}
+	synctest.Test(t, func(t *testing.T) {
+		var seen context.Context
+		var err error
+		base := script(func(r *http.Request) (*http.Response, error) {
+			seen, err = r.Context(), r.Context().Err() //nolint:fatcontext // looked at, not passed on
+			return response(r, 200, "body"), nil
+		})
+		tr := &resilienthttp.Transport{Base: base, Policy: resilienthttp.Policy{AttemptTimeout: time.Minute}}
+		start := time.Now()
+		resp, rtErr := tr.RoundTrip(get(t).WithContext(context.WithValue(t.Context(), key{}, "value")))
+		require.NoError(t, rtErr)
+		require.NoError(t, err)
+		require.Equal(t, "value", seen.Value(key{}))
+		deadline, ok := seen.Deadline()
+		require.True(t, ok)
+		require.Equal(t, time.Minute, deadline.Sub(start))
+
+		time.Sleep(time.Hour)
+		require.NoError(t, seen.Err(), "alive until the body is read to its end")
+		_, err = io.ReadFull(resp.Body, make([]byte, 4))
+		require.NoError(t, err)
+		require.NoError(t, seen.Err())
+		_, err = resp.Body.Read(make([]byte, 1))
+		require.Equal(t, io.EOF, err)
+		require.ErrorIs(t, seen.Err(), context.Canceled)
+		<-seen.Done()
+		require.NoError(t, resp.Body.Close())
+	})
+	ends := map[string]func(*testing.T, *http.Response){
+		"read to its end": func(t *testing.T, r *http.Response) { _, _ = io.Copy(io.Discard, r.Body) },
+		"closed":          func(t *testing.T, r *http.Response) { require.NoError(t, r.Body.Close()) },
+		"closed twice": func(t *testing.T, r *http.Response) {
+			require.NoError(t, r.Body.Close())
+			require.NoError(t, r.Body.Close())
+		},
+		"closed and read at once": func(t *testing.T, r *http.Response) {
+			var wg sync.WaitGroup
+			wg.Go(func() { _, _ = io.Copy(io.Discard, r.Body) })
+			wg.Go(func() { _ = r.Body.Close() })
+			wg.Wait()
+		},
+	}
+	for name, end := range ends {
+		t.Run(name, func(t *testing.T) {
+			var seen context.Context
+			tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+				seen = r.Context() //nolint:fatcontext // looked at, not passed on
+				return response(r, 200, "body"), nil
+			})}
+			resp, err := tr.RoundTrip(get(t))
+			require.NoError(t, err)
+			require.NoError(t, seen.Err())
+			end(t, resp)
+			require.ErrorIs(t, seen.Err(), context.Canceled)
+		})
+	}
+	for name, body := range map[string]io.ReadCloser{"no body": http.NoBody, "a nil body": nil} {
+		t.Run(name, func(t *testing.T) {
+			var seen context.Context
+			tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+				seen = r.Context() //nolint:fatcontext // looked at, not passed on
+				return withBody(204, body)(r)
+			})}
+			resp, err := tr.RoundTrip(get(t))
+			require.NoError(t, err)
+			require.ErrorIs(t, seen.Err(), context.Canceled, "nothing keeps it alive")
+			require.NotNil(t, resp.Body)
+			require.Empty(t, readAll(t, resp))
+		})
+	}
+	t.Run("with errors of a timeout", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			var err error
+			tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{MaxAttempts: -1}, Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+				<-r.Context().Done()
+				err = r.Context().Err()
+				return nil, err
+			})}
+			_, rtErr := tr.RoundTrip(get(t))
+			require.ErrorIs(t, rtErr, resilienthttp.ErrAttemptTimeout)
+			require.Equal(t, context.DeadlineExceeded, err, "as of a context with a deadline")
 		})
 	})
 }

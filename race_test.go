@@ -298,3 +298,52 @@ func (w *slowWire) Write(p []byte) (int, error) {
 		return 0, w.ctx.Err()
 	}
 }
+
+// What an attack from outside has found once.
+
+// TestHedgeLeavesTheRequestAlone is §4.2 and §4.13: when RoundTrip has returned,
+// the request is the caller's again, also if a hedge was just being prepared.
+func TestHedgeLeavesTheRequestAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := script(after(30*time.Millisecond, status(200)))
+		tr := &resilienthttp.Transport{Base: base, Hedge: &resilienthttp.Hedge{Delay: 10 * time.Millisecond}}
+		req := newRequest(t, http.MethodPost, "http://api.test/", "body")
+		var asked, returned atomic.Bool
+		req.GetBody = func() (io.ReadCloser, error) {
+			asked.Store(true)
+			time.Sleep(time.Minute) // the first copy is answered meanwhile
+			require.False(t, returned.Load())
+			return io.NopCloser(strings.NewReader("body")), nil
+		}
+		resp, err := tr.RoundTrip(req)
+		returned.Store(true)
+		require.NoError(t, err)
+		require.True(t, asked.Load())
+		readAll(t, resp)
+		for range 100 { // under -race
+			req.Method, req.URL.Path = http.MethodPatch, "/other"
+			req.Header.Set("X-Other", "yes")
+			*req = *req.WithContext(context.Background())
+			time.Sleep(time.Millisecond)
+		}
+		require.Len(t, base.calls(), 1, "and there is no use for the hedge any more")
+	})
+}
+
+// TestHedgedCopiesShareNothing is §4.2 for a Base that writes to what it is given.
+func TestHedgedCopiesShareNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := roundTripper(func(r *http.Request) (*http.Response, error) {
+			r.Header.Set("Authorization", "token")
+			r.URL.Path = "/rewritten"
+			return after(time.Second, status(200))(r)
+		})
+		tr := &resilienthttp.Transport{Base: base, Hedge: &resilienthttp.Hedge{Delay: time.Millisecond}}
+		req := get(t)
+		before := stateOf(req)
+		resp, err := tr.RoundTrip(req)
+		require.NoError(t, err)
+		readAll(t, resp)
+		before.requireUnchanged(t)
+	})
+}

@@ -8,7 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
+	"log/slog"
 	"math"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -24,6 +27,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/time/rate"
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/faulttest"
@@ -1158,4 +1162,321 @@ func TestValidate(t *testing.T) {
 		require.Equal(t, 200, resp.StatusCode)
 		readAll(t, resp)
 	})
+}
+
+// TestServerRestart: idle connections whose server is gone cost no call.
+func TestServerRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memhttp.NewServer(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			time.Sleep(time.Second) // so that there is a connection for each
+		}))
+		base := s.Transport()
+		base.MaxIdleConnsPerHost = 100
+		tr := &resilienthttp.Transport{Base: base}
+		defer tr.CloseIdleConnections()
+		load := func() (failed int) {
+			errs := make(chan error)
+			for range 100 {
+				req := newRequest(t, http.MethodPost, s.URL, "body")
+				go func() {
+					resp, err := tr.RoundTrip(req)
+					if err == nil {
+						_ = resp.Body.Close()
+					}
+					errs <- err
+				}()
+			}
+			for range 100 {
+				if <-errs != nil {
+					failed++
+				}
+			}
+			return failed
+		}
+		require.Zero(t, load())
+		s.ResetConns()
+		require.Zero(t, load())
+	})
+}
+
+// TestNothingAtRest is §4.22: nothing is logged that nobody asked for, and when
+// the calls are over no goroutine is left, nor a timer.
+func TestNothingAtRest(t *testing.T) {
+	var logged bytes.Buffer
+	standard, structured := log.Writer(), slog.Default()
+	log.SetOutput(&logged)
+	slog.SetDefault(slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	defer func() {
+		slog.SetDefault(structured)
+		log.SetOutput(standard)
+	}()
+	synctest.Test(t, func(t *testing.T) { // which reports goroutines that are left, in the end
+		tr := &resilienthttp.Transport{
+			Base: script(
+				status(503, "Retry-After", "1"), failing(errReset), after(time.Hour, status(200)), status(500), status(429),
+				status(200, "X-RateLimit-Limit", "5", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "9"),
+			),
+			Hedge:   &resilienthttp.Hedge{Delay: time.Second},
+			Breaker: nervous(time.Second),
+			Budget:  &resilienthttp.Budget{Ratio: -1},
+		}
+		for range 10 {
+			if resp, err := tr.RoundTrip(newRequest(t, http.MethodPost, "http://api.test/", "body")); err == nil {
+				readAll(t, resp)
+			}
+			time.Sleep(time.Minute)
+		}
+	})
+	require.Empty(t, logged.String())
+}
+
+// TestBadGates: NaN and infinities, negative and huge values, in all that gates
+// a call. Whatever they are made of, calls go on, and come to their end.
+func TestBadGates(t *testing.T) {
+	nan, inf := math.NaN(), math.Inf(1)
+	const huge = time.Duration(math.MaxInt64)
+	for name, tr := range map[string]*resilienthttp.Transport{
+		"NaN": {
+			Budget: &resilienthttp.Budget{Ratio: nan, MinPerSecond: nan}, Breaker: &resilienthttp.Breaker{FailureRatio: nan},
+			Hedge: &resilienthttp.Hedge{Quantile: nan, MaxRatio: nan}, RateLimit: &resilienthttp.RateLimit{Limit: rate.Limit(nan)},
+		},
+		"infinite": {
+			Budget: &resilienthttp.Budget{Ratio: inf, MinPerSecond: inf}, Breaker: &resilienthttp.Breaker{FailureRatio: inf},
+			Hedge: &resilienthttp.Hedge{Quantile: inf, MaxRatio: inf, Delay: 1}, RateLimit: &resilienthttp.RateLimit{Limit: rate.Limit(inf)},
+		},
+		"negatively infinite": {
+			Budget: &resilienthttp.Budget{Ratio: -inf, MinPerSecond: -inf}, Breaker: &resilienthttp.Breaker{FailureRatio: -inf},
+			Hedge: &resilienthttp.Hedge{Quantile: -inf, MaxRatio: -inf}, RateLimit: &resilienthttp.RateLimit{Limit: rate.Limit(-inf)},
+		},
+		"huge": {
+			Budget:    &resilienthttp.Budget{Ratio: math.MaxFloat64, MinPerSecond: math.MaxFloat64, Window: huge},
+			Breaker:   &resilienthttp.Breaker{FailureRatio: 1, MinRequests: math.MaxInt, Window: huge, Cooldown: huge, MaxCooldown: huge, Probes: math.MaxInt},
+			Hedge:     &resilienthttp.Hedge{Delay: huge, MaxRatio: math.MaxFloat64},
+			RateLimit: &resilienthttp.RateLimit{Limit: math.MaxFloat64, Burst: math.MaxInt, MaxWait: huge, MaxClosed: huge},
+			Deadline:  resilienthttp.Deadline{Margin: -huge, Max: huge},
+		},
+		"negative": {
+			Budget:    &resilienthttp.Budget{Ratio: -1, MinPerSecond: -1, Window: math.MinInt64},
+			Breaker:   &resilienthttp.Breaker{FailureRatio: -1, MinRequests: math.MinInt, Window: math.MinInt64, Cooldown: math.MinInt64, MaxCooldown: math.MinInt64, Probes: math.MinInt},
+			Hedge:     &resilienthttp.Hedge{Delay: math.MinInt64},
+			RateLimit: &resilienthttp.RateLimit{Limit: -1, Burst: math.MinInt, MaxWait: math.MinInt64, MaxClosed: math.MinInt64},
+			Deadline:  resilienthttp.Deadline{Margin: math.MinInt64, Max: math.MinInt64},
+		},
+		"a breaker of nanoseconds": {
+			Breaker: &resilienthttp.Breaker{FailureRatio: 1e-300, MinRequests: -1, Window: 1, Cooldown: 1, MaxCooldown: 1, Probes: -1},
+			Budget:  &resilienthttp.Budget{Window: 1}, RateLimit: &resilienthttp.RateLimit{Limit: 1e-300, MaxWait: 1},
+		},
+		"an immense limit": {RateLimit: &resilienthttp.RateLimit{Limit: 1e300}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				steps := []step{status(200), status(503), failing(errReset), status(429, "Retry-After", "1"), status(200), status(500)}
+				base := script(steps...)
+				tr.Base = base
+				var sent atomic.Int64
+				tr.Trace = &resilienthttp.Trace{AttemptStart: func(*resilienthttp.Attempt) { sent.Add(1) }}
+				start := time.Now()
+				for range 50 {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+					resp, err := tr.RoundTrip(get(t).WithContext(ctx))
+					require.NotEqual(t, resp == nil, err == nil)
+					if err == nil {
+						readAll(t, resp)
+					}
+					cancel()
+				}
+				require.LessOrEqual(t, sent.Load(), int64(8*50))
+				require.LessOrEqual(t, time.Since(start), 50*time.Minute)
+				synctest.Wait()
+				base.requireBalance(t)
+			})
+		})
+	}
+}
+
+// TestBadConfigurations: what is wrong with the fields is told at each call.
+func TestBadConfigurations(t *testing.T) {
+	for name, tr := range map[string]*resilienthttp.Transport{
+		"key header with a blank":     {Idempotency: resilienthttp.Idempotency{Header: "a b"}},
+		"key header with a newline":   {Idempotency: resilienthttp.Idempotency{Header: "a\r\nb"}},
+		"deadline header with a NUL":  {Deadline: resilienthttp.Deadline{Header: "a\x00"}},
+		"deadline header of no ASCII": {Deadline: resilienthttp.Deadline{Header: "ä"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			base := script(status(200))
+			tr.Base = base
+			for range 2 {
+				_, err := tr.RoundTrip(get(t))
+				require.Error(t, err)
+				require.Empty(t, asError(t, err).Attempts)
+			}
+			require.Empty(t, base.calls())
+		})
+	}
+}
+
+// TestKeepAliveRace is §4.8: a server that closes an idle connection just as a
+// request is written to it. Each request is served once all the same, save the
+// unkeyed POST, of which nobody can know.
+func TestKeepAliveRace(t *testing.T) {
+	for _, tt := range []struct {
+		method  string
+		keyless bool
+		ok      bool
+	}{{"GET", true, true}, {"PUT", true, true}, {"POST", false, true}, {"POST", true, false}} {
+		t.Run(fmt.Sprintf("%s, keyless %v", tt.method, tt.keyless), func(t *testing.T) {
+			l, url := listen(t)
+			var served atomic.Int64
+			serveRaw(t, l, func(conn net.Conn) {
+				r := bufio.NewReader(conn)
+				req, err := http.ReadRequest(r)
+				if err != nil {
+					return
+				}
+				_, _ = io.Copy(io.Discard, req.Body)
+				served.Add(1)
+				_, _ = io.WriteString(conn, okAnswer)
+				// The next request arrives at a server that has just decided to close.
+				_, _ = r.Peek(1)
+				resetConn(conn)
+			})
+			tr := overSockets(t)
+			tr.Idempotency.Off = tt.keyless
+			for i := range 10 {
+				resp, err := tr.RoundTrip(newRequest(t, tt.method, url, "content"))
+				if i > 0 && !tt.ok {
+					require.ErrorIs(t, err, resilienthttp.ErrNotIdempotent)
+					return
+				}
+				require.NoError(t, err)
+				require.Equal(t, "fine", readAll(t, resp))
+				require.Equal(t, int64(i+1), served.Load())
+			}
+		})
+	}
+}
+
+// TestRedirectWithBody is §4.3 and §4.8: a 307 to the same origin takes body and
+// key along; to another one, the body and a key of its own.
+func TestRedirectWithBody(t *testing.T) {
+	other := faulttest.New(t, nil)
+	s := faulttest.New(t, faulttest.Script{
+		{Route: "/1", Do: faulttest.Redirect(307, "/2")},
+		{Route: "/2", Do: faulttest.Redirect(308, other.URL)},
+	})
+	resp, err := (&http.Client{Transport: overSockets(t)}).Post(s.URL+"/1", "text/plain", strings.NewReader("order"))
+	require.NoError(t, err)
+	readAll(t, resp)
+	s.AssertAttempts(t, 2) // by their key
+	s.AssertKeys(t, 1)
+	other.AssertKeys(t, 1)
+	require.NotEqual(t, s.Requests()[0].Key, other.Requests()[0].Key)
+	for _, q := range append(s.Requests(), other.Requests()...) {
+		require.Equal(t, "order", string(q.Body))
+	}
+}
+
+// TestGoAway is §4.9 over HTTP/2: a server that sends its clients away loses no
+// request, with or without a body.
+func TestGoAway(t *testing.T) {
+	var served atomic.Int64
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		if served.Add(1)%3 == 0 {
+			w.Header().Set("Connection", "close") // for HTTP/2: GOAWAY
+		}
+		fmt.Fprintf(w, "%s", r.Proto)
+	}))
+	s.EnableHTTP2, s.Config.ErrorLog = true, quiet()
+	s.StartTLS()
+	defer s.Close()
+	tr := overSockets(t)
+	tr.Base = s.Client().Transport
+	tr.Budget = &resilienthttp.Budget{Ratio: -1}
+	const each = 25
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for i := range each {
+				resp, err := tr.RoundTrip(newRequest(t, []string{"GET", "POST"}[i%2], s.URL, []string{"", "content"}[i%2]))
+				if err != nil {
+					t.Errorf("%v", err)
+					continue
+				}
+				if text, err := io.ReadAll(resp.Body); err != nil || string(text) != "HTTP/2.0" {
+					t.Errorf("%q, %v", text, err)
+				}
+				_ = resp.Body.Close()
+			}
+		})
+	}
+	wg.Wait()
+	require.GreaterOrEqual(t, served.Load(), int64(8*each))
+}
+
+// TestServerGoesDownAndUp: a call in flight is cut off with its server, and is
+// repeated against the one that comes after it.
+func TestServerGoesDownAndUp(t *testing.T) {
+	arrived := make(chan struct{})
+	first := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		close(arrived)
+		<-r.Context().Done()
+	}))
+	second := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "up again") }))
+	defer second.Close()
+	defer first.Close()
+	var target atomic.Pointer[string]
+	address := first.Listener.Addr().String()
+	target.Store(&address)
+	tr := overSockets(t)
+	base := &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, *target.Load())
+	}}
+	defer base.CloseIdleConnections()
+	tr.Base = base
+	go func() {
+		<-arrived
+		address := second.Listener.Addr().String()
+		target.Store(&address)
+		first.CloseClientConnections()
+	}()
+	resp, err := tr.RoundTrip(newRequest(t, "GET", "http://api.test/", ""))
+	require.NoError(t, err)
+	require.Equal(t, "up again", readAll(t, resp))
+	require.Len(t, resilienthttp.Attempts(resp), 2)
+}
+
+// TestManyOverSockets is the race detector's share of the real thing: 64
+// goroutines, one Transport, a server that answers, drops, resets and refuses.
+func TestManyOverSockets(t *testing.T) {
+	fine := faulttest.OK("fine")
+	s := faulttest.New(t, faulttest.Cycle(
+		faulttest.Reply{Status: 503, Body: "busy"}, faulttest.CloseAfterRead, faulttest.ResetAfterRead, faulttest.ResetBeforeRead,
+		faulttest.Status(404), fine, fine, fine,
+	))
+	tr := overSockets(t)
+	tr.Budget = &resilienthttp.Budget{Ratio: -1}
+	tr.Policy.MaxAttempts = 20
+	tr.Hedge = &resilienthttp.Hedge{MaxRatio: -1}
+	counting := &countingBase{base: &http.Transport{MaxIdleConnsPerHost: 64}}
+	defer counting.CloseIdleConnections()
+	tr.Base = counting
+	var wg sync.WaitGroup
+	for g := range 64 {
+		wg.Go(func() {
+			for i := range 10 {
+				resp, err := tr.RoundTrip(newRequest(t, []string{"GET", "POST", "PUT"}[(g+i)%3], s.URL, []string{"", "content", "content"}[(g+i)%3]))
+				if err != nil {
+					t.Errorf("%v", err)
+					continue
+				}
+				_, _ = io.Copy(io.Discard, resp.Body)
+				_ = resp.Body.Close()
+			}
+		})
+	}
+	wg.Wait()
+	// A loser of a hedge is drained aside.
+	require.Eventually(t, func() bool { return counting.opened.Load() == counting.closed.Load() }, 5*time.Second, time.Millisecond)
 }

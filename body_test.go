@@ -1,0 +1,348 @@
+package resilienthttp_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/memhttp"
+)
+
+// TestDiscardDoesNotWaitForTheRequest is §4.5 and §4.13 over HTTP/2, whose
+// response bodies cannot be closed while the request's is blocked in Read, unless
+// the context has ended.
+func TestDiscardDoesNotWaitForTheRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var served atomic.Int64
+		s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if served.Add(1) == 1 {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				_, _ = io.WriteString(w, "busy")
+				http.NewResponseController(w).Flush() //nolint:errcheck // a test's server
+				<-r.Context().Done()
+			}
+		}), memhttp.HTTP2())
+		blocked, unblock := io.Pipe()
+		t.Cleanup(func() { _ = unblock.Close() })
+		req := newRequest(t, http.MethodPut, s.URL, "body")
+		req.Body, req.ContentLength = blocked, -1
+		tr := &resilienthttp.Transport{Base: s.Transport(), Policy: every(time.Second)}
+		start := time.Now()
+		resp, err := tr.RoundTrip(req)
+		require.NoError(t, err)
+		require.Equal(t, 200, resp.StatusCode)
+		require.Equal(t, time.Second, time.Since(start), "the drain is a part of the wait")
+		readAll(t, resp)
+	})
+}
+
+// TestCloseThatBlocks is §4.5 for a response whose Close does not return.
+func TestCloseThatBlocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		t.Cleanup(func() { close(release) })
+		tr := &resilienthttp.Transport{Base: script(withBody(503, stubborn{release}), status(200)), Policy: every(time.Second)}
+		start := time.Now()
+		resp, err := tr.RoundTrip(get(t))
+		require.NoError(t, err)
+		require.Equal(t, 200, resp.StatusCode)
+		require.Equal(t, time.Second, time.Since(start))
+	})
+}
+
+// stubborn is a body that heeds nothing.
+type stubborn struct{ release chan struct{} }
+
+func (s stubborn) Read([]byte) (int, error) { <-s.release; return 0, io.EOF }
+
+func (s stubborn) Close() error { <-s.release; return nil }
+
+// TestTruncatedBody is §4.1: the answer has come; that its body breaks off is for
+// its reader to see, and nothing is repeated behind his back.
+func TestTruncatedBody(t *testing.T) {
+	for name, script := range map[string]http.Handler{
+		"of a known length": faulttest.Reply{Body: "fine weather", Fault: faulttest.Truncated, At: 3},
+		"chunked": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "fin")
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := faulttest.New(t, script)
+			resp, err := overSockets(t).RoundTrip(newRequest(t, "GET", s.URL, ""))
+			require.NoError(t, err)
+			text, err := io.ReadAll(resp.Body)
+			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+			require.Equal(t, "fin", string(text))
+			require.NoError(t, resp.Body.Close())
+			s.AssertAttempts(t, 1)
+		})
+	}
+}
+
+// TestDiscardedResponsesAreDrained is §4.5: at most 64 KiB and 100 ms, and
+// closed in every case.
+func TestDiscardedResponsesAreDrained(t *testing.T) {
+	const ms = time.Millisecond
+	tests := []struct {
+		name  string
+		body  io.ReadCloser
+		took  time.Duration
+		reads int64 // at most; negative: exactly
+	}{
+		{"short", io.NopCloser(strings.NewReader("short")), 0, -5},
+		{"64 KiB", io.NopCloser(io.LimitReader(zeros{}, 64<<10)), 0, -64 << 10},
+		{"endless and quick", io.NopCloser(zeros{}), 0, 64 << 10},
+		{"endless and slow", trickle{10 * ms}, 100 * ms, 11},
+		{"blocked until Close", newBlocking(), 100 * ms, 0},
+		{"in time", trickle{0}, 0, 64 << 10},
+		{"fails", errorBody{}, 0, 0},
+		{"panics", panickyBody{}, 0, 0},
+		{"none", http.NoBody, 0, 0},
+		{"nil", nil, 0, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				if b, ok := tt.body.(*blocking); ok {
+					*b = blocking{closed: make(chan struct{})} // of this bubble
+				}
+				base := script(withBody(503, tt.body), status(200))
+				tr := &resilienthttp.Transport{Base: base, Policy: every(0)}
+				start := time.Now()
+				resp, err := tr.RoundTrip(get(t))
+				require.NoError(t, err)
+				require.Equal(t, tt.took, time.Since(start))
+				time.Sleep(time.Second) // a Read that cannot be ended comes to its end
+				drained := base.reads.Load()
+				if tt.reads < 0 {
+					require.Equal(t, -tt.reads, drained)
+				} else {
+					require.LessOrEqual(t, drained, tt.reads)
+				}
+				require.Equal(t, 200, resp.StatusCode)
+				readAll(t, resp)
+				base.requireBalance(t)
+			})
+		})
+	}
+}
+
+// TestDrainIsPartOfTheWait is §4.12: reading what is left of a response does not
+// put the retry off, and so cannot carry it past the deadline.
+func TestDrainIsPartOfTheWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := script(withBody(503, newBlocking()), status(200))
+		ctx, cancel := context.WithTimeout(t.Context(), 1050*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		resp, err := (&resilienthttp.Transport{Base: base, Policy: every(time.Second)}).RoundTrip(get(t).WithContext(ctx))
+		require.NoError(t, err)
+		require.Equal(t, time.Second, time.Since(start))
+		require.Equal(t, time.Second, resilienthttp.Attempts(resp)[0].Wait)
+		readAll(t, resp)
+		base.requireBalance(t)
+	})
+}
+
+// TestCancelEndsTheDrain is §4.13: who leaves does not wait for a body that
+// heeds nothing but Close.
+func TestCancelEndsTheDrain(t *testing.T) {
+	for name, leave := range map[string]func(*http.Request) *http.Request{
+		"context": func(r *http.Request) *http.Request {
+			ctx, cancel := context.WithCancel(r.Context())
+			time.AfterFunc(10*time.Millisecond, cancel)
+			return r.WithContext(ctx)
+		},
+		"Request.Cancel": func(r *http.Request) *http.Request {
+			cancel := make(chan struct{})
+			time.AfterFunc(10*time.Millisecond, func() { close(cancel) })
+			r.Cancel = cancel
+			return r
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := script(withBody(503, newBlocking()), status(200))
+				start := time.Now()
+				_, err := (&resilienthttp.Transport{Base: base, Policy: every(time.Second)}).RoundTrip(leave(get(t)))
+				require.ErrorIs(t, err, context.Canceled)
+				require.Equal(t, 10*time.Millisecond, time.Since(start))
+				require.Len(t, asError(t, err).Attempts, 1)
+				base.requireBalance(t)
+			})
+		})
+	}
+}
+
+// TestReadTimeout is §4.5: only the time for which a Read blocks is counted.
+func TestReadTimeout(t *testing.T) {
+	steady := faulttest.Reply{Body: "0123456789", Pause: 900 * time.Millisecond}
+	silent := faulttest.Reply{Body: "first and last", Fault: faulttest.Stalled, At: 5}
+	big := faulttest.OK(strings.Repeat("x", 1<<20))
+
+	tests := []struct {
+		name    string
+		handler http.Handler
+		limit   time.Duration
+		pause   time.Duration // of the reader, between reads
+		got     int
+		took    time.Duration // 0: do not ask
+		is      error
+	}{
+		{"steady server", steady, time.Second, 0, 10, 9 * time.Second, nil},
+		{"steady server, short limit", steady, 800 * time.Millisecond, 0, 0, 800 * time.Millisecond, resilienthttp.ErrReadTimeout},
+		{"silent server", silent, time.Second, 0, 5, time.Second, resilienthttp.ErrReadTimeout},
+		{"slow reader", big, time.Second, time.Minute, 1 << 20, 0, nil},
+		{"slow reader of a silent server", silent, time.Second, time.Minute, 5, time.Minute + time.Second, resilienthttp.ErrReadTimeout},
+		{"huge", steady, 1<<63 - 1, 0, 10, 9 * time.Second, nil},
+		{"negative", steady, -1, 0, 10, 9 * time.Second, nil},
+		{"none", steady, 0, 0, 10, 9 * time.Second, nil},
+	}
+	for _, tt := range tests {
+		for _, h2 := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, HTTP/2 %v", tt.name, h2), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					options := []memhttp.Option{}
+					if h2 {
+						options = append(options, memhttp.HTTP2())
+					}
+					s := memhttp.NewServer(t, tt.handler, options...)
+					base := &countingBase{base: s.Transport()}
+					tr := &resilienthttp.Transport{Base: base, Policy: resilienthttp.Policy{ReadTimeout: tt.limit}}
+					resp, err := tr.RoundTrip(newRequest(t, "GET", s.URL, ""))
+					require.NoError(t, err)
+					start := time.Now()
+					got, buf := 0, make([]byte, 128<<10)
+					for err == nil {
+						var n int
+						n, err = resp.Body.Read(buf)
+						got += n
+						if n > 0 && err == nil {
+							time.Sleep(tt.pause)
+						}
+					}
+					require.Equal(t, tt.got, got)
+					if tt.took > 0 {
+						require.Equal(t, tt.took, time.Since(start))
+					}
+					if tt.is == nil {
+						require.Equal(t, io.EOF, err)
+					} else {
+						require.ErrorIs(t, err, tt.is)
+						require.True(t, asError(t, err).Timeout())
+						require.NotErrorIs(t, err, context.Canceled)
+						require.Len(t, asError(t, err).Attempts, 1)
+						_, err = resp.Body.Read(buf)
+						require.ErrorIs(t, err, tt.is, "and stays so")
+					}
+					require.NoError(t, resp.Body.Close())
+					base.requireBalance(t)
+				})
+			})
+		}
+	}
+}
+
+// TestReadTimeoutOfStubbornBody is §4.5: a body that does not heed its context
+// is closed under its blocked Read.
+func TestReadTimeoutOfStubbornBody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := script(withBody(200, newBlocking()))
+		tr := &resilienthttp.Transport{Base: base, Policy: resilienthttp.Policy{ReadTimeout: time.Second}}
+		resp, err := tr.RoundTrip(get(t))
+		require.NoError(t, err)
+		start := time.Now()
+		_, err = resp.Body.Read(make([]byte, 1))
+		require.Equal(t, time.Second, time.Since(start))
+		require.ErrorIs(t, err, resilienthttp.ErrReadTimeout)
+		require.NoError(t, resp.Body.Close())
+		synctest.Wait()
+		base.requireBalance(t)
+	})
+}
+
+// TestReadErrorsPass: what the body itself says comes through, and ends the
+// attempt.
+func TestReadErrorsPass(t *testing.T) {
+	var seen context.Context
+	base := script(func(r *http.Request) (*http.Response, error) {
+		seen = r.Context() //nolint:fatcontext // looked at, not passed on
+		return withBody(200, errorBody{})(r)
+	})
+	tr := &resilienthttp.Transport{Base: base, Policy: resilienthttp.Policy{ReadTimeout: time.Minute}}
+	resp, err := tr.RoundTrip(get(t))
+	require.NoError(t, err)
+	_, err = resp.Body.Read(make([]byte, 1))
+	require.Equal(t, errReset, err)
+	require.Error(t, seen.Err())
+	require.Equal(t, errReset, resp.Body.Close())
+	require.NoError(t, resp.Body.Close())
+	base.requireBalance(t)
+}
+
+// TestCancelWhileReading is §4.7: the caller's cancellation reaches the body's
+// reader as the context's error.
+func TestCancelWhileReading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := faulttest.NewInMemory(t, faulttest.Reply{Fault: faulttest.Stalled, At: -1})
+		for _, limit := range []time.Duration{0, time.Hour} {
+			tr := &resilienthttp.Transport{Base: s.Transport(), Policy: resilienthttp.Policy{ReadTimeout: limit}}
+			ctx, cancel := context.WithCancel(t.Context())
+			resp, err := tr.RoundTrip(newRequest(t, "GET", s.URL, "").WithContext(ctx))
+			require.NoError(t, err)
+			time.AfterFunc(time.Second, cancel)
+			_, err = io.ReadAll(resp.Body)
+			require.ErrorIs(t, err, context.Canceled)
+			require.NotErrorIs(t, err, resilienthttp.ErrReadTimeout)
+			require.NoError(t, resp.Body.Close())
+		}
+		synctest.Wait()
+		for _, q := range s.Requests() {
+			require.Equal(t, time.Second, q.Left.Sub(q.Arrived), "and the server")
+		}
+	})
+}
+
+// TestUpgradedBodyHalfCloses: an upgraded connection that can be half-closed
+// still can, as httputil.ReverseProxy wants it.
+func TestUpgradedBodyHalfCloses(t *testing.T) {
+	for _, can := range []bool{true, false} {
+		t.Run(fmt.Sprint(can), func(t *testing.T) {
+			half := &halfCloser{}
+			var body io.ReadWriteCloser = half
+			if !can {
+				body = struct{ io.ReadWriteCloser }{half}
+			}
+			base := roundTripper(func(r *http.Request) (*http.Response, error) { return withBody(101, body)(r) })
+			resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(get(t))
+			require.NoError(t, err)
+			err = resp.Body.(interface{ CloseWrite() error }).CloseWrite()
+			require.Equal(t, can, err == nil)
+			require.Equal(t, can, half.closed)
+			require.NoError(t, resp.Body.Close())
+		})
+	}
+}
+
+// TestOnlyUpgradesAreWritable: a body that happens to have a Write method is no
+// connection unless the status says so.
+func TestOnlyUpgradesAreWritable(t *testing.T) {
+	base := roundTripper(func(r *http.Request) (*http.Response, error) { return withBody(200, &halfCloser{})(r) })
+	resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(get(t))
+	require.NoError(t, err)
+	_, writable := resp.Body.(io.Writer)
+	require.False(t, writable)
+	require.NoError(t, resp.Body.Close())
+}
