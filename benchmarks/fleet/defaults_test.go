@@ -75,10 +75,10 @@ func written(field string, value any, times float64) func(*resilienthttp.Transpo
 func small() []Scenario {
 	load := Load{Rate: 100, Clients: 100}
 	return []Scenario{{
-		Name: "outage", Before: 3 * time.Second, During: 12 * time.Second, After: 7 * time.Second, Load: load,
+		Name: "outage", Before: 2 * time.Second, During: 10 * time.Second, After: 5 * time.Second, Load: load,
 		Server: Server{Workers: 2, Service: 16 * time.Millisecond, Queue: 100, Faults: []Fault{{Answer: Answer{Status: 503}}}},
 	}, {
-		Name: "brownout", Before: 3 * time.Second, During: 15 * time.Second, After: 10 * time.Second, Load: load,
+		Name: "brownout", Before: 2 * time.Second, During: 10 * time.Second, After: 6 * time.Second, Load: load,
 		Server: Server{Workers: 2, Service: 16 * time.Millisecond, Queue: 100, Staff: []Staff{{Workers: 1}}},
 	}}
 }

@@ -10,13 +10,13 @@ import (
 
 // harmedAtMost is how many of the short run's compositions may do worse with this
 // library than with a bare client. The whole run, of 300, is `fleet -random=300`.
-const harmedAtMost = 0.35
+const harmedAtMost = 0.1
 
 // A short run of the random compositions.
 func TestRandomCompositions(t *testing.T) {
 	who, err := peers.Named(peers.Ours)
 	require.NoError(t, err)
-	trials := Random(t, Seed, 30, who, func(trial Trial) {
+	trials := Random(t, Seed, 24, who, func(trial Trial) {
 		require.GreaterOrEqual(t, trial.Bare.Offered, leastCall)
 		require.LessOrEqual(t, trial.Bare.Success(), 0.99)
 		require.GreaterOrEqual(t, trial.Bare.Success(), worth)
@@ -26,7 +26,7 @@ func TestRandomCompositions(t *testing.T) {
 	})
 	tally := Tallies(trials)[0]
 	t.Log(tally)
-	require.Len(t, trials, 30)
+	require.Len(t, trials, 24)
 	require.LessOrEqual(t, float64(tally.Harmed)/float64(tally.Trials), harmedAtMost)
 }
 
