@@ -253,7 +253,7 @@ func TestHealth(t *testing.T) {
 	b := record(Rules{MinRequests: 5, Probes: 1})
 	require.Equal(t, Health{Slow: forEver}, b.Health(host, epoch), "never heard of")
 	b.run(epoch, "F")
-	require.Equal(t, Health{Slow: slowFailure, Failing: time.Second}, b.Health(host, at(time.Second)), "nothing has succeeded")
+	require.Equal(t, Health{Slow: forEver, Failing: time.Second}, b.Health(host, at(time.Second)), "nothing has succeeded")
 	b.done(b.must(t, epoch), Result{Outcome: Success, Took: time.Second}, epoch)
 	require.Equal(t, Health{Served: true, Slow: 2 * time.Second}, b.Health(host, at(servedTime)))
 	require.Equal(t, Health{Slow: 2 * time.Second}, b.Health(host, at(servedTime+time.Millisecond)), "that was long ago")
