@@ -233,9 +233,19 @@ func (r *race) prepare(of, copied *attempt) (ready bool) {
 	if copied.record.Hedge {
 		copied.share, admitted = c.hedge.admit(c.hedging(), now)
 	} else {
-		copied.paid, admitted = c.budget.admit(c.scopeKey(), now, allowance.Ask{})
+		copied.paid, admitted = c.payCopy(of, now)
 	}
 	return admitted && c.prepare(copied) == nil
+}
+
+// payCopy asks the budget for a copy beside an attempt that is slow: for one that was
+// usual it is too early, and where the time that is left is not enough, too late.
+func (c *call) payCopy(of *attempt, now time.Time) (allowance.Ticket, bool) {
+	health, took := c.circuits().Health(c.scopeKey(), now), now.Sub(of.record.Start)
+	if took < 2*health.Typical || !c.timeFor(now, health) {
+		return allowance.Ticket{}, false
+	}
+	return c.budget.admit(c.scopeKey(), now, allowance.Ask{Overload: true, Whole: !health.Served})
 }
 
 // begin puts a copy on its way, unless the race is over already, or the attempts are

@@ -88,20 +88,31 @@ func (c *call) again(last *attempt) (wait time.Duration, stop error) {
 	if most := c.perCall().MaxRetryAfter; most > 0 && (last.asked > most || closed.Sub(at) > most) {
 		return 0, ErrRetryAfter
 	}
-	if !c.deadline.IsZero() && !(at.Before(c.deadline) && closed.Before(c.deadline)) {
+	if !c.timeFor(at, health) || !c.timeFor(closed, health) {
 		return 0, ErrDeadline
 	}
-	ask := allowance.Ask{Overload: last.overloaded()}
-	if last.turnedAway(http.StatusTooManyRequests) || !health.Served && health.Failing >= troubleTime {
-		ask.Place = &more.place
-	}
-	ask.Whole = !health.Served && last.record.Latency >= health.Slow
-	token, ok := c.budget.admit(c.scopeKey(), now, ask)
+	token, ok := c.budget.admit(c.scopeKey(), now, c.ask(health, last))
 	if !ok {
 		return 0, ErrBudgetExhausted
 	}
 	more.token, more.due = token, at
 	return wait, nil
+}
+
+// timeFor reports whether an attempt that begins then can be answered before the
+// deadline: to send one that cannot is nothing but load.
+func (c *call) timeFor(at time.Time, health circuit.Health) bool {
+	return c.deadline.IsZero() || at.Add(health.Typical).Before(c.deadline)
+}
+
+// ask is with what the budget is asked to repeat the call after an attempt, that
+// has failed or is slow.
+func (c *call) ask(health circuit.Health, after *attempt) allowance.Ask {
+	ask := allowance.Ask{Overload: after.overloaded(), Whole: !health.Served && after.record.Latency >= health.Slow}
+	if after.turnedAway(http.StatusTooManyRequests) || !health.Served && health.Failing >= troubleTime {
+		ask.Place = &c.further().place
+	}
+	return ask
 }
 
 const (

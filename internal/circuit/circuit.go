@@ -243,6 +243,7 @@ func jittered(cooldown time.Duration) time.Duration {
 type Health struct {
 	Served  bool          // the circuit is closed, something succeeded within servedTime, and no two calls in a row have failed since
 	Failing time.Duration // for how long nothing has succeeded of what came back
+	Typical time.Duration // what an answer took before the trouble, mostly; 0: unknown
 	Slow    time.Duration // the least that a failure takes which tells of a long queue; of a scope that has never answered, none does
 }
 
@@ -255,17 +256,19 @@ func (b *Breaker) Health(key scope.Key, now time.Time) Health {
 	if g == nil {
 		return Health{Slow: forEver}
 	}
-	slow := forEver
-	if typical := g.circuit.typical.latency(); typical > 0 {
-		slow = slowLeast(typical)
+	h := Health{Typical: g.circuit.typical.latency(), Slow: forEver}
+	if h.Typical > 0 {
+		h.Slow = slowLeast(h.Typical)
 	}
 	s, isClosed := g.state.(*closed)
 	if !isClosed {
-		return Health{Failing: forEver, Slow: slow}
+		h.Failing = forEver
+		return h
 	}
 	at, last := now.Sub(b.origin), time.Duration(g.circuit.served.Load())
 	calls, failing := s.rowNow(at)
-	return Health{Served: last > 0 && at-last <= servedTime && calls < 2, Failing: failing, Slow: slow}
+	h.Served, h.Failing = last > 0 && at-last <= servedTime && calls < 2, failing
+	return h
 }
 
 const forEver time.Duration = math.MaxInt64
