@@ -321,7 +321,7 @@ func (a *attempt) settle(resp *http.Response, err error) {
 	said := readAnswer(resp, now, c.rateLimit.IgnoreHeaders)
 	heard := a.heard(&said)
 	a.ticket.Done(&heard, now)
-	c.breakerChanged(a.permit.Done(circuit.Result{Outcome: a.breakerOutcome(), Took: a.record.Latency, Retry: a != &c.first}, now))
+	c.breakerChanged(a.permit.Done(circuit.Result{Outcome: a.breakerOutcome(), Took: a.record.Latency, TimeOut: a.timedOut(), Retry: a != &c.first}, now))
 	a.classify(&said)
 	if resp != nil {
 		a.adopt(resp)

@@ -108,7 +108,8 @@ func (c *call) timeFor(at time.Time, health circuit.Health) bool {
 // ask is with what the budget is asked to repeat the call after an attempt, that
 // has failed or is slow.
 func (c *call) ask(health circuit.Health, after *attempt) allowance.Ask {
-	ask := allowance.Ask{Overload: after.overloaded(), Whole: !health.Served && after.record.Latency >= health.Slow}
+	slow := !health.Served && health.Slow
+	ask := allowance.Ask{Overload: after.overloaded(), Whole: slow, Share: slow && health.Calls > 1}
 	if after.turnedAway(http.StatusTooManyRequests) || !health.Served && health.Failing >= troubleTime {
 		ask.Place = &c.further().place
 	}
@@ -142,7 +143,7 @@ func (c *call) backoff(last *attempt, health circuit.Health, now time.Time) time
 	case last.asked > 0:
 		most = max(most, last.asked/2)
 	case c.everybodys(last, health.Served) && !c.budget.covers(c.scopeKey(), now):
-		most = max(most, c.share(last, !health.Served && last.record.Latency >= health.Slow, now))
+		most = max(most, c.share(last, !health.Served && health.Slow, now))
 	}
 	more.previous = randomUpTo(most)
 	return more.previous + max(last.asked, 0)
@@ -153,16 +154,15 @@ func (c *call) everybodys(last *attempt, served bool) bool {
 	return last.overloaded() || !served && c.number > 1
 }
 
+// timedOut reports whether the attempt ended because it took too long.
+func (a *attempt) timedOut() bool {
+	return a.fate == fateTimeout || a.fate == fateError && netfail.TimedOut(a.record.Err)
+}
+
 // overloaded reports whether the failure looks like that of a server with more
 // work than it can do.
 func (a *attempt) overloaded() bool {
-	switch a.fate {
-	case fateTimeout:
-		return true
-	case fateError:
-		return netfail.TimedOut(a.record.Err)
-	}
-	return a.turnedAway(http.StatusTooManyRequests, http.StatusServiceUnavailable, statusOverloaded)
+	return a.timedOut() || a.turnedAway(http.StatusTooManyRequests, http.StatusServiceUnavailable, statusOverloaded)
 }
 
 // share is the part of the time left that the next attempt may wait: an even one

@@ -71,6 +71,8 @@ type Ask struct {
 	// Whole says that the repetition takes all of the floor, if it is not taken
 	// from the share.
 	Whole bool
+	// Share says that it is not for the floor at all.
+	Share bool
 }
 
 // Admit takes one, if the rule allows one more in the window that ends now.
@@ -97,7 +99,10 @@ func (a *Allowance) Admit(now time.Time, rule *Rule, ask Ask) (Ticket, bool) {
 		if a.spent.window.room(share+floor, at, rule.Window) < whole {
 			return Ticket{}, false
 		}
-	case !a.covered(at, rule):
+	case a.covered(at, rule):
+	case ask.Share:
+		return Ticket{}, false
+	default:
 		floor := uint64(whole * min(floor, mostFloor))
 		cost := uint64(whole)
 		if ask.Whole {

@@ -69,6 +69,7 @@ const (
 type Result struct {
 	Outcome Outcome
 	Took    time.Duration
+	TimeOut bool // a Failure for want of time
 	Retry   bool // it was not its call's first
 }
 
@@ -106,6 +107,8 @@ type state interface {
 	// refuses tells what admit would say at the time at, as far as one can know,
 	// and changes nothing.
 	refuses(g *generation, at time.Time, retry bool) (notBefore time.Time, refuses bool)
+	// worstFailure is the latency of the worst failure of this trouble.
+	worstFailure() time.Duration
 	// done records the result of an attempt that this state has let out.
 	done(t Ticket, r Result, now time.Time) *Change
 }
@@ -242,33 +245,38 @@ func jittered(cooldown time.Duration) time.Duration {
 // Health is what the results of a scope say about who is served.
 type Health struct {
 	Served  bool          // the circuit is closed, something succeeded within servedTime, and no two calls in a row have failed since
-	Failing time.Duration // for how long nothing has succeeded of what came back
-	Typical time.Duration // what an answer took before the trouble, mostly; 0: unknown
-	Slow    time.Duration // the least that a failure takes which tells of a long queue; of a scope that has never answered, none does
+	Typical time.Duration // what an answer took before the trouble, mostly; 0: there never was one
+	Calls   int           // that have failed in a row
+	Failing time.Duration // for how long they have
+	Slow    bool          // most of what failed in that row was slow, as with a long queue
 }
 
 // servedTime is for how long a success tells that the server serves anybody.
 const servedTime = 3 * time.Second
 
 // Health tells what is known of a scope. Where the Breaker is off, nothing is.
-func (b *Breaker) Health(key scope.Key, now time.Time) Health {
+func (b *Breaker) Health(key scope.Key, now time.Time) (h Health) {
 	g := b.peek(key)
 	if g == nil {
-		return Health{Slow: forEver}
+		return Health{}
 	}
-	h := Health{Typical: g.circuit.typical.latency(), Slow: forEver}
-	if h.Typical > 0 {
-		h.Slow = slowLeast(h.Typical)
-	}
+	h.Typical = g.circuit.typical.latency()
 	s, isClosed := g.state.(*closed)
 	if !isClosed {
-		h.Failing = forEver
+		h.Calls, h.Failing, h.Slow = math.MaxInt, math.MaxInt64, h.Typical > 0 && g.state.worstFailure() >= slowLeast(h.Typical)
 		return h
 	}
 	at, last := now.Sub(b.origin), time.Duration(g.circuit.served.Load())
-	calls, failing := s.rowNow(at)
-	h.Served, h.Failing = last > 0 && at-last <= servedTime && calls < 2, failing
+	if row, failing := s.rowNow(); failing {
+		h.Calls, h.Failing, h.Slow = row.calls, at-row.since, row.slow
+	}
+	h.Served = last > 0 && at-last <= servedTime && h.Calls < 2
 	return h
 }
 
-const forEver time.Duration = math.MaxInt64
+// tired reports whether a failure took so long that it tells of a long queue, by
+// itself and beside the answers. Of a server that has never answered, none does.
+func (c *circuit) tired(r Result) bool {
+	typical := c.typical.latency()
+	return typical > 0 && (r.TimeOut || r.Took >= slowLeast(typical))
+}

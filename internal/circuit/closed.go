@@ -18,15 +18,15 @@ type closed struct {
 	results window.Counter // failures, successes
 	failing atomic.Bool    // nothing has succeeded since the row began
 
-	mu        sync.Mutex // for failures alone
-	row       int        // attempts that failed, with no success since the first
-	calls     int        // of how many calls
-	since     int        // of these attempts, those that were sent after failures had begun
-	rowSince  time.Duration
-	began     time.Duration // when failures did, if that is longer ago than a Window
-	rowShare  float64       // share of failures before it
-	slowest   time.Duration // latency of the slowest failure of late
-	slowestAt time.Duration
+	mu       sync.Mutex // for failures alone
+	row      int        // attempts that failed, with no success since the first
+	calls    int        // that failed since then, for however long
+	slow     int        // of the attempts, those that tell of a long queue
+	since    int        // of these attempts, those that were sent after failures had begun
+	rowSince time.Duration
+	began    time.Duration // when failures did, if that is longer ago than a Window
+	rowShare float64       // share of failures before it
+	slowest  time.Duration // latency of the slowest in it
 }
 
 const (
@@ -36,6 +36,8 @@ const (
 	// if each of its calls had failed by the share of before.
 	rowChance = -13.8
 )
+
+func (*closed) worstFailure() time.Duration { return 0 }
 
 func (s *closed) name() State { return Closed }
 
@@ -74,11 +76,11 @@ func (s *closed) done(t Ticket, r Result, now time.Time) *Change {
 	default:
 		return nil
 	}
-	opens, slowest := s.failed(g, r, at)
+	opens, worst := s.failed(g, r, at)
 	if !opens || g.circuit.current.Load() != g { // long open: do not make a generation for each of the late failures
 		return nil
 	}
-	return g.become(g.openAfter(r.Took, slowest, 0, now), now)
+	return g.become(g.openAfter(r.Took, worst, 0, now), now)
 }
 
 func (s *closed) succeeded(g *generation, r Result, at time.Duration, limited bool) {
@@ -92,21 +94,23 @@ func (s *closed) succeeded(g *generation, r Result, at time.Duration, limited bo
 }
 
 // failed notes a failure, and reports whether it is the one that opens the
-// circuit, after failures of which the slowest took so long.
-func (s *closed) failed(g *generation, r Result, at time.Duration) (opens bool, slowest time.Duration) {
+// circuit, after failures of which the worst took so long: the slowest, if most
+// were slow, for one that hangs among many that are refused tells of no queue.
+func (s *closed) failed(g *generation, r Result, at time.Duration) (opens bool, worst time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	rules := &g.breaker.rules
-	if r.Took >= s.slowest || at-s.slowestAt > rules.Window {
-		s.slowest, s.slowestAt = r.Took, at
-	}
 	if !s.failing.Swap(true) {
-		s.row, s.calls, s.since, s.rowSince, s.rowShare = 0, 0, 0, at, s.share(rules, at)
-		s.began = at
+		s.row, s.calls, s.slow, s.since, s.rowSince, s.rowShare = 0, 0, 0, 0, at, s.share(rules, at)
+		s.began, s.slowest = at, 0
 	} else if at-s.rowSince > rules.Window {
-		s.row, s.calls, s.since, s.rowSince = 0, 0, 0, at
+		s.row, s.slow, s.since, s.rowSince = 0, 0, 0, at
 	}
 	s.row++
+	s.slowest = max(s.slowest, r.Took)
+	if g.circuit.tired(r) {
+		s.slow++
+	}
 	if !r.Retry {
 		s.calls++
 	}
@@ -114,7 +118,10 @@ func (s *closed) failed(g *generation, r Result, at time.Duration) (opens bool, 
 		s.since++
 	}
 	s.results.Add(at, rules.Window, 1, 0)
-	return s.tooMany(rules, r, at), s.slowest
+	if worst = r.Took; 2*s.slow >= s.row {
+		worst = s.slowest
+	}
+	return s.tooMany(rules, r, at), worst
 }
 
 // tooMany reports whether the failure is one too many. It is locked.
@@ -149,12 +156,19 @@ func (s *closed) share(rules *Rules, at time.Duration) float64 {
 	return float64(failures+1) / float64(failures+successes+2)
 }
 
-// rowNow is how many calls have failed in a row, and for how long.
-func (s *closed) rowNow(at time.Duration) (calls int, failing time.Duration) {
+// row is what has failed since something last succeeded.
+type row struct {
+	calls int
+	since time.Duration // when the first did, since the origin
+	slow  bool          // most of it
+}
+
+// rowNow is the row of failures, if there is one.
+func (s *closed) rowNow() (r row, failing bool) {
 	if !s.failing.Load() {
-		return 0, 0
+		return row{}, false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.calls, at - s.rowSince
+	return row{s.calls, s.began, 2*s.slow >= s.row}, true
 }

@@ -38,6 +38,8 @@ const probeAnswer = time.Second
 
 func (p *probe) expired(now time.Time) bool { return !now.Before(p.expires) }
 
+func (h *halfOpen) worstFailure() time.Duration { return h.worst }
+
 func (h *halfOpen) name() State { return HalfOpen }
 
 func (h *halfOpen) admit(g *generation, now time.Time, retry bool) (Ticket, time.Time, *Change, bool) {

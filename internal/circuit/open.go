@@ -17,6 +17,8 @@ func (g *generation) openAfter(took, worst, last time.Duration, now time.Time) *
 	return &open{cooldown: cooldown, until: now.Add(jittered(cooldown)), worst: max(took, worst)}
 }
 
+func (o *open) worstFailure() time.Duration { return o.worst }
+
 func (o *open) name() State { return Open }
 
 func (o *open) admit(g *generation, now time.Time, retry bool) (Ticket, time.Time, *Change, bool) {
