@@ -108,19 +108,15 @@ func (c *call) timeFor(at time.Time, health circuit.Health) bool {
 // ask is with what the budget is asked to repeat the call after an attempt.
 //
 // Beyond the share of the calls, repeating is for those who are served. While nobody
-// is known to be, it is for one call at a time; and where that may be because the
-// server has too much to do, since failures are slow or it says 429 and not until
-// when, for one retry.
+// is known to be, it is for one call at a time. And where that is because a server
+// that did answer has too much to do now, since failures are slow, it is for one
+// retry, and for none while further calls fail.
 func (c *call) ask(health circuit.Health, after *attempt) allowance.Ask {
 	ask := allowance.Ask{Overload: after.overloaded()}
-	limited := after.turnedAway(http.StatusTooManyRequests)
-	if limited || !health.Served && health.Failing >= troubleTime {
+	if after.turnedAway(http.StatusTooManyRequests) || !health.Served && health.Failing >= troubleTime {
 		ask.Place = &c.further().place
 	}
-	switch {
-	case limited && after.asked < 0:
-		ask.Whole, ask.Share = true, c.number > 1
-	case !health.Served && health.Slow:
+	if !health.Served && health.Slow {
 		ask.Whole, ask.Share = true, health.Calls > 1
 	}
 	return ask

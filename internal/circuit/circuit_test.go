@@ -1,6 +1,7 @@
 package circuit
 
 import (
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"strconv"
@@ -251,25 +252,23 @@ func TestSilence(t *testing.T) {
 func TestHealth(t *testing.T) {
 	at := func(d time.Duration) time.Time { return epoch.Add(d) }
 	b := record(Rules{MinRequests: 5, Probes: 1})
-	require.Equal(t, Health{Slow: forEver}, b.Health(host, epoch), "never heard of")
+	require.Equal(t, Health{}, b.Health(host, epoch), "never heard of")
 	b.run(epoch, "F")
-	require.Equal(t, Health{Slow: forEver, Failing: time.Second}, b.Health(host, at(time.Second)), "nothing has succeeded")
+	require.Equal(t, Health{Failing: time.Second, Calls: 1}, b.Health(host, at(time.Second)), "nothing has succeeded")
 	b.done(b.must(t, epoch), Result{Outcome: Success, Took: time.Second}, epoch)
-	require.Equal(t, Health{Served: true, Slow: 2 * time.Second}, b.Health(host, at(servedTime)))
-	require.Equal(t, Health{Slow: 2 * time.Second}, b.Health(host, at(servedTime+time.Millisecond)), "that was long ago")
+	require.Equal(t, Health{Served: true, Typical: time.Second}, b.Health(host, at(servedTime)))
+	require.Equal(t, Health{Typical: time.Second}, b.Health(host, at(servedTime+time.Millisecond)), "that was long ago")
 
 	b.run(epoch, "F")
 	require.True(t, b.Health(host, epoch).Served, "one failure is a call's own")
 	b.run(at(time.Second), "F")
 	require.False(t, b.Health(host, at(time.Second)).Served, "two in a row")
 	require.Equal(t, 2*time.Second, b.Health(host, at(2*time.Second)).Failing, "since the first of them")
-	b.run(at(time.Second), "S")
-	require.True(t, b.Health(host, at(time.Second)).Served)
-	require.Zero(t, b.Health(host, at(time.Second)).Failing)
+	b.done(b.must(t, at(time.Second)), Result{Outcome: Success, Took: time.Second}, at(time.Second))
+	require.Equal(t, Health{Served: true, Typical: time.Second}, b.Health(host, at(time.Second)))
 
 	until := b.opened(t, at(time.Second))
-	require.False(t, b.Health(host, until).Served, "open")
-	require.Equal(t, forEver, b.Health(host, until).Failing)
+	require.Equal(t, Health{Typical: time.Second, Calls: math.MaxInt, Failing: math.MaxInt64}, b.Health(host, until), "open")
 	probe := b.must(t, until)
 	require.False(t, b.Health(host, until).Served, "half-open")
 	b.done(probe, Result{Outcome: Success}, until)
@@ -277,7 +276,38 @@ func TestHealth(t *testing.T) {
 
 	off := record(Rules{FailureRatio: -1})
 	off.run(epoch, "SS")
-	require.Equal(t, Health{Slow: forEver}, off.Health(host, epoch), "one that is off keeps nothing")
+	require.Equal(t, Health{}, off.Health(host, epoch), "one that is off keeps nothing")
+}
+
+// Failures tell of a long queue where most of those in a row took long, beside the
+// answers that there were; a server that has never answered is not known to be slow.
+func TestHealthOfSlowFailures(t *testing.T) {
+	const typical, long = 80 * time.Millisecond, 160 * time.Millisecond
+	for _, tt := range []struct {
+		name     string
+		answered bool
+		results  []Result
+		slow     bool
+	}{
+		{"twice as long as an answer", true, []Result{{Took: long}}, true},
+		{"hardly longer than an answer", true, []Result{{Took: long - 1}}, false},
+		{"a timeout, however short", true, []Result{{Took: typical, TimeOut: true}}, true},
+		{"one that hangs among many that are refused", true, []Result{{Took: time.Minute, TimeOut: true}, {}, {}}, false},
+		{"half of them", true, []Result{{Took: long}, {}}, true},
+		{"of a server that has never answered", false, []Result{{Took: long, TimeOut: true}}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := record(Rules{MinRequests: 100})
+			if tt.answered {
+				b.done(b.must(t, epoch), Result{Outcome: Success, Took: typical}, epoch)
+			}
+			for _, r := range tt.results {
+				r.Outcome = Failure
+				b.done(b.must(t, epoch), r, epoch)
+			}
+			require.Equal(t, tt.slow, b.Health(host, epoch).Slow)
+		})
+	}
 }
 
 // Retries are not counted in the row of calls, which alone tells of the server.
