@@ -326,7 +326,7 @@ func (b *bucket) judge(sent, now time.Time, a *Answer) {
 		if a.Quota.Bucket != "" {
 			c = &b.closing
 		}
-		if a.AsksToWait && c.refuse(sent, b.limiter.steady(now), a.RetryAfter, b.limiter.MaxClosed, a.proof()) {
+		if a.AsksToWait && c.refuse(sent, b.limiter.steady(now), a.RetryAfter, b.limiter.MaxClosed, b.inflight.Load(), a.proof()) {
 			b.armed.Store(true)
 		}
 	case a.served():

@@ -662,7 +662,7 @@ func TestQuotaCancelAndTurn(t *testing.T) {
 		l := with(Config{})
 		b := &bucket{}
 		b.init(l, &account{})
-		b.closing.refuse(time.Now(), time.Now(), time.Second, time.Hour, proven)
+		b.closing.refuse(time.Now(), time.Now(), time.Second, time.Hour, 1, proven)
 		seen := map[bool]bool{}
 		for range 64 {
 			ctx, cancel := context.WithCancel(t.Context())

@@ -26,7 +26,7 @@ type closing struct {
 	known atomic.Bool // there is a run, or something left of a doubling
 
 	mu     sync.Mutex
-	run    int           // refusals
+	run    int64         // refusals
 	from   time.Time     // when the first of them was sent
 	came   time.Time     // and came
 	until  time.Time     // closed until; zero: never was
@@ -37,8 +37,9 @@ type closing struct {
 }
 
 const (
-	// A run is so many refusals at least, that are not of one moment.
-	leastRun, runTime = 4, 100 * time.Millisecond
+	// A run is so many refusals at least, and as many as there are in flight, over
+	// the time that they ask for, or so long.
+	leastRun, runTime = 4, time.Second
 
 	mostDoublings = 5
 	mostDoubled   = 30 * time.Second // a wait is not made longer than this
@@ -58,15 +59,15 @@ func (c *closing) busy() bool { return c.known.Load() }
 
 // refuse is told of a refusal that asks for a wait, and reports whether that
 // closes.
-func (c *closing) refuse(sent, now time.Time, wait, longest time.Duration, proof proof) bool {
+func (c *closing) refuse(sent, now time.Time, wait, longest time.Duration, inflight int64, proof proof) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.known.Store(true)
 	if c.run++; c.run == 1 {
 		c.from, c.came = sent, now
 	}
-	if proof == noProof && (c.run < leastRun || now.Sub(c.came) < runTime) {
-		return false
+	if proof == noProof && (c.run < max(leastRun, inflight) || now.Sub(c.came) < min(wait, runTime)) {
+		return false // or those in flight may be served yet: that takes longer than a refusal
 	}
 	// One that was on its way before the last wait was over tells nothing new. Nor
 	// does one that asks for none: that is what the rest of a second is called by

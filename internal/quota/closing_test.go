@@ -22,11 +22,11 @@ func TestClosing(t *testing.T) {
 	const s, ms = time.Second, time.Millisecond
 	refused := func(sent, came, wait time.Duration) func(*closing, time.Time) {
 		return func(c *closing, start time.Time) {
-			c.refuse(start.Add(sent), start.Add(came), wait, time.Hour, noProof)
+			c.refuse(start.Add(sent), start.Add(came), wait, time.Hour, 1, noProof)
 		}
 	}
 	proof := func(p proof) func(*closing, time.Time) {
-		return func(c *closing, start time.Time) { c.refuse(start, start, s, time.Hour, p) }
+		return func(c *closing, start time.Time) { c.refuse(start, start, s, time.Hour, 1, p) }
 	}
 	served := func(sent time.Duration) func(*closing, time.Time) {
 		return func(c *closing, start time.Time) { c.serve(start.Add(sent)) }
@@ -39,20 +39,35 @@ func TestClosing(t *testing.T) {
 			}
 		}
 	}
+	busy := func(inflight int64, n int) func(*closing, time.Time) {
+		return func(c *closing, start time.Time) {
+			for i := range n {
+				at := start.Add(time.Duration(i) * s)
+				c.refuse(at, at, s, time.Hour, inflight, noProof)
+			}
+		}
+	}
 	for _, row := range []struct {
 		name   string
 		steps  []func(*closing, time.Time)
 		closed time.Duration // 0: it is open
 	}{
 		{"one", []func(*closing, time.Time){refused(0, 0, s)}, 0},
-		{"a hundred in a moment", []func(*closing, time.Time){run(100, 0, ms)}, 0},
-		{"and one more", []func(*closing, time.Time){run(101, 0, ms)}, 110*ms + s},
+		{"a thousand in a moment", []func(*closing, time.Time){run(1000, 0, ms)}, 0},
+		{"and one more", []func(*closing, time.Time){run(1001, 0, ms)}, 1010*ms + s},
 		{"three", []func(*closing, time.Time){run(3, 0, s)}, 0},
-		{"four, not of one moment", []func(*closing, time.Time){run(4, 0, 40*ms)}, 130*ms + s},
-		{"ended by a success in between", []func(*closing, time.Time){run(3, 0, 40*ms), served(100 * ms), run(3, 120*ms, 40*ms)}, 0},
-		{"not by one that was sent before", []func(*closing, time.Time){run(2, 10*ms, 40*ms), served(0), run(2, 90*ms, 40*ms)}, 140*ms + s},
-		{"opened by a success of one sent later", []func(*closing, time.Time){run(4, 0, 40*ms), served(125 * ms)}, 0},
-		{"not by one sent before", []func(*closing, time.Time){run(4, 0, 40*ms), served(115 * ms)}, 130*ms + s},
+		{"four, over the time that they ask for", []func(*closing, time.Time){run(4, 0, 350*ms)}, 1060*ms + s},
+		{"for as little as that is", []func(*closing, time.Time){func(c *closing, start time.Time) {
+			for i := range 4 {
+				refused(time.Duration(i)*10*ms, time.Duration(i)*10*ms, 30*ms)(c, start)
+			}
+		}}, 60 * ms},
+		{"more are in flight", []func(*closing, time.Time){busy(10, 9)}, 0},
+		{"as many are in flight", []func(*closing, time.Time){busy(10, 10)}, 9*s + s},
+		{"ended by a success in between", []func(*closing, time.Time){run(3, 0, 350*ms), served(701 * ms), run(3, 800*ms, 350*ms)}, 0},
+		{"not by one that was sent before", []func(*closing, time.Time){run(2, 10*ms, 350*ms), served(0), run(2, 710*ms, 350*ms)}, 1070*ms + s},
+		{"opened by a success of one sent later", []func(*closing, time.Time){run(4, 0, 350*ms), served(1055 * ms)}, 0},
+		{"not by one sent before", []func(*closing, time.Time){run(4, 0, 350*ms), served(1045 * ms)}, 1060*ms + s},
 		{"asks for nothing", []func(*closing, time.Time){func(c *closing, start time.Time) {
 			for i := range 20 {
 				refused(time.Duration(i)*ms, time.Duration(i)*ms, 0)(c, start)
@@ -68,7 +83,7 @@ func TestClosing(t *testing.T) {
 			for _, step := range row.steps {
 				step(&c, start)
 			}
-			until := c.closedUntil(start.Add(500 * ms))
+			until := c.closedUntil(start.Add(max(row.closed-10*ms, 50*ms)))
 			if row.closed == 0 {
 				require.Zero(t, until)
 				return
@@ -86,7 +101,7 @@ func TestClosing(t *testing.T) {
 func TestClosingDoubles(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	step := func(c *closing, wait time.Duration) time.Duration {
-		c.refuse(now, now, wait, time.Hour, noProof)
+		c.refuse(now, now, wait, time.Hour, 1, noProof)
 		until := c.closedUntil(now)
 		if until.IsZero() {
 			now = now.Add(wait)
@@ -112,7 +127,7 @@ func TestClosingDoubles(t *testing.T) {
 	for i := range 10_000 {
 		now = now.Add(10 * time.Millisecond)
 		if i%3 != 0 {
-			require.False(t, c.refuse(now, now, time.Second, time.Hour, noProof))
+			require.False(t, c.refuse(now, now, time.Second, time.Hour, 1, noProof))
 		} else {
 			c.serve(now)
 		}
@@ -159,7 +174,7 @@ func TestAnswers(t *testing.T) {
 		{name: "503 that happens to be exhausted", status: 503, header: exhausted("Retry-After", 20), once: 15 * time.Second},
 		{name: "from a cache", status: 200, header: exhausted("Age", 3)},
 		{name: "beyond MaxWait", status: 429, header: retryAfter(20), config: Config{MaxWait: 10 * time.Second}, often: 20 * time.Second, refused: true, reason: TooLong},
-		{name: "never wait", status: 429, header: retryAfter(1), config: Config{MaxWait: -1}, often: time.Second, refused: true, reason: TooLong},
+		{name: "never wait", status: 429, header: retryAfter(2), config: Config{MaxWait: -1}, often: 2 * time.Second, refused: true, reason: TooLong},
 		{name: "beyond MaxClosed of the request", status: 429, header: retryAfter(20), maxClosed: 10 * time.Second, often: 20 * time.Second, refused: true, reason: TooLong},
 		{name: "which is not for quotas", status: 429, header: exhausted(), maxClosed: 10 * time.Second, once: 15 * time.Second},
 		{name: "no limit to either", status: 429, header: retryAfter(1800), config: Config{MaxWait: forever}, maxClosed: -1, often: 30 * time.Minute},
@@ -192,7 +207,7 @@ func TestAnswers(t *testing.T) {
 						status, refused := get(ctx, s.client, s.URL+"/limited")
 						require.Nil(t, refused)
 						require.Equal(t, row.status, status)
-						time.Sleep(40 * time.Millisecond)
+						time.Sleep(350 * time.Millisecond)
 					}
 					begun := time.Now()
 					path := "/limited"
@@ -203,7 +218,7 @@ func TestAnswers(t *testing.T) {
 					took := time.Since(begun)
 					if wait == 0 || !row.refused {
 						require.Nil(t, refused)
-						assert.GreaterOrEqual(t, took, wait-40*time.Millisecond)
+						assert.GreaterOrEqual(t, took, wait-350*time.Millisecond)
 						assert.LessOrEqual(t, took, wait+max(wait/2, spreadTime)+400*time.Millisecond)
 						if wait == 0 {
 							assert.Zero(t, took)
@@ -216,7 +231,7 @@ func TestAnswers(t *testing.T) {
 					}
 					require.NotNil(t, refused)
 					assert.Equal(t, row.reason, refused.Reason)
-					assert.InDelta(t, wait.Seconds(), refused.NotBefore.Sub(begun).Seconds(), 0.2)
+					assert.InDelta(t, wait.Seconds(), refused.NotBefore.Sub(begun).Seconds(), 0.5)
 					assert.LessOrEqual(t, took, 200*time.Millisecond, "told at once")
 				})
 			})
@@ -240,7 +255,7 @@ func TestClosingSpread(t *testing.T) {
 						calls.Go(func() { time.Sleep(time.Millisecond); _, _ = s.get(t, "/slow") })
 					}
 					_, _ = s.get(t, "/busy")
-					time.Sleep(40 * time.Millisecond)
+					time.Sleep(350 * time.Millisecond)
 				}
 				s.bucket(t)
 				closed := time.Now()
@@ -260,7 +275,7 @@ func TestClosingSpread(t *testing.T) {
 				if opened {
 					first = 5 * time.Second
 				}
-				assert.InDelta(t, first.Seconds(), at[0].Sub(closed).Seconds(), 0.3)
+				assert.InDelta(t, first.Seconds(), at[0].Sub(closed).Seconds(), 0.5)
 				busiest := 0
 				for i := range at {
 					for j := i; j < len(at) && at[j].Sub(at[i]) < time.Second; j++ {
