@@ -196,6 +196,15 @@ func TestRequestCancel(t *testing.T) {
 			require.NoError(t, resp.Body.Close())
 		})
 	})
+	t.Run("not at all, and a hook panics", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) { // which reports goroutines that are left
+			req := get(t)
+			req.Cancel = make(chan struct{}) //nolint:staticcheck // what the test is about
+			require.Panics(t, func() {
+				_, _ = (&resilienthttp.Transport{Base: script(panicking("odd"))}).RoundTrip(req)
+			})
+		})
+	})
 	t.Run("not at all", func(t *testing.T) {
 		for _, answer := range []step{status(200), withBody(204, http.NoBody), failing(errReset)} {
 			synctest.Test(t, func(t *testing.T) { // which reports goroutines that are left

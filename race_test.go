@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
 // TestSlowAnswers is §4.25 with AttemptTimeout at its default: which requests get a
@@ -346,4 +347,70 @@ func TestHedgedCopiesShareNothing(t *testing.T) {
 		readAll(t, resp)
 		before.requireUnchanged(t)
 	})
+}
+
+// TestSlowAnswersOverHTTP is §4.25 with net/http on both sides (§7's row 25): an answer
+// after 40 s, without a deadline, costs a GET two calls at most and a POST one; an
+// upload of 40 s that makes progress is one call, whatever the attempt's timeout.
+func TestSlowAnswersOverHTTP(t *testing.T) {
+	for _, proto := range []struct {
+		name    string
+		options []memhttp.Option
+	}{{"HTTP/1", nil}, {"HTTP/2", []memhttp.Option{memhttp.HTTP2()}}} {
+		for method, calls := range map[string]int64{http.MethodGet: 2, http.MethodPost: 1} {
+			t.Run(proto.name+" "+method, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					var served atomic.Int64
+					s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						served.Add(1)
+						_, _ = io.Copy(io.Discard, r.Body)
+						select {
+						case <-time.After(40 * time.Second):
+							_, _ = io.WriteString(w, "late")
+						case <-r.Context().Done():
+						}
+					}), proto.options...)
+					client := &http.Client{Transport: &resilienthttp.Transport{Base: s.Transport()}}
+					defer client.CloseIdleConnections()
+					start := time.Now()
+					resp, err := client.Do(newRequest(t, method, s.URL, strings.Repeat("x", 4*int(calls%2))))
+					require.NoError(t, err)
+					require.Equal(t, "late", readAll(t, resp))
+					require.Equal(t, 40*time.Second, time.Since(start))
+					require.Equal(t, calls, served.Load())
+				})
+			})
+		}
+		t.Run(proto.name+" upload", func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var served, size atomic.Int64
+				s := memhttp.NewServer(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					served.Add(1)
+					buf := make([]byte, 64<<10)
+					for { // about 40 s for all of it
+						n, err := io.ReadFull(r.Body, buf)
+						if size.Add(int64(n)); err != nil {
+							return
+						}
+						time.Sleep(time.Second)
+					}
+				}), proto.options...)
+				client := &http.Client{Transport: &resilienthttp.Transport{Base: s.Transport(), Policy: resilienthttp.Policy{AttemptTimeout: 20 * time.Second}}} // HTTP/2 lets a megabyte be on its way
+				defer client.CloseIdleConnections()
+				for _, body := range []io.Reader{strings.NewReader(strings.Repeat("x", 40<<16)), io.LimitReader(zeros{}, 40<<16)} {
+					served.Store(0)
+					size.Store(0)
+					req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, s.URL, body)
+					require.NoError(t, err)
+					start := time.Now()
+					resp, err := client.Do(req)
+					require.NoError(t, err)
+					readAll(t, resp)
+					require.Greater(t, time.Since(start), 30*time.Second)
+					require.EqualValues(t, 1, served.Load())
+					require.EqualValues(t, 40<<16, size.Load())
+				}
+			})
+		})
+	}
 }
