@@ -1,0 +1,177 @@
+// Package restart holds clients against a real server that goes away and comes back.
+package restart
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp"
+)
+
+// server is an nginx of the test's own.
+type server struct {
+	tb      testing.TB
+	program string
+	dir     string
+	address string
+	process *exec.Cmd
+}
+
+const configuration = `
+daemon off;
+worker_processes 2;
+pid %[1]s/nginx.pid;
+error_log stderr crit;
+events { worker_connections 512; }
+http {
+	access_log off;
+	client_body_temp_path %[1]s/body;
+	proxy_temp_path %[1]s/proxy;
+	fastcgi_temp_path %[1]s/fastcgi;
+	uwsgi_temp_path %[1]s/uwsgi;
+	scgi_temp_path %[1]s/scgi;
+	server {
+		listen %[2]s;
+		location / { return 200 "fine"; }
+	}
+}
+`
+
+// newServer starts one, or skips the test where there is none to start.
+func newServer(tb testing.TB) *server {
+	tb.Helper()
+	program, err := exec.LookPath("nginx")
+	if err != nil {
+		if program = "/usr/sbin/nginx"; exec.Command(program, "-v").Run() != nil {
+			tb.Skip("nginx is not installed")
+		}
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(tb, err)
+	s := &server{tb: tb, program: program, dir: tb.TempDir(), address: l.Addr().String()}
+	require.NoError(tb, l.Close())
+	require.NoError(tb, os.WriteFile(filepath.Join(s.dir, "nginx.conf"), fmt.Appendf(nil, configuration, s.dir, s.address), 0o600))
+	s.start()
+	tb.Cleanup(s.stop)
+	return s
+}
+
+// start returns when the server listens.
+func (s *server) start() {
+	s.process = exec.Command(s.program, "-p", s.dir, "-c", filepath.Join(s.dir, "nginx.conf"))
+	s.process.Stderr = os.Stderr
+	require.NoError(s.tb, s.process.Start())
+	require.Eventually(s.tb, func() bool {
+		conn, err := net.Dial("tcp", s.address)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err == nil
+	}, 10*time.Second, time.Millisecond, "nginx does not listen")
+}
+
+// stop ends the server as a restart does, with its connections.
+func (s *server) stop() {
+	_ = s.process.Process.Signal(os.Interrupt)
+	_ = s.process.Wait()
+}
+
+// tally is what became of the calls of one client.
+type tally struct{ calls, failures atomic.Int64 }
+
+func (t *tally) success() float64 {
+	return 1 - float64(t.failures.Load())/float64(max(t.calls.Load(), 1))
+}
+
+// load makes calls with 8 workers, until stop is closed.
+func load(url string, client *http.Client, deadline, pause time.Duration, stop chan struct{}, wg *sync.WaitGroup) *tally {
+	t := &tally{}
+	for range 8 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				case <-time.After(pause):
+				}
+				t.calls.Add(1)
+				if get(url, client, deadline) != nil {
+					t.failures.Add(1)
+				}
+			}
+		})
+	}
+	return t
+}
+
+func get(url string, client *http.Client, deadline time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("status %d", resp.StatusCode)
+	}
+	return nil
+}
+
+// TestRestart is row 24 of the design's table of troubles: 8 workers of a bare client
+// and 8 of ours call the same nginx, which is restarted, or stopped for 5 s.
+func TestRestart(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes 20 s of real time")
+	}
+	for _, row := range []struct {
+		name            string
+		down            time.Duration
+		deadline, pause time.Duration
+		failures        int64 // ours at most; negative: bounded by the bare client's share alone
+	}{
+		{"restarted", 550 * time.Millisecond, 30 * time.Second, time.Millisecond, 10},
+		{"stopped for 5 s", 5 * time.Second, 3 * time.Second, 50 * time.Millisecond, -1},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s := newServer(t)
+			bare, ours := &http.Client{Transport: resilienthttp.NewBase()}, resilienthttp.NewClient()
+			var wg sync.WaitGroup
+			stop := make(chan struct{})
+			bares := load("http://"+s.address, bare, row.deadline, row.pause, stop, &wg)
+			mine := load("http://"+s.address, ours, row.deadline, row.pause, stop, &wg)
+			time.Sleep(2 * time.Second)
+			s.stop()
+			time.Sleep(row.down)
+			s.start()
+			time.Sleep(2 * time.Second)
+			close(stop)
+			wg.Wait()
+			bare.CloseIdleConnections()
+			ours.CloseIdleConnections()
+			t.Logf("bare: %d of %d calls failed; ours: %d of %d", bares.failures.Load(), bares.calls.Load(), mine.failures.Load(), mine.calls.Load())
+			require.NotZero(t, bares.failures.Load(), "there was nothing to bear")
+			require.GreaterOrEqual(t, mine.success(), bares.success())
+			if row.failures >= 0 {
+				require.LessOrEqual(t, mine.failures.Load(), row.failures)
+			}
+		})
+	}
+}
