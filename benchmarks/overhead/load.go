@@ -26,6 +26,7 @@ func Loads() []Load {
 type Way struct {
 	Name     string
 	URL      string
+	URLs     []string // if not nil, these in turn instead
 	Base     func() http.RoundTripper
 	Parallel bool // from as many goroutines as are usual in a server
 }
@@ -70,6 +71,7 @@ type caller struct {
 	way     Way
 	payload []byte
 	batch   int // calls in each round
+	turn    int // among way.URLs; of one goroutine only
 }
 
 func newCaller(p peers.Peer, l Load, w Way) *caller {
@@ -82,7 +84,12 @@ func (c *caller) call() {
 	if c.load.Size > 0 {
 		body = bytes.NewReader(c.payload)
 	}
-	req, err := http.NewRequest(c.load.Method, c.way.URL, body) //nolint:noctx // a context would be measured too
+	url := c.way.URL
+	if n := len(c.way.URLs); n > 0 {
+		url = c.way.URLs[c.turn%n]
+		c.turn++
+	}
+	req, err := http.NewRequest(c.load.Method, url, body) //nolint:noctx // a context would be measured too
 	if err != nil {
 		panic(err) // the arguments are constants
 	}

@@ -41,3 +41,16 @@ func TestMeasure(t *testing.T) {
 	rows = Measure(Config{Peers: who, Rounds: 1, Batch: time.Millisecond}, Load{"POST", http.MethodPost, 1 << 20}, InMemory())
 	require.Less(t, rows[1].Bytes, 8192.0)
 }
+
+func TestMeasureAdded(t *testing.T) {
+	for _, scopes := range []int{1, 10} {
+		added, err := MeasureAdded(Config{Rounds: 3, Batch: time.Millisecond}, Loads()[0], scopes)
+		require.NoError(t, err)
+		require.Positive(t, added.Bare)
+	}
+	require.InDelta(t, 1.5, Added{Floor: 2, Ours: 3}.Ratio(), 0)
+	require.InDelta(t, 3, Added{Ours: 3}.Ratio(), 0, "nothing to divide by")
+	before := processorTime()
+	for processorTime() == before { // it goes on
+	}
+}

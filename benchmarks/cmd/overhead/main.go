@@ -7,6 +7,7 @@ package main
 import (
 	"flag"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -25,9 +26,13 @@ func main() {
 	peer := flag.String("peer", "all", "of "+strings.Join(peers.Names(), ", ")+"; several with commas; or all")
 	rounds := flag.Int("rounds", 151, "of which the median counts")
 	batch := flag.Duration("batch", 2*time.Millisecond, "that each library takes in each round")
+	added := flag.Bool("added", false, "measure the processor time alone that this library adds, beside the least that a timeout costs")
 	write := flag.Bool("write", true, "rewrite the section of docs/performance.md, if all peers were measured")
 	flag.Parse()
 	do := func() error { return run(*peer, *rounds, *batch, *write) }
+	if *added {
+		do = func() error { return tellAdded(os.Stdout, *rounds, *batch) }
+	}
 	if *serve {
 		do = overhead.Serve
 	}
@@ -64,6 +69,12 @@ func run(peer string, rounds int, batch time.Duration, write bool) error {
 		}
 	}
 	text := section(who, results)
+	var floor strings.Builder
+	if err := tellAdded(&floor, rounds, 5*batch); err != nil {
+		return err
+	}
+	text += "\nProcessor time of a call in memory, beside the least that gives each attempt a timeout (context.WithTimeout and a body\n" +
+		"that ends it); `-added` measures this alone.\n\n" + floor.String()
 	_, _ = fmt.Fprintln(os.Stdout, text)
 	if !write || peer != "all" {
 		return nil
@@ -76,6 +87,22 @@ func run(peer string, rounds int, batch time.Duration, write bool) error {
 		return err
 	}
 	return report.Write(docs, "overhead", text)
+}
+
+// tellAdded writes a table of what is added to a bare client's call.
+func tellAdded(w io.Writer, rounds int, batch time.Duration) error {
+	table := report.NewTable("processor time", "bare", "a timeout adds", "resilienthttp adds", "timeouts")
+	for _, load := range overhead.Loads()[:2] {
+		for _, scopes := range []int{1, 1000} {
+			added, err := overhead.MeasureAdded(overhead.Config{Rounds: rounds, Batch: batch}, load, scopes)
+			if err != nil {
+				return err
+			}
+			table.Row(fmt.Sprintf("%s, scopes: %d", load.Name, scopes), added.Bare.String(), added.Floor.String(), added.Ours.String(), fmt.Sprintf("%.2f", added.Ratio()))
+		}
+	}
+	_, err := fmt.Fprintln(w, table)
+	return err
 }
 
 func column(w overhead.Way, l overhead.Load) string {
