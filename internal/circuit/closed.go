@@ -15,8 +15,9 @@ import (
 type closed struct {
 	limit *limit // after slow failures; nil: none
 
-	results window.Counter // failures, successes
-	failing atomic.Bool    // nothing has succeeded since the row began
+	results  window.Counter // failures, successes
+	inFlight atomic.Int64   // what was let out and is not back
+	failing  atomic.Bool    // nothing has succeeded since the row began
 
 	mu       sync.Mutex // for failures alone
 	row      int        // attempts that failed, with no success since the first
@@ -49,6 +50,7 @@ func (s *closed) admit(g *generation, now time.Time, _ bool) (Ticket, time.Time,
 		}
 		t.told = new(atomic.Bool)
 	}
+	s.inFlight.Add(1)
 	return t, time.Time{}, nil, false
 }
 
@@ -63,6 +65,7 @@ func (s *closed) done(t Ticket, r Result, now time.Time) *Change {
 	if t.told != nil && t.told.Swap(true) {
 		return nil // or there would be less than nothing in flight
 	}
+	s.inFlight.Add(-1)
 	g, limited := t.generation, s.limit.works()
 	if limited {
 		s.limit.done(now.Add(-r.Took), now, r.Outcome)
@@ -101,10 +104,10 @@ func (s *closed) failed(g *generation, r Result, at time.Duration) (opens bool, 
 	defer s.mu.Unlock()
 	rules := &g.breaker.rules
 	if !s.failing.Swap(true) {
-		s.row, s.calls, s.slow, s.since, s.rowSince, s.rowShare = 0, 0, 0, 0, at, s.share(rules, at)
+		s.row, s.calls, s.slow, s.rowSince, s.rowShare = 0, 0, 0, at, s.share(rules, at)
 		s.began, s.slowest = at, 0
 	} else if at-s.rowSince > rules.Window {
-		s.row, s.slow, s.since, s.rowSince = 0, 0, 0, at
+		s.row, s.slow, s.rowSince = 0, 0, at
 	}
 	s.row++
 	s.slowest = max(s.slowest, r.Took)
@@ -113,9 +116,6 @@ func (s *closed) failed(g *generation, r Result, at time.Duration) (opens bool, 
 	}
 	if !r.Retry {
 		s.calls++
-	}
-	if at-r.Took >= s.began {
-		s.since++
 	}
 	s.results.Add(at, rules.Window, 1, 0)
 	if worst = r.Took; 2*s.slow >= s.row {
@@ -126,23 +126,23 @@ func (s *closed) failed(g *generation, r Result, at time.Duration) (opens bool, 
 
 // tooMany reports whether the failure is one too many. It is locked.
 //
-// The ratio tells that. But of a burst of calls, those that fail may be back before
-// those that succeed: unless the rules are static, half of the failures in a row
-// must be of what was sent after it began.
+// The ratio tells that. What is in flight counts as answered until it is back,
+// unless the rules are static: of a burst of calls, those that fail may be back
+// before those that succeed.
 //
-// A row that goes on for two seconds tells it too, if it is so long that chance
-// does not explain it: if each fails by itself, as often as before the row, there
-// is not one like it in a million. A client that makes a call a second need not
-// wait for MinRequests then, and one whose every fourth call fails anyway does not
-// open by bad luck. No call with its retries opens the circuit by itself.
+// A row of failures that goes on for two seconds tells it too, if it is so long that
+// chance does not explain it: if each fails by itself, as often as before the row,
+// there is not one like it in a million. A client that makes a call a second need
+// not wait for MinRequests then, and one whose every fourth call fails anyway does
+// not open by bad luck. No call with its retries opens the circuit by itself.
 func (s *closed) tooMany(rules *Rules, r Result, at time.Duration) bool {
 	failures, successes := s.results.Sum(at, rules.Window)
 	n := failures + successes
-	ratio := n >= uint64(rules.MinRequests) && rules.tooMany(failures, n) //nolint:gosec // positive
+	enough := n >= uint64(rules.MinRequests) //nolint:gosec // positive
 	if rules.Static {
-		return ratio
+		return enough && rules.tooMany(failures, n)
 	}
-	if ratio && 2*s.since >= s.row-1 {
+	if enough && rules.tooMany(failures, n+uint64(max(s.inFlight.Load(), 0))) { //nolint:gosec // not negative
 		return true
 	}
 	early := !r.Retry && s.row >= rowLeast && at-s.rowSince >= rowTime

@@ -151,30 +151,31 @@ func TestRowThatChanceDoesNotExplain(t *testing.T) {
 }
 
 // §4.15: of a burst of calls, those that fail may be back before those that
-// succeed. So the ratio alone does not open the circuit: half of the row must be
-// of what was sent after it began. A static one is the ratio.
+// succeed. So what is in flight counts as answered, unless the rules are static.
 func TestBurstThatFailsFirst(t *testing.T) {
-	for _, static := range []bool{false, true} {
-		b, at := record(Rules{Static: static}), epoch
-		for range 2 * DefaultMinRequests {
-			b.must(t, at)
-		}
-		back := func(sent time.Time, n int) {
-			for range n {
-				ticket, _, ok := b.admit(sent)
-				if ok {
-					b.done(ticket, Result{Outcome: Failure, Took: at.Sub(sent)}, at)
-				}
+	for _, tt := range []struct {
+		name             string
+		static           bool
+		failed, inFlight int
+		opens            bool
+	}{
+		{"all back", false, DefaultMinRequests, 0, true},
+		{"one in twenty is not", false, DefaultMinRequests, 1, true},
+		{"a third is not", false, DefaultMinRequests, DefaultMinRequests / 2, false},
+		{"nine tenths are back", false, 9 * DefaultMinRequests, DefaultMinRequests, true},
+		{"static", true, DefaultMinRequests, DefaultMinRequests, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := record(Rules{Static: tt.static})
+			var tickets []Ticket
+			for range tt.failed + tt.inFlight {
+				tickets = append(tickets, b.must(t, epoch))
 			}
-		}
-		at = epoch.Add(time.Second)
-		back(epoch, DefaultMinRequests)
-		require.Equal(t, static, b.path() == "open")
-		at = at.Add(rowTime / 2)
-		back(epoch.Add(time.Second), DefaultMinRequests-2)
-		require.Equal(t, static, b.path() == "open")
-		back(epoch.Add(time.Second), 1)
-		require.Equal(t, "open", b.path())
+			for _, ticket := range tickets[:tt.failed] {
+				b.done(ticket, Result{Outcome: Failure}, epoch)
+			}
+			require.Equal(t, tt.opens, b.path() == "open")
+		})
 	}
 }
 

@@ -6,8 +6,9 @@ import (
 )
 
 // halfOpen lets a few probes out. The ratio that opens circuits decides here too:
-// the circuit opens again as soon as that share of the results are failures, and
-// closes if, with all the results there, it is not.
+// the circuit opens again as soon as that share of the results are failures, where
+// probes in flight count as answered until they are back, and closes if, with all
+// the results there, it is not.
 type halfOpen struct {
 	cooldown time.Duration // of the opening before, and for how long a place is leased
 	worst    time.Duration // latency of the slowest failure of this trouble
@@ -130,13 +131,28 @@ func (h *halfOpen) done(t Ticket, r Result, now time.Time) *Change {
 	return h.judge(t.generation, now)
 }
 
+// inFlight is how many probes are out whose lease is not over. It is locked.
+func (h *halfOpen) inFlight(now time.Time) (n int) {
+	for _, p := range h.probes {
+		if !p.expired(now) {
+			n++
+		}
+	}
+	return n
+}
+
 // judge opens or closes the circuit once that is decided. It is locked.
 func (h *halfOpen) judge(g *generation, now time.Time) *Change {
 	rules := &g.breaker.rules
+	results := h.successes + h.failures
+	answered := results // or not back yet
+	if results < rules.Probes && !rules.Static {
+		answered += h.inFlight(now)
+	}
 	switch {
-	case rules.tooMany(uint64(h.failures), uint64(h.successes+h.failures)): //nolint:gosec // neither is negative
+	case rules.tooMany(uint64(h.failures), uint64(answered)): //nolint:gosec // neither is negative
 		return g.become(g.openAfter(h.slowest, h.worst, h.cooldown, now), now)
-	case h.successes+h.failures >= rules.Probes:
+	case results >= rules.Probes:
 		limit := newLimit(rules, g.circuit.typical.latency(), max(h.worst, h.slowest), h.answered, now)
 		return g.become(&closed{limit: limit}, now)
 	}
