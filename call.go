@@ -198,7 +198,7 @@ func (c *call) ended(err error) *Error {
 		e.Reason = ErrDeadline
 	}
 	if cause := context.Cause(c.ctx); cause != nil && !errors.Is(err, cause) {
-		e.Err = &netfail.Because{Reason: err, Cause: cause}
+		e.Err = &netfail.ReasonedError{Reason: err, Cause: cause}
 	}
 	return e
 }

@@ -295,7 +295,7 @@ func TestHostileAnswers(t *testing.T) {
 
 // RetrieveError has the name and the fields of golang.org/x/oauth2's, which is not
 // among what this module requires.
-type RetrieveError struct { //nolint:errname // the name is what it is known by
+type RetrieveError struct {
 	Response  *http.Response
 	Body      []byte
 	ErrorCode string

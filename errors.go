@@ -115,7 +115,7 @@ func (e *Error) Error() string {
 	switch {
 	case e.Reason != nil && e.Err != nil:
 		cause := e.Err
-		if b, ok := cause.(*netfail.Because); ok && b.Reason == e.Reason { //nolint:errorlint // not to say it twice
+		if b, ok := cause.(*netfail.ReasonedError); ok && b.Reason == e.Reason { //nolint:errorlint // not to say it twice
 			cause = b.Cause
 		}
 		b.WriteString(e.Reason.Error() + ": " + netfail.Describe(cause))

@@ -131,7 +131,7 @@ const clientTimeoutGrace = 10 * time.Millisecond
 // context that it gave the request has told us first: what its caller gets says
 // "Client.Timeout exceeded" only if it has.
 func (c *call) awaitClientTimeout() {
-	if c.request.Cancel == nil || c.request.Context().Err() != context.DeadlineExceeded { //nolint:errorlint // Err returns nothing else
+	if c.request.Cancel == nil || c.request.Context().Err() != context.DeadlineExceeded {
 		return
 	}
 	grace := time.NewTimer(clientTimeoutGrace)

@@ -172,7 +172,7 @@ func TestRequestCancel(t *testing.T) {
 					time.AfterFunc(row.at, func() { close(cancel) })
 				}
 				req := get(t)
-				req.Cancel = cancel //nolint:staticcheck // what the test is about
+				req.Cancel = cancel
 				start := time.Now()
 				_, err := (&resilienthttp.Transport{Base: row.base, Policy: every(time.Hour)}).RoundTrip(req)
 				require.ErrorIs(t, err, context.Canceled)
@@ -185,7 +185,7 @@ func TestRequestCancel(t *testing.T) {
 			cancel := make(chan struct{})
 			time.AfterFunc(time.Second, func() { close(cancel) })
 			req := get(t)
-			req.Cancel = cancel //nolint:staticcheck // what the test is about
+			req.Cancel = cancel
 			base := roundTripper(func(r *http.Request) (*http.Response, error) {
 				return withBody(200, untilDone{r.Context()})(r)
 			})
@@ -199,7 +199,7 @@ func TestRequestCancel(t *testing.T) {
 	t.Run("not at all, and a hook panics", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) { // which reports goroutines that are left
 			req := get(t)
-			req.Cancel = make(chan struct{}) //nolint:staticcheck // what the test is about
+			req.Cancel = make(chan struct{})
 			require.Panics(t, func() {
 				_, _ = (&resilienthttp.Transport{Base: script(panicking("odd"))}).RoundTrip(req)
 			})
@@ -209,7 +209,7 @@ func TestRequestCancel(t *testing.T) {
 		for _, answer := range []step{status(200), withBody(204, http.NoBody), failing(errReset)} {
 			synctest.Test(t, func(t *testing.T) { // which reports goroutines that are left
 				req := get(t)
-				req.Cancel = make(chan struct{}) //nolint:staticcheck // what the test is about
+				req.Cancel = make(chan struct{})
 				resp, err := (&resilienthttp.Transport{Base: script(status(503), answer)}).RoundTrip(req)
 				if err == nil {
 					readAll(t, resp)

@@ -10,101 +10,6 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/allowance"
 )
 
-// plan is what is to be done if an attempt takes long: times since its start; 0 is
-// never.
-type plan struct {
-	hedge time.Duration // send a hedge beside it
-	again time.Duration // send the next attempt beside it
-	cut   time.Duration // end it
-	timer *time.Timer   // of the next of these; nil: there is none
-	quiet bool          // its outcome is there: nothing is to be done any more
-}
-
-// next is the earliest time of the plan, or 0.
-func (p *plan) next() time.Duration {
-	next := time.Duration(0)
-	for _, at := range [...]time.Duration{p.hedge, p.again, p.cut} {
-		if at > 0 && (next == 0 || at < next) {
-			next = at
-		}
-	}
-	return next
-}
-
-const (
-	// longestAnswer is the longest that an answer is waited for, where neither the
-	// call has a deadline nor the policy a timeout. A proxy that waits longer for its
-	// server, or a server for its caller, is rare.
-	longestAnswer = 2 * time.Minute
-
-	// slowAnswer is when an answer is so late that another copy of the request is
-	// sent, or when half of what is left of the call's deadline has passed.
-	slowAnswer = 30 * time.Second
-)
-
-// schedule is the attempt's plan. Where the policy sets a timeout, that is a cut; and
-// where it does not, a slow answer is not a failure (DESIGN §4.25).
-func (c *call) schedule(a *attempt, now time.Time) {
-	a.deadline = c.deadline
-	left, bounded := c.deadline.Sub(now), !c.deadline.IsZero()
-	switch timeout := c.perCall().AttemptTimeout; {
-	case timeout > 0:
-		if bounded && timeout >= left {
-			break
-		}
-		a.plan.cut = timeout
-		if !c.longUpload() { // or it may take longer
-			a.deadline = now.Add(timeout)
-		}
-	case timeout == 0:
-		if !bounded {
-			a.plan.cut = longestAnswer
-		}
-		if c.mayBeCopied() {
-			a.plan.again = slowAfter(a.beside, left, bounded)
-		}
-	}
-	if s := c.hedging(); s != nil && !a.beside {
-		if delay, ok := c.hedge.delay(s, now); ok {
-			a.plan.hedge, a.hedgedAfter = delay, delay
-		}
-	}
-}
-
-// slowAfter is when an attempt is so slow that another one is sent beside it: 0 for
-// never. One copy is enough, save where the deadline comes nearer.
-func slowAfter(beside bool, left time.Duration, bounded bool) time.Duration {
-	switch {
-	case !bounded && beside:
-		return 0
-	case !bounded:
-		return slowAnswer
-	case beside:
-		return left / 2
-	}
-	return min(slowAnswer, left/2)
-}
-
-// mayBeCopied reports whether a second copy does no harm while the first is under way:
-// the request is safe, or bears the caller's own key. A server that is sent a key
-// unasked may not honour it.
-func (c *call) mayBeCopied() bool {
-	return (c.ownKey || safeMethod(c.request.Method)) && c.replayable() && !c.single
-}
-
-func (c *call) attemptsLeft() bool { return c.number < c.perCall().MaxAttempts }
-
-// nextNumber gives a copy the number of the next attempt, if there is one left. The
-// race is locked.
-func (c *call) nextNumber(copied *attempt) bool {
-	if !c.attemptsLeft() {
-		return false
-	}
-	c.number++
-	copied.record.Number = c.number
-	return true
-}
-
 // race is an attempt that the call's goroutine makes, and the copies that are made
 // beside it, each in a goroutine of its own: a hedge when it takes longer than
 // usual, and further attempts when it takes very long. The first answer wins, and
@@ -125,73 +30,6 @@ type race struct {
 
 // errLost is the cause with which the slower copies of a request are cancelled.
 var errLost = errors.New("another copy of the request was answered first")
-
-// start sets the attempt's timer to what comes first in its plan.
-func (a *attempt) start() {
-	next := a.plan.next()
-	if next == 0 {
-		return
-	}
-	a.round.mu.Lock()
-	defer a.round.mu.Unlock()
-	a.plan.timer = time.AfterFunc(next, a.wake)
-}
-
-// wake does what is due, in a goroutine of its own.
-func (a *attempt) wake() {
-	if hedge, begin := a.due(); begin {
-		a.round.copy(a, hedge)
-	}
-}
-
-// due finds out what is due, and sets the timer for what comes next. A body that
-// makes progress on its way puts off all but the hedge. begin says that a copy is to
-// be made, as a hedge or as the next attempt.
-func (a *attempt) due() (hedge, begin bool) {
-	r := a.round
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	p := &a.plan
-	if p.quiet {
-		return false, false
-	}
-	now, moved := time.Since(a.record.Start), a.upload.progress()
-	switch {
-	case p.cut > 0 && now >= moved+p.cut:
-		a.end(ErrAttemptTimeout)
-		return false, false
-	case p.hedge > 0 && now >= p.hedge:
-		p.hedge, hedge, begin = 0, true, true
-	case p.again > 0 && now >= moved+p.again:
-		p.again, begin = 0, a.call.attemptsLeft()
-	}
-	rest := *p
-	if moved > 0 && rest.cut > 0 {
-		rest.cut += moved
-	}
-	if moved > 0 && rest.again > 0 {
-		rest.again += moved
-	}
-	if next := rest.next(); next > 0 {
-		p.timer.Reset(max(next-now, 0))
-	}
-	if begin = begin && !r.over; begin {
-		r.preparing++
-	}
-	return hedge, begin
-}
-
-// hush says that the attempt's outcome is there, and that it is not to be disturbed
-// any more.
-func (a *attempt) hush() {
-	if a.plan.timer == nil {
-		return
-	}
-	a.round.mu.Lock()
-	defer a.round.mu.Unlock()
-	a.plan.quiet = true
-	a.plan.timer.Stop()
-}
 
 // copy makes a copy beside an attempt that takes long.
 func (r *race) copy(of *attempt, hedge bool) {
@@ -229,7 +67,7 @@ func (r *race) prepare(of, copied *attempt) (ready bool) {
 			copied.cancelPaid()
 		}
 	}()
-	admitted := false
+	var admitted bool
 	if copied.record.Hedge {
 		copied.share, admitted = c.hedge.admit(c.hedging(), now)
 	} else {

@@ -200,6 +200,7 @@ func TestUploads(t *testing.T) {
 		{name: "progress of unknown length", body: zeroBody, length: -1, timeout: timeout, pause: time.Second, took: 40 * time.Second},
 		{name: "progress of what writes itself", body: textBody, length: 40 << 15, timeout: timeout, pause: time.Second, took: 40 * time.Second},
 		{name: "progress, by default", body: zeroBody, length: 40 << 15, pause: 10 * time.Second, took: 400 * time.Second},
+		{name: "progress, and a timeout that never comes", body: zeroBody, length: 40 << 15, timeout: 1<<63 - 1, pause: time.Second, took: 40 * time.Second},
 		{name: "stalled", body: zeroBody, length: 40 << 15, timeout: timeout, stall: time.Hour, cut: true, took: timeout},
 		{name: "stalled for less than the timeout", body: zeroBody, length: 40 << 15, timeout: timeout, stall: 4 * time.Second, took: 4 * time.Second},
 		{name: "stalled, by default", body: zeroBody, length: 40 << 15, stall: time.Hour, cut: true, took: 2 * time.Minute},
@@ -257,7 +258,8 @@ func TestUploads(t *testing.T) {
 		transport.Policy.AttemptTimeout = timeout
 		req := newCall(t.Context(), t, http.MethodPut, "body")
 		tripped(t, transport, req)
-		require.True(t, req.Body == base.calls()[0].Body, "the very body")
+		same := req.Body == base.calls()[0].Body
+		require.True(t, same, "the very body")
 	})
 	t.Run("§4.4 what writes itself still does", func(t *testing.T) {
 		wrote := false

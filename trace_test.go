@@ -715,9 +715,7 @@ func TestTimeIsAccountedFor(t *testing.T) {
 				for range max(row.calls, 1) {
 					ctx := t.Context()
 					if row.ctx > 0 {
-						var cancel context.CancelFunc
-						ctx, cancel = context.WithTimeout(ctx, row.ctx)
-						defer cancel()
+						ctx = withDeadline(t, row.ctx)
 					}
 					if row.cancel > 0 {
 						var cancel context.CancelFunc
@@ -816,7 +814,7 @@ func TestNotBefore(t *testing.T) {
 			resp, err := client.Do(get(t))
 			require.NoError(t, err)
 			readAll(t, resp)
-			resp, err = client.Do(get(t)) //nolint:bodyclose // there is none
+			resp, err = client.Do(get(t))
 			at := resilienthttp.NotBefore(resp, err)
 			require.Equal(t, asError(t, err).NotBefore, at)
 			_, text, told := strings.Cut(err.Error(), "not before ")

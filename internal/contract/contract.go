@@ -54,7 +54,7 @@ var errBroken = errors.New("connection broke")
 
 func (b *base) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Body != nil {
-		defer r.Body.Close() //nolint:errcheck // nobody would look
+		defer r.Body.Close()
 		if _, err := io.Copy(io.Discard, r.Body); err != nil {
 			return nil, err
 		}
@@ -118,7 +118,7 @@ func (b *body) Close() error {
 }
 
 // request is a request with a body that can be had once.
-func request(t *testing.T, ctx context.Context) (*http.Request, *body) { //nolint:revive // t first, as in any helper
+func request(t *testing.T, ctx context.Context) (*http.Request, *body) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://api.test/things?a=b", nil)
 	if err != nil {
@@ -299,7 +299,7 @@ func contextLives(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(time.Hour)
+	<-time.After(time.Hour)
 	if err := sent.Err(); err != nil {
 		t.Errorf("before the body is read: %v", err)
 	}
@@ -400,7 +400,11 @@ func cancelled(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 
 func sentAgain(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 	client := &http.Client{Transport: wrap(answering(http.StatusOK))}
-	resp, err := client.Get("http://api.test/")
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://api.test/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := client.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}

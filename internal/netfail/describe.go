@@ -6,19 +6,20 @@ import (
 	"strings"
 )
 
-// Because is a cause with a reason, found by errors.Is as well, in front of it.
-type Because struct{ Reason, Cause error }
+// ReasonedError is a cause with a reason, which errors.Is finds as well, in front of
+// it.
+type ReasonedError struct{ Reason, Cause error }
 
 // With is err, preceded by reason where errors.Is does not find it in err.
 func With(reason, err error) error {
 	if errors.Is(err, reason) {
 		return err
 	}
-	return &Because{reason, err}
+	return &ReasonedError{reason, err}
 }
 
-func (b *Because) Error() string   { return b.Reason.Error() + ": " + b.Cause.Error() }
-func (b *Because) Unwrap() []error { return []error{b.Reason, b.Cause} }
+func (b *ReasonedError) Error() string   { return b.Reason.Error() + ": " + b.Cause.Error() }
+func (b *ReasonedError) Unwrap() []error { return []error{b.Reason, b.Cause} }
 
 // longest is the most of a text that is told.
 const longest = 256
@@ -26,7 +27,7 @@ const longest = 256
 // Describe is an error's text, on one line, without what must not be told: URLs
 // with their queries, and what a server wrote that net/http could not parse.
 func Describe(err error) string {
-	if b, ok := err.(*Because); ok { //nolint:errorlint // what wraps it has a text of its own
+	if b, ok := err.(*ReasonedError); ok { //nolint:errorlint // what wraps it has a text of its own
 		return b.Reason.Error() + ": " + Describe(b.Cause)
 	}
 	if withURL, ok := errors.AsType[*url.Error](err); ok {

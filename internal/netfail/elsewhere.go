@@ -103,8 +103,8 @@ func tokenRefusal(err error) *tokenError {
 		if code.IsValid() && code.Kind() == reflect.String {
 			found.code = code.String()
 		}
-		if resp, ok := reflect.TypeAssert[*http.Response](response); ok && resp != nil {
-			found.status = resp.StatusCode
+		if !response.IsNil() {
+			found.status = int(response.Elem().FieldByName("StatusCode").Int())
 		}
 		return true
 	})

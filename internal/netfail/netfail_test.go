@@ -164,8 +164,8 @@ func TestWith(t *testing.T) {
 }
 
 func TestConnectAnswer(t *testing.T) {
-	require.NoError(t, ConnectAnswer(t.Context(), nil, nil, &http.Response{StatusCode: 200}))
-	require.EqualError(t, ConnectAnswer(t.Context(), nil, nil, &http.Response{StatusCode: 407}), "the proxy answers CONNECT with 407 Proxy Authentication Required")
+	require.NoError(t, ConnectAnswer(t.Context(), nil, nil, &http.Response{StatusCode: http.StatusOK}))
+	require.EqualError(t, ConnectAnswer(t.Context(), nil, nil, &http.Response{StatusCode: http.StatusProxyAuthRequired}), "the proxy answers CONNECT with 407 Proxy Authentication Required")
 	require.EqualError(t, ConnectAnswer(t.Context(), nil, nil, &http.Response{StatusCode: 999}), "the proxy answers CONNECT with 999")
 }
 
