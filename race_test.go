@@ -123,6 +123,30 @@ func TestSlowCopiesPass(t *testing.T) {
 			})
 		})
 	}
+	t.Run("one that wins makes room for another", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			base := newHedgeBase()
+			transport := bareTransport(base, 4)
+			transport.Budget = tokens(1)
+			for range 5 {
+				base.copies, base.arrivals = []copyOf{{after: time.Hour}, {}}, nil
+				require.Equal(t, "1 lost, 2 200", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
+			}
+		})
+	})
+	t.Run("one that comes too late costs nothing", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			base := newHedgeBase(copyOf{after: 31 * time.Second})
+			transport := bareTransport(base, 4)
+			transport.Budget = tokens(1)
+			req := newCall(resilienthttp.WithIdempotencyKey(t.Context(), "k"), t, http.MethodPost, "body")
+			body := req.GetBody
+			req.GetBody = func() (io.ReadCloser, error) { time.Sleep(2 * time.Second); return body() }
+			require.Equal(t, "1 200", story(tripped(t, transport, req)))
+			base.copies, base.arrivals = []copyOf{{status: 503}, {}}, nil
+			require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2)
+		})
+	})
 	t.Run("GetBody panics", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			base := newHedgeBase(copyOf{after: 34 * time.Second}, copyOf{})
