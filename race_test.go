@@ -128,6 +128,7 @@ func TestSlowCopiesPass(t *testing.T) {
 			base := newHedgeBase()
 			transport := bareTransport(base, 4)
 			transport.Budget = tokens(1)
+			transport.Budget.Static = false
 			for range 5 {
 				base.copies, base.arrivals = []copyOf{{after: time.Hour}, {}}, nil
 				require.Equal(t, "1 lost, 2 200", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
