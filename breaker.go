@@ -20,9 +20,10 @@ import (
 //
 //   - Closed, requests go out, and their results are counted. The circuit opens
 //     when FailureRatio of the results of the last Window are failures, and
-//     there are at least MinRequests of them. It also opens, before there are as
-//     many, when nothing but failures has come for two seconds and five calls,
-//     and for more than chance would make of the failures before them.
+//     there are at least MinRequests of them. What is in flight counts as
+//     answered until it is back, since those that fail are often back first. It
+//     also opens when calls have done nothing but fail for two seconds, five
+//     attempts or more, and so many that chance does not explain it.
 //   - Open, requests are refused until the cooldown is over: Cooldown, or twice
 //     what the failure took, a second at most. It doubles every time that the
 //     circuit opens again without having closed, up to eight times what the
@@ -32,7 +33,7 @@ import (
 //     retry. When FailureRatio of them have failed, the circuit opens again; when
 //     all have their results and fewer have, it closes, and its count begins
 //     afresh.
-//   - Closed after slow failures (100ms, and twice the usual latency, or more), a
+//   - Closed after slow failures (100ms or more, and twice the usual latency), a
 //     circuit limits the requests in flight: it raises the limit as answers come
 //     and cuts it when they fail, unless others are answered as quickly as ever.
 //     Below one, the limit is a pause after each request. It ends when it had
@@ -76,7 +77,7 @@ type Breaker struct {
 	Cooldown time.Duration
 
 	// MaxCooldown is how long, not counting what is added at random, a circuit
-	// stays open at most. 0: 4s. Negative, or less than Cooldown: Cooldown, which
+	// stays open at most. 0: 2s. Negative, or less than Cooldown: Cooldown, which
 	// then never grows.
 	MaxCooldown time.Duration
 
@@ -85,8 +86,8 @@ type Breaker struct {
 	Probes int
 
 	// Static makes the fields above all there is: no early opening, no cooldown
-	// that follows latencies, no limit after slow failures, and retries may be
-	// probes too.
+	// that follows latencies, no limit after slow failures; what is in flight does
+	// not count, and retries may be probes too.
 	Static bool
 
 	// OnChange, if not nil, is called after each change of a circuit, by the

@@ -28,17 +28,20 @@ import (
 //
 //	retries that fail ≤ Ratio × calls + retries that succeed + MinPerSecond × Window in seconds
 //
-// rounded down, however many goroutines ask at once: where half of the retries
-// help, they are free, and where nothing succeeds, the share caps them all. A
-// call counts once, when its first attempt is sent. A retry that is not over yet
-// counts half. Two more rules keep a thousand clients that lose a server in the
-// same moment from drowning it:
+// however many goroutines ask at once: where half of the retries help, they are
+// free, and where nothing succeeds, the share caps them all. A call counts once,
+// when its first attempt is sent. A retry that is not over yet counts whole if the
+// failure was an overload (a timeout, 429, 503, 529), and half otherwise. Three more
+// rules keep many clients that lose a server in the same moment from drowning it:
 //
 //   - The share is not saved up: it must also cover what is taken in the last
-//     eighth of the Window; what it does not cover comes from the minimum.
+//     tenth of the Window; what it does not cover comes from the minimum.
 //   - While nobody is known to be served (nothing has succeeded for three
 //     seconds, or two calls in a row have failed, or the circuit is not closed),
 //     the minimum is for one call at a time, which may have all its retries.
+//   - And if most of what failed in that row was slow, of a server that has
+//     answered before, one retry takes the whole minimum of a Window; the further
+//     calls in the row have none.
 //
 // To hold the line, calls are forgotten up to a sixteenth of Window before their
 // time, and retries that others followed closely up to a fifteenth after it. A

@@ -58,12 +58,14 @@ type Policy struct {
 	// Backoff gives the wait before a retry; what the server asked for is added
 	// to it. It must be safe for concurrent use.
 	//
-	// nil means FullJitter(100ms, 10s), save for one case: a server that answered
-	// before turns the call away, by a 503 or 529 that does not say how long to
-	// wait, and the Budget's share for the calls of late does not cover the retry.
-	// All clients of that server come back now, and no budget counts them
-	// together. Then it is FullJitter(3s, 10s), or a tenth of the time left before
-	// the call's deadline in place of the 3s, where that is less.
+	// nil means FullJitter(100ms, 10s) where the failure is the call's own. One that
+	// is everybody's spreads the attempts that are left: a timeout, 503 or 529, a 429
+	// that asks for no wait, and from the second retry on any failure while nobody is
+	// known to be served (see Budget). Then the wait is drawn from an even part of the
+	// time that is left before the deadline (without one, 30 s count as left), and
+	// after a first attempt from an eighth of it, 4 s at most; unless the Budget's
+	// share covers the retry, which is then the first case. To a wait that the server
+	// asks for, up to half of it is added.
 	Backoff Backoff
 
 	// Classify overrides the classification of an attempt. It may look at the
