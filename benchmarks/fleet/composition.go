@@ -190,21 +190,19 @@ func (c *composer) limit() {
 	c.scenario.Server.Limit = l
 }
 
-// capacity draws workers that can do about what is offered.
+// capacity draws workers that can do about what is offered, and a queue before them
+// in which one waits for so long at the most.
 func (c *composer) capacity() {
 	s := &c.scenario.Server
 	factor := 0.7 + 0.6*c.rand.Float64()
-	s.Workers = max(int(math.Ceil(c.rate*s.Service.Seconds()*factor)), 1)
-	if s.Workers < 4 { // few workers are busy for long instead
-		s.Workers = 4
-		s.Service = time.Duration(float64(s.Workers) / (c.rate * factor) * float64(time.Second))
-		s.Service = min(s.Service, 2*time.Second)
+	if s.Workers = int(math.Round(c.rate * factor * s.Service.Seconds())); s.Workers < 1 {
+		s.Workers = 1
+		s.Service = min(time.Duration(float64(time.Second)/(c.rate*factor)), time.Second/2).Round(time.Millisecond)
 	}
-	s.Queue = oneOf(c, -1, 10, 100, 1000)
-	if s.Shed = oneOf(c, 0, 1, 1); s.Queue > 100 {
-		s.Shed = 0
-	}
-	c.tellf("%d workers of %v, that is %.3g/s; a queue of %d; 503s ask to wait %d s", s.Workers, s.Service, s.capacity(), max(s.Queue, 0), s.Shed)
+	wait := c.span(50*time.Millisecond, 5*time.Second)
+	s.Queue = max(int(wait.Seconds()*s.capacity()), 1)
+	s.Shed = oneOf(c, 0, 1, 1)
+	c.tellf("%d workers of %v, that is %.3g/s; a queue of %d; 503s ask to wait %d s", s.Workers, s.Service, s.capacity(), s.Queue, s.Shed)
 }
 
 const mostOutages = 20
