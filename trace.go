@@ -133,7 +133,8 @@ func WithTrace(ctx context.Context, t *Trace) context.Context {
 }
 
 // Attempts tells how a response came about: all attempts of its call, the last
-// one being the response's own unless a hedge stands behind it. It returns nil
+// one being the response's own unless a hedge, or another copy that lost, stands
+// behind it. It returns nil
 // for a response that no Transport returned. The slice is the caller's. It goes by
 // Response.Request, which is the caller's request in all but that its context leads
 // to the call: who puts another request there has no history.
