@@ -26,14 +26,15 @@ const (
 // each bucket that the server names. Requests in flight are counted against what
 // remains; resets are judged by the server's own Date; after a reset, those who
 // waited are spread. A 429, or a 403 with Retry-After, that does not prove a quota
-// to be used up holds its own call alone. Only when refusals are the rule (4 or
+// to be used up holds its own call alone. Only when refusals are the rule do they
+// close the scope to all its calls, for as long as the last one asks: eight or
 // more, as many as are in flight, over the time that they ask for or a second, and
-// nothing served of what was sent since the first) do they close the scope to all
-// its calls, for as long as the last one asks; a success of a request that was
-// sent later opens it. Where that goes on although
-// the waits were kept, others use the quota too: from the third closing in a row
-// on, each doubles the time, to 30s at most unless the server asks for more. A 503
-// or 529 never closes: whether a server can work at all is the Breaker's question.
+// nothing served of what was sent since the first. A success of a request that was
+// sent later opens it, and those who waited follow over half of the time. Where
+// 429s go on although the waits were kept, others use the quota too: from the third
+// closing in a row on, each doubles the time, to 10s at most, or to 30s where the
+// quota is proven to be used up, unless the server asks for more. A 503 or 529
+// never closes: whether a server can work at all is the Breaker's question.
 //
 // The zero value has no static ceiling and follows the headers. A RateLimit is
 // safe for concurrent use and may be shared by several Transports; its fields

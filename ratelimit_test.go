@@ -154,9 +154,9 @@ func TestRateLimitHolds(t *testing.T) {
 		held           bool
 	}{
 		{http.StatusTooManyRequests, 1, false},
-		{http.StatusTooManyRequests, 4, true},
-		{http.StatusForbidden, 4, true},
-		{http.StatusServiceUnavailable, 4, false},
+		{http.StatusTooManyRequests, 8, true},
+		{http.StatusForbidden, 8, true},
+		{http.StatusServiceUnavailable, 8, false},
 		{529, 40, false},
 	} {
 		t.Run(strconv.Itoa(row.status)+" "+strconv.Itoa(row.before), func(t *testing.T) {
@@ -169,7 +169,7 @@ func TestRateLimitHolds(t *testing.T) {
 					status, _, err := s.get(t.Context(), "/busy")
 					require.Nil(t, err)
 					require.Equal(t, row.status, status)
-					time.Sleep(350 * time.Millisecond)
+					time.Sleep(150 * time.Millisecond)
 				}
 				_, took, err := s.get(t.Context(), "/")
 				require.Nil(t, err)

@@ -39,10 +39,14 @@ type closing struct {
 const (
 	// A run is so many refusals at least, and as many as there are in flight, over
 	// the time that they ask for, or so long.
-	leastRun, runTime = 4, time.Second
+	leastRun, runTime = 8, time.Second
 
 	mostDoublings = 5
-	mostDoubled   = 30 * time.Second // a wait is not made longer than this
+
+	// A wait is not made longer than this: where a quota is proven to be used up,
+	// and where it is not. A bucket that grants little refuses most of what is sent
+	// to it, whatever it says, and waits for nobody.
+	mostDoubledProven, mostDoubled = 30 * time.Second, 10 * time.Second
 )
 
 // proof is whether a refusal proves that a quota is used up.
@@ -76,8 +80,12 @@ func (c *closing) refuse(sent, now time.Time, wait, longest time.Duration, infli
 		c.level = min(c.level+1, mostDoublings+1)
 	}
 	c.asked = later(c.asked, now.Add(wait))
-	if c.level > 1 && wait > 0 && wait < mostDoubled {
-		wait = time.Duration(min(float64(wait)*math.Exp2(c.level-1), float64(mostDoubled)))
+	most := mostDoubled
+	if proof != noProof {
+		most = mostDoubledProven
+	}
+	if c.level > 1 && wait > 0 && wait < most {
+		wait = time.Duration(min(float64(wait)*math.Exp2(c.level-1), float64(most)))
 		wait += rand.N(wait/4 + 1)
 	} else if proof == knownReset {
 		return false

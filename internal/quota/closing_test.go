@@ -55,19 +55,19 @@ func TestClosing(t *testing.T) {
 		{"one", []func(*closing, time.Time){refused(0, 0, s)}, 0},
 		{"a thousand in a moment", []func(*closing, time.Time){run(1000, 0, ms)}, 0},
 		{"and one more", []func(*closing, time.Time){run(1001, 0, ms)}, 1010*ms + s},
-		{"three", []func(*closing, time.Time){run(3, 0, s)}, 0},
-		{"four, over the time that they ask for", []func(*closing, time.Time){run(4, 0, 350*ms)}, 1060*ms + s},
+		{"seven", []func(*closing, time.Time){run(7, 0, s)}, 0},
+		{"eight, over the time that they ask for", []func(*closing, time.Time){run(8, 0, 150*ms)}, 1060*ms + s},
 		{"for as little as that is", []func(*closing, time.Time){func(c *closing, start time.Time) {
-			for i := range 4 {
-				refused(time.Duration(i)*10*ms, time.Duration(i)*10*ms, 30*ms)(c, start)
+			for i := range 8 {
+				refused(time.Duration(i)*10*ms, time.Duration(i)*10*ms, 60*ms)(c, start)
 			}
-		}}, 60 * ms},
+		}}, 130 * ms},
 		{"more are in flight", []func(*closing, time.Time){busy(10, 9)}, 0},
 		{"as many are in flight", []func(*closing, time.Time){busy(10, 10)}, 9*s + s},
-		{"ended by a success in between", []func(*closing, time.Time){run(3, 0, 350*ms), served(701 * ms), run(3, 800*ms, 350*ms)}, 0},
-		{"not by one that was sent before", []func(*closing, time.Time){run(2, 10*ms, 350*ms), served(0), run(2, 710*ms, 350*ms)}, 1070*ms + s},
-		{"opened by a success of one sent later", []func(*closing, time.Time){run(4, 0, 350*ms), served(1055 * ms)}, 0},
-		{"not by one sent before", []func(*closing, time.Time){run(4, 0, 350*ms), served(1045 * ms)}, 1060*ms + s},
+		{"ended by a success in between", []func(*closing, time.Time){run(7, 0, 150*ms), served(901 * ms), run(7, s, 150*ms)}, 0},
+		{"not by one that was sent before", []func(*closing, time.Time){run(4, 10*ms, 150*ms), served(0), run(4, 610*ms, 150*ms)}, 1070*ms + s},
+		{"opened by a success of one sent later", []func(*closing, time.Time){run(8, 0, 150*ms), served(1055 * ms)}, 0},
+		{"not by one sent before", []func(*closing, time.Time){run(8, 0, 150*ms), served(1045 * ms)}, 1060*ms + s},
 		{"asks for nothing", []func(*closing, time.Time){func(c *closing, start time.Time) {
 			for i := range 20 {
 				refused(time.Duration(i)*ms, time.Duration(i)*ms, 0)(c, start)
@@ -96,12 +96,12 @@ func TestClosing(t *testing.T) {
 }
 
 // TestClosingDoubles: where refusals go on although the waits were kept, the third
-// closing in a row and each after it doubles the time, to 30 s and no more, and
+// closing in a row and each after it doubles the time, to 10 s and no more, or 30, and
 // successes take it back. Refusals that are scattered among successes never do.
 func TestClosingDoubles(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	step := func(c *closing, wait time.Duration) time.Duration {
-		c.refuse(now, now, wait, time.Hour, 1, noProof)
+	step := func(c *closing, wait time.Duration, proof proof) time.Duration {
+		c.refuse(now, now, wait, time.Hour, 1, proof)
 		until := c.closedUntil(now)
 		if until.IsZero() {
 			now = now.Add(wait)
@@ -111,19 +111,27 @@ func TestClosingDoubles(t *testing.T) {
 		now = until
 		return took
 	}
-	var c closing
-	for i, want := range []float64{0, 0, 0, 1, 1, 2, 4, 8, 16, 30, 30} {
-		got := step(&c, time.Second).Seconds()
-		require.GreaterOrEqual(t, got, want, "refusal %d", i)
-		require.LessOrEqual(t, got, want*1.25, "refusal %d", i)
+	for _, row := range []struct {
+		proof proof
+		want  []float64
+	}{
+		{noProof, []float64{0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 4, 8, 10, 10}},
+		{proven, []float64{1, 1, 2, 4, 8, 16, 30, 30}},
+	} {
+		var c closing
+		for i, want := range row.want {
+			got := step(&c, time.Second, row.proof).Seconds()
+			require.GreaterOrEqual(t, got, want, "refusal %d", i)
+			require.LessOrEqual(t, got, want*1.25, "refusal %d", i)
+		}
+		require.Equal(t, time.Minute, step(&c, time.Minute, row.proof), "the server asks for more")
+		for range 24 {
+			c.serve(now.Add(1))
+		}
+		require.False(t, c.busy(), "all is forgotten")
 	}
-	require.Equal(t, time.Minute, step(&c, time.Minute), "the server asks for more")
-	for range 24 {
-		c.serve(now)
-	}
-	require.False(t, c.busy(), "all is forgotten")
 
-	c = closing{}
+	var c closing
 	for i := range 10_000 {
 		now = now.Add(10 * time.Millisecond)
 		if i%3 != 0 {
@@ -150,7 +158,7 @@ func TestAnswers(t *testing.T) {
 		config     Config
 		maxClosed  time.Duration // of the requests; 0: a minute
 		once       time.Duration // that another request waits after one such answer
-		often      time.Duration // and after four; 0: as after one
+		often      time.Duration // and after eight; 0: as after one
 		refused    bool          // or else is refused, until then
 		reason     Reason
 		otherRoute bool // the other one goes to another route
@@ -188,7 +196,7 @@ func TestAnswers(t *testing.T) {
 		{name: "a bucket's, another route", status: 429, header: retryAfter(20, "X-RateLimit-Bucket", "b"), otherRoute: true},
 		{name: "a bucket's global 429", status: 429, header: retryAfter(20, "X-RateLimit-Bucket", "b", "X-RateLimit-Global", "true"), otherRoute: true, often: 20 * time.Second},
 	} {
-		for answers, wait := range map[int]time.Duration{1: row.once, 4: row.often} {
+		for answers, wait := range map[int]time.Duration{1: row.once, 8: row.often} {
 			if answers > 1 && row.once > 0 {
 				continue // there is no second one
 			}
@@ -207,7 +215,7 @@ func TestAnswers(t *testing.T) {
 						status, refused := get(ctx, s.client, s.URL+"/limited")
 						require.Nil(t, refused)
 						require.Equal(t, row.status, status)
-						time.Sleep(350 * time.Millisecond)
+						time.Sleep(150 * time.Millisecond)
 					}
 					begun := time.Now()
 					path := "/limited"
@@ -218,7 +226,7 @@ func TestAnswers(t *testing.T) {
 					took := time.Since(begun)
 					if wait == 0 || !row.refused {
 						require.Nil(t, refused)
-						assert.GreaterOrEqual(t, took, wait-350*time.Millisecond)
+						assert.GreaterOrEqual(t, took, wait-150*time.Millisecond)
 						assert.LessOrEqual(t, took, wait+max(wait/2, spreadTime)+400*time.Millisecond)
 						if wait == 0 {
 							assert.Zero(t, took)
@@ -250,12 +258,12 @@ func TestClosingSpread(t *testing.T) {
 					{Route: "/busy", Do: busy}, {Route: "/slow", Do: faulttest.Reply{Delay: 5 * time.Second}}, {Do: faulttest.OK("")},
 				})
 				var calls sync.WaitGroup
-				for i := range 4 {
-					if opened && i == 3 {
+				for i := range 8 {
+					if opened && i == 7 {
 						calls.Go(func() { time.Sleep(time.Millisecond); _, _ = s.get(t, "/slow") })
 					}
 					_, _ = s.get(t, "/busy")
-					time.Sleep(350 * time.Millisecond)
+					time.Sleep(150 * time.Millisecond)
 				}
 				s.bucket(t)
 				closed := time.Now()
