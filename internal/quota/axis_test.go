@@ -77,3 +77,34 @@ func TestQuotaLimitChanges(t *testing.T) {
 		time.Sleep(time.Minute)
 	})
 }
+
+// TestQuotaCurt: where a server tells of its quota in refusals only, what it serves
+// is counted, and the quota is kept in between (DESIGN §7, row 14).
+func TestQuotaCurt(t *testing.T) {
+	for _, kind := range []quotaKind{aligned, fromFirst} {
+		t.Run(string(kind), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				in2026(300 * time.Millisecond)
+				s := &quotaServer{kind: kind, limit: 100, window: 10 * time.Second, dialect: quotaDialectNamed("github"), curt: true}
+				c := client(direct{handler: s, up: 5 * time.Millisecond, down: 5 * time.Millisecond}, with(Config{MaxWait: time.Hour}))
+				stop := time.Now().Add(5 * time.Minute)
+				for range 20 {
+					go func() {
+						for time.Now().Before(stop) {
+							_, _ = get(t.Context(), c, "http://mem.test")
+						}
+					}()
+				}
+				time.Sleep(30 * time.Second)
+				s.measure()
+				time.Sleep(time.Until(stop))
+				used, _ := s.share()
+				s.mu.Lock()
+				assert.LessOrEqual(t, s.refused, 60, "429s in 27 windows")
+				s.mu.Unlock()
+				assert.GreaterOrEqual(t, used, 0.9)
+				time.Sleep(time.Minute)
+			})
+		})
+	}
+}

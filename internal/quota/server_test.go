@@ -117,6 +117,7 @@ type quotaServer struct {
 	dialect quotaDialect
 	skew    time.Duration // its clock is ahead by this
 	work    time.Duration // that a request takes after it was counted
+	curt    bool          // it tells of its quota in refusals only
 
 	mu       sync.Mutex
 	begin    time.Time // of the window; of a token bucket, when tokens was true
@@ -227,7 +228,9 @@ func (s *quotaServer) share() (used, believed float64) {
 
 func (s *quotaServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ok, say := s.count(time.Now().Add(s.skew))
-	s.dialect.say(w.Header(), say)
+	if !ok || !s.curt {
+		s.dialect.say(w.Header(), say)
+	}
 	if ok {
 		time.Sleep(s.work)
 	}

@@ -80,10 +80,9 @@ func (s *static) cancel(now time.Time) {
 	s.pump(now)
 }
 
-// back implements gate. The bucket holds no more than its burst.
-func (s *static) back(Ticket, time.Time) {
-	s.tokens = min(s.tokens+1, max(s.tokens, float64(s.limiter.Burst)))
-}
+// back implements gate. pump, which follows, sees to it that the bucket holds no
+// more than its burst.
+func (s *static) back(Ticket, time.Time) { s.tokens++ }
 
 // foresee implements gate.
 func (s *static) foresee(now time.Time, ahead int64) (time.Time, bool) {

@@ -188,6 +188,31 @@ func TestStaticClosedMeanwhile(t *testing.T) {
 	})
 }
 
+// TestStaticPatience: who has waited for a reset has that much less patience for a
+// token.
+func TestStaticPatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newQuotaScript(t, with(Config{Limit: 0.5, Burst: 1, MaxWait: 12 * time.Second}), faulttest.Sequence(exhausted(8*time.Second), faulttest.OK("")))
+		_, _ = s.get(t, "/")
+		var calls sync.WaitGroup
+		var served atomic.Int64
+		for range 8 {
+			calls.Go(func() {
+				took, refused := s.get(t, "/")
+				assert.LessOrEqual(t, took, 14*time.Second)
+				if refused == nil {
+					served.Add(1)
+					return
+				}
+				assert.Equal(t, TooLong, refused.Reason)
+			})
+		}
+		calls.Wait()
+		assert.InDelta(t, 3, served.Load(), 1, "after 8 s, 10 and 12")
+		s.bucket(t)
+	})
+}
+
 // TestStaticLateTimers: timers are late, and a small bucket is used up all the
 // same; one that is very late does not let a heap go.
 func TestStaticLateTimers(t *testing.T) {

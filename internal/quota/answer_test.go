@@ -1,0 +1,41 @@
+package quota
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
+)
+
+// TestAnswer: what was refused because of a quota, and what was let through. The
+// rest says neither.
+func TestAnswer(t *testing.T) {
+	used := ratelimitheader.State{Exhausted: true}
+	known := ratelimitheader.State{Exhausted: true, Axes: []ratelimitheader.Axis{{Name: "a", Remaining: 1}, {Name: "b", Reset: time.Second}}}
+	for _, row := range []struct {
+		name            string
+		answer          Answer
+		refused, served bool
+		proof           proof
+	}{
+		{"nothing came", Answer{}, false, false, noProof},
+		{"success", Answer{Status: 200}, false, true, noProof},
+		{"not found", Answer{Status: 404}, false, true, noProof},
+		{"forbidden", Answer{Status: 403}, false, true, noProof},
+		{"forbidden for a while", Answer{Status: 403, AsksToWait: true}, true, false, noProof},
+		{"forbidden, used up", Answer{Status: 403, Quota: used}, true, false, proven},
+		{"429", Answer{Status: 429}, true, false, noProof},
+		{"429, used up", Answer{Status: 429, Quota: used}, true, false, proven},
+		{"429, used up until then", Answer{Status: 429, Quota: known}, true, false, knownReset},
+		{"500", Answer{Status: 500}, false, false, noProof},
+		{"503", Answer{Status: 503, AsksToWait: true}, false, false, noProof},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			assert.Equal(t, row.refused, row.answer.refused())
+			assert.Equal(t, row.served, row.answer.served())
+			assert.Equal(t, row.proof, row.answer.proof())
+		})
+	}
+}
