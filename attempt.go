@@ -307,7 +307,6 @@ func (a *attempt) release() {
 // settle takes the outcome from Base: it tells the gates, and classifies.
 func (a *attempt) settle(resp *http.Response, err error) {
 	c, now := a.call, time.Now()
-	a.ending = endingTold
 	a.hush()
 	a.record.Latency = now.Sub(a.record.Start)
 	resp, err = a.outcome(resp, err)
@@ -318,10 +317,14 @@ func (a *attempt) settle(resp *http.Response, err error) {
 	a.record.Response, a.record.Err = resp, err
 	a.record.unsent = a.neverSent()
 
+	// All that is asked of Base's error and body comes before the gates are told: they
+	// may panic, and then abandon gives back what the gates gave.
 	said := readAnswer(resp, now, c.rateLimit.IgnoreHeaders)
 	heard := a.heard(&said)
+	result := circuit.Result{Outcome: a.breakerOutcome(), Took: a.record.Latency, TimeOut: a.timedOut(), Retry: a != &c.first}
+	a.ending = endingTold
 	a.ticket.Done(&heard, now)
-	c.breakerChanged(a.permit.Done(circuit.Result{Outcome: a.breakerOutcome(), Took: a.record.Latency, TimeOut: a.timedOut(), Retry: a != &c.first}, now))
+	c.breakerChanged(a.permit.Done(result, now))
 	a.classify(&said)
 	if resp != nil {
 		a.adopt(resp)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"runtime"
 	"strings"
 	"sync"
@@ -706,4 +707,56 @@ func TestAttemptTimeoutOverSocket(t *testing.T) {
 	requireTimeout(t, err)
 	require.Len(t, asError(t, err).Attempts, 4)
 	s.AssertAttempts(t, 4)
+}
+
+// angryError panics when it is asked what it is.
+type angryError struct{}
+
+func (angryError) Error() string { return "angry" }
+func (angryError) Is(error) bool { panic("boom") }
+
+// angryBody panics when it is closed.
+type angryBody struct{ io.Reader }
+
+func (angryBody) Close() error { panic("boom") }
+
+// TestAnswersThatPanicGiveBack is §4.15 and §4.17: where what Base returns panics when
+// it is looked at, what the gates gave comes back, as where Base itself does. Of the
+// requests in flight that did not, a circuit would think that they may yet be answered,
+// and never open.
+func TestAnswersThatPanicGiveBack(t *testing.T) {
+	for name, answer := range map[string]step{
+		"an error that is a nil pointer": func(*http.Request) (*http.Response, error) { var none *url.Error; return nil, none },
+		"an error whose Is panics":       failing(angryError{}),
+		"an error, and a body whose Close panics": func(r *http.Request) (*http.Response, error) {
+			resp := response(r, http.StatusOK, "")
+			resp.Body = angryBody{}
+			return resp, errReset
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := script(status(http.StatusOK, "X-RateLimit-Limit", "1000", "X-RateLimit-Remaining", "40", "X-RateLimit-Reset", "3000"), answer)
+				tr := &resilienthttp.Transport{Base: base}
+				send := func() error {
+					resp, err := tr.RoundTrip(get(t).WithContext(resilienthttp.SingleAttempt(t.Context())))
+					if err == nil {
+						readAll(t, resp)
+					}
+					return err
+				}
+				require.NoError(t, send())
+				for range 30 {
+					require.Panics(t, func() { _ = send() })
+				}
+				base.steps = []step{status(http.StatusInternalServerError)}
+				start := time.Now()
+				for range 19 { // which are twenty results, with the one before
+					require.NoError(t, send())
+				}
+				require.Zero(t, time.Since(start), "the requests in flight were not given back to the limiter")
+				require.ErrorIs(t, send(), resilienthttp.ErrBreakerOpen, "nor to the circuit")
+			})
+		})
+	}
 }

@@ -135,6 +135,7 @@ func (r *race) run(copied *attempt) {
 // fail is the outcome of an attempt that has none from Base.
 func (a *attempt) fail(err error) {
 	a.fate = fateError
+	a.record.Latency = time.Since(a.record.Start)
 	a.record.Err = err
 	a.record.Verdict = VerdictTransient
 }
@@ -281,6 +282,14 @@ func (r *race) abandon() {
 	if r.decided {
 		return
 	}
+	for _, a := range r.leave() {
+		a.discard()
+	}
+}
+
+// leave ends the race without an outcome, and returns those that are through and hold a
+// response, maybe: the others let go of theirs when they are.
+func (r *race) leave() (through []*attempt) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.over = true
@@ -288,9 +297,10 @@ func (r *race) abandon() {
 	for r.preparing > 0 {
 		r.sleep()
 	}
-	for _, a := range [...]*attempt{r.winner, r.latest} {
-		if a != nil {
-			a.discard()
+	for _, a := range append(slices.Clip(r.copies), r.first) {
+		if a.through && (a == r.winner || !a.record.Hedge) { // a hedge that is of no use has closed its own
+			through = append(through, a)
 		}
 	}
+	return through
 }

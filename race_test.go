@@ -441,3 +441,42 @@ func TestSlowAnswersOverHTTP(t *testing.T) {
 		})
 	}
 }
+
+// TestPanickyCopiesAreAccountedFor is §4.24: a copy whose Base panics has taken its
+// time as any other.
+func TestPanickyCopiesAreAccountedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := newHedgeBase(copyOf{after: 35 * time.Second, status: 503}, copyOf{after: 9 * time.Second, panics: true}, copyOf{})
+		attempts := tripped(t, bareTransport(base, 4), newCall(t.Context(), t, http.MethodGet, ""))
+		require.Equal(t, "1 503, 2 panic in a copy of the request: Base is broken, 3 200", story(attempts))
+		require.Equal(t, 9*time.Second, attempts[1].Latency)
+		require.Zero(t, attempts[1].Wait)
+		base.balanced(t)
+	})
+}
+
+// TestHookPanicsOverCopies is §4.5: a hook that panics over one of the copies leaves no
+// other's body open, whatever the outcome would have been.
+func TestHookPanicsOverCopies(t *testing.T) {
+	for name, copies := range map[string][]copyOf{
+		"both fail, the first last": {{after: 35 * time.Second, status: 503}, {after: time.Second, status: 502}},
+		"both fail, the copy last":  {{after: 35 * time.Second, status: 503}, {after: 10 * time.Second, status: 502}},
+		"the copy answers":          {{after: 35 * time.Second, status: 503}, {after: 10 * time.Second}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := newHedgeBase(copies...)
+				transport := bareTransport(base, 4)
+				transport.Trace = &resilienthttp.Trace{AttemptDone: func(a *resilienthttp.Attempt) {
+					if a.Number == 2 {
+						panic("odd")
+					}
+				}}
+				require.PanicsWithValue(t, "odd", func() {
+					_, _ = transport.RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
+				})
+				base.balanced(t)
+			})
+		})
+	}
+}
