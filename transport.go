@@ -61,7 +61,7 @@ type Transport struct {
 	// Deadline tells servers how long the call may still take.
 	Deadline Deadline
 
-	// Budget caps retries and hedges as a share of calls. nil means a private
+	// Budget caps retries that fail as a share of the calls. nil means a private
 	// one with the defaults; share one to cap several Transports together.
 	Budget *Budget
 
