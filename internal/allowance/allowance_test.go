@@ -603,6 +603,7 @@ func TestThousandGoroutines(t *testing.T) {
 									ticket.Done(to == succeeded, now)
 								case cancelled:
 									ticket.Cancel()
+								case stillOpen:
 								}
 							}
 							ends[to].Add(1)

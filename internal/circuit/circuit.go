@@ -57,6 +57,7 @@ type Change struct {
 // Outcome is what the result of an attempt says about the server.
 type Outcome int
 
+// What a result says.
 const (
 	None    Outcome = iota // nothing: the caller gave up, or it was never sent
 	Success                // it works

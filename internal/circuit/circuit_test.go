@@ -250,7 +250,7 @@ func TestSilence(t *testing.T) {
 }
 
 func TestHealth(t *testing.T) {
-	at := func(d time.Duration) time.Time { return epoch.Add(d) }
+	at := epoch.Add
 	b := record(Rules{MinRequests: 5, Probes: 1})
 	require.Equal(t, Health{}, b.Health(host, epoch), "never heard of")
 	b.run(epoch, "F")

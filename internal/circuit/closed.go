@@ -23,7 +23,6 @@ type closed struct {
 	row      int        // attempts that failed, with no success since the first
 	calls    int        // that failed since then, for however long
 	slow     int        // of the attempts, those that tell of a long queue
-	since    int        // of these attempts, those that were sent after failures had begun
 	rowSince time.Duration
 	began    time.Duration // when failures did, if that is longer ago than a Window
 	rowShare float64       // share of failures before it
@@ -138,11 +137,11 @@ func (s *closed) failed(g *generation, r Result, at time.Duration) (opens bool, 
 func (s *closed) tooMany(rules *Rules, r Result, at time.Duration) bool {
 	failures, successes := s.results.Sum(at, rules.Window)
 	n := failures + successes
-	enough := n >= uint64(rules.MinRequests) //nolint:gosec // positive
+	enough := n >= uint64(rules.MinRequests)
 	if rules.Static {
 		return enough && rules.tooMany(failures, n)
 	}
-	if enough && rules.tooMany(failures, n+uint64(max(s.inFlight.Load(), 0))) { //nolint:gosec // not negative
+	if enough && rules.tooMany(failures, n+uint64(max(s.inFlight.Load(), 0))) {
 		return true
 	}
 	early := !r.Retry && s.row >= rowLeast && at-s.rowSince >= rowTime

@@ -150,7 +150,7 @@ func (h *halfOpen) judge(g *generation, now time.Time) *Change {
 		answered += h.inFlight(now)
 	}
 	switch {
-	case rules.tooMany(uint64(h.failures), uint64(answered)): //nolint:gosec // neither is negative
+	case rules.tooMany(uint64(h.failures), uint64(answered)):
 		return g.become(g.openAfter(h.slowest, h.worst, h.cooldown, now), now)
 	case results >= rules.Probes:
 		limit := newLimit(rules, g.circuit.typical.latency(), max(h.worst, h.slowest), h.answered, now)

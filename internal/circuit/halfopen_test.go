@@ -90,7 +90,7 @@ func TestHalfOpenIsFull(t *testing.T) {
 	const cooldown = 4 * time.Second
 	b := record(Rules{MinRequests: 1, Probes: 2, Cooldown: cooldown})
 	at := b.opened(t, epoch)
-	after := func(d time.Duration) time.Time { return at.Add(d) }
+	after := at.Add
 	first := b.must(t, at)
 	_, refuses := b.Refuses(host, at, false)
 	require.False(t, refuses)

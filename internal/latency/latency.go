@@ -74,18 +74,19 @@ func (r *Record) Quantile(at time.Duration, q float64) (took time.Duration, samp
 		return 0, 0
 	}
 	rank := uint64(1)
-	if q != q || q >= 1 {
+	if math.IsNaN(q) || q >= 1 {
 		rank = n
 	} else if q > 0 {
 		rank = max(uint64(math.Ceil(q*float64(n))), 1)
 	}
-	for b, count := range sum {
+	for b := range sum {
+		count := sum[b]
 		if rank <= count {
-			return end(b), int(n) //nolint:gosec // far from the end of int
+			return end(b), int(n)
 		}
 		rank -= count
 	}
-	return end(buckets - 1), int(n) //nolint:gosec // likewise
+	return end(buckets - 1), int(n)
 }
 
 // bucketOf is the bucket of a latency: the first that ends at it or later.
@@ -93,7 +94,7 @@ func bucketOf(took time.Duration) int {
 	if took <= 1<<lowest {
 		return 0
 	}
-	octave := bits.Len64(uint64(took-1)) - 1 //nolint:gosec // positive
+	octave := bits.Len64(uint64(took-1)) - 1
 	first := int(float64(octave-lowest) * fine)
 	for b := max(first, 0); b < buckets-1; b++ {
 		if took <= end(b) {

@@ -131,7 +131,7 @@ func TestTraps(t *testing.T) {
 	t.Run("idle connections", func(t *testing.T) {
 		original := http.DefaultTransport
 		spy := &idleCloser{RoundTripper: original}
-		http.DefaultTransport = spy //nolint:reassign // put back below
+		http.DefaultTransport = spy                         //nolint:reassign // put back below
 		defer func() { http.DefaultTransport = original }() //nolint:reassign // as it was
 		require.ErrorIs(t, failing(), io.EOF)
 		require.False(t, spy.closed)
