@@ -50,7 +50,5 @@ func TestMeasureAdded(t *testing.T) {
 	}
 	require.InDelta(t, 1.5, Added{Floor: 2, Ours: 3}.Ratio(), 0)
 	require.InDelta(t, 3, Added{Ours: 3}.Ratio(), 0, "nothing to divide by")
-	before := processorTime()
-	for processorTime() == before { // it goes on
-	}
+	require.Positive(t, processorTime())
 }
