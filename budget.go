@@ -31,7 +31,8 @@ import (
 // however many goroutines ask at once: where half of the retries help, they are
 // free, and where nothing succeeds, the share caps them all. A call counts once,
 // when its first attempt is sent. A retry that is not over yet counts whole if the
-// failure was an overload (a timeout, 429, 503, 529), and half otherwise. Three more
+// failure was an overload (a timeout, 429, 503, 529) or no retry has succeeded in the
+// Window, and half otherwise or where it is of the minimum. Three more
 // rules keep many clients that lose a server in the same moment from drowning it:
 //
 //   - The share is not saved up: it must also cover what is taken in the last

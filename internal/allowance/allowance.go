@@ -21,9 +21,9 @@ import (
 //
 // Unless the Rule is static, a repetition that succeeds costs nothing and makes
 // room for one more, so that only those that fail are capped: where half of them
-// help, they are free. One whose outcome is not known yet counts half, or whole
-// after an overload; and it is taken from the share of the last part of the window
-// before it is taken from the floor.
+// help, they are free. One whose outcome is not known yet counts half; but whole after
+// an overload, or of the share while none has succeeded. It is taken from the share of
+// the last part of the window before it is taken from the floor.
 type Allowance struct {
 	calls window.Counter
 
@@ -100,6 +100,9 @@ func (a *Allowance) Admit(now time.Time, rule *Rule, ask Ask) (Ticket, bool) {
 			return Ticket{}, false
 		}
 	case a.covered(at, rule):
+		if a.spent.window.earned.Sum(at, rule.Window) == 0 {
+			t.halves = whole // none has helped yet
+		}
 	case ask.Share:
 		return Ticket{}, false
 	default:
