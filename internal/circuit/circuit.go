@@ -115,8 +115,8 @@ type state interface {
 }
 
 // Ticket lets one attempt out, and is to be told how it went. The zero Ticket is
-// one of a Breaker that is off. One that is never told, because its goroutine is
-// gone, does no harm: at most it holds a probe's place for a cooldown.
+// none. One that is never told, because its goroutine is gone, holds a probe's place
+// for a cooldown, or counts as in flight until the circuit changes.
 type Ticket struct {
 	generation *generation
 	probe      *probe       // nil when closed
@@ -129,9 +129,6 @@ type Ticket struct {
 // circuit is closed, for the few places before that are for new calls, which
 // find out as well whether the server is back.
 func (b *Breaker) Admit(key scope.Key, now time.Time, retry bool) (t Ticket, notBefore time.Time, change *Change) {
-	if b.rules.off() {
-		return Ticket{}, time.Time{}, nil
-	}
 	c := b.circuits.Get(key)
 	for {
 		g := c.current.Load()
@@ -255,7 +252,7 @@ type Health struct {
 // servedTime is for how long a success tells that the server serves anybody.
 const servedTime = 3 * time.Second
 
-// Health tells what is known of a scope. Where the Breaker is off, nothing is.
+// Health tells what is known of a scope, also where circuits never open.
 func (b *Breaker) Health(key scope.Key, now time.Time) (h Health) {
 	g := b.peek(key)
 	if g == nil {

@@ -135,6 +135,9 @@ func (s *closed) failed(g *generation, r Result, at time.Duration) (opens bool, 
 // not wait for MinRequests then, and one whose every fourth call fails anyway does
 // not open by bad luck. No call with its retries opens the circuit by itself.
 func (s *closed) tooMany(rules *Rules, r Result, at time.Duration) bool {
+	if rules.off() {
+		return false
+	}
 	failures, successes := s.results.Sum(at, rules.Window)
 	n := failures + successes
 	enough := n >= uint64(rules.MinRequests)
