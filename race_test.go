@@ -422,7 +422,7 @@ func TestSlowAnswersOverHTTP(t *testing.T) {
 						time.Sleep(time.Second)
 					}
 				}), proto.options...)
-				client := &http.Client{Transport: &resilienthttp.Transport{Base: s.Transport(), Policy: resilienthttp.Policy{AttemptTimeout: 20 * time.Second}}} // HTTP/2 lets a megabyte be on its way
+				client := &http.Client{Transport: &resilienthttp.Transport{Base: s.Transport(), Policy: resilienthttp.Policy{AttemptTimeout: 30 * time.Second}}} // HTTP/2 lets a megabyte be on its way
 				defer client.CloseIdleConnections()
 				for _, body := range []io.Reader{strings.NewReader(strings.Repeat("x", 40<<16)), io.LimitReader(zeros{}, 40<<16)} {
 					served.Store(0)
@@ -433,7 +433,7 @@ func TestSlowAnswersOverHTTP(t *testing.T) {
 					resp, err := client.Do(req)
 					require.NoError(t, err)
 					readAll(t, resp)
-					require.Greater(t, time.Since(start), 30*time.Second)
+					require.Greater(t, time.Since(start), 35*time.Second)
 					require.EqualValues(t, 1, served.Load())
 					require.EqualValues(t, 40<<16, size.Load())
 				}
