@@ -491,3 +491,32 @@ func BenchmarkQuotaHeaders(b *testing.B) {
 		})
 	}
 }
+
+// TestRefusalWithoutALimit is §4.17: what a refusal says to remain is no limit. A server
+// that says no more than that, once, and serves without a word otherwise, is not paced
+// by it for good.
+func TestRefusalWithoutALimit(t *testing.T) {
+	for name, refusal := range map[string]step{
+		"429, one remains": status(429, "X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "600"),
+		"403, two remain":  status(403, "Retry-After", "1", "X-RateLimit-Remaining", "2", "X-RateLimit-Reset", "600"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tr := &resilienthttp.Transport{Base: script(status(200), refusal, status(200)), Policy: resilienthttp.Policy{MaxAttempts: -1}}
+				call := func() {
+					resp, err := tr.RoundTrip(get(t))
+					require.NoError(t, err)
+					readAll(t, resp)
+				}
+				call()
+				call()                         // is refused
+				time.Sleep(1201 * time.Second) // two resets later
+				start := time.Now()
+				for range 50 {
+					call()
+				}
+				require.Zero(t, time.Since(start))
+			})
+		})
+	}
+}

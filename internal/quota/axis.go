@@ -30,6 +30,7 @@ type axis struct {
 	costed bool  // one request takes more than one: those in flight cannot be counted
 	spoken bool  // the server speaks of it in answers to what it serves
 	silent bool  // and does so no more
+	sized  bool  // the server has said the limit
 	limit  int64 // what the server says, or the most that was ever seen to remain
 
 	low     int64     // what remained, by the newest news
@@ -110,6 +111,7 @@ func (q *axis) take(r reading) {
 func (q *axis) learnSize(r reading) {
 	q.silent, q.mentioned = false, r.version
 	limit := min(r.word.Limit, mostLimit)
+	q.sized = q.sized || limit > 0
 	if limit <= 0 {
 		limit = max(q.limit, r.word.Remaining)
 	}
@@ -148,8 +150,9 @@ func (q *axis) missing(r reading) {
 			q.low, q.refused = 0, true
 			q.early, q.reset, q.guessed = r.now, r.now.Add(tooEarly/4), true
 		}
-	case !q.spoken && !q.costed && q.limit > 0:
-		// It speaks of it in refusals only. What it serves is counted here.
+	case !q.spoken && !q.costed && q.sized:
+		// It speaks of it in refusals only. What it serves is counted here. (What
+		// remained when it refused is no limit to count by.)
 		q.low = max(q.low-1, 0)
 	default:
 		q.silent = true // in this window it has not been mentioned yet
