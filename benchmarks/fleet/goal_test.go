@@ -70,7 +70,29 @@ func TestHarm(t *testing.T) {
 	require.Equal(t, []string{"success, beside bare"}, missed(0.79, 0.81, 0))
 	require.Empty(t, missed(0.0, 0.19, 0), "nearly nothing would be answered")
 	require.Empty(t, missed(0.80, 0.5, 0.82))
+	workers := with(0.1)
+	workers[0].Scenario.Load.Workers = 8
+	require.Empty(t, harm(workers, with(0.9), 0.9))
 	require.Equal(t, []string{"success, beside the best peer"}, missed(0.80, 0.5, 0.83))
+}
+
+// What is served when no calls come any more is no peer's merit.
+func TestCeiling(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		of   Scenario
+		want float64
+	}{
+		{"enough for all", Scenario{During: time.Minute}, 1},
+		{"a quota", Scenario{During: time.Minute, Load: Load{Rate: 200}, Server: Server{Limit: Limit{Quota: 100}}}, 0.5},
+		{"a bucket", Scenario{During: time.Minute, Load: Load{Rate: 100}, Server: Server{Limit: Limit{Rate: 50, Burst: 60}}}, 0.51},
+		{"the workers, and their queue", Scenario{During: time.Minute, Load: Load{Rate: 2400}, Server: Server{Queue: 1440}}, 0.51},
+		{"no workers", Scenario{During: time.Minute, Load: Load{Rate: 2400}, Server: Server{Workers: -1}}, 1},
+		{"nobody knows how many", Scenario{During: time.Minute, Load: Load{Workers: 8}, Server: Server{Limit: Limit{Quota: 1}}}, 1},
+		{"a tenth is not measured", Scenario{During: time.Minute, Load: Load{Rate: 250, Bare: 0.2}, Server: Server{Limit: Limit{Quota: 100}}}, 0.5},
+	} {
+		t.Run(row.name, func(t *testing.T) { require.InDelta(t, row.want, row.of.ceiling(), 1e-9) })
+	}
 }
 
 // What is said of the rows that are not reached is said once, and only of them.

@@ -91,6 +91,23 @@ func (s Scenario) Scaled(length time.Duration) Scenario {
 	return s
 }
 
+// ceiling is the share of the calls that the server can serve while they come, at
+// the most: by its limit, and by its workers.
+func (s Scenario) ceiling() float64 {
+	ceiling, length := 1.0, s.Length().Seconds()
+	offered := s.Load.perSecond() * (1 - s.Load.Bare) * length
+	if offered == 0 || s.Load.Surges != nil {
+		return ceiling
+	}
+	if s.Server.Limit.perSecond() > 0 {
+		ceiling = min(ceiling, s.Server.Limit.granted(s.Length())/offered)
+	}
+	if capacity := s.Server.capacity(); capacity > 0 {
+		ceiling = min(ceiling, (capacity*length+float64(s.Server.queue()))/offered)
+	}
+	return ceiling
+}
+
 // topologies are those in which the scenario is run.
 func (s Scenario) topologies() []Topology {
 	if s.Topologies == nil {
