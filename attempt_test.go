@@ -367,14 +367,25 @@ func TestNestedTransports(t *testing.T) {
 // that only uses itself on the way, to fetch a token for instance, works.
 func TestTransportInsideItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr := &resilienthttp.Transport{}
-		tr.Base = roundTripper(func(r *http.Request) (*http.Response, error) { return tr.RoundTrip(r.Clone(r.Context())) })
-		_, err := tr.RoundTrip(get(t))
-		require.Error(t, err)
-		require.Len(t, asError(t, err).Attempts, 1)
+		for name, inside := range map[string]func(context.Context) context.Context{
+			"as it came":   func(ctx context.Context) context.Context { return ctx },
+			"with a trace": func(ctx context.Context) context.Context { return resilienthttp.WithTrace(ctx, &resilienthttp.Trace{}) },
+		} {
+			tr := &resilienthttp.Transport{}
+			calls := 0
+			tr.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
+				if calls++; calls > 100 {
+					panic("without end: " + name)
+				}
+				return tr.RoundTrip(r.Clone(inside(r.Context())))
+			})
+			_, err := tr.RoundTrip(get(t))
+			require.Error(t, err)
+			require.Len(t, asError(t, err).Attempts, 1)
+		}
 
 		base := script(status(200))
-		tr = &resilienthttp.Transport{}
+		tr := &resilienthttp.Transport{}
 		tr.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
 			if r.URL.Path != "/token" {
 				token := newRequest(t, "GET", "http://api.test/token", "").WithContext(r.Context())
@@ -390,6 +401,12 @@ func TestTransportInsideItself(t *testing.T) {
 		require.NoError(t, err)
 		readAll(t, resp)
 		require.Len(t, base.calls(), 2)
+
+		for range 20 { // whose contexts lead to the calls before, which is not inside them
+			resp, err = tr.RoundTrip(get(t).WithContext(resilienthttp.SingleAttempt(resp.Request.Context())))
+			require.NoError(t, err)
+			readAll(t, resp)
+		}
 	})
 }
 

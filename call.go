@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/allowance"
@@ -33,7 +34,8 @@ type call struct {
 	single    bool // another layer owns retries
 	telling   bool // attempts bear a deadline header
 	finished  bool
-	depth     uint8 // of calls of this Transport around this one
+	followed  atomic.Bool // a redirect that it was answered with: that request has the key
+	depth     uint8       // of calls of this Transport around this one
 
 	last    *attempt // the one whose outcome is the call's so far; nil: none was sent
 	failure *Error   // why the call ends without a response
@@ -81,9 +83,9 @@ func (t *Transport) plan(req *http.Request) (*call, error) {
 	ctx := req.Context()
 	c := &call{config: config, request: req, options: optionsOf(ctx), start: time.Now()}
 	c.single = c.options.single
-	if c.options == nestedOptions || c.options == nestedOwned {
-		if outer, ok := ctx.Value(callKey{}).(*call); ok && outer.config == config {
-			if c.depth = outer.depth + 1; c.depth > deepest {
+	if c.single { // as is every call inside another
+		if outer, ok := ctx.Value(attemptKey{}).(*attempt); ok && outer.call.config == config {
+			if c.depth = outer.call.depth + 1; c.depth > deepest {
 				return nil, &Error{Err: errInsideItself}
 			}
 		}

@@ -140,6 +140,9 @@ func (i *Idempotency) redirectedKey(req *http.Request) string {
 		return ""
 	}
 	if c := callBehind(from); c != nil {
+		if c.followed.Swap(true) {
+			return "" // it is the answer's Request that is sent again: another order
+		}
 		return c.key
 	}
 	return headerValue(before.Header, i.Header)

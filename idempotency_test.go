@@ -547,6 +547,31 @@ func TestKeyOfAnotherResponse(t *testing.T) {
 	}
 }
 
+// TestKeyOfAnswersRequest is §4.8: to send the Request of an answer that came by way of
+// a redirect again is a new order, under a key of its own.
+func TestKeyOfAnswersRequest(t *testing.T) {
+	base := script(status(307, "Location", "/b"), status(200))
+	client := &http.Client{Transport: bareTransport(base, 1)}
+	resp, err := client.Do(newCall(t.Context(), t, http.MethodPost, "one"))
+	require.NoError(t, err)
+	readAll(t, resp)
+	for _, ctx := range []context.Context{resp.Request.Context(), t.Context()} {
+		again := resp.Request.Clone(ctx)
+		again.Body = io.NopCloser(strings.NewReader("two"))
+		resp, err := client.Do(again)
+		require.NoError(t, err)
+		readAll(t, resp)
+	}
+	keys := map[string]bool{}
+	for i, call := range base.calls() {
+		key := call.Header.Get("Idempotency-Key")
+		require.NoError(t, uuid.Validate(key))
+		require.Equal(t, i == 1, keys[key], "only the redirect repeats the key")
+		keys[key] = true
+	}
+	require.Len(t, keys, 3)
+}
+
 // TestKeyOfTransportInside is §4.8: the key in the context is the outer call's. A
 // call that Base makes on the way, to fetch a token say, is another order.
 func TestKeyOfTransportInside(t *testing.T) {
