@@ -113,7 +113,7 @@ func (c *call) timeFor(at time.Time, health circuit.Health) bool {
 // retry, and for none while further calls fail.
 func (c *call) ask(health circuit.Health, after *attempt) allowance.Ask {
 	ask := allowance.Ask{Overload: after.overloaded()}
-	if after.turnedAway(http.StatusTooManyRequests) || !health.Served && health.Failing >= troubleTime {
+	if !health.Served && (health.Failing >= troubleTime || after.turnedAway(http.StatusTooManyRequests)) {
 		ask.Place = &c.further().place
 	}
 	if !health.Served && health.Slow {
