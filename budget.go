@@ -39,8 +39,7 @@ import (
 //     tenth of the Window; what it does not cover comes from the minimum.
 //   - While nobody is known to be served (nothing has succeeded for three
 //     seconds, or two calls in a row have failed, or the circuit is not closed),
-//     and after a 429, the minimum is for one call at a time, which may have all
-//     its retries.
+//     the minimum is for one call at a time, which may have all its retries.
 //   - And if most of what failed in that row was slow, of a server that has
 //     answered before, one retry takes the whole minimum of a Window; the further
 //     calls in the row have none.
