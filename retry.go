@@ -102,7 +102,7 @@ func (c *call) again(last *attempt) (wait time.Duration, stop error) {
 // timeFor reports whether an attempt that begins then can be answered before the
 // deadline: to send one that cannot is nothing but load.
 func (c *call) timeFor(at time.Time, health circuit.Health) bool {
-	return c.deadline.IsZero() || at.Add(health.Typical).Before(c.deadline)
+	return c.deadline.IsZero() || at.Add(health.Quick).Before(c.deadline)
 }
 
 // ask is with what the budget is asked to repeat the call after an attempt.

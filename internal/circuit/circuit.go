@@ -189,7 +189,7 @@ func (t Ticket) Done(r Result, now time.Time) *Change {
 	}
 	if r.Outcome == Silence {
 		r.Outcome = None
-		if r.Took >= max(silenceLeast, 4*g.circuit.typical.latency()) {
+		if r.Took >= silenceLeast(g.circuit.typical.latency()) {
 			r.Outcome = Failure
 		}
 	}
@@ -205,7 +205,12 @@ func (t Ticket) Cancel(now time.Time) { _ = t.Done(Result{}, now) }
 
 // silenceLeast is how long an attempt must have gone without an answer, when its
 // call's deadline ended it, to say anything about the server.
-const silenceLeast = time.Second
+func silenceLeast(typical time.Duration) time.Duration {
+	if typical == 0 {
+		return time.Second
+	}
+	return max(slowFailure, 4*typical)
+}
 
 func (c *circuit) answered(at time.Duration) {
 	if last := c.served.Load(); last == 0 || at-time.Duration(last) >= typicalEvery {
@@ -244,6 +249,7 @@ func jittered(cooldown time.Duration) time.Duration {
 type Health struct {
 	Served  bool          // the circuit is closed, something succeeded within servedTime, and no two calls in a row have failed since
 	Typical time.Duration // what an answer took before the trouble, mostly; 0: there never was one
+	Quick   time.Duration // and what a quick one takes
 	Calls   int           // that have failed in a row
 	Failing time.Duration // for how long they have
 	Slow    bool          // most of what failed in that row was slow, as with a long queue
@@ -258,7 +264,7 @@ func (b *Breaker) Health(key scope.Key, now time.Time) (h Health) {
 	if g == nil {
 		return Health{}
 	}
-	h.Typical = g.circuit.typical.latency()
+	h.Typical, h.Quick = g.circuit.typical.latency(), g.circuit.typical.quick()
 	s, isClosed := g.state.(*closed)
 	if !isClosed {
 		h.Calls, h.Failing, h.Slow = math.MaxInt, math.MaxInt64, h.Typical > 0 && g.state.worstFailure() >= slowLeast(h.Typical)

@@ -222,10 +222,10 @@ func TestSilence(t *testing.T) {
 		typical, took time.Duration // 0: nothing was ever answered
 		failure       bool
 	}{
-		{"nothing known, just below the least", 0, silenceLeast - 1, false},
-		{"nothing known, the least", 0, silenceLeast, true},
-		{"quick server, just below the least", 10 * time.Millisecond, silenceLeast - 1, false},
-		{"quick server, the least", 10 * time.Millisecond, silenceLeast, true},
+		{"nothing known, just below a second", 0, time.Second - 1, false},
+		{"nothing known, a second", 0, time.Second, true},
+		{"quick server, just below the least", 10 * time.Millisecond, slowFailure - 1, false},
+		{"quick server, the least", 10 * time.Millisecond, slowFailure, true},
 		{"slow server, just below four times", time.Second, 4*time.Second - 1, false},
 		{"slow server, four times", time.Second, 4 * time.Second, true},
 	} {
@@ -256,8 +256,8 @@ func TestHealth(t *testing.T) {
 	b.run(epoch, "F")
 	require.Equal(t, Health{Failing: time.Second, Calls: 1}, b.Health(host, at(time.Second)), "nothing has succeeded")
 	b.done(b.must(t, epoch), Result{Outcome: Success, Took: time.Second}, epoch)
-	require.Equal(t, Health{Served: true, Typical: time.Second}, b.Health(host, at(servedTime)))
-	require.Equal(t, Health{Typical: time.Second}, b.Health(host, at(servedTime+time.Millisecond)), "that was long ago")
+	require.Equal(t, Health{Served: true, Typical: time.Second, Quick: time.Second}, b.Health(host, at(servedTime)))
+	require.Equal(t, Health{Typical: time.Second, Quick: time.Second}, b.Health(host, at(servedTime+time.Millisecond)), "that was long ago")
 
 	b.run(epoch, "F")
 	require.True(t, b.Health(host, epoch).Served, "one failure is a call's own")
@@ -265,10 +265,10 @@ func TestHealth(t *testing.T) {
 	require.False(t, b.Health(host, at(time.Second)).Served, "two in a row")
 	require.Equal(t, 2*time.Second, b.Health(host, at(2*time.Second)).Failing, "since the first of them")
 	b.done(b.must(t, at(time.Second)), Result{Outcome: Success, Took: time.Second}, at(time.Second))
-	require.Equal(t, Health{Served: true, Typical: time.Second}, b.Health(host, at(time.Second)))
+	require.Equal(t, Health{Served: true, Typical: time.Second, Quick: time.Second}, b.Health(host, at(time.Second)))
 
 	until := b.opened(t, at(time.Second))
-	require.Equal(t, Health{Typical: time.Second, Calls: math.MaxInt, Failing: math.MaxInt64}, b.Health(host, until), "open")
+	require.Equal(t, Health{Typical: time.Second, Quick: time.Second, Calls: math.MaxInt, Failing: math.MaxInt64}, b.Health(host, until), "open")
 	probe := b.must(t, until)
 	require.False(t, b.Health(host, until).Served, "half-open")
 	b.done(probe, Result{Outcome: Success}, until)
@@ -277,6 +277,31 @@ func TestHealth(t *testing.T) {
 	off := record(Rules{FailureRatio: -1})
 	off.run(epoch, "SS")
 	require.True(t, off.Health(host, epoch).Served, "one that never opens knows it too")
+}
+
+// Where a slow endpoint stands beside a quick one, a quick answer is the quick one's,
+// however few there are; and a server that becomes slow is that after a while.
+func TestQuick(t *testing.T) {
+	const quick, slow = 20 * time.Millisecond, 3 * time.Second
+	b := record(Rules{})
+	at := epoch
+	answer := func(took time.Duration) time.Duration {
+		at = at.Add(typicalEvery)
+		b.done(b.must(t, at), Result{Outcome: Success, Took: took}, at)
+		return b.Health(host, at).Quick
+	}
+	require.Equal(t, slow, answer(slow))
+	for range 300 {
+		for range 7 {
+			answer(slow)
+		}
+		answer(quick)
+	}
+	require.Less(t, answer(quick), 300*time.Millisecond)
+	for range 2000 {
+		answer(slow)
+	}
+	require.Equal(t, slow, answer(slow))
 }
 
 // Failures tell of a long queue where most of those in a row took long, beside the
