@@ -502,8 +502,7 @@ func TestRefusalWithoutALimit(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				served := status(200)
-				tr := &resilienthttp.Transport{Base: script(served, refusal, served), Policy: resilienthttp.Policy{MaxAttempts: -1}}
+				tr := &resilienthttp.Transport{Base: script(status(200), refusal, status(http.StatusOK)), Policy: resilienthttp.Policy{MaxAttempts: -1}}
 				call := func() {
 					resp, err := tr.RoundTrip(get(t))
 					require.NoError(t, err)
