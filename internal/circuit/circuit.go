@@ -272,7 +272,7 @@ func (b *Breaker) Health(key scope.Key, now time.Time) (h Health) {
 	}
 	at, last := now.Sub(b.origin), time.Duration(g.circuit.served.Load())
 	if row, failing := s.rowNow(); failing {
-		h.Calls, h.Failing, h.Slow = row.calls, at-row.since, row.slow
+		h.Calls, h.Failing, h.Slow = row.calls, at-row.began, row.mostlySlow()
 	}
 	h.Served = last > 0 && at-last <= servedTime && h.Calls < 2
 	return h

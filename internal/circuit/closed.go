@@ -19,15 +19,24 @@ type closed struct {
 	inFlight atomic.Int64   // what was let out and is not back
 	failing  atomic.Bool    // nothing has succeeded since the row began
 
-	mu       sync.Mutex // for failures alone
-	row      int        // attempts that failed, with no success since the first
-	calls    int        // that failed since then, for however long
-	slow     int        // of the attempts, those that tell of a long queue
-	rowSince time.Duration
-	began    time.Duration // when failures did, if that is longer ago than a Window
-	rowShare float64       // share of failures before it
-	slowest  time.Duration // latency of the slowest in it
+	mu  sync.Mutex // for failures alone
+	row row
 }
+
+// row is what has failed since something last succeeded.
+type row struct {
+	attempts int           // of the last Window
+	slow     int           // of these, those that tell of a long queue
+	calls    int           // of all of it
+	since    time.Duration // when the first of the attempts failed, since the origin,
+	began    time.Duration // and when the first of all did
+	share    float64       // of failures before it
+	slowest  time.Duration // latency
+}
+
+// mostlySlow reports whether the row tells of a long queue: one that hangs among
+// many that are refused does not.
+func (r *row) mostlySlow() bool { return 2*r.slow >= r.attempts }
 
 const (
 	rowLeast = 5
@@ -96,32 +105,32 @@ func (s *closed) succeeded(g *generation, r Result, at time.Duration, limited bo
 }
 
 // failed notes a failure, and reports whether it is the one that opens the
-// circuit, after failures of which the worst took so long: the slowest, if most
-// were slow, for one that hangs among many that are refused tells of no queue.
+// circuit, after failures of which the worst took so long.
 func (s *closed) failed(g *generation, r Result, at time.Duration) (opens bool, worst time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	rules := &g.breaker.rules
+	rules, row := &g.breaker.rules, &s.row
 	if !s.failing.Swap(true) {
-		s.row, s.calls, s.slow, s.rowSince, s.rowShare = 0, 0, 0, at, s.share(rules, at)
-		s.began, s.slowest = at, 0
-	} else if at-s.rowSince > rules.Window {
-		s.row, s.slow, s.rowSince = 0, 0, at
+		*row = newRow(at, s.share(rules, at))
+	} else if at-row.since > rules.Window {
+		row.attempts, row.slow, row.since = 0, 0, at
 	}
-	s.row++
-	s.slowest = max(s.slowest, r.Took)
+	row.attempts++
+	row.slowest = max(row.slowest, r.Took)
 	if g.circuit.tired(r) {
-		s.slow++
+		row.slow++
 	}
 	if !r.Retry {
-		s.calls++
+		row.calls++
 	}
 	s.results.Add(at, rules.Window, 1, 0)
-	if worst = r.Took; 2*s.slow >= s.row {
-		worst = s.slowest
+	if worst = r.Took; row.mostlySlow() {
+		worst = row.slowest
 	}
 	return s.tooMany(rules, r, at), worst
 }
+
+func newRow(at time.Duration, share float64) row { return row{since: at, began: at, share: share} }
 
 // tooMany reports whether the failure is one too many. It is locked.
 //
@@ -147,8 +156,8 @@ func (s *closed) tooMany(rules *Rules, r Result, at time.Duration) bool {
 	if enough && rules.tooMany(failures, n+uint64(max(s.inFlight.Load(), 0))) {
 		return true
 	}
-	early := !r.Retry && s.row >= rowLeast && at-s.rowSince >= rowTime
-	return early && float64(s.row)*math.Log(s.rowShare) <= rowChance
+	early := !r.Retry && s.row.attempts >= rowLeast && at-s.row.since >= rowTime
+	return early && float64(s.row.attempts)*math.Log(s.row.share) <= rowChance
 }
 
 // share is the share of failures in the Window, taken with one more of each so
@@ -158,13 +167,6 @@ func (s *closed) share(rules *Rules, at time.Duration) float64 {
 	return float64(failures+1) / float64(failures+successes+2)
 }
 
-// row is what has failed since something last succeeded.
-type row struct {
-	calls int
-	since time.Duration // when the first did, since the origin
-	slow  bool          // most of it
-}
-
 // rowNow is the row of failures, if there is one.
 func (s *closed) rowNow() (r row, failing bool) {
 	if !s.failing.Load() {
@@ -172,5 +174,5 @@ func (s *closed) rowNow() (r row, failing bool) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return row{s.calls, s.began, 2*s.slow >= s.row}, true
+	return s.row, true
 }
