@@ -520,3 +520,62 @@ func TestRefusalWithoutALimit(t *testing.T) {
 		})
 	}
 }
+
+// TestQuotaOfRefusalsAlone is §4.17: a quota that only refusals have shown is a guess. It
+// is kept where it is true, and not where it was that of a path which few calls ask for.
+func TestQuotaOfRefusalsAlone(t *testing.T) {
+	for _, row := range []struct {
+		name            string
+		limited         string // the path that has five an hour, of which only refusals tell
+		served, refused int    // of the 60 calls for /data in each hour
+	}{
+		{"of another path", "/login", 60, 0},
+		{"of this path", "/data", 5, 1},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var served, refused, login, used int
+				began := time.Now()
+				tr := &resilienthttp.Transport{
+					Policy: resilienthttp.Policy{MaxAttempts: -1},
+					Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+						if time.Since(began) >= time.Hour {
+							began, used = time.Now(), 0
+						}
+						if r.URL.Path == "/login" {
+							login++
+						}
+						if r.URL.Path == row.limited {
+							used++
+						}
+						if used > 5 && r.URL.Path == row.limited || login == 1 && r.URL.Path == "/login" {
+							refused++
+							left := strconv.Itoa(int((time.Hour - time.Since(began)).Seconds()))
+							return response(r, 429, "", "X-RateLimit-Limit", "5", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", left), nil
+						}
+						served++
+						return response(r, 200, ""), nil
+					}),
+				}
+				call := func(path string) {
+					req := get(t)
+					req.URL.Path = path
+					if resp, err := tr.RoundTrip(req); err == nil {
+						readAll(t, resp)
+					}
+				}
+				call("/login")
+				time.Sleep(time.Hour)
+				for hour := range 4 {
+					served, refused = 0, 0
+					for range 60 {
+						call("/data")
+						time.Sleep(time.Minute)
+					}
+					require.Equal(t, row.served, served, "in hour %d", hour+1)
+					require.Equal(t, row.refused, refused, "in hour %d", hour+1)
+				}
+			})
+		})
+	}
+}

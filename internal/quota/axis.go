@@ -34,7 +34,7 @@ type axis struct {
 	limit  int64 // what the server says, or the most that was ever seen to remain
 
 	low     int64     // what remained, by the newest news
-	refused bool      // which came with a refusal
+	refused bool      // which came with a refusal, or was proven by one
 	blind   int64     // of that, what may be gone without news of it
 	lost    time.Time // when the last of those was
 	old     int64     // those in flight that were so before the window began
@@ -63,12 +63,12 @@ type axis struct {
 // reading; one that moves on before it has come, again and again, is that of a
 // bucket which fills up all the time.
 func (q *axis) learn(r reading) {
-	q.learnSize(r)
 	if r.refused {
 		q.learnRefusal(r, r.reset)
 	} else {
 		q.spoken = true
 	}
+	q.learnSize(r)
 	if !r.reset.After(r.now) || r.sent.Before(q.since) && !r.early.After(r.now) {
 		return // of the window before
 	}
@@ -130,8 +130,8 @@ func (q *axis) learnSize(r reading) {
 // learnRefusal learns from a request that was refused, with the next reset, or
 // with its sending if none was told.
 func (q *axis) learnRefusal(r reading, reset time.Time) {
-	if q.costed || q.since.IsZero() || r.sent.Before(q.since) {
-		return
+	if q.costed || q.since.IsZero() || r.sent.Before(q.since) || q.silent || q.doubtful() {
+		return // of the doubtful and the silent it says that they are used up, not when they began
 	}
 	if r.sent.Sub(q.since) < tooEarly && reset.Sub(q.since) < tooEarly {
 		// By our reckoning a window had just begun, and the server is only about
@@ -146,18 +146,31 @@ func (q *axis) missing(r reading) {
 	case q.since.IsZero() || r.sent.Before(q.since) || !q.guessed && !q.reset.IsZero():
 	case r.refused:
 		q.learnRefusal(r, r.sent)
-		if !q.costed && r.sent.Sub(q.since) < tooEarly {
+		switch {
+		case q.doubtful():
+			q.refused = r.mute // else what the refusal speaks of is used up, not this
+		case !q.costed && r.sent.Sub(q.since) < tooEarly:
 			q.low, q.refused = 0, true
 			q.early, q.reset, q.guessed = r.now, r.now.Add(tooEarly/4), true
 		}
-	case !q.spoken && !q.costed && q.sized:
-		// It speaks of it in refusals only. What it serves is counted here. (What
-		// remained when it refused is no limit to count by.)
+	case q.hearsay() && (q.low > 0 || q.refused):
+		// What it serves is counted here. (What remained when it refused is no
+		// limit to count by.)
 		q.low = max(q.low-1, 0)
 	default:
-		q.silent = true // in this window it has not been mentioned yet
+		q.silent = true // in this window it has not been mentioned yet; or the scout was served
 	}
 }
+
+// hearsay reports whether the server has spoken of the axis in refusals only. They
+// may have meant a part of the scope that most requests have nothing to do with.
+func (q *axis) hearsay() bool { return !q.spoken && !q.costed && q.sized }
+
+// doubtful reports whether hearsay is used up by our own count, and not by the word
+// of a refusal in this window. Then one request goes as a scout, alone. If it is
+// served, the hearsay is wrong, and the axis has no say until it is mentioned again;
+// if it is refused, the scope is shut until the reset.
+func (q *axis) doubtful() bool { return q.low <= 0 && q.hearsay() && q.guessed && !q.refused }
 
 // lose counts a request of which nobody knows whether the server has counted it.
 func (q *axis) lose(sent, now time.Time, version uint64) {
@@ -228,21 +241,21 @@ func (q *axis) opening(o *opening, now time.Time, inflight int64) {
 		default:
 			o.awaitFlight(q.reset) // it is full, but not larger than what is in flight
 		}
-	case q.low <= 0:
+	case q.low <= 0 && !q.doubtful():
 		o.shutUntil(q.reset)
 	case flying > 0:
 		o.awaitFlight(q.reset)
 	default:
-		// It may be used up, or those that were lost have never come. After a
-		// while one goes and sees.
+		// It may be used up; or it is larger than we think, or those that were lost
+		// have never come. One goes and sees; if any were lost, after a while.
 		o.wait(sooner(q.reset, q.lost.Add(probeTime)))
 	}
 }
 
 // foresee is when a request with so many ahead of it would have its turn.
 func (q *axis) foresee(now time.Time, ahead, inflight int64, lag time.Duration) time.Time {
-	if q.silent || q.costed || q.limit <= 0 || q.window <= 0 {
-		return now
+	if q.silent || q.costed || q.limit <= 0 || q.window <= 0 || q.doubtful() {
+		return now // the scout will tell
 	}
 	left := q.left(now)
 	if left <= 0 {

@@ -1,13 +1,17 @@
 package quota
 
 import (
+	"fmt"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
 // TestQuotaCut: a reset that lies beyond MaxClosed is not waited for; but when
@@ -81,14 +85,20 @@ func TestQuotaLimitChanges(t *testing.T) {
 // TestQuotaCurt: where a server tells of its quota in refusals only, what it serves
 // is counted, and the quota is kept in between (DESIGN §7, row 14).
 func TestQuotaCurt(t *testing.T) {
-	for kind, most := range map[quotaKind]int{
-		aligned:   30, // one in each window, half of which is all that was ever seen of one
-		fromFirst: 5,
+	for _, row := range []struct {
+		kind   quotaKind
+		window time.Duration
+		used   float64 // of the quota, at least
+		most   int     // 429s: about one in each window, which sees whether it is true
+	}{
+		{aligned, 10 * time.Second, 0.9, 30},
+		{fromFirst, 10 * time.Second, 0.9, 30},
+		{aligned, time.Second, 0.95, 300}, // in a second all is near to a reset, and none was too early
 	} {
-		t.Run(string(kind), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%v, %v", row.kind, row.window), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				in2026(300 * time.Millisecond)
-				s := &quotaServer{kind: kind, limit: 100, window: 10 * time.Second, dialect: quotaDialectNamed("github"), curt: true}
+				s := &quotaServer{kind: row.kind, limit: 100, window: row.window, dialect: quotaDialectNamed("github"), curt: true}
 				c := client(direct{handler: s, up: 5 * time.Millisecond, down: 5 * time.Millisecond}, with(Config{MaxWait: time.Hour}))
 				stop := time.Now().Add(5 * time.Minute)
 				for range 20 {
@@ -103,10 +113,59 @@ func TestQuotaCurt(t *testing.T) {
 				time.Sleep(time.Until(stop))
 				used, _ := s.share()
 				s.mu.Lock()
-				assert.LessOrEqual(t, s.refused, most, "429s in 27 windows")
+				assert.LessOrEqual(t, s.refused, row.most, "429s in %v windows", 270*time.Second/row.window)
 				s.mu.Unlock()
-				assert.GreaterOrEqual(t, used, 0.9)
+				assert.GreaterOrEqual(t, used, row.used)
 				time.Sleep(time.Minute)
+			})
+		})
+	}
+}
+
+// TestQuotaHearsay is §4.17: what only refusals say of a quota is a guess. When our own
+// count has used it up one request goes and sees, alone, and what becomes of it decides
+// about the others.
+func TestQuotaHearsay(t *testing.T) {
+	const took = 100 * time.Millisecond
+	burst := faulttest.RateLimit{Dialect: faulttest.IETF, Name: "burst", Limit: 5, Reset: 2 * time.Second, Window: 2 * time.Second}
+	for _, row := range []struct {
+		name  string
+		scout faulttest.Reply
+		next  time.Duration // after the scout
+	}{
+		{"served: the guess was wrong", faulttest.OK(""), took},
+		{"refused, and told until when", refusing(http.StatusTooManyRequests, says(5, 0, 5*time.Second)), took + 5*time.Second},
+		{"refused without a word", faulttest.Status(http.StatusTooManyRequests), 10 * time.Second},
+		{"refused by another quota", faulttest.Reply{Status: http.StatusTooManyRequests, RateLimits: []faulttest.RateLimit{burst}}, took + 2*time.Second},
+		{"failed: another goes", faulttest.Status(http.StatusInternalServerError), took},
+		{"lost: another goes after a while", faulttest.Reply{Fault: faulttest.ResetAfterRead}, took + probeTime},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ok := faulttest.OK("")
+				s := newQuotaScript(t, with(Config{}), faulttest.Sequence(
+					refusing(http.StatusTooManyRequests, says(5, 0, 10*time.Second)),
+					ok, ok, ok, ok, ok, late(took, row.scout), ok))
+				_, _ = s.get(t, "/login")
+				s.bucket(t)
+				time.Sleep(11 * time.Second)
+				for range 5 {
+					waited, _ := s.get(t, "/data")
+					assert.Zero(t, waited)
+				}
+				var calls sync.WaitGroup
+				for range 8 {
+					calls.Go(func() { _, _ = s.get(t, "/data") })
+				}
+				calls.Wait()
+				if !s.AssertRequests(t, 6+8) {
+					return
+				}
+				q := s.Requests()
+				assert.InDelta(t, row.next.Seconds(), q[7].Arrived.Sub(q[6].Arrived).Seconds(), 0.05, s.Transcript())
+				if row.next == took {
+					assert.Less(t, q[13].Arrived.Sub(q[7].Arrived), time.Second, "the others need not wait")
+				}
 			})
 		})
 	}

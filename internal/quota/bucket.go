@@ -29,8 +29,9 @@ import (
 //
 // Not every quota has windows. A token bucket tells when it will be full, and that
 // moves on with every request; once that is certain (refill), requests go as tokens
-// come, and do not wait for the last of them. And a server may speak of its quota in refusals only:
-// then requests that are served are counted off what remains.
+// come, and do not wait for the last of them. And a server may speak of its quota in
+// refusals only: then requests that are served are counted off what remains, and when
+// that is used up a scout sees whether it is true.
 //
 // What must not happen is that calls wait for nothing. Requests in flight come
 // back or fail, or the reset comes. Those whose answer was lost may have been
@@ -346,7 +347,7 @@ func (b *bucket) lose(t *Ticket, now time.Time) {
 // learn joins what an answer says of its quotas to what is known.
 func (b *bucket) learn(t *Ticket, now time.Time, a *Answer) {
 	b.version++
-	r := reading{sent: t.sent(), now: b.tick(now), longest: b.limiter.MaxClosed, version: b.version, refused: a.refused()}
+	r := reading{sent: t.sent(), now: b.tick(now), longest: b.limiter.MaxClosed, version: b.version, refused: a.refused(), mute: len(a.Quota.Axes) == 0}
 	if !r.refused { // that is quicker than work
 		b.measure(r.now.Sub(r.sent))
 	}
