@@ -25,7 +25,12 @@ const (
 // Authorization header, or else of X-Api-Key, Api-Key or Private-Token), and for
 // each bucket that the server names. Requests in flight are counted against what
 // remains; resets are judged by the server's own Date; after a reset, those who
-// waited are spread. A 429, or a 403 with Retry-After, that does not prove a quota
+// waited are spread. A quota that only refusals have shown is a guess: what is
+// served is counted off it, and when that has used it up one request goes and sees.
+// If it is served, the quota is forgotten until a refusal shows it again; if it is
+// refused, the quota is closed until its reset.
+//
+// A 429, or a 403 with Retry-After, that does not prove a quota
 // to be used up holds its own call alone. Only when refusals are the rule do they
 // close the scope to all its calls, for as long as the last one asks: eight or
 // more, as many as are in flight, over the time that they ask for or a second, and
