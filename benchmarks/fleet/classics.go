@@ -90,6 +90,18 @@ func classics() []Scenario {
 
 // Why a target can be out of reach.
 const (
+	whyNoCap = "the peers repeat whatever comes of it, at two and more times the load; a budget that keeps the worst second " +
+		"of an outage at 1.15 times the load cannot"
+	whyAllAttempts = "who makes few calls has all attempts for each, and each that a full quota refuses is one more 429"
+	whyGrowing     = "the limit on requests in flight finds what a server can do by asking for too much now and then, and here " +
+		"that is more each 2.5 s"
+	whyExact = "of the share, what is open counts whole while no retry has succeeded, so that the cap is exact where nothing " +
+		"does: for 24 failures in the same instant that and the minimum are too little"
+	whySlow = "a client that has just been served, and knows of no other, makes one retry after a timeout, and the server's " +
+		"queue takes that much longer to drain"
+	whyTipped = "the server bears what is offered only because it refuses a part of it, or loses it; who repeats that pushes it " +
+		"over, and no client of few calls can know. The peers do, too"
+
 	whyBrownout = "a client with one request a second cannot tell a server with half its capacity from one with none " +
 		"before it has seen some failures, each of which costs a place in the queue; and the wait that keeps the " +
 		"outage's worst second below 1.5 costs half a percent here"

@@ -19,7 +19,7 @@ func crowds() []Scenario {
 		}
 	}, 1.1, 1.5, 3)
 	cold := Scenario{
-		Row: 16, Name: "cold-start", Note: "a server that has one worker more each 2.5 s", During: 30 * time.Second, Topologies: []Topology{Shared},
+		Row: 16, Name: "cold-start", Note: "a server that has one worker more each 2.5 s", Why: whyGrowing, During: 30 * time.Second, Topologies: []Topology{Shared},
 		Goals: []Goal{atLeast("success", Result.Success, 0.600, "%.4f")},
 	}
 	for i := range workers {

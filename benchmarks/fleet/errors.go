@@ -13,7 +13,7 @@ func errorShares() []Scenario {
 	type share struct{ share, success float64 }
 	random := func(v share) Scenario {
 		return Scenario{
-			Row: 4, Name: fmt.Sprintf("errors-%g", 100*v.share), Note: fmt.Sprintf("%g %% of answers are 500, at 100 calls a second", 100*v.share),
+			Row: 4, Why: whyNoCap, Name: fmt.Sprintf("errors-%g", 100*v.share), Note: fmt.Sprintf("%g %% of answers are 500, at 100 calls a second", 100*v.share),
 			During: 120 * time.Second, Server: always(v.share, Answer{Status: 500}), Load: fleetOf(100),
 			Goals: []Goal{atLeast("success", Result.Success, v.success, "%.4f").shared()},
 		}
@@ -37,6 +37,7 @@ func errorShares() []Scenario {
 		s := burst(v)
 		s.Name, s.Note = s.Name+"-at-once", fmt.Sprintf("60 calls in the same instant to a new client, of which %g %% are reset", 100*v.share)
 		s.Load.Spread, s.Server.Faults[0].Answer.After = 0, time.Millisecond
+		s.Why = whyExact
 		return s
 	}
 	shares := []share{{0.1, 0.999}, {0.2, 0.995}, {0.3, 0.985}, {0.4, 0.96}, {0.6, 0.55}}

@@ -25,36 +25,36 @@ func found() []Scenario {
 		}},
 		Load: Load{Rate: 400},
 	}, {
-		Name: "found-gateway-resets", Note: "a token bucket of 346/s under 430/s, 17 % of answers are resets, and 2 % of requests hang", Topologies: []Topology{Shared},
+		Name: "found-gateway-resets", Why: whyNoCap, Note: "a token bucket of 346/s under 430/s, 17 % of answers are resets, and 2 % of requests hang", Topologies: []Topology{Shared},
 		Server: Server{Workers: -1, Service: 180 * time.Millisecond, GiveUp: 2 * time.Second, Limit: Limit{Rate: 346, Burst: 22}, Faults: []Fault{
 			{Share: 0.17, Answer: Answer{Err: errReset}}, {Share: 0.019, Answer: Answer{Hang: true}},
 		}},
 		Load: Load{Rate: 430, Deadline: 10 * time.Second, Bare: 0.1},
 	}, {
-		Name: "found-gateway-errors", Note: "58 % of answers are 500, 0.4 % are 503 with Retry-After: 1, and the deadline is 1 s", Topologies: []Topology{Shared},
+		Name: "found-gateway-errors", Why: whyNoCap, Note: "58 % of answers are 500, 0.4 % are 503 with Retry-After: 1, and the deadline is 1 s", Topologies: []Topology{Shared},
 		Server: Server{Workers: -1, Service: 130 * time.Millisecond, GiveUp: 2 * time.Second, Faults: []Fault{
 			{Share: 0.0039, Answer: Answer{Status: http.StatusServiceUnavailable, RetryAfter: 1}}, {Share: 0.58, Answer: Answer{Status: http.StatusInternalServerError}},
 		}, Limit: Limit{Rate: 492, Burst: 27, Status: http.StatusServiceUnavailable}},
 		Load: Load{Rate: 480, Deadline: time.Second},
 	}, {
-		Name: "found-gateway-backends", Note: "a token bucket of 327/s under 590/s, and 2 of 10 backends fail", Topologies: []Topology{Shared},
+		Name: "found-gateway-backends", Why: whyNoCap, Note: "a token bucket of 327/s under 590/s, and 2 of 10 backends fail", Topologies: []Topology{Shared},
 		Server: Server{Workers: -1, Service: 140 * time.Millisecond, GiveUp: 2 * time.Second, Backends: 10,
 			Limit:  Limit{Rate: 327, Burst: 1, Status: http.StatusServiceUnavailable},
 			Faults: []Fault{{Backends: upTo(2), Answer: Answer{Status: http.StatusBadGateway}}}},
 		Load: Load{Rate: 590},
 	}, {
-		Name: "found-small-queue", Note: "14 clients with a call each 3 s, as many as the server can do, a queue of 10, and 15 % of answers are resets", Topologies: []Topology{Own},
+		Name: "found-small-queue", Why: whyTipped, Note: "14 clients with a call each 3 s, as many as the server can do, a queue of 10, and 15 % of answers are resets", Topologies: []Topology{Own},
 		During: 5 * time.Minute,
 		Server: Server{Workers: 4, Service: 930 * time.Millisecond, Queue: 10, Shed: 1, GiveUp: 2 * time.Second, Faults: []Fault{{Share: 0.15, Answer: Answer{Err: errReset}}}},
 		Load:   Load{Rate: 4.48, Clients: 14, Deadline: 5 * time.Second},
 	}, {
-		Name: "found-busy-queue", Note: "71 clients offer 15 % more than the server can do, in its queue of 100, and 17 % of answers are 503 with Retry-After: 2", Topologies: []Topology{Own},
+		Name: "found-busy-queue", Why: whyTipped, Note: "71 clients offer 15 % more than the server can do, in its queue of 100, and 17 % of answers are 503 with Retry-After: 2", Topologies: []Topology{Own},
 		Server: Server{Workers: 4, Service: 174 * time.Millisecond, Queue: 100, Shed: 1, GiveUp: 2 * time.Second, Faults: []Fault{
 			{Share: 0.17, Answer: Answer{Status: http.StatusServiceUnavailable, RetryAfter: 2}},
 		}},
 		Load: Load{Rate: 26.3, Clients: 71, Method: http.MethodPost, Deadline: time.Minute, Bare: 0.1},
 	}, {
-		Name: "found-brownout-hangs", Note: "180 clients at 21.6/s, 17 % of requests hang for 10 s, and half of the workers are away for 19 s", Topologies: []Topology{Own},
+		Name: "found-brownout-hangs", Why: whyTipped, Note: "180 clients at 21.6/s, 17 % of requests hang for 10 s, and half of the workers are away for 19 s", Topologies: []Topology{Own},
 		Server: Server{Workers: 4, Service: 211 * time.Millisecond, Queue: 1000, GiveUp: 10 * time.Second, Faults: []Fault{{Share: 0.17, Answer: Answer{Hang: true}}},
 			Staff: []Staff{{From: 17 * time.Second, To: 36 * time.Second, Workers: 2}}},
 		Load: Load{Rate: 21.6, Clients: 180, Method: http.MethodPost, Deadline: time.Minute},

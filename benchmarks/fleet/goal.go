@@ -91,7 +91,13 @@ func Targets(ours, bare Row, best float64) (targets []Target) {
 			}
 		}
 	}
-	return append(targets, harm(ours, bare, best)...)
+	targets = append(targets, harm(ours, bare, best)...)
+	for i := range targets {
+		if targets[i].Why == "" {
+			targets[i].Why = s.Why
+		}
+	}
+	return targets
 }
 
 // target holds the results against the goal, which may need those of a bare client.

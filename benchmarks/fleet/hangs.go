@@ -22,7 +22,7 @@ func hangs() []Scenario {
 		Load:   Load{Rate: 20, Clients: 20, Deadline: time.Minute},
 		Goals:  []Goal{atLeast("success", Result.Success, 0.95, "%.4f")},
 	}, {
-		Row: 28, Name: "small-clients", Note: "500 clients with a call each 9 s, half of what the server can do; for 10 s it has a quarter of its workers", Topologies: []Topology{Own},
+		Row: 28, Name: "small-clients", Note: "500 clients with a call each 9 s, half of what the server can do; for 10 s it has a quarter of its workers", Why: whySlow, Topologies: []Topology{Own},
 		Before: 30 * time.Second, During: 10 * time.Second, After: 120 * time.Second,
 		Server: Server{Workers: 4, Service: 36 * time.Millisecond, GiveUp: 800 * time.Millisecond, Staff: []Staff{{Workers: 1}}},
 		Load:   Load{Every: 9 * time.Second, Clients: 500}, Shows: afterwards,

@@ -21,7 +21,7 @@ func limits() []Scenario {
 		}
 	}
 	return append([]Scenario{{
-		Row: 13, Name: "429-wordless", Note: "120/s on 100/s, and a 429 says nothing", During: 60 * time.Second, Topologies: []Topology{Own},
+		Row: 13, Name: "429-wordless", Note: "120/s on 100/s, and a 429 says nothing", Why: whyAllAttempts, During: 60 * time.Second, Topologies: []Topology{Own},
 		Server: Server{Limit: Limit{Quota: 100, Says: SaysNothing}}, Load: Load{Rate: 120},
 		Goals: []Goal{
 			atLeast("success", Result.Success, 0.82, "%.4f"),

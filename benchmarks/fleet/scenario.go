@@ -23,6 +23,7 @@ const Seed = 12
 type Scenario struct {
 	Row        int    // of the design's table of everyday troubles; 0: of the fleet's targets
 	Name, Note string // the name is short, and a file's
+	Why        string // what is not reached is not, where the goal does not say it
 
 	Before, During, After time.Duration
 
