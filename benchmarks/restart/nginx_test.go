@@ -165,12 +165,13 @@ func TestRestart(t *testing.T) {
 		name            string
 		down            time.Duration
 		deadline, pause time.Duration
-		failures        int64 // ours at most; negative: bounded by the bare client's share alone
+		part            int64 // of the bare client's failures, ours are at most one in so many
 	}{
-		// The design wants 10 at most, and 7 to 11 were measured: one call of each worker meets the
-		// restart, and by chance its four attempts are over within the 550 ms. A busy machine adds some.
-		{"restarted", 550 * time.Millisecond, 30 * time.Second, time.Millisecond, 3 * workers},
-		{"stopped for 5 s", 5 * time.Second, 3 * time.Second, 50 * time.Millisecond, -1},
+		// The design wants 10 at most, and 7 to 11 were measured on a quiet machine, of some 3,150: one
+		// call of each worker meets the restart, and by chance its four attempts are over within the
+		// 550 ms. On a busy machine a restart takes longer, and so it is held against the bare client.
+		{"restarted", 550 * time.Millisecond, 30 * time.Second, time.Millisecond, 10},
+		{"stopped for 5 s", 5 * time.Second, 3 * time.Second, 50 * time.Millisecond, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			s := newServer(t)
@@ -192,9 +193,7 @@ func TestRestart(t *testing.T) {
 				bares.failures.Load(), bares.calls.Load(), mine.failures.Load(), mine.calls.Load(), mine.reasons)
 			require.NotZero(t, bares.failures.Load(), "there was nothing to bear")
 			require.GreaterOrEqual(t, mine.success(), bares.success())
-			if row.failures >= 0 {
-				require.LessOrEqual(t, mine.failures.Load(), row.failures)
-			}
+			require.LessOrEqual(t, mine.failures.Load(), bares.failures.Load()/row.part)
 		})
 	}
 }
