@@ -83,7 +83,7 @@ func (c *call) payCopy(of *attempt, now time.Time) (allowance.Ticket, bool) {
 	if took < 2*health.Typical || !c.timeFor(now, health) {
 		return allowance.Ticket{}, false
 	}
-	return c.budget.admit(c.scopeKey(), now, allowance.Ask{Overload: true, Whole: !health.Served, Share: !health.Served && health.Slow})
+	return c.budget.admit(c.scopeKey(), now, allowance.Ask{Overload: true, Whole: !health.Served, Share: health.Overrun()})
 }
 
 // begin puts a copy on its way, unless the race is over already, or the attempts are

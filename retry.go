@@ -116,7 +116,7 @@ func (c *call) ask(health circuit.Health, after *attempt) allowance.Ask {
 	if !health.Served && (health.Failing >= troubleTime || after.turnedAway(http.StatusTooManyRequests)) {
 		ask.Place = &c.further().place
 	}
-	if !health.Served && health.Slow {
+	if health.Overrun() {
 		ask.Whole, ask.Share = true, health.Calls > 1
 	}
 	return ask
@@ -149,7 +149,7 @@ func (c *call) backoff(last *attempt, health circuit.Health, now time.Time) time
 	case last.asked > 0:
 		most = max(most, last.asked/2)
 	case c.everybodys(last, health.Served) && !c.budget.covers(c.scopeKey(), now):
-		most = max(most, c.share(last, !health.Served && health.Slow, now))
+		most = max(most, c.share(last, health.Overrun(), now))
 	}
 	more.previous = randomUpTo(most)
 	return more.previous + max(last.asked, 0)
@@ -173,13 +173,13 @@ func (a *attempt) overloaded() bool {
 
 // share is the part of the time left that the next attempt may wait: an even one
 // of those that are left, and less for the first after the server has turned the
-// call away, since that may be over soon.
-func (c *call) share(last *attempt, tired bool, now time.Time) time.Duration {
+// call away, since that may be over soon, unless it is overrun.
+func (c *call) share(last *attempt, overrun bool, now time.Time) time.Duration {
 	left := leftWithoutEnd
 	if !c.deadline.IsZero() {
 		left = c.deadline.Sub(now) - last.record.Latency
 	}
-	if c.number == 1 && !last.turnedAway(http.StatusTooManyRequests) && !tired {
+	if c.number == 1 && !last.turnedAway(http.StatusTooManyRequests) && !overrun {
 		return min(herdBackoffMax, left/herdBackoffPart)
 	}
 	return left / time.Duration(max(c.perCall().MaxAttempts-c.number, 1))

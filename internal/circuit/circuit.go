@@ -255,6 +255,10 @@ type Health struct {
 	Slow    bool          // most of what failed in that row was slow, as with a long queue
 }
 
+// Overrun reports whether nobody is known to be served because the server has more
+// work than it can do in time.
+func (h Health) Overrun() bool { return !h.Served && h.Slow }
+
 // servedTime is for how long a success tells that the server serves anybody.
 const servedTime = 3 * time.Second
 
