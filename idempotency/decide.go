@@ -22,11 +22,12 @@ const (
 	Abandon
 )
 
-// Decide is the state machine of Reserve, for those who write stores: given the
-// record (nil: none), a claim and the database's time, what is to be done, and
-// the decision once it is done. A store does the step only if the record is still
-// the one that was judged (same status, owner, generation and lease), and else
-// reads and decides again.
+// Decide is the state machine of Reserve and Begin, for those who write stores:
+// given the record (nil: none), a claim and the database's time, what is to be
+// done, and the decision once it is done. A store does the step only if the record
+// is still the one that was judged (same status, owner, generation and lease), and
+// else reads and decides again. Begin does what Insert and Take ask for at the end
+// of its transaction, and then in the same manner.
 //
 // It looks at nothing else and changes nothing.
 func Decide(r *Record, c *Claim, now time.Time) (Step, Reservation) {
@@ -45,8 +46,8 @@ func Decide(r *Record, c *Claim, now time.Time) (Step, Reservation) {
 		return Take, Reservation{Decision: Acquired}
 	case InProgress:
 		switch {
-		case !now.Before(r.LeaseExpires):
-			return takeOver(c)
+		case r.Lapsed(now):
+			return takeOver(r)
 		case r.Owner == c.Owner: // the answer to this very claim was lost, and it is made again
 			return Keep, Reservation{Decision: Acquired}
 		}
@@ -56,33 +57,26 @@ func Decide(r *Record, c *Claim, now time.Time) (Step, Reservation) {
 	}
 }
 
-func takeOver(c *Claim) (Step, Reservation) {
-	switch c.Takeover.resolve(c.Joined) {
-	case Reexecute:
-		return Take, Reservation{Decision: Acquired}
-	case Resume:
-		return Take, Reservation{Decision: Acquired, Resumed: true}
-	default:
-		return Abandon, Reservation{Decision: Undecided, Abandoned: true}
+// takeOver is by the dead execution's own terms: nobody else knows what it did.
+func takeOver(r *Record) (Step, Reservation) {
+	if r.Takeover.repeats() {
+		return Take, Reservation{Decision: Acquired, Resumed: r.Takeover == Resume}
 	}
+	return Abandon, Reservation{Decision: Undecided, Abandoned: true}
 }
 
-func (t Takeover) resolve(joined bool) Takeover {
-	switch {
-	case t != TakeoverDefault:
-		return t
-	case joined:
-		return Reexecute
-	default:
-		return MarkUnknown
-	}
+// Lapsed reports whether the record is that of an execution that died: in
+// progress, and its lease is over.
+func (r *Record) Lapsed(now time.Time) bool {
+	return r.Status == InProgress && !now.Before(r.LeaseExpires)
 }
 
 // Expired reports whether the record is to be treated as if it were not there.
-// One that is Unknown never is, nor one in progress before its lease is over.
+// One that is Unknown never is, nor one that is in progress and alive, or that
+// will be Unknown when somebody looks at it.
 func (r *Record) Expired(now time.Time) bool {
 	if now.Before(r.Expires) || r.Status == Unknown {
 		return false
 	}
-	return r.Status != InProgress || !now.Before(r.LeaseExpires)
+	return r.Status != InProgress || r.Lapsed(now) && r.Takeover.repeats()
 }

@@ -26,12 +26,16 @@ type ID struct {
 //	InProgress        -> Completed, FailedFinal,
 //	                     CompletedUnreplayable, Unknown   Complete
 //	InProgress        -> FailedRetryable                  Release
-//	InProgress, lease over -> InProgress, Unknown         Reserve, by the claim's Takeover
+//	InProgress, lease over -> InProgress                  Reserve, where its Takeover repeats
+//	InProgress, lease over -> Unknown                     Reserve, Abandon, where not
 //	FailedRetryable   -> InProgress                       Reserve
 //	Unknown           -> Completed, FailedFinal,
 //	                     CompletedUnreplayable            Complete, by a reconciler
 //	Unknown           -> FailedRetryable                  Release, by a reconciler
 //	expired           -> InProgress, absent               Reserve, Sweep
+//	absent, FailedRetryable, expired
+//	                  -> Completed, FailedFinal,
+//	                     CompletedUnreplayable, Unknown   Commit and Refuse of joined work
 //
 // Nothing else happens to a record. Stores see to that by comparing and setting
 // in one statement.
@@ -39,7 +43,7 @@ type Status uint8
 
 // The statuses of a record.
 const (
-	// InProgress: an execution holds the record, under a lease.
+	// InProgress: a detached execution holds the record, under a lease.
 	InProgress Status = iota + 1
 
 	// Completed: the operation has taken effect and its result is stored.
@@ -130,6 +134,9 @@ type Record struct {
 	// LeaseExpires is when an execution that gives no sign of life counts as
 	// dead. It has a meaning only in progress.
 	LeaseExpires time.Time
+
+	// Takeover is what becomes of the execution then.
+	Takeover Takeover
 
 	// Result is set once the status is Completed or FailedFinal.
 	Result Result

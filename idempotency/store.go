@@ -3,6 +3,7 @@ package idempotency
 import (
 	"context"
 	"errors"
+	"iter"
 	"time"
 )
 
@@ -11,15 +12,14 @@ import (
 // however many machines, the transitions listed at Status are the only ones.
 //
 // Implementations are safe for concurrent use, durable when a verb has returned
-// nil (save where Claim.Joined says otherwise), and pass storetest.Run. They use
-// the database's clock alone. A verb never blocks on a record that another
+// nil, and pass storetest.Run. They use the database's clock alone. A verb never blocks on a record that another
 // execution is working on. A verb that was cancelled returns the context's error.
 //
 // Errors that are not one of this package's are the database's: what they leave
 // undecided is undecided, and Load tells.
 type Store interface {
-	// Reserve claims an operation for an execution. What came of it is the
-	// reservation's Decision; an error means that nothing is known.
+	// Reserve claims an operation for an execution that holds it by a lease. What
+	// came of it is the reservation's Decision; an error means that nothing is known.
 	//
 	// A store reads before it writes: a finished record is found without a write.
 	// A claim that was granted is granted again to the same owner, for the answer
@@ -43,46 +43,73 @@ type Store interface {
 	// Load reads a record. ErrNotFound: there is none, or it has expired.
 	Load(ctx context.Context, id ID) (Record, error)
 
-	// Sweep deletes up to limit expired records and returns how many those were; 0
-	// or less deletes none.
-	// Records in progress under a live lease, and Unknown ones, are kept. It never
-	// waits for a record that somebody is working on, nor makes others wait for
-	// long: call it in small batches, see Sweeper.
+	// Abandon makes executions Unknown that died: their lease is over, and they did
+	// not say that they may be begun again (Claim.Takeover). It is the step of the
+	// same name of Decide, for those whose clients never ask again. It returns the
+	// records that it has changed, up to limit, as they are now. Other than that it
+	// behaves as Sweep.
+	Abandon(ctx context.Context, limit int) ([]Record, error)
+
+	// Unknown lists the records of a scope that are Unknown, or those of all scopes
+	// if scope is empty, ordered by scope, operation and key. It reads them a page at
+	// a time and holds nothing in between, so that the caller may settle each as it
+	// comes. An error ends the list.
+	Unknown(ctx context.Context, scope string) iter.Seq2[Record, error]
+
+	// Sweep deletes up to limit expired records (Record.Expired) and returns how many
+	// those were; 0 or less deletes none. It never waits for a record that somebody
+	// is working on, nor makes others wait for long: call it in small batches, see
+	// Sweeper.
 	Sweep(ctx context.Context, limit int) (int, error)
 }
 
 // Transactor is a Store that shares its database with the work, so that the
-// work's writes and the record's end are one transaction.
+// work's writes and its record are one transaction. Such joined work needs no
+// lease: the transaction excludes all others from the operation, and disappears
+// with its owner.
 type Transactor interface {
 	Store
 
-	// Begin opens a transaction that holds the lease by itself: as long as it is
-	// open nobody can take the record over, and no renewal is needed. limit is how
-	// long it may be open before the database may end it; 0 means no limit.
-	// ErrLeaseLost: the record is not that execution's any more.
-	Begin(ctx context.Context, lease Lease, limit time.Duration) (Transaction, error)
+	// Begin claims an operation for joined work. When the decision is Acquired, and
+	// only then, it returns an open transaction. While that is open others are told
+	// Busy, and nothing of the record is stored: Reservation.Record is what it will
+	// be, with its Owner and Generation.
+	//
+	// ctx bounds Begin and not the transaction. limit is how long that may be open
+	// before the database may end it; 0 means no limit. Claim.Lease is how long the
+	// database waits for a host that has fallen silent.
+	Begin(ctx context.Context, claim Claim, limit time.Duration) (Reservation, Transaction, error)
+
+	// Within reports whether the verbs are part of a transaction of the caller's, so
+	// that all work under it is joined, and Commit does not commit.
+	Within() bool
 }
 
-// Transaction is an open transaction of a Transactor. It is not safe for
+// Transaction is an open transaction of a Transactor. It ends with the first of
+// Commit, Refuse and Rollback, whatever that returns. It is not safe for
 // concurrent use.
 type Transaction interface {
 	// Value is the driver's own transaction, a pgx.Tx or a *sql.Tx, as Tx hands
 	// it to the work.
 	Value() any
 
-	// Commit writes the outcome into the record and commits it together with the
-	// work's writes: both or neither. ErrLeaseLost: neither. ErrUnknown: the work
-	// has committed by itself, without the record. ErrTransactionFailed: neither, and
-	// the record stays in progress. After another error nobody knows before Load
-	// tells.
+	// Commit writes the record with its outcome and commits it together with the
+	// work's writes: both or neither. ErrLeaseLost: neither, for somebody else has
+	// written the record. ErrUnknown: the work has committed by itself, without the
+	// record. ErrTransactionFailed: neither. After another error nobody knows before
+	// Begin tells: it is Busy while the transaction may still come to its end.
 	Commit(ctx context.Context, outcome Outcome) error
 
-	// Rollback undoes the work's writes. The record stays in progress under its
-	// lease. After Commit it does nothing. ErrUnknown: as for Commit.
+	// Refuse undoes the work's writes and stores the outcome alone. Its errors are
+	// those of Commit.
+	Refuse(ctx context.Context, outcome Outcome) error
+
+	// Rollback undoes the work's writes and stores nothing. After the end it does
+	// nothing. ErrUnknown: as for Commit.
 	Rollback(ctx context.Context) error
 }
 
-// Claim is what Reserve is asked for.
+// Claim is what Reserve and Begin are asked for.
 type Claim struct {
 	ID
 
@@ -99,24 +126,19 @@ type Claim struct {
 	// TTL is how long the record is kept, from now. It must be positive.
 	TTL time.Duration
 
-	// Takeover says what becomes of an execution whose lease is over.
+	// Takeover says what becomes of this execution when its lease is over. It is
+	// kept in the record, so that whoever finds it knows.
 	Takeover Takeover
-
-	// Joined promises that the work has no effect but through Begin's
-	// transaction. The reservation then need not be durable before Reserve
-	// returns: a crash of the database that forgets it forgets the work too. That
-	// saves a flush to disk.
-	Joined bool
 }
 
-// Takeover says what becomes of an execution that died: its lease is over, and
-// nobody knows how far it got.
+// Takeover says what becomes of a detached execution that died, or whose end does
+// not tell whether it took effect. Joined work left nothing behind, and is always
+// begun again.
 type Takeover uint8
 
-// The policies of taking over.
+// The policies of taking over. Their numbers are stored, and never change.
 const (
-	// TakeoverDefault is Reexecute for joined work, whose half-done writes died
-	// with it, and MarkUnknown for detached work.
+	// TakeoverDefault is MarkUnknown.
 	TakeoverDefault Takeover = iota
 
 	// Reexecute begins again. Right when the work is harmless to repeat.
@@ -130,6 +152,9 @@ const (
 	// reconciler.
 	MarkUnknown
 )
+
+// repeats reports whether what died is begun again.
+func (t Takeover) repeats() bool { return t == Reexecute || t == Resume }
 
 // Decision is what came of a claim.
 type Decision uint8
@@ -185,10 +210,6 @@ type Reservation struct {
 	// Abandoned: this very claim found that an execution had died and made the
 	// record Unknown. Later ones find it so.
 	Abandoned bool
-
-	// Held: the store holds the claim by itself, by a transaction of the caller's
-	// say, and it must not be renewed.
-	Held bool
 }
 
 // Outcome is how an execution ended.
