@@ -42,6 +42,7 @@ type capture struct {
 	trailers http.Header // at the handler's end
 	script   script
 	body     spool
+	silent   bool // the handler has written nothing
 	over     bool
 }
 
@@ -243,16 +244,16 @@ func (c *capture) control(set func(*http.ResponseController, time.Time) error, t
 func (c *capture) EnableFullDuplex() error { return nil }
 
 // finish ends the handler's part once it has returned: what it leaves behind, and
-// still writes, gets an error. To be called before status, result and deliver.
+// still writes, gets an error. One that has written nothing has not answered. To be
+// called before status, result and deliver.
 func (c *capture) finish() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.over {
 		return
 	}
-	if c.code == 0 {
-		c.implicit = true
-		c.writeHeader(http.StatusOK)
+	if c.silent = c.code == 0; c.silent {
+		c.writeHeader(http.StatusInternalServerError)
 	}
 	c.takeTrailers()
 	c.over = true

@@ -7,8 +7,8 @@ type Step uint8
 
 // The steps.
 const (
-	// Keep: nothing is written.
-	Keep Step = iota
+	// Leave: nothing is written.
+	Leave Step = iota
 
 	// Insert: there is no record; write a new one, of generation 1.
 	Insert
@@ -37,11 +37,11 @@ func Decide(r *Record, c *Claim, now time.Time) (Step, Reservation) {
 	case r.Expired(now):
 		return Take, Reservation{Decision: Acquired}
 	case r.Fingerprint != c.Fingerprint:
-		return Keep, Reservation{Decision: Mismatch}
+		return Leave, Reservation{Decision: Mismatch}
 	}
 	switch r.Status {
 	case Completed, FailedFinal, CompletedUnreplayable:
-		return Keep, Reservation{Decision: Done}
+		return Leave, Reservation{Decision: Done}
 	case FailedRetryable:
 		return Take, Reservation{Decision: Acquired}
 	case InProgress:
@@ -49,11 +49,11 @@ func Decide(r *Record, c *Claim, now time.Time) (Step, Reservation) {
 		case r.Lapsed(now):
 			return takeOver(r)
 		case r.Owner == c.Owner: // the answer to this very claim was lost, and it is made again
-			return Keep, Reservation{Decision: Acquired}
+			return Leave, Reservation{Decision: Acquired}
 		}
-		return Keep, Reservation{Decision: Busy}
+		return Leave, Reservation{Decision: Busy}
 	default: // Unknown, and what a newer version may have written.
-		return Keep, Reservation{Decision: Undecided}
+		return Leave, Reservation{Decision: Undecided}
 	}
 }
 

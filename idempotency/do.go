@@ -84,13 +84,32 @@ func (e *FinalError) Error() string {
 // Unwrap returns Err.
 func (e *FinalError) Unwrap() error { return e.Err }
 
+// Harmless marks err as that of work which has had no effect, for detached work to
+// return: the operation may be executed again. Without the mark a failure of
+// detached work means that nobody knows (unless the terms' Takeover allows a
+// repetition), for a request to the bank that timed out fails like one that was
+// never sent. Harmless(nil) is nil. Joined work needs no mark.
+func Harmless(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &harmlessError{err}
+}
+
+type harmlessError struct{ error }
+
+// Unwrap returns the error that was marked.
+func (e *harmlessError) Unwrap() error { return e.error }
+
 // Do does work once for id. What it returns is work's own result, or the first
 // one's. Work's context ends with ctx, with the lease, and at Terms.Limit.
 //
-// Work ends with nil or Final: stored, and never done again. With an error that
-// wraps ErrUnknown: the record becomes Unknown. With any other error, which is
-// returned as it is: it took no effect, and may be done again. When it panics or
-// the process dies, Terms.Takeover says what follows.
+// Work ends with nil or Final: stored, and never done again. With Harmless: it took
+// no effect, and may be done again. With an error that wraps ErrUnknown, nobody
+// knows: the record becomes Unknown. With any other error joined work is rolled
+// back, and may be done again; of detached work nobody knows then, and Do returns an
+// ErrUnknown that wraps it, unless Terms.Takeover says that it may be done again.
+// When it panics or the process dies, the same holds.
 //
 // Do's own errors are ErrInProgress, ErrMismatch, ErrUnknown, ErrUnreplayable;
 // ErrLeaseLost when another execution took over meanwhile, whose result counts;
@@ -109,18 +128,17 @@ func (x *Executor) Do(
 		return t.fail(Refused, context.Cause(ctx))
 	}
 	claim := x.runner.terms.claim(id, fingerprint)
-	reservation, asked, err := x.runner.reserve(ctx, &claim)
+	e, reservation, err := x.runner.start(ctx, &claim)
 	t.event.Generation = reservation.Record.Generation
 	switch {
 	case errors.Is(err, ErrInvalid):
 		return t.fail(Refused, err)
 	case err != nil:
 		return t.fail(StoreFailed, err)
-	case reservation.Decision != Acquired:
+	case e == nil:
 		return t.answer(&reservation)
 	}
 	t.event.Owner = claim.Owner
-	e := x.runner.begin(ctx, &reservation, asked)
 	result, failure := t.run(e, work)
 	return t.settle(e, result, failure)
 }
@@ -179,39 +197,67 @@ func (t *turn) run(e *execution, work func(context.Context) (Result, error)) (re
 
 // settle ends the execution as the work's error says.
 func (t *turn) settle(e *execution, result Result, failure error) (Result, error) {
+	e.finish()
+	status, failure := t.judge(e, failure)
+	stored := result
+	if final := (*FinalError)(nil); status == FailedFinal && errors.As(failure, &final) {
+		stored = Result{Body: []byte(final.Error())}
+	}
+	status, err := e.settle(status, stored)
+	if status == Unknown && err == nil {
+		t.tell(Unknown, failure)
+	}
+	if err := t.end(status, failure, err); err != nil {
+		return Result{}, err
+	}
+	return result, nil
+}
+
+// judge is what the work's error says of its effect, and the error that its caller
+// gets.
+func (t *turn) judge(e *execution, failure error) (Status, error) {
 	var final *FinalError
+	var harmless *harmlessError
 	switch {
 	case failure == nil:
-		if err := t.end(Executed, nil, e.complete(Outcome{Status: Completed, Result: result})); err != nil {
-			return Result{}, err
-		}
-		return result, nil
+		return Completed, nil
 	case errors.Is(failure, ErrUnknown):
-		err := e.complete(Outcome{Status: Unknown})
-		t.tell(Unknown, errors.Join(failure, err))
-		return Result{}, t.end(Doubtful, failure, err)
+		return Unknown, failure
 	case errors.As(failure, &final):
-		result = Result{Body: []byte(final.Error())}
-		return Result{}, t.end(Executed, failure, e.complete(Outcome{Status: FailedFinal, Result: result}))
-	default:
-		return Result{}, t.end(Released, failure, e.release())
+		return FailedFinal, failure
+	case errors.As(failure, &harmless):
+		return FailedRetryable, failure
 	}
+	status := e.ambiguous()
+	if status == Unknown {
+		failure = fmt.Errorf("%w: %w", ErrUnknown, failure)
+	}
+	return status, failure
 }
 
 // end reports how the record was ended, and what Do returns.
-func (t *turn) end(d Disposition, failure, err error) error {
+func (t *turn) end(status Status, failure, err error) error {
+	d := Executed
 	switch {
+	case err == nil && status == Unknown:
+		d = Doubtful
+	case err == nil && !status.Finished():
+		d = Released
 	case err == nil:
-		t.done(d, 0, failure)
-		return failure
 	case errors.Is(err, ErrUnknown):
 		t.tell(Unknown, err)
-		t.done(Doubtful, 0, err)
+		d = Doubtful
 	case errors.Is(err, ErrLeaseLost):
-		t.done(Overtaken, 0, err)
+		d = Overtaken
 	default:
-		t.done(StoreFailed, 0, err)
+		t.tell(status, err)
+		d = StoreFailed
 	}
+	if err == nil {
+		t.done(d, 0, failure)
+		return failure
+	}
+	t.done(d, 0, err)
 	return errors.Join(err, failure)
 }
 

@@ -14,37 +14,36 @@ type Execution struct {
 	// Lease is its title to the record. Give the Generation to systems that fence.
 	Lease
 
-	// Resumed: an execution before this one died in the middle, and the terms say
+	// Resumed: an execution before this one died in the middle, and its terms said
 	// Resume. Look for what it left.
 	Resumed bool
 }
 
 // FromContext returns the execution whose context this is. false: there is none.
 func FromContext(ctx context.Context) (Execution, bool) {
-	if e, ok := ctx.Value(executionKey{}).(*execution); ok {
+	if e, ok := executionOf(ctx); ok {
 		return Execution{Lease: e.lease, Resumed: e.resumed}, true
 	}
 	return Execution{}, false
 }
 
-// Tx returns the store's transaction, in which the work's writes are committed
-// together with the record's end, or not at all. T is the driver's type: pgx.Tx,
-// or *sql.Tx.
+// Tx returns the store's transaction, in which the writes of joined work are
+// committed together with its record, or not at all. T is the driver's type:
+// pgx.Tx, or *sql.Tx.
 //
 //	tx, err := idempotency.Tx[*sql.Tx](ctx)
 //
-// It begins at the first call, and is committed when the work ends with a result
-// that is stored: a handler with 2xx, 3xx, or 4xx that is final; the work of Do
-// with nil or Final. Otherwise it is rolled back. The work must not commit it or
-// roll it back by itself, see Discard; savepoints are its own affair. While it is
-// open nobody can take the operation over.
+// It is open since before the work began, and excludes all others from the
+// operation. It is committed when the work ends well: a handler with 2xx or 3xx,
+// the work of Do with nil. Otherwise it is rolled back; a refusal is stored without
+// it, unless Keep was called. The work must not end it by itself; savepoints are
+// its own affair.
 //
-// The error is ErrNoTransaction when ctx is no execution's, when the store has no
-// transactions, or others than T; ErrLeaseLost when the operation was taken over;
-// else the database's.
+// The error is ErrNoTransaction when ctx is no execution's, when the terms are not
+// Joined, when the execution is over, or when the transaction is no T.
 func Tx[T any](ctx context.Context) (T, error) {
 	var none T
-	e, ok := ctx.Value(executionKey{}).(*execution)
+	e, ok := executionOf(ctx)
 	if !ok {
 		return none, fmt.Errorf("%w: this is not the context of an execution", ErrNoTransaction)
 	}
@@ -59,15 +58,16 @@ func Tx[T any](ctx context.Context) (T, error) {
 	return tx, nil
 }
 
-// Discard undoes what was written through Tx. The result of the execution is
-// stored all the same, without it: for work that finds in the middle that it must
-// refuse. After it Tx returns ErrNoTransaction. Where no transaction is open it
-// does nothing.
-func Discard(ctx context.Context) error {
-	if e, ok := ctx.Value(executionKey{}).(*execution); ok {
-		return e.discard()
+// Keep has what joined work wrote through Tx committed also when it ends in a
+// refusal: a 4xx that is final, or Final; for the 402 whose declined charge is a
+// row. Without it a refusal is stored and the writes are undone, as they are where
+// the work fails. Outside of joined work it does nothing.
+func Keep(ctx context.Context) {
+	if e, ok := executionOf(ctx); ok {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.kept = true
 	}
-	return nil
 }
 
 // What executions say.
@@ -81,224 +81,132 @@ var (
 
 	errEnded = errors.New("idempotency: execution ended")
 
-	// errUndone: the transaction was rolled back, and the operation released.
+	// errUndone: the transaction was rolled back, and the operation is free.
 	errUndone = errors.New("idempotency: the transaction was not committed")
 )
 
 type executionKey struct{}
 
+func executionOf(ctx context.Context) (*execution, bool) {
+	e, ok := ctx.Value(executionKey{}).(*execution)
+	return e, ok
+}
+
 // execution is one execution of an operation, from its reservation to its end.
 type execution struct {
 	*runner
+	title
 	lease   Lease
 	resumed bool
-	held    bool
 	began   time.Time
 
 	// ctx is the work's.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
+	stop   context.CancelFunc // frees the deadline of ctx
 
-	// alive ends with the execution. Renewals and the end itself run in it.
-	alive context.Context
-	end   context.CancelFunc
-	stop  context.CancelFunc // frees the deadline of ctx
-
-	// changing is held while a transaction begins or is discarded: the database
-	// may take its time, and the heartbeat goes on meanwhile.
-	changing sync.Mutex
-
-	mu        sync.Mutex
-	heartbeat *time.Timer
-	until     time.Time // the lease holds at least until then: counted from before the last renewal was sent
-	overrun   time.Time // no renewal after it; zero: no limit
-	over      bool      // the work has ended, or the lease is lost
-	lost      bool      // the latter
-	tx        Transaction
-	discarded bool
+	mu   sync.Mutex
+	kept bool
+	over bool // the work has ended
 }
 
-// begin starts keeping the lease of a reservation that was asked for at asked.
-func (r *runner) begin(parent context.Context, reservation *Reservation, asked time.Time) *execution {
-	e := &execution{
-		runner: r, lease: reservation.Record.Lease(), resumed: reservation.Resumed, held: reservation.Held,
-		began: asked, until: asked.Add(r.terms.Lease), stop: func() {},
-	}
-	if r.terms.Limit > 0 {
-		e.overrun = asked.Add(r.terms.Limit)
-	}
-	e.alive, e.end = context.WithCancel(context.WithoutCancel(parent))
+// title is how an execution has the operation to itself: by a lease when it is
+// detached, by an open transaction when it is joined.
+type title interface {
+	// transaction is the value that Tx returns.
+	value() (any, error)
+
+	// complete stores the outcome. nil: it is durable. ErrLeaseLost: somebody else
+	// has the operation. errUndone: nothing has happened, and it may be executed
+	// again. ErrUnknown: joined work has committed by itself, and the record says
+	// Unknown. Any other error: nobody knows; once the lease is over, or the
+	// transaction, whoever asks again finds out.
+	complete(outcome Outcome) error
+
+	// release gives the operation back, with nothing done.
+	release() error
+
+	// die is for work that did not come to its end: it panicked. It does what is
+	// done after a crash, without waiting for the end of the lease, and returns what
+	// has become of the record if there is no error.
+	die() (Status, error)
+}
+
+// begin starts the context of the work. The title comes with it.
+func (r *runner) begin(parent context.Context, record *Record, asked time.Time) *execution {
+	e := &execution{runner: r, lease: record.Lease(), began: asked, stop: func() {}}
 	e.ctx, e.cancel = e.workContext(parent)
-	if !e.held {
-		e.mu.Lock()
-		e.heartbeat = time.AfterFunc(time.Until(asked.Add(r.terms.Lease/3)), e.renew)
-		e.mu.Unlock()
-	}
 	return e
 }
 
 // workContext ends at the caller's deadline or the limit, whichever is first, and
-// with the caller, unless the runner is detached.
+// with the caller, unless the runner goes on without him.
 func (e *execution) workContext(parent context.Context) (context.Context, context.CancelCauseFunc) {
 	deadline, limited := parent.Deadline()
-	if e.detached {
+	if e.survives {
 		parent = context.WithoutCancel(parent)
 	}
 	ctx := context.WithValue(parent, executionKey{}, e)
+	overrun := e.overrun()
 	switch {
-	case !e.overrun.IsZero() && (!limited || e.overrun.Before(deadline)):
-		ctx, e.stop = context.WithDeadlineCause(ctx, e.overrun, ErrOverrun)
-	case limited && e.detached:
+	case !overrun.IsZero() && (!limited || overrun.Before(deadline)):
+		ctx, e.stop = context.WithDeadlineCause(ctx, overrun, ErrOverrun)
+	case limited && e.survives:
 		ctx, e.stop = context.WithDeadline(ctx, deadline)
 	}
 	return context.WithCancelCause(ctx)
 }
 
-// renew is a heartbeat. It runs in the timer's own goroutine.
-func (e *execution) renew() {
-	e.mu.Lock()
-	until, quiet := e.until, e.over || e.tx != nil // an open transaction holds the claim by itself
-	e.mu.Unlock()
-	asked := time.Now()
-	switch {
-	case quiet:
-	case !asked.Before(until) && e.overran(asked):
-		e.lose(ErrOverrun)
-	case !asked.Before(until):
-		e.lose(context.DeadlineExceeded)
-	case e.overran(asked):
-		e.rearm(until, until)
-	default:
-		e.sendRenewal(asked, until)
+// overrun is when the limit is over; zero: never.
+func (e *execution) overrun() time.Time {
+	if e.terms.Limit <= 0 {
+		return time.Time{}
 	}
+	return e.began.Add(e.terms.Limit)
 }
 
-func (e *execution) overran(now time.Time) bool { return !e.overrun.IsZero() && !now.Before(e.overrun) }
-
-// sendRenewal renews the lease in the store. When the store cannot be asked, or a
-// connection hangs, it is asked again until the lease is over.
-func (e *execution) sendRenewal(asked, until time.Time) {
-	ctx, cancel := context.WithDeadline(e.alive, earlier(until, asked.Add(e.terms.Lease/3)))
-	defer cancel()
-	switch err := e.store.Renew(ctx, e.lease, e.terms.Lease); {
-	case err == nil:
-		e.rearm(asked.Add(e.terms.Lease), asked.Add(e.terms.Lease/3))
-	case errors.Is(err, ErrLeaseLost):
-		e.lose(err)
-	case e.rearm(until, time.Now().Add(e.terms.Lease/10)):
-		e.traceRenewal(e.lease, err)
-	}
-}
-
-// rearm sets the next heartbeat, unless none is needed any more.
-func (e *execution) rearm(until, next time.Time) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if until.After(e.until) {
-		e.until = until
-	}
-	if e.over || e.tx != nil {
-		return false
-	}
-	e.heartbeat.Reset(time.Until(earlier(next, e.until)))
-	return true
-}
-
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
-}
-
-// lose ends the work, for it does not hold the operation any more.
-func (e *execution) lose(why error) {
-	e.mu.Lock()
-	lost := !e.over && e.tx == nil
-	e.over, e.lost = e.over || lost, e.lost || lost
-	e.mu.Unlock()
-	if lost {
-		e.cancel(ErrLeaseLost)
-		e.traceRenewal(e.lease, fmt.Errorf("%w: %w", ErrLeaseLost, why))
-	}
-}
-
-// transaction begins the transaction of the work, or returns the one that is
-// open.
 func (e *execution) transaction() (any, error) {
-	e.changing.Lock()
-	defer e.changing.Unlock()
-	if tx, err := e.current(); tx != nil || err != nil {
-		return tx, err
-	}
-	store, ok := e.store.(Transactor)
-	if !ok {
-		return nil, fmt.Errorf("%w: %T has none", ErrNoTransaction, e.store)
-	}
-	var limit time.Duration
-	if !e.overrun.IsZero() {
-		limit = max(time.Until(e.overrun), time.Millisecond)
-	}
-	tx, err := store.Begin(e.ctx, e.lease, limit)
-	if err == nil && e.adopt(tx) {
-		return tx.Value(), nil
-	}
-	if err == nil {
-		_ = e.rollback(tx) // it came too late
-	}
-	if _, ended := e.current(); ended != nil {
-		return nil, ended
-	}
-	return nil, err
-}
-
-// current is the value of the open transaction, nil if there may be one but is
-// none.
-func (e *execution) current() (any, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	switch {
-	case e.lost: // not by the context's cause, which may have been another before
-		return nil, ErrLeaseLost
-	case e.over || e.discarded:
+	if e.over {
 		return nil, fmt.Errorf("%w: it is over", ErrNoTransaction)
-	case e.tx != nil:
-		return e.tx.Value(), nil
-	default:
-		return nil, nil //nolint:nilnil // neither
 	}
+	return e.value()
 }
 
-// adopt makes tx the work's. false: the execution has ended meanwhile.
-func (e *execution) adopt(tx Transaction) bool {
+// finish ends the work: what it leaves behind gets no transaction any more. It
+// reports whether the context had ended before: then an answer that claims that
+// nothing was done is often only the handler's way of saying that it was cut off.
+func (e *execution) finish() (interrupted bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.over {
-		e.tx = tx
-	}
-	return !e.over
+	e.over = true
+	return e.ctx.Err() != nil
 }
 
-// discard rolls back. Nothing but the lease holds the claim after it, and that
-// has not been renewed in the meantime.
-func (e *execution) discard() error {
-	e.changing.Lock()
-	defer e.changing.Unlock()
-	e.mu.Lock()
-	tx, open := e.tx, e.tx != nil && !e.over
-	if open {
-		e.tx, e.discarded = nil, true
-		e.until = time.Now().Add(e.terms.Lease)
+// settle ends the execution with the status that its work gave, and returns the
+// one that the record has, if the error is nil. See title.
+func (e *execution) settle(status Status, result Result) (Status, error) {
+	defer e.close()
+	if status == FailedRetryable {
+		return status, e.release()
 	}
-	e.mu.Unlock()
-	if !open {
-		return nil
+	outcome := Outcome{Status: status, Result: result}
+	if time.Since(e.began) > e.terms.TTL/10 {
+		outcome.TTL = e.terms.TTL
 	}
-	err := e.rollback(tx)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.heartbeat != nil && !e.over {
-		e.heartbeat.Reset(0)
-	}
-	return err
+	return status, e.complete(outcome)
+}
+
+// abandon ends an execution whose work panicked.
+func (e *execution) abandon() (Status, error) {
+	defer e.close()
+	e.finish()
+	return e.die()
+}
+
+// close ends the context.
+func (e *execution) close() {
+	e.cancel(errEnded)
+	e.stop()
 }

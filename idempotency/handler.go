@@ -25,8 +25,10 @@ import (
 // and with the lease, but not when the client goes away: what has begun is brought
 // to its end, because the client will ask again. Its response is held back until
 // the record is durable; flushing has no effect before that, and hijacking is not
-// offered. A handler that panics, or is still at it when the process dies, has an
-// unknown effect, unless the terms are Joined; Terms.Takeover says what follows.
+// offered. A handler that panics, or is still at it when the process dies, or
+// answers 500, has an unknown effect, unless the terms are Joined; Terms.Takeover
+// says what follows. One that returns without having written anything has not
+// answered: 200 must be said (WriteHeader), or the client gets a 500.
 type Handler struct {
 	Terms
 
@@ -61,7 +63,8 @@ type Handler struct {
 
 	// Settle says how a status settles the execution: Completed, FailedFinal,
 	// FailedRetryable or Unknown; 0, and whatever else is no end of an execution,
-	// means the package's Settle, as does a nil Settle.
+	// means the package's Settle, as does a nil Settle. FailedRetryable after the
+	// context has ended is taken as not knowing.
 	Settle func(status int) Status
 
 	// Trace is a set of hooks, nil for none.
@@ -119,7 +122,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // configure resolves the defaults, once.
 func (h *Handler) configure() {
 	h.runner, h.settings = newRunner(h.store, h.Terms, h.Trace)
-	h.runner.detached = true
+	h.runner.survives = true
 	h.header, h.methods = "Idempotency-Key", []string{http.MethodPost, http.MethodPatch}
 	if h.Header != "" {
 		h.header = textproto.CanonicalMIMEHeaderKey(h.Header)
@@ -173,7 +176,11 @@ func (h *Handler) settle(code int) Status {
 			return status
 		}
 	}
-	return Settle(code)
+	status := Settle(code)
+	if status == Unknown {
+		return h.runner.ambiguous()
+	}
+	return status
 }
 
 // visit is one request on its way through a Handler.
@@ -189,16 +196,16 @@ func (v *visit) serve() {
 	if !ok {
 		return
 	}
-	reservation, asked, err := v.runner.reserve(v.r.Context(), claim)
+	e, reservation, err := v.runner.start(v.r.Context(), claim)
 	v.event.Generation = reservation.Record.Generation
 	switch {
 	case errors.Is(err, ErrInvalid):
 		v.refuse(misconfigured(), Misconfigured, err, "")
 	case err != nil:
 		v.refuse(storeFailed(), StoreFailed, err, "")
-	case reservation.Decision == Acquired:
+	case e != nil:
 		v.event.Owner = claim.Owner
-		v.execute(v.runner.begin(v.r.Context(), &reservation, asked))
+		v.execute(e)
 	default:
 		v.answer(&reservation)
 	}
@@ -262,22 +269,17 @@ func (v *visit) answer(reservation *Reservation) {
 func (v *visit) execute(e *execution) {
 	c := newCapture(v.w, v.r, v.MaxResponse)
 	defer c.close()
-	status := v.run(e, c)
-	var err error
-	if status.completable() {
-		if status.Finished() && c.tooLarge() {
-			status = CompletedUnreplayable
-		}
-		err = e.complete(Outcome{Status: status, Result: resultOf(c, status)})
-	} else {
-		err = e.release()
+	status, interrupted := v.run(e, c), e.finish()
+	if c.silent || status == FailedRetryable && interrupted {
+		status = v.runner.ambiguous()
 	}
+	status, err := e.settle(status, resultOf(c, status))
 	v.conclude(c, status, err)
 }
 
 // run calls the handler, and returns how its status settles the execution. When it
 // panics, the panic goes on to the server after the record says so.
-func (v *visit) run(e *execution, c *capture) (status Status) {
+func (v *visit) run(e *execution, c *capture) Status {
 	began := time.Now()
 	returned := false
 	defer func() {
@@ -295,8 +297,11 @@ func (v *visit) run(e *execution, c *capture) (status Status) {
 	defer func() { v.r.MultipartForm = r.MultipartForm }() // the server removes its files, when all is over
 	v.next.ServeHTTP(c, r)
 	c.finish()
-	status = v.settle(c.status())
 	returned = true
+	status := v.settle(c.status())
+	if status.Finished() && c.tooLarge() {
+		status = CompletedUnreplayable
+	}
 	return status
 }
 
@@ -305,6 +310,9 @@ func (v *visit) run(e *execution, c *capture) (status Status) {
 func (v *visit) conclude(c *capture, status Status, err error) {
 	code := c.status()
 	switch {
+	case err == nil && c.silent:
+		v.tell(status, errSilent)
+		v.refuse(noResponse(), v.silence(status), errSilent, "")
 	case err == nil && status == Unknown:
 		v.tell(status, errUndecided)
 		v.send(c, code, status, errUndecided)
@@ -315,12 +323,22 @@ func (v *visit) conclude(c *capture, status Status, err error) {
 		v.refuse(doubtful(), Doubtful, err, "")
 	case errors.Is(err, ErrLeaseLost):
 		v.refuse(overtaken(), Overtaken, err, "")
+	case c.silent:
+		v.refuse(noResponse(), StoreFailed, errors.Join(errSilent, err), "")
 	case status == FailedRetryable && code >= http.StatusBadRequest:
 		v.send(c, code, status, err) // a refusal needs no record
 	default:
 		v.tell(status, err)
 		v.refuse(storeFailed(), StoreFailed, err, "")
 	}
+}
+
+// silence is what was done with a request whose handler wrote nothing.
+func (v *visit) silence(status Status) Disposition {
+	if status == Unknown {
+		return Doubtful
+	}
+	return Released
 }
 
 // send lets the handler's response out.
@@ -360,6 +378,7 @@ var (
 	errDied      = errors.New("idempotency: an execution died before it came to an end")
 	errUndecided = errors.New("idempotency: the work does not know whether it took effect")
 	errPanicked  = errors.New("idempotency: the work panicked")
+	errSilent    = errors.New("idempotency: the handler has written neither header nor body")
 )
 
 var _ http.Handler = (*Handler)(nil)

@@ -2,9 +2,13 @@ package idempotency
 
 import (
 	"bytes"
+	"cmp"
 	"container/heap"
 	"context"
+	"errors"
 	"hash/maphash"
+	"iter"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -46,6 +50,7 @@ type memoryShard struct {
 	mu      sync.Mutex
 	records map[ID]*memoryRecord
 	queue   memoryQueue
+	pending map[ID]*memoryRecord // in progress, or Unknown
 }
 
 // memoryRecord is a record and its place in the queue of those that will expire.
@@ -85,20 +90,17 @@ func (s *memoryShard) reserve(claim *Claim) Reservation {
 	}
 	step, reservation := Decide(judged, claim, now)
 	switch step {
-	case Keep:
+	case Leave:
 	case Insert:
 		r = s.insert(claim.ID)
 		r.begin(claim, now)
 	case Take:
 		r.begin(claim, now)
 	case Abandon:
-		r.Status = Unknown
-		r.Owner = ""
-		r.Generation++
-		r.Updated = now
+		r.abandon(now)
 	}
-	if step != Keep {
-		s.enqueue(r)
+	if step != Leave {
+		s.changed(r)
 	}
 	reservation.Record = r.Record
 	return reservation
@@ -130,10 +132,19 @@ func (r *Record) begin(claim *Claim, now time.Time) {
 		Owner:        claim.Owner,
 		Generation:   r.Generation + 1,
 		LeaseExpires: now.Add(claim.Lease),
+		Takeover:     claim.Takeover,
 		Started:      now,
 		Updated:      now,
 		Expires:      now.Add(claim.TTL),
 	}
+}
+
+// abandon is the step of that name.
+func (r *Record) abandon(now time.Time) {
+	r.Status = Unknown
+	r.Owner = ""
+	r.Generation++
+	r.Updated = now
 }
 
 // Renew implements Store.
@@ -205,7 +216,7 @@ func (m *Memory) write(ctx context.Context, lease *Lease, change func(r *Record,
 		return ErrLeaseLost
 	}
 	r.Updated = now
-	s.enqueue(r)
+	s.changed(r)
 	return nil
 }
 
@@ -235,6 +246,70 @@ func (s *memoryShard) load(id ID) (Record, bool) {
 	}
 	// The result is copied after the lock: it is replaced, but never changed.
 	return r.Record, true
+}
+
+// Abandon implements Store.
+func (m *Memory) Abandon(ctx context.Context, limit int) ([]Record, error) {
+	var abandoned []Record
+	for i := range m.shards {
+		if err := ctx.Err(); err != nil {
+			return abandoned, err
+		}
+		abandoned = m.shards[i].abandon(abandoned, limit)
+	}
+	return abandoned, nil
+}
+
+func (s *memoryShard) abandon(abandoned []Record, limit int) []Record {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	now := time.Now()
+	for _, r := range s.pending {
+		if len(abandoned) >= limit {
+			break
+		}
+		if r.Lapsed(now) && !r.Takeover.repeats() {
+			r.Record.abandon(now)
+			s.changed(r)
+			abandoned = append(abandoned, r.Record)
+		}
+	}
+	return abandoned
+}
+
+// Unknown implements Store. What it lists were Unknown when it began.
+func (m *Memory) Unknown(ctx context.Context, scope string) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		var ids []ID
+		for i := range m.shards {
+			ids = m.shards[i].unknown(ids, scope)
+		}
+		slices.SortFunc(ids, func(a, b ID) int {
+			return cmp.Or(cmp.Compare(a.Scope, b.Scope), cmp.Compare(a.Operation, b.Operation), cmp.Compare(a.Key, b.Key))
+		})
+		for _, id := range ids {
+			record, err := m.Load(ctx, id)
+			if err == nil && record.Status != Unknown || errors.Is(err, ErrNotFound) {
+				continue // settled meanwhile
+			}
+			if !yield(record, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+func (s *memoryShard) unknown(ids []ID, scope string) []ID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	for id, r := range s.pending {
+		if r.Status == Unknown && (scope == "" || id.Scope == scope) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 // Sweep implements Store. It takes from each shard in turn, a few records at a
@@ -269,6 +344,7 @@ func (s *memoryShard) sweep(limit int) int {
 	for ; n < limit && len(s.queue) > 0 && s.queue[0].Expired(now); n++ {
 		r := heap.Pop(&s.queue).(*memoryRecord) //nolint:errcheck // Pop below returns nothing else.
 		delete(s.records, r.ID)
+		delete(s.pending, r.ID)
 	}
 	if n > 0 && len(s.records) == 0 {
 		// Neither shrinks by itself.
@@ -290,15 +366,30 @@ func (r *Result) clone() Result {
 	return c
 }
 
-// enqueue puts the record where Sweep finds it once it has expired. It is called
+// changed puts the record where Sweep, Abandon and Unknown find it. It is called
 // after each change.
+func (s *memoryShard) changed(r *memoryRecord) {
+	if r.Status == InProgress || r.Status == Unknown {
+		if s.pending == nil {
+			s.pending = make(map[ID]*memoryRecord)
+		}
+		s.pending[r.ID] = r
+	} else {
+		delete(s.pending, r.ID)
+	}
+	s.enqueue(r)
+}
+
 func (s *memoryShard) enqueue(r *memoryRecord) {
-	due := r.Expires
-	if r.Status == InProgress && due.Before(r.LeaseExpires) {
-		due = r.LeaseExpires
+	due, never := r.Expires, r.Status == Unknown
+	if r.Status == InProgress {
+		never = !r.Takeover.repeats()
+		if due.Before(r.LeaseExpires) {
+			due = r.LeaseExpires
+		}
 	}
 	switch {
-	case r.Status == Unknown:
+	case never:
 		if r.place >= 0 {
 			heap.Remove(&s.queue, r.place)
 		}

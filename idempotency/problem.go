@@ -77,6 +77,13 @@ func doubtful() problem {
 	}
 }
 
+func noResponse() problem {
+	return problem{
+		kind: "no-response", title: "The request was handled without an answer",
+		status: http.StatusInternalServerError, final: true,
+	}
+}
+
 func storeFailed() problem {
 	return problem{
 		kind: "store", title: "The request's record is not available; send it again with the same key",

@@ -13,42 +13,90 @@ type runner struct {
 	terms Terms
 	trace *Trace
 
-	// detached work goes on when the caller goes away: what has begun is brought to
-	// its end, for the caller will ask again.
-	detached bool
+	// transactor is the store if the work is joined, and else nil.
+	transactor Transactor
+
+	// survives: the work goes on when the caller goes away. What has begun is brought
+	// to its end, for the caller will ask again.
+	survives bool
 }
 
 func newRunner(store Store, terms Terms, trace *Trace) (*runner, error) {
 	terms, err := terms.resolved(store)
-	return &runner{store: store, terms: terms, trace: trace}, err
+	r := &runner{store: store, terms: terms, trace: trace}
+	if t, ok := store.(Transactor); ok && (terms.Joined || t.Within()) {
+		r.transactor = t
+	}
+	return r, err
 }
 
-// reserve claims an operation. While another execution is at it, it waits as long
-// as the terms and ctx allow. The time is when the claim that was granted was
-// asked for.
-//
-// A claim whose answer was lost may have been granted. It is repeated, and found
-// again by its owner; otherwise it would lie there as an execution that died.
-func (r *runner) reserve(ctx context.Context, claim *Claim) (Reservation, time.Time, error) {
+// start claims an operation, and begins its execution if the claim is granted.
+// While another execution is at it, it waits as long as the terms and ctx allow.
+func (r *runner) start(ctx context.Context, claim *Claim) (*execution, Reservation, error) {
 	patience := time.Now().Add(r.terms.Wait)
 	for pause := firstPause; ; pause = min(2*pause, longestWait) {
 		asked := time.Now()
-		reservation, err := r.reserveOnce(ctx, claim)
-		if err != nil && !errors.Is(err, ErrInvalid) {
-			// If the first was granted after all, the lease runs since then.
-			reservation, err = r.reserveOnce(ctx, claim)
-		}
+		e, reservation, err := r.attempt(ctx, claim, asked)
 		if err != nil || reservation.Decision != Busy || !asked.Add(pause).Before(patience) || !sleep(ctx, pause) {
-			return reservation, asked, err
+			return e, reservation, err
 		}
 	}
 }
 
-// reserveOnce does not end with the caller: it would leave in doubt whether the
-// claim was granted. Two of them fit into a lease, so that the second finds what
-// the first was granted still alive.
-func (r *runner) reserveOnce(ctx context.Context, claim *Claim) (Reservation, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(r.terms.Lease/3, storePatience))
-	defer cancel()
-	return r.store.Reserve(ctx, *claim)
+func (r *runner) attempt(ctx context.Context, claim *Claim, asked time.Time) (*execution, Reservation, error) {
+	if r.transactor != nil {
+		return r.beginJoined(ctx, claim, asked)
+	}
+	reservation, err := r.reserve(ctx, claim)
+	if err != nil || reservation.Decision != Acquired {
+		return nil, reservation, err
+	}
+	return r.hold(ctx, &reservation, asked), reservation, nil
 }
+
+// beginJoined asks once more after an error, which may be that of a connection
+// which the server has closed. What it may have begun there dies with it. The wait
+// for a connection is bounded as that for a lease is.
+func (r *runner) beginJoined(ctx context.Context, claim *Claim, asked time.Time) (*execution, Reservation, error) {
+	waiting, cancel := ctx, func() {}
+	if !r.transactor.Within() {
+		waiting, cancel = context.WithTimeout(ctx, r.terms.Lease)
+	}
+	defer cancel()
+	limit := max(r.terms.Limit, 0)
+	reservation, tx, err := r.transactor.Begin(waiting, *claim, limit)
+	if err != nil && !r.transactor.Within() && waiting.Err() == nil && !errors.Is(err, ErrInvalid) {
+		reservation, tx, err = r.transactor.Begin(waiting, *claim, limit)
+	}
+	if err != nil || tx == nil {
+		return nil, reservation, err
+	}
+	return r.join(ctx, claim, &reservation, tx, asked), reservation, nil
+}
+
+// reserve claims an operation for a lease. A claim whose answer was lost may have
+// been granted. It is repeated, and found again by its owner; otherwise it would
+// lie there as an execution that died.
+func (r *runner) reserve(ctx context.Context, claim *Claim) (Reservation, error) {
+	reservation, err := r.reserveOnce(ctx, claim)
+	if err != nil && !errors.Is(err, ErrInvalid) {
+		// If the first was granted after all, the lease runs since then.
+		reservation, err = r.reserveOnce(ctx, claim)
+	}
+	return reservation, err
+}
+
+// reserveOnce outlives the caller by a moment: to be cut off would leave in doubt
+// whether the claim was granted. Two of them fit into a lease, so that the second
+// finds what the first was granted still alive.
+func (r *runner) reserveOnce(ctx context.Context, claim *Claim) (Reservation, error) {
+	longest := min(r.terms.Lease/3, storePatience)
+	alive, cancel := context.WithTimeout(context.WithoutCancel(ctx), longest)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(min(longest, parting), cancel) })
+	defer stop()
+	return r.store.Reserve(alive, *claim)
+}
+
+// parting is how long the store has to answer a claim when its client has left.
+const parting = 500 * time.Millisecond

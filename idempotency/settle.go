@@ -6,19 +6,24 @@ import "net/http"
 // execution.
 //
 //	2xx, 3xx                 Completed: stored and replayed
-//	401, 408, 425, 429, 5xx  FailedRetryable: the key is free again
+//	401, 408, 425, 429, 503  FailedRetryable: nothing was done, the key is free again
 //	other 4xx                FailedFinal: stored and replayed
+//	other 5xx                Unknown: nobody knows whether something was done
+//
+// Where joined work or the terms' Takeover say that the work may be repeated, the
+// last is FailedRetryable too.
 func Settle(code int) Status {
+	switch code {
+	case http.StatusUnauthorized, http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests,
+		http.StatusServiceUnavailable:
+		return FailedRetryable
+	}
 	switch {
 	case code < http.StatusBadRequest:
 		return Completed
-	case code >= http.StatusInternalServerError:
-		return FailedRetryable
-	}
-	switch code {
-	case http.StatusUnauthorized, http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
-		return FailedRetryable
-	default:
+	case code < http.StatusInternalServerError:
 		return FailedFinal
+	default:
+		return Unknown
 	}
 }

@@ -6,14 +6,20 @@ import (
 	"time"
 )
 
-// Sweeper deletes expired records in small batches, with pauses that leave the
-// database to those who work. Several, on several machines, do not hinder each
-// other. The zero value lacks a Store.
+// Sweeper finds the dead and deletes what has expired, in small batches, with
+// pauses that leave the database to those who work. An execution whose lease is
+// over, and which may not be begun again, becomes Unknown, though its client may
+// never ask again. Several sweepers, on several machines, do not hinder each other.
+// The zero value lacks a Store.
 type Sweeper struct {
 	// Store is the store that is swept.
 	Store Store
 
-	// Batch is the most records that are deleted at once. 0 means 500.
+	// Trace is told of each operation that has become Unknown, by its hook of that
+	// name. nil: nobody is told, but by Store.Unknown.
+	Trace *Trace
+
+	// Batch is the most records that are changed or deleted at once. 0 means 500.
 	Batch int
 
 	// Every is the time between two sweeps, once nothing is left to sweep. 0 means
@@ -42,15 +48,31 @@ func (s *Sweeper) Run(ctx context.Context) error {
 	}
 	for ctx.Err() == nil {
 		began := time.Now()
-		n, err := s.Store.Sweep(ctx, batch)
+		more, err := s.sweep(ctx, batch)
 		if err != nil && ctx.Err() == nil && s.OnError != nil {
 			s.OnError(err)
 		}
 		pause := every
-		if err == nil && n > 0 { // a store that met somebody else returns early, with what it has got
+		if err == nil && more { // a store that met somebody else returns early, with what it has got
 			pause = max(idleShare*time.Since(began), firstPause)
 		}
 		sleep(ctx, pause)
 	}
 	return ctx.Err()
+}
+
+// sweep is one batch. The dead come first, and are told of also when there was an
+// error after some.
+func (s *Sweeper) sweep(ctx context.Context, batch int) (more bool, err error) {
+	abandoned, err := s.Store.Abandon(ctx, batch)
+	for i := range abandoned {
+		record := &abandoned[i]
+		told := report{trace: s.Trace, event: Event{ID: record.ID, Generation: record.Generation}}
+		told.tell(Unknown, errDied)
+	}
+	if err != nil {
+		return false, err
+	}
+	deleted, err := s.Store.Sweep(ctx, batch)
+	return len(abandoned)+deleted > 0, err
 }

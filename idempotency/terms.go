@@ -8,10 +8,11 @@ import (
 // Terms say how long an execution counts as alive, how long its record is kept,
 // and what is done when it dies. The zero value works.
 type Terms struct {
-	// Lease is how long an execution counts as alive after its last sign of life;
-	// it gives one every third of that. 0 means 30 s. Shorter means that others
-	// take over sooner after a crash, and that a pause of the process or the
-	// database loses the lease sooner.
+	// Lease is how long a detached execution counts as alive after its last sign of
+	// life; it gives one every third of that. 0 means 30 s. Shorter means that others
+	// learn sooner of a crash, and that a pause of the process or the database loses
+	// the lease sooner. Joined work has none; there it is how long the database waits
+	// for a host that has fallen silent.
 	Lease time.Duration
 
 	// TTL is how long a record is kept, and a key protects, from the start of the
@@ -21,10 +22,10 @@ type Terms struct {
 	TTL time.Duration
 
 	// Limit is the longest that an execution may take. Then its context is
-	// cancelled and its lease is not renewed any more: once that is over, who asks
-	// next takes the operation over, by the terms of Takeover, and what the execution
-	// may still do to the record has no effect. 0 means 15 minutes; negative: no
-	// limit.
+	// cancelled and its lease is not renewed any more: once that is over, Takeover
+	// says what becomes of the operation, and what the execution may still do to the
+	// record has no effect. Joined work is rolled back. 0 means 15 minutes; negative:
+	// no limit.
 	Limit time.Duration
 
 	// Wait is the longest that a duplicate waits for the execution that is going
@@ -32,12 +33,14 @@ type Terms struct {
 	// meanwhile.
 	Wait time.Duration
 
-	// Takeover says what becomes of an execution that died.
+	// Takeover says what becomes of detached work that died, or that ended without
+	// telling whether it took effect.
 	Takeover Takeover
 
 	// Joined promises that the work has no effects but those that it writes
-	// through Tx. The store must be a Transactor. A dead execution then left
-	// nothing behind, and is executed again.
+	// through Tx. The store must be a Transactor. The work and its record are one
+	// transaction, open while the work runs: what died left nothing behind, and is
+	// begun again. A store within a transaction of the caller's is joined by itself.
 	Joined bool
 }
 
@@ -88,6 +91,15 @@ func (t Terms) resolved(store Store) (Terms, error) {
 func (t *Terms) claim(id ID, fingerprint Fingerprint) Claim {
 	return Claim{
 		ID: id, Fingerprint: fingerprint, Owner: NewOwner(),
-		Lease: t.Lease, TTL: t.TTL, Takeover: t.Takeover, Joined: t.Joined,
+		Lease: t.Lease, TTL: t.TTL, Takeover: t.Takeover,
 	}
+}
+
+// ambiguous is the status of work that ended without telling whether it took
+// effect, or whose word on that does not count: Unknown, unless it may be repeated.
+func (r *runner) ambiguous() Status {
+	if r.transactor != nil || r.terms.Takeover.repeats() {
+		return FailedRetryable
+	}
+	return Unknown
 }

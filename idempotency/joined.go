@@ -1,0 +1,130 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// joined is the title of joined work: an open transaction, which ends with the
+// record or with nothing.
+type joined struct {
+	*execution
+
+	claim *Claim
+	store Transactor
+	tx    Transaction
+}
+
+// join is hold for a transaction that Begin has opened.
+func (r *runner) join(parent context.Context, claim *Claim, reservation *Reservation, tx Transaction, asked time.Time) *execution {
+	e := r.begin(parent, &reservation.Record, asked)
+	e.resumed = reservation.Resumed
+	e.title = &joined{execution: e, claim: claim, store: r.transactor, tx: tx}
+	return e
+}
+
+// value implements title.
+func (j *joined) value() (any, error) { return j.tx.Value(), nil }
+
+// complete implements title. A refusal is stored without what was written, unless
+// it was to be kept, and so is that nobody knows: the record says so either way.
+func (j *joined) complete(outcome Outcome) error {
+	end := j.tx.Commit
+	if outcome.Status == Unknown || outcome.Status == FailedFinal && !j.keeps() {
+		end = j.tx.Refuse
+	}
+	err := j.patiently(func(ctx context.Context) error { return end(ctx, outcome) })
+	switch {
+	case err == nil, errors.Is(err, ErrLeaseLost):
+		return err
+	case errors.Is(err, ErrUnknown):
+		return j.byItself(err)
+	case j.store.Within(), errors.Is(err, ErrTransactionFailed):
+		return fmt.Errorf("%w: %w", errUndone, err)
+	default:
+		return j.resolve(err)
+	}
+}
+
+func (j *joined) keeps() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.kept
+}
+
+// release implements title: nothing is left of it.
+func (j *joined) release() error {
+	err := j.patiently(j.tx.Rollback)
+	if errors.Is(err, ErrUnknown) {
+		return j.byItself(err)
+	}
+	return err
+}
+
+// die implements title: what is rolled back is as if it had not been.
+func (j *joined) die() (Status, error) {
+	err := j.release()
+	if errors.Is(err, ErrUnknown) {
+		return Unknown, err
+	}
+	return FailedRetryable, err
+}
+
+// resolve finds out what has become of a transaction whose end was not heard of:
+// Begin is Busy as long as it may still be committed.
+func (j *joined) resolve(err error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(j.ctx), max(j.terms.Lease, storePatience))
+	defer cancel()
+	again := *j.claim
+	again.Owner = NewOwner()
+	for pause := firstPause; ; pause = min(2*pause, longestWait) {
+		var found Reservation
+		failed := try(ctx, func(ctx context.Context) error {
+			reservation, tx, failed := j.store.Begin(ctx, again, storePatience)
+			if tx != nil {
+				_ = tx.Rollback(ctx)
+			}
+			found = reservation
+			return failed
+		})
+		switch {
+		case failed == nil && found.Decision == Acquired:
+			return fmt.Errorf("%w: %w", errUndone, err)
+		case failed == nil && found.Decision != Busy:
+			if found.Record.Lease() == j.lease {
+				return nil
+			}
+			return fmt.Errorf("%w: %w", ErrLeaseLost, err)
+		case !sleep(ctx, pause):
+			return err
+		}
+	}
+}
+
+// byItself is for work that has committed by itself, as err says, which is
+// returned: its effect is there, and its record is not. So it is written now that
+// nobody knows.
+func (j *joined) byItself(err error) error {
+	if j.store.Within() {
+		return err // the transaction is over, and it was the caller's
+	}
+	claim := *j.claim
+	claim.Takeover = MarkUnknown
+	_ = j.patiently(func(ctx context.Context) error {
+		reservation, failed := j.store.Reserve(ctx, claim)
+		if failed != nil || reservation.Decision != Acquired {
+			return failed
+		}
+		return j.store.Complete(ctx, reservation.Record.Lease(), Outcome{Status: Unknown})
+	})
+	return err
+}
+
+// patiently gives the store its time, also when the execution's is over.
+func (j *joined) patiently(f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(j.ctx), storePatience)
+	defer cancel()
+	return f(ctx)
+}

@@ -1,0 +1,230 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// How long, and how often, a store that gives no answer is asked again.
+const (
+	// storePatience bounds a verb where no lease does.
+	storePatience = 5 * time.Second
+
+	firstPause  = 10 * time.Millisecond
+	longestWait = 250 * time.Millisecond
+)
+
+// leased is the title of detached work: a lease, and the heartbeat that renews it.
+type leased struct {
+	*execution
+
+	// alive ends with the execution. Renewals and the end itself run in it.
+	alive context.Context
+	end   context.CancelFunc
+
+	mu        sync.Mutex
+	heartbeat *time.Timer
+	until     time.Time // the lease holds at least until then: counted from before the last renewal was sent
+	over      bool      // the work has ended, or the lease is lost
+}
+
+// lease starts keeping the lease of a claim that was granted, asked for at asked.
+func (r *runner) hold(parent context.Context, reservation *Reservation, asked time.Time) *execution {
+	e := r.begin(parent, &reservation.Record, asked)
+	e.resumed = reservation.Resumed
+	l := &leased{execution: e, until: asked.Add(r.terms.Lease)}
+	l.alive, l.end = context.WithCancel(context.WithoutCancel(parent))
+	e.title = l
+	l.mu.Lock() // the first heartbeat waits until it is known
+	defer l.mu.Unlock()
+	l.heartbeat = time.AfterFunc(time.Until(asked.Add(r.terms.Lease/3)), l.renew)
+	return e
+}
+
+// value implements title.
+func (l *leased) value() (any, error) {
+	return nil, fmt.Errorf("%w: the terms are not Joined", ErrNoTransaction)
+}
+
+// renew is a heartbeat. It runs in the timer's own goroutine.
+func (l *leased) renew() {
+	l.mu.Lock()
+	until, over := l.until, l.over
+	l.mu.Unlock()
+	asked, overrun := time.Now(), l.overrun()
+	overran := !overrun.IsZero() && !asked.Before(overrun)
+	switch {
+	case over:
+	case !asked.Before(until) && overran:
+		l.lose(ErrOverrun)
+	case !asked.Before(until):
+		l.lose(context.DeadlineExceeded)
+	case overran:
+		l.rearm(until, until)
+	default:
+		l.sendRenewal(asked, until)
+	}
+}
+
+// sendRenewal renews the lease in the store. When the store cannot be asked, or a
+// connection hangs, it is asked again until the lease is over.
+func (l *leased) sendRenewal(asked, until time.Time) {
+	ctx, cancel := context.WithDeadline(l.alive, earlier(until, asked.Add(l.terms.Lease/3)))
+	defer cancel()
+	switch err := l.store.Renew(ctx, l.lease, l.terms.Lease); {
+	case err == nil:
+		l.rearm(asked.Add(l.terms.Lease), asked.Add(l.terms.Lease/3))
+	case errors.Is(err, ErrLeaseLost):
+		l.lose(err)
+	case l.rearm(until, time.Now().Add(l.terms.Lease/10)):
+		l.traceRenewal(l.lease, err)
+	}
+}
+
+// rearm sets the next heartbeat, unless none is needed any more.
+func (l *leased) rearm(until, next time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if until.After(l.until) {
+		l.until = until
+	}
+	if !l.over {
+		l.heartbeat.Reset(time.Until(earlier(next, l.until)))
+	}
+	return !l.over
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+// lose ends the work, for it does not hold the operation any more.
+func (l *leased) lose(why error) {
+	if l.rest() {
+		l.cancel(ErrLeaseLost)
+		l.traceRenewal(l.lease, fmt.Errorf("%w: %w", ErrLeaseLost, why))
+	}
+}
+
+// rest stops the heartbeat, and reports whether it was this call that did.
+func (l *leased) rest() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	beating := !l.over
+	l.over = true
+	l.heartbeat.Stop()
+	return beating
+}
+
+// complete implements title.
+func (l *leased) complete(outcome Outcome) error {
+	return l.insist(outcome.Status, func(ctx context.Context) error {
+		return l.store.Complete(ctx, l.lease, outcome)
+	})
+}
+
+// release implements title.
+func (l *leased) release() error {
+	return l.insist(FailedRetryable, func(ctx context.Context) error {
+		return l.store.Release(ctx, l.lease)
+	})
+}
+
+// die implements title, by the terms of taking over.
+func (l *leased) die() (Status, error) {
+	switch l.terms.Takeover {
+	case Reexecute:
+		return FailedRetryable, l.release()
+	case Resume:
+		return InProgress, l.lapse()
+	default:
+		return Unknown, l.complete(Outcome{Status: Unknown})
+	}
+}
+
+// lapse lets the lease be over, so that the next claim finds an execution that
+// died.
+func (l *leased) lapse() error {
+	return l.insist(InProgress, func(ctx context.Context) error {
+		return l.store.Renew(ctx, l.lease, shortestLease)
+	})
+}
+
+// insist ends the execution by a verb that is to bring the record to a status. It
+// repeats it until the store has answered, or the lease is over.
+func (l *leased) insist(status Status, verb func(context.Context) error) error {
+	l.rest()
+	defer l.end()
+	ctx, cancel := l.patience()
+	defer cancel()
+	for pause := firstPause; ; pause = min(2*pause, longestWait) {
+		err := try(ctx, verb)
+		switch {
+		case err == nil, errors.Is(err, ErrInvalid):
+			return err
+		case errors.Is(err, ErrLeaseLost):
+			// It may have been this very execution, a moment ago, by a verb whose
+			// answer was lost.
+			if pause > firstPause && l.stands(status) {
+				return nil
+			}
+			return err
+		case !sleep(ctx, pause):
+			return err
+		}
+	}
+}
+
+// try asks once. A connection that hangs is not waited for as long as the store.
+func try(ctx context.Context, verb func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, storePatience)
+	defer cancel()
+	return verb(ctx)
+}
+
+// stands reports whether the record has the status by this execution's doing.
+func (l *leased) stands(status Status) bool {
+	ctx, cancel := l.patience()
+	defer cancel()
+	for pause := firstPause; ; pause = min(2*pause, longestWait) {
+		var record Record
+		err := try(ctx, func(ctx context.Context) (err error) {
+			record, err = l.store.Load(ctx, l.lease.ID)
+			return err
+		})
+		switch {
+		case err == nil:
+			return record.Status == status && record.Lease() == l.lease
+		case errors.Is(err, ErrNotFound), !sleep(ctx, pause):
+			return false
+		}
+	}
+}
+
+// patience is as long as the lease, and long enough for a slow commit.
+func (l *leased) patience() (context.Context, context.CancelFunc) {
+	l.mu.Lock()
+	until := l.until
+	l.mu.Unlock()
+	return context.WithTimeout(l.alive, max(time.Until(until), storePatience))
+}
+
+// sleep waits for about d, a random time so that many do not ask at once. false:
+// ctx ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d/2 + rand.N(d/2+1))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
