@@ -42,7 +42,7 @@ type capture struct {
 	trailers http.Header // at the handler's end
 	script   script
 	body     spool
-	silent   bool // the handler has written nothing
+	silent   bool // the handler has written neither header nor body
 	over     bool
 }
 
@@ -244,16 +244,16 @@ func (c *capture) control(set func(*http.ResponseController, time.Time) error, t
 func (c *capture) EnableFullDuplex() error { return nil }
 
 // finish ends the handler's part once it has returned: what it leaves behind, and
-// still writes, gets an error. One that has written nothing has not answered. To be
-// called before status, result and deliver.
+// still writes, gets an error. To be called before status, result and deliver.
 func (c *capture) finish() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.over {
 		return
 	}
-	if c.silent = c.code == 0; c.silent {
-		c.writeHeader(http.StatusInternalServerError)
+	if c.code == 0 {
+		c.silent, c.implicit = true, true
+		c.writeHeader(http.StatusOK)
 	}
 	c.takeTrailers()
 	c.over = true

@@ -18,12 +18,12 @@ func TestDecide(t *testing.T) {
 		status   idempotency.Status
 		lease    time.Duration // until it is over; 0: this instant
 		expires  time.Duration
-		same     bool // fingerprint
-		owner    bool // the same
-		takeover idempotency.Takeover
-		joined   bool
+		same     bool                 // fingerprint
+		owner    bool                 // the same
+		takeover idempotency.Takeover // of the record: by its own terms an execution is taken over
 	}
 	dead := func(g given) bool { return g.status == idempotency.InProgress && g.lease <= 0 }
+	repeats := func(g given) bool { return g.takeover == idempotency.Reexecute || g.takeover == idempotency.Resume }
 	type want struct {
 		step idempotency.Step
 		idempotency.Reservation
@@ -35,17 +35,17 @@ func TestDecide(t *testing.T) {
 	}{
 		{
 			"expired is absent", func(g given) bool {
-				return g.expires <= 0 && (dead(g) || g.status != idempotency.InProgress && g.status != idempotency.Unknown)
+				return g.expires <= 0 && (dead(g) && repeats(g) || g.status != idempotency.InProgress && g.status != idempotency.Unknown)
 			},
 			want{idempotency.Take, idempotency.Reservation{Decision: idempotency.Acquired}},
 		},
 		{
 			"another request", func(g given) bool { return !g.same },
-			want{idempotency.Keep, idempotency.Reservation{Decision: idempotency.Mismatch}},
+			want{idempotency.Leave, idempotency.Reservation{Decision: idempotency.Mismatch}},
 		},
 		{
 			"finished", func(g given) bool { return g.status.Finished() },
-			want{idempotency.Keep, idempotency.Reservation{Decision: idempotency.Done}},
+			want{idempotency.Leave, idempotency.Reservation{Decision: idempotency.Done}},
 		},
 		{
 			"failed retryable", func(g given) bool { return g.status == idempotency.FailedRetryable },
@@ -53,20 +53,18 @@ func TestDecide(t *testing.T) {
 		},
 		{
 			"unknown, or of a newer version", func(g given) bool { return g.status != idempotency.InProgress },
-			want{idempotency.Keep, idempotency.Reservation{Decision: idempotency.Undecided}},
+			want{idempotency.Leave, idempotency.Reservation{Decision: idempotency.Undecided}},
 		},
 		{
 			"the same claim again", func(g given) bool { return g.owner && !dead(g) },
-			want{idempotency.Keep, idempotency.Reservation{Decision: idempotency.Acquired}},
+			want{idempotency.Leave, idempotency.Reservation{Decision: idempotency.Acquired}},
 		},
 		{
 			"in progress", func(g given) bool { return !dead(g) },
-			want{idempotency.Keep, idempotency.Reservation{Decision: idempotency.Busy}},
+			want{idempotency.Leave, idempotency.Reservation{Decision: idempotency.Busy}},
 		},
 		{
-			"executed again", func(g given) bool {
-				return g.takeover == idempotency.Reexecute || g.takeover == idempotency.TakeoverDefault && g.joined
-			},
+			"executed again", func(g given) bool { return g.takeover == idempotency.Reexecute },
 			want{idempotency.Take, idempotency.Reservation{Decision: idempotency.Acquired}},
 		},
 		{
@@ -80,13 +78,14 @@ func TestDecide(t *testing.T) {
 	}
 
 	now := time.Date(2026, 3, 29, 1, 59, 59, 0, time.UTC)
-	check := func(g given) string {
+	check := func(g given, claimant idempotency.Takeover) string {
 		record := idempotency.Record{
 			ID: idempotency.ID{Key: "k"}, Fingerprint: "v1:a", Status: g.status, Owner: "first", Generation: 7,
-			LeaseExpires: now.Add(g.lease), Expires: now.Add(g.expires), Result: idempotency.Result{Code: http.StatusOK},
+			LeaseExpires: now.Add(g.lease), Expires: now.Add(g.expires), Takeover: g.takeover,
+			Result: idempotency.Result{Code: http.StatusOK},
 		}
 		claim := idempotency.Claim{
-			ID: record.ID, Fingerprint: "v1:b", Owner: "second", Lease: 1, TTL: 1, Takeover: g.takeover, Joined: g.joined,
+			ID: record.ID, Fingerprint: "v1:b", Owner: "second", Lease: 1, TTL: 1, Takeover: claimant,
 		}
 		if g.same {
 			claim.Fingerprint = record.Fingerprint
@@ -112,8 +111,9 @@ func TestDecide(t *testing.T) {
 		for _, lease := range []time.Duration{-time.Hour, -1, 0, 1, time.Hour} {
 			for _, expires := range []time.Duration{-time.Hour, -1, 0, 1, time.Hour} {
 				for takeover := idempotency.TakeoverDefault; takeover <= idempotency.MarkUnknown; takeover++ {
-					for bits := range 8 {
-						used[check(given{status, lease, expires, bits&1 != 0, bits&2 != 0, takeover, bits&4 != 0})]++
+					for bits := range 16 {
+						g := given{status, lease, expires, bits&1 != 0, bits&2 != 0, takeover}
+						used[check(g, idempotency.Takeover(bits>>2))]++
 					}
 				}
 			}
@@ -133,22 +133,30 @@ func TestExpired(t *testing.T) {
 	for _, row := range []struct {
 		status         idempotency.Status
 		lease, expires time.Duration
+		takeover       idempotency.Takeover
 		want           bool
 	}{
-		{idempotency.Completed, 0, 1, false},
-		{idempotency.Completed, 0, 0, true},
-		{idempotency.Completed, time.Hour, -1, true}, // its lease has no meaning
-		{idempotency.FailedRetryable, time.Hour, -1, true},
-		{idempotency.FailedFinal, time.Hour, -1, true},
-		{idempotency.CompletedUnreplayable, time.Hour, -1, true},
-		{idempotency.Unknown, -time.Hour, -time.Hour, false},
-		{idempotency.InProgress, 1, 1, false},
-		{idempotency.InProgress, 1, 0, false},
-		{idempotency.InProgress, 0, 1, false},
-		{idempotency.InProgress, 0, 0, true},
+		{idempotency.Completed, 0, 1, 0, false},
+		{idempotency.Completed, 0, 0, 0, true},
+		{idempotency.Completed, time.Hour, -1, 0, true}, // its lease has no meaning
+		{idempotency.FailedRetryable, time.Hour, -1, 0, true},
+		{idempotency.FailedFinal, time.Hour, -1, 0, true},
+		{idempotency.CompletedUnreplayable, time.Hour, -1, 0, true},
+		{idempotency.Unknown, -time.Hour, -time.Hour, 0, false},
+		{idempotency.InProgress, 1, 1, 0, false},
+		{idempotency.InProgress, 1, 0, 0, false},
+		{idempotency.InProgress, 0, 1, 0, false},
+		{idempotency.InProgress, 0, 0, 0, false}, // it will be Unknown
+		{idempotency.InProgress, 0, 0, idempotency.MarkUnknown, false},
+		{idempotency.InProgress, 0, 0, idempotency.Reexecute, true},
+		{idempotency.InProgress, 0, 0, idempotency.Resume, true},
+		{idempotency.InProgress, 1, 0, idempotency.Reexecute, false},
+		{idempotency.InProgress, 0, 1, idempotency.Reexecute, false},
 	} {
-		t.Run(fmt.Sprintf("%v, lease %v, TTL %v", row.status, row.lease, row.expires), func(t *testing.T) {
-			record := idempotency.Record{Status: row.status, LeaseExpires: now.Add(row.lease), Expires: now.Add(row.expires)}
+		t.Run(fmt.Sprintf("%v, lease %v, TTL %v, takeover %d", row.status, row.lease, row.expires, row.takeover), func(t *testing.T) {
+			record := idempotency.Record{
+				Status: row.status, LeaseExpires: now.Add(row.lease), Expires: now.Add(row.expires), Takeover: row.takeover,
+			}
 			assert.Equal(t, row.want, record.Expired(now))
 		})
 	}

@@ -203,7 +203,7 @@ func (t *turn) settle(e *execution, result Result, failure error) (Result, error
 	if final := (*FinalError)(nil); status == FailedFinal && errors.As(failure, &final) {
 		stored = Result{Body: []byte(final.Error())}
 	}
-	status, err := e.settle(status, stored)
+	err := e.settle(Outcome{Status: status, Result: stored}, status == FailedFinal)
 	if status == Unknown && err == nil {
 		t.tell(Unknown, failure)
 	}

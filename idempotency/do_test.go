@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -56,8 +57,21 @@ func TestDoEndings(t *testing.T) {
 			calls: 1, dAgain: idempotency.Replayed,
 		},
 		{
-			name: "an error", result: doResult, err: errWork, status: idempotency.FailedRetryable, d: idempotency.Released,
-			again: errWork, calls: 2, dAgain: idempotency.Released,
+			name: "an error", result: doResult, err: errWork, status: idempotency.Unknown, d: idempotency.Doubtful,
+			again: idempotency.ErrUnknown, calls: 1, dAgain: idempotency.Doubtful, told: 1,
+		},
+		{
+			name: "harmless", result: doResult, err: idempotency.Harmless(errWork), status: idempotency.FailedRetryable,
+			d: idempotency.Released, again: errWork, calls: 2, dAgain: idempotency.Released,
+		},
+		{
+			name: "harmless, wrapped", err: fmt.Errorf("importing: %w", idempotency.Harmless(errWork)),
+			status: idempotency.FailedRetryable, d: idempotency.Released, again: errWork, calls: 2, dAgain: idempotency.Released,
+		},
+		{
+			name: "harmless, and unknown", err: fmt.Errorf("%w: %w", idempotency.Harmless(errWork), idempotency.ErrUnknown),
+			status: idempotency.Unknown, d: idempotency.Doubtful, again: idempotency.ErrUnknown, calls: 1,
+			dAgain: idempotency.Doubtful, told: 1,
 		},
 		{
 			name: "final", result: doResult, err: idempotency.Final(errWork), status: idempotency.FailedFinal, d: idempotency.Executed,
@@ -89,10 +103,17 @@ func TestDoEndings(t *testing.T) {
 				return x.Do(t.Context(), doID, "v1:x", counted(&calls, row.result, row.err))
 			}
 			result, err := do()
-			assert.Equal(t, row.err, err, "the first gets work's own error")
-			if row.err == nil {
+			switch {
+			case row.err == nil:
+				require.NoError(t, err)
 				assert.Equal(t, row.result, result)
-			} else {
+			case row.status == idempotency.Unknown:
+				require.ErrorIs(t, err, idempotency.ErrUnknown)
+				require.ErrorIs(t, err, row.err, "the cause can be found")
+			default:
+				assert.Equal(t, row.err, err, "the first gets work's own error")
+			}
+			if row.err != nil {
 				assert.Zero(t, result)
 			}
 			record := mustLoad(t, store, doID)
@@ -130,6 +151,13 @@ func TestFinal(t *testing.T) {
 	require.ErrorIs(t, err, errWork)
 	assert.Equal(t, errWork.Error(), err.Error())
 	assert.NotEmpty(t, new(idempotency.FinalError).Error())
+}
+
+func TestHarmless(t *testing.T) {
+	require.NoError(t, idempotency.Harmless(nil))
+	err := idempotency.Harmless(errWork)
+	require.ErrorIs(t, err, errWork)
+	assert.Equal(t, errWork.Error(), err.Error())
 }
 
 func TestDoFunction(t *testing.T) {
@@ -200,7 +228,8 @@ func TestDoPanics(t *testing.T) {
 		{"panic", func() { panic("test") }, idempotency.Terms{}, idempotency.Unknown},
 		{"Goexit", runtime.Goexit, idempotency.Terms{}, idempotency.Unknown},
 		{"panic, again", func() { panic("test") }, idempotency.Terms{Takeover: idempotency.Reexecute}, idempotency.FailedRetryable},
-		{"panic, joined", func() { panic("test") }, idempotency.Terms{Joined: true}, idempotency.FailedRetryable},
+		{"panic, joined", func() { panic("test") }, idempotency.Terms{Joined: true}, 0},
+		{"Goexit, joined", runtime.Goexit, idempotency.Terms{Joined: true}, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var remembered hooks
@@ -210,17 +239,20 @@ func TestDoPanics(t *testing.T) {
 			go func() {
 				defer func() { over <- recover() }()
 				x.Do(t.Context(), doID, "", func(ctx context.Context) (idempotency.Result, error) { //nolint:errcheck // panics
-					tx, err := idempotency.Tx[*ledgerTx](ctx)
-					assert.NoError(t, err)
-					assert.NoError(t, tx.Add("acct", 100))
+					if row.terms.Joined {
+						tx, err := idempotency.Tx[*ledgerTx](ctx)
+						assert.NoError(t, err)
+						assert.NoError(t, tx.Add("acct", 100))
+					}
 					row.work()
 					return doResult, nil
 				})
 			}()
-			if got := <-over; row.name != "Goexit" {
+			if got := <-over; !strings.HasPrefix(row.name, "Goexit") {
 				assert.Equal(t, "test", got)
 			}
-			assert.Equal(t, row.status, mustLoad(t, store, doID).Status)
+			requireRecord(t, store, doID, row.status)
+			assert.Zero(t, store.transactions())
 			assert.Zero(t, store.sum("acct"))
 			assert.Equal(t, []idempotency.Disposition{idempotency.Panicked}, remembered.dispositions())
 			if row.status == idempotency.Unknown {
@@ -293,11 +325,17 @@ func TestDoContextEndedBefore(t *testing.T) {
 func TestDoContextEndsDuringWork(t *testing.T) {
 	for _, row := range []struct {
 		name   string
-		deaf   bool
+		ends   func(context.Context) (idempotency.Result, error)
+		err    error // nil: none
 		status idempotency.Status
 	}{
-		{"work heeds it", false, idempotency.FailedRetryable},
-		{"work is deaf", true, idempotency.Completed},
+		{"work heeds it", func(ctx context.Context) (idempotency.Result, error) {
+			return idempotency.Result{}, ctx.Err()
+		}, context.DeadlineExceeded, idempotency.Unknown},
+		{"work heeds it, and knows", func(ctx context.Context) (idempotency.Result, error) {
+			return idempotency.Result{}, idempotency.Harmless(ctx.Err())
+		}, context.DeadlineExceeded, idempotency.FailedRetryable},
+		{"work is deaf", func(context.Context) (idempotency.Result, error) { return doResult, nil }, nil, idempotency.Completed},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -309,17 +347,139 @@ func TestDoContextEndsDuringWork(t *testing.T) {
 				_, err := x.Do(ctx, doID, "", func(ctx context.Context) (idempotency.Result, error) {
 					<-ctx.Done()
 					assert.Equal(t, errGone, context.Cause(ctx))
-					if row.deaf {
-						return doResult, nil
-					}
-					return idempotency.Result{}, ctx.Err()
+					return row.ends(ctx)
 				})
-				if row.deaf {
-					require.NoError(t, err)
-				} else {
-					require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.ErrorIs(t, err, row.err)
+				assert.Equal(t, row.status == idempotency.Unknown, errors.Is(err, idempotency.ErrUnknown))
+				requireRecord(t, store, doID, row.status)
+			})
+		})
+	}
+}
+
+// Any failure of detached work but those that say otherwise is ambiguous, in
+// whatever way the execution ended.
+func TestDoAmbiguousEndIsUnknown(t *testing.T) {
+	for _, ending := range []struct {
+		name  string
+		cause error // of the work's context; nil: it does not end
+		prep  func(store *faultyStore, terms *idempotency.Terms, cancel context.CancelCauseFunc)
+	}{
+		{"by itself", nil, func(*faultyStore, *idempotency.Terms, context.CancelCauseFunc) {}},
+		{"lease lost", idempotency.ErrLeaseLost, func(store *faultyStore, _ *idempotency.Terms, _ context.CancelCauseFunc) {
+			store.obey(rule{onRenew, 1, always, fault{before: errDown}})
+		}},
+		{"limit", idempotency.ErrOverrun, func(_ *faultyStore, terms *idempotency.Terms, _ context.CancelCauseFunc) {
+			terms.Limit = time.Second
+		}},
+		{"SIGTERM", errGone, func(_ *faultyStore, _ *idempotency.Terms, cancel context.CancelCauseFunc) {
+			time.AfterFunc(time.Second, func() { cancel(errGone) })
+		}},
+	} {
+		for _, policy := range []idempotency.Takeover{
+			idempotency.TakeoverDefault, idempotency.MarkUnknown, idempotency.Reexecute, idempotency.Resume,
+		} {
+			repeats := policy == idempotency.Reexecute || policy == idempotency.Resume
+			for _, work := range []struct {
+				err  error
+				want idempotency.Status // 0: it is ambiguous
+			}{
+				{nil, idempotency.Completed},
+				{errWork, 0},
+				{context.Canceled, 0},
+				{fmt.Errorf("%w: %w", errWork, idempotency.ErrInProgress), 0},
+				{idempotency.Harmless(errWork), idempotency.FailedRetryable},
+				{idempotency.Final(errWork), idempotency.FailedFinal},
+				{idempotency.ErrUnknown, idempotency.Unknown},
+			} {
+				want := work.want
+				if want == 0 {
+					if want = idempotency.Unknown; repeats {
+						want = idempotency.FailedRetryable
+					}
 				}
-				assert.Equal(t, row.status, mustLoad(t, store, doID).Status)
+				synctest.Test(t, func(t *testing.T) {
+					t.Log(ending.name, policy, work.err)
+					var remembered hooks
+					store := faulty(new(idempotency.Memory))
+					x := &idempotency.Executor{Store: store, Terms: idempotency.Terms{Takeover: policy}, Trace: remembered.trace()}
+					ctx, cancel := context.WithCancelCause(t.Context())
+					defer cancel(nil)
+					ending.prep(store, &x.Terms, cancel)
+					_, err := x.Do(ctx, doID, "", func(ctx context.Context) (idempotency.Result, error) {
+						if ending.cause != nil {
+							<-ctx.Done()
+							assert.Equal(t, ending.cause, context.Cause(ctx))
+						}
+						return doResult, work.err
+					})
+					require.ErrorIs(t, err, work.err)
+					require.Equal(t, want == idempotency.Unknown, errors.Is(err, idempotency.ErrUnknown))
+					requireRecord(t, store, doID, want)
+					if want == idempotency.Unknown {
+						require.Len(t, remembered.unknowns(), 1)
+						require.ErrorIs(t, remembered.unknowns()[0].Err, work.err)
+					} else {
+						require.Empty(t, remembered.unknowns())
+					}
+				})
+			}
+		}
+	}
+}
+
+// The bank counts: a consumer charges it, and is told to end before it hears of the
+// bank. The queue delivers again until the message is done, or given to somebody.
+func TestDoChargesTheBankOnce(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		away  time.Duration // the store, from the charge on
+		limit time.Duration
+		term  time.Duration // until each consumer is told to end
+	}{
+		{name: "the store is away for 1.5 leases", away: 45 * time.Second},
+		{name: "the limit passes", limit: time.Second},
+		{name: "SIGTERM", term: time.Second},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var bank int
+				var back time.Time
+				store := faulty(new(idempotency.Memory))
+				var mu sync.Mutex
+				store.chaos = func(string) fault {
+					mu.Lock()
+					defer mu.Unlock()
+					if time.Now().Before(back) {
+						return fault{before: errDown}
+					}
+					return fault{}
+				}
+				x := &idempotency.Executor{Store: store, Terms: idempotency.Terms{Limit: row.limit}}
+				var err error
+				for range 100 {
+					ctx, cancel := context.WithCancel(t.Context())
+					if row.term > 0 {
+						time.AfterFunc(row.term, cancel)
+					}
+					_, err = x.Do(ctx, doID, "", func(ctx context.Context) (idempotency.Result, error) {
+						mu.Lock()
+						bank++
+						if bank == 1 {
+							back = time.Now().Add(row.away)
+						}
+						mu.Unlock()
+						<-ctx.Done()
+						return idempotency.Result{}, fmt.Errorf("the bank: %w", ctx.Err())
+					})
+					cancel()
+					if err == nil || errors.Is(err, idempotency.ErrUnknown) {
+						break
+					}
+					time.Sleep(2 * time.Second)
+				}
+				require.ErrorIs(t, err, idempotency.ErrUnknown)
+				assert.Equal(t, 1, bank)
 			})
 		})
 	}
@@ -347,12 +507,16 @@ func TestDoStoreFails(t *testing.T) {
 			[]error{errDown, idempotency.ErrUnknown}, idempotency.StoreFailed, idempotency.InProgress,
 		},
 		{
-			"release down", []rule{{onRelease, 1, always, fault{before: errDown}}}, errWork,
+			"release down", []rule{{onRelease, 1, always, fault{before: errDown}}}, idempotency.Harmless(errWork),
 			[]error{errDown, errWork}, idempotency.StoreFailed, idempotency.InProgress,
+		},
+		{
+			"lease lost, in doubt", []rule{{onComplete, 1, 0, fault{before: idempotency.ErrLeaseLost}}}, errWork,
+			[]error{idempotency.ErrLeaseLost, errWork}, idempotency.Overtaken, idempotency.InProgress,
 		},
 		{"lease lost", []rule{{onComplete, 1, 0, fault{before: idempotency.ErrLeaseLost}}}, nil, []error{idempotency.ErrLeaseLost}, idempotency.Overtaken, idempotency.InProgress},
 		{
-			"lease lost, failed", []rule{{onRelease, 1, 0, fault{before: idempotency.ErrLeaseLost}}}, errWork,
+			"lease lost, failed", []rule{{onRelease, 1, 0, fault{before: idempotency.ErrLeaseLost}}}, idempotency.Harmless(errWork),
 			[]error{idempotency.ErrLeaseLost, errWork}, idempotency.Overtaken, idempotency.InProgress,
 		},
 	} {
@@ -386,105 +550,190 @@ func TestDoStoreFails(t *testing.T) {
 }
 
 func TestDoJoined(t *testing.T) {
+	byItself := fmt.Errorf("%w: committed by the work", idempotency.ErrUnknown)
+	failed := fmt.Errorf("%w: duplicate key", idempotency.ErrTransactionFailed)
 	for _, row := range []struct {
 		name   string
 		rules  []rule
-		terms  idempotency.Terms
 		work   error
+		keep   bool
 		err    error
 		sum    int
-		status idempotency.Status
+		status idempotency.Status // 0: none
 		d      idempotency.Disposition
 	}{
-		{"done", nil, idempotency.Terms{Joined: true}, nil, nil, 100, idempotency.Completed, idempotency.Executed},
-		{"final", nil, idempotency.Terms{Joined: true}, idempotency.Final(errWork), errWork, 100, idempotency.FailedFinal, idempotency.Executed},
-		{"failed", nil, idempotency.Terms{Joined: true}, errWork, errWork, 0, idempotency.FailedRetryable, idempotency.Released},
-		{"unknown", nil, idempotency.Terms{Joined: true}, idempotency.ErrUnknown, idempotency.ErrUnknown, 0, idempotency.Unknown, idempotency.Doubtful},
+		{name: "done", sum: 100, status: idempotency.Completed, d: idempotency.Executed},
+		{name: "final", work: idempotency.Final(errWork), err: errWork, status: idempotency.FailedFinal, d: idempotency.Executed},
 		{
-			"not committed", []rule{{onCommit, 1, 0, fault{before: errDown}}}, idempotency.Terms{Joined: true}, nil,
-			errDown, 0, idempotency.FailedRetryable, idempotency.StoreFailed,
+			name: "final, kept", work: idempotency.Final(errWork), keep: true, err: errWork, sum: 100,
+			status: idempotency.FailedFinal, d: idempotency.Executed,
 		},
-		{"unheard", []rule{{onCommit, 1, 0, fault{after: errLost}}}, idempotency.Terms{Joined: true}, nil, nil, 100, idempotency.Completed, idempotency.Executed},
+		{name: "failed", work: errWork, err: errWork, d: idempotency.Released},
+		{name: "failed, and Keep", work: errWork, keep: true, err: errWork, d: idempotency.Released},
+		{name: "harmless", work: idempotency.Harmless(errWork), err: errWork, d: idempotency.Released},
 		{
-			"not committed, detached", []rule{{onCommit, 1, 0, fault{before: errDown}}}, idempotency.Terms{}, nil,
-			idempotency.ErrUnknown, 0, idempotency.Unknown, idempotency.Doubtful,
+			name: "unknown", work: idempotency.ErrUnknown, err: idempotency.ErrUnknown,
+			status: idempotency.Unknown, d: idempotency.Doubtful,
 		},
+		{name: "not committed", rules: []rule{{onCommit, 1, 0, fault{before: errDown}}}, err: errDown, d: idempotency.StoreFailed},
+		{
+			name: "unheard", rules: []rule{{onCommit, 1, 0, fault{after: errLost}}}, sum: 100,
+			status: idempotency.Completed, d: idempotency.Executed,
+		},
+		{
+			name: "a statement failed", rules: []rule{{onCommit, 1, 0, fault{before: failed}}},
+			err: idempotency.ErrTransactionFailed, d: idempotency.StoreFailed,
+		},
+		{
+			name: "overtaken", rules: []rule{{onCommit, 1, 0, fault{before: idempotency.ErrLeaseLost}}},
+			err: idempotency.ErrLeaseLost, d: idempotency.Overtaken,
+		},
+		{
+			name: "committed by itself", rules: []rule{{onCommit, 1, 0, fault{before: byItself}}},
+			err: idempotency.ErrUnknown, status: idempotency.Unknown, d: idempotency.Doubtful,
+		},
+		{
+			name: "committed by itself, and failed", rules: []rule{{onRollback, 1, 0, fault{before: byItself}}}, work: errWork,
+			err: idempotency.ErrUnknown, status: idempotency.Unknown, d: idempotency.Doubtful,
+		},
+		{name: "the rollback fails", rules: []rule{{onRollback, 1, 0, fault{after: errLost}}}, work: errWork, err: errWork, d: idempotency.StoreFailed},
+		{name: "Begin is down", rules: []rule{{onBegin, 1, always, fault{before: errDown}}}, err: errDown, d: idempotency.StoreFailed},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ledger := newLedger()
 				var remembered hooks
-				x := &idempotency.Executor{Store: faultyTx(ledger, row.rules...), Terms: row.terms, Trace: remembered.trace()}
-				_, err := x.Do(t.Context(), doID, "", func(ctx context.Context) (idempotency.Result, error) {
+				x := &idempotency.Executor{
+					Store: faultyTx(ledger, row.rules...), Terms: idempotency.Terms{Joined: true}, Trace: remembered.trace(),
+				}
+				result, err := x.Do(t.Context(), doID, "", func(ctx context.Context) (idempotency.Result, error) {
 					tx, err := idempotency.Tx[*ledgerTx](ctx)
 					require.NoError(t, err)
 					require.NoError(t, tx.Add("acct", 100))
+					if row.keep {
+						idempotency.Keep(ctx)
+					}
 					return doResult, row.work
 				})
 				require.ErrorIs(t, err, row.err)
-				assert.Equal(t, row.sum, ledger.sum("acct"))
-				assert.Equal(t, row.status, mustLoad(t, ledger, doID).Status)
-				assert.Equal(t, []idempotency.Disposition{row.d}, remembered.dispositions())
-				want := 0
-				if row.status == idempotency.Unknown {
-					want = 1
+				if row.err == nil {
+					assert.Equal(t, doResult, result)
+				} else {
+					assert.Zero(t, result)
 				}
-				assert.Len(t, remembered.unknowns(), want)
+				assert.Equal(t, row.status == idempotency.Unknown, errors.Is(err, idempotency.ErrUnknown))
+				assert.Equal(t, row.sum, ledger.sum("acct"))
+				assert.Zero(t, ledger.transactions())
+				requireRecord(t, ledger, doID, row.status)
+				assert.Equal(t, []idempotency.Disposition{row.d}, remembered.dispositions())
+				if row.status == idempotency.Unknown {
+					assert.Len(t, remembered.unknowns(), 1)
+				} else {
+					assert.Empty(t, remembered.unknowns())
+				}
 			})
 		})
 	}
 }
 
-// heldStore is one within the caller's own transaction.
-type heldStore struct{ *faultyStore }
-
-func (s heldStore) Reserve(ctx context.Context, claim idempotency.Claim) (idempotency.Reservation, error) {
-	r, err := s.faultyStore.Reserve(ctx, claim)
-	r.Held = r.Decision == idempotency.Acquired
-	return r, err
-}
-
+// A store within the caller's own transaction: work is joined, whatever the terms
+// say, and the caller commits.
 func TestDoWithinACallersTransaction(t *testing.T) {
+	byItself := fmt.Errorf("%w: committed by the work", idempotency.ErrUnknown)
 	for _, row := range []struct {
 		name   string
 		rules  []rule
 		fails  error
+		keep   bool
 		panics bool
 		err    error
-		status idempotency.Status
+		sum    int
+		status idempotency.Status // 0: none
+		d      idempotency.Disposition
+		want   map[string]int
 	}{
-		{name: "done", status: idempotency.Completed},
-		{name: "failed", fails: errWork, err: errWork, status: idempotency.FailedRetryable},
-		{name: "panics", panics: true, status: idempotency.FailedRetryable},
+		{
+			name: "done", sum: 100, status: idempotency.Completed, d: idempotency.Executed,
+			want: map[string]int{onBegin: 1, onCommit: 1},
+		},
+		{
+			name: "final", fails: idempotency.Final(errWork), err: errWork, status: idempotency.FailedFinal, d: idempotency.Executed,
+			want: map[string]int{onBegin: 1, onRefuse: 1},
+		},
+		{
+			name: "final, kept", fails: idempotency.Final(errWork), keep: true, err: errWork, sum: 100,
+			status: idempotency.FailedFinal, d: idempotency.Executed, want: map[string]int{onBegin: 1, onCommit: 1},
+		},
+		{
+			name: "failed", fails: errWork, err: errWork, d: idempotency.Released,
+			want: map[string]int{onBegin: 1, onRollback: 1},
+		},
+		{name: "panics", panics: true, d: idempotency.Panicked, want: map[string]int{onBegin: 1, onRollback: 1}},
 		{
 			// The transaction has failed, and will not be any better next time.
-			name: "complete fails", rules: []rule{{onComplete, 1, 0, fault{before: errDown}}}, err: errDown, status: idempotency.InProgress,
+			name: "the commit fails", rules: []rule{{onCommit, 1, 0, fault{before: errDown}}}, err: errDown,
+			d: idempotency.StoreFailed, want: map[string]int{onBegin: 1, onCommit: 1},
+		},
+		{
+			name: "Begin fails", rules: []rule{{onBegin, 1, 0, fault{before: errDown}}}, err: errDown,
+			d: idempotency.StoreFailed, want: map[string]int{onBegin: 1},
+		},
+		{
+			name: "overtaken", rules: []rule{{onCommit, 1, 0, fault{before: idempotency.ErrLeaseLost}}},
+			err: idempotency.ErrLeaseLost, d: idempotency.Overtaken, want: map[string]int{onBegin: 1, onCommit: 1},
+		},
+		{
+			name: "committed by itself", rules: []rule{{onCommit, 1, 0, fault{before: byItself}}},
+			err: idempotency.ErrUnknown, d: idempotency.Doubtful, want: map[string]int{onBegin: 1, onCommit: 1},
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := heldStore{faulty(new(idempotency.Memory), row.rules...)}
+				ledger := newLedger()
+				ledger.within = true
+				store := faultyTx(ledger, row.rules...)
+				var remembered hooks
+				x := &idempotency.Executor{Store: store, Trace: remembered.trace()}
 				var err error
 				func() {
 					defer func() { assert.Equal(t, row.panics, recover() != nil) }()
-					_, err = idempotency.Do(t.Context(), store, doID.Scope, doID.Operation, doID.Key, "",
-						func(ctx context.Context) (idempotency.Result, error) {
-							time.Sleep(10 * time.Minute)
-							require.NoError(t, ctx.Err())
-							require.NoError(t, idempotency.Discard(ctx))
-							if row.panics {
-								panic("test")
-							}
-							return doResult, row.fails
-						})
+					_, err = x.Do(t.Context(), doID, "", func(ctx context.Context) (idempotency.Result, error) {
+						time.Sleep(10 * time.Minute)
+						require.NoError(t, ctx.Err())
+						tx, err := idempotency.Tx[*ledgerTx](ctx)
+						require.NoError(t, err)
+						require.NoError(t, tx.Add("acct", 100))
+						if row.keep {
+							idempotency.Keep(ctx)
+						}
+						if row.panics {
+							panic("test")
+						}
+						return doResult, row.fails
+					})
 				}()
 				require.ErrorIs(t, err, row.err)
-				assert.Zero(t, store.count(onRenew), "it must not be renewed")
-				assert.LessOrEqual(t, store.count(onComplete), 1)
-				assert.Equal(t, row.status, mustLoad(t, store, doID).Status)
+				assert.Equal(t, row.want, store.counts())
+				assert.Equal(t, row.sum, ledger.sum("acct"))
+				requireRecord(t, ledger, doID, row.status)
+				assert.Equal(t, []idempotency.Disposition{row.d}, remembered.dispositions())
 			})
 		})
 	}
+}
+
+// Whoever waits for a connection within a transaction has one: Begin has all the
+// time of its caller.
+func TestDoWithinIsNotCutShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ledger := newLedger()
+		ledger.within = true
+		store := faultyTx(ledger, rule{onBegin, 1, 0, fault{delay: time.Hour}})
+		_, err := idempotency.Do(t.Context(), store, "", "op", "k", "", func(context.Context) (idempotency.Result, error) {
+			return doResult, nil
+		})
+		require.NoError(t, err)
+	})
 }
 
 func TestDoLimitAndHeartbeat(t *testing.T) {
@@ -496,7 +745,8 @@ func TestDoLimitAndHeartbeat(t *testing.T) {
 			<-ctx.Done()
 			return idempotency.Result{}, context.Cause(ctx)
 		})
-		assert.Equal(t, idempotency.ErrOverrun, err)
+		require.ErrorIs(t, err, idempotency.ErrOverrun)
+		require.ErrorIs(t, err, idempotency.ErrUnknown)
 		assert.Equal(t, time.Minute, time.Since(began))
 		assert.Equal(t, 5, store.count(onRenew))
 	})
@@ -506,11 +756,13 @@ func TestDoAfterACrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, policy := range []idempotency.Takeover{idempotency.TakeoverDefault, idempotency.Reexecute, idempotency.Resume} {
 			store := new(idempotency.Memory)
-			_, err := store.Reserve(t.Context(), idempotency.Claim{ID: doID, Owner: "the dead", Lease: time.Second, TTL: time.Hour})
+			_, err := store.Reserve(t.Context(), idempotency.Claim{
+				ID: doID, Owner: "the dead", Lease: time.Second, TTL: time.Hour, Takeover: policy,
+			})
 			require.NoError(t, err)
 			time.Sleep(2 * time.Second)
 			var remembered hooks
-			x := &idempotency.Executor{Store: store, Terms: idempotency.Terms{Takeover: policy}, Trace: remembered.trace()}
+			x := &idempotency.Executor{Store: store, Trace: remembered.trace()}
 			var got idempotency.Execution
 			_, err = x.Do(t.Context(), doID, "", func(ctx context.Context) (idempotency.Result, error) {
 				got, _ = idempotency.FromContext(ctx)

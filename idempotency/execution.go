@@ -66,7 +66,7 @@ func Keep(ctx context.Context) {
 	if e, ok := executionOf(ctx); ok {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		e.kept = true
+		e.kept = e.kept || !e.over
 	}
 }
 
@@ -113,15 +113,16 @@ type execution struct {
 // title is how an execution has the operation to itself: by a lease when it is
 // detached, by an open transaction when it is joined.
 type title interface {
-	// transaction is the value that Tx returns.
+	// value is what Tx returns.
 	value() (any, error)
 
 	// complete stores the outcome. nil: it is durable. ErrLeaseLost: somebody else
 	// has the operation. errUndone: nothing has happened, and it may be executed
 	// again. ErrUnknown: joined work has committed by itself, and the record says
 	// Unknown. Any other error: nobody knows; once the lease is over, or the
-	// transaction, whoever asks again finds out.
-	complete(outcome Outcome) error
+	// transaction, whoever asks again finds out. refused: the outcome is a refusal,
+	// whose writes are undone unless they are to be kept.
+	complete(outcome Outcome, refused bool) error
 
 	// release gives the operation back, with nothing done.
 	release() error
@@ -184,18 +185,17 @@ func (e *execution) finish() (interrupted bool) {
 	return e.ctx.Err() != nil
 }
 
-// settle ends the execution with the status that its work gave, and returns the
-// one that the record has, if the error is nil. See title.
-func (e *execution) settle(status Status, result Result) (Status, error) {
+// settle ends the execution with the outcome that its work gave, or releases it.
+// See title.
+func (e *execution) settle(outcome Outcome, refused bool) error {
 	defer e.close()
-	if status == FailedRetryable {
-		return status, e.release()
+	if outcome.Status == FailedRetryable {
+		return e.release()
 	}
-	outcome := Outcome{Status: status, Result: result}
 	if time.Since(e.began) > e.terms.TTL/10 {
 		outcome.TTL = e.terms.TTL
 	}
-	return status, e.complete(outcome)
+	return e.complete(outcome, refused)
 }
 
 // abandon ends an execution whose work panicked.

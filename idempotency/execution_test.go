@@ -3,6 +3,7 @@ package idempotency_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"net/http"
 	"sync"
 	"testing"
@@ -16,7 +17,7 @@ import (
 )
 
 // This file is about what work can learn and ask through its context: its
-// execution, its transaction, and that the transaction be discarded.
+// execution, its transaction, and that a refusal keep its writes.
 
 func TestFromContextOutsideOfAnExecution(t *testing.T) {
 	e, ok := idempotency.FromContext(t.Context())
@@ -24,29 +25,56 @@ func TestFromContextOutsideOfAnExecution(t *testing.T) {
 	assert.Zero(t, e)
 	_, err := idempotency.Tx[*ledgerTx](t.Context())
 	require.ErrorIs(t, err, idempotency.ErrNoTransaction)
-	require.NoError(t, idempotency.Discard(t.Context()))
+	assert.NotPanics(t, func() { idempotency.Keep(t.Context()) })
+}
+
+// The whole of joined work is two round trips beside its own statements.
+func TestJoinedIsOneBeginAndOneCommit(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		code int
+		want map[string]int
+	}{
+		{"done", http.StatusCreated, map[string]int{onBegin: 1, onCommit: 1}},
+		{"refused", http.StatusNotFound, map[string]int{onBegin: 1, onRefuse: 1}},
+		{"failed", http.StatusInternalServerError, map[string]int{onBegin: 1, onRollback: 1}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			store := faultyTx(newLedger())
+			r := newRig(store, charge(t, row.code), joined)
+			assert.Equal(t, row.code, r.post(t).Code)
+			assert.Equal(t, row.want, store.counts())
+		})
+	}
+}
+
+// A duplicate of joined work that is finished takes one, and opens nothing.
+func TestJoinedReplayIsOneBegin(t *testing.T) {
+	store := faultyTx(newLedger())
+	r := newRig(store, charge(t, http.StatusCreated), joined)
+	first := r.post(t)
+	requireReplay(t, first, r.post(t))
+	assert.Equal(t, map[string]int{onBegin: 2, onCommit: 1}, store.counts())
 }
 
 func TestTxIsOneTransaction(t *testing.T) {
-	store := faultyTx(newLedger())
-	r := newRig(store, func(_ http.ResponseWriter, req *http.Request) {
+	r := newRig(newLedger(), func(w http.ResponseWriter, req *http.Request) {
 		first, err := idempotency.Tx[*ledgerTx](req.Context())
 		assert.NoError(t, err)
 		second, err := idempotency.Tx[*ledgerTx](context.WithValue(req.Context(), errDown, 1))
 		assert.NoError(t, err)
 		assert.Same(t, first, second)
-		assert.Equal(t, 15*time.Minute, first.limit.Round(time.Second))
+		e, ok := idempotency.FromContext(req.Context())
+		assert.True(t, ok)
+		assert.Equal(t, first.lease, e.Lease)
+		w.WriteHeader(http.StatusCreated)
 	}, joined)
-	r.post(t)
-	assert.Equal(t, 1, store.count(onBegin))
-	assert.Equal(t, 1, store.count(onCommit))
-	assert.Zero(t, store.count(onComplete), "the record is a part of the transaction")
-	assert.Zero(t, store.count(onRollback))
+	assert.Equal(t, http.StatusCreated, r.post(t).Code)
 }
 
 func TestTxIsOneTransactionForSeveralGoroutines(t *testing.T) {
-	store := faultyTx(newLedger(), rule{onBegin, 1, 0, fault{linger: time.Millisecond}})
-	r := newRig(store, func(_ http.ResponseWriter, req *http.Request) {
+	store := newLedger()
+	r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
 		var wg sync.WaitGroup
 		for range 10 {
 			wg.Go(func() {
@@ -54,119 +82,118 @@ func TestTxIsOneTransactionForSeveralGoroutines(t *testing.T) {
 				if assert.NoError(t, err) {
 					assert.NoError(t, tx.Add("acct", 10))
 				}
+				idempotency.Keep(req.Context())
 			})
 		}
 		wg.Wait()
+		w.WriteHeader(http.StatusPaymentRequired)
 	}, joined)
 	r.post(t)
-	assert.Equal(t, 1, store.count(onBegin))
-	assert.Equal(t, 100, store.Store.(*ledgerStore).sum("acct"))
+	assert.Equal(t, 100, store.sum("acct"))
 }
 
-// Work that never asks for the transaction needs none.
+// Work that never asks for the transaction is recorded all the same.
 func TestJoinedWithoutTx(t *testing.T) {
 	store := faultyTx(newLedger())
 	r := newRig(store, answer(http.StatusCreated, "made"), joined)
 	requireReplay(t, r.post(t), r.post(t))
-	assert.Zero(t, store.count(onBegin))
-	assert.Equal(t, 1, store.count(onComplete))
-}
-
-// Detached work may use it too; a crash is another matter.
-func TestTxInDetachedWork(t *testing.T) {
-	store := newLedger()
-	r := newRig(store, charge(t, 201))
-	requireReplay(t, r.post(t), r.post(t))
-	assert.Equal(t, 100, store.sum("acct"))
+	assert.Equal(t, 1, store.count(onCommit))
 }
 
 func TestTxLimit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, row := range []struct{ limit, begin, want time.Duration }{
-			{time.Minute, 0, time.Minute},
-			{time.Minute, time.Second, 59 * time.Second},
-			{-1, time.Second, 0},
-		} {
-			r := newRig(newLedger(), func(_ http.ResponseWriter, req *http.Request) {
-				time.Sleep(row.begin)
+	for _, row := range []struct {
+		name        string
+		limit, want time.Duration
+	}{
+		{"default", 0, 15 * time.Minute},
+		{"a minute", time.Minute, time.Minute},
+		{"none", -1, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r := newRig(newLedger(), func(w http.ResponseWriter, req *http.Request) {
 				tx, err := idempotency.Tx[*ledgerTx](req.Context())
 				if assert.NoError(t, err) {
 					assert.Equal(t, row.want, tx.limit)
 				}
+				w.WriteHeader(http.StatusCreated)
 			}, joined, func(h *idempotency.Handler) { h.Limit = row.limit })
-			assert.Equal(t, http.StatusOK, r.post(t).Code)
-		}
-	})
+			assert.Equal(t, http.StatusCreated, r.post(t).Code)
+		})
+	}
 }
 
 // The database ends a transaction at the limit. What was in it is gone, and its
-// work is told so by a failing commit.
+// client is told so.
 func TestTxOverTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newLedger()
-		work := charge(t, 201)
+		work := charge(t, http.StatusCreated)
 		r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
 			work(w, req)
 			time.Sleep(time.Hour)
+			assert.Equal(t, idempotency.ErrOverrun, context.Cause(req.Context()))
 		}, joined, func(h *idempotency.Handler) { h.Limit = time.Minute })
 		requireProblem(t, r.post(t), http.StatusServiceUnavailable, "store")
 		assert.Zero(t, store.sum("acct"))
+		assert.Empty(t, r.unknowns(), "nothing has happened, and that is known")
 	})
 }
 
 func TestTxErrors(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		memory, ledger := new(idempotency.Memory), newLedger()
-		for _, row := range []struct {
-			name   string
-			store  idempotency.Store
-			before func(ctx context.Context)
-			tx     func(ctx context.Context) error
-			want   error
-			says   string
-		}{
-			{"a store without transactions", memory, nil, txOf[*ledgerTx], idempotency.ErrNoTransaction, "Memory"},
-			{"another type", ledger, nil, txOf[*sql.Tx], idempotency.ErrNoTransaction, "ledgerTx"},
-			{"after Discard", ledger, func(ctx context.Context) {
-				assert.NoError(t, txOf[*ledgerTx](ctx))
-				assert.NoError(t, idempotency.Discard(ctx))
-			}, txOf[*ledgerTx], idempotency.ErrNoTransaction, "over"},
-			{"lost lease, found by Begin", ledger, func(ctx context.Context) { steal(t, ledger, ctx) },
-				txOf[*ledgerTx], idempotency.ErrLeaseLost, ""},
-			{"lost lease, found by the heartbeat", ledger, func(ctx context.Context) {
-				steal(t, ledger, ctx)
-				<-ctx.Done()
-			}, txOf[*ledgerTx], idempotency.ErrLeaseLost, ""},
-			{"lost after the limit", ledger, func(context.Context) { time.Sleep(time.Hour) },
-				txOf[*ledgerTx], idempotency.ErrLeaseLost, ""},
-			{"the database's own", faultyTx(ledger, rule{onBegin, 1, 0, fault{before: errDown}}), nil,
-				txOf[*ledgerTx], errDown, ""},
-			{"the context has ended", ledger, func(ctx context.Context) { <-ctx.Done() },
-				txOf[*ledgerTx], context.DeadlineExceeded, ""},
-		} {
-			t.Log(row.name)
+	for _, row := range []struct {
+		name   string
+		store  idempotency.Store
+		joined bool
+		tx     func(ctx context.Context) error
+		says   string
+	}{
+		{"a store without transactions", new(idempotency.Memory), false, txOf[*ledgerTx], "not Joined"},
+		{"detached work", newLedger(), false, txOf[*ledgerTx], "not Joined"},
+		{"another type", newLedger(), true, txOf[*sql.Tx], "ledgerTx"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
 			var after func() error
 			r := newRig(row.store, func(w http.ResponseWriter, req *http.Request) {
-				if row.before != nil {
-					row.before(req.Context())
-				}
 				err := row.tx(req.Context())
-				if assert.ErrorIs(t, err, row.want, row.name) {
+				if assert.ErrorIs(t, err, idempotency.ErrNoTransaction) {
 					assert.ErrorContains(t, err, row.says)
 				}
 				after = func() error { return row.tx(req.Context()) }
-				w.WriteHeader(http.StatusInternalServerError)
-			}, func(h *idempotency.Handler) { h.Limit = time.Minute })
-			serve(r, keyed(t, "k"))
-			require.Error(t, after(), "%s: there is no transaction after the end", row.name)
-			assert.Zero(t, ledger.transactions(), row.name)
-		}
-	})
+				w.WriteHeader(http.StatusCreated)
+			}, func(h *idempotency.Handler) { h.Joined = row.joined })
+			assert.Equal(t, http.StatusCreated, r.post(t).Code)
+			require.ErrorIs(t, after(), idempotency.ErrNoTransaction)
+		})
+	}
 }
 
 func txOf[T any](ctx context.Context) error {
 	_, err := idempotency.Tx[T](ctx)
 	return err
+}
+
+// What work leaves behind gets no transaction, and keeps nothing, while its
+// record is being written.
+func TestTxAfterTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ledger := newLedger()
+		store := faultyTx(ledger, rule{onRefuse, 1, 0, fault{delay: time.Second}})
+		work := charge(t, http.StatusNotFound)
+		late := make(chan error, 1)
+		r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
+			work(w, req)
+			go func() {
+				time.Sleep(time.Second / 2)
+				idempotency.Keep(req.Context())
+				late <- txOf[*ledgerTx](req.Context())
+			}()
+		}, joined)
+		assert.Equal(t, http.StatusNotFound, r.post(t).Code)
+		err := <-late
+		require.ErrorIs(t, err, idempotency.ErrNoTransaction)
+		require.ErrorContains(t, err, "over")
+		assert.Zero(t, ledger.sum("acct"))
+	})
 }
 
 // steal takes an operation over, as another process does when a lease is over.
@@ -178,134 +205,138 @@ func steal(t *testing.T, store idempotency.Store, ctx context.Context) { //nolin
 	require.NoError(t, store.Renew(t.Context(), e.Lease, time.Nanosecond))
 	time.Sleep(time.Microsecond)
 	reservation, err := store.Reserve(t.Context(), idempotency.Claim{
-		ID: e.ID, Fingerprint: record.Fingerprint, Owner: idempotency.NewOwner(),
-		Lease: time.Hour, TTL: idempotency.Day, Takeover: idempotency.Reexecute,
+		ID: e.ID, Fingerprint: record.Fingerprint, Owner: idempotency.NewOwner(), Lease: time.Hour, TTL: idempotency.Day,
 	})
 	require.NoError(t, err)
 	require.Equal(t, idempotency.Acquired, reservation.Decision)
 	require.NoError(t, store.Release(t.Context(), reservation.Record.Lease()))
 }
 
-// Tx in a goroutine that outlives its handler: the transaction that it gets too
-// late is rolled back, or the database would have it for good.
-func TestTxThatComesTooLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		arrived := make(chan struct{})
-		ledger := newLedger()
-		store := faultyTx(ledger, rule{onBegin, 1, 0, fault{linger: time.Second}})
-		late := make(chan error, 1)
-		r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
-			go func() {
-				close(arrived)
-				late <- txOf[*ledgerTx](req.Context())
-			}()
-			<-arrived
-			time.Sleep(time.Millisecond)
-			w.WriteHeader(http.StatusCreated)
-		})
-		response := r.goPost(t)
-		require.ErrorIs(t, <-late, idempotency.ErrNoTransaction)
-		assert.Equal(t, 1, store.count(onRollback))
-		assert.Zero(t, ledger.transactions())
-		assert.Equal(t, http.StatusCreated, (<-response).Code)
-	})
-}
-
-// The lease is lost while Begin is under way.
-func TestTxWhoseLeaseIsLostMeanwhile(t *testing.T) {
+// An early return rolls back, as everywhere else in Go. A refusal is stored
+// without what was written, unless that is to be kept.
+func TestJoinedEarlyReturnRollsBack(t *testing.T) {
 	for _, row := range []struct {
-		name string
-		rule fault
+		name   string
+		code   int
+		keep   bool
+		record idempotency.Status // 0: none, the key is free
+		sum    int
+		d      idempotency.Disposition
 	}{
-		{"before the transaction", fault{delay: time.Minute}},
-		{"after it", fault{linger: time.Minute}},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ledger := newLedger()
-				store := faultyTx(ledger, rule{onBegin, 1, 0, row.rule},
-					rule{onRenew, 1, always, fault{before: errDown}})
-				var err error
-				r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
-					err = txOf[*ledgerTx](req.Context())
-					w.WriteHeader(http.StatusInternalServerError)
-				}, joined)
-				r.post(t)
-				require.ErrorIs(t, err, idempotency.ErrLeaseLost)
-				assert.Zero(t, ledger.transactions())
-			})
-		})
-	}
-}
-
-func TestDiscard(t *testing.T) {
-	for _, row := range []struct {
-		name string
-		work func(t *testing.T, ctx context.Context)
-		sum  int
-		err  error
-	}{
-		{name: "after a write", work: func(t *testing.T, ctx context.Context) {
-			t.Helper()
-			tx, err := idempotency.Tx[*ledgerTx](ctx)
-			require.NoError(t, err)
-			require.NoError(t, tx.Add("acct", 100))
-			require.NoError(t, idempotency.Discard(ctx))
-			require.ErrorIs(t, tx.Add("acct", 100), errTxDone)
-			require.NoError(t, idempotency.Discard(ctx), "again")
-		}},
-		{name: "before any", work: func(t *testing.T, ctx context.Context) {
-			t.Helper()
-			require.NoError(t, idempotency.Discard(ctx))
-			tx, err := idempotency.Tx[*ledgerTx](ctx)
-			require.NoError(t, err, "there was nothing to discard")
-			require.NoError(t, tx.Add("acct", 100))
-		}, sum: 100},
+		{"200", 200, false, idempotency.Completed, 100, idempotency.Executed},
+		{"303", 303, false, idempotency.Completed, 100, idempotency.Executed},
+		{"400", 400, false, idempotency.FailedFinal, 0, idempotency.Executed},
+		{"402", 402, false, idempotency.FailedFinal, 0, idempotency.Executed},
+		{"402 that wants its rows", 402, true, idempotency.FailedFinal, 100, idempotency.Executed},
+		{"422", 422, false, idempotency.FailedFinal, 0, idempotency.Executed},
+		{"401", 401, false, 0, 0, idempotency.Released},
+		{"429", 429, false, 0, 0, idempotency.Released},
+		{"429, and Keep", 429, true, 0, 0, idempotency.Released},
+		{"500", 500, false, 0, 0, idempotency.Released},
+		{"500, and Keep", 500, true, 0, 0, idempotency.Released},
+		{"503, and Keep", 503, true, 0, 0, idempotency.Released},
+		{"unknown, by policy", 599, false, idempotency.Unknown, 0, idempotency.Doubtful},
+		{"unknown, by policy, and Keep", 599, true, idempotency.Unknown, 0, idempotency.Doubtful},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			store := newLedger()
-			var later func() error
+			work := charge(t, row.code)
 			r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
-				later = func() error { return idempotency.Discard(req.Context()) }
-				row.work(t, req.Context())
-				answer(http.StatusUnprocessableEntity, "no such account")(w, req)
-			}, joined)
+				if row.keep {
+					idempotency.Keep(req.Context())
+				}
+				work(w, req)
+			}, joined, func(h *idempotency.Handler) {
+				h.Settle = func(code int) idempotency.Status {
+					if code == 599 {
+						return idempotency.Unknown
+					}
+					return 0
+				}
+			})
 			first := r.post(t)
-			assert.Equal(t, http.StatusUnprocessableEntity, first.Code)
-			assert.Equal(t, "no such account", first.Body.String())
+			assert.Equal(t, row.code, first.Code)
 			assert.Equal(t, row.sum, store.sum("acct"))
-			assert.Equal(t, idempotency.FailedFinal, mustLoad(t, store, theID).Status, "the refusal is stored all the same")
-			requireReplay(t, first, r.post(t))
-			assert.NoError(t, later(), "after the end there is nothing to discard")
+			assert.Zero(t, store.transactions())
+			assert.Equal(t, []idempotency.Disposition{row.d}, r.dispositions())
+			requireRecord(t, store, theID, row.record)
+			switch {
+			case row.record.Finished():
+				requireReplay(t, first, r.post(t))
+				assert.EqualValues(t, 1, r.executions.Load())
+			case row.record == idempotency.Unknown:
+				requireUnknown(t, r)
+			default:
+				assert.Equal(t, row.code, r.post(t).Code)
+				assert.EqualValues(t, 2, r.executions.Load())
+			}
+			assert.Equal(t, row.sum, store.sum("acct"))
 		})
 	}
 }
 
-func TestDiscardThatFails(t *testing.T) {
-	ledger := newLedger()
-	store := faultyTx(ledger, rule{onRollback, 1, 0, fault{after: errLost}})
-	r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
-		assert.NoError(t, txOf[*ledgerTx](req.Context()))
-		assert.Equal(t, errLost, idempotency.Discard(req.Context()))
-		assert.ErrorIs(t, txOf[*ledgerTx](req.Context()), idempotency.ErrNoTransaction)
-		w.WriteHeader(http.StatusConflict)
-	}, joined)
-	assert.Equal(t, http.StatusConflict, r.post(t).Code)
-	assert.Equal(t, idempotency.FailedFinal, mustLoad(t, store, theID).Status)
+// A refusal whose body is too large to be stored is a refusal still.
+func TestJoinedRefusalTooLargeToBeKept(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		keep bool
+		sum  int
+	}{{"rolled back", false, 0}, {"kept", true, 100}} {
+		t.Run(row.name, func(t *testing.T) {
+			store := newLedger()
+			work := charge(t, http.StatusPaymentRequired)
+			r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
+				if row.keep {
+					idempotency.Keep(req.Context())
+				}
+				work(w, req)
+			}, joined, func(h *idempotency.Handler) { h.MaxResponse = 3 })
+			assert.Equal(t, http.StatusPaymentRequired, r.post(t).Code)
+			assert.Equal(t, row.sum, store.sum("acct"))
+			requireRecord(t, store, theID, idempotency.CompletedUnreplayable)
+		})
+	}
 }
 
-// A rollback that hangs does not hold the handler up for good, nor the heartbeat.
-func TestDiscardThatHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := faultyTx(newLedger(), rule{onRollback, 1, 0, fault{delay: time.Hour}})
-		r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
-			assert.NoError(t, txOf[*ledgerTx](req.Context()))
-			time.Sleep(time.Minute)
-			assert.ErrorIs(t, idempotency.Discard(req.Context()), context.DeadlineExceeded)
-			w.WriteHeader(http.StatusInternalServerError)
-		}, joined)
-		began := time.Now()
-		assert.Equal(t, http.StatusInternalServerError, r.post(t).Code)
-		assert.Less(t, time.Since(began), 3*time.Minute)
-	})
+// Detached work has no transaction whose writes it could keep.
+func TestKeepInDetachedWorkDoesNothing(t *testing.T) {
+	for _, code := range []int{http.StatusCreated, http.StatusPaymentRequired} {
+		bare, kept := faulty(newLedger()), faulty(newLedger())
+		for _, store := range []*faultyStore{bare, kept} {
+			r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
+				if store == kept {
+					idempotency.Keep(req.Context())
+				}
+				w.WriteHeader(code)
+			})
+			requireReplay(t, r.post(t), r.post(t))
+		}
+		assert.Equal(t, bare.counts(), kept.counts())
+	}
+}
+
+// One execution inside another has its own transaction, or none.
+func TestExecutionInAnExecution(t *testing.T) {
+	ledger := newLedger()
+	r := newRig(ledger, func(w http.ResponseWriter, req *http.Request) {
+		_, err := idempotency.Do(req.Context(), new(idempotency.Memory), "", "inner", "k", "", func(ctx context.Context) (idempotency.Result, error) {
+			idempotency.Keep(ctx) // its own, and not the outer one's
+			return idempotency.Result{}, txOf[*ledgerTx](ctx)
+		})
+		assert.ErrorIs(t, err, idempotency.ErrNoTransaction)
+		charge(t, http.StatusPaymentRequired)(w, req)
+	}, joined)
+	assert.Equal(t, http.StatusPaymentRequired, r.post(t).Code)
+	assert.Zero(t, ledger.sum("acct"))
+}
+
+// requireRecord reads a record's status; 0: there is no record.
+func requireRecord(t *testing.T, store idempotency.Store, id idempotency.ID, want idempotency.Status) {
+	t.Helper()
+	record, err := store.Load(t.Context(), id)
+	if errors.Is(err, idempotency.ErrNotFound) {
+		err = nil
+	}
+	require.NoError(t, err)
+	require.Equal(t, want.String(), record.Status.String())
 }

@@ -270,10 +270,14 @@ func (v *visit) execute(e *execution) {
 	c := newCapture(v.w, v.r, v.MaxResponse)
 	defer c.close()
 	status, interrupted := v.run(e, c), e.finish()
-	if c.silent || status == FailedRetryable && interrupted {
+	refused := status == FailedFinal
+	switch {
+	case status == FailedRetryable && interrupted:
 		status = v.runner.ambiguous()
+	case status.Finished() && c.tooLarge():
+		status = CompletedUnreplayable
 	}
-	status, err := e.settle(status, resultOf(c, status))
+	err := e.settle(Outcome{Status: status, Result: resultOf(c, status)}, refused)
 	v.conclude(c, status, err)
 }
 
@@ -297,11 +301,11 @@ func (v *visit) run(e *execution, c *capture) Status {
 	defer func() { v.r.MultipartForm = r.MultipartForm }() // the server removes its files, when all is over
 	v.next.ServeHTTP(c, r)
 	c.finish()
-	returned = true
-	status := v.settle(c.status())
-	if status.Finished() && c.tooLarge() {
-		status = CompletedUnreplayable
+	status := v.runner.ambiguous()
+	if !c.silent {
+		status = v.settle(c.status())
 	}
+	returned = true
 	return status
 }
 
@@ -324,7 +328,9 @@ func (v *visit) conclude(c *capture, status Status, err error) {
 	case errors.Is(err, ErrLeaseLost):
 		v.refuse(overtaken(), Overtaken, err, "")
 	case c.silent:
-		v.refuse(noResponse(), StoreFailed, errors.Join(errSilent, err), "")
+		err = errors.Join(errSilent, err)
+		v.tell(status, err)
+		v.refuse(noResponse(), StoreFailed, err, "")
 	case status == FailedRetryable && code >= http.StatusBadRequest:
 		v.send(c, code, status, err) // a refusal needs no record
 	default:

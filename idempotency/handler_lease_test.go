@@ -196,26 +196,39 @@ func TestTheLoserNeverAnswersSuccess(t *testing.T) {
 }
 
 func TestTheLoserPanics(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := new(idempotency.Memory)
-		broken := faulty(store, rule{verb: onRenew, from: 1, to: always, fault: fault{before: errDown}})
-		a := newRig(broken, func(http.ResponseWriter, *http.Request) {
-			time.Sleep(time.Minute)
-			panic("test")
+	for _, row := range []struct {
+		name   string
+		policy idempotency.Takeover
+		won    int
+		told   int // of Unknown, by who came later
+	}{
+		{"and the work is repeated", idempotency.Reexecute, http.StatusAccepted, 0},
+		{"and is unknown already", idempotency.MarkUnknown, http.StatusConflict, 1},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := new(idempotency.Memory)
+				broken := faulty(store, rule{verb: onRenew, from: 1, to: always, fault: fault{before: errDown}})
+				a := newRig(broken, func(http.ResponseWriter, *http.Request) {
+					time.Sleep(time.Minute)
+					panic("test")
+				}, takeover(row.policy))
+				b := newRig(store, answer(http.StatusAccepted, "the winner's"))
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					servePanicking(a, request(t))
+				}()
+				time.Sleep(31 * time.Second)
+				assert.Equal(t, row.won, b.post(t).Code)
+				<-done
+				assert.Empty(t, a.unknowns(), "it is no news of the loser's")
+				assert.Len(t, b.unknowns(), row.told)
+				assert.Equal(t, row.won, b.post(t).Code)
+				assert.ErrorIs(t, a.last(t).Err, idempotency.ErrLeaseLost)
+			})
 		})
-		b := newRig(store, answer(http.StatusAccepted, "the winner's"), takeover(idempotency.Reexecute))
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			servePanicking(a, request(t))
-		}()
-		time.Sleep(31 * time.Second)
-		won := b.post(t)
-		<-done
-		assert.Empty(t, a.unknowns(), "the operation is not unknown: somebody has done it")
-		requireReplay(t, won, b.post(t))
-		assert.ErrorIs(t, a.last(t).Err, idempotency.ErrLeaseLost)
-	})
+	}
 }
 
 // The store comes back when somebody else has done the work, with the same status:
@@ -226,8 +239,8 @@ func TestTheLoserDoesNotTakeTheWinnersResultForItsOwn(t *testing.T) {
 		broken := faulty(store, rule{onRenew, 1, always, fault{before: errDown}},
 			rule{onComplete, 1, always, fault{before: errDown}})
 		var cause atomic.Value
-		a := newRig(broken, working(29*time.Second, &cause))
-		b := newRig(store, answer(http.StatusCreated, "the winner's"), takeover(idempotency.Reexecute))
+		a := newRig(broken, working(29*time.Second, &cause), takeover(idempotency.Reexecute))
+		b := newRig(store, answer(http.StatusCreated, "the winner's"))
 		response := a.goPost(t)
 		time.Sleep(31 * time.Second)
 		won := b.post(t)
@@ -242,7 +255,7 @@ func TestOvertakenWhileThePulseWasAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(idempotency.Memory)
 		var cause atomic.Value
-		a := newRig(store, working(time.Hour/20, &cause))
+		a := newRig(store, working(time.Hour/20, &cause), takeover(idempotency.Reexecute))
 		response := a.goPost(t)
 		synctest.Wait()
 
@@ -250,7 +263,7 @@ func TestOvertakenWhileThePulseWasAway(t *testing.T) {
 		record := mustLoad(t, store, theID)
 		require.NoError(t, store.Renew(t.Context(), record.Lease(), time.Nanosecond))
 		time.Sleep(time.Millisecond)
-		b := newRig(store, answer(http.StatusAccepted, "the winner's"), takeover(idempotency.Reexecute))
+		b := newRig(store, answer(http.StatusAccepted, "the winner's"))
 		won := b.post(t)
 		assert.Equal(t, http.StatusAccepted, won.Code)
 
@@ -273,10 +286,13 @@ func TestTakeoverAfterACrash(t *testing.T) {
 		{name: "detached, unknown", change: takeover(idempotency.MarkUnknown), unknown: true},
 		{name: "detached, again", change: takeover(idempotency.Reexecute)},
 		{name: "detached, resume", change: takeover(idempotency.Resume), resumed: true},
-		{name: "joined, by default", change: joined},
-		{name: "joined, unknown", change: func(h *idempotency.Handler) {
-			h.Joined, h.Takeover = true, idempotency.MarkUnknown
-		}, unknown: true},
+		{name: "detached, found by joined work", change: joined, unknown: true},
+		{name: "detached, again, found by joined work", change: func(h *idempotency.Handler) {
+			h.Joined, h.Takeover = true, idempotency.Reexecute
+		}},
+		{name: "detached, resume, found by joined work", change: func(h *idempotency.Handler) {
+			h.Joined, h.Takeover = true, idempotency.Resume
+		}, resumed: true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -313,6 +329,36 @@ func TestTakeoverAfterACrash(t *testing.T) {
 	}
 }
 
+// What becomes of the dead is by their own terms. Those of who finds them, of a newer
+// version say, are not what they agreed to.
+func TestTheDeadAreTakenOverByTheirOwnTerms(t *testing.T) {
+	policies := []idempotency.Takeover{
+		idempotency.TakeoverDefault, idempotency.Reexecute, idempotency.Resume, idempotency.MarkUnknown,
+	}
+	for _, dead := range policies {
+		for _, finder := range policies {
+			synctest.Test(t, func(t *testing.T) {
+				store := new(idempotency.Memory)
+				var resumed bool
+				r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
+					e, _ := idempotency.FromContext(req.Context())
+					resumed = e.Resumed
+					w.WriteHeader(http.StatusCreated)
+				}, takeover(dead))
+				crash(t, r.Handler, store, request(t))
+				time.Sleep(31 * time.Second)
+				r.Takeover = finder
+				if dead == idempotency.Reexecute || dead == idempotency.Resume {
+					assert.Equal(t, http.StatusCreated, r.post(t).Code)
+					assert.Equal(t, dead == idempotency.Resume, resumed)
+				} else {
+					requireUnknown(t, r)
+				}
+			})
+		}
+	}
+}
+
 func TestLimit(t *testing.T) {
 	for _, row := range []struct {
 		name  string
@@ -332,6 +378,7 @@ func TestLimit(t *testing.T) {
 					if row.want == 0 {
 						time.Sleep(24 * time.Hour)
 						assert.NoError(t, req.Context().Err())
+						w.WriteHeader(http.StatusOK)
 						return
 					}
 					<-req.Context().Done()
@@ -346,7 +393,7 @@ func TestLimit(t *testing.T) {
 					return
 				}
 				assert.Equal(t, http.StatusServiceUnavailable, w.Code)
-				assert.Equal(t, []idempotency.Disposition{idempotency.Released}, r.dispositions())
+				assert.Equal(t, []idempotency.Disposition{idempotency.Doubtful}, r.dispositions(), "it says that it did nothing, but it was cut off")
 			})
 		})
 	}
@@ -436,107 +483,29 @@ func TestLimitAndDeadline(t *testing.T) {
 	}
 }
 
-// An open transaction holds the operation: no heartbeat, nobody takes over, and
-// not even a week without one changes that.
-func TestNoHeartbeatInATransaction(t *testing.T) {
+// An open transaction holds the operation: there is no lease to renew, and not even
+// an hour without one changes that.
+func TestNoHeartbeatForJoinedWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faultyTx(newLedger())
-		ledger := store.Store.(*ledgerStore)
+		work := charge(t, http.StatusCreated)
 		r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
-			tx, err := idempotency.Tx[*ledgerTx](req.Context())
-			if !assert.NoError(t, err) {
-				return
-			}
-			time.Sleep(10 * time.Minute)
+			time.Sleep(time.Hour)
 			assert.NoError(t, req.Context().Err())
-			assert.NoError(t, tx.Add("acct", 100))
-			w.WriteHeader(http.StatusCreated)
-		}, joined)
+			work(w, req)
+		}, joined, func(h *idempotency.Handler) { h.Limit = -1 })
 		response := r.goPost(t)
-		for range 9 {
+		for range 59 {
 			time.Sleep(time.Minute)
 			requireProblem(t, r.post(t), http.StatusConflict, "in-progress")
 		}
 		first := <-response
 		assert.Equal(t, http.StatusCreated, first.Code)
-		assert.Zero(t, store.count(onRenew))
-		assert.Equal(t, 100, ledger.sum("acct"))
+		assert.Equal(t, map[string]int{onBegin: 60, onCommit: 1}, store.counts())
+		assert.Equal(t, 100, store.ledger.sum("acct"))
 		requireReplay(t, first, r.post(t))
 		assert.Empty(t, r.renewals())
 	})
-}
-
-// While Begin waits for a connection, the heartbeat goes on: otherwise the lease
-// would be over by the time that there is one.
-func TestHeartbeatWhileATransactionBegins(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := faultyTx(newLedger(), rule{verb: onBegin, from: 1, fault: fault{delay: 2 * time.Minute}})
-		r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
-			tx, err := idempotency.Tx[*ledgerTx](req.Context())
-			if assert.NoError(t, err) {
-				assert.NoError(t, tx.Add("acct", 100))
-			}
-			w.WriteHeader(http.StatusCreated)
-		}, joined)
-		response := r.goPost(t)
-		time.Sleep(time.Minute)
-		requireProblem(t, r.post(t), http.StatusConflict, "in-progress")
-		assert.Equal(t, http.StatusCreated, (<-response).Code)
-		assert.GreaterOrEqual(t, store.count(onRenew), 11)
-		assert.Equal(t, 100, store.Store.(*ledgerStore).sum("acct"))
-	})
-}
-
-// After Discard the lease must hold the operation again.
-func TestHeartbeatAfterDiscard(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := faultyTx(newLedger())
-		r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
-			_, err := idempotency.Tx[*ledgerTx](req.Context())
-			assert.NoError(t, err)
-			time.Sleep(5 * time.Minute) // ten leases without a renewal
-			assert.NoError(t, idempotency.Discard(req.Context()))
-			time.Sleep(5*time.Minute - time.Second)
-			assert.NoError(t, req.Context().Err())
-			w.WriteHeader(http.StatusCreated)
-		}, joined)
-		response := r.goPost(t)
-		time.Sleep(7 * time.Minute)
-		requireProblem(t, r.post(t), http.StatusConflict, "in-progress")
-		assert.Equal(t, http.StatusCreated, (<-response).Code)
-		assert.Equal(t, 30, store.count(onRenew), "one at once, and then every 10 s")
-	})
-}
-
-// A renewal that was on its way when the transaction began may fail for just that
-// reason. It means nothing.
-func TestRenewalInFlightWhenTheTransactionBegins(t *testing.T) {
-	for _, row := range []struct {
-		name string
-		err  error
-	}{
-		{"locked", errLocked},
-		{"lease lost, says the store", idempotency.ErrLeaseLost},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				answered := make(chan struct{})
-				store := faultyTx(newLedger(), rule{verb: onRenew, from: 1, fault: fault{hold: answered, after: row.err}})
-				r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
-					time.Sleep(11 * time.Second) // the first renewal is on its way
-					_, err := idempotency.Tx[*ledgerTx](req.Context())
-					assert.NoError(t, err)
-					close(answered)
-					time.Sleep(time.Minute)
-					assert.NoError(t, req.Context().Err())
-					w.WriteHeader(http.StatusCreated)
-				}, joined)
-				assert.Equal(t, http.StatusCreated, r.post(t).Code)
-				assert.Equal(t, 1, store.count(onRenew))
-				assert.Empty(t, r.renewals())
-			})
-		})
-	}
 }
 
 // A renewal that is on its way at the end does not keep the response waiting, and
@@ -627,4 +596,189 @@ func TestContextsEnd(t *testing.T) {
 			assert.ErrorContains(t, context.Cause(ctx), "ended")
 		}
 	})
+}
+
+// An execution's own context may end: its lease is lost, though nobody has taken
+// over; it overran its limit; its caller's deadline is over. What it answers after
+// that, to say that nothing was done, is often only how it says that it was cut off.
+var endings = []struct {
+	name string
+	ends bool
+	prep func(*faultyStore, *idempotency.Handler, *http.Request) *http.Request
+}{
+	{name: "by itself"},
+	{name: "lease lost", ends: true, prep: func(store *faultyStore, _ *idempotency.Handler, req *http.Request) *http.Request {
+		store.obey(rule{onRenew, 1, always, fault{before: errDown}})
+		return req
+	}},
+	{name: "renewals without a connection, for 1.5 leases", ends: true, prep: func(store *faultyStore, _ *idempotency.Handler, req *http.Request) *http.Request {
+		store.obey(rule{onRenew, 1, always, fault{delay: 45 * time.Second}})
+		return req
+	}},
+	{name: "limit", ends: true, prep: func(_ *faultyStore, h *idempotency.Handler, req *http.Request) *http.Request {
+		h.Limit = time.Minute
+		return req
+	}},
+	{name: "deadline", ends: true, prep: func(_ *faultyStore, _ *idempotency.Handler, req *http.Request) *http.Request {
+		ctx, cancel := context.WithTimeout(req.Context(), time.Second)
+		context.AfterFunc(ctx, cancel)
+		return req.WithContext(ctx)
+	}},
+}
+
+// An ambiguous end is not "nothing was done": by the status, the way in which the
+// execution ended, and what its terms say of its repetition.
+func TestAmbiguousEndIsUnknown(t *testing.T) {
+	harmless := map[int]bool{401: true, 408: true, 425: true, 429: true, 503: true}
+	for _, ending := range endings {
+		for _, policy := range []idempotency.Takeover{
+			idempotency.TakeoverDefault, idempotency.MarkUnknown, idempotency.Reexecute, idempotency.Resume,
+		} {
+			for _, code := range []int{201, 302, 400, 401, 404, 408, 409, 422, 425, 429, 500, 501, 502, 503, 504, 599} {
+				want := idempotency.Completed
+				switch {
+				case harmless[code] && !ending.ends:
+					want = idempotency.FailedRetryable
+				case harmless[code] || code >= 500:
+					want = idempotency.Unknown
+					if policy == idempotency.Reexecute || policy == idempotency.Resume {
+						want = idempotency.FailedRetryable
+					}
+				case code >= 400:
+					want = idempotency.FailedFinal
+				}
+				synctest.Test(t, func(t *testing.T) {
+					t.Log(ending.name, policy, code)
+					store := faulty(new(idempotency.Memory))
+					r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
+						if ending.ends {
+							<-req.Context().Done()
+						}
+						answer(code, "")(w, req)
+					}, takeover(policy))
+					req := request(t)
+					if ending.prep != nil {
+						req = ending.prep(store, r.Handler, req)
+					}
+					w := serve(r, req)
+					require.Equal(t, code, w.Code, "the first client gets the handler's answer")
+					require.Equal(t, "this", w.Header().Get("Handler"))
+					requireRecord(t, store, theID, want)
+					if want != idempotency.Unknown {
+						require.Empty(t, r.unknowns())
+						return
+					}
+					require.Equal(t, idempotency.Doubtful, r.last(t).Disposition)
+					require.Error(t, r.last(t).Err)
+					require.Len(t, r.unknowns(), 1)
+					requireUnknown(t, r)
+					require.Len(t, r.unknowns(), 1)
+					require.EqualValues(t, 1, r.executions.Load())
+				})
+			}
+		}
+	}
+}
+
+// That holds for a policy of one's own, which does not see the context. What is no
+// release is taken as it is.
+func TestAmbiguousEndByOwnPolicy(t *testing.T) {
+	for _, row := range []struct{ says, want idempotency.Status }{
+		{idempotency.FailedRetryable, idempotency.Unknown},
+		{idempotency.FailedFinal, idempotency.FailedFinal},
+		{idempotency.Completed, idempotency.Completed},
+		{idempotency.Unknown, idempotency.Unknown},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			store := new(idempotency.Memory)
+			r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
+				<-req.Context().Done()
+				w.WriteHeader(http.StatusNotFound)
+			}, func(h *idempotency.Handler) {
+				h.Limit = time.Minute
+				h.Settle = func(int) idempotency.Status { return row.says }
+			})
+			r.post(t)
+			requireRecord(t, store, theID, row.want)
+		})
+	}
+}
+
+// A client that has gone does not end the work, so its word counts.
+func TestClientGoneIsNoAmbiguousEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(idempotency.Memory)
+		ctx, cancel := context.WithCancel(t.Context())
+		r := newRig(store, func(w http.ResponseWriter, _ *http.Request) {
+			cancel()
+			time.Sleep(time.Second)
+			w.WriteHeader(http.StatusServiceUnavailable)
+		})
+		serve(r, request(t).WithContext(ctx))
+		requireRecord(t, store, theID, idempotency.FailedRetryable)
+	})
+}
+
+// The bank counts. A handler charges it, and hears of its own end before it hears of
+// the bank; the client asks until it has an answer that is worth having.
+func TestTheBankIsChargedOnce(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		change  func(*idempotency.Handler)
+		away    time.Duration // the store, from the charge on
+		timeout time.Duration // of each request
+		code    int           // what the handler makes of its end
+	}{
+		{name: "the store is away for 1.5 leases, 503", away: 45 * time.Second, code: 503},
+		{name: "the store is away for 1.5 leases, 500", away: 45 * time.Second, code: 500},
+		{name: "the limit passes, 503", change: func(h *idempotency.Handler) { h.Limit = time.Second }, code: 503},
+		{name: "the limit passes, 504", change: func(h *idempotency.Handler) { h.Limit = time.Second }, code: 504},
+		{name: "the deadline passes", timeout: time.Second, code: 503},
+		{name: "the deadline passes, and nothing is written", timeout: time.Second},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var bank atomic.Int64
+				var back atomic.Pointer[time.Time]
+				store := faulty(new(idempotency.Memory))
+				store.chaos = func(string) fault {
+					if until := back.Load(); until != nil && time.Now().Before(*until) {
+						return fault{before: errDown}
+					}
+					return fault{}
+				}
+				r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
+					bank.Add(1)
+					if row.away > 0 && back.Load() == nil {
+						until := time.Now().Add(row.away)
+						back.Store(&until)
+					}
+					<-req.Context().Done() // the bank takes its time
+					if row.code != 0 {
+						w.WriteHeader(row.code)
+					}
+				}, func(h *idempotency.Handler) {
+					if row.change != nil {
+						row.change(h)
+					}
+				})
+				var w *httptest.ResponseRecorder
+				for range 100 {
+					ctx, cancel := t.Context(), context.CancelFunc(func() {})
+					if row.timeout > 0 {
+						ctx, cancel = context.WithTimeout(ctx, row.timeout)
+					}
+					w = serve(r, request(t).WithContext(ctx))
+					cancel()
+					if w.Code < 500 && w.Header().Get("Retry-After") == "" {
+						break
+					}
+					time.Sleep(2 * time.Second)
+				}
+				requireProblem(t, w, http.StatusConflict, "unknown")
+				assert.EqualValues(t, 1, bank.Load())
+				assert.NotEmpty(t, r.unknowns(), "somebody is told")
+			})
+		})
+	}
 }

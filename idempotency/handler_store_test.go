@@ -77,12 +77,7 @@ func (f *failure) run(t *testing.T, store idempotency.Store, faults *faultyStore
 	}
 
 	faults.heal()
-	if f.record == 0 {
-		_, err := faults.Load(t.Context(), theID)
-		require.ErrorIs(t, err, idempotency.ErrNotFound)
-	} else {
-		require.Equal(t, f.record, mustLoad(t, faults, theID).Status)
-	}
+	requireRecord(t, faults, theID, f.record)
 
 	time.Sleep(time.Minute)
 	again := r.post(t)
@@ -175,7 +170,7 @@ func TestStoreFailsAroundDetachedWork(t *testing.T) {
 }
 
 func TestStoreFailsAroundARelease(t *testing.T) {
-	const failed = http.StatusBadGateway
+	const failed = http.StatusServiceUnavailable
 	for _, row := range []failure{
 		{
 			name: "fails once", rules: []rule{{onRelease, 1, 0, fault{before: errDown}}},
@@ -216,71 +211,147 @@ func TestStoreFailsAroundTheReleaseOfASuccess(t *testing.T) {
 
 func TestStoreFailsAroundJoinedWork(t *testing.T) {
 	const ok = http.StatusCreated
-	down, lost := fault{before: errDown}, fault{after: errLost}
-	for _, row := range []struct {
-		failure
-
-		sum int // in the ledger, in the end
-	}{
-		{failure{
-			name: "nothing fails", status: ok, d: idempotency.Executed, record: idempotency.Completed,
-			again: ok, replay: true, runs: 1,
-		}, 100},
-		{failure{
-			name: "Begin fails", rules: []rule{{onBegin, 1, 0, down}},
-			status: 500, d: idempotency.Released, record: idempotency.FailedRetryable, again: ok, runs: 2,
-		}, 100},
-		{failure{
-			name: "the commit fails", rules: []rule{{onCommit, 1, 0, down}},
-			status: 503, kind: "store", d: idempotency.StoreFailed, record: idempotency.FailedRetryable, again: ok, runs: 2,
-		}, 100},
-		{failure{
-			name: "the commit's answer is lost", rules: []rule{{onCommit, 1, 0, lost}},
-			status: ok, d: idempotency.Executed, record: idempotency.Completed, again: ok, replay: true, runs: 1,
-		}, 100},
-		{failure{
-			name: "the commit's answer comes too late", rules: []rule{{onCommit, 1, 0, fault{linger: time.Minute, after: errLost}}},
-			status: ok, d: idempotency.Executed, record: idempotency.Completed, again: ok, replay: true, runs: 1,
-		}, 100},
-		{failure{
-			name:   "the commit's answer is lost, and the store is away for a while",
-			rules:  []rule{{onCommit, 1, 0, lost}, {onRelease, 1, 5, down}, {onLoad, 1, 5, down}},
-			status: ok, d: idempotency.Executed, record: idempotency.Completed, again: ok, replay: true, runs: 1,
-		}, 100},
-		{failure{
-			name:   "the commit fails, and the release's answer is lost",
-			rules:  []rule{{onCommit, 1, 0, down}, {onRelease, 1, 0, lost}},
-			status: 503, kind: "store", d: idempotency.StoreFailed, record: idempotency.FailedRetryable, again: ok, runs: 2,
-		}, 100},
-		{failure{
-			name:   "the commit's answer is lost, and the store is gone",
-			rules:  []rule{{onCommit, 1, 0, lost}, {onRelease, 1, always, down}, {onLoad, 1, always, down}},
-			status: 503, kind: "store", d: idempotency.StoreFailed, record: idempotency.Completed, again: ok, replay: true, runs: 1,
-		}, 100},
-		{failure{
-			name:   "the commit fails, and the store is gone",
-			rules:  []rule{{onCommit, 1, 0, down}, {onRelease, 1, always, down}, {onLoad, 1, always, down}},
-			status: 503, kind: "store", d: idempotency.StoreFailed, record: idempotency.InProgress, again: ok, runs: 2,
-		}, 100},
-		{failure{
-			name:   "the commit fails, and somebody else has the operation",
-			rules:  []rule{{onCommit, 1, 0, down}, {onRelease, 1, 0, fault{before: idempotency.ErrLeaseLost}}},
-			status: 503, kind: "overtaken", d: idempotency.Overtaken, record: idempotency.InProgress, again: ok, runs: 2,
-		}, 100},
-		{failure{
-			name: "the lease is lost at the commit", rules: []rule{{onCommit, 1, 0, fault{before: idempotency.ErrLeaseLost}}},
-			status: 503, kind: "overtaken", d: idempotency.Overtaken, record: idempotency.InProgress, again: ok, runs: 2,
-		}, 100},
+	down, lost, lease := fault{before: errDown}, fault{after: errLost}, fault{before: idempotency.ErrLeaseLost}
+	done := failure{status: ok, d: idempotency.Executed, record: idempotency.Completed, again: ok, replay: true, runs: 1}
+	undone := failure{status: 503, kind: "store", d: idempotency.StoreFailed, again: ok, runs: 2}
+	named := func(f failure, name string, rules ...rule) failure {
+		f.name, f.rules = name, rules
+		return f
+	}
+	unheard := undone // it was committed, and the client is not told before it asks again
+	unheard.record, unheard.replay, unheard.runs = idempotency.Completed, true, 1
+	late := unheard // it is committed even later
+	late.record = 0
+	before := undone // the work was not even begun
+	before.runs = 1
+	overtaken := undone
+	overtaken.kind, overtaken.d = "overtaken", idempotency.Overtaken
+	for _, row := range []failure{
+		named(done, "nothing fails"),
+		named(done, "Begin fails once", rule{onBegin, 1, 0, down}),
+		named(done, "Begin's answer is lost", rule{onBegin, 1, 0, lost}),
+		named(before, "Begin is down", rule{onBegin, 1, always, down}),
+		named(before, "Begin's answers are lost, all of them", rule{onBegin, 1, always, lost}),
+		named(before, "Begin hangs", rule{onBegin, 1, always, fault{delay: time.Hour}}),
+		named(undone, "the commit fails", rule{onCommit, 1, 0, down}),
+		named(done, "the commit's answer is lost", rule{onCommit, 1, 0, lost}),
+		named(done, "the commit's answer comes too late", rule{onCommit, 1, 0, fault{linger: time.Minute, after: errLost}}),
+		named(undone, "the commit hangs", rule{onCommit, 1, 0, fault{delay: time.Hour}}),
+		named(done, "the commit is done later than its answer was lost", rule{onCommit, 1, 0, fault{after: errLost, ghost: 9 * time.Second}}),
+		named(undone, "the commit is undone later than its answer was lost", rule{onCommit, 1, 0, fault{before: errLost, ghost: 9 * time.Second}}),
+		named(late, "the commit is done after the lease's time", rule{onCommit, 1, 0, fault{after: errLost, ghost: 40 * time.Second}}),
+		named(done, "the commit's answer is lost, and the store is away for a while", rule{onCommit, 1, 0, lost}, rule{onBegin, 2, 12, down}),
+		named(undone, "the commit fails, and the store is away for a while", rule{onCommit, 1, 0, down}, rule{onBegin, 2, 12, down}),
+		named(done, "the commit's answer is lost, and a Begin hangs", rule{onCommit, 1, 0, lost}, rule{onBegin, 2, 0, fault{delay: time.Hour}}),
+		named(unheard, "the commit's answer is lost, and the store is gone", rule{onCommit, 1, 0, lost}, rule{onBegin, 2, always, down}),
+		named(undone, "the commit fails, and the store is gone", rule{onCommit, 1, 0, down}, rule{onBegin, 2, always, down}),
+		named(overtaken, "the record is somebody else's at the commit", rule{onCommit, 1, 0, lease}),
+		named(undone, "a statement has failed", rule{onCommit, 1, 0, fault{before: fmt.Errorf("%w: duplicate key", idempotency.ErrTransactionFailed)}}),
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := faultyTx(newLedger())
-				ledger := store.Store.(*ledgerStore)
-				row.run(t, store, store.faultyStore, charge(t, ok), joined)
-				assert.Equal(t, row.sum, ledger.sum("acct"), "one effect, whatever fails")
+				ledger := newLedger()
+				store := faultyTx(ledger)
+				r := row.run(t, store, store.faultyStore, charge(t, ok), joined)
+				assert.Equal(t, 100, ledger.sum("acct"), "one effect, whatever fails")
 				assert.Zero(t, ledger.transactions())
+				assert.Empty(t, r.unknowns())
+				counts := store.counts()
+				assert.Zero(t, counts[onReserve]+counts[onComplete]+counts[onRelease]+counts[onRenew], "joined work has no lease")
 			})
 		})
+	}
+}
+
+// A commit whose answer is lost, and by the time that one looks, somebody else has
+// done the work. His result is not the loser's own.
+func TestCommitIsLostAndSomebodyElseHasDoneIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ledger := newLedger()
+		store := faultyTx(ledger, rule{onCommit, 1, 0, fault{before: errDown}}, rule{onBegin, 2, 20, fault{before: errDown}})
+		a := newRig(store, charge(t, http.StatusCreated), joined)
+		b := newRig(ledger, charge(t, http.StatusCreated), joined)
+		response := a.goPost(t)
+		time.Sleep(time.Second)
+		won := b.post(t)
+		assert.Equal(t, http.StatusCreated, won.Code)
+		requireProblem(t, <-response, http.StatusServiceUnavailable, "overtaken")
+		requireReplay(t, won, a.post(t))
+		assert.Equal(t, 100, ledger.sum("acct"))
+	})
+}
+
+// The same, and the other is still at it.
+func TestCommitIsLostAndSomebodyElseIsAtIt(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		takes time.Duration
+		kind  string
+	}{
+		{"and ends in time", 10 * time.Second, "overtaken"},
+		{"and does not", 10 * time.Minute, "store"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ledger := newLedger()
+				store := faultyTx(ledger, rule{onCommit, 1, 0, fault{before: errDown}}, rule{onBegin, 2, 20, fault{before: errDown}})
+				a := newRig(store, charge(t, http.StatusCreated), joined)
+				work := charge(t, http.StatusCreated)
+				b := newRig(ledger, func(w http.ResponseWriter, r *http.Request) {
+					time.Sleep(row.takes)
+					work(w, r)
+				}, joined)
+				response := a.goPost(t)
+				time.Sleep(time.Second)
+				won := b.goPost(t)
+				began := time.Now()
+				requireProblem(t, <-response, http.StatusServiceUnavailable, row.kind)
+				assert.Less(t, time.Since(began), time.Minute)
+				assert.Equal(t, http.StatusCreated, (<-won).Code)
+				assert.Equal(t, 100, ledger.sum("acct"))
+			})
+		})
+	}
+}
+
+// What a refusal's commit says is dealt with like a success's.
+func TestStoreFailsAroundAJoinedRefusal(t *testing.T) {
+	const no = http.StatusPaymentRequired
+	refused := failure{status: no, d: idempotency.Executed, record: idempotency.FailedFinal, again: no, replay: true, runs: 1}
+	undone := failure{status: 503, kind: "store", d: idempotency.StoreFailed, again: no, runs: 2}
+	named := func(f failure, name string, fault fault) failure {
+		f.name, f.rules = name, []rule{{onRefuse, 1, 0, fault}, {onCommit, 1, 0, fault}}
+		return f
+	}
+	overtaken := undone
+	overtaken.kind, overtaken.d = "overtaken", idempotency.Overtaken
+	for _, keep := range []bool{false, true} {
+		for _, row := range []failure{
+			named(refused, "nothing fails", fault{}),
+			named(refused, "the answer is lost", fault{after: errLost}),
+			named(undone, "it fails", fault{before: errDown}),
+			named(overtaken, "the record is somebody else's", fault{before: idempotency.ErrLeaseLost}),
+		} {
+			t.Run(fmt.Sprint(row.name, ", keep ", keep), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					ledger := newLedger()
+					store := faultyTx(ledger)
+					work := charge(t, no)
+					row.run(t, store, store.faultyStore, func(w http.ResponseWriter, r *http.Request) {
+						if keep {
+							idempotency.Keep(r.Context())
+						}
+						work(w, r)
+					}, joined)
+					if keep {
+						assert.Equal(t, 100, ledger.sum("acct"))
+					} else {
+						assert.Empty(t, ledger.ledger)
+					}
+					assert.Zero(t, ledger.transactions())
+				})
+			})
+		}
 	}
 }
 
@@ -308,164 +379,38 @@ func TestCommitAndLedgerAgree(t *testing.T) {
 	}
 }
 
-// Work that is not joined may have done more than what its transaction undoes. A
-// commit that fails is then a death between effect and record.
-func TestCommitFailsAroundDetachedWork(t *testing.T) {
-	for _, row := range []struct {
-		name     string
-		takeover idempotency.Takeover
-		rules    []rule
-		status   int
-		kind     string
-		d        idempotency.Disposition
-		record   idempotency.Status
-		sum      int
-	}{
-		{
-			"not committed", 0, []rule{{onCommit, 1, 0, fault{before: errDown}}},
-			409, "unknown", idempotency.Doubtful, idempotency.Unknown, 0,
-		},
-		{
-			"committed, unheard", 0, []rule{{onCommit, 1, 0, fault{after: errLost}}},
-			201, "", idempotency.Executed, idempotency.Completed, 100,
-		},
-		{
-			"not committed, may be executed again", idempotency.Reexecute, []rule{{onCommit, 1, 0, fault{before: errDown}}},
-			503, "store", idempotency.StoreFailed, idempotency.FailedRetryable, 0,
-		},
-		{
-			"not committed, may be resumed", idempotency.Resume, []rule{{onCommit, 1, 0, fault{before: errDown}}},
-			503, "store", idempotency.StoreFailed, idempotency.InProgress, 0,
-		},
-		{
-			"committed, unheard, may be resumed", idempotency.Resume, []rule{{onCommit, 1, 0, fault{after: errLost}}},
-			201, "", idempotency.Executed, idempotency.Completed, 100,
-		},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := faultyTx(newLedger(), row.rules...)
-				ledger := store.Store.(*ledgerStore)
-				var resumed []bool
-				work := charge(t, 201)
-				r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
-					e, _ := idempotency.FromContext(req.Context())
-					resumed = append(resumed, e.Resumed)
-					work(w, req)
-				}, takeover(row.takeover))
-				first := r.post(t)
-				if row.kind != "" {
-					requireProblem(t, first, row.status, row.kind)
-				} else {
-					assert.Equal(t, row.status, first.Code)
-				}
-				assert.Equal(t, []idempotency.Disposition{row.d}, r.dispositions())
-				assert.Equal(t, row.record, mustLoad(t, store, theID).Status)
-				assert.Equal(t, row.sum, ledger.sum("acct"))
-				time.Sleep(time.Second)
-				switch row.record {
-				case idempotency.Unknown:
-					require.Len(t, r.unknowns(), 1)
-					requireUnknown(t, r)
-					assert.EqualValues(t, 1, r.executions.Load())
-				case idempotency.Completed:
-					requireReplay(t, first, r.post(t))
-				default:
-					assert.Equal(t, 201, r.post(t).Code)
-					assert.Equal(t, []bool{false, row.takeover == idempotency.Resume}, resumed)
-					assert.Equal(t, 100, ledger.sum("acct"))
-				}
-			})
-		})
-	}
-}
-
-// Writes of work that says it does not know are not kept, and neither are those of
-// work that failed.
-func TestJoinedWorkThatIsNotStoredIsRolledBack(t *testing.T) {
-	for _, row := range []struct {
-		code   int
-		record idempotency.Status
-		sum    int
-	}{
-		{200, idempotency.Completed, 100},
-		{303, idempotency.Completed, 100},
-		{402, idempotency.FailedFinal, 100},
-		{401, idempotency.FailedRetryable, 0},
-		{429, idempotency.FailedRetryable, 0},
-		{500, idempotency.FailedRetryable, 0},
-		{599, idempotency.Unknown, 0},
-	} {
-		store := newLedger()
-		r := newRig(store, charge(t, row.code), joined, func(h *idempotency.Handler) {
-			h.Settle = func(code int) idempotency.Status {
-				if code == 599 {
-					return idempotency.Unknown
-				}
-				return 0
-			}
-		})
-		assert.Equal(t, row.code, r.post(t).Code)
-		assert.Equal(t, row.sum, store.sum("acct"), row.code)
-		assert.Equal(t, row.record, mustLoad(t, store, theID).Status)
-		assert.Zero(t, store.transactions())
-	}
-}
-
-// What cannot be rolled back must not be given back: its writes may yet stand.
+// A rollback that fails leaves nothing behind either: a transaction that is not
+// committed is not. The answer says that nothing was done, and that is so.
 func TestRollbackFails(t *testing.T) {
 	for _, row := range []struct {
-		name   string
-		change func(*idempotency.Handler)
-		work   func()
-		record idempotency.Status // while the transaction is still open
+		name string
+		rule fault
+		work func()
 	}{
-		{"joined, 500", joined, func() {}, idempotency.InProgress},
-		{"joined, panic", joined, func() { panic("test") }, idempotency.InProgress},
-		{"detached, 500", func(*idempotency.Handler) {}, func() {}, idempotency.FailedRetryable},
-		{"detached, panic", func(*idempotency.Handler) {}, func() { panic("test") }, idempotency.Unknown},
+		{"500", fault{after: errLost}, func() {}},
+		{"500, and it hangs", fault{delay: time.Hour}, func() {}},
+		{"panic", fault{before: errDown}, func() { panic("test") }},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := faultyTx(newLedger(), rule{onRollback, 1, 0, fault{after: errLost}})
+				store := faultyTx(newLedger(), rule{onRollback, 1, 0, row.rule})
 				work := charge(t, 500)
 				r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
 					work(w, req)
 					row.work()
-				}, row.change)
-				servePanicking(r, request(t))
-				assert.Equal(t, row.record, mustLoad(t, store, theID).Status)
-				assert.Zero(t, store.Store.(*ledgerStore).sum("acct"))
+				}, joined)
+				began := time.Now()
+				w, panicked := servePanicking(r, request(t))
+				assert.LessOrEqual(t, time.Since(began), 10*time.Second)
+				requireRecord(t, store, theID, 0)
+				assert.Zero(t, store.ledger.sum("acct"))
 				assert.Len(t, r.dispositions(), 1)
-			})
-		})
-	}
-}
-
-// A statement that fails may take the transaction with it, in PostgreSQL. A refusal
-// is stored then, without the writes; a success is not one.
-func TestWorkWhoseTransactionFailed(t *testing.T) {
-	failed := fmt.Errorf("%w: duplicate key", idempotency.ErrTransactionFailed)
-	for _, row := range []struct {
-		name   string
-		change func(*idempotency.Handler)
-		code   int
-		want   int // the answer
-		status idempotency.Status
-	}{
-		{"joined, 409", joined, 409, 409, idempotency.FailedFinal},
-		{"joined, 201", joined, 201, 503, idempotency.FailedRetryable},
-		{"detached, 409", takeover(idempotency.MarkUnknown), 409, 409, idempotency.FailedFinal},
-		{"detached, 201", takeover(idempotency.MarkUnknown), 201, 409, idempotency.Unknown},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ledger := newLedger()
-				store := faultyTx(ledger, rule{onCommit, 1, 0, fault{before: failed}})
-				r := newRig(store, charge(t, row.code), row.change)
-				assert.Equal(t, row.want, serve(r, request(t)).Code)
-				assert.Equal(t, row.status, mustLoad(t, store, theID).Status)
-				assert.Empty(t, ledger.ledger, "writes")
+				assert.Empty(t, r.unknowns())
+				if panicked == nil {
+					assert.Equal(t, 500, w.Code)
+					assert.Equal(t, idempotency.Released, r.last(t).Disposition)
+				}
+				require.Error(t, r.last(t).Err, "it is told of")
 			})
 		})
 	}
@@ -476,32 +421,44 @@ func TestWorkWhoseTransactionFailed(t *testing.T) {
 func TestWorkThatCommitsByItself(t *testing.T) {
 	byItself := fmt.Errorf("%w: committed by the work", idempotency.ErrUnknown)
 	for _, row := range []struct {
-		name   string
-		change func(*idempotency.Handler)
-		code   int // 0: it panics
+		name  string
+		code  int // 0: it panics; -1: it writes nothing
+		rules []rule
 	}{
-		{"joined, 201", joined, 201},
-		{"joined, 402", joined, 402},
-		{"joined, 500", joined, 500},
-		{"joined, panic", joined, 0},
-		{"detached, 201", takeover(idempotency.Reexecute), 201},
-		{"detached, 500", takeover(idempotency.Reexecute), 500},
-		{"detached, panic", takeover(idempotency.Reexecute), 0},
+		{name: "201", code: 201},
+		{name: "402", code: 402},
+		{name: "401", code: 401},
+		{name: "500", code: 500},
+		{name: "panic", code: 0},
+		{name: "nothing written", code: -1},
+		{name: "the store is away for a while", code: 201, rules: []rule{{onReserve, 1, 3, fault{before: errDown}}}},
+		{name: "an answer is lost", code: 201, rules: []rule{{onReserve, 1, 0, fault{after: errLost}}}},
+		{name: "another answer is lost", code: 201, rules: []rule{{onComplete, 1, 0, fault{after: errLost}}}},
+		{name: "the store is away in between", code: 201, rules: []rule{{onComplete, 1, 3, fault{before: errDown}}}},
+		{name: "the store hangs", code: 201, rules: []rule{{onReserve, 1, 0, fault{delay: time.Hour}}}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := faultyTx(newLedger(), rule{onCommit, 1, 0, fault{before: byItself}}, rule{onRollback, 1, 0, fault{after: byItself}})
-				work := charge(t, max(row.code, 200))
-				r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
-					work(w, req)
-					if row.code == 0 {
+				store := faultyTx(newLedger(), append(row.rules,
+					rule{onCommit, 1, 0, fault{before: byItself}}, rule{onRefuse, 1, 0, fault{before: byItself}},
+					rule{onRollback, 1, 0, fault{before: byItself}})...)
+				r := newRig(store, func(w http.ResponseWriter, _ *http.Request) {
+					switch row.code {
+					case -1:
+					case 0:
 						panic("test")
+					default:
+						w.WriteHeader(row.code)
 					}
-				}, row.change)
-				servePanicking(r, request(t))
-				assert.Equal(t, idempotency.Unknown, mustLoad(t, store, theID).Status)
+				}, joined, takeover(idempotency.Reexecute))
+				w, panicked := servePanicking(r, request(t))
+				if panicked == nil {
+					requireProblem(t, w, http.StatusConflict, "unknown")
+				}
+				requireRecord(t, store, theID, idempotency.Unknown)
 				require.Len(t, r.unknowns(), 1)
 				require.ErrorIs(t, r.unknowns()[0].Err, idempotency.ErrUnknown)
+				assert.Len(t, r.dispositions(), 1)
 				time.Sleep(time.Minute)
 				requireUnknown(t, r)
 				assert.EqualValues(t, 1, r.executions.Load())
@@ -510,23 +467,34 @@ func TestWorkThatCommitsByItself(t *testing.T) {
 	}
 }
 
-// A caller's deadline that passes in the middle of a transaction ends it, as it
-// does with database/sql. Then nothing was written, and the client learns it.
+// A caller's deadline that passes in the middle of a transaction ends the work, and
+// not the transaction: what was written in time counts, if the work says so.
 func TestDeadlineInATransaction(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newLedger()
-		work := charge(t, 201)
-		r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
-			work(w, req)
-			time.Sleep(time.Second) // deaf
-		}, joined)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
-		defer cancel()
-		requireProblem(t, serve(r, request(t).WithContext(ctx)), http.StatusServiceUnavailable, "store")
-		assert.Zero(t, store.sum("acct"))
-		assert.Equal(t, http.StatusCreated, r.post(t).Code)
-		assert.Equal(t, 100, store.sum("acct"))
-	})
+	for _, row := range []struct {
+		code, sum int
+		record    idempotency.Status
+	}{
+		{http.StatusCreated, 100, idempotency.Completed},
+		{http.StatusGatewayTimeout, 0, 0},
+		{http.StatusServiceUnavailable, 0, 0},
+		{http.StatusNotFound, 0, idempotency.FailedFinal},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			store := newLedger()
+			work := charge(t, row.code)
+			r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
+				work(w, req)
+				<-req.Context().Done()
+			}, joined)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
+			defer cancel()
+			assert.Equal(t, row.code, serve(r, request(t).WithContext(ctx)).Code)
+			assert.Equal(t, row.sum, store.sum("acct"))
+			requireRecord(t, store, theID, row.record)
+			assert.Zero(t, store.transactions())
+			assert.Empty(t, r.unknowns(), "joined work is never ambiguous")
+		})
+	}
 }
 
 // A client that goes away in the middle of a transaction does not end it.
@@ -547,13 +515,17 @@ func TestClientGoneInATransaction(t *testing.T) {
 	})
 }
 
+// parting is how long the store has to answer a claim when its client has left.
+const parting = 500 * time.Millisecond
+
 // The client goes while the record is being written: that goes on.
 func TestClientGoneWhileTheRecordIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faulty(new(idempotency.Memory), rule{onComplete, 1, 0, fault{delay: 3 * time.Second}},
 			rule{onReserve, 1, 0, fault{delay: 3 * time.Second}})
 		r := newRig(store, answer(http.StatusCreated, "made"))
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(3*time.Second-parting/2, cancel)
 		defer cancel()
 		first := serve(r, request(t).WithContext(ctx))
 		assert.Equal(t, http.StatusCreated, first.Code)
@@ -611,10 +583,9 @@ func TestDuplicatesHoldNothing(t *testing.T) {
 		store := newLedger()
 		var inside atomic.Int64
 		r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
-			_, err := idempotency.Tx[*ledgerTx](req.Context())
-			assert.NoError(t, err)
 			inside.Add(1)
 			time.Sleep(time.Minute)
+			w.WriteHeader(http.StatusCreated)
 		}, joined, func(h *idempotency.Handler) { h.Wait = 10 * time.Second })
 		for range 100 {
 			r.goPost(t)
@@ -639,6 +610,76 @@ func TestStoreThatDecidesSomethingElse(t *testing.T) {
 	assert.Zero(t, r.executions.Load())
 	_, err := idempotency.Do(t.Context(), oddStore{}, "", "op", "k", "", nothing)
 	require.ErrorIs(t, err, idempotency.ErrUnknown)
+}
+
+// oddTransactor hands out transactions that it must not.
+type oddTransactor struct{ *ledgerStore }
+
+func (s oddTransactor) Begin(
+	ctx context.Context, claim idempotency.Claim, limit time.Duration,
+) (idempotency.Reservation, idempotency.Transaction, error) {
+	r, tx, err := s.ledgerStore.Begin(ctx, claim, limit)
+	r.Decision = 77
+	return r, tx, err
+}
+
+func TestTransactorThatDecidesSomethingElse(t *testing.T) {
+	r := newRig(oddTransactor{newLedger()}, answer(http.StatusOK, ""), joined)
+	requireUnknown(t, r)
+	assert.Zero(t, r.executions.Load())
+}
+
+// Reserve ends soon after its client has left, also if the store hangs; nothing is
+// left behind, or the bubble would not end.
+func TestReserveEndsSoonAfterItsClient(t *testing.T) {
+	hangs := fault{delay: 1000 * time.Hour}
+	for _, row := range []struct {
+		name  string
+		lease time.Duration
+		stays time.Duration
+		most  time.Duration
+		rules []rule
+	}{
+		{"the store hangs", 0, 3 * time.Second, time.Second, []rule{{onReserve, 1, always, hangs}}},
+		{"the client has left before", 0, 0, time.Second, []rule{{onReserve, 1, always, hangs}}},
+		{"a short lease", 30 * time.Millisecond, time.Millisecond, 20 * time.Millisecond, []rule{{onReserve, 1, always, hangs}}},
+		{"the second hangs", 0, 3 * time.Second, time.Second, []rule{{onReserve, 1, 0, fault{delay: 2 * time.Second, after: errLost}}, {onReserve, 2, 0, hangs}}},
+	} {
+		for _, change := range []func(*idempotency.Handler){func(*idempotency.Handler) {}, joined} {
+			t.Run(row.name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					var rules []rule
+					for _, r := range row.rules {
+						rules = append(rules, r, rule{onBegin, r.from, r.to, r.fault})
+					}
+					r := newRig(faultyTx(newLedger(), rules...), answer(http.StatusCreated, ""), lease(row.lease), change)
+					ctx, cancel := context.WithCancel(t.Context())
+					time.AfterFunc(row.stays, cancel)
+					began := time.Now()
+					if row.stays == 0 {
+						cancel()
+					}
+					serve(r, request(t).WithContext(ctx))
+					assert.LessOrEqual(t, time.Since(began), row.stays+row.most)
+					assert.Zero(t, r.executions.Load())
+				})
+			})
+		}
+	}
+}
+
+// A store that hangs does not hold a client that stays for good either.
+func TestReserveHangs(t *testing.T) {
+	for _, change := range []func(*idempotency.Handler){func(*idempotency.Handler) {}, joined} {
+		synctest.Test(t, func(t *testing.T) {
+			hangs := fault{delay: 1000 * time.Hour}
+			r := newRig(faultyTx(newLedger(), rule{onReserve, 1, always, hangs}, rule{onBegin, 1, always, hangs}),
+				answer(http.StatusCreated, ""), change)
+			began := time.Now()
+			requireProblem(t, r.post(t), http.StatusServiceUnavailable, "store")
+			assert.LessOrEqual(t, time.Since(began), 30*time.Second)
+		})
+	}
 }
 
 func nothing(context.Context) (idempotency.Result, error) {

@@ -36,7 +36,18 @@ func TestHandlerFirstResponseAndReplay(t *testing.T) {
 		name    string
 		handler http.HandlerFunc
 	}{
-		{"nothing written", func(http.ResponseWriter, *http.Request) {}},
+		{"a header alone", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }},
+		{"an empty write", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/plain")
+			w.Write(nil)
+		}},
+		{"an empty string", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/plain")
+			io.WriteString(w, "")
+		}},
+		{"a flush", func(w http.ResponseWriter, _ *http.Request) {
+			assert.NoError(t, http.NewResponseController(w).Flush())
+		}},
 		{"a created resource", answer(http.StatusCreated, `{"id": 7}`)},
 		{"no content", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }},
 		{"a redirect", func(w http.ResponseWriter, _ *http.Request) {
@@ -88,6 +99,7 @@ func TestHandlerReplaysNoCookieNorDate(t *testing.T) {
 		w.Header().Set("Date", "Mon, 01 Jan 2024 00:00:00 GMT")
 		w.Header().Set("Connection", "close")
 		w.Header().Set("Etag", `"7"`)
+		w.WriteHeader(http.StatusOK)
 	})
 	first := r.post(t)
 	assert.NotEmpty(t, first.Header().Get("Set-Cookie"))
@@ -283,6 +295,7 @@ func TestHandlerOffersNoHijacking(t *testing.T) {
 		assert.ErrorIs(t, err, http.ErrNotSupported)
 		_, ok := w.(http.Hijacker)
 		assert.False(t, ok)
+		w.WriteHeader(http.StatusOK)
 	})
 	assert.Equal(t, http.StatusOK, r.post(t).Code)
 }
@@ -501,10 +514,10 @@ func TestHandlerDuplicateTakesItsTurn(t *testing.T) {
 	})
 }
 
+// The default terms: detached, and nobody said that the work may be repeated.
 func TestHandlerPolicyTable(t *testing.T) {
-	released := map[int]bool{401: true, 408: true, 425: true, 429: true}
+	released := map[int]bool{401: true, 408: true, 425: true, 429: true, 503: true}
 	for code := 200; code <= 599; code++ {
-		final := !released[code] && code < 500
 		store := new(idempotency.Memory)
 		r := newRig(store, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Handler", "this")
@@ -514,23 +527,24 @@ func TestHandlerPolicyTable(t *testing.T) {
 		require.Equal(t, code, first.Code)
 		require.Equal(t, "this", first.Header().Get("Handler"))
 		status := mustLoad(t, store, theID).Status
-		again := r.post(t)
 		switch {
-		case final && code < 400:
-			require.Equal(t, idempotency.Completed, status, code)
-		case final:
-			require.Equal(t, idempotency.FailedFinal, status, code)
-		default:
+		case released[code]:
 			require.Equal(t, idempotency.FailedRetryable, status, code)
-		}
-		if final {
-			require.EqualValues(t, 1, r.executions.Load(), code)
-			requireReplay(t, first, again)
-		} else {
+			require.Empty(t, r.post(t).Header().Get("Idempotency-Replayed"))
 			require.EqualValues(t, 2, r.executions.Load(), code)
-			require.Empty(t, again.Header().Get("Idempotency-Replayed"))
 			require.Equal(t, []idempotency.Disposition{idempotency.Released, idempotency.Released}, r.dispositions())
+			continue
+		case code < 400:
+			require.Equal(t, idempotency.Completed, status, code)
+			requireReplay(t, first, r.post(t))
+		case code < 500:
+			require.Equal(t, idempotency.FailedFinal, status, code)
+			requireReplay(t, first, r.post(t))
+		default:
+			require.Equal(t, idempotency.Unknown, status, code)
+			requireUnknown(t, r)
 		}
+		require.EqualValues(t, 1, r.executions.Load(), code)
 	}
 }
 
@@ -569,7 +583,7 @@ func TestHandlerOwnPolicy(t *testing.T) {
 	}
 }
 
-// A gateway's 502 tells nothing: the policy may say so.
+// A policy may say so of any status.
 func TestHandlerUnknownByPolicy(t *testing.T) {
 	store := new(idempotency.Memory)
 	r := newRig(store, answer(http.StatusBadGateway, "upstream was cut"), func(h *idempotency.Handler) {
@@ -641,6 +655,120 @@ func TestHandlerReconciler(t *testing.T) {
 	}
 }
 
+// Nothing written is not success: frameworks render a handler's error when the
+// middleware has returned.
+func TestHandlerNothingWrittenIsNoSuccess(t *testing.T) {
+	for _, silence := range []struct {
+		name string
+		work func(http.ResponseWriter)
+	}{
+		{"nothing at all", func(http.ResponseWriter) {}},
+		{"header fields alone", func(w http.ResponseWriter) {
+			w.Header().Set("Handler", "this")
+			w.Header().Set("Content-Type", "text/plain")
+			w.Header().Set("Content-Length", "7")
+		}},
+		{"a 103 alone", func(w http.ResponseWriter) {
+			w.Header().Set("Handler", "this")
+			w.WriteHeader(http.StatusEarlyHints)
+		}},
+		{"an empty ReadFrom", func(w http.ResponseWriter) { io.Copy(w, strings.NewReader("")) }},
+	} {
+		for _, row := range []struct {
+			name   string
+			change func(*idempotency.Handler)
+			record idempotency.Status // 0: none
+		}{
+			{"detached", func(*idempotency.Handler) {}, idempotency.Unknown},
+			{"detached, unknown", takeover(idempotency.MarkUnknown), idempotency.Unknown},
+			{"detached, again", takeover(idempotency.Reexecute), idempotency.FailedRetryable},
+			{"detached, resume", takeover(idempotency.Resume), idempotency.FailedRetryable},
+			{"joined", joined, 0},
+			{"joined, unknown", func(h *idempotency.Handler) { h.Joined, h.Takeover = true, idempotency.MarkUnknown }, 0},
+			{"whatever one's own policy says", func(h *idempotency.Handler) {
+				h.Settle = func(int) idempotency.Status {
+					t.Error("it is asked of a status that the handler has not given")
+					return idempotency.Completed
+				}
+			}, idempotency.Unknown},
+		} {
+			t.Run(silence.name+", "+row.name, func(t *testing.T) {
+				store := newLedger()
+				r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
+					if tx, err := idempotency.Tx[*ledgerTx](req.Context()); err == nil {
+						assert.NoError(t, tx.Add("acct", 100))
+						idempotency.Keep(req.Context())
+					}
+					silence.work(w)
+				}, row.change)
+				rec := &finalRecorder{ResponseRecorder: httptest.NewRecorder()}
+				r.ServeHTTP(rec, request(t))
+				w := rec.ResponseRecorder
+				requireProblem(t, w, http.StatusInternalServerError, "no-response")
+				assert.Equal(t, "false", w.Header().Get("X-Should-Retry"))
+				assert.Empty(t, w.Header().Get("Content-Length"), "a field of the handler's")
+				requireRecord(t, store, theID, row.record)
+				assert.Zero(t, store.sum("acct"))
+				assert.Zero(t, store.transactions())
+				event := r.last(t)
+				assert.Equal(t, http.StatusInternalServerError, event.Code)
+				require.ErrorContains(t, event.Err, "neither header nor body")
+				if row.record == idempotency.Unknown {
+					assert.Equal(t, idempotency.Doubtful, event.Disposition)
+					require.Len(t, r.unknowns(), 1)
+					require.ErrorContains(t, r.unknowns()[0].Err, "neither header nor body")
+					requireUnknown(t, r)
+					assert.EqualValues(t, 1, r.executions.Load())
+					return
+				}
+				assert.Equal(t, idempotency.Released, event.Disposition)
+				assert.Empty(t, r.unknowns())
+				r.post(t)
+				assert.EqualValues(t, 2, r.executions.Load(), "the key is free")
+			})
+		}
+	}
+}
+
+// finalRecorder is a recorder that, like net/http, goes on after a 1xx.
+type finalRecorder struct{ *httptest.ResponseRecorder }
+
+func (w *finalRecorder) WriteHeader(code int) {
+	if code >= 200 {
+		w.ResponseRecorder.WriteHeader(code)
+	}
+}
+
+// The silence of a handler, and a store that does not hear of it.
+func TestHandlerNothingWrittenAndTheStoreFails(t *testing.T) {
+	down := fault{before: errDown}
+	for _, row := range []struct {
+		name   string
+		rule   rule
+		change func(*idempotency.Handler)
+		status int
+		kind   string
+		d      idempotency.Disposition
+		told   int
+	}{
+		{"detached", rule{onComplete, 1, always, down}, func(*idempotency.Handler) {}, 500, "no-response", idempotency.StoreFailed, 1},
+		{"detached, again", rule{onRelease, 1, always, down}, takeover(idempotency.Reexecute), 500, "no-response", idempotency.StoreFailed, 0},
+		{"joined", rule{onRollback, 1, 0, down}, joined, 500, "no-response", idempotency.StoreFailed, 0},
+		{"lease lost", rule{onComplete, 1, 0, fault{before: idempotency.ErrLeaseLost}}, func(*idempotency.Handler) {}, 503, "overtaken", idempotency.Overtaken, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(faultyTx(newLedger(), row.rule), func(w http.ResponseWriter, _ *http.Request) {
+					w.Header().Set("Handler", "this")
+				}, row.change)
+				requireProblem(t, r.post(t), row.status, row.kind)
+				assert.Equal(t, []idempotency.Disposition{row.d}, r.dispositions())
+				assert.Len(t, r.unknowns(), row.told)
+			})
+		})
+	}
+}
+
 func TestHandlerReleasedKeyMayCarryTheSameRequestOnly(t *testing.T) {
 	r := newRig(new(idempotency.Memory), answer(http.StatusServiceUnavailable, ""))
 	r.post(t)
@@ -691,11 +819,11 @@ func TestHandlerMaxResponse(t *testing.T) {
 
 // A large response that is not final is not kept at all.
 func TestHandlerLargeFailureReleases(t *testing.T) {
-	r := newRig(new(idempotency.Memory), answer(http.StatusBadGateway, strings.Repeat("x", 100)),
+	r := newRig(new(idempotency.Memory), answer(http.StatusServiceUnavailable, strings.Repeat("x", 100)),
 		func(h *idempotency.Handler) { h.MaxResponse = 10 })
 	for range 2 {
 		w := r.post(t)
-		assert.Equal(t, http.StatusBadGateway, w.Code)
+		assert.Equal(t, http.StatusServiceUnavailable, w.Code)
 		assert.Equal(t, 100, w.Body.Len())
 	}
 	assert.EqualValues(t, 2, r.executions.Load())
@@ -745,12 +873,13 @@ func TestHandlerGetsTheBodyUnread(t *testing.T) {
 	for _, body := range []string{"", "x", theBody, strings.Repeat("x", 1<<20)} {
 		var got []byte
 		var length int64
-		r := newRig(new(idempotency.Memory), func(_ http.ResponseWriter, req *http.Request) {
+		r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, req *http.Request) {
 			var err error
 			got, err = io.ReadAll(req.Body)
 			assert.NoError(t, err)
 			length = req.ContentLength
 			assert.NoError(t, req.Body.Close())
+			w.WriteHeader(http.StatusOK)
 		})
 		assert.Equal(t, http.StatusOK, serve(r, withBody(request(t), body)).Code)
 		assert.Equal(t, body, string(got))
@@ -764,9 +893,9 @@ func TestHandlerPanics(t *testing.T) {
 		name   string
 		work   func()
 		change func(*idempotency.Handler)
-		tx     bool // the work writes
-		want   any  // what the server recovers
-		status idempotency.Status
+		tx     bool               // the work writes
+		want   any                // what the server recovers
+		status idempotency.Status // 0: no record
 	}{
 		{name: "panic, detached", work: func() { panic(boom) }, want: boom, status: idempotency.Unknown},
 		{
@@ -775,18 +904,24 @@ func TestHandlerPanics(t *testing.T) {
 		},
 		{name: "panic(nil), detached", work: func() { panic(nil) }, want: new(runtime.PanicNilError), status: idempotency.Unknown}, //nolint:govet // on purpose
 		{name: "Goexit, detached", work: runtime.Goexit, status: idempotency.Unknown},
-		{name: "panic, detached, after a write", work: func() { panic(boom) }, tx: true, want: boom, status: idempotency.Unknown},
 		{
 			name: "panic, to be executed again", work: func() { panic(boom) }, change: takeover(idempotency.Reexecute),
 			want: boom, status: idempotency.FailedRetryable,
 		},
-		{name: "panic, joined", work: func() { panic(boom) }, change: joined, tx: true, want: boom, status: idempotency.FailedRetryable},
-		{name: "Goexit, joined", work: runtime.Goexit, change: joined, tx: true, status: idempotency.FailedRetryable},
-		{name: "panic, joined, before any write", work: func() { panic(boom) }, change: joined, want: boom, status: idempotency.FailedRetryable},
+		{name: "panic, joined", work: func() { panic(boom) }, change: joined, tx: true, want: boom},
+		{name: "Goexit, joined", work: runtime.Goexit, change: joined, tx: true},
+		{name: "panic, joined, before any write", work: func() { panic(boom) }, change: joined, want: boom},
 		{
-			name: "panic, joined, but a human shall look", work: func() { panic(boom) }, tx: true,
+			name: "panic, joined, which never leaves a doubt", work: func() { panic(boom) }, tx: true,
 			change: func(h *idempotency.Handler) { h.Joined, h.Takeover = true, idempotency.MarkUnknown },
-			want:   boom, status: idempotency.Unknown,
+			want:   boom,
+		},
+		{
+			name: "panic in Settle, joined", work: func() {}, tx: true,
+			change: func(h *idempotency.Handler) {
+				h.Joined, h.Settle = true, func(int) idempotency.Status { panic(boom) }
+			},
+			want: boom,
 		},
 		{
 			name: "panic in Settle", work: func() {},
@@ -819,7 +954,7 @@ func TestHandlerPanics(t *testing.T) {
 				assert.Empty(t, w.Body.String(), "nothing has left")
 				assert.Zero(t, store.sum("acct"))
 				assert.Zero(t, store.transactions())
-				assert.Equal(t, row.status, mustLoad(t, store, theID).Status)
+				requireRecord(t, store, theID, row.status)
 				assert.Equal(t, []idempotency.Disposition{idempotency.Panicked}, r.dispositions())
 				if row.status == idempotency.Unknown {
 					require.Len(t, r.unknowns(), 1)
@@ -847,6 +982,7 @@ func TestHandlerPanicIsResumed(t *testing.T) {
 			if !e.Resumed {
 				panic("test")
 			}
+			w.WriteHeader(http.StatusOK)
 		}, takeover(idempotency.Resume))
 		servePanicking(r, request(t))
 		assert.Empty(t, r.unknowns())

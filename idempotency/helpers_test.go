@@ -28,7 +28,6 @@ import (
 var (
 	errDown   = errors.New("test: the database is down")
 	errLost   = errors.New("test: the answer was lost")
-	errLocked = errors.New("test: the record is in an open transaction")
 	errTxDone = errors.New("test: the transaction has ended")
 )
 
@@ -39,9 +38,11 @@ const (
 	onComplete = "complete"
 	onRelease  = "release"
 	onLoad     = "load"
+	onAbandon  = "abandon"
 	onSweep    = "sweep"
 	onBegin    = "begin"
 	onCommit   = "commit"
+	onRefuse   = "refuse"
 	onRollback = "rollback"
 )
 
@@ -52,6 +53,7 @@ type fault struct {
 	hold   <-chan struct{} // likewise, until it is closed
 	after  error           // returned, though the verb had its effect
 	linger time.Duration   // after the effect; deaf to the context
+	ghost  time.Duration   // the error is returned at once, and what becomes of the transaction comes that much later
 }
 
 // A rule is a fault of the calls from and to, both included, of a verb. A to of 0
@@ -103,6 +105,19 @@ func (s *faultyStore) times(verb string) []time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.calls[verb])
+}
+
+// counts is how often each verb was called.
+func (s *faultyStore) counts() map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	counts := map[string]int{}
+	for verb, times := range s.calls {
+		if verb != onLoad { // the tests' own
+			counts[verb] = len(times)
+		}
+	}
+	return counts
 }
 
 // obey adds rules.
@@ -171,6 +186,15 @@ func (s *faultyStore) Load(ctx context.Context, id idempotency.ID) (r idempotenc
 	return r, err
 }
 
+func (s *faultyStore) Abandon(ctx context.Context, limit int) (abandoned []idempotency.Record, err error) {
+	f := s.enter(onAbandon)
+	err = f.do(ctx, func() (err error) {
+		abandoned, err = s.Store.Abandon(ctx, limit)
+		return err
+	})
+	return abandoned, err
+}
+
 func (s *faultyStore) Sweep(ctx context.Context, limit int) (n int, err error) {
 	f := s.enter(onSweep)
 	err = f.do(ctx, func() (err error) {
@@ -181,22 +205,36 @@ func (s *faultyStore) Sweep(ctx context.Context, limit int) (n int, err error) {
 }
 
 // faultyTransactor is a faultyStore with transactions, which can break too.
-type faultyTransactor struct{ *faultyStore }
+type faultyTransactor struct {
+	*faultyStore
 
-func faultyTx(store idempotency.Transactor, rules ...rule) faultyTransactor {
-	return faultyTransactor{faulty(store, rules...)}
+	ledger *ledgerStore
+}
+
+func faultyTx(store *ledgerStore, rules ...rule) faultyTransactor {
+	return faultyTransactor{faulty(store, rules...), store}
 }
 
 func (s faultyTransactor) Begin(
-	ctx context.Context, lease idempotency.Lease, limit time.Duration,
-) (tx idempotency.Transaction, err error) {
+	ctx context.Context, claim idempotency.Claim, limit time.Duration,
+) (r idempotency.Reservation, tx idempotency.Transaction, err error) {
 	f := s.enter(onBegin)
 	err = f.do(ctx, func() (err error) {
-		tx, err = s.Store.(idempotency.Transactor).Begin(ctx, lease, limit)
+		r, tx, err = s.ledger.Begin(ctx, claim, limit)
 		return err
 	})
-	return &faultyTransaction{tx, s.faultyStore}, err
+	switch {
+	case err != nil && tx != nil: // it dies with its connection
+		_ = tx.Rollback(ctx)
+		return idempotency.Reservation{}, nil, err
+	case tx != nil:
+		return r, &faultyTransaction{tx, s.faultyStore}, nil
+	default:
+		return r, nil, err
+	}
 }
+
+func (s faultyTransactor) Within() bool { return s.ledger.Within() }
 
 type faultyTransaction struct {
 	idempotency.Transaction
@@ -204,20 +242,43 @@ type faultyTransaction struct {
 }
 
 func (t *faultyTransaction) Commit(ctx context.Context, o idempotency.Outcome) error {
-	f := t.store.enter(onCommit)
-	return f.do(ctx, func() error { return t.Transaction.Commit(ctx, o) })
+	return t.end(ctx, onCommit, func(ctx context.Context) error { return t.Transaction.Commit(ctx, o) })
+}
+
+func (t *faultyTransaction) Refuse(ctx context.Context, o idempotency.Outcome) error {
+	return t.end(ctx, onRefuse, func(ctx context.Context) error { return t.Transaction.Refuse(ctx, o) })
 }
 
 func (t *faultyTransaction) Rollback(ctx context.Context) error {
-	f := t.store.enter(onRollback)
-	return f.do(ctx, func() error { return t.Transaction.Rollback(ctx) })
+	return t.end(ctx, onRollback, t.Transaction.Rollback)
 }
 
-// ledgerStore is a Memory that shares its database with the work: a ledger. Its
-// transactions are like those of database/sql: they end with the context that
-// they were begun in, and nobody can take or change a record that is in one.
+// end ends the transaction, whatever it returns.
+func (t *faultyTransaction) end(ctx context.Context, verb string, effect func(context.Context) error) error {
+	f := t.store.enter(verb)
+	if f.ghost > 0 {
+		time.AfterFunc(f.ghost, func() {
+			if f.before == nil {
+				_ = effect(context.WithoutCancel(ctx))
+			}
+			_ = t.Transaction.Rollback(ctx)
+		})
+		return cmp.Or(f.before, f.after)
+	}
+	err := f.do(ctx, func() error { return effect(ctx) })
+	if err != nil {
+		_ = t.Transaction.Rollback(ctx)
+	}
+	return err
+}
+
+// ledgerStore is a Memory that shares its database with the work: a ledger. While
+// a transaction is open, its operation is locked; its record is written when it is
+// committed.
 type ledgerStore struct {
 	idempotency.Memory
+
+	within bool
 
 	mu     sync.Mutex // a commit is one step
 	ledger map[string]int
@@ -242,65 +303,67 @@ func (s *ledgerStore) transactions() int {
 	return len(s.open)
 }
 
+func (s *ledgerStore) Within() bool { return s.within }
+
 func (s *ledgerStore) Reserve(ctx context.Context, claim idempotency.Claim) (idempotency.Reservation, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if tx := s.open[claim.ID]; tx != nil {
-		return idempotency.Reservation{Decision: idempotency.Busy, Record: idempotency.Record{ID: claim.ID}}, nil
+	if s.open[claim.ID] != nil {
+		return idempotency.Reservation{Decision: idempotency.Busy}, nil
 	}
 	return s.Memory.Reserve(ctx, claim)
 }
 
-func (s *ledgerStore) Renew(ctx context.Context, lease idempotency.Lease, d time.Duration) error {
-	return s.unlocked(lease, func() error { return s.Memory.Renew(ctx, lease, d) })
-}
-
-func (s *ledgerStore) Complete(ctx context.Context, lease idempotency.Lease, o idempotency.Outcome) error {
-	return s.unlocked(lease, func() error { return s.Memory.Complete(ctx, lease, o) })
-}
-
-func (s *ledgerStore) Release(ctx context.Context, lease idempotency.Lease) error {
-	return s.unlocked(lease, func() error { return s.Memory.Release(ctx, lease) })
-}
-
-func (s *ledgerStore) unlocked(lease idempotency.Lease, verb func() error) error {
+func (s *ledgerStore) Load(ctx context.Context, id idempotency.ID) (idempotency.Record, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.open[lease.ID] != nil {
-		return errLocked
-	}
-	return verb()
+	return s.Memory.Load(ctx, id)
 }
 
 func (s *ledgerStore) Begin(
-	ctx context.Context, lease idempotency.Lease, limit time.Duration,
-) (idempotency.Transaction, error) {
+	ctx context.Context, claim idempotency.Claim, limit time.Duration,
+) (idempotency.Reservation, idempotency.Transaction, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := ctx.Err(); err != nil {
-		return nil, err
+	if err := cmp.Or(ctx.Err(), claim.Validate()); err != nil {
+		return idempotency.Reservation{}, nil, err
 	}
-	if s.open[lease.ID] != nil {
-		return nil, errLocked
+	if s.open[claim.ID] != nil {
+		return idempotency.Reservation{Decision: idempotency.Busy}, nil, nil
 	}
-	record, err := s.Load(ctx, lease.ID)
-	if err != nil || record.Status != idempotency.InProgress || record.Lease() != lease {
-		return nil, idempotency.ErrLeaseLost
+	if _, err := s.Sweep(ctx, 1e6); err != nil { // what has expired is absent
+		return idempotency.Reservation{}, nil, err
 	}
-	tx := &ledgerTx{store: s, lease: lease, writes: map[string]int{}, limit: limit}
-	s.open[lease.ID] = tx
-	stop := context.AfterFunc(ctx, tx.end)
-	tx.stop = func() { stop() }
+	var judged *idempotency.Record
+	if record, err := s.Memory.Load(ctx, claim.ID); err == nil {
+		judged = &record
+	}
+	step, reservation := idempotency.Decide(judged, &claim, time.Now())
+	switch step {
+	case idempotency.Leave:
+		reservation.Record = *judged
+		return reservation, nil, nil
+	case idempotency.Abandon:
+		reservation, err := s.Memory.Reserve(ctx, claim)
+		return reservation, nil, err
+	}
+	reservation.Record = idempotency.Record{ID: claim.ID, Owner: claim.Owner, Generation: 1}
+	if judged != nil {
+		reservation.Record.Generation = judged.Generation + 1
+	}
+	tx := &ledgerTx{store: s, claim: claim, lease: reservation.Record.Lease(), writes: map[string]int{}, limit: limit, stop: func() {}}
+	s.open[claim.ID] = tx
 	if limit > 0 {
 		timer := time.AfterFunc(limit, tx.end)
-		tx.stop = func() { stop(); timer.Stop() }
+		tx.stop = func() { timer.Stop() }
 	}
-	return tx, nil
+	return reservation, tx, nil
 }
 
 // ledgerTx is a transaction of a ledgerStore, and the driver's own at that.
 type ledgerTx struct {
 	store  *ledgerStore
+	claim  idempotency.Claim
 	lease  idempotency.Lease
 	limit  time.Duration
 	writes map[string]int
@@ -324,20 +387,36 @@ func (t *ledgerTx) Value() any { return t }
 func (t *ledgerTx) Commit(ctx context.Context, o idempotency.Outcome) error {
 	t.store.mu.Lock()
 	defer t.store.mu.Unlock()
-	if t.over {
-		return errTxDone
-	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	t.endLocked()
-	if err := t.store.Memory.Complete(ctx, t.lease, o); err != nil {
+	if err := t.write(ctx, o); err != nil {
 		return err
 	}
 	for account, n := range t.writes {
 		t.store.ledger[account] += n
 	}
 	return nil
+}
+
+func (t *ledgerTx) Refuse(ctx context.Context, o idempotency.Outcome) error {
+	t.store.mu.Lock()
+	defer t.store.mu.Unlock()
+	return t.write(ctx, o)
+}
+
+// write ends the transaction with a record.
+func (t *ledgerTx) write(ctx context.Context, o idempotency.Outcome) error {
+	if t.over {
+		return errTxDone
+	}
+	t.endLocked()
+	reservation, err := t.store.Memory.Reserve(ctx, t.claim)
+	switch {
+	case err != nil:
+		return err
+	case reservation.Decision != idempotency.Acquired || reservation.Record.Lease() != t.lease:
+		return idempotency.ErrLeaseLost
+	default:
+		return t.store.Complete(ctx, t.lease, o)
+	}
 }
 
 func (t *ledgerTx) Rollback(context.Context) error {
@@ -575,7 +654,7 @@ func crash(t *testing.T, h *idempotency.Handler, store idempotency.Store, r *htt
 	reservation, err := store.Reserve(t.Context(), idempotency.Claim{
 		ID:          idempotency.ID{Scope: r.Header.Get("Tenant"), Operation: "POST /charges", Key: theKey},
 		Fingerprint: idempotency.RequestFingerprint(r, []byte(theBody)), Owner: idempotency.NewOwner(),
-		Lease: cmp.Or(h.Lease, 30*time.Second), TTL: idempotency.Day, Takeover: h.Takeover, Joined: h.Joined,
+		Lease: cmp.Or(h.Lease, 30*time.Second), TTL: idempotency.Day, Takeover: h.Takeover,
 	})
 	require.NoError(t, err)
 	require.Equal(t, idempotency.Acquired, reservation.Decision)

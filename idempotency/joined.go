@@ -28,11 +28,11 @@ func (r *runner) join(parent context.Context, claim *Claim, reservation *Reserva
 // value implements title.
 func (j *joined) value() (any, error) { return j.tx.Value(), nil }
 
-// complete implements title. A refusal is stored without what was written, unless
-// it was to be kept, and so is that nobody knows: the record says so either way.
-func (j *joined) complete(outcome Outcome) error {
+// complete implements title. That nobody knows is stored without what was written
+// too: the record says so either way.
+func (j *joined) complete(outcome Outcome, refused bool) error {
 	end := j.tx.Commit
-	if outcome.Status == Unknown || outcome.Status == FailedFinal && !j.keeps() {
+	if outcome.Status == Unknown || refused && !j.keeps() {
 		end = j.tx.Refuse
 	}
 	err := j.patiently(func(ctx context.Context) error { return end(ctx, outcome) })
@@ -75,7 +75,7 @@ func (j *joined) die() (Status, error) {
 // resolve finds out what has become of a transaction whose end was not heard of:
 // Begin is Busy as long as it may still be committed.
 func (j *joined) resolve(err error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(j.ctx), max(j.terms.Lease, storePatience))
+	ctx, cancel := j.patience()
 	defer cancel()
 	again := *j.claim
 	again.Owner = NewOwner()
@@ -84,7 +84,7 @@ func (j *joined) resolve(err error) error {
 		failed := try(ctx, func(ctx context.Context) error {
 			reservation, tx, failed := j.store.Begin(ctx, again, storePatience)
 			if tx != nil {
-				_ = tx.Rollback(ctx)
+				_ = j.patiently(tx.Rollback)
 			}
 			found = reservation
 			return failed
@@ -110,16 +110,28 @@ func (j *joined) byItself(err error) error {
 	if j.store.Within() {
 		return err // the transaction is over, and it was the caller's
 	}
+	ctx, cancel := j.patience()
+	defer cancel()
+	for pause := firstPause; try(ctx, j.doubt) != nil && sleep(ctx, pause); pause = min(2*pause, longestWait) {
+	}
+	return err
+}
+
+// doubt writes that nobody knows, unless there is a record already.
+func (j *joined) doubt(ctx context.Context) error {
 	claim := *j.claim
 	claim.Takeover = MarkUnknown
-	_ = j.patiently(func(ctx context.Context) error {
-		reservation, failed := j.store.Reserve(ctx, claim)
-		if failed != nil || reservation.Decision != Acquired {
-			return failed
-		}
-		return j.store.Complete(ctx, reservation.Record.Lease(), Outcome{Status: Unknown})
-	})
-	return err
+	reservation, err := j.store.Reserve(ctx, claim)
+	if err != nil || reservation.Decision != Acquired {
+		return err
+	}
+	return j.store.Complete(ctx, reservation.Record.Lease(), Outcome{Status: Unknown})
+}
+
+// patience is how long a store that gives no answer is asked again, though the
+// execution's time is over.
+func (j *joined) patience() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(j.ctx), max(j.terms.Lease, storePatience))
 }
 
 // patiently gives the store its time, also when the execution's is over.

@@ -26,21 +26,21 @@ type leased struct {
 	alive context.Context
 	end   context.CancelFunc
 
-	mu        sync.Mutex
+	pulse     sync.Mutex // guards what follows
 	heartbeat *time.Timer
 	until     time.Time // the lease holds at least until then: counted from before the last renewal was sent
-	over      bool      // the work has ended, or the lease is lost
+	still     bool      // no more heartbeats: the work has ended, or the lease is lost
 }
 
-// lease starts keeping the lease of a claim that was granted, asked for at asked.
+// hold starts keeping the lease of a claim that was granted, asked for at asked.
 func (r *runner) hold(parent context.Context, reservation *Reservation, asked time.Time) *execution {
 	e := r.begin(parent, &reservation.Record, asked)
 	e.resumed = reservation.Resumed
 	l := &leased{execution: e, until: asked.Add(r.terms.Lease)}
 	l.alive, l.end = context.WithCancel(context.WithoutCancel(parent))
 	e.title = l
-	l.mu.Lock() // the first heartbeat waits until it is known
-	defer l.mu.Unlock()
+	l.pulse.Lock() // the first heartbeat waits until it is known
+	defer l.pulse.Unlock()
 	l.heartbeat = time.AfterFunc(time.Until(asked.Add(r.terms.Lease/3)), l.renew)
 	return e
 }
@@ -52,13 +52,13 @@ func (l *leased) value() (any, error) {
 
 // renew is a heartbeat. It runs in the timer's own goroutine.
 func (l *leased) renew() {
-	l.mu.Lock()
-	until, over := l.until, l.over
-	l.mu.Unlock()
+	l.pulse.Lock()
+	until, still := l.until, l.still
+	l.pulse.Unlock()
 	asked, overrun := time.Now(), l.overrun()
 	overran := !overrun.IsZero() && !asked.Before(overrun)
 	switch {
-	case over:
+	case still:
 	case !asked.Before(until) && overran:
 		l.lose(ErrOverrun)
 	case !asked.Before(until):
@@ -87,15 +87,15 @@ func (l *leased) sendRenewal(asked, until time.Time) {
 
 // rearm sets the next heartbeat, unless none is needed any more.
 func (l *leased) rearm(until, next time.Time) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.pulse.Lock()
+	defer l.pulse.Unlock()
 	if until.After(l.until) {
 		l.until = until
 	}
-	if !l.over {
+	if !l.still {
 		l.heartbeat.Reset(time.Until(earlier(next, l.until)))
 	}
-	return !l.over
+	return !l.still
 }
 
 func earlier(a, b time.Time) time.Time {
@@ -115,16 +115,16 @@ func (l *leased) lose(why error) {
 
 // rest stops the heartbeat, and reports whether it was this call that did.
 func (l *leased) rest() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	beating := !l.over
-	l.over = true
+	l.pulse.Lock()
+	defer l.pulse.Unlock()
+	beating := !l.still
+	l.still = true
 	l.heartbeat.Stop()
 	return beating
 }
 
 // complete implements title.
-func (l *leased) complete(outcome Outcome) error {
+func (l *leased) complete(outcome Outcome, _ bool) error {
 	return l.insist(outcome.Status, func(ctx context.Context) error {
 		return l.store.Complete(ctx, l.lease, outcome)
 	})
@@ -145,7 +145,7 @@ func (l *leased) die() (Status, error) {
 	case Resume:
 		return InProgress, l.lapse()
 	default:
-		return Unknown, l.complete(Outcome{Status: Unknown})
+		return Unknown, l.complete(Outcome{Status: Unknown}, false)
 	}
 }
 
@@ -210,9 +210,9 @@ func (l *leased) stands(status Status) bool {
 
 // patience is as long as the lease, and long enough for a slow commit.
 func (l *leased) patience() (context.Context, context.CancelFunc) {
-	l.mu.Lock()
+	l.pulse.Lock()
 	until := l.until
-	l.mu.Unlock()
+	l.pulse.Unlock()
 	return context.WithTimeout(l.alive, max(time.Until(until), storePatience))
 }
 

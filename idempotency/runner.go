@@ -68,7 +68,7 @@ func (r *runner) beginJoined(ctx context.Context, claim *Claim, asked time.Time)
 	if err != nil && !r.transactor.Within() && waiting.Err() == nil && !errors.Is(err, ErrInvalid) {
 		reservation, tx, err = r.transactor.Begin(waiting, *claim, limit)
 	}
-	if err != nil || tx == nil {
+	if err != nil || reservation.Decision != Acquired {
 		return nil, reservation, err
 	}
 	return r.join(ctx, claim, &reservation, tx, asked), reservation, nil

@@ -127,7 +127,7 @@ func mischief(calm *atomic.Bool, effect func() bool) int {
 		return http.StatusServiceUnavailable
 	}
 	if !effect() {
-		return http.StatusInternalServerError
+		return http.StatusServiceUnavailable
 	}
 	pause()
 	if rand.IntN(5) == 0 {

@@ -69,8 +69,25 @@ func TestLogTrace(t *testing.T) {
 			},
 		},
 		{
-			name: "released", rig: func() *rig { return newRig(new(idempotency.Memory), answer(500, "")) }, runs: 1,
-			want: []line{{"level": "INFO", "event": "request", "disposition": "released", "status": 500.0, "generation": 1.0}},
+			name: "released", rig: func() *rig { return newRig(new(idempotency.Memory), answer(503, "")) }, runs: 1,
+			want: []line{{"level": "INFO", "event": "request", "disposition": "released", "status": 503.0, "generation": 1.0}},
+		},
+		{
+			name: "in doubt", rig: func() *rig { return newRig(new(idempotency.Memory), answer(500, "")) }, runs: 1,
+			want: []line{
+				{"level": "ERROR", "event": "unknown", "generation": 1.0, "error": "idempotency: the work does not know whether it took effect"},
+				{
+					"level": "ERROR", "event": "request", "disposition": "doubtful", "status": 500.0, "generation": 1.0,
+					"error": "idempotency: the work does not know whether it took effect",
+				},
+			},
+		},
+		{
+			name: "nothing written", rig: func() *rig { return newRig(newLedger(), func(http.ResponseWriter, *http.Request) {}, joined) }, runs: 1,
+			want: []line{{
+				"level": "INFO", "event": "request", "disposition": "released", "status": 500.0, "generation": 1.0,
+				"error": "idempotency: the handler has written neither header nor body",
+			}},
 		},
 		{
 			name: "unreplayable",
@@ -119,8 +136,9 @@ func TestLogTrace(t *testing.T) {
 		},
 		{
 			name: "a renewal", rig: func() *rig {
-				return newRig(faulty(new(idempotency.Memory), rule{onRenew, 1, 0, fault{before: errDown}}), func(http.ResponseWriter, *http.Request) {
+				return newRig(faulty(new(idempotency.Memory), rule{onRenew, 1, 0, fault{before: errDown}}), func(w http.ResponseWriter, _ *http.Request) {
 					time.Sleep(11 * time.Second)
+					w.WriteHeader(http.StatusOK)
 				})
 			}, runs: 1,
 			want: []line{
@@ -229,7 +247,10 @@ func TestLogTraceDefaultLogger(t *testing.T) {
 func TestEventTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faulty(new(idempotency.Memory), rule{onReserve, 1, 0, fault{delay: time.Second}}, rule{onComplete, 1, 0, fault{delay: 2 * time.Second}})
-		r := newRig(store, func(http.ResponseWriter, *http.Request) { time.Sleep(5 * time.Second) })
+		r := newRig(store, func(w http.ResponseWriter, _ *http.Request) {
+			time.Sleep(5 * time.Second)
+			w.WriteHeader(http.StatusOK)
+		})
 		req := request(t)
 		serve(r, req)
 		event := r.last(t)
