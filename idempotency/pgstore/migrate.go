@@ -2,8 +2,7 @@ package pgstore
 
 import (
 	"context"
-	"database/sql"
-	"embed"
+	_ "embed"
 	"errors"
 	"fmt"
 	"strings"
@@ -12,13 +11,22 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// migrations are 1.sql, 2.sql and so on. What has been released is never changed.
-//
-//go:embed migrations/*.sql
-var migrations embed.FS
+// migration is a step from one version of the schema to the next.
+type migration struct {
+	text string
 
-// version is the schema that this package's statements are for.
-const version = 1
+	// oldest is the oldest version whose programs can work with what this makes:
+	// they run beside newer ones while those are rolled out, are started again, and
+	// come back when those are rolled back. A step that adds leaves it as it was.
+	oldest int
+}
+
+//go:embed migrations/1.sql
+var first string
+
+// released are the steps that lead to the schema that this package's statements are
+// for. What has been released is never changed.
+func released() []migration { return []migration{{first, 1}} }
 
 // ErrSchema says that the tables are not those that this version of the package works
 // with.
@@ -27,8 +35,9 @@ var ErrSchema = errors.New("pgstore: the schema does not fit")
 // Migrate makes the tables, or brings them up to date, without a store: for a
 // program that is run before those which may not change tables, see
 // Options.NoMigration. It may be run by many processes at once, one of which does
-// the work, all in one transaction. ErrSchema: a newer version of the package has
-// been here.
+// the work, all in one transaction. Where a newer version of the package has been
+// there is nothing to do; ErrSchema: that has made changes which this one cannot work
+// with.
 func Migrate(ctx context.Context, pool *pgxpool.Pool, options *Options) error {
 	o := Options{}
 	if options != nil {
@@ -39,73 +48,111 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, options *Options) error {
 	return err
 }
 
-// check reads the schema's version.
-func (s *Store) check(ctx context.Context) error {
-	v, err := s.version(ctx, s.querier)
-	switch {
-	case err != nil:
-		return err
-	case v < version:
-		return fmt.Errorf("%w: it has version %d, and version %d is needed: run Migrate", ErrSchema, v, version)
-	default:
-		return tooNew(v)
+// Schema is the SQL that Migrate executes where the tables have version from, and 0
+// where there are none, for those whose schema is in the hands of another tool: a
+// migration of goose or Flyway, a schema of atlas. nil options are the defaults.
+// Where there is nothing to do it is empty; where from is no version, ErrSchema.
+func Schema(options *Options, from int) (string, error) {
+	if options == nil {
+		options = &Options{}
 	}
+	if err := options.validate(); err != nil {
+		return "", err
+	}
+	m := migrator{nil, options.tables(), released()}
+	if from < 0 || from > m.version() {
+		return "", fmt.Errorf("%w: there is no version %d", ErrSchema, from)
+	}
+	var text strings.Builder
+	if m.schema != "" && from == 0 {
+		text.WriteString("CREATE SCHEMA IF NOT EXISTS " + pgx.Identifier{m.schema}.Sanitize() + ";\n\n")
+	}
+	for v := from; v < m.version(); v++ {
+		text.WriteString(m.fill(v))
+		text.WriteString("\n" + m.note(v) + ";\n")
+	}
+	return text.String(), nil
 }
 
-func tooNew(v int) error {
-	if v > version {
-		return fmt.Errorf("%w: it has version %d, newer than %d: a newer version of the package has been here",
-			ErrSchema, v, version)
+// migrator brings tables up to date.
+type migrator struct {
+	db connection
+	tables
+	steps []migration
+}
+
+// version is that of the package.
+func (m *migrator) version() int { return len(m.steps) }
+
+// fill is step v, from version v to v+1, with the tables' names.
+func (m *migrator) fill(v int) string {
+	return strings.NewReplacer(
+		"{{records}}", m.records, "{{versions}}", m.versions, "{{expires}}", m.expires, "{{open}}", m.open,
+	).Replace(m.steps[v].text)
+}
+
+// note writes down that step v was made.
+func (m *migrator) note(v int) string {
+	return fmt.Sprintf(`INSERT INTO %s (version, oldest) VALUES (%d, %d)`, m.versions, v+1, m.steps[v].oldest)
+}
+
+// check reads the schema's version.
+func (m migrator) check(ctx context.Context) error {
+	v, err := m.look(ctx, m.db)
+	if err == nil && v < m.version() {
+		err = fmt.Errorf("%w: it has version %d, and version %d is needed: run Migrate", ErrSchema, v, m.version())
 	}
-	return nil
+	return err
 }
 
 // migrate brings the schema up to date. Where it is already, which is nearly
 // always, that takes a look and no lock.
-func (s *Store) migrate(ctx context.Context) error {
-	v, err := s.version(ctx, s.querier)
-	if err != nil {
+func (m migrator) migrate(ctx context.Context) error {
+	v, err := m.look(ctx, m.db)
+	if err != nil || v >= m.version() {
 		return err
 	}
-	if v >= version {
-		return tooNew(v)
-	}
-	return s.readCommitted(ctx, func(q querier) error { return s.upgrade(ctx, q) })
+	return m.db.readCommitted(ctx, func(q querier) error { return m.upgrade(ctx, q) })
 }
 
-// version is 0 where there are no tables. It asks the catalog as a table, because the
+// look is the version that is there, 0 where there are no tables, and an error if it
+// asks for newer programs. It looks into the catalog as a table, because the
 // functions that look names up, like to_regclass, may answer from a cache that is as
 // old as the transaction.
-func (s *Store) version(ctx context.Context, q querier) (int, error) {
+func (m *migrator) look(ctx context.Context, q querier) (int, error) {
 	var exists bool
 	err := q.row(ctx, `SELECT EXISTS (
 		SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 		WHERE c.relname = $1::text AND (n.nspname = $2::text OR $2::text = '' AND pg_catalog.pg_table_is_visible(c.oid))
-	)`, s.tables.versionsName, s.tables.schema).Scan(&exists)
+	)`, m.versionsName, m.schema).Scan(&exists)
 	if err != nil || !exists {
 		return 0, err
 	}
-	var v int
-	err = q.row(ctx, `SELECT coalesce(max(version), 0) FROM `+s.tables.versions).Scan(&v)
+	var v, oldest int
+	err = q.row(ctx, `SELECT coalesce(max(version), 0), coalesce(max(oldest), 0) FROM `+m.versions).Scan(&v, &oldest)
+	if err == nil && oldest > m.version() {
+		err = fmt.Errorf("%w: it has version %d, which a newer version of the package has made, "+
+			"and programs must be for version %d at least: this one is for %d", ErrSchema, v, oldest, m.version())
+	}
 	return v, err
 }
 
 // upgrade is one transaction. The lock, which ends with it, makes others wait who
 // want to do the same; they find it done. Tables of other names have other locks.
-func (s *Store) upgrade(ctx context.Context, q querier) error {
-	_, err := q.exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('resilienthttp pgstore ' || $1::text, 0))`, s.tables.records)
+func (m *migrator) upgrade(ctx context.Context, q querier) error {
+	_, err := q.exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('resilienthttp pgstore ' || $1::text, 0))`, m.records)
 	if err != nil {
 		return err
 	}
-	v, err := s.version(ctx, q)
-	if err != nil || v >= version {
-		return errors.Join(err, tooNew(v))
-	}
-	if err := s.createSchema(ctx, q); err != nil {
+	v, err := m.look(ctx, q)
+	if err != nil || v >= m.version() {
 		return err
 	}
-	for ; v < version; v++ {
-		if err := s.apply(ctx, q, v+1); err != nil {
+	if err := m.createSchema(ctx, q); err != nil {
+		return err
+	}
+	for ; v < m.version(); v++ {
+		if err := m.apply(ctx, q, v); err != nil {
 			return fmt.Errorf("pgstore: migration %d: %w", v+1, err)
 		}
 	}
@@ -114,29 +161,22 @@ func (s *Store) upgrade(ctx context.Context, q querier) error {
 
 // createSchema looks first, for CREATE SCHEMA IF NOT EXISTS needs a privilege even
 // where there is nothing to create.
-func (s *Store) createSchema(ctx context.Context, q querier) error {
-	if s.tables.schema == "" {
+func (m *migrator) createSchema(ctx context.Context, q querier) error {
+	if m.schema == "" {
 		return nil
 	}
 	var exists bool
-	err := q.row(ctx, `SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = $1::text)`, s.tables.schema).Scan(&exists)
+	err := q.row(ctx, `SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = $1::text)`, m.schema).Scan(&exists)
 	if err != nil || exists {
 		return err
 	}
-	_, err = q.exec(ctx, `CREATE SCHEMA `+pgx.Identifier{s.tables.schema}.Sanitize())
+	_, err = q.exec(ctx, `CREATE SCHEMA `+pgx.Identifier{m.schema}.Sanitize())
 	return err
 }
 
-// apply executes one migration and notes it.
-func (s *Store) apply(ctx context.Context, q querier, v int) error {
-	text, err := migrations.ReadFile(fmt.Sprintf("migrations/%d.sql", v))
-	if err != nil {
-		return err
-	}
-	filled := strings.NewReplacer(
-		"{{records}}", s.tables.records, "{{versions}}", s.tables.versions, "{{expires}}", s.tables.expires,
-	).Replace(string(text))
-	for statement := range strings.SplitSeq(filled, ";\n") {
+// apply executes one step and notes it.
+func (m *migrator) apply(ctx context.Context, q querier, v int) error {
+	for statement := range strings.SplitSeq(m.fill(v), ";\n") {
 		if strings.TrimSpace(statement) == "" {
 			continue
 		}
@@ -144,25 +184,6 @@ func (s *Store) apply(ctx context.Context, q querier, v int) error {
 			return err
 		}
 	}
-	_, err = q.exec(ctx, `INSERT INTO `+s.tables.versions+` (version) VALUES ($1::integer)`, v)
+	_, err := q.exec(ctx, m.note(v))
 	return err
-}
-
-// readCommitted is a transaction whose statements see what was committed before
-// them, whatever the database's default: who has waited for the lock must see what
-// was done meanwhile.
-func (s *Store) readCommitted(ctx context.Context, f func(querier) error) error {
-	if s.pool != nil {
-		return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-			return f(pgxQuerier{tx})
-		})
-	}
-	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
-	if err != nil {
-		return err
-	}
-	if err := f(sqlQuerier{tx}); err != nil {
-		return errors.Join(err, tx.Rollback())
-	}
-	return tx.Commit()
 }

@@ -15,12 +15,8 @@ var (
 	// errMoved: the record changed between the look at it and the write.
 	errMoved = errors.New("pgstore: the record changed again and again")
 
-	// errBusy: a claim has waited too long for what somebody else has not committed.
-	errBusy = errors.New("pgstore: another claim is being made")
-
-	// errLocked: the lease is good, and its record in an open transaction: that of
-	// the execution itself, or of somebody who takes the record over and has not
-	// committed it.
+	// errLocked: the lease is good, and its record in an open transaction, of somebody
+	// who has changed it and not committed that.
 	errLocked = errors.New("pgstore: the record is locked by an open transaction")
 )
 
@@ -29,13 +25,23 @@ const (
 	serializationFailure = "40001"
 	deadlockDetected     = "40P01"
 	lockNotAvailable     = "55P03"
-	divisionByZero       = "22012"
+	uniqueViolation      = "23505"
 	inFailedTransaction  = "25P02"
+	noTransaction        = "25P01"
+	noSavepoint          = "3B001"
 )
 
 func hasCode(err error, codes ...string) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && slices.Contains(codes, e.Code)
+}
+
+// severity is that of PostgreSQL's error, in English; "" of others.
+func severity(err error) string {
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return e.SeverityUnlocalized
+	}
+	return ""
 }
 
 // How often a statement is sent, and how long is waited before it is sent again:
@@ -60,7 +66,7 @@ func (v *verbs) safely(ctx context.Context, f func(*verbs) error) error {
 			return f(v)
 		}
 		return v.transact(ctx, func(q querier) error {
-			return f(&verbs{querier: q, is: v.is, transact: v.transact})
+			return f(&verbs{querier: q, is: v.is, transact: v.transact, lane: v.lane})
 		})
 	})
 }
@@ -87,10 +93,10 @@ func (v *verbs) worthAnother(err error) bool {
 		return false
 	case errors.Is(err, errMoved):
 		return true
-	case v.within():
+	case v.inside():
 		return false
 	default:
-		return errors.Is(err, errLocked) || hasCode(err, serializationFailure, deadlockDetected)
+		return errors.Is(err, errLocked) || hasCode(err, serializationFailure, deadlockDetected, lockNotAvailable)
 	}
 }
 

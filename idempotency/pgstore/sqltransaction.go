@@ -11,35 +11,53 @@ import (
 
 // sqlTransaction is joined work on a connection of database/sql.
 type sqlTransaction struct {
+	joined
+
 	store  *Store
-	lease  idempotency.Lease
 	tx     *sql.Tx
-	number string             // PostgreSQL's
+	number *string            // PostgreSQL's
 	cancel context.CancelFunc // of tx's context
 }
 
-// beginSQL opens a transaction and locks the record. database/sql rolls a
+// openSQL opens a transaction, locks the name and looks. database/sql rolls a
 // transaction back when the context ends that it was begun with, and this one must
 // outlive Begin's.
-func (s *Store) beginSQL(ctx context.Context, lease *idempotency.Lease, args []any) (idempotency.Transaction, error) {
+func (s *Store) openSQL(ctx context.Context, args []any) (opened, *look, error) {
 	outliving, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, cancel)
 	tx, err := s.db.BeginTx(outliving, &sql.TxOptions{Isolation: s.isolation})
 	if err != nil {
 		cancel()
-		return nil, because(ctx, err)
+		return nil, nil, because(ctx, err)
 	}
-	t := &sqlTransaction{store: s, lease: *lease, tx: tx, cancel: cancel}
-	var idle, all *string
-	err = tx.QueryRowContext(ctx, s.is.lock, args...).Scan(&idle, &all, &t.number)
+	t := &sqlTransaction{store: s, tx: tx, cancel: cancel}
+	found, err := t.look(ctx, args)
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
 	if err != nil {
 		_ = t.Rollback(ctx) // The error is what matters.
-		return nil, s.locked(ctx, lease, because(ctx, err))
+		return nil, nil, because(ctx, err)
 	}
-	return t, nil
+	return t, found, nil
+}
+
+func (t *sqlTransaction) look(ctx context.Context, args []any) (*look, error) {
+	var found look
+	var locals int
+	err := t.tx.QueryRowContext(ctx, t.store.is.lockNumbered, args...).Scan(&found.locked, &found.now, &locals, &t.number)
+	if err != nil {
+		return nil, err
+	}
+	var now sql.NullTime
+	record, err := scanRecord(t.tx.QueryRowContext(ctx, t.store.is.load, args[:3]...), &now)
+	switch {
+	case err == nil:
+		found.record = &record
+	case !noRows(err):
+		return nil, err
+	}
+	return &found, nil
 }
 
 // because is the context's own error, if that was the reason: what was cancelled
@@ -51,6 +69,14 @@ func because(ctx context.Context, err error) error {
 	return err
 }
 
+func (t *sqlTransaction) join(ctx context.Context, j joined) error {
+	t.joined = j
+	if t.number != nil {
+		return nil
+	}
+	return t.tx.QueryRowContext(ctx, t.store.is.number).Scan(&t.number)
+}
+
 // Value implements idempotency.Transaction.
 func (t *sqlTransaction) Value() any { return t.tx }
 
@@ -59,25 +85,55 @@ func (t *sqlTransaction) Commit(ctx context.Context, outcome idempotency.Outcome
 	if t.cancel == nil {
 		return sql.ErrTxDone
 	}
-	args, err := commitArgs(&t.lease, &outcome)
+	end, err := t.end(t.store.is, t.store.is.insert, &outcome)
 	if err == nil {
-		var one int64
-		err = t.tx.QueryRowContext(ctx, t.store.is.finish, args...).Scan(&one)
+		_, err = sendAll(ctx, sqlQuerier{t.tx}, end)
 	}
 	if errors.Is(err, sql.ErrTxDone) {
-		t.end()
+		t.over()
 		return t.ended(ctx)
 	}
 	if err != nil {
 		_ = t.Rollback(ctx) // The error is what matters.
-		return finished(err)
+		return written(err)
 	}
 	// database/sql commits without a context. If it ends, so does the transaction.
 	stop := context.AfterFunc(ctx, t.cancel)
 	err = t.tx.Commit()
 	stop()
-	t.end()
-	return because(ctx, err)
+	t.over()
+	return undone(because(ctx, err))
+}
+
+// sendAll executes statements, and returns how many rows the last one has changed.
+func sendAll(ctx context.Context, q querier, all []statement) (n int64, err error) {
+	for _, s := range all {
+		if n, err = q.exec(ctx, s.text, s.args...); err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// Refuse implements idempotency.Transaction.
+func (t *sqlTransaction) Refuse(ctx context.Context, outcome idempotency.Outcome) error {
+	if t.cancel == nil {
+		return sql.ErrTxDone
+	}
+	end, err := t.end(t.store.is, t.store.is.insertAlone, &outcome)
+	if e := t.Rollback(ctx); err == nil {
+		err = e
+	}
+	if err != nil {
+		return err
+	}
+	return t.store.transact(ctx, func(q querier) error {
+		n, err := sendAll(ctx, q, end)
+		if err == nil && n == 0 {
+			return idempotency.ErrLeaseLost
+		}
+		return undone(err)
+	})
 }
 
 // Rollback implements idempotency.Transaction.
@@ -86,7 +142,7 @@ func (t *sqlTransaction) Rollback(ctx context.Context) error {
 		return nil
 	}
 	err := t.tx.Rollback()
-	t.end()
+	t.over()
 	if !errors.Is(err, sql.ErrTxDone) {
 		return err
 	}
@@ -99,13 +155,13 @@ func (t *sqlTransaction) Rollback(ctx context.Context) error {
 // ended is the error where the transaction has ended before its time: by the work, as
 // nobody can keep a *sql.Tx from being committed. PostgreSQL knows how.
 func (t *sqlTransaction) ended(ctx context.Context) error {
-	if t.number == "" {
+	if t.number == nil {
 		return sql.ErrTxDone // It has never been the work's.
 	}
 	ctx, cancel := lastWords(ctx)
 	defer cancel()
 	var how string
-	err := t.store.row(ctx, fate, t.number).Scan(&how)
+	err := t.store.row(ctx, fate, *t.number).Scan(&how)
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w: pgstore: the work has ended the transaction by itself, and how cannot be found: %w",
@@ -118,10 +174,7 @@ func (t *sqlTransaction) ended(ctx context.Context) error {
 	}
 }
 
-func (t *sqlTransaction) end() {
+func (t *sqlTransaction) over() {
 	t.cancel()
 	t.cancel = nil
 }
-
-// noRows: pgx's error is one of database/sql's too.
-func noRows(err error) bool { return errors.Is(err, sql.ErrNoRows) }

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"fmt"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
@@ -20,8 +19,9 @@ import (
 type Store struct {
 	verbs
 
-	tables    tables
+	callers   *statements // for a transaction of the caller's
 	isolation sql.IsolationLevel
+	socket    bool // no host is between
 
 	// One of them is nil.
 	pool *pgxpool.Pool
@@ -42,13 +42,14 @@ type Options struct {
 
 	// Isolation is that of the transactions that Begin opens, and so of the work's.
 	// 0: the database's default, which is read committed unless somebody has changed
-	// it. Under stricter levels a Commit may fail with a serialization failure (code
-	// 40001), after which nothing was committed and the work may be done again.
+	// it. Under stricter levels joined work may find out at its end only that another
+	// came before (ErrLeaseLost), or that it must be done again
+	// (ErrTransactionFailed, with PostgreSQL's code 40001); nothing was committed then.
 	Isolation sql.IsolationLevel
 
 	// NoMigration leaves the tables as they are, for applications that are not
 	// allowed to change them. They are checked all the same, and an older schema is
-	// an error: see Migrate.
+	// an error: see [Migrate] and [Schema].
 	NoMigration bool
 }
 
@@ -57,31 +58,35 @@ type Options struct {
 //
 // The pool's connections may come from PgBouncer: see the package comment.
 func New(ctx context.Context, pool *pgxpool.Pool, options *Options) (*Store, error) {
-	return open(ctx, &Store{pool: pool, verbs: verbs{querier: pgxQuerier{pool}}}, options)
+	return open(ctx, &Store{pool: pool}, onPgx(pool), pgxLane(pool), options)
 }
 
 // NewSQL is New for database/sql, with the driver of pgx/v5/stdlib. The work gets a
 // *sql.Tx. It takes more round trips than New, for database/sql cannot send two
 // statements at once.
 func NewSQL(ctx context.Context, db *sql.DB, options *Options) (*Store, error) {
-	return open(ctx, &Store{db: db, verbs: verbs{querier: sqlQuerier{db}}}, options)
+	lane, err := sqlLane(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	return open(ctx, &Store{db: db}, onSQL(db), lane, options)
 }
 
-func open(ctx context.Context, s *Store, options *Options) (*Store, error) {
+func open(ctx context.Context, s *Store, pool connection, lane *lane, options *Options) (*Store, error) {
 	if options == nil {
 		options = &Options{}
 	}
 	if err := options.validate(); err != nil {
 		return nil, err
 	}
-	s.tables = options.tables()
-	s.isolation = options.Isolation
-	is := newStatements(s.tables)
-	s.is = &is
-	s.transact = s.readCommitted
-	prepare := s.migrate
+	t := options.tables()
+	s.verbs = verbs{querier: pool, is: newStatements(t, safe), transact: pool.readCommitted, lane: lane}
+	s.callers = newStatements(t, "NULL")
+	s.isolation, s.socket = options.Isolation, lane.socket
+	m := migrator{pool, t, released()}
+	prepare := m.migrate
 	if options.NoMigration {
-		prepare = s.check
+		prepare = m.check
 	}
 	if err := prepare(ctx); err != nil {
 		return nil, err
@@ -113,10 +118,8 @@ func (o *Options) validate() error {
 			return fmt.Errorf("%w: the name %q of a %s", idempotency.ErrInvalid, name.value, name.what)
 		}
 	}
-	if _, err := pgxIsolation(o.Isolation); err != nil {
-		return err
-	}
-	return nil
+	_, err := pgxIsolation(o.Isolation)
+	return err
 }
 
 func pgxIsolation(level sql.IsolationLevel) (pgx.TxIsoLevel, error) {
@@ -134,84 +137,6 @@ func pgxIsolation(level sql.IsolationLevel) (pgx.TxIsoLevel, error) {
 	return "", fmt.Errorf("%w: isolation %v", idempotency.ErrInvalid, level)
 }
 
-// Within is a store whose verbs are part of a transaction of the caller's. [Store.Within]
-// and [Store.WithinSQL] make it. Like the transaction, it is not safe for concurrent
-// use.
-type Within struct {
-	verbs
-}
-
-var _ idempotency.Store = (*Within)(nil)
-
-// Within gives the verbs inside a transaction, for a consumer that keeps its inbox
-// and its effects in one database: they are committed together, by the caller.
-//
-//	tx, err := pool.Begin(ctx)
-//	…
-//	inbox := store.Within(tx)
-//	reservation, err := inbox.Reserve(ctx, claim) // Acquired, and Held: no renewals
-//	… the effect, through tx …
-//	err = inbox.Complete(ctx, reservation.Record.Lease(), outcome)
-//	err = tx.Commit(ctx)
-//
-// A claim that is Acquired is held by the transaction itself. As long as that is
-// open, others get Busy from the store, and wait if they claim Within a transaction
-// too: there the end of ours tells what they get, and an error, such as that of a
-// lock_timeout which the caller has set, ends their transaction as every error does.
-// Nothing is tried again for the same reason: after an error, roll back and begin
-// anew.
-func (s *Store) Within(tx pgx.Tx) *Within {
-	return &Within{verbs{querier: pgxQuerier{tx}, is: s.is}}
-}
-
-// WithinSQL is Within for database/sql.
-func (s *Store) WithinSQL(tx *sql.Tx) *Within {
-	return &Within{verbs{querier: sqlQuerier{tx}, is: s.is}}
-}
-
-// Begin implements [idempotency.Transactor]. The transaction takes a connection of
-// the pool until it ends. Its Value is a pgx.Tx or a *sql.Tx, for the work to write
-// through; ending it is the Transaction's business.
-//
-// limit is what the server is told: an older one than PostgreSQL 17 ends the
-// transaction if it does nothing for so long, a newer one after limit in any case.
-func (s *Store) Begin(ctx context.Context, lease idempotency.Lease, limit time.Duration) (idempotency.Transaction, error) {
-	if err := lease.Validate(); err != nil {
-		return nil, err
-	}
-	if !storable(lease.Owner) {
-		return nil, idempotency.ErrLeaseLost
-	}
-	args := leaseArgs(&lease, milliseconds(limit))
-	var t idempotency.Transaction
-	err := s.repeat(ctx, func(error) (err error) {
-		if s.pool != nil {
-			t, err = s.beginPgx(ctx, &lease, args)
-		} else {
-			t, err = s.beginSQL(ctx, &lease, args)
-		}
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return t, nil
-}
-
-// milliseconds is what PostgreSQL counts time limits in, rounded up, and no more
-// than it can count.
-func milliseconds(d time.Duration) int64 {
-	const most = 1<<31 - 1
-	if d <= 0 {
-		return 0
-	}
-	return min(int64((d-1)/time.Millisecond)+1, most)
-}
-
-// locked turns what a lock statement gave into Begin's error.
-func (s *Store) locked(ctx context.Context, lease *idempotency.Lease, err error) error {
-	if err == nil || !noRows(err) {
-		return err
-	}
-	return s.missed(ctx, lease, func(status idempotency.Status) bool { return status == idempotency.InProgress })
-}
+// Within implements [idempotency.Transactor]: it commits itself. [Store.In] gives one
+// that does not.
+func (s *Store) Within() bool { return false }

@@ -49,9 +49,9 @@ func suite(t *testing.T, dsn string, f flavor) storetest.Suite {
 // fill writes records that are completed and have expired.
 func fill(ctx context.Context, pool *pgxpool.Pool, rows int) error {
 	_, err := pool.Exec(ctx, `INSERT INTO idempotency_records (scope, operation, key, fingerprint, status, owner, generation,
-			lease_expires, started, updated, expires, code, header, body)
+			takeover, started, updated, expires, code, header, body)
 		SELECT 'fill', 'POST /charges', 'key ' || gen_random_uuid(), 'v1:a', 2, 'owner', 1,
-			now() - interval '2 hours', now() - interval '2 hours', now() - interval '2 hours',
+			0, now() - interval '2 hours', now() - interval '2 hours',
 			now() - interval '1 hour' + i * interval '1 millisecond', 201, '{}', '\x00'
 		FROM generate_series(1, $1) AS i`, rows)
 	return err

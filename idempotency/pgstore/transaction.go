@@ -3,8 +3,6 @@ package pgstore
 import (
 	"context"
 	"errors"
-	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -14,128 +12,171 @@ import (
 
 // transaction is joined work on a connection of pgx.
 type transaction struct {
-	store *Store
-	lease idempotency.Lease
-	conn  *pgxpool.Conn // nil when it has been given back
-	work  *work
+	joined
+
+	is   *statements
+	conn *pgxpool.Conn // nil when it has been given back
+	work *work
 }
 
-// beginPgx opens a transaction and locks the record, in one round trip.
-func (s *Store) beginPgx(ctx context.Context, lease *idempotency.Lease, args []any) (idempotency.Transaction, error) {
+// openPgx opens a transaction, locks the name and looks, in one round trip.
+func (s *Store) openPgx(ctx context.Context, args []any) (opened, *look, error) {
 	level, err := pgxIsolation(s.isolation)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var batch pgx.Batch
 	batch.BeginTx(pgx.TxOptions{IsoLevel: level})
 	batch.Queue(s.is.lock, args...)
+	batch.Queue(s.is.load, args[:3]...)
 	results := conn.Conn().SendBatch(ctx, &batch)
-	_, err = results.Exec()
-	if err == nil {
-		err = results.QueryRow().Scan(nil, nil, nil)
-	}
+	found, err := readLook(results)
 	if e := results.Close(); err == nil {
 		err = e
 	}
-	t := &transaction{store: s, lease: *lease, conn: conn, work: &work{Tx: results.Tx()}}
+	t := &transaction{is: s.is, conn: conn, work: &work{Tx: results.Tx()}}
 	if err != nil {
-		_ = t.Rollback(ctx)                   // The error is what matters, and t.conn is nil now:
-		return nil, s.locked(ctx, lease, err) // a pool of one has its connection for this.
+		_ = t.Rollback(ctx) // The error is what matters.
+		return nil, nil, err
 	}
-	return t, nil
+	return t, found, nil
+}
+
+func readLook(results pgx.BatchResults) (*look, error) {
+	if _, err := results.Exec(); err != nil {
+		return nil, err
+	}
+	var found look
+	if err := results.QueryRow().Scan(&found.locked, &found.now, nil); err != nil {
+		return nil, err
+	}
+	record, err := scanRecord(results.QueryRow(), nil)
+	switch {
+	case err == nil:
+		found.record = &record
+	case !noRows(err):
+		return nil, err
+	}
+	return &found, nil
+}
+
+func (t *transaction) join(_ context.Context, j joined) error {
+	t.joined = j
+	return nil
 }
 
 // Value implements idempotency.Transaction.
 func (t *transaction) Value() any { return pgx.Tx(t.work) }
 
-// Commit implements idempotency.Transaction. The record's end and the COMMIT go in
-// one round trip; if the first fails the second is not executed.
+// Commit implements idempotency.Transaction. The record and the COMMIT go in one
+// round trip; if the first fails the second is not executed.
 func (t *transaction) Commit(ctx context.Context, outcome idempotency.Outcome) error {
+	return t.finish(ctx, &outcome, t.is.insert, t.commit)
+}
+
+// Refuse implements idempotency.Transaction. The ROLLBACK, which sets the lock free,
+// and the record go in one round trip; if somebody comes between them, the record is
+// not written.
+func (t *transaction) Refuse(ctx context.Context, outcome idempotency.Outcome) error {
+	return t.finish(ctx, &outcome, t.is.insertAlone, t.refuse)
+}
+
+func (t *transaction) finish(ctx context.Context, outcome *idempotency.Outcome, insert string,
+	send func(context.Context, []statement) error,
+) error {
 	if t.conn == nil {
 		return pgx.ErrTxClosed
 	}
-	args, err := commitArgs(&t.lease, &outcome)
-	if err != nil {
-		return errors.Join(err, t.Rollback(ctx))
+	end, err := t.end(t.is, insert, outcome)
+	if err == nil && t.status() == 'I' {
+		err = errEnded
 	}
-	if err := t.usable(); err != nil {
-		_ = t.Rollback(ctx) // The error is what matters.
+	if err == nil {
+		err = send(ctx, end)
+	}
+	if err != nil {
+		_ = t.Rollback(ctx) // Whatever is left of it. Of what was done, err says as much as is known.
 		return err
 	}
-	var batch pgx.Batch
-	batch.Queue(t.store.is.finish, args...)
-	batch.Queue("commit")
-	results := t.conn.Conn().SendBatch(ctx, &batch)
-	var one int64
-	err = results.QueryRow().Scan(&one)
-	if err == nil {
-		err = committed(results)
-	}
-	if e := results.Close(); err == nil {
-		err = e
-	}
-	if err != nil {
-		_ = t.Rollback(ctx) // Whatever is left of it. Of what the commit did, err says as much as is known.
-		return finished(err)
-	}
-	t.end()
+	t.giveBack()
 	return nil
 }
 
-// Why joined work cannot be committed.
-var (
-	// errEnded: the work has sent COMMIT or ROLLBACK as a statement.
-	errEnded = fmt.Errorf("%w: pgstore: the work has ended the transaction by itself, without its record: "+
-		"it ends with the operation's outcome", idempotency.ErrUnknown)
-
-	// errFailed: PostgreSQL's own words are that "commands are ignored".
-	errFailed = fmt.Errorf("%w: pgstore: what may fail, and is not to end in a refusal, belongs into a savepoint "+
-		"(the transaction's Begin)", idempotency.ErrTransactionFailed)
-)
-
-// usable is what the connection knows of the transaction.
-func (t *transaction) usable() error {
-	switch t.conn.Conn().PgConn().TxStatus() {
-	case 'I':
-		return errEnded
-	case 'E':
+func (t *transaction) commit(ctx context.Context, end []statement) error {
+	if t.status() == 'E' {
 		return errFailed
-	default:
-		return nil
+	}
+	var batch pgx.Batch
+	queue(&batch, end)
+	batch.Queue("commit")
+	results := t.conn.Conn().SendBatch(ctx, &batch)
+	_, err := execAll(results, len(end))
+	if err = written(err); err == nil {
+		err = committed(results)
+	}
+	if e := results.Close(); err == nil {
+		err = undone(e)
+	}
+	return err
+}
+
+// refuse: what is sent after ROLLBACK is a transaction of its own.
+func (t *transaction) refuse(ctx context.Context, end []statement) error {
+	conn := t.conn.Conn()
+	if t.status() == 'E' {
+		// Statements that are not prepared yet cannot be in a transaction that has failed.
+		if _, err := conn.Exec(ctx, "rollback"); err != nil {
+			return err
+		}
+	}
+	var batch pgx.Batch
+	if t.status() != 'I' {
+		batch.Queue("rollback")
+	}
+	queue(&batch, end)
+	results := conn.SendBatch(ctx, &batch)
+	n, err := execAll(results, batch.Len())
+	if e := results.Close(); err == nil {
+		err = e
+	}
+	if err == nil && n == 0 {
+		return idempotency.ErrLeaseLost
+	}
+	return undone(err)
+}
+
+func queue(batch *pgx.Batch, all []statement) {
+	for _, s := range all {
+		batch.Queue(s.text, s.args...)
 	}
 }
+
+// execAll reads n results, and returns how many rows the last one has changed.
+func execAll(results pgx.BatchResults, n int) (int64, error) {
+	for {
+		tag, err := results.Exec()
+		if n--; err != nil || n == 0 {
+			return tag.RowsAffected(), err
+		}
+	}
+}
+
+// status is what the connection knows of the transaction: that it goes on (T), has
+// failed (E) or is over (I).
+func (t *transaction) status() byte { return t.conn.Conn().PgConn().TxStatus() }
 
 // committed reads the answer to COMMIT, which is ROLLBACK, and no error, where the
 // transaction had failed before.
 func committed(results pgx.BatchResults) error {
 	tag, err := results.Exec()
 	if err == nil && tag.String() != "COMMIT" {
-		return pgx.ErrTxCommitRollback
-	}
-	return err
-}
-
-// finished turns the way in which finish fails into what it means.
-func finished(err error) error {
-	switch {
-	case hasCode(err, divisionByZero):
-		return idempotency.ErrLeaseLost
-	case hasCode(err, inFailedTransaction):
 		return errFailed
-	default:
-		return err
 	}
-}
-
-func commitArgs(lease *idempotency.Lease, outcome *idempotency.Outcome) ([]any, error) {
-	if err := outcome.Validate(); err != nil {
-		return nil, err
-	}
-	return outcomeArgs(lease, outcome)
+	return undone(err)
 }
 
 // Rollback implements idempotency.Transaction. It is done even if the context has
@@ -147,31 +188,22 @@ func (t *transaction) Rollback(ctx context.Context) error {
 	}
 	ctx, cancel := lastWords(ctx)
 	defer cancel()
-	ended := !t.conn.Conn().IsClosed() && t.usable() == errEnded
+	ended := !t.conn.Conn().IsClosed() && t.status() == 'I'
 	err := t.work.Tx.Rollback(ctx)
 	if errors.Is(err, pgx.ErrTxClosed) {
 		err = nil // It never began.
 	}
-	t.end()
+	t.giveBack()
 	if ended {
 		return errEnded
 	}
 	return err
 }
 
-// end gives the connection back, which the pool keeps if it is of any use, and
+// giveBack gives the connection back, which the pool keeps if it is of any use, and
 // takes it from the work.
-func (t *transaction) end() {
+func (t *transaction) giveBack() {
 	t.work.close()
 	t.conn.Release()
 	t.conn = nil
-}
-
-// lastWords is the context for ending a transaction: one that has ended gets a
-// moment more.
-func lastWords(ctx context.Context) (context.Context, context.CancelFunc) {
-	if ctx.Err() == nil {
-		return ctx, func() {}
-	}
-	return context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 }

@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"errors"
+	"iter"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -10,7 +11,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
-// verbs are those of idempotency.Store, on a pool or within a transaction.
+// verbs are those of idempotency.Store, on a pool, a connection, or within a
+// transaction.
 type verbs struct {
 	querier
 
@@ -20,10 +22,18 @@ type verbs struct {
 	// database's default. nil within a transaction of the caller's: what fails in it
 	// cannot be tried again, and how it commits is none of our business.
 	transact func(ctx context.Context, f func(querier) error) error
+
+	// lane is for what must not queue behind the work. nil within a transaction.
+	lane *lane
 }
 
-// within a transaction of the caller's.
-func (v *verbs) within() bool { return v.transact == nil }
+// on are the verbs on another connection.
+func (v *verbs) on(c connection) *verbs {
+	return &verbs{querier: c, is: v.is, transact: c.readCommitted}
+}
+
+// inside a transaction of the caller's.
+func (v *verbs) inside() bool { return v.transact == nil }
 
 // Reserve implements idempotency.Store.
 func (v *verbs) Reserve(ctx context.Context, claim idempotency.Claim) (idempotency.Reservation, error) {
@@ -32,10 +42,9 @@ func (v *verbs) Reserve(ctx context.Context, claim idempotency.Claim) (idempoten
 	}
 	r := reserve{claim: &claim}
 	err := v.safely(ctx, func(v *verbs) error { return r.try(ctx, v) })
-	if err != nil && !errors.Is(err, errBusy) {
+	if err != nil && !errors.Is(err, errMoved) {
 		return idempotency.Reservation{}, err
 	}
-	r.answer.Held = v.within() && r.answer.Decision == idempotency.Acquired
 	return r.answer, nil
 }
 
@@ -44,7 +53,7 @@ func (v *verbs) Renew(ctx context.Context, lease idempotency.Lease, d time.Durat
 	if err := idempotency.ValidLease(d); err != nil {
 		return err
 	}
-	return v.write(ctx, &lease, v.is.renew, leaseArgs(&lease, microseconds(d)), func(s idempotency.Status) bool {
+	return v.write(ctx, min(longestQueue, d/leasePart), &lease, v.is.renew, leaseArgs(&lease, microseconds(d)), func(s idempotency.Status) bool {
 		return s == idempotency.InProgress
 	})
 }
@@ -54,18 +63,20 @@ func (v *verbs) Complete(ctx context.Context, lease idempotency.Lease, outcome i
 	if err := outcome.Validate(); err != nil {
 		return err
 	}
-	args, err := outcomeArgs(&lease, &outcome)
+	result, err := resultArgs(&outcome)
 	if err != nil {
 		return err
 	}
-	return v.write(ctx, &lease, v.is.complete, args, func(s idempotency.Status) bool {
+	args := leaseArgs(&lease, int16(outcome.Status))
+	args = append(append(args, result[:]...), microseconds(outcome.TTL))
+	return v.write(ctx, longestQueue, &lease, v.is.complete, args, func(s idempotency.Status) bool {
 		return s == idempotency.InProgress || outcome.Status != idempotency.Unknown
 	})
 }
 
 // Release implements idempotency.Store.
 func (v *verbs) Release(ctx context.Context, lease idempotency.Lease) error {
-	return v.write(ctx, &lease, v.is.release, leaseArgs(&lease), func(idempotency.Status) bool { return true })
+	return v.write(ctx, longestQueue, &lease, v.is.release, leaseArgs(&lease), func(idempotency.Status) bool { return true })
 }
 
 // Load implements idempotency.Store.
@@ -77,7 +88,7 @@ func (v *verbs) Load(ctx context.Context, id idempotency.ID) (idempotency.Record
 	err := v.safely(ctx, func(v *verbs) error {
 		var now time.Time
 		var err error
-		record, err = scanRecord(v.row(ctx, v.is.load, id.Scope, id.Operation, id.Key), &now)
+		record, err = scanRecord(v.row(ctx, v.is.load, idArgs(&id)...), &now)
 		if noRows(err) || err == nil && record.Expired(now) {
 			return idempotency.ErrNotFound
 		}
@@ -89,22 +100,92 @@ func (v *verbs) Load(ctx context.Context, id idempotency.ID) (idempotency.Record
 	return record, nil
 }
 
+// Abandon implements idempotency.Store.
+func (v *verbs) Abandon(ctx context.Context, limit int) ([]idempotency.Record, error) {
+	if limit <= 0 {
+		return nil, ctx.Err()
+	}
+	var records []idempotency.Record
+	err := v.soon(ctx, longestQueue, func(v *verbs) (err error) {
+		records, err = v.list(ctx, v.is.abandonAll, limit)
+		return err
+	})
+	return records, err
+}
+
+// unknownPage is how many records Unknown reads at once.
+const unknownPage = 100
+
+// Unknown implements idempotency.Store.
+func (v *verbs) Unknown(ctx context.Context, scope string) iter.Seq2[idempotency.Record, error] {
+	return func(yield func(idempotency.Record, error) bool) {
+		statement := v.is.unknownOf
+		if scope == "" {
+			statement = v.is.unknownOfAll
+		}
+		if !storable(scope) {
+			return // no record has such a scope
+		}
+		last := idempotency.ID{Scope: scope} // no key is empty
+		for {
+			var page []idempotency.Record
+			err := v.safely(ctx, func(v *verbs) (err error) {
+				page, err = v.list(ctx, statement, idArgs(&last, unknownPage)...)
+				return err
+			})
+			if err != nil {
+				yield(idempotency.Record{}, err)
+				return
+			}
+			for i := range page {
+				if !yield(page[i], nil) {
+					return
+				}
+			}
+			if len(page) < unknownPage {
+				return
+			}
+			last = page[len(page)-1].ID
+		}
+	}
+}
+
+// list reads records.
+func (v *verbs) list(ctx context.Context, statement string, args ...any) ([]idempotency.Record, error) {
+	var records []idempotency.Record
+	err := v.rows(ctx, func(from row) error {
+		record, err := scanRecord(from)
+		records = append(records, record)
+		return err
+	}, statement, args...)
+	return records, err
+}
+
 // Sweep implements idempotency.Store.
 func (v *verbs) Sweep(ctx context.Context, limit int) (int, error) {
 	if limit <= 0 {
 		return 0, ctx.Err()
 	}
-	var n int64
-	err := v.safely(ctx, func(v *verbs) (err error) {
-		n, err = v.exec(ctx, v.is.sweep, limit)
-		return err
-	})
-	return int(n), err
+	n := 0
+	for _, statement := range [...]string{v.is.sweep, v.is.sweepLapsed} {
+		if n >= limit {
+			break
+		}
+		err := v.safely(ctx, func(v *verbs) error {
+			swept, err := v.exec(ctx, statement, limit-n)
+			n += int(swept)
+			return err
+		})
+		if err != nil {
+			return n, err
+		}
+	}
+	return n, nil
 }
 
 // write sends a statement that changes the record which the lease holds, if nobody
-// has a lock on it. allowed says whether a record of that status is changed by it.
-func (v *verbs) write(ctx context.Context, lease *idempotency.Lease, statement string, args []any,
+// has a lock on it. queue is how long it may wait for a connection. allowed says whether a record of that status is changed by it.
+func (v *verbs) write(ctx context.Context, queue time.Duration, lease *idempotency.Lease, statement string, args []any,
 	allowed func(idempotency.Status) bool,
 ) error {
 	if err := lease.Validate(); err != nil {
@@ -113,18 +194,18 @@ func (v *verbs) write(ctx context.Context, lease *idempotency.Lease, statement s
 	if !storable(lease.Owner) {
 		return idempotency.ErrLeaseLost
 	}
-	return v.safely(ctx, func(v *verbs) error {
+	return v.soon(ctx, queue, func(v *verbs) error {
 		n, err := v.exec(ctx, statement, args...)
 		if err != nil || n > 0 {
 			return err
 		}
-		return v.missed(ctx, lease, allowed)
+		return v.unwritten(ctx, lease, allowed)
 	})
 }
 
-// missed finds out why a statement on a lease has changed nothing: because the
+// unwritten finds out why a statement on a lease has changed nothing: because the
 // record is not that execution's, or because its row is locked.
-func (v *verbs) missed(ctx context.Context, lease *idempotency.Lease, allowed func(idempotency.Status) bool) error {
+func (v *verbs) unwritten(ctx context.Context, lease *idempotency.Lease, allowed func(idempotency.Status) bool) error {
 	var status int16
 	err := v.row(ctx, v.is.owned, leaseArgs(lease)...).Scan(&status)
 	switch {
@@ -139,5 +220,5 @@ func (v *verbs) missed(ctx context.Context, lease *idempotency.Lease, allowed fu
 	}
 }
 
-// storable: no owner has another name, and PostgreSQL would refuse to look for it.
+// storable: no name is another, and PostgreSQL would refuse to look for it.
 func storable(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }

@@ -2,58 +2,101 @@ package storetest
 
 import (
 	"context"
-	"errors"
+	"fmt"
+	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
-// raceBegin has executions whose leases are over begin a transaction while others
-// take over: one of both.
+// raceBegin has joined and detached executions claim the same operations: one of
+// each is granted and comes to its end, and the others are told so.
 func (j *joinedKit) raceBegin(t *testing.T) {
 	const keys = 8
-	works := make([]*work, keys)
-	for i := range works {
-		claim := j.short(j.id())
-		works[i] = &work{lease: j.acquire(t, claim), row: claim.Key}
+	ids := make([]idempotency.ID, keys)
+	for i := range ids {
+		ids[i] = j.id()
 	}
-	j.lapse(t)
-	errs := make([]error, keys)
-	got := make([]idempotency.Reservation, keys)
+	granted := make([]int, keys*racers)
 	ctx := patient(t)
-	together(2*keys, func(i int) {
-		w := works[i/2]
-		if i%2 == 0 {
-			errs[i/2] = j.beginAndCommit(ctx, w)
-			return
+	together(len(granted), func(i int) {
+		do := j.executeJoined
+		if i/keys%2 == 1 {
+			do = j.executeDetached
 		}
-		var err error
-		if got[i/2], err = j.handle(1+i/2).Reserve(ctx, j.taker(w.lease.ID)); err != nil {
-			t.Errorf("Reserve: %v", err)
+		decision, err := do(ctx, i/keys, ids[i%keys])
+		switch {
+		case err != nil:
+			t.Error(err)
+		case decision == idempotency.Acquired:
+			granted[i]++
+		case decision != idempotency.Busy && decision != idempotency.Done:
+			t.Errorf("%v, want acquired, busy or done", decision)
 		}
 	})
-	for i, w := range works {
-		record := j.agree(t, w)
-		switch {
-		case errs[i] == nil:
-			if record.Status != idempotency.Completed || got[i].Decision != idempotency.Busy && got[i].Decision != idempotency.Done {
-				t.Errorf("the holder committed, but Reserve: %v, and the record is %s", got[i].Decision, show(record))
+	for key, id := range ids {
+		joined, all := 0, 0
+		for i := key; i < len(granted); i += keys {
+			all += granted[i]
+			if i/keys%2 == 0 {
+				joined += granted[i]
 			}
-		case !errors.Is(errs[i], idempotency.ErrLeaseLost):
-			t.Errorf("Begin and Commit: %v", errs[i])
-		case got[i].Decision != idempotency.Acquired || record.Lease() != got[i].Record.Lease() || record.Status != idempotency.InProgress:
-			t.Errorf("Begin: %v, but Reserve: %v, and the record is %s", errs[i], got[i].Decision, show(record))
 		}
+		if all != 1 {
+			t.Errorf("%d claims were granted, want 1", all)
+		}
+		if record := j.load(t, id); record.Status != idempotency.Completed || record.Generation != 1 {
+			t.Errorf("in the end the record is %s", show(record))
+		}
+		j.rows(t, id.Key, joined)
 	}
 }
 
-func (j *joinedKit) beginAndCommit(ctx context.Context, w *work) error {
-	tx, err := j.store.Begin(ctx, w.lease, 0)
-	if err != nil {
-		return err
+func (j *joinedKit) executeJoined(ctx context.Context, i int, id idempotency.ID) (idempotency.Decision, error) {
+	store := j.store
+	if again, ok := j.handle(i / 2).(idempotency.Transactor); ok {
+		store = again
 	}
-	if err := j.Write(ctx, tx.Value(), w.row); err != nil {
-		return errors.Join(err, tx.Rollback(ctx))
+	reservation, tx, err := store.Begin(ctx, j.claim(id), 0)
+	if err != nil || tx == nil {
+		return reservation.Decision, err
 	}
-	return tx.Commit(ctx, idempotency.Outcome{Status: idempotency.Completed})
+	if err := j.Write(ctx, tx.Value(), id.Key); err != nil {
+		return 0, fmt.Errorf("Suite.Write: %w, %w", err, tx.Rollback(ctx))
+	}
+	return reservation.Decision, tx.Commit(ctx, idempotency.Outcome{Status: idempotency.Completed})
+}
+
+func (j *joinedKit) executeDetached(ctx context.Context, i int, id idempotency.ID) (idempotency.Decision, error) {
+	store := j.handle(i / 2)
+	reservation, err := store.Reserve(ctx, j.claim(id))
+	if err != nil || reservation.Decision != idempotency.Acquired {
+		return reservation.Decision, err
+	}
+	return reservation.Decision, store.Complete(ctx, reservation.Record.Lease(), idempotency.Outcome{Status: idempotency.Completed})
+}
+
+// raceAmbiguous ends transactions with contexts that end at any moment. Whatever is
+// said of the end, the record and the work's rows agree, and Begin tells.
+func (j *joinedKit) raceAmbiguous(t *testing.T) {
+	done := 0
+	for i := range 4 * raceKeys {
+		w := j.begin(t, j.claim(j.id()))
+		end, rows := commit, 1
+		if i%4 == 0 {
+			end, rows = refuse, 0
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.Int64N(int64(2*time.Millisecond))))
+		err := end(w.tx, ctx, idempotency.Outcome{Status: idempotency.Completed})
+		cancel()
+		committed := j.resolve(patient(t), t, w, rows)
+		if err == nil && !committed {
+			t.Error("the end: nil, but there is no record")
+		}
+		if committed {
+			done++
+		}
+	}
+	t.Logf("%d of %d were done", done, 4*raceKeys)
 }

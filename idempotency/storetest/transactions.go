@@ -11,9 +11,10 @@ import (
 
 // work is an execution with an open transaction, in which it has written a row.
 type work struct {
-	lease idempotency.Lease
-	tx    idempotency.Transaction
-	row   string
+	claim  idempotency.Claim
+	record idempotency.Record // of the reservation
+	tx     idempotency.Transaction
+	row    string
 }
 
 // joinedKit is a kit whose store has transactions.
@@ -24,54 +25,56 @@ type joinedKit struct {
 }
 
 // testTransactions tests a Transactor. Only the record of the open transaction is
-// written to while there is one: a database may have no room for another writer.
+// asked for while there is one: a database may have no room for another writer.
 func (k *kit) testTransactions(t *testing.T, store idempotency.Transactor) {
 	if k.Write == nil || k.Count == nil {
 		t.Fatal("the store is a Transactor: storetest.Suite needs Write and Count")
 	}
-	j := &joinedKit{k, store}
-	for _, joined := range []bool{true, false} {
-		name := map[bool]string{true: "joined", false: "detached"}[joined]
-		t.Run(name, func(t *testing.T) {
-			t.Run("Commit", func(t *testing.T) { j.commits(t, joined) })
-			t.Run("Rollback", func(t *testing.T) { j.rollsBack(t, joined) })
-			t.Run("nobody takes over", func(t *testing.T) { j.holds(t, joined) })
-		})
+	if store.Within() {
+		t.Fatal("the store is within a transaction of the caller's, and cannot commit")
 	}
-	t.Run("stale", j.stale)
+	j := &joinedKit{k, store}
+	t.Run("claims", j.claims)
+	t.Run("Commit", func(t *testing.T) { j.stores(t, commit, 1) })
+	t.Run("Refuse", func(t *testing.T) { j.stores(t, refuse, 0) })
+	t.Run("Rollback", j.rollsBack)
+	t.Run("nobody else", j.holds)
 	t.Run("end twice", j.endTwice)
 	t.Run("invalid outcome", j.invalidOutcome)
 	t.Run("cancelled", j.cancelled)
 	t.Run("limit", j.limit)
-	t.Run("Begin and takeover", j.raceBegin)
+	t.Run("Begin and Reserve", j.raceBegin)
+	t.Run("an end that was not heard of", j.raceAmbiguous)
 }
 
-func (j *joinedKit) claim(joined bool) idempotency.Claim {
-	claim := j.kit.claim(j.id())
-	claim.Joined = joined
-	return claim
+// ending is one of a transaction's ends.
+type ending func(tx idempotency.Transaction, ctx context.Context, outcome idempotency.Outcome) error
+
+func commit(tx idempotency.Transaction, ctx context.Context, outcome idempotency.Outcome) error {
+	return tx.Commit(ctx, outcome)
 }
 
-// begin claims an operation, opens its transaction and writes a row.
+func refuse(tx idempotency.Transaction, ctx context.Context, outcome idempotency.Outcome) error {
+	return tx.Refuse(ctx, outcome)
+}
+
+// begin makes a claim that must be granted, and has the work write a row.
 func (j *joinedKit) begin(t *testing.T, claim idempotency.Claim) *work {
 	t.Helper()
-	return j.beginLease(t, j.acquire(t, claim), 0)
+	return j.beginWithin(t, claim, 0)
 }
 
-func (j *joinedKit) beginLease(t *testing.T, lease idempotency.Lease, limit time.Duration) *work {
+func (j *joinedKit) beginWithin(t *testing.T, claim idempotency.Claim, limit time.Duration) *work {
 	t.Helper()
-	tx, err := j.store.Begin(patient(t), lease, limit)
+	ctx := patient(t)
+	reservation, tx, err := j.store.Begin(ctx, claim, limit)
 	if err != nil {
 		t.Fatalf("Begin: %v", err)
 	}
-	return j.write(t, lease, tx)
-}
-
-// write has the work write its row.
-func (j *joinedKit) write(t *testing.T, lease idempotency.Lease, tx idempotency.Transaction) *work {
-	t.Helper()
-	ctx := patient(t)
-	w := &work{lease: lease, tx: tx, row: lease.Key}
+	if reservation.Decision != idempotency.Acquired || tx == nil {
+		t.Fatalf("Begin: %v, transaction %v, want acquired; the record is %s", reservation.Decision, tx, show(reservation.Record))
+	}
+	w := &work{claim: claim, record: reservation.Record, tx: tx, row: claim.Key}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 		defer cancel()
@@ -87,9 +90,9 @@ func (j *joinedKit) write(t *testing.T, lease idempotency.Lease, tx idempotency.
 }
 
 // rows looks how many of the work's rows are committed.
-func (j *joinedKit) rows(t *testing.T, w *work, want int) {
+func (j *joinedKit) rows(t *testing.T, row string, want int) {
 	t.Helper()
-	got, err := j.Count(patient(t), w.row)
+	got, err := j.Count(patient(t), row)
 	if err != nil {
 		t.Fatalf("Suite.Count: %v", err)
 	}
@@ -98,106 +101,226 @@ func (j *joinedKit) rows(t *testing.T, w *work, want int) {
 	}
 }
 
-// commits has each outcome committed with the work's writes.
-func (j *joinedKit) commits(t *testing.T, joined bool) {
-	for _, v := range verbs() {
-		if v.outcome.Status == 0 {
+// claims makes each kind of claim for joined work on a record in each state.
+// Nothing is written before the work ends, except that a dead execution becomes
+// Unknown.
+func (j *joinedKit) claims(t *testing.T) {
+	for _, c := range contenders() {
+		if c.same { // which claims joined work once only
 			continue
 		}
-		t.Run(v.outcome.Status.String(), func(t *testing.T) {
-			w := j.begin(t, j.claim(joined))
-			before := j.load(t, w.lease.ID)
-			j.rows(t, w, 0)
-			if before.Status != idempotency.InProgress || before.Lease() != w.lease {
-				t.Errorf("before Commit the record is %s", show(before))
-			}
-			if err := w.tx.Commit(patient(t), v.outcome); err != nil {
-				t.Fatalf("Commit: %v", err)
-			}
-			j.rows(t, w, 1)
-			after := j.load(t, w.lease.ID)
-			s := &subject{state: state{status: idempotency.InProgress}, lease: w.lease}
-			want, _ := v.wants(s, before, after)
-			if d := diff(after, want); d != "" {
-				t.Errorf("the record after Commit:\n%s", d)
-			}
-			between(t, "Expires less Updated", after.Expires.Sub(after.Updated), v.outcome.TTL)
-			if v.outcome.Status.Finished() {
-				if got := j.reserve(t, j.taker(w.lease.ID)).Decision; got != idempotency.Done {
-					t.Errorf("Reserve after Commit: %v, want done", got)
-				}
-				j.cannotWrite(t, w.lease)
+		t.Run(c.name, func(t *testing.T) {
+			subjects := j.prepare(t, states())
+			for i := range subjects {
+				t.Run(subjects[i].name, func(t *testing.T) { j.tryBegin(t, c, &subjects[i]) })
 			}
 		})
 	}
 }
 
-// rollsBack undoes the work's writes and goes on from there.
-func (j *joinedKit) rollsBack(t *testing.T, joined bool) {
+func (j *joinedKit) tryBegin(t *testing.T, c contender, s *subject) {
+	before := j.standing(t, s)
+	claim := c.claim(j.kit, s)
+	want, step := c.wants(s)
+	if want.Decision == idempotency.Acquired {
+		j.supersedes(t, claim, s, before, want.Resumed)
+		return
+	}
+	got, tx, err := j.store.Begin(patient(t), claim, 0)
+	if err != nil || tx != nil {
+		t.Fatalf("Begin: transaction %v, %v, want none, nil", tx, err)
+	}
+	if got.Decision != want.Decision || got.Resumed != want.Resumed || got.Abandoned != want.Abandoned {
+		t.Errorf("Begin: %v, Resumed %v, Abandoned %v; want %v, %v, %v", got.Decision, got.Resumed, got.Abandoned,
+			want.Decision, want.Resumed, want.Abandoned)
+	}
+	after := j.load(t, claim.ID)
+	if d := diff(got.Record, after); d != "" {
+		t.Errorf("the record that Begin answers with is not the one that Load finds:\n%s", d)
+	}
+	if step == keeps {
+		j.unchanged(t, before, claim.ID)
+		return
+	}
+	checkAbandoned(t, before, after)
+	j.cannotWrite(t, s.lease)
+}
+
+// supersedes begins and rolls back, which leaves all as it was, and begins again and
+// commits.
+func (j *joinedKit) supersedes(t *testing.T, claim idempotency.Claim, s *subject, before idempotency.Record, resumed bool) {
+	t.Helper()
+	first := j.begin(t, claim)
+	if err := first.tx.Rollback(patient(t)); err != nil {
+		t.Errorf("Rollback: %v", err)
+	}
+	j.unchanged(t, before, claim.ID)
+	claim.Owner = idempotency.NewOwner()
+	reservation, tx, err := j.store.Begin(patient(t), claim, 0)
+	if err != nil || reservation.Decision != idempotency.Acquired {
+		t.Fatalf("Begin after Rollback: %v, %v, want acquired", reservation.Decision, err)
+	}
+	defer tx.Rollback(context.WithoutCancel(patient(t))) //nolint:errcheck // if the test has not come to its end
+	if reservation.Resumed != resumed {
+		t.Errorf("Begin: Resumed %v, want %v", reservation.Resumed, resumed)
+	}
+	w := &work{claim: claim, record: reservation.Record, tx: tx}
+	j.promised(t, w, s.lease.Generation+1)
+	outcome := idempotency.Outcome{Status: idempotency.Completed, Result: answer()}
+	if err := tx.Commit(patient(t), outcome); err != nil {
+		t.Fatalf("Commit: %v", err)
+	}
+	j.written(t, w, outcome)
+	j.cannotWrite(t, s.lease)
+	j.cannotWrite(t, w.record.Lease())
+}
+
+// promised looks at the record that Begin has answered with.
+func (j *joinedKit) promised(t *testing.T, w *work, generation int64) {
+	t.Helper()
+	got := w.record
+	if got.ID != w.claim.ID || got.Fingerprint != w.claim.Fingerprint || got.Status != idempotency.InProgress ||
+		got.Owner != w.claim.Owner || got.Generation != generation || got.Takeover != w.claim.Takeover {
+		t.Errorf("Begin answers with the record %s, for the claim %+v, generation %d", show(got), w.claim, generation)
+	}
+	between(t, "Expires less Started", got.Expires.Sub(got.Started), w.claim.TTL)
+}
+
+// written looks at the record after the end of joined work.
+func (j *joinedKit) written(t *testing.T, w *work, outcome idempotency.Outcome) {
+	t.Helper()
+	after := j.load(t, w.claim.ID)
+	want := w.record
+	want.Status, want.Updated = outcome.Status, after.Updated
+	want.LeaseExpires = after.LeaseExpires // it has no meaning
+	if outcome.Status == idempotency.Completed || outcome.Status == idempotency.FailedFinal {
+		want.Result = outcome.Result
+	}
+	if outcome.TTL > 0 {
+		want.Expires = after.Expires
+		between(t, "Expires less Updated", after.Expires.Sub(after.Updated), outcome.TTL)
+	}
+	if d := diff(after, want); d != "" {
+		t.Errorf("the record at the end:\n%s", d)
+	}
+	if after.Updated.Before(after.Started) {
+		t.Errorf("Updated %v is before Started %v", after.Updated, after.Started)
+	}
+}
+
+// stores has each outcome stored, with or without the work's row.
+func (j *joinedKit) stores(t *testing.T, end ending, rows int) {
+	for _, outcome := range []idempotency.Outcome{
+		{Status: idempotency.Completed, Result: answer()},
+		{Status: idempotency.Completed, Result: answer(), TTL: 5 * time.Hour},
+		{Status: idempotency.FailedFinal, Result: answer()},
+		{Status: idempotency.FailedFinal, Result: answer(), TTL: 5 * time.Hour},
+		{Status: idempotency.CompletedUnreplayable, Result: answer()},
+		{Status: idempotency.Unknown},
+	} {
+		name := outcome.Status.String()
+		if outcome.TTL > 0 {
+			name += " with a TTL"
+		}
+		t.Run(name, func(t *testing.T) {
+			w := j.begin(t, j.claim(j.id()))
+			j.promised(t, w, 1)
+			j.unchanged(t, idempotency.Record{}, w.claim.ID)
+			j.rows(t, w.row, 0)
+			if err := end(w.tx, patient(t), outcome); err != nil {
+				t.Fatalf("at the end: %v", err)
+			}
+			j.rows(t, w.row, rows)
+			j.written(t, w, outcome)
+			want := idempotency.Done
+			if outcome.Status == idempotency.Unknown {
+				want = idempotency.Undecided
+			}
+			if got := j.reserve(t, j.claim(w.claim.ID)); got.Decision != want || got.Abandoned {
+				t.Errorf("Reserve at the end: %v, Abandoned %v, want %v, false", got.Decision, got.Abandoned, want)
+			}
+			got, tx, err := j.store.Begin(patient(t), j.claim(w.claim.ID), 0)
+			if err != nil || tx != nil || got.Decision != want {
+				t.Errorf("Begin at the end: %v, transaction %v, %v, want %v, none, nil", got.Decision, tx, err, want)
+			}
+			if d := diff(got.Record, j.load(t, w.claim.ID)); d != "" {
+				t.Errorf("the record that Begin answers with:\n%s", d)
+			}
+		})
+	}
+}
+
+// rollsBack undoes the work's writes, and leaves the operation to whoever comes next.
+func (j *joinedKit) rollsBack(t *testing.T) {
 	for _, row := range []struct {
 		name string
-		then func(t *testing.T, w *work)
+		next func(t *testing.T, claim idempotency.Claim)
 	}{
-		{"and Release", func(t *testing.T, w *work) {
-			j.release(t, w.lease)
-			if got := j.acquire(t, j.taker(w.lease.ID)); got.Generation != w.lease.Generation+1 {
-				t.Errorf("generation %d, want %d", got.Generation, w.lease.Generation+1)
-			}
-		}},
-		{"and Complete", func(t *testing.T, w *work) {
-			j.complete(t, w.lease, idempotency.Outcome{Status: idempotency.FailedFinal, Result: answer()})
-			j.rows(t, w, 0)
-		}},
-		{"and Renew", func(t *testing.T, w *work) { j.renew(t, w.lease, time.Hour) }},
-		{"and Begin", func(t *testing.T, w *work) {
-			again := j.beginLease(t, w.lease, 0)
-			if err := again.tx.Commit(patient(t), idempotency.Outcome{Status: idempotency.Completed, Result: answer()}); err != nil {
+		{"and Begin", func(t *testing.T, claim idempotency.Claim) {
+			w := j.begin(t, claim)
+			j.promised(t, w, 1)
+			if err := w.tx.Commit(patient(t), idempotency.Outcome{Status: idempotency.Completed}); err != nil {
 				t.Errorf("Commit: %v", err)
 			}
-			j.rows(t, w, 1)
+			j.rows(t, w.row, 1)
+		}},
+		{"and Reserve", func(t *testing.T, claim idempotency.Claim) {
+			if lease := j.acquire(t, claim); lease.Generation != 1 {
+				t.Errorf("generation %d, want 1", lease.Generation)
+			}
 		}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			w := j.begin(t, j.claim(joined))
-			before := j.load(t, w.lease.ID)
+			w := j.begin(t, j.claim(j.id()))
 			if err := w.tx.Rollback(patient(t)); err != nil {
 				t.Fatalf("Rollback: %v", err)
 			}
-			j.rows(t, w, 0)
-			j.stillHeld(t, before)
-			row.then(t, w)
+			j.rows(t, w.row, 0)
+			j.unchanged(t, idempotency.Record{}, w.claim.ID)
+			j.cannotWrite(t, w.record.Lease())
+			row.next(t, j.claim(w.claim.ID))
 		})
 	}
 }
 
-// holds keeps a transaction open for longer than its lease and the record's time
-// to live, while others claim the operation, by every policy.
-func (j *joinedKit) holds(t *testing.T, joined bool) {
-	w := j.beginInTime(t, joined)
+// holds keeps a transaction open for longer than its claim's lease and time to live,
+// while others claim the operation.
+func (j *joinedKit) holds(t *testing.T) {
+	claim := j.claim(j.id())
+	claim.Lease, claim.TTL = blink, blink
+	w := j.begin(t, claim)
+	wait(t, 3*blink)
+	again, _ := j.again.(idempotency.Transactor)
 	for _, c := range contenders() {
 		if c.same || c.other {
 			continue // what is said to those does not matter
 		}
 		t.Run(c.name, func(t *testing.T) {
-			other := c.claim(j.kit, &subject{lease: w.lease})
+			other := c.claim(j.kit, &subject{lease: w.record.Lease()})
 			j.atOnce(t, "Reserve", func(ctx context.Context) error {
 				reservation, err := j.store.Reserve(ctx, other)
-				if err == nil && reservation.Decision != idempotency.Busy {
-					t.Errorf("Reserve: %v, want busy", reservation.Decision)
-				}
+				busy(t, "Reserve", &reservation, err)
 				return err
 			})
+			for _, store := range []idempotency.Transactor{j.store, again} {
+				if store != nil {
+					j.atOnce(t, "Begin", func(ctx context.Context) error { return j.busyBegin(ctx, t, store, other) })
+				}
+			}
 		})
 	}
 	t.Run("many at once", func(t *testing.T) {
 		ctx := patient(t)
 		together(20, func(i int) {
-			reservation, err := j.handle(i).Reserve(ctx, j.taker(w.lease.ID))
-			if err != nil || reservation.Decision != idempotency.Busy {
-				t.Errorf("Reserve: %v, %v, want busy", reservation.Decision, err)
+			if i%4 < 2 {
+				reservation, err := j.handle(i).Reserve(ctx, j.claim(claim.ID))
+				busy(t, "Reserve", &reservation, err)
+			} else if err := j.busyBegin(ctx, t, j.store, j.claim(claim.ID)); err != nil {
+				t.Errorf("Begin: %v", err)
 			}
 		})
 	})
+	t.Run("Load", func(t *testing.T) { j.unchanged(t, idempotency.Record{}, claim.ID) })
 	t.Run("Sweep", func(t *testing.T) {
 		j.atOnce(t, "Sweep", func(ctx context.Context) error {
 			_, err := j.store.Sweep(ctx, 1000)
@@ -209,32 +332,26 @@ func (j *joinedKit) holds(t *testing.T, joined bool) {
 	if err := w.tx.Commit(patient(t), outcome); err != nil {
 		t.Fatalf("Commit: %v", err)
 	}
-	j.rows(t, w, 1)
-	record := j.load(t, w.lease.ID)
-	if record.Status != idempotency.Completed || record.Lease() != w.lease {
-		t.Errorf("after Commit the record is %s", show(record))
+	j.rows(t, w.row, 1)
+	j.written(t, w, outcome)
+}
+
+func busy(t *testing.T, what string, got *idempotency.Reservation, err error) {
+	t.Helper()
+	if err != nil || got.Decision != idempotency.Busy {
+		t.Errorf("%s while joined work is going on: %v, %v, want busy", what, got.Decision, err)
 	}
 }
 
-// beginInTime opens a transaction under a lease that is over soon after, and waits
-// until it is.
-func (j *joinedKit) beginInTime(t *testing.T, joined bool) *work {
+func (j *joinedKit) busyBegin(ctx context.Context, t *testing.T, store idempotency.Transactor, claim idempotency.Claim) error {
 	t.Helper()
-	for d := blink; ; d *= 2 {
-		claim := j.claim(joined)
-		claim.Lease, claim.TTL = d, d
-		lease := j.acquire(t, claim)
-		tx, err := j.store.Begin(patient(t), lease, 0)
-		switch {
-		case errors.Is(err, idempotency.ErrLeaseLost) && d < patience:
-			continue // this machine is slow
-		case err != nil:
-			t.Fatalf("Begin: %v", err)
-		}
-		w := j.write(t, lease, tx)
-		wait(t, 3*d)
-		return w
+	reservation, tx, err := store.Begin(ctx, claim, 0)
+	busy(t, "Begin", &reservation, err)
+	if tx != nil {
+		t.Error("Begin: busy, and a transaction")
+		return tx.Rollback(ctx)
 	}
+	return err
 }
 
 // atOnce looks that a call does not wait for the open transaction: of three, one
@@ -257,144 +374,123 @@ func (j *joinedKit) atOnce(t *testing.T, what string, call func(context.Context)
 	t.Errorf("%s waits for the transaction that holds the record: %v at least", what, least)
 }
 
-// stale opens no transaction for an execution that does not hold the record, and
-// one for an execution that does, though its lease is over.
-func (j *joinedKit) stale(t *testing.T) {
-	subjects := j.prepare(t, states())
-	for i := range subjects {
-		s := &subjects[i]
-		t.Run(s.name, func(t *testing.T) {
-			before := j.standing(t, s)
-			for _, wrong := range wrongLeases(s.lease) {
-				j.cannotBegin(t, wrong.lease, wrong.name)
-			}
-			if s.status != idempotency.InProgress {
-				j.cannotBegin(t, s.lease, "its holder")
-				j.unchanged(t, before, s.lease.ID)
-				return
-			}
-			j.unchanged(t, before, s.lease.ID)
-			w := j.beginLease(t, s.lease, 0)
-			if err := w.tx.Commit(patient(t), idempotency.Outcome{Status: idempotency.Completed, TTL: time.Hour}); err != nil {
-				t.Errorf("Commit by the holder: %v", err)
-			}
-			j.rows(t, w, 1)
-		})
-	}
-}
-
-func (j *joinedKit) cannotBegin(t *testing.T, lease idempotency.Lease, who string) {
-	t.Helper()
-	tx, err := j.store.Begin(patient(t), lease, 0)
-	if !errors.Is(err, idempotency.ErrLeaseLost) {
-		t.Errorf("Begin by %s: %v, want ErrLeaseLost", who, err)
-	}
-	if err == nil {
-		_ = tx.Rollback(patient(t))
-	}
-}
-
-// stillHeld looks at a record after a Rollback. The lease may have been renewed.
-func (j *joinedKit) stillHeld(t *testing.T, before idempotency.Record) {
-	t.Helper()
-	after := j.find(t, before.ID)
-	before.LeaseExpires, before.Updated = after.LeaseExpires, after.Updated
-	if d := diff(after, before); d != "" {
-		t.Errorf("the record after Rollback:\n%s", d)
-	}
-}
-
 // endTwice ends a transaction that is over.
 func (j *joinedKit) endTwice(t *testing.T) {
 	completed := idempotency.Outcome{Status: idempotency.Completed, Result: answer()}
 	final := idempotency.Outcome{Status: idempotency.FailedFinal}
-	t.Run("Commit", func(t *testing.T) {
-		w := j.begin(t, j.claim(true))
-		if err := w.tx.Commit(patient(t), completed); err != nil {
-			t.Fatalf("Commit: %v", err)
-		}
-		before := j.load(t, w.lease.ID)
-		if err := w.tx.Rollback(patient(t)); err != nil {
-			t.Errorf("Rollback after Commit: %v, want nil", err)
-		}
-		if err := w.tx.Commit(patient(t), final); err == nil {
-			t.Error("a second Commit succeeds")
-		}
-		if err := w.tx.Rollback(patient(t)); err != nil {
-			t.Errorf("Rollback after a second Commit: %v, want nil", err)
-		}
-		j.unchanged(t, before, w.lease.ID)
-		j.rows(t, w, 1)
-	})
-	t.Run("Rollback", func(t *testing.T) {
-		w := j.begin(t, j.claim(true))
-		before := j.load(t, w.lease.ID)
-		if err := w.tx.Rollback(patient(t)); err != nil {
-			t.Fatalf("Rollback: %v", err)
-		}
-		if err := w.tx.Commit(patient(t), completed); err == nil {
-			t.Error("Commit after Rollback succeeds")
-		}
-		_ = w.tx.Rollback(patient(t))
-		j.stillHeld(t, before)
-		j.rows(t, w, 0)
-	})
-}
-
-// invalidOutcome commits nothing that no store accepts.
-func (j *joinedKit) invalidOutcome(t *testing.T) {
-	for _, outcome := range []idempotency.Outcome{
-		{}, {Status: idempotency.InProgress}, {Status: idempotency.FailedRetryable}, {Status: idempotency.Completed, TTL: -1},
+	for _, row := range []struct {
+		name string
+		end  func(tx idempotency.Transaction) error
+		rows int
+	}{
+		{"Commit", func(tx idempotency.Transaction) error { return tx.Commit(patient(t), completed) }, 1},
+		{"Refuse", func(tx idempotency.Transaction) error { return tx.Refuse(patient(t), completed) }, 0},
+		{"Rollback", func(tx idempotency.Transaction) error { return tx.Rollback(patient(t)) }, 0},
 	} {
-		t.Run(outcome.Status.String(), func(t *testing.T) {
-			w := j.begin(t, j.claim(true))
-			before := j.load(t, w.lease.ID)
-			if err := w.tx.Commit(patient(t), outcome); !errors.Is(err, idempotency.ErrInvalid) {
-				t.Errorf("Commit: %v, want ErrInvalid", err)
+		t.Run(row.name, func(t *testing.T) {
+			w := j.begin(t, j.claim(j.id()))
+			if err := row.end(w.tx); err != nil {
+				t.Fatalf("%s: %v", row.name, err)
 			}
-			if err := w.tx.Rollback(patient(t)); err != nil {
-				t.Errorf("Rollback: %v", err)
+			before := j.find(t, w.claim.ID)
+			for range 2 {
+				if err := w.tx.Rollback(patient(t)); err != nil {
+					t.Errorf("Rollback after %s: %v, want nil", row.name, err)
+				}
+				if err := w.tx.Commit(patient(t), final); err == nil {
+					t.Errorf("Commit after %s succeeds", row.name)
+				}
+				if err := w.tx.Refuse(patient(t), final); err == nil {
+					t.Errorf("Refuse after %s succeeds", row.name)
+				}
 			}
-			j.stillHeld(t, before)
-			j.rows(t, w, 0)
+			j.unchanged(t, before, w.claim.ID)
+			j.rows(t, w.row, row.rows)
 		})
 	}
 }
 
-// cancelled commits with a context that is over. Whatever the error leaves open,
-// the record and the work's writes agree.
-func (j *joinedKit) cancelled(t *testing.T) {
-	w := j.begin(t, j.claim(true))
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := w.tx.Commit(ctx, idempotency.Outcome{Status: idempotency.Completed}); err == nil {
-		t.Error("Commit with a cancelled context succeeds")
+// invalidOutcome stores nothing that no store accepts, and ends all the same.
+func (j *joinedKit) invalidOutcome(t *testing.T) {
+	for name, end := range map[string]ending{"Commit": commit, "Refuse": refuse} {
+		for _, outcome := range []idempotency.Outcome{
+			{}, {Status: idempotency.InProgress}, {Status: idempotency.FailedRetryable}, {Status: idempotency.Completed, TTL: -1},
+		} {
+			t.Run(name+" "+outcome.Status.String(), func(t *testing.T) {
+				w := j.begin(t, j.claim(j.id()))
+				if err := end(w.tx, patient(t), outcome); !errors.Is(err, idempotency.ErrInvalid) {
+					t.Errorf("%s: %v, want ErrInvalid", name, err)
+				}
+				j.unchanged(t, idempotency.Record{}, w.claim.ID)
+				j.rows(t, w.row, 0)
+				if err := j.begin(t, j.claim(w.claim.ID)).tx.Rollback(patient(t)); err != nil {
+					t.Errorf("Rollback: %v", err)
+				}
+			})
+		}
 	}
-	_ = w.tx.Rollback(patient(t)) // it may be over
-	j.agree(t, w)
+}
+
+// cancelled ends with a context that is over.
+func (j *joinedKit) cancelled(t *testing.T) {
+	for name, end := range map[string]ending{"Commit": commit, "Refuse": refuse} {
+		t.Run(name, func(t *testing.T) {
+			w := j.begin(t, j.claim(j.id()))
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			if err := end(w.tx, ctx, idempotency.Outcome{Status: idempotency.Completed}); err == nil {
+				t.Errorf("%s with a cancelled context succeeds", name)
+			}
+			j.resolve(patient(t), t, w, map[string]int{"Commit": 1}[name])
+		})
+	}
+	t.Run("Rollback", func(t *testing.T) {
+		w := j.begin(t, j.claim(j.id()))
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_ = w.tx.Rollback(ctx) // whatever it says
+		if done := j.resolve(patient(t), t, w, 0); done {
+			t.Error("after Rollback there is a record")
+		}
+	})
 }
 
 // limit leaves a transaction open for longer than it may be. The database may
 // have ended it, or not.
 func (j *joinedKit) limit(t *testing.T) {
-	w := j.beginLease(t, j.acquire(t, j.claim(true)), blink)
+	w := j.beginWithin(t, j.claim(j.id()), blink)
 	wait(t, 5*blink)
 	err := w.tx.Commit(patient(t), idempotency.Outcome{Status: idempotency.Completed})
-	_ = w.tx.Rollback(patient(t)) // likewise
-	if record := j.agree(t, w); err == nil && record.Status != idempotency.Completed {
-		t.Errorf("Commit: nil, but the record is %s", show(record))
+	if done := j.resolve(patient(t), t, w, 1); err == nil && !done {
+		t.Error("Commit: nil, but there is no record")
 	}
 }
 
-// agree looks that either the record is completed and the work's row is there, or
-// neither.
-func (j *joinedKit) agree(t *testing.T, w *work) idempotency.Record {
+// resolve finds out what has become of a transaction whose end was not heard of, as
+// Transaction.Commit says: by Begin, which is busy as long as it may still be
+// committed. done: it was, with so many rows.
+func (j *joinedKit) resolve(ctx context.Context, t *testing.T, w *work, rows int) (done bool) {
 	t.Helper()
-	record := j.load(t, w.lease.ID)
-	if record.Status == idempotency.Completed {
-		j.rows(t, w, 1)
-	} else {
-		j.rows(t, w, 0)
+	for ctx.Err() == nil {
+		reservation, tx, err := j.store.Begin(ctx, j.kit.claim(w.claim.ID), 0)
+		switch {
+		case err != nil:
+			t.Fatalf("Begin: %v", err)
+		case reservation.Decision == idempotency.Busy:
+			wait(t, time.Millisecond)
+			continue
+		case reservation.Decision == idempotency.Acquired:
+			if err := tx.Rollback(ctx); err != nil {
+				t.Errorf("Rollback: %v", err)
+			}
+			j.rows(t, w.row, 0)
+			return false
+		case reservation.Record.Lease() != w.record.Lease():
+			t.Fatalf("Begin: %v, but the record is %s", reservation.Decision, show(reservation.Record))
+		}
+		j.rows(t, w.row, rows)
+		return true
 	}
-	return record
+	t.Fatal("Begin is busy for ever")
+	return false
 }

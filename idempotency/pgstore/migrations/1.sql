@@ -1,30 +1,37 @@
 -- The records of operations. Names are compared byte by byte, whatever the
--- database's collation. No index has a column that changes while an operation is
--- executed, and pages are not filled, so that a record's end is written beside its
--- beginning (HOT) and no index is touched.
+-- database's collation. Joined work writes its row once, so that pages are filled;
+-- what has a fixed width stands first, so that nothing is lost to alignment.
 CREATE TABLE {{records}} (
+	started       timestamptz      NOT NULL,
+	updated       timestamptz      NOT NULL,
+	expires       timestamptz      NOT NULL,
+	generation    bigint           NOT NULL,
+	code          bigint           NOT NULL DEFAULT 0,
+	lease_expires timestamptz,               -- NULL: it was joined work
+	status        smallint         NOT NULL, -- 1 in progress, 2 completed, 3 failed, retryable, 4 failed, final, 5 completed, unreplayable, 6 unknown
+	takeover      smallint         NOT NULL, -- of a dead execution: 0 and 3 mark it unknown, 1 execute again, 2 resume
 	scope         text COLLATE "C" NOT NULL,
 	operation     text COLLATE "C" NOT NULL,
 	key           text COLLATE "C" NOT NULL,
 	fingerprint   text COLLATE "C" NOT NULL,
-	status        smallint         NOT NULL, -- 1 in progress, 2 completed, 3 failed, retryable, 4 failed, final, 5 completed, unreplayable, 6 unknown
 	owner         text COLLATE "C" NOT NULL,
-	generation    bigint           NOT NULL,
-	lease_expires timestamptz      NOT NULL,
-	started       timestamptz      NOT NULL,
-	updated       timestamptz      NOT NULL,
-	expires       timestamptz      NOT NULL,
-	code          bigint           NOT NULL DEFAULT 0,
-	header        text COLLATE "C", -- a JSON object; each byte of a value is one code point
+	header        text COLLATE "C",          -- a JSON object; each byte of a value is one code point
 	body          bytea,
 	reference     bytea,
 	PRIMARY KEY (scope, operation, key)
-) WITH (fillfactor = 60);
+);
 
-CREATE INDEX {{expires}} ON {{records}} (expires);
+-- What is swept. What is in progress or unknown is not, and would be in the way.
+CREATE INDEX {{expires}} ON {{records}} (expires) WHERE status NOT IN (1, 6);
 
--- Which migrations were executed here.
+-- What may be abandoned, and what waits for a reconciler. Joined work never passes
+-- through it.
+CREATE INDEX {{open}} ON {{records}} (scope, operation, key) WHERE status IN (1, 6);
+
+-- Which migrations were executed here, and since which version of the package's
+-- schema programs can work with the result.
 CREATE TABLE {{versions}} (
 	version integer     PRIMARY KEY,
+	oldest  integer     NOT NULL,
 	applied timestamptz NOT NULL DEFAULT now()
 );

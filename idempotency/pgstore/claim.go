@@ -1,0 +1,87 @@
+package pgstore
+
+import (
+	"context"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
+)
+
+// reserve is one call of Reserve.
+type reserve struct {
+	*verbs // of the current try
+
+	claim  *idempotency.Claim
+	answer idempotency.Reservation
+}
+
+// try reads, decides and writes, and sets the answer. errMoved and errLocked: the
+// record was not any more what had been read, or cannot be had now.
+func (r *reserve) try(ctx context.Context, v *verbs) error {
+	r.verbs = v
+	r.answer = idempotency.Reservation{}
+	if r.inside() {
+		// Whoever is at it in a transaction is waited for, and others are kept off until
+		// the end of this one.
+		if _, err := r.wait(ctx, &r.claim.ID); err != nil {
+			return err
+		}
+	}
+	c := r.claim
+	var now time.Time
+	var inserted bool
+	record, err := scanRecord(r.row(ctx, r.is.claim, c.Scope, c.Operation, c.Key, string(c.Fingerprint), c.Owner,
+		microseconds(c.Lease), microseconds(c.TTL), int16(c.Takeover)), &now, &inserted)
+	switch {
+	case noRows(err):
+		return r.missed(ctx, idempotency.Record{ID: c.ID, Status: idempotency.InProgress})
+	case err != nil:
+		return err
+	case inserted:
+		_, r.answer = idempotency.Decide(nil, c, now)
+		r.answer.Record = record
+		return nil
+	}
+	step, answer := idempotency.Decide(&record, c, now)
+	answer.Record = record
+	if step != idempotency.Leave {
+		if answer.Record, err = r.step(ctx, step, &record); noRows(err) {
+			return r.missed(ctx, record)
+		}
+	}
+	if err == nil {
+		r.answer = answer
+	}
+	return err
+}
+
+// step does what was decided for the record that was judged.
+func (r *reserve) step(ctx context.Context, step idempotency.Step, judged *idempotency.Record) (idempotency.Record, error) {
+	if step == idempotency.Abandon {
+		return scanRecord(r.row(ctx, r.is.abandon, judgedArgs(judged)...))
+	}
+	c := r.claim
+	return scanRecord(r.row(ctx, r.is.take, judgedArgs(judged, string(c.Fingerprint), c.Owner,
+		microseconds(c.Lease), microseconds(c.TTL), int16(c.Takeover))...))
+}
+
+// missed finds out why nothing was written. Where a transaction is at the record, the
+// answer is Busy; until another try finds out more, it is so too where a row is locked.
+func (r *reserve) missed(ctx context.Context, record idempotency.Record) error {
+	r.answer = idempotency.Reservation{Decision: idempotency.Busy, Record: record}
+	var idle bool
+	if err := r.row(ctx, r.is.idle, idArgs(&r.claim.ID)...).Scan(&idle); err != nil {
+		return err
+	}
+	if idle {
+		return errMoved
+	}
+	return nil
+}
+
+// wait has a transaction of the caller's wait for others at the record, and others
+// for it. It returns the time then.
+func (v *verbs) wait(ctx context.Context, id *idempotency.ID) (now time.Time, err error) {
+	err = v.row(ctx, v.is.wait, idArgs(id)...).Scan(&now)
+	return now, err
+}

@@ -1,0 +1,199 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
+)
+
+// joined is what joined work will write down, once it is done.
+type joined struct {
+	claim  *idempotency.Claim
+	record idempotency.Record  // Reservation.Record
+	judged *idempotency.Record // is superseded; nil: there was none
+}
+
+// look is what Begin finds.
+type look struct {
+	locked bool
+	now    time.Time
+	record *idempotency.Record // nil: none
+}
+
+// judge answers a claim for joined work. What is decided is done at the end of the
+// work, except for Abandon.
+func (l *look) judge(claim *idempotency.Claim) (idempotency.Step, idempotency.Reservation) {
+	step, answer := idempotency.Decide(l.record, claim, l.now)
+	answer.Record = idempotency.Record{ID: claim.ID, Status: idempotency.InProgress}
+	if l.record != nil {
+		answer.Record = *l.record
+	}
+	switch {
+	case step == idempotency.Leave && answer.Decision != idempotency.Acquired:
+	case step == idempotency.Leave, !l.locked: // a detached execution of the same owner is at it, or joined work
+		return idempotency.Leave, idempotency.Reservation{Decision: idempotency.Busy, Record: answer.Record}
+	case step != idempotency.Abandon:
+		answer.Record = idempotency.Record{
+			ID: claim.ID, Fingerprint: claim.Fingerprint, Status: idempotency.InProgress, Takeover: claim.Takeover,
+			Owner: claim.Owner, Generation: answer.Record.Generation + 1,
+			Started: l.now, Updated: l.now, Expires: l.now.Add(claim.TTL),
+		}
+	}
+	return step, answer
+}
+
+// end is the statements that write the record with its outcome, with their arguments.
+func (j *joined) end(is *statements, insert string, o *idempotency.Outcome) ([]statement, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	result, err := resultArgs(o)
+	if err != nil {
+		return nil, err
+	}
+	var all []statement
+	if j.judged != nil {
+		all = append(all, statement{is.supersede, judgedArgs(j.judged)})
+	}
+	ttl := o.TTL
+	if ttl == 0 {
+		ttl = j.claim.TTL
+	}
+	r := &j.record
+	args := idArgs(&r.ID, string(r.Fingerprint), int16(o.Status), r.Owner, r.Generation, int16(r.Takeover), r.Started,
+		o.TTL > 0, microseconds(ttl))
+	return append(all, statement{insert, append(args, result[:]...)}), nil
+}
+
+// statement is one with its arguments.
+type statement struct {
+	text string
+	args []any
+}
+
+// Why joined work cannot be committed.
+var (
+	// errEnded: the work has sent COMMIT or ROLLBACK as a statement.
+	errEnded = fmt.Errorf("%w: pgstore: the work has ended the transaction by itself, without its record: "+
+		"it ends with the operation's outcome", idempotency.ErrUnknown)
+
+	// errFailed: PostgreSQL's own words are that "commands are ignored".
+	errFailed = fmt.Errorf("%w: pgstore: what may fail, and is not to end in a refusal, belongs into a savepoint "+
+		"(the transaction's Begin)", idempotency.ErrTransactionFailed)
+)
+
+// written turns the way in which the record could not be written into what it means.
+func written(err error) error {
+	switch {
+	case hasCode(err, uniqueViolation):
+		return idempotency.ErrLeaseLost
+	case hasCode(err, inFailedTransaction):
+		return errFailed
+	default:
+		return undone(err)
+	}
+}
+
+// undone: what the server answers to COMMIT with an error, it has rolled back. It
+// says FATAL where it ends the connection, and then that is not known.
+func undone(err error) error {
+	if severity(err) == "ERROR" {
+		return fmt.Errorf("%w: %w", idempotency.ErrTransactionFailed, err)
+	}
+	return err
+}
+
+// lastWords is the context for ending a transaction: one that has ended gets a
+// moment more.
+func lastWords(ctx context.Context) (context.Context, context.CancelFunc) {
+	if ctx.Err() == nil {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+}
+
+// opened is a transaction that Begin has opened.
+type opened interface {
+	idempotency.Transaction
+
+	// join makes it the work's.
+	join(ctx context.Context, j joined) error
+}
+
+// Begin implements [idempotency.Transactor]. The transaction takes a connection of
+// the pool until it ends. Its Value is a pgx.Tx or a *sql.Tx, for the work to write
+// through; ending it is the Transaction's business.
+//
+// limit is what the server is told: an older one than PostgreSQL 17 ends the
+// transaction if it does nothing for so long, a newer one after limit in any case. And
+// it ends it when the host of this process has been silent for Claim.Lease (at least
+// two seconds), if that is connected through TCP, and directly.
+func (s *Store) Begin(ctx context.Context, claim idempotency.Claim, limit time.Duration,
+) (idempotency.Reservation, idempotency.Transaction, error) {
+	if err := claim.Validate(); err != nil {
+		return idempotency.Reservation{}, nil, err
+	}
+	var answer idempotency.Reservation
+	var tx idempotency.Transaction
+	err := s.repeat(ctx, func(error) (err error) {
+		answer, tx, err = s.begin(ctx, &claim, limit)
+		return err
+	})
+	switch {
+	case errors.Is(err, errMoved): // and answer is Busy
+		return answer, nil, nil
+	case err != nil:
+		return idempotency.Reservation{}, nil, err
+	}
+	return answer, tx, nil
+}
+
+func (s *Store) begin(ctx context.Context, claim *idempotency.Claim, limit time.Duration,
+) (idempotency.Reservation, idempotency.Transaction, error) {
+	open := s.openSQL
+	if s.pool != nil {
+		open = s.openPgx
+	}
+	tx, found, err := open(ctx, append(idArgs(&claim.ID), s.locals(claim, limit)...))
+	if err != nil {
+		return idempotency.Reservation{}, nil, err
+	}
+	step, answer := found.judge(claim)
+	if answer.Decision == idempotency.Acquired {
+		if err := tx.join(ctx, joined{claim, answer.Record, found.record}); err != nil {
+			return idempotency.Reservation{}, nil, errors.Join(err, tx.Rollback(ctx))
+		}
+		return answer, tx, nil
+	}
+	if err := tx.Rollback(ctx); err != nil && ctx.Err() != nil {
+		return idempotency.Reservation{}, nil, ctx.Err()
+	}
+	if step == idempotency.Abandon {
+		r := reserve{verbs: &s.verbs, claim: claim}
+		answer.Record, err = r.step(ctx, step, found.record)
+		if noRows(err) {
+			return idempotency.Reservation{Decision: idempotency.Busy, Record: *found.record}, nil, errMoved
+		}
+	}
+	return answer, nil, err
+}
+
+// locals are the arguments for what is set for the transaction.
+func (s *Store) locals(claim *idempotency.Claim, limit time.Duration) []any {
+	idle, interval, timeout := silence(claim.Lease)
+	if s.socket {
+		idle, interval, timeout = 0, 0, 0
+	}
+	return []any{milliseconds(limit), idle, interval, timeout}
+}
+
+// silence is how a silent host is told from a quiet one in d: the seconds before it is
+// asked, those between questions, and in milliseconds, when it counts as lost. Shorter
+// than two seconds is not possible.
+func silence(d time.Duration) (idle, interval, timeout int64) {
+	seconds := max(milliseconds(d)/1000, 2)
+	return max(seconds/2, 1), max(seconds/6, 1), min(seconds*1000, 1<<31-1)
+}
