@@ -321,6 +321,21 @@ func TestDoContextEndedBefore(t *testing.T) {
 	assert.Equal(t, []idempotency.Disposition{idempotency.Refused}, remembered.dispositions(), "every Do is reported")
 }
 
+// SIGTERM comes while the claim is on its way: there is nothing to doubt, for the
+// work was not begun.
+func TestDoContextEndsBeforeWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := faulty(new(idempotency.Memory), rule{onReserve, 1, 0, fault{delay: 300 * time.Millisecond}})
+		x := &idempotency.Executor{Store: store}
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 200*time.Millisecond, errGone)
+		defer cancel()
+		_, err := x.Do(ctx, doID, "", nothing)
+		require.ErrorIs(t, err, errGone)
+		require.NotErrorIs(t, err, idempotency.ErrUnknown)
+		requireRecord(t, store, doID, idempotency.FailedRetryable)
+	})
+}
+
 // The caller's cancellation ends work, but not the bookkeeping.
 func TestDoContextEndsDuringWork(t *testing.T) {
 	for _, row := range []struct {
@@ -728,7 +743,7 @@ func TestDoWithinIsNotCutShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger := newLedger()
 		ledger.within = true
-		store := faultyTx(ledger, rule{onBegin, 1, 0, fault{delay: time.Hour}})
+		store := faultyTx(ledger, rule{onBegin, 1, 0, fault{delay: 10 * time.Minute}})
 		_, err := idempotency.Do(t.Context(), store, "", "op", "k", "", func(context.Context) (idempotency.Result, error) {
 			return doResult, nil
 		})

@@ -196,22 +196,6 @@ func TestTxAfterTheEnd(t *testing.T) {
 	})
 }
 
-// steal takes an operation over, as another process does when a lease is over.
-func steal(t *testing.T, store idempotency.Store, ctx context.Context) { //nolint:revive // t first
-	t.Helper()
-	e, ok := idempotency.FromContext(ctx)
-	require.True(t, ok)
-	record := mustLoad(t, store, e.ID)
-	require.NoError(t, store.Renew(t.Context(), e.Lease, time.Nanosecond))
-	time.Sleep(time.Microsecond)
-	reservation, err := store.Reserve(t.Context(), idempotency.Claim{
-		ID: e.ID, Fingerprint: record.Fingerprint, Owner: idempotency.NewOwner(), Lease: time.Hour, TTL: idempotency.Day,
-	})
-	require.NoError(t, err)
-	require.Equal(t, idempotency.Acquired, reservation.Decision)
-	require.NoError(t, store.Release(t.Context(), reservation.Record.Lease()))
-}
-
 // An early return rolls back, as everywhere else in Go. A refusal is stored
 // without what was written, unless that is to be kept.
 func TestJoinedEarlyReturnRollsBack(t *testing.T) {

@@ -668,6 +668,35 @@ func TestReserveEndsSoonAfterItsClient(t *testing.T) {
 	}
 }
 
+// Work whose time is over before it could begin is not begun: it would only say that
+// it was cut off, and be in doubt for that.
+func TestWorkIsNotBegunWhenItsTimeIsOver(t *testing.T) {
+	slow := fault{linger: 3 * time.Second}
+	for _, row := range []struct {
+		name   string
+		change func(*idempotency.Handler)
+		record idempotency.Status
+	}{
+		{"detached", func(*idempotency.Handler) {}, idempotency.FailedRetryable},
+		{"joined", joined, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ledger := newLedger()
+				r := newRig(faultyTx(ledger, rule{onReserve, 1, 0, slow}, rule{onBegin, 1, 0, slow}), answer(http.StatusCreated, ""), row.change)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				requireProblem(t, serve(r, request(t).WithContext(ctx)), http.StatusServiceUnavailable, "store")
+				require.ErrorIs(t, r.last(t).Err, context.DeadlineExceeded)
+				assert.Zero(t, r.executions.Load())
+				assert.Zero(t, ledger.transactions())
+				requireRecord(t, ledger, theID, row.record)
+				assert.Equal(t, http.StatusCreated, r.post(t).Code)
+			})
+		})
+	}
+}
+
 // A store that hangs does not hold a client that stays for good either.
 func TestReserveHangs(t *testing.T) {
 	for _, change := range []func(*idempotency.Handler){func(*idempotency.Handler) {}, joined} {

@@ -672,7 +672,10 @@ func TestHandlerNothingWrittenIsNoSuccess(t *testing.T) {
 			w.Header().Set("Handler", "this")
 			w.WriteHeader(http.StatusEarlyHints)
 		}},
-		{"an empty ReadFrom", func(w http.ResponseWriter) { io.Copy(w, strings.NewReader("")) }},
+		{"an empty reader", func(w http.ResponseWriter) {
+			_, err := io.Copy(w, strings.NewReader(""))
+			assert.NoError(t, err)
+		}},
 	} {
 		for _, row := range []struct {
 			name   string
@@ -989,6 +992,32 @@ func TestHandlerPanicIsResumed(t *testing.T) {
 		time.Sleep(time.Second) // not the 30 of a lease
 		assert.Equal(t, http.StatusOK, r.post(t).Code)
 		assert.Equal(t, []bool{false, true}, resumed)
+	})
+}
+
+// Who resumes and could do nothing leaves to the next what he was to look for.
+func TestHandlerResumesUntilSomebodyHasLooked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var resumed []bool
+		r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, req *http.Request) {
+			e, _ := idempotency.FromContext(req.Context())
+			resumed = append(resumed, e.Resumed)
+			switch len(resumed) {
+			case 1:
+				panic("test")
+			case 2:
+				w.WriteHeader(http.StatusServiceUnavailable)
+			default:
+				w.WriteHeader(http.StatusCreated)
+			}
+		}, takeover(idempotency.Resume))
+		servePanicking(r, request(t))
+		time.Sleep(time.Second)
+		assert.Equal(t, http.StatusServiceUnavailable, r.post(t).Code)
+		time.Sleep(time.Second)
+		assert.Equal(t, http.StatusCreated, r.post(t).Code)
+		assert.Equal(t, []bool{false, true, true}, resumed)
+		assert.Equal(t, []idempotency.Disposition{idempotency.Panicked, idempotency.Released, idempotency.Executed}, r.dispositions())
 	})
 }
 

@@ -339,7 +339,7 @@ func (s *ledgerStore) Begin(
 		judged = &record
 	}
 	step, reservation := idempotency.Decide(judged, &claim, time.Now())
-	switch step {
+	switch step { //nolint:exhaustive // the others are done at the end
 	case idempotency.Leave:
 		reservation.Record = *judged
 		return reservation, nil, nil

@@ -75,32 +75,29 @@ func (j *joined) die() (Status, error) {
 // resolve finds out what has become of a transaction whose end was not heard of:
 // Begin is Busy as long as it may still be committed.
 func (j *joined) resolve(err error) error {
-	ctx, cancel := j.patience()
-	defer cancel()
-	again := *j.claim
-	again.Owner = NewOwner()
-	for pause := firstPause; ; pause = min(2*pause, longestWait) {
-		var found Reservation
-		failed := try(ctx, func(ctx context.Context) error {
-			reservation, tx, failed := j.store.Begin(ctx, again, storePatience)
-			if tx != nil {
-				_ = j.patiently(tx.Rollback)
-			}
-			found = reservation
-			return failed
-		})
-		switch {
-		case failed == nil && found.Decision == Acquired:
-			return fmt.Errorf("%w: %w", errUndone, err)
-		case failed == nil && found.Decision != Busy:
-			if found.Record.Lease() == j.lease {
-				return nil
-			}
-			return fmt.Errorf("%w: %w", ErrLeaseLost, err)
-		case !sleep(ctx, pause):
-			return err
+	claim := *j.claim
+	claim.Owner = NewOwner()
+	found := err
+	j.insist(func(ctx context.Context) error {
+		reservation, tx, failed := j.store.Begin(ctx, claim, storePatience)
+		if tx != nil {
+			_ = j.patiently(tx.Rollback)
 		}
-	}
+		switch {
+		case failed != nil:
+			return failed
+		case reservation.Decision == Busy:
+			return err // it may still come to its end
+		case reservation.Decision == Acquired:
+			found = fmt.Errorf("%w: %w", errUndone, err)
+		case reservation.Record.Lease() == j.lease:
+			found = nil
+		default:
+			found = fmt.Errorf("%w: %w", ErrLeaseLost, err)
+		}
+		return nil
+	})
+	return found
 }
 
 // byItself is for work that has committed by itself, as err says, which is
@@ -110,10 +107,7 @@ func (j *joined) byItself(err error) error {
 	if j.store.Within() {
 		return err // the transaction is over, and it was the caller's
 	}
-	ctx, cancel := j.patience()
-	defer cancel()
-	for pause := firstPause; try(ctx, j.doubt) != nil && sleep(ctx, pause); pause = min(2*pause, longestWait) {
-	}
+	j.insist(j.doubt)
 	return err
 }
 
@@ -128,10 +122,13 @@ func (j *joined) doubt(ctx context.Context) error {
 	return j.store.Complete(ctx, reservation.Record.Lease(), Outcome{Status: Unknown})
 }
 
-// patience is how long a store that gives no answer is asked again, though the
-// execution's time is over.
-func (j *joined) patience() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(j.ctx), max(j.terms.Lease, storePatience))
+// insist asks the store until there is no error, or for as long as a lease.
+func (j *joined) insist(ask func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(j.ctx), max(j.terms.Lease, storePatience))
+	defer cancel()
+	for pause := firstPause; try(ctx, ask) != nil && sleep(ctx, pause); {
+		pause = min(2*pause, longestWait)
+	}
 }
 
 // patiently gives the store its time, also when the execution's is over.

@@ -130,8 +130,12 @@ func (l *leased) complete(outcome Outcome, _ bool) error {
 	})
 }
 
-// release implements title.
+// release implements title. Who has resumed leaves to the next what he was to look
+// for.
 func (l *leased) release() error {
+	if l.resumed {
+		return l.lapse()
+	}
 	return l.insist(FailedRetryable, func(ctx context.Context) error {
 		return l.store.Release(ctx, l.lease)
 	})

@@ -89,6 +89,12 @@ func TestProblemsAreAContract(t *testing.T) {
 			},
 		},
 		{
+			kind: "no-response", title: "The request was handled without an answer", status: 500, should: "false",
+			rig: func() *rig {
+				return newRig(new(idempotency.Memory), func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Handler", "this") })
+			},
+		},
+		{
 			kind: "store", title: "The request's record is not available; send it again with the same key", status: 503, after: "1",
 			rig: func() *rig { return newRig(down(onReserve), ok) },
 		},
@@ -156,7 +162,7 @@ func TestProblemsAreDocumented(t *testing.T) {
 	}
 	assert.ElementsMatch(t, []string{
 		"key-missing 400", "key-invalid 400", "scope 403", "body-incomplete 400", "body-too-large 413", "in-progress 409",
-		"mismatch 422", "unreplayable 409", "unknown 409", "store 503", "overtaken 503", "misconfigured 500",
+		"mismatch 422", "unreplayable 409", "unknown 409", "no-response 500", "store 503", "overtaken 503", "misconfigured 500",
 	}, documented)
 }
 

@@ -31,8 +31,17 @@ func newRunner(store Store, terms Terms, trace *Trace) (*runner, error) {
 }
 
 // start claims an operation, and begins its execution if the claim is granted.
-// While another execution is at it, it waits as long as the terms and ctx allow.
 func (r *runner) start(ctx context.Context, claim *Claim) (*execution, Reservation, error) {
+	e, reservation, err := r.wait(ctx, claim)
+	if e != nil && e.ctx.Err() != nil {
+		return nil, reservation, e.decline()
+	}
+	return e, reservation, err
+}
+
+// wait claims an operation. While another execution is at it, it waits as long as
+// the terms and ctx allow.
+func (r *runner) wait(ctx context.Context, claim *Claim) (*execution, Reservation, error) {
 	patience := time.Now().Add(r.terms.Wait)
 	for pause := firstPause; ; pause = min(2*pause, longestWait) {
 		asked := time.Now()
@@ -51,7 +60,8 @@ func (r *runner) attempt(ctx context.Context, claim *Claim, asked time.Time) (*e
 	if err != nil || reservation.Decision != Acquired {
 		return nil, reservation, err
 	}
-	return r.hold(ctx, &reservation, asked), reservation, nil
+	e := r.hold(ctx, &reservation, asked)
+	return e, reservation, nil
 }
 
 // beginJoined asks once more after an error, which may be that of a connection
@@ -71,7 +81,8 @@ func (r *runner) beginJoined(ctx context.Context, claim *Claim, asked time.Time)
 	if err != nil || reservation.Decision != Acquired {
 		return nil, reservation, err
 	}
-	return r.join(ctx, claim, &reservation, tx, asked), reservation, nil
+	e := r.join(ctx, claim, &reservation, tx, asked)
+	return e, reservation, nil
 }
 
 // reserve claims an operation for a lease. A claim whose answer was lost may have

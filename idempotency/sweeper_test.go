@@ -3,6 +3,7 @@ package idempotency_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -54,6 +55,173 @@ func TestSweeperSweeps(t *testing.T) {
 		n = store.count(onSweep)
 		time.Sleep(time.Hour)
 		assert.Equal(t, n, store.count(onSweep))
+	})
+}
+
+// die claims an operation and forgets it.
+func die(t *testing.T, store idempotency.Store, key string, policy idempotency.Takeover) idempotency.Lease {
+	t.Helper()
+	reservation, err := store.Reserve(t.Context(), idempotency.Claim{
+		ID: idempotency.ID{Scope: "comp1", Operation: "op", Key: key}, Owner: idempotency.NewOwner(),
+		Lease: 30 * time.Second, TTL: time.Hour, Takeover: policy,
+	})
+	require.NoError(t, err)
+	require.Equal(t, idempotency.Acquired, reservation.Decision)
+	return reservation.Record.Lease()
+}
+
+// The dead are found, though their clients never ask again: they become Unknown
+// instead of being forgotten.
+func TestSweeperFindsTheDead(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		policy  idempotency.Takeover
+		unknown bool
+	}{
+		{"by default", idempotency.TakeoverDefault, true},
+		{"unknown", idempotency.MarkUnknown, true},
+		{"again", idempotency.Reexecute, false},
+		{"resume", idempotency.Resume, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := new(idempotency.Memory)
+				dead := die(t, store, "k", row.policy)
+				var told hooks
+				stop := running(t, &idempotency.Sweeper{Store: store, Trace: told.trace()})
+				time.Sleep(29 * time.Second)
+				synctest.Wait()
+				assert.Empty(t, told.unknowns(), "it is alive")
+				requireRecord(t, store, dead.ID, idempotency.InProgress)
+
+				time.Sleep(2 * time.Minute)
+				synctest.Wait()
+				if !row.unknown {
+					requireRecord(t, store, dead.ID, idempotency.InProgress)
+					time.Sleep(time.Hour)
+					synctest.Wait()
+					requireRecord(t, store, dead.ID, 0)
+					n, err := store.Sweep(t.Context(), 10)
+					require.NoError(t, err)
+					assert.Zero(t, n, "it was deleted")
+					assert.Empty(t, told.unknowns())
+				} else {
+					requireRecord(t, store, dead.ID, idempotency.Unknown)
+					require.Len(t, told.unknowns(), 1)
+					event := told.unknowns()[0]
+					assert.Equal(t, dead.ID, event.ID)
+					assert.EqualValues(t, 2, event.Generation)
+					require.ErrorContains(t, event.Err, "died")
+					require.ErrorIs(t, store.Complete(t.Context(), dead, idempotency.Outcome{Status: idempotency.Completed}), idempotency.ErrLeaseLost)
+
+					time.Sleep(idempotency.Week)
+					synctest.Wait()
+					assert.Len(t, told.unknowns(), 1, "once")
+					requireRecord(t, store, dead.ID, idempotency.Unknown)
+					_, err := idempotency.Do(t.Context(), store, dead.Scope, dead.Operation, dead.Key, "", nothing)
+					require.ErrorIs(t, err, idempotency.ErrUnknown)
+				}
+				require.ErrorIs(t, stop(), context.Canceled)
+			})
+		})
+	}
+}
+
+// The process was down for longer than the records live. What died before is found
+// all the same: it was neither forgotten nor deleted meanwhile.
+func TestSweeperFindsTheDeadAfterTheirTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(idempotency.Memory)
+		dead := die(t, store, "k", idempotency.TakeoverDefault)
+		time.Sleep(idempotency.Week)
+		n, err := store.Sweep(t.Context(), 10)
+		require.NoError(t, err)
+		assert.Zero(t, n)
+
+		var told hooks
+		stop := running(t, &idempotency.Sweeper{Store: store, Trace: told.trace()})
+		synctest.Wait()
+		require.ErrorIs(t, stop(), context.Canceled)
+		assert.Len(t, told.unknowns(), 1)
+		requireRecord(t, store, dead.ID, idempotency.Unknown)
+	})
+}
+
+// A claim for such a one, after its TTL, finds the same, whether or not there is a
+// Sweeper.
+func TestClaimFindsTheDeadAfterTheirTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(idempotency.Memory)
+		r := newRig(store, answer(http.StatusCreated, ""))
+		crash(t, r.Handler, store, request(t))
+		time.Sleep(idempotency.Week)
+		requireUnknown(t, r)
+		assert.Len(t, r.unknowns(), 1)
+		time.Sleep(idempotency.Week)
+		requireUnknown(t, r)
+		assert.Len(t, r.unknowns(), 1)
+		assert.Zero(t, r.executions.Load())
+	})
+}
+
+// Many of them come in batches, close to each other, and all are told of.
+func TestSweeperFindsManyDead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := faulty(new(idempotency.Memory))
+		for i := range 25 {
+			die(t, store, fmt.Sprint(i), idempotency.TakeoverDefault)
+		}
+		time.Sleep(time.Minute)
+		var told hooks
+		stop := running(t, &idempotency.Sweeper{Store: store, Trace: told.trace(), Batch: 10, Every: time.Hour})
+		time.Sleep(time.Second)
+		require.ErrorIs(t, stop(), context.Canceled)
+		seen := map[string]bool{}
+		for _, event := range told.unknowns() {
+			seen[event.Key] = true
+		}
+		assert.Len(t, seen, 25)
+		assert.Len(t, told.unknowns(), 25)
+		assert.Equal(t, 4, store.count(onAbandon), "two full batches, one of 5, and an empty one")
+	})
+}
+
+// brokenAbandon is a store that fails after some.
+type brokenAbandon struct{ idempotency.Memory }
+
+func (s *brokenAbandon) Abandon(ctx context.Context, limit int) ([]idempotency.Record, error) {
+	abandoned, _ := s.Memory.Abandon(ctx, limit)
+	return abandoned, errDown
+}
+
+// What was found before an error is told of, for nobody will find it again.
+func TestSweeperTellsOfTheDeadBeforeAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(brokenAbandon)
+		die(t, store, "k", idempotency.TakeoverDefault)
+		time.Sleep(time.Minute)
+		var told hooks
+		var errs []error
+		stop := running(t, &idempotency.Sweeper{Store: store, Trace: told.trace(), OnError: func(err error) { errs = append(errs, err) }})
+		synctest.Wait()
+		require.ErrorIs(t, stop(), context.Canceled)
+		assert.Len(t, told.unknowns(), 1)
+		assert.Equal(t, []error{errDown}, errs)
+	})
+}
+
+// Neither hook nor Trace is needed.
+func TestSweeperWithoutTrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, trace := range []*idempotency.Trace{nil, {}} {
+			store := new(idempotency.Memory)
+			dead := die(t, store, "k", idempotency.TakeoverDefault)
+			time.Sleep(time.Minute)
+			stop := running(t, &idempotency.Sweeper{Store: store, Trace: trace})
+			synctest.Wait()
+			require.ErrorIs(t, stop(), context.Canceled)
+			requireRecord(t, store, dead.ID, idempotency.Unknown)
+		}
 	})
 }
 
