@@ -48,14 +48,13 @@ func Example() {
 
 // charge is what idempotency.Handler and Do do with a store.
 func charge(ctx context.Context, store *sqlitestore.Store, key string, cents int) error {
-	reservation, err := store.Reserve(ctx, idempotency.Claim{
+	reservation, tx, err := store.Begin(ctx, idempotency.Claim{
 		ID:          idempotency.ID{Scope: "tenant_1", Operation: "charge", Key: key},
 		Fingerprint: idempotency.Fingerprint(fmt.Sprint("v1:", cents)),
 		Owner:       idempotency.NewOwner(),
 		Lease:       30 * time.Second,
 		TTL:         24 * time.Hour,
-		Joined:      true,
-	})
+	}, 0)
 	if err != nil {
 		return err
 	}
@@ -65,10 +64,6 @@ func charge(ctx context.Context, store *sqlitestore.Store, key string, cents int
 	}
 	fmt.Println(reservation.Decision)
 
-	tx, err := store.Begin(ctx, reservation.Record.Lease(), 0)
-	if err != nil {
-		return err
-	}
 	defer tx.Rollback(ctx) //nolint:errcheck // after Commit it does nothing
 	if _, err := tx.Value().(*sql.Tx).ExecContext(ctx, "INSERT INTO charges VALUES (?, ?)", key, cents); err != nil {
 		return err

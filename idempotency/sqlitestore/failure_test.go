@@ -18,7 +18,7 @@ import (
 )
 
 // TestCrashInTransaction: a process dies with a transaction open. Nothing of it is
-// there, the record is in progress, and once its lease is over it is taken over.
+// there, and who has waited for the lock has the operation.
 func TestCrashInTransaction(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "test.db")
 	ledger(t, open(t, path).DB())
@@ -26,16 +26,23 @@ func TestCrashInTransaction(t *testing.T) {
 	require.Equal(t, "open", c.line(t))
 
 	survivor := open(t, path)
-	time.Sleep(150 * time.Millisecond) // the lease is over
-	assert.Equal(t, "busy", decisionOf(t, survivor, claimOf("hanging")), "while the transaction is open")
+	answer := make(chan idempotency.Reservation)
+	go func() {
+		reservation, tx, err := survivor.Begin(t.Context(), claimOf("hanging"), 0)
+		if assert.NoError(t, err) {
+			assert.NoError(t, tx.Rollback(t.Context()))
+		}
+		answer <- reservation
+	}()
+	select {
+	case <-answer:
+		t.Fatal("two have the operation")
+	case <-time.After(50 * time.Millisecond):
+	}
 	c.kill(t)
-
-	again := claimOf("hanging")
-	again.Joined = true
-	reservation, err := survivor.Reserve(t.Context(), again)
-	require.NoError(t, err)
+	reservation := <-answer
 	assert.Equal(t, "acquired", reservation.Decision.String())
-	assert.EqualValues(t, 2, reservation.Record.Generation)
+	assert.EqualValues(t, 1, reservation.Record.Generation)
 	n, err := count(t.Context(), survivor.DB(), "hanging")
 	require.NoError(t, err)
 	assert.Zero(t, n)
@@ -100,7 +107,7 @@ func TestMovedFile(t *testing.T) {
 			_, err := store.Reserve(t.Context(), claimOf("another"))
 			require.ErrorIs(t, err, sqlitestore.ErrMoved)
 			require.ErrorIs(t, store.Complete(t.Context(), lease, completed), sqlitestore.ErrMoved)
-			_, err = store.Begin(t.Context(), lease, 0)
+			_, _, err = store.Begin(t.Context(), claimOf("another"), 0)
 			require.ErrorIs(t, err, sqlitestore.ErrMoved)
 			assert.Equal(t, "done", decisionOf(t, store, done), "what is known may be told")
 		})

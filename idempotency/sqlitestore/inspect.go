@@ -44,28 +44,35 @@ func inspect(ctx context.Context, db *sql.DB) (*inspection, error) {
 // process undo each other's locks on a file, and the database is damaged.
 func checkDriver(conn *sql.Conn) error {
 	err := conn.Raw(func(c any) error {
-		for {
-			switch of := c.(type) {
-			case interface {
-				sqlite.FileControl
-				IsReadOnly(schema string) (bool, error)
-			}:
-				readOnly, err := of.IsReadOnly("main")
-				if err == nil && readOnly {
-					err = errors.New("the database is read-only")
-				}
-				return err
-			case interface{ Raw() driver.Conn }: // what instruments a driver
-				c = of.Raw()
-			default:
-				return fmt.Errorf("the database's driver is not that of modernc.org/sqlite, but has a %T", c)
-			}
+		of, ok := driverConn(c).(interface {
+			sqlite.FileControl
+			sqlite.HookRegisterer
+			IsReadOnly(schema string) (bool, error)
+		})
+		if !ok {
+			return fmt.Errorf("the database's driver is not that of modernc.org/sqlite, but has a %T", c)
 		}
+		readOnly, err := of.IsReadOnly("main")
+		if err == nil && readOnly {
+			err = errors.New("the database is read-only")
+		}
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("sqlitestore: %w", err)
 	}
 	return nil
+}
+
+// driverConn is the driver's own connection, in what instruments it.
+func driverConn(c any) any {
+	for {
+		of, ok := c.(interface{ Raw() driver.Conn })
+		if !ok {
+			return c
+		}
+		c = of.Raw()
+	}
 }
 
 func checkPragmas(ctx context.Context, conn *sql.Conn) error {

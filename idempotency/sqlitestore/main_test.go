@@ -58,13 +58,7 @@ var children = map[string]func(ctx context.Context, path string) error{
 		if err != nil {
 			return err
 		}
-		claim := claimOf("hanging")
-		claim.Joined, claim.Lease = true, 100*time.Millisecond
-		reservation, err := store.Reserve(ctx, claim)
-		if err != nil {
-			return err
-		}
-		tx, err := store.Begin(ctx, reservation.Record.Lease(), 0)
+		_, tx, err := store.Begin(ctx, claimOf("hanging"), 0)
 		if err != nil {
 			return err
 		}
@@ -83,14 +77,8 @@ var children = map[string]func(ctx context.Context, path string) error{
 		}
 		for i := 0; ; i++ {
 			key := fmt.Sprintf("%d-%d", os.Getpid(), i)
-			claim := claimOf(key)
-			claim.Joined = true
 			fmt.Println("start " + key)
-			reservation, err := store.Reserve(ctx, claim)
-			if err != nil {
-				return err
-			}
-			tx, err := store.Begin(ctx, reservation.Record.Lease(), time.Minute)
+			_, tx, err := store.Begin(ctx, claimOf(key), time.Minute)
 			if err != nil {
 				return err
 			}

@@ -50,11 +50,16 @@ func New(ctx context.Context, db *sql.DB) (*Store, error) { return Options{}.New
 
 // Open is like the function Open, with these options.
 func (o Options) Open(ctx context.Context, path string) (*Store, error) {
+	return o.open(ctx, path, scripts())
+}
+
+// open is Open as a package does it that has these migrations.
+func (o Options) open(ctx context.Context, path string, scripts []string) (*Store, error) {
 	path, err := resolve(path)
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{options: o, owned: true, busyTimeout: workBusyTimeout.Milliseconds()}
+	s := &Store{options: o, scripts: scripts, owned: true, busyTimeout: workBusyTimeout.Milliseconds()}
 	s.db, err = sql.Open("sqlite", dataSource(path, "rw",
 		"busy_timeout("+strconv.FormatInt(s.busyTimeout, 10)+")", "synchronous(FULL)", "foreign_keys(ON)", checkpoints))
 	if err != nil {
@@ -81,7 +86,7 @@ func (o Options) New(ctx context.Context, db *sql.DB) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{options: o, db: db, busyTimeout: found.busyTimeout}
+	s := &Store{options: o, scripts: scripts(), db: db, busyTimeout: found.busyTimeout}
 	return s.opened(ctx, found.path, "rw")
 }
 
@@ -114,7 +119,7 @@ func (s *Store) prepareDatabase(ctx context.Context, path, mode string) error {
 	if err := s.retry(ctx, s.patience(), func() error { return ensureWAL(ctx, db) }); err != nil {
 		return fmt.Errorf("sqlitestore: %s: %w", path, err)
 	}
-	return s.migrate(ctx, db)
+	return s.migrate(ctx, db, s.scripts)
 }
 
 // ensureWAL converts a database that has another journal. For that SQLite wants
@@ -141,8 +146,7 @@ func (s *Store) openPools(ctx context.Context, path string) error {
 		pragmas []string
 	}{
 		{&s.read, readers(), []string{"query_only(ON)"}},
-		{&s.full, 1, []string{"synchronous(FULL)", checkpoints}},
-		{&s.relaxed, 1, []string{"synchronous(NORMAL)", checkpoints}},
+		{&s.write, 1, []string{"synchronous(FULL)", checkpoints}},
 		{&s.sweeper, 1, []string{"synchronous(NORMAL)", "wal_autocheckpoint(0)"}},
 	} {
 		db, err := openPool(path, "rw", each.size, each.pragmas...)
@@ -172,17 +176,14 @@ func openPool(path, mode string, size int, pragmas ...string) (*sql.DB, error) {
 	return db, nil
 }
 
-// prepareWork prepares what runs in the work's transactions.
-func (s *Store) prepareWork(ctx context.Context) error {
-	hold, err := s.db.PrepareContext(ctx, holdSQL)
-	if err != nil {
+// prepareWork prepares what runs in the transactions of joined work.
+func (s *Store) prepareWork(ctx context.Context) (err error) {
+	if s.joined.load, err = s.db.PrepareContext(ctx, loadSQL); err != nil {
 		return fmt.Errorf("sqlitestore: %w", err)
 	}
-	finish, err := s.db.PrepareContext(ctx, finishSQL)
-	if err != nil {
+	if s.joined.finish, err = s.db.PrepareContext(ctx, finishSQL); err != nil {
 		return fmt.Errorf("sqlitestore: %w", err)
 	}
-	s.hold, s.finish = hold, finish
 	return nil
 }
 

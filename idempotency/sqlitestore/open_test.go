@@ -117,8 +117,7 @@ func TestNewLeavesTheDatabase(t *testing.T) {
 	require.NoError(t, err)
 	assert.Same(t, db, store.DB())
 
-	tx, err := store.Begin(t.Context(), acquire(t, store, claimOf("key")), 0)
-	require.NoError(t, err)
+	tx := begin(t, store, "key")
 	require.NoError(t, write(t.Context(), tx.Value(), "key"))
 	require.NoError(t, tx.Commit(t.Context(), completed))
 	var timeout int
@@ -138,14 +137,11 @@ func TestBeginLooksAgain(t *testing.T) {
 	store, err := sqlitestore.New(t.Context(), db)
 	require.NoError(t, err)
 	defer func() { _ = store.Close() }()
-	lease := acquire(t, store, claimOf("key"))
 	execute(t, db, "PRAGMA synchronous(NORMAL)")
-	_, err = store.Begin(t.Context(), lease, 0)
+	_, _, err = store.Begin(t.Context(), claimOf("key"), 0)
 	require.ErrorContains(t, err, "must be FULL")
 	execute(t, db, "PRAGMA synchronous(EXTRA)")
-	tx, err := store.Begin(t.Context(), lease, 0)
-	require.NoError(t, err)
-	require.NoError(t, tx.Rollback(t.Context()))
+	require.NoError(t, begin(t, store, "key").Rollback(t.Context()))
 }
 
 func TestOpenConverts(t *testing.T) {
@@ -165,7 +161,7 @@ func TestOpenConverts(t *testing.T) {
 func TestNewerSchema(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "newer.db")
 	store := open(t, path)
-	execute(t, store.DB(), "INSERT INTO idempotency_schema VALUES (1000, 0)")
+	execute(t, store.DB(), "INSERT INTO idempotency_schema VALUES (1000, 1000, 0)")
 	_, err := sqlitestore.Open(t.Context(), path)
 	require.ErrorIs(t, err, sqlitestore.ErrSchema)
 	_, err = sqlitestore.New(t.Context(), store.DB())
@@ -248,7 +244,13 @@ func TestClose(t *testing.T) {
 		"Release": func(ctx context.Context) error { return store.Release(ctx, lease) },
 		"Load":    func(ctx context.Context) error { _, err := store.Load(ctx, lease.ID); return err },
 		"Sweep":   func(ctx context.Context) error { _, err := store.Sweep(ctx, 1); return err },
-		"Begin":   func(ctx context.Context) error { _, err := store.Begin(ctx, lease, 0); return err },
+		"Begin":   func(ctx context.Context) error { _, _, err := store.Begin(ctx, claimOf("key"), 0); return err },
+		"Abandon": func(ctx context.Context) error { _, err := store.Abandon(ctx, 1); return err },
+		"Unknown": func(ctx context.Context) (err error) {
+			for _, err = range store.Unknown(ctx, "") {
+			}
+			return err
+		},
 	} {
 		t.Run(name, func(t *testing.T) { require.ErrorIs(t, verb(t.Context()), sqlitestore.ErrClosed) })
 	}

@@ -10,30 +10,88 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
+// row is a record as the database gives it.
+type row struct {
+	idempotency.Record
+
+	started, updated, leaseExpires, expires int64
+	header                                  []byte
+	hasBody                                 bool
+}
+
+// columns are where to put what the statements' columns give.
+func (r *row) columns() []any {
+	return []any{
+		&r.Scope, &r.Operation, &r.Key, &r.Fingerprint, &r.Status, &r.Owner, &r.Generation,
+		&r.started, &r.updated, &r.leaseExpires, &r.Takeover, &r.expires,
+		&r.Result.Code, &r.Result.Reference, &r.header, &r.Result.Body, &r.hasBody,
+	}
+}
+
+// record is what was read.
+func (r *row) record() (_ *idempotency.Record, err error) {
+	if r.Result.Header, err = decodeHeader(r.header); err != nil {
+		return nil, err
+	}
+	if r.hasBody && r.Result.Body == nil {
+		r.Result.Body = []byte{} // the driver makes nil of it
+	}
+	r.Started, r.Updated = timeOf(r.started), timeOf(r.updated)
+	r.LeaseExpires, r.Expires = timeOf(r.leaseExpires), timeOf(r.expires)
+	return &r.Record, nil
+}
+
 // readRecord runs the statement that loads a record, and returns that (nil: there
 // is none) and SQLite's time, by which it is to be judged.
 func readRecord(ctx context.Context, load statement, id idempotency.ID) (*idempotency.Record, time.Time, error) {
 	var (
-		r                                              = idempotency.Record{ID: id}
-		started, updated, leaseExpires, expires, clock int64
-		header                                         []byte
-		hasBody                                        bool
+		r     row
+		clock int64
+		found bool
 	)
-	found, err := readRow(ctx, load, []any{id.Scope, id.Operation, id.Key},
-		&r.Fingerprint, &r.Status, &r.Owner, &r.Generation, &started, &updated, &leaseExpires, &expires,
-		&r.Result.Code, &r.Result.Reference, &header, &r.Result.Body, &hasBody, &clock)
+	_, err := readRows(ctx, load, []any{id.Scope, id.Operation, id.Key}, func(rows *sql.Rows) error {
+		return rows.Scan(append(r.columns(), &found, &clock)...)
+	})
 	if err != nil || !found {
-		return nil, time.Time{}, err
+		return nil, timeOf(clock), err
 	}
-	if r.Result.Header, err = decodeHeader(header); err != nil {
-		return nil, time.Time{}, err
+	record, err := r.record()
+	return record, timeOf(clock), err
+}
+
+// readRecords runs a statement that gives records: those that it finds, or has
+// changed.
+func readRecords(ctx context.Context, s statement, args []any) (all []idempotency.Record, err error) {
+	_, err = readRows(ctx, s, args, func(rows *sql.Rows) error {
+		var r row
+		if err := rows.Scan(r.columns()...); err != nil {
+			return err
+		}
+		record, err := r.record()
+		if err == nil {
+			all = append(all, *record)
+		}
+		return err
+	})
+	return all, err
+}
+
+// readRows has scan read each row that the statement gives, and counts them. It
+// runs the statement to its end: only there SQLite commits what a RETURNING has
+// told, and begins a checkpoint when one is due. (sql.Row would leave after the
+// row.)
+func readRows(ctx context.Context, s statement, args []any, scan func(*sql.Rows) error) (n int, err error) {
+	rows, err := s.QueryContext(ctx, args...)
+	if err != nil {
+		return 0, err
 	}
-	if hasBody && r.Result.Body == nil {
-		r.Result.Body = []byte{} // the driver makes nil of it
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for ; rows.Next(); n++ {
+		if err := scan(rows); err != nil {
+			return n, err
+		}
 	}
-	r.Started, r.Updated = timeOf(started), timeOf(updated)
-	r.LeaseExpires, r.Expires = timeOf(leaseExpires), timeOf(expires)
-	return &r, timeOf(clock), nil
+	return n, rows.Err()
 }
 
 // applyStep does what Decide said, unless the record is not the one that was
@@ -41,23 +99,25 @@ func readRecord(ctx context.Context, load statement, id idempotency.ID) (*idempo
 func applyStep(
 	ctx context.Context, s *statements, step idempotency.Step, judged *idempotency.Record, c *idempotency.Claim,
 ) (*idempotency.Record, error) {
-	r := &idempotency.Record{
-		ID: c.ID, Fingerprint: c.Fingerprint, Status: idempotency.InProgress, Owner: c.Owner,
-	}
+	var all []idempotency.Record
+	var err error
 	switch step {
 	case idempotency.Insert:
-		return readChange(ctx, r, s.insert, []any{
-			c.Scope, c.Operation, c.Key, string(c.Fingerprint), c.Owner, millis(c.Lease), millis(c.TTL),
+		all, err = readRecords(ctx, s.insert, []any{
+			c.Scope, c.Operation, c.Key, string(c.Fingerprint), c.Owner, millis(c.Lease), int64(c.Takeover), millis(c.TTL),
 		})
 	case idempotency.Take:
-		return readChange(ctx, r, s.take, append(asJudgedArgs(judged),
-			string(c.Fingerprint), c.Owner, millis(c.Lease), millis(c.TTL)))
+		all, err = readRecords(ctx, s.take, append(asJudgedArgs(judged),
+			string(c.Fingerprint), c.Owner, millis(c.Lease), int64(c.Takeover), millis(c.TTL)))
 	case idempotency.Abandon:
-		r.Fingerprint, r.Status, r.Owner = judged.Fingerprint, idempotency.Unknown, ""
-		return readChange(ctx, r, s.abandon, asJudgedArgs(judged))
+		all, err = readRecords(ctx, s.abandon, asJudgedArgs(judged))
 	default:
-		return nil, fmt.Errorf("sqlitestore: step %d is not known", step)
+		err = fmt.Errorf("sqlitestore: step %d is not known", step)
 	}
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	return &all[0], nil
 }
 
 // asJudgedArgs are the arguments of the condition asJudged.
@@ -73,47 +133,29 @@ func leaseArgs(l *idempotency.Lease) []any {
 	return []any{l.Scope, l.Operation, l.Key, l.Owner, l.Generation}
 }
 
-// outcomeArgs are the arguments of setOutcome.
-func outcomeArgs(l *idempotency.Lease, o *idempotency.Outcome) []any {
-	var result idempotency.Result // what is not replayed is not stored
-	if o.Status == idempotency.Completed || o.Status == idempotency.FailedFinal {
-		result = o.Result
-	}
+// completeArgs are the arguments of completeSQL.
+func completeArgs(l *idempotency.Lease, o *idempotency.Outcome) []any {
+	result := stored(o)
 	return append(leaseArgs(l), int64(o.Status), result.Code, result.Reference,
 		encodeHeader(result.Header), result.Body, millis(o.TTL))
 }
 
-// readChange runs a statement that returns what it wrote, and completes r with
-// it. nil: it changed nothing.
-func readChange(
-	ctx context.Context, r *idempotency.Record, change statement, args []any,
-) (*idempotency.Record, error) {
-	var started, updated, leaseExpires, expires int64
-	found, err := readRow(ctx, change, args, &r.Generation, &started, &updated, &leaseExpires, &expires)
-	if err != nil || !found {
-		return nil, err
+// finishArgs are the arguments of finishSQL. r is what Begin has answered with.
+func finishArgs(r *idempotency.Record, o *idempotency.Outcome) []any {
+	result := stored(o)
+	return []any{
+		r.Scope, r.Operation, r.Key, string(r.Fingerprint), int64(o.Status), r.Owner, r.Generation,
+		r.Started.UnixMilli(), r.LeaseExpires.UnixMilli(), int64(r.Takeover), millis(o.TTL), r.Expires.UnixMilli(),
+		result.Code, result.Reference, encodeHeader(result.Header), result.Body,
 	}
-	r.Started, r.Updated = timeOf(started), timeOf(updated)
-	r.LeaseExpires, r.Expires = timeOf(leaseExpires), timeOf(expires)
-	return r, nil
 }
 
-// readRow reads the one row that the statement gives. It runs the statement to
-// its end: only there SQLite commits what a RETURNING has told, and begins a
-// checkpoint when one is due. (sql.Row would leave after the row.)
-func readRow(ctx context.Context, s statement, args []any, to ...any) (found bool, err error) {
-	rows, err := s.QueryContext(ctx, args...)
-	if err != nil {
-		return false, err
+// stored is what is stored of an outcome's result: nothing that is not replayed.
+func stored(o *idempotency.Outcome) idempotency.Result {
+	if o.Status == idempotency.Completed || o.Status == idempotency.FailedFinal {
+		return o.Result
 	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		found = true
-		if err := rows.Scan(to...); err != nil {
-			return false, err
-		}
-	}
-	return found, rows.Err()
+	return idempotency.Result{}
 }
 
 // writeLease runs a statement that only a lease's holder may run.

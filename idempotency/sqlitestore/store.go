@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"iter"
 	"sync/atomic"
 	"time"
 
@@ -16,31 +17,28 @@ import (
 // machine, may share a file.
 type Store struct {
 	options Options
+	scripts []string // of the schema
 	file    file
 	closed  atomic.Bool
 
-	// db is where the work's transactions come from.
-	db           *sql.DB
-	owned        bool          // Close closes db
-	busyTimeout  int64         // of db's connections, in milliseconds
-	hold, finish *sql.Stmt     // on db
-	readers      chan struct{} // a place for each connection of read
+	// db is where the transactions of joined work come from.
+	db          *sql.DB
+	owned       bool                             // Close closes db
+	busyTimeout int64                            // of db's connections, in milliseconds
+	joined      struct{ load, finish *sql.Stmt } // on db
 
 	// What follows is the store's own, so that neither a small pool nor the
 	// settings of the work stand in its way.
-	read    pool         // reads never wait for a writer
-	full    pool         // one connection, which flushes each commit: synchronous=FULL
-	relaxed pool         // one connection, which does not: see Store.writer
-	sweeper pool         // like relaxed, and leaves checkpoints to Sweep
-	logged  atomic.Int64 // what was swept and not brought into the file, about
+	read    pool          // reads never wait for a writer
+	readers chan struct{} // a place for each connection of read
+	write   pool          // one connection, which flushes each commit: synchronous=FULL
+	sweeper pool          // one that does not, and leaves checkpoints to Sweep
+	logged  atomic.Int64  // what was swept and not brought into the file, about
 
 	turn turn
 }
 
-var (
-	_ idempotency.Store      = (*Store)(nil)
-	_ idempotency.Transactor = (*Store)(nil)
-)
+var _ idempotency.Transactor = (*Store)(nil)
 
 // pool is connections with the same settings, and the statements prepared there.
 type pool struct {
@@ -51,6 +49,9 @@ type pool struct {
 // ErrClosed means that the store is closed.
 var ErrClosed = errors.New("sqlitestore: closed")
 
+// Within implements idempotency.Transactor: false. In gives one that is.
+func (s *Store) Within() bool { return false }
+
 // DB is the database, for the work's own tables: the one that New was given, or
 // that of Open. It is closed with the store in the latter case only.
 func (s *Store) DB() *sql.DB { return s.db }
@@ -60,7 +61,7 @@ func (s *Store) Renew(ctx context.Context, lease idempotency.Lease, d time.Durat
 	if err := idempotency.ValidLease(d); err != nil {
 		return err
 	}
-	return s.write(ctx, &lease, s.full.renew, append(leaseArgs(&lease), millis(d)))
+	return s.change(ctx, &lease, s.write.renew, append(leaseArgs(&lease), millis(d)))
 }
 
 // Complete implements idempotency.Store.
@@ -68,19 +69,19 @@ func (s *Store) Complete(ctx context.Context, lease idempotency.Lease, outcome i
 	if err := outcome.Validate(); err != nil {
 		return err
 	}
-	return s.write(ctx, &lease, s.full.complete, outcomeArgs(&lease, &outcome))
+	return s.change(ctx, &lease, s.write.complete, completeArgs(&lease, &outcome))
 }
 
 // Release implements idempotency.Store.
 func (s *Store) Release(ctx context.Context, lease idempotency.Lease) error {
-	return s.write(ctx, &lease, s.full.release, leaseArgs(&lease))
+	return s.change(ctx, &lease, s.write.release, leaseArgs(&lease))
 }
 
-func (s *Store) write(ctx context.Context, lease *idempotency.Lease, change statement, args []any) error {
+func (s *Store) change(ctx context.Context, lease *idempotency.Lease, change statement, args []any) error {
 	if err := lease.ID.Validate(); err != nil {
 		return err
 	}
-	return s.alone(ctx, &ticket{}, s.patience(), func(ctx context.Context) error {
+	return s.alone(ctx, &ticket{holds: true}, s.patience(), func(ctx context.Context) error {
 		return writeLease(ctx, change, args)
 	})
 }
@@ -90,7 +91,11 @@ func (s *Store) Load(ctx context.Context, id idempotency.ID) (idempotency.Record
 	if err := id.Validate(); err != nil {
 		return idempotency.Record{}, err
 	}
-	r, clock, err := s.readRecord(ctx, id)
+	return found(s.readRecord(ctx, id))
+}
+
+// found is what Load says of what it has read.
+func found(r *idempotency.Record, clock time.Time, err error) (idempotency.Record, error) {
 	switch {
 	case err != nil:
 		return idempotency.Record{}, err
@@ -98,6 +103,50 @@ func (s *Store) Load(ctx context.Context, id idempotency.ID) (idempotency.Record
 		return idempotency.Record{}, idempotency.ErrNotFound
 	default:
 		return *r, nil
+	}
+}
+
+// unknownPage is how many records Unknown reads at a time.
+const unknownPage = 100
+
+// Unknown implements idempotency.Store. A record that is settled while its page is
+// gone through may still be given.
+func (s *Store) Unknown(ctx context.Context, scope string) iter.Seq2[idempotency.Record, error] {
+	return pages(scope, func(after idempotency.ID) (page []idempotency.Record, err error) {
+		err = s.reading(ctx, func(ctx context.Context) error {
+			page, err = readRecords(ctx, s.read.unknown, pageArgs(after))
+			return err
+		})
+		return page, err
+	})
+}
+
+func pageArgs(after idempotency.ID) []any {
+	return []any{after.Scope, after.Operation, after.Key, unknownPage}
+}
+
+// pages are the records of a scope, or of all if it is empty, a page at a time.
+func pages(
+	scope string, read func(after idempotency.ID) ([]idempotency.Record, error),
+) iter.Seq2[idempotency.Record, error] {
+	return func(yield func(idempotency.Record, error) bool) {
+		after := idempotency.ID{Scope: scope} // before all its records, none of which lacks a key
+		for {
+			page, err := read(after)
+			if err != nil {
+				yield(idempotency.Record{}, err)
+				return
+			}
+			for _, r := range page {
+				if scope != "" && r.Scope != scope || !yield(r, nil) {
+					return
+				}
+				after = r.ID
+			}
+			if len(page) < unknownPage {
+				return
+			}
+		}
 	}
 }
 
@@ -138,19 +187,14 @@ func (s *Store) alone(
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
-	if err := s.queue(ctx, k, s.patience()); err != nil {
+	if err := s.queue(ctx, k, patience); err != nil {
 		return err
 	}
 	defer s.turn.leave(k)
 	if err := s.file.check(); err != nil {
 		return err
 	}
-	err := s.retry(ctx, patience, func() error { return write(context.WithoutCancel(ctx)) })
-	if k.over != nil && isBusy(err) {
-		s.turn.refuse(k.over) // a transaction of another process is open, perhaps this record's
-		return errWorking
-	}
-	return err
+	return s.retry(ctx, patience, func() error { return write(context.WithoutCancel(ctx)) })
 }
 
 func (s *Store) usable(ctx context.Context) error {
@@ -161,7 +205,7 @@ func (s *Store) usable(ctx context.Context) error {
 }
 
 // Close ends the store, and with it the database that Open opened, but not the
-// one that New was given. Transactions that are open may still be committed; all
+// one that New was given. A transaction that is open may still be committed; all
 // else fails with ErrClosed. Calling it again does nothing.
 func (s *Store) Close() error {
 	if s.closed.Swap(true) {
@@ -172,7 +216,7 @@ func (s *Store) Close() error {
 
 func (s *Store) closePools() error {
 	var errs []error
-	for _, p := range []*pool{&s.read, &s.full, &s.relaxed, &s.sweeper} {
+	for _, p := range []*pool{&s.read, &s.write, &s.sweeper} {
 		if p.db != nil {
 			errs = append(errs, p.db.Close())
 		}

@@ -2,8 +2,11 @@ package sqlitestore
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
 const (
@@ -36,15 +39,38 @@ const (
 // back, it is swept again. When somebody keeps the write lock, it returns early,
 // with what it has got.
 func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
-	found, err := s.sweepable(ctx)
+	found, err := s.exists(ctx, s.read.findExpired)
 	if err != nil || !found || limit <= 0 {
 		return 0, err
 	}
 	swept, err := s.sweepBatches(ctx, limit)
-	if errors.Is(err, ErrLocked) {
-		err = nil
+	return swept, unlessLocked(err)
+}
+
+// Abandon implements idempotency.Store. It waits no longer than Sweep does, and is
+// flushed to disk, for somebody is told of it.
+func (s *Store) Abandon(ctx context.Context, limit int) (all []idempotency.Record, err error) {
+	found, err := s.exists(ctx, s.read.findDead)
+	if err != nil || !found || limit <= 0 {
+		return nil, err
 	}
-	return swept, err
+	for n := sweepBatch; n == sweepBatch && len(all) < limit && err == nil; {
+		var batch []idempotency.Record
+		err = s.alone(ctx, &ticket{}, sweepPatience, func(ctx context.Context) error {
+			batch, err = readRecords(ctx, s.write.abandonDead, []any{min(sweepBatch, limit-len(all))})
+			return err
+		})
+		all, n = append(all, batch...), len(batch)
+	}
+	return all, unlessLocked(err)
+}
+
+// unlessLocked: that somebody keeps the lock is no failure.
+func unlessLocked(err error) error {
+	if errors.Is(err, ErrLocked) {
+		return nil
+	}
+	return err
 }
 
 func (s *Store) sweepBatches(ctx context.Context, limit int) (swept int, err error) {
@@ -69,29 +95,21 @@ func (s *Store) sweepBatches(ctx context.Context, limit int) (swept int, err err
 	}
 }
 
-// sweepable looks whether there is anything to sweep, without a lock.
-func (s *Store) sweepable(ctx context.Context) (found bool, err error) {
-	err = s.reading(ctx, func(ctx context.Context) error {
-		var one int
-		found, err = readRow(ctx, s.read.sweepable, nil, &one)
+// exists looks whether there is anything to do, without a lock.
+func (s *Store) exists(ctx context.Context, find statement) (bool, error) {
+	n := 0
+	err := s.reading(ctx, func(ctx context.Context) (err error) {
+		n, err = readRows(ctx, find, nil, func(*sql.Rows) error { return nil })
 		return err
 	})
-	return found, err
+	return n > 0, err
 }
 
 // sweepOnce is one batch. It took so long under the lock.
 func (s *Store) sweepOnce(ctx context.Context, limit int) (n int, took time.Duration, err error) {
-	k := &ticket{}
-	if err := s.queue(ctx, k, sweepPatience); err != nil {
-		return 0, 0, err
-	}
-	defer s.turn.leave(k)
-	if err := s.file.check(); err != nil {
-		return 0, 0, err
-	}
-	err = s.retry(ctx, sweepPatience, func() error {
+	err = s.alone(ctx, &ticket{}, sweepPatience, func(ctx context.Context) error {
 		began := time.Now()
-		n, err = affected(s.sweeper.sweep.ExecContext(context.WithoutCancel(ctx), limit))
+		n, err = affected(s.sweeper.sweep.ExecContext(ctx, limit))
 		took = time.Since(began)
 		return err
 	})

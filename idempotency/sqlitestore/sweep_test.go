@@ -21,8 +21,8 @@ func fill(tb testing.TB, store *sqlitestore.Store, rows int) {
 	tb.Helper()
 	execute(tb, store.DB(), `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
 		INSERT INTO idempotency_records (scope, operation, key, fingerprint, status, owner, generation,
-			started, updated, lease_expires, expires, code, body)
-		SELECT 'tenant', 'POST /charges', hex(randomblob(16)), 'v1:a', 2, 'owner', 1, 1, 1, 1, i, 200, randomblob(100)
+			started, updated, lease_expires, takeover, expires, code, body)
+		SELECT 'tenant', 'POST /charges', hex(randomblob(16)), 'v1:a', 2, 'owner', 1, 1, 1, 1, 0, i, 200, randomblob(100)
 		FROM n`, rows)
 }
 
@@ -32,27 +32,30 @@ func rowsLeft(tb testing.TB, store *sqlitestore.Store) (n int) {
 	return n
 }
 
-// TestSweepWhat: every status, with its lease and its time to live over or not.
+// TestSweepWhat: every status, with its lease and its time to live over or not, and
+// whatever becomes of it when it dies.
 func TestSweepWhat(t *testing.T) {
 	store := newStore(t)
 	const future = int64(1 << 50)
 	for status := 1; status <= 6; status++ {
 		for _, expires := range []int64{1, future} {
 			for _, lease := range []int64{1, future} {
-				execute(t, store.DB(), `INSERT INTO idempotency_records (scope, operation, key, fingerprint, status, owner,
-					generation, started, updated, lease_expires, expires)
-					VALUES ('', '', ? || '-' || ? || '-' || ?, '', ?, '', 1, 1, 1, ?, ?)`,
-					status, lease, expires, status, lease, expires)
+				for takeover := range 4 {
+					execute(t, store.DB(), `INSERT INTO idempotency_records (scope, operation, key, fingerprint, status, owner,
+						generation, started, updated, lease_expires, takeover, expires)
+						VALUES ('', '', ? || '-' || ? || '-' || ? || '-' || ?, '', ?, '', 1, 1, 1, ?, ?, ?)`,
+						status, lease, takeover, expires, status, lease, takeover, expires)
+				}
 			}
 		}
 	}
 	n, err := store.Sweep(t.Context(), 1000)
 	require.NoError(t, err)
-	assert.Equal(t, 4*2+1, n, "four statuses, whatever the lease, and one in progress whose lease is over")
+	assert.Equal(t, 4*2*4+2, n, "four statuses, whatever the lease and the takeover, and two in progress that died and repeat")
 	var left int
 	require.NoError(t, store.DB().QueryRow(`SELECT count(*) FROM idempotency_records
-		WHERE expires > 1 OR status = 6 OR (status = 1 AND lease_expires > 1)`).Scan(&left))
-	assert.Equal(t, 24-9, left)
+		WHERE expires > 1 OR status = 6 OR (status = 1 AND (lease_expires > 1 OR takeover IN (0, 3)))`).Scan(&left))
+	assert.Equal(t, 96-34, left)
 	assert.Equal(t, left, rowsLeft(t, store))
 }
 
@@ -83,7 +86,7 @@ func TestSweepAmongTransactions(t *testing.T) {
 	go func() {
 		defer close(ended)
 		var keys atomic.Int64
-		for op := joined(store); ctx.Err() == nil; {
+		for op := benchmarkModes(t, store)["joined"]; ctx.Err() == nil; {
 			assert.NoError(t, op(benchmarkKey(&keys)))
 		}
 	}()

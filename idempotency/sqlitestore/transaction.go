@@ -7,7 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
@@ -17,81 +21,128 @@ import (
 // then it steps back, and lines up again.
 const connectionPatience = 50 * time.Millisecond
 
-// transaction is an open transaction of the work. It has the store's turn to
+// transaction is an open transaction of joined work. It has the store's turn to
 // write until it ends.
 type transaction struct {
-	store *Store
-	lease idempotency.Lease
-	tx    *sql.Tx
-	conn  *sql.Conn
-	limit *time.Timer // nil: none
-	over  bool        // ended by Commit or Rollback
-	end   func()      // idempotent
+	store  *Store
+	record idempotency.Record // as it will be
+	tx     *sql.Tx
+	conn   *sql.Conn
+	limit  *time.Timer // nil: none
+	over   bool        // ended by Commit, Refuse or Rollback
+	end    func()      // idempotent
+
+	// commits says that it is the store that commits. Before, nothing can: see guard.
+	commits atomic.Bool
 }
 
-// Begin implements idempotency.Transactor. Value is a *sql.Tx of DB, of an
-// immediate transaction.
+// Begin implements idempotency.Transactor. Value is a *sql.Tx of DB's database, of
+// an immediate transaction. Where New was given the database, it comes from that.
 //
-// SQLite has one write lock for all, and the transaction has it from here to its
-// end, while other writers wait: begin late and end soon. Who finds the record's
-// lease over meanwhile is told Busy, at once in this process and after 100 ms in
-// others.
+// What is finished is found without a lock. SQLite has one write lock for all, and
+// the transaction has it from here to its end, while other writers wait: begin
+// late and end soon. Who claims the same operation meanwhile is told Busy at once in
+// this process, and in others waits for the lock, as all who write, and then finds
+// the record.
 //
 // ctx bounds the waiting for the lock; the transaction does not end with it. After
-// limit it is rolled back, and Commit fails. The work must leave its end to
-// Commit and Rollback.
+// limit it is rolled back, and Commit fails.
+//
+// The work must leave the end to Commit, Refuse and Rollback. It cannot commit by
+// itself: SQLite is told to roll back instead, by the connection's commit hook, in
+// whose place Begin puts its own.
 func (s *Store) Begin(
-	ctx context.Context, lease idempotency.Lease, limit time.Duration,
-) (idempotency.Transaction, error) {
-	if err := lease.ID.Validate(); err != nil {
-		return nil, err
+	ctx context.Context, claim idempotency.Claim, limit time.Duration,
+) (idempotency.Reservation, idempotency.Transaction, error) {
+	if err := claim.Validate(); err != nil {
+		return idempotency.Reservation{}, nil, err
 	}
-	if err := s.usable(ctx); err != nil {
-		return nil, err
-	}
-	for {
-		t, err := s.begin(ctx, lease, limit)
-		if err == errNoConnection {
-			continue
-		}
+	for { // each time around somebody else has changed the record
+		l, err := s.look(ctx, &claim)
 		if err != nil {
-			return nil, err
+			return idempotency.Reservation{}, nil, err
 		}
-		return t, nil
+		switch l.step {
+		case idempotency.Leave:
+			return l.left(), nil, nil
+		case idempotency.Abandon:
+			record, err := s.apply(ctx, l, &claim)
+			if err != nil {
+				return idempotency.Reservation{}, nil, err
+			}
+			if record != nil {
+				l.answer.Record = *record
+				return l.answer, nil, nil
+			}
+			continue
+		default:
+		}
+		t, answer, err := s.begin(ctx, &claim, limit)
+		switch {
+		case errors.Is(err, errWorking):
+			return l.busy(&claim), nil, nil
+		case errors.Is(err, errChanged), errors.Is(err, errNoConnection):
+			continue
+		case err != nil:
+			return idempotency.Reservation{}, nil, err
+		}
+		return answer, t, nil
 	}
 }
 
-var errNoConnection = errors.New("sqlitestore: no connection is free")
+// left is what Begin answers with where nothing is to be done. The lease that a
+// detached execution holds is none for joined work, be it of the same owner.
+func (l *look) left() idempotency.Reservation {
+	if l.answer.Decision == idempotency.Acquired {
+		l.answer.Decision = idempotency.Busy
+	}
+	return l.answer
+}
+
+var (
+	errNoConnection = errors.New("sqlitestore: no connection is free")
+	errChanged      = errors.New("sqlitestore: the record has changed before the lock was had")
+)
 
 // begin takes the turn first and a connection second. The other way around those
 // who wait for their turn would hold all connections of a small pool, and the one
 // whose turn it is could not read anything beside its transaction.
-func (s *Store) begin(ctx context.Context, lease idempotency.Lease, limit time.Duration) (*transaction, error) {
-	k := &ticket{work: &lease.ID}
+func (s *Store) begin(
+	ctx context.Context, claim *idempotency.Claim, limit time.Duration,
+) (*transaction, idempotency.Reservation, error) {
+	k := &ticket{claims: &claim.ID, joins: true}
 	if err := s.queue(ctx, k, s.patience()); err != nil {
-		return nil, err
+		return nil, idempotency.Reservation{}, err
 	}
 	conn, err := s.workConnection(ctx)
 	if err != nil {
 		s.turn.leave(k)
-		return nil, err
+		return nil, idempotency.Reservation{}, err
 	}
-	t := &transaction{store: s, lease: lease, conn: conn}
+	t := &transaction{store: s, conn: conn}
 	t.end = sync.OnceFunc(func() {
+		t.unguard()
 		_ = conn.Close() // gives it back to the pool
 		s.turn.leave(k)
 	})
-	if err := t.open(ctx); err != nil {
+	answer, err := t.open(ctx, claim)
+	if err != nil {
+		if t.tx != nil {
+			t.undo()
+		}
 		t.end()
-		return nil, err
+		return nil, idempotency.Reservation{}, err
 	}
 	if limit > 0 {
 		t.limit = time.AfterFunc(limit, t.rollback)
 	}
-	return t, nil
+	return t, answer, nil
 }
 
 func (s *Store) workConnection(ctx context.Context) (*sql.Conn, error) {
+	if err := s.usable(ctx); err != nil {
+		return nil, err
+	}
 	if err := s.file.check(); err != nil {
 		return nil, err
 	}
@@ -108,9 +159,45 @@ func (s *Store) workConnection(ctx context.Context) (*sql.Conn, error) {
 	}
 }
 
-// open begins in the database. ctx ends the waiting for the lock, but not the
+// open begins in the database, and looks once more at the record, which nobody
+// else can change from here on. ctx ends the waiting for the lock, but not the
 // transaction.
-func (t *transaction) open(ctx context.Context) error {
+func (t *transaction) open(ctx context.Context, claim *idempotency.Claim) (r idempotency.Reservation, err error) {
+	if err := t.lock(ctx); err != nil {
+		return r, err
+	}
+	if err := t.guard(); err != nil {
+		return r, err
+	}
+	alive := context.WithoutCancel(ctx)
+	l, err := lookAt(alive, t.statement(t.store.joined.load), claim)
+	if err != nil {
+		return r, err
+	}
+	if l.step != idempotency.Insert && l.step != idempotency.Take {
+		return r, errChanged
+	}
+	l.answer.Record = l.begun(claim)
+	t.record = l.answer.Record
+	return l.answer, nil
+}
+
+// begun is the record of an execution that begins now.
+func (l *look) begun(claim *idempotency.Claim) idempotency.Record {
+	generation := int64(1)
+	if l.judged != nil {
+		generation = l.judged.Generation + 1
+	}
+	after := func(d time.Duration) time.Time { return timeOf(l.clock.UnixMilli() + millis(d)) }
+	return idempotency.Record{
+		ID: claim.ID, Fingerprint: claim.Fingerprint, Status: idempotency.InProgress,
+		Owner: claim.Owner, Generation: generation, Takeover: claim.Takeover,
+		Started: l.clock, Updated: l.clock, LeaseExpires: after(claim.Lease), Expires: after(claim.TTL),
+	}
+}
+
+// lock begins the transaction with the write lock.
+func (t *transaction) lock(ctx context.Context) error {
 	s := t.store
 	if !s.owned {
 		if err := checkSynchronous(ctx, t.conn); err != nil {
@@ -121,40 +208,63 @@ func (t *transaction) open(ctx context.Context) error {
 		return err
 	}
 	err := s.retry(ctx, s.patience(), func() error { return t.try(context.WithoutCancel(ctx)) })
-	err = errors.Join(err, t.setBusyTimeout(s.busyTimeout))
-	if err != nil && t.tx != nil {
-		_ = t.tx.Rollback()
-	}
-	return err
+	return errors.Join(err, t.setBusyTimeout(s.busyTimeout))
 }
 
-// try begins without waiting for a lock.
+// try begins without waiting for a lock. Whether the connection begins its
+// transactions as immediate ones is New's caller's affair; a first statement that
+// writes makes one of any.
 func (t *transaction) try(ctx context.Context) error {
 	tx, err := t.conn.BeginTx(ctx, nil)
-	if err != nil {
-		return err
+	if err == nil && !t.store.owned {
+		if _, err = tx.ExecContext(ctx, lockSQL); err != nil {
+			_ = tx.Rollback()
+		}
 	}
-	if err := writeLease(ctx, inTransaction(tx, t.store.hold), leaseArgs(&t.lease)); err != nil {
-		_ = tx.Rollback()
-		return err
+	if err == nil {
+		t.tx = tx
 	}
-	t.tx = tx
-	return nil
+	return err
 }
 
 // setBusyTimeout sets that of the connection, in milliseconds. SQLite's own
 // waiting would go on when the context has ended.
 func (t *transaction) setBusyTimeout(millis int64) error {
 	_, err := t.conn.ExecContext(context.Background(), fmt.Sprintf("PRAGMA busy_timeout(%d)", millis))
-	if err != nil { // nobody shall find the connection like this
-		_ = t.conn.Raw(func(any) error { return driver.ErrBadConn })
+	if err != nil {
+		t.discard() // nobody shall find the connection like this
 		return fmt.Errorf("sqlitestore: %w", err)
 	}
 	return nil
 }
 
-func inTransaction(tx *sql.Tx, s *sql.Stmt) statement {
-	return tx.StmtContext(context.Background(), s)
+// guard sees to it that nothing is committed on the connection but by Commit: not by
+// the work's own Commit, and not, after a statement that took the transaction with
+// it, by each of those that follow.
+func (t *transaction) guard() error {
+	return t.setCommitHook(func() int32 {
+		if t.commits.Load() {
+			return 0
+		}
+		return 1 // SQLite rolls back
+	})
+}
+
+func (t *transaction) unguard() { _ = t.setCommitHook(nil) }
+
+func (t *transaction) setCommitHook(hook sqlite.CommitHookFn) error {
+	return t.conn.Raw(func(c any) error {
+		hooks, ok := driverConn(c).(sqlite.HookRegisterer)
+		if !ok {
+			return fmt.Errorf("sqlitestore: the connection is a %T, without hooks", c)
+		}
+		hooks.RegisterCommitHook(hook)
+		return nil
+	})
+}
+
+func (t *transaction) statement(s *sql.Stmt) statement {
+	return t.tx.StmtContext(context.Background(), s)
 }
 
 // Value implements idempotency.Transaction. It is a *sql.Tx.
@@ -163,65 +273,83 @@ func (t *transaction) Value() any { return t.tx }
 // Commit implements idempotency.Transaction. Once it has begun to commit, the end
 // of ctx does not matter.
 func (t *transaction) Commit(ctx context.Context, outcome idempotency.Outcome) error {
-	if t.limit != nil && !t.limit.Stop() {
-		return fmt.Errorf("sqlitestore: the transaction was open longer than its limit: %w", sql.ErrTxDone)
+	return t.finish(ctx, &outcome, func(ctx context.Context) error {
+		err := writeLease(ctx, t.statement(t.store.joined.finish), finishArgs(&t.record, &outcome))
+		if err != nil {
+			return whyOver(err)
+		}
+		t.commits.Store(true)
+		return t.tx.Commit()
+	})
+}
+
+// Refuse implements idempotency.Transaction. The outcome has a transaction of its
+// own. Should somebody of another process come between, it is ErrLeaseLost.
+func (t *transaction) Refuse(ctx context.Context, outcome idempotency.Outcome) error {
+	return t.finish(ctx, &outcome, func(context.Context) error {
+		t.undo()
+		s := t.store
+		return s.retry(ctx, s.patience(), func() error {
+			return writeLease(context.WithoutCancel(ctx), s.write.finish, finishArgs(&t.record, &outcome))
+		})
+	})
+}
+
+// finish ends the transaction by write, or rolls it back.
+func (t *transaction) finish(ctx context.Context, outcome *idempotency.Outcome, write func(context.Context) error) error {
+	if t.over || t.limit != nil && !t.limit.Stop() {
+		return fmt.Errorf("sqlitestore: the transaction is over, perhaps by its limit: %w", sql.ErrTxDone)
 	}
-	defer t.rollback()
 	t.over = true
+	defer t.rollback() // after Commit it only gives the turn away
 	if err := outcome.Validate(); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	finish := inTransaction(t.tx, t.store.finish)
-	err := writeLease(context.WithoutCancel(ctx), finish, outcomeArgs(&t.lease, &outcome))
-	if errors.Is(err, sql.ErrTxDone) {
-		return t.ended(ctx)
-	}
-	if err != nil {
-		return err
-	}
-	return t.tx.Commit()
+	return write(context.WithoutCancel(ctx))
 }
 
-// ended is the error where the work has ended its transaction by itself: what
-// holdSQL wrote tells how.
-func (t *transaction) ended(ctx context.Context) error {
-	r, _, err := t.store.readRecord(ctx, t.lease.ID)
+// whyOver is err, of the statement that was to write the record, in words that
+// say what the work has done to its transaction. Nothing was written.
+func whyOver(err error) error {
+	var e *sqlite.Error
 	switch {
-	case err != nil:
-		return fmt.Errorf("%w: sqlitestore: the work has ended the transaction by itself, and how cannot be found: %w",
-			idempotency.ErrUnknown, err)
-	case r != nil && r.Status == idempotency.Unknown && r.Lease() == t.lease:
-		return fmt.Errorf("%w: sqlitestore: the work has committed the transaction by itself, without its record: "+
-			"it ends with the operation's outcome", idempotency.ErrUnknown)
+	case errors.Is(err, sql.ErrTxDone):
+		return fmt.Errorf("sqlitestore: the work has ended the transaction by itself, by a deferred Rollback perhaps, "+
+			"and nothing was written: it ends with the operation's outcome: %w", err)
+	case errors.As(err, &e) && e.Code() == sqlite3.SQLITE_CONSTRAINT_COMMITHOOK:
+		return fmt.Errorf("%w: %w", idempotency.ErrTransactionFailed, err)
 	default:
-		return fmt.Errorf("sqlitestore: the work has rolled the transaction back by itself, by a deferred Rollback perhaps: "+
-			"it ends with the operation's outcome: %w", sql.ErrTxDone)
+		return err
 	}
 }
 
 // Rollback implements idempotency.Transaction.
-func (t *transaction) Rollback(ctx context.Context) error {
-	inTime := t.limit == nil || t.limit.Stop()
-	defer t.end()
-	byItself := inTime && !t.over // if it has ended already, the work has done it
-	t.over = true
-	err := t.tx.Rollback()
-	switch {
-	case !errors.Is(err, sql.ErrTxDone):
-		return err
-	case !byItself:
+func (t *transaction) Rollback(context.Context) error {
+	if t.over || t.limit != nil && !t.limit.Stop() {
 		return nil
 	}
-	if err := t.ended(ctx); errors.Is(err, idempotency.ErrUnknown) {
-		return err
-	}
+	t.over = true
+	t.rollback()
 	return nil
 }
 
 func (t *transaction) rollback() {
-	_ = t.tx.Rollback()
+	t.undo()
 	t.end()
+}
+
+// undo cannot fail: SQLite undoes what is open on a connection that is closed.
+func (t *transaction) undo() {
+	if err := t.tx.Rollback(); err != nil && !errors.Is(err, sql.ErrTxDone) {
+		t.discard()
+	}
+}
+
+// discard closes the connection.
+func (t *transaction) discard() {
+	t.unguard()
+	_ = t.conn.Raw(func(any) error { return driver.ErrBadConn })
 }

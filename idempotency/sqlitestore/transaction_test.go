@@ -3,7 +3,6 @@ package sqlitestore_test
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -19,14 +18,25 @@ import (
 // soon is far less than any busy timeout, and far more than what does not wait.
 const soon = 5 * time.Second
 
-func begin(t *testing.T, store *sqlitestore.Store, key string, lease time.Duration) idempotency.Transaction {
+// begin claims an operation for joined work, which gets it.
+func begin(t *testing.T, store idempotency.Transactor, key string) idempotency.Transaction {
 	t.Helper()
-	claim := claimOf(key)
-	claim.Joined, claim.Lease = true, lease
-	tx, err := store.Begin(t.Context(), acquire(t, store, claim), 0)
+	reservation, tx, err := store.Begin(t.Context(), claimOf(key), 0)
 	require.NoError(t, err)
+	require.Equal(t, idempotency.Acquired.String(), reservation.Decision.String())
 	t.Cleanup(func() { require.NoError(t, tx.Rollback(context.Background())) })
 	return tx
+}
+
+// beginDecision is what joined work is told that does not get the operation.
+func beginDecision(t *testing.T, store idempotency.Transactor, claim idempotency.Claim) string {
+	t.Helper()
+	reservation, tx, err := store.Begin(t.Context(), claim, 0)
+	require.NoError(t, err)
+	if tx != nil {
+		require.NoError(t, tx.Rollback(t.Context()))
+	}
+	return reservation.Decision.String()
 }
 
 // within fails if do takes as long as soon.
@@ -39,6 +49,14 @@ func within(t *testing.T, what string, do func(ctx context.Context)) {
 	assert.Less(t, time.Since(began), soon, what)
 }
 
+// requireRows looks how many rows of the work are committed.
+func requireRows(t *testing.T, db *sql.DB, id string, want int) {
+	t.Helper()
+	n, err := count(t.Context(), db, id)
+	require.NoError(t, err)
+	require.Equal(t, want, n, "rows of %s", id)
+}
+
 // TestOpenTransaction is what all others meet while a transaction is open: this
 // store, and one of another process.
 func TestOpenTransaction(t *testing.T) {
@@ -46,27 +64,33 @@ func TestOpenTransaction(t *testing.T) {
 	store := open(t, path)
 	done := claimOf("done")
 	require.NoError(t, store.Complete(t.Context(), acquire(t, store, done), completed))
-	tx := begin(t, store, "working", time.Millisecond)
-	time.Sleep(5 * time.Millisecond) // its lease is over
+	tx := begin(t, store, "working")
 	for name, other := range map[string]*sqlitestore.Store{"same store": store, "another store": open(t, path)} {
 		t.Run(name, func(t *testing.T) {
-			var wait sync.WaitGroup
-			within(t, "a hundred duplicates", func(context.Context) {
-				for range 100 {
-					wait.Go(func() { assert.Equal(t, "busy", decisionOf(t, other, claimOf("working"))) })
-				}
-				wait.Wait()
-			})
-			abandon := claimOf("working")
-			abandon.Takeover = idempotency.MarkUnknown
-			within(t, "giving it up", func(context.Context) { assert.Equal(t, "busy", decisionOf(t, other, abandon)) })
+			if other == store {
+				var wait sync.WaitGroup
+				within(t, "a hundred duplicates", func(context.Context) {
+					for range 50 {
+						wait.Go(func() { assert.Equal(t, "busy", decisionOf(t, other, claimOf("working"))) })
+						wait.Go(func() { assert.Equal(t, "busy", beginDecision(t, other, claimOf("working"))) })
+					}
+					wait.Wait()
+				})
+			}
 			within(t, "a replay", func(context.Context) { assert.Equal(t, "done", decisionOf(t, other, done)) })
+			within(t, "a joined replay", func(context.Context) { assert.Equal(t, "done", beginDecision(t, other, done)) })
 			within(t, "Load", func(ctx context.Context) {
 				_, err := other.Load(ctx, done.ID)
 				require.NoError(t, err)
+				_, err = other.Load(ctx, claimOf("working").ID)
+				require.ErrorIs(t, err, idempotency.ErrNotFound, "nothing of the record is stored")
 			})
 			within(t, "Sweep", func(ctx context.Context) {
 				_, err := other.Sweep(ctx, 100)
+				require.NoError(t, err)
+			})
+			within(t, "Abandon", func(ctx context.Context) {
+				_, err := other.Abandon(ctx, 100)
 				require.NoError(t, err)
 			})
 			waits(t, other)
@@ -88,7 +112,7 @@ func waits(t *testing.T, store *sqlitestore.Store) {
 		"Renew":    func(ctx context.Context) error { return store.Renew(ctx, lease, time.Hour) },
 		"Complete": func(ctx context.Context) error { return store.Complete(ctx, lease, completed) },
 		"Release":  func(ctx context.Context) error { return store.Release(ctx, lease) },
-		"Begin":    func(ctx context.Context) error { _, err := store.Begin(ctx, lease, 0); return err },
+		"Begin":    func(ctx context.Context) error { _, _, err := store.Begin(ctx, claimOf("another"), 0); return err },
 	} {
 		t.Run(name, func(t *testing.T) {
 			within(t, "waiting", func(ctx context.Context) {
@@ -100,13 +124,60 @@ func waits(t *testing.T, store *sqlitestore.Store) {
 	}
 }
 
+// TestDeadMeanwhile: what is abandoned, or repeated, waits for the lock like
+// everything else that is written.
+func TestDeadMeanwhile(t *testing.T) {
+	store := newStore(t)
+	claim := claimOf("dead")
+	claim.Lease = time.Millisecond
+	lease := acquire(t, store, claim)
+	time.Sleep(5 * time.Millisecond)
+	tx := begin(t, store, "working")
+	all, err := store.Abandon(t.Context(), 10)
+	require.NoError(t, err)
+	assert.Empty(t, all, "the lock is not free")
+	answer := make(chan string)
+	go func() { answer <- beginDecision(t, store, claimOf("dead")) }()
+	require.NoError(t, tx.Commit(t.Context(), completed))
+	assert.Equal(t, "undecided", <-answer)
+	require.ErrorIs(t, store.Complete(t.Context(), lease, completed), idempotency.ErrLeaseLost)
+}
+
+// TestDuplicateElsewhere: one of another process waits for the lock, and then finds
+// what has become of the operation.
+func TestDuplicateElsewhere(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "test.db")
+	store, other := open(t, path), open(t, path)
+	for name, row := range map[string]struct {
+		end  func(tx idempotency.Transaction) error
+		want string
+	}{
+		"Commit":   {func(tx idempotency.Transaction) error { return tx.Commit(t.Context(), completed) }, "done"},
+		"Refuse":   {func(tx idempotency.Transaction) error { return tx.Refuse(t.Context(), completed) }, "done"},
+		"Rollback": {func(tx idempotency.Transaction) error { return tx.Rollback(t.Context()) }, "acquired"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tx := begin(t, store, name)
+			answers := make(chan string)
+			go func() { answers <- beginDecision(t, other, claimOf(name)) }()
+			select {
+			case <-answers:
+				t.Fatal("the duplicate did not wait")
+			case <-time.After(30 * time.Millisecond):
+			}
+			require.NoError(t, row.end(tx))
+			assert.Equal(t, row.want, <-answers)
+		})
+	}
+}
+
 // TestWritersGoOn: those who waited for a transaction get their turn after it.
 func TestWritersGoOn(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "test.db")
 	store := open(t, path)
 	for name, other := range map[string]*sqlitestore.Store{"same store": store, "another store": open(t, path)} {
 		t.Run(name, func(t *testing.T) {
-			tx := begin(t, store, "working "+name, time.Hour)
+			tx := begin(t, store, "working "+name)
 			answer := make(chan idempotency.Decision)
 			go func() {
 				reservation, err := other.Reserve(t.Context(), claimOf("another "+name))
@@ -131,15 +202,15 @@ func TestBusyTimeout(t *testing.T) {
 	impatient, err := sqlitestore.Options{BusyTimeout: 50 * time.Millisecond}.Open(t.Context(), path)
 	require.NoError(t, err)
 	defer func() { _ = impatient.Close() }()
-	tx := begin(t, store, "working", time.Hour)
+	tx := begin(t, store, "working")
 	within(t, "another process", func(ctx context.Context) {
 		require.ErrorIs(t, impatient.Renew(ctx, lease, time.Hour), sqlitestore.ErrLocked)
-		_, err := impatient.Begin(ctx, lease, 0)
+		_, _, err := impatient.Begin(ctx, claimOf("another"), 0)
 		require.ErrorIs(t, err, sqlitestore.ErrLocked)
 	})
 	require.NoError(t, tx.Rollback(t.Context()))
 
-	begin(t, impatient, "in line", time.Hour)
+	begin(t, impatient, "in line")
 	within(t, "in line", func(ctx context.Context) {
 		require.ErrorIs(t, impatient.Renew(ctx, lease, time.Hour), sqlitestore.ErrLocked)
 	})
@@ -149,16 +220,15 @@ func TestBusyTimeout(t *testing.T) {
 func TestLimit(t *testing.T) {
 	store := newStore(t)
 	ledger(t, store.DB())
-	tx, err := store.Begin(t.Context(), acquire(t, store, claimOf("endless")), 20*time.Millisecond)
+	_, tx, err := store.Begin(t.Context(), claimOf("endless"), 20*time.Millisecond)
 	require.NoError(t, err)
 	require.NoError(t, write(t.Context(), tx.Value(), "endless"))
 	within(t, "the next", func(context.Context) { acquire(t, store, claimOf("next")) })
 	require.ErrorIs(t, tx.Commit(t.Context(), completed), sql.ErrTxDone)
+	require.ErrorIs(t, tx.Refuse(t.Context(), completed), sql.ErrTxDone)
 	require.NoError(t, tx.Rollback(t.Context()))
-	n, err := count(t.Context(), store.DB(), "endless")
-	require.NoError(t, err)
-	assert.Zero(t, n)
-	assert.Equal(t, "busy", decisionOf(t, store, claimOf("endless")))
+	requireRows(t, store.DB(), "endless", 0)
+	assert.Equal(t, "acquired", beginDecision(t, store, claimOf("endless")))
 }
 
 // TestTransactionOutlivesBeginsContext: only the waiting ends with it.
@@ -166,15 +236,28 @@ func TestTransactionOutlivesBeginsContext(t *testing.T) {
 	store := newStore(t)
 	ledger(t, store.DB())
 	ctx, cancel := context.WithCancel(t.Context())
-	tx, err := store.Begin(ctx, acquire(t, store, claimOf("key")), 0)
+	_, tx, err := store.Begin(ctx, claimOf("key"), 0)
 	require.NoError(t, err)
 	cancel()
 	time.Sleep(10 * time.Millisecond)
 	require.NoError(t, write(t.Context(), tx.Value(), "key"))
 	require.NoError(t, tx.Commit(t.Context(), completed))
-	n, err := count(t.Context(), store.DB(), "key")
+	requireRows(t, store.DB(), "key", 1)
+}
+
+// TestPreparedStatements: those of DB run in the transaction.
+func TestPreparedStatements(t *testing.T) {
+	store := newStore(t)
+	ledger(t, store.DB())
+	insert, err := store.DB().PrepareContext(t.Context(), "INSERT INTO ledger (id) VALUES (?)")
 	require.NoError(t, err)
-	assert.Equal(t, 1, n)
+	defer func() { _ = insert.Close() }()
+	tx := begin(t, store, "key")
+	_, err = tx.Value().(*sql.Tx).StmtContext(t.Context(), insert).ExecContext(t.Context(), "key")
+	require.NoError(t, err)
+	requireRows(t, store.DB(), "key", 0)
+	require.NoError(t, tx.Commit(t.Context(), completed))
+	requireRows(t, store.DB(), "key", 1)
 }
 
 // TestSmallPool: one whose turn it is can still read beside its transaction,
@@ -194,7 +277,7 @@ func TestSmallPool(t *testing.T) {
 			wait.Go(func() {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
-				tx, err := store.Begin(ctx, acquire(t, store, claimOf(string(rune('a'+i)))), 0)
+				_, tx, err := store.Begin(ctx, claimOf(string(rune('a'+i))), 0)
 				if !assert.NoError(t, err) {
 					return
 				}
@@ -207,12 +290,12 @@ func TestSmallPool(t *testing.T) {
 	})
 	t.Run("one connection", func(t *testing.T) {
 		db.SetMaxOpenConns(1)
-		mine, other := acquire(t, store, claimOf("mine")), acquire(t, store, claimOf("other"))
+		mine := acquire(t, store, claimOf("mine"))
 		conn, err := db.Conn(t.Context())
 		require.NoError(t, err)
 		began := make(chan error, 1)
 		go func() {
-			tx, err := store.Begin(t.Context(), other, 0)
+			_, tx, err := store.Begin(t.Context(), claimOf("other"), 0)
 			if err == nil {
 				err = tx.Commit(t.Context(), completed)
 			}
@@ -225,51 +308,127 @@ func TestSmallPool(t *testing.T) {
 	})
 }
 
-// TestWorkEndsItsTransaction: what the work has committed by itself has happened,
-// and its record is not there. Nobody may do it again.
+// TestWorkEndsItsTransaction: whatever the work does to its transaction, nothing of
+// it is committed without its record, and nothing is recorded that was undone.
 func TestWorkEndsItsTransaction(t *testing.T) {
-	for _, row := range []struct {
-		name    string
-		end     func(tx *sql.Tx) error
-		written int
-		status  idempotency.Status
+	exec := func(texts ...string) func(tx *sql.Tx) error {
+		return func(tx *sql.Tx) (err error) {
+			for _, text := range texts {
+				_, err = tx.Exec(text)
+			}
+			return err
+		}
+	}
+	const again = "INSERT INTO ledger (id) VALUES ('key')"
+	rows := []struct {
+		name   string
+		end    func(tx *sql.Tx) error
+		fails  bool
+		failed bool // an ErrTransactionFailed
 	}{
-		{"Commit", (*sql.Tx).Commit, 1, idempotency.Unknown},
-		{"Rollback", (*sql.Tx).Rollback, 0, idempotency.InProgress},
-		{"ROLLBACK", func(tx *sql.Tx) error { _, err := tx.Exec("ROLLBACK"); return err }, 0, idempotency.InProgress},
-	} {
-		test := func(t *testing.T, commit bool) {
+		{"Commit", (*sql.Tx).Commit, true, false},
+		{"Rollback", (*sql.Tx).Rollback, false, false},
+		{"COMMIT", exec("COMMIT"), true, true},
+		{"ROLLBACK", exec("ROLLBACK"), false, true},
+		{"ROLLBACK and what follows", exec("ROLLBACK", again), true, true},
+		{"a conflict that rolls back, and what follows", exec("INSERT OR ROLLBACK INTO ledger (id) VALUES (NULL)", again), true, true},
+	}
+	ends := map[string]func(t *testing.T, tx idempotency.Transaction) error{
+		"Commit": func(t *testing.T, tx idempotency.Transaction) error {
 			t.Helper()
+			return tx.Commit(t.Context(), completed)
+		},
+		"Rollback": func(t *testing.T, tx idempotency.Transaction) error { t.Helper(); return tx.Rollback(t.Context()) },
+		"Refuse": func(t *testing.T, tx idempotency.Transaction) error {
+			t.Helper()
+			return tx.Refuse(t.Context(), completed)
+		},
+	}
+	for _, row := range rows {
+		for name, end := range ends {
+			t.Run(row.name+", then "+name, func(t *testing.T) {
+				store := newStore(t)
+				ledger(t, store.DB())
+				tx := begin(t, store, "key")
+				require.NoError(t, write(t.Context(), tx.Value(), "key"))
+				err := row.end(tx.Value().(*sql.Tx))
+				assert.Equal(t, row.fails, err != nil, "%v", err)
+				requireRows(t, store.DB(), "key", 0)
+
+				err = end(t, tx)
+				want := "acquired"
+				switch {
+				case name == "Refuse":
+					want = "done"
+					require.NoError(t, err)
+				case name == "Rollback":
+					require.NoError(t, err)
+				case row.failed:
+					require.ErrorIs(t, err, idempotency.ErrTransactionFailed)
+				default:
+					require.ErrorIs(t, err, sql.ErrTxDone)
+				}
+				requireRows(t, store.DB(), "key", 0)
+				within(t, "the turn is free", func(context.Context) {
+					assert.Equal(t, want, beginDecision(t, store, claimOf("key")))
+				})
+				execute(t, store.DB(), again) // the connection is as it was
+			})
+		}
+	}
+}
+
+// TestWorkWritesTheRecord: who got there first, if only by the work's own hand, is
+// not overwritten.
+func TestWorkWritesTheRecord(t *testing.T) {
+	for _, before := range []string{"", "released"} {
+		t.Run(before, func(t *testing.T) {
 			store := newStore(t)
 			ledger(t, store.DB())
-			claim := claimOf("key")
-			claim.Joined = true
-			tx, err := store.Begin(t.Context(), acquire(t, store, claim), 0)
-			require.NoError(t, err)
-			require.NoError(t, write(t.Context(), tx.Value(), "key"))
-			require.NoError(t, row.end(tx.Value().(*sql.Tx)))
-			record, err := store.Load(t.Context(), claim.ID)
-			require.NoError(t, err)
-			assert.Equal(t, row.status, record.Status, "also if the process dies here")
-
-			if commit {
-				err = tx.Commit(t.Context(), completed)
-				require.Error(t, err)
-				assert.Equal(t, row.written > 0, errors.Is(err, idempotency.ErrUnknown), err)
-			} else {
-				err = tx.Rollback(t.Context())
-				assert.Equal(t, row.written > 0, errors.Is(err, idempotency.ErrUnknown), err)
+			if before == "released" {
+				require.NoError(t, store.Release(t.Context(), acquire(t, store, claimOf("key"))))
 			}
-			require.NoError(t, tx.Rollback(t.Context()))
-			n, err := count(t.Context(), store.DB(), "key")
-			require.NoError(t, err)
-			assert.Equal(t, row.written, n)
-			record, err = store.Load(t.Context(), claim.ID)
-			require.NoError(t, err)
-			assert.Equal(t, row.status, record.Status)
-			within(t, "the turn is free", func(context.Context) { acquire(t, store, claimOf("next")) })
-		}
-		t.Run(row.name+" and success", func(t *testing.T) { test(t, true) })
-		t.Run(row.name+" and failure", func(t *testing.T) { test(t, false) })
+			tx := begin(t, store, "key")
+			require.NoError(t, write(t.Context(), tx.Value(), "key"))
+			acquire(t, store.In(tx.Value().(*sql.Tx)), claimOf("key"))
+			require.ErrorIs(t, tx.Commit(t.Context(), completed), idempotency.ErrLeaseLost)
+			requireRows(t, store.DB(), "key", 0)
+			assert.Equal(t, "acquired", beginDecision(t, store, claimOf("key")))
+		})
 	}
+}
+
+// TestRefuseOvertaken: between the work's transaction and that of the refusal
+// somebody of another process may have had the operation.
+func TestRefuseOvertaken(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "test.db")
+	store, other := open(t, path), open(t, path)
+	tx := begin(t, store, "key")
+	require.NoError(t, tx.Value().(*sql.Tx).Rollback())
+	require.NoError(t, begin(t, other, "key").Commit(t.Context(), completed))
+	refused := idempotency.Outcome{Status: idempotency.FailedFinal}
+	require.ErrorIs(t, tx.Refuse(t.Context(), refused), idempotency.ErrLeaseLost)
+	record, err := store.Load(t.Context(), claimOf("key").ID)
+	require.NoError(t, err)
+	assert.Equal(t, idempotency.Completed, record.Status)
+}
+
+// TestRenewalFirst: who holds a lease goes before those who would take over, also
+// if it comes later. Both wait for joined work, and the lease is over meanwhile.
+func TestRenewalFirst(t *testing.T) {
+	store := newStore(t)
+	claim := claimOf("detached")
+	claim.Lease, claim.Takeover = 20*time.Millisecond, idempotency.Reexecute
+	lease := acquire(t, store, claim)
+	tx := begin(t, store, "joined")
+	time.Sleep(30 * time.Millisecond)
+	taker := make(chan string)
+	go func() { taker <- decisionOf(t, store, claimOf("detached")) }()
+	time.Sleep(20 * time.Millisecond)
+	renewed := make(chan error)
+	go func() { renewed <- store.Renew(t.Context(), lease, time.Hour) }()
+	time.Sleep(20 * time.Millisecond)
+	require.NoError(t, tx.Commit(t.Context(), completed))
+	require.NoError(t, <-renewed)
+	assert.Equal(t, "busy", <-taker)
 }

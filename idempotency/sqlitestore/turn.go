@@ -9,46 +9,57 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
-// errWorking: the record that was to be taken over is held by an open
-// transaction.
-var errWorking = errors.New("sqlitestore: a transaction of the record is open")
+// errWorking: joined work of this store is at the operation.
+var errWorking = errors.New("sqlitestore: a transaction of the operation is open")
 
 // turn is the order in which this store's writers come to SQLite's one write
-// lock: first come, first served, and each leaves the line when its context ends.
-// SQLite's own waiting is neither fair nor does it end with a context. Writers
-// that are not this store's (other processes, and transactions that the work
-// begins by itself) do not stand in this line: see Store.retry.
+// lock: holders of leases first, so that a lease which ends while they wait is not
+// somebody else's before they had their say; and else first come, first served.
+// Each leaves the line when its context ends. SQLite's own waiting is neither fair
+// nor does it end with a context. Writers that are not this store's (other
+// processes, and transactions that the work begins by itself) do not stand in this
+// line: see Store.retry.
 type turn struct {
 	mu     sync.Mutex
 	holder *ticket
-	line   []*ticket
-	given  uint64 // how often somebody got it
+	lines  [2][]*ticket               // of the holders of leases, and of all others
+	works  map[idempotency.ID]*ticket // the operations of joined work that has the turn, or waits for it
+	given  uint64                     // how often somebody got it
 }
 
 // ticket is a writer's place. It is used once.
 type ticket struct {
-	// work is the record whose execution keeps the turn while its transaction is
-	// open; nil: the turn is for a single statement.
-	work *idempotency.ID
+	// holds: it is for the holder of a lease.
+	holds bool
 
-	// over is the record that is to be taken over; nil: none. Such a writer does
-	// not wait for a transaction of that record, but is told errWorking.
-	over *idempotency.ID
+	// claims is the operation that it claims; nil: none. It is told errWorking if joined work is
+	// at that.
+	claims *idempotency.ID
 
-	ready chan error
+	// joins: it is for joined work, which keeps the turn while its transaction is open.
+	joins bool
+
+	ready chan struct{}
+}
+
+func (k *ticket) line() int {
+	if k.holds {
+		return 0
+	}
+	return 1
 }
 
 // enter waits for the ticket's turn. Who gets nil must leave.
 func (t *turn) enter(ctx context.Context, k *ticket) error {
-	k.ready = make(chan error, 1)
+	k.ready = make(chan struct{})
 	if done, err := t.join(k); done {
 		return err
 	}
 	select {
-	case err := <-k.ready:
-		return err
+	case <-k.ready:
+		return nil
 	case <-ctx.Done():
-		if !t.quit(k) && <-k.ready == nil {
+		if !t.quit(k) {
 			t.leave(k) // it came in the same moment
 		}
 		return ctx.Err()
@@ -59,15 +70,20 @@ func (t *turn) enter(ctx context.Context, k *ticket) error {
 func (t *turn) join(k *ticket) (bool, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	switch {
-	case t.holder == nil:
-		t.holder = k
-		t.given++
-		return true, nil
-	case t.holder.worksOn(k.over):
+	if k.claims != nil && t.works[*k.claims] != nil {
 		return true, errWorking
 	}
-	t.line = append(t.line, k)
+	if k.joins {
+		if t.works == nil {
+			t.works = make(map[idempotency.ID]*ticket)
+		}
+		t.works[*k.claims] = k
+	}
+	if t.holder == nil {
+		t.give(k)
+		return true, nil
+	}
+	t.lines[k.line()] = append(t.lines[k.line()], k)
 	return false, nil
 }
 
@@ -75,11 +91,13 @@ func (t *turn) join(k *ticket) (bool, error) {
 func (t *turn) quit(k *ticket) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	i := slices.Index(t.line, k)
+	line := &t.lines[k.line()]
+	i := slices.Index(*line, k)
 	if i < 0 {
 		return false
 	}
-	t.line = slices.Delete(t.line, i, i+1)
+	*line = slices.Delete(*line, i, i+1)
+	t.forget(k)
 	return true
 }
 
@@ -92,33 +110,29 @@ func (t *turn) leave(k *ticket) {
 		return
 	}
 	t.holder = nil
-	if len(t.line) == 0 {
-		return
-	}
-	t.holder = t.line[0]
-	t.given++
-	t.line = slices.Delete(t.line, 0, 1)
-	t.holder.ready <- nil
-	t.sendAway(t.holder.work)
-}
-
-// refuse tells all who want to take the record over what one of them has found:
-// errWorking. Otherwise each would find it for himself, one after the other.
-func (t *turn) refuse(id *idempotency.ID) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.sendAway(id)
-}
-
-// sendAway is called under the lock. It does nothing for nil.
-func (t *turn) sendAway(id *idempotency.ID) {
-	t.line = slices.DeleteFunc(t.line, func(waiting *ticket) bool {
-		blocked := waiting.over != nil && id != nil && *waiting.over == *id
-		if blocked {
-			waiting.ready <- errWorking
+	t.forget(k)
+	for i, line := range t.lines {
+		if len(line) > 0 {
+			next := line[0]
+			t.lines[i] = slices.Delete(line, 0, 1)
+			t.give(next)
+			close(next.ready)
+			return
 		}
-		return blocked
-	})
+	}
+}
+
+// give is called under the lock.
+func (t *turn) give(k *ticket) {
+	t.holder = k
+	t.given++
+}
+
+// forget is called under the lock.
+func (t *turn) forget(k *ticket) {
+	if k.joins {
+		delete(t.works, *k.claims)
+	}
 }
 
 // count is how often somebody got the turn.
@@ -126,8 +140,4 @@ func (t *turn) count() uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.given
-}
-
-func (k *ticket) worksOn(id *idempotency.ID) bool {
-	return k.work != nil && id != nil && *k.work == *id
 }

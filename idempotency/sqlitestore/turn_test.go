@@ -2,6 +2,7 @@ package sqlitestore
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -55,36 +56,70 @@ func TestTurnEndsWithContext(t *testing.T) {
 	})
 }
 
-func TestTurnAndTakeover(t *testing.T) {
-	mine, other := idempotency.ID{Key: "mine"}, idempotency.ID{Key: "other"}
+// TestTurnOfHolders: who holds a lease goes before those who claim.
+func TestTurnOfHolders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var line turn
-		begin := &ticket{work: &mine}
-		require.NoError(t, line.enter(t.Context(), begin))
-		require.ErrorIs(t, line.enter(t.Context(), &ticket{over: &mine}), errWorking, "at once")
-
-		// One who is in line when a transaction of the record gets its turn.
-		next, over := &ticket{work: &other}, &ticket{over: &other}
-		answers := make(chan string, 3)
-		enter := func(name string, k *ticket) {
+		first := &ticket{}
+		require.NoError(t, line.enter(t.Context(), first))
+		var order []string
+		for _, k := range []struct {
+			name  string
+			holds bool
+		}{{"claim 1", false}, {"renewal 1", true}, {"claim 2", false}, {"renewal 2", true}} {
 			go func() {
-				if err := line.enter(t.Context(), k); err != nil {
-					name += " " + err.Error()
-				}
-				answers <- name
+				place := &ticket{holds: k.holds}
+				assert.NoError(t, line.enter(t.Context(), place))
+				order = append(order, k.name)
+				line.leave(place)
 			}()
 			synctest.Wait()
 		}
-		enter("next", next)
-		enter("over", over)
-		enter("last", &ticket{})
-		assert.Empty(t, answers)
-		line.leave(begin)
-		assert.ElementsMatch(t, []string{"next", "over " + errWorking.Error()}, []string{<-answers, <-answers})
+		line.leave(first)
 		synctest.Wait()
-		assert.Empty(t, answers)
-		line.leave(next)
-		assert.Equal(t, "last", <-answers)
+		assert.Equal(t, []string{"renewal 1", "renewal 2", "claim 1", "claim 2"}, order)
+	})
+}
+
+// TestTurnAndJoinedWork: who claims what joined work is at is told so at once, from
+// when that lines up until it has ended.
+func TestTurnAndJoinedWork(t *testing.T) {
+	mine, other := idempotency.ID{Key: "mine"}, idempotency.ID{Key: "other"}
+	synctest.Test(t, func(t *testing.T) {
+		var line turn
+		working := func(id *idempotency.ID) bool {
+			done, err := line.join(&ticket{claims: id})
+			if !done {
+				t.Error("it stands in line")
+			}
+			return errors.Is(err, errWorking)
+		}
+		first := &ticket{claims: &mine, joins: true}
+		require.NoError(t, line.enter(t.Context(), first))
+		assert.True(t, working(&mine))
+		require.ErrorIs(t, line.enter(t.Context(), &ticket{claims: &mine, joins: true}), errWorking)
+
+		// One in line, who gives up, and one who gets the turn.
+		for _, patience := range []time.Duration{time.Second, time.Hour} {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			second := &ticket{claims: &other, joins: true}
+			over := make(chan struct{})
+			go func() {
+				defer close(over)
+				if line.enter(ctx, second) == nil {
+					line.leave(second)
+				}
+			}()
+			synctest.Wait()
+			assert.True(t, working(&other))
+			if patience == time.Hour {
+				line.leave(first)
+			}
+			<-over
+		}
+		assert.Empty(t, line.works)
+		require.NoError(t, line.enter(t.Context(), &ticket{claims: &other}))
 	})
 }
 
@@ -96,17 +131,14 @@ func TestTurnStress(t *testing.T) {
 		wait sync.WaitGroup
 		held int // guarded by the turn
 	)
-	id := idempotency.ID{Key: "mine"}
+	ids := []idempotency.ID{{Key: "mine"}, {Key: "other"}}
 	for i := range 8 {
 		wait.Go(func() {
 			for j := range 500 {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration((i*j)%97)*time.Microsecond)
-				k := &ticket{}
-				switch j % 3 {
-				case 0:
-					k.work = &id
-				case 1:
-					k.over = &id
+				k := &ticket{holds: j%4 == 3}
+				if !k.holds {
+					k.claims, k.joins = &ids[i%2], j%4 > 0
 				}
 				if line.enter(ctx, k) == nil {
 					held++
@@ -120,5 +152,5 @@ func TestTurnStress(t *testing.T) {
 	}
 	wait.Wait()
 	assert.Nil(t, line.holder)
-	assert.Empty(t, line.line)
+	assert.Equal(t, 0, len(line.lines[0])+len(line.lines[1])+len(line.works))
 }

@@ -18,12 +18,6 @@ var ErrLocked = errors.New("sqlitestore: the write lock is not free")
 const (
 	defaultBusyTimeout = 10 * time.Second
 
-	// takeoverPatience is how long somebody who wants to take a record over waits
-	// for another process's write lock: long enough for a slow commit, and not for
-	// a transaction of the work, which may be that of the very execution whose
-	// lease is over.
-	takeoverPatience = 100 * time.Millisecond
-
 	firstPause   = time.Millisecond
 	longestPause = 4 * time.Millisecond
 )
@@ -41,7 +35,7 @@ func (s *Store) queue(ctx context.Context, k *ticket, patience time.Duration) er
 	limited, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	err := s.turn.enter(limited, k)
-	if err != nil && limited.Err() != nil && ctx.Err() == nil && err != errWorking {
+	if err != nil && limited.Err() != nil && ctx.Err() == nil && !errors.Is(err, errWorking) {
 		return fmt.Errorf("%w after %v in line", ErrLocked, patience)
 	}
 	return err

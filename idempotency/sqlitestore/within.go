@@ -4,35 +4,41 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"iter"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
-// Within is a Store whose verbs run in a transaction of the caller's, who begins
-// it, on this store's DB or another of the same file, and ends it. Store.Within
+// Within is a Transactor whose verbs run in a transaction of the caller's, who
+// begins it, on this store's DB or another of the same file, and ends it. Store.In
 // makes one. It lives as long as the transaction, and like that it is for one
 // goroutine at a time.
 type Within struct {
-	tx *sql.Tx
+	store *Store
+	tx    *sql.Tx
 	*statements
+
+	open []*savepoint // the transactions that are open in one another
 }
 
-var _ idempotency.Store = (*Within)(nil)
+var _ idempotency.Transactor = (*Within)(nil)
 
-// Within puts the verbs into a transaction: that of a consumer, say, who writes
-// the record of a message and its effect at once. What they do is committed, or
-// undone, with everything else in it, and lasts as that does: the connection's
-// synchronous should be FULL.
+// In puts the verbs into a transaction: that of a consumer, say, who writes the
+// record of a message and its effect at once. What they do is committed, or undone,
+// with everything else in it, and lasts as that does: the connection's synchronous
+// should be FULL.
 //
-// Reservations are Held: until the transaction ends nobody else can claim the
-// operation, and they need no renewal. Those who try wait for the write lock, as
-// all who write. Verbs that write take it: begin the transaction as an immediate
-// one ("_txlock=immediate", as DB does), or with a verb, or they may fail with
-// SQLITE_BUSY where somebody else has written in between.
-func (s *Store) Within(tx *sql.Tx) *Within {
-	return &Within{tx: tx, statements: within(tx)}
+// Until the transaction ends nobody else can claim its operations. Those who try
+// wait for the write lock, as all who write. Verbs that write take it: begin the
+// transaction as an immediate one ("_txlock=immediate", as DB does), or with a verb,
+// or they may fail with SQLITE_BUSY where somebody else has written in between.
+func (s *Store) In(tx *sql.Tx) *Within {
+	return &Within{store: s, tx: tx, statements: within(tx)}
 }
+
+// Within implements idempotency.Transactor: true.
+func (w *Within) Within() bool { return true }
 
 // errOutrun cannot happen under the write lock.
 var errOutrun = errors.New("sqlitestore: a record changed within a transaction")
@@ -42,29 +48,30 @@ func (w *Within) Reserve(ctx context.Context, claim idempotency.Claim) (idempote
 	if err := claim.Validate(); err != nil {
 		return idempotency.Reservation{}, err
 	}
-	if _, err := w.tx.ExecContext(ctx, lockSQL); err != nil {
-		return idempotency.Reservation{}, err
-	}
-	judged, clock, err := readRecord(ctx, w.load, claim.ID)
-	if err != nil {
-		return idempotency.Reservation{}, err
-	}
-	step, reservation := idempotency.Decide(judged, &claim, clock)
-	record := judged
-	if step != idempotency.Keep {
-		if record, err = applyStep(ctx, w.statements, step, judged, &claim); err != nil {
-			return idempotency.Reservation{}, err
-		}
-	}
-	if record == nil {
-		return idempotency.Reservation{}, errOutrun
-	}
-	reservation.Record = *record
-	reservation.Held = reservation.Decision == idempotency.Acquired
-	return reservation, nil
+	l, err := w.reserve(ctx, &claim)
+	return l.answer, err
 }
 
-// Renew implements idempotency.Store. There is no need to call it.
+func (w *Within) reserve(ctx context.Context, claim *idempotency.Claim) (look, error) {
+	if _, err := w.tx.ExecContext(ctx, lockSQL); err != nil {
+		return look{}, err
+	}
+	l, err := lookAt(ctx, w.load, claim)
+	if err != nil || l.step == idempotency.Leave {
+		return l, err
+	}
+	record, err := applyStep(ctx, w.statements, l.step, l.judged, claim)
+	if err == nil && record == nil {
+		err = errOutrun
+	}
+	if err != nil {
+		return look{}, err
+	}
+	l.answer.Record = *record
+	return l, nil
+}
+
+// Renew implements idempotency.Store.
 func (w *Within) Renew(ctx context.Context, lease idempotency.Lease, d time.Duration) error {
 	if err := errors.Join(idempotency.ValidLease(d), lease.ID.Validate()); err != nil {
 		return err
@@ -77,7 +84,7 @@ func (w *Within) Complete(ctx context.Context, lease idempotency.Lease, outcome 
 	if err := errors.Join(outcome.Validate(), lease.ID.Validate()); err != nil {
 		return err
 	}
-	return writeLease(ctx, w.complete, outcomeArgs(&lease, &outcome))
+	return writeLease(ctx, w.complete, completeArgs(&lease, &outcome))
 }
 
 // Release implements idempotency.Store.
@@ -93,21 +100,28 @@ func (w *Within) Load(ctx context.Context, id idempotency.ID) (idempotency.Recor
 	if err := id.Validate(); err != nil {
 		return idempotency.Record{}, err
 	}
-	r, clock, err := readRecord(ctx, w.load, id)
-	switch {
-	case err != nil:
-		return idempotency.Record{}, err
-	case r == nil || r.Expired(clock):
-		return idempotency.Record{}, idempotency.ErrNotFound
-	default:
-		return *r, nil
+	return found(readRecord(ctx, w.load, id))
+}
+
+// Abandon implements idempotency.Store.
+func (w *Within) Abandon(ctx context.Context, limit int) ([]idempotency.Record, error) {
+	if limit <= 0 {
+		return nil, ctx.Err()
 	}
+	return readRecords(ctx, w.abandonDead, []any{limit})
+}
+
+// Unknown implements idempotency.Store.
+func (w *Within) Unknown(ctx context.Context, scope string) iter.Seq2[idempotency.Record, error] {
+	return pages(scope, func(after idempotency.ID) ([]idempotency.Record, error) {
+		return readRecords(ctx, w.unknown, pageArgs(after))
+	})
 }
 
 // Sweep implements idempotency.Store.
 func (w *Within) Sweep(ctx context.Context, limit int) (int, error) {
 	if limit <= 0 {
-		return 0, nil
+		return 0, ctx.Err()
 	}
 	return affected(w.sweep.ExecContext(ctx, limit))
 }

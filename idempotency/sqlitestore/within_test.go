@@ -3,6 +3,7 @@ package sqlitestore_test
 import (
 	"context"
 	"errors"
+	"iter"
 	"path/filepath"
 	"testing"
 	"time"
@@ -29,7 +30,7 @@ func (s eachAlone) do(ctx context.Context, verb func(w *sqlitestore.Within) erro
 	if err != nil {
 		return err
 	}
-	if err := verb(s.Within(tx)); err != nil {
+	if err := verb(s.In(tx)); err != nil {
 		_ = tx.Rollback()
 		return err
 	}
@@ -58,6 +59,35 @@ func (s eachAlone) Load(ctx context.Context, id idempotency.ID) (r idempotency.R
 	return r, err
 }
 
+func (s eachAlone) Abandon(ctx context.Context, n int) (all []idempotency.Record, err error) {
+	err = s.do(ctx, func(w *sqlitestore.Within) error { all, err = w.Abandon(ctx, n); return err })
+	return all, err
+}
+
+// Unknown reads all at once: the reconciler, who comes in between, has another transaction.
+func (s eachAlone) Unknown(ctx context.Context, scope string) iter.Seq2[idempotency.Record, error] {
+	return func(yield func(idempotency.Record, error) bool) {
+		var all []idempotency.Record
+		err := s.do(ctx, func(w *sqlitestore.Within) error {
+			for record, err := range w.Unknown(ctx, scope) {
+				if err != nil {
+					return err
+				}
+				all = append(all, record)
+			}
+			return nil
+		})
+		for _, record := range all {
+			if !yield(record, nil) {
+				return
+			}
+		}
+		if err != nil {
+			yield(idempotency.Record{}, err)
+		}
+	}
+}
+
 func (s eachAlone) Sweep(ctx context.Context, limit int) (n int, err error) {
 	err = s.do(ctx, func(w *sqlitestore.Within) error { n, err = w.Sweep(ctx, limit); return err })
 	return n, err
@@ -77,47 +107,6 @@ func TestWithinIsAStore(t *testing.T) {
 	}.Run(t)
 }
 
-// TestInbox is a consumer's transaction: the record and the effect at once, or
-// neither.
-func TestInbox(t *testing.T) {
-	db := openWork(t, filepath.Join(t.TempDir(), "test.db"), "_txlock=immediate")
-	ledger(t, db)
-	store, err := sqlitestore.New(t.Context(), db)
-	require.NoError(t, err)
-	defer func() { _ = store.Close() }()
-	consume := func(key string, fail bool) string {
-		tx, err := db.BeginTx(t.Context(), nil)
-		require.NoError(t, err)
-		defer tx.Rollback() //nolint:errcheck // after Commit it does nothing
-		inbox := store.Within(tx)
-		reservation, err := inbox.Reserve(t.Context(), claimOf(key))
-		require.NoError(t, err)
-		assert.Equal(t, reservation.Decision == idempotency.Acquired, reservation.Held)
-		if reservation.Decision != idempotency.Acquired {
-			return reservation.Decision.String()
-		}
-		require.NoError(t, write(t.Context(), tx, key))
-		require.NoError(t, inbox.Complete(t.Context(), reservation.Record.Lease(), completed))
-		record, err := inbox.Load(t.Context(), reservation.Record.ID)
-		require.NoError(t, err)
-		assert.Equal(t, idempotency.Completed, record.Status)
-		_, err = store.Load(t.Context(), record.ID)
-		require.ErrorIs(t, err, idempotency.ErrNotFound, "nobody else sees it yet")
-		if fail {
-			return "failed"
-		}
-		require.NoError(t, tx.Commit())
-		return "consumed"
-	}
-	assert.Equal(t, "failed", consume("message", true))
-	assert.Equal(t, "consumed", consume("message", false))
-	assert.Equal(t, "done", consume("message", false))
-	assert.Equal(t, "done", decisionOf(t, store, claimOf("message")))
-	n, err := count(t.Context(), db, "message")
-	require.NoError(t, err)
-	assert.Equal(t, 1, n)
-}
-
 // TestWithinDeferred: a deferred transaction that begins with Reserve has the
 // write lock from there on, and reads what is true.
 func TestWithinDeferred(t *testing.T) {
@@ -131,7 +120,7 @@ func TestWithinDeferred(t *testing.T) {
 	defer tx.Rollback() //nolint:errcheck // it is the end
 	claim := claimOf("key")
 	require.NoError(t, store.Complete(t.Context(), acquire(t, store, claim), completed))
-	assert.Equal(t, "done", decisionOf(t, store.Within(tx), claim))
+	assert.Equal(t, "done", decisionOf(t, store.In(tx), claim))
 
 	impatient, err := sqlitestore.Options{BusyTimeout: -1}.Open(t.Context(), path)
 	require.NoError(t, err)

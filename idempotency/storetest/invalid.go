@@ -21,12 +21,11 @@ func (k *kit) invalid(lease idempotency.Lease) []attempt {
 	const tooLong = 11 * 365 * 24 * time.Hour
 	all := k.invalidIDs(lease)
 	claim := func(name string, change func(*idempotency.Claim)) {
-		claim := k.taker(lease.ID)
+		claim := k.claim(lease.ID)
 		change(&claim)
-		all = append(all, attempt{"Reserve with " + name, func(ctx context.Context) error {
-			_, err := k.store.Reserve(ctx, claim)
-			return err
-		}})
+		for _, call := range k.claimCalls(claim) {
+			all = append(all, attempt{call.name + " with " + name, call.do})
+		}
 	}
 	claim("no owner", func(c *idempotency.Claim) { c.Owner = "" })
 	claim("a NUL in the owner", func(c *idempotency.Claim) { c.Owner = "a\x00" })
@@ -88,11 +87,7 @@ func (k *kit) invalidIDs(lease idempotency.Lease) []attempt {
 
 // calls are all verbs that name a record.
 func (k *kit) calls(lease idempotency.Lease) []attempt {
-	all := []attempt{
-		{"Reserve", func(ctx context.Context) error {
-			_, err := k.store.Reserve(ctx, k.taker(lease.ID))
-			return err
-		}},
+	return append(k.claimCalls(k.claim(lease.ID)), []attempt{
 		{"Renew", func(ctx context.Context) error { return k.store.Renew(ctx, lease, time.Minute) }},
 		{"Complete", func(ctx context.Context) error {
 			return k.store.Complete(ctx, lease, idempotency.Outcome{Status: idempotency.Completed, Result: answer()})
@@ -102,11 +97,19 @@ func (k *kit) calls(lease idempotency.Lease) []attempt {
 			_, err := k.store.Load(ctx, lease.ID)
 			return err
 		}},
-	}
+	}...)
+}
+
+// claimCalls are the verbs that claim.
+func (k *kit) claimCalls(claim idempotency.Claim) []attempt {
+	all := []attempt{{"Reserve", func(ctx context.Context) error {
+		_, err := k.store.Reserve(ctx, claim)
+		return err
+	}}}
 	if transactor, ok := k.store.(idempotency.Transactor); ok {
 		all = append(all, attempt{"Begin", func(ctx context.Context) error {
-			tx, err := transactor.Begin(ctx, lease, 0)
-			if err == nil {
+			_, tx, err := transactor.Begin(ctx, claim, 0)
+			if tx != nil {
 				_ = tx.Rollback(context.WithoutCancel(ctx))
 			}
 			return err
@@ -133,7 +136,7 @@ func (k *kit) testInvalid(t *testing.T) {
 
 // testCancelled makes calls that would do something, were it not too late.
 func (k *kit) testCancelled(t *testing.T) {
-	lease := k.acquire(t, k.short(k.id()))
+	lease := k.acquire(t, k.mortal(k.id()))
 	absent := k.claim(k.id())
 	expired := k.acquire(t, k.claim(k.id()))
 	k.complete(t, expired, idempotency.Outcome{Status: idempotency.Completed, TTL: blink})
@@ -143,6 +146,13 @@ func (k *kit) testCancelled(t *testing.T) {
 	all := append(k.calls(lease),
 		attempt{"Reserve of a new key", func(ctx context.Context) error {
 			_, err := k.store.Reserve(ctx, absent)
+			return err
+		}},
+		attempt{"Abandon", func(ctx context.Context) error {
+			all, err := k.store.Abandon(ctx, 1000)
+			if len(all) != 0 {
+				t.Errorf("Abandon: %d records, want none", len(all))
+			}
 			return err
 		}},
 		attempt{"Sweep", func(ctx context.Context) error {

@@ -61,16 +61,16 @@ func (k *kit) claim(id idempotency.ID) idempotency.Claim {
 // short is a claim whose lease is over in a blink. When it is, the operation is
 // to be executed again.
 func (k *kit) short(id idempotency.ID) idempotency.Claim {
-	claim := k.claim(id)
-	claim.Lease = blink
+	claim := k.mortal(id)
 	claim.Takeover = idempotency.Reexecute
 	return claim
 }
 
-// taker is a claim of somebody who takes over.
-func (k *kit) taker(id idempotency.ID) idempotency.Claim {
+// mortal is a claim whose lease is over in a blink. When it is, the operation is
+// to become Unknown.
+func (k *kit) mortal(id idempotency.ID) idempotency.Claim {
 	claim := k.claim(id)
-	claim.Takeover = idempotency.Reexecute
+	claim.Lease = blink
 	return claim
 }
 
@@ -175,7 +175,7 @@ func (k *kit) lapse(t *testing.T) {
 	k.acquire(t, k.short(id))
 	for deadline := time.Now().Add(patience); ; {
 		wait(t, blink)
-		if k.reserve(t, k.taker(id)).Decision == idempotency.Acquired {
+		if k.reserve(t, k.claim(id)).Decision == idempotency.Acquired {
 			return
 		}
 		if time.Now().After(deadline) {
@@ -223,6 +223,7 @@ func diff(got, want idempotency.Record) string {
 	line("Status", got.Status == want.Status, got.Status, want.Status)
 	line("Owner", got.Owner == want.Owner, got.Owner, want.Owner)
 	line("Generation", got.Generation == want.Generation, got.Generation, want.Generation)
+	line("Takeover", got.Takeover == want.Takeover, got.Takeover, want.Takeover)
 	line("LeaseExpires", got.LeaseExpires.Equal(want.LeaseExpires), got.LeaseExpires, want.LeaseExpires)
 	line("Started", got.Started.Equal(want.Started), got.Started, want.Started)
 	line("Updated", got.Updated.Equal(want.Updated), got.Updated, want.Updated)

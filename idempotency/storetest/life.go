@@ -29,7 +29,7 @@ func (k *kit) testLife(t *testing.T) {
 	second := k.acquire(t, k.short(id))
 	next("reserved after a release", second)
 	k.lapse(t)
-	third := k.acquire(t, k.taker(id))
+	third := k.acquire(t, k.claim(id))
 	next("taken over", third)
 	k.renew(t, third, blink)
 	k.lapse(t)
@@ -45,7 +45,7 @@ func (k *kit) testLife(t *testing.T) {
 	k.complete(t, sixth, idempotency.Outcome{Status: idempotency.FailedFinal, Result: answer()})
 	k.cannotWrite(t, sixth)
 
-	reservation := k.reserve(t, k.taker(id))
+	reservation := k.reserve(t, k.claim(id))
 	if reservation.Decision != idempotency.Done || reservation.Record.Status != idempotency.FailedFinal {
 		t.Errorf("Reserve in the end: %v of %s, want done, failed_final", reservation.Decision, show(reservation.Record))
 	}
@@ -69,7 +69,7 @@ func (k *kit) testReconciler(t *testing.T) {
 			t.Run(subjects[i].name, func(t *testing.T) {
 				record := k.standing(t, &subjects[i])
 				k.complete(t, record.Lease(), idempotency.Outcome{Status: idempotency.Completed, Result: answer(), TTL: time.Hour})
-				reservation := k.reserve(t, k.taker(id))
+				reservation := k.reserve(t, k.claim(id))
 				if reservation.Decision != idempotency.Done {
 					t.Errorf("Reserve: %v, want done", reservation.Decision)
 				}
@@ -84,7 +84,7 @@ func (k *kit) testReconciler(t *testing.T) {
 		// A reconciler may come long after the time to live. What it settles must then
 		// be there for the client's next try, which would be executed otherwise.
 		id := k.id()
-		claim := k.short(id)
+		claim := k.mortal(id)
 		lease := k.acquire(t, claim)
 		k.lapse(t)
 		lease = k.abandon(t, lease)

@@ -49,27 +49,27 @@ func (k *kit) testRaces(t *testing.T) {
 	t.Run("Complete and Complete", k.raceCompletes)
 	t.Run("Complete and Release", k.raceCompleteRelease)
 	t.Run("reconcilers", k.raceReconcilers)
+	t.Run("Abandon", k.raceAbandon)
 	t.Run("all", k.raceAll)
 }
 
 // raceReserves has many claim one operation: one gets it.
 func (k *kit) raceReserves(t *testing.T) {
 	for _, row := range []struct {
-		name     string
-		begin    func(id idempotency.ID)
-		takeover idempotency.Takeover
-		winner   func(idempotency.Reservation) bool
-		loser    idempotency.Decision
+		name   string
+		begin  func(id idempotency.ID)
+		winner func(idempotency.Reservation) bool
+		loser  idempotency.Decision
 	}{
-		{"absent", func(idempotency.ID) {}, idempotency.Reexecute, acquired, idempotency.Busy},
-		{"failed retryable", func(id idempotency.ID) { k.release(t, k.acquire(t, k.claim(id))) }, idempotency.Reexecute, acquired, idempotency.Busy},
-		{"lease over", func(id idempotency.ID) { k.acquire(t, k.short(id)) }, idempotency.Reexecute, acquired, idempotency.Busy},
-		{"lease over, MarkUnknown", func(id idempotency.ID) { k.acquire(t, k.short(id)) }, idempotency.MarkUnknown, abandoned, idempotency.Undecided},
+		{"absent", func(idempotency.ID) {}, acquired, idempotency.Busy},
+		{"failed retryable", func(id idempotency.ID) { k.release(t, k.acquire(t, k.claim(id))) }, acquired, idempotency.Busy},
+		{"lease over", func(id idempotency.ID) { k.acquire(t, k.short(id)) }, acquired, idempotency.Busy},
+		{"lease over, MarkUnknown", func(id idempotency.ID) { k.acquire(t, k.mortal(id)) }, abandoned, idempotency.Undecided},
 		{"TTL over", func(id idempotency.ID) {
 			claim := k.short(id)
 			claim.TTL = blink
 			k.acquire(t, claim)
-		}, idempotency.Resume, acquired, idempotency.Busy},
+		}, acquired, idempotency.Busy},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			ids := make([]idempotency.ID, raceKeys)
@@ -85,10 +85,8 @@ func (k *kit) raceReserves(t *testing.T) {
 			got := make([]idempotency.Reservation, raceKeys*racers)
 			ctx := patient(t)
 			together(len(got), func(i int) {
-				claim := k.claim(ids[i%raceKeys])
-				claim.Takeover = row.takeover
 				var err error
-				if got[i], err = k.handle(i/raceKeys).Reserve(ctx, claim); err != nil {
+				if got[i], err = k.handle(i/raceKeys).Reserve(ctx, k.claim(ids[i%raceKeys])); err != nil {
 					t.Errorf("Reserve: %v", err)
 				}
 			})
@@ -139,7 +137,7 @@ func (k *kit) raceTakeover(t *testing.T, second idempotency.Decision, verb func(
 			return
 		}
 		var err error
-		if got[i/2], err = k.handle(1+i/2).Reserve(ctx, k.taker(leases[i/2].ID)); err != nil {
+		if got[i/2], err = k.handle(1+i/2).Reserve(ctx, k.claim(leases[i/2].ID)); err != nil {
 			t.Errorf("Reserve: %v", err)
 		}
 	})
@@ -184,7 +182,7 @@ func (k *kit) raceRelease(t *testing.T) {
 		if i < raceKeys {
 			err = k.handle(i).Release(ctx, lease)
 		} else {
-			got[i], err = k.handle(i/raceKeys).Reserve(ctx, k.taker(lease.ID))
+			got[i], err = k.handle(i/raceKeys).Reserve(ctx, k.claim(lease.ID))
 		}
 		if err != nil {
 			t.Error(err)
@@ -334,7 +332,7 @@ func (k *kit) doAny(t *testing.T, store idempotency.Store, book *ledger) error {
 	t.Helper()
 	ctx := patient(t)
 	if rand.IntN(2) == 0 {
-		claim := k.taker(book.id)
+		claim := k.short(book.id)
 		claim.Lease = time.Duration(1 + rand.Int64N(int64(5*time.Millisecond)))
 		reservation, err := store.Reserve(ctx, claim)
 		if err != nil {

@@ -12,7 +12,6 @@ import (
 type contender struct {
 	name     string
 	takeover idempotency.Takeover
-	joined   bool
 	other    bool // another request: another fingerprint
 	same     bool // the same execution: the owner that the record has
 }
@@ -27,17 +26,12 @@ func contenders() []contender {
 		{name: "MarkUnknown, another request", takeover: idempotency.MarkUnknown, other: true},
 		{name: "MarkUnknown, the same owner", takeover: idempotency.MarkUnknown, same: true},
 		{name: "TakeoverDefault"},
-		{name: "joined, Reexecute", takeover: idempotency.Reexecute, joined: true},
-		{name: "joined, Resume", takeover: idempotency.Resume, joined: true},
-		{name: "joined, MarkUnknown", takeover: idempotency.MarkUnknown, joined: true},
-		{name: "joined, TakeoverDefault", joined: true},
-		{name: "joined, TakeoverDefault, another request", joined: true, other: true},
 	}
 }
 
 func (c contender) claim(k *kit, s *subject) idempotency.Claim {
 	claim := k.claim(s.lease.ID)
-	claim.Takeover, claim.Joined = c.takeover, c.joined
+	claim.Takeover = c.takeover
 	if c.other {
 		claim.Fingerprint += "b"
 	}
@@ -56,10 +50,10 @@ const (
 	abandons
 )
 
-// wants is what must come of a claim, as the documentation has it. It is written
-// down once more, not asked of idempotency.Decide, which is tested too.
+// wants is what must come of a claim, as the documentation has it: what dies is
+// taken over by its own terms, and not by the claim's. It is written down once more,
+// not asked of idempotency.Decide, which is tested too.
 func (c contender) wants(s *subject) (idempotency.Reservation, step) {
-	reexecutes := c.takeover == idempotency.Reexecute || c.takeover == idempotency.TakeoverDefault && c.joined
 	switch {
 	case s.status == 0:
 		return idempotency.Reservation{Decision: idempotency.Acquired}, takes
@@ -75,9 +69,9 @@ func (c contender) wants(s *subject) (idempotency.Reservation, step) {
 		return idempotency.Reservation{Decision: idempotency.Acquired}, keeps
 	case !s.dead:
 		return idempotency.Reservation{Decision: idempotency.Busy}, keeps
-	case reexecutes:
+	case s.takeover == idempotency.Reexecute:
 		return idempotency.Reservation{Decision: idempotency.Acquired}, takes
-	case c.takeover == idempotency.Resume:
+	case s.takeover == idempotency.Resume:
 		return idempotency.Reservation{Decision: idempotency.Acquired, Resumed: true}, takes
 	default:
 		return idempotency.Reservation{Decision: idempotency.Undecided, Abandoned: true}, abandons
@@ -87,16 +81,8 @@ func (c contender) wants(s *subject) (idempotency.Reservation, step) {
 // testReserve makes each kind of claim on a record in each state.
 func (k *kit) testReserve(t *testing.T) {
 	for _, c := range contenders() {
-		var tried []state
-		for _, s := range states() {
-			// Joined claims and other policies than the two extremes differ only where
-			// there is something to take over.
-			if s.dead || !c.joined && (c.takeover == idempotency.Reexecute || c.takeover == idempotency.MarkUnknown) {
-				tried = append(tried, s)
-			}
-		}
 		t.Run(c.name, func(t *testing.T) {
-			subjects := k.prepare(t, tried)
+			subjects := k.prepare(t, states())
 			for i := range subjects {
 				t.Run(subjects[i].name, func(t *testing.T) { k.tryReserve(t, c, &subjects[i]) })
 			}
@@ -130,7 +116,7 @@ func (k *kit) tryReserve(t *testing.T, c contender, s *subject) {
 	if step == abandons {
 		k.cannotWrite(t, idempotency.Lease{ID: claim.ID, Owner: before.Owner, Generation: after.Generation})
 		k.cannotWrite(t, idempotency.Lease{ID: claim.ID, Owner: "", Generation: before.Generation})
-		if later := k.reserve(t, k.taker(claim.ID)); later.Decision != idempotency.Undecided || later.Abandoned {
+		if later := k.reserve(t, k.claim(claim.ID)); later.Decision != idempotency.Undecided || later.Abandoned {
 			t.Errorf("a later Reserve: %v, Abandoned %v; want undecided, false", later.Decision, later.Abandoned)
 		}
 	}
@@ -141,7 +127,7 @@ func checkTaken(t *testing.T, claim *idempotency.Claim, s *subject, before, afte
 	t.Helper()
 	want := idempotency.Record{
 		ID: claim.ID, Fingerprint: claim.Fingerprint, Status: idempotency.InProgress,
-		Owner: claim.Owner, Generation: s.lease.Generation + 1,
+		Owner: claim.Owner, Generation: s.lease.Generation + 1, Takeover: claim.Takeover,
 		LeaseExpires: after.LeaseExpires, Started: after.Started, Updated: after.Updated, Expires: after.Expires,
 	}
 	if d := diff(after, want); d != "" {
@@ -331,15 +317,6 @@ func (k *kit) cannotWrite(t *testing.T, lease idempotency.Lease) {
 	for _, v := range verbs() {
 		if err := v.do(t, k, lease); !errors.Is(err, idempotency.ErrLeaseLost) {
 			t.Errorf("%s by generation %d of %q: %v, want ErrLeaseLost; the record is %s", v.name, lease.Generation, lease.Owner, err, show(before))
-		}
-	}
-	if transactor, ok := k.store.(idempotency.Transactor); ok {
-		tx, err := transactor.Begin(patient(t), lease, 0)
-		if !errors.Is(err, idempotency.ErrLeaseLost) {
-			t.Errorf("Begin by generation %d of %q: %v, want ErrLeaseLost; the record is %s", lease.Generation, lease.Owner, err, show(before))
-		}
-		if err == nil {
-			_ = tx.Rollback(patient(t))
 		}
 	}
 	k.unchanged(t, before, lease.ID)

@@ -23,8 +23,10 @@ type state struct {
 	// swept: there is a row, and Sweep deletes it.
 	swept bool
 
-	// dead: the lease of an execution in progress is over.
-	dead bool
+	// dead: the lease of an execution in progress is over, and takeover says what
+	// becomes of it.
+	dead     bool
+	takeover idempotency.Takeover
 
 	// old: the time to live is over, but something else keeps the record.
 	old bool
@@ -52,31 +54,21 @@ func states() []state {
 
 // running are the states of an operation that is not over.
 func running() []state {
-	reserve := func(lease, ttl time.Duration) func(*testing.T, *kit, idempotency.ID) idempotency.Lease {
-		return func(t *testing.T, k *kit, id idempotency.ID) idempotency.Lease {
-			t.Helper()
-			claim := k.claim(id)
-			claim.Lease, claim.TTL = lease, ttl
-			return k.acquire(t, claim)
-		}
-	}
-	takeOver := func(t *testing.T, k *kit, lease idempotency.Lease) idempotency.Lease {
-		t.Helper()
-		return k.acquire(t, k.taker(lease.ID))
-	}
-	return []state{
+	all := []state{
 		{
 			name: "absent",
 			begin: func(_ *testing.T, _ *kit, id idempotency.ID) idempotency.Lease {
 				return idempotency.Lease{ID: id, Owner: idempotency.NewOwner()}
 			},
 		},
-		{name: "in progress", status: idempotency.InProgress, begin: reserve(time.Hour, 2*time.Hour)},
-		{name: "in progress, lease over", status: idempotency.InProgress, begin: reserve(blink, time.Hour), dead: true},
-		{name: "in progress, TTL over", status: idempotency.InProgress, begin: reserve(time.Hour, blink), old: true},
-		{name: "in progress, lease and TTL over", begin: reserve(blink, blink), swept: true},
+		{name: "in progress", status: idempotency.InProgress, begin: reserve(time.Hour, 2*time.Hour, 0)},
+		{name: "in progress, TTL over", status: idempotency.InProgress, begin: reserve(time.Hour, blink, 0), old: true},
 		{
-			name: "in progress, renewed in time", status: idempotency.InProgress, begin: reserve(time.Hour, 2*time.Hour),
+			name: "in progress, TTL over, Reexecute", status: idempotency.InProgress,
+			begin: reserve(time.Hour, blink, idempotency.Reexecute), old: true,
+		},
+		{
+			name: "in progress, renewed in time", status: idempotency.InProgress, begin: reserve(time.Hour, 2*time.Hour, 0),
 			finish: func(t *testing.T, k *kit, lease idempotency.Lease) idempotency.Lease {
 				t.Helper()
 				k.renew(t, lease, 3*time.Hour)
@@ -84,42 +76,87 @@ func running() []state {
 			},
 		},
 		{
-			name: "in progress, renewed too late but first", status: idempotency.InProgress, begin: reserve(blink, 2*time.Hour),
+			name: "in progress, renewed too late but first", status: idempotency.InProgress, begin: reserve(blink, 2*time.Hour, 0),
 			finish: func(t *testing.T, k *kit, lease idempotency.Lease) idempotency.Lease {
 				t.Helper()
 				k.renew(t, lease, time.Hour)
 				return lease
 			},
 		},
-		{name: "in progress, taken over", status: idempotency.InProgress, begin: reserve(blink, time.Hour), finish: takeOver},
-		{name: "in progress, its key for the second time", status: idempotency.InProgress, begin: reserve(blink, blink), finish: takeOver},
 		{
-			name: "in progress, after a release", status: idempotency.InProgress, begin: reserve(time.Hour, time.Hour),
+			name: "in progress, taken over", status: idempotency.InProgress,
+			begin: reserve(blink, time.Hour, idempotency.Reexecute), finish: again,
+		},
+		{
+			name: "in progress, its key for the second time", status: idempotency.InProgress,
+			begin: reserve(blink, blink, idempotency.Resume), finish: again,
+		},
+		{
+			name: "in progress, after a release", status: idempotency.InProgress, begin: reserve(time.Hour, time.Hour, 0),
 			finish: func(t *testing.T, k *kit, lease idempotency.Lease) idempotency.Lease {
 				t.Helper()
 				k.release(t, lease)
-				return takeOver(t, k, lease)
+				return again(t, k, lease)
 			},
 		},
-		{
-			name: "abandoned", status: idempotency.Unknown, begin: reserve(blink, time.Hour),
-			finish: func(t *testing.T, k *kit, lease idempotency.Lease) idempotency.Lease {
-				t.Helper()
-				return k.abandon(t, lease)
-			},
-		},
+		{name: "abandoned", status: idempotency.Unknown, begin: reserve(blink, time.Hour, 0), finish: abandon},
+		{name: "abandoned, TTL over", status: idempotency.Unknown, begin: reserve(blink, blink, 0), finish: abandon, old: true},
 	}
+	for _, takeover := range takeovers() {
+		repeats := takeover == idempotency.Reexecute || takeover == idempotency.Resume
+		over := state{
+			name: "in progress, lease over, " + name(takeover), status: idempotency.InProgress,
+			begin: reserve(blink, time.Hour, takeover), dead: true, takeover: takeover,
+		}
+		old := state{
+			name:  "in progress, lease and TTL over, " + name(takeover),
+			begin: reserve(blink, blink, takeover), swept: repeats, takeover: takeover,
+		}
+		if !repeats { // somebody must be told of it first
+			old.status, old.dead, old.old = idempotency.InProgress, true, true
+		}
+		all = append(all, over, old)
+	}
+	return all
+}
+
+func takeovers() []idempotency.Takeover {
+	return []idempotency.Takeover{
+		idempotency.TakeoverDefault, idempotency.Reexecute, idempotency.Resume, idempotency.MarkUnknown,
+	}
+}
+
+func name(t idempotency.Takeover) string {
+	return [...]string{"TakeoverDefault", "Reexecute", "Resume", "MarkUnknown"}[t]
+}
+
+func reserve(lease, ttl time.Duration, takeover idempotency.Takeover) func(*testing.T, *kit, idempotency.ID) idempotency.Lease {
+	return func(t *testing.T, k *kit, id idempotency.ID) idempotency.Lease {
+		t.Helper()
+		claim := k.claim(id)
+		claim.Lease, claim.TTL, claim.Takeover = lease, ttl, takeover
+		return k.acquire(t, claim)
+	}
+}
+
+// again claims an operation that is free again.
+func again(t *testing.T, k *kit, lease idempotency.Lease) idempotency.Lease {
+	t.Helper()
+	return k.acquire(t, k.claim(lease.ID))
+}
+
+func abandon(t *testing.T, k *kit, lease idempotency.Lease) idempotency.Lease {
+	t.Helper()
+	return k.abandon(t, lease)
 }
 
 // abandon makes a record whose lease is over Unknown, and returns what a
 // reconciler goes by.
 func (k *kit) abandon(t *testing.T, lease idempotency.Lease) idempotency.Lease {
 	t.Helper()
-	claim := k.claim(lease.ID)
-	claim.Takeover = idempotency.MarkUnknown
-	reservation := k.reserve(t, claim)
+	reservation := k.reserve(t, k.claim(lease.ID))
 	if reservation.Decision != idempotency.Undecided || !reservation.Abandoned {
-		t.Fatalf("Reserve of an operation whose lease is over, with MarkUnknown: %+v, want undecided and Abandoned", reservation)
+		t.Fatalf("Reserve of an operation whose lease is over: %+v, want undecided and Abandoned", reservation)
 	}
 	record := k.load(t, lease.ID)
 	return record.Lease()

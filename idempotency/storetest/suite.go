@@ -31,6 +31,7 @@
 //   - A claim that meets another verb on the same record, in the middle of its
 //     write, may be answered Busy, with the record as it was; but one of several
 //     claims is granted.
+//   - Unknown lists names in the order of their bytes.
 //   - Unknown is settled once: it cannot be completed as Unknown again, nor renewed.
 package storetest
 
@@ -107,6 +108,8 @@ func (s Suite) Run(t *testing.T) {
 	if transactor, ok := k.store.(idempotency.Transactor); ok {
 		t.Run("Transactions", func(t *testing.T) { k.testTransactions(t, transactor) })
 	}
+	t.Run("Abandon", k.testAbandon)
+	t.Run("Unknown", k.testUnknown)
 	t.Run("Sweep", k.testSweep)
 	if s.Rows > 0 {
 		t.Run("Rows", k.testRows)

@@ -125,7 +125,7 @@ func (k *kit) testNames(t *testing.T) {
 		id := k.id()
 		k.acquire(t, k.claim(id))
 		for _, other := range []idempotency.Fingerprint{"", "v1:A", "V1:a", "v1:a ", " v1:a", "v1:", "v1:aa", "v1:a\u0301", "v2:a", "v1:%", "v1:_"} {
-			claim := k.taker(id)
+			claim := k.claim(id)
 			claim.Fingerprint = other
 			if got := k.reserve(t, claim).Decision; got != idempotency.Mismatch {
 				t.Errorf("Reserve with the fingerprint %q instead of %q: %v, want mismatch", other, fingerprint, got)
@@ -134,7 +134,7 @@ func (k *kit) testNames(t *testing.T) {
 		claim := k.claim(k.id())
 		claim.Fingerprint = ""
 		k.acquire(t, claim)
-		if got := k.reserve(t, k.taker(claim.ID)).Decision; got != idempotency.Mismatch {
+		if got := k.reserve(t, k.claim(claim.ID)).Decision; got != idempotency.Mismatch {
 			t.Errorf("Reserve with the fingerprint %q instead of none: %v, want mismatch", fingerprint, got)
 		}
 		claim.Owner = idempotency.NewOwner()

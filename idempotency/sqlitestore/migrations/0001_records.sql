@@ -1,6 +1,15 @@
 -- Times are milliseconds since 1970, by SQLite's clock. Columns of text compare byte by byte (BINARY), so that neither
--- case nor trailing blanks make two names one.
-CREATE TABLE idempotency_records (
+-- case nor trailing blanks make two names one. The numbers of status and takeover are those of package idempotency.
+
+-- A row for each version of the tables: the last one counts. oldest is the oldest version of this package, by the
+-- version that it knows itself, that may work with them.
+CREATE TABLE IF NOT EXISTS idempotency_schema (
+	version INTEGER PRIMARY KEY,
+	oldest  INTEGER NOT NULL,
+	applied INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE IF NOT EXISTS idempotency_records (
 	id            INTEGER PRIMARY KEY,
 	scope         TEXT    NOT NULL,
 	operation     TEXT    NOT NULL,
@@ -12,6 +21,7 @@ CREATE TABLE idempotency_records (
 	started       INTEGER NOT NULL,
 	updated       INTEGER NOT NULL,
 	lease_expires INTEGER NOT NULL,
+	takeover      INTEGER NOT NULL,
 	expires       INTEGER NOT NULL,
 	code          INTEGER NOT NULL DEFAULT 0,
 	reference     TEXT    NOT NULL DEFAULT '',
@@ -21,4 +31,11 @@ CREATE TABLE idempotency_records (
 ) STRICT;
 
 -- What may be swept, oldest first. Unknown records (6) never may, and however many there are, no sweep passes them.
-CREATE INDEX idempotency_records_expires ON idempotency_records (expires) WHERE status <> 6;
+CREATE INDEX IF NOT EXISTS idempotency_records_expires ON idempotency_records (expires) WHERE status <> 6;
+
+-- What is not over: in progress (1), for those who look for the dead, and Unknown (6), in the order of a list.
+CREATE INDEX IF NOT EXISTS idempotency_records_open ON idempotency_records (status, scope, operation, key)
+	WHERE status = 1 OR status = 6;
+
+INSERT OR IGNORE INTO idempotency_schema (version, oldest, applied)
+	VALUES (1, 1, CAST(round(unixepoch('subsec') * 1000) AS INTEGER));
