@@ -81,11 +81,12 @@ func TestOpened(t *testing.T) {
 	store := open(t, path)
 	ledger(t, store.DB())
 	storetest.Suite{
-		Open:  func(*testing.T) idempotency.Store { return store },
-		Again: func(t *testing.T) idempotency.Store { return open(t, path) },
-		Write: write,
-		Count: func(ctx context.Context, id string) (int, error) { return count(ctx, store.DB(), id) },
-		Fill:  func(_ context.Context, rows int) error { fill(t, store, rows); return nil },
+		Open:   func(*testing.T) idempotency.Store { return store },
+		Again:  func(t *testing.T) idempotency.Store { return open(t, path) },
+		Queues: true,
+		Write:  write,
+		Count:  func(ctx context.Context, id string) (int, error) { return count(ctx, store.DB(), id) },
+		Fill:   func(_ context.Context, rows int) error { fill(t, store, rows); return nil },
 	}.Run(t)
 }
 

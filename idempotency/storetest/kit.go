@@ -45,6 +45,14 @@ func (k *kit) handle(i int) idempotency.Store {
 	return k.store
 }
 
+// beside is handle for those who must not wait for joined work.
+func (k *kit) beside(i int) idempotency.Store {
+	if k.Queues {
+		return k.store
+	}
+	return k.handle(i)
+}
+
 // id is one that nobody has used.
 func (k *kit) id() idempotency.ID {
 	return idempotency.ID{Scope: k.scope, Operation: "POST /charges", Key: rand.Text()}

@@ -65,6 +65,11 @@ type Suite struct {
 	// Transactor needs it, and must have it.
 	Count func(ctx context.Context, id string) (int, error)
 
+	// Queues: a claim through Again of an operation that joined work is at waits for
+	// the end of that work, since the database has room for one writer only. false:
+	// it is told Busy at once.
+	Queues bool
+
 	// Rows is how many expired records the test of sweeping has to cope with; 0:
 	// 2,000; negative: that test is left out. A million shows what matters, and may
 	// take minutes.

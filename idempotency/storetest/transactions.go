@@ -290,7 +290,7 @@ func (j *joinedKit) holds(t *testing.T) {
 	claim.Lease, claim.TTL = blink, blink
 	w := j.begin(t, claim)
 	wait(t, 3*blink)
-	again, _ := j.again.(idempotency.Transactor)
+	again, _ := j.beside(1).(idempotency.Transactor)
 	for _, c := range contenders() {
 		if c.same || c.other {
 			continue // what is said to those does not matter
@@ -313,7 +313,7 @@ func (j *joinedKit) holds(t *testing.T) {
 		ctx := patient(t)
 		together(20, func(i int) {
 			if i%4 < 2 {
-				reservation, err := j.handle(i).Reserve(ctx, j.claim(claim.ID))
+				reservation, err := j.beside(i).Reserve(ctx, j.claim(claim.ID))
 				busy(t, "Reserve", &reservation, err)
 			} else if err := j.busyBegin(ctx, t, j.store, j.claim(claim.ID)); err != nil {
 				t.Errorf("Begin: %v", err)
