@@ -58,7 +58,8 @@ func ofTheBody(canonical string) bool {
 // ofOneResponse reports whether a field means one response, or one connection,
 // and not those that repeat it. docs/idempotency.md lists them.
 func ofOneResponse(canonical string) bool {
-	switch canonical {
+	name := strings.TrimPrefix(canonical, "X-")
+	switch name {
 	case "Connection", "Keep-Alive", "Te", "Transfer-Encoding", "Upgrade", // RFC 9110, section 7.6.1
 		"Date", "Age", "Server-Timing", replayedHeader:
 		return true
@@ -66,16 +67,15 @@ func ofOneResponse(canonical string) bool {
 	// Credentials, and the challenges to them: who repeats a request may be another
 	// user of the same tenant, or a session later.
 	case "Authorization", "Www-Authenticate", "Authentication-Info", // RFC 9110, section 11; Proxy- is below
-		"Set-Cookie", "Set-Cookie2", "Cookie", "X-Api-Key", "X-Auth-Token", "X-Subject-Token",
-		"Access-Token", "X-Access-Token", "Refresh-Token", "X-Refresh-Token", "X-Id-Token", "X-Session-Token",
-		"Csrf-Token", "X-Csrf-Token", "X-Csrftoken", "X-Xsrf-Token", "X-Amz-Security-Token":
+		"Set-Cookie", "Set-Cookie2", "Cookie", "Api-Key", "Auth-Token", "Access-Token", "Refresh-Token", "Id-Token",
+		"Session-Token", "Subject-Token", "Amz-Security-Token", "Csrf-Token", "Csrftoken", "Xsrf-Token":
 		return true
 	}
 	for _, prefix := range [...]string{
-		"Proxy-", "Ratelimit", "X-Ratelimit-", "X-Rate-Limit-", // what is left of a quota is so now
+		"Proxy-", "Ratelimit", "Rate-Limit", // what is left of a quota is so now
 		http.TrailerPrefix, // see storeTrailers
 	} {
-		if strings.HasPrefix(canonical, prefix) {
+		if strings.HasPrefix(name, prefix) {
 			return true
 		}
 	}

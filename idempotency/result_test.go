@@ -215,9 +215,9 @@ func TestResult(t *testing.T) {
 func TestResultStoresNoCredentials(t *testing.T) {
 	names := []string{
 		"Authorization", "WWW-Authenticate", "Authentication-Info", "Proxy-Authenticate", "Proxy-Authorization",
-		"Proxy-Authentication-Info", "Cookie", "Set-Cookie", "Set-Cookie2", "X-API-Key", "X-Auth-Token", "X-Subject-Token",
+		"Proxy-Authentication-Info", "Cookie", "Set-Cookie", "Set-Cookie2", "X-API-Key", "X-Auth-Token", "Auth-Token",
 		"access-token", "X-Access-Token", "refresh-token", "X-Refresh-Token", "X-Id-Token", "X-Session-Token",
-		"CSRF-Token", "X-CSRF-Token", "X-CSRFToken", "X-XSRF-TOKEN", "X-Amz-Security-Token",
+		"CSRF-Token", "X-CSRF-Token", "X-CSRFToken", "X-XSRF-TOKEN", "X-Subject-Token", "X-Amz-Security-Token",
 		"Date", "Age", "Server-Timing", "RateLimit", "RateLimit-Policy", "RateLimit-Reset",
 		"X-RateLimit-Remaining", "X-Rate-Limit-Remaining",
 	}
