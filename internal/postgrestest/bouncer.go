@@ -90,7 +90,7 @@ func (b *Bouncer) Socket() string { return filepath.Join(b.dir, ".s.PGSQL.5432")
 
 // Crash ends it without warning, as SIGKILL does. Restart starts it again.
 func (b *Bouncer) Crash() error {
-	file, err := os.ReadFile(filepath.Join(b.dir, "pid"))
+	file, err := os.ReadFile(b.lock())
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func (b *Bouncer) Crash() error {
 	if err != nil {
 		return err
 	}
-	return kill(pid)
+	return errors.Join(kill(pid), os.Remove(b.lock())) // See Server.Crash.
 }
 
 // Restart starts it again, after a Crash. It returns when connections are taken.
@@ -135,12 +135,15 @@ func (b *Bouncer) run(ctx context.Context) error {
 	return nil
 }
 
-// taken waits until a connection is.
+// taken waits until a connection is, and until Crash can find the process.
 func (b *Bouncer) taken(ctx context.Context) error {
 	for {
-		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", b.Socket())
+		_, err := os.Stat(b.lock())
 		if err == nil {
-			return conn.Close()
+			var conn net.Conn
+			if conn, err = (&net.Dialer{}).DialContext(ctx, "unix", b.Socket()); err == nil {
+				return conn.Close()
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -154,4 +157,5 @@ func (b *Bouncer) taken(ctx context.Context) error {
 // again.
 func (b *Bouncer) Stop() error { return errors.Join(b.guard.release(), os.RemoveAll(b.dir)) }
 
+func (b *Bouncer) lock() string     { return filepath.Join(b.dir, "pid") }
 func (b *Bouncer) settings() string { return filepath.Join(b.dir, "pgbouncer.ini") }
