@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -20,8 +21,8 @@ var errHandlerOver = errors.New("idempotency: the response is complete already")
 // handler had written there itself.
 //
 // What it offers beyond http.ResponseWriter is flushing, which is remembered,
-// io.StringWriter, io.ReaderFrom, and, through http.ResponseController, the
-// connection's deadlines. There is no Unwrap, as that would lead a handler around
+// io.StringWriter, io.ReaderFrom, http.CloseNotifier, and, through
+// http.ResponseController, the connection's deadlines. There is no Unwrap, as that would lead a handler around
 // it, and no hijacking.
 //
 // The methods of http.ResponseWriter and those beside it may be called by several
@@ -29,8 +30,8 @@ var errHandlerOver = errors.New("idempotency: the response is complete already")
 // whoever made it.
 type capture struct {
 	w      http.ResponseWriter // informational responses go there at once
-	r      *http.Request
-	before http.Header // what was in w's header when the handler began
+	r      *http.Request       // the handler's
+	before http.Header         // what was in w's header when the handler began
 
 	mu       sync.Mutex
 	header   http.Header // the handler's; nil until asked for
@@ -238,6 +239,15 @@ func (c *capture) control(set func(*http.ResponseController, time.Time) error, t
 		return errHandlerOver
 	}
 	return set(http.NewResponseController(c.w), t)
+}
+
+// CloseNotify is for what asserts http.CloseNotifier and panics without it, such as
+// gin's Context.Stream. Like the handler's context, it tells that the execution is
+// over, and not that the client has gone.
+func (c *capture) CloseNotify() <-chan bool {
+	over := make(chan bool, 1)
+	context.AfterFunc(c.r.Context(), func() { over <- true })
+	return over
 }
 
 // EnableFullDuplex has nothing to do: the request's body has been read.

@@ -3,6 +3,7 @@ package idempotency
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -472,6 +473,23 @@ func TestCaptureController(t *testing.T) {
 	require.ErrorIs(t, http.NewResponseController(bare).SetReadDeadline(at), http.ErrNotSupported)
 }
 
+// TestCaptureCloseNotify: what asserts http.CloseNotifier finds it, and is told when
+// the execution is over.
+func TestCaptureCloseNotify(t *testing.T) {
+	ctx, end := context.WithCancel(t.Context())
+	c := newCapture(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodPost, "/", nil), testLimit)
+	defer c.close()
+	var w http.ResponseWriter = c
+	over := w.(interface{ CloseNotify() <-chan bool }).CloseNotify()
+	select {
+	case <-over:
+		t.Fatal("told too early")
+	default:
+	}
+	end()
+	require.True(t, <-over)
+}
+
 // TestCaptureAfterFinish: what outlives the handler changes nothing.
 func TestCaptureAfterFinish(t *testing.T) {
 	w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
@@ -502,7 +520,10 @@ func TestCaptureAfterFinish(t *testing.T) {
 	c.WriteHeader(http.StatusEarlyHints)
 	c.Flush()
 	c.finish()
-	require.Equal(t, http.Header{"X-A": {"first"}, "Content-Type": {"text/plain; charset=utf-8"}, "Content-Length": nil}, c.result().Header)
+	require.Equal(t, http.Header{
+		"X-A": {"first"}, "Content-Type": {"text/plain; charset=utf-8"}, "Content-Length": nil,
+		"Trailer": {"X-Sum"}, "Trailer:X-Sum": {"1"},
+	}, c.result().Header)
 	require.NoError(t, c.deliver(w))
 	left.Wait()
 	require.Equal(t, []int{201}, w.codes)
@@ -662,6 +683,7 @@ func TestCaptureFullDisk(t *testing.T) {
 			c.finish()
 			require.Equal(t, err, c.err())
 			require.True(t, c.tooLarge())
+			require.Nil(t, c.body.file, "a lost response takes no room")
 			require.Equal(t, err, c.deliver(w))
 			require.Zero(t, w.Body.Len())
 			require.False(t, w.Flushed)
@@ -781,7 +803,7 @@ func BenchmarkCapture(b *testing.B) {
 		b.ReportAllocs()
 		res := Result{Code: 201, Header: http.Header{"Content-Type": {"application/json"}}, Body: body}
 		for b.Loop() {
-			replay(&discard{header: http.Header{}}, r, res)
+			replay(&discard{header: http.Header{}}, res)
 		}
 	})
 }

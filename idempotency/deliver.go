@@ -30,9 +30,6 @@ func (c *capture) deliver(w http.ResponseWriter) error {
 // deliverTrailers puts the fields where net/http looks for them when the handler
 // is done.
 func (c *capture) deliverTrailers(h http.Header) {
-	if len(c.trailers) == 0 {
-		return
-	}
 	for name, values := range c.trailers {
 		if values == nil {
 			delete(h, name)
@@ -55,10 +52,8 @@ func (c *capture) takeTrailers() {
 		}
 		c.trailers[name] = slices.Clone(final[name])
 	}
-	for _, list := range c.snapshot["Trailer"] {
-		for name := range strings.SplitSeq(list, ",") {
-			put(http.CanonicalHeaderKey(strings.TrimSpace(name)))
-		}
+	for name := range listed(c.snapshot["Trailer"]) {
+		put(name)
 	}
 	for _, h := range []http.Header{c.snapshot, final} {
 		for name := range h {

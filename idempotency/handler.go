@@ -36,16 +36,24 @@ type Handler struct {
 	Header string
 
 	// Methods are those that need a key; all others pass through untouched. nil
-	// means POST and PATCH.
+	// means POST and PATCH. They are compared without regard to case: net/http tells
+	// post from POST, and hands it to a handler that may not.
 	Methods []string
 
 	// Optional lets requests without a key pass through, unprotected. Otherwise
 	// they are answered with 400.
 	Optional bool
 
-	// Operation names what a request asks for. nil means the method and the
-	// pattern that http.ServeMux has matched, or else the path. The same key under
-	// two operations is two operations, each with its own effect.
+	// Operation names what a request asks for. The same key under two operations is
+	// two operations, each with its own effect, so a name must not change while keys
+	// are in flight: let it be a constant that the route chooses,
+	//
+	//	charges.Operation = func(*http.Request) string { return "charge" }
+	//
+	// nil means the method, in upper case, and the pattern that http.ServeMux has
+	// matched, or else the path. That is another name once the pattern is written in
+	// another way, or the Handler moved to where no pattern is known: a request from
+	// before then, sent again after it, is executed again.
 	Operation func(*http.Request) string
 
 	// Fingerprint tells whether two requests under one key are the same; it must
@@ -58,8 +66,15 @@ type Handler struct {
 
 	// MaxResponse is the largest response body that is stored, in bytes. A larger
 	// one reaches the first client whole, and the record becomes
-	// CompletedUnreplayable. 0 means 1 MiB.
+	// CompletedUnreplayable, unless the handler has called Refer. 0 means 1 MiB.
 	MaxResponse int64
+
+	// MaxSpool is the largest response body that is held back for the first client,
+	// in bytes; what is above MaxResponse is in a temporary file. Further writes fail,
+	// and the client's connection is cut; the record is what it would have been. It
+	// must not be less than MaxResponse. 0 means 1 GiB, or MaxResponse if that is
+	// more; negative: no limit.
+	MaxSpool int64
 
 	// Settle says how a status settles the execution: Completed, FailedFinal,
 	// FailedRetryable or Unknown; 0, and whatever else is no end of an execution,
@@ -82,7 +97,8 @@ type Handler struct {
 }
 
 const (
-	defaultMaxBody = 1 << 20
+	defaultMaxBody  = 1 << 20
+	defaultMaxSpool = 1 << 30
 
 	// longestPath leaves room for a method in the name of an operation.
 	longestPath = longestName - 32
@@ -112,7 +128,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case h.settings != nil:
 		v.refuse(misconfigured(), Misconfigured, h.settings, "")
-	case !slices.Contains(h.methods, r.Method):
+	case !slices.ContainsFunc(h.methods, func(m string) bool { return strings.EqualFold(m, r.Method) }):
 		h.next.ServeHTTP(w, r)
 	default:
 		v.serve()
@@ -136,12 +152,19 @@ func (h *Handler) configure() {
 	if h.MaxResponse == 0 {
 		h.MaxResponse = defaultMaxBody
 	}
+	if h.MaxSpool == 0 {
+		h.MaxSpool = max(defaultMaxSpool, h.MaxResponse)
+	}
 	switch {
 	case h.settings != nil:
 	case h.scope == nil, h.next == nil:
 		h.settings = fmt.Errorf("%w: a Handler without scope or next", ErrInvalid)
 	case h.MaxBody < 0, h.MaxResponse < 0:
 		h.settings = fmt.Errorf("%w: MaxBody %d, MaxResponse %d", ErrInvalid, h.MaxBody, h.MaxResponse)
+	case h.MaxSpool > 0 && h.MaxSpool < h.MaxResponse:
+		h.settings = fmt.Errorf("%w: MaxSpool %d, less than MaxResponse %d", ErrInvalid, h.MaxSpool, h.MaxResponse)
+	case slices.ContainsFunc(h.methods, notToken):
+		h.settings = fmt.Errorf("%w: Methods %q", ErrInvalid, h.methods)
 	}
 }
 
@@ -149,18 +172,27 @@ func (h *Handler) operation(r *http.Request) string {
 	if h.Operation != nil {
 		return h.Operation(r)
 	}
+	method := strings.ToUpper(r.Method)
 	if r.Pattern != "" {
-		if strings.HasPrefix(r.Pattern, r.Method+" ") {
+		if strings.HasPrefix(r.Pattern, method+" ") {
 			return r.Pattern
 		}
-		return r.Method + " " + r.Pattern
+		return method + " " + r.Pattern
 	}
 	path := r.URL.EscapedPath()
 	if len(path) > longestPath { // the client's choice, and not to be held against the Handler
 		hash := sha256.Sum256([]byte(path))
 		path = "sha256:" + hex.EncodeToString(hash[:])
 	}
-	return r.Method + " " + path
+	return method + " " + path
+}
+
+// notToken reports whether no request can have such a method: it is not letters,
+// digits and a few signs (RFC 9110, section 5.6.2).
+func notToken(method string) bool {
+	return method == "" || strings.ContainsFunc(method, func(c rune) bool {
+		return c <= ' ' || c >= 0x7f || strings.ContainsRune("\"(),/:;<=>?@[\\]{}", c)
+	})
 }
 
 func (h *Handler) fingerprint(r *http.Request, body []byte) Fingerprint {
@@ -252,7 +284,7 @@ func (v *visit) answer(reservation *Reservation) {
 			return
 		}
 		v.done(Replayed, record.Result.Code, nil)
-		replay(v.w, v.r, record.Result)
+		replay(v.w, record.Result)
 	case Busy:
 		v.refuse(inProgress(), Duplicate, nil, "")
 	case Mismatch:
@@ -268,6 +300,7 @@ func (v *visit) answer(reservation *Reservation) {
 // execute runs the handler, and lets its response out when the record stands.
 func (v *visit) execute(e *execution) {
 	c := newCapture(v.w, v.r, v.MaxResponse)
+	c.body.most = v.MaxSpool
 	defer c.close()
 	status, interrupted := v.run(e, c), e.finish()
 	refused := status == FailedFinal

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -230,10 +231,12 @@ func TestHandlerOtherMethodsPassThroughUntouched(t *testing.T) {
 		{"PUT", nil, http.MethodPut, false},
 		{"DELETE", nil, http.MethodDelete, false},
 		{"OPTIONS", nil, http.MethodOptions, false},
-		{"post", nil, "post", false},
+		{"post, which a handler may take for POST", nil, "post", true},
+		{"get", nil, "get", false},
 		{"POST", nil, http.MethodPost, true},
 		{"PATCH", nil, http.MethodPatch, true},
 		{"DELETE when asked for", []string{http.MethodDelete}, http.MethodDelete, true},
+		{"DELETE when delete is", []string{"delete"}, http.MethodDelete, true},
 		{"POST when it is not", []string{http.MethodDelete}, http.MethodPost, false},
 		{"POST when none is", []string{}, http.MethodPost, false},
 	} {
@@ -338,6 +341,36 @@ func TestHandlerOperations(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A method in other letters is the same operation, and another request: RFC 9110,
+// section 9.1, tells post from POST, but one effect must not become two by it.
+func TestHandlerMethodInOtherLetters(t *testing.T) {
+	r := newRig(new(idempotency.Memory), answer(http.StatusCreated, ""))
+	for _, pattern := range []string{"", "/charges"} {
+		var h http.Handler = r
+		if pattern != "" {
+			mux := http.NewServeMux()
+			mux.Handle(pattern, r)
+			h = mux
+		}
+		r.executions.Store(0)
+		send := func(method string) *httptest.ResponseRecorder {
+			req := keyed(t, "key of "+pattern)
+			req.Method = method
+			return serve(h, req)
+		}
+		first := send("post")
+		require.Equal(t, http.StatusCreated, first.Code)
+		require.Equal(t, theID.Operation, r.last(t).Operation)
+		requireReplay(t, first, send("post"))
+		requireProblem(t, send("POST"), http.StatusUnprocessableEntity, "mismatch")
+		require.EqualValues(t, 1, r.executions.Load())
+	}
+	req := request(t)
+	req.Method = "post"
+	req.Header.Del("Idempotency-Key")
+	requireProblem(t, serve(r, req), http.StatusBadRequest, "key-missing")
 }
 
 // Two long paths are two operations, though neither fits into a record.
@@ -820,6 +853,58 @@ func TestHandlerMaxResponse(t *testing.T) {
 	}
 }
 
+// A handler that writes without end does not fill the disk: its writes fail, the
+// client's connection is cut, and the record says what happened.
+func TestHandlerMaxSpool(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		limit  int64
+		size   int
+		whole  bool
+		code   int
+		status idempotency.Status
+	}{
+		{"at the limit", 5000, 5000, true, http.StatusCreated, idempotency.CompletedUnreplayable},
+		{"one byte above", 5000, 5001, false, http.StatusCreated, idempotency.CompletedUnreplayable},
+		{"far above", 5000, 3 << 20, false, http.StatusCreated, idempotency.CompletedUnreplayable},
+		{"a failure", 5000, 5001, false, http.StatusServiceUnavailable, idempotency.FailedRetryable},
+		{"no limit", -1, 3 << 20, true, http.StatusCreated, idempotency.CompletedUnreplayable},
+		{"the default", 0, 3 << 20, true, http.StatusCreated, idempotency.CompletedUnreplayable},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			dir := t.TempDir()
+			t.Setenv("TMPDIR", dir)
+			t.Setenv("TMP", dir)
+			store := new(idempotency.Memory)
+			var failure error
+			r := newRig(store, func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(row.code)
+				for left := row.size; left > 0 && failure == nil; left -= min(left, 999) {
+					_, failure = io.WriteString(w, strings.Repeat("x", min(left, 999)))
+				}
+			}, func(h *idempotency.Handler) { h.MaxResponse, h.MaxSpool = 1000, row.limit })
+			w, panicked := servePanicking(r, request(t))
+			assert.Equal(t, row.status, mustLoad(t, store, theID).Status)
+			left, err := os.ReadDir(dir)
+			require.NoError(t, err)
+			assert.Empty(t, left)
+			if row.whole {
+				require.NoError(t, failure)
+				assert.Nil(t, panicked)
+				assert.Equal(t, row.size, w.Body.Len())
+				return
+			}
+			require.ErrorContains(t, failure, "more than 5000 bytes (MaxSpool)")
+			assert.Equal(t, http.ErrAbortHandler, panicked)
+			assert.Zero(t, w.Body.Len())
+			require.ErrorIs(t, r.last(t).Err, failure)
+			if row.status.Finished() {
+				requireProblem(t, r.post(t), http.StatusConflict, "unreplayable")
+			}
+		})
+	}
+}
+
 // A large response that is not final is not kept at all.
 func TestHandlerLargeFailureReleases(t *testing.T) {
 	r := newRig(new(idempotency.Memory), answer(http.StatusServiceUnavailable, strings.Repeat("x", 100)),
@@ -1168,6 +1253,9 @@ func TestHandlerMisconfigured(t *testing.T) {
 		{name: "no such takeover", change: takeover(77)},
 		{name: "a negative MaxBody", change: func(h *idempotency.Handler) { h.MaxBody = -1 }},
 		{name: "a negative MaxResponse", change: func(h *idempotency.Handler) { h.MaxResponse = -1 }},
+		{name: "a MaxSpool that holds less than is stored", change: func(h *idempotency.Handler) { h.MaxSpool = 1<<20 - 1 }},
+		{name: "an empty method", change: func(h *idempotency.Handler) { h.Methods = []string{"POST", ""} }},
+		{name: "two methods in one", change: func(h *idempotency.Handler) { h.Methods = []string{"POST,PATCH"} }},
 		{name: operationIsNoName, change: func(h *idempotency.Handler) {
 			h.Operation = func(*http.Request) string { return "a\x00b" }
 		}},

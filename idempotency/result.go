@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"iter"
 	"net/http"
 	"net/textproto"
 	"slices"
@@ -14,7 +15,7 @@ const replayedHeader = "Idempotency-Replayed"
 //
 // In its header, a field without any value is one that must not be there: a
 // handler can suppress what net/http would add, and take away what middleware has
-// set.
+// set. Trailers are fields with http.TrailerPrefix, as net/http takes them.
 func (c *capture) result() Result {
 	h := make(http.Header, len(c.snapshot)+1)
 	named := connectionFields(c.snapshot)
@@ -28,6 +29,7 @@ func (c *capture) result() Result {
 			h[name] = nil
 		}
 	}
+	c.storeTrailers(h)
 	c.storeSniffed(h)
 	c.storeLength(h)
 	return Result{Code: c.code, Header: h, Body: c.body.memory}
@@ -54,30 +56,65 @@ func ofTheBody(canonical string) bool {
 }
 
 // ofOneResponse reports whether a field means one response, or one connection,
-// and not those that repeat it.
+// and not those that repeat it. docs/idempotency.md lists them.
 func ofOneResponse(canonical string) bool {
-	switch canonical {
-	case "Connection", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade", // RFC 9110, section 7.6.1
-		"Set-Cookie", "Date", replayedHeader:
+	name := strings.TrimPrefix(canonical, "X-")
+	switch name {
+	case "Connection", "Keep-Alive", "Te", "Transfer-Encoding", "Upgrade", // RFC 9110, section 7.6.1
+		"Date", "Age", "Server-Timing", replayedHeader:
+		return true
+
+	// Credentials, and the challenges to them: who repeats a request may be another
+	// user of the same tenant, or a session later.
+	case "Authorization", "Www-Authenticate", "Authentication-Info", // RFC 9110, section 11; Proxy- is below
+		"Set-Cookie", "Set-Cookie2", "Cookie", "Api-Key", "Auth-Token", "Access-Token", "Refresh-Token", "Id-Token",
+		"Session-Token", "Subject-Token", "Amz-Security-Token", "Csrf-Token", "Csrftoken", "Xsrf-Token":
 		return true
 	}
-	return strings.HasPrefix(canonical, "Proxy-") || strings.HasPrefix(canonical, http.TrailerPrefix)
+	for _, prefix := range [...]string{
+		"Proxy-", "Ratelimit", "Rate-Limit", // what is left of a quota is so now
+		http.TrailerPrefix, // see storeTrailers
+	} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// storeTrailers stores those of the handler's own. Where it has announced them,
+// the announcement is in the header already.
+func (c *capture) storeTrailers(h http.Header) {
+	for key, values := range c.trailers {
+		name := textproto.CanonicalMIMEHeaderKey(strings.TrimPrefix(key, http.TrailerPrefix))
+		if len(values) > 0 && !slices.Equal(values, c.before[key]) && !ofOneResponse(name) {
+			h[http.TrailerPrefix+name] = values
+		}
+	}
 }
 
 // connectionFields are the fields that Connection says end with the connection.
 func connectionFields(h http.Header) []string {
 	var names []string
 	for name, values := range h {
-		if textproto.CanonicalMIMEHeaderKey(name) != "Connection" {
-			continue
-		}
-		for _, list := range values {
-			for field := range strings.SplitSeq(list, ",") {
-				names = append(names, textproto.CanonicalMIMEHeaderKey(textproto.TrimString(field)))
-			}
+		if textproto.CanonicalMIMEHeaderKey(name) == "Connection" {
+			names = slices.AppendSeq(names, listed(values))
 		}
 	}
 	return names
+}
+
+// listed are the names of fields that a field lists, Trailer or Connection.
+func listed(values []string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, list := range values {
+			for name := range strings.SplitSeq(list, ",") {
+				if !yield(textproto.CanonicalMIMEHeaderKey(textproto.TrimString(name))) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // storeSniffed stores the Content-Type that net/http finds for this response, by
@@ -120,7 +157,7 @@ func (c *capture) http1() bool { return c.r.ProtoMajor < 2 }
 
 // replay sends a stored result. What middleware has set for this response stays,
 // unless the result has a field of that name.
-func replay(w http.ResponseWriter, _ *http.Request, res Result) {
+func replay(w http.ResponseWriter, res Result) {
 	h := w.Header()
 	for name, values := range res.Header {
 		if len(values) == 0 {
@@ -137,5 +174,19 @@ func replay(w http.ResponseWriter, _ *http.Request, res Result) {
 	w.WriteHeader(code)
 	if bodyAllowed(code) && len(res.Body) > 0 {
 		w.Write(res.Body)
+	}
+	replayTrailers(h, res.Header)
+}
+
+// replayTrailers puts those that were announced where net/http looks for them. The
+// others are there, by their prefix.
+func replayTrailers(h, stored http.Header) {
+	for name := range listed(stored["Trailer"]) {
+		delete(h, http.TrailerPrefix+name)
+		if values, ok := stored[http.TrailerPrefix+name]; ok {
+			h[name] = slices.Clone(values)
+		} else if _, ok := stored[name]; ok {
+			delete(h, name)
+		}
 	}
 }

@@ -40,7 +40,7 @@ func TestReplay(t *testing.T) {
 					return
 				}
 				require.NotContains(t, stored.Header, "Date")
-				after := observe(t, func(w http.ResponseWriter, r *http.Request) { replay(w, r, stored) }, row, http2)
+				after := observe(t, func(w http.ResponseWriter, r *http.Request) { replay(w, stored) }, row, http2)
 
 				require.Equal(t, []string{"true"}, after.Header["Idempotency-Replayed"])
 				delete(after.Header, "Idempotency-Replayed")
@@ -55,13 +55,14 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// observation is what a client sees, less trailers.
+// observation is what a client sees.
 type observation struct {
-	Code   int
-	Header http.Header
-	Length int64
-	Body   string
-	Err    error
+	Code    int
+	Header  http.Header
+	Length  int64
+	Body    string
+	Trailer http.Header
+	Err     error
 }
 
 func observe(t *testing.T, handler http.HandlerFunc, row *handlerRow, http2 bool) observation {
@@ -82,8 +83,7 @@ func observe(t *testing.T, handler http.HandlerFunc, row *handlerRow, http2 bool
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	resp.Header.Del("Trailer")
-	seen := observation{resp.StatusCode, resp.Header, resp.ContentLength, string(body), err}
+	seen := observation{resp.StatusCode, resp.Header, resp.ContentLength, string(body), resp.Trailer, err}
 	if http2 && len(body) == 0 {
 		seen.Length = 0 // whether the stream ends in its first frame or in the next
 	}
@@ -128,7 +128,18 @@ func TestResult(t *testing.T) {
 			w.Header().Set(http.TrailerPrefix+"X-Other", "1")
 			write(w, "body")
 			w.Header().Set("X-Sum", "1")
-		}, http.Header{"Content-Type": {"text/plain; charset=utf-8"}, "Content-Length": nil}},
+		}, http.Header{
+			"Content-Type": {"text/plain; charset=utf-8"}, "Content-Length": nil,
+			"Trailer": {"X-Sum"}, "Trailer:X-Sum": {"1"}, "Trailer:X-Other": {"1"},
+		}},
+		{"trailers of one response", "", false, func(w http.ResponseWriter) {
+			w.Header().Set("Trailer", "Authentication-Info, X-Never")
+			write(w, "body")
+			w.Header().Set("Authentication-Info", `nextnonce="1"`)
+			w.Header().Set(http.TrailerPrefix+"X-Auth-Token", "1")
+		}, http.Header{
+			"Content-Type": {"text/plain; charset=utf-8"}, "Content-Length": nil, "Trailer": {"Authentication-Info, X-Never"},
+		}},
 		{"sniffed up to the flush", "", false, func(w http.ResponseWriter) {
 			write(w, "<ht")
 			w.(http.Flusher).Flush()
@@ -199,6 +210,86 @@ func TestResult(t *testing.T) {
 	}
 }
 
+// TestResultStoresNoCredentials, nor what was said of one moment, however it is
+// spelled.
+func TestResultStoresNoCredentials(t *testing.T) {
+	names := []string{
+		"Authorization", "WWW-Authenticate", "Authentication-Info", "Proxy-Authenticate", "Proxy-Authorization",
+		"Proxy-Authentication-Info", "Cookie", "Set-Cookie", "Set-Cookie2", "X-API-Key", "X-Auth-Token", "Auth-Token",
+		"access-token", "X-Access-Token", "refresh-token", "X-Refresh-Token", "X-Id-Token", "X-Session-Token",
+		"CSRF-Token", "X-CSRF-Token", "X-CSRFToken", "X-XSRF-TOKEN", "X-Subject-Token", "X-Amz-Security-Token",
+		"Date", "Age", "Server-Timing", "RateLimit", "RateLimit-Policy", "RateLimit-Reset",
+		"X-RateLimit-Remaining", "X-Rate-Limit-Remaining",
+	}
+	for _, name := range names {
+		for _, spelled := range []string{name, strings.ToLower(name), http.CanonicalHeaderKey(name)} {
+			c := newCapture(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil), testLimit)
+			c.Header()[spelled] = []string{"secret"}
+			c.Header().Set("X-Token", "of the card") // a result, for all that is known
+			c.WriteHeader(http.StatusCreated)
+			c.finish()
+			require.Equal(t, http.Header{"X-Token": {"of the card"}}, c.result().Header, spelled)
+			c.close()
+		}
+	}
+}
+
+// TestTrailersOfMiddleware: its own trailers are its affair, in the first response
+// and in a replay, whether or not the handler has any, or looks at its header.
+func TestTrailersOfMiddleware(t *testing.T) {
+	middleware := func(next http.HandlerFunc) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Trailer", "X-Early, X-Late")
+			w.Header().Set("X-Early", "1")
+			w.Header().Set(http.TrailerPrefix+"X-Prefixed", "1")
+			next(w, r)
+			w.Header().Set("X-Late", "1")
+		}
+	}
+	own := http.Header{"X-Early": {"1"}, "X-Late": {"1"}, "X-Prefixed": {"1"}}
+	more := own.Clone()
+	more.Set("X-Sum", "2")
+	for _, row := range []struct {
+		name    string
+		handler http.HandlerFunc
+		stored  http.Header
+		want    http.Header
+	}{
+		{"untouched", func(w http.ResponseWriter, _ *http.Request) { write(w, "x") }, http.Header{}, own},
+		{"looked at", func(w http.ResponseWriter, _ *http.Request) { w.Header(); write(w, "x") }, http.Header{}, own},
+		{"added to", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Add("Trailer", "X-Sum")
+			write(w, "x")
+			w.Header().Set("X-Sum", "2")
+		}, http.Header{"Trailer": {"X-Early, X-Late", "X-Sum"}, "Trailer:X-Sum": {"2"}}, more},
+		{"taken away", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Add("Trailer", "X-Sum")
+			w.Header().Set("X-Sum", "2")
+			w.Header().Del("X-Early")
+			write(w, "x")
+		}, http.Header{"Trailer": {"X-Early, X-Late", "X-Sum"}, "X-Sum": {"2"}, "Trailer:X-Sum": {"2"}, "X-Early": nil},
+			http.Header{"X-Early": nil, "X-Late": {"1"}, "X-Prefixed": {"1"}, "X-Sum": {"2"}}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var stored Result
+			first := observe(t, middleware(func(w http.ResponseWriter, r *http.Request) {
+				c := newCapture(w, r, testLimit)
+				defer c.close()
+				row.handler(c, r)
+				c.finish()
+				stored = c.result()
+				_ = c.deliver(w)
+			}), &handlerRow{}, false)
+			require.Equal(t, row.want, first.Trailer)
+			again := observe(t, middleware(func(w http.ResponseWriter, _ *http.Request) { replay(w, stored) }), &handlerRow{}, false)
+			require.Equal(t, row.want, again.Trailer)
+			row.stored["Content-Type"] = []string{"text/plain; charset=utf-8"}
+			row.stored["Content-Length"] = nil
+			require.Equal(t, row.stored, stored.Header)
+		})
+	}
+}
+
 // TestResultKeepsContentOfMiddleware: what describes the body goes with it.
 func TestResultKeepsContentOfMiddleware(t *testing.T) {
 	w := httptest.NewRecorder()
@@ -232,7 +323,7 @@ func TestReplayBesideMiddleware(t *testing.T) {
 		w.Header().Set(name, "new")
 	}
 	stored := http.Header{"Vary": {"Accept"}, "X-Frame-Options": {}, "Location": {"/charges/1"}}
-	replay(w, httptest.NewRequest(http.MethodPost, "/", nil), Result{Code: 201, Header: stored, Body: []byte("x")})
+	replay(w, Result{Code: 201, Header: stored, Body: []byte("x")})
 	require.Equal(t, 201, w.Code)
 	require.Equal(t, "x", w.Body.String())
 	require.Equal(t, http.Header{
@@ -246,12 +337,12 @@ func TestReplayBesideMiddleware(t *testing.T) {
 // TestReplayOfWhatAReconcilerSettled: it need not know HTTP.
 func TestReplayOfWhatAReconcilerSettled(t *testing.T) {
 	seen := observe(t, func(w http.ResponseWriter, r *http.Request) {
-		replay(w, r, Result{Body: []byte("<html>")})
+		replay(w, Result{Body: []byte("<html>")})
 	}, &handlerRow{}, false)
 	require.Equal(t, 200, seen.Code)
 	require.Equal(t, "text/html; charset=utf-8", seen.Header.Get("Content-Type"))
 
 	w := httptest.NewRecorder()
-	replay(w, httptest.NewRequest(http.MethodPost, "/", nil), Result{Code: 204, Body: []byte("x")})
+	replay(w, Result{Code: 204, Body: []byte("x")})
 	require.Zero(t, w.Body.Len())
 }

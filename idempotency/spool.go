@@ -2,6 +2,7 @@ package idempotency
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"os"
 )
@@ -10,9 +11,11 @@ import (
 // file. It is written to its end, and then read once.
 type spool struct {
 	limit  int64 // negative: none
+	most   int64 // the longest body that is kept; 0 or less: any
 	memory []byte
 
 	file   *os.File
+	filed  int64 // bytes in it
 	rest   *bufio.Writer
 	lies   bool  // the file has a name still, as the system does not remove open ones
 	unread int64 // where writeTo goes on, from the beginning of the body
@@ -50,14 +53,22 @@ func (s *spool) room(n int) int {
 	return int(min(int64(n), s.limit-int64(len(s.memory))))
 }
 
-// spill writes what did not fit into memory.
+// spill writes what did not fit into memory. Once it has failed the body is lost,
+// and what it took of the disk is given back at once.
 func (s *spool) spill(p []byte) (n int, err error) {
 	s.beyond = true
+	if s.err == nil && s.most > 0 && int64(len(s.memory)+len(p))+s.filed > s.most {
+		s.err = fmt.Errorf("idempotency: the response has more than %d bytes (MaxSpool)", s.most)
+	}
 	if s.file == nil && s.err == nil {
 		s.open()
 	}
 	if s.err == nil {
 		n, s.err = s.rest.Write(p)
+		s.filed += int64(n)
+	}
+	if s.err != nil {
+		s.close()
 	}
 	return n, s.err
 }

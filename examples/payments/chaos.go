@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"maps"
 	"math/rand/v2"
 	"net"
@@ -9,14 +10,23 @@ import (
 	"time"
 )
 
-// chaos is the network between the service and its clients, at its worst: the work
-// is done and committed, and the answer does not arrive.
-type chaos struct{ lose, late float64 }
+// chaos is how badly a server answers: shares of its answers to POST.
+type chaos struct {
+	lose float64 // the work is done, and the connection is reset
+	late float64 // the work is done, and the answer comes when nobody waits any more
+	slow float64 // the work is begun when nobody waits any more
 
-// tooLate is longer than the client waits for an attempt.
-const tooLate = attemptTimeout + 200*time.Millisecond
+	patience time.Duration // of those who wait
+}
 
-func (c chaos) around(next http.Handler) http.Handler {
+func (c *chaos) flags(flags *flag.FlagSet) {
+	flags.Float64Var(&c.lose, "lose", 0, "share of answers that are lost after the work")
+	flags.Float64Var(&c.late, "late", 0, "share of answers that come too late")
+	flags.Float64Var(&c.slow, "slow", 0, "share of requests that are worked on too late")
+}
+
+func (c *chaos) around(next http.Handler) http.Handler {
+	tooLong := c.patience + 200*time.Millisecond
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch dice := rand.Float64(); {
 		case r.Method != http.MethodPost:
@@ -27,15 +37,18 @@ func (c chaos) around(next http.Handler) http.Handler {
 		case dice < c.lose+c.late:
 			answer := httptest.NewRecorder()
 			next.ServeHTTP(answer, r)
-			time.Sleep(tooLate)
+			time.Sleep(tooLong)
 			copyAnswer(w, answer)
+		case dice < c.lose+c.late+c.slow:
+			time.Sleep(tooLong)
+			next.ServeHTTP(w, r)
 		default:
 			next.ServeHTTP(w, r)
 		}
 	})
 }
 
-// reset breaks the connection with a RST, as a crash or a middlebox does.
+// reset breaks the connection, as a crash or a middlebox does.
 func reset(w http.ResponseWriter) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {

@@ -9,10 +9,12 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
 // attemptTimeout is what the client gives the service for one attempt.
@@ -36,7 +38,12 @@ type client struct {
 func newClient(url string) *client {
 	c := &client{url: url}
 	c.http = &http.Client{Transport: &resilienthttp.Transport{
-		Policy: resilienthttp.Policy{AttemptTimeout: attemptTimeout},
+		Policy: resilienthttp.Policy{
+			AttemptTimeout: attemptTimeout,
+			// The default would spread the retries of a fault that is everybody's over all
+			// of the patience. Here it is over soon, and somebody is waiting for the end.
+			Backoff: resilienthttp.FullJitter(50*time.Millisecond, 500*time.Millisecond),
+		},
 		// The service dies every second: the share of retries is far above what is
 		// right for one that lives.
 		Budget:  &resilienthttp.Budget{Ratio: 1},
@@ -48,22 +55,40 @@ func newClient(url string) *client {
 	return c
 }
 
-// charge asks until it knows what became of the order, always with the same key:
-// the order's own.
-func (c *client) charge(ctx context.Context, o order) (charge, error) {
+// outcome is what a client knows of its order.
+type outcome struct {
+	receipt charge
+	refused bool  // the account does not cover it, and it was not booked
+	unknown bool  // the service said that nobody knows: a reconciler will
+	err     error // whatever else ended its patience; nil if it knows
+}
+
+// settled: there is nothing more to ask.
+func (o outcome) settled() bool { return o.err == nil && !o.unknown }
+
+// charge asks until it knows what became of the order, or that nobody does, always
+// with the same key: the order's own.
+func (c *client) charge(ctx context.Context, o order) outcome {
 	ctx, cancel := context.WithTimeout(resilienthttp.WithIdempotencyKey(ctx, o.Reference), patience)
 	defer cancel()
 	for {
 		receipt, err := c.ask(ctx, o)
-		var refused *refusedError
-		if err == nil || errors.As(err, &refused) && refused.final() {
-			return receipt, err
+		no, answered := errors.AsType[*refusedError](err)
+		switch {
+		case err == nil:
+			return outcome{receipt: receipt}
+		case answered && no.status == http.StatusPaymentRequired:
+			return outcome{refused: true}
+		case answered && no.problem() == "unknown":
+			return outcome{unknown: true}
+		case answered && no.final():
+			return outcome{err: err}
 		}
 		c.askedAgain.Add(1)
 		select {
 		case <-time.After(pause(err)):
 		case <-ctx.Done():
-			return charge{}, err
+			return outcome{err: err}
 		}
 	}
 }
@@ -115,6 +140,13 @@ type refusedError struct {
 }
 
 func (e *refusedError) Error() string { return fmt.Sprintf("status %d: %s", e.status, e.body) }
+
+// problem is the kind of what the service's Handler says by itself, or "".
+func (e *refusedError) problem() string {
+	var problem struct{ Type string }
+	_ = json.Unmarshal([]byte(e.body), &problem) // or it is no problem
+	return strings.TrimPrefix(problem.Type, idempotency.ProblemBase)
+}
 
 // final: asking again would give the same answer.
 func (e *refusedError) final() bool {

@@ -13,12 +13,6 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency/sqlitestore"
 )
 
-// The databases.
-const (
-	sqlite   = "sqlite"
-	postgres = "postgres"
-)
-
 // ledger is what has been charged. Its table is in the same database as the
 // records of idempotency.
 type ledger interface {

@@ -1,36 +1,64 @@
 // Payments is both halves of the promise at once: a payment service on
-// idempotency.Handler, called through a resilienthttp.Transport, while its process
-// is killed again and again.
+// idempotency.Handler, called through a resilienthttp.Transport, while everything
+// between the client and the disk breaks again and again.
 //
 // Run it from the root of the repository:
 //
-//	go run ./examples/payments                  with SQLite, in about a minute
+//	go run ./examples/payments                  with SQLite, in two minutes
 //	go run ./examples/payments -db postgres     with a private PostgreSQL server
-//	go run ./examples/payments -charges 100 -kills 5
+//	go run ./examples/payments -faults wire,backends,postmaster,disk,pgbouncer
+//	go run ./examples/payments -charges 100 -kills 5 -stops 1 -mode detached
 //
-// It starts the service as a process of its own, lets 16 workers make 2,000
-// charges, and sends that process SIGKILL at 50 random moments, starting another
-// one each time. The service itself loses 5 % of its answers after the commit (the
-// connection is reset) and delays 5 % past the client's timeout.
+// It starts the service as three processes behind one address, lets 16 workers make
+// 2,000 charges, and meanwhile kills one of the processes at 50 random moments
+// (SIGKILL; another one starts), and stops one for longer than its lease at 10
+// (SIGSTOP, then SIGCONT). The service itself loses 5 % of its answers after the
+// commit (the connection is reset) and delays 5 % past the client's timeout. Each
+// of -faults strikes 10 times more:
 //
-// Then it looks into the ledger: each charge must be there exactly once, and its
-// client must hold the receipt that the ledger has. If this is not so the program
-// ends with status 1.
+//	wire        a proxy before the services, and one before PostgreSQL, cuts and
+//	            resets connections, delays what they carry, or holds it back for
+//	            longer than a lease, and then delivers it, or never
+//	backends    PostgreSQL's processes for connections get kill -9, after which the
+//	            server starts anew by itself, or pg_terminate_backend
+//	postmaster  the whole PostgreSQL server gets kill -9, or is shut down, and starts
+//	disk        SQLite's files cannot grow: the kernel refuses it, in the middle of
+//	            a write (RLIMIT_FSIZE, set from outside). That needs no privileges,
+//	            and is to SQLite what a full disk is, but for the number: EFBIG
+//	            instead of ENOSPC. (Linux)
+//	pgbouncer   the services reach PostgreSQL through PgBouncer, which pools
+//	            transactions, and gets kill -9
 //
-// What to read: service.go is the server, charge its business; client.go the
-// client. ledger.go has the two databases, chaos.go what goes wrong, run.go the
-// test of it all.
+// There are two modes, and each is run:
 //
-// With -db postgres it uses the server that RESILIENTHTTP_POSTGRES_DSN names, or
-// starts one from the installed binaries in a temporary directory.
+//	joined      a charge is booked in the store's own database, in the transaction of
+//	            its record
+//	detached    a charge is booked by a bank, a process of its own that keeps its own
+//	            ledger. It knows nothing of keys: what it is asked twice it books
+//	            twice. It loses 5 % of its answers after the booking, delays 5 %, and
+//	            books 3 % when the service has lost patience. What is Unknown
+//	            afterwards a reconciler settles, by asking the bank; then the clients
+//	            ask again.
+//
+// At last the ledger is read by itself. Each charge must be there exactly once, and
+// its client must hold the receipt that the ledger has; or not at all, if the account
+// does not cover it, which its client must have been told; and no record may be
+// Unknown. If this is not so the program ends with status 1.
+//
+// What to read: service.go is the server, its business in joined.go and detached.go;
+// reconcile.go settles what is Unknown; client.go is the client. ledger.go has the
+// two databases, bank.go the bank. faults.go is what goes wrong, run.go the test of
+// it all.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 )
 
@@ -44,29 +72,86 @@ func main() {
 	}
 }
 
-// command is the service when its first argument says so, and else the test of it.
+// command is one of the processes when its first argument says so, and else the test
+// of them.
 func command(ctx context.Context, args []string) error {
-	if len(args) > 0 && args[0] == serveCommand {
-		return serve(ctx, args[1:])
+	if len(args) > 0 {
+		switch args[0] {
+		case serveCommand:
+			return serve(ctx, args[1:])
+		case bankCommand:
+			return serveBank(ctx, args[1:])
+		}
 	}
-	s := scenario{}
-	flags := flag.NewFlagSet("payments", flag.ExitOnError)
-	flags.IntVar(&s.charges, "charges", 2000, "how many charges to make")
-	flags.IntVar(&s.kills, "kills", 50, "how often the service is killed")
-	flags.IntVar(&s.workers, "workers", 16, "how many goroutines charge")
-	flags.StringVar(&s.database, "db", sqlite, "where the ledger is: "+sqlite+" or "+postgres)
-	flags.Uint64Var(&s.seed, "seed", 1, "of the moments of the kills; the order of requests stays random")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	if s.charges < 1 || s.kills < 0 || s.workers < 1 || flags.NArg() > 0 || s.database != sqlite && s.database != postgres {
-		flags.Usage()
-		os.Exit(2)
-	}
-	result, err := s.run(ctx, os.Stdout)
+	scenarios, err := parse(args)
 	if err != nil {
 		return err
 	}
-	result.print(os.Stdout)
-	return result.verdict()
+	return runAll(ctx, scenarios)
+}
+
+// parse makes a scenario for each database and mode that is asked for.
+func parse(args []string) ([]scenario, error) {
+	s := scenario{}
+	var databases, modes, faults, log string
+	flags := flag.NewFlagSet("payments", flag.ExitOnError)
+	flags.IntVar(&s.charges, "charges", 2000, "how many charges to make")
+	flags.IntVar(&s.kills, "kills", 50, "how often a process of the service is killed")
+	flags.IntVar(&s.stops, "stops", 10, "how often one is stopped for longer than its lease")
+	flags.IntVar(&s.strikes, "strikes", 10, "how often each of the faults strikes")
+	flags.IntVar(&s.processes, "processes", 3, "how many processes the service is")
+	flags.IntVar(&s.workers, "workers", 16, "how many goroutines charge")
+	flags.StringVar(&databases, "db", "", "where the records are: "+sqlite+", "+postgres+", or both; what the faults befall by default")
+	flags.StringVar(&modes, "mode", joined+","+detached, "how it is charged")
+	flags.StringVar(&faults, "faults", "", "what else goes wrong: "+strings.Join(faultNames(), ","))
+	flags.StringVar(&log, "log", "", "the file that gets the services' logs")
+	flags.Uint64Var(&s.seed, "seed", 1, "of the moments and kinds of faults; the order of requests stays random")
+	if err := flags.Parse(args); err != nil {
+		return nil, err
+	}
+	var err error
+	if s.faults, err = faultsNamed(words(faults)); err != nil {
+		return nil, err
+	}
+	if log != "" {
+		if s.log, err = os.Create(log); err != nil {
+			return nil, err
+		}
+	}
+	if flags.NArg() > 0 {
+		return nil, fmt.Errorf("what is %q?", flags.Arg(0))
+	}
+	if databases == "" {
+		databases = strings.Join(befallen(s.faults), ",")
+	}
+	var all []scenario
+	for _, s.database = range words(databases) {
+		for _, s.mode = range words(modes) {
+			if err := s.validate(); err != nil {
+				return nil, err
+			}
+			all = append(all, s)
+		}
+	}
+	return all, nil
+}
+
+func words(list string) []string {
+	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
+}
+
+// runAll runs each, also if one of them fails.
+func runAll(ctx context.Context, scenarios []scenario) error {
+	var failed error
+	for _, s := range scenarios {
+		result, err := s.run(ctx, os.Stdout)
+		if err == nil {
+			result.print(os.Stdout)
+			err = result.verdict()
+		}
+		if err != nil {
+			failed = errors.Join(failed, fmt.Errorf("%s, %s: %w", s.database, s.mode, err))
+		}
+	}
+	return failed
 }

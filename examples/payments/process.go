@@ -2,63 +2,139 @@ package main
 
 import (
 	"context"
-	"net"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
+	"sync"
+	"time"
 )
 
-// process is the service, running as one process after the other on one address.
+// process is this program as a part of the service, one process after the other: as
+// soon as one is gone, the next one starts. It is safe for concurrent use.
 type process struct {
-	address, database, dsn string
-	current                *exec.Cmd
+	args   []string
+	socket string // where it listens
+	log    io.Writer
+
+	mu    sync.Mutex
+	cmd   *exec.Cmd
+	stdin io.Closer // its end is the process's
+	ended bool
+	gone  chan struct{} // closed when nothing starts any more
 }
 
-func startService(ctx context.Context, database, dsn string) (*process, error) {
-	address, err := freeAddress(ctx)
-	if err != nil {
-		return nil, err
-	}
-	p := &process{address: address, database: database, dsn: dsn}
-	err = p.start(ctx)
-	return p, err
+// newProcess is one that does not run yet. log nil: nobody reads what it writes.
+func newProcess(socket string, log io.Writer, command string, args ...string) *process {
+	return &process{args: append([]string{command, "-listen", socket}, args...), socket: socket, log: log}
 }
 
-func (p *process) url() string { return "http://" + p.address }
-
-// start waits until the service answers.
+// start returns when it answers.
 func (p *process) start(ctx context.Context) error {
+	p.mu.Lock()
+	p.ended, p.gone = false, make(chan struct{})
+	p.mu.Unlock()
+	go p.keep(ctx)
+	return p.healthy(ctx)
+}
+
+// keep starts a process after the other.
+func (p *process) keep(ctx context.Context) {
+	defer close(p.gone)
+	for ctx.Err() == nil {
+		cmd := p.launch(ctx)
+		if cmd == nil {
+			return
+		}
+		_ = cmd.Wait()                    // "signal: killed"
+		time.Sleep(20 * time.Millisecond) // It may be the database that is not there.
+	}
+}
+
+// launch is nil when there is to be none any more.
+func (p *process) launch(ctx context.Context) *exec.Cmd {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	program, err := os.Executable()
-	if err != nil {
+	if p.ended || err != nil {
+		return nil
+	}
+	p.cmd = exec.CommandContext(ctx, program, p.args...)
+	if p.log != nil {
+		// By a pipe: a file would be limited as SQLite's are when the disk is full.
+		p.cmd.Stderr = struct{ io.Writer }{p.log}
+	}
+	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
+		return nil
+	}
+	if err := p.cmd.Start(); err != nil {
+		return nil
+	}
+	return p.cmd
+}
+
+// do does something to the process that runs, if one does. Its error says that this
+// system cannot do that.
+func (p *process) do(something func(*os.Process) error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil || p.cmd.Process == nil || p.ended {
+		return nil
+	}
+	if err := something(p.cmd.Process); errors.Is(err, errors.ErrUnsupported) {
 		return err
 	}
-	p.current = exec.CommandContext(ctx, program, serveCommand,
-		"-listen", p.address, "-db", p.database, "-dsn", p.dsn, "-lose", "0.05", "-late", "0.05")
-	p.current.Stdout, p.current.Stderr = os.Stderr, os.Stderr
-	if err := p.current.Start(); err != nil {
-		return err
-	}
-	return healthy(ctx, p.url())
+	return nil // Or the process has just gone.
 }
 
-// kill is SIGKILL: the process has no time for anything.
-func (p *process) kill() {
-	if p.current != nil {
-		_ = p.current.Process.Kill()
-		_ = p.current.Wait() // "signal: killed"
-		p.current = nil
+// kill is SIGKILL: the process has no time for anything. The next one starts.
+func (p *process) kill() error { return p.do((*os.Process).Kill) }
+
+// stop is SIGKILL, and no other one starts.
+func (p *process) stop() {
+	p.end(func() { _ = p.cmd.Process.Kill() })
+}
+
+// drain lets the process bring to its end what it has begun. No other one starts.
+func (p *process) drain() {
+	p.end(func() { _ = p.stdin.Close() })
+}
+
+func (p *process) end(how func()) {
+	p.mu.Lock()
+	p.ended = true
+	if p.cmd != nil && p.cmd.Process != nil {
+		how()
+	}
+	gone := p.gone
+	p.mu.Unlock()
+	if gone != nil {
+		<-gone
 	}
 }
 
-func (p *process) restart(ctx context.Context) error {
-	p.kill()
-	return p.start(ctx)
-}
-
-func freeAddress(ctx context.Context) (string, error) {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
+// healthy waits until it answers.
+func (p *process) healthy(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	client := &http.Client{
+		Transport: &http.Transport{DialContext: over(p.socket), DisableKeepAlives: true},
+		Timeout:   500 * time.Millisecond, // It may have been stopped.
 	}
-	defer func() { _ = listener.Close() }()
-	return listener.Addr().String(), nil
+	for {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://process/health", http.NoBody)
+		if err != nil {
+			return err
+		}
+		if resp, err := client.Do(req); err == nil {
+			return resp.Body.Close()
+		}
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("%s does not come up: %w", p.args[0], ctx.Err())
+		}
+	}
 }

@@ -2,161 +2,135 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net/http"
-	"os"
-	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/postgrestest"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
-// scenario is how much is charged, and how often the service dies over it.
-type scenario struct {
-	charges, kills, workers int
-	database                string
-	seed                    uint64
-}
-
-// run lets the workers charge while the service dies, and audits the ledger.
-func (s scenario) run(ctx context.Context, out io.Writer) (*result, error) {
-	dsn, remove, err := s.newDatabase(ctx)
+// run lets the workers charge while everything breaks, settles what is left, and
+// audits the ledger.
+func (s scenario) run(ctx context.Context, out io.Writer) (_ *result, err error) {
+	at, err := s.build(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer remove()
-	service, err := startService(ctx, s.database, dsn)
-	if err != nil {
-		return nil, err
-	}
-	defer service.kill()
-
+	defer func() { err = errors.Join(err, at.close()) }()
 	began := time.Now()
-	r := &result{scenario: s, receipts: make([]charge, s.charges), failures: make([]error, s.charges)}
-	r.client = newClient(service.url())
-	defer r.client.http.CloseIdleConnections()
-	if err := s.chargeAll(ctx, out, service, r); err != nil {
+	c := newClient("http://" + at.front.Addr())
+	defer c.http.CloseIdleConnections()
+	r := newResult(s, c)
+	if s.mode == detached {
+		err = r.detached(ctx, at, out)
+	} else {
+		err = (&storm{at: at, result: r}).rage(ctx, out)
+	}
+	if err != nil {
 		return nil, err
 	}
 	r.took = time.Since(began)
-	service.kill()
-	ledger, err := openLedger(ctx, s.database, dsn)
+	if err := at.quiesce(ctx); err != nil {
+		return nil, err
+	}
+	booked, err := at.booked(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r.audit = newAudit(&s, r.outcomes, booked)
+	ledger, err := at.ledger(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer ledger.close()
-	booked, err := ledger.all(ctx)
-	if err != nil {
-		return nil, err
-	}
-	r.audit(booked)
-	err = r.countTakeovers(ctx, ledger.records())
+	left, err := r.unknownRecords(ctx, ledger.records())
+	r.unknown = len(left)
 	return r, err
 }
 
-// newDatabase is a SQLite file, or an empty PostgreSQL database.
-func (s scenario) newDatabase(ctx context.Context) (dsn string, remove func(), err error) {
-	if s.database == sqlite {
-		dir, err := os.MkdirTemp("", "payments-")
-		return filepath.Join(dir, "payments.db"), func() { _ = os.RemoveAll(dir) }, err
-	}
-	if dsn := os.Getenv(postgrestest.Variable); dsn != "" {
-		return dsn, func() {}, nil
-	}
-	server, err := postgrestest.Start(ctx, "")
+// detached reconciles during the storm, as far as it can be, and after it, until
+// nothing is Unknown.
+func (r *result) detached(ctx context.Context, at *site, out io.Writer) error {
+	ledger, err := at.ledger(ctx)
 	if err != nil {
-		return "", nil, fmt.Errorf("starting PostgreSQL: %w", err)
-	}
-	return server.DSN(), func() { _ = server.Stop() }, nil
-}
-
-// chargeAll lets the workers charge, and the service die meanwhile.
-func (s scenario) chargeAll(ctx context.Context, out io.Writer, service *process, r *result) error {
-	orders := make(chan int, s.charges)
-	var answered atomic.Int64
-	var workers sync.WaitGroup
-	defer workers.Wait()
-	defer close(orders)
-	for range s.workers {
-		workers.Go(func() {
-			for i := range orders {
-				r.receipts[i], r.failures[i] = r.client.charge(ctx, s.order(i))
-				answered.Add(1)
-			}
-		})
-	}
-	if err := s.killAll(ctx, out, service, orders, &answered); err != nil {
 		return err
 	}
-	return wait(ctx, &answered, s.charges)
-}
+	defer ledger.close()
+	settling := &reconciler{store: ledger.records(), bank: newTeller(at.bank.socket)}
 
-// killAll hands out the orders in as many parts as there are kills, and one. The
-// service dies at a random moment after a part was handed out, and most of what
-// went before it answered: in the middle of the work.
-func (s scenario) killAll(ctx context.Context, out io.Writer, service *process, orders chan<- int, answered *atomic.Int64) error {
-	random := rand.New(rand.NewPCG(s.seed, 1))
-	before := 0
-	for part := 1; part <= s.kills+1; part++ {
-		share := s.charges * part / (s.kills + 1)
-		for i := before; i < share; i++ {
-			orders <- i
+	storming, over := context.WithCancel(ctx)
+	var beside sync.WaitGroup
+	beside.Go(func() {
+		for storming.Err() == nil {
+			if records, err := r.unknownRecords(storming, settling.store); err == nil {
+				_ = settling.settle(storming, false, records) // the database may be away
+			}
+			rest(storming, leaseOfCharge)
 		}
-		if part > s.kills {
-			break
-		}
-		if err := wait(ctx, answered, before-s.workers); err != nil {
+	})
+	err = (&storm{at: at, result: r}).rage(ctx, out)
+	over()
+	beside.Wait()
+	if err != nil {
+		return err
+	}
+	for range 20 {
+		if done, err := r.settleAll(ctx, at, settling); done || err != nil {
+			r.booked, r.none = settling.booked, settling.none
 			return err
 		}
-		before = share
-		time.Sleep(time.Duration(random.Int64N(int64(longestLife))))
-		if err := service.restart(ctx); err != nil {
-			return err
-		}
-		if part%10 == 0 {
-			fmt.Fprintf(out, "%2d of %d kills, %4d of %d charges answered\n", part, s.kills, answered.Load(), s.charges)
+	}
+	return errors.New("reconciling does not come to an end")
+}
+
+// settleAll settles what is Unknown, and lets the clients ask again. true: there was
+// nothing to do.
+func (r *result) settleAll(ctx context.Context, at *site, settling *reconciler) (bool, error) {
+	if err := at.quiesce(ctx); err != nil {
+		return false, err
+	}
+	records, err := r.unknownRecords(ctx, settling.store)
+	if err != nil {
+		return false, err
+	}
+	if err := settling.settle(ctx, true, records); err != nil {
+		return false, fmt.Errorf("reconciling: %w", err)
+	}
+	var ask []int
+	for i, o := range r.outcomes {
+		if !o.settled() {
+			ask = append(ask, i)
 		}
 	}
-	return nil
-}
-
-// wait is until so many charges have been answered.
-func wait(ctx context.Context, answered *atomic.Int64, n int) error {
-	for answered.Load() < int64(n) && ctx.Err() == nil {
-		time.Sleep(time.Millisecond)
+	if len(records) == 0 && len(ask) == 0 {
+		return true, nil
 	}
-	return ctx.Err()
+	if err := at.startServices(ctx); err != nil {
+		return false, err
+	}
+	var clients sync.WaitGroup
+	for _, i := range ask {
+		clients.Go(func() { r.outcomes[i] = r.client.charge(ctx, r.order(i)) })
+	}
+	clients.Wait()
+	return false, nil
 }
 
-// longestLife is that of the service, from when it answers again.
-const longestLife = 100 * time.Millisecond
-
-func (s scenario) order(i int) order {
-	return order{Reference: fmt.Sprintf("comp1:invoice:%06d", i), Amount: int64(100 + i)}
-}
-
-// healthy waits until the service answers.
-func healthy(ctx context.Context, url string) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	for ticker := time.NewTicker(5 * time.Millisecond); ; {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/health", http.NoBody)
+func (r *result) unknownRecords(ctx context.Context, store idempotency.Store) ([]idempotency.Record, error) {
+	var records []idempotency.Record
+	for i := range r.charges {
+		record, err := store.Load(ctx, idempotency.ID{Scope: accountOfClient, Operation: chargeOperation, Key: r.order(i).Reference})
+		if errors.Is(err, idempotency.ErrNotFound) {
+			continue
+		}
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if resp, err := client.Do(req); err == nil {
-			return resp.Body.Close()
-		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			ticker.Stop()
-			return fmt.Errorf("the service does not come up: %w", ctx.Err())
+		if record.Status == idempotency.Unknown {
+			records = append(records, record)
 		}
 	}
+	return records, nil
 }

@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"flag"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"time"
@@ -15,43 +13,39 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
-// serveCommand makes the program the service.
-const serveCommand = "serve"
-
-// order is what a client asks: POST /charges.
-type order struct {
-	Reference string `json:"reference"`
-	Amount    int64  `json:"amount"` // in cents
-}
-
-// charge is an order that has been booked. Each booking has an id of its own, so
-// that a second one cannot pass for the first.
-type charge struct {
-	ID string `json:"id"`
-	order
-}
-
-// service is the payment service: what is to be done once, and the handler that
-// sees to it.
+// service is the payment service.
 type service struct {
 	ledger ledger
+	bank   *teller // nil where charges are booked in the ledger
 }
 
 // handler is all that it takes.
 func (s *service) handler() http.Handler {
-	charges := idempotency.NewHandler(s.ledger.records(), account, http.HandlerFunc(s.charge))
-	charges.Joined = true                 // charge books through idempotency.Tx, and does nothing else
+	book := s.joined
+	if s.bank != nil {
+		book = s.detached
+	}
+	charges := idempotency.NewHandler(s.ledger.records(), account, http.HandlerFunc(book))
+	charges.Operation = func(*http.Request) string { return chargeOperation }
+	charges.Joined = s.bank == nil
+	charges.Settle = func(status int) idempotency.Status {
+		if status == http.StatusBadGateway {
+			return idempotency.Unknown
+		}
+		return 0
+	}
 	charges.Lease = leaseOfCharge         // the next process need not wait long for what the last one left
 	charges.Wait = 200 * time.Millisecond // a client that lost patience gets the answer that it left behind
 	charges.Trace = idempotency.LogTrace(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})))
 	mux := http.NewServeMux()
-	mux.Handle(chargeOperation, charges)
+	mux.Handle("POST /charges", charges)
 	mux.HandleFunc("GET /health", func(http.ResponseWriter, *http.Request) {})
 	return mux
 }
 
-// chargeOperation is the route, and therefore the operation of its records.
-const chargeOperation = "POST /charges"
+// chargeOperation is the operation of the records: a constant, so that the route may
+// be renamed.
+const chargeOperation = "charge"
 
 const leaseOfCharge = 600 * time.Millisecond
 
@@ -63,33 +57,32 @@ func account(r *http.Request) (string, error) {
 	return "", errors.New("no account")
 }
 
-// charge books an order. It has no idea of repetitions: its booking is committed
-// together with the record of its answer, or not at all.
-func (s *service) charge(w http.ResponseWriter, r *http.Request) {
-	var o order
-	if err := json.NewDecoder(r.Body).Decode(&o); err != nil || o.Reference == "" || o.Amount <= 0 {
+// readOrder is false when there was none, which it has answered then.
+func readOrder(w http.ResponseWriter, r *http.Request) (o order, ok bool) {
+	if err := json.NewDecoder(r.Body).Decode(&o); err != nil || !o.valid() {
 		http.Error(w, "that is no order", http.StatusBadRequest)
-		return
+		return o, false
 	}
-	c := charge{ID: "ch_" + rand.Text(), order: o}
-	if err := s.ledger.book(r.Context(), c); err != nil {
-		http.Error(w, "the ledger is not available", http.StatusServiceUnavailable)
-		return
-	}
+	return o, true
+}
+
+func writeReceipt(w http.ResponseWriter, c charge) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusCreated)
 	_ = json.NewEncoder(w).Encode(c) //nolint:errchkjson // strings and a number; the error is that of a client that has gone
 }
 
-// serve is the process that is killed.
+// serveCommand makes the program a process of the service.
+const serveCommand = "serve"
+
 func serve(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet(serveCommand, flag.ContinueOnError)
-	address := flags.String("listen", "", "host:port")
-	database := flags.String("db", sqlite, "where the ledger is")
+	socket := flags.String("listen", "", "the Unix socket")
+	database := flags.String("db", sqlite, "where the records are")
 	dsn := flags.String("dsn", "", "the file, or PostgreSQL's connection string")
-	chaos := chaos{}
-	flags.Float64Var(&chaos.lose, "lose", 0, "share of answers that are lost after the commit")
-	flags.Float64Var(&chaos.late, "late", 0, "share of answers that come too late")
+	bankSocket := flags.String("bank", "", "the bank's Unix socket; without it charges are booked beside the records")
+	chaos := chaos{patience: attemptTimeout}
+	chaos.flags(flags)
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -98,15 +91,9 @@ func serve(ctx context.Context, args []string) error {
 		return err
 	}
 	defer ledger.close()
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", *address)
-	if err != nil {
-		return err
-	}
 	s := &service{ledger: ledger}
-	server := &http.Server{Handler: chaos.around(s.handler()), ReadHeaderTimeout: 5 * time.Second}
-	context.AfterFunc(ctx, func() { _ = server.Close() })
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		return err
+	if *bankSocket != "" {
+		s.bank = newTeller(*bankSocket)
 	}
-	return nil
+	return listen(ctx, *socket, chaos.around(s.handler()))
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
 	"os"
 	"os/exec"
@@ -20,8 +19,7 @@ import (
 type Server struct {
 	bin, dir string
 	as       account
-	guard    *exec.Cmd
-	alive    io.Closer // the guard waits until it is closed
+	guard    *guard
 }
 
 // settings are appended to postgresql.conf. The socket stands in a directory that
@@ -49,7 +47,7 @@ func Start(ctx context.Context, dir string) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{bin: bin, as: as}
-	if s.dir, err = s.newDir(dir); err != nil {
+	if s.dir, err = newDir(as, dir); err != nil {
 		return nil, err
 	}
 	if err := s.start(ctx); err != nil {
@@ -62,9 +60,9 @@ func Start(ctx context.Context, dir string) (*Server, error) {
 // that of the file's name.
 const longestSocket = 104 - len("/.s.PGSQL.5432") - 1
 
-// newDir makes the directory for the cluster and its socket.
-func (s *Server) newDir(parent string) (string, error) {
-	if parent == "" && s.as.other() {
+// newDir makes a directory for the account, and for a socket in it.
+func newDir(as account, parent string) (string, error) {
+	if parent == "" && as.other() {
 		// TMPDIR is often root's own, which the server could not enter.
 		parent = "/tmp"
 	}
@@ -77,14 +75,15 @@ func (s *Server) newDir(parent string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return dir, s.as.own(dir)
+	return dir, as.own(dir)
 }
 
 func (s *Server) start(ctx context.Context) error {
-	if err := s.watch(); err != nil {
+	var err error
+	if s.guard, err = newGuard(s.as, removal, s.program("pg_ctl"), s.dir); err != nil {
 		return err
 	}
-	err := s.run(ctx, "initdb", "--pgdata", s.data(), "--username=postgres", "--auth=trust", "--encoding=UTF8",
+	err = s.run(ctx, "initdb", "--pgdata", s.data(), "--username=postgres", "--auth=trust", "--encoding=UTF8",
 		"--locale=C", "--no-sync", "--no-instructions")
 	if err != nil {
 		return err
@@ -100,31 +99,9 @@ func (s *Server) start(ctx context.Context) error {
 	return s.Restart(ctx)
 }
 
-// guard waits for its input to end, as it does when we close it or are no more,
-// and then stops the server and removes everything.
-const guard = `cat >/dev/null
-"$0" stop --silent --wait --mode=immediate --pgdata="$1/data"
+// removal stops the server and removes everything.
+const removal = `"$0" stop --silent --wait --mode=immediate --pgdata="$1/data"
 rm -rf "$1"`
-
-// watch starts the guard. It is a process of its own, so that it outlives a panic,
-// a kill and the timeout of go test.
-func (s *Server) watch() error {
-	r, w, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	//nolint:gosec,noctx // Both arguments are our own, and it outlives every context.
-	s.guard = exec.Command("/bin/sh", "-c", guard, s.program("pg_ctl"), s.dir)
-	s.guard.Dir = "/"
-	s.guard.Env = environment()
-	s.guard.Stdin = r
-	s.as.prepare(s.guard)
-	if err := errors.Join(s.guard.Start(), r.Close()); err != nil {
-		return errors.Join(err, w.Close())
-	}
-	s.alive = w
-	return nil
-}
 
 // DSN is the address of the server's database "postgres", as a URL.
 func (s *Server) DSN() string {
@@ -141,12 +118,12 @@ func (s *Server) DSN() string {
 // connections too: left alone they would answer for another moment. (Only Linux tells
 // which those are.) Restart starts it again.
 func (s *Server) Crash() error {
-	head, err := os.ReadFile(filepath.Join(s.data(), "postmaster.pid"))
+	lock := filepath.Join(s.data(), "postmaster.pid")
+	head, err := os.ReadFile(lock) //nolint:gosec // Our own.
 	if err != nil {
 		return err
 	}
-	first, _, _ := strings.Cut(string(head), "\n")
-	pid, err := strconv.Atoi(first)
+	pid, err := firstNumber(head)
 	if err != nil {
 		return err
 	}
@@ -156,7 +133,15 @@ func (s *Server) Crash() error {
 	for _, child := range connections {
 		_ = kill(child) // It may be gone already.
 	}
-	return err
+	// Until somebody has waited for it, which in a container may take a second, a dead
+	// server looks alive to the next one. That finds by itself whether connections are.
+	return errors.Join(err, os.Remove(lock), os.Remove(s.Socket()+".lock"))
+}
+
+// firstNumber is that in a file's first line, as of a process's id.
+func firstNumber(file []byte) (int, error) {
+	first, _, _ := strings.Cut(string(file), "\n")
+	return strconv.Atoi(first)
 }
 
 // children are the processes that another has started.
@@ -210,14 +195,11 @@ func (s *Server) Shutdown(ctx context.Context) error {
 // Stop ends the server, if it runs, and removes all that it has left. It may be
 // called again.
 func (s *Server) Stop() error {
-	if s.alive == nil {
-		return os.RemoveAll(s.dir)
-	}
-	err := s.alive.Close()
-	s.alive = nil
-	_ = s.guard.Wait() // Of how it did its work, what counts is whether it is done:
-	return errors.Join(err, os.RemoveAll(s.dir))
+	return errors.Join(s.guard.release(), os.RemoveAll(s.dir))
 }
+
+// Socket is the path of the server's Unix socket.
+func (s *Server) Socket() string { return filepath.Join(s.dir, ".s.PGSQL.5432") }
 
 func (s *Server) data() string               { return filepath.Join(s.dir, "data") }
 func (s *Server) log() string                { return filepath.Join(s.dir, "log") }

@@ -1,0 +1,18 @@
+package frameworks
+
+import (
+	"net/http"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
+)
+
+// chi has middleware of net/http's kind: With puts one around a single route. What
+// is used before it stands outside.
+func (s *service) chi() http.Handler {
+	r := chi.NewRouter()
+	r.Use(middleware.Recoverer, authenticate)
+	charges := func(next http.Handler) http.Handler { return s.once("charge", next) }
+	r.With(charges).Post("/charges", s.serveCharge)
+	return r
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// backendsFault ends single processes of PostgreSQL, those of the services'
+// connections.
+type backendsFault struct{}
+
+func (backendsFault) name() string      { return "backends" }
+func (backendsFault) befalls() []string { return []string{postgres} }
+
+func (backendsFault) strike(ctx context.Context, at *site, random *rand.Rand) error {
+	at.serving.Lock()
+	defer at.serving.Unlock()
+	conn, err := at.administrator(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	if random.IntN(2) == 0 {
+		return terminate(ctx, conn)
+	}
+	return killOne(ctx, conn)
+}
+
+// others are all connections but the administrator's, in no order.
+const others = `FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()`
+
+// terminate lets PostgreSQL end up to five connections.
+func terminate(ctx context.Context, conn *pgx.Conn) error {
+	_, err := conn.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM (SELECT pid `+others+` ORDER BY random() LIMIT 5) AS victims`)
+	return err
+}
+
+// killOne is kill -9. PostgreSQL does not trust what the process has left in the
+// shared memory: it ends all connections, and recovers from its log.
+func killOne(ctx context.Context, conn *pgx.Conn) error {
+	rows, err := conn.Query(ctx, `SELECT pid `+others+` ORDER BY random() LIMIT 1`)
+	if err != nil {
+		return err
+	}
+	pids, err := pgx.CollectRows(rows, pgx.RowTo[int])
+	if err != nil || len(pids) == 0 {
+		return err
+	}
+	backend, err := os.FindProcess(pids[0])
+	if err != nil {
+		return err
+	}
+	return backend.Kill()
+}
+
+// administrator is a connection past the wires. The server may be recovering.
+func (at *site) administrator(ctx context.Context) (*pgx.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for {
+		conn, err := pgx.Connect(ctx, at.server.DSN())
+		if err == nil {
+			return conn, nil
+		}
+		rest(ctx, 10*time.Millisecond)
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("connecting to PostgreSQL: %w", err)
+		}
+	}
+}

@@ -1,0 +1,43 @@
+package tcpproxy
+
+import "sync"
+
+// gate lets pass, or makes wait. The zero value is open.
+type gate struct {
+	mu     sync.Mutex
+	opened chan struct{} // closed when the gate opens; nil: it is open
+}
+
+func (g *gate) shut() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.opened == nil {
+		g.opened = make(chan struct{})
+	}
+}
+
+func (g *gate) open() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.opened != nil {
+		close(g.opened)
+		g.opened = nil
+	}
+}
+
+// pass waits until the gate is open. false: over was closed before.
+func (g *gate) pass(over <-chan struct{}) bool {
+	for {
+		g.mu.Lock()
+		opened := g.opened
+		g.mu.Unlock()
+		if opened == nil {
+			return true
+		}
+		select {
+		case <-opened:
+		case <-over:
+			return false
+		}
+	}
+}
