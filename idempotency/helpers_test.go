@@ -234,7 +234,7 @@ func (s faultyTransactor) Begin(
 	}
 }
 
-func (s faultyTransactor) Within() bool { return s.ledger.Within() }
+func (s faultyTransactor) Enclosed() bool { return s.ledger.Enclosed() }
 
 type faultyTransaction struct {
 	idempotency.Transaction
@@ -303,7 +303,7 @@ func (s *ledgerStore) transactions() int {
 	return len(s.open)
 }
 
-func (s *ledgerStore) Within() bool { return s.within }
+func (s *ledgerStore) Enclosed() bool { return s.within }
 
 func (s *ledgerStore) Reserve(ctx context.Context, claim idempotency.Claim) (idempotency.Reservation, error) {
 	s.mu.Lock()

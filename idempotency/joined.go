@@ -41,7 +41,7 @@ func (j *joined) complete(outcome Outcome, refused bool) error {
 		return err
 	case errors.Is(err, ErrUnknown):
 		return j.byItself(err)
-	case j.store.Within(), errors.Is(err, ErrTransactionFailed):
+	case j.store.Enclosed(), errors.Is(err, ErrTransactionFailed):
 		return fmt.Errorf("%w: %w", errUndone, err)
 	default:
 		return j.resolve(err)
@@ -104,7 +104,7 @@ func (j *joined) resolve(err error) error {
 // returned: its effect is there, and its record is not. So it is written now that
 // nobody knows.
 func (j *joined) byItself(err error) error {
-	if j.store.Within() {
+	if j.store.Enclosed() {
 		return err // the transaction is over, and it was the caller's
 	}
 	j.insist(j.doubt)

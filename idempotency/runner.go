@@ -24,7 +24,7 @@ type runner struct {
 func newRunner(store Store, terms Terms, trace *Trace) (*runner, error) {
 	terms, err := terms.resolved(store)
 	r := &runner{store: store, terms: terms, trace: trace}
-	if t, ok := store.(Transactor); ok && (terms.Joined || t.Within()) {
+	if t, ok := store.(Transactor); ok && (terms.Joined || t.Enclosed()) {
 		r.transactor = t
 	}
 	return r, err
@@ -69,13 +69,13 @@ func (r *runner) attempt(ctx context.Context, claim *Claim, asked time.Time) (*e
 // for a connection is bounded as that for a lease is.
 func (r *runner) beginJoined(ctx context.Context, claim *Claim, asked time.Time) (*execution, Reservation, error) {
 	waiting, cancel := ctx, func() {}
-	if !r.transactor.Within() {
+	if !r.transactor.Enclosed() {
 		waiting, cancel = context.WithTimeout(ctx, r.terms.Lease)
 	}
 	defer cancel()
 	limit := max(r.terms.Limit, 0)
 	reservation, tx, err := r.transactor.Begin(waiting, *claim, limit)
-	if err != nil && !r.transactor.Within() && waiting.Err() == nil && !errors.Is(err, ErrInvalid) {
+	if err != nil && !r.transactor.Enclosed() && waiting.Err() == nil && !errors.Is(err, ErrInvalid) {
 		reservation, tx, err = r.transactor.Begin(waiting, *claim, limit)
 	}
 	if err != nil || reservation.Decision != Acquired {

@@ -80,9 +80,9 @@ type Transactor interface {
 	// database waits for a host that has fallen silent.
 	Begin(ctx context.Context, claim Claim, limit time.Duration) (Reservation, Transaction, error)
 
-	// Within reports whether the verbs are part of a transaction of the caller's, so
+	// Enclosed reports whether the verbs are part of a transaction of the caller's, so
 	// that all work under it is joined, and Commit does not commit.
-	Within() bool
+	Enclosed() bool
 }
 
 // Transaction is an open transaction of a Transactor. It ends with the first of

@@ -3,8 +3,6 @@ package main
 import (
 	"crypto/rand"
 	"net/http"
-
-	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
 // joined books an order in the ledger. It has no idea of repetitions: its booking is

@@ -137,6 +137,6 @@ func pgxIsolation(level sql.IsolationLevel) (pgx.TxIsoLevel, error) {
 	return "", fmt.Errorf("%w: isolation %v", idempotency.ErrInvalid, level)
 }
 
-// Within implements [idempotency.Transactor]: it commits itself. [Store.In] gives one
+// Enclosed implements [idempotency.Transactor]: it commits itself. [Store.Within] gives one
 // that does not.
-func (s *Store) Within() bool { return false }
+func (s *Store) Enclosed() bool { return false }

@@ -12,8 +12,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
-// Within is a store whose verbs are part of a transaction of the caller's. [Store.In] and
-// [Store.InSQL] make it. Like the transaction, it is not safe for concurrent
+// Within is a store whose verbs are part of a transaction of the caller's. [Store.Within] and
+// [Store.WithinSQL] make it. Like the transaction, it is not safe for concurrent
 // use.
 type Within struct {
 	verbs
@@ -23,12 +23,12 @@ type Within struct {
 
 var _ idempotency.Transactor = (*Within)(nil)
 
-// In gives the verbs inside a transaction, for a consumer that keeps its inbox
+// Within gives the verbs inside a transaction, for a consumer that keeps its inbox
 // and its effects in one database: they are committed together, by the caller.
 //
 //	tx, err := pool.Begin(ctx)
 //	…
-//	inbox := store.In(tx)
+//	inbox := store.Within(tx)
 //	result, err := idempotency.Do(ctx, inbox, …) // the effect, through tx
 //	…
 //	err = tx.Commit(ctx)
@@ -42,17 +42,17 @@ var _ idempotency.Transactor = (*Within)(nil)
 // lock_timeout which the caller has set, ends their transaction as every error does.
 // Nothing is tried again for the same reason: after an error, roll back and begin
 // anew.
-func (s *Store) In(tx pgx.Tx) *Within { return s.in(tx, pgxQuerier{tx}) }
+func (s *Store) Within(tx pgx.Tx) *Within { return s.in(tx, pgxQuerier{tx}) }
 
-// InSQL is In for database/sql.
-func (s *Store) InSQL(tx *sql.Tx) *Within { return s.in(tx, sqlQuerier{tx}) }
+// WithinSQL is Within for database/sql.
+func (s *Store) WithinSQL(tx *sql.Tx) *Within { return s.in(tx, sqlQuerier{tx}) }
 
 func (s *Store) in(tx any, q querier) *Within {
 	return &Within{verbs: verbs{querier: q, is: s.callers}, tx: tx}
 }
 
-// Within implements [idempotency.Transactor]: it is the caller who commits.
-func (w *Within) Within() bool { return true }
+// Enclosed implements [idempotency.Transactor]: it is the caller who commits.
+func (w *Within) Enclosed() bool { return true }
 
 // Begin implements [idempotency.Transactor]. The transaction is a savepoint in the
 // caller's; its Value is the caller's own, and nothing is set in it: neither limit

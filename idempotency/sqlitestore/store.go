@@ -49,8 +49,8 @@ type pool struct {
 // ErrClosed means that the store is closed.
 var ErrClosed = errors.New("sqlitestore: closed")
 
-// Within implements idempotency.Transactor: false. In gives one that is.
-func (s *Store) Within() bool { return false }
+// Enclosed implements idempotency.Transactor: false. Store.Within gives one that is.
+func (s *Store) Enclosed() bool { return false }
 
 // DB is the database, for the work's own tables: the one that New was given, or
 // that of Open. It is closed with the store in the latter case only.

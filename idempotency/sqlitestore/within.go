@@ -24,7 +24,7 @@ type Within struct {
 
 var _ idempotency.Transactor = (*Within)(nil)
 
-// In puts the verbs into a transaction: that of a consumer, say, who writes the
+// Within puts the verbs into a transaction: that of a consumer, say, who writes the
 // record of a message and its effect at once. What they do is committed, or undone,
 // with everything else in it, and lasts as that does: the connection's synchronous
 // should be FULL.
@@ -33,12 +33,12 @@ var _ idempotency.Transactor = (*Within)(nil)
 // wait for the write lock, as all who write. Verbs that write take it: begin the
 // transaction as an immediate one ("_txlock=immediate", as DB does), or with a verb,
 // or they may fail with SQLITE_BUSY where somebody else has written in between.
-func (s *Store) In(tx *sql.Tx) *Within {
+func (s *Store) Within(tx *sql.Tx) *Within {
 	return &Within{store: s, tx: tx, statements: within(tx)}
 }
 
-// Within implements idempotency.Transactor: true.
-func (w *Within) Within() bool { return true }
+// Enclosed implements idempotency.Transactor: true.
+func (w *Within) Enclosed() bool { return true }
 
 // errOutrun cannot happen under the write lock.
 var errOutrun = errors.New("sqlitestore: a record changed within a transaction")

@@ -30,7 +30,7 @@ func (s eachAlone) do(ctx context.Context, verb func(w *sqlitestore.Within) erro
 	if err != nil {
 		return err
 	}
-	if err := verb(s.In(tx)); err != nil {
+	if err := verb(s.Within(tx)); err != nil {
 		_ = tx.Rollback()
 		return err
 	}
@@ -120,7 +120,7 @@ func TestWithinDeferred(t *testing.T) {
 	defer tx.Rollback() //nolint:errcheck // it is the end
 	claim := claimOf("key")
 	require.NoError(t, store.Complete(t.Context(), acquire(t, store, claim), completed))
-	assert.Equal(t, "done", decisionOf(t, store.In(tx), claim))
+	assert.Equal(t, "done", decisionOf(t, store.Within(tx), claim))
 
 	impatient, err := sqlitestore.Options{BusyTimeout: -1}.Open(t.Context(), path)
 	require.NoError(t, err)

@@ -30,7 +30,7 @@ func (k *kit) testTransactions(t *testing.T, store idempotency.Transactor) {
 	if k.Write == nil || k.Count == nil {
 		t.Fatal("the store is a Transactor: storetest.Suite needs Write and Count")
 	}
-	if store.Within() {
+	if store.Enclosed() {
 		t.Fatal("the store is within a transaction of the caller's, and cannot commit")
 	}
 	j := &joinedKit{k, store}
