@@ -66,7 +66,7 @@ func Keep(ctx context.Context) {
 	if e, ok := executionOf(ctx); ok {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		e.kept = e.kept || !e.over
+		e.kept = true
 	}
 }
 
