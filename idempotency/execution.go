@@ -198,15 +198,6 @@ func (e *execution) settle(outcome Outcome, refused bool) error {
 	return e.complete(outcome, refused)
 }
 
-// decline ends an execution whose time was over before its work began, and returns
-// why. The work could only say that it was cut off, and nobody would know whether
-// that is all.
-func (e *execution) decline() error {
-	defer e.close()
-	e.finish()
-	return errors.Join(context.Cause(e.ctx), e.release())
-}
-
 // abandon ends an execution whose work panicked.
 func (e *execution) abandon() (Status, error) {
 	defer e.close()
