@@ -200,7 +200,7 @@ func (t *turn) settle(e *execution, result Result, failure error) (Result, error
 	e.finish()
 	status, failure := t.judge(e, failure)
 	stored := result
-	if final := (*FinalError)(nil); status == FailedFinal && errors.As(failure, &final) {
+	if final, ok := errors.AsType[*FinalError](failure); ok && status == FailedFinal {
 		stored = Result{Body: []byte(final.Error())}
 	}
 	err := e.settle(Outcome{Status: status, Result: stored}, status == FailedFinal)
@@ -216,16 +216,16 @@ func (t *turn) settle(e *execution, result Result, failure error) (Result, error
 // judge is what the work's error says of its effect, and the error that its caller
 // gets.
 func (t *turn) judge(e *execution, failure error) (Status, error) {
-	var final *FinalError
-	var harmless *harmlessError
+	_, final := errors.AsType[*FinalError](failure)
+	_, harmless := errors.AsType[*harmlessError](failure)
 	switch {
 	case failure == nil:
 		return Completed, nil
 	case errors.Is(failure, ErrUnknown):
 		return Unknown, failure
-	case errors.As(failure, &final):
+	case final:
 		return FailedFinal, failure
-	case errors.As(failure, &harmless):
+	case harmless:
 		return FailedRetryable, failure
 	}
 	status := e.ambiguous()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
@@ -96,28 +97,61 @@ func ExampleFinal() {
 	// no such company
 }
 
-// The package's policy, and a gateway whose 502 says nothing of what it did.
+// Work that called the bank does not know what a failure means. Where it does know,
+// it says so, and is done again.
+func ExampleHarmless() {
+	store := new(idempotency.Memory)
+	refused := errors.New("connection refused")
+	for range 2 {
+		_, err := idempotency.Do(context.Background(), store, "comp1", "pay-invoices", "message 9", "",
+			func(context.Context) (idempotency.Result, error) {
+				fmt.Println("paying")
+				return idempotency.Result{}, idempotency.Harmless(refused) // not a byte has left
+			})
+		fmt.Println(err)
+	}
+	// Output:
+	// paying
+	// connection refused
+	// paying
+	// connection refused
+}
+
+// A route whose 502 says more than that of others: the gateway before the bank
+// answers it when it could not connect.
 func ExampleHandler_settle() {
 	h := idempotency.NewHandler(new(idempotency.Memory),
 		func(*http.Request) (string, error) { return "", nil },
-		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }))
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			fmt.Println("paying", r.Header.Get("Idempotency-Key"))
+			code, _ := strconv.Atoi(r.URL.Query().Get("gateway"))
+			w.WriteHeader(code)
+		}))
+	h.Operation = func(*http.Request) string { return "pay" }
 	h.Settle = func(code int) idempotency.Status {
 		if code == http.StatusBadGateway {
-			return idempotency.Unknown
+			return idempotency.FailedRetryable
 		}
-		return idempotency.Settle(code)
+		return 0 // the package's own policy
 	}
 	h.Trace = &idempotency.Trace{Unknown: func(e *idempotency.Event) { fmt.Println("find out about", e.Key) }}
 
-	for range 2 {
-		r := httptest.NewRequest(http.MethodPost, "/charges", http.NoBody)
-		r.Header.Set("Idempotency-Key", "comp1:invoice:001")
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
-		fmt.Println(w.Code)
+	for _, code := range []string{"502", "504"} {
+		for range 2 {
+			r := httptest.NewRequest(http.MethodPost, "/payments?gateway="+code, http.NoBody)
+			r.Header.Set("Idempotency-Key", "invoice "+code)
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			fmt.Println(w.Code)
+		}
 	}
 	// Output:
-	// find out about comp1:invoice:001
+	// paying invoice 502
 	// 502
+	// paying invoice 502
+	// 502
+	// paying invoice 504
+	// find out about invoice 504
+	// 504
 	// 409
 }

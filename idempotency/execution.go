@@ -66,7 +66,7 @@ func Keep(ctx context.Context) {
 	if e, ok := executionOf(ctx); ok {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		e.kept = e.kept || !e.over
+		e.kept = true
 	}
 }
 
@@ -196,15 +196,6 @@ func (e *execution) settle(outcome Outcome, refused bool) error {
 		outcome.TTL = e.terms.TTL
 	}
 	return e.complete(outcome, refused)
-}
-
-// decline ends an execution whose time was over before its work began, and returns
-// why. The work could only say that it was cut off, and nobody would know whether
-// that is all.
-func (e *execution) decline() error {
-	defer e.close()
-	e.finish()
-	return errors.Join(context.Cause(e.ctx), e.release())
 }
 
 // abandon ends an execution whose work panicked.

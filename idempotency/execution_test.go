@@ -28,35 +28,6 @@ func TestFromContextOutsideOfAnExecution(t *testing.T) {
 	assert.NotPanics(t, func() { idempotency.Keep(t.Context()) })
 }
 
-// The whole of joined work is two round trips beside its own statements.
-func TestJoinedIsOneBeginAndOneCommit(t *testing.T) {
-	for _, row := range []struct {
-		name string
-		code int
-		want map[string]int
-	}{
-		{"done", http.StatusCreated, map[string]int{onBegin: 1, onCommit: 1}},
-		{"refused", http.StatusNotFound, map[string]int{onBegin: 1, onRefuse: 1}},
-		{"failed", http.StatusInternalServerError, map[string]int{onBegin: 1, onRollback: 1}},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			store := faultyTx(newLedger())
-			r := newRig(store, charge(t, row.code), joined)
-			assert.Equal(t, row.code, r.post(t).Code)
-			assert.Equal(t, row.want, store.counts())
-		})
-	}
-}
-
-// A duplicate of joined work that is finished takes one, and opens nothing.
-func TestJoinedReplayIsOneBegin(t *testing.T) {
-	store := faultyTx(newLedger())
-	r := newRig(store, charge(t, http.StatusCreated), joined)
-	first := r.post(t)
-	requireReplay(t, first, r.post(t))
-	assert.Equal(t, map[string]int{onBegin: 2, onCommit: 1}, store.counts())
-}
-
 func TestTxIsOneTransaction(t *testing.T) {
 	r := newRig(newLedger(), func(w http.ResponseWriter, req *http.Request) {
 		first, err := idempotency.Tx[*ledgerTx](req.Context())
@@ -90,14 +61,6 @@ func TestTxIsOneTransactionForSeveralGoroutines(t *testing.T) {
 	}, joined)
 	r.post(t)
 	assert.Equal(t, 100, store.sum("acct"))
-}
-
-// Work that never asks for the transaction is recorded all the same.
-func TestJoinedWithoutTx(t *testing.T) {
-	store := faultyTx(newLedger())
-	r := newRig(store, answer(http.StatusCreated, "made"), joined)
-	requireReplay(t, r.post(t), r.post(t))
-	assert.Equal(t, 1, store.count(onCommit))
 }
 
 func TestTxLimit(t *testing.T) {
@@ -172,8 +135,7 @@ func txOf[T any](ctx context.Context) error {
 	return err
 }
 
-// What work leaves behind gets no transaction, and keeps nothing, while its
-// record is being written.
+// What work leaves behind gets no transaction while its record is being written.
 func TestTxAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger := newLedger()
@@ -184,7 +146,6 @@ func TestTxAfterTheEnd(t *testing.T) {
 			work(w, req)
 			go func() {
 				time.Sleep(time.Second / 2)
-				idempotency.Keep(req.Context())
 				late <- txOf[*ledgerTx](req.Context())
 			}()
 		}, joined)
@@ -194,92 +155,6 @@ func TestTxAfterTheEnd(t *testing.T) {
 		require.ErrorContains(t, err, "over")
 		assert.Zero(t, ledger.sum("acct"))
 	})
-}
-
-// An early return rolls back, as everywhere else in Go. A refusal is stored
-// without what was written, unless that is to be kept.
-func TestJoinedEarlyReturnRollsBack(t *testing.T) {
-	for _, row := range []struct {
-		name   string
-		code   int
-		keep   bool
-		record idempotency.Status // 0: none, the key is free
-		sum    int
-		d      idempotency.Disposition
-	}{
-		{"200", 200, false, idempotency.Completed, 100, idempotency.Executed},
-		{"303", 303, false, idempotency.Completed, 100, idempotency.Executed},
-		{"400", 400, false, idempotency.FailedFinal, 0, idempotency.Executed},
-		{"402", 402, false, idempotency.FailedFinal, 0, idempotency.Executed},
-		{"402 that wants its rows", 402, true, idempotency.FailedFinal, 100, idempotency.Executed},
-		{"422", 422, false, idempotency.FailedFinal, 0, idempotency.Executed},
-		{"401", 401, false, 0, 0, idempotency.Released},
-		{"429", 429, false, 0, 0, idempotency.Released},
-		{"429, and Keep", 429, true, 0, 0, idempotency.Released},
-		{"500", 500, false, 0, 0, idempotency.Released},
-		{"500, and Keep", 500, true, 0, 0, idempotency.Released},
-		{"503, and Keep", 503, true, 0, 0, idempotency.Released},
-		{"unknown, by policy", 599, false, idempotency.Unknown, 0, idempotency.Doubtful},
-		{"unknown, by policy, and Keep", 599, true, idempotency.Unknown, 0, idempotency.Doubtful},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			store := newLedger()
-			work := charge(t, row.code)
-			r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
-				if row.keep {
-					idempotency.Keep(req.Context())
-				}
-				work(w, req)
-			}, joined, func(h *idempotency.Handler) {
-				h.Settle = func(code int) idempotency.Status {
-					if code == 599 {
-						return idempotency.Unknown
-					}
-					return 0
-				}
-			})
-			first := r.post(t)
-			assert.Equal(t, row.code, first.Code)
-			assert.Equal(t, row.sum, store.sum("acct"))
-			assert.Zero(t, store.transactions())
-			assert.Equal(t, []idempotency.Disposition{row.d}, r.dispositions())
-			requireRecord(t, store, theID, row.record)
-			switch {
-			case row.record.Finished():
-				requireReplay(t, first, r.post(t))
-				assert.EqualValues(t, 1, r.executions.Load())
-			case row.record == idempotency.Unknown:
-				requireUnknown(t, r)
-			default:
-				assert.Equal(t, row.code, r.post(t).Code)
-				assert.EqualValues(t, 2, r.executions.Load())
-			}
-			assert.Equal(t, row.sum, store.sum("acct"))
-		})
-	}
-}
-
-// A refusal whose body is too large to be stored is a refusal still.
-func TestJoinedRefusalTooLargeToBeKept(t *testing.T) {
-	for _, row := range []struct {
-		name string
-		keep bool
-		sum  int
-	}{{"rolled back", false, 0}, {"kept", true, 100}} {
-		t.Run(row.name, func(t *testing.T) {
-			store := newLedger()
-			work := charge(t, http.StatusPaymentRequired)
-			r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
-				if row.keep {
-					idempotency.Keep(req.Context())
-				}
-				work(w, req)
-			}, joined, func(h *idempotency.Handler) { h.MaxResponse = 3 })
-			assert.Equal(t, http.StatusPaymentRequired, r.post(t).Code)
-			assert.Equal(t, row.sum, store.sum("acct"))
-			requireRecord(t, store, theID, idempotency.CompletedUnreplayable)
-		})
-	}
 }
 
 // Detached work has no transaction whose writes it could keep.

@@ -347,8 +347,8 @@ func (s *memoryShard) sweep(limit int) int {
 		delete(s.pending, r.ID)
 	}
 	if n > 0 && len(s.records) == 0 {
-		// Neither shrinks by itself.
-		s.records, s.queue = nil, nil
+		// None of them shrinks by itself.
+		s.records, s.queue, s.pending = nil, nil, nil
 	}
 	return n
 }

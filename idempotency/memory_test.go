@@ -38,6 +38,7 @@ func memoryClaim(key string) idempotency.Claim {
 	return idempotency.Claim{
 		ID:          idempotency.ID{Scope: "tenant", Operation: "POST /charges", Key: key},
 		Fingerprint: "v1:a", Owner: idempotency.NewOwner(), Lease: time.Minute, TTL: idempotency.Day,
+		Takeover: idempotency.Reexecute,
 	}
 }
 
@@ -51,6 +52,11 @@ func TestMemoryClock(t *testing.T) {
 			reservation, err := store.Reserve(t.Context(), claim)
 			require.NoError(t, err)
 			return reservation.Decision
+		}
+		abandon := func() []idempotency.Record {
+			abandoned, err := store.Abandon(t.Context(), 10)
+			require.NoError(t, err)
+			return abandoned
 		}
 		sweep := func() int {
 			n, err := store.Sweep(t.Context(), 10)
@@ -66,16 +72,24 @@ func TestMemoryClock(t *testing.T) {
 		assert.True(t, reservation.Record.Expires.Equal(started.Add(idempotency.Day)))
 
 		time.Sleep(time.Minute - 1)
-		assert.Equal(t, idempotency.Busy, decision(idempotency.Reexecute))
+		assert.Equal(t, idempotency.Busy, decision(0))
 		require.NoError(t, store.Renew(t.Context(), reservation.Record.Lease(), time.Hour))
 		time.Sleep(time.Hour - 1)
-		assert.Equal(t, idempotency.Busy, decision(idempotency.Reexecute))
+		assert.Equal(t, idempotency.Busy, decision(0))
 		time.Sleep(time.Nanosecond)
-		assert.Equal(t, idempotency.Acquired, decision(idempotency.Reexecute))
+		assert.Equal(t, idempotency.Acquired, decision(idempotency.MarkUnknown))
 
-		time.Sleep(idempotency.Day - 1)
-		assert.Zero(t, sweep())
-		assert.Equal(t, idempotency.Undecided, decision(idempotency.MarkUnknown))
+		time.Sleep(time.Minute - 1)
+		assert.Empty(t, abandon())
+		time.Sleep(time.Nanosecond)
+		time.Sleep(idempotency.Week)
+		assert.Zero(t, sweep(), "what will be unknown stays")
+		abandoned := abandon()
+		require.Len(t, abandoned, 1)
+		assert.Equal(t, idempotency.Unknown, abandoned[0].Status)
+		assert.Equal(t, time.Now(), abandoned[0].Updated)
+		assert.Empty(t, abandon())
+		assert.Equal(t, idempotency.Undecided, decision(idempotency.Reexecute))
 		time.Sleep(idempotency.Week)
 		assert.Zero(t, sweep(), "what is unknown stays")
 
@@ -105,17 +119,23 @@ func TestMemorySweepOrder(t *testing.T) {
 		hours := func() time.Duration { return time.Duration(1+dice.IntN(100)) * time.Hour }
 		for i := range 500 {
 			claim := memoryClaim(strconv.Itoa(i))
-			claim.Lease, claim.TTL = hours(), hours()
+			claim.Lease, claim.TTL, claim.Takeover = hours(), hours(), idempotency.Takeover(dice.IntN(4))
+			repeats := claim.Takeover == idempotency.Reexecute || claim.Takeover == idempotency.Resume
 			reservation, err := store.Reserve(ctx, claim)
 			require.NoError(t, err)
 			lease := reservation.Record.Lease()
 			now := time.Now()
-			end := now.Add(max(claim.Lease, claim.TTL))
+			var end time.Time
+			if repeats {
+				end = now.Add(max(claim.Lease, claim.TTL))
+			}
 			switch dice.IntN(6) {
 			case 0:
 				d := hours()
 				require.NoError(t, store.Renew(ctx, lease, d))
-				end = now.Add(max(d, claim.TTL))
+				if repeats {
+					end = now.Add(max(d, claim.TTL))
+				}
 			case 1:
 				require.NoError(t, store.Release(ctx, lease))
 				end = now.Add(claim.TTL)
@@ -154,6 +174,79 @@ func TestMemorySweepOrder(t *testing.T) {
 		for id, end := range expires {
 			assert.True(t, end.IsZero(), "%v is still there", id)
 		}
+	})
+}
+
+// TestMemoryUnknown: the list is that of the moment when it was asked for, less what
+// was settled since; it can be left, and it can be settled as it is read.
+func TestMemoryUnknown(t *testing.T) {
+	var store idempotency.Memory
+	ctx := t.Context()
+	for _, scope := range []string{"b", "a"} {
+		for _, key := range []string{"3", "1", "2"} {
+			claim := memoryClaim(key)
+			claim.Scope = scope
+			reservation, err := store.Reserve(ctx, claim)
+			require.NoError(t, err)
+			require.NoError(t, store.Complete(ctx, reservation.Record.Lease(), idempotency.Outcome{Status: idempotency.Unknown}))
+		}
+	}
+	_, err := store.Reserve(ctx, memoryClaim("in progress"))
+	require.NoError(t, err)
+	list := func(scope string) (names []string) {
+		for record, err := range store.Unknown(ctx, scope) {
+			require.NoError(t, err)
+			names = append(names, record.Scope+record.Key)
+		}
+		return names
+	}
+	assert.Equal(t, []string{"a1", "a2", "a3", "b1", "b2", "b3"}, list(""))
+	assert.Equal(t, []string{"b1", "b2", "b3"}, list("b"))
+	assert.Empty(t, list("c"))
+	for record, err := range store.Unknown(ctx, "") {
+		require.NoError(t, err)
+		require.Equal(t, "1", record.Key)
+		break
+	}
+
+	seen := 0
+	for record, err := range store.Unknown(ctx, "a") {
+		require.NoError(t, err)
+		seen++
+		require.NoError(t, store.Release(ctx, record.Lease()))
+		record.Key = "2"
+		other := mustLoad(t, &store, record.ID)
+		_ = store.Release(ctx, other.Lease())
+	}
+	assert.Equal(t, 2, seen, "one was settled meanwhile")
+	assert.Empty(t, list("a"))
+
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	for _, err := range store.Unknown(ended, "") {
+		require.ErrorIs(t, err, context.Canceled)
+		seen++
+	}
+	assert.Equal(t, 3, seen, "an error ends the list")
+}
+
+// TestMemoryAbandonLimit: no more than were asked for.
+func TestMemoryAbandonLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var store idempotency.Memory
+		for i := range 10 {
+			die(t, &store, strconv.Itoa(i), idempotency.TakeoverDefault)
+		}
+		time.Sleep(time.Minute)
+		for _, row := range []struct{ limit, want int }{{-1, 0}, {0, 0}, {7, 7}, {7, 3}, {7, 0}} {
+			abandoned, err := store.Abandon(t.Context(), row.limit)
+			require.NoError(t, err)
+			assert.Len(t, abandoned, row.want)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := store.Abandon(ctx, 1)
+		require.ErrorIs(t, err, context.Canceled)
 	})
 }
 

@@ -30,11 +30,13 @@ func newRunner(store Store, terms Terms, trace *Trace) (*runner, error) {
 	return r, err
 }
 
-// start claims an operation, and begins its execution if the claim is granted.
+// start claims an operation, and begins its execution if the claim is granted. One
+// whose time is over by then is not begun: its work could only say that it was cut
+// off, and nobody would know whether that is all.
 func (r *runner) start(ctx context.Context, claim *Claim) (*execution, Reservation, error) {
 	e, reservation, err := r.wait(ctx, claim)
 	if e != nil && e.ctx.Err() != nil {
-		return nil, reservation, e.decline()
+		return nil, reservation, errors.Join(context.Cause(e.ctx), e.release())
 	}
 	return e, reservation, err
 }

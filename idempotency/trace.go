@@ -18,7 +18,8 @@ const (
 	// Executed: the work was done, and its result stored.
 	Executed Disposition = "executed"
 
-	// Released: the work was tried and took no effect; it may come again.
+	// Released: the work was tried and took no effect, or may be repeated whatever
+	// it did; it may come again.
 	Released Disposition = "released"
 
 	// Replayed: it had been done before; the first result was given.
@@ -37,8 +38,8 @@ const (
 	// Doubtful: nobody knows whether it took effect. See Trace.Unknown.
 	Doubtful Disposition = "doubtful"
 
-	// Overtaken: the work was done, but the lease was lost meanwhile, so the result
-	// counts for nothing.
+	// Overtaken: the work was done, but the operation was somebody else's by then, so
+	// the result counts for nothing.
 	Overtaken Disposition = "overtaken"
 
 	// Panicked: the work panicked.
@@ -99,9 +100,11 @@ type Trace struct {
 	// its key, and every Do, when its response is about to be sent.
 	Done func(*Event)
 
-	// Unknown is called when an operation has become Unknown: an execution died,
-	// or ended without knowing its effect. Tell a reconciler: it finds out what
-	// happened and settles the record with Store.Load and then Complete or Release.
+	// Unknown is called when an operation has become Unknown: an execution died, as
+	// a claim or a Sweeper has found, or ended without knowing its effect. It may be
+	// called twice for one, if the store did not hear of the first. Tell a reconciler:
+	// it finds out what happened and settles the record with Store.Load and then
+	// Complete or Release.
 	Unknown func(*Event)
 
 	// RenewalFailed is called when a lease could not be renewed. It is tried again,

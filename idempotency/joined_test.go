@@ -1,0 +1,578 @@
+package idempotency_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
+)
+
+// This file is about joined work: that it is one transaction, what that keeps and
+// undoes, and what is made of a database that fails in the middle.
+
+// What Begin finds is answered as what Reserve finds, and opens nothing.
+func TestJoinedDecisions(t *testing.T) {
+	work := charge(t, http.StatusCreated)
+	for _, row := range []struct {
+		name   string
+		first  func(*rig, idempotency.Store) // what was there before
+		code   int
+		kind   string // "": a replay
+		d      idempotency.Disposition
+		change func(*http.Request)
+	}{
+		{
+			name: "done", code: http.StatusCreated, d: idempotency.Replayed,
+			first: func(r *rig, _ idempotency.Store) { r.post(t) },
+		},
+		{
+			name: "busy", code: http.StatusConflict, kind: "in-progress", d: idempotency.Duplicate,
+			first: func(r *rig, store idempotency.Store) { crash(t, r.Handler, store, request(t)) },
+		},
+		{
+			name: "mismatch", code: http.StatusUnprocessableEntity, kind: "mismatch", d: idempotency.Mismatched,
+			first: func(r *rig, _ idempotency.Store) { serve(r, withBody(request(t), "another")) },
+		},
+		{
+			name: "undecided", code: http.StatusConflict, kind: "unknown", d: idempotency.Doubtful,
+			first: func(r *rig, store idempotency.Store) {
+				lease := crash(t, r.Handler, store, request(t))
+				require.NoError(t, store.Complete(t.Context(), lease, idempotency.Outcome{Status: idempotency.Unknown}))
+			},
+		},
+		{
+			name: "unreplayable", code: http.StatusConflict, kind: "unreplayable", d: idempotency.Unreplayable,
+			first: func(r *rig, store idempotency.Store) {
+				lease := crash(t, r.Handler, store, request(t))
+				require.NoError(t, store.Complete(t.Context(), lease, idempotency.Outcome{Status: idempotency.CompletedUnreplayable}))
+			},
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			ledger := newLedger()
+			r := newRig(ledger, work, joined)
+			row.first(r, ledger)
+			runs, sum := r.executions.Load(), ledger.sum("acct")
+			w := r.post(t)
+			if row.kind == "" {
+				assert.Equal(t, "true", w.Header().Get("Idempotency-Replayed"))
+				assert.Equal(t, row.code, w.Code)
+			} else {
+				requireProblem(t, w, row.code, row.kind)
+			}
+			assert.Equal(t, row.d, r.last(t).Disposition)
+			assert.Equal(t, runs, r.executions.Load())
+			assert.Equal(t, sum, ledger.sum("acct"))
+			assert.Zero(t, ledger.transactions())
+		})
+	}
+}
+
+// A duplicate that waits holds nothing, and gets the result, or its turn.
+func TestJoinedDuplicateWaits(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		code int // of the first
+		runs int64
+	}{{"for the result", http.StatusCreated, 1}, {"for its turn", http.StatusServiceUnavailable, 2}} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newLedger()
+				var calls atomic.Int64
+				r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
+					time.Sleep(10 * time.Second)
+					code := http.StatusCreated
+					if calls.Add(1) == 1 {
+						code = row.code
+					}
+					charge(t, code)(w, req)
+				}, joined, func(h *idempotency.Handler) { h.Wait = time.Minute })
+				first := r.goPost(t)
+				time.Sleep(time.Second)
+				second := r.goPost(t)
+				time.Sleep(time.Second)
+				assert.Equal(t, 1, store.transactions())
+				assert.Equal(t, row.code, (<-first).Code)
+				again := <-second
+				assert.Equal(t, http.StatusCreated, again.Code)
+				assert.Equal(t, row.runs == 1, again.Header().Get("Idempotency-Replayed") != "")
+				assert.Equal(t, row.runs, calls.Load())
+				assert.Equal(t, 100, store.sum("acct"))
+			})
+		})
+	}
+}
+
+// And no longer than it may.
+func TestJoinedDuplicateWaitsInVain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newLedger()
+		r := newRig(store, func(w http.ResponseWriter, _ *http.Request) {
+			time.Sleep(time.Minute)
+			w.WriteHeader(http.StatusCreated)
+		}, joined, func(h *idempotency.Handler) { h.Wait = 5 * time.Second })
+		first := r.goPost(t)
+		synctest.Wait()
+		began := time.Now()
+		requireProblem(t, r.post(t), http.StatusConflict, "in-progress")
+		assert.InDelta(t, 5, time.Since(began).Seconds(), 0.3)
+		<-first
+	})
+}
+
+// The whole of joined work is two round trips beside its own statements.
+func TestJoinedIsOneBeginAndOneCommit(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		code int
+		want map[string]int
+	}{
+		{"done", http.StatusCreated, map[string]int{onBegin: 1, onCommit: 1}},
+		{"refused", http.StatusNotFound, map[string]int{onBegin: 1, onRefuse: 1}},
+		{"failed", http.StatusInternalServerError, map[string]int{onBegin: 1, onRollback: 1}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			store := faultyTx(newLedger())
+			r := newRig(store, charge(t, row.code), joined)
+			assert.Equal(t, row.code, r.post(t).Code)
+			assert.Equal(t, row.want, store.counts())
+		})
+	}
+}
+
+// A duplicate of joined work that is finished takes one, and opens nothing.
+func TestJoinedReplayIsOneBegin(t *testing.T) {
+	store := faultyTx(newLedger())
+	r := newRig(store, charge(t, http.StatusCreated), joined)
+	first := r.post(t)
+	requireReplay(t, first, r.post(t))
+	assert.Equal(t, map[string]int{onBegin: 2, onCommit: 1}, store.counts())
+}
+
+// Work that never asks for the transaction is recorded all the same.
+func TestJoinedWithoutTx(t *testing.T) {
+	store := faultyTx(newLedger())
+	r := newRig(store, answer(http.StatusCreated, "made"), joined)
+	requireReplay(t, r.post(t), r.post(t))
+	assert.Equal(t, 1, store.count(onCommit))
+}
+
+// An early return rolls back, as everywhere else in Go. A refusal is stored
+// without what was written, unless that is to be kept.
+func TestJoinedEarlyReturnRollsBack(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		code   int
+		keep   bool
+		record idempotency.Status // 0: none, the key is free
+		sum    int
+		d      idempotency.Disposition
+	}{
+		{"200", 200, false, idempotency.Completed, 100, idempotency.Executed},
+		{"303", 303, false, idempotency.Completed, 100, idempotency.Executed},
+		{"400", 400, false, idempotency.FailedFinal, 0, idempotency.Executed},
+		{"402", 402, false, idempotency.FailedFinal, 0, idempotency.Executed},
+		{"402 that wants its rows", 402, true, idempotency.FailedFinal, 100, idempotency.Executed},
+		{"422", 422, false, idempotency.FailedFinal, 0, idempotency.Executed},
+		{"401", 401, false, 0, 0, idempotency.Released},
+		{"429", 429, false, 0, 0, idempotency.Released},
+		{"429, and Keep", 429, true, 0, 0, idempotency.Released},
+		{"500", 500, false, 0, 0, idempotency.Released},
+		{"500, and Keep", 500, true, 0, 0, idempotency.Released},
+		{"503, and Keep", 503, true, 0, 0, idempotency.Released},
+		{"unknown, by policy", 599, false, idempotency.Unknown, 0, idempotency.Doubtful},
+		{"unknown, by policy, and Keep", 599, true, idempotency.Unknown, 0, idempotency.Doubtful},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			store := newLedger()
+			work := charge(t, row.code)
+			r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
+				if row.keep {
+					idempotency.Keep(req.Context())
+				}
+				work(w, req)
+			}, joined, func(h *idempotency.Handler) {
+				h.Settle = func(code int) idempotency.Status {
+					if code == 599 {
+						return idempotency.Unknown
+					}
+					return 0
+				}
+			})
+			first := r.post(t)
+			assert.Equal(t, row.code, first.Code)
+			assert.Equal(t, row.sum, store.sum("acct"))
+			assert.Zero(t, store.transactions())
+			assert.Equal(t, []idempotency.Disposition{row.d}, r.dispositions())
+			requireRecord(t, store, theID, row.record)
+			switch {
+			case row.record.Finished():
+				requireReplay(t, first, r.post(t))
+				assert.EqualValues(t, 1, r.executions.Load())
+			case row.record == idempotency.Unknown:
+				requireUnknown(t, r)
+			default:
+				assert.Equal(t, row.code, r.post(t).Code)
+				assert.EqualValues(t, 2, r.executions.Load())
+			}
+			assert.Equal(t, row.sum, store.sum("acct"))
+		})
+	}
+}
+
+// A refusal whose body is too large to be stored is a refusal still.
+func TestJoinedRefusalTooLargeToBeKept(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		keep bool
+		sum  int
+	}{{"rolled back", false, 0}, {"kept", true, 100}} {
+		t.Run(row.name, func(t *testing.T) {
+			store := newLedger()
+			work := charge(t, http.StatusPaymentRequired)
+			r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
+				if row.keep {
+					idempotency.Keep(req.Context())
+				}
+				work(w, req)
+			}, joined, func(h *idempotency.Handler) { h.MaxResponse = 3 })
+			assert.Equal(t, http.StatusPaymentRequired, r.post(t).Code)
+			assert.Equal(t, row.sum, store.sum("acct"))
+			requireRecord(t, store, theID, idempotency.CompletedUnreplayable)
+		})
+	}
+}
+
+func TestStoreFailsAroundJoinedWork(t *testing.T) {
+	const ok = http.StatusCreated
+	down, lost, lease := fault{before: errDown}, fault{after: errLost}, fault{before: idempotency.ErrLeaseLost}
+	done := failure{status: ok, d: idempotency.Executed, record: idempotency.Completed, again: ok, replay: true, runs: 1}
+	undone := failure{status: 503, kind: "store", d: idempotency.StoreFailed, again: ok, runs: 2}
+	named := func(f failure, name string, rules ...rule) failure {
+		f.name, f.rules = name, rules
+		return f
+	}
+	unheard := undone // it was committed, and the client is not told before it asks again
+	unheard.record, unheard.replay, unheard.runs = idempotency.Completed, true, 1
+	late := unheard // it is committed even later
+	late.record = 0
+	before := undone // the work was not even begun
+	before.runs = 1
+	overtaken := undone
+	overtaken.kind, overtaken.d = "overtaken", idempotency.Overtaken
+	for _, row := range []failure{
+		named(done, "nothing fails"),
+		named(done, "Begin fails once", rule{onBegin, 1, 0, down}),
+		named(done, "Begin's answer is lost", rule{onBegin, 1, 0, lost}),
+		named(before, "Begin is down", rule{onBegin, 1, always, down}),
+		named(before, "Begin's answers are lost, all of them", rule{onBegin, 1, always, lost}),
+		named(before, "Begin hangs", rule{onBegin, 1, always, fault{delay: time.Hour}}),
+		named(undone, "the commit fails", rule{onCommit, 1, 0, down}),
+		named(done, "the commit's answer is lost", rule{onCommit, 1, 0, lost}),
+		named(done, "the commit's answer comes too late", rule{onCommit, 1, 0, fault{linger: time.Minute, after: errLost}}),
+		named(undone, "the commit hangs", rule{onCommit, 1, 0, fault{delay: time.Hour}}),
+		named(done, "the commit is done later than its answer was lost", rule{onCommit, 1, 0, fault{after: errLost, ghost: 9 * time.Second}}),
+		named(undone, "the commit is undone later than its answer was lost", rule{onCommit, 1, 0, fault{before: errLost, ghost: 9 * time.Second}}),
+		named(late, "the commit is done after the lease's time", rule{onCommit, 1, 0, fault{after: errLost, ghost: 40 * time.Second}}),
+		named(done, "the commit's answer is lost, and the store is away for a while", rule{onCommit, 1, 0, lost}, rule{onBegin, 2, 12, down}),
+		named(undone, "the commit fails, and the store is away for a while", rule{onCommit, 1, 0, down}, rule{onBegin, 2, 12, down}),
+		named(done, "the commit's answer is lost, and a Begin hangs", rule{onCommit, 1, 0, lost}, rule{onBegin, 2, 0, fault{delay: time.Hour}}),
+		named(unheard, "the commit's answer is lost, and the store is gone", rule{onCommit, 1, 0, lost}, rule{onBegin, 2, always, down}),
+		named(undone, "the commit fails, and the store is gone", rule{onCommit, 1, 0, down}, rule{onBegin, 2, always, down}),
+		named(overtaken, "the record is somebody else's at the commit", rule{onCommit, 1, 0, lease}),
+		named(undone, "a statement has failed", rule{onCommit, 1, 0, fault{before: fmt.Errorf("%w: duplicate key", idempotency.ErrTransactionFailed)}}),
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ledger := newLedger()
+				store := faultyTx(ledger)
+				r := row.run(t, store, store.faultyStore, charge(t, ok), joined)
+				assert.Equal(t, 100, ledger.sum("acct"), "one effect, whatever fails")
+				assert.Zero(t, ledger.transactions())
+				assert.Empty(t, r.unknowns())
+				counts := store.counts()
+				assert.Zero(t, counts[onReserve]+counts[onComplete]+counts[onRelease]+counts[onRenew], "joined work has no lease")
+			})
+		})
+	}
+}
+
+// A commit whose answer is lost, and by the time that one looks, somebody else has
+// done the work. His result is not the loser's own.
+func TestCommitIsLostAndSomebodyElseHasDoneIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ledger := newLedger()
+		store := faultyTx(ledger, rule{onCommit, 1, 0, fault{before: errDown}}, rule{onBegin, 2, 20, fault{before: errDown}})
+		a := newRig(store, charge(t, http.StatusCreated), joined)
+		b := newRig(ledger, charge(t, http.StatusCreated), joined)
+		response := a.goPost(t)
+		time.Sleep(time.Second)
+		won := b.post(t)
+		assert.Equal(t, http.StatusCreated, won.Code)
+		requireProblem(t, <-response, http.StatusServiceUnavailable, "overtaken")
+		requireReplay(t, won, a.post(t))
+		assert.Equal(t, 100, ledger.sum("acct"))
+	})
+}
+
+// The same, and the other is still at it.
+func TestCommitIsLostAndSomebodyElseIsAtIt(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		takes time.Duration
+		kind  string
+	}{
+		{"and ends in time", 10 * time.Second, "overtaken"},
+		{"and does not", 10 * time.Minute, "store"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ledger := newLedger()
+				store := faultyTx(ledger, rule{onCommit, 1, 0, fault{before: errDown}}, rule{onBegin, 2, 20, fault{before: errDown}})
+				a := newRig(store, charge(t, http.StatusCreated), joined)
+				work := charge(t, http.StatusCreated)
+				b := newRig(ledger, func(w http.ResponseWriter, r *http.Request) {
+					time.Sleep(row.takes)
+					work(w, r)
+				}, joined)
+				response := a.goPost(t)
+				time.Sleep(time.Second)
+				won := b.goPost(t)
+				began := time.Now()
+				requireProblem(t, <-response, http.StatusServiceUnavailable, row.kind)
+				assert.Less(t, time.Since(began), time.Minute)
+				assert.Equal(t, http.StatusCreated, (<-won).Code)
+				assert.Equal(t, 100, ledger.sum("acct"))
+			})
+		})
+	}
+}
+
+// What a refusal's commit says is dealt with like a success's.
+func TestStoreFailsAroundAJoinedRefusal(t *testing.T) {
+	const no = http.StatusPaymentRequired
+	refused := failure{status: no, d: idempotency.Executed, record: idempotency.FailedFinal, again: no, replay: true, runs: 1}
+	undone := failure{status: 503, kind: "store", d: idempotency.StoreFailed, again: no, runs: 2}
+	named := func(f failure, name string, fault fault) failure {
+		f.name, f.rules = name, []rule{{onRefuse, 1, 0, fault}, {onCommit, 1, 0, fault}}
+		return f
+	}
+	overtaken := undone
+	overtaken.kind, overtaken.d = "overtaken", idempotency.Overtaken
+	for _, keep := range []bool{false, true} {
+		for _, row := range []failure{
+			named(refused, "nothing fails", fault{}),
+			named(refused, "the answer is lost", fault{after: errLost}),
+			named(undone, "it fails", fault{before: errDown}),
+			named(overtaken, "the record is somebody else's", fault{before: idempotency.ErrLeaseLost}),
+		} {
+			t.Run(fmt.Sprint(row.name, ", keep ", keep), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					ledger := newLedger()
+					store := faultyTx(ledger)
+					work := charge(t, no)
+					row.run(t, store, store.faultyStore, func(w http.ResponseWriter, r *http.Request) {
+						if keep {
+							idempotency.Keep(r.Context())
+						}
+						work(w, r)
+					}, joined)
+					if keep {
+						assert.Equal(t, 100, ledger.sum("acct"))
+					} else {
+						assert.Empty(t, ledger.ledger)
+					}
+					assert.Zero(t, ledger.transactions())
+				})
+			})
+		}
+	}
+}
+
+// The same at the first request alone: what a client is told, and what the ledger
+// says at that moment.
+func TestCommitAndLedgerAgree(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		rules  []rule
+		code   int
+		ledger int
+	}{
+		{"committed", nil, 201, 100},
+		{"not committed", []rule{{onCommit, 1, 0, fault{before: errDown}}}, 503, 0},
+		{"committed, unheard", []rule{{onCommit, 1, 0, fault{after: errLost}}}, 201, 100},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := faultyTx(newLedger(), row.rules...)
+				w := newRig(store, charge(t, 201), joined).post(t)
+				assert.Equal(t, row.code, w.Code)
+				assert.Equal(t, row.ledger, store.Store.(*ledgerStore).sum("acct"))
+			})
+		})
+	}
+}
+
+// A rollback that fails leaves nothing behind either: a transaction that is not
+// committed is not. The answer says that nothing was done, and that is so.
+func TestRollbackFails(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		rule fault
+		work func()
+	}{
+		{"500", fault{after: errLost}, func() {}},
+		{"500, and it hangs", fault{delay: time.Hour}, func() {}},
+		{"panic", fault{before: errDown}, func() { panic("test") }},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := faultyTx(newLedger(), rule{onRollback, 1, 0, row.rule})
+				work := charge(t, 500)
+				r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
+					work(w, req)
+					row.work()
+				}, joined)
+				began := time.Now()
+				w, panicked := servePanicking(r, request(t))
+				assert.LessOrEqual(t, time.Since(began), 10*time.Second)
+				requireRecord(t, store, theID, 0)
+				assert.Zero(t, store.ledger.sum("acct"))
+				assert.Len(t, r.dispositions(), 1)
+				assert.Empty(t, r.unknowns())
+				if panicked == nil {
+					assert.Equal(t, 500, w.Code)
+					assert.Equal(t, idempotency.Released, r.last(t).Disposition)
+				}
+				require.Error(t, r.last(t).Err, "it is told of")
+			})
+		})
+	}
+}
+
+// Work that commits by itself has taken effect, whatever it answers then: it must
+// never be executed again by accident.
+func TestWorkThatCommitsByItself(t *testing.T) {
+	byItself := fmt.Errorf("%w: committed by the work", idempotency.ErrUnknown)
+	for _, row := range []struct {
+		name  string
+		code  int // 0: it panics; -1: it writes nothing
+		rules []rule
+	}{
+		{name: "201", code: 201},
+		{name: "402", code: 402},
+		{name: "401", code: 401},
+		{name: "500", code: 500},
+		{name: "panic", code: 0},
+		{name: "nothing written", code: -1},
+		{name: "the store is away for a while", code: 201, rules: []rule{{onReserve, 1, 3, fault{before: errDown}}}},
+		{name: "an answer is lost", code: 201, rules: []rule{{onReserve, 1, 0, fault{after: errLost}}}},
+		{name: "another answer is lost", code: 201, rules: []rule{{onComplete, 1, 0, fault{after: errLost}}}},
+		{name: "the store is away in between", code: 201, rules: []rule{{onComplete, 1, 3, fault{before: errDown}}}},
+		{name: "the store hangs", code: 201, rules: []rule{{onReserve, 1, 0, fault{delay: time.Hour}}}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := faultyTx(newLedger(), append(row.rules,
+					rule{onCommit, 1, 0, fault{before: byItself}}, rule{onRefuse, 1, 0, fault{before: byItself}},
+					rule{onRollback, 1, 0, fault{before: byItself}})...)
+				r := newRig(store, func(w http.ResponseWriter, _ *http.Request) {
+					switch row.code {
+					case -1:
+					case 0:
+						panic("test")
+					default:
+						w.WriteHeader(row.code)
+					}
+				}, joined, takeover(idempotency.Reexecute))
+				w, panicked := servePanicking(r, request(t))
+				if panicked == nil {
+					requireProblem(t, w, http.StatusConflict, "unknown")
+				}
+				requireRecord(t, store, theID, idempotency.Unknown)
+				require.Len(t, r.unknowns(), 1)
+				require.ErrorIs(t, r.unknowns()[0].Err, idempotency.ErrUnknown)
+				assert.Len(t, r.dispositions(), 1)
+				time.Sleep(time.Minute)
+				requireUnknown(t, r)
+				assert.EqualValues(t, 1, r.executions.Load())
+			})
+		})
+	}
+}
+
+// A caller's deadline that passes in the middle of a transaction ends the work, and
+// not the transaction: what was written in time counts, if the work says so.
+func TestDeadlineInATransaction(t *testing.T) {
+	for _, row := range []struct {
+		code, sum int
+		record    idempotency.Status
+	}{
+		{http.StatusCreated, 100, idempotency.Completed},
+		{http.StatusGatewayTimeout, 0, 0},
+		{http.StatusServiceUnavailable, 0, 0},
+		{http.StatusNotFound, 0, idempotency.FailedFinal},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			store := newLedger()
+			work := charge(t, row.code)
+			r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
+				work(w, req)
+				<-req.Context().Done()
+			}, joined)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
+			defer cancel()
+			assert.Equal(t, row.code, serve(r, request(t).WithContext(ctx)).Code)
+			assert.Equal(t, row.sum, store.sum("acct"))
+			requireRecord(t, store, theID, row.record)
+			assert.Zero(t, store.transactions())
+			assert.Empty(t, r.unknowns(), "joined work is never ambiguous")
+		})
+	}
+}
+
+// A client that goes away in the middle of a transaction does not end it.
+func TestClientGoneInATransaction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newLedger()
+		work := charge(t, 201)
+		ctx, cancel := context.WithCancel(t.Context())
+		r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
+			work(w, req)
+			cancel()
+			time.Sleep(time.Second)
+		}, joined)
+		first := serve(r, request(t).WithContext(ctx))
+		assert.Equal(t, http.StatusCreated, first.Code)
+		assert.Equal(t, 100, store.sum("acct"))
+		requireReplay(t, first, r.post(t))
+	})
+}
+
+// A hundred duplicates of a running request hold nothing of the store's.
+func TestDuplicatesHoldNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newLedger()
+		var inside atomic.Int64
+		r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
+			inside.Add(1)
+			time.Sleep(time.Minute)
+			w.WriteHeader(http.StatusCreated)
+		}, joined, func(h *idempotency.Handler) { h.Wait = 10 * time.Second })
+		for range 100 {
+			r.goPost(t)
+		}
+		synctest.Wait()
+		assert.Equal(t, 1, store.transactions())
+		time.Sleep(2 * time.Minute)
+		assert.EqualValues(t, 1, inside.Load())
+	})
+}
