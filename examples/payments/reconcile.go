@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"iter"
 	"net/http"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
@@ -13,40 +14,65 @@ import (
 // settles their records.
 type reconciler struct {
 	store idempotency.Store
-	bank  *teller
+	bank  *teller // nil: there is nobody to ask, for everything is in the store's database
 
 	booked, none int // how many it has settled, and how
 }
 
-// settle settles what is Unknown, as far as it can be settled. What the bank has
+// start settles beside the service what can be settled, until stop is called.
+func (r *reconciler) start(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			_, _ = r.settle(ctx, false) // The database may be away: next time.
+			rest(ctx, leaseOfCharge)
+		}
+	}()
+	return func() { cancel(); <-ended }
+}
+
+// settle settles what is Unknown, and says how many those were. What the bank has
 // booked took effect. What it has not booked it may still book, until the execution
 // cannot be at it any more: only if that is over, the operation is free again.
-func (r *reconciler) settle(ctx context.Context, over bool, records []idempotency.Record) error {
-	for _, record := range records {
-		found, err := r.bank.bookings(ctx, record.Key)
-		switch {
-		case err != nil:
-			return err
-		case len(found) > 0:
-			err = r.store.Complete(ctx, record.Lease(), idempotency.Outcome{
-				Status: idempotency.Completed, Result: receipt(found[0]), TTL: idempotency.Day,
-			})
-		case over:
-			err = r.store.Release(ctx, record.Lease())
-		default:
-			continue
+func (r *reconciler) settle(ctx context.Context, over bool) (settled int, err error) {
+	if r.bank == nil {
+		return 0, nil
+	}
+	before := r.booked + r.none
+	for record, err := range unknown(ctx, r.store) {
+		if err == nil {
+			err = r.settleOne(ctx, record.Lease(), over)
 		}
-		switch {
-		case errors.Is(err, idempotency.ErrLeaseLost): // somebody else has settled it
-		case err != nil:
-			return err
-		case len(found) > 0:
-			r.booked++
-		default:
-			r.none++
+		if err != nil && !errors.Is(err, idempotency.ErrLeaseLost) { // or somebody else has settled it
+			return 0, err
 		}
 	}
-	return nil
+	return r.booked + r.none - before, nil
+}
+
+func (r *reconciler) settleOne(ctx context.Context, lease idempotency.Lease, over bool) error {
+	found, err := r.bank.bookings(ctx, lease.Key)
+	switch {
+	case err != nil:
+		return err
+	case len(found) > 0:
+		err = r.store.Complete(ctx, lease, idempotency.Outcome{
+			Status: idempotency.Completed, Result: receipt(found[0]), TTL: idempotency.Day,
+		})
+		if err == nil {
+			r.booked++
+		}
+		return err
+	case over:
+		if err = r.store.Release(ctx, lease); err == nil {
+			r.none++
+		}
+		return err
+	default:
+		return nil
+	}
 }
 
 // receipt is the response that the service would have given.
@@ -54,5 +80,20 @@ func receipt(c charge) idempotency.Result {
 	body, _ := json.Marshal(c) //nolint:errchkjson // strings and a number
 	return idempotency.Result{
 		Code: http.StatusCreated, Header: http.Header{"Content-Type": {"application/json"}}, Body: append(body, '\n'),
+	}
+}
+
+// unknown are the records that are Unknown.
+func unknown(ctx context.Context, store idempotency.Store) iter.Seq2[idempotency.Record, error] {
+	return func(yield func(idempotency.Record, error) bool) {
+		for i := range 2000 {
+			record, err := store.Load(ctx, idempotency.ID{Scope: accountOfClient, Operation: chargeOperation, Key: (&scenario{}).order(i).Reference})
+			if errors.Is(err, idempotency.ErrNotFound) || err == nil && record.Status != idempotency.Unknown {
+				continue
+			}
+			if !yield(record, err) {
+				return
+			}
+		}
 	}
 }

@@ -8,12 +8,15 @@ import (
 	"slices"
 	"text/tabwriter"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
 // result is what became of the charges.
 type result struct {
 	scenario
 	client   *client
+	records  idempotency.Store
 	outcomes []outcome // what the clients know
 	took     time.Duration
 	struck   map[string]int // how often each fault did
@@ -23,8 +26,8 @@ type result struct {
 	unknown      int // those that still are
 }
 
-func newResult(s scenario, c *client) *result {
-	return &result{scenario: s, client: c, outcomes: make([]outcome, s.charges), struck: map[string]int{}}
+func newResult(s scenario, c *client, records idempotency.Store) *result {
+	return &result{scenario: s, client: c, records: records, outcomes: make([]outcome, s.charges), struck: map[string]int{}}
 }
 
 // verdict is nil if the promise was kept.

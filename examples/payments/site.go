@@ -64,12 +64,11 @@ func (s scenario) build(ctx context.Context) (_ *site, err error) {
 			return nil, err
 		}
 	}
-	at.front, err = tcpproxy.Listen(ctx, at.dialService)
-	if err != nil {
-		return nil, err
-	}
 	for i := range s.processes {
 		at.services = append(at.services, at.newService(i))
+	}
+	if at.front, err = tcpproxy.Listen(ctx, at.dialService); err != nil {
+		return nil, err
 	}
 	if err := at.startServices(ctx); err != nil {
 		return nil, err

@@ -29,7 +29,7 @@ func (s *storm) rage(ctx context.Context, out io.Writer) error {
 	for range s.at.workers {
 		workers.Go(func() {
 			for i := range orders {
-				s.result.outcomes[i] = s.result.client.charge(ctx, s.at.order(i))
+				s.result.outcomes[i] = s.charge(ctx, i)
 				s.answered.Add(1)
 			}
 		})
@@ -39,6 +39,17 @@ func (s *storm) rage(ctx context.Context, out io.Writer) error {
 	workers.Wait()
 	s.strikes.Wait()
 	return errors.Join(s.failed, ctx.Err())
+}
+
+// charge is for one order. One of ten clients goes away soon, and does not come back
+// before the storm is over.
+func (s *storm) charge(ctx context.Context, i int) outcome {
+	if i%10 == 9 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, rand.N(100*time.Millisecond))
+		defer cancel()
+	}
+	return s.result.client.charge(ctx, s.at.order(i))
 }
 
 // unfold hands out the orders in as many parts as the plan has, and one. Something
