@@ -18,7 +18,8 @@ func (s *service) joined(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !o.covered() {
-		http.Error(w, "the account does not cover it", http.StatusPaymentRequired) // and the booking is undone
+		// The refusal is stored, and the booking undone.
+		http.Error(w, "the account does not cover it", http.StatusPaymentRequired)
 		return
 	}
 	writeReceipt(w, c)

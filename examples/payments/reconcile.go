@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"iter"
 	"net/http"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
@@ -41,7 +40,7 @@ func (r *reconciler) settle(ctx context.Context, over bool) (settled int, err er
 		return 0, nil
 	}
 	before := r.booked + r.none
-	for record, err := range unknown(ctx, r.store) {
+	for record, err := range r.store.Unknown(ctx, "") {
 		if err == nil {
 			err = r.settleOne(ctx, record.Lease(), over)
 		}
@@ -80,20 +79,5 @@ func receipt(c charge) idempotency.Result {
 	body, _ := json.Marshal(c) //nolint:errchkjson // strings and a number
 	return idempotency.Result{
 		Code: http.StatusCreated, Header: http.Header{"Content-Type": {"application/json"}}, Body: append(body, '\n'),
-	}
-}
-
-// unknown are the records that are Unknown.
-func unknown(ctx context.Context, store idempotency.Store) iter.Seq2[idempotency.Record, error] {
-	return func(yield func(idempotency.Record, error) bool) {
-		for i := range 2000 {
-			record, err := store.Load(ctx, idempotency.ID{Scope: accountOfClient, Operation: chargeOperation, Key: (&scenario{}).order(i).Reference})
-			if errors.Is(err, idempotency.ErrNotFound) || err == nil && record.Status != idempotency.Unknown {
-				continue
-			}
-			if !yield(record, err) {
-				return
-			}
-		}
 	}
 }

@@ -68,7 +68,7 @@ func (r *result) charge(ctx context.Context, at *site, out io.Writer) error {
 
 // countUnknown counts what is left.
 func (r *result) countUnknown(ctx context.Context) error {
-	for _, err := range unknown(ctx, r.records) {
+	for _, err := range r.records.Unknown(ctx, "") {
 		if err != nil {
 			return err
 		}

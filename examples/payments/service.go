@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
@@ -17,6 +18,7 @@ import (
 type service struct {
 	ledger ledger
 	bank   *teller // nil where charges are booked in the ledger
+	trace  *idempotency.Trace
 }
 
 // handler is all that it takes.
@@ -28,17 +30,12 @@ func (s *service) handler() http.Handler {
 	charges := idempotency.NewHandler(s.ledger.records(), account, http.HandlerFunc(book))
 	charges.Operation = func(*http.Request) string { return chargeOperation }
 	charges.Joined = s.bank == nil
-	charges.Settle = func(status int) idempotency.Status {
-		if status == http.StatusBadGateway {
-			return idempotency.Unknown
-		}
-		return 0
-	}
 	charges.Lease = leaseOfCharge         // the next process need not wait long for what the last one left
 	charges.Wait = 200 * time.Millisecond // a client that lost patience gets the answer that it left behind
-	charges.Trace = idempotency.LogTrace(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})))
+	charges.Trace = s.trace
 	mux := http.NewServeMux()
 	mux.Handle("POST /charges", charges)
+	mux.HandleFunc("GET /unknown", s.unknown)
 	mux.HandleFunc("GET /health", func(http.ResponseWriter, *http.Request) {})
 	return mux
 }
@@ -55,6 +52,17 @@ func account(r *http.Request) (string, error) {
 		return id, nil
 	}
 	return "", errors.New("no account")
+}
+
+// unknown shows the operations of which nobody knows, for an operator to see.
+func (s *service) unknown(w http.ResponseWriter, r *http.Request) {
+	for record, err := range s.ledger.records().Unknown(r.Context(), "") {
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintf(w, "%s %s %s, since %s\n", record.Scope, record.Operation, record.Key, record.Updated.Format(time.RFC3339))
+	}
 }
 
 // readOrder is false when there was none, which it has answered then.
@@ -91,9 +99,13 @@ func serve(ctx context.Context, args []string) error {
 		return err
 	}
 	defer ledger.close()
-	s := &service{ledger: ledger}
+	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+	s := &service{ledger: ledger, trace: idempotency.LogTrace(logger)}
 	if *bankSocket != "" {
 		s.bank = newTeller(*bankSocket)
 	}
+	// It finds the executions that died, and whose clients have gone away.
+	sweeper := &idempotency.Sweeper{Store: ledger.records(), Trace: s.trace, Every: leaseOfCharge}
+	go func() { _ = sweeper.Run(ctx) }()
 	return listen(ctx, *socket, chaos.around(s.handler()))
 }

@@ -1,7 +1,6 @@
 package postgrestest
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -127,11 +126,12 @@ func (s *Server) Crash() error {
 	if err != nil {
 		return err
 	}
-	connections := children(pid)
-	// The server first, or it would notice and recover.
+	// The server first, or it would notice and recover, or take another connection.
 	err = kill(pid)
-	for _, child := range connections {
-		_ = kill(child) // It may be gone already.
+	for left := residents(s.data()); len(left) > 0; left = residents(s.data()) {
+		for _, connection := range left {
+			_ = kill(connection) // It may be gone already.
+		}
 	}
 	// Until somebody has waited for it, which in a container may take a second, a dead
 	// server looks alive to the next one. That finds by itself whether connections are.
@@ -144,18 +144,17 @@ func firstNumber(file []byte) (int, error) {
 	return strconv.Atoi(first)
 }
 
-// children are the processes that another has started.
-func children(parent int) []int {
+// residents are the processes that live in a directory, as those of a server do in
+// its data.
+func residents(dir string) []int {
+	if target, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = target
+	}
 	var pids []int
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // The pattern is a good one.
-	for _, name := range stats {
-		stat, _ := os.ReadFile(name) //nolint:gosec // Of /proc, and it may be gone already.
-		// The name, in parentheses, may have any bytes; then follow the state and the
-		// parent.
-		var state string
-		var ppid int
-		_, err := fmt.Sscan(string(stat[bytes.LastIndexByte(stat, ')')+1:]), &state, &ppid)
-		if pid, e := strconv.Atoi(filepath.Base(filepath.Dir(name))); err == nil && e == nil && ppid == parent {
+	links, _ := filepath.Glob("/proc/[0-9]*/cwd") // The pattern is a good one.
+	for _, link := range links {
+		where, _ := os.Readlink(link) // It may be gone already, or not ours to look at.
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(link))); err == nil && where == dir {
 			pids = append(pids, pid)
 		}
 	}
