@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -286,13 +287,28 @@ func newServer(t *testing.T, handler http.HandlerFunc, http2 bool) *httptest.Ser
 	return s
 }
 
+// dialTLS begins a server of HTTP/1.1 over TLS, and connects to it.
+func dialTLS(t *testing.T, handler http.HandlerFunc) net.Conn {
+	t.Helper()
+	s := httptest.NewUnstartedServer(handler)
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	conn, err := tls.Dial("tcp", s.Listener.Addr().String(), &tls.Config{RootCAs: s.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs, ServerName: "example.com"})
+	require.NoError(t, err)
+	return conn
+}
+
 // raw sends a request and another behind it, so that the bytes tell whether the
 // connection was kept, and returns all that comes back, dates made equal.
 func raw(t *testing.T, handler http.HandlerFunc, row *handlerRow, proto string) string {
 	t.Helper()
-	s := newServer(t, outer(handler), false)
-	conn, err := net.Dial("tcp", s.Listener.Addr().String())
+	conn, err := net.Dial("tcp", newServer(t, outer(handler), false).Listener.Addr().String())
 	require.NoError(t, err)
+	return rawOver(t, conn, row, proto)
+}
+
+func rawOver(t *testing.T, conn net.Conn, row *handlerRow, proto string) string {
+	t.Helper()
 	defer conn.Close()
 	method := row.method
 	if method == "" {
@@ -326,6 +342,23 @@ func TestCaptureHTTP1(t *testing.T) {
 				require.Equal(t, want, got)
 			})
 		}
+	}
+}
+
+// TestCaptureTLS: over TLS net/http's ReadFrom reads as anybody would.
+func TestCaptureTLS(t *testing.T) {
+	rows := handlerRows()
+	for n := range rows {
+		row := &rows[n]
+		if !strings.Contains(row.name, "ReadFrom") && !strings.Contains(row.name, "ServeContent") {
+			continue
+		}
+		t.Run(row.name, func(t *testing.T) {
+			want := rawOver(t, dialTLS(t, outer(row.handler)), row, "HTTP/1.1")
+			got := rawOver(t, dialTLS(t, outer(captured(row.handler, 1<<20))), row, "HTTP/1.1")
+			require.Contains(t, want, "HTTP/1.")
+			require.Equal(t, want, got)
+		})
 	}
 }
 
@@ -638,6 +671,55 @@ func TestCaptureTooLarge(t *testing.T) {
 			if file != nil {
 				require.ErrorIs(t, file.Close(), os.ErrClosed)
 			}
+		})
+	}
+}
+
+// TestHandlerGivesTheFileBack on all ways out, also where the response was never
+// sent.
+func TestHandlerGivesTheFileBack(t *testing.T) {
+	large := strings.Repeat("x", 1000)
+	for _, row := range []struct {
+		name string
+		next http.HandlerFunc
+		w    http.ResponseWriter
+	}{
+		{"sent", func(w http.ResponseWriter, _ *http.Request) { write(w, large) }, httptest.NewRecorder()},
+		{"a failure", func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			write(w, large)
+		}, httptest.NewRecorder()},
+		{"a panic", func(w http.ResponseWriter, _ *http.Request) {
+			write(w, large)
+			panic(http.ErrAbortHandler)
+		}, httptest.NewRecorder()},
+		{"a client that has gone", func(w http.ResponseWriter, _ *http.Request) {
+			write(w, large)
+		}, &brokenWriter{ResponseRecorder: httptest.NewRecorder()}},
+		{"too much", func(w http.ResponseWriter, _ *http.Request) {
+			write(w, large, large)
+		}, httptest.NewRecorder()},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var c *capture
+			var file *os.File
+			h := NewHandler(new(Memory), func(*http.Request) (string, error) { return "", nil },
+				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					c = w.(*capture)
+					write(w, large[:200])
+					file = c.body.file
+					row.next(w, r)
+				}))
+			h.MaxResponse, h.MaxSpool = 100, 1500
+			r := httptest.NewRequest(http.MethodPost, "/", nil)
+			r.Header.Set("Idempotency-Key", "k")
+			func() {
+				defer func() { _ = recover() }()
+				h.ServeHTTP(row.w, r)
+			}()
+			require.NotNil(t, file)
+			require.Nil(t, c.body.file)
+			require.ErrorIs(t, file.Close(), os.ErrClosed)
 		})
 	}
 }
