@@ -426,6 +426,23 @@ func TestCaptureInvalidStatus(t *testing.T) {
 	}
 }
 
+// TestCaptureStatuses: the informational ones leave at once, and end nothing.
+func TestCaptureStatuses(t *testing.T) {
+	for code, atOnce := range map[int]bool{100: true, 101: false, 102: true, 199: true, 200: false, 999: false} {
+		w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
+		c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), testLimit)
+		c.WriteHeader(code)
+		if atOnce {
+			require.Equal(t, []int{code}, w.codes)
+			require.Zero(t, c.status())
+		} else {
+			require.Empty(t, w.codes)
+			require.Equal(t, code, c.status())
+		}
+		c.close()
+	}
+}
+
 // TestCaptureHoldsBack: nothing but informational responses leaves before deliver,
 // and those leave no trace in the real header.
 func TestCaptureHoldsBack(t *testing.T) {

@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -199,6 +200,7 @@ func (t *turn) run(e *execution, work func(context.Context) (Result, error)) (re
 func (t *turn) settle(e *execution, result Result, failure error) (Result, error) {
 	e.finish()
 	status, failure := t.judge(e, failure)
+	result.Reference = cmp.Or(result.Reference, e.referred())
 	stored := result
 	if final, ok := errors.AsType[*FinalError](failure); ok && status == FailedFinal {
 		stored = Result{Body: []byte(final.Error())}
@@ -219,6 +221,8 @@ func (t *turn) judge(e *execution, failure error) (Status, error) {
 	_, final := errors.AsType[*FinalError](failure)
 	_, harmless := errors.AsType[*harmlessError](failure)
 	switch {
+	case failure == nil && e.unkept != nil:
+		return CompletedUnreplayable, e.unkept
 	case failure == nil:
 		return Completed, nil
 	case errors.Is(failure, ErrUnknown):

@@ -105,9 +105,12 @@ type execution struct {
 	cancel context.CancelCauseFunc
 	stop   context.CancelFunc // frees the deadline of ctx
 
-	mu   sync.Mutex
-	kept bool
-	over bool // the work has ended
+	mu        sync.Mutex
+	kept      bool
+	reference string // see Refer
+	over      bool   // the work has ended
+
+	unkept error // why the result of work that has taken effect cannot be stored
 }
 
 // title is how an execution has the operation to itself: by a lease when it is

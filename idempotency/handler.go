@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -68,6 +69,18 @@ type Handler struct {
 	// one reaches the first client whole, and the record becomes
 	// CompletedUnreplayable, unless the handler has called Refer. 0 means 1 MiB.
 	MaxResponse int64
+
+	// Rebuild gives the response of an execution that called Refer to those who ask
+	// again: from the source of truth, so that a response of any length need not be
+	// kept. A Code of 0 is the first response's, and a nil Header is that of the first
+	// without length, digests, validators and trailers. Its error is answered with
+	// 503, and told by Trace as RebuildFailed; what is gone for good it answers itself,
+	// with a 410 say. ctx is the request's, with none of the execution's. It must be
+	// safe for concurrent use. nil: responses are kept, and references not.
+	//
+	// Take it away only when the records that need it are past their TTL: they are
+	// answered with 503 then, too.
+	Rebuild func(ctx context.Context, id ID, reference string) (Result, error)
 
 	// MaxSpool is the largest response body that is held back for the first client,
 	// in bytes; what is above MaxResponse is in a temporary file. Further writes fail,
@@ -283,8 +296,7 @@ func (v *visit) answer(reservation *Reservation) {
 			v.refuse(unreplayable(), Unreplayable, nil, "")
 			return
 		}
-		v.done(Replayed, record.Result.Code, nil)
-		replay(v.w, record.Result)
+		v.replay(record)
 	case Busy:
 		v.refuse(inProgress(), Duplicate, nil, "")
 	case Mismatch:
@@ -299,7 +311,7 @@ func (v *visit) answer(reservation *Reservation) {
 
 // execute runs the handler, and lets its response out when the record stands.
 func (v *visit) execute(e *execution) {
-	c := newCapture(v.w, v.r, v.MaxResponse)
+	c := newCapture(v.w, v.r.WithContext(e.ctx), v.MaxResponse)
 	c.body.most = v.MaxSpool
 	defer c.close()
 	status, interrupted := v.run(e, c), e.finish()
@@ -307,10 +319,10 @@ func (v *visit) execute(e *execution) {
 	switch {
 	case status == FailedRetryable && interrupted:
 		status = v.runner.ambiguous()
-	case status.Finished() && c.tooLarge():
+	case status.Finished() && c.tooLarge() && !v.refers(e, status):
 		status = CompletedUnreplayable
 	}
-	err := e.settle(Outcome{Status: status, Result: resultOf(c, status)}, refused)
+	err := e.settle(Outcome{Status: status, Result: v.result(e, c, status)}, refused)
 	v.conclude(c, status, err)
 }
 
@@ -330,9 +342,8 @@ func (v *visit) run(e *execution, c *capture) Status {
 		v.tell(status, err)
 		v.done(Panicked, 0, err)
 	}()
-	r := v.r.WithContext(e.ctx)
-	defer func() { v.r.MultipartForm = r.MultipartForm }() // the server removes its files, when all is over
-	v.next.ServeHTTP(c, r)
+	defer func() { v.r.MultipartForm = c.r.MultipartForm }() // the server removes its files, when all is over
+	v.next.ServeHTTP(c, c.r)
 	c.finish()
 	status := v.runner.ambiguous()
 	if !c.silent {
@@ -402,14 +413,6 @@ func (v *visit) refuse(p problem, d Disposition, err error, detail string) bool 
 	v.done(d, p.status, err)
 	p.write(v.w, detail)
 	return false
-}
-
-// resultOf is what is stored of a response.
-func resultOf(c *capture, status Status) Result {
-	if status == Completed || status == FailedFinal {
-		return c.result()
-	}
-	return Result{Code: c.status()}
 }
 
 // Why an operation is Unknown, or ended badly.

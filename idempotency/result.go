@@ -124,7 +124,7 @@ func (c *capture) storeSniffed(h http.Header) {
 	if set || c.script.total == 0 || c.snapshot.Get("Content-Encoding") != "" {
 		return // nothing is sniffed, here and in a replay
 	}
-	first := min(c.script.total, sniffed)
+	first := min(c.script.total, sniffed, int64(len(c.body.memory)))
 	if c.script.flushed {
 		first = min(first, c.script.atFlush)
 	}
@@ -168,7 +168,7 @@ func replay(w http.ResponseWriter, res Result) {
 	}
 	h.Set(replayedHeader, "true")
 	code := res.Code
-	if code == 0 {
+	if code < http.StatusOK || code > 999 {
 		code = http.StatusOK // somebody settled the record who knows no HTTP
 	}
 	w.WriteHeader(code)

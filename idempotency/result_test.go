@@ -336,11 +336,13 @@ func TestReplayBesideMiddleware(t *testing.T) {
 
 // TestReplayOfWhatAReconcilerSettled: it need not know HTTP.
 func TestReplayOfWhatAReconcilerSettled(t *testing.T) {
-	seen := observe(t, func(w http.ResponseWriter, r *http.Request) {
-		replay(w, Result{Body: []byte("<html>")})
-	}, &handlerRow{}, false)
-	require.Equal(t, 200, seen.Code)
-	require.Equal(t, "text/html; charset=utf-8", seen.Header.Get("Content-Type"))
+	for _, code := range []int{0, 7, -1, 103, 1000} {
+		seen := observe(t, func(w http.ResponseWriter, _ *http.Request) {
+			replay(w, Result{Code: code, Body: []byte("<html>")})
+		}, &handlerRow{}, false)
+		require.Equal(t, 200, seen.Code)
+		require.Equal(t, "text/html; charset=utf-8", seen.Header.Get("Content-Type"))
+	}
 
 	w := httptest.NewRecorder()
 	replay(w, Result{Code: 204, Body: []byte("x")})

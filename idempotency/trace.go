@@ -29,6 +29,10 @@ const (
 	// stored.
 	Unreplayable Disposition = "unreplayable"
 
+	// RebuildFailed: it had been done before, and Handler.Rebuild did not give its
+	// response.
+	RebuildFailed Disposition = "rebuild_failed"
+
 	// Duplicate: another execution is at it.
 	Duplicate Disposition = "duplicate"
 
@@ -169,7 +173,7 @@ func (d Disposition) level() slog.Level {
 	switch d {
 	case Executed:
 		return slog.LevelDebug
-	case StoreFailed, Overtaken, Panicked, Misconfigured, Doubtful:
+	case StoreFailed, Overtaken, Panicked, Misconfigured, Doubtful, RebuildFailed:
 		return slog.LevelError
 	default:
 		return slog.LevelInfo

@@ -1,0 +1,121 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// Refer says where the result of the execution is to be found: a row's id, an
+// object's name, of at most 512 bytes of UTF-8 without a NUL. When the handler
+// succeeds, the record keeps that in place of the response's body, however long
+// that is, and Handler.Rebuild answers those who ask again. A refusal is stored as
+// it is, and so is every response of a Handler without Rebuild.
+//
+// For the work of Do it becomes Result.Reference, unless that is set; the Body is
+// stored beside it.
+//
+// The last call counts, and "" takes it back. Where ctx is no execution's, as in a
+// request that passes without a key, nothing happens. The error is an ErrInvalid.
+func Refer(ctx context.Context, reference string) error {
+	if err := validName("reference", reference); err != nil {
+		return err
+	}
+	if e, ok := executionOf(ctx); ok {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.reference = reference
+	}
+	return nil
+}
+
+func (e *execution) referred() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.reference
+}
+
+// result is what is stored of a response when its execution ends with status.
+func (v *visit) result(e *execution, c *capture, status Status) Result {
+	switch {
+	case v.refers(e, status):
+		return c.reference(e.referred())
+	case status == Completed || status == FailedFinal:
+		return c.result()
+	default:
+		return Result{Code: c.status()}
+	}
+}
+
+// refers reports whether the record keeps a reference in place of the body.
+func (v *visit) refers(e *execution, status Status) bool {
+	return status == Completed && v.Rebuild != nil && e.referred() != ""
+}
+
+// reference is what is stored of a response that can be made again: all but the
+// body, and what would be wrong for another body.
+func (c *capture) reference(to string) Result {
+	result := c.result()
+	for name := range result.Header {
+		switch http.CanonicalHeaderKey(name) {
+		case "Content-Length", "Content-Range", "Content-Md5", "Content-Digest", "Repr-Digest", "Digest",
+			"Etag", "Last-Modified", "Trailer":
+			delete(result.Header, name)
+		default:
+			if strings.HasPrefix(name, http.TrailerPrefix) {
+				delete(result.Header, name)
+			}
+		}
+	}
+	return Result{Code: result.Code, Header: result.Header, Reference: to}
+}
+
+func rebuildFailed() problem {
+	return problem{
+		kind: "rebuild", title: "The request was executed before; its response cannot be given now",
+		status: http.StatusServiceUnavailable, again: time.Second,
+	}
+}
+
+// replay answers with what a record says, or refers to.
+func (v *visit) replay(record *Record) {
+	result, err := v.rebuilt(record)
+	if err != nil {
+		v.refuse(rebuildFailed(), RebuildFailed, err, "")
+		return
+	}
+	v.done(Replayed, result.Code, nil)
+	replay(v.w, result)
+}
+
+// rebuilt is the result of a record, made again if it is elsewhere. A Handler that
+// knows no way there gives none, rather than one without a body: another version of
+// the program has made the record.
+func (v *visit) rebuilt(record *Record) (Result, error) {
+	stored := record.Result
+	if v.Rebuild == nil && stored.Reference != "" && len(stored.Body) == 0 {
+		return Result{}, errNoRebuild
+	}
+	if v.Rebuild == nil || stored.Reference == "" {
+		return stored, nil
+	}
+	result, err := v.Rebuild(v.r.Context(), record.ID, stored.Reference)
+	if err != nil {
+		return Result{}, err
+	}
+	if result.Code == 0 {
+		result.Code = stored.Code
+	}
+	if result.Header == nil {
+		result.Header = stored.Header
+	}
+	if result.Code != 0 && (result.Code < 200 || result.Code > 999) {
+		return Result{}, fmt.Errorf("idempotency: Rebuild gave the status %d", result.Code)
+	}
+	return result, nil
+}
+
+var errNoRebuild = errors.New("idempotency: the record refers to its response, and the Handler has no Rebuild")
