@@ -28,6 +28,7 @@ func ExampleHandler() {
 		return "", errors.New("no account")
 	}
 	charges := idempotency.NewHandler(new(idempotency.Memory), account, charge)
+	charges.Operation = func(*http.Request) string { return "charge" } // whatever the pattern will be called
 
 	mux := http.NewServeMux()
 	mux.Handle("POST /charges", charges)
