@@ -403,8 +403,14 @@ func (v *visit) send(c *capture, code int, status Status, err error) {
 		d = Unreplayable
 	}
 	v.done(d, code, errors.Join(err, c.err()))
-	if c.err() != nil || c.deliver(v.w) != nil {
-		panic(http.ErrAbortHandler) // a part of the response is lost, or the client
+	if c.err() != nil {
+		// A part of the response is lost, and nothing of it has left. The status is for
+		// middleware that stops ErrAbortHandler: gin's Recovery makes a 200 of it.
+		v.w.WriteHeader(http.StatusServiceUnavailable)
+		panic(http.ErrAbortHandler)
+	}
+	if c.deliver(v.w) != nil {
+		panic(http.ErrAbortHandler) // the client has gone
 	}
 }
 

@@ -856,20 +856,26 @@ func TestHandlerMaxResponse(t *testing.T) {
 // A handler that writes without end does not fill the disk: its writes fail, the
 // client's connection is cut, and the record says what happened.
 func TestHandlerMaxSpool(t *testing.T) {
+	repeats := takeover(idempotency.Reexecute)
 	for _, row := range []struct {
 		name   string
 		limit  int64
 		size   int
-		whole  bool
 		code   int
+		change func(*idempotency.Handler)
 		status idempotency.Status
+		whole  bool
 	}{
-		{"at the limit", 5000, 5000, true, http.StatusCreated, idempotency.CompletedUnreplayable},
-		{"one byte above", 5000, 5001, false, http.StatusCreated, idempotency.CompletedUnreplayable},
-		{"far above", 5000, 3 << 20, false, http.StatusCreated, idempotency.CompletedUnreplayable},
-		{"a failure", 5000, 5001, false, http.StatusServiceUnavailable, idempotency.FailedRetryable},
-		{"no limit", -1, 3 << 20, true, http.StatusCreated, idempotency.CompletedUnreplayable},
-		{"the default", 0, 3 << 20, true, http.StatusCreated, idempotency.CompletedUnreplayable},
+		{"at the limit", 5000, 5000, 201, nil, idempotency.CompletedUnreplayable, true},
+		{"one byte above", 5000, 5001, 201, nil, idempotency.CompletedUnreplayable, false},
+		{"far above", 5000, 3 << 20, 201, nil, idempotency.CompletedUnreplayable, false},
+		{"a refusal", 5000, 5001, 404, nil, idempotency.CompletedUnreplayable, false},
+		{"nothing was done", 5000, 5001, 503, nil, idempotency.FailedRetryable, false},
+		{"nobody knows", 5000, 5001, 500, nil, idempotency.Unknown, false},
+		{"a failure that may be repeated", 5000, 5001, 500, repeats, idempotency.FailedRetryable, false},
+		{"with a reference", 5000, 5001, 201, rebuild(idempotency.Result{}, nil), idempotency.Completed, false},
+		{"no limit", -1, 3 << 20, 201, nil, idempotency.CompletedUnreplayable, true},
+		{"the default", 0, 3 << 20, 201, nil, idempotency.CompletedUnreplayable, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -877,12 +883,17 @@ func TestHandlerMaxSpool(t *testing.T) {
 			t.Setenv("TMP", dir)
 			store := new(idempotency.Memory)
 			var failure error
-			r := newRig(store, func(w http.ResponseWriter, _ *http.Request) {
+			r := newRig(store, func(w http.ResponseWriter, r *http.Request) {
+				failure = idempotency.Refer(r.Context(), theReference)
 				w.WriteHeader(row.code)
 				for left := row.size; left > 0 && failure == nil; left -= min(left, 999) {
 					_, failure = io.WriteString(w, strings.Repeat("x", min(left, 999)))
 				}
-			}, func(h *idempotency.Handler) { h.MaxResponse, h.MaxSpool = 1000, row.limit })
+			})
+			if row.change != nil {
+				row.change(r.Handler)
+			}
+			r.MaxResponse, r.MaxSpool = 1000, row.limit
 			w, panicked := servePanicking(r, request(t))
 			assert.Equal(t, row.status, mustLoad(t, store, theID).Status)
 			left, err := os.ReadDir(dir)
@@ -890,17 +901,16 @@ func TestHandlerMaxSpool(t *testing.T) {
 			assert.Empty(t, left)
 			if row.whole {
 				require.NoError(t, failure)
-				assert.Nil(t, panicked)
-				assert.Equal(t, row.size, w.Body.Len())
+				require.Equal(t, row.code, w.Code)
+				require.Equal(t, row.size, w.Body.Len())
 				return
 			}
 			require.ErrorContains(t, failure, "more than 5000 bytes (MaxSpool)")
-			assert.Equal(t, http.ErrAbortHandler, panicked)
-			assert.Zero(t, w.Body.Len())
 			require.ErrorIs(t, r.last(t).Err, failure)
-			if row.status.Finished() {
-				requireProblem(t, r.post(t), http.StatusConflict, "unreplayable")
-			}
+			assert.Equal(t, http.ErrAbortHandler, panicked)
+			assert.Equal(t, http.StatusServiceUnavailable, w.Code, "for middleware that stops the panic")
+			assert.Zero(t, w.Body.Len())
+			assert.Empty(t, w.Header())
 		})
 	}
 }

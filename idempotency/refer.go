@@ -27,7 +27,9 @@ func Refer(ctx context.Context, reference string) error {
 	if e, ok := executionOf(ctx); ok {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		e.reference = reference
+		if !e.over {
+			e.reference = reference
+		}
 	}
 	return nil
 }

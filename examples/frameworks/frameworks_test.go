@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/gin-gonic/gin"
+	"github.com/go-chi/chi/v5"
+	"github.com/labstack/echo/v4"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -38,7 +40,9 @@ func send(t *testing.T, h http.Handler, key, body string) *httptest.ResponseReco
 	return w
 }
 
-func replayed(w *httptest.ResponseRecorder) bool { return w.Header().Get("Idempotency-Replayed") == "true" }
+func replayed(w *httptest.ResponseRecorder) bool {
+	return w.Header().Get("Idempotency-Replayed") == "true"
+}
 
 func TestFrameworks(t *testing.T) {
 	for name := range frameworks(newService()) {
@@ -90,6 +94,54 @@ func TestKeysSurviveAnotherFramework(t *testing.T) {
 		assert.Equal(t, first.Body.String(), again.Body.String(), name)
 	}
 	assert.EqualValues(t, 1, s.charges.Load())
+}
+
+// What must not be done in echo: with WrapMiddleware an error is rendered when the
+// execution is over. That is no 200, and none is stored.
+func TestEchoWrapMiddlewareIsNoResponse(t *testing.T) {
+	s := newService()
+	e := echo.New()
+	e.Logger.SetOutput(io.Discard) // it cannot write what it renders
+	e.Use(echo.WrapMiddleware(authenticate))
+	charges := func(next http.Handler) http.Handler { return s.once("charge", next) }
+	e.POST("/charges", s.echoCharge, echo.WrapMiddleware(charges))
+	for _, want := range []string{"no-response", "unknown"} {
+		w := send(t, e, "declined", `{"amount": 2000}`)
+		assert.GreaterOrEqual(t, w.Code, http.StatusBadRequest)
+		assert.Contains(t, w.Body.String(), idempotency.ProblemBase+want)
+		assert.False(t, replayed(w))
+	}
+}
+
+// A handler that returns and has written nothing has not answered, where the
+// framework does not answer for it.
+func TestNothingWrittenIsNoResponse(t *testing.T) {
+	s := newService()
+	silent := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	mux, r, e := http.NewServeMux(), chi.NewRouter(), echo.New()
+	mux.Handle("POST /charges", s.once("nothing, net/http", silent))
+	r.With(func(next http.Handler) http.Handler { return s.once("nothing, chi", next) }).Post("/charges", silent)
+	e.POST("/charges", func(echo.Context) error { return nil }, echoOnce(s, "nothing, echo"))
+	for name, h := range map[string]http.Handler{"net/http": mux, "chi": r, "echo": e} {
+		w := send(t, authenticate(h), "k", "")
+		assert.Equal(t, http.StatusInternalServerError, w.Code, name)
+		assert.Contains(t, w.Body.String(), idempotency.ProblemBase+"no-response", name)
+	}
+}
+
+// A response that is lost on its way is no 200, though gin's Recovery stops the panic
+// that cuts the connection.
+func TestGinRecoveryMakesNoSuccessOfALostResponse(t *testing.T) {
+	s := newService()
+	exports := s.once("export", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, strings.Repeat("x", 100))
+	}))
+	exports.MaxResponse, exports.MaxSpool = 10, 50
+	engine := gin.New()
+	engine.Use(gin.RecoveryWithWriter(io.Discard), ginAuthenticate)
+	engine.POST("/charges", gin.WrapH(exports))
+	assert.Equal(t, http.StatusServiceUnavailable, send(t, engine, "k", "").Code)
+	assert.Contains(t, send(t, engine, "k", "").Body.String(), "unreplayable")
 }
 
 // gin's Stream works inside: nothing leaves before the end, and all of it is
