@@ -70,6 +70,13 @@ func unreplayable() problem {
 	}
 }
 
+func rebuildFailed() problem {
+	return problem{
+		kind: "rebuild", title: "The request was executed before; its response cannot be given now",
+		status: http.StatusServiceUnavailable, again: time.Second,
+	}
+}
+
 func doubtful() problem {
 	return problem{
 		kind: "unknown", title: "It is not known whether the request took effect",

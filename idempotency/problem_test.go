@@ -95,6 +95,12 @@ func TestProblemsAreAContract(t *testing.T) {
 			},
 		},
 		{
+			kind: "rebuild", title: "The request was executed before; its response cannot be given now", status: 503, after: "1",
+			twice: true, rig: func() *rig {
+				return newRig(new(idempotency.Memory), refers(http.StatusCreated), rebuild(idempotency.Result{}, errDown))
+			},
+		},
+		{
 			kind: "store", title: "The request's record is not available; send it again with the same key", status: 503, after: "1",
 			rig: func() *rig { return newRig(down(onReserve), ok) },
 		},
@@ -162,7 +168,7 @@ func TestProblemsAreDocumented(t *testing.T) {
 	}
 	assert.ElementsMatch(t, []string{
 		"key-missing 400", "key-invalid 400", "scope 403", "body-incomplete 400", "body-too-large 413", "in-progress 409",
-		"mismatch 422", "unreplayable 409", "unknown 409", "no-response 500", "store 503", "overtaken 503", "misconfigured 500",
+		"mismatch 422", "unreplayable 409", "rebuild 503", "unknown 409", "no-response 500", "store 503", "overtaken 503", "misconfigured 500",
 	}, documented)
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"time"
 )
 
 // Refer says where the result of the execution is to be found: a row's id, an
@@ -73,13 +72,6 @@ func (c *capture) reference(to string) Result {
 		}
 	}
 	return Result{Code: result.Code, Header: result.Header, Reference: to}
-}
-
-func rebuildFailed() problem {
-	return problem{
-		kind: "rebuild", title: "The request was executed before; its response cannot be given now",
-		status: http.StatusServiceUnavailable, again: time.Second,
-	}
 }
 
 // replay answers with what a record says, or refers to.
