@@ -98,15 +98,15 @@ const (
 	insertCharge = `INSERT INTO charges (id, account, cents, detail) VALUES (?, 'account', 4200, ?)`
 )
 
-func benchmarkModes(b testing.TB, store *sqlitestore.Store) map[string]func(key string) error {
-	b.Helper()
-	execute(b, store.DB(), makeCharges)
+func benchmarkModes(tb testing.TB, store *sqlitestore.Store) map[string]func(key string) error {
+	tb.Helper()
+	execute(tb, store.DB(), makeCharges)
 	insert, err := store.DB().Prepare(insertCharge)
-	require.NoError(b, err)
-	b.Cleanup(func() { _ = insert.Close() })
+	require.NoError(tb, err)
+	tb.Cleanup(func() { _ = insert.Close() })
 	service := raw(store, insert)
 	return map[string]func(key string) error{
-		"raw": service, "joined": joined(store, insert), "replay": replay(b, store),
+		"raw": service, "joined": joined(store, insert), "replay": replay(tb, store),
 		"detached": detached(store, service), "claimed": detached(store, func(string) error { return nil }),
 	}
 }
@@ -158,10 +158,10 @@ func detached(store *sqlitestore.Store, service func(key string) error) func(key
 	}
 }
 
-func replay(b testing.TB, store *sqlitestore.Store) func(key string) error {
-	b.Helper()
+func replay(tb testing.TB, store *sqlitestore.Store) func(key string) error {
+	tb.Helper()
 	claim := claimOf("finished")
-	require.NoError(b, store.Complete(b.Context(), acquire(b, store, claim), benchmarkOutcome()))
+	require.NoError(tb, store.Complete(tb.Context(), acquire(tb, store, claim), benchmarkOutcome()))
 	return func(string) error {
 		_, _, err := store.Begin(context.Background(), claim, 0)
 		return err

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
@@ -134,6 +135,6 @@ func (c *child) kill(t *testing.T) []string {
 func decisionOf(t *testing.T, store idempotency.Store, claim idempotency.Claim) string {
 	t.Helper()
 	reservation, err := store.Reserve(t.Context(), claim)
-	require.NoError(t, err)
+	assert.NoError(t, err)
 	return reservation.Decision.String()
 }

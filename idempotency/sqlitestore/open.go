@@ -178,11 +178,13 @@ func openPool(path, mode string, size int, pragmas ...string) (*sql.DB, error) {
 
 // prepareWork prepares what runs in the transactions of joined work.
 func (s *Store) prepareWork(ctx context.Context) (err error) {
-	if s.joined.load, err = s.db.PrepareContext(ctx, loadSQL); err != nil {
-		return fmt.Errorf("sqlitestore: %w", err)
-	}
-	if s.joined.finish, err = s.db.PrepareContext(ctx, finishSQL); err != nil {
-		return fmt.Errorf("sqlitestore: %w", err)
+	for _, each := range []struct {
+		to   **sql.Stmt
+		text string
+	}{{&s.joined.unwritten, unwrittenSQL}, {&s.joined.still, stillSQL}, {&s.joined.finish, finishSQL}} {
+		if *each.to, err = s.db.PrepareContext(ctx, each.text); err != nil {
+			return fmt.Errorf("sqlitestore: %w", err)
+		}
 	}
 	return nil
 }

@@ -246,10 +246,11 @@ func TestClose(t *testing.T) {
 		"Sweep":   func(ctx context.Context) error { _, err := store.Sweep(ctx, 1); return err },
 		"Begin":   func(ctx context.Context) error { _, _, err := store.Begin(ctx, claimOf("key"), 0); return err },
 		"Abandon": func(ctx context.Context) error { _, err := store.Abandon(ctx, 1); return err },
-		"Unknown": func(ctx context.Context) (err error) {
-			for _, err = range store.Unknown(ctx, "") {
+		"Unknown": func(ctx context.Context) error {
+			for _, err := range store.Unknown(ctx, "") {
+				return err
 			}
-			return err
+			return nil
 		},
 	} {
 		t.Run(name, func(t *testing.T) { require.ErrorIs(t, verb(t.Context()), sqlitestore.ErrClosed) })

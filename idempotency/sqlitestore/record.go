@@ -22,7 +22,7 @@ type row struct {
 // columns are where to put what the statements' columns give.
 func (r *row) columns() []any {
 	return []any{
-		&r.Scope, &r.Operation, &r.Key, &r.Fingerprint, &r.Status, &r.Owner, &r.Generation,
+		&r.Fingerprint, &r.Status, &r.Owner, &r.Generation,
 		&r.started, &r.updated, &r.leaseExpires, &r.Takeover, &r.expires,
 		&r.Result.Code, &r.Result.Reference, &r.header, &r.Result.Body, &r.hasBody,
 	}
@@ -49,7 +49,8 @@ func readRecord(ctx context.Context, load statement, id idempotency.ID) (*idempo
 		clock int64
 		found bool
 	)
-	_, err := readRows(ctx, load, []any{id.Scope, id.Operation, id.Key}, func(rows *sql.Rows) error {
+	r.ID = id
+	_, err := readRows(ctx, load, idArgs(id), func(rows *sql.Rows) error {
 		return rows.Scan(append(r.columns(), &found, &clock)...)
 	})
 	if err != nil || !found {
@@ -64,7 +65,7 @@ func readRecord(ctx context.Context, load statement, id idempotency.ID) (*idempo
 func readRecords(ctx context.Context, s statement, args []any) (all []idempotency.Record, err error) {
 	_, err = readRows(ctx, s, args, func(rows *sql.Rows) error {
 		var r row
-		if err := rows.Scan(r.columns()...); err != nil {
+		if err := rows.Scan(append([]any{&r.Scope, &r.Operation, &r.Key}, r.columns()...)...); err != nil {
 			return err
 		}
 		record, err := r.record()
@@ -119,6 +120,9 @@ func applyStep(
 	}
 	return &all[0], nil
 }
+
+// idArgs are the arguments of the condition theRecord.
+func idArgs(id idempotency.ID) []any { return []any{id.Scope, id.Operation, id.Key} }
 
 // asJudgedArgs are the arguments of the condition asJudged.
 func asJudgedArgs(r *idempotency.Record) []any {

@@ -3,7 +3,6 @@ package sqlitestore
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
@@ -38,7 +37,6 @@ func (s *Store) Reserve(ctx context.Context, claim idempotency.Claim) (idempoten
 // look is what was found of a record, and what is to be done about a claim.
 type look struct {
 	judged *idempotency.Record // nil: there is none
-	clock  time.Time
 	step   idempotency.Step
 	answer idempotency.Reservation // once the step is done
 }
@@ -53,12 +51,14 @@ func (s *Store) look(ctx context.Context, claim *idempotency.Claim) (l look, err
 }
 
 func lookAt(ctx context.Context, load statement, claim *idempotency.Claim) (l look, err error) {
-	if l.judged, l.clock, err = readRecord(ctx, load, claim.ID); err != nil {
+	judged, clock, err := readRecord(ctx, load, claim.ID)
+	if err != nil {
 		return look{}, err
 	}
-	l.step, l.answer = idempotency.Decide(l.judged, claim, l.clock)
+	l.judged = judged
+	l.step, l.answer = idempotency.Decide(judged, claim, clock)
 	if l.step == idempotency.Leave {
-		l.answer.Record = *l.judged
+		l.answer.Record = *judged
 	}
 	return l, nil
 }

@@ -73,7 +73,7 @@ func (t *savepoint) Rollback(ctx context.Context) error {
 	if t.over {
 		return nil
 	}
-	t.close()
+	_ = t.close() // what has begun in it is undone too
 	ctx = context.WithoutCancel(ctx)
 	if t.undo(ctx) != nil {
 		if err := t.ended(ctx); errors.Is(err, idempotency.ErrUnknown) {

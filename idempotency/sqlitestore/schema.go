@@ -11,8 +11,8 @@ import (
 )
 
 // ErrSchema means that the database's tables were made by a newer version of this
-// package, with which this one cannot work. Nothing was changed.
-var ErrSchema = errors.New("sqlitestore: the schema is newer than this program")
+// package, and this one cannot work with them. Nothing was changed.
+var ErrSchema = errors.New("sqlitestore: the schema does not fit")
 
 // migrations are applied in the order of their names, each once. One that has
 // been released is never changed: another is added, which leaves what older
@@ -22,14 +22,22 @@ var ErrSchema = errors.New("sqlitestore: the schema is newer than this program")
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// Schema is the SQL text of all tables, as Open and New make them, for those whose
-// schema is kept by a tool such as goose or atlas. Where it has been applied there
-// is nothing left for Open to make.
+// Schema is the SQL that Open and New execute where the tables have version from,
+// and 0 where there are none, for those whose schema is in the hands of another
+// tool, such as goose or atlas. Where it has been applied there is nothing left for
+// Open to make. It is empty where there is nothing to do; where from is no version,
+// the error is an ErrSchema.
 //
 // What a newer version of this package adds can be lived with by older ones, so
 // that both may run at the same time, and the older may come back; ErrSchema is
 // what they say where that is not so.
-func Schema() string { return strings.Join(scripts(), "\n") }
+func Schema(from int) (string, error) {
+	all := scripts()
+	if from < 0 || from > len(all) {
+		return "", fmt.Errorf("%w: there is no version %d, but %d of them", ErrSchema, from, len(all))
+	}
+	return strings.Join(all[from:], "\n"), nil
+}
 
 // scripts are the migrations: the first makes version 1.
 func scripts() []string {

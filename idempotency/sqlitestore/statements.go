@@ -33,40 +33,47 @@ const (
 	// and expiry are the same, and time does not go back, what was over is over.
 	asJudged = theRecord + ` AND status = ?4 AND owner = ?5 AND generation = ?6 AND lease_expires = ?7 AND expires = ?8 `
 
-	// columns are those of a record, as row.columns reads them.
-	columns = ` scope, operation, key, fingerprint, status, owner, generation, started, updated, lease_expires,
+	// columns are those of a record, as row.columns reads them, and named those with
+	// its names.
+	columns = ` fingerprint, status, owner, generation, started, updated, lease_expires,
 		takeover, expires, code, reference, header, body, body IS NOT NULL `
+	named = ` scope, operation, key, ` + columns
 
 	// loadSQL gives one row: that of the record, or one that says that there is none,
 	// and the time.
 	loadSQL = `SELECT ` + columns + `, true, ` + now + ` FROM idempotency_records WHERE` + theRecord + `
-		UNION ALL SELECT '', '', '', '', 0, '', 0, 0, 0, 0, 0, 0, 0, '', NULL, NULL, 0, false, ` + now + ` LIMIT 1`
+		UNION ALL SELECT '', 0, '', 0, 0, 0, 0, 0, 0, 0, '', x'', x'', 0, false, ` + now + ` LIMIT 1`
+
+	// unwrittenSQL and stillSQL give the time, if there is no record, or if it is as it
+	// was judged.
+	unwrittenSQL = `SELECT ` + now + ` WHERE NOT EXISTS (SELECT 1 FROM idempotency_records WHERE` + theRecord + `)`
+	stillSQL     = `SELECT ` + now + ` FROM idempotency_records WHERE` + asJudged
 
 	insertSQL = `INSERT INTO idempotency_records
 			(scope, operation, key, fingerprint, status, owner, generation, started, updated, lease_expires, takeover, expires)
 		VALUES (?1, ?2, ?3, ?4, 1, ?5, 1, ` + now + `, ` + now + `, ` + now + ` + ?6, ?7, ` + now + ` + ?8)
 		ON CONFLICT DO NOTHING
-		RETURNING ` + columns
+		RETURNING ` + named
 
 	takeSQL = `UPDATE idempotency_records
 		SET fingerprint = ?9, status = 1, owner = ?10, generation = generation + 1, started = ` + now + `,
 			updated = ` + now + `, lease_expires = ` + now + ` + ?11, takeover = ?12, expires = ` + now + ` + ?13,
 			code = 0, reference = '', header = NULL, body = NULL
 		WHERE` + asJudged + `
-		RETURNING ` + columns
+		RETURNING ` + named
 
 	setUnknown = `UPDATE idempotency_records
 		SET status = 6, owner = '', generation = generation + 1, updated = ` + now
 
-	abandonSQL = setUnknown + ` WHERE` + asJudged + ` RETURNING ` + columns
+	abandonSQL = setUnknown + ` WHERE` + asJudged + ` RETURNING ` + named
 
 	findDeadSQL = `SELECT 1 FROM idempotency_records WHERE` + dead + `LIMIT 1`
 
 	abandonDeadSQL = setUnknown + ` WHERE id IN (SELECT id FROM idempotency_records WHERE` + dead + `LIMIT ?1)
-		RETURNING ` + columns
+		RETURNING ` + named
 
 	// unknownSQL is a page of those after a name.
-	unknownSQL = `SELECT ` + columns + ` FROM idempotency_records
+	unknownSQL = `SELECT ` + named + ` FROM idempotency_records
 		WHERE status = 6 AND (scope, operation, key) > (?1, ?2, ?3) ORDER BY scope, operation, key LIMIT ?4`
 
 	renewSQL = `UPDATE idempotency_records

@@ -23,9 +23,9 @@ type Store struct {
 
 	// db is where the transactions of joined work come from.
 	db          *sql.DB
-	owned       bool                             // Close closes db
-	busyTimeout int64                            // of db's connections, in milliseconds
-	joined      struct{ load, finish *sql.Stmt } // on db
+	owned       bool                                         // Close closes db
+	busyTimeout int64                                        // of db's connections, in milliseconds
+	joined      struct{ unwritten, still, finish *sql.Stmt } // on db
 
 	// What follows is the store's own, so that neither a small pool nor the
 	// settings of the work stand in its way.
@@ -114,15 +114,11 @@ const unknownPage = 100
 func (s *Store) Unknown(ctx context.Context, scope string) iter.Seq2[idempotency.Record, error] {
 	return pages(scope, func(after idempotency.ID) (page []idempotency.Record, err error) {
 		err = s.reading(ctx, func(ctx context.Context) error {
-			page, err = readRecords(ctx, s.read.unknown, pageArgs(after))
+			page, err = readRecords(ctx, s.read.unknown, append(idArgs(after), unknownPage))
 			return err
 		})
 		return page, err
 	})
-}
-
-func pageArgs(after idempotency.ID) []any {
-	return []any{after.Scope, after.Operation, after.Key, unknownPage}
 }
 
 // pages are the records of a scope, or of all if it is empty, a page at a time.

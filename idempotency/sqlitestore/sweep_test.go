@@ -83,10 +83,11 @@ func TestSweepAmongTransactions(t *testing.T) {
 	fill(t, store, 200)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
+	op := benchmarkModes(t, store)["joined"]
 	go func() {
 		defer close(ended)
 		var keys atomic.Int64
-		for op := benchmarkModes(t, store)["joined"]; ctx.Err() == nil; {
+		for ctx.Err() == nil {
 			assert.NoError(t, op(benchmarkKey(&keys)))
 		}
 	}()

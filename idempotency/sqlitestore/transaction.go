@@ -77,7 +77,7 @@ func (s *Store) Begin(
 			continue
 		default:
 		}
-		t, answer, err := s.begin(ctx, &claim, limit)
+		t, err := s.begin(ctx, &l, &claim, limit)
 		switch {
 		case errors.Is(err, errWorking):
 			return l.busy(&claim), nil, nil
@@ -86,7 +86,8 @@ func (s *Store) Begin(
 		case err != nil:
 			return idempotency.Reservation{}, nil, err
 		}
-		return answer, t, nil
+		l.answer.Record = t.record
+		return l.answer, t, nil
 	}
 }
 
@@ -108,16 +109,16 @@ var (
 // who wait for their turn would hold all connections of a small pool, and the one
 // whose turn it is could not read anything beside its transaction.
 func (s *Store) begin(
-	ctx context.Context, claim *idempotency.Claim, limit time.Duration,
-) (*transaction, idempotency.Reservation, error) {
+	ctx context.Context, l *look, claim *idempotency.Claim, limit time.Duration,
+) (*transaction, error) {
 	k := &ticket{claims: &claim.ID, joins: true}
 	if err := s.queue(ctx, k, s.patience()); err != nil {
-		return nil, idempotency.Reservation{}, err
+		return nil, err
 	}
 	conn, err := s.workConnection(ctx)
 	if err != nil {
 		s.turn.leave(k)
-		return nil, idempotency.Reservation{}, err
+		return nil, err
 	}
 	t := &transaction{store: s, conn: conn}
 	t.end = sync.OnceFunc(func() {
@@ -125,18 +126,17 @@ func (s *Store) begin(
 		_ = conn.Close() // gives it back to the pool
 		s.turn.leave(k)
 	})
-	answer, err := t.open(ctx, claim)
-	if err != nil {
+	if err := t.open(ctx, l, claim); err != nil {
 		if t.tx != nil {
 			t.undo()
 		}
 		t.end()
-		return nil, idempotency.Reservation{}, err
+		return nil, err
 	}
 	if limit > 0 {
 		t.limit = time.AfterFunc(limit, t.rollback)
 	}
-	return t, answer, nil
+	return t, nil
 }
 
 func (s *Store) workConnection(ctx context.Context) (*sql.Conn, error) {
@@ -162,37 +162,39 @@ func (s *Store) workConnection(ctx context.Context) (*sql.Conn, error) {
 // open begins in the database, and looks once more at the record, which nobody
 // else can change from here on. ctx ends the waiting for the lock, but not the
 // transaction.
-func (t *transaction) open(ctx context.Context, claim *idempotency.Claim) (r idempotency.Reservation, err error) {
+func (t *transaction) open(ctx context.Context, l *look, claim *idempotency.Claim) error {
 	if err := t.lock(ctx); err != nil {
-		return r, err
+		return err
 	}
 	if err := t.guard(); err != nil {
-		return r, err
+		return err
 	}
-	alive := context.WithoutCancel(ctx)
-	l, err := lookAt(alive, t.statement(t.store.joined.load), claim)
-	if err != nil {
-		return r, err
+	same, args := t.store.joined.unwritten, idArgs(claim.ID)
+	if l.judged != nil {
+		same, args = t.store.joined.still, asJudgedArgs(l.judged)
 	}
-	if l.step != idempotency.Insert && l.step != idempotency.Take {
-		return r, errChanged
+	var clock int64
+	n, err := readRows(context.WithoutCancel(ctx), t.statement(same), args, func(rows *sql.Rows) error {
+		return rows.Scan(&clock)
+	})
+	if err == nil && n == 0 {
+		err = errChanged
 	}
-	l.answer.Record = l.begun(claim)
-	t.record = l.answer.Record
-	return l.answer, nil
+	t.record = begun(l.judged, claim, clock)
+	return err
 }
 
 // begun is the record of an execution that begins now.
-func (l *look) begun(claim *idempotency.Claim) idempotency.Record {
+func begun(before *idempotency.Record, claim *idempotency.Claim, now int64) idempotency.Record {
 	generation := int64(1)
-	if l.judged != nil {
-		generation = l.judged.Generation + 1
+	if before != nil {
+		generation = before.Generation + 1
 	}
-	after := func(d time.Duration) time.Time { return timeOf(l.clock.UnixMilli() + millis(d)) }
 	return idempotency.Record{
 		ID: claim.ID, Fingerprint: claim.Fingerprint, Status: idempotency.InProgress,
 		Owner: claim.Owner, Generation: generation, Takeover: claim.Takeover,
-		Started: l.clock, Updated: l.clock, LeaseExpires: after(claim.Lease), Expires: after(claim.TTL),
+		Started: timeOf(now), Updated: timeOf(now),
+		LeaseExpires: timeOf(now + millis(claim.Lease)), Expires: timeOf(now + millis(claim.TTL)),
 	}
 }
 

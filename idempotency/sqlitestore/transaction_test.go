@@ -32,9 +32,9 @@ func begin(t *testing.T, store idempotency.Transactor, key string) idempotency.T
 func beginDecision(t *testing.T, store idempotency.Transactor, claim idempotency.Claim) string {
 	t.Helper()
 	reservation, tx, err := store.Begin(t.Context(), claim, 0)
-	require.NoError(t, err)
+	assert.NoError(t, err)
 	if tx != nil {
-		require.NoError(t, tx.Rollback(t.Context()))
+		assert.NoError(t, tx.Rollback(t.Context()))
 	}
 	return reservation.Decision.String()
 }
@@ -251,9 +251,11 @@ func TestPreparedStatements(t *testing.T) {
 	ledger(t, store.DB())
 	insert, err := store.DB().PrepareContext(t.Context(), "INSERT INTO ledger (id) VALUES (?)")
 	require.NoError(t, err)
-	defer func() { _ = insert.Close() }()
+	defer func(all *sql.Stmt) { _ = all.Close() }(insert)
 	tx := begin(t, store, "key")
-	_, err = tx.Value().(*sql.Tx).StmtContext(t.Context(), insert).ExecContext(t.Context(), "key")
+	insert = tx.Value().(*sql.Tx).StmtContext(t.Context(), insert)
+	defer func() { _ = insert.Close() }()
+	_, err = insert.ExecContext(t.Context(), "key")
 	require.NoError(t, err)
 	requireRows(t, store.DB(), "key", 0)
 	require.NoError(t, tx.Commit(t.Context(), completed))

@@ -102,7 +102,6 @@ func TestTurnAndJoinedWork(t *testing.T) {
 		// One in line, who gives up, and one who gets the turn.
 		for _, patience := range []time.Duration{time.Second, time.Hour} {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			defer cancel()
 			second := &ticket{claims: &other, joins: true}
 			over := make(chan struct{})
 			go func() {
@@ -117,6 +116,7 @@ func TestTurnAndJoinedWork(t *testing.T) {
 				line.leave(first)
 			}
 			<-over
+			cancel()
 		}
 		assert.Empty(t, line.works)
 		require.NoError(t, line.enter(t.Context(), &ticket{claims: &other}))

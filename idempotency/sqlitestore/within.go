@@ -114,7 +114,7 @@ func (w *Within) Abandon(ctx context.Context, limit int) ([]idempotency.Record, 
 // Unknown implements idempotency.Store.
 func (w *Within) Unknown(ctx context.Context, scope string) iter.Seq2[idempotency.Record, error] {
 	return pages(scope, func(after idempotency.ID) ([]idempotency.Record, error) {
-		return readRecords(ctx, w.unknown, pageArgs(after))
+		return readRecords(ctx, w.unknown, append(idArgs(after), unknownPage))
 	})
 }
 

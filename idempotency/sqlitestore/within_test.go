@@ -2,7 +2,10 @@ package sqlitestore_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
+	"fmt"
+	"io"
 	"iter"
 	"path/filepath"
 	"testing"
@@ -127,4 +130,235 @@ func TestWithinDeferred(t *testing.T) {
 	defer func() { _ = impatient.Close() }()
 	_, err = impatient.Reserve(t.Context(), claimOf("another"))
 	require.ErrorIs(t, err, sqlitestore.ErrLocked)
+}
+
+// inbox is a consumer's transaction, and the store in it.
+func inbox(t *testing.T, store *sqlitestore.Store) (*sql.Tx, *sqlitestore.Within) {
+	t.Helper()
+	tx, err := store.DB().BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback() }) // after Commit it does nothing
+	return tx, store.In(tx)
+}
+
+// TestInbox is a consumer's transaction: the record and the effect at once, or
+// neither.
+func TestInbox(t *testing.T) {
+	store := newStore(t)
+	ledger(t, store.DB())
+	for _, row := range []struct {
+		name   string
+		fails  bool // the work
+		commit bool
+		want   error
+	}{
+		{"not committed", false, false, nil},
+		{"the work fails", true, true, io.ErrUnexpectedEOF},
+		{"committed", false, true, nil},
+		{"a duplicate", false, true, nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			tx, within := inbox(t, store)
+			executor := &idempotency.Executor{Store: within}
+			_, err := executor.Do(t.Context(), claimOf("message").ID, "v1:a", func(ctx context.Context) (idempotency.Result, error) {
+				same, err := idempotency.Tx[*sql.Tx](ctx)
+				require.NoError(t, err)
+				assert.Same(t, tx, same)
+				require.NoError(t, write(ctx, same, "message"))
+				if row.fails {
+					return idempotency.Result{}, io.ErrUnexpectedEOF
+				}
+				return completed.Result, nil
+			})
+			require.ErrorIs(t, err, row.want)
+			execute := write(t.Context(), tx, "received "+row.name) // the consumer goes on
+			require.NoError(t, execute)
+			if row.commit {
+				require.NoError(t, tx.Commit())
+			} else {
+				require.NoError(t, tx.Rollback())
+			}
+		})
+	}
+	requireRows(t, store.DB(), "message", 1)
+	requireRows(t, store.DB(), "received the work fails", 1)
+	requireRows(t, store.DB(), "received not committed", 0)
+	assert.Equal(t, "done", decisionOf(t, store, claimOf("message")))
+}
+
+// TestWithinEnds has joined work end in each way, and the caller's transaction with
+// it or not.
+func TestWithinEnds(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		end    func(t *testing.T, tx idempotency.Transaction) error
+		rows   int
+		status idempotency.Status // 0: absent
+	}{
+		{"Commit", func(t *testing.T, tx idempotency.Transaction) error {
+			t.Helper()
+			return tx.Commit(t.Context(), completed)
+		}, 1, idempotency.Completed},
+		{"Refuse", func(t *testing.T, tx idempotency.Transaction) error {
+			t.Helper()
+			return tx.Refuse(t.Context(), completed)
+		}, 0, idempotency.Completed},
+		{"Rollback", func(t *testing.T, tx idempotency.Transaction) error { t.Helper(); return tx.Rollback(t.Context()) }, 0, 0},
+	} {
+		for _, commit := range []bool{true, false} {
+			for _, released := range []bool{true, false} {
+				t.Run(fmt.Sprintf("%s, committed %v, released before %v", row.name, commit, released), func(t *testing.T) {
+					store := newStore(t)
+					ledger(t, store.DB())
+					generation, status, rows := int64(1), row.status, row.rows
+					if released {
+						require.NoError(t, store.Release(t.Context(), acquire(t, store, claimOf("key"))))
+						generation++
+					}
+					outer, within := inbox(t, store)
+					require.NoError(t, write(t.Context(), outer, "before"))
+					reservation, tx, err := within.Begin(t.Context(), claimOf("key"), 0)
+					require.NoError(t, err)
+					assert.Equal(t, generation, reservation.Record.Generation)
+					assert.Same(t, outer, tx.Value())
+					require.NoError(t, write(t.Context(), tx.Value(), "key"))
+					require.NoError(t, row.end(t, tx))
+					require.NoError(t, tx.Rollback(t.Context()), "after the end it does nothing")
+					require.Error(t, tx.Commit(t.Context(), completed))
+					require.NoError(t, write(t.Context(), outer, "after"))
+					if commit {
+						require.NoError(t, outer.Commit())
+					} else {
+						require.NoError(t, outer.Rollback())
+						status, rows = 0, 0
+					}
+					if status == 0 && released {
+						status = idempotency.FailedRetryable
+					}
+					record, err := store.Load(t.Context(), claimOf("key").ID)
+					assert.Equal(t, status == 0, err != nil)
+					assert.Equal(t, status, record.Status)
+					if status == idempotency.Completed {
+						assert.Equal(t, reservation.Record.Lease(), record.Lease())
+						assert.Equal(t, reservation.Record.Expires, record.Expires)
+						assert.Equal(t, completed.Result.Body, record.Result.Body)
+					}
+					requireRows(t, store.DB(), "key", rows)
+					want := map[bool]int{true: 1}[commit]
+					requireRows(t, store.DB(), "before", want)
+					requireRows(t, store.DB(), "after", want)
+				})
+			}
+		}
+	}
+}
+
+// TestWithinDecisions: what is not acquired has no transaction, and leaves the
+// caller's as it was.
+func TestWithinDecisions(t *testing.T) {
+	store := newStore(t)
+	ledger(t, store.DB())
+	require.NoError(t, store.Complete(t.Context(), acquire(t, store, claimOf("done")), completed))
+	mine := claimOf("working")
+	acquire(t, store, mine)
+	dead := claimOf("dead")
+	dead.Lease = time.Millisecond
+	acquire(t, store, dead)
+	time.Sleep(5 * time.Millisecond)
+	outer, within := inbox(t, store)
+	require.NoError(t, write(t.Context(), outer, "before"))
+	assert.Equal(t, "done", beginDecision(t, within, claimOf("done")))
+	assert.Equal(t, "busy", beginDecision(t, within, claimOf("working")))
+	assert.Equal(t, "busy", beginDecision(t, within, mine), "its lease is not this transaction's")
+	assert.Equal(t, "undecided", beginDecision(t, within, claimOf("dead")))
+	other := claimOf("done")
+	other.Fingerprint = "v1:b"
+	assert.Equal(t, "mismatch", beginDecision(t, within, other))
+	nested := begin(t, within, "nested")
+	assert.Equal(t, "busy", beginDecision(t, within, claimOf("nested")), "in itself")
+	require.NoError(t, nested.Rollback(t.Context()))
+	require.NoError(t, outer.Commit())
+	requireRows(t, store.DB(), "before", 1)
+	record, err := store.Load(t.Context(), dead.ID)
+	require.NoError(t, err)
+	assert.Equal(t, idempotency.Unknown, record.Status)
+}
+
+// TestWithinNested: transactions in one another end from within.
+func TestWithinNested(t *testing.T) {
+	store := newStore(t)
+	ledger(t, store.DB())
+	outer, within := inbox(t, store)
+	first := begin(t, within, "first")
+	require.NoError(t, write(t.Context(), outer, "first"))
+	second := begin(t, within, "second")
+	require.NoError(t, write(t.Context(), outer, "second"))
+	require.NoError(t, second.Rollback(t.Context()))
+	third := begin(t, within, "third")
+	require.NoError(t, write(t.Context(), outer, "third"))
+	require.NoError(t, third.Commit(t.Context(), completed))
+	require.NoError(t, first.Commit(t.Context(), completed))
+
+	fourth := begin(t, within, "fourth")
+	fifth := begin(t, within, "fifth")
+	require.NoError(t, write(t.Context(), outer, "fifth"))
+	require.ErrorContains(t, fourth.Commit(t.Context(), completed), "has not ended")
+	require.Error(t, fifth.Commit(t.Context(), completed), "it was undone with the outer one")
+	require.NoError(t, outer.Commit())
+	for key, n := range map[string]int{"first": 1, "second": 0, "third": 1, "fourth": 0, "fifth": 0} {
+		requireRows(t, store.DB(), key, n)
+		assert.Equal(t, map[int]string{0: "acquired", 1: "done"}[n], beginDecision(t, store, claimOf(key)), key)
+	}
+}
+
+// TestWithinTransactionEnds: the work, or a statement of it, ends the caller's
+// transaction. What was committed with the record in progress is not done again.
+func TestWithinTransactionEnds(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		end  func(tx *sql.Tx) error
+		rows int
+	}{
+		{"Commit", (*sql.Tx).Commit, 1},
+		{"Rollback", (*sql.Tx).Rollback, 0},
+		{"COMMIT", func(tx *sql.Tx) error { _, err := tx.Exec("COMMIT"); return err }, 1},
+		{"ROLLBACK", func(tx *sql.Tx) error { _, err := tx.Exec("ROLLBACK"); return err }, 0},
+		{"a failed statement", func(tx *sql.Tx) error {
+			_, _ = tx.Exec("INSERT OR ROLLBACK INTO ledger (id) VALUES (NULL)")
+			return nil
+		}, 0},
+	} {
+		for name, end := range map[string]func(tx idempotency.Transaction) error{
+			"Commit":   func(tx idempotency.Transaction) error { return tx.Commit(t.Context(), completed) },
+			"Refuse":   func(tx idempotency.Transaction) error { return tx.Refuse(t.Context(), completed) },
+			"Rollback": func(tx idempotency.Transaction) error { return tx.Rollback(t.Context()) },
+		} {
+			t.Run(row.name+", then "+name, func(t *testing.T) {
+				store := newStore(t)
+				ledger(t, store.DB())
+				outer, within := inbox(t, store)
+				tx := begin(t, within, "key")
+				require.NoError(t, write(t.Context(), outer, "key"))
+				require.NoError(t, row.end(outer))
+				err := end(tx)
+				switch {
+				case row.rows == 1:
+					require.ErrorIs(t, err, idempotency.ErrUnknown)
+				case name == "Rollback":
+					require.NoError(t, err)
+				default:
+					require.ErrorIs(t, err, idempotency.ErrTransactionFailed)
+				}
+				requireRows(t, store.DB(), "key", row.rows)
+				switch decision := decisionOf(t, store, claimOf("key")); {
+				case row.rows == 0:
+					assert.Equal(t, "acquired", decision)
+				case row.name == "COMMIT" && name == "Commit":
+					assert.Equal(t, "done", decision, "its record could still be completed")
+				default:
+					assert.Equal(t, "busy", decision, "and Unknown when the lease is over")
+				}
+			})
+		}
+	}
 }

@@ -1,0 +1,110 @@
+package sqlitestore
+
+import (
+	"database/sql"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
+)
+
+// allow lets the database have so many more pages; negative: as many as it likes.
+func allow(t *testing.T, more int, dbs ...*sql.DB) {
+	t.Helper()
+	for _, db := range dbs {
+		limit := 1 << 30
+		if more >= 0 {
+			limit = pragma(t, db, "page_count") + more
+		}
+		pragma(t, db, fmt.Sprintf("max_page_count = %d", limit))
+	}
+}
+
+// TestDiskFull has joined work meet a full disk at each page that it wants more.
+// What failed has not happened, and when there is room again, it can.
+func TestDiskFull(t *testing.T) {
+	large := idempotency.Outcome{
+		Status: idempotency.Completed, Result: idempotency.Result{Code: 200, Body: make([]byte, 20_000)},
+	}
+	ends := map[string]func(t *testing.T, tx idempotency.Transaction) error{
+		"Commit": func(t *testing.T, tx idempotency.Transaction) error { t.Helper(); return tx.Commit(t.Context(), large) },
+		"Refuse": func(t *testing.T, tx idempotency.Transaction) error { t.Helper(); return tx.Refuse(t.Context(), large) },
+	}
+	for name, end := range ends {
+		t.Run(name, func(t *testing.T) {
+			s := openInternal(t)
+			s.db.SetMaxOpenConns(2)
+			s.db.SetMaxIdleConns(1) // so that it is this connection
+			_, err := s.db.Exec("CREATE TABLE work (id TEXT, payload BLOB) STRICT")
+			require.NoError(t, err)
+			failed := 0
+			for more := 0; ; more++ {
+				key := fmt.Sprint(more)
+				allow(t, more, s.db, s.write.db)
+				answer, tx, err := s.Begin(t.Context(), internalClaim(key), 0)
+				require.NoError(t, err)
+				work := tx.Value().(*sql.Tx)
+				_, err = work.Exec("INSERT INTO work VALUES (?, randomblob(20000))", key)
+				if err == nil {
+					err = end(t, tx)
+				} else {
+					requireCode(t, sqlite3.SQLITE_FULL, err)
+					_, following := work.Exec("INSERT INTO work VALUES ('following', '')")
+					assert.Error(t, following, "it would be committed by itself")
+					if end(t, tx) == nil {
+						require.Equal(t, "Refuse", name)
+						require.NoError(t, s.deleteInternal(key))
+					}
+				}
+				allow(t, -1, s.db, s.write.db)
+				if err == nil {
+					break
+				}
+				failed++
+				requireCode(t, sqlite3.SQLITE_FULL, err)
+				var rows int
+				require.NoError(t, s.db.QueryRow("SELECT count(*) FROM work").Scan(&rows))
+				assert.Zero(t, rows)
+				again, tx, err := s.Begin(t.Context(), internalClaim(key), 0)
+				require.NoError(t, err)
+				require.Equal(t, idempotency.Acquired, again.Decision, "with %d pages", more)
+				assert.Equal(t, answer.Record.Generation, again.Record.Generation)
+				require.NoError(t, tx.Rollback(t.Context()))
+			}
+			assert.Greater(t, failed, 3, "the disk was full at different statements")
+		})
+	}
+}
+
+func (s *Store) deleteInternal(key string) error {
+	_, err := s.db.Exec("DELETE FROM idempotency_records WHERE key = ?", key)
+	return err
+}
+
+// TestDiskFullDetached: a claim that finds no room is refused, an execution that
+// cannot be ended stays as it was, and when there is room again all goes on.
+func TestDiskFullDetached(t *testing.T) {
+	s := openInternal(t)
+	claim := internalClaim("key")
+	reservation, err := s.Reserve(t.Context(), claim)
+	require.NoError(t, err)
+	large := idempotency.Outcome{
+		Status: idempotency.Completed, Result: idempotency.Result{Code: 200, Body: make([]byte, 1<<20)},
+	}
+	allow(t, 0, s.write.db)
+	requireCode(t, sqlite3.SQLITE_FULL, s.Complete(t.Context(), reservation.Record.Lease(), large))
+	for i := 0; err == nil; i++ {
+		_, err = s.Reserve(t.Context(), internalClaim(fmt.Sprint(i)))
+	}
+	requireCode(t, sqlite3.SQLITE_FULL, err)
+
+	record, err := s.Load(t.Context(), claim.ID)
+	require.NoError(t, err)
+	assert.Equal(t, reservation.Record, record)
+	allow(t, -1, s.write.db)
+	require.NoError(t, s.Complete(t.Context(), record.Lease(), large))
+}

@@ -1,0 +1,153 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/storetest"
+)
+
+// later are migrations of versions to come: one that adds, and one with which older
+// versions cannot work.
+func later() []string {
+	return append(scripts(),
+		`ALTER TABLE idempotency_records ADD COLUMN note TEXT NOT NULL DEFAULT '';
+		CREATE INDEX idempotency_records_owner ON idempotency_records (owner);
+		INSERT INTO idempotency_schema (version, oldest, applied) VALUES (2, 1, 0);`,
+		`INSERT INTO idempotency_schema (version, oldest, applied) VALUES (3, 3, 0);`)
+}
+
+// tables is what SQLite says of the database's.
+func tables(t *testing.T, db *sql.DB) []string {
+	t.Helper()
+	rows, err := db.Query("SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_schema ORDER BY name")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, rows.Close()) }()
+	var all []string
+	for rows.Next() {
+		var kind, name, table, text string
+		require.NoError(t, rows.Scan(&kind, &name, &table, &text))
+		all = append(all, kind+" "+name+" "+table+" "+text)
+	}
+	require.NoError(t, rows.Err())
+	return all
+}
+
+// TestSchema: what another tool makes of Schema is what Open makes, and Open leaves it.
+func TestSchema(t *testing.T) {
+	made := openInternal(t)
+	path := filepath.Join(t.TempDir(), "tool.db")
+	db, err := sql.Open("sqlite", "file:"+path)
+	require.NoError(t, err)
+	defer func() { _ = db.Close() }()
+	text, err := Schema(0)
+	require.NoError(t, err)
+	for range 2 { // it may be applied again
+		_, err = db.Exec(text)
+		require.NoError(t, err)
+	}
+	want := tables(t, made.db)
+	assert.Equal(t, want, tables(t, db))
+	require.Len(t, want, 5)
+
+	version := pragma(t, db, "schema_version")
+	s, err := Open(t.Context(), path)
+	require.NoError(t, err)
+	assert.Equal(t, version, pragma(t, db, "schema_version"), "nothing was made")
+	_, err = s.Reserve(t.Context(), internalClaim("key"))
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+
+	// A tool that makes tables, and no rows.
+	_, err = db.Exec("DELETE FROM idempotency_schema")
+	require.NoError(t, err)
+	s, err = Open(t.Context(), path)
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+	assert.Equal(t, want, tables(t, db))
+}
+
+func TestSchemaFrom(t *testing.T) {
+	text, err := Schema(len(scripts()))
+	require.NoError(t, err)
+	assert.Empty(t, text)
+	for _, from := range []int{-1, len(scripts()) + 1} {
+		_, err = Schema(from)
+		require.ErrorIs(t, err, ErrSchema)
+	}
+}
+
+// TestVersions is a rolling deploy: a newer version comes while an older one is at
+// work, which works on, may be restarted, and may come back when the newer is gone.
+func TestVersions(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "test.db")
+	openAs := func(known int) (*Store, error) { return Options{}.open(t.Context(), path, later()[:known]) }
+	older, err := openAs(1)
+	require.NoError(t, err)
+	_, err = older.db.Exec("CREATE TABLE ledger (id TEXT NOT NULL) STRICT")
+	require.NoError(t, err)
+	before, err := older.Reserve(t.Context(), internalClaim("before"))
+	require.NoError(t, err)
+	newer, err := openAs(2)
+	require.NoError(t, err)
+	require.NoError(t, older.Complete(t.Context(), before.Record.Lease(), idempotency.Outcome{Status: idempotency.Completed}))
+
+	t.Run("at once", func(t *testing.T) {
+		storetest.Suite{
+			Open:   func(*testing.T) idempotency.Store { return older },
+			Again:  func(*testing.T) idempotency.Store { return newer },
+			Queues: true,
+			Write: func(ctx context.Context, tx any, id string) error {
+				_, err := tx.(*sql.Tx).ExecContext(ctx, "INSERT INTO ledger (id) VALUES (?)", id)
+				return err
+			},
+			Count: func(ctx context.Context, id string) (n int, err error) {
+				err = newer.db.QueryRowContext(ctx, "SELECT count(*) FROM ledger WHERE id = ?", id).Scan(&n)
+				return n, err
+			},
+			Rows: -1,
+		}.Run(t)
+	})
+	require.NoError(t, older.Close())
+	for i, known := range []int{1, 2, 1} {
+		t.Run(fmt.Sprintf("restart %d as version %d", i, known), func(t *testing.T) {
+			s, err := openAs(known)
+			require.NoError(t, err)
+			answer, err := s.Reserve(t.Context(), internalClaim("before"))
+			require.NoError(t, err)
+			assert.Equal(t, idempotency.Done, answer.Decision)
+			require.NoError(t, s.Close())
+		})
+	}
+
+	latest, err := openAs(3)
+	require.NoError(t, err)
+	require.NoError(t, latest.Close())
+	for _, known := range []int{1, 2} {
+		_, err = openAs(known)
+		require.ErrorIs(t, err, ErrSchema)
+	}
+	require.NoError(t, newer.Close())
+}
+
+// TestMigrationFails: all of it, or nothing.
+func TestMigrationFails(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "test.db")
+	bad := append(scripts(), "CREATE TABLE half (x); SELECT nonsense FROM nowhere")
+	_, err := Options{}.open(t.Context(), path, bad)
+	require.ErrorContains(t, err, "version 2 of the schema")
+	db, err := sql.Open("sqlite", path)
+	require.NoError(t, err)
+	defer func() { _ = db.Close() }()
+	assert.Empty(t, tables(t, db))
+	s, err := Open(t.Context(), path)
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+}
