@@ -74,8 +74,7 @@ func limited(ctx context.Context, path string) error {
 			continue
 		}
 		failures++
-		var e *sqlite.Error
-		if !errors.As(failure, &e) {
+		if _, ok := errors.AsType[*sqlite.Error](failure); !ok {
 			return fmt.Errorf("no error of SQLite's: %w", failure)
 		}
 		rows, err := count(ctx, store.DB(), key)

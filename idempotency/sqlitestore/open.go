@@ -177,17 +177,22 @@ func openPool(path, mode string, size int, pragmas ...string) (*sql.DB, error) {
 }
 
 // prepareWork prepares what runs in the transactions of joined work.
-func (s *Store) prepareWork(ctx context.Context) (err error) {
-	for _, each := range []struct {
-		to   **sql.Stmt
-		text string
-	}{{&s.joined.unwritten, unwrittenSQL}, {&s.joined.still, stillSQL}, {&s.joined.finish, finishSQL}} {
-		if *each.to, err = s.db.PrepareContext(ctx, each.text); err != nil {
+func (s *Store) prepareWork(ctx context.Context) error {
+	for i, text := range [...]string{unwrittenSQL, stillSQL, finishSQL} {
+		var err error
+		if s.joined[i], err = s.db.PrepareContext(ctx, text); err != nil { //nolint:sqlclosecheck // Close does it
 			return fmt.Errorf("sqlitestore: %w", err)
 		}
 	}
 	return nil
 }
+
+// The statements of joined work.
+const (
+	unwritten = iota
+	still
+	finish
+)
 
 // readers is how many connections read at a time: reading is work for the
 // processor, so that more would not be faster.

@@ -256,3 +256,23 @@ func TestClose(t *testing.T) {
 		t.Run(name, func(t *testing.T) { require.ErrorIs(t, verb(t.Context()), sqlitestore.ErrClosed) })
 	}
 }
+
+// TestCloseInTransaction: what is open may still be committed.
+func TestCloseInTransaction(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "test.db")
+	db := openWork(t, path, "")
+	ledger(t, db)
+	opened, err := sqlitestore.Open(t.Context(), path)
+	require.NoError(t, err)
+	made, err := sqlitestore.New(t.Context(), db)
+	require.NoError(t, err)
+	for key, store := range map[string]*sqlitestore.Store{"opened": opened, "made": made} {
+		_, tx, err := store.Begin(t.Context(), claimOf(key), 0)
+		require.NoError(t, err)
+		require.NoError(t, write(t.Context(), tx.Value(), key))
+		require.NoError(t, store.Close())
+		require.NoError(t, tx.Commit(t.Context(), completed))
+		requireRows(t, db, key, 1)
+		assert.Equal(t, "done", decisionOf(t, open(t, path), claimOf(key)))
+	}
+}

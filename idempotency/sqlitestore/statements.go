@@ -42,7 +42,7 @@ const (
 	// loadSQL gives one row: that of the record, or one that says that there is none,
 	// and the time.
 	loadSQL = `SELECT ` + columns + `, true, ` + now + ` FROM idempotency_records WHERE` + theRecord + `
-		UNION ALL SELECT '', 0, '', 0, 0, 0, 0, 0, 0, 0, '', x'', x'', 0, false, ` + now + ` LIMIT 1`
+		UNION ALL SELECT '', 0, '', 0, 0, 0, 0, 0, 0, 0, '', NULL, x'', 0, false, ` + now + ` LIMIT 1`
 
 	// unwrittenSQL and stillSQL give the time, if there is no record, or if it is as it
 	// was judged.

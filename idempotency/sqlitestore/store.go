@@ -23,9 +23,9 @@ type Store struct {
 
 	// db is where the transactions of joined work come from.
 	db          *sql.DB
-	owned       bool                                         // Close closes db
-	busyTimeout int64                                        // of db's connections, in milliseconds
-	joined      struct{ unwritten, still, finish *sql.Stmt } // on db
+	owned       bool         // Close closes db
+	busyTimeout int64        // of db's connections, in milliseconds
+	joined      [3]*sql.Stmt // on db: see prepareWork
 
 	// What follows is the store's own, so that neither a small pool nor the
 	// settings of the work stand in its way.
@@ -215,6 +215,11 @@ func (s *Store) closePools() error {
 	for _, p := range []*pool{&s.read, &s.write, &s.sweeper} {
 		if p.db != nil {
 			errs = append(errs, p.db.Close())
+		}
+	}
+	for _, statement := range s.joined {
+		if statement != nil {
+			errs = append(errs, statement.Close())
 		}
 	}
 	if s.owned && s.db != nil {

@@ -169,9 +169,9 @@ func (t *transaction) open(ctx context.Context, l *look, claim *idempotency.Clai
 	if err := t.guard(); err != nil {
 		return err
 	}
-	same, args := t.store.joined.unwritten, idArgs(claim.ID)
+	same, args := unwritten, idArgs(claim.ID)
 	if l.judged != nil {
-		same, args = t.store.joined.still, asJudgedArgs(l.judged)
+		same, args = still, asJudgedArgs(l.judged)
 	}
 	var clock int64
 	n, err := readRows(context.WithoutCancel(ctx), t.statement(same), args, func(rows *sql.Rows) error {
@@ -265,8 +265,8 @@ func (t *transaction) setCommitHook(hook sqlite.CommitHookFn) error {
 	})
 }
 
-func (t *transaction) statement(s *sql.Stmt) statement {
-	return t.tx.StmtContext(context.Background(), s)
+func (t *transaction) statement(which int) statement {
+	return t.tx.StmtContext(context.Background(), t.store.joined[which])
 }
 
 // Value implements idempotency.Transaction. It is a *sql.Tx.
@@ -276,7 +276,7 @@ func (t *transaction) Value() any { return t.tx }
 // of ctx does not matter.
 func (t *transaction) Commit(ctx context.Context, outcome idempotency.Outcome) error {
 	return t.finish(ctx, &outcome, func(ctx context.Context) error {
-		err := writeLease(ctx, t.statement(t.store.joined.finish), finishArgs(&t.record, &outcome))
+		err := writeLease(ctx, t.statement(finish), finishArgs(&t.record, &outcome))
 		if err != nil {
 			return whyOver(err)
 		}

@@ -138,7 +138,7 @@ func inbox(t *testing.T, store *sqlitestore.Store) (*sql.Tx, *sqlitestore.Within
 	tx, err := store.DB().BeginTx(t.Context(), nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = tx.Rollback() }) // after Commit it does nothing
-	return tx, store.In(tx)
+	return tx, store.Within(tx)
 }
 
 // TestInbox is a consumer's transaction: the record and the effect at once, or
