@@ -135,6 +135,18 @@ func txOf[T any](ctx context.Context) error {
 	return err
 }
 
+// Nor after a panic.
+func TestTxAfterAPanic(t *testing.T) {
+	var after func() error
+	store := faultyTx(newLedger())
+	r := newRig(store, func(_ http.ResponseWriter, req *http.Request) {
+		after = func() error { return txOf[*ledgerTx](req.Context()) }
+		panic("test")
+	}, joined)
+	servePanicking(r, request(t))
+	require.ErrorIs(t, after(), idempotency.ErrNoTransaction)
+}
+
 // What work leaves behind gets no transaction while its record is being written.
 func TestTxAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -305,6 +305,17 @@ func TestStoreFailsAroundJoinedWork(t *testing.T) {
 	}
 }
 
+// A commit that says what has become of it is believed: nobody looks.
+func TestCommitThatKnows(t *testing.T) {
+	for _, err := range []error{idempotency.ErrLeaseLost, idempotency.ErrTransactionFailed} {
+		store := faultyTx(newLedger(), rule{onCommit, 1, 0, fault{before: err}})
+		r := newRig(store, charge(t, http.StatusCreated), joined)
+		assert.Equal(t, http.StatusServiceUnavailable, r.post(t).Code)
+		require.ErrorIs(t, r.last(t).Err, err)
+		assert.Equal(t, map[string]int{onBegin: 1, onCommit: 1}, store.counts())
+	}
+}
+
 // A commit whose answer is lost, and by the time that one looks, somebody else has
 // done the work. His result is not the loser's own.
 func TestCommitIsLostAndSomebodyElseHasDoneIt(t *testing.T) {
