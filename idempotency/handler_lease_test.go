@@ -537,6 +537,69 @@ func TestLeaseCountsFromTheAsking(t *testing.T) {
 	})
 }
 
+// So a lease that cannot be renewed is over by then, also if the claim was slow, or
+// the last renewal hangs.
+func TestLeaseIsOverInTime(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		rules []rule
+	}{
+		{"the claim was slow", []rule{{onReserve, 1, 0, fault{linger: 4 * time.Second}}, {onRenew, 1, always, fault{before: errDown}}}},
+		{"the last renewal hangs", []rule{{onRenew, 1, 6, fault{before: errDown}}, {onRenew, 7, always, fault{delay: time.Hour}}}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				r := newRig(faulty(new(idempotency.Memory), row.rules...), func(w http.ResponseWriter, req *http.Request) {
+					<-req.Context().Done()
+					assert.Equal(t, 30*time.Second, time.Since(began))
+					assert.Equal(t, idempotency.ErrLeaseLost, context.Cause(req.Context()))
+					w.WriteHeader(http.StatusCreated)
+				})
+				assert.Equal(t, http.StatusCreated, r.post(t).Code)
+			})
+		})
+	}
+}
+
+// renewing is a store whose renewals last as long as they may.
+type renewing struct {
+	idempotency.Memory
+	ended chan time.Time
+}
+
+func (s *renewing) Renew(ctx context.Context, _ idempotency.Lease, _ time.Duration) error {
+	<-ctx.Done()
+	s.ended <- time.Now()
+	return ctx.Err()
+}
+
+// It ends there, and gives its connection back.
+func TestRenewalEndsWithTheExecution(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var cause atomic.Value
+		store := &renewing{ended: make(chan time.Time, 1)}
+		r := newRig(store, working(11*time.Second, &cause))
+		began := time.Now()
+		r.post(t)
+		assert.Equal(t, 11*time.Second, (<-store.ended).Sub(began))
+	})
+}
+
+// A renewal that is answered after the end is no news either, whatever it says: the
+// lease is not that execution's any more.
+func TestRenewalIsAnsweredAfterTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var cause atomic.Value
+		store := faulty(new(idempotency.Memory), rule{onRenew, 1, 0, fault{linger: 5 * time.Second, after: idempotency.ErrLeaseLost}})
+		r := newRig(store, working(11*time.Second, &cause))
+		assert.Equal(t, http.StatusCreated, r.post(t).Code)
+		time.Sleep(time.Minute)
+		assert.Empty(t, r.renewals())
+		assert.Nil(t, cause.Load())
+	})
+}
+
 // Claims that take too long do not outlast the lease that they ask for: the second
 // would find that its own first one has died.
 func TestClaimsFitIntoTheLease(t *testing.T) {

@@ -167,6 +167,34 @@ func TestStoreFailsAroundDetachedWork(t *testing.T) {
 	}
 }
 
+// What the store says for certain is not asked again.
+func TestStoreIsAskedNoMoreThanNeeded(t *testing.T) {
+	lost := fault{before: idempotency.ErrLeaseLost}
+	for _, row := range []struct {
+		name             string
+		rules            []rule
+		completes, loads int
+	}{
+		{"it refuses the outcome", []rule{{onComplete, 1, always, fault{before: idempotency.ErrInvalid}}}, 1, 0},
+		{"the lease is lost", []rule{{onComplete, 1, always, lost}}, 1, 0},
+		{
+			"the lease is lost by the second time, and the record is gone",
+			[]rule{{onComplete, 1, 0, fault{before: errDown}}, {onComplete, 2, always, lost}, {onLoad, 1, always, fault{before: idempotency.ErrNotFound}}},
+			2, 1,
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := faulty(new(idempotency.Memory), row.rules...)
+				r := newRig(store, answer(http.StatusCreated, ""))
+				assert.Equal(t, http.StatusServiceUnavailable, r.post(t).Code)
+				assert.Equal(t, row.completes, store.count(onComplete))
+				assert.Equal(t, row.loads, store.count(onLoad))
+			})
+		})
+	}
+}
+
 func TestStoreFailsAroundARelease(t *testing.T) {
 	const failed = http.StatusServiceUnavailable
 	for _, row := range []failure{
@@ -371,15 +399,38 @@ func TestWorkIsNotBegunWhenItsTimeIsOver(t *testing.T) {
 
 // A store that hangs does not hold a client that stays for good either.
 func TestReserveHangs(t *testing.T) {
-	for _, change := range []func(*idempotency.Handler){func(*idempotency.Handler) {}, joined} {
-		synctest.Test(t, func(t *testing.T) {
-			hangs := fault{delay: 1000 * time.Hour}
-			r := newRig(faultyTx(newLedger(), rule{onReserve, 1, always, hangs}, rule{onBegin, 1, always, hangs}),
-				answer(http.StatusCreated, ""), change)
-			began := time.Now()
-			requireProblem(t, r.post(t), http.StatusServiceUnavailable, "store")
-			assert.LessOrEqual(t, time.Since(began), 30*time.Second)
+	hangs := fault{delay: 1000 * time.Hour}
+	for _, row := range []struct {
+		name   string
+		change func(*idempotency.Handler)
+		most   time.Duration
+		calls  map[string]int
+	}{
+		{"detached", func(*idempotency.Handler) {}, 10 * time.Second, map[string]int{onReserve: 2}},
+		{"joined", joined, 30 * time.Second, map[string]int{onBegin: 1}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := faultyTx(newLedger(), rule{onReserve, 1, always, hangs}, rule{onBegin, 1, always, hangs})
+				r := newRig(store, answer(http.StatusCreated, ""), row.change)
+				began := time.Now()
+				requireProblem(t, r.post(t), http.StatusServiceUnavailable, "store")
+				assert.LessOrEqual(t, time.Since(began), row.most)
+				assert.Equal(t, row.calls, store.counts())
+			})
 		})
+	}
+}
+
+// A claim that no store accepts is not made twice.
+func TestInvalidClaimIsMadeOnce(t *testing.T) {
+	for _, change := range []func(*idempotency.Handler){func(*idempotency.Handler) {}, joined} {
+		store := faultyTx(newLedger())
+		r := newRig(store, answer(http.StatusCreated, ""), change, func(h *idempotency.Handler) {
+			h.Operation = func(*http.Request) string { return "a\x00b" }
+		})
+		requireProblem(t, r.post(t), http.StatusInternalServerError, "misconfigured")
+		assert.Equal(t, 1, store.count(onReserve)+store.count(onBegin))
 	}
 }
 

@@ -75,11 +75,9 @@ func (j *joined) die() (Status, error) {
 // resolve finds out what has become of a transaction whose end was not heard of:
 // Begin is Busy as long as it may still be committed.
 func (j *joined) resolve(err error) error {
-	claim := *j.claim
-	claim.Owner = NewOwner()
 	found := err
 	j.insist(func(ctx context.Context) error {
-		reservation, tx, failed := j.store.Begin(ctx, claim, storePatience)
+		reservation, tx, failed := j.store.Begin(ctx, *j.claim, storePatience)
 		if tx != nil {
 			_ = j.patiently(tx.Rollback)
 		}

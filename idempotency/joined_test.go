@@ -316,6 +316,40 @@ func TestCommitThatKnows(t *testing.T) {
 	}
 }
 
+// A commit whose answer is lost is looked after though the work's time is over, and
+// for some time though the lease is short. What is found is told.
+func TestCommitIsLookedAfter(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		rule fault
+		code int
+		says string
+	}{
+		{"committed", fault{after: errLost}, http.StatusCreated, ""},
+		{"not committed", fault{before: errLost}, http.StatusServiceUnavailable, "not committed"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := faultyTx(newLedger(), rule{onCommit, 1, 0, row.rule})
+				work := charge(t, http.StatusCreated)
+				r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
+					work(w, req)
+					<-req.Context().Done()
+					store.obey(rule{onBegin, 2, 10, fault{before: errDown}})
+				}, joined, lease(time.Second))
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				assert.Equal(t, row.code, serve(r, request(t).WithContext(ctx)).Code)
+				assert.Equal(t, 11, store.count(onBegin))
+				if row.says != "" {
+					require.ErrorContains(t, r.last(t).Err, row.says)
+					require.ErrorIs(t, r.last(t).Err, errLost)
+				}
+			})
+		})
+	}
+}
+
 // A commit whose answer is lost, and by the time that one looks, somebody else has
 // done the work. His result is not the loser's own.
 func TestCommitIsLostAndSomebodyElseHasDoneIt(t *testing.T) {
@@ -504,10 +538,12 @@ func TestWorkThatCommitsByItself(t *testing.T) {
 						w.WriteHeader(row.code)
 					}
 				}, joined, takeover(idempotency.Reexecute))
+				began := time.Now()
 				w, panicked := servePanicking(r, request(t))
 				if panicked == nil {
 					requireProblem(t, w, http.StatusConflict, "unknown")
 				}
+				assert.Less(t, time.Since(began), 20*time.Second, "an answer is an answer")
 				requireRecord(t, store, theID, idempotency.Unknown)
 				require.Len(t, r.unknowns(), 1)
 				require.ErrorIs(t, r.unknowns()[0].Err, idempotency.ErrUnknown)
@@ -518,6 +554,21 @@ func TestWorkThatCommitsByItself(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The store is gone before it hears all of that: what it has heard makes it Unknown,
+// though the terms allow a repetition.
+func TestWorkThatCommitsByItselfAndTheStoreIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		byItself := fmt.Errorf("%w: committed by the work", idempotency.ErrUnknown)
+		store := faultyTx(newLedger(), rule{onCommit, 1, 0, fault{before: byItself}}, rule{onComplete, 1, always, fault{before: errDown}})
+		r := newRig(store, answer(http.StatusCreated, ""), joined, takeover(idempotency.Reexecute))
+		requireProblem(t, r.post(t), http.StatusConflict, "unknown")
+		requireRecord(t, store, theID, idempotency.InProgress)
+		time.Sleep(time.Minute)
+		requireUnknown(t, r)
+		assert.EqualValues(t, 1, r.executions.Load())
+	})
 }
 
 // A caller's deadline that passes in the middle of a transaction ends the work, and

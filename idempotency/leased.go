@@ -85,13 +85,12 @@ func (l *leased) sendRenewal(asked, until time.Time) {
 	}
 }
 
-// rearm sets the next heartbeat, unless none is needed any more.
+// rearm sets the next heartbeat, unless none is needed any more. The lease holds
+// until then, as far as is known.
 func (l *leased) rearm(until, next time.Time) bool {
 	l.pulse.Lock()
 	defer l.pulse.Unlock()
-	if until.After(l.until) {
-		l.until = until
-	}
+	l.until = until
 	if !l.still {
 		l.heartbeat.Reset(time.Until(earlier(next, l.until)))
 	}

@@ -48,7 +48,7 @@ func (r *runner) wait(ctx context.Context, claim *Claim) (*execution, Reservatio
 	for pause := firstPause; ; pause = min(2*pause, longestWait) {
 		asked := time.Now()
 		e, reservation, err := r.attempt(ctx, claim, asked)
-		if err != nil || reservation.Decision != Busy || !asked.Add(pause).Before(patience) || !sleep(ctx, pause) {
+		if reservation.Decision != Busy || !asked.Add(pause).Before(patience) || !sleep(ctx, pause) {
 			return e, reservation, err
 		}
 	}
