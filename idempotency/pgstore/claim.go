@@ -27,22 +27,18 @@ func (r *reserve) try(ctx context.Context, v *verbs) error {
 			return err
 		}
 	}
-	c := r.claim
-	var now time.Time
-	var inserted bool
-	record, err := scanRecord(r.row(ctx, r.is.claim, c.Scope, c.Operation, c.Key, string(c.Fingerprint), c.Owner,
-		microseconds(c.Lease), microseconds(c.TTL), int16(c.Takeover)), &now, &inserted)
+	record, now, inserted, err := r.look(ctx)
 	switch {
 	case noRows(err):
-		return r.missed(ctx, idempotency.Record{ID: c.ID, Status: idempotency.InProgress})
+		return r.missed(ctx, idempotency.Record{ID: r.claim.ID, Status: idempotency.InProgress})
 	case err != nil:
 		return err
 	case inserted:
-		_, r.answer = idempotency.Decide(nil, c, now)
+		_, r.answer = idempotency.Decide(nil, r.claim, now)
 		r.answer.Record = record
 		return nil
 	}
-	step, answer := idempotency.Decide(&record, c, now)
+	step, answer := idempotency.Decide(&record, r.claim, now)
 	answer.Record = record
 	if step != idempotency.Leave {
 		if answer.Record, err = r.step(ctx, step, &record); noRows(err) {
@@ -53,6 +49,33 @@ func (r *reserve) try(ctx context.Context, v *verbs) error {
 		r.answer = answer
 	}
 	return err
+}
+
+// look reads the record or inserts it, what is more likely to be needed first. No row:
+// somebody else is at it.
+func (r *reserve) look(ctx context.Context) (record idempotency.Record, now time.Time, inserted bool, err error) {
+	load := func() error {
+		record, err = scanRecord(r.row(ctx, r.is.load, idArgs(&r.claim.ID)...), &now)
+		return err
+	}
+	insert := func() error {
+		c := r.claim
+		record, err = scanRecord(r.row(ctx, r.is.claim, c.Scope, c.Operation, c.Key, string(c.Fingerprint), c.Owner,
+			microseconds(c.Lease), microseconds(c.TTL), int16(c.Takeover)), &now)
+		inserted = err == nil
+		return err
+	}
+	first, second := insert, load
+	if r.repeats.likely() {
+		first, second = load, insert
+	}
+	if first() != nil && noRows(err) {
+		_ = second() // which is err
+	}
+	if err == nil {
+		r.repeats.count(!inserted && record.Status.Finished())
+	}
+	return record, now, inserted, err
 }
 
 // step does what was decided for the record that was judged.

@@ -153,15 +153,22 @@ func (s *Store) Begin(ctx context.Context, claim idempotency.Claim, limit time.D
 
 func (s *Store) begin(ctx context.Context, claim *idempotency.Claim, limit time.Duration,
 ) (idempotency.Reservation, idempotency.Transaction, error) {
+	if s.repeats.likely() {
+		answer, err := s.find(ctx, claim)
+		if err != nil || answer.Decision != 0 {
+			return answer, nil, err
+		}
+	}
 	open := s.openSQL
 	if s.pool != nil {
 		open = s.openPgx
 	}
-	tx, found, err := open(ctx, append(idArgs(&claim.ID), s.locals(claim, limit)...))
+	tx, found, err := open(ctx, &claim.ID, s.locals.statement(idArgs(&claim.ID), limit, claim.Lease))
 	if err != nil {
 		return idempotency.Reservation{}, nil, err
 	}
 	step, answer := found.judge(claim)
+	s.repeats.count(answer.Decision == idempotency.Done)
 	if answer.Decision == idempotency.Acquired {
 		if err := tx.join(ctx, joined{claim, answer.Record, found.record}); err != nil {
 			return idempotency.Reservation{}, nil, errors.Join(err, tx.Rollback(ctx))
@@ -181,19 +188,20 @@ func (s *Store) begin(ctx context.Context, claim *idempotency.Claim, limit time.
 	return answer, nil, err
 }
 
-// locals are the arguments for what is set for the transaction.
-func (s *Store) locals(claim *idempotency.Claim, limit time.Duration) []any {
-	idle, interval, timeout := silence(claim.Lease)
-	if s.socket {
-		idle, interval, timeout = 0, 0, 0
+// find is the answer to a claim for which nothing need be done, or none.
+func (s *Store) find(ctx context.Context, claim *idempotency.Claim) (idempotency.Reservation, error) {
+	var now time.Time
+	record, err := scanRecord(s.row(ctx, s.is.load, idArgs(&claim.ID)...), &now)
+	if noRows(err) {
+		return idempotency.Reservation{}, nil
 	}
-	return []any{milliseconds(limit), idle, interval, timeout}
-}
-
-// silence is how a silent host is told from a quiet one in d: the seconds before it is
-// asked, those between questions, and in milliseconds, when it counts as lost. Shorter
-// than two seconds is not possible.
-func silence(d time.Duration) (idle, interval, timeout int64) {
-	seconds := max(milliseconds(d)/1000, 2)
-	return max(seconds/2, 1), max(seconds/6, 1), min(seconds*1000, 1<<31-1)
+	if err != nil {
+		return idempotency.Reservation{}, err
+	}
+	step, answer := idempotency.Decide(&record, claim, now)
+	if step != idempotency.Leave || answer.Decision == idempotency.Acquired {
+		return idempotency.Reservation{}, nil
+	}
+	answer.Record = record
+	return answer, nil
 }

@@ -66,7 +66,7 @@ func (v *verbs) safely(ctx context.Context, f func(*verbs) error) error {
 			return f(v)
 		}
 		return v.transact(ctx, func(q querier) error {
-			return f(&verbs{querier: q, is: v.is, transact: v.transact, lane: v.lane})
+			return f(&verbs{querier: q, is: v.is, transact: v.transact, repeats: v.repeats, lane: v.lane})
 		})
 	})
 }

@@ -22,7 +22,7 @@ type sqlTransaction struct {
 // openSQL opens a transaction, locks the name and looks. database/sql rolls a
 // transaction back when the context ends that it was begun with, and this one must
 // outlive Begin's.
-func (s *Store) openSQL(ctx context.Context, args []any) (opened, *look, error) {
+func (s *Store) openSQL(ctx context.Context, id *idempotency.ID, lock statement) (opened, *look, error) {
 	outliving, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, cancel)
 	tx, err := s.db.BeginTx(outliving, &sql.TxOptions{Isolation: s.isolation})
@@ -31,7 +31,7 @@ func (s *Store) openSQL(ctx context.Context, args []any) (opened, *look, error) 
 		return nil, nil, because(ctx, err)
 	}
 	t := &sqlTransaction{store: s, tx: tx, cancel: cancel}
-	found, err := t.look(ctx, args)
+	found, err := t.look(ctx, id, lock)
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
@@ -42,15 +42,15 @@ func (s *Store) openSQL(ctx context.Context, args []any) (opened, *look, error) 
 	return t, found, nil
 }
 
-func (t *sqlTransaction) look(ctx context.Context, args []any) (*look, error) {
+func (t *sqlTransaction) look(ctx context.Context, id *idempotency.ID, lock statement) (*look, error) {
 	var found look
 	var locals int
-	err := t.tx.QueryRowContext(ctx, t.store.is.lockNumbered, args...).Scan(&found.locked, &found.now, &locals, &t.number)
+	err := t.tx.QueryRowContext(ctx, lock.text, lock.args...).Scan(&found.locked, &found.now, &locals, &t.number)
 	if err != nil {
 		return nil, err
 	}
 	var now sql.NullTime
-	record, err := scanRecord(t.tx.QueryRowContext(ctx, t.store.is.load, args[:3]...), &now)
+	record, err := scanRecord(t.tx.QueryRowContext(ctx, t.store.is.load, idArgs(id)...), &now)
 	switch {
 	case err == nil:
 		found.record = &record

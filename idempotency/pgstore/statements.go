@@ -19,7 +19,7 @@ type statements struct {
 	abandonAll, sweep, sweepLapsed  string
 	load, unknownOfAll, unknownOf   string
 
-	// Of joined work.
+	// Of joined work. lock is for newLocals.
 	lock, lockNumbered, wait, number, fate string
 	supersede, insert, insertAlone         string
 }
@@ -72,20 +72,15 @@ const name = `hashtextextended($1::text || chr(1) || $2::text || chr(1) || $3::t
 // gate is open where no transaction is at the record.
 const gate = `(SELECT pg_try_advisory_xact_lock_shared(` + name + `) AS idle, {{safe}} OFFSET 0) AS gate`
 
-// claim reads the record, or writes a new one: the last column tells which. No row:
-// somebody else is at it, or has just been. What is found costs no more than reading
-// it.
-const claim = `WITH old AS MATERIALIZED (SELECT ` + columns + ` FROM {{records}} WHERE ` + found + `), new AS (
-	INSERT INTO {{records}} (scope, operation, key, fingerprint, status, owner, generation, lease_expires, takeover,
-		started, updated, expires)
-	SELECT $1::text, $2::text, $3::text, $4::text, 1, $5::text, 1, t + $6::bigint * interval '1 microsecond', $8::smallint,
-		t, t, t + $7::bigint * interval '1 microsecond'
-	FROM (SELECT clock_timestamp() AS t OFFSET 0) AS clock, ` + gate + `
-	WHERE idle AND NOT EXISTS (SELECT FROM old)
-	ON CONFLICT DO NOTHING
-	RETURNING ` + columns + `
-)
-SELECT ` + columns + `, clock_timestamp(), false FROM old UNION ALL SELECT ` + columns + `, clock_timestamp(), true FROM new`
+// claim writes a new record. No row: there is one, or somebody else is at it.
+const claim = `INSERT INTO {{records}} (scope, operation, key, fingerprint, status, owner, generation, lease_expires, takeover,
+	started, updated, expires)
+SELECT $1::text, $2::text, $3::text, $4::text, 1, $5::text, 1, t + $6::bigint * interval '1 microsecond', $8::smallint,
+	t, t, t + $7::bigint * interval '1 microsecond'
+FROM (SELECT clock_timestamp() AS t, pg_try_advisory_xact_lock_shared(` + name + `) AS idle, {{safe}} OFFSET 0) AS gate
+WHERE idle
+ON CONFLICT DO NOTHING
+RETURNING ` + columns + `, clock_timestamp()`
 
 // idle is why claim, take or abandon found nothing: false where a transaction is at
 // the record.
@@ -164,32 +159,17 @@ const (
 ))`
 )
 
-// locals are set for joined work's transaction, and end with it: $4 is the
-// milliseconds that the transaction may take, 0 for ever. Before PostgreSQL 17 only
-// an idle one can be ended by the server. $5 to $7 are what the server waits for a
-// silent host: seconds before it asks, seconds between its questions, and milliseconds
-// in all; a session whose own are shorter keeps them. Through a socket they are 0.
-const locals = `num_nulls(
-	CASE WHEN $4::int > 0 THEN set_config('idle_in_transaction_session_timeout', $4::text, true) END,
-	CASE WHEN $4::int > 0 AND current_setting('server_version_num')::int >= 170000
-		THEN set_config('transaction_timeout', $4::text, true) END,
-	CASE WHEN $5::int > 0 AND current_setting('tcp_keepalives_idle')::int NOT BETWEEN 1 AND $5::int
-		THEN set_config('tcp_keepalives_idle', $5::text, true) END,
-	CASE WHEN $6::int > 0 AND current_setting('tcp_keepalives_interval')::int NOT BETWEEN 1 AND $6::int
-		THEN set_config('tcp_keepalives_interval', $6::text, true) END,
-	CASE WHEN $7::int > 0 AND current_setting('tcp_user_timeout')::int NOT BETWEEN 1 AND $7::int
-		THEN set_config('tcp_user_timeout', $7::text, true) END)`
-
 // lock begins joined work. It is a statement of its own, for the look that comes
-// after it must see what the one before has committed.
-const lock = `SELECT pg_try_advisory_xact_lock(` + name + `), clock_timestamp(), ` + locals
+// after it must see what the one before has committed. What is set besides (locals)
+// ends with the transaction.
+const lock = `SELECT pg_try_advisory_xact_lock(` + name + `), clock_timestamp(), num_nulls({{safe}}, {{locals}})`
 
 // number is the transaction's, for fate.
 const number = `pg_current_xact_id()::text`
 
-// lockNumbered spares a round trip where no record is there. Where one is, it is
-// likely that nothing is to be written, and then no number is taken.
-const lockNumbered = lock + `, CASE WHEN NOT EXISTS (SELECT FROM {{records}} WHERE ` + found + `) THEN ` + number + ` END`
+// numbered is added to lock, and spares a round trip where no record is there. Where one is,
+// it is likely that nothing is to be written, and then no number is taken.
+const numbered = `, CASE WHEN NOT EXISTS (SELECT FROM {{records}} WHERE ` + found + `) THEN ` + number + ` END`
 
 // wait is lock for a transaction of the caller's: its end is waited for by those who
 // are in such a one too.
@@ -201,16 +181,24 @@ const fate = `SELECT coalesce(pg_xact_status($1::text::xid8), '')`
 // supersede makes room for insert, if the record is still the one that was judged.
 const supersede = `DELETE FROM {{records}} WHERE ` + judged
 
-// insertion writes the record of joined work with its end.
-const insertion = `INSERT INTO {{records}} (` + columns + `)
-SELECT $1::text, $2::text, $3::text, $4::text, $5::smallint, $6::text, $7::bigint, NULL, $8::smallint,
-	$9::timestamptz, t, CASE WHEN $10::boolean THEN t ELSE $9::timestamptz END + $11::bigint * interval '1 microsecond',
-	$12::bigint, $13::text, $14::bytea, $15::bytea
-FROM (SELECT clock_timestamp() AS t, {{safe}} OFFSET 0) AS clock`
+// What insert writes: the record of joined work with its end.
+const (
+	insertion = `INSERT INTO {{records}} (` + columns + `)`
 
-// insertAlone is insertion for a refusal, whose transaction has ended: it writes
-// nothing if somebody else is at the record.
-const insertAlone = insertion + ` WHERE pg_try_advisory_xact_lock(` + name + `) ON CONFLICT DO NOTHING`
+	values = `$1::text, $2::text, $3::text, $4::text, $5::smallint, $6::text, $7::bigint, NULL::timestamptz, $8::smallint,
+	$9::timestamptz, clock_timestamp(),
+	CASE WHEN $10::boolean THEN clock_timestamp() ELSE $9::timestamptz END + $11::bigint * interval '1 microsecond',
+	$12::bigint, $13::text, $14::bytea, $15::bytea`
+)
+
+// insert fails, by the unique key, if somebody else has written the record: the COMMIT
+// that is sent along with it is not executed then.
+const insert = insertion + ` VALUES (` + values + `)`
+
+// insertAlone is insert for a refusal, whose transaction has ended: it writes nothing
+// if somebody else is at the record.
+const insertAlone = insertion + ` SELECT ` + values + ` FROM (SELECT {{safe}} OFFSET 0) AS durable
+WHERE pg_try_advisory_xact_lock(` + name + `) ON CONFLICT DO NOTHING`
 
 // newStatements fills names in, and whether what is committed is to be safe: in a
 // transaction of the caller's that is the caller's business.
@@ -225,8 +213,8 @@ func newStatements(t tables, safe string) *statements {
 		renew: fill(renew), complete: fill(complete), release: fill(release), owned: fill(owned),
 		abandonAll: fill(abandonAll), sweep: fill(sweep), sweepLapsed: fill(sweepLapsed),
 		load: fill(load), unknownOfAll: fill(unknownOfAll), unknownOf: fill(unknownOf),
-		lock: fill(lock), lockNumbered: fill(lockNumbered), wait: fill(wait), number: `SELECT ` + number, fate: fate,
-		supersede: fill(supersede), insert: fill(insertion), insertAlone: fill(insertAlone),
+		lock: fill(lock), lockNumbered: fill(lock + numbered), wait: fill(wait), number: `SELECT ` + number, fate: fate,
+		supersede: fill(supersede), insert: fill(insert), insertAlone: fill(insertAlone),
 	}
 }
 

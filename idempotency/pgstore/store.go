@@ -21,7 +21,7 @@ type Store struct {
 
 	callers   *statements // for a transaction of the caller's
 	isolation sql.IsolationLevel
-	socket    bool // no host is between
+	locals    *locals
 
 	// One of them is nil.
 	pool *pgxpool.Pool
@@ -80,15 +80,24 @@ func open(ctx context.Context, s *Store, pool connection, lane *lane, options *O
 		return nil, err
 	}
 	t := options.tables()
-	s.verbs = verbs{querier: pool, is: newStatements(t, safe), transact: pool.readCommitted, lane: lane}
+	s.verbs = verbs{querier: pool, is: newStatements(t, safe), transact: pool.readCommitted, repeats: new(repeats), lane: lane}
 	s.callers = newStatements(t, "NULL")
-	s.isolation, s.socket = options.Isolation, lane.socket
+	s.isolation = options.Isolation
 	m := migrator{pool, t, released()}
 	prepare := m.migrate
 	if options.NoMigration {
 		prepare = m.check
 	}
 	if err := prepare(ctx); err != nil {
+		return nil, err
+	}
+	lock := s.is.lock
+	if s.db != nil {
+		lock = s.is.lockNumbered
+	}
+	var err error
+	s.locals, err = newLocals(ctx, pool, lane.socket, lock)
+	if err != nil {
 		return nil, err
 	}
 	return s, nil

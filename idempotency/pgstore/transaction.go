@@ -20,7 +20,7 @@ type transaction struct {
 }
 
 // openPgx opens a transaction, locks the name and looks, in one round trip.
-func (s *Store) openPgx(ctx context.Context, args []any) (opened, *look, error) {
+func (s *Store) openPgx(ctx context.Context, id *idempotency.ID, lock statement) (opened, *look, error) {
 	level, err := pgxIsolation(s.isolation)
 	if err != nil {
 		return nil, nil, err
@@ -31,8 +31,8 @@ func (s *Store) openPgx(ctx context.Context, args []any) (opened, *look, error) 
 	}
 	var batch pgx.Batch
 	batch.BeginTx(pgx.TxOptions{IsoLevel: level})
-	batch.Queue(s.is.lock, args...)
-	batch.Queue(s.is.load, args[:3]...)
+	batch.Queue(lock.text, lock.args...)
+	batch.Queue(s.is.load, idArgs(id)...)
 	results := conn.Conn().SendBatch(ctx, &batch)
 	found, err := readLook(results)
 	if e := results.Close(); err == nil {

@@ -23,13 +23,15 @@ type verbs struct {
 	// cannot be tried again, and how it commits is none of our business.
 	transact func(ctx context.Context, f func(querier) error) error
 
+	repeats *repeats
+
 	// lane is for what must not queue behind the work. nil within a transaction.
 	lane *lane
 }
 
 // on are the verbs on another connection.
 func (v *verbs) on(c connection) *verbs {
-	return &verbs{querier: c, is: v.is, transact: c.readCommitted}
+	return &verbs{querier: c, is: v.is, transact: c.readCommitted, repeats: v.repeats}
 }
 
 // inside a transaction of the caller's.

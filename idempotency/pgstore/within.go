@@ -48,7 +48,7 @@ func (s *Store) Within(tx pgx.Tx) *Within { return s.in(tx, pgxQuerier{tx}) }
 func (s *Store) WithinSQL(tx *sql.Tx) *Within { return s.in(tx, sqlQuerier{tx}) }
 
 func (s *Store) in(tx any, q querier) *Within {
-	return &Within{verbs: verbs{querier: q, is: s.callers}, tx: tx}
+	return &Within{verbs: verbs{querier: q, is: s.callers, repeats: s.repeats}, tx: tx}
 }
 
 // Enclosed implements [idempotency.Transactor]: it is the caller who commits.

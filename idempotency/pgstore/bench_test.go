@@ -1,0 +1,265 @@
+package pgstore_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/pgstore"
+	"github.com/resilienthttp/resilienthttp/internal/postgrestest"
+)
+
+// bench is a service with its database.
+type bench struct {
+	pool  *pgxpool.Pool
+	store *pgstore.Store
+	next  atomic.Int64
+}
+
+// kind is one way to execute an operation, or to answer it again.
+type kind struct {
+	name string
+	do   func(b *bench, ctx context.Context) error
+}
+
+// kinds are what is compared. raw is the service's own transaction, and nothing of
+// ours; joined does the same work in ours.
+var kinds = []kind{
+	{"raw", (*bench).raw},
+	{"joined", (*bench).joined},
+	{"detached", (*bench).detached},
+	{"replay", (*bench).replayDetached},
+	{"joined-replay", (*bench).replayJoined},
+}
+
+const charge = `INSERT INTO charges (id, account, amount, note) VALUES ($1, 'acct_1', 100, 'a charge as any other')`
+
+func (b *bench) key() string { return benchKey(b.next.Add(1)) }
+
+func benchKey(n int64) string {
+	return fmt.Sprintf("%08x-40d5-43e8-bc93-%012d", uint32(n*2654435761), n)
+}
+
+func (b *bench) raw(ctx context.Context) error {
+	return pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, charge, b.key())
+		return err
+	})
+}
+
+func (b *bench) joined(ctx context.Context) error {
+	claim := benchClaim(b.key())
+	reservation, tx, err := b.store.Begin(ctx, claim, time.Minute)
+	if err != nil || tx == nil {
+		return fmt.Errorf("%v, %w", reservation.Decision, err)
+	}
+	if _, err := tx.Value().(pgx.Tx).Exec(ctx, charge, claim.Key); err != nil {
+		return err
+	}
+	return tx.Commit(ctx, completed)
+}
+
+func (b *bench) detached(ctx context.Context) error {
+	reservation, err := b.store.Reserve(ctx, benchClaim(b.key()))
+	if err != nil {
+		return err
+	}
+	return b.store.Complete(ctx, reservation.Record.Lease(), completed)
+}
+
+// replayed is how many finished records there are.
+const replayed = 1000
+
+func (b *bench) replayDetached(ctx context.Context) error {
+	reservation, err := b.store.Reserve(ctx, benchClaim(benchKey(-1-b.next.Add(1)%replayed)))
+	return done(&reservation, err)
+}
+
+func (b *bench) replayJoined(ctx context.Context) error {
+	reservation, _, err := b.store.Begin(ctx, benchClaim(benchKey(-1-b.next.Add(1)%replayed)), time.Minute)
+	return done(&reservation, err)
+}
+
+func done(reservation *idempotency.Reservation, err error) error {
+	if err == nil && reservation.Decision != idempotency.Done {
+		err = fmt.Errorf("%v, want done", reservation.Decision)
+	}
+	return err
+}
+
+func benchClaim(key string) idempotency.Claim {
+	claim := newClaim(key)
+	claim.Lease = 30 * time.Second
+	return claim
+}
+
+func newBench(b *testing.B, configure func(*pgxpool.Config)) *bench {
+	b.Helper()
+	pool := newPool(b, postgrestest.Open(b), func(c *pgxpool.Config) {
+		c.MaxConns, c.MinConns = 64, 64
+		if configure != nil {
+			configure(c)
+		}
+	})
+	_, err := pool.Exec(b.Context(), `CREATE TABLE charges (
+		id text PRIMARY KEY, account text NOT NULL, amount bigint NOT NULL, note text NOT NULL, created timestamptz NOT NULL DEFAULT now()
+	)`)
+	require.NoError(b, err)
+	all := &bench{pool: pool, store: newStore(b, pool)}
+	for n := range int64(replayed) {
+		reservation, err := all.store.Reserve(b.Context(), benchClaim(benchKey(-1-n)))
+		require.NoError(b, err)
+		require.NoError(b, all.store.Complete(b.Context(), reservation.Record.Lease(), completed))
+	}
+	return all
+}
+
+// BenchmarkCompare runs the kinds in turn, for a fifth of a second each, so that all
+// see the same noise, and reports how often each is done for one raw transaction: the
+// median of all rounds.
+//
+//	go test -run '^$' -bench Compare -benchtime 20x .
+func BenchmarkCompare(b *testing.B) {
+	all := newBench(b, nil)
+	for _, clients := range []int{1, 16, 64} {
+		b.Run(fmt.Sprintf("clients=%d", clients), func(b *testing.B) { all.compare(b, clients, kinds) })
+	}
+}
+
+func (b *bench) compare(tb *testing.B, clients int, kinds []kind) {
+	tb.Helper()
+	const slice = 200 * time.Millisecond
+	rates := make([][]float64, len(kinds))
+	for range tb.N {
+		for i, k := range kinds {
+			var count atomic.Int64
+			began := time.Now()
+			atOnce(clients, func(int) {
+				for time.Since(began) < slice {
+					if err := k.do(b, context.Background()); err != nil {
+						tb.Error(err)
+						return
+					}
+					count.Add(1)
+				}
+			})
+			rates[i] = append(rates[i], float64(count.Load())/time.Since(began).Seconds())
+		}
+	}
+	ratio := make([]float64, tb.N)
+	for i, k := range kinds {
+		for round := range ratio {
+			ratio[round] = rates[i][round] / rates[0][round]
+		}
+		tb.ReportMetric(median(rates[i]), k.name+"/s")
+		tb.ReportMetric(median(ratio), k.name+"/raw")
+	}
+	tb.ReportMetric(0, "ns/op")
+}
+
+func median(all []float64) float64 {
+	sorted := slices.Sorted(slices.Values(all))
+	return sorted[len(sorted)/2]
+}
+
+// BenchmarkDistance measures one client whose database is 4 ms away.
+func BenchmarkDistance(b *testing.B) {
+	all := newBench(b, func(c *pgxpool.Config) {
+		c.MaxConns, c.MinConns = 1, 1
+		c.ConnConfig.DialFunc = distant(b, 2*time.Millisecond)
+	})
+	all.compare(b, 1, kinds)
+}
+
+// distant dials through a proxy that keeps everything for d, each way.
+func distant(b *testing.B, d time.Duration) func(ctx context.Context, network, address string) (net.Conn, error) {
+	b.Helper()
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		server, err := (&net.Dialer{}).DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer listener.Close() //nolint:errcheck // It has served.
+		client, err := (&net.Dialer{}).DialContext(ctx, "tcp", listener.Addr().String())
+		if err != nil {
+			return nil, err
+		}
+		proxy, err := listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		go delay(server, proxy, d)
+		go delay(proxy, server, d)
+		return client, nil
+	}
+}
+
+// delay copies, later.
+func delay(to, from net.Conn, d time.Duration) {
+	type parcel struct {
+		bytes []byte
+		due   time.Time
+	}
+	parcels := make(chan parcel, 1000)
+	go func() {
+		defer close(parcels)
+		for {
+			buffer := make([]byte, 16<<10)
+			n, err := from.Read(buffer)
+			if err != nil {
+				return
+			}
+			parcels <- parcel{buffer[:n], time.Now().Add(d)}
+		}
+	}()
+	for p := range parcels {
+		<-time.After(time.Until(p.due))
+		if _, err := to.Write(p.bytes); err != nil {
+			_ = from.Close()
+		}
+	}
+	_ = to.Close()
+}
+
+// BenchmarkRows compares on an empty table and on one of five million records (with
+// -short, of a thousand).
+func BenchmarkRows(b *testing.B) {
+	millions := 5_000_000
+	if testing.Short() {
+		millions = 1000
+	}
+	for _, rows := range []int{0, millions} {
+		all := newBench(b, nil)
+		for left := rows; left > 0; left -= 250_000 {
+			require.NoError(b, fill(b.Context(), all.pool, min(left, 250_000)))
+		}
+		_, err := all.pool.Exec(b.Context(), `VACUUM ANALYZE idempotency_records`)
+		require.NoError(b, err)
+		for _, clients := range []int{1, 16} {
+			b.Run(fmt.Sprintf("rows=%d/clients=%d", rows, clients), func(b *testing.B) { all.compare(b, clients, kinds) })
+		}
+	}
+}
+
+// atOnce calls f n times at once, and waits.
+func atOnce(n int, f func(i int)) {
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { f(i) })
+	}
+	all.Wait()
+}
