@@ -27,6 +27,7 @@ func TestSafely(t *testing.T) {
 		{"the network", other, 1, 0, 1},
 		{"moved", errMoved, tries, 0, tries},
 		{"locked", errLocked, tries, 0, 1},
+		{"a lock_timeout", &pgconn.PgError{Code: lockNotAvailable}, tries, 0, 1},
 		{"deadlock", &pgconn.PgError{Code: deadlockDetected}, tries, 0, 1},
 		{"serialization", serialization, tries, tries - 1, 1},
 		{"another code", &pgconn.PgError{Code: "23505"}, 1, 0, 1},

@@ -1,0 +1,320 @@
+package pgstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/pgstore"
+	"github.com/resilienthttp/resilienthttp/internal/postgrestest"
+)
+
+// crash is a point of an operation's life at which the server is killed.
+type crash struct {
+	name string
+
+	// before is done while the server is alive. It returns what is then called on the
+	// dead server, which must fail, and what must hold when the server is back.
+	before func(t *testing.T, c *crashed) (dead func(ctx context.Context) error, after func(t *testing.T))
+}
+
+// crashed is a store of a server that is killed, with connections from before.
+type crashed struct {
+	store *pgstore.Store
+	count func(ctx context.Context, id string) (int, error)
+}
+
+var crashes = []crash{
+	{"before Reserve", beforeReserve},
+	{"between effect and Complete", beforeComplete},
+	{"during Renew", duringRenew},
+	{"before Release", beforeRelease},
+	{"before Begin", beforeBegin},
+	{"in joined work", inJoinedWork},
+	{"after joined work", afterJoinedWork},
+}
+
+// A server that is killed as by kill -9: what fails says so, and what was said to be
+// done is there when the server is back.
+func TestServerIsKilled(t *testing.T) {
+	server := postgrestest.StartTB(t)
+	count := effects(t, server.DSN())
+	type running struct {
+		name  string
+		dead  func(ctx context.Context) error
+		after func(t *testing.T)
+	}
+	var all []running
+	var stores []*pgstore.Store
+	for _, f := range flavors {
+		store := f.store(t, server.DSN())
+		stores = append(stores, store)
+		for _, c := range crashes {
+			t.Run("alive/"+f.name+"/"+c.name, func(t *testing.T) {
+				dead, after := c.before(t, &crashed{store, count})
+				all = append(all, running{f.name + "/" + c.name, dead, after})
+			})
+		}
+	}
+	require.NoError(t, server.Crash())
+	require.Eventually(t, func() bool {
+		_, err := count(context.Background(), "")
+		return err != nil
+	}, 10*time.Second, time.Millisecond)
+	for _, store := range stores {
+		// The server's children outlive it for a moment, each connection's by itself.
+		failed := 0
+		require.Eventually(t, func() bool {
+			_, err := store.Load(context.Background(), newClaim("nobody's").ID)
+			if failed++; errors.Is(err, idempotency.ErrNotFound) {
+				failed = 0
+			}
+			return failed > 5
+		}, 10*time.Second, time.Millisecond)
+	}
+	for _, r := range all {
+		t.Run("dead/"+r.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			err := r.dead(ctx)
+			require.Error(t, err)
+			assert.NotErrorIs(t, err, context.DeadlineExceeded)
+			assert.NotErrorIs(t, err, idempotency.ErrLeaseLost, "the database did not say so")
+			assert.NotErrorIs(t, err, idempotency.ErrNotFound, "the database did not say so")
+		})
+	}
+	require.NoError(t, server.Restart(t.Context()))
+	for _, r := range all {
+		t.Run("back/"+r.name, r.after)
+	}
+}
+
+func beforeReserve(t *testing.T, c *crashed) (dead func(context.Context) error, after func(*testing.T)) {
+	claim := newClaim(t.Name())
+	reserve := func(ctx context.Context) error {
+		_, err := c.store.Reserve(ctx, claim)
+		return err
+	}
+	return reserve, func(t *testing.T) {
+		_, err := c.store.Load(t.Context(), claim.ID)
+		assert.ErrorIs(t, err, idempotency.ErrNotFound)
+		acquire(t, c.store, claim)
+	}
+}
+
+func beforeComplete(t *testing.T, c *crashed) (dead func(context.Context) error, after func(*testing.T)) {
+	lease := acquire(t, c.store, newClaim(t.Name()))
+	complete := func(ctx context.Context) error { return c.store.Complete(ctx, lease, completed) }
+	return complete, func(t *testing.T) {
+		assert.Equal(t, idempotency.InProgress, statusOf(t, c.store, lease.ID), "the reservation was durable")
+		require.NoError(t, complete(t.Context()), "the execution lives, and its lease still holds")
+		assert.Equal(t, idempotency.Completed, statusOf(t, c.store, lease.ID))
+	}
+}
+
+func duringRenew(t *testing.T, c *crashed) (dead func(context.Context) error, after func(*testing.T)) {
+	lease := acquire(t, c.store, newClaim(t.Name()))
+	renew := func(ctx context.Context) error { return c.store.Renew(ctx, lease, time.Hour) }
+	require.NoError(t, renew(t.Context()))
+	return renew, func(t *testing.T) {
+		require.NoError(t, renew(t.Context()))
+		require.NoError(t, c.store.Complete(t.Context(), lease, completed))
+	}
+}
+
+func beforeRelease(t *testing.T, c *crashed) (dead func(context.Context) error, after func(*testing.T)) {
+	lease := acquire(t, c.store, newClaim(t.Name()))
+	release := func(ctx context.Context) error { return c.store.Release(ctx, lease) }
+	return release, func(t *testing.T) {
+		require.NoError(t, release(t.Context()))
+		assert.Equal(t, idempotency.FailedRetryable, statusOf(t, c.store, lease.ID))
+	}
+}
+
+func beforeBegin(t *testing.T, c *crashed) (dead func(context.Context) error, after func(*testing.T)) {
+	claim := newClaim(t.Name())
+	begin := func(ctx context.Context) error {
+		_, tx, err := c.store.Begin(ctx, claim, time.Minute)
+		if err != nil {
+			return err
+		}
+		return tx.Commit(ctx, completed)
+	}
+	return begin, func(t *testing.T) {
+		require.NoError(t, begin(t.Context()))
+		assert.Equal(t, idempotency.Completed, statusOf(t, c.store, claim.ID))
+	}
+}
+
+func inJoinedWork(t *testing.T, c *crashed) (dead func(context.Context) error, after func(*testing.T)) {
+	record, tx := begin(t, c.store, t.Name())
+	require.NoError(t, insert(t.Context(), tx.Value(), record.Key))
+	commit := func(ctx context.Context) error { return tx.Commit(ctx, completed) }
+	return commit, func(t *testing.T) {
+		require.NoError(t, tx.Rollback(t.Context()), "there is nothing left to roll back")
+		n, err := c.count(t.Context(), record.Key)
+		require.NoError(t, err)
+		assert.Zero(t, n)
+		absent(t, c.store, record.ID)
+		_, tx := begin(t, c.store, record.Key)
+		require.NoError(t, tx.Commit(t.Context(), completed), "the operation is free")
+	}
+}
+
+func afterJoinedWork(t *testing.T, c *crashed) (dead func(context.Context) error, after func(*testing.T)) {
+	record, tx := begin(t, c.store, t.Name())
+	require.NoError(t, insert(t.Context(), tx.Value(), record.Key))
+	require.NoError(t, tx.Commit(t.Context(), completed))
+	load := func(ctx context.Context) error {
+		_, err := c.store.Load(ctx, record.ID)
+		return err
+	}
+	return load, func(t *testing.T) {
+		assert.Equal(t, idempotency.Completed, statusOf(t, c.store, record.ID))
+		n, err := c.count(t.Context(), record.Key)
+		require.NoError(t, err)
+		assert.Equal(t, 1, n)
+	}
+}
+
+// Connections that are terminated in the middle of joined work leave neither work
+// nor outcome, and the operation is free at once.
+func TestConnectionIsKilledInJoinedWork(t *testing.T) {
+	t.Parallel()
+	eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
+		count := effects(t, dsn)
+		pool := newPool(t, dsn, nil)
+		for name, end := range map[string]func(tx idempotency.Transaction) error{
+			"Commit": func(tx idempotency.Transaction) error { return tx.Commit(t.Context(), completed) },
+			"Refuse": func(tx idempotency.Transaction) error { return tx.Refuse(t.Context(), completed) },
+		} {
+			record, tx := begin(t, store, name)
+			require.NoError(t, insert(t.Context(), tx.Value(), record.Key))
+
+			terminate(t, pool)
+			_ = end(tx) // database/sql's Refuse has another connection for it
+			require.NoError(t, tx.Rollback(t.Context()))
+
+			n, err := count(t.Context(), record.Key)
+			require.NoError(t, err)
+			assert.Zero(t, n)
+			assert.EventuallyWithT(t, func(c *assert.CollectT) {
+				reservation, tx, err := store.Begin(context.Background(), newClaim(record.Key), 0)
+				require.NoError(c, err)
+				if tx != nil {
+					assert.NoError(c, tx.Commit(context.Background(), completed))
+				}
+				assert.NotEqual(c, idempotency.Busy, reservation.Decision)
+			}, 10*time.Second, 10*time.Millisecond)
+		}
+	})
+}
+
+// Backends are killed at any moment of joined work, in the middle of COMMIT too. Who is
+// told nothing asks Begin, as the package does; nothing is done twice, and nothing that
+// was confirmed is lost.
+func TestBackendsAreKilled(t *testing.T) {
+	t.Parallel()
+	eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
+		count := effects(t, dsn)
+		killer := newPool(t, dsn, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["application_name"] += " killer" })
+		name := ""
+		require.NoError(t, newPool(t, dsn, nil).QueryRow(t.Context(), `SHOW application_name`).Scan(&name))
+		ctx, stop := context.WithCancel(t.Context())
+		var killing sync.WaitGroup
+		killing.Go(func() {
+			for ctx.Err() == nil {
+				_, _ = killer.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+					WHERE application_name = $1 ORDER BY random() LIMIT 1`, name)
+			}
+		})
+		const operations, clients = 40, 4
+		executed := make([]int, operations*clients)
+		atOnce(clients, func(client int) {
+			for i := range operations {
+				n := client*operations + i
+				executed[n] = stubborn(t, store, fmt.Sprint(n))
+			}
+		})
+		stop()
+		killing.Wait()
+		tries := 0
+		for i, n := range executed {
+			tries += n
+			rows := 0
+			require.Eventually(t, func() (ok bool) {
+				var err error
+				rows, err = count(context.Background(), fmt.Sprint(i))
+				return err == nil
+			}, 10*time.Second, time.Millisecond)
+			assert.Equal(t, 1, rows, "operation %d", i)
+		}
+		t.Logf("%d operations took %d tries", len(executed), tries)
+	})
+}
+
+// stubborn executes an operation until it is told that it is done, and returns how
+// often it tried.
+func stubborn(t *testing.T, store *pgstore.Store, key string) int {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for try := 1; ctx.Err() == nil; try++ {
+		reservation, tx, err := store.Begin(ctx, newClaim(key), 0)
+		switch {
+		case err != nil:
+		case reservation.Decision == idempotency.Done:
+			return try
+		case tx != nil:
+			if err := insert(ctx, tx.Value(), key); err != nil {
+				_ = tx.Rollback(ctx)
+			} else if tx.Commit(ctx, completed) == nil {
+				return try
+			}
+		}
+	}
+	t.Errorf("%s comes to no end", key)
+	return 0
+}
+
+// terminate ends the connections with an open transaction.
+func terminate(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	var n int
+	err := pool.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE pg_terminate_backend(pid)) FROM pg_stat_activity
+		WHERE application_name = current_setting('application_name') AND state = 'idle in transaction'`).Scan(&n)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+}
+
+// The server ends a transaction that does nothing for longer than Begin's limit.
+func TestLimit(t *testing.T) {
+	t.Parallel()
+	eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
+		count := effects(t, dsn)
+		reservation, tx, err := store.Begin(t.Context(), newClaim("limit"), 10*time.Millisecond)
+		require.NoError(t, err)
+		record := reservation.Record
+		require.NoError(t, insert(t.Context(), tx.Value(), record.Key))
+		pool := newPool(t, dsn, nil)
+		require.Eventually(t, func() bool {
+			var n int
+			err := pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
+				WHERE application_name = current_setting('application_name') AND state = 'idle in transaction'`).Scan(&n)
+			return err == nil && n == 0
+		}, 10*time.Second, 5*time.Millisecond)
+		require.Error(t, tx.Commit(t.Context(), completed))
+		n, err := count(t.Context(), record.Key)
+		require.NoError(t, err)
+		assert.Zero(t, n)
+		absent(t, store, record.ID)
+	})
+}

@@ -1,0 +1,504 @@
+package pgstore_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/pgstore"
+	"github.com/resilienthttp/resilienthttp/internal/postgrestest"
+)
+
+// begin claims an operation for joined work.
+func begin(tb testing.TB, store idempotency.Transactor, key string) (idempotency.Record, idempotency.Transaction) {
+	tb.Helper()
+	return beginClaim(tb, store, newClaim(key))
+}
+
+func beginClaim(tb testing.TB, store idempotency.Transactor, claim idempotency.Claim) (idempotency.Record, idempotency.Transaction) {
+	tb.Helper()
+	reservation, tx, err := store.Begin(context.Background(), claim, time.Minute)
+	require.NoError(tb, err)
+	require.Equal(tb, idempotency.Acquired, reservation.Decision)
+	require.NotNil(tb, tx)
+	return reservation.Record, tx
+}
+
+// absent looks that there is no record.
+func absent(tb testing.TB, store idempotency.Store, id idempotency.ID) {
+	tb.Helper()
+	_, err := store.Load(context.Background(), id)
+	assert.ErrorIs(tb, err, idempotency.ErrNotFound)
+}
+
+const foreignRecord = `INSERT INTO idempotency_records (started, updated, expires, generation, status, takeover, scope, operation, key, fingerprint, owner)
+	VALUES (now(), now(), now() + interval '1 hour', 1, 2, 0, 'tenant', 'POST /charges', 'key', 'v1:a', 'somebody')`
+
+// What the work does to its transaction, and what comes of it: what it wrote and its
+// record go together, whatever it tries.
+func TestWorkCannotPartFromItsRecord(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name string
+		do   func(t *testing.T, tx any)
+		want func(t *testing.T, err error)
+	}{
+		{"fails a statement", func(t *testing.T, tx any) {
+			require.Error(t, execute(tx, `SELECT 1/0`))
+		}, func(t *testing.T, err error) { require.ErrorIs(t, err, idempotency.ErrTransactionFailed) }},
+		{"writes a record of its own", func(t *testing.T, tx any) {
+			require.NoError(t, execute(tx, foreignRecord))
+		}, func(t *testing.T, err error) { require.ErrorIs(t, err, idempotency.ErrLeaseLost) }},
+		{"violates a constraint that is checked at the end", func(t *testing.T, tx any) {
+			require.NoError(t, execute(tx, `CREATE TABLE late (id int UNIQUE DEFERRABLE INITIALLY DEFERRED)`))
+			require.NoError(t, execute(tx, `INSERT INTO late VALUES (1), (1)`))
+		}, func(t *testing.T, err error) {
+			require.Equal(t, "23505", code(err))
+			require.ErrorIs(t, err, idempotency.ErrTransactionFailed, "nothing was written, and that is known")
+			require.NotErrorIs(t, err, idempotency.ErrLeaseLost)
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
+				count := effects(t, dsn)
+				record, tx := begin(t, store, "key")
+				require.NoError(t, insert(t.Context(), tx.Value(), "key"))
+				row.do(t, tx.Value())
+				row.want(t, tx.Commit(t.Context(), completed))
+				require.NoError(t, tx.Rollback(t.Context()))
+
+				n, err := count(t.Context(), "key")
+				require.NoError(t, err)
+				assert.Zero(t, n)
+				absent(t, store, record.ID)
+				_, tx = begin(t, store, "key")
+				require.NoError(t, tx.Commit(t.Context(), completed), "the operation is free again")
+			})
+		})
+	}
+}
+
+// A refusal is stored without the work's writes, also when a statement has failed,
+// and on a connection that has never refused before.
+func TestRefuse(t *testing.T) {
+	t.Parallel()
+	eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
+		count := effects(t, dsn)
+		for name, do := range map[string]func(tx any) error{
+			"after a failed statement": func(tx any) error { _ = execute(tx, `SELECT 1/0`); return nil },
+			"":                         func(any) error { return nil },
+			"the work has rolled back": func(tx any) error {
+				if tx, ok := tx.(*sql.Tx); ok {
+					return tx.Rollback()
+				}
+				return nil
+			},
+		} {
+			for range 2 {
+				claim := newClaim(name + idempotency.NewOwner())
+				_, tx := beginClaim(t, store, claim)
+				require.NoError(t, insert(t.Context(), tx.Value(), claim.Key))
+				require.NoError(t, do(tx.Value()))
+				require.NoError(t, tx.Refuse(t.Context(), idempotency.Outcome{Status: idempotency.FailedFinal, Result: completed.Result}))
+				assert.Equal(t, idempotency.FailedFinal, statusOf(t, store, claim.ID))
+				n, err := count(t.Context(), claim.Key)
+				require.NoError(t, err)
+				assert.Zero(t, n)
+			}
+		}
+	})
+}
+
+// A record that joined work is to supersede can move while the work is done: then
+// neither is written. Whatever the decision was for, the one who moved it has it.
+func TestJudgedRecordMoves(t *testing.T) {
+	t.Parallel()
+	for _, end := range []string{"Commit", "Refuse"} {
+		for name, move := range map[string]func(store *pgstore.Store, lease idempotency.Lease) error{
+			"Complete": func(store *pgstore.Store, lease idempotency.Lease) error {
+				return store.Complete(context.Background(), lease, completed)
+			},
+			"Renew": func(store *pgstore.Store, lease idempotency.Lease) error {
+				return store.Renew(context.Background(), lease, time.Hour)
+			},
+			"Release": func(store *pgstore.Store, lease idempotency.Lease) error {
+				return store.Release(context.Background(), lease)
+			},
+		} {
+			t.Run(end+" after "+name, func(t *testing.T) {
+				t.Parallel()
+				eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
+					count := effects(t, dsn)
+					claim := newClaim("key")
+					claim.Lease, claim.Takeover = time.Microsecond, idempotency.Reexecute
+					dead := acquire(t, store, claim)
+					record, tx := begin(t, store, "key")
+					assert.EqualValues(t, 2, record.Generation)
+					require.NoError(t, insert(t.Context(), tx.Value(), "key"))
+					require.NoError(t, move(store, dead), "it was not dead")
+					before, err := store.Load(t.Context(), dead.ID)
+					require.NoError(t, err)
+
+					finish := tx.Commit
+					if end == "Refuse" {
+						finish = tx.Refuse
+					}
+					require.ErrorIs(t, finish(t.Context(), completed), idempotency.ErrLeaseLost)
+					after, err := store.Load(t.Context(), dead.ID)
+					require.NoError(t, err)
+					assert.Equal(t, before, after)
+					n, err := count(t.Context(), "key")
+					require.NoError(t, err)
+					assert.Zero(t, n)
+				})
+			})
+		}
+	}
+}
+
+// The server's log stays clean where nothing is wrong: what is lost or refused is not
+// found out by errors.
+func TestNothingInTheLog(t *testing.T) {
+	t.Parallel()
+	notices := func(c *pgxpool.Config) {
+		c.ConnConfig.Tracer = &errorsOfStatements{t: t}
+	}
+	pool := newPool(t, postgrestest.Open(t), notices)
+	store := newStore(t, pool)
+	claim := newClaim("key")
+	claim.Lease, claim.Takeover = time.Microsecond, idempotency.Reexecute
+	dead := acquire(t, store, claim)
+	_, tx := begin(t, store, "key")
+	busy, _, err := store.Begin(t.Context(), newClaim("key"), 0)
+	require.NoError(t, err)
+	assert.Equal(t, idempotency.Busy, busy.Decision)
+	reserved, err := store.Reserve(t.Context(), newClaim("key"))
+	require.NoError(t, err)
+	assert.Equal(t, idempotency.Busy, reserved.Decision)
+	require.NoError(t, tx.Commit(t.Context(), completed))
+	require.ErrorIs(t, store.Renew(t.Context(), dead, time.Hour), idempotency.ErrLeaseLost)
+	require.ErrorIs(t, store.Complete(t.Context(), dead, completed), idempotency.ErrLeaseLost)
+	require.ErrorIs(t, store.Release(t.Context(), dead), idempotency.ErrLeaseLost)
+	_, tx = begin(t, store, "refused")
+	require.NoError(t, tx.Refuse(t.Context(), completed))
+}
+
+// errorsOfStatements fails the test for each of them.
+type errorsOfStatements struct{ t *testing.T }
+
+func (e *errorsOfStatements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return ctx
+}
+
+func (e *errorsOfStatements) TraceQueryEnd(_ context.Context, _ *pgx.Conn, data pgx.TraceQueryEndData) {
+	assert.Empty(e.t, code(data.Err))
+}
+
+func (e *errorsOfStatements) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	return ctx
+}
+
+func (e *errorsOfStatements) TraceBatchQuery(_ context.Context, _ *pgx.Conn, data pgx.TraceBatchQueryData) {
+	assert.Empty(e.t, code(data.Err))
+}
+
+func (e *errorsOfStatements) TraceBatchEnd(_ context.Context, _ *pgx.Conn, data pgx.TraceBatchEndData) {
+	assert.Empty(e.t, code(data.Err))
+}
+
+// Where the work ends its transaction by itself, what it has committed must not be
+// done again. (Of a pgx.Tx it has to send COMMIT for that.)
+func TestWorkEndsItsTransaction(t *testing.T) {
+	t.Parallel()
+	commit := func(tx any) error {
+		if tx, ok := tx.(*sql.Tx); ok {
+			return tx.Commit()
+		}
+		return execute(tx, "COMMIT")
+	}
+	eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
+		count := effects(t, dsn)
+		for name, end := range map[string]func(tx idempotency.Transaction) error{
+			"and succeeds":   func(tx idempotency.Transaction) error { return tx.Commit(t.Context(), completed) },
+			"and refuses":    func(tx idempotency.Transaction) error { return tx.Refuse(t.Context(), completed) },
+			"and fails":      func(tx idempotency.Transaction) error { return tx.Rollback(t.Context()) },
+			"and supersedes": func(tx idempotency.Transaction) error { return tx.Commit(t.Context(), completed) },
+		} {
+			if name == "and supersedes" {
+				require.NoError(t, store.Release(t.Context(), acquire(t, store, newClaim(name))))
+			}
+			record, tx := begin(t, store, name)
+			require.NoError(t, insert(t.Context(), tx.Value(), name))
+			require.NoError(t, commit(tx.Value()))
+			require.ErrorIs(t, end(tx), idempotency.ErrUnknown, name)
+			require.NoError(t, tx.Rollback(t.Context()))
+			n, err := count(t.Context(), name)
+			require.NoError(t, err)
+			assert.Equal(t, 1, n)
+			if name != "and supersedes" {
+				absent(t, store, record.ID)
+			}
+		}
+	})
+}
+
+// A handler whose statement fails, on a row that is there already say, answers with
+// a 4xx as it would without a record. That is final: nothing was written, and
+// nothing would be the next time.
+func TestRefusalAfterAFailedStatement(t *testing.T) {
+	t.Parallel()
+	eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
+		count := effects(t, dsn)
+		for status, want := range map[int][]int{ // the answers to three requests
+			http.StatusConflict: {http.StatusConflict, http.StatusConflict, http.StatusConflict},
+			http.StatusCreated:  {http.StatusServiceUnavailable, http.StatusServiceUnavailable, http.StatusServiceUnavailable},
+		} {
+			executed := 0
+			h := idempotency.NewHandler(store, func(*http.Request) (string, error) { return "tenant", nil },
+				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					executed++
+					tx, err := anyTx(r.Context())
+					assert.NoError(t, err)
+					assert.NoError(t, insert(r.Context(), tx, "effect"))
+					assert.Error(t, execute(tx, `SELECT 1/0`))
+					w.WriteHeader(status)
+				}))
+			h.Joined = true
+			for i := range want {
+				w := httptest.NewRecorder()
+				r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/charges", http.NoBody)
+				r.Header.Set("Idempotency-Key", strconv.Itoa(status))
+				h.ServeHTTP(w, r)
+				assert.Equal(t, want[i], w.Code)
+				assert.Equal(t, i > 0 && status == http.StatusConflict, w.Header().Get("Idempotency-Replayed") == "true")
+			}
+			assert.Equal(t, map[int]int{http.StatusConflict: 1, http.StatusCreated: 3}[status], executed)
+		}
+		n, err := count(t.Context(), "effect")
+		require.NoError(t, err)
+		assert.Zero(t, n)
+	})
+}
+
+// anyTx is the transaction of either kind of store.
+func anyTx(ctx context.Context) (any, error) {
+	if tx, err := idempotency.Tx[pgx.Tx](ctx); err == nil {
+		return tx, nil
+	}
+	return idempotency.Tx[*sql.Tx](ctx)
+}
+
+func TestWorkRollsBack(t *testing.T) {
+	store := flavors[1].store(t, postgrestest.Open(t))
+	_, tx := begin(t, store, "key")
+	require.NoError(t, tx.Value().(*sql.Tx).Rollback())
+	err := tx.Commit(t.Context(), completed)
+	require.ErrorIs(t, err, sql.ErrTxDone)
+	require.NotErrorIs(t, err, idempotency.ErrUnknown)
+	require.ErrorContains(t, err, "deferred Rollback")
+	_, tx = begin(t, store, "another key")
+	require.NoError(t, tx.Value().(*sql.Tx).Rollback())
+	require.NoError(t, tx.Rollback(t.Context()))
+}
+
+func execute(tx any, statement string) (err error) {
+	switch tx := tx.(type) {
+	case pgx.Tx:
+		_, err = tx.Exec(context.Background(), statement)
+	case *sql.Tx:
+		_, err = tx.ExecContext(context.Background(), statement)
+	}
+	return err
+}
+
+// The work's pgx.Tx is closed when the transaction has ended: its connection is
+// somebody else's by then.
+func TestWorkEndsWithItsTransaction(t *testing.T) {
+	dsn := postgrestest.Open(t)
+	count := effects(t, dsn)
+	pool := newPool(t, dsn, func(c *pgxpool.Config) { c.MaxConns = 1 })
+	store := newStore(t, pool)
+	ctx := t.Context()
+
+	_, tx := begin(t, store, "key")
+	work, ok := tx.Value().(pgx.Tx)
+	require.True(t, ok)
+	require.Error(t, work.Commit(ctx), "not by the work")
+	require.Error(t, work.Rollback(ctx), "not by the work")
+	undone, err := work.Begin(ctx)
+	require.NoError(t, err)
+	require.NoError(t, insert(ctx, undone, "undone"))
+	require.NoError(t, undone.Rollback(ctx))
+	done, err := work.Begin(ctx)
+	require.NoError(t, err)
+	require.NoError(t, insert(ctx, done, "done"))
+	require.NoError(t, done.Commit(ctx))
+	open, err := work.Begin(ctx)
+	require.NoError(t, err)
+	inner, err := open.Begin(ctx)
+	require.NoError(t, err)
+	require.NoError(t, insert(ctx, inner, "done"))
+	require.NoError(t, tx.Commit(ctx, completed))
+
+	for name, leftover := range map[string]pgx.Tx{"the transaction": work, "a savepoint": open, "one in one": inner} {
+		assert.ErrorIs(t, insert(ctx, leftover, "late"), pgx.ErrTxClosed, name)
+		assert.ErrorIs(t, leftover.Rollback(ctx), pgx.ErrTxClosed, "%s: as a deferred Rollback expects", name)
+		_, err := leftover.Begin(ctx)
+		assert.ErrorIs(t, err, pgx.ErrTxClosed, name)
+	}
+	for id, want := range map[string]int{"undone": 0, "done": 2, "late": 0} {
+		n, err := count(ctx, id)
+		require.NoError(t, err)
+		assert.Equal(t, want, n, id)
+	}
+	assert.EqualValues(t, 0, pool.Stat().AcquiredConns())
+}
+
+// Rollback gives a usable connection back even if the context has ended, and a
+// transaction outlives the context of Begin.
+func TestTransactionOutlivesContexts(t *testing.T) {
+	t.Parallel()
+	eachFlavor(t, func(t *testing.T, _ string, store *pgstore.Store) {
+		ctx, cancel := context.WithCancel(t.Context())
+		_, tx, err := store.Begin(ctx, newClaim("key"), 0)
+		require.NoError(t, err)
+		cancel()
+		require.NoError(t, execute(tx.Value(), `SELECT 1`))
+		require.NoError(t, tx.Rollback(ctx))
+
+		_, tx = begin(t, store, "key")
+		require.ErrorIs(t, tx.Commit(ctx, completed), context.Canceled)
+		require.NoError(t, tx.Rollback(ctx))
+		_, _, err = store.Begin(ctx, newClaim("key"), 0)
+		require.ErrorIs(t, err, context.Canceled)
+	})
+}
+
+// A pool of one connection, which joined work has: new claims wait for it as long as
+// their context lets them, and go on when it is free. Leases do not wait.
+func TestPoolOfOne(t *testing.T) {
+	for _, f := range flavors {
+		t.Run(f.name, func(t *testing.T) {
+			dsn := postgrestest.Open(t)
+			store := poolOfOne(t, f.name, dsn)
+			lease := acquire(t, store, newClaim("detached"))
+			done := acquire(t, store, newClaim("done"))
+			undone := acquire(t, store, newClaim("undone"))
+			died := newClaim("died")
+			died.Lease = time.Microsecond
+			acquire(t, store, died)
+			_, tx := begin(t, store, "key")
+			for name, call := range map[string]func(ctx context.Context) error{
+				"Reserve": func(ctx context.Context) error { _, err := store.Reserve(ctx, newClaim("other")); return err },
+				"Begin":   func(ctx context.Context) error { _, _, err := store.Begin(ctx, newClaim("other"), 0); return err },
+			} {
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+				assert.ErrorIs(t, call(ctx), context.DeadlineExceeded, name)
+				cancel()
+			}
+			atOnce(20, func(int) { assert.NoError(t, store.Renew(context.Background(), lease, time.Second)) })
+			require.NoError(t, store.Complete(t.Context(), done, completed))
+			require.NoError(t, store.Release(t.Context(), undone))
+			abandoned, err := store.Abandon(t.Context(), 10)
+			require.NoError(t, err)
+			assert.Len(t, abandoned, 1)
+			require.ErrorIs(t, store.Renew(t.Context(), done, time.Hour), idempotency.ErrLeaseLost)
+			assert.EventuallyWithT(t, func(c *assert.CollectT) {
+				var n int
+				err := newPool(t, dsn, nil).QueryRow(context.Background(), `SELECT count(*) FROM pg_stat_activity
+					WHERE application_name = current_setting('application_name') AND pid <> pg_backend_pid()`).Scan(&n)
+				require.NoError(c, err)
+				assert.Equal(c, 1, n, "the connection beside the pool is closed")
+			}, 10*time.Second, 20*time.Millisecond)
+
+			waiting := make(chan error, 1)
+			go func() {
+				_, err := store.Reserve(context.Background(), newClaim("other"))
+				waiting <- err
+			}()
+			require.NoError(t, tx.Commit(t.Context(), completed))
+			require.NoError(t, <-waiting)
+		})
+	}
+}
+
+func poolOfOne(t *testing.T, flavor, dsn string) *pgstore.Store {
+	t.Helper()
+	if flavor == "pgx" {
+		return newStore(t, newPool(t, dsn, func(c *pgxpool.Config) { c.MaxConns = 1 }))
+	}
+	db := newDB(t, dsn)
+	db.SetMaxOpenConns(1)
+	store, err := pgstore.NewSQL(t.Context(), db, nil)
+	require.NoError(t, err)
+	return store
+}
+
+// Where joined work is serializable, one of two that cannot stand side by side is
+// told to begin again, and nothing of it is committed.
+func TestSerializableWork(t *testing.T) {
+	for _, f := range flavors {
+		t.Run(f.name, func(t *testing.T) {
+			dsn := postgrestest.Open(t)
+			count := effects(t, dsn)
+			f.options = &pgstore.Options{Isolation: sql.LevelSerializable}
+			store := f.store(t, dsn)
+			record1, tx1 := begin(t, store, "1")
+			record2, tx2 := begin(t, store, "2")
+			// Each reads what the other writes.
+			for _, tx := range []any{tx1.Value(), tx2.Value()} {
+				require.NoError(t, execute(tx, `SELECT count(*) FROM effects`))
+			}
+			require.NoError(t, insert(t.Context(), tx1.Value(), "1"))
+			require.NoError(t, insert(t.Context(), tx2.Value(), "2"))
+			require.NoError(t, tx1.Commit(t.Context(), completed))
+			err := tx2.Commit(t.Context(), completed)
+			assert.Equal(t, "40001", code(err))
+			require.ErrorIs(t, err, idempotency.ErrTransactionFailed, "nothing was written, and that is known")
+
+			assert.Equal(t, idempotency.Completed, statusOf(t, store, record1.ID))
+			absent(t, store, record2.ID)
+			n, err := count(t.Context(), "2")
+			require.NoError(t, err)
+			assert.Zero(t, n)
+			_, again := begin(t, store, "2")
+			require.NoError(t, again.Commit(t.Context(), completed))
+		})
+	}
+}
+
+// A stricter level sees what was there when the transaction began. Who has not seen
+// that another was faster finds out at the end, and has done nothing.
+func TestStrictIsolationLosesLate(t *testing.T) {
+	for _, level := range []sql.IsolationLevel{sql.LevelRepeatableRead, sql.LevelSerializable} {
+		for _, f := range flavors {
+			t.Run(level.String()+"/"+f.name, func(t *testing.T) {
+				dsn := postgrestest.Open(t)
+				count := effects(t, dsn)
+				f.options = &pgstore.Options{Isolation: level}
+				store := f.store(t, dsn)
+				_, tx := begin(t, store, "key")
+				require.NoError(t, insert(t.Context(), tx.Value(), "key"))
+				// By hand, for our own would have been told Busy.
+				require.NoError(t, func() error { _, err := newPool(t, dsn, nil).Exec(t.Context(), foreignRecord); return err }())
+				err := tx.Commit(t.Context(), completed)
+				assert.True(t, errors.Is(err, idempotency.ErrLeaseLost) || errors.Is(err, idempotency.ErrTransactionFailed), err)
+				n, err := count(t.Context(), "key")
+				require.NoError(t, err)
+				assert.Zero(t, n)
+			})
+		}
+	}
+}

@@ -1,0 +1,328 @@
+package pgstore_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/pgstore"
+	"github.com/resilienthttp/resilienthttp/internal/postgrestest"
+)
+
+// Answering a duplicate writes nothing into the log of the database. What others
+// write there (a checkpoint, the sweep of a page) comes now and then, so that one
+// try of several must show it.
+func TestReplayWritesNothing(t *testing.T) {
+	for _, f := range flavors { // one after the other: they have the same log
+		dsn := postgrestest.Open(t)
+		store, pool := f.store(t, dsn), newPool(t, dsn, nil)
+		finished := newClaim("finished")
+		require.NoError(t, store.Complete(t.Context(), acquire(t, store, finished), completed))
+		running := newClaim("running")
+		acquire(t, store, running)
+
+		assert.Eventually(t, func() bool {
+			before := walPosition(t, pool)
+			for range 50 {
+				for claim, want := range map[*idempotency.Claim]idempotency.Decision{&finished: idempotency.Done, &running: idempotency.Busy} {
+					again := *claim
+					again.Owner = idempotency.NewOwner()
+					reservation, err := store.Reserve(t.Context(), again)
+					if !assert.NoError(t, err) || !assert.Equal(t, want, reservation.Decision) {
+						return false
+					}
+					reservation, _, err = store.Begin(t.Context(), again, time.Minute)
+					if !assert.NoError(t, err) || !assert.Equal(t, want, reservation.Decision) {
+						return false
+					}
+				}
+			}
+			return walPosition(t, pool) == before
+		}, 20*time.Second, time.Millisecond, f.name)
+	}
+}
+
+func walPosition(t *testing.T, pool *pgxpool.Pool) (position string) {
+	t.Helper()
+	require.NoError(t, pool.QueryRow(t.Context(), `SELECT pg_current_wal_insert_lsn()::text`).Scan(&position))
+	return position
+}
+
+// What is committed is flushed, whatever the database's default, unless that asks for
+// more. The server says so itself: behind each verb its log is on disk.
+func TestFlushing(t *testing.T) {
+	for _, f := range flavors {
+		for _, level := range []string{"off", "local", "remote_write", "on", "remote_apply"} {
+			t.Run(f.name+"/"+level, func(t *testing.T) {
+				dsn := postgrestest.Open(t)
+				admin := newPool(t, dsn, nil)
+				_ = effects(t, dsn)
+				levels(t, admin)
+				store := f.store(t, withParameter(t, dsn, "synchronous_commit", level))
+				ctx := t.Context()
+
+				lease := acquire(t, store, newClaim("claim"))
+				require.NoError(t, store.Renew(ctx, lease, time.Hour))
+				require.NoError(t, store.Release(ctx, lease))
+				lease = acquire(t, store, newClaim("claim")) // takes
+				require.NoError(t, store.Complete(ctx, lease, completed))
+				dead := newClaim("dead")
+				dead.Lease = time.Microsecond
+				acquire(t, store, dead)
+				_, err := store.Reserve(ctx, newClaim("dead")) // abandons
+				require.NoError(t, err)
+				dead.Key = "dead too"
+				acquire(t, store, dead)
+				_, err = store.Abandon(ctx, 10)
+				require.NoError(t, err)
+				_, tx := begin(t, store, "joined")
+				require.NoError(t, tx.Commit(ctx, completed))
+				_, tx = begin(t, store, "refused")
+				require.NoError(t, tx.Refuse(ctx, completed))
+
+				want := map[string]string{"remote_apply": "remote_apply"}[level]
+				if want == "" {
+					want = "on"
+				}
+				rows, err := admin.Query(ctx, `SELECT what || ' ' || level FROM levels ORDER BY 1`)
+				require.NoError(t, err)
+				got, err := pgx.CollectRows(rows, pgx.RowTo[string])
+				require.NoError(t, err)
+				all := make([]string, 0, len(got))
+				for range 5 {
+					all = append(all, "INSERT "+want)
+				}
+				for range 6 {
+					all = append(all, "UPDATE "+want)
+				}
+				assert.Equal(t, all, got)
+			})
+		}
+	}
+}
+
+// levels writes down at which level each change of a record is committed, at the end
+// of its transaction.
+func levels(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	_ = newStore(t, pool)
+	for _, statement := range []string{
+		`CREATE TABLE levels (what text, level text)`,
+		`CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS
+			$$BEGIN INSERT INTO levels VALUES (TG_OP, current_setting('synchronous_commit')); RETURN NULL; END$$`,
+		`CREATE CONSTRAINT TRIGGER note AFTER INSERT OR UPDATE ON idempotency_records
+			DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note()`,
+	} {
+		_, err := pool.Exec(t.Context(), statement)
+		require.NoError(t, err)
+	}
+}
+
+// A new key is not busy because others write too: where the table itself is locked for
+// a moment, as it is when it grows, the claim waits, and what it is told is about its
+// key. A session's own lock_timeout is no other matter.
+func TestBusyMeansThisKey(t *testing.T) {
+	t.Parallel()
+	for _, f := range flavors {
+		for _, timeout := range []string{"0", "20ms"} {
+			t.Run(f.name+"/"+timeout, func(t *testing.T) {
+				t.Parallel()
+				dsn := postgrestest.Open(t)
+				store := f.store(t, withParameter(t, dsn, "lock_timeout", timeout))
+				blocker, err := newPool(t, dsn, nil).Begin(t.Context())
+				require.NoError(t, err)
+				_, err = blocker.Exec(t.Context(), `LOCK TABLE idempotency_records IN EXCLUSIVE MODE`)
+				require.NoError(t, err)
+				var all sync.WaitGroup
+				for i := range 8 {
+					all.Go(func() {
+						reservation, err := store.Reserve(context.Background(), newClaim(fmt.Sprint(i)))
+						assert.NoError(t, err)
+						assert.Equal(t, idempotency.Acquired, reservation.Decision)
+					})
+				}
+				<-time.After(120 * time.Millisecond) // longer than a lock_timeout
+				require.NoError(t, blocker.Rollback(t.Context()))
+				all.Wait()
+			})
+		}
+	}
+}
+
+// A hundred duplicates of a request that is being executed are told so at once, over
+// few connections, and also when joined work has gone on for longer than its lease.
+func TestDuplicatesAreToldAtOnce(t *testing.T) {
+	const duplicates, limit = 100, 50 * time.Millisecond
+	pool := newPool(t, postgrestest.Open(t), func(c *pgxpool.Config) { c.MaxConns, c.MinConns = 10, 10 })
+	store := newStore(t, pool)
+	detached := newClaim("detached")
+	acquire(t, store, detached)
+	joined := newClaim("joined")
+	_, tx := beginClaim(t, store, joined)
+
+	for _, claim := range []idempotency.Claim{detached, joined} {
+		t.Run(claim.Key, func(t *testing.T) {
+			claim.Takeover = idempotency.Reexecute
+			var longest time.Duration
+			// The limit is for a machine that does nothing else.
+			for range 20 {
+				if longest = slowest(t, store, claim, duplicates); longest < limit {
+					break
+				}
+			}
+			t.Logf("the slowest of %d took %v", duplicates, longest)
+			assert.Less(t, longest, limit)
+			assert.LessOrEqual(t, pool.Stat().AcquiredConns(), int32(1), "only joined work has one")
+		})
+	}
+	require.NoError(t, tx.Rollback(t.Context()))
+}
+
+func slowest(t *testing.T, store *pgstore.Store, claim idempotency.Claim, n int) time.Duration {
+	t.Helper()
+	took := make([]time.Duration, n)
+	atOnce(n, func(i int) {
+		c := claim
+		c.Owner = idempotency.NewOwner()
+		began := time.Now()
+		reservation, err := store.Reserve(context.Background(), c)
+		took[i] = time.Since(began)
+		assert.NoError(t, err)
+		assert.Equal(t, idempotency.Busy, reservation.Decision)
+	})
+	var longest time.Duration
+	for _, d := range took {
+		longest = max(longest, d)
+	}
+	return longest
+}
+
+// times is a tracer that looks for times among the arguments of statements.
+type times struct {
+	mu   sync.Mutex
+	seen []time.Time
+}
+
+func (s *times) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	s.look(data.Args)
+	return ctx
+}
+
+func (*times) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func (s *times) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
+	for _, q := range data.Batch.QueuedQueries {
+		s.look(q.Arguments)
+	}
+	return ctx
+}
+
+func (*times) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (*times) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
+
+func (s *times) look(args []any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, arg := range args {
+		switch at := arg.(type) {
+		case time.Time:
+			s.seen = append(s.seen, at)
+		case *time.Time:
+			if at != nil {
+				s.seen = append(s.seen, *at)
+			}
+		}
+	}
+}
+
+// The application's clock may show what it likes, for it is never sent: those
+// that are, are the database's own, to say which lease is taken over and when work began.
+func TestNoClockButTheDatabases(t *testing.T) {
+	tracer := &times{}
+	pool := newPool(t, postgrestest.Open(t), func(c *pgxpool.Config) { c.ConnConfig.Tracer = tracer })
+	store := newStore(t, pool)
+	_, tx := begin(t, store, "joined")
+	require.NoError(t, tx.Commit(t.Context(), completed))
+	record, err := store.Load(t.Context(), newClaim("joined").ID)
+	require.NoError(t, err)
+	require.Len(t, tracer.seen, 1, "when joined work began, by the database")
+	assert.True(t, tracer.seen[0].Equal(record.Started))
+	tracer.seen = nil
+	lease := acquire(t, store, newClaim("detached"))
+	require.NoError(t, store.Renew(t.Context(), lease, time.Hour))
+	require.NoError(t, store.Release(t.Context(), lease))
+	_, err = store.Sweep(t.Context(), 10)
+	require.NoError(t, err)
+	_, err = store.Abandon(t.Context(), 10)
+	require.NoError(t, err)
+	assert.Empty(t, tracer.seen)
+
+	before, err := store.Load(t.Context(), lease.ID)
+	require.NoError(t, err)
+	lease = acquire(t, store, newClaim("detached"))
+	require.NoError(t, store.Complete(t.Context(), lease, completed))
+	require.Len(t, tracer.seen, 1)
+	assert.True(t, tracer.seen[0].Equal(before.LeaseExpires))
+}
+
+// PgBouncer, and proxies like it, may want statements that are not prepared.
+func TestModesOfExecution(t *testing.T) {
+	for _, mode := range []pgx.QueryExecMode{
+		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
+		pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+	} {
+		t.Run(mode.String(), func(t *testing.T) {
+			dsn := postgrestest.Open(t)
+			count := effects(t, dsn)
+			pool := newPool(t, dsn, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
+			store := newStore(t, pool)
+			joined, tx := begin(t, store, "it's \\ a 'key'")
+			require.NoError(t, insert(t.Context(), tx.Value(), "row"))
+			outcome := completed
+			outcome.Result = idempotency.Result{
+				Code: math.MaxInt, Header: map[string][]string{"X": {"\xff'\x00"}}, Body: []byte{0, 1, 255}, Reference: "\xff\x00",
+			}
+			require.NoError(t, tx.Commit(t.Context(), outcome))
+			record, err := store.Load(t.Context(), joined.ID)
+			require.NoError(t, err)
+			assert.Equal(t, outcome.Result, record.Result)
+			n, err := count(t.Context(), "row")
+			require.NoError(t, err)
+			assert.Equal(t, 1, n)
+
+			claim := newClaim("taken over")
+			claim.Lease, claim.Takeover = time.Microsecond, idempotency.Reexecute
+			lost := acquire(t, store, claim)
+			claim.Owner, claim.Lease = idempotency.NewOwner(), time.Hour
+			lease := acquire(t, store, claim)
+			require.ErrorIs(t, store.Complete(t.Context(), lost, completed), idempotency.ErrLeaseLost)
+			require.NoError(t, store.Renew(t.Context(), lease, time.Minute))
+			require.NoError(t, store.Release(t.Context(), lease))
+			_, tx = begin(t, store, claim.Key) // supersedes
+			require.NoError(t, execute(tx.Value(), `SELECT 1`))
+			require.NoError(t, tx.Commit(t.Context(), outcome))
+			for range 2 {
+				_, tx = begin(t, store, idempotency.NewOwner())
+				require.Error(t, execute(tx.Value(), `SELECT 1/0`))
+				require.NoError(t, tx.Refuse(t.Context(), outcome))
+			}
+			unknown := acquire(t, store, newClaim("unknown"))
+			require.NoError(t, store.Complete(t.Context(), unknown, idempotency.Outcome{Status: idempotency.Unknown}))
+			for range store.Unknown(t.Context(), "") {
+				n++
+			}
+			assert.Equal(t, 2, n)
+			_, err = store.Sweep(t.Context(), 10)
+			require.NoError(t, err)
+		})
+	}
+}

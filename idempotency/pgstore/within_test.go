@@ -1,0 +1,347 @@
+package pgstore_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/pgstore"
+)
+
+// inbox has another name, for as a field it would hide its method Within.
+type inbox = pgstore.Within
+
+// caller is a transaction of the caller's, with the verbs in it.
+type caller struct {
+	*inbox
+
+	tx       any
+	commit   func() error
+	rollback func() error
+}
+
+func newCaller(t *testing.T, dsn string, store *pgstore.Store, flavor string) *caller {
+	t.Helper()
+	if flavor == "pgx" {
+		tx, err := newPool(t, dsn, nil).Begin(t.Context())
+		require.NoError(t, err)
+		return &caller{store.In(tx), tx, func() error { return tx.Commit(context.Background()) },
+			func() error { return tx.Rollback(context.Background()) }}
+	}
+	tx, err := newDB(t, dsn).BeginTx(context.Background(), nil)
+	require.NoError(t, err)
+	return &caller{store.InSQL(tx), tx, tx.Commit, tx.Rollback}
+}
+
+// Both kinds of transaction work with either kind of store.
+func eachCaller(t *testing.T, test func(t *testing.T, dsn string, store *pgstore.Store, begin func() *caller)) {
+	t.Helper()
+	eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
+		_ = effects(t, dsn)
+		for _, f := range flavors {
+			t.Run("in a transaction of "+f.name, func(t *testing.T) {
+				test(t, dsn, store, func() *caller { return newCaller(t, dsn, store, f.name) })
+			})
+		}
+	})
+}
+
+// An inbox row and its effect are committed together, or not at all.
+func TestWithin(t *testing.T) {
+	t.Parallel()
+	eachCaller(t, func(t *testing.T, _ string, store *pgstore.Store, begin func() *caller) {
+		claim := newClaim(t.Name())
+		for _, commit := range []bool{false, true} {
+			c := begin()
+			reservation, err := c.Reserve(t.Context(), claim)
+			require.NoError(t, err)
+			assert.Equal(t, idempotency.Acquired, reservation.Decision)
+			require.NoError(t, insert(t.Context(), c.tx, claim.Key))
+			require.NoError(t, c.Complete(t.Context(), reservation.Record.Lease(), completed))
+			again, err := c.Reserve(t.Context(), newClaim(claim.Key))
+			require.NoError(t, err)
+			assert.Equal(t, idempotency.Done, again.Decision)
+			if commit {
+				require.NoError(t, c.commit())
+				assert.Equal(t, idempotency.Completed, statusOf(t, store, claim.ID))
+			} else {
+				require.NoError(t, c.rollback())
+				_, err := store.Load(t.Context(), claim.ID)
+				assert.ErrorIs(t, err, idempotency.ErrNotFound)
+			}
+		}
+	})
+}
+
+// What a caller's transaction has claimed and not committed, nobody else waits for:
+// neither for a new record nor for one that it took over.
+func TestWithinHoldsOthersOff(t *testing.T) {
+	t.Parallel()
+	eachCaller(t, func(t *testing.T, _ string, store *pgstore.Store, begin func() *caller) {
+		for _, taken := range []bool{false, true} {
+			claim := newClaim(t.Name())
+			claim.Takeover = idempotency.Reexecute
+			claim.Key += map[bool]string{false: " new", true: " taken over"}[taken]
+			var dead idempotency.Lease
+			if taken {
+				first := claim
+				first.Owner, first.Lease = idempotency.NewOwner(), time.Microsecond
+				dead = acquire(t, store, first)
+			}
+			c := begin()
+			lease := acquire(t, c, claim)
+
+			other := newClaim(claim.Key)
+			other.Takeover = idempotency.Reexecute
+			began := time.Now()
+			reservation, err := store.Reserve(t.Context(), other)
+			require.NoError(t, err)
+			assert.Equal(t, idempotency.Busy, reservation.Decision)
+			assert.Equal(t, claim.ID, reservation.Record.ID)
+			reservation, tx, err := store.Begin(t.Context(), other, 0)
+			require.NoError(t, err)
+			assert.Equal(t, idempotency.Busy, reservation.Decision)
+			assert.Nil(t, tx)
+			if taken {
+				err := store.Renew(t.Context(), dead, time.Hour)
+				assert.ErrorContains(t, err, "locked", "whether it is lost is not decided")
+			}
+			assert.Less(t, time.Since(began), 10*time.Second)
+
+			require.NoError(t, c.Complete(t.Context(), lease, completed))
+			require.NoError(t, c.commit())
+			reservation, err = store.Reserve(t.Context(), other)
+			require.NoError(t, err)
+			assert.Equal(t, idempotency.Done, reservation.Decision)
+			if taken {
+				assert.ErrorIs(t, store.Renew(t.Context(), dead, time.Hour), idempotency.ErrLeaseLost)
+			}
+		}
+	})
+}
+
+// Two callers' transactions with the same message: the second waits, and gets the
+// first one's result, or the operation if the first one rolls back.
+func TestWithinWaitsForWithin(t *testing.T) {
+	t.Parallel()
+	eachCaller(t, func(t *testing.T, _ string, _ *pgstore.Store, begin func() *caller) {
+		for _, commit := range []bool{false, true} {
+			key := t.Name() + map[bool]string{false: " rollback", true: " commit"}[commit]
+			first, second := begin(), begin()
+			lease := acquire(t, first, newClaim(key))
+			require.NoError(t, first.Complete(t.Context(), lease, completed))
+			answer := make(chan idempotency.Reservation, 1)
+			go func() {
+				reservation, err := second.Reserve(context.Background(), newClaim(key))
+				assert.NoError(t, err)
+				answer <- reservation
+			}()
+			select {
+			case <-answer:
+				t.Error("it did not wait")
+			case <-time.After(50 * time.Millisecond):
+			}
+			if commit {
+				require.NoError(t, first.commit())
+				assert.Equal(t, idempotency.Done, (<-answer).Decision)
+			} else {
+				require.NoError(t, first.rollback())
+				assert.Equal(t, idempotency.Acquired, (<-answer).Decision)
+			}
+			require.NoError(t, second.rollback())
+		}
+	})
+}
+
+// A caller that does not want to wait for another sets a lock_timeout, or ends its
+// context. Its transaction has failed then.
+func TestWithinWaitsNoLongerThanTold(t *testing.T) {
+	t.Parallel()
+	eachCaller(t, func(t *testing.T, _ string, _ *pgstore.Store, begin func() *caller) {
+		first, second, third := begin(), begin(), begin()
+		acquire(t, first, newClaim(t.Name()))
+
+		require.NoError(t, execute(second.tx, `SET LOCAL lock_timeout = '10ms'`))
+		_, err := second.Reserve(t.Context(), newClaim(t.Name()))
+		assert.Equal(t, "55P03", code(err))
+		require.NoError(t, second.rollback())
+
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		_, err = third.Reserve(ctx, newClaim(t.Name()))
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		_ = third.rollback()
+		require.NoError(t, first.rollback())
+	})
+}
+
+// The work of a transaction in the caller's, by each of its ends, and what the caller
+// then commits.
+func TestBeginWithin(t *testing.T) {
+	t.Parallel()
+	outcome := completed
+	for _, row := range []struct {
+		name string
+		end  func(ctx context.Context, tx idempotency.Transaction) error
+		want error
+		rows int
+		done bool
+	}{
+		{"Commit", func(ctx context.Context, tx idempotency.Transaction) error { return tx.Commit(ctx, outcome) }, nil, 1, true},
+		{"Refuse", func(ctx context.Context, tx idempotency.Transaction) error { return tx.Refuse(ctx, outcome) }, nil, 0, true},
+		{"Rollback", func(ctx context.Context, tx idempotency.Transaction) error { return tx.Rollback(ctx) }, nil, 0, false},
+		{"Commit of what has failed", func(ctx context.Context, tx idempotency.Transaction) error {
+			_ = execute(tx.Value(), `SELECT 1/0`)
+			return tx.Commit(ctx, outcome)
+		}, idempotency.ErrTransactionFailed, 0, false},
+		{"Refuse of what has failed", func(ctx context.Context, tx idempotency.Transaction) error {
+			_ = execute(tx.Value(), `SELECT 1/0`)
+			return tx.Refuse(ctx, outcome)
+		}, nil, 0, true},
+		{"Commit of nothing valid", func(ctx context.Context, tx idempotency.Transaction) error {
+			return tx.Commit(ctx, idempotency.Outcome{})
+		}, idempotency.ErrInvalid, 0, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
+				count := effects(t, dsn)
+				for _, f := range flavors {
+					for _, released := range []bool{false, true} {
+						claim := newClaim(f.name + map[bool]string{true: " released"}[released])
+						if released {
+							require.NoError(t, store.Release(t.Context(), acquire(t, store, claim)))
+							claim.Owner = idempotency.NewOwner()
+						}
+						c := newCaller(t, dsn, store, f.name)
+						assert.True(t, c.Within())
+						record, tx := beginClaim(t, c, claim)
+						assert.Equal(t, c.tx, tx.Value())
+						require.NoError(t, insert(t.Context(), tx.Value(), claim.Key))
+						require.ErrorIs(t, row.end(t.Context(), tx), row.want)
+						require.NoError(t, tx.Rollback(t.Context()))
+						require.Error(t, tx.Commit(t.Context(), outcome), "it is over")
+						again, none, err := c.Begin(t.Context(), newClaim(claim.Key), 0)
+						require.NoError(t, err, "the caller's transaction goes on")
+						if row.done {
+							assert.Nil(t, none)
+							assert.Equal(t, record.Lease(), again.Record.Lease())
+						} else {
+							require.NoError(t, none.Rollback(t.Context()))
+						}
+						require.NoError(t, insert(t.Context(), c.tx, claim.Key+" after"))
+						require.NoError(t, c.commit())
+
+						n, err := count(t.Context(), claim.Key)
+						require.NoError(t, err)
+						assert.Equal(t, row.rows, n)
+						n, err = count(t.Context(), claim.Key+" after")
+						require.NoError(t, err)
+						assert.Equal(t, 1, n)
+						stored, err := store.Load(t.Context(), claim.ID)
+						switch {
+						case row.done:
+							require.NoError(t, err)
+							assert.Equal(t, record.Lease(), stored.Lease())
+							assert.Equal(t, idempotency.Completed, stored.Status)
+						case released:
+							assert.Equal(t, idempotency.FailedRetryable, stored.Status)
+						default:
+							require.ErrorIs(t, err, idempotency.ErrNotFound)
+						}
+					}
+				}
+			})
+		})
+	}
+}
+
+// A transaction of the caller's that the work has ended is nobody's to commit.
+func TestWorkEndsTheCallersTransaction(t *testing.T) {
+	t.Parallel()
+	eachCaller(t, func(t *testing.T, _ string, store *pgstore.Store, begin func() *caller) {
+		for name, end := range map[string]func(tx idempotency.Transaction) error{
+			"Commit":   func(tx idempotency.Transaction) error { return tx.Commit(t.Context(), completed) },
+			"Refuse":   func(tx idempotency.Transaction) error { return tx.Refuse(t.Context(), completed) },
+			"Rollback": func(tx idempotency.Transaction) error { return tx.Rollback(t.Context()) },
+		} {
+			c := begin()
+			_, tx := beginClaim(t, c, newClaim(name))
+			require.NoError(t, c.commit())
+			assert.ErrorIs(t, end(tx), idempotency.ErrUnknown, name)
+		}
+	})
+}
+
+// What a caller's transaction finds dead, and not to be repeated, becomes Unknown when
+// that is committed.
+func TestAbandonWithin(t *testing.T) {
+	t.Parallel()
+	eachCaller(t, func(t *testing.T, _ string, store *pgstore.Store, begin func() *caller) {
+		for name, claim := range map[string]func(c *caller, claim idempotency.Claim) (idempotency.Reservation, error){
+			"Begin": func(c *caller, claim idempotency.Claim) (idempotency.Reservation, error) {
+				reservation, tx, err := c.Begin(t.Context(), claim, 0)
+				assert.Nil(t, tx)
+				return reservation, err
+			},
+			"Reserve": func(c *caller, claim idempotency.Claim) (idempotency.Reservation, error) {
+				return c.Reserve(t.Context(), claim)
+			},
+		} {
+			dead := newClaim(t.Name() + name)
+			dead.Lease = time.Microsecond
+			acquire(t, store, dead)
+			c := begin()
+			reservation, err := claim(c, newClaim(dead.Key))
+			require.NoError(t, err)
+			assert.Equal(t, idempotency.Undecided, reservation.Decision)
+			assert.True(t, reservation.Abandoned)
+			require.NoError(t, c.commit())
+			assert.Equal(t, idempotency.Unknown, statusOf(t, store, dead.ID))
+		}
+	})
+}
+
+// The caller's transaction commits as it would have without us.
+func TestWithinSetsNothing(t *testing.T) {
+	t.Parallel()
+	eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
+		pool := newPool(t, withParameter(t, dsn, "synchronous_commit", "off"), nil)
+		tx, err := pool.Begin(t.Context())
+		require.NoError(t, err)
+		defer tx.Rollback(context.Background()) //nolint:errcheck // The test is over.
+		before := settings(t, tx)
+		inbox := store.In(tx)
+		claim := newClaim("key")
+		claim.Lease, claim.Takeover = time.Microsecond, idempotency.Reexecute
+		acquire(t, inbox, claim)
+		claim.Owner = idempotency.NewOwner()
+		acquire(t, inbox, claim) // which takes over
+		_, joined := begin(t, inbox, "joined")
+		require.NoError(t, joined.Commit(t.Context(), completed))
+		assert.Equal(t, before, settings(t, tx))
+	})
+}
+
+// settings are those that the store changes for its own transactions.
+func settings(t *testing.T, db interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+},
+) map[string]string {
+	t.Helper()
+	got := map[string]string{}
+	for _, name := range []string{
+		"synchronous_commit", "lock_timeout", "idle_in_transaction_session_timeout",
+		"tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_user_timeout",
+	} {
+		var value string
+		require.NoError(t, db.QueryRow(t.Context(), `SELECT current_setting($1)`, name).Scan(&value))
+		got[name] = value
+	}
+	return got
+}
