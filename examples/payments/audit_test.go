@@ -69,6 +69,8 @@ func TestAuditFindsWhatIsWrong(t *testing.T) {
 			assert.Equal(t, row.want == audit{}, r.verdict() == nil)
 			r.unknown = 1
 			assert.Error(t, r.verdict(), "a record that is left Unknown")
+			r.unknown, r.impatient = 0, 1
+			assert.Error(t, r.verdict(), "a client that has waited for nothing")
 		})
 	}
 }

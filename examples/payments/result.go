@@ -21,6 +21,9 @@ type result struct {
 	took     time.Duration
 	struck   map[string]int // how often each fault did
 
+	longest   time.Duration // that a client has waited
+	impatient int           // clients that have waited for as long as they would, for nothing
+
 	audit
 	booked, none int // records that became Unknown, and what the bank said of them
 	unknown      int // those that still are
@@ -32,7 +35,7 @@ func newResult(s scenario, c *client, records idempotency.Store) *result {
 
 // verdict is nil if the promise was kept.
 func (r *result) verdict() error {
-	if r.kept(r.charges) && r.unknown == 0 {
+	if r.kept(r.charges) && r.impatient+r.unknown == 0 {
 		return nil
 	}
 	errs := []error{errors.New("the promise was not kept")}
@@ -59,10 +62,12 @@ func (r *result) print(out io.Writer) {
 	row("booked, but never ordered", int64(r.strange))
 	row("clients with the wrong receipt", int64(r.wrong))
 	row("clients without an answer", int64(r.unanswered))
+	row("clients that lost patience", int64(r.impatient))
 	row("became unknown", int64(r.booked+r.none+r.unknown))
 	row("… and were found to be booked", int64(r.booked))
 	row("… and not to be booked", int64(r.none))
 	row("… and still are", int64(r.unknown))
+	row("longest wait of a client, in ms", r.longest.Milliseconds())
 	row("attempts", r.client.attempts.Load())
 	row("replays of the first answer", r.client.replayed.Load())
 	row("calls after a call that failed", r.client.askedAgain.Load())

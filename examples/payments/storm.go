@@ -42,14 +42,23 @@ func (s *storm) rage(ctx context.Context, out io.Writer) error {
 }
 
 // charge is for one order. One of ten clients goes away soon, and does not come back
-// before the storm is over.
+// before the storm is over. The others wait for as long as their patience lasts, which
+// is to be long enough.
 func (s *storm) charge(ctx context.Context, i int) outcome {
 	if i%10 == 9 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, rand.N(100*time.Millisecond))
+		ctx, cancel := context.WithTimeout(ctx, rand.N(100*time.Millisecond))
 		defer cancel()
+		return s.result.client.charge(ctx, s.at.order(i))
 	}
-	return s.result.client.charge(ctx, s.at.order(i))
+	began := time.Now()
+	known := s.result.client.charge(ctx, s.at.order(i))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.result.longest = max(s.result.longest, time.Since(began))
+	if known.err != nil {
+		s.result.impatient++
+	}
+	return known
 }
 
 // unfold hands out the orders in as many parts as the plan has, and one. Something

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// shop is the service and its bank in this process.
+type shop struct {
+	service *service
+	bank    *bank
+	teller  *teller
+}
+
+// newShop puts something around the bank.
+func newShop(t *testing.T, around func(http.Handler) http.Handler) *shop {
+	t.Helper()
+	dir := t.TempDir()
+	ledger, err := openLedger(t.Context(), sqlite, filepath.Join(dir, "payments.db"))
+	require.NoError(t, err)
+	t.Cleanup(ledger.close)
+	b, err := openBank(filepath.Join(dir, "bank.jsonl"))
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, b.file.Close()) })
+	server := httptest.NewServer(around(b.handler()))
+	t.Cleanup(server.Close)
+	there := &teller{&http.Client{Transport: toServer{server}}}
+	return &shop{&service{ledger: ledger, bank: there}, b, there}
+}
+
+// toServer sends everything to a server.
+type toServer struct{ *httptest.Server }
+
+func (s toServer) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.URL.Host = s.Listener.Addr().String()
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+func (s *shop) do(method, path, key, body string) *httptest.ResponseRecorder {
+	req := httptest.NewRequest(method, path, strings.NewReader(body))
+	req.Header.Set("X-Account", accountOfClient)
+	req.Header.Set("Idempotency-Key", key)
+	answer := httptest.NewRecorder()
+	s.service.handler().ServeHTTP(answer, req)
+	return answer
+}
+
+const oneOrder = `{"reference":"one","amount":101}`
+
+func (s *shop) order() *httptest.ResponseRecorder {
+	return s.do(http.MethodPost, "/charges", "one", oneOrder)
+}
+
+// What nobody knows is found by asking the bank, and settled accordingly.
+func TestReconciler(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		chaos chaos // of the bank, at the first order only
+
+		over         bool
+		booked, none int
+		left         bool // Unknown
+	}{
+		{"the answer was lost", chaos{lose: 1}, false, 1, 0, false},
+		{"the answer was lost, and all is over", chaos{lose: 1}, true, 1, 0, false},
+		{"the request was lost", chaos{}, false, 0, 0, true},
+		{"the request was lost, and all is over", chaos{}, true, 0, 1, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			first := true
+			s := newShop(t, func(bank http.Handler) http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					switch {
+					case !first || r.Method != http.MethodPost:
+						bank.ServeHTTP(w, r)
+					case row.chaos.lose > 0:
+						first = false
+						row.chaos.around(bank).ServeHTTP(w, r)
+					default:
+						first = false
+						reset(w)
+					}
+				})
+			})
+			assert.Equal(t, http.StatusBadGateway, s.order().Code)
+			assert.Equal(t, http.StatusConflict, s.order().Code)
+			assert.Contains(t, s.do(http.MethodGet, "/unknown", "", "").Body.String(), accountOfClient+" charge one, since")
+
+			settling := &reconciler{store: s.service.ledger.records(), bank: s.teller}
+			settled, err := settling.settle(t.Context(), row.over)
+			require.NoError(t, err)
+			assert.Equal(t, row.booked+row.none, settled)
+			assert.Equal(t, []int{row.booked, row.none}, []int{settling.booked, settling.none})
+			assert.Equal(t, row.left, s.do(http.MethodGet, "/unknown", "", "").Body.Len() > 0)
+			if row.left {
+				assert.Equal(t, http.StatusConflict, s.order().Code)
+				return
+			}
+
+			answer := s.order()
+			assert.Equal(t, http.StatusCreated, answer.Code)
+			require.Len(t, s.bank.booked["one"], 1)
+			direct := httptest.NewRecorder()
+			writeReceipt(direct, s.bank.booked["one"][0])
+			assert.Equal(t, direct.Body.String(), answer.Body.String(), "as the service would have answered")
+			assert.Equal(t, direct.Header()["Content-Type"], answer.Header()["Content-Type"])
+		})
+	}
+}
+
+// What the bank says for sure is final, or free again.
+func TestWhatTheBankSays(t *testing.T) {
+	var says http.Handler
+	s := newShop(t, func(bank http.Handler) http.Handler {
+		says = bank
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { says.ServeHTTP(w, r) })
+	})
+	s.bank.busy = 1
+	assert.Equal(t, http.StatusServiceUnavailable, s.order().Code)
+	s.bank.busy = 0
+	assert.Equal(t, http.StatusCreated, s.order().Code)
+	assert.Len(t, s.bank.booked["one"], 1)
+
+	refuse := func() *httptest.ResponseRecorder {
+		return s.do(http.MethodPost, "/charges", "two", `{"reference":"two","amount":100}`)
+	}
+	assert.Equal(t, http.StatusPaymentRequired, refuse().Code)
+	assert.NotEmpty(t, refuse().Header().Get("Idempotency-Replayed"))
+	assert.Empty(t, s.bank.booked["two"])
+	assert.Empty(t, s.do(http.MethodGet, "/unknown", "", "").Body.String())
+}
