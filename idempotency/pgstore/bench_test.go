@@ -57,9 +57,11 @@ func (b *bench) raw(ctx context.Context) error {
 	})
 }
 
-func (b *bench) joined(ctx context.Context) error {
+func (b *bench) joined(ctx context.Context) error { return b.joinedIn(ctx, b.store) }
+
+func (b *bench) joinedIn(ctx context.Context, store *pgstore.Store) error {
 	claim := benchClaim(b.key())
-	reservation, tx, err := b.store.Begin(ctx, claim, time.Minute)
+	reservation, tx, err := store.Begin(ctx, claim, time.Minute)
 	if err != nil || tx == nil {
 		return fmt.Errorf("%v, %w", reservation.Decision, err)
 	}
@@ -105,7 +107,12 @@ func benchClaim(key string) idempotency.Claim {
 
 func newBench(b *testing.B, configure func(*pgxpool.Config)) *bench {
 	b.Helper()
-	pool := newPool(b, postgrestest.Open(b), func(c *pgxpool.Config) {
+	return newBenchAt(b, postgrestest.Open(b), configure)
+}
+
+func newBenchAt(b *testing.B, dsn string, configure func(*pgxpool.Config)) *bench {
+	b.Helper()
+	pool := newPool(b, dsn, func(c *pgxpool.Config) {
 		c.MaxConns, c.MinConns = 64, 64
 		if configure != nil {
 			configure(c)

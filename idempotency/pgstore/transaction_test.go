@@ -32,6 +32,7 @@ func beginClaim(tb testing.TB, store idempotency.Transactor, claim idempotency.C
 	require.NoError(tb, err)
 	require.Equal(tb, idempotency.Acquired, reservation.Decision)
 	require.NotNil(tb, tx)
+	tb.Cleanup(func() { _ = tx.Rollback(context.Background()) }) // or the pool does not close
 	return reservation.Record, tx
 }
 

@@ -13,12 +13,9 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency/pgstore"
 )
 
-// inbox has another name, for as a field it would hide its method Within.
-type inbox = pgstore.Within
-
 // caller is a transaction of the caller's, with the verbs in it.
 type caller struct {
-	*inbox
+	*pgstore.Within
 
 	tx       any
 	commit   func() error
@@ -30,12 +27,12 @@ func newCaller(t *testing.T, dsn string, store *pgstore.Store, flavor string) *c
 	if flavor == "pgx" {
 		tx, err := newPool(t, dsn, nil).Begin(t.Context())
 		require.NoError(t, err)
-		return &caller{store.In(tx), tx, func() error { return tx.Commit(context.Background()) },
+		return &caller{store.Within(tx), tx, func() error { return tx.Commit(context.Background()) },
 			func() error { return tx.Rollback(context.Background()) }}
 	}
 	tx, err := newDB(t, dsn).BeginTx(context.Background(), nil)
 	require.NoError(t, err)
-	return &caller{store.InSQL(tx), tx, tx.Commit, tx.Rollback}
+	return &caller{store.WithinSQL(tx), tx, tx.Commit, tx.Rollback}
 }
 
 // Both kinds of transaction work with either kind of store.
@@ -219,7 +216,7 @@ func TestBeginWithin(t *testing.T) {
 							claim.Owner = idempotency.NewOwner()
 						}
 						c := newCaller(t, dsn, store, f.name)
-						assert.True(t, c.Within())
+						assert.True(t, c.Enclosed())
 						record, tx := beginClaim(t, c, claim)
 						assert.Equal(t, c.tx, tx.Value())
 						require.NoError(t, insert(t.Context(), tx.Value(), claim.Key))
@@ -316,7 +313,7 @@ func TestWithinSetsNothing(t *testing.T) {
 		require.NoError(t, err)
 		defer tx.Rollback(context.Background()) //nolint:errcheck // The test is over.
 		before := settings(t, tx)
-		inbox := store.In(tx)
+		inbox := store.Within(tx)
 		claim := newClaim("key")
 		claim.Lease, claim.Takeover = time.Microsecond, idempotency.Reexecute
 		acquire(t, inbox, claim)

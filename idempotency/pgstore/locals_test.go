@@ -1,0 +1,133 @@
+package pgstore_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/pgstore"
+	"github.com/resilienthttp/resilienthttp/internal/postgrestest"
+)
+
+// overTCP is the DSN of a server of the test's own, through TCP.
+func overTCP(tb testing.TB) string {
+	tb.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(tb, err)
+	address := listener.Addr().String()
+	require.NoError(tb, listener.Close())
+	_, port, err := net.SplitHostPort(address)
+	require.NoError(tb, err)
+
+	server := postgrestest.StartTB(tb)
+	conn, err := pgx.Connect(tb.Context(), server.DSN())
+	require.NoError(tb, err)
+	for _, statement := range []string{"SET listen_addresses = '127.0.0.1'", "SET port = " + port} {
+		_, err := conn.Exec(tb.Context(), "ALTER SYSTEM "+statement)
+		require.NoError(tb, err)
+	}
+	require.NoError(tb, conn.Close(tb.Context()))
+	require.NoError(tb, server.Shutdown(tb.Context()))
+	require.NoError(tb, server.Restart(tb.Context()))
+	u := url.URL{Scheme: "postgres", User: url.User("postgres"), Host: address, Path: "/postgres", RawQuery: "sslmode=disable"}
+	return u.String()
+}
+
+// What bounds joined work on the server's side holds inside of its transaction, and
+// not after it. What a session has of its own and is tighter stays.
+func TestLocals(t *testing.T) {
+	dsn := overTCP(t)
+	outside := []string{"0", "7200", "75", "0"} // the system's
+	for _, row := range []struct {
+		name    string
+		session map[string]string
+		lease   time.Duration
+		limit   time.Duration
+		want    []string // idle in transaction, idle, interval, user timeout
+	}{
+		{"30 seconds", nil, 30 * time.Second, time.Minute, []string{"1min", "15", "5", "30000"}},
+		{"the shortest", nil, time.Millisecond, time.Hour, []string{"1h", "1", "1", "2000"}},
+		{"no limit", nil, time.Hour, 0, []string{"0", "1800", "75", "3600000"}},
+		{"ten years", nil, 10 * 365 * 24 * time.Hour, 10 * 365 * 24 * time.Hour, []string{"2147483647ms", "7200", "75", "2147483000"}},
+		{
+			"a tighter session",
+			map[string]string{"tcp_keepalives_idle": "3", "tcp_keepalives_interval": "1", "tcp_user_timeout": "4000"},
+			30 * time.Second, time.Minute,
+			[]string{"1min", "3", "1", "4000"},
+		},
+		{
+			"a session that waits longer",
+			map[string]string{"tcp_keepalives_idle": "300", "tcp_keepalives_interval": "20", "tcp_user_timeout": "400000"},
+			30 * time.Second, time.Minute,
+			[]string{"1min", "15", "5", "30000"},
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			pool := newPool(t, dsn, func(c *pgxpool.Config) {
+				c.MaxConns = 1
+				for name, value := range row.session {
+					c.ConnConfig.RuntimeParams[name] = value
+				}
+			})
+			store := newStore(t, pool)
+			before := bounds(t, pool)
+			if row.session == nil {
+				assert.Equal(t, outside, before)
+			}
+			claim := newClaim(idempotency.NewOwner())
+			claim.Lease = row.lease
+			for _, end := range []func(tx idempotency.Transaction) error{
+				func(tx idempotency.Transaction) error { return tx.Rollback(t.Context()) },
+				func(tx idempotency.Transaction) error { return tx.Refuse(t.Context(), completed) },
+			} {
+				_, tx, err := store.Begin(t.Context(), claim, row.limit)
+				require.NoError(t, err)
+				t.Cleanup(func() { _ = tx.Rollback(context.Background()) }) // or the pool does not close
+				work, ok := tx.Value().(pgx.Tx)
+				require.True(t, ok)
+				assert.Equal(t, row.want, bounds(t, work))
+				require.NoError(t, end(tx))
+				assert.Equal(t, before, bounds(t, pool))
+			}
+			_, tx := begin(t, store, idempotency.NewOwner())
+			require.NoError(t, tx.Commit(t.Context(), completed))
+			assert.Equal(t, before, bounds(t, pool))
+		})
+	}
+}
+
+func bounds(t *testing.T, db interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+},
+) []string {
+	t.Helper()
+	var all []string
+	for _, name := range []string{"idle_in_transaction_session_timeout", "tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_user_timeout"} {
+		var value string
+		require.NoError(t, db.QueryRow(t.Context(), fmt.Sprintf("SELECT current_setting('%s')", name)).Scan(&value))
+		all = append(all, value)
+	}
+	return all
+}
+
+// BenchmarkLocals measures through TCP what it costs that a lost host is noticed: joined
+// work with what is set for that, and the same on a session without.
+func BenchmarkLocals(b *testing.B) {
+	all := newBenchAt(b, overTCP(b), nil)
+	without := *all.store
+	pgstore.WithoutSilence(&without)
+	with := all.store
+	all.compare(b, 16, []kind{
+		{"without", func(b *bench, ctx context.Context) error { return b.joinedIn(ctx, &without) }},
+		{"with", func(b *bench, ctx context.Context) error { return b.joinedIn(ctx, with) }},
+	})
+}
