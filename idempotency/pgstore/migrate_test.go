@@ -4,7 +4,10 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -115,4 +118,63 @@ func TestNamesOfTables(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A program needs no more rights than these, if somebody else makes the tables.
+func TestLeastPrivileges(t *testing.T) {
+	dsn := postgrestest.Open(t)
+	admin := newPool(t, dsn, nil)
+	_ = newStore(t, admin)
+	_ = effects(t, dsn)
+	var role string
+	require.NoError(t, admin.QueryRow(t.Context(), `SELECT current_schema() || '_service'`).Scan(&role))
+	for _, statement := range []string{
+		`CREATE ROLE service LOGIN`,
+		`GRANT USAGE ON SCHEMA "schema" TO service`,
+		`GRANT SELECT, INSERT, UPDATE, DELETE ON idempotency_records TO service`,
+		`GRANT SELECT ON idempotency_records_version TO service`,
+		`GRANT INSERT ON effects TO service`,
+	} {
+		statement = strings.NewReplacer("service", role, `"schema"`, strings.TrimSuffix(role, "_service")).Replace(statement)
+		_, err := admin.Exec(t.Context(), statement)
+		require.NoError(t, err, statement)
+	}
+	t.Cleanup(func() {
+		_, err := admin.Exec(context.Background(), "DROP OWNED BY "+role+"; DROP ROLE "+role, pgx.QueryExecModeSimpleProtocol)
+		assert.NoError(t, err)
+	})
+	pool := newPool(t, dsn, func(c *pgxpool.Config) { c.ConnConfig.User = role })
+	store, err := pgstore.New(t.Context(), pool, &pgstore.Options{NoMigration: true})
+	require.NoError(t, err)
+	for _, makes := range []bool{false, true} { // the tables are there: a look is enough
+		_, err = pgstore.New(t.Context(), pool, &pgstore.Options{NoMigration: !makes})
+		require.NoError(t, err)
+	}
+
+	ctx := t.Context()
+	for _, end := range []func(tx idempotency.Transaction) error{
+		func(tx idempotency.Transaction) error { return tx.Commit(ctx, completed) },
+		func(tx idempotency.Transaction) error { return tx.Refuse(ctx, completed) },
+		func(tx idempotency.Transaction) error { return tx.Rollback(ctx) },
+	} {
+		_, tx := begin(t, store, idempotency.NewOwner())
+		require.NoError(t, insert(ctx, tx.Value(), "row"))
+		require.NoError(t, end(tx))
+	}
+	lease := acquire(t, store, newClaim("key"))
+	require.NoError(t, store.Renew(ctx, lease, time.Hour))
+	require.NoError(t, store.Release(ctx, lease))
+	_, tx := begin(t, store, "key") // supersedes
+	require.NoError(t, tx.Commit(ctx, completed))
+	dead := newClaim("dead")
+	dead.Lease = time.Microsecond
+	acquire(t, store, dead)
+	_, err = store.Abandon(ctx, 10)
+	require.NoError(t, err)
+	for record, err := range store.Unknown(ctx, "") {
+		require.NoError(t, err)
+		require.NoError(t, store.Complete(ctx, record.Lease(), completed))
+	}
+	_, err = store.Sweep(ctx, 10)
+	require.NoError(t, err)
 }

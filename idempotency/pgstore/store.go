@@ -73,6 +73,11 @@ func NewSQL(ctx context.Context, db *sql.DB, options *Options) (*Store, error) {
 }
 
 func open(ctx context.Context, s *Store, pool connection, lane *lane, options *Options) (*Store, error) {
+	return openVersion(ctx, s, pool, lane, options, released())
+}
+
+// openVersion is open for a package with these steps.
+func openVersion(ctx context.Context, s *Store, pool connection, lane *lane, options *Options, steps []migration) (*Store, error) {
 	if options == nil {
 		options = &Options{}
 	}
@@ -83,7 +88,7 @@ func open(ctx context.Context, s *Store, pool connection, lane *lane, options *O
 	s.verbs = verbs{querier: pool, is: newStatements(t, safe), transact: pool.readCommitted, repeats: new(repeats), lane: lane}
 	s.callers = newStatements(t, "NULL")
 	s.isolation = options.Isolation
-	m := migrator{pool, t, released()}
+	m := migrator{pool, t, steps}
 	prepare := m.migrate
 	if options.NoMigration {
 		prepare = m.check
