@@ -61,9 +61,10 @@ func readRecord(ctx context.Context, load statement, id idempotency.ID) (*idempo
 }
 
 // readRecords runs a statement that gives records: those that it finds, or has
-// changed.
-func readRecords(ctx context.Context, s statement, args []any) (all []idempotency.Record, err error) {
-	_, err = readRows(ctx, s, args, func(rows *sql.Rows) error {
+// changed. After an error it has changed none, whatever it gave before.
+func readRecords(ctx context.Context, s statement, args []any) ([]idempotency.Record, error) {
+	var all []idempotency.Record
+	_, err := readRows(ctx, s, args, func(rows *sql.Rows) error {
 		var r row
 		if err := rows.Scan(append([]any{&r.Scope, &r.Operation, &r.Key}, r.columns()...)...); err != nil {
 			return err
@@ -74,7 +75,10 @@ func readRecords(ctx context.Context, s statement, args []any) (all []idempotenc
 		}
 		return err
 	})
-	return all, err
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
 }
 
 // readRows has scan read each row that the statement gives, and counts them. It
@@ -115,7 +119,7 @@ func applyStep(
 	default:
 		err = fmt.Errorf("sqlitestore: step %d is not known", step)
 	}
-	if err != nil || len(all) == 0 {
+	if len(all) == 0 {
 		return nil, err
 	}
 	return &all[0], nil

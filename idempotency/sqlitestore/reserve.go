@@ -14,17 +14,27 @@ import (
 // of another process waits for the write lock, as all who write, and then finds
 // the record.
 func (s *Store) Reserve(ctx context.Context, claim idempotency.Claim) (idempotency.Reservation, error) {
+	return s.claim(ctx, &claim, func(l *look) (*idempotency.Record, error) { return s.apply(ctx, l, &claim) })
+}
+
+// claim answers a claim: by what is there, by Busy, or by the record that take
+// gives. That is nil where somebody else has changed the record since it was looked
+// at.
+func (s *Store) claim(
+	ctx context.Context, claim *idempotency.Claim, take func(*look) (*idempotency.Record, error),
+) (idempotency.Reservation, error) {
 	if err := claim.Validate(); err != nil {
 		return idempotency.Reservation{}, err
 	}
-	for { // each time around somebody else has changed the record
-		l, err := s.look(ctx, &claim)
+	for {
+		l, err := s.look(ctx, claim)
 		if err != nil || l.step == idempotency.Leave {
 			return l.answer, err
 		}
-		switch record, err := s.apply(ctx, l, &claim); {
+		record, err := take(&l)
+		switch {
 		case errors.Is(err, errWorking):
-			return l.busy(&claim), nil
+			return l.busy(claim), nil
 		case err != nil:
 			return idempotency.Reservation{}, err
 		case record != nil:
@@ -74,7 +84,7 @@ func (l *look) busy(claim *idempotency.Claim) idempotency.Reservation {
 
 // apply does the step. nil: the record is not the one that was judged any more.
 // errWorking: joined work of this store is at it.
-func (s *Store) apply(ctx context.Context, l look, claim *idempotency.Claim) (record *idempotency.Record, err error) {
+func (s *Store) apply(ctx context.Context, l *look, claim *idempotency.Claim) (record *idempotency.Record, err error) {
 	err = s.alone(ctx, &ticket{claims: &claim.ID}, s.patience(), func(ctx context.Context) error {
 		record, err = applyStep(ctx, s.write.statements, l.step, l.judged, claim)
 		return err

@@ -41,7 +41,7 @@ func (w *Within) Begin(
 		return idempotency.Reservation{}, nil, errors.Join(err, t.undo(ctx))
 	}
 	if l.step != idempotency.Insert && l.step != idempotency.Take {
-		return l.left(), nil, t.exec(ctx, "RELEASE") // what was abandoned stays so
+		return leased(l.answer), nil, t.exec(ctx, "RELEASE") // what was abandoned stays so
 	}
 	t.record = l.answer.Record
 	w.open = append(w.open, t)

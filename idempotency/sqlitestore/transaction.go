@@ -54,50 +54,33 @@ type transaction struct {
 func (s *Store) Begin(
 	ctx context.Context, claim idempotency.Claim, limit time.Duration,
 ) (idempotency.Reservation, idempotency.Transaction, error) {
-	if err := claim.Validate(); err != nil {
-		return idempotency.Reservation{}, nil, err
-	}
-	for { // each time around somebody else has changed the record
-		l, err := s.look(ctx, &claim)
-		if err != nil {
-			return idempotency.Reservation{}, nil, err
+	var t *transaction
+	answer, err := s.claim(ctx, &claim, func(l *look) (_ *idempotency.Record, err error) {
+		if l.step == idempotency.Abandon {
+			return s.apply(ctx, l, &claim)
 		}
-		switch l.step {
-		case idempotency.Leave:
-			return l.left(), nil, nil
-		case idempotency.Abandon:
-			record, err := s.apply(ctx, l, &claim)
-			if err != nil {
-				return idempotency.Reservation{}, nil, err
-			}
-			if record != nil {
-				l.answer.Record = *record
-				return l.answer, nil, nil
-			}
-			continue
-		default:
-		}
-		t, err := s.begin(ctx, &l, &claim, limit)
+		t, err = s.begin(ctx, l, &claim, limit)
 		switch {
-		case errors.Is(err, errWorking):
-			return l.busy(&claim), nil, nil
 		case errors.Is(err, errChanged), errors.Is(err, errNoConnection):
-			continue
+			return nil, nil //nolint:nilnil // once more
 		case err != nil:
-			return idempotency.Reservation{}, nil, err
+			return nil, err
 		}
-		l.answer.Record = t.record
-		return l.answer, t, nil
+		return &t.record, nil
+	})
+	if err == nil && t != nil {
+		return answer, t, nil
 	}
+	return leased(answer), nil, err
 }
 
-// left is what Begin answers with where nothing is to be done. The lease that a
-// detached execution holds is none for joined work, be it of the same owner.
-func (l *look) left() idempotency.Reservation {
-	if l.answer.Decision == idempotency.Acquired {
-		l.answer.Decision = idempotency.Busy
+// leased is what joined work is told where nothing is to be done. The lease that a
+// detached execution holds is none for it, be it of the same owner.
+func leased(answer idempotency.Reservation) idempotency.Reservation {
+	if answer.Decision == idempotency.Acquired {
+		answer.Decision = idempotency.Busy
 	}
-	return l.answer
+	return answer
 }
 
 var (
