@@ -164,3 +164,42 @@ func TestPlans(t *testing.T) {
 		})
 	}
 }
+
+// TestAsJudged: whatever has happened to a record since it was read, a step that was
+// decided then is not done.
+func TestAsJudged(t *testing.T) {
+	s := openInternal(t)
+	claim := internalClaim("key")
+	reservation, err := s.Reserve(t.Context(), claim)
+	require.NoError(t, err)
+	judged := &reservation.Record
+	for _, change := range []string{
+		"status = 3", "owner = 'other'", "generation = 2", "lease_expires = lease_expires + 1", "expires = expires - 1",
+		"scope = 'other'", "operation = 'other'", "key = 'other'",
+	} {
+		t.Run(change, func(t *testing.T) {
+			_, err := s.db.Exec("UPDATE idempotency_records SET " + change)
+			require.NoError(t, err)
+			for _, step := range []idempotency.Step{idempotency.Take, idempotency.Abandon} {
+				record, err := applyStep(t.Context(), s.write.statements, step, judged, &claim)
+				require.NoError(t, err)
+				assert.Nil(t, record)
+			}
+			rows, err := s.joined[still].Query(asJudgedArgs(judged)...)
+			require.NoError(t, err)
+			assert.False(t, rows.Next())
+			require.NoError(t, rows.Err())
+			require.NoError(t, rows.Close())
+			_, err = s.db.Exec("DELETE FROM idempotency_records")
+			require.NoError(t, err)
+			_, err = applyStep(t.Context(), s.write.statements, idempotency.Insert, nil, &claim)
+			require.NoError(t, err)
+			_, err = s.db.Exec("UPDATE idempotency_records SET lease_expires = ?, expires = ?",
+				judged.LeaseExpires.UnixMilli(), judged.Expires.UnixMilli())
+			require.NoError(t, err)
+		})
+	}
+	record, err := applyStep(t.Context(), s.write.statements, idempotency.Take, judged, &claim)
+	require.NoError(t, err)
+	assert.NotNil(t, record, "nothing has happened to it")
+}
