@@ -22,6 +22,8 @@
 //	backends    PostgreSQL's processes for connections get kill -9, after which the
 //	            server starts anew by itself, or pg_terminate_backend
 //	postmaster  the whole PostgreSQL server gets kill -9, or is shut down, and starts
+//	            anew; its database has synchronous_commit off, so that what the store
+//	            does not ask to be durable is not
 //	disk        SQLite's files cannot grow: the kernel refuses it, in the middle of
 //	            a write (RLIMIT_FSIZE, set from outside). That needs no privileges,
 //	            and is to SQLite what a full disk is, but for the number: EFBIG

@@ -57,6 +57,11 @@ func (s scenario) build(ctx context.Context) (_ *site, err error) {
 		return nil, err
 	}
 	ledger.close()
+	if at.server != nil {
+		if err := at.forget(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if s.mode == detached {
 		at.bank = newProcess(at.path("bank"), s.log, bankCommand, "-ledger", at.bankLedger(),
 			"-busy", "0.05", "-lose", "0.05", "-late", "0.05", "-slow", "0.03")
@@ -89,6 +94,17 @@ func (at *site) buildPostgres(ctx context.Context) (err error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", at.databaseSocket())
 	})
 	return err
+}
+
+// forget makes the database one that answers before its log is on the disk, and
+// forgets what was committed last when it crashes. The store must ask for better.
+func (at *site) forget(ctx context.Context) error {
+	conn, err := at.administrator(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, `ALTER DATABASE postgres SET synchronous_commit = off`)
+	return errors.Join(err, conn.Close(ctx))
 }
 
 func (at *site) databaseSocket() string {
