@@ -1,8 +1,13 @@
 package storetest_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"iter"
+	"maps"
+	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -11,30 +16,224 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency/storetest"
 )
 
-// ledgers is a Transactor: a Memory, and a table that is written to together with
-// it. It is here so that the suite's transactions are tested where there is no
-// database.
+// ledgers is the simplest Transactor: records, and rows that are written together with
+// them, under one lock. It is here so that the suite's transactions are tested where
+// there is no database.
 type ledgers struct {
-	*idempotency.Memory
-
-	mu   sync.Mutex
-	rows map[string]int
+	mu      sync.Mutex
+	records map[idempotency.ID]idempotency.Record
+	open    map[idempotency.ID]bool
+	rows    map[string]int
 }
 
-// forever is a lease that outlives a transaction.
-const forever = 24 * 365 * time.Hour
-
-func (l *ledgers) Begin(ctx context.Context, lease idempotency.Lease, _ time.Duration) (idempotency.Transaction, error) {
-	if err := l.Renew(ctx, lease, forever); err != nil {
-		return nil, err
+// locked calls f under the lock, unless it is too late or the argument is invalid.
+func (l *ledgers) locked(ctx context.Context, invalid error, f func(now time.Time) error) error {
+	if err := errors.Join(ctx.Err(), invalid); err != nil {
+		return err
 	}
-	return &ledgerTx{ledgers: l, lease: lease}, nil
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return f(time.Now())
 }
 
+// decide answers a claim, and does nothing yet.
+func (l *ledgers) decide(claim *idempotency.Claim, now time.Time) (idempotency.Step, idempotency.Reservation) {
+	var judged *idempotency.Record
+	r, ok := l.records[claim.ID]
+	if ok {
+		judged = &r
+	}
+	step, reservation := idempotency.Decide(judged, claim, now)
+	if l.open[claim.ID] && step != idempotency.Leave {
+		return idempotency.Leave, idempotency.Reservation{Decision: idempotency.Busy, Record: r}
+	}
+	switch step {
+	case idempotency.Leave:
+	case idempotency.Insert, idempotency.Take:
+		r = idempotency.Record{
+			ID: claim.ID, Fingerprint: claim.Fingerprint, Status: idempotency.InProgress, Owner: claim.Owner,
+			Generation: r.Generation + 1, LeaseExpires: now.Add(claim.Lease), Takeover: claim.Takeover,
+			Started: now, Updated: now, Expires: now.Add(claim.TTL),
+		}
+	case idempotency.Abandon:
+		r.Status, r.Owner, r.Updated = idempotency.Unknown, "", now
+		r.Generation++
+	}
+	reservation.Record = r
+	return step, reservation
+}
+
+func (l *ledgers) Reserve(ctx context.Context, claim idempotency.Claim) (reservation idempotency.Reservation, err error) {
+	err = l.locked(ctx, claim.Validate(), func(now time.Time) error {
+		var step idempotency.Step
+		if step, reservation = l.decide(&claim, now); step != idempotency.Leave {
+			l.records[claim.ID] = reservation.Record
+		}
+		reservation.Record = copied(reservation.Record)
+		return nil
+	})
+	return reservation, err
+}
+
+func (l *ledgers) Begin(ctx context.Context, claim idempotency.Claim, _ time.Duration,
+) (reservation idempotency.Reservation, tx idempotency.Transaction, err error) {
+	err = l.locked(ctx, claim.Validate(), func(now time.Time) error {
+		var step idempotency.Step
+		step, reservation = l.decide(&claim, now)
+		switch {
+		case step == idempotency.Abandon:
+			l.records[claim.ID] = reservation.Record
+		case step != idempotency.Leave:
+			l.open[claim.ID] = true
+			tx = &ledgerTx{ledgers: l, claim: claim, record: reservation.Record}
+		}
+		reservation.Record = copied(reservation.Record)
+		return nil
+	})
+	return reservation, tx, err
+}
+
+func (*ledgers) Enclosed() bool { return false }
+
+// write changes a record that the lease holds.
+func (l *ledgers) write(ctx context.Context, lease *idempotency.Lease, invalid error, change func(r *idempotency.Record, now time.Time) bool) error {
+	return l.locked(ctx, errors.Join(lease.Validate(), invalid), func(now time.Time) error {
+		r, ok := l.records[lease.ID]
+		if !ok || r.Expired(now) || r.Lease() != *lease || !change(&r, now) {
+			return idempotency.ErrLeaseLost
+		}
+		r.Updated = now
+		l.records[lease.ID] = r
+		return nil
+	})
+}
+
+func (l *ledgers) Renew(ctx context.Context, lease idempotency.Lease, d time.Duration) error {
+	return l.write(ctx, &lease, idempotency.ValidLease(d), func(r *idempotency.Record, now time.Time) bool {
+		r.LeaseExpires = now.Add(d)
+		return r.Status == idempotency.InProgress
+	})
+}
+
+func (l *ledgers) Complete(ctx context.Context, lease idempotency.Lease, outcome idempotency.Outcome) error {
+	return l.write(ctx, &lease, outcome.Validate(), func(r *idempotency.Record, now time.Time) bool {
+		was := r.Status
+		if was == idempotency.Unknown && outcome.TTL == 0 {
+			r.Expires = now.Add(r.Expires.Sub(r.Started))
+		}
+		end(r, outcome, now)
+		return was == idempotency.InProgress || was == idempotency.Unknown && outcome.Status != was
+	})
+}
+
+// end writes an outcome into a record.
+func end(r *idempotency.Record, outcome idempotency.Outcome, now time.Time) {
+	r.Status = outcome.Status
+	if outcome.TTL > 0 {
+		r.Expires = now.Add(outcome.TTL)
+	}
+	if outcome.Status == idempotency.Completed || outcome.Status == idempotency.FailedFinal {
+		r.Result = outcome.Result
+		*r = copied(*r)
+	}
+}
+
+func (l *ledgers) Release(ctx context.Context, lease idempotency.Lease) error {
+	return l.write(ctx, &lease, nil, func(r *idempotency.Record, _ time.Time) bool {
+		was := r.Status
+		r.Status = idempotency.FailedRetryable
+		return was == idempotency.InProgress || was == idempotency.Unknown
+	})
+}
+
+func (l *ledgers) Load(ctx context.Context, id idempotency.ID) (record idempotency.Record, err error) {
+	err = l.locked(ctx, id.Validate(), func(now time.Time) error {
+		r, ok := l.records[id]
+		if !ok || r.Expired(now) {
+			return idempotency.ErrNotFound
+		}
+		record = copied(r)
+		return nil
+	})
+	return record, err
+}
+
+func (l *ledgers) Abandon(ctx context.Context, limit int) (abandoned []idempotency.Record, err error) {
+	err = l.locked(ctx, nil, func(now time.Time) error {
+		for id, r := range l.records {
+			repeats := r.Takeover == idempotency.Reexecute || r.Takeover == idempotency.Resume
+			if len(abandoned) < limit && r.Lapsed(now) && !repeats {
+				r.Status, r.Owner, r.Updated = idempotency.Unknown, "", now
+				r.Generation++
+				l.records[id] = r
+				abandoned = append(abandoned, r)
+			}
+		}
+		return nil
+	})
+	return abandoned, err
+}
+
+func (l *ledgers) Unknown(ctx context.Context, scope string) iter.Seq2[idempotency.Record, error] {
+	return func(yield func(idempotency.Record, error) bool) {
+		var all []idempotency.Record
+		err := l.locked(ctx, nil, func(time.Time) error {
+			all = slices.SortedFunc(maps.Values(l.records), func(a, b idempotency.Record) int {
+				return cmp.Or(cmp.Compare(a.Scope, b.Scope), cmp.Compare(a.Operation, b.Operation), cmp.Compare(a.Key, b.Key))
+			})
+			return nil
+		})
+		if err != nil {
+			yield(idempotency.Record{}, err)
+			return
+		}
+		for _, r := range all {
+			if r.Status != idempotency.Unknown || scope != "" && r.Scope != scope {
+				continue
+			}
+			now, err := l.Load(ctx, r.ID)
+			switch {
+			case err != nil && !errors.Is(err, idempotency.ErrNotFound):
+				yield(now, err)
+				return
+			case now.Status == idempotency.Unknown && !yield(now, nil):
+				return
+			}
+		}
+	}
+}
+
+func (l *ledgers) Sweep(ctx context.Context, limit int) (n int, err error) {
+	err = l.locked(ctx, nil, func(now time.Time) error {
+		for id, r := range l.records {
+			if n < limit && r.Expired(now) {
+				delete(l.records, id)
+				n++
+			}
+		}
+		return nil
+	})
+	return n, err
+}
+
+func copied(r idempotency.Record) idempotency.Record {
+	header := http.Header(nil)
+	if r.Result.Header != nil {
+		header = make(http.Header)
+	}
+	for name, values := range r.Result.Header {
+		header[name] = slices.Clone(values)
+	}
+	r.Result.Header, r.Result.Body = header, slices.Clone(r.Result.Body)
+	return r
+}
+
+// ledgerTx holds its operation, and what it will write.
 type ledgerTx struct {
 	*ledgers
 
-	lease   idempotency.Lease
+	claim   idempotency.Claim
+	record  idempotency.Record
 	written []string
 	over    bool
 }
@@ -42,34 +241,47 @@ type ledgerTx struct {
 func (tx *ledgerTx) Value() any { return tx }
 
 func (tx *ledgerTx) Commit(ctx context.Context, outcome idempotency.Outcome) error {
+	return tx.end(ctx, outcome, tx.written)
+}
+
+func (tx *ledgerTx) Refuse(ctx context.Context, outcome idempotency.Outcome) error {
+	return tx.end(ctx, outcome, nil)
+}
+
+func (tx *ledgerTx) end(ctx context.Context, outcome idempotency.Outcome, written []string) error {
 	if tx.over {
 		return errors.New("the transaction is over")
 	}
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
-	if err := tx.Complete(ctx, tx.lease, outcome); err != nil {
-		return err
-	}
-	tx.over = true
-	for _, id := range tx.written {
-		tx.rows[id]++
-	}
-	return nil
+	defer tx.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // It sets the operation free.
+	return tx.locked(ctx, outcome.Validate(), func(now time.Time) error {
+		r := tx.record
+		r.Updated = now
+		end(&r, outcome, now)
+		tx.records[r.ID] = r
+		for _, id := range written {
+			tx.rows[id]++
+		}
+		return nil
+	})
 }
 
-func (tx *ledgerTx) Rollback(ctx context.Context) error {
+func (tx *ledgerTx) Rollback(context.Context) error {
 	if tx.over {
 		return nil
 	}
 	tx.over = true
-	return tx.Renew(ctx, tx.lease, time.Hour)
+	return tx.locked(context.Background(), nil, func(time.Time) error {
+		delete(tx.open, tx.claim.ID)
+		return nil
+	})
 }
 
 func TestTransactor(t *testing.T) {
-	l := &ledgers{Memory: new(idempotency.Memory), rows: make(map[string]int)}
+	l := &ledgers{
+		records: make(map[idempotency.ID]idempotency.Record), open: make(map[idempotency.ID]bool), rows: make(map[string]int),
+	}
 	storetest.Suite{
-		Open:  func(*testing.T) idempotency.Store { return l },
-		Again: func(*testing.T) idempotency.Store { return l.Memory },
+		Open: func(*testing.T) idempotency.Store { return l },
 		Write: func(_ context.Context, tx any, id string) error {
 			work := tx.(*ledgerTx)
 			work.written = append(work.written, id)
@@ -79,17 +291,6 @@ func TestTransactor(t *testing.T) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			return l.rows[id], nil
-		},
-		Fill: func(ctx context.Context, rows int) error {
-			for range rows {
-				claim := idempotency.Claim{
-					ID: idempotency.ID{Key: idempotency.NewOwner()}, Owner: idempotency.NewOwner(), Lease: 1, TTL: 1,
-				}
-				if _, err := l.Reserve(ctx, claim); err != nil {
-					return err
-				}
-			}
-			return nil
 		},
 	}.Run(t)
 }
