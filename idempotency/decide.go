@@ -43,7 +43,7 @@ func Decide(r *Record, c *Claim, now time.Time) (Step, Reservation) {
 	case Completed, FailedFinal, CompletedUnreplayable:
 		return Leave, Reservation{Decision: Done}
 	case FailedRetryable:
-		return Take, Reservation{Decision: Acquired}
+		return Take, Reservation{Decision: Acquired, Resumed: r.Takeover == Resume}
 	case InProgress:
 		switch {
 		case r.Lapsed(now):

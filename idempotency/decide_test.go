@@ -48,6 +48,12 @@ func TestDecide(t *testing.T) {
 			want{idempotency.Leave, idempotency.Reservation{Decision: idempotency.Done}},
 		},
 		{
+			"failed retryable, resumed", func(g given) bool {
+				return g.status == idempotency.FailedRetryable && g.takeover == idempotency.Resume
+			},
+			want{idempotency.Take, idempotency.Reservation{Decision: idempotency.Acquired, Resumed: true}},
+		},
+		{
 			"failed retryable", func(g given) bool { return g.status == idempotency.FailedRetryable },
 			want{idempotency.Take, idempotency.Reservation{Decision: idempotency.Acquired}},
 		},

@@ -394,7 +394,6 @@ func TestDoAmbiguousEndIsUnknown(t *testing.T) {
 		for _, policy := range []idempotency.Takeover{
 			idempotency.TakeoverDefault, idempotency.MarkUnknown, idempotency.Reexecute, idempotency.Resume,
 		} {
-			repeats := policy == idempotency.Reexecute || policy == idempotency.Resume
 			for _, work := range []struct {
 				err  error
 				want idempotency.Status // 0: it is ambiguous
@@ -409,9 +408,7 @@ func TestDoAmbiguousEndIsUnknown(t *testing.T) {
 			} {
 				want := work.want
 				if want == 0 {
-					if want = idempotency.Unknown; repeats {
-						want = idempotency.FailedRetryable
-					}
+					want = ambiguous(policy)
 				}
 				synctest.Test(t, func(t *testing.T) {
 					t.Log(ending.name, policy, work.err)

@@ -14,8 +14,8 @@ type Execution struct {
 	// Lease is its title to the record. Give the Generation to systems that fence.
 	Lease
 
-	// Resumed: an execution before this one died in the middle, and its terms said
-	// Resume. Look for what it left.
+	// Resumed: an execution before this one died, or ended without a result, and its
+	// terms said Resume. Look for what it left.
 	Resumed bool
 }
 
@@ -129,11 +129,6 @@ type title interface {
 
 	// release gives the operation back, with nothing done.
 	release() error
-
-	// die is for work that did not come to its end: it panicked. It does what is
-	// done after a crash, without waiting for the end of the lease, and returns what
-	// has become of the record if there is no error.
-	die() (Status, error)
 }
 
 // begin starts the context of the work. The title comes with it.
@@ -201,11 +196,16 @@ func (e *execution) settle(outcome Outcome, refused bool) error {
 	return e.complete(outcome, refused)
 }
 
-// abandon ends an execution whose work panicked.
+// abandon ends an execution whose work panicked. It does what is done after a crash,
+// without waiting for the end of the lease.
 func (e *execution) abandon() (Status, error) {
-	defer e.close()
 	e.finish()
-	return e.die()
+	status := e.ambiguous()
+	err := e.settle(Outcome{Status: status}, false)
+	if errors.Is(err, ErrUnknown) {
+		status = Unknown
+	}
+	return status, err
 }
 
 // close ends the context.

@@ -216,16 +216,16 @@ func (h *Handler) fingerprint(r *http.Request, body []byte) Fingerprint {
 }
 
 func (h *Handler) settle(code int) Status {
+	usual := Settle(code)
 	if h.Settle != nil {
-		if status := h.Settle(code); status.completable() || status == FailedRetryable {
-			return status
+		if own := h.Settle(code); own != usual && (own.completable() || own == FailedRetryable) {
+			return own
 		}
 	}
-	status := Settle(code)
-	if status == Unknown {
+	if usual == Unknown {
 		return h.runner.ambiguous()
 	}
-	return status
+	return usual
 }
 
 // visit is one request on its way through a Handler.

@@ -689,6 +689,14 @@ var endings = []struct {
 	}},
 }
 
+// ambiguous is what becomes of an execution of whose effect nobody knows.
+func ambiguous(policy idempotency.Takeover) idempotency.Status {
+	if policy == idempotency.Reexecute || policy == idempotency.Resume {
+		return idempotency.FailedRetryable
+	}
+	return idempotency.Unknown
+}
+
 // An ambiguous end is not "nothing was done": by the status, the way in which the
 // execution ended, and what its terms say of its repetition.
 func TestAmbiguousEndIsUnknown(t *testing.T) {
@@ -697,16 +705,13 @@ func TestAmbiguousEndIsUnknown(t *testing.T) {
 		for _, policy := range []idempotency.Takeover{
 			idempotency.TakeoverDefault, idempotency.MarkUnknown, idempotency.Reexecute, idempotency.Resume,
 		} {
-			for _, code := range []int{201, 302, 400, 401, 404, 408, 409, 422, 425, 429, 500, 501, 502, 503, 504, 599} {
+			for _, code := range []int{201, 302, 400, 401, 404, 408, 409, 422, 425, 429, 499, 500, 501, 502, 503, 504, 599} {
 				want := idempotency.Completed
 				switch {
 				case harmless[code] && !ending.ends:
 					want = idempotency.FailedRetryable
-				case harmless[code] || code >= 500:
-					want = idempotency.Unknown
-					if policy == idempotency.Reexecute || policy == idempotency.Resume {
-						want = idempotency.FailedRetryable
-					}
+				case harmless[code] || code == 499 || code >= 500:
+					want = ambiguous(policy)
 				case code >= 400:
 					want = idempotency.FailedFinal
 				}

@@ -63,15 +63,6 @@ func (j *joined) release() error {
 	return err
 }
 
-// die implements title: what is rolled back is as if it had not been.
-func (j *joined) die() (Status, error) {
-	err := j.release()
-	if errors.Is(err, ErrUnknown) {
-		return Unknown, err
-	}
-	return FailedRetryable, err
-}
-
 // resolve finds out what has become of a transaction whose end was not heard of:
 // Begin is Busy as long as it may still be committed.
 func (j *joined) resolve(err error) error {

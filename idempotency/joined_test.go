@@ -188,8 +188,8 @@ func TestJoinedEarlyReturnRollsBack(t *testing.T) {
 		{"500", 500, false, 0, 0, idempotency.Released},
 		{"500, and Keep", 500, true, 0, 0, idempotency.Released},
 		{"503, and Keep", 503, true, 0, 0, idempotency.Released},
-		{"unknown, by policy", 599, false, idempotency.Unknown, 0, idempotency.Doubtful},
-		{"unknown, by policy, and Keep", 599, true, idempotency.Unknown, 0, idempotency.Doubtful},
+		{"unknown, by policy", 409, false, idempotency.Unknown, 0, idempotency.Doubtful},
+		{"unknown, by policy, and Keep", 409, true, idempotency.Unknown, 0, idempotency.Doubtful},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			store := newLedger()
@@ -201,10 +201,10 @@ func TestJoinedEarlyReturnRollsBack(t *testing.T) {
 				work(w, req)
 			}, joined, func(h *idempotency.Handler) {
 				h.Settle = func(code int) idempotency.Status {
-					if code == 599 {
+					if code == http.StatusConflict {
 						return idempotency.Unknown
 					}
-					return 0
+					return idempotency.Settle(code) // is as good as 0
 				}
 			})
 			first := r.post(t)

@@ -129,34 +129,10 @@ func (l *leased) complete(outcome Outcome, _ bool) error {
 	})
 }
 
-// release implements title. Who has resumed leaves to the next what he was to look
-// for.
+// release implements title.
 func (l *leased) release() error {
-	if l.resumed {
-		return l.lapse()
-	}
 	return l.insist(FailedRetryable, func(ctx context.Context) error {
 		return l.store.Release(ctx, l.lease)
-	})
-}
-
-// die implements title, by the terms of taking over.
-func (l *leased) die() (Status, error) {
-	switch l.terms.Takeover {
-	case Reexecute:
-		return FailedRetryable, l.release()
-	case Resume:
-		return InProgress, l.lapse()
-	default:
-		return Unknown, l.complete(Outcome{Status: Unknown}, false)
-	}
-}
-
-// lapse lets the lease be over, so that the next claim finds an execution that
-// died.
-func (l *leased) lapse() error {
-	return l.insist(InProgress, func(ctx context.Context) error {
-		return l.store.Renew(ctx, l.lease, shortestLease)
 	})
 }
 

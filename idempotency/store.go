@@ -144,8 +144,8 @@ const (
 	// Reexecute begins again. Right when the work is harmless to repeat.
 	Reexecute
 
-	// Resume begins again too, and tells the work, which looks for what the dead
-	// execution left: see Execution.Resumed.
+	// Resume begins again too, and tells the work, which looks for what the execution
+	// before it has left: see Execution.Resumed.
 	Resume
 
 	// MarkUnknown begins nothing: the record becomes Unknown, and waits for a
@@ -204,7 +204,8 @@ type Reservation struct {
 	// Record is the record as it is now, after the claim.
 	Record Record
 
-	// Resumed: the claimant takes over from an execution that died in the middle.
+	// Resumed: an execution before this one ended without a result, and its claim said
+	// Resume.
 	Resumed bool
 
 	// Abandoned: this very claim found that an execution had died and made the

@@ -70,9 +70,9 @@ func (s *Sweeper) sweep(ctx context.Context, batch int) (more bool, err error) {
 		told := report{trace: s.Trace, event: Event{ID: record.ID, Generation: record.Generation}}
 		told.tell(Unknown, errDied)
 	}
-	if err != nil {
-		return false, err
+	deleted, failed := s.Store.Sweep(ctx, batch)
+	if err == nil {
+		err = failed // one is enough to tell of; what ails both is mostly the same
 	}
-	deleted, err := s.Store.Sweep(ctx, batch)
 	return len(abandoned)+deleted > 0, err
 }

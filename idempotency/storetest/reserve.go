@@ -64,7 +64,7 @@ func (c contender) wants(s *subject) (idempotency.Reservation, step) {
 	case s.status == idempotency.Unknown:
 		return idempotency.Reservation{Decision: idempotency.Undecided}, keeps
 	case s.status == idempotency.FailedRetryable:
-		return idempotency.Reservation{Decision: idempotency.Acquired}, takes
+		return idempotency.Reservation{Decision: idempotency.Acquired, Resumed: s.takeover == idempotency.Resume}, takes
 	case !s.dead && c.same:
 		return idempotency.Reservation{Decision: idempotency.Acquired}, keeps
 	case !s.dead:

@@ -173,11 +173,11 @@ func ended() []state {
 			return lease
 		}
 	}
-	release := func(ttl time.Duration) func(*testing.T, *kit, idempotency.ID) idempotency.Lease {
+	release := func(ttl time.Duration, takeover idempotency.Takeover) func(*testing.T, *kit, idempotency.ID) idempotency.Lease {
 		return func(t *testing.T, k *kit, id idempotency.ID) idempotency.Lease {
 			t.Helper()
 			claim := k.claim(id)
-			claim.TTL = ttl
+			claim.TTL, claim.Takeover = ttl, takeover
 			lease := k.acquire(t, claim)
 			k.release(t, lease)
 			return lease
@@ -199,8 +199,12 @@ func ended() []state {
 		{name: "completed", status: idempotency.Completed, begin: complete(idempotency.Completed, time.Hour)},
 		{name: "completed, TTL over", begin: complete(idempotency.Completed, blink), swept: true},
 		{name: "completed by a reconciler", status: idempotency.Completed, begin: unknown, finish: settle(idempotency.Completed)},
-		{name: "failed retryable", status: idempotency.FailedRetryable, begin: release(time.Hour)},
-		{name: "failed retryable, TTL over", begin: release(blink), swept: true},
+		{name: "failed retryable", status: idempotency.FailedRetryable, begin: release(time.Hour, idempotency.Reexecute)},
+		{
+			name: "failed retryable, to be resumed", status: idempotency.FailedRetryable, takeover: idempotency.Resume,
+			begin: release(time.Hour, idempotency.Resume),
+		},
+		{name: "failed retryable, TTL over", begin: release(blink, idempotency.Reexecute), swept: true},
 		{name: "failed retryable by a reconciler", status: idempotency.FailedRetryable, begin: unknown, finish: settle(idempotency.FailedRetryable)},
 		{name: "failed final", status: idempotency.FailedFinal, begin: complete(idempotency.FailedFinal, time.Hour)},
 		{name: "failed final, TTL over", begin: complete(idempotency.FailedFinal, blink), swept: true},
