@@ -258,9 +258,6 @@ func (c *capture) EnableFullDuplex() error { return nil }
 func (c *capture) finish() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.over {
-		return
-	}
 	if c.code == 0 {
 		c.silent, c.implicit = true, true
 		c.writeHeader(http.StatusOK)

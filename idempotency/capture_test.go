@@ -14,6 +14,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -57,6 +58,13 @@ func write(w io.Writer, parts ...string) {
 // onlyReader hides WriteTo, so that io.Copy asks for ReadFrom.
 type onlyReader struct{ io.Reader }
 
+// copyInto has w read text by itself, if it can.
+func copyInto(w io.Writer, text string) {
+	if n, err := io.Copy(w, onlyReader{strings.NewReader(text)}); n != int64(len(text)) || err != nil {
+		panic(fmt.Sprint(n, err))
+	}
+}
+
 func handlerRows() []handlerRow {
 	long := strings.Repeat("0123456789abcdef", 1<<8)    // 4 KiB
 	longer := strings.Repeat("0123456789abcdef", 3<<11) // 96 KiB: beyond testLimit
@@ -82,6 +90,12 @@ func handlerRows() []handlerRow {
 			w.WriteHeader(http.StatusNoContent)
 			_, err := w.Write([]byte("x"))
 			if !errors.Is(err, http.ErrBodyNotAllowed) {
+				panic(err)
+			}
+		}},
+		{name: "204 and an empty write", http1: true, handler: func(w W, _ R) {
+			w.WriteHeader(http.StatusNoContent)
+			if _, err := w.Write(nil); err != nil {
 				panic(err)
 			}
 		}},
@@ -224,21 +238,21 @@ func handlerRows() []handlerRow {
 			w.Header().Add("Vary", "Accept")
 			write(w, w.Header().Get("X-Outer"))
 		}},
-		{name: "ReadFrom, short", handler: func(w W, _ R) { _, _ = io.Copy(w, onlyReader{strings.NewReader("<html>")}) }},
-		{name: "ReadFrom, 511 bytes", handler: func(w W, _ R) { _, _ = io.Copy(w, onlyReader{strings.NewReader(long[:511])}) }},
-		{name: "ReadFrom, 512 bytes", handler: func(w W, _ R) { _, _ = io.Copy(w, onlyReader{strings.NewReader(long[:512])}) }},
-		{name: "ReadFrom, 4 KiB", handler: func(w W, _ R) { _, _ = io.Copy(w, onlyReader{strings.NewReader(long)}) }},
+		{name: "ReadFrom, short", handler: func(w W, _ R) { copyInto(w, "<html>") }},
+		{name: "ReadFrom, 511 bytes", handler: func(w W, _ R) { copyInto(w, long[:511]) }},
+		{name: "ReadFrom, 512 bytes", handler: func(w W, _ R) { copyInto(w, long[:512]) }},
+		{name: "ReadFrom, 4 KiB", handler: func(w W, _ R) { copyInto(w, long) }},
 		{name: "ReadFrom, 96 KiB with a length", handler: func(w W, _ R) {
-			_, _ = io.Copy(set(w, "Content-Length", strconv.Itoa(len(longer))), onlyReader{strings.NewReader(longer)})
+			copyInto(set(w, "Content-Length", strconv.Itoa(len(longer))), longer)
 		}},
 		{name: "ReadFrom behind a large write", handler: func(w W, _ R) {
 			write(w, long, "abc")
-			_, _ = io.Copy(w, onlyReader{strings.NewReader("def")})
+			copyInto(w, "def")
 			write(w, "ghi")
 		}},
 		{name: "ReadFrom of nothing behind a full buffer", handler: func(w W, _ R) {
 			write(w, long[:2048])
-			_, _ = io.Copy(w, onlyReader{strings.NewReader("")})
+			copyInto(w, "")
 		}},
 		{name: "http.ServeContent", handler: func(w W, r R) {
 			http.ServeContent(w, r, "a.css", time.Time{}, strings.NewReader(long))
@@ -569,7 +583,6 @@ func TestCaptureAfterFinish(t *testing.T) {
 	require.ErrorIs(t, err, errHandlerOver)
 	c.WriteHeader(http.StatusEarlyHints)
 	c.Flush()
-	c.finish()
 	require.Equal(t, http.Header{
 		"X-A": {"first"}, "Content-Type": {"text/plain; charset=utf-8"}, "Content-Length": nil,
 		"Trailer": {"X-Sum"}, "Trailer:X-Sum": {"1"},
@@ -607,6 +620,11 @@ func TestCaptureAbandon(t *testing.T) {
 	require.Empty(t, w.codes)
 	require.Zero(t, w.Body.Len())
 	require.Empty(t, w.Header())
+
+	untouched := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), 100)
+	untouched.abandon()
+	untouched.WriteHeader(http.StatusEarlyHints)
+	require.Empty(t, w.codes)
 }
 
 // TestCaptureManyWriters: a handler's goroutines, some of which outlive it, write
@@ -680,6 +698,7 @@ func TestCaptureTooLarge(t *testing.T) {
 				require.Equal(t, want.String(), string(c.result().Body))
 			}
 			file := c.body.file
+			require.Equal(t, file != nil && runtime.GOOS == "windows", c.body.lies)
 			c.close()
 			c.close()
 			left, err := os.ReadDir(dir)

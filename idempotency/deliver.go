@@ -9,12 +9,9 @@ import (
 )
 
 // deliver sends the response as the handler wrote it, over w, which has the
-// header that newCapture found there. The error is that of the client's
-// connection, or of the file.
+// header that newCapture found there, if there is no err. The error is that of the
+// client's connection, or of the file.
 func (c *capture) deliver(w http.ResponseWriter) error {
-	if err := c.err(); err != nil {
-		return err
-	}
 	h := w.Header()
 	assign(h, c.snapshot)
 	if !c.implicit {

@@ -21,7 +21,7 @@ func (c *capture) result() Result {
 	named := connectionFields(c.snapshot)
 	for name, values := range c.snapshot {
 		if c.storable(name, values, named) {
-			h[name] = slices.Clip(values)
+			h[name] = values
 		}
 	}
 	for name := range c.before {

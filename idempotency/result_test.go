@@ -144,6 +144,7 @@ func TestResult(t *testing.T) {
 			write(w, "<ht")
 			w.(http.Flusher).Flush()
 			write(w, "ml>")
+			w.(http.Flusher).Flush()
 		}, http.Header{"Content-Type": {"text/plain; charset=utf-8"}, "Content-Length": nil}},
 		{"sniffed whole", "", false, func(w http.ResponseWriter) {
 			write(w, "<ht", "ml>")

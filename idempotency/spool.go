@@ -138,7 +138,4 @@ func (s *spool) close() {
 		_ = os.Remove(s.file.Name())
 	}
 	s.file = nil
-	if s.err == nil {
-		s.err = os.ErrClosed
-	}
 }
