@@ -15,24 +15,27 @@ type wireFault struct{}
 func (wireFault) name() string      { return "wire" }
 func (wireFault) befalls() []string { return []string{sqlite, postgres} }
 
-// strike ends connections on all wires, at random, and does one of the longer harms
-// to one of them, in turn.
+// strike ends connections on all wires, at random, each when it has been deaf to
+// answers for a moment: what was asked is done, a commit for one, and nobody learns of
+// it. Then it does one of the longer harms to one of the wires, in turn.
 func (wireFault) strike(ctx context.Context, at *site, random *rand.Rand) error {
 	wires := []*tcpproxy.Proxy{at.front}
 	if at.back != nil {
 		wires = append(wires, at.back)
 	}
 	for range 6 {
+		var muted []*tcpproxy.Conn
 		for _, wire := range wires {
-			some(wire, random, 0.2, func(c *tcpproxy.Conn) {
-				if random.IntN(2) == 0 {
-					c.Reset()
-				} else {
-					c.Cut()
-				}
-			})
+			muted = append(muted, some(wire, random, 0.2, (*tcpproxy.Conn).Mute)...)
 		}
 		rest(ctx, upTo(random, 20*time.Millisecond))
+		for _, c := range muted {
+			if random.IntN(2) == 0 {
+				c.Reset()
+			} else {
+				c.Cut()
+			}
+		}
 	}
 	turn := int(at.nextHarm.Add(1))
 	harms[turn/len(wires)%len(harms)](ctx, wires[turn%len(wires)], random)

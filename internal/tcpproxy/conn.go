@@ -12,7 +12,8 @@ import (
 type Conn struct {
 	proxy  *Proxy
 	client net.Conn
-	gate   gate
+	gate   gate          // of both directions
+	mute   gate          // of what the server says
 	over   chan struct{} // closed with the connection
 
 	mu     sync.Mutex
@@ -38,8 +39,15 @@ func (c *Conn) Reset() {
 // on all.
 func (c *Conn) Halt() { c.gate.shut() }
 
-// Resume ends Halt, and not that of the proxy.
-func (c *Conn) Resume() { c.gate.open() }
+// Mute holds back what the server says, and not what the client does, until Resume:
+// what is asked is done, and if the connection is ended meanwhile nobody learns of it.
+func (c *Conn) Mute() { c.mute.shut() }
+
+// Resume ends Halt and Mute, and not what holds for all of the proxy.
+func (c *Conn) Resume() {
+	c.gate.open()
+	c.mute.open()
+}
 
 func (c *Conn) close(prepare func(net.Conn)) {
 	c.mu.Lock()
@@ -78,7 +86,7 @@ func (c *Conn) pump(to, from net.Conn) {
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buffer)
-		if !c.pass() {
+		if !c.pass() || to == c.client && !c.mute.pass(c.over) {
 			return
 		}
 		if _, failed := to.Write(buffer[:n]); failed != nil {

@@ -154,6 +154,27 @@ func TestHalt(t *testing.T) {
 	}
 }
 
+// Who is mute is heard, and does not answer.
+func TestMute(t *testing.T) {
+	w := newWire(t)
+	client, server := w.dial(t)
+	w.Conns()[0].Mute()
+	send(t, client, "question")
+	receive(t, server, "question")
+	send(t, server, "answer")
+	w.Conns()[0].Resume()
+	receive(t, client, "answer")
+
+	w.Conns()[0].Mute()
+	send(t, client, "more")
+	receive(t, server, "more")
+	send(t, server, "lost")
+	w.Conns()[0].Cut()
+	got, err := io.ReadAll(client)
+	require.NoError(t, err)
+	assert.Empty(t, got)
+}
+
 // A halt holds back the end of a connection as well, and new connections.
 func TestHaltHidesEnds(t *testing.T) {
 	w := newWire(t)
