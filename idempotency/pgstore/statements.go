@@ -116,13 +116,13 @@ WHERE ctid = (SELECT ctid FROM ` + durable + ` WHERE ` + holds + unlocked + `)`
 
 // complete settles an Unknown record once: it does not become Unknown again.
 const complete = `UPDATE {{records}} SET
-	status = $6::smallint, code = $7::bigint, header = $8::text, body = $9::bytea, reference = $10::bytea,
+	status = $6::smallint, lease_expires = CASE WHEN $6::smallint = 6 THEN lease_expires END, code = $7::bigint, header = $8::text, body = $9::bytea, reference = $10::bytea,
 	updated = clock_timestamp(),
 	expires = CASE WHEN $11::bigint > 0 THEN clock_timestamp() + $11::bigint * interval '1 microsecond'
 		WHEN status = 6 THEN clock_timestamp() + (expires - started) ELSE expires END
 WHERE ctid = (SELECT ctid FROM ` + durable + ` WHERE ` + settles + ` AND (status = 1 OR $6::smallint <> 6)` + unlocked + `)`
 
-const release = `UPDATE {{records}} SET status = 3, updated = clock_timestamp()
+const release = `UPDATE {{records}} SET status = 3, lease_expires = NULL, updated = clock_timestamp()
 WHERE ctid = (SELECT ctid FROM ` + durable + ` WHERE ` + settles + unlocked + `)`
 
 // owned is the status of the record, if the lease holds it in the eyes of those who
@@ -135,10 +135,10 @@ const load = `SELECT ` + columns + `, clock_timestamp() FROM {{records}} WHERE `
 // three arguments.
 const (
 	unknownOfAll = `SELECT ` + columns + ` FROM {{records}}
-WHERE status = 6 AND (scope, operation, key) > ($1, $2, $3) ORDER BY scope, operation, key LIMIT $4`
+WHERE status = 6 AND lease_expires IS NOT NULL AND (scope, operation, key) > ($1, $2, $3) ORDER BY scope, operation, key LIMIT $4`
 
 	unknownOf = `SELECT ` + columns + ` FROM {{records}}
-WHERE status = 6 AND scope = $1 AND (operation, key) > ($2, $3) ORDER BY operation, key LIMIT $4`
+WHERE status = 6 AND lease_expires IS NOT NULL AND scope = $1 AND (operation, key) > ($2, $3) ORDER BY operation, key LIMIT $4`
 )
 
 // What is expired by Record.Expired. The time is that of the statement, which, unlike
@@ -146,7 +146,7 @@ WHERE status = 6 AND scope = $1 AND (operation, key) > ($2, $3) ORDER BY operati
 const (
 	sweep = `DELETE FROM {{records}} WHERE ctid = ANY (ARRAY (
 	SELECT ctid FROM {{records}}
-	WHERE expires <= statement_timestamp() AND status NOT IN (1, 6)
+	WHERE expires <= statement_timestamp() AND lease_expires IS NULL
 	ORDER BY expires LIMIT $1
 	FOR UPDATE SKIP LOCKED
 ))`
@@ -185,7 +185,8 @@ const supersede = `DELETE FROM {{records}} WHERE ` + judged
 const (
 	insertion = `INSERT INTO {{records}} (` + columns + `)`
 
-	values = `$1::text, $2::text, $3::text, $4::text, $5::smallint, $6::text, $7::bigint, NULL::timestamptz, $8::smallint,
+	values = `$1::text, $2::text, $3::text, $4::text, $5::smallint, $6::text, $7::bigint,
+	CASE WHEN $5::smallint = 6 THEN clock_timestamp() END, $8::smallint,
 	$9::timestamptz, clock_timestamp(),
 	CASE WHEN $10::boolean THEN clock_timestamp() ELSE $9::timestamptz END + $11::bigint * interval '1 microsecond',
 	$12::bigint, $13::text, $14::bytea, $15::bytea`

@@ -7,7 +7,7 @@ CREATE TABLE {{records}} (
 	expires       timestamptz      NOT NULL,
 	generation    bigint           NOT NULL,
 	code          bigint           NOT NULL DEFAULT 0,
-	lease_expires timestamptz,               -- NULL: it was joined work
+	lease_expires timestamptz,               -- NULL unless the operation is in progress or unknown
 	status        smallint         NOT NULL, -- 1 in progress, 2 completed, 3 failed, retryable, 4 failed, final, 5 completed, unreplayable, 6 unknown
 	takeover      smallint         NOT NULL, -- of a dead execution: 0 and 3 mark it unknown, 1 execute again, 2 resume
 	scope         text COLLATE "C" NOT NULL,
@@ -21,12 +21,13 @@ CREATE TABLE {{records}} (
 	PRIMARY KEY (scope, operation, key)
 );
 
--- What is swept. What is in progress or unknown is not, and would be in the way.
-CREATE INDEX {{expires}} ON {{records}} (expires) WHERE status NOT IN (1, 6);
+-- What is swept. What is in progress or unknown is not, and would be in the way. (To
+-- ask a row whether it is NULL is what costs the least of a partial index.)
+CREATE INDEX {{expires}} ON {{records}} (expires) WHERE lease_expires IS NULL;
 
 -- What may be abandoned, and what waits for a reconciler. Joined work never passes
 -- through it.
-CREATE INDEX {{open}} ON {{records}} (scope, operation, key) WHERE status IN (1, 6);
+CREATE INDEX {{open}} ON {{records}} (scope, operation, key) WHERE lease_expires IS NOT NULL;
 
 -- Which migrations were executed here, and since which version of the package's
 -- schema programs can work with the result.
