@@ -19,8 +19,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/postgrestest"
 )
 
-// bench is a service with its database.
-type bench struct {
+// service is one with its database.
+type service struct {
 	pool  *pgxpool.Pool
 	store *pgstore.Store
 	next  atomic.Int64
@@ -29,38 +29,38 @@ type bench struct {
 // kind is one way to execute an operation, or to answer it again.
 type kind struct {
 	name string
-	do   func(b *bench, ctx context.Context) error
+	do   func(s *service, ctx context.Context) error
 }
 
 // kinds are what is compared. raw is the service's own transaction, and nothing of
 // ours; joined does the same work in ours.
 var kinds = []kind{
-	{"raw", (*bench).raw},
-	{"joined", (*bench).joined},
-	{"detached", (*bench).detached},
-	{"replay", (*bench).replayDetached},
-	{"joined-replay", (*bench).replayJoined},
+	{"raw", (*service).raw},
+	{"joined", (*service).joined},
+	{"detached", (*service).detached},
+	{"replay", (*service).replayDetached},
+	{"joined-replay", (*service).replayJoined},
 }
 
 const charge = `INSERT INTO charges (id, account, amount, note) VALUES ($1, 'acct_1', 100, 'a charge as any other')`
 
-func (b *bench) key() string { return benchKey(b.next.Add(1)) }
+func (s *service) key() string { return benchKey(s.next.Add(1)) }
 
 func benchKey(n int64) string {
 	return fmt.Sprintf("%08x-40d5-43e8-bc93-%012d", uint32(n*2654435761), n)
 }
 
-func (b *bench) raw(ctx context.Context) error {
-	return pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, charge, b.key())
+func (s *service) raw(ctx context.Context) error {
+	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, charge, s.key())
 		return err
 	})
 }
 
-func (b *bench) joined(ctx context.Context) error { return b.joinedIn(ctx, b.store) }
+func (s *service) joined(ctx context.Context) error { return s.joinedIn(ctx, s.store) }
 
-func (b *bench) joinedIn(ctx context.Context, store *pgstore.Store) error {
-	claim := benchClaim(b.key())
+func (s *service) joinedIn(ctx context.Context, store *pgstore.Store) error {
+	claim := benchClaim(s.key())
 	reservation, tx, err := store.Begin(ctx, claim, time.Minute)
 	if err != nil || tx == nil {
 		return fmt.Errorf("%v, %w", reservation.Decision, err)
@@ -71,24 +71,24 @@ func (b *bench) joinedIn(ctx context.Context, store *pgstore.Store) error {
 	return tx.Commit(ctx, completed)
 }
 
-func (b *bench) detached(ctx context.Context) error {
-	reservation, err := b.store.Reserve(ctx, benchClaim(b.key()))
+func (s *service) detached(ctx context.Context) error {
+	reservation, err := s.store.Reserve(ctx, benchClaim(s.key()))
 	if err != nil {
 		return err
 	}
-	return b.store.Complete(ctx, reservation.Record.Lease(), completed)
+	return s.store.Complete(ctx, reservation.Record.Lease(), completed)
 }
 
 // replayed is how many finished records there are.
 const replayed = 1000
 
-func (b *bench) replayDetached(ctx context.Context) error {
-	reservation, err := b.store.Reserve(ctx, benchClaim(benchKey(-1-b.next.Add(1)%replayed)))
+func (s *service) replayDetached(ctx context.Context) error {
+	reservation, err := s.store.Reserve(ctx, benchClaim(benchKey(-1-s.next.Add(1)%replayed)))
 	return done(&reservation, err)
 }
 
-func (b *bench) replayJoined(ctx context.Context) error {
-	reservation, _, err := b.store.Begin(ctx, benchClaim(benchKey(-1-b.next.Add(1)%replayed)), time.Minute)
+func (s *service) replayJoined(ctx context.Context) error {
+	reservation, _, err := s.store.Begin(ctx, benchClaim(benchKey(-1-s.next.Add(1)%replayed)), time.Minute)
 	return done(&reservation, err)
 }
 
@@ -105,12 +105,12 @@ func benchClaim(key string) idempotency.Claim {
 	return claim
 }
 
-func newBench(b *testing.B, configure func(*pgxpool.Config)) *bench {
+func newBench(b *testing.B, configure func(*pgxpool.Config)) *service {
 	b.Helper()
 	return newBenchAt(b, postgrestest.Open(b), configure)
 }
 
-func newBenchAt(b *testing.B, dsn string, configure func(*pgxpool.Config)) *bench {
+func newBenchAt(b *testing.B, dsn string, configure func(*pgxpool.Config)) *service {
 	b.Helper()
 	pool := newPool(b, dsn, func(c *pgxpool.Config) {
 		c.MaxConns, c.MinConns = 64, 64
@@ -122,7 +122,7 @@ func newBenchAt(b *testing.B, dsn string, configure func(*pgxpool.Config)) *benc
 		id text PRIMARY KEY, account text NOT NULL, amount bigint NOT NULL, note text NOT NULL, created timestamptz NOT NULL DEFAULT now()
 	)`)
 	require.NoError(b, err)
-	all := &bench{pool: pool, store: newStore(b, pool)}
+	all := &service{pool: pool, store: newStore(b, pool)}
 	for n := range int64(replayed) {
 		reservation, err := all.store.Reserve(b.Context(), benchClaim(benchKey(-1-n)))
 		require.NoError(b, err)
@@ -143,18 +143,18 @@ func BenchmarkCompare(b *testing.B) {
 	}
 }
 
-func (b *bench) compare(tb *testing.B, clients int, kinds []kind) {
-	tb.Helper()
+func (s *service) compare(b *testing.B, clients int, kinds []kind) {
+	b.Helper()
 	const slice = 200 * time.Millisecond
 	rates := make([][]float64, len(kinds))
-	for range tb.N {
+	for range b.N {
 		for i, k := range kinds {
 			var count atomic.Int64
 			began := time.Now()
 			atOnce(clients, func(int) {
 				for time.Since(began) < slice {
-					if err := k.do(b, context.Background()); err != nil {
-						tb.Error(err)
+					if err := k.do(s, context.Background()); err != nil {
+						b.Error(err)
 						return
 					}
 					count.Add(1)
@@ -163,15 +163,15 @@ func (b *bench) compare(tb *testing.B, clients int, kinds []kind) {
 			rates[i] = append(rates[i], float64(count.Load())/time.Since(began).Seconds())
 		}
 	}
-	ratio := make([]float64, tb.N)
+	ratio := make([]float64, b.N)
 	for i, k := range kinds {
 		for round := range ratio {
 			ratio[round] = rates[i][round] / rates[0][round]
 		}
-		tb.ReportMetric(median(rates[i]), k.name+"/s")
-		tb.ReportMetric(median(ratio), k.name+"/raw")
+		b.ReportMetric(median(rates[i]), k.name+"/s")
+		b.ReportMetric(median(ratio), k.name+"/raw")
 	}
-	tb.ReportMetric(0, "ns/op")
+	b.ReportMetric(0, "ns/op")
 }
 
 func median(all []float64) float64 {

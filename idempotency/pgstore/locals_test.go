@@ -3,6 +3,7 @@ package pgstore_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"testing"
@@ -74,9 +75,7 @@ func TestLocals(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			pool := newPool(t, dsn, func(c *pgxpool.Config) {
 				c.MaxConns = 1
-				for name, value := range row.session {
-					c.ConnConfig.RuntimeParams[name] = value
-				}
+				maps.Copy(c.ConnConfig.RuntimeParams, row.session)
 			})
 			store := newStore(t, pool)
 			before := bounds(t, pool)
@@ -127,7 +126,7 @@ func BenchmarkLocals(b *testing.B) {
 	pgstore.WithoutSilence(&without)
 	with := all.store
 	all.compare(b, 16, []kind{
-		{"without", func(b *bench, ctx context.Context) error { return b.joinedIn(ctx, &without) }},
-		{"with", func(b *bench, ctx context.Context) error { return b.joinedIn(ctx, with) }},
+		{"without", func(s *service, ctx context.Context) error { return s.joinedIn(ctx, &without) }},
+		{"with", func(s *service, ctx context.Context) error { return s.joinedIn(ctx, with) }},
 	})
 }

@@ -76,12 +76,6 @@ func resultArgs(o *idempotency.Outcome) ([4]any, error) {
 	return [4]any{int64(result.Code), header, result.Body, reference}, nil
 }
 
-// same reports whether nobody has changed the record between two looks.
-func same(a, b *idempotency.Record) bool {
-	return a.Status == b.Status && a.Owner == b.Owner && a.Generation == b.Generation &&
-		a.LeaseExpires.Equal(b.LeaseExpires)
-}
-
 // microseconds is what PostgreSQL counts in, rounded up: what is positive stays so.
 func microseconds(d time.Duration) int64 {
 	return int64((d + time.Microsecond - 1) / time.Microsecond)

@@ -73,6 +73,8 @@ const name = `hashtextextended($1::text || chr(1) || $2::text || chr(1) || $3::t
 const gate = `(SELECT pg_try_advisory_xact_lock_shared(` + name + `) AS idle, {{safe}} OFFSET 0) AS gate`
 
 // claim writes a new record. No row: there is one, or somebody else is at it.
+//
+//nolint:dupword // started and updated are the same moment
 const claim = `INSERT INTO {{records}} (scope, operation, key, fingerprint, status, owner, generation, lease_expires, takeover,
 	started, updated, expires)
 SELECT $1::text, $2::text, $3::text, $4::text, 1, $5::text, 1, t + $6::bigint * interval '1 microsecond', $8::smallint,

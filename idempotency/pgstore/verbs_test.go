@@ -317,7 +317,8 @@ func TestModesOfExecution(t *testing.T) {
 			}
 			unknown := acquire(t, store, newClaim("unknown"))
 			require.NoError(t, store.Complete(t.Context(), unknown, idempotency.Outcome{Status: idempotency.Unknown}))
-			for range store.Unknown(t.Context(), "") {
+			for _, err := range store.Unknown(t.Context(), "") {
+				require.NoError(t, err)
 				n++
 			}
 			assert.Equal(t, 2, n)

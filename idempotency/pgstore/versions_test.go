@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -88,7 +89,7 @@ func TestVersionsSideBySide(t *testing.T) {
 	dsn := postgrestest.Open(t)
 	one := released()
 	two := append(released(), migration{`ALTER TABLE {{records}} ADD COLUMN note text;` + "\n", 1})
-	three := append(two[:2:2], migration{`ALTER TABLE {{records}} DROP COLUMN fingerprint;` + "\n", 3})
+	three := slices.Concat(two, []migration{{`ALTER TABLE {{records}} DROP COLUMN fingerprint;` + "\n", 3}})
 
 	older, err := run(t, dsn, one)
 	require.NoError(t, err)

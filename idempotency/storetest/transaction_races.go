@@ -88,7 +88,7 @@ func (j *joinedKit) raceAmbiguous(t *testing.T) {
 			end, rows = refuse, 0
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.Int64N(int64(2*time.Millisecond))))
-		err := end(w.tx, ctx, idempotency.Outcome{Status: idempotency.Completed})
+		err := end(ctx, w.tx, idempotency.Outcome{Status: idempotency.Completed})
 		cancel()
 		committed := j.resolve(patient(t), t, w, rows)
 		if err == nil && !committed {

@@ -2,7 +2,6 @@ package storetest
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -48,13 +47,13 @@ func (k *kit) testTransactions(t *testing.T, store idempotency.Transactor) {
 }
 
 // ending is one of a transaction's ends.
-type ending func(tx idempotency.Transaction, ctx context.Context, outcome idempotency.Outcome) error
+type ending func(ctx context.Context, tx idempotency.Transaction, outcome idempotency.Outcome) error
 
-func commit(tx idempotency.Transaction, ctx context.Context, outcome idempotency.Outcome) error {
+func commit(ctx context.Context, tx idempotency.Transaction, outcome idempotency.Outcome) error {
 	return tx.Commit(ctx, outcome)
 }
 
-func refuse(tx idempotency.Transaction, ctx context.Context, outcome idempotency.Outcome) error {
+func refuse(ctx context.Context, tx idempotency.Transaction, outcome idempotency.Outcome) error {
 	return tx.Refuse(ctx, outcome)
 }
 
@@ -227,7 +226,7 @@ func (j *joinedKit) stores(t *testing.T, end ending, rows int) {
 			j.promised(t, w, 1)
 			j.unchanged(t, idempotency.Record{}, w.claim.ID)
 			j.rows(t, w.row, 0)
-			if err := end(w.tx, patient(t), outcome); err != nil {
+			if err := end(patient(t), w.tx, outcome); err != nil {
 				t.Fatalf("at the end: %v", err)
 			}
 			j.rows(t, w.row, rows)
@@ -372,125 +371,4 @@ func (j *joinedKit) atOnce(t *testing.T, what string, call func(context.Context)
 		}
 	}
 	t.Errorf("%s waits for the transaction that holds the record: %v at least", what, least)
-}
-
-// endTwice ends a transaction that is over.
-func (j *joinedKit) endTwice(t *testing.T) {
-	completed := idempotency.Outcome{Status: idempotency.Completed, Result: answer()}
-	final := idempotency.Outcome{Status: idempotency.FailedFinal}
-	for _, row := range []struct {
-		name string
-		end  func(tx idempotency.Transaction) error
-		rows int
-	}{
-		{"Commit", func(tx idempotency.Transaction) error { return tx.Commit(patient(t), completed) }, 1},
-		{"Refuse", func(tx idempotency.Transaction) error { return tx.Refuse(patient(t), completed) }, 0},
-		{"Rollback", func(tx idempotency.Transaction) error { return tx.Rollback(patient(t)) }, 0},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			w := j.begin(t, j.claim(j.id()))
-			if err := row.end(w.tx); err != nil {
-				t.Fatalf("%s: %v", row.name, err)
-			}
-			before := j.find(t, w.claim.ID)
-			for range 2 {
-				if err := w.tx.Rollback(patient(t)); err != nil {
-					t.Errorf("Rollback after %s: %v, want nil", row.name, err)
-				}
-				if err := w.tx.Commit(patient(t), final); err == nil {
-					t.Errorf("Commit after %s succeeds", row.name)
-				}
-				if err := w.tx.Refuse(patient(t), final); err == nil {
-					t.Errorf("Refuse after %s succeeds", row.name)
-				}
-			}
-			j.unchanged(t, before, w.claim.ID)
-			j.rows(t, w.row, row.rows)
-		})
-	}
-}
-
-// invalidOutcome stores nothing that no store accepts, and ends all the same.
-func (j *joinedKit) invalidOutcome(t *testing.T) {
-	for name, end := range map[string]ending{"Commit": commit, "Refuse": refuse} {
-		for _, outcome := range []idempotency.Outcome{
-			{}, {Status: idempotency.InProgress}, {Status: idempotency.FailedRetryable}, {Status: idempotency.Completed, TTL: -1},
-		} {
-			t.Run(name+" "+outcome.Status.String(), func(t *testing.T) {
-				w := j.begin(t, j.claim(j.id()))
-				if err := end(w.tx, patient(t), outcome); !errors.Is(err, idempotency.ErrInvalid) {
-					t.Errorf("%s: %v, want ErrInvalid", name, err)
-				}
-				j.unchanged(t, idempotency.Record{}, w.claim.ID)
-				j.rows(t, w.row, 0)
-				if err := j.begin(t, j.claim(w.claim.ID)).tx.Rollback(patient(t)); err != nil {
-					t.Errorf("Rollback: %v", err)
-				}
-			})
-		}
-	}
-}
-
-// cancelled ends with a context that is over.
-func (j *joinedKit) cancelled(t *testing.T) {
-	for name, end := range map[string]ending{"Commit": commit, "Refuse": refuse} {
-		t.Run(name, func(t *testing.T) {
-			w := j.begin(t, j.claim(j.id()))
-			ctx, cancel := context.WithCancel(t.Context())
-			cancel()
-			if err := end(w.tx, ctx, idempotency.Outcome{Status: idempotency.Completed}); err == nil {
-				t.Errorf("%s with a cancelled context succeeds", name)
-			}
-			j.resolve(patient(t), t, w, map[string]int{"Commit": 1}[name])
-		})
-	}
-	t.Run("Rollback", func(t *testing.T) {
-		w := j.begin(t, j.claim(j.id()))
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		_ = w.tx.Rollback(ctx) // whatever it says
-		if done := j.resolve(patient(t), t, w, 0); done {
-			t.Error("after Rollback there is a record")
-		}
-	})
-}
-
-// limit leaves a transaction open for longer than it may be. The database may
-// have ended it, or not.
-func (j *joinedKit) limit(t *testing.T) {
-	w := j.beginWithin(t, j.claim(j.id()), blink)
-	wait(t, 5*blink)
-	err := w.tx.Commit(patient(t), idempotency.Outcome{Status: idempotency.Completed})
-	if done := j.resolve(patient(t), t, w, 1); err == nil && !done {
-		t.Error("Commit: nil, but there is no record")
-	}
-}
-
-// resolve finds out what has become of a transaction whose end was not heard of, as
-// Transaction.Commit says: by Begin, which is busy as long as it may still be
-// committed. done: it was, with so many rows.
-func (j *joinedKit) resolve(ctx context.Context, t *testing.T, w *work, rows int) (done bool) {
-	t.Helper()
-	for ctx.Err() == nil {
-		reservation, tx, err := j.store.Begin(ctx, j.kit.claim(w.claim.ID), 0)
-		switch {
-		case err != nil:
-			t.Fatalf("Begin: %v", err)
-		case reservation.Decision == idempotency.Busy:
-			wait(t, time.Millisecond)
-			continue
-		case reservation.Decision == idempotency.Acquired:
-			if err := tx.Rollback(ctx); err != nil {
-				t.Errorf("Rollback: %v", err)
-			}
-			j.rows(t, w.row, 0)
-			return false
-		case reservation.Record.Lease() != w.record.Lease():
-			t.Fatalf("Begin: %v, but the record is %s", reservation.Decision, show(reservation.Record))
-		}
-		j.rows(t, w.row, rows)
-		return true
-	}
-	t.Fatal("Begin is busy for ever")
-	return false
 }
