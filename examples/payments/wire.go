@@ -15,21 +15,23 @@ type wireFault struct{}
 func (wireFault) name() string      { return "wire" }
 func (wireFault) befalls() []string { return []string{sqlite, postgres} }
 
-// strike ends connections on all wires, at random, each when it has been deaf to
-// answers for a moment: what was asked is done, a commit for one, and nobody learns of
-// it. Then it does one of the longer harms to one of the wires, in turn.
+// strike ends connections on all wires, at random, each when it has lost for a moment
+// what was said on it: all, or only answers, so that what was asked is done, a commit
+// for one, and nobody learns of it. Then it does one of the longer harms to one of the
+// wires, in turn.
 func (wireFault) strike(ctx context.Context, at *site, random *rand.Rand) error {
 	wires := []*tcpproxy.Proxy{at.front}
 	if at.back != nil {
 		wires = append(wires, at.back)
 	}
 	for range 6 {
-		var muted []*tcpproxy.Conn
+		var lost []*tcpproxy.Conn
 		for _, wire := range wires {
-			muted = append(muted, some(wire, random, 0.2, (*tcpproxy.Conn).Mute)...)
+			lost = append(lost, some(wire, random, 0.15, (*tcpproxy.Conn).Mute)...)
+			lost = append(lost, some(wire, random, 0.15, (*tcpproxy.Conn).Halt)...)
 		}
 		rest(ctx, upTo(random, 20*time.Millisecond))
-		for _, c := range muted {
+		for _, c := range lost {
 			if random.IntN(2) == 0 {
 				c.Reset()
 			} else {
