@@ -124,7 +124,7 @@ func (c *capture) storeSniffed(h http.Header) {
 	if set || c.script.total == 0 || c.snapshot.Get("Content-Encoding") != "" {
 		return // nothing is sniffed, here and in a replay
 	}
-	first := min(c.script.total, sniffed, int64(len(c.body.memory)))
+	first := int64(len(c.body.memory))
 	if c.script.flushed {
 		first = min(first, c.script.atFlush)
 	}
