@@ -316,6 +316,7 @@ func TestHandlerOperations(t *testing.T) {
 		{name: "path", path: "/charges/7", want: "POST /charges/7"},
 		{name: "path with escapes", path: "/a%2Fb%FF", want: "POST /a%2Fb%FF"},
 		{name: "a very long path", path: long},
+		{name: "a path that is just too long", path: long[:512-32+1]},
 		{name: "one's own", path: "/", operation: func(*http.Request) string { return "charge" }, want: "charge"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -1265,6 +1266,8 @@ func TestHandlerMisconfigured(t *testing.T) {
 		{name: "a negative MaxResponse", change: func(h *idempotency.Handler) { h.MaxResponse = -1 }},
 		{name: "a MaxSpool that holds less than is stored", change: func(h *idempotency.Handler) { h.MaxSpool = 1<<20 - 1 }},
 		{name: "an empty method", change: func(h *idempotency.Handler) { h.Methods = []string{"POST", ""} }},
+		{name: "a blank in a method", change: func(h *idempotency.Handler) { h.Methods = []string{"POST "} }},
+		{name: "a method beyond ASCII", change: func(h *idempotency.Handler) { h.Methods = []string{"PÖST"} }},
 		{name: "two methods in one", change: func(h *idempotency.Handler) { h.Methods = []string{"POST,PATCH"} }},
 		{name: operationIsNoName, change: func(h *idempotency.Handler) {
 			h.Operation = func(*http.Request) string { return "a\x00b" }
@@ -1293,6 +1296,14 @@ func TestHandlerMisconfigured(t *testing.T) {
 				require.ErrorIs(t, h.Validate(), idempotency.ErrInvalid)
 			}
 		})
+	}
+}
+
+func TestHandlerSpoolsAtLeastWhatItStores(t *testing.T) {
+	for _, spool := range []int64{0, 2 << 30} {
+		h := newRig(new(idempotency.Memory), answer(http.StatusOK, ""))
+		h.MaxResponse, h.MaxSpool = 2<<30, spool
+		require.NoError(t, h.Validate())
 	}
 }
 
