@@ -46,7 +46,8 @@ func benchmarkStore(b *testing.B) *sqlitestore.Store {
 func BenchmarkModes(b *testing.B) {
 	for _, clients := range []int{1, 16} {
 		b.Run(strconv.Itoa(clients), func(b *testing.B) {
-			compare(b, clients, benchmarkModes(b, benchmarkStore(b)), "raw")
+			var keys atomic.Int64
+			compare(b, clients, &keys, benchmarkModes(b, benchmarkStore(b)), "raw")
 		})
 	}
 }
@@ -62,22 +63,24 @@ func BenchmarkMillions(b *testing.B) {
 	full := benchmarkStore(b)
 	fill(b, full, rows)
 	execute(b, full.DB(), "UPDATE idempotency_records SET expires = expires + 4000000000000")
+	var keys atomic.Int64
 	empty, modes := benchmarkModes(b, benchmarkStore(b)), benchmarkModes(b, full)
 	for _, mode := range []string{"joined", "detached", "replay"} {
 		b.Run(mode, func(b *testing.B) {
-			compare(b, 1, map[string]func(key string) error{"empty": empty[mode], "full": modes[mode]}, "empty")
+			compare(b, 1, &keys, map[string]func(key string) error{"empty": empty[mode], "full": modes[mode]}, "empty")
 		})
 	}
 }
 
 // compare reports the microseconds of each mode, and the share of base's speed.
-func compare(b *testing.B, clients int, modes map[string]func(key string) error, base string) {
+func compare(
+	b *testing.B, clients int, keys *atomic.Int64, modes map[string]func(key string) error, base string,
+) {
 	b.Helper()
 	took, shares := make(map[string][]float64), make(map[string][]float64)
-	var keys atomic.Int64
 	for b.Loop() {
 		for mode, do := range modes { // in whatever order
-			took[mode] = append(took[mode], turn(b, clients, &keys, do))
+			took[mode] = append(took[mode], turn(b, clients, keys, do))
 		}
 		for mode, all := range took {
 			last := len(all) - 1

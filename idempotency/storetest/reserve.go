@@ -133,6 +133,9 @@ func checkTaken(t *testing.T, claim *idempotency.Claim, s *subject, before, afte
 	if d := diff(after, want); d != "" {
 		t.Errorf("the record is not that of a new execution:\n%s", d)
 	}
+	if after.Updated.Before(after.Started) {
+		t.Errorf("Updated %v, which is before Started, %v", after.Updated, after.Started)
+	}
 	if after.Started.Before(before.Updated) {
 		t.Errorf("Started %v, which is before the last change, %v", after.Started, before.Updated)
 	}
