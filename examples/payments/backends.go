@@ -20,15 +20,24 @@ func (backendsFault) befalls() []string { return []string{postgres} }
 func (backendsFault) strike(ctx context.Context, at *site, random *rand.Rand) error {
 	at.serving.Lock()
 	defer at.serving.Unlock()
-	conn, err := at.administrator(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close(ctx) }()
+	how := terminate
 	if random.IntN(2) == 0 {
-		return terminate(ctx, conn)
+		how = killOne
 	}
-	return killOne(ctx, conn)
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for {
+		conn, err := at.administrator(ctx)
+		if err != nil {
+			return err
+		}
+		err = how(ctx, conn)
+		_ = conn.Close(ctx)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		rest(ctx, 10*time.Millisecond) // The server was still ending connections since the last time.
+	}
 }
 
 // others are all connections but the administrator's, in no order.

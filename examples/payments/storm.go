@@ -19,11 +19,14 @@ type storm struct {
 
 	strikes sync.WaitGroup
 	mu      sync.Mutex
-	failed  error
+	failed  error              // a fault that could not strike, or not be mended
+	end     context.CancelFunc // then
 }
 
 // rage lets the workers charge, and everything of the plan happen meanwhile.
 func (s *storm) rage(ctx context.Context, out io.Writer) error {
+	ctx, s.end = context.WithCancel(ctx)
+	defer s.end()
 	orders := make(chan int, s.at.charges)
 	var workers sync.WaitGroup
 	for range s.at.workers {
@@ -101,6 +104,7 @@ func (s *storm) strike(ctx context.Context, f fault, random *rand.Rand) {
 		s.result.struck[f.name()]++
 		if err != nil && ctx.Err() == nil {
 			s.failed = errors.Join(s.failed, fmt.Errorf("%s: %w", f.name(), err))
+			s.end()
 		}
 	})
 	select {

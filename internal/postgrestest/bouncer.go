@@ -88,17 +88,20 @@ func (b *Bouncer) start(ctx context.Context, server *Server) error {
 // the server's database "postgres" and its user "postgres".
 func (b *Bouncer) Socket() string { return filepath.Join(b.dir, ".s.PGSQL.5432") }
 
-// Crash ends it without warning, as SIGKILL does. Restart starts it again.
+// Crash ends it without warning, as SIGKILL does. It returns when it is gone. Restart
+// starts it again.
 func (b *Bouncer) Crash() error {
-	file, err := os.ReadFile(b.lock())
+	pid, err := b.pid()
 	if err != nil {
 		return err
 	}
-	pid, err := firstNumber(file)
-	if err != nil {
+	if err := kill(pid); err != nil {
 		return err
 	}
-	return errors.Join(kill(pid), os.Remove(b.lock())) // See Server.Crash.
+	for b.listens() {
+		time.Sleep(time.Millisecond) //nolint:forbidigo // It has been killed.
+	}
+	return os.Remove(b.lock()) // See Server.Crash.
 }
 
 // Restart starts it again, after a Crash. It returns when connections are taken.
@@ -138,19 +141,33 @@ func (b *Bouncer) run(ctx context.Context) error {
 // taken waits until a connection is, and until Crash can find the process.
 func (b *Bouncer) taken(ctx context.Context) error {
 	for {
-		_, err := os.Stat(b.lock())
-		if err == nil {
-			var conn net.Conn
-			if conn, err = (&net.Dialer{}).DialContext(ctx, "unix", b.Socket()); err == nil {
-				return conn.Close()
-			}
+		_, err := b.pid()
+		if err == nil && b.listens() {
+			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return err
+			return errors.Join(ctx.Err(), err)
 		case <-time.After(time.Millisecond):
 		}
 	}
+}
+
+func (b *Bouncer) pid() (int, error) {
+	file, err := os.ReadFile(b.lock())
+	if err != nil {
+		return 0, err
+	}
+	return firstNumber(file)
+}
+
+func (b *Bouncer) listens() bool {
+	conn, err := net.Dial("unix", b.Socket()) //nolint:noctx // It answers at once, or is not there.
+	if err != nil {
+		return false
+	}
+	_ = conn.Close()
+	return true
 }
 
 // Stop ends it, if it runs, and removes all that it has left. It may be called
