@@ -183,6 +183,9 @@ func (k *kit) testTimes(t *testing.T) {
 				if after.Expires.Equal(before.Expires) == row.changes {
 					t.Errorf("Expires was %v and is %v", before.Expires, after.Expires)
 				}
+				if !after.Updated.After(before.Updated) {
+					t.Errorf("Updated was %v and is %v, want later", before.Updated, after.Updated)
+				}
 				if !after.Started.Equal(before.Started) {
 					t.Errorf("Started was %v and is %v", before.Started, after.Started)
 				}
