@@ -90,12 +90,11 @@ func fromJSON[T any](body []byte) (value T, err error) {
 // notJSON says why encoding/json cannot store a value of this type, or not give it
 // back.
 func notJSON(t reflect.Type, seen map[reflect.Type]bool) error {
-	kind := t.Kind()
-	if seen[t] || kind != reflect.Interface && marshalsItself(t) {
+	if seen[t] || marshalsItself(t) {
 		return nil
 	}
 	seen[t] = true
-	switch kind {
+	switch t.Kind() {
 	case reflect.Chan, reflect.Func, reflect.UnsafePointer, reflect.Complex64, reflect.Complex128:
 		return fmt.Errorf("%w: a result with a %v cannot be stored", ErrInvalid, t)
 	case reflect.Interface:

@@ -2,6 +2,7 @@ package idempotency_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -137,6 +138,11 @@ func TestDoAsTypesThatCannotBeStored(t *testing.T) {
 	t.Run("nothing that is exported", notAs[hiddenOnly]("no exported fields"))
 	t.Run("a lock", notAs[struct{ Lock sync.Mutex }]("sync.Mutex"))
 	t.Run("what marshals itself, and does not unmarshal", notAs[oneWay]("oneWay"))
+	t.Run("the same as a text", notAs[oneWayText]("oneWayText"))
+	t.Run("an interface of such methods", notAs[interface {
+		json.Marshaler
+		json.Unmarshaler
+	}]("cannot be read again"))
 }
 
 type (
@@ -147,9 +153,11 @@ type (
 	embedded   struct{ F func() }
 	hiddenOnly struct{ id int } //nolint:unused // that is the point
 	oneWay     chan int
+	oneWayText chan int
 )
 
-func (oneWay) MarshalJSON() ([]byte, error) { return []byte("1"), nil }
+func (oneWay) MarshalJSON() ([]byte, error)     { return []byte("1"), nil }
+func (oneWayText) MarshalText() ([]byte, error) { return []byte("1"), nil }
 
 // reported is what its UnmarshalJSON refuses.
 type reported struct{ N int }

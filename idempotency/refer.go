@@ -26,9 +26,7 @@ func Refer(ctx context.Context, reference string) error {
 	if e, ok := executionOf(ctx); ok {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		if !e.over {
-			e.reference = reference
-		}
+		e.reference = reference
 	}
 	return nil
 }

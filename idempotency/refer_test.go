@@ -111,7 +111,10 @@ func TestReferAndRebuild(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			store := new(idempotency.Memory)
-			r := newRig(store, refers(http.StatusCreated, first...), rebuild(row.rebuilt, nil))
+			r := newRig(store, func(w http.ResponseWriter, r *http.Request) {
+				w.Header()["content-digest"] = []string{"in lower case"}
+				refers(http.StatusCreated, first...)(w, r)
+			}, rebuild(row.rebuilt, nil))
 			w := r.post(t)
 			assert.Equal(t, http.StatusCreated, w.Code)
 			assert.Equal(t, 100, w.Body.Len(), "the first client gets what the handler wrote")
@@ -217,6 +220,19 @@ func TestReferenceBesideABody(t *testing.T) {
 	w := newRig(store, answer(http.StatusOK, "")).post(t)
 	assert.Equal(t, "settled", w.Body.String())
 	w = newRig(store, answer(http.StatusOK, ""), rebuild(idempotency.Result{Body: []byte("rebuilt")}, nil)).post(t)
+	assert.Equal(t, http.StatusCreated, w.Code)
+	assert.Equal(t, "rebuilt", w.Body.String())
+}
+
+// Nor need a reconciler know HTTP to refer.
+func TestReferenceWithoutAStatus(t *testing.T) {
+	store := new(idempotency.Memory)
+	lease := crash(t, &idempotency.Handler{}, store, request(t))
+	require.NoError(t, store.Complete(t.Context(), lease, idempotency.Outcome{
+		Status: idempotency.Completed, Result: idempotency.Result{Reference: theReference},
+	}))
+	w := newRig(store, answer(http.StatusTeapot, ""), rebuild(idempotency.Result{Body: []byte("rebuilt")}, nil)).post(t)
+	assert.Equal(t, http.StatusOK, w.Code)
 	assert.Equal(t, "rebuilt", w.Body.String())
 }
 
