@@ -22,7 +22,8 @@ CREATE TABLE {{records}} (
 );
 
 -- What is swept. What is in progress or unknown is not, and would be in the way. (To
--- ask a row whether it is NULL is what costs the least of a partial index.)
+-- ask a row whether it is NULL is what costs the least of a partial index. A BRIN
+-- index is smaller by far, but a sweep by it is twenty times as slow.)
 CREATE INDEX {{expires}} ON {{records}} (expires) WHERE lease_expires IS NULL;
 
 -- What may be abandoned, and what waits for a reconciler. Joined work never passes
