@@ -41,7 +41,9 @@ logfile = %[2]s/log
 pidfile = %[2]s/pid
 `
 
-const bouncerRemoval = `kill -9 "$(cat "$0/pid")"
+// bouncerRemoval gives one that has just started a moment to say what its process is.
+const bouncerRemoval = `[ -e "$0/pid" ] && [ ! -s "$0/pid" ] && sleep 1
+kill -9 "$(cat "$0/pid")"
 rm -rf "$0"`
 
 // StartBouncer starts a PgBouncer in front of the server. It is stopped, and its
