@@ -357,7 +357,7 @@ func (c *call) status(resp *http.Response, took time.Duration) *CallStatus {
 	if resp != nil {
 		s.Status = resp.StatusCode
 	} else {
-		s.Err = netfail.Describe(c.failure)
+		s.Err = c.failure.why()
 	}
 	return s
 }

@@ -115,6 +115,9 @@ func (c *Call) Spent() (queued, sent, waited time.Duration) {
 		}
 		if i < len(c.Attempts)-1 {
 			waited += a.Wait
+		} else { // of the wait before a retry that was not sent
+			w := min(a.Wait, c.Queued)
+			queued, waited = queued-w, waited+w
 		}
 	}
 	return queued, sent, waited
