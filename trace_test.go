@@ -265,6 +265,21 @@ func TestTraceQueued(t *testing.T) {
 			require.Equal(t, []string{"2 after 0s for 6s"}, m.read())
 		})
 	})
+	t.Run("a hook that panics gives a probe's place back", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			tr := &resilienthttp.Transport{
+				Base: script(status(503), status(200)), Breaker: nervous(s), Policy: resilienthttp.Policy{MaxAttempts: -1},
+				RateLimit: &resilienthttp.RateLimit{Limit: 0.1, Burst: 1},
+			}
+			answered(t, tr)
+			time.Sleep(2 * s) // its circuit is half-open
+			panicky := resilienthttp.WithTrace(t.Context(), &resilienthttp.Trace{Queued: func(*resilienthttp.Attempt) { panic("hook") }})
+			require.Panics(t, func() { _, _ = tr.RoundTrip(get(t).WithContext(panicky)) })
+			require.Zero(t, known(t, tr).Breaker.NotBefore, "its place is free")
+			answered(t, tr)
+			require.Equal(t, resilienthttp.StateClosed, known(t, tr).Breaker.State)
+		})
+	})
 	t.Run("one that is refused at once does not wait", func(t *testing.T) {
 		var m minutes
 		tr := &resilienthttp.Transport{
