@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -345,8 +346,8 @@ func TestSources(t *testing.T) {
 func TestSourceThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		asks := 0
-		h := &Handler{Sources: []Source{{"slow", func(context.Context) (any, error) { asks++; <-release; return 1, nil }}, {"quick", func(context.Context) (any, error) { return 2, nil }}}}
+		var asks atomic.Int64
+		h := &Handler{Sources: []Source{{"slow", func(context.Context) (any, error) { asks.Add(1); <-release; return 1, nil }}, {"quick", func(context.Context) (any, error) { return 2, nil }}}}
 		begun := time.Now()
 		p := decoded(t, h, "")
 		require.Equal(t, sourceTime, time.Since(begun))
@@ -354,7 +355,7 @@ func TestSourceThatHangs(t *testing.T) {
 		require.Equal(t, "2", string(p.Sources[1].State))
 		p = decoded(t, h, "")
 		require.Contains(t, p.Sources[0].Error, "since it was last asked")
-		require.Equal(t, 1, asks)
+		require.EqualValues(t, 1, asks.Load())
 		close(release)
 		synctest.Wait()
 		require.Equal(t, "1", string(decoded(t, h, "").Sources[0].State))
