@@ -7,6 +7,7 @@
 //	go run ./examples/payments                  with SQLite, in about a minute
 //	go run ./examples/payments -db postgres     with a private PostgreSQL server
 //	go run ./examples/payments -charges 100 -kills 5
+//	go run ./examples/payments -page 127.0.0.1:8080    and look there meanwhile
 //
 // It starts the service as a process of its own, lets 16 workers make 2,000
 // charges, and sends that process SIGKILL at 50 random moments, starting another
@@ -55,6 +56,7 @@ func command(ctx context.Context, args []string) error {
 	flags.IntVar(&s.kills, "kills", 50, "how often the service is killed")
 	flags.IntVar(&s.workers, "workers", 16, "how many goroutines charge")
 	flags.StringVar(&s.database, "db", sqlite, "where the ledger is: "+sqlite+" or "+postgres)
+	flags.StringVar(&s.page, "page", "", "address on which to show what the client knows, 127.0.0.1:8080 say")
 	flags.Uint64Var(&s.seed, "seed", 1, "of the moments of the kills; the order of requests stays random")
 	if err := flags.Parse(args); err != nil {
 		return err

@@ -19,6 +19,7 @@ import (
 type scenario struct {
 	charges, kills, workers int
 	database                string
+	page                    string // the address of the state page; "": there is none
 	seed                    uint64
 }
 
@@ -39,6 +40,13 @@ func (s scenario) run(ctx context.Context, out io.Writer) (*result, error) {
 	r := &result{scenario: s, receipts: make([]charge, s.charges), failures: make([]error, s.charges)}
 	r.client = newClient(service.url())
 	defer r.client.http.CloseIdleConnections()
+	if s.page != "" {
+		stop, err := r.client.showPage(ctx, s.page, out)
+		if err != nil {
+			return nil, err
+		}
+		defer stop()
+	}
 	if err := s.chargeAll(ctx, out, service, r); err != nil {
 		return nil, err
 	}
