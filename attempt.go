@@ -25,6 +25,7 @@ type attempt struct {
 	handed    bool          // Base has the request, and with it the duty to close its body
 	untouched bool          // the server has certainly done no work for it
 	beside    bool          // another copy is under way: it waits at no gate
+	flying    bool          // Base has it, and it has no outcome yet
 	through   bool          // its outcome was there before the race was over; under the race's lock
 	announced chan struct{} // closed when the hooks know of it; nil: they need not
 	reach     atomic.Uint32 // how far Base came with it, where somebody looks: see watch
@@ -230,21 +231,35 @@ func (c *call) exchange(a *attempt) {
 	defer a.own.abandon() // where Base or a hook panics, or ends its goroutine
 	a.send()
 	c.last = a.own.decide()
-	a.paid.Done(c.last.answered(), time.Now())
-	c.account(a)
+	now := time.Now()
+	a.paid.Done(c.last.answered(), now)
+	c.account(a, now)
 	hedged.observe(c.hedge, a)
 }
 
 // account notes until when the call's time is accounted for: to the end of the
 // attempt, and of the wait for copies beside it.
-func (c *call) account(a *attempt) {
-	end := a.record.Start.Add(a.record.Latency)
-	if len(a.own.copies) > 0 && !a.answered() {
-		if now := time.Now(); now.After(end) {
-			a.record.Wait, end = now.Sub(end), now
-		}
+func (c *call) account(a *attempt, now time.Time) {
+	c.accounted, c.waited = a.record.Start.Add(a.record.Latency), 0
+	if !a.own.waited && len(a.own.copies) == 0 {
+		return
 	}
-	c.accounted = end
+	a.record.Wait, c.accounted = max(now.Sub(c.accounted), 0), now
+	if c.last == a {
+		c.waited = a.record.Wait
+	}
+}
+
+// rest puts the time since the last attempt's end, after which nothing was sent any
+// more, where Call.Latency finds it: Wait of what is last in the record is not a part
+// of that.
+func (c *call) rest() {
+	if n := len(c.sent()); n > 0 && c.last != c.sent()[n-1] { // copies stand behind it
+		c.last.record.Wait = c.waited
+	} else {
+		c.queued += c.waited
+	}
+	c.waited = 0
 }
 
 // send makes the attempt and records what came of it.
@@ -252,6 +267,7 @@ func (a *attempt) send() {
 	defer a.abandon() // where Base or a hook panics, or ends its goroutine
 	a.announce()
 	a.handed = true
+	a.fly()
 	resp, err := a.call.base.RoundTrip(&a.request)
 	a.settle(resp, err)
 }
@@ -273,6 +289,7 @@ func (a *attempt) abandon() {
 	}
 	told := a.ending == endingTold
 	a.ending = endingOver
+	a.land()
 	if !told {
 		a.cancelGates(time.Now())
 		a.hush()
@@ -307,6 +324,7 @@ func (a *attempt) release() {
 // settle takes the outcome from Base: it tells the gates, and classifies.
 func (a *attempt) settle(resp *http.Response, err error) {
 	c, now := a.call, time.Now()
+	a.land()
 	a.hush()
 	a.record.Latency = now.Sub(a.record.Start)
 	resp, err = a.outcome(resp, err)
@@ -322,6 +340,7 @@ func (a *attempt) settle(resp *http.Response, err error) {
 	said := readAnswer(resp, now, c.rateLimit.IgnoreHeaders)
 	heard := a.heard(&said)
 	result := circuit.Result{Outcome: a.breakerOutcome(), Took: a.record.Latency, TimeOut: a.timedOut(), Retry: a != &c.first}
+	a.seeEnd(result.Outcome, now)
 	a.ending = endingTold
 	a.ticket.Done(&heard, now)
 	c.breakerChanged(a.permit.Done(result, now))

@@ -23,17 +23,20 @@ type call struct {
 	request   *http.Request           // the caller's: read, never written
 	header    http.Header             // what every attempt sends; the caller's own map when nothing is added
 	scope     string
+	seen      *scopeRecord // of the scope
 	key       string
 	ownKey    bool // which is the caller's own
 	number    int  // of the attempts begun, hedges not among them; in a race under its lock
 	options   *options
 	deadline  time.Time // zero: none
 	start     time.Time
-	accounted time.Time // until when the call's time is: see Attempt.Queued
+	accounted time.Time     // until when the call's time is: see Attempt.Queued
+	waited    time.Duration // of that, since the end of last
 	queued    time.Duration
 	single    bool // another layer owns retries
 	telling   bool // attempts bear a deadline header
 	finished  bool
+	refused   bool        // by a gate, in the end
 	followed  atomic.Bool // a redirect that it was answered with: that request has the key
 	depth     uint8       // of calls of this Transport around this one
 
@@ -54,6 +57,7 @@ type further struct {
 	token    allowance.Ticket // for a retry that is not sent yet
 	place    allowance.Place  // the right to the minimum while nobody is known to be served
 	cuts     int              // attempts that longestAnswer ended
+	rests    bool             // it waits before a retry
 }
 
 // giveBack returns what the Budget gave and the call has no more use for.
@@ -96,6 +100,7 @@ func (t *Transport) plan(req *http.Request) (*call, error) {
 	if config.scope != nil {
 		c.scope = config.scope(req)
 	}
+	c.seen = config.scopes.Get(c.scopeKey())
 	key, send, own, err := config.idempotency.keyFor(req, c.options)
 	if err != nil {
 		return nil, &Error{Err: err}
@@ -211,13 +216,12 @@ func (c *call) fail(err *Error) {
 	if c.last != nil {
 		c.last.record.Stop = err.Reason
 	}
-	err.Attempts = c.attempts()
-	c.failure = err
-	since := c.accounted
+	c.queued = time.Since(c.accounted)
 	if c.last != nil {
-		since = c.last.record.Start.Add(c.last.record.Latency)
+		c.rest()
 	}
-	c.queued = time.Since(since)
+	err.Attempts = c.attempts()
+	c.failure, c.refused = err, err.byGate()
 }
 
 // finish is the call's end: the last response as it came, or one *Error.
@@ -227,10 +231,13 @@ func (c *call) finish() (*http.Response, error) {
 	}
 	var resp *http.Response
 	if c.failure == nil {
+		c.rest()
 		if resp = c.last.record.Response; resp == nil {
 			c.failure = c.lastError()
 		}
 	}
+	c.resting(false)
+	c.seeEnd(resp)
 	if c.trace != nil || len(c.options.traces) > 0 {
 		c.traceDone(resp)
 	}
@@ -273,6 +280,8 @@ func (c *call) unwind() {
 			c.more.next.abandon()
 		}
 	}
+	c.resting(false)
+	c.first.abandon() // if it was not sent
 	if c.last != nil && c.last.body != nil {
 		_ = c.last.closeBody()
 	}
@@ -313,4 +322,12 @@ func (c *call) attempts() []Attempt {
 		records = append(records, a.record)
 	}
 	return records
+}
+
+// sent are the attempts after the first.
+func (c *call) sent() []*attempt {
+	if c.more == nil {
+		return nil
+	}
+	return c.more.sent
 }

@@ -182,6 +182,26 @@ func (e *Error) Unsent() bool {
 		errors.Is(e.Err, context.Canceled) || errors.Is(e.Err, context.DeadlineExceeded)
 }
 
+// why is the reason of the call's end alone, or else its cause.
+func (e *Error) why() string {
+	if e.Reason != nil {
+		return e.Reason.Error()
+	}
+	return netfail.Describe(e.Err)
+}
+
+// byGate reports whether a gate has ended the call: an attempt that was to be sent was
+// not.
+func (e *Error) byGate() bool {
+	switch e.Reason {
+	case ErrBreakerOpen, ErrRateLimited:
+		return true
+	case ErrDeadline:
+		return e.Err == ErrRateLimited // which is how a turn after the deadline is refused
+	}
+	return false
+}
+
 // Timeout reports whether the call ended because time ran out, so that
 // url.Error.Timeout stays true for timeouts. A refusal is not a timeout.
 func (e *Error) Timeout() bool {

@@ -26,6 +26,7 @@ type race struct {
 	latest    *attempt      // the last to fail of those that are no hedges
 	changed   chan struct{} // closed when preparing or running falls, or somebody wins; nil: nobody waits
 	decided   bool          // the outcome has been picked
+	waited    bool          // which came later than the first's
 }
 
 // errLost is the cause with which the slower copies of a request are cancelled.
@@ -33,7 +34,7 @@ var errLost = errors.New("another copy of the request was answered first")
 
 // copy makes a copy beside an attempt that takes long.
 func (r *race) copy(of *attempt, hedge bool) {
-	copied := &attempt{call: of.call, round: r, beside: true, record: Attempt{Number: of.record.Number, Hedge: hedge}}
+	copied := &attempt{call: of.call, round: r, beside: true, record: Attempt{Number: of.record.Number, Hedge: hedge, Beside: true}}
 	if of.call.tracing() {
 		copied.announced = make(chan struct{})
 	}
@@ -214,6 +215,7 @@ func (r *race) wait() (outcome *attempt) {
 	// Until a copy is ready it reads the caller's request, which is the caller's
 	// again when the call returns.
 	for r.preparing > 0 || r.winner == nil && r.running > 0 {
+		r.waited = true
 		r.sleep()
 	}
 	r.over = true
@@ -271,7 +273,7 @@ func (r *race) entry(a *attempt) *attempt {
 		return a
 	}
 	return &attempt{call: a.call, fate: fateLost, record: Attempt{
-		Number: a.record.Number, Hedge: a.record.Hedge, Request: a.record.Request, Start: a.record.Start, Queued: a.record.Queued,
+		Number: a.record.Number, Hedge: a.record.Hedge, Beside: true, Request: a.record.Request, Start: a.record.Start, Queued: a.record.Queued,
 		Latency: time.Since(a.record.Start), Err: errLost, Verdict: VerdictPermanent,
 	}}
 }

@@ -103,7 +103,7 @@ func (l *RateLimit) engine() *quota.Limiter {
 func (l *RateLimit) enter(a *attempt, now time.Time) *Error {
 	c := a.call
 	r := l.request(c)
-	r.NoWait = a.beside
+	r.NoWait, r.Waiter = a.beside, (*queuedAttempt)(a)
 	ticket, refusal := l.engine().Admit(c.ctx, r, now)
 	a.ticket = ticket
 	if refusal == nil {
@@ -118,6 +118,26 @@ func (l *RateLimit) enter(a *attempt, now time.Time) *Error {
 	}
 	return &Error{Reason: ErrRateLimited, NotBefore: refusal.NotBefore}
 }
+
+// queuedAttempt is an attempt that stands in line for its turn.
+type queuedAttempt attempt
+
+var _ quota.Waiter = (*queuedAttempt)(nil)
+
+// WaitBegins implements quota.Waiter.
+func (q *queuedAttempt) WaitBegins(turn time.Time) {
+	c := q.call
+	c.seen.waiting.Add(1)
+	if c.tracing() {
+		now := time.Now()
+		told := q.record
+		told.Request, told.Queued, told.Wait = c.request, now.Sub(c.accounted), max(turn.Sub(now), 0)
+		c.traceAttempt(queued, &told)
+	}
+}
+
+// WaitEnds implements quota.Waiter.
+func (q *queuedAttempt) WaitEnds() { q.call.seen.waiting.Add(-1) }
 
 // closedUntil is until when refusals have closed the call's scope; the zero time
 // if they have not.

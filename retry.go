@@ -40,13 +40,14 @@ func (c *call) tryAgain() (at time.Time, again bool) {
 	}
 	wait, stop := c.again(last)
 	if last.record.Stop = stop; stop != nil {
-		last.record.Wait = max(last.asked, last.record.Wait, 0)
+		last.record.Wait = max(last.asked, 0) // unless copies stand behind it: see rest
 		return time.Time{}, false
 	}
 	last.record.Wait = wait
 	if c.tracing() {
 		c.traceAttempt(retryWait, &last.record)
 	}
+	c.resting(true)
 	last.discard() // the drain is a part of the wait
 	return c.more.due, true
 }
@@ -193,8 +194,9 @@ func (a *attempt) turnedAway(statuses ...int) bool {
 // prepareRetry runs after the wait: the gates may have shut meanwhile.
 func (c *call) prepareRetry() error {
 	now := time.Now()
-	c.last.record.Wait = now.Sub(c.last.record.Start.Add(c.last.record.Latency)) // as it was
-	c.accounted = now
+	c.resting(false)
+	c.waited += now.Sub(c.accounted)
+	c.last.record.Wait, c.accounted = c.waited, now // as it was
 	c.number++
 	next := &attempt{call: c, record: Attempt{Number: c.number}}
 	c.more.next = next

@@ -19,6 +19,10 @@ type Attempt struct {
 	// Hedge is true for the second copy of a hedged attempt.
 	Hedge bool
 
+	// Beside is true for a copy that was sent while another attempt was under way: a
+	// hedge, or the copy of an attempt that took very long.
+	Beside bool
+
 	// Request is the request as it was sent, with all headers that were added.
 	// It must not be modified.
 	Request *http.Request
@@ -49,7 +53,8 @@ type Attempt struct {
 	// Wait is the time until the next attempt's turn came to pass the gates: the
 	// backoff, what the server asked for, and the end of copies under way beside it.
 	// When there was no next attempt, it is what the server asked for and was not
-	// waited for.
+	// waited for; or how long the copies were waited for that stand behind it in the
+	// record (NotBefore tells what was asked then, too).
 	Wait time.Duration
 
 	// Stop is why no further attempt followed a failure: ErrMaxAttempts,
@@ -82,18 +87,40 @@ type Call struct {
 	Start time.Time
 
 	// Latency is how long RoundTrip took. To a millisecond, it is the sum of Queued
-	// and Latency of the attempts that are not hedges or other copies beside one that
-	// was under way, of Wait of all but the last, and of Queued below.
+	// and Latency of the attempts that are not Beside another, of Wait of all but the
+	// last, and of Queued below.
 	Latency time.Duration
 
 	// Queued is the time after which nothing was sent any more: at a gate that refused
 	// the call in the end, or until the caller gave up waiting, with the wait before
-	// it. It is 0 for a call that ended with an attempt.
+	// it. It is 0 for a call that ended with an attempt, unless a copy beside that was
+	// made ready in vain.
 	Queued time.Duration
 
 	// NotBefore is when a further call has a chance, where that is known: the
 	// Error's, or when what the server asked to wait has passed.
 	NotBefore time.Time
+}
+
+// Spent tells where the time of the call went: at the gates, for a turn of the rate limit
+// above all; under way, until the response headers or an error; and in waits before
+// retries, the ends of copies among them. Together they are Latency, to a millisecond.
+func (c *Call) Spent() (queued, sent, waited time.Duration) {
+	queued = c.Queued
+	for i := range c.Attempts {
+		a := &c.Attempts[i]
+		if !a.Beside {
+			queued += a.Queued
+			sent += a.Latency
+		}
+		if i < len(c.Attempts)-1 {
+			waited += a.Wait
+		} else { // of the wait before a retry that was not sent
+			w := min(a.Wait, c.Queued)
+			queued, waited = queued-w, waited+w
+		}
+	}
+	return queued, sent, waited
 }
 
 // Trace is a set of hooks. Each may be nil. They run synchronously, never under
@@ -106,6 +133,12 @@ type Trace struct {
 	// it is sent.
 	AttemptStart func(*Attempt)
 
+	// Queued is called when an attempt begins to wait for its turn at the rate limit;
+	// it may do so more than once. Nothing was made of it yet: its Request is the
+	// caller's, its Start zero. Its Queued is the time so far, and its Wait how much
+	// longer it is likely to take.
+	Queued func(*Attempt)
+
 	// AttemptDone is called when the attempt has its response headers or its
 	// error, and its verdict.
 	AttemptDone func(*Attempt)
@@ -113,6 +146,11 @@ type Trace struct {
 	// RetryWait is called before the wait for a retry, with the attempt that has
 	// failed; its Wait says how long.
 	RetryWait func(*Attempt)
+
+	// Refused is called when a gate has refused the first attempt or a further one, and
+	// so ended the call, just before CallDone. Its Err, an *Error, says which gate, by
+	// its Reason, and until when.
+	Refused func(*Call)
 
 	// CallDone is called when RoundTrip is about to return, for every call that
 	// was well-formed and not cancelled before it began.
@@ -185,6 +223,7 @@ type attemptHook func(*Trace) func(*Attempt)
 func attemptStart(t *Trace) func(*Attempt) { return t.AttemptStart }
 func attemptDone(t *Trace) func(*Attempt)  { return t.AttemptDone }
 func retryWait(t *Trace) func(*Attempt)    { return t.RetryWait }
+func queued(t *Trace) func(*Attempt)       { return t.Queued }
 
 // tracing reports whether anybody listens.
 func (c *call) tracing() bool { return c.trace != nil || len(c.options.traces) > 0 }
@@ -214,6 +253,13 @@ func (c *call) traceDone(resp *http.Response) {
 	}
 	if c.failure != nil {
 		done.Err = c.failure
+	}
+	if c.refused {
+		c.eachTrace(func(t *Trace) {
+			if t.Refused != nil {
+				t.Refused(&done)
+			}
+		})
 	}
 	c.eachTrace(func(t *Trace) {
 		if t.CallDone != nil {

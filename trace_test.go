@@ -3,15 +3,18 @@ package resilienthttp_test
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +22,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/time/rate"
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/faulttest"
@@ -48,7 +52,9 @@ func (m *minutes) trace(name string) *resilienthttp.Trace {
 	return &resilienthttp.Trace{
 		AttemptStart: func(a *resilienthttp.Attempt) { m.addf("%s start %s", name, attemptName(a)) },
 		AttemptDone:  func(a *resilienthttp.Attempt) { m.addf("%s done %s %v", name, attemptName(a), a.Verdict) },
+		Queued:       func(a *resilienthttp.Attempt) { m.addf("%s queued %s %v", name, attemptName(a), a.Wait) },
 		RetryWait:    func(a *resilienthttp.Attempt) { m.addf("%s wait %s %v", name, attemptName(a), a.Wait) },
+		Refused:      func(c *resilienthttp.Call) { m.addf("%s refused %d", name, len(c.Attempts)) },
 		CallDone:     func(c *resilienthttp.Call) { m.addf("%s call %d", name, len(c.Attempts)) },
 		BreakerChange: func(c resilienthttp.BreakerChange) {
 			m.addf("%s breaker %s %v-%v", name, c.Scope, c.From, c.To)
@@ -219,6 +225,72 @@ func TestTraceContent(t *testing.T) {
 	})
 }
 
+// TestTraceQueued is §4.24: a wait that begins is told when it begins.
+func TestTraceQueued(t *testing.T) {
+	const s = time.Second
+	t.Run("in line for a quota", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			begun := time.Now()
+			told, number := make(chan time.Time, 2), make(chan int, 2)
+			tr := &resilienthttp.Transport{
+				Base: script(status(200, "X-RateLimit-Limit", "1", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "10")),
+				Trace: &resilienthttp.Trace{Queued: func(a *resilienthttp.Attempt) {
+					require.Equal(t, "/things", a.Request.URL.Path, "the caller's")
+					require.InDelta(t, 10*s, a.Wait, float64(2*s))
+					require.Zero(t, a.Start)
+					told <- time.Now()
+					number <- a.Number
+				}},
+			}
+			answered(t, tr)
+			require.Empty(t, told, "the first waits for nothing")
+			answered(t, tr)
+			require.Equal(t, begun, <-told)
+			require.Equal(t, 1, <-number)
+			require.GreaterOrEqual(t, time.Since(begun), 9*s)
+			require.GreaterOrEqual(t, known(t, tr).Slowest.Queued, 9*s)
+		})
+	})
+	t.Run("a retry, and no hedge", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			var m minutes
+			tr := &resilienthttp.Transport{
+				Base: script(after(3*s, status(503)), status(200)), Policy: every(s), Breaker: never(),
+				RateLimit: &resilienthttp.RateLimit{Limit: 0.1, Burst: 1}, Hedge: &resilienthttp.Hedge{Delay: s},
+				Trace: &resilienthttp.Trace{Queued: func(a *resilienthttp.Attempt) {
+					m.addf("%d after %v for %v", a.Number, a.Queued, a.Wait.Round(time.Millisecond))
+				}},
+			}
+			answered(t, tr)
+			require.Equal(t, []string{"2 after 0s for 6s"}, m.read())
+		})
+	})
+	t.Run("a hook that panics gives a probe's place back", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			tr := &resilienthttp.Transport{
+				Base: script(status(503), status(200)), Breaker: nervous(s), Policy: resilienthttp.Policy{MaxAttempts: -1},
+				RateLimit: &resilienthttp.RateLimit{Limit: 0.1, Burst: 1},
+			}
+			answered(t, tr)
+			time.Sleep(2 * s) // its circuit is half-open
+			panicky := resilienthttp.WithTrace(t.Context(), &resilienthttp.Trace{Queued: func(*resilienthttp.Attempt) { panic("hook") }})
+			require.Panics(t, func() { _, _ = tr.RoundTrip(get(t).WithContext(panicky)) })
+			require.Zero(t, known(t, tr).Breaker.NotBefore, "its place is free")
+			answered(t, tr)
+			require.Equal(t, resilienthttp.StateClosed, known(t, tr).Breaker.State)
+		})
+	})
+	t.Run("one that is refused at once does not wait", func(t *testing.T) {
+		var m minutes
+		tr := &resilienthttp.Transport{
+			Base: script(status(200)), RateLimit: &resilienthttp.RateLimit{Limit: 0.1, Burst: 1, MaxWait: -1}, Trace: m.trace("T"),
+		}
+		answered(t, tr)
+		answered(t, tr)
+		require.Equal(t, []string{"T start 1", "T done 1 success", "T call 1", "T refused 0", "T call 0"}, m.read())
+	})
+}
+
 // TestTraceRefused: CallDone tells of calls that a gate refused, with no attempt,
 // and not of those that never were calls.
 func TestTraceRefused(t *testing.T) {
@@ -248,7 +320,7 @@ func TestTraceRefused(t *testing.T) {
 				before := m.read()
 				_, err := transport.RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
 				require.ErrorIs(t, err, row.reason)
-				require.Equal(t, []string{"T call 0"}, m.read()[len(before):])
+				require.Equal(t, []string{"T refused 0", "T call 0"}, m.read()[len(before):])
 				require.Same(t, err, done.Err)
 				require.Empty(t, done.Attempts)
 				require.False(t, done.NotBefore.IsZero())
@@ -310,6 +382,7 @@ func TestHooksHoldNoLock(t *testing.T) {
 				require.NoError(t, resp.Body.Close(), what)
 			}
 			transport.Breaker.State("api.test")
+			transport.State()
 			transport.CloseIdleConnections()
 		}
 		n := 0
@@ -324,7 +397,7 @@ func TestHooksHoldNoLock(t *testing.T) {
 			}),
 			Policy:    resilienthttp.Policy{Backoff: func(int, time.Duration) time.Duration { callBack("Backoff"); return time.Millisecond }},
 			Breaker:   &resilienthttp.Breaker{OnChange: func(resilienthttp.BreakerChange) { callBack("OnChange") }},
-			RateLimit: &resilienthttp.RateLimit{Limit: 1000, Burst: 1000},
+			RateLimit: &resilienthttp.RateLimit{Limit: 50, Burst: 2},
 			Scope:     func(r *http.Request) string { callBack("Scope"); return r.URL.Host },
 		}
 		transport.Idempotency.NewKey = func(*http.Request) string { callBack("NewKey"); return "k" }
@@ -336,11 +409,13 @@ func TestHooksHoldNoLock(t *testing.T) {
 			AttemptStart:  func(*resilienthttp.Attempt) { callBack("AttemptStart") },
 			AttemptDone:   func(*resilienthttp.Attempt) { callBack("AttemptDone") },
 			RetryWait:     func(*resilienthttp.Attempt) { callBack("RetryWait") },
+			Queued:        func(*resilienthttp.Attempt) { callBack("Queued") },
+			Refused:       func(*resilienthttp.Call) { callBack("Refused") },
 			CallDone:      func(*resilienthttp.Call) { callBack("CallDone") },
 			BreakerChange: func(resilienthttp.BreakerChange) { callBack("BreakerChange") },
 		}
 		hooks := []string{
-			"Scope", "NewKey", "Classify", "Backoff", "OnChange", "AttemptStart", "AttemptDone", "RetryWait", "CallDone", "BreakerChange",
+			"Scope", "NewKey", "Classify", "Backoff", "OnChange", "AttemptStart", "AttemptDone", "RetryWait", "Queued", "Refused", "CallDone", "BreakerChange",
 		}
 		for calls := 0; calls < 300 && len(called) < len(hooks); calls++ {
 			resp, err := transport.RoundTrip(newCall(t.Context(), t, http.MethodPost, "body"))
@@ -520,6 +595,7 @@ func TestLogTrace(t *testing.T) {
 				{
 					"level": "DEBUG", "msg": "resilienthttp call", "event": "call", "method": "POST", "host": "api.test",
 					"scope": "api.test", "attempts": 2.0, "status": 201.0, "latency": ms(110),
+					"queued": 0.0, "sent": ms(10), "waited": ms(100),
 				},
 			}, records)
 		})
@@ -563,6 +639,68 @@ func TestLogTrace(t *testing.T) {
 		require.Len(t, records, 2)
 		require.Equal(t, "DEBUG", records[0]["level"])
 		require.Equal(t, "DEBUG", records[1]["level"])
+	})
+	t.Run("why a call took ten seconds", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			records, _ := logged(t, func(trace *resilienthttp.Trace) {
+				transport := bareTransport(puppetStatus(200), 1)
+				transport.RateLimit = &resilienthttp.RateLimit{Limit: 0.1, Burst: 1}
+				transport.Trace = trace
+				for range 2 {
+					tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
+				}
+			})
+			require.Len(t, records, 5)
+			require.Equal(t, map[string]any{
+				"level": "INFO", "msg": "resilienthttp queued", "event": "queued", "method": "GET", "host": "api.test",
+				"attempt": 1.0, "likely_wait": ms(10_000),
+			}, records[2])
+			require.InDelta(t, ms(10_000), records[4]["queued"], ms(1))
+			require.InDelta(t, ms(10_000), records[4]["latency"], ms(1))
+			require.Equal(t, "INFO", records[4]["level"])
+			require.Equal(t, []any{0.0, 0.0}, []any{records[4]["sent"], records[4]["waited"]})
+		})
+	})
+	t.Run("an outage, and how much was left out", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			records, _ := logged(t, func(trace *resilienthttp.Trace) {
+				transport := bareTransport(puppetStatus(500), 1)
+				transport.Trace = trace
+				for range 1000 {
+					tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
+					time.Sleep(10 * time.Millisecond)
+				}
+				tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
+				time.Sleep(20 * time.Second)
+				tripped(t, &resilienthttp.Transport{Base: puppetStatus(501), Trace: trace}, newCall(t.Context(), t, http.MethodGet, ""))
+			})
+			told := map[any]int{}
+			for _, r := range records {
+				if r["event"] == "left out" {
+					r["event"] = r["of"]
+				} else {
+					told[r["event"]]++
+				}
+				if left, ok := r["left_out"].(float64); ok {
+					told[r["event"]] += int(left)
+				}
+			}
+			require.LessOrEqual(t, len(records), 2*10+2*10+10, "of 2,000")
+			require.Equal(t, map[any]int{"attempt": 1001 + 1, "call": 1001 + 1}, told, "and nothing is lost")
+		})
+	})
+	t.Run("kinds of records are bounded, and none is silent for what others say", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			records, _ := logged(t, func(trace *resilienthttp.Trace) {
+				transport := bareTransport(puppetStatus(500), 1)
+				transport.Trace = trace
+				for i := range 3000 {
+					tripped(t, transport, newRequest(t, http.MethodGet, fmt.Sprintf("http://host-%d.test/", i), ""))
+				}
+			})
+			require.Greater(t, len(records), 1000)
+			require.Less(t, len(records), 1200)
+		})
 	})
 	t.Run("an empty method is GET", func(t *testing.T) {
 		records, _ := logged(t, func(trace *resilienthttp.Trace) {
@@ -729,19 +867,79 @@ func TestTimeIsAccountedFor(t *testing.T) {
 				if row.cancel > 0 {
 					require.Equal(t, row.cancel, done.Queued)
 				}
-				sum := done.Queued
-				var end time.Time // of what was under way
-				for i, a := range done.Attempts {
-					if !a.Hedge && !a.Start.Before(end) {
-						sum += a.Queued + a.Latency
-						end = a.Start.Add(a.Latency)
-					}
-					if i < len(done.Attempts)-1 {
-						sum += a.Wait
-					}
-				}
-				require.InDelta(t, done.Latency.Seconds(), sum.Seconds(), 0.001, "%+v", done)
+				requireAccounted(t, &done)
 			})
+		})
+	}
+}
+
+// requireAccounted requires §4.24 of a call.
+func requireAccounted(tb testing.TB, done *resilienthttp.Call) {
+	tb.Helper()
+	sum := done.Queued
+	for i, a := range done.Attempts {
+		if !a.Beside {
+			sum += a.Queued + a.Latency
+		}
+		if i < len(done.Attempts)-1 {
+			sum += a.Wait
+		}
+	}
+	require.InDelta(tb, done.Latency.Seconds(), sum.Seconds(), 0.001, "%+v", *done)
+}
+
+// TestTimeIsAccountedForWhateverHappens is §4.24 for random servers, with hedges, copies,
+// gates and deadlines.
+func TestTimeIsAccountedForWhateverHappens(t *testing.T) {
+	const seeds = 1000
+	outcomes := []func(*rand.Rand) step{
+		func(*rand.Rand) step { return status(200) },
+		func(*rand.Rand) step { return status(400) },
+		func(*rand.Rand) step { return status(503) },
+		func(r *rand.Rand) step { return status(503, "Retry-After", strconv.Itoa(1+r.IntN(120))) },
+		func(*rand.Rand) step { return failing(errReset) },
+		func(*rand.Rand) step { return failing(x509.UnknownAuthorityError{}) }, // for good
+		func(*rand.Rand) step { return hanging },
+	}
+	for seed := range uint64(seeds) {
+		r := rand.New(rand.NewPCG(seed, 24))
+		upTo := func(longest time.Duration) time.Duration { return 1 + time.Duration(r.Int64N(int64(longest))) }
+		var steps []step
+		for range 1 + r.IntN(6) {
+			steps = append(steps, after(upTo(50*time.Second), outcomes[r.IntN(len(outcomes))](r)))
+		}
+		synctest.Test(t, func(t *testing.T) {
+			var done resilienthttp.Call
+			tr := &resilienthttp.Transport{
+				Base: script(steps...), Policy: every(upTo(20 * time.Second)), Breaker: never(), Budget: &resilienthttp.Budget{Ratio: -1},
+				Trace: &resilienthttp.Trace{CallDone: func(c *resilienthttp.Call) { done = *c }},
+			}
+			if r.IntN(2) == 0 {
+				tr.Hedge = &resilienthttp.Hedge{Delay: upTo(20 * time.Second), MaxRatio: -1}
+			}
+			if r.IntN(4) == 0 {
+				tr.Policy.AttemptTimeout = upTo(40 * time.Second)
+			}
+			if r.IntN(4) == 0 {
+				tr.RateLimit = &resilienthttp.RateLimit{Limit: rate.Every(upTo(20 * time.Second)), Burst: 1}
+			}
+			if r.IntN(4) == 0 {
+				tr.Breaker = nervous(upTo(10 * time.Second))
+			}
+			ctx := t.Context()
+			if r.IntN(2) == 0 {
+				ctx = withDeadline(t, upTo(200*time.Second))
+			}
+			req := get(t).WithContext(ctx)
+			if r.IntN(4) == 0 {
+				trackBody(req, "charge")
+				open, takes := req.GetBody, upTo(5*time.Second)
+				req.GetBody = func() (io.ReadCloser, error) { time.Sleep(takes); return open() }
+			}
+			if resp, err := tr.RoundTrip(req); err == nil {
+				readAll(t, resp)
+			}
+			requireAccounted(t, &done)
 		})
 	}
 }

@@ -1,13 +1,13 @@
 package resilienthttp
 
 import (
-	"errors"
-	"fmt"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/netfail"
+	"github.com/resilienthttp/resilienthttp/internal/scope"
 )
 
 // Transport is an http.RoundTripper that makes the requests of any http.Client
@@ -89,6 +89,7 @@ type Transport struct {
 	Trace *Trace
 
 	once   sync.Once
+	used   atomic.Bool // once is over
 	config config
 }
 
@@ -153,6 +154,9 @@ type config struct {
 	err         error // what is wrong with it; every call returns it
 
 	native bool // Base is net/http's own Transport
+
+	since  time.Time // what scopes remember is counted from here
+	scopes *scope.Map[scope.Key, scopeRecord]
 }
 
 func (t *Transport) settled() *config {
@@ -165,6 +169,7 @@ func (t *Transport) settle() {
 	*c = config{
 		base: t.Base, policy: t.Policy.withDefaults(), budget: t.Budget, rateLimit: t.RateLimit, breaker: t.Breaker,
 		hedge: t.Hedge, scope: t.Scope, ownsRetries: t.OwnsRetries, trace: t.Trace,
+		since: time.Now(), scopes: &scope.Map[scope.Key, scopeRecord]{Clone: scope.Key.Clone},
 	}
 	if c.base == nil {
 		c.base = t.defaultBase()
@@ -181,35 +186,7 @@ func (t *Transport) settle() {
 	}
 	c.idempotency, c.deadline = t.Idempotency.withDefaults(), t.Deadline.withDefaults()
 	c.err = t.Validate()
-}
-
-// Validate tells what is wrong with the configuration, all of it, or returns nil: call
-// it when a program starts. Without it, each call fails with the same error before
-// anything is sent. It changes nothing, and does not count as a use: fields may still
-// be set after it. It must not run beside what sets them.
-//
-// Numbers are never wrong: each says what it means when it is negative, NaN or large.
-func (t *Transport) Validate() error {
-	i, d := t.Idempotency.withDefaults(), t.Deadline.withDefaults()
-	var wrong []error
-	complain := func(bad bool, what string) {
-		if bad {
-			wrong = append(wrong, fmt.Errorf("%w: %s", netfail.ErrMalformed, what))
-		}
-	}
-	complain(!validFieldName(i.Header), "Idempotency.Header is not a field name")
-	complain(!validFieldName(d.Header), "Deadline.Header is not a field name")
-	complain(i.Header == d.Header, "Idempotency.Header and Deadline.Header are the same")
-	for _, ours := range [...]string{timeoutHeader, retryOwnerHeader} {
-		complain(i.Header == ours || d.Header == ours, "Idempotency.Header or Deadline.Header is "+ours+", which is sent already")
-	}
-	for _, method := range i.Methods {
-		complain(!validFieldName(method), "Idempotency.Methods has one that is no method")
-	}
-	complain(t.Base == http.RoundTripper(t), "Base is the Transport itself")
-	base, native := t.Base.(*http.Transport)
-	complain(native && base == nil, "Base is an *http.Transport that is nil")
-	return errors.Join(wrong...)
+	t.used.Store(true)
 }
 
 // defaultBase is what a nil Base means. A Transport that is http.DefaultTransport

@@ -1113,57 +1113,6 @@ func TestResponseCanBeWritten(t *testing.T) {
 	require.Equal(t, "status 200", readAll(t, again))
 }
 
-// TestValidate: what is wrong is told, all of it, without a call and without a use.
-func TestValidate(t *testing.T) {
-	type fields = resilienthttp.Transport
-	for _, row := range []struct {
-		name string
-		tr   *fields
-		want []string
-	}{
-		{"zero", &fields{}, nil},
-		{"all numbers mean something", &fields{
-			Policy: resilienthttp.Policy{MaxAttempts: -1, AttemptTimeout: -1}, Budget: &resilienthttp.Budget{Ratio: math.NaN()},
-			Breaker: &resilienthttp.Breaker{FailureRatio: math.Inf(1)}, Hedge: &resilienthttp.Hedge{Quantile: -7},
-		}, nil},
-		{"names", &fields{Idempotency: resilienthttp.Idempotency{Header: "a b"}, Deadline: resilienthttp.Deadline{Header: "c:"}}, []string{
-			"Idempotency.Header is not", "Deadline.Header is not",
-		}},
-		{"one name for two", &fields{Idempotency: resilienthttp.Idempotency{Header: "x-request-deadline"}}, []string{"are the same"}},
-		{"a name that is ours", &fields{Deadline: resilienthttp.Deadline{Header: "x-retry-owner"}}, []string{"X-Retry-Owner"}},
-		{"no method", &fields{Idempotency: resilienthttp.Idempotency{Methods: []string{"PO ST"}}}, []string{"no method"}},
-		{"nil Base of a type", &fields{Base: (*http.Transport)(nil)}, []string{"nil"}},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			err := row.tr.Validate()
-			if row.want == nil {
-				require.NoError(t, err)
-				return
-			}
-			for _, want := range row.want {
-				require.ErrorContains(t, err, want)
-			}
-			_, got := row.tr.RoundTrip(get(t))
-			require.EqualError(t, asError(t, got).Err, err.Error(), "each call says so too")
-			require.True(t, asError(t, got).Unsent())
-		})
-	}
-	t.Run("itself", func(t *testing.T) {
-		tr := &resilienthttp.Transport{}
-		tr.Base = tr
-		require.ErrorContains(t, tr.Validate(), "itself")
-	})
-	t.Run("is no use", func(t *testing.T) {
-		tr := &resilienthttp.Transport{Base: script(status(500))}
-		require.NoError(t, tr.Validate())
-		tr.Base = script(status(200))
-		resp, err := tr.RoundTrip(get(t))
-		require.NoError(t, err)
-		require.Equal(t, 200, resp.StatusCode)
-		readAll(t, resp)
-	})
-}
-
 // TestServerRestart: idle connections whose server is gone cost no call.
 func TestServerRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

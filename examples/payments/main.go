@@ -8,6 +8,7 @@
 //	go run ./examples/payments -db postgres     with a private PostgreSQL server
 //	go run ./examples/payments -faults wire,backends,postmaster,disk,pgbouncer
 //	go run ./examples/payments -charges 100 -kills 5 -stops 1 -mode detached
+//	go run ./examples/payments -page 127.0.0.1:8080    and look there meanwhile
 //
 // It starts the service as three processes behind one address, lets 16 workers make
 // 2,000 charges, and meanwhile kills one of the processes at 50 random moments
@@ -107,6 +108,7 @@ func parse(args []string) ([]scenario, error) {
 	flags.StringVar(&modes, "mode", joined+","+detached, "how it is charged")
 	flags.StringVar(&faults, "faults", "", "what else goes wrong: "+strings.Join(faultNames(), ","))
 	flags.StringVar(&log, "log", "", "the file that gets the services' logs")
+	flags.StringVar(&s.page, "page", "", "address on which to show what the client knows, 127.0.0.1:8080 say")
 	flags.Uint64Var(&s.seed, "seed", 1, "of the moments and kinds of faults; the order of requests stays random")
 	if err := flags.Parse(args); err != nil {
 		return nil, err

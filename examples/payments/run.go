@@ -24,6 +24,13 @@ func (s scenario) run(ctx context.Context, out io.Writer) (_ *result, err error)
 	defer ledger.close()
 	c := newClient("http://" + at.front.Addr())
 	defer c.http.CloseIdleConnections()
+	if s.page != "" {
+		stop, err := c.showPage(ctx, s.page, ledger.records(), out)
+		if err != nil {
+			return nil, err
+		}
+		defer stop()
+	}
 
 	r := newResult(s, c, ledger.records())
 	began := time.Now()

@@ -17,6 +17,7 @@ type scenario struct {
 	faults                []fault
 	processes             int
 	seed                  uint64
+	page                  string    // the address of the state page; "": there is none
 	log                   io.Writer // of the processes; nil: nobody reads it
 }
 

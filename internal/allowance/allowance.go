@@ -121,6 +121,38 @@ func (a *Allowance) Admit(now time.Time, rule *Rule, ask Ask) (Ticket, bool) {
 	return Ticket{t}, true
 }
 
+// Status is what is taken of an allowance, and what is left.
+type Status struct {
+	Calls int     // of the window
+	Taken float64 // what repetitions count for that have failed, or are not over yet
+	Room  float64 // for so many more
+}
+
+// Status tells what is known now. It changes nothing.
+func (a *Allowance) Status(now time.Time, rule *Rule) Status {
+	at := now.Sub(rule.Origin)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	calls, s := a.called(at, rule), a.spent
+	if s == nil {
+		s = &noneSpent
+	}
+	share := rule.Ratio * float64(calls)
+	floor := max(rule.Floor, rule.Least-share)
+	taken, ofFloor := s.window.taken.Sum(at, rule.Window), s.floor.Sum(at, rule.Window)
+	status := Status{Calls: int(calls), Taken: float64(taken+ofFloor) / whole}
+	if rule.Static {
+		status.Room = max(s.window.room(share+floor, at, rule.Window), 0) / whole
+		return status
+	}
+	ofShare := min(s.window.room(share, at, rule.Window), s.lately.room(rule.Ratio*a.calledLately(at, rule), at, rule.lately()))
+	status.Room = (max(ofShare, 0) + max(whole*floor-float64(ofFloor), 0)) / whole
+	return status
+}
+
+// noneSpent is what is spent where nothing was taken.
+var noneSpent spent //nolint:gochecknoglobals // never written to
+
 func (a *Allowance) called(at time.Duration, rule *Rule) uint64 {
 	calls, _ := a.calls.Sum(at, rule.Window)
 	return calls
@@ -143,10 +175,9 @@ func (a *Allowance) Covers(now time.Time, rule *Rule) bool {
 
 // covered is Covers, locked.
 func (a *Allowance) covered(at time.Duration, rule *Rule) bool {
-	var none spent
 	s := a.spent
 	if s == nil {
-		s = &none
+		s = &noneSpent
 	}
 	return s.window.room(rule.Ratio*float64(a.called(at, rule)), at, rule.Window) >= whole &&
 		(rule.Static || s.lately.room(rule.Ratio*a.calledLately(at, rule), at, rule.lately()) >= whole)

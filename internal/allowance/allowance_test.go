@@ -356,6 +356,48 @@ func TestWhole(t *testing.T) {
 }
 
 // §4.16: what the calls make up for, by themselves.
+// TestStatus: the room is for as many as are granted then, if they fail.
+func TestStatus(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		rule   Rule
+		before func(*shared)
+		taken  float64
+		room   int
+	}{
+		{"nothing", Rule{Ratio: 0.1, Floor: 3}, func(*shared) {}, 0, 3},
+		{"a floor that is spent", Rule{Ratio: 0.1, Floor: 3}, func(s *shared) { s.fail(epoch) }, 3, 0},
+		{"one that failed", Rule{Ratio: 0.1, Floor: 3}, func(s *shared) {
+			ticket, _ := s.take(epoch, nil)
+			ticket.Done(false, epoch)
+		}, 1, 2},
+		{"one that succeeded, of the floor", Rule{Floor: 3}, func(s *shared) {
+			ticket, _ := s.take(epoch, nil)
+			ticket.Done(true, epoch)
+		}, 0, 4},
+		{"one that was cancelled", Rule{Floor: 3}, func(s *shared) {
+			ticket, _ := s.take(epoch, nil)
+			ticket.Cancel()
+		}, 0, 3},
+		{"calls", Rule{Ratio: 0.5}, func(s *shared) { s.called(40, epoch) }, 0, 20},
+		{"least", Rule{Ratio: 0.1, Least: 2, Static: true}, func(s *shared) { s.called(5, epoch) }, 0, 2},
+		{"static", Rule{Ratio: 0.5, Floor: 1, Static: true}, func(s *shared) { s.called(4, epoch); s.open(epoch) }, 3, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := under(tt.rule)
+			tt.before(s)
+			got := s.Status(epoch, &s.rule)
+			require.InDelta(t, tt.taken, got.Taken, 1e-9)
+			require.Equal(t, tt.room, int(got.Room+1e-9), "%+v", got)
+			require.Equal(t, tt.room, s.fail(epoch), "as many are granted")
+		})
+	}
+	s := under(Rule{Ratio: 0.1})
+	s.called(7, epoch)
+	require.Equal(t, 7, s.Status(epoch, &s.rule).Calls)
+	require.Zero(t, s.Status(epoch.Add(time.Hour), &s.rule).Calls)
+}
+
 func TestCovers(t *testing.T) {
 	for _, tt := range []struct {
 		name           string

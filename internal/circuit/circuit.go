@@ -108,6 +108,8 @@ type state interface {
 	// refuses tells what admit would say at the time at, as far as one can know,
 	// and changes nothing.
 	refuses(g *generation, at time.Time, retry bool) (notBefore time.Time, refuses bool)
+	// describe is what is known.
+	describe(g *generation, now time.Time) Status
 	// worstFailure is the latency of the worst failure of this trouble.
 	worstFailure() time.Duration
 	// done records the result of an attempt that this state has let out.
@@ -169,6 +171,34 @@ func (b *Breaker) State(key scope.Key, now time.Time) State {
 		return HalfOpen
 	}
 	return g.state.name()
+}
+
+// Status is what is known of a circuit.
+type Status struct {
+	State           State
+	Calls, Failures int       // results of the Window; where it is not closed, those for which it opened
+	Since           time.Time // when it came into this state; zero: it was never heard of
+	NotBefore       time.Time // requests are refused until then; zero: they are not
+	Limit           float64   // of requests in flight; 0: none
+}
+
+// Status tells what is known of the circuit of a scope. It changes nothing.
+func (b *Breaker) Status(key scope.Key, now time.Time) Status {
+	g := b.peek(key)
+	if g == nil {
+		return Status{}
+	}
+	return g.state.describe(g, now)
+}
+
+// NotClosed calls f with each scope whose circuit is not closed.
+func (b *Breaker) NotClosed(f func(scope.Key)) {
+	b.circuits.All(func(key scope.Key, c *circuit) bool {
+		if g := c.current.Load(); g != nil && g.state.name() != Closed {
+			f(key)
+		}
+		return true
+	})
 }
 
 // peek returns the current generation of a scope, or nil if there is none.

@@ -214,6 +214,47 @@ func TestState(t *testing.T) {
 	require.Equal(t, "open half-open closed", b.path())
 }
 
+func TestStatus(t *testing.T) {
+	b := record(Rules{MinRequests: 4, Probes: 1, FailureRatio: 0.5})
+	require.Equal(t, Status{}, b.Status(host, epoch), "unknown")
+	b.run(epoch, "SSS")
+	require.Equal(t, Status{State: Closed, Calls: 3, Since: epoch}, b.Status(host, epoch))
+	until := b.opened(t, epoch.Add(time.Second))
+	open := Status{State: Open, Calls: 6, Failures: 3, Since: epoch.Add(time.Second), NotBefore: until}
+	require.Equal(t, open, b.Status(host, until.Add(-1)))
+	half := Status{State: HalfOpen, Calls: 6, Failures: 3, Since: until}
+	require.Equal(t, half, b.Status(host, until), "as the next request will find it")
+	require.Equal(t, "open", b.path(), "to ask is no change")
+	probe := b.must(t, until)
+	got := b.Status(host, until)
+	require.True(t, got.NotBefore.After(until), "its place is taken")
+	half.NotBefore = got.NotBefore
+	require.Equal(t, half, got)
+	b.done(probe, Result{Outcome: Failure}, until)
+	again := b.Status(host, until)
+	require.Equal(t, []int{1, 1}, []int{again.Calls, again.Failures}, "for which it opened")
+	require.Equal(t, Open, again.State)
+	var names []string
+	b.NotClosed(func(key scope.Key) { names = append(names, key.Name) })
+	require.Equal(t, []string{"h"}, names)
+	b.done(b.must(t, again.NotBefore), Result{Outcome: Success}, again.NotBefore)
+	b.NotClosed(func(scope.Key) { t.Error("closed") })
+	require.Equal(t, Closed, b.Status(host, again.NotBefore).State)
+}
+
+// TestStatusOfALimit: the limit of a circuit that has closed after slow failures.
+func TestStatusOfALimit(t *testing.T) {
+	b := record(Rules{MinRequests: 1, Probes: 1})
+	at := b.openedBy(t, epoch, 2*time.Second).Add(time.Minute)
+	b.done(b.must(t, at), Result{Outcome: Success, Took: time.Millisecond}, at)
+	s := b.Status(host, at)
+	require.Equal(t, Closed, s.State)
+	require.InDelta(t, limitStart, s.Limit, 1e-9)
+	require.Zero(t, s.NotBefore)
+	b.done(b.must(t, at), Result{Outcome: Failure, Took: time.Second}, at.Add(time.Second))
+	require.True(t, b.Status(host, at.Add(time.Second)).NotBefore.After(at.Add(time.Second)), "it pauses")
+}
+
 // §4.15: the call's deadline says something about the server only where the
 // attempt had far longer than is usual there.
 func TestSilence(t *testing.T) {

@@ -50,6 +50,15 @@ func (*closed) worstFailure() time.Duration { return 0 }
 
 func (s *closed) name() State { return Closed }
 
+func (s *closed) describe(g *generation, now time.Time) Status {
+	failures, successes := s.results.Sum(now.Sub(g.breaker.origin), g.breaker.rules.Window)
+	told := Status{State: Closed, Calls: int(failures + successes), Failures: int(failures), Since: g.since}
+	if s.limit.works() {
+		told.Limit, told.NotBefore = s.limit.now(now)
+	}
+	return told
+}
+
 func (s *closed) admit(g *generation, now time.Time, _ bool) (Ticket, time.Time, *Change, bool) {
 	t := Ticket{generation: g}
 	if s.limit.works() {
@@ -91,7 +100,10 @@ func (s *closed) done(t Ticket, r Result, now time.Time) *Change {
 	if !opens || g.circuit.current.Load() != g { // long open: do not make a generation for each of the late failures
 		return nil
 	}
-	return g.become(g.openAfter(r.Took, worst, 0, now), now)
+	next := g.openAfter(r.Took, worst, 0, now)
+	failures, successes := s.results.Sum(at, g.breaker.rules.Window)
+	next.opened = resultsOf(failures, failures+successes)
+	return g.become(next, now)
 }
 
 func (s *closed) succeeded(g *generation, r Result, at time.Duration, limited bool) {

@@ -12,6 +12,7 @@ import (
 type halfOpen struct {
 	cooldown time.Duration // of the opening before, and for how long a place is leased
 	worst    time.Duration // latency of the slowest failure of this trouble
+	opened   results       // for which it opened
 
 	// Every change from here is made under the lock, so that nobody is let in or
 	// sent away by a generation that is over.
@@ -42,6 +43,13 @@ func (p *probe) expired(now time.Time) bool { return !now.Before(p.expires) }
 func (h *halfOpen) worstFailure() time.Duration { return h.worst }
 
 func (h *halfOpen) name() State { return HalfOpen }
+
+func (h *halfOpen) describe(g *generation, now time.Time) Status {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	notBefore, _ := h.full(g, now, false)
+	return Status{State: HalfOpen, Calls: h.opened.calls, Failures: h.opened.failures, Since: g.since, NotBefore: notBefore}
+}
 
 func (h *halfOpen) admit(g *generation, now time.Time, retry bool) (Ticket, time.Time, *Change, bool) {
 	h.mu.Lock()
@@ -151,7 +159,9 @@ func (h *halfOpen) judge(g *generation, now time.Time) *Change {
 	}
 	switch {
 	case rules.tooMany(uint64(h.failures), uint64(answered)):
-		return g.become(g.openAfter(h.slowest, h.worst, h.cooldown, now), now)
+		next := g.openAfter(h.slowest, h.worst, h.cooldown, now)
+		next.opened = resultsOf(h.failures, results)
+		return g.become(next, now)
 	case results >= rules.Probes:
 		limit := newLimit(rules, g.circuit.typical.latency(), max(h.worst, h.slowest), h.answered, now)
 		return g.become(&closed{limit: limit}, now)

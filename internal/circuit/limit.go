@@ -126,6 +126,16 @@ func (l *limit) refuses(at time.Time) (notBefore time.Time, refuses bool) {
 	return l.paused, at.Before(l.paused)
 }
 
+// now is the limit, and until when nobody is admitted: the zero time if somebody is.
+func (l *limit) now(now time.Time) (size float64, notBefore time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now.Before(l.paused) {
+		notBefore = l.paused
+	}
+	return l.size, notBefore
+}
+
 // done tells what came of a request that was admitted.
 func (l *limit) done(sent, now time.Time, outcome Outcome) {
 	l.mu.Lock()

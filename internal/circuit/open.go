@@ -7,7 +7,13 @@ type open struct {
 	cooldown time.Duration
 	until    time.Time // of the cooldown, with what is added at random
 	worst    time.Duration
+	opened   results
 }
+
+// results are those for which a circuit has opened.
+type results struct{ failures, calls int }
+
+func resultsOf[N int | uint64](failures, calls N) results { return results{int(failures), int(calls)} }
 
 // openAfter is the state of a circuit that opens because of a failure that took
 // so long. worst is the latency of the slowest failure of this trouble, last the
@@ -21,13 +27,21 @@ func (o *open) worstFailure() time.Duration { return o.worst }
 
 func (o *open) name() State { return Open }
 
+func (o *open) describe(g *generation, now time.Time) Status {
+	s := Status{State: Open, Calls: o.opened.calls, Failures: o.opened.failures, Since: g.since, NotBefore: o.until}
+	if !now.Before(o.until) { // half-open, even if no request has come yet to make use of it
+		s.State, s.Since, s.NotBefore = HalfOpen, o.until, time.Time{}
+	}
+	return s
+}
+
 func (o *open) admit(g *generation, now time.Time, retry bool) (Ticket, time.Time, *Change, bool) {
 	if notBefore, refuses := o.refuses(g, now, retry); refuses {
 		return Ticket{}, notBefore, nil, false
 	}
 	// Whoever makes it half-open has the first place, and has it before anybody
 	// is told.
-	half := &halfOpen{cooldown: o.cooldown, worst: o.worst}
+	half := &halfOpen{cooldown: o.cooldown, worst: o.worst, opened: o.opened}
 	next := g.next(half, now)
 	t := half.lease(next, now)
 	if !g.circuit.current.CompareAndSwap(g, next) {

@@ -52,12 +52,20 @@ func (r *Record) Add(at, took time.Duration) {
 	w.counts[bucketOf(took)].Add(1)
 }
 
-// Quantile is the latency that the share q of the answers of late did not exceed,
-// and how many answers that is judged by. Without any it is 0. A q below 0 counts
-// as 0, above 1 as 1, and NaN as 1.
+// Quantile is that of what there is of late.
 func (r *Record) Quantile(at time.Duration, q float64) (took time.Duration, samples int) {
-	var sum [buckets]uint64
-	var n uint64
+	h := r.Late(at)
+	return h.Quantile(q)
+}
+
+// Histogram is a copy of what a Record holds at one time.
+type Histogram struct {
+	counts [buckets]uint64
+	n      uint64
+}
+
+// Late is what there is of late.
+func (r *Record) Late(at time.Duration) (h Histogram) {
 	newest := int64(max(at, 0)/length) + 1
 	for i := range r.windows {
 		w := &r.windows[i]
@@ -66,10 +74,18 @@ func (r *Record) Quantile(at time.Duration, q float64) (took time.Duration, samp
 		}
 		for b := range w.counts {
 			count := uint64(w.counts[b].Load())
-			sum[b] += count
-			n += count
+			h.counts[b] += count
+			h.n += count
 		}
 	}
+	return h
+}
+
+// Quantile is the latency that the share q of the answers did not exceed, and how many
+// answers that is judged by. Without any it is 0. A q below 0 counts as 0, above 1 as
+// 1, and NaN as 1.
+func (h *Histogram) Quantile(q float64) (took time.Duration, samples int) {
+	n := h.n
 	if n == 0 {
 		return 0, 0
 	}
@@ -79,8 +95,7 @@ func (r *Record) Quantile(at time.Duration, q float64) (took time.Duration, samp
 	} else if q > 0 {
 		rank = max(uint64(math.Ceil(q*float64(n))), 1)
 	}
-	for b := range sum {
-		count := sum[b]
+	for b, count := range &h.counts {
 		if rank <= count {
 			return end(b), int(n)
 		}

@@ -77,7 +77,7 @@ func (l *Limiter) steady(now time.Time) time.Time { return l.origin.Add(now.Sub(
 // soon as ctx is done. A token of the static ceiling is taken last, when the
 // request can leave: so what a server holds back leaves within the ceiling too.
 func (l *Limiter) Admit(ctx context.Context, r Request, now time.Time) (Ticket, *Refusal) {
-	q := queueing{ctx: ctx, deadline: r.Deadline, maxWait: l.MaxWait, maxClosed: r.MaxClosed}
+	q := queueing{ctx: ctx, deadline: r.Deadline, maxWait: l.MaxWait, maxClosed: r.MaxClosed, who: r.Waiter}
 	if r.NoWait {
 		q.maxWait = 0
 	}
@@ -99,9 +99,7 @@ func (l *Limiter) Admit(ctx context.Context, r Request, now time.Time) (Ticket, 
 			}
 			t.static = l.static(r.Scope.Name)
 			var stood bool
-			if stood, refusal = t.static.enter(now, q); refusal != nil {
-				t.static = nil
-				t.Cancel(time.Now())
+			if stood, refusal = t.ceiling(now, q); refusal != nil {
 				return Ticket{}, refusal
 			}
 			if stood {

@@ -35,10 +35,21 @@ type gate interface {
 type waiter struct {
 	queueing
 	since   time.Time
+	turn    time.Time // when it is to be expected
 	ready   chan struct{}
 	over    bool // ready is closed; under the lock
 	ticket  Ticket
 	refused *Refusal
+}
+
+// waits reports whether it was not told anything yet.
+func (w *waiter) waits() bool {
+	select {
+	case <-w.ready:
+		return false
+	default:
+		return true
+	}
 }
 
 func (l *line) len() int64 { return int64(l.waiters.Len()) }
@@ -60,7 +71,7 @@ func (l *line) join(now time.Time, q queueing) (*list.Element, *Refusal) {
 	if wait > 0 {
 		q.grace = scoutTime + spreadTime // when the wait is over, not all go at once
 	}
-	place := l.waiters.PushBack(&waiter{queueing: q, since: now, ready: make(chan struct{})})
+	place := l.waiters.PushBack(&waiter{queueing: q, since: now, turn: later(turn, now), ready: make(chan struct{})})
 	l.gate.pump(now)
 	return place, nil
 }
@@ -70,15 +81,38 @@ func (l *line) stand(place *list.Element) (Ticket, *Refusal) {
 	w := waiterAt(place)
 	patience := time.NewTimer(w.maxWait + w.grace)
 	defer patience.Stop()
-	var left Refusal
+	if w.who != nil && w.waits() {
+		defer w.who.WaitEnds()
+		l.tell(place)
+	}
 	select {
 	case <-w.ready:
 		return w.ticket, w.refused
 	case <-patience.C:
-		left.Reason = TooLong
+		return l.leave(place, TooLong)
 	case <-w.ctx.Done():
-		left.Reason = Gone
+		return l.leave(place, Gone)
 	}
+}
+
+// tell tells that the wait begins. Where that panics, or ends the goroutine, nobody
+// waits.
+func (l *line) tell(place *list.Element) {
+	told := false
+	defer func() {
+		if !told {
+			_, _ = l.leave(place, Gone)
+		}
+	}()
+	w := waiterAt(place)
+	w.who.WaitBegins(w.turn)
+	told = true
+}
+
+// leave is the end of a wait for which the turn has not come, or has come in the same
+// instant.
+func (l *line) leave(place *list.Element, reason Reason) (Ticket, *Refusal) {
+	w, left := waiterAt(place), Refusal{Reason: reason}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
@@ -160,6 +194,7 @@ type queueing struct {
 	maxClosed time.Duration // while refusals have closed the scope; not positive: no matter
 	trip      time.Duration // what the request takes after its turn, at least
 	grace     time.Duration // for one in line, which was promised its turn
+	who       Waiter        // nil: nobody cares
 }
 
 // accepts reports whether a turn at the given time is soon enough for a request

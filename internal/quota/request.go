@@ -20,4 +20,15 @@ type Request struct {
 	MaxClosed time.Duration
 	// NoWait is true for one that goes at once or not at all.
 	NoWait bool
+	// Waiter, if not nil, is told of each wait for a turn.
+	Waiter Waiter
+}
+
+// Waiter is told that a request stands in line. No lock is held.
+type Waiter interface {
+	// WaitBegins is called when it begins, with when its turn is to be expected by
+	// what is known.
+	WaitBegins(turn time.Time)
+	// WaitEnds is called when it is over, whatever came of it.
+	WaitEnds()
 }

@@ -2,6 +2,7 @@ package quota
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -10,6 +11,7 @@ import (
 // joins: so who gives up, or is refused, takes nothing from those behind.
 type static struct {
 	once    sync.Once
+	made    atomic.Bool // once is over
 	limiter *Limiter
 
 	line
@@ -27,6 +29,7 @@ func (l *Limiter) static(scope string) *static {
 	s.once.Do(func() {
 		s.limiter, s.gate = l, s
 		s.tokens, s.last = float64(l.Burst), l.origin
+		s.made.Store(true)
 	})
 	return s
 }

@@ -32,6 +32,21 @@ func (t *Ticket) Cancel(now time.Time) {
 	b.settle(now)
 }
 
+// ceiling takes a token of the static ceiling. Where there is none, or a Waiter panics,
+// the ticket is given back.
+func (t *Ticket) ceiling(now time.Time, q queueing) (stood bool, refused *Refusal) {
+	through := false
+	defer func() {
+		if !through {
+			t.static = nil
+			t.Cancel(time.Now())
+		}
+	}()
+	stood, refused = t.static.enter(now, q)
+	through = refused == nil
+	return stood, refused
+}
+
 // renew makes the turn one of now, for a request that has waited for something
 // else since it had it. It reports false if it would have none by now.
 func (t *Ticket) renew(now time.Time) bool {

@@ -117,6 +117,29 @@ func (m *Map[K, V]) Peek(key K) *V {
 	return nil
 }
 
+// All calls f with each key and its V, in no order, until f returns false. It takes no
+// lock, and to look is not to use: an entry that comes or goes meanwhile is seen or not,
+// and none is seen twice.
+func (m *Map[K, V]) All(f func(K, *V) bool) {
+	t := m.table.Load()
+	if t == nil {
+		return
+	}
+	for i := range t.groups {
+		g := t.groups[i].Load()
+		if g == nil {
+			continue
+		}
+		for b := range g {
+			for e := g[b].Load(); e != nil; e = e.next.Load() {
+				if !f(e.key, &e.value) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // hashOf is the hash of a key. For a Key it goes by the name, whose hash is half
 // the price of a struct's, and this is on the way of every call.
 func hashOf[K comparable](seed maphash.Seed, key *K) uint64 {

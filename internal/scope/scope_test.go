@@ -33,6 +33,57 @@ func TestMapFindsWhatItMade(t *testing.T) {
 	require.NotNil(t, m.Get(""), "the empty name is a name")
 }
 
+func TestAll(t *testing.T) {
+	m := Map[string, int]{Max: 300}
+	m.All(func(string, *int) bool { t.Error("the zero Map is empty"); return true })
+	for i := range 200 {
+		*m.Get(strconv.Itoa(i)) = i
+	}
+	seen := map[string]int{}
+	m.All(func(key string, v *int) bool {
+		seen[key]++
+		require.Equal(t, key, strconv.Itoa(*v))
+		return true
+	})
+	require.Len(t, seen, 200)
+	n := 0
+	m.All(func(string, *int) bool { n++; return n < 5 })
+	require.Equal(t, 5, n, "until f returns false")
+	for i := range 10_000 {
+		if i%100 == 0 {
+			m.All(func(string, *int) bool { return true }) // to look is not to use
+		}
+		m.Get(strconv.Itoa(1000 + i))
+	}
+	require.Nil(t, m.Peek("7"))
+}
+
+// TestAllBesideInserts: entries come and go, and none is seen twice.
+func TestAllBesideInserts(t *testing.T) {
+	m := Map[int, int]{Max: 64}
+	var stop atomic.Bool
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() {
+			for i := 0; !stop.Load(); i++ {
+				m.Get(i*4 + g)
+			}
+		})
+	}
+	for range 2000 {
+		seen := map[int]bool{}
+		m.All(func(key int, _ *int) bool {
+			if seen[key] {
+				t.Errorf("%d twice", key)
+			}
+			seen[key] = true
+			return true
+		})
+	}
+	stop.Store(true)
+	wg.Wait()
+}
+
 func TestMapBound(t *testing.T) {
 	for _, tt := range []struct {
 		name    string

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/statepage"
+)
+
+// showPage serves what the client knows, and what nobody knows, on an address, until
+// stop is called.
+func (c *client) showPage(ctx context.Context, address string, records idempotency.Store, out io.Writer) (stop func(), err error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	server := &http.Server{Handler: c.page(records), ReadHeaderTimeout: time.Second}
+	go func() { _ = server.Serve(listener) }() // until it is closed
+	fmt.Fprintf(out, "what the client knows: http://%s/?refresh=2\n", listener.Addr())
+	return func() { _ = server.Close() }, nil
+}
+
+func (c *client) page(records idempotency.Store) http.Handler {
+	h := &statepage.Handler{Title: "payments", Sources: []statepage.Source{
+		{Name: "charges", State: c.counts},
+		{Name: "unknown, for the reconciler", State: func(ctx context.Context) (any, error) { return unknowns(ctx, records) }},
+	}}
+	if transport, ok := c.http.Transport.(*resilienthttp.Transport); ok {
+		h.Transports = map[string]*resilienthttp.Transport{"client of the payment service": transport}
+	}
+	return h
+}
+
+func (c *client) counts(context.Context) (any, error) {
+	return map[string]int64{"attempts": c.attempts.Load(), "answers given before": c.replayed.Load(), "calls after one that failed": c.askedAgain.Load()}, nil
+}
+
+// unknowns are the first of the operations of which nobody knows, and since when.
+func unknowns(ctx context.Context, records idempotency.Store) (any, error) {
+	const most = 20
+	var first []string
+	for record, err := range records.Unknown(ctx, "") {
+		if err != nil {
+			return nil, err
+		}
+		if first = append(first, record.Key+" since "+record.Updated.Format(time.TimeOnly)); len(first) == most {
+			break
+		}
+	}
+	return first, nil
+}

@@ -1,0 +1,375 @@
+package resilienthttp
+
+import (
+	"cmp"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/allowance"
+	"github.com/resilienthttp/resilienthttp/internal/circuit"
+	"github.com/resilienthttp/resilienthttp/internal/latency"
+	"github.com/resilienthttp/resilienthttp/internal/netfail"
+	"github.com/resilienthttp/resilienthttp/internal/quota"
+	"github.com/resilienthttp/resilienthttp/internal/scope"
+)
+
+// State is what a Transport knows at one time: what it refuses, how full the quotas
+// are, how long answers take, and where the time of the slowest calls went.
+type State struct {
+	At     time.Time
+	Scopes []ScopeState // by name
+}
+
+// ScopeState is what is known of one scope, by default a host. What a Breaker, Budget or
+// RateLimit knows that several Transports share is in the State of each of them; all
+// else is of this Transport's own calls.
+type ScopeState struct {
+	Scope   string
+	Breaker BreakerStatus
+	Budget  BudgetStatus
+	Quotas  []QuotaStatus // by bucket, those of several credentials one after the other; nil: none is known
+
+	// InFlight are the attempts that were sent and have neither response headers nor an
+	// error yet. Waiting are those in line for a turn of the rate limit, and Retrying the
+	// calls that wait before a retry.
+	InFlight, Waiting, Retrying int
+
+	Latency LatencyStatus
+	Slowest CallStatus    // the slowest call of the last 30 to 60 s that is over; zero: there was none
+	Failure FailureStatus // the last failure, or one that came in the same moment; zero: there was none
+}
+
+// BreakerStatus is what the Breaker knows of a scope.
+type BreakerStatus struct {
+	State BreakerState
+
+	// Calls and Failures are the results of the Breaker's last Window, of attempts: all
+	// that say anything of the server, and the failures among them. Where the circuit is
+	// not closed, they are those for which it opened.
+	Calls, Failures int
+
+	Since     time.Time // when it came into this state; zero: it has no circuit
+	NotBefore time.Time // requests are refused until then at least; zero: they are not
+	Limit     float64   // of requests in flight, after slow failures; below 1 it is a pause after each; 0: none
+}
+
+// BudgetStatus is what the Budget knows of a scope.
+type BudgetStatus struct {
+	Calls int     // of the Budget's Window
+	Taken int     // what retries count for that have failed, or are not over yet; those that succeeded cost nothing
+	Room  float64 // for so many further retries that fail; negative: the Budget has no cap
+}
+
+// QuotaStatus is one quota of a scope: what its server says of it, or the RateLimit's own
+// Limit.
+type QuotaStatus struct {
+	// Bucket is what the server calls it, "requests" or "search/tokens" say; "" where it
+	// has no name. That of the RateLimit's own Limit is "own limit".
+	Bucket string
+
+	Limit     int64     // 0: nobody has said, and Remaining means nothing
+	Remaining int64     // as far as is known, those in flight taken off
+	Reset     time.Time // when all of it is there again; zero: it is, or nobody knows
+
+	// ClosedUntil is until when no request goes out because the server refuses them;
+	// zero: it is open. (A quota that is used up waits for its Reset instead.)
+	ClosedUntil time.Time
+}
+
+// LatencyStatus is how long it took to the response headers of what was answered in the
+// last 45 to 60 s, with whatever status: to within a third, and never too low.
+type LatencyStatus struct {
+	P50, P95, P99 time.Duration
+	Samples       int // so many answers; 0: nothing is known
+}
+
+// CallStatus is one call, and where its time went: Latency is Queued, Sent and Waited
+// together, to a millisecond. It says nothing of the request but its scope.
+type CallStatus struct {
+	Start                         time.Time
+	Latency, Queued, Sent, Waited time.Duration // see Call.Spent
+
+	Attempts int    // those sent; copies among them, hedges not
+	Status   int    // of the response; 0: there was none
+	Err      string // then, why not, without paths, queries and values
+}
+
+// FailureStatus is how an attempt has failed, in the Breaker's sense, or with 429.
+type FailureStatus struct {
+	At     time.Time
+	Status int    // of the response; 0: there was none
+	Err    string // then, why not, without paths, queries and values
+}
+
+// State tells what the Transport knows now, for dashboards and health checks. It is safe
+// for concurrent use, at any time; before the first call there is nothing to know, and
+// fields may still be set after it. To ask changes nothing, and keeps no scope from
+// being forgotten. The State is the caller's.
+//
+// Scopes are copied one after the other, so that calls hardly notice, with one lock held
+// at a time: State is no snapshot of all of them in one instant. Those are told of which
+// the Transport was last asked for, some 4096, and others whose circuit is not closed.
+func (t *Transport) State() State {
+	now := time.Now()
+	s := State{At: now}
+	if t.used.Load() {
+		s.Scopes = t.config.state(now)
+	}
+	return s
+}
+
+func (c *config) state(now time.Time) []ScopeState {
+	names := c.known(now)
+	breaker, at := c.breaker.withDefaults(now), now.Sub(c.since)
+	scopes := make([]ScopeState, len(names))
+	for i, name := range names {
+		s, key := &scopes[i], scope.Key{Name: name}
+		s.Scope = name
+		s.Breaker = statusOf(breaker.Status(key, now))
+		s.Budget = c.budget.status(key, now)
+		if r := c.scopes.Peek(key); r != nil {
+			r.describe(s, at)
+		}
+	}
+	c.rateLimit.describe(scopes, names, now)
+	return scopes
+}
+
+// known are the names of the scopes that are told of, sorted.
+func (c *config) known(now time.Time) []string {
+	names := make([]string, 0, c.scopes.Len())
+	c.scopes.All(func(key scope.Key, _ *scopeRecord) bool {
+		names = append(names, key.Name)
+		return true
+	})
+	c.breaker.withDefaults(now).NotClosed(func(key scope.Key) {
+		if c.scopes.Peek(key) == nil {
+			names = append(names, key.Name)
+		}
+	})
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func statusOf(s circuit.Status) BreakerStatus {
+	return BreakerStatus{
+		State: BreakerState(s.State), Calls: s.Calls, Failures: s.Failures, Since: s.Since, NotBefore: s.NotBefore, Limit: s.Limit,
+	}
+}
+
+func (b *Budget) status(key scope.Key, now time.Time) BudgetStatus {
+	if !b.withDefaults(now) {
+		return BudgetStatus{Room: -1}
+	}
+	a := b.scopes.Peek(key)
+	if a == nil {
+		a = new(allowance.Allowance) // that of a scope never heard of
+	}
+	s := a.Status(now, &b.rule)
+	return BudgetStatus{Calls: s.Calls, Taken: int(s.Taken + 0.5), Room: s.Room}
+}
+
+// describe adds to scopes, whose names are sorted, what is known of their quotas.
+func (l *RateLimit) describe(scopes []ScopeState, names []string, now time.Time) {
+	l.engine().Each(now, func(q quota.Status) {
+		i, known := slices.BinarySearch(names, q.Scope)
+		if !known {
+			return
+		}
+		told := QuotaStatus{Bucket: bucketName(&q), Limit: q.Limit, Remaining: q.Remaining, Reset: q.Reset, ClosedUntil: q.ClosedUntil}
+		scopes[i].Quotas = append(scopes[i].Quotas, told)
+	})
+	for i := range scopes {
+		slices.SortFunc(scopes[i].Quotas, func(a, b QuotaStatus) int {
+			return cmp.Or(strings.Compare(a.Bucket, b.Bucket), cmp.Compare(a.Remaining, b.Remaining), a.Reset.Compare(b.Reset))
+		})
+	}
+}
+
+// bucketName is what a person would call a quota.
+func bucketName(q *quota.Status) string {
+	switch {
+	case q.Static:
+		return "own limit"
+	case q.Bucket == "":
+		return q.Axis
+	case q.Axis == "":
+		return q.Bucket
+	}
+	return q.Bucket + "/" + q.Axis
+}
+
+// scopeRecord is what a Transport remembers of its calls to one scope, beside what the
+// gates do.
+type scopeRecord struct {
+	inFlight, waiting, retrying atomic.Int32
+
+	latencies latency.Record
+	slowest   slowest
+	failure   lastFailure
+}
+
+func (r *scopeRecord) describe(s *ScopeState, at time.Duration) {
+	s.InFlight, s.Waiting, s.Retrying = int(r.inFlight.Load()), int(r.waiting.Load()), int(r.retrying.Load())
+	late := r.latencies.Late(at)
+	s.Latency.P50, s.Latency.Samples = late.Quantile(0.5)
+	s.Latency.P95, _ = late.Quantile(0.95)
+	s.Latency.P99, _ = late.Quantile(0.99)
+	s.Slowest, s.Failure = r.slowest.read(at), r.failure.read()
+}
+
+// slowest is the slowest call of this period, and that of the one before. A call that is
+// not slower takes no lock.
+type slowest struct {
+	period atomic.Int64 // which one it is, from 1
+	least  atomic.Int64 // what a call must exceed in it
+
+	mu    sync.Mutex
+	calls [2]CallStatus // of the period, and the one before
+}
+
+const slowestPeriod = 30 * time.Second
+
+func periodOf(at time.Duration) int64 { return int64(max(at, 0)/slowestPeriod) + 1 }
+
+// beats reports whether a call that is over at a time since the origin is the slowest.
+func (s *slowest) beats(at, took time.Duration) bool {
+	is, has := periodOf(at), s.period.Load()
+	return is > has || is == has && int64(took) > s.least.Load()
+}
+
+// keep notes a call that beats the others.
+func (s *slowest) keep(at time.Duration, c *CallStatus) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.beats(at, c.Latency) {
+		return // somebody was quicker to tell of a slower one
+	}
+	s.turn(periodOf(at))
+	s.calls[0] = *c
+	s.least.Store(int64(c.Latency))
+}
+
+// turn begins a period. It is locked.
+func (s *slowest) turn(period int64) {
+	before := s.period.Load()
+	if period <= before {
+		return
+	}
+	s.calls[1], s.calls[0] = s.calls[0], CallStatus{}
+	if period > before+1 {
+		s.calls[1] = CallStatus{}
+	}
+	s.least.Store(0)
+	s.period.Store(period)
+}
+
+func (s *slowest) read(at time.Duration) CallStatus {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.turn(periodOf(at))
+	if s.calls[1].Latency > s.calls[0].Latency {
+		return s.calls[1]
+	}
+	return s.calls[0]
+}
+
+// lastFailure is one of the last failures: of those that come at once, one is enough.
+type lastFailure struct {
+	mu   sync.Mutex
+	last FailureStatus
+}
+
+// failed notes how an attempt has failed, if nobody else is about to.
+func (f *lastFailure) failed(at time.Time, resp *http.Response, err error) {
+	if !f.mu.TryLock() {
+		return
+	}
+	defer f.mu.Unlock()
+	if at.Sub(f.last.At) < failureEvery {
+		return
+	}
+	f.last = FailureStatus{At: at}
+	if resp != nil {
+		f.last.Status = resp.StatusCode
+	} else {
+		f.last.Err = netfail.Describe(err)
+	}
+}
+
+// failureEvery is how often a failure is put into words.
+const failureEvery = 10 * time.Millisecond
+
+func (f *lastFailure) read() FailureStatus {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.last
+}
+
+// fly counts the attempt as in flight, and land as not so any more.
+func (a *attempt) fly() {
+	a.flying = true
+	a.call.seen.inFlight.Add(1)
+}
+
+func (a *attempt) land() {
+	if a.flying {
+		a.flying = false
+		a.call.seen.inFlight.Add(-1)
+	}
+}
+
+// seeEnd notes how the attempt has ended.
+func (a *attempt) seeEnd(outcome circuit.Outcome, now time.Time) {
+	seen := a.call.seen
+	if a.fate == fateAnswered {
+		seen.latencies.Add(now.Sub(a.call.since), a.record.Latency)
+	}
+	if outcome != circuit.Success && outcome != circuit.None {
+		seen.failure.failed(now, a.record.Response, a.record.Err)
+	}
+}
+
+// seeEnd notes how the call has ended, if it was a slow one.
+func (c *call) seeEnd(resp *http.Response) {
+	end := c.accounted // which is the end of a call that had one attempt
+	if c.more != nil || c.failure != nil {
+		end = time.Now()
+	}
+	if took, at := end.Sub(c.start), end.Sub(c.since); c.seen.slowest.beats(at, took) {
+		c.seen.slowest.keep(at, c.status(resp, took))
+	}
+}
+
+func (c *call) status(resp *http.Response, took time.Duration) *CallStatus {
+	done := Call{Attempts: c.attempts(), Queued: c.queued}
+	s := &CallStatus{Start: c.start, Latency: took}
+	s.Queued, s.Sent, s.Waited = done.Spent()
+	for i := range done.Attempts {
+		if !done.Attempts[i].Hedge {
+			s.Attempts++
+		}
+	}
+	if resp != nil {
+		s.Status = resp.StatusCode
+	} else {
+		s.Err = c.failure.why()
+	}
+	return s
+}
+
+// resting notes whether the call waits before a retry.
+func (c *call) resting(rests bool) {
+	if more := c.more; more != nil && more.rests != rests {
+		more.rests = rests
+		if rests {
+			c.seen.retrying.Add(1)
+		} else {
+			c.seen.retrying.Add(-1)
+		}
+	}
+}

@@ -1,0 +1,395 @@
+package resilienthttp_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp"
+)
+
+// known is the State of one scope, the only one that is known.
+func known(tb testing.TB, tr *resilienthttp.Transport) resilienthttp.ScopeState {
+	tb.Helper()
+	state := tr.State()
+	require.Len(tb, state.Scopes, 1)
+	require.Equal(tb, time.Now(), state.At)
+	return state.Scopes[0]
+}
+
+// answered makes a call and reads what comes of it.
+func answered(tb testing.TB, tr *resilienthttp.Transport) {
+	tb.Helper()
+	if resp, err := tr.RoundTrip(get(tb)); err == nil {
+		readAll(tb, resp)
+	}
+}
+
+func TestState(t *testing.T) {
+	const s = time.Second
+	t.Run("nothing is known before the first call, and fields may still be set", func(t *testing.T) {
+		tr := &resilienthttp.Transport{}
+		require.Empty(t, tr.State().Scopes)
+		tr.Base = script(status(200))
+		answered(t, tr)
+		require.Len(t, tr.State().Scopes, 1)
+	})
+	t.Run("scopes by name, and no more by asking", func(t *testing.T) {
+		tr := &resilienthttp.Transport{Base: script(status(200))}
+		for _, host := range []string{"c.test", "a.test", "b.test"} {
+			resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://"+host, ""))
+			require.NoError(t, err)
+			readAll(t, resp)
+		}
+		for range 2 {
+			var names []string
+			for _, scope := range tr.State().Scopes {
+				names = append(names, scope.Scope)
+			}
+			require.Equal(t, []string{"a.test", "b.test", "c.test"}, names)
+		}
+	})
+	t.Run("which hosts are refused, until when and why", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			tr := &resilienthttp.Transport{Base: script(failing(errReset)), Breaker: nervous(4 * s), Policy: resilienthttp.Policy{MaxAttempts: -1}}
+			answered(t, tr)
+			opened := time.Now()
+			time.Sleep(s)
+			scope := known(t, tr)
+			require.Equal(t, "api.test", scope.Scope)
+			b := scope.Breaker
+			require.Equal(t, resilienthttp.StateOpen, b.State)
+			require.Equal(t, opened, b.Since)
+			require.WithinRange(t, b.NotBefore, opened.Add(4*s), opened.Add(5*s))
+			require.Equal(t, 1, b.Failures)
+			require.Equal(t, 1, b.Calls)
+			require.Equal(t, resilienthttp.FailureStatus{At: opened, Err: "connection broke"}, scope.Failure)
+			time.Sleep(4 * s)
+			b = known(t, tr).Breaker
+			require.Equal(t, resilienthttp.StateHalfOpen, b.State)
+			require.Zero(t, b.NotBefore, "its places are free")
+		})
+	})
+	t.Run("an open circuit is told of, though its scope was met by another Transport", func(t *testing.T) {
+		shared := nervous(time.Hour)
+		answered(t, &resilienthttp.Transport{Base: script(status(500)), Breaker: shared, Policy: resilienthttp.Policy{MaxAttempts: -1}})
+		other := &resilienthttp.Transport{Base: script(status(200)), Breaker: shared}
+		resp, err := other.RoundTrip(newRequest(t, http.MethodGet, "http://other.test", ""))
+		require.NoError(t, err)
+		readAll(t, resp)
+		scopes := other.State().Scopes
+		require.Len(t, scopes, 2)
+		require.Equal(t, resilienthttp.StateOpen, scopes[0].Breaker.State)
+		require.Equal(t, "other.test", scopes[1].Scope)
+	})
+	t.Run("the limit after slow failures", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			tr := &resilienthttp.Transport{
+				Base:    script(after(s, status(503)), after(s, status(200))),
+				Breaker: &resilienthttp.Breaker{FailureRatio: 0.01, MinRequests: 1, Probes: 1, Cooldown: s, MaxCooldown: s},
+				Policy:  resilienthttp.Policy{MaxAttempts: -1},
+			}
+			answered(t, tr)
+			time.Sleep(2 * s)
+			answered(t, tr)
+			require.Positive(t, known(t, tr).Breaker.Limit)
+		})
+	})
+	t.Run("how full the quotas are", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			tr := &resilienthttp.Transport{
+				Base: script(status(200, "X-RateLimit-Limit-Requests", "10", "X-RateLimit-Remaining-Requests", "7", "X-RateLimit-Reset-Requests", "30s",
+					"X-RateLimit-Limit-Tokens", "1000", "X-RateLimit-Remaining-Tokens", "0", "X-RateLimit-Reset-Tokens", "2s")),
+				RateLimit: &resilienthttp.RateLimit{Limit: 2, Burst: 4},
+			}
+			begun := time.Now()
+			answered(t, tr)
+			quotas := known(t, tr).Quotas
+			require.Len(t, quotas, 3)
+			own, requests, words := quotas[0], quotas[1], quotas[2]
+			require.Equal(t, resilienthttp.QuotaStatus{Bucket: "own limit", Limit: 4, Remaining: 3, Reset: begun.Add(s / 2)}, own)
+			require.Equal(t, "requests", requests.Bucket)
+			require.Equal(t, []int64{10, 7}, []int64{requests.Limit, requests.Remaining})
+			require.WithinDuration(t, begun.Add(30*s), requests.Reset, s)
+			require.Equal(t, "tokens", words.Bucket)
+			require.Zero(t, words.Remaining)
+			time.Sleep(3 * s)
+			require.EqualValues(t, 1000, known(t, tr).Quotas[2].Remaining, "its reset has come")
+			require.Zero(t, known(t, tr).Quotas[2].Reset)
+		})
+	})
+	t.Run("closed by a refusal", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			tr := &resilienthttp.Transport{Base: script(status(429, "Retry-After", "20", "RateLimit-Remaining", "0")), Policy: resilienthttp.Policy{MaxAttempts: -1}}
+			for range 20 {
+				answered(t, tr)
+				time.Sleep(25 * s)
+			}
+			answered(t, tr)
+			scope := known(t, tr)
+			require.NotEmpty(t, scope.Quotas)
+			held := scope.Quotas[0]
+			until := held.ClosedUntil
+			if until.IsZero() {
+				until = held.Reset
+			}
+			require.True(t, until.After(time.Now()), "%+v", held)
+			require.Equal(t, 429, scope.Failure.Status)
+		})
+	})
+	t.Run("who is in flight, in line, and before a retry", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			tr := &resilienthttp.Transport{
+				Base:      script(after(5*s, status(503)), after(5*s, status(200))),
+				RateLimit: &resilienthttp.RateLimit{Limit: 0.1, Burst: 1}, Policy: every(5 * s), Breaker: never(),
+			}
+			var wg sync.WaitGroup
+			for range 3 {
+				wg.Go(func() { answered(t, tr) })
+				synctest.Wait()
+			}
+			at := func() []int {
+				synctest.Wait()
+				scope := known(t, tr)
+				return []int{scope.InFlight, scope.Waiting, scope.Retrying}
+			}
+			require.Equal(t, []int{1, 2, 0}, at())
+			time.Sleep(6 * s)
+			require.Equal(t, []int{0, 2, 1}, at())
+			time.Sleep(5 * s)
+			require.Equal(t, []int{1, 2, 0}, at(), "the retry waits in line")
+			wg.Wait()
+			require.Equal(t, []int{0, 0, 0}, at())
+		})
+	})
+	t.Run("nobody is left behind by cancellations and panics", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			tr := &resilienthttp.Transport{
+				Base:      script(status(503), hanging, panicking("base"), status(200)),
+				RateLimit: &resilienthttp.RateLimit{Limit: 0.1, Burst: 1}, Policy: every(5 * s), Breaker: never(),
+			}
+			cancelled, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(2*s, cancel)
+			_, err := tr.RoundTrip(get(t).WithContext(cancelled)) // before its retry
+			require.ErrorIs(t, err, context.Canceled)
+			cancelled, cancel = context.WithCancel(t.Context())
+			time.AfterFunc(2*s, cancel)
+			_, err = tr.RoundTrip(get(t).WithContext(cancelled)) // in line
+			require.ErrorIs(t, err, context.Canceled)
+			time.Sleep(20 * s)
+			_, err = tr.RoundTrip(get(t).WithContext(withDeadline(t, s)))
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			time.Sleep(20 * s)
+			require.Panics(t, func() { answered(t, tr) })
+			answered(t, tr)
+			panicky := resilienthttp.WithTrace(t.Context(), &resilienthttp.Trace{
+				Queued: func(*resilienthttp.Attempt) { panic("hook") },
+			})
+			require.Panics(t, func() { _, _ = tr.RoundTrip(get(t).WithContext(panicky)) }) // in line
+			scope := known(t, tr)
+			require.Equal(t, []int{0, 0, 0}, []int{scope.InFlight, scope.Waiting, scope.Retrying})
+			begun := time.Now()
+			answered(t, tr)
+			require.Less(t, time.Since(begun), 11*s, "who panicked has left the line")
+		})
+	})
+	t.Run("the slowest call, and where its time went", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			tr := &resilienthttp.Transport{
+				Base:   script(status(200), after(2*s, status(503)), after(s, status(200)), status(204)),
+				Policy: every(3 * s), RateLimit: &resilienthttp.RateLimit{Limit: 0.1, Burst: 1},
+			}
+			answered(t, tr)
+			begun := time.Now()
+			answered(t, tr) // 10 s in line, 2 s, 3 s of backoff and 5 s more in line, 1 s
+			want := resilienthttp.CallStatus{Start: begun, Latency: 21 * s, Queued: 15 * s, Sent: 3 * s, Waited: 3 * s, Attempts: 2, Status: 200}
+			got := known(t, tr).Slowest
+			near := func(a, b time.Duration) { require.InDelta(t, a.Seconds(), b.Seconds(), 0.001) }
+			near(want.Queued, got.Queued)
+			near(want.Latency, got.Latency)
+			want.Queued, want.Latency = got.Queued, got.Latency
+			require.Equal(t, want, got)
+			answered(t, tr) // is quicker
+			require.Equal(t, want, known(t, tr).Slowest)
+			time.Sleep(time.Minute)
+			require.Zero(t, known(t, tr).Slowest, "it is forgotten")
+		})
+	})
+	t.Run("a budget without a cap", func(t *testing.T) {
+		tr := &resilienthttp.Transport{Base: script(status(200)), Budget: &resilienthttp.Budget{Ratio: -1}}
+		answered(t, tr)
+		require.Equal(t, resilienthttp.BudgetStatus{Room: -1}, tr.State().Scopes[0].Budget)
+	})
+}
+
+// TestStateTellsNoSecrets: no path, query, header value or credential is in it.
+func TestStateTellsNoSecrets(t *testing.T) {
+	const secret = "s3cr3t"
+	tr := &resilienthttp.Transport{
+		Base: script(status(429, "Retry-After", "1", "X-RateLimit-Limit", "5", "X-RateLimit-Remaining", "0", "X-Token", secret),
+			failing(fmt.Errorf("net/http: HTTP/1.x transport connection broken: malformed HTTP response %q", secret))),
+		Policy: resilienthttp.Policy{MaxAttempts: -1}, RateLimit: &resilienthttp.RateLimit{MaxWait: -1},
+	}
+	for range 3 {
+		req := newRequest(t, http.MethodPost, "http://user:"+secret+"@api.test/"+secret+"?token="+secret, secret)
+		req.Header.Set("Authorization", "Bearer "+secret)
+		if resp, err := tr.RoundTrip(req); err == nil {
+			readAll(t, resp)
+		}
+	}
+	require.NotContains(t, fmt.Sprintf("%+v", tr.State()), secret)
+}
+
+// TestT8NumbersAgree: after n calls, State, Trace and Budget say the same.
+func TestT8NumbersAgree(t *testing.T) {
+	const calls = 50
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var attempts, failures, retries, failedRetries, done int
+		step := 0
+		tr := &resilienthttp.Transport{
+			Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+				time.Sleep(10 * time.Millisecond)
+				step++
+				if step%5 == 2 || step%5 == 0 {
+					return response(r, 200, ""), nil
+				}
+				return response(r, 500, ""), nil
+			}),
+			Policy: resilienthttp.Policy{MaxAttempts: 2, Backoff: atOnce}, Breaker: &resilienthttp.Breaker{Window: time.Minute},
+			Budget: &resilienthttp.Budget{Ratio: 10, Window: time.Minute},
+			Trace: &resilienthttp.Trace{
+				AttemptDone: func(a *resilienthttp.Attempt) {
+					mu.Lock()
+					defer mu.Unlock()
+					attempts++
+					failed := a.Response.StatusCode == http.StatusInternalServerError
+					if failed {
+						failures++
+					}
+					if a.Number > 1 {
+						retries++
+						if failed {
+							failedRetries++
+						}
+					}
+				},
+				CallDone: func(*resilienthttp.Call) { mu.Lock(); defer mu.Unlock(); done++ },
+			},
+		}
+		for range calls {
+			answered(t, tr)
+		}
+		scope := known(t, tr)
+		require.Equal(t, calls, done)
+		require.Positive(t, retries)
+		require.Less(t, failedRetries, retries)
+		require.Equal(t, resilienthttp.BudgetStatus{Calls: calls, Taken: failedRetries, Room: scope.Budget.Room}, scope.Budget)
+		require.InDelta(t, 10*calls+(retries-failedRetries)-failedRetries+60, scope.Budget.Room, 500) // its last tenth alone may be less
+		require.Equal(t, []int{attempts, failures}, []int{scope.Breaker.Calls, scope.Breaker.Failures})
+		require.Equal(t, attempts, scope.Latency.Samples)
+		for _, q := range []time.Duration{scope.Latency.P50, scope.Latency.P95, scope.Latency.P99} {
+			require.InDelta(t, 10, q.Milliseconds(), 3.4)
+		}
+		require.Zero(t, scope.InFlight+scope.Waiting+scope.Retrying)
+	})
+}
+
+// knowing is a Transport that knows so many scopes, all there is to know of each: what
+// they wait for, why they are refused, and where the time went.
+func knowing(tb testing.TB, scopes int) *resilienthttp.Transport {
+	tb.Helper()
+	tr := &resilienthttp.Transport{
+		Base:   script(status(503, "X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "7", "X-RateLimit-Reset", "3600")),
+		Policy: resilienthttp.Policy{MaxAttempts: -1}, Breaker: &resilienthttp.Breaker{FailureRatio: 0.01, MinRequests: 1, Cooldown: time.Hour},
+	}
+	for i := range scopes {
+		resp, err := tr.RoundTrip(newRequest(tb, http.MethodGet, "http://host-"+strconv.Itoa(i)+".example.com/", ""))
+		require.NoError(tb, err)
+		require.NoError(tb, resp.Body.Close())
+	}
+	return tr
+}
+
+// TestT5StateKeepsNoScope: to ask for the State keeps no scope from being forgotten, and
+// the memory flat, at a hundred thousand hosts.
+func TestT5StateKeepsNoScope(t *testing.T) {
+	tr := &resilienthttp.Transport{Base: instant{}}
+	visit := func(host string) {
+		resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://"+host, ""))
+		require.NoError(t, err)
+		_ = resp.Body.Close()
+	}
+	holds := func(host string) bool {
+		for _, s := range tr.State().Scopes {
+			if s.Scope == host {
+				return true
+			}
+		}
+		return false
+	}
+	visit("first.test")
+	require.True(t, holds("first.test"))
+	for i := range 20_000 {
+		visit(strconv.Itoa(i) + ".test")
+		if i%2000 == 0 {
+			tr.State()
+		}
+	}
+	require.False(t, holds("first.test"))
+	require.LessOrEqual(t, len(tr.State().Scopes), 4096)
+}
+
+// TestT5StateBesideCalls: State may be asked for at any time.
+func TestT5StateBesideCalls(t *testing.T) {
+	tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+		code := 200
+		if strings.HasPrefix(r.URL.Host, "1") {
+			code = 503
+		}
+		return response(r, code, "", "X-RateLimit-Limit", "1000000", "X-RateLimit-Remaining", "999999", "X-RateLimit-Reset", "60"), nil
+	}), Policy: resilienthttp.Policy{Backoff: atOnce}, Hedge: &resilienthttp.Hedge{}}
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			for i := range 300 {
+				if resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, fmt.Sprintf("http://%d.test", (g+i)%16), "")); err == nil {
+					readAll(t, resp)
+				}
+			}
+		})
+	}
+	for range 50 {
+		for _, s := range tr.State().Scopes {
+			require.GreaterOrEqual(t, s.Breaker.Calls, s.Breaker.Failures)
+		}
+		runtime.Gosched()
+	}
+	wg.Wait()
+	for _, s := range tr.State().Scopes {
+		require.Zero(t, s.InFlight+s.Waiting+s.Retrying)
+	}
+}
+
+// BenchmarkT5State: 4,096 scopes, of which all is known, take 5 ms and 3 MB at most.
+func BenchmarkT5State(b *testing.B) {
+	for _, scopes := range []int{1, 4096} {
+		b.Run(strconv.Itoa(scopes)+"-scopes", func(b *testing.B) {
+			tr := knowing(b, scopes)
+			require.Len(b, tr.State().Scopes, scopes)
+			b.ReportAllocs()
+			for b.Loop() {
+				tr.State()
+			}
+		})
+	}
+}

@@ -1,0 +1,418 @@
+package statepage
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp"
+)
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// answering is a Base that answers with a status, and headers in pairs.
+func answering(status int, header ...string) http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		h := http.Header{}
+		for i := 0; i+1 < len(header); i += 2 {
+			h.Set(header[i], header[i+1])
+		}
+		return &http.Response{StatusCode: status, Header: h, Body: http.NoBody, Request: r}, nil
+	})
+}
+
+// called is a Transport that has called hosts over a Base, without retries, with a breaker
+// that opens at the first failure.
+func called(tb testing.TB, base http.RoundTripper, hosts ...string) *resilienthttp.Transport {
+	tb.Helper()
+	tr := &resilienthttp.Transport{
+		Base: base, Policy: resilienthttp.Policy{MaxAttempts: -1}, Breaker: &resilienthttp.Breaker{FailureRatio: 0.01, MinRequests: 1, Cooldown: time.Hour},
+	}
+	for _, host := range hosts {
+		call(tb, tr, host)
+	}
+	return tr
+}
+
+func call(tb testing.TB, tr *resilienthttp.Transport, host string) {
+	tb.Helper()
+	req, err := http.NewRequestWithContext(tb.Context(), http.MethodGet, "http://x/s3cr3t-path?s3cr3t=query", nil)
+	require.NoError(tb, err)
+	req.URL.Host = host
+	req.Header.Set("Authorization", "Bearer s3cr3t")
+	if resp, err := tr.RoundTrip(req); err == nil {
+		require.NoError(tb, resp.Body.Close())
+	}
+}
+
+func of(transports ...*resilienthttp.Transport) *Handler {
+	h := &Handler{Transports: map[string]*resilienthttp.Transport{}}
+	for i, t := range transports {
+		h.Transports["client-"+strconv.Itoa(i)] = t
+	}
+	return h
+}
+
+// asked is what the handler answers to a request with headers in pairs.
+func asked(h http.Handler, method, target string, header ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, target, nil)
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Add(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func TestT7Methods(t *testing.T) {
+	h := of(called(t, answering(200), "api.test"))
+	for method, status := range map[string]int{
+		http.MethodGet: 200, http.MethodHead: 200, http.MethodPost: 405, http.MethodPut: 405, http.MethodDelete: 405, http.MethodOptions: 405, "GETS": 405,
+	} {
+		w := asked(h, method, "/")
+		require.Equal(t, status, w.Code, method)
+		require.Equal(t, securityPolicy, w.Header().Get("Content-Security-Policy"))
+		if status == 405 {
+			require.Equal(t, "GET, HEAD", w.Header().Get("Allow"))
+		}
+	}
+	head, get := asked(h, http.MethodHead, "/"), asked(h, http.MethodGet, "/")
+	require.Zero(t, head.Body.Len())
+	require.Equal(t, get.Header(), head.Header())
+}
+
+func TestWhichFormat(t *testing.T) {
+	h := of()
+	for _, row := range []struct{ target, accept, want string }{
+		{"/", "", "text/html"},
+		{"/", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", "text/html"},
+		{"/", "application/json", "application/json"},
+		{"/", "Application/JSON; charset=utf-8", "application/json"},
+		{"/", "application/json, text/html", "application/json"},
+		{"/", "application/json;q=0.5, text/html", "text/html"},
+		{"/", "text/html;q=0.1,application/json;level=1;q=0.2", "application/json"},
+		{"/", "application/json;q=0", "text/html"},
+		{"/", "application/json;q=nonsense", "text/html"},
+		{"/", "*/*", "text/html"},
+		{"/?format=json", "text/html", "application/json"},
+		{"/?format=html", "application/json", "text/html"},
+	} {
+		kind := asked(h, http.MethodGet, row.target, "Accept", row.accept).Header().Get("Content-Type")
+		require.True(t, strings.HasPrefix(kind, row.want), "%+v: %s", row, kind)
+	}
+}
+
+// TestT7Policy: no script, the style is the one that the policy's hash is of, and no
+// attribute needs what the policy forbids.
+func TestT7Policy(t *testing.T) {
+	h := of(called(t, answering(503), "<script>alert(1)</script>", `"><img src=x onerror=alert(1)>`, "javascript:alert(1)"))
+	h.Title = "</title><script>alert(2)</script>"
+	h.Sources = []Source{{"<b>bold</b>", func(context.Context) (any, error) { return map[string]string{"<i>": "<script>alert(3)</script>"}, nil }}}
+	w := asked(h, http.MethodGet, "/?scope=%22%3E%3Cscript%3E&refresh=2")
+	html := w.Body.String()
+	require.NotRegexp(t, `(?i)<script|<img|<b>bold|<i>|style=|\son\w+=|javascript:[^<]*"`, html)
+	sheet := regexp.MustCompile(`(?s)<style>(.*?)</style>`).FindStringSubmatch(html)
+	require.NotNil(t, sheet)
+	sum := sha256.Sum256([]byte(sheet[1]))
+	require.Equal(t, "default-src 'none'; style-src 'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+"'", w.Header().Get("Content-Security-Policy"))
+	html = asked(h, http.MethodGet, "/").Body.String()
+	require.NotRegexp(t, `(?i)<script|<img|<b>bold|<i>|style=`, html)
+	require.Contains(t, html, "&lt;script&gt;alert(1)&lt;/script&gt;")
+}
+
+func TestRefresh(t *testing.T) {
+	h := of()
+	for value, want := range map[string]string{"2": "2", "3600": "3600", "0": "", "-1": "", "3601": "", "2;url=http://evil.test": "", "": ""} {
+		html := asked(h, http.MethodGet, "/?refresh="+value).Body.String()
+		if want == "" {
+			require.NotContains(t, html, "http-equiv", value)
+			require.Contains(t, html, "Ask every 2 s")
+		} else {
+			require.Contains(t, html, `<meta http-equiv="refresh" content="`+want+`">`, value)
+		}
+	}
+}
+
+// TestT7NoSecrets: neither form has a path, a query, a header or a credential.
+func TestT7NoSecrets(t *testing.T) {
+	h := of(called(t, answering(429, "Retry-After", "3", "X-Token", "s3cr3t", "X-RateLimit-Limit", "9", "X-RateLimit-Remaining", "0"), "api.test", "other.test"),
+		called(t, roundTripper(func(*http.Request) (*http.Response, error) {
+			return nil, fmt.Errorf("malformed HTTP response %q", "s3cr3t")
+		}), "api.test"))
+	h.Sources = []Source{{"store", func(context.Context) (any, error) {
+		return nil, fmt.Errorf("state: %w", &url.Error{Op: "Get", URL: "http://user:s3cr3t@db.test/s3cr3t?s3cr3t", Err: io.ErrUnexpectedEOF})
+	}}}
+	for _, format := range []string{"html", "json"} {
+		require.NotContains(t, asked(h, http.MethodGet, "/?format="+format).Body.String(), "s3cr3t")
+	}
+}
+
+// TestT7Sizes: right at no scope, and at 4,096.
+func TestT7Sizes(t *testing.T) {
+	t.Run("no transport", func(t *testing.T) {
+		require.Equal(t, 200, asked(&Handler{}, http.MethodGet, "/").Code)
+		require.JSONEq(t, `[]`, string(fields(t, &Handler{})["transports"]))
+		require.Equal(t, 200, asked(&Handler{Transports: map[string]*resilienthttp.Transport{"nil": nil}}, http.MethodGet, "/").Code)
+	})
+	t.Run("no scope", func(t *testing.T) {
+		html := asked(of(&resilienthttp.Transport{}), http.MethodGet, "/").Body.String()
+		for _, want := range []string{"Nothing is refused", "No quota is known", "No call was made yet", "No call has ended"} {
+			require.Contains(t, html, want)
+		}
+	})
+	t.Run("4096 scopes", func(t *testing.T) {
+		h := of(called(t, answering(503), manyHosts()...))
+		html := asked(h, http.MethodGet, "/").Body.String()
+		require.Contains(t, html, "And 3996 more") // that are refused
+		require.Contains(t, html, "And 3896 more")
+		require.Contains(t, html, "<b class=\"refused\">4,096</b>")
+		require.Equal(t, mostHeld+mostScopes+mostSlow, strings.Count(html, `<td class="host">`))
+		p := decoded(t, h, "")
+		require.Len(t, p.Transports[0].Scopes, 4096)
+		p = decoded(t, h, "host-77.")
+		require.Len(t, p.Transports[0].Scopes, 1)
+		require.Contains(t, asked(h, http.MethodGet, "/?scope=host-77.").Body.String(), "host-77.")
+	})
+}
+
+func manyHosts() []string {
+	hosts := make([]string, 4096)
+	for i := range hosts {
+		hosts[i] = "host-" + strconv.Itoa(i) + ".example.com"
+	}
+	return hosts
+}
+
+func fields(tb testing.TB, h *Handler) map[string]json.RawMessage {
+	tb.Helper()
+	var f map[string]json.RawMessage
+	require.NoError(tb, json.Unmarshal(asked(h, http.MethodGet, "/?format=json").Body.Bytes(), &f))
+	return f
+}
+
+func decoded(tb testing.TB, h *Handler, part string) *page {
+	tb.Helper()
+	var p page
+	w := asked(h, http.MethodGet, "/?format=json&scope="+part)
+	require.NoError(tb, json.Unmarshal(w.Body.Bytes(), &p))
+	require.Equal(tb, 1, p.Version)
+	return &p
+}
+
+// TestT7JSONIsASuperset: each name, sentence and count that the HTML shows is in the JSON.
+func TestT7JSONIsASuperset(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := everything(t)
+		p := newPage(h.title(), h.Transports, nil, "")
+		text, err := json.Marshal(p)
+		require.NoError(t, err)
+		var holds func(v any) map[string]bool
+		holds = func(v any) map[string]bool {
+			all := map[string]bool{}
+			switch v := v.(type) {
+			case map[string]any:
+				for _, inner := range v {
+					for s := range holds(inner) {
+						all[s] = true
+					}
+				}
+			case []any:
+				for _, inner := range v {
+					for s := range holds(inner) {
+						all[s] = true
+					}
+				}
+			case string:
+				all[v] = true
+				if at, err := time.Parse(time.RFC3339, v); err == nil {
+					all[clockOf(at)] = true
+				}
+			case float64:
+				all[grouped(int64(v))], all[spanOf(v)], all[spare(v)] = true, true, true
+			}
+			return all
+		}
+		var tree any
+		require.NoError(t, json.Unmarshal(text, &tree))
+		known := holds(tree)
+		s := sight(p, 0)
+		require.NotEmpty(t, s.Held.Rows)
+		require.NotEmpty(t, s.Quotas.Rows)
+		require.NotEmpty(t, s.Slow.Rows)
+		shows := func(texts ...string) {
+			for _, text := range texts {
+				require.True(t, known[text], "%q is in the JSON", text)
+			}
+		}
+		for _, r := range s.Held.Rows {
+			shows(r.Scope, r.Client, r.Why, r.Until)
+		}
+		for _, r := range s.Slow.Rows {
+			shows(r.Scope, r.Client, r.Why, r.Took, r.Began)
+		}
+		for _, r := range s.Quotas.Rows {
+			left, of, _ := strings.Cut(r.Remains, " of ")
+			shows(r.Scope, r.Client, r.Bucket, left, of, r.Reset, r.Waiting)
+		}
+		for _, r := range s.Scopes.Rows {
+			failed, of, _ := strings.Cut(r.Failed, " of ")
+			shows(r.Scope, r.Client, r.Circuit, failed, of, r.InFlight, r.Waiting, r.Retrying, r.Room, r.P50, r.P95, r.P99, r.Samples)
+		}
+	})
+}
+
+// everything is a Handler of a Transport that has an open circuit, a quota that is used up
+// and one that is not, and a call that stood in line. It is called in a bubble.
+func everything(t *testing.T) *Handler {
+	t.Helper()
+	n := 0
+	down := called(t, answering(503), "down.test")
+	busy := called(t, roundTripper(func(r *http.Request) (*http.Response, error) {
+		time.Sleep(20 * time.Millisecond)
+		n++
+		left := max(2-n, 0)
+		return answering(200, "X-RateLimit-Limit-Requests", "2", "X-RateLimit-Remaining-Requests", strconv.Itoa(left),
+			"X-RateLimit-Reset-Requests", "10s").RoundTrip(r)
+	}), "bank.test", "bank.test", "bank.test")
+	return of(down, busy)
+}
+
+// TestThreeQuestions: which hosts are refused, until when and why; how full the quotas
+// are; why a call took ten seconds.
+func TestThreeQuestions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := everything(t)
+		text := shown(asked(h, http.MethodGet, "/").Body.String())
+		require.Regexp(t, `down\.test client-0 refused \d\d:\d\d:\d\d\.\d in .* Its circuit is open: 1 failure in 1 result, the last one status 503\.`, text)
+		require.Regexp(t, `bank\.test client-1 (9|10)(\.\d+)? s It waited (9|10)(\.\d+)? s in line for a turn, 20 ms for the server\. status 200`, text)
+		require.Regexp(t, `bank\.test client-1 requests 0 of 2 \d\d:\d\d:\d\d\.\d in`, text)
+	})
+}
+
+// shown is the text of a page.
+func shown(html string) string {
+	html = regexp.MustCompile(`(?s)<style>.*?</style>|<[^>]*>`).ReplaceAllString(html, " ")
+	return strings.Join(strings.Fields(html), " ")
+}
+
+func TestSources(t *testing.T) {
+	type gate struct {
+		Limit   int            `json:"limit"`
+		Refused map[string]int `json:"refused"`
+		Names   []string       `json:"names"`
+		Nothing *int           `json:"nothing"`
+	}
+	h := &Handler{Sources: []Source{
+		{"gate", func(context.Context) (any, error) {
+			return gate{48, map[string]int{"batch": 812}, []string{"a", "b"}, nil}, nil
+		}},
+		{"broken", func(context.Context) (any, error) { return nil, errors.New("no connection") }},
+		{"panicky", func(context.Context) (any, error) { panic("boom") }},
+		{"odd", func(context.Context) (any, error) { return make(chan int), nil }},
+		{"none", nil},
+	}}
+	text := shown(asked(h, http.MethodGet, "/").Body.String())
+	for _, want := range []string{
+		"gate limit 48 refused › batch 812 names › 1 a names › 2 b nothing –", "broken no connection", "panicky panicked: boom", "none has no State",
+	} {
+		require.Contains(t, text, want)
+	}
+	p := decoded(t, h, "")
+	require.JSONEq(t, `{"limit":48,"refused":{"batch":812},"names":["a","b"],"nothing":null}`, string(p.Sources[0].State))
+	require.Equal(t, "no connection", p.Sources[1].Error)
+	require.Contains(t, p.Sources[3].Error, "unsupported type")
+}
+
+// TestSourceThatHangs: the page does not hang with it, and does not ask it twice at once.
+func TestSourceThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		var asks atomic.Int64
+		h := &Handler{Sources: []Source{{"slow", func(context.Context) (any, error) { asks.Add(1); <-release; return 1, nil }}, {"quick", func(context.Context) (any, error) { return 2, nil }}}}
+		begun := time.Now()
+		p := decoded(t, h, "")
+		require.Equal(t, sourceTime, time.Since(begun))
+		require.Equal(t, "does not answer", p.Sources[0].Error)
+		require.Equal(t, "2", string(p.Sources[1].State))
+		p = decoded(t, h, "")
+		require.Contains(t, p.Sources[0].Error, "since it was last asked")
+		require.EqualValues(t, 1, asks.Load())
+		close(release)
+		synctest.Wait()
+		require.Equal(t, "1", string(decoded(t, h, "").Sources[0].State))
+	})
+}
+
+func TestEntriesAreBounded(t *testing.T) {
+	many := make([]int, 500)
+	text, err := json.Marshal(many)
+	require.NoError(t, err)
+	all, left := entries(text)
+	require.Len(t, all, mostEntries)
+	require.Equal(t, 500-mostEntries, left)
+}
+
+func TestWords(t *testing.T) {
+	for seconds, want := range map[float64]string{
+		0: "0 s", -3: "0 s", 6.5e-5: "65 µs", 0.02: "20 ms", 0.9994: "999 ms", 0.9996: "1 s", 1: "1 s", 10.04: "10 s", 10.06: "10.1 s", 3.061: "3.06 s", 119: "119 s",
+		120: "2 min", 3600: "60 min", 7200: "2 h", 86400 * 3: "3 d", 0.0005: "500 µs", 100: "100 s", 60: "60 s",
+	} {
+		require.Equal(t, want, spanOf(seconds), seconds)
+	}
+	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", -1234567: "-1,234,567", 100: "100", -100: "-100"} {
+		require.Equal(t, want, grouped(n))
+	}
+}
+
+// TestBesideCalls: the page is asked for while calls go on.
+func TestBesideCalls(t *testing.T) {
+	tr := called(t, answering(200))
+	h := of(tr)
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() {
+			for i := range 100 {
+				call(t, tr, strconv.Itoa((g+i)%9)+".test")
+			}
+		})
+		wg.Go(func() {
+			for range 20 {
+				_, _ = io.Copy(io.Discard, asked(h, http.MethodGet, "/").Body)
+			}
+		})
+	}
+	wg.Wait()
+	require.Len(t, decoded(t, h, "").Transports[0].Scopes, 9)
+}
+
+// BenchmarkT7Page: 4,096 scopes in 50 ms at most.
+func BenchmarkT7Page(b *testing.B) {
+	h := of(called(b, answering(503, "X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "7", "X-RateLimit-Reset", "3600"), manyHosts()...))
+	for _, format := range []string{"html", "json"} {
+		b.Run(format, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				asked(h, http.MethodGet, "/?format="+format)
+			}
+		})
+	}
+}

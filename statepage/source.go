@@ -1,0 +1,144 @@
+package statepage
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/netfail"
+)
+
+// sourceTime is how long the page waits for its sources.
+const sourceTime = time.Second
+
+// source is a Source, and whether it is being asked.
+type source struct {
+	Source
+	busy atomic.Bool
+}
+
+// sourceView is what a source said.
+type sourceView struct {
+	Name  string          `json:"name"`
+	State json.RawMessage `json:"state,omitempty"`
+	Error string          `json:"error,omitempty"`
+}
+
+// askAll asks all sources at once, and does not wait for those that hang.
+func askAll(ctx context.Context, sources []*source) []sourceView {
+	if len(sources) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, sourceTime)
+	defer cancel()
+	answers := make([]chan sourceView, len(sources))
+	for i, s := range sources {
+		answers[i] = make(chan sourceView, 1)
+		if s.busy.Swap(true) {
+			answers[i] <- sourceView{Name: s.Name, Error: "has not answered since it was last asked"}
+			continue
+		}
+		go func() {
+			defer s.busy.Store(false)
+			answers[i] <- s.ask(ctx)
+		}()
+	}
+	views := make([]sourceView, len(sources))
+	for i, answer := range answers {
+		select {
+		case views[i] = <-answer:
+			continue
+		case <-ctx.Done():
+		}
+		select {
+		case views[i] = <-answer: // another one was waited for meanwhile
+		default:
+			views[i] = sourceView{Name: sources[i].Name, Error: "does not answer"}
+		}
+	}
+	return views
+}
+
+func (s *source) ask(ctx context.Context) (v sourceView) {
+	v.Name = s.Name
+	defer func() {
+		if r := recover(); r != nil {
+			v.State, v.Error = nil, fmt.Sprintf("panicked: %v", r)
+		}
+	}()
+	state, err := s.state(ctx)
+	if err != nil {
+		v.Error = netfail.Describe(err)
+		return v
+	}
+	v.State = state
+	return v
+}
+
+func (s *source) state(ctx context.Context) (json.RawMessage, error) {
+	if s.State == nil {
+		return nil, errors.New("has no State")
+	}
+	state, err := s.State(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(state)
+}
+
+// entry is one value of a source, and where in its state it stands.
+type entry struct{ Path, Value string }
+
+// mostEntries is how many of a source's values the HTML shows.
+const mostEntries = 200
+
+// entries are the values in a JSON text, in its order, and how many were left out.
+func entries(text json.RawMessage) (all []entry, left int) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	walk(d, "", func(e entry) {
+		if len(all) < mostEntries {
+			all = append(all, e)
+		} else {
+			left++
+		}
+	})
+	return all, left
+}
+
+// walk calls f with each value. What comes from json.Marshal is well-formed.
+func walk(d *json.Decoder, path string, f func(entry)) {
+	token, err := d.Token()
+	if err != nil {
+		return
+	}
+	switch token {
+	case json.Delim('{'):
+		for d.More() {
+			name, _ := d.Token()
+			walk(d, join(path, fmt.Sprint(name)), f)
+		}
+		_, _ = d.Token()
+	case json.Delim('['):
+		for i := 0; d.More(); i++ {
+			walk(d, join(path, strconv.Itoa(i+1)), f)
+		}
+		_, _ = d.Token()
+	case nil:
+		f(entry{path, "–"})
+	default:
+		f(entry{path, fmt.Sprint(token)})
+	}
+}
+
+func join(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + " › " + name
+}

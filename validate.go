@@ -1,0 +1,106 @@
+package resilienthttp
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/netfail"
+)
+
+// Validate tells what is wrong with the configuration, all of it and each by the name of
+// its field, or returns nil: call it when a program starts. Without it, each call fails
+// with the same error before anything is sent. It changes nothing, and does not count as
+// a use: fields may still be set after it. It must not run beside what sets them.
+//
+// Wrong is what cannot work, and what nobody can mean: a time between a nanosecond and a
+// microsecond, whose unit was forgotten (a single nanosecond is the least there is, and
+// may be meant); a percentage where there is to be a share; a method in lower case; a
+// Deadline.Margin that leaves an attempt no time. All other numbers mean something: each
+// field says what, also when it is negative, NaN or large.
+func (t *Transport) Validate() error {
+	var c complaints
+	c.headers(t)
+	c.base(t)
+	p, d := &t.Policy, t.Deadline.withDefaults()
+	c.unit("Policy.AttemptTimeout", p.AttemptTimeout)
+	c.unit("Policy.ReadTimeout", p.ReadTimeout)
+	c.unit("Policy.MaxRetryAfter", p.MaxRetryAfter)
+	c.unit("Deadline.Margin", d.Margin)
+	c.unit("Deadline.Max", d.Max)
+	c.add(!d.Off && p.AttemptTimeout > 0 && d.Margin >= p.AttemptTimeout, "Deadline.Margin leaves nothing of Policy.AttemptTimeout")
+	if b := t.Budget; b != nil {
+		c.unit("Budget.Window", b.Window)
+	}
+	if l := t.RateLimit; l != nil {
+		c.unit("RateLimit.MaxWait", l.MaxWait)
+		c.unit("RateLimit.MaxClosed", l.MaxClosed)
+	}
+	if b := t.Breaker; b != nil {
+		c.unit("Breaker.Window", b.Window)
+		c.unit("Breaker.Cooldown", b.Cooldown)
+		c.unit("Breaker.MaxCooldown", b.MaxCooldown)
+		c.share("Breaker.FailureRatio", b.FailureRatio)
+	}
+	if h := t.Hedge; h != nil {
+		c.unit("Hedge.Delay", h.Delay)
+		c.share("Hedge.Quantile", h.Quantile)
+	}
+	return errors.Join(c...)
+}
+
+// complaints are what is wrong with a configuration.
+type complaints []error
+
+func (c *complaints) add(wrong bool, what string) {
+	if wrong {
+		*c = append(*c, fmt.Errorf("%w: %s", netfail.ErrMalformed, what))
+	}
+}
+
+// unit complains of a time whose unit was forgotten: 5 is five nanoseconds. One, the least
+// there is, may be meant where 0 is the default.
+func (c *complaints) unit(field string, d time.Duration) {
+	c.add(d > 1 && d < time.Microsecond, fmt.Sprintf("%s is %v: its unit was forgotten", field, d))
+}
+
+// share complains of a percentage: a share of all is at most 1.
+func (c *complaints) share(field string, x float64) {
+	c.add(x >= 10 && x <= 100, fmt.Sprintf("%s is %v: a share of all, not a percentage, is at most 1", field, x))
+}
+
+// headers complains of names.
+func (c *complaints) headers(t *Transport) {
+	i, d := t.Idempotency.withDefaults(), t.Deadline.withDefaults()
+	c.add(!validFieldName(i.Header), "Idempotency.Header is not a field name")
+	c.add(!validFieldName(d.Header), "Deadline.Header is not a field name")
+	c.add(i.Header == d.Header, "Idempotency.Header and Deadline.Header are the same")
+	for _, ours := range [...]string{timeoutHeader, retryOwnerHeader} {
+		c.add(i.Header == ours || d.Header == ours, "Idempotency.Header or Deadline.Header is "+ours+", which is sent already")
+	}
+	for _, taken := range [...]string{"Authorization", "Connection", "Content-Length", "Content-Type", "Cookie", "Host", "Trailer", "Transfer-Encoding", "Upgrade"} {
+		c.add(i.Header == taken || d.Header == taken, "Idempotency.Header or Deadline.Header is "+taken+", which means something else")
+	}
+	for _, method := range i.Methods {
+		c.add(!validFieldName(method), "Idempotency.Methods has one that is no method")
+		upper := strings.ToUpper(method)
+		c.add(upper != method && slices.Contains(usualMethods, upper), "Idempotency.Methods has "+method+": methods are told apart by case, and it is "+upper)
+	}
+}
+
+var usualMethods = []string{ //nolint:gochecknoglobals // never written to
+	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions,
+}
+
+func (c *complaints) base(t *Transport) {
+	c.add(t.Base == http.RoundTripper(t), "Base is the Transport itself")
+	switch base := t.Base.(type) {
+	case *http.Transport:
+		c.add(base == nil, "Base is an *http.Transport that is nil")
+	case *Transport:
+		c.add(base == nil, "Base is a *Transport that is nil")
+	}
+}

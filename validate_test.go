@@ -1,0 +1,93 @@
+package resilienthttp_test
+
+import (
+	"math"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp"
+)
+
+// TestValidate: what is wrong is told, all of it, without a call and without a use.
+func TestValidate(t *testing.T) {
+	type fields = resilienthttp.Transport
+	for _, row := range []struct {
+		name string
+		tr   *fields
+		want []string
+	}{
+		{"zero", &fields{}, nil},
+		{"all numbers mean something", &fields{
+			Policy: resilienthttp.Policy{MaxAttempts: -1, AttemptTimeout: -1}, Budget: &resilienthttp.Budget{Ratio: math.NaN()},
+			Breaker: &resilienthttp.Breaker{FailureRatio: math.Inf(1)}, Hedge: &resilienthttp.Hedge{Quantile: -7},
+		}, nil},
+		{"names", &fields{Idempotency: resilienthttp.Idempotency{Header: "a b"}, Deadline: resilienthttp.Deadline{Header: "c:"}}, []string{
+			"Idempotency.Header is not", "Deadline.Header is not",
+		}},
+		{"one name for two", &fields{Idempotency: resilienthttp.Idempotency{Header: "x-request-deadline"}}, []string{"are the same"}},
+		{"a name that is ours", &fields{Deadline: resilienthttp.Deadline{Header: "x-retry-owner"}}, []string{"X-Retry-Owner"}},
+		{"no method", &fields{Idempotency: resilienthttp.Idempotency{Methods: []string{"PO ST"}}}, []string{"no method"}},
+		{"nil Base of a type", &fields{Base: (*http.Transport)(nil)}, []string{"nil"}},
+		{"nil Base of our type", &fields{Base: (*fields)(nil)}, []string{"nil"}},
+		{"nanoseconds", &fields{
+			Policy:   resilienthttp.Policy{AttemptTimeout: 5, ReadTimeout: 30, MaxRetryAfter: 60},
+			Deadline: resilienthttp.Deadline{Margin: 2, Max: 999}, Budget: &resilienthttp.Budget{Window: 10},
+			RateLimit: &resilienthttp.RateLimit{MaxWait: 60, MaxClosed: 3}, Hedge: &resilienthttp.Hedge{Delay: 100},
+			Breaker: &resilienthttp.Breaker{Window: 10, Cooldown: 100, MaxCooldown: 200},
+		}, []string{
+			"Policy.AttemptTimeout is 5ns", "Policy.ReadTimeout", "Policy.MaxRetryAfter", "Deadline.Margin", "Deadline.Max is 999ns", "Budget.Window",
+			"RateLimit.MaxWait", "RateLimit.MaxClosed", "Hedge.Delay", "Breaker.Window", "Breaker.Cooldown", "Breaker.MaxCooldown",
+		}},
+		{"the least of all may be meant", &fields{
+			Policy:   resilienthttp.Policy{AttemptTimeout: 1, ReadTimeout: 1, MaxRetryAfter: 1},
+			Deadline: resilienthttp.Deadline{Off: true, Margin: 1, Max: 1}, Budget: &resilienthttp.Budget{Window: 1},
+			RateLimit: &resilienthttp.RateLimit{MaxWait: 1, MaxClosed: 1}, Hedge: &resilienthttp.Hedge{Delay: 1},
+			Breaker: &resilienthttp.Breaker{Window: 1, Cooldown: 1, MaxCooldown: 1},
+		}, nil},
+		{"and a microsecond", &fields{Policy: resilienthttp.Policy{AttemptTimeout: time.Microsecond, ReadTimeout: time.Microsecond}}, nil},
+		{"percentages", &fields{Breaker: &resilienthttp.Breaker{FailureRatio: 50}, Hedge: &resilienthttp.Hedge{Quantile: 99.9}}, []string{
+			"Breaker.FailureRatio is 50", "Hedge.Quantile is 99.9",
+		}},
+		{"shares that say all, or more", &fields{Breaker: &resilienthttp.Breaker{FailureRatio: 1.5}, Hedge: &resilienthttp.Hedge{Quantile: 2}}, nil},
+		{"no time is left", &fields{Policy: resilienthttp.Policy{AttemptTimeout: time.Second}, Deadline: resilienthttp.Deadline{Margin: time.Second}}, []string{"Deadline.Margin"}},
+		{"which nobody is told", &fields{
+			Policy: resilienthttp.Policy{AttemptTimeout: time.Second}, Deadline: resilienthttp.Deadline{Off: true, Margin: time.Second},
+		}, nil},
+		{"a method in lower case", &fields{Idempotency: resilienthttp.Idempotency{Methods: []string{"post"}}}, []string{"POST"}},
+		{"a method of one's own", &fields{Idempotency: resilienthttp.Idempotency{Methods: []string{"Charge"}}}, nil},
+		{"a header that means something else", &fields{Idempotency: resilienthttp.Idempotency{Header: "authorization"}}, []string{"Authorization"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			err := row.tr.Validate()
+			if row.want == nil {
+				require.NoError(t, err)
+				return
+			}
+			for _, want := range row.want {
+				require.ErrorContains(t, err, want)
+			}
+			require.Len(t, strings.Split(err.Error(), "\n"), len(row.want), "and no more: %v", err)
+			_, got := row.tr.RoundTrip(get(t))
+			require.EqualError(t, asError(t, got).Err, err.Error(), "each call says so too")
+			require.True(t, asError(t, got).Unsent())
+		})
+	}
+	t.Run("itself", func(t *testing.T) {
+		tr := &resilienthttp.Transport{}
+		tr.Base = tr
+		require.ErrorContains(t, tr.Validate(), "itself")
+	})
+	t.Run("is no use", func(t *testing.T) {
+		tr := &resilienthttp.Transport{Base: script(status(500))}
+		require.NoError(t, tr.Validate())
+		tr.Base = script(status(200))
+		resp, err := tr.RoundTrip(get(t))
+		require.NoError(t, err)
+		require.Equal(t, 200, resp.StatusCode)
+		readAll(t, resp)
+	})
+}
