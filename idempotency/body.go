@@ -79,7 +79,7 @@ func readUpTo(r io.Reader, limit, size int64) ([]byte, error) {
 // bodyError tells a smaller limit, set by who came before, from a failure.
 func bodyError(err error) error {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return errBodyTooLarge
+		return fmt.Errorf("%w: %w", errBodyTooLarge, err)
 	}
 	return fmt.Errorf("%w: %w", errBodyCut, err)
 }

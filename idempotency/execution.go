@@ -61,12 +61,10 @@ func Tx[T any](ctx context.Context) (T, error) {
 // Keep has what joined work wrote through Tx committed also when it ends in a
 // refusal: a 4xx that is final, or Final; for the 402 whose declined charge is a
 // row. Without it a refusal is stored and the writes are undone, as they are where
-// the work fails. Outside of joined work it does nothing.
+// the work fails. Outside of joined work, and after it, it does nothing.
 func Keep(ctx context.Context) {
 	if e, ok := executionOf(ctx); ok {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.kept = true
+		e.note(func() { e.kept = true })
 	}
 }
 
@@ -171,6 +169,16 @@ func (e *execution) transaction() (any, error) {
 		return nil, fmt.Errorf("%w: it is over", ErrNoTransaction)
 	}
 	return e.value()
+}
+
+// note keeps what the work says of its end. What it leaves behind says nothing any
+// more, for the end may be half done.
+func (e *execution) note(set func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.over {
+		set()
+	}
 }
 
 // finish ends the work: what it leaves behind gets no transaction any more. It

@@ -279,7 +279,11 @@ func (v *visit) claim() (*Claim, bool) {
 	body, err := readBody(v.r, v.MaxBody)
 	switch {
 	case errors.Is(err, errBodyTooLarge):
-		return nil, v.refuse(bodyTooLarge(), Refused, nil, fmt.Sprintf("The limit is %d bytes.", v.MaxBody))
+		limit := v.MaxBody
+		if smaller, ok := errors.AsType[*http.MaxBytesError](err); ok {
+			limit = smaller.Limit
+		}
+		return nil, v.refuse(bodyTooLarge(), Refused, nil, fmt.Sprintf("The limit is %d bytes.", limit))
 	case err != nil:
 		return nil, v.refuse(bodyCut(), Refused, err, "")
 	}

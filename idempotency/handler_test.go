@@ -1344,3 +1344,16 @@ func TestHandlerForgetsAfterTheTTL(t *testing.T) {
 		})
 	}
 }
+
+// A limit that somebody has set outside is the one that the client is told.
+func TestHandlerTellsTheSmallerLimit(t *testing.T) {
+	r := newRig(new(idempotency.Memory), answer(http.StatusCreated, ""))
+	outside := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		req.Body = http.MaxBytesReader(w, req.Body, 3)
+		r.ServeHTTP(w, req)
+	})
+	w := httptest.NewRecorder()
+	outside.ServeHTTP(w, request(t))
+	assert.Equal(t, http.StatusRequestEntityTooLarge, w.Code)
+	assert.Contains(t, w.Body.String(), "The limit is 3 bytes.")
+}

@@ -18,15 +18,14 @@ import (
 // stored beside it.
 //
 // The last call counts, and "" takes it back. Where ctx is no execution's, as in a
-// request that passes without a key, nothing happens. The error is an ErrInvalid.
+// request that passes without a key, or its execution is over, nothing happens. The
+// error is an ErrInvalid.
 func Refer(ctx context.Context, reference string) error {
 	if err := validName("reference", reference); err != nil {
 		return err
 	}
 	if e, ok := executionOf(ctx); ok {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.reference = reference
+		e.note(func() { e.reference = reference })
 	}
 	return nil
 }

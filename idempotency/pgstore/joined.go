@@ -14,12 +14,14 @@ type joined struct {
 	claim  *idempotency.Claim
 	record idempotency.Record  // Reservation.Record
 	judged *idempotency.Record // is superseded; nil: there was none
+	began  time.Time           // the transaction's
 }
 
 // look is what Begin finds.
 type look struct {
 	locked bool
 	now    time.Time
+	began  time.Time           // the transaction's
 	record *idempotency.Record // nil: none
 }
 
@@ -68,6 +70,16 @@ func (j *joined) end(is *statements, insert string, o *idempotency.Outcome) ([]s
 	return append(all, statement{insert, append(args, result[:]...)}), nil
 }
 
+// endHere is end for a transaction that Begin has opened, and the work may have ended.
+func (j *joined) endHere(is *statements, o *idempotency.Outcome) ([]statement, error) {
+	all, err := j.end(is, is.insertHere, o)
+	if err == nil {
+		last := &all[len(all)-1]
+		last.args = append(last.args, j.began)
+	}
+	return all, err
+}
+
 // statement is one with its arguments.
 type statement struct {
 	text string
@@ -79,6 +91,10 @@ var (
 	// errEnded: the work has sent COMMIT or ROLLBACK as a statement.
 	errEnded = fmt.Errorf("%w: pgstore: the work has ended the transaction by itself, without its record: "+
 		"it ends with the operation's outcome", idempotency.ErrUnknown)
+
+	// errRows: pgx says "conn busy".
+	errRows = fmt.Errorf("%w: pgstore: the work has left rows open on the transaction's connection (Rows.Close, Row.Scan)",
+		idempotency.ErrTransactionFailed)
 
 	// errFailed: PostgreSQL's own words are that "commands are ignored".
 	errFailed = fmt.Errorf("%w: pgstore: what may fail, and is not to end in a refusal, belongs into a savepoint "+
@@ -170,7 +186,7 @@ func (s *Store) begin(ctx context.Context, claim *idempotency.Claim, limit time.
 	step, answer := found.judge(claim)
 	s.repeats.count(answer.Decision == idempotency.Done)
 	if answer.Decision == idempotency.Acquired {
-		if err := tx.join(ctx, joined{claim, answer.Record, found.record}); err != nil {
+		if err := tx.join(ctx, joined{claim, answer.Record, found.record, found.began}); err != nil {
 			return idempotency.Reservation{}, nil, errors.Join(err, tx.Rollback(ctx))
 		}
 		return answer, tx, nil

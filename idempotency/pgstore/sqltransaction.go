@@ -45,7 +45,7 @@ func (s *Store) openSQL(ctx context.Context, id *idempotency.ID, lock statement)
 func (t *sqlTransaction) look(ctx context.Context, id *idempotency.ID, lock statement) (*look, error) {
 	var found look
 	var locals int
-	err := t.tx.QueryRowContext(ctx, lock.text, lock.args...).Scan(&found.locked, &found.now, &locals, &t.number)
+	err := t.tx.QueryRowContext(ctx, lock.text, lock.args...).Scan(&found.locked, &found.now, &found.began, &locals, &t.number)
 	if err != nil {
 		return nil, err
 	}
@@ -85,9 +85,10 @@ func (t *sqlTransaction) Commit(ctx context.Context, outcome idempotency.Outcome
 	if t.cancel == nil {
 		return sql.ErrTxDone
 	}
-	end, err := t.end(t.store.is, t.store.is.insert, &outcome)
+	end, err := t.endHere(t.store.is, &outcome)
+	n := int64(1)
 	if err == nil {
-		_, err = sendAll(ctx, sqlQuerier{t.tx}, end)
+		n, err = sendAll(ctx, sqlQuerier{t.tx}, end)
 	}
 	if errors.Is(err, sql.ErrTxDone) {
 		t.over()
@@ -96,6 +97,11 @@ func (t *sqlTransaction) Commit(ctx context.Context, outcome idempotency.Outcome
 	if err != nil {
 		_ = t.Rollback(ctx) // The error is what matters.
 		return written(err)
+	}
+	if n == 0 {
+		_ = t.tx.Rollback() // It is another.
+		t.over()
+		return errEnded
 	}
 	// database/sql commits without a context. If it ends, so does the transaction.
 	stop := context.AfterFunc(ctx, t.cancel)
@@ -141,15 +147,31 @@ func (t *sqlTransaction) Rollback(ctx context.Context) error {
 	if t.cancel == nil {
 		return nil
 	}
+	moved := t.moved(ctx)
 	err := t.tx.Rollback()
 	t.over()
-	if !errors.Is(err, sql.ErrTxDone) {
+	switch {
+	case moved:
+		return errEnded
+	case !errors.Is(err, sql.ErrTxDone):
 		return err
 	}
 	if err := t.ended(ctx); errors.Is(err, idempotency.ErrUnknown) {
 		return err
 	}
 	return nil // Its context has ended it, or the work has rolled it back.
+}
+
+// moved reports whether the work, to which the transaction was given, has ended it by
+// a statement of its own: what it wrote since stands. Of one that has failed since
+// PostgreSQL does not tell.
+func (t *sqlTransaction) moved(ctx context.Context) bool {
+	if t.claim == nil {
+		return false
+	}
+	here := true
+	err := t.tx.QueryRowContext(ctx, t.store.is.here, t.began).Scan(&here)
+	return err == nil && !here
 }
 
 // ended is the error where the transaction has ended before its time: by the work, as

@@ -20,8 +20,8 @@ type statements struct {
 	load, unknownOfAll, unknownOf   string
 
 	// Of joined work. lock is for newLocals.
-	lock, lockNumbered, wait, number, fate string
-	supersede, insert, insertAlone         string
+	lock, lockNumbered, wait, number, fate           string
+	supersede, insert, insertHere, insertAlone, here string
 }
 
 // columns are those of a record, in the order of scanRecord.
@@ -164,7 +164,7 @@ const (
 // lock begins joined work. It is a statement of its own, for the look that comes
 // after it must see what the one before has committed. What is set besides (locals)
 // ends with the transaction.
-const lock = `SELECT pg_try_advisory_xact_lock(` + name + `), clock_timestamp(), num_nulls({{safe}}, {{locals}})`
+const lock = `SELECT pg_try_advisory_xact_lock(` + name + `), clock_timestamp(), transaction_timestamp(), num_nulls({{safe}}, {{locals}})`
 
 // number is the transaction's, for fate.
 const number = `pg_current_xact_id()::text`
@@ -198,6 +198,14 @@ const (
 // that is sent along with it is not executed then.
 const insert = insertion + ` VALUES (` + values + `)`
 
+// insertHere is insert that writes nothing where the transaction is not the one that
+// Begin has opened: the work has sent COMMIT or ROLLBACK as a statement. Two have not
+// begun in the same microsecond, one after the other on one connection.
+const insertHere = insertion + ` SELECT ` + values + ` WHERE transaction_timestamp() = $16::timestamptz`
+
+// here is whether the transaction is the one that Begin has opened.
+const here = `SELECT transaction_timestamp() = $1::timestamptz`
+
 // insertAlone is insert for a refusal, whose transaction has ended: it writes nothing
 // if somebody else is at the record.
 const insertAlone = insertion + ` SELECT ` + values + ` FROM (SELECT {{safe}} OFFSET 0) AS durable
@@ -217,7 +225,7 @@ func newStatements(t tables, safe string) *statements {
 		abandonAll: fill(abandonAll), sweep: fill(sweep), sweepLapsed: fill(sweepLapsed),
 		load: fill(load), unknownOfAll: fill(unknownOfAll), unknownOf: fill(unknownOf),
 		lock: fill(lock), lockNumbered: fill(lock + numbered), wait: fill(wait), number: `SELECT ` + number, fate: fate,
-		supersede: fill(supersede), insert: fill(insert), insertAlone: fill(insertAlone),
+		supersede: fill(supersede), insert: fill(insert), insertHere: fill(insertHere), insertAlone: fill(insertAlone), here: here,
 	}
 }
 

@@ -51,7 +51,7 @@ func readLook(results pgx.BatchResults) (*look, error) {
 		return nil, err
 	}
 	var found look
-	if err := results.QueryRow().Scan(&found.locked, &found.now, nil); err != nil {
+	if err := results.QueryRow().Scan(&found.locked, &found.now, &found.began, nil); err != nil {
 		return nil, err
 	}
 	record, err := scanRecord(results.QueryRow(), nil)
@@ -75,25 +75,26 @@ func (t *transaction) Value() any { return pgx.Tx(t.work) }
 // Commit implements idempotency.Transaction. The record and the COMMIT go in one
 // round trip; if the first fails the second is not executed.
 func (t *transaction) Commit(ctx context.Context, outcome idempotency.Outcome) error {
-	return t.finish(ctx, &outcome, t.is.insert, t.commit)
+	end, err := t.endHere(t.is, &outcome)
+	return t.finish(ctx, end, err, t.commit)
 }
 
 // Refuse implements idempotency.Transaction. The ROLLBACK, which sets the lock free,
 // and the record go in one round trip; if somebody comes between them, the record is
 // not written.
 func (t *transaction) Refuse(ctx context.Context, outcome idempotency.Outcome) error {
-	return t.finish(ctx, &outcome, t.is.insertAlone, t.refuse)
+	end, err := t.end(t.is, t.is.insertAlone, &outcome)
+	return t.finish(ctx, end, err, t.refuse)
 }
 
-func (t *transaction) finish(ctx context.Context, outcome *idempotency.Outcome, insert string,
+func (t *transaction) finish(ctx context.Context, end []statement, err error,
 	send func(context.Context, []statement) error,
 ) error {
 	if t.conn == nil {
 		return pgx.ErrTxClosed
 	}
-	end, err := t.end(t.is, insert, outcome)
-	if err == nil && t.status() == 'I' {
-		err = errEnded
+	if err == nil {
+		err = t.misused()
 	}
 	if err == nil {
 		err = send(ctx, end)
@@ -106,6 +107,32 @@ func (t *transaction) finish(ctx context.Context, outcome *idempotency.Outcome, 
 	return nil
 }
 
+// misused is what the work has done to the connection that keeps the transaction from
+// its end.
+func (t *transaction) misused() error {
+	switch conn := t.conn.Conn(); {
+	case conn.IsClosed():
+		return nil // which tells the next who uses it
+	case conn.PgConn().IsBusy():
+		return errRows
+	case t.status() == 'I':
+		return errEnded
+	default:
+		return nil
+	}
+}
+
+// moved reports whether the work, to which the transaction was given, has ended it and
+// begun another. Of one that has failed PostgreSQL does not tell.
+func (t *transaction) moved(ctx context.Context) bool {
+	if t.claim == nil || t.status() != 'T' {
+		return false
+	}
+	here := true
+	err := t.conn.Conn().QueryRow(ctx, t.is.here, t.began).Scan(&here)
+	return err == nil && !here
+}
+
 func (t *transaction) commit(ctx context.Context, end []statement) error {
 	if t.status() == 'E' {
 		return errFailed
@@ -114,9 +141,12 @@ func (t *transaction) commit(ctx context.Context, end []statement) error {
 	queue(&batch, end)
 	batch.Queue("commit")
 	results := t.conn.Conn().SendBatch(ctx, &batch)
-	_, err := execAll(results, len(end))
+	n, err := execAll(results, len(end))
 	if err = written(err); err == nil {
 		err = committed(results)
+	}
+	if err == nil && n == 0 {
+		err = errEnded
 	}
 	if e := results.Close(); err == nil {
 		err = undone(e)
@@ -188,7 +218,7 @@ func (t *transaction) Rollback(ctx context.Context) error {
 	}
 	ctx, cancel := lastWords(ctx)
 	defer cancel()
-	ended := !t.conn.Conn().IsClosed() && t.status() == 'I'
+	ended := errors.Is(t.misused(), errEnded) || t.moved(ctx)
 	err := t.work.Tx.Rollback(ctx)
 	if errors.Is(err, pgx.ErrTxClosed) {
 		err = nil // It never began.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -253,6 +254,49 @@ func TestWorkEndsItsTransaction(t *testing.T) {
 			}
 		}
 	})
+}
+
+// It may also send the end as a statement, and begin another transaction, in which
+// the record would be alone. What it wrote outside of any stands, also behind a ROLLBACK.
+func TestWorkEndsItsTransactionByAStatement(t *testing.T) {
+	t.Parallel()
+	eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
+		count := effects(t, dsn)
+		for _, statement := range []string{"COMMIT", "COMMIT AND CHAIN", "ROLLBACK", "ROLLBACK AND CHAIN"} {
+			for name, end := range map[string]func(tx idempotency.Transaction) error{
+				"and succeeds": func(tx idempotency.Transaction) error { return tx.Commit(t.Context(), completed) },
+				"and fails":    func(tx idempotency.Transaction) error { return tx.Rollback(t.Context()) },
+			} {
+				name = statement + " " + name
+				record, tx := begin(t, store, name)
+				require.NoError(t, insert(t.Context(), tx.Value(), name))
+				require.NoError(t, execute(tx.Value(), statement))
+				err := end(tx)
+				n, e := count(t.Context(), name)
+				require.NoError(t, e)
+				assert.Equal(t, strings.HasPrefix(statement, "COMMIT"), n == 1, name)
+				assert.ErrorIs(t, err, idempotency.ErrUnknown, name)
+				absent(t, store, record.ID)
+			}
+		}
+	})
+}
+
+// Rows that the work has forgotten to close are told by name, and nothing is committed.
+func TestWorkLeavesRowsOpen(t *testing.T) {
+	store := flavors[0].store(t, postgrestest.Open(t))
+	for name, end := range map[string]func(tx idempotency.Transaction) error{
+		"Commit": func(tx idempotency.Transaction) error { return tx.Commit(t.Context(), completed) },
+		"Refuse": func(tx idempotency.Transaction) error { return tx.Refuse(t.Context(), completed) },
+	} {
+		record, tx := begin(t, store, name)
+		_, err := tx.Value().(pgx.Tx).Query(t.Context(), "SELECT 1")
+		require.NoError(t, err)
+		err = end(tx)
+		require.ErrorIs(t, err, idempotency.ErrTransactionFailed)
+		require.ErrorContains(t, err, "rows open")
+		absent(t, store, record.ID)
+	}
 }
 
 // A handler whose statement fails, on a row that is there already say, answers with

@@ -254,8 +254,9 @@ func TestNoClockButTheDatabases(t *testing.T) {
 	require.NoError(t, tx.Commit(t.Context(), completed))
 	record, err := store.Load(t.Context(), newClaim("joined").ID)
 	require.NoError(t, err)
-	require.Len(t, tracer.seen, 1, "when joined work began, by the database")
+	require.Len(t, tracer.seen, 2, "when joined work began, and its transaction, by the database")
 	assert.True(t, tracer.seen[0].Equal(record.Started))
+	assert.WithinRange(t, tracer.seen[1], record.Started.Add(-time.Minute), record.Started)
 	tracer.seen = nil
 	lease := acquire(t, store, newClaim("detached"))
 	require.NoError(t, store.Renew(t.Context(), lease, time.Hour))
@@ -266,9 +267,12 @@ func TestNoClockButTheDatabases(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, tracer.seen)
 
+	claim := newClaim("dead")
+	claim.Lease, claim.Takeover = time.Microsecond, idempotency.Reexecute
+	lease = acquire(t, store, claim)
 	before, err := store.Load(t.Context(), lease.ID)
 	require.NoError(t, err)
-	lease = acquire(t, store, newClaim("detached"))
+	lease = acquire(t, store, newClaim("dead"))
 	require.NoError(t, store.Complete(t.Context(), lease, completed))
 	require.Len(t, tracer.seen, 1)
 	assert.True(t, tracer.seen[0].Equal(before.LeaseExpires))

@@ -39,10 +39,10 @@ func run(t *testing.T, dsn string, steps []migration) (*instance, error) {
 		return nil, err
 	}
 	if len(steps) > 1 { // it writes what the older one does not know
-		for _, statement := range []*string{&store.is.claim, &store.is.insert} {
+		for _, statement := range []*string{&store.is.claim, &store.is.insertHere} {
 			*statement = strings.Replace(*statement, "reference)", "reference, note)", 1)
 			*statement = strings.Replace(*statement, "started, updated, expires)\n", "started, updated, expires, note)\n", 1)
-			*statement = strings.Replace(*statement, "$15::bytea)", "$15::bytea, 'new')", 1)
+			*statement = strings.Replace(*statement, "$15::bytea WHERE", "$15::bytea, 'new' WHERE", 1)
 			*statement = strings.Replace(*statement, "* interval '1 microsecond'\nFROM", "* interval '1 microsecond', 'new'\nFROM", 1)
 		}
 	}

@@ -80,7 +80,7 @@ func (w *Within) Begin(ctx context.Context, claim idempotency.Claim, _ time.Dura
 	if _, err := w.exec(ctx, setSavepoint); err != nil {
 		return idempotency.Reservation{}, nil, err
 	}
-	return answer, &nested{joined: joined{&claim, answer.Record, found.record}, within: w}, nil
+	return answer, &nested{joined: joined{claim: &claim, record: answer.Record, judged: found.record}, within: w}, nil
 }
 
 // look waits for others who are at the record, keeps them off, and reads.
