@@ -34,7 +34,8 @@ var _ idempotency.Transactor = (*Within)(nil)
 //	err = tx.Commit(ctx)
 //
 // What Begin gives is a savepoint in it: its Commit writes the record, and commits
-// nothing.
+// nothing. Where the work ends the transaction by itself the error is an ErrUnknown,
+// and there may be no record.
 //
 // A claim that is Acquired is held by the transaction itself. As long as that is
 // open, others get Busy from the store, and wait if they claim Within a transaction

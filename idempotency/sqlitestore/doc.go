@@ -25,6 +25,10 @@
 // is told Busy at once, and does not stand in line. In another process it cannot be
 // told from any other writer: it waits for the lock, and then finds the record.
 //
+// What joined work writes to the file other than through its transaction, by DB or by
+// a Do that is not Within it, waits for the work itself, and in vain: ErrLocked,
+// SQLITE_BUSY or the end of a context are what it gets.
+//
 // So joined work should be short: all other writes of the file wait meanwhile, those
 // of other operations too. Where many clients write at the same time, PostgreSQL is
 // the better store.
