@@ -172,7 +172,7 @@ func (r *Record) mendable() bool {
 
 // begin counts attempts and age anew.
 func (r *Record) begin(at, now time.Time) {
-	r.Attempts = 0
+	r.Attempts, r.Tries = 0, 0
 	r.Since = now
 	r.NextAt = at
 	r.Ask = false
@@ -207,6 +207,7 @@ func (m *move) claim() {
 func (m *move) take(kind Kind) {
 	r := &m.Record
 	r.Worker = m.e.Worker
+	r.Tries++
 	r.State = StateAsking
 	if kind == KindSend {
 		r.State = StateSending
@@ -316,7 +317,7 @@ func (m *move) lose() {
 	sent := r.State == StateSending
 	m.release(&Outcome{Err: errWorkerDied})
 	wait := time.Duration(0)
-	if extra := r.Attempts - freeLosses; sent && extra > 0 {
+	if extra := r.Tries - freeLosses; extra > 0 {
 		wait = min(time.Second<<min(extra, 12), time.Hour)
 	}
 	if sent {
@@ -329,7 +330,7 @@ func (m *move) lose() {
 	r.NextAt = m.now.Add(wait)
 }
 
-// freeLosses is how many sends may be lost with their workers before the next waits.
+// freeLosses is how many claims may be lost with their workers before the next waits.
 const freeLosses = 3
 
 type decideError string

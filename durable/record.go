@@ -40,6 +40,9 @@ type Record struct {
 	// nothing.
 	Attempts int
 
+	// Tries counts the claims since Since: sends, those that sent nothing, and questions.
+	Tries int
+
 	// Doubt: a send of this epoch may have done the work, and nobody knows. It is true
 	// of all that are unknown or asking, and of some that are sending or dead.
 	Doubt bool
