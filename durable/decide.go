@@ -234,7 +234,7 @@ func (m *move) finish() {
 		}
 	}
 	r.Class, r.Code = outcome.Class, outcome.Code
-	switch m.meaning(&outcome, sent) {
+	switch meaning(&outcome, r, m.Before, m.e.Terms) {
 	case ClassSucceeded:
 		m.done(&outcome)
 	case ClassRefused:
@@ -263,8 +263,8 @@ func (m *move) release(outcome *Outcome) {
 
 // meaning is what the outcome says of the work, and not of this attempt alone: done,
 // refused, surely not done (ClassFailed), or unknown.
-func (m *move) meaning(outcome *Outcome, sent bool) Class {
-	r, terms := &m.Record, m.e.Terms
+func meaning(outcome *Outcome, r *Record, held State, terms *Terms) Class {
+	sent := held == StateSending
 	switch {
 	case outcome.Class == ClassSucceeded:
 		return ClassSucceeded
