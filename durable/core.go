@@ -3,8 +3,6 @@ package durable
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
-	"errors"
 	"maps"
 	"sync"
 	"time"
@@ -18,15 +16,14 @@ type core struct {
 
 	routes map[string]*route
 	terms  map[string]Terms
-	worker string
 	wake   chan struct{}
-	lease  lease
 	settle settler
 
-	mu    sync.Mutex
-	taken int            // senders that are at work
-	held  map[string]int // intents held, by scope
-	after string         // the scope that was served last
+	mu      sync.Mutex
+	workers []*worker      // the last is the one that claims
+	taken   int            // senders that are at work
+	held    map[string]int // intents held, by scope
+	after   string         // the scope that was served last
 }
 
 // settings are the Engine's fields, with the defaults put in.
@@ -56,10 +53,9 @@ func newCore(e *Engine) *core {
 	}
 	c := &core{
 		settings: s, routes: make(map[string]*route), terms: make(map[string]Terms),
-		worker: rand.Text(), wake: make(chan struct{}, 1), held: make(map[string]int),
+		wake: make(chan struct{}, 1), held: make(map[string]int),
 	}
-	c.lease.length = s.Lease
-	c.settle.store = s.Store
+	c.settle.store, c.settle.trace = s.Store, s.Trace
 	for name, gateway := range e.Gateways {
 		r := newRoute(e, gateway)
 		c.routes[name], c.terms[name] = r, r.terms
@@ -97,20 +93,23 @@ func (c *core) wakeUp() {
 // claim takes what is due, no more than there are free senders, and sends it. What it
 // returns is how many it took, and how many it could have taken at most.
 func (c *core) claim(ctx context.Context, r *round, limit int, only *idempotency.ID) (taken, room int, err error) {
-	claim := Claim{Worker: c.worker, Lease: c.Lease, Terms: c.terms, PerScope: c.PerTenant, Only: only}
+	claim := Claim{Lease: c.Lease, Terms: c.terms, PerScope: c.PerTenant, Only: only}
 	c.mu.Lock()
 	claim.Limit = min(limit, c.Concurrency-c.taken)
-	claim.After = c.after
-	claim.Held = maps.Clone(c.held)
-	c.taken += max(claim.Limit, 0)
-	c.mu.Unlock()
 	if claim.Limit <= 0 {
+		c.mu.Unlock()
 		return 0, 0, nil
 	}
+	w := c.claimant()
+	w.holds++
+	c.taken += claim.Limit
+	claim.Worker, claim.After, claim.Held = w.name, c.after, maps.Clone(c.held)
+	c.mu.Unlock()
+
 	asked := time.Now()
 	claimed, err := c.Store.Claim(ctx, claim)
 	if err == nil {
-		c.lease.extend(asked)
+		w.lease.extend(asked)
 	}
 
 	c.mu.Lock()
@@ -121,8 +120,10 @@ func (c *core) claim(ctx context.Context, r *round, limit int, only *idempotency
 		if change.Begun != nil {
 			c.taken++
 			c.held[change.Record.ID.Scope]++
+			w.holds++
 		}
 	}
+	c.release(w, err != nil)
 	c.mu.Unlock()
 	if err != nil {
 		return 0, claim.Limit, err
@@ -131,10 +132,17 @@ func (c *core) claim(ctx context.Context, r *round, limit int, only *idempotency
 		change := &claimed.Changes[i]
 		c.Trace.changed(change)
 		if change.Begun != nil {
-			r.send(&attempt{core: c, change: change, route: c.routes[change.Record.Gateway], now: claimed.Now, asked: asked})
+			r.send(&attempt{core: c, worker: w, change: change, route: c.routes[change.Record.Gateway], now: claimed.Now, asked: asked})
 		}
 	}
 	return len(claimed.Changes), claim.Limit, nil
+}
+
+// settled gives back what an attempt has held, whose outcome was stored or was not.
+func (c *core) settled(w *worker, stored bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.release(w, !stored)
 }
 
 // free gives a sender back.
@@ -146,24 +154,6 @@ func (c *core) free(scope string) {
 	}
 	c.mu.Unlock()
 	c.wakeUp()
-}
-
-// beat keeps the worker alive until ctx ends.
-func (c *core) beat(ctx context.Context) {
-	wait := c.Lease / 3
-	for sleep(ctx, wait) {
-		asked := time.Now()
-		limited, cancel := context.WithTimeout(ctx, c.Lease/3)
-		_, err := c.Store.Beat(limited, c.worker, c.Lease)
-		cancel()
-		wait = c.Lease / 3
-		if err == nil {
-			c.lease.extend(asked)
-		} else if ctx.Err() == nil {
-			c.Trace.failed(err)
-			wait = c.Lease / 20
-		}
-	}
 }
 
 // reap makes unknown what dead workers held.
@@ -196,54 +186,4 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	}
-}
-
-var (
-	errLease   = errors.New("durable: the worker's lease is about to end")
-	errDrained = errors.New("durable: the worker has stopped")
-	errTimeout = errors.New("durable: the attempt took too long")
-	errKeyLife = errors.New("durable: the key is about to protect no more")
-)
-
-// lease is how long the worker may be sure of what it holds: a quarter of a lease less
-// than the store last promised.
-type lease struct {
-	length time.Duration
-
-	mu     sync.Mutex
-	until  time.Time
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	timer  *time.Timer
-}
-
-// extend is by a promise that was asked for then.
-func (l *lease) extend(asked time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if until := asked.Add(l.length * 3 / 4); until.After(l.until) {
-		l.until = until
-	}
-	if l.ctx == nil || l.ctx.Err() != nil {
-		l.ctx, l.cancel = context.WithCancelCause(context.Background())
-		l.timer = time.AfterFunc(time.Until(l.until), l.end)
-	}
-}
-
-// end ends the lease, if it is over.
-func (l *lease) end() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if left := time.Until(l.until); left > 0 {
-		l.timer.Reset(left)
-		return
-	}
-	l.cancel(errLease)
-}
-
-// context ends with the lease.
-func (l *lease) context() context.Context {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.ctx
 }

@@ -226,15 +226,18 @@ func (m *move) finish() {
 	r := &m.Record
 	outcome := m.e.Outcome.fitted()
 	sent := r.State == StateSending
+	means := meaning(&outcome, r, m.Before, m.e.Terms)
 	m.release(&outcome)
 	if sent {
-		r.Last = m.now
+		if !r.Doubt || !outcome.undone() {
+			r.Last = m.now
+		}
 		if outcome.Unsent() {
 			r.Attempts--
 		}
 	}
 	r.Class, r.Code = outcome.Class, outcome.Code
-	switch meaning(&outcome, r, m.Before, m.e.Terms) {
+	switch means {
 	case ClassSucceeded:
 		m.done(&outcome)
 	case ClassRefused:
@@ -268,27 +271,42 @@ func meaning(outcome *Outcome, r *Record, held State, terms *Terms) Class {
 	switch {
 	case outcome.Class == ClassSucceeded:
 		return ClassSucceeded
-	case outcome.Class == ClassRefused && (!sent || !r.Doubt || !terms.Finds):
+	case outcome.Class == ClassRefused && (!sent || !r.Doubt || refusedForGood(outcome, r, terms)):
 		return ClassRefused
 	case outcome.Class == ClassFailed && sent && !r.Doubt:
 		return ClassFailed
-	case outcome.Class == ClassNotFound && !sent && !r.Taken.Before(r.Last.Add(terms.Settles)):
+	case outcome.Class == ClassNotFound && !sent && r.settled(terms):
 		return ClassFailed
 	}
 	return ClassUnknown
 }
 
+// refusedForGood reports whether the refusal of a resend holds for the sends before it
+// too. It may have come from before the place that knows keys, when one of them had been
+// done; and one may yet be done, where the other side does not keep refusals under
+// their keys. Whoever can be asked is asked.
+func refusedForGood(outcome *Outcome, r *Record, terms *Terms) bool {
+	return !terms.Finds && outcome.keyed() && r.settled(terms)
+}
+
+// settled reports whether what began when the record was claimed began so late that no
+// send before it can be done any more.
+func (r *Record) settled(terms *Terms) bool { return !r.Taken.Before(r.Last.Add(terms.Settles)) }
+
 // next is what the Policy wants, as far as it may.
 func (m *move) next(doubt bool) {
-	r, d := &m.Record, &m.e.Decision
-	// A refusal of a resend may have come from before the place that knows keys, and
-	// the first send may have been done.
-	mustAsk := doubt && m.Before == StateSending && r.Class == ClassRefused
+	r, d, terms := &m.Record, &m.e.Decision, m.e.Terms
+	again := doubt && m.Before == StateSending && r.Class == ClassRefused // refused, and not for good
+	mustAsk := again && terms.Finds
+	mustWait := again && !terms.Finds && m.e.Outcome.keyed() // to be refused once more, when all has settled
 	r.Doubt = doubt
 	r.NextAt = m.due(d.At)
-	r.Ask = doubt && (mustAsk || d.Do == Ask && m.e.Terms.Finds)
+	if settled := r.Last.Add(terms.Settles); mustWait && r.NextAt.Before(settled) {
+		r.NextAt = settled
+	}
+	r.Ask = mustAsk || doubt && d.Do == Ask && terms.Finds
 	switch {
-	case d.Do == Bury && !mustAsk:
+	case d.Do == Bury && !mustAsk && !mustWait:
 		m.bury(d.Reason)
 	case !doubt && r.expired(r.NextAt):
 		m.bury(ReasonDeadline)

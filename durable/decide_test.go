@@ -301,6 +301,55 @@ func TestDecideEpoch(t *testing.T) {
 	})
 }
 
+// D3, D4: a refusal of a resend ends the doubt only where it comes from who knows keys, and
+// when no earlier send can be done any more. Until then the same key is sent, or asked for.
+func TestDecideRefusedInDoubt(t *testing.T) {
+	settled := epoch.Add(15 * time.Minute)
+	for _, row := range []struct {
+		name    string
+		terms   durable.Terms
+		age     time.Duration // of the send that nobody knows of, when the resend was claimed
+		outcome durable.Outcome
+		do      durable.Action
+		state   durable.State
+		ask     bool
+		want    time.Time // due not before
+	}{
+		{"it may yet be done", blind, time.Minute, durable.Outcome{}, durable.Retry, durable.StateUnknown, false, settled.Add(-time.Minute)},
+		{"it may yet be done, and the policy buries", blind, time.Minute, durable.Outcome{}, durable.Bury, durable.StateUnknown, false, settled.Add(-time.Minute)},
+		{"the last instant", blind, 15*time.Minute - time.Microsecond, durable.Outcome{}, durable.Bury, durable.StateUnknown, false, epoch},
+		{"settled", blind, 15 * time.Minute, durable.Outcome{}, durable.Retry, durable.StateWaiting, false, epoch},
+		{"settled, and the policy buries", blind, 15 * time.Minute, durable.Outcome{}, durable.Bury, durable.StateDead, false, time.Time{}},
+		{"it can be asked", terms, time.Minute, durable.Outcome{}, durable.Bury, durable.StateUnknown, true, epoch},
+		{"it can be asked, though settled", terms, time.Hour, durable.Outcome{}, durable.Bury, durable.StateUnknown, true, epoch},
+		{"who are you, settled", blind, time.Hour, durable.Outcome{Status: 401}, durable.Retry, durable.StateUnknown, false, epoch},
+		{"you may not, settled", blind, time.Hour, durable.Outcome{Status: 403}, durable.Retry, durable.StateUnknown, false, epoch},
+		{"payment required, settled", blind, time.Hour, durable.Outcome{Status: 402}, durable.Retry, durable.StateWaiting, false, epoch},
+		{"unsent, settled", blind, time.Hour, durable.Outcome{Err: unsent{errors.New("no")}}, durable.Retry, durable.StateUnknown, false, epoch},
+		{"unsent, and the policy buries", blind, time.Hour, durable.Outcome{Err: unsent{errors.New("no")}}, durable.Bury, durable.StateDead, false, time.Time{}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r := inState(durable.StateSending, true)
+			r.Taken = epoch
+			r.Last = epoch.Add(-row.age)
+			e := finish(durable.ClassRefused, row.do)
+			e.Terms = &row.terms
+			e.Outcome = row.outcome
+			e.Outcome.Class = durable.ClassRefused
+			change, err := durable.Decide(&r, &e, epoch.Add(time.Second))
+			require.NoError(t, err)
+			got := &change.Record
+			assert.Equal(t, row.state, got.State)
+			assert.Equal(t, row.ask, got.Ask)
+			assert.Equal(t, r.Last, got.Last, "what was surely not done moves nothing")
+			if !row.want.IsZero() {
+				assert.False(t, got.NextAt.Before(row.want), "due at %v", got.NextAt)
+			}
+			assertSane(t, &change)
+		})
+	}
+}
+
 // A Policy's times, whatever they are, give a time that is neither past nor lost, and
 // a deadline that they would pass is met by death.
 func TestDecideTimes(t *testing.T) {
@@ -352,6 +401,7 @@ func TestDecideUnsent(t *testing.T) {
 		{"sent", durable.ClassFailed, errors.New("no"), 1},
 		{"unsent", durable.ClassFailed, unsent{errors.New("no")}, 0},
 		{"unsent, by an error that is wrapped", durable.ClassFailed, errors.Join(errors.New("no"), unsent{errors.New("no")}), 0},
+		{"refused, unsent", durable.ClassRefused, unsent{errors.New("no")}, 0},
 		{"unknown is never unsent", durable.ClassUnknown, unsent{errors.New("no")}, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -2,6 +2,7 @@ package durable
 
 import (
 	"errors"
+	"net/http"
 	"time"
 )
 
@@ -66,19 +67,34 @@ type Outcome struct {
 
 	// Err is what went wrong. At most 1 KiB of its text is kept with the attempt; it
 	// is never logged. When it has a method Unsent() bool that reports true, as that
-	// of a *resilienthttp.Error, and the class is ClassFailed, the attempt is not
-	// counted.
+	// of a *resilienthttp.Error, and the class is ClassFailed or ClassRefused, the attempt
+	// is not counted, and says nothing of those before it.
 	Err error
 }
 
-// Unsent reports whether provably nothing was sent: the class is ClassFailed and the
-// error says so.
+// Unsent reports whether provably nothing was sent: the class is ClassFailed or
+// ClassRefused, and the error says so.
 func (o *Outcome) Unsent() bool {
-	if o.Class != ClassFailed {
+	if !o.undone() {
 		return false
 	}
 	var sender interface{ Unsent() bool }
 	return errors.As(o.Err, &sender) && sender.Unsent()
+}
+
+// undone reports whether the attempt has surely done nothing.
+func (o *Outcome) undone() bool { return o.Class == ClassFailed || o.Class == ClassRefused }
+
+// keyed reports whether a refusal comes, as far as one can see, from where keys are
+// known. What asks who one is, or what one may do, stands before that: 401, 403 and
+// 407 say nothing of a send before this one, and 405 does not either.
+func (o *Outcome) keyed() bool {
+	switch o.Status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired, http.StatusMethodNotAllowed:
+		return false
+	default:
+		return !o.Unsent()
+	}
 }
 
 // fitted is the outcome as it can be stored.

@@ -67,8 +67,8 @@ type Record struct {
 	// protects. Zero: none was.
 	First time.Time
 
-	// Last is when the last send ended, or was given up with its worker. Zero: none
-	// did.
+	// Last is when the last send ended, or was given up with its worker; while in Doubt,
+	// the last of those that may have done the work. Zero: none did.
 	Last time.Time
 
 	// Taken is when it was claimed last.

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
@@ -20,21 +22,31 @@ type round struct {
 	sends, settles         context.Context
 	stopSends, stopSettles context.CancelCauseFunc
 
-	all sync.WaitGroup
+	all   sync.WaitGroup
+	busy  atomic.Int64  // how many are not over
+	freed chan struct{} // one is
 }
 
 // lastWords is how long after Drain outcomes may be stored.
 const lastWords = 800 * time.Millisecond
 
 func (c *core) round(ctx context.Context) *round {
-	r := &round{core: c}
+	r := &round{core: c, freed: make(chan struct{}, 1)}
 	r.sends, r.stopSends = context.WithCancelCause(context.WithoutCancel(ctx))
 	r.settles, r.stopSettles = context.WithCancelCause(context.WithoutCancel(ctx))
 	return r
 }
 
 func (r *round) send(a *attempt) {
-	r.all.Go(func() { a.run(r) })
+	r.busy.Add(1)
+	r.all.Go(func() {
+		a.run(r)
+		r.busy.Add(-1)
+		select {
+		case r.freed <- struct{}{}:
+		default:
+		}
+	})
 }
 
 // close waits for all that was begun: as long as ctx lives, then for Drain, and then it
@@ -84,15 +96,12 @@ func (e *Engine) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r := c.round(ctx)
-	alive, leave := context.WithCancel(context.WithoutCancel(ctx))
-	var beats sync.WaitGroup
-	beats.Go(func() { c.beat(alive) })
-	c.loop(ctx, r)
-	r.close(ctx)
-	leave()
-	beats.Wait()
-	return nil
+	err = c.within(ctx, func(r *round) error {
+		c.loop(ctx, r)
+		return nil
+	})
+	c.leave(ctx)
+	return err
 }
 
 // loop claims until ctx ends.
@@ -102,8 +111,7 @@ func (c *core) loop(ctx context.Context, r *round) {
 		if now := time.Now(); now.Sub(reaped) >= c.Poll/2 {
 			c.reap(ctx)
 			reaped = now
-			if c.Expiry > 0 && now.Sub(swept) >= time.Minute {
-				c.sweep(ctx)
+			if c.Expiry > 0 && now.Sub(swept) >= time.Minute && !c.sweep(ctx) {
 				swept = now
 			}
 		}
@@ -129,18 +137,20 @@ func (c *core) idle(ctx context.Context) {
 	}
 }
 
-// sweep deletes a page of what is over for long.
-func (c *core) sweep(ctx context.Context) {
+// sweep deletes a page of what is over for long, and reports whether there may be more.
+func (c *core) sweep(ctx context.Context) bool {
 	const page = 500
-	if _, err := c.Store.Sweep(ctx, c.Expiry, page); err != nil && ctx.Err() == nil {
+	swept, err := c.Store.Sweep(ctx, c.Expiry, page)
+	if err != nil && ctx.Err() == nil {
 		c.Trace.failed(err)
 	}
+	return err == nil && swept == page
 }
 
 // Work is one round for those who have a clock of their own, such as cron or Temporal:
-// it takes up to limit of what is due, 0 or less for as many as Concurrency, and
-// returns when all of these are over, with their number. It reaps, too. When ctx ends it
-// behaves as Run.
+// it takes up to limit of what is due, 0 or less for as many as Concurrency, no more at
+// once than Run would, and returns when all of these are over, with their number. It
+// reaps, too. When ctx ends it behaves as Run.
 func (e *Engine) Work(ctx context.Context, limit int) (int, error) {
 	c, err := e.start()
 	if err != nil {
@@ -152,11 +162,18 @@ func (e *Engine) Work(ctx context.Context, limit int) (int, error) {
 	c.reap(ctx)
 	total := 0
 	err = c.within(ctx, func(r *round) error {
-		for total < limit {
-			taken, room, err := c.claim(ctx, r, limit-total, nil)
+		for total < limit && ctx.Err() == nil {
+			busy := r.busy.Load() > 0
+			taken, _, err := c.claim(ctx, r, limit-total, nil)
 			total += taken
-			if err != nil || taken == 0 || taken < room {
+			if err != nil || taken == 0 && !busy {
 				return err
+			}
+			if taken == 0 { // tenants and senders may have room when one is over
+				select {
+				case <-r.freed:
+				case <-ctx.Done():
+				}
 			}
 		}
 		return nil
@@ -167,19 +184,19 @@ func (e *Engine) Work(ctx context.Context, limit int) (int, error) {
 // within has a round for the length of a call.
 func (c *core) within(ctx context.Context, work func(*round) error) error {
 	r := c.round(ctx)
-	alive, leave := context.WithCancel(context.WithoutCancel(ctx))
+	alive, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var beats sync.WaitGroup
 	beats.Go(func() { c.beat(alive) })
 	err := work(r)
 	r.close(ctx)
-	leave()
+	stop()
 	beats.Wait()
 	return err
 }
 
-// WorkOne sends one intent if it is due, and says when to come again: zero when it is
-// done, dead or cancelled. One that somebody else is at, or for which no sender is free,
-// is to be looked at again after a lease. ErrNotFound: there is none.
+// WorkOne sends one intent if it is due, and says when to come again, a Poll from now at
+// the earliest: zero when it is done, dead or cancelled. One that somebody else is at is
+// to be looked at again after a lease. ErrNotFound: there is none.
 func (e *Engine) WorkOne(ctx context.Context, id idempotency.ID) (next time.Time, err error) {
 	c, err := e.start()
 	if err != nil {
@@ -198,6 +215,9 @@ func (e *Engine) WorkOne(ctx context.Context, id idempotency.ID) (next time.Time
 	case record.State.Held():
 		return time.Now().Add(c.Lease), nil
 	case record.State.Claimable():
+		if soonest := time.Now().Add(c.Poll); record.NextAt.Before(soonest) {
+			return soonest, nil
+		}
 		return record.NextAt, nil
 	default:
 		return time.Time{}, nil
@@ -207,6 +227,7 @@ func (e *Engine) WorkOne(ctx context.Context, id idempotency.ID) (next time.Time
 // attempt is one send or question.
 type attempt struct {
 	core   *core
+	worker *worker
 	change *Change
 	route  *route
 	now    time.Time // the database's, when it was claimed
@@ -230,6 +251,7 @@ func (a *attempt) run(r *round) {
 		event.Decision = a.decide(&outcome)
 	}
 	result, err := a.core.settle.settle(r.settles, event)
+	a.core.settled(a.worker, err == nil)
 	if err == nil {
 		err = result.Err
 	}
@@ -275,7 +297,7 @@ func (a *attempt) call(r *round) (outcome Outcome, gone <-chan struct{}) {
 // resend of what nobody knows with the protection of its key.
 func (a *attempt) context(r *round) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(r.sends)
-	held := a.core.lease.context()
+	held := a.worker.lease.context()
 	stop := context.AfterFunc(held, func() { cancel(context.Cause(held)) })
 	at, cause := a.bound()
 	timer := time.AfterFunc(time.Until(at), func() { cancel(cause) })
@@ -313,7 +335,7 @@ func (a *attempt) guarded(ctx context.Context) (outcome Outcome) {
 	defer func() {
 		if p := recover(); p != nil {
 			outcome = Outcome{Err: errPanicked}
-			a.core.Trace.failed(fmt.Errorf("durable: the gateway %q panicked: %v", record.Gateway, p))
+			a.core.Trace.failed(fmt.Errorf("durable: the gateway %q panicked: %s", record.Gateway, panicText(p)))
 		}
 	}()
 	if record.State == StateAsking {
@@ -356,9 +378,18 @@ func (a *attempt) decide(outcome *Outcome) Decision {
 func (a *attempt) ask(h *History, now time.Time) (d Decision) {
 	defer func() {
 		if p := recover(); p != nil {
-			a.core.Trace.failed(fmt.Errorf("durable: the policy panicked: %v", p))
+			a.core.Trace.failed(fmt.Errorf("durable: the policy of %q panicked: %s", a.change.Record.Gateway, panicText(p)))
 			d = Schedule{}.Next(h, now)
 		}
 	}()
 	return a.route.policy.Next(h, now)
+}
+
+// panicText tells of a panic what may be logged: what the runtime says, and of other
+// values, which may hold anything, the type.
+func panicText(p any) string {
+	if err, ok := p.(runtime.Error); ok {
+		return err.Error()
+	}
+	return fmt.Sprintf("%T", p)
 }

@@ -10,6 +10,7 @@ import (
 // finds nobody at it does it for all who come meanwhile.
 type settler struct {
 	store Store
+	trace *Trace
 
 	mu     sync.Mutex
 	queue  []*settlement
@@ -72,6 +73,7 @@ func (s *settler) store1(ctx context.Context, batch []*settlement) {
 	}
 	results, err := s.store.Apply(ctx, events)
 	for wait := 10 * time.Millisecond; err != nil && sleep(ctx, wait); wait = min(2*wait, time.Second) {
+		s.trace.failed(err)
 		results, err = s.store.Apply(ctx, events)
 	}
 	for i, b := range batch {
