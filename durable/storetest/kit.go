@@ -112,7 +112,7 @@ func (k *kit) apply(e durable.Event) durable.Result {
 	if err != nil || len(results) != 1 {
 		k.Fatalf("Apply: %d results, %v", len(results), err)
 	}
-	k.checkResult(before, e, results[0])
+	k.checkResult(before, e, &results[0])
 	return results[0]
 }
 
@@ -139,8 +139,9 @@ func (k *kit) look(id idempotency.ID) *durable.Record {
 	return &record
 }
 
-// checkResult holds a result to Decide, and what is stored to the result.
-func (k *kit) checkResult(before *durable.Record, e durable.Event, got durable.Result) {
+// checkResult holds a result to Decide, and what is stored to the result. It gives the
+// result what its store has not read.
+func (k *kit) checkResult(before *durable.Record, e durable.Event, got *durable.Result) {
 	k.Helper()
 	now := got.Record.Updated
 	if got.Step == durable.StepKeep {
