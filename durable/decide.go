@@ -259,7 +259,7 @@ func (m *move) release(outcome *Outcome) {
 	m.Step = StepUpdate
 	r.Worker = ""
 	m.Ended = &Attempt{
-		Generation: r.Generation, FinishedAt: m.now,
+		Generation: r.Generation, Epoch: r.Epoch, FinishedAt: m.now,
 		Class: outcome.Class, Code: outcome.Code, Status: outcome.Status, Reference: outcome.Reference, Error: outcome.text(),
 	}
 }

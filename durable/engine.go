@@ -2,7 +2,6 @@ package durable
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -117,8 +116,8 @@ func (e *Engine) Enqueue(ctx context.Context, in Intent) (Receipt, error) {
 	if err != nil {
 		return Receipt{}, err
 	}
-	if _, ok := c.routes[in.Gateway]; !ok {
-		return Receipt{}, invalidf("there is no gateway %q", in.Gateway)
+	if err := c.routed(&in); err != nil {
+		return Receipt{}, err
 	}
 	result, err := c.apply(ctx, Event{Kind: EventEnqueue, Intent: in})
 	if err != nil {
@@ -178,18 +177,12 @@ func (e *Engine) Wake() {
 
 // apply applies one event on a caller's behalf.
 func (c *core) apply(ctx context.Context, event Event) (*Result, error) {
-	results, err := c.Store.Apply(ctx, []Event{event})
+	results, err := c.applyAll(ctx, []Event{event})
 	if err != nil {
 		return nil, err
 	}
-	if len(results) != 1 {
-		return nil, fmt.Errorf("durable: the store answered one event with %d results", len(results))
-	}
 	if results[0].Err != nil {
 		return nil, results[0].Err
-	}
-	if results[0].Step != StepKeep {
-		c.Trace.changed(&results[0].Change)
 	}
 	return &results[0], nil
 }
