@@ -6,6 +6,7 @@ require (
 	github.com/resilienthttp/resilienthttp v0.0.0
 	github.com/resilienthttp/resilienthttp/internal/sqlitekit v0.0.0
 	github.com/stretchr/testify v1.12.1
+	modernc.org/sqlite v1.60.1
 )
 
 require (
@@ -22,7 +23,6 @@ require (
 	modernc.org/libc v1.77.1 // indirect
 	modernc.org/mathutil v1.7.1 // indirect
 	modernc.org/memory v1.12.1 // indirect
-	modernc.org/sqlite v1.60.1 // indirect
 )
 
 replace github.com/resilienthttp/resilienthttp => ../../

@@ -63,10 +63,12 @@ func (s *Store) Sweep(ctx context.Context, ttl time.Duration, limit int) (int, e
 		return 0, err
 	}
 	return s.kit.Sweep(ctx, limit, func(ctx context.Context, tx *sql.Tx, limit int) (n int, err error) {
-		// SQLite's clock may move from one statement to the next, but what is older then
-		// comes behind what was old before.
+		now, err := (&transaction{tx: tx}).now(ctx)
+		if err != nil {
+			return 0, err
+		}
 		for _, text := range [...]string{sweepAttempts, sweepLetters, sweepIntents} {
-			if n, err = sqlitekit.Affected(tx.ExecContext(ctx, text, age, limit)); err != nil {
+			if n, err = sqlitekit.Affected(tx.ExecContext(ctx, text, now.UnixMicro()-age, limit)); err != nil {
 				return 0, err
 			}
 		}

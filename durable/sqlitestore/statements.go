@@ -149,9 +149,10 @@ func (s statement) text() string {
 	}[s]
 }
 
-// The statements of Sweep, one after the other: ?1 is the age, ?2 how many.
+// The statements of Sweep, one after the other, which find the same: ?1 is what it must be
+// older than, ?2 how many.
 const (
-	whatIsOver = ` IN (SELECT id FROM durable_intent WHERE` + final + `AND updated <` + now + `- ?1
+	whatIsOver = ` IN (SELECT id FROM durable_intent WHERE` + final + `AND updated < ?1
 		ORDER BY updated, state, id LIMIT ?2)`
 
 	sweepAttempts = `DELETE FROM durable_attempt WHERE intent` + whatIsOver
