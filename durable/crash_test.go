@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -83,7 +84,8 @@ func (m *mortal) Reap(ctx context.Context, limit int) ([]durable.Change, error) 
 // psp is the other side: it loses answers after the work, lands late, refuses and is
 // overrun.
 type psp struct {
-	dedupes bool
+	dedupes bool // it does the work of a key once
+	forgets bool // it keeps no refusals under their keys
 
 	mu      sync.Mutex
 	keys    map[string]bool // that were used
@@ -101,12 +103,16 @@ func (p *psp) work(s *durable.Send) {
 	p.done[s.Intent.ID.Key]++
 }
 
-// refuses reports whether it is refused. Who dedupes keys keeps refusals under them, too.
+// refuses reports whether it is refused. Who dedupes keys keeps refusals under them, too,
+// or looks at least whether the work of the key was done.
 func (p *psp) refuses(s *durable.Send, wish bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.dedupes {
 		return wish
+	}
+	if p.forgets {
+		return wish && !p.keys[s.Key]
 	}
 	if wish && !p.keys[s.Key] {
 		p.keys[s.Key], p.refused[s.Key] = true, true
@@ -157,17 +163,23 @@ func (p asked) Find(_ context.Context, s *durable.Send) durable.Outcome {
 func TestCrashes(t *testing.T) {
 	for _, row := range []struct {
 		name             string
-		dedupes, finds   bool
+		dedupes, forgets bool
+		finds            bool
 		keyLife, settles time.Duration
 	}{
-		{"keys protect", true, false, 24 * time.Hour, time.Minute},
-		{"keys protect, and it can be asked", true, true, 24 * time.Hour, 15 * time.Minute},
-		{"keys protect nothing, but it can be asked", false, true, -1, 15 * time.Minute},
+		{"keys protect", true, false, false, 24 * time.Hour, time.Minute},
+		{"keys protect, and no refusals are kept", true, true, false, 24 * time.Hour, 15 * time.Minute},
+		{"keys protect, and it can be asked", true, false, true, 24 * time.Hour, 15 * time.Minute},
+		{"keys protect, no refusals are kept, and it can be asked", true, true, true, 24 * time.Hour, 15 * time.Minute},
+		{"keys protect nothing, but it can be asked", false, false, true, -1, 15 * time.Minute},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			for range 10 {
+			for range 20 {
 				synctest.Test(t, func(t *testing.T) {
-					p := &psp{dedupes: row.dedupes, keys: map[string]bool{}, refused: map[string]bool{}, done: map[string]int{}}
+					p := &psp{
+						dedupes: row.dedupes, forgets: row.forgets,
+						keys: map[string]bool{}, refused: map[string]bool{}, done: map[string]int{},
+					}
 					var gateway durable.Gateway = p
 					if row.finds {
 						gateway = asked{p}
@@ -192,8 +204,7 @@ func crash(t *testing.T, p *psp, gateway durable.Gateway, keyLife, settles time.
 		}
 	}
 	for i := range intents {
-		_, err := engine(store).Enqueue(t.Context(), pay(fmt.Sprint("tenant ", i%3), fmt.Sprint(i)))
-		require.NoError(t, err)
+		enqueue(t, engine(store), pay(fmt.Sprint("tenant ", i%3), fmt.Sprint(i)))
 	}
 	for range 25 {
 		ctx, die := context.WithCancel(t.Context())
@@ -201,17 +212,29 @@ func crash(t *testing.T, p *psp, gateway durable.Gateway, keyLife, settles time.
 		m.left.Store(1 + rand.Int64N(60))
 		require.NoError(t, engine(m).Run(ctx))
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- engine(store).Run(ctx) }()
-	time.Sleep(5 * 24 * time.Hour)
-	stop()
-	require.NoError(t, <-ended)
-	time.Sleep(time.Hour) // all that was on its way has landed
-	stats, err := store.Stats(t.Context())
-	require.NoError(t, err)
-	assert.Equal(t, map[durable.State]int{durable.StateDone: intents}, stats.States)
+	last := engine(store)
+	last.Poll = 2 * time.Minute
+	running(t, last)
+	want := map[durable.State]int{durable.StateDone: intents}
+	var stats durable.Stats
+	for deadline := time.Now().Add(5 * 24 * time.Hour); time.Now().Before(deadline) && !maps.Equal(want, stats.States); {
+		time.Sleep(time.Hour) // what was on its way has landed
+		var err error
+		stats, err = store.Stats(t.Context())
+		require.NoError(t, err)
+	}
+	time.Sleep(time.Hour)
+	assert.Equal(t, want, stats.States)
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for i := range intents {
-		assert.Equal(t, 1, p.done[fmt.Sprint(i)], "intent %d", i)
+		if assert.Equal(t, 1, p.done[fmt.Sprint(i)], "intent %d", i) {
+			continue
+		}
+		attempts, err := store.Attempts(t.Context(), pay(fmt.Sprint("tenant ", i%3), fmt.Sprint(i)).ID)
+		require.NoError(t, err)
+		for _, a := range attempts {
+			t.Logf("%+v", a)
+		}
 	}
 }
