@@ -111,6 +111,20 @@ func (e *Engine) Redrive(ctx context.Context, filter Filter, how Redrive) (int, 
 	return done, nil
 }
 
+// RedriveOne brings back one intent, at once, as Redrive does; how.PerSecond and
+// how.DryRun have no meaning. ErrState: it is not dead. ErrNotFound: there is none.
+func (e *Engine) RedriveOne(ctx context.Context, id idempotency.ID, how Redrive) error {
+	c, err := e.start()
+	if err != nil {
+		return err
+	}
+	_, err = c.apply(ctx, Event{Kind: EventRedrive, Intent: Intent{ID: id}, By: how.By, Note: how.Note})
+	if err == nil {
+		c.wakeUp()
+	}
+	return err
+}
+
 // deadByNow goes through the open letters that there are, and not through those that are
 // written while it does. Of this very instant, which is not over, it reads the letters
 // first.
