@@ -103,6 +103,14 @@ func clock(t time.Time) string {
 	return t.UTC().Format("2006-01-02T15:04:05.999999Z07:00")
 }
 
+// moment is a time for people, to the millisecond.
+func moment(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02 15:04:05.000 MST")
+}
+
 func filterOf(query url.Values) (durable.Filter, error) {
 	f := durable.Filter{
 		Scope: query.Get("scope"), Operation: query.Get("operation"), Key: query.Get("key"), Gateway: query.Get("gateway"),
@@ -198,7 +206,7 @@ func redriven(n string) string {
 }
 
 func show(l *durable.Letter) letter {
-	s := letter{Letter: *l, Link: "?" + linkTo(l.ID).Encode(), Dead: clock(l.DeadAt), Closed: clock(l.RedrivenAt)}
+	s := letter{Letter: *l, Link: "?" + linkTo(l.ID).Encode(), Dead: moment(l.DeadAt), Closed: moment(l.RedrivenAt)}
 	if l.Batch != "" || l.Row != 0 {
 		s.Row = strings.TrimSpace(l.Batch + " " + strconv.Itoa(l.Row))
 	}
@@ -279,7 +287,7 @@ func (h *Handler) intent(r *http.Request, query url.Values) (*page, error) {
 		shown.Payload = h.Describe(&record)
 	}
 	for i := range attempts {
-		a := attempt{Attempt: attempts[i], Sent: clock(attempts[i].SentAt)}
+		a := attempt{Attempt: attempts[i], Sent: moment(attempts[i].SentAt)}
 		if a.Took = "under way"; !a.FinishedAt.IsZero() {
 			a.Took = a.FinishedAt.Sub(a.SentAt).Round(time.Millisecond).String()
 		}
@@ -306,10 +314,10 @@ func facts(r *durable.Record) []field {
 		{"", "Batch", r.Batch}, {"", "Row", number(r.Row)},
 		{"", "Reason", r.Reason}, {"", "Code", r.Code}, {"", "Reference", r.Reference},
 		{"", "Epoch", number(r.Epoch)}, {"", "Sends", number(r.Attempts)},
-		{"", "Created", clock(r.Created)}, {"", "Changed", clock(r.Updated)}, {"", "Deadline", clock(r.Deadline)},
+		{"", "Created", moment(r.Created)}, {"", "Changed", moment(r.Updated)}, {"", "Deadline", moment(r.Deadline)},
 	}
 	if r.State.Claimable() {
-		all = append(all, field{"", "Due", clock(r.NextAt)})
+		all = append(all, field{"", "Due", moment(r.NextAt)})
 	}
 	shown := all[:0]
 	for _, f := range all {
