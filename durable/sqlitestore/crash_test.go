@@ -93,15 +93,15 @@ func (s *Store) dieAt(ctx context.Context, n int) error {
 }
 
 // startChild starts another process, and gives the lines that it says.
-func startChild(t *testing.T, role, arg, path string) (*exec.Cmd, *bufio.Scanner) {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0])
+func startChild(ctx context.Context, role, arg, path string) (*exec.Cmd, *bufio.Scanner, error) {
+	cmd := exec.CommandContext(ctx, os.Args[0])
 	cmd.Env = append(os.Environ(), childRole+"="+role+" "+arg+" "+path)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	return cmd, bufio.NewScanner(out)
+	if err != nil {
+		return nil, nil, err
+	}
+	return cmd, bufio.NewScanner(out), cmd.Start()
 }
 
 // TestCrashBetweenStatements kills a process before each row that it writes and before
@@ -110,7 +110,8 @@ func startChild(t *testing.T, role, arg, path string) (*exec.Cmd, *bufio.Scanner
 func TestCrashBetweenStatements(t *testing.T) {
 	for n := 1; ; n++ {
 		path := filepath.Join(t.TempDir(), "test.db")
-		cmd, lines := startChild(t, "life", strconv.Itoa(n), path)
+		cmd, lines, err := startChild(t.Context(), "life", strconv.Itoa(n), path)
+		require.NoError(t, err)
 		var said []string
 		for lines.Scan() {
 			said = append(said, lines.Text())
@@ -195,7 +196,10 @@ func TestWorkersAreKilled(t *testing.T) {
 		go func() {
 			defer func() { over <- struct{}{} }()
 			for range kills / workers {
-				cmd, lines := startChild(t, "work", "-", path)
+				cmd, lines, err := startChild(ctx, "work", "-", path)
+				if !assert.NoError(t, err) {
+					return
+				}
 				lines.Scan()
 				select {
 				case <-time.After(time.Duration(10+rand.IntN(100)) * time.Millisecond):
