@@ -126,8 +126,7 @@ func (s statement) text() string {
 		findLost: `SELECT EXISTS (SELECT 1 FROM durable_worker WHERE expires_at <=` + now + `)
 			OR EXISTS (SELECT 1 FROM durable_intent i WHERE` + held + `AND NOT EXISTS (
 				SELECT 1 FROM durable_worker WHERE id = worker AND expires_at >` + now + `))`,
-		forget: `DELETE FROM durable_worker WHERE expires_at <= ?1 AND NOT EXISTS (
-			SELECT 1 FROM durable_intent i WHERE` + held + `AND worker = durable_worker.id)`,
+		forget: `DELETE FROM durable_worker WHERE expires_at <= ?1`,
 
 		// A row without an attempt says that the intent is there.
 		attempts: `SELECT a.n, a.kind, a.epoch, a.key, a.worker, a.sent_at, a.finished_at, a.class, a.code, a.status,

@@ -130,6 +130,16 @@ func (k *kit) testFairness() {
 		k.Errorf("rounds of one after %q took %q, want %q", "a", order, want)
 	}
 
+	// Scopes whose names begin alike are each a scope.
+	alike := []string{"x", "x!", "xX", "xx", "y"}
+	for _, scope := range alike {
+		k.many(scope, 1)
+	}
+	c.After, c.Limit = "w", len(alike)
+	if got := scopes(k.claim(c)); !slices.Equal(got, alike) {
+		k.Errorf("a round after %q took %q, want %q", "w", got, alike)
+	}
+
 	// Of one scope, what is due longest comes first.
 	late := k.many("q", 3)
 	for i := range late {
@@ -153,6 +163,90 @@ func (k *kit) testFairness() {
 	})
 	if !slices.Equal(rows, []int{0, 2, 1}) {
 		k.Errorf("rows due in the order 0, 2, 1 were claimed in the order %v", rows)
+	}
+}
+
+// testDue has some wait that are not due yet: they take no part in a round.
+func (k *kit) testDue() {
+	for _, scope := range []string{"a", "c"} {
+		for range 5 {
+			later := intent(scope)
+			later.NotBefore = time.Now().Add(time.Hour)
+			k.must(enqueue(later))
+		}
+	}
+	k.many("b", 4)
+	k.many("c", 1)
+	c := claim("w")
+	c.Limit = 1
+	if got := scopes(k.claim(c)); !slices.Equal(got, []string{"b"}) {
+		k.Errorf("a round of 1 took %q, want %q", got, "b")
+	}
+	c.Limit = 4
+	if got := scopes(k.claim(c)); !slices.Equal(got, []string{"b", "c", "b", "b"}) {
+		k.Errorf("a round of 4 took %q, want b, c, b, b", got)
+	}
+
+	// All are due by now, in another order than that in which they came.
+	var last time.Time
+	for i, back := range []int{3, 1, 4, 2} {
+		in := intent("d")
+		in.Row = i
+		in.NotBefore = time.Now().Add(time.Duration(back) * 20 * time.Millisecond)
+		if r := k.must(enqueue(in)); r.NextAt.After(last) {
+			last = r.NextAt
+		}
+	}
+	k.eventually("the last of them", func() bool { return !k.now().Before(last) })
+	var rows []int
+	for _, limit := range []int{1, 3} {
+		c.Limit = limit
+		for _, change := range k.claim(c) {
+			rows = append(rows, change.Record.Row)
+		}
+	}
+	if !slices.Equal(rows, []int{1, 3, 0, 2}) {
+		k.Errorf("rows due in the order 1, 3, 0, 2 were claimed in the order %v", rows)
+	}
+}
+
+// now is the store's.
+func (k *kit) now() time.Time {
+	k.Helper()
+	stats, err := k.store.Stats(k.ctx())
+	if err != nil {
+		k.Fatalf("Stats: %v", err)
+	}
+	return stats.Now
+}
+
+// testClock looks whether all verbs tell the same time.
+func (k *kit) testClock() {
+	k.many("a", 2)
+	times := []time.Time{k.now()}
+	for range 2 {
+		c := claim("w")
+		c.Limit = 1
+		claimed, err := k.store.Claim(k.ctx(), c)
+		if err != nil || len(claimed.Changes) != 1 {
+			k.Fatalf("Claim: %d, %v", len(claimed.Changes), err)
+		}
+		if at := claimed.Changes[0].Record.Taken; !at.Equal(claimed.Now) {
+			k.Errorf("claimed at %v, by a claim at %v", at, claimed.Now)
+		}
+		beat, err := k.again.Beat(k.ctx(), "w", time.Hour)
+		if err != nil {
+			k.Fatalf("Beat: %v", err)
+		}
+		times = append(times, claimed.Now, beat, k.now())
+	}
+	if !slices.IsSortedFunc(times, time.Time.Compare) || times[len(times)-1].Sub(times[0]) > patience {
+		k.Errorf("one after the other, the verbs tell %v", times)
+	}
+	for _, at := range times {
+		if at.Location() != time.UTC {
+			k.Errorf("%v is not in UTC", at)
+		}
 	}
 }
 

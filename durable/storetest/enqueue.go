@@ -108,6 +108,18 @@ func (k *kit) testValues() {
 			k.Errorf("the key %q is taken for another", key)
 		}
 	}
+	// Nor are two names one that have two of their parts in common, or all their bytes.
+	for _, id := range []idempotency.ID{
+		{Scope: "a", Operation: "b", Key: "c"}, {Scope: "z", Operation: "b", Key: "c"},
+		{Scope: "a", Operation: "z", Key: "c"}, {Scope: "a", Operation: "b", Key: "z"},
+		{Scope: "ab", Operation: "", Key: "c"}, {Scope: "", Operation: "ab", Key: "c"}, {Scope: "", Operation: "", Key: "abc"},
+	} {
+		in := intent("")
+		in.ID, in.Payload = id, []byte(id.Scope+" "+id.Operation+" "+id.Key)
+		if result := k.apply(enqueue(in)); result.Step != durable.StepInsert {
+			k.Errorf("%v is taken for another", id)
+		}
+	}
 	// A gateway's words are stored, however long and malformed they are.
 	r := k.claimOne(k.must(enqueue(intent("words"))))
 	foul := "\x00\xff" + strings.Repeat("é", 2000)

@@ -187,6 +187,9 @@ func (k *kit) testWorkers() {
 	if changes := k.reap(); len(changes) != 0 {
 		k.Fatalf("%d were reaped of workers that are alive", len(changes))
 	}
+	if _, err := k.store.Beat(k.ctx(), "idle", time.Hour); err != nil {
+		k.Fatal(err)
+	}
 	// A beat shortens a lease too. When it is over, all that the worker held is unknown.
 	if _, err := k.store.Beat(k.ctx(), "short", 20*time.Millisecond); err != nil {
 		k.Fatal(err)
@@ -203,6 +206,9 @@ func (k *kit) testWorkers() {
 		if lost[i].Record.NextAt.After(lost[i].Record.Updated) {
 			k.Errorf("it is due %v later, want at once", lost[i].Record.NextAt.Sub(lost[i].Record.Updated))
 		}
+	}
+	if stats, err := k.store.Stats(k.ctx()); err != nil || stats.Workers != 2 {
+		k.Errorf("%d workers are alive, %v, want 2, one of which holds nothing", stats.Workers, err)
 	}
 	// Nor does a worker that was forgotten stand in its own way.
 	c.Worker, c.Limit = "short", 2
@@ -239,44 +245,90 @@ func (k *kit) testLetters() {
 	}
 	slices.SortFunc(want, func(a, b durable.Letter) int { return a.Compare(&b) })
 	mid := want[12].DeadAt
-	for name, f := range map[string]durable.Filter{
-		"all":       {Closed: true},
-		"open":      {},
-		"scope":     {Scope: "tenant 1"},
-		"gateway":   {Gateway: gateway},
-		"no such":   {Gateway: "none"},
-		"batch":     {Batch: "batch 1"},
-		"code":      {Code: "code 3"},
-		"reason":    {Reason: "reason 0", Closed: true},
-		"from":      {From: mid},
-		"until":     {Until: mid, Closed: true},
-		"one":       {Scope: want[20].ID.Scope, Operation: want[20].ID.Operation, Key: want[20].ID.Key},
-		"all three": {Scope: "tenant 2", Code: "code 1", Batch: "batch 1", Closed: true},
-	} {
-		var chosen, got []durable.Letter
-		for i := range want {
-			if f.Matches(&want[i]) {
-				chosen = append(chosen, want[i])
-			}
-		}
-		for { // pages of 4
-			var after *durable.Letter
-			if len(got) > 0 {
-				after = &got[len(got)-1]
-			}
-			page, err := k.store.Letters(k.ctx(), f, after, 4)
-			if err != nil || len(page) > 4 {
-				k.Fatalf("Letters: %d, %v", len(page), err)
-			}
-			got = append(got, page...)
-			if len(page) < 4 {
-				break
-			}
-		}
-		if d := diff(got, chosen); d != "" {
-			k.Errorf("%s: the letters are not those wanted:\n%s", name, d)
+	for _, limit := range []int{0, -1} {
+		if page, err := k.store.Letters(k.ctx(), durable.Filter{Closed: true}, nil, limit); len(page) != 0 || err != nil {
+			k.Errorf("a page of %d: %d letters, %v", limit, len(page), err)
 		}
 	}
+	for name, f := range map[string]durable.Filter{
+		"all":               {Closed: true},
+		"open":              {},
+		"scope":             {Scope: "tenant 1"},
+		"operation":         {Operation: want[7].ID.Operation, Closed: true},
+		"no such operation": {Operation: "none", Closed: true},
+		"key":               {Key: want[3].ID.Key, Closed: true},
+		"just after":        {From: mid.Add(1), Closed: true},
+		"until just after":  {Until: mid.Add(1), Closed: true},
+		"gateway":           {Gateway: gateway},
+		"no such":           {Gateway: "none"},
+		"batch":             {Batch: "batch 1"},
+		"code":              {Code: "code 3"},
+		"reason":            {Reason: "reason 0", Closed: true},
+		"from":              {From: mid},
+		"until":             {Until: mid, Closed: true},
+		"one":               {Scope: want[20].ID.Scope, Operation: want[20].ID.Operation, Key: want[20].ID.Key},
+		"all three":         {Scope: "tenant 2", Code: "code 1", Batch: "batch 1", Closed: true},
+	} {
+		k.checkLetters(name, want, f)
+	}
+}
+
+// checkLetters reads the letters that a filter chooses, in pages of 4.
+func (k *kit) checkLetters(name string, all []durable.Letter, f durable.Filter) {
+	k.Helper()
+	var want, got []durable.Letter
+	for i := range all {
+		if f.Matches(&all[i]) {
+			want = append(want, all[i])
+		}
+	}
+	for {
+		var after *durable.Letter
+		if len(got) > 0 {
+			after = &got[len(got)-1]
+		}
+		page, err := k.store.Letters(k.ctx(), f, after, 4)
+		if err != nil || len(page) > 4 {
+			k.Fatalf("Letters: %d, %v", len(page), err)
+		}
+		got = append(got, page...)
+		if len(page) < 4 || len(got) > len(all) {
+			break
+		}
+	}
+	if d := diff(got, want); d != "" {
+		k.Errorf("%s: the letters are not those wanted:\n%s", name, d)
+	}
+}
+
+// testLettersAtOnce has many die in one commit, so that only their names order them.
+func (k *kit) testLettersAtOnce() {
+	var events []durable.Event
+	for i, name := range []string{"b", "a", "B", "é", "a!", "ab", "c"} {
+		for j, id := range []idempotency.ID{
+			{Scope: name, Operation: "o", Key: "k"}, {Scope: "s", Operation: name, Key: "k"}, {Scope: "s", Operation: "o", Key: name},
+		} {
+			in := intent("")
+			in.ID, in.Row = id, 10*i+j
+			r := k.claimOne(k.must(enqueue(in)))
+			events = append(events, finish(&r, outcome(durable.ClassRefused), durable.Decision{Do: durable.Bury}))
+		}
+	}
+	results, err := k.store.Apply(k.ctx(), events)
+	if err != nil {
+		k.Fatalf("Apply: %v", err)
+	}
+	var all []durable.Letter
+	for i := range results {
+		if results[i].Err != nil {
+			k.Fatalf("finish: %v", results[i].Err)
+		}
+		all = append(all, *results[i].Opened)
+	}
+	slices.SortFunc(all, func(a, b durable.Letter) int { return a.Compare(&b) })
+	k.checkLetters("all at once", all, durable.Filter{})
+	k.checkLetters("from then", all, durable.Filter{From: all[0].DeadAt})
+	k.checkLetters("until then", all, durable.Filter{Until: all[0].DeadAt})
 }
 
 // testSweep deletes what is over, and nothing else.
