@@ -101,7 +101,8 @@ func startChild(ctx context.Context, role, arg, path string) (*exec.Cmd, *bufio.
 	if err != nil {
 		return nil, nil, err
 	}
-	return cmd, bufio.NewScanner(out), cmd.Start()
+	err = cmd.Start()
+	return cmd, bufio.NewScanner(out), err
 }
 
 // TestCrashBetweenStatements kills a process before each row that it writes and before
