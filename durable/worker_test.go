@@ -205,8 +205,14 @@ func TestLeave(t *testing.T) {
 			require.NoError(t, err)
 			assert.Zero(t, stats.Workers)
 		}
-		n, err := e.Work(t.Context(), 0)
+		for _, key := range []string{"1", "2", "3"} {
+			enqueue(t, e, pay("comp1", key))
+			n, err := e.Work(t.Context(), 0)
+			require.NoError(t, err)
+			assert.Equal(t, 1, n)
+		}
+		stats, err := e.Stats(t.Context())
 		require.NoError(t, err)
-		assert.Zero(t, n)
+		assert.Equal(t, 1, stats.Workers, "one that knows what it holds keeps its name")
 	})
 }
