@@ -216,3 +216,69 @@ func TestLeave(t *testing.T) {
 		assert.Equal(t, 1, stats.Workers, "one that knows what it holds keeps its name")
 	})
 }
+
+// A send ends after Timeout, and one of what may have been done with the protection of
+// its key.
+func TestSendEnds(t *testing.T) {
+	for _, row := range []struct {
+		name             string
+		timeout, keyLife time.Duration
+		want             [2]time.Duration // after the first began
+	}{
+		{"the default", 0, 0, [2]time.Duration{5 * time.Minute, 15 * time.Minute}},
+		{"a timeout", time.Minute, 0, [2]time.Duration{time.Minute, 11 * time.Minute}},
+		{"the key's life", 2 * time.Minute, 11 * time.Minute, [2]time.Duration{2 * time.Minute, 11 * time.Minute}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var began time.Time
+				var ended []time.Duration
+				e := through(gatewayFunc(func(ctx context.Context, s *durable.Send) durable.Outcome {
+					if s.Number == 1 {
+						began = time.Now()
+					}
+					<-ctx.Done()
+					ended = append(ended, time.Since(began))
+					return durable.Outcome{}
+				}))
+				e.Timeout, e.KeyLife, e.Poll = row.timeout, row.keyLife, time.Millisecond
+				e.Policy = policyFunc(func(*durable.History, time.Time) durable.Decision {
+					return durable.Decision{At: began.Add(10 * time.Minute)}
+				})
+				enqueue(t, e, pay("comp1", "1"))
+				_, err := e.Work(t.Context(), 0)
+				require.NoError(t, err)
+				time.Sleep(time.Until(began.Add(10 * time.Minute)))
+				_, err = e.Work(t.Context(), 0)
+				require.NoError(t, err)
+				require.Len(t, ended, 2)
+				for i, want := range row.want {
+					assert.InDelta(t, want, ended[i], float64(10*time.Millisecond))
+				}
+			})
+		})
+	}
+}
+
+// A Gateway that does not come back keeps its sender, so that there are never more of them
+// than Concurrency.
+func TestDeafGateway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var now, most atomic.Int64
+		e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
+			most.Store(max(most.Load(), now.Add(1)))
+			time.Sleep(time.Hour)
+			now.Add(-1)
+			return durable.Outcome{Class: durable.ClassSucceeded}
+		}))
+		e.Concurrency, e.PerTenant, e.Timeout = 3, 3, time.Minute
+		for _, key := range []string{"1", "2", "3", "4", "5", "6"} {
+			enqueue(t, e, pay("comp1", key))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Hour)
+		defer cancel()
+		require.NoError(t, e.Run(ctx))
+		assert.EqualValues(t, 3, most.Load())
+		time.Sleep(2 * time.Hour)
+	})
+}
