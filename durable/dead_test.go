@@ -117,6 +117,9 @@ func TestRedrive(t *testing.T) {
 				require.NoError(t, err)
 				assert.Equal(t, 500, n)
 				assert.Empty(t, letters(t, e, durable.Filter{}))
+				n, err = e.Redrive(t.Context(), durable.Filter{Closed: true}, durable.Redrive{DryRun: true})
+				require.NoError(t, err)
+				assert.Zero(t, n, "what was dealt with is not redriven")
 				last := time.Duration(0)
 				for _, letter := range letters(t, e, durable.Filter{Closed: true}) {
 					assert.Equal(t, "ann", letter.By)
