@@ -87,12 +87,9 @@ func (t *transaction) apply(ctx context.Context, e *durable.Event, now time.Time
 			return result, err
 		}
 	}
-	var r *row
-	if id := e.ID(); id.Validate() == nil { // else there is none, whatever the driver makes of its name
-		var err error
-		if r, err = readRow(ctx, t.statement(load), id); err != nil {
-			return durable.Result{}, err
-		}
+	r, err := readRow(ctx, t.statement(load), e.ID())
+	if err != nil {
+		return durable.Result{}, err
 	}
 	if r == nil {
 		change, err := durable.Decide(nil, e, now)

@@ -108,6 +108,11 @@ func (k *kit) testValues() {
 			k.Errorf("the key %q is taken for another", key)
 		}
 	}
+	odd := intent("names")
+	odd.Key = "a\x00"
+	if result := k.apply(event(durable.EventCancel, odd.ID)); !errors.Is(result.Err, durable.ErrInvalid) {
+		k.Errorf("the name of %q with a NUL behind it: %v, want ErrInvalid", "a", result.Err)
+	}
 	// Nor are two names one that have two of their parts in common, or all their bytes.
 	for _, id := range []idempotency.ID{
 		{Scope: "a", Operation: "b", Key: "c"}, {Scope: "z", Operation: "b", Key: "c"},

@@ -96,6 +96,10 @@ func (k *kit) testLettersAtOnce() {
 			in := intent("")
 			in.ID, in.Row = id, 10*i+j
 			r := k.claimOne(k.must(enqueue(in)))
+			if len(name) == 1 && j == 2 { // the number of its letter is greater than that of others
+				r = k.must(finish(&r, outcome(durable.ClassFailed), durable.Decision{}))
+				r = k.claimOne(r)
+			}
 			events = append(events, finish(&r, outcome(durable.ClassRefused), durable.Decision{Do: durable.Bury}))
 		}
 	}

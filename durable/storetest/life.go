@@ -140,6 +140,11 @@ func (k *kit) leave(name string) []durable.Change {
 	if _, err := k.store.Beat(k.ctx(), name, 0); err != nil {
 		k.Fatalf("Beat: %v", err)
 	}
+	for _, limit := range []int{0, -1} {
+		if changes, err := k.store.Reap(k.ctx(), limit); len(changes) != 0 || err != nil {
+			k.Errorf("Reap of %d: %d changes, %v", limit, len(changes), err)
+		}
+	}
 	var all []durable.Change
 	k.eventually("the end of a lease of 0", func() bool {
 		all = append(all, k.reap()...)
@@ -309,6 +314,9 @@ func (k *kit) testDeadline() {
 		}
 	}
 	k.eventually("the deadline", func() bool { return !k.now().Before(r.Deadline) })
+	if result := k.apply(enqueue(r.Intent)); result.Err != nil || !result.Receipt().Existing {
+		k.Errorf("the same again, past its deadline: %+v, %v", result.Receipt(), result.Err)
+	}
 	r = k.claimOne(r)
 	if r.State != durable.StateDead || r.Reason != durable.ReasonDeadline {
 		k.Fatalf("it is %v, %q", r.State, r.Reason)
