@@ -1,0 +1,189 @@
+package durable
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
+)
+
+// core is an Engine with its defaults, and what it does now.
+type core struct {
+	*settings
+
+	routes map[string]*route
+	terms  map[string]Terms
+	wake   chan struct{}
+	settle settler
+
+	mu      sync.Mutex
+	workers []*worker      // the last is the one that claims
+	taken   int            // senders that are at work
+	held    map[string]int // intents held, by scope
+	after   string         // the scope that was served last
+}
+
+// settings are the Engine's fields, with the defaults put in.
+type settings struct {
+	Store                               Store
+	Concurrency, PerTenant              int
+	Lease, Poll, Drain, Timeout, Expiry time.Duration
+	Trace                               *Trace
+}
+
+// route is a gateway with all that is said of it.
+type route struct {
+	gateway Gateway
+	finder  Finder // nil: it cannot be asked
+	policy  Policy
+	terms   Terms
+}
+
+func newCore(e *Engine) *core {
+	s := &settings{
+		Store: e.Store, Concurrency: cmp.Or(e.Concurrency, defaultConcurrency), PerTenant: e.PerTenant,
+		Lease: cmp.Or(e.Lease, defaultLease), Poll: cmp.Or(e.Poll, defaultPoll), Drain: max(cmp.Or(e.Drain, defaultDrain), 0),
+		Timeout: cmp.Or(e.Timeout, defaultTimeout), Expiry: cmp.Or(e.TTL, defaultTTL), Trace: e.Trace,
+	}
+	if s.PerTenant == 0 {
+		s.PerTenant = max(s.Concurrency/4, 1)
+	}
+	c := &core{
+		settings: s, routes: make(map[string]*route), terms: make(map[string]Terms),
+		wake: make(chan struct{}, 1), held: make(map[string]int),
+	}
+	c.settle.store, c.settle.trace = s.Store, s.Trace
+	for name, gateway := range e.Gateways {
+		r := newRoute(e, gateway)
+		c.routes[name], c.terms[name] = r, r.terms
+		if s.Expiry > 0 {
+			s.Expiry = max(s.Expiry, r.terms.KeyLife)
+		}
+	}
+	return c
+}
+
+func newRoute(e *Engine, gateway Gateway) *route {
+	r := &route{gateway: gateway, policy: e.Policy}
+	if r.policy == nil {
+		r.policy = Schedule{}
+	}
+	if own, ok := gateway.(Policy); ok {
+		r.policy = own
+	}
+	r.finder, r.terms.Finds = gateway.(Finder)
+	if p, ok := gateway.(Protector); ok {
+		r.terms.KeyLife, r.terms.Settles = p.Protects()
+	}
+	r.terms.KeyLife = cmp.Or(r.terms.KeyLife, e.KeyLife, defaultKeyLife)
+	r.terms.Settles = max(cmp.Or(r.terms.Settles, e.Settles, defaultSettles), 0)
+	return r
+}
+
+func (c *core) wakeUp() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// claim takes what is due, no more than there are free senders, and sends it. What it
+// returns is how many it took, and how many it could have taken at most.
+func (c *core) claim(ctx context.Context, r *round, limit int, only *idempotency.ID) (taken, room int, err error) {
+	claim := Claim{Lease: c.Lease, Terms: c.terms, PerScope: c.PerTenant, Only: only}
+	c.mu.Lock()
+	claim.Limit = min(limit, c.Concurrency-c.taken)
+	if claim.Limit <= 0 {
+		c.mu.Unlock()
+		return 0, 0, nil
+	}
+	w := c.claimant()
+	w.holds++
+	c.taken += claim.Limit
+	claim.Worker, claim.After, claim.Held = w.name, c.after, maps.Clone(c.held)
+	c.mu.Unlock()
+
+	asked := time.Now()
+	claimed, err := c.Store.Claim(ctx, claim)
+	if err == nil {
+		w.lease.extend(asked)
+	}
+
+	c.mu.Lock()
+	c.taken -= claim.Limit
+	for i := range claimed.Changes {
+		change := &claimed.Changes[i]
+		c.after = change.Record.ID.Scope
+		if change.Begun != nil {
+			c.taken++
+			c.held[change.Record.ID.Scope]++
+			w.holds++
+		}
+	}
+	c.release(w, err != nil)
+	c.mu.Unlock()
+	if err != nil {
+		return 0, claim.Limit, err
+	}
+	for i := range claimed.Changes {
+		change := &claimed.Changes[i]
+		c.Trace.changed(change)
+		if change.Begun != nil {
+			r.send(&attempt{core: c, worker: w, change: change, route: c.routes[change.Record.Gateway], now: claimed.Now, asked: asked})
+		}
+	}
+	return len(claimed.Changes), claim.Limit, nil
+}
+
+// settled gives back what an attempt has held, whose outcome was stored or was not.
+func (c *core) settled(w *worker, stored bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.release(w, !stored)
+}
+
+// free gives a sender back.
+func (c *core) free(scope string) {
+	c.mu.Lock()
+	c.taken--
+	if c.held[scope]--; c.held[scope] <= 0 {
+		delete(c.held, scope)
+	}
+	c.mu.Unlock()
+	c.wakeUp()
+}
+
+// reap makes unknown what dead workers held.
+func (c *core) reap(ctx context.Context) {
+	const page = 100
+	for {
+		changes, err := c.Store.Reap(ctx, page)
+		if err != nil {
+			if ctx.Err() == nil {
+				c.Trace.failed(err)
+			}
+			return
+		}
+		for i := range changes {
+			c.Trace.changed(&changes[i])
+		}
+		if len(changes) < page {
+			return
+		}
+	}
+}
+
+// sleep reports whether it slept to its end.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

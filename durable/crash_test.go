@@ -1,0 +1,240 @@
+package durable_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/durable"
+)
+
+var errCrash = errors.New("the process is gone")
+
+// mortal is a Store in a process that dies at one of its verbs: before it, or after it
+// and before the answer. From then on nothing that the process does has an effect.
+type mortal struct {
+	durable.Store
+
+	left atomic.Int64 // verbs until it dies
+	die  context.CancelFunc
+	dead chan struct{}
+	once sync.Once
+}
+
+// lives reports whether a verb is done, and heard whether its answer is.
+func (m *mortal) lives() (done, heard bool) {
+	left := m.left.Add(-1)
+	if left <= 0 {
+		m.once.Do(func() { close(m.dead); m.die() })
+	}
+	return left > 0 || left == 0 && rand.IntN(2) == 0, left > 0
+}
+
+func (m *mortal) Apply(ctx context.Context, events []durable.Event) (results []durable.Result, err error) {
+	done, heard := m.lives()
+	if done {
+		results, err = m.Store.Apply(ctx, events)
+	}
+	if !heard {
+		return nil, errCrash
+	}
+	return results, err
+}
+
+func (m *mortal) Claim(ctx context.Context, claim durable.Claim) (claimed durable.Claimed, err error) {
+	done, heard := m.lives()
+	if done {
+		claimed, err = m.Store.Claim(ctx, claim)
+	}
+	if !heard {
+		return durable.Claimed{}, errCrash
+	}
+	return claimed, err
+}
+
+func (m *mortal) Beat(ctx context.Context, worker string, lease time.Duration) (time.Time, error) {
+	if _, heard := m.lives(); !heard {
+		return time.Time{}, errCrash
+	}
+	return m.Store.Beat(ctx, worker, lease)
+}
+
+func (m *mortal) Reap(ctx context.Context, limit int) ([]durable.Change, error) {
+	done, heard := m.lives()
+	if !done {
+		return nil, errCrash
+	}
+	changes, err := m.Store.Reap(ctx, limit)
+	if !heard {
+		return nil, errCrash
+	}
+	return changes, err
+}
+
+// psp is the other side: it loses answers after the work, lands late, refuses and is
+// overrun.
+type psp struct {
+	dedupes bool // it does the work of a key once
+	forgets bool // it keeps no refusals under their keys
+
+	mu      sync.Mutex
+	keys    map[string]bool // that were used
+	refused map[string]bool // those of them that were for nothing
+	done    map[string]int  // by business key
+}
+
+func (p *psp) work(s *durable.Send) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.dedupes && p.keys[s.Key] {
+		return
+	}
+	p.keys[s.Key] = true
+	p.done[s.Intent.ID.Key]++
+}
+
+// refuses reports whether it is refused. Who dedupes keys keeps refusals under them, too,
+// or looks at least whether the work of the key was done.
+func (p *psp) refuses(s *durable.Send, wish bool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.dedupes {
+		return wish
+	}
+	if p.forgets {
+		return wish && !p.keys[s.Key]
+	}
+	if wish && !p.keys[s.Key] {
+		p.keys[s.Key], p.refused[s.Key] = true, true
+	}
+	return p.refused[s.Key]
+}
+
+func (p *psp) Send(ctx context.Context, s *durable.Send) durable.Outcome {
+	chance := rand.IntN(100)
+	time.Sleep(time.Duration(rand.IntN(3000)) * time.Millisecond)
+	switch {
+	case chance < 5:
+		p.work(s)
+		return durable.Outcome{} // the answer is lost
+	case chance < 10: // it lands late
+		time.AfterFunc(time.Duration(rand.IntN(14))*time.Minute, func() { p.work(s) })
+		<-ctx.Done()
+		return durable.Outcome{Err: ctx.Err()}
+	case chance < 15:
+		return durable.Outcome{} // it never arrived
+	case chance < 20:
+		return durable.Outcome{Class: durable.ClassFailed, Status: 503}
+	}
+	if p.refuses(s, chance < 30) {
+		return durable.Outcome{Class: durable.ClassRefused, Code: "24"}
+	}
+	p.work(s)
+	return durable.Outcome{Class: durable.ClassSucceeded}
+}
+
+// asked is a psp that can be asked.
+type asked struct{ *psp }
+
+func (p asked) Find(_ context.Context, s *durable.Send) durable.Outcome {
+	if rand.IntN(10) == 0 {
+		return durable.Outcome{}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.done[s.Intent.ID.Key] > 0 {
+		return durable.Outcome{Class: durable.ClassSucceeded}
+	}
+	return durable.Outcome{Class: durable.ClassNotFound}
+}
+
+// TestCrashes lets processes die at any verb, many times, and counts what the other
+// side has done: each intent once, and nobody is left in doubt.
+func TestCrashes(t *testing.T) {
+	for _, row := range []struct {
+		name             string
+		dedupes, forgets bool
+		finds            bool
+		keyLife, settles time.Duration
+	}{
+		{"keys protect", true, false, false, 24 * time.Hour, time.Minute},
+		{"keys protect, and no refusals are kept", true, true, false, 24 * time.Hour, 15 * time.Minute},
+		{"keys protect, and it can be asked", true, false, true, 24 * time.Hour, 15 * time.Minute},
+		{"keys protect, no refusals are kept, and it can be asked", true, true, true, 24 * time.Hour, 15 * time.Minute},
+		{"keys protect nothing, but it can be asked", false, false, true, -1, 15 * time.Minute},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			for range 20 {
+				synctest.Test(t, func(t *testing.T) {
+					p := &psp{
+						dedupes: row.dedupes, forgets: row.forgets,
+						keys: map[string]bool{}, refused: map[string]bool{}, done: map[string]int{},
+					}
+					var gateway durable.Gateway = p
+					if row.finds {
+						gateway = asked{p}
+					}
+					crash(t, p, gateway, row.keyLife, row.settles)
+				})
+			}
+		})
+	}
+}
+
+func crash(t *testing.T, p *psp, gateway durable.Gateway, keyLife, settles time.Duration) {
+	t.Helper()
+	const intents = 30
+	store := new(durable.Memory)
+	engine := func(s durable.Store) *durable.Engine {
+		policy := durable.CardDeclines()
+		policy.Schedule = durable.Schedule{MaxAttempts: 1000, MaxAge: -1}
+		return &durable.Engine{
+			Store: s, Gateways: map[string]durable.Gateway{"psp": gateway}, Policy: policy, Concurrency: 8, Poll: 20 * time.Second,
+			KeyLife: keyLife, Settles: settles, Timeout: time.Minute, Drain: -1,
+		}
+	}
+	for i := range intents {
+		enqueue(t, engine(store), pay(fmt.Sprint("tenant ", i%3), fmt.Sprint(i)))
+	}
+	for range 25 {
+		ctx, die := context.WithCancel(t.Context())
+		m := &mortal{Store: store, die: die, dead: make(chan struct{})}
+		m.left.Store(1 + rand.Int64N(60))
+		require.NoError(t, engine(m).Run(ctx))
+	}
+	last := engine(store)
+	last.Poll = 2 * time.Minute
+	running(t, last)
+	want := map[durable.State]int{durable.StateDone: intents}
+	var stats durable.Stats
+	for deadline := time.Now().Add(5 * 24 * time.Hour); time.Now().Before(deadline) && !maps.Equal(want, stats.States); {
+		time.Sleep(time.Hour) // what was on its way has landed
+		var err error
+		stats, err = store.Stats(t.Context())
+		require.NoError(t, err)
+	}
+	time.Sleep(time.Hour)
+	assert.Equal(t, want, stats.States)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range intents {
+		if assert.Equal(t, 1, p.done[fmt.Sprint(i)], "intent %d", i) {
+			continue
+		}
+		attempts, err := store.Attempts(t.Context(), pay(fmt.Sprint("tenant ", i%3), fmt.Sprint(i)).ID)
+		require.NoError(t, err)
+		for _, a := range attempts {
+			t.Logf("%+v", a)
+		}
+	}
+}

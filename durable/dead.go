@@ -1,0 +1,230 @@
+package durable
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"iter"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
+)
+
+// letterPage is how many letters are read, and redriven, at once.
+const letterPage = 200
+
+// Dead goes through the dead letters that the filter chooses, the oldest first, in pages,
+// without end to their number. Letters that come up meanwhile are gone through too. An
+// error ends it.
+func (e *Engine) Dead(ctx context.Context, filter Filter) iter.Seq2[Letter, error] {
+	return func(yield func(Letter, error) bool) {
+		c, err := e.start()
+		if err != nil {
+			yield(Letter{}, err)
+			return
+		}
+		for page, err := range c.letters(ctx, filter) {
+			if err != nil {
+				yield(Letter{}, err)
+				return
+			}
+			for i := range page {
+				if !yield(page[i], nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// letters goes through the letters page by page.
+func (c *core) letters(ctx context.Context, filter Filter) iter.Seq2[[]Letter, error] {
+	return func(yield func([]Letter, error) bool) {
+		var after *Letter
+		for {
+			page, err := c.Store.Letters(ctx, filter, after, letterPage)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if len(page) > 0 {
+				last := page[len(page)-1]
+				after = &last
+				if !yield(page, nil) {
+					return
+				}
+			}
+			if len(page) < letterPage {
+				return
+			}
+		}
+	}
+}
+
+// Redrive is how dead letters are brought back. The zero value brings them back at 10 a
+// second.
+type Redrive struct {
+	// By and Note are recorded with each letter: who, and why.
+	By, Note string
+
+	// PerSecond is how many become due in each second. 0: 10; negative: all at once.
+	PerSecond float64
+
+	// DryRun changes nothing.
+	DryRun bool
+}
+
+const defaultPerSecond = 10
+
+// Redrive brings back what is dead, as the filter chooses, and returns how many these
+// were; with DryRun, how many it would be. It sends nothing itself.
+//
+// Where nobody knows whether an intent was done it goes on under the same key while that
+// protects, then asks, and dies again where neither can be done: only Resolve helps. After
+// a refusal its key is new. Attempts and age count anew, and a Deadline that has passed
+// is forgotten. What dies while Redrive runs is left dead, and what several redrive at
+// once is redriven once. After an error it has done what the number says; doing it again
+// is safe.
+func (e *Engine) Redrive(ctx context.Context, filter Filter, how Redrive) (int, error) {
+	c, err := e.start()
+	if err != nil {
+		return 0, err
+	}
+	done := 0
+	for page, err := range c.deadByNow(ctx, filter) {
+		if err != nil {
+			return done, err
+		}
+		if how.DryRun {
+			done += len(page)
+			continue
+		}
+		n, err := c.redrive(ctx, page, &how, done)
+		done += n
+		if err != nil {
+			return done, err
+		}
+	}
+	return done, nil
+}
+
+// RedriveOne brings back one intent, at once, as Redrive does; how.PerSecond and
+// how.DryRun have no meaning. ErrState: it is not dead. ErrNotFound: there is none.
+func (e *Engine) RedriveOne(ctx context.Context, id idempotency.ID, how Redrive) error {
+	c, err := e.start()
+	if err != nil {
+		return err
+	}
+	_, err = c.apply(ctx, Event{Kind: EventRedrive, Intent: Intent{ID: id}, By: how.By, Note: how.Note})
+	if err == nil {
+		c.wakeUp()
+	}
+	return err
+}
+
+// deadByNow goes through the open letters that there are, and not through those that are
+// written while it does. Of this very instant, which is not over, it reads the letters
+// first.
+func (c *core) deadByNow(ctx context.Context, filter Filter) iter.Seq2[[]Letter, error] {
+	return func(yield func([]Letter, error) bool) {
+		now, err := c.now(ctx)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		filter.Closed = false
+		var latest []Letter
+		if end := now.Add(time.Microsecond); filter.Until.IsZero() || !filter.Until.Before(end) {
+			instant := filter
+			instant.Until = end
+			if filter.From.Before(now) {
+				instant.From = now
+			}
+			for page, err := range c.letters(ctx, instant) {
+				if err != nil {
+					yield(nil, err)
+					return
+				}
+				latest = append(latest, page...)
+			}
+			filter.Until = now
+		}
+		for page, err := range c.letters(ctx, filter) {
+			if !yield(page, err) || err != nil {
+				return
+			}
+		}
+		for page := range slices.Chunk(latest, letterPage) {
+			if !yield(page, nil) {
+				return
+			}
+		}
+	}
+}
+
+// redrive brings a page back, after so many before it.
+func (c *core) redrive(ctx context.Context, page []Letter, how *Redrive, before int) (int, error) {
+	events := make([]Event, len(page))
+	for i := range page {
+		events[i] = Event{
+			Kind: EventRedrive, Intent: Intent{ID: page[i].ID}, Generation: page[i].Number,
+			After: how.after(before + i), By: how.By, Note: how.Note,
+		}
+	}
+	results, err := c.applyAll(ctx, events)
+	if err != nil {
+		return 0, err
+	}
+	done := 0
+	for i := range results {
+		switch err := results[i].Err; {
+		case err == nil:
+			done++
+		case !errors.Is(err, ErrState) && !errors.Is(err, ErrFenced) && !errors.Is(err, ErrNotFound):
+			return done, err
+		}
+	}
+	if done > 0 {
+		c.wakeUp()
+	}
+	return done, nil
+}
+
+// after is when the n-th is due.
+func (r *Redrive) after(n int) time.Duration {
+	rate := cmp.Or(r.PerSecond, defaultPerSecond)
+	if rate < 0 || math.IsNaN(rate) {
+		return 0
+	}
+	seconds := float64(n) / rate
+	if seconds > longestWait.Seconds() {
+		return longestWait
+	}
+	return time.Duration(seconds * float64(time.Second))
+}
+
+// now is the store's time: that of a worker that comes and goes.
+func (c *core) now(ctx context.Context) (time.Time, error) {
+	return c.Store.Beat(ctx, "clock "+rand.Text(), 0)
+}
+
+// Resolve takes a person's word for what became of an intent that is unknown or dead:
+// ClassSucceeded, with its Reference, and it is done; any other class but ClassUnknown,
+// and it was surely not done: an unknown one is sent again under a new key, a dead one
+// stays dead, as refused, and may be redriven or enqueued again with another payload. The
+// journal keeps it with by, who must be named. ErrState: it is neither unknown nor dead.
+// ErrNotFound: there is none.
+func (e *Engine) Resolve(ctx context.Context, id idempotency.ID, outcome Outcome, by string) error {
+	c, err := e.start()
+	if err != nil {
+		return err
+	}
+	_, err = c.apply(ctx, Event{Kind: EventResolve, Intent: Intent{ID: id}, Outcome: outcome, By: by})
+	if err == nil {
+		c.wakeUp()
+	}
+	return err
+}

@@ -1,0 +1,188 @@
+package durable
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
+)
+
+// Engine sends what a Store keeps, until it is done, dead or cancelled. Its fields are
+// frozen at the first use. It is safe for concurrent use, must not be copied, and has
+// no goroutine but inside of Run, Work and WorkOne. Several, on several machines, share
+// a Store.
+type Engine struct {
+	// Store keeps the intents. It must be set.
+	Store Store
+
+	// Gateways send them, by Intent.Gateway. There must be one, unless the Engine only
+	// enqueues elsewhere. Roll out a new one to all that Run before the first intent.
+	Gateways map[string]Gateway
+
+	// Policy says what comes after an attempt that did not succeed. nil: Schedule{}. A
+	// Gateway that is a Policy brings its own.
+	Policy Policy
+
+	// Concurrency is how many are sent at once, 0: 100. PerTenant is how many of one
+	// scope, 0: a quarter of that, at least 1.
+	Concurrency, PerTenant int
+
+	// Lease is how long a worker counts as alive that is not heard of; it is heard of
+	// every third of it. 0: 30 s. Poll is the longest between two looks for what is due;
+	// 0: 1 s. Drain is how long Run waits for what is being sent, when its context ends;
+	// 0: 30 s; negative: not at all.
+	Lease, Poll, Drain time.Duration
+
+	// Timeout is the longest that a send or a question may take. 0: 5 min; negative: none.
+	Timeout time.Duration
+
+	// KeyLife is how long the other side remembers a key, from its first use. 0: 24 h;
+	// negative: keys protect nothing, and what is unknown is only asked for. Settles is
+	// how long after its end a send may yet be done; 0: 15 min. They are enforced
+	// whatever a Policy says.
+	KeyLife, Settles time.Duration
+
+	// TTL is how long what is done or cancelled is kept, at least KeyLife. 0: 90 d;
+	// negative: for ever.
+	TTL time.Duration
+
+	// Trace is told what happens. nil: nobody is.
+	Trace *Trace
+
+	once sync.Once
+	core *core
+	err  error
+}
+
+const (
+	defaultConcurrency = 100
+	defaultLease       = 30 * time.Second
+	defaultPoll        = time.Second
+	defaultDrain       = 30 * time.Second
+	defaultTimeout     = 5 * time.Minute
+	defaultKeyLife     = 24 * time.Hour
+	defaultSettles     = 15 * time.Minute
+	defaultTTL         = 90 * 24 * time.Hour
+
+	leastLease = time.Second
+)
+
+// Validate says what is wrong with the configuration; call it at start. The error is an
+// ErrInvalid.
+func (e *Engine) Validate() error {
+	switch {
+	case e.Store == nil:
+		return invalidf("an Engine needs a Store")
+	case e.Concurrency < 0 || e.PerTenant < 0:
+		return invalidf("a negative number of senders")
+	case e.Lease != 0 && e.Lease < leastLease || e.Lease > longestWait:
+		return invalidf("a lease of %v", e.Lease)
+	case e.Poll < 0 || e.Settles < 0:
+		return invalidf("a negative Poll or Settles")
+	}
+	for _, name := range slices.Sorted(maps.Keys(e.Gateways)) {
+		if e.Gateways[name] == nil {
+			return invalidf("the gateway %q is nil", name)
+		}
+		if name == "" {
+			return invalidf("a gateway has no name")
+		}
+		if err := validName("gateway", name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// start freezes the fields.
+func (e *Engine) start() (*core, error) {
+	e.once.Do(func() {
+		if e.err = e.Validate(); e.err == nil {
+			e.core = newCore(e)
+		}
+	})
+	return e.core, e.err
+}
+
+// Enqueue brings an intent in. It is durable when Enqueue has returned nil, and sent
+// by whichever Engine runs. After another error than those of this package it may be
+// there: enqueue it again. ErrMismatch: the ID is another intent's; ErrInvalid: the
+// intent is not in order, or names no gateway of this Engine.
+func (e *Engine) Enqueue(ctx context.Context, in Intent) (Receipt, error) {
+	c, err := e.start()
+	if err != nil {
+		return Receipt{}, err
+	}
+	if err := c.routed(&in); err != nil {
+		return Receipt{}, err
+	}
+	result, err := c.apply(ctx, Event{Kind: EventEnqueue, Intent: in})
+	if err != nil {
+		return Receipt{}, err
+	}
+	e.Wake()
+	return result.Receipt(), nil
+}
+
+// Cancel withdraws an intent that is pending or waiting; one that was withdrawn before
+// stays so. ErrState: it is too late, or not known whether it is. ErrNotFound: there is
+// none.
+func (e *Engine) Cancel(ctx context.Context, id idempotency.ID) error {
+	c, err := e.start()
+	if err != nil {
+		return err
+	}
+	_, err = c.apply(ctx, Event{Kind: EventCancel, Intent: Intent{ID: id}})
+	return err
+}
+
+// Find reads an intent. ErrNotFound: there is none.
+func (e *Engine) Find(ctx context.Context, id idempotency.ID) (Record, error) {
+	c, err := e.start()
+	if err != nil {
+		return Record{}, err
+	}
+	return c.Store.Find(ctx, id)
+}
+
+// Attempts reads an intent's journal, the first attempt first. ErrNotFound: there is no
+// such intent.
+func (e *Engine) Attempts(ctx context.Context, id idempotency.ID) ([]Attempt, error) {
+	c, err := e.start()
+	if err != nil {
+		return nil, err
+	}
+	return c.Store.Attempts(ctx, id)
+}
+
+// Stats counts what the Store holds.
+func (e *Engine) Stats(ctx context.Context) (Stats, error) {
+	c, err := e.start()
+	if err != nil {
+		return Stats{}, err
+	}
+	return c.Store.Stats(ctx)
+}
+
+// Wake makes Run look for what is due now and not at its next Poll: call it after a
+// commit in this process that has enqueued through an Outbox. It never blocks.
+func (e *Engine) Wake() {
+	if c, err := e.start(); err == nil {
+		c.wakeUp()
+	}
+}
+
+// apply applies one event on a caller's behalf.
+func (c *core) apply(ctx context.Context, event Event) (*Result, error) {
+	results, err := c.applyAll(ctx, []Event{event})
+	if err != nil {
+		return nil, err
+	}
+	if results[0].Err != nil {
+		return nil, results[0].Err
+	}
+	return &results[0], nil
+}

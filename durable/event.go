@@ -1,0 +1,147 @@
+package durable
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
+)
+
+// EventKind is what happens to an intent.
+type EventKind uint8
+
+// The kinds of events. Claims and losses are made by Store.Claim and Store.Reap, the
+// others are applied by Store.Apply.
+const (
+	// EventEnqueue brings it in. Intent.
+	EventEnqueue EventKind = iota + 1
+
+	// EventClaim takes it for a worker: Worker, Terms.
+	EventClaim
+
+	// EventFinish is how the attempt ended: Worker, Generation, Terms, Outcome,
+	// Decision.
+	EventFinish
+
+	// EventLose takes it from a worker that is dead: Worker.
+	EventLose
+
+	// EventRedrive brings it back from the dead: Generation is the letter's number, 0
+	// for whichever; After is when from now it is due; By and Note.
+	EventRedrive
+
+	// EventResolve is a person's word: Outcome, By, Note.
+	EventResolve
+
+	// EventCancel withdraws it.
+	EventCancel
+)
+
+// eventKinds is one more than the greatest.
+const eventKinds = int(EventCancel) + 1
+
+// String is the name in lower case.
+func (k EventKind) String() string {
+	if k == 0 || int(k) >= eventKinds {
+		return "invalid"
+	}
+	return [eventKinds]string{"", "enqueue", "claim", "finish", "lose", "redrive", "resolve", "cancel"}[k]
+}
+
+// Event is something that happens to one intent. Which fields have a meaning is
+// said at its Kind.
+type Event struct {
+	Kind EventKind
+
+	// Intent is the whole of it for EventEnqueue, for others its ID.
+	Intent Intent
+
+	Worker     string
+	Generation int64
+	Terms      *Terms // nil: the engine has no gateway of that name
+	Outcome    Outcome
+	Decision   Decision
+	After      time.Duration
+	By, Note   string
+}
+
+// ID is the intent's.
+func (e *Event) ID() idempotency.ID { return e.Intent.ID }
+
+// Validate says what is wrong with the event. The error is an ErrInvalid.
+func (e *Event) Validate() error {
+	if e.Kind == EventEnqueue {
+		return e.Intent.Validate()
+	}
+	if err := e.Intent.ID.Validate(); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	switch e.Kind {
+	case EventClaim, EventLose:
+		return validWorker(e.Worker)
+	case EventFinish:
+		if e.Terms == nil {
+			return fmt.Errorf("%w: an attempt ends without terms", ErrInvalid)
+		}
+		return validWorker(e.Worker)
+	case EventRedrive:
+		if e.After < 0 || e.After > longestWait {
+			return fmt.Errorf("%w: redriven %v from now", ErrInvalid, e.After)
+		}
+	case EventResolve:
+		if e.By == "" {
+			return fmt.Errorf("%w: nobody is said to have resolved it", ErrInvalid)
+		}
+		if e.Outcome.Class == ClassUnknown || int(e.Outcome.Class) >= classes {
+			return fmt.Errorf("%w: nothing is resolved by the class %v", ErrInvalid, e.Outcome.Class)
+		}
+	case EventCancel:
+	default:
+		return fmt.Errorf("%w: no event has number %d", ErrInvalid, e.Kind)
+	}
+	return nil
+}
+
+func validWorker(name string) error {
+	if name == "" {
+		return fmt.Errorf("%w: no worker is named", ErrInvalid)
+	}
+	return validName("worker", name)
+}
+
+// Terms is what Decide must know of a Gateway. It is enforced whatever a Policy says.
+type Terms struct {
+	// KeyLife is how long a key protects, from the first send under it. 0 or less: keys
+	// protect nothing.
+	KeyLife time.Duration
+
+	// Settles is how long after a send it may still be done unseen: until then a
+	// Finder's NotFound proves nothing.
+	Settles time.Duration
+
+	// Finds: it can be asked what became of an intent.
+	Finds bool
+}
+
+// longestWait bounds how far from now an intent is due. What is further off is a
+// mistake, and would lose it.
+const longestWait = 30 * 24 * time.Hour
+
+// The reasons of dead letters, beside those that a Policy gives.
+const (
+	// ReasonRefused: it was refused for good.
+	ReasonRefused = "refused"
+
+	// ReasonExhausted: a Policy found that it has been tried enough.
+	ReasonExhausted = "exhausted"
+
+	// ReasonDeadline: its Deadline has passed, and it was surely not done.
+	ReasonDeadline = "deadline"
+
+	// ReasonUnresolved: nobody knows whether it was done, its key protects no more, and
+	// nobody can be asked.
+	ReasonUnresolved = "unresolved"
+
+	// ReasonNoGateway: the engine that claimed it has no gateway of that name.
+	ReasonNoGateway = "no such gateway"
+)

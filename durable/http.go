@@ -1,0 +1,210 @@
+package durable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/netfail"
+	"github.com/resilienthttp/resilienthttp/internal/retryafter"
+)
+
+// HTTP is a Gateway that makes one HTTP request of each send, through any client. It is
+// safe for concurrent use if NewRequest and Read are.
+//
+// There is one layer that retries, and that is the Engine: a resilienthttp.Transport
+// under the Client makes single attempts, whatever its Policy, though its gates and
+// keys stay in force. Another Transport that retries by itself must be told not to. A
+// redirect that would turn the request into another method is not followed.
+//
+// What an answer says by its status:
+//
+//   - 2xx: ClassSucceeded.
+//   - Refused by one of the Transport's gates, or provably unsent; 408, 425, 429; 503
+//     with Retry-After: ClassFailed.
+//   - 409, all other 5xx, 1xx and 3xx, a timeout, a reset, an answer that breaks off
+//     before Read can read it: ClassUnknown.
+//   - All other 4xx: ClassRefused.
+//   - A request that NewRequest cannot make, or the client cannot send: ClassRefused,
+//     with the code "request".
+//
+// To be a Finder too, put it into a type of your own with a method Find, which may send
+// a question through an HTTP of its own whose Read makes ClassNotFound of a 404.
+type HTTP struct {
+	// Client sends. nil: one on http.DefaultTransport. Engine.Timeout bounds its patience.
+	Client *http.Client
+
+	// NewRequest makes the request. It must be the same for the same Payload and Key. The
+	// values of its context count, its end does not. Where there is no Idempotency-Key in
+	// its header, s.Key is put there, or where the resilienthttp.Transport is told to put
+	// keys. It must be set.
+	NewRequest func(s *Send) (*http.Request, error)
+
+	// Read says what the answer says beside its status, whose body, at most its first MiB,
+	// is given beside it. Each field that it leaves at zero is as by the status, save that
+	// a success with an Err is unknown, if no Class is set: it could not make anything of
+	// the answer. nil: there is nothing to read.
+	Read func(resp *http.Response, body []byte) Outcome
+}
+
+var _ Gateway = HTTP{}
+
+// keyHeader is where a key goes if nobody says otherwise.
+const keyHeader = "Idempotency-Key"
+
+// codeRequest is the Code of what is no request.
+const codeRequest = "request"
+
+// Send implements Gateway.
+func (h HTTP) Send(ctx context.Context, s *Send) Outcome {
+	req, err := h.request(ctx, s)
+	if err != nil {
+		return Outcome{Class: ClassRefused, Code: codeRequest, Err: unsentError{err}}
+	}
+	resp, err := h.client().Do(req)
+	if err != nil {
+		return unanswered(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, LongestPayload))
+	return h.outcome(resp, body, err)
+}
+
+func (h HTTP) request(ctx context.Context, s *Send) (*http.Request, error) {
+	if h.NewRequest == nil {
+		return nil, errors.New("durable: HTTP.NewRequest is not set")
+	}
+	req, err := h.NewRequest(s)
+	if err != nil {
+		return nil, err
+	}
+	if req == nil || req.URL == nil {
+		return nil, errors.New("durable: HTTP.NewRequest has made no request")
+	}
+	ctx = valuesContext{Context: ctx, values: req.Context()}
+	req = req.WithContext(resilienthttp.SingleAttempt(resilienthttp.WithIdempotencyKey(ctx, s.Key)))
+	if h.Client != nil {
+		if _, ok := h.Client.Transport.(*resilienthttp.Transport); ok {
+			return req, nil // it puts the key where it belongs
+		}
+	}
+	if req.Header.Get(keyHeader) == "" {
+		if req.Header = req.Header.Clone(); req.Header == nil {
+			req.Header = make(http.Header)
+		}
+		req.Header.Set(keyHeader, s.Key)
+	}
+	return req, nil
+}
+
+// valuesContext has the values of another context, too.
+type valuesContext struct {
+	context.Context
+
+	values context.Context
+}
+
+func (c valuesContext) Value(key any) any {
+	if v := c.Context.Value(key); v != nil {
+		return v
+	}
+	return c.values.Value(key)
+}
+
+// client does not make of a POST a GET, whose success would be another's.
+func (h HTTP) client() *http.Client {
+	client := new(http.Client)
+	if h.Client != nil {
+		client = h.Client
+	}
+	careful := *client
+	careful.CheckRedirect = func(req *http.Request, via []*http.Request) error {
+		switch {
+		case req.Method != via[0].Method:
+			return http.ErrUseLastResponse
+		case client.CheckRedirect != nil:
+			return client.CheckRedirect(req, via)
+		case len(via) >= mostRedirects:
+			return errors.New("stopped after 10 redirects")
+		default:
+			return nil
+		}
+	}
+	return &careful
+}
+
+// mostRedirects is net/http's own.
+const mostRedirects = 10
+
+// unanswered is the outcome of a request that got no answer.
+func unanswered(err error) Outcome {
+	o := Outcome{Err: err, NotBefore: resilienthttp.NotBefore(nil, err)}
+	failed, ok := errors.AsType[*resilienthttp.Error](err)
+	switch {
+	case netfail.Malformed(err) && (!ok || failed.Unsent()):
+		o.Class, o.Code, o.Err = ClassRefused, codeRequest, unsentError{err}
+	case ok && failed.Unsent():
+		o.Class = ClassFailed
+	case !ok && netfail.NeverLeft(err):
+		o.Class, o.Err = ClassFailed, unsentError{err}
+	}
+	return o
+}
+
+// outcome is what an answer says.
+func (h HTTP) outcome(resp *http.Response, body []byte, broken error) Outcome {
+	wait, asked := retryafter.Parse(resp.Header, time.Now())
+	o := Outcome{Class: classOf(resp.StatusCode, asked), Status: resp.StatusCode, NotBefore: resilienthttp.NotBefore(resp, nil)}
+	if asked && o.NotBefore.IsZero() {
+		o.NotBefore = time.Now().Add(wait)
+	}
+	if h.Read == nil {
+		return o
+	}
+	if broken != nil {
+		if o.Class != ClassFailed {
+			o.Class = ClassUnknown
+		}
+		o.Err = fmt.Errorf("the answer broke off: %w", broken)
+		return o
+	}
+	said := h.Read(resp, body)
+	if said.Class == ClassUnknown && (o.Class != ClassSucceeded || said.Err == nil) {
+		said.Class = o.Class
+	}
+	if said.Status == 0 {
+		said.Status = o.Status
+	}
+	if said.NotBefore.IsZero() {
+		said.NotBefore = o.NotBefore
+	}
+	return said
+}
+
+// classOf is what a status says; asked: the answer asks to come again later.
+func classOf(status int, asked bool) Class {
+	switch {
+	case status >= 200 && status < 300:
+		return ClassSucceeded
+	case status == http.StatusRequestTimeout, status == http.StatusTooEarly, status == http.StatusTooManyRequests,
+		status == http.StatusServiceUnavailable && asked:
+		return ClassFailed
+	case status < 400, status >= 500, status == http.StatusConflict:
+		return ClassUnknown
+	default:
+		return ClassRefused
+	}
+}
+
+// unsentError proves that nothing was sent.
+type unsentError struct{ error }
+
+// Unsent is what Outcome.Unsent looks for.
+func (unsentError) Unsent() bool { return true }
+
+// Unwrap gives the cause.
+func (e unsentError) Unwrap() error { return e.error }

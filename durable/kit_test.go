@@ -1,0 +1,148 @@
+package durable_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/idempotency"
+)
+
+// gatewayFunc is a Gateway.
+type gatewayFunc func(ctx context.Context, s *durable.Send) durable.Outcome
+
+func (f gatewayFunc) Send(ctx context.Context, s *durable.Send) durable.Outcome { return f(ctx, s) }
+
+// finderFunc is a Gateway that is asked.
+type finderFunc struct {
+	gatewayFunc
+
+	find gatewayFunc
+}
+
+func (f finderFunc) Find(ctx context.Context, s *durable.Send) durable.Outcome { return f.find(ctx, s) }
+
+// through is an Engine with one Gateway on an empty store.
+func through(gateway durable.Gateway) *durable.Engine {
+	return &durable.Engine{Store: new(durable.Memory), Gateways: map[string]durable.Gateway{"psp": gateway}}
+}
+
+func pay(scope, key string) durable.Intent {
+	in := durable.Intent{ID: id, Gateway: "psp", Payload: []byte("pay")}
+	in.Scope, in.Key = scope, key
+	return in
+}
+
+func enqueue(t *testing.T, e *durable.Engine, intents ...durable.Intent) {
+	t.Helper()
+	for _, in := range intents {
+		_, err := e.Enqueue(t.Context(), in)
+		require.NoError(t, err)
+	}
+}
+
+// running runs the engine for the length of a test.
+func running(t *testing.T, e *durable.Engine) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- e.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-ended)
+	})
+}
+
+func find(t *testing.T, e *durable.Engine, id idempotency.ID) durable.Record {
+	t.Helper()
+	record, err := e.Find(t.Context(), id)
+	require.NoError(t, err)
+	return record
+}
+
+func journal(t *testing.T, e *durable.Engine, id idempotency.ID) []durable.Attempt {
+	t.Helper()
+	attempts, err := e.Attempts(t.Context(), id)
+	require.NoError(t, err)
+	return attempts
+}
+
+func assertState(t *testing.T, e *durable.Engine, id idempotency.ID, want durable.State) {
+	t.Helper()
+	assert.Equal(t, want.String(), find(t, e, id).State.String())
+}
+
+var (
+	errDown   = errors.New("the store is down")
+	errSilent = errors.New("the store's answer was lost")
+)
+
+// shaky is a Store whose verbs fail as its user says.
+type shaky struct {
+	durable.Store
+
+	mu    sync.Mutex
+	fail  func(verb string) error // errSilent: the verb is done all the same
+	calls map[string]int
+}
+
+func (s *shaky) set(fail func(verb string) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fail = fail
+}
+
+func (s *shaky) called(verb string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls[verb]
+}
+
+func call[T any](s *shaky, verb string, work func() (T, error)) (T, error) {
+	s.mu.Lock()
+	if s.calls == nil {
+		s.calls = make(map[string]int)
+	}
+	s.calls[verb]++
+	fail := s.fail
+	s.mu.Unlock()
+	var zero T
+	var err error
+	if fail != nil {
+		err = fail(verb)
+	}
+	if err != nil && !errors.Is(err, errSilent) {
+		return zero, err
+	}
+	result, workErr := work()
+	if err != nil {
+		return zero, err
+	}
+	return result, workErr
+}
+
+func (s *shaky) Apply(ctx context.Context, events []durable.Event) ([]durable.Result, error) {
+	return call(s, "apply", func() ([]durable.Result, error) { return s.Store.Apply(ctx, events) })
+}
+
+func (s *shaky) Claim(ctx context.Context, claim durable.Claim) (durable.Claimed, error) {
+	return call(s, "claim", func() (durable.Claimed, error) { return s.Store.Claim(ctx, claim) })
+}
+
+func (s *shaky) Beat(ctx context.Context, worker string, lease time.Duration) (time.Time, error) {
+	return call(s, "beat", func() (time.Time, error) { return s.Store.Beat(ctx, worker, lease) })
+}
+
+func (s *shaky) Reap(ctx context.Context, limit int) ([]durable.Change, error) {
+	return call(s, "reap", func() ([]durable.Change, error) { return s.Store.Reap(ctx, limit) })
+}
+
+func (s *shaky) Sweep(ctx context.Context, ttl time.Duration, limit int) (int, error) {
+	return call(s, "sweep", func() (int, error) { return s.Store.Sweep(ctx, ttl, limit) })
+}

@@ -1,0 +1,79 @@
+package durable
+
+import (
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
+)
+
+// Letter is a dead letter: an intent that is not sent any more, and why. It stays
+// after it was dealt with.
+type Letter struct {
+	// ID is the intent's.
+	ID idempotency.ID
+
+	// Number tells the letters of an intent apart: the generation in which it died.
+	Number int64
+
+	// Gateway, Batch and Row are the intent's.
+	Gateway string
+	Batch   string
+	Row     int
+
+	// Reason is why it is dead: ReasonRefused and its like, or a Policy's word.
+	Reason string
+
+	// Class and Code are those of its last outcome.
+	Class Class
+	Code  string
+
+	// Doubt: it may have been done, and nobody knows.
+	Doubt bool
+
+	// Attempts is how often it was sent.
+	Attempts int
+
+	// DeadAt is when it died, RedrivenAt when it was redriven, resolved or mended; zero:
+	// it was not, and the letter is open.
+	DeadAt, RedrivenAt time.Time
+
+	// By and Note are who dealt with it, and why.
+	By, Note string
+}
+
+// Filter chooses dead letters. The zero value chooses all that are open.
+type Filter struct {
+	// Scope, Operation, Key, Gateway, Batch, Code and Reason must be equal where they
+	// are not empty.
+	Scope, Operation, Key string
+	Gateway, Batch        string
+	Code, Reason          string
+	// From and Until bound DeadAt: not before From, and before Until. Zero: no bound.
+	From, Until time.Time
+	// Closed chooses those that were dealt with too.
+	Closed bool
+}
+
+// Matches reports whether the letter is chosen.
+func (f *Filter) Matches(l *Letter) bool {
+	for _, pair := range [...][2]string{
+		{f.Scope, l.ID.Scope}, {f.Operation, l.ID.Operation}, {f.Key, l.ID.Key},
+		{f.Gateway, l.Gateway}, {f.Batch, l.Batch}, {f.Code, l.Code}, {f.Reason, l.Reason},
+	} {
+		if pair[0] != "" && pair[0] != pair[1] {
+			return false
+		}
+	}
+	return (f.Closed || l.RedrivenAt.IsZero()) &&
+		(f.From.IsZero() || !l.DeadAt.Before(f.From)) &&
+		(f.Until.IsZero() || l.DeadAt.Before(f.Until))
+}
+
+// Compare orders letters as they are listed: by DeadAt, then by scope, operation and
+// key, byte by byte, then by number.
+func (l *Letter) Compare(other *Letter) int {
+	if c := l.DeadAt.Compare(other.DeadAt); c != 0 {
+		return c
+	}
+	return compareIDs(l.ID, l.Number, other.ID, other.Number)
+}

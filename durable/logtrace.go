@@ -1,0 +1,116 @@
+package durable
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/resilienthttp/resilienthttp/internal/idempotencykey"
+)
+
+// LogTrace returns hooks that write a structured record of each change:
+//
+//	row_accepted          enqueued (debug)
+//	row_revised           enqueued again, mended (info)
+//	row_sending           sent, or asked for (debug)
+//	row_processed         done (info)
+//	row_processed_error   an attempt that did not succeed, or the end of what may not be
+//	                      sent any more (warn; error when it is dead)
+//	row_redriven          brought back from the dead (info)
+//	row_resolved          a person has said what became of it (info)
+//	row_cancelled         withdrawn (info)
+//	engine_error          what Trace.Failed is told (error)
+//
+// Each has "event" of that name, "batch" and "rowNumber", and a short hash of the key that
+// is sent, "idempotencyKey", which resilienthttp's own records bear too; after an attempt
+// also "httpStatus", and "error", which is the class of its outcome or the reason of its
+// death and never a text, with its "code". Nobody's payload, result, error text or key is
+// in them. nil means slog.Default at the time of each record.
+func LogTrace(logger *slog.Logger) *Trace {
+	l := traceLogger{logger}
+	return &Trace{Changed: l.changed, Failed: l.failed}
+}
+
+type traceLogger struct{ logger *slog.Logger }
+
+func (l traceLogger) log(level slog.Level, event string, attrs ...slog.Attr) {
+	logger := l.logger
+	if logger == nil {
+		logger = slog.Default()
+	}
+	if ctx := context.Background(); logger.Enabled(ctx, level) {
+		//nolint:sloglint // one of a few messages, each a constant
+		logger.LogAttrs(ctx, level, "durable "+event, append([]slog.Attr{slog.String("event", event)}, attrs...)...)
+	}
+}
+
+func (l traceLogger) failed(err error) {
+	l.log(slog.LevelError, "engine_error", slog.String("error", err.Error()))
+}
+
+func (l traceLogger) changed(c *Change) {
+	r := &c.Record
+	level, event := told(c)
+	attrs := []slog.Attr{ //nolint:sloglint // the names were given, and are in others' queries
+		slog.String("batch", r.Batch), slog.Int("rowNumber", r.Row), slog.String("idempotencyKey", idempotencykey.Hash(keyOf(c))),
+		slog.String("gateway", r.Gateway), slog.String("state", r.State.String()), slog.Int("attempts", r.Attempts),
+	}
+	if c.Ended != nil {
+		attrs = append(attrs, slog.Int("httpStatus", c.Ended.Status)) //nolint:sloglint // likewise
+	}
+	if event == eventError {
+		attrs = append(attrs, slog.String("error", problem(c)), slog.String("code", r.Code))
+	}
+	l.log(level, event, attrs...)
+}
+
+// keyOf is the key that the change is about: after a refusal, that of the epoch before.
+func keyOf(c *Change) string {
+	epoch := c.Record.Epoch
+	if c.Ended != nil && c.Ended.Epoch != 0 {
+		epoch = c.Ended.Epoch
+	}
+	return SendKey(c.Record.ID, epoch)
+}
+
+const (
+	eventAccepted  = "row_accepted"
+	eventRevised   = "row_revised"
+	eventSending   = "row_sending"
+	eventProcessed = "row_processed"
+	eventError     = "row_processed_error"
+	eventRedriven  = "row_redriven"
+	eventResolved  = "row_resolved"
+	eventCancelled = "row_cancelled"
+)
+
+// told is how a change is told.
+func told(c *Change) (slog.Level, string) {
+	switch {
+	case c.Step == StepInsert:
+		return slog.LevelDebug, eventAccepted
+	case c.Revised:
+		return slog.LevelInfo, eventRevised
+	case c.Begun != nil && c.Begun.Kind == KindResolve:
+		return slog.LevelInfo, eventResolved
+	case c.Begun != nil:
+		return slog.LevelDebug, eventSending
+	case c.Closed != nil:
+		return slog.LevelInfo, eventRedriven
+	case c.Record.State == StateCancelled:
+		return slog.LevelInfo, eventCancelled
+	case c.Record.State == StateDone:
+		return slog.LevelInfo, eventProcessed
+	case c.Record.State == StateDead:
+		return slog.LevelError, eventError
+	default:
+		return slog.LevelWarn, eventError
+	}
+}
+
+// problem names what went wrong, in words of this package's or a Policy's.
+func problem(c *Change) string {
+	if c.Opened != nil {
+		return c.Opened.Reason
+	}
+	return c.Record.Class.String()
+}

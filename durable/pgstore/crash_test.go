@@ -1,0 +1,247 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/internal/pgkit"
+)
+
+func enqueue(scope, key string) durable.Event {
+	return durable.Event{Kind: durable.EventEnqueue, Intent: durable.Intent{
+		ID: idempotency.ID{Scope: scope, Operation: "charge", Key: key}, Gateway: "psp", Payload: []byte("payload of " + key),
+	}}
+}
+
+func claimOf(worker string) durable.Claim {
+	return durable.Claim{
+		Worker: worker, Lease: time.Hour, Limit: 100, PerScope: 100,
+		Terms: map[string]durable.Terms{"psp": {KeyLife: time.Hour, Finds: true}},
+	}
+}
+
+func finish(r *durable.Record, class durable.Class, do durable.Action) durable.Event {
+	return durable.Event{
+		Kind: durable.EventFinish, Intent: durable.Intent{ID: r.ID}, Worker: r.Worker, Generation: r.Generation,
+		Terms: &durable.Terms{KeyLife: time.Hour, Finds: true}, Outcome: durable.Outcome{Class: class, Result: []byte("result")},
+		Decision: durable.Decision{Do: do},
+	}
+}
+
+// mortal is a pool whose server process ends at the n-th trip to it, before or after that
+// was done.
+type mortal struct {
+	mu     sync.Mutex
+	killer *pgxpool.Pool
+	left   int
+	after  bool
+	killed bool
+}
+
+type endOf struct{}
+
+// TraceBatchStart implements pgx.BatchTracer.
+func (m *mortal) TraceBatchStart(ctx context.Context, conn *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.left--
+	if m.left != 0 {
+		return ctx
+	}
+	if m.after {
+		return context.WithValue(ctx, endOf{}, true)
+	}
+	m.kill(conn)
+	return ctx
+}
+
+// TraceBatchQuery implements pgx.BatchTracer.
+func (*mortal) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+
+// TraceBatchEnd implements pgx.BatchTracer.
+func (m *mortal) TraceBatchEnd(ctx context.Context, conn *pgx.Conn, _ pgx.TraceBatchEndData) {
+	if ctx.Value(endOf{}) != nil {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.kill(conn)
+	}
+}
+
+// TraceQueryStart implements pgx.QueryTracer.
+func (*mortal) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return ctx
+}
+
+// TraceQueryEnd implements pgx.QueryTracer.
+func (*mortal) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func (m *mortal) kill(conn *pgx.Conn) {
+	m.killed = true
+	_, _ = m.killer.Exec(context.Background(), "SELECT pg_terminate_backend($1::int, 10000)", int32(conn.PgConn().PID()))
+}
+
+// life is what is done with three intents. Each step may be done again.
+var life = []struct {
+	name string
+	do   func(ctx context.Context, s *Store, held map[string]*durable.Record) error
+}{
+	{"enqueue", func(ctx context.Context, s *Store, _ map[string]*durable.Record) error {
+		return each(s.Apply(ctx, []durable.Event{enqueue("a", "1"), enqueue("a", "2"), enqueue("b", "3")}))
+	}},
+	{"claim", func(ctx context.Context, s *Store, held map[string]*durable.Record) error {
+		claimed, err := s.Claim(ctx, claimOf("mortal"))
+		for i := range claimed.Changes {
+			r := &claimed.Changes[i].Record
+			held[r.ID.Key] = r
+		}
+		return err
+	}},
+	{"finish", func(ctx context.Context, s *Store, held map[string]*durable.Record) error {
+		classes := map[string]durable.Class{"1": durable.ClassSucceeded, "2": durable.ClassRefused, "3": durable.ClassUnknown}
+		var events []durable.Event
+		for key, r := range held {
+			events = append(events, finish(r, classes[key], map[bool]durable.Action{true: durable.Bury}[key == "2"]))
+		}
+		return each(s.Apply(ctx, events))
+	}},
+	{"leave", func(ctx context.Context, s *Store, _ map[string]*durable.Record) error {
+		_, err := s.Beat(ctx, "mortal", 0)
+		return err
+	}},
+	{"reap", func(ctx context.Context, s *Store, _ map[string]*durable.Record) error {
+		_, err := s.Reap(ctx, 100)
+		return err
+	}},
+}
+
+// each is the first error that is not a fence's: what was done before it was lost.
+func each(results []durable.Result, err error) error {
+	for i := range results {
+		if e := results[i].Err; e != nil && !errors.Is(e, durable.ErrFenced) && err == nil {
+			err = e
+		}
+	}
+	return err
+}
+
+// TestCrashBetweenTrips ends the server's process before and after each trip to it. What
+// fails is done again. After each step the books agree, and in the end nothing is lost
+// and nobody holds anything.
+func TestCrashBetweenTrips(t *testing.T) {
+	t.Parallel()
+	for _, after := range []bool{false, true} {
+		for n := 1; ; n++ {
+			s := openInternal(t)
+			m := &mortal{killer: s.pool, left: n, after: after}
+			config := s.pool.Config()
+			config.ConnConfig.Tracer = m
+			config.MaxConns = 1
+			pool, err := pgxpool.NewWithConfig(t.Context(), config)
+			require.NoError(t, err)
+			dying := &Store{pool: pool, is: s.is}
+			held := make(map[string]*durable.Record)
+			for _, step := range life {
+				err := step.do(t.Context(), dying, held)
+				checkBooks(t, s)
+				if err != nil {
+					require.True(t, m.killed, "%s: %v", step.name, err)
+					require.NoError(t, step.do(t.Context(), dying, held), "%s again, after %v", step.name, err)
+					checkBooks(t, s)
+				}
+			}
+			pool.Close()
+			stats, err := s.Stats(t.Context())
+			require.NoError(t, err)
+			total := 0
+			for state, count := range stats.States {
+				total += count
+				assert.False(t, state.Held(), "killed at %d, after %v: %v", n, after, stats.States)
+			}
+			assert.Equal(t, 3, total)
+			assert.Zero(t, s.count(t, "durable_worker"))
+			require.False(t, t.Failed(), "killed at %d, after %v", n, after)
+			if !m.killed {
+				assert.Greater(t, n, 10, "it was killed that often")
+				break
+			}
+		}
+	}
+}
+
+// bank keeps its book in the same database, but not in the store's transactions.
+type bank struct{ pool *pgxpool.Pool }
+
+func (b *bank) Send(ctx context.Context, s *durable.Send) durable.Outcome {
+	_, err := b.pool.Exec(ctx, "INSERT INTO bank (key, charge) VALUES ($1, $2) ON CONFLICT DO NOTHING", s.Key, s.Intent.ID.Key)
+	if err != nil || rand.IntN(10) == 0 { // the answer is lost
+		return durable.Outcome{Err: err}
+	}
+	return durable.Outcome{Class: durable.ClassSucceeded, Reference: s.Key}
+}
+
+// TestBackendsAreKilled has two engines work while the server's processes are ended at
+// any moment. In the end each charge was made once.
+func TestBackendsAreKilled(t *testing.T) {
+	t.Parallel()
+	s := openInternal(t)
+	_, err := s.pool.Exec(t.Context(), "CREATE TABLE bank (key text PRIMARY KEY, charge text NOT NULL)")
+	require.NoError(t, err)
+	const charges = 200
+	var events []durable.Event
+	for i := range charges {
+		events = append(events, enqueue("tenant "+strconv.Itoa(i%7), strconv.Itoa(i)))
+	}
+	require.NoError(t, each(s.Apply(t.Context(), events)))
+
+	config := s.pool.Config()
+	config.ConnConfig.RuntimeParams["application_name"] = "mortal " + config.ConnConfig.RuntimeParams["application_name"]
+	victims, err := pgxpool.NewWithConfig(t.Context(), config)
+	require.NoError(t, err)
+	defer victims.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	over := make(chan error)
+	for range 2 {
+		engine := &durable.Engine{
+			Store: &Store{pool: victims, is: s.is}, Gateways: map[string]durable.Gateway{"psp": &bank{s.pool}},
+			Policy: durable.Schedule{MaxAttempts: -1}, Lease: time.Second, Poll: 20 * time.Millisecond, Drain: -1,
+		}
+		go func() { over <- engine.Run(ctx) }()
+	}
+	killed := 0
+	for deadline := time.Now().Add(time.Minute); ; {
+		if killed < 30 {
+			n := 0
+			require.NoError(t, s.pool.QueryRow(t.Context(), `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+				WHERE application_name = $1`, config.ConnConfig.RuntimeParams["application_name"]).Scan(&n))
+			killed += n
+		}
+		stats, err := s.Stats(t.Context())
+		require.NoError(t, err)
+		if stats.States[durable.StateDone] == charges {
+			break
+		}
+		require.Less(t, time.Now(), deadline, "%v", stats)
+		require.NoError(t, pgkit.Pause(t.Context(), 20*time.Millisecond))
+	}
+	cancel()
+	require.NoError(t, <-over)
+	require.NoError(t, <-over)
+	checkBooks(t, s)
+	assert.Equal(t, charges, s.count(t, "bank"))
+	assert.Equal(t, charges, s.count(t, "(SELECT DISTINCT charge FROM bank) b"))
+	assert.Positive(t, killed)
+	t.Logf("%d attempts for %d charges, %d processes killed", s.count(t, "durable_attempt"), charges, killed)
+}

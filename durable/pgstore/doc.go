@@ -1,0 +1,62 @@
+// Package pgstore keeps the intents of package durable in PostgreSQL, for workers on many
+// machines, beside the data of the work, so that an order and its charge are one
+// transaction.
+//
+//	pool, err := pgxpool.New(ctx, dsn)
+//	…
+//	store, err := pgstore.New(ctx, pool, nil) // makes its tables
+//	…
+//	tx, err := pool.Begin(ctx)
+//	…
+//	_, err = tx.Exec(ctx, "INSERT INTO orders …")
+//	receipt, err := store.Within(tx).Enqueue(ctx, intent)
+//	…
+//	err = tx.Commit(ctx)
+//	engine.Wake()
+//
+// # What lasts
+//
+// Each verb is one commit. synchronous_commit is on for it, where the database or the
+// session has set it to less; where to more (remote_apply) that stays. A transaction of
+// the caller's (Within) commits as its owner wants. All times are PostgreSQL's.
+//
+// # Who waits
+//
+// A claim waits for no other: what somebody else is at it passes over (SKIP LOCKED). Its
+// scopes are found by seeks in a partial index, one for each, and so it takes as long
+// with a million intents that wait as with a thousand. Apply locks the intents that it is
+// about, in the order of their names, and waits for whoever has them, as it waits for
+// transactions that have enqueued the same and not ended. What fails by a deadlock or a
+// serialization failure is done again, for 300 ms at most.
+//
+// A verb takes a connection of the pool for two or three round trips. Heartbeats need one
+// too: a pool that the work of the same process uses up for a Lease makes that process
+// count as dead. Give the store a pool of its own, of a few connections, where that may
+// be.
+//
+// # PgBouncer
+//
+// Nothing depends on a connection's session: settings and locks are those of a
+// transaction. So PgBouncer may pool transactions. Its version 1.21 and later keep track
+// of prepared statements, if max_prepared_statements is set; with an earlier one, or
+// another proxy, make pgx do without them: default_query_exec_mode=exec in the DSN, or
+// simple_protocol. Tests run in both.
+//
+// # The tables
+//
+// durable_intent has a row for each intent, durable_attempt one for each attempt,
+// durable_letter one for each dead letter, durable_worker one for each worker that is
+// alive; all can be read with SQL. A service needs no rights but these, if somebody else
+// makes the tables (Migrate, or the text that Schema gives) and it says
+// Options.NoMigration:
+//
+//	GRANT USAGE ON SCHEMA … TO service;
+//	GRANT SELECT, INSERT, UPDATE, DELETE ON durable_intent, durable_attempt, durable_letter, durable_worker TO service;
+//	GRANT SELECT ON durable_schema TO service;
+//
+// The schema has a version, and says which programs it can work with. A version that only
+// adds lets older programs go on, start and come back after a rollback; one that does not
+// is an ErrSchema to them.
+//
+// It is written for PostgreSQL 13 and later, and tested with 15.
+package pgstore

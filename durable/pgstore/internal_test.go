@@ -1,0 +1,119 @@
+package pgstore
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/internal/pgkit"
+	"github.com/resilienthttp/resilienthttp/internal/postgrestest"
+)
+
+func openInternal(t *testing.T) *Store {
+	t.Helper()
+	pool, err := pgxpool.New(t.Context(), postgrestest.Open(t))
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	s, err := New(t.Context(), pool, nil)
+	require.NoError(t, err)
+	return s
+}
+
+// TestPlans holds what every claim reads to the index of what is due, with a table that
+// the planner knows nothing of: nothing is read through, and nothing sorted.
+func TestPlans(t *testing.T) {
+	t.Parallel()
+	s := openInternal(t)
+	for _, row := range []struct {
+		name, text, index string
+		args              []any
+	}{
+		{"choose", s.is.choose, "durable_intent_due", []any{"m", int64(100), int64(25), []string{"a"}, []int64{1}}},
+		{
+			"choose more", s.is.chooseMore, "durable_intent_due",
+			[]any{[]string{"a"}, []any{"2026-01-01"}, []int64{1}, []int64{10}, []int64{1}, "2026-01-01"},
+		},
+		{"lose", s.is.lockLost, "durable_intent_held", []any{[]string{"w"}, int64(10)}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			var plan []string
+			err := pgkit.Transact(t.Context(), s.pool, settings, func(tx *pgkit.Transaction) error {
+				err := tx.Send(t.Context(), &pgkit.Statement{Text: "EXPLAIN (COSTS OFF) " + row.text, Args: row.args, Scan: func(from pgkit.Row) error {
+					plan = append(plan, "")
+					return from.Scan(&plan[len(plan)-1])
+				}})
+				if err != nil {
+					return err
+				}
+				return tx.Commit(t.Context())
+			})
+			require.NoError(t, err)
+			all := strings.Join(plan, "\n")
+			assert.Contains(t, all, row.index)
+			for _, line := range plan {
+				if strings.Contains(line, " on durable_intent") {
+					assert.Contains(t, line, "using "+row.index, all)
+				}
+			}
+			assert.NotContains(t, all, "Sort")
+			assert.NotContains(t, all, "Seq Scan")
+		})
+	}
+}
+
+// TestSettings are the transaction's alone: what is committed is flushed, unless the
+// session asks for more.
+func TestSettings(t *testing.T) {
+	t.Parallel()
+	s := openInternal(t)
+	show := func(through pgkit.Sender) (got string) {
+		require.NoError(t, through.Send(t.Context(), &pgkit.Statement{
+			Text: `SELECT concat_ws(' ', current_setting('synchronous_commit'), current_setting('enable_seqscan'),
+				current_setting('transaction_isolation'))`,
+			Scan: func(from pgkit.Row) error { return from.Scan(&got) },
+		}))
+		return got
+	}
+	for session, want := range map[string]string{"off": "on", "local": "on", "remote_write": "on", "on": "on", "remote_apply": "remote_apply"} {
+		config := s.pool.Config()
+		config.ConnConfig.RuntimeParams["synchronous_commit"] = session
+		config.ConnConfig.RuntimeParams["default_transaction_isolation"] = "serializable"
+		pool, err := pgxpool.NewWithConfig(t.Context(), config)
+		require.NoError(t, err)
+		require.NoError(t, pgkit.Transact(t.Context(), pool, settings, func(tx *pgkit.Transaction) error {
+			assert.Equal(t, want+" off read committed", show(tx), session)
+			return tx.Commit(t.Context())
+		}))
+		assert.Equal(t, session+" on serializable", show(pgkit.PGX(pool)), "afterwards")
+		pool.Close()
+	}
+}
+
+// count is how many rows there are of what follows FROM.
+func (s *Store) count(t *testing.T, from string) (n int) {
+	t.Helper()
+	require.NoError(t, s.pool.QueryRow(t.Context(), "SELECT count(*) FROM "+from).Scan(&n), from)
+	return n
+}
+
+// checkBooks looks whether the tables agree with each other.
+func checkBooks(t *testing.T, s *Store) {
+	t.Helper()
+	for what, from := range map[string]string{
+		"held without an open attempt": `durable_intent i WHERE state IN (2, 3) AND NOT EXISTS (
+			SELECT FROM durable_attempt WHERE intent = i.id AND n = i.generation AND finished_at IS NULL)`,
+		"open attempts of what is not held": `durable_attempt a JOIN durable_intent i ON i.id = a.intent
+			WHERE a.finished_at IS NULL AND (i.state NOT IN (2, 3) OR i.generation <> a.n)`,
+		"attempts of nothing": `durable_attempt a WHERE NOT EXISTS (SELECT FROM durable_intent i WHERE i.id = a.intent)`,
+		"dead without an open letter": `durable_intent i WHERE (state = 6) <> EXISTS (
+			SELECT FROM durable_letter WHERE intent = i.id AND n = i.letter AND redriven_at IS NULL)`,
+		"held by nobody": `durable_intent WHERE (state IN (2, 3)) <> (worker <> '')`,
+	} {
+		assert.Zero(t, s.count(t, from), "%s: %s", what, from)
+	}
+}

@@ -1,0 +1,176 @@
+package pgstore
+
+import (
+	"github.com/resilienthttp/resilienthttp/internal/pgkit"
+)
+
+// settings are those of the store's transactions. What they look for is found through
+// indexes, however little the planner knows of tables that fill and empty all the time;
+// and what it believes to be expensive is not worth compiling.
+const settings = `SELECT ` + pgkit.Durable + `, set_config('jit', 'off', true),
+	set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true),
+	set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
+
+// The numbers of durable.State in the statements below: 0, 1 and 4 are Claimable, 2 and
+// 3 Held, 5 and 7 Final. They never change. What the statements know of states is where
+// to look; what may be done is Decide's affair.
+const (
+	claimable = ` i.state IN (0, 1, 4) `
+	held      = ` i.state IN (2, 3) `
+	final     = ` i.state IN (5, 7) `
+
+	intents  = ` {{schema}}durable_intent `
+	attempts = ` {{schema}}durable_attempt `
+	letters  = ` {{schema}}durable_letter `
+	workers  = ` {{schema}}durable_worker `
+
+	theID = ` i.scope = $1::text AND i.operation = $2::text AND i.key = $3::text `
+
+	// bare are a record's columns without payload, result and place.
+	bare = `SELECT` + columns + `, NULL::bytea, ''::bytea, 0::bigint FROM` + intents + `i`
+
+	micros = ` * interval '1 microsecond' `
+
+	// inTurn is the order within a scope: that of the index. Of what is due at the same
+	// time the oldest comes first.
+	inTurn = ` ORDER BY i.next_at, i.id `
+
+	// firstScope and nextScope are those in which there is anything to claim, be it due or
+	// not: each is a seek in the index, however many rows there are.
+	firstScope = `SELECT i.scope FROM` + intents + `i WHERE` + claimable
+	oneScope   = ` ORDER BY i.scope LIMIT 1`
+)
+
+// clock is the database's time.
+const clock = `SELECT clock_timestamp()`
+
+// beat returns from when the lease counts.
+const beat = `INSERT INTO` + workers + `AS w (id, expires_at) VALUES ($1::text, clock_timestamp() + $2::bigint` + micros + `)
+	ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at RETURNING w.expires_at - $2::bigint` + micros
+
+// lock reads what Decide looks at, and locks it, in one order for all. What this
+// transaction has inserted at $4 it knows.
+const lock = bare + ` JOIN unnest($1::text[], $2::text[], $3::text[]) AS u(scope, operation, key)
+	ON i.scope = u.scope AND i.operation = u.operation AND i.key = u.key
+	WHERE i.created IS DISTINCT FROM $4::timestamptz OR i.xmin <> pg_current_xact_id()::xid
+	ORDER BY i.scope, i.operation, i.key FOR UPDATE OF i`
+
+const find = `SELECT` + columns + `, i.payload, i.result, 0::bigint FROM` + intents + `i WHERE` + theID
+
+const lockOne = find + ` FOR UPDATE SKIP LOCKED`
+
+// choose gives of each scope that has something due, those behind $1 first, an even
+// share of $2 intents; $3 less what is held already ($4, $5) is the most of one scope.
+const choose = `WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() AS now),
+	a(scope) AS (
+		(` + firstScope + `AND i.scope > $1::text` + oneScope + `)
+		UNION ALL SELECT (` + firstScope + `AND i.scope > a.scope` + oneScope + `) FROM a WHERE a.scope IS NOT NULL),
+	b(scope) AS (
+		(` + firstScope + oneScope + `)
+		UNION ALL SELECT (` + firstScope + `AND i.scope > b.scope` + oneScope + `) FROM b WHERE b.scope < $1::text),
+	s(scope) AS (SELECT scope FROM a WHERE scope IS NOT NULL UNION ALL SELECT scope FROM b WHERE scope <= $1::text),
+	r AS (SELECT scope, $3::bigint - coalesce((
+		SELECT h.n FROM unnest($4::text[], $5::bigint[]) AS h(scope, n) WHERE h.scope = s.scope), 0) AS room FROM s),
+	d AS MATERIALIZED (SELECT scope, room, row_number() OVER () AS place FROM r WHERE room > 0 AND (
+			SELECT true FROM` + intents + `i WHERE` + claimable + `AND i.scope = r.scope
+				AND i.next_at <= (SELECT now FROM clock) ORDER BY i.next_at LIMIT 1)
+		LIMIT $2::bigint)
+	SELECT` + columns + `, i.payload, NULL::bytea, d.place FROM d CROSS JOIN LATERAL (
+		SELECT * FROM` + intents + `i WHERE` + claimable + `AND i.scope = d.scope AND i.next_at <= (SELECT now FROM clock)
+		` + inTurn + `LIMIT least(d.room, ($2::bigint - 1) / (SELECT count(*) FROM d) + 1) FOR UPDATE SKIP LOCKED) i`
+
+// chooseMore gives what else was due at $6 in some scopes, behind what was chosen there.
+const chooseMore = `SELECT` + columns + `, i.payload, NULL::bytea, o.place
+	FROM unnest($1::text[], $2::timestamptz[], $3::bigint[], $4::bigint[], $5::bigint[]) AS o(scope, next_at, id, want, place)
+	CROSS JOIN LATERAL (
+		SELECT * FROM` + intents + `i WHERE` + claimable + `AND i.scope = o.scope AND i.next_at <= $6::timestamptz
+			AND (i.next_at, i.id) > (o.next_at, o.id)
+		` + inTurn + `LIMIT o.want FOR UPDATE SKIP LOCKED) i`
+
+// lost is whose worker has gone, whether it is known that it was there or not.
+const lost = held + `AND NOT EXISTS (
+	SELECT FROM` + workers + `w WHERE w.id = i.worker AND w.expires_at > clock_timestamp())`
+
+const (
+	// findLost looks whether there is anything to reap.
+	findLost = `SELECT EXISTS (SELECT FROM` + workers + `w WHERE w.expires_at <= clock_timestamp())
+		OR EXISTS (SELECT FROM` + intents + `i WHERE` + lost + `)`
+
+	// lockDead locks workers whose lease is over, so that they do not come back meanwhile.
+	lockDead = `SELECT w.id FROM` + workers + `w WHERE w.expires_at <= clock_timestamp() FOR UPDATE SKIP LOCKED`
+
+	// strays are workers that hold something, and are not known.
+	strays = `SELECT DISTINCT i.worker FROM` + intents + `i WHERE` + held + `AND NOT EXISTS (
+		SELECT FROM` + workers + `w WHERE w.id = i.worker)`
+
+	lockLost = bare + ` WHERE` + held + `AND i.worker = ANY ($1::text[]) LIMIT $2::bigint FOR UPDATE OF i SKIP LOCKED`
+
+	forget = `DELETE FROM` + workers + `w WHERE w.id = ANY ($1::text[]) AND w.expires_at <= clock_timestamp()
+		AND NOT EXISTS (SELECT FROM` + intents + `i WHERE` + held + `AND i.worker = w.id)`
+)
+
+// journal has a row without an attempt where there is none, but the intent.
+const journal = `SELECT a.n, a.kind, a.epoch, a.key, a.worker, a.sent_at, a.finished_at, a.class, a.code, a.status,
+		a.reference, a.error
+	FROM` + intents + `i LEFT JOIN` + attempts + `a ON a.intent = i.id WHERE` + theID + `ORDER BY a.n`
+
+// chosenLetters lacks its conditions.
+const chosenLetters = `SELECT i.scope, i.operation, i.key, l.n, l.gateway, l.batch, l."row", l.reason, l.class, l.code, l.doubt,
+		l.attempts, l.dead_at, l.redriven_at, l."by", l.note
+	FROM` + letters + `l JOIN` + intents + `i ON i.id = l.intent WHERE `
+
+// stats has a row for each state, and one for the workers and the time.
+const stats = `WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now)
+	SELECT i.state, count(*), count(*) FILTER (WHERE i.next_at <= (SELECT now FROM clock)), min(i.next_at)
+		FROM` + intents + `i WHERE` + claimable + `GROUP BY 1
+	UNION ALL SELECT i.state, count(*), 0, NULL FROM` + intents + `i WHERE` + held + `GROUP BY 1
+	UNION ALL SELECT i.state, count(*), 0, NULL FROM` + intents + `i WHERE i.state = 6 GROUP BY 1
+	UNION ALL SELECT i.state, count(*), 0, NULL FROM` + intents + `i WHERE` + final + `GROUP BY 1
+	UNION ALL SELECT -1, (SELECT count(*) FROM` + workers + `w WHERE w.expires_at > clock.now), 0, clock.now FROM clock`
+
+// sweep deletes up to $2 that are older than $1.
+const sweep = `WITH gone AS (
+		DELETE FROM` + intents + `t WHERE t.id = ANY (ARRAY (
+			SELECT i.id FROM` + intents + `i WHERE` + final + `AND i.updated < clock_timestamp() - $1::bigint` + micros + `
+			ORDER BY i.updated LIMIT $2::bigint FOR UPDATE SKIP LOCKED))
+		RETURNING t.id),
+	gone_attempts AS (DELETE FROM` + attempts + `a WHERE a.intent IN (SELECT id FROM gone)),
+	gone_letters AS (DELETE FROM` + letters + `l WHERE l.intent IN (SELECT id FROM gone))
+	SELECT count(*) FROM gone`
+
+// statements are the texts with the names of the tables, and the columns that they write.
+type statements struct {
+	beat, lock, find, lockOne, choose, chooseMore         string
+	findLost, lockDead, strays, lockLost, forget          string
+	journal, letters, stats, sweep                        string
+	insert, update                                        string
+	beginAttempts, endAttempts, openLetters, closeLetters string
+
+	inserted, updated []field[*row]
+	begun, ended      []field[attempt]
+	opened, closed    []field[letter]
+}
+
+func newStatements(s *pgkit.Schema) *statements {
+	is := &statements{
+		beat: beat, lock: lock, find: find, lockOne: lockOne, choose: choose, chooseMore: chooseMore,
+		findLost: findLost, lockDead: lockDead, strays: strays, lockLost: lockLost, forget: forget,
+		journal: journal, letters: chosenLetters, stats: stats, sweep: sweep,
+		inserted: inserted(), updated: updated(), begun: begun(), ended: ended(), opened: opened(), closed: closed(),
+	}
+	is.insert = insertInto(intents, is.inserted) + ` ON CONFLICT DO NOTHING RETURNING id, scope, operation, key`
+	is.update = updateBy(intents, is.updated, 1, "payload", "result")
+	is.beginAttempts = insertInto(attempts, is.begun)
+	is.endAttempts = updateBy(attempts, is.ended, 2)
+	is.openLetters = insertInto(letters, is.opened)
+	is.closeLetters = updateBy(letters, is.closed, 2)
+	for _, text := range [...]*string{
+		&is.beat, &is.lock, &is.find, &is.lockOne, &is.choose, &is.chooseMore,
+		&is.findLost, &is.lockDead, &is.strays, &is.lockLost, &is.forget,
+		&is.journal, &is.letters, &is.stats, &is.sweep,
+		&is.insert, &is.update, &is.beginAttempts, &is.endAttempts, &is.openLetters, &is.closeLetters,
+	} {
+		*text = s.Fill(*text)
+	}
+	return is
+}

@@ -1,0 +1,161 @@
+package pgstore
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/internal/pgkit"
+)
+
+// Store keeps intents in tables of PostgreSQL. New makes one. It is safe for concurrent
+// use; any number of stores, on any number of machines, may share the tables. It holds
+// nothing but the pool that it was given: there is nothing to close.
+type Store struct {
+	pool *pgxpool.Pool
+	is   *statements
+}
+
+var _ durable.Store = (*Store)(nil)
+
+// transact calls work, again where it met a deadlock or its like, with a transaction
+// that work commits.
+func (s *Store) transact(ctx context.Context, work func(t *pgkit.Transaction) error) error {
+	return pgkit.Transact(ctx, s.pool, settings, work)
+}
+
+// send sends one statement by itself.
+func (s *Store) send(ctx context.Context, statement *pgkit.Statement) error {
+	return s.ask(ctx, func() *pgkit.Statement { return statement })
+}
+
+// ask is send of a statement whose result is collected, anew for each try.
+func (s *Store) ask(ctx context.Context, statement func() *pgkit.Statement) error {
+	return pgkit.Retry(ctx, func() error { return pgkit.PGX(s.pool).Send(ctx, statement()) })
+}
+
+// Beat implements durable.Store.
+func (s *Store) Beat(ctx context.Context, worker string, lease time.Duration) (now time.Time, err error) {
+	if err := durable.ValidBeat(worker, lease); err != nil {
+		return time.Time{}, err
+	}
+	err = s.send(ctx, beatStatement(s.is, worker, lease, &now))
+	return now, err
+}
+
+func beatStatement(is *statements, worker string, lease time.Duration, now *time.Time) *pgkit.Statement {
+	return &pgkit.Statement{Text: is.beat, Args: []any{worker, ceil(lease)}, Scan: func(from pgkit.Row) error {
+		err := from.Scan(now)
+		*now = now.UTC()
+		return err
+	}}
+}
+
+// ceil is a duration in microseconds, rounded up: no lease is shorter than asked for.
+func ceil(d time.Duration) int64 {
+	return (d + time.Microsecond - 1).Truncate(time.Microsecond).Microseconds()
+}
+
+// Reap implements durable.Store. It reads first, without a lock: mostly nobody has died.
+func (s *Store) Reap(ctx context.Context, limit int) (changes []durable.Change, err error) {
+	found := false
+	err = s.send(ctx, &pgkit.Statement{Text: s.is.findLost, Scan: func(from pgkit.Row) error { return from.Scan(&found) }})
+	if err != nil || !found || limit <= 0 {
+		return nil, err
+	}
+	err = s.transact(ctx, func(t *pgkit.Transaction) error {
+		changes, err = s.reap(ctx, t, limit)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return changes, nil
+}
+
+// reap finds the dead first, and then what they hold: what somebody else has claimed in
+// between is not theirs.
+func (s *Store) reap(ctx context.Context, t *pgkit.Transaction, limit int) (changes []durable.Change, err error) {
+	var dead []string
+	name := func(from pgkit.Row) error {
+		dead = append(dead, "")
+		return from.Scan(&dead[len(dead)-1])
+	}
+	err = t.Send(ctx, &pgkit.Statement{Text: s.is.lockDead, Scan: name}, &pgkit.Statement{Text: s.is.strays, Scan: name})
+	if err != nil {
+		return nil, err
+	}
+	var (
+		rows []*row
+		now  time.Time
+		w    writing
+	)
+	err = t.Send(ctx, &pgkit.Statement{Text: s.is.lockLost, Args: []any{dead, int64(limit)}, Scan: into(&rows)}, clockInto(&now))
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range rows {
+		e := durable.Event{Kind: durable.EventLose, Intent: durable.Intent{ID: r.ID}, Worker: r.Worker}
+		if result := w.judge(r, &e, now); result.Err == nil {
+			changes = append(changes, result.Change)
+		}
+	}
+	return changes, w.write(ctx, forgetting{t, &pgkit.Statement{Text: s.is.forget, Args: []any{dead}}}, s.is)
+}
+
+// forgetting has one statement more before it commits.
+type forgetting struct {
+	*pgkit.Transaction
+
+	last *pgkit.Statement
+}
+
+// Commit implements ending.
+func (f forgetting) Commit(ctx context.Context, statements ...*pgkit.Statement) error {
+	return f.Transaction.Commit(ctx, append(statements, f.last)...)
+}
+
+// sweepBatch is how many intents are deleted in one commit.
+const sweepBatch = 1000
+
+// Sweep implements durable.Store. It deletes a thousand at a time.
+func (s *Store) Sweep(ctx context.Context, ttl time.Duration, limit int) (swept int, err error) {
+	for swept < limit {
+		n, want := 0, min(sweepBatch, limit-swept)
+		err := s.send(ctx, &pgkit.Statement{
+			Text: s.is.sweep, Args: []any{ceil(ttl), int64(want)}, Scan: func(from pgkit.Row) error { return from.Scan(&n) },
+		})
+		swept += n
+		if err != nil || n < want {
+			return swept, err
+		}
+	}
+	return swept, ctx.Err()
+}
+
+// Find implements durable.Store.
+func (s *Store) Find(ctx context.Context, id idempotency.ID) (durable.Record, error) {
+	if err := validID(id); err != nil {
+		return durable.Record{}, err
+	}
+	var rows []*row
+	err := s.send(ctx, &pgkit.Statement{Text: s.is.find, Args: []any{id.Scope, id.Operation, id.Key}, Scan: into(&rows)})
+	if err != nil {
+		return durable.Record{}, err
+	}
+	if len(rows) == 0 {
+		return durable.Record{}, durable.ErrNotFound
+	}
+	return rows[0].Record, nil
+}
+
+func validID(id idempotency.ID) error {
+	if err := id.Validate(); err != nil {
+		return fmt.Errorf("%w: %w", durable.ErrInvalid, err)
+	}
+	return nil
+}

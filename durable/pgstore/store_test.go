@@ -1,0 +1,125 @@
+package pgstore_test
+
+import (
+	"context"
+	"database/sql"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/pgstore"
+	"github.com/resilienthttp/resilienthttp/durable/storetest"
+	"github.com/resilienthttp/resilienthttp/internal/postgrestest"
+)
+
+// newPool is a pool of connections to dsn, changed by configure if that is not nil.
+func newPool(tb testing.TB, dsn string, configure func(*pgxpool.Config)) *pgxpool.Pool {
+	tb.Helper()
+	config, err := pgxpool.ParseConfig(dsn)
+	require.NoError(tb, err)
+	config.MaxConns = 8
+	if configure != nil {
+		configure(config)
+	}
+	pool, err := pgxpool.NewWithConfig(context.Background(), config)
+	require.NoError(tb, err)
+	tb.Cleanup(pool.Close)
+	return pool
+}
+
+func newStore(tb testing.TB, pool *pgxpool.Pool) *pgstore.Store {
+	tb.Helper()
+	store, err := pgstore.New(tb.Context(), pool, nil)
+	require.NoError(tb, err)
+	return store
+}
+
+// finish commits if work has returned nil.
+func finish(t *testing.T, err error, commit, rollBack func() error) error {
+	t.Helper()
+	if err != nil {
+		assert.NoError(t, rollBack())
+		return err
+	}
+	return commit()
+}
+
+// place is where a store of a test is.
+type place struct {
+	dsn  string
+	pool *pgxpool.Pool
+	db   *sql.DB
+}
+
+type within func(t *testing.T, p *place, store *pgstore.Store, work func(durable.Outbox) error) error
+
+func withinPGX(t *testing.T, p *place, store *pgstore.Store, work func(durable.Outbox) error) error {
+	t.Helper()
+	tx, err := p.pool.Begin(t.Context())
+	require.NoError(t, err)
+	return finish(t, work(store.Within(tx)),
+		func() error { return tx.Commit(t.Context()) }, func() error { return tx.Rollback(t.Context()) })
+}
+
+func withinSQL(t *testing.T, p *place, store *pgstore.Store, work func(durable.Outbox) error) error {
+	t.Helper()
+	tx, err := p.db.BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	return finish(t, work(store.WithinSQL(tx)), tx.Commit, tx.Rollback)
+}
+
+// suite runs the tests with two pools, as two processes have.
+func suite(t *testing.T, configure func(*pgxpool.Config), inside within) storetest.Suite {
+	t.Helper()
+	places := make(map[durable.Store]*place)
+	return storetest.Suite{
+		Rows: 200,
+		Open: func(t *testing.T) durable.Store {
+			p := &place{dsn: postgrestest.Open(t)}
+			p.pool = newPool(t, p.dsn, configure)
+			db, err := sql.Open("pgx", p.dsn)
+			require.NoError(t, err)
+			t.Cleanup(func() { assert.NoError(t, db.Close()) })
+			p.db = db
+			store := newStore(t, p.pool)
+			places[store] = p
+			return store
+		},
+		Again: func(t *testing.T, first durable.Store) durable.Store {
+			return newStore(t, newPool(t, places[first].dsn, configure))
+		},
+		Within: func(t *testing.T, store durable.Store, work func(durable.Outbox) error) error {
+			t.Helper()
+			return inside(t, places[store], store.(*pgstore.Store), work)
+		},
+	}
+}
+
+func TestStore(t *testing.T) {
+	t.Parallel()
+	suite(t, nil, withinPGX).Run(t)
+}
+
+// TestSimpleProtocol does without prepared statements, as some proxies want.
+func TestSimpleProtocol(t *testing.T) {
+	t.Parallel()
+	suite(t, func(c *pgxpool.Config) {
+		c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
+	}, withinPGX).Run(t)
+}
+
+// TestSQL has outboxes in transactions of database/sql, on a database whose default is
+// serializable and which commits without a flush; and its statements have no names.
+func TestSQL(t *testing.T) {
+	t.Parallel()
+	suite(t, func(c *pgxpool.Config) {
+		c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+		c.ConnConfig.RuntimeParams["default_transaction_isolation"] = "serializable"
+		c.ConnConfig.RuntimeParams["synchronous_commit"] = "off"
+	}, withinSQL).Run(t)
+}

@@ -1,0 +1,67 @@
+package pgstore
+
+import (
+	"context"
+	"database/sql"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/internal/pgkit"
+)
+
+// Within gives an outbox in a transaction of the caller's, who begins it, in the
+// database of the store, and ends it. What is enqueued is there when that commits, and
+// lasts as that does: synchronous_commit should be on. The outbox lives as long as the
+// transaction, and like that it is for one goroutine at a time.
+//
+// Who enqueues what another transaction has enqueued and not committed waits for its
+// end. An error that is not one of package durable's ends the transaction, as every
+// error of PostgreSQL's does: roll back and begin anew. So it is after a deadlock, which
+// two transactions come to that enqueue the same intents in different orders. Isolation
+// levels above read committed find out at the end, with PostgreSQL's code 40001.
+func (s *Store) Within(tx pgx.Tx) durable.Outbox { return outbox{joined{pgkit.PGX(tx)}, s.is} }
+
+// WithinSQL is Within for database/sql, with the driver of pgx/v5/stdlib. It takes more
+// round trips, for database/sql cannot send two statements at once.
+func (s *Store) WithinSQL(tx *sql.Tx) durable.Outbox { return outbox{joined{pgkit.SQL(tx)}, s.is} }
+
+// joined is a transaction of the caller's, who commits it.
+type joined struct{ pgkit.Sender }
+
+// Commit implements ending.
+func (j joined) Commit(ctx context.Context, statements ...*pgkit.Statement) error {
+	return j.Send(ctx, statements...)
+}
+
+type outbox struct {
+	t  joined
+	is *statements
+}
+
+// Enqueue implements durable.Outbox.
+func (o outbox) Enqueue(ctx context.Context, in durable.Intent) (durable.Receipt, error) {
+	result, err := o.apply(ctx, durable.Event{Kind: durable.EventEnqueue, Intent: in})
+	if err != nil {
+		return durable.Receipt{}, err
+	}
+	return result.Receipt(), nil
+}
+
+// Cancel implements durable.Outbox.
+func (o outbox) Cancel(ctx context.Context, id idempotency.ID) error {
+	_, err := o.apply(ctx, durable.Event{Kind: durable.EventCancel, Intent: durable.Intent{ID: id}})
+	return err
+}
+
+func (o outbox) apply(ctx context.Context, e durable.Event) (*durable.Result, error) {
+	if err := e.Validate(); err != nil {
+		return nil, err // without a word to the database
+	}
+	results, err := (&application{is: o.is, events: []durable.Event{e}}).run(ctx, o.t)
+	if err != nil {
+		return nil, pgkit.Ended(ctx, err)
+	}
+	return &results[0], results[0].Err
+}

@@ -1,0 +1,172 @@
+package durable
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
+)
+
+// Record is an intent as a store keeps it: a row of the table intent. Its times are
+// the store's, in UTC and whole microseconds, except that NextAt and Deadline may
+// be derived from what a process was told.
+type Record struct {
+	// Intent is what was enqueued. Its NotBefore is not kept.
+	Intent
+
+	// Fingerprint is the Intent's.
+	Fingerprint idempotency.Fingerprint
+
+	// State is where it stands.
+	State State
+
+	// Epoch counts the keys under which it is sent, from 1: see SendKey.
+	Epoch int
+
+	// Generation counts the claims and resolutions. It fences: what an earlier one
+	// writes changes nothing.
+	Generation int64
+
+	// Worker holds the intent. Empty unless State.Held.
+	Worker string
+
+	// NextAt is when the intent is due, or was last. It has a meaning if
+	// State.Claimable or State.Held.
+	NextAt time.Time
+
+	// Attempts counts the sends since Since, without those that provably sent
+	// nothing.
+	Attempts int
+
+	// Tries counts the claims since Since: sends, those that sent nothing, and questions.
+	Tries int
+
+	// Doubt: a send of this epoch may have done the work, and nobody knows. It is true
+	// of all that are unknown or asking, and of some that are sending or dead.
+	Doubt bool
+
+	// Ask: the next thing to do with an unknown intent is to ask and not to resend.
+	Ask bool
+
+	// Class, Code, Reference and Result are the last outcome's; Reference and Result
+	// are kept with a success only.
+	Class     Class
+	Code      string
+	Reference string
+	Result    []byte
+
+	// Reason is why it is dead.
+	Reason string
+
+	// Letter is the number of its open letter, 0 if it is not dead.
+	Letter int64
+
+	// First is when the first send of this epoch was claimed: since then its key
+	// protects. Zero: none was.
+	First time.Time
+
+	// Last is when the last send ended, or was given up with its worker; while in Doubt,
+	// the last of those that may have done the work. Zero: none did.
+	Last time.Time
+
+	// Taken is when it was claimed last.
+	Taken time.Time
+
+	// Since is when it was enqueued, mended or redriven: its attempts and its age
+	// count from here.
+	Since time.Time
+
+	// Created and Updated are when it was enqueued and changed last.
+	Created, Updated time.Time
+}
+
+// Kind is what an attempt was. Its numbers are stored, and never change.
+type Kind uint8
+
+// The kinds of attempts.
+const (
+	// KindSend: it was sent.
+	KindSend Kind = iota + 1
+
+	// KindFind: the other side was asked what became of it.
+	KindFind
+
+	// KindResolve: a person said what became of it.
+	KindResolve
+)
+
+// String is the name in lower case.
+func (k Kind) String() string {
+	switch k {
+	case KindSend:
+		return "send"
+	case KindFind:
+		return "find"
+	case KindResolve:
+		return "resolve"
+	default:
+		return "invalid"
+	}
+}
+
+// Attempt is a row of an intent's journal. That of a send is committed before its
+// first byte leaves.
+type Attempt struct {
+	// Generation is the claim's, and the attempt's number in the journal.
+	Generation int64
+
+	// Kind is what it was.
+	Kind Kind
+
+	// Epoch and Key are what it was sent under.
+	Epoch int
+	Key   string
+
+	// Worker is who did it, or the person who resolved it.
+	Worker string
+
+	// SentAt is when it was claimed, FinishedAt when its outcome was stored; zero: it
+	// was not yet.
+	SentAt, FinishedAt time.Time
+
+	// Class, Code, Status, Reference and Error are its outcome's.
+	Class     Class
+	Code      string
+	Status    int
+	Reference string
+	Error     string
+}
+
+// SendKey is the idempotency key under which an intent is sent in an epoch, the same
+// in all processes: 40 characters, which all that take keys accept (Square takes no
+// more than 45). It is a hash, so that keys of two tenants never meet, and nobody
+// reads a business key from it.
+func SendKey(id idempotency.ID, epoch int) string {
+	h := sha256.New()
+	for _, part := range [...]string{id.Scope, id.Operation, id.Key} {
+		h.Write(binary.AppendUvarint(nil, uint64(len(part))))
+		h.Write([]byte(part))
+	}
+	h.Write(binary.AppendVarint(nil, int64(epoch)))
+	return hex.EncodeToString(h.Sum(nil)[:20])
+}
+
+// protects reports whether the epoch's key protects a resend at now.
+func (r *Record) protects(terms *Terms, now time.Time) bool {
+	return terms.KeyLife > 0 && !r.First.IsZero() && now.Before(r.First.Add(terms.KeyLife))
+}
+
+// expired reports whether no send may begin any more.
+func (r *Record) expired(now time.Time) bool {
+	return !r.Deadline.IsZero() && !now.Before(r.Deadline)
+}
+
+// stamp is a time as stores keep it.
+func stamp(t time.Time) time.Time {
+	if t.IsZero() {
+		return time.Time{}
+	}
+	return t.UTC().Truncate(time.Microsecond)
+}

@@ -1,0 +1,395 @@
+package durable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
+)
+
+// round is what one call of Run, Work or WorkOne has begun and must see to its end.
+type round struct {
+	core *core
+
+	// sends is the context of what is sent: it ends when Drain is over. settles is that
+	// of storing the outcomes, and ends a little later.
+	sends, settles         context.Context
+	stopSends, stopSettles context.CancelCauseFunc
+
+	all   sync.WaitGroup
+	busy  atomic.Int64  // how many are not over
+	freed chan struct{} // one is
+}
+
+// lastWords is how long after Drain outcomes may be stored.
+const lastWords = 800 * time.Millisecond
+
+func (c *core) round(ctx context.Context) *round {
+	r := &round{core: c, freed: make(chan struct{}, 1)}
+	r.sends, r.stopSends = context.WithCancelCause(context.WithoutCancel(ctx))
+	r.settles, r.stopSettles = context.WithCancelCause(context.WithoutCancel(ctx))
+	return r
+}
+
+func (r *round) send(a *attempt) {
+	r.busy.Add(1)
+	r.all.Go(func() {
+		a.run(r)
+		r.busy.Add(-1)
+		select {
+		case r.freed <- struct{}{}:
+		default:
+		}
+	})
+}
+
+// close waits for all that was begun: as long as ctx lives, then for Drain, and then it
+// stops them.
+func (r *round) close(ctx context.Context) {
+	over := make(chan struct{})
+	go func() {
+		r.all.Wait()
+		close(over)
+	}()
+	defer r.stopSettles(errDrained)
+	defer r.stopSends(errDrained)
+	select {
+	case <-over:
+		return
+	case <-ctx.Done():
+	}
+	if wait(over, r.core.Drain) {
+		return
+	}
+	r.stopSends(errDrained)
+	if wait(over, lastWords) {
+		return
+	}
+	r.stopSettles(errDrained)
+	wait(over, lastWords/8)
+}
+
+// wait reports whether it came within d.
+func wait(over <-chan struct{}, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-over:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// Run sends what is due until ctx ends. Then it claims nothing more, waits for Drain
+// for what is being sent, gives that up as unknown which is not over then, and returns
+// nil. An error says that the configuration is wrong; the store's errors go to
+// Trace.Failed, and Run goes on.
+func (e *Engine) Run(ctx context.Context) error {
+	c, err := e.start()
+	if err != nil {
+		return err
+	}
+	err = c.within(ctx, func(r *round) error {
+		c.loop(ctx, r)
+		return nil
+	})
+	c.leave(ctx)
+	return err
+}
+
+// loop claims until ctx ends.
+func (c *core) loop(ctx context.Context, r *round) {
+	var reaped, swept time.Time
+	for ctx.Err() == nil {
+		if now := time.Now(); now.Sub(reaped) >= c.Poll/2 {
+			c.reap(ctx)
+			reaped = now
+			if c.Expiry > 0 && now.Sub(swept) >= time.Minute && !c.sweep(ctx) {
+				swept = now
+			}
+		}
+		taken, room, err := c.claim(ctx, r, c.Concurrency, nil)
+		if err != nil && ctx.Err() == nil {
+			c.Trace.failed(err)
+		}
+		if err == nil && room > 0 && taken == room {
+			continue
+		}
+		c.idle(ctx)
+	}
+}
+
+// idle waits for something to do.
+func (c *core) idle(ctx context.Context) {
+	timer := time.NewTimer(c.Poll/2 + rand.N(c.Poll/2+1))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-c.wake:
+	case <-ctx.Done():
+	}
+}
+
+// sweep deletes a page of what is over for long, and reports whether there may be more.
+func (c *core) sweep(ctx context.Context) bool {
+	const page = 500
+	swept, err := c.Store.Sweep(ctx, c.Expiry, page)
+	if err != nil && ctx.Err() == nil {
+		c.Trace.failed(err)
+	}
+	return err == nil && swept == page
+}
+
+// Work is one round for those who have a clock of their own, such as cron or Temporal:
+// it takes up to limit of what is due, 0 or less for as many as Concurrency, no more at
+// once than Run would, and returns when all of these are over, with their number. It
+// reaps, too. When ctx ends it behaves as Run.
+func (e *Engine) Work(ctx context.Context, limit int) (int, error) {
+	c, err := e.start()
+	if err != nil {
+		return 0, err
+	}
+	if limit <= 0 {
+		limit = c.Concurrency
+	}
+	c.reap(ctx)
+	total := 0
+	err = c.within(ctx, func(r *round) error {
+		for total < limit && ctx.Err() == nil {
+			busy := r.busy.Load() > 0
+			taken, _, err := c.claim(ctx, r, limit-total, nil)
+			total += taken
+			if err != nil || taken == 0 && !busy {
+				return err
+			}
+			if taken == 0 { // tenants and senders may have room when one is over
+				select {
+				case <-r.freed:
+				case <-ctx.Done():
+				}
+			}
+		}
+		return nil
+	})
+	return total, err
+}
+
+// within has a round for the length of a call.
+func (c *core) within(ctx context.Context, work func(*round) error) error {
+	r := c.round(ctx)
+	alive, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var beats sync.WaitGroup
+	beats.Go(func() { c.beat(alive) })
+	err := work(r)
+	r.close(ctx)
+	stop()
+	beats.Wait()
+	return err
+}
+
+// WorkOne sends one intent if it is due, and says when to come again, a Poll from now at
+// the earliest: zero when it is done, dead or cancelled. One that somebody else is at is
+// to be looked at again after a lease. ErrNotFound: there is none.
+func (e *Engine) WorkOne(ctx context.Context, id idempotency.ID) (next time.Time, err error) {
+	c, err := e.start()
+	if err != nil {
+		return time.Time{}, err
+	}
+	if err := c.within(ctx, func(r *round) error {
+		_, _, err := c.claim(ctx, r, 1, &id)
+		return err
+	}); err != nil {
+		return time.Time{}, err
+	}
+	record, err := c.Store.Find(ctx, id)
+	switch {
+	case err != nil:
+		return time.Time{}, err
+	case record.State.Held():
+		return time.Now().Add(c.Lease), nil
+	case record.State.Claimable():
+		if soonest := time.Now().Add(c.Poll); record.NextAt.Before(soonest) {
+			return soonest, nil
+		}
+		return record.NextAt, nil
+	default:
+		return time.Time{}, nil
+	}
+}
+
+// attempt is one send or question.
+type attempt struct {
+	core   *core
+	worker *worker
+	change *Change
+	route  *route
+	now    time.Time // the database's, when it was claimed
+	asked  time.Time // ours, before that
+}
+
+// clock is the database's time.
+func (a *attempt) clock() time.Time { return a.now.Add(time.Since(a.asked)) }
+
+// grace is how long a Gateway may take to come back when its time is over.
+const grace = 200 * time.Millisecond
+
+func (a *attempt) run(r *round) {
+	record := &a.change.Record
+	outcome, gone := a.call(r)
+	event := Event{
+		Kind: EventFinish, Intent: Intent{ID: record.ID}, Worker: record.Worker, Generation: record.Generation,
+		Terms: &a.route.terms, Outcome: outcome,
+	}
+	if outcome.Class != ClassSucceeded {
+		event.Decision = a.decide(&outcome)
+	}
+	result, err := a.core.settle.settle(r.settles, event)
+	a.core.settled(a.worker, err == nil)
+	if err == nil {
+		err = result.Err
+	}
+	if err != nil {
+		a.core.Trace.failed(fmt.Errorf("durable: an outcome was not stored: %w", err))
+	} else {
+		a.core.Trace.changed(&result.Change)
+	}
+	select {
+	case <-gone: // a Gateway that does not come back keeps its sender
+		a.core.free(record.ID.Scope)
+	default:
+		go func() {
+			<-gone
+			a.core.free(record.ID.Scope)
+		}()
+	}
+}
+
+// call calls the Gateway, and waits for it as long as that makes sense. gone is closed
+// when it has come back.
+func (a *attempt) call(r *round) (outcome Outcome, gone <-chan struct{}) {
+	ctx, cancel := a.context(r)
+	defer cancel()
+	var answer Outcome // stays as it is where the Gateway ends its goroutine
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		answer = a.guarded(ctx)
+	}()
+	select {
+	case <-over:
+		return answer, over
+	case <-ctx.Done():
+	}
+	if wait(over, grace) {
+		return answer, over
+	}
+	return Outcome{Err: context.Cause(ctx)}, over
+}
+
+// context is that of the send: it ends with the lease, with Timeout, with Drain, and a
+// resend of what nobody knows with the protection of its key.
+func (a *attempt) context(r *round) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(r.sends)
+	held := a.worker.lease.context()
+	stop := context.AfterFunc(held, func() { cancel(context.Cause(held)) })
+	at, cause := a.bound()
+	timer := time.AfterFunc(time.Until(at), func() { cancel(cause) })
+	return ctx, func() {
+		stop()
+		timer.Stop()
+		cancel(context.Canceled)
+	}
+}
+
+// bound is when the attempt must be over, and why.
+func (a *attempt) bound() (at time.Time, cause error) {
+	at, cause = time.Now().Add(longestWait), errTimeout
+	if a.core.Timeout > 0 {
+		at = time.Now().Add(a.core.Timeout)
+	}
+	if record := &a.change.Record; record.Doubt && record.State == StateSending {
+		if last := a.asked.Add(record.First.Add(a.route.terms.KeyLife).Sub(a.now)); last.Before(at) {
+			return last, errKeyLife
+		}
+	}
+	return at, cause
+}
+
+var errPanicked = errors.New("durable: the gateway panicked")
+
+// guarded calls the Gateway. A panic, or the end of the goroutine, is an outcome that
+// nobody knows.
+func (a *attempt) guarded(ctx context.Context) (outcome Outcome) {
+	record := &a.change.Record
+	s := &Send{
+		Intent: record.Intent, Number: record.Attempts, Key: a.change.Begun.Key, Epoch: record.Epoch,
+		Generation: record.Generation, First: record.First,
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			outcome = Outcome{Err: errPanicked}
+			a.core.Trace.failed(fmt.Errorf("durable: the gateway %q panicked: %s", record.Gateway, panicText(p)))
+		}
+	}()
+	if record.State == StateAsking {
+		return a.route.finder.Find(ctx, s)
+	}
+	return a.route.gateway.Send(ctx, s)
+}
+
+// decide asks the Policy, and puts right what it must not say.
+func (a *attempt) decide(outcome *Outcome) Decision {
+	record := &a.change.Record
+	now := a.clock()
+	notBefore := time.Time{}
+	if !outcome.NotBefore.IsZero() {
+		notBefore = now.Add(min(max(time.Until(outcome.NotBefore), 0), longestWait))
+	}
+	fitted := outcome.fitted()
+	h := &History{
+		Intent: record.Intent, Outcome: fitted, Asked: record.State == StateAsking,
+		Doubt: meaning(&fitted, record, record.State, &a.route.terms) == ClassUnknown,
+		Finds: a.route.terms.Finds, Attempts: record.Attempts, Tries: record.Tries, Since: record.Since, First: record.First,
+	}
+	if h.Outcome.NotBefore = notBefore; !record.Last.IsZero() {
+		h.Wait = max(record.NextAt.Sub(record.Last), 0)
+	}
+	if outcome.Unsent() {
+		h.Attempts--
+	}
+	d := a.ask(h, now)
+	if !d.At.After(now) {
+		d.At = now.Add(time.Second + rand.N(time.Second))
+	}
+	if d.At.Before(notBefore) {
+		d.At = notBefore.Add(rand.N(time.Second))
+	}
+	return d
+}
+
+// ask asks the Policy. One that panics is not heard.
+func (a *attempt) ask(h *History, now time.Time) (d Decision) {
+	defer func() {
+		if p := recover(); p != nil {
+			a.core.Trace.failed(fmt.Errorf("durable: the policy of %q panicked: %s", a.change.Record.Gateway, panicText(p)))
+			d = Schedule{}.Next(h, now)
+		}
+	}()
+	return a.route.policy.Next(h, now)
+}
+
+// panicText tells of a panic what may be logged: what the runtime says, and of other
+// values, which may hold anything, the type.
+func panicText(p any) string {
+	if err, ok := p.(runtime.Error); ok {
+		return err.Error()
+	}
+	return fmt.Sprintf("%T", p)
+}

@@ -1,0 +1,747 @@
+package durable_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/durable"
+)
+
+func TestRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var keys []string
+		e := &durable.Engine{Store: new(durable.Memory), Gateways: map[string]durable.Gateway{
+			"psp": gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {
+				keys = append(keys, s.Key)
+				switch s.Number {
+				case 1:
+					return durable.Outcome{}
+				case 2:
+					return durable.Outcome{Class: durable.ClassFailed, NotBefore: time.Now().Add(time.Hour)}
+				case 3:
+					panic("gateway")
+				case 4:
+					runtime.Goexit()
+				}
+				return durable.Outcome{Class: durable.ClassSucceeded, Reference: "ch_1"}
+			}),
+		}}
+		in := pay("comp1", "1")
+		receipt, err := e.Enqueue(t.Context(), in)
+		require.NoError(t, err)
+		assert.Equal(t, durable.StatePending, receipt.State)
+		running(t, e)
+		began := time.Now()
+		time.Sleep(3 * time.Hour)
+		record, err := e.Find(t.Context(), in.ID)
+		require.NoError(t, err)
+		assert.Equal(t, durable.StateDone, record.State)
+		assert.Equal(t, "ch_1", record.Reference)
+		assert.Equal(t, 5, record.Attempts)
+		assert.GreaterOrEqual(t, record.Updated.Sub(began), time.Hour)
+		k := durable.SendKey(in.ID, 1)
+		assert.Equal(t, []string{k, k, k, k, k}, keys)
+	})
+}
+
+// D10: Run returns nil within Drain and a second, and what is not over is unknown,
+// also where a Gateway does not listen.
+func TestDrain(t *testing.T) {
+	for name, deaf := range map[string]bool{"a Gateway that listens": false, "one that does not": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				release := make(chan struct{})
+				e := &durable.Engine{Store: new(durable.Memory), Drain: 10 * time.Second, Gateways: map[string]durable.Gateway{
+					"psp": gatewayFunc(func(ctx context.Context, _ *durable.Send) durable.Outcome {
+						if deaf {
+							<-release
+						}
+						<-ctx.Done()
+						return durable.Outcome{Err: ctx.Err()}
+					}),
+				}}
+				in := pay("comp1", "1")
+				_, err := e.Enqueue(t.Context(), in)
+				require.NoError(t, err)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				began := time.Now()
+				require.NoError(t, e.Run(ctx))
+				assert.LessOrEqual(t, time.Since(began), time.Minute+11*time.Second)
+				assert.GreaterOrEqual(t, time.Since(began), time.Minute+10*time.Second)
+				record, err := e.Find(t.Context(), in.ID)
+				require.NoError(t, err)
+				assert.Equal(t, durable.StateUnknown, record.State)
+				attempts, err := e.Attempts(t.Context(), in.ID)
+				require.NoError(t, err)
+				assert.Len(t, attempts, 1)
+				assert.False(t, attempts[0].FinishedAt.IsZero())
+				close(release)
+			})
+		})
+	}
+}
+
+// D1: the journal's row is there, with key and generation, before the Gateway is called,
+// and a claim takes no more than there are free senders, of a tenant no more than
+// PerTenant.
+func TestClaimBeforeSend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &greedy{Store: new(durable.Memory)}
+		var e *durable.Engine
+		var most, now, mostOfOne, ofOne int
+		var mu sync.Mutex
+		count := func(s *durable.Send, by int) {
+			mu.Lock()
+			defer mu.Unlock()
+			now += by
+			most = max(most, now)
+			if s.ID.Scope == "a" {
+				ofOne += by
+				mostOfOne = max(mostOfOne, ofOne)
+			}
+		}
+		e = through(gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {
+			attempts := journal(t, e, s.ID)
+			last := attempts[len(attempts)-1]
+			assert.Equal(t, s.Key, last.Key)
+			assert.Equal(t, s.Generation, last.Generation)
+			assert.Equal(t, s.Epoch, last.Epoch)
+			assert.Equal(t, durable.KindSend, last.Kind)
+			assert.True(t, last.FinishedAt.IsZero())
+			assert.Equal(t, durable.StateSending, find(t, e, s.ID).State)
+			assert.Equal(t, []byte("pay"), s.Payload)
+			count(s, 1)
+			defer count(s, -1)
+			time.Sleep(time.Duration(1+len(s.ID.Key)) * time.Second)
+			return durable.Outcome{Class: durable.ClassSucceeded}
+		}))
+		e.Store, e.Concurrency, e.PerTenant = store, 5, 2
+		for i := range 20 {
+			enqueue(t, e, pay("a", strings.Repeat("x", i+1)), pay("b", strings.Repeat("x", i+1)), pay("c", strings.Repeat("x", i+1)))
+		}
+		running(t, e)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		stats, err := e.Stats(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, map[durable.State]int{durable.StateDone: 60}, stats.States)
+		assert.Equal(t, 5, most)
+		assert.Equal(t, 2, mostOfOne)
+		assert.LessOrEqual(t, store.most, 5)
+	})
+}
+
+// greedy is a Store that looks how much is asked of it.
+type greedy struct {
+	durable.Store
+
+	most int
+}
+
+func (g *greedy) Claim(ctx context.Context, claim durable.Claim) (durable.Claimed, error) {
+	g.most = max(g.most, claim.Limit)
+	return g.Store.Claim(ctx, claim)
+}
+
+// D5: enqueueing twice is enqueueing once; another payload is refused, unless the first
+// was, and then sent under a new key.
+func TestEnqueueAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var keys []string
+		e := through(gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {
+			keys = append(keys, s.Key)
+			if string(s.Payload) == "mended" {
+				return durable.Outcome{Class: durable.ClassSucceeded, Reference: "ch_1"}
+			}
+			return durable.Outcome{Class: durable.ClassRefused, Code: "card_declined", Status: 402}
+		}))
+		in := pay("comp1", "1")
+		receipt, err := e.Enqueue(t.Context(), in)
+		require.NoError(t, err)
+		assert.Equal(t, durable.Receipt{ID: in.ID}, receipt)
+		receipt, err = e.Enqueue(t.Context(), in)
+		require.NoError(t, err)
+		assert.Equal(t, durable.Receipt{ID: in.ID, Existing: true}, receipt)
+		other := in
+		other.Payload = []byte("mended")
+		_, err = e.Enqueue(t.Context(), other)
+		require.ErrorIs(t, err, durable.ErrMismatch)
+		n, err := e.Work(t.Context(), 0)
+		require.NoError(t, err)
+		assert.Equal(t, 1, n)
+		receipt, err = e.Enqueue(t.Context(), in)
+		require.NoError(t, err)
+		assert.Equal(t, durable.Receipt{ID: in.ID, State: durable.StateDead, Existing: true}, receipt)
+		receipt, err = e.Enqueue(t.Context(), other)
+		require.NoError(t, err)
+		assert.Equal(t, durable.Receipt{ID: in.ID, State: durable.StateWaiting, Existing: true, Revised: true}, receipt)
+		_, err = e.Work(t.Context(), 0)
+		require.NoError(t, err)
+		receipt, err = e.Enqueue(t.Context(), other)
+		require.NoError(t, err)
+		assert.Equal(t, durable.Receipt{ID: in.ID, State: durable.StateDone, Existing: true}, receipt)
+		_, err = e.Enqueue(t.Context(), in)
+		require.ErrorIs(t, err, durable.ErrMismatch)
+		assert.Equal(t, []string{durable.SendKey(in.ID, 1), durable.SendKey(in.ID, 2)}, keys)
+	})
+}
+
+func TestEnqueueInvalid(t *testing.T) {
+	e := through(gatewayFunc(nil))
+	for name, change := range map[string]func(*durable.Intent){
+		"an unknown gateway":     func(in *durable.Intent) { in.Gateway = "other" },
+		"no gateway":             func(in *durable.Intent) { in.Gateway = "" },
+		"no key":                 func(in *durable.Intent) { in.Key = "" },
+		"a payload above 1 MiB":  func(in *durable.Intent) { in.Payload = make([]byte, durable.LongestPayload+1) },
+		"a deadline in the past": func(in *durable.Intent) { in.Deadline = time.Now().Add(-time.Second) },
+		"a deadline too early": func(in *durable.Intent) {
+			in.NotBefore, in.Deadline = time.Now().Add(2*time.Hour), time.Now().Add(time.Hour)
+		},
+		"a year that no table has": func(in *durable.Intent) { in.NotBefore = time.Date(20000, 1, 1, 0, 0, 0, 0, time.UTC) },
+		"a batch that is no text":  func(in *durable.Intent) { in.Batch = "\xff" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := pay("comp1", "1")
+			change(&in)
+			_, err := e.Enqueue(t.Context(), in)
+			require.ErrorIs(t, err, durable.ErrInvalid)
+			stats, err := e.Stats(t.Context())
+			require.NoError(t, err)
+			assert.Empty(t, stats.States)
+		})
+	}
+}
+
+func TestEngineInvalid(t *testing.T) {
+	good := func() *durable.Engine { return through(gatewayFunc(nil)) }
+	require.NoError(t, good().Validate())
+	for name, change := range map[string]func(*durable.Engine){
+		"no store":             func(e *durable.Engine) { e.Store = nil },
+		"negative senders":     func(e *durable.Engine) { e.Concurrency = -1 },
+		"a negative share":     func(e *durable.Engine) { e.PerTenant = -1 },
+		"a short lease":        func(e *durable.Engine) { e.Lease = time.Millisecond },
+		"an endless lease":     func(e *durable.Engine) { e.Lease = 1 << 62 },
+		"a negative poll":      func(e *durable.Engine) { e.Poll = -1 },
+		"negative settles":     func(e *durable.Engine) { e.Settles = -1 },
+		"a nil gateway":        func(e *durable.Engine) { e.Gateways["x"] = nil },
+		"a gateway of no name": func(e *durable.Engine) { e.Gateways[""] = gatewayFunc(nil) },
+		"a name that is none":  func(e *durable.Engine) { e.Gateways["\x00"] = gatewayFunc(nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := good()
+			change(e)
+			require.ErrorIs(t, e.Validate(), durable.ErrInvalid)
+			require.ErrorIs(t, e.Run(t.Context()), durable.ErrInvalid)
+			_, err := e.Work(t.Context(), 1)
+			require.ErrorIs(t, err, durable.ErrInvalid)
+			_, err = e.WorkOne(t.Context(), id)
+			require.ErrorIs(t, err, durable.ErrInvalid)
+			_, err = e.Enqueue(t.Context(), pay("comp1", "1"))
+			require.ErrorIs(t, err, durable.ErrInvalid)
+			_, err = e.Find(t.Context(), id)
+			require.ErrorIs(t, err, durable.ErrInvalid)
+			_, err = e.Attempts(t.Context(), id)
+			require.ErrorIs(t, err, durable.ErrInvalid)
+			_, err = e.Stats(t.Context())
+			require.ErrorIs(t, err, durable.ErrInvalid)
+			require.ErrorIs(t, e.Cancel(t.Context(), id), durable.ErrInvalid)
+			e.Wake()
+		})
+	}
+}
+
+// D7: 10,000 that fail in one second, and are told to come back at one instant, come
+// back at it or later, spread over the range of the backoff. No timer and no goroutine
+// waits for them.
+func TestSpread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const many = 10_000
+		again := time.Now().Add(time.Hour)
+		var mu sync.Mutex
+		var back []time.Time
+		e := through(gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {
+			if s.Number == 1 {
+				return durable.Outcome{Class: durable.ClassFailed, Status: 429, NotBefore: again}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			back = append(back, time.Now())
+			return durable.Outcome{Class: durable.ClassSucceeded}
+		}))
+		e.Concurrency, e.Poll, e.PerTenant = 200, 10*time.Millisecond, 200
+		e.Policy = durable.Schedule{Backoff: resilienthttp.FullJitter(20*time.Second, time.Hour)}
+		for i := range many {
+			enqueue(t, e, pay("comp1", strconv.Itoa(i)))
+		}
+		before := runtime.NumGoroutine()
+		n, err := e.Work(t.Context(), many)
+		require.NoError(t, err)
+		assert.Equal(t, many, n)
+		assert.Less(t, runtime.NumGoroutine(), before+100)
+		stats, err := e.Stats(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, map[durable.State]int{durable.StateWaiting: many}, stats.States)
+		time.Sleep(time.Until(again))
+		running(t, e)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Len(t, back, many)
+		tenths := make([]int, 11)
+		for _, at := range back {
+			require.False(t, at.Before(again))
+			tenths[min(at.Sub(again)/(2*time.Second), 10)]++
+		}
+		for i, n := range tenths[:10] {
+			assert.InDelta(t, many/10, n, many/50, "the tenth %d of the range", i)
+		}
+		assert.Less(t, tenths[10], many/100)
+	})
+}
+
+// D7: what provably never left is no attempt, and is journalled all the same.
+func TestUnsent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var numbers []int
+		e := through(gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {
+			numbers = append(numbers, s.Number)
+			if len(numbers) < 20 {
+				return durable.Outcome{Class: durable.ClassFailed, Err: &resilienthttp.Error{
+					Reason: resilienthttp.ErrBreakerOpen, NotBefore: time.Now().Add(time.Minute),
+				}, NotBefore: time.Now().Add(time.Minute)}
+			}
+			return durable.Outcome{Class: durable.ClassSucceeded}
+		}))
+		e.Poll, e.Policy = 30*time.Second, durable.Schedule{MaxAttempts: 1}
+		in := pay("comp1", "1")
+		enqueue(t, e, in)
+		running(t, e)
+		time.Sleep(20 * time.Hour)
+		synctest.Wait()
+		record := find(t, e, in.ID)
+		assert.Equal(t, durable.StateDone, record.State)
+		assert.Equal(t, 1, record.Attempts)
+		assert.Len(t, journal(t, e, in.ID), 20)
+		for _, n := range numbers {
+			assert.Equal(t, 1, n)
+		}
+	})
+}
+
+// policyFunc is a Policy.
+type policyFunc func(h *durable.History, now time.Time) durable.Decision
+
+func (f policyFunc) Next(h *durable.History, now time.Time) durable.Decision { return f(h, now) }
+
+// A Policy that panics, or gives times that are past or absurd, makes neither a loop nor
+// a loss; nor does an absurd NotBefore.
+func TestAbsurd(t *testing.T) {
+	for _, row := range []struct {
+		name        string
+		policy      durable.Policy
+		notBefore   time.Duration
+		least, most time.Duration // between the sends
+	}{
+		{"a policy that panics", policyFunc(func(*durable.History, time.Time) durable.Decision { panic("policy") }), 0, 0, 2 * time.Second},
+		{"a policy that says nothing", policyFunc(func(*durable.History, time.Time) durable.Decision { return durable.Decision{} }), 0, time.Second, 3 * time.Second},
+		{"a time in the past", policyFunc(func(_ *durable.History, now time.Time) durable.Decision {
+			return durable.Decision{At: now.Add(-time.Hour)}
+		}), 0, time.Second, 3 * time.Second},
+		{"a time before NotBefore", policyFunc(func(_ *durable.History, now time.Time) durable.Decision {
+			return durable.Decision{At: now.Add(time.Second)}
+		}), time.Hour, time.Hour, time.Hour + 2*time.Second},
+		{"a time in 300 years", policyFunc(func(_ *durable.History, now time.Time) durable.Decision {
+			return durable.Decision{At: now.Add(1<<63 - 1)}
+		}), 0, 30 * 24 * time.Hour, 30*24*time.Hour + 2*time.Second},
+		{"an action of the future", policyFunc(func(_ *durable.History, now time.Time) durable.Decision {
+			return durable.Decision{Do: 99, At: now.Add(time.Minute)}
+		}), 0, time.Minute, time.Minute + 2*time.Second},
+		{"a NotBefore in 290 years", durable.Schedule{MaxAge: -1}, 1<<63 - 1, 30 * 24 * time.Hour, 30*24*time.Hour + 3*time.Second},
+		{"a NotBefore in the past", durable.Schedule{}, -time.Hour, 0, 2 * time.Second},
+		{"a backoff below zero", durable.Schedule{Backoff: func(int, time.Duration) time.Duration { return -1 << 63 }}, 0, time.Second, 3 * time.Second},
+		{"a backoff without end", durable.Schedule{MaxAge: -1, Backoff: func(int, time.Duration) time.Duration { return 1<<63 - 1 }}, 0, 30 * 24 * time.Hour, 30*24*time.Hour + 2*time.Second},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var at []time.Time
+				e := through(gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {
+					at = append(at, time.Now())
+					if s.Number > 1 {
+						return durable.Outcome{Class: durable.ClassSucceeded}
+					}
+					o := durable.Outcome{Class: durable.ClassFailed}
+					if row.notBefore != 0 {
+						o.NotBefore = time.Now().Add(row.notBefore)
+					}
+					return o
+				}))
+				e.Policy, e.Poll = row.policy, 100*time.Millisecond
+				if row.most > time.Hour {
+					e.Poll = time.Second
+				}
+				in := pay("comp1", "1")
+				enqueue(t, e, in)
+				_, err := e.Work(t.Context(), 0)
+				require.NoError(t, err)
+				next, err := e.WorkOne(t.Context(), in.ID)
+				require.NoError(t, err)
+				if !next.IsZero() {
+					time.Sleep(time.Until(next) - 5*time.Second)
+				}
+				running(t, e)
+				time.Sleep(20 * time.Second)
+				synctest.Wait()
+				require.Len(t, at, 2)
+				assert.GreaterOrEqual(t, at[1].Sub(at[0]), row.least)
+				assert.LessOrEqual(t, at[1].Sub(at[0]), row.most)
+				assertState(t, e, in.ID, durable.StateDone)
+			})
+		})
+	}
+}
+
+// What a Gateway says that nobody can make anything of is unknown, or kept as far as it
+// can be.
+func TestStrangeOutcomes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		strange := []durable.Outcome{
+			{},
+			{Class: 99},
+			{Class: durable.ClassNotFound},
+			{Code: "\xff\x00", Reference: strings.Repeat("ü", 1000), Err: nilError()},
+			{Status: -1, Err: errors.New(strings.Repeat("long ", 1000))},
+			{Class: durable.ClassSucceeded, Reference: "\x00", Result: make([]byte, durable.LongestPayload+1)},
+		}
+		e := through(gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome { return strange[s.Number-1] }))
+		in := pay("comp1", "1")
+		enqueue(t, e, in)
+		running(t, e)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		assertState(t, e, in.ID, durable.StateDone)
+		assert.Empty(t, find(t, e, in.ID).Result)
+		attempts := journal(t, e, in.ID)
+		require.Len(t, attempts, len(strange))
+		for i := range attempts[:5] {
+			assert.Equal(t, durable.ClassUnknown.String(), strings.Replace(attempts[i].Class.String(), "not_found", "unknown", 1))
+		}
+		assert.Len(t, attempts[4].Error, 1024)
+	})
+}
+
+type panicError struct{ text string }
+
+func (e *panicError) Error() string { return e.text }
+
+func nilError() error { var e *panicError; return e }
+
+// A Finder that lies is believed only as far as it can know.
+func TestFinders(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		find  func(n int) durable.Outcome
+		state durable.State
+		sends int
+	}{
+		{"not found, at once and for ever", func(int) durable.Outcome { return durable.Outcome{Class: durable.ClassNotFound} }, durable.StateDone, 2},
+		{"found", func(int) durable.Outcome { return durable.Outcome{Class: durable.ClassSucceeded, Reference: "ch_1"} }, durable.StateDone, 1},
+		{"refused", func(int) durable.Outcome { return durable.Outcome{Class: durable.ClassRefused} }, durable.StateDead, 1},
+		{"no answer, ever", func(int) durable.Outcome { return durable.Outcome{} }, durable.StateDead, 1},
+		{"the question failed, ever", func(int) durable.Outcome { return durable.Outcome{Class: durable.ClassFailed} }, durable.StateDead, 1},
+		{"panics, then found", func(n int) durable.Outcome {
+			if n < 3 {
+				panic("finder")
+			}
+			return durable.Outcome{Class: durable.ClassSucceeded}
+		}, durable.StateDone, 1},
+		{"not found, too early, then found", func(n int) durable.Outcome {
+			if n == 1 {
+				return durable.Outcome{Class: durable.ClassNotFound}
+			}
+			return durable.Outcome{Class: durable.ClassSucceeded}
+		}, durable.StateDone, 1},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				sends, asks := 0, 0
+				var sent, asked time.Time
+				e := through(finderFunc{
+					func(context.Context, *durable.Send) durable.Outcome {
+						sends++
+						if sends > 1 {
+							assert.GreaterOrEqual(t, asked.Sub(sent), 15*time.Minute)
+							return durable.Outcome{Class: durable.ClassSucceeded}
+						}
+						sent = time.Now()
+						return durable.Outcome{}
+					},
+					func(_ context.Context, s *durable.Send) durable.Outcome {
+						asks++
+						asked = time.Now()
+						assert.Equal(t, durable.SendKey(s.ID, 1), s.Key)
+						assert.Equal(t, 1, s.Number)
+						return row.find(asks)
+					},
+				})
+				e.KeyLife, e.Poll = -1, time.Minute
+				in := pay("comp1", "1")
+				enqueue(t, e, in)
+				running(t, e)
+				time.Sleep(80 * time.Hour)
+				synctest.Wait()
+				record := find(t, e, in.ID)
+				assert.Equal(t, row.state.String(), record.State.String())
+				assert.Equal(t, row.sends, sends)
+				assert.LessOrEqual(t, asks, 200, "it is asked ever more rarely")
+				if row.state == durable.StateDead {
+					assert.NotEmpty(t, record.Reason)
+					assert.Equal(t, record.Class != durable.ClassRefused, record.Doubt)
+				}
+			})
+		})
+	}
+}
+
+// D9: however much one tenant has, others come in their turn.
+func TestTenants(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		var mu sync.Mutex
+		done := map[string]time.Duration{}
+		e := through(gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {
+			time.Sleep(time.Second)
+			mu.Lock()
+			defer mu.Unlock()
+			done[s.ID.Scope] = time.Since(began)
+			return durable.Outcome{Class: durable.ClassSucceeded}
+		}))
+		e.Concurrency, e.PerTenant = 1, 1
+		for i := range 1000 {
+			enqueue(t, e, pay("big", strconv.Itoa(i)))
+		}
+		for i := range 10 {
+			enqueue(t, e, pay("small"+strconv.Itoa(i), "1"))
+		}
+		running(t, e)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		for i := range 10 {
+			at, ok := done["small"+strconv.Itoa(i)]
+			assert.True(t, ok, "small%d has had no turn", i)
+			assert.LessOrEqual(t, at, 21*time.Second)
+		}
+	})
+}
+
+// Wake makes Run look at once; Enqueue does it by itself.
+func TestWake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sent := make(chan time.Time, 1)
+		e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
+			sent <- time.Now()
+			return durable.Outcome{Class: durable.ClassSucceeded}
+		}))
+		e.Poll = 24 * time.Hour
+		running(t, e)
+		synctest.Wait()
+		began := time.Now()
+		enqueue(t, e, pay("comp1", "1"))
+		assert.Equal(t, began, <-sent)
+		synctest.Wait()
+		in := pay("comp1", "2") // as by an Outbox
+		_, err := e.Store.Apply(t.Context(), []durable.Event{{Kind: durable.EventEnqueue, Intent: in}})
+		require.NoError(t, err)
+		time.Sleep(time.Minute)
+		assert.Empty(t, sent)
+		began = time.Now()
+		for range 10 {
+			e.Wake()
+		}
+		assert.Equal(t, began, <-sent)
+	})
+}
+
+func TestWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sends atomic.Int64
+		e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
+			time.Sleep(time.Second)
+			sends.Add(1)
+			return durable.Outcome{Class: durable.ClassSucceeded}
+		}))
+		e.Concurrency = 8
+		for i := range 50 {
+			enqueue(t, e, pay("comp1", strconv.Itoa(i)))
+		}
+		n, err := e.Work(t.Context(), 3)
+		require.NoError(t, err)
+		assert.Equal(t, 3, n)
+		assert.EqualValues(t, 3, sends.Load())
+		n, err = e.Work(t.Context(), 0)
+		require.NoError(t, err)
+		assert.Equal(t, 8, n, "as many as Concurrency, though a tenant has but a quarter of it at once")
+		n, err = e.Work(t.Context(), 1000)
+		require.NoError(t, err)
+		assert.Equal(t, 39, n)
+		assert.EqualValues(t, 50, sends.Load())
+		n, err = e.Work(t.Context(), 1000)
+		require.NoError(t, err)
+		assert.Zero(t, n)
+	})
+}
+
+func TestWorkOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hour := time.Now().Add(time.Hour)
+		hold := make(chan struct{})
+		e := through(gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {
+			switch s.Number {
+			case 1:
+				return durable.Outcome{Class: durable.ClassFailed, NotBefore: hour}
+			case 2:
+				<-hold
+			}
+			return durable.Outcome{Class: durable.ClassSucceeded}
+		}))
+		e.Concurrency = 1
+		in, other := pay("comp1", "1"), pay("comp1", "2")
+		_, err := e.WorkOne(t.Context(), in.ID)
+		require.ErrorIs(t, err, durable.ErrNotFound)
+		enqueue(t, e, in, other)
+		next, err := e.WorkOne(t.Context(), in.ID)
+		require.NoError(t, err)
+		assert.False(t, next.Before(hour))
+		assertState(t, e, other.ID, durable.StatePending)
+		again, err := e.WorkOne(t.Context(), in.ID)
+		require.NoError(t, err)
+		assert.Equal(t, next, again, "it is not due")
+		time.Sleep(time.Until(next))
+		go func() { _, _ = e.WorkOne(t.Context(), in.ID) }()
+		synctest.Wait()
+		next, err = e.WorkOne(t.Context(), in.ID)
+		require.NoError(t, err)
+		assert.Equal(t, time.Now().Add(30*time.Second), next, "somebody is at it")
+		next, err = e.WorkOne(t.Context(), other.ID)
+		require.NoError(t, err)
+		assert.Equal(t, time.Now().Add(time.Second), next, "no sender is free")
+		close(hold)
+		synctest.Wait()
+		next, err = e.WorkOne(t.Context(), in.ID)
+		require.NoError(t, err)
+		assert.Zero(t, next)
+	})
+}
+
+// D11: what is done is swept after TTL, but never while its key lives; what is dead stays.
+func TestSweep(t *testing.T) {
+	for _, row := range []struct {
+		name         string
+		ttl, keyLife time.Duration
+		after        time.Duration // it is gone; 0: never
+	}{
+		{"the default", 0, 0, 90 * 24 * time.Hour},
+		{"a day", 24 * time.Hour, time.Hour, 24 * time.Hour},
+		{"shorter than the key lives", time.Hour, 48 * time.Hour, 48 * time.Hour},
+		{"for ever", -1, 0, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := through(gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {
+					if s.ID.Key == "dead" {
+						return durable.Outcome{Class: durable.ClassRefused}
+					}
+					return durable.Outcome{Class: durable.ClassSucceeded}
+				}))
+				e.TTL, e.KeyLife, e.Poll = row.ttl, row.keyLife, time.Minute
+				done, dead := pay("comp1", "done"), pay("comp1", "dead")
+				enqueue(t, e, done, dead)
+				_, err := e.Work(t.Context(), 0)
+				require.NoError(t, err)
+				time.Sleep(max(row.after, 10*365*24*time.Hour*time.Duration(sign(row.after == 0))) - time.Hour)
+				running(t, e)
+				time.Sleep(50 * time.Minute)
+				synctest.Wait()
+				assertState(t, e, done.ID, durable.StateDone)
+				time.Sleep(15 * time.Minute)
+				if row.after != 0 {
+					_, err = e.Find(t.Context(), done.ID)
+					require.ErrorIs(t, err, durable.ErrNotFound)
+				} else {
+					assertState(t, e, done.ID, durable.StateDone)
+				}
+				assertState(t, e, dead.ID, durable.StateDead)
+			})
+		})
+	}
+}
+
+// A table from which more is to be swept than a page holds is swept page after page.
+func TestSweepPages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := through(gatewayFunc(nil))
+		e.TTL, e.KeyLife = time.Hour, time.Hour
+		for i := range 2200 {
+			in := pay("comp1", strconv.Itoa(i))
+			enqueue(t, e, in)
+			require.NoError(t, e.Cancel(t.Context(), in.ID))
+		}
+		time.Sleep(2 * time.Hour)
+		running(t, e)
+		time.Sleep(10 * time.Second)
+		stats, err := e.Stats(t.Context())
+		require.NoError(t, err)
+		assert.Empty(t, stats.States)
+	})
+}
+
+// knowing is a Gateway that brings its own Policy, and knows how long its keys protect.
+type knowing struct{ gatewayFunc }
+
+func (knowing) Next(*durable.History, time.Time) durable.Decision {
+	return durable.Decision{Do: durable.Bury, Reason: "mine"}
+}
+
+func (knowing) Protects() (keyLife, settles time.Duration) { return time.Minute, 0 }
+
+func TestGatewayOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sends := 0
+		e := through(knowing{func(context.Context, *durable.Send) durable.Outcome {
+			sends++
+			return durable.Outcome{}
+		}})
+		e.Policy = durable.Schedule{MaxAttempts: 1}
+		in := pay("comp1", "1")
+		enqueue(t, e, in)
+		_, err := e.Work(t.Context(), 0)
+		require.NoError(t, err)
+		assert.Equal(t, "mine", find(t, e, in.ID).Reason)
+		time.Sleep(2 * time.Minute)
+		require.NoError(t, e.RedriveOne(t.Context(), in.ID, durable.Redrive{}))
+		_, err = e.Work(t.Context(), 0)
+		require.NoError(t, err)
+		assert.Equal(t, durable.ReasonUnresolved, find(t, e, in.ID).Reason, "its key protects for a minute")
+		assert.Equal(t, 1, sends)
+	})
+}
+
+func sign(yes bool) int {
+	if yes {
+		return 1
+	}
+	return 0
+}

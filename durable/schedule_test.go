@@ -1,0 +1,113 @@
+package durable_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/durable"
+)
+
+func TestSchedule(t *testing.T) {
+	const wait = time.Minute
+	of := func(class durable.Class) durable.History {
+		return durable.History{
+			Outcome: durable.Outcome{Class: class}, Doubt: class == durable.ClassUnknown,
+			Attempts: 1, Tries: 1, Since: epoch.Add(-time.Hour),
+		}
+	}
+	later := epoch.Add(wait)
+	for _, row := range []struct {
+		name   string
+		class  durable.Class
+		change func(h *durable.History, s *durable.Schedule)
+		want   durable.Decision
+	}{
+		{"failed", durable.ClassFailed, nil, durable.Decision{Do: durable.Retry, At: later}},
+		{"refused", durable.ClassRefused, nil, durable.Decision{Do: durable.Bury, Reason: durable.ReasonRefused}},
+		{"unknown", durable.ClassUnknown, nil, durable.Decision{Do: durable.Retry, At: later}},
+		{"the other side asks for more", durable.ClassFailed, func(h *durable.History, _ *durable.Schedule) { h.Outcome.NotBefore = epoch.Add(time.Hour) }, durable.Decision{Do: durable.Retry, At: later.Add(time.Hour)}},
+		{"the other side names the past", durable.ClassFailed, func(h *durable.History, _ *durable.Schedule) { h.Outcome.NotBefore = epoch.Add(-time.Hour) }, durable.Decision{Do: durable.Retry, At: later}},
+		{"the last send but one", durable.ClassFailed, func(h *durable.History, _ *durable.Schedule) { h.Attempts = 11 }, durable.Decision{Do: durable.Retry, At: later}},
+		{"the last send", durable.ClassFailed, func(h *durable.History, _ *durable.Schedule) { h.Attempts = 12 }, durable.Decision{Do: durable.Bury, Reason: durable.ReasonExhausted}},
+		{"what was not sent is not counted", durable.ClassFailed, func(h *durable.History, _ *durable.Schedule) { h.Tries = 100 }, durable.Decision{Do: durable.Retry, At: later}},
+		{"the last send, unknown", durable.ClassUnknown, func(h *durable.History, _ *durable.Schedule) { h.Attempts = 12 }, durable.Decision{Do: durable.Bury, Reason: durable.ReasonUnresolved}},
+		{"the last send, unknown, can be asked", durable.ClassUnknown, func(h *durable.History, _ *durable.Schedule) { h.Attempts, h.Finds = 12, true }, durable.Decision{Do: durable.Ask, At: later}},
+		{"asked in vain", durable.ClassUnknown, func(h *durable.History, _ *durable.Schedule) { h.Asked, h.Finds = true, true }, durable.Decision{Do: durable.Ask, At: later}},
+		{"too old", durable.ClassFailed, func(h *durable.History, _ *durable.Schedule) { h.Since = epoch.Add(-72 * time.Hour) }, durable.Decision{Do: durable.Bury, Reason: durable.ReasonExhausted}},
+		{"not too old yet", durable.ClassFailed, func(h *durable.History, _ *durable.Schedule) { h.Since = later.Add(-72 * time.Hour) }, durable.Decision{Do: durable.Retry, At: later}},
+		{"too old, unknown, asked", durable.ClassUnknown, func(h *durable.History, _ *durable.Schedule) {
+			h.Since, h.Asked, h.Finds = epoch.Add(-72*time.Hour), true, true
+		}, durable.Decision{Do: durable.Bury, Reason: durable.ReasonUnresolved}},
+		{"no bounds", durable.ClassFailed, func(h *durable.History, s *durable.Schedule) {
+			h.Since, h.Attempts = time.Time{}.Add(time.Hour), 1e9
+			s.MaxAttempts, s.MaxAge = -1, -1
+		}, durable.Decision{Do: durable.Retry, At: later}},
+		{"a Backoff below nothing", durable.ClassFailed, func(_ *durable.History, s *durable.Schedule) {
+			s.Backoff = func(int, time.Duration) time.Duration { return -time.Hour }
+		}, durable.Decision{Do: durable.Retry, At: epoch}},
+		{"a Backoff beyond all", durable.ClassFailed, func(_ *durable.History, s *durable.Schedule) {
+			s.Backoff, s.MaxAge = resilienthttp.Constant(1<<63-1), -1
+		}, durable.Decision{Do: durable.Retry, At: epoch.Add(30 * 24 * time.Hour)}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			h, s := of(row.class), durable.Schedule{Backoff: resilienthttp.Constant(wait)}
+			if row.change != nil {
+				row.change(&h, &s)
+			}
+			assert.Equal(t, row.want, s.Next(&h, epoch))
+		})
+	}
+}
+
+func TestCardDeclines(t *testing.T) {
+	const day = 24 * time.Hour
+	for _, row := range []struct {
+		code     string
+		attempts int
+		age      time.Duration
+		wait     time.Duration // 0: buried
+		reason   string
+	}{
+		{"24", 1, 0, time.Hour, ""},
+		{"24", 14, 0, time.Hour, ""},
+		{"24", 15, 0, 0, durable.ReasonExhausted},
+		{"25", 1, 0, day, ""},
+		{"26", 1, 0, 2 * day, ""},
+		{"27", 1, 0, 4 * day, ""},
+		{"28", 1, 0, 6 * day, ""},
+		{"29", 1, 0, 8 * day, ""},
+		{"30", 1, 0, 10 * day, ""},
+		{"30", 2, 20 * day, 0, durable.ReasonExhausted},
+		{"03", 1, 0, 0, durable.ReasonRefused},
+		{"21", 1, 0, 0, durable.ReasonRefused},
+		{"", 1, 0, 0, durable.ReasonRefused},
+		{"card_declined", 1, 0, 0, durable.ReasonRefused},
+	} {
+		t.Run(row.code, func(t *testing.T) {
+			got := durable.CardDeclines().Next(&durable.History{
+				Outcome: durable.Outcome{Class: durable.ClassRefused, Code: row.code}, Attempts: row.attempts, Since: epoch.Add(-row.age),
+			}, epoch)
+			if row.wait == 0 {
+				assert.Equal(t, durable.Decision{Do: durable.Bury, Reason: row.reason}, got)
+				return
+			}
+			assert.Equal(t, durable.Retry, got.Do)
+			assert.GreaterOrEqual(t, got.At.Sub(epoch), row.wait, "jitter only adds")
+			assert.LessOrEqual(t, got.At.Sub(epoch), row.wait+row.wait/10)
+		})
+	}
+	t.Run("each attempt has its own wait", func(t *testing.T) {
+		p := durable.Declines{ByCode: map[string]durable.Rule{"soft": {After: []time.Duration{time.Minute, time.Hour}}}}
+		for attempts, want := range map[int]time.Duration{1: time.Minute, 2: time.Hour, 3: time.Hour} {
+			got := p.Next(&durable.History{Outcome: durable.Outcome{Class: durable.ClassRefused, Code: "soft"}, Attempts: attempts, Since: epoch}, epoch)
+			assert.InDelta(t, want.Seconds()*1.05, got.At.Sub(epoch).Seconds(), want.Seconds()*.05+1)
+		}
+	})
+	t.Run("what nobody knows is the Schedule's", func(t *testing.T) {
+		got := durable.CardDeclines().Next(&durable.History{Outcome: durable.Outcome{Code: "03"}, Doubt: true, Attempts: 1, Since: epoch}, epoch)
+		assert.Equal(t, durable.Retry, got.Do)
+	})
+}

@@ -1,0 +1,236 @@
+package sqlitestore
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"modernc.org/sqlite"
+
+	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
+)
+
+// childRole says, in the environment, what the test binary is to do as another
+// process, with which database: see children.
+const childRole = "SQLITESTORE_CHILD"
+
+func TestMain(m *testing.M) {
+	role := os.Getenv(childRole)
+	if role == "" {
+		os.Exit(m.Run())
+	}
+	args := strings.SplitN(role, " ", 3)
+	if err := children[args[0]](context.Background(), args[1], args[2]); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+}
+
+var children = map[string]func(ctx context.Context, arg, path string) error{
+	// life dies at the n-th thing that is written, and says what it has done before.
+	"life": func(ctx context.Context, arg, path string) error {
+		s, err := Open(ctx, path)
+		if err != nil {
+			return err
+		}
+		left, err := strconv.Atoi(arg)
+		if err != nil {
+			return err
+		}
+		if err := s.dieAt(ctx, left); err != nil {
+			return err
+		}
+		if err := life(ctx, s, "mortal", func(what string) { fmt.Println(what) }); err != nil {
+			return err
+		}
+		fmt.Println("survived")
+		return s.Close()
+	},
+
+	// work sends what is due, to a bank that dedupes keys, until it is killed.
+	"work": func(ctx context.Context, name, path string) error {
+		s, err := Open(ctx, path)
+		if err != nil {
+			return err
+		}
+		fmt.Println("working")
+		return engine(s, &bank{s}).Run(ctx)
+	},
+}
+
+// dieAt has SQLite kill the process when it is about to write the n-th row, or to
+// commit.
+func (s *Store) dieAt(ctx context.Context, n int) error {
+	conn, err := s.kit.Write.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	step := func() {
+		if n--; n == 0 {
+			self, _ := os.FindProcess(os.Getpid())
+			_ = self.Kill()
+			select {}
+		}
+	}
+	return conn.Raw(func(c any) error {
+		hooks := sqlitekit.DriverConn(c).(sqlite.HookRegisterer)
+		hooks.RegisterPreUpdateHook(func(sqlite.SQLitePreUpdateData) { step() })
+		hooks.RegisterCommitHook(func() int32 { step(); return 0 })
+		return nil
+	})
+}
+
+// startChild starts another process, and gives the lines that it says.
+func startChild(ctx context.Context, role, arg, path string) (*exec.Cmd, *bufio.Scanner, error) {
+	cmd := exec.CommandContext(ctx, os.Args[0])
+	cmd.Env = append(os.Environ(), childRole+"="+role+" "+arg+" "+path)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	err = cmd.Start()
+	return cmd, bufio.NewScanner(out), err
+}
+
+// TestCrashBetweenStatements kills a process before each row that it writes and before
+// each commit. What it has said is there, what it was about to do is there wholly or not
+// at all, and everything comes to its end.
+func TestCrashBetweenStatements(t *testing.T) {
+	for n := 1; ; n++ {
+		path := filepath.Join(t.TempDir(), "test.db")
+		cmd, lines, err := startChild(t.Context(), "life", strconv.Itoa(n), path)
+		require.NoError(t, err)
+		var said []string
+		for lines.Scan() {
+			said = append(said, lines.Text())
+		}
+		_ = cmd.Wait()
+		s, err := Open(t.Context(), path)
+		require.NoError(t, err)
+		checkBooks(t, s)
+		stats, err := s.Stats(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, afterLife[len(said)], stats.States, "killed at %d, after %q", n, said)
+		if len(said) > 0 {
+			bury(t, s)
+			stats, err = s.Stats(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, map[durable.State]int{durable.StateDone: 3}, stats.States, "killed at %d", n)
+		}
+		require.NoError(t, s.Close())
+		if len(said) > 0 && said[len(said)-1] == "survived" {
+			assert.Greater(t, n, 30, "it was killed that often")
+			return
+		}
+		require.False(t, t.Failed())
+	}
+}
+
+// afterLife is what there is after so many verbs of a life.
+var afterLife = []map[durable.State]int{
+	{},
+	{durable.StatePending: 3},
+	{durable.StateSending: 3},
+	{durable.StateDone: 1, durable.StateDead: 1, durable.StateUnknown: 1},
+	{durable.StateDone: 1, durable.StateDead: 1, durable.StateUnknown: 1},    // resolved as refused
+	{durable.StateDone: 1, durable.StateWaiting: 1, durable.StateUnknown: 1}, // redriven
+	{durable.StateDone: 1, durable.StateSending: 2},
+	{durable.StateDone: 1, durable.StateSending: 2}, // left
+	{durable.StateDone: 1, durable.StateUnknown: 2}, // reaped
+	{durable.StateDone: 2, durable.StateUnknown: 1},
+	{durable.StateDone: 3},
+	{durable.StateDone: 3}, // survived
+}
+
+// bank keeps its book in the same file, but not in the store's transactions.
+type bank struct{ s *Store }
+
+func (b *bank) Send(_ context.Context, s *durable.Send) durable.Outcome {
+	_, err := b.s.DB().Exec("INSERT INTO bank (key, charge) VALUES (?, ?) ON CONFLICT DO NOTHING", s.Key, s.Intent.ID.Key)
+	if err != nil || rand.IntN(10) == 0 { // the answer is lost
+		return durable.Outcome{Err: err}
+	}
+	return durable.Outcome{Class: durable.ClassSucceeded, Reference: s.Key}
+}
+
+func engine(s durable.Store, gateway durable.Gateway) *durable.Engine {
+	return &durable.Engine{
+		Store: s, Gateways: map[string]durable.Gateway{"psp": gateway}, Policy: durable.Schedule{MaxAttempts: -1},
+		Lease: time.Second, Poll: 20 * time.Millisecond, Drain: -1,
+	}
+}
+
+// TestWorkersAreKilled has processes send and be killed at any moment. In the end each
+// charge was made once.
+func TestWorkersAreKilled(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "test.db")
+	s, err := Open(t.Context(), path)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Close()) }()
+	_, err = s.DB().Exec("CREATE TABLE bank (key TEXT PRIMARY KEY, charge TEXT NOT NULL) STRICT")
+	require.NoError(t, err)
+	const charges, workers, kills = 400, 2, 6
+	var events []durable.Event
+	for i := range charges {
+		events = append(events, enqueue(fmt.Sprint("tenant ", i%7), strconv.Itoa(i)))
+	}
+	_, err = apply(t.Context(), s, events...)
+	require.NoError(t, err)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	over := make(chan struct{})
+	for range workers {
+		go func() {
+			defer func() { over <- struct{}{} }()
+			for range kills / workers {
+				cmd, lines, err := startChild(ctx, "work", "-", path)
+				if !assert.NoError(t, err) {
+					return
+				}
+				lines.Scan()
+				select {
+				case <-time.After(time.Duration(10+rand.IntN(100)) * time.Millisecond):
+				case <-ctx.Done():
+				}
+				_ = cmd.Process.Kill()
+				_ = cmd.Wait()
+			}
+		}()
+	}
+	for range workers {
+		<-over
+	}
+	ended := make(chan error)
+	go func() { ended <- engine(s, &bank{s}).Run(ctx) }()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		stats, err := s.Stats(t.Context())
+		require.NoError(t, err)
+		if stats.States[durable.StateDone] == charges {
+			break
+		}
+		require.Less(t, time.Now(), deadline, "%v", stats)
+	}
+	cancel()
+	require.NoError(t, <-ended)
+	checkBooks(t, s)
+	var booked, distinct, attempts int
+	require.NoError(t, s.DB().QueryRow("SELECT count(*), count(DISTINCT charge) FROM bank").Scan(&booked, &distinct))
+	require.NoError(t, s.DB().QueryRow("SELECT count(*) FROM durable_attempt").Scan(&attempts))
+	assert.Equal(t, charges, booked)
+	assert.Equal(t, charges, distinct)
+	t.Logf("%d attempts for %d charges", attempts, charges)
+}

@@ -1,0 +1,388 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/storetest"
+	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
+)
+
+func openInternal(t *testing.T) *Store {
+	t.Helper()
+	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "test.db"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+func pragma(t *testing.T, db *sql.DB, name string) (value int) {
+	t.Helper()
+	require.NoError(t, db.QueryRow("PRAGMA "+name).Scan(&value))
+	return value
+}
+
+func requireCode(t *testing.T, code int, err error) {
+	t.Helper()
+	var e *sqlite.Error
+	require.ErrorAs(t, err, &e)
+	require.Equal(t, code, e.Code()&0xff, "%v", err)
+}
+
+func enqueue(scope, key string) durable.Event {
+	return durable.Event{Kind: durable.EventEnqueue, Intent: durable.Intent{
+		ID: idempotency.ID{Scope: scope, Operation: "charge", Key: key}, Gateway: "psp", Payload: []byte(strings.Repeat("payload of "+key, 500)),
+	}}
+}
+
+func claimOf(worker string) durable.Claim {
+	return durable.Claim{
+		Worker: worker, Lease: time.Hour, Limit: 100, PerScope: 100,
+		Terms: map[string]durable.Terms{"psp": {KeyLife: time.Hour, Finds: true}},
+	}
+}
+
+var errLong = errors.New(strings.Repeat("wrong ", 150))
+
+func finish(r *durable.Record, class durable.Class, do durable.Action) durable.Event {
+	return durable.Event{
+		Kind: durable.EventFinish, Intent: durable.Intent{ID: r.ID}, Worker: r.Worker, Generation: r.Generation,
+		Terms: &durable.Terms{KeyLife: time.Hour, Finds: true}, Outcome: durable.Outcome{Class: class, Code: strings.Repeat("code", 100), Result: make([]byte, 9000), Err: errLong},
+		Decision: durable.Decision{Do: do},
+	}
+}
+
+// apply is Apply, whose events all succeed.
+func apply(ctx context.Context, s durable.Store, events ...durable.Event) ([]durable.Result, error) {
+	results, err := s.Apply(ctx, events)
+	for i := range results {
+		if results[i].Err != nil {
+			return nil, fmt.Errorf("%v: %w", events[i].Kind, results[i].Err)
+		}
+	}
+	return results, err
+}
+
+// plan is what SQLite means to do.
+func plan(t *testing.T, s *Store, query string, args ...any) (lines []string) {
+	t.Helper()
+	rows, err := s.DB().Query("EXPLAIN QUERY PLAN "+query, args...)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, rows.Close()) }()
+	for rows.Next() {
+		var id, parent, unused int
+		var detail string
+		require.NoError(t, rows.Scan(&id, &parent, &unused, &detail))
+		lines = append(lines, detail)
+	}
+	require.NoError(t, rows.Err())
+	return lines
+}
+
+// TestPlans: what is found is found by an index, and what is in order is not sorted.
+// What is counted, or held, is gone through in an index that has nothing else.
+func TestPlans(t *testing.T) {
+	s := openInternal(t)
+	queries := map[string]string{"sweep 1": sweepAttempts, "sweep 2": sweepLetters, "sweep 3": sweepIntents}
+	for i := range statements {
+		queries[fmt.Sprint("statement ", int(i))] = i.text()
+	}
+	open, _ := lettersQuery(&durable.Filter{}, &durable.Letter{}, 1)
+	all, _ := lettersQuery(&durable.Filter{Closed: true}, &durable.Letter{}, 1)
+	queries["open letters"], queries["all letters"] = open, all
+	fine := regexp.MustCompile(`^SCAN (CONSTANT ROW|s|durable_worker|.* USING (COVERING )?INDEX durable_intent_(due|held|dead|over)|` +
+		`l USING INDEX durable_letter_(all|open))$`)
+	for name, query := range queries {
+		t.Run(name, func(t *testing.T) {
+			for _, line := range plan(t, s, query, make([]any, 30)...) {
+				if strings.HasPrefix(line, "SCAN") {
+					assert.Regexp(t, fine, line)
+				}
+				if query != stats.text() && !strings.HasSuffix(name, "letters") { // those who died in one millisecond are sorted
+					assert.NotContains(t, line, "TEMP B-TREE")
+				}
+			}
+		})
+	}
+	assert.Contains(t, plan(t, s, open, make([]any, 7)...), "SEARCH l USING INDEX durable_letter_open (dead_at>?)")
+	assert.Contains(t, plan(t, s, all, make([]any, 7)...), "SEARCH l USING INDEX durable_letter_all (dead_at>?)")
+	one, args := lettersQuery(&durable.Filter{Scope: "a", Operation: "b", Key: "c", Closed: true}, nil, 1)
+	assert.Contains(t, plan(t, s, one, args...), "SEARCH l USING PRIMARY KEY (intent=?)")
+}
+
+// TestDurability: all that a verb writes but Sweep is flushed, and without that
+// connection nothing is written.
+func TestDurability(t *testing.T) {
+	s := openInternal(t)
+	const full = 2
+	assert.Equal(t, full, pragma(t, s.kit.Write, "synchronous"))
+	_, err := apply(t.Context(), s, enqueue("a", "1"))
+	require.NoError(t, err)
+	_, err = s.Claim(t.Context(), claimOf("w"))
+	require.NoError(t, err)
+	_, err = s.Beat(t.Context(), "w", 0)
+	require.NoError(t, err)
+	require.NoError(t, s.kit.Write.Close())
+	_, err = s.Apply(t.Context(), []durable.Event{enqueue("a", "2")})
+	require.ErrorContains(t, err, "closed")
+	_, err = s.Claim(t.Context(), claimOf("w"))
+	require.ErrorContains(t, err, "closed")
+	_, err = s.Beat(t.Context(), "w", time.Hour)
+	require.ErrorContains(t, err, "closed")
+	_, err = s.Reap(t.Context(), 10)
+	require.ErrorContains(t, err, "closed")
+}
+
+// TestIdleWritesNothing: who only looks leaves no trace, save a claim, which extends the
+// worker's lease.
+func TestIdleWritesNothing(t *testing.T) {
+	s := openInternal(t)
+	_, err := apply(t.Context(), s, enqueue("a", "1"))
+	require.NoError(t, err)
+	conn, err := s.DB().Conn(t.Context())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close()) }()
+	version := func() (n int) { // changes when anybody else commits
+		require.NoError(t, conn.QueryRowContext(t.Context(), "PRAGMA data_version").Scan(&n))
+		return n
+	}
+	before := version()
+	for range 3 {
+		_, err := s.Reap(t.Context(), 10)
+		require.NoError(t, err)
+		_, err = s.Sweep(t.Context(), 0, 10)
+		require.NoError(t, err)
+		_, err = s.Stats(t.Context())
+		require.NoError(t, err)
+		results, err := s.Apply(t.Context(), nil)
+		require.NoError(t, err)
+		assert.Empty(t, results)
+	}
+	assert.Equal(t, before, version())
+}
+
+// TestVersions is a rolling deploy: a version comes that has more, while this one is at
+// work, which works on, and the suite runs with both at once.
+func TestVersions(t *testing.T) {
+	later := schema()
+	later.Scripts = append(later.Scripts, `ALTER TABLE durable_intent ADD COLUMN note TEXT NOT NULL DEFAULT '';
+		CREATE INDEX durable_intent_worker ON durable_intent (worker);
+		INSERT INTO durable_schema (version, oldest, applied) VALUES (2, 1, 0);`)
+	newer := func(t *testing.T, path string) *Store {
+		t.Helper()
+		kit, err := sqlitekit.Open(t.Context(), path, sqlitekit.Settings{Schema: later})
+		require.NoError(t, err)
+		s, err := prepared(t.Context(), kit)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, s.Close()) })
+		return s
+	}
+	storetest.Suite{
+		Open:  func(t *testing.T) durable.Store { return openInternal(t) },
+		Again: func(t *testing.T, first durable.Store) durable.Store { return newer(t, first.(*Store).kit.File.Path) },
+		Rows:  20,
+	}.Run(t)
+}
+
+// TestSchema: what another tool makes of Schema is what Open makes, and Open leaves it.
+func TestSchema(t *testing.T) {
+	text, err := Schema(0)
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "tool.db")
+	db, err := sql.Open("sqlite", "file:"+path)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, db.Close()) }()
+	for range 2 { // it may be applied again
+		_, err = db.Exec(text)
+		require.NoError(t, err)
+	}
+	version := pragma(t, db, "schema_version")
+	s, err := Open(t.Context(), path)
+	require.NoError(t, err)
+	assert.Equal(t, version, pragma(t, db, "schema_version"), "nothing was made")
+	require.NoError(t, s.Close())
+	_, err = Schema(2)
+	require.ErrorIs(t, err, ErrSchema)
+	_, err = db.Exec("INSERT INTO durable_schema VALUES (1000, 1000, 0)")
+	require.NoError(t, err)
+	_, err = Open(t.Context(), path)
+	require.ErrorIs(t, err, ErrSchema)
+}
+
+// checkBooks looks whether the tables agree with one another.
+func checkBooks(t *testing.T, s *Store) {
+	t.Helper()
+	for what, query := range map[string]string{
+		"an attempt of nothing":       `SELECT count(*) FROM durable_attempt WHERE intent NOT IN (SELECT id FROM durable_intent)`,
+		"a letter of nothing":         `SELECT count(*) FROM durable_letter WHERE intent NOT IN (SELECT id FROM durable_intent)`,
+		"held, and not journalled":    `SELECT count(*) FROM durable_intent i WHERE state IN (2, 3) AND NOT EXISTS (SELECT 1 FROM durable_attempt WHERE intent = i.id AND n = generation AND finished_at IS NULL)`,
+		"held by nobody":              `SELECT count(*) FROM durable_intent WHERE (state IN (2, 3)) <> (worker <> '')`,
+		"an attempt that never ended": `SELECT count(*) FROM durable_attempt a JOIN durable_intent i ON i.id = intent WHERE finished_at IS NULL AND (n <> generation OR state NOT IN (2, 3))`,
+		"dead without a letter":       `SELECT count(*) FROM durable_intent i WHERE (state = 6) <> (SELECT count(*) = 1 FROM durable_letter WHERE intent = i.id AND redriven_at IS NULL)`,
+		"another letter":              `SELECT count(*) FROM durable_intent i WHERE letter <> coalesce((SELECT n FROM durable_letter WHERE intent = i.id AND redriven_at IS NULL), 0)`,
+		"done twice":                  `SELECT count(*) FROM (SELECT intent FROM durable_attempt WHERE class = 1 GROUP BY intent HAVING count(*) > 1)`,
+		"in two indexes, or none":     `SELECT count(*) FROM durable_intent WHERE (state IN (0, 1, 4)) + (state IN (2, 3)) + (state = 6) + (state IN (5, 7)) <> 1`,
+	} {
+		var n int
+		require.NoError(t, s.DB().QueryRow(query).Scan(&n), what)
+		assert.Zero(t, n, what)
+	}
+	var integrity string
+	require.NoError(t, s.DB().QueryRow("PRAGMA integrity_check").Scan(&integrity))
+	assert.Equal(t, "ok", integrity)
+}
+
+// TestNothingStays: what is swept takes all that belongs to it along, and who has died
+// is forgotten.
+func TestNothingStays(t *testing.T) {
+	s := openInternal(t)
+	for i := range 3 {
+		require.NoError(t, life(t.Context(), s, fmt.Sprint("worker ", i), func(string) {}))
+	}
+	time.Sleep(5 * time.Millisecond)
+	n, err := s.Sweep(t.Context(), 0, 5)
+	require.NoError(t, err)
+	assert.Equal(t, 5, n)
+	checkBooks(t, s)
+	n, err = s.Sweep(t.Context(), 0, 5)
+	require.NoError(t, err)
+	assert.Equal(t, 4, n)
+	for _, table := range []string{"intent", "attempt", "letter", "worker"} {
+		require.NoError(t, s.DB().QueryRow("SELECT count(*) FROM durable_"+table).Scan(&n))
+		assert.Zero(t, n, table)
+	}
+}
+
+// life takes intents through all there is, and calls said after each verb.
+func life(ctx context.Context, s *Store, name string, said func(what string)) error {
+	verb := func(what string, events ...durable.Event) ([]durable.Result, error) {
+		results, err := apply(ctx, s, events...)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", what, err)
+		}
+		said(what)
+		return results, nil
+	}
+	claim := func(what string, n int) ([]durable.Change, error) {
+		claimed, err := s.Claim(ctx, claimOf(name))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", what, err)
+		}
+		if len(claimed.Changes) != n {
+			return nil, fmt.Errorf("%s: %d were claimed, want %d", what, len(claimed.Changes), n)
+		}
+		said(what)
+		return claimed.Changes, nil
+	}
+	if _, err := verb("enqueued", enqueue(name, "1"), enqueue(name, "2"), enqueue(name, "3")); err != nil {
+		return err
+	}
+	held, err := claim("claimed", 3)
+	if err != nil {
+		return err
+	}
+	if _, err := verb("done, dead and unknown", finish(&held[0].Record, durable.ClassSucceeded, durable.Retry),
+		finish(&held[1].Record, durable.ClassRefused, durable.Bury), finish(&held[2].Record, durable.ClassUnknown, durable.Retry)); err != nil {
+		return err
+	}
+	second, third := durable.Intent{ID: held[1].Record.ID}, durable.Intent{ID: held[2].Record.ID}
+	if _, err := verb("resolved", durable.Event{
+		Kind: durable.EventResolve, Intent: second, Outcome: durable.Outcome{Class: durable.ClassRefused, Err: errLong}, By: "ann",
+	}); err != nil {
+		return err
+	}
+	if _, err := verb("redriven", durable.Event{Kind: durable.EventRedrive, Intent: second, By: "ann"}); err != nil {
+		return err
+	}
+	if _, err := claim("claimed again", 2); err != nil {
+		return err
+	}
+	if _, err := s.Beat(ctx, name, 0); err != nil {
+		return fmt.Errorf("left: %w", err)
+	}
+	said("left")
+	if changes, err := s.Reap(ctx, 10); err != nil || len(changes) != 2 {
+		return fmt.Errorf("reaped: %d, %w", len(changes), err)
+	}
+	said("reaped")
+	for range 2 {
+		if _, err := verb("resolved as done", durable.Event{
+			Kind: durable.EventResolve, Intent: third, Outcome: durable.Outcome{Class: durable.ClassSucceeded, Result: make([]byte, 9000)}, By: "ann",
+		}); err != nil {
+			return err
+		}
+		third = second
+	}
+	return nil
+}
+
+// TestDiskFull meets a full disk at each page that a life wants more. What failed has not
+// happened, and when there is room again, all goes on.
+func TestDiskFull(t *testing.T) {
+	s := openInternal(t)
+	failed := map[string]bool{}
+	for more := 0; ; more++ {
+		allow(t, more, s.kit.Write)
+		last := ""
+		err := life(t.Context(), s, fmt.Sprint("worker ", more), func(what string) { last = what })
+		allow(t, -1, s.kit.Write)
+		checkBooks(t, s)
+		if err == nil {
+			break
+		}
+		requireCode(t, sqlite3.SQLITE_FULL, err)
+		failed[last] = true
+		t.Logf("%d pages: full after %q", more, last)
+		bury(t, s)
+	}
+	assert.Greater(t, len(failed), 2, "the disk was full at different verbs")
+	var done, all int
+	require.NoError(t, s.DB().QueryRow("SELECT count(*) FILTER (WHERE state = 5), count(*) FROM durable_intent").Scan(&done, &all))
+	assert.Equal(t, all, done)
+}
+
+// allow lets the database have so many more pages; negative: as many as it likes.
+func allow(t *testing.T, more int, db *sql.DB) {
+	t.Helper()
+	limit := 1 << 30
+	if more >= 0 {
+		limit = pragma(t, db, "page_count") + more
+	}
+	pragma(t, db, fmt.Sprintf("max_page_count = %d", limit))
+}
+
+// bury ends all that a life has left.
+func bury(t *testing.T, s *Store) {
+	t.Helper()
+	_, err := s.DB().Exec("UPDATE durable_worker SET expires_at = 0")
+	require.NoError(t, err)
+	_, err = s.Reap(t.Context(), 100)
+	require.NoError(t, err)
+	letters, err := s.Letters(t.Context(), durable.Filter{}, nil, 100)
+	require.NoError(t, err)
+	for i := range letters {
+		_, err := apply(t.Context(), s, durable.Event{Kind: durable.EventRedrive, Intent: durable.Intent{ID: letters[i].ID}, By: "ann"})
+		require.NoError(t, err)
+	}
+	claimed, err := s.Claim(t.Context(), claimOf("last"))
+	require.NoError(t, err)
+	for i := range claimed.Changes {
+		_, err := apply(t.Context(), s, finish(&claimed.Changes[i].Record, durable.ClassSucceeded, durable.Retry))
+		require.NoError(t, err)
+	}
+	checkBooks(t, s)
+}

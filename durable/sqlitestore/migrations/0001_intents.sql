@@ -1,0 +1,103 @@
+-- Times are microseconds since 1970, by SQLite's clock; NULL is no time. Columns of text compare byte by byte (BINARY), so
+-- that neither case nor trailing blanks make two names one. The numbers of states, classes and kinds are those of package
+-- durable, and never change: 0 pending, 1 waiting, 2 sending, 3 asking, 4 unknown, 5 done, 6 dead, 7 cancelled.
+
+-- A row for each version of the tables: the last one counts. oldest is the oldest version of this package, by the
+-- version that it knows itself, that may work with them.
+CREATE TABLE IF NOT EXISTS durable_schema (
+	version INTEGER PRIMARY KEY,
+	oldest  INTEGER NOT NULL,
+	applied INTEGER NOT NULL
+) STRICT;
+
+-- What is large stands last: who reads the others does not go through it.
+CREATE TABLE IF NOT EXISTS durable_intent (
+	id          INTEGER PRIMARY KEY,
+	scope       TEXT    NOT NULL,
+	operation   TEXT    NOT NULL,
+	key         TEXT    NOT NULL,
+	gateway     TEXT    NOT NULL,
+	fingerprint TEXT    NOT NULL,
+	state       INTEGER NOT NULL,
+	epoch       INTEGER NOT NULL,
+	generation  INTEGER NOT NULL,
+	worker      TEXT    NOT NULL,
+	next_at     INTEGER NOT NULL,
+	deadline    INTEGER,
+	attempts    INTEGER NOT NULL,
+	tries       INTEGER NOT NULL,
+	doubt       INTEGER NOT NULL,
+	ask         INTEGER NOT NULL,
+	class       INTEGER NOT NULL,
+	code        TEXT    NOT NULL,
+	reference   TEXT    NOT NULL,
+	reason      TEXT    NOT NULL,
+	letter      INTEGER NOT NULL,
+	first_at    INTEGER,
+	last_at     INTEGER,
+	taken_at    INTEGER,
+	since       INTEGER NOT NULL,
+	batch       TEXT    NOT NULL,
+	row         INTEGER NOT NULL,
+	created     INTEGER NOT NULL,
+	updated     INTEGER NOT NULL,
+	payload     BLOB    NOT NULL,
+	result      BLOB    NOT NULL DEFAULT x'',
+	UNIQUE (scope, operation, key)
+) STRICT;
+
+-- Each intent is in one of these: what may be claimed, what is held, what is dead, what may be swept. They have the state,
+-- so that counting reads nothing else.
+CREATE INDEX IF NOT EXISTS durable_intent_due ON durable_intent (scope, next_at, state) WHERE state IN (0, 1, 4);
+CREATE INDEX IF NOT EXISTS durable_intent_held ON durable_intent (worker, state) WHERE state IN (2, 3);
+CREATE INDEX IF NOT EXISTS durable_intent_dead ON durable_intent (state) WHERE state = 6;
+CREATE INDEX IF NOT EXISTS durable_intent_over ON durable_intent (updated, state) WHERE state IN (5, 7);
+
+-- The journal. n is the generation.
+CREATE TABLE IF NOT EXISTS durable_attempt (
+	intent      INTEGER NOT NULL,
+	n           INTEGER NOT NULL,
+	kind        INTEGER NOT NULL, -- 1 send, 2 find, 3 resolve
+	epoch       INTEGER NOT NULL,
+	key         TEXT    NOT NULL,
+	worker      TEXT    NOT NULL,
+	sent_at     INTEGER NOT NULL,
+	finished_at INTEGER,
+	class       INTEGER NOT NULL,
+	code        TEXT    NOT NULL,
+	status      INTEGER NOT NULL,
+	reference   TEXT    NOT NULL,
+	error       TEXT    NOT NULL,
+	PRIMARY KEY (intent, n)
+) STRICT, WITHOUT ROWID;
+
+-- Dead letters. n is their number.
+CREATE TABLE IF NOT EXISTS durable_letter (
+	intent      INTEGER NOT NULL,
+	n           INTEGER NOT NULL,
+	gateway     TEXT    NOT NULL,
+	batch       TEXT    NOT NULL,
+	row         INTEGER NOT NULL,
+	reason      TEXT    NOT NULL,
+	class       INTEGER NOT NULL,
+	code        TEXT    NOT NULL,
+	doubt       INTEGER NOT NULL,
+	attempts    INTEGER NOT NULL,
+	dead_at     INTEGER NOT NULL,
+	redriven_at INTEGER, -- NULL: the letter is open
+	"by"        TEXT    NOT NULL,
+	note        TEXT    NOT NULL,
+	PRIMARY KEY (intent, n)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX IF NOT EXISTS durable_letter_all ON durable_letter (dead_at);
+CREATE INDEX IF NOT EXISTS durable_letter_open ON durable_letter (dead_at) WHERE redriven_at IS NULL;
+
+-- One row for each that is alive, or holds something.
+CREATE TABLE IF NOT EXISTS durable_worker (
+	id         TEXT    PRIMARY KEY,
+	expires_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+INSERT OR IGNORE INTO durable_schema (version, oldest, applied)
+	VALUES (1, 1, CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000);

@@ -1,0 +1,141 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
+)
+
+// row is an intent as the database has it.
+type row struct {
+	durable.Record
+
+	id int64
+}
+
+// readRows runs a statement that gives records.
+func readRows(ctx context.Context, s sqlitekit.Statement, args ...any) (all []row, err error) {
+	_, err = sqlitekit.ReadRows(ctx, s, args, func(rows *sql.Rows) error {
+		r, err := scanRow(rows)
+		if err == nil {
+			all = append(all, r)
+		}
+		return err
+	})
+	return all, err
+}
+
+// readRow is nil if there is none.
+func readRow(ctx context.Context, s sqlitekit.Statement, id idempotency.ID) (*row, error) {
+	all, err := readRows(ctx, s, id.Scope, id.Operation, id.Key)
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	return &all[0], nil
+}
+
+// scanRow reads what the statements call columns, and the payload and the result.
+func scanRow(rows *sql.Rows) (r row, err error) {
+	var (
+		nextAt, since, created, updated  int64
+		deadline, firstAt, lastAt, taken sql.NullInt64
+	)
+	err = rows.Scan(
+		&r.id, &r.ID.Scope, &r.ID.Operation, &r.ID.Key, &r.Gateway, &r.Fingerprint, &r.State, &r.Epoch, &r.Generation, &r.Worker,
+		&nextAt, &deadline, &r.Attempts, &r.Tries, &r.Doubt, &r.Ask, &r.Class, &r.Code, &r.Reference, &r.Reason, &r.Letter,
+		&firstAt, &lastAt, &taken, &since, &r.Batch, &r.Row, &created, &updated,
+		&r.Payload, &r.Result,
+	)
+	r.NextAt, r.Since, r.Created, r.Updated = timeOf(nextAt), timeOf(since), timeOf(created), timeOf(updated)
+	r.Deadline, r.First, r.Last, r.Taken = timeOrNone(deadline), timeOrNone(firstAt), timeOrNone(lastAt), timeOrNone(taken)
+	return r, err
+}
+
+// mutable are the values of the columns from gateway to updated.
+func mutable(r *durable.Record) []any {
+	return []any{
+		r.Gateway, string(r.Fingerprint), int64(r.State), r.Epoch, r.Generation, r.Worker, micros(r.NextAt), micros(r.Deadline),
+		r.Attempts, r.Tries, r.Doubt, r.Ask, int64(r.Class), r.Code, r.Reference, r.Reason, r.Letter,
+		micros(r.First), micros(r.Last), micros(r.Taken), micros(r.Since), r.Batch, r.Row, micros(r.Created), micros(r.Updated),
+	}
+}
+
+// insert writes a new record, to which nothing belongs yet. false: there is one.
+func (t *transaction) insert(ctx context.Context, r *durable.Record) (bool, error) {
+	args := append([]any{r.ID.Scope, r.ID.Operation, r.ID.Key, blob(r.Payload)}, mutable(r)...)
+	n, err := sqlitekit.Affected(t.statement(insert).ExecContext(ctx, args...))
+	return n == 1, err
+}
+
+// write writes all of a change to a record that is there.
+func (t *transaction) write(ctx context.Context, id int64, c *durable.Change) error {
+	r := &c.Record
+	var payload, result any // NULL: as it is
+	if c.Revised {
+		payload = blob(r.Payload)
+	}
+	if r.State == durable.StateDone {
+		result = blob(r.Result)
+	}
+	if err := t.must(ctx, update, append([]any{id, payload, result}, mutable(r)...)...); err != nil {
+		return err
+	}
+	if a := c.Ended; a != nil {
+		err := t.must(ctx, endAttempt, id, a.Generation,
+			micros(a.FinishedAt), int64(a.Class), a.Code, a.Status, a.Reference, a.Error)
+		if err != nil {
+			return err
+		}
+	}
+	if a := c.Begun; a != nil {
+		err := t.exec(ctx, beginAttempt, id, a.Generation, int64(a.Kind), a.Epoch, a.Key, a.Worker, micros(a.SentAt),
+			micros(a.FinishedAt), int64(a.Class), a.Code, a.Status, a.Reference, a.Error)
+		if err != nil {
+			return err
+		}
+	}
+	if l := c.Closed; l != nil {
+		if err := t.must(ctx, closeLetter, id, l.Number, micros(l.RedrivenAt), l.By, l.Note); err != nil {
+			return err
+		}
+	}
+	if l := c.Opened; l != nil {
+		return t.exec(ctx, openLetter, id, l.Number, l.Gateway, l.Batch, l.Row, l.Reason, int64(l.Class), l.Code,
+			l.Doubt, l.Attempts, micros(l.DeadAt))
+	}
+	return nil
+}
+
+// blob is never NULL.
+func blob(b []byte) []byte {
+	if b == nil {
+		return []byte{}
+	}
+	return b
+}
+
+// micros is NULL for no time.
+func micros(t time.Time) any {
+	if t.IsZero() {
+		return nil
+	}
+	return t.UnixMicro()
+}
+
+func timeOf(micros int64) time.Time { return time.UnixMicro(micros).UTC() }
+
+func timeOrNone(micros sql.NullInt64) time.Time {
+	if !micros.Valid {
+		return time.Time{}
+	}
+	return timeOf(micros.Int64)
+}
+
+// ceil is a duration in microseconds, rounded up: no lease is shorter than asked for.
+func ceil(d time.Duration) time.Duration {
+	return (d + time.Microsecond - 1).Truncate(time.Microsecond)
+}

@@ -1,0 +1,216 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
+)
+
+// The clock is SQLite's, which knows milliseconds. round, because the seconds are a
+// float, and 0.123 may be a little less.
+const now = ` (CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000) `
+
+// The numbers of durable.State in the statements below: 0, 1 and 4 are Claimable, 2 and
+// 3 Held, 5 and 7 Final. They never change. What the statements know of states is where
+// to look; what may be done is Decide's affair.
+const (
+	claimable = ` state IN (0, 1, 4) `
+	held      = ` state IN (2, 3) `
+	final     = ` state IN (5, 7) `
+
+	// columns are those of a record but its payload and its result, as row.columns reads
+	// them.
+	columns = ` i.id, i.scope, i.operation, i.key, i.gateway, i.fingerprint, i.state, i.epoch, i.generation, i.worker,
+		i.next_at, i.deadline, i.attempts, i.tries, i.doubt, i.ask, i.class, i.code, i.reference, i.reason, i.letter,
+		i.first_at, i.last_at, i.taken_at, i.since, i.batch, i.row, i.created, i.updated `
+
+	theID = ` scope = ?1 AND operation = ?2 AND key = ?3 `
+
+	// inTurn is the order within a scope: that of the index. Of what is due at the same
+	// time the oldest comes first.
+	inTurn = ` ORDER BY next_at, state, id `
+
+	// firstOf is what is due longest in the scope of s; ?2 is the time.
+	firstOf = ` (SELECT id FROM durable_intent WHERE` + claimable + `AND scope = s.scope AND next_at <= ?2` + inTurn + `LIMIT 1) `
+
+	// nextScope is the one after that of s in which there is anything to claim, be it due
+	// or not. From one to the next it is a seek in the index, however many rows there are.
+	nextScope = ` SELECT (SELECT min(scope) FROM durable_intent WHERE` + claimable + `AND scope > s.scope)
+		FROM s WHERE s.scope IS NOT NULL `
+
+	firsts = ` SELECT ` + columns + `, i.payload, x'' FROM s CROSS JOIN durable_intent i ON i.id =` + firstOf
+)
+
+// statement is one of those that are prepared.
+type statement int
+
+const (
+	clock statement = iota
+	find
+	load
+	insert
+	update
+	beginAttempt
+	endAttempt
+	openLetter
+	closeLetter
+	beat
+	dueAfter
+	dueUntil
+	dueMore
+	lost
+	findLost
+	forget
+	attempts
+	findOver
+	stats
+
+	statements // how many there are
+)
+
+// text is a statement's.
+func (s statement) text() string {
+	return [statements]string{
+		clock: `SELECT` + now,
+
+		// find reads all, load what Decide looks at.
+		find: `SELECT` + columns + `, i.payload, i.result FROM durable_intent i WHERE` + theID,
+		load: `SELECT` + columns + `, x'', x'' FROM durable_intent i WHERE` + theID,
+
+		insert: `INSERT INTO durable_intent (scope, operation, key, payload, gateway, fingerprint, state, epoch, generation,
+				worker, next_at, deadline, attempts, tries, doubt, ask, class, code, reference, reason, letter,
+				first_at, last_at, taken_at, since, batch, row, created, updated)
+			VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22,
+				?23, ?24, ?25, ?26, ?27, ?28, ?29)
+			ON CONFLICT DO NOTHING`,
+
+		// ?2 and ?3 are NULL where payload and result stay.
+		update: `UPDATE durable_intent
+			SET payload = coalesce(?2, payload), result = coalesce(?3, result), gateway = ?4, fingerprint = ?5, state = ?6,
+				epoch = ?7, generation = ?8, worker = ?9, next_at = ?10, deadline = ?11, attempts = ?12, tries = ?13,
+				doubt = ?14, ask = ?15, class = ?16, code = ?17, reference = ?18, reason = ?19, letter = ?20, first_at = ?21,
+				last_at = ?22, taken_at = ?23, since = ?24, batch = ?25, row = ?26, created = ?27, updated = ?28
+			WHERE id = ?1`,
+
+		beginAttempt: `INSERT INTO durable_attempt (intent, n, kind, epoch, key, worker, sent_at, finished_at, class, code,
+				status, reference, error)
+			VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)`,
+		endAttempt: `UPDATE durable_attempt SET finished_at = ?3, class = ?4, code = ?5, status = ?6, reference = ?7, error = ?8
+			WHERE intent = ?1 AND n = ?2`,
+
+		openLetter: `INSERT INTO durable_letter (intent, n, gateway, batch, row, reason, class, code, doubt, attempts, dead_at,
+				redriven_at, "by", note)
+			VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, NULL, '', '')`,
+		closeLetter: `UPDATE durable_letter SET redriven_at = ?3, "by" = ?4, note = ?5 WHERE intent = ?1 AND n = ?2`,
+
+		beat: `INSERT INTO durable_worker (id, expires_at) VALUES (?1, ?2)
+			ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at`,
+
+		// What is due longest in each scope behind ?1, and then in the others.
+		dueAfter: `WITH RECURSIVE s(scope) AS (
+				SELECT min(scope) FROM durable_intent WHERE` + claimable + `AND scope > ?1 UNION ALL` + nextScope + `)` + firsts,
+		dueUntil: `WITH RECURSIVE s(scope) AS (
+				SELECT min(scope) FROM durable_intent WHERE` + claimable + ` UNION ALL` + nextScope + `AND s.scope < ?1)` + firsts +
+			`WHERE s.scope <= ?1`,
+
+		// And what else is due in one.
+		dueMore: `SELECT` + columns + `, i.payload, x'' FROM durable_intent i
+			WHERE` + claimable + `AND scope = ?1 AND next_at <= ?2` + inTurn + `LIMIT ?3 OFFSET ?4`,
+
+		// Whose worker has gone has lost it, whether it is known that it was there or not.
+		lost: `SELECT` + columns + `, x'', x'' FROM durable_intent i WHERE` + held + `AND NOT EXISTS (
+				SELECT 1 FROM durable_worker WHERE id = worker AND expires_at > ?1) LIMIT ?2`,
+		findLost: `SELECT EXISTS (SELECT 1 FROM durable_worker WHERE expires_at <=` + now + `)
+			OR EXISTS (SELECT 1 FROM durable_intent i WHERE` + held + `AND NOT EXISTS (
+				SELECT 1 FROM durable_worker WHERE id = worker AND expires_at >` + now + `))`,
+		forget: `DELETE FROM durable_worker WHERE expires_at <= ?1`,
+
+		// A row without an attempt says that the intent is there.
+		attempts: `SELECT a.n, a.kind, a.epoch, a.key, a.worker, a.sent_at, a.finished_at, a.class, a.code, a.status,
+				a.reference, a.error
+			FROM (SELECT id FROM durable_intent WHERE` + theID + `) i LEFT JOIN durable_attempt a ON a.intent = i.id
+			ORDER BY a.n`,
+
+		findOver: `SELECT EXISTS (SELECT 1 FROM durable_intent WHERE` + final + `AND updated <` + now + `- ?1)`,
+
+		stats: `SELECT state, count(*), coalesce(sum(next_at <=` + now + `), 0), min(next_at)
+				FROM durable_intent INDEXED BY durable_intent_due WHERE` + claimable + `GROUP BY state
+			UNION ALL SELECT state, count(*), 0, NULL
+				FROM durable_intent INDEXED BY durable_intent_held WHERE` + held + `GROUP BY state
+			UNION ALL SELECT state, count(*), 0, NULL
+				FROM durable_intent INDEXED BY durable_intent_dead WHERE state = 6 GROUP BY state
+			UNION ALL SELECT state, count(*), 0, NULL
+				FROM durable_intent INDEXED BY durable_intent_over WHERE` + final + `GROUP BY state
+			UNION ALL SELECT -1, count(*), 0,` + now + `FROM durable_worker WHERE expires_at >` + now,
+	}[s]
+}
+
+// The statements of Sweep, one after the other, which find the same: ?1 is what it must be
+// older than, ?2 how many.
+const (
+	whatIsOver = ` IN (SELECT id FROM durable_intent WHERE` + final + `AND updated < ?1
+		ORDER BY updated, state, id LIMIT ?2)`
+
+	sweepAttempts = `DELETE FROM durable_attempt WHERE intent` + whatIsOver
+	sweepLetters  = `DELETE FROM durable_letter WHERE intent` + whatIsOver
+	sweepIntents  = `DELETE FROM durable_intent WHERE id` + whatIsOver
+)
+
+// lockSQL takes the write lock and does nothing else.
+const lockSQL = `UPDATE durable_intent SET state = state WHERE false`
+
+// preparedStatements are those of a pool, which outlive its connections. They are closed
+// with it.
+type preparedStatements [statements]*sql.Stmt
+
+func (p *preparedStatements) prepare(ctx context.Context, db *sql.DB) error {
+	for s := range p {
+		if p[s] != nil {
+			continue // the last one has met a lock
+		}
+		prepared, err := db.PrepareContext(ctx, statement(s).text()) //nolint:sqlclosecheck // with the pool
+		if err != nil {
+			return fmt.Errorf("sqlitestore: statement %d: %w", s, err)
+		}
+		p[s] = prepared
+	}
+	return nil
+}
+
+// transaction is one in which statements run, each of which is made ready once.
+type transaction struct {
+	tx       *sql.Tx
+	prepared *preparedStatements // nil: it is somebody else's, and the texts will do
+	ready    [statements]sqlitekit.Statement
+}
+
+func (t *transaction) statement(s statement) sqlitekit.Statement {
+	if t.ready[s] == nil {
+		if t.prepared == nil {
+			t.ready[s] = sqlitekit.In(t.tx, s.text())
+		} else {
+			t.ready[s] = t.tx.StmtContext(context.Background(), t.prepared[s])
+		}
+	}
+	return t.ready[s]
+}
+
+func (t *transaction) exec(ctx context.Context, s statement, args ...any) error {
+	_, err := t.statement(s).ExecContext(ctx, args...)
+	return err
+}
+
+// errNoRow cannot happen.
+var errNoRow = errors.New("sqlitestore: a row is gone")
+
+// must is exec of a statement that changes one row.
+func (t *transaction) must(ctx context.Context, s statement, args ...any) error {
+	n, err := sqlitekit.Affected(t.statement(s).ExecContext(ctx, args...))
+	if err == nil && n != 1 {
+		err = fmt.Errorf("%w (statement %d)", errNoRow, s)
+	}
+	return err
+}

@@ -1,0 +1,52 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+
+	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/idempotency"
+)
+
+// Within gives an outbox in a transaction of the caller's, who begins it, on this
+// store's DB or another of the same file, and ends it. What is enqueued is there when
+// that commits, and lasts as that does: the connection's synchronous should be FULL. The
+// outbox lives as long as the transaction, and like that it is for one goroutine at a
+// time.
+//
+// The verbs take the write lock, until the transaction ends: begin it as an immediate
+// one ("_txlock=immediate", as DB does), or with a verb, or they may fail with
+// SQLITE_BUSY where somebody else has written in between.
+func (s *Store) Within(tx *sql.Tx) durable.Outbox { return outbox{&transaction{tx: tx}} }
+
+type outbox struct{ t *transaction }
+
+// Enqueue implements durable.Outbox.
+func (o outbox) Enqueue(ctx context.Context, in durable.Intent) (durable.Receipt, error) {
+	result, err := o.apply(ctx, durable.Event{Kind: durable.EventEnqueue, Intent: in})
+	if err != nil {
+		return durable.Receipt{}, err
+	}
+	return result.Receipt(), nil
+}
+
+// Cancel implements durable.Outbox.
+func (o outbox) Cancel(ctx context.Context, id idempotency.ID) error {
+	_, err := o.apply(ctx, durable.Event{Kind: durable.EventCancel, Intent: durable.Intent{ID: id}})
+	return err
+}
+
+// apply takes the write lock before it looks at the time.
+func (o outbox) apply(ctx context.Context, e durable.Event) (result durable.Result, err error) {
+	if _, err := o.t.tx.ExecContext(ctx, lockSQL); err != nil {
+		return result, err
+	}
+	now, err := o.t.now(ctx)
+	if err != nil {
+		return result, err
+	}
+	if result, err = o.t.apply(ctx, &e, now); err != nil {
+		return result, err
+	}
+	return result, result.Err
+}

@@ -1,0 +1,190 @@
+package durable
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
+)
+
+// Store keeps intents. Each verb is one commit: it reads the rows it is about and
+// locks them, asks Decide, and writes what that says. So the transitions listed at
+// State are the only ones, whoever calls the verbs, in whatever order, on however
+// many machines, and a crash between two of them loses nothing.
+//
+// Implementations are safe for concurrent use, durable when a verb has returned nil,
+// use the database's clock alone, and pass storetest.Run. A verb that was cancelled
+// returns the context's error. Errors that are not one of this package's are the
+// database's: what they leave undecided is undecided, and doing the same again is
+// safe.
+//
+// A store with transactions has a method Within that gives an Outbox over one of the
+// caller's.
+type Store interface {
+	// Apply applies events of the kinds enqueue, finish, redrive, resolve and cancel, in
+	// their order and all in one commit. There is a Result for each, whose Err is
+	// Decide's; one that fails hinders no other.
+	Apply(ctx context.Context, events []Event) ([]Result, error)
+
+	// Claim takes intents that are due, and journals their attempts in the same commit.
+	// It extends the worker's lease, too.
+	Claim(ctx context.Context, claim Claim) (Claimed, error)
+
+	// Beat extends a worker's lease: it counts as alive for so long from now, which is
+	// what is returned. A lease of 0 takes leave: what the worker still holds may be
+	// reaped at once.
+	Beat(ctx context.Context, worker string, lease time.Duration) (now time.Time, err error)
+
+	// Reap takes up to limit intents from workers whose lease is over, as EventLose, and
+	// returns what has changed. It forgets such workers once they hold nothing.
+	Reap(ctx context.Context, limit int) ([]Change, error)
+
+	// Find reads an intent. ErrNotFound: there is none.
+	Find(ctx context.Context, id idempotency.ID) (Record, error)
+
+	// Attempts reads the journal of an intent, in the order of generations. ErrNotFound:
+	// there is no such intent.
+	Attempts(ctx context.Context, id idempotency.ID) ([]Attempt, error)
+
+	// Letters reads up to limit dead letters that the filter chooses, in the order of
+	// Letter.Compare, those behind after (nil: from the first).
+	Letters(ctx context.Context, filter Filter, after *Letter, limit int) ([]Letter, error)
+
+	// Stats counts.
+	Stats(ctx context.Context) (Stats, error)
+
+	// Sweep deletes up to limit intents that are done or cancelled and were last changed
+	// longer than ttl ago, with their journals and letters, and returns how many those
+	// were. Nothing else is ever deleted. It waits for nobody.
+	Sweep(ctx context.Context, ttl time.Duration, limit int) (int, error)
+}
+
+// Outbox enqueues and withdraws intents within a transaction of the caller's: when that
+// commits they are there, and else they never were. Call Engine.Wake after the commit
+// so that they are sent at once. It knows no engine: the name of a gateway is not
+// looked at before the intent is claimed.
+type Outbox interface {
+	// Enqueue is Engine.Enqueue, within the transaction.
+	Enqueue(ctx context.Context, in Intent) (Receipt, error)
+
+	// Cancel is Engine.Cancel, within the transaction.
+	Cancel(ctx context.Context, id idempotency.ID) error
+}
+
+// Result is what came of an event.
+type Result struct {
+	Change
+
+	// Err is Decide's.
+	Err error
+}
+
+// Receipt is the result of an EventEnqueue as callers are told it.
+func (r *Result) Receipt() Receipt {
+	return Receipt{ID: r.Record.ID, State: r.Record.State, Existing: r.Err == nil && r.Step != StepInsert, Revised: r.Revised}
+}
+
+// Claim is what a worker asks for.
+type Claim struct {
+	// Worker is its name, new for each life of it.
+	Worker string
+
+	// Lease is how long it counts as alive without a further word. It must be positive.
+	Lease time.Duration
+
+	// Terms are those of its gateways, by name. An intent of another one is buried.
+	Terms map[string]Terms
+
+	// Limit is the most intents to claim. It must be positive.
+	Limit int
+
+	// PerScope is the most of one scope that the worker may hold, and Held how many it
+	// holds already. PerScope must be positive.
+	PerScope int
+	Held     map[string]int
+
+	// After is the scope behind which the round begins. The scopes with something due
+	// are gone through in the order of their bytes, from the first behind After to the
+	// last and then from the first again, and each gives in its turn what is due there
+	// longest, until there is nothing or Limit is reached.
+	After string
+
+	// Only claims this intent and no other, if it is due.
+	Only *idempotency.ID
+}
+
+// Claimed is what a worker got.
+type Claimed struct {
+	// Now is the database's time.
+	Now time.Time
+
+	// Changes are the intents, in the order of the round. One is the worker's if its
+	// Begun is not nil; the others were buried.
+	Changes []Change
+}
+
+// Stats counts what a store holds.
+type Stats struct {
+	// Now is when it was counted.
+	Now time.Time
+
+	// States is how many intents are in each state.
+	States map[State]int
+
+	// Due is how many of them could be claimed now, and Oldest since when the longest
+	// of these could; zero: there are none.
+	Due    int
+	Oldest time.Time
+
+	// Workers is how many are alive.
+	Workers int
+}
+
+// Validate says what is wrong with the claim. The error is an ErrInvalid.
+func (c *Claim) Validate() error {
+	if err := validWorker(c.Worker); err != nil {
+		return err
+	}
+	if c.Lease <= 0 || c.Lease > longestWait || c.Limit <= 0 || c.PerScope <= 0 {
+		return invalidf("a claim needs a lease, a limit and a share of each scope")
+	}
+	if c.Only != nil {
+		if err := c.Only.Validate(); err != nil {
+			return invalidf("%w", err)
+		}
+	}
+	return nil
+}
+
+// Event is the claim of one record, for Decide.
+func (c *Claim) Event(r *Record) Event {
+	e := Event{Kind: EventClaim, Intent: Intent{ID: r.ID}, Worker: c.Worker}
+	if terms, ok := c.Terms[r.Gateway]; ok {
+		e.Terms = &terms
+	}
+	return e
+}
+
+// ValidBeat says what is wrong with the arguments of Beat. The error is an ErrInvalid.
+func ValidBeat(worker string, lease time.Duration) error {
+	if lease < 0 || lease > longestWait {
+		return invalidf("a lease of %v", lease)
+	}
+	return validWorker(worker)
+}
+
+// ValidEvent says whether Apply takes the event at all: one that is not in order is a
+// Result's Err, but a kind that is another verb's is a mistake of the caller's.
+func ValidEvent(e *Event) error {
+	switch e.Kind {
+	case EventEnqueue, EventFinish, EventRedrive, EventResolve, EventCancel:
+		return nil
+	default:
+		return invalidf("Apply applies no event %v", e.Kind)
+	}
+}
+
+func compareIDs(a idempotency.ID, n int64, b idempotency.ID, m int64) int {
+	return cmp.Or(cmp.Compare(a.Scope, b.Scope), cmp.Compare(a.Operation, b.Operation), cmp.Compare(a.Key, b.Key), cmp.Compare(n, m))
+}

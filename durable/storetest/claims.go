@@ -1,0 +1,346 @@
+package storetest
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/durable"
+)
+
+// testClaim looks at what is claimed and what is not.
+func (k *kit) testClaim() {
+	ready, later, held := intent("a"), intent("a"), intent("a")
+	later.NotBefore = time.Now().Add(time.Hour)
+	stray := intent("a")
+	stray.Gateway = "nobody knows it"
+	done, cancelled := intent("a"), intent("a")
+	for _, in := range []durable.Intent{held, later, cancelled, done} {
+		k.must(enqueue(in))
+	}
+	k.claimOne(*k.look(held.ID))
+	k.must(event(durable.EventCancel, cancelled.ID))
+	r := k.claimOne(*k.look(done.ID))
+	k.must(finish(&r, durable.Outcome{Class: durable.ClassSucceeded}, durable.Decision{}))
+	before := []durable.Record{k.must(enqueue(ready)), k.must(enqueue(stray))}
+
+	changes := k.claim(claim("other"), before...)
+	if len(changes) != 2 {
+		k.Fatalf("%d were claimed, want 2", len(changes))
+	}
+	for i := range changes {
+		c := &changes[i]
+		switch c.Record.ID {
+		case ready.ID:
+			if c.Begun == nil || c.Record.State != durable.StateSending || c.Record.Worker != "other" {
+				k.Errorf("what is due: %v of %q, begun %+v", c.Record.State, c.Record.Worker, c.Begun)
+			}
+			if !bytes.Equal(c.Record.Payload, ready.Payload) {
+				k.Errorf("the payload is %q", c.Record.Payload)
+			}
+		case stray.ID:
+			if c.Begun != nil || c.Opened == nil || c.Record.Reason != durable.ReasonNoGateway {
+				k.Errorf("of a gateway that nobody knows: %v, %q", c.Record.State, c.Record.Reason)
+			}
+		default:
+			k.Errorf("claimed: %+v", c.Record)
+		}
+	}
+	if again := k.claim(claim("third")); len(again) != 0 {
+		k.Errorf("%d were claimed twice", len(again))
+	}
+}
+
+// testOnly claims one intent and no other.
+func (k *kit) testOnly() {
+	a, b := k.must(enqueue(intent("a"))), k.must(enqueue(intent("a")))
+	c := claim("w")
+	c.Only = &b.ID
+	if changes := k.claim(c, a, b); len(changes) != 1 || changes[0].Record.ID != b.ID {
+		k.Errorf("claimed %d", len(changes))
+	}
+	if changes := k.claim(c); len(changes) != 0 {
+		k.Errorf("what is held was claimed")
+	}
+	later := intent("a")
+	later.NotBefore = time.Now().Add(time.Hour)
+	k.must(enqueue(later))
+	absent := intent("a").ID
+	c.Only = &later.ID
+	if changes := k.claim(c); len(changes) != 0 {
+		k.Errorf("what is not due was claimed")
+	}
+	c.Only = &absent
+	if changes := k.claim(c); len(changes) != 0 {
+		k.Errorf("what is not there was claimed")
+	}
+}
+
+// many enqueues n intents of a scope in one commit.
+func (k *kit) many(scope string, n int) []durable.Record {
+	k.Helper()
+	var records []durable.Record
+	for len(records) < n {
+		events := make([]durable.Event, min(n-len(records), 1000))
+		for i := range events {
+			events[i] = enqueue(intent(scope))
+		}
+		results, err := k.store.Apply(k.ctx(), events)
+		if err != nil {
+			k.Fatalf("Apply: %v", err)
+		}
+		for i := range results {
+			if results[i].Err != nil {
+				k.Fatalf("enqueue: %v", results[i].Err)
+			}
+			records = append(records, results[i].Record)
+		}
+	}
+	return records
+}
+
+// testFairness has one tenant with much to do, and some with little.
+func (k *kit) testFairness() {
+	k.many("m", k.Rows)
+	for _, scope := range []string{"", "a", "b", "z"} {
+		k.many(scope, 2)
+	}
+	c := claim("w")
+	c.Limit = 10
+	if got, want := scopes(k.claim(c)), strings.Fields(`"" a b m z "" a b m z`); fmt.Sprint(sorted(got)) != fmt.Sprint(sorted(unquoted(want))) {
+		k.Errorf("a round of 10 took %q, want of each scope two", got)
+	}
+
+	// A round of one scope after the other, each time behind the last.
+	k.many("a", 2)
+	k.many("b", 2)
+	c.Limit, c.After = 1, "a"
+	var order []string
+	for range 6 {
+		changes := k.claim(c)
+		if len(changes) != 1 {
+			k.Fatalf("%d were claimed, want 1", len(changes))
+		}
+		c.After = changes[0].Record.ID.Scope
+		order = append(order, c.After)
+	}
+	if want := []string{"b", "m", "a", "b", "m", "a"}; !slices.Equal(order, want) {
+		k.Errorf("rounds of one after %q took %q, want %q", "a", order, want)
+	}
+
+	// Scopes whose names begin alike are each a scope.
+	alike := []string{"x", "x!", "xX", "xx", "y"}
+	for _, scope := range alike {
+		k.many(scope, 1)
+	}
+	c.After, c.Limit = "w", len(alike)
+	if got := scopes(k.claim(c)); !slices.Equal(got, alike) {
+		k.Errorf("a round after %q took %q, want %q", "w", got, alike)
+	}
+
+	// Of one scope, what is due longest comes first.
+	late := k.many("q", 3)
+	for i := range late {
+		k.must(event(durable.EventCancel, late[i].ID))
+	}
+	for i, back := range []int{1, 3, 2} {
+		in := intent("q")
+		in.Row = i
+		in.NotBefore = time.Now().Add(time.Duration(back) * 30 * time.Millisecond)
+		k.must(enqueue(in))
+	}
+	c.After, c.Limit = "p", 1
+	var rows []int
+	k.eventually("a turn", func() bool {
+		for _, change := range k.claim(c) {
+			if change.Record.ID.Scope == "q" {
+				rows = append(rows, change.Record.Row)
+			}
+		}
+		return len(rows) == 3
+	})
+	if !slices.Equal(rows, []int{0, 2, 1}) {
+		k.Errorf("rows due in the order 0, 2, 1 were claimed in the order %v", rows)
+	}
+}
+
+// testDue has some wait that are not due yet: they take no part in a round.
+func (k *kit) testDue() {
+	for _, scope := range []string{"a", "c"} {
+		for range 5 {
+			later := intent(scope)
+			later.NotBefore = time.Now().Add(time.Hour)
+			k.must(enqueue(later))
+		}
+	}
+	k.many("b", 4)
+	k.many("c", 1)
+	c := claim("w")
+	c.Limit = 1
+	if got := scopes(k.claim(c)); !slices.Equal(got, []string{"b"}) {
+		k.Errorf("a round of 1 took %q, want %q", got, "b")
+	}
+	c.Limit = 4
+	if got := scopes(k.claim(c)); !slices.Equal(got, []string{"b", "c", "b", "b"}) {
+		k.Errorf("a round of 4 took %q, want b, c, b, b", got)
+	}
+
+	// All are due by now, in another order than that in which they came.
+	want := k.shuffled("d")
+	k.eventually("the last of them", func() bool { return !k.now().Before(want[len(want)-1].NextAt) })
+	var got []durable.Record
+	for _, limit := range []int{1, 3} {
+		c.Limit = limit
+		for _, change := range k.claim(c) {
+			got = append(got, change.Record)
+		}
+	}
+	if len(got) != len(want) {
+		k.Fatalf("%d were claimed, want %d", len(got), len(want))
+	}
+	for i := range want {
+		if got[i].ID != want[i].ID {
+			k.Errorf("claim %d is of what is due at %v, want at %v", i, got[i].NextAt, want[i].NextAt)
+		}
+	}
+}
+
+// shuffled enqueues four that will soon be due, in another order, and gives them in the
+// order in which they are due.
+func (k *kit) shuffled(scope string) []durable.Record {
+	k.Helper()
+	for step := 20 * time.Millisecond; ; step *= 2 {
+		var events []durable.Event
+		start := time.Now()
+		for _, at := range []time.Duration{3 * step, step, 4 * step, 2 * step} {
+			in := intent(scope)
+			in.NotBefore = start.Add(at)
+			events = append(events, enqueue(in))
+		}
+		results, err := k.store.Apply(k.ctx(), events)
+		if err != nil {
+			k.Fatalf("Apply: %v", err)
+		}
+		first, second, third, fourth := results[1].Record, results[3].Record, results[0].Record, results[2].Record
+		if first.NextAt.Before(second.NextAt) && second.NextAt.Before(third.NextAt) {
+			return []durable.Record{first, second, third, fourth}
+		}
+		for i := range events { // too slow: they were due when they came
+			k.must(event(durable.EventCancel, events[i].ID()))
+		}
+	}
+}
+
+// now is the store's.
+func (k *kit) now() time.Time {
+	k.Helper()
+	stats, err := k.store.Stats(k.ctx())
+	if err != nil {
+		k.Fatalf("Stats: %v", err)
+	}
+	return stats.Now
+}
+
+// testClock looks whether all verbs tell the same time.
+func (k *kit) testClock() {
+	k.many("a", 2)
+	times := []time.Time{k.now()}
+	for range 2 {
+		c := claim("w")
+		c.Limit = 1
+		claimed, err := k.store.Claim(k.ctx(), c)
+		if err != nil || len(claimed.Changes) != 1 {
+			k.Fatalf("Claim: %d, %v", len(claimed.Changes), err)
+		}
+		if at := claimed.Changes[0].Record.Taken; !at.Equal(claimed.Now) {
+			k.Errorf("claimed at %v, by a claim at %v", at, claimed.Now)
+		}
+		beat, err := k.again.Beat(k.ctx(), "w", time.Hour)
+		if err != nil {
+			k.Fatalf("Beat: %v", err)
+		}
+		times = append(times, claimed.Now, beat, k.now())
+	}
+	if !slices.IsSortedFunc(times, time.Time.Compare) || times[len(times)-1].Sub(times[0]) > patience {
+		k.Errorf("one after the other, the verbs tell %v", times)
+	}
+	for _, at := range times {
+		if at.Location() != time.UTC {
+			k.Errorf("%v is not in UTC", at)
+		}
+	}
+}
+
+func unquoted(names []string) []string {
+	for i, name := range names {
+		names[i] = strings.Trim(name, `"`)
+	}
+	return names
+}
+
+// testShares bounds what a worker holds of a scope.
+func (k *kit) testShares() {
+	k.many("a", 20)
+	k.many("b", 2)
+	c := claim("w")
+	c.PerScope = 5
+	count := func(changes []durable.Change) string {
+		n := make(map[string]int)
+		for _, scope := range scopes(changes) {
+			n[scope]++
+		}
+		return fmt.Sprint(n)
+	}
+	if got := count(k.claim(c)); got != "map[a:5 b:2]" {
+		k.Errorf("claimed %s, want 5 of a and 2 of b", got)
+	}
+	k.many("b", 1)
+	c.Held = map[string]int{"a": 5, "b": 2}
+	if got := count(k.claim(c)); got != "map[b:1]" {
+		k.Errorf("with a's share held, claimed %s, want 1 of b", got)
+	}
+	c.Held = map[string]int{"a": 3, "b": 9}
+	k.many("b", 1)
+	if got := count(k.claim(c)); got != "map[a:2]" {
+		k.Errorf("with 3 of a held, claimed %s, want 2 of a", got)
+	}
+	c.Held, c.Limit = nil, 4
+	if got := count(k.claim(c)); got != "map[a:3 b:1]" {
+		k.Errorf("with a limit of 4, claimed %s, want 3 of a and 1 of b", got)
+	}
+}
+
+// testStats counts.
+func (k *kit) testStats() {
+	k.many("a", 3)
+	later := intent("b")
+	later.NotBefore = time.Now().Add(time.Hour)
+	k.must(enqueue(later))
+	oldest := k.must(enqueue(intent("c"))).NextAt
+	before, err := k.store.Stats(k.ctx())
+	if err != nil {
+		k.Fatal(err)
+	}
+	if before.States[durable.StatePending] != 5 || before.Due != 4 || before.Oldest.IsZero() || before.Oldest.After(oldest) || before.Workers != 0 {
+		k.Errorf("Stats: %+v", before)
+	}
+	c := claim("w")
+	c.Limit = 1
+	k.claim(c)
+	k.must(event(durable.EventCancel, later.ID))
+	if _, err := k.store.Beat(k.ctx(), "gone", 0); err != nil {
+		k.Fatal(err)
+	}
+	after, err := k.store.Stats(k.ctx())
+	if err != nil {
+		k.Fatal(err)
+	}
+	if s := after.States; s[durable.StatePending] != 3 || s[durable.StateSending] != 1 || s[durable.StateCancelled] != 1 || after.Due != 3 || after.Workers != 1 {
+		k.Errorf("Stats: %+v", after)
+	}
+	if after.Now.Before(before.Now) {
+		k.Errorf("Stats at %v, and then at %v", before.Now, after.Now)
+	}
+}

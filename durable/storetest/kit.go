@@ -1,0 +1,366 @@
+package storetest
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/idempotency"
+)
+
+// patience bounds waits for what must come. A slow machine is no fault.
+const patience = time.Minute
+
+const (
+	gateway = "psp"    // has a Finder
+	mute    = "mute"   // has none
+	worker  = "worker" // is that of the tests with one
+)
+
+// terms are those of all claims.
+var terms = map[string]durable.Terms{ //nolint:gochecknoglobals // constant
+	gateway: {KeyLife: time.Hour, Finds: true},
+	mute:    {},
+}
+
+// kit is one test of the suite.
+type kit struct {
+	Suite
+	*testing.T
+
+	store durable.Store
+	again durable.Store // the same as store if there is only one
+
+	// What the journals and letters must be, by what the verbs have returned.
+	attempts map[idempotency.ID][]durable.Attempt
+	letters  map[idempotency.ID][]durable.Letter
+}
+
+func newKit(t *testing.T, s Suite) *kit {
+	t.Helper()
+	k := &kit{
+		Suite: s, T: t, store: s.Open(t),
+		attempts: make(map[idempotency.ID][]durable.Attempt), letters: make(map[idempotency.ID][]durable.Letter),
+	}
+	k.again = k.store
+	if s.Again != nil {
+		k.again = s.Again(t, k.store)
+	}
+	return k
+}
+
+// handle is the store, as the i-th of several processes has it.
+func (k *kit) handle(i int) durable.Store {
+	if i%2 == 1 {
+		return k.again
+	}
+	return k.store
+}
+
+// ctx ends when something hangs.
+func (k *kit) ctx() context.Context {
+	k.Helper()
+	ctx, cancel := context.WithTimeout(k.Context(), patience)
+	k.Cleanup(cancel)
+	return ctx
+}
+
+// intent is a new one of a scope.
+func intent(scope string) durable.Intent {
+	return durable.Intent{
+		ID:      idempotency.ID{Scope: scope, Operation: "POST /charges", Key: rand.Text()},
+		Gateway: gateway, Payload: []byte(`{"amount":100}`), Batch: "batch", Row: 7,
+	}
+}
+
+func enqueue(in durable.Intent) durable.Event {
+	return durable.Event{Kind: durable.EventEnqueue, Intent: in}
+}
+
+// finish ends the attempt that a claim began.
+func finish(r *durable.Record, outcome durable.Outcome, decision durable.Decision) durable.Event {
+	t := terms[r.Gateway]
+	return durable.Event{
+		Kind: durable.EventFinish, Intent: durable.Intent{ID: r.ID}, Worker: r.Worker, Generation: r.Generation,
+		Terms: &t, Outcome: outcome, Decision: decision,
+	}
+}
+
+func event(kind durable.EventKind, id idempotency.ID) durable.Event {
+	return durable.Event{Kind: kind, Intent: durable.Intent{ID: id}, By: "ann", Note: "why"}
+}
+
+// claim is one of everything.
+func claim(name string) durable.Claim {
+	return durable.Claim{Worker: name, Lease: time.Hour, Terms: terms, Limit: 1000, PerScope: 1000}
+}
+
+// apply applies one event, and looks whether the store did what Decide says.
+func (k *kit) apply(e durable.Event) durable.Result {
+	k.Helper()
+	before := k.look(e.ID())
+	results, err := k.store.Apply(k.ctx(), []durable.Event{e})
+	if err != nil || len(results) != 1 {
+		k.Fatalf("Apply: %d results, %v", len(results), err)
+	}
+	k.checkResult(before, e, &results[0])
+	return results[0]
+}
+
+// must applies an event that must succeed, and gives the record.
+func (k *kit) must(e durable.Event) durable.Record {
+	k.Helper()
+	result := k.apply(e)
+	if result.Err != nil {
+		k.Fatalf("%v of one that is %v: %v", e.Kind, result.Before, result.Err)
+	}
+	return result.Record
+}
+
+// look reads a record; nil: there is none.
+func (k *kit) look(id idempotency.ID) *durable.Record {
+	k.Helper()
+	record, err := k.again.Find(k.ctx(), id)
+	if errors.Is(err, durable.ErrNotFound) || errors.Is(err, durable.ErrInvalid) {
+		return nil
+	}
+	if err != nil {
+		k.Fatalf("Find: %v", err)
+	}
+	return &record
+}
+
+// checkResult holds a result to Decide, and what is stored to the result. It gives the
+// result what its store has not read.
+func (k *kit) checkResult(before *durable.Record, e durable.Event, got *durable.Result) {
+	k.Helper()
+	now := got.Record.Updated
+	if got.Step == durable.StepKeep {
+		now = time.Now() // nothing was written, so the time is not known
+	}
+	want, err := durable.Decide(before, &e, now)
+	if fmt.Sprint(got.Err) != fmt.Sprint(err) {
+		k.Fatalf("%v: the error is %v, but Decide says %v", e.Kind, got.Err, err)
+	}
+	complete(&got.Record, &want.Record)
+	if d := diff(got.Change, want); d != "" {
+		k.Fatalf("%v of one that was %v is not as Decide says:\n%s", e.Kind, got.Before, d)
+	}
+	k.note(&got.Change)
+	if got.Err == nil || before != nil {
+		k.checkStored(&got.Record)
+	}
+}
+
+// complete gives a record what its store has not read.
+func complete(got, want *durable.Record) {
+	if len(got.Payload) == 0 {
+		got.Payload = want.Payload
+	}
+	if len(got.Result) == 0 {
+		got.Result = want.Result
+	}
+}
+
+// note adds to what the journals and letters must be.
+func (k *kit) note(c *durable.Change) {
+	id := c.Record.ID
+	if c.Begun != nil {
+		k.attempts[id] = append(k.attempts[id], *c.Begun)
+	}
+	if e := c.Ended; e != nil {
+		for i := range k.attempts[id] {
+			if a := &k.attempts[id][i]; a.Generation == e.Generation {
+				a.FinishedAt, a.Class, a.Code, a.Status, a.Reference, a.Error = e.FinishedAt, e.Class, e.Code, e.Status, e.Reference, e.Error
+			}
+		}
+	}
+	if c.Closed != nil {
+		for i := range k.letters[id] {
+			if l := &k.letters[id][i]; l.Number == c.Closed.Number {
+				l.RedrivenAt, l.By, l.Note = c.Closed.RedrivenAt, c.Closed.By, c.Closed.Note
+			}
+		}
+	}
+	if c.Opened != nil {
+		k.letters[id] = append(k.letters[id], *c.Opened)
+	}
+}
+
+// checkStored looks whether what is stored is what was said.
+func (k *kit) checkStored(want *durable.Record) {
+	k.Helper()
+	got := k.look(want.ID)
+	if got == nil {
+		k.Fatalf("Find: nothing, but it is %v", want.State)
+	}
+	if d := diff(*got, *want); d != "" {
+		k.Fatalf("Find does not tell what the verb has:\n%s", d)
+	}
+	attempts, err := k.again.Attempts(k.ctx(), want.ID)
+	if err != nil {
+		k.Fatalf("Attempts: %v", err)
+	}
+	if d := diff(attempts, k.attempts[want.ID]); d != "" {
+		k.Fatalf("the journal is not what the verbs have told:\n%s", d)
+	}
+	letters, err := k.again.Letters(k.ctx(), durable.Filter{
+		Scope: want.ID.Scope, Operation: want.ID.Operation, Key: want.ID.Key, Closed: true,
+	}, nil, 1000)
+	if err != nil {
+		k.Fatalf("Letters: %v", err)
+	}
+	if d := diff(letters, k.letters[want.ID]); d != "" {
+		k.Fatalf("the letters are not what the verbs have told:\n%s", d)
+	}
+}
+
+// claim claims, and looks whether each change is what Decide says.
+func (k *kit) claim(c durable.Claim, before ...durable.Record) []durable.Change {
+	k.Helper()
+	claimed, err := k.store.Claim(k.ctx(), c)
+	if err != nil {
+		k.Fatalf("Claim: %v", err)
+	}
+	for i := range claimed.Changes {
+		change := &claimed.Changes[i]
+		k.note(change)
+		for j := range before {
+			if before[j].ID != change.Record.ID {
+				continue
+			}
+			e := c.Event(&before[j])
+			want, err := durable.Decide(&before[j], &e, change.Record.Updated)
+			if d := diff(*change, want); d != "" || err != nil {
+				k.Fatalf("a claim is not as Decide says (%v):\n%s", err, d)
+			}
+		}
+		k.checkStored(&change.Record)
+	}
+	return claimed.Changes
+}
+
+// claimOne claims the one intent that there is to claim.
+func (k *kit) claimOne(before durable.Record) durable.Record {
+	k.Helper()
+	c := claim(worker)
+	c.Only = &before.ID
+	changes := k.claim(c, before)
+	if len(changes) != 1 {
+		k.Fatalf("Claim: %d changes, want 1; it is %v, due at %v", len(changes), before.State, before.NextAt)
+	}
+	return changes[0].Record
+}
+
+// together calls f with 0 to n-1, all at the same time, and waits for them.
+func together(n int, f func(i int)) {
+	start := make(chan struct{})
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			<-start
+			f(i)
+		})
+	}
+	close(start)
+	all.Wait()
+}
+
+// wait waits.
+func (k *kit) wait(d time.Duration) {
+	k.Helper()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-k.Context().Done():
+	}
+}
+
+// eventually calls f until it is true.
+func (k *kit) eventually(what string, f func() bool) {
+	k.Helper()
+	for deadline := time.Now().Add(patience); !f(); k.wait(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			k.Fatalf("%s does not come", what)
+		}
+	}
+}
+
+// diff is where two values differ, a line for each place. Times are compared as
+// instants, and empty slices are nil.
+func diff(got, want any) string {
+	var b strings.Builder
+	walk(&b, "", reflect.ValueOf(got), reflect.ValueOf(want))
+	return b.String()
+}
+
+func walk(b *strings.Builder, path string, got, want reflect.Value) {
+	differ := func() { fmt.Fprintf(b, "\t%s: %.200v, want %.200v\n", path, show(got), show(want)) }
+	switch g := got.Interface().(type) {
+	case time.Time:
+		if w, _ := reflect.TypeAssert[time.Time](want); !g.Equal(w) {
+			differ()
+		}
+		return
+	case []byte:
+		if !bytes.Equal(g, want.Bytes()) {
+			differ()
+		}
+		return
+	}
+	switch got.Kind() {
+	case reflect.Struct:
+		for i := range got.NumField() {
+			walk(b, path+"."+got.Type().Field(i).Name, got.Field(i), want.Field(i))
+		}
+	case reflect.Pointer:
+		if got.IsNil() || want.IsNil() {
+			if got.IsNil() != want.IsNil() {
+				differ()
+			}
+			return
+		}
+		walk(b, path, got.Elem(), want.Elem())
+	case reflect.Slice:
+		if got.Len() != want.Len() {
+			fmt.Fprintf(b, "\t%s: %d of them, want %d\n", path, got.Len(), want.Len())
+			return
+		}
+		for i := range got.Len() {
+			walk(b, fmt.Sprintf("%s[%d]", path, i), got.Index(i), want.Index(i))
+		}
+	default:
+		if !got.Equal(want) {
+			differ()
+		}
+	}
+}
+
+func show(v reflect.Value) string {
+	text := fmt.Sprintf("%+v", v.Interface())
+	return text[:min(len(text), 200)]
+}
+
+// scopes are those of the changes.
+func scopes(changes []durable.Change) []string {
+	names := make([]string, len(changes))
+	for i := range changes {
+		names[i] = changes[i].Record.ID.Scope
+	}
+	return names
+}
+
+func sorted(names []string) []string {
+	slices.Sort(names)
+	return names
+}

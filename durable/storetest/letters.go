@@ -1,0 +1,121 @@
+package storetest
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/idempotency"
+)
+
+// testLetters lists the dead.
+func (k *kit) testLetters() {
+	var want []durable.Letter
+	for i := range 25 {
+		in := intent(fmt.Sprint("tenant ", i%3))
+		in.Batch, in.Row = fmt.Sprint("batch ", i%2), i
+		r := k.claimOne(k.must(enqueue(in)))
+		class := durable.ClassRefused
+		if i%5 == 0 {
+			class = durable.ClassUnknown
+		}
+		o := outcome(class)
+		o.Code = fmt.Sprint("code ", i%4)
+		k.must(finish(&r, o, durable.Decision{Do: durable.Bury, Reason: fmt.Sprint("reason ", i%2)}))
+		want = append(want, k.letters[in.ID][0])
+	}
+	for i := range want[:5] { // dealt with
+		k.must(event(durable.EventRedrive, want[i].ID))
+		want[i] = k.letters[want[i].ID][0]
+	}
+	slices.SortFunc(want, func(a, b durable.Letter) int { return a.Compare(&b) })
+	mid := want[12].DeadAt
+	for _, limit := range []int{0, -1} {
+		if page, err := k.store.Letters(k.ctx(), durable.Filter{Closed: true}, nil, limit); len(page) != 0 || err != nil {
+			k.Errorf("a page of %d: %d letters, %v", limit, len(page), err)
+		}
+	}
+	for name, f := range map[string]durable.Filter{
+		"all":               {Closed: true},
+		"open":              {},
+		"scope":             {Scope: "tenant 1"},
+		"operation":         {Operation: want[7].ID.Operation, Closed: true},
+		"no such operation": {Operation: "none", Closed: true},
+		"key":               {Key: want[3].ID.Key, Closed: true},
+		"just after":        {From: mid.Add(1), Closed: true},
+		"until just after":  {Until: mid.Add(1), Closed: true},
+		"gateway":           {Gateway: gateway},
+		"no such":           {Gateway: "none"},
+		"batch":             {Batch: "batch 1"},
+		"code":              {Code: "code 3"},
+		"reason":            {Reason: "reason 0", Closed: true},
+		"from":              {From: mid},
+		"until":             {Until: mid, Closed: true},
+		"one":               {Scope: want[20].ID.Scope, Operation: want[20].ID.Operation, Key: want[20].ID.Key},
+		"all three":         {Scope: "tenant 2", Code: "code 1", Batch: "batch 1", Closed: true},
+	} {
+		k.checkLetters(name, want, f)
+	}
+}
+
+// checkLetters reads the letters that a filter chooses, in pages of 4.
+func (k *kit) checkLetters(name string, all []durable.Letter, f durable.Filter) {
+	k.Helper()
+	var want, got []durable.Letter
+	for i := range all {
+		if f.Matches(&all[i]) {
+			want = append(want, all[i])
+		}
+	}
+	for {
+		var after *durable.Letter
+		if len(got) > 0 {
+			after = &got[len(got)-1]
+		}
+		page, err := k.store.Letters(k.ctx(), f, after, 4)
+		if err != nil || len(page) > 4 {
+			k.Fatalf("Letters: %d, %v", len(page), err)
+		}
+		got = append(got, page...)
+		if len(page) < 4 || len(got) > len(all) {
+			break
+		}
+	}
+	if d := diff(got, want); d != "" {
+		k.Errorf("%s: the letters are not those wanted:\n%s", name, d)
+	}
+}
+
+// testLettersAtOnce has many die in one commit, so that only their names order them.
+func (k *kit) testLettersAtOnce() {
+	var events []durable.Event
+	for i, name := range []string{"b", "a", "B", "é", "a!", "ab", "c"} {
+		for j, id := range []idempotency.ID{
+			{Scope: name, Operation: "o", Key: "k"}, {Scope: "s", Operation: name, Key: "k"}, {Scope: "s", Operation: "o", Key: name},
+		} {
+			in := intent("")
+			in.ID, in.Row = id, 10*i+j
+			r := k.claimOne(k.must(enqueue(in)))
+			if len(name) == 1 && j == 2 { // the number of its letter is greater than that of others
+				r = k.must(finish(&r, outcome(durable.ClassFailed), durable.Decision{}))
+				r = k.claimOne(r)
+			}
+			events = append(events, finish(&r, outcome(durable.ClassRefused), durable.Decision{Do: durable.Bury}))
+		}
+	}
+	results, err := k.store.Apply(k.ctx(), events)
+	if err != nil {
+		k.Fatalf("Apply: %v", err)
+	}
+	var all []durable.Letter
+	for i := range results {
+		if results[i].Err != nil {
+			k.Fatalf("finish: %v", results[i].Err)
+		}
+		all = append(all, *results[i].Opened)
+	}
+	slices.SortFunc(all, func(a, b durable.Letter) int { return a.Compare(&b) })
+	k.checkLetters("all at once", all, durable.Filter{})
+	k.checkLetters("from then", all, durable.Filter{From: all[0].DeadAt})
+	k.checkLetters("until then", all, durable.Filter{Until: all[0].DeadAt})
+}

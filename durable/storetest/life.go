@@ -1,0 +1,390 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/idempotency"
+)
+
+// outcome is one of a class.
+func outcome(class durable.Class) durable.Outcome {
+	return durable.Outcome{
+		Class: class, Code: "code", Reference: "ref", Status: 418, Result: []byte("result"), Err: errors.New("text"), //nolint:err113 // any
+	}
+}
+
+// reach brings a new intent to a state. Of those that are dead, doubt tells which.
+func (k *kit) reach(state durable.State, doubt bool) durable.Record {
+	k.Helper()
+	r := k.must(enqueue(intent("reach")))
+	step := func(class durable.Class, do durable.Action) {
+		r = k.claimOne(r)
+		r = k.must(finish(&r, outcome(class), durable.Decision{Do: do}))
+	}
+	switch state {
+	case durable.StateWaiting:
+		step(durable.ClassFailed, durable.Retry)
+	case durable.StateSending:
+		r = k.claimOne(r)
+	case durable.StateAsking:
+		step(durable.ClassUnknown, durable.Ask)
+		r = k.claimOne(r)
+	case durable.StateUnknown:
+		step(durable.ClassUnknown, durable.Retry)
+	case durable.StateDone:
+		step(durable.ClassSucceeded, durable.Retry)
+	case durable.StateDead:
+		if doubt {
+			step(durable.ClassUnknown, durable.Bury)
+		} else {
+			step(durable.ClassRefused, durable.Bury)
+		}
+	case durable.StateCancelled:
+		r = k.must(event(durable.EventCancel, r.ID))
+	default:
+	}
+	if r.State != state || r.Doubt != doubt {
+		k.Fatalf("it is %v, doubt %v, want %v, %v", r.State, r.Doubt, state, doubt)
+	}
+	return r
+}
+
+// testTransitions applies each event to each state, and holds what is stored to what
+// Decide says.
+func (k *kit) testTransitions() {
+	events := map[string]func(r *durable.Record) durable.Event{
+		"the same": func(r *durable.Record) durable.Event { return enqueue(r.Intent) },
+		"another": func(r *durable.Record) durable.Event {
+			in := r.Intent
+			in.Payload, in.Batch, in.Row, in.Gateway = []byte("mended"), "second", 8, mute
+			return enqueue(in)
+		},
+		"redrive": func(r *durable.Record) durable.Event { return event(durable.EventRedrive, r.ID) },
+		"redrive later": func(r *durable.Record) durable.Event {
+			e := event(durable.EventRedrive, r.ID)
+			e.After = time.Hour
+			return e
+		},
+		"redrive of another letter": func(r *durable.Record) durable.Event {
+			e := event(durable.EventRedrive, r.ID)
+			e.Generation = r.Generation + 7
+			return e
+		},
+		"cancel": func(r *durable.Record) durable.Event { return event(durable.EventCancel, r.ID) },
+	}
+	for class := durable.ClassUnknown; class <= durable.ClassNotFound; class++ {
+		events["resolve as "+class.String()] = func(r *durable.Record) durable.Event {
+			e := event(durable.EventResolve, r.ID)
+			e.Outcome = outcome(class)
+			return e
+		}
+		for _, do := range []durable.Action{durable.Retry, durable.Ask, durable.Bury} {
+			for _, newKey := range []bool{false, true} {
+				events[fmt.Sprintf("finish as %v, do %d, new key %v", class, do, newKey)] = func(r *durable.Record) durable.Event {
+					return finish(r, outcome(class), durable.Decision{Do: do, NewKey: newKey, At: time.Now().Add(time.Minute)})
+				}
+			}
+		}
+	}
+	for state := durable.StatePending; state <= durable.StateCancelled; state++ {
+		for _, doubt := range []bool{false, true} {
+			if doubt != (state == durable.StateUnknown || state == durable.StateAsking) && (!doubt || state != durable.StateDead) {
+				continue
+			}
+			for name, e := range events {
+				r := k.reach(state, doubt)
+				result := k.apply(e(&r)) // looks at everything
+				if result.Before != state && result.Err == nil {
+					k.Errorf("%s of one that is %v: Before is %v", name, state, result.Before)
+				}
+			}
+		}
+	}
+}
+
+// testFenced has those write whose time is over.
+func (k *kit) testFenced() {
+	success := func(r durable.Record) durable.Event {
+		return finish(&r, durable.Outcome{Class: durable.ClassSucceeded}, durable.Decision{})
+	}
+	mustFence := func(name string, e durable.Event) {
+		if result := k.apply(e); !errors.Is(result.Err, durable.ErrFenced) || result.Step != durable.StepKeep {
+			k.Errorf("%s: %v, want ErrFenced", name, result.Err)
+		}
+	}
+	r := k.reach(durable.StateSending, false)
+	other := r
+	other.Worker = "other"
+	mustFence("another worker", success(other))
+	other = r
+	other.Generation--
+	mustFence("an earlier generation", success(other))
+	k.must(success(r))
+	mustFence("the same twice", success(r))
+
+	r = k.reach(durable.StateSending, false)
+	k.leave(worker)
+	mustFence("a worker that was reaped", success(r))
+	next := k.claimOne(*k.look(r.ID))
+	mustFence("a worker that was overtaken", success(r))
+	k.must(success(next))
+}
+
+// leave makes all unknown that a worker holds.
+func (k *kit) leave(name string) []durable.Change {
+	k.Helper()
+	if _, err := k.store.Beat(k.ctx(), name, 0); err != nil {
+		k.Fatalf("Beat: %v", err)
+	}
+	for _, limit := range []int{0, -1} {
+		if changes, err := k.store.Reap(k.ctx(), limit); len(changes) != 0 || err != nil {
+			k.Errorf("Reap of %d: %d changes, %v", limit, len(changes), err)
+		}
+	}
+	var all []durable.Change
+	k.eventually("the end of a lease of 0", func() bool {
+		all = append(all, k.reap()...)
+		return len(all) > 0
+	})
+	return all
+}
+
+// reap reaps a page at a time, and looks whether each change is what Decide says.
+func (k *kit) reap() []durable.Change {
+	k.Helper()
+	var all []durable.Change
+	for {
+		changes, err := k.store.Reap(k.ctx(), 3)
+		if err != nil || len(changes) > 3 {
+			k.Fatalf("Reap: %d changes, %v, want 3 at most", len(changes), err)
+		}
+		for i := range changes {
+			c := &changes[i]
+			if !c.Before.Held() || c.Record.State != durable.StateUnknown || c.Record.Worker != "" || !c.Record.Doubt || c.Ended == nil {
+				k.Errorf("reaped: %v became %v of %q", c.Before, c.Record.State, c.Record.Worker)
+			}
+			k.note(c)
+			if stored := k.look(c.Record.ID); stored != nil {
+				complete(&c.Record, stored)
+			}
+			k.checkStored(&c.Record)
+		}
+		all = append(all, changes...)
+		if len(changes) == 0 {
+			return all
+		}
+	}
+}
+
+// testWorkers looks at leases.
+func (k *kit) testWorkers() {
+	k.many("a", 20)
+	c := claim("short")
+	c.Limit, c.Lease = 7, time.Hour
+	k.claim(c)
+	c.Worker = "alive"
+	k.claim(c)
+	if changes := k.reap(); len(changes) != 0 {
+		k.Fatalf("%d were reaped of workers that are alive", len(changes))
+	}
+	if _, err := k.store.Beat(k.ctx(), "idle", time.Hour); err != nil {
+		k.Fatal(err)
+	}
+	// A beat shortens a lease too. When it is over, all that the worker held is unknown.
+	if _, err := k.store.Beat(k.ctx(), "short", 20*time.Millisecond); err != nil {
+		k.Fatal(err)
+	}
+	var lost []durable.Change
+	k.eventually("the end of a lease", func() bool {
+		lost = append(lost, k.reap()...)
+		return len(lost) > 0
+	})
+	if len(lost) != 7 {
+		k.Errorf("%d were reaped, want 7", len(lost))
+	}
+	for i := range lost {
+		if lost[i].Record.NextAt.After(lost[i].Record.Updated) {
+			k.Errorf("it is due %v later, want at once", lost[i].Record.NextAt.Sub(lost[i].Record.Updated))
+		}
+	}
+	if stats, err := k.store.Stats(k.ctx()); err != nil || stats.Workers != 2 {
+		k.Errorf("%d workers are alive, %v, want 2, one of which holds nothing", stats.Workers, err)
+	}
+	// Nor does a worker that was forgotten stand in its own way.
+	c.Worker, c.Limit = "short", 2
+	if got := k.claim(c); len(got) != 2 {
+		k.Errorf("claimed %d, want 2", len(got))
+	}
+	if changes := k.reap(); len(changes) != 0 {
+		k.Errorf("%d were reaped of a worker that has come back", len(changes))
+	}
+	if got := k.leave("alive"); len(got) != 7 {
+		k.Errorf("%d were reaped of a worker that took leave, want 7", len(got))
+	}
+}
+
+// testSweep deletes what is over, and nothing else.
+func (k *kit) testSweep() {
+	var keep, gone []idempotency.ID
+	for state := durable.StatePending; state <= durable.StateCancelled; state++ {
+		id := k.reach(state, state == durable.StateUnknown || state == durable.StateAsking).ID
+		if state.Final() {
+			gone = append(gone, id)
+		} else {
+			keep = append(keep, id)
+		}
+	}
+	stats, err := k.store.Stats(k.ctx())
+	if err != nil {
+		k.Fatal(err)
+	}
+	for state := durable.StatePending; state <= durable.StateCancelled; state++ {
+		if n := stats.States[state]; n != 1 {
+			k.Errorf("%d are %v, want 1", n, state)
+		}
+	}
+	sweep := func(ttl time.Duration, limit int) int {
+		k.Helper()
+		n, err := k.store.Sweep(k.ctx(), ttl, limit)
+		if err != nil {
+			k.Fatalf("Sweep: %v", err)
+		}
+		return n
+	}
+	if n := sweep(time.Hour, 10); n != 0 {
+		k.Errorf("%d were swept that are young", n)
+	}
+	k.wait(5 * time.Millisecond)
+	for _, limit := range []int{0, 1, 10} {
+		if n := sweep(time.Millisecond, limit); n != min(limit, 1) {
+			k.Errorf("%d were swept, want %d", n, min(limit, 1))
+		}
+	}
+	for _, id := range keep {
+		if k.look(id) == nil {
+			k.Error("one was swept that is not over")
+		}
+	}
+	for _, id := range gone {
+		if _, err := k.store.Attempts(k.ctx(), id); !errors.Is(err, durable.ErrNotFound) {
+			k.Errorf("the journal of what was swept: %v", err)
+		}
+		in := intent("reach")
+		in.ID = id
+		if result := k.apply2(enqueue(in)); result.Step != durable.StepInsert {
+			k.Errorf("enqueued after it was swept: %d", result.Step)
+		}
+	}
+}
+
+// testSweepAge has one that is older than the other.
+func (k *kit) testSweepAge() {
+	for gap := 50 * time.Millisecond; ; gap *= 2 {
+		old := k.reach(durable.StateDone, false)
+		k.wait(gap)
+		young := k.reach(durable.StateCancelled, false)
+		ttl := k.now().Sub(old.Updated) - time.Millisecond
+		n, err := k.store.Sweep(k.ctx(), ttl, 10)
+		if err != nil {
+			k.Fatalf("Sweep: %v", err)
+		}
+		if k.now().Sub(young.Updated) >= ttl {
+			continue // too slow: it may have come of age meanwhile
+		}
+		if n != 1 || k.look(old.ID) != nil || k.look(young.ID) == nil {
+			k.Errorf("%d were swept, want the older one", n)
+		}
+		return
+	}
+}
+
+// testDeadline buries what is too late, and brings it back without its deadline.
+func (k *kit) testDeadline() {
+	var r durable.Record
+	for ahead := 50 * time.Millisecond; ; ahead *= 2 {
+		in := intent("deadline")
+		in.Deadline = time.Now().Add(ahead)
+		if result := k.apply(enqueue(in)); result.Err == nil {
+			r = result.Record
+			break // else it came too late
+		}
+	}
+	k.eventually("the deadline", func() bool { return !k.now().Before(r.Deadline) })
+	if result := k.apply(enqueue(r.Intent)); result.Err != nil || !result.Receipt().Existing {
+		k.Errorf("the same again, past its deadline: %+v, %v", result.Receipt(), result.Err)
+	}
+	r = k.claimOne(r)
+	if r.State != durable.StateDead || r.Reason != durable.ReasonDeadline {
+		k.Fatalf("it is %v, %q", r.State, r.Reason)
+	}
+	r = k.must(event(durable.EventRedrive, r.ID))
+	if !r.Deadline.IsZero() {
+		k.Errorf("redriven, it has the deadline %v", r.Deadline)
+	}
+}
+
+// apply2 is apply of an intent whose past is forgotten.
+func (k *kit) apply2(e durable.Event) durable.Result {
+	delete(k.attempts, e.ID())
+	delete(k.letters, e.ID())
+	return k.apply(e)
+}
+
+// testWalk does anything at all for a while, with workers that die between any two
+// verbs, and holds each step to Decide. In the end all is done.
+func (k *kit) testWalk() {
+	const intents, workers, steps = 12, 3, 400
+	var ids []idempotency.ID
+	for i := range intents {
+		ids = append(ids, k.must(enqueue(intent(fmt.Sprint("scope ", i%3)))).ID)
+	}
+	any1 := func() idempotency.ID { return ids[rand.IntN(len(ids))] }
+	for range steps {
+		switch rand.IntN(10) {
+		case 0:
+			k.apply(event(durable.EventCancel, any1()))
+		case 1:
+			k.apply(event(durable.EventRedrive, any1()))
+		case 2:
+			in := k.look(any1()).Intent
+			in.Payload = fmt.Append(nil, rand.Int())
+			k.apply(enqueue(in))
+		case 3:
+			e := event(durable.EventResolve, any1())
+			e.Outcome = outcome(durable.Class(rand.IntN(5)))
+			k.apply(e)
+		case 4: // a worker dies
+			if _, err := k.store.Beat(k.ctx(), fmt.Sprint("worker ", rand.IntN(workers)), 0); err != nil {
+				k.Fatal(err)
+			}
+			k.reap()
+		case 5, 6:
+			c := claim(fmt.Sprint("worker ", rand.IntN(workers)))
+			c.Limit = 1 + rand.IntN(4)
+			k.claim(c)
+		default:
+			if r := k.look(any1()); r.State.Held() {
+				k.must(finish(r, outcome(durable.Class(rand.IntN(5))), durable.Decision{Do: durable.Action(rand.IntN(3)), NewKey: rand.IntN(2) == 0}))
+			}
+		}
+	}
+	k.eventually("the end of all", func() bool {
+		over := 0
+		for _, id := range ids {
+			switch r := k.look(id); {
+			case r.State.Final():
+				over++
+			case r.State == durable.StateDead:
+				k.must(event(durable.EventRedrive, id))
+			case r.State.Held():
+				k.must(finish(r, durable.Outcome{Class: durable.ClassSucceeded}, durable.Decision{}))
+			}
+		}
+		k.claim(claim(worker))
+		return over == len(ids)
+	})
+}

@@ -1,0 +1,146 @@
+package durable
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+)
+
+// worker is a name under which intents are held, and its lease. When it is not known
+// what is held under it, because the store did not answer, it claims no more and is not
+// heard of any more once what is known is over: then the rest is reaped. A worker that
+// lived on would keep it for ever.
+type worker struct {
+	name  string
+	lease lease
+
+	holds   int  // claims that are under way, and attempts that are not over; by core.mu
+	retired bool // it claims no more; by core.mu
+}
+
+// claimant is the worker that claims. core.mu is held.
+func (c *core) claimant() *worker {
+	if n := len(c.workers); n > 0 && !c.workers[n-1].retired {
+		return c.workers[n-1]
+	}
+	w := &worker{name: rand.Text(), lease: lease{length: c.Lease}}
+	c.workers = append(c.workers, w)
+	return w
+}
+
+// release ends a claim or an attempt. lost: what became of it in the store is not
+// known. core.mu is held.
+func (c *core) release(w *worker, lost bool) {
+	w.holds--
+	w.retired = w.retired || lost
+	if w.retired && w.holds == 0 {
+		c.workers = slices.DeleteFunc(c.workers, func(x *worker) bool { return x == w })
+	}
+}
+
+// beat keeps the workers alive until ctx ends.
+func (c *core) beat(ctx context.Context) {
+	wait := c.Lease / 3
+	for sleep(ctx, wait) {
+		wait = c.Lease / 3
+		c.mu.Lock()
+		workers := slices.Clone(c.workers)
+		c.mu.Unlock()
+		for _, w := range workers {
+			if err := c.beatOnce(ctx, w); err != nil && ctx.Err() == nil {
+				c.Trace.failed(err)
+				wait = c.Lease / 20
+			}
+		}
+	}
+}
+
+func (c *core) beatOnce(ctx context.Context, w *worker) error {
+	asked := time.Now()
+	limited, cancel := context.WithTimeout(ctx, c.Lease/3)
+	defer cancel()
+	_, err := c.Store.Beat(limited, w.name, c.Lease)
+	if err == nil {
+		w.lease.extend(asked)
+	}
+	return err
+}
+
+// leave lets all know that the worker is gone, if it holds nothing. If it cannot, its
+// lease ends by itself.
+func (c *core) leave(ctx context.Context) {
+	c.mu.Lock()
+	w := c.claimant()
+	idle := w.holds == 0 && w.lease.begun()
+	w.retired = w.retired || idle
+	if idle {
+		c.workers = c.workers[:len(c.workers)-1]
+	}
+	c.mu.Unlock()
+	if !idle {
+		return
+	}
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords/8)
+	defer cancel()
+	_, _ = c.Store.Beat(limited, w.name, 0)
+}
+
+var (
+	errLease   = errors.New("durable: the worker's lease is about to end")
+	errDrained = errors.New("durable: the worker has stopped")
+	errTimeout = errors.New("durable: the attempt took too long")
+	errKeyLife = errors.New("durable: the key is about to protect no more")
+)
+
+// lease is how long the worker may be sure of what it holds: a quarter of a lease less
+// than the store last promised.
+type lease struct {
+	length time.Duration
+
+	mu     sync.Mutex
+	until  time.Time
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	timer  *time.Timer
+}
+
+// extend is by a promise that was asked for then.
+func (l *lease) extend(asked time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if until := asked.Add(l.length * 3 / 4); until.After(l.until) {
+		l.until = until
+	}
+	if l.ctx == nil || l.ctx.Err() != nil {
+		l.ctx, l.cancel = context.WithCancelCause(context.Background())
+		l.timer = time.AfterFunc(time.Until(l.until), l.end)
+	}
+}
+
+// end ends the lease, if it is over.
+func (l *lease) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if left := time.Until(l.until); left > 0 {
+		l.timer.Reset(left)
+		return
+	}
+	l.cancel(errLease)
+}
+
+// begun reports whether there ever was one.
+func (l *lease) begun() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ctx != nil
+}
+
+// context ends with the lease.
+func (l *lease) context() context.Context {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ctx
+}

@@ -1,0 +1,284 @@
+package durable_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/durable"
+)
+
+// D2: a send may last longer than its lease, as long as the heartbeat extends it.
+func TestLongSend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sends atomic.Int64
+		gateway := gatewayFunc(func(ctx context.Context, _ *durable.Send) durable.Outcome {
+			sends.Add(1)
+			select {
+			case <-time.After(4 * time.Minute):
+				return durable.Outcome{Class: durable.ClassSucceeded}
+			case <-ctx.Done():
+				return durable.Outcome{Err: context.Cause(ctx)}
+			}
+		})
+		a, b := through(gateway), through(gateway)
+		b.Store = a.Store
+		in := pay("comp1", "1")
+		enqueue(t, a, in)
+		running(t, a)
+		synctest.Wait()
+		running(t, b)
+		time.Sleep(5 * time.Minute)
+		assertState(t, a, in.ID, durable.StateDone)
+		assert.EqualValues(t, 1, sends.Load())
+	})
+}
+
+// D2: without heartbeats the send ends a quarter of the lease before it, and what an
+// earlier generation writes changes nothing.
+func TestLostLease(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		listen bool
+	}{
+		{"a Gateway that listens", true},
+		{"one that does not", false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &shaky{Store: new(durable.Memory)}
+				var first, ended time.Time
+				old := through(gatewayFunc(func(ctx context.Context, _ *durable.Send) durable.Outcome {
+					first = time.Now()
+					<-ctx.Done()
+					ended = time.Now()
+					if !row.listen {
+						time.Sleep(time.Hour)
+					}
+					return durable.Outcome{Class: durable.ClassSucceeded, Reference: "old"}
+				}))
+				old.Store = store
+				var second time.Time
+				other := through(gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {
+					second = time.Now()
+					assert.EqualValues(t, 2, s.Generation)
+					assert.Equal(t, durable.SendKey(s.ID, 1), s.Key)
+					time.Sleep(time.Minute)
+					return durable.Outcome{Class: durable.ClassSucceeded, Reference: "new"}
+				}))
+				other.Store = store.Store
+				in := pay("comp1", "1")
+				enqueue(t, old, in)
+				running(t, old)
+				synctest.Wait()
+				store.set(func(string) error { return errDown })
+				running(t, other)
+				time.Sleep(time.Minute)
+				store.set(nil)
+				time.Sleep(2 * time.Hour)
+				synctest.Wait()
+				assert.Equal(t, first.Add(30*time.Second*3/4), ended)
+				assert.GreaterOrEqual(t, second.Sub(first), 30*time.Second)
+				assert.LessOrEqual(t, second.Sub(first), 33*time.Second, "pick-up within Lease and two Polls")
+				record := find(t, other, in.ID)
+				assert.Equal(t, durable.StateDone, record.State)
+				assert.Equal(t, "new", record.Reference)
+				assert.Len(t, journal(t, other, in.ID), 2)
+			})
+		})
+	}
+}
+
+// A store whose answer is lost may have claimed for a worker what that does not know of.
+// The worker must not keep it by living on.
+func TestLostClaim(t *testing.T) {
+	for name, alone := range map[string]bool{"alone": true, "while it sends other things": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &shaky{Store: new(durable.Memory)}
+				e := through(gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {
+					if s.ID.Key == "long" {
+						time.Sleep(4 * time.Minute)
+					}
+					return durable.Outcome{Class: durable.ClassSucceeded}
+				}))
+				e.Store = store
+				running(t, e)
+				if !alone {
+					enqueue(t, e, pay("comp1", "long"))
+				}
+				synctest.Wait()
+				lost := false
+				store.set(func(verb string) error {
+					if verb == "claim" && !lost {
+						lost = true
+						return errSilent
+					}
+					return nil
+				})
+				in := pay("comp1", "1")
+				enqueue(t, e, in)
+				synctest.Wait()
+				require.True(t, lost)
+				assertState(t, e, in.ID, durable.StateSending)
+				later := pay("comp1", "2")
+				enqueue(t, e, later)
+				time.Sleep(10 * time.Second)
+				assertState(t, e, later.ID, durable.StateDone)
+				time.Sleep(6 * time.Minute)
+				assertState(t, e, in.ID, durable.StateDone)
+				stats, err := e.Stats(t.Context())
+				require.NoError(t, err)
+				assert.Equal(t, 1, stats.Workers)
+			})
+		})
+	}
+}
+
+// A store that is down for a while loses nothing, and is not asked all the time.
+func TestStoreDown(t *testing.T) {
+	for _, verb := range []string{"all", "apply", "claim", "beat", "reap", "sweep"} {
+		for _, how := range []error{errDown, errSilent} {
+			t.Run(verb+": "+how.Error(), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					store := &shaky{Store: new(durable.Memory)}
+					var mu sync.Mutex
+					done := map[string]bool{}
+					e := through(gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {
+						time.Sleep(time.Second)
+						mu.Lock()
+						defer mu.Unlock()
+						done[s.Key] = true
+						return durable.Outcome{Class: durable.ClassSucceeded}
+					}))
+					e.Store = store
+					var failed atomic.Int64
+					e.Trace = &durable.Trace{Failed: func(error) { failed.Add(1) }}
+					for i := range 40 {
+						enqueue(t, e, pay("comp1", string(rune('a'+i))))
+					}
+					running(t, e)
+					time.Sleep(1500 * time.Millisecond)
+					store.set(func(name string) error {
+						if verb == "all" || verb == name {
+							return how
+						}
+						return nil
+					})
+					time.Sleep(10 * time.Minute)
+					assert.Positive(t, failed.Load())
+					calls := 0
+					for _, name := range []string{"apply", "claim", "beat", "reap", "sweep"} {
+						calls += store.called(name)
+					}
+					assert.Less(t, calls, 6000, "ten a second at most")
+					store.set(nil)
+					time.Sleep(2 * time.Minute)
+					synctest.Wait()
+					stats, err := e.Stats(t.Context())
+					require.NoError(t, err)
+					assert.Equal(t, map[durable.State]int{durable.StateDone: 40}, stats.States)
+					assert.Len(t, done, 40)
+				})
+			})
+		}
+	}
+}
+
+// A worker that ends takes leave.
+func TestLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
+			return durable.Outcome{Class: durable.ClassSucceeded}
+		}))
+		for range 2 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			require.NoError(t, e.Run(ctx))
+			cancel()
+			stats, err := e.Stats(t.Context())
+			require.NoError(t, err)
+			assert.Zero(t, stats.Workers)
+		}
+		for _, key := range []string{"1", "2", "3"} {
+			enqueue(t, e, pay("comp1", key))
+			n, err := e.Work(t.Context(), 0)
+			require.NoError(t, err)
+			assert.Equal(t, 1, n)
+		}
+		stats, err := e.Stats(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, 1, stats.Workers, "one that knows what it holds keeps its name")
+	})
+}
+
+// A send ends after Timeout, and one of what may have been done with the protection of
+// its key.
+func TestSendEnds(t *testing.T) {
+	for _, row := range []struct {
+		name             string
+		timeout, keyLife time.Duration
+		want             [2]time.Duration // after the first began
+	}{
+		{"the default", 0, 0, [2]time.Duration{5 * time.Minute, 15 * time.Minute}},
+		{"a timeout", time.Minute, 0, [2]time.Duration{time.Minute, 11 * time.Minute}},
+		{"the key's life", 2 * time.Minute, 11 * time.Minute, [2]time.Duration{2 * time.Minute, 11 * time.Minute}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var began time.Time
+				var ended []time.Duration
+				e := through(gatewayFunc(func(ctx context.Context, s *durable.Send) durable.Outcome {
+					if s.Number == 1 {
+						began = time.Now()
+					}
+					<-ctx.Done()
+					ended = append(ended, time.Since(began))
+					return durable.Outcome{}
+				}))
+				e.Timeout, e.KeyLife, e.Poll = row.timeout, row.keyLife, time.Millisecond
+				e.Policy = policyFunc(func(*durable.History, time.Time) durable.Decision {
+					return durable.Decision{At: began.Add(10 * time.Minute)}
+				})
+				enqueue(t, e, pay("comp1", "1"))
+				_, err := e.Work(t.Context(), 0)
+				require.NoError(t, err)
+				time.Sleep(time.Until(began.Add(10 * time.Minute)))
+				_, err = e.Work(t.Context(), 0)
+				require.NoError(t, err)
+				require.Len(t, ended, 2)
+				for i, want := range row.want {
+					assert.InDelta(t, want, ended[i], float64(10*time.Millisecond))
+				}
+			})
+		})
+	}
+}
+
+// A Gateway that does not come back keeps its sender, so that there are never more of them
+// than Concurrency.
+func TestDeafGateway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var now, most atomic.Int64
+		e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
+			most.Store(max(most.Load(), now.Add(1)))
+			time.Sleep(time.Hour)
+			now.Add(-1)
+			return durable.Outcome{Class: durable.ClassSucceeded}
+		}))
+		e.Concurrency, e.PerTenant, e.Timeout = 3, 3, time.Minute
+		for _, key := range []string{"1", "2", "3", "4", "5", "6"} {
+			enqueue(t, e, pay("comp1", key))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Hour)
+		defer cancel()
+		require.NoError(t, e.Run(ctx))
+		assert.EqualValues(t, 3, most.Load())
+		time.Sleep(2 * time.Hour)
+	})
+}
