@@ -300,7 +300,7 @@ func TestLimit(t *testing.T) {
 	t.Parallel()
 	eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
 		count := effects(t, dsn)
-		reservation, tx, err := store.Begin(t.Context(), newClaim("limit"), 10*time.Millisecond)
+		reservation, tx, err := store.Begin(t.Context(), newClaim("limit"), time.Second)
 		require.NoError(t, err)
 		record := reservation.Record
 		require.NoError(t, insert(t.Context(), tx.Value(), record.Key))
