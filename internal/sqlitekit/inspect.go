@@ -1,4 +1,4 @@
-package sqlitestore
+package sqlitekit
 
 import (
 	"context"
@@ -32,7 +32,7 @@ func inspect(ctx context.Context, db *sql.DB) (*inspection, error) {
 		return nil, fmt.Errorf("sqlitestore: %w", err)
 	}
 	if found.path == "" {
-		return nil, errors.New("sqlitestore: the database is in memory: records must outlive the process")
+		return nil, errors.New("sqlitestore: the database is in memory: what is stored must outlive the process")
 	}
 	if err := conn.QueryRowContext(ctx, "PRAGMA busy_timeout").Scan(&found.busyTimeout); err != nil {
 		return nil, fmt.Errorf("sqlitestore: %w", err)
@@ -44,7 +44,7 @@ func inspect(ctx context.Context, db *sql.DB) (*inspection, error) {
 // process undo each other's locks on a file, and the database is damaged.
 func checkDriver(conn *sql.Conn) error {
 	err := conn.Raw(func(c any) error {
-		of, ok := driverConn(c).(interface {
+		of, ok := DriverConn(c).(interface {
 			sqlite.FileControl
 			sqlite.HookRegisterer
 			IsReadOnly(schema string) (bool, error)
@@ -64,8 +64,8 @@ func checkDriver(conn *sql.Conn) error {
 	return nil
 }
 
-// driverConn is the driver's own connection, in what instruments it.
-func driverConn(c any) any {
+// DriverConn is the driver's own connection, in what instruments it.
+func DriverConn(c any) any {
 	for {
 		of, ok := c.(interface{ Raw() driver.Conn })
 		if !ok {
@@ -91,11 +91,11 @@ func checkPragmas(ctx context.Context, conn *sql.Conn) error {
 	if queryOnly {
 		return errors.New("sqlitestore: the database is opened with query_only, and work must be able to write")
 	}
-	return checkSynchronous(ctx, conn)
+	return CheckSynchronous(ctx, conn)
 }
 
-// checkSynchronous: a commit that has returned must be on the disk.
-func checkSynchronous(ctx context.Context, conn *sql.Conn) error {
+// CheckSynchronous says if a commit that has returned might not be on the disk.
+func CheckSynchronous(ctx context.Context, conn *sql.Conn) error {
 	const full = 2
 	var synchronous int
 	if err := conn.QueryRowContext(ctx, "PRAGMA synchronous").Scan(&synchronous); err != nil {

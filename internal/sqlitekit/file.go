@@ -1,4 +1,4 @@
-package sqlitestore
+package sqlitekit
 
 import (
 	"errors"
@@ -21,8 +21,8 @@ var ErrMoved = errors.New("sqlitestore: the database file was moved")
 func resolve(path string) (string, error) {
 	switch {
 	case path == "" || path == ":memory:":
-		return "", fmt.Errorf("sqlitestore: %q is no file: records must outlive the process "+
-			"(idempotency.Memory is for those that need not)", path)
+		return "", fmt.Errorf("sqlitestore: %q is no file: what is stored must outlive the process "+
+			"(a Memory is for what need not)", path)
 	case strings.HasPrefix(path, "file:"):
 		return "", fmt.Errorf("sqlitestore: %q is a URI, and not a path", path)
 	case strings.ContainsRune(path, 0):
@@ -44,11 +44,11 @@ func resolve(path string) (string, error) {
 	return path, nil
 }
 
-// dataSource is how the driver is told to open a file: a URI, in which each
+// DataSource is how the driver is told to open a file: a URI, in which each
 // character of the path stands for itself, and what each connection is to begin
 // with. mode is rw or rwc: without c a file that is missing is not created, so
 // that a pool never goes on with a new and empty one.
-func dataSource(path, mode string, pragmas ...string) string {
+func DataSource(path, mode string, pragmas ...string) string {
 	path = filepath.ToSlash(path)
 	if !strings.HasPrefix(path, "/") {
 		path = "/" + path // C:/…
@@ -57,35 +57,37 @@ func dataSource(path, mode string, pragmas ...string) string {
 	return (&url.URL{Scheme: "file", Path: path, RawQuery: query.Encode()}).String()
 }
 
-// file tells whether the database is still the one that was opened. SQLite does
+// File tells whether the database is still the one that was opened. SQLite does
 // not notice: on Unix it writes on into a file that has no name any more.
 //
 // It never opens the file. Closing it would drop the locks that SQLite has on it,
 // as locks belong to the process.
-type file struct {
-	path string
+type File struct {
+	// Path is where it is, from the root.
+	Path string
+
 	info fs.FileInfo
 }
 
-func newFile(path string) (file, error) {
+func newFile(path string) (File, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return file{}, fmt.Errorf("sqlitestore: %w", err)
+		return File{}, fmt.Errorf("sqlitestore: %w", err)
 	}
-	return file{path: path, info: info}, nil
+	return File{Path: path, info: info}, nil
 }
 
-// check is an ErrMoved, or nil.
-func (f *file) check() error {
+// Check is an ErrMoved, or nil.
+func (f *File) Check() error {
 	if runtime.GOOS == "windows" {
 		return nil // an open file can be neither moved nor removed there
 	}
-	info, err := os.Stat(f.path)
+	info, err := os.Stat(f.Path)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrMoved, err)
 	}
 	if !os.SameFile(f.info, info) {
-		return fmt.Errorf("%w: %s is another file now", ErrMoved, f.path)
+		return fmt.Errorf("%w: %s is another file now", ErrMoved, f.Path)
 	}
 	return nil
 }

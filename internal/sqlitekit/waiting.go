@@ -1,4 +1,4 @@
-package sqlitestore
+package sqlitekit
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 )
 
 // ErrLocked means that SQLite's write lock was not free within
-// Options.BusyTimeout: another process, a transaction of the work, or a long line
+// Settings.BusyTimeout: another process, a transaction of the work, or a long line
 // of writers had it. Nothing was changed.
 var ErrLocked = errors.New("sqlitestore: the write lock is not free")
 
@@ -22,30 +22,35 @@ const (
 	longestPause = 4 * time.Millisecond
 )
 
-func (s *Store) patience() time.Duration {
-	if s.options.BusyTimeout == 0 {
+// Patience is how long a writer waits.
+func (d *DB) Patience() time.Duration {
+	if d.settings.BusyTimeout == 0 {
 		return defaultBusyTimeout
 	}
-	return max(s.options.BusyTimeout, 0)
+	return max(d.settings.BusyTimeout, 0)
 }
 
-// queue waits in this store's line of writers for the ticket's turn, no longer
-// than patience. Who gets nil must leave.
-func (s *Store) queue(ctx context.Context, k *ticket, patience time.Duration) error {
+// Enter waits in this store's line of writers for the ticket's turn, no longer than
+// patience. Who gets nil must Leave.
+func (d *DB) Enter(ctx context.Context, k *Ticket, patience time.Duration) error {
 	limited, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	err := s.turn.enter(limited, k)
-	if err != nil && limited.Err() != nil && ctx.Err() == nil && !errors.Is(err, errWorking) {
+	err := d.turn.enter(limited, k)
+	if err != nil && ctx.Err() == nil {
 		return fmt.Errorf("%w after %v in line", ErrLocked, patience)
 	}
 	return err
 }
 
-// retry calls try until it meets no lock of others. Inside of this process writers
-// stand in line (see turn); those whom they may still meet are other processes and
+// Leave gives the turn to the next in line. For a ticket that does not have it, it
+// does nothing.
+func (d *DB) Leave(k *Ticket) { d.turn.leave(k) }
+
+// Retry calls try until it meets no lock of others. Inside of this process writers
+// stand in line (see Enter); those whom they may still meet are other processes and
 // the work's own transactions. The connections' busy timeout is 0, because SQLite
 // waits without regard to a context.
-func (s *Store) retry(ctx context.Context, patience time.Duration, try func() error) error {
+func (d *DB) Retry(ctx context.Context, patience time.Duration, try func() error) error {
 	var waited time.Duration
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		if err := ctx.Err(); err != nil {
