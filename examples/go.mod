@@ -44,6 +44,7 @@ require (
 	github.com/quic-go/qpack v0.6.0 // indirect
 	github.com/quic-go/quic-go v0.59.0 // indirect
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
+	github.com/resilienthttp/resilienthttp/internal/sqlitekit v0.0.0 // indirect
 	github.com/twitchyliquid64/golang-asm v0.15.1 // indirect
 	github.com/ugorji/go/codec v1.3.1 // indirect
 	github.com/valyala/bytebufferpool v1.0.0 // indirect
@@ -76,3 +77,5 @@ replace github.com/resilienthttp/resilienthttp => ../
 replace github.com/resilienthttp/resilienthttp/idempotency/sqlitestore => ../idempotency/sqlitestore
 
 replace github.com/resilienthttp/resilienthttp/idempotency/pgstore => ../idempotency/pgstore
+
+replace github.com/resilienthttp/resilienthttp/internal/sqlitekit => ../internal/sqlitekit

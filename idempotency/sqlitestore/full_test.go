@@ -37,14 +37,14 @@ func TestDiskFull(t *testing.T) {
 	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {
 			s := openInternal(t)
-			s.db.SetMaxOpenConns(2)
-			s.db.SetMaxIdleConns(1) // so that it is this connection
-			_, err := s.db.Exec("CREATE TABLE work (id TEXT, payload BLOB) STRICT")
+			s.kit.Work.SetMaxOpenConns(2)
+			s.kit.Work.SetMaxIdleConns(1) // so that it is this connection
+			_, err := s.kit.Work.Exec("CREATE TABLE work (id TEXT, payload BLOB) STRICT")
 			require.NoError(t, err)
 			failed := 0
 			for more := 0; ; more++ {
 				key := fmt.Sprint(more)
-				allow(t, more, s.db, s.write.db)
+				allow(t, more, s.kit.Work, s.kit.Write)
 				answer, tx, err := s.Begin(t.Context(), internalClaim(key), 0)
 				require.NoError(t, err)
 				work := tx.Value().(*sql.Tx)
@@ -60,14 +60,14 @@ func TestDiskFull(t *testing.T) {
 						require.NoError(t, s.deleteInternal(key))
 					}
 				}
-				allow(t, -1, s.db, s.write.db)
+				allow(t, -1, s.kit.Work, s.kit.Write)
 				if err == nil {
 					break
 				}
 				failed++
 				requireCode(t, sqlite3.SQLITE_FULL, err)
 				var rows int
-				require.NoError(t, s.db.QueryRow("SELECT count(*) FROM work").Scan(&rows))
+				require.NoError(t, s.kit.Work.QueryRow("SELECT count(*) FROM work").Scan(&rows))
 				assert.Zero(t, rows)
 				again, tx, err := s.Begin(t.Context(), internalClaim(key), 0)
 				require.NoError(t, err)
@@ -81,7 +81,7 @@ func TestDiskFull(t *testing.T) {
 }
 
 func (s *Store) deleteInternal(key string) error {
-	_, err := s.db.Exec("DELETE FROM idempotency_records WHERE key = ?", key)
+	_, err := s.kit.Work.Exec("DELETE FROM idempotency_records WHERE key = ?", key)
 	return err
 }
 
@@ -95,7 +95,7 @@ func TestDiskFullDetached(t *testing.T) {
 	large := idempotency.Outcome{
 		Status: idempotency.Completed, Result: idempotency.Result{Code: 200, Body: make([]byte, 1<<20)},
 	}
-	allow(t, 0, s.write.db)
+	allow(t, 0, s.kit.Write)
 	requireCode(t, sqlite3.SQLITE_FULL, s.Complete(t.Context(), reservation.Record.Lease(), large))
 	for i := 0; err == nil; i++ {
 		_, err = s.Reserve(t.Context(), internalClaim(fmt.Sprint(i)))
@@ -105,6 +105,6 @@ func TestDiskFullDetached(t *testing.T) {
 	record, err := s.Load(t.Context(), claim.ID)
 	require.NoError(t, err)
 	assert.Equal(t, reservation.Record, record)
-	allow(t, -1, s.write.db)
+	allow(t, -1, s.kit.Write)
 	require.NoError(t, s.Complete(t.Context(), record.Lease(), large))
 }

@@ -14,6 +14,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 
 func openInternal(t *testing.T) *Store {
@@ -42,12 +43,12 @@ func pragma(t *testing.T, db *sql.DB, name string) (value int) {
 func TestDurability(t *testing.T) {
 	s := openInternal(t)
 	const normal, full = 1, 2
-	assert.Equal(t, full, pragma(t, s.db, "synchronous"))
-	assert.Equal(t, full, pragma(t, s.db, "synchronous"))
-	assert.Equal(t, full, pragma(t, s.write.db, "synchronous"))
-	assert.Equal(t, normal, pragma(t, s.sweeper.db, "synchronous"))
-	assert.Equal(t, 0, pragma(t, s.write.db, "busy_timeout"))
-	assert.Equal(t, 1, pragma(t, s.db, "foreign_keys"))
+	assert.Equal(t, full, pragma(t, s.kit.Work, "synchronous"))
+	assert.Equal(t, full, pragma(t, s.kit.Work, "synchronous"))
+	assert.Equal(t, full, pragma(t, s.kit.Write, "synchronous"))
+	assert.Equal(t, normal, pragma(t, s.kit.Sweeper, "synchronous"))
+	assert.Equal(t, 0, pragma(t, s.kit.Write, "busy_timeout"))
+	assert.Equal(t, 1, pragma(t, s.kit.Work, "foreign_keys"))
 }
 
 // TestVerbsFlush: the verbs that end an execution are on the connection that
@@ -57,7 +58,7 @@ func TestVerbsFlush(t *testing.T) {
 	reservation, err := s.Reserve(t.Context(), internalClaim("key"))
 	require.NoError(t, err)
 	lease := reservation.Record.Lease()
-	require.NoError(t, s.write.db.Close())
+	require.NoError(t, s.kit.Write.Close())
 	require.ErrorContains(t, s.Renew(t.Context(), lease, time.Hour), "closed")
 	require.ErrorContains(t, s.Release(t.Context(), lease), "closed")
 	require.ErrorContains(t, s.Complete(t.Context(), lease, idempotency.Outcome{Status: idempotency.Completed}), "closed")
@@ -80,7 +81,7 @@ func TestReadOnly(t *testing.T) {
 	reservation, err := s.Reserve(t.Context(), claim)
 	require.NoError(t, err)
 	require.NoError(t, s.Complete(t.Context(), reservation.Record.Lease(), idempotency.Outcome{Status: idempotency.Completed}))
-	for _, db := range []*sql.DB{s.write.db, s.db} {
+	for _, db := range []*sql.DB{s.kit.Write, s.kit.Work} {
 		_, err := db.Exec("PRAGMA query_only = 1")
 		require.NoError(t, err)
 	}
@@ -100,7 +101,7 @@ func TestReplayWritesNothing(t *testing.T) {
 	reservation, err := s.Reserve(t.Context(), claim)
 	require.NoError(t, err)
 	require.NoError(t, s.Complete(t.Context(), reservation.Record.Lease(), idempotency.Outcome{Status: idempotency.Completed}))
-	other, err := sql.Open("sqlite", dataSource(s.file.path, "rw"))
+	other, err := sql.Open("sqlite", sqlitekit.DataSource(s.kit.File.Path, "rw"))
 	require.NoError(t, err)
 	defer func() { _ = other.Close() }()
 	other.SetMaxOpenConns(1)
@@ -128,7 +129,7 @@ func TestLogStaysShort(t *testing.T) {
 		_, err := s.Reserve(t.Context(), claim)
 		require.NoError(t, err)
 	}
-	info, err := os.Stat(s.file.path + "-wal")
+	info, err := os.Stat(s.kit.File.Path + "-wal")
 	require.NoError(t, err)
 	assert.Less(t, info.Size(), int64(20<<20), "the automatic checkpoint is at 16 MB")
 }
@@ -147,7 +148,7 @@ func TestPlans(t *testing.T) {
 		"find dead": findDeadSQL, "abandon dead": abandonDeadSQL, "unknown": unknownSQL,
 	} {
 		t.Run(name, func(t *testing.T) {
-			rows, err := s.db.Query("EXPLAIN QUERY PLAN "+query, make([]any, 16)...)
+			rows, err := s.kit.Work.Query("EXPLAIN QUERY PLAN "+query, make([]any, 16)...)
 			require.NoError(t, err)
 			defer func() { require.NoError(t, rows.Close()) }()
 			found := false
@@ -178,25 +179,25 @@ func TestAsJudged(t *testing.T) {
 		"scope = 'other'", "operation = 'other'", "key = 'other'",
 	} {
 		t.Run(change, func(t *testing.T) {
-			_, err := s.db.Exec("UPDATE idempotency_records SET " + change)
+			_, err := s.kit.Work.Exec("UPDATE idempotency_records SET " + change)
 			require.NoError(t, err)
 			for _, step := range []idempotency.Step{idempotency.Take, idempotency.Abandon} {
-				record, err := applyStep(t.Context(), s.write.statements, step, judged, &claim)
+				record, err := applyStep(t.Context(), s.write, step, judged, &claim)
 				require.NoError(t, err)
 				assert.Nil(t, record)
 			}
 			var clock int64
 			require.ErrorIs(t, s.joined[still].QueryRow(asJudgedArgs(judged)...).Scan(&clock), sql.ErrNoRows)
-			_, err = s.db.Exec("DELETE FROM idempotency_records")
+			_, err = s.kit.Work.Exec("DELETE FROM idempotency_records")
 			require.NoError(t, err)
-			_, err = applyStep(t.Context(), s.write.statements, idempotency.Insert, nil, &claim)
+			_, err = applyStep(t.Context(), s.write, idempotency.Insert, nil, &claim)
 			require.NoError(t, err)
-			_, err = s.db.Exec("UPDATE idempotency_records SET lease_expires = ?, expires = ?",
+			_, err = s.kit.Work.Exec("UPDATE idempotency_records SET lease_expires = ?, expires = ?",
 				judged.LeaseExpires.UnixMilli(), judged.Expires.UnixMilli())
 			require.NoError(t, err)
 		})
 	}
-	record, err := applyStep(t.Context(), s.write.statements, idempotency.Take, judged, &claim)
+	record, err := applyStep(t.Context(), s.write, idempotency.Take, judged, &claim)
 	require.NoError(t, err)
 	assert.NotNil(t, record, "nothing has happened to it")
 }

@@ -5,11 +5,30 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"runtime"
-	"strconv"
 	"time"
 
-	_ "modernc.org/sqlite" // the driver "sqlite"
+	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
+)
+
+// What the verbs say beside the errors of package idempotency. They are found with
+// errors.Is.
+var (
+	// ErrLocked means that SQLite's write lock was not free within Options.BusyTimeout:
+	// another process, a transaction of the work, or a long line of writers had it.
+	// Nothing was changed.
+	ErrLocked = sqlitekit.ErrLocked
+
+	// ErrMoved means that the database's file is not where it was: removed, renamed, or
+	// another in its place. What would be written now would be forgotten at the next
+	// start. Nothing was changed.
+	ErrMoved = sqlitekit.ErrMoved
+
+	// ErrSchema means that the database's tables were made by a newer version of this
+	// package, and this one cannot work with them. Nothing was changed.
+	ErrSchema = sqlitekit.ErrSchema
+
+	// ErrClosed means that the store is closed.
+	ErrClosed = sqlitekit.ErrClosed
 )
 
 // Options are what a store may be told. The zero value works. They are used as
@@ -50,137 +69,60 @@ func New(ctx context.Context, db *sql.DB) (*Store, error) { return Options{}.New
 
 // Open is like the function Open, with these options.
 func (o Options) Open(ctx context.Context, path string) (*Store, error) {
-	return o.open(ctx, path, scripts())
+	return o.open(ctx, path, schema())
 }
 
-// open is Open as a package does it that has these migrations.
-func (o Options) open(ctx context.Context, path string, scripts []string) (*Store, error) {
-	path, err := resolve(path)
+// open is Open as a package does it that has this schema.
+func (o Options) open(ctx context.Context, path string, schema sqlitekit.Schema) (*Store, error) {
+	kit, err := sqlitekit.Open(ctx, path, o.settings(schema))
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{options: o, scripts: scripts, owned: true, busyTimeout: workBusyTimeout.Milliseconds()}
-	s.db, err = sql.Open("sqlite", dataSource(path, "rw",
-		"busy_timeout("+strconv.FormatInt(s.busyTimeout, 10)+")", "synchronous(FULL)", "foreign_keys(ON)", checkpoints))
-	if err != nil {
-		return nil, err
-	}
-	// One writes; the others read beside.
-	s.db.SetMaxIdleConns(readers())
-	return s.opened(ctx, path, "rwc")
+	return opened(ctx, kit)
 }
-
-// workBusyTimeout is that of Store.DB's connections, for the work's own
-// transactions.
-const workBusyTimeout = 10 * time.Second
-
-// checkpoints makes the log 16 MB long before a commit has to bring it into the
-// file, and not 4 MB, SQLite's default. That commit takes milliseconds: now it is
-// one of a thousand, and before one of two hundred, which the 99th percentile all
-// but shows.
-const checkpoints = "wal_autocheckpoint(4000)"
 
 // New is like the function New, with these options.
 func (o Options) New(ctx context.Context, db *sql.DB) (*Store, error) {
-	found, err := inspect(ctx, db)
+	kit, err := sqlitekit.New(ctx, db, o.settings(schema()))
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{options: o, scripts: scripts(), db: db, busyTimeout: found.busyTimeout}
-	return s.opened(ctx, found.path, "rw")
+	return opened(ctx, kit)
 }
 
-// opened makes the store ready, or closes what there is of it.
-func (s *Store) opened(ctx context.Context, path, mode string) (*Store, error) {
-	if err := s.setUp(ctx, path, mode); err != nil {
-		return nil, errors.Join(err, s.closePools())
-	}
-	return s, nil
+func (o Options) settings(schema sqlitekit.Schema) sqlitekit.Settings {
+	return sqlitekit.Settings{Schema: schema, BusyTimeout: o.BusyTimeout}
 }
 
-func (s *Store) setUp(ctx context.Context, path, mode string) error {
-	if err := s.prepareDatabase(ctx, path, mode); err != nil {
+// opened is the store, or closes what there is of it.
+func opened(ctx context.Context, kit *sqlitekit.DB) (*Store, error) {
+	s := &Store{kit: kit}
+	err := kit.Retry(ctx, kit.Patience(), func() (err error) {
+		s.read, err = prepare(ctx, kit.Read)
 		return err
-	}
-	var err error
-	if s.file, err = newFile(path); err != nil {
-		return err
-	}
-	return errors.Join(s.openPools(ctx, path), s.prepareWork(ctx))
-}
-
-// prepareDatabase makes the file, if it may, its WAL and the tables.
-func (s *Store) prepareDatabase(ctx context.Context, path, mode string) error {
-	db, err := openPool(path, mode, 1, "synchronous(FULL)")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = db.Close() }()
-	if err := s.retry(ctx, s.patience(), func() error { return ensureWAL(ctx, db) }); err != nil {
-		return fmt.Errorf("sqlitestore: %s: %w", path, err)
-	}
-	return s.migrate(ctx, db, s.scripts)
-}
-
-// ensureWAL converts a database that has another journal. For that SQLite wants
-// it for itself for a moment, so that who comes second finds a lock.
-func ensureWAL(ctx context.Context, db *sql.DB) error {
-	var mode string
-	if err := db.QueryRowContext(ctx, "PRAGMA journal_mode").Scan(&mode); err != nil || mode == "wal" {
-		return err
-	}
-	if err := db.QueryRowContext(ctx, "PRAGMA journal_mode(WAL)").Scan(&mode); err != nil {
-		return err
-	}
-	if mode != "wal" {
-		return fmt.Errorf("the journal mode is %s, and WAL cannot be had", mode)
-	}
-	return nil
-}
-
-func (s *Store) openPools(ctx context.Context, path string) error {
-	s.readers = make(chan struct{}, readers())
-	for _, each := range []struct {
-		pool    *pool
-		size    int
-		pragmas []string
-	}{
-		{&s.read, readers(), []string{"query_only(ON)"}},
-		{&s.write, 1, []string{"synchronous(FULL)", checkpoints}},
-		{&s.sweeper, 1, []string{"synchronous(NORMAL)", "wal_autocheckpoint(0)"}},
-	} {
-		db, err := openPool(path, "rw", each.size, each.pragmas...)
-		if err != nil {
-			return err
-		}
-		each.pool.db = db
-		err = s.retry(ctx, s.patience(), func() error {
-			each.pool.statements, err = prepare(ctx, db)
+	})
+	if err == nil {
+		err = kit.Retry(ctx, kit.Patience(), func() (err error) {
+			s.write, err = prepare(ctx, kit.Write)
 			return err
 		})
-		if err != nil {
-			return fmt.Errorf("sqlitestore: %s: %w", path, err)
-		}
 	}
-	return nil
-}
-
-// openPool opens connections that never wait by themselves: see Store.retry.
-func openPool(path, mode string, size int, pragmas ...string) (*sql.DB, error) {
-	db, err := sql.Open("sqlite", dataSource(path, mode, append(pragmas, "busy_timeout(0)")...))
 	if err != nil {
-		return nil, err
+		err = fmt.Errorf("sqlitestore: %s: %w", kit.File.Path, err)
+	} else {
+		err = s.prepareWork(ctx)
 	}
-	db.SetMaxOpenConns(size)
-	db.SetMaxIdleConns(size)
-	return db, nil
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
 }
 
 // prepareWork prepares what runs in the transactions of joined work.
 func (s *Store) prepareWork(ctx context.Context) error {
 	for i, text := range [...]string{unwrittenSQL, stillSQL, finishSQL} {
 		var err error
-		if s.joined[i], err = s.db.PrepareContext(ctx, text); err != nil { //nolint:sqlclosecheck // Close does it
+		if s.joined[i], err = s.kit.Work.PrepareContext(ctx, text); err != nil { //nolint:sqlclosecheck // Close does it
 			return fmt.Errorf("sqlitestore: %w", err)
 		}
 	}
@@ -193,7 +135,3 @@ const (
 	still
 	finish
 )
-
-// readers is how many connections read at a time: reading is work for the
-// processor, so that more would not be faster.
-func readers() int { return max(4, runtime.GOMAXPROCS(0)) }

@@ -3,11 +3,11 @@ package sqlitestore
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 
 // row is a record as the database gives it.
@@ -43,14 +43,14 @@ func (r *row) record() (_ *idempotency.Record, err error) {
 
 // readRecord runs the statement that loads a record, and returns that (nil: there
 // is none) and SQLite's time, by which it is to be judged.
-func readRecord(ctx context.Context, load statement, id idempotency.ID) (*idempotency.Record, time.Time, error) {
+func readRecord(ctx context.Context, load sqlitekit.Statement, id idempotency.ID) (*idempotency.Record, time.Time, error) {
 	var (
 		r     row
 		clock int64
 		found bool
 	)
 	r.ID = id
-	_, err := readRows(ctx, load, idArgs(id), func(rows *sql.Rows) error {
+	_, err := sqlitekit.ReadRows(ctx, load, idArgs(id), func(rows *sql.Rows) error {
 		return rows.Scan(append(r.columns(), &found, &clock)...)
 	})
 	if err != nil || !found {
@@ -62,9 +62,9 @@ func readRecord(ctx context.Context, load statement, id idempotency.ID) (*idempo
 
 // readRecords runs a statement that gives records: those that it finds, or has
 // changed. After an error it has changed none, whatever it gave before.
-func readRecords(ctx context.Context, s statement, args []any) ([]idempotency.Record, error) {
+func readRecords(ctx context.Context, s sqlitekit.Statement, args []any) ([]idempotency.Record, error) {
 	var all []idempotency.Record
-	_, err := readRows(ctx, s, args, func(rows *sql.Rows) error {
+	_, err := sqlitekit.ReadRows(ctx, s, args, func(rows *sql.Rows) error {
 		var r row
 		if err := rows.Scan(append([]any{&r.Scope, &r.Operation, &r.Key}, r.columns()...)...); err != nil {
 			return err
@@ -79,24 +79,6 @@ func readRecords(ctx context.Context, s statement, args []any) ([]idempotency.Re
 		return nil, err
 	}
 	return all, nil
-}
-
-// readRows has scan read each row that the statement gives, and counts them. It
-// runs the statement to its end: only there SQLite commits what a RETURNING has
-// told, and begins a checkpoint when one is due. (sql.Row would leave after the
-// row.)
-func readRows(ctx context.Context, s statement, args []any, scan func(*sql.Rows) error) (n int, err error) {
-	rows, err := s.QueryContext(ctx, args...)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for ; rows.Next(); n++ {
-		if err := scan(rows); err != nil {
-			return n, err
-		}
-	}
-	return n, rows.Err()
 }
 
 // applyStep does what Decide said, unless the record is not the one that was
@@ -167,20 +149,12 @@ func stored(o *idempotency.Outcome) idempotency.Result {
 }
 
 // writeLease runs a statement that only a lease's holder may run.
-func writeLease(ctx context.Context, s statement, args []any) error {
-	n, err := affected(s.ExecContext(ctx, args...))
+func writeLease(ctx context.Context, s sqlitekit.Statement, args []any) error {
+	n, err := sqlitekit.Affected(s.ExecContext(ctx, args...))
 	if err == nil && n == 0 {
 		return idempotency.ErrLeaseLost
 	}
 	return err
-}
-
-func affected(result sql.Result, err error) (int, error) {
-	if err != nil {
-		return 0, err
-	}
-	n, err := result.RowsAffected()
-	return int(n), err
 }
 
 // millis rounds up: no lease is shorter than asked for.

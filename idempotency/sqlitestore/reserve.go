@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 
 // Reserve implements idempotency.Store. It reads first, without any lock, and
@@ -53,14 +54,14 @@ type look struct {
 
 // look reads the record, without a lock, and judges it.
 func (s *Store) look(ctx context.Context, claim *idempotency.Claim) (l look, err error) {
-	err = s.reading(ctx, func(ctx context.Context) error {
+	err = s.kit.Reading(ctx, func(ctx context.Context) error {
 		l, err = lookAt(ctx, s.read.load, claim)
 		return err
 	})
 	return l, err
 }
 
-func lookAt(ctx context.Context, load statement, claim *idempotency.Claim) (l look, err error) {
+func lookAt(ctx context.Context, load sqlitekit.Statement, claim *idempotency.Claim) (l look, err error) {
 	judged, clock, err := readRecord(ctx, load, claim.ID)
 	if err != nil {
 		return look{}, err
@@ -85,8 +86,8 @@ func (l *look) busy(claim *idempotency.Claim) idempotency.Reservation {
 // apply does the step. nil: the record is not the one that was judged any more.
 // errWorking: joined work of this store is at it.
 func (s *Store) apply(ctx context.Context, l *look, claim *idempotency.Claim) (record *idempotency.Record, err error) {
-	err = s.alone(ctx, &ticket{claims: &claim.ID}, s.patience(), func(ctx context.Context) error {
-		record, err = applyStep(ctx, s.write.statements, l.step, l.judged, claim)
+	err = s.alone(ctx, &ticket{claims: &claim.ID}, s.kit.Patience(), func(ctx context.Context) error {
+		record, err = applyStep(ctx, s.write, l.step, l.judged, claim)
 		return err
 	})
 	return record, err

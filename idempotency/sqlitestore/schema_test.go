@@ -12,16 +12,19 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/idempotency/storetest"
+	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 
 // later are migrations of versions to come: one that adds, and one with which older
 // versions cannot work.
-func later() []string {
-	return append(scripts(),
+func later() sqlitekit.Schema {
+	s := schema()
+	s.Scripts = append(s.Scripts,
 		`ALTER TABLE idempotency_records ADD COLUMN note TEXT NOT NULL DEFAULT '';
 		CREATE INDEX idempotency_records_owner ON idempotency_records (owner);
 		INSERT INTO idempotency_schema (version, oldest, applied) VALUES (2, 1, 0);`,
 		`INSERT INTO idempotency_schema (version, oldest, applied) VALUES (3, 3, 0);`)
+	return s
 }
 
 // tables is what SQLite says of the database's.
@@ -53,7 +56,7 @@ func TestSchema(t *testing.T) {
 		_, err = db.Exec(text)
 		require.NoError(t, err)
 	}
-	want := tables(t, made.db)
+	want := tables(t, made.kit.Work)
 	assert.Equal(t, want, tables(t, db))
 	require.Len(t, want, 5)
 
@@ -75,10 +78,10 @@ func TestSchema(t *testing.T) {
 }
 
 func TestSchemaFrom(t *testing.T) {
-	text, err := Schema(len(scripts()))
+	text, err := Schema(len(schema().Scripts))
 	require.NoError(t, err)
 	assert.Empty(t, text)
-	for _, from := range []int{-1, len(scripts()) + 1} {
+	for _, from := range []int{-1, len(schema().Scripts) + 1} {
 		_, err = Schema(from)
 		require.ErrorIs(t, err, ErrSchema)
 	}
@@ -88,10 +91,14 @@ func TestSchemaFrom(t *testing.T) {
 // work, which works on, may be restarted, and may come back when the newer is gone.
 func TestVersions(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "test.db")
-	openAs := func(known int) (*Store, error) { return Options{}.open(t.Context(), path, later()[:known]) }
+	openAs := func(known int) (*Store, error) {
+		schema := later()
+		schema.Scripts = schema.Scripts[:known]
+		return Options{}.open(t.Context(), path, schema)
+	}
 	older, err := openAs(1)
 	require.NoError(t, err)
-	_, err = older.db.Exec("CREATE TABLE ledger (id TEXT NOT NULL) STRICT")
+	_, err = older.kit.Work.Exec("CREATE TABLE ledger (id TEXT NOT NULL) STRICT")
 	require.NoError(t, err)
 	before, err := older.Reserve(t.Context(), internalClaim("before"))
 	require.NoError(t, err)
@@ -109,7 +116,7 @@ func TestVersions(t *testing.T) {
 				return err
 			},
 			Count: func(ctx context.Context, id string) (n int, err error) {
-				err = newer.db.QueryRowContext(ctx, "SELECT count(*) FROM ledger WHERE id = ?", id).Scan(&n)
+				err = newer.kit.Work.QueryRowContext(ctx, "SELECT count(*) FROM ledger WHERE id = ?", id).Scan(&n)
 				return n, err
 			},
 			Rows: -1,
@@ -140,7 +147,8 @@ func TestVersions(t *testing.T) {
 // TestMigrationFails: all of it, or nothing.
 func TestMigrationFails(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "test.db")
-	bad := append(scripts(), "CREATE TABLE half (x); SELECT nonsense FROM nowhere")
+	bad := schema()
+	bad.Scripts = append(bad.Scripts, "CREATE TABLE half (x); SELECT nonsense FROM nowhere")
 	_, err := Options{}.open(t.Context(), path, bad)
 	require.ErrorContains(t, err, "version 2 of the schema")
 	db, err := sql.Open("sqlite", path)

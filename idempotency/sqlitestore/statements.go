@@ -3,6 +3,8 @@ package sqlitestore
 import (
 	"context"
 	"database/sql"
+
+	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 
 // The clock is SQLite's, in milliseconds, and stands still within a statement.
@@ -115,25 +117,18 @@ const (
 		(SELECT id FROM idempotency_records WHERE` + expired + `ORDER BY expires LIMIT ?1)`
 )
 
-// statement is one of them, ready to run: a *sql.Stmt, or a text in somebody's
-// transaction.
-type statement interface {
-	QueryContext(ctx context.Context, args ...any) (*sql.Rows, error)
-	ExecContext(ctx context.Context, args ...any) (sql.Result, error)
-}
-
 // statements are those of the verbs.
 type statements struct {
-	load, unknown, findDead, findExpired            statement
-	insert, take, abandon, renew, complete, release statement
-	finish, abandonDead, sweep                      statement
+	load, unknown, findDead, findExpired            sqlitekit.Statement
+	insert, take, abandon, renew, complete, release sqlitekit.Statement
+	finish, abandonDead, sweep                      sqlitekit.Statement
 }
 
 // makeStatements makes each one of its text.
-func makeStatements(statementOf func(text string) (statement, error)) (*statements, error) {
+func makeStatements(statementOf func(text string) (sqlitekit.Statement, error)) (*statements, error) {
 	var s statements
 	for _, each := range []struct {
-		to   *statement
+		to   *sqlitekit.Statement
 		text string
 	}{
 		{&s.load, loadSQL}, {&s.unknown, unknownSQL}, {&s.findDead, findDeadSQL}, {&s.findExpired, findExpiredSQL},
@@ -151,25 +146,12 @@ func makeStatements(statementOf func(text string) (statement, error)) (*statemen
 
 // prepare makes prepared statements of a pool, which outlive its connections.
 func prepare(ctx context.Context, db *sql.DB) (*statements, error) {
-	return makeStatements(func(text string) (statement, error) { return db.PrepareContext(ctx, text) })
+	return makeStatements(func(text string) (sqlitekit.Statement, error) { return db.PrepareContext(ctx, text) })
 }
 
 // within makes statements that run in tx. They are not prepared: that would last
 // no longer than tx.
 func within(tx *sql.Tx) *statements {
-	s, _ := makeStatements(func(text string) (statement, error) { return txStatement{tx, text}, nil }) // never fails
+	s, _ := makeStatements(func(text string) (sqlitekit.Statement, error) { return sqlitekit.In(tx, text), nil }) // never fails
 	return s
-}
-
-type txStatement struct {
-	tx   *sql.Tx
-	text string
-}
-
-func (s txStatement) QueryContext(ctx context.Context, args ...any) (*sql.Rows, error) {
-	return s.tx.QueryContext(ctx, s.text, args...)
-}
-
-func (s txStatement) ExecContext(ctx context.Context, args ...any) (sql.Result, error) {
-	return s.tx.ExecContext(ctx, s.text, args...)
 }

@@ -14,6 +14,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 
 // connectionPatience is how long Begin, when it is its turn to write, waits for a
@@ -95,19 +96,19 @@ func (s *Store) begin(
 	ctx context.Context, l *look, claim *idempotency.Claim, limit time.Duration,
 ) (*transaction, error) {
 	k := &ticket{claims: &claim.ID, joins: true}
-	if err := s.queue(ctx, k, s.patience()); err != nil {
+	if err := s.queue(ctx, k, s.kit.Patience()); err != nil {
 		return nil, err
 	}
 	conn, err := s.workConnection(ctx)
 	if err != nil {
-		s.turn.leave(k)
+		s.leave(k)
 		return nil, err
 	}
 	t := &transaction{store: s, conn: conn}
 	t.end = sync.OnceFunc(func() {
 		t.unguard()
 		_ = conn.Close() // gives it back to the pool
-		s.turn.leave(k)
+		s.leave(k)
 	})
 	if err := t.open(ctx, l, claim); err != nil {
 		if t.tx != nil {
@@ -123,15 +124,15 @@ func (s *Store) begin(
 }
 
 func (s *Store) workConnection(ctx context.Context) (*sql.Conn, error) {
-	if err := s.usable(ctx); err != nil {
+	if err := s.kit.Usable(ctx); err != nil {
 		return nil, err
 	}
-	if err := s.file.check(); err != nil {
+	if err := s.kit.File.Check(); err != nil {
 		return nil, err
 	}
 	limited, cancel := context.WithTimeout(ctx, connectionPatience)
 	defer cancel()
-	conn, err := s.db.Conn(limited)
+	conn, err := s.kit.Work.Conn(limited)
 	switch {
 	case err == nil:
 		return conn, nil
@@ -157,7 +158,7 @@ func (t *transaction) open(ctx context.Context, l *look, claim *idempotency.Clai
 		same, args = still, asJudgedArgs(l.judged)
 	}
 	var clock int64
-	n, err := readRows(context.WithoutCancel(ctx), t.statement(same), args, func(rows *sql.Rows) error {
+	n, err := sqlitekit.ReadRows(context.WithoutCancel(ctx), t.statement(same), args, func(rows *sql.Rows) error {
 		return rows.Scan(&clock)
 	})
 	if err == nil && n == 0 {
@@ -184,16 +185,16 @@ func begun(before *idempotency.Record, claim *idempotency.Claim, now int64) idem
 // lock begins the transaction with the write lock.
 func (t *transaction) lock(ctx context.Context) error {
 	s := t.store
-	if !s.owned {
-		if err := checkSynchronous(ctx, t.conn); err != nil {
+	if !s.kit.Owned {
+		if err := sqlitekit.CheckSynchronous(ctx, t.conn); err != nil {
 			return err
 		}
 	}
 	if err := t.setBusyTimeout(0); err != nil {
 		return err
 	}
-	err := s.retry(ctx, s.patience(), func() error { return t.try(context.WithoutCancel(ctx)) })
-	return errors.Join(err, t.setBusyTimeout(s.busyTimeout))
+	err := s.kit.Retry(ctx, s.kit.Patience(), func() error { return t.try(context.WithoutCancel(ctx)) })
+	return errors.Join(err, t.setBusyTimeout(s.kit.BusyTimeout))
 }
 
 // try begins without waiting for a lock. Whether the connection begins its
@@ -201,7 +202,7 @@ func (t *transaction) lock(ctx context.Context) error {
 // writes makes one of any.
 func (t *transaction) try(ctx context.Context) error {
 	tx, err := t.conn.BeginTx(ctx, nil)
-	if err == nil && !t.store.owned {
+	if err == nil && !t.store.kit.Owned {
 		if _, err = tx.ExecContext(ctx, lockSQL); err != nil {
 			_ = tx.Rollback()
 		}
@@ -239,7 +240,7 @@ func (t *transaction) unguard() { _ = t.setCommitHook(nil) }
 
 func (t *transaction) setCommitHook(hook sqlite.CommitHookFn) error {
 	return t.conn.Raw(func(c any) error {
-		hooks, ok := driverConn(c).(sqlite.HookRegisterer)
+		hooks, ok := sqlitekit.DriverConn(c).(sqlite.HookRegisterer)
 		if !ok {
 			return fmt.Errorf("sqlitestore: the connection is a %T, without hooks", c)
 		}
@@ -248,7 +249,7 @@ func (t *transaction) setCommitHook(hook sqlite.CommitHookFn) error {
 	})
 }
 
-func (t *transaction) statement(which int) statement {
+func (t *transaction) statement(which int) sqlitekit.Statement {
 	return t.tx.StmtContext(context.Background(), t.store.joined[which])
 }
 
@@ -274,7 +275,7 @@ func (t *transaction) Refuse(ctx context.Context, outcome idempotency.Outcome) e
 	return t.finish(ctx, &outcome, func(context.Context) error {
 		t.undo()
 		s := t.store
-		return s.retry(ctx, s.patience(), func() error {
+		return s.kit.Retry(ctx, s.kit.Patience(), func() error {
 			return writeLease(context.WithoutCancel(ctx), s.write.finish, finishArgs(&t.record, &outcome))
 		})
 	})

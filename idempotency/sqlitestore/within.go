@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 
 // Within is a Transactor whose verbs run in a transaction of the caller's, who
@@ -123,5 +124,5 @@ func (w *Within) Sweep(ctx context.Context, limit int) (int, error) {
 	if limit <= 0 {
 		return 0, ctx.Err()
 	}
-	return affected(w.sweep.ExecContext(ctx, limit))
+	return sqlitekit.Affected(w.sweep.ExecContext(ctx, limit))
 }
