@@ -22,7 +22,7 @@ func (s *Store) Claim(ctx context.Context, claim durable.Claim) (claimed durable
 		if err != nil {
 			return err
 		}
-		claimed = durable.Claimed{Now: r.alive} // anew for each try
+		claimed = durable.Claimed{Now: r.now} // anew for each try
 		var w writing
 		for _, row := range rows {
 			e := claim.Event(&row.Record)
@@ -44,7 +44,6 @@ type round struct {
 	t     *pgkit.Transaction
 	claim *durable.Claim
 
-	alive  time.Time // from then on the worker's lease counts
 	now    time.Time
 	shares []*share // by place, which counts from 1
 	total  int      // rows
@@ -60,19 +59,20 @@ type share struct {
 // choose is what a claim is about. What is not due Decide leaves alone.
 func (r *round) choose(ctx context.Context) ([]*row, error) {
 	c := r.claim
-	beat := beatStatement(r.is, c.Worker, c.Lease, &r.alive)
+	var alive time.Time
+	beat := beatStatement(r.is, c.Worker, c.Lease, &alive) // after the clock: the lease is no shorter than is said
 	var rows []*row
 	if c.Only != nil {
 		one := &pgkit.Statement{Text: r.is.lockOne, Args: []any{c.Only.Scope, c.Only.Operation, c.Only.Key}, Scan: into(&rows)}
-		return rows, r.t.Send(ctx, beat, one, clockInto(&r.now))
+		return rows, r.t.Send(ctx, one, clockInto(&r.now), beat)
 	}
 	scopes, counts := make([]string, 0, len(c.Held)), make([]int64, 0, len(c.Held))
 	for scope, n := range c.Held {
 		scopes, counts = append(scopes, scope), append(counts, int64(n))
 	}
-	err := r.t.Send(ctx, beat, &pgkit.Statement{
+	err := r.t.Send(ctx, &pgkit.Statement{
 		Text: r.is.choose, Args: []any{c.After, int64(c.Limit), int64(c.PerScope), scopes, counts}, Scan: into(&rows),
-	}, clockInto(&r.now))
+	}, clockInto(&r.now), beat)
 	if err != nil {
 		return nil, err
 	}

@@ -37,6 +37,10 @@ func TestPlans(t *testing.T) {
 			"choose more", s.is.chooseMore, "durable_intent_due",
 			[]any{[]string{"a"}, []any{"2026-01-01"}, []int64{1}, []int64{10}, []int64{1}, "2026-01-01"},
 		},
+		{
+			"lock", s.is.lock, "durable_intent_scope_operation_key_key",
+			[]any{[]string{"a"}, []string{"b"}, []string{"c"}, nil},
+		},
 		{"lose", s.is.lockLost, "durable_intent_held", []any{[]string{"w"}, int64(10)}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -55,6 +59,7 @@ func TestPlans(t *testing.T) {
 			require.NoError(t, err)
 			all := strings.Join(plan, "\n")
 			assert.Contains(t, all, row.index)
+			assert.Contains(t, all, "Index Cond")
 			for _, line := range plan {
 				if strings.Contains(line, " on durable_intent") {
 					assert.Contains(t, line, "using "+row.index, all)

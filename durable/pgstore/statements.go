@@ -6,8 +6,9 @@ import (
 
 // settings are those of the store's transactions. What they look for is found through
 // indexes, however little the planner knows of tables that fill and empty all the time;
-// and what it believes to be expensive is not worth compiling.
-const settings = `SELECT ` + pgkit.Durable + `, set_config('jit', 'off', true),
+// what it believes to be expensive is not worth compiling; and a plan for tables that
+// were nearly empty must not outlive that.
+const settings = `SELECT ` + pgkit.Durable + `, set_config('jit', 'off', true), set_config('plan_cache_mode', 'force_custom_plan', true),
 	set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true),
 	set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
 
@@ -48,12 +49,13 @@ const clock = `SELECT clock_timestamp()`
 const beat = `INSERT INTO` + workers + `AS w (id, expires_at) VALUES ($1::text, clock_timestamp() + $2::bigint` + micros + `)
 	ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at RETURNING w.expires_at - $2::bigint` + micros
 
-// lock reads what Decide looks at, and locks it, in one order for all. What this
-// transaction has inserted at $4 it knows.
-const lock = bare + ` JOIN unnest($1::text[], $2::text[], $3::text[]) AS u(scope, operation, key)
-	ON i.scope = u.scope AND i.operation = u.operation AND i.key = u.key
-	WHERE i.created IS DISTINCT FROM $4::timestamptz OR i.xmin <> pg_current_xact_id()::xid
-	ORDER BY i.scope, i.operation, i.key FOR UPDATE OF i`
+// lock reads what Decide looks at, and locks it, in the order of the arrays: that of the
+// names. What this transaction has inserted at $4 it knows.
+const lock = `SELECT` + columns + `, NULL::bytea, ''::bytea, 0::bigint
+	FROM unnest($1::text[], $2::text[], $3::text[]) AS u(scope, operation, key) CROSS JOIN LATERAL (
+		SELECT * FROM` + intents + `i WHERE i.scope = u.scope AND i.operation = u.operation AND i.key = u.key
+			AND (i.created IS DISTINCT FROM $4::timestamptz OR i.xmin <> pg_current_xact_id()::xid)
+		FOR UPDATE) i`
 
 const find = `SELECT` + columns + `, i.payload, i.result, 0::bigint FROM` + intents + `i WHERE` + theID
 
