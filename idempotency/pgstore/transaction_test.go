@@ -459,9 +459,10 @@ func TestPoolOfOne(t *testing.T) {
 			require.NoError(t, err)
 			assert.Len(t, abandoned, 1)
 			require.ErrorIs(t, store.Renew(t.Context(), done, time.Hour), idempotency.ErrLeaseLost)
+			looking := newPool(t, dsn, func(c *pgxpool.Config) { c.MaxConns = 1 })
 			assert.EventuallyWithT(t, func(c *assert.CollectT) {
 				var n int
-				err := newPool(t, dsn, nil).QueryRow(context.Background(), `SELECT count(*) FROM pg_stat_activity
+				err := looking.QueryRow(context.Background(), `SELECT count(*) FROM pg_stat_activity
 					WHERE application_name = current_setting('application_name') AND pid <> pg_backend_pid()`).Scan(&n)
 				require.NoError(c, err)
 				assert.Equal(c, 1, n, "the connection beside the pool is closed")
