@@ -11,7 +11,8 @@ type Terms struct {
 	// Lease is how long a detached execution counts as alive after its last sign of
 	// life; it gives one every third of that. 0 means 30 s. Shorter means that others
 	// learn sooner of a crash, and that a pause of the process or the database loses
-	// the lease sooner. Joined work has none; there it is how long the database waits
+	// the lease sooner: the database is given a third of it for an answer, so below
+	// a few seconds a hiccup of it is an outage. Joined work has none; there it is how long the database waits
 	// for a host that has fallen silent.
 	Lease time.Duration
 
