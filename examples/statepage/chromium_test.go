@@ -5,50 +5,19 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/examples/internal/chromium"
 	"github.com/resilienthttp/resilienthttp/statepage"
 )
-
-// browser is a headless Chromium of the test's own.
-func browser(t *testing.T) context.Context {
-	t.Helper()
-	program, err := exec.LookPath("chromium")
-	require.NoError(t, err, "the test needs Debian's chromium")
-	flags := []chromedp.ExecAllocatorOption{chromedp.ExecPath(program), chromedp.UserDataDir(t.TempDir()), chromedp.NoFirstRun}
-	for _, name := range []string{
-		"headless", "no-sandbox", "disable-gpu", "disable-quic", "disable-background-networking", "disable-component-update", "disable-sync",
-	} {
-		flags = append(flags, chromedp.Flag(name, true))
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewExecAllocator(ctx, flags...)
-	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewContext(ctx)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-// value is that of an expression on the page.
-func value[T any](t *testing.T, ctx context.Context, expression string) T {
-	t.Helper()
-	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression))
-	require.NoError(t, err)
-	return v
-}
 
 // complaints is what the browser has to say, about the policy above all.
 type complaints struct {
@@ -129,18 +98,18 @@ func TestStatePageInChromium(t *testing.T) {
 	})
 	defer page.Close()
 
-	ctx := browser(t)
+	ctx := chromium.Open(t)
 	var complaints complaints
 	complaints.listen(ctx)
 	circuitOf := func(host string) string {
 		return `[...document.querySelectorAll("#scopes tbody tr")].filter(r => r.cells[0].textContent.startsWith("` + host + `")).map(r => r.querySelector(".mark").textContent)[0]`
 	}
 	require.NoError(t, chromedp.Do(ctx, chromedp.Navigate(page.URL+"/?refresh=1"), chromedp.WaitVisible("#held")))
-	require.Equal(t, "payments", value[string](t, ctx, "document.title"), "no script has run")
-	require.Positive(t, value[int](t, ctx, `document.querySelectorAll("#held .mark.refused").length`))
-	require.Zero(t, value[int](t, ctx, "document.scripts.length"))
-	require.Equal(t, "open", value[string](t, ctx, circuitOf("<script>")))
-	require.Contains(t, value[string](t, ctx, "getComputedStyle(document.body).fontFamily"), "system-ui", "the policy lets it have its style")
+	require.Equal(t, "payments", chromium.Value[string](ctx, t, "document.title"), "no script has run")
+	require.Positive(t, chromium.Value[int](ctx, t, `document.querySelectorAll("#held .mark.refused").length`))
+	require.Zero(t, chromium.Value[int](ctx, t, "document.scripts.length"))
+	require.Equal(t, "open", chromium.Value[string](ctx, t, circuitOf("<script>")))
+	require.Contains(t, chromium.Value[string](ctx, t, "getComputedStyle(document.body).fontFamily"), "system-ui", "the policy lets it have its style")
 
 	// The server is back, and the page finds out by itself.
 	api.down.Store(false)
@@ -153,44 +122,7 @@ func TestStatePageInChromium(t *testing.T) {
 		return err == nil && circuit == "closed" // or the page is just being loaded
 	}, 20*time.Second, 100*time.Millisecond)
 
-	for width, wide := range map[int64]string{1280: "wide", 1160: "tablet", 800: "half", 360: "narrow"} {
-		for _, scheme := range []string{"light", "dark"} {
-			media := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}
-			_, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, media)
-			require.NoError(t, err)
-			require.NoError(t, chromedp.Do(ctx, chromedp.EmulateViewport(width, 900), chromedp.Navigate(page.URL), chromedp.WaitVisible("#scopes")))
-			require.LessOrEqual(t, value[float64](t, ctx, "document.documentElement.scrollWidth - innerWidth"), 0.0, "wider than the screen at %d", width)
-			require.GreaterOrEqual(t, value[float64](t, ctx, leastContrast), 4.5, "%s: WCAG 2.2, success criterion 1.4.3", scheme)
-			if dir := os.Getenv("RESILIENTHTTP_SCREENSHOTS"); dir != "" {
-				picture, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
-				require.NoError(t, err)
-				require.NoError(t, os.WriteFile(filepath.Join(dir, scheme+"-"+wide+".png"), picture, 0o600))
-			}
-		}
-	}
+	chromium.Legible(ctx, t, map[string]string{"state": page.URL}, "#scopes",
+		map[int64]string{1280: "wide", 1160: "tablet", 800: "half", 360: "narrow"})
 	require.Empty(t, complaints.read(), "the browser has nothing to complain of")
 }
-
-// leastContrast is the least contrast of any text on the page with what is behind it.
-const leastContrast = `(() => {
-	const luminance = c => {
-		const [r, g, b] = c.match(/[\d.]+/g).map(Number).map(v => (v /= 255) <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
-		return .2126 * r + .7152 * g + .0722 * b;
-	};
-	const behind = e => {
-		for (; e; e = e.parentElement) {
-			const c = getComputedStyle(e).backgroundColor;
-			if (c !== "rgba(0, 0, 0, 0)") return c;
-		}
-		return "rgb(255, 255, 255)";
-	};
-	let least = 21;
-	const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-	while (walker.nextNode()) {
-		const e = walker.currentNode.parentElement;
-		if (!walker.currentNode.textContent.trim() || e.tagName === "STYLE") continue;
-		const a = luminance(getComputedStyle(e).color), b = luminance(behind(e));
-		least = Math.min(least, (Math.max(a, b) + .05) / (Math.min(a, b) + .05));
-	}
-	return least;
-})()`

@@ -1,0 +1,100 @@
+// Package chromium lets tests look at pages as a person would: in a browser.
+package chromium
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
+)
+
+// Open starts a headless Chromium of the test's own, which ends with the test. The
+// context is that of its only page.
+func Open(t *testing.T) context.Context {
+	t.Helper()
+	program, err := exec.LookPath("chromium")
+	require.NoError(t, err, "the test needs Debian's chromium")
+	flags := []chromedp.ExecAllocatorOption{chromedp.ExecPath(program), chromedp.UserDataDir(t.TempDir()), chromedp.NoFirstRun}
+	for _, name := range []string{
+		"headless", "no-sandbox", "disable-gpu", "disable-quic", "disable-background-networking", "disable-component-update", "disable-sync",
+	} {
+		flags = append(flags, chromedp.Flag(name, true))
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewExecAllocator(ctx, flags...)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewContext(ctx)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// Value is that of an expression on the page.
+func Value[T any](ctx context.Context, t *testing.T, expression string) T {
+	t.Helper()
+	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression))
+	require.NoError(t, err)
+	return v
+}
+
+// Legible looks at pages, by name, in light and in dark and on screens of some widths,
+// which have names too: nothing is wider than the screen, and there is contrast enough
+// for all text. A page is there when the selector finds something. If
+// RESILIENTHTTP_SCREENSHOTS names a folder, that gets a picture of each.
+func Legible(ctx context.Context, t *testing.T, pages map[string]string, selector string, widths map[int64]string) {
+	t.Helper()
+	for width, screen := range widths {
+		for _, scheme := range []string{"light", "dark"} {
+			media := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}
+			_, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, media)
+			require.NoError(t, err)
+			for name, address := range pages {
+				require.NoError(t, chromedp.Do(ctx, chromedp.EmulateViewport(width, 900), chromedp.Navigate(address), chromedp.WaitVisible(selector)))
+				require.LessOrEqual(t, Value[float64](ctx, t, "document.documentElement.scrollWidth - innerWidth"), 0.0, "%s: wider than the screen at %d", name, width)
+				require.GreaterOrEqual(t, Value[float64](ctx, t, leastContrast), 4.5, "%s, %s: WCAG 2.2, success criterion 1.4.3", name, scheme)
+				picture(ctx, t, name+"-"+scheme+"-"+screen)
+			}
+		}
+	}
+}
+
+func picture(ctx context.Context, t *testing.T, name string) {
+	t.Helper()
+	dir := os.Getenv("RESILIENTHTTP_SCREENSHOTS")
+	if dir == "" {
+		return
+	}
+	png, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, name+".png"), png, 0o600))
+}
+
+// leastContrast is the least contrast of any text on the page with what is behind it.
+const leastContrast = `(() => {
+	const luminance = c => {
+		const [r, g, b] = c.match(/[\d.]+/g).map(Number).map(v => (v /= 255) <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
+		return .2126 * r + .7152 * g + .0722 * b;
+	};
+	const behind = e => {
+		for (; e; e = e.parentElement) {
+			const c = getComputedStyle(e).backgroundColor;
+			if (c !== "rgba(0, 0, 0, 0)") return c;
+		}
+		return "rgb(255, 255, 255)";
+	};
+	let least = 21;
+	const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+	while (walker.nextNode()) {
+		const e = walker.currentNode.parentElement;
+		if (!walker.currentNode.textContent.trim() || e.tagName === "STYLE") continue;
+		const a = luminance(getComputedStyle(e).color), b = luminance(behind(e));
+		least = Math.min(least, (Math.max(a, b) + .05) / (Math.min(a, b) + .05));
+	}
+	return least;
+})()`
