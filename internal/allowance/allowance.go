@@ -73,6 +73,8 @@ type Ask struct {
 	Whole bool
 	// Share says that it is not for the floor at all.
 	Share bool
+	// Half says that it is for less than half of the room: none while that much is taken.
+	Half bool
 }
 
 // Admit takes one, if the rule allows one more in the window that ends now.
@@ -89,6 +91,9 @@ func (a *Allowance) Admit(now time.Time, rule *Rule, ask Ask) (Ticket, bool) {
 			return Ticket{}, false
 		}
 		a.spent = new(spent)
+	}
+	if ask.Half && a.used(at, rule) >= 0.5 {
+		return Ticket{}, false
 	}
 	t := &taking{from: a, rule: rule, halves: half}
 	if ask.Overload || rule.Static {
@@ -130,9 +135,29 @@ type Status struct {
 
 // Status tells what is known now. It changes nothing.
 func (a *Allowance) Status(now time.Time, rule *Rule) Status {
-	at := now.Sub(rule.Origin)
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	return a.status(now.Sub(rule.Origin), rule)
+}
+
+// Used is the share of all the room that is taken, from 0 to 1.
+func (a *Allowance) Used(now time.Time, rule *Rule) float64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.used(now.Sub(rule.Origin), rule)
+}
+
+// used is Used, locked.
+func (a *Allowance) used(at time.Duration, rule *Rule) float64 {
+	s := a.status(at, rule)
+	if s.Taken == 0 {
+		return 0
+	}
+	return s.Taken / (s.Taken + s.Room)
+}
+
+// status is Status, locked.
+func (a *Allowance) status(at time.Duration, rule *Rule) Status {
 	calls, s := a.called(at, rule), a.spent
 	if s == nil {
 		s = &noneSpent

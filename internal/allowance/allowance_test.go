@@ -398,6 +398,57 @@ func TestStatus(t *testing.T) {
 	require.Zero(t, s.Status(epoch.Add(time.Hour), &s.rule).Calls)
 }
 
+// TestHalf: who asks for less than half of the room gets none as soon as that much is
+// taken, by whomever, and leaves the rest to the others.
+func TestHalf(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		rule  Rule
+		calls int
+		taken int // by others before
+		want  int
+		left  int // for the others
+	}{
+		{name: "of the floor", rule: Rule{Floor: 10}, want: 5, left: 5},
+		{name: "of what others have taken a part of", rule: Rule{Floor: 10}, taken: 3, want: 2, left: 5},
+		{name: "others have taken half", rule: Rule{Floor: 10}, taken: 5, want: 0, left: 5},
+		{name: "others have taken nearly all", rule: Rule{Floor: 10}, taken: 9, want: 0, left: 1},
+		{name: "an odd number", rule: Rule{Floor: 5}, want: 3, left: 2},
+		{name: "of the only one", rule: Rule{Floor: 1}, want: 1, left: 0},
+		{name: "static", rule: Rule{Ratio: 0.1, Floor: 10, Static: true}, calls: 100, want: 10, left: 10},
+		{name: "there is no room", rule: Rule{}, want: 0, left: 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := under(tt.rule)
+			s.called(tt.calls, epoch)
+			for range tt.taken {
+				ticket, ok := s.take(epoch, nil)
+				require.True(t, ok)
+				ticket.Done(false, epoch)
+			}
+			got := 0
+			for ; got < more; got++ {
+				require.Equal(t, s.Used(epoch, &s.rule) >= 0.5 || tt.want == 0, got == tt.want, "after %d", got)
+				ticket, ok := s.Admit(epoch, &s.rule, Ask{Half: true})
+				if !ok {
+					break
+				}
+				ticket.Done(false, epoch)
+			}
+			require.Equal(t, tt.want, got)
+			require.Equal(t, tt.left, s.fail(epoch))
+		})
+	}
+	s := under(Rule{Floor: 4})
+	require.Zero(t, s.Used(epoch, &s.rule))
+	ticket, _ := s.take(epoch, nil)
+	ticket.Done(false, epoch)
+	require.InDelta(t, 0.25, s.Used(epoch, &s.rule), 1e-9)
+	s.fail(epoch)
+	require.InDelta(t, 1, s.Used(epoch, &s.rule), 1e-9)
+	require.Zero(t, s.Used(epoch.Add(time.Hour), &s.rule), "it is over")
+}
+
 func TestCovers(t *testing.T) {
 	for _, tt := range []struct {
 		name           string

@@ -15,7 +15,7 @@ import (
 // for concurrent use: answers that come while a window is made ready may be lost,
 // and none is counted twice.
 type Record struct {
-	windows [windows]window
+	windows [windows]quarter
 }
 
 const (
@@ -30,7 +30,7 @@ const (
 	fine   = 8.0 / 3
 )
 
-type window struct {
+type quarter struct {
 	epoch  atomic.Int64 // 1 + which one it is, since the origin; 0: none yet
 	counts [buckets]atomic.Uint32
 }
@@ -85,23 +85,40 @@ func (r *Record) Late(at time.Duration) (h Histogram) {
 // answers that is judged by. Without any it is 0. A q below 0 counts as 0, above 1 as
 // 1, and NaN as 1.
 func (h *Histogram) Quantile(q float64) (took time.Duration, samples int) {
-	n := h.n
-	if n == 0 {
-		return 0, 0
+	samples = h.Quantiles(Share{q, &took})
+	return took, samples
+}
+
+// Share is a share of the answers, and where the latency is to go that it did not exceed.
+type Share struct {
+	Of   float64
+	Took *time.Duration
+}
+
+// Quantiles are those of several shares that grow, in one walk.
+func (h *Histogram) Quantiles(shares ...Share) (samples int) {
+	if h.n == 0 {
+		return 0
 	}
-	rank := uint64(1)
-	if math.IsNaN(q) || q >= 1 {
-		rank = n
-	} else if q > 0 {
-		rank = max(uint64(math.Ceil(q*float64(n))), 1)
-	}
-	for b, count := range &h.counts {
-		if rank <= count {
-			return end(b), int(n)
+	b, upTo := 0, h.counts[0]
+	for _, share := range shares {
+		for rank := h.rank(share.Of); upTo < rank && b < buckets-1; upTo += h.counts[b] {
+			b++
 		}
-		rank -= count
+		*share.Took = end(b)
 	}
-	return end(buckets - 1), int(n)
+	return int(h.n)
+}
+
+// rank is which of the answers, by their latency, the share ends with.
+func (h *Histogram) rank(q float64) uint64 {
+	switch {
+	case math.IsNaN(q) || q >= 1:
+		return h.n
+	case q > 0:
+		return max(uint64(math.Ceil(q*float64(h.n))), 1)
+	}
+	return 1
 }
 
 // bucketOf is the bucket of a latency: the first that ends at it or later.

@@ -53,6 +53,23 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
+// Several at once are what each is by itself.
+func TestQuantiles(t *testing.T) {
+	var r Record
+	for range 1000 {
+		r.Add(0, time.Duration(rand.ExpFloat64()*float64(time.Second)))
+	}
+	h := r.Late(0)
+	var took [4]time.Duration
+	require.Equal(t, 1000, h.Quantiles(Share{-1, &took[0]}, Share{0.5, &took[1]}, Share{0.5, &took[2]}, Share{2, &took[3]}))
+	for i, q := range []float64{-1, 0.5, 0.5, 2} {
+		want, _ := r.Quantile(0, q)
+		require.Equal(t, want, took[i])
+	}
+	require.True(t, slices.IsSorted(took[:]))
+	require.Zero(t, (&Histogram{}).Quantiles(Share{0.5, &took[0]}))
+}
+
 func TestBuckets(t *testing.T) {
 	for _, took := range []time.Duration{math.MinInt64, -1, 0, 1, 1 << lowest, math.MaxInt64} {
 		require.NotPanics(t, func() { bucketOf(took) })

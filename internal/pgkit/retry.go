@@ -3,11 +3,12 @@ package pgkit
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/resilienthttp/resilienthttp/internal/pause"
 )
 
 // Codes of PostgreSQL's errors.
@@ -29,37 +30,32 @@ func Again(err error) bool {
 	return HasCode(err, SerializationFailure, DeadlockDetected, LockNotAvailable)
 }
 
-// How often a transaction is tried, and how long is waited in between: 300 ms in all,
-// at most.
+// How often something is tried, and how long is waited in between: 300 ms in all, at
+// most. Commits that are in the way last as long as a flush.
 const (
-	tries    = 12
+	Tries    = 12
 	firstGap = time.Millisecond
 	longGap  = 32 * time.Millisecond
 )
 
 // Retry calls f, again if it fails with an error that Again knows.
 func Retry(ctx context.Context, f func() error) error {
+	return Ended(ctx, Repeat(ctx, Again, func(error) error { return f() }))
+}
+
+// Repeat calls f, again if it fails with an error that again knows. f gets the error of
+// the time before.
+func Repeat(ctx context.Context, again func(error) bool, f func(last error) error) error {
+	var err error
 	gap := firstGap
 	for try := 1; ; try++ {
-		err := f()
-		if try == tries || !Again(err) {
-			return Ended(ctx, err)
+		err = f(err)
+		if try == Tries || !again(err) {
+			return err
 		}
-		if err := Pause(ctx, gap); err != nil {
+		if err := pause.About(ctx, gap); err != nil {
 			return err
 		}
 		gap = min(2*gap, longGap)
-	}
-}
-
-// Pause waits for half of d to all of it, or for the context, whose error it returns.
-func Pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d/2 + rand.N(d/2+1))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }

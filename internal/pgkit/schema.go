@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // ErrSchema says that the tables are not those that the store's package works with.
@@ -18,7 +17,7 @@ var ErrSchema = errors.New("pgstore: the schema does not fit")
 // never changed.
 type Step struct {
 	// Text is SQL. {{schema}} stands before the names of tables: the quoted name of their
-	// schema, and a dot.
+	// schema, and a dot. See Schema.Names for what else may stand there.
 	Text string
 
 	// Oldest is the oldest version whose programs can work with what this makes: they run
@@ -36,6 +35,9 @@ type Schema struct {
 	// the first step makes: its columns are version and oldest.
 	Versions string
 
+	// Names are further placeholders, each before what it stands for.
+	Names []string
+
 	Steps []Step
 }
 
@@ -51,13 +53,13 @@ func ReadSteps(files fs.FS, match string) []Step {
 	return steps
 }
 
-// Fill puts the schema's name into a text.
+// Fill puts the names into a text.
 func (s *Schema) Fill(text string) string {
 	prefix := ""
 	if s.Name != "" {
 		prefix = pgx.Identifier{s.Name}.Sanitize() + "."
 	}
-	return strings.ReplaceAll(text, "{{schema}}", prefix)
+	return strings.NewReplacer(append([]string{"{{schema}}", prefix}, s.Names...)...).Replace(text)
 }
 
 func (s *Schema) versions() string {
@@ -87,8 +89,8 @@ func (s *Schema) From(from int) (string, error) {
 }
 
 // Check reads the version of the tables. ErrSchema: it is not one to work with.
-func (s *Schema) Check(ctx context.Context, pool *pgxpool.Pool) error {
-	v, err := s.look(ctx, PGX(pool))
+func (s *Schema) Check(ctx context.Context, db Database) error {
+	v, err := s.look(ctx, db)
 	if err == nil && v < len(s.Steps) {
 		err = fmt.Errorf("%w: it has version %d, and version %d is needed: run Migrate", ErrSchema, v, len(s.Steps))
 	}
@@ -98,17 +100,12 @@ func (s *Schema) Check(ctx context.Context, pool *pgxpool.Pool) error {
 // Migrate brings the tables up to date, in one transaction. Where they are already,
 // which is nearly always, that takes a look and no lock. Many processes may do so at
 // once. ErrSchema: a newer version has made changes which this one cannot work with.
-func (s *Schema) Migrate(ctx context.Context, pool *pgxpool.Pool) error {
-	v, err := s.look(ctx, PGX(pool))
+func (s *Schema) Migrate(ctx context.Context, db Database) error {
+	v, err := s.look(ctx, db)
 	if err != nil || v >= len(s.Steps) {
 		return err
 	}
-	return Transact(ctx, pool, "", func(t *Transaction) error {
-		if err := s.upgrade(ctx, t); err != nil {
-			return err
-		}
-		return t.Commit(ctx)
-	})
+	return db.ReadCommitted(ctx, func(through Sender) error { return s.upgrade(ctx, through) })
 }
 
 // look is the version that is there, 0 where there are no tables, and an error if it
@@ -138,7 +135,7 @@ func (s *Schema) look(ctx context.Context, through Sender) (v int, err error) {
 
 // upgrade is one transaction. The lock, which ends with it, makes others wait who want
 // to do the same; they find it done. Tables of other names have other locks.
-func (s *Schema) upgrade(ctx context.Context, t *Transaction) error {
+func (s *Schema) upgrade(ctx context.Context, t Sender) error {
 	err := t.Send(ctx, &Statement{
 		Text: `SELECT pg_advisory_xact_lock(hashtextextended('resilienthttp pgstore ' || $1::text, 0))`,
 		Args: []any{s.versions()},
@@ -163,7 +160,7 @@ func (s *Schema) upgrade(ctx context.Context, t *Transaction) error {
 
 // create looks first, for CREATE SCHEMA IF NOT EXISTS needs a privilege even where
 // there is nothing to create.
-func (s *Schema) create(ctx context.Context, t *Transaction) error {
+func (s *Schema) create(ctx context.Context, t Sender) error {
 	if s.Name == "" {
 		return nil
 	}
@@ -180,7 +177,7 @@ func (s *Schema) create(ctx context.Context, t *Transaction) error {
 
 // apply executes one step and notes it: each statement by itself, for it is not
 // prepared before the one that makes its table.
-func (s *Schema) apply(ctx context.Context, t *Transaction, v int) error {
+func (s *Schema) apply(ctx context.Context, t Sender, v int) error {
 	for text := range strings.SplitSeq(s.Fill(s.Steps[v].Text), ";\n") {
 		if strings.TrimSpace(text) == "" {
 			continue

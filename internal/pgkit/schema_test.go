@@ -52,7 +52,7 @@ func TestVersions(t *testing.T) {
 			t.Parallel()
 			pool := openPool(t)
 			if row.there != nil {
-				require.NoError(t, row.there.Migrate(t.Context(), pool))
+				require.NoError(t, row.there.Migrate(t.Context(), Pool(pool)))
 			}
 			succeeds := func(want bool, err error) {
 				if want {
@@ -61,10 +61,10 @@ func TestVersions(t *testing.T) {
 					assert.ErrorIs(t, err, ErrSchema)
 				}
 			}
-			succeeds(row.check, row.schema.Check(t.Context(), pool))
-			succeeds(row.migrate, row.schema.Migrate(t.Context(), pool))
+			succeeds(row.check, row.schema.Check(t.Context(), Pool(pool)))
+			succeeds(row.migrate, row.schema.Migrate(t.Context(), Pool(pool)))
 			if row.migrate {
-				require.NoError(t, row.schema.Check(t.Context(), pool))
+				require.NoError(t, row.schema.Check(t.Context(), Pool(pool)))
 			}
 			var v int
 			require.NoError(t, pool.QueryRow(t.Context(), "SELECT max(version) FROM kit_schema").Scan(&v))
@@ -83,10 +83,10 @@ func TestMigrateTogether(t *testing.T) {
 	require.NoError(t, err)
 	var all sync.WaitGroup
 	for range 4 {
-		all.Go(func() { assert.NoError(t, s.Migrate(t.Context(), pool)) })
+		all.Go(func() { assert.NoError(t, s.Migrate(t.Context(), Pool(pool))) })
 	}
 	all.Wait()
-	require.NoError(t, s.Check(t.Context(), pool))
+	require.NoError(t, s.Check(t.Context(), Pool(pool)))
 }
 
 // TestFailedMigration leaves nothing behind.
@@ -95,7 +95,7 @@ func TestFailedMigration(t *testing.T) {
 	pool := openPool(t)
 	s := versions(2, 1)
 	s.Steps[1].Text = "ALTER TABLE nowhere ADD b text;\n"
-	require.ErrorContains(t, s.Migrate(t.Context(), pool), "migration 2")
+	require.ErrorContains(t, s.Migrate(t.Context(), Pool(pool)), "migration 2")
 	var n int
 	require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM pg_class WHERE relnamespace = current_schema()::regnamespace").Scan(&n))
 	assert.Zero(t, n)

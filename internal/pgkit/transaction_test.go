@@ -28,7 +28,7 @@ func TestRetry(t *testing.T) {
 		{"a deadlock", errorOf(DeadlockDetected), 2, 3},
 		{"a serialization failure", errorOf(SerializationFailure), 2, 3},
 		{"a lock that is not available", errorOf(LockNotAvailable), 2, 3},
-		{"a deadlock, again and again", errorOf(DeadlockDetected), 1000, tries},
+		{"a deadlock, again and again", errorOf(DeadlockDetected), 1000, Tries},
 		{"a unique violation", errorOf("23505"), 1000, 1},
 		{"another error", errors.New("broken"), 1000, 1},
 	} {

@@ -9,6 +9,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/guard"
+	"github.com/resilienthttp/resilienthttp/internal/pause"
 )
 
 // ErrNoBouncer says that there is no PgBouncer here to start.
@@ -21,7 +24,7 @@ var ErrNoBouncer = errors.New("PgBouncer is not installed: on Debian, apt-get in
 type Bouncer struct {
 	program, dir string
 	as           account
-	guard        *guard
+	guard        *guard.Guard
 }
 
 // A server that is away is asked again at once, and not after 15 s.
@@ -76,7 +79,7 @@ func bouncerProgram() (string, error) {
 
 func (b *Bouncer) start(ctx context.Context, server *Server) error {
 	var err error
-	if b.guard, err = newGuard(b.as, bouncerRemoval, b.dir); err != nil {
+	if b.guard, err = guard.New(b.as.guarded, bouncerRemoval, b.dir); err != nil {
 		return err
 	}
 	settings := fmt.Sprintf(bouncerSettings, server.dir, b.dir)
@@ -90,12 +93,20 @@ func (b *Bouncer) start(ctx context.Context, server *Server) error {
 // the server's database "postgres" and its user "postgres".
 func (b *Bouncer) Socket() string { return filepath.Join(b.dir, ".s.PGSQL.5432") }
 
-// Crash ends it without warning, as SIGKILL does. It returns when it is gone. Restart
-// starts it again.
+// Runs reports whether it takes connections. It may end by itself: version 1.18 does, by
+// "bad client state", when a request to cancel comes for a connection that is just being
+// given up.
+func (b *Bouncer) Runs() bool { return b.listens() }
+
+// Crash ends it without warning, as SIGKILL does. It returns when it is gone, also if it
+// was already. Restart starts it again.
 func (b *Bouncer) Crash() error {
 	pid, err := b.pid()
+	if errors.Is(err, os.ErrNotExist) && !b.listens() {
+		return nil
+	}
 	if err != nil {
-		return err
+		return b.explained(err)
 	}
 	if err := kill(pid); err != nil {
 		return err
@@ -119,13 +130,16 @@ func (b *Bouncer) Restart(ctx context.Context) error {
 			return nil
 		}
 		// The one that was killed may not be gone yet.
-		select {
-		case <-ctx.Done():
-			log, _ := os.ReadFile(filepath.Join(b.dir, "log")) // It explains err, if it is there.
-			return fmt.Errorf("%w\n%s", err, log)
-		case <-time.After(10 * time.Millisecond):
+		if pause.For(ctx, 10*time.Millisecond) != nil {
+			return b.explained(err)
 		}
 	}
+}
+
+// explained is err with what PgBouncer says, if it says something.
+func (b *Bouncer) explained(err error) error {
+	log, _ := os.ReadFile(filepath.Join(b.dir, "log"))
+	return fmt.Errorf("%w\n%s", err, log)
 }
 
 // run lets it go into the background.
@@ -147,10 +161,8 @@ func (b *Bouncer) taken(ctx context.Context) error {
 		if err == nil && b.listens() {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
-			return errors.Join(ctx.Err(), err)
-		case <-time.After(time.Millisecond):
+		if over := pause.For(ctx, time.Millisecond); over != nil {
+			return errors.Join(over, err)
 		}
 	}
 }
@@ -174,7 +186,7 @@ func (b *Bouncer) listens() bool {
 
 // Stop ends it, if it runs, and removes all that it has left. It may be called
 // again.
-func (b *Bouncer) Stop() error { return errors.Join(b.guard.release(), os.RemoveAll(b.dir)) }
+func (b *Bouncer) Stop() error { return errors.Join(b.guard.Release(), os.RemoveAll(b.dir)) }
 
 func (b *Bouncer) lock() string     { return filepath.Join(b.dir, "pid") }
 func (b *Bouncer) settings() string { return filepath.Join(b.dir, "pgbouncer.ini") }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"os/exec"
@@ -11,6 +12,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/guard"
+	"github.com/resilienthttp/resilienthttp/internal/pause"
 )
 
 // Server is a running server, with the databases of a new cluster. Writes are
@@ -18,7 +22,7 @@ import (
 type Server struct {
 	bin, dir string
 	as       account
-	guard    *guard
+	guard    *guard.Guard
 }
 
 // settings are appended to postgresql.conf. The socket stands in a directory that
@@ -61,9 +65,8 @@ const longestSocket = 104 - len("/.s.PGSQL.5432") - 1
 
 // newDir makes a directory for the account, and for a socket in it.
 func newDir(as account, parent string) (string, error) {
-	if parent == "" && as.other() {
-		// TMPDIR is often root's own, which the server could not enter.
-		parent = "/tmp"
+	if parent == "" && as.other() && !everybodys(os.TempDir()) {
+		parent = "/tmp" // TMPDIR is often root's own
 	}
 	dir, err := os.MkdirTemp(parent, "pg")
 	if err == nil && len(dir) > longestSocket {
@@ -77,9 +80,25 @@ func newDir(as account, parent string) (string, error) {
 	return dir, as.own(dir)
 }
 
+// everybodys tells whether any account may make and remove files in dir, as in /tmp.
+func everybodys(dir string) bool {
+	wanted := fs.FileMode(0o003)
+	for {
+		info, err := os.Stat(dir)
+		if err != nil || info.Mode()&wanted != wanted {
+			return false
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return true
+		}
+		dir, wanted = parent, 0o001
+	}
+}
+
 func (s *Server) start(ctx context.Context) error {
 	var err error
-	if s.guard, err = newGuard(s.as, removal, s.program("pg_ctl"), s.dir); err != nil {
+	if s.guard, err = guard.New(s.as.guarded, removal, s.program("pg_ctl"), s.dir); err != nil {
 		return err
 	}
 	err = s.run(ctx, "initdb", "--pgdata", s.data(), "--username=postgres", "--auth=trust", "--encoding=UTF8",
@@ -176,11 +195,9 @@ func (s *Server) Restart(ctx context.Context) error {
 		}
 		// The children of a server that crashed live on for a moment, and as long as
 		// they do another one refuses to start.
-		select {
-		case <-ctx.Done():
+		if pause.For(ctx, 100*time.Millisecond) != nil {
 			log, _ := os.ReadFile(s.log()) // It explains err, if it is there.
 			return fmt.Errorf("%w\n%s", err, log)
-		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }
@@ -194,7 +211,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 // Stop ends the server, if it runs, and removes all that it has left. It may be
 // called again.
 func (s *Server) Stop() error {
-	return errors.Join(s.guard.release(), os.RemoveAll(s.dir))
+	return errors.Join(s.guard.Release(), os.RemoveAll(s.dir))
 }
 
 // Socket is the path of the server's Unix socket.
@@ -214,6 +231,12 @@ func (s *Server) run(ctx context.Context, name string, args ...string) error {
 		return fmt.Errorf("%s: %w\n%s", name, err, output)
 	}
 	return nil
+}
+
+// guarded makes a guard run as the account.
+func (a account) guarded(cmd *exec.Cmd) {
+	cmd.Env = environment()
+	a.prepare(cmd)
 }
 
 // environment is ours, less what would lead PostgreSQL's programs elsewhere, and

@@ -18,7 +18,7 @@ func (c credential) clone() credential { return credential{strings.Clone(c.scope
 type account struct {
 	once    sync.Once
 	who     credential
-	closing closing     // of all its buckets
+	closing closings    // of all its buckets
 	naming  atomic.Bool // the server names buckets
 	shared  bucket      // of what it does not name
 }
@@ -29,7 +29,7 @@ func (l *Limiter) account(r *Request) *account {
 	account := l.accounts.Get(who)
 	account.once.Do(func() {
 		account.who = who.clone()
-		account.shared.init(l, account)
+		account.shared.init(l, account, "", 0)
 	})
 	return account
 }

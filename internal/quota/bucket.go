@@ -1,8 +1,9 @@
 package quota
 
 import (
-	"math/rand/v2"
+	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,34 +45,29 @@ type bucket struct {
 	account  atomic.Pointer[account]
 	inflight atomic.Int64 // changed under the lock while armed
 	armed    atomic.Bool  // something is known, or somebody waits
-	closing  closing      // by refusals, this bucket alone
+	closing  closings     // by refusals, this bucket alone
+	lease    *lease       // where many processes share it; nil: they do not
 
-	// The line's lock guards what follows.
-	line
-	version uint64 // grows with all that is learned, to tell old news from new
+	mu      sync.Mutex // guards what follows
+	lane               // the line of calls that say nothing of their class
+	others  [2]*lane   // and of those that do; nil until one waits
+	leaving leaving    // of all that do not stand aside
+	version uint64     // grows with all that is learned, to tell old news from new
 	axes    []axis
 	clock   serverClock
 	latest  time.Time     // now
 	lag     time.Duration // from sending a request to having its answer, on average
 	trip    time.Duration // and at least
-
-	shut     bool          // the line waits for a reset
-	until    time.Time     // that long
-	refusing bool          // because of a Retry-After
-	scout    time.Time     // until then one goes ahead
-	scouts   time.Time     // who was sent before this is not the one
-	scouting bool          // it is under way
-	spacing  time.Duration // between two who leave the line, while there is one
-	spread   time.Time     // or as long as it takes to have all of them go by then
-	next     time.Time     // who leaves next may do so from here on
 }
 
-// catchUp is how far behind its plan the spread may be and still make up for it:
-// timers are late.
-const catchUp = 2 * time.Millisecond
-
-func (b *bucket) init(l *Limiter, who *account) {
-	b.once.Do(func() { b.limiter, b.gate = l, b })
+func (b *bucket) init(l *Limiter, who *account, name string, id uint64) {
+	b.once.Do(func() {
+		b.limiter = l
+		b.lane.open(b, 0)
+		if l.Shared != nil && l.Limit == 0 {
+			b.lease = l.newLease(fmt.Sprintf("quota|%s|%x|%s|%x", who.who.scope, who.who.hash, name, id))
+		}
+	})
 	if b.account.Load() != who {
 		b.account.Store(who)
 	}
@@ -89,23 +85,67 @@ func (b *bucket) tick(now time.Time) time.Time {
 
 // free reports whether nothing is known that could hold anybody up.
 func (b *bucket) free() bool {
-	return !b.armed.Load() && !b.closing.known.Load() && !b.account.Load().closing.known.Load()
+	return !b.armed.Load() && !b.closing.busy() && !b.account.Load().closing.busy()
 }
 
-// closedUntil is until when refusals have closed the bucket, or its account; the
-// zero time if they have not.
-func (b *bucket) closedUntil(now time.Time) time.Time {
-	return later(b.closing.closedUntil(now), b.account.Load().closing.closedUntil(now))
+// closedUntil is until when refusals have closed the bucket, or its account, to a class
+// of calls, and whether to that alone; the zero time if they have not.
+func (b *bucket) closedUntil(class int8, now time.Time) (until time.Time, alone bool) {
+	until, alone = b.closing.closedUntil(class, now)
+	if all, just := b.account.Load().closing.closedUntil(class, now); all.After(until) {
+		return all, just
+	}
+	return until, alone
+}
+
+// open makes the lane ready for use.
+func (l *lane) open(b *bucket, class int8) { l.gate, l.mu, l.bucket, l.class = l, &b.mu, b, class }
+
+// laneOf is the lane of a class; nil: none of it has ever waited.
+func (b *bucket) laneOf(class int8) *lane {
+	if class == 0 {
+		return &b.lane
+	}
+	return b.others[otherClass(class)]
+}
+
+// waitingLaneOf is the lane of a class of which one waits.
+func (b *bucket) waitingLaneOf(class int8) *lane {
+	if b.laneOf(class) == nil {
+		l := new(lane)
+		l.open(b, class)
+		b.others[otherClass(class)] = l
+	}
+	return b.laneOf(class)
+}
+
+// lanes are those in which anybody ever waited, the most important first.
+func (b *bucket) lanes(yield func(*lane) bool) {
+	for _, l := range [...]*lane{b.others[1], &b.lane, b.others[0]} {
+		if l != nil && !yield(l) {
+			return
+		}
+	}
+}
+
+// waiting is how many are in line and do not stand aside.
+func (b *bucket) waiting() (n int64) {
+	for l := range b.lanes {
+		if !l.aside {
+			n += l.len()
+		}
+	}
+	return n
 }
 
 // enter takes a turn, standing in line for it if need be and if the request may
 // wait that long.
-func (b *bucket) enter(now time.Time, q queueing) (Ticket, *Refusal) {
+func (b *bucket) enter(now time.Time, class int8, q queueing) (Ticket, *Refusal) {
 	free := b.free()
 	if free {
 		b.inflight.Add(1)
 		if !b.armed.Load() {
-			return Ticket{bucket: b, after: now.Sub(b.limiter.origin)}, nil
+			return Ticket{bucket: b, class: class, after: now.Sub(b.limiter.origin)}, nil
 		}
 		b.inflight.Add(-1) // in this very moment something was learned
 	}
@@ -115,30 +155,35 @@ func (b *bucket) enter(now time.Time, q queueing) (Ticket, *Refusal) {
 	if free {
 		b.pump(now) // somebody may wait for what seemed to be in flight
 	}
-	if o := b.opening(now); b.len() == 0 && o.free(now) {
-		t := b.take(now)
+	l := b.laneOf(class)
+	if o := b.opening(now, class); b.waiting() == 0 && (l == nil || l.len() == 0) && o.free(now) {
+		t := b.take(now, class)
 		b.mu.Unlock()
 		return t, nil
 	}
 	q.trip = b.trip
-	place, refusal := b.join(now, q)
+	l = b.waitingLaneOf(class)
+	place, refusal := l.join(now, q)
 	b.mu.Unlock()
 	if refusal != nil {
 		return Ticket{}, refusal
 	}
-	t, refusal := b.stand(place)
+	t, refusal := l.stand(place)
 	t.Waited = true
 	return t, refusal
 }
 
 // take counts one request as in flight.
-func (b *bucket) take(now time.Time) Ticket {
+func (b *bucket) take(now time.Time, class int8) Ticket {
 	b.inflight.Add(1)
 	for i := range b.axes {
 		b.axes[i].sent(now)
 	}
-	b.scouting = b.scouting || now.Before(b.scout)
-	return Ticket{bucket: b, version: b.version, after: now.Sub(b.limiter.origin)}
+	b.leaving.scout.sent(now)
+	if l := b.laneOf(class); l != nil {
+		l.own.scout.sent(now)
+	}
+	return Ticket{bucket: b, class: class, version: b.version, after: now.Sub(b.limiter.origin)}
 }
 
 // opening is when the next request may go.
@@ -146,13 +191,14 @@ type opening struct {
 	at      time.Time // not before; the zero time is now
 	shut    bool      // because of a reset, or of a Retry-After
 	closed  bool      // at is that of a Retry-After
+	alone   bool      // which means this class only
 	flight  bool      // and when one that is in flight has come back
 	recheck time.Time // with flight: when to look again at the latest
 }
 
 func (o *opening) wait(at time.Time) {
 	if at.After(o.at) {
-		o.at, o.closed = at, false
+		o.at, o.closed, o.alone = at, false, false
 	}
 }
 
@@ -168,118 +214,88 @@ func (o *opening) awaitFlight(recheck time.Time) {
 
 func (o *opening) free(now time.Time) bool { return !o.flight && !o.at.After(now) }
 
-func (b *bucket) opening(now time.Time) opening {
+func (b *bucket) opening(now time.Time, class int8) opening {
 	var o opening
-	if until := b.closedUntil(now); !until.IsZero() {
-		o.at, o.shut, o.closed = until, true, true
+	if until, alone := b.closedUntil(class, now); !until.IsZero() {
+		o.at, o.shut, o.closed, o.alone = until, true, true, alone
 	}
 	inflight := b.inflight.Load()
 	for i := range b.axes {
 		q := &b.axes[i]
-		if waiting := b.len() > 0; q.roll(now, inflight, waiting, b.lag) && waiting {
-			b.shut = true // until now, that is: let them go as after any reset
+		if waiting := b.waiting() > 0; q.roll(now, inflight, waiting, b.lag) && waiting {
+			b.leaving.shut = true // until now, that is: let them go as after any reset
 		}
 		q.opening(&o, now, inflight)
 	}
-	if b.scouting && now.Before(b.scout) {
-		o.awaitFlight(b.scout)
+	if s := &b.leaving.scout; s.holds(now) {
+		o.awaitFlight(s.until)
+	}
+	if l := b.laneOf(class); l != nil && l.own.scout.holds(now) {
+		o.awaitFlight(l.own.scout.until)
 	}
 	return o
 }
 
-// foresee implements gate: those ahead take the quota of one window after the
-// other.
-func (b *bucket) foresee(now time.Time, ahead int64) (at time.Time, closed bool) {
-	now = b.tick(now)
-	o := b.opening(now)
-	at = later(now, o.at)
-	inflight := b.inflight.Load()
-	for i := range b.axes {
-		at = later(at, b.axes[i].foresee(now, ahead, inflight, b.lag))
-	}
-	return at, o.closed
-}
-
-// pump implements gate.
+// pump lets those go whose turn has come, and sets the timers for the others.
 func (b *bucket) pump(now time.Time) {
 	now = b.tick(now)
-	for b.len() > 0 {
-		o := b.opening(now)
-		switch {
-		case o.shut && o.at.After(now):
-			if later := o.at.Sub(b.until) > resetSlack; later || !b.shut {
-				b.shut, b.until = true, o.at
-				b.sweep(now)
-				continue
-			}
-			b.refusing = o.closed
-			b.wakeAt(o.at, now)
-			return
-		case b.shut:
-			b.reopen(now)
-		case o.at.After(now):
-			b.wakeAt(o.at, now)
-			return
-		case o.flight:
-			b.wakeAt(o.recheck, now)
-			return
-		case b.gap(now) > 0 && now.Before(b.next):
-			b.wakeAt(b.next, now)
-			return
-		default:
-			if gap := b.gap(now); gap > 0 {
-				// An eighth less, or more.
-				b.next = later(b.next, now.Add(-catchUp)).Add(gap - gap/8 + rand.N(gap/4+1))
-			}
-			b.grant(b.take(now))
+	var waits [len(b.others) + 1]*lane
+	for n := 0; ; {
+		l := b.foremost(waits[:n])
+		if l == nil {
+			break
+		}
+		if l.step(now) {
+			waits[n] = l
+			n++
 		}
 	}
-	b.shut, b.spacing, b.spread = false, 0, time.Time{}
-	b.wakeAt(time.Time{}, now)
-}
-
-// gap is the time between two who leave the line, on average.
-func (b *bucket) gap(now time.Time) time.Duration {
-	if b.spread.After(now) {
-		return b.spread.Sub(now) / time.Duration(b.len())
+	if b.waiting() == 0 {
+		b.leaving.rest()
 	}
-	return b.spacing
-}
-
-// reopen begins to let the line go: one goes ahead, and the others follow. After a
-// reset they are spread over a part of the window, but quickly enough to use it up;
-// after a closing over half of the time that it lasted, as those come back who were
-// held alone.
-func (b *bucket) reopen(now time.Time) {
-	spread, step, scout, lead, going := spreadTime, spreadTime, scoutTime, scoutTime, b.len()
-	for i := range b.axes {
-		if q := &b.axes[i]; !q.silent && !q.costed && q.limit > 0 && q.window > 0 {
-			spread, step = min(spread, q.window/2), min(step, q.step())
-			scout, lead, going = min(scout, q.scout()), min(lead, q.window/200), min(going, q.limit)
+	for l := range b.lanes {
+		if l.len() == 0 {
+			l.aside = false
+			l.own.rest()
+			l.wakeAt(time.Time{}, now)
 		}
 	}
-	share := spread / time.Duration(going)
-	b.spacing = min(share, step)
-	switch length := max(b.closing.length, b.account.Load().closing.length); {
-	case b.refusing && length > 0:
-		b.spacing, b.spread = 0, now.Add(scout+length/2)
-		lead = length / 2 / time.Duration(b.len())
-	case b.refusing:
-		lead = share // there are others who were refused, and wait for the same moment
-	default:
-		// Nobody was. And the window may begin with its first request: be quick.
-		lead = min(lead, b.spacing)
-	}
-	b.scout, b.scouts, b.scouting = now.Add(scout), now, false
-	b.next = now.Add(rand.N(lead + 1))
-	b.shut, b.refusing = false, false
 }
 
-// back implements gate. A scout that was not sent leaves the way to another.
+// foremost is the lane whose first has waited longest, of those that are not known to
+// have to wait.
+func (b *bucket) foremost(waits []*lane) (first *lane) {
+	for l := range b.lanes {
+		if l.len() == 0 || slices.Contains(waits, l) {
+			continue
+		}
+		if first == nil || l.first().since.Before(first.first().since) {
+			first = l
+		}
+	}
+	return first
+}
+
+// sweep refuses those for whom the lane's turn will come too late, and their like.
+func (b *bucket) sweep(now time.Time, of *lane) {
+	for l := range b.lanes {
+		if l == of || !l.aside && !of.aside {
+			l.sweep(now)
+		}
+	}
+}
+
+// back returns a turn that was not used: a scout leaves the way to another.
 func (b *bucket) back(t Ticket, _ time.Time) {
-	scout := b.scout
+	until, own := b.leaving.scout.until, time.Time{}
+	l := b.laneOf(t.class)
+	if l != nil {
+		own = l.own.scout.until
+	}
 	b.land(t)
-	b.scout = scout
+	if b.leaving.scout.until = until; l != nil {
+		l.own.scout.until = own
+	}
 }
 
 // land takes one request from those in flight.
@@ -290,8 +306,9 @@ func (b *bucket) land(t Ticket) {
 			q.old--
 		}
 	}
-	if b.scouting && !t.sent().Before(b.scouts) {
-		b.scouting, b.scout = false, time.Time{}
+	b.leaving.scout.landed(t.sent())
+	if l := b.laneOf(t.class); l != nil {
+		l.own.scout.landed(t.sent())
 	}
 }
 
@@ -312,14 +329,27 @@ func (b *bucket) landedUnseen(now time.Time) bool {
 // settle goes by what has been learned.
 func (b *bucket) settle(now time.Time) {
 	b.pump(now)
-	if b.len() == 0 && len(b.axes) == 0 && b.closedUntil(b.latest).IsZero() {
+	if len(b.axes) == 0 && !b.holds() {
 		b.armed.Store(false) // a Retry-After is over, and there is nothing else
 	}
 }
 
+// holds reports whether anybody waits, or would have to because of a refusal.
+func (b *bucket) holds() bool {
+	for class := int8(-1); class <= 1; class++ {
+		if l := b.laneOf(class); l != nil && l.len() > 0 {
+			return true
+		}
+		if until, _ := b.closedUntil(class, b.latest); !until.IsZero() {
+			return true
+		}
+	}
+	return false
+}
+
 // judge tells the closing what became of a request: the bucket's own, if its
 // server names buckets and does not say that it means all of them.
-func (b *bucket) judge(sent, now time.Time, a *Answer) {
+func (b *bucket) judge(class int8, sent, now time.Time, a *Answer) {
 	who := b.account.Load()
 	switch {
 	case a.refused():
@@ -327,12 +357,12 @@ func (b *bucket) judge(sent, now time.Time, a *Answer) {
 		if a.Quota.Bucket != "" {
 			c = &b.closing
 		}
-		if a.AsksToWait && c.refuse(sent, b.limiter.steady(now), a.RetryAfter, b.limiter.MaxClosed, b.inflight.Load(), a.proof()) {
+		if a.AsksToWait && c.refusedOf(class).refuse(sent, b.limiter.steady(now), a.RetryAfter, b.limiter.MaxClosed, b.inflight.Load(), a.proof()) {
 			b.armed.Store(true)
 		}
 	case a.served():
-		b.closing.serve(sent)
-		who.closing.serve(sent)
+		b.closing.serve(class, sent)
+		who.closing.serve(class, sent)
 	}
 }
 

@@ -478,17 +478,17 @@ func TestQuotaScoutNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := with(Config{})
 		b := &bucket{}
-		b.init(l, &account{})
-		b.scout, b.scouts = time.Now().Add(time.Second), time.Now()
+		b.init(l, &account{}, "", 0)
+		b.leaving.scout = scout{until: time.Now().Add(time.Second), since: time.Now()}
 		b.armed.Store(true)
-		first := b.take(time.Now())
-		o := b.opening(time.Now())
+		first := b.take(time.Now(), 0)
+		o := b.opening(time.Now(), 0)
 		require.True(t, o.flight)
 		first.Cancel(time.Now())
-		o = b.opening(time.Now())
+		o = b.opening(time.Now(), 0)
 		require.False(t, o.flight, "the next may go")
-		b.take(time.Now())
-		o = b.opening(time.Now())
+		b.take(time.Now(), 0)
+		o = b.opening(time.Now(), 0)
 		require.True(t, o.flight, "as the scout")
 	})
 }
@@ -661,7 +661,7 @@ func TestQuotaCancelAndTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := with(Config{})
 		b := &bucket{}
-		b.init(l, &account{})
+		b.init(l, &account{}, "", 0)
 		b.closing.refuse(time.Now(), time.Now(), time.Second, time.Hour, 1, proven)
 		seen := map[bool]bool{}
 		for range 64 {
@@ -669,7 +669,7 @@ func TestQuotaCancelAndTurn(t *testing.T) {
 			b.mu.Lock()
 			place, refused := b.join(time.Now(), queueing{ctx: ctx, maxWait: time.Hour})
 			require.Nil(t, refused)
-			b.grant(b.take(time.Now()))
+			b.grant(b.take(time.Now(), 0))
 			b.mu.Unlock()
 			cancel()
 			turn, refused := b.stand(place)

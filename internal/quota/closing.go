@@ -30,6 +30,7 @@ type closing struct {
 	from   time.Time     // when the first of them was sent
 	came   time.Time     // and came
 	until  time.Time     // closed until; zero: never was
+	proven time.Time     // and by proof, which is a word to calls of any priority
 	asked  time.Time     // until, without the doubling
 	cause  time.Time     // when the request was sent whose refusal closed it
 	length time.Duration // of the closing, where that is no more than the server's wish
@@ -94,7 +95,7 @@ func (c *closing) refuse(sent, now time.Time, wait, longest time.Duration, infli
 	if until := now.Add(wait); until.After(c.until) {
 		c.until, c.cause, c.length = until, sent, wait
 		if proof != noProof {
-			c.cause, c.length = until, 0 // no success opens it before
+			c.cause, c.length, c.proven = until, 0, until // no success opens it before
 		}
 	}
 	return true
@@ -132,4 +133,17 @@ func (c *closing) closedUntil(now time.Time) time.Time {
 		return time.Time{}
 	}
 	return c.until
+}
+
+// provenUntil is until when it is closed by proof; the zero time if it is not.
+func (c *closing) provenUntil(now time.Time) time.Time {
+	if !c.known.Load() {
+		return time.Time{}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.proven.After(now) {
+		return time.Time{}
+	}
+	return c.proven
 }

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/internal/priority"
 	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 	"github.com/resilienthttp/resilienthttp/internal/retryafter"
 	"github.com/resilienthttp/resilienthttp/internal/scope"
@@ -57,7 +58,7 @@ func (p *paced) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // requestOf is the request as the Limiter sees it.
 func requestOf(l *Limiter, req *http.Request) Request {
-	r := Request{Scope: scope.Key{Name: req.URL.Host}, Method: req.Method, Path: req.URL.Path}
+	r := Request{Scope: scope.Key{Name: req.URL.Host, Class: priority.Parse(req.Header.Get(priority.Header))}, Method: req.Method, Path: req.URL.Path}
 	r.Deadline, _ = req.Context().Deadline()
 	if secret := req.Header.Get("Authorization"); secret != "" {
 		r.Credential = l.Hash(secret)

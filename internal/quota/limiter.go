@@ -15,12 +15,15 @@ package quota
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"hash/maphash"
 	"time"
 
 	"golang.org/x/time/rate"
 
 	"github.com/resilienthttp/resilienthttp/internal/scope"
+	"github.com/resilienthttp/resilienthttp/quotastore"
 )
 
 // Config is how a Limiter works. All of it is set: there are no defaults here.
@@ -33,6 +36,9 @@ type Config struct {
 	MaxWait time.Duration
 	// MaxClosed is the longest that a server's word closes a scope, in (0, Longest].
 	MaxClosed time.Duration
+	// Shared, if not nil, keeps the quota of many processes: the static ceiling, or where
+	// there is none those that servers tell.
+	Shared quotastore.Store
 	// Follow is false where servers' words do not count, but the ceiling alone.
 	Follow bool
 }
@@ -49,6 +55,7 @@ type Limiter struct {
 	origin   time.Time // times are kept as distances from it
 	seed     maphash.Seed
 	statics  scope.Map[string, static] // a ceiling is that of all classes of a scope
+	leases   scope.Map[string, lease]  // or that of many processes
 	accounts scope.Map[credential, account]
 	buckets  scope.Map[bucketKey, bucket] // those that servers name
 	routes   scope.Map[uint64, route]     // and who is in them
@@ -62,12 +69,19 @@ func New(c Config) *Limiter {
 	l.buckets.Clone = func(k bucketKey) bucketKey { return bucketKey{k.credential.clone(), k.name, k.id} }
 	l.buckets.Keep = (*bucket).busy
 	l.routes.Max = mostRoutes
+	l.leases.Keep = (*lease).busy
 	return l
 }
 
 // Hash is what a Request bears of a credential. It cannot be reversed, and is
-// another one in each Limiter.
-func (l *Limiter) Hash(secret string) uint64 { return maphash.String(l.seed, secret) }
+// another one in each Limiter; but where processes share a quota it is the same in all.
+func (l *Limiter) Hash(secret string) uint64 {
+	if l.Shared == nil {
+		return maphash.String(l.seed, secret)
+	}
+	sum := sha256.Sum256([]byte("resilienthttp: a credential\x00" + secret))
+	return binary.BigEndian.Uint64(sum[:])
+}
 
 // steady is a time by the monotonic clock alone: a step of our wall clock must
 // not look like one of the server's.
@@ -86,26 +100,25 @@ func (l *Limiter) Admit(ctx context.Context, r Request, now time.Time) (Ticket, 
 		var t Ticket
 		var refusal *Refusal
 		if l.Follow {
-			if t, refusal = l.bucketOf(&r).enter(now, q); refusal != nil {
+			if t, refusal = l.bucketOf(&r).enter(now, r.Scope.Class, q); refusal != nil {
 				return Ticket{}, refusal
 			}
 			t.method, t.path = r.Method, r.Path
 			waited = waited || t.Waited
 		}
-		if l.Limit > 0 {
+		if l.countHere(&t, r.Scope.Name) {
 			if t.Waited {
 				now = time.Now()
 				q.maxWait = l.MaxWait - now.Sub(begun)
 			}
-			t.static = l.static(r.Scope.Name)
 			var stood bool
-			if stood, refusal = t.ceiling(now, q); refusal != nil {
+			if stood, refusal = t.count(now, q); refusal != nil {
 				return Ticket{}, refusal
 			}
 			if stood {
 				waited = true
-				if now = time.Now(); !t.renew(now) {
-					t.Cancel(now) // the server has said no meanwhile
+				if now = time.Now(); l.moved(&t, &r) || !t.renew(now) {
+					t.Cancel(now) // the server has said no meanwhile, or whose quota it is
 					q.maxWait = l.MaxWait - now.Sub(begun)
 					continue
 				}
@@ -116,6 +129,27 @@ func (l *Limiter) Admit(ctx context.Context, r Request, now time.Time) (Ticket, 
 	}
 }
 
+// countHere finds who counts the request beside the server's own words: the static
+// ceiling, or the quota of many processes. It reports false if nobody does.
+func (l *Limiter) countHere(t *Ticket, name string) bool {
+	switch {
+	case l.Shared == nil && l.Limit > 0:
+		t.static = l.static(name)
+	case l.Limit > 0:
+		t.lease = l.ceilingLease(name)
+	case t.bucket != nil:
+		t.lease = t.bucket.lease
+	}
+	return t.static != nil || t.lease != nil
+}
+
+// moved reports whether the server has named another bucket for the request while that
+// stood in line for the quota that many processes share: all who wait for the first of a
+// process would follow it, past the quota that it was refused by.
+func (l *Limiter) moved(t *Ticket, r *Request) bool {
+	return t.bucket != nil && t.bucket.lease != nil && l.bucketOf(r) != t.bucket
+}
+
 // Closed is until when the request's scope is closed by refusals that asked to
 // wait; the zero time if it is open. It is for the question whether a wait is worth
 // beginning.
@@ -123,7 +157,6 @@ func (l *Limiter) Closed(r Request, now time.Time) time.Time {
 	if !l.Follow {
 		return time.Time{}
 	}
-	b := l.bucketOf(&r)
-	now = l.steady(now)
-	return later(b.closing.closedUntil(now), b.account.Load().closing.closedUntil(now))
+	until, _ := l.bucketOf(&r).closedUntil(r.Scope.Class, l.steady(now))
+	return until
 }

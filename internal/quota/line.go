@@ -8,11 +8,11 @@ import (
 )
 
 // line is a queue of requests at a gate, first come, first served. Its lock is the
-// gate's as well. It has no goroutine of its own: those who wait sleep, and
+// gate's. It has no goroutine of its own: those who wait sleep, and
 // whoever changes something at the gate lets go those whose turn has come; if
 // nobody does, the timer.
 type line struct {
-	mu      sync.Mutex
+	mu      *sync.Mutex
 	gate    gate
 	waiters list.List // of *waiter
 	timer   *time.Timer
@@ -53,6 +53,9 @@ func (w *waiter) waits() bool {
 }
 
 func (l *line) len() int64 { return int64(l.waiters.Len()) }
+
+// first is who has waited longest. There is one.
+func (l *line) first() *waiter { return waiterAt(l.waiters.Front()) }
 
 // join puts a call in the line, unless its turn would come too late for it.
 func (l *line) join(now time.Time, q queueing) (*list.Element, *Refusal) {
@@ -105,7 +108,8 @@ func (l *line) tell(place *list.Element) {
 		}
 	}()
 	w := waiterAt(place)
-	w.who.WaitBegins(w.turn)
+	_, own := l.gate.(*static)
+	w.who.WaitBegins(w.turn, own)
 	told = true
 }
 

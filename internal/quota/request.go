@@ -27,8 +27,9 @@ type Request struct {
 // Waiter is told that a request stands in line. No lock is held.
 type Waiter interface {
 	// WaitBegins is called when it begins, with when its turn is to be expected by
-	// what is known.
-	WaitBegins(turn time.Time)
+	// what is known; own says that it is for the static ceiling, and not for what a
+	// server says.
+	WaitBegins(turn time.Time, own bool)
 	// WaitEnds is called when it is over, whatever came of it.
 	WaitEnds()
 }

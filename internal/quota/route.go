@@ -76,7 +76,7 @@ func (l *Limiter) routeKeys(scope, method, path string) (k routeKeys) {
 		segment, path, _ = strings.Cut(path, "/")
 		if looksLikeID(segment) {
 			if k.id == 0 {
-				k.id = maphash.String(l.seed, segment)
+				k.id = l.Hash(segment)
 			}
 			segment = "*"
 		}
@@ -152,6 +152,6 @@ func (l *Limiter) bucket(who *account, named namedBucket, id uint64) *bucket {
 		id = 0
 	}
 	b := l.buckets.Get(bucketKey{who.who, named.name, id})
-	b.init(l, who)
+	b.init(l, who, named.name, id)
 	return b
 }

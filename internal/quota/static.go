@@ -14,6 +14,7 @@ type static struct {
 	made    atomic.Bool // once is over
 	limiter *Limiter
 
+	mu sync.Mutex
 	line
 	tokens float64
 	last   time.Time // when there were so many
@@ -27,7 +28,7 @@ const tardiness = 20 * time.Millisecond
 func (l *Limiter) static(scope string) *static {
 	s := l.statics.Get(scope)
 	s.once.Do(func() {
-		s.limiter, s.gate = l, s
+		s.limiter, s.gate, s.line.mu = l, s, &s.mu
 		s.tokens, s.last = float64(l.Burst), l.origin
 		s.made.Store(true)
 	})

@@ -6,6 +6,9 @@ import "time"
 // static ceiling, or a closing without any.
 type Status struct {
 	Scope string
+	// Class is 0 for what all classes of a scope share. Else it is a closing for that class
+	// alone: nothing else is told then.
+	Class int8
 	// Bucket is the server's name of the bucket, and that of the axis; Static is the
 	// ceiling.
 	Bucket, Axis string
@@ -29,6 +32,12 @@ func (l *Limiter) Each(now time.Time, f func(Status)) {
 		axes = b.each(axes, Status{Scope: k.scope, Bucket: k.name}, now, f)
 		return true
 	})
+	l.leases.All(func(name string, p *lease) bool {
+		if s, ok := p.status(name); ok {
+			f(s)
+		}
+		return true
+	})
 	if l.Limit > 0 {
 		l.statics.All(func(name string, s *static) bool {
 			if s.made.Load() {
@@ -45,7 +54,7 @@ func (b *bucket) each(axes []axis, s Status, now time.Time, f func(Status)) []ax
 	if b.account.Load() == nil || b.free() {
 		return axes // not made yet, or nothing is known
 	}
-	s.ClosedUntil = b.closedUntil(now)
+	s.ClosedUntil, _ = b.closedUntil(0, now)
 	axes, inflight, lag := b.copyAxes(axes)
 	told := false
 	for i := range axes {
@@ -64,6 +73,14 @@ func (b *bucket) each(axes []axis, s Status, now time.Time, f func(Status)) []ax
 	if !told && !s.ClosedUntil.IsZero() {
 		f(s)
 	}
+	if !b.closing.apart() && !b.account.Load().closing.apart() {
+		return axes
+	}
+	for _, class := range [...]int8{-1, 1} {
+		if until, alone := b.closedUntil(class, now); alone {
+			f(Status{Scope: s.Scope, Class: class, Bucket: s.Bucket, ClosedUntil: until})
+		}
+	}
 	return axes
 }
 
@@ -79,6 +96,17 @@ func (q *axis) reserved(inflight int64) int64 {
 		return 0
 	}
 	return q.flying(inflight)
+}
+
+// status is what is known of the static ceiling of many processes: what the others have
+// left, and this one's slice.
+func (p *lease) status(name string) (s Status, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.since.IsZero() { // it has never had one, and may not be made yet
+		return s, false
+	}
+	return Status{Scope: name, Static: true, Limit: int64(p.limiter.Burst), Remaining: p.remains + p.tokens}, true
 }
 
 func (s *static) status(name string, now time.Time) Status {

@@ -65,14 +65,16 @@ func TestEach(t *testing.T) {
 // told is a Waiter that remembers.
 type told struct {
 	turns  []time.Duration
+	own    []bool
 	ends   int
 	panics bool
 }
 
-func (w *told) WaitBegins(turn time.Time) {
+func (w *told) WaitBegins(turn time.Time, own bool) {
 	if w.panics {
 		panic("waiter")
 	}
+	w.own = append(w.own, own)
 	w.turns = append(w.turns, time.Until(turn))
 }
 
@@ -89,6 +91,7 @@ func TestWaiter(t *testing.T) {
 		require.Empty(t, w.turns)
 		require.Nil(t, e.enter())
 		require.Equal(t, []time.Duration{10 * time.Second}, w.turns)
+		require.Equal(t, []bool{true}, w.own, "it waits for the static ceiling")
 		require.Equal(t, 1, w.ends)
 		e.Request.NoWait = true
 		require.NotNil(t, e.enter())

@@ -7,9 +7,12 @@ import "time"
 // has nothing to say; both do nothing.
 type Ticket struct {
 	Waited bool // for its turn; the time that it took is the caller's to measure
+	class  int8
+	kind   kind // of turn that the lease gave
 
 	bucket       *bucket
 	static       *static
+	lease        *lease
 	method, path string
 	version      uint64        // of the bucket at that time
 	after        time.Duration // since the limiter's origin
@@ -22,6 +25,9 @@ func (t *Ticket) Cancel(now time.Time) {
 	if t.static != nil {
 		t.static.cancel(now)
 	}
+	if t.lease != nil {
+		t.lease.cancel(t.kind, now)
+	}
 	b := t.bucket
 	if b == nil || b.landedUnseen(now) {
 		return
@@ -32,17 +38,21 @@ func (t *Ticket) Cancel(now time.Time) {
 	b.settle(now)
 }
 
-// ceiling takes a token of the static ceiling. Where there is none, or a Waiter panics,
-// the ticket is given back.
-func (t *Ticket) ceiling(now time.Time, q queueing) (stood bool, refused *Refusal) {
+// count takes a token of the static ceiling, or of the quota that is shared. Where there
+// is none, or a Waiter panics, the ticket is given back.
+func (t *Ticket) count(now time.Time, q queueing) (stood bool, refused *Refusal) {
 	through := false
 	defer func() {
 		if !through {
-			t.static = nil
+			t.static, t.lease = nil, nil
 			t.Cancel(time.Now())
 		}
 	}()
-	stood, refused = t.static.enter(now, q)
+	if t.lease != nil {
+		t.kind, stood, refused = t.lease.enter(now, q)
+	} else {
+		stood, refused = t.static.enter(now, q)
+	}
 	through = refused == nil
 	return stood, refused
 }
@@ -61,26 +71,43 @@ func (t *Ticket) renew(now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now = b.tick(now)
-	if o := b.opening(now); o.shut && o.at.After(now) {
+	if o := b.opening(now, t.class); o.shut && o.at.After(now) {
 		return false
 	}
 	b.back(*t, now)
-	fresh := b.take(now)
+	fresh := b.take(now, t.class)
 	t.version, t.after = fresh.version, fresh.after
 	return true
 }
 
 // Done says what came of the request: the answer's news join what is known.
 func (t *Ticket) Done(a *Answer, now time.Time) {
-	b := t.bucket
-	if b == nil {
+	of := t.bucket
+	if of != nil {
+		of = t.done(a, now)
+	}
+	if t.lease == nil {
 		return
 	}
-	of := b
+	var w word
+	if of != nil && a.Status != 0 {
+		w = of.wordOf(a, now)
+		if of.lease != nil && of.lease != t.lease {
+			of.lease.hear(w, ofNothing, now)
+			w = word{answered: true}
+		}
+	}
+	t.lease.hear(w, t.kind, now)
+}
+
+// done is Done for the bucket, and returns that which the answer speaks of.
+func (t *Ticket) done(a *Answer, now time.Time) (of *bucket) {
+	b := t.bucket
+	of = b
 	if a.Quota.Bucket != "" {
 		of = b.limiter.learnRoute(b.account.Load(), t, &a.Quota)
 	}
-	of.judge(t.sent(), now, a)
+	of.judge(t.class, t.sent(), now, a)
 	if of != b {
 		of.mu.Lock()
 		of.learn(t, now, a)
@@ -88,7 +115,7 @@ func (t *Ticket) Done(a *Answer, now time.Time) {
 		of.mu.Unlock()
 	}
 	if (of != b || len(a.Quota.Axes) == 0) && b.landedUnseen(now) {
-		return
+		return of
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -101,4 +128,5 @@ func (t *Ticket) Done(a *Answer, now time.Time) {
 	}
 	b.land(*t)
 	b.settle(now)
+	return of
 }

@@ -68,22 +68,23 @@ func (d *DB) Alone(ctx context.Context, k *Ticket, patience time.Duration, write
 	if err := d.Enter(ctx, k, patience); err != nil {
 		return err
 	}
+	if k.taken {
+		return k.err
+	}
 	defer d.turn.leave(k)
+	return d.writing(ctx, patience, write)
+}
+
+// writing is Alone for who has the turn.
+func (d *DB) writing(ctx context.Context, patience time.Duration, write func(context.Context) error) error {
 	if err := d.File.Check(); err != nil {
 		return err
 	}
 	return d.Retry(ctx, patience, func() error { return write(context.WithoutCancel(ctx)) })
 }
 
-// Transact is Alone with a transaction on Write, which is committed if work returns
-// nil and rolled back if not. It has the write lock from its beginning, so that work
-// is not called before there is nobody left to wait for.
-func (d *DB) Transact(ctx context.Context, k *Ticket, work func(context.Context, *sql.Tx) error) error {
-	return d.Alone(ctx, k, d.Patience(), func(ctx context.Context) error { return transact(ctx, d.Write, work) })
-}
-
 // transact begins an immediate transaction, by the connection's _txlock.
-func transact(ctx context.Context, db *sql.DB, work func(context.Context, *sql.Tx) error) error {
+func transact(ctx context.Context, db *sql.DB, work work) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package sqlitekit
 
 import (
 	"context"
+	"database/sql"
 	"slices"
 	"sync"
 )
@@ -25,8 +26,17 @@ type Ticket struct {
 	// Holds: it is for the holder of a lease.
 	Holds bool
 
-	ready chan struct{}
+	// work is what the writer would do in a transaction by itself, and lets another do
+	// in its own. nil: it must be alone.
+	work work
+
+	ready chan struct{} // closed when it has the turn, or another has done the work
+	taken bool          // another does the work; written before it leaves the line
+	err   error         // what came of that; written before ready is closed
 }
+
+// work is what is done in a transaction. It may be called again, when that has failed.
+type work func(context.Context, *sql.Tx) error
 
 func (k *Ticket) line() int {
 	if k.Holds {
@@ -35,7 +45,7 @@ func (k *Ticket) line() int {
 	return 1
 }
 
-// enter waits for the ticket's turn. Who gets nil must leave.
+// enter waits for the ticket's turn. Who gets nil must leave, unless the ticket was taken.
 func (t *turn) enter(ctx context.Context, k *Ticket) error {
 	k.ready = make(chan struct{})
 	if t.join(k) {
@@ -45,11 +55,35 @@ func (t *turn) enter(ctx context.Context, k *Ticket) error {
 	case <-k.ready:
 		return nil
 	case <-ctx.Done():
-		if !t.quit(k) {
-			t.leave(k) // it came in the same moment
+		if t.quit(k) {
+			return ctx.Err()
 		}
-		return ctx.Err()
 	}
+	<-k.ready // it came in the same moment, or what has begun is brought to its end
+	if k.taken {
+		return nil
+	}
+	t.leave(k)
+	return ctx.Err()
+}
+
+// take takes those out of the line who let another do their work, in their order: so many
+// at most.
+func (t *turn) take(most int) []*Ticket {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var all []*Ticket
+	for i, line := range t.lines {
+		t.lines[i] = slices.DeleteFunc(line, func(k *Ticket) bool {
+			if k.work == nil || len(all) == most {
+				return false
+			}
+			k.taken = true
+			all = append(all, k)
+			return true
+		})
+	}
+	return all
 }
 
 // join takes the turn or a place in the line. true: there is nothing to wait for.

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/pause"
 )
 
 // Proxy takes TCP connections on a port of the loopback, and passes on what they
@@ -94,7 +96,7 @@ func (p *Proxy) accept() {
 		case errors.Is(err, net.ErrClosed):
 			return
 		case err != nil: // that connection has gone already, or there are no files
-			p.pause(time.Millisecond)
+			_ = pause.For(p.ctx, time.Millisecond)
 		default:
 			p.work.Go(func() { p.carry(client) })
 		}
@@ -136,13 +138,4 @@ func (p *Proxy) remove(c *Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.conns, c)
-}
-
-func (p *Proxy) pause(d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-p.ctx.Done():
-	}
 }

@@ -1,0 +1,167 @@
+package latency
+
+import (
+	"math"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+)
+
+const ms = time.Millisecond
+
+func usual() *Rules {
+	return &Rules{Multiple: 2.5, Quantile: 0.99, Min: 250 * ms, MinSamples: 200}
+}
+
+// well is an Adaptive that has had so many answers of 200 ms, in the last second.
+func well(answers int) *Adaptive {
+	a := new(Adaptive)
+	for range answers {
+		a.Sent(time.Second)
+		a.Answered(time.Second, 200*ms)
+	}
+	return a
+}
+
+func requireTimeout(t *testing.T, want time.Duration, a *Adaptive, at time.Duration, r *Rules) {
+	t.Helper()
+	got, ok := a.Timeout(at, r)
+	require.Equal(t, want > 0, ok, "%v", got)
+	require.InDelta(t, want.Seconds(), got.Seconds(), want.Seconds()*0.14+1e-9)
+}
+
+func TestTimeout(t *testing.T) {
+	for _, tt := range []struct {
+		name          string
+		answers, late int // of which those are late, after 500 ms
+		rules         func(*Rules)
+		at            time.Duration
+		want          time.Duration // 0: none
+	}{
+		{name: "as it is", answers: 200, want: 500 * ms},
+		{name: "nothing is known", want: 0},
+		{name: "too little is", answers: 199, want: 0},
+		{name: "what was late is known too", answers: 198, late: 2, want: 500 * ms},
+		{name: "Min", answers: 200, rules: func(r *Rules) { r.Min = time.Second }, want: time.Second},
+		{name: "a part of a fiftieth is stuck", answers: 985, late: 15, want: 500 * ms},
+		{name: "a fiftieth is", answers: 980, late: 20, want: 500 * ms},
+		{name: "more are slow, and count twice as long", answers: 970, late: 30, want: 2500 * ms},
+		{name: "all are", late: 200, want: 2500 * ms},
+		{name: "the most there is", answers: 200, rules: func(r *Rules) { r.Multiple = math.MaxFloat64 }, want: 1 << 62},
+		{name: "it is forgotten", answers: 1000, at: time.Minute + time.Second, want: 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			a, r := well(tt.answers), usual()
+			for range tt.late {
+				a.TimedOut(time.Second, 500*ms)
+			}
+			if tt.rules != nil {
+				tt.rules(r)
+			}
+			requireTimeout(t, tt.want, a, max(tt.at, time.Second), r)
+		})
+	}
+}
+
+// X2: whatever answers took, what was not in time never makes it shorter.
+func TestX2NeverShorter(t *testing.T) {
+	for range 300 {
+		a, r := new(Adaptive), usual()
+		r.Quantile = 0.5 + rand.Float64()/2
+		for range 200 + rand.N(2000) {
+			a.Answered(time.Second, time.Duration(rand.ExpFloat64()*float64(rand.N(time.Second))))
+		}
+		before, ok := a.Timeout(time.Second, r)
+		require.True(t, ok)
+		for range rand.N(100) {
+			a.TimedOut(time.Second, before)
+			now, _ := a.Timeout(time.Second, r)
+			require.GreaterOrEqual(t, now, before)
+			before = now
+		}
+	}
+	a := new(Adaptive)
+	a.TimedOut(0, math.MaxInt64)
+	a.TimedOut(0, -1)
+	require.EqualValues(t, 2, func() uint64 { h := a.late.Late(0); return h.n }())
+}
+
+// X3: the fuse lets so many through, then none for a window, and then it is twice as wide,
+// and wider each time, until what was known is forgotten.
+func TestX3Fuse(t *testing.T) {
+	admitted := func(a *Adaptive, at time.Duration) (n int) {
+		for n < 1000 && a.Admit(at) {
+			n++
+		}
+		return n
+	}
+	for _, tt := range []struct {
+		name       string
+		sent, want int
+	}{{"few", 10, 5}, {"none", 0, 5}, {"a thousand", 1000, 20}, {"ten thousand", 10_000, 200}} {
+		t.Run(tt.name, func(t *testing.T) {
+			require.Equal(t, tt.want, admitted(well(tt.sent), time.Second))
+		})
+	}
+	a, r, at := well(1000), usual(), time.Second
+	requireTimeout(t, 500*ms, a, at, r)
+	wide := 500 * ms
+	for range 3 {
+		require.Positive(t, admitted(a, at))
+		requireTimeout(t, 0, a, at+length-1, r)
+		require.False(t, a.Admit(at+length-1))
+		at += length
+		wide *= 2
+		for range 1000 {
+			a.Sent(at)
+			a.Answered(at, 200*ms)
+		}
+		requireTimeout(t, wide, a, at, r)
+	}
+	for range 1000 {
+		a.Answered(at+windows*length, 200*ms)
+	}
+	requireTimeout(t, wide/2, a, at+windows*length, r)
+	for range 1000 {
+		a.Answered(at+10*windows*length, 200*ms)
+	}
+	requireTimeout(t, 500*ms, a, at+10*windows*length, r)
+}
+
+// The fuse is exact, however many ask at once.
+func TestX3Stress(t *testing.T) {
+	a := well(5000)
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	admitted := 0
+	for range 16 {
+		wg.Go(func() {
+			for range 100 {
+				a.Timeout(time.Second, usual())
+				if a.Admit(time.Second) {
+					mu.Lock()
+					admitted++
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	require.Equal(t, 100, admitted)
+}
+
+func TestAdaptiveIsSmall(t *testing.T) {
+	require.LessOrEqual(t, unsafe.Sizeof(Adaptive{}), uintptr(2500))
+}
+
+func BenchmarkTimeout(b *testing.B) {
+	a, r := well(1000), usual()
+	b.ReportAllocs()
+	for b.Loop() {
+		a.Timeout(time.Second, r)
+	}
+}

@@ -1,0 +1,689 @@
+package quota
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/time/rate"
+
+	"github.com/resilienthttp/resilienthttp/internal/scope"
+	"github.com/resilienthttp/resilienthttp/quotastore"
+)
+
+// sharedStore is a store whose trips are counted, and that fails as it is told.
+type sharedStore struct {
+	memory atomic.Pointer[quotastore.Memory]
+
+	delay atomic.Int64 // of an answer
+	fails atomic.Bool
+	panic atomic.Bool
+
+	trips, closes atomic.Int64
+}
+
+// process is the store as one process sees it.
+type process struct {
+	*sharedStore
+
+	tb    testing.TB
+	early atomic.Int64 // trips sooner than they may be
+	dead  atomic.Bool  // the process has been killed
+
+	mu   sync.Mutex
+	last map[string]time.Time // when the last trip was, for each quota
+}
+
+var errStore = errors.New("the store is down")
+
+func (p *process) trip(ctx context.Context, key string) error {
+	for _, side := range []string{"|rule", "|holders"} {
+		key = strings.TrimSuffix(key, side)
+	}
+	p.mu.Lock()
+	now := time.Now()
+	if last, ok := p.last[key]; ok && now.Sub(last) < tripEvery {
+		p.early.Add(1)
+	}
+	p.last[key] = now
+	p.mu.Unlock()
+	p.trips.Add(1)
+	if delay := time.Duration(p.delay.Load()); delay > 0 {
+		select {
+		case <-time.After(delay):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if p.panic.Load() {
+		panic("store")
+	}
+	if p.fails.Load() || p.dead.Load() {
+		return errStore
+	}
+	return nil
+}
+
+func (p *process) Take(ctx context.Context, key string, want, least int, r quotastore.Rule) (quotastore.Ticket, error) {
+	if err := p.trip(ctx, key); err != nil {
+		return quotastore.Ticket{}, err
+	}
+	t, err := p.memory.Load().Take(ctx, key, want, least, r)
+	assert.NoError(p.tb, err, "%s %d %d %+v", key, want, least, r)
+	return t, err
+}
+
+func (p *process) Close(ctx context.Context, key string, until time.Time) error {
+	if err := p.trip(ctx, key); err != nil {
+		return err
+	}
+	p.closes.Add(1)
+	return p.memory.Load().Close(ctx, key, until)
+}
+
+// forget is a store that has lost all that it knew.
+func (s *sharedStore) forget() { s.memory.Store(new(quotastore.Memory)) }
+
+// fleet is some processes that share a store and a server.
+type fleet struct {
+	store  *sharedStore
+	server *quotaServer
+	all    []*member
+}
+
+type member struct {
+	*Limiter
+
+	store   *process
+	stop    context.CancelFunc
+	over    sync.WaitGroup
+	sent    atomic.Int64
+	refused atomic.Int64
+}
+
+func newFleet(tb testing.TB, server *quotaServer, processes int, c Config) *fleet {
+	tb.Helper()
+	f := &fleet{store: new(sharedStore), server: server}
+	f.store.forget()
+	for range processes {
+		f.add(tb, c)
+	}
+	return f
+}
+
+func (f *fleet) add(tb testing.TB, c Config) *member {
+	tb.Helper()
+	m := &member{store: &process{sharedStore: f.store, tb: tb, last: map[string]time.Time{}}}
+	c.Shared = m.store
+	m.Limiter = with(c)
+	f.all = append(f.all, m)
+	return m
+}
+
+// run lets a process send all that it can, with so many workers that pause between two
+// requests.
+func (f *fleet) run(m *member, workers int, pause time.Duration) {
+	ctx, cancel := context.WithCancel(context.Background())
+	m.stop = cancel
+	c := client(direct{handler: f.server, up: 2 * time.Millisecond, down: 2 * time.Millisecond, jitter: true}, m.Limiter)
+	for range workers {
+		m.over.Go(func() {
+			for ctx.Err() == nil {
+				if status, refused := get(ctx, c, "http://mem.test/"); refused == nil {
+					m.sent.Add(1)
+					if status == http.StatusTooManyRequests {
+						m.refused.Add(1)
+					}
+				}
+				timer := time.NewTimer(pause)
+				select {
+				case <-timer.C:
+				case <-ctx.Done():
+				}
+				timer.Stop()
+			}
+		})
+	}
+}
+
+// kill ends a process as kill -9 does: it gives nothing back.
+func (f *fleet) kill(m *member) {
+	m.store.dead.Store(true)
+	m.stop()
+	m.over.Wait()
+}
+
+// counts is what was served and refused since the last time.
+func (f *fleet) counts() (served, refused int) {
+	for _, m := range f.all {
+		r := m.refused.Swap(0)
+		served, refused = served+int(m.sent.Swap(0)-r), refused+int(r)
+	}
+	return served, refused
+}
+
+func (f *fleet) stop() {
+	for _, m := range f.all {
+		if m.stop != nil {
+			m.stop()
+		}
+	}
+	for _, m := range f.all {
+		m.over.Wait()
+	}
+	time.Sleep(time.Minute) // nobody is left in the bubble
+}
+
+// A11: many processes on one quota of which the server tells: no 429, and nearly all of
+// it used; no process asks the store more than once in 100 ms, nor at rest.
+func TestSharedQuota(t *testing.T) {
+	const s, ms = time.Second, time.Millisecond
+	for _, row := range []struct {
+		kind      quotaKind
+		limit     int
+		window    time.Duration
+		dialect   string
+		processes int
+		busy      int
+		workers   int
+		pause     time.Duration
+		least     float64
+	}{
+		{aligned, 400, 10 * s, "github", 8, 8, 20, ms, 0.95},
+		{aligned, 600, 60 * s, "ietf", 8, 8, 5, ms, 0.95},
+		{aligned, 400, 10 * s, "openai", 8, 2, 50, ms, 0.95},
+		{aligned, 200, 10 * s, "ietf", 3, 3, 5, 20 * ms, 0.95},
+		{fromFirst, 400, 10 * s, "epoch ms", 4, 4, 20, ms, 0.95},
+		{tokenBucket, 400, 10 * s, "openai", 4, 4, 20, ms, 0.95},
+		{tokenBucket, 600, 60 * s, "ietf", 4, 4, 20, ms, 0.95},
+		{aligned, 50, s, "openai", 4, 4, 5, ms, 0.8},
+	} {
+		t.Run(fmt.Sprintf("%s %d in %v, %s, %d of %d busy", row.kind, row.limit, row.window, row.dialect, row.busy, row.processes), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				in2026(234 * ms)
+				server := &quotaServer{kind: row.kind, limit: row.limit, window: row.window, dialect: quotaDialectNamed(row.dialect)}
+				f := newFleet(t, server, row.processes, Config{MaxWait: time.Hour})
+				for i, m := range f.all {
+					workers, pause := row.workers, row.pause
+					if i >= row.busy {
+						workers, pause = 1, 700*ms
+					}
+					f.run(m, workers, pause)
+					time.Sleep(7 * ms)
+				}
+				time.Sleep(2 * row.window)
+				server.measure()
+				began := f.store.trips.Load()
+				length := min(40*row.window, max(10*row.window, 400*s)) // one burst more or less is a window
+				time.Sleep(length)
+				used, _ := server.share()
+				trips := f.store.trips.Load() - began
+				f.stop()
+				server.mu.Lock()
+				refused := server.refused
+				server.mu.Unlock()
+				t.Logf("used %.3f, %d refused, %.1f trips a second and process", used, refused, float64(trips)/length.Seconds()/float64(row.processes))
+				assert.Zero(t, refused, "429s")
+				assert.GreaterOrEqual(t, used, row.least)
+				rest := f.store.trips.Load()
+				time.Sleep(time.Hour)
+				assert.Equal(t, rest, f.store.trips.Load(), "trips at rest")
+				for i, m := range f.all {
+					assert.Zero(t, m.store.early.Load(), "trips of process %d within 100 ms", i)
+				}
+			})
+		})
+	}
+}
+
+// A11: with a ceiling of our own, which all share.
+func TestSharedCeiling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in2026(0)
+		server := &quotaServer{kind: tokenBucket, limit: 100, window: time.Second, dialect: quotaDialectNamed("openai")}
+		f := newFleet(t, server, 8, Config{Limit: rate.Limit(100), Burst: 100, MaxWait: time.Hour})
+		for _, m := range f.all {
+			f.run(m, 10, time.Millisecond)
+		}
+		time.Sleep(2 * time.Second)
+		server.measure()
+		time.Sleep(30 * time.Second)
+		used, _ := server.share()
+		f.stop()
+		assert.Zero(t, server.refused)
+		assert.GreaterOrEqual(t, used, 0.95)
+	})
+}
+
+const tenSeconds = 400 // requests
+
+func inTenSeconds() *quotaServer {
+	return &quotaServer{kind: aligned, limit: tenSeconds, window: 10 * time.Second, dialect: quotaDialectNamed("openai")}
+}
+
+func newBusyFleet(t *testing.T, processes int) *fleet {
+	t.Helper()
+	return newBusyFleetAt(t, inTenSeconds(), processes)
+}
+
+func newBusyFleetAt(t *testing.T, server *quotaServer, processes int) *fleet {
+	t.Helper()
+	in2026(234 * time.Millisecond)
+	f := newFleet(t, server, processes, Config{MaxWait: time.Hour})
+	for _, m := range f.all {
+		f.run(m, 20, time.Millisecond)
+		time.Sleep(3 * time.Millisecond)
+	}
+	time.Sleep(20 * time.Second)
+	return f
+}
+
+// A11: processes are killed at any moment, and others start: no 429, and what the dead
+// held is lost for one window only.
+func TestSharedQuotaOfProcessesThatAreKilled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newBusyFleet(t, 8)
+		f.counts()
+		const rounds = 40
+		for n := range rounds {
+			time.Sleep(time.Duration(3+n%9) * 797 * time.Millisecond)
+			f.kill(f.all[n])
+			f.run(f.add(t, Config{MaxWait: time.Hour}), 20, time.Millisecond)
+		}
+		served, refused := f.counts()
+		length := float64(0)
+		for n := range rounds {
+			length += float64(3+n%9) * 0.797
+		}
+		t.Logf("used %.3f, %d refused", float64(served)/length/(tenSeconds/10), refused)
+		assert.Zero(t, refused)
+		assert.GreaterOrEqual(t, float64(served)/length/(tenSeconds/10), 0.95)
+		time.Sleep(30 * time.Second) // now in peace
+		f.counts()
+		time.Sleep(200 * time.Second)
+		served, refused = f.counts()
+		assert.Zero(t, refused)
+		assert.GreaterOrEqual(t, served, tenSeconds*20*96/100)
+		f.stop()
+	})
+}
+
+// A11: processes are killed, and others start, also while the store is down: those learn
+// the quota by themselves, from a part of a window, and know nobody. While the store is
+// there, nobody is refused, and what was spent without it counts for all.
+func TestSharedQuotaOfProcessesThatStartWithoutAStore(t *testing.T) {
+	for _, dialect := range []string{"epoch ms", "delta", "openai", "ietf"} {
+		t.Run(dialect, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newBusyFleetAt(t, &quotaServer{kind: aligned, limit: 1000, window: 10 * time.Second, dialect: quotaDialectNamed(dialect)}, 8)
+				replace := func(n int) {
+					f.kill(f.all[n])
+					f.run(f.add(t, Config{MaxWait: time.Hour}), 20, time.Millisecond)
+				}
+				f.counts()
+				began, served := time.Now(), 0
+				for n := range 40 {
+					time.Sleep(time.Duration(3+n%9) * 597 * time.Millisecond)
+					s, refused := f.counts()
+					assert.Zero(t, refused, "%v after the beginning", time.Since(began))
+					down := n%5 == 4
+					f.store.fails.Store(down)
+					replace(n)
+					if down {
+						time.Sleep(time.Duration(n%7) * 403 * time.Millisecond)
+						f.store.fails.Store(false)
+						time.Sleep(200 * time.Millisecond) // until all have told
+						more, _ := f.counts()
+						s += more
+					}
+					served += s
+				}
+				used := float64(served) / time.Since(began).Seconds() / 100
+				t.Logf("used %.3f", used)
+				assert.GreaterOrEqual(t, used, 0.93)
+				f.stop()
+			})
+		})
+	}
+}
+
+// A process that begins finds out by its first request what bucket its server counts in.
+// Those who wait for that one take their turns there.
+func TestSharedQuotaOfANamedBucket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newBusyFleetAt(t, &quotaServer{kind: aligned, limit: tenSeconds, window: 10 * time.Second, dialect: quotaDialectNamed("github")}, 4)
+		f.counts()
+		for n := range 12 {
+			time.Sleep(time.Duration(3+n%9) * 797 * time.Millisecond)
+			f.kill(f.all[n])
+			f.run(f.add(t, Config{MaxWait: time.Hour}), 20, time.Millisecond)
+		}
+		time.Sleep(10 * time.Second)
+		_, refused := f.counts()
+		t.Logf("%d refused", refused)
+		assert.LessOrEqual(t, refused, 2*len(f.all), "of 20 workers each")
+		f.stop()
+	})
+}
+
+// A process that finds the store empty sees whether others know of a longer window: by a
+// shorter one it would soon take what is not there.
+func TestSharedQuotaLearnsALongerWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in2026(234 * time.Millisecond) // in the middle of a window
+		server := &quotaServer{kind: aligned, limit: tenSeconds, window: 10 * time.Second, dialect: quotaDialectNamed("epoch ms")}
+		f := newFleet(t, server, 1, Config{MaxWait: time.Hour})
+		f.run(f.all[0], 1, 50*time.Millisecond)
+		time.Sleep(time.Second)
+		p := f.all[0].account(&Request{Scope: scope.Key{Name: "mem.test"}}).shared.lease
+		window := func() time.Duration {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return p.window
+		}
+		require.Less(t, window(), 10*time.Second, "as it looks")
+		memory, day := f.store.memory.Load(), func(limit int) quotastore.Rule {
+			return quotastore.Rule{Limit: limit, Window: ruleKept, Sliding: true}
+		}
+		longer := int(ruleNumber(tenSeconds, 10*time.Second)) // somebody else has seen
+		_, _ = memory.Take(t.Context(), p.key+"|rule", math.MinInt, 0, day(1))
+		_, _ = memory.Take(t.Context(), p.key+"|rule", longer, longer, day(longer))
+		_, _ = memory.Take(t.Context(), p.key, tenSeconds, 0, p.rule)
+		time.Sleep(time.Second)
+		require.Equal(t, 10*time.Second, window())
+		f.stop()
+	})
+}
+
+// A process is counted soon, even if all of its callers wait all the time: or it and the
+// others would each take too large a share while the store is down.
+func TestSharedQuotaCountsWhoWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newBusyFleet(t, 4)
+		for range 4 {
+			f.run(f.add(t, Config{MaxWait: time.Hour}), 20, time.Millisecond)
+		}
+		time.Sleep(9 * time.Second)
+		for i, m := range f.all {
+			p := m.account(&Request{Scope: scope.Key{Name: "mem.test"}}).shared.lease
+			p.mu.Lock()
+			assert.InDelta(t, 8, p.holders, 2.5, "process %d", i)
+			p.mu.Unlock()
+		}
+		f.stop()
+	})
+}
+
+// What was spent without the store is told of at once, though the store has said that it
+// has nothing: the others would take first what becomes free. A bucket cannot hold it, so
+// for that it waits.
+func TestSharedQuotaTellsOfDebtsAtOnce(t *testing.T) {
+	now := time.Now()
+	const empty = 400 * time.Millisecond
+	for _, row := range []struct {
+		name    string
+		sliding bool
+		wait    time.Duration
+	}{
+		{"a sliding window", true, 0},
+		{"a bucket", false, empty},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			rule := quotastore.Rule{Limit: 10, Window: time.Minute, Burst: 10, Sliding: row.sliding}
+			p := lease{rule: rule, window: rule.Window, from: agreed, holders: 1, owed: 3, spent: now, left: now, after: now.Add(empty)}
+			do, at := p.errand(now)
+			require.NotNil(t, do)
+			require.Equal(t, row.wait, at.Sub(now))
+
+			var store quotastore.Memory
+			_, err := store.Take(t.Context(), p.key, 10, 10, rule) // by others
+			require.NoError(t, err)
+			answer, err := do()(t.Context(), &store)
+			require.NoError(t, err)
+			answer(now)
+			left := map[bool]int64{true: 0, false: 3}[row.sliding]
+			require.Equal(t, left, p.owed)
+		})
+	}
+}
+
+// A11: a store that is down, slow, deaf or broken: each process goes on with its share,
+// and no call is held up by the store. When it is back all is as before, without a 429.
+func TestSharedQuotaWithoutAStore(t *testing.T) {
+	for name, trouble := range map[string]func(s *sharedStore, on bool){
+		"down":      func(s *sharedStore, on bool) { s.fails.Store(on) },
+		"panicking": func(s *sharedStore, on bool) { s.panic.Store(on) },
+		"slow":      func(s *sharedStore, on bool) { s.slow(on, 30*time.Millisecond) },
+		"slower":    func(s *sharedStore, on bool) { s.slow(on, 700*time.Millisecond) },
+		"deaf":      func(s *sharedStore, on bool) { s.slow(on, time.Hour) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				in2026(234 * time.Millisecond)
+				f := newFleet(t, inTenSeconds(), 4, Config{MaxWait: time.Hour})
+				for _, m := range f.all {
+					f.run(m, 5, 80*time.Millisecond) // 60 a second: less than a quarter of it for all
+				}
+				time.Sleep(15 * time.Second)
+				trouble(f.store, true)
+				time.Sleep(8 * time.Second) // the next window has begun
+				before := make([]int64, len(f.all))
+				for i, m := range f.all {
+					before[i] = m.sent.Load()
+				}
+				time.Sleep(20 * time.Second)
+				for i, m := range f.all {
+					got := m.sent.Load() - before[i]
+					assert.InDelta(t, tenSeconds*2/4, got, tenSeconds*2/4*0.15, "process %d has its share, and no more", i)
+				}
+				trouble(f.store, false)
+				time.Sleep(2 * time.Second)
+				_, _ = f.counts()
+				time.Sleep(12 * time.Second)
+				_, refused := f.counts()
+				assert.Zero(t, refused)
+				time.Sleep(300 * time.Second)
+				served, refused := f.counts()
+				assert.Zero(t, refused)
+				assert.GreaterOrEqual(t, served, tenSeconds*30*95/100)
+				f.stop()
+			})
+		})
+	}
+}
+
+func (s *sharedStore) slow(on bool, delay time.Duration) {
+	if !on {
+		delay = 0
+	}
+	s.delay.Store(int64(delay))
+}
+
+// A11: with a store that was never there nobody waits for longer than 20 ms, but for the
+// first call.
+func TestSharedQuotaWhoseStoreWasNeverThere(t *testing.T) {
+	for _, ceiling := range []rate.Limit{0, 50} {
+		for _, deaf := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				in2026(0)
+				f := newFleet(t, inTenSeconds(), 1, Config{Limit: ceiling, MaxWait: time.Hour})
+				f.store.fails.Store(!deaf)
+				f.store.slow(deaf, time.Hour)
+				c := client(direct{handler: f.server, up: time.Millisecond, down: time.Millisecond}, f.all[0].Limiter)
+				for n := range 50 {
+					patience := 22*time.Millisecond + time.Microsecond
+					if n == 0 {
+						patience += firstPatience
+					}
+					began := time.Now()
+					status, refused := get(t.Context(), c, "http://mem.test/")
+					assert.Nil(t, refused)
+					assert.Equal(t, 200, status)
+					assert.LessOrEqual(t, time.Since(began), patience)
+					time.Sleep(25 * time.Millisecond)
+				}
+				f.stop()
+			})
+		}
+	}
+}
+
+// A11: others use the quota too, or the store has forgotten all that it knew. The
+// server's word goes above the count, downward; what it takes off comes back with the
+// window; and a refusal that proves it is written for all.
+func TestSharedQuotaThatOthersUse(t *testing.T) {
+	t.Run("others", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			f := newBusyFleet(t, 4)
+			var served, refused int
+			for range 20 {
+				f.counts()
+				for range tenSeconds / 2 { // a stranger, at the beginning of a window
+					f.server.count(time.Now())
+				}
+				time.Sleep(10 * time.Second)
+				s, r := f.counts()
+				served, refused = served+s, refused+r
+			}
+			t.Logf("served %d, refused %d", served, refused)
+			assert.LessOrEqual(t, refused, 20*60, "of 80 workers not all are refused each time")
+			assert.GreaterOrEqual(t, served, 20*tenSeconds*85/100)
+			time.Sleep(20 * time.Second) // alone again
+			f.counts()
+			time.Sleep(200 * time.Second)
+			served, refused = f.counts()
+			assert.Zero(t, refused)
+			assert.GreaterOrEqual(t, served, 20*tenSeconds*95/100, "what was taken off is back")
+			f.stop()
+		})
+	})
+	t.Run("a store that forgets", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			f := newBusyFleet(t, 4)
+			f.counts()
+			for range 20 {
+				time.Sleep(9 * time.Second)
+				f.store.forget()
+			}
+			served, refused := f.counts()
+			t.Logf("served %d, refused %d", served, refused)
+			assert.LessOrEqual(t, refused, 20*60)
+			assert.GreaterOrEqual(t, served, 18*tenSeconds*80/100)
+			f.stop()
+		})
+	})
+	t.Run("a refusal", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			in2026(3234 * time.Millisecond) // a window has just begun
+			f := newFleet(t, inTenSeconds(), 2, Config{MaxWait: time.Hour})
+			one := client(direct{handler: f.server, up: time.Millisecond, down: time.Millisecond}, f.all[0].Limiter)
+			two := client(direct{handler: f.server, up: time.Millisecond, down: time.Millisecond}, f.all[1].Limiter)
+			status, _ := get(t.Context(), one, "http://mem.test/")
+			require.Equal(t, 200, status)
+			time.Sleep(time.Second)
+			for range tenSeconds - 1 {
+				f.server.count(time.Now())
+			}
+			status, _ = get(t.Context(), one, "http://mem.test/")
+			require.Equal(t, 429, status)
+			time.Sleep(300 * time.Millisecond)
+			require.EqualValues(t, 1, f.store.closes.Load())
+			began := time.Now()
+			status, _ = get(t.Context(), two, "http://mem.test/")
+			require.Equal(t, 200, status)
+			require.Greater(t, time.Since(began), 7*time.Second, "it knew, and waited")
+			require.Equal(t, 1, f.server.refused)
+			f.stop()
+		})
+	})
+}
+
+// A11: what the server says is there is what the count says, at most, for all; and when
+// the server has all of it again, so has the count.
+func TestSharedQuotaIsCorrectedDownward(t *testing.T) {
+	for _, row := range []struct {
+		name             string
+		strangers, least int
+		most             int // of the count, after that
+	}{
+		{"nobody else", 0, 360, tenSeconds},
+		{"half of it", 200, 160, 200},
+		{"nearly all", 385, 0, 15},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				in2026(3234 * time.Millisecond) // a window has just begun
+				f := newFleet(t, inTenSeconds(), 1, Config{MaxWait: time.Hour})
+				c := client(direct{handler: f.server, up: time.Millisecond, down: time.Millisecond}, f.all[0].Limiter)
+				left := func() int {
+					ticket, err := f.store.memory.Load().Take(t.Context(), "quota|mem.test|0||0", 0, 0, slidingRule(tenSeconds, 10*time.Second))
+					require.NoError(t, err)
+					return ticket.Remaining
+				}
+				for n := range 10 {
+					if n == 5 {
+						for range row.strangers {
+							f.server.count(time.Now())
+						}
+					}
+					status, _ := get(t.Context(), c, "http://mem.test/")
+					require.Equal(t, 200, status)
+					time.Sleep(110 * time.Millisecond)
+				}
+				time.Sleep(time.Second)
+				require.LessOrEqual(t, left(), row.most)
+				require.GreaterOrEqual(t, left(), row.least)
+				time.Sleep(time.Until(time.Date(2026, 3, 4, 5, 6, 21, 0, time.UTC)))
+				require.Greater(t, left(), 385)
+				f.stop()
+			})
+		})
+	}
+}
+
+// Where the server says nothing of a quota there is nothing to share; and until it is
+// known one goes alone.
+func TestSharedQuotaThatIsNotTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in2026(0)
+		f := newFleet(t, inTenSeconds(), 1, Config{MaxWait: time.Hour})
+		f.server.curt, f.server.limit = true, 1<<20
+		f.run(f.all[0], 10, time.Millisecond)
+		time.Sleep(5 * time.Second)
+		served, refused := f.counts()
+		require.Zero(t, refused)
+		require.Greater(t, served, 900, "nobody waits")
+		require.LessOrEqual(t, f.store.trips.Load(), int64(1))
+		f.stop()
+	})
+}
+
+// What a Ticket gave back is there again, and nothing is left in the store.
+func TestSharedQuotaGivesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in2026(0)
+		f := newFleet(t, inTenSeconds(), 1, Config{MaxWait: time.Hour, Limit: 10, Burst: 50})
+		l := f.all[0].Limiter
+		for range 30 {
+			ticket, refused := l.Admit(t.Context(), Request{}, time.Now())
+			require.Nil(t, refused)
+			ticket.Cancel(time.Now())
+		}
+		time.Sleep(500 * time.Millisecond)
+		rule := ceilingRule(10, 50)
+		left, err := f.store.memory.Load().Take(t.Context(), "limit|", 0, 0, rule)
+		require.NoError(t, err)
+		require.Equal(t, rule.Most(), left.Remaining)
+		f.stop()
+	})
+}
