@@ -35,12 +35,13 @@ type attempt struct {
 
 	ctx         context.Context // its lifetime; Base sees it through attemptContext
 	cancel      context.CancelCauseFunc
-	hedgedAfter time.Duration // when a hedge was to be sent; 0: never
-	deadline    time.Time     // the earlier of the call's and the attempt's own; zero: none
-	plan        plan          // what is to be done if it takes long
-	upload      upload        // which puts that off
-	round       *race         // it and its copies
-	own         race          // the same, where the call's goroutine makes the attempt
+	hedgedAfter time.Duration    // when a hedge was to be sent; 0: never
+	prepaid     allowance.Ticket // by the budget, for the retry of one that is ended early
+	deadline    time.Time        // the earlier of the call's and the attempt's own; zero: none
+	plan        plan             // what is to be done if it takes long
+	upload      upload           // which puts that off
+	round       *race            // it and its copies
+	own         race             // the same, where the call's goroutine makes the attempt
 
 	permit circuit.Ticket
 	paid   allowance.Ticket // by the budget, for a retry or a copy
@@ -128,7 +129,7 @@ func (a *attempt) cancelPermit(now time.Time) {
 }
 
 func (c *call) passBreaker(a *attempt, now time.Time) *Error {
-	permit, notBefore, change := c.circuits().Admit(c.scopeKey(), now, a != &c.first)
+	permit, notBefore, change := c.circuits().Admit(c.classKey(), now, a != &c.first)
 	a.permit = permit
 	c.breakerChanged(change)
 	if !notBefore.IsZero() {
@@ -326,6 +327,7 @@ func (a *attempt) settle(resp *http.Response, err error) {
 	c, now := a.call, time.Now()
 	a.land()
 	a.hush()
+	a.handOn()
 	a.record.Latency = now.Sub(a.record.Start)
 	resp, err = a.outcome(resp, err)
 	if err != nil {
@@ -338,6 +340,10 @@ func (a *attempt) settle(resp *http.Response, err error) {
 	// All that is asked of Base's error and body comes before the gates are told: they
 	// may panic, and then abandon gives back what the gates gave.
 	said := readAnswer(resp, now, c.rateLimit.IgnoreHeaders)
+	if said.beginning, said.looked = a.peek(resp); said.looked {
+		now = time.Now()
+		a.record.Latency = now.Sub(a.record.Start)
+	}
 	heard := a.heard(&said)
 	result := circuit.Result{Outcome: a.breakerOutcome(), Took: a.record.Latency, TimeOut: a.timedOut(), Retry: a != &c.first}
 	a.seeEnd(result.Outcome, now)

@@ -723,7 +723,7 @@ func TestAttemptTimeoutOverSocket(t *testing.T) {
 	require.NotErrorIs(t, err, context.Canceled)
 	requireTimeout(t, err)
 	require.Len(t, asError(t, err).Attempts, 4)
-	s.AssertAttempts(t, 4)
+	require.LessOrEqual(t, s.Total(), 4, "20 ms may be over before an attempt gets there")
 }
 
 // angryError panics when it is asked what it is.

@@ -16,7 +16,8 @@ import (
 // judge a ratio over a sliding window, with a minimum of requests, and not
 // count failures in a row, is what Hystrix and resilience4j have taught.)
 //
-// Each scope, by default a host, has a circuit of its own:
+// Each scope, by default a host, has a circuit of its own, and within it each
+// [Priority]: a server that refuses what matters least may well serve the rest.
 //
 //   - Closed, requests go out, and their results are counted. The circuit opens
 //     when FailureRatio of the results of the last Window are failures, and
@@ -130,18 +131,23 @@ func (s BreakerState) String() string {
 // another. The From of each change of a scope is the To of the one before. At is
 // when it happened, and never before the change before.
 type BreakerChange struct {
-	Scope    string
+	Scope    string // with ";batch" or ";critical" behind it where it is the circuit of that priority
 	From, To BreakerState
 	At       time.Time
 }
 
 // State returns the state of the circuit of a scope, for dashboards and health
-// checks. A circuit whose cooldown is over is half-open, even if no request has
+// checks. Each priority has a circuit of its own: those of calls that are not of
+// PriorityDefault are named "scope;batch" and "scope;critical". A circuit whose cooldown is over is half-open, even if no request has
 // come yet to make use of it. To ask changes nothing: a scope that is not known
 // is closed, and stays unknown.
 func (b *Breaker) State(name string) BreakerState {
 	now := time.Now()
-	return BreakerState(b.withDefaults(now).State(scope.Key{Name: name}, now))
+	engine, key := b.withDefaults(now), scope.Key{Name: name}
+	if engine.Status(key, now).Since.IsZero() { // else that is the scope's own name
+		key = keyNamed(name)
+	}
+	return BreakerState(engine.State(key, now))
 }
 
 // withDefaults is the engine, made of the fields as they were at first use.
@@ -161,7 +167,7 @@ func (c *call) breakerChanged(change *circuit.Change) {
 	if change == nil {
 		return
 	}
-	told := BreakerChange{Scope: change.Key.Name, From: BreakerState(change.From), To: BreakerState(change.To), At: change.At}
+	told := BreakerChange{Scope: suffixed(change.Key), From: BreakerState(change.From), To: BreakerState(change.To), At: change.At}
 	if c.breaker.OnChange != nil {
 		c.breaker.OnChange(told)
 	}

@@ -44,6 +44,10 @@ import (
 //     answered before, one retry takes the whole minimum of a Window; the further
 //     calls in the row have none.
 //
+// Calls of all priorities share a scope's room, and those that matter least stand back:
+// one of PriorityBatch is repeated only while less than half of the room is taken, waits
+// longer for it by the share that is taken, and makes no hedge from half of it on.
+//
 // To hold the line, calls are forgotten up to a sixteenth of Window before their
 // time, and retries that others followed closely up to a fifteenth after it. A
 // retry is granted before it waits for its turn: one that is not sent after all
@@ -128,4 +132,12 @@ func (b *Budget) admit(key scope.Key, now time.Time, ask allowance.Ask) (allowan
 // no cap: then it is no more than the calls make up for.
 func (b *Budget) covers(key scope.Key, now time.Time) bool {
 	return !b.withDefaults(now) || b.scopes.Get(key).Covers(now, &b.rule)
+}
+
+// used is the share of the room that is taken, from 0 to 1; where there is no cap, 0.
+func (b *Budget) used(key scope.Key, now time.Time) float64 {
+	if !b.withDefaults(now) {
+		return 0
+	}
+	return b.scopes.Get(key).Used(now, &b.rule)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/allowance"
 	"github.com/resilienthttp/resilienthttp/internal/circuit"
 	"github.com/resilienthttp/resilienthttp/internal/netfail"
+	"github.com/resilienthttp/resilienthttp/internal/priority"
 	"github.com/resilienthttp/resilienthttp/internal/scope"
 )
 
@@ -25,8 +26,7 @@ type call struct {
 	scope     string
 	seen      *scopeRecord // of the scope
 	key       string
-	ownKey    bool // which is the caller's own
-	number    int  // of the attempts begun, hedges not among them; in a race under its lock
+	number    int // of the attempts begun, hedges not among them; in a race under its lock
 	options   *options
 	deadline  time.Time // zero: none
 	start     time.Time
@@ -39,6 +39,8 @@ type call struct {
 	refused   bool        // by a gate, in the end
 	followed  atomic.Bool // a redirect that it was answered with: that request has the key
 	depth     uint8       // of calls of this Transport around this one
+	ownKey    bool        // key is the caller's own
+	priority  Priority
 
 	last    *attempt // the one whose outcome is the call's so far; nil: none was sent
 	failure *Error   // why the call ends without a response
@@ -86,21 +88,26 @@ func (t *Transport) plan(req *http.Request) (*call, error) {
 	req = forgetful(req)
 	ctx := req.Context()
 	c := &call{config: config, request: req, options: optionsOf(ctx), start: time.Now()}
-	c.single = c.options.single
+	c.single, c.priority = c.options.single, c.options.priority
 	if c.single { // as is every call inside another
-		if outer, ok := ctx.Value(attemptKey{}).(*attempt); ok && outer.call.config == config {
-			if c.depth = outer.call.depth + 1; c.depth > deepest {
-				return nil, &Error{Err: errInsideItself}
+		if outer, ok := ctx.Value(attemptKey{}).(*attempt); ok {
+			c.priority = outer.call.priority
+			if outer.call.config == config {
+				c.depth = outer.call.depth + 1
 			}
 		}
+		if c.depth > deepest {
+			return nil, &Error{Err: errInsideItself}
+		}
 	}
+	c.single = c.single || retriedAbove(req.Header)
 	c.deadline, c.telling = ctx.Deadline()
 	c.telling = c.telling && !config.deadline.Off
 	c.scope = req.URL.Host
 	if config.scope != nil {
 		c.scope = config.scope(req)
 	}
-	c.seen = config.scopes.Get(c.scopeKey())
+	c.seen = config.scopes.Get(c.classKey())
 	key, send, own, err := config.idempotency.keyFor(req, c.options)
 	if err != nil {
 		return nil, &Error{Err: err}
@@ -122,8 +129,8 @@ func (t *Transport) plan(req *http.Request) (*call, error) {
 // commonHeader is what all attempts send: the caller's header, and a copy only
 // where something joins it.
 func (c *call) commonHeader(sendKey bool) http.Header {
-	owned := c.ownsRetries || c.options.owned
-	if !sendKey && !owned && c.request.Header != nil {
+	owned, prioritized := c.ownsRetries || c.options.owned, c.priority.sends(c.request.Header)
+	if !sendKey && !owned && !prioritized && c.request.Header != nil {
 		return c.request.Header
 	}
 	h := cloneHeader(c.request.Header)
@@ -132,6 +139,9 @@ func (c *call) commonHeader(sendKey bool) http.Header {
 	}
 	if owned {
 		h[retryOwnerHeader] = []string{retryOwnerCaller}
+	}
+	if prioritized {
+		h[priority.Header] = []string{c.priority.String()}
 	}
 	return h
 }
@@ -171,8 +181,12 @@ var errInsideItself = fmt.Errorf("%w: the Transport is its own Base", netfail.Er
 // fetches a token by way of itself needs two; to exhaust the stack takes more.
 const deepest = 8
 
-// scopeKey is the scope as the engines know it.
+// scopeKey is the scope as the engines know it, whose budget calls of all priorities
+// share.
 func (c *call) scopeKey() scope.Key { return scope.Key{Name: c.scope} }
+
+// classKey is what calls of one priority share in it.
+func (c *call) classKey() scope.Key { return scope.Key{Name: c.scope, Class: int8(c.priority)} }
 
 // circuits is the breaker's engine.
 func (c *call) circuits() *circuit.Breaker { return c.breaker.withDefaults(c.start) }
@@ -298,7 +312,7 @@ func (c *call) lastError() *Error {
 	}
 	switch {
 	case last.Stop == ErrBreakerOpen:
-		e.NotBefore, _ = c.circuits().Refuses(c.scopeKey(), time.Now(), true)
+		e.NotBefore, _ = c.circuits().Refuses(c.classKey(), time.Now(), true)
 	case last.Stop == ErrDeadline:
 	case c.last.fate == fateDeadline:
 		e.Reason = ErrDeadline

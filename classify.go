@@ -26,10 +26,12 @@ func (a *attempt) classify(said *answer) {
 		a.record.Verdict = VerdictPermanent
 		return // nothing brings the caller back
 	}
-	if c.perCall().Classify != nil {
-		if v := c.perCall().Classify(&a.record); v > VerdictDefault && v <= VerdictThrottled {
-			a.record.Verdict = v
-		}
+	policy := c.perCall()
+	if said.looked {
+		a.overrule(policy.ClassifyBody(&a.record, said.beginning))
+	}
+	if policy.Classify != nil {
+		a.overrule(policy.Classify(&a.record))
 	}
 	if a.record.Verdict.retryable() {
 		if resp := a.record.Response; resp != nil && resp.StatusCode < http.StatusBadRequest {
@@ -39,6 +41,13 @@ func (a *attempt) classify(said *answer) {
 		a.untouched = a.fate == fateAnswered && said.didNoWork(a.record.Response.StatusCode) ||
 			a.neverSent()
 		a.asked = said.wait()
+	}
+}
+
+// overrule puts the user's verdict in the place of the table's, if it is one.
+func (a *attempt) overrule(v Verdict) {
+	if v > VerdictDefault && v <= VerdictThrottled {
+		a.record.Verdict = v
 	}
 }
 
@@ -127,6 +136,8 @@ type answer struct {
 	retryAfter  time.Duration // that wait
 	exhausted   bool          // a quota that is used up
 	reset       time.Duration // until it is whole again; 0: the server does not say
+	beginning   []byte        // of the body, where
+	looked      bool          // somebody looked at it
 }
 
 // word is what a should-retry header says.

@@ -46,7 +46,7 @@ type Deadline struct {
 	Max time.Duration
 
 	// Off sends no deadline, and makes Handler look for none. Ownership of
-	// retries is not affected.
+	// retries and priority are not affected.
 	Off bool
 }
 
@@ -75,18 +75,21 @@ func (d *Deadline) header(h http.Header, deadline, now time.Time) (http.Header, 
 // Handler is the receiving half: it gives the request a context that ends at the
 // caller's deadline, and remembers who owns the retries, so that a Transport
 // which next calls out with the request's context passes on what is left and,
-// where the caller said X-Retry-Owner: caller, makes single attempts.
+// where the caller said X-Retry-Owner: caller, makes single attempts. The caller's
+// Priority goes along likewise.
 //
 // A deadline that has passed is answered with 504 before next sees the request.
-// A malformed one is ignored. Both headers come from the caller: behind a public
-// edge, a stranger who sends them shortens only his own requests.
+// A malformed one is ignored. All these headers come from the caller: behind a public
+// edge, a stranger who sends a deadline shortens only his own requests, and what a
+// priority from a header is worth is for whoever sheds load to decide
+// (admission.Shedder trusts none unless it is told to).
 //
 // Handler only sets the context. A handler that returns without writing anything
 // because its context has ended has answered 200, as always with net/http.
 func (d Deadline) Handler(next http.Handler) http.Handler {
 	d = d.withDefaults()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx := r.Context()
+		ctx := receivePriority(r.Context(), r.Header)
 		if strings.EqualFold(strings.TrimSpace(r.Header.Get(retryOwnerHeader)), retryOwnerCaller) {
 			ctx = withOptions(ctx, func(o *options) { o.single, o.owned = true, true })
 		}

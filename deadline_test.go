@@ -535,16 +535,17 @@ func TestThreeTiers(t *testing.T) {
 		transport := bareTransport(base, 1)
 		top := newTier(t, bottom.URL, transport, time.Hour) // until its deadline
 		client := &http.Client{Transport: bareTransport(base, 1), Timeout: 100 * time.Millisecond}
-		resp, err := client.Get(top.URL)
-		if err == nil { // the top tier was just in time to say that it was not
-			require.NoError(t, resp.Body.Close())
-			require.Equal(t, http.StatusBadGateway, resp.StatusCode)
-		} else {
-			var timeout net.Error
-			require.ErrorAs(t, err, &timeout)
-			require.True(t, timeout.Timeout())
+		for top.Total() == 0 { // 100 ms may be over before the caller gets there
+			resp, err := client.Get(top.URL)
+			if err == nil { // the top tier was just in time to say that it was not
+				require.NoError(t, resp.Body.Close())
+				require.Equal(t, http.StatusBadGateway, resp.StatusCode)
+			} else {
+				var timeout net.Error
+				require.ErrorAs(t, err, &timeout)
+				require.True(t, timeout.Timeout())
+			}
 		}
-		top.AssertRequests(t, 1)
 		bottom.AssertRequests(t, 0)
 	})
 }

@@ -22,22 +22,29 @@
 //
 // # What comes back
 //
-// A response is never an error: when the last attempt was answered, its response
-// is returned with the body unread, whatever the status. Otherwise the error is
+// When the last attempt was answered, its response is returned with the body unread,
+// whatever the status, unless a gate closed or the time ran out while the next attempt
+// was waiting. Otherwise the error is
 // one [*Error], in which errors.Is finds the reason (such as [ErrBreakerOpen]),
 // the context's error and the cause. [Attempts] tells how a response came about.
 //
 // # What is repeated
 //
-// Repeated are 408, 425, 429, most 5xx, a 409 that says that the first request is
-// still at work (by Retry-After), and transport errors that may pass, if
-// the request may be repeated at all: its method is safe or idempotent (RFC 9110
-// section 9.2), or it has a key, or it provably never left, or the server says
-// that it did no work. Its body must be replayable: http.NewRequest sets GetBody
-// for byte slices, strings and buffers. A server's explicit word
-// (Stripe-Should-Retry, X-Should-Retry) comes first. [Policy.Classify] overrides
-// all of it; [WithPolicy] does so for one call, and [SingleAttempt] leaves the
-// retries to another layer.
+// An answer is asked again if it may pass and the request may be repeated: its method is
+// safe or idempotent (RFC 9110 section 9.2), or it has a key, or it surely did no work.
+//
+//   - Whatever the request: 408, 425, 429, 503 with Retry-After, and what never left
+//     (connection refused, no answer of DNS for now, TLS handshake).
+//   - With a key, or an idempotent method: 500, 502, 503, 504, 529 and other 5xx; 403 and
+//     409 with Retry-After; a connection that was reset or closed; an attempt's timeout.
+//   - Never: other 4xx; 501, 505, 506, 508, 510, 511; certificates, hosts that do not
+//     exist, malformed requests; the caller's cancellation and deadline.
+//
+// A server's explicit word comes first (Stripe-Should-Retry, X-Should-Retry), and
+// [Policy.ClassifyBody] and [Policy.Classify] overrule the table. The body must be
+// replayable: http.NewRequest sets GetBody for byte slices, strings and buffers.
+// [WithPolicy] changes all of it for one call, and [SingleAttempt] leaves the retries to
+// another layer. docs/answers.md has the whole table, and what to do about each error.
 //
 // # Configuration
 //

@@ -31,7 +31,7 @@ var (
 	ErrDeadline error = &timeoutError{"deadline of the call leaves no time"}
 
 	// ErrAttemptTimeout says that no response headers came within
-	// Policy.AttemptTimeout. It matches context.DeadlineExceeded, and its
+	// Policy.AttemptTimeout, or its Adaptive. It matches context.DeadlineExceeded, and its
 	// Timeout method reports true.
 	ErrAttemptTimeout error = &timeoutError{"attempt timed out"}
 
@@ -65,8 +65,10 @@ var (
 	ErrRetryAfter = errors.New("server asks to wait longer than allowed")
 
 	// ErrSingleAttempt says that another layer owns the retries of this call:
-	// SingleAttempt, an X-Retry-Owner header that Deadline.Handler found, or an
-	// outer Transport in the same process.
+	// SingleAttempt, an X-Retry-Owner header that Deadline.Handler found, an outer
+	// Transport in the same process, or an SDK whose request says so: amz-sdk-request
+	// with a maximum above 1, or a count in it, in x-stainless-retry-count or in
+	// x-goog-api-client by which this is a repeat.
 	ErrSingleAttempt = errors.New("another layer owns retries")
 )
 

@@ -2,6 +2,7 @@ package resilienthttp_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -75,6 +76,55 @@ func ExampleWithPolicy() {
 	last := resilienthttp.Attempts(resp)[1]
 	fmt.Println(resp.StatusCode, api.Total(), last.Verdict, last.Stop)
 	// Output: 500 2 transient no attempts left
+}
+
+// The error code decides, where the status does not: no waiting brings this quota back.
+// The caller still reads the body whole.
+func ExamplePolicy_classifyBody() {
+	api := faulttest.New(nil, faulttest.Reply{Status: http.StatusTooManyRequests, Body: `{"code":"monthly_limit"}`})
+	defer api.Close()
+
+	client := &http.Client{Transport: &resilienthttp.Transport{Policy: resilienthttp.Policy{
+		ClassifyBody: func(_ *resilienthttp.Attempt, body []byte) resilienthttp.Verdict {
+			var failure struct{ Code string }
+			if json.Unmarshal(body, &failure) == nil && failure.Code == "monthly_limit" {
+				return resilienthttp.VerdictPermanent
+			}
+			return resilienthttp.VerdictDefault
+		},
+	}}}
+	resp, err := client.Get(api.URL)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(resp.Body)
+	fmt.Println(resp.StatusCode, string(body), api.Total())
+	// Output: 429 {"code":"monthly_limit"} 1
+}
+
+// Where only some hosts honour keys, others get none, and their POSTs are not repeated.
+func ExampleIdempotency_hosts() {
+	bank, mail := faulttest.New(nil, faulttest.Status(http.StatusCreated)), faulttest.New(nil, faulttest.Status(http.StatusBadGateway))
+	defer bank.Close()
+	defer mail.Close()
+
+	client := &http.Client{Transport: &resilienthttp.Transport{Idempotency: resilienthttp.Idempotency{
+		Hosts: []string{strings.TrimPrefix(bank.URL, "http://")},
+	}}}
+	for _, api := range []*faulttest.Server{bank, mail} {
+		resp, err := client.Post(api.URL, "application/json", strings.NewReader("{}"))
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		_ = resp.Body.Close()
+		fmt.Println(resp.StatusCode, "key:", api.Requests()[0].Key != "", "requests:", api.Total())
+	}
+	// Output:
+	// 201 key: true requests: 1
+	// 502 key: false requests: 1
 }
 
 // What did not get a response is one *Error, in which errors.Is finds the reason

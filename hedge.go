@@ -2,8 +2,8 @@ package resilienthttp
 
 import (
 	"math"
-	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/allowance"
@@ -35,6 +35,10 @@ const (
 // A Base has to heed its request's context, as http.Transport does: when the hedge has
 // won, the call returns only when the first copy has, and over a Base that does not
 // heed it a hedge gains nothing.
+//
+// A hedge costs the server a request, which it may serve to its end although the
+// client has left: up to MaxRatio more load. So hedge what is slow by chance, not what
+// is slow because it has too much to do.
 //
 // The zero value hedges after the 95th percentile of the scope's latencies, at
 // most 5 % of calls. A Hedge is safe for concurrent use, may be shared by several
@@ -76,75 +80,18 @@ type hedgeScope struct {
 	latencies latency.Record
 	share     allowance.Allowance
 	worth     worth
+	since     atomic.Int64 // when the first call was, after the Hedge's origin; 0: there was none
 }
 
-// worth is whether hedges by a measured delay have been worth their while: most of them
-// won. Where all answers are late together, because requests queue up, they lose, and
-// are more of what the others wait for. So as long as it is not known, one is sent at
-// a time, and when one has lost, the next waits. A client with few calls is one of
-// many, who see the same queue in the same moment: it tries in few of them.
-type worth struct {
-	mu     sync.Mutex
-	since  time.Time // of the first call
-	credit int       // rises with wins and falls with losses; more than 0: they are
-	losses int       // in a row
-	trying bool
-	until  time.Time // no other try before
-}
+const manyCalls = 10 // a second
 
-const (
-	mostCredit = 8
-	winCredit  = 2
-	mostPause  = 8  // windows
-	manyCalls  = 10 // a second: such a client is not one of many
-)
-
-// begin notes when the first call was.
-func (w *worth) begin(now time.Time) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.since.IsZero() {
-		w.since = now
-	}
-}
-
-// admit reports whether a hedge may be sent by a client that had so many answers in
-// the last minute.
-func (w *worth) admit(answers int, now time.Time) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.credit > 0 {
-		return true
-	}
-	perSecond := float64(answers) / max(min(now.Sub(w.since), time.Minute).Seconds(), 1)
-	if w.trying || now.Before(w.until) || rand.Float64()*manyCalls >= perSecond {
-		return false
-	}
-	w.trying = true
-	return true
-}
-
-// cancel gives back what was not sent.
-func (w *worth) cancel() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.trying = false
-}
-
-// done tells whether a hedge was answered first.
-func (w *worth) done(won bool, now time.Time) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.trying = false
-	if won {
-		w.credit, w.losses = min(w.credit+winCredit, mostCredit), 0
-		return
-	}
-	w.credit = max(w.credit-1, 0)
-	if w.losses++; w.credit == 0 {
-		pause := hedgeWindow * time.Duration(min(1<<min(w.losses-1, 8), mostPause))
-		w.until = now.Add(pause + rand.N(pause))
-	}
+// chance is that of a hedge while it is not known whether they are worth their while. A
+// client with few calls is one of many, who see the same queue in the same moment: it
+// tries in few of them.
+func (s *hedgeScope) chance(at time.Duration) float64 {
+	_, answers := s.latencies.Quantile(at, 1)
+	perSecond := float64(answers) / max(min(at-time.Duration(s.since.Load()), time.Minute).Seconds(), 1)
+	return perSecond / manyCalls
 }
 
 func (h *Hedge) withDefaults(now time.Time) {
@@ -188,8 +135,7 @@ func (h *Hedge) admit(s *hedgeScope, now time.Time) (t hedgeTicket, ok bool) {
 		return t, true
 	}
 	if h.fixed == 0 {
-		_, answers := s.latencies.Quantile(now.Sub(h.rule.Origin), 1)
-		if !s.worth.admit(answers, now) {
+		if !s.worth.admit(0, s.chance(now.Sub(h.rule.Origin)), now) {
 			return t, false
 		}
 		t.worth = &s.worth
@@ -229,7 +175,7 @@ func (c *call) hedging() *hedgeScope {
 func (s *hedgeScope) called(h *Hedge, now time.Time) {
 	if s != nil {
 		s.share.Called(now, &h.rule)
-		s.worth.begin(now)
+		s.since.CompareAndSwap(0, int64(max(now.Sub(h.rule.Origin), 1)))
 	}
 }
 

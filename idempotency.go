@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/resilienthttp/resilienthttp/internal/hosts"
 	"github.com/resilienthttp/resilienthttp/internal/idempotencykey"
 	"github.com/resilienthttp/resilienthttp/internal/netfail"
 	"github.com/resilienthttp/resilienthttp/internal/structured"
@@ -40,7 +41,8 @@ type Idempotency struct {
 	Methods []string
 
 	// NewKey makes the key of a call. nil means a random UUID (version 4: 122
-	// random bits). Returning "" sends none. It must be safe for concurrent use.
+	// random bits), or under an SDK of AWS's or Google's one made from the random
+	// UUID that the SDK gives to all its attempts. Returning "" sends none. It must be safe for concurrent use.
 	// A key longer than 255 characters, or with others than visible ASCII and
 	// inner spaces, makes the call fail before anything is sent.
 	NewKey func(*http.Request) string
@@ -50,6 +52,17 @@ type Idempotency struct {
 	// draft asks; a key that is one already goes out as it is. Most APIs of today
 	// want the bare key, which is the default.
 	Quoted bool
+
+	// MaxLength is how many characters the API takes, where those are fewer than 255: a
+	// longer key from NewKey or the context makes the call fail before anything is sent.
+	// 0 means 255.
+	MaxLength int
+
+	// Hosts are those that honour keys, in lower case: "api.example.com",
+	// "localhost:8080", or "*.example.com" for all below example.com. To others goes no
+	// key that the caller has not set in the header: no generated one, and none from the
+	// context, so a redirect takes none to strangers. nil means all hosts.
+	Hosts []string
 
 	// Off generates no keys. A key from the context or the header still goes out.
 	Off bool
@@ -79,6 +92,10 @@ func (i Idempotency) withDefaults() Idempotency {
 	} else {
 		i.Methods = slices.Clone(i.Methods)
 	}
+	if i.MaxLength <= 0 || i.MaxLength > idempotencykey.Longest {
+		i.MaxLength = idempotencykey.Longest
+	}
+	i.Hosts = slices.Clone(i.Hosts)
 	return i
 }
 
@@ -90,6 +107,8 @@ func (i *Idempotency) keyFor(req *http.Request, o *options) (key string, send, o
 		return key, false, true, nil
 	}
 	switch {
+	case i.Hosts != nil && !hosts.Match(i.Hosts, req.URL):
+		return "", false, false, nil
 	case o.key != "":
 		key, own = o.key, true
 	case i.Off || !slices.Contains(i.Methods, method(req)):
@@ -99,13 +118,16 @@ func (i *Idempotency) keyFor(req *http.Request, o *options) (key string, send, o
 			return key, true, false, nil
 		}
 		if i.NewKey == nil {
-			return i.encode(uuid.NewString()), true, false, nil
+			if key = invocationKey(req); key == "" {
+				key = uuid.NewString()
+			}
+			return i.encode(key), true, false, nil
 		}
 		if key = i.NewKey(req); key == "" {
 			return "", false, false, nil
 		}
 	}
-	if err := validKey(key); err != nil {
+	if err := i.check(key); err != nil {
 		return "", false, false, err
 	}
 	return i.encode(key), true, own, nil
@@ -173,9 +195,14 @@ func (i *Idempotency) encode(key string) string {
 	return structured.Quote(key)
 }
 
-// validKey refuses what this package's own server half would refuse.
-func validKey(key string) error {
-	if err := idempotencykey.Check(key); err != nil {
+// check refuses what this package's own server half would refuse, and what is too long
+// for the API.
+func (i *Idempotency) check(key string) error {
+	err := idempotencykey.Check(key)
+	if err == nil && len(key) > i.MaxLength {
+		err = fmt.Errorf("is longer than %d characters", i.MaxLength)
+	}
+	if err != nil {
 		return fmt.Errorf("%w: idempotency key %w", netfail.ErrMalformed, err)
 	}
 	return nil

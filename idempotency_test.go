@@ -340,6 +340,62 @@ func TestNoKey(t *testing.T) {
 	require.Equal(t, []string{"k", "k", "k"}, ledger.keys)
 }
 
+// TestKeyForHosts is §4.8 and V2: a host that is not known to honour keys gets none but
+// what the caller has set itself, and so no repetition of a POST.
+func TestKeyForHosts(t *testing.T) {
+	for _, row := range []struct {
+		name, url, context, header string
+		want                       string // "": any, of all attempts
+		attempts                   int
+	}{
+		{"known", "http://api.test/", "", "", "", 3},
+		{"known, by the context", "http://a.b.more.test:8080/", "mine", "", "mine", 3},
+		{"another", "http://evil.test/", "", "", "<none>", 1},
+		{"another, by the context", "http://evil.test/", "mine", "", "<none>", 1},
+		{"another, by the header", "http://evil.test/", "", "mine", "mine", 3},
+		{"a name that ends so", "http://evilapi.test/", "", "", "<none>", 1},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			ledger := &keyLedger{statuses: []int{500}}
+			transport := bareTransport(ledger, 3)
+			transport.Idempotency.Hosts = []string{"api.test", "*.more.test"}
+			ctx := resilienthttp.WithIdempotencyKey(t.Context(), row.context)
+			req, err := http.NewRequestWithContext(ctx, http.MethodPost, row.url, strings.NewReader("body"))
+			require.NoError(t, err)
+			if row.header != "" {
+				req.Header.Set("Idempotency-Key", row.header)
+			}
+			require.Len(t, tripped(t, transport, req), row.attempts)
+			require.Len(t, ledger.keys, row.attempts)
+			for _, key := range ledger.keys {
+				if row.want == "" {
+					require.NoError(t, uuid.Validate(key))
+				} else {
+					require.Equal(t, row.want, key)
+				}
+			}
+		})
+	}
+}
+
+// TestKeyLength is §4.8: what is too long for the API fails at once, and is not sent.
+func TestKeyLength(t *testing.T) {
+	for length, fits := range map[int]bool{64: true, 65: false} {
+		ledger := &keyLedger{}
+		transport := bareTransport(ledger, 3)
+		transport.Idempotency.MaxLength = 64
+		ctx := resilienthttp.WithIdempotencyKey(t.Context(), strings.Repeat("k", length))
+		resp, err := transport.RoundTrip(newCall(ctx, t, http.MethodPost, "body"))
+		if fits {
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			continue
+		}
+		require.ErrorContains(t, err, "longer than 64")
+		require.Empty(t, ledger.keys)
+	}
+}
+
 // TestKeyPerCall is §4.8: a new key for each call, also for the same request.
 func TestKeyPerCall(t *testing.T) {
 	ledger := &keyLedger{}

@@ -13,6 +13,8 @@ type options struct {
 	traces []*Trace
 	single bool // another layer owns retries
 	owned  bool // and the next tier is to be told so
+
+	priority Priority
 }
 
 type optionsKey struct{}

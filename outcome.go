@@ -93,6 +93,9 @@ func (a *attempt) breakerOutcome() circuit.Outcome {
 		}
 		return circuit.Failure
 	case fateTimeout:
+		if a.endedEarly() {
+			return circuit.None // it might have been answered yet
+		}
 		return circuit.Failure
 	case fateDeadline:
 		return circuit.Silence

@@ -516,6 +516,34 @@ func TestHandshakes(t *testing.T) {
 			require.Equal(t, time.Second, attempts[0].Latency)
 		})
 	})
+	t.Run("§4.8 hung up in the handshake, under instrumentation", func(t *testing.T) {
+		for name, row := range map[string]struct {
+			wrap     func(http.RoundTripper) http.RoundTripper
+			attempts int
+		}{
+			"that unwraps":      {func(base http.RoundTripper) http.RoundTripper { return &unwrapping{base, base} }, 2},
+			"that does not":     {func(base http.RoundTripper) http.RoundTripper { return roundTripper(base.RoundTrip) }, 1},
+			"that loops":        {func(base http.RoundTripper) http.RoundTripper { u := &unwrapping{base, nil}; u.inner = u; return u }, 1},
+			"that unwraps none": {func(base http.RoundTripper) http.RoundTripper { return &unwrapping{base, nil} }, 1},
+		} {
+			t.Run(name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					n := memhttp.NewNetwork(t)
+					l := n.Listen("silent.test")
+					t.Cleanup(func() { _ = l.Close() })
+					go func() {
+						for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
+							_ = conn.Close() // an EOF, which may as well come after the request
+						}
+					}()
+					base := n.Transport()
+					t.Cleanup(base.CloseIdleConnections)
+					req := newRequest(t, http.MethodPost, "https://silent.test/", "charge")
+					require.Len(t, tripped(t, unkeyed(bareTransport(row.wrap(base), 2)), req), row.attempts)
+				})
+			})
+		}
+	})
 	t.Run("§4.8 refused, in memory", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			attempts := realPOST(t, memhttp.NewNetwork(t).Transport(), "http://nobody.test/")
@@ -539,6 +567,14 @@ func TestHandshakes(t *testing.T) {
 		})
 	})
 }
+
+// unwrapping is what looks at a Base, and says so.
+type unwrapping struct {
+	http.RoundTripper
+	inner http.RoundTripper
+}
+
+func (u *unwrapping) Unwrap() http.RoundTripper { return u.inner }
 
 // certificate is one for 127.0.0.1, signed by itself.
 func certificate(t *testing.T, from, to time.Time) tls.Certificate {

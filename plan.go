@@ -19,14 +19,20 @@ type plan struct {
 	hedge time.Duration // send a hedge beside it
 	again time.Duration // send the next attempt beside it
 	cut   time.Duration // end it
+	early time.Duration // end it, or send the next attempt beside it, since it seems to be stuck
 	timer *time.Timer   // of the next of these; nil: there is none
 	quiet bool          // its outcome is there: nothing is to be done any more
+	stuck bool          // what is planned for early is done
 }
 
 // next is how long it is until the first of what is planned, for an attempt of that
 // age, whose body moved so long ago; 0 if nothing is. It may be over already.
 func (p *plan) next(age, idle time.Duration) (wait time.Duration, planned bool) {
-	for _, at := range [...]struct{ planned, after time.Duration }{{p.hedge, age}, {p.again, idle}, {p.cut, idle}} {
+	early := p.early
+	if p.stuck {
+		early = 0
+	}
+	for _, at := range [...]struct{ planned, after time.Duration }{{p.hedge, age}, {p.again, idle}, {p.cut, idle}, {early, idle}} {
 		if left := at.planned - at.after; at.planned > 0 && (!planned || left < wait) {
 			wait, planned = left, true
 		}
@@ -61,6 +67,7 @@ func (c *call) schedule(a *attempt, now time.Time) {
 			a.plan.hedge, a.hedgedAfter = delay, delay
 		}
 	}
+	c.adapt(a, now)
 }
 
 // slowAfter is when an attempt is so slow that another one is sent beside it: 0 for
@@ -132,6 +139,16 @@ func (a *attempt) due() (hedge, begin bool) {
 	case p.cut > 0 && idle >= p.cut:
 		a.end(ErrAttemptTimeout)
 		return false, false
+	case p.early > 0 && idle >= p.early && !p.stuck:
+		if p.stuck = a.repeatsEarly(); !p.stuck {
+			p.early = 0
+			break
+		}
+		if a.call.perCall().AttemptTimeout > 0 {
+			a.end(ErrAttemptTimeout)
+			return false, false
+		}
+		begin = true
 	case p.hedge > 0 && age >= p.hedge:
 		p.hedge, hedge, begin = 0, true, true
 	case p.again > 0 && idle >= p.again:

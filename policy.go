@@ -38,9 +38,16 @@ type Policy struct {
 	// time that is left of the deadline; the copy in turn when half of the rest has
 	// passed. The first is left running, and the first answer wins. Such a copy is an
 	// attempt as any other: it counts, pays the Budget, and passes the gates, where it
-	// does not wait. A POST under a generated key gets none: not every server honours
-	// keys that it is sent unasked.
+	// does not wait. Copies have to be worth their while: as long as most of a scope's are
+	// overtaken by what they were sent beside, there is one at a time, and when one was,
+	// none for 10 s or more. A POST under a generated key gets none: not every server
+	// honours keys that it is sent unasked.
 	AttemptTimeout time.Duration
+
+	// Adaptive makes the time after which an attempt is cut, or gets a copy beside it,
+	// follow how long the scope's answers take, below AttemptTimeout. nil means that it
+	// does not.
+	Adaptive *AdaptiveTimeout
 
 	// ReadTimeout is the longest silence while a response body is read: the time
 	// that one Read may block. A reader that takes its time between reads is not
@@ -74,6 +81,17 @@ type Policy struct {
 	// always. It changes what is repeated, not what the circuit breaker counts.
 	// It must be safe for concurrent use.
 	Classify func(*Attempt) Verdict
+
+	// ClassifyBody is Classify for APIs whose body says more than their status: a 429
+	// of a quota that no waiting brings back, a 400 for a lock that was taken. It gets
+	// the first 16 KiB of a 4xx's or 5xx's body, or what has come of them in 100 ms,
+	// which count as the attempt's Latency; the caller still reads the body whole. It
+	// must not keep the bytes. It is called before Classify, which sees its verdict in
+	// Attempt.Verdict and may overrule it, and not at all for other statuses nor for
+	// streams (text/event-stream, NDJSON, gRPC). Bytes are as Base gives them: compressed
+	// if the caller has set Accept-Encoding itself. nil, and VerdictDefault, leave the
+	// decision to the table. It must be safe for concurrent use.
+	ClassifyBody func(*Attempt, []byte) Verdict
 }
 
 // withDefaults is the policy with the defaults in their places, save those of Backoff
@@ -90,6 +108,7 @@ func (p Policy) withDefaults() Policy {
 	if p.MaxRetryAfter == 0 {
 		p.MaxRetryAfter = defaultMaxRetryAfter
 	}
+	p.Adaptive = p.Adaptive.withDefaults()
 	return p
 }
 
@@ -105,7 +124,8 @@ func WithPolicy(ctx context.Context, p Policy) context.Context {
 // retry or hedge, because another layer owns the retries: a queue that delivers
 // again, a workflow engine, a caller upstream. Keys, gates and deadlines stay in
 // force. Three layers of three attempts are 27 calls at the bottom; one owner
-// keeps them at three.
+// keeps them at three. SDKs that tell of their retries in headers are noticed without
+// it (see ErrSingleAttempt); it is for those that do not.
 func SingleAttempt(ctx context.Context) context.Context {
 	return withOptions(ctx, func(o *options) { o.single = true })
 }

@@ -70,8 +70,11 @@ func (r *race) prepare(of, copied *attempt) (ready bool) {
 	}()
 	var admitted bool
 	if copied.record.Hedge {
-		copied.share, admitted = c.hedge.admit(c.hedging(), now)
-	} else {
+		if c.spare(now) {
+			copied.share, admitted = c.hedge.admit(c.hedging(), now)
+		}
+	} else if c.seen.copies.admit(mostCredit, 1, now) {
+		copied.share.worth = &c.seen.copies
 		copied.paid, admitted = c.payCopy(of, now)
 	}
 	return admitted && c.prepare(copied) == nil
@@ -80,11 +83,11 @@ func (r *race) prepare(of, copied *attempt) (ready bool) {
 // payCopy asks the budget for a copy beside an attempt that is slow: for one that was
 // usual it is too early, and where the time that is left is not enough, too late.
 func (c *call) payCopy(of *attempt, now time.Time) (allowance.Ticket, bool) {
-	health, took := c.circuits().Health(c.scopeKey(), now), now.Sub(of.record.Start)
+	health, took := c.circuits().Health(c.classKey(), now), now.Sub(of.record.Start)
 	if took < 2*health.Typical || !c.timeFor(now, health) {
 		return allowance.Ticket{}, false
 	}
-	return c.budget.admit(c.scopeKey(), now, allowance.Ask{Overload: true, Whole: !health.Served, Share: health.Overrun()})
+	return c.budget.admit(c.scopeKey(), now, allowance.Ask{Overload: true, Whole: !health.Served, Share: health.Overrun(), Half: c.priority == PriorityBatch})
 }
 
 // begin puts a copy on its way, unless the race is over already, or the attempts are
@@ -143,7 +146,8 @@ func (a *attempt) fail(err error) {
 
 // finish makes a copy the winner if it is the first answer.
 func (r *race) finish(copied *attempt) {
-	useless, won := false, false // its response
+	useless := false // its response
+	won, shows := false, copied.record.Hedge
 	r.changes(func() {
 		r.running--
 		copied.through = !r.over // too late to be looked at
@@ -158,10 +162,15 @@ func (r *race) finish(copied *attempt) {
 		default:
 			r.latest = copied
 		}
+		shows = shows || r.winner != nil // what hangs twice says nothing of copies
 	})
 	now := time.Now()
 	copied.paid.Done(won, now)
-	copied.share.Done(won, now)
+	if shows {
+		copied.share.Done(won, now)
+	} else {
+		copied.share.Cancel()
+	}
 	if useless {
 		copied.discard()
 	}

@@ -5,13 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
@@ -324,6 +327,98 @@ func (w *slowWire) Write(p []byte) (int, error) {
 		return len(p), nil
 	case <-w.ctx.Done():
 		return 0, w.ctx.Err()
+	}
+}
+
+// TestCopiesLeaveRoomForRetries is §4.25 beside §4.16: what is slow, and is answered all the
+// same, does not take from others the retries that help them.
+func TestCopiesLeaveRoomForRetries(t *testing.T) {
+	const calls, perSecond, slowOf, failsOf = 4000, 20, 5, 10
+	synctest.Test(t, func(t *testing.T) {
+		tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+			switch {
+			case r.URL.Path == "/slow":
+				return after(20*time.Second, status(200))(r)
+			case rand.IntN(failsOf) == 0:
+				return status(500)(r)
+			}
+			return status(200)(r)
+		})}
+		failed := map[string]*atomic.Int64{"/slow": {}, "/": {}}
+		var all sync.WaitGroup
+		for i := range calls {
+			path := "/"
+			if i%slowOf == 0 {
+				path = "/slow"
+			}
+			all.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				defer cancel()
+				req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://api.test"+path, http.NoBody)
+				assert.NoError(t, err)
+				if resp, err := tr.RoundTrip(req); err != nil || resp.StatusCode != http.StatusOK {
+					failed[path].Add(1)
+				}
+			})
+			time.Sleep(time.Second / perSecond)
+		}
+		all.Wait()
+		require.Zero(t, failed["/slow"].Load())
+		// Four failures in a row make .3 of these by chance; copies that cost what they
+		// cost the first time for good, 190.
+		require.LessOrEqual(t, failed["/"].Load(), int64(20))
+	})
+}
+
+// TestCopiesAreWorthTheirWhile: those that are overtaken by what they were sent beside come
+// to an end, until one wins; what nobody answers says nothing of them.
+func TestCopiesAreWorthTheirWhile(t *testing.T) {
+	const deadline = 10 * time.Second // the copy goes at half of it
+	slow := []step{after(6*time.Second, status(200))}
+	stuck := []step{hanging, status(200)}
+	dead := []step{hanging}
+	for _, row := range []struct {
+		name  string
+		calls [][]step
+		want  []bool // whether it has a copy
+	}{
+		{"trusted at first, until they lose", [][]step{slow, slow, slow, slow, slow, slow, slow, slow, slow, slow}, []bool{true, true, true, true, true, true, true, true, false, false}},
+		{"one that wins makes up for two", [][]step{slow, stuck, slow, stuck, slow, slow, slow, slow, slow, slow, slow, slow, slow}, []bool{true, true, true, true, true, true, true, true, true, true, true, true, false}},
+		{"what nobody answers", [][]step{dead, dead, dead, dead, dead, dead, dead, dead, dead, dead, stuck}, []bool{true, true, true, true, true, true, true, true, true, true, true}},
+		{"one try, after a while", [][]step{slow, slow, slow, slow, slow, slow, slow, slow, slow, nil, stuck, stuck}, []bool{true, true, true, true, true, true, true, true, false, false, true, true}},
+		{"and a longer while after another", [][]step{slow, slow, slow, slow, slow, slow, slow, slow, nil, slow, stuck}, []bool{true, true, true, true, true, true, true, true, false, true, false}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var base http.RoundTripper
+				tr := &resilienthttp.Transport{
+					Base:   roundTripper(func(r *http.Request) (*http.Response, error) { return base.RoundTrip(r) }),
+					Budget: &resilienthttp.Budget{Ratio: -1}, Breaker: &resilienthttp.Breaker{FailureRatio: -1},
+				}
+				var got []bool
+				for _, steps := range row.calls {
+					if steps == nil {
+						time.Sleep(3 * time.Minute) // longer than any pause
+						got = append(got, false)
+						continue
+					}
+					base = script(status(200))
+					for range 20 { // what is usual is much quicker
+						tripped(t, tr, newCall(t.Context(), t, http.MethodGet, ""))
+					}
+					scripted := script(steps...)
+					base = scripted
+					ctx, cancel := context.WithTimeout(t.Context(), deadline)
+					if resp, err := tr.RoundTrip(newCall(ctx, t, http.MethodGet, "")); err == nil {
+						readAll(t, resp)
+					}
+					cancel()
+					synctest.Wait()
+					got = append(got, len(scripted.calls()) > 1)
+				}
+				require.Equal(t, row.want, got)
+			})
+		})
 	}
 }
 

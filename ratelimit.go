@@ -8,6 +8,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/resilienthttp/resilienthttp/internal/quota"
+	"github.com/resilienthttp/resilienthttp/quotastore"
 )
 
 const (
@@ -28,18 +29,23 @@ const (
 // waited are spread. A quota that only refusals have shown is a guess: what is
 // served is counted off it, and when that has used it up one request goes and sees.
 // If it is served, the quota is forgotten until a refusal shows it again; if it is
-// refused, the quota is closed until its reset.
+// refused, the quota is closed until its reset. All priorities share the quotas.
 //
 // A 429, or a 403 with Retry-After, that does not prove a quota
 // to be used up holds its own call alone. Only when refusals are the rule do they
-// close the scope to all its calls, for as long as the last one asks: eight or
-// more, as many as are in flight, over the time that they ask for or a second, and
-// nothing served of what was sent since the first. A success of a request that was
-// sent later opens it, and those who waited follow over half of the time. Where
+// close the scope to all its calls of that [Priority], for as long as the last one
+// asks: eight or more, as many as are in flight, over the time that they ask for or a
+// second, and nothing of that priority served of what was sent since the first. A
+// success of a request of it that was sent later opens it, and those who waited follow
+// over half of the time. Where
 // 429s go on although the waits were kept, others use the quota too: from the third
 // closing in a row on, each doubles the time, to 10s at most, or to 30s where the
 // quota is proven to be used up, unless the server asks for more. A 503 or 529
 // never closes: whether a server can work at all is the Breaker's question.
+//
+// Quotas that a server has for each endpoint, and does not name, look like one that all
+// calls share: the endpoint that has used up its own would hold back the others. For such
+// an API make the Transport's Scope tell endpoints apart.
 //
 // The zero value has no static ceiling and follows the headers. A RateLimit is
 // safe for concurrent use and may be shared by several Transports; its fields
@@ -69,13 +75,42 @@ type RateLimit struct {
 	// no failures. A call still waits for as long as its own response asks.
 	IgnoreHeaders bool
 
+	// Shared makes one quota of a server's that of many processes: each names the same
+	// store, of admission/redisstore say, and all together keep within the quota. nil
+	// means that each process goes by itself.
+	//
+	// The quota is Limit and Burst, for each scope, if Limit is set; less of Burst what
+	// comes in 0.2 s. Otherwise it is what the server's headers say of limit and window,
+	// for each scope, credential and bucket; of several quotas that of the shortest
+	// window, and those of tokens stay each process's own. What one process has learned
+	// all know; until somebody has, one request of a process goes alone. What was
+	// taken may be sent a little later, so that 0.2 s of each window are lost, and of short
+	// ones a 64th.
+	//
+	// A process takes a slice ahead, twice what it used in the last 100 ms, spends it
+	// without asking, and gives back what it has not used after another: one trip in
+	// 100 ms at most, and none while nobody calls. What a process holds that is killed is
+	// lost for one window. If the server says that less remains than the store knows, so
+	// much is taken off; a refusal that proves the quota to be used up closes it for
+	// all, until its reset.
+	//
+	// A store that fails, or takes longer than 20 ms (the first time, when it has to connect,
+	// 250 ms), holds no call up: each process goes
+	// on with the quota divided by how many processes there were (counted over ten
+	// seconds), and counts what it spent when the store is back. Then the quota may be
+	// exceeded; while the store answers, it is not.
+	//
+	// The names of its keys have a hash of the credential, and the rest in the clear. All
+	// processes must have the same Limit and Burst.
+	Shared quotastore.Store
+
 	once    sync.Once
 	limiter *quota.Limiter
 }
 
 // withDefaults is how the engine is to work.
 func (l *RateLimit) withDefaults() quota.Config {
-	c := quota.Config{Limit: l.Limit, Burst: l.Burst, MaxWait: l.MaxWait, MaxClosed: l.MaxClosed}
+	c := quota.Config{Limit: l.Limit, Burst: l.Burst, MaxWait: l.MaxWait, MaxClosed: l.MaxClosed, Shared: l.Shared}
 	if !(c.Limit > 0) || c.Limit == rate.Inf {
 		c.Limit = 0
 	}
@@ -125,9 +160,10 @@ type queuedAttempt attempt
 var _ quota.Waiter = (*queuedAttempt)(nil)
 
 // WaitBegins implements quota.Waiter.
-func (q *queuedAttempt) WaitBegins(turn time.Time) {
+func (q *queuedAttempt) WaitBegins(turn time.Time, own bool) {
 	c := q.call
 	c.seen.waiting.Add(1)
+	q.record.OwnLimit = own
 	if c.tracing() {
 		now := time.Now()
 		told := q.record
@@ -148,7 +184,7 @@ func (l *RateLimit) closedUntil(c *call, now time.Time) time.Time {
 // request is the call as the engine sees it.
 func (l *RateLimit) request(c *call) quota.Request {
 	r := quota.Request{
-		Scope: c.scopeKey(), Method: c.request.Method, Path: c.request.URL.Path,
+		Scope: c.classKey(), Method: c.request.Method, Path: c.request.URL.Path,
 		Deadline: c.deadline, MaxClosed: c.perCall().MaxRetryAfter,
 	}
 	for _, name := range [...]string{"Authorization", "X-Api-Key", "Api-Key", "Private-Token"} {

@@ -79,10 +79,10 @@ func (c *call) again(last *attempt) (wait time.Duration, stop error) {
 	}
 	now := time.Now()
 	more := c.further()
-	health := c.circuits().Health(c.scopeKey(), now)
+	health := c.circuits().Health(c.classKey(), now)
 	wait = c.backoff(last, health, now)
 	at := now.Add(wait)
-	if _, refuses := c.circuits().Refuses(c.scopeKey(), at, true); refuses {
+	if _, refuses := c.circuits().Refuses(c.classKey(), at, true); refuses {
 		return 0, ErrBreakerOpen
 	}
 	closed := c.rateLimit.closedUntil(c, now) // maybe for longer than the answer asks
@@ -92,11 +92,14 @@ func (c *call) again(last *attempt) (wait time.Duration, stop error) {
 	if !c.timeFor(at, health) || !c.timeFor(closed, health) {
 		return 0, ErrDeadline
 	}
-	token, ok := c.budget.admit(c.scopeKey(), now, c.ask(health, last))
-	if !ok {
-		return 0, ErrBudgetExhausted
+	if more.token == (allowance.Ticket{}) { // else it is paid already
+		token, ok := c.budget.admit(c.scopeKey(), now, c.ask(health, last))
+		if !ok {
+			return 0, ErrBudgetExhausted
+		}
+		more.token = token
 	}
-	more.token, more.due = token, at
+	more.due = at
 	return wait, nil
 }
 
@@ -113,7 +116,7 @@ func (c *call) timeFor(at time.Time, health circuit.Health) bool {
 // that did answer has too much to do now, since failures are slow, it is for one
 // retry, and for none while further calls fail.
 func (c *call) ask(health circuit.Health, after *attempt) allowance.Ask {
-	ask := allowance.Ask{Overload: after.overloaded()}
+	ask := allowance.Ask{Overload: after.overloaded(), Half: c.priority == PriorityBatch}
 	if !health.Served && (health.Failing >= troubleTime || after.turnedAway(http.StatusTooManyRequests)) {
 		ask.Place = &c.further().place
 	}
@@ -145,6 +148,9 @@ func (c *call) backoff(last *attempt, health circuit.Health, now time.Time) time
 		more.previous = min(max(own(retry, more.previous), 0), retryafter.Max)
 		return more.previous + max(last.asked, 0)
 	}
+	if last.endedEarly() {
+		return 0 // it has waited, for nothing
+	}
 	most := doubled(defaultBackoffBase, defaultBackoffMax, retry)
 	switch {
 	case last.asked > 0:
@@ -152,7 +158,7 @@ func (c *call) backoff(last *attempt, health circuit.Health, now time.Time) time
 	case c.everybodys(last, health.Served) && !c.budget.covers(c.scopeKey(), now):
 		most = max(most, c.share(last, health.Overrun(), now))
 	}
-	more.previous = randomUpTo(most)
+	more.previous = randomUpTo(c.widened(most, now))
 	return more.previous + max(last.asked, 0)
 }
 
@@ -169,7 +175,7 @@ func (a *attempt) timedOut() bool {
 // overloaded reports whether the failure looks like that of a server with more
 // work than it can do.
 func (a *attempt) overloaded() bool {
-	return a.timedOut() || a.turnedAway(http.StatusTooManyRequests, http.StatusServiceUnavailable, statusOverloaded)
+	return a.timedOut() && !a.endedEarly() || a.turnedAway(http.StatusTooManyRequests, http.StatusServiceUnavailable, statusOverloaded)
 }
 
 // share is the part of the time left that the next attempt may wait: an even one

@@ -13,6 +13,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/circuit"
 	"github.com/resilienthttp/resilienthttp/internal/latency"
 	"github.com/resilienthttp/resilienthttp/internal/netfail"
+	"github.com/resilienthttp/resilienthttp/internal/priority"
 	"github.com/resilienthttp/resilienthttp/internal/quota"
 	"github.com/resilienthttp/resilienthttp/internal/scope"
 )
@@ -21,17 +22,20 @@ import (
 // are, how long answers take, and where the time of the slowest calls went.
 type State struct {
 	At     time.Time
-	Scopes []ScopeState // by name
+	Scopes []ScopeState // by name, each before its priorities
 }
 
-// ScopeState is what is known of one scope, by default a host. What a Breaker, Budget or
+// ScopeState is what is known of one scope, by default a host. Calls of each [Priority] have
+// a circuit and figures of their own: those that are not of PriorityDefault are told of as
+// scopes named "scope;batch" and "scope;critical". Budget and Quotas are of them all: the
+// Budget is told with each, and the Quotas with the scope itself. What a Breaker, Budget or
 // RateLimit knows that several Transports share is in the State of each of them; all
 // else is of this Transport's own calls.
 type ScopeState struct {
 	Scope   string
 	Breaker BreakerStatus
 	Budget  BudgetStatus
-	Quotas  []QuotaStatus // by bucket, those of several credentials one after the other; nil: none is known
+	Quotas  []QuotaStatus // by bucket, those of several credentials one after the other; nil: none is known. Of a priority: what refuses it alone
 
 	// InFlight are the attempts that were sent and have neither response headers nor an
 	// error yet. Waiting are those in line for a turn of the rate limit, and Retrying the
@@ -84,7 +88,8 @@ type QuotaStatus struct {
 // last 45 to 60 s, with whatever status: to within a third, and never too low.
 type LatencyStatus struct {
 	P50, P95, P99 time.Duration
-	Samples       int // so many answers; 0: nothing is known
+	Samples       int           // so many answers; 0: nothing is known
+	Timeout       time.Duration // the Transport's AdaptiveTimeout of a first attempt, below any AttemptTimeout; 0: there is none
 }
 
 // CallStatus is one call, and where its time went: Latency is Queued, Sent and Waited
@@ -123,36 +128,58 @@ func (t *Transport) State() State {
 }
 
 func (c *config) state(now time.Time) []ScopeState {
-	names := c.known(now)
+	keys := c.known(now)
 	breaker, at := c.breaker.withDefaults(now), now.Sub(c.since)
-	scopes := make([]ScopeState, len(names))
-	for i, name := range names {
-		s, key := &scopes[i], scope.Key{Name: name}
-		s.Scope = name
+	scopes := make([]ScopeState, len(keys))
+	for i := range keys {
+		key := keys[i].Key
+		s := &scopes[i]
+		s.Scope = suffixed(key)
 		s.Breaker = statusOf(breaker.Status(key, now))
-		s.Budget = c.budget.status(key, now)
-		if r := c.scopes.Peek(key); r != nil {
+		s.Budget = c.budget.status(scope.Key{Name: key.Name}, now)
+		if r := keys[i].record; r != nil {
 			r.describe(s, at)
+			s.Latency.Timeout = c.policy.timeout(r, at)
 		}
 	}
-	c.rateLimit.describe(scopes, names, now)
+	c.rateLimit.describe(scopes, keys, now)
 	return scopes
 }
 
-// known are the names of the scopes that are told of, sorted.
-func (c *config) known(now time.Time) []string {
-	names := make([]string, 0, c.scopes.Len())
-	c.scopes.All(func(key scope.Key, _ *scopeRecord) bool {
-		names = append(names, key.Name)
+// known are the scopes that are told of, sorted: each before its priorities.
+func (c *config) known(now time.Time) []knownScope {
+	keys := make([]knownScope, 0, c.scopes.Len())
+	add := func(key scope.Key, r *scopeRecord) {
+		if keys = append(keys, knownScope{key, r}); key.Class != int8(PriorityDefault) { // which has a part in what is shared
+			base := scope.Key{Name: key.Name}
+			keys = append(keys, knownScope{base, c.scopes.Peek(base)})
+		}
+	}
+	c.scopes.All(func(key scope.Key, r *scopeRecord) bool {
+		add(key, r)
 		return true
 	})
 	c.breaker.withDefaults(now).NotClosed(func(key scope.Key) {
 		if c.scopes.Peek(key) == nil {
-			names = append(names, key.Name)
+			add(key, nil)
 		}
 	})
-	slices.Sort(names)
-	return slices.Compact(names)
+	slices.SortFunc(keys, byName)
+	return slices.CompactFunc(keys, func(a, b knownScope) bool { return a.Key == b.Key })
+}
+
+// knownScope is a scope that is told of, with its record if it has one.
+type knownScope struct {
+	scope.Key
+
+	record *scopeRecord
+}
+
+func byName(a, b knownScope) int {
+	if order := strings.Compare(a.Name, b.Name); order != 0 {
+		return order
+	}
+	return strings.Compare(priority.Format(a.Class), priority.Format(b.Class))
 }
 
 func statusOf(s circuit.Status) BreakerStatus {
@@ -173,20 +200,35 @@ func (b *Budget) status(key scope.Key, now time.Time) BudgetStatus {
 	return BudgetStatus{Calls: s.Calls, Taken: int(s.Taken + 0.5), Room: s.Room}
 }
 
-// describe adds to scopes, whose names are sorted, what is known of their quotas.
-func (l *RateLimit) describe(scopes []ScopeState, names []string, now time.Time) {
+// describe adds to scopes, whose keys are those, what is known of their quotas.
+func (l *RateLimit) describe(scopes []ScopeState, keys []knownScope, now time.Time) {
+	place := make(map[scope.Key]int, len(keys))
+	for i, key := range keys {
+		place[key.Key] = i
+	}
+	var told []QuotaStatus // all in one piece: the first of a scope is a part of it
 	l.engine().Each(now, func(q quota.Status) {
-		i, known := slices.BinarySearch(names, q.Scope)
+		i, known := place[scope.Key{Name: q.Scope, Class: q.Class}]
 		if !known {
 			return
 		}
-		told := QuotaStatus{Bucket: bucketName(&q), Limit: q.Limit, Remaining: q.Remaining, Reset: q.Reset, ClosedUntil: q.ClosedUntil}
-		scopes[i].Quotas = append(scopes[i].Quotas, told)
+		if told == nil {
+			told = make([]QuotaStatus, 0, len(keys))
+		}
+		s := QuotaStatus{Bucket: bucketName(&q), Limit: q.Limit, Remaining: q.Remaining, Reset: q.Reset, ClosedUntil: q.ClosedUntil}
+		if quotas := &scopes[i].Quotas; *quotas != nil || len(told) == cap(told) {
+			*quotas = append(*quotas, s)
+		} else {
+			told = append(told, s)
+			*quotas = slices.Clip(told[len(told)-1:])
+		}
 	})
 	for i := range scopes {
-		slices.SortFunc(scopes[i].Quotas, func(a, b QuotaStatus) int {
-			return cmp.Or(strings.Compare(a.Bucket, b.Bucket), cmp.Compare(a.Remaining, b.Remaining), a.Reset.Compare(b.Reset))
-		})
+		if len(scopes[i].Quotas) > 1 {
+			slices.SortFunc(scopes[i].Quotas, func(a, b QuotaStatus) int {
+				return cmp.Or(strings.Compare(a.Bucket, b.Bucket), cmp.Compare(a.Remaining, b.Remaining), a.Reset.Compare(b.Reset))
+			})
+		}
 	}
 }
 
@@ -209,6 +251,8 @@ type scopeRecord struct {
 	inFlight, waiting, retrying atomic.Int32
 
 	latencies latency.Record
+	adapted   atomic.Pointer[latency.Adaptive] // nil: no policy wants it
+	copies    worth                            // those beside slow answers; hedges have theirs
 	slowest   slowest
 	failure   lastFailure
 }
@@ -216,9 +260,9 @@ type scopeRecord struct {
 func (r *scopeRecord) describe(s *ScopeState, at time.Duration) {
 	s.InFlight, s.Waiting, s.Retrying = int(r.inFlight.Load()), int(r.waiting.Load()), int(r.retrying.Load())
 	late := r.latencies.Late(at)
-	s.Latency.P50, s.Latency.Samples = late.Quantile(0.5)
-	s.Latency.P95, _ = late.Quantile(0.95)
-	s.Latency.P99, _ = late.Quantile(0.99)
+	s.Latency.Samples = late.Quantiles(
+		latency.Share{Of: 0.5, Took: &s.Latency.P50}, latency.Share{Of: 0.95, Took: &s.Latency.P95}, latency.Share{Of: 0.99, Took: &s.Latency.P99},
+	)
 	s.Slowest, s.Failure = r.slowest.read(at), r.failure.read()
 }
 
@@ -326,6 +370,7 @@ func (a *attempt) land() {
 // seeEnd notes how the attempt has ended.
 func (a *attempt) seeEnd(outcome circuit.Outcome, now time.Time) {
 	seen := a.call.seen
+	a.learn(now)
 	if a.fate == fateAnswered {
 		seen.latencies.Add(now.Sub(a.call.since), a.record.Latency)
 	}

@@ -23,6 +23,13 @@ type Attempt struct {
 	// hedge, or the copy of an attempt that took very long.
 	Beside bool
 
+	// OwnLimit is true for one that stood in line for RateLimit.Limit, the program's own
+	// ceiling, at last; false where it did for what the server says, or did not wait. See
+	// Queued.
+	OwnLimit bool
+
+	unsent bool // no byte of it left, provably
+
 	// Request is the request as it was sent, with all headers that were added.
 	// It must not be modified.
 	Request *http.Request
@@ -36,13 +43,14 @@ type Attempt struct {
 	// context's error, and what Base said.
 	Err error
 
-	// Verdict is the classification: by Policy.Classify, or by the table.
+	// Verdict is the classification: by Policy.Classify or ClassifyBody, or by the table.
 	Verdict Verdict
 
 	// Start is when the attempt had passed the gates and was sent.
 	Start time.Time
 
-	// Latency is the time from Start to the response headers, or to the error.
+	// Latency is the time from Start to the response headers, or to the error; where
+	// Policy.ClassifyBody looks at the body, until it has seen it.
 	Latency time.Duration
 
 	// Queued is the time before Start that the gates took: the wait for a turn of
@@ -61,8 +69,6 @@ type Attempt struct {
 	// ErrBudgetExhausted and the others beside them. It is nil on an attempt that
 	// was followed by another, needed none, or failed for good.
 	Stop error
-
-	unsent bool // no byte of it left, provably
 }
 
 // Call is one RoundTrip from its beginning to its end, as CallDone sees it.

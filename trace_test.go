@@ -238,6 +238,7 @@ func TestTraceQueued(t *testing.T) {
 					require.Equal(t, "/things", a.Request.URL.Path, "the caller's")
 					require.InDelta(t, 10*s, a.Wait, float64(2*s))
 					require.Zero(t, a.Start)
+					require.False(t, a.OwnLimit, "it is the server's")
 					told <- time.Now()
 					number <- a.Number
 				}},
@@ -258,11 +259,15 @@ func TestTraceQueued(t *testing.T) {
 				Base: script(after(3*s, status(503)), status(200)), Policy: every(s), Breaker: never(),
 				RateLimit: &resilienthttp.RateLimit{Limit: 0.1, Burst: 1}, Hedge: &resilienthttp.Hedge{Delay: s},
 				Trace: &resilienthttp.Trace{Queued: func(a *resilienthttp.Attempt) {
-					m.addf("%d after %v for %v", a.Number, a.Queued, a.Wait.Round(time.Millisecond))
+					m.addf("%d after %v for %v, own %t", a.Number, a.Queued, a.Wait.Round(time.Millisecond), a.OwnLimit)
 				}},
 			}
-			answered(t, tr)
-			require.Equal(t, []string{"2 after 0s for 6s"}, m.read())
+			resp, err := tr.RoundTrip(get(t))
+			require.NoError(t, err)
+			require.Equal(t, []string{"2 after 0s for 6s, own true"}, m.read())
+			attempts := resilienthttp.Attempts(resp)
+			require.False(t, attempts[0].OwnLimit, "it did not wait")
+			require.True(t, attempts[1].OwnLimit)
 		})
 	})
 	t.Run("a hook that panics gives a probe's place back", func(t *testing.T) {

@@ -48,6 +48,11 @@ type Transport struct {
 	// proxy that answers CONNECT with 403 or 407; of others, an error with a method
 	// Permanent() bool that returns true, anywhere in the chain that errors.As walks.
 	//
+	// A Base that only looks at what another one does, as instrumentation does, should
+	// have a method Unwrap() http.RoundTripper that returns the other. Where that is an
+	// http.Transport in the end, its failures of unkeyed POSTs are told apart as closely as
+	// without it. What asks others on the way, for a token say, should have none.
+	//
 	// The deprecated CancelRequest method of a Base is never called: contexts, and
 	// Request.Cancel, do what it did.
 	Base http.RoundTripper
@@ -72,7 +77,8 @@ type Transport struct {
 	// the defaults.
 	Breaker *Breaker
 
-	// Hedge sends a second copy of a slow request. nil means no hedging.
+	// Hedge sends a second copy of a slow request, which is more load: up to 5 % for a
+	// zero Hedge. nil means no hedging.
 	Hedge *Hedge
 
 	// Scope names what shares one breaker, budget, limiter and latency record.
@@ -174,7 +180,7 @@ func (t *Transport) settle() {
 	if c.base == nil {
 		c.base = t.defaultBase()
 	}
-	_, c.native = c.base.(*http.Transport)
+	c.native = native(c.base)
 	if c.budget == nil {
 		c.budget = &Budget{}
 	}
@@ -188,6 +194,26 @@ func (t *Transport) settle() {
 	c.err = t.Validate()
 	t.used.Store(true)
 }
+
+// native reports whether a Base is net/http's own, or made of one: what is put around it
+// for measurements says so by Unwrap.
+func native(base http.RoundTripper) bool {
+	for range deepestBase {
+		switch b := base.(type) {
+		case *http.Transport:
+			return true
+		case interface{ Unwrap() http.RoundTripper }:
+			base = b.Unwrap()
+		default:
+			return false
+		}
+	}
+	return false
+}
+
+// deepestBase is how many RoundTrippers may be around an http.Transport: one that unwraps
+// itself must not be looked into for ever.
+const deepestBase = 16
 
 // defaultBase is what a nil Base means. A Transport that is http.DefaultTransport
 // cannot be its own Base.

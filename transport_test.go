@@ -1406,7 +1406,7 @@ func TestManyOverSockets(t *testing.T) {
 	))
 	tr := overSockets(t)
 	tr.Budget = &resilienthttp.Budget{Ratio: -1}
-	tr.Policy.MaxAttempts = 20
+	tr.Policy.MaxAttempts = 40 // half of them fail, of 640 calls
 	tr.Hedge = &resilienthttp.Hedge{MaxRatio: -1}
 	counting := &countingBase{base: &http.Transport{MaxIdleConnsPerHost: 64}}
 	defer counting.CloseIdleConnections()

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/internal/hosts"
 	"github.com/resilienthttp/resilienthttp/internal/netfail"
 )
 
@@ -32,6 +33,11 @@ func (t *Transport) Validate() error {
 	c.unit("Deadline.Margin", d.Margin)
 	c.unit("Deadline.Max", d.Max)
 	c.add(!d.Off && p.AttemptTimeout > 0 && d.Margin >= p.AttemptTimeout, "Deadline.Margin leaves nothing of Policy.AttemptTimeout")
+	if a := p.Adaptive; a != nil {
+		c.unit("Policy.Adaptive.Min", a.Min)
+		c.share("Policy.Adaptive.Quantile", a.Quantile)
+		c.add(a.Multiple > 0 && a.Multiple < 1, fmt.Sprintf("Policy.Adaptive.Multiple is %v: what is usual takes longer than a part of the Quantile", a.Multiple))
+	}
 	if b := t.Budget; b != nil {
 		c.unit("Budget.Window", b.Window)
 	}
@@ -83,6 +89,12 @@ func (c *complaints) headers(t *Transport) {
 	}
 	for _, taken := range [...]string{"Authorization", "Connection", "Content-Length", "Content-Type", "Cookie", "Host", "Trailer", "Transfer-Encoding", "Upgrade"} {
 		c.add(i.Header == taken || d.Header == taken, "Idempotency.Header or Deadline.Header is "+taken+", which means something else")
+	}
+	c.add(t.Idempotency.MaxLength < 0, "Idempotency.MaxLength is negative")
+	for _, pattern := range i.Hosts {
+		if err := hosts.Check(pattern); err != nil {
+			c.add(true, "Idempotency.Hosts has "+err.Error())
+		}
 	}
 	for _, method := range i.Methods {
 		c.add(!validFieldName(method), "Idempotency.Methods has one that is no method")

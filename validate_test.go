@@ -25,6 +25,11 @@ func TestValidate(t *testing.T) {
 			Policy: resilienthttp.Policy{MaxAttempts: -1, AttemptTimeout: -1}, Budget: &resilienthttp.Budget{Ratio: math.NaN()},
 			Breaker: &resilienthttp.Breaker{FailureRatio: math.Inf(1)}, Hedge: &resilienthttp.Hedge{Quantile: -7},
 		}, nil},
+		{"an adaptive timeout", &fields{Policy: resilienthttp.Policy{Adaptive: &resilienthttp.AdaptiveTimeout{}}}, nil},
+		{"one that is off", &fields{Policy: resilienthttp.Policy{Adaptive: &resilienthttp.AdaptiveTimeout{Multiple: -1, Quantile: math.NaN(), Min: -1, MinSamples: -1}}}, nil},
+		{"one that nobody can mean", &fields{Policy: resilienthttp.Policy{Adaptive: &resilienthttp.AdaptiveTimeout{Multiple: 0.5, Quantile: 99, Min: 250}}}, []string{
+			"Policy.Adaptive.Multiple is 0.5", "Policy.Adaptive.Quantile is 99", "Policy.Adaptive.Min is 250ns",
+		}},
 		{"names", &fields{Idempotency: resilienthttp.Idempotency{Header: "a b"}, Deadline: resilienthttp.Deadline{Header: "c:"}}, []string{
 			"Idempotency.Header is not", "Deadline.Header is not",
 		}},
@@ -57,6 +62,9 @@ func TestValidate(t *testing.T) {
 		{"which nobody is told", &fields{
 			Policy: resilienthttp.Policy{AttemptTimeout: time.Second}, Deadline: resilienthttp.Deadline{Off: true, Margin: time.Second},
 		}, nil},
+		{"hosts", &fields{Idempotency: resilienthttp.Idempotency{Hosts: []string{"https://api.test", "*.API.test", "", "*.ok.test", "ok.test:80"}, MaxLength: -1}}, []string{
+			"Idempotency.Hosts has \"https://api.test\"", "Idempotency.Hosts has \"*.API.test\"", "Idempotency.Hosts has an empty host", "Idempotency.MaxLength",
+		}},
 		{"a method in lower case", &fields{Idempotency: resilienthttp.Idempotency{Methods: []string{"post"}}}, []string{"POST"}},
 		{"a method of one's own", &fields{Idempotency: resilienthttp.Idempotency{Methods: []string{"Charge"}}}, nil},
 		{"a header that means something else", &fields{Idempotency: resilienthttp.Idempotency{Header: "authorization"}}, []string{"Authorization"}},

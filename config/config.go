@@ -38,8 +38,9 @@ const MaxSize = 1 << 20
 // time.ParseDuration takes it ("1m30s", "250ms"; "-1s" where negative turns off), never a
 // number. Policy.Backoff is an object: Strategy is FullJitter, EqualJitter,
 // DecorrelatedJitter or Exponential, with Base and Max, or Constant, with Base alone.
-// Budget, RateLimit, Breaker and Hedge are made if they are nil, and so turned on; the
-// fields of one that is there are set in place, for all Transports that share it.
+// Budget, RateLimit, Breaker, Hedge and Policy.Adaptive are made if they are nil, and so
+// turned on; the fields of one that is there are set in place, for all Transports that
+// share it.
 //
 // Errors name the field: one that is not known, is there twice, or can only be set in Go;
 // a value of the wrong kind; and what Transport.Validate refuses. All of them are told at
@@ -90,12 +91,15 @@ func settle(to, from reflect.Value) {
 		if !to.Type().Field(i).IsExported() {
 			continue
 		}
-		if at := from.Field(i); isStruct(at.Type()) && at.Kind() == reflect.Pointer && !at.IsNil() {
+		switch at := from.Field(i); {
+		case !isStruct(at.Type()) || at.Kind() == reflect.Pointer && at.IsNil():
+			to.Field(i).Set(at)
+		case at.Kind() == reflect.Struct:
+			settle(to.Field(i), at)
+		default:
 			made := reflect.New(at.Type().Elem())
 			settle(made.Elem(), at.Elem())
 			to.Field(i).Set(made)
-		} else {
-			to.Field(i).Set(at)
 		}
 	}
 }

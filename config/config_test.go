@@ -28,7 +28,8 @@ type known struct {
 func knownOf(t *resilienthttp.Transport) known {
 	k := known{Policy: t.Policy, Idempotency: t.Idempotency, Deadline: t.Deadline, OwnsRetries: t.OwnsRetries}
 	k.Policy.Backoff = nil
-	for _, part := range []any{t.Budget, t.RateLimit, t.Breaker, t.Hedge} {
+	k.Policy.Adaptive = nil
+	for _, part := range []any{t.Policy.Adaptive, t.Budget, t.RateLimit, t.Breaker, t.Hedge} {
 		v := reflect.ValueOf(part)
 		if v.IsNil() {
 			k.Parts = append(k.Parts, nil)
@@ -45,8 +46,9 @@ func knownOf(t *resilienthttp.Transport) known {
 
 const all = `{
 	"Policy": {"MaxAttempts": 3, "AttemptTimeout": "5s", "ReadTimeout": "1m30s", "MaxRetryAfter": "-1s",
-		"Backoff": {"Strategy": "Constant", "Base": "3s"}},
-	"idempotency": {"header": "X-Key", "methods": ["POST", "DELETE"], "off": true},
+		"Backoff": {"Strategy": "Constant", "Base": "3s"},
+		"Adaptive": {"Multiple": 3, "Quantile": 0.98, "Min": "100ms", "MinSamples": 50}},
+	"idempotency": {"header": "X-Key", "maxLength": 64, "hosts": ["*.api.test"], "methods": ["POST", "DELETE"], "off": true},
 	"Deadline": {"Header": "X-By", "Margin": "20ms", "Max": "30s", "Off": true},
 	"Budget": {"Ratio": 0.2, "MinPerSecond": -1, "Window": "20s", "Static": true},
 	"RateLimit": {"Limit": 50.5, "Burst": 7, "maxWait": "10s", "MaxClosed": "2h", "IgnoreHeaders": true},
@@ -60,8 +62,8 @@ func TestRead(t *testing.T) {
 		var tr resilienthttp.Transport
 		require.NoError(t, config.Read(iotest.OneByteReader(strings.NewReader(all)), &tr))
 		want := &resilienthttp.Transport{
-			Policy:      resilienthttp.Policy{MaxAttempts: 3, AttemptTimeout: 5 * time.Second, ReadTimeout: 90 * time.Second, MaxRetryAfter: -time.Second},
-			Idempotency: resilienthttp.Idempotency{Header: "X-Key", Methods: []string{"POST", "DELETE"}, Off: true},
+			Policy:      resilienthttp.Policy{MaxAttempts: 3, AttemptTimeout: 5 * time.Second, ReadTimeout: 90 * time.Second, MaxRetryAfter: -time.Second, Adaptive: &resilienthttp.AdaptiveTimeout{Multiple: 3, Quantile: 0.98, Min: 100 * time.Millisecond, MinSamples: 50}},
+			Idempotency: resilienthttp.Idempotency{Header: "X-Key", Methods: []string{"POST", "DELETE"}, MaxLength: 64, Hosts: []string{"*.api.test"}, Off: true},
 			Deadline:    resilienthttp.Deadline{Header: "X-By", Margin: 20 * time.Millisecond, Max: 30 * time.Second, Off: true},
 			Budget:      &resilienthttp.Budget{Ratio: 0.2, MinPerSecond: -1, Window: 20 * time.Second, Static: true},
 			RateLimit:   &resilienthttp.RateLimit{Limit: 50.5, Burst: 7, MaxWait: 10 * time.Second, MaxClosed: 2 * time.Hour, IgnoreHeaders: true},
@@ -136,11 +138,12 @@ func TestReadRefuses(t *testing.T) {
 		{"a backoff that shrinks", `{"Policy": {"Backoff": {"Strategy": "FullJitter", "Base": "3s", "Max": "2s"}}}`, []string{"Policy.Backoff.Max is less"}},
 		{"a maximum of what is constant", `{"Policy": {"Backoff": {"Strategy": "Constant", "Base": "3s", "Max": "5s"}}}`, []string{"Policy.Backoff.Max is of no use"}},
 		{"a backoff that nobody waits", `{"Policy": {"Backoff": {"Strategy": "Constant", "Base": "3ns"}}}`, []string{"Policy.Backoff.Base is 3ns"}},
+		{"an adaptive timeout that nobody can mean", `{"Policy": {"Adaptive": {"Multiple": 0.5, "Min": "2s"}}}`, []string{"Policy.Adaptive.Multiple is 0.5"}},
 		{"a backoff that is text", `{"Policy": {"Backoff": "1s"}}`, []string{"Policy.Backoff is a string"}},
 		{"long", `{"Scope` + strings.Repeat("e", config.MaxSize) + `": 1}`, []string{"more than"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{MaxAttempts: 7}, Budget: &resilienthttp.Budget{Ratio: 0.3}}
+			tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{MaxAttempts: 7, Adaptive: &resilienthttp.AdaptiveTimeout{Min: time.Second}}, Budget: &resilienthttp.Budget{Ratio: 0.3}}
 			before := knownOf(tr)
 			err := config.Read(strings.NewReader(row.text), tr)
 			require.Error(t, err)
@@ -167,7 +170,7 @@ func FuzzRead(f *testing.F) {
 	f.Add(`{"Policy": {"Backoff": {"Strategy": "FullJitter", "Base": "1s", "Max": "1m"}}}`)
 	f.Add(`{"Trace": {}, "Hedge": {}}`)
 	f.Fuzz(func(t *testing.T, text string) {
-		tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{MaxAttempts: 7}, Budget: &resilienthttp.Budget{Ratio: 0.3}}
+		tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{MaxAttempts: 7, Adaptive: &resilienthttp.AdaptiveTimeout{Min: time.Second}}, Budget: &resilienthttp.Budget{Ratio: 0.3}}
 		before := knownOf(tr)
 		if err := config.Read(strings.NewReader(text), tr); err != nil {
 			require.Equal(t, before, knownOf(tr))

@@ -44,7 +44,7 @@
 //	})
 //
 // Make the server inside the bubble, with the bubble's t. A bubble begins in the
-// year 2000; see [Log.Skew]. A response body that the client neither reads to its
+// year 2000: see [Log.Skew] for what that means for resets. A response body that the client neither reads to its
 // end nor closes makes the bubble end with "deadlock": that is a leak of the
 // client's.
 //

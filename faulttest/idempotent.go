@@ -89,6 +89,9 @@ func (e *Idempotent) AssertExactlyOnce(tb TB, calls int) bool {
 	if once && executions == calls {
 		return true
 	}
+	if l == nil {
+		l = logOf(tb)
+	}
 	return l.fail(tb, "executions, exactly one for each call", fmt.Sprint(calls), got.String())
 }
 

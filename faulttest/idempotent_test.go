@@ -117,6 +117,37 @@ func TestIdempotentLost(t *testing.T) {
 	})
 }
 
+// TestNeverReached: also an endpoint that nobody came to has the story why.
+func TestNeverReached(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name string
+		tb   faulttest.TB
+	}{
+		{"a pointer", new(fakeTB)},
+		{"a value that cannot be compared", incomparable{new(fakeTB), nil}},
+		{"a value around such a one", struct{ faulttest.TB }{incomparable{new(fakeTB), nil}}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			charges := new(faulttest.Idempotent)
+			srv := faulttest.New(row.tb, faulttest.Status(http.StatusForbidden))
+			defer srv.Close()
+			status(t, srv, http.MethodPost, "/", "Idempotency-Key", "k")
+			assert.False(t, charges.AssertExactlyOnce(row.tb, 1))
+			if fake, ok := row.tb.(*fakeTB); ok {
+				assert.Regexp(t, `POST / +k +403`, fake.said())
+			}
+		})
+	}
+}
+
+type incomparable struct {
+	faulttest.TB
+
+	_ []int
+}
+
 func TestIdempotentKeepFor(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {

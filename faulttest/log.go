@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -38,8 +39,10 @@ type Log struct {
 	// Skew is how far the server's clock is ahead of that of the machine: in the
 	// Date, in dates and resets of the answers of this package. A bubble of
 	// testing/synctest starts in the year 2000, when the seconds since 1970 were
-	// too few to be told from a number of seconds to go by many a client; a Skew
-	// of 30 years helps.
+	// too few to be told from a number of seconds to go by many a client; so where
+	// Skew is 0, answers that tell resets in seconds since 1970 are dated two years
+	// later there. For a client that reads them by its own clock, and not by the
+	// Date beside them, set a Skew: of a nanosecond, say.
 	Skew time.Duration
 
 	mu     sync.Mutex
@@ -236,6 +239,34 @@ func (l *Log) start(tb TB, life context.Context) { //nolint:revive // context-as
 	if l.begin.IsZero() {
 		l.begin = time.Now()
 	}
+	if isKey(tb) {
+		servers.Store(tb, l)
+	}
+}
+
+// stop lets go of the test, which is over.
+func (l *Log) stop(tb TB) {
+	if isKey(tb) {
+		servers.CompareAndDelete(tb, l)
+	}
+}
+
+// servers has the Log of the Server that was started last for each TB, as long as its
+// test runs: an Idempotent that was never reached has seen no Log, and the story why.
+var servers sync.Map //nolint:gochecknoglobals // by TB, gone with it
+
+// isKey reports whether servers can have the tb: a map panics over what cannot be compared,
+// and so may a TB that wraps another, whatever its own type says.
+func isKey(tb TB) bool { return tb != nil && reflect.ValueOf(tb).Comparable() }
+
+// logOf is the Log of the tb's Server; nil if there is none.
+func logOf(tb TB) *Log {
+	if !isKey(tb) {
+		return nil
+	}
+	l, _ := servers.Load(tb)
+	log, _ := l.(*Log)
+	return log
 }
 
 // state returns what a step of a script that keeps s is to keep for this log:

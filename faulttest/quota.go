@@ -68,6 +68,7 @@ func (q *Quota) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := exchangeOf(r)
 	now := time.Now()
 	granted, standing, again := q.take(by, now)
+	x.tells(q.Dialect)
 	now = x.clock(now) // one reading of it for the whole answer, or it would not be honest
 	h := w.Header()
 	h.Set("Date", now.UTC().Format(http.TimeFormat))

@@ -114,6 +114,16 @@ func (d Dialect) String() string {
 	return names[d]
 }
 
+// sinceEpoch reports whether resets are told in seconds since 1970.
+func (d Dialect) sinceEpoch() bool {
+	switch d {
+	case GitHub, GitLab, Okta, Discord:
+		return true
+	default:
+		return false
+	}
+}
+
 // A RateLimit is what a response tells of one quota. It is a plain value. To
 // have a quota enforced as well, use a [Quota].
 type RateLimit struct {

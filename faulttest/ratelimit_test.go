@@ -2,6 +2,7 @@ package faulttest_test
 
 import (
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -168,6 +169,47 @@ func TestForms(t *testing.T) {
 				assert.Equal(t, row.read, read)
 			})
 		})
+	}
+}
+
+// TestResetsInABubble: in every dialect, in the year 2000 too, a reset is as far away as it
+// is; what tells none in seconds since 1970 is of that year.
+func TestResetsInABubble(t *testing.T) {
+	t.Parallel()
+	for d := range faulttest.Shopify {
+		for _, by := range []string{"a reply", "a quota", "a reply behind a quota"} {
+			t.Run(d.String()+", "+by, func(t *testing.T) {
+				t.Parallel()
+				inBubble(t, func(t *testing.T) {
+					quota := &faulttest.Quota{Limit: 1, Window: time.Hour, Dialect: d, Form: faulttest.HTTPDate}
+					var script http.Handler = faulttest.Throttled(d, time.Hour)
+					switch by {
+					case "a quota":
+						quota.Limit = -1
+						script = quota
+					case "a reply behind a quota":
+						quota.Next = faulttest.Unavailable(time.Hour, faulttest.HTTPDate)
+						script = quota
+					}
+					srv := faulttest.NewInMemory(t, script)
+					resp, _, err := send(t, srv.Client(), http.MethodGet, srv.URL, "")
+					require.NoError(t, err)
+					if state, ok := ratelimitheader.Parse(resp.Header, time.Now()); assert.True(t, ok) {
+						assert.Equal(t, time.Hour, state.Axes[0].Reset)
+					}
+					if by != "a reply" {
+						wait, ok := retryafter.Parse(resp.Header, time.Now())
+						assert.True(t, ok)
+						assert.Equal(t, time.Hour, wait)
+					}
+					year := "2000"
+					if slices.Contains([]faulttest.Dialect{faulttest.GitHub, faulttest.GitLab, faulttest.Okta, faulttest.Discord}, d) {
+						year = "2002"
+					}
+					assert.Contains(t, resp.Header.Get("Date"), year)
+				})
+			})
+		}
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/pause"
 )
 
 // A Reply is what happens to one request: an answer, a fault, or an answer with
@@ -133,6 +135,9 @@ func (p Reply) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		x.fault(p.Fault, true)
 		hangUp(w, false, "")
 		return
+	}
+	for _, l := range p.RateLimits {
+		x.tells(l.Dialect)
 	}
 	p.head(w.Header(), a, x.clock(time.Now()))
 	w.WriteHeader(a.status)
@@ -295,15 +300,5 @@ func (b *buffer) Flush() {}
 // wait waits for d, and reports false if ctx ended first. A wait of no time
 // always succeeds.
 func wait(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return true
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return d <= 0 || pause.For(ctx, d) == nil
 }

@@ -126,7 +126,10 @@ func (s *Server) Start(tb TB) {
 		s.URL, s.transport = s.tcp.url, &http.Transport{}
 	}
 	s.client = &http.Client{Transport: s.transport}
-	t.Cleanup(s.Close)
+	t.Cleanup(func() {
+		s.Close()
+		s.stop(tb)
+	})
 }
 
 // Client returns a client of the server, always the same one. It may be changed

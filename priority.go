@@ -1,0 +1,125 @@
+package resilienthttp
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/priority"
+	"github.com/resilienthttp/resilienthttp/internal/scope"
+)
+
+// Priority is how much a call matters beside others, to whoever has to choose: a
+// server that cannot bear all of its load (admission.Shedder) drops Batch first and
+// Critical last, and a Transport whose Budget is short repeats Batch last. To it, each
+// priority of a scope has a circuit, and a run of refusals, of its own: see [Breaker],
+// [Budget] and [RateLimit]. The zero value is PriorityDefault, and any value that is not one of
+// the three counts as that.
+type Priority int8
+
+const (
+	// PriorityBatch is for what nobody waits for: imports, reports, prefetching. It
+	// can be done later.
+	PriorityBatch = Priority(priority.Batch)
+
+	// PriorityDefault is what a call has that says nothing.
+	PriorityDefault = Priority(priority.Default)
+
+	// PriorityCritical is for what must not fail if anything can be served at all:
+	// a payment, a login. It has to be a small part of the load to mean anything.
+	PriorityCritical = Priority(priority.Critical)
+)
+
+// String is "batch", "default" or "critical", and a number for any other value.
+func (p Priority) String() string {
+	switch p {
+	case PriorityDefault:
+		return "default"
+	case PriorityBatch, PriorityCritical:
+		return priority.Format(int8(p))
+	}
+	return "Priority(" + strconv.Itoa(int(p)) + ")"
+}
+
+// known is p, or PriorityDefault for a value that is not one of the three.
+func (p Priority) known() Priority {
+	if p == PriorityBatch || p == PriorityCritical {
+		return p
+	}
+	return PriorityDefault
+}
+
+// WithPriority returns a context whose calls have that priority. A Transport sends
+// it on each attempt as X-Request-Priority: batch or critical, and sends nothing for
+// PriorityDefault; a field that the caller has set on the request is not replaced.
+// Deadline.Handler puts what it receives into the context of the request, so that a
+// handler which calls out with that context passes it on.
+func WithPriority(ctx context.Context, p Priority) context.Context {
+	return withOptions(ctx, func(o *options) { o.priority = p.known() })
+}
+
+// PriorityOf is the priority that calls with the context have: WithPriority's, or
+// that of the request which Deadline.Handler or admission.Shedder has passed on.
+// Without any it is PriorityDefault.
+func PriorityOf(ctx context.Context) Priority { return optionsOf(ctx).priority }
+
+// receivePriority puts the priority that a request's header names into the context.
+func receivePriority(ctx context.Context, h http.Header) context.Context {
+	if values := h[priority.Header]; len(values) > 0 {
+		if p := Priority(priority.Parse(values[0])); p != PriorityOf(ctx) {
+			return WithPriority(ctx, p)
+		}
+	}
+	return ctx
+}
+
+// sends reports whether a request with this header needs the field.
+func (p Priority) sends(h http.Header) bool {
+	if p == PriorityDefault {
+		return false
+	}
+	for name := range h { // in any spelling: net/http sends each as it is
+		if len(name) == len(priority.Header) && strings.EqualFold(name, priority.Header) {
+			return false
+		}
+	}
+	return true
+}
+
+// What can be done later repeats itself only while there is room for the others too: see
+// Budget.
+
+// widened is the longest wait before a retry, for a call of this priority: Batch waits
+// longer by the share of the budget's room that is taken.
+func (c *call) widened(most time.Duration, now time.Time) time.Duration {
+	if c.priority != PriorityBatch {
+		return most
+	}
+	return time.Duration(float64(most) * (1 + c.budget.used(c.scopeKey(), now)))
+}
+
+// spare reports whether a call of this priority may be hedged: Batch only while less than
+// half of the budget's room is taken.
+func (c *call) spare(now time.Time) bool {
+	return c.priority != PriorityBatch || c.budget.used(c.scopeKey(), now) < 0.5
+}
+
+// suffixed is the name of what calls of one priority have to themselves in a scope.
+func suffixed(key scope.Key) string {
+	if key.Class == int8(PriorityDefault) {
+		return key.Name
+	}
+	return key.Name + ";" + priority.Format(key.Class)
+}
+
+// keyNamed is what suffixed names so.
+func keyNamed(name string) scope.Key {
+	for _, class := range [...]Priority{PriorityBatch, PriorityCritical} {
+		if of, ok := strings.CutSuffix(name, ";"+class.String()); ok {
+			return scope.Key{Name: of, Class: int8(class)}
+		}
+	}
+	return scope.Key{Name: name}
+}

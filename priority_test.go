@@ -1,0 +1,444 @@
+package resilienthttp_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp"
+)
+
+const priorityField = "X-Request-Priority"
+
+func TestPriorityIsSent(t *testing.T) {
+	type p = resilienthttp.Priority
+	for _, row := range []struct {
+		name     string
+		decorate func(context.Context) context.Context
+		header   http.Header // the caller's
+		want     []string
+	}{
+		{name: "nothing said"},
+		{name: "default", decorate: prioritized(resilienthttp.PriorityDefault)},
+		{name: "batch", decorate: prioritized(resilienthttp.PriorityBatch), want: []string{"batch"}},
+		{name: "critical", decorate: prioritized(resilienthttp.PriorityCritical), want: []string{"critical"}},
+		{name: "an unknown value is default", decorate: prioritized(p(7))},
+		{name: "a value below batch is default", decorate: prioritized(p(-128))},
+		{name: "the last word counts", decorate: func(ctx context.Context) context.Context {
+			return prioritized(resilienthttp.PriorityDefault)(prioritized(resilienthttp.PriorityCritical)(ctx))
+		}},
+		{
+			name: "the caller's header is not replaced", decorate: prioritized(resilienthttp.PriorityBatch),
+			header: http.Header{priorityField: {"critical"}}, want: []string{"critical"},
+		},
+		{
+			name: "nor one that is spelled otherwise", decorate: prioritized(resilienthttp.PriorityBatch),
+			header: http.Header{"x-request-PRIORITY": {"critical"}}, want: nil,
+		},
+		{name: "and goes out without a context's", header: http.Header{priorityField: {"gold"}}, want: []string{"gold"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var got [][]string
+				transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
+					got = append(got, req.Header[priorityField])
+					if len(got) == 1 {
+						return puppetAnswer(req, http.StatusInternalServerError), nil
+					}
+					return puppetAnswer(req, http.StatusOK), nil
+				}), 2)
+				ctx := t.Context()
+				if row.decorate != nil {
+					ctx = row.decorate(ctx)
+				}
+				req := newCall(ctx, t, http.MethodGet, "")
+				if row.header != nil {
+					req.Header = row.header
+				}
+				before := stateOf(req)
+				tripped(t, transport, req)
+				require.Equal(t, [][]string{row.want, row.want}, got, "each attempt")
+				before.requireUnchanged(t)
+			})
+		})
+	}
+}
+
+func prioritized(p resilienthttp.Priority) func(context.Context) context.Context {
+	return func(ctx context.Context) context.Context { return resilienthttp.WithPriority(ctx, p) }
+}
+
+// A priority goes from tier to tier: out of the first one's context, into the second
+// one's, and out of that again.
+func TestPriorityIsReceived(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		header []string
+		want   resilienthttp.Priority
+	}{
+		{"none", nil, resilienthttp.PriorityDefault},
+		{"batch", []string{"batch"}, resilienthttp.PriorityBatch},
+		{"critical", []string{"Critical "}, resilienthttp.PriorityCritical},
+		{"unknown", []string{"highest"}, resilienthttp.PriorityDefault},
+		{"the first of two", []string{"batch", "critical"}, resilienthttp.PriorityBatch},
+		{"no value at all", []string{}, resilienthttp.PriorityDefault},
+	} {
+		for _, off := range []bool{false, true} {
+			t.Run(row.name, func(t *testing.T) {
+				var got resilienthttp.Priority = 99
+				handler := resilienthttp.Deadline{Off: off}.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					got = resilienthttp.PriorityOf(r.Context())
+				}))
+				req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody)
+				req.Header[priorityField] = row.header
+				handler.ServeHTTP(httptest.NewRecorder(), req)
+				require.Equal(t, row.want, got)
+			})
+		}
+	}
+}
+
+// The other options of the context come along, whatever the order.
+func TestPriorityBesideDeadlineAndOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sent http.Header
+		transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
+			sent = req.Header.Clone()
+			return puppetAnswer(req, http.StatusOK), nil
+		}), 3)
+		handler := resilienthttp.Deadline{}.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			tripped(t, transport, newCall(r.Context(), t, http.MethodGet, ""))
+		}))
+		req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody)
+		req.Header.Set(priorityField, "batch")
+		req.Header.Set(ownerField, "caller")
+		req.Header.Set(timeoutField, "1500")
+		handler.ServeHTTP(httptest.NewRecorder(), req)
+		require.Equal(t, "batch", sent.Get(priorityField))
+		require.Equal(t, "caller", sent.Get(ownerField))
+		require.Equal(t, "1500", sent.Get(timeoutField))
+	})
+}
+
+// A Transport inside a Transport sends what the outer one has decided.
+func TestPriorityIsSentOnceByNestedTransports(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got []string
+		inner := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
+			got = req.Header[priorityField]
+			return puppetAnswer(req, http.StatusOK), nil
+		}), 3)
+		ctx, cancel := context.WithTimeout(resilienthttp.WithPriority(t.Context(), resilienthttp.PriorityCritical), time.Minute)
+		defer cancel()
+		tripped(t, bareTransport(inner, 3), newCall(ctx, t, http.MethodGet, ""))
+		require.Equal(t, []string{"critical"}, got)
+	})
+}
+
+func TestPriorityOf(t *testing.T) {
+	require.Equal(t, resilienthttp.PriorityDefault, resilienthttp.PriorityOf(context.Background()))
+	require.Less(t, resilienthttp.PriorityBatch, resilienthttp.PriorityDefault)
+	require.Less(t, resilienthttp.PriorityDefault, resilienthttp.PriorityCritical)
+	require.Equal(t, resilienthttp.PriorityDefault, resilienthttp.PriorityOf(resilienthttp.WithPriority(context.Background(), 2)))
+}
+
+func TestPriorityString(t *testing.T) {
+	for p, want := range map[resilienthttp.Priority]string{
+		resilienthttp.PriorityBatch: "batch", resilienthttp.PriorityDefault: "default", resilienthttp.PriorityCritical: "critical", 9: "Priority(9)",
+	} {
+		require.Equal(t, want, p.String())
+	}
+}
+
+// Each priority has a circuit of its own, in what is done and in what is told.
+func TestEachPriorityHasItsCircuit(t *testing.T) {
+	const s = time.Second
+	for _, row := range []struct {
+		failing resilienthttp.Priority
+		circuit string
+	}{
+		{resilienthttp.PriorityBatch, "api.test;batch"},
+		{resilienthttp.PriorityDefault, "api.test"},
+		{resilienthttp.PriorityCritical, "api.test;critical"},
+	} {
+		t.Run(row.circuit, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var changes []resilienthttp.BreakerChange
+				breaker := nervous(4 * s)
+				breaker.OnChange = func(c resilienthttp.BreakerChange) { changes = append(changes, c) }
+				transport := bareTransport(refusingPriority(row.failing, http.StatusServiceUnavailable), -1)
+				transport.Breaker = breaker
+				states := func() map[string]resilienthttp.BreakerState {
+					all := map[string]resilienthttp.BreakerState{}
+					for _, told := range transport.State().Scopes {
+						all[told.Scope] = told.Breaker.State
+						require.Equal(t, told.Breaker.State, breaker.State(told.Scope), told.Scope)
+					}
+					return all
+				}
+				for _, p := range priorities {
+					require.Len(t, tripped(t, transport, of(t, p)), 1)
+				}
+				for _, p := range priorities {
+					want := 1
+					if p == row.failing {
+						want = 0 // refused
+					}
+					require.Len(t, tripped(t, transport, of(t, p)), want, "%v", p)
+				}
+				want := map[string]resilienthttp.BreakerState{"api.test": 0, "api.test;batch": 0, "api.test;critical": 0}
+				want[row.circuit] = resilienthttp.StateOpen
+				require.Equal(t, want, states())
+				require.Len(t, changes, 1)
+				require.Equal(t, row.circuit, changes[0].Scope)
+			})
+		})
+	}
+}
+
+var priorities = []resilienthttp.Priority{resilienthttp.PriorityBatch, resilienthttp.PriorityDefault, resilienthttp.PriorityCritical}
+
+// refusingPriority answers calls of one priority with the status, and all others with 200.
+func refusingPriority(p resilienthttp.Priority, status int, header ...string) puppet {
+	field := map[resilienthttp.Priority]string{resilienthttp.PriorityBatch: "batch", resilienthttp.PriorityCritical: "critical"}[p]
+	return func(req *http.Request) (*http.Response, error) {
+		if req.Header.Get(priorityField) == field {
+			return puppetAnswer(req, status, header...), nil
+		}
+		return puppetAnswer(req, http.StatusOK), nil
+	}
+}
+
+// of is a call of a priority.
+func of(t *testing.T, p resilienthttp.Priority) *http.Request {
+	return newCall(resilienthttp.WithPriority(t.Context(), p), t, http.MethodGet, "")
+}
+
+// State tells of each priority apart, what they share with the scope itself, and of a
+// program that uses none as ever.
+func TestStateOfPriorities(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		transport := &resilienthttp.Transport{
+			Base: puppetStatus(http.StatusOK, "X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "50", "X-RateLimit-Reset", "30"),
+		}
+		tripped(t, transport, of(t, resilienthttp.PriorityCritical))
+		tripped(t, transport, of(t, resilienthttp.PriorityBatch))
+		tripped(t, transport, of(t, resilienthttp.PriorityBatch))
+		odd := of(t, resilienthttp.PriorityDefault)
+		odd.URL.Host = "api.test-2"
+		tripped(t, transport, odd)
+		scopes := transport.State().Scopes
+		type told struct {
+			scope                  string
+			calls, samples, quotas int
+			budget                 int
+		}
+		var got []told
+		for _, s := range scopes {
+			got = append(got, told{s.Scope, s.Breaker.Calls, s.Latency.Samples, len(s.Quotas), s.Budget.Calls})
+		}
+		require.Equal(t, []told{
+			{"api.test", 0, 0, 1, 3}, {"api.test;batch", 2, 2, 0, 3}, {"api.test;critical", 1, 1, 0, 3}, {"api.test-2", 1, 1, 1, 1},
+		}, got)
+	})
+	t.Run("a scope's own name may look like a priority's", func(t *testing.T) {
+		breaker := nervous(time.Hour)
+		transport := bareTransport(puppetStatus(http.StatusInternalServerError), -1)
+		transport.Breaker, transport.Scope = breaker, func(*http.Request) string { return "jobs;batch" }
+		tripped(t, transport, of(t, resilienthttp.PriorityDefault))
+		require.Equal(t, resilienthttp.StateOpen, breaker.State("jobs;batch"))
+		require.Equal(t, resilienthttp.StateClosed, breaker.State("jobs"))
+		require.Len(t, transport.State().Scopes, 1)
+	})
+}
+
+// §4.17: a run of 429s closes the priority that it meets; proof that a quota is used up
+// closes all of them.
+func TestRefusalsCloseOnePriority(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		header []string
+		runs   int
+		closed []resilienthttp.Priority
+	}{
+		{"a run", []string{"Retry-After", "20"}, 8, []resilienthttp.Priority{resilienthttp.PriorityBatch}},
+		{"one alone", []string{"Retry-After", "20"}, 1, nil},
+		{"proof", []string{"Retry-After", "20", "RateLimit-Remaining", "0"}, 1, priorities},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				transport := &resilienthttp.Transport{
+					Base: refusingPriority(resilienthttp.PriorityBatch, http.StatusTooManyRequests, row.header...), Policy: resilienthttp.Policy{MaxAttempts: -1},
+					RateLimit: &resilienthttp.RateLimit{MaxWait: -1},
+				}
+				for range row.runs {
+					tripped(t, transport, of(t, resilienthttp.PriorityBatch))
+					time.Sleep(200 * time.Millisecond)
+				}
+				var closed []resilienthttp.Priority
+				for _, p := range priorities {
+					if _, err := transport.RoundTrip(of(t, p)); err != nil {
+						require.ErrorIs(t, err, resilienthttp.ErrRateLimited)
+						closed = append(closed, p)
+					}
+				}
+				require.Equal(t, row.closed, closed)
+				for _, told := range transport.State().Scopes {
+					until := time.Time{}
+					for _, q := range told.Quotas {
+						until = q.ClosedUntil
+					}
+					require.Equal(t, told.Scope == "api.test" && len(row.closed) == 3 || told.Scope == "api.test;batch" && len(row.closed) == 1, !until.IsZero(), told.Scope)
+				}
+			})
+		})
+	}
+}
+
+// §4.15, §4.17: a 503 that sheds holds the call that it meets, counts against the circuit
+// of its priority, and is nobody else's business.
+func TestShedPriorityHoldsItsOwnCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		transport := &resilienthttp.Transport{Base: refusingPriority(resilienthttp.PriorityBatch, http.StatusServiceUnavailable, "Retry-After", "1")}
+		var calls sync.WaitGroup
+		for i := range 300 {
+			calls.Go(func() {
+				begun := time.Now()
+				attempts := tripped(t, transport, of(t, priorities[i%3]))
+				if priorities[i%3] != resilienthttp.PriorityBatch {
+					assert.Len(t, attempts, 1)
+					assert.Zero(t, time.Since(begun), "it does not wait")
+				} else if len(attempts) > 1 {
+					assert.GreaterOrEqual(t, attempts[0].Wait, time.Second)
+				}
+			})
+			time.Sleep(20 * time.Millisecond)
+		}
+		calls.Wait()
+		for _, told := range transport.State().Scopes {
+			require.Empty(t, told.Quotas, "nothing is closed")
+			require.Equal(t, told.Scope == "api.test;batch", told.Breaker.State != resilienthttp.StateClosed, told.Scope)
+		}
+	})
+}
+
+// Batch is repeated while less than half of the budget's room is taken, and the others
+// from all of it.
+func TestBatchLeavesHalfOfTheBudget(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		first resilienthttp.Priority
+		want  []int // retries: of the first, then of batch, then of default
+	}{
+		{"batch first", resilienthttp.PriorityBatch, []int{6, 0, 5}},
+		{"the others first", resilienthttp.PriorityCritical, []int{11, 0, 0}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			transport := bareTransport(puppetStatus(http.StatusInternalServerError), uncapped)
+			transport.Budget = tokens(11)
+			var got []int
+			for _, p := range []resilienthttp.Priority{row.first, resilienthttp.PriorityBatch, resilienthttp.PriorityDefault} {
+				attempts := tripped(t, transport, of(t, p))
+				got = append(got, len(attempts)-1)
+				require.ErrorIs(t, attempts[len(attempts)-1].Stop, resilienthttp.ErrBudgetExhausted)
+			}
+			require.Equal(t, row.want, got)
+		})
+	}
+}
+
+// Batch waits longer before a retry, by the share of the room that is taken; others do not,
+// and a Backoff that is set is kept.
+func TestBatchWaitsLonger(t *testing.T) {
+	const ms = time.Millisecond
+	for _, row := range []struct {
+		name     string
+		priority resilienthttp.Priority
+		taken    int // of eleven
+		backoff  resilienthttp.Backoff
+		most     time.Duration
+	}{
+		{"nothing is taken", resilienthttp.PriorityBatch, 0, nil, 100 * ms},
+		{"four are", resilienthttp.PriorityBatch, 4, nil, 136_364 * time.Microsecond},
+		{"others are not affected", resilienthttp.PriorityDefault, 4, nil, 100 * ms},
+		{"nor those above", resilienthttp.PriorityCritical, 4, nil, 100 * ms},
+		{"set", resilienthttp.PriorityBatch, 4, resilienthttp.Constant(70 * ms), 70 * ms},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				longest := time.Duration(0)
+				for range 200 {
+					transport := bareTransport(puppetStatus(http.StatusInternalServerError), 2)
+					transport.Policy.Backoff = atOnce
+					transport.Budget = tokens(11)
+					for range row.taken {
+						tripped(t, transport, of(t, resilienthttp.PriorityCritical))
+					}
+					ctx := resilienthttp.WithPolicy(resilienthttp.WithPriority(t.Context(), row.priority), resilienthttp.Policy{MaxAttempts: 2, Backoff: row.backoff})
+					attempts := tripped(t, transport, newCall(ctx, t, http.MethodGet, ""))
+					require.Len(t, attempts, 2)
+					longest = max(longest, attempts[0].Wait)
+				}
+				require.LessOrEqual(t, longest, row.most)
+				require.Greater(t, longest, row.most*9/10)
+			})
+		})
+	}
+}
+
+// Batch makes no hedge when half of the budget's room is taken.
+func TestBatchMakesNoHedgeUnderPressure(t *testing.T) {
+	for _, row := range []struct {
+		name     string
+		priority resilienthttp.Priority
+		taken    int // of eleven
+		hedged   bool
+	}{
+		{"batch, less than half", resilienthttp.PriorityBatch, 5, true},
+		{"batch, more", resilienthttp.PriorityBatch, 6, false},
+		{"default, more", resilienthttp.PriorityDefault, 6, true},
+		{"critical, all", resilienthttp.PriorityCritical, 11, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				failing := true
+				var sent atomic.Int64
+				transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
+					if failing {
+						return puppetAnswer(req, http.StatusInternalServerError), nil
+					}
+					sent.Add(1)
+					return after(time.Second, status(http.StatusOK))(req)
+				}), 2)
+				transport.Budget, transport.Hedge = tokens(11), &resilienthttp.Hedge{Delay: 100 * time.Millisecond, MaxRatio: -1}
+				for range row.taken {
+					tripped(t, transport, of(t, resilienthttp.PriorityCritical))
+				}
+				failing = false
+				tripped(t, transport, of(t, row.priority))
+				require.Equal(t, row.hedged, sent.Load() == 2, "%d sent", sent.Load())
+			})
+		})
+	}
+}
+
+// A Transport inside a Transport counts a call where the outer one does.
+func TestNestedTransportsHaveOnePriority(t *testing.T) {
+	inner := bareTransport(puppetStatus(http.StatusOK), 3)
+	outer := bareTransport(inner, 3)
+	tripped(t, outer, of(t, resilienthttp.PriorityBatch))
+	for _, transport := range []*resilienthttp.Transport{inner, outer} {
+		scopes := transport.State().Scopes
+		require.Len(t, scopes, 2)
+		require.Equal(t, "api.test;batch", scopes[1].Scope)
+		require.Equal(t, 1, scopes[1].Latency.Samples)
+	}
+}

@@ -1,0 +1,125 @@
+package resilienthttp_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/admission"
+	"github.com/resilienthttp/resilienthttp/internal/memhttp"
+	"github.com/resilienthttp/resilienthttp/quotastore"
+)
+
+// namedStore remembers the names of its keys.
+type namedStore struct {
+	quotastore.Memory
+
+	mu   sync.Mutex
+	keys map[string]bool
+}
+
+func (s *namedStore) Take(ctx context.Context, key string, want, least int, r quotastore.Rule) (quotastore.Ticket, error) {
+	s.mu.Lock()
+	s.keys[key] = true
+	s.mu.Unlock()
+	return s.Memory.Take(ctx, key, want, least, r)
+}
+
+// A11: processes that share one vendor's quota, which is one of our own Quota: no 429,
+// and nearly all of it used, as the server tells it, or by a Limit of their own.
+func TestRateLimitOfManyProcesses(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		limit *resilienthttp.RateLimit
+		quota *admission.Quota
+		used  float64 // 0: 0.95
+		late  int64   // refusals, at most
+	}{
+		{name: "a token bucket", limit: &resilienthttp.RateLimit{}, quota: &admission.Quota{Limit: 600, Window: time.Minute}},
+		// Of a sliding window a client can be told only when all of it is there again, and
+		// ours counts requests that came close together as long as the last of them.
+		{name: "a sliding window", limit: &resilienthttp.RateLimit{}, quota: &admission.Quota{Limit: 600, Window: time.Minute, Sliding: true}, used: 0.5, late: 60},
+		{name: "a Limit of our own", limit: &resilienthttp.RateLimit{Limit: 10, Burst: 20}, quota: &admission.Quota{Limit: 600, Window: time.Minute, Burst: 20}},
+		{name: "without headers", limit: &resilienthttp.RateLimit{Limit: 10, Burst: 20, IgnoreHeaders: true}, quota: &admission.Quota{Limit: 600, Window: time.Minute, Burst: 20}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var served, refused atomic.Int64
+				quota := admission.Quota{
+					Limit: row.quota.Limit, Window: row.quota.Window, Burst: row.quota.Burst, Sliding: row.quota.Sliding,
+					Key:   func(*http.Request) (string, error) { return "ann", nil },
+					Trace: &admission.Trace{Refused: func(*admission.Event) { refused.Add(1) }},
+				}
+				server := memhttp.NewServer(t, quota.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served.Add(1) })))
+				store := &namedStore{keys: map[string]bool{}}
+				ctx, cancel := context.WithCancel(t.Context())
+				var all sync.WaitGroup
+				for n := range 3 {
+					limit := resilienthttp.RateLimit{Limit: row.limit.Limit, Burst: row.limit.Burst, IgnoreHeaders: row.limit.IgnoreHeaders, Shared: store}
+					client := &http.Client{Transport: &resilienthttp.Transport{Base: server.Transport(), RateLimit: &limit}}
+					for range 5 {
+						all.Go(func() {
+							for ctx.Err() == nil {
+								req, _ := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, http.NoBody)
+								req.Header.Set("Authorization", "Bearer secret")
+								if resp, err := client.Do(req); err == nil {
+									_ = resp.Body.Close()
+								} else {
+									pass(100 * time.Millisecond)
+								}
+							}
+						})
+					}
+					pass(time.Duration(n) * 20 * time.Millisecond)
+				}
+				pass(3 * time.Minute)
+				served.Store(0)
+				pass(5 * time.Minute)
+				used := float64(served.Load()) / (600 * 5)
+				cancel()
+				all.Wait()
+				pass(time.Minute) // what is left is given back
+				t.Logf("used %.3f, refused %d", used, refused.Load())
+				if row.used == 0 {
+					row.used = 0.95
+				}
+				assert.LessOrEqual(t, refused.Load(), row.late)
+				assert.GreaterOrEqual(t, used, row.used)
+				store.mu.Lock()
+				defer store.mu.Unlock()
+				for key := range store.keys {
+					assert.NotContains(t, key, "secret")
+					assert.True(t, strings.Contains(key, "mem") || strings.Contains(key, "|"), key)
+				}
+			})
+		})
+	}
+}
+
+func pass(d time.Duration) {
+	timer := time.NewTimer(d)
+	<-timer.C
+}
+
+// The State tells of the shared ceiling.
+func TestStateOfSharedCeiling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := memhttp.NewServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		tr := &resilienthttp.Transport{Base: server.Transport(), RateLimit: &resilienthttp.RateLimit{Limit: 10, Burst: 20, Shared: new(quotastore.Memory)}}
+		resp, err := (&http.Client{Transport: tr}).Get(server.URL)
+		require.NoError(t, err)
+		_ = resp.Body.Close()
+		require.Contains(t, fmt.Sprintf("%+v", tr.State()), "Limit:20")
+		pass(time.Second)
+	})
+}

@@ -1,0 +1,279 @@
+package vendors
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/faulttest"
+)
+
+// vendor is a row of all tables here.
+type vendor struct {
+	name string
+	new  func(...string) *resilienthttp.Transport
+	host string // one of its own
+	key  string // the header of its keys; "": none
+}
+
+func all() []vendor {
+	return []vendor{
+		{"Stripe", Stripe, "api.stripe.com", "Idempotency-Key"},
+		{"PayPal", PayPal, "api-m.paypal.com", "Paypal-Request-Id"},
+		{"Adyen", Adyen, "checkout-test.adyen.com", "Idempotency-Key"},
+		{"Square", Square, "connect.squareup.com", ""},
+		{"GitHub", GitHub, "api.github.com", ""},
+		{"OpenAI", OpenAI, "api.openai.com", ""},
+		{"AzureOpenAI", AzureOpenAI, "mine.openai.azure.com", ""},
+		{"Anthropic", Anthropic, "api.anthropic.com", ""},
+		{"Slack", Slack, "slack.com", ""},
+		{"Shopify", Shopify, "my-shop.myshopify.com", ""},
+		{"Twilio", Twilio, "api.twilio.com", ""},
+	}
+}
+
+// call sends a request to the host through a profile whose API answers with reply, and
+// returns what came and the attempts it took.
+func call(t *testing.T, tr *resilienthttp.Transport, method, url string, reply http.Handler) (*faulttest.Server, []resilienthttp.Attempt) {
+	t.Helper()
+	host := strings.TrimPrefix(url, "http://")
+	host, _, _ = strings.Cut(host, "/")
+	api := &faulttest.Server{Script: reply, InMemory: true, Host: host}
+	api.KeyHeader = tr.Idempotency.Header
+	api.Start(t)
+	tr.Base = api.Transport()
+	require.NoError(t, tr.Validate())
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader("{}"))
+	require.NoError(t, err)
+	resp, err := tr.RoundTrip(req)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	return api, resilienthttp.Attempts(resp)
+}
+
+// TestKeys is V1 and V2: a vendor's hosts get its keys, and those that it was given;
+// others get none. A POST without one is not repeated after a 500.
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	for _, v := range all() {
+		for _, host := range []struct {
+			name, host string
+			theirs     bool
+		}{
+			{"its own", v.host, true},
+			{"a mock", "localhost:12111", true},
+			{"another", "example.test", false},
+			{"one that sounds like it", v.host + ".evil.test", false},
+			{"one that ends like it", "evil-" + strings.TrimPrefix(v.host, "www."), false},
+		} {
+			if host.name == "one that ends like it" && slices.Contains([]string{"Adyen", "Stripe", "AzureOpenAI", "Shopify", "Twilio"}, v.name) {
+				continue // all hosts below theirs are theirs
+			}
+			t.Run(v.name+", "+host.name, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					api, attempts := call(t, v.new("localhost:12111"), http.MethodPost, "http://"+host.host+"/v1/things", faulttest.Status(500))
+					keyed := v.key != "" && host.theirs
+					for _, r := range api.Requests() {
+						assert.Equal(t, keyed, r.Key != "", "a key")
+						assert.NotContains(t, r.Header, "X-Request-Deadline")
+						if v.key != "Idempotency-Key" || !host.theirs {
+							assert.NotContains(t, r.Header, "Idempotency-Key")
+						}
+						if !host.theirs {
+							assert.NotContains(t, r.Header, "Paypal-Request-Id")
+						}
+					}
+					if keyed {
+						assert.Len(t, attempts, 4)
+						assert.Contains(t, api.Requests()[0].Header, v.key)
+					} else {
+						assert.Len(t, attempts, 1)
+						assert.Equal(t, resilienthttp.ErrNotIdempotent, attempts[0].Stop)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestVerdicts: the error code decides, at the vendor's hosts and nowhere else (V2).
+func TestVerdicts(t *testing.T) {
+	t.Parallel()
+	vendors := map[string]vendor{}
+	for _, v := range all() {
+		vendors[v.name] = v
+	}
+	const (
+		permanent = resilienthttp.VerdictPermanent
+		transient = resilienthttp.VerdictTransient
+		throttled = resilienthttp.VerdictThrottled
+	)
+	for _, row := range []struct {
+		vendor, name string
+		status       int
+		header, body string
+		want         resilienthttp.Verdict // at its hosts
+		elsewhere    resilienthttp.Verdict // what the table says
+	}{
+		{"Stripe", "a lock", 400, "", `{"error":{"type":"invalid_request_error","code":"lock_timeout","message":"This object cannot be accessed right now because another API request or Stripe process is currently accessing it."}}`, transient, permanent},
+		{"Stripe", "a lock, as 429", 429, "", `{"error":{"code":"lock_timeout"}}`, transient, throttled},
+		{"Stripe", "a key at work", 409, "", `{"error":{"type":"idempotency_error","code":"idempotency_key_in_use"}}`, transient, permanent},
+		{"Stripe", "a key of another request", 400, "", `{"error":{"type":"idempotency_error","message":"Keys for idempotent requests can only be used with the same parameters they were first used with."}}`, permanent, permanent},
+		{"Stripe", "a decline", 402, "", `{"error":{"type":"card_error","code":"card_declined","decline_code":"insufficient_funds"}}`, permanent, permanent},
+		{"Stripe", "too many", 429, "", `{"error":{"code":"rate_limit"}}`, throttled, throttled},
+		{"Stripe", "its own word against the code", 400, "Stripe-Should-Retry: false", `{"error":{"code":"lock_timeout"}}`, transient, permanent},
+		{"PayPal", "at work", 409, "", `{"name":"RESOURCE_CONFLICT","details":[{"issue":"PREVIOUS_REQUEST_IN_PROGRESS"}]}`, transient, permanent},
+		{"PayPal", "a conflict", 409, "", `{"name":"RESOURCE_CONFLICT","details":[{"issue":"DUPLICATE_INVOICE_ID"}]}`, permanent, permanent},
+		{"Adyen", "at work", 422, "Transient-Error: true", `{"status":422,"errorCode":"704","message":"request already processed or in progress","errorType":"validation"}`, transient, permanent},
+		{"Adyen", "done", 422, "", `{"status":422,"errorCode":"704","message":"request already processed or in progress","errorType":"validation"}`, permanent, permanent},
+		{"Adyen", "refused for a while", 403, "transient-error: TRUE", `{}`, transient, permanent},
+		{"Adyen", "not transient", 422, "Transient-Error: false", `{"errorCode":"101"}`, permanent, permanent},
+		{"Square", "temporary", 400, "", `{"errors":[{"category":"API_ERROR","code":"TEMPORARY_ERROR"}]}`, transient, permanent},
+		{"Square", "a key of another request", 400, "", `{"errors":[{"category":"INVALID_REQUEST_ERROR","code":"IDEMPOTENCY_KEY_REUSED"}]}`, permanent, permanent},
+		{"GitHub", "a secondary limit", 403, "", `{"message":"You have exceeded a secondary rate limit. Please wait a few minutes before you try again.","documentation_url":"https://docs.github.com/"}`, throttled, permanent},
+		{"GitHub", "of old", 403, "", `{"message":"You have triggered an abuse detection mechanism."}`, throttled, permanent},
+		{"GitHub", "no permission", 403, "", `{"message":"Resource not accessible by integration"}`, permanent, permanent},
+		{"GitHub", "a repository of that name", 404, "", `{"message":"secondary rate limit"}`, permanent, permanent},
+		{"OpenAI", "no money", 429, "", `{"error":{"message":"You exceeded your current quota, please check your plan and billing details.","type":"insufficient_quota","param":null,"code":"insufficient_quota"}}`, permanent, throttled},
+		{"OpenAI", "a project's limit", 429, "", `{"error":{"type":"requests","code":"project_spend_limit_exceeded"}}`, permanent, throttled},
+		{"OpenAI", "too many", 429, "", `{"error":{"type":"requests","code":"rate_limit_exceeded"}}`, throttled, throttled},
+		{"AzureOpenAI", "too many", 429, "", `{"error":{"code":"429","message":"Requests have exceeded the token rate limit"}}`, throttled, throttled},
+		{"AzureOpenAI", "a code that is a number", 429, "", `{"error":{"code":429,"type":"insufficient_quota"}}`, permanent, throttled},
+		{"Anthropic", "a spend limit", 429, "", `{"type":"error","error":{"type":"rate_limit_error","details":{"error_code":"enforced_spend_limit_reached"}}}`, permanent, throttled},
+		{"Anthropic", "overloaded", 500, "", `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`, throttled, transient},
+		{"Anthropic", "overloaded, as 529", 529, "", `{"type":"error","error":{"type":"overloaded_error"}}`, throttled, throttled},
+		{"Anthropic", "too many", 429, "", `{"type":"error","error":{"type":"rate_limit_error"}}`, throttled, throttled},
+		{"Twilio", "too many", 429, "", `{"code":20429,"message":"Too Many Requests","status":429}`, throttled, throttled},
+		{"Twilio", "codes sent", 429, "", `{"code":60203,"message":"Max send attempts reached","status":429}`, permanent, throttled},
+		{"Twilio", "codes checked", 429, "", `{"code":60202,"status":429}`, permanent, throttled},
+		{"Slack", "too many", 429, "Retry-After: 1", `{"ok":false,"error":"ratelimited"}`, throttled, throttled},
+		{"Shopify", "too many", 429, "Retry-After: 1", `{"errors":"Exceeded 2 calls per second for api client."}`, throttled, throttled},
+		{"Stripe", "no JSON", 400, "", `<html>lock_timeout`, permanent, permanent},
+		{"Stripe", "other JSON", 400, "", `{"error":"lock_timeout"}`, permanent, permanent},
+		{"Stripe", "a list", 400, "", `[1,2,3]`, permanent, permanent},
+	} {
+		for host, want := range map[string]resilienthttp.Verdict{vendors[row.vendor].host: row.want, "example.test": row.elsewhere} {
+			t.Run(row.vendor+", "+row.name+", at "+host, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					reply := faulttest.Reply{Status: row.status, Body: row.body}
+					if name, value, ok := strings.Cut(row.header, ": "); ok {
+						reply.Header = http.Header{http.CanonicalHeaderKey(name): {value}}
+					}
+					_, attempts := call(t, vendors[row.vendor].new(), http.MethodGet, "http://"+host+"/", reply)
+					assert.Equal(t, want.String(), attempts[0].Verdict.String())
+				})
+			})
+		}
+	}
+}
+
+// TestScopes is what shares a breaker, a budget and limits.
+func TestScopes(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		new       func(...string) *resilienthttp.Transport
+		url, want string
+	}{
+		{Slack, "https://slack.com/api/chat.postMessage", "slack.com/chat.postMessage"},
+		{Slack, "https://slack.com/api/", "slack.com"},
+		{Slack, "https://hooks.slack.com/services/T0/B0/secret", "hooks.slack.com"},
+		{Slack, "https://slack.com/api/a/b", "slack.com"},
+		{Slack, "https://example.test/api/chat.postMessage", "example.test"},
+		{AzureOpenAI, "https://mine.openai.azure.com/openai/deployments/gpt/chat/completions?api-version=1", "mine.openai.azure.com/gpt"},
+		{AzureOpenAI, "https://mine.openai.azure.com/openai/deployments/a%20b/embeddings", "mine.openai.azure.com/a b"},
+		{AzureOpenAI, "https://mine.openai.azure.com/openai/v1/responses", "mine.openai.azure.com"},
+		{AzureOpenAI, "https://mine.openai.azure.com/openai/deployments/", "mine.openai.azure.com"},
+		{AzureOpenAI, "https://example.test/openai/deployments/gpt/x", "example.test"},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, row.url, nil)
+		require.NoError(t, err)
+		assert.Equal(t, row.want, row.new().Scope(req), row.url)
+	}
+	assert.Nil(t, Shopify().Scope, "a shop is a host")
+}
+
+// TestModels may take ten minutes to answer, and a minute for each word.
+func TestModels(t *testing.T) {
+	t.Parallel()
+	for _, v := range all() {
+		p := v.new().Policy
+		if slices.Contains([]string{"OpenAI", "AzureOpenAI", "Anthropic"}, v.name) {
+			assert.Equal(t, 10*time.Minute, p.AttemptTimeout, v.name)
+			assert.Equal(t, time.Minute, p.ReadTimeout, v.name)
+		} else {
+			assert.Zero(t, p.AttemptTimeout, v.name)
+			assert.Zero(t, p.ReadTimeout, v.name)
+		}
+	}
+}
+
+// TestLongKeys: what the vendor would refuse is not sent.
+func TestLongKeys(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name string
+		tr   *resilienthttp.Transport
+		host string
+		most int
+	}{{"Adyen", Adyen(), "checkout-test.adyen.com", 64}, {"PayPal", PayPal(), "api-m.paypal.com", 108}, {"Stripe", Stripe(), "api.stripe.com", 255}} {
+		row.tr.Base = http.NewFileTransport(http.Dir("."))
+		for length, fits := range map[int]bool{row.most: true, row.most + 1: false} {
+			ctx := resilienthttp.WithIdempotencyKey(t.Context(), strings.Repeat("k", length))
+			req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+row.host+"/", nil)
+			require.NoError(t, err)
+			resp, err := row.tr.RoundTrip(req)
+			if !fits {
+				require.ErrorContains(t, err, "idempotency key", row.name)
+				continue
+			}
+			require.NoError(t, err, row.name)
+			require.NoError(t, resp.Body.Close())
+		}
+	}
+}
+
+// TestBadHosts are said at start.
+func TestBadHosts(t *testing.T) {
+	t.Parallel()
+	for _, v := range all() {
+		require.NoError(t, v.new().Validate(), v.name)
+		require.ErrorContains(t, v.new("https://localhost:12111").Validate(), "localhost", v.name)
+	}
+}
+
+// TestSources is V3: each function says where its rules come from, and when that was read.
+func TestSources(t *testing.T) {
+	t.Parallel()
+	entries, err := os.ReadDir(".")
+	require.NoError(t, err)
+	functions := 0
+	for _, entry := range entries {
+		if !strings.HasSuffix(entry.Name(), ".go") || strings.HasSuffix(entry.Name(), "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), entry.Name(), nil, parser.ParseComments)
+		require.NoError(t, err)
+		for _, decl := range file.Decls {
+			f, ok := decl.(*ast.FuncDecl)
+			if !ok || !f.Name.IsExported() {
+				continue
+			}
+			functions++
+			assert.Regexp(t, `Sources?, read 20\d\d-\d\d-\d\d[:,](?s:.*)https://`, f.Doc.Text(), f.Name.Name)
+		}
+	}
+	assert.Equal(t, len(all())+4, functions)
+}
