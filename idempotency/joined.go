@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/pause"
 )
 
 // joined is the title of joined work: an open transaction, which ends with the
@@ -115,8 +117,8 @@ func (j *joined) doubt(ctx context.Context) error {
 func (j *joined) insist(ask func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(j.ctx), max(j.terms.Lease, storePatience))
 	defer cancel()
-	for pause := firstPause; try(ctx, ask) != nil && sleep(ctx, pause); {
-		pause = min(2*pause, longestWait)
+	for wait := firstPause; try(ctx, ask) != nil && pause.About(ctx, wait) == nil; {
+		wait = min(2*wait, longestWait)
 	}
 }
 

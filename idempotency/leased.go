@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/pause"
 )
 
 // How long, and how often, a store that gives no answer is asked again.
@@ -143,7 +144,7 @@ func (l *leased) insist(status Status, verb func(context.Context) error) error {
 	defer l.end()
 	ctx, cancel := l.patience()
 	defer cancel()
-	for pause := firstPause; ; pause = min(2*pause, longestWait) {
+	for wait := firstPause; ; wait = min(2*wait, longestWait) {
 		err := try(ctx, verb)
 		switch {
 		case err == nil, errors.Is(err, ErrInvalid):
@@ -151,11 +152,11 @@ func (l *leased) insist(status Status, verb func(context.Context) error) error {
 		case errors.Is(err, ErrLeaseLost):
 			// It may have been this very execution, a moment ago, by a verb whose
 			// answer was lost.
-			if pause > firstPause && l.stands(status) {
+			if wait > firstPause && l.stands(status) {
 				return nil
 			}
 			return err
-		case !sleep(ctx, pause):
+		case pause.About(ctx, wait) != nil:
 			return err
 		}
 	}
@@ -172,7 +173,7 @@ func try(ctx context.Context, verb func(context.Context) error) error {
 func (l *leased) stands(status Status) bool {
 	ctx, cancel := l.patience()
 	defer cancel()
-	for pause := firstPause; ; pause = min(2*pause, longestWait) {
+	for wait := firstPause; ; wait = min(2*wait, longestWait) {
 		var record Record
 		err := try(ctx, func(ctx context.Context) (err error) {
 			record, err = l.store.Load(ctx, l.lease.ID)
@@ -181,7 +182,7 @@ func (l *leased) stands(status Status) bool {
 		switch {
 		case err == nil:
 			return record.Status == status && record.Lease() == l.lease
-		case errors.Is(err, ErrNotFound), !sleep(ctx, pause):
+		case errors.Is(err, ErrNotFound), pause.About(ctx, wait) != nil:
 			return false
 		}
 	}
@@ -193,17 +194,4 @@ func (l *leased) patience() (context.Context, context.CancelFunc) {
 	until := l.until
 	l.pulse.Unlock()
 	return context.WithTimeout(l.alive, max(time.Until(until), storePatience))
-}
-
-// sleep waits for about d, a random time so that many do not ask at once. false:
-// ctx ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d/2 + rand.N(d/2+1))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/pause"
 )
 
 // runner is what Handler and Executor have in common: they reserve, execute and
@@ -45,10 +47,10 @@ func (r *runner) start(ctx context.Context, claim *Claim) (*execution, Reservati
 // the terms and ctx allow.
 func (r *runner) wait(ctx context.Context, claim *Claim) (*execution, Reservation, error) {
 	patience := time.Now().Add(r.terms.Wait)
-	for pause := firstPause; ; pause = min(2*pause, longestWait) {
+	for wait := firstPause; ; wait = min(2*wait, longestWait) {
 		asked := time.Now()
 		e, reservation, err := r.attempt(ctx, claim, asked)
-		if reservation.Decision != Busy || !asked.Add(pause).Before(patience) || !sleep(ctx, pause) {
+		if reservation.Decision != Busy || !asked.Add(wait).Before(patience) || pause.About(ctx, wait) != nil {
 			return e, reservation, err
 		}
 	}

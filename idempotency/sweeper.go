@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/pause"
 )
 
 // Sweeper finds the dead and deletes what has expired, in small batches, with
@@ -52,11 +54,11 @@ func (s *Sweeper) Run(ctx context.Context) error {
 		if err != nil && ctx.Err() == nil && s.OnError != nil {
 			s.OnError(err)
 		}
-		pause := every
+		wait := every
 		if err == nil && more { // a store that met somebody else returns early, with what it has got
-			pause = max(idleShare*time.Since(began), firstPause)
+			wait = max(idleShare*time.Since(began), firstPause)
 		}
-		sleep(ctx, pause)
+		_ = pause.About(ctx, wait)
 	}
 	return ctx.Err()
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
 // joined is what joined work will write down, once it is done.
@@ -104,9 +105,9 @@ var (
 // written turns the way in which the record could not be written into what it means.
 func written(err error) error {
 	switch {
-	case hasCode(err, uniqueViolation):
+	case pgkit.HasCode(err, uniqueViolation):
 		return idempotency.ErrLeaseLost
-	case hasCode(err, inFailedTransaction):
+	case pgkit.HasCode(err, inFailedTransaction):
 		return errFailed
 	default:
 		return undone(err)

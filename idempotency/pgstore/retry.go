@@ -3,11 +3,10 @@ package pgstore
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
-	"slices"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
 // Why a statement had no effect.
@@ -22,19 +21,11 @@ var (
 
 // Codes of PostgreSQL's errors.
 const (
-	serializationFailure = "40001"
-	deadlockDetected     = "40P01"
-	lockNotAvailable     = "55P03"
-	uniqueViolation      = "23505"
-	inFailedTransaction  = "25P02"
-	noTransaction        = "25P01"
-	noSavepoint          = "3B001"
+	uniqueViolation     = "23505"
+	inFailedTransaction = "25P02"
+	noTransaction       = "25P01"
+	noSavepoint         = "3B001"
 )
-
-func hasCode(err error, codes ...string) bool {
-	e, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && slices.Contains(codes, e.Code)
-}
 
 // severity is that of PostgreSQL's error, in English; "" of others.
 func severity(err error) string {
@@ -43,14 +34,6 @@ func severity(err error) string {
 	}
 	return ""
 }
-
-// How often a statement is sent, and how long is waited before it is sent again:
-// 300 ms in all, at most. Commits that are in the way last as long as a flush.
-const (
-	tries    = 12
-	firstGap = time.Millisecond
-	longGap  = 32 * time.Millisecond
-)
 
 // safely runs a statement, again if it had no effect and may have one now: after a
 // race, after a deadlock, and after a serialization failure, which happens where the
@@ -62,7 +45,7 @@ const (
 func (v *verbs) safely(ctx context.Context, f func(*verbs) error) error {
 	relaxed := false
 	return v.repeat(ctx, func(last error) error {
-		if relaxed = relaxed || hasCode(last, serializationFailure); !relaxed {
+		if relaxed = relaxed || pgkit.HasCode(last, pgkit.SerializationFailure); !relaxed {
 			return f(v)
 		}
 		return v.transact(ctx, func(q querier) error {
@@ -73,18 +56,7 @@ func (v *verbs) safely(ctx context.Context, f func(*verbs) error) error {
 
 // repeat calls f with the error of the time before.
 func (v *verbs) repeat(ctx context.Context, f func(last error) error) error {
-	var err error
-	gap := firstGap
-	for try := 1; ; try++ {
-		err = f(err)
-		if try == tries || !v.worthAnother(err) {
-			return err
-		}
-		if err := pause(ctx, gap); err != nil {
-			return err
-		}
-		gap = min(2*gap, longGap)
-	}
+	return pgkit.Repeat(ctx, v.worthAnother, f)
 }
 
 func (v *verbs) worthAnother(err error) bool {
@@ -96,18 +68,6 @@ func (v *verbs) worthAnother(err error) bool {
 	case v.inside():
 		return false
 	default:
-		return errors.Is(err, errLocked) || hasCode(err, serializationFailure, deadlockDetected, lockNotAvailable)
-	}
-}
-
-// pause waits for up to d, or for the context.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d/2 + rand.N(d/2+1))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+		return errors.Is(err, errLocked) || pgkit.Again(err)
 	}
 }

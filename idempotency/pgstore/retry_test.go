@@ -10,13 +10,14 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
 // What is sent again, how often, and how: after a serialization failure in a
 // transaction of ours, which is read committed, and nothing in one of the caller's.
 func TestSafely(t *testing.T) {
 	other := errors.New("the network is down")
-	serialization := fmt.Errorf("wrapped: %w", &pgconn.PgError{Code: serializationFailure})
+	serialization := fmt.Errorf("wrapped: %w", &pgconn.PgError{Code: pgkit.SerializationFailure})
 	for _, row := range []struct {
 		name                 string
 		err                  error
@@ -25,11 +26,11 @@ func TestSafely(t *testing.T) {
 		{"done", nil, 1, 0, 1},
 		{"lost", idempotency.ErrLeaseLost, 1, 0, 1},
 		{"the network", other, 1, 0, 1},
-		{"moved", errMoved, tries, 0, tries},
-		{"locked", errLocked, tries, 0, 1},
-		{"a lock_timeout", &pgconn.PgError{Code: lockNotAvailable}, tries, 0, 1},
-		{"deadlock", &pgconn.PgError{Code: deadlockDetected}, tries, 0, 1},
-		{"serialization", serialization, tries, tries - 1, 1},
+		{"moved", errMoved, pgkit.Tries, 0, pgkit.Tries},
+		{"locked", errLocked, pgkit.Tries, 0, 1},
+		{"a lock_timeout", &pgconn.PgError{Code: pgkit.LockNotAvailable}, pgkit.Tries, 0, 1},
+		{"deadlock", &pgconn.PgError{Code: pgkit.DeadlockDetected}, pgkit.Tries, 0, 1},
+		{"serialization", serialization, pgkit.Tries, pgkit.Tries - 1, 1},
 		{"another code", &pgconn.PgError{Code: "23505"}, 1, 0, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {

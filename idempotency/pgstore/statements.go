@@ -213,7 +213,7 @@ WHERE pg_try_advisory_xact_lock(` + name + `) ON CONFLICT DO NOTHING`
 
 // newStatements fills names in, and whether what is committed is to be safe: in a
 // transaction of the caller's that is the caller's business.
-func newStatements(t tables, safe string) *statements {
+func newStatements(t *tables, safe string) *statements {
 	fill := strings.NewReplacer(
 		"{{records}}", t.records,
 		"{{literal}}", strings.ReplaceAll(t.records, "'", "''"),
@@ -236,14 +236,14 @@ type tables struct {
 	versionsName                     string // not quoted
 }
 
-func newTables(schema, table string) tables {
+func newTables(schema, table string) *tables {
 	quoted := func(name string) string {
 		if schema == "" {
 			return pgx.Identifier{name}.Sanitize()
 		}
 		return pgx.Identifier{schema, name}.Sanitize()
 	}
-	return tables{
+	return &tables{
 		schema:       schema,
 		records:      quoted(table),
 		versions:     quoted(table + "_version"),

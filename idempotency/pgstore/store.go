@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
 // Store keeps records in a table of PostgreSQL. It is an
@@ -77,7 +78,7 @@ func open(ctx context.Context, s *Store, pool connection, lane *lane, options *O
 }
 
 // openVersion is open for a package with these steps.
-func openVersion(ctx context.Context, s *Store, pool connection, lane *lane, options *Options, steps []migration) (*Store, error) {
+func openVersion(ctx context.Context, s *Store, pool connection, lane *lane, options *Options, steps []pgkit.Step) (*Store, error) {
 	if options == nil {
 		options = &Options{}
 	}
@@ -88,17 +89,16 @@ func openVersion(ctx context.Context, s *Store, pool connection, lane *lane, opt
 	s.verbs = verbs{querier: pool, is: newStatements(t, safe), transact: pool.readCommitted, repeats: new(repeats), lane: lane}
 	s.callers = newStatements(t, "NULL")
 	s.isolation = options.Isolation
-	m := migrator{pool, t, steps}
-	prepare := m.migrate
-	if options.NoMigration {
-		prepare = m.check
-	}
-	if err := prepare(ctx); err != nil {
-		return nil, err
-	}
-	lock := s.is.lock
+	schema, lock, database := t.made(steps), s.is.lock, pgkit.Pool(s.pool)
 	if s.db != nil {
-		lock = s.is.lockNumbered
+		lock, database = s.is.lockNumbered, pgkit.DB(s.db)
+	}
+	prepare := schema.Migrate
+	if options.NoMigration {
+		prepare = schema.Check
+	}
+	if err := prepare(ctx, database); err != nil {
+		return nil, err
 	}
 	var err error
 	s.locals, err = newLocals(ctx, pool, lane.socket, lock)
@@ -114,7 +114,7 @@ const (
 	longestName  = 63 // PostgreSQL cuts off the rest
 )
 
-func (o *Options) tables() tables {
+func (o *Options) tables() *tables {
 	if o.Table == "" {
 		return newTables(o.Schema, defaultTable)
 	}

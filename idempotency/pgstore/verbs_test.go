@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
-	"github.com/resilienthttp/resilienthttp/idempotency/pgstore"
 	"github.com/resilienthttp/resilienthttp/internal/postgrestest"
 )
 
@@ -159,10 +159,14 @@ func TestBusyMeansThisKey(t *testing.T) {
 }
 
 // A hundred duplicates of a request that is being executed are told so at once, over
-// few connections, and also when joined work has gone on for longer than its lease.
+// few connections, and also when joined work has gone on for longer than its lease: they
+// wait neither for the work's end nor for another try.
 func TestDuplicatesAreToldAtOnce(t *testing.T) {
-	const duplicates, limit = 100, 50 * time.Millisecond
-	pool := newPool(t, postgrestest.Open(t), func(c *pgxpool.Config) { c.MaxConns, c.MinConns = 10, 10 })
+	const duplicates = 100
+	var sent sentCounter
+	pool := newPool(t, postgrestest.Open(t), func(c *pgxpool.Config) {
+		c.MaxConns, c.MinConns, c.ConnConfig.Tracer = 10, 10, &sent
+	})
 	store := newStore(t, pool)
 	detached := newClaim("detached")
 	acquire(t, store, detached)
@@ -172,39 +176,32 @@ func TestDuplicatesAreToldAtOnce(t *testing.T) {
 	for _, claim := range []idempotency.Claim{detached, joined} {
 		t.Run(claim.Key, func(t *testing.T) {
 			claim.Takeover = idempotency.Reexecute
-			var longest time.Duration
-			// The limit is for a machine that does nothing else.
-			for range 20 {
-				if longest = slowest(t, store, claim, duplicates); longest < limit {
-					break
-				}
-			}
-			t.Logf("the slowest of %d took %v", duplicates, longest)
-			assert.Less(t, longest, limit)
+			sent.Store(0)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			atOnce(duplicates, func(int) {
+				c := claim
+				c.Owner = idempotency.NewOwner()
+				reservation, err := store.Reserve(ctx, c)
+				assert.NoError(t, err)
+				assert.Equal(t, idempotency.Busy, reservation.Decision)
+			})
+			assert.LessOrEqual(t, sent.Load(), int64(3*duplicates), "a try is to insert, to look, and to find out who is at it")
 			assert.LessOrEqual(t, pool.Stat().AcquiredConns(), int32(1), "only joined work has one")
 		})
 	}
 	require.NoError(t, tx.Rollback(t.Context()))
 }
 
-func slowest(t *testing.T, store *pgstore.Store, claim idempotency.Claim, n int) time.Duration {
-	t.Helper()
-	took := make([]time.Duration, n)
-	atOnce(n, func(i int) {
-		c := claim
-		c.Owner = idempotency.NewOwner()
-		began := time.Now()
-		reservation, err := store.Reserve(context.Background(), c)
-		took[i] = time.Since(began)
-		assert.NoError(t, err)
-		assert.Equal(t, idempotency.Busy, reservation.Decision)
-	})
-	var longest time.Duration
-	for _, d := range took {
-		longest = max(longest, d)
-	}
-	return longest
+// sentCounter is a tracer that counts statements.
+type sentCounter struct{ atomic.Int64 }
+
+func (c *sentCounter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	c.Add(1)
+	return ctx
 }
+
+func (*sentCounter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
 // times is a tracer that looks for times among the arguments of statements.
 type times struct {

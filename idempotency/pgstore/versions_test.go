@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 	"github.com/resilienthttp/resilienthttp/internal/postgrestest"
 )
 
@@ -29,7 +30,7 @@ type instance struct {
 }
 
 // run is what each version of a program does with its tables when it starts.
-func run(t *testing.T, dsn string, steps []migration) (*instance, error) {
+func run(t *testing.T, dsn string, steps []pgkit.Step) (*instance, error) {
 	t.Helper()
 	pool, err := pgxpool.New(t.Context(), dsn)
 	require.NoError(t, err)
@@ -88,8 +89,8 @@ func (i *instance) work(ctx context.Context, name string) error {
 func TestVersionsSideBySide(t *testing.T) {
 	dsn := postgrestest.Open(t)
 	one := released()
-	two := append(released(), migration{`ALTER TABLE {{records}} ADD COLUMN note text;` + "\n", 1})
-	three := slices.Concat(two, []migration{{`ALTER TABLE {{records}} DROP COLUMN fingerprint;` + "\n", 3}})
+	two := append(released(), pgkit.Step{Text: `ALTER TABLE {{records}} ADD COLUMN note text;` + "\n", Oldest: 1})
+	three := slices.Concat(two, []pgkit.Step{{Text: `ALTER TABLE {{records}} DROP COLUMN fingerprint;` + "\n", Oldest: 3}})
 
 	older, err := run(t, dsn, one)
 	require.NoError(t, err)
@@ -131,7 +132,7 @@ func TestVersionsSideBySide(t *testing.T) {
 
 	_, err = run(t, dsn, three)
 	require.NoError(t, err)
-	for _, steps := range [][]migration{one, two} {
+	for _, steps := range [][]pgkit.Step{one, two} {
 		_, err = run(t, dsn, steps)
 		require.ErrorIs(t, err, ErrSchema)
 	}

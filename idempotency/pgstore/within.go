@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
 // Within is a store whose verbs are part of a transaction of the caller's. [Store.Within] and
@@ -179,7 +180,7 @@ func (n *nested) Rollback(ctx context.Context) error {
 // caller's transaction, in whatever way.
 func (w *Within) savepoint(ctx context.Context, statement string) error {
 	_, err := w.exec(ctx, statement)
-	if errors.Is(err, pgx.ErrTxClosed) || errors.Is(err, sql.ErrTxDone) || hasCode(err, noTransaction, noSavepoint) {
+	if errors.Is(err, pgx.ErrTxClosed) || errors.Is(err, sql.ErrTxDone) || pgkit.HasCode(err, noTransaction, noSavepoint) {
 		return fmt.Errorf("%w: pgstore: the work has ended the caller's transaction: %w", idempotency.ErrUnknown, err)
 	}
 	return err

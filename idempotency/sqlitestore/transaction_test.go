@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -218,17 +219,19 @@ func TestBusyTimeout(t *testing.T) {
 
 // TestLimit: a transaction that nobody ends gives its turn back.
 func TestLimit(t *testing.T) {
-	store := newStore(t)
-	ledger(t, store.DB())
-	_, tx, err := store.Begin(t.Context(), claimOf("endless"), 20*time.Millisecond)
-	require.NoError(t, err)
-	require.NoError(t, write(t.Context(), tx.Value(), "endless"))
-	within(t, "the next", func(context.Context) { acquire(t, store, claimOf("next")) })
-	require.ErrorIs(t, tx.Commit(t.Context(), completed), sql.ErrTxDone)
-	require.ErrorIs(t, tx.Refuse(t.Context(), completed), sql.ErrTxDone)
-	require.NoError(t, tx.Rollback(t.Context()))
-	requireRows(t, store.DB(), "endless", 0)
-	assert.Equal(t, "acquired", beginDecision(t, store, claimOf("endless")))
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore(t)
+		ledger(t, store.DB())
+		_, tx, err := store.Begin(t.Context(), claimOf("endless"), soon/2)
+		require.NoError(t, err)
+		require.NoError(t, write(t.Context(), tx.Value(), "endless"))
+		within(t, "the next", func(context.Context) { acquire(t, store, claimOf("next")) })
+		require.ErrorIs(t, tx.Commit(t.Context(), completed), sql.ErrTxDone)
+		require.ErrorIs(t, tx.Refuse(t.Context(), completed), sql.ErrTxDone)
+		require.NoError(t, tx.Rollback(t.Context()))
+		requireRows(t, store.DB(), "endless", 0)
+		assert.Equal(t, "acquired", beginDecision(t, store, claimOf("endless")))
+	})
 }
 
 // TestTransactionOutlivesBeginsContext: only the waiting ends with it.
@@ -418,19 +421,21 @@ func TestRefuseOvertaken(t *testing.T) {
 // TestRenewalFirst: who holds a lease goes before those who would take over, also
 // if it comes later. Both wait for joined work, and the lease is over meanwhile.
 func TestRenewalFirst(t *testing.T) {
-	store := newStore(t)
-	claim := claimOf("detached")
-	claim.Lease, claim.Takeover = 20*time.Millisecond, idempotency.Reexecute
-	lease := acquire(t, store, claim)
-	tx := begin(t, store, "joined")
-	time.Sleep(30 * time.Millisecond)
-	taker := make(chan string)
-	go func() { taker <- decisionOf(t, store, claimOf("detached")) }()
-	time.Sleep(20 * time.Millisecond)
-	renewed := make(chan error)
-	go func() { renewed <- store.Renew(t.Context(), lease, time.Hour) }()
-	time.Sleep(20 * time.Millisecond)
-	require.NoError(t, tx.Commit(t.Context(), completed))
-	require.NoError(t, <-renewed)
-	assert.Equal(t, "busy", <-taker)
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore(t)
+		claim := claimOf("detached")
+		claim.Takeover = idempotency.Reexecute
+		lease := acquire(t, store, claim)
+		execute(t, store.DB(), "UPDATE idempotency_records SET lease_expires = 1")
+		tx := begin(t, store, "joined")
+		taker := make(chan string)
+		go func() { taker <- decisionOf(t, store, claimOf("detached")) }()
+		synctest.Wait() // it is in line
+		renewed := make(chan error)
+		go func() { renewed <- store.Renew(t.Context(), lease, time.Hour) }()
+		synctest.Wait()
+		require.NoError(t, tx.Commit(t.Context(), completed))
+		require.NoError(t, <-renewed)
+		assert.Equal(t, "busy", <-taker)
+	})
 }

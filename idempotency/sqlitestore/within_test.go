@@ -8,6 +8,7 @@ import (
 	"io"
 	"iter"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,14 +22,20 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency/storetest"
 )
 
-// eachAlone is a Store whose every verb has a transaction of its own.
-type eachAlone struct{ *sqlitestore.Store }
+// eachAlone is a Store whose every verb has a transaction of its own. They take turns, and look for the lock each
+// millisecond: SQLite's own waiting is sleeps of up to 100 ms, in which whoever does not sleep comes first again and again.
+type eachAlone struct {
+	*sqlitestore.Store
+	turn *sync.Mutex
+}
 
 func (s eachAlone) do(ctx context.Context, verb func(w *sqlitestore.Within) error) error {
+	s.turn.Lock()
+	defer s.turn.Unlock()
 	tx, err := s.DB().BeginTx(ctx, nil)
 	var e *sqlite.Error
 	for errors.As(err, &e) && e.Code() == sqlite3.SQLITE_BUSY {
-		tx, err = s.DB().BeginTx(ctx, nil) // SQLite's own waiting is not fair, and a slow machine may starve it
+		tx, err = s.DB().BeginTx(ctx, nil)
 	}
 	if err != nil {
 		return err
@@ -102,9 +109,11 @@ type storeOnly struct{ idempotency.Store }
 func TestWithinIsAStore(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "test.db")
-	store := open(t, path)
+	store, err := sqlitestore.New(t.Context(), openWork(t, path, "_txlock=immediate&_pragma=busy_timeout(1)&_pragma=synchronous(FULL)"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	storetest.Suite{
-		Open:  func(*testing.T) idempotency.Store { return storeOnly{eachAlone{store}} },
+		Open:  func(*testing.T) idempotency.Store { return storeOnly{eachAlone{store, new(sync.Mutex)}} },
 		Again: func(t *testing.T) idempotency.Store { return storeOnly{open(t, path)} },
 		Rows:  -1,
 	}.Run(t)

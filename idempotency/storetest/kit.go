@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/internal/pause"
 )
 
 const (
@@ -182,7 +183,7 @@ func (k *kit) lapse(t *testing.T) {
 	id := k.id()
 	k.acquire(t, k.short(id))
 	for deadline := time.Now().Add(patience); ; {
-		wait(t, blink)
+		_ = pause.For(t.Context(), blink)
 		if k.reserve(t, k.claim(id)).Decision == idempotency.Acquired {
 			return
 		}
@@ -190,17 +191,6 @@ func (k *kit) lapse(t *testing.T) {
 			k.stuck = true
 			t.Fatalf("a lease of %v can still not be taken over after %v", blink, patience)
 		}
-	}
-}
-
-// wait waits.
-func wait(t *testing.T, d time.Duration) {
-	t.Helper()
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-t.Context().Done():
 	}
 }
 

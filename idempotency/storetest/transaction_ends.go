@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/internal/pause"
 )
 
 // endTwice ends a transaction that is over.
@@ -90,14 +91,22 @@ func (j *joinedKit) cancelled(t *testing.T) {
 	})
 }
 
-// limit leaves a transaction open for longer than it may be. The database may
-// have ended it, or not.
+// limit leaves a transaction open for longer than it may be. The database may have ended
+// it, or not; on a busy machine even before the work has written.
 func (j *joinedKit) limit(t *testing.T) {
-	w := j.beginWithin(t, j.claim(j.id()), blink)
-	wait(t, 5*blink)
+	w := j.start(t, j.claim(j.id()), blink)
+	rows := 1
+	if j.Write(patient(t), w.tx.Value(), w.row) != nil {
+		rows = 0
+	}
+	_ = pause.For(t.Context(), 5*blink)
 	err := w.tx.Commit(patient(t), idempotency.Outcome{Status: idempotency.Completed})
-	if done := j.resolve(patient(t), t, w, 1); err == nil && !done {
+	done := j.resolve(patient(t), t, w, rows)
+	if err == nil && !done {
 		t.Error("Commit: nil, but there is no record")
+	}
+	if done && rows == 0 {
+		t.Error("there is a record of work that could not be written")
 	}
 }
 
@@ -112,7 +121,7 @@ func (j *joinedKit) resolve(ctx context.Context, t *testing.T, w *work, rows int
 		case err != nil:
 			t.Fatalf("Begin: %v", err)
 		case reservation.Decision == idempotency.Busy:
-			wait(t, time.Millisecond)
+			_ = pause.For(t.Context(), time.Millisecond)
 			continue
 		case reservation.Decision == idempotency.Acquired:
 			if err := tx.Rollback(ctx); err != nil {

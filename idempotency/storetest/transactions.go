@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/internal/pause"
 )
 
 // work is an execution with an open transaction, in which it has written a row.
@@ -60,10 +61,15 @@ func refuse(ctx context.Context, tx idempotency.Transaction, outcome idempotency
 // begin makes a claim that must be granted, and has the work write a row.
 func (j *joinedKit) begin(t *testing.T, claim idempotency.Claim) *work {
 	t.Helper()
-	return j.beginWithin(t, claim, 0)
+	w := j.start(t, claim, 0)
+	if err := j.Write(patient(t), w.tx.Value(), w.row); err != nil {
+		t.Fatalf("Suite.Write: %v", err)
+	}
+	return w
 }
 
-func (j *joinedKit) beginWithin(t *testing.T, claim idempotency.Claim, limit time.Duration) *work {
+// start makes a claim that must be granted, for work that takes no longer than limit.
+func (j *joinedKit) start(t *testing.T, claim idempotency.Claim, limit time.Duration) *work {
 	t.Helper()
 	ctx := patient(t)
 	reservation, tx, err := j.store.Begin(ctx, claim, limit)
@@ -81,9 +87,6 @@ func (j *joinedKit) beginWithin(t *testing.T, claim idempotency.Claim, limit tim
 	})
 	if tx.Value() == nil {
 		t.Fatal("the transaction's Value is nil")
-	}
-	if err := j.Write(ctx, tx.Value(), w.row); err != nil {
-		t.Fatalf("Suite.Write: %v", err)
 	}
 	return w
 }
@@ -288,7 +291,7 @@ func (j *joinedKit) holds(t *testing.T) {
 	claim := j.claim(j.id())
 	claim.Lease, claim.TTL = blink, blink
 	w := j.begin(t, claim)
-	wait(t, 3*blink)
+	_ = pause.For(t.Context(), 3*blink)
 	again, _ := j.beside(1).(idempotency.Transactor)
 	for _, c := range contenders() {
 		if c.same || c.other {
