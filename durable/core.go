@@ -3,11 +3,14 @@ package durable
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"sync"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/internal/pause"
 )
 
 // core is an Engine with its defaults, and what it does now.
@@ -55,7 +58,7 @@ func newCore(e *Engine) *core {
 		settings: s, routes: make(map[string]*route), terms: make(map[string]Terms),
 		wake: make(chan struct{}, 1), held: make(map[string]int),
 	}
-	c.settle.store, c.settle.trace = s.Store, s.Trace
+	c.settle.core = c
 	for name, gateway := range e.Gateways {
 		r := newRoute(e, gateway)
 		c.routes[name], c.terms[name] = r, r.terms
@@ -93,6 +96,12 @@ func (c *core) wakeUp() {
 // claim takes what is due, no more than there are free senders, and sends it. What it
 // returns is how many it took, and how many it could have taken at most.
 func (c *core) claim(ctx context.Context, r *round, limit int, only *idempotency.ID) (taken, room int, err error) {
+	if only == nil {
+		c.gather(ctx)
+	}
+	if err := ctx.Err(); err != nil {
+		return 0, 0, err
+	}
 	claim := Claim{Lease: c.Lease, Terms: c.terms, PerScope: c.PerTenant, Only: only}
 	c.mu.Lock()
 	claim.Limit = min(limit, c.Concurrency-c.taken)
@@ -107,9 +116,12 @@ func (c *core) claim(ctx context.Context, r *round, limit int, only *idempotency
 	c.mu.Unlock()
 
 	asked := time.Now()
-	claimed, err := c.Store.Claim(ctx, claim)
+	claiming, cancel := r.claiming(ctx)
+	defer cancel()
+	claimed, err := patiently(claiming, c, func(ctx context.Context) (Claimed, error) { return c.Store.Claim(ctx, claim) })
 	if err == nil {
-		w.lease.extend(asked)
+		r.ahead = time.Since(claimed.Now)
+		w.lease.extend(asked, cmp.Or(claimed.Lease, c.Lease))
 	}
 
 	c.mu.Lock()
@@ -138,6 +150,27 @@ func (c *core) claim(ctx context.Context, r *round, limit int, only *idempotency
 	return len(claimed.Changes), claim.Limit, nil
 }
 
+// moment is how long is waited for company.
+const moment = time.Millisecond
+
+// gather waits a moment where some senders are at work and some are free: more of them
+// come free mostly, and one claim takes for all.
+func (c *core) gather(ctx context.Context) {
+	c.mu.Lock()
+	some := 0 < c.taken && c.taken < c.Concurrency
+	c.mu.Unlock()
+	if some {
+		_ = pause.For(ctx, moment)
+	}
+}
+
+// company reports whether more than so many are being sent.
+func (c *core) company(n int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.taken > n
+}
+
 // settled gives back what an attempt has held, whose outcome was stored or was not.
 func (c *core) settled(w *worker, stored bool) {
 	c.mu.Lock()
@@ -160,7 +193,7 @@ func (c *core) free(scope string) {
 func (c *core) reap(ctx context.Context) {
 	const page = 100
 	for {
-		changes, err := c.Store.Reap(ctx, page)
+		changes, err := patiently(ctx, c, func(ctx context.Context) ([]Change, error) { return c.Store.Reap(ctx, page) })
 		if err != nil {
 			if ctx.Err() == nil {
 				c.Trace.failed(err)
@@ -176,14 +209,20 @@ func (c *core) reap(ctx context.Context) {
 	}
 }
 
-// sleep reports whether it slept to its end.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
+// leastPatience is more than any store waits for a lock.
+const leastPatience = 15 * time.Second
+
+var errNoAnswer = errors.New("durable: the store does not answer")
+
+// patiently calls a verb of the store, and gives it up after a Lease. By then the lease of
+// a claim is over; and who waits longer waits on a connection whose other end has gone
+// without a word, mostly, which the kernel notices after a quarter of an hour.
+func patiently[T any](ctx context.Context, c *core, verb func(context.Context) (T, error)) (T, error) {
+	limited, cancel := context.WithTimeout(ctx, max(c.Lease, leastPatience))
+	defer cancel()
+	answer, err := verb(limited)
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		err = fmt.Errorf("%w: %w", errNoAnswer, err)
 	}
+	return answer, err
 }

@@ -2,6 +2,8 @@ package durable
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -328,14 +330,16 @@ func (m *move) due(at time.Time) time.Time {
 	return stamp(at.Add(time.Microsecond - 1)) // jitter only adds, also below a microsecond
 }
 
-// lose makes unknown what a dead worker held. One that dies again and again is
-// perhaps what kills its workers, so it comes back ever later.
+// lose makes unknown what a dead worker held. What is lost again and again is perhaps
+// what kills its workers, so it comes back ever later; what is lost once, at once,
+// however often it was tried before.
 func (m *move) lose() {
 	r := &m.Record
 	sent := r.State == StateSending
 	m.release(&Outcome{Err: errWorkerDied})
+	lost := losses(r.Code) + 1
 	wait := time.Duration(0)
-	if extra := r.Tries - freeLosses; extra > 0 {
+	if extra := lost - freeLosses; extra > 0 {
 		wait = min(time.Second<<min(extra, 12), time.Hour)
 	}
 	if sent {
@@ -343,13 +347,26 @@ func (m *move) lose() {
 	}
 	r.Ask = !sent
 	r.Doubt = true
-	r.Class, r.Code = ClassUnknown, ""
+	r.Class, r.Code = ClassUnknown, codeLost+strconv.Itoa(lost)
 	r.State = StateUnknown
 	r.NextAt = m.now.Add(wait)
 }
 
-// freeLosses is how many claims may be lost with their workers before the next waits.
+// freeLosses is how many times running it may be lost before it waits.
 const freeLosses = 3
+
+// codeLost and a number is the Code of a Record that was lost so many times running.
+const codeLost = "lost "
+
+// losses is the number.
+func losses(code string) int {
+	number, lost := strings.CutPrefix(code, codeLost)
+	n, err := strconv.Atoi(number)
+	if !lost || err != nil {
+		return 0
+	}
+	return min(max(n, 0), 1000)
+}
 
 type decideError string
 

@@ -74,6 +74,8 @@ func TestDecideTable(t *testing.T) {
 	early := finish(durable.ClassSucceeded, durable.Retry)
 	early.Generation = 0
 
+	stolen := event(durable.EventLose)
+	stolen.Worker = "x"
 	another := event(durable.EventRedrive)
 	another.Generation = 2
 
@@ -106,6 +108,7 @@ func TestDecideTable(t *testing.T) {
 		{"another worker's", foreign, "                                         notfound  fenced    fenced    fenced   fenced   fenced   fenced    fenced   fenced   fenced   fenced"},
 		{"an earlier generation's", early, "                                    notfound  fenced    fenced    fenced   fenced   fenced   fenced    fenced   fenced   fenced   fenced"},
 		{"lose", event(durable.EventLose), "                                    notfound  fenced    fenced    unknown? unknown? unknown? fenced    fenced   fenced   fenced   fenced"},
+		{"lose another's", stolen, "                                            notfound  fenced    fenced    fenced   fenced   fenced   fenced    fenced   fenced   fenced   fenced"},
 		{"redrive", event(durable.EventRedrive), "                              notfound  state     state     state    state    state    state     state    waiting  unknown? state"},
 		{"redrive another letter", another, "                                   notfound  state     state     state    state    state    state     state    fenced   fenced   state"},
 		{"resolve as succeeded", resolve(durable.ClassSucceeded), "             notfound  state     state     state    state    state    done      state    done     done     state"},
@@ -173,6 +176,49 @@ func assertSane(t *testing.T, c *durable.Change) {
 	}
 	if r.State.Claimable() {
 		assert.False(t, r.NextAt.Before(r.Updated), "due before it was decided")
+	}
+}
+
+// What is not due is not claimed, to the microsecond, and a clock that was set back makes
+// nothing younger than it is.
+func TestDecideClock(t *testing.T) {
+	claim := event(durable.EventClaim)
+	for _, state := range []durable.State{durable.StatePending, durable.StateWaiting, durable.StateUnknown} {
+		r := inState(state, state == durable.StateUnknown)
+		_, err := durable.Decide(&r, &claim, epoch.Add(-time.Microsecond))
+		require.ErrorIs(t, err, durable.ErrState)
+		change, err := durable.Decide(&r, &claim, epoch)
+		require.NoError(t, err)
+		assert.Equal(t, epoch, change.Begun.SentAt)
+
+		r = inState(state, state == durable.StateUnknown)
+		r.Updated = epoch.Add(time.Hour)
+		change, err = durable.Decide(&r, &claim, epoch)
+		require.NoError(t, err)
+		assert.Equal(t, r.Updated, change.Record.Updated)
+		assert.Equal(t, r.Updated, change.Record.Taken)
+		assert.Equal(t, r.Updated, change.Begun.SentAt)
+	}
+}
+
+// D5: only what was surely refused is mended by being enqueued again: what was given up for
+// any other reason is another intent's.
+func TestDecideMend(t *testing.T) {
+	mended := event(durable.EventEnqueue)
+	mended.Intent = inState(durable.StateDead, false).Intent
+	mended.Intent.Payload = []byte("mended")
+	for class, want := range map[durable.Class]error{
+		durable.ClassUnknown: durable.ErrMismatch, durable.ClassFailed: durable.ErrMismatch,
+		durable.ClassNotFound: durable.ErrMismatch, durable.ClassRefused: nil,
+	} {
+		r := inState(durable.StateDead, false)
+		r.Class = class
+		change, err := durable.Decide(&r, &mended, epoch)
+		require.ErrorIs(t, err, want, class)
+		assert.Equal(t, want == nil, change.Revised, class)
+		r.Doubt = true
+		_, err = durable.Decide(&r, &mended, epoch)
+		require.ErrorIs(t, err, durable.ErrMismatch, class)
 	}
 }
 
@@ -383,6 +429,40 @@ func TestDecideTimes(t *testing.T) {
 			}
 			assert.Equal(t, row.want, change.Record.NextAt)
 		})
+	}
+}
+
+// D3: what was being sent when its worker died is resent while its key protects, and what
+// was being asked for is asked for again.
+func TestDecideLostAsks(t *testing.T) {
+	lose := event(durable.EventLose)
+	for state, ask := range map[durable.State]bool{durable.StateSending: false, durable.StateAsking: true} {
+		r := inState(state, true)
+		change, err := durable.Decide(&r, &lose, epoch)
+		require.NoError(t, err)
+		assert.Equal(t, ask, change.Record.Ask, state)
+	}
+}
+
+// What is lost with its worker is due at once, however often it was tried, unless it is
+// lost again and again.
+func TestDecideLost(t *testing.T) {
+	r := inState(durable.StateSending, false)
+	r.Tries, r.Code = 1000, "24"
+	lose := event(durable.EventLose)
+	for i, want := range []time.Duration{0, 0, 0, 2 * time.Second, 4 * time.Second, 8 * time.Second} {
+		change, err := durable.Decide(&r, &lose, epoch)
+		require.NoError(t, err)
+		assert.Equal(t, want, change.Record.NextAt.Sub(epoch), "lost %d times running", i+1)
+		r.Code = change.Record.Code
+	}
+	for code, want := range map[string]time.Duration{
+		"": 0, "lost": 0, "lost -7": 0, "lost in transit": 0, "7": 0, "lost 2": 0, "lost 99": 4096 * time.Second, "lost 9223372036854775807": 4096 * time.Second,
+	} {
+		r.Code = code
+		change, err := durable.Decide(&r, &lose, epoch)
+		require.NoError(t, err)
+		assert.Equal(t, min(want, time.Hour), change.Record.NextAt.Sub(epoch), code)
 	}
 }
 

@@ -37,6 +37,8 @@ type Engine struct {
 	Lease, Poll, Drain time.Duration
 
 	// Timeout is the longest that a send or a question may take. 0: 5 min; negative: none.
+	// It is the deadline of its context. A Gateway that has not come back 200 ms after
+	// that is over is not listened to any more, and keeps its sender until it does.
 	Timeout time.Duration
 
 	// KeyLife is how long the other side remembers a key, from its first use. 0: 24 h;

@@ -1,6 +1,7 @@
 package durable
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,7 +19,9 @@ import (
 //
 // There is one layer that retries, and that is the Engine: a resilienthttp.Transport
 // under the Client makes single attempts, whatever its Policy, though its gates and
-// keys stay in force. Another Transport that retries by itself must be told not to. A
+// keys stay in force. So does net/http's, which would send a request that bears a key
+// again, save that of one without a body it cannot be kept from it: where keys protect
+// nothing, give it a body. Another Transport that retries by itself must be told not to. A
 // redirect that would turn the request into another method is not followed.
 //
 // What an answer says by its status:
@@ -87,10 +90,8 @@ func (h HTTP) request(ctx context.Context, s *Send) (*http.Request, error) {
 	}
 	ctx = valuesContext{Context: ctx, values: req.Context()}
 	req = req.WithContext(resilienthttp.SingleAttempt(resilienthttp.WithIdempotencyKey(ctx, s.Key)))
-	if h.Client != nil {
-		if _, ok := h.Client.Transport.(*resilienthttp.Transport); ok {
-			return req, nil // it puts the key where it belongs
-		}
+	if h.Client != nil && isTransport(h.Client.Transport) {
+		return req, nil // it puts the key where it belongs
 	}
 	if req.Header.Get(keyHeader) == "" {
 		if req.Header = req.Header.Clone(); req.Header == nil {
@@ -99,6 +100,15 @@ func (h HTTP) request(ctx context.Context, s *Send) (*http.Request, error) {
 		req.Header.Set(keyHeader, s.Key)
 	}
 	return req, nil
+}
+
+// isTransport reports whether it is a resilienthttp.Transport, or instrumentation around one.
+func isTransport(rt http.RoundTripper) bool {
+	if instrumented, ok := rt.(interface{ Unwrap() http.RoundTripper }); ok {
+		rt = instrumented.Unwrap()
+	}
+	_, ok := rt.(*resilienthttp.Transport)
+	return ok
 }
 
 // valuesContext has the values of another context, too.
@@ -122,6 +132,7 @@ func (h HTTP) client() *http.Client {
 		client = h.Client
 	}
 	careful := *client
+	careful.Transport = once{cmp.Or(client.Transport, http.DefaultTransport)}
 	careful.CheckRedirect = func(req *http.Request, via []*http.Request) error {
 		switch {
 		case req.Method != via[0].Method:
@@ -135,6 +146,19 @@ func (h HTTP) client() *http.Client {
 		}
 	}
 	return &careful
+}
+
+// once keeps net/http from sending a request again by itself, which it does where a
+// connection that was used before breaks and the request bears a key, done or not.
+type once struct{ http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (o once) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.GetBody != nil {
+		req = req.WithContext(req.Context())
+		req.GetBody = nil
+	}
+	return o.RoundTripper.RoundTrip(req)
 }
 
 // mostRedirects is net/http's own.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -323,6 +324,34 @@ func TestHTTPRedirect(t *testing.T) {
 				client.CheckRedirect = nil
 				assert.Equal(t, want.String(), h.Send(t.Context(), send()).Class.String())
 			})
+		})
+	}
+}
+
+// D1, D8: net/http sends a request with a key again when a connection that was used before
+// breaks. Where keys protect nothing that would be done twice, and it is in no journal.
+func TestHTTPSendsOnce(t *testing.T) {
+	for _, ours := range []bool{false, true} {
+		t.Run(fmt.Sprint(ours), func(t *testing.T) {
+			var requests atomic.Int64
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				if requests.Add(1) == 2 {
+					panic(http.ErrAbortHandler) // it was done, and the answer is lost
+				}
+				w.WriteHeader(http.StatusCreated)
+			}))
+			defer server.Close()
+			client := server.Client()
+			if ours {
+				client = &http.Client{Transport: &resilienthttp.Transport{Base: server.Client().Transport}}
+			}
+			gateway := durable.HTTP{Client: client, NewRequest: post(server.URL)}
+			for i, want := range []durable.Class{durable.ClassSucceeded, durable.ClassUnknown, durable.ClassSucceeded} {
+				outcome := gateway.Send(t.Context(), send())
+				assert.Equal(t, want, outcome.Class, "%d: %v", i, outcome.Err)
+				assert.EqualValues(t, i+1, requests.Load())
+			}
 		})
 	}
 }

@@ -119,6 +119,7 @@ func TestImport(t *testing.T) {
 			_, err := e.Work(t.Context(), 100)
 			assert.NoError(t, err)
 		}()
+		time.Sleep(time.Second)
 		synctest.Wait()
 		want = map[int]string{
 			2: "done ch_a", 3: "refused currency no such currency", 4: "refused currency no such currency", 5: "refused currency no such currency",

@@ -51,7 +51,8 @@ type Record struct {
 	Ask bool
 
 	// Class, Code, Reference and Result are the last outcome's; Reference and Result
-	// are kept with a success only.
+	// are kept with a success only. Code is "lost 2" when it was lost with its worker for
+	// the second time running.
 	Class     Class
 	Code      string
 	Reference string
@@ -138,6 +139,20 @@ type Attempt struct {
 	Reference string
 	Error     string
 }
+
+// says reports whether the attempts ended alike.
+func (a *Attempt) says(b *Attempt) bool {
+	return a.FinishedAt.Equal(b.FinishedAt) && a.Class == b.Class && a.Code == b.Code && a.Status == b.Status &&
+		a.Reference == b.Reference && a.Error == b.Error
+}
+
+// Soon is how long before it is due a store's claims begin to look at an intent: what is
+// Later may be kept apart until then, so that claims do not go by all tenants that have
+// something to do next week.
+const Soon = time.Minute
+
+// Later reports whether the intent is due later than Soon after it was changed last.
+func (r *Record) Later() bool { return r.State.Claimable() && r.NextAt.Sub(r.Updated) > Soon }
 
 // SendKey is the idempotency key under which an intent is sent in an epoch, the same
 // in all processes: 40 characters, which all that take keys accept (Square takes no

@@ -11,16 +11,21 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/internal/pause"
 )
 
 // round is what one call of Run, Work or WorkOne has begun and must see to its end.
 type round struct {
 	core *core
 
-	// sends is the context of what is sent: it ends when Drain is over. settles is that
-	// of storing the outcomes, and ends a little later.
+	// sends is the context of what is sent: it ends Drain after that of the call. settles
+	// is that of storing the outcomes, and ends a little later.
 	sends, settles         context.Context
 	stopSends, stopSettles context.CancelCauseFunc
+	forget                 func() bool // the call's context
+
+	// ahead is by how much our clock is before the store's, and a claim's latency more.
+	ahead time.Duration
 
 	all   sync.WaitGroup
 	busy  atomic.Int64  // how many are not over
@@ -34,7 +39,26 @@ func (c *core) round(ctx context.Context) *round {
 	r := &round{core: c, freed: make(chan struct{}, 1)}
 	r.sends, r.stopSends = context.WithCancelCause(context.WithoutCancel(ctx))
 	r.settles, r.stopSettles = context.WithCancelCause(context.WithoutCancel(ctx))
+	r.forget = context.AfterFunc(ctx, func() {
+		_ = pause.For(r.sends, c.Drain)
+		r.stopSends(errDrained)
+	})
 	return r
+}
+
+// claiming is the context of a claim. It does not end with ctx: what was taken by a claim
+// that is given up in the middle is unknown, though nothing was sent. So a claim may yet
+// answer, as long as the last words and no longer than Drain.
+func (r *round) claiming(ctx context.Context) (context.Context, context.CancelFunc) {
+	claiming, cancel := context.WithCancel(r.sends)
+	stop := context.AfterFunc(ctx, func() {
+		_ = pause.For(claiming, lastWords)
+		cancel()
+	})
+	return claiming, func() {
+		stop()
+		cancel()
+	}
 }
 
 func (r *round) send(a *attempt) {
@@ -49,9 +73,8 @@ func (r *round) send(a *attempt) {
 	})
 }
 
-// close waits for all that was begun: as long as ctx lives, then for Drain, and then it
-// stops them.
-func (r *round) close(ctx context.Context) {
+// close waits for all that was begun: until sends ends, which stops them.
+func (r *round) close() {
 	over := make(chan struct{})
 	go func() {
 		r.all.Wait()
@@ -59,15 +82,12 @@ func (r *round) close(ctx context.Context) {
 	}()
 	defer r.stopSettles(errDrained)
 	defer r.stopSends(errDrained)
+	defer r.forget()
 	select {
 	case <-over:
 		return
-	case <-ctx.Done():
+	case <-r.sends.Done():
 	}
-	if wait(over, r.core.Drain) {
-		return
-	}
-	r.stopSends(errDrained)
 	if wait(over, lastWords) {
 		return
 	}
@@ -140,7 +160,7 @@ func (c *core) idle(ctx context.Context) {
 // sweep deletes a page of what is over for long, and reports whether there may be more.
 func (c *core) sweep(ctx context.Context) bool {
 	const page = 500
-	swept, err := c.Store.Sweep(ctx, c.Expiry, page)
+	swept, err := patiently(ctx, c, func(ctx context.Context) (int, error) { return c.Store.Sweep(ctx, c.Expiry, page) })
 	if err != nil && ctx.Err() == nil {
 		c.Trace.failed(err)
 	}
@@ -188,22 +208,24 @@ func (c *core) within(ctx context.Context, work func(*round) error) error {
 	var beats sync.WaitGroup
 	beats.Go(func() { c.beat(alive) })
 	err := work(r)
-	r.close(ctx)
+	r.close()
 	stop()
 	beats.Wait()
 	return err
 }
 
-// WorkOne sends one intent if it is due, and says when to come again, a Poll from now at
-// the earliest: zero when it is done, dead or cancelled. One that somebody else is at is
+// WorkOne sends one intent if it is due, and says when to come again, by this process's
+// clock and a Poll from now at the earliest: zero when it is done, dead or cancelled. One that somebody else is at is
 // to be looked at again after a lease. ErrNotFound: there is none.
 func (e *Engine) WorkOne(ctx context.Context, id idempotency.ID) (next time.Time, err error) {
 	c, err := e.start()
 	if err != nil {
 		return time.Time{}, err
 	}
+	var ahead time.Duration
 	if err := c.within(ctx, func(r *round) error {
 		_, _, err := c.claim(ctx, r, 1, &id)
+		ahead = r.ahead
 		return err
 	}); err != nil {
 		return time.Time{}, err
@@ -215,10 +237,11 @@ func (e *Engine) WorkOne(ctx context.Context, id idempotency.ID) (next time.Time
 	case record.State.Held():
 		return time.Now().Add(c.Lease), nil
 	case record.State.Claimable():
-		if soonest := time.Now().Add(c.Poll); record.NextAt.Before(soonest) {
+		next, soonest := record.NextAt.Add(ahead), time.Now().Add(c.Poll)
+		if next.Before(soonest) {
 			return soonest, nil
 		}
-		return record.NextAt, nil
+		return next, nil
 	default:
 		return time.Time{}, nil
 	}
@@ -250,15 +273,12 @@ func (a *attempt) run(r *round) {
 	if outcome.Class != ClassSucceeded {
 		event.Decision = a.decide(&outcome)
 	}
-	result, err := a.core.settle.settle(r.settles, event)
-	a.core.settled(a.worker, err == nil)
-	if err == nil {
-		err = result.Err
-	}
+	change, err := a.core.settle.settle(r.settles, record, event)
+	a.core.settled(a.worker, err == nil || errors.Is(err, ErrFenced))
 	if err != nil {
 		a.core.Trace.failed(fmt.Errorf("durable: an outcome was not stored: %w", err))
 	} else {
-		a.core.Trace.changed(&result.Change)
+		a.core.Trace.changed(&change)
 	}
 	select {
 	case <-gone: // a Gateway that does not come back keeps its sender
@@ -276,6 +296,11 @@ func (a *attempt) run(r *round) {
 func (a *attempt) call(r *round) (outcome Outcome, gone <-chan struct{}) {
 	ctx, cancel := a.context(r)
 	defer cancel()
+	if ctx.Err() != nil { // the claim's answer came late
+		never := make(chan struct{})
+		close(never)
+		return Outcome{Class: ClassFailed, Err: unsentError{context.Cause(ctx)}}, never
+	}
 	var answer Outcome // stays as it is where the Gateway ends its goroutine
 	over := make(chan struct{})
 	go func() {
@@ -294,16 +319,21 @@ func (a *attempt) call(r *round) (outcome Outcome, gone <-chan struct{}) {
 }
 
 // context is that of the send: it ends with the lease, with Timeout, with Drain, and a
-// resend of what nobody knows with the protection of its key.
+// resend of what nobody knows with the protection of its key. The two of these that nothing
+// puts off are its deadline.
 func (a *attempt) context(r *round) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(r.sends)
 	held := a.worker.lease.context()
-	stop := context.AfterFunc(held, func() { cancel(context.Cause(held)) })
+	ends := func() { cancel(context.Cause(held)) }
+	stop := context.AfterFunc(held, ends)
+	if held.Err() != nil { // AfterFunc takes its time
+		ends()
+	}
 	at, cause := a.bound()
-	timer := time.AfterFunc(time.Until(at), func() { cancel(cause) })
+	ctx, done := context.WithDeadlineCause(ctx, at, cause)
 	return ctx, func() {
 		stop()
-		timer.Stop()
+		done()
 		cancel(context.Canceled)
 	}
 }

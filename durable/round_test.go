@@ -412,6 +412,68 @@ func TestAbsurd(t *testing.T) {
 	}
 }
 
+// What cannot be sent, and what never ends, is a dead letter with its reason, and in doubt if
+// it may have been done.
+func TestHopeless(t *testing.T) {
+	var forever chan struct{} // of the row that runs
+	for _, row := range []struct {
+		name   string
+		in     func(*durable.Intent)
+		send   gatewayFunc
+		reason string
+		doubt  bool
+		sends  int
+	}{
+		{"a gateway that nobody has", func(in *durable.Intent) { in.Gateway = "other" }, nil, durable.ReasonNoGateway, false, 0},
+		{"a deadline that passes", func(in *durable.Intent) { in.Deadline = time.Now().Add(time.Second) }, nil, durable.ReasonDeadline, false, 0},
+		{"a gateway that panics", nil, func(context.Context, *durable.Send) durable.Outcome { panic("gateway") }, durable.ReasonUnresolved, true, 3},
+		{"one that ends its goroutine", nil, func(context.Context, *durable.Send) durable.Outcome {
+			runtime.Goexit()
+			return durable.Outcome{}
+		}, durable.ReasonUnresolved, true, 3},
+		{"one that blocks for ever", nil, func(context.Context, *durable.Send) durable.Outcome {
+			<-forever
+			return durable.Outcome{}
+		}, durable.ReasonUnresolved, true, 3},
+		{"one that always fails", nil, func(context.Context, *durable.Send) durable.Outcome {
+			return durable.Outcome{Class: durable.ClassFailed}
+		}, durable.ReasonExhausted, false, 3},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var sends atomic.Int64
+				e := through(gatewayFunc(func(ctx context.Context, s *durable.Send) durable.Outcome {
+					sends.Add(1)
+					return row.send(ctx, s)
+				}))
+				e.Policy, e.Timeout = durable.Schedule{MaxAttempts: 3}, time.Minute
+				forever = make(chan struct{})
+				defer close(forever)
+				in := pay("comp1", "1")
+				if row.in != nil {
+					row.in(&in)
+				}
+				_, err := e.Store.Apply(t.Context(), []durable.Event{{Kind: durable.EventEnqueue, Intent: in}}) // as by an Outbox
+				require.NoError(t, err)
+				time.Sleep(time.Minute)
+				ctx, cancel := context.WithTimeout(t.Context(), 4*time.Hour)
+				defer cancel()
+				require.NoError(t, e.Run(ctx))
+				var letters []durable.Letter
+				for letter, err := range e.Dead(t.Context(), durable.Filter{}) {
+					require.NoError(t, err)
+					letters = append(letters, letter)
+				}
+				require.Len(t, letters, 1)
+				assert.Equal(t, row.reason, letters[0].Reason)
+				assert.Equal(t, row.doubt, letters[0].Doubt)
+				assert.EqualValues(t, row.sends, sends.Load())
+				assert.Equal(t, in.Payload, find(t, e, in.ID).Payload, "nothing is lost")
+			})
+		})
+	}
+}
+
 // What a Gateway says that nobody can make anything of is unknown, or kept as far as it
 // can be.
 func TestStrangeOutcomes(t *testing.T) {

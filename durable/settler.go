@@ -2,84 +2,136 @@ package durable
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/pause"
 )
 
-// settler stores outcomes, those that come at the same time in one commit: whoever
-// finds nobody at it does it for all who come meanwhile.
+// settler stores outcomes, those that come at about the same time in one commit: whoever
+// finds nobody at it leads, and does it for all who come meanwhile. The first of those who
+// come later leads next.
 type settler struct {
-	store Store
-	trace *Trace
+	core *core
 
-	mu     sync.Mutex
-	queue  []*settlement
-	active bool
+	mu    sync.Mutex
+	queue []*settlement
+	led   bool
 }
 
 // settlement is one outcome to be stored.
 type settlement struct {
+	record *Record // as it was claimed
 	event  Event
+	again  bool // it was tried before, and may have been stored then
 	result Result
 	err    error
-	done   chan struct{}
+	over   chan bool // true: it was tried; false: lead
 }
 
 // settleBatch is the most outcomes of one commit.
 const settleBatch = 500
 
-// settle stores the outcome. It goes on trying until ctx ends: then the intent is reaped
-// in its time.
-func (s *settler) settle(ctx context.Context, event Event) (Result, error) {
+// settle stores the outcome of what was claimed. It goes on trying until ctx ends: then
+// the intent is reaped in its time.
+func (s *settler) settle(ctx context.Context, record *Record, event Event) (Change, error) {
+	own := &settlement{record: record, event: event, over: make(chan bool, 1)}
 	for {
-		own := &settlement{event: event, done: make(chan struct{})}
-		s.mu.Lock()
-		s.queue = append(s.queue, own)
-		lead := !s.active
-		s.active = true
-		s.mu.Unlock()
-		if lead {
+		if s.join(own) || !<-own.over {
 			s.lead(ctx)
+			<-own.over
 		}
-		<-own.done
-		if own.err == nil || ctx.Err() != nil {
-			return own.result, own.err
+		if own.err == nil {
+			return s.outcome(ctx, own)
+		}
+		if ctx.Err() != nil {
+			return Change{}, own.err
 		}
 		// Whoever led has given up, because its own time was over.
 	}
 }
 
-// lead stores until nothing is left.
+// join reports whether it is to lead.
+func (s *settler) join(own *settlement) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.queue = append(s.queue, own)
+	lead := !s.led
+	s.led = true
+	return lead
+}
+
+// lead stores what is first in the queue, the leader's own and what came since.
 func (s *settler) lead(ctx context.Context) {
-	for {
-		s.mu.Lock()
-		batch := s.queue[:min(len(s.queue), settleBatch)]
-		s.queue = s.queue[len(batch):]
-		if len(batch) == 0 {
-			s.active = false
-			s.queue = nil
-			s.mu.Unlock()
-			return
-		}
-		s.mu.Unlock()
-		s.store1(ctx, batch)
+	if s.core.company(s.waiting()) {
+		_ = pause.For(ctx, moment)
+	}
+	s.mu.Lock()
+	batch := slices.Clone(s.queue[:min(len(s.queue), settleBatch)])
+	s.queue = slices.Delete(s.queue, 0, len(batch))
+	s.mu.Unlock()
+	s.storeAll(ctx, batch)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.led = len(s.queue) > 0; s.led {
+		s.queue[0].over <- false
 	}
 }
 
-func (s *settler) store1(ctx context.Context, batch []*settlement) {
+// waiting is how many there are to be stored.
+func (s *settler) waiting() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.queue)
+}
+
+func (s *settler) storeAll(ctx context.Context, batch []*settlement) {
 	events := make([]Event, len(batch))
 	for i, b := range batch {
 		events[i] = b.event
 	}
-	results, err := s.store.Apply(ctx, events)
-	for wait := 10 * time.Millisecond; err != nil && sleep(ctx, wait); wait = min(2*wait, time.Second) {
-		s.trace.failed(err)
-		results, err = s.store.Apply(ctx, events)
+	apply := func(ctx context.Context) ([]Result, error) { return s.core.Store.Apply(ctx, events) }
+	results, err := patiently(ctx, s.core, apply)
+	for wait := 10 * time.Millisecond; err != nil; wait = min(2*wait, time.Second) {
+		for _, b := range batch {
+			b.again = true
+		}
+		if pause.For(ctx, wait) != nil {
+			break
+		}
+		s.core.Trace.failed(err)
+		results, err = patiently(ctx, s.core, apply)
 	}
 	for i, b := range batch {
 		if b.err = err; err == nil {
 			b.result = results[i]
 		}
-		close(b.done)
+		b.over <- true
 	}
+}
+
+// outcome is what the store has made of it. What is fenced off after a try whose answer
+// was lost may have been stored by that one: then the journal has it, and the change is
+// known, since Decide makes it.
+func (s *settler) outcome(ctx context.Context, own *settlement) (Change, error) {
+	if !own.again || !errors.Is(own.result.Err, ErrFenced) {
+		return own.result.Change, own.result.Err
+	}
+	attempts, err := s.core.Store.Attempts(ctx, own.record.ID)
+	if err != nil {
+		return Change{}, errors.Join(own.result.Err, err)
+	}
+	for i := range attempts {
+		found := &attempts[i]
+		if found.Generation != own.event.Generation || found.FinishedAt.IsZero() {
+			continue
+		}
+		change, err := Decide(own.record, &own.event, found.FinishedAt)
+		if err == nil && change.Ended.says(found) {
+			return change, nil
+		}
+	}
+	return Change{}, own.result.Err
 }

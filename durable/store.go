@@ -28,7 +28,7 @@ type Store interface {
 	Apply(ctx context.Context, events []Event) ([]Result, error)
 
 	// Claim takes intents that are due, and journals their attempts in the same commit.
-	// It extends the worker's lease, too.
+	// It extends the worker's lease, too, but need not where nine tenths of it are left.
 	Claim(ctx context.Context, claim Claim) (Claimed, error)
 
 	// Beat extends a worker's lease: it counts as alive for so long from now, which is
@@ -118,6 +118,10 @@ type Claim struct {
 type Claimed struct {
 	// Now is the database's time.
 	Now time.Time
+
+	// Lease is how long the worker counts as alive from Now, nine tenths of Claim.Lease at
+	// least. 0: for the whole of it.
+	Lease time.Duration
 
 	// Changes are the intents, in the order of the round. One is the worker's if its
 	// Begun is not nil; the others were buried.

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/pause"
 )
 
 // worker is a name under which intents are held, and its lease. When it is not known
@@ -44,7 +46,7 @@ func (c *core) release(w *worker, lost bool) {
 // beat keeps the workers alive until ctx ends.
 func (c *core) beat(ctx context.Context) {
 	wait := c.Lease / 3
-	for sleep(ctx, wait) {
+	for pause.For(ctx, wait) == nil {
 		wait = c.Lease / 3
 		c.mu.Lock()
 		workers := slices.Clone(c.workers)
@@ -64,7 +66,7 @@ func (c *core) beatOnce(ctx context.Context, w *worker) error {
 	defer cancel()
 	_, err := c.Store.Beat(limited, w.name, c.Lease)
 	if err == nil {
-		w.lease.extend(asked)
+		w.lease.extend(asked, c.Lease)
 	}
 	return err
 }
@@ -108,15 +110,20 @@ type lease struct {
 }
 
 // extend is by a promise that was asked for then.
-func (l *lease) extend(asked time.Time) {
+func (l *lease) extend(asked time.Time, promised time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if until := asked.Add(l.length * 3 / 4); until.After(l.until) {
+	if until := asked.Add(min(promised, l.length) - l.length/4); until.After(l.until) {
 		l.until = until
 	}
-	if l.ctx == nil || l.ctx.Err() != nil {
-		l.ctx, l.cancel = context.WithCancelCause(context.Background())
-		l.timer = time.AfterFunc(time.Until(l.until), l.end)
+	if l.ctx != nil && l.ctx.Err() == nil {
+		return
+	}
+	l.ctx, l.cancel = context.WithCancelCause(context.Background())
+	if left := time.Until(l.until); left > 0 {
+		l.timer = time.AfterFunc(left, l.end)
+	} else { // the answer came late
+		l.cancel(errLease)
 	}
 }
 

@@ -95,6 +95,55 @@ func TestLostLease(t *testing.T) {
 	}
 }
 
+// D2: a claim whose answer comes when the lease is about to end is not sent any more, and
+// counts as no attempt. A send knows when it must be over whatever comes.
+func TestLateClaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &late{Store: new(durable.Memory)}
+		sends := 0
+		e := through(gatewayFunc(func(ctx context.Context, _ *durable.Send) durable.Outcome {
+			sends++
+			at, ok := ctx.Deadline()
+			assert.True(t, ok)
+			assert.Equal(t, time.Now().Add(5*time.Minute), at)
+			return durable.Outcome{Class: durable.ClassSucceeded}
+		}))
+		e.Store = store
+		in := pay("comp1", "1")
+		enqueue(t, e, in)
+		store.by = 30 * time.Second * 3 / 4
+		_, err := e.Work(t.Context(), 1)
+		require.NoError(t, err)
+		assert.Zero(t, sends)
+		record := find(t, e, in.ID)
+		assert.Equal(t, durable.StateWaiting, record.State)
+		assert.Zero(t, record.Attempts)
+		require.Len(t, journal(t, e, in.ID), 1)
+		store.by -= time.Millisecond
+		time.Sleep(time.Hour)
+		_, err = e.Work(t.Context(), 1)
+		require.NoError(t, err)
+		assert.Equal(t, 1, sends)
+	})
+}
+
+// late is a Store that claims at once and answers late, and hears of nobody.
+type late struct {
+	durable.Store
+
+	by time.Duration
+}
+
+func (l *late) Claim(ctx context.Context, claim durable.Claim) (durable.Claimed, error) {
+	claimed, err := l.Store.Claim(ctx, claim)
+	time.Sleep(l.by)
+	return claimed, err
+}
+
+func (l *late) Beat(context.Context, string, time.Duration) (time.Time, error) {
+	return time.Time{}, errDown
+}
+
 // A store whose answer is lost may have claimed for a worker what that does not know of.
 // The worker must not keep it by living on.
 func TestLostClaim(t *testing.T) {
@@ -124,6 +173,7 @@ func TestLostClaim(t *testing.T) {
 				})
 				in := pay("comp1", "1")
 				enqueue(t, e, in)
+				time.Sleep(10 * time.Millisecond)
 				synctest.Wait()
 				require.True(t, lost)
 				assertState(t, e, in.ID, durable.StateSending)
@@ -133,6 +183,9 @@ func TestLostClaim(t *testing.T) {
 				assertState(t, e, later.ID, durable.StateDone)
 				time.Sleep(6 * time.Minute)
 				assertState(t, e, in.ID, durable.StateDone)
+				if !alone {
+					assert.Len(t, journal(t, e, pay("comp1", "long").ID), 1, "what it knows of stays its own")
+				}
 				stats, err := e.Stats(t.Context())
 				require.NoError(t, err)
 				assert.Equal(t, 1, stats.Workers)
@@ -217,6 +270,34 @@ func TestLeave(t *testing.T) {
 	})
 }
 
+// A Run that ends does not take leave for what a Work of the same Engine is sending.
+func TestLeaveAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
+			time.Sleep(time.Minute)
+			return durable.Outcome{Class: durable.ClassSucceeded}
+		}))
+		in := pay("comp1", "1")
+		enqueue(t, e, in)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_, err := e.Work(t.Context(), 1)
+			assert.NoError(t, err)
+		}()
+		time.Sleep(time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.NoError(t, e.Run(ctx))
+		changes, err := e.Store.Reap(t.Context(), 10)
+		require.NoError(t, err)
+		assert.Empty(t, changes)
+		<-ended
+		assertState(t, e, in.ID, durable.StateDone)
+		assert.Len(t, journal(t, e, in.ID), 1)
+	})
+}
+
 // A send ends after Timeout, and one of what may have been done with the protection of
 // its key.
 func TestSendEnds(t *testing.T) {
@@ -258,6 +339,59 @@ func TestSendEnds(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A Gateway whose time is over has a moment to say how it went.
+func TestGrace(t *testing.T) {
+	for after, want := range map[time.Duration]durable.State{
+		grace - time.Millisecond: durable.StateDone, grace + time.Millisecond: durable.StateUnknown,
+	} {
+		t.Run(after.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := through(gatewayFunc(func(ctx context.Context, _ *durable.Send) durable.Outcome {
+					<-ctx.Done()
+					time.Sleep(after)
+					return durable.Outcome{Class: durable.ClassSucceeded}
+				}))
+				in := pay("comp1", "1")
+				enqueue(t, e, in)
+				_, err := e.Work(t.Context(), 1)
+				require.NoError(t, err)
+				assertState(t, e, in.ID, want)
+				time.Sleep(time.Second)
+			})
+		})
+	}
+}
+
+// grace is as documented at Engine.Timeout.
+const grace = 200 * time.Millisecond
+
+// What WorkOne could not store in its time is reaped, though its Engine lives on.
+func TestNotStoredAndAlive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &shaky{Store: new(durable.Memory)}
+		e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
+			store.set(func(verb string) error { return map[string]error{"apply": errDown}[verb] })
+			return durable.Outcome{Class: durable.ClassSucceeded}
+		}))
+		e.Store, e.Poll, e.Drain = store, 24*time.Hour, time.Second
+		running(t, e)
+		synctest.Wait()
+		in := pay("comp1", "1")
+		_, err := store.Store.Apply(t.Context(), []durable.Event{{Kind: durable.EventEnqueue, Intent: in}})
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = e.WorkOne(ctx, in.ID)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		store.set(nil)
+		time.Sleep(time.Minute)
+		changes, err := store.Reap(t.Context(), 10)
+		require.NoError(t, err)
+		assert.Len(t, changes, 1)
+		assertState(t, e, in.ID, durable.StateUnknown)
+	})
 }
 
 // A Gateway that does not come back keeps its sender, so that there are never more of them

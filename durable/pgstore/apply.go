@@ -164,11 +164,16 @@ func (a *application) absent() []*row {
 func (a *application) clock() *pgkit.Statement { return clockInto(&a.now) }
 
 func clockInto(now *time.Time) *pgkit.Statement {
-	return &pgkit.Statement{Text: clock, Scan: func(from pgkit.Row) error {
-		err := from.Scan(now)
-		*now = now.UTC()
+	return &pgkit.Statement{Text: clock, Scan: timeInto(now)}
+}
+
+// timeInto scans a time.
+func timeInto(t *time.Time) func(pgkit.Row) error {
+	return func(from pgkit.Row) error {
+		err := from.Scan(t)
+		*t = t.UTC()
 		return err
-	}}
+	}
 }
 
 func (a *application) insert() *pgkit.Statement {

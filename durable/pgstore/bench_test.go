@@ -1,78 +1,48 @@
 package pgstore_test
 
 import (
-	"context"
-	"fmt"
-	"slices"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/durable"
-	"github.com/resilienthttp/resilienthttp/durable/pgstore"
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/durable/storetest"
 	"github.com/resilienthttp/resilienthttp/internal/postgrestest"
 )
 
-// tenants is how many share what is done here.
-const tenants = 100
-
-func enqueue(scope, key string) durable.Event {
-	return durable.Event{Kind: durable.EventEnqueue, Intent: durable.Intent{
-		ID: idempotency.ID{Scope: scope, Operation: "charge", Key: key}, Gateway: "psp", Payload: []byte(`{"amount": 100}`),
-	}}
-}
-
-// batch is n new intents, of all tenants in turn.
-func batch(from, n int) []durable.Event {
-	events := make([]durable.Event, n)
-	for i := range events {
-		events[i] = enqueue(fmt.Sprintf("tenant %02d", (from+i)%tenants), strconv.Itoa(from+i))
+func BenchmarkStore(b *testing.B) {
+	pools := make(map[durable.Store]*pgxpool.Pool)
+	exec := func(b *testing.B, store durable.Store, query string, args ...any) {
+		b.Helper()
+		_, err := pools[store].Exec(b.Context(), query, args...)
+		require.NoError(b, err)
 	}
-	return events
-}
-
-func applyAll(tb testing.TB, store durable.Store, events []durable.Event) []durable.Result {
-	tb.Helper()
-	results, err := store.Apply(tb.Context(), events)
-	require.NoError(tb, err)
-	for i := range results {
-		require.NoError(tb, results[i].Err)
-	}
-	return results
-}
-
-// size is how many intents a benchmark is about: with -short it only shows that it runs.
-func size(n int) int {
-	if testing.Short() {
-		return min(n, 200)
-	}
-	return n
-}
-
-// open gives a store in an empty schema.
-func open(tb testing.TB) (*pgstore.Store, *pgxpool.Pool) {
-	tb.Helper()
-	pool := newPool(tb, postgrestest.Open(tb), nil)
-	return newStore(tb, pool), pool
-}
-
-// BenchmarkInsert is batches of one commit each.
-func BenchmarkInsert(b *testing.B) {
-	for _, n := range []int{1, 100, 1000} {
-		b.Run(fmt.Sprint("batch=", n), func(b *testing.B) {
-			store, _ := open(b)
-			done := 0
-			for b.Loop() {
-				applyAll(b, store, batch(done, n))
-				done += n
-			}
-			b.ReportMetric(float64(done)/b.Elapsed().Seconds(), "intents/s")
-		})
-	}
+	storetest.Bench{
+		Open: func(b *testing.B) durable.Store {
+			b.Helper()
+			pool := newPool(b, postgrestest.Open(b), nil)
+			store := newStore(b, pool)
+			pools[store] = pool
+			return store
+		},
+		Fill: func(b *testing.B, store durable.Store, l storetest.Backlog) {
+			b.Helper()
+			exec(b, store, `INSERT INTO durable_intent (scope, operation, key, gateway, fingerprint, state, epoch,
+					generation, worker, next_at, later, attempts, tries, doubt, ask, class, code, reference, reason, letter, since,
+					batch, "row", created, updated, payload)
+				SELECT 'tenant ' || lpad((CASE WHEN $2 AND i >= $3::int THEN $3::int / 2 ELSE i % $3::int END)::text, 6, '0'),
+					'charge', 'old ' || i, 'psp', 'v1:a', 0, 1, 0, '',
+					now() + $4::bigint * interval '1 microsecond' + i * interval '1 microsecond', $5, 0, 0, false, false, 0, '', '', '',
+					0, now(), '', 0, now(), now(), '{}'
+				FROM generate_series(0, $1::int - 1) AS i`, l.Rows, l.Lopsided, l.Scopes, l.Due.Microseconds(), l.Due > durable.Soon)
+		},
+		Unclaim: func(b *testing.B, store durable.Store) {
+			b.Helper()
+			exec(b, store, "UPDATE durable_intent SET state = 0, worker = '' WHERE state = 2")
+		},
+	}.Run(b)
 }
 
 // BenchmarkWithin is an intent in a transaction of the caller's, beside the same
@@ -80,7 +50,8 @@ func BenchmarkInsert(b *testing.B) {
 func BenchmarkWithin(b *testing.B) {
 	for _, mode := range []string{"row", "row and intent"} {
 		b.Run(mode, func(b *testing.B) {
-			store, pool := open(b)
+			pool := newPool(b, postgrestest.Open(b), nil)
+			store := newStore(b, pool)
 			_, err := pool.Exec(b.Context(), "CREATE TABLE orders (id text)")
 			require.NoError(b, err)
 			i := 0
@@ -90,138 +61,12 @@ func BenchmarkWithin(b *testing.B) {
 				_, err = tx.Exec(b.Context(), "INSERT INTO orders VALUES ($1)", strconv.Itoa(i))
 				require.NoError(b, err)
 				if mode != "row" {
-					_, err = store.Within(tx).Enqueue(b.Context(), enqueue("a", strconv.Itoa(i)).Intent)
+					_, err = store.Within(tx).Enqueue(b.Context(), order(i))
 					require.NoError(b, err)
 				}
 				require.NoError(b, tx.Commit(b.Context()))
 				i++
 			}
-		})
-	}
-}
-
-type noop struct{}
-
-func (noop) Send(context.Context, *durable.Send) durable.Outcome {
-	return durable.Outcome{Class: durable.ClassSucceeded}
-}
-
-// BenchmarkWork is 10,000 intents that wait: claimed and finished by the store's verbs, a
-// hundred at a time, and by an Engine with a Gateway that does nothing.
-func BenchmarkWork(b *testing.B) {
-	for mode, work := range map[string]func(*testing.B, *pgstore.Store){
-		"verbs": verbs,
-		"engine": func(b *testing.B, store *pgstore.Store) {
-			b.Helper()
-			engine := &durable.Engine{Store: store, Gateways: map[string]durable.Gateway{"psp": noop{}}, TTL: -1}
-			_, err := engine.Work(b.Context(), 1<<30)
-			require.NoError(b, err)
-		},
-	} {
-		b.Run(mode, func(b *testing.B) {
-			var took time.Duration
-			n, rounds := size(10_000), 0
-			for b.Loop() {
-				b.StopTimer()
-				store, _ := open(b)
-				for i := 0; i < n; i += 1000 {
-					applyAll(b, store, batch(i, min(1000, n)))
-				}
-				b.StartTimer()
-				began := time.Now()
-				work(b, store)
-				took += time.Since(began)
-				b.StopTimer()
-				stats, err := store.Stats(b.Context())
-				require.NoError(b, err)
-				require.Equal(b, n, stats.States[durable.StateDone])
-				rounds++
-				b.StartTimer()
-			}
-			b.ReportMetric(float64(n*rounds)/took.Seconds(), "intents/s")
-		})
-	}
-}
-
-func claimOf(worker string, limit int) durable.Claim {
-	return durable.Claim{
-		Worker: worker, Lease: time.Hour, Limit: limit, PerScope: max(limit/4, 1), Terms: map[string]durable.Terms{"psp": {}},
-	}
-}
-
-func succeeded(r *durable.Record) durable.Event {
-	return durable.Event{
-		Kind: durable.EventFinish, Intent: durable.Intent{ID: r.ID}, Worker: r.Worker, Generation: r.Generation,
-		Terms: &durable.Terms{}, Outcome: durable.Outcome{Class: durable.ClassSucceeded},
-	}
-}
-
-// verbs claims and finishes until nothing is left.
-func verbs(b *testing.B, store *pgstore.Store) {
-	b.Helper()
-	for {
-		claimed, err := store.Claim(b.Context(), claimOf("w", 100))
-		require.NoError(b, err)
-		if len(claimed.Changes) == 0 {
-			return
-		}
-		events := make([]durable.Event, len(claimed.Changes))
-		for i := range events {
-			events[i] = succeeded(&claimed.Changes[i].Record)
-		}
-		applyAll(b, store, events)
-	}
-}
-
-// fill brings in rows that wait: those of one tenant but for a few, or of all in turn;
-// due so long from now.
-func fill(tb testing.TB, pool *pgxpool.Pool, rows int, lopsided bool, due time.Duration) {
-	tb.Helper()
-	_, err := pool.Exec(tb.Context(), `INSERT INTO durable_intent (scope, operation, key, gateway, fingerprint, state, epoch,
-			generation, worker, next_at, attempts, tries, doubt, ask, class, code, reference, reason, letter, since, batch,
-			"row", created, updated, payload)
-		SELECT 'tenant ' || lpad((CASE WHEN $2 AND i >= $3::int THEN 42 ELSE i % $3::int END)::text, 2, '0'), 'charge', 'old ' || i,
-			'psp', 'v1:a', 0, 1, 0, '', now() + $4::bigint * interval '1 microsecond' + i * interval '1 microsecond', 0, 0, false,
-			false, 0, '', '', '', 0, now(), '', 0, now(), now(), '{}'
-		FROM generate_series(0, $1::int - 1) AS i`, rows, lopsided, tenants, due.Microseconds())
-	require.NoError(tb, err)
-}
-
-// BenchmarkClaim is how long a claim of 100 takes, flush included, where so many wait:
-// due, evenly or nearly all of one tenant; or not due for an hour, so that it claims
-// nothing. What was claimed is put back.
-func BenchmarkClaim(b *testing.B) {
-	for _, row := range []struct {
-		name     string
-		rows     int
-		lopsided bool
-		due      time.Duration
-	}{
-		{"due=1k", 1000, false, -time.Hour},
-		{"due=100k", 100_000, false, -time.Hour},
-		{"due=100k,one tenant", 100_000, true, -time.Hour},
-		{"due=1M", 1_000_000, false, -time.Hour},
-		{"later=1k", 1000, false, time.Hour},
-		{"later=1M", 1_000_000, false, time.Hour},
-	} {
-		b.Run(row.name, func(b *testing.B) {
-			store, pool := open(b)
-			fill(b, pool, size(row.rows), row.lopsided, row.due)
-			var took []time.Duration
-			for b.Loop() {
-				began := time.Now()
-				claimed, err := store.Claim(b.Context(), claimOf("w", 100))
-				took = append(took, time.Since(began))
-				require.NoError(b, err)
-				require.Equal(b, row.due < 0, len(claimed.Changes) > 0)
-				b.StopTimer()
-				_, err = pool.Exec(b.Context(), "UPDATE durable_intent SET state = 0, worker = '' WHERE state = 2")
-				require.NoError(b, err)
-				b.StartTimer()
-			}
-			slices.Sort(took)
-			b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")
-			b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
 		})
 	}
 }

@@ -22,7 +22,7 @@ func (s *Store) Claim(ctx context.Context, claim durable.Claim) (claimed durable
 		if err != nil {
 			return err
 		}
-		claimed = durable.Claimed{Now: r.now} // anew for each try
+		claimed = durable.Claimed{Now: r.now, Lease: r.expires.Sub(r.now)} // anew for each try
 		var w writing
 		for _, row := range rows {
 			e := claim.Event(&row.Record)
@@ -38,15 +38,19 @@ func (s *Store) Claim(ctx context.Context, claim durable.Claim) (claimed durable
 	return claimed, nil
 }
 
+// ripenBatch is the most intents that a claim brings back from what is later.
+const ripenBatch = 1000
+
 // round goes over the scopes, which each give one intent in their turn.
 type round struct {
 	is    *statements
 	t     *pgkit.Transaction
 	claim *durable.Claim
 
-	now    time.Time
-	shares []*share // by place, which counts from 1
-	total  int      // rows
+	now     time.Time
+	expires time.Time // the worker's lease
+	shares  []*share  // by place, which counts from 1
+	total   int       // rows
 }
 
 // share is a scope's part of a claim.
@@ -59,20 +63,21 @@ type share struct {
 // choose is what a claim is about. What is not due Decide leaves alone.
 func (r *round) choose(ctx context.Context) ([]*row, error) {
 	c := r.claim
-	var alive time.Time
-	beat := beatStatement(r.is, c.Worker, c.Lease, &alive) // after the clock: the lease is no shorter than is said
+	// After the clock: the lease is no shorter than is said.
+	stay := &pgkit.Statement{Text: r.is.stay, Args: []any{c.Worker, ceil(c.Lease)}, Scan: timeInto(&r.expires)}
 	var rows []*row
 	if c.Only != nil {
 		one := &pgkit.Statement{Text: r.is.lockOne, Args: []any{c.Only.Scope, c.Only.Operation, c.Only.Key}, Scan: into(&rows)}
-		return rows, r.t.Send(ctx, one, clockInto(&r.now), beat)
+		return rows, r.t.Send(ctx, one, clockInto(&r.now), stay)
 	}
 	scopes, counts := make([]string, 0, len(c.Held)), make([]int64, 0, len(c.Held))
 	for scope, n := range c.Held {
 		scopes, counts = append(scopes, scope), append(counts, int64(n))
 	}
-	err := r.t.Send(ctx, &pgkit.Statement{
+	ripen := &pgkit.Statement{Text: r.is.ripen, Args: []any{durable.Soon.Microseconds(), int64(ripenBatch)}}
+	err := r.t.Send(ctx, ripen, &pgkit.Statement{
 		Text: r.is.choose, Args: []any{c.After, int64(c.Limit), int64(c.PerScope), scopes, counts}, Scan: into(&rows),
-	}, clockInto(&r.now), beat)
+	}, clockInto(&r.now), stay)
 	if err != nil {
 		return nil, err
 	}

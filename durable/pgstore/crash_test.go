@@ -3,7 +3,9 @@ package pgstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -14,9 +16,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/idempotency"
-	"github.com/resilienthttp/resilienthttp/internal/pgkit"
+	"github.com/resilienthttp/resilienthttp/internal/pause"
 )
 
 func enqueue(scope, key string) durable.Event {
@@ -92,76 +95,104 @@ func (m *mortal) kill(conn *pgx.Conn) {
 	_, _ = m.killer.Exec(context.Background(), "SELECT pg_terminate_backend($1::int, 10000)", int32(conn.PgConn().PID()))
 }
 
-// life is what is done with three intents. Each step may be done again.
+// life is what is done with four intents, all that can be. Each step may be done again.
 var life = []struct {
 	name string
-	do   func(ctx context.Context, s *Store, held map[string]*durable.Record) error
+	do   func(ctx context.Context, s *Store, l *lifetime) error
 }{
-	{"enqueue", func(ctx context.Context, s *Store, _ map[string]*durable.Record) error {
-		return each(s.Apply(ctx, []durable.Event{enqueue("a", "1"), enqueue("a", "2"), enqueue("b", "3")}))
+	{"enqueue", func(ctx context.Context, s *Store, l *lifetime) error {
+		return each(s.Apply(ctx, []durable.Event{l.enqueue("a", "1"), l.enqueue("a", "2"), l.enqueue("b", "3")}))
 	}},
-	{"claim", func(ctx context.Context, s *Store, held map[string]*durable.Record) error {
-		claimed, err := s.Claim(ctx, claimOf("mortal"))
-		for i := range claimed.Changes {
-			r := &claimed.Changes[i].Record
-			held[r.ID.Key] = r
-		}
-		return err
-	}},
-	{"finish", func(ctx context.Context, s *Store, held map[string]*durable.Record) error {
+	{"claim", claimed},
+	{"finish", func(ctx context.Context, s *Store, l *lifetime) error {
 		classes := map[string]durable.Class{"1": durable.ClassSucceeded, "2": durable.ClassRefused, "3": durable.ClassUnknown}
 		var events []durable.Event
-		for key, r := range held {
+		for key, r := range l.held {
 			events = append(events, finish(r, classes[key], map[bool]durable.Action{true: durable.Bury}[key == "2"]))
 		}
 		return each(s.Apply(ctx, events))
 	}},
-	{"leave", func(ctx context.Context, s *Store, _ map[string]*durable.Record) error {
-		_, err := s.Beat(ctx, "mortal", 0)
+	{"redrive and resolve", func(ctx context.Context, s *Store, l *lifetime) error {
+		second, third := l.enqueue("a", "2"), l.enqueue("b", "3")
+		return each(s.Apply(ctx, []durable.Event{
+			{Kind: durable.EventRedrive, Intent: second.Intent, By: "ann"},
+			{Kind: durable.EventResolve, Intent: third.Intent, By: "ann", Outcome: durable.Outcome{Class: durable.ClassSucceeded}},
+		}))
+	}},
+	{"claim again", claimed},
+	{"refuse", func(ctx context.Context, s *Store, l *lifetime) error {
+		if l.held["2"] == nil { // nobody has heard that it was claimed
+			return nil
+		}
+		return each(s.Apply(ctx, []durable.Event{finish(l.held["2"], durable.ClassRefused, durable.Bury)}))
+	}},
+	{"mend", func(ctx context.Context, s *Store, l *lifetime) error {
+		mended := l.enqueue("a", "2")
+		mended.Intent.Payload = []byte("mended")
+		return each(s.Apply(ctx, []durable.Event{mended, l.enqueue("c", "4")}))
+	}},
+	{"cancel", func(ctx context.Context, s *Store, l *lifetime) error {
+		return each(s.Apply(ctx, []durable.Event{{Kind: durable.EventCancel, Intent: l.enqueue("a", "2").Intent}}))
+	}},
+	{"beat", func(ctx context.Context, s *Store, l *lifetime) error {
+		_, err := s.Beat(ctx, l.worker, time.Hour)
 		return err
 	}},
-	{"reap", func(ctx context.Context, s *Store, _ map[string]*durable.Record) error {
+	{"claim what is reaped", claimed},
+	{"leave", func(ctx context.Context, s *Store, l *lifetime) error {
+		_, err := s.Beat(ctx, l.worker, 0)
+		return err
+	}},
+	{"reap", func(ctx context.Context, s *Store, l *lifetime) error {
 		_, err := s.Reap(ctx, 100)
 		return err
 	}},
 }
 
-// each is the first error that is not a fence's: what was done before it was lost.
+// claimed is a step that claims what is due.
+func claimed(ctx context.Context, s *Store, l *lifetime) error {
+	claimed, err := s.Claim(ctx, claimOf(l.worker))
+	for i := range claimed.Changes {
+		r := &claimed.Changes[i].Record
+		l.held[r.ID.Key] = r
+	}
+	return err
+}
+
+// each is the first error that does not say that it was done before its answer was lost, or
+// cannot be done since another's was.
 func each(results []durable.Result, err error) error {
 	for i := range results {
-		if e := results[i].Err; e != nil && !errors.Is(e, durable.ErrFenced) && err == nil {
+		if e := results[i].Err; e != nil && err == nil && !slices.ContainsFunc(lateErrors, func(late error) bool { return errors.Is(e, late) }) {
 			err = e
 		}
 	}
 	return err
 }
 
+// lifetime is what one life is about.
+type lifetime struct {
+	worker string // its own, and its intents' scopes
+	held   map[string]*durable.Record
+}
+
+func (l *lifetime) enqueue(scope, key string) durable.Event { return enqueue(l.worker+" "+scope, key) }
+
+var lateErrors = []error{durable.ErrFenced, durable.ErrState, durable.ErrMismatch}
+
 // TestCrashBetweenTrips ends the server's process before and after each trip to it. What
 // fails is done again. After each step the books agree, and in the end nothing is lost
 // and nobody holds anything.
 func TestCrashBetweenTrips(t *testing.T) {
 	t.Parallel()
+	s := openInternal(t)
+	lives := 0
 	for _, after := range []bool{false, true} {
 		for n := 1; ; n++ {
-			s := openInternal(t)
 			m := &mortal{killer: s.pool, left: n, after: after}
-			config := s.pool.Config()
-			config.ConnConfig.Tracer = m
-			config.MaxConns = 1
-			pool, err := pgxpool.NewWithConfig(t.Context(), config)
-			require.NoError(t, err)
-			dying := &Store{pool: pool, is: s.is}
-			held := make(map[string]*durable.Record)
-			for _, step := range life {
-				err := step.do(t.Context(), dying, held)
-				checkBooks(t, s)
-				if err != nil {
-					require.True(t, m.killed, "%s: %v", step.name, err)
-					require.NoError(t, step.do(t.Context(), dying, held), "%s again, after %v", step.name, err)
-					checkBooks(t, s)
-				}
-			}
-			pool.Close()
+			l := &lifetime{worker: fmt.Sprintf("mortal %v %d", after, n), held: make(map[string]*durable.Record)}
+			l.live(t, s, m)
+			lives++
 			stats, err := s.Stats(t.Context())
 			require.NoError(t, err)
 			total := 0
@@ -169,32 +200,92 @@ func TestCrashBetweenTrips(t *testing.T) {
 				total += count
 				assert.False(t, state.Held(), "killed at %d, after %v: %v", n, after, stats.States)
 			}
-			assert.Equal(t, 3, total)
+			assert.Equal(t, 4*lives, total)
 			assert.Zero(t, s.count(t, "durable_worker"))
 			require.False(t, t.Failed(), "killed at %d, after %v", n, after)
 			if !m.killed {
-				assert.Greater(t, n, 10, "it was killed that often")
+				assert.Greater(t, n, 25, "it was killed that often")
 				break
 			}
+			_, err = s.pool.Exec(t.Context(), "UPDATE durable_intent SET next_at = now() + interval '1 year' WHERE state IN (0, 1, 4)")
+			require.NoError(t, err, "the next life claims its own alone")
 		}
 	}
 }
 
-// bank keeps its book in the same database, but not in the store's transactions.
+// live goes through a life, and does again what fails.
+func (l *lifetime) live(t *testing.T, s *Store, m *mortal) {
+	t.Helper()
+	config := s.pool.Config()
+	config.ConnConfig.Tracer = m
+	config.MaxConns = 1
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	require.NoError(t, err)
+	defer pool.Close()
+	dying := &Store{pool: pool, is: s.is}
+	for _, step := range life {
+		err := step.do(t.Context(), dying, l)
+		checkBooks(t, s)
+		if err != nil {
+			require.True(t, m.killed, "%s: %v", step.name, err)
+			require.NoError(t, step.do(t.Context(), dying, l), "%s again, after %v", step.name, err)
+			checkBooks(t, s)
+		}
+	}
+}
+
+// bank keeps its book in the same database, but not in the store's transactions. It does the
+// work of a key once.
 type bank struct{ pool *pgxpool.Pool }
 
-func (b *bank) Send(ctx context.Context, s *durable.Send) durable.Outcome {
-	_, err := b.pool.Exec(ctx, "INSERT INTO bank (key, charge) VALUES ($1, $2) ON CONFLICT DO NOTHING", s.Key, s.Intent.ID.Key)
+func (b bank) Send(ctx context.Context, s *durable.Send) durable.Outcome {
+	return b.book(ctx, s, s.Key)
+}
+
+func (b bank) book(ctx context.Context, s *durable.Send, key string) durable.Outcome {
+	_, err := b.pool.Exec(ctx, "INSERT INTO bank (key, charge) VALUES ($1, $2) ON CONFLICT DO NOTHING", key, s.Intent.ID.Key)
 	if err != nil || rand.IntN(10) == 0 { // the answer is lost
 		return durable.Outcome{Err: err}
 	}
-	return durable.Outcome{Class: durable.ClassSucceeded, Reference: s.Key}
+	return durable.Outcome{Class: durable.ClassSucceeded, Reference: key}
 }
 
+// ledger is a bank that knows no keys: it books whatever it is sent, and can be asked.
+type ledger struct{ bank }
+
+func (l ledger) Send(ctx context.Context, s *durable.Send) durable.Outcome {
+	return l.book(ctx, s, fmt.Sprint(s.Key, " ", rand.Uint64()))
+}
+
+func (l ledger) Find(ctx context.Context, s *durable.Send) durable.Outcome {
+	n := 0
+	if err := l.pool.QueryRow(ctx, "SELECT count(*) FROM bank WHERE charge = $1", s.Intent.ID.Key).Scan(&n); err != nil {
+		return durable.Outcome{Err: err}
+	}
+	return durable.Outcome{Class: map[bool]durable.Class{true: durable.ClassSucceeded, false: durable.ClassNotFound}[n > 0]}
+}
+
+// Protects implements durable.Protector.
+func (ledger) Protects() (keyLife, settles time.Duration) { return -1, 500 * time.Millisecond }
+
 // TestBackendsAreKilled has two engines work while the server's processes are ended at
-// any moment. In the end each charge was made once.
+// any moment. In the end each charge was made once, by a bank that dedupes keys, and by one
+// that knows none.
 func TestBackendsAreKilled(t *testing.T) {
 	t.Parallel()
+	for name, of := range map[string]func(*pgxpool.Pool) durable.Gateway{
+		"bank":   func(p *pgxpool.Pool) durable.Gateway { return bank{p} },
+		"ledger": func(p *pgxpool.Pool) durable.Gateway { return ledger{bank{p}} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			killBackends(t, of)
+		})
+	}
+}
+
+func killBackends(t *testing.T, of func(*pgxpool.Pool) durable.Gateway) {
+	t.Helper()
 	s := openInternal(t)
 	_, err := s.pool.Exec(t.Context(), "CREATE TABLE bank (key text PRIMARY KEY, charge text NOT NULL)")
 	require.NoError(t, err)
@@ -215,8 +306,9 @@ func TestBackendsAreKilled(t *testing.T) {
 	over := make(chan error)
 	for range 2 {
 		engine := &durable.Engine{
-			Store: &Store{pool: victims, is: s.is}, Gateways: map[string]durable.Gateway{"psp": &bank{s.pool}},
-			Policy: durable.Schedule{MaxAttempts: -1}, Lease: time.Second, Poll: 20 * time.Millisecond, Drain: -1,
+			Store: &Store{pool: victims, is: s.is}, Gateways: map[string]durable.Gateway{"psp": of(s.pool)},
+			Policy: durable.Schedule{MaxAttempts: -1, Backoff: resilienthttp.FullJitter(20*time.Millisecond, 500*time.Millisecond)},
+			Lease:  time.Second, Poll: 20 * time.Millisecond, Drain: -1,
 		}
 		go func() { over <- engine.Run(ctx) }()
 	}
@@ -234,7 +326,7 @@ func TestBackendsAreKilled(t *testing.T) {
 			break
 		}
 		require.Less(t, time.Now(), deadline, "%v", stats)
-		require.NoError(t, pgkit.Pause(t.Context(), 20*time.Millisecond))
+		require.NoError(t, pause.About(t.Context(), 20*time.Millisecond))
 	}
 	cancel()
 	require.NoError(t, <-over)

@@ -29,10 +29,10 @@
 // transactions that have enqueued the same and not ended. What fails by a deadlock or a
 // serialization failure is done again, for 300 ms at most.
 //
-// A verb takes a connection of the pool for two or three round trips. Heartbeats need one
-// too: a pool that the work of the same process uses up for a Lease makes that process
-// count as dead. Give the store a pool of its own, of a few connections, where that may
-// be.
+// A verb takes a connection of the pool for two or three round trips. Engine.Run needs three
+// at once at the most. Where the work of the same process uses the pool up, outcomes are
+// stored later, but the process does not count as dead: a heartbeat for which there is no
+// connection within a ninth of the Lease makes one of its own.
 //
 // # PgBouncer
 //

@@ -92,6 +92,7 @@ func mutable() []field[*row] {
 		column("generation", "bigint", func(r *row) int64 { return r.Generation }),
 		column("worker", "text", func(r *row) string { return r.Worker }),
 		moment("next_at", func(r *row) time.Time { return r.NextAt }),
+		column("later", "boolean", func(r *row) bool { return r.Later() }),
 		moment("deadline", func(r *row) time.Time { return r.Deadline }),
 		column("attempts", "bigint", func(r *row) int64 { return int64(r.Attempts) }),
 		column("tries", "bigint", func(r *row) int64 { return int64(r.Tries) }),

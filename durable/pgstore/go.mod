@@ -4,8 +4,8 @@ go 1.26.0
 
 require (
 	github.com/jackc/pgx/v5 v5.12.0
-	github.com/resilienthttp/resilienthttp v0.0.0
-	github.com/resilienthttp/resilienthttp/internal/pgkit v0.0.0
+	github.com/resilienthttp/resilienthttp v0.1.0
+	github.com/resilienthttp/resilienthttp/internal/pgkit v0.1.0
 	github.com/stretchr/testify v1.12.1
 )
 

@@ -163,6 +163,6 @@ func countState(from pgkit.Row, all *durable.Stats) error {
 		all.Oldest = orNone(at)
 	}
 	all.Due += due
-	all.States[durable.State(state)] = n
+	all.States[durable.State(state)] += n
 	return err
 }

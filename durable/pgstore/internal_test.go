@@ -3,12 +3,14 @@ package pgstore
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 	"github.com/resilienthttp/resilienthttp/internal/postgrestest"
 )
@@ -31,17 +33,20 @@ func TestPlans(t *testing.T) {
 	for _, row := range []struct {
 		name, text, index string
 		args              []any
+		cond              string
 	}{
-		{"choose", s.is.choose, "durable_intent_due", []any{"m", int64(100), int64(25), []string{"a"}, []int64{1}}},
+		{"choose", s.is.choose, "durable_intent_due", []any{"m", int64(100), int64(25), []string{"a"}, []int64{1}}, "((scope"},
 		{
 			"choose more", s.is.chooseMore, "durable_intent_due",
-			[]any{[]string{"a"}, []any{"2026-01-01"}, []int64{1}, []int64{10}, []int64{1}, "2026-01-01"},
+			[]any{[]string{"a"}, []any{"2026-01-01"}, []int64{1}, []int64{10}, []int64{1}, "2026-01-01"}, "((scope",
 		},
 		{
 			"lock", s.is.lock, "durable_intent_scope_operation_key_key",
-			[]any{[]string{"a"}, []string{"b"}, []string{"c"}, nil},
+			[]any{[]string{"a"}, []string{"b"}, []string{"c"}, nil}, "((scope",
 		},
-		{"lose", s.is.lockLost, "durable_intent_held", []any{[]string{"w"}, int64(10)}},
+		{"ripen", s.is.ripen, "durable_intent_later", []any{int64(60_000_000), int64(1000)}, "(next_at <="},
+		{"sweep", s.is.sweep, "durable_intent_over", []any{int64(60_000_000), int64(1000)}, "(updated <"},
+		{"lose", s.is.lockLost, "durable_intent_held", []any{[]string{"w"}, int64(10)}, "(worker"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -59,9 +64,9 @@ func TestPlans(t *testing.T) {
 			require.NoError(t, err)
 			all := strings.Join(plan, "\n")
 			assert.Contains(t, all, row.index)
-			assert.Contains(t, all, "Index Cond")
+			assert.Contains(t, all, "Index Cond: "+row.cond)
 			for _, line := range plan {
-				if strings.Contains(line, " on durable_intent") {
+				if strings.Contains(line, " on durable_intent") && !strings.HasSuffix(line, " on durable_intent t") {
 					assert.Contains(t, line, "using "+row.index, all)
 				}
 			}
@@ -69,6 +74,43 @@ func TestPlans(t *testing.T) {
 			assert.NotContains(t, all, "Seq Scan")
 		})
 	}
+}
+
+// TestLater: what is due much later stands apart, where claims do not look, and is counted
+// all the same; it comes back soon before it is due, and what is due though it stands apart
+// is claimed at once.
+func TestLater(t *testing.T) {
+	t.Parallel()
+	s := openInternal(t)
+	var events []durable.Event
+	for _, key := range []string{"past", "soon", "later"} {
+		e := enqueue("a", key)
+		e.Intent.NotBefore = time.Now().Add(2 * time.Hour)
+		events = append(events, e)
+	}
+	require.NoError(t, each(s.Apply(t.Context(), append(events, enqueue("a", "now")))))
+	apart := func() (keys string) {
+		require.NoError(t, s.pool.QueryRow(t.Context(),
+			"SELECT coalesce(string_agg(key, ' ' ORDER BY key), '') FROM durable_intent WHERE later").Scan(&keys))
+		return keys
+	}
+	assert.Equal(t, "later past soon", apart())
+	for key, due := range map[string]time.Duration{"past": -time.Hour, "soon": durable.Soon - time.Second} {
+		_, err := s.pool.Exec(t.Context(), "UPDATE durable_intent SET next_at = clock_timestamp() + $1::bigint * interval '1 microsecond' WHERE key = $2",
+			due.Microseconds(), key)
+		require.NoError(t, err)
+	}
+	stats, err := s.Stats(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, map[durable.State]int{durable.StatePending: 4}, stats.States)
+	assert.Equal(t, 2, stats.Due)
+	assert.WithinDuration(t, time.Now().Add(-time.Hour), stats.Oldest, time.Minute)
+	claimed, err := s.Claim(t.Context(), claimOf("w"))
+	require.NoError(t, err)
+	require.Len(t, claimed.Changes, 2)
+	assert.Equal(t, "past", claimed.Changes[0].Record.ID.Key)
+	assert.Equal(t, "later", apart())
+	checkBooks(t, s)
 }
 
 // TestSettings are the transaction's alone: what is committed is flushed, unless the
@@ -117,7 +159,8 @@ func checkBooks(t *testing.T, s *Store) {
 		"attempts of nothing": `durable_attempt a WHERE NOT EXISTS (SELECT FROM durable_intent i WHERE i.id = a.intent)`,
 		"dead without an open letter": `durable_intent i WHERE (state = 6) <> EXISTS (
 			SELECT FROM durable_letter WHERE intent = i.id AND n = i.letter AND redriven_at IS NULL)`,
-		"held by nobody": `durable_intent WHERE (state IN (2, 3)) <> (worker <> '')`,
+		"later, and cannot be claimed": `durable_intent WHERE later AND state NOT IN (0, 1, 4)`,
+		"held by nobody":               `durable_intent WHERE (state IN (2, 3)) <> (worker <> '')`,
 	} {
 		assert.Zero(t, s.count(t, from), "%s: %s", what, from)
 	}

@@ -65,7 +65,7 @@ func New(ctx context.Context, pool *pgxpool.Pool, options *Options) (*Store, err
 	if options != nil && options.NoMigration {
 		prepare = schema.Check
 	}
-	if err := prepare(ctx, pool); err != nil {
+	if err := prepare(ctx, pgkit.Pool(pool)); err != nil {
 		return nil, err
 	}
 	return &Store{pool: pool, is: newStatements(schema)}, nil
@@ -81,7 +81,7 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, options *Options) error {
 	if err != nil {
 		return err
 	}
-	return schema.Migrate(ctx, pool)
+	return schema.Migrate(ctx, pgkit.Pool(pool))
 }
 
 // Schema is the SQL that Migrate executes where the tables have version from, and 0

@@ -16,7 +16,8 @@ const settings = `SELECT ` + pgkit.Durable + `, set_config('jit', 'off', true), 
 // 3 Held, 5 and 7 Final. They never change. What the statements know of states is where
 // to look; what may be done is Decide's affair.
 const (
-	claimable = ` i.state IN (0, 1, 4) `
+	claimable = ` i.state IN (0, 1, 4) AND NOT i.later `
+	later     = ` i.state IN (0, 1, 4) AND i.later `
 	held      = ` i.state IN (2, 3) `
 	final     = ` i.state IN (5, 7) `
 
@@ -49,6 +50,16 @@ const clock = `SELECT clock_timestamp()`
 const beat = `INSERT INTO` + workers + `AS w (id, expires_at) VALUES ($1::text, clock_timestamp() + $2::bigint` + micros + `)
 	ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at RETURNING w.expires_at - $2::bigint` + micros
 
+// stay is beat where a tenth of the lease is over, and returns when it ends: those who claim
+// under one name at once would wait for each other's commits, each for the worker's row.
+const stay = `WITH now AS MATERIALIZED (SELECT clock_timestamp() AS at, $2::bigint` + micros + `AS lease),
+	there AS (SELECT w.expires_at FROM now, ` + workers + `w
+		WHERE w.id = $1::text AND w.expires_at BETWEEN now.at + now.lease * 0.9 AND now.at + now.lease),
+	extended AS (INSERT INTO` + workers + `AS w (id, expires_at)
+		SELECT $1::text, now.at + now.lease FROM now WHERE NOT EXISTS (SELECT FROM there)
+		ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at RETURNING w.expires_at)
+	SELECT expires_at FROM there UNION ALL SELECT expires_at FROM extended`
+
 // lock reads what Decide looks at, and locks it, in the order of the arrays: that of the
 // names. What this transaction has inserted at $4 it knows.
 const lock = `SELECT` + columns + `, NULL::bytea, ''::bytea, 0::bigint
@@ -60,6 +71,15 @@ const lock = `SELECT` + columns + `, NULL::bytea, ''::bytea, 0::bigint
 const find = `SELECT` + columns + `, i.payload, i.result, 0::bigint FROM` + intents + `i WHERE` + theID
 
 const lockOne = find + ` FOR UPDATE SKIP LOCKED`
+
+// A time that is compared with an index is a SELECT of its own: clock_timestamp() by itself is
+// another for each row, so that all would be read.
+
+// ripen makes of what is due within $1 and was later so many intents that claims look at, those
+// first that are due first.
+const ripen = `UPDATE` + intents + `AS t SET later = false WHERE t.id = ANY (ARRAY (
+		SELECT i.id FROM` + intents + `i WHERE` + later + `AND i.next_at <= (SELECT clock_timestamp() + $1::bigint` + micros + `)
+		ORDER BY i.next_at LIMIT $2::bigint FOR UPDATE SKIP LOCKED))`
 
 // choose gives of each scope that has something due, those behind $1 first, an even
 // share of $2 intents; $3 less what is held already ($4, $5) is the most of one scope.
@@ -125,6 +145,8 @@ const chosenLetters = `SELECT i.scope, i.operation, i.key, l.n, l.gateway, l.bat
 const stats = `WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now)
 	SELECT i.state, count(*), count(*) FILTER (WHERE i.next_at <= (SELECT now FROM clock)), min(i.next_at)
 		FROM` + intents + `i WHERE` + claimable + `GROUP BY 1
+	UNION ALL SELECT i.state, count(*), count(*) FILTER (WHERE i.next_at <= (SELECT now FROM clock)), min(i.next_at)
+		FROM` + intents + `i WHERE` + later + `GROUP BY 1
 	UNION ALL SELECT i.state, count(*), 0, NULL FROM` + intents + `i WHERE` + held + `GROUP BY 1
 	UNION ALL SELECT i.state, count(*), 0, NULL FROM` + intents + `i WHERE i.state = 6 GROUP BY 1
 	UNION ALL SELECT i.state, count(*), 0, NULL FROM` + intents + `i WHERE` + final + `GROUP BY 1
@@ -133,7 +155,7 @@ const stats = `WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now)
 // sweep deletes up to $2 that are older than $1.
 const sweep = `WITH gone AS (
 		DELETE FROM` + intents + `t WHERE t.id = ANY (ARRAY (
-			SELECT i.id FROM` + intents + `i WHERE` + final + `AND i.updated < clock_timestamp() - $1::bigint` + micros + `
+			SELECT i.id FROM` + intents + `i WHERE` + final + `AND i.updated < (SELECT clock_timestamp() - $1::bigint` + micros + `)
 			ORDER BY i.updated LIMIT $2::bigint FOR UPDATE SKIP LOCKED))
 		RETURNING t.id),
 	gone_attempts AS (DELETE FROM` + attempts + `a WHERE a.intent IN (SELECT id FROM gone)),
@@ -142,11 +164,11 @@ const sweep = `WITH gone AS (
 
 // statements are the texts with the names of the tables, and the columns that they write.
 type statements struct {
-	beat, lock, find, lockOne, choose, chooseMore         string
-	findLost, lockDead, strays, lockLost, forget          string
-	journal, letters, stats, sweep                        string
-	insert, update                                        string
-	beginAttempts, endAttempts, openLetters, closeLetters string
+	beat, stay, lock, find, lockOne, ripen, choose, chooseMore string
+	findLost, lockDead, strays, lockLost, forget               string
+	journal, letters, stats, sweep                             string
+	insert, update                                             string
+	beginAttempts, endAttempts, openLetters, closeLetters      string
 
 	inserted, updated []field[*row]
 	begun, ended      []field[attempt]
@@ -155,7 +177,7 @@ type statements struct {
 
 func newStatements(s *pgkit.Schema) *statements {
 	is := &statements{
-		beat: beat, lock: lock, find: find, lockOne: lockOne, choose: choose, chooseMore: chooseMore,
+		beat: beat, stay: stay, lock: lock, find: find, lockOne: lockOne, ripen: ripen, choose: choose, chooseMore: chooseMore,
 		findLost: findLost, lockDead: lockDead, strays: strays, lockLost: lockLost, forget: forget,
 		journal: journal, letters: chosenLetters, stats: stats, sweep: sweep,
 		inserted: inserted(), updated: updated(), begun: begun(), ended: ended(), opened: opened(), closed: closed(),
@@ -167,7 +189,7 @@ func newStatements(s *pgkit.Schema) *statements {
 	is.openLetters = insertInto(letters, is.opened)
 	is.closeLetters = updateBy(letters, is.closed, 2)
 	for _, text := range [...]*string{
-		&is.beat, &is.lock, &is.find, &is.lockOne, &is.choose, &is.chooseMore,
+		&is.beat, &is.stay, &is.lock, &is.find, &is.lockOne, &is.ripen, &is.choose, &is.chooseMore,
 		&is.findLost, &is.lockDead, &is.strays, &is.lockLost, &is.forget,
 		&is.journal, &is.letters, &is.stats, &is.sweep,
 		&is.insert, &is.update, &is.beginAttempts, &is.endAttempts, &is.openLetters, &is.closeLetters,

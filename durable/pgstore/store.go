@@ -38,28 +38,6 @@ func (s *Store) ask(ctx context.Context, statement func() *pgkit.Statement) erro
 	return pgkit.Retry(ctx, func() error { return pgkit.PGX(s.pool).Send(ctx, statement()) })
 }
 
-// Beat implements durable.Store.
-func (s *Store) Beat(ctx context.Context, worker string, lease time.Duration) (now time.Time, err error) {
-	if err := durable.ValidBeat(worker, lease); err != nil {
-		return time.Time{}, err
-	}
-	err = s.send(ctx, beatStatement(s.is, worker, lease, &now))
-	return now, err
-}
-
-func beatStatement(is *statements, worker string, lease time.Duration, now *time.Time) *pgkit.Statement {
-	return &pgkit.Statement{Text: is.beat, Args: []any{worker, ceil(lease)}, Scan: func(from pgkit.Row) error {
-		err := from.Scan(now)
-		*now = now.UTC()
-		return err
-	}}
-}
-
-// ceil is a duration in microseconds, rounded up: no lease is shorter than asked for.
-func ceil(d time.Duration) int64 {
-	return (d + time.Microsecond - 1).Truncate(time.Microsecond).Microseconds()
-}
-
 // Reap implements durable.Store. It reads first, without a lock: mostly nobody has died.
 func (s *Store) Reap(ctx context.Context, limit int) (changes []durable.Change, err error) {
 	found := false

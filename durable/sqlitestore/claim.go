@@ -47,6 +47,9 @@ func (t *transaction) choose(ctx context.Context, claim *durable.Claim, now time
 	if claim.Only != nil {
 		return readRows(ctx, t.statement(find), claim.Only.Scope, claim.Only.Operation, claim.Only.Key)
 	}
+	if err := t.exec(ctx, ripen, now.Add(durable.Soon).UnixMicro(), ripenBatch); err != nil {
+		return nil, err
+	}
 	r := round{t: t, claim: claim, now: now.UnixMicro()}
 	if err := r.begin(ctx); err != nil {
 		return nil, err
@@ -56,6 +59,10 @@ func (t *transaction) choose(ctx context.Context, claim *durable.Claim, now time
 	}
 	return r.turns(), nil
 }
+
+// ripenBatch is the most intents that a claim brings back from what is later, those first
+// that are due first.
+const ripenBatch = 1000
 
 // round goes over the scopes, which each give one intent in their turn.
 type round struct {

@@ -3,6 +3,7 @@ package sqlitestore
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"modernc.org/sqlite"
 
+	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
@@ -58,14 +60,14 @@ var children = map[string]func(ctx context.Context, arg, path string) error{
 		return s.Close()
 	},
 
-	// work sends what is due, to a bank that dedupes keys, until it is killed.
+	// work sends what is due, to the bank of that name, until it is killed.
 	"work": func(ctx context.Context, name, path string) error {
 		s, err := Open(ctx, path)
 		if err != nil {
 			return err
 		}
 		fmt.Println("working")
-		return engine(s, &bank{s}).Run(ctx)
+		return engine(s, gateway(s, name)).Run(ctx)
 	},
 }
 
@@ -124,12 +126,14 @@ func TestCrashBetweenStatements(t *testing.T) {
 		stats, err := s.Stats(t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, afterLife[len(said)], stats.States, "killed at %d, after %q", n, said)
-		if len(said) > 0 {
-			bury(t, s)
-			stats, err = s.Stats(t.Context())
-			require.NoError(t, err)
-			assert.Equal(t, map[durable.State]int{durable.StateDone: 3}, stats.States, "killed at %d", n)
+		there := 0
+		for _, n := range stats.States {
+			there += n
 		}
+		bury(t, s)
+		over, err := s.Stats(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, there, over.States[durable.StateDone]+over.States[durable.StateCancelled], "killed at %d", n)
 		require.NoError(t, s.Close())
 		if len(said) > 0 && said[len(said)-1] == "survived" {
 			assert.Greater(t, n, 30, "it was killed that often")
@@ -152,35 +156,107 @@ var afterLife = []map[durable.State]int{
 	{durable.StateDone: 1, durable.StateUnknown: 2}, // reaped
 	{durable.StateDone: 2, durable.StateUnknown: 1},
 	{durable.StateDone: 3},
-	{durable.StateDone: 3}, // survived
+	{durable.StateDone: 3, durable.StatePending: 1},
+	{durable.StateDone: 3, durable.StateSending: 1},
+	{durable.StateDone: 3, durable.StateDead: 1},
+	{durable.StateDone: 3, durable.StateWaiting: 1}, // revised
+	{durable.StateDone: 3, durable.StateWaiting: 1}, // beaten
+	{durable.StateDone: 3, durable.StateCancelled: 1},
+	{durable.StateDone: 3, durable.StateCancelled: 1}, // left again
+	{durable.StateDone: 3, durable.StateCancelled: 1}, // reaped again
+	{durable.StateDone: 3, durable.StateCancelled: 1}, // survived
 }
 
-// bank keeps its book in the same file, but not in the store's transactions.
+// bank keeps its book in the same file, but not in the store's transactions. It does the work
+// of a key once.
 type bank struct{ s *Store }
 
-func (b *bank) Send(_ context.Context, s *durable.Send) durable.Outcome {
-	_, err := b.s.DB().Exec("INSERT INTO bank (key, charge) VALUES (?, ?) ON CONFLICT DO NOTHING", s.Key, s.Intent.ID.Key)
-	if err != nil || rand.IntN(10) == 0 { // the answer is lost
+func (b bank) Send(_ context.Context, s *durable.Send) durable.Outcome {
+	_, err := b.s.DB().Exec("INSERT INTO bank (key, charge) SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 FROM bank WHERE key = ?1)",
+		s.Key, s.Intent.ID.Key)
+	return answer(s, err)
+}
+
+func answer(s *durable.Send, err error) durable.Outcome {
+	if err != nil || rand.IntN(10) == 0 { // it is lost
 		return durable.Outcome{Err: err}
 	}
 	return durable.Outcome{Class: durable.ClassSucceeded, Reference: s.Key}
 }
 
+// ledger is a bank that knows no keys: it books whatever it is sent, and can be asked.
+type ledger struct{ bank }
+
+// ledgerSettles is how long after the end of a send it may yet be booked.
+const ledgerSettles = 200 * time.Millisecond
+
+// Send is sometimes done when nobody waits for it any more.
+func (l ledger) Send(_ context.Context, s *durable.Send) durable.Outcome {
+	if late := *s; rand.IntN(10) == 0 {
+		time.AfterFunc(ledgerSettles/2, func() { _ = l.book(&late) })
+		return durable.Outcome{}
+	}
+	return answer(s, l.book(s))
+}
+
+// book keeps the promise however long this process, or its turn to write, is waited for.
+func (l ledger) book(s *durable.Send) error {
+	booked, err := sqlitekit.Affected(l.s.DB().Exec(`INSERT INTO bank (key, charge) SELECT ?, ? WHERE NOT EXISTS (
+		SELECT 1 FROM durable_intent i JOIN durable_attempt a ON a.intent = i.id
+		WHERE i.scope = ? AND i.operation = ? AND i.key = ? AND a.n = ? AND a.finished_at + ? <=`+now+`)`,
+		s.Key, s.Intent.ID.Key, s.Intent.ID.Scope, s.Intent.ID.Operation, s.Intent.ID.Key, s.Generation, ledgerSettles.Microseconds()))
+	if err == nil && booked == 0 {
+		err = errors.New("it comes too late")
+	}
+	return err
+}
+
+func (l ledger) Find(_ context.Context, s *durable.Send) durable.Outcome {
+	n := 0
+	if err := l.s.DB().QueryRow("SELECT count(*) FROM bank WHERE charge = ?", s.Intent.ID.Key).Scan(&n); err != nil {
+		return durable.Outcome{Err: err}
+	}
+	return durable.Outcome{Class: map[bool]durable.Class{true: durable.ClassSucceeded, false: durable.ClassNotFound}[n > 0]}
+}
+
+// Protects implements durable.Protector.
+func (ledger) Protects() (keyLife, settles time.Duration) { return -1, ledgerSettles }
+
+// gateway is a bank by its name.
+func gateway(s *Store, name string) durable.Gateway {
+	if name == "ledger" {
+		return ledger{bank{s}}
+	}
+	return bank{s}
+}
+
 func engine(s durable.Store, gateway durable.Gateway) *durable.Engine {
 	return &durable.Engine{
-		Store: s, Gateways: map[string]durable.Gateway{"psp": gateway}, Policy: durable.Schedule{MaxAttempts: -1},
-		Lease: time.Second, Poll: 20 * time.Millisecond, Drain: -1,
+		Store: s, Gateways: map[string]durable.Gateway{"psp": gateway},
+		Policy: durable.Schedule{MaxAttempts: -1, Backoff: resilienthttp.FullJitter(20*time.Millisecond, 500*time.Millisecond)},
+		Lease:  time.Second, Poll: 20 * time.Millisecond, Drain: -1,
 	}
 }
 
 // TestWorkersAreKilled has processes send and be killed at any moment. In the end each
-// charge was made once.
+// charge was made once, by a bank that dedupes keys, and by one that knows none.
 func TestWorkersAreKilled(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"bank", "ledger"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			killWorkers(t, name)
+		})
+	}
+}
+
+func killWorkers(t *testing.T, name string) {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "test.db")
 	s, err := Open(t.Context(), path)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Close()) }()
-	_, err = s.DB().Exec("CREATE TABLE bank (key TEXT PRIMARY KEY, charge TEXT NOT NULL) STRICT")
+	_, err = s.DB().Exec("CREATE TABLE bank (key TEXT NOT NULL, charge TEXT NOT NULL) STRICT; CREATE INDEX bank_charge ON bank (charge); CREATE INDEX bank_key ON bank (key)")
 	require.NoError(t, err)
 	const charges, workers, kills = 400, 2, 6
 	var events []durable.Event
@@ -197,7 +273,7 @@ func TestWorkersAreKilled(t *testing.T) {
 		go func() {
 			defer func() { over <- struct{}{} }()
 			for range kills / workers {
-				cmd, lines, err := startChild(ctx, "work", "-", path)
+				cmd, lines, err := startChild(ctx, "work", name, path)
 				if !assert.NoError(t, err) {
 					return
 				}
@@ -215,7 +291,7 @@ func TestWorkersAreKilled(t *testing.T) {
 		<-over
 	}
 	ended := make(chan error)
-	go func() { ended <- engine(s, &bank{s}).Run(ctx) }()
+	go func() { ended <- engine(s, gateway(s, name)).Run(ctx) }()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		stats, err := s.Stats(t.Context())
 		require.NoError(t, err)

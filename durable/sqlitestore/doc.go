@@ -18,7 +18,8 @@
 // SQLite has one write lock for the whole file. Reading waits for nobody. Those who
 // write stand in line in this process, those who end attempts before those who begin
 // some, and leave it when their context ends; for other processes they look again every
-// few milliseconds. Who waits longer than Options.BusyTimeout gets ErrLocked, and may do
+// few milliseconds. Who comes first writes for all who stand in line by then, in one
+// transaction: the more there are, the less each waits for the disk. Who waits longer than Options.BusyTimeout gets ErrLocked, and may do
 // the same again.
 //
 // So transactions in the same file should be short: a lease that cannot be extended in

@@ -3,8 +3,8 @@ module github.com/resilienthttp/resilienthttp/durable/sqlitestore
 go 1.26.0
 
 require (
-	github.com/resilienthttp/resilienthttp v0.0.0
-	github.com/resilienthttp/resilienthttp/internal/sqlitekit v0.0.0
+	github.com/resilienthttp/resilienthttp v0.1.0
+	github.com/resilienthttp/resilienthttp/internal/sqlitekit v0.1.0
 	github.com/stretchr/testify v1.12.1
 	modernc.org/sqlite v1.60.1
 )

@@ -172,7 +172,7 @@ func readStats(ctx context.Context, statement sqlitekit.Statement) (durable.Stat
 			all.Oldest = timeOf(at.Int64)
 		}
 		all.Due += due
-		all.States[durable.State(state)] = n
+		all.States[durable.State(state)] += n
 		return err
 	})
 	return all, err

@@ -104,7 +104,7 @@ func TestPlans(t *testing.T) {
 	open, _ := lettersQuery(&durable.Filter{}, &durable.Letter{}, 1)
 	all, _ := lettersQuery(&durable.Filter{Closed: true}, &durable.Letter{}, 1)
 	queries["open letters"], queries["all letters"] = open, all
-	fine := regexp.MustCompile(`^SCAN (CONSTANT ROW|s|durable_worker|.* USING (COVERING )?INDEX durable_intent_(due|held|dead|over)|` +
+	fine := regexp.MustCompile(`^SCAN (CONSTANT ROW|s|durable_worker|.* USING (COVERING )?INDEX durable_intent_(due|later|held|dead|over)|` +
 		`l USING INDEX durable_letter_(all|open))$`)
 	for name, query := range queries {
 		t.Run(name, func(t *testing.T) {
@@ -227,15 +227,16 @@ func TestSchema(t *testing.T) {
 func checkBooks(t *testing.T, s *Store) {
 	t.Helper()
 	for what, query := range map[string]string{
-		"an attempt of nothing":       `SELECT count(*) FROM durable_attempt WHERE intent NOT IN (SELECT id FROM durable_intent)`,
-		"a letter of nothing":         `SELECT count(*) FROM durable_letter WHERE intent NOT IN (SELECT id FROM durable_intent)`,
-		"held, and not journalled":    `SELECT count(*) FROM durable_intent i WHERE state IN (2, 3) AND NOT EXISTS (SELECT 1 FROM durable_attempt WHERE intent = i.id AND n = generation AND finished_at IS NULL)`,
-		"held by nobody":              `SELECT count(*) FROM durable_intent WHERE (state IN (2, 3)) <> (worker <> '')`,
-		"an attempt that never ended": `SELECT count(*) FROM durable_attempt a JOIN durable_intent i ON i.id = intent WHERE finished_at IS NULL AND (n <> generation OR state NOT IN (2, 3))`,
-		"dead without a letter":       `SELECT count(*) FROM durable_intent i WHERE (state = 6) <> (SELECT count(*) = 1 FROM durable_letter WHERE intent = i.id AND redriven_at IS NULL)`,
-		"another letter":              `SELECT count(*) FROM durable_intent i WHERE letter <> coalesce((SELECT n FROM durable_letter WHERE intent = i.id AND redriven_at IS NULL), 0)`,
-		"done twice":                  `SELECT count(*) FROM (SELECT intent FROM durable_attempt WHERE class = 1 GROUP BY intent HAVING count(*) > 1)`,
-		"in two indexes, or none":     `SELECT count(*) FROM durable_intent WHERE (state IN (0, 1, 4)) + (state IN (2, 3)) + (state = 6) + (state IN (5, 7)) <> 1`,
+		"an attempt of nothing":        `SELECT count(*) FROM durable_attempt WHERE intent NOT IN (SELECT id FROM durable_intent)`,
+		"a letter of nothing":          `SELECT count(*) FROM durable_letter WHERE intent NOT IN (SELECT id FROM durable_intent)`,
+		"held, and not journalled":     `SELECT count(*) FROM durable_intent i WHERE state IN (2, 3) AND NOT EXISTS (SELECT 1 FROM durable_attempt WHERE intent = i.id AND n = generation AND finished_at IS NULL)`,
+		"held by nobody":               `SELECT count(*) FROM durable_intent WHERE (state IN (2, 3)) <> (worker <> '')`,
+		"an attempt that never ended":  `SELECT count(*) FROM durable_attempt a JOIN durable_intent i ON i.id = intent WHERE finished_at IS NULL AND (n <> generation OR state NOT IN (2, 3))`,
+		"dead without a letter":        `SELECT count(*) FROM durable_intent i WHERE (state = 6) <> (SELECT count(*) = 1 FROM durable_letter WHERE intent = i.id AND redriven_at IS NULL)`,
+		"another letter":               `SELECT count(*) FROM durable_intent i WHERE letter <> coalesce((SELECT n FROM durable_letter WHERE intent = i.id AND redriven_at IS NULL), 0)`,
+		"done twice":                   `SELECT count(*) FROM (SELECT intent FROM durable_attempt WHERE class = 1 GROUP BY intent HAVING count(*) > 1)`,
+		"in two indexes, or none":      `SELECT count(*) FROM durable_intent WHERE (state IN (0, 1, 4)) + (state IN (2, 3)) + (state = 6) + (state IN (5, 7)) <> 1`,
+		"later, and cannot be claimed": `SELECT count(*) FROM durable_intent WHERE later AND state NOT IN (0, 1, 4)`,
 	} {
 		var n int
 		require.NoError(t, s.DB().QueryRow(query).Scan(&n), what)
@@ -244,6 +245,48 @@ func checkBooks(t *testing.T, s *Store) {
 	var integrity string
 	require.NoError(t, s.DB().QueryRow("PRAGMA integrity_check").Scan(&integrity))
 	assert.Equal(t, "ok", integrity)
+}
+
+// TestLater: what is due much later stands apart, where claims do not look, and is counted
+// all the same; it comes back soon before it is due, and what is due though it stands apart
+// is claimed at once.
+func TestLater(t *testing.T) {
+	s := openInternal(t)
+	var events []durable.Event
+	for _, key := range []string{"past", "soon", "later"} {
+		e := enqueue("a", key)
+		e.Intent.NotBefore = time.Now().Add(2 * time.Hour)
+		events = append(events, e)
+	}
+	_, err := apply(t.Context(), s, append(events, enqueue("a", "now"))...)
+	require.NoError(t, err)
+	apart := func() (keys []string) {
+		rows, err := s.DB().Query("SELECT key FROM durable_intent WHERE later = 1 ORDER BY key")
+		require.NoError(t, err)
+		defer func() { require.NoError(t, rows.Close()) }()
+		for rows.Next() {
+			keys = append(keys, "")
+			require.NoError(t, rows.Scan(&keys[len(keys)-1]))
+		}
+		require.NoError(t, rows.Err())
+		return keys
+	}
+	assert.Equal(t, []string{"later", "past", "soon"}, apart())
+	for key, due := range map[string]time.Duration{"past": -time.Hour, "soon": durable.Soon - time.Second} {
+		_, err := s.DB().Exec("UPDATE durable_intent SET next_at = ? WHERE key = ?", time.Now().Add(due).UnixMicro(), key)
+		require.NoError(t, err)
+	}
+	stats, err := s.Stats(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, map[durable.State]int{durable.StatePending: 4}, stats.States)
+	assert.Equal(t, 2, stats.Due)
+	assert.WithinDuration(t, time.Now().Add(-time.Hour), stats.Oldest, time.Minute)
+	claimed, err := s.Claim(t.Context(), claimOf("w"))
+	require.NoError(t, err)
+	require.Len(t, claimed.Changes, 2)
+	assert.Equal(t, "past", claimed.Changes[0].Record.ID.Key)
+	assert.Equal(t, []string{"later"}, apart())
+	checkBooks(t, s)
 }
 
 // TestNothingStays: what is swept takes all that belongs to it along, and who has died
@@ -258,9 +301,9 @@ func TestNothingStays(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 5, n)
 	checkBooks(t, s)
-	n, err = s.Sweep(t.Context(), 0, 5)
+	n, err = s.Sweep(t.Context(), 0, 10)
 	require.NoError(t, err)
-	assert.Equal(t, 4, n)
+	assert.Equal(t, 7, n)
 	for _, table := range []string{"intent", "attempt", "letter", "worker"} {
 		require.NoError(t, s.DB().QueryRow("SELECT count(*) FROM durable_"+table).Scan(&n))
 		assert.Zero(t, n, table)
@@ -327,6 +370,45 @@ func life(ctx context.Context, s *Store, name string, said func(what string)) er
 		}
 		third = second
 	}
+	return afterlife(ctx, s, name, verb, claim, said)
+}
+
+// afterlife takes a fourth intent through the rest: refused, mended, withdrawn, and looked after
+// by a worker that goes on.
+func afterlife(
+	ctx context.Context, s *Store, name string, verb func(string, ...durable.Event) ([]durable.Result, error),
+	claim func(string, int) ([]durable.Change, error), said func(string),
+) error {
+	fourth := enqueue(name, "4")
+	if _, err := verb("enqueued the fourth", fourth); err != nil {
+		return err
+	}
+	held, err := claim("claimed the fourth", 1)
+	if err != nil {
+		return err
+	}
+	if _, err := verb("refused", finish(&held[0].Record, durable.ClassRefused, durable.Bury)); err != nil {
+		return err
+	}
+	fourth.Intent.Payload = []byte("mended")
+	if results, err := verb("revised", fourth); err != nil || !results[0].Revised {
+		return fmt.Errorf("revised: %w", err)
+	}
+	if _, err := s.Beat(ctx, name, time.Hour); err != nil {
+		return fmt.Errorf("beaten: %w", err)
+	}
+	said("beaten")
+	if _, err := verb("cancelled", durable.Event{Kind: durable.EventCancel, Intent: fourth.Intent}); err != nil {
+		return err
+	}
+	if _, err := s.Beat(ctx, name, 0); err != nil {
+		return fmt.Errorf("left again: %w", err)
+	}
+	said("left again")
+	if changes, err := s.Reap(ctx, 10); err != nil || len(changes) != 0 {
+		return fmt.Errorf("reaped again: %d, %w", len(changes), err)
+	}
+	said("reaped again")
 	return nil
 }
 
@@ -351,7 +433,7 @@ func TestDiskFull(t *testing.T) {
 	}
 	assert.Greater(t, len(failed), 2, "the disk was full at different verbs")
 	var done, all int
-	require.NoError(t, s.DB().QueryRow("SELECT count(*) FILTER (WHERE state = 5), count(*) FROM durable_intent").Scan(&done, &all))
+	require.NoError(t, s.DB().QueryRow("SELECT count(*) FILTER (WHERE state IN (5, 7)), count(*) FROM durable_intent").Scan(&done, &all))
 	assert.Equal(t, all, done)
 }
 

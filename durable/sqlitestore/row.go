@@ -58,8 +58,8 @@ func scanRow(rows *sql.Rows) (r row, err error) {
 // mutable are the values of the columns from gateway to updated.
 func mutable(r *durable.Record) []any {
 	return []any{
-		r.Gateway, string(r.Fingerprint), int64(r.State), r.Epoch, r.Generation, r.Worker, micros(r.NextAt), micros(r.Deadline),
-		r.Attempts, r.Tries, r.Doubt, r.Ask, int64(r.Class), r.Code, r.Reference, r.Reason, r.Letter,
+		r.Gateway, string(r.Fingerprint), int64(r.State), r.Epoch, r.Generation, r.Worker, micros(r.NextAt), r.Later(),
+		micros(r.Deadline), r.Attempts, r.Tries, r.Doubt, r.Ask, int64(r.Class), r.Code, r.Reference, r.Reason, r.Letter,
 		micros(r.First), micros(r.Last), micros(r.Taken), micros(r.Since), r.Batch, r.Row, micros(r.Created), micros(r.Updated),
 	}
 }

@@ -17,7 +17,8 @@ const now = ` (CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000) `
 // 3 Held, 5 and 7 Final. They never change. What the statements know of states is where
 // to look; what may be done is Decide's affair.
 const (
-	claimable = ` state IN (0, 1, 4) `
+	claimable = ` state IN (0, 1, 4) AND later = 0 `
+	later     = ` state IN (0, 1, 4) AND later = 1 `
 	held      = ` state IN (2, 3) `
 	final     = ` state IN (5, 7) `
 
@@ -58,6 +59,7 @@ const (
 	openLetter
 	closeLetter
 	beat
+	ripen
 	dueAfter
 	dueUntil
 	dueMore
@@ -81,18 +83,18 @@ func (s statement) text() string {
 		load: `SELECT` + columns + `, x'', x'' FROM durable_intent i WHERE` + theID,
 
 		insert: `INSERT INTO durable_intent (scope, operation, key, payload, gateway, fingerprint, state, epoch, generation,
-				worker, next_at, deadline, attempts, tries, doubt, ask, class, code, reference, reason, letter,
+				worker, next_at, later, deadline, attempts, tries, doubt, ask, class, code, reference, reason, letter,
 				first_at, last_at, taken_at, since, batch, row, created, updated)
 			VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22,
-				?23, ?24, ?25, ?26, ?27, ?28, ?29)
+				?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30)
 			ON CONFLICT DO NOTHING`,
 
 		// ?2 and ?3 are NULL where payload and result stay.
 		update: `UPDATE durable_intent
 			SET payload = coalesce(?2, payload), result = coalesce(?3, result), gateway = ?4, fingerprint = ?5, state = ?6,
-				epoch = ?7, generation = ?8, worker = ?9, next_at = ?10, deadline = ?11, attempts = ?12, tries = ?13,
-				doubt = ?14, ask = ?15, class = ?16, code = ?17, reference = ?18, reason = ?19, letter = ?20, first_at = ?21,
-				last_at = ?22, taken_at = ?23, since = ?24, batch = ?25, row = ?26, created = ?27, updated = ?28
+				epoch = ?7, generation = ?8, worker = ?9, next_at = ?10, later = ?11, deadline = ?12, attempts = ?13,
+				tries = ?14, doubt = ?15, ask = ?16, class = ?17, code = ?18, reference = ?19, reason = ?20, letter = ?21,
+				first_at = ?22, last_at = ?23, taken_at = ?24, since = ?25, batch = ?26, row = ?27, created = ?28, updated = ?29
 			WHERE id = ?1`,
 
 		beginAttempt: `INSERT INTO durable_attempt (intent, n, kind, epoch, key, worker, sent_at, finished_at, class, code,
@@ -108,6 +110,10 @@ func (s statement) text() string {
 
 		beat: `INSERT INTO durable_worker (id, expires_at) VALUES (?1, ?2)
 			ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at`,
+
+		// What is due soon is not later any more.
+		ripen: `UPDATE durable_intent SET later = 0 WHERE id IN (
+				SELECT id FROM durable_intent WHERE` + later + `AND next_at <= ?1 ORDER BY next_at, state, id LIMIT ?2)`,
 
 		// What is due longest in each scope behind ?1, and then in the others.
 		dueAfter: `WITH RECURSIVE s(scope) AS (
@@ -138,6 +144,8 @@ func (s statement) text() string {
 
 		stats: `SELECT state, count(*), coalesce(sum(next_at <=` + now + `), 0), min(next_at)
 				FROM durable_intent INDEXED BY durable_intent_due WHERE` + claimable + `GROUP BY state
+			UNION ALL SELECT state, count(*), coalesce(sum(next_at <=` + now + `), 0), min(next_at)
+				FROM durable_intent INDEXED BY durable_intent_later WHERE` + later + `GROUP BY state
 			UNION ALL SELECT state, count(*), 0, NULL
 				FROM durable_intent INDEXED BY durable_intent_held WHERE` + held + `GROUP BY state
 			UNION ALL SELECT state, count(*), 0, NULL

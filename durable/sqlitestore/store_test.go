@@ -1,15 +1,21 @@
 package sqlitestore_test
 
 import (
+	"context"
 	"database/sql"
+	"fmt"
 	"path/filepath"
+	"sync"
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/durable/sqlitestore"
 	"github.com/resilienthttp/resilienthttp/durable/storetest"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
 func open(tb testing.TB, path string) *sqlitestore.Store {
@@ -49,21 +55,59 @@ func TestOpened(t *testing.T) {
 	}.Run(t)
 }
 
+// besideOne is a store in a database of the work's, which has a pool of one connection.
+func besideOne(t *testing.T) (*sql.DB, *sqlitestore.Store) {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+filepath.ToSlash(filepath.Join(t.TempDir(), "work.db"))+"?_pragma=journal_mode(WAL)")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	db.SetMaxOpenConns(1)
+	store, err := sqlitestore.New(t.Context(), db)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	return db, store
+}
+
 // TestNew runs the suite in a database of the work's, with a pool of one connection,
 // whose transactions are deferred and which has no busy timeout.
 func TestNew(t *testing.T) {
 	t.Parallel()
 	storetest.Suite{
 		Open: func(t *testing.T) durable.Store {
-			db, err := sql.Open("sqlite", "file:"+filepath.ToSlash(filepath.Join(t.TempDir(), "work.db"))+"?_pragma=journal_mode(WAL)")
-			require.NoError(t, err)
-			t.Cleanup(func() { require.NoError(t, db.Close()) })
-			db.SetMaxOpenConns(1)
-			store, err := sqlitestore.New(t.Context(), db)
-			require.NoError(t, err)
-			t.Cleanup(func() { require.NoError(t, store.Close()) })
+			_, store := besideOne(t)
 			return store
 		},
 		Within: within,
 	}.Run(t)
+}
+
+// TestBeatBesideThePool: work that keeps the only connection of its own pool does not make
+// its worker count as dead, nor do those who stand in line to enqueue.
+func TestBeatBesideThePool(t *testing.T) {
+	t.Parallel()
+	db, store := besideOne(t)
+	conn, err := db.Conn(t.Context())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close()) }()
+
+	ctx, cancel := context.WithCancel(t.Context())
+	var enqueuing sync.WaitGroup
+	for i := range 50 {
+		enqueuing.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				in := durable.Intent{ID: idempotency.ID{Scope: "s", Operation: "o", Key: fmt.Sprint(i, n)}, Gateway: "psp"}
+				_, err := store.Apply(ctx, []durable.Event{{Kind: durable.EventEnqueue, Intent: in}})
+				assert.True(t, err == nil || ctx.Err() != nil, "%v", err)
+			}
+		})
+	}
+	const lease = 3 * time.Minute // a beat that waited for the pool would wait for a third of it, and in vain
+	for range 10 {
+		limited, cancel := context.WithTimeout(ctx, lease/3)
+		_, err := store.Beat(limited, "w", lease)
+		cancel()
+		require.NoError(t, err)
+	}
+	cancel()
+	enqueuing.Wait()
 }

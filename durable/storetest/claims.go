@@ -10,7 +10,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/durable"
 )
 
-// testClaim looks at what is claimed and what is not.
+// testClaim (D1) looks at what is claimed and what is not.
 func (k *kit) testClaim() {
 	ready, later, held := intent("a"), intent("a"), intent("a")
 	later.NotBefore = time.Now().Add(time.Hour)
@@ -101,7 +101,7 @@ func (k *kit) many(scope string, n int) []durable.Record {
 	return records
 }
 
-// testFairness has one tenant with much to do, and some with little.
+// testFairness (D9) has one tenant with much to do, and some with little.
 func (k *kit) testFairness() {
 	k.many("m", k.Rows)
 	for _, scope := range []string{"", "a", "b", "z"} {
@@ -145,10 +145,11 @@ func (k *kit) testFairness() {
 	for i := range late {
 		k.must(event(durable.EventCancel, late[i].ID))
 	}
+	now := time.Now()
 	for i, back := range []int{1, 3, 2} {
 		in := intent("q")
 		in.Row = i
-		in.NotBefore = time.Now().Add(time.Duration(back) * 30 * time.Millisecond)
+		in.NotBefore = now.Add(time.Duration(back) * 200 * time.Millisecond)
 		k.must(enqueue(in))
 	}
 	c.After, c.Limit = "p", 1
@@ -243,7 +244,7 @@ func (k *kit) now() time.Time {
 	return stats.Now
 }
 
-// testClock looks whether all verbs tell the same time.
+// testClock (D14) looks whether all verbs tell the same time.
 func (k *kit) testClock() {
 	k.many("a", 2)
 	times := []time.Time{k.now()}
@@ -280,7 +281,7 @@ func unquoted(names []string) []string {
 	return names
 }
 
-// testShares bounds what a worker holds of a scope.
+// testShares (D9) bounds what a worker holds of a scope.
 func (k *kit) testShares() {
 	k.many("a", 20)
 	k.many("b", 2)

@@ -204,7 +204,7 @@ func (k *kit) testCancelled() {
 	}
 }
 
-// testWithin looks whether an outbox shares the fate of its transaction.
+// testWithin (D6) looks whether an outbox shares the fate of its transaction.
 func (k *kit) testWithin() {
 	if k.Within == nil {
 		k.Log("the store has no transactions")
@@ -245,6 +245,11 @@ func (k *kit) testWithin() {
 		}
 		if there := k.look(in.ID) != nil; there != (fail == nil) {
 			k.Errorf("%s: it is there: %v", name, there)
+		}
+		one := claim(worker)
+		one.Only = &in.ID
+		if n := len(k.claim(one)); (n == 1) != (fail == nil) {
+			k.Errorf("%s: %d were claimed", name, n)
 		}
 		if cancelled := k.look(old.ID).State == durable.StateCancelled; cancelled != (fail == nil) {
 			k.Errorf("%s: it is cancelled: %v", name, cancelled)

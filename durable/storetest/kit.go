@@ -15,6 +15,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/internal/pause"
 )
 
 // patience bounds waits for what must come. A slow machine is no fault.
@@ -231,6 +232,9 @@ func (k *kit) claim(c durable.Claim, before ...durable.Record) []durable.Change 
 	if err != nil {
 		k.Fatalf("Claim: %v", err)
 	}
+	if least := c.Lease * 9 / 10; claimed.Lease != 0 && claimed.Lease < least {
+		k.Errorf("a claim gives a lease of %v, want %v at least", claimed.Lease, least)
+	}
 	for i := range claimed.Changes {
 		change := &claimed.Changes[i]
 		k.note(change)
@@ -275,21 +279,10 @@ func together(n int, f func(i int)) {
 	all.Wait()
 }
 
-// wait waits.
-func (k *kit) wait(d time.Duration) {
-	k.Helper()
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-k.Context().Done():
-	}
-}
-
 // eventually calls f until it is true.
 func (k *kit) eventually(what string, f func() bool) {
 	k.Helper()
-	for deadline := time.Now().Add(patience); !f(); k.wait(5 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); !f(); _ = pause.For(k.Context(), 5*time.Millisecond) {
 		if time.Now().After(deadline) {
 			k.Fatalf("%s does not come", what)
 		}

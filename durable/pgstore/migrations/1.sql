@@ -21,6 +21,7 @@ CREATE TABLE {{schema}}durable_intent (
 	generation  bigint      NOT NULL,
 	worker      text COLLATE "C" NOT NULL,
 	next_at     timestamptz NOT NULL,
+	later       boolean     NOT NULL, -- it need not be looked at until soon before next_at: see durable.Soon
 	deadline    timestamptz,
 	attempts    bigint      NOT NULL,
 	tries       bigint      NOT NULL,
@@ -44,9 +45,11 @@ CREATE TABLE {{schema}}durable_intent (
 	UNIQUE (scope, operation, key)
 );
 
--- Each intent is in one of these: what may be claimed, what is held, what is dead, what may be swept. They have the state,
--- so that counting reads nothing else.
-CREATE INDEX durable_intent_due ON {{schema}}durable_intent (scope, next_at, id) INCLUDE (state) WHERE state IN (0, 1, 4);
+-- Each intent is in one of these: what may be claimed soon, and later, what is held, what is dead, what may be swept. They
+-- have the state, so that counting reads nothing else.
+CREATE INDEX durable_intent_due ON {{schema}}durable_intent (scope, next_at, id) INCLUDE (state)
+	WHERE state IN (0, 1, 4) AND NOT later;
+CREATE INDEX durable_intent_later ON {{schema}}durable_intent (next_at) INCLUDE (state) WHERE state IN (0, 1, 4) AND later;
 CREATE INDEX durable_intent_held ON {{schema}}durable_intent (worker) INCLUDE (state) WHERE state IN (2, 3);
 CREATE INDEX durable_intent_dead ON {{schema}}durable_intent (state) WHERE state = 6;
 CREATE INDEX durable_intent_over ON {{schema}}durable_intent (updated) INCLUDE (state) WHERE state IN (5, 7);

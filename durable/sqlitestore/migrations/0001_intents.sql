@@ -23,6 +23,7 @@ CREATE TABLE IF NOT EXISTS durable_intent (
 	generation  INTEGER NOT NULL,
 	worker      TEXT    NOT NULL,
 	next_at     INTEGER NOT NULL,
+	later       INTEGER NOT NULL, -- it need not be looked at until soon before next_at: see durable.Soon
 	deadline    INTEGER,
 	attempts    INTEGER NOT NULL,
 	tries       INTEGER NOT NULL,
@@ -46,9 +47,10 @@ CREATE TABLE IF NOT EXISTS durable_intent (
 	UNIQUE (scope, operation, key)
 ) STRICT;
 
--- Each intent is in one of these: what may be claimed, what is held, what is dead, what may be swept. They have the state,
--- so that counting reads nothing else.
-CREATE INDEX IF NOT EXISTS durable_intent_due ON durable_intent (scope, next_at, state) WHERE state IN (0, 1, 4);
+-- Each intent is in one of these: what may be claimed soon, and later, what is held, what is dead, what may be swept. They
+-- have the state, so that counting reads nothing else.
+CREATE INDEX IF NOT EXISTS durable_intent_due ON durable_intent (scope, next_at, state) WHERE state IN (0, 1, 4) AND later = 0;
+CREATE INDEX IF NOT EXISTS durable_intent_later ON durable_intent (next_at, state) WHERE state IN (0, 1, 4) AND later = 1;
 CREATE INDEX IF NOT EXISTS durable_intent_held ON durable_intent (worker, state) WHERE state IN (2, 3);
 CREATE INDEX IF NOT EXISTS durable_intent_dead ON durable_intent (state) WHERE state = 6;
 CREATE INDEX IF NOT EXISTS durable_intent_over ON durable_intent (updated, state) WHERE state IN (5, 7);

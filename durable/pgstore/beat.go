@@ -1,0 +1,67 @@
+package pgstore
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/internal/pgkit"
+)
+
+// Beat implements durable.Store. Where the pool has no connection for it within a ninth
+// of the lease, it makes one of its own: who waits for a connection is not dead.
+func (s *Store) Beat(ctx context.Context, worker string, lease time.Duration) (now time.Time, err error) {
+	if err := durable.ValidBeat(worker, lease); err != nil {
+		return time.Time{}, err
+	}
+	statement := beatStatement(s.is, worker, lease, &now)
+	if lease == 0 { // nobody dies of a leave that is not taken
+		err = s.send(ctx, statement)
+		return now, err
+	}
+	conn, err := s.soon(ctx, lease/9)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if conn == nil {
+		err = s.beside(ctx, statement)
+		return now, err
+	}
+	defer conn.Release()
+	err = pgkit.Retry(ctx, func() error { return pgkit.PGX(conn.Conn()).Send(ctx, statement) })
+	return now, err
+}
+
+// soon is a connection of the pool's, or nil if it has none for so long.
+func (s *Store) soon(ctx context.Context, patience time.Duration) (*pgxpool.Conn, error) {
+	limited, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	conn, err := s.pool.Acquire(limited)
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		return nil, nil
+	}
+	return conn, err
+}
+
+// beside sends a statement past the pool, as the pool's connections would.
+func (s *Store) beside(ctx context.Context, statement *pgkit.Statement) error {
+	config := s.pool.Config()
+	config.MaxConns, config.MinConns, config.MinIdleConns = 1, 0, 0
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	return pgkit.Retry(ctx, func() error { return pgkit.PGX(pool).Send(ctx, statement) })
+}
+
+func beatStatement(is *statements, worker string, lease time.Duration, now *time.Time) *pgkit.Statement {
+	return &pgkit.Statement{Text: is.beat, Args: []any{worker, ceil(lease)}, Scan: timeInto(now)}
+}
+
+// ceil is a duration in microseconds, rounded up: no lease is shorter than asked for.
+func ceil(d time.Duration) int64 {
+	return (d + time.Microsecond - 1).Truncate(time.Microsecond).Microseconds()
+}

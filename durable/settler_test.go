@@ -1,0 +1,193 @@
+package durable_test
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/durable"
+)
+
+// slow is a Store whose verbs take as long as those of a database, one after the other.
+type slow struct {
+	*shaky
+
+	mu sync.Mutex
+}
+
+func (s *slow) Apply(ctx context.Context, events []durable.Event) ([]durable.Result, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	time.Sleep(3 * time.Millisecond)
+	return s.shaky.Apply(ctx, events)
+}
+
+func (s *slow) Claim(ctx context.Context, claim durable.Claim) (durable.Claimed, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	time.Sleep(3 * time.Millisecond)
+	return s.shaky.Claim(ctx, claim)
+}
+
+// Claims and outcomes share commits: where Gateways are quick, a claim takes nearly as many
+// as there are senders, and so does a commit of outcomes.
+func TestGroups(t *testing.T) {
+	for name, takes := range map[string]time.Duration{"at once": 0, "as long as a verb": 3 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &slow{shaky: &shaky{Store: new(durable.Memory)}}
+				e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
+					time.Sleep(takes)
+					return durable.Outcome{Class: durable.ClassSucceeded}
+				}))
+				e.Store = store
+				const intents = 2000
+				var all []durable.Intent
+				for i := range intents {
+					all = append(all, pay("tenant "+strconv.Itoa(i%10), strconv.Itoa(i)))
+				}
+				_, err := e.EnqueueBatch(t.Context(), all)
+				require.NoError(t, err)
+				n, err := e.Work(t.Context(), intents)
+				require.NoError(t, err)
+				assert.Equal(t, intents, n)
+				assert.LessOrEqual(t, store.called("claim"), 2*intents/100)
+				assert.LessOrEqual(t, store.called("apply"), 2*intents/100)
+			})
+		})
+	}
+}
+
+// An outcome that was stored though the store's answer was lost is told as a change, and
+// not as one that was not stored.
+func TestLostAnswer(t *testing.T) {
+	for name, row := range map[string]struct {
+		outcome durable.Outcome
+		state   durable.State
+		failed  int
+	}{
+		"done":    {durable.Outcome{Class: durable.ClassSucceeded, Reference: "ch_1"}, durable.StateDone, 2},
+		"refused": {durable.Outcome{Class: durable.ClassRefused, Code: "do_not_honor", Status: 402}, durable.StateDead, 2},
+		"unknown": {durable.Outcome{Err: context.DeadlineExceeded}, durable.StateUnknown, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &shaky{Store: new(durable.Memory)}
+				e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome { return row.outcome }))
+				e.Store = store
+				var states []durable.State
+				var opened *durable.Letter
+				failed := 0
+				e.Trace = &durable.Trace{
+					Changed: func(c *durable.Change) {
+						if c.Ended != nil {
+							states, opened = append(states, c.Record.State), c.Opened
+						}
+					},
+					Failed: func(err error) {
+						failed++
+						require.ErrorIs(t, err, errSilent)
+					},
+				}
+				enqueue(t, e, pay("comp1", "1"))
+				lost := 0
+				store.set(func(verb string) error {
+					if verb == "apply" && lost < row.failed {
+						lost++
+						return errSilent
+					}
+					return nil
+				})
+				_, err := e.Work(t.Context(), 1)
+				require.NoError(t, err)
+				assert.Equal(t, []durable.State{row.state}, states)
+				assert.Equal(t, row.state == durable.StateDead, opened != nil)
+				assert.Equal(t, row.failed, failed)
+			})
+		})
+	}
+}
+
+// What a reaper has made of it is not what the worker says, though both end the attempt.
+func TestLostAnswerOfWhatWasReaped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &shaky{Store: new(durable.Memory)}
+		e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
+			store.set(func(string) error { return errDown })
+			return durable.Outcome{Class: durable.ClassSucceeded}
+		}))
+		e.Store = store
+		var mu sync.Mutex
+		var failures []error
+		e.Trace = &durable.Trace{
+			Changed: func(c *durable.Change) { assert.Nil(t, c.Ended, "%v", c) },
+			Failed: func(err error) {
+				mu.Lock()
+				defer mu.Unlock()
+				failures = append(failures, err)
+			},
+		}
+		in := pay("comp1", "1")
+		enqueue(t, e, in)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_, _ = e.Work(t.Context(), 1)
+		}()
+		time.Sleep(time.Minute)
+		changes, err := store.Store.Reap(t.Context(), 10)
+		require.NoError(t, err)
+		require.Len(t, changes, 1)
+		store.set(nil)
+		<-ended
+		assertState(t, e, in.ID, durable.StateUnknown)
+		require.NotEmpty(t, failures)
+		require.ErrorIs(t, failures[len(failures)-1], durable.ErrFenced)
+	})
+}
+
+// D10: what cannot be stored before Run must end is told as such, and nothing else is told of
+// it; it is reaped when the store is back.
+func TestNotStored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &shaky{Store: new(durable.Memory)}
+		e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
+			store.set(func(string) error { return errDown })
+			return durable.Outcome{Class: durable.ClassSucceeded}
+		}))
+		e.Store, e.Drain = store, time.Minute
+		var mu sync.Mutex
+		var last error
+		e.Trace = &durable.Trace{
+			Changed: func(c *durable.Change) { assert.NotEmpty(t, c.Record.ID.Key) },
+			Failed: func(err error) {
+				mu.Lock()
+				defer mu.Unlock()
+				last = err
+			},
+		}
+		in := pay("comp1", "1")
+		enqueue(t, e, in)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		began := time.Now()
+		require.NoError(t, e.Run(ctx))
+		assert.LessOrEqual(t, time.Since(began), 2*time.Minute+time.Second)
+		mu.Lock()
+		require.ErrorIs(t, last, errDown)
+		require.ErrorContains(t, last, "an outcome was not stored")
+		mu.Unlock()
+		store.set(nil)
+		assertState(t, e, in.ID, durable.StateSending)
+		changes, err := store.Reap(t.Context(), 10)
+		require.NoError(t, err)
+		require.Len(t, changes, 1)
+		assertState(t, e, in.ID, durable.StateUnknown)
+	})
+}

@@ -1,0 +1,250 @@
+package durable_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/idempotency"
+)
+
+// silent is a Store one of whose verbs does not answer the first time, until whoever asks
+// gives it up.
+type silent struct {
+	durable.Store
+
+	verb string
+	was  atomic.Bool
+}
+
+func (s *silent) hear(ctx context.Context, verb string) error {
+	if verb != s.verb || s.was.Swap(true) {
+		return nil
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (s *silent) Apply(ctx context.Context, events []durable.Event) ([]durable.Result, error) {
+	if events[0].Kind == durable.EventFinish {
+		if err := s.hear(ctx, "apply"); err != nil {
+			return nil, err
+		}
+	}
+	return s.Store.Apply(ctx, events)
+}
+
+func (s *silent) Claim(ctx context.Context, claim durable.Claim) (durable.Claimed, error) {
+	if err := s.hear(ctx, "claim"); err != nil {
+		return durable.Claimed{}, err
+	}
+	return s.Store.Claim(ctx, claim)
+}
+
+func (s *silent) Reap(ctx context.Context, limit int) ([]durable.Change, error) {
+	if err := s.hear(ctx, "reap"); err != nil {
+		return nil, err
+	}
+	return s.Store.Reap(ctx, limit)
+}
+
+func (s *silent) Sweep(ctx context.Context, ttl time.Duration, limit int) (int, error) {
+	if err := s.hear(ctx, "sweep"); err != nil {
+		return 0, err
+	}
+	return s.Store.Sweep(ctx, ttl, limit)
+}
+
+// A store that does not answer, as one behind a connection whose other end is gone, is
+// asked again after a Lease: what else there is does not wait for the kernel to notice.
+func TestSilentStore(t *testing.T) {
+	for _, verb := range []string{"apply", "claim", "reap", "sweep"} {
+		t.Run(verb, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
+					return durable.Outcome{Class: durable.ClassSucceeded}
+				}))
+				e.Store = &silent{Store: e.Store, verb: verb}
+				var failed []error
+				e.Trace = &durable.Trace{Failed: func(err error) { failed = append(failed, err) }}
+				in := pay("comp1", "1")
+				enqueue(t, e, in)
+				running(t, e)
+				time.Sleep(35 * time.Second)
+				assertState(t, e, in.ID, durable.StateDone)
+				assert.Len(t, journal(t, e, in.ID), 1)
+				require.Len(t, failed, 1)
+				require.ErrorIs(t, failed[0], context.DeadlineExceeded)
+				assert.ErrorContains(t, failed[0], "the store does not answer")
+			})
+		})
+	}
+}
+
+// tardy is a Store whose claims are made at once, and told later, unless they are given up.
+type tardy struct {
+	durable.Store
+
+	by time.Duration
+}
+
+func (s *tardy) Claim(ctx context.Context, claim durable.Claim) (durable.Claimed, error) {
+	claimed, err := s.Store.Claim(context.WithoutCancel(ctx), claim)
+	select {
+	case <-time.After(s.by):
+		return claimed, err
+	case <-ctx.Done():
+		return durable.Claimed{}, ctx.Err()
+	}
+}
+
+// D10: who stops while a claim is under way hears its answer: else what it has taken would
+// be unknown, though nothing was sent. It does not wait for that longer than Drain, nor
+// for ever.
+func TestStopWhileClaiming(t *testing.T) {
+	for _, row := range []struct {
+		name      string
+		by, drain time.Duration
+		want      durable.State
+		longest   time.Duration
+	}{
+		{"it answers", 20 * time.Millisecond, 0, durable.StateDone, 20 * time.Millisecond},
+		{"it does not", time.Hour, 0, durable.StateSending, time.Second},
+		{"nothing is waited for", 20 * time.Millisecond, -1, durable.StateSending, 0},
+	} {
+		for name, work := range map[string]func(*durable.Engine, context.Context) error{
+			"Run":  (*durable.Engine).Run,
+			"Work": func(e *durable.Engine, ctx context.Context) error { _, err := e.Work(ctx, 1); return err },
+			"WorkOne": func(e *durable.Engine, ctx context.Context) error {
+				_, err := e.WorkOne(ctx, pay("comp1", "1").ID)
+				return err
+			},
+		} {
+			t.Run(row.name+": "+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
+						return durable.Outcome{Class: durable.ClassSucceeded}
+					}))
+					e.Store, e.Drain = &tardy{e.Store, row.by}, row.drain
+					in := pay("comp1", "1")
+					enqueue(t, e, in)
+					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+					defer cancel()
+					began := time.Now()
+					if err := work(e, ctx); err != nil {
+						require.True(t, errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded), err)
+					}
+					assert.LessOrEqual(t, time.Since(began), 10*time.Millisecond+row.longest)
+					assertState(t, e, in.ID, row.want)
+				})
+			})
+		}
+	}
+}
+
+// A call whose context has ended claims nothing.
+func TestEndedBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome { panic("sent") }))
+		in := pay("comp1", "1")
+		enqueue(t, e, in)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := e.WorkOne(ctx, in.ID)
+		require.ErrorIs(t, err, context.Canceled)
+		assertState(t, e, in.ID, durable.StatePending)
+	})
+}
+
+// fast is a Store whose clock is before this process's.
+type fast struct {
+	durable.Store
+
+	by time.Duration
+}
+
+func (f *fast) Claim(ctx context.Context, claim durable.Claim) (durable.Claimed, error) {
+	claimed, err := f.Store.Claim(ctx, claim)
+	claimed.Now = claimed.Now.Add(f.by)
+	return claimed, err
+}
+
+func (f *fast) Find(ctx context.Context, id idempotency.ID) (durable.Record, error) {
+	record, err := f.Store.Find(ctx, id)
+	record.NextAt = record.NextAt.Add(f.by)
+	return record, err
+}
+
+// WorkOne speaks of time as its caller knows it, whatever the store's clock shows.
+func TestWorkOneByOurClock(t *testing.T) {
+	for _, by := range []time.Duration{time.Hour, -time.Hour} {
+		t.Run(by.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome { panic("sent") }))
+				e.Store = &fast{e.Store, by}
+				in := pay("comp1", "1")
+				in.NotBefore = time.Now().Add(2 * time.Hour)
+				enqueue(t, e, in)
+				next, err := e.WorkOne(t.Context(), in.ID)
+				require.NoError(t, err)
+				assert.WithinDuration(t, in.NotBefore, next, time.Millisecond)
+			})
+		})
+	}
+}
+
+// WorkOne of what is not due does not wait for company to claim it with.
+func TestWorkOneAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
+			time.Sleep(time.Minute)
+			return durable.Outcome{Class: durable.ClassSucceeded}
+		}))
+		in, later := pay("comp1", "1"), pay("comp1", "2")
+		later.NotBefore = time.Now().Add(time.Hour)
+		enqueue(t, e, in, later)
+		go func() { _, _ = e.WorkOne(t.Context(), in.ID) }()
+		synctest.Wait()
+		began := time.Now()
+		_, err := e.WorkOne(t.Context(), later.ID)
+		require.NoError(t, err)
+		assert.Zero(t, time.Since(began))
+		time.Sleep(2 * time.Minute)
+		assertState(t, e, in.ID, durable.StateDone)
+	})
+}
+
+// frugal is a Store whose claims do not extend a lease of which a tenth is over, and that
+// hears of nobody.
+type frugal struct{ late }
+
+func (f *frugal) Claim(ctx context.Context, claim durable.Claim) (durable.Claimed, error) {
+	claimed, err := f.Store.Claim(ctx, claim)
+	claimed.Lease = claim.Lease * 9 / 10
+	return claimed, err
+}
+
+// D2: a send ends a quarter of the lease before what a claim has left of it.
+func TestLeaseAsClaimed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var took time.Duration
+		e := through(gatewayFunc(func(ctx context.Context, _ *durable.Send) durable.Outcome {
+			began := time.Now()
+			<-ctx.Done()
+			took = time.Since(began)
+			return durable.Outcome{}
+		}))
+		e.Store, e.Lease = &frugal{late{Store: e.Store}}, 20*time.Second
+		enqueue(t, e, pay("comp1", "1"))
+		_, err := e.Work(t.Context(), 1)
+		require.NoError(t, err)
+		assert.Equal(t, 13*time.Second, took)
+	})
+}
