@@ -1,0 +1,131 @@
+package admission
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const ms = time.Millisecond
+
+// What tells nothing, is not counted: of panics, 504s, and clients that went away.
+func TestWhatIsNoSample(t *testing.T) {
+	l := newLimiter(4, 2, 100, 2)
+	now := time.Duration(0)
+	serve := func(took time.Duration, tells bool) {
+		for l.admit() {
+			l.full = false
+		}
+		l.full = true
+		now += took
+		s := sample{took: took, flight: 4}
+		if !tells {
+			s.took = -1
+		}
+		for l.inflight > 0 {
+			l.leave(now, s)
+		}
+	}
+	for range 100 {
+		serve(10*ms, true)
+	}
+	limit, base := l.limit, l.base
+	for range 1000 {
+		serve(time.Second, false)
+	}
+	require.InDelta(t, limit, l.limit, 0)
+	require.InDelta(t, base, l.base, 0)
+}
+
+// Deadlines that nobody could keep are no sign of load: strangers choose them.
+func TestHopelessDeadlinesAreNoLoad(t *testing.T) {
+	g := gate{limiter: newLimiter(20, 4, 1000, 2)}
+	for range 10 {
+		flight, hopeless := g.enter(0, forever)
+		require.False(t, hopeless)
+		g.done(0, sample{took: 10 * ms, flight: flight})
+	}
+	_, hopeless := g.enter(0, 5*ms)
+	require.True(t, hopeless)
+	require.False(t, g.full)
+}
+
+// FuzzGate: whatever comes, in whatever order and time, places are neither lost nor
+// won, and the limit is a number between its bounds.
+func FuzzGate(f *testing.F) {
+	f.Add([]byte{1, 2, 3, 200, 4, 5, 6, 7, 255, 0, 9})
+	f.Fuzz(func(t *testing.T, script []byte) {
+		g := gate{limiter: newLimiter(3, 1, 9, 2)}
+		now, inside := time.Duration(0), 0
+		waiting := map[*waiter]bool{}
+		for i, b := range script {
+			now += time.Duration(b%16) * time.Duration(b) * ms // and not at all, sometimes
+			left := forever
+			if b%3 == 0 {
+				left = time.Duration(int(b)-30) * 10 * ms
+			}
+			switch {
+			case b < 128:
+				flight, hopeless := g.enter(now, left)
+				if flight > 0 {
+					inside++
+				} else if !hopeless {
+					w := &waiter{class: i % classes}
+					room, why := g.join(now, left, w)
+					if room != nil {
+						require.True(t, waiting[room])
+						delete(waiting, room)
+					}
+					if why == ReasonNone {
+						waiting[w] = true
+					}
+				}
+			case b < 240 && inside > 0:
+				inside--
+				g.done(now, sample{took: time.Duration(b-130) * ms, flight: 1 + i%9, late: b%5 == 0})
+				for w := g.next(); w != nil; w = g.next() {
+					require.True(t, waiting[w])
+					delete(waiting, w)
+					inside++
+				}
+			default:
+				for w := range waiting {
+					g.remove(w)
+					delete(waiting, w)
+					break
+				}
+			}
+			require.Equal(t, inside, g.inflight)
+			require.Len(t, waiting, g.queue.len)
+			require.GreaterOrEqual(t, g.limit, 1.0)
+			require.LessOrEqual(t, g.limit, 9.0)
+			require.GreaterOrEqual(t, g.base, 0.0) // and no NaN
+		}
+	})
+}
+
+// Who has a place yields where that costs little beside what a request takes, and as long as
+// nobody knows what it takes.
+func TestWhoYields(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		took   time.Duration
+		flight int
+		yields bool
+	}{
+		{"unknown", 0, 0, true},
+		{"long", 5 * ms, 4, true},
+		{"short, and one by one", 5 * time.Microsecond, 1, false},
+		{"short, among many", 5 * time.Microsecond, 100, false},
+		{"not so short, among many", 50 * time.Microsecond, 100, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var g gate
+			for range row.flight {
+				g.done(0, sample{took: row.took, flight: row.flight})
+			}
+			require.Equal(t, row.yields, g.yields())
+		})
+	}
+}

@@ -1,0 +1,78 @@
+package admission_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/admission"
+)
+
+// A9: critical does not wait for batch where handlers do nothing but compute, either: those
+// who stand in Go's scheduler when one gets its place, at once or out of the queue, are in
+// the Shedder before it begins.
+//
+// There is one processor, and nobody waits for anything else, so without that each is
+// served, all of it, before the next comes in. The scheduler now and then prefers one that
+// has just yielded, and may interrupt anybody, so it is asked for one in ten.
+func TestThoseWhoComputeQueueInTheShedder(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	const attempts, enough, each = 200, 20, 4
+	well := 0
+	for range attempts {
+		b := &bursts{each: each}
+		b.run(t)
+		first, second := b.known[0] == 3*each, b.known[1] == 6*each-1
+		if first && second && slices.IsSorted(b.served[2:]) {
+			if well++; well == enough {
+				return
+			}
+		}
+	}
+	require.Failf(t, "they stand in the scheduler", "and in the Shedder in %d of %d attempts alone", well, attempts)
+}
+
+// bursts are so many requests of each class at once, the least important first, and the same
+// again while the first of them is served.
+type bursts struct {
+	each   int
+	known  []int    // how many the Shedder knew of when each of those who were served began
+	served []string // their classes
+}
+
+func (b *bursts) run(t *testing.T) {
+	t.Helper()
+	s := &admission.Shedder{Max: 1, Queue: 6 * b.each, MaxWait: time.Hour, Priority: admission.HeaderPriority}
+	var all sync.WaitGroup
+	var come func()
+	computed := 0
+	h := s.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		state := s.State()
+		b.known = append(b.known, state.InFlight+state.Queued)
+		b.served = append(b.served, r.Header.Get("X-Name"))
+		if len(b.served) == 1 {
+			come()
+		}
+		for began := time.Now(); time.Since(began) < 50*time.Microsecond; {
+			computed++
+		}
+	}))
+	come = func() {
+		for _, class := range []struct{ name, priority string }{{"3", "batch"}, {"2", ""}, {"1", "critical"}} {
+			for range b.each {
+				r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody)
+				r.Header.Set("X-Name", class.name)
+				r.Header.Set("X-Request-Priority", class.priority)
+				all.Go(func() { h.ServeHTTP(httptest.NewRecorder(), r) })
+			}
+		}
+	}
+	come()
+	all.Wait()
+}

@@ -1,0 +1,515 @@
+package admission_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/admission"
+	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
+	"github.com/resilienthttp/resilienthttp/quotastore"
+)
+
+// ok is a handler that has nothing to do.
+func ok() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
+}
+
+// ask sends one request to the handler, without a network.
+func ask(tb testing.TB, h http.Handler, change ...func(*http.Request)) *http.Response {
+	tb.Helper()
+	r := httptest.NewRequestWithContext(tb.Context(), http.MethodGet, "/", http.NoBody)
+	for _, f := range change {
+		f(r)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w.Result()
+}
+
+func from(address string) func(*http.Request) {
+	return func(r *http.Request) { r.RemoteAddr = address }
+}
+
+func header(name, value string) func(*http.Request) {
+	return func(r *http.Request) { r.Header.Set(name, value) }
+}
+
+// sleep lets a bubble's time pass.
+func sleep(d time.Duration) {
+	timer := time.NewTimer(d)
+	<-timer.C
+}
+
+// readLimit is what an answer says of the quota.
+func readLimit(tb testing.TB, resp *http.Response) (remaining int, reset time.Duration) {
+	tb.Helper()
+	found := regexp.MustCompile(`^"[^"]*";r=(\d+);t=(\d+)$`).FindStringSubmatch(resp.Header.Get("RateLimit"))
+	require.NotNil(tb, found, "RateLimit: %q", resp.Header.Get("RateLimit"))
+	remaining, err := strconv.Atoi(found[1])
+	require.NoError(tb, err)
+	seconds, err := strconv.Atoi(found[2])
+	require.NoError(tb, err)
+	return remaining, time.Duration(seconds) * time.Second
+}
+
+type problemBody struct {
+	Type     string   `json:"type"`
+	Title    string   `json:"title"`
+	Status   int      `json:"status"`
+	Violated []string `json:"violated-policies"`
+}
+
+func readProblem(tb testing.TB, resp *http.Response) problemBody {
+	tb.Helper()
+	require.Equal(tb, "application/problem+json", resp.Header.Get("Content-Type"))
+	var p problemBody
+	require.NoError(tb, json.NewDecoder(resp.Body).Decode(&p))
+	require.Equal(tb, resp.StatusCode, p.Status)
+	require.NotEmpty(tb, p.Title)
+	return p
+}
+
+// A2, A3: what is told, on a success and on a refusal.
+func TestQuotaAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sleep(30 * 365 * 24 * time.Hour)
+		quota := &admission.Quota{Limit: 100, Legacy: true}
+		h := quota.Handler(ok())
+		first := ask(t, h)
+		require.Equal(t, http.StatusOK, first.StatusCode)
+		require.Equal(t, []string{`"default";q=100;w=60`}, first.Header.Values("RateLimit-Policy"))
+		require.Equal(t, []string{`"default";r=99;t=1`}, first.Header.Values("RateLimit"))
+		require.Equal(t, "100", first.Header.Get("X-RateLimit-Limit"))
+		require.Equal(t, "99", first.Header.Get("X-RateLimit-Remaining"))
+		require.Equal(t, strconv.FormatInt(time.Now().Unix()+1, 10), first.Header.Get("X-RateLimit-Reset"))
+		require.Empty(t, first.Header.Get("Retry-After"))
+		for range 98 {
+			require.Equal(t, http.StatusOK, ask(t, h).StatusCode)
+		}
+		require.Equal(t, `"default";r=0;t=60`, ask(t, h).Header.Get("RateLimit"))
+
+		refused := ask(t, h)
+		require.Equal(t, http.StatusTooManyRequests, refused.StatusCode)
+		problem := readProblem(t, refused)
+		require.Equal(t, "https://iana.org/assignments/http-problem-types#quota-exceeded", problem.Type)
+		require.Equal(t, []string{"default"}, problem.Violated)
+		require.Equal(t, `"default";q=100;w=60`, refused.Header.Get("RateLimit-Policy"))
+		require.Equal(t, `"default";r=0;t=1`, refused.Header.Get("RateLimit"))
+		require.Equal(t, "1", refused.Header.Get("Retry-After"))
+		require.Equal(t, "no-store", refused.Header.Get("Cache-Control"))
+		ms, err := strconv.Atoi(refused.Header.Get("Retry-After-Ms"))
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, ms, 600)
+		require.LessOrEqual(t, ms, 900)
+	})
+}
+
+// A3: Retry-After is in whole seconds, at least 1, at least t, at most half more, and
+// not the same for all.
+func TestRetryAfterIsTrueAndJittered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, sliding := range []bool{false, true} {
+			quota := &admission.Quota{Limit: 2, Window: 100 * time.Second, Sliding: sliding}
+			h := quota.Handler(ok())
+			ask(t, h)
+			ask(t, h)
+			seen := map[string]bool{}
+			for range 200 {
+				refused := ask(t, h)
+				require.Equal(t, http.StatusTooManyRequests, refused.StatusCode)
+				_, reset := readLimit(t, refused)
+				seconds, err := strconv.Atoi(refused.Header.Get("Retry-After"))
+				require.NoError(t, err)
+				ms, err := strconv.Atoi(refused.Header.Get("Retry-After-Ms"))
+				require.NoError(t, err)
+				wait := time.Duration(seconds) * time.Second
+				require.GreaterOrEqual(t, wait, reset)
+				require.GreaterOrEqual(t, wait, time.Duration(ms)*time.Millisecond)
+				require.LessOrEqual(t, wait, reset*3/2+time.Second)
+				seen[refused.Header.Get("Retry-After")] = true
+			}
+			require.Greater(t, len(seen), 10)
+		}
+	})
+}
+
+// A3: who obeys what he is told, in any of the ways in which it can be read, and has
+// the key to himself, is never refused; and he gets what he was promised.
+func TestWhoObeysIsNeverRefused(t *testing.T) {
+	clients := map[string]func(remaining int, reset time.Duration) (requests int, wait time.Duration){
+		"one after the other, until nothing remains": func(remaining int, reset time.Duration) (int, time.Duration) {
+			if remaining > 0 {
+				return 1, 0
+			}
+			return 1, reset
+		},
+		"all that remains at once, and waits for the reset": func(remaining int, reset time.Duration) (int, time.Duration) {
+			if remaining > 0 {
+				return remaining, 0
+			}
+			return 1, reset
+		},
+		"the whole quota at the reset": func(remaining int, reset time.Duration) (int, time.Duration) {
+			return 0, reset // 0: the whole quota
+		},
+		"some now and then": func(remaining int, reset time.Duration) (int, time.Duration) {
+			if remaining > 0 {
+				return 1 + rand.IntN(remaining), rand.N(reset + 1)
+			}
+			return 1, reset
+		},
+	}
+	for seed := range uint64(12) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		config := func() *admission.Quota {
+			q := &admission.Quota{Limit: 1 + random.IntN(200), Window: time.Duration(1+random.IntN(100_000)) * time.Millisecond, Sliding: seed%2 == 0}
+			if random.IntN(2) == 0 {
+				q.Burst = 1 + random.IntN(300)
+			}
+			return q
+		}()
+		for name, client := range clients {
+			t.Run(fmt.Sprintf("limit %d window %v burst %d sliding %v/%s", config.Limit, config.Window, config.Burst, config.Sliding, name), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					q := &admission.Quota{Limit: config.Limit, Window: config.Window, Burst: config.Burst, Sliding: config.Sliding}
+					h := q.Handler(ok())
+					last := ask(t, h)
+					whole := policyQuota(t, last)
+					for range 20 {
+						requests, wait := client(readLimit(t, last))
+						sleep(wait)
+						if requests == 0 {
+							requests = whole
+						}
+						for range requests {
+							last = ask(t, h)
+							require.Equal(t, http.StatusOK, last.StatusCode, "%v", last.Header)
+							sleep(rand.N(time.Millisecond))
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+func policyQuota(tb testing.TB, resp *http.Response) int {
+	tb.Helper()
+	found := regexp.MustCompile(`;q=(\d+);w=(\d+)`).FindStringSubmatch(resp.Header.Get("RateLimit-Policy"))
+	require.NotNil(tb, found)
+	n, err := strconv.Atoi(found[1])
+	require.NoError(tb, err)
+	return n
+}
+
+// A3: what is refused, is served after Retry-After-Ms.
+func TestWhoWaitsAsToldIsServed(t *testing.T) {
+	for _, sliding := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			q := &admission.Quota{Limit: 7, Window: 3 * time.Second, Sliding: sliding}
+			h := q.Handler(ok())
+			for range 100 {
+				resp := ask(t, h)
+				if resp.StatusCode == http.StatusOK {
+					continue
+				}
+				ms, err := strconv.Atoi(resp.Header.Get("Retry-After-Ms"))
+				require.NoError(t, err)
+				sleep(time.Duration(ms) * time.Millisecond)
+				require.Equal(t, http.StatusOK, ask(t, h).StatusCode)
+			}
+		})
+	}
+}
+
+func TestQuotaPolicies(t *testing.T) {
+	for _, row := range []struct {
+		name         string
+		quota        *admission.Quota
+		policy, said string
+	}{
+		{"defaults", &admission.Quota{Limit: 100}, `"default";q=100;w=60`, `"default";r=99;t=1`},
+		{"a name", &admission.Quota{Name: "per hour", Limit: 10, Window: time.Hour}, `"per hour";q=10;w=3600`, `"per hour";r=9;t=360`},
+		{"a name with quotes", &admission.Quota{Name: `a"b\`, Limit: 10}, `"a\"b\\";q=10;w=60`, `"a\"b\\";r=9;t=6`},
+		{"a small burst is what can be had at once", &admission.Quota{Limit: 60, Burst: 5}, `"default";q=5;w=5`, `"default";r=4;t=1`},
+		{"a large burst", &admission.Quota{Limit: 60, Burst: 500}, `"default";q=60;w=60`, `"default";r=499;t=1`},
+		{"less than a second", &admission.Quota{Limit: 10, Window: 100 * time.Millisecond}, `"default";q=10;w=1`, `"default";r=9;t=1`},
+		{"a second and a half", &admission.Quota{Limit: 10, Window: 1500 * time.Millisecond}, `"default";q=10;w=2`, `"default";r=9;t=1`},
+		{"sliding", &admission.Quota{Limit: 10, Sliding: true, Burst: 3}, `"default";q=10;w=60`, `"default";r=9;t=60`},
+		{"units", &admission.Quota{Limit: 10, Cost: func(*http.Request) int { return 4 }}, `"default";q=10;w=60;qu="units"`, `"default";r=6;t=24`},
+		{"free of charge", &admission.Quota{Limit: 10, Cost: func(*http.Request) int { return -4 }}, `"default";q=10;w=60;qu="units"`, `"default";r=10;t=1`},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				resp := ask(t, row.quota.Handler(ok()))
+				require.Equal(t, http.StatusOK, resp.StatusCode)
+				require.Equal(t, row.policy, resp.Header.Get("RateLimit-Policy"))
+				require.Equal(t, row.said, resp.Header.Get("RateLimit"))
+			})
+		})
+	}
+}
+
+// Quotas around each other each say their own.
+func TestQuotasAroundEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := (&admission.Quota{Name: "day", Limit: 1000, Window: 24 * time.Hour}).Handler(
+			(&admission.Quota{Name: "second", Limit: 2, Window: time.Second}).Handler(ok()))
+		ask(t, h)
+		ask(t, h)
+		refused := ask(t, h)
+		require.Equal(t, http.StatusTooManyRequests, refused.StatusCode)
+		require.Equal(t, []string{`"day";q=1000;w=86400`, `"second";q=2;w=1`}, refused.Header.Values("RateLimit-Policy"))
+		require.Equal(t, []string{`"day";r=997;t=260`, `"second";r=0;t=1`}, refused.Header.Values("RateLimit"))
+		require.Equal(t, []string{"second"}, readProblem(t, refused).Violated)
+	})
+}
+
+// Bad configurations are told of by Validate, and answered with 500.
+func TestQuotaValidate(t *testing.T) {
+	for name, q := range map[string]*admission.Quota{
+		"no limit":          {},
+		"a negative limit":  {Limit: -1},
+		"a huge limit":      {Limit: math.MaxInt},
+		"a negative window": {Limit: 1, Window: -time.Second},
+		"a long window":     {Limit: 1, Window: 1 << 62},
+		"a negative burst":  {Limit: 1, Burst: -1},
+		"a long name":       {Limit: 1, Name: strings.Repeat("n", 65)},
+		"an odd name":       {Limit: 1, Name: "naïve"},
+		"a split name":      {Limit: 1, Name: "a\r\nb"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.ErrorContains(t, q.Validate(), "admission: Quota")
+			resp := ask(t, q.Handler(ok()))
+			require.Equal(t, http.StatusInternalServerError, resp.StatusCode)
+			require.Equal(t, "false", resp.Header.Get("X-Should-Retry"))
+			require.Contains(t, readProblem(t, resp).Type, "#misconfigured")
+			_, err := q.Take(t.Context(), "k", 1)
+			require.Error(t, err)
+		})
+	}
+	require.NoError(t, (&admission.Quota{Limit: 1}).Validate())
+}
+
+// Whose quota it is, if nobody says: the peer's, and no header's.
+func TestQuotaOfThePeer(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		a, b string
+		same bool
+	}{
+		{"the same address", "192.0.2.1:1", "192.0.2.1:2", true},
+		{"another", "192.0.2.1:1", "192.0.2.2:1", false},
+		{"IPv6 of one network", "[2001:db8:1:2:3:4:5:6]:1", "[2001:db8:1:2::1]:99", true},
+		{"IPv6 of the next network", "[2001:db8:1:2::1]:1", "[2001:db8:1:3::1]:1", false},
+		{"IPv6 of another site", "[2001:db8:1::1]:1", "[2001:db8:2::1]:1", false},
+		{"IPv4 in IPv6", "[::ffff:192.0.2.1]:1", "192.0.2.1:2", true},
+		{"two of IPv4 in IPv6", "[::ffff:192.0.2.1]:1", "[::ffff:192.0.2.2]:1", false},
+		{"link-local, by its interface", "[fe80::1%eth0]:1", "[fe80::1%eth1]:1", true},
+		{"a socket without addresses", "@", "@", true},
+		{"no address at all", "", "", true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := (&admission.Quota{Limit: 1}).Handler(ok())
+				require.Equal(t, http.StatusOK, ask(t, h, from(row.a)).StatusCode)
+				want := http.StatusOK
+				if row.same {
+					want = http.StatusTooManyRequests
+				}
+				require.Equal(t, want, ask(t, h, from(row.b)).StatusCode)
+			})
+		})
+	}
+	t.Run("no header is trusted", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			h := (&admission.Quota{Limit: 1}).Handler(ok())
+			ask(t, h)
+			for _, name := range []string{"X-Forwarded-For", "Forwarded", "X-Real-Ip", "True-Client-Ip", "Cf-Connecting-Ip"} {
+				require.Equal(t, http.StatusTooManyRequests, ask(t, h, header(name, "198.51.100.7")).StatusCode)
+			}
+		})
+	})
+}
+
+func TestQuotaKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen []*admission.Event
+		q := &admission.Quota{
+			Limit: 1,
+			Key: func(r *http.Request) (string, error) {
+				switch key := r.Header.Get("X-Account"); key {
+				case "fail":
+					return "", errors.New("no such account")
+				case "panic":
+					panic("key")
+				default:
+					return key, nil
+				}
+			},
+			Trace: &admission.Trace{Refused: func(e *admission.Event) { c := *e; seen = append(seen, &c) }},
+		}
+		h := q.Handler(ok())
+		require.Equal(t, http.StatusOK, ask(t, h, header("X-Account", "a")).StatusCode)
+		require.Equal(t, http.StatusOK, ask(t, h, header("X-Account", "b")).StatusCode)
+		require.Equal(t, http.StatusTooManyRequests, ask(t, h, header("X-Account", "a")).StatusCode)
+		failed := ask(t, h, header("X-Account", "fail"))
+		require.Equal(t, http.StatusForbidden, failed.StatusCode)
+		require.Contains(t, readProblem(t, failed).Type, "#key")
+		require.PanicsWithValue(t, "key", func() { ask(t, h, header("X-Account", "panic")) })
+		require.Equal(t, http.StatusOK, ask(t, h, header("X-Account", strings.Repeat("k", 1<<20))).StatusCode)
+		require.Equal(t, http.StatusTooManyRequests, ask(t, h, header("X-Account", strings.Repeat("k", 1<<20))).StatusCode)
+		require.Equal(t, admission.ReasonQuota, seen[0].Reason)
+		require.Equal(t, "a", seen[0].Key)
+		require.Equal(t, admission.ReasonKey, seen[1].Reason)
+		require.ErrorContains(t, seen[1].Err, "no such account")
+	})
+}
+
+func TestQuotaCost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := &admission.Quota{Limit: 10, Cost: func(r *http.Request) int {
+			n, _ := strconv.Atoi(r.Header.Get("X-Cost"))
+			return n
+		}}
+		h := q.Handler(ok())
+		require.Equal(t, http.StatusOK, ask(t, h, header("X-Cost", "6")).StatusCode)
+		require.Equal(t, http.StatusOK, ask(t, h, header("X-Cost", "0")).StatusCode)
+		require.Equal(t, http.StatusOK, ask(t, h, header("X-Cost", "-1000")).StatusCode)
+		refused := ask(t, h, header("X-Cost", "5"))
+		require.Equal(t, http.StatusTooManyRequests, refused.StatusCode)
+		require.Equal(t, `"default";r=4;t=6`, refused.Header.Get("RateLimit"))
+		require.Equal(t, http.StatusOK, ask(t, h, header("X-Cost", "4")).StatusCode)
+		never := ask(t, h, header("X-Cost", "11"))
+		require.Equal(t, http.StatusTooManyRequests, never.StatusCode)
+		require.Equal(t, "false", never.Header.Get("X-Should-Retry"))
+		require.Empty(t, never.Header.Get("Retry-After"))
+		require.Equal(t, `"default";q=10;w=60;qu="units"`, never.Header.Get("RateLimit-Policy"))
+		require.Equal(t, http.StatusTooManyRequests, ask(t, h, header("X-Cost", "9223372036854775807")).StatusCode)
+	})
+}
+
+func TestQuotaTake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := &admission.Quota{Limit: 10, Window: 10 * time.Second}
+		take := func(n int) admission.Ticket {
+			ticket, err := q.Take(t.Context(), "k", n)
+			require.NoError(t, err)
+			return ticket
+		}
+		require.Equal(t, admission.Ticket{OK: true, Taken: 7, Remaining: 3, Reset: 7 * time.Second}, take(7))
+		require.Equal(t, admission.Ticket{Remaining: 3, Reset: 7 * time.Second, RetryAfter: 2 * time.Second}, take(5))
+		require.Equal(t, admission.Ticket{OK: true, Remaining: 3, Reset: 7 * time.Second}, take(0))
+		require.Equal(t, admission.Ticket{OK: true, Taken: -2, Remaining: 5, Reset: 5 * time.Second}, take(-2))
+		_, err := q.Take(t.Context(), "k", 11)
+		require.ErrorIs(t, err, quotastore.ErrTooMuch)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = q.Take(ctx, "k", 1)
+		require.ErrorIs(t, err, context.Canceled)
+	})
+}
+
+// A6: a replay gives its cost back; with an empty quota it waits like any other.
+func TestReplayCostsNothing(t *testing.T) {
+	for _, sliding := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			q := &admission.Quota{Limit: 10, Window: 10 * time.Second, Sliding: sliding, Cost: func(*http.Request) int { return 3 }}
+			h := q.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				switch r.Header.Get("X-Do") {
+				case "replay":
+					w.Header().Set("Idempotency-Replayed", "true")
+				case "slow replay":
+					w.Header().Set("Idempotency-Replayed", "true")
+					sleep(20 * time.Second)
+				case "false":
+					w.Header().Set("Idempotency-Replayed", "false")
+				case "panic":
+					w.Header().Set("Idempotency-Replayed", "true")
+					panic(http.ErrAbortHandler)
+				}
+			}))
+			left := func() int {
+				ticket, err := q.Take(t.Context(), "192.0.2.1", 0)
+				require.NoError(t, err)
+				return ticket.Remaining
+			}
+			for range 20 {
+				require.Equal(t, http.StatusOK, ask(t, h, header("X-Do", "replay")).StatusCode)
+			}
+			require.Equal(t, 10, left())
+			ask(t, h, header("X-Do", "false"))
+			require.Equal(t, 7, left())
+			require.Panics(t, func() { ask(t, h, header("X-Do", "panic")) })
+			require.Equal(t, 4, left())
+			ask(t, h)
+			require.Equal(t, http.StatusTooManyRequests, ask(t, h, header("X-Do", "replay")).StatusCode)
+			sleep(20 * time.Second)
+			ask(t, h, header("X-Do", "slow replay"))
+			require.Equal(t, 10, left(), "and no more than there ever is")
+		})
+	}
+}
+
+// A5: a thousand goroutines, through the handler.
+func TestQuotaIsExactUnderAThousandGoroutines(t *testing.T) {
+	h := (&admission.Quota{Limit: 500, Window: time.Hour}).Handler(ok())
+	var served, refused atomic.Int64
+	var all sync.WaitGroup
+	for range 1000 {
+		all.Go(func() {
+			for range 3 {
+				if ask(t, h).StatusCode == http.StatusOK {
+					served.Add(1)
+				} else {
+					refused.Add(1)
+				}
+			}
+		})
+	}
+	began := time.Now()
+	all.Wait()
+	more := int64(time.Since(began) / (7 * time.Second)) // 500 an hour
+	require.GreaterOrEqual(t, served.Load(), int64(500))
+	require.LessOrEqual(t, served.Load(), 500+more)
+	require.EqualValues(t, 3000, served.Load()+refused.Load())
+}
+
+// FuzzQuotaHeaders: what is written is a structured field, which our own client reads.
+func FuzzQuotaHeaders(f *testing.F) {
+	f.Add("default", 100, int64(time.Minute), 0, 1)
+	f.Add(`a"b\c`, 1, int64(1), 7, 3)
+	f.Add("", 1<<30, int64(366*24*time.Hour), 1<<30, 1<<30)
+	f.Fuzz(func(t *testing.T, name string, limit int, window int64, burst, taken int) {
+		q := &admission.Quota{Name: name, Limit: limit, Window: time.Duration(window), Burst: burst}
+		if q.Validate() != nil {
+			return
+		}
+		most := quotastore.Rule{Limit: limit, Burst: burst}.Most()
+		_, err := q.Take(t.Context(), "192.0.2.1", min(max(taken, 0), most))
+		require.NoError(t, err)
+		resp := ask(t, q.Handler(ok()))
+		state, _ := ratelimitheader.Parse(resp.Header, time.Now())
+		require.Len(t, state.Axes, 1, "%v", resp.Header)
+		require.LessOrEqual(t, state.Axes[0].Remaining, int64(most))
+		require.Positive(t, state.Axes[0].Limit)
+		require.Positive(t, state.Axes[0].Window)
+	})
+}

@@ -1,0 +1,105 @@
+package admission
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/quotastore"
+)
+
+// quotaProblems are the refusals of one Quota.
+type quotaProblems struct {
+	exceeded, tooMuch, key, store, wrong problem
+}
+
+func newQuotaProblems(name string) *quotaProblems {
+	p := quotaProblems{
+		exceeded: newProblem(http.StatusTooManyRequests, quotaExceeded, "The quota has been used up", name),
+		tooMuch:  newProblem(http.StatusTooManyRequests, quotaExceeded, "The request costs more than the quota ever holds", name),
+		key:      newProblem(http.StatusForbidden, explained+"key", "The request belongs to no known quota"),
+		store:    newProblem(http.StatusServiceUnavailable, explained+"store", "The quota is not available"),
+		wrong:    misconfigured(),
+	}
+	p.tooMuch.final = true
+	return &p
+}
+
+// Handler lets through to next what has a share left.
+func (q *Quota) Handler(next http.Handler) http.Handler {
+	name := q.Name
+	if name == "" {
+		name = defaultName
+	}
+	problems := newQuotaProblems(name)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q.init()
+		if q.err != nil {
+			q.refuse(w, r, Event{Reason: ReasonMisconfigured, Err: q.err}, &problems.wrong)
+			return
+		}
+		key, err := q.keyOf(r)
+		if err != nil {
+			q.refuse(w, r, Event{Reason: ReasonKey, Err: err}, &problems.key)
+			return
+		}
+		cost := 1
+		if q.Cost != nil {
+			cost = max(q.Cost(r), 0)
+		}
+		ticket, shared, err := q.take(r.Context(), key, cost)
+		if err != nil {
+			q.fail(w, r, key, err, problems)
+			return
+		}
+		q.policy.tell(w.Header(), &ticket, q.Legacy)
+		if !ticket.OK {
+			q.refuse(w, r, Event{Key: key, Reason: ReasonQuota, RetryAfter: jittered(ticket.RetryAfter)}, &problems.exceeded)
+			return
+		}
+		if q.Trace != nil {
+			q.Trace.admitted(&Event{Request: r, Quota: q.policy.name, Key: key})
+		}
+		began := time.Now()
+		next.ServeHTTP(w, r)
+		if cost > 0 && replayed(w.Header()) && (!q.Sliding || time.Since(began) < q.rule.Window) {
+			q.giveBack(r.Context(), key, cost, shared)
+		}
+	})
+}
+
+// replayed reports whether idempotency answered with what it had stored.
+func replayed(h http.Header) bool {
+	values := h["Idempotency-Replayed"]
+	return len(values) > 0 && values[0] == "true"
+}
+
+func (q *Quota) keyOf(r *http.Request) (string, error) {
+	if q.Key != nil {
+		return q.Key(r)
+	}
+	return peer(r.RemoteAddr), nil
+}
+
+// fail answers a request whose quota is not known.
+func (q *Quota) fail(w http.ResponseWriter, r *http.Request, key string, err error, problems *quotaProblems) {
+	event := Event{Key: key, Err: err, Reason: ReasonStore, RetryAfter: jittered(retryAfter)}
+	switch {
+	case errors.Is(err, quotastore.ErrTooMuch):
+		event.Reason, event.RetryAfter = ReasonTooMuch, 0
+		q.policy.tell(w.Header(), &Ticket{}, false)
+		q.refuse(w, r, event, &problems.tooMuch)
+		return
+	case r.Context().Err() != nil:
+		event.Reason = reasonOf(r.Context())
+	}
+	q.refuse(w, r, event, &problems.store)
+}
+
+func (q *Quota) refuse(w http.ResponseWriter, r *http.Request, e Event, p *problem) {
+	if q.Trace != nil {
+		e.Request, e.Quota, e.Status = r, q.policy.name, p.status
+		q.Trace.refused(&e)
+	}
+	refuse(w, r, p, e.RetryAfter)
+}

@@ -1,0 +1,178 @@
+package redisstore_test
+
+import (
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/admission/redisstore"
+	"github.com/resilienthttp/resilienthttp/quotastore"
+)
+
+// model is a token bucket in rational numbers.
+type model struct {
+	used *big.Rat
+	at   int64 // microseconds
+}
+
+func (m *model) take(now, want, least int64, r *quotastore.Rule) (int64, bool) {
+	gained := big.NewRat(max(now-m.at, 0), 1)
+	gained.Mul(gained, big.NewRat(int64(r.Limit), r.Window.Microseconds()))
+	m.at = now
+	if m.used.Sub(m.used, gained); m.used.Sign() < 0 {
+		m.used.SetInt64(0)
+	}
+	left := new(big.Rat).Sub(big.NewRat(int64(r.Most()), 1), m.used)
+	whole := new(big.Int).Quo(left.Num(), left.Denom()).Int64()
+	if whole < least {
+		return 0, false
+	}
+	taken := min(want, whole)
+	m.used.Add(m.used, big.NewRat(taken, 1))
+	return taken, true
+}
+
+// A5: double precision or not, the bucket's arithmetic is that of rational numbers,
+// however odd the rule. A3: and what it says of waiting is true, to the microsecond.
+func TestBucketIsExact(t *testing.T) {
+	t.Parallel()
+	server, client := forged(t)
+	s := &redisstore.Store{Client: client}
+	for seed := range uint64(15) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		r := quotastore.Rule{
+			Limit:  1 + int(math.Exp(random.Float64()*27)),
+			Window: time.Duration(1+math.Exp(random.Float64()*31)) * time.Microsecond,
+			Burst:  int(math.Exp(random.Float64() * 27)),
+		}
+		require.NoError(t, r.Validate())
+		exact := model{used: new(big.Rat)}
+		now, key := int64(1.7e15), strconv.FormatUint(seed, 10)
+		for range 40 {
+			if random.IntN(3) > 0 {
+				now += int64(random.Float64() * random.Float64() * 3 * float64(r.Window.Microseconds()) / float64(r.Limit) * math.Exp(random.Float64()*5))
+			}
+			server.SetTime(time.UnixMicro(now))
+			want := int64(random.Float64()*random.Float64()*float64(r.Most())) + 1
+			least := random.Int64N(want + 1)
+			wantTaken, wantOK := exact.take(now, want, least, &r)
+			got := mustTake(t, s, key, int(want), int(least), r)
+			require.Equal(t, wantTaken, int64(got.Taken), "seed %d, %+v", seed, r)
+			require.Equal(t, wantOK, got.OK, "seed %d, %+v", seed, r)
+			if enough := got.RetryAfter.Microseconds(); !got.OK && enough < 1e15 {
+				server.SetTime(time.UnixMicro(now + enough - 1))
+				require.False(t, mustTake(t, s, key, int(least), int(least), r).OK, "seed %d, %+v", seed, r)
+				now += enough
+				server.SetTime(time.UnixMicro(now))
+				_, _ = exact.take(now, least, least, &r)
+				require.True(t, mustTake(t, s, key, int(least), int(least), r).OK, "seed %d, %+v", seed, r)
+			}
+		}
+	}
+}
+
+// A5: at most Limit in any Window, hardly less where more is asked for, and A3: what it
+// says of waiting is true.
+func TestWindowGrantsItsLimitInAnyWindow(t *testing.T) {
+	t.Parallel()
+	type grant struct{ at, units int64 }
+	server, client := forged(t)
+	s := &redisstore.Store{Client: client}
+	for seed := range uint64(5) {
+		random := rand.New(rand.NewPCG(seed, 2))
+		r := quotastore.Rule{Limit: 1 + random.IntN(150), Window: time.Duration(1+random.IntN(3000)) * time.Millisecond, Sliding: true}
+		length, now, began := r.Window.Microseconds(), int64(1.7e15), int64(1.7e15)
+		var grants []grant
+		total := int64(0)
+		for now < began+4*length {
+			now += random.Int64N(length/int64(r.Limit) + 1)
+			server.SetTime(time.UnixMicro(now))
+			ticket := mustTake(t, s, strconv.FormatUint(seed, 10), 1+random.IntN(2), 1, r)
+			if ticket.OK {
+				grants, total = append(grants, grant{now, int64(ticket.Taken)}), total+int64(ticket.Taken)
+				continue
+			}
+			server.SetTime(time.UnixMicro(now + ticket.RetryAfter.Microseconds() - 1))
+			require.False(t, mustTake(t, s, strconv.FormatUint(seed, 10), 1, 1, r).OK)
+			now += ticket.RetryAfter.Microseconds()
+		}
+		for i, g := range grants {
+			sum := int64(0)
+			for _, later := range grants[i:] {
+				if later.at < g.at+length {
+					sum += later.units
+				}
+			}
+			require.LessOrEqual(t, sum, int64(r.Limit), "seed %d, %+v", seed, r)
+		}
+		require.GreaterOrEqual(t, float64(total), 0.9*4*float64(r.Limit), "seed %d, %+v", seed, r)
+	}
+}
+
+// A clock that jumps: back, nobody waits for it to catch up; forward, there is all of
+// the quota and no more.
+func TestClockJumps(t *testing.T) {
+	for name, sliding := range map[string]bool{"bucket": false, "window": true} {
+		t.Run(name, func(t *testing.T) {
+			server, client := forged(t)
+			s := &redisstore.Store{Client: client}
+			r := quotastore.Rule{Limit: 10, Window: time.Second, Sliding: sliding}
+			now := time.Unix(1_700_000_000, 0)
+			set := func(at time.Time) { now = at; server.SetTime(now) }
+			take := func(want int) quotastore.Ticket { return mustTake(t, s, "k", want, 1, r) }
+			set(now)
+			require.Equal(t, 10, take(20).Taken)
+			set(now.Add(-time.Hour))
+			refused := take(1)
+			require.False(t, refused.OK)
+			require.LessOrEqual(t, refused.Reset, time.Second)
+			set(now.Add(refused.RetryAfter))
+			require.True(t, take(1).OK)
+			set(now.Add(1000 * time.Hour))
+			require.Equal(t, 10, take(20).Taken)
+
+			// shut returns how long it is shut at least: the server's clock stands still, ours goes on.
+			shut := func(d time.Duration) time.Duration {
+				began := time.Now()
+				require.NoError(t, s.Close(t.Context(), "k", began.Add(d)))
+				return d - time.Since(began)
+			}
+			least := shut(time.Minute)
+			set(now.Add(-time.Hour))
+			wait := take(1).RetryAfter
+			require.LessOrEqual(t, wait, time.Minute)
+			require.GreaterOrEqual(t, wait, least, "closed for as long as it was")
+			shut(2 * time.Minute)
+			set(now.Add(-time.Hour))
+			least = shut(3 * time.Minute)
+			wait = take(1).RetryAfter
+			require.LessOrEqual(t, wait, 3*time.Minute)
+			require.GreaterOrEqual(t, wait, least)
+			set(now.Add(3*time.Minute + time.Second))
+			require.Equal(t, 10, take(20).Taken)
+		})
+	}
+}
+
+// A rule that becomes another one, as in a deploy: what was taken counts, also where a
+// bucket becomes a window and back, again and again.
+func TestRuleChanges(t *testing.T) {
+	server, client := forged(t)
+	s := &redisstore.Store{Client: client}
+	server.SetTime(time.Unix(1_700_000_000, 0))
+	bucket := quotastore.Rule{Limit: 10, Window: time.Minute}
+	sliding := quotastore.Rule{Limit: 10, Window: time.Minute, Sliding: true}
+	taken := 0
+	for range 10 {
+		taken += mustTake(t, s, "k", 2, 0, bucket).Taken
+		taken += mustTake(t, s, "k", 2, 0, sliding).Taken
+	}
+	require.Equal(t, 10, taken)
+	require.Zero(t, mustTake(t, s, "k", 0, 0, quotastore.Rule{Limit: 5, Window: time.Minute}).Remaining)
+	require.Equal(t, 90, mustTake(t, s, "k", 0, 0, quotastore.Rule{Limit: 100, Window: time.Minute}).Remaining)
+}

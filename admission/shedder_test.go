@@ -1,0 +1,673 @@
+package admission_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/admission"
+)
+
+const ms = time.Millisecond
+
+// answer is what came of a request that was sent in a goroutine of its own.
+type answer struct {
+	status int
+	took   time.Duration
+	header http.Header
+}
+
+// later asks in a goroutine of its own.
+func later(tb testing.TB, h http.Handler, change ...func(*http.Request)) <-chan answer {
+	tb.Helper()
+	answers := make(chan answer, 1)
+	go func() {
+		began := time.Now()
+		resp := ask(tb, h, change...)
+		answers <- answer{resp.StatusCode, time.Since(began), resp.Header}
+	}()
+	return answers
+}
+
+func within(tb testing.TB, d time.Duration) func(*http.Request) {
+	return func(r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), d)
+		tb.Cleanup(cancel)
+		*r = *r.WithContext(ctx)
+	}
+}
+
+func by(p string) func(*http.Request) { return header("X-Request-Priority", p) }
+
+// gated is a handler whose requests wait until they are let go.
+type gated struct {
+	gate  chan struct{}
+	mu    sync.Mutex
+	order []string
+}
+
+func (g *gated) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	g.mu.Lock()
+	g.order = append(g.order, r.Header.Get("X-Name"))
+	g.mu.Unlock()
+	<-g.gate
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func newGated() *gated { return &gated{gate: make(chan struct{})} }
+
+// taking is a handler that takes that long.
+func taking(d time.Duration) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		sleep(d)
+		w.WriteHeader(http.StatusNoContent)
+	})
+}
+
+// A2: what a refusal says.
+func TestShedderRefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGated()
+		s := &admission.Shedder{Max: 1, Queue: -1}
+		h := s.Handler(g)
+		first := later(t, h)
+		synctest.Wait()
+		resp := ask(t, h)
+		require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
+		require.Equal(t, "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity", readProblem(t, resp).Type)
+		seconds, err := strconv.Atoi(resp.Header.Get("Retry-After"))
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, seconds, 1)
+		require.LessOrEqual(t, seconds, 2)
+		after, err := strconv.Atoi(resp.Header.Get("Retry-After-Ms"))
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, after, 1000)
+		require.LessOrEqual(t, after, 1500)
+		require.Equal(t, admission.ShedderState{Limit: 1, InFlight: 1, Admitted: 1, Refused: 1}, s.State())
+		close(g.gate)
+		require.Equal(t, http.StatusNoContent, (<-first).status)
+		require.Equal(t, http.StatusNoContent, ask(t, h).StatusCode)
+		require.Zero(t, s.State().InFlight)
+	})
+}
+
+func TestShedderValidate(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		shedder *admission.Shedder
+		wrong   string // "": nothing is
+		limit   int
+	}{
+		{"zero", &admission.Shedder{}, "", 20},
+		{"the defaults, written out", &admission.Shedder{Initial: 20, Min: 4, Max: 1000, Tolerance: 2}, "", 20},
+		{"a small Max", &admission.Shedder{Max: 2}, "", 2},
+		{"a small Initial", &admission.Shedder{Initial: 1}, "", 1},
+		{"a large Initial", &admission.Shedder{Initial: 5000}, "", 5000},
+		{"a large Min", &admission.Shedder{Min: 5000}, "", 5000},
+		{"static", &admission.Shedder{Tolerance: -1}, "", 20},
+		{"negative Initial", &admission.Shedder{Initial: -1}, "Initial -1", 0},
+		{"negative Min", &admission.Shedder{Min: -1}, "Min -1", 0},
+		{"negative Max", &admission.Shedder{Max: -1}, "Max -1", 0},
+		{"Min above Max", &admission.Shedder{Min: 10, Max: 5}, "Initial is", 0},
+		{"Initial above Max", &admission.Shedder{Initial: 10, Max: 5}, "Initial is 10", 0},
+		{"Initial below Min", &admission.Shedder{Initial: 3, Min: 5}, "Initial is 3", 0},
+		{"Tolerance 1", &admission.Shedder{Tolerance: 1}, "Tolerance is 1", 0},
+		{"Tolerance below 1", &admission.Shedder{Tolerance: 0.5}, "Tolerance is 0.5", 0},
+		{"no number", &admission.Shedder{Tolerance: nan()}, "Tolerance is NaN", 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			err := row.shedder.Validate()
+			resp := ask(t, row.shedder.Handler(ok()))
+			if row.wrong == "" {
+				require.NoError(t, err)
+				require.Equal(t, http.StatusOK, resp.StatusCode)
+				require.Equal(t, row.limit, row.shedder.State().Limit)
+				return
+			}
+			require.ErrorContains(t, err, row.wrong)
+			require.Equal(t, http.StatusInternalServerError, resp.StatusCode)
+			require.Equal(t, "false", resp.Header.Get("X-Should-Retry"))
+			require.Contains(t, readProblem(t, resp).Type, "#misconfigured")
+		})
+	}
+}
+
+func nan() float64 { zero := 0.0; return zero / zero }
+
+// The queue: the most important first, and of those the newest; when it is full, the
+// least important and oldest makes room.
+func TestShedderQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGated()
+		s := &admission.Shedder{Max: 1, Queue: 4, MaxWait: time.Hour, Priority: admission.HeaderPriority}
+		h := s.Handler(g)
+		ask := func(name, priority string) <-chan answer {
+			c := later(t, h, by(priority), header("X-Name", name))
+			synctest.Wait()
+			return c
+		}
+		ask("first", "")
+		oldBatch, newBatch := ask("old batch", "batch"), ask("new batch", "batch")
+		oldDefault, newDefault := ask("old default", ""), ask("new default", "")
+		oldCritical := ask("old critical", "critical")
+		require.Equal(t, http.StatusServiceUnavailable, (<-oldBatch).status, "displaced by what matters more")
+		newCritical := ask("new critical", "critical")
+		require.Equal(t, http.StatusServiceUnavailable, (<-newBatch).status)
+		late := ask("late batch", "batch")
+		require.Equal(t, http.StatusServiceUnavailable, (<-late).status, "there is nobody less important")
+		newest := ask("newest default", "")
+		require.Equal(t, http.StatusServiceUnavailable, (<-oldDefault).status, "the newest of a class displaces the oldest")
+		require.Equal(t, admission.ShedderState{Limit: 1, InFlight: 1, Queued: 4, Admitted: 1, Refused: 4}, s.State())
+		close(g.gate)
+		for _, c := range []<-chan answer{oldCritical, newCritical, newest, newDefault} {
+			require.Equal(t, http.StatusNoContent, (<-c).status)
+		}
+		synctest.Wait()
+		require.Equal(t, []string{"first", "new critical", "old critical", "newest default", "new default"}, g.order)
+	})
+}
+
+// A burst waits, as far as there is a place for it in time, however long ago it is that
+// requests were seen.
+func TestShedderServesBursts(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		queue  int
+		before int // requests, one after the other
+		pause  time.Duration
+		served int // of 200 at once, of 5 ms each
+	}{
+		{"after a few", 0, 10, 0, 200},
+		{"after an hour", 0, 10, time.Hour, 200},
+		{"nothing is known", 0, 0, 0, 20 + 40},
+		{"a queue of ten", 10, 10, 0, 20 + 10},
+		{"no queue", -1, 10, 0, 20},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := (&admission.Shedder{Queue: row.queue}).Handler(taking(5 * ms))
+				for range row.before {
+					require.Equal(t, http.StatusNoContent, ask(t, h).StatusCode)
+				}
+				time.Sleep(row.pause)
+				var burst []<-chan answer
+				for range 200 {
+					burst = append(burst, later(t, h))
+				}
+				served := 0
+				for _, answers := range burst {
+					a := <-answers
+					if a.status == http.StatusNoContent {
+						served++
+					}
+					require.LessOrEqual(t, a.took, 105*ms)
+				}
+				require.Equal(t, row.served, served)
+			})
+		})
+	}
+}
+
+func TestShedderWaits(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		shedder *admission.Shedder
+		change  []func(*http.Request)
+		want    time.Duration
+	}{
+		{"the default", &admission.Shedder{Max: 1}, nil, 100 * ms},
+		{"as set", &admission.Shedder{Max: 1, MaxWait: 30 * ms}, nil, 30 * ms},
+		{"nobody waits", &admission.Shedder{Max: 1, MaxWait: -1}, nil, 0},
+		{"no queue", &admission.Shedder{Max: 1, Queue: -1}, nil, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGated()
+				h := row.shedder.Handler(g)
+				later(t, h)
+				synctest.Wait()
+				got := <-later(t, h, row.change...)
+				require.Equal(t, http.StatusServiceUnavailable, got.status)
+				require.Equal(t, row.want, got.took)
+				close(g.gate)
+			})
+		})
+	}
+}
+
+// A7: who waits, and whose deadline passes, leaves the queue within a millisecond.
+func TestDeadlineThatPassesInTheQueue(t *testing.T) {
+	for _, priority := range []string{"batch", "", "critical"} {
+		for _, wait := range []time.Duration{0, time.Hour} {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGated()
+				s := &admission.Shedder{Max: 1, MaxWait: wait, Priority: admission.HeaderPriority}
+				h := s.Handler(g)
+				later(t, h)
+				synctest.Wait()
+				got := <-later(t, h, within(t, 40*ms), by(priority))
+				require.Equal(t, http.StatusServiceUnavailable, got.status)
+				require.GreaterOrEqual(t, got.took, 40*ms)
+				require.LessOrEqual(t, got.took, 41*ms)
+				require.Zero(t, s.State().Queued)
+				close(g.gate)
+			})
+		}
+	}
+}
+
+// A7: what would not be served in time is refused at once, and what would, is served.
+func TestDeadlineThatCannotBeKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := new(admission.Shedder)
+		h := s.Handler(taking(100 * ms))
+		require.Equal(t, http.StatusNoContent, ask(t, h, within(t, 50*ms)).StatusCode, "nobody knows yet")
+		for range 20 {
+			require.Equal(t, http.StatusNoContent, ask(t, h).StatusCode)
+		}
+		got := <-later(t, h, within(t, 50*ms))
+		require.Equal(t, http.StatusServiceUnavailable, got.status)
+		require.Zero(t, got.took)
+		require.Equal(t, http.StatusNoContent, ask(t, h, within(t, 150*ms)).StatusCode)
+		passed := <-later(t, h, within(t, -time.Second))
+		require.Equal(t, http.StatusServiceUnavailable, passed.status)
+		require.Zero(t, passed.took)
+
+		// What nobody has seen for a while is not believed any more.
+		sleep(time.Minute)
+		require.Equal(t, http.StatusNoContent, ask(t, h, within(t, 50*ms)).StatusCode)
+	})
+}
+
+// A7: the wait that is to be expected counts.
+func TestDeadlineThatTheQueueEatsUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &admission.Shedder{Max: 1, Queue: 10, MaxWait: time.Hour, Priority: admission.HeaderPriority}
+		h := s.Handler(taking(100 * ms))
+		for range 20 {
+			ask(t, h)
+		}
+		for range 5 {
+			later(t, h, by("critical"))
+			synctest.Wait()
+		}
+		for _, row := range []struct {
+			left   time.Duration
+			status int
+		}{{250 * ms, http.StatusServiceUnavailable}, {5 * time.Second, http.StatusNoContent}} {
+			began := time.Now()
+			got := <-later(t, h, within(t, row.left))
+			require.Equal(t, row.status, got.status)
+			if row.status != http.StatusNoContent {
+				require.Zero(t, time.Since(began))
+			}
+		}
+		sleep(time.Minute)
+	})
+}
+
+// A8: what is in the header counts only where Priority says so; what was decided is in
+// the context.
+func TestShedderPriority(t *testing.T) {
+	for _, row := range []struct {
+		name     string
+		priority func(*http.Request) resilienthttp.Priority
+		header   string
+		want     resilienthttp.Priority
+	}{
+		{"nobody is trusted", nil, "critical", resilienthttp.PriorityDefault},
+		{"nobody is trusted with less, either", nil, "batch", resilienthttp.PriorityDefault},
+		{"the header is", admission.HeaderPriority, "critical", resilienthttp.PriorityCritical},
+		{"an unknown word", admission.HeaderPriority, "urgent", resilienthttp.PriorityDefault},
+		{"an absurd word", admission.HeaderPriority, strings.Repeat("critical ", 1<<16), resilienthttp.PriorityDefault},
+		{"no header", admission.HeaderPriority, "", resilienthttp.PriorityDefault},
+		{"decided otherwise", func(*http.Request) resilienthttp.Priority { return resilienthttp.PriorityBatch }, "critical", resilienthttp.PriorityBatch},
+		{"an unknown value", func(*http.Request) resilienthttp.Priority { return 100 }, "critical", resilienthttp.PriorityDefault},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var got, told resilienthttp.Priority = 99, 99
+				s := &admission.Shedder{Priority: row.priority, Trace: &admission.Trace{Admitted: func(e *admission.Event) { told = e.Priority }}}
+				h := resilienthttp.Deadline{}.Handler(s.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					got = resilienthttp.PriorityOf(r.Context())
+				})))
+				ask(t, h, by(row.header))
+				require.Equal(t, row.want, got)
+				require.Equal(t, row.want, told)
+			})
+		})
+	}
+}
+
+// A panic gives the place back, and goes on.
+func TestPanicInTheHandler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &admission.Shedder{Max: 1, Queue: -1}
+		for _, value := range []any{"bug", http.ErrAbortHandler} {
+			h := s.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(value) }))
+			require.PanicsWithValue(t, value, func() { ask(t, h) })
+			require.Zero(t, s.State().InFlight)
+		}
+		hook := &admission.Shedder{Max: 1, Queue: -1, Trace: &admission.Trace{Admitted: func(*admission.Event) { panic("hook") }}}
+		require.PanicsWithValue(t, "hook", func() { ask(t, hook.Handler(ok())) })
+		require.Zero(t, hook.State().InFlight)
+		who := &admission.Shedder{Max: 1, Queue: -1, Priority: func(*http.Request) resilienthttp.Priority { panic("who") }}
+		require.PanicsWithValue(t, "who", func() { ask(t, who.Handler(ok())) })
+		require.Zero(t, who.State().InFlight)
+	})
+}
+
+// A client that goes away while it waits leaves the queue; one that goes away while
+// it is served has its place until the handler is over.
+func TestClientThatGoesAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGated()
+		var reasons []admission.Reason
+		s := &admission.Shedder{Max: 1, MaxWait: time.Hour, Trace: &admission.Trace{Refused: func(e *admission.Event) { reasons = append(reasons, e.Reason) }}}
+		h := s.Handler(g)
+		ctx, cancel := context.WithCancel(t.Context())
+		with := func(r *http.Request) { *r = *r.WithContext(ctx) }
+		served := later(t, h, with)
+		synctest.Wait()
+		waiting := later(t, h, with)
+		synctest.Wait()
+		require.Equal(t, 1, s.State().Queued)
+		cancel()
+		require.Equal(t, http.StatusServiceUnavailable, (<-waiting).status)
+		require.Equal(t, []admission.Reason{admission.ReasonGone}, reasons)
+		require.Equal(t, 1, s.State().InFlight)
+		require.Zero(t, s.State().Queued)
+		close(g.gate)
+		<-served
+		require.Zero(t, s.State().InFlight)
+	})
+}
+
+// Over a real connection: hijacking and 101 give the place back, once.
+func TestHijackGivesThePlaceBack(t *testing.T) {
+	wrap := func(h http.Handler) http.Handler { return h }
+	hide := func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(hidden{w}, r) })
+	}
+	for name, around := range map[string]func(http.Handler) http.Handler{"plain": wrap, "behind a wrapper": hide} {
+		for way, hijack := range map[string]func(http.ResponseWriter) (net.Conn, *bufio.ReadWriter, error){
+			"http.Hijacker": func(w http.ResponseWriter) (net.Conn, *bufio.ReadWriter, error) { return w.(http.Hijacker).Hijack() },
+			"http.ResponseController": func(w http.ResponseWriter) (net.Conn, *bufio.ReadWriter, error) {
+				return http.NewResponseController(w).Hijack()
+			},
+			"101": func(w http.ResponseWriter) (net.Conn, *bufio.ReadWriter, error) {
+				w.WriteHeader(http.StatusSwitchingProtocols)
+				return nil, nil, nil
+			},
+		} {
+			t.Run(name+" "+way, func(t *testing.T) {
+				s := &admission.Shedder{Max: 1, Queue: -1}
+				inside, over := make(chan admission.ShedderState, 1), make(chan struct{})
+				server := httptest.NewServer(around(s.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					conn, _, err := hijack(w)
+					inside <- s.State()
+					<-over
+					if err == nil && conn != nil {
+						_, _ = io.WriteString(conn, "HTTP/1.1 204 No Content\r\n\r\n")
+						_ = conn.Close()
+					}
+				}))))
+				defer server.Close()
+				go func() {
+					resp, err := http.Get(server.URL)
+					if err == nil {
+						_ = resp.Body.Close()
+					}
+				}()
+				require.Zero(t, (<-inside).InFlight)
+				close(over)
+				server.Close()
+				require.Zero(t, s.State().InFlight, "and not twice")
+			})
+		}
+	}
+}
+
+// hidden is a wrapper that has Unwrap alone.
+type hidden struct{ w http.ResponseWriter }
+
+func (h hidden) Header() http.Header         { return h.w.Header() }
+func (h hidden) Write(p []byte) (int, error) { return h.w.Write(p) }
+func (h hidden) WriteHeader(code int)        { h.w.WriteHeader(code) }
+func (h hidden) Unwrap() http.ResponseWriter { return h.w }
+
+// The handler finds the optional interfaces that there are, and no others.
+func TestShedderWriter(t *testing.T) {
+	var flusher, hijacker, readerFrom bool
+	h := new(admission.Shedder).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, flusher = w.(http.Flusher)
+		_, hijacker = w.(http.Hijacker)
+		_, readerFrom = w.(io.ReaderFrom)
+		_, _ = io.WriteString(w, "one,")
+		_ = http.NewResponseController(w).Flush()
+		_, _ = io.Copy(w, strings.NewReader("two,"))
+		_, _ = w.Write([]byte("three"))
+	}))
+	server := httptest.NewUnstartedServer(h)
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	get := func(client *http.Client, url string) string {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+		require.NoError(t, err)
+		resp, err := client.Do(req)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		return string(body)
+	}
+	require.Equal(t, "one,two,three", get(server.Client(), server.URL))
+	require.Equal(t, []bool{true, false, false}, []bool{flusher, hijacker, readerFrom}, "HTTP/2")
+	plain := httptest.NewServer(h)
+	defer plain.Close()
+	require.Equal(t, "one,two,three", get(plain.Client(), plain.URL))
+	require.Equal(t, []bool{true, true, true}, []bool{flusher, hijacker, readerFrom}, "HTTP/1.1")
+	bare := struct{ http.ResponseWriter }{httptest.NewRecorder()}
+	h.ServeHTTP(bare, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody))
+	require.Equal(t, []bool{false, false, false}, []bool{flusher, hijacker, readerFrom})
+}
+
+// Nobody who writes after his handler is over writes into another's response.
+func TestWriterThatOutlivesItsHandler(t *testing.T) {
+	s := new(admission.Shedder)
+	var kept []http.ResponseWriter
+	h := s.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { kept = append(kept, w) }))
+	for range 100 {
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody))
+	}
+	bodies := map[*bytes.Buffer]bool{}
+	for _, w := range kept {
+		_, _ = io.WriteString(w, "late")
+		recorder, ok := w.(interface{ Unwrap() http.ResponseWriter }).Unwrap().(*httptest.ResponseRecorder)
+		require.True(t, ok)
+		require.Equal(t, "late", recorder.Body.String())
+		bodies[recorder.Body] = true
+	}
+	require.Len(t, bodies, 100)
+}
+
+// A1: the refusal comes before the body is sent, and the connection stays.
+func TestRefusalBeforeTheBody(t *testing.T) {
+	quota := &admission.Quota{Limit: 1, Window: time.Hour}
+	full := &admission.Shedder{Max: 1, Queue: -1}
+	g := newGated()
+	shed := full.Handler(g)
+	go shed.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody))
+	for full.State().InFlight == 0 {
+		sleep(ms)
+	}
+	limited := quota.Handler(ok())
+	ask(t, limited, from("127.0.0.1:1"))
+	for name, h := range map[string]http.Handler{"quota": limited, "shedder": shed} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(h)
+			defer server.Close()
+			conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", server.Listener.Addr().String())
+			require.NoError(t, err)
+			defer conn.Close()
+			require.NoError(t, conn.SetDeadline(time.Now().Add(20*time.Second)))
+			reader := bufio.NewReader(conn)
+			const size = 256 << 10
+			for range 3 {
+				_, err = fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n", size)
+				require.NoError(t, err)
+				resp, err := http.ReadResponse(reader, nil) // before a byte of the body is sent
+				require.NoError(t, err)
+				_, err = io.ReadAll(resp.Body)
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				require.Contains(t, []int{http.StatusTooManyRequests, http.StatusServiceUnavailable}, resp.StatusCode)
+				require.False(t, resp.Close)
+				_, err = conn.Write(make([]byte, size))
+				require.NoError(t, err)
+			}
+		})
+	}
+	close(g.gate)
+}
+
+// A1: the same as a client of net/http sees it: one connection for all of them.
+func TestRefusalsKeepTheConnection(t *testing.T) {
+	quota := &admission.Quota{Limit: 1, Window: time.Hour}
+	server := httptest.NewServer(quota.Handler(ok()))
+	defer server.Close()
+	var fresh atomic.Int64
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+		if !info.Reused {
+			fresh.Add(1)
+		}
+	}})
+	for range 20 {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL, bytes.NewReader(make([]byte, 1<<10)))
+		require.NoError(t, err)
+		resp, err := server.Client().Do(req)
+		require.NoError(t, err)
+		_, err = io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+	}
+	require.EqualValues(t, 1, fresh.Load())
+}
+
+// A10: nothing runs at rest, and idle hours change nothing.
+func TestShedderAtRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // which fails if a goroutine is left
+		s := new(admission.Shedder)
+		h := s.Handler(taking(10 * ms))
+		for range 200 {
+			ask(t, h)
+		}
+		before := s.State()
+		sleep(1000 * time.Hour)
+		require.Equal(t, before, s.State())
+		require.Equal(t, http.StatusNoContent, ask(t, h, within(t, 20*ms)).StatusCode)
+	})
+}
+
+// Under the race detector: places are neither lost nor won, whatever happens.
+func TestShedderStress(t *testing.T) {
+	s := &admission.Shedder{Max: 8, Initial: 8, Queue: 16, Tolerance: -1, Priority: admission.HeaderPriority}
+	var inside, most atomic.Int64
+	h := s.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n := inside.Add(1)
+		defer inside.Add(-1)
+		for {
+			m := most.Load()
+			if n <= m || most.CompareAndSwap(m, n) {
+				break
+			}
+		}
+		switch r.Header.Get("X-Do") {
+		case "panic":
+			panic(http.ErrAbortHandler)
+		case "504":
+			w.WriteHeader(http.StatusGatewayTimeout)
+		default:
+			timer := time.NewTimer(50 * time.Microsecond)
+			<-timer.C
+		}
+	}))
+	var all sync.WaitGroup
+	for n := range 64 {
+		all.Go(func() {
+			for i := range 200 {
+				func() {
+					defer func() { _ = recover() }()
+					ctx, cancel := context.WithTimeout(context.Background(), time.Duration(1+(n+i)%5)*200*time.Microsecond)
+					defer cancel()
+					if i%7 == 0 {
+						cancel()
+					}
+					r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", http.NoBody)
+					r.Header.Set("X-Request-Priority", []string{"batch", "", "critical"}[i%3])
+					r.Header.Set("X-Do", []string{"", "panic", "504", ""}[(i+n)%4])
+					h.ServeHTTP(httptest.NewRecorder(), r)
+				}()
+			}
+		})
+	}
+	all.Wait()
+	state := s.State()
+	require.Zero(t, state.InFlight)
+	require.Zero(t, state.Queued)
+	require.EqualValues(t, 64*200, state.Admitted+state.Refused)
+	require.LessOrEqual(t, most.Load(), int64(8))
+}
+
+// What was cut short, or failed, tells nothing of how long requests take.
+func TestWhatTellsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := new(admission.Shedder)
+		h := s.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch r.Header.Get("X-Do") {
+			case "504":
+				sleep(time.Second)
+				w.WriteHeader(http.StatusGatewayTimeout)
+			case "gone":
+				<-r.Context().Done()
+			case "panic":
+				sleep(time.Second)
+				panic(http.ErrAbortHandler)
+			default:
+				sleep(10 * ms)
+			}
+		}))
+		for range 100 {
+			ask(t, h)
+		}
+		before := s.State()
+		require.Equal(t, 10*ms, before.Unhurried)
+		for range 200 {
+			ask(t, h, header("X-Do", "504"))
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(time.Second, cancel)
+			ask(t, h, header("X-Do", "gone"), func(r *http.Request) { *r = *r.WithContext(ctx) })
+			require.Panics(t, func() { ask(t, h, header("X-Do", "panic")) })
+		}
+		require.Equal(t, before.Unhurried, s.State().Unhurried)
+		require.Equal(t, before.Limit, s.State().Limit)
+		require.Zero(t, s.State().InFlight)
+	})
+}

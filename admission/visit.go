@@ -1,0 +1,165 @@
+package admission
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+)
+
+// visit is a request that has a place. It is the http.ResponseWriter that the handler
+// gets, for what the handler does with it tells when the place is free, and whether
+// the time that it took means anything.
+type visit struct {
+	w        http.ResponseWriter
+	shedder  *Shedder
+	r        *http.Request
+	began    time.Duration
+	flight   int32
+	status   int32
+	returned bool
+	left     atomic.Bool // the place was given back
+}
+
+// visits are made by the dozen, which costs less, and each is used once: a handler
+// may leave somebody behind who still writes.
+type visits struct {
+	used int
+	all  [32]visit
+}
+
+func (v *visits) next() *visit {
+	v.used++
+	return &v.all[v.used-1]
+}
+
+func (v *visits) empty() bool { return v == nil || v.used == len(v.all) }
+
+// end is when the handler is over: it has returned, panicked, or ended its goroutine.
+func (v *visit) end() {
+	if v.left.Load() {
+		return
+	}
+	s := sample{took: -1, flight: int(v.flight)}
+	if v.returned && v.status != http.StatusGatewayTimeout {
+		switch err := v.r.Context().Err(); err {
+		case nil, context.DeadlineExceeded:
+			s.took, s.late = v.shedder.now()-v.began, err != nil
+		}
+	}
+	v.leave(s)
+}
+
+// leave gives the place back, once.
+func (v *visit) leave(s sample) {
+	if !v.left.Swap(true) {
+		v.shedder.leave(s)
+	}
+}
+
+// leaveEarly gives the place back when the connection becomes something else than a
+// request: it may stay for days.
+func (v *visit) leaveEarly() { v.leave(sample{took: -1, flight: int(v.flight)}) }
+
+// writer is v with the optional interfaces that the server's writer has. What else it
+// has, http.ResponseController finds.
+func (v *visit) writer() http.ResponseWriter {
+	_, flushes := v.w.(http.Flusher)
+	if hijacks(v.w) {
+		if _, reads := v.w.(io.ReaderFrom); reads && flushes {
+			return connection{v}
+		}
+		return hijacker{v}
+	}
+	if flushes {
+		return flusher{v}
+	}
+	return v
+}
+
+// hijacks reports whether the writer, or one that it wraps, can be hijacked.
+func hijacks(w http.ResponseWriter) bool {
+	for {
+		if _, ok := w.(http.Hijacker); ok {
+			return true
+		}
+		inner, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return false
+		}
+		w = inner.Unwrap()
+	}
+}
+
+// Header implements http.ResponseWriter.
+func (v *visit) Header() http.Header { return v.w.Header() }
+
+// Write implements http.ResponseWriter.
+func (v *visit) Write(p []byte) (int, error) { return v.w.Write(p) }
+
+// WriteString implements io.StringWriter.
+func (v *visit) WriteString(s string) (int, error) { return io.WriteString(v.w, s) }
+
+// WriteHeader implements http.ResponseWriter.
+func (v *visit) WriteHeader(code int) {
+	if v.status == 0 && (code >= http.StatusOK || code == http.StatusSwitchingProtocols) {
+		v.status = int32(code)
+	}
+	v.w.WriteHeader(code)
+	if code == http.StatusSwitchingProtocols {
+		v.leaveEarly()
+	}
+}
+
+// Unwrap is for http.ResponseController.
+func (v *visit) Unwrap() http.ResponseWriter { return v.w }
+
+func (v *visit) flush() error { return http.NewResponseController(v.w).Flush() }
+
+func (v *visit) hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(v.w).Hijack()
+	if err == nil {
+		v.leaveEarly()
+	}
+	return conn, rw, err
+}
+
+// flusher is a visit whose response can be flushed, as over HTTP/2.
+type flusher struct{ *visit }
+
+// Flush implements http.Flusher.
+func (f flusher) Flush() { _ = f.flush() }
+
+// FlushError is for http.ResponseController.
+func (f flusher) FlushError() error { return f.flush() }
+
+// hijacker is a visit whose connection can be hijacked, and that is wrapped by
+// somebody.
+type hijacker struct{ *visit }
+
+// Flush implements http.Flusher.
+func (h hijacker) Flush() { _ = h.flush() }
+
+// FlushError is for http.ResponseController.
+func (h hijacker) FlushError() error { return h.flush() }
+
+// Hijack implements http.Hijacker.
+func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) { return h.hijack() }
+
+// connection is a visit over HTTP/1, to net/http's own server.
+type connection struct{ *visit }
+
+// Flush implements http.Flusher.
+func (c connection) Flush() { _ = c.flush() }
+
+// FlushError is for http.ResponseController.
+func (c connection) FlushError() error { return c.flush() }
+
+// Hijack implements http.Hijacker.
+func (c connection) Hijack() (net.Conn, *bufio.ReadWriter, error) { return c.hijack() }
+
+// ReadFrom implements io.ReaderFrom.
+func (c connection) ReadFrom(src io.Reader) (int64, error) { return io.Copy(c.w, src) }

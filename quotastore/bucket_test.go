@@ -1,0 +1,159 @@
+package quotastore
+
+import (
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// large is a large number of units, also where an int has 32 bits.
+const large = 1 << 30
+
+// exactBucket is the same in rational numbers.
+type exactBucket struct {
+	used *big.Rat
+	at   int64
+}
+
+func (b *exactBucket) take(now, want, least int64, r *Rule) (int64, bool) {
+	gained := big.NewRat(max(now-b.at, 0), 1)
+	gained.Mul(gained, big.NewRat(int64(r.Limit), int64(r.Window)))
+	b.at = now
+	if b.used.Sub(b.used, gained); b.used.Sign() < 0 {
+		b.used.SetInt64(0)
+	}
+	left := new(big.Rat).Sub(big.NewRat(int64(r.Most()), 1), b.used)
+	whole := new(big.Int).Quo(left.Num(), left.Denom()).Int64()
+	if whole < least {
+		return 0, false
+	}
+	taken := min(want, whole)
+	b.used.Add(b.used, big.NewRat(taken, 1))
+	return taken, true
+}
+
+// The bucket's arithmetic is that of rational numbers, however odd the rule.
+func TestBucketIsExact(t *testing.T) {
+	for seed := range uint64(60) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		r := Rule{Limit: 1 + int(math.Exp(random.Float64()*21)), Window: time.Duration(1 + math.Exp(random.Float64()*37)), Burst: int(math.Exp(random.Float64() * 21))}
+		require.NoError(t, r.Validate())
+		got, exact := bucket{}, exactBucket{used: new(big.Rat)}
+		now := int64(0)
+		for range 300 {
+			if random.IntN(3) > 0 {
+				now += int64(random.Float64() * random.Float64() * 3 * float64(r.Window) / float64(r.Limit) * math.Exp(random.Float64()*5))
+			}
+			want := int64(random.Float64()*random.Float64()*float64(r.Most())) + 1
+			least := random.Int64N(want + 1)
+			wantTaken, wantOK := exact.take(now, want, least, &r)
+			taken, ok := got.take(now, want, least, &r)
+			require.Equal(t, wantTaken, taken, "seed %d, %+v", seed, r)
+			require.Equal(t, wantOK, ok, "seed %d, %+v", seed, r)
+			if !ok { // A3: the wait is true, to the nanosecond
+				enough := got.wait(least, &r)
+				if enough > math.MaxInt64-now {
+					continue // three centuries
+				}
+				early, late := got, got
+				_, ok = early.take(now+enough-1, least, least, &r)
+				require.False(t, ok, "seed %d, %+v", seed, r)
+				_, ok = late.take(now+enough, least, least, &r)
+				require.True(t, ok, "seed %d, %+v", seed, r)
+			}
+		}
+	}
+}
+
+// A10: a million idle hours change nothing, and no arithmetic overflows.
+func TestBucketAfterALongTime(t *testing.T) {
+	for _, r := range []Rule{
+		{Limit: 1, Window: longestWindow}, {Limit: large, Window: 1}, {Limit: large, Window: longestWindow},
+		{Limit: 3, Window: time.Second, Burst: large}, {Limit: 1, Window: longestWindow, Burst: large},
+	} {
+		var b bucket
+		taken, ok := b.take(0, int64(r.Most()), int64(r.Most()), &r)
+		require.True(t, ok)
+		require.EqualValues(t, r.Most(), taken)
+		require.Positive(t, b.wait(1, &r))
+		require.GreaterOrEqual(t, b.reset(&r), b.wait(1, &r))
+		if reset := b.reset(&r); reset < math.MaxInt64 {
+			_, ok = b.take(reset, int64(r.Most()), int64(r.Most()), &r)
+			require.True(t, ok)
+		}
+		b.fill(math.MaxInt64, &r)
+		require.LessOrEqual(t, b.used, int64(r.Most()))
+		require.GreaterOrEqual(t, b.used, int64(0))
+	}
+}
+
+// A clock that jumps: back, nobody waits for it to catch up; forward, there is one
+// bucketful and no more.
+func TestBucketWhoseClockJumps(t *testing.T) {
+	r := Rule{Limit: 10, Window: time.Second, Burst: 10}
+	var b bucket
+	hour := int64(time.Hour)
+	b.take(hour, 10, 10, &r)
+	_, ok := b.take(0, 1, 1, &r) // an hour back
+	require.False(t, ok)
+	require.LessOrEqual(t, b.reset(&r), int64(time.Second))
+	_, ok = b.take(b.wait(1, &r), 1, 1, &r)
+	require.True(t, ok)
+	taken, _ := b.take(1000*hour, 100, 1, &r)
+	require.EqualValues(t, 10, taken)
+}
+
+// No more than Burst + rate × time over any stretch, whatever is asked.
+func TestBucketNeverGrantsMoreThanItsRate(t *testing.T) {
+	type grant struct{ at, units int64 }
+	for seed := range uint64(20) {
+		random := rand.New(rand.NewPCG(seed, 2))
+		r := Rule{Limit: 1 + random.IntN(50), Window: time.Duration(1+random.IntN(5000)) * time.Millisecond, Burst: random.IntN(30)}
+		var b bucket
+		var grants []grant
+		now := int64(0)
+		for range 400 {
+			now += random.Int64N(int64(r.Window)/10 + 2)
+			if taken, ok := b.take(now, 1+random.Int64N(4), 1, &r); ok {
+				grants = append(grants, grant{now, taken})
+			}
+		}
+		for i := range grants {
+			sum := int64(0)
+			for _, g := range grants[i:] {
+				sum += g.units
+				most := float64(r.Most()) + float64(g.at-grants[i].at)*float64(r.Limit)/float64(r.Window)
+				require.LessOrEqual(t, float64(sum), most+1e-6)
+			}
+		}
+	}
+}
+
+// FuzzBucket: any rule and any times give tickets that can be, and no panic.
+func FuzzBucket(f *testing.F) {
+	f.Add(100, int64(time.Minute), 0, int64(0), int64(1), int64(1), int64(5))
+	f.Add(1, int64(1), large, int64(math.MaxInt64), int64(-5), int64(math.MinInt64), int64(7))
+	f.Fuzz(func(t *testing.T, limit int, length int64, burst int, first, want, second, more int64) {
+		for _, sliding := range []bool{false, true} {
+			r := Rule{Limit: limit, Window: time.Duration(length), Burst: burst, Sliding: sliding}
+			if r.Validate() != nil {
+				return
+			}
+			var a account
+			for _, step := range [][2]int64{{first, want}, {second, more}, {second, 1}} {
+				now, want := max(step[0], 0)/2, max(step[1], -mostUnits)
+				ticket := a.take(now, want, min(max(want, 0), int64(r.Most())), &r)
+				require.GreaterOrEqual(t, ticket.Remaining, 0)
+				require.LessOrEqual(t, ticket.Remaining, r.Most())
+				require.LessOrEqual(t, ticket.Taken, r.Most())
+				require.GreaterOrEqual(t, ticket.RetryAfter, time.Duration(0))
+				require.GreaterOrEqual(t, ticket.Reset, ticket.RetryAfter)
+				require.Equal(t, ticket.OK, ticket.RetryAfter == 0)
+			}
+		}
+	})
+}

@@ -1,0 +1,217 @@
+package quotastore_test
+
+import (
+	"context"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/quotastore"
+	"github.com/resilienthttp/resilienthttp/quotastore/storetest"
+)
+
+func TestMemoryIsAStore(t *testing.T) {
+	storetest.Run(t, func(*testing.T) quotastore.Store { return new(quotastore.Memory) })
+}
+
+// A5: never more than Burst + rate × time, whoever asks. A thousand goroutines, a
+// bucket that fills a million times a second.
+func TestMemoryIsExactUnderAThousandGoroutines(t *testing.T) {
+	var store quotastore.Memory
+	rule := quotastore.Rule{Limit: 1_000_000, Window: time.Second, Burst: 100}
+	var taken atomic.Int64
+	var all sync.WaitGroup
+	began := time.Now()
+	for range 1000 {
+		all.Go(func() {
+			for range 200 {
+				ticket, err := store.Take(context.Background(), "one", 3, 1, rule)
+				if err == nil {
+					taken.Add(int64(ticket.Taken))
+				}
+				if ticket.Taken == 3 {
+					if back, err := store.Take(context.Background(), "one", -1, 0, rule); err == nil {
+						taken.Add(int64(back.Taken))
+					}
+				}
+			}
+		})
+	}
+	all.Wait()
+	most := 100 + int64(time.Since(began)/time.Microsecond) + 1
+	require.LessOrEqual(t, taken.Load(), most)
+	require.Positive(t, taken.Load())
+}
+
+// The same to the unit, where no time passes.
+func TestMemoryIsExactAtAnInstant(t *testing.T) {
+	for _, sliding := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			var store quotastore.Memory
+			rule := quotastore.Rule{Limit: 1500, Window: time.Second, Sliding: sliding}
+			for second := range 3 {
+				var taken atomic.Int64
+				var all sync.WaitGroup
+				for range 1000 {
+					all.Go(func() {
+						for range 2 {
+							ticket, _ := store.Take(t.Context(), "one", 1, 1, rule)
+							taken.Add(int64(ticket.Taken))
+						}
+					})
+				}
+				all.Wait()
+				require.EqualValues(t, 1500, taken.Load(), "second %d", second)
+				time.Sleep(time.Second)
+			}
+		})
+	}
+}
+
+func TestMemoryIsBounded(t *testing.T) {
+	for _, most := range []int{1, 5, 100, 1000} {
+		store := quotastore.Memory{MaxKeys: most}
+		rule := quotastore.Rule{Limit: 10, Window: time.Hour}
+		for n := range 5000 {
+			_, err := store.Take(t.Context(), strconv.Itoa(n), 1, 1, rule)
+			require.NoError(t, err)
+		}
+		require.LessOrEqual(t, store.Len(), most)
+		require.GreaterOrEqual(t, store.Len(), most*3/4)
+	}
+}
+
+// A5: a million keys leave memory flat.
+func TestMemoryOfAMillionKeysIsFlat(t *testing.T) {
+	var store quotastore.Memory
+	rule := quotastore.Rule{Limit: 10, Window: time.Hour}
+	fill := func(from int) uint64 {
+		for n := from; n < from+500_000; n++ {
+			_, _ = store.Take(context.Background(), "key-"+strconv.Itoa(n), 1, 1, rule)
+		}
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	half := fill(0)
+	whole := fill(500_000)
+	require.Less(t, float64(whole), 1.1*float64(half))
+	require.LessOrEqual(t, store.Len(), 65_536)
+	require.Less(t, whole, uint64(64<<20))
+}
+
+// Keys that are whole again make room before there is none: those of one night do
+// not stay.
+func TestMemoryForgetsWhatIsWhole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var store quotastore.Memory
+		rule := quotastore.Rule{Limit: 10, Window: time.Second}
+		for n := range 20_000 {
+			_, err := store.Take(t.Context(), strconv.Itoa(n), 1, 1, rule)
+			require.NoError(t, err)
+			time.Sleep(10 * time.Millisecond)
+		}
+		require.Less(t, store.Len(), 500)
+	})
+}
+
+// A key that has used up its quota is not what is forgotten first, when strangers
+// come with keys without end.
+func TestMemoryKeepsWhatIsUsedUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := quotastore.Memory{MaxKeys: 1000}
+		rule := quotastore.Rule{Limit: 100, Window: time.Hour}
+		const guilty = 20
+		for n := range guilty {
+			_, err := store.Take(t.Context(), "guilty-"+strconv.Itoa(n), 100, 100, rule)
+			require.NoError(t, err)
+		}
+		for n := range 100_000 {
+			_, err := store.Take(t.Context(), strconv.Itoa(n), 1, 1, rule)
+			require.NoError(t, err)
+		}
+		remembered := 0
+		for n := range guilty {
+			ticket, err := store.Take(t.Context(), "guilty-"+strconv.Itoa(n), 1, 1, rule)
+			require.NoError(t, err)
+			if !ticket.OK {
+				remembered++
+			}
+		}
+		require.Equal(t, guilty, remembered)
+	})
+}
+
+// What a rule that becomes another one makes of what was taken.
+func TestMemoryUnderAnotherRule(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, sliding := range []bool{false, true} {
+			var store quotastore.Memory
+			take := func(limit, want int) quotastore.Ticket {
+				ticket, err := store.Take(t.Context(), "k", want, min(want, 1), quotastore.Rule{Limit: limit, Window: time.Hour, Sliding: sliding})
+				require.NoError(t, err)
+				return ticket
+			}
+			take(100, 50)
+			smaller := take(10, 1)
+			require.False(t, smaller.OK)
+			require.Zero(t, smaller.Remaining)
+			require.LessOrEqual(t, smaller.RetryAfter, time.Hour)
+			larger := take(1000, 1)
+			require.True(t, larger.OK)
+			require.GreaterOrEqual(t, larger.Remaining, 949)
+		}
+	})
+}
+
+// A Take allocates nothing.
+func TestMemoryTakeAllocations(t *testing.T) {
+	var store quotastore.Memory
+	for _, rule := range []quotastore.Rule{{Limit: 1 << 30, Window: time.Second}, {Limit: 1 << 30, Window: time.Second, Sliding: true}} {
+		ctx := context.Background()
+		_, err := store.Take(ctx, "key", 1, 1, rule)
+		require.NoError(t, err)
+		require.Zero(t, testing.AllocsPerRun(1000, func() { _, _ = store.Take(ctx, "key", 1, 1, rule) }))
+	}
+}
+
+func BenchmarkMemoryTake(b *testing.B) {
+	for _, sliding := range []bool{false, true} {
+		for _, keys := range []int{1, 10_000, 1_000_000} {
+			b.Run("sliding="+strconv.FormatBool(sliding)+"/keys="+strconv.Itoa(keys), func(b *testing.B) {
+				var store quotastore.Memory
+				rule := quotastore.Rule{Limit: 1000, Window: time.Minute, Sliding: sliding}
+				names := make([]string, keys)
+				for i := range names {
+					names[i] = "tenant-" + strconv.Itoa(i)
+				}
+				ctx := context.Background()
+				b.ReportAllocs()
+				n := 0
+				for b.Loop() {
+					_, _ = store.Take(ctx, names[n], 1, 1, rule)
+					if n++; n == keys {
+						n = 0
+					}
+				}
+			})
+		}
+	}
+	b.Run("parallel", func(b *testing.B) {
+		var store quotastore.Memory
+		rule := quotastore.Rule{Limit: 1000, Window: time.Minute}
+		b.ReportAllocs()
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				_, _ = store.Take(context.Background(), "one", 1, 1, rule)
+			}
+		})
+	})
+}

@@ -1,0 +1,2 @@
+// Package storetest tests a quotastore.Store for what the interface promises.
+package storetest
