@@ -80,6 +80,7 @@ type latencyView struct {
 	P95     float64 `json:"p95_seconds"`
 	P99     float64 `json:"p99_seconds"`
 	Samples int     `json:"samples"`
+	Timeout float64 `json:"timeout_seconds,omitempty"` // the adaptive one; 0: there is none
 }
 
 type callView struct {
@@ -123,7 +124,7 @@ func viewOf(s *resilienthttp.ScopeState, now time.Time) scopeView {
 		Scope: s.Scope, InFlight: s.InFlight, Waiting: s.Waiting, Retrying: s.Retrying,
 		Breaker: breakerView{s.Breaker.State.String(), s.Breaker.Calls, s.Breaker.Failures, s.Breaker.Since, s.Breaker.NotBefore, s.Breaker.Limit},
 		Budget:  budgetView{s.Budget.Calls, s.Budget.Taken, s.Budget.Room},
-		Latency: latencyView{s.Latency.P50.Seconds(), s.Latency.P95.Seconds(), s.Latency.P99.Seconds(), s.Latency.Samples},
+		Latency: latencyView{s.Latency.P50.Seconds(), s.Latency.P95.Seconds(), s.Latency.P99.Seconds(), s.Latency.Samples, s.Latency.Timeout.Seconds()},
 		Slowest: callOf(&s.Slowest),
 	}
 	for _, q := range s.Quotas {

@@ -1,0 +1,210 @@
+package resilientotel
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/contract"
+)
+
+// TestT6Contract: what holds of a Transport holds of one that is wrapped.
+func TestT6Contract(t *testing.T) {
+	for name, transport := range map[string]func(http.RoundTripper) *resilienthttp.Transport{
+		"zero": func(base http.RoundTripper) *resilienthttp.Transport { return &resilienthttp.Transport{Base: base} },
+		"all on": func(base http.RoundTripper) *resilienthttp.Transport {
+			return &resilienthttp.Transport{
+				Base: base, Hedge: &resilienthttp.Hedge{}, OwnsRetries: true, RateLimit: &resilienthttp.RateLimit{Limit: 1e6, Burst: 1000},
+				Trace: &resilienthttp.Trace{CallDone: func(*resilienthttp.Call) {}},
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			contract.Test(t, func(base http.RoundTripper) http.RoundTripper { return record().Wrap(transport(base)) })
+		})
+		t.Run(name+", globals", func(t *testing.T) {
+			contract.Test(t, func(base http.RoundTripper) http.RoundTripper { return new(Instrumentation).Wrap(transport(base)) })
+		})
+	}
+}
+
+// TestT6History: what tells of attempts finds them.
+func TestT6History(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := record().Wrap(&resilienthttp.Transport{Base: script(answer{status: 503}, answer{status: 200})})
+		resp, err := (&http.Client{Transport: rt}).Do(get(t, t.Context(), url))
+		require.NoError(t, err)
+		require.Len(t, resilienthttp.Attempts(resp), 2)
+		require.NoError(t, resp.Body.Close())
+	})
+}
+
+// TestSentAgain: a response's request can be sent again and again, as a call of its own
+// each time, which keeps nothing of those before.
+func TestSentAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := record()
+		rt := r.Wrap(&resilienthttp.Transport{Base: script(answer{status: 200})})
+		type mine struct{}
+		req := get(t, context.WithValue(t.Context(), mine{}, "kept"), url)
+		for range 3 {
+			resp, err := rt.RoundTrip(req)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			req = resp.Request
+			require.Equal(t, "kept", req.Context().Value(mine{}))
+		}
+		for _, s := range r.spans.Ended() {
+			if s.SpanKind() == trace.SpanKindInternal {
+				require.False(t, s.Parent().IsValid(), "it has no call above it")
+			}
+		}
+		last, _ := req.Context().Value(callKey{}).(*call)
+		require.NotNil(t, last)
+		require.Nil(t, last.caller.Value(callKey{}), "nor behind it")
+
+		// A context that is made of it is the caller's own.
+		derived := context.WithValue(req.Context(), mine{}, "newer")
+		resp, err := rt.RoundTrip(req.WithContext(derived))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, "newer", resp.Request.Context().Value(mine{}))
+	})
+}
+
+// TestOwnOtelhttp: a Base that is otelhttp already makes the CLIENT spans, as its options
+// say, and there are no others.
+func TestOwnOtelhttp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := record()
+		own := otelhttp.NewTransport(script(answer{status: 503}, answer{status: 200}), otelhttp.WithTracerProvider(r.Tracers),
+			otelhttp.WithSpanNameFormatter(func(_ string, r *http.Request) string { return r.URL.Path }))
+		require.NoError(t, called(t, r.Wrap(&resilienthttp.Transport{Base: own}), get(t, t.Context(), "http://api.test/v1")))
+		names := map[string]int{}
+		for _, s := range r.spans.Ended() {
+			names[s.Name()]++
+		}
+		require.Equal(t, map[string]int{"call GET": 1, "/v1": 2}, names)
+		near(t, 1.0, r.metrics(t)["resilienthttp.client.retries{reason=503 scope=api.test}"])
+	})
+}
+
+func TestWrap(t *testing.T) {
+	t.Run("twice is once", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			r, tr := record(), &resilienthttp.Transport{Base: script(answer{status: 200})}
+			once := r.Wrap(tr)
+			require.Same(t, once, r.Wrap(tr))
+			require.NoError(t, called(t, r.Wrap(tr), get(t, t.Context(), url)))
+			require.Len(t, r.spans.Ended(), 2)
+			near(t, 1.0, total(r.metrics(t), "#resilienthttp.client.call.duration"))
+		})
+	})
+	t.Run("of nothing is of a zero Transport", func(t *testing.T) {
+		rt := record().Wrap(nil)
+		require.IsType(t, &resilienthttp.Transport{}, rt.(interface{ Unwrap() http.RoundTripper }).Unwrap())
+	})
+	t.Run("Base", func(t *testing.T) {
+		for name, base := range map[string]http.RoundTripper{"nil": nil, "one's own": &http.Transport{}} {
+			tr := &resilienthttp.Transport{Base: base}
+			record().Wrap(tr)
+			inner := tr.Base.(interface{ Unwrap() http.RoundTripper }).Unwrap()
+			require.IsType(t, &http.Transport{}, inner, name)
+			if base != nil {
+				require.Same(t, base, inner, name)
+			}
+		}
+	})
+	t.Run("the hooks that were there run after ours", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			var said []string
+			say := func(what string) { said = append(said, what) }
+			r := record()
+			tr := &resilienthttp.Transport{
+				Base: script(answer{status: 503}, answer{status: 503}, answer{status: 200}), RateLimit: &resilienthttp.RateLimit{Limit: 0.5, Burst: 1},
+				Breaker: &resilienthttp.Breaker{FailureRatio: 0.01, MinRequests: 2, Cooldown: 1e9, Probes: 1}, Policy: every(1e9),
+				Trace: &resilienthttp.Trace{
+					AttemptStart: func(*resilienthttp.Attempt) { say("start") }, AttemptDone: func(*resilienthttp.Attempt) { say("done") },
+					RetryWait: func(*resilienthttp.Attempt) { say("wait") }, Queued: func(*resilienthttp.Attempt) { say("queued") },
+					Refused: func(*resilienthttp.Call) { say("refused") }, CallDone: func(*resilienthttp.Call) { say("call") },
+					BreakerChange: func(resilienthttp.BreakerChange) {
+						require.Positive(t, total(r.metrics(t), "resilienthttp.client.breaker.transitions"))
+						say("breaker")
+					},
+				},
+			}
+			_ = called(t, r.Wrap(tr), get(t, t.Context(), url))
+			_ = called(t, r.Wrap(tr), get(t, t.Context(), url))
+			for _, want := range []string{"start", "done", "wait", "queued", "call", "breaker", "refused"} {
+				require.Contains(t, said, want)
+			}
+		})
+	})
+	t.Run("a Transport that is called by itself is counted", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			r, tr := record(), &resilienthttp.Transport{Base: script(answer{status: 503}, answer{status: 200}), RateLimit: &resilienthttp.RateLimit{Limit: 0.1, Burst: 1}}
+			r.Wrap(tr)
+			require.NoError(t, called(t, tr, get(t, t.Context(), url)))
+			near(t, 1.0, total(r.metrics(t), "#resilienthttp.client.call.duration"))
+			r.allEnded(t)
+			require.Len(t, r.spans.Ended(), 2, "of attempts alone")
+		})
+	})
+}
+
+// TestUnregister: nothing is asked any more, and nothing kept.
+func TestUnregister(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, tr := record(), &resilienthttp.Transport{Base: script(answer{status: 200})}
+		rt := r.Wrap(tr)
+		require.NoError(t, called(t, rt, get(t, t.Context(), url)))
+		require.Contains(t, r.metrics(t), "resilienthttp.client.in_flight{scope=api.test:8443}")
+		r.Unregister()
+		r.Unregister()
+		require.NoError(t, called(t, rt, get(t, t.Context(), url)))
+		all := r.metrics(t)
+		require.Zero(t, total(all, "resilienthttp.client.breaker.state"))
+		require.NotContains(t, all, "resilienthttp.client.breaker.state{scope=api.test:8443}")
+		near(t, 2.0, total(all, "#resilienthttp.client.call.duration"), "calls are told of all the same")
+		require.Empty(t, r.wrapped)
+
+		other := r.Wrap(&resilienthttp.Transport{Base: script(answer{status: 200})})
+		require.NoError(t, called(t, other, get(t, t.Context(), "http://other.test/")))
+		require.Contains(t, r.metrics(t), "resilienthttp.client.in_flight{scope=other.test}")
+	})
+}
+
+// TestRegisteringWhileCollecting: who collects does so under the SDK's lock, and asks us;
+// who registers asks for that lock.
+func TestRegisteringWhileCollecting(t *testing.T) {
+	r := record()
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 200 {
+				rt := r.Wrap(&resilienthttp.Transport{Base: script(answer{status: 200})})
+				if resp, err := rt.RoundTrip(httptest.NewRequest(http.MethodGet, url, nil)); err == nil {
+					_ = resp.Body.Close()
+				}
+				r.Unregister()
+			}
+		})
+		all.Go(func() {
+			var collected metricdata.ResourceMetrics
+			for range 400 {
+				_ = r.reader.Collect(context.Background(), &collected)
+			}
+		})
+	}
+	all.Wait()
+	require.Empty(t, r.wrapped)
+}

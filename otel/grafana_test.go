@@ -1,0 +1,204 @@
+package resilientotel
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	promexporter "go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/sdk/metric"
+
+	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/admission"
+	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/idempotency"
+)
+
+// exported are the labels of each metric, as Prometheus gets it, of a program in which
+// everything has happened once.
+func exported(t *testing.T) map[string]map[string]bool {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	exporter, err := promexporter.New(promexporter.WithRegisterer(registry))
+	require.NoError(t, err)
+	i := &Instrumentation{Meters: metric.NewMeterProvider(metric.WithReader(exporter))}
+	live(t, i)
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	all := map[string]map[string]bool{}
+	for _, family := range families {
+		names := []string{family.GetName()}
+		if family.GetMetric()[0].GetHistogram() != nil {
+			names = []string{family.GetName() + "_bucket", family.GetName() + "_sum", family.GetName() + "_count"}
+		}
+		for _, name := range names {
+			all[name] = map[string]bool{"le": strings.HasSuffix(name, "_bucket")}
+			for _, m := range family.GetMetric() {
+				for _, label := range m.GetLabel() {
+					all[name][label.GetName()] = true
+				}
+			}
+		}
+	}
+	return all
+}
+
+// live makes everything happen once.
+func live(t *testing.T, i *Instrumentation) {
+	t.Helper()
+	for _, tr := range []*resilienthttp.Transport{
+		{ // retried, paced, and a quota that is told
+			Base:      script(answer{status: 503}, answer{status: 200, header: []string{"X-RateLimit-Limit", "9", "X-RateLimit-Remaining", "7", "X-RateLimit-Reset", "3600"}}),
+			RateLimit: &resilienthttp.RateLimit{Limit: 1000, Burst: 1}, Policy: every(time.Millisecond),
+		},
+		{ // hedged
+			Base:  script(answer{after: time.Second, status: 200}, answer{status: 200}),
+			Hedge: &resilienthttp.Hedge{Delay: time.Millisecond},
+		},
+		{ // refused
+			Base:   script(answer{err: errors.New("broken")}),
+			Policy: resilienthttp.Policy{MaxAttempts: -1}, Breaker: &resilienthttp.Breaker{FailureRatio: 0.01, MinRequests: 1},
+		},
+	} {
+		rt := i.Wrap(tr)
+		for range 2 {
+			_ = called(t, rt, get(t, t.Context(), url))
+		}
+	}
+	handler := idempotency.NewHandler(new(idempotency.Memory), func(*http.Request) (string, error) { return "shop", nil }, http.NotFoundHandler())
+	handler.Trace = i.TraceIdempotency(nil)
+	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil))
+	shedder := &admission.Shedder{Initial: 1, Min: 1, Max: 1, Queue: -1, MaxWait: -1}
+	i.WatchShedder("front", shedder)
+	gate := http.Handler(nil)
+	gate = shedder.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { gate.ServeHTTP(httptest.NewRecorder(), r) }))
+	gate.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
+	e := &durable.Engine{Store: new(durable.Memory), Gateways: map[string]durable.Gateway{"psp": psp{}}}
+	i.Watch(e)
+	_, err := e.Enqueue(t.Context(), durable.Intent{ID: idempotency.ID{Scope: "acme", Operation: "o", Key: "k"}, Gateway: "psp", Payload: []byte("declined")})
+	require.NoError(t, err)
+	_, err = e.Work(context.WithoutCancel(t.Context()), 0)
+	require.NoError(t, err)
+}
+
+// query is what a dashboard asks: in a panel by "expr", in a variable by "query".
+type query struct {
+	Expr  string `json:"expr"`
+	Query string `json:"query"`
+}
+
+type dashboard struct {
+	Panels []struct {
+		Title   string  `json:"title"`
+		Type    string  `json:"type"`
+		Targets []query `json:"targets"`
+	} `json:"panels"`
+	Templating struct {
+		List []struct {
+			Type  string          `json:"type"`
+			Query json.RawMessage `json:"query"`
+		} `json:"list"`
+	} `json:"templating"`
+}
+
+// TestGrafana: each metric that the dashboard asks for exists, with the labels by which it
+// is chosen and summed, and each metric that exists is on it.
+func TestGrafana(t *testing.T) {
+	text, err := os.ReadFile("../docs/grafana.json")
+	require.NoError(t, err)
+	var d dashboard
+	require.NoError(t, json.Unmarshal(text, &d))
+	known, asked := exported(t), map[string]bool{}
+	check := func(title, expression string) {
+		metrics, labels := terms(expression)
+		require.NotEmpty(t, metrics, "%s: %s", title, expression)
+		for _, m := range metrics {
+			require.Contains(t, known, m, "%s: %s", title, expression)
+			asked[m] = true
+			for _, label := range labels {
+				require.True(t, known[m][label], "%s: %s has no label %s", title, m, label)
+			}
+		}
+	}
+	for _, panel := range d.Panels {
+		if panel.Type == "row" {
+			continue
+		}
+		require.NotEmpty(t, panel.Targets, panel.Title)
+		for _, target := range panel.Targets {
+			check(panel.Title, target.Expr)
+		}
+	}
+	for _, variable := range d.Templating.List {
+		if variable.Type == "query" {
+			var q query
+			require.NoError(t, json.Unmarshal(variable.Query, &q))
+			check("variable", q.Query)
+		}
+	}
+	for m := range known {
+		if !strings.HasPrefix(m, "resilienthttp_") {
+			continue
+		}
+		base := strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(m, "_bucket"), "_count"), "_sum")
+		require.True(t, asked[m] || asked[base+"_bucket"] || asked[base+"_sum"], "%s is on no panel", m)
+	}
+}
+
+var (
+	strs      = regexp.MustCompile(`"[^"]*"`)
+	ranges    = regexp.MustCompile(`\[[^\]]*\]`)
+	grouping  = regexp.MustCompile(`\bby\s*\(([^)]*)\)`)
+	variables = regexp.MustCompile(`label_values\(([^,]*),([^)]*)\)`)
+	selectors = regexp.MustCompile(`\{([^}]*)\}`)
+	matchers  = regexp.MustCompile(`(\w+)\s*(?:=~|!~|!=|=)`)
+	words     = regexp.MustCompile(`[a-zA-Z_:][\w:]*\s*\(?`)
+)
+
+// terms are the metrics and the labels of a query.
+func terms(expression string) (metrics, labels []string) {
+	add := func(list string) {
+		for label := range strings.SplitSeq(list, ",") {
+			labels = append(labels, strings.TrimSpace(label))
+		}
+	}
+	expression = ranges.ReplaceAllString(strs.ReplaceAllString(expression, "0"), "")
+	for _, found := range grouping.FindAllStringSubmatch(expression, -1) {
+		add(found[1])
+	}
+	for _, found := range variables.FindAllStringSubmatch(expression, -1) {
+		add(found[2])
+	}
+	for _, found := range selectors.FindAllStringSubmatch(expression, -1) {
+		for _, matcher := range matchers.FindAllStringSubmatch(found[1], -1) {
+			labels = append(labels, matcher[1])
+		}
+	}
+	expression = variables.ReplaceAllString(selectors.ReplaceAllString(grouping.ReplaceAllString(expression, ""), ""), "$1")
+	for _, word := range words.FindAllString(expression, -1) {
+		if !strings.HasSuffix(word, "(") {
+			metrics = append(metrics, strings.TrimSpace(word))
+		}
+	}
+	slices.Sort(metrics)
+	return slices.Compact(metrics), labels
+}
+
+func TestTerms(t *testing.T) {
+	metrics, labels := terms(`histogram_quantile(0.99, sum by (le, scope) (rate(a_bucket{scope=~"$scope", to!=""}[$__rate_interval]))) / ignored_not`)
+	require.Equal(t, []string{"a_bucket", "ignored_not"}, metrics)
+	require.Equal(t, []string{"le", "scope", "scope", "to"}, labels)
+	metrics, labels = terms(`label_values(a_count, host)`)
+	require.Equal(t, []string{"a_count"}, metrics)
+	require.Equal(t, []string{"host"}, labels)
+}

@@ -1,0 +1,242 @@
+package resilientotel
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/resilienthttp/resilienthttp"
+)
+
+// recording is an Instrumentation that remembers what it is told.
+type recording struct {
+	Instrumentation
+
+	spans  *tracetest.SpanRecorder
+	reader *metric.ManualReader
+}
+
+func record() *recording {
+	r := &recording{spans: tracetest.NewSpanRecorder(), reader: metric.NewManualReader()}
+	r.Tracers = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(r.spans))
+	r.Meters = metric.NewMeterProvider(metric.WithReader(r.reader))
+	r.Propagator = propagation.TraceContext{}
+	return r
+}
+
+// allEnded requires that no span is open.
+func (r *recording) allEnded(tb testing.TB) {
+	tb.Helper()
+	ended := map[string]bool{}
+	for _, s := range r.spans.Ended() {
+		id := s.SpanContext().SpanID().String()
+		require.False(tb, ended[id], "a span has ended twice")
+		ended[id] = true
+	}
+	for _, s := range r.spans.Started() {
+		require.True(tb, ended[s.SpanContext().SpanID().String()], "open: %s", s.Name())
+	}
+}
+
+// tree is all spans that have ended, as text: children under their parents, in the order
+// of their starts, with their attributes, events and times since the first's start.
+func (r *recording) tree() string {
+	spans := r.spans.Ended()
+	sort.SliceStable(spans, func(i, j int) bool { return spans[i].StartTime().Before(spans[j].StartTime()) })
+	var b strings.Builder
+	var below func(parent, indent string)
+	below = func(parent, indent string) {
+		for _, s := range spans {
+			of := ""
+			if s.Parent().SpanID().IsValid() {
+				of = s.Parent().SpanID().String()
+			}
+			if of != parent {
+				continue
+			}
+			since := func(t time.Time) time.Duration { return t.Sub(spans[0].StartTime()) }
+			fmt.Fprintf(&b, "%s%s %s %v–%v", indent, s.SpanKind(), s.Name(), since(s.StartTime()), since(s.EndTime()))
+			if s.Status().Code != codes.Unset {
+				fmt.Fprintf(&b, " %s %q", s.Status().Code, s.Status().Description)
+			}
+			fmt.Fprintf(&b, "\n%s  %s\n", indent, pairs(s.Attributes()))
+			for _, e := range s.Events() {
+				fmt.Fprintf(&b, "%s  * %v %s %s\n", indent, since(e.Time), e.Name, pairs(e.Attributes))
+			}
+			below(s.SpanContext().SpanID().String(), indent+"  ")
+		}
+	}
+	below("", "")
+	return b.String()
+}
+
+func pairs(attributes []attribute.KeyValue) string {
+	texts := make([]string, 0, len(attributes))
+	for _, a := range attributes {
+		texts = append(texts, string(a.Key)+"="+a.Value.String())
+	}
+	slices.Sort(texts)
+	return strings.Join(texts, " ")
+}
+
+// metrics is what is collected: "name{attributes}" and its value, of histograms the sum,
+// with the count behind "#".
+func (r *recording) metrics(tb testing.TB) map[string]float64 {
+	tb.Helper()
+	var all metricdata.ResourceMetrics
+	require.NoError(tb, r.reader.Collect(tb.Context(), &all))
+	found := map[string]float64{}
+	for _, scope := range all.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			switch data := m.Data.(type) {
+			case metricdata.Sum[int64]:
+				points(found, m.Name, data.DataPoints)
+			case metricdata.Gauge[int64]:
+				points(found, m.Name, data.DataPoints)
+			case metricdata.Gauge[float64]:
+				points(found, m.Name, data.DataPoints)
+			case metricdata.Histogram[float64]:
+				buckets(found, m.Name, data.DataPoints)
+			case metricdata.Histogram[int64]:
+				buckets(found, m.Name, data.DataPoints)
+			default:
+				require.Fail(tb, "unknown data", "%T", data)
+			}
+		}
+	}
+	return found
+}
+
+func points[N int64 | float64](to map[string]float64, name string, from []metricdata.DataPoint[N]) {
+	for _, p := range from {
+		to[name+"{"+pairs(p.Attributes.ToSlice())+"}"] = float64(p.Value)
+	}
+}
+
+func buckets[N int64 | float64](to map[string]float64, name string, from []metricdata.HistogramDataPoint[N]) {
+	for _, p := range from {
+		series := name + "{" + pairs(p.Attributes.ToSlice()) + "}"
+		to[series], to["#"+series] = float64(p.Sum), float64(p.Count)
+	}
+}
+
+// total is the sum of all series of a metric; "#" in front of its name: of all counts.
+func total(all map[string]float64, name string) (sum float64) {
+	for series, value := range all {
+		if strings.HasPrefix(series, name+"{") {
+			sum += value
+		}
+	}
+	return sum
+}
+
+// near requires that two figures are the same but for how they were added up.
+func near(tb testing.TB, want, got float64, what ...any) {
+	tb.Helper()
+	require.InDelta(tb, want, got, 1e-6, what...)
+}
+
+// everything is all that was told, as text.
+func (r *recording) everything(tb testing.TB) string {
+	tb.Helper()
+	var all metricdata.ResourceMetrics
+	require.NoError(tb, r.reader.Collect(tb.Context(), &all))
+	text, err := json.Marshal(struct {
+		Spans   tracetest.SpanStubs
+		Metrics metricdata.ResourceMetrics
+	}{tracetest.SpanStubsFromReadOnlySpans(r.spans.Ended()), all})
+	require.NoError(tb, err)
+	return string(text) + r.tree()
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// answer is a step of a script: after some time, a status or an error.
+type answer struct {
+	after  time.Duration
+	status int
+	err    error
+	header []string // in pairs
+}
+
+// script is a Base that gives each request that comes the next answer, and then the last
+// one again; it heeds contexts.
+func script(answers ...answer) *scripted { return &scripted{answers: answers} }
+
+type scripted struct {
+	answers []answer
+
+	mu     sync.Mutex
+	parent []string // traceparent
+}
+
+func (s *scripted) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Body != nil {
+		_ = r.Body.Close()
+	}
+	s.mu.Lock()
+	a := s.answers[min(len(s.parent), len(s.answers)-1)]
+	s.parent = append(s.parent, r.Header.Get("Traceparent"))
+	s.mu.Unlock()
+	select {
+	case <-time.After(a.after):
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
+	if a.err != nil {
+		return nil, a.err
+	}
+	return respond(r, a.status, a.header...), nil
+}
+
+func respond(r *http.Request, status int, header ...string) *http.Response {
+	h := http.Header{}
+	for i := 0; i+1 < len(header); i += 2 {
+		h.Set(header[i], header[i+1])
+	}
+	return &http.Response{
+		StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: h, Body: http.NoBody, Request: r,
+	}
+}
+
+func get(tb testing.TB, ctx context.Context, url string) *http.Request {
+	tb.Helper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	require.NoError(tb, err)
+	return req
+}
+
+// called makes a call, and closes its response.
+func called(tb testing.TB, rt http.RoundTripper, req *http.Request) error {
+	tb.Helper()
+	resp, err := rt.RoundTrip(req)
+	if err == nil {
+		require.NoError(tb, resp.Body.Close())
+	}
+	return err
+}
+
+// every waits as long before each retry.
+func every(d time.Duration) resilienthttp.Policy {
+	return resilienthttp.Policy{Backoff: resilienthttp.Constant(d)}
+}
+
+func never() *resilienthttp.Breaker { return &resilienthttp.Breaker{FailureRatio: -1} }

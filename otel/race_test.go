@@ -1,0 +1,5 @@
+//go:build race
+
+package resilientotel
+
+const raceEnabled = true
