@@ -1,5 +1,7 @@
 package main
 
+import "github.com/resilienthttp/resilienthttp/examples/internal/bank"
+
 // audit compares what the clients know with the ledger, which is the truth.
 type audit struct {
 	once, refused                             int // as it should be
@@ -11,8 +13,8 @@ func (a *audit) kept(charges int) bool {
 	return a.once+a.refused == charges && a.doubled+a.lost+a.wrong+a.unanswered+a.strange == 0
 }
 
-func newAudit(s *scenario, outcomes []outcome, ledger []charge) audit {
-	byReference := map[string][]charge{}
+func newAudit(s *scenario, outcomes []outcome, ledger []bank.Charge) audit {
+	byReference := map[string][]bank.Charge{}
 	for _, c := range ledger {
 		byReference[c.Reference] = append(byReference[c.Reference], c)
 	}
@@ -26,7 +28,7 @@ func newAudit(s *scenario, outcomes []outcome, ledger []charge) audit {
 			a.doubled++
 		case len(found) == 1:
 			a.once++
-		case want.covered():
+		case want.Covered():
 			a.lost++
 		default:
 			a.refused++
@@ -43,9 +45,9 @@ func newAudit(s *scenario, outcomes []outcome, ledger []charge) audit {
 }
 
 // agrees: the client was told what the ledger has of its order, and that is right.
-func (o outcome) agrees(want order, found []charge) bool {
-	if !want.covered() {
+func (o outcome) agrees(want bank.Order, found []bank.Charge) bool {
+	if !want.Covered() {
 		return o.refused && len(found) == 0
 	}
-	return !o.refused && len(found) == 1 && o.receipt == found[0] && found[0].order == want
+	return !o.refused && len(found) == 1 && o.receipt == found[0] && found[0].Order == want
 }

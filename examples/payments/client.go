@@ -14,7 +14,9 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/examples/internal/bank"
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/internal/pause"
 )
 
 // attemptTimeout is what the client gives the service for one attempt.
@@ -57,7 +59,7 @@ func newClient(url string) *client {
 
 // outcome is what a client knows of its order.
 type outcome struct {
-	receipt charge
+	receipt bank.Charge
 	refused bool  // the account does not cover it, and it was not booked
 	unknown bool  // the service said that nobody knows: a reconciler will
 	err     error // whatever else ended its patience; nil if it knows
@@ -68,7 +70,7 @@ func (o outcome) settled() bool { return o.err == nil && !o.unknown }
 
 // charge asks until it knows what became of the order, or that nobody does, always
 // with the same key: the order's own.
-func (c *client) charge(ctx context.Context, o order) outcome {
+func (c *client) charge(ctx context.Context, o bank.Order) outcome {
 	ctx, cancel := context.WithTimeout(resilienthttp.WithIdempotencyKey(ctx, o.Reference), patience)
 	defer cancel()
 	for {
@@ -85,17 +87,15 @@ func (c *client) charge(ctx context.Context, o order) outcome {
 			return outcome{err: err}
 		}
 		c.askedAgain.Add(1)
-		select {
-		case <-time.After(pause(err)):
-		case <-ctx.Done():
+		if pause.For(ctx, untilNext(err)) != nil {
 			return outcome{err: err}
 		}
 	}
 }
 
-// pause is until a further call has a chance, as far as the error knows, and a
+// untilNext is until a further call has a chance, as far as the error knows, and a
 // little more, so that the workers do not come back as a crowd.
-func pause(err error) time.Duration {
+func untilNext(err error) time.Duration {
 	var known time.Duration
 	if gaveUp, ok := errors.AsType[*resilienthttp.Error](err); ok {
 		known = max(0, time.Until(gaveUp.NotBefore))
@@ -103,32 +103,32 @@ func pause(err error) time.Duration {
 	return known + 20*time.Millisecond + rand.N(100*time.Millisecond)
 }
 
-func (c *client) ask(ctx context.Context, o order) (charge, error) {
+func (c *client) ask(ctx context.Context, o bank.Order) (bank.Charge, error) {
 	body, err := json.Marshal(o)
 	if err != nil {
-		return charge{}, err
+		return bank.Charge{}, err
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+"/charges", bytes.NewReader(body))
 	if err != nil {
-		return charge{}, err
+		return bank.Charge{}, err
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("X-Account", accountOfClient)
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return charge{}, err
+		return bank.Charge{}, err
 	}
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(resp.Body)
 	switch {
 	case err != nil:
-		return charge{}, err
+		return bank.Charge{}, err
 	case resp.StatusCode != http.StatusCreated:
-		return charge{}, &refusedError{resp.StatusCode, string(answer)}
+		return bank.Charge{}, &refusedError{resp.StatusCode, string(answer)}
 	case resp.Header.Get("Idempotency-Replayed") != "":
 		c.replayed.Add(1)
 	}
-	var receipt charge
+	var receipt bank.Charge
 	err = json.Unmarshal(answer, &receipt)
 	return receipt, err
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"github.com/resilienthttp/resilienthttp/examples/internal/bank"
 	"net/http"
 )
 
@@ -9,14 +10,14 @@ import (
 // the record: 402 is final, after 503 the order may be executed again, and after 502
 // nobody knows, so that somebody has to find out: see reconciler.
 func (s *service) detached(w http.ResponseWriter, r *http.Request) {
-	o, ok := readOrder(w, r)
+	o, ok := bank.ReadOrder(w, r)
 	if !ok {
 		return
 	}
 	c, err := s.bank.book(r.Context(), o)
 	switch {
 	case err == nil:
-		writeReceipt(w, c)
+		bank.WriteReceipt(w, c)
 	case errors.Is(err, errNotCovered):
 		http.Error(w, "the account does not cover it", http.StatusPaymentRequired)
 	case errors.Is(err, errBusy):

@@ -8,6 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/resilienthttp/resilienthttp/examples/internal/bank"
+	"github.com/resilienthttp/resilienthttp/examples/internal/chaos"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/idempotency/pgstore"
 	"github.com/resilienthttp/resilienthttp/idempotency/sqlitestore"
@@ -20,16 +22,16 @@ type ledger interface {
 	records() idempotency.Store
 
 	// book writes a charge in the transaction of the request.
-	book(context.Context, charge) error
+	book(context.Context, bank.Charge) error
 
 	// all is everything that has been booked, in no order.
-	all(context.Context) ([]charge, error)
+	all(context.Context) ([]bank.Charge, error)
 
 	close()
 }
 
 func openLedger(ctx context.Context, database, dsn string) (ledger, error) {
-	if database == postgres {
+	if database == chaos.Postgres {
 		return openPostgresLedger(ctx, dsn)
 	}
 	return openSQLiteLedger(ctx, dsn)
@@ -61,7 +63,7 @@ func openSQLiteLedger(ctx context.Context, path string) (*sqliteLedger, error) {
 func (l *sqliteLedger) records() idempotency.Store { return l.store }
 func (l *sqliteLedger) close()                     { _ = l.store.Close() }
 
-func (l *sqliteLedger) book(ctx context.Context, c charge) error {
+func (l *sqliteLedger) book(ctx context.Context, c bank.Charge) error {
 	tx, err := idempotency.Tx[*sql.Tx](ctx)
 	if err != nil {
 		return err
@@ -70,15 +72,15 @@ func (l *sqliteLedger) book(ctx context.Context, c charge) error {
 	return err
 }
 
-func (l *sqliteLedger) all(ctx context.Context) ([]charge, error) {
+func (l *sqliteLedger) all(ctx context.Context) ([]bank.Charge, error) {
 	rows, err := l.store.DB().QueryContext(ctx, selectAll)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = rows.Close() }()
-	var booked []charge
+	var booked []bank.Charge
 	for rows.Next() {
-		var c charge
+		var c bank.Charge
 		if err := rows.Scan(&c.ID, &c.Reference, &c.Amount); err != nil {
 			return nil, err
 		}
@@ -111,7 +113,7 @@ func openPostgresLedger(ctx context.Context, dsn string) (*postgresLedger, error
 func (l *postgresLedger) records() idempotency.Store { return l.store }
 func (l *postgresLedger) close()                     { l.pool.Close() }
 
-func (l *postgresLedger) book(ctx context.Context, c charge) error {
+func (l *postgresLedger) book(ctx context.Context, c bank.Charge) error {
 	tx, err := idempotency.Tx[pgx.Tx](ctx)
 	if err != nil {
 		return err
@@ -120,13 +122,13 @@ func (l *postgresLedger) book(ctx context.Context, c charge) error {
 	return err
 }
 
-func (l *postgresLedger) all(ctx context.Context) ([]charge, error) {
+func (l *postgresLedger) all(ctx context.Context) ([]bank.Charge, error) {
 	rows, err := l.pool.Query(ctx, selectAll)
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (charge, error) {
-		var c charge
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (bank.Charge, error) {
+		var c bank.Charge
 		err := row.Scan(&c.ID, &c.Reference, &c.Amount)
 		return c, err
 	})

@@ -50,8 +50,8 @@
 //
 // What to read: service.go is the server, its business in joined.go and detached.go;
 // reconcile.go settles what is Unknown; client.go is the client. ledger.go has the
-// two databases, bank.go the bank. faults.go is what goes wrong, run.go the test of
-// it all.
+// two databases, internal/bank the bank. internal/chaos is what goes wrong, run.go the
+// test of it all.
 package main
 
 import (
@@ -61,15 +61,17 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
+
+	"github.com/resilienthttp/resilienthttp/examples/internal/bank"
+	"github.com/resilienthttp/resilienthttp/examples/internal/chaos"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := command(ctx, os.Args[1:])
 	stop()
-	if err != nil {
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "payments:", err)
 		os.Exit(1)
 	}
@@ -82,8 +84,8 @@ func command(ctx context.Context, args []string) error {
 		switch args[0] {
 		case serveCommand:
 			return serve(ctx, args[1:])
-		case bankCommand:
-			return serveBank(ctx, args[1:])
+		case bank.Command:
+			return bank.Serve(ctx, args[1:], bankTimeout)
 		}
 	}
 	scenarios, err := parse(args)
@@ -95,29 +97,22 @@ func command(ctx context.Context, args []string) error {
 
 // parse makes a scenario for each database and mode that is asked for.
 func parse(args []string) ([]scenario, error) {
-	s := scenario{}
-	var databases, modes, faults, log string
-	flags := flag.NewFlagSet("payments", flag.ExitOnError)
+	s := scenario{Plan: chaos.Plan{Kills: 50, Stops: 10, Strikes: 10}}
+	var databases, modes, log string
+	flags := flag.NewFlagSet("payments", flag.ContinueOnError)
 	flags.IntVar(&s.charges, "charges", 2000, "how many charges to make")
-	flags.IntVar(&s.kills, "kills", 50, "how often a process of the service is killed")
-	flags.IntVar(&s.stops, "stops", 10, "how often one is stopped for longer than its lease")
-	flags.IntVar(&s.strikes, "strikes", 10, "how often each of the faults strikes")
+	s.Plan.Flags(flags)
 	flags.IntVar(&s.processes, "processes", 3, "how many processes the service is")
 	flags.IntVar(&s.workers, "workers", 16, "how many goroutines charge")
-	flags.StringVar(&databases, "db", "", "where the records are: "+sqlite+", "+postgres+", or both; what the faults befall by default")
+	flags.StringVar(&databases, "db", "", "where the records are: "+chaos.SQLite+", "+chaos.Postgres+", or both; what the faults befall by default")
 	flags.StringVar(&modes, "mode", joined+","+detached, "how it is charged")
-	flags.StringVar(&faults, "faults", "", "what else goes wrong: "+strings.Join(faultNames(), ","))
 	flags.StringVar(&log, "log", "", "the file that gets the services' logs")
 	flags.StringVar(&s.page, "page", "", "address on which to show what the client knows, 127.0.0.1:8080 say")
-	flags.Uint64Var(&s.seed, "seed", 1, "of the moments and kinds of faults; the order of requests stays random")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
-	var err error
-	if s.faults, err = faultsNamed(words(faults)); err != nil {
-		return nil, err
-	}
 	if log != "" {
+		var err error
 		if s.log, err = os.Create(log); err != nil {
 			return nil, err
 		}
@@ -126,11 +121,11 @@ func parse(args []string) ([]scenario, error) {
 		return nil, fmt.Errorf("what is %q?", flags.Arg(0))
 	}
 	if databases == "" {
-		databases = strings.Join(befallen(s.faults), ",")
+		databases = s.Befallen()
 	}
 	var all []scenario
-	for _, s.database = range words(databases) {
-		for _, s.mode = range words(modes) {
+	for _, s.Database = range chaos.Words(databases) {
+		for _, s.mode = range chaos.Words(modes) {
 			if err := s.validate(); err != nil {
 				return nil, err
 			}
@@ -138,10 +133,6 @@ func parse(args []string) ([]scenario, error) {
 		}
 	}
 	return all, nil
-}
-
-func words(list string) []string {
-	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
 // runAll runs each, also if one of them fails.
@@ -154,7 +145,7 @@ func runAll(ctx context.Context, scenarios []scenario) error {
 			err = result.verdict()
 		}
 		if err != nil {
-			failed = errors.Join(failed, fmt.Errorf("%s, %s: %w", s.database, s.mode, err))
+			failed = errors.Join(failed, fmt.Errorf("%s, %s: %w", s.Database, s.mode, err))
 		}
 	}
 	return failed

@@ -34,10 +34,10 @@ func TestArguments(t *testing.T) {
 			}
 			var got []string
 			for _, s := range scenarios {
-				text := s.database + " " + s.mode
-				s.kills, s.stops, s.strikes = 0, 0, 1
-				for _, f := range s.plan() {
-					text += " " + f.name()
+				text := s.Database + " " + s.mode
+				s.Kills, s.Stops, s.Strikes = 0, 0, 1
+				for _, f := range s.List() {
+					text += " " + f.Name()
 				}
 				got = append(got, text)
 			}

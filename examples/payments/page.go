@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/examples/internal/process"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/statepage"
 )
@@ -16,14 +16,12 @@ import (
 // showPage serves what the client knows, and what nobody knows, on an address, until
 // stop is called.
 func (c *client) showPage(ctx context.Context, address string, records idempotency.Store, out io.Writer) (stop func(), err error) {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	url, stop, err := process.Show(ctx, address, c.page(records))
 	if err != nil {
 		return nil, err
 	}
-	server := &http.Server{Handler: c.page(records), ReadHeaderTimeout: time.Second}
-	go func() { _ = server.Serve(listener) }() // until it is closed
-	fmt.Fprintf(out, "what the client knows: http://%s/?refresh=2\n", listener.Addr())
-	return func() { _ = server.Close() }, nil
+	fmt.Fprintf(out, "what the client knows: %s/?refresh=2\n", url)
+	return stop, nil
 }
 
 func (c *client) page(records idempotency.Store) http.Handler {

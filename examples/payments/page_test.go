@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/resilienthttp/resilienthttp/examples/internal/bank"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
@@ -19,7 +20,7 @@ func TestPage(t *testing.T) {
 	defer service.Close()
 	c := newClient(service.URL)
 	defer c.http.CloseIdleConnections()
-	_, err := c.ask(t.Context(), order{Reference: "invoice-1"})
+	_, err := c.ask(t.Context(), bank.Order{Reference: "invoice-1"})
 	require.Error(t, err)
 
 	var out bytes.Buffer

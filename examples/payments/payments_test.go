@@ -8,11 +8,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/examples/internal/bank"
+	"github.com/resilienthttp/resilienthttp/examples/internal/chaos"
 )
 
 // The test binary is the service and the bank, too.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && (os.Args[1] == serveCommand || os.Args[1] == bankCommand) {
+	if len(os.Args) > 1 && (os.Args[1] == serveCommand || os.Args[1] == bank.Command) {
 		main()
 		return
 	}
@@ -27,19 +30,19 @@ func TestEachChargeIsBookedExactlyOnce(t *testing.T) {
 		database string
 		faults   []string
 	}{
-		{sqlite, []string{"wire", "disk"}},
-		{postgres, []string{"wire", "backends", "postmaster"}},
-		{postgres, []string{"wire", "backends", "pgbouncer"}},
+		{chaos.SQLite, []string{"wire", "disk"}},
+		{chaos.Postgres, []string{"wire", "backends", "postmaster"}},
+		{chaos.Postgres, []string{"wire", "backends", "pgbouncer"}},
 	} {
 		for _, mode := range []string{joined, detached} {
 			t.Run(strings.Join(append([]string{row.database, mode}, row.faults...), " "), func(t *testing.T) {
 				t.Parallel()
-				faults, err := faultsNamed(row.faults)
-				require.NoError(t, err)
-				check(t, scenario{
-					charges: 80, kills: 3, stops: 1, strikes: 2, workers: 16, processes: 3,
-					database: row.database, mode: mode, faults: faults, seed: 1,
+				all, err := parse([]string{
+					"-charges", "80", "-kills", "3", "-stops", "1", "-strikes", "2",
+					"-db", row.database, "-mode", mode, "-faults", strings.Join(row.faults, ","),
 				})
+				require.NoError(t, err)
+				check(t, all[0])
 			})
 		}
 	}
@@ -64,10 +67,10 @@ func check(t *testing.T, s scenario) {
 	}
 
 	// It proves nothing unless the way there was as bad as promised.
-	assert.Equal(t, s.kills, r.struck["kill"])
-	assert.Equal(t, s.stops, r.struck["stop"])
-	for _, f := range s.faults {
-		assert.Equal(t, s.strikes, r.struck[f.name()], f.name())
+	assert.Equal(t, s.Kills, r.struck["kill"])
+	assert.Equal(t, s.Stops, r.struck["stop"])
+	for _, f := range s.Faults {
+		assert.Equal(t, s.Strikes, r.struck[f.Name()], f.Name())
 	}
 	assert.Positive(t, r.client.replayed.Load(), "answers that were lost, and given again")
 	assert.Greater(t, r.client.attempts.Load(), int64(s.charges), "attempts")

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"net/http"
 
+	"github.com/resilienthttp/resilienthttp/examples/internal/bank"
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/internal/pause"
 )
 
 // reconciler finds out what became of the operations of which nobody knows, and
@@ -26,7 +28,7 @@ func (r *reconciler) start(ctx context.Context) (stop func()) {
 		defer close(ended)
 		for ctx.Err() == nil {
 			_, _ = r.settle(ctx, false) // The database may be away: next time.
-			rest(ctx, leaseOfCharge)
+			_ = pause.For(ctx, leaseOfCharge)
 		}
 	}()
 	return func() { cancel(); <-ended }
@@ -75,7 +77,7 @@ func (r *reconciler) settleOne(ctx context.Context, lease idempotency.Lease, ove
 }
 
 // receipt is the response that the service would have given.
-func receipt(c charge) idempotency.Result {
+func receipt(c bank.Charge) idempotency.Result {
 	body, _ := json.Marshal(c) //nolint:errchkjson // strings and a number
 	return idempotency.Result{
 		Code: http.StatusCreated, Header: http.Header{"Content-Type": {"application/json"}}, Body: append(body, '\n'),

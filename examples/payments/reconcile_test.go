@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/resilienthttp/resilienthttp/examples/internal/bank"
+	"github.com/resilienthttp/resilienthttp/examples/internal/chaos"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -14,7 +16,7 @@ import (
 // shop is the service and its bank in this process.
 type shop struct {
 	service *service
-	bank    *bank
+	bank    *bank.Bank
 	teller  *teller
 }
 
@@ -22,13 +24,13 @@ type shop struct {
 func newShop(t *testing.T, around func(http.Handler) http.Handler) *shop {
 	t.Helper()
 	dir := t.TempDir()
-	ledger, err := openLedger(t.Context(), sqlite, filepath.Join(dir, "payments.db"))
+	ledger, err := openLedger(t.Context(), chaos.SQLite, filepath.Join(dir, "payments.db"))
 	require.NoError(t, err)
 	t.Cleanup(ledger.close)
-	b, err := openBank(filepath.Join(dir, "bank.jsonl"))
+	b, err := bank.Open(filepath.Join(dir, "bank.jsonl"))
 	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, b.file.Close()) })
-	server := httptest.NewServer(around(b.handler()))
+	t.Cleanup(func() { assert.NoError(t, b.Close()) })
+	server := httptest.NewServer(around(b.Handler()))
 	t.Cleanup(server.Close)
 	there := &teller{&http.Client{Transport: toServer{server}}}
 	return &shop{&service{ledger: ledger, bank: there}, b, there}
@@ -62,30 +64,30 @@ func (s *shop) order() *httptest.ResponseRecorder {
 func TestReconciler(t *testing.T) {
 	for _, row := range []struct {
 		name  string
-		chaos chaos // of the bank, at the first order only
+		chaos chaos.Answers // of the bank, at the first order only
 
 		over         bool
 		booked, none int
 		left         bool // Unknown
 	}{
-		{"the answer was lost", chaos{lose: 1}, false, 1, 0, false},
-		{"the answer was lost, and all is over", chaos{lose: 1}, true, 1, 0, false},
-		{"the request was lost", chaos{}, false, 0, 0, true},
-		{"the request was lost, and all is over", chaos{}, true, 0, 1, false},
+		{"the answer was lost", chaos.Answers{Lose: 1}, false, 1, 0, false},
+		{"the answer was lost, and all is over", chaos.Answers{Lose: 1}, true, 1, 0, false},
+		{"the request was lost", chaos.Answers{}, false, 0, 0, true},
+		{"the request was lost, and all is over", chaos.Answers{}, true, 0, 1, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			first := true
-			s := newShop(t, func(bank http.Handler) http.Handler {
+			s := newShop(t, func(there http.Handler) http.Handler {
 				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					switch {
 					case !first || r.Method != http.MethodPost:
-						bank.ServeHTTP(w, r)
-					case row.chaos.lose > 0:
+						there.ServeHTTP(w, r)
+					case row.chaos.Lose > 0:
 						first = false
-						row.chaos.around(bank).ServeHTTP(w, r)
+						row.chaos.Around(there).ServeHTTP(w, r)
 					default:
 						first = false
-						reset(w)
+						chaos.Reset(w)
 					}
 				})
 			})
@@ -106,9 +108,9 @@ func TestReconciler(t *testing.T) {
 
 			answer := s.order()
 			assert.Equal(t, http.StatusCreated, answer.Code)
-			require.Len(t, s.bank.booked["one"], 1)
+			require.Len(t, s.bank.Booked("one"), 1)
 			direct := httptest.NewRecorder()
-			writeReceipt(direct, s.bank.booked["one"][0])
+			bank.WriteReceipt(direct, s.bank.Booked("one")[0])
 			assert.Equal(t, direct.Body.String(), answer.Body.String(), "as the service would have answered")
 			assert.Equal(t, direct.Header()["Content-Type"], answer.Header()["Content-Type"])
 		})
@@ -122,17 +124,17 @@ func TestWhatTheBankSays(t *testing.T) {
 		says = bank
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { says.ServeHTTP(w, r) })
 	})
-	s.bank.busy = 1
+	s.bank.Busy = 1
 	assert.Equal(t, http.StatusServiceUnavailable, s.order().Code)
-	s.bank.busy = 0
+	s.bank.Busy = 0
 	assert.Equal(t, http.StatusCreated, s.order().Code)
-	assert.Len(t, s.bank.booked["one"], 1)
+	assert.Len(t, s.bank.Booked("one"), 1)
 
 	refuse := func() *httptest.ResponseRecorder {
 		return s.do(http.MethodPost, "/charges", "two", `{"reference":"two","amount":100}`)
 	}
 	assert.Equal(t, http.StatusPaymentRequired, refuse().Code)
 	assert.NotEmpty(t, refuse().Header().Get("Idempotency-Replayed"))
-	assert.Empty(t, s.bank.booked["two"])
+	assert.Empty(t, s.bank.Booked("two"))
 	assert.Empty(t, s.do(http.MethodGet, "/unknown", "", "").Body.String())
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"sync"
 	"text/tabwriter"
 	"time"
 
@@ -21,6 +22,7 @@ type result struct {
 	took     time.Duration
 	struck   map[string]int // how often each fault did
 
+	mu        sync.Mutex    // while the clients ask
 	longest   time.Duration // that a client has waited
 	impatient int           // clients that have waited for as long as they would, for nothing
 
@@ -30,7 +32,7 @@ type result struct {
 }
 
 func newResult(s scenario, c *client, records idempotency.Store) *result {
-	return &result{scenario: s, client: c, records: records, outcomes: make([]outcome, s.charges), struck: map[string]int{}}
+	return &result{scenario: s, client: c, records: records, outcomes: make([]outcome, s.charges)}
 }
 
 // verdict is nil if the promise was kept.
@@ -50,7 +52,7 @@ func (r *result) verdict() error {
 func (r *result) print(out io.Writer) {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	row := func(what string, n int64) { fmt.Fprintf(table, "%s\t%d\t\n", what, n) }
-	fmt.Fprintf(out, "\n%s, %s, %.1f s\n\n", r.database, r.mode, r.took.Seconds())
+	fmt.Fprintf(out, "\n%s, %s, %.1f s\n\n", r.Database, r.mode, r.took.Seconds())
 	for _, name := range slices.Sorted(maps.Keys(r.struck)) {
 		row(name, int64(r.struck[name]))
 	}

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/examples/internal/chaos"
 )
 
 // run lets the workers charge while everything breaks, settles what is left, and
@@ -22,7 +25,7 @@ func (s scenario) run(ctx context.Context, out io.Writer) (_ *result, err error)
 		return nil, err
 	}
 	defer ledger.close()
-	c := newClient("http://" + at.front.Addr())
+	c := newClient("http://" + at.Front.Addr())
 	defer c.http.CloseIdleConnections()
 	if s.page != "" {
 		stop, err := c.showPage(ctx, s.page, ledger.records(), out)
@@ -48,10 +51,12 @@ func (s scenario) run(ctx context.Context, out io.Writer) (_ *result, err error)
 func (r *result) charge(ctx context.Context, at *site, out io.Writer) error {
 	settling := &reconciler{store: r.records}
 	if at.bank != nil {
-		settling.bank = newTeller(at.bank.socket)
+		settling.bank = newTeller(at.bank.Socket)
 	}
 	beside := settling.start(ctx)
-	err := (&storm{at: at, result: r}).rage(ctx, out)
+	storm := &chaos.Storm{At: &at.Site, Workers: r.workers, Items: r.charges}
+	err := storm.Rage(ctx, out, r.ask)
+	r.struck = storm.Struck
 	beside()
 	if err != nil {
 		return err
@@ -71,6 +76,27 @@ func (r *result) charge(ctx context.Context, at *site, out io.Writer) error {
 		}
 	}
 	return errors.New("reconciling does not come to an end")
+}
+
+// ask is for one order. One of ten clients goes away soon, and does not come back
+// before the storm is over. The others wait for as long as their patience lasts, which
+// is to be long enough.
+func (r *result) ask(ctx context.Context, i int) {
+	if i%10 == 9 {
+		ctx, cancel := context.WithTimeout(ctx, rand.N(100*time.Millisecond))
+		defer cancel()
+		r.outcomes[i] = r.client.charge(ctx, r.order(i))
+		return
+	}
+	began := time.Now()
+	known := r.client.charge(ctx, r.order(i))
+	r.outcomes[i] = known
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.longest = max(r.longest, time.Since(began))
+	if known.err != nil {
+		r.impatient++
+	}
 }
 
 // countUnknown counts what is left.
@@ -95,7 +121,7 @@ func (r *result) askAgain(ctx context.Context, at *site) (int, error) {
 	if len(ask) == 0 {
 		return 0, nil
 	}
-	if err := at.startServices(ctx); err != nil {
+	if err := at.StartServices(ctx); err != nil {
 		return 0, err
 	}
 	var clients sync.WaitGroup

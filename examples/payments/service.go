@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -11,6 +10,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/examples/internal/chaos"
+	"github.com/resilienthttp/resilienthttp/examples/internal/process"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
@@ -65,32 +66,17 @@ func (s *service) unknown(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// readOrder is false when there was none, which it has answered then.
-func readOrder(w http.ResponseWriter, r *http.Request) (o order, ok bool) {
-	if err := json.NewDecoder(r.Body).Decode(&o); err != nil || !o.valid() {
-		http.Error(w, "that is no order", http.StatusBadRequest)
-		return o, false
-	}
-	return o, true
-}
-
-func writeReceipt(w http.ResponseWriter, c charge) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(http.StatusCreated)
-	_ = json.NewEncoder(w).Encode(c) //nolint:errchkjson // strings and a number; the error is that of a client that has gone
-}
-
 // serveCommand makes the program a process of the service.
 const serveCommand = "serve"
 
 func serve(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet(serveCommand, flag.ContinueOnError)
 	socket := flags.String("listen", "", "the Unix socket")
-	database := flags.String("db", sqlite, "where the records are")
+	database := flags.String("db", chaos.SQLite, "where the records are")
 	dsn := flags.String("dsn", "", "the file, or PostgreSQL's connection string")
 	bankSocket := flags.String("bank", "", "the bank's Unix socket; without it charges are booked beside the records")
-	chaos := chaos{patience: attemptTimeout}
-	chaos.flags(flags)
+	answers := chaos.Answers{Patience: attemptTimeout}
+	answers.Flags(flags)
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -107,5 +93,5 @@ func serve(ctx context.Context, args []string) error {
 	// It finds the executions that died, and whose clients have gone away.
 	sweeper := &idempotency.Sweeper{Store: ledger.records(), Trace: s.trace, Every: leaseOfCharge}
 	go func() { _ = sweeper.Run(ctx) }()
-	return listen(ctx, *socket, chaos.around(s.handler()))
+	return process.Listen(ctx, *socket, answers.Around(s.handler()))
 }

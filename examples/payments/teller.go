@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/examples/internal/bank"
+	"github.com/resilienthttp/resilienthttp/examples/internal/process"
 )
 
 // bankTimeout is what the service gives the bank for one booking.
@@ -27,7 +29,7 @@ type teller struct{ http *http.Client }
 
 func newTeller(socket string) *teller {
 	return &teller{&http.Client{Transport: &resilienthttp.Transport{
-		Base: &http.Transport{DialContext: over(socket), MaxIdleConnsPerHost: 16},
+		Base: &http.Transport{DialContext: process.Over(socket), MaxIdleConnsPerHost: 16},
 		// The bank knows no keys: what may have reached it is never sent again.
 		Policy:      resilienthttp.Policy{MaxAttempts: -1},
 		Idempotency: resilienthttp.Idempotency{Off: true},
@@ -39,31 +41,31 @@ func newTeller(socket string) *teller {
 
 // book asks for a booking, once. After errNotCovered and errBusy there is none; after
 // any other error nobody knows.
-func (t *teller) book(ctx context.Context, o order) (charge, error) {
+func (t *teller) book(ctx context.Context, o bank.Order) (bank.Charge, error) {
 	ctx, cancel := context.WithTimeout(ctx, bankTimeout)
 	defer cancel()
 	body, err := json.Marshal(o)
 	if err != nil {
-		return charge{}, err
+		return bank.Charge{}, err
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://bank/bookings", bytes.NewReader(body))
 	if err != nil {
-		return charge{}, err
+		return bank.Charge{}, err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	var c charge
+	var c bank.Charge
 	err = t.do(req, http.StatusCreated, &c)
 	return c, err
 }
 
 // bookings asks what was booked under a reference.
-func (t *teller) bookings(ctx context.Context, reference string) ([]charge, error) {
+func (t *teller) bookings(ctx context.Context, reference string) ([]bank.Charge, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet,
 		"http://bank/bookings?reference="+url.QueryEscape(reference), http.NoBody)
 	if err != nil {
 		return nil, err
 	}
-	var found []charge
+	var found []bank.Charge
 	err = t.do(req, http.StatusOK, &found)
 	return found, err
 }

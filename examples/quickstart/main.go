@@ -1,8 +1,8 @@
 // Quickstart charges 500 customers through a payment API that misbehaves as real
-// ones do: with a resilienthttp.Transport, and beside it with the loop that people
-// write instead.
+// ones do: with the zero value of resilienthttp.Transport, and beside it with the loop
+// that people write instead.
 //
-// Run it from the root of the repository; it needs nothing but Go, and about ten
+// Run it from the root of the repository; it needs nothing but Go, and some fifteen
 // seconds:
 //
 //	go run ./examples/quickstart
@@ -10,15 +10,15 @@
 //
 // It starts two equal banks on loopback sockets. Each loses 10 % of its answers
 // after it has charged, is overloaded for 5 % of its requests (503 with
-// Retry-After), holds 2 % for longer than anybody waits, has a quota
+// Retry-After), holds 2 % for 0.4 s, which is longer than the loop waits, has a quota
 // (X-RateLimit-…, and 429), and is gone for three seconds in the middle: every
 // connection is reset before its request is looked at, as by a load balancer with
 // nothing behind it.
 //
 // Then it looks into the banks' ledgers, since what a client believes proves
-// nothing. What to look at in the table: nobody may be charged twice, nobody
-// forgotten, and each customer must hold the receipt that the bank has booked. If
-// this is not so in the Transport's column, the program ends with status 1.
+// nothing. Each row of its table says what there is to see. Nobody may be charged
+// twice, nobody forgotten, and each customer must hold the receipt that the bank has
+// booked: if this is not so in the Transport's column, the program ends with status 1.
 //
 // What to read: resilient.go is the client, and the few lines that an application
 // needs around it. naive.go is the other client. bank.go is the server, a script
@@ -37,6 +37,8 @@ import (
 	"os/signal"
 	"sync"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp"
 )
 
 func main() {
@@ -51,7 +53,7 @@ func main() {
 		os.Exit(2)
 	}
 	if *verbose {
-		s.logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		s.log = resilienthttp.LogTrace(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	}
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -72,7 +74,7 @@ type scenario struct {
 	charges, workers int
 	seed             uint64
 	darkFor          time.Duration
-	logger           *slog.Logger // of the Transport's attempts; nil: none
+	log              *resilienthttp.Trace // of the Transport's attempts; nil: none
 }
 
 // run sends the same orders to two equal banks at the same time, and audits them.
@@ -95,7 +97,7 @@ func (s scenario) run(ctx context.Context, out io.Writer) (*comparison, error) {
 	}
 	defer theirBank.stop()
 
-	ours, theirs := newResilient(ourBank.URL+"/v1/charges", s.logger), newNaive(theirBank.URL+"/v1/charges")
+	ours, theirs := newResilient(ourBank.URL+"/v1/charges", s.log), newNaive(theirBank.URL+"/v1/charges")
 	watch := watchProgress(out, s.charges)
 	var c comparison
 	var both sync.WaitGroup

@@ -43,6 +43,20 @@ func TestEveryChargeIsMadeExactlyOnce(t *testing.T) {
 	assert.Positive(t, counts.dark, "reset while the bank was gone")
 	assert.Positive(t, counts.repeated, "repeats recognised by their key")
 	assert.Positive(t, result.theirs.twice, "the for loop charges nobody twice")
+
+	said, table, _ := strings.Cut(out.String(), "what to see\n")
+	assert.Contains(t, said, "Transport:  150 of 150 done")
+	for _, group := range result.rows() {
+		for _, r := range group {
+			assert.Regexp(t, `(?m)^`+r.name+` +\S+ +\S+   \S.{0,59}$`, table)
+		}
+	}
+}
+
+// What README says of the zero value is shown with it.
+func TestZeroValue(t *testing.T) {
+	t.Parallel()
+	assert.Equal(t, &resilienthttp.Transport{}, newResilient("", nil).client.Transport)
 }
 
 // When even the Transport gives up, the application asks again, and the bank
@@ -59,11 +73,7 @@ func TestAskingAgainIsSafe(t *testing.T) {
 		server := faulttest.NewInMemory(t, faulttest.Sequence(lose, lose, lose, lose, lose, charges))
 
 		client := newResilient(server.URL, nil)
-		transport := client.client.Transport.(*resilienthttp.Transport)
-		transport.Base = server.Transport()
-		// By default the attempts are spread over the customer's patience where nobody is
-		// served, and by bad luck one call has all of it.
-		transport.Policy.Backoff = resilienthttp.FullJitter(100*time.Millisecond, time.Second)
+		client.client.Transport.(*resilienthttp.Transport).Base = server.Transport()
 		o := order{Reference: "shop:invoice:1", Amount: 100, Currency: "EUR"}
 		got, err := client.charge(t.Context(), o)
 		require.NoError(t, err)
@@ -89,7 +99,7 @@ func TestAskAgain(t *testing.T) {
 		{"breaker open", &resilienthttp.Error{Reason: resilienthttp.ErrBreakerOpen, NotBefore: later}, true, later},
 		{"rate limited", &resilienthttp.Error{Reason: resilienthttp.ErrRateLimited, NotBefore: later}, true, later},
 		{"attempts spent", &resilienthttp.Error{Reason: resilienthttp.ErrMaxAttempts, Err: io.EOF}, true, time.Time{}},
-		{"deadline", &resilienthttp.Error{Reason: resilienthttp.ErrDeadline}, false, time.Time{}},
+		{"the call's deadline", &resilienthttp.Error{Reason: resilienthttp.ErrDeadline}, true, time.Time{}},
 		{"failed for good", &resilienthttp.Error{Err: errors.New("certificate expired")}, false, time.Time{}},
 		{"first one still at work", &statusError{http.StatusConflict}, true, time.Time{}},
 		{"overloaded", &statusError{http.StatusServiceUnavailable}, true, time.Time{}},

@@ -87,41 +87,58 @@ func (c *comparison) verdict() error {
 	return fmt.Errorf("the Transport has failed: %d charged twice, %d lost, %d wrong answers", t.twice, t.lost, t.wrong)
 }
 
-func (c *comparison) print(w io.Writer) {
-	line := func(name string, value func(*tally) any) {
-		fmt.Fprintf(w, "%-40s %12v %12v\n", name, value(&c.ours), value(&c.theirs))
+// row is a line of the table: what of each client, and what there is to see in it.
+type row struct {
+	name  string
+	value func(*tally) any
+	see   string
+}
+
+// rows are the table, in groups.
+func (c *comparison) rows() [][]row {
+	bank := func(count func(counts) int) func(*tally) any {
+		return func(t *tally) any { return count(t.bank) }
 	}
-	count := func(name string, value func(counts) int) {
-		line(name, func(t *tally) any { return value(t.bank) })
-	}
-	onlyOurs := func(t *tally, n int64) any {
-		if t == &c.ours {
-			return n
+	onlyOurs := func(count func(*tally) int64) func(*tally) any {
+		return func(t *tally) any {
+			if t != &c.ours {
+				return "-"
+			}
+			return count(t)
 		}
-		return "-"
 	}
-	fmt.Fprintf(w, "%-40s %12s %12s\n", "", "Transport", "a for loop")
-	line("charges asked for", func(t *tally) any { return len(t.outcomes) })
-	line("charged exactly once", func(t *tally) any { return t.once })
-	line("charged twice, or more often", func(t *tally) any { return t.twice })
-	line("lost: never charged", func(t *tally) any { return t.lost })
-	line("customers told something else", func(t *tally) any { return t.wrong })
-	fmt.Fprintln(w)
-	count("attempts, as the bank counts them", func(n counts) int { return n.requests })
-	count("  charged, but the answer lost", func(n counts) int { return n.lost })
-	count("  503, overloaded", func(n counts) int { return n.overloaded })
-	count("  held for longer than anybody waits", func(n counts) int { return n.held })
-	count("  reset while the bank was gone", func(n counts) int { return n.dark })
-	count("  429, quota exhausted", func(n counts) int { return n.throttled })
-	count("  repeats recognised by their key", func(n counts) int { return n.repeated })
-	line("breaker openings", func(t *tally) any { return onlyOurs(t, t.openings) })
-	line("asked again by the application", func(t *tally) any { return onlyOurs(t, t.askedAgain) })
-	fmt.Fprintln(w)
-	line("p50 of a charge", func(t *tally) any { return t.latency(0.50) })
-	line("p99 of a charge", func(t *tally) any { return t.latency(0.99) })
-	line("all of them", func(t *tally) any { return t.took.Round(10 * time.Millisecond) })
-	fmt.Fprintln(w, "\nThe Transport's customers stand in line while the quota is used up or the bank is gone;")
-	fmt.Fprintln(w, "the loop's are sent away with a 429, or give up.")
+	return [][]row{{
+		{"charges asked for", func(t *tally) any { return len(t.outcomes) }, "one for each customer"},
+		{"charged exactly once", func(t *tally) any { return t.once }, "must be all, by the bank's ledger"},
+		{"charged twice, or more often", func(t *tally) any { return t.twice }, "must be 0: a retry without a key is a second charge"},
+		{"lost: never charged", func(t *tally) any { return t.lost }, "must be 0: the loop gives up after three attempts"},
+		{"told something else", func(t *tally) any { return t.wrong }, "must be 0: told that it failed, but charged, say"},
+	}, {
+		{"attempts, as the bank counts them", bank(func(n counts) int { return n.requests }), "what it took, for all of them"},
+		{"  charged, but the answer lost", bank(func(n counts) int { return n.lost }), "the caller cannot know that it was charged"},
+		{"  503, overloaded", bank(func(n counts) int { return n.overloaded }), "not charged: repeated after what Retry-After says"},
+		{"  held for 0.4 s", bank(func(n counts) int { return n.held }), "slow is not failed: only the loop cuts it off, and asks anew"},
+		{"  reset while the bank was gone", bank(func(n counts) int { return n.dark }), "the Transport comes back; the loop's customers are lost"},
+		{"  429, quota exhausted", bank(func(n counts) int { return n.throttled }), "the Transport reads X-RateLimit-… and waits before"},
+		{"  repeats known by their key", bank(func(n counts) int { return n.repeated }), "lost answers, given again; the loop sends no keys"},
+		{"breaker openings", onlyOurs(func(t *tally) int64 { return t.openings }), "a bank that is gone is left alone for a moment"},
+		{"asked again by the application", onlyOurs(func(t *tally) int64 { return t.askedAgain }), "after a refusal, under the same key: see resilient.go"},
+	}, {
+		{"p50 of a charge", func(t *tally) any { return t.latency(0.50) }, "the Transport's stand in line for the quota"},
+		{"p99 of a charge", func(t *tally) any { return t.latency(0.99) }, "they wait until the bank is back, and the loop does not"},
+		{"all of them", func(t *tally) any { return t.took.Round(10 * time.Millisecond) }, "the loop is done early with those that it has lost"},
+	}}
+}
+
+func (c *comparison) print(w io.Writer) {
+	const line = "%-35s %10v %10v   %s\n"
+	fmt.Fprintf(w, line, "", "Transport", "for loop", "what to see")
+	for _, group := range c.rows() {
+		for _, r := range group {
+			fmt.Fprintf(w, line, r.name, r.value(&c.ours), r.value(&c.theirs), r.see)
+		}
+		fmt.Fprintln(w)
+	}
 }
 
 // progress tells how far both loads are: a line that is rewritten on a terminal,
@@ -131,14 +148,16 @@ type progress struct {
 
 	out   io.Writer
 	all   int
+	began time.Time
 	live  bool
 	quit  chan struct{}
 	ended sync.WaitGroup
 }
 
 func watchProgress(out io.Writer, all int) *progress {
-	p := &progress{out: out, all: all, live: isTerminal(out), quit: make(chan struct{})}
-	every := 2 * time.Second
+	p := &progress{out: out, all: all, began: time.Now(), live: isTerminal(out), quit: make(chan struct{})}
+	fmt.Fprintf(out, "%d charges each, through a bad bank that is gone for a while after a third of them.\n", all)
+	every := time.Second
 	if p.live {
 		every = 100 * time.Millisecond
 	}
@@ -169,7 +188,7 @@ func (p *progress) print() {
 	if p.live {
 		end = "\r"
 	}
-	fmt.Fprintf(p.out, "Transport: %4d of %d charges    for loop: %4d of %d%s", p.ours.Load(), p.all, p.theirs.Load(), p.all, end)
+	fmt.Fprintf(p.out, "%4.1f s   Transport: %4d of %d done   for loop: %4d of %d done%s", time.Since(p.began).Seconds(), p.ours.Load(), p.all, p.theirs.Load(), p.all, end)
 }
 
 func isTerminal(w io.Writer) bool {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"sync/atomic"
@@ -20,47 +19,22 @@ type resilient struct {
 	url    string
 	client *http.Client
 
-	openings   atomic.Int64 // of the circuit breaker
-	askedAgain atomic.Int64 // by the application
+	trace      resilienthttp.Trace // counts:
+	openings   atomic.Int64        // of the circuit breaker
+	askedAgain atomic.Int64        // by the application
 }
 
-func newResilient(url string, logger *slog.Logger) *resilient {
-	r := &resilient{url: url}
-	transport := &resilienthttp.Transport{
-		// All of this can be left out: nobody is charged twice without it, or
-		// forgotten. It is here because something is known about this bank, and
-		// makes customers wait for less.
-		Policy: resilienthttp.Policy{
-			// It answers within milliseconds or not at all: the default of 30 s
-			// would make one held request hold a customer.
-			AttemptTimeout: 250 * time.Millisecond,
-		},
-		Budget: &resilienthttp.Budget{
-			// Every sixth request to this bank fails on its best day, and so do the
-			// repeats. The default, a tenth of the calls, is meant for better ones.
-			Ratio: 0.5,
-		},
-		Breaker: &resilienthttp.Breaker{
-			// With a hundred requests a second, two seconds of them tell enough. Ten,
-			// the default, would hide for too long that the bank has gone.
-			Window: 2 * time.Second,
-			// Customers are waiting: look at least every second whether it is back.
-			Cooldown:    500 * time.Millisecond,
-			MaxCooldown: time.Second,
-			// One answer says that it is back. Three in a row, the default, may be
-			// more than such a bank can do.
-			Probes: 1,
-			OnChange: func(change resilienthttp.BreakerChange) {
-				if change.To == resilienthttp.StateOpen {
-					r.openings.Add(1)
-				}
-			},
-		},
+// newResilient has the zero value of the Transport. log is for -v, and else nil.
+func newResilient(url string, log *resilienthttp.Trace) *resilient {
+	r := &resilient{
+		url:    url,
+		client: &http.Client{Transport: &resilienthttp.Transport{Trace: log}},
 	}
-	if logger != nil {
-		transport.Trace = resilienthttp.LogTrace(logger)
+	r.trace.BreakerChange = func(change resilienthttp.BreakerChange) {
+		if change.To == resilienthttp.StateOpen {
+			r.openings.Add(1)
+		}
 	}
-	r.client = &http.Client{Transport: transport}
 	return r
 }
 
@@ -68,11 +42,15 @@ func newResilient(url string, logger *slog.Logger) *resilient {
 // below, and generous: this program is to end well on a slow machine, too.
 const patience = 30 * time.Second
 
+// callPatience is for one call of them, with the Transport's retries: while a server is
+// gone they are spread over the time that the call has.
+const callPatience = 3 * time.Second
+
 // charge asks the bank until it knows what became of the order.
 //
 // The Transport repeats what a moment may mend. Beyond that it gives the word
 // back to the application: the breaker is open, the server asks for a long wait,
-// attempts or budget are spent. Then nobody knows whether the charge was made,
+// attempts, budget or time are spent. Then nobody knows whether the charge was made,
 // and the answer to that is always the same: ask again, later, with the same key.
 // That key is the application's own, made from the order and not for the call, so
 // that asking again would be safe tomorrow and from another process, too. (There
@@ -81,6 +59,7 @@ func (r *resilient) charge(ctx context.Context, o order) (charge, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	ctx = resilienthttp.WithIdempotencyKey(ctx, o.Reference)
+	ctx = resilienthttp.WithTrace(ctx, &r.trace)
 	body, err := json.Marshal(o)
 	if err != nil {
 		return charge{}, err
@@ -105,6 +84,8 @@ func (r *resilient) charge(ctx context.Context, o order) (charge, error) {
 
 // ask is one call, as with any http.Client.
 func (r *resilient) ask(ctx context.Context, body []byte) (charge, error) {
+	ctx, cancel := context.WithTimeout(ctx, callPatience)
+	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url, bytes.NewReader(body))
 	if err != nil {
 		return charge{}, err
@@ -125,9 +106,8 @@ func askAgain(err error) (at time.Time, worthIt bool) {
 	)
 	switch {
 	case errors.As(err, &gaveUp):
-		// Without a Reason it has failed for good (a certificate, say), and after
-		// the deadline the customer has gone.
-		worthIt = gaveUp.Reason != nil && !errors.Is(err, resilienthttp.ErrDeadline)
+		// Without a Reason it has failed for good: a certificate, say.
+		worthIt = gaveUp.Reason != nil
 		at = gaveUp.NotBefore // zero where nothing is known
 	case errors.As(err, &status):
 		// What the Transport has repeated already, and in vain so far.

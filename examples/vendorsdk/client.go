@@ -7,9 +7,13 @@
 //     knows about the API. All that can be done for every call is done in one
 //     place: deadline, bounded body, closed body, typed errors.
 //   - charges.go: a call is a few lines, and its idempotency key a parameter.
-//   - errors.go: what the API answers, as a type; and for what nobody can answer,
-//     AskAgain, so that applications need not know how retries work.
-//   - vendorsdk_test.go: each promise as a row, against a faulty server in virtual time.
+//   - errors.go: what the API answers, as a type; byCode, for the error codes that say
+//     more than their status; and for what nobody can answer, AskAgain, so that
+//     applications need not know how retries work.
+//   - stripe.go: the same for an API that package vendors knows, whose profile stands for
+//     what client.go and byCode had to say.
+//   - vendorsdk_test.go, stripe_test.go: each promise as a row, against a faulty server in
+//     virtual time.
 //
 // Run the tests from the root of the repository:
 //
@@ -18,12 +22,14 @@ package vendorsdk
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -86,6 +92,7 @@ func DefaultPolicy() resilienthttp.Policy {
 		AttemptTimeout: 10 * time.Second, // card networks answer in 2 s, and 8 s on a bad day
 		ReadTimeout:    5 * time.Second,  // answers are small: silence means that they will not come
 		MaxRetryAfter:  10 * time.Second, // somebody waits at a till; for longer, ask again by Error.NotBefore
+		ClassifyBody:   byCode,
 	}
 }
 
@@ -100,35 +107,64 @@ func (c *Client) setup() {
 	if policy.MaxRetryAfter == 0 {
 		policy.MaxRetryAfter = standard.MaxRetryAfter
 	}
-	c.http = &http.Client{
-		Transport: &resilienthttp.Transport{Base: c.Base, Policy: policy, Breaker: c.Breaker, Trace: c.Trace},
-		// The API does not redirect. Whoever does is not the API.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	if policy.ClassifyBody == nil {
+		policy.ClassifyBody = standard.ClassifyBody
 	}
-	c.baseURL = strings.TrimSuffix(c.BaseURL, "/")
-	if c.baseURL == "" {
-		c.baseURL = defaultBaseURL
-	}
+	c.baseURL = cmp.Or(strings.TrimSuffix(c.BaseURL, "/"), defaultBaseURL)
+	c.http = newHTTPClient(&resilienthttp.Transport{
+		Base: c.Base, Policy: policy, Breaker: c.Breaker, Trace: c.Trace,
+		Idempotency: resilienthttp.Idempotency{Hosts: hostOf(c.baseURL)}, // who honours keys
+	})
 	c.timeout = c.Timeout
 	if c.timeout == 0 {
 		c.timeout = defaultTimeout
 	}
 }
 
+// newHTTPClient is one for an API that does not redirect. Whoever does is not the API.
+func newHTTPClient(transport *resilienthttp.Transport) *http.Client {
+	return &http.Client{
+		Transport:     transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// hostOf is the host of a URL. It is nobody where there is none: then the call says what
+// is wrong with the URL.
+func hostOf(baseURL string) []string {
+	u, err := url.Parse(baseURL)
+	if err != nil || u.Host == "" {
+		return []string{}
+	}
+	return []string{strings.ToLower(u.Host)}
+}
+
 // call makes one call: in, if not nil, is sent as JSON, and a successful answer is
 // read into out.
 func (c *Client) call(ctx context.Context, method, path string, in, out any) error {
 	c.once.Do(c.setup)
-	if _, limited := ctx.Deadline(); !limited && c.timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, c.timeout)
-		defer cancel()
-	}
+	ctx, cancel := bounded(ctx, c.timeout)
+	defer cancel()
 	req, err := c.request(ctx, method, path, in)
 	if err != nil {
 		return fmt.Errorf("vendorsdk: %w", err)
 	}
-	resp, err := c.http.Do(req)
+	return exchange(c.http, req, out, problemIn)
+}
+
+// bounded is ctx with a deadline, if it has none of its own. Without a timeout it may go
+// without.
+func bounded(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	if _, limited := ctx.Deadline(); limited || timeout <= 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, timeout)
+}
+
+// exchange sends a request and reads a successful answer into out. Of any other, problemIn
+// reads what the API says in its body.
+func exchange(client *http.Client, req *http.Request, out any, problemIn func(body []byte) problem) error {
+	resp, err := client.Do(req)
 	if err != nil {
 		return fmt.Errorf("vendorsdk: %w", err) // a *url.Error with a *resilienthttp.Error in it
 	}
@@ -136,7 +172,7 @@ func (c *Client) call(ctx context.Context, method, path string, in, out any) err
 	body, err := readAll(resp.Body)
 	switch {
 	case resp.StatusCode/100 != 2:
-		return newError(resp, body) // also if its body was not to be had: the status says enough
+		return newError(resp, problemIn(body)) // also if its body was not to be had: the status says enough
 	case err != nil:
 		return fmt.Errorf("vendorsdk: %w: %w", errUnreadable, err)
 	}
@@ -163,9 +199,14 @@ func (c *Client) request(ctx context.Context, method, path string, in any) (*htt
 		req.Header.Set("Content-Type", "application/json")
 	}
 	req.Header.Set("Accept", "application/json, application/problem+json")
-	req.Header.Set("Authorization", "Bearer "+c.APIKey)
-	req.Header.Set("User-Agent", "vendorsdk/1.0")
+	identify(req, c.APIKey)
 	return req, nil
+}
+
+// identify says who asks, and by which program.
+func identify(req *http.Request, apiKey string) {
+	req.Header.Set("Authorization", "Bearer "+apiKey)
+	req.Header.Set("User-Agent", "vendorsdk/1.0")
 }
 
 var errTooLong = errors.New("body is longer than 1 MiB")

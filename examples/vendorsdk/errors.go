@@ -1,6 +1,7 @@
 package vendorsdk
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,6 +26,8 @@ type Error struct {
 	RequestID string    // to be quoted to the vendor's support
 	Attempts  int       // that were made
 	NotBefore time.Time // when to ask again; zero if the API did not say
+
+	mayPass bool // by the Transport's verdict
 }
 
 // Error tells what the API said, and the RequestID.
@@ -61,13 +64,7 @@ func AskAgain(err error) (notBefore time.Time, worthIt bool) {
 	)
 	switch {
 	case errors.As(err, &answered):
-		switch status := answered.Status; {
-		case status == http.StatusConflict, // the first one is still at work
-			status == http.StatusTooManyRequests,
-			status >= http.StatusInternalServerError:
-			return answered.NotBefore, true
-		}
-		return time.Time{}, false
+		return answered.NotBefore, answered.mayPass
 	case errors.As(err, &failed):
 		// Without a Reason it failed for good, unless the caller did not wait.
 		return failed.NotBefore, failed.Reason != nil || errors.Is(err, context.Canceled)
@@ -75,23 +72,42 @@ func AskAgain(err error) (notBefore time.Time, worthIt bool) {
 	return time.Time{}, errors.Is(err, errUnreadable)
 }
 
-// newError reads a problem. Whatever cannot be read is left out: a broken error
-// message must not hide the error.
-func newError(resp *http.Response, body []byte) *Error {
-	e := &Error{Status: resp.StatusCode, RequestID: resp.Header.Get("Request-Id")}
-	var problem struct{ Title, Code, Detail string }
-	if json.Unmarshal(body, &problem) == nil {
-		e.Title, e.Code, e.Detail = problem.Title, problem.Code, problem.Detail
+// problem is what the API says of a failure.
+type problem struct{ Title, Code, Detail string }
+
+// problemIn reads a body. What is not to be read is not there: a broken error message must
+// not hide the error.
+func problemIn(body []byte) (p problem) {
+	if json.Unmarshal(body, &p) != nil {
+		return problem{}
 	}
-	if e.Title == "" {
-		e.Title = http.StatusText(resp.StatusCode)
+	return p
+}
+
+// byCode is the API's codes that say more than their status; the rest is as the
+// Transport's table has it.
+func byCode(_ *resilienthttp.Attempt, body []byte) resilienthttp.Verdict {
+	switch problemIn(body).Code {
+	case "request_in_progress": // a 409: the first one under this key is still at work
+		return resilienthttp.VerdictTransient
+	case "monthly_limit": // a 429 that no waiting brings back
+		return resilienthttp.VerdictPermanent
+	}
+	return resilienthttp.VerdictDefault
+}
+
+// newError is an answer that is not a success, and what the API says of it.
+func newError(resp *http.Response, p problem) *Error {
+	e := &Error{
+		Status: resp.StatusCode, RequestID: resp.Header.Get("Request-Id"),
+		Title: cmp.Or(p.Title, http.StatusText(resp.StatusCode)), Code: p.Code, Detail: p.Detail,
 	}
 	attempts := resilienthttp.Attempts(resp)
 	e.Attempts = len(attempts)
 	if n := len(attempts); n > 0 {
-		if last := attempts[n-1]; last.Wait > 0 { // asked by the API, and not waited for
-			e.NotBefore = last.Start.Add(last.Latency + last.Wait)
-		}
+		v := attempts[n-1].Verdict
+		e.mayPass = v == resilienthttp.VerdictTransient || v == resilienthttp.VerdictThrottled
 	}
+	e.NotBefore = resilienthttp.NotBefore(resp, nil)
 	return e
 }

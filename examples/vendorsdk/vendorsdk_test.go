@@ -77,6 +77,22 @@ func TestCreateCharge(t *testing.T) {
 			name: "the first one is still at work", script: before(stillAtWork),
 			requests: 2, charges: 1, check: succeeds,
 		}, {
+			name: "a conflict about the charge is final", script: always(problem(http.StatusConflict, "Reference is taken", "duplicate_reference")),
+			requests: 1, check: func(t *testing.T, err error, _ *faulttest.Server) {
+				answered(t, err, http.StatusConflict)
+				askAgain(t, err, false)
+			},
+		}, {
+			name: "429 that no waiting brings back", script: always(problem(http.StatusTooManyRequests, "Upgrade", "monthly_limit")),
+			requests: 1, check: func(t *testing.T, err error, _ *faulttest.Server) {
+				assert.Equal(t, "monthly_limit", answered(t, err, http.StatusTooManyRequests).Code)
+				askAgain(t, err, false)
+			},
+		}, {
+			name: "a BaseURL in capitals is the API, too", script: before(unavailable),
+			client:   func(c *vendorsdk.Client) { c.BaseURL = strings.Replace(c.BaseURL, "fault", "FAULT", 1) },
+			requests: 2, charges: 1, check: succeeds,
+		}, {
 			name: "it is still at work when the attempts are spent", script: always(stillAtWork),
 			client:   func(c *vendorsdk.Client) { c.Policy.MaxAttempts = 2 },
 			requests: 2, check: func(t *testing.T, err error, _ *faulttest.Server) {
@@ -312,13 +328,9 @@ func problem(status int, title, code string) faulttest.Reply {
 
 var unavailable = problem(http.StatusServiceUnavailable, "Unavailable", "")
 
-// stillAtWork says so by its Retry-After; a 409 without one is an answer about the
+// stillAtWork says so by its code; a 409 with another one is an answer about the
 // charge, and is not repeated.
-var stillAtWork = func() faulttest.Reply {
-	reply := problem(http.StatusConflict, "In flight", "")
-	reply.RetryAfter = time.Second
-	return reply
-}()
+var stillAtWork = problem(http.StatusConflict, "In flight", "request_in_progress")
 
 func throttled(wait time.Duration) faulttest.Reply {
 	reply := problem(http.StatusTooManyRequests, "Slow down", "")

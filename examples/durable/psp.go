@@ -1,0 +1,110 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/examples/internal/bank"
+	"github.com/resilienthttp/resilienthttp/examples/internal/process"
+)
+
+// bankTimeout is what the bank is given for one booking.
+const bankTimeout = 300 * time.Millisecond
+
+// newClient is how a shop speaks to the bank.
+func newClient(socket string) *http.Client {
+	return &http.Client{Transport: &resilienthttp.Transport{
+		Base:   &http.Transport{DialContext: process.Over(socket), MaxIdleConnsPerHost: 32},
+		Policy: resilienthttp.Policy{AttemptTimeout: bankTimeout},
+	}}
+}
+
+// newPSP is the Gateway to a bank that honours keys.
+func newPSP(client *http.Client) durable.HTTP {
+	return durable.HTTP{
+		Client: client,
+		NewRequest: func(s *durable.Send) (*http.Request, error) {
+			req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, "http://bank/bookings", bytes.NewReader(s.Payload))
+			if err == nil {
+				req.Header.Set("Content-Type", "application/json")
+			}
+			return req, err
+		},
+		Read: readAnswer,
+	}
+}
+
+// readAnswer says what an answer says beside its status.
+func readAnswer(resp *http.Response, body []byte) (o durable.Outcome) {
+	switch resp.StatusCode {
+	case http.StatusCreated:
+		var booked bank.Charge
+		o.Err = json.Unmarshal(body, &booked)
+		o.Reference = booked.ID
+	case http.StatusPaymentRequired:
+		var no bank.Refusal
+		if o.Err = json.Unmarshal(body, &no); o.Err == nil {
+			o.Code, o.Err = no.Code, errors.New(no.Text)
+		}
+	default:
+		o.Err = fmt.Errorf("the bank: %s", resp.Status)
+	}
+	return o
+}
+
+// askablePSP is the Gateway to a bank that knows no keys, and can be asked: what it has
+// booked it knows by our reference.
+type askablePSP struct{ durable.HTTP }
+
+var (
+	_ durable.Finder    = askablePSP{}
+	_ durable.Protector = askablePSP{}
+)
+
+// Protects says that keys protect nothing.
+func (askablePSP) Protects() (keyLife, settles time.Duration) { return -1, 0 }
+
+// Find asks for a booking.
+func (p askablePSP) Find(ctx context.Context, s *durable.Send) durable.Outcome {
+	found, err := p.bookings(ctx, s.ID.Key)
+	switch {
+	case err != nil:
+		return durable.Outcome{Err: err}
+	case len(found) == 0:
+		return durable.Outcome{Class: durable.ClassNotFound}
+	default:
+		return durable.Outcome{Class: durable.ClassSucceeded, Reference: found[0].ID}
+	}
+}
+
+func (p askablePSP) bookings(ctx context.Context, reference string) ([]bank.Charge, error) {
+	address := "http://bank/bookings?reference=" + url.QueryEscape(reference)
+	req, err := http.NewRequestWithContext(resilienthttp.SingleAttempt(ctx), http.MethodGet, address, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := p.Client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("the bank: %s", resp.Status)
+	}
+	var found []bank.Charge
+	err = json.Unmarshal(body, &found)
+	return found, err
+}

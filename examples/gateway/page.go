@@ -1,0 +1,38 @@
+package main
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/statepage"
+)
+
+// newPage shows what the gates and the clients know. Who can reach it may look.
+func newPage(g *gateway, f *fleet) http.Handler {
+	return &statepage.Handler{
+		Title:      "gateway",
+		Transports: map[string]*resilienthttp.Transport{"shop": f.shop, "partner": f.partner},
+		Sources: []statepage.Source{
+			{Name: "Shedder", State: func(context.Context) (any, error) { return g.shedder.State(), nil }},
+			{Name: "Quota", State: g.left},
+		},
+	}
+}
+
+// left is what each account has of its quota.
+func (g *gateway) left(ctx context.Context) (any, error) {
+	left := map[string]int{}
+	for _, a := range g.accounts {
+		quota := g.free
+		if a.paid {
+			quota = g.paid
+		}
+		ticket, err := quota.Take(ctx, a.name, 0)
+		if err != nil {
+			return nil, err
+		}
+		left[a.name] = ticket.Remaining
+	}
+	return left, nil
+}

@@ -1,0 +1,41 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/examples/internal/process"
+	"github.com/resilienthttp/resilienthttp/internal/pause"
+)
+
+// diskFault is a disk that is full for SQLite: no file of the services' can become
+// longer than its log is now. A commit, which appends to the log, fails in the middle
+// of that. Then there is room again.
+type diskFault struct{}
+
+func (diskFault) Name() string      { return "disk" }
+func (diskFault) Befalls() []string { return []string{SQLite} }
+
+func (diskFault) Strike(ctx context.Context, at *Site, random *rand.Rand) error {
+	var size int64
+	if log, err := os.Stat(at.file() + "-wal"); err == nil {
+		size = log.Size()
+	}
+	full := size + random.Int64N(16<<10)
+	if err := at.limitFiles(full); err != nil {
+		return err
+	}
+	_ = pause.For(ctx, 200*time.Millisecond+upTo(random, 500*time.Millisecond))
+	return at.limitFiles(-1)
+}
+
+func (at *Site) limitFiles(size int64) error {
+	var errs []error
+	for _, p := range at.Services {
+		errs = append(errs, p.Do(func(p *os.Process) error { return process.LimitFiles(p, size) }))
+	}
+	return errors.Join(errs...)
+}

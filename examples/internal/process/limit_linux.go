@@ -1,0 +1,21 @@
+package process
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// LimitFiles is how long a file may become that a process writes to: beyond that a
+// write fails with EFBIG. Negative: as long as it wants.
+func LimitFiles(p *os.Process, size int64) error {
+	var limit unix.Rlimit
+	if err := unix.Prlimit(p.Pid, unix.RLIMIT_FSIZE, nil, &limit); err != nil {
+		return err
+	}
+	limit.Cur = limit.Max
+	if size >= 0 {
+		limit.Cur = min(limit.Max, uint64(size))
+	}
+	return unix.Prlimit(p.Pid, unix.RLIMIT_FSIZE, &limit, nil)
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+)
+
+// state is what of the page's JSON is needed here.
+type state struct {
+	Transports []struct {
+		Scopes []struct {
+			Scope string `json:"scope"`
+			Held  *struct {
+				Refused bool      `json:"refused"`
+				Until   time.Time `json:"until"`
+				Why     string    `json:"why"`
+			} `json:"held"`
+			Quotas []struct {
+				Bucket    string `json:"bucket"`
+				Limit     int64  `json:"limit"`
+				Remaining int64  `json:"remaining"`
+			} `json:"quotas"`
+			Slowest struct {
+				Latency float64 `json:"latency_seconds"`
+				Why     string  `json:"why"`
+			} `json:"slowest_call"`
+		} `json:"scopes"`
+	} `json:"transports"`
+}
+
+func read(ctx context.Context, client *http.Client, page string) (*state, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, page+"?format=json", nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	var s state
+	return &s, json.NewDecoder(resp.Body).Decode(&s)
+}
+
+// answer writes the three answers, and where they are found.
+func (w *watch) answer(ctx context.Context, out io.Writer, client *http.Client, page string, took time.Duration) error {
+	s, err := read(ctx, client, page)
+	if err != nil {
+		return err
+	}
+	record, span := w.lines.last("event=call", "scope=bank.example", "queued="), w.spans.last(`"resilienthttp.queued"`)
+	if record == "" || span == "" {
+		return errors.New("the slow call was not seen")
+	}
+	fmt.Fprintf(out, "\nWhy did the last charge take %v?\n\n", took.Round(100*time.Millisecond))
+	fmt.Fprintf(out, "the log   %s\n\nthe span  %s\n\nthe page  ", record, span)
+	for _, t := range s.Transports {
+		for _, scope := range t.Scopes {
+			if scope.Scope == "bank.example" {
+				fmt.Fprintf(out, "%s  %.1f s  %s\n", scope.Scope, scope.Slowest.Latency, scope.Slowest.Why)
+			}
+		}
+	}
+	fmt.Fprint(out, "\nWhich hosts are refused now?\n\n")
+	for _, t := range s.Transports {
+		for _, scope := range t.Scopes {
+			if h := scope.Held; h != nil && h.Refused {
+				fmt.Fprintf(out, "the page  %s  until %s  %s\n", scope.Scope, h.Until.Format(time.TimeOnly), h.Why)
+			}
+		}
+	}
+	fmt.Fprint(out, "\nHow full is the quota?\n\n")
+	for _, t := range s.Transports {
+		for _, scope := range t.Scopes {
+			for _, q := range scope.Quotas {
+				fmt.Fprintf(out, "the page  %s  %s  %d of %d left\n", scope.Scope, q.Bucket, q.Remaining, q.Limit)
+			}
+		}
+	}
+	return nil
+}

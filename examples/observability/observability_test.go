@@ -1,0 +1,123 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/examples/internal/chromium"
+	"github.com/resilienthttp/resilienthttp/internal/memhttp"
+)
+
+// The program itself, in a bubble, where only what it waits for takes time: each question
+// has its answer in what it writes, and on the page as a stranger sees it in a browser.
+func TestThreeAnswers(t *testing.T) {
+	var out lines
+	var page []byte
+	synctest.Test(t, func(t *testing.T) { page = observe(t, &out) })
+
+	// Why did that call take so long? One line of log, one span and one row of the page.
+	require.Regexp(t, `msg="resilienthttp call".* host=bank\.example .*latency=(1\.99|2\.0)\d*s queued=(1\.99|2\.0)\d*s sent=5ms waited=0s status=201`, out.last("the log "))
+	requireSpan(t, strings.TrimPrefix(out.last("the span "), "the span  "))
+	const waited = `(1\.99|2(\.0\d*)?) s +It waited (1\.99\d*|2(\.0\d*)?) s in line for a turn, 5 ms for the server`
+	require.Regexp(t, `bank\.example  `+waited, out.last("in line for a turn"))
+
+	// Which hosts are refused now, and how full is the quota?
+	require.Regexp(t, `mail\.example  until \d\d:\d\d:\d\d  Its circuit is open: 20 failures in 20 results, the last one status 502\.`, out.last("circuit is open"))
+	require.Regexp(t, `bank\.example  requests  19 of 20 left`, out.last("of 20 left"))
+
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(page) }))
+	defer server.Close()
+	browser := chromium.Open(t)
+	require.NoError(t, chromedp.Do(browser, chromedp.EmulateViewport(1280, 900), chromedp.Navigate(server.URL), chromedp.WaitVisible("#quotas")))
+	shown := func(section string) string {
+		text := chromium.Value[string](browser, t, `document.querySelector("`+section+`").innerText`)
+		return strings.Join(strings.Fields(text), " ")
+	}
+	require.Regexp(t, `Where the time of the slowest calls went .* bank\.example shop `+waited+`.* status 201`, shown("#slow"))
+	require.Regexp(t, `Refused or held back now .* mail\.example shop refused \d\d:\d\d:\d\d.* Its circuit is open: 20 failures in 20 results, the last one status 502\.`, shown("#held"))
+	require.Regexp(t, `How full the quotas are .* bank\.example shop requests 19 of 20 `, shown("#quotas"))
+	chromium.Legible(browser, t, map[string]string{"observability": server.URL}, "#quotas", map[int64]string{1280: "wide", 360: "narrow"})
+}
+
+// observe runs the program until the shop goes on, and returns the page as it is then.
+func observe(t *testing.T, out *lines) []byte {
+	t.Helper()
+	network := memhttp.NewNetwork(t)
+	client := &http.Client{Transport: network.Transport()}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := make(chan error, 1)
+	p := program{out: out, window: 2 * time.Second, listen: listen(network), client: client, metrics: true}
+	go func() { ended <- p.run(ctx) }()
+	for out.last("The shop goes on") == "" {
+		select {
+		case err := <-ended:
+			t.Fatalf("it has ended: %v\n%s", err, out.last(""))
+		case <-time.After(time.Millisecond):
+		}
+	}
+	resp, err := client.Get(regexp.MustCompile(`http://\S+/`).FindString(out.last("The page is at")))
+	require.NoError(t, err)
+	page, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	stop()
+	require.NoError(t, <-ended)
+	require.Contains(t, out.last("resilienthttp.client.wait.duration"), "Name")
+	require.Contains(t, out.last("resilienthttp.server.idempotency.requests"), "Name")
+	return page
+}
+
+func listen(network *memhttp.Network) func() (net.Listener, error) {
+	return func() (net.Listener, error) { return network.Listen("shop.example"), nil }
+}
+
+// requireSpan requires a span as the stdout exporter writes it, of a call that stood in
+// line for nearly all of its time.
+func requireSpan(t *testing.T, text string) {
+	t.Helper()
+	var span struct {
+		Name               string
+		StartTime, EndTime time.Time
+		Attributes         []struct {
+			Key   string
+			Value struct{ Value any }
+		}
+		Events []struct{ Name string }
+	}
+	require.NoError(t, json.Unmarshal([]byte(text), &span), text)
+	said := map[string]any{}
+	for _, a := range span.Attributes {
+		said[a.Key] = a.Value.Value
+	}
+	require.Equal(t, "call POST", span.Name)
+	require.Equal(t, "bank.example", said["server.address"])
+	require.InDelta(t, span.EndTime.Sub(span.StartTime).Seconds()-.005, said["resilienthttp.queued"], 1e-6)
+	require.InDelta(t, 2, said["resilienthttp.queued"], .1)
+	require.Equal(t, "queued", span.Events[0].Name)
+	require.NotContains(t, text, "shop:invoice", "the key is a hash")
+}
+
+func TestInterrupted(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	var out bytes.Buffer
+	p := program{out: &out, window: time.Second, listen: listen(memhttp.NewNetwork(t))}
+	require.ErrorIs(t, p.run(ctx), context.Canceled)
+	p.listen = func() (net.Listener, error) { return nil, assert.AnError }
+	require.ErrorIs(t, p.run(t.Context()), assert.AnError)
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp"
+)
+
+// shop is the application.
+type shop struct {
+	transport *resilienthttp.Transport
+	client    *http.Client
+	outside   *outside
+	charged   atomic.Int64
+}
+
+func newShop(w *watch, o *outside) *shop {
+	s := &shop{outside: o}
+	s.transport = &resilienthttp.Transport{
+		Base: o.bank.Transport(), // which reaches both
+		Breaker: &resilienthttp.Breaker{
+			// So that the page does not change while it is read: by default it looks every
+			// second or two whether a host is back.
+			Cooldown: 30 * time.Second, MaxCooldown: 30 * time.Second,
+		},
+		Trace: resilienthttp.LogTrace(w.logger),
+	}
+	s.client = &http.Client{Transport: w.instrumentation.Wrap(s.transport)}
+	return s
+}
+
+// trade writes letters that nobody takes, and charges one customer more than the quota has
+// room for. It returns how long that one took.
+func (s *shop) trade(ctx context.Context) (took time.Duration, err error) {
+	for range customers {
+		s.write(ctx)
+	}
+	failures := make([]error, customers)
+	var all sync.WaitGroup
+	for i := range failures {
+		all.Go(func() { failures[i] = s.charge(ctx) })
+	}
+	all.Wait()
+	begun := time.Now()
+	err = s.charge(ctx)
+	return time.Since(begun), errors.Join(errors.Join(failures...), err)
+}
+
+// goOn trades somewhat slower than the quota allows, until ctx ends.
+func (s *shop) goOn(ctx context.Context, window time.Duration) {
+	every := time.NewTicker(window / (customers - customers/4))
+	defer every.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+			s.write(ctx)
+			_ = s.charge(ctx) // the page tells of it
+		}
+	}
+}
+
+func (s *shop) charge(ctx context.Context) error {
+	reference := fmt.Sprintf("shop:invoice:%05d", s.charged.Add(1))
+	status, err := s.post(resilienthttp.WithIdempotencyKey(ctx, reference), s.outside.bank.URL+"/v1/charges", fmt.Sprintf(`{"reference":%q}`, reference))
+	if err == nil && status != http.StatusCreated {
+		err = fmt.Errorf("the bank answers %d", status)
+	}
+	return err
+}
+
+// write sends a letter if that can be done at once: it is not worth a second attempt.
+func (s *shop) write(ctx context.Context) {
+	_, _ = s.post(resilienthttp.SingleAttempt(ctx), s.outside.mail.URL+"/letters", "Thank you!")
+}
+
+func (s *shop) post(ctx context.Context, url, body string) (status int, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		return 0, err
+	}
+	resp, err := s.client.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode, err
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/exporters/stdout/stdoutmetric"
+	"go.opentelemetry.io/otel/exporters/stdout/stdouttrace"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/resilienthttp/resilienthttp"
+	resilientotel "github.com/resilienthttp/resilienthttp/otel"
+	"github.com/resilienthttp/resilienthttp/statepage"
+)
+
+// watch is all that the program is seen with: a logger, OpenTelemetry, and the page.
+type watch struct {
+	logger          *slog.Logger
+	instrumentation *resilientotel.Instrumentation
+
+	lines  lines // of the log
+	spans  lines // as the stdout exporter writes them
+	traces *sdktrace.TracerProvider
+	meters *metric.MeterProvider
+	reader *metric.ManualReader
+}
+
+func newWatch() *watch {
+	w := &watch{reader: metric.NewManualReader()}
+	w.logger = slog.New(slog.NewTextHandler(&w.lines, nil))
+	exporter, err := stdouttrace.New(stdouttrace.WithWriter(&w.spans))
+	if err != nil {
+		panic(err) // its only options are those above
+	}
+	w.traces = sdktrace.NewTracerProvider(sdktrace.WithResource(resource.Empty()), sdktrace.WithSyncer(slowCalls{exporter}))
+	w.meters = metric.NewMeterProvider(metric.WithResource(resource.Empty()), metric.WithReader(w.reader))
+	w.instrumentation = &resilientotel.Instrumentation{Tracers: w.traces, Meters: w.meters, Propagator: propagation.TraceContext{}}
+	return w
+}
+
+// page is the state page of the shop's Transport.
+func (w *watch) page(t *resilienthttp.Transport) http.Handler {
+	return &statepage.Handler{Title: "the shop", Transports: map[string]*resilienthttp.Transport{"shop": t}}
+}
+
+func (w *watch) close(ctx context.Context) error {
+	w.instrumentation.Unregister()
+	return errors.Join(w.traces.Shutdown(ctx), w.meters.Shutdown(ctx))
+}
+
+// writeMetrics writes all metrics as OpenTelemetry's stdout exporter does.
+func (w *watch) writeMetrics(ctx context.Context, out io.Writer) error {
+	exporter, err := stdoutmetric.New(stdoutmetric.WithWriter(out), stdoutmetric.WithPrettyPrint())
+	if err != nil {
+		return err
+	}
+	var all metricdata.ResourceMetrics
+	if err := w.reader.Collect(ctx, &all); err != nil {
+		return err
+	}
+	return exporter.Export(ctx, &all)
+}
+
+// slow is what somebody may ask about.
+const slow = 500 * time.Millisecond
+
+// slowCalls exports calls that took long, and leaves out the rest, lest the one that
+// somebody asks about is lost on the screen.
+type slowCalls struct{ sdktrace.SpanExporter }
+
+func (s slowCalls) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+	for _, span := range spans {
+		if strings.HasPrefix(span.Name(), "call ") && span.EndTime().Sub(span.StartTime()) >= slow {
+			if err := s.SpanExporter.ExportSpans(ctx, []sdktrace.ReadOnlySpan{span}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// lines are what was written, by line.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// last is the last line that holds all of these.
+func (l *lines) last(words ...string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	found := ""
+	for line := range strings.Lines(l.text.String()) {
+		fits := true
+		for _, word := range words {
+			fits = fits && strings.Contains(line, word)
+		}
+		if fits {
+			found = strings.TrimSpace(line)
+		}
+	}
+	return found
+}

@@ -1,0 +1,115 @@
+package sdks
+
+import (
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/stripe/stripe-go/v85"
+
+	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/vendors"
+)
+
+// stripeMock starts Stripe's own mock server.
+func stripeMock(t *testing.T) (address string) {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "stripe-mock")
+	built, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "github.com/stripe/stripe-mock").CombinedOutput()
+	require.NoError(t, err, string(built))
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address = listener.Addr().String()
+	require.NoError(t, listener.Close())
+	mock := exec.CommandContext(t.Context(), program, "-http-addr", address)
+	mock.Stderr = os.Stderr
+	require.NoError(t, mock.Start())
+	t.Cleanup(func() { _ = mock.Wait() }) // killed when the test's context ends
+	require.Eventually(t, func() bool {
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
+		if err != nil {
+			return false
+		}
+		return conn.Close() == nil
+	}, 2*time.Minute, 20*time.Millisecond) // it reads a large description of the API, and the machine may be busy
+	return address
+}
+
+func stripeClient(transport http.RoundTripper, url string, retries int64) *stripe.Client {
+	backends := stripe.NewBackendsWithConfig(&stripe.BackendConfig{
+		HTTPClient: &http.Client{Transport: transport}, URL: stripe.String(url),
+		MaxNetworkRetries: new(retries), LeveledLogger: &stripe.LeveledLogger{Level: stripe.LevelNull},
+	})
+	return stripe.NewClient("sk_test_123", stripe.WithBackends(backends))
+}
+
+func charge(t *testing.T, client *stripe.Client) error {
+	t.Helper()
+	intent, err := client.V1PaymentIntents.Create(t.Context(), &stripe.PaymentIntentCreateParams{
+		Amount: stripe.Int64(1099), Currency: stripe.String("eur"),
+	})
+	if err == nil {
+		assert.NotEmpty(t, intent.ID)
+	}
+	return err
+}
+
+// TestStripe has stripe-go charge Stripe's mock through the profile, with its own retries
+// off. The answer is lost once: the second attempt bears the SDK's key.
+func TestStripe(t *testing.T) {
+	address := stripeMock(t)
+	transport := vendors.Stripe(address)
+	base := &lossy{RoundTripper: resilienthttp.NewBase()}
+	transport.Base, transport.Policy.Backoff = base, resilienthttp.Constant(time.Millisecond)
+	require.NoError(t, charge(t, stripeClient(transport, "http://"+address, 0)))
+	require.Len(t, base.sent, 2)
+	assert.NotEmpty(t, base.sent[0].Get("Idempotency-Key"))
+	assert.Equal(t, base.sent[0].Get("Idempotency-Key"), base.sent[1].Get("Idempotency-Key"))
+}
+
+// TestStripeCodes: what Stripe's documents say of a lock is what stripe-go meets, and a
+// decline is the SDK's error as ever.
+func TestStripeCodes(t *testing.T) {
+	lock := faulttest.Reply{Status: http.StatusBadRequest, Body: `{"error":{"type":"invalid_request_error","code":"lock_timeout"}}`}
+	decline := faulttest.Reply{Status: http.StatusPaymentRequired, Body: `{"error":{"type":"card_error","code":"card_declined","decline_code":"insufficient_funds"}}`}
+	api := start(t, faulttest.Sequence(lock, decline))
+	transport := vendors.Stripe(api.URL[len("http://"):])
+	transport.Policy.Backoff = resilienthttp.Constant(time.Millisecond)
+	err := charge(t, stripeClient(transport, api.URL, 0))
+	var refused *stripe.Error
+	require.ErrorAs(t, err, &refused)
+	assert.Equal(t, stripe.ErrorCodeCardDeclined, refused.Code)
+	api.AssertAttempts(t, 2)
+	api.AssertKeys(t, 1)
+}
+
+// TestStripeTellsNothing: with its own retries on, both layers retry broken connections:
+// three attempts of four. So take one of them out.
+func TestStripeTellsNothing(t *testing.T) {
+	for _, row := range []struct {
+		name     string
+		retries  int64
+		policy   resilienthttp.Policy
+		requests int
+	}{
+		{"both", 2, quick(), 12},
+		{"the SDK's off", 0, quick(), 4},
+		{"the Transport's off", 2, resilienthttp.Policy{MaxAttempts: -1}, 3},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			api := start(t, faulttest.ResetAfterRead)
+			transport := plain(nil)
+			transport.Policy = row.policy
+			require.Error(t, charge(t, stripeClient(transport, api.URL, row.retries)))
+			api.AssertRequests(t, row.requests)
+			api.AssertKeys(t, 1)
+		})
+	}
+}
