@@ -95,6 +95,8 @@ const (
 	whyAllAttempts = "who makes few calls has all attempts for each, and each that a full quota refuses is one more 429"
 	whyGrowing     = "the limit on requests in flight finds what a server can do by asking for too much now and then, and here " +
 		"that is more each 2.5 s"
+	whyFew = "the budget's minimum lets each client make one retry a second, whatever comes of it, which beside 3.6 calls a " +
+		"second is up to 0.28 of them; with Budget{MinPerSecond: 0.5} it is 1.16, and with none 0.99 (45 s of it, one seed)"
 	whyExact = "of the share, what is open counts whole while no retry has succeeded, so that the cap is exact where nothing " +
 		"does: for 24 failures in the same instant that and the minimum are too little"
 	whySlow = "a client that has just been served, and knows of no other, makes one retry after a timeout, and the server's " +

@@ -37,4 +37,10 @@
 // Then `go run ./benchmarks/cmd/fleet -scenario=its-name` runs it. What no kind of
 // fault can tell becomes a field of [Answer] or [Server], with a row in their tests.
 // [Compose] draws from the same parts.
+//
+// # Gates
+//
+// A [Scenario] may have a Gate before the server's workers: a real server's handler,
+// such as admission.Shedder, in the same virtual time. These scenarios stand beside
+// the others, under the name gates, and have a section of their own.
 package fleet

@@ -5,17 +5,19 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/resilienthttp/resilienthttp/benchmarks/internal/chart"
+	"github.com/resilienthttp/resilienthttp/benchmarks/internal/report"
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
-// plotted are the peers that have a line in the plots: one for each library, and
-// the full one where it has more to show than the default.
+// plotted are the peers that have a line in the plots: each library at its defaults,
+// and two with a breaker, failsafe-go with all that it has and the stack.
 var plotted = []string{ //nolint:gochecknoglobals // a table
-	peers.Ours, "bare", "naive", "go-retryablehttp", "failsafe-go", "failsafe-go-full", "rehttp", "heimdall-full",
-	"azcore", "resty-full", "aws-sdk-go-v2", "gobreaker+backoff+rate",
+	peers.Ours, "bare", "naive", "go-retryablehttp", "failsafe-go", "rehttp", "heimdall", "azcore", "resty",
+	"aws-sdk-go-v2", "failsafe-go-full", "gobreaker+backoff+rate",
 }
 
 // Draw draws the plots of the fleet's own scenarios into the directory, as svg or
@@ -36,19 +38,28 @@ func Draw(dir, format string, rows *Rows) error {
 	return drawTail(filepath.Join(dir, "fleet-tail."+format), pick(results, "tail", Shared))
 }
 
-// DrawTroubles draws all troubles at a glance, a line for each.
-func DrawTroubles(dir, format string, rows *Rows) error {
+// DrawTroubles draws all troubles at a glance, a line for each: the table of them
+// that stands in the directory's performance.md.
+func DrawTroubles(dir, format string) error {
+	rows, err := report.Rows(dir, glanceHeading)
+	if err != nil {
+		return err
+	}
+	titles := map[string]string{}
+	for _, s := range Scenarios() {
+		titles[s.Note] = s.title()
+	}
 	var names []string
 	lines := map[Topology]map[string][]float64{Shared: {}, Own: {}}
-	for _, g := range rows.glances() {
-		if name := g.scenario.title(); !slices.Contains(names, name) {
+	for _, cells := range rows {
+		name, ok := titles[cells[0]]
+		if !ok {
+			return fmt.Errorf("no trouble is called %q", cells[0])
+		}
+		if !slices.Contains(names, name) {
 			names = append(names, name)
 		}
-		best := math.NaN()
-		if g.peer != "" {
-			best = g.had.Shown
-		}
-		lines[g.topology][g.scenario.title()] = []float64{shown(g.ours), shown(g.bare), best}
+		lines[Topology(cells[1])][name] = []float64{figure(cells[4]), figure(cells[2]), figure(cells[3])}
 	}
 	panel := func(t Topology, title string) chart.Dots {
 		d := chart.Dots{Title: title, X: "success", Series: []string{peers.Ours, "a bare client", "the best peer"}}
@@ -66,6 +77,16 @@ func DrawTroubles(dir, format string, rows *Rows) error {
 	}
 	return chart.WriteDots(filepath.Join(dir, "fleet-troubles."+format), 900, float64(70+12*len(names)), names,
 		panel(Shared, "one client for all callers"), panel(Own, "a client for each"))
+}
+
+// figure is what a cell shows, or NaN.
+func figure(cell string) float64 {
+	number, _, _ := strings.Cut(strings.Trim(cell, "*"), ",")
+	value, err := strconv.ParseFloat(number, 64)
+	if err != nil {
+		return math.NaN()
+	}
+	return value
 }
 
 func pick(results []Result, scenario string, topology Topology) []Result {

@@ -2,11 +2,13 @@ package fleet
 
 import (
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/resilienthttp/resilienthttp/benchmarks/internal/report"
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
@@ -79,6 +81,22 @@ func TestOurs(t *testing.T) {
 	r = short(t, "quota", peers.Ours, Shared)
 	require.Zero(t, r.TooManyLater)
 	require.GreaterOrEqual(t, r.QuotaUsed, 0.98)
+
+	r = scaled(t, 20*time.Second, "stuck", peers.Ours, Shared)
+	require.Less(t, r.P999, 3*time.Second, "30 s without the adaptive timeout")
+	require.Less(t, r.AttemptsPerCall(), 1.03)
+	r = scaled(t, 20*time.Second, "stuck-slow", peers.Ours, Shared)
+	require.Equal(t, r.Offered, r.Succeeded)
+	require.Less(t, r.AttemptsPerCall(), 1.02)
+}
+
+// README says of the picture that it shows each library's defaults.
+func TestPlottedAreTheDefaults(t *testing.T) {
+	for _, p := range peers.All() {
+		if !strings.HasSuffix(p.Name, "-full") && !strings.Contains(p.Name, "-hedged") {
+			require.Contains(t, plotted, p.Name)
+		}
+	}
 }
 
 // What the command writes, from a few short runs.
@@ -97,7 +115,9 @@ func TestReport(t *testing.T) {
 	}
 	dir := t.TempDir()
 	require.NoError(t, Draw(dir, "svg", &rows))
-	require.NoError(t, DrawTroubles(dir, "svg", &rows))
+	require.Error(t, DrawTroubles(dir, "svg"), "there is no table yet")
+	require.NoError(t, report.Write(dir, "troubles", Glance(&rows, nil)))
+	require.NoError(t, DrawTroubles(dir, "svg"))
 	for _, file := range []string{"fleet-outage-shared.svg", "fleet-outage-own.svg", "fleet-tail.svg", "fleet-troubles.svg"} {
 		require.FileExists(t, filepath.Join(dir, file))
 	}

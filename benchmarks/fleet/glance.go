@@ -55,19 +55,22 @@ callers, *own* many that know nothing of each other. In short:
 
 A dot shows the share of calls that succeed, or what the trouble is about: the calls to the endpoint that is well, those
 that meet the outage, those made when it is over, or what is used of what a server can do or grants. The bar goes from
-the bare client to this library: green is gained, red is lost. The best peer is the one of `+strings.Join(peers.Defaults(), ", ")+`
+the bare client to this library: wide and blue is gained, thin and orange is lost. The best peer is the one of `+strings.Join(peers.Defaults(), ", ")+`
 that does best there, each at its defaults.
 
 `)
 	writeGlances(&text, rows)
+	fmt.Fprint(&text, "### What was to be reached\n\n")
 	writeTargets(&text, rows)
 	return text.String()
 }
 
+const glanceHeading = "trouble"
+
 // writeGlances is the plot as a table.
 func writeGlances(text *strings.Builder, rows *Rows) {
 	fmt.Fprint(text, "### The figures of the plot, and what they cost\n\n")
-	table := report.NewTextTable("trouble", "clients", "bare", "best peer", "this library", "mean latency", "attempts per call, bare 1")
+	table := report.NewTextTable(glanceHeading, "clients", "bare", "best peer", "this library", "mean latency", "attempts per call, bare 1")
 	for _, g := range rows.glances() {
 		best := "–"
 		if g.peer != "" {

@@ -53,7 +53,6 @@ requests that succeeded.
 }
 
 func writeTargets(text *strings.Builder, rows *Rows) {
-	fmt.Fprint(text, "### What was to be reached\n\n")
 	table := report.NewTextTable("scenario", "clients", "what", "wanted", "measured", "bare", "")
 	var whys []string
 	for _, key := range rows.keys {

@@ -89,6 +89,7 @@ func newRun(c Config) *run {
 	}
 	r.bare = &http.Client{Transport: r.server}
 	<-time.After(time.Until(r.start))
+	r.server.open()
 	return r
 }
 
@@ -117,6 +118,9 @@ func (r *run) run() Result {
 		if closer, ok := client.(io.Closer); ok {
 			_ = closer.Close() // of goroutines that would keep the bubble from its end
 		}
+	}
+	if gate := r.server.gate; gate != nil {
+		gate.close()
 	}
 	return r.result()
 }
@@ -151,7 +155,7 @@ func (r *run) call(c *call) {
 	if c.client >= 0 {
 		client = r.clients[c.client]
 	}
-	resp, err := client.Do(request(ctx, r.Scenario.Load.method(), c.path))
+	resp, err := client.Do(prioritized(request(ctx, r.Scenario.Load.method(), c.path), r.Peer.Name))
 	c.success = err == nil && resp.StatusCode < http.StatusBadRequest
 	if resp != nil && resp.Body != nil {
 		_, _ = io.Copy(io.Discard, resp.Body)

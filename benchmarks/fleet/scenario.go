@@ -36,20 +36,21 @@ type Scenario struct {
 	Ours       []string                       // the peers that the goals are for; nil: the zero Transport
 	Configure  func(*resilienthttp.Transport) // how this library's is configured beyond that; nil: not
 	Tiers      int                            // of services that call each other before the server is reached; 0: one
+	Gate       string                         // before the server's workers, which then know no faults and limits; "": none
 }
 
 // Scenarios are all that there are: the fleet's own, and the everyday troubles.
 func Scenarios() []Scenario {
-	return slices.Concat(classics(), Troubles())
+	return slices.Concat(classics(), stuck(), Troubles())
 }
 
 // Named returns the scenarios of a comma-separated list of names, of numbers of the
-// rows of the design's table, or of these words: all, fleet, troubles.
+// rows of the design's table, or of these words: all, fleet, troubles, gates.
 func Named(names string) (found []Scenario, err error) {
 	for name := range strings.SplitSeq(names, ",") {
 		some := named(name)
 		if len(some) == 0 {
-			return nil, fmt.Errorf("no scenario %q; there are all, fleet, troubles, rows by their numbers, %s", name, strings.Join(Names(), ", "))
+			return nil, fmt.Errorf("no scenario %q; there are all, fleet, troubles, gates, rows by their numbers, %s", name, strings.Join(Names(), ", "))
 		}
 		found = append(found, some...)
 	}
@@ -64,15 +65,17 @@ func named(name string) []Scenario {
 		return classics()
 	case "troubles":
 		return Troubles()
+	case "gates":
+		return gates()
 	}
-	return slices.DeleteFunc(Scenarios(), func(s Scenario) bool {
+	return slices.DeleteFunc(slices.Concat(Scenarios(), gates()), func(s Scenario) bool {
 		return s.Name != name && (s.Row == 0 || strconv.Itoa(s.Row) != name)
 	})
 }
 
 // Names are the names of all scenarios.
 func Names() (names []string) {
-	for _, s := range Scenarios() {
+	for _, s := range slices.Concat(Scenarios(), gates()) {
 		names = append(names, s.Name)
 	}
 	return names

@@ -86,6 +86,7 @@ type server struct {
 	start    time.Time
 	dice     dice
 	pool     *pool
+	gate     *gate        // before the pool; nil: none
 	stray    atomic.Int64 // attempts that belong to no call
 
 	mu       sync.Mutex
@@ -105,6 +106,14 @@ func newServer(s Scenario, start time.Time, seed uint64) *server {
 	}
 	sv.pool = &pool{workers: sv.workers, service: s.Server.service(), room: s.Server.queue()}
 	return sv
+}
+
+// open puts the gate before the workers, if there is one, when the calls are about to
+// begin: what it does in between would go on through all the years before.
+func (s *server) open() {
+	if s.scenario.Gate != "" {
+		s.gate = newGate(s.scenario.Gate, http.HandlerFunc(s.work))
+	}
 }
 
 // workers is how many there are now.
@@ -135,7 +144,12 @@ func (s *server) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
-	answer, header, j := s.arrive(s.visit(req))
+	v := s.visit(req)
+	s.count(v)
+	if s.gate != nil {
+		return s.throughGate(req)
+	}
+	answer, header, j := s.arrive(v)
 	if j != nil || answer.Hang || answer.After > 0 {
 		if err := s.wait(ctx, answer, j); err != nil {
 			return nil, err
@@ -202,13 +216,19 @@ func respond(req *http.Request, status int, header http.Header) *http.Response {
 	}
 }
 
+// count counts an attempt, whatever becomes of it.
+func (s *server) count(v visit) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.load.add(v.at)
+	s.arrived = append(s.arrived, v.at)
+}
+
 // arrive takes a visit in, and says what it gets: after the job is done, if there
 // is one. First come faults, then the limit, then the work.
 func (s *server) arrive(v visit) (Answer, http.Header, *job) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.load.add(v.at)
-	s.arrived = append(s.arrived, v.at)
 	answer, worked := Answer{Status: http.StatusOK}, true
 	if f, i := s.fault(v); f != nil {
 		answer, worked = f.Answer, f.Worked

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -59,7 +61,7 @@ func newServer(tb testing.TB) *server {
 			tb.Skip("nginx is not installed")
 		}
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", loopback()+":0")
 	require.NoError(tb, err)
 	s := &server{tb: tb, program: program, dir: tb.TempDir(), address: l.Addr().String()}
 	require.NoError(tb, l.Close())
@@ -67,6 +69,15 @@ func newServer(tb testing.TB) *server {
 	s.start()
 	tb.Cleanup(s.stop)
 	return s
+}
+
+// loopback is an address of its own, where it can be had: on one that all tests share, the
+// port of a server that is down may be given to another.
+func loopback() string {
+	if runtime.GOOS != "linux" {
+		return "127.0.0.1"
+	}
+	return fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
 }
 
 // start returns when the server listens.
@@ -169,8 +180,9 @@ func TestRestart(t *testing.T) {
 	}{
 		// The design wants 10 at most, and 7 to 11 were measured on a quiet machine, of some 3,150: one
 		// call of each worker meets the restart, and by chance its four attempts are over within the
-		// 550 ms. On a busy machine a restart takes longer, and so it is held against the bare client.
-		{"restarted", 550 * time.Millisecond, 30 * time.Second, time.Millisecond, 10},
+		// 550 ms. On a busy machine a restart takes longer, and so it is held against the bare client:
+		// 194 to its 1,353 were the most that were seen there.
+		{"restarted", 550 * time.Millisecond, 30 * time.Second, time.Millisecond, 5},
 		{"stopped for 5 s", 5 * time.Second, 3 * time.Second, 50 * time.Millisecond, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -12,11 +12,17 @@
 //
 // was run last, which runs them too, and rewrites all sections and plots.
 //
+//	go run ./benchmarks/cmd/fleet -scenario=brownout -peer=all -seeds=1 -draw
+//
+// draws the plots of the fleet's own scenarios that are run, and that of all troubles
+// from the figures on the page, and writes nothing else. And
+//
 //	go run ./benchmarks/cmd/fleet -scenario=outage,7 -peer=ours,bare -seeds=3 -series
 //	go run ./benchmarks/cmd/fleet -random=300
 //	go run ./benchmarks/cmd/fleet -random-only=17 -peer=ours,aws-sdk-go-v2
 //
-// make some runs, and print them only. A scenario has a name, and the number of its
+// make some runs, and print them only; -scenario=gates alone, what stands before a
+// server's workers, also rewrites its section. A scenario has a name, and the number of its
 // row in the design's table of everyday troubles, if it has one.
 package main
 
@@ -44,7 +50,7 @@ type options struct {
 	seconds                                     float64
 	seed                                        uint64
 	seeds, random, only                         int
-	series, targets, write, all, remember       bool
+	series, targets, write, all, remember, draw bool
 }
 
 // What is run if nothing is asked for.
@@ -56,16 +62,17 @@ const (
 func main() {
 	var o options
 	flag.BoolVar(&o.all, "all", false, "run the other libraries as well")
-	flag.StringVar(&o.scenario, "scenario", "all", "all, fleet, troubles, a row's number, or a name: "+strings.Join(fleet.Names(), ", ")+"; several with commas")
+	flag.StringVar(&o.scenario, "scenario", "all", "all, fleet, troubles, gates, a row's number, or a name: "+strings.Join(fleet.Names(), ", ")+"; several with commas")
 	flag.StringVar(&o.peer, "peer", "", "ours, defaults, or of "+strings.Join(peers.Names(), ", ")+"; several with commas; or all. Empty: ours,bare")
 	flag.StringVar(&o.topology, "topology", "both", "shared, own or both")
 	flag.Float64Var(&o.seconds, "seconds", 0, "of virtual time in which requests arrive, all phases in proportion; 0: the scenario's own")
 	flag.Uint64Var(&o.seed, "seed", fleet.Seed, "of the arrivals and the server")
-	flag.IntVar(&o.seeds, "seeds", 0, "how many, from -seed on; 0: 3 if all runs are made, or 1")
+	flag.IntVar(&o.seeds, "seeds", 0, "how many, from -seed on; 0: 3 if all runs are made, or all at the gates, where there are targets; or 1")
 	flag.BoolVar(&o.series, "series", false, "also print arrivals, load and goodput by the second")
 	flag.BoolVar(&o.targets, "targets", true, "also hold "+peers.Ours+" against its targets")
 	flag.BoolVar(&o.write, "write", true, "rewrite docs/performance.md and the plots, if all runs are made")
 	flag.StringVar(&o.docs, "docs", "", "the directory to write to, whatever runs are made; empty: the repository's docs")
+	flag.BoolVar(&o.draw, "draw", false, "write nothing but plots: of the fleet's own scenarios those that are run, and all troubles as the page has them")
 	flag.StringVar(&o.plots, "plots", "svg", "their format: svg, or png for a look at them")
 	flag.IntVar(&o.random, "random", 0, "that many random compositions of troubles, of the libraries in -peer against a bare client, and nothing else")
 	flag.IntVar(&o.only, "random-only", -1, "that one of them alone")
@@ -81,6 +88,11 @@ func main() {
 // whole reports whether nothing is left out.
 func (o options) whole() bool {
 	return o.scenario == "all" && o.topology == "both" && o.seconds == 0 && (o.peer == "" || o.peer == "all")
+}
+
+// gates reports whether all runs at a server's gates are made, and nothing else.
+func (o options) gates() bool {
+	return o.scenario == "gates" && o.topology == "both" && o.seconds == 0 && o.peer == ""
 }
 
 func (o options) run(t *testing.T) error {
@@ -107,7 +119,7 @@ func (o options) run(t *testing.T) error {
 	}
 	say(fleet.Header())
 	fleet.RunAll(t, runs, kept, func(r fleet.Result) {
-		if row := rows.Add(r); len(row) == o.seedsOf(r.Peer) {
+		if row := rows.Add(r); len(row) == o.seedsOf(r.Config) {
 			say(fleet.Line(row))
 			o.more(r)
 		}
@@ -154,9 +166,10 @@ func (o options) runs() (runs []fleet.Config, err error) {
 		}
 		for _, topology := range topologies {
 			for _, p := range who {
-				for i := range o.seedsOf(p) {
-					if s.In(topology) {
-						runs = append(runs, fleet.Config{Scenario: s, Peer: p, Topology: topology, Seed: o.seed + uint64(i)})
+				c := fleet.Config{Scenario: s, Peer: p, Topology: topology}
+				for i := range o.seedsOf(c) {
+					if c.Seed = o.seed + uint64(i); s.In(topology) {
+						runs = append(runs, c)
 					}
 				}
 			}
@@ -180,12 +193,13 @@ func (o options) peers(s fleet.Scenario) ([]peers.Peer, error) {
 }
 
 // seedsOf is how many seeds a library is run with: if all are, only this one and a
-// bare client with several.
-func (o options) seedsOf(p peers.Peer) int {
+// bare client with several; at the gates, only with those that have targets.
+func (o options) seedsOf(c fleet.Config) int {
 	switch {
 	case o.seeds > 0:
 		return o.seeds
-	case o.whole() && (p.Name == "bare" || strings.HasPrefix(p.Name, peers.Ours)):
+	case o.gates() && c.Scenario.Goals != nil,
+		o.whole() && (c.Peer.Name == "bare" || strings.HasPrefix(c.Peer.Name, peers.Ours)):
 		return allSeeds
 	}
 	return 1
@@ -248,13 +262,19 @@ func at(s []int, i int) int {
 func (o options) report(t *testing.T, rows *fleet.Rows) error {
 	docs := o.docs
 	if docs == "" {
-		if !o.write || !o.whole() {
+		if !o.draw && (!o.write || !o.whole() && !o.gates()) {
 			return nil
 		}
 		var err error
 		if docs, err = report.Docs(); err != nil {
 			return err
 		}
+	}
+	if o.draw {
+		return errors.Join(fleet.DrawTroubles(docs, o.plots), fleet.Draw(docs, o.plots, rows))
+	}
+	if o.gates() {
+		return report.Write(docs, "gates", fleet.Gates(rows))
 	}
 	tallies, err := o.drawn(t, rows)
 	if err != nil {
@@ -263,7 +283,7 @@ func (o options) report(t *testing.T, rows *fleet.Rows) error {
 	if err := os.MkdirAll(docs, 0o755); err != nil { //nolint:gosec // documentation
 		return err
 	}
-	if err := errors.Join(fleet.DrawTroubles(docs, o.plots, rows), report.Write(docs, "troubles", fleet.Glance(rows, tallies))); err != nil {
+	if err := errors.Join(report.Write(docs, "troubles", fleet.Glance(rows, tallies)), fleet.DrawTroubles(docs, o.plots)); err != nil {
 		return err
 	}
 	if !o.all && o.peer != "all" {

@@ -5,6 +5,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -28,10 +30,14 @@ func main() {
 	batch := flag.Duration("batch", 2*time.Millisecond, "that each library takes in each round")
 	added := flag.Bool("added", false, "measure the processor time alone that this library adds, beside the least that a timeout costs")
 	write := flag.Bool("write", true, "rewrite the section of docs/performance.md, if all peers were measured")
+	redraw := flag.Bool("draw", false, "only draw the plot anew, from the figures in docs/performance.md")
 	flag.Parse()
 	do := func() error { return run(*peer, *rounds, *batch, *write) }
 	if *added {
 		do = func() error { return tellAdded(os.Stdout, *rounds, *batch) }
+	}
+	if *redraw {
+		do = drawAnew
 	}
 	if *serve {
 		do = overhead.Serve
@@ -83,10 +89,16 @@ func run(peer string, rounds int, batch time.Duration, write bool) error {
 	if err != nil {
 		return err
 	}
-	if err := draw(filepath.Join(docs, "overhead.svg"), results); err != nil {
+	return errors.Join(report.Write(docs, "overhead", text), draw(docs))
+}
+
+// drawAnew draws what was measured last.
+func drawAnew() error {
+	docs, err := report.Docs()
+	if err != nil {
 		return err
 	}
-	return report.Write(docs, "overhead", text)
+	return draw(docs)
 }
 
 // tellAdded writes a table of what is added to a bare client's call.
@@ -184,15 +196,26 @@ func bytes(n float64) string {
 	}
 }
 
-// draw shows the GET over loopback, from one goroutine and from many.
-func draw(file string, results map[string][]overhead.Row) error {
-	way := overhead.Loopback("")
-	var bars []chart.Bar
-	for i, row := range results[column(way, overhead.Loads()[0])] {
-		way.Parallel = true
-		parallel := results[column(way, overhead.Loads()[0])][i]
-		way.Parallel = false
-		bars = append(bars, chart.Bar{Name: row.Peer.Name, Values: []float64{row.Ratio, parallel.Ratio}, Ours: strings.HasPrefix(row.Peer.Name, peers.Ours)})
+// draw shows the GET over loopback, from one goroutine and from many, as the page
+// says it.
+func draw(docs string) error {
+	rows, err := report.Rows(docs, "time, "+overhead.Loopback("").Name)
+	if err != nil {
+		return err
 	}
-	return chart.Bars(file, 800, 440, "GET over loopback", "time, as a ratio to the bare client", []string{"one goroutine", "16 goroutines"}, bars)
+	var bars []chart.Bar
+	for _, cells := range rows {
+		bar := chart.Bar{Name: strings.Trim(cells[0], "*")}
+		bar.Ours = strings.HasPrefix(bar.Name, peers.Ours)
+		for _, i := range []int{1, 1 + len(overhead.Loads())} {
+			median, _, _ := strings.Cut(cells[i], " ")
+			value, err := strconv.ParseFloat(median, 64)
+			if err != nil {
+				return err
+			}
+			bar.Values = append(bar.Values, value)
+		}
+		bars = append(bars, bar)
+	}
+	return chart.Bars(filepath.Join(docs, "overhead.svg"), 800, 440, "GET over loopback", "time, as a ratio to the bare client", []string{"one goroutine", "16 goroutines"}, bars)
 }

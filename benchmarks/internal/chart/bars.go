@@ -20,13 +20,11 @@ type Bar struct {
 func Bars(file string, width, height float64, title, x string, series []string, bars []Bar) error {
 	bars = slices.Clone(bars)
 	slices.Reverse(bars)
-	p := plot.New()
+	p := blank()
 	p.Title.Text, p.X.Label.Text = title, x
 	p.X.Tick.Marker = every(0.25)
 	p.Add(plotter.NewGrid())
-	legend := plot.NewLegend()
-	legend.Top, legend.Left, legend.TextStyle.Font.Size = true, true, vg.Points(9)
-	legend.Padding = vg.Points(2)
+	legend := newLegend()
 	thickness := vg.Length(height) * 0.7 / vg.Length(len(bars)*len(series))
 	for i, name := range series {
 		offset := thickness * (vg.Length(len(series)-1)/2 - vg.Length(i))
@@ -63,15 +61,15 @@ func values(bars []Bar, series int, ours bool) plotter.Values {
 	return v
 }
 
-// barColour is blue, or red for ours, and paler for a second series.
+// barColour is blue, or vermilion for ours, and paler for a second series.
 func barColour(series int, ours bool) color.Color {
 	switch {
 	case ours && series == 0:
 		return palette[0]
 	case ours:
-		return color.RGBA{0xff, 0x98, 0x96, 0xff}
+		return color.RGBA{0xf5, 0xb9, 0x8c, 0xff}
 	case series == 0:
 		return palette[2]
 	}
-	return color.RGBA{0xae, 0xc7, 0xe8, 0xff}
+	return color.RGBA{0xa6, 0xcd, 0xe6, 0xff}
 }

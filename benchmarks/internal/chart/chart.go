@@ -3,6 +3,7 @@
 package chart
 
 import (
+	"bytes"
 	"image/color"
 	"math"
 	"os"
@@ -38,12 +39,34 @@ type Panel struct {
 	LogY         bool
 }
 
-// palette are the colours, in the order of the lines.
+// palette are the colours, in the order of the lines: those of Okabe and Ito
+// (https://jfly.uni-koeln.de/color), which the colour-blind tell apart, without
+// their yellow, too pale for a line. Lines differ by their markers as well.
 var palette = []color.Color{ //nolint:gochecknoglobals // a table
-	color.RGBA{0xd6, 0x27, 0x28, 0xff}, color.RGBA{0x00, 0x00, 0x00, 0xff}, color.RGBA{0x1f, 0x77, 0xb4, 0xff},
-	color.RGBA{0x2c, 0xa0, 0x2c, 0xff}, color.RGBA{0x94, 0x67, 0xbd, 0xff}, color.RGBA{0xff, 0x7f, 0x0e, 0xff},
-	color.RGBA{0x8c, 0x56, 0x4b, 0xff}, color.RGBA{0xe3, 0x77, 0xc2, 0xff}, color.RGBA{0x17, 0xbe, 0xcf, 0xff},
-	color.RGBA{0xbc, 0xbd, 0x22, 0xff}, color.RGBA{0x7f, 0x7f, 0x7f, 0xff}, color.RGBA{0x39, 0x3b, 0x79, 0xff},
+	color.RGBA{0xd5, 0x5e, 0x00, 0xff}, color.RGBA{0x00, 0x00, 0x00, 0xff}, color.RGBA{0x00, 0x72, 0xb2, 0xff},
+	color.RGBA{0x00, 0x9e, 0x73, 0xff}, color.RGBA{0xcc, 0x79, 0xa7, 0xff}, color.RGBA{0xe6, 0x9f, 0x00, 0xff},
+	color.RGBA{0x56, 0xb4, 0xe9, 0xff}, color.RGBA{0x70, 0x70, 0x70, 0xff},
+}
+
+// markers are those of the lines, in their order. The first two have none: one is
+// thick, and the other black.
+var markers = []draw.GlyphDrawer{ //nolint:gochecknoglobals // a table
+	nil, nil, draw.CircleGlyph{}, draw.SquareGlyph{}, draw.TriangleGlyph{}, draw.CrossGlyph{}, draw.BoxGlyph{},
+	draw.RingGlyph{}, draw.PyramidGlyph{}, draw.PlusGlyph{}, diamond{}, diamond{filled: true},
+}
+
+// diamond is a square on its tip.
+type diamond struct{ filled bool }
+
+// DrawGlyph implements draw.GlyphDrawer.
+func (d diamond) DrawGlyph(c *draw.Canvas, style draw.GlyphStyle, at vg.Point) {
+	r := style.Radius * 1.2
+	tips := []vg.Point{{X: at.X - r, Y: at.Y}, {X: at.X, Y: at.Y + r}, {X: at.X + r, Y: at.Y}, {X: at.X, Y: at.Y - r}}
+	if d.filled {
+		c.FillPolygon(style.Color, tips)
+		return
+	}
+	c.StrokeLines(draw.LineStyle{Color: style.Color, Width: vg.Points(0.8)}, append(tips, tips[0]))
 }
 
 func lineStyle(line Line, i int) draw.LineStyle {
@@ -57,7 +80,22 @@ func lineStyle(line Line, i int) draw.LineStyle {
 	return style
 }
 
-// legendWidth is the margin to the right, for the legend that all panels share.
+func marker(i int) draw.GlyphStyle {
+	return draw.GlyphStyle{Color: palette[i%len(palette)], Radius: vg.Points(2.6), Shape: markers[i%len(markers)]}
+}
+
+// marked are the points of a line that have a marker: some ten of them, elsewhere on
+// each line, so that lines that lie on each other show all of theirs.
+func marked(points plotter.XYs, i int) (some plotter.XYs) {
+	step := max(len(points)/10, 1)
+	for at := i * step / len(markers); at < len(points); at += step {
+		some = append(some, points[at])
+	}
+	return some
+}
+
+// legendWidth is the margin to the right, for the legend that all panels share. It
+// is wider where a name is.
 const legendWidth = 190
 
 // Write draws the panels below each other, which have lines of the same names.
@@ -70,13 +108,22 @@ func Write(file string, width, height float64, panels ...Panel) error {
 		}
 		plots[i] = []*plot.Plot{p}
 	}
-	legend := plot.NewLegend()
-	legend.Top, legend.Left, legend.TextStyle.Font.Size = true, true, vg.Points(9)
-	legend.Padding = vg.Points(2)
+	legend := newLegend()
 	for i, line := range panels[0].Lines {
-		legend.Add(line.Name, &plotter.Line{LineStyle: lineStyle(line, i)})
+		thumbs := []plot.Thumbnailer{&plotter.Line{LineStyle: lineStyle(line, i)}}
+		if style := marker(i); style.Shape != nil {
+			thumbs = append(thumbs, &plotter.Scatter{GlyphStyle: style})
+		}
+		legend.Add(line.Name, thumbs...)
 	}
 	return save(file, width, height, plots, &legend)
+}
+
+func newLegend() plot.Legend {
+	legend := plot.NewLegend()
+	legend.Top, legend.Left, legend.Padding, legend.ThumbnailWidth = true, true, vg.Points(2), vg.Points(26)
+	setFont(&legend.TextStyle, vg.Points(9))
+	return legend
 }
 
 func save(file string, width, height float64, plots [][]*plot.Plot, legend *plot.Legend) error {
@@ -89,8 +136,9 @@ func save(file string, width, height float64, plots [][]*plot.Plot, legend *plot
 	dc.FillPolygon(color.White, []vg.Point{{}, {X: dc.Max.X}, dc.Max, {Y: dc.Max.Y}}) // readable on a dark page, too
 	pad := vg.Points(6)
 	if legend != nil {
-		legend.Draw(draw.Crop(dc, dc.Max.X-legendWidth, 0, pad, -4*pad))
-		dc = draw.Crop(dc, 0, -legendWidth, 0, 0)
+		margin := max(legendWidth, legend.Rectangle(dc).Size().X+2*pad)
+		legend.Draw(draw.Crop(dc, dc.Max.X-margin, 0, pad, -4*pad))
+		dc = draw.Crop(dc, 0, -margin, 0, 0)
 	}
 	tiles := draw.Tiles{Rows: len(plots), Cols: len(plots[0]), PadX: pad, PadY: pad, PadTop: pad, PadBottom: pad, PadLeft: pad, PadRight: pad}
 	for row, canvases := range plot.Align(plots, tiles, dc) {
@@ -98,19 +146,19 @@ func save(file string, width, height float64, plots [][]*plot.Plot, legend *plot
 			plots[row][column].Draw(c) //nolint:gosec // Align gives as many canvases as there are plots
 		}
 	}
-	out, err := os.Create(file) //nolint:gosec // the caller's file
-	if err != nil {
+	var out bytes.Buffer
+	if _, err := canvas.WriteTo(&out); err != nil {
 		return err
 	}
-	if _, err := canvas.WriteTo(out); err != nil {
-		_ = out.Close()
-		return err
+	picture := out.Bytes()
+	if format == "svg" {
+		picture = portable(picture)
 	}
-	return out.Close()
+	return os.WriteFile(file, picture, 0o644) //nolint:gosec // documentation
 }
 
 func (panel Panel) plot() (*plot.Plot, error) {
-	p := plot.New()
+	p := blank()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = panel.Title, panel.X, panel.Y
 	for _, band := range panel.Bands {
 		if err := shade(p, band, panel.Max); err != nil {
@@ -129,6 +177,9 @@ func (panel Panel) plot() (*plot.Plot, error) {
 		}
 		l.LineStyle = lineStyle(line, i)
 		p.Add(l)
+		if style := marker(i); style.Shape != nil {
+			p.Add(&plotter.Scatter{XYs: marked(l.XYs, i), GlyphStyle: style})
+		}
 	}
 	if !panel.LogY {
 		p.Y.Min = 0

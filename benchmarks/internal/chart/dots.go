@@ -46,9 +46,7 @@ func WriteDots(file string, width, height float64, names []string, panels ...Dot
 		}
 		row[i] = p
 	}
-	legend := plot.NewLegend()
-	legend.Top, legend.Left, legend.TextStyle.Font.Size = true, true, vg.Points(9)
-	legend.Padding = vg.Points(2)
+	legend := newLegend()
 	for i, name := range panels[0].Series {
 		legend.Add(name, &plotter.Scatter{GlyphStyle: dotGlyph(i)})
 	}
@@ -56,7 +54,7 @@ func WriteDots(file string, width, height float64, names []string, panels ...Dot
 }
 
 func (d Dots) plot(names []string, named bool) (*plot.Plot, error) {
-	p := plot.New()
+	p := blank()
 	p.Title.Text, p.X.Label.Text = d.Title, d.X
 	p.X.Tick.Marker = every(0.2)
 	p.Add(plotter.NewGrid())
@@ -80,7 +78,7 @@ func (d Dots) plot(names []string, named bool) (*plot.Plot, error) {
 		p.Add(s)
 	}
 	p.NominalY(labels...)
-	p.Y.Tick.Label.Font.Size = vg.Points(8)
+	setFont(&p.Y.Tick.Label, vg.Points(8))
 	p.X.Min, p.X.Max = 0, 1.02
 	p.Y.Min, p.Y.Max = -0.7, float64(len(names))-0.3
 	return p, nil
@@ -95,7 +93,8 @@ func (d Dots) points(series, lines int) (points plotter.XYs) {
 	return points
 }
 
-// bar is green where the first is more than the second, and red where it is less.
+// bar is blue and wide where the first is more than the second, and orange and thin
+// where it is less.
 func bar(p *plot.Plot, y float64, values []float64) error {
 	if math.IsNaN(values[0]) || math.IsNaN(values[1]) {
 		return nil
@@ -104,9 +103,9 @@ func bar(p *plot.Plot, y float64, values []float64) error {
 	if err != nil {
 		return err
 	}
-	line.Width, line.Color = vg.Points(3), color.RGBA{0xa8, 0xdd, 0xa8, 0xff}
+	line.Width, line.Color = vg.Points(4), color.RGBA{0xa6, 0xcd, 0xe6, 0xff}
 	if values[0] < values[1] {
-		line.Color = color.RGBA{0xff, 0xb3, 0xb0, 0xff}
+		line.Width, line.Color = vg.Points(1.5), palette[5]
 	}
 	p.Add(line)
 	return nil

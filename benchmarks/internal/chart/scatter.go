@@ -19,7 +19,7 @@ type Point struct {
 // Scatter draws named points, on a logarithmic y axis. Points that lie on each
 // other share a label.
 func Scatter(file string, width, height float64, title, x, y string, points []Point) error {
-	p := plot.New()
+	p := blank()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, x, y
 	p.Y.Scale, p.Y.Tick.Marker, p.X.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}, every(1)
 	p.Add(plotter.NewGrid())
@@ -29,9 +29,9 @@ func Scatter(file string, width, height float64, title, x, y string, points []Po
 		if err != nil {
 			return err
 		}
-		s.Shape, s.Radius, s.Color = draw.CircleGlyph{}, vg.Points(3), palette[2]
+		s.Shape, s.Radius, s.Color = draw.BoxGlyph{}, vg.Points(3), palette[2]
 		if point.Ours {
-			s.Radius, s.Color = vg.Points(4), palette[0]
+			s.Shape, s.Radius, s.Color = draw.CircleGlyph{}, vg.Points(4), palette[0]
 		}
 		p.Add(s)
 		if !named(point, &labels) {
@@ -45,10 +45,10 @@ func Scatter(file string, width, height float64, title, x, y string, points []Po
 	}
 	l.Offset = vg.Point{X: vg.Points(6), Y: vg.Points(3)}
 	for i := range l.TextStyle {
-		l.TextStyle[i].Font.Size = vg.Points(9)
+		setFont(&l.TextStyle[i], vg.Points(9))
 	}
 	p.Add(l)
-	p.X.Min, p.X.Max = p.X.Min-0.4, p.X.Max+2.4 // room for the names
+	p.X.Min, p.X.Max = p.X.Min-0.4, p.X.Max+0.4
 	p.Y.Min, p.Y.Max = p.Y.Min/1.5, p.Y.Max*1.5
 	return save(file, width, height, [][]*plot.Plot{{p}}, nil)
 }

@@ -66,6 +66,28 @@ func replaced(page, section, text string) (string, error) {
 	return page[:from] + text + page[to+len(end):], nil
 }
 
+// Rows returns the cells of the first table of the page whose heading begins so, for
+// what draws figures anew that are not measured anew.
+func Rows(docs, heading string) (rows [][]string, err error) {
+	text, err := os.ReadFile(filepath.Join(docs, page)) //nolint:gosec // the caller's directory
+	if err != nil {
+		return nil, err
+	}
+	_, table, ok := strings.Cut(string(text), "\n| "+heading+" |")
+	if !ok {
+		return nil, fmt.Errorf("%s has no table whose heading begins with %q", page, heading)
+	}
+	for i, line := range strings.Split(table, "\n") {
+		if i > 0 && !strings.HasPrefix(line, "|") {
+			break
+		}
+		if i > 1 { // the heading, and the rule below it
+			rows = append(rows, strings.Split(strings.Trim(line, "| "), " | "))
+		}
+	}
+	return rows, nil
+}
+
 // Machine says what the figures were measured on, in one line.
 func Machine() string {
 	cpu := "unknown CPU"

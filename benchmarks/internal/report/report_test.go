@@ -43,3 +43,18 @@ func TestDocs(t *testing.T) {
 	_, err = Docs()
 	require.Error(t, err)
 }
+
+func TestRows(t *testing.T) {
+	docs := t.TempDir()
+	table := NewTable("who", "how much")
+	table.Row("we", "1.00 ± 0.10")
+	table.Row("**they**", "2")
+	require.NoError(t, Write(docs, "a", "text\n\n"+table.String()+"\n| no table |\n"))
+	rows, err := Rows(docs, "who")
+	require.NoError(t, err)
+	require.Equal(t, [][]string{{"we", "1.00 ± 0.10"}, {"**they**", "2"}}, rows)
+	_, err = Rows(docs, "whose")
+	require.ErrorContains(t, err, "whose")
+	_, err = Rows(t.TempDir(), "who")
+	require.Error(t, err)
+}

@@ -1,0 +1,113 @@
+package durable_test
+
+import (
+	"context"
+	"math"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/internal/rounds"
+)
+
+// claimed is one claim of a hundred intents, and how long it took, its commit included.
+// What it took is done, and not there any more.
+func (h *house) claimed(want int) (ms float64) {
+	h.b.Helper()
+	terms := durable.Terms{KeyLife: time.Hour}
+	claim := durable.Claim{
+		Worker: "w", Lease: time.Hour, Limit: 100, PerScope: 25, Terms: map[string]durable.Terms{"psp": terms},
+	}
+	began := time.Now()
+	claimed, err := h.store.Claim(h.b.Context(), claim)
+	took := time.Since(began)
+	require.NoError(h.b, err)
+	require.Len(h.b, claimed.Changes, want)
+	events := make([]durable.Event, want)
+	scopes := make(map[string]bool)
+	for i := range events {
+		r := &claimed.Changes[i].Record
+		scopes[r.ID.Scope] = true
+		events[i] = durable.Event{
+			Kind: durable.EventFinish, Intent: durable.Intent{ID: r.ID}, Worker: r.Worker, Generation: r.Generation,
+			Terms: &terms, Outcome: durable.Outcome{Class: durable.ClassSucceeded},
+		}
+	}
+	require.Len(h.b, scopes, want, "fair: one of each tenant")
+	if want > 0 {
+		h.apply(events)
+	}
+	return float64(took.Microseconds()) / 1000
+}
+
+// BenchmarkClaim is how long a claim of 100 takes, one of each of 100 tenants: where
+// nothing else is there, where a tenant has 100,000 more that are due, and where a million
+// wait for their time; and one that finds nothing due, as an idle Engine's. x-waiting and
+// x-idle are how many times as long a claim takes as where there is nothing; goroutines is
+// how many more an Engine has.
+func BenchmarkClaim(b *testing.B) {
+	alone, backlog, waiting := newHouse(b), newHouse(b), newHouse(b)
+	backlog.fill(rounds.Size(100_000), true, -time.Hour)
+	waiting.fill(rounds.Size(1_000_000), false, time.Hour)
+	all := make(map[string][]float64)
+	measure := func(name string, h *house, due int) {
+		if due > 0 {
+			h.batch(due)
+		}
+		all[name] = append(all[name], h.claimed(due))
+	}
+	for b.Loop() {
+		for range rounds.Size(15) {
+			measure("alone", alone, tenants)
+			measure("backlog", backlog, tenants)
+			measure("waiting", waiting, tenants)
+			measure("idle-alone", alone, 0)
+			measure("idle-waiting", waiting, 0)
+		}
+	}
+	for name, times := range all {
+		b.ReportMetric(rounds.Quantile(times, 0.5), name+"-p50-ms")
+	}
+	b.ReportMetric(rounds.Quantile(all["backlog"], 0.99), "backlog-p99-ms")
+	b.ReportMetric(rounds.Quantile(rounds.Ratios(all["waiting"], all["alone"]), 0.5), "x-waiting")
+	b.ReportMetric(rounds.Quantile(rounds.Ratios(all["idle-waiting"], all["idle-alone"]), 0.5), "x-idle")
+	b.ReportMetric(float64(waiting.goroutines()-alone.goroutines()), "goroutines")
+	b.ReportMetric(0, "ns/op")
+}
+
+// goroutines is how many there are, at the least, while an Engine looks for what is due.
+func (h *house) goroutines() int {
+	h.b.Helper()
+	const looks = 8
+	store := &counting{Store: h.store, seen: make(chan int, looks)}
+	engine := &durable.Engine{Store: store, Poll: 5 * time.Millisecond, Gateways: map[string]durable.Gateway{"psp": gatewayFunc(nil)}}
+	ctx, cancel := context.WithCancel(h.b.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- engine.Run(ctx) }()
+	least := math.MaxInt
+	for range looks {
+		least = min(least, <-store.seen)
+	}
+	cancel()
+	require.NoError(h.b, <-ended)
+	return least
+}
+
+// counting counts the goroutines.
+type counting struct {
+	durable.Store
+
+	seen chan int
+}
+
+// Claim implements durable.Store.
+func (c *counting) Claim(ctx context.Context, claim durable.Claim) (durable.Claimed, error) {
+	select {
+	case c.seen <- runtime.NumGoroutine():
+	default:
+	}
+	return c.Store.Claim(ctx, claim)
+}

@@ -1,0 +1,260 @@
+package durable_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivermigrate"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/pgstore"
+	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/internal/postgrestest"
+)
+
+// connections of each pool.
+const connections = 16
+
+func newPool(b *testing.B) *pgxpool.Pool {
+	b.Helper()
+	config, err := pgxpool.ParseConfig(postgrestest.Open(b))
+	require.NoError(b, err)
+	config.MaxConns = connections
+	pool, err := pgxpool.NewWithConfig(context.Background(), config)
+	require.NoError(b, err)
+	b.Cleanup(pool.Close)
+	return pool
+}
+
+// payload is what is sent, and a job's argument.
+const payload = `{"amount": 100, "currency": "EUR", "customer": "cus_4QFJOjw2pOmAGJ"}`
+
+// tenants share what is done.
+const tenants = 100
+
+// house is durable in a schema of its own.
+type house struct {
+	b     *testing.B
+	pool  *pgxpool.Pool
+	store *pgstore.Store
+	next  int
+}
+
+func newHouse(b *testing.B) *house {
+	b.Helper()
+	pool := newPool(b)
+	store, err := pgstore.New(b.Context(), pool, nil)
+	require.NoError(b, err)
+	return &house{b: b, pool: pool, store: store}
+}
+
+// intent is a new one, of each tenant in its turn.
+func (h *house) intent() durable.Intent {
+	h.next++
+	return durable.Intent{
+		ID:      idempotency.ID{Scope: tenant(h.next), Operation: "charge", Key: fmt.Sprint("order ", h.next)},
+		Gateway: "psp", Payload: []byte(payload),
+	}
+}
+
+func tenant(i int) string { return fmt.Sprintf("tenant %02d", i%tenants) }
+
+// batch brings in n intents, in one commit.
+func (h *house) batch(n int) {
+	h.b.Helper()
+	events := make([]durable.Event, n)
+	for i := range events {
+		events[i] = durable.Event{Kind: durable.EventEnqueue, Intent: h.intent()}
+	}
+	h.apply(events)
+}
+
+func (h *house) apply(events []durable.Event) {
+	h.b.Helper()
+	results, err := h.store.Apply(h.b.Context(), events)
+	require.NoError(h.b, err)
+	for i := range results {
+		require.NoError(h.b, results[i].Err)
+	}
+}
+
+// gatewayFunc is a Gateway.
+type gatewayFunc func(s *durable.Send)
+
+// Send implements durable.Gateway.
+func (f gatewayFunc) Send(_ context.Context, s *durable.Send) durable.Outcome {
+	f(s)
+	return durable.Outcome{Class: durable.ClassSucceeded}
+}
+
+// run runs an Engine until stop is called. done is told when an intent is done.
+func (h *house) run(engine *durable.Engine, done chan<- struct{}) (stop func()) {
+	h.b.Helper()
+	engine.Store = h.store
+	engine.Trace = &durable.Trace{
+		Changed: func(c *durable.Change) {
+			if c.Record.State == durable.StateDone {
+				done <- struct{}{}
+			}
+		},
+		Failed: func(err error) { h.b.Error(err) },
+	}
+	ctx, cancel := context.WithCancel(h.b.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- engine.Run(ctx) }()
+	return func() {
+		cancel()
+		require.NoError(h.b, <-ended)
+	}
+}
+
+// args are a River job's that does nothing.
+type args struct {
+	Payload string `json:"payload"`
+}
+
+// Kind implements river.JobArgs.
+func (args) Kind() string { return "noop" }
+
+// unique are a job's of which there is one, as there is one of an intent.
+type unique struct {
+	args
+
+	Tenant string `json:"tenant" river:"unique"`
+	Key    string `json:"key" river:"unique"`
+}
+
+// Kind implements river.JobArgs.
+func (unique) Kind() string { return "unique" }
+
+// InsertOpts implements river.JobArgsWithInsertOpts.
+func (unique) InsertOpts() river.InsertOpts {
+	return river.InsertOpts{UniqueOpts: river.UniqueOpts{ByArgs: true}}
+}
+
+// peer is River in a schema of its own.
+type peer struct {
+	b      *testing.B
+	pool   *pgxpool.Pool
+	client *river.Client[pgx.Tx] // inserts only
+	next   int
+}
+
+func newPeer(b *testing.B) *peer {
+	b.Helper()
+	p := &peer{b: b, pool: newPool(b)}
+	migrate(b, p.pool)
+	p.client = newClient(b, p.pool, &river.Config{})
+	return p
+}
+
+func migrate(b *testing.B, pool *pgxpool.Pool) {
+	b.Helper()
+	migrator, err := rivermigrate.New(riverpgxv5.New(pool), nil)
+	require.NoError(b, err)
+	_, err = migrator.Migrate(b.Context(), rivermigrate.DirectionUp, nil)
+	require.NoError(b, err)
+}
+
+func newClient(b *testing.B, pool *pgxpool.Pool, config *river.Config) *river.Client[pgx.Tx] {
+	b.Helper()
+	config.Logger = slog.New(slog.DiscardHandler)
+	client, err := river.NewClient(riverpgxv5.New(pool), config)
+	require.NoError(b, err)
+	return client
+}
+
+func (p *peer) unique() unique {
+	p.next++
+	return unique{args{payload}, tenant(p.next), fmt.Sprint("order ", p.next)}
+}
+
+// batch inserts n jobs, in one commit.
+func (p *peer) batch(n int, job func() river.JobArgs) {
+	p.b.Helper()
+	jobs := make([]river.InsertManyParams, n)
+	for i := range jobs {
+		jobs[i].Args = job()
+	}
+	results, err := p.client.InsertMany(p.b.Context(), jobs)
+	require.NoError(p.b, err)
+	require.Len(p.b, results, n)
+}
+
+func plain() river.JobArgs { return args{payload} }
+
+// queue is River with its defaults.
+func queue(workers int) *river.Config {
+	return &river.Config{Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: workers}}}
+}
+
+// tuned is how River's own benchmark configures it for throughput.
+func tuned(workers int) *river.Config {
+	config := queue(workers)
+	config.FetchCooldown, config.FetchPollInterval = 2*time.Millisecond, 20*time.Millisecond
+	return config
+}
+
+// run starts a client until stop is called. done is told when a job is completed.
+func run(b *testing.B, pool *pgxpool.Pool, config *river.Config, done chan<- struct{}) (stop func()) {
+	b.Helper()
+	client := newClient(b, pool, config)
+	events, unsubscribe := client.SubscribeConfig(&river.SubscribeConfig{
+		Kinds: []river.EventKind{river.EventKindJobCompleted}, ChanSize: 100_000,
+	})
+	require.NoError(b, client.Start(b.Context()))
+	go func() {
+		for range events {
+			done <- struct{}{}
+		}
+	}()
+	return func() {
+		require.NoError(b, client.Stop(context.WithoutCancel(b.Context())))
+		unsubscribe()
+	}
+}
+
+// fill makes rows of one that is there, which waits: so many copies, each of a tenant in
+// its turn, or of tenant 42 but for the first of each; due in a while, one microsecond
+// after the other.
+func (h *house) fill(rows int, lopsided bool, due time.Duration) {
+	h.b.Helper()
+	ctx := h.b.Context()
+	h.batch(1) // to be copied
+	columns, err := h.pool.Query(ctx, `SELECT column_name FROM information_schema.columns
+		WHERE table_schema = current_schema() AND table_name = 'durable_intent' AND column_name <> 'id'`)
+	require.NoError(h.b, err)
+	names, err := pgx.CollectRows(columns, pgx.RowTo[string])
+	require.NoError(h.b, err)
+	values := make([]string, len(names))
+	for i, name := range names {
+		names[i] = pgx.Identifier{name}.Sanitize()
+		values[i] = "i." + names[i]
+		switch name {
+		case "scope":
+			values[i] = fmt.Sprintf(`'tenant ' || lpad((CASE WHEN $2 AND n >= %d THEN 42 ELSE n %% %d END)::text, 2, '0')`, tenants, tenants)
+		case "key":
+			values[i] = `'old ' || n`
+		case "next_at":
+			values[i] = `now() + ($3::bigint + n) * interval '1 microsecond'`
+		}
+	}
+	list := strings.Join(names, ", ")
+	_, err = h.pool.Exec(ctx, `INSERT INTO durable_intent (`+list+`) SELECT `+strings.Join(values, ", ")+`
+		FROM durable_intent i, generate_series(0, $1::int - 1) n`, rows, lopsided, due.Microseconds())
+	require.NoError(h.b, err)
+	_, err = h.pool.Exec(ctx, `DELETE FROM durable_intent WHERE key = 'order 1'`)
+	require.NoError(h.b, err)
+	_, err = h.pool.Exec(ctx, `VACUUM (ANALYZE) durable_intent`) // as autovacuum does, but not while it is measured
+	require.NoError(h.b, err)
+}

@@ -1,0 +1,76 @@
+package fleet
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
+)
+
+// A third of the server at three times its capacity for four seconds, behind each
+// gate and behind none.
+func TestGates(t *testing.T) {
+	run := func(scenario, peer string) Result {
+		s, err := Named(scenario)
+		require.NoError(t, err)
+		who, err := peers.Named(peer)
+		require.NoError(t, err)
+		s[0] = s[0].Scaled(6 * time.Second)
+		s[0].Server.Workers, s[0].Server.Queue, s[0].Load.Rate = workers/3, queueMax/3, Rate/3
+		r := Run(t, Config{Scenario: s[0], Peer: who[0], Topology: Shared, Seed: Seed})
+		t.Logf("goodput %.3f, critical %.3f, default %.3f, batch %.3f, attempts %.3f",
+			r.CapacityUsed, successAt(critical)(r), successAt("/")(r), successAt(batch)(r), r.AttemptsPerCall())
+		return r
+	}
+	for _, peer := range []string{peers.Ours, "bare"} {
+		r := run("gate-shedder", peer)
+		require.Greater(t, r.CapacityUsed, 0.9)
+		require.Greater(t, successAt(critical)(r), 0.98, "the header says who is critical")
+		require.Less(t, successAt(batch)(r), successAt("/")(r))
+		require.LessOrEqual(t, r.AttemptsPerCall(), 1.1)
+	}
+	require.Greater(t, run("gate-failsafe-priority", "bare").CapacityUsed, 0.5)
+	require.Greater(t, run("gate-failsafe", "bare").CapacityUsed, 0.5)
+	require.Less(t, run("gate-none", "bare").CapacityUsed, 0.5)
+}
+
+// What a gate lets in keeps its worker when its client has left, and what it refuses
+// counts as an attempt.
+func TestThroughGate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(Scenario{Gate: gateShedder, Server: Server{Workers: 1, Service: time.Second}}, time.Now(), Seed)
+		s.open()
+		answered := make(chan error)
+		ctx, leave := context.WithCancel(t.Context())
+		ask := func(ctx context.Context) {
+			_, err := s.RoundTrip(request(ctx, http.MethodGet, "/"))
+			answered <- err
+		}
+		go ask(ctx)
+		go ask(t.Context())
+		synctest.Wait()
+		leave()
+		require.ErrorIs(t, <-answered, context.Canceled)
+		require.Equal(t, gaveUpError{}, <-answered)
+		s.pool.mu.Lock()
+		require.Equal(t, 1, s.pool.busy)
+		require.Len(t, s.pool.queue, 1, "though both have left")
+		s.pool.mu.Unlock()
+		require.Equal(t, 2, s.load.total())
+		s.gate.close()
+	})
+}
+
+// What was measured of other libraries before there were gates still counts: a
+// scenario without one has the fingerprint that it had.
+func TestFingerprintWithoutGate(t *testing.T) {
+	s := Scenario{Name: "healthy"}
+	require.Equal(t, "9789b804553438c9", s.fingerprint())
+	s.Gate = gateShedder
+	require.NotEqual(t, "9789b804553438c9", s.fingerprint())
+}

@@ -1,0 +1,240 @@
+package gates
+
+import (
+	"context"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/failsafe-go/failsafe-go/adaptivelimiter"
+	"github.com/failsafe-go/failsafe-go/priority"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/admission"
+)
+
+// BenchmarkOverload asks a server on loopback sockets, whose handler needs nothing but a
+// processor, for three times what it has just been seen to do, in an open loop: 10 %
+// critical, 60 % default, 30 % batch, each with half a second, by a bare client that
+// repeats nothing, after two seconds at half of what it can do. The server is a process of
+// its own, and shares the processors with the client. It takes 55 s (a second or two with
+// -short, which measures nothing); run it with -benchtime 1x.
+func BenchmarkOverload(b *testing.B) {
+	phases := phases{capacity: 2 * time.Second, healthy: 2 * time.Second, warmup: 2 * time.Second, measured: 7 * time.Second}
+	if testing.Short() {
+		phases = phases.short()
+	}
+	for _, name := range []string{"none", "resilienthttp", "failsafe-go", "failsafe-go by priority"} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				phases.run(b, name)
+			}
+		})
+	}
+}
+
+func gates() map[string]gate {
+	return map[string]gate{
+		"none": func(next http.Handler) (http.Handler, func() int) {
+			return next, func() int { return 0 }
+		},
+		"resilienthttp": func(next http.Handler) (http.Handler, func() int) {
+			s := &admission.Shedder{Priority: admission.HeaderPriority}
+			return s.Handler(next), func() int { return s.State().Limit }
+		},
+		"failsafe-go":             failsafe,
+		"failsafe-go by priority": failsafePriority,
+	}
+}
+
+// gate wraps a handler, and says how many it lets in at the moment; 0: all.
+type gate = func(next http.Handler) (gated http.Handler, limit func() int)
+
+// failsafe and failsafePriority are failsafe-go's adaptive limiter with all of its defaults,
+// by a few lines of our own: its failsafehttp.NewHandler does not hand the request's
+// context, and so neither its priority nor its end, to the limiter. Which priorities are let
+// in is calibrated every 100 ms, which is our choice: it names no default.
+func failsafe(next http.Handler) (gated http.Handler, limit func() int) {
+	limiter := adaptivelimiter.NewWithDefaults[any]()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		permit, ok := limiter.TryAcquirePermit()
+		if !ok {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		defer permit.Record()
+		next.ServeHTTP(w, r)
+	}), limiter.Limit
+}
+
+func failsafePriority(next http.Handler) (gated http.Handler, limit func() int) {
+	prioritizer := adaptivelimiter.NewPrioritizer()
+	prioritizer.ScheduleCalibrations(context.Background(), 100*time.Millisecond)
+	limiter := adaptivelimiter.NewBuilder[any]().BuildPrioritized(prioritizer)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		level := priority.Medium
+		switch admission.HeaderPriority(r) {
+		case resilienthttp.PriorityCritical:
+			level = priority.VeryHigh
+		case resilienthttp.PriorityBatch:
+			level = priority.VeryLow
+		case resilienthttp.PriorityDefault:
+		}
+		permit, err := limiter.AcquirePermitWithPriority(r.Context(), level)
+		if err != nil {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		defer permit.Record()
+		next.ServeHTTP(w, r)
+	}), limiter.Limit
+}
+
+const (
+	work     = 5 * time.Millisecond // of a processor, for each request
+	patience = 500 * time.Millisecond
+	overload = 3
+)
+
+// phases are how long what is looked at.
+type phases struct{ capacity, healthy, warmup, measured time.Duration }
+
+func (p phases) short() phases {
+	return phases{capacity: 50 * time.Millisecond, healthy: 30 * time.Millisecond, warmup: 30 * time.Millisecond, measured: 60 * time.Millisecond}
+}
+
+// run measures one gate.
+func (p phases) run(b *testing.B, gate string) {
+	b.Helper()
+	s := open(b, gate)
+	capacity := s.closedLoop(b.Context(), p.capacity)
+	require.Positive(b, capacity)
+	s.openLoop(b.Context(), capacity/2, p.healthy, 0)
+	s.openLoop(b.Context(), overload*capacity, p.warmup, p.measured)
+
+	came, served := 0, 0
+	for class, name := range []string{"critical", "default", "batch"} {
+		came += s.came[class]
+		served += s.served[class]
+		b.ReportMetric(float64(s.served[class])/float64(max(1, s.came[class])), name)
+	}
+	b.ReportMetric(float64(served)/p.measured.Seconds()/capacity, "goodput")
+	b.ReportMetric(capacity, "capacity/s")
+	b.ReportMetric(float64(came)/p.measured.Seconds()/capacity, "load")
+	b.ReportMetric(float64(s.limit(b)), "limit")
+	b.ReportMetric(float64(len(s.refused))/float64(max(1, came)), "refused")
+	report(b, s.took, 0.99, "p99-ms")
+	report(b, s.refused, 0.5, "refused-p50-ms")
+	report(b, s.refused, 0.99, "refused-p99-ms")
+	b.ReportMetric(0, "ns/op")
+}
+
+// report is the time within which that share of them were answered.
+func report(b *testing.B, took []time.Duration, share float64, unit string) {
+	b.Helper()
+	if slices.Sort(took); len(took) > 0 {
+		b.ReportMetric(took[int(float64(len(took))*share)].Seconds()*1000, unit)
+	}
+}
+
+// client asks a server, and counts what comes of it.
+type client struct {
+	url   string
+	http  *http.Client
+	calls sync.WaitGroup
+
+	mu            sync.Mutex
+	came, served  [3]int
+	took, refused []time.Duration // of those that were served, and of those that were not let in
+}
+
+// closedLoop is how many requests are served in a second, with two at a time for each
+// processor.
+func (s *client) closedLoop(ctx context.Context, length time.Duration) float64 {
+	var served atomic.Int64
+	begun := time.Now()
+	for range 2 * runtime.GOMAXPROCS(0) {
+		s.calls.Go(func() {
+			for time.Since(begun) < length {
+				if s.ask(ctx, "/plain", 1) == http.StatusNoContent {
+					served.Add(1)
+				}
+			}
+		})
+	}
+	s.calls.Wait()
+	return float64(served.Load()) / time.Since(begun).Seconds()
+}
+
+// openLoop begins rate requests a second, and counts those that begin after the warm-up.
+func (s *client) openLoop(ctx context.Context, rate float64, warmup, measured time.Duration) {
+	every := time.NewTicker(time.Millisecond)
+	defer every.Stop()
+	begun, done := time.Now(), 0.0
+	for since := time.Duration(0); since < warmup+measured; since = time.Since(begun) {
+		for ; done < rate*since.Seconds(); done++ {
+			counts := since >= warmup
+			s.calls.Go(func() { s.call(ctx, counts) })
+		}
+		<-every.C
+	}
+	s.calls.Wait()
+}
+
+func (s *client) call(ctx context.Context, counts bool) {
+	class := 1
+	switch n := rand.IntN(10); {
+	case n < 1:
+		class = 0
+	case n >= 7:
+		class = 2
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	begun := time.Now()
+	status := s.ask(ctx, "/", class)
+	took := time.Since(begun)
+	if !counts {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.came[class]++
+	switch {
+	case took > patience:
+	case status == http.StatusNoContent:
+		s.served[class]++
+		s.took = append(s.took, took)
+	case status == http.StatusServiceUnavailable:
+		s.refused = append(s.refused, took)
+	}
+}
+
+// ask is what a request is answered with; 0: not at all.
+func (s *client) ask(ctx context.Context, path string, class int) int {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+path, http.NoBody)
+	if err != nil {
+		return 0
+	}
+	if name := [...]string{"critical", "", "batch"}[class]; name != "" {
+		req.Header.Set("X-Request-Priority", name)
+	}
+	req.Header.Set("X-Request-Timeout-Ms", "500")
+	resp, err := s.http.Do(req)
+	if err != nil {
+		return 0
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	_ = resp.Body.Close()
+	if err != nil {
+		return 0
+	}
+	return resp.StatusCode
+}

@@ -1,0 +1,50 @@
+package chart
+
+import (
+	"bytes"
+	"fmt"
+	"html"
+	"regexp"
+	"strconv"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+)
+
+// families are fonts of the same widths, and what a machine has that has none of them.
+const families = "Liberation Sans, Arimo, Arial, Helvetica, sans-serif"
+
+// sans is the font that all texts are set in.
+var sans = font.Font{Typeface: "Liberation", Variant: "Sans"} //nolint:gochecknoglobals // a constant
+
+// blank returns a plot without anything in it.
+func blank() *plot.Plot {
+	p := plot.New()
+	for _, style := range []*draw.TextStyle{&p.Title.TextStyle, &p.X.Label.TextStyle, &p.Y.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label} {
+		setFont(style, style.Font.Size)
+	}
+	return p
+}
+
+func setFont(style *draw.TextStyle, size vg.Length) { style.Font = font.From(sans, size) }
+
+// textElement is a text as gonum writes it: its attributes, family, size and words.
+var textElement = regexp.MustCompile(`<text ([^>]*)font-family:[^;]*;([^>]*font-size:([0-9.]+)px[^>]*)>([^<]*)</text>`)
+
+// portable gives each text of an SVG the fonts to fall back to, and the width that
+// room was made for, so that it is as wide in any of them.
+func portable(svg []byte) []byte {
+	return textElement.ReplaceAllFunc(svg, func(element []byte) []byte {
+		part := textElement.FindSubmatch(element)
+		size, err := strconv.ParseFloat(string(part[3]), 64)
+		if err != nil || len(bytes.TrimSpace(part[4])) == 0 {
+			return element
+		}
+		face := font.DefaultCache.Lookup(sans, vg.Length(size))
+		width := face.Width(html.UnescapeString(string(part[4])))
+		return fmt.Appendf(nil, `<text textLength="%.2f" lengthAdjust="spacingAndGlyphs" %sfont-family:%s;%s>%s</text>`,
+			width.Points(), part[1], families, part[2], part[4])
+	})
+}
