@@ -1,14 +1,3 @@
-// Testreport reads what `go test -json` writes.
-//
-//	go test -json work | go run .ci/testreport.go show
-//
-// prints it as go test prints it by itself: a line for each package, and all that a failed test wrote.
-//
-//	go run .ci/testreport.go count run1.json run2.json
-//
-// takes several runs of the same tests together and ends with the line "N passed, N failed". It fails when a test
-// failed in one of the runs, when none ran, and when a test was skipped in all of them: a skip is an excuse only if
-// another run has done the work (a count of allocations under the race detector, say).
 package main
 
 import (
@@ -28,21 +17,23 @@ type event struct {
 	Action, Package, Test, ImportPath, Output string
 }
 
-func main() {
-	var err error
-	switch {
-	case len(os.Args) == 2 && os.Args[1] == "show":
-		err = show(os.Stdin, os.Stdout)
-	case len(os.Args) > 2 && os.Args[1] == "count":
-		err = count(os.Args[2:], os.Stdout)
-	default:
-		err = errors.New("usage: testreport show <events | testreport count events…")
+// report keeps what go test -json writes in a file, and prints it as go test prints it by itself: a line for each package, and
+// all that a failed test wrote.
+func report(args []string) error {
+	if len(args) != 1 {
+		return errors.New("usage: check report FILE <events")
 	}
+	f, err := os.Create(args[0])
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		return err
 	}
+	return errors.Join(show(io.TeeReader(os.Stdin, f), os.Stdout), f.Close())
 }
+
+// count takes several runs of the same tests together and ends with the line "N passed, N failed". It fails when a test
+// failed in one of the runs, when none ran, and when a test was skipped in all of them: a skip is an excuse only if another
+// run has done the work (a count of allocations under the race detector, say).
+func count(files []string) error { return judge(files, os.Stdout) }
 
 // show keeps a test's output back until its package has ended, and then prints it only if it is of use.
 func show(r io.Reader, w io.Writer) error {
@@ -95,8 +86,8 @@ func summary(line string) bool {
 	return strings.HasPrefix(line, "ok  ") || strings.HasPrefix(line, "?   ") || strings.HasPrefix(line, "\t")
 }
 
-// count judges a test by its best result, and by its worst: it must have passed once and failed never.
-func count(files []string, w io.Writer) error {
+// judge takes a test by its best result, and by its worst: it must have passed once and failed never.
+func judge(files []string, w io.Writer) error {
 	passed, failed, skipped := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, name := range files {
 		f, err := os.Open(name)

@@ -1,0 +1,30 @@
+package main
+
+import "strings"
+
+// format: gofmt -s, and that all of it is text. A program that was built here and added by mistake is none.
+func format([]string) error {
+	listed, err := output(".", nil, "git", "ls-files", "--eol")
+	if err != nil {
+		return err
+	}
+	var wrong []string
+	for _, line := range lines(listed) {
+		if strings.HasPrefix(line, "i/-text") {
+			_, name, _ := strings.Cut(line, "\t")
+			wrong = append(wrong, "not text: "+name)
+		}
+	}
+	files, err := tracked("*.go")
+	if err != nil {
+		return err
+	}
+	unformatted, err := output(".", nil, "gofmt", append([]string{"-s", "-l"}, files...)...)
+	if err != nil {
+		return err
+	}
+	for _, name := range lines(unformatted) {
+		wrong = append(wrong, "not formatted by gofmt -s: "+name)
+	}
+	return problems("format", wrong)
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"regexp"
+	"strings"
+)
+
+// law is a numbered list of what must always hold, each number of which is named by a test that would notice if it stopped
+// holding: in a comment, or in its own name. below are the directories whose tests may name it ("" is all of them), for a
+// letter alone means something else elsewhere.
+type law struct {
+	of     string
+	prefix string
+	first  int
+	last   int
+	below  []string
+}
+
+// laws are the lists. Whoever brings a list brings its line, and names the numbers as "// A1: …", in TestA1…, or as "A1: …" in a
+// row's name.
+func laws() []law {
+	return []law{
+		{"the Transport", "§4.", 1, 25, []string{""}},
+		{"durable", "D", 1, 14, []string{"durable"}},
+		{"admission", "A", 1, 11, []string{"admission", "quotastore"}},
+		{"telemetry", "T", 1, 8, []string{""}},
+		{"the adaptive timeout", "X", 1, 6, []string{""}},
+		{"vendors", "V", 1, 4, []string{""}},
+		{"conditional", "U", 1, 4, []string{"conditional"}},
+	}
+}
+
+func invariants([]string) error {
+	tests, err := tracked("*_test.go")
+	if err != nil {
+		return err
+	}
+	var missing []string
+	for _, l := range laws() {
+		unnamed, err := l.unnamed(tests)
+		if err != nil {
+			return err
+		}
+		missing = append(missing, unnamed...)
+	}
+	return problems("no test names", missing)
+}
+
+// unnamed are the numbers of the law that no test names.
+func (l law) unnamed(tests []string) (missing []string, err error) {
+	var text strings.Builder
+	for _, name := range tests {
+		for _, dir := range l.below {
+			if dir == "" || strings.HasPrefix(path.Clean(name), dir+"/") {
+				content, err := os.ReadFile(name)
+				if err != nil {
+					return nil, err
+				}
+				text.Write(content)
+				break
+			}
+		}
+	}
+	for n := l.first; n <= l.last; n++ {
+		if !regexp.MustCompile(l.pattern(n)).MatchString(text.String()) {
+			missing = append(missing, fmt.Sprintf("%s%d of %s", l.prefix, n, l.of))
+		}
+	}
+	return missing, nil
+}
+
+// pattern matches the number in a comment, by itself or in a list, and in the name of a test or of a row.
+func (l law) pattern(n int) string {
+	named := fmt.Sprintf(`%s%d`, regexp.QuoteMeta(l.prefix), n)
+	if strings.HasPrefix(l.prefix, "§") {
+		return named + `(\D|$)`
+	}
+	return fmt.Sprintf(`(?m)//.*\b%s\b|^func Test%s(\D|$)|"%s: `, named, named, named)
+}

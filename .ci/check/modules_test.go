@@ -1,0 +1,38 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+func TestInOrder(t *testing.T) {
+	const root, nested = `{"Dir": ".", "Module": {"Path": "` + home + `"}}`, `{"Dir": "a/b", "Module": {"Path": "` + home + `/a/b"},
+		"Require": [{"Path": "` + home + `", "Version": "v0.1.0"}, {"Path": "golang.org/x/time", "Version": "v0.16.0"}],
+		"Replace": [{"Old": {"Path": "` + home + `"}, "New": {"Path": "../../"}}]}`
+	const changelog = "# Changelog\n\n## Unreleased\n\n- x\n"
+	for _, row := range []struct {
+		name, nested, changelog, says string
+		used                          []string
+	}{
+		{"in order", nested, changelog, "", []string{".", "a/b"}},
+		{"not in the workspace", nested, changelog, "go.work does not use a/b", []string{"."}},
+		{"never released", strings.Replace(nested, "v0.1.0", "v0.0.0", 1), changelog, "requires " + home + " v0.0.0, want v0.1.0", []string{".", "a/b"}},
+		{"behind the last release", nested, changelog + "## v0.2.0, 2027-01-01\n\n## v0.1.0, 2026-12-01\n", "v0.1.0, want v0.2.0", []string{".", "a/b"}},
+		{"not beside it", strings.Replace(nested, "../../", "../", 1), changelog, "does not replace " + home, []string{".", "a/b"}},
+		{"another path", strings.Replace(nested, "/a/b\"}", "/b\"}", 1), changelog, "want " + home + "/a/b", []string{".", "a/b"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			all := make([]module, 2)
+			for i, text := range []string{root, row.nested} {
+				if err := json.Unmarshal([]byte(text), &all[i]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got := strings.Join(inOrder(all, row.used, row.changelog), "\n")
+			if row.says == "" && got != "" || !strings.Contains(got, row.says) {
+				t.Errorf("%q, want %q", got, row.says)
+			}
+		})
+	}
+}

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// home is the path of the root module.
+const home = "github.com/resilienthttp/resilienthttp"
+
+// publish makes a release of a copy of this checkout, under a version that nobody will ever use, and is then a stranger: each
+// module is got by itself into a module of the stranger's, and its packages compiled there; README's Go is built and run.
+//
+// What tools/release does is done for it, tags included, and the go command makes the proxy's files from the tags as it does
+// for everybody. Modules of others come from where they always come from.
+func publish([]string) error {
+	dir, err := os.MkdirTemp("", "publish")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	r := &madeUp{dir: dir, version: fmt.Sprintf("v0.999999.0-ci.%d", time.Now().UnixNano())}
+	defer r.forget()
+	if err := r.release(); err != nil {
+		return err
+	}
+	if err := r.serve(); err != nil {
+		return err
+	}
+	return errors.Join(r.installAll(), r.readme())
+}
+
+// madeUp is a release that only this machine knows.
+type madeUp struct {
+	dir, version string
+	modules      []string // their paths
+	env          []string // of the stranger
+}
+
+// source is where the release is made.
+func (r *madeUp) source() string { return filepath.Join(r.dir, "source") }
+
+// release copies the checkout, and commits and tags in the copy what tools/release says.
+func (r *madeUp) release() error {
+	files, err := tracked()
+	if err != nil {
+		return err
+	}
+	if err := copyFiles(r.source(), files); err != nil {
+		return err
+	}
+	if err := errors.Join(r.git("init", "--quiet"), r.git("add", "--all", "--force"), r.git("commit", "--quiet", "--message=before")); err != nil {
+		return err
+	}
+	tool := filepath.Join(r.dir, "release")
+	if _, err := output("tools", []string{"GOWORK=off"}, "go", "build", "-o", tool, "./release"); err != nil {
+		return err
+	}
+	tags, err := output(r.source(), nil, tool, r.version)
+	if err != nil {
+		return err
+	}
+	return errors.Join(r.git("commit", "--quiet", "--all", "--message=release"), r.tag(lines(tags)...))
+}
+
+// tag tags what is committed. Each tag is a module's.
+func (r *madeUp) tag(tags ...string) error {
+	for _, tag := range tags {
+		if err := r.git("tag", tag); err != nil {
+			return err
+		}
+		r.modules = append(r.modules, path.Join(home, path.Dir(tag)))
+	}
+	return nil
+}
+
+func (r *madeUp) git(args ...string) error {
+	as := []string{"-c", "user.name=ci", "-c", "user.email=ci@localhost", "-c", "commit.gpgsign=false", "-c", "tag.gpgsign=false"}
+	_, err := output(r.source(), nil, "git", append(as, args...)...)
+	return err
+}
+
+// serve has the go command fetch each module from the tags into a cache, whose downloads are laid out as a proxy's are.
+func (r *madeUp) serve() error {
+	cache := filepath.Join(r.dir, "proxy")
+	args := []string{"mod", "download"}
+	for _, m := range r.modules {
+		args = append(args, m+"@"+r.version)
+	}
+	r.env = []string{"GOWORK=off", "GOFLAGS=-mod=mod -modcacherw -buildvcs=false", "GONOSUMDB=" + home}
+	_, err := output(r.dir, append(slices.Clone(r.env), "GOMODCACHE="+cache, "GOPROXY=direct",
+		"GIT_CONFIG_COUNT=3", "GIT_CONFIG_KEY_0=url.file://"+filepath.ToSlash(r.source())+".insteadOf", "GIT_CONFIG_VALUE_0=https://"+home,
+		"GIT_CONFIG_KEY_1=safe.directory", "GIT_CONFIG_VALUE_1=*", "GIT_CONFIG_KEY_2=protocol.file.allow", "GIT_CONFIG_VALUE_2=always"),
+		"go", args...)
+	if err != nil {
+		return err
+	}
+	usual, err := output(".", nil, "go", "env", "GOPROXY")
+	if err != nil {
+		return err
+	}
+	r.env = append(r.env, "GOPROXY=file://"+filepath.ToSlash(filepath.Join(cache, "cache", "download"))+","+strings.TrimSpace(usual))
+	return nil
+}
+
+// installAll installs each module into a module of a stranger that has nothing else.
+func (r *madeUp) installAll() error {
+	var all []error
+	for _, m := range r.modules {
+		start := time.Now()
+		n, err := r.install(m)
+		if err != nil {
+			all = append(all, fmt.Errorf("%s cannot be installed: %w", m, err))
+			continue
+		}
+		fmt.Printf("go get %s, %d packages compile: %.1f s\n", m, n, time.Since(start).Seconds())
+	}
+	return errors.Join(all...)
+}
+
+func (r *madeUp) install(module string) (packages int, err error) {
+	dir := filepath.Join(r.dir, "alone", strings.ReplaceAll(module, "/", "_"))
+	if err := r.stranger(dir); err != nil {
+		return 0, err
+	}
+	if _, err := output(dir, r.env, "go", "get", module+"@"+r.version); err != nil {
+		return 0, err
+	}
+	all, err := r.importable(dir, module)
+	if err != nil {
+		return 0, err
+	}
+	if err := writeFile(dir, "main.go", importing(all)); err != nil {
+		return 0, err
+	}
+	// As a library, which is not linked: that it links is what the tests have shown.
+	_, err = output(dir, r.env, "go", "build", "./...")
+	return len(all), err
+}
+
+// stranger makes a module of somebody else's in dir.
+func (r *madeUp) stranger(dir string) error {
+	return writeFile(dir, "go.mod", []byte("module stranger.example/program\n\ngo 1.26.0\n"))
+}
+
+// importable are the module's packages that a stranger may import.
+func (r *madeUp) importable(dir, module string) ([]string, error) {
+	out, err := output(dir, r.env, "go", "list", "-f", `{{if and (eq .Module.Path "`+module+`") (ne .Name "main")}}{{.ImportPath}}{{end}}`, module+"/...")
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(lines(out), func(p string) bool { return slices.Contains(strings.Split(p, "/"), "internal") }), nil
+}
+
+// forget removes the release from the cache of modules, where nobody would ever ask for it again.
+func (r *madeUp) forget() {
+	cache, err := output(".", nil, "go", "env", "GOMODCACHE")
+	if err != nil {
+		return
+	}
+	cache = strings.TrimSpace(cache)
+	for _, below := range []string{cache, filepath.Join(cache, "cache", "download")} {
+		_ = filepath.WalkDir(filepath.Join(below, filepath.FromSlash(path.Dir(home))), func(name string, entry fs.DirEntry, err error) error {
+			if err == nil && (strings.HasSuffix(name, "@"+r.version) || strings.HasPrefix(entry.Name(), r.version+".")) {
+				_ = os.RemoveAll(name)
+				if entry.IsDir() {
+					return fs.SkipDir
+				}
+			}
+			return nil
+		})
+	}
+}
+
+// writeFile writes a file whose name is relative to dir, and makes the directories that it stands in.
+func writeFile(dir, name string, content []byte) error {
+	name = filepath.Join(dir, filepath.FromSlash(name))
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(name, content, 0o644)
+}
+
+// runIn runs a command in dir, and lets its output be seen.
+func runIn(dir string, env []string, name string, args ...string) error {
+	cmd := exec.Command(name, args...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	return cmd.Run()
+}
