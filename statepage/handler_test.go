@@ -20,6 +20,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
@@ -340,6 +341,22 @@ func TestSources(t *testing.T) {
 	require.JSONEq(t, `{"limit":48,"refused":{"batch":812},"names":["a","b"],"nothing":null}`, string(p.Sources[0].State))
 	require.Equal(t, "no connection", p.Sources[1].Error)
 	require.Contains(t, p.Sources[3].Error, "unsupported type")
+}
+
+// TestSourceIsAskedAgainAtOnce: who has a source's answer may ask it again.
+func TestSourceIsAskedAgainAtOnce(t *testing.T) {
+	var asking sync.WaitGroup
+	for range 8 {
+		asking.Go(func() {
+			sources := []*source{{Source: Source{"gate", func(context.Context) (any, error) { return 1, nil }}}}
+			for range 2000 {
+				if !assert.Empty(t, askAll(t.Context(), sources)[0].Error) {
+					return
+				}
+			}
+		})
+	}
+	asking.Wait()
 }
 
 // TestSourceThatHangs: the page does not hang with it, and does not ask it twice at once.

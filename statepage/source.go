@@ -44,8 +44,9 @@ func askAll(ctx context.Context, sources []*source) []sourceView {
 			continue
 		}
 		go func() {
-			defer s.busy.Store(false)
-			answers[i] <- s.ask(ctx)
+			view := s.ask(ctx)
+			s.busy.Store(false) // before it is told: whoever has the answer may ask again at once
+			answers[i] <- view
 		}()
 	}
 	views := make([]sourceView, len(sources))
