@@ -203,7 +203,7 @@ func (s *Shedder) abandonOnPanic(pass *pass, do func()) {
 	returned := false
 	defer func() {
 		if !returned {
-			s.leave(sample{took: -1, flight: pass.flight})
+			s.leave(s.now(), sample{took: -1, flight: pass.flight})
 		}
 	}()
 	do()
@@ -310,7 +310,7 @@ func (s *Shedder) queue(ctx context.Context, now, left time.Duration, class int)
 	p.queued = p.began - now
 	if why == ReasonNone && ctx.Err() != nil {
 		// In this very moment.
-		s.leave(sample{took: -1, flight: w.flight})
+		s.leave(s.now(), sample{took: -1, flight: w.flight})
 		p.why = reasonOf(ctx)
 	}
 	return p
@@ -357,8 +357,7 @@ func (s *Shedder) waiter() *waiter {
 }
 
 // leave gives a place back, and those that have come to others.
-func (s *Shedder) leave(sample sample) {
-	now := s.now()
+func (s *Shedder) leave(now time.Duration, sample sample) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.gate.done(now, sample)

@@ -43,26 +43,29 @@ func (v *visit) end() {
 	if v.left.Load() {
 		return
 	}
+	now := v.shedder.now()
 	s := sample{took: -1, flight: int(v.flight)}
 	if v.returned && v.status != http.StatusGatewayTimeout {
 		switch err := v.r.Context().Err(); err {
 		case nil, context.DeadlineExceeded:
-			s.took, s.late = v.shedder.now()-v.began, err != nil
+			s.took, s.late = now-v.began, err != nil
 		}
 	}
-	v.leave(s)
+	v.leave(now, s)
 }
 
 // leave gives the place back, once.
-func (v *visit) leave(s sample) {
+func (v *visit) leave(now time.Duration, s sample) {
 	if !v.left.Swap(true) {
-		v.shedder.leave(s)
+		v.shedder.leave(now, s)
 	}
 }
 
 // leaveEarly gives the place back when the connection becomes something else than a
 // request: it may stay for days.
-func (v *visit) leaveEarly() { v.leave(sample{took: -1, flight: int(v.flight)}) }
+func (v *visit) leaveEarly() {
+	v.leave(v.shedder.now(), sample{took: -1, flight: int(v.flight)})
+}
 
 // writer is v with the optional interfaces that the server's writer has. What else it
 // has, http.ResponseController finds.
