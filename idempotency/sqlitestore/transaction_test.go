@@ -154,7 +154,6 @@ func TestDuplicateElsewhere(t *testing.T) {
 		want string
 	}{
 		"Commit":   {func(tx idempotency.Transaction) error { return tx.Commit(t.Context(), completed) }, "done"},
-		"Refuse":   {func(tx idempotency.Transaction) error { return tx.Refuse(t.Context(), completed) }, "done"},
 		"Rollback": {func(tx idempotency.Transaction) error { return tx.Rollback(t.Context()) }, "acquired"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -170,6 +169,14 @@ func TestDuplicateElsewhere(t *testing.T) {
 			assert.Equal(t, row.want, <-answers)
 		})
 	}
+	t.Run("Refuse", func(t *testing.T) {
+		tx := begin(t, store, "Refuse")
+		answers := make(chan string)
+		go func() { answers <- beginDecision(t, other, claimOf("Refuse")) }()
+		require.NoError(t, tx.Refuse(t.Context(), completed))
+		assert.Contains(t, []string{"done", "acquired"}, <-answers, "it may come between the work's end and its outcome")
+		assert.Equal(t, "done", beginDecision(t, other, claimOf("Refuse")), "but changed nothing")
+	})
 }
 
 // TestWritersGoOn: those who waited for a transaction get their turn after it.
