@@ -27,7 +27,7 @@
 // with a million intents that wait as with a thousand. Apply locks the intents that it is
 // about, in the order of their names, and waits for whoever has them, as it waits for
 // transactions that have enqueued the same and not ended. What fails by a deadlock or a
-// serialization failure is done again, for 300 ms at most.
+// serialization failure is done again, for a second or so.
 //
 // A verb takes a connection of the pool for two or three round trips. Engine.Run needs three
 // at once at the most. Where the work of the same process uses the pool up, outcomes are

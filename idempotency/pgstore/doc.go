@@ -67,7 +67,7 @@
 // pgx's driver is wrapped in another.)
 //
 // Where a row is locked for longer than a moment, by a transaction of [Store.Within] or
-// by hand, Reserve answers Busy after 300 ms at most, and the other verbs fail then with
+// by hand, Reserve answers Busy after a second or so, and the other verbs fail then with
 // an error that is not idempotency.ErrLeaseLost: nothing is decided before that
 // transaction ends.
 //

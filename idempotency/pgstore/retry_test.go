@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/assert"
@@ -34,22 +35,24 @@ func TestSafely(t *testing.T) {
 		{"another code", &pgconn.PgError{Code: "23505"}, 1, 0, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			times, in := 0, 0
-			f := func(*verbs) error { times++; return row.err }
-			v := &verbs{transact: func(_ context.Context, f func(querier) error) error { in++; return f(nil) }}
-			assert.Equal(t, row.err, v.safely(t.Context(), f))
-			assert.Equal(t, row.times, times)
-			assert.Equal(t, row.in, in, "in a transaction")
+			synctest.Test(t, func(t *testing.T) {
+				times, in := 0, 0
+				f := func(*verbs) error { times++; return row.err }
+				v := &verbs{transact: func(_ context.Context, f func(querier) error) error { in++; return f(nil) }}
+				assert.Equal(t, row.err, v.safely(t.Context(), f))
+				assert.Equal(t, row.times, times)
+				assert.Equal(t, row.in, in, "in a transaction")
 
-			times = 0
-			assert.Equal(t, row.err, (&verbs{}).safely(t.Context(), f))
-			assert.Equal(t, row.withinToo, times, "in the caller's transaction")
+				times = 0
+				assert.Equal(t, row.err, (&verbs{}).safely(t.Context(), f))
+				assert.Equal(t, row.withinToo, times, "in the caller's transaction")
 
-			ctx, cancel := context.WithCancel(t.Context())
-			cancel()
-			times = 0
-			_ = v.safely(ctx, f)
-			assert.Equal(t, 1, times, "the context has ended")
+				ctx, cancel := context.WithCancel(t.Context())
+				cancel()
+				times = 0
+				_ = v.safely(ctx, f)
+				assert.Equal(t, 1, times, "the context has ended")
+			})
 		})
 	}
 }

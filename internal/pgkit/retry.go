@@ -30,12 +30,13 @@ func Again(err error) bool {
 	return HasCode(err, SerializationFailure, DeadlockDetected, LockNotAvailable)
 }
 
-// How often something is tried, and how long is waited in between: 300 ms in all, at
-// most. Commits that are in the way last as long as a flush.
+// How often something is tried, and how long is waited in between: a second in all,
+// about. Commits that are in the way last as long as a flush, which a disk that stalls
+// makes longer than anybody would think.
 const (
-	Tries    = 12
+	Tries    = 24
 	firstGap = time.Millisecond
-	longGap  = 32 * time.Millisecond
+	longGap  = 64 * time.Millisecond
 )
 
 // Retry calls f, again if it fails with an error that Again knows.
