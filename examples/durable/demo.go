@@ -14,6 +14,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/examples/internal/bank"
 	"github.com/resilienthttp/resilienthttp/examples/internal/process"
+	"github.com/resilienthttp/resilienthttp/internal/pause"
 )
 
 // demo is one order, whose shop dies in the middle of the charge.
@@ -26,6 +27,7 @@ type demo struct {
 	shop   *process.Process
 	once   sync.Once
 	booked chan struct{} // closed when the bank has booked
+	dead   chan struct{} // closed when the shop is
 }
 
 // runDemo tells what to see, line by line. Its error says that something else was seen.
@@ -40,7 +42,7 @@ func runDemo(ctx context.Context, o *options, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	d := &demo{out: out, order: o.demoOrder(), dir: dir, booked: make(chan struct{})}
+	d := &demo{out: out, order: o.demoOrder(), dir: dir, booked: make(chan struct{}), dead: make(chan struct{})}
 	if d.books, err = openBooks(ctx, o.Database, dsn); err != nil {
 		return err
 	}
@@ -57,21 +59,23 @@ func runDemo(ctx context.Context, o *options, out io.Writer) (err error) {
 		return errors.Join(err, d.bank.Close())
 	}
 	defer func() { cancel(); err = errors.Join(err, <-served, d.bank.Close()) }()
-	d.shop = process.New(filepath.Join(dir, "shop"), o.log, shopCommand, "-db", o.Database, "-dsn", dsn, "-mode", keys, "-bank", socket)
+	d.shop = process.New(filepath.Join(dir, "shop"), o.log, shopCommand, "-db", o.Database, "-dsn", dsn, "-mode", keys,
+		"-bank", socket, "-timeout", patience.String())
 	defer d.shop.Stop()
 	return o.shown(ctx, d.books.store(), out, func() error { return d.run(ctx) })
 }
 
 func (d *demo) ledger() string { return filepath.Join(d.dir, "bank.jsonl") }
 
-// holding lets the bank book, and keeps its first answer back until nobody waits for it.
+// holding lets the bank book, and keeps what it answers back until the shop is dead.
 func (d *demo) holding(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r)
-		d.once.Do(func() {
-			close(d.booked)
-			<-r.Context().Done()
-		})
+		d.once.Do(func() { close(d.booked) })
+		select {
+		case <-d.dead:
+		case <-r.Context().Done():
+		}
 	})
 }
 
@@ -115,9 +119,29 @@ func (d *demo) crash(ctx context.Context) error {
 		return errors.New("the bank is not asked")
 	case <-d.booked:
 	}
+	if err := d.freeze(ctx); err != nil {
+		return err
+	}
 	d.shop.Stop()
+	close(d.dead)
 	d.sayf("The shop sends the charge. The bank has booked it, and before it can say so the shop gets kill -9.")
 	return d.look(ctx, durable.StateSending)
+}
+
+// freeze stops the shop where it is, in the middle of the charge. On a machine that has
+// stood still since the booking, the lease may be over: then it is about to send it again.
+func (d *demo) freeze(ctx context.Context) error {
+	for {
+		_ = d.shop.Do(process.Freeze) // or it is killed as it runs
+		record, err := d.books.store().Find(ctx, idOf(d.order))
+		if err != nil || record.State == durable.StateSending {
+			return err
+		}
+		_ = d.shop.Do(process.Thaw)
+		if err := pause.For(ctx, glance); err != nil {
+			return err
+		}
+	}
 }
 
 // look says where the charge stands.

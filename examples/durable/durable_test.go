@@ -93,7 +93,7 @@ func TestDemo(t *testing.T) {
 			require.NoError(t, command(t.Context(), []string{"-db", database}, &out))
 			said := out.String()
 			attempts := again.FindString(said)
-			assert.Contains(t, attempts, "attempt 1, key eb08a093…: send, unknown: the worker died, or was not heard of for a lease\n")
+			assert.Contains(t, attempts, "key eb08a093…: send, unknown: the worker died, or was not heard of for a lease\n")
 			assert.Equal(t, `A customer gives up acme:invoice-1-given-up in the middle. The shop rolls back: there is neither an order nor a charge.
 Another orders acme:invoice-1, 129.01 EUR. The shop writes the order and its charge in one transaction.
 The shop sends the charge. The bank has booked it, and before it can say so the shop gets kill -9.

@@ -157,7 +157,11 @@ func runImport(ctx context.Context, o *options, out io.Writer) (err error) {
 	}
 	defer func() { cancel(); err = errors.Join(err, <-served, there.Close()) }()
 
-	engine := newEngine(b.store(), newGateway(asks, socket))
+	// This bank is not slow. Where the machine is, an answer that came too late, or for a worker
+	// that was thought to be dead, would be one that nobody knows: a refusal would be asked for
+	// again.
+	engine := newEngine(b.store(), newGateway(asks, socket, patience))
+	engine.Lease = 0 // the default
 	engine.Policy = durable.CardDeclines()
 	engine.Trace = durable.LogTrace(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	im := durable.Import{Engine: engine, Scope: "acme", Operation: operation, Gateway: gateway, Batch: filepath.Base(o.sheet)}
@@ -190,10 +194,11 @@ func counts(report durable.Report) string {
 	return strings.Join(words, ", ")
 }
 
-// workOff works until nothing is left but what waits for its time, or for ten seconds.
+// workOff works until nothing is left but what waits for its time, or for as long as
+// patience lasts.
 func workOff(ctx context.Context, engine *durable.Engine) error {
 	idle := 0 // rounds in a row: what was mended in this very moment may not be due for the first of them
-	for began := time.Now(); time.Since(began) < 10*time.Second; _ = pause.For(ctx, glance) {
+	for began := time.Now(); time.Since(began) < patience; _ = pause.For(ctx, glance) {
 		worked, err := engine.Work(ctx, 0)
 		if err != nil {
 			return err

@@ -27,6 +27,7 @@ func TestPages(t *testing.T) {
 	defer server.Close()
 	psp := newPSP(&http.Client{Transport: toServer{server}})
 	engine := newEngine(new(durable.Memory), psp)
+	engine.Lease = 0 // the default: nobody dies here
 	for _, o := range []bank.Order{{Reference: "acme:1", Amount: 101}, {Reference: "acme:2", Amount: 100}} {
 		in, err := intentOf(o)
 		require.NoError(t, err)
@@ -58,7 +59,7 @@ func TestPages(t *testing.T) {
 	assert.Eventually(t, func() bool {
 		stats, err := engine.Stats(t.Context())
 		return err == nil && stats.States[durable.StateWaiting] == 1
-	}, 20*time.Second, 20*time.Millisecond)
+	}, time.Minute, 20*time.Millisecond)
 	_, err = showPages(t.Context(), "nonsense", nil, &out)
 	require.Error(t, err)
 }

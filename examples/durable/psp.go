@@ -17,14 +17,14 @@ import (
 	"github.com/resilienthttp/resilienthttp/examples/internal/process"
 )
 
-// bankTimeout is what the bank is given for one booking.
+// bankTimeout is what the bank is given for one booking, where it may be slow.
 const bankTimeout = 300 * time.Millisecond
 
-// newClient is how a shop speaks to the bank.
-func newClient(socket string) *http.Client {
+// newClient is how a shop speaks to the bank, which has so long for an answer.
+func newClient(socket string, timeout time.Duration) *http.Client {
 	return &http.Client{Transport: &resilienthttp.Transport{
 		Base:   &http.Transport{DialContext: process.Over(socket), MaxIdleConnsPerHost: 32},
-		Policy: resilienthttp.Policy{AttemptTimeout: bankTimeout},
+		Policy: resilienthttp.Policy{AttemptTimeout: timeout},
 	}}
 }
 

@@ -19,7 +19,7 @@ import (
 const (
 	clientTimeout = 2 * time.Second // that a client gives the shop for an answer
 	clients       = 16              // that order at the same time
-	patience      = time.Minute     // of a client; and of ours for the rest, when all is ordered
+	patience      = 3 * time.Minute // of a client; and of ours for the rest, when all is ordered
 	glance        = 20 * time.Millisecond
 )
 

@@ -59,8 +59,8 @@ func newEngine(store durable.Store, psp durable.Gateway) *durable.Engine {
 	}
 }
 
-func newGateway(mode, socket string) durable.Gateway {
-	psp := newPSP(newClient(socket))
+func newGateway(mode, socket string, timeout time.Duration) durable.Gateway {
+	psp := newPSP(newClient(socket, timeout))
 	if mode == asks {
 		return askablePSP{psp}
 	}
@@ -130,6 +130,7 @@ func serve(ctx context.Context, args []string) error {
 	database := flags.String("db", chaos.SQLite, "where the books are")
 	dsn := flags.String("dsn", "", "the file, or PostgreSQL's connection string")
 	bankSocket := flags.String("bank", "", "the bank's Unix socket")
+	timeout := flags.Duration("timeout", bankTimeout, "what the bank is given for an answer")
 	mode := flags.String("mode", keys, "what the bank can do")
 	answers := chaos.Answers{Patience: clientTimeout}
 	answers.Flags(flags)
@@ -141,7 +142,7 @@ func serve(ctx context.Context, args []string) error {
 		return err
 	}
 	defer b.close()
-	s := &shop{b, newEngine(b.store(), newGateway(*mode, *bankSocket))}
+	s := &shop{b, newEngine(b.store(), newGateway(*mode, *bankSocket, *timeout))}
 	working, stop := context.WithCancel(ctx)
 	var work sync.WaitGroup
 	work.Go(func() { err = s.engine.Run(working) })

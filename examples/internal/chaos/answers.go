@@ -14,7 +14,7 @@ import (
 type Answers struct {
 	Lose float64 // the work is done, and the connection is reset
 	Late float64 // the work is done, and the answer comes when nobody waits any more
-	Slow float64 // the work is begun when nobody waits any more
+	Slow float64 // the work is begun when nobody waits any more, but soon after that
 
 	Patience time.Duration // of those who wait
 }
@@ -42,7 +42,12 @@ func (c *Answers) Around(next http.Handler) http.Handler {
 			time.Sleep(tooLong)
 			Copy(w, answer)
 		case dice < c.Lose+c.Late+c.Slow:
+			began := time.Now()
 			time.Sleep(tooLong)
+			if time.Since(began) > tooLong+tooLate {
+				Reset(w) // the machine has stood still: nobody reckons with work that is begun so late
+				return
+			}
 			next.ServeHTTP(w, r)
 		default:
 			next.ServeHTTP(w, r)

@@ -34,9 +34,16 @@ func (stop) Strike(ctx context.Context, at *Site, random *rand.Rand) error {
 	if err := victim.Do(process.Freeze); err != nil {
 		return err
 	}
+	began := time.Now()
 	_ = pause.For(ctx, at.longerThanALease(random))
+	if time.Since(began) > 2*at.Lease+tooLate {
+		return victim.Kill() // the machine has stood still, too: others rely on a stop being no longer
+	}
 	return victim.Do(process.Thaw)
 }
+
+// tooLate is how much later than planned nothing happens any more that must not happen late.
+const tooLate = 300 * time.Millisecond
 
 // upTo is a random time.
 func upTo(random *rand.Rand, d time.Duration) time.Duration {

@@ -119,7 +119,7 @@ func (p *Process) end(how func()) {
 
 // Healthy waits until it answers.
 func (p *Process) Healthy(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	client := &http.Client{
 		Transport: &http.Transport{DialContext: Over(p.Socket), DisableKeepAlives: true},
