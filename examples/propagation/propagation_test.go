@@ -12,10 +12,8 @@ import (
 func TestPropagation(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
-	begin := time.Now()
 	require.NoError(t, run(t.Context(), &out))
 	t.Log("\n" + out.String())
-	assert.Less(t, time.Since(begin), 10*time.Second, "stock has hung to the end")
 	assert.Regexp(t, `(?m)^stock +27 +\d+ +3 +\d+$`, out.String())
 }
 
@@ -31,6 +29,6 @@ func TestChecks(t *testing.T) {
 
 	stops := func(after time.Duration) []sight { return []sight{{name: "stock", ended: after}} }
 	require.NoError(t, checkStops(stops(time.Second), time.Second))
-	require.Error(t, checkStops(stops(10*time.Second), time.Second))
+	require.Error(t, checkStops(stops(hang), time.Second))
 	require.Error(t, checkStops(stops(0), time.Second))
 }
