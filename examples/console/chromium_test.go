@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
@@ -64,17 +63,13 @@ func TestConsoleInChromium(t *testing.T) {
 	state := func() string { return chromium.Value[string](ctx, t, `document.querySelector("#state").textContent`) }
 	press := func(button, said string) {
 		t.Helper()
-		chromium.Value[string](ctx, t, `document.querySelector("`+button+`").click(), ""`)
-		require.Eventually(t, func() bool {
-			text, err := chromedp.Run(ctx, chromedp.Evaluate[string](`document.querySelector(".said")?.textContent ?? ""`))
-			return err == nil && text == said // or the page is just being loaded
-		}, 20*time.Second, 50*time.Millisecond)
+		chromium.Press(ctx, t, button, `document.querySelector(".said")?.textContent === "`+said+`"`)
 	}
 	require.NoError(t, chromedp.Do(ctx, chromedp.Navigate(server.URL+"/?reason=unresolved"), chromedp.WaitVisible("#letters")))
 	require.Equal(t, "payments", chromium.Value[string](ctx, t, "document.title"), "no script has run")
 	require.Zero(t, chromium.Value[int](ctx, t, "document.scripts.length"))
 	require.Contains(t, chromium.Value[string](ctx, t, "getComputedStyle(document.body).fontFamily"), "system-ui", "the policy lets it have its style")
-	require.NoError(t, chromedp.Do(ctx, chromedp.Click("#letters a"), chromedp.WaitVisible("#attempts")))
+	chromium.Press(ctx, t, "#letters a", `document.querySelector("#attempts")`)
 	require.Equal(t, "dead", state())
 	intent := chromium.Value[string](ctx, t, "location.href")
 	press("#redrive button", "One was redriven.")

@@ -26,7 +26,7 @@ func Open(t *testing.T) context.Context {
 	} {
 		flags = append(flags, chromedp.Flag(name, true))
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewExecAllocator(ctx, flags...)
 	t.Cleanup(cancel)
@@ -41,6 +41,24 @@ func Value[T any](ctx context.Context, t *testing.T, expression string) T {
 	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression))
 	require.NoError(t, err)
 	return v
+}
+
+// Press clicks on a link or a button, and waits until a page is there on which the
+// expression is true. It is the page's own click: one of the mouse is dropped where the
+// page has not been painted yet, as on a busy machine.
+func Press(ctx context.Context, t *testing.T, selector, until string) {
+	t.Helper()
+	Value[string](ctx, t, `document.querySelector("`+selector+`").click(), ""`)
+	Until(ctx, t, until)
+}
+
+// Until waits until a page is there on which the expression is true.
+func Until(ctx context.Context, t *testing.T, expression string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		is, err := chromedp.Run(ctx, chromedp.Evaluate[bool](`document.readyState === "complete" && !!(`+expression+`)`))
+		return err == nil && is // or the page is just being loaded
+	}, 2*time.Minute, 50*time.Millisecond, expression)
 }
 
 // Legible looks at pages, by name, in light and in dark and on screens of some widths,
