@@ -1,6 +1,7 @@
 package sdks
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"os"
@@ -18,28 +19,31 @@ import (
 	"github.com/resilienthttp/resilienthttp/vendors"
 )
 
-// stripeMock starts Stripe's own mock server.
-func stripeMock(t *testing.T) (address string) {
+// stripeMock starts Stripe's own mock server, and dials it: on a socket in a folder of the
+// test's, since a port that is free now may be another's before the server has begun.
+func stripeMock(t *testing.T) (dial func(context.Context, string, string) (net.Conn, error)) {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), "stripe-mock")
+	dir, err := os.MkdirTemp("", "stripe") // t.TempDir may be too long for a socket
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
+	program, socket := filepath.Join(dir, "stripe-mock"), filepath.Join(dir, "socket")
 	built, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "github.com/stripe/stripe-mock").CombinedOutput()
 	require.NoError(t, err, string(built))
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	address = listener.Addr().String()
-	require.NoError(t, listener.Close())
-	mock := exec.CommandContext(t.Context(), program, "-http-addr", address)
+	mock := exec.CommandContext(t.Context(), program, "-http-unix", socket)
 	mock.Stderr = os.Stderr
 	require.NoError(t, mock.Start())
 	t.Cleanup(func() { _ = mock.Wait() }) // killed when the test's context ends
+	dial = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	}
 	require.Eventually(t, func() bool {
-		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
+		conn, err := dial(t.Context(), "", "")
 		if err != nil {
 			return false
 		}
 		return conn.Close() == nil
 	}, 2*time.Minute, 20*time.Millisecond) // it reads a large description of the API, and the machine may be busy
-	return address
+	return dial
 }
 
 func stripeClient(transport http.RoundTripper, url string, retries int64) *stripe.Client {
@@ -64,9 +68,11 @@ func charge(t *testing.T, client *stripe.Client) error {
 // TestStripe has stripe-go charge Stripe's mock through the profile, with its own retries
 // off. The answer is lost once: the second attempt bears the SDK's key.
 func TestStripe(t *testing.T) {
-	address := stripeMock(t)
+	const address = "stripe.example"
 	transport := vendors.Stripe(address)
-	base := &lossy{RoundTripper: resilienthttp.NewBase()}
+	sockets := resilienthttp.NewBase()
+	sockets.DialContext = stripeMock(t)
+	base := &lossy{RoundTripper: sockets}
 	transport.Base, transport.Policy.Backoff = base, resilienthttp.Constant(time.Millisecond)
 	require.NoError(t, charge(t, stripeClient(transport, "http://"+address, 0)))
 	require.Len(t, base.sent, 2)
