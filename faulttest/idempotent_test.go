@@ -233,5 +233,5 @@ func await(t *testing.T, unit time.Duration, what func() bool) {
 		require.True(t, what())
 		return
 	}
-	require.Eventually(t, what, 10*time.Second, time.Millisecond)
+	require.Eventually(t, what, time.Minute, time.Millisecond)
 }

@@ -1,11 +1,13 @@
 package faulttest_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -75,7 +77,8 @@ func TestReplies(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		reply   func(unit time.Duration) http.Handler
-		timeout int    // of the client, in units
+		timeout int    // of the client, in units: over sockets, from when it has seen what it sees
+		sees    string // then: "", an answer to come, "200", one whose body is to come, or of that
 		body    string // of the request; "": hello
 		want    func(*testing.T, seen)
 		least   int // units that it takes
@@ -146,7 +149,7 @@ func TestReplies(t *testing.T) {
 		}, {
 			name:    "slow body, and the client leaves",
 			reply:   func(unit time.Duration) http.Handler { return faulttest.Reply{Body: "123", Pause: 100 * unit} },
-			timeout: 3, want: timesOut, least: 3, outcome: "200, client left",
+			timeout: 3, sees: "200", want: timesOut, least: 3, outcome: "200, client left",
 		}, {
 			name: "reset before read", reply: always(faulttest.ResetBeforeRead),
 			want: fails(syscall.ECONNRESET, syscall.EPIPE, net.ErrClosed), outcome: "reset before read", unread: true,
@@ -204,7 +207,7 @@ func TestReplies(t *testing.T) {
 			name: "truncated at the end", reply: always(faulttest.Reply{Body: "12345678", Fault: faulttest.Truncated, At: 8}),
 			want: breaks("1234567", io.ErrUnexpectedEOF), outcome: "200, truncated after 7 bytes",
 		}, {
-			name: "stalled", reply: always(faulttest.Reply{Body: "12345678", Fault: faulttest.Stalled}), timeout: 3,
+			name: "stalled", reply: always(faulttest.Reply{Body: "12345678", Fault: faulttest.Stalled}), timeout: 3, sees: "2001234",
 			want: func(t *testing.T, s seen) {
 				timesOut(t, s)
 				assert.Equal(t, "1234", s.text)
@@ -250,8 +253,15 @@ func TestReplies(t *testing.T) {
 			onBothFronts(t, func(t *testing.T, unit time.Duration, start func(http.Handler) *faulttest.Server) {
 				srv := start(row.reply(unit))
 				client := srv.Client()
-				client.Timeout = time.Duration(row.timeout) * unit
 				client.CheckRedirect = nil
+				if patience := time.Duration(row.timeout) * unit; unit == time.Hour {
+					client.Timeout = patience
+				} else if patience > 0 {
+					client.Transport = &leaving{
+						RoundTripper: client.Transport, patience: patience, over: make(chan struct{}), sees: len(row.sees),
+						reached: func() bool { return srv.Total() == 1 && srv.Requests()[0].BodyRead },
+					}
+				}
 				body := row.body
 				if body == "" {
 					body = "hello"
@@ -271,7 +281,7 @@ func TestReplies(t *testing.T) {
 				}
 				if row.timeout > 0 && unit != time.Hour {
 					// Only the server can tell when it has seen that.
-					require.Eventually(t, func() bool { return !srv.Requests()[0].Ended.IsZero() }, 10*time.Second, time.Millisecond)
+					require.Eventually(t, func() bool { return !srv.Requests()[0].Ended.IsZero() }, time.Minute, time.Millisecond)
 				}
 				require.Len(t, srv.Requests(), 1)
 				q := srv.Requests()[0]
@@ -290,6 +300,66 @@ func TestReplies(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// leaving is a client that waits for so long from when it has seen something: on a machine
+// that stands still, a timeout would be over before the request has left.
+type leaving struct {
+	http.RoundTripper
+
+	patience time.Duration
+	reached  func() bool   // the server has the request
+	sees     int           // bytes of status and body
+	seen     atomic.Int64  // of these
+	over     chan struct{} // closed then
+}
+
+func (l *leaving) RoundTrip(r *http.Request) (*http.Response, error) {
+	go func() {
+		for begun := time.Now(); !l.reached() || int(l.seen.Load()) < l.sees; time.Sleep(time.Millisecond) {
+			if time.Since(begun) > time.Minute {
+				break
+			}
+		}
+		time.Sleep(l.patience)
+		close(l.over)
+	}()
+	resp, err := l.RoundTripper.RoundTrip(r.WithContext(overContext{r.Context(), l.over}))
+	if err == nil {
+		l.seen.Add(int64(len("200")))
+		resp.Body = &seenBody{resp.Body, &l.seen}
+	}
+	return resp, err
+}
+
+type seenBody struct {
+	io.ReadCloser
+
+	seen *atomic.Int64
+}
+
+func (b *seenBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.seen.Add(int64(n))
+	return n, err
+}
+
+// overContext is one whose deadline nobody knew before.
+type overContext struct {
+	context.Context
+
+	over chan struct{}
+}
+
+func (c overContext) Done() <-chan struct{} { return c.over }
+
+func (c overContext) Err() error {
+	select {
+	case <-c.over:
+		return context.DeadlineExceeded
+	default:
+		return nil
 	}
 }
 

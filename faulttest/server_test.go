@@ -151,7 +151,7 @@ func TestNoLeaks(t *testing.T) {
 		}
 		srv.Close()
 	}
-	require.Eventually(t, func() bool { return goroutines() <= before }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return goroutines() <= before }, time.Minute, 10*time.Millisecond)
 }
 
 // goroutines counts those that have to do with this package or with HTTP.
@@ -211,12 +211,12 @@ func TestSlowClose(t *testing.T) {
 	faulttest.SetPatience(srv, 50*time.Millisecond)
 	srv.Start(&fake)
 	go func() { _, _, _ = send(t, srv.Client(), http.MethodGet, srv.URL, "") }()
-	require.Eventually(t, func() bool { return srv.Total() == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return srv.Total() == 1 }, time.Minute, time.Millisecond)
 	closed := make(chan struct{})
 	go func() { srv.Close(); close(closed) }()
 	require.Eventually(t, func() bool {
 		return strings.Contains(fake.logged(), "Close has waited 50ms for handlers that do not return")
-	}, 10*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	close(release)
 	<-closed
 }
