@@ -575,9 +575,8 @@ func TestUntrustedServer(t *testing.T) {
 // TestConnectionRefused is §4.8: a request that never left is repeated, whatever
 // its method.
 func TestConnectionRefused(t *testing.T) {
-	l, url := listen(t)
-	address := l.Addr().String()
-	require.NoError(t, l.Close())
+	address := closedPort(t)
+	url := "http://" + address
 
 	t.Run("for good", func(t *testing.T) {
 		req := newRequest(t, "POST", url, "")

@@ -181,7 +181,7 @@ func ExampleLogTrace() {
 func ExampleDeadline_Handler() {
 	handler := resilienthttp.Deadline{Max: time.Minute}.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		deadline, _ := r.Context().Deadline()
-		_, _ = fmt.Fprint(w, time.Until(deadline).Round(time.Second))
+		_, _ = fmt.Fprint(w, time.Until(deadline).Round(10*time.Second))
 	}))
 	api := httptest.NewServer(handler)
 	defer api.Close()

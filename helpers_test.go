@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"reflect"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -371,6 +373,20 @@ func listen(tb testing.TB) (net.Listener, string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(tb, err)
 	return l, "http://" + l.Addr().String()
+}
+
+// closedPort is an address at which nobody listens. Where it can be had it is one of its
+// own: on one that all tests share, a port that is closed may be given to another.
+func closedPort(tb testing.TB) (address string) {
+	tb.Helper()
+	host := "127.0.0.1"
+	if runtime.GOOS == "linux" {
+		host = fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
+	}
+	l, err := net.Listen("tcp", host+":0")
+	require.NoError(tb, err)
+	require.NoError(tb, l.Close())
+	return l.Addr().String()
 }
 
 // resetConn closes a connection so that its peer gets ECONNRESET.

@@ -312,10 +312,7 @@ func TestCallerGone(t *testing.T) {
 // what errors look like.
 func TestUnkeyedOverSockets(t *testing.T) {
 	t.Run("§4.8 refused", func(t *testing.T) {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		require.NoError(t, l.Close())
-		attempts := realPOST(t, &http.Transport{}, "http://"+l.Addr().String())
+		attempts := realPOST(t, &http.Transport{}, "http://"+closedPort(t))
 		require.Len(t, attempts, 2)
 		require.ErrorIs(t, attempts[0].Err, syscall.ECONNREFUSED)
 	})
@@ -383,11 +380,9 @@ func TestUnkeyedOverSockets(t *testing.T) {
 		require.NoError(t, attempts[0].Stop)
 	})
 	t.Run("§4.8 proxy refused", func(t *testing.T) {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		require.NoError(t, l.Close())
+		address := closedPort(t)
 		for _, scheme := range []string{"http", "socks5"} {
-			proxy := &url.URL{Scheme: scheme, Host: l.Addr().String()}
+			proxy := &url.URL{Scheme: scheme, Host: address}
 			attempts := realPOST(t, &http.Transport{Proxy: http.ProxyURL(proxy)}, "https://api.test/")
 			require.Len(t, attempts, 2, scheme)
 		}
