@@ -55,7 +55,7 @@ func TestConnLikeTCP(t *testing.T) {
 					require.IsType(t, (*net.OpError)(nil), err)
 					return
 				}
-				runtime.Gosched()
+				time.Sleep(time.Millisecond)
 			}
 			require.Fail(t, "writes go on without an error")
 		}
