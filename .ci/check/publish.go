@@ -83,7 +83,7 @@ func (r *madeUp) tag(tags ...string) error {
 }
 
 func (r *madeUp) git(args ...string) error {
-	as := []string{"-c", "user.name=ci", "-c", "user.email=ci@localhost", "-c", "commit.gpgsign=false", "-c", "tag.gpgsign=false"}
+	as := []string{"-c", "user.name=ci", "-c", "user.email=ci@localhost", "-c", "commit.gpgsign=false", "-c", "tag.gpgsign=false", "-c", "maintenance.auto=false", "-c", "gc.auto=0"}
 	_, err := output(r.source(), nil, "git", append(as, args...)...)
 	return err
 }
