@@ -26,7 +26,7 @@ const attemptTimeout = 500 * time.Millisecond
 const accountOfClient = "comp1"
 
 // patience is for one charge, with all the deaths that the service may die.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // client charges through a Transport.
 type client struct {

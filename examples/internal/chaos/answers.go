@@ -7,12 +7,13 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"sync/atomic"
 	"time"
 )
 
 // Answers is how badly a server answers: shares of its answers to POST.
 type Answers struct {
-	Lose float64 // the work is done, and the connection is reset
+	Lose float64 // the work is done, and the connection is reset: the first one's, whatever the dice say
 	Late float64 // the work is done, and the answer comes when nobody waits any more
 	Slow float64 // the work is begun when nobody waits any more, but soon after that
 
@@ -29,11 +30,12 @@ func (c *Answers) Flags(flags *flag.FlagSet) {
 // Around is the server that answers so.
 func (c *Answers) Around(next http.Handler) http.Handler {
 	tooLong := c.Patience + 200*time.Millisecond
+	var begun atomic.Bool
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch dice := rand.Float64(); {
 		case r.Method != http.MethodPost:
 			next.ServeHTTP(w, r)
-		case dice < c.Lose:
+		case dice < c.Lose || c.Lose > 0 && begun.CompareAndSwap(false, true):
 			next.ServeHTTP(httptest.NewRecorder(), r)
 			Reset(w)
 		case dice < c.Lose+c.Late:

@@ -25,7 +25,7 @@ func (backendsFault) Strike(ctx context.Context, at *Site, random *rand.Rand) er
 	if random.IntN(2) == 0 {
 		how = killOne
 	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	for {
 		conn, err := at.Administrator(ctx)

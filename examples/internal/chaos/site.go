@@ -107,7 +107,7 @@ func (at *Site) StopServices() {
 
 // Administrator is a connection past the wires. The server may be recovering.
 func (at *Site) Administrator(ctx context.Context) (*pgx.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	for {
 		conn, err := pgx.Connect(ctx, at.Server.DSN())
