@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -29,13 +30,15 @@ func TestPage(t *testing.T) {
 	defer stop()
 	_, url, told := strings.Cut(strings.TrimSpace(out.String()), ": ")
 	require.True(t, told)
-	resp, err := http.Get(url)
-	require.NoError(t, err)
-	defer resp.Body.Close()
-	html, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	require.Contains(t, string(html), strings.TrimPrefix(service.URL, "http://"))
-	require.Contains(t, string(html), "answers given before")
+	require.Eventually(t, func() bool { // the page does not wait long for what it is to show
+		resp, err := http.Get(url)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		html, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.Contains(t, string(html), strings.TrimPrefix(service.URL, "http://"))
+		return strings.Contains(string(html), "answers given before")
+	}, time.Minute, 10*time.Millisecond)
 	_, err = c.showPage(t.Context(), "nonsense", nil, io.Discard)
 	require.Error(t, err)
 }

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/resilienthttp/resilienthttp/examples/internal/bank"
 	"github.com/resilienthttp/resilienthttp/examples/internal/chaos"
@@ -32,8 +33,8 @@ func newShop(t *testing.T, around func(http.Handler) http.Handler) *shop {
 	t.Cleanup(func() { assert.NoError(t, b.Close()) })
 	server := httptest.NewServer(around(b.Handler()))
 	t.Cleanup(server.Close)
-	there := &teller{&http.Client{Transport: toServer{server}}}
-	return &shop{&service{ledger: ledger, bank: there}, b, there}
+	there := &teller{&http.Client{Transport: toServer{server}}, time.Minute}
+	return &shop{&service{ledger: ledger, bank: there, lease: time.Minute}, b, there}
 }
 
 // toServer sends everything to a server.

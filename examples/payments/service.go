@@ -19,6 +19,7 @@ import (
 type service struct {
 	ledger ledger
 	bank   *teller // nil where charges are booked in the ledger
+	lease  time.Duration
 	trace  *idempotency.Trace
 }
 
@@ -31,7 +32,7 @@ func (s *service) handler() http.Handler {
 	charges := idempotency.NewHandler(s.ledger.records(), account, http.HandlerFunc(book))
 	charges.Operation = func(*http.Request) string { return chargeOperation }
 	charges.Joined = s.bank == nil
-	charges.Lease = leaseOfCharge         // the next process need not wait long for what the last one left
+	charges.Lease = s.lease
 	charges.Wait = 200 * time.Millisecond // a client that lost patience gets the answer that it left behind
 	charges.Trace = s.trace
 	mux := http.NewServeMux()
@@ -45,6 +46,7 @@ func (s *service) handler() http.Handler {
 // be renamed.
 const chargeOperation = "charge"
 
+// leaseOfCharge is short: the next process need not wait long for what the last one left.
 const leaseOfCharge = 600 * time.Millisecond
 
 // account is whose request it is. A real one has authenticated it before.
@@ -86,7 +88,7 @@ func serve(ctx context.Context, args []string) error {
 	}
 	defer ledger.close()
 	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
-	s := &service{ledger: ledger, trace: idempotency.LogTrace(logger)}
+	s := &service{ledger: ledger, lease: leaseOfCharge, trace: idempotency.LogTrace(logger)}
 	if *bankSocket != "" {
 		s.bank = newTeller(*bankSocket)
 	}

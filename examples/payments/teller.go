@@ -15,7 +15,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/examples/internal/process"
 )
 
-// bankTimeout is what the service gives the bank for one booking.
+// bankTimeout is what the service gives a bank for one booking that may be slow.
 const bankTimeout = 300 * time.Millisecond
 
 // What the bank says when it has booked nothing, and knows it.
@@ -25,10 +25,13 @@ var (
 )
 
 // teller is how the service speaks to the bank.
-type teller struct{ http *http.Client }
+type teller struct {
+	http    *http.Client
+	timeout time.Duration // of one booking
+}
 
 func newTeller(socket string) *teller {
-	return &teller{&http.Client{Transport: &resilienthttp.Transport{
+	return &teller{timeout: bankTimeout, http: &http.Client{Transport: &resilienthttp.Transport{
 		Base: &http.Transport{DialContext: process.Over(socket), MaxIdleConnsPerHost: 16},
 		// The bank knows no keys: what may have reached it is never sent again.
 		Policy:      resilienthttp.Policy{MaxAttempts: -1},
@@ -42,7 +45,7 @@ func newTeller(socket string) *teller {
 // book asks for a booking, once. After errNotCovered and errBusy there is none; after
 // any other error nobody knows.
 func (t *teller) book(ctx context.Context, o bank.Order) (bank.Charge, error) {
-	ctx, cancel := context.WithTimeout(ctx, bankTimeout)
+	ctx, cancel := context.WithTimeout(ctx, t.timeout)
 	defer cancel()
 	body, err := json.Marshal(o)
 	if err != nil {

@@ -23,9 +23,7 @@ import (
 // test's, since a port that is free now may be another's before the server has begun.
 func stripeMock(t *testing.T) (dial func(context.Context, string, string) (net.Conn, error)) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "stripe") // t.TempDir may be too long for a socket
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
+	dir := t.TempDir()
 	program, socket := filepath.Join(dir, "stripe-mock"), filepath.Join(dir, "socket")
 	built, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "github.com/stripe/stripe-mock").CombinedOutput()
 	require.NoError(t, err, string(built))

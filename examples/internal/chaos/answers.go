@@ -3,7 +3,7 @@ package chaos
 import (
 	"flag"
 	"maps"
-	"math/rand/v2"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -13,7 +13,7 @@ import (
 
 // Answers is how badly a server answers: shares of its answers to POST.
 type Answers struct {
-	Lose float64 // the work is done, and the connection is reset: the first one's, whatever the dice say
+	Lose float64 // the work is done, and the connection is reset
 	Late float64 // the work is done, and the answer comes when nobody waits any more
 	Slow float64 // the work is begun when nobody waits any more, but soon after that
 
@@ -27,23 +27,27 @@ func (c *Answers) Flags(flags *flag.FlagSet) {
 	flags.Float64Var(&c.Slow, "slow", 0, "share of requests that are worked on too late")
 }
 
-// Around is the server that answers so.
+// Around is the server that answers so. It throws no dice: the shares are as even as they
+// can be, so that some of some dozens go wrong, and the first goes well.
 func (c *Answers) Around(next http.Handler) http.Handler {
 	tooLong := c.Patience + 200*time.Millisecond
-	var begun atomic.Bool
+	var posts atomic.Int64
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch dice := rand.Float64(); {
-		case r.Method != http.MethodPost:
+		if r.Method != http.MethodPost {
 			next.ServeHTTP(w, r)
-		case dice < c.Lose || c.Lose > 0 && begun.CompareAndSwap(false, true):
+			return
+		}
+		_, share := math.Modf(0.5 + math.Phi*float64(posts.Add(1)-1)) // the golden ratio's multiples lie evenly
+		switch {
+		case share < c.Lose:
 			next.ServeHTTP(httptest.NewRecorder(), r)
 			Reset(w)
-		case dice < c.Lose+c.Late:
+		case share < c.Lose+c.Late:
 			answer := httptest.NewRecorder()
 			next.ServeHTTP(answer, r)
 			time.Sleep(tooLong)
 			Copy(w, answer)
-		case dice < c.Lose+c.Late+c.Slow:
+		case share < c.Lose+c.Late+c.Slow:
 			began := time.Now()
 			time.Sleep(tooLong)
 			if time.Since(began) > tooLong+tooLate {
