@@ -50,16 +50,16 @@ func askAll(ctx context.Context, sources []*source) []sourceView {
 		}()
 	}
 	views := make([]sourceView, len(sources))
-	for i, answer := range answers {
+	for i, s := range sources {
 		select {
-		case views[i] = <-answer:
+		case views[i] = <-answers[i]:
 			continue
 		case <-ctx.Done():
 		}
 		select {
-		case views[i] = <-answer: // another one was waited for meanwhile
+		case views[i] = <-answers[i]: // another one was waited for meanwhile
 		default:
-			views[i] = sourceView{Name: sources[i].Name, Error: "does not answer"}
+			views[i] = sourceView{Name: s.Name, Error: "does not answer"}
 		}
 	}
 	return views
