@@ -178,6 +178,7 @@ func (k *kit) raceAbandon(t *testing.T) {
 					for _, r := range all {
 						told[i][r.ID]++
 					}
+					breathe(ctx)
 				}
 			})
 			for i, lease := range leases {

@@ -208,6 +208,10 @@ func together(n int, f func(i int)) {
 	all.Wait()
 }
 
+// breathe is for whoever goes on until others are done: those may have to find a lock by
+// trying, and would not come to an end where it is never free.
+func breathe(ctx context.Context) { _ = pause.For(ctx, time.Millisecond) }
+
 // diff is what of two records is not the same, a line for each.
 func diff(got, want idempotency.Record) string {
 	var b strings.Builder

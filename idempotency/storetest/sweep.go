@@ -148,6 +148,7 @@ func (k *kit) sweepReserved(t *testing.T) {
 		}
 		for i >= len(got) && claims.Load() < int64(len(got)) && err == nil {
 			_, err = k.handle(i).Sweep(ctx, 3)
+			breathe(ctx)
 		}
 		if err != nil {
 			t.Errorf("Reserve or Sweep: %v", err)
@@ -221,14 +222,14 @@ func (k *kit) testRows(t *testing.T) {
 	if total := int(swept.Load()) + k.drain(t); total != k.Rows {
 		t.Errorf("%d records were swept, want %d", total, k.Rows)
 	}
-	// Loosely: machines are busy, and the p99 of a few is the worst. A sweep that
-	// makes claims wait for all of it takes longer, if there are many records.
+	// Loosely: machines are busy, and stand still now and then. A sweep that makes claims
+	// wait for all of it takes longer, if there are many records.
 	most := 10*quantile(quiet, 0.99) + time.Second/2
 	if len(busy) < 100 {
 		most += 5 * time.Second
 	}
-	if got := quantile(busy, 0.99); got > most {
-		t.Errorf("claims take %v (p99) while records are swept, more than %v", got, most)
+	if got := quantile(busy, 0.9); got > most {
+		t.Errorf("claims take %v (p90) while records are swept, more than %v", got, most)
 	}
 }
 
