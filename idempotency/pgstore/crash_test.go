@@ -2,14 +2,15 @@ package pgstore_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -70,7 +71,7 @@ func TestServerIsKilled(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := count(context.Background(), "")
 		return err != nil
-	}, 10*time.Second, time.Millisecond)
+	}, patience, time.Millisecond)
 	for _, store := range stores {
 		// The server's children outlive it for a moment, each connection's by itself.
 		failed := 0
@@ -80,11 +81,11 @@ func TestServerIsKilled(t *testing.T) {
 				failed = 0
 			}
 			return failed > 5
-		}, 10*time.Second, time.Millisecond)
+		}, patience, time.Millisecond)
 	}
 	for _, r := range all {
 		t.Run("dead/"+r.name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			err := r.dead(ctx)
 			require.Error(t, err)
@@ -201,7 +202,7 @@ func TestConnectionIsKilledInJoinedWork(t *testing.T) {
 			record, tx := begin(t, store, name)
 			require.NoError(t, insert(t.Context(), tx.Value(), record.Key))
 
-			terminate(t, pool)
+			terminate(t, pool, backend(t, tx.Value()))
 			_ = end(tx) // database/sql's Refuse has another connection for it
 			require.NoError(t, tx.Rollback(t.Context()))
 
@@ -215,7 +216,7 @@ func TestConnectionIsKilledInJoinedWork(t *testing.T) {
 					assert.NoError(c, tx.Commit(context.Background(), completed))
 				}
 				assert.NotEqual(c, idempotency.Busy, reservation.Decision)
-			}, 10*time.Second, 10*time.Millisecond)
+			}, patience, 10*time.Millisecond)
 		}
 	})
 }
@@ -234,16 +235,20 @@ func TestBackendsAreKilled(t *testing.T) {
 		const operations, clients = 40, 4
 		executed := make([]int, operations*clients)
 		var begun, killed atomic.Int64
-		ctx, stop := context.WithCancel(t.Context())
+		thirds := make(chan struct{}, 1)
+		begins := func() {
+			if begun.Add(1)%3 == 0 {
+				select {
+				case thirds <- struct{}{}:
+				default: // there is a kill to come
+				}
+			}
+		}
 		var killing sync.WaitGroup
 		killing.Go(func() {
-			for ctx.Err() == nil {
-				if begun.Load() < 3*(killed.Load()+1) {
-					runtime.Gosched()
-					continue
-				}
+			for range thirds {
 				n := int64(0)
-				if killer.QueryRow(ctx, `SELECT count(*) FILTER (WHERE pg_terminate_backend(pid)) FROM (SELECT pid FROM pg_stat_activity
+				if killer.QueryRow(context.Background(), `SELECT count(*) FILTER (WHERE pg_terminate_backend(pid)) FROM (SELECT pid FROM pg_stat_activity
 					WHERE application_name = $1 ORDER BY random() LIMIT 1) backend`, name).Scan(&n) == nil {
 					killed.Add(n)
 				}
@@ -252,10 +257,10 @@ func TestBackendsAreKilled(t *testing.T) {
 		atOnce(clients, func(client int) {
 			for i := range operations {
 				n := client*operations + i
-				executed[n] = stubborn(t, store, fmt.Sprint(n), &begun)
+				executed[n] = stubborn(t, store, fmt.Sprint(n), begins)
 			}
 		})
-		stop()
+		close(thirds)
 		killing.Wait()
 		require.NotZero(t, killed.Load())
 		tries := 0
@@ -266,7 +271,7 @@ func TestBackendsAreKilled(t *testing.T) {
 				var err error
 				rows, err = count(context.Background(), fmt.Sprint(i))
 				return err == nil
-			}, 10*time.Second, time.Millisecond)
+			}, patience, time.Millisecond)
 			assert.Equal(t, 1, rows, "operation %d", i)
 		}
 		t.Logf("%d operations took %d tries and %d kills", len(executed), tries, killed.Load())
@@ -274,13 +279,13 @@ func TestBackendsAreKilled(t *testing.T) {
 }
 
 // stubborn executes an operation until it is told that it is done, and returns how
-// often it tried. It counts the tries of all as well, when they begin.
-func stubborn(t *testing.T, store *pgstore.Store, key string, begun *atomic.Int64) int {
+// often it tried. It calls begins for each try.
+func stubborn(t *testing.T, store *pgstore.Store, key string, begins func()) int {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()
 	for try := 1; ctx.Err() == nil; try++ {
-		begun.Add(1)
+		begins()
 		reservation, tx, err := store.Begin(ctx, newClaim(key), 0)
 		switch {
 		case err != nil:
@@ -298,14 +303,26 @@ func stubborn(t *testing.T, store *pgstore.Store, key string, begun *atomic.Int6
 	return 0
 }
 
-// terminate ends the connections with an open transaction.
-func terminate(t *testing.T, pool *pgxpool.Pool) {
+// backend is the number of the server's process that a transaction has. (Those that it
+// lists with an open transaction may be on their way out.)
+func backend(t *testing.T, tx any) (pid int) {
 	t.Helper()
-	var n int
-	err := pool.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE pg_terminate_backend(pid)) FROM pg_stat_activity
-		WHERE application_name = current_setting('application_name') AND state = 'idle in transaction'`).Scan(&n)
-	require.NoError(t, err)
-	require.Equal(t, 1, n)
+	const question = `SELECT pg_backend_pid()`
+	switch tx := tx.(type) {
+	case pgx.Tx:
+		require.NoError(t, tx.QueryRow(t.Context(), question).Scan(&pid))
+	case *sql.Tx:
+		require.NoError(t, tx.QueryRowContext(t.Context(), question).Scan(&pid))
+	}
+	return pid
+}
+
+// terminate ends a process of the server's.
+func terminate(t *testing.T, pool *pgxpool.Pool, pid int) {
+	t.Helper()
+	ended := false
+	require.NoError(t, pool.QueryRow(t.Context(), `SELECT pg_terminate_backend($1::int)`, pid).Scan(&ended))
+	require.True(t, ended)
 }
 
 // The server ends a transaction that does nothing for longer than Begin's limit.
@@ -313,21 +330,33 @@ func TestLimit(t *testing.T) {
 	t.Parallel()
 	eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
 		count := effects(t, dsn)
-		reservation, tx, err := store.Begin(t.Context(), newClaim("limit"), time.Second)
-		require.NoError(t, err)
-		record := reservation.Record
-		require.NoError(t, insert(t.Context(), tx.Value(), record.Key))
+		record, tx := idle(t, store, time.Second)
 		pool := newPool(t, dsn, nil)
 		require.Eventually(t, func() bool {
 			var n int
 			err := pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
 				WHERE application_name = current_setting('application_name') AND state = 'idle in transaction'`).Scan(&n)
 			return err == nil && n == 0
-		}, 10*time.Second, 5*time.Millisecond)
+		}, patience, 5*time.Millisecond)
 		require.Error(t, tx.Commit(t.Context(), completed))
 		n, err := count(t.Context(), record.Key)
 		require.NoError(t, err)
 		assert.Zero(t, n)
 		absent(t, store, record.ID)
 	})
+}
+
+// idle is joined work that has written, and does nothing more. Where that took longer than
+// the limit, on a machine that stood still, another has more time.
+func idle(t *testing.T, store *pgstore.Store, limit time.Duration) (idempotency.Record, idempotency.Transaction) {
+	t.Helper()
+	reservation, tx, err := store.Begin(t.Context(), newClaim("limit "+limit.String()), limit)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) }) // or the pool does not close
+	err = insert(t.Context(), tx.Value(), reservation.Record.Key)
+	if err == nil {
+		return reservation.Record, tx
+	}
+	require.Less(t, limit, patience, "%v", err)
+	return idle(t, store, 4*limit)
 }

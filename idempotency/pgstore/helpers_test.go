@@ -53,6 +53,9 @@ func newStore(tb testing.TB, pool *pgxpool.Pool) *pgstore.Store {
 	return store
 }
 
+// patience bounds waits for what must come. A slow machine is no fault.
+const patience = time.Minute
+
 // flavor is one of the two constructors.
 type flavor struct {
 	name    string

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"net/url"
+	"strconv"
 	"testing"
 	"time"
 
@@ -19,16 +21,26 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/postgrestest"
 )
 
+// freeAddress is one that nobody listens on. Its port is none of those that the system gives
+// to whoever asks for any, so that nobody gets it before our server does.
+func freeAddress(tb testing.TB) (address, port string) {
+	tb.Helper()
+	for {
+		port = strconv.Itoa(15_000 + rand.IntN(15_000))
+		address = net.JoinHostPort("127.0.0.1", port)
+		listener, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", address)
+		if err == nil {
+			require.NoError(tb, listener.Close())
+			return address, port
+		}
+		require.NoError(tb, tb.Context().Err())
+	}
+}
+
 // overTCP is the DSN of a server of the test's own, through TCP.
 func overTCP(tb testing.TB) string {
 	tb.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(tb, err)
-	address := listener.Addr().String()
-	require.NoError(tb, listener.Close())
-	_, port, err := net.SplitHostPort(address)
-	require.NoError(tb, err)
-
+	address, port := freeAddress(tb)
 	server := postgrestest.StartTB(tb)
 	conn, err := pgx.Connect(tb.Context(), server.DSN())
 	require.NoError(tb, err)

@@ -28,7 +28,7 @@ func TestSweepLeavesWhatIsLocked(t *testing.T) {
 		_, err = tx.Exec(t.Context(), `SELECT FROM idempotency_records ORDER BY expires LIMIT 3 FOR KEY SHARE`)
 		require.NoError(t, err)
 
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		for _, want := range []int{4, 3, 0} {
 			n, err := store.Sweep(ctx, 4)

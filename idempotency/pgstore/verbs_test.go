@@ -32,7 +32,7 @@ func TestReplayWritesNothing(t *testing.T) {
 
 		assert.Eventually(t, func() bool {
 			before := walPosition(t, pool)
-			for range 50 {
+			for range 20 {
 				for claim, want := range map[*idempotency.Claim]idempotency.Decision{&finished: idempotency.Done, &running: idempotency.Busy} {
 					again := *claim
 					again.Owner = idempotency.NewOwner()
@@ -47,7 +47,7 @@ func TestReplayWritesNothing(t *testing.T) {
 				}
 			}
 			return walPosition(t, pool) == before
-		}, 20*time.Second, time.Millisecond, f.name)
+		}, patience, time.Millisecond, f.name)
 	}
 }
 
@@ -150,7 +150,7 @@ func TestBusyMeansThisKey(t *testing.T) {
 						assert.Equal(t, idempotency.Acquired, reservation.Decision)
 					})
 				}
-				<-time.After(120 * time.Millisecond) // longer than a lock_timeout
+				<-time.After(50 * time.Millisecond) // longer than a lock_timeout, and far less than all tries
 				require.NoError(t, blocker.Rollback(t.Context()))
 				all.Wait()
 			})

@@ -147,7 +147,7 @@ func eventually(t *testing.T, i *instance, scope string) {
 			t.Error(err)
 		}
 		return err == nil
-	}, 30*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 }
 
 // What Schema gives, executed by another tool, is what Migrate makes, whatever the

@@ -95,20 +95,20 @@ func TestWithinHoldsOthersOff(t *testing.T) {
 
 			other := newClaim(claim.Key)
 			other.Takeover = idempotency.Reexecute
-			began := time.Now()
-			reservation, err := store.Reserve(t.Context(), other)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			reservation, err := store.Reserve(ctx, other)
 			require.NoError(t, err)
 			assert.Equal(t, idempotency.Busy, reservation.Decision)
 			assert.Equal(t, claim.ID, reservation.Record.ID)
-			reservation, tx, err := store.Begin(t.Context(), other, 0)
+			reservation, tx, err := store.Begin(ctx, other, 0)
 			require.NoError(t, err)
 			assert.Equal(t, idempotency.Busy, reservation.Decision)
 			assert.Nil(t, tx)
 			if taken {
-				err := store.Renew(t.Context(), dead, time.Hour)
+				err := store.Renew(ctx, dead, time.Hour)
 				assert.ErrorContains(t, err, "locked", "whether it is lost is not decided")
 			}
-			assert.Less(t, time.Since(began), 10*time.Second)
+			cancel()
 
 			require.NoError(t, c.Complete(t.Context(), lease, completed))
 			require.NoError(t, c.commit())
