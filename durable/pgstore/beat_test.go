@@ -83,7 +83,7 @@ func TestClaimsUnderOneName(t *testing.T) {
 				defer func() { assert.NoError(t, tx.Rollback(t.Context())) }() // it is not waited for
 			}
 			applyAll(t, store, batch(i, 1))
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			claimed, err := store.Claim(ctx, worker)
 			require.NoError(t, err)

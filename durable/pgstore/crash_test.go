@@ -251,13 +251,45 @@ func (b bank) book(ctx context.Context, s *durable.Send, key string) durable.Out
 }
 
 // ledger is a bank that knows no keys: it books whatever it is sent, and can be asked.
-type ledger struct{ bank }
+type ledger struct {
+	bank
+	charges *sync.Map // locks: of each charge, one thing at a time is booked or looked for
+}
 
+// ledgerSettles is how long after the end of a send it may yet be booked.
+const ledgerSettles = 500 * time.Millisecond
+
+// Send keeps that promise however long this process, the server's, or a connection of the
+// pool's is waited for: what comes later is not booked, and what was begun is not given up.
 func (l ledger) Send(ctx context.Context, s *durable.Send) durable.Outcome {
+	ctx = context.WithoutCancel(ctx)
+	charge := l.charge(s)
+	charge.Lock()
+	defer charge.Unlock()
+	late := false
+	err := l.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM durable_intent i JOIN durable_attempt a ON a.intent = i.id
+		WHERE i.scope = $1 AND i.operation = $2 AND i.key = $3 AND a.n = $4
+		AND a.finished_at + $5::bigint * interval '1 microsecond' <= clock_timestamp())`,
+		s.Intent.ID.Scope, s.Intent.ID.Operation, s.Intent.ID.Key, s.Generation, ledgerSettles.Microseconds()).Scan(&late)
+	if late {
+		err = errors.New("it comes too late")
+	}
+	if err != nil {
+		return durable.Outcome{Err: err}
+	}
 	return l.book(ctx, s, fmt.Sprint(s.Key, " ", rand.Uint64()))
 }
 
+// charge is the lock of what is sent.
+func (l ledger) charge(s *durable.Send) *sync.Mutex {
+	charge, _ := l.charges.LoadOrStore(s.Intent.ID, new(sync.Mutex))
+	return charge.(*sync.Mutex)
+}
+
 func (l ledger) Find(ctx context.Context, s *durable.Send) durable.Outcome {
+	charge := l.charge(s)
+	charge.Lock()
+	defer charge.Unlock()
 	n := 0
 	if err := l.pool.QueryRow(ctx, "SELECT count(*) FROM bank WHERE charge = $1", s.Intent.ID.Key).Scan(&n); err != nil {
 		return durable.Outcome{Err: err}
@@ -266,16 +298,17 @@ func (l ledger) Find(ctx context.Context, s *durable.Send) durable.Outcome {
 }
 
 // Protects implements durable.Protector.
-func (ledger) Protects() (keyLife, settles time.Duration) { return -1, 500 * time.Millisecond }
+func (ledger) Protects() (keyLife, settles time.Duration) { return -1, ledgerSettles }
 
 // TestBackendsAreKilled has two engines work while the server's processes are ended at
 // any moment. In the end each charge was made once, by a bank that dedupes keys, and by one
 // that knows none.
 func TestBackendsAreKilled(t *testing.T) {
 	t.Parallel()
+	var charges sync.Map
 	for name, of := range map[string]func(*pgxpool.Pool) durable.Gateway{
 		"bank":   func(p *pgxpool.Pool) durable.Gateway { return bank{p} },
-		"ledger": func(p *pgxpool.Pool) durable.Gateway { return ledger{bank{p}} },
+		"ledger": func(p *pgxpool.Pool) durable.Gateway { return ledger{bank{p}, &charges} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -313,7 +346,7 @@ func killBackends(t *testing.T, of func(*pgxpool.Pool) durable.Gateway) {
 		go func() { over <- engine.Run(ctx) }()
 	}
 	killed := 0
-	for deadline := time.Now().Add(time.Minute); ; {
+	for deadline := time.Now().Add(3 * time.Minute); ; {
 		if killed < 30 {
 			n := 0
 			require.NoError(t, s.pool.QueryRow(t.Context(), `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity

@@ -82,7 +82,7 @@ func TestClaimWaitsForNobody(t *testing.T) {
 	tx, err := pool.Begin(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, store.Within(tx).Cancel(t.Context(), order(0).ID))
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	claimed, err := store.Claim(ctx, claimOf("w", 100))
 	require.NoError(t, err)

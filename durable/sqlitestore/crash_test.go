@@ -292,7 +292,7 @@ func killWorkers(t *testing.T, name string) {
 	}
 	ended := make(chan error)
 	go func() { ended <- engine(s, gateway(s, name)).Run(ctx) }()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		stats, err := s.Stats(t.Context())
 		require.NoError(t, err)
 		if stats.States[durable.StateDone] == charges {

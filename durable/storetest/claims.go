@@ -145,25 +145,30 @@ func (k *kit) testFairness() {
 	for i := range late {
 		k.must(event(durable.EventCancel, late[i].ID))
 	}
-	now := time.Now()
-	for i, back := range []int{1, 3, 2} {
-		in := intent("q")
-		in.Row = i
-		in.NotBefore = now.Add(time.Duration(back) * 200 * time.Millisecond)
-		k.must(enqueue(in))
-	}
+	want := k.shuffled("q")
 	c.After, c.Limit = "p", 1
-	var rows []int
+	var got []durable.Record
 	k.eventually("a turn", func() bool {
 		for _, change := range k.claim(c) {
 			if change.Record.ID.Scope == "q" {
-				rows = append(rows, change.Record.Row)
+				got = append(got, change.Record)
 			}
 		}
-		return len(rows) == 3
+		return len(got) == len(want)
 	})
-	if !slices.Equal(rows, []int{0, 2, 1}) {
-		k.Errorf("rows due in the order 0, 2, 1 were claimed in the order %v", rows)
+	k.inOrder(got, want)
+}
+
+// inOrder looks whether those were claimed, in the order in which they are due.
+func (k *kit) inOrder(got, want []durable.Record) {
+	k.Helper()
+	if len(got) != len(want) {
+		k.Fatalf("%d were claimed, want %d", len(got), len(want))
+	}
+	for i := range want {
+		if got[i].ID != want[i].ID {
+			k.Errorf("claim %d is of what is due at %v, want at %v", i, got[i].NextAt, want[i].NextAt)
+		}
 	}
 }
 
@@ -198,14 +203,7 @@ func (k *kit) testDue() {
 			got = append(got, change.Record)
 		}
 	}
-	if len(got) != len(want) {
-		k.Fatalf("%d were claimed, want %d", len(got), len(want))
-	}
-	for i := range want {
-		if got[i].ID != want[i].ID {
-			k.Errorf("claim %d is of what is due at %v, want at %v", i, got[i].NextAt, want[i].NextAt)
-		}
-	}
+	k.inOrder(got, want)
 }
 
 // shuffled enqueues four that will soon be due, in another order, and gives them in the
