@@ -21,9 +21,15 @@ import (
 	"github.com/resilienthttp/resilienthttp/quotastore/storetest"
 )
 
-// options are those of the package's documentation.
+// options are those of the package's documentation, with more patience.
 func options(server *redistest.Server) *redis.Options {
-	return &redis.Options{Network: "unix", Addr: server.Socket(), ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1}
+	return patient(&redis.Options{Network: "unix", Addr: server.Socket(), ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1})
+}
+
+// patient has the client wait for a machine that stands still.
+func patient(o *redis.Options) *redis.Options {
+	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = time.Minute, time.Minute, time.Minute, time.Minute
+	return o
 }
 
 func connect(tb testing.TB, server *redistest.Server) *redis.Client {
@@ -37,7 +43,7 @@ func connect(tb testing.TB, server *redistest.Server) *redis.Client {
 func forged(tb testing.TB) (*miniredis.Miniredis, *redis.Client) {
 	tb.Helper()
 	server := miniredis.RunT(tb)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true, MaxRetries: -1})
+	client := redis.NewClient(patient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true, MaxRetries: -1}))
 	tb.Cleanup(func() { _ = client.Close() })
 	return server, client
 }
@@ -58,9 +64,9 @@ func TestInACluster(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	s := &redisstore.Store{Client: client}
 	for _, key := range []string{"a", "{b}c", ""} {
-		require.Equal(t, 9, mustTake(t, s, key, 1, 1, minute).Remaining)
+		require.Equal(t, 9, mustTake(t, s, key, 1, 1, hourly).Remaining)
 		require.NoError(t, s.Close(t.Context(), key, time.Now().Add(time.Minute)))
-		require.False(t, mustTake(t, s, key, 1, 1, minute).OK)
+		require.False(t, mustTake(t, s, key, 1, 1, hourly).OK)
 	}
 	require.ElementsMatch(t, []string{"quota:a", "quota:{b}c", "quota:"}, server.Keys())
 }
@@ -80,7 +86,8 @@ func (*trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 	return next
 }
 
-var minute = quotastore.Rule{Limit: 10, Window: time.Minute}
+// hourly gives nothing back while a test runs.
+var hourly = quotastore.Rule{Limit: 10, Window: time.Hour}
 
 func mustTake(t *testing.T, s quotastore.Store, key string, want, least int, r quotastore.Rule) quotastore.Ticket {
 	t.Helper()
@@ -102,7 +109,7 @@ func TestTakeIsOneRoundTrip(t *testing.T) {
 		do()
 		return counted.commands.Load() - before
 	}
-	take := func() { mustTake(t, s, "k", 1, 1, minute) }
+	take := func() { mustTake(t, s, "k", 1, 1, hourly) }
 	shut := func() { require.NoError(t, s.Close(t.Context(), "k", time.Now().Add(time.Minute))) }
 	require.EqualValues(t, 2, sent(take))
 	require.EqualValues(t, 1, sent(take))
@@ -111,7 +118,7 @@ func TestTakeIsOneRoundTrip(t *testing.T) {
 	require.EqualValues(t, 2, sent(shut))
 	require.EqualValues(t, 1, sent(shut))
 	require.Zero(t, sent(func() {
-		_, err := s.Take(t.Context(), "k", 11, 11, minute)
+		_, err := s.Take(t.Context(), "k", 11, 11, hourly)
 		require.ErrorIs(t, err, quotastore.ErrTooMuch)
 	}))
 }
@@ -122,21 +129,21 @@ func TestServerIsKilled(t *testing.T) {
 	t.Parallel()
 	server := redistest.StartTB(t)
 	s := &redisstore.Store{Client: connect(t, server)}
-	sliding := minute
+	sliding := hourly
 	sliding.Sliding = true
-	mustTake(t, s, "bucket", 10, 10, minute)
+	mustTake(t, s, "bucket", 10, 10, hourly)
 	mustTake(t, s, "window", 10, 10, sliding)
 	require.NoError(t, s.Close(t.Context(), "closed", time.Now().Add(time.Hour)))
 	require.NoError(t, server.Crash())
-	_, err := s.Take(t.Context(), "bucket", 1, 1, minute)
+	_, err := s.Take(t.Context(), "bucket", 1, 1, hourly)
 	require.ErrorContains(t, err, "redisstore: ")
 	require.NoError(t, server.Restart(t.Context()))
-	for key, rule := range map[string]quotastore.Rule{"bucket": minute, "window": sliding, "closed": minute} {
+	for key, rule := range map[string]quotastore.Rule{"bucket": hourly, "window": sliding, "closed": hourly} {
 		require.Eventually(t, func() bool {
 			ticket, err := s.Take(t.Context(), key, 9, 9, rule)
 			require.False(t, ticket.OK)
 			return err == nil
-		}, 10*time.Second, 10*time.Millisecond, key)
+		}, time.Minute, 10*time.Millisecond, key)
 	}
 }
 
@@ -146,14 +153,14 @@ func TestServerIsSlow(t *testing.T) {
 	t.Parallel()
 	server := redistest.StartTB(t)
 	s := &redisstore.Store{Client: connect(t, server)}
-	mustTake(t, s, "k", 1, 1, minute)
+	mustTake(t, s, "k", 1, 1, hourly)
 	require.NoError(t, server.Pause())
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	_, err := s.Take(ctx, "k", 1, 1, minute)
+	_, err := s.Take(ctx, "k", 1, 1, hourly)
 	require.Error(t, err)
 	require.NoError(t, server.Resume())
-	ticket := mustTake(t, s, "k", 1, 1, minute)
+	ticket := mustTake(t, s, "k", 1, 1, hourly)
 	require.True(t, ticket.OK)
 	require.Contains(t, []int{7, 8}, ticket.Remaining, "what nobody waited for may have been taken")
 }
@@ -162,33 +169,33 @@ func TestServerIsSlow(t *testing.T) {
 func TestServerRefusesToWrite(t *testing.T) {
 	client := connect(t, redistest.StartTB(t))
 	s := &redisstore.Store{Client: client}
-	mustTake(t, s, "k", 1, 1, minute)
+	mustTake(t, s, "k", 1, 1, hourly)
 	for _, row := range []struct{ name, says, break1, break2, mend1, mend2 string }{
 		{"full", "OOM", "maxmemory", "1", "maxmemory", "0"},
 		{"a lone master", "NOREPLICAS", "min-replicas-to-write", "1", "min-replicas-to-write", "0"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			require.NoError(t, client.ConfigSet(t.Context(), row.break1, row.break2).Err())
-			_, err := s.Take(t.Context(), "k", 1, 1, minute)
+			_, err := s.Take(t.Context(), "k", 1, 1, hourly)
 			require.ErrorContains(t, err, row.says)
 			require.ErrorContains(t, s.Close(t.Context(), "k", time.Now().Add(time.Hour)), row.says)
 			require.NoError(t, client.ConfigSet(t.Context(), row.mend1, row.mend2).Err())
-			require.Equal(t, 9, mustTake(t, s, "k", 0, 0, minute).Remaining)
+			require.Equal(t, 9, mustTake(t, s, "k", 0, 0, hourly).Remaining)
 		})
 	}
 	t.Run("a replica", func(t *testing.T) {
 		require.NoError(t, client.ConfigSet(t.Context(), "replica-serve-stale-data", "yes").Err())
 		require.NoError(t, client.ReplicaOf(t.Context(), "127.0.0.1", "1").Err())
-		_, err := s.Take(t.Context(), "k", 1, 1, minute)
+		_, err := s.Take(t.Context(), "k", 1, 1, hourly)
 		require.ErrorContains(t, err, "READONLY")
 		require.NoError(t, client.ReplicaOf(t.Context(), "NO", "ONE").Err())
-		require.Equal(t, 9, mustTake(t, s, "k", 0, 0, minute).Remaining)
+		require.Equal(t, 9, mustTake(t, s, "k", 0, 0, hourly).Remaining)
 	})
 }
 
 func TestNoClient(t *testing.T) {
 	s := new(redisstore.Store)
-	_, err := s.Take(t.Context(), "k", 1, 1, minute)
+	_, err := s.Take(t.Context(), "k", 1, 1, hourly)
 	require.EqualError(t, err, "redisstore: Store.Client is not set")
 	require.Error(t, s.Close(t.Context(), "k", time.Now().Add(time.Hour)))
 }
@@ -200,7 +207,7 @@ func TestServerIsDown(t *testing.T) {
 		Dialer: func(context.Context, string, string) (net.Conn, error) { return nil, net.ErrClosed },
 	})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
-	_, err := (&redisstore.Store{Client: client}).Take(t.Context(), "k", 1, 1, minute)
+	_, err := (&redisstore.Store{Client: client}).Take(t.Context(), "k", 1, 1, hourly)
 	require.ErrorIs(t, err, net.ErrClosed)
 }
 
@@ -220,7 +227,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		require.GreaterOrEqual(t, left, whole-time.Since(began)-rounding, what...)
 	}
 	for name, sliding := range map[string]bool{"bucket": false, "window": true} {
-		rule := quotastore.Rule{Limit: 10, Window: 10 * time.Second, Sliding: sliding}
+		rule := quotastore.Rule{Limit: 10, Window: 10 * time.Minute, Sliding: sliding}
 		mustTake(t, s, name, 0, 0, rule)
 		require.Zero(t, client.Exists(ctx, "p:"+name).Val(), "asking writes nothing")
 		began := time.Now()
@@ -237,7 +244,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		mustTake(t, s, name+"2", -5, 0, rule)
 		require.Zero(t, client.Exists(ctx, "p:"+name+"2").Val(), "it is whole again")
 	}
-	mustTake(t, s, strings.Repeat("k", 1<<20), 1, 1, minute)
+	mustTake(t, s, strings.Repeat("k", 1<<20), 1, 1, hourly)
 	require.Less(t, client.MemoryUsage(ctx, client.Keys(ctx, "p:sha256:*").Val()[0]).Val(), int64(400))
 
 	many := quotastore.Rule{Limit: 1000, Window: 500 * time.Millisecond, Sliding: true}
@@ -284,12 +291,12 @@ func TestForeignValues(t *testing.T) {
 	s := &redisstore.Store{Client: client, Prefix: "p:"}
 	for _, value := range []string{"", "hello", "1 2 3", "7 0 1 2 3", strings.Repeat("9", 400), "1 0 0 5"} {
 		require.NoError(t, client.Set(t.Context(), "p:k", value, 0).Err())
-		require.True(t, mustTake(t, s, "k", 1, 0, minute).OK, value)
+		require.True(t, mustTake(t, s, "k", 1, 0, hourly).OK, value)
 		require.True(t, mustTake(t, s, "k", 1, 0, quotastore.Rule{Limit: 10, Window: time.Second, Sliding: true}).OK, value)
 	}
 	require.NoError(t, client.Del(t.Context(), "p:k").Err())
 	require.NoError(t, client.RPush(t.Context(), "p:k", "a").Err())
-	_, err := s.Take(t.Context(), "k", 1, 1, minute)
+	_, err := s.Take(t.Context(), "k", 1, 1, hourly)
 	require.ErrorContains(t, err, "WRONGTYPE")
 }
 
