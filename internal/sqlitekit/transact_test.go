@@ -44,7 +44,7 @@ func (l *line) come(ctx context.Context, t *testing.T, work func(context.Context
 	before := l.length()
 	ended := make(chan error, 1)
 	go func() { ended <- l.d.Transact(ctx, &Ticket{}, work) }()
-	require.Eventually(t, func() bool { return l.length() == before+1 }, 10*time.Second, 50*time.Microsecond)
+	require.Eventually(t, func() bool { return l.length() == before+1 }, time.Minute, 50*time.Microsecond)
 	return ended
 }
 
@@ -131,7 +131,7 @@ func TestGroupPanics(t *testing.T) {
 	<-working
 	bad := l.come(t.Context(), t, func(context.Context, *sql.Tx) error { panic("at work") })
 	go func() { after <- d.Transact(t.Context(), &Ticket{}, add("after")) }()
-	require.Eventually(t, func() bool { return l.length() == 2 }, 10*time.Second, 50*time.Microsecond)
+	require.Eventually(t, func() bool { return l.length() == 2 }, time.Minute, 50*time.Microsecond)
 	close(hold)
 	assert.Equal(t, "at work", <-panicked)
 	require.ErrorIs(t, <-bad, errPanicked)
@@ -169,7 +169,7 @@ func TestGroupAlone(t *testing.T) {
 			return err
 		})
 	}()
-	require.Eventually(t, func() bool { return l.length() == 1 }, 10*time.Second, 50*time.Microsecond)
+	require.Eventually(t, func() bool { return l.length() == 1 }, time.Minute, 50*time.Microsecond)
 	after := l.come(t.Context(), t, add("after"))
 	close(l.hold)
 	require.NoError(t, <-l.first)
