@@ -2,8 +2,6 @@ package resilienthttp
 
 import (
 	"math"
-	"net/http"
-	"strings"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/allowance"
@@ -158,19 +156,6 @@ func (c *call) mayBeEnded() bool {
 		return c.mayBeCopied()
 	}
 	return c.repeatable()
-}
-
-// takesItsTime reports whether the answer is one that takes its time: an upgrade, or events.
-func takesItsTime(h http.Header) bool {
-	if len(h["Upgrade"]) > 0 {
-		return true
-	}
-	for _, accepted := range h["Accept"] {
-		if strings.Contains(strings.ToLower(accepted), "text/event-stream") {
-			return true
-		}
-	}
-	return false
 }
 
 // repeatsEarly reports whether the attempt, which seems to be stuck, is ended or doubled:

@@ -1,6 +1,10 @@
 package resilienthttp
 
-import "time"
+import (
+	"net/http"
+	"strings"
+	"time"
+)
 
 const (
 	// longestAnswer is the longest that an answer is waited for, where neither the
@@ -85,10 +89,23 @@ func slowAfter(beside bool, left time.Duration, bounded bool) time.Duration {
 }
 
 // mayBeCopied reports whether a second copy does no harm while the first is under way:
-// the request is safe, or bears the caller's own key. A server that is sent a key
-// unasked may not honour it.
+// the request is safe, or bears the caller's own key, and its answer does not take its
+// time anyway. A server that is sent a key unasked may not honour it.
 func (c *call) mayBeCopied() bool {
-	return (c.ownKey || safeMethod(c.request.Method)) && c.replayable() && !c.single
+	return (c.ownKey || safeMethod(c.request.Method)) && c.replayable() && !c.single && !takesItsTime(c.request.Header)
+}
+
+// takesItsTime reports whether the answer is one that takes its time: an upgrade, or events.
+func takesItsTime(h http.Header) bool {
+	if len(h["Upgrade"]) > 0 {
+		return true
+	}
+	for _, accepted := range h["Accept"] {
+		if strings.Contains(strings.ToLower(accepted), "text/event-stream") {
+			return true
+		}
+	}
+	return false
 }
 
 func (c *call) attemptsLeft() bool { return c.number < c.perCall().MaxAttempts }

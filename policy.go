@@ -36,7 +36,9 @@ type Policy struct {
 	// that is safe, or bears a key of the caller's own (by WithIdempotencyKey or the
 	// header), gets a copy beside it when it has no answer after 30 s, or half of the
 	// time that is left of the deadline; the copy in turn when half of the rest has
-	// passed. The first is left running, and the first answer wins. Such a copy is an
+	// passed; save upgrades (WebSocket) and what accepts text/event-stream, whose answers
+	// take their time anyway. For other long polls, and for GETs that are not safe to be
+	// sent twice, set a negative duration. The first is left running, and the first answer wins. Such a copy is an
 	// attempt as any other: it counts, pays the Budget, and passes the gates, where it
 	// does not wait. Copies have to be worth their while: as long as most of a scope's are
 	// overtaken by what they were sent beside, there is one at a time, and when one was,
@@ -114,7 +116,12 @@ func (p Policy) withDefaults() Policy {
 
 // WithPolicy returns a context whose calls follow p instead of
 // Transport.Policy, all of it: fields left at zero mean the documented defaults,
-// not the Transport's.
+// not the Transport's, its ClassifyBody and AttemptTimeout among them. To change one
+// field, change a copy of the policy that the Transport was given:
+//
+//	policy := transport.Policy
+//	policy.MaxAttempts = 2
+//	ctx = resilienthttp.WithPolicy(ctx, policy)
 func WithPolicy(ctx context.Context, p Policy) context.Context {
 	p = p.withDefaults()
 	return withOptions(ctx, func(o *options) { o.policy = &p })

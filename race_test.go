@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"strings"
@@ -38,6 +39,7 @@ func TestSlowAnswers(t *testing.T) {
 		deadline time.Duration
 		copies   []copyOf
 		max      int // MaxAttempts; 0: 4
+		header   http.Header
 		want     string
 		took     time.Duration
 		sent     []time.Duration
@@ -50,6 +52,10 @@ func TestSlowAnswers(t *testing.T) {
 		{name: "PUT, 40 s", method: "PUT", copies: []copyOf{{after: 40 * s}}, want: "1 200", took: 40 * s, sent: []time.Duration{0}},
 		{name: "PUT, own key, 40 s", method: "PUT", ctx: own, copies: []copyOf{never, {after: s}}, want: "1 lost, 2 200", took: 31 * s, sent: []time.Duration{0, 30 * s}},
 		{name: "DELETE, 40 s", method: "DELETE", copies: []copyOf{{after: 40 * s}}, want: "1 200", took: 40 * s, sent: []time.Duration{0}},
+		{name: "GET of events, 40 s", method: "GET", header: http.Header{"Accept": {"application/json, Text/Event-Stream"}}, copies: []copyOf{{after: 40 * s}}, want: "1 200", took: 40 * s, sent: []time.Duration{0}},
+		{name: "POST for events, own key, 40 s", method: "POST", ctx: own, header: http.Header{"Accept": {"application/json", "text/event-stream"}}, copies: []copyOf{{after: 40 * s}}, want: "1 200", took: 40 * s, sent: []time.Duration{0}},
+		{name: "an upgrade, 40 s", method: "GET", header: http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}}, copies: []copyOf{{after: 40 * s}}, want: "1 200", took: 40 * s, sent: []time.Duration{0}},
+		{name: "an upgrade, 6 of 10 s", method: "GET", header: http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}}, deadline: 10 * s, copies: []copyOf{{after: 6 * s}}, want: "1 200", took: 6 * s, sent: []time.Duration{0}},
 		{name: "single attempt", method: "GET", ctx: resilienthttp.SingleAttempt, copies: []copyOf{{after: 40 * s}}, want: "1 200", took: 40 * s, sent: []time.Duration{0}},
 		{name: "one attempt", method: "GET", max: -1, copies: []copyOf{{after: 40 * s}}, want: "1 200", took: 40 * s, sent: []time.Duration{0}},
 
@@ -88,8 +94,10 @@ func TestSlowAnswers(t *testing.T) {
 				if row.method == "GET" || row.method == "DELETE" {
 					body = ""
 				}
+				req := newCall(ctx, t, row.method, body)
+				maps.Copy(req.Header, row.header)
 				start := time.Now()
-				attempts := tripped(t, transport, newCall(ctx, t, row.method, body))
+				attempts := tripped(t, transport, req)
 				require.Equal(t, row.want, story(attempts))
 				require.Equal(t, row.took, time.Since(start))
 				var sent []time.Duration
