@@ -3,7 +3,6 @@ package resilienthttp
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptrace"
@@ -173,28 +172,44 @@ func (c *call) dress(a *attempt, now time.Time) *Error {
 	return nil
 }
 
-// bodyFor is the body that the attempt sends: the caller's the first time, and then
-// one of GetBody's. One that may be long on its way is watched, where the attempt has
-// a timer.
+// bodyFor is the body that the attempt sends: the caller's the first time, then what
+// was asked of GetBody before the retry's wait, and one of its own for a copy. One that
+// may be long on its way is watched, where the attempt has a timer.
 func (c *call) bodyFor(a *attempt) (io.ReadCloser, *Error) {
 	body := c.request.Body
-	if a != &c.first && body != nil && body != http.NoBody {
-		fresh, err := c.request.GetBody()
-		if err == nil && (fresh == nil || fresh == http.NoBody) {
-			err = errors.New("GetBody returned no body")
-		}
+	switch {
+	case a == &c.first || !c.hasBody():
+	case a.beside:
+		fresh, err := c.freshBody()
 		if err != nil {
-			if fresh != nil {
-				_ = fresh.Close()
-			}
-			return nil, &Error{Reason: ErrNotReplayable, Err: fmt.Errorf("GetBody: %w", err)}
+			return nil, &Error{Reason: ErrNotReplayable, Err: err}
 		}
 		body = fresh
+	default:
+		body, c.more.body = c.more.body, nil
 	}
 	if c.longUpload() && (a.plan.cut > 0 || a.plan.again > 0) {
 		body = a.upload.counted(body, a.record.Start)
 	}
 	return body, nil
+}
+
+// hasBody reports whether the request has one that each attempt needs anew.
+func (c *call) hasBody() bool { return c.request.Body != nil && c.request.Body != http.NoBody }
+
+// freshBody is one of GetBody's.
+func (c *call) freshBody() (io.ReadCloser, error) {
+	fresh, err := c.request.GetBody()
+	if err == nil && (fresh == nil || fresh == http.NoBody) {
+		err = errors.New("it returned no body")
+	}
+	if err != nil {
+		if fresh != nil {
+			_ = fresh.Close()
+		}
+		return nil, err
+	}
+	return fresh, nil
 }
 
 const (

@@ -3,12 +3,14 @@ package resilienthttp_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -454,15 +456,61 @@ func TestBreakerOpensInLine(t *testing.T) {
 	})
 }
 
-// TestGetBodyOfNothing is §4.4: the body is the same on every attempt, or there
-// is no other attempt.
-func TestGetBodyOfNothing(t *testing.T) {
-	base := script(status(503), status(200))
-	req := newRequest(t, http.MethodPost, "http://api.test/", "body")
-	req.GetBody = func() (io.ReadCloser, error) { return http.NoBody, nil }
-	_, err := (&resilienthttp.Transport{Base: base, Policy: every(0)}).RoundTrip(req)
-	require.ErrorIs(t, err, resilienthttp.ErrNotReplayable)
-	require.Len(t, base.calls(), 1)
+// TestGetBodyFails is §4.1, §4.4 and §3: the body is the same on every attempt, or there
+// is no other attempt. It is asked for while what has failed is still in hand, and that is
+// what comes back: a status with its body unread, and an error with GetBody's.
+func TestGetBodyFails(t *testing.T) {
+	gone := &url.Error{Op: "Get", URL: "https://files.test/?token=secret", Err: errors.New("the file is gone")}
+	for _, row := range []struct {
+		name    string
+		first   step
+		getBody func() (io.ReadCloser, error)
+		is      []error // nil: a response
+		text    string
+	}{
+		{"after a status", status(500), func() (io.ReadCloser, error) { return nil, gone }, nil, ""},
+		{"after a status that asks to wait", status(503, "Retry-After", "5"), func() (io.ReadCloser, error) { return nil, gone }, nil, ""},
+		{"with nothing, after a status", status(500), func() (io.ReadCloser, error) { return http.NoBody, nil }, nil, ""},
+		{
+			"after an error", failing(errReset), func() (io.ReadCloser, error) { return nil, gone },
+			[]error{resilienthttp.ErrNotReplayable, errReset, gone},
+			"resilienthttp: request body cannot be replayed: GetBody: get: the file is gone: connection broke (attempt 1)",
+		},
+		{
+			"with nothing, after an error", failing(errReset), func() (io.ReadCloser, error) { return nil, nil },
+			[]error{resilienthttp.ErrNotReplayable, errReset},
+			"resilienthttp: request body cannot be replayed: GetBody: it returned no body: connection broke (attempt 1)",
+		},
+		{
+			"after a timeout", hanging, func() (io.ReadCloser, error) { return nil, gone },
+			[]error{resilienthttp.ErrAttemptTimeout, resilienthttp.ErrNotReplayable, context.DeadlineExceeded, gone},
+			"resilienthttp: attempt timed out: GetBody: get: the file is gone: attempt timed out: context deadline exceeded (attempt 1)",
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := script(row.first, status(200))
+				req := newRequest(t, http.MethodPost, "http://api.test/", "body")
+				req.GetBody = row.getBody
+				tr := &resilienthttp.Transport{Base: base, Policy: every(time.Second)}
+				tr.Policy.AttemptTimeout = time.Minute
+				resp, err := tr.RoundTrip(req)
+				require.Len(t, base.calls(), 1)
+				if row.is == nil {
+					require.NoError(t, err)
+					require.Equal(t, resilienthttp.ErrNotReplayable, lastOf(t, resp).Stop)
+					require.Equal(t, "status "+strconv.Itoa(resp.StatusCode), readAll(t, resp))
+				}
+				for _, is := range row.is {
+					require.ErrorIs(t, err, is)
+				}
+				if row.is != nil {
+					require.EqualError(t, err, row.text)
+				}
+				base.requireBalance(t)
+			})
+		})
+	}
 }
 
 // TestPanicsBeforeBase is §4.2: the body is closed once, also when a function of

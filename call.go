@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -55,6 +56,8 @@ type further struct {
 	sent     []*attempt       // after the first, in the order of their starts
 	next     *attempt         // prepared by the retry loop, not sent yet
 	due      time.Time        // when it is to be sent: the drain of the last response is a part of the wait
+	body     io.ReadCloser    // which it is to send, of GetBody; nil: it is being sent, or there is none
+	bodiless error            // why GetBody gave none
 	previous time.Duration    // what Backoff gave the last time
 	token    allowance.Ticket // for a retry that is not sent yet
 	place    allowance.Place  // the right to the minimum while nobody is known to be served
@@ -62,10 +65,13 @@ type further struct {
 	rests    bool             // it waits before a retry
 }
 
-// giveBack returns what the Budget gave and the call has no more use for.
+// giveBack returns what the Budget and GetBody gave and the call has no more use for.
 func (f *further) giveBack() {
 	f.token.Cancel() // of a retry that was not sent after all
 	f.place.Leave()
+	if f.body != nil {
+		_ = f.body.Close() // there is nobody to tell
+	}
 }
 
 func (c *call) further() *further {
@@ -175,7 +181,7 @@ func closeRequestBody(req *http.Request) {
 
 // errInsideItself is a Transport that sends to itself, because it is a part of
 // the http.DefaultTransport that is its Base, say.
-var errInsideItself = fmt.Errorf("%w: the Transport is its own Base", netfail.ErrMalformed)
+var errInsideItself = fmt.Errorf("%w: the Transport is its own Base", netfail.ErrMisconfigured)
 
 // deepest is how many calls of one Transport may be inside each other. One that
 // fetches a token by way of itself needs two; to exhaust the stack takes more.
@@ -193,7 +199,7 @@ func (c *call) circuits() *circuit.Breaker { return c.breaker.withDefaults(c.sta
 
 // replayable reports whether the request's body can be had again.
 func (c *call) replayable() bool {
-	return c.request.Body == nil || c.request.Body == http.NoBody || c.request.GetBody != nil
+	return !c.hasBody() || c.request.GetBody != nil
 }
 
 // repeatable reports whether a second copy of the request does no harm, whatever
@@ -306,6 +312,9 @@ func (c *call) unwind() {
 func (c *call) lastError() *Error {
 	last := &c.last.record
 	e := &Error{Reason: last.Stop, Err: last.Err, Attempts: c.attempts()}
+	if c.more != nil && c.more.bodiless != nil {
+		e.Err = netfail.With(&bodilessError{c.more.bodiless}, e.Err)
+	}
 	if inner := refused(last.Err); inner != nil {
 		e.Reason, e.NotBefore = inner.Reason, inner.NotBefore
 		return e

@@ -936,6 +936,12 @@ func TestTransportErrors(t *testing.T) {
 		{"not found for now", &net.DNSError{Err: "no such host", IsNotFound: true, IsTemporary: true}, transient, false},
 		{"DNS, temporary", &net.DNSError{Err: "server misbehaving", IsTemporary: true}, transient, false},
 		{"DNS, timeout", &net.DNSError{Err: "i/o timeout", IsTimeout: true}, transient, false},
+		{"invalid port", dial(&net.AddrError{Err: "invalid port", Addr: "99999"}), permanent, false},
+		{"unknown network", dial(net.UnknownNetworkError("tpc")), permanent, false},
+		{"invalid address", dial(net.InvalidAddrError("no address")), permanent, false},
+		{"unparsed address", dial(&net.ParseError{Type: "IP address", Text: "1.2.3"}), permanent, false},
+		{"address of another family, for now", dial(&net.AddrError{Err: "no suitable address found", Addr: "x.test"}), transient, false},
+		{"an address of somebody else", &net.AddrError{Err: "missing port in address", Addr: "x.test"}, transient, true},
 		{"unknown authority", x509.UnknownAuthorityError{}, permanent, true},
 		{"hostname", x509.HostnameError{Certificate: &x509.Certificate{}, Host: "x.test"}, permanent, true},
 		{"expired", x509.CertificateInvalidError{Reason: x509.Expired}, permanent, true},
@@ -1072,6 +1078,32 @@ func TestMalformedRequests(t *testing.T) {
 				})
 			})
 		}
+	}
+	// What a dialer is given that is no address is found here, and nobody is asked: these
+	// pin what net says, over its own dialer.
+	for _, row := range []struct {
+		name, url string
+		base      *http.Transport
+	}{
+		{"a port above 65535", "http://127.0.0.1:99999/", &http.Transport{}},
+		{"a port above 65535/https", "https://127.0.0.1:99999/", &http.Transport{}},
+		{"a port above 65535/proxy", "http://x.test/", &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: "127.0.0.1:99999"})}},
+		{"a port above 65535/CONNECT", "https://x.test/", &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: "127.0.0.1:99999"})}},
+		{"a port above 65535/SOCKS", "http://x.test/", &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "socks5", Host: "127.0.0.1:99999"})}},
+		{"a network of no kind", "http://127.0.0.1:1/", &http.Transport{DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tpc", address)
+		}}},
+	} {
+		t.Run("§4.9 "+row.name, func(t *testing.T) {
+			transport := bareTransport(row.base, 2)
+			transport.Breaker = &resilienthttp.Breaker{MinRequests: 1}
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, row.url, nil)
+			require.NoError(t, err)
+			attempts := tripped(t, transport, req)
+			require.Len(t, attempts, 1, "%v", attempts[0].Err)
+			require.Equal(t, resilienthttp.VerdictPermanent, attempts[0].Verdict, "%v", attempts[0].Err)
+			require.Equal(t, resilienthttp.StateClosed, transport.Breaker.State(req.URL.Host))
+		})
 	}
 	t.Run("§4.9 host header/proxy", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {

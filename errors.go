@@ -52,7 +52,8 @@ var (
 	ErrBudgetExhausted = errors.New("retry budget exhausted")
 
 	// ErrNotReplayable says that the request has a body and no GetBody, so it
-	// can be sent once only.
+	// can be sent once only; or that GetBody has failed. Its error is found in the
+	// *Error where the last attempt ended in one, and is not told beside a response.
 	ErrNotReplayable = errors.New("request body cannot be replayed")
 
 	// ErrNotIdempotent says that repeating could have done the work twice: the
@@ -68,7 +69,8 @@ var (
 	// SingleAttempt, an X-Retry-Owner header that Deadline.Handler found, an outer
 	// Transport in the same process, or an SDK whose request says so: amz-sdk-request
 	// with a maximum above 1, or a count in it, in x-stainless-retry-count or in
-	// x-goog-api-client by which this is a repeat.
+	// x-goog-api-client by which this is a repeat. A request that could not be repeated
+	// anyway says that instead: ErrNotIdempotent, ErrNotReplayable, ErrMaxAttempts.
 	ErrSingleAttempt = errors.New("another layer owns retries")
 )
 
@@ -183,6 +185,12 @@ func (e *Error) Unsent() bool {
 	return len(e.Attempts) > 0 || e.Err == nil || errors.Is(e.Err, ErrRateLimited) || provesUnsent(e.Err) ||
 		errors.Is(e.Err, context.Canceled) || errors.Is(e.Err, context.DeadlineExceeded)
 }
+
+// bodilessError is that of a GetBody: why what had failed was not asked again.
+type bodilessError struct{ err error }
+
+func (b *bodilessError) Error() string { return "GetBody: " + netfail.Describe(b.err) }
+func (b *bodilessError) Unwrap() error { return b.err }
 
 // why is the reason of the call's end alone, or else its cause.
 func (e *Error) why() string {

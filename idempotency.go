@@ -55,7 +55,7 @@ type Idempotency struct {
 
 	// MaxLength is how many characters the API takes, where those are fewer than 255: a
 	// longer key from NewKey or the context makes the call fail before anything is sent.
-	// 0 means 255.
+	// Below the 36 of a UUID it needs a NewKey, or Off. 0 means 255.
 	MaxLength int
 
 	// Hosts are those that honour keys, in lower case: "api.example.com",
@@ -97,6 +97,16 @@ func (i Idempotency) withDefaults() Idempotency {
 	}
 	i.Hosts = slices.Clone(i.Hosts)
 	return i
+}
+
+// generatedLength is how long the keys are that are made without NewKey: UUIDs.
+const generatedLength = 36
+
+// tooShortForKeys reports whether an API that takes no more than MaxLength would be sent
+// keys that are longer.
+func (i *Idempotency) tooShortForKeys() bool {
+	generates := !i.Off && i.NewKey == nil && (i.Methods == nil || len(i.Methods) > 0)
+	return generates && i.MaxLength > 0 && i.MaxLength < generatedLength
 }
 
 // keyFor finds or makes the key of a call. send is false when the request bears

@@ -92,6 +92,9 @@ func (c *call) again(last *attempt) (wait time.Duration, stop error) {
 	if !c.timeFor(at, health) || !c.timeFor(closed, health) {
 		return 0, ErrDeadline
 	}
+	if !c.nextBody() {
+		return 0, ErrNotReplayable
+	}
 	if more.token == (allowance.Ticket{}) { // else it is paid already
 		token, ok := c.budget.admit(c.scopeKey(), now, c.ask(health, last))
 		if !ok {
@@ -101,6 +104,22 @@ func (c *call) again(last *attempt) (wait time.Duration, stop error) {
 	}
 	more.due = at
 	return wait, nil
+}
+
+// nextBody gets the body that the retry is to send, while what has failed is still in
+// hand: where there is none, that is what the call comes to.
+func (c *call) nextBody() bool {
+	if !c.hasBody() {
+		return true
+	}
+	more := c.more
+	if more.body, more.bodiless = c.freshBody(); more.bodiless == nil {
+		return true
+	}
+	now := time.Now()
+	c.waited += now.Sub(c.accounted) // GetBody may have taken its time
+	c.accounted = now
+	return false
 }
 
 // timeFor reports whether an attempt that begins then can be answered before the

@@ -939,7 +939,14 @@ func TestTimeIsAccountedForWhateverHappens(t *testing.T) {
 			if r.IntN(4) == 0 {
 				trackBody(req, "charge")
 				open, takes := req.GetBody, upTo(5*time.Second)
-				req.GetBody = func() (io.ReadCloser, error) { time.Sleep(takes); return open() }
+				fails := r.IntN(4) == 0
+				req.GetBody = func() (io.ReadCloser, error) {
+					time.Sleep(takes)
+					if fails {
+						return nil, errReset
+					}
+					return open()
+				}
 			}
 			if resp, err := tr.RoundTrip(req); err == nil {
 				readAll(t, resp)

@@ -136,9 +136,14 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // CloseIdleConnections closes the idle connections of Base, if Base can.
-// http.Client.CloseIdleConnections calls it.
+// http.Client.CloseIdleConnections calls it. Where the configuration is wrong, and
+// each call says so, it does nothing.
 func (t *Transport) CloseIdleConnections() {
-	if closer, ok := t.settled().base.(interface{ CloseIdleConnections() }); ok {
+	config := t.settled()
+	if config.err != nil {
+		return // Base may be nil in its type, or the Transport itself
+	}
+	if closer, ok := config.base.(interface{ CloseIdleConnections() }); ok {
 		closer.CloseIdleConnections()
 	}
 }

@@ -245,6 +245,7 @@ func TestRequestBodyIsClosedOnce(t *testing.T) {
 		bodies int
 		is     error       // nil: a response
 		during func(*call) // runs while the call does
+		panics bool
 	}{
 		{name: "success", steps: []step{status(200)}, bodies: 1},
 		{name: "permanent failure", steps: []step{status(404)}, bodies: 1},
@@ -279,7 +280,7 @@ func TestRequestBodyIsClosedOnce(t *testing.T) {
 			if resp, err := c.tr.RoundTrip(req); err == nil {
 				_ = resp.Body.Close()
 			}
-		}, bodies: 1, is: resilienthttp.ErrBreakerOpen},
+		}, bodies: 2, is: resilienthttp.ErrBreakerOpen},
 		{name: "refused by the static limit", steps: []step{status(200)}, setup: func(t *testing.T, c *call) {
 			c.tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.001, Burst: 1, MaxWait: -1}
 			resp, err := c.tr.RoundTrip(get(t))
@@ -331,7 +332,13 @@ func TestRequestBodyIsClosedOnce(t *testing.T) {
 			ctx, cancel := context.WithCancel(c.req.Context())
 			c.req = c.req.WithContext(ctx)
 			time.AfterFunc(time.Second, cancel)
-		}, bodies: 1, is: context.Canceled},
+		}, bodies: 2, is: context.Canceled},
+		{name: "no token for the retry", steps: []step{status(503)}, setup: func(_ *testing.T, c *call) {
+			c.tr.Budget = &resilienthttp.Budget{Ratio: 1e-9, MinPerSecond: -1}
+		}, bodies: 2},
+		{name: "RetryWait panics", steps: []step{status(503)}, setup: func(_ *testing.T, c *call) {
+			c.tr.Trace = &resilienthttp.Trace{RetryWait: func(*resilienthttp.Attempt) { panic(errReset) }}
+		}, bodies: 2, panics: true},
 		{name: "nil URL", steps: []step{status(200)}, setup: func(_ *testing.T, c *call) { c.req.URL = nil }, bodies: 1, is: errAny},
 		{name: "malformed key", steps: []step{status(200)}, setup: func(_ *testing.T, c *call) {
 			c.req = c.req.WithContext(resilienthttp.WithIdempotencyKey(c.req.Context(), "a\x00b"))
@@ -344,17 +351,20 @@ func TestRequestBodyIsClosedOnce(t *testing.T) {
 		}, bodies: 1, is: errAny},
 		{name: "GetBody fails", steps: []step{status(503)}, setup: func(_ *testing.T, c *call) {
 			c.req.GetBody = func() (io.ReadCloser, error) { return nil, errReset }
-		}, bodies: 1, is: resilienthttp.ErrNotReplayable},
+		}, bodies: 1},
 		{name: "GetBody returns nil", steps: []step{status(503)}, setup: func(_ *testing.T, c *call) {
 			c.req.GetBody = func() (io.ReadCloser, error) { return nil, nil }
-		}, bodies: 1, is: resilienthttp.ErrNotReplayable},
+		}, bodies: 1},
 		{name: "GetBody returns a body and an error", steps: []step{status(503)}, setup: func(_ *testing.T, c *call) {
 			open := c.req.GetBody
 			c.req.GetBody = func() (io.ReadCloser, error) {
 				body, _ := open()
 				return body, errReset
 			}
-		}, bodies: 2, is: resilienthttp.ErrNotReplayable},
+		}, bodies: 2},
+		{name: "GetBody fails after an error", steps: []step{failing(errReset)}, setup: func(_ *testing.T, c *call) {
+			c.req.GetBody = func() (io.ReadCloser, error) { return nil, io.ErrUnexpectedEOF }
+		}, bodies: 1, is: resilienthttp.ErrNotReplayable},
 		{name: "the hedge wins", steps: []step{after(time.Hour, status(200)), status(200)}, setup: func(_ *testing.T, c *call) {
 			c.tr.Hedge = &resilienthttp.Hedge{Delay: time.Second}
 		}, bodies: 2},
@@ -383,8 +393,15 @@ func TestRequestBodyIsClosedOnce(t *testing.T) {
 				if tt.during != nil {
 					go tt.during(c)
 				}
-				resp, err := c.tr.RoundTrip(c.req)
+				var resp *http.Response
+				var err error
+				if tt.panics {
+					require.Panics(t, func() { _, err = c.tr.RoundTrip(c.req) })
+				} else {
+					resp, err = c.tr.RoundTrip(c.req)
+				}
 				switch {
+				case tt.panics:
 				case tt.is == nil:
 					require.NoError(t, err)
 					readAll(t, resp)
@@ -915,6 +932,11 @@ func TestCloseIdleConnections(t *testing.T) {
 	require.NotPanics(t, (&resilienthttp.Transport{Base: roundTripper(status(200))}).CloseIdleConnections)
 	require.NotPanics(t, (&resilienthttp.Transport{}).CloseIdleConnections)
 	require.NotPanics(t, resilienthttp.NewClient().CloseIdleConnections)
+	require.NotPanics(t, (&resilienthttp.Transport{Base: (*http.Transport)(nil)}).CloseIdleConnections)
+	require.NotPanics(t, (&resilienthttp.Transport{Base: (*resilienthttp.Transport)(nil)}).CloseIdleConnections)
+	itself := &resilienthttp.Transport{}
+	itself.Base = itself
+	require.NotPanics(t, itself.CloseIdleConnections)
 
 	synctest.Test(t, func(t *testing.T) {
 		s := memhttp.NewServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))

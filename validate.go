@@ -19,9 +19,10 @@ import (
 //
 // Wrong is what cannot work, and what nobody can mean: a time between a nanosecond and a
 // microsecond, whose unit was forgotten (a single nanosecond is the least there is, and
-// may be meant); a percentage where there is to be a share; a method in lower case; a
-// Deadline.Margin that leaves an attempt no time. All other numbers mean something: each
-// field says what, also when it is negative, NaN or large.
+// may be meant); a percentage where there is to be a share, up to 100; a method in lower
+// case; a Deadline.Margin that leaves an attempt no time; an Idempotency.MaxLength that is
+// too short for the keys that are made. All other numbers mean something: each field says
+// what, also when it is negative, NaN or large.
 func (t *Transport) Validate() error {
 	var c complaints
 	c.headers(t)
@@ -40,6 +41,9 @@ func (t *Transport) Validate() error {
 	}
 	if b := t.Budget; b != nil {
 		c.unit("Budget.Window", b.Window)
+		most := max(p.MaxAttempts, defaultMaxAttempts) // with as many retries, save one
+		c.add(b.Ratio >= float64(most) && b.Ratio <= mostPercent, fmt.Sprintf(
+			"Budget.Ratio is %v: retries for each call, not a percentage, and no call makes so many (negative: no cap)", b.Ratio))
 	}
 	if l := t.RateLimit; l != nil {
 		c.unit("RateLimit.MaxWait", l.MaxWait)
@@ -54,6 +58,8 @@ func (t *Transport) Validate() error {
 	if h := t.Hedge; h != nil {
 		c.unit("Hedge.Delay", h.Delay)
 		c.share("Hedge.Quantile", h.Quantile)
+		c.add(h.MaxRatio > 1 && h.MaxRatio <= mostPercent, fmt.Sprintf(
+			"Hedge.MaxRatio is %v: a share of the calls, not a percentage, is at most 1 (negative: no cap)", h.MaxRatio))
 	}
 	return errors.Join(c...)
 }
@@ -63,7 +69,7 @@ type complaints []error
 
 func (c *complaints) add(wrong bool, what string) {
 	if wrong {
-		*c = append(*c, fmt.Errorf("%w: %s", netfail.ErrMalformed, what))
+		*c = append(*c, fmt.Errorf("%w: %s", netfail.ErrMisconfigured, what))
 	}
 }
 
@@ -73,9 +79,12 @@ func (c *complaints) unit(field string, d time.Duration) {
 	c.add(d > 1 && d < time.Microsecond, fmt.Sprintf("%s is %v: its unit was forgotten", field, d))
 }
 
+// mostPercent is what no percentage exceeds: a number beyond it says that there is no cap.
+const mostPercent = 100
+
 // share complains of a percentage: a share of all is at most 1.
 func (c *complaints) share(field string, x float64) {
-	c.add(x >= 10 && x <= 100, fmt.Sprintf("%s is %v: a share of all, not a percentage, is at most 1", field, x))
+	c.add(x >= 10 && x <= mostPercent, fmt.Sprintf("%s is %v: a share of all, not a percentage, is at most 1", field, x))
 }
 
 // headers complains of names.
@@ -91,9 +100,11 @@ func (c *complaints) headers(t *Transport) {
 		c.add(i.Header == taken || d.Header == taken, "Idempotency.Header or Deadline.Header is "+taken+", which means something else")
 	}
 	c.add(t.Idempotency.MaxLength < 0, "Idempotency.MaxLength is negative")
+	c.add(t.Idempotency.tooShortForKeys(), fmt.Sprintf(
+		"Idempotency.MaxLength is %d, and the keys that are made while NewKey is nil have %d characters", t.Idempotency.MaxLength, generatedLength))
 	for _, pattern := range i.Hosts {
 		if err := hosts.Check(pattern); err != nil {
-			c.add(true, "Idempotency.Hosts has "+err.Error())
+			c.add(true, "Idempotency.Hosts "+err.Error())
 		}
 	}
 	for _, method := range i.Methods {

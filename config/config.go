@@ -44,8 +44,8 @@ const MaxSize = 1 << 20
 //
 // Errors name the field: one that is not known, is there twice, or can only be set in Go;
 // a value of the wrong kind; and what Transport.Validate refuses. All of them are told at
-// once, and then t is as it was. The text must be one object of no more than MaxSize, with
-// nothing behind it.
+// once, and then t is as it was. The text must be one object of no more than MaxSize, in
+// UTF-8, with or without a byte order mark, and nothing behind it.
 //
 // Like any setting of fields, it must come before the first use of t and of what t shares.
 func Read(r io.Reader, t *resilienthttp.Transport) error {
@@ -59,6 +59,7 @@ func Read(r io.Reader, t *resilienthttp.Transport) error {
 	if len(text) > MaxSize {
 		return fmt.Errorf("config: more than %d bytes", MaxSize)
 	}
+	text = bytes.TrimPrefix(text, []byte("\ufeff")) // as some editors begin a file
 	if err := wellFormed(text); err != nil {
 		return fmt.Errorf("config: %w", err)
 	}
@@ -192,6 +193,9 @@ func (c *complaints) value(to reflect.Value, path string, text []byte) {
 			to.Set(reflect.ValueOf(b))
 		}
 		return
+	case **resilienthttp.Trace: // which is functions, and nothing else
+		c.addf(path, "can only be set in Go")
+		return
 	}
 	switch {
 	case to.Kind() == reflect.Struct:
@@ -214,8 +218,12 @@ func (c *complaints) plain(to reflect.Value, path string, text []byte) {
 		reflect.Bool: "true or false", reflect.Int: "a whole number", reflect.Float64: "a number", reflect.String: "a string", reflect.Slice: "a list of strings",
 	}[to.Kind()]
 	made := reflect.New(to.Type())
-	if string(bytes.TrimSpace(text)) == "null" || bytes.Contains(text, []byte("null")) && to.Kind() == reflect.Slice && hasNull(text) {
+	if string(bytes.TrimSpace(text)) == "null" {
 		c.addf(path, "is null, and must be %s", want)
+		return
+	}
+	if i, item, found := notText(text); found && to.Kind() == reflect.Slice {
+		c.addf(path+"["+strconv.Itoa(i)+"]", "is %s, and must be a string", kindOf(item))
 		return
 	}
 	if err := json.Unmarshal(text, made.Interface()); err != nil {
@@ -229,18 +237,18 @@ func (c *complaints) plain(to reflect.Value, path string, text []byte) {
 	to.Set(made.Elem())
 }
 
-// hasNull reports whether a list has a null in it.
-func hasNull(text []byte) bool {
-	var list []*json.RawMessage
+// notText is the first item of a list that is no string.
+func notText(text []byte) (i int, item []byte, found bool) {
+	var list []json.RawMessage
 	if json.Unmarshal(text, &list) != nil {
-		return false
+		return 0, nil, false
 	}
-	for _, item := range list {
-		if item == nil {
-			return true
+	for i, item := range list {
+		if item[0] != '"' {
+			return i, item, true
 		}
 	}
-	return false
+	return 0, nil, false
 }
 
 func (c *complaints) duration(path string, text []byte) (time.Duration, bool) {

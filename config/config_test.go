@@ -96,6 +96,11 @@ func TestRead(t *testing.T) {
 		require.NoError(t, config.Read(strings.NewReader(`{"Hedge": {"Delay": "1s"}}`), &tr))
 		require.Equal(t, time.Second, tr.Hedge.Delay)
 	})
+	t.Run("with a byte order mark", func(t *testing.T) {
+		var tr resilienthttp.Transport
+		require.NoError(t, config.Read(strings.NewReader("\ufeff"+`{"Policy": {"MaxAttempts": 3}}`), &tr))
+		require.Equal(t, 3, tr.Policy.MaxAttempts)
+	})
 	t.Run("strategies", func(t *testing.T) {
 		for _, name := range []string{"FullJitter", "equalJitter", "DecorrelatedJitter", "Exponential"} {
 			var tr resilienthttp.Transport
@@ -123,14 +128,20 @@ func TestReadRefuses(t *testing.T) {
 		{"a duration without a unit", `{"Policy": {"AttemptTimeout": "5"}}`, []string{`Policy.AttemptTimeout is "5", which is no duration`}},
 		{"what Validate refuses", `{"Policy": {"AttemptTimeout": "5ns"}}`, []string{"Policy.AttemptTimeout is 5ns"}},
 		{"a percentage", `{"Breaker": {"FailureRatio": 50}}`, []string{"Breaker.FailureRatio is 50"}},
-		{"only in Go", `{"Base": {}, "Trace": {"CallDone": 1}, "Policy": {"Classify": "x"}}`, []string{"Base can only", "Trace.CallDone can only", "Policy.Classify can only"}},
+		{"only in Go", `{"Base": {}, "Trace": {"CallDone": 1, "Nothing": 2}, "Policy": {"Classify": "x"}}`, []string{"Base can only", "Trace can only", "Policy.Classify can only"}},
+		{"a Trace of nothing", `{"Trace": {}}`, []string{"Trace can only be set in Go"}},
+		{"a list of what is no string", `{"Idempotency": {"Methods": ["POST", 1, null], "Hosts": [["a.test"]]}}`, []string{
+			"Idempotency.Methods[1] is 1, and must be a string", "Idempotency.Hosts[0] is a list, and must be a string",
+		}},
+		{"a host in capitals", `{"Idempotency": {"Hosts": ["API.x.com"]}}`, []string{`config: invalid configuration: Idempotency.Hosts has "API.x.com", which is not in lower case`}},
+		{"UTF-16", "\xff\xfe{\x00}\x00", []string{"line 1"}},
 		{"wrong kinds", `{"Policy": {"MaxAttempts": 1.5}, "OwnsRetries": "yes", "Budget": {"Ratio": "a lot"}, "Hedge": [], "Idempotency": {"Methods": "POST", "Header": 7}}`, []string{
 			"Policy.MaxAttempts is 1.5, and must be a whole number", "OwnsRetries is a string, and must be true or false",
 			"Budget.Ratio is a string, and must be a number", "Hedge is a list, and must be an object",
 			"Idempotency.Methods is a string, and must be a list of strings", "Idempotency.Header is 7, and must be a string",
 		}},
 		{"nulls", `{"Policy": null, "Budget": {"Ratio": null, "Window": null}, "Idempotency": {"Methods": ["POST", null]}}`, []string{
-			"Policy is null", "Budget.Ratio is null", "Budget.Window is null", "Idempotency.Methods is null",
+			"Policy is null", "Budget.Ratio is null", "Budget.Window is null", "Idempotency.Methods[1] is null",
 		}},
 		{"too large", `{"Budget": {"Ratio": 1e999}, "Policy": {"MaxAttempts": 99999999999999999999999}}`, []string{"Budget.Ratio", "Policy.MaxAttempts"}},
 		{"a backoff of no kind", `{"Policy": {"Backoff": {"Strategy": "Fibonacci", "Base": "1s", "Max": "2s"}}}`, []string{"Policy.Backoff.Strategy is \"Fibonacci\""}},
@@ -169,6 +180,7 @@ func FuzzRead(f *testing.F) {
 	f.Add(all)
 	f.Add(`{"Policy": {"Backoff": {"Strategy": "FullJitter", "Base": "1s", "Max": "1m"}}}`)
 	f.Add(`{"Trace": {}, "Hedge": {}}`)
+	f.Add("\ufeff" + `{"Idempotency": {"Methods": ["POST", 1]}}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{MaxAttempts: 7, Adaptive: &resilienthttp.AdaptiveTimeout{Min: time.Second}}, Budget: &resilienthttp.Budget{Ratio: 0.3}}
 		before := knownOf(tr)

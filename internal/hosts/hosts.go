@@ -31,16 +31,16 @@ func under(host, domain string) bool {
 	return ok && label != ""
 }
 
-// Check is what is wrong with a pattern, or nil.
+// Check is what is wrong with a pattern, or nil: words that follow the name of the field.
 func Check(pattern string) error {
 	host := strings.TrimPrefix(pattern, "*.")
 	switch {
 	case host == "":
-		return errors.New("an empty host")
+		return errors.New("has an empty host")
 	case host != strings.ToLower(host):
-		return fmt.Errorf("%q is not in lower case", pattern)
+		return fmt.Errorf("has %q, which is not in lower case", pattern)
 	case strings.ContainsAny(host, "/*@?# \t"):
-		return fmt.Errorf("%q is no host: example.com, example.com:8443 or *.example.com", pattern)
+		return fmt.Errorf("has %q, which is no host: write example.com, example.com:8443 or *.example.com", pattern)
 	}
 	return nil
 }

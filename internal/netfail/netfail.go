@@ -23,13 +23,17 @@ import (
 // ErrMalformed marks requests that this module itself finds malformed.
 var ErrMalformed = errors.New("invalid request") // "malformed" is what Describe hides, with net/http
 
+// ErrMisconfigured marks what this module finds wrong with its own configuration, whatever
+// the request is.
+var ErrMisconfigured = errors.New("invalid configuration")
+
 // Malformed reports whether err says that the request itself is wrong: repeating
 // it would fail in the same way.
 func Malformed(err error) bool { return unsendable(err) || foundWhileWriting(err) }
 
 // unsendable is a request that was refused before a byte of it was written.
 func unsendable(err error) bool {
-	return errors.Is(err, ErrMalformed) || begins(err,
+	return errors.Is(err, ErrMalformed) || errors.Is(err, ErrMisconfigured) || noAddress(err) || begins(err,
 		"unsupported protocol scheme ",
 		"net/http: invalid header ",
 		"net/http: invalid trailer ",
@@ -109,8 +113,30 @@ func notDialled(err error) bool {
 	if _, answer := errors.AsType[*ConnectError](err); answer {
 		return true
 	}
+	return whileDialling(err)
+}
+
+// whileDialling reports whether err came before there was a connection.
+func whileDialling(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
 	return ok && (op.Op == "dial" || op.Op == "proxyconnect" || strings.HasPrefix(op.Op, "socks"))
+}
+
+// noAddress is a dialer that was given what is no address: a port above 65535, a network
+// of no kind. It is found here, and nobody was asked.
+func noAddress(err error) bool {
+	if !whileDialling(err) {
+		return false
+	}
+	if address, ok := errors.AsType[*net.AddrError](err); ok {
+		return address.Err != "no suitable address found" // of those that DNS gave, for now
+	}
+	var (
+		network net.UnknownNetworkError
+		invalid net.InvalidAddrError
+		parsed  *net.ParseError
+	)
+	return errors.As(err, &network) || errors.As(err, &invalid) || errors.As(err, &parsed)
 }
 
 // NoSuchHost reports whether the name does not exist. Resolvers also say so while
