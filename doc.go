@@ -10,8 +10,11 @@
 // Every call then gets
 //
 //   - an idempotency key when it is a POST or PATCH ([Idempotency]),
-//   - a deadline for each attempt, and a header that tells the server how long
-//     the call may still take ([Policy], [Deadline]),
+//   - where the call has a deadline, a header that tells the server how long it may
+//     still take ([Deadline]); an attempt has a timeout of its own if you set one, and
+//     otherwise ends with the call, or after 2 min ([Policy]),
+//   - a copy beside a slow answer, where that does no harm: a GET is sent again after
+//     30 s, or half of the time that is left ([Policy]),
 //   - retries of what may pass and may be repeated, apart by a backoff with full
 //     jitter and at least by what the server asks ([Policy], [Backoff]),
 //   - a budget that keeps retries a small share of the calls ([Budget]),
@@ -23,8 +26,8 @@
 // # What comes back
 //
 // When the last attempt was answered, its response is returned with the body unread,
-// whatever the status, unless a gate closed or the time ran out while the next attempt
-// was waiting. Otherwise the error is
+// whatever the status, unless a gate closed, the time ran out or the caller cancelled
+// while the next attempt was waiting. Otherwise the error is
 // one [*Error], in which errors.Is finds the reason (such as [ErrBreakerOpen]),
 // the context's error and the cause. [Attempts] tells how a response came about.
 //
@@ -38,7 +41,7 @@
 //   - With a key, or an idempotent method: 500, 502, 503, 504, 529 and other 5xx; 403 and
 //     409 with Retry-After; a connection that was reset or closed; an attempt's timeout.
 //   - Never: other 4xx; 501, 505, 506, 508, 510, 511; certificates, hosts that do not
-//     exist, malformed requests; the caller's cancellation and deadline.
+//     exist, malformed requests and addresses; the caller's cancellation and deadline.
 //
 // A server's explicit word comes first (Stripe-Should-Retry, X-Should-Retry), and
 // [Policy.ClassifyBody] and [Policy.Classify] overrule the table. The body must be
