@@ -23,16 +23,17 @@ type core struct {
 	settle settler
 
 	mu      sync.Mutex
-	workers []*worker      // the last is the one that claims
-	taken   int            // senders that are at work
-	held    map[string]int // intents held, by scope
-	after   string         // the scope that was served last
+	workers []*worker         // the last is the one that claims
+	taken   int               // senders that are at work
+	held    map[Lane]int      // intents held
+	after   string            // the scope that was served last
+	behind  map[string]string // the same of each gateway
 }
 
 // settings are the Engine's fields, with the defaults put in.
 type settings struct {
 	Store                               Store
-	Concurrency, PerTenant              int
+	Concurrency, PerTenant, PerGateway  int
 	Lease, Poll, Drain, Timeout, Expiry time.Duration
 	Trace                               *Trace
 }
@@ -43,20 +44,25 @@ type route struct {
 	finder  Finder // nil: it cannot be asked
 	policy  Policy
 	terms   Terms
+	pulse   pulse // by core.mu
 }
 
 func newCore(e *Engine) *core {
 	s := &settings{
-		Store: e.Store, Concurrency: cmp.Or(e.Concurrency, defaultConcurrency), PerTenant: e.PerTenant,
+		Store: e.Store, Concurrency: cmp.Or(e.Concurrency, defaultConcurrency), PerTenant: e.PerTenant, PerGateway: e.PerGateway,
 		Lease: cmp.Or(e.Lease, defaultLease), Poll: cmp.Or(e.Poll, defaultPoll), Drain: max(cmp.Or(e.Drain, defaultDrain), 0),
 		Timeout: cmp.Or(e.Timeout, defaultTimeout), Expiry: cmp.Or(e.TTL, defaultTTL), Trace: e.Trace,
 	}
 	if s.PerTenant == 0 {
 		s.PerTenant = max(s.Concurrency/4, 1)
 	}
+	if s.PerGateway == 0 {
+		s.PerGateway = max(s.Concurrency/max(len(e.Gateways), 1), 1)
+	}
+	s.PerGateway = min(s.PerGateway, s.Concurrency)
 	c := &core{
 		settings: s, routes: make(map[string]*route), terms: make(map[string]Terms),
-		wake: make(chan struct{}, 1), held: make(map[string]int),
+		wake: make(chan struct{}, 1), held: make(map[Lane]int), behind: make(map[string]string),
 	}
 	c.settle.core = c
 	for name, gateway := range e.Gateways {
@@ -112,7 +118,8 @@ func (c *core) claim(ctx context.Context, r *round, limit int, only *idempotency
 	w := c.claimant()
 	w.holds++
 	c.taken += claim.Limit
-	claim.Worker, claim.After, claim.Held = w.name, c.after, maps.Clone(c.held)
+	claim.Worker, claim.After, claim.Behind, claim.Held = w.name, c.after, maps.Clone(c.behind), maps.Clone(c.held)
+	claim.Senders, claim.Shares = c.Concurrency, c.shares()
 	c.mu.Unlock()
 
 	asked := time.Now()
@@ -128,10 +135,16 @@ func (c *core) claim(ctx context.Context, r *round, limit int, only *idempotency
 	c.taken -= claim.Limit
 	for i := range claimed.Changes {
 		change := &claimed.Changes[i]
-		c.after = change.Record.ID.Scope
+		lane := LaneOf(&change.Record)
+		if only == nil {
+			c.after = lane.Scope
+		}
+		if route := c.routes[lane.Gateway]; route != nil && only == nil {
+			c.behind[lane.Gateway] = lane.Scope
+		}
 		if change.Begun != nil {
 			c.taken++
-			c.held[change.Record.ID.Scope]++
+			c.held[lane]++
 			w.holds++
 		}
 	}
@@ -144,7 +157,9 @@ func (c *core) claim(ctx context.Context, r *round, limit int, only *idempotency
 		change := &claimed.Changes[i]
 		c.Trace.changed(change)
 		if change.Begun != nil {
-			r.send(&attempt{core: c, worker: w, change: change, route: c.routes[change.Record.Gateway], now: claimed.Now, asked: asked})
+			a := &attempt{core: c, worker: w, change: change, route: c.routes[change.Record.Gateway], now: claimed.Now, asked: asked}
+			c.begin(a)
+			r.send(a)
 		}
 	}
 	return len(claimed.Changes), claim.Limit, nil
@@ -178,12 +193,27 @@ func (c *core) settled(w *worker, stored bool) {
 	c.release(w, !stored)
 }
 
-// free gives a sender back.
-func (c *core) free(scope string) {
+// begin notes an attempt, and hear what came of it.
+func (c *core) begin(a *attempt) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
+	a.route.pulse.begin(a)
+}
+
+func (c *core) hear(a *attempt, outcome *Outcome, took time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a.route.pulse.hear(outcome, time.Now(), took)
+}
+
+// free gives an attempt's sender back.
+func (c *core) free(a *attempt) {
+	lane := LaneOf(&a.change.Record)
+	c.mu.Lock()
+	a.route.pulse.end(a)
 	c.taken--
-	if c.held[scope]--; c.held[scope] <= 0 {
-		delete(c.held, scope)
+	if c.held[lane]--; c.held[lane] <= 0 {
+		delete(c.held, lane)
 	}
 	c.mu.Unlock()
 	c.wakeUp()

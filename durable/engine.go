@@ -30,6 +30,12 @@ type Engine struct {
 	// scope, 0: a quarter of that, at least 1.
 	Concurrency, PerTenant int
 
+	// PerGateway is how many of one Gateway while it does not answer, where there are
+	// several, 0: an even part of Concurrency, at least 1. One that answers may have what
+	// the others leave free, but for a quarter of Concurrency, of which an even part is
+	// kept for each. It is the same within a tenant's share, in proportion.
+	PerGateway int
+
 	// Lease is how long a worker counts as alive that is not heard of; it is heard of
 	// every third of it. 0: 30 s. Poll is the longest between two looks for what is due;
 	// 0: 1 s. Drain is how long Run waits for what is being sent, when its context ends;
@@ -78,7 +84,7 @@ func (e *Engine) Validate() error {
 	switch {
 	case e.Store == nil:
 		return invalidf("an Engine needs a Store")
-	case e.Concurrency < 0 || e.PerTenant < 0:
+	case e.Concurrency < 0 || e.PerTenant < 0 || e.PerGateway < 0:
 		return invalidf("a negative number of senders")
 	case e.Lease != 0 && e.Lease < leastLease || e.Lease > longestWait:
 		return invalidf("a lease of %v", e.Lease)

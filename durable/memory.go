@@ -20,8 +20,8 @@ import (
 type Memory struct {
 	mu      sync.Mutex
 	rows    map[idempotency.ID]*memoryRow
-	scopes  []string // that have ever had an intent, in order
-	due     map[string]*memoryQueue
+	scopes  []string                           // that have ever had an intent, in order
+	due     map[string]map[string]*memoryQueue // by gateway and scope
 	workers map[string]*memoryWorker
 }
 
@@ -33,7 +33,7 @@ type memoryRow struct {
 
 	attempts []Attempt
 	letters  []Letter
-	place    int // in its scope's queue; -1: it is not there
+	place    int // in its lane's queue; -1: it is not there
 }
 
 type memoryWorker struct {
@@ -116,22 +116,33 @@ func (m *Memory) write(row *memoryRow, c *Change) {
 func (m *Memory) insert(id idempotency.ID) *memoryRow {
 	if m.rows == nil {
 		m.rows = make(map[idempotency.ID]*memoryRow)
-		m.due = make(map[string]*memoryQueue)
+		m.due = make(map[string]map[string]*memoryQueue)
 	}
 	row := &memoryRow{place: -1}
 	m.rows[id] = row
-	if m.due[id.Scope] == nil {
-		m.due[id.Scope] = new(memoryQueue)
-		place, _ := slices.BinarySearch(m.scopes, id.Scope)
+	if place, found := slices.BinarySearch(m.scopes, id.Scope); !found {
 		m.scopes = slices.Insert(m.scopes, place, id.Scope)
 	}
 	return row
 }
 
+// queue is that of the row's lane.
+func (m *Memory) queue(row *memoryRow) *memoryQueue {
+	scopes := m.due[row.Gateway]
+	if scopes == nil {
+		scopes = make(map[string]*memoryQueue)
+		m.due[row.Gateway] = scopes
+	}
+	if scopes[row.ID.Scope] == nil {
+		scopes[row.ID.Scope] = new(memoryQueue)
+	}
+	return scopes[row.ID.Scope]
+}
+
 // unlink takes the row out of where its state has put it, and link puts it there.
 func (m *Memory) unlink(row *memoryRow) {
 	if row.place >= 0 {
-		heap.Remove(m.due[row.ID.Scope], row.place)
+		heap.Remove(m.queue(row), row.place)
 	}
 	if row.Worker != "" {
 		delete(m.worker(row.Worker).held, row)
@@ -140,7 +151,7 @@ func (m *Memory) unlink(row *memoryRow) {
 
 func (m *Memory) link(row *memoryRow) {
 	if row.State.Claimable() {
-		heap.Push(m.due[row.ID.Scope], row)
+		heap.Push(m.queue(row), row)
 	}
 	if row.Worker != "" {
 		m.worker(row.Worker).held[row] = struct{}{}
@@ -190,28 +201,36 @@ func (m *Memory) round(claim *Claim, now time.Time) []*memoryRow {
 		}
 		return []*memoryRow{row}
 	}
-	first, found := slices.BinarySearch(m.scopes, claim.After)
+	var rows []*memoryRow
+	room := claim.Room()
+	for gateway, scopes := range m.due {
+		rows = append(rows, m.lanes(room, scopes, gateway, claim.Start(gateway), now)...)
+	}
+	return Turns(room, rows, func(row *memoryRow) *Record { return &row.Record })
+}
+
+// lanes goes over the scopes of a gateway, which each give one in their turn.
+func (m *Memory) lanes(room *Room, due map[string]*memoryQueue, gateway, behind string, now time.Time) (rows []*memoryRow) {
+	first, found := slices.BinarySearch(m.scopes, behind)
 	if found {
 		first++
 	}
+	most := room.Gateway(gateway)
 	var shares [][]*memoryRow
 	for i := range m.scopes {
 		scope := m.scopes[(first+i)%len(m.scopes)]
-		share := min(claim.PerScope-claim.Held[scope], claim.Limit)
-		if rows := m.due[scope].first(share, now); len(rows) > 0 {
-			shares = append(shares, rows)
-		}
-	}
-	var rows []*memoryRow
-	for turn := 0; len(rows) < claim.Limit; turn++ {
-		before := len(rows)
-		for _, share := range shares {
-			if turn < len(share) && len(rows) < claim.Limit {
-				rows = append(rows, share[turn])
+		if queue := due[scope]; queue != nil {
+			if share := queue.first(room.Lane(Lane{Scope: scope, Gateway: gateway}), now); len(share) > 0 {
+				shares = append(shares, share)
 			}
 		}
-		if len(rows) == before {
-			break
+	}
+	for turn, before := 0, -1; before < len(rows); turn++ {
+		before = len(rows)
+		for _, share := range shares {
+			if turn < len(share) && len(rows) < most {
+				rows = append(rows, share[turn])
+			}
 		}
 	}
 	return rows

@@ -265,7 +265,9 @@ const grace = 200 * time.Millisecond
 
 func (a *attempt) run(r *round) {
 	record := &a.change.Record
+	began := time.Now()
 	outcome, gone := a.call(r)
+	a.core.hear(a, &outcome, time.Since(began))
 	event := Event{
 		Kind: EventFinish, Intent: Intent{ID: record.ID}, Worker: record.Worker, Generation: record.Generation,
 		Terms: &a.route.terms, Outcome: outcome,
@@ -282,11 +284,11 @@ func (a *attempt) run(r *round) {
 	}
 	select {
 	case <-gone: // a Gateway that does not come back keeps its sender
-		a.core.free(record.ID.Scope)
+		a.core.free(a)
 	default:
 		go func() {
 			<-gone
-			a.core.free(record.ID.Scope)
+			a.core.free(a)
 		}()
 	}
 }

@@ -232,6 +232,7 @@ func TestEngineInvalid(t *testing.T) {
 		"no store":             func(e *durable.Engine) { e.Store = nil },
 		"negative senders":     func(e *durable.Engine) { e.Concurrency = -1 },
 		"a negative share":     func(e *durable.Engine) { e.PerTenant = -1 },
+		"a gateway's":          func(e *durable.Engine) { e.PerGateway = -1 },
 		"a short lease":        func(e *durable.Engine) { e.Lease = time.Millisecond },
 		"an endless lease":     func(e *durable.Engine) { e.Lease = 1 << 62 },
 		"a negative poll":      func(e *durable.Engine) { e.Poll = -1 },

@@ -99,18 +99,29 @@ type Claim struct {
 	// Limit is the most intents to claim. It must be positive.
 	Limit int
 
-	// PerScope is the most of one scope that the worker may hold, and Held how many it
-	// holds already. PerScope must be positive.
+	// PerScope is the most of one scope that the worker may hold. It must be positive.
 	PerScope int
-	Held     map[string]int
 
-	// After is the scope behind which the round begins. The scopes with something due
-	// are gone through in the order of their bytes, from the first behind After to the
-	// last and then from the first again, and each gives in its turn what is due there
-	// longest, until there is nothing or Limit is reached.
-	After string
+	// Senders is the most that the worker may hold at all, and Shares the most of each of
+	// its gateways. In a scope that is the same part of PerScope, at least 1. Of a quarter
+	// of Senders, and in a scope of PerScope, an even part is kept for each of the Shares:
+	// no other takes it. Nil Shares: gateways have none, and Senders is not looked at.
+	Senders int
+	Shares  map[string]int
 
-	// Only claims this intent and no other, if it is due.
+	// Held is how many the worker holds already.
+	Held map[Lane]int
+
+	// After is the scope behind which the round begins, and Behind that of a gateway
+	// behind which its own begins; none: After. The scopes in which a
+	// gateway has something due are gone through in the order of their bytes, from the
+	// first behind Behind to the last and then from the first again, and each gives in its
+	// turn what is due there longest, until there is nothing or no room for more of the
+	// gateway. Of what the gateways have got so, Turns takes Limit.
+	After  string
+	Behind map[string]string
+
+	// Only claims this intent and no other, if it is due. It needs no share.
 	Only *idempotency.ID
 }
 
@@ -152,6 +163,11 @@ func (c *Claim) Validate() error {
 	}
 	if c.Lease <= 0 || c.Lease > longestWait || c.Limit <= 0 || c.PerScope <= 0 {
 		return invalidf("a claim needs a lease, a limit and a share of each scope")
+	}
+	for name, share := range c.Shares {
+		if share <= 0 || share > c.Senders {
+			return invalidf("a share of %d senders of %d for the gateway %q", share, c.Senders, name)
+		}
 	}
 	if c.Only != nil {
 		if err := c.Only.Validate(); err != nil {

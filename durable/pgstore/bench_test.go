@@ -33,10 +33,10 @@ func BenchmarkStore(b *testing.B) {
 					generation, worker, next_at, later, attempts, tries, doubt, ask, class, code, reference, reason, letter, since,
 					batch, "row", created, updated, payload)
 				SELECT 'tenant ' || lpad((CASE WHEN $2 AND i >= $3::int THEN $3::int / 2 ELSE i % $3::int END)::text, 6, '0'),
-					'charge', 'old ' || i, 'psp', 'v1:a', 0, 1, 0, '',
+					'charge', 'old ' || i, $6, 'v1:a', 0, 1, 0, '',
 					now() + $4::bigint * interval '1 microsecond' + i * interval '1 microsecond', $5, 0, 0, false, false, 0, '', '', '',
 					0, now(), '', 0, now(), now(), '{}'
-				FROM generate_series(0, $1::int - 1) AS i`, l.Rows, l.Lopsided, l.Scopes, l.Due.Microseconds(), l.Due > durable.Soon)
+				FROM generate_series(0, $1::int - 1) AS i`, l.Rows, l.Lopsided, l.Scopes, l.Due.Microseconds(), l.Due > durable.Soon, l.Gateway)
 		},
 		Unclaim: func(b *testing.B, store durable.Store) {
 			b.Helper()

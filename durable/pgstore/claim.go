@@ -3,6 +3,7 @@ package pgstore
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -41,23 +42,25 @@ func (s *Store) Claim(ctx context.Context, claim durable.Claim) (claimed durable
 // ripenBatch is the most intents that a claim brings back from what is later.
 const ripenBatch = 1000
 
-// round goes over the scopes, which each give one intent in their turn.
+// round goes over the scopes of each gateway, which each give one intent in their turn.
 type round struct {
 	is    *statements
 	t     *pgkit.Transaction
 	claim *durable.Claim
+	room  *durable.Room
 
 	now     time.Time
 	expires time.Time // the worker's lease
 	shares  []*share  // by place, which counts from 1
-	total   int       // rows
 }
 
-// share is a scope's part of a claim.
+// share is a lane's part of a claim.
 type share struct {
-	rows []*row // what is due longest
-	room int    // the most that it may have
-	dry  bool   // nothing else is due
+	gateway string
+	rows    []*row // what is due longest
+	room    int    // the most that it may have
+	dry     bool   // nothing else is due
+	want    int    // how many more are read
 }
 
 // choose is what a claim is about. What is not due Decide leaves alone.
@@ -70,14 +73,9 @@ func (r *round) choose(ctx context.Context) ([]*row, error) {
 		one := &pgkit.Statement{Text: r.is.lockOne, Args: []any{c.Only.Scope, c.Only.Operation, c.Only.Key}, Scan: into(&rows)}
 		return rows, r.t.Send(ctx, one, clockInto(&r.now), stay)
 	}
-	scopes, counts := make([]string, 0, len(c.Held)), make([]int64, 0, len(c.Held))
-	for scope, n := range c.Held {
-		scopes, counts = append(scopes, scope), append(counts, int64(n))
-	}
+	r.room = c.Room()
 	ripen := &pgkit.Statement{Text: r.is.ripen, Args: []any{durable.Soon.Microseconds(), int64(ripenBatch)}}
-	err := r.t.Send(ctx, ripen, &pgkit.Statement{
-		Text: r.is.choose, Args: []any{c.After, int64(c.Limit), int64(c.PerScope), scopes, counts}, Scan: into(&rows),
-	}, clockInto(&r.now), stay)
+	err := r.t.Send(ctx, ripen, &pgkit.Statement{Text: r.is.choose, Args: rooms(c, r.room), Scan: into(&rows)}, clockInto(&r.now), stay)
 	if err != nil {
 		return nil, err
 	}
@@ -85,27 +83,62 @@ func (r *round) choose(ctx context.Context) ([]*row, error) {
 	if err := r.fill(ctx); err != nil {
 		return nil, err
 	}
-	return r.turns(), nil
+	return durable.Turns(r.room, r.turns(), func(r *row) *durable.Record { return &r.Record }), nil
 }
 
-// begin makes the shares. A scope of which others have all is not among them.
+// rooms are what choose is told.
+func rooms(c *durable.Claim, room *durable.Room) []any {
+	gateways, lanes := slices.Collect(maps.Keys(c.Shares)), slices.Collect(maps.Keys(c.Held))
+	for name := range c.Behind {
+		if _, shares := c.Shares[name]; !shares {
+			gateways = append(gateways, name)
+		}
+	}
+	const other = "" // no gateway is called that
+	itself := func(name string) string { return name }
+	args := arrays([]field[string]{
+		column("", "", itself),
+		column("", "", func(name string) int64 { return int64(room.Gateway(name)) }),
+		column("", "", func(name string) int64 { return int64(room.Each(name)) }),
+		column("", "", c.Start),
+	}, gateways)
+	args = append(args, int64(room.Gateway(other)), int64(room.Each(other)), c.After)
+	seen := make(map[string]bool)
+	var scopes []string
+	for _, lane := range lanes {
+		if !seen[lane.Scope] {
+			seen[lane.Scope] = true
+			scopes = append(scopes, lane.Scope)
+		}
+	}
+	args = append(args, arrays([]field[string]{
+		column("", "", itself),
+		column("", "", func(name string) int64 { return int64(room.Scope(name)) }),
+	}, scopes)...)
+	return append(args, arrays([]field[durable.Lane]{
+		column("", "", func(l durable.Lane) string { return l.Scope }),
+		column("", "", func(l durable.Lane) string { return l.Gateway }),
+		column("", "", func(l durable.Lane) int64 { return int64(room.Lane(l)) }),
+	}, lanes)...)
+}
+
+// begin makes the shares. A lane of which others have all is not among them.
 func (r *round) begin(rows []*row) {
 	inOrder(rows)
-	even, place := 0, int64(0)
+	even, place := make(map[string]int), int64(0)
 	for _, row := range rows {
 		if row.place != place {
 			place = row.place
-			r.shares = append(r.shares, &share{room: r.claim.PerScope - r.claim.Held[row.ID.Scope]})
+			r.shares = append(r.shares, &share{gateway: row.Gateway, room: r.room.Lane(durable.LaneOf(&row.Record))})
 		}
 		s := r.shares[len(r.shares)-1]
 		row.place = int64(len(r.shares) - 1)
 		s.rows = append(s.rows, row)
-		even = max(even, len(s.rows))
+		even[s.gateway] = max(even[s.gateway], len(s.rows))
 	}
 	for _, s := range r.shares {
-		s.dry = len(s.rows) < min(even, s.room)
+		s.dry = len(s.rows) < min(even[s.gateway], s.room)
 	}
-	r.total = len(rows)
 }
 
 func inOrder(rows []*row) {
@@ -114,66 +147,74 @@ func inOrder(rows []*row) {
 	})
 }
 
-// fill reads more of each scope, evenly, until there is enough or nothing left.
+// fill reads more of each gateway's scopes, evenly, until there is enough or nothing left.
 func (r *round) fill(ctx context.Context) error {
 	for {
-		var open []*row // the last of each scope that may have more
+		total, open := make(map[string]int), make(map[string]int)
 		for _, s := range r.shares {
-			if !s.dry && len(s.rows) < s.room {
-				open = append(open, s.rows[len(s.rows)-1])
+			total[s.gateway] += len(s.rows)
+			if s.open() {
+				open[s.gateway]++
 			}
 		}
-		missing := r.claim.Limit - r.total
-		if missing <= 0 || len(open) == 0 {
+		enough := 0
+		for name, n := range total {
+			enough += min(n, r.room.Gateway(name))
+		}
+		var behind []*row // the last of each share that may have more
+		for _, s := range r.shares {
+			missing := r.room.Gateway(s.gateway) - total[s.gateway]
+			if missing > 0 && s.open() && enough < r.claim.Limit {
+				s.want = min((missing-1)/open[s.gateway]+1, s.room-len(s.rows))
+				behind = append(behind, s.rows[len(s.rows)-1])
+			}
+		}
+		if len(behind) == 0 {
 			return nil
 		}
-		rows, err := r.more(ctx, open, (missing-1)/len(open)+1)
-		if err != nil {
+		if err := r.more(ctx, behind); err != nil {
 			return err
-		}
-		r.total += len(rows)
-		for _, row := range rows {
-			s := r.shares[row.place]
-			s.rows = append(s.rows, row)
 		}
 	}
 }
 
-// more reads up to each of the scopes of the open rows, behind these, and finds out
-// which scopes are dry.
-func (r *round) more(ctx context.Context, open []*row, each int) ([]*row, error) {
+func (s *share) open() bool { return !s.dry && len(s.rows) < s.room }
+
+// more reads what is wanted of some shares, behind what they have, and finds out which are
+// dry.
+func (r *round) more(ctx context.Context, behind []*row) error {
 	var rows []*row
 	args := arrays([]field[*row]{
+		column("", "", func(last *row) string { return last.Gateway }),
 		column("", "", func(last *row) string { return last.ID.Scope }),
 		column("", "", func(last *row) time.Time { return last.NextAt }),
 		column("", "", func(last *row) int64 { return last.id }),
-		column("", "", func(last *row) int64 { return int64(r.want(last, each)) }),
+		column("", "", func(last *row) int64 { return int64(r.shares[last.place].want) }),
 		column("", "", func(last *row) int64 { return last.place }),
-	}, open)
+	}, behind)
 	err := r.t.Send(ctx, &pgkit.Statement{Text: r.is.chooseMore, Args: append(args, r.now), Scan: into(&rows)})
 	inOrder(rows)
-	got := make(map[int64]int, len(open))
+	got := make(map[int64]int, len(behind))
 	for _, row := range rows {
 		got[row.place]++
+		s := r.shares[row.place]
+		s.rows = append(s.rows, row)
 	}
-	for _, last := range open {
-		r.shares[last.place].dry = got[last.place] < r.want(last, each)
+	for _, last := range behind {
+		s := r.shares[last.place]
+		s.dry = got[last.place] < s.want
 	}
-	return rows, err
+	return err
 }
 
-// want is how many more of a scope fit, each at most.
-func (r *round) want(last *row, each int) int {
-	s := r.shares[last.place]
-	return min(each, s.room-len(s.rows))
-}
-
-// turns puts the shares into the order of the round.
-func (r *round) turns() []*row {
-	rows := make([]*row, 0, min(r.total, r.claim.Limit))
-	for turn := 0; len(rows) < cap(rows); turn++ {
+// turns puts the shares of each gateway into the order of its round.
+func (r *round) turns() (rows []*row) {
+	given := make(map[string]int)
+	for turn, before := 0, -1; before < len(rows); turn++ {
+		before = len(rows)
 		for _, s := range r.shares {
-			if turn < len(s.rows) && len(rows) < cap(rows) {
+			if turn < len(s.rows) && given[s.gateway] < r.room.Gateway(s.gateway) {
+				given[s.gateway]++
 				rows = append(rows, s.rows[turn])
 			}
 		}

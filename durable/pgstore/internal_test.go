@@ -35,10 +35,13 @@ func TestPlans(t *testing.T) {
 		args              []any
 		cond              string
 	}{
-		{"choose", s.is.choose, "durable_intent_due", []any{"m", int64(100), int64(25), []string{"a"}, []int64{1}}, "((scope"},
+		{"choose", s.is.choose, "durable_intent_due", []any{
+			[]string{"psp"}, []int64{50}, []int64{25}, []string{"m"}, int64(100), int64(25), "m", []string{"a"}, []int64{1},
+			[]string{"a"}, []string{"psp"}, []int64{1},
+		}, "((gateway"},
 		{
 			"choose more", s.is.chooseMore, "durable_intent_due",
-			[]any{[]string{"a"}, []any{"2026-01-01"}, []int64{1}, []int64{10}, []int64{1}, "2026-01-01"}, "((scope",
+			[]any{[]string{"psp"}, []string{"a"}, []any{"2026-01-01"}, []int64{1}, []int64{10}, []int64{1}, "2026-01-01"}, "((gateway",
 		},
 		{
 			"lock", s.is.lock, "durable_intent_scope_operation_key_key",

@@ -33,14 +33,16 @@ const (
 
 	micros = ` * interval '1 microsecond' `
 
-	// inTurn is the order within a scope: that of the index. Of what is due at the same
+	// inTurn is the order within a lane: that of the index. Of what is due at the same
 	// time the oldest comes first.
 	inTurn = ` ORDER BY i.next_at, i.id `
 
-	// firstScope and nextScope are those in which there is anything to claim, be it due or
-	// not: each is a seek in the index, however many rows there are.
-	firstScope = `SELECT i.scope FROM` + intents + `i WHERE` + claimable
-	oneScope   = ` ORDER BY i.scope LIMIT 1`
+	// oneGateway and oneScope are of those for which there is anything to claim, be it due
+	// or not: each is a seek in the index, however many rows there are.
+	oneGateway = `SELECT i.gateway FROM` + intents + `i WHERE` + claimable
+	oneScope   = `SELECT i.scope FROM` + intents + `i WHERE` + claimable + `AND i.gateway = g.gateway `
+	byGateway  = ` ORDER BY i.gateway LIMIT 1`
+	byScope    = ` ORDER BY i.scope LIMIT 1`
 )
 
 // clock is the database's time.
@@ -81,32 +83,48 @@ const ripen = `UPDATE` + intents + `AS t SET later = false WHERE t.id = ANY (ARR
 		SELECT i.id FROM` + intents + `i WHERE` + later + `AND i.next_at <= (SELECT clock_timestamp() + $1::bigint` + micros + `)
 		ORDER BY i.next_at LIMIT $2::bigint FOR UPDATE SKIP LOCKED))`
 
-// choose gives of each scope that has something due, those behind $1 first, an even
-// share of $2 intents; $3 less what is held already ($4, $5) is the most of one scope.
+// choose gives of each gateway ($1) so many intents ($2), no more than $3 of a scope, an even
+// share of each that has something due, those behind $4 first; $5 to $7 are that of other
+// gateways. $8 and $9 tell how much room there is in some scopes, $10 to $12 in some lanes.
 const choose = `WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() AS now),
-	a(scope) AS (
-		(` + firstScope + `AND i.scope > $1::text` + oneScope + `)
-		UNION ALL SELECT (` + firstScope + `AND i.scope > a.scope` + oneScope + `) FROM a WHERE a.scope IS NOT NULL),
-	b(scope) AS (
-		(` + firstScope + oneScope + `)
-		UNION ALL SELECT (` + firstScope + `AND i.scope > b.scope` + oneScope + `) FROM b WHERE b.scope < $1::text),
-	s(scope) AS (SELECT scope FROM a WHERE scope IS NOT NULL UNION ALL SELECT scope FROM b WHERE scope <= $1::text),
-	r AS (SELECT scope, $3::bigint - coalesce((
-		SELECT h.n FROM unnest($4::text[], $5::bigint[]) AS h(scope, n) WHERE h.scope = s.scope), 0) AS room FROM s),
-	d AS MATERIALIZED (SELECT scope, room, row_number() OVER () AS place FROM r WHERE room > 0 AND (
-			SELECT true FROM` + intents + `i WHERE` + claimable + `AND i.scope = r.scope
-				AND i.next_at <= (SELECT now FROM clock) ORDER BY i.next_at LIMIT 1)
-		LIMIT $2::bigint)
+	n(gateway) AS (
+		(` + oneGateway + byGateway + `)
+		UNION ALL SELECT (` + oneGateway + `AND i.gateway > n.gateway` + byGateway + `) FROM n WHERE n.gateway IS NOT NULL),
+	g AS MATERIALIZED (
+		SELECT n.gateway, coalesce(k.room, $5::bigint) AS room, coalesce(k.each, $6::bigint) AS each,
+			coalesce(k.behind, $7::text) AS behind
+		FROM n LEFT JOIN unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[]) AS k(gateway, room, each, behind)
+			ON k.gateway = n.gateway
+		WHERE n.gateway IS NOT NULL AND coalesce(k.room, $5::bigint) > 0),
+	d AS MATERIALIZED (SELECT g.gateway, g.room, l.scope, l.each, l.scopes, row_number() OVER () AS place FROM g CROSS JOIN LATERAL (
+		WITH RECURSIVE a(scope) AS (
+			(` + oneScope + `AND i.scope > g.behind` + byScope + `)
+			UNION ALL SELECT (` + oneScope + `AND i.scope > a.scope` + byScope + `) FROM a WHERE a.scope IS NOT NULL),
+		b(scope) AS (
+			(` + oneScope + byScope + `)
+			UNION ALL SELECT (` + oneScope + `AND i.scope > b.scope` + byScope + `) FROM b WHERE b.scope < g.behind),
+		s(scope) AS (SELECT scope FROM a WHERE scope IS NOT NULL UNION ALL SELECT scope FROM b WHERE scope <= g.behind),
+		r AS (SELECT s.scope, least(g.each,
+			(SELECT h.room FROM unnest($8::text[], $9::bigint[]) AS h(scope, room) WHERE h.scope = s.scope),
+			(SELECT h.room FROM unnest($10::text[], $11::text[], $12::bigint[]) AS h(scope, gateway, room)
+				WHERE h.scope = s.scope AND h.gateway = g.gateway)) AS each FROM s OFFSET 0),
+		f AS (SELECT scope, each FROM r WHERE each > 0 AND (
+				SELECT true FROM` + intents + `i WHERE` + claimable + `AND i.gateway = g.gateway AND i.scope = r.scope
+					AND i.next_at <= (SELECT now FROM clock) ORDER BY i.next_at LIMIT 1)
+			LIMIT g.room)
+		SELECT scope, each, count(*) OVER () AS scopes FROM f) l)
 	SELECT` + columns + `, i.payload, NULL::bytea, d.place FROM d CROSS JOIN LATERAL (
-		SELECT * FROM` + intents + `i WHERE` + claimable + `AND i.scope = d.scope AND i.next_at <= (SELECT now FROM clock)
-		` + inTurn + `LIMIT least(d.room, ($2::bigint - 1) / (SELECT count(*) FROM d) + 1) FOR UPDATE SKIP LOCKED) i`
+		SELECT * FROM` + intents + `i WHERE` + claimable + `AND i.gateway = d.gateway AND i.scope = d.scope
+			AND i.next_at <= (SELECT now FROM clock)
+		` + inTurn + `LIMIT least(d.each, (d.room - 1) / d.scopes + 1) FOR UPDATE SKIP LOCKED) i`
 
-// chooseMore gives what else was due at $6 in some scopes, behind what was chosen there.
+// chooseMore gives what else was due at $7 in some lanes, behind what was chosen there.
 const chooseMore = `SELECT` + columns + `, i.payload, NULL::bytea, o.place
-	FROM unnest($1::text[], $2::timestamptz[], $3::bigint[], $4::bigint[], $5::bigint[]) AS o(scope, next_at, id, want, place)
+	FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::bigint[], $5::bigint[], $6::bigint[])
+		AS o(gateway, scope, next_at, id, want, place)
 	CROSS JOIN LATERAL (
-		SELECT * FROM` + intents + `i WHERE` + claimable + `AND i.scope = o.scope AND i.next_at <= $6::timestamptz
-			AND (i.next_at, i.id) > (o.next_at, o.id)
+		SELECT * FROM` + intents + `i WHERE` + claimable + `AND i.gateway = o.gateway AND i.scope = o.scope
+			AND i.next_at <= $7::timestamptz AND (i.next_at, i.id) > (o.next_at, o.id)
 		` + inTurn + `LIMIT o.want FOR UPDATE SKIP LOCKED) i`
 
 // lost is whose worker has gone, whether it is known that it was there or not.

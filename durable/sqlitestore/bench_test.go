@@ -31,9 +31,9 @@ func BenchmarkStore(b *testing.B) {
 				INSERT INTO durable_intent (scope, operation, key, gateway, fingerprint, state, epoch, generation, worker, next_at,
 					later, attempts, tries, doubt, ask, class, code, reference, reason, letter, since, batch, row, created, updated,
 					payload)
-				SELECT printf('tenant %06d', CASE WHEN ?2 AND i >= ?3 THEN ?3 / 2 ELSE i % ?3 END), 'charge', 'old ' || i, 'psp',
+				SELECT printf('tenant %06d', CASE WHEN ?2 AND i >= ?3 THEN ?3 / 2 ELSE i % ?3 END), 'charge', 'old ' || i, ?6,
 					'v1:a', 0, 1, 0, '', ?4 + i, ?5, 0, 0, 0, 0, 0, '', '', '', 0, ?4, '', 0, ?4, ?4, x'7b7d' FROM n`,
-				l.Rows, l.Lopsided, l.Scopes, time.Now().Add(l.Due).UnixMicro(), l.Due > durable.Soon)
+				l.Rows, l.Lopsided, l.Scopes, time.Now().Add(l.Due).UnixMicro(), l.Due > durable.Soon, l.Gateway)
 		},
 		Unclaim: func(b *testing.B, store durable.Store) {
 			b.Helper()

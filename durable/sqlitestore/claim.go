@@ -26,7 +26,7 @@ func (s *Store) Claim(ctx context.Context, claim durable.Claim) (claimed durable
 		}
 		for i := range rows {
 			e := claim.Event(&rows[i].Record)
-			result, err := t.judge(ctx, &rows[i], &e, now)
+			result, err := t.judge(ctx, rows[i], &e, now)
 			if err != nil {
 				return err
 			}
@@ -43,34 +43,64 @@ func (s *Store) Claim(ctx context.Context, claim durable.Claim) (claimed durable
 }
 
 // choose is what a claim is about. What is not due Decide leaves alone.
-func (t *transaction) choose(ctx context.Context, claim *durable.Claim, now time.Time) ([]row, error) {
+func (t *transaction) choose(ctx context.Context, claim *durable.Claim, now time.Time) ([]*row, error) {
 	if claim.Only != nil {
-		return readRows(ctx, t.statement(find), claim.Only.Scope, claim.Only.Operation, claim.Only.Key)
+		only, err := readRow(ctx, t.statement(find), *claim.Only)
+		if err != nil || only == nil {
+			return nil, err
+		}
+		return []*row{only}, nil
 	}
 	if err := t.exec(ctx, ripen, now.Add(durable.Soon).UnixMicro(), ripenBatch); err != nil {
 		return nil, err
 	}
-	r := round{t: t, claim: claim, now: now.UnixMicro()}
-	if err := r.begin(ctx); err != nil {
+	gateways, err := t.gateways(ctx)
+	if err != nil {
 		return nil, err
 	}
-	if err := r.fill(ctx); err != nil {
-		return nil, err
+	var rows []*row
+	room := claim.Room()
+	for _, gateway := range gateways {
+		r := round{t: t, claim: claim, room: room, gateway: gateway, limit: room.Gateway(gateway), now: now.UnixMicro()}
+		if r.limit <= 0 {
+			continue
+		}
+		if err := r.begin(ctx); err != nil {
+			return nil, err
+		}
+		if err := r.fill(ctx); err != nil {
+			return nil, err
+		}
+		rows = append(rows, r.turns()...)
 	}
-	return r.turns(), nil
+	return durable.Turns(room, rows, func(r *row) *durable.Record { return &r.Record }), nil
+}
+
+// gateways are those for which there is anything to claim, be it due or not.
+func (t *transaction) gateways(ctx context.Context) (names []string, err error) {
+	_, err = sqlitekit.ReadRows(ctx, t.statement(dueGateways), nil, func(rows *sql.Rows) error {
+		var name string
+		err := rows.Scan(&name)
+		names = append(names, name)
+		return err
+	})
+	return names, err
 }
 
 // ripenBatch is the most intents that a claim brings back from what is later, those first
 // that are due first.
 const ripenBatch = 1000
 
-// round goes over the scopes, which each give one intent in their turn.
+// round goes over the scopes of a gateway, which each give one intent in their turn.
 type round struct {
-	t      *transaction
-	claim  *durable.Claim
-	now    int64
-	shares []*share
-	total  int // rows
+	t       *transaction
+	claim   *durable.Claim
+	room    *durable.Room
+	gateway string
+	limit   int
+	now     int64
+	shares  []*share
+	total   int // rows
 }
 
 // share is a scope's part of a claim.
@@ -85,16 +115,16 @@ var errEnough = errors.New("enough")
 // begin reads the first of each scope: as many as are wanted, or all.
 func (r *round) begin(ctx context.Context) error {
 	for _, part := range [...]statement{dueAfter, dueUntil} {
-		_, err := sqlitekit.ReadRows(ctx, r.t.statement(part), []any{r.claim.After, r.now}, func(rows *sql.Rows) error {
+		_, err := sqlitekit.ReadRows(ctx, r.t.statement(part), []any{r.claim.Start(r.gateway), r.now, r.gateway}, func(rows *sql.Rows) error {
 			first, err := scanRow(rows)
 			if err != nil {
 				return err
 			}
-			if room := r.claim.PerScope - r.claim.Held[first.ID.Scope]; room > 0 {
+			if room := r.room.Lane(durable.LaneOf(&first.Record)); room > 0 {
 				r.shares = append(r.shares, &share{rows: []row{first}, room: room})
 				r.total++
 			}
-			if r.total == r.claim.Limit {
+			if r.total == r.limit {
 				return errEnough
 			}
 			return nil
@@ -118,14 +148,14 @@ func (r *round) fill(ctx context.Context) error {
 				open = append(open, s)
 			}
 		}
-		missing := r.claim.Limit - r.total
+		missing := r.limit - r.total
 		if missing <= 0 || len(open) == 0 {
 			return nil
 		}
 		each := (missing + len(open) - 1) / len(open)
 		for _, s := range open {
 			want := min(each, s.room-len(s.rows))
-			more, err := readRows(ctx, r.t.statement(dueMore), s.rows[0].ID.Scope, r.now, want, len(s.rows))
+			more, err := readRows(ctx, r.t.statement(dueMore), s.rows[0].ID.Scope, r.now, want, len(s.rows), r.gateway)
 			if err != nil {
 				return err
 			}
@@ -137,12 +167,12 @@ func (r *round) fill(ctx context.Context) error {
 }
 
 // turns puts the shares into the order of the round.
-func (r *round) turns() []row {
-	rows := make([]row, 0, min(r.total, r.claim.Limit))
+func (r *round) turns() []*row {
+	rows := make([]*row, 0, min(r.total, r.limit))
 	for turn := 0; len(rows) < cap(rows); turn++ {
 		for _, s := range r.shares {
 			if turn < len(s.rows) && len(rows) < cap(rows) {
-				rows = append(rows, s.rows[turn])
+				rows = append(rows, &s.rows[turn])
 			}
 		}
 	}

@@ -104,7 +104,7 @@ func TestPlans(t *testing.T) {
 	open, _ := lettersQuery(&durable.Filter{}, &durable.Letter{}, 1)
 	all, _ := lettersQuery(&durable.Filter{Closed: true}, &durable.Letter{}, 1)
 	queries["open letters"], queries["all letters"] = open, all
-	fine := regexp.MustCompile(`^SCAN (CONSTANT ROW|s|durable_worker|.* USING (COVERING )?INDEX durable_intent_(due|later|held|dead|over)|` +
+	fine := regexp.MustCompile(`^SCAN (CONSTANT ROW|s|g|durable_worker|.* USING (COVERING )?INDEX durable_intent_(due|later|held|dead|over)|` +
 		`l USING INDEX durable_letter_(all|open))$`)
 	for name, query := range queries {
 		t.Run(name, func(t *testing.T) {

@@ -30,16 +30,16 @@ const (
 
 	theID = ` scope = ?1 AND operation = ?2 AND key = ?3 `
 
-	// inTurn is the order within a scope: that of the index. Of what is due at the same
+	// inTurn is the order within a lane: that of the index. Of what is due at the same
 	// time the oldest comes first.
 	inTurn = ` ORDER BY next_at, state, id `
 
-	// firstOf is what is due longest in the scope of s; ?2 is the time.
-	firstOf = ` (SELECT id FROM durable_intent WHERE` + claimable + `AND scope = s.scope AND next_at <= ?2` + inTurn + `LIMIT 1) `
+	// firstOf is what is due longest in the scope of s; ?2 is the time, ?3 the gateway.
+	firstOf = ` (SELECT id FROM durable_intent WHERE` + claimable + `AND gateway = ?3 AND scope = s.scope AND next_at <= ?2` + inTurn + `LIMIT 1) `
 
 	// nextScope is the one after that of s in which there is anything to claim, be it due
 	// or not. From one to the next it is a seek in the index, however many rows there are.
-	nextScope = ` SELECT (SELECT min(scope) FROM durable_intent WHERE` + claimable + `AND scope > s.scope)
+	nextScope = ` SELECT (SELECT min(scope) FROM durable_intent WHERE` + claimable + `AND gateway = ?3 AND scope > s.scope)
 		FROM s WHERE s.scope IS NOT NULL `
 
 	firsts = ` SELECT ` + columns + `, i.payload, x'' FROM s CROSS JOIN durable_intent i ON i.id =` + firstOf
@@ -60,6 +60,7 @@ const (
 	closeLetter
 	beat
 	ripen
+	dueGateways
 	dueAfter
 	dueUntil
 	dueMore
@@ -115,16 +116,23 @@ func (s statement) text() string {
 		ripen: `UPDATE durable_intent SET later = 0 WHERE id IN (
 				SELECT id FROM durable_intent WHERE` + later + `AND next_at <= ?1 ORDER BY next_at, state, id LIMIT ?2)`,
 
-		// What is due longest in each scope behind ?1, and then in the others.
+		// Those for which there is anything to claim: each is a seek in the index.
+		dueGateways: `WITH RECURSIVE g(gateway) AS (
+				SELECT min(gateway) FROM durable_intent WHERE` + claimable + `
+				UNION ALL SELECT (SELECT min(gateway) FROM durable_intent WHERE` + claimable + `AND gateway > g.gateway)
+				FROM g WHERE g.gateway IS NOT NULL)
+			SELECT gateway FROM g WHERE gateway IS NOT NULL`,
+
+		// What is due longest of a gateway in each scope behind ?1, and then in the others.
 		dueAfter: `WITH RECURSIVE s(scope) AS (
-				SELECT min(scope) FROM durable_intent WHERE` + claimable + `AND scope > ?1 UNION ALL` + nextScope + `)` + firsts,
+				SELECT min(scope) FROM durable_intent WHERE` + claimable + `AND gateway = ?3 AND scope > ?1 UNION ALL` + nextScope + `)` + firsts,
 		dueUntil: `WITH RECURSIVE s(scope) AS (
-				SELECT min(scope) FROM durable_intent WHERE` + claimable + ` UNION ALL` + nextScope + `AND s.scope < ?1)` + firsts +
+				SELECT min(scope) FROM durable_intent WHERE` + claimable + `AND gateway = ?3 UNION ALL` + nextScope + `AND s.scope < ?1)` + firsts +
 			`WHERE s.scope <= ?1`,
 
 		// And what else is due in one.
 		dueMore: `SELECT` + columns + `, i.payload, x'' FROM durable_intent i
-			WHERE` + claimable + `AND scope = ?1 AND next_at <= ?2` + inTurn + `LIMIT ?3 OFFSET ?4`,
+			WHERE` + claimable + `AND gateway = ?5 AND scope = ?1 AND next_at <= ?2` + inTurn + `LIMIT ?3 OFFSET ?4`,
 
 		// Whose worker has gone has lost it, whether it is known that it was there or not.
 		lost: `SELECT` + columns + `, x'', x'' FROM durable_intent i WHERE` + held + `AND NOT EXISTS (

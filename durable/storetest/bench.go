@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -28,8 +29,11 @@ type Bench struct {
 	Unclaim func(b *testing.B, store durable.Store)
 }
 
-// Backlog is pending intents of the operation "charge" and the gateway "psp".
+// Backlog is pending intents of the operation "charge".
 type Backlog struct {
+	// Gateway is theirs, "" for "psp".
+	Gateway string
+
 	// Rows is how many, of so many Scopes in turn: those that Backlog.Scope names.
 	Rows, Scopes int
 
@@ -96,7 +100,7 @@ func (l *Backlog) events(from, n int) []durable.Event {
 	for i := range events {
 		in := durable.Intent{
 			ID:      idempotency.ID{Scope: l.Scope(from + i), Operation: "charge", Key: strconv.Itoa(from + i)},
-			Gateway: gateway, Payload: []byte(`{"amount": 100}`),
+			Gateway: cmp.Or(l.Gateway, gateway), Payload: []byte(`{"amount": 100}`),
 		}
 		if l.Due > 0 {
 			in.NotBefore = time.Now().Add(l.Due)
@@ -118,6 +122,7 @@ func applyAll(b *testing.B, store durable.Store, events []durable.Event) {
 // filled is a store with a backlog.
 func (s Bench) filled(b *testing.B, l Backlog) durable.Store {
 	b.Helper()
+	l.Gateway = cmp.Or(l.Gateway, gateway)
 	store := s.Open(b)
 	l.Rows = size(l.Rows)
 	l.Scopes = min(l.Scopes, l.Rows)
@@ -207,6 +212,9 @@ func engine(b *testing.B, store durable.Store) {
 	check(b, err)
 }
 
+// hung is a gateway of whose share nothing is left.
+const hung = "hung"
+
 // hundred is a claim of so many.
 func hundred() durable.Claim {
 	return durable.Claim{Worker: worker, Lease: time.Hour, Limit: 100, PerScope: 25, Terms: terms}
@@ -229,8 +237,9 @@ func verbs(b *testing.B, store durable.Store) {
 }
 
 // claims is how long a claim takes, flush included, where so many wait: due, evenly or
-// nearly all of one tenant; or not due for an hour, so that it claims nothing, or what is
-// due beside them. What was claimed is put back.
+// nearly all of one tenant; of a gateway that hangs, beside what is due of another; or not
+// due for an hour, so that it claims nothing, or what is due beside them. What was claimed is
+// put back.
 func (s Bench) claims(b *testing.B) {
 	b.Helper()
 	for _, row := range []struct {
@@ -238,14 +247,17 @@ func (s Bench) claims(b *testing.B) {
 		backlog Backlog
 		due     int // beside that
 	}{
-		{"due=1k", Backlog{1000, tenants, false, -time.Hour}, 0},
-		{"due=100k", Backlog{100_000, tenants, false, -time.Hour}, 0},
-		{"due=100k,one tenant", Backlog{100_000, tenants, true, -time.Hour}, 0},
-		{"due=1M", Backlog{1_000_000, tenants, false, -time.Hour}, 0},
-		{"later=1k", Backlog{1000, tenants, false, time.Hour}, 0},
-		{"later=1M", Backlog{1_000_000, tenants, false, time.Hour}, 0},
-		{"later=100k,as many tenants", Backlog{100_000, 100_000, false, time.Hour}, 0},
-		{"later=100k,as many tenants,due=1k", Backlog{100_000, 100_000, false, time.Hour}, 1000},
+		{"due=1k", Backlog{"", 1000, tenants, false, -time.Hour}, 0},
+		{"due=100k", Backlog{"", 100_000, tenants, false, -time.Hour}, 0},
+		{"due=100k,one tenant", Backlog{"", 100_000, tenants, true, -time.Hour}, 0},
+		{"due=1M", Backlog{"", 1_000_000, tenants, false, -time.Hour}, 0},
+		{"due=100k,hung,due=1k", Backlog{hung, 100_000, tenants, false, -time.Hour}, 1000},
+		{"due=1M,hung,due=1k", Backlog{hung, 1_000_000, tenants, false, -time.Hour}, 1000},
+		{"due=100k,hung,as many tenants,due=1k", Backlog{hung, 100_000, 100_000, false, -time.Hour}, 1000},
+		{"later=1k", Backlog{"", 1000, tenants, false, time.Hour}, 0},
+		{"later=1M", Backlog{"", 1_000_000, tenants, false, time.Hour}, 0},
+		{"later=100k,as many tenants", Backlog{"", 100_000, 100_000, false, time.Hour}, 0},
+		{"later=100k,as many tenants,due=1k", Backlog{"", 100_000, 100_000, false, time.Hour}, 1000},
 	} {
 		due := row.due > 0 || row.backlog.Due < 0
 		if due && s.Unclaim == nil {
@@ -256,14 +268,25 @@ func (s Bench) claims(b *testing.B) {
 			if row.due > 0 {
 				applyAll(b, store, (&Backlog{Scopes: tenants}).events(row.backlog.Rows, size(row.due)))
 			}
+			claim := hundred()
+			if row.backlog.Gateway == hung {
+				claim.Terms = map[string]durable.Terms{gateway: {}, hung: {}}
+				claim.Senders, claim.Shares = 200, map[string]int{gateway: 200, hung: 100}
+				claim.Held = map[durable.Lane]int{{Scope: "another", Gateway: hung}: 100}
+			}
 			var took []time.Duration
 			for b.Loop() {
 				began := time.Now()
-				claimed, err := store.Claim(b.Context(), hundred())
+				claimed, err := store.Claim(b.Context(), claim)
 				took = append(took, time.Since(began))
 				check(b, err)
 				if (len(claimed.Changes) > 0) != due {
 					b.Fatal("claimed", len(claimed.Changes))
+				}
+				for i := range claimed.Changes {
+					if claim.Held != nil && claimed.Changes[i].Record.Gateway == hung {
+						b.Fatal("claimed more of what hangs")
+					}
 				}
 				if due {
 					b.StopTimer()

@@ -2,9 +2,12 @@ package storetest
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/durable"
@@ -81,11 +84,17 @@ func (k *kit) testOnly() {
 // many enqueues n intents of a scope in one commit.
 func (k *kit) many(scope string, n int) []durable.Record {
 	k.Helper()
+	return k.manyOf(durable.Lane{Scope: scope, Gateway: gateway}, n)
+}
+
+func (k *kit) manyOf(lane durable.Lane, n int) []durable.Record {
+	k.Helper()
 	var records []durable.Record
 	for len(records) < n {
 		events := make([]durable.Event, min(n-len(records), 1000))
 		for i := range events {
-			events[i] = enqueue(intent(scope))
+			events[i] = enqueue(intent(lane.Scope))
+			events[i].Intent.Gateway = lane.Gateway
 		}
 		results, err := k.store.Apply(k.ctx(), events)
 		if err != nil {
@@ -296,11 +305,11 @@ func (k *kit) testShares() {
 		k.Errorf("claimed %s, want 5 of a and 2 of b", got)
 	}
 	k.many("b", 1)
-	c.Held = map[string]int{"a": 5, "b": 2}
+	c.Held = held(5, 2)
 	if got := count(k.claim(c)); got != "map[b:1]" {
 		k.Errorf("with a's share held, claimed %s, want 1 of b", got)
 	}
-	c.Held = map[string]int{"a": 3, "b": 9}
+	c.Held = held(3, 9)
 	k.many("b", 1)
 	if got := count(k.claim(c)); got != "map[a:2]" {
 		k.Errorf("with 3 of a held, claimed %s, want 2 of a", got)
@@ -308,6 +317,62 @@ func (k *kit) testShares() {
 	c.Held, c.Limit = nil, 4
 	if got := count(k.claim(c)); got != "map[a:3 b:1]" {
 		k.Errorf("with a limit of 4, claimed %s, want 3 of a and 1 of b", got)
+	}
+}
+
+// held is how much of the scopes a and b, of one gateway.
+func held(a, b int) map[durable.Lane]int {
+	return map[durable.Lane]int{{Scope: "a", Gateway: gateway}: a, {Scope: "b", Gateway: gateway}: b}
+}
+
+// testGateways bounds what a worker holds of a gateway. What is left out stands before
+// what is not.
+func (k *kit) testGateways() {
+	type lanes map[durable.Lane]int
+	const hung, well, other = gateway, mute, "other"
+	a, b, elsewhere, beside := durable.Lane{Scope: "a", Gateway: hung}, durable.Lane{Scope: "b", Gateway: hung},
+		durable.Lane{Scope: "q", Gateway: hung}, durable.Lane{Scope: "a", Gateway: well}
+	even, lent := map[string]int{hung: 20, well: 20}, map[string]int{hung: 40, well: 20}
+	for _, row := range []struct {
+		name  string
+		claim durable.Claim // of 40 senders
+		want  lanes         // of 100 of a, 20 of b, and 6 beside
+	}{
+		{"an even share", durable.Claim{Shares: even}, lanes{a: 10, b: 10, beside: 6}},
+		{"some is held", durable.Claim{Shares: even, Limit: 25, Held: lanes{elsewhere: 15}}, lanes{a: 3, b: 2, beside: 6}},
+		{"all is held", durable.Claim{Shares: even, Limit: 1, Held: lanes{elsewhere: 20}}, lanes{beside: 1}},
+		{"what others leave", durable.Claim{Shares: lent}, lanes{a: 17, b: 17, beside: 6}},
+		// A quarter of 40 is 10, of which each has 3: 4 of 10 are free for all.
+		{
+			"what is kept for others",
+			durable.Claim{Shares: map[string]int{hung: 40, well: 20, other: 20}, Limit: 10, Held: lanes{elsewhere: 30}},
+			lanes{a: 2, b: 2, beside: 3},
+		},
+		{"a share of a scope", durable.Claim{Shares: even, PerScope: 12, Held: lanes{a: 6, b: 1}}, lanes{b: 5, beside: 6}},
+		{"what is kept of a scope", durable.Claim{Shares: lent, PerScope: 12, Held: lanes{a: 11, b: 12}}, lanes{beside: 1}},
+		{
+			"each behind its own",
+			durable.Claim{Shares: map[string]int{hung: 1, well: 20}, Behind: map[string]string{hung: "a"}},
+			lanes{b: 1, beside: 6},
+		},
+	} {
+		k.T.Run(row.name, func(t *testing.T) {
+			k := newKit(t, k.Suite)
+			k.manyOf(a, 100)
+			k.manyOf(b, 20)
+			k.manyOf(beside, 6)
+			c := row.claim
+			c.Worker, c.Lease, c.Senders = "w", time.Hour, 40
+			c.Terms = map[string]durable.Terms{hung: {KeyLife: time.Hour}, well: {}, other: {}}
+			c.Limit, c.PerScope = cmp.Or(c.Limit, 40), cmp.Or(c.PerScope, 40)
+			got := make(lanes)
+			for _, change := range k.claim(c) {
+				got[durable.LaneOf(&change.Record)]++
+			}
+			if !maps.Equal(got, row.want) {
+				k.Errorf("claimed %v, want %v", got, row.want)
+			}
+		})
 	}
 }
 

@@ -76,6 +76,7 @@ func (s Suite) Run(t *testing.T) {
 		{"Due", (*kit).testDue},
 		{"Clock", (*kit).testClock},
 		{"Shares", (*kit).testShares},
+		{"Gateways", (*kit).testGateways},
 		{"Deadline", (*kit).testDeadline},
 		{"Workers", (*kit).testWorkers},
 		{"Letters", (*kit).testLetters},

@@ -14,7 +14,7 @@ CREATE TABLE {{schema}}durable_intent (
 	scope       text COLLATE "C" NOT NULL,
 	operation   text COLLATE "C" NOT NULL,
 	key         text COLLATE "C" NOT NULL,
-	gateway     text        NOT NULL,
+	gateway     text COLLATE "C" NOT NULL,
 	fingerprint text        NOT NULL,
 	state       smallint    NOT NULL,
 	epoch       bigint      NOT NULL,
@@ -47,7 +47,7 @@ CREATE TABLE {{schema}}durable_intent (
 
 -- Each intent is in one of these: what may be claimed soon, and later, what is held, what is dead, what may be swept. They
 -- have the state, so that counting reads nothing else.
-CREATE INDEX durable_intent_due ON {{schema}}durable_intent (scope, next_at, id) INCLUDE (state)
+CREATE INDEX durable_intent_due ON {{schema}}durable_intent (gateway, scope, next_at, id) INCLUDE (state)
 	WHERE state IN (0, 1, 4) AND NOT later;
 CREATE INDEX durable_intent_later ON {{schema}}durable_intent (next_at) INCLUDE (state) WHERE state IN (0, 1, 4) AND later;
 CREATE INDEX durable_intent_held ON {{schema}}durable_intent (worker) INCLUDE (state) WHERE state IN (2, 3);

@@ -49,7 +49,8 @@ CREATE TABLE IF NOT EXISTS durable_intent (
 
 -- Each intent is in one of these: what may be claimed soon, and later, what is held, what is dead, what may be swept. They
 -- have the state, so that counting reads nothing else.
-CREATE INDEX IF NOT EXISTS durable_intent_due ON durable_intent (scope, next_at, state) WHERE state IN (0, 1, 4) AND later = 0;
+CREATE INDEX IF NOT EXISTS durable_intent_due ON durable_intent (gateway, scope, next_at, state)
+	WHERE state IN (0, 1, 4) AND later = 0;
 CREATE INDEX IF NOT EXISTS durable_intent_later ON durable_intent (next_at, state) WHERE state IN (0, 1, 4) AND later = 1;
 CREATE INDEX IF NOT EXISTS durable_intent_held ON durable_intent (worker, state) WHERE state IN (2, 3);
 CREATE INDEX IF NOT EXISTS durable_intent_dead ON durable_intent (state) WHERE state = 6;

@@ -1,0 +1,239 @@
+package durable_test
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/durable"
+)
+
+// provider is a Gateway that may hang.
+type provider struct {
+	takes time.Duration                         // 0: 100 ms
+	hangs func(n int, since time.Duration) bool // the n-th call; nil: none does
+	asks  bool                                  // what is sent is unknown, and it is Find that may hang
+	began time.Time
+
+	mu                    sync.Mutex
+	calls, at, most, done int
+	last                  time.Time // that was done
+}
+
+// gateway is it.
+func (p *provider) gateway() durable.Gateway {
+	p.began = time.Now()
+	if !p.asks {
+		return gatewayFunc(p.call)
+	}
+	unknown := func(context.Context, *durable.Send) durable.Outcome { return durable.Outcome{} }
+	return finderFunc{unknown, p.call}
+}
+
+func (p *provider) call(ctx context.Context, _ *durable.Send) durable.Outcome {
+	hangs := p.count(1)
+	defer p.count(-1)
+	if hangs {
+		<-ctx.Done()
+		return durable.Outcome{Err: ctx.Err()}
+	}
+	time.Sleep(cmp.Or(p.takes, 100*time.Millisecond))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.done++
+	p.last = time.Now()
+	return durable.Outcome{Class: durable.ClassSucceeded}
+}
+
+// count counts a call that begins or ends, and reports whether it hangs.
+func (p *provider) count(by int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.calls += max(by, 0)
+	p.at += by
+	p.most = max(p.most, p.at)
+	return p.hangs != nil && p.hangs(p.calls, time.Since(p.began))
+}
+
+func always(int, time.Duration) bool { return true }
+
+// A Gateway that hangs does not stop the others: it holds no more senders than its share,
+// of the Engine's and of each tenant's, and none of what is kept for them.
+func TestHungGateway(t *testing.T) {
+	for _, row := range []struct {
+		name      string
+		tenants   int
+		providers map[string]*provider
+		intents   map[string]int
+		most      map[string]int // at work at once
+		within    time.Duration  // all that is well is done
+	}{
+		{
+			name: "one of two", tenants: 50,
+			providers: map[string]*provider{"hung": {hangs: always}, "well": {}},
+			intents:   map[string]int{"hung": 1000, "well": 1000},
+			most:      map[string]int{"hung": 50}, within: 2500 * time.Millisecond,
+		},
+		{
+			name: "one of two, one tenant", tenants: 1,
+			providers: map[string]*provider{"hung": {hangs: always}, "well": {}},
+			intents:   map[string]int{"hung": 1000, "well": 1000},
+			most:      map[string]int{"hung": 12}, within: 9 * time.Second,
+		},
+		{
+			name: "two of three", tenants: 50,
+			providers: map[string]*provider{"hung": {hangs: always}, "stuck": {hangs: always}, "well": {}},
+			intents:   map[string]int{"hung": 1000, "stuck": 1000, "well": 1000},
+			most:      map[string]int{"hung": 33, "stuck": 33}, within: 3500 * time.Millisecond,
+		},
+		{
+			name: "two of three, one tenant", tenants: 1,
+			providers: map[string]*provider{"hung": {hangs: always}, "stuck": {hangs: always}, "well": {}},
+			intents:   map[string]int{"hung": 1000, "stuck": 1000, "well": 1000},
+			most:      map[string]int{"hung": 8, "stuck": 8}, within: 12 * time.Second,
+		},
+		{
+			name: "one of 200", tenants: 50,
+			providers: func() map[string]*provider {
+				all := map[string]*provider{"hung": {hangs: always}, "well": {}}
+				for i := range 198 {
+					all["idle "+strconv.Itoa(i)] = new(provider)
+				}
+				return all
+			}(),
+			intents: map[string]int{"hung": 1000, "well": 1000},
+			most:    map[string]int{"hung": 1}, within: 2 * time.Second,
+		},
+		{
+			name: "its questions", tenants: 50,
+			providers: map[string]*provider{"hung": {hangs: always, asks: true}, "well": {}},
+			intents:   map[string]int{"hung": 1000, "well": 5000},
+			most:      map[string]int{"hung": 50}, within: 12 * time.Second,
+		},
+		{
+			name: "a tenth of its sends", tenants: 50,
+			providers: map[string]*provider{"hung": {hangs: func(n int, _ time.Duration) bool { return n%10 == 0 }}, "well": {}},
+			intents:   map[string]int{"hung": 20_000, "well": 10_000},
+			within:    35 * time.Second,
+		},
+		{
+			name: "suddenly", tenants: 50, // at 100 a second and an even load, with much behind it
+			providers: map[string]*provider{"hung": {hangs: func(_ int, since time.Duration) bool { return since > time.Second }}, "well": {}},
+			intents:   map[string]int{"hung": 10_000, "well": 1000},
+			within:    8 * time.Second,
+		},
+		{
+			name: "suddenly, with all senders", tenants: 50,
+			providers: map[string]*provider{
+				"hung": {hangs: func(_ int, since time.Duration) bool { return since > time.Second }},
+				"well": {}, "stuck": {hangs: always},
+			},
+			intents: map[string]int{"hung": 10_000, "well": 1000, "stuck": 1000},
+			within:  13 * time.Second,
+		},
+		{
+			name: "none", tenants: 50, // its throughput is that of 88 senders, after one turn of 50
+			providers: map[string]*provider{"well": {}, "idle": {}},
+			intents:   map[string]int{"well": 8800},
+			most:      map[string]int{"well": 88}, within: 11 * time.Second,
+		},
+		{
+			name: "none, and slow", tenants: 50,
+			providers: map[string]*provider{"well": {takes: 20 * time.Second}, "idle": {}},
+			intents:   map[string]int{"well": 880},
+			most:      map[string]int{"well": 88}, within: 225 * time.Second,
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := &durable.Engine{Store: new(durable.Memory), Gateways: make(map[string]durable.Gateway), KeyLife: -1}
+				for name, p := range row.providers {
+					e.Gateways[name] = p.gateway()
+				}
+				for _, name := range slices.Sorted(maps.Keys(row.intents)) {
+					for i := range row.intents[name] {
+						in := pay("tenant "+strconv.Itoa(i%row.tenants), name+strconv.Itoa(i))
+						in.Gateway = name
+						enqueue(t, e, in)
+					}
+				}
+				began := time.Now()
+				running(t, e)
+				time.Sleep(row.within)
+				synctest.Wait()
+				well := row.providers["well"]
+				assert.Equal(t, row.intents["well"], well.done)
+				assert.LessOrEqual(t, well.last.Sub(began), row.within)
+				assert.GreaterOrEqual(t, 2*well.last.Sub(began), row.within, "the test is not strict any more")
+				for name, most := range row.most {
+					assert.Equal(t, most, row.providers[name].most, name)
+				}
+			})
+		})
+	}
+}
+
+// Work, too, leaves senders to those that answer.
+func TestHungGatewayWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hung, well := &provider{hangs: always}, new(provider)
+		e := &durable.Engine{
+			Store: new(durable.Memory), Timeout: time.Minute, Concurrency: 8, PerTenant: 8,
+			Gateways: map[string]durable.Gateway{"hung": hung.gateway(), "well": well.gateway()},
+		}
+		for i := range 100 {
+			for name := range e.Gateways {
+				in := pay("comp1", name+strconv.Itoa(i))
+				in.Gateway = name
+				enqueue(t, e, in)
+			}
+		}
+		began := time.Now()
+		n, err := e.Work(t.Context(), 104)
+		require.NoError(t, err)
+		assert.Equal(t, 104, n)
+		assert.Equal(t, 100, well.done)
+		assert.Less(t, well.last.Sub(began), 4*time.Second)
+		assert.Equal(t, 4, hung.most)
+	})
+}
+
+// What is kept for a gateway it always gets, whatever the others have taken and given back,
+// all of which answer.
+func TestKept(t *testing.T) {
+	for range 2000 {
+		senders, gateways := 4+rand.N(60), 2+rand.N(6)
+		quarter := senders / 4
+		part := max(quarter/gateways, 1)
+		c := durable.Claim{Limit: senders, Senders: senders, PerScope: senders, Shares: map[string]int{}, Held: map[durable.Lane]int{}}
+		for i := range gateways {
+			c.Shares[strconv.Itoa(i)] = senders
+		}
+		total := 0
+		for range 200 {
+			lane := durable.Lane{Gateway: strconv.Itoa(rand.N(gateways))}
+			if n := c.Held[lane]; n > 0 && rand.N(3) == 0 {
+				c.Held[lane]--
+				total--
+			} else if room := c.Room().Lane(lane); room > 0 {
+				n := 1 + rand.N(room)
+				c.Held[lane] += n
+				total += n
+			} else {
+				require.False(t, n < part && gateways*part <= quarter, "%v of %d leave nothing to %v", c.Held, senders, lane)
+			}
+			require.LessOrEqual(t, total, senders)
+			require.LessOrEqual(t, c.Held[lane], max(senders-min((gateways-1)*part, quarter), part), "%v of %d", c.Held, senders)
+		}
+	}
+}
