@@ -30,10 +30,11 @@ type Engine struct {
 	// scope, 0: a quarter of that, at least 1.
 	Concurrency, PerTenant int
 
-	// PerGateway is how many of one Gateway while it does not answer, where there are
-	// several, 0: an even part of Concurrency, at least 1. One that answers may have what
-	// the others leave free, but for a quarter of Concurrency, of which an even part is
-	// kept for each. It is the same within a tenant's share, in proportion.
+	// PerGateway is how many of one Gateway that does not answer, where there are several;
+	// 0: an even share of Concurrency, at least 1. One that has just answered, and with
+	// which fewer than half of that hang, is lent what others leave free, but for a quarter
+	// of Concurrency, of which an even part is kept for each Gateway. PerTenant is divided
+	// in the same way.
 	PerGateway int
 
 	// Lease is how long a worker counts as alive that is not heard of; it is heard of

@@ -215,8 +215,10 @@ func (c *core) within(ctx context.Context, work func(*round) error) error {
 }
 
 // WorkOne sends one intent if it is due, and says when to come again, by this process's
-// clock and a Poll from now at the earliest: zero when it is done, dead or cancelled. One that somebody else is at is
-// to be looked at again after a lease. ErrNotFound: there is none.
+// clock and a Poll from now at the earliest: zero when it is done, dead or cancelled. One
+// that somebody else is at is to be looked at again after a lease. It needs a sender, but no
+// share of a tenant or a Gateway: fairness is that of the queue which calls it. ErrNotFound:
+// there is none.
 func (e *Engine) WorkOne(ctx context.Context, id idempotency.ID) (next time.Time, err error) {
 	c, err := e.start()
 	if err != nil {

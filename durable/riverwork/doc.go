@@ -35,6 +35,10 @@
 // finds it so. It is another Engine than the Worker's since a long Poll would make that
 // wait as long before each send, and since each job that ends would wake it.
 //
+// Shares are River's affair, too: a job asks for none, neither of a tenant
+// (Engine.PerTenant) nor of a Gateway (Engine.PerGateway). Jobs of a provider that hangs keep
+// River's workers and the Engine's senders: give it a queue and an Engine of its own.
+//
 // # What happens to jobs
 //
 //	intent                              job
