@@ -73,6 +73,13 @@ func (p *provider) count(by int) (n int, hangs bool) {
 	return p.calls, p.hangs != nil && p.hangs(p.calls, time.Since(p.began))
 }
 
+// report is how many it has done, when the last, and how many were at work at once.
+func (p *provider) report() (done int, last time.Time, most int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.done, p.last, p.most
+}
+
 func always(int, time.Duration) bool { return true }
 
 // A Gateway that hangs does not stop the others: it holds no more senders than its share,
@@ -109,7 +116,7 @@ func TestHungGateway(t *testing.T) {
 			name: "two of three, one tenant", tenants: 1,
 			providers: map[string]*provider{"hung": {hangs: always}, "stuck": {hangs: always}, "well": {}},
 			intents:   map[string]int{"hung": 1000, "stuck": 1000, "well": 1000},
-			most:      map[string]int{"hung": 8, "stuck": 8}, within: 12 * time.Second,
+			most:      map[string]int{"hung": 8, "stuck": 8}, within: 14 * time.Second,
 		},
 		{
 			name: "one of 200", tenants: 50,
@@ -126,19 +133,19 @@ func TestHungGateway(t *testing.T) {
 		{
 			name: "its questions", tenants: 50,
 			providers: map[string]*provider{"hung": {hangs: always, asks: true}, "well": {}},
-			intents:   map[string]int{"hung": 1000, "well": 5000},
-			most:      map[string]int{"hung": 50}, within: 12 * time.Second,
+			intents:   map[string]int{"hung": 1000, "well": 2000},
+			most:      map[string]int{"hung": 50}, within: 5 * time.Second,
 		},
 		{
 			name: "a tenth of its sends", tenants: 50,
 			providers: map[string]*provider{"hung": {hangs: func(n int, _ time.Duration) bool { return n%10 == 0 }}, "well": {}},
-			intents:   map[string]int{"hung": 20_000, "well": 10_000},
-			within:    35 * time.Second,
+			intents:   map[string]int{"hung": 6000, "well": 3000},
+			within:    11 * time.Second,
 		},
 		{
 			name: "suddenly", tenants: 50, // at 100 a second and an even load, with much behind it
 			providers: map[string]*provider{"hung": {hangs: func(_ int, since time.Duration) bool { return since > time.Second }}, "well": {}},
-			intents:   map[string]int{"hung": 10_000, "well": 1000},
+			intents:   map[string]int{"hung": 3000, "well": 1000},
 			within:    8 * time.Second,
 		},
 		{
@@ -147,14 +154,14 @@ func TestHungGateway(t *testing.T) {
 				"hung": {hangs: func(_ int, since time.Duration) bool { return since > time.Second }},
 				"well": {}, "stuck": {hangs: always},
 			},
-			intents: map[string]int{"hung": 10_000, "well": 1000, "stuck": 1000},
+			intents: map[string]int{"hung": 3000, "well": 1000, "stuck": 1000},
 			within:  13 * time.Second,
 		},
 		{
 			name: "none", tenants: 50, // its throughput is that of 88 senders, after one turn of 50
 			providers: map[string]*provider{"well": {}, "idle": {}},
-			intents:   map[string]int{"well": 8800},
-			most:      map[string]int{"well": 88}, within: 11 * time.Second,
+			intents:   map[string]int{"well": 2640},
+			most:      map[string]int{"well": 88}, within: 3600 * time.Millisecond,
 		},
 		{
 			name: "none, and slow", tenants: 50, // it answers in 15 s on average
@@ -172,8 +179,8 @@ func TestHungGateway(t *testing.T) {
 		{
 			name: "it gives up by itself", tenants: 50,
 			providers: map[string]*provider{"hung": {takes: 3 * time.Second, fails: true}, "well": {}},
-			intents:   map[string]int{"hung": 1000, "well": 5000},
-			most:      map[string]int{"hung": 50}, within: 12 * time.Second,
+			intents:   map[string]int{"hung": 1000, "well": 2000},
+			most:      map[string]int{"hung": 50}, within: 5 * time.Second,
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -196,12 +203,13 @@ func TestHungGateway(t *testing.T) {
 				running(t, e)
 				time.Sleep(row.within)
 				synctest.Wait()
-				well := row.providers["well"]
-				assert.Equal(t, row.intents["well"], well.done)
-				assert.LessOrEqual(t, well.last.Sub(began), row.within)
-				assert.GreaterOrEqual(t, 2*well.last.Sub(began), row.within, "the test is not strict any more")
-				for name, most := range row.most {
-					assert.Equal(t, most, row.providers[name].most, name)
+				done, last, _ := row.providers["well"].report()
+				assert.Equal(t, row.intents["well"], done)
+				assert.LessOrEqual(t, last.Sub(began), row.within)
+				assert.GreaterOrEqual(t, 2*last.Sub(began), row.within, "the test is not strict any more")
+				for name, want := range row.most {
+					_, _, most := row.providers[name].report()
+					assert.Equal(t, want, most, name)
 				}
 			})
 		})
@@ -227,16 +235,18 @@ func TestHungGatewayWork(t *testing.T) {
 		n, err := e.Work(t.Context(), 104)
 		require.NoError(t, err)
 		assert.Equal(t, 104, n)
-		assert.Equal(t, 100, well.done)
-		assert.Less(t, well.last.Sub(began), 4*time.Second)
-		assert.Equal(t, 4, hung.most)
+		done, last, _ := well.report()
+		assert.Equal(t, 100, done)
+		assert.Less(t, last.Sub(began), 4*time.Second)
+		_, _, most := hung.report()
+		assert.Equal(t, 4, most)
 	})
 }
 
 // What is kept for a gateway it always gets, whatever the others have taken and given back,
 // all of which answer.
 func TestKept(t *testing.T) {
-	for range 2000 {
+	for range 500 {
 		senders, gateways := 4+rand.N(60), 2+rand.N(6)
 		quarter := senders / 4
 		part := max(quarter/gateways, 1)

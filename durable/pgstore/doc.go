@@ -22,9 +22,9 @@
 //
 // # Who waits
 //
-// A claim waits for no other: what somebody else is at it passes over (SKIP LOCKED). Its
-// scopes are found by seeks in a partial index, one for each, and so it takes as long
-// with a million intents that wait as with a thousand. Apply locks the intents that it is
+// A claim waits for no other: what somebody else is at it passes over (SKIP LOCKED). Of the
+// gateways that have room its scopes are found by seeks in a partial index, one for each,
+// and so it takes as long with a million intents that wait as with a thousand. Apply locks the intents that it is
 // about, in the order of their names, and waits for whoever has them, as it waits for
 // transactions that have enqueued the same and not ended. What fails by a deadlock or a
 // serialization failure is done again, for a second or so.

@@ -162,11 +162,14 @@ func (k *kit) testInvalid() {
 		"Apply of nothing": second(k.store.Apply(ctx, []durable.Event{{}})),
 		"Claim of nothing": second(k.store.Claim(ctx, durable.Claim{})),
 		"Claim, no limit":  second(k.store.Claim(ctx, durable.Claim{Worker: "w", Lease: 1, PerScope: 1})),
-		"Claim, NUL":       second(k.store.Claim(ctx, claim("\x00"))),
-		"Beat of nobody":   second(k.store.Beat(ctx, "", time.Second)),
-		"Beat backwards":   second(k.store.Beat(ctx, "w", -time.Second)),
-		"Find of nothing":  second(k.store.Find(ctx, idempotency.ID{})),
-		"journal":          second(k.store.Attempts(ctx, idempotency.ID{})),
+		"Claim, a share of nothing": second(k.store.Claim(ctx, durable.Claim{
+			Worker: "w", Lease: 1, Limit: 1, PerScope: 1, Shares: map[string]int{gateway: 1},
+		})),
+		"Claim, NUL":      second(k.store.Claim(ctx, claim("\x00"))),
+		"Beat of nobody":  second(k.store.Beat(ctx, "", time.Second)),
+		"Beat backwards":  second(k.store.Beat(ctx, "w", -time.Second)),
+		"Find of nothing": second(k.store.Find(ctx, idempotency.ID{})),
+		"journal":         second(k.store.Attempts(ctx, idempotency.ID{})),
 	} {
 		if !errors.Is(err, durable.ErrInvalid) {
 			k.Errorf("%s: %v, want ErrInvalid", name, err)
