@@ -79,9 +79,10 @@ func check(t *testing.T, s *scenario) {
 	assert.Equal(t, s.mode == asks, r.questions > 0, "questions")
 }
 
-// again is an attempt of which nobody knew in time: where the machine is busy a worker may
-// not be heard of for a lease though it lives, and what it was at is sent once more.
-var again = regexp.MustCompile(`(attempt \d+, key eb08a093…: send, unknown: .+\n)+attempt \d+, key eb08a093…: send, succeeded\n`)
+// again is an attempt of which nobody knew in time, and those after it: where the machine is
+// busy a worker may not be heard of for a lease though it lives, or learn of its claim when
+// the lease is about to end, and it is sent once more.
+var again = regexp.MustCompile(`(attempt \d+, key eb08a093…: send, (unknown|failed): .+\n)+attempt \d+, key eb08a093…: send, succeeded\n`)
 
 // What the program shows by itself, line by line.
 func TestDemo(t *testing.T) {
