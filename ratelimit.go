@@ -43,9 +43,18 @@ const (
 // quota is proven to be used up, unless the server asks for more. A 503 or 529
 // never closes: whether a server can work at all is the Breaker's question.
 //
-// Quotas that a server has for each endpoint, and does not name, look like one that all
-// calls share: the endpoint that has used up its own would hold back the others. For such
-// an API make the Transport's Scope tell endpoints apart.
+// That nothing remains is believed once it was seen to be true: by a refusal, or by a
+// reset that brought what it promised. Until then calls that can wait do, and of those that
+// would be turned away the first is, and the next goes and sees, while others wait for it. If it
+// is refused, the word is true: that costs a quota one 429, and one for each of three
+// further routes (method and path, ids left out), and none where NotBefore is heeded. If it
+// is served, more go; and if more are served than a quota could allow
+// of which nothing remains, the word is wrong and has no say until a refusal speaks of it.
+//
+// A route that is served with something left, while another was refused because nothing is,
+// has a quota of its own that the server does not name, and is kept by its own words from
+// then on. Calls that can wait may have to do so until that is known: for an API that counts
+// by endpoint make the Transport's Scope tell endpoints apart.
 //
 // The zero value has no static ceiling and follows the headers. A RateLimit is
 // safe for concurrent use and may be shared by several Transports; its fields

@@ -579,3 +579,43 @@ func TestQuotaOfRefusalsAlone(t *testing.T) {
 		})
 	}
 }
+
+// TestWrongWordsHarmNobody is DESIGN §7: what a server, or a proxy before it, wrongly says
+// of its quotas costs no more than one call that a bare client would have been served; and
+// so what another endpoint has used up.
+func TestWrongWordsHarmNobody(t *testing.T) {
+	t.Parallel()
+	used := says(10, 0, time.Minute)
+	used.Status = http.StatusTooManyRequests
+	for _, row := range []struct {
+		name  string
+		other http.Handler // what answers every other call
+		free  http.Handler
+	}{
+		{"nothing remains, says a server that serves", says(100, 0, 40*time.Second), says(100, 0, 40*time.Second)},
+		{"nothing remains of nothing", says(0, 0, 40*time.Second), says(0, 0, 40*time.Second)},
+		{"of another limit", used, says(1000, 900, time.Minute)},
+		{"of the same limit", used, says(10, 9, time.Minute)},
+		{"of a quota, beside none", used, faulttest.OK("")},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newLimited(t, &resilienthttp.RateLimit{}, faulttest.Script{{Route: "/other", Do: row.other}, {Do: row.free}})
+				failed := 0
+				for range 400 {
+					for _, path := range []string{"/other", "/free"} {
+						ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+						if _, _, err := s.get(ctx, path); err != nil && path == "/free" {
+							require.ErrorIs(t, err, resilienthttp.ErrRateLimited)
+							failed++
+						}
+						cancel()
+						time.Sleep(100 * time.Millisecond)
+					}
+				}
+				require.LessOrEqual(t, failed, 1)
+			})
+		})
+	}
+}

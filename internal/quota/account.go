@@ -19,7 +19,8 @@ type account struct {
 	once    sync.Once
 	who     credential
 	closing closings    // of all its buckets
-	naming  atomic.Bool // the server names buckets
+	naming  atomic.Bool // the server names buckets, or
+	apart   atomic.Bool // routes were seen to have some of their own
 	shared  bucket      // of what it does not name
 }
 

@@ -41,3 +41,13 @@ func (a *Answer) proof() proof {
 	}
 	return noProof
 }
+
+// on is what it says of the axis; nil: nothing.
+func (a *Answer) on(axis string) *ratelimitheader.Axis {
+	for i := range a.Quota.Axes {
+		if a.Quota.Axes[i].Name == axis {
+			return &a.Quota.Axes[i]
+		}
+	}
+	return nil
+}

@@ -48,6 +48,7 @@ type axis struct {
 	told         bool          // the former
 	refill       refill        // or how fast it comes back, if it has no windows
 	period       time.Duration // from one beginning to the next, while requests wait for it
+	belief       belief        // whether it is true that nothing remains
 
 	mentioned uint64    // the bucket's version at the last word
 	version   uint64    // and when low was learned
@@ -63,6 +64,11 @@ type axis struct {
 // reading; one that moves on before it has come, again and again, is that of a
 // bucket which fills up all the time.
 func (q *axis) learn(r reading) {
+	if q.belief.wrong && !r.refused {
+		q.mentioned = r.version
+		return
+	}
+	q.belief.wrong = false
 	if r.refused {
 		q.learnRefusal(r, r.reset)
 	} else {
@@ -77,7 +83,8 @@ func (q *axis) learn(r reading) {
 	case q.reset.IsZero(), q.guessed:
 		q.take(r)
 	case q.refill.known():
-		if r.newer || r.word.Remaining < q.low+q.refill.gain(r.now.Sub(q.heard)) {
+		// A scout is served beside those for whom it fills up: it takes nothing from them.
+		if !r.scout && (r.newer || r.word.Remaining < q.low+q.refill.gain(r.now.Sub(q.heard))) {
 			q.take(r)
 		}
 	case r.early.After(q.reset):
@@ -111,12 +118,15 @@ func (q *axis) take(r reading) {
 func (q *axis) learnSize(r reading) {
 	q.silent, q.mentioned = false, r.version
 	limit := min(r.word.Limit, mostLimit)
-	q.sized = q.sized || limit > 0
+	moves := q.refill.moves
 	if limit <= 0 {
 		limit = max(q.limit, r.word.Remaining)
+	} else if q.sized && limit != q.limit {
+		moves = 0 // of another one
 	}
+	q.sized = q.sized || r.word.Limit > 0
 	if limit != q.limit {
-		q.limit, q.refill = limit, refill{moves: q.refill.moves}
+		q.limit, q.refill = limit, refill{moves: moves}
 	}
 	q.refill.learn(q.limit-r.word.Remaining, r.least, r.most)
 	switch {
@@ -170,7 +180,11 @@ func (q *axis) hearsay() bool { return !q.spoken && !q.costed && q.sized }
 // of a refusal in this window. Then one request goes as a scout, alone. If it is
 // served, the hearsay is wrong, and the axis has no say until it is mentioned again;
 // if it is refused, the scope is shut until the reset.
-func (q *axis) doubtful() bool { return q.low <= 0 && q.hearsay() && q.guessed && !q.refused }
+//
+// So it is with what was once seen to be wrong, until two refusals in a row show it.
+func (q *axis) doubtful() bool {
+	return q.low <= 0 && (q.belief.shaken() || q.hearsay() && q.guessed && !q.refused)
+}
 
 // lose counts a request of which nobody knows whether the server has counted it.
 func (q *axis) lose(sent, now time.Time, version uint64) {
@@ -191,6 +205,11 @@ func (q *axis) roll(now time.Time, inflight int64, waiting bool, lag time.Durati
 	if took := q.reset.Sub(q.since); waiting && took >= q.window && took < 2*q.window+2*time.Second {
 		q.period = took
 	}
+	owed := int64(0)
+	if q.spoken && q.low <= 0 && !q.silent && !q.guessed && !q.cut {
+		owed = q.limit
+	}
+	q.belief.over(owed)
 	whole := max(q.limit, 1)
 	if q.cut && q.spoken {
 		whole = max(q.low-q.blind, 1) // it is time to ask, no more

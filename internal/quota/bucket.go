@@ -45,6 +45,7 @@ type bucket struct {
 	account  atomic.Pointer[account]
 	inflight atomic.Int64 // changed under the lock while armed
 	armed    atomic.Bool  // something is known, or somebody waits
+	shown    atomic.Bool  // a refusal has shown that nothing remained
 	closing  closings     // by refusals, this bucket alone
 	lease    *lease       // where many processes share it; nil: they do not
 
@@ -52,7 +53,8 @@ type bucket struct {
 	lane               // the line of calls that say nothing of their class
 	others  [2]*lane   // and of those that do; nil until one waits
 	leaving leaving    // of all that do not stand aside
-	version uint64     // grows with all that is learned, to tell old news from new
+	scouts  scouts
+	version uint64 // grows with all that is learned, to tell old news from new
 	axes    []axis
 	clock   serverClock
 	latest  time.Time     // now
@@ -219,7 +221,7 @@ func (b *bucket) opening(now time.Time, class int8) opening {
 	if until, alone := b.closedUntil(class, now); !until.IsZero() {
 		o.at, o.shut, o.closed, o.alone = until, true, true, alone
 	}
-	inflight := b.inflight.Load()
+	inflight := b.inflight.Load() - b.scouts.away
 	for i := range b.axes {
 		q := &b.axes[i]
 		if waiting := b.waiting() > 0; q.roll(now, inflight, waiting, b.lag) && waiting {
@@ -301,6 +303,7 @@ func (b *bucket) back(t Ticket, _ time.Time) {
 // land takes one request from those in flight.
 func (b *bucket) land(t Ticket) {
 	b.inflight.Add(-1)
+	b.scoutLanded(t)
 	for i := range b.axes {
 		if q := &b.axes[i]; q.old > 0 && t.sent().Before(q.since) {
 			q.old--
@@ -354,7 +357,7 @@ func (b *bucket) judge(class int8, sent, now time.Time, a *Answer) {
 	switch {
 	case a.refused():
 		c := &who.closing
-		if a.Quota.Bucket != "" {
+		if a.Quota.Bucket != "" || who.apart.Load() {
 			c = &b.closing
 		}
 		if a.AsksToWait && c.refusedOf(class).refuse(sent, b.limiter.steady(now), a.RetryAfter, b.limiter.MaxClosed, b.inflight.Load(), a.proof()) {
@@ -378,6 +381,7 @@ func (b *bucket) lose(t *Ticket, now time.Time) {
 func (b *bucket) learn(t *Ticket, now time.Time, a *Answer) {
 	b.version++
 	r := reading{sent: t.sent(), now: b.tick(now), longest: b.limiter.MaxClosed, version: b.version, refused: a.refused(), mute: len(a.Quota.Axes) == 0}
+	r.scout = t.scout && !r.refused
 	if !r.refused { // that is quicker than work
 		b.measure(r.now.Sub(r.sent))
 	}
@@ -388,11 +392,22 @@ func (b *bucket) learn(t *Ticket, now time.Time, a *Answer) {
 	if !a.Quota.Date.IsZero() && b.clock.observe(a.Quota.Date, r.sent, r.now) {
 		clock = &b.clock
 	}
+	if t.bucket == b && a.served() {
+		for i := range b.axes {
+			if q := &b.axes[i]; q.closes(r.now) {
+				q.contradict(a.on(q.name), r, b.lag)
+			}
+		}
+	}
 	for _, word := range a.Quota.Axes {
 		q := b.axis(word)
 		r.newer = t.bucket == b && t.version >= q.version
 		r.read(word, clock)
 		q.learn(r)
+		q.believe(r)
+	}
+	if r.refused {
+		b.refuse(t)
 	}
 	if t.bucket != b || a.Status >= http.StatusInternalServerError {
 		return

@@ -142,11 +142,11 @@ func (l *lane) waitUntil(at, now time.Time) bool {
 func (l *lane) reopen(now time.Time) {
 	b := l.bucket
 	p, waiting := l.plan()
-	spread, step, ahead, lead, going := spreadTime, spreadTime, scoutTime, scoutTime, waiting
+	spread, step, ahead, lead, going, bound := spreadTime, spreadTime, scoutTime, scoutTime, waiting, false
 	for i := range b.axes {
 		if q := &b.axes[i]; !q.silent && !q.costed && q.limit > 0 && q.window > 0 {
 			spread, step = min(spread, q.window/2), min(step, q.step())
-			ahead, lead, going = min(ahead, q.scout()), min(lead, q.window/200), min(going, q.limit)
+			ahead, lead, going, bound = min(ahead, q.scout()), min(lead, q.window/200), min(going, q.limit), true
 		}
 	}
 	share := spread / time.Duration(going)
@@ -155,6 +155,8 @@ func (l *lane) reopen(now time.Time) {
 	case p.refusing && length > 0:
 		p.spacing, p.spread = 0, now.Add(ahead+length/2)
 		lead = length / 2 / time.Duration(waiting)
+	case !bound && !p.refusing: // it was no quota after all
+		p.spacing, p.spread, lead = 0, now.Add(ahead+spread), 0
 	case p.refusing:
 		lead = share // there are others who were refused, and wait for the same moment
 	default:

@@ -148,7 +148,7 @@ func (b *bucket) wordOf(a *Answer, now time.Time) word {
 	now = b.tick(now)
 	for i := range b.axes {
 		q := &b.axes[i]
-		if q.mentioned != b.version || q.costed || q.limit <= 0 || q.window <= 0 {
+		if q.mentioned != b.version || q.belief.wrong || q.costed || q.limit <= 0 || q.window <= 0 {
 			continue
 		}
 		if w.limit == 0 || q.window < w.window {

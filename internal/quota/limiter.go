@@ -1,9 +1,10 @@
 // Package quota paces requests: by a static ceiling, and by what servers say of
 // their quotas.
 //
-// It works by two rules. A quota that a server describes is kept: requests in
+// It works by three rules. A quota that a server describes is kept: requests in
 // flight count against what remains, and when nothing does, the others wait in
-// line for the reset. A refusal that proves nothing about a quota holds its own
+// line for the reset. That nothing remains is a claim until it was seen to be true:
+// a call that would be turned away for it goes and sees. A refusal that proves nothing about a quota holds its own
 // call alone, until refusals are the rule: then the scope is closed for as long as
 // the server asks, twice as long each time that proves too short, and opened by
 // the first success of a request sent later.
@@ -91,7 +92,9 @@ func (l *Limiter) steady(now time.Time) time.Time { return l.origin.Add(now.Sub(
 // soon as ctx is done. A token of the static ceiling is taken last, when the
 // request can leave: so what a server holds back leaves within the ceiling too.
 func (l *Limiter) Admit(ctx context.Context, r Request, now time.Time) (Ticket, *Refusal) {
-	q := queueing{ctx: ctx, deadline: r.Deadline, maxWait: l.MaxWait, maxClosed: r.MaxClosed, who: r.Waiter}
+	q := queueing{
+		ctx: ctx, deadline: r.Deadline, maxWait: l.MaxWait, maxClosed: r.MaxClosed, who: r.Waiter, method: r.Method, path: r.Path,
+	}
 	if r.NoWait {
 		q.maxWait = 0
 	}
@@ -100,7 +103,16 @@ func (l *Limiter) Admit(ctx context.Context, r Request, now time.Time) (Ticket, 
 		var t Ticket
 		var refusal *Refusal
 		if l.Follow {
-			if t, refusal = l.bucketOf(&r).enter(now, r.Scope.Class, q); refusal != nil {
+			b := l.bucketOf(&r)
+			if t, refusal = b.enter(now, r.Scope.Class, q); refusal != nil && !r.NoWait {
+				var again bool
+				if t, again = b.appeal(refusal, r.Scope.Class, q); again {
+					waited, now = true, time.Now()
+					q.maxWait = l.MaxWait - now.Sub(begun)
+					continue
+				}
+			}
+			if t.bucket == nil {
 				return Ticket{}, refusal
 			}
 			t.method, t.path = r.Method, r.Path

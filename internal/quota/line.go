@@ -199,6 +199,8 @@ type queueing struct {
 	trip      time.Duration // what the request takes after its turn, at least
 	grace     time.Duration // for one in line, which was promised its turn
 	who       Waiter        // nil: nobody cares
+	method    string        // with the path, it tells whose quota it is
+	path      string
 }
 
 // accepts reports whether a turn at the given time is soon enough for a request

@@ -19,6 +19,7 @@ type reading struct {
 	longest      time.Duration // that anybody waits for a server
 	cut          bool          // the reset is later than anybody is ready to believe
 	refused      bool          // the request was
+	scout        bool          // it was sent in spite of a claim, and was not
 	mute         bool          // the response speaks of no axis at all
 	newer        bool          // it was sent after what is known was learned
 	version      uint64        // of the bucket, now

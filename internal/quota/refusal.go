@@ -16,4 +16,5 @@ const (
 	TooLong      Reason = iota // its turn comes later than it may wait
 	PastDeadline               // its turn comes too late for its deadline
 	Gone                       // its context is done
+	moved                      // its quota is another one: it asks there
 )

@@ -18,6 +18,7 @@ type namedBucket struct {
 	// are those of a kind of request, and each channel, guild or webhook has its
 	// own (https://discord.com/developers/docs/topics/rate-limits).
 	ofID bool
+	id   uint64 // what tells one apart that has no name
 }
 
 // bucketKey is one account's bucket.
@@ -134,7 +135,7 @@ func (l *Limiter) bucketOf(r *Request) *bucket {
 // returns that.
 func (l *Limiter) learnRoute(who *account, t *Ticket, said *ratelimitheader.State) *bucket {
 	who.naming.Store(true)
-	named := namedBucket{said.Bucket, said.PerID}
+	named := namedBucket{name: said.Bucket, ofID: said.PerID}
 	k := l.routeKeys(who.who.scope, t.method, t.path)
 	for i, key := range k.keys[:k.n] {
 		most := int32(mostVotes)
@@ -149,7 +150,7 @@ func (l *Limiter) learnRoute(who *account, t *Ticket, said *ratelimitheader.Stat
 // bucket is the named bucket of the account.
 func (l *Limiter) bucket(who *account, named namedBucket, id uint64) *bucket {
 	if !named.ofID {
-		id = 0
+		id = named.id
 	}
 	b := l.buckets.Get(bucketKey{who.who, named.name, id})
 	b.init(l, who, named.name, id)

@@ -9,6 +9,7 @@ type Ticket struct {
 	Waited bool // for its turn; the time that it took is the caller's to measure
 	class  int8
 	kind   kind // of turn that the lease gave
+	scout  bool // sent in spite of a claim
 
 	bucket       *bucket
 	static       *static
@@ -71,6 +72,10 @@ func (t *Ticket) renew(now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now = b.tick(now)
+	if t.scout {
+		t.version, t.after = b.version, now.Sub(b.limiter.origin)
+		return true
+	}
 	if o := b.opening(now, t.class); o.shut && o.at.After(now) {
 		return false
 	}
@@ -106,6 +111,8 @@ func (t *Ticket) done(a *Answer, now time.Time) (of *bucket) {
 	of = b
 	if a.Quota.Bucket != "" {
 		of = b.limiter.learnRoute(b.account.Load(), t, &a.Quota)
+	} else if id := b.apart(t, a); id != 0 {
+		of = b.limiter.part(b, t, id)
 	}
 	of.judge(t.class, t.sent(), now, a)
 	if of != b {
