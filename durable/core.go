@@ -25,7 +25,8 @@ type core struct {
 	mu      sync.Mutex
 	workers []*worker         // the last is the one that claims
 	taken   int               // senders that are at work
-	held    map[Lane]int      // intents held
+	open    int               // outcomes that are to be stored
+	held    map[Lane]int      // intents that are sent
 	after   string            // the scope that was served last
 	behind  map[string]string // the same of each gateway
 }
@@ -110,7 +111,7 @@ func (c *core) claim(ctx context.Context, r *round, limit int, only *idempotency
 	}
 	claim := Claim{Lease: c.Lease, Terms: c.terms, PerScope: c.PerTenant, Only: only}
 	c.mu.Lock()
-	claim.Limit = min(limit, c.Concurrency-c.taken)
+	claim.Limit = min(limit, c.room())
 	if claim.Limit <= 0 {
 		c.mu.Unlock()
 		return 0, 0, nil
@@ -165,6 +166,11 @@ func (c *core) claim(ctx context.Context, r *round, limit int, only *idempotency
 	return len(claimed.Changes), claim.Limit, nil
 }
 
+// room is how many more may be claimed: as many as there are free senders, and not so many
+// that outcomes pile up. While those of one claim are stored the next is made, so that
+// neither waits for the other's commit. mu is held.
+func (c *core) room() int { return min(c.Concurrency-c.taken, 2*c.Concurrency-c.taken-c.open) }
+
 // moment is how long is waited for company.
 const moment = time.Millisecond
 
@@ -179,18 +185,30 @@ func (c *core) gather(ctx context.Context) {
 	}
 }
 
-// company reports whether more than so many are being sent.
-func (c *core) company(n int) bool {
+// company reports whether any are being sent.
+func (c *core) company() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.taken > n
+	return c.taken > 0
+}
+
+// answered is when a send has an outcome, which is to be stored.
+func (c *core) answered() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.open++
 }
 
 // settled gives back what an attempt has held, whose outcome was stored or was not.
 func (c *core) settled(w *worker, stored bool) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	awaited := c.open > c.Concurrency
+	c.open--
 	c.release(w, !stored)
+	c.mu.Unlock()
+	if awaited { // else who waits for a sender was told
+		c.wakeUp()
+	}
 }
 
 // begin notes an attempt, and hear what came of it.

@@ -20,7 +20,7 @@ const (
 	EventClaim
 
 	// EventFinish is how the attempt ended: Worker, Generation, Terms, Outcome,
-	// Decision.
+	// Decision; and Held, perhaps.
 	EventFinish
 
 	// EventLose takes it from a worker that is dead: Worker.
@@ -63,6 +63,11 @@ type Event struct {
 	Decision   Decision
 	After      time.Duration
 	By, Note   string
+
+	// Held is the record as Claim has returned it, under this Worker and Generation: as
+	// long as these are still the record's, nothing else has changed, and a store need not
+	// read it again. nil: it must.
+	Held *Record
 }
 
 // ID is the intent's.

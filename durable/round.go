@@ -272,11 +272,13 @@ func (a *attempt) run(r *round) {
 	a.core.hear(a, &outcome, time.Since(began))
 	event := Event{
 		Kind: EventFinish, Intent: Intent{ID: record.ID}, Worker: record.Worker, Generation: record.Generation,
-		Terms: &a.route.terms, Outcome: outcome,
+		Terms: &a.route.terms, Outcome: outcome, Held: record,
 	}
 	if outcome.Class != ClassSucceeded {
 		event.Decision = a.decide(&outcome)
 	}
+	a.core.answered()
+	a.yield(gone)
 	change, err := a.core.settle.settle(r.settles, record, event)
 	a.core.settled(a.worker, err == nil || errors.Is(err, ErrFenced))
 	if err != nil {
@@ -284,6 +286,10 @@ func (a *attempt) run(r *round) {
 	} else {
 		a.core.Trace.changed(&change)
 	}
+}
+
+// yield gives the sender back, which sends the next while the outcome is stored.
+func (a *attempt) yield(gone <-chan struct{}) {
 	select {
 	case <-gone: // a Gateway that does not come back keeps its sender
 		a.core.free(a)

@@ -65,7 +65,7 @@ func (s *settler) join(own *settlement) bool {
 
 // lead stores what is first in the queue, the leader's own and what came since.
 func (s *settler) lead(ctx context.Context) {
-	if s.core.company(s.waiting()) {
+	if s.core.company() {
 		_ = pause.For(ctx, moment)
 	}
 	s.mu.Lock()
@@ -78,13 +78,6 @@ func (s *settler) lead(ctx context.Context) {
 	if s.led = len(s.queue) > 0; s.led {
 		s.queue[0].over <- false
 	}
-}
-
-// waiting is how many there are to be stored.
-func (s *settler) waiting() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.queue)
 }
 
 func (s *settler) storeAll(ctx context.Context, batch []*settlement) {

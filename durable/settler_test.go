@@ -18,19 +18,19 @@ import (
 type slow struct {
 	*shaky
 
-	mu sync.Mutex
+	turn chan struct{} // and no mutex, for which a bubble's clock does not wait
 }
 
 func (s *slow) Apply(ctx context.Context, events []durable.Event) ([]durable.Result, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.turn <- struct{}{}
+	defer func() { <-s.turn }()
 	time.Sleep(3 * time.Millisecond)
 	return s.shaky.Apply(ctx, events)
 }
 
 func (s *slow) Claim(ctx context.Context, claim durable.Claim) (durable.Claimed, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.turn <- struct{}{}
+	defer func() { <-s.turn }()
 	time.Sleep(3 * time.Millisecond)
 	return s.shaky.Claim(ctx, claim)
 }
@@ -41,7 +41,7 @@ func TestGroups(t *testing.T) {
 	for name, takes := range map[string]time.Duration{"at once": 0, "as long as a verb": 3 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := &slow{shaky: &shaky{Store: new(durable.Memory)}}
+				store := &slow{&shaky{Store: new(durable.Memory)}, make(chan struct{}, 1)}
 				e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
 					time.Sleep(takes)
 					return durable.Outcome{Class: durable.ClassSucceeded}
@@ -190,4 +190,69 @@ func TestNotStored(t *testing.T) {
 		require.Len(t, changes, 1)
 		assertState(t, e, in.ID, durable.StateUnknown)
 	})
+}
+
+// stuck is a Store that stores no outcome until it is told to.
+type stuck struct {
+	durable.Store
+
+	open chan struct{}
+}
+
+func (s *stuck) Apply(ctx context.Context, events []durable.Event) ([]durable.Result, error) {
+	if events[0].Kind == durable.EventFinish {
+		<-s.open
+	}
+	return s.Store.Apply(ctx, events)
+}
+
+// A sender is free when its Gateway has answered: it sends the next while the outcome is
+// stored. But no more outcomes are waited for than there are senders, and of a tenant no more
+// than its share.
+func TestSendsWhileOutcomesAreStored(t *testing.T) {
+	for _, row := range []struct {
+		name      string
+		perTenant int
+		busy      bool // no Gateway answers
+		sent      int
+	}{
+		{"twice as many as senders", 100, false, 8},
+		{"a tenant's share is of what is sent", 3, false, 8},
+		{"a tenant's share is in use", 3, true, 3},
+		{"senders that are at work count", 100, true, 4},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &stuck{new(durable.Memory), make(chan struct{})}
+				sent := 0
+				var mu sync.Mutex
+				e := through(gatewayFunc(func(ctx context.Context, _ *durable.Send) durable.Outcome {
+					mu.Lock()
+					sent++
+					mu.Unlock()
+					if row.busy {
+						<-ctx.Done()
+					}
+					return durable.Outcome{Class: durable.ClassSucceeded}
+				}))
+				e.Store, e.Concurrency, e.PerTenant, e.Timeout = store, 4, row.perTenant, -1
+				for i := range 20 {
+					enqueue(t, e, pay("tenant", strconv.Itoa(i)))
+				}
+				running(t, e)
+				time.Sleep(5 * time.Second)
+				mu.Lock()
+				assert.Equal(t, row.sent, sent)
+				mu.Unlock()
+				close(store.open)
+				if row.busy {
+					return
+				}
+				time.Sleep(5 * time.Second)
+				stats, err := e.Stats(t.Context())
+				require.NoError(t, err)
+				assert.Equal(t, map[durable.State]int{durable.StateDone: 20}, stats.States)
+			})
+		})
+	}
 }
