@@ -207,8 +207,7 @@ func (s *stuck) Apply(ctx context.Context, events []durable.Event) ([]durable.Re
 }
 
 // A sender is free when its Gateway has answered: it sends the next while the outcome is
-// stored. But no more outcomes are waited for than there are senders, and of a tenant no more
-// than its share.
+// stored. But no more outcomes are waited for than there are senders.
 func TestSendsWhileOutcomesAreStored(t *testing.T) {
 	for _, row := range []struct {
 		name      string

@@ -232,17 +232,21 @@ func (h *house) fill(rows int, lopsided bool, due time.Duration) {
 	ctx := h.b.Context()
 	h.batch(1) // to be copied
 	columns, err := h.pool.Query(ctx, `SELECT column_name FROM information_schema.columns
-		WHERE table_schema = current_schema() AND table_name = 'durable_intent' AND column_name <> 'id'`)
+		WHERE table_schema = current_schema() AND table_name = 'durable_intent' AND column_name <> 'seq'`)
 	require.NoError(h.b, err)
 	names, err := pgx.CollectRows(columns, pgx.RowTo[string])
 	require.NoError(h.b, err)
 	values := make([]string, len(names))
+	scope := fmt.Sprintf(`('tenant ' || lpad((CASE WHEN $2 AND n >= %d THEN 42 ELSE n %% %d END)::text, 2, '0'))`, tenants, tenants)
 	for i, name := range names {
 		names[i] = pgx.Identifier{name}.Sanitize()
 		values[i] = "i." + names[i]
 		switch name {
+		case "id":
+			values[i] = fmt.Sprintf(`encode(substr(sha256(int4send(octet_length(%[1]s)) || convert_to(%[1]s, 'UTF8') ||
+				int4send(octet_length(operation)) || convert_to(operation, 'UTF8') || convert_to('old ' || n, 'UTF8')), 1, 16), 'hex')::uuid`, scope)
 		case "scope":
-			values[i] = fmt.Sprintf(`'tenant ' || lpad((CASE WHEN $2 AND n >= %d THEN 42 ELSE n %% %d END)::text, 2, '0')`, tenants, tenants)
+			values[i] = scope
 		case "key":
 			values[i] = `'old ' || n`
 		case "next_at":

@@ -4,16 +4,16 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
+
 	"github.com/resilienthttp/resilienthttp/durable"
-	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
-// Apply implements durable.Store. It takes three round trips, and two where nothing is
-// enqueued.
+// Apply implements durable.Store. One intent is enqueued in one round trip, many in two,
+// and attempts end in two; all else takes three at most.
 func (s *Store) Apply(ctx context.Context, events []durable.Event) (results []durable.Result, err error) {
 	for i := range events {
 		if err := durable.ValidEvent(&events[i]); err != nil {
@@ -23,8 +23,29 @@ func (s *Store) Apply(ctx context.Context, events []durable.Event) (results []du
 	if len(events) == 0 {
 		return nil, ctx.Err()
 	}
+	if settles(events) {
+		return s.settle(ctx, events)
+	}
+	return s.apply(ctx, events)
+}
+
+func (s *Store) apply(ctx context.Context, events []durable.Event) (results []durable.Result, err error) {
+	a := &application{is: s.is, events: events}
+	a.collect()
+	if len(events) == 1 && len(a.fresh) == 1 {
+		err := s.transact(ctx, func(t *pgkit.Transaction) error { return t.Commit(ctx, a.insert()) })
+		if err != nil {
+			return nil, err
+		}
+		if c := a.fresh[a.names[0]]; c.inserted {
+			result, err := a.result(c)
+			return []durable.Result{result}, err
+		}
+	}
 	err = s.transact(ctx, func(t *pgkit.Transaction) error {
-		results, err = (&application{is: s.is, events: events}).run(ctx, t)
+		a = &application{is: s.is, events: events} // anew for each try
+		a.collect()
+		results, err = a.run(ctx, t)
 		return err
 	})
 	if err != nil {
@@ -39,31 +60,35 @@ type application struct {
 	is     *statements
 	events []durable.Event
 
-	ids   []idempotency.ID              // of all, in order
-	fresh map[idempotency.ID]*candidate // may be new
-	rows  map[idempotency.ID]*row       // were there
+	of    []name // of each event; not valid: its ID is not in order
+	names []name // of all, in order, each once
+	fresh map[name]*candidate
+	rows  map[name]*row // were there
 	now   time.Time
 }
 
 // candidate is an intent that is enqueued, taken for a new one, which it nearly always is.
 type candidate struct {
-	result durable.Result
-	event  int
-	row    row // id 0: it was not inserted
+	event    int
+	row      row
+	inserted bool
 }
 
 func (a *application) run(ctx context.Context, t ending) ([]durable.Result, error) {
-	a.collect()
 	if err := a.load(ctx, t); err != nil {
 		return nil, err
 	}
 	var w writing
 	results := make([]durable.Result, len(a.events))
 	for i := range a.events {
-		e := &a.events[i]
-		id := e.ID()
-		if c := a.fresh[id]; c != nil && c.row.id != 0 && c.event == i {
-			results[i] = c.result
+		e, id := &a.events[i], a.of[i]
+		if c := a.fresh[id]; c != nil && c.inserted && c.event == i {
+			result, err := a.result(c)
+			if err != nil {
+				return nil, err
+			}
+			results[i] = result
+			c.row.Record = result.Record
 			a.rows[id] = &c.row
 			continue
 		}
@@ -76,49 +101,51 @@ func (a *application) run(ctx context.Context, t ending) ([]durable.Result, erro
 	return results, w.write(ctx, t, a.is)
 }
 
-// collect lists the names. One that is not in order is that of none, whatever the database
-// would make of it.
+// errInserted cannot happen.
+var errInserted = errors.New("pgstore: what was inserted is not what was decided")
+
+// result is what Decide says of what was inserted, at its time.
+func (a *application) result(c *candidate) (result durable.Result, err error) {
+	result.Change, result.Err = durable.Decide(nil, &a.events[c.event], c.row.Created)
+	if result.Err != nil || result.Step != durable.StepInsert || !result.Record.NextAt.Equal(c.row.NextAt) {
+		return result, errors.Join(errInserted, result.Err)
+	}
+	return result, nil
+}
+
+// collect lists the names, and what may be new: the first event of a name that would
+// insert it. An ID that is not in order is that of none, whatever the database would make
+// of it.
 func (a *application) collect() {
-	for i := range a.events {
-		if id := a.events[i].ID(); id.Validate() == nil {
-			a.ids = append(a.ids, id)
-		}
-	}
-	slices.SortFunc(a.ids, compareIDs)
-	a.ids = slices.Compact(a.ids)
-	a.rows = make(map[idempotency.ID]*row, len(a.ids))
-}
-
-func compareIDs(a, b idempotency.ID) int {
-	if c := strings.Compare(a.Scope, b.Scope); c != 0 {
-		return c
-	}
-	if c := strings.Compare(a.Operation, b.Operation); c != 0 {
-		return c
-	}
-	return strings.Compare(a.Key, b.Key)
-}
-
-// propose finds what may be new: the first event of a name that would insert it.
-func (a *application) propose() {
-	a.fresh = make(map[idempotency.ID]*candidate)
+	a.of = make([]name, len(a.events))
+	a.names = make([]name, 0, len(a.events))
+	a.fresh = make(map[name]*candidate)
+	a.rows = make(map[name]*row)
 	for i := range a.events {
 		e := &a.events[i]
-		if e.Kind != durable.EventEnqueue || a.fresh[e.ID()] != nil {
+		id := e.ID()
+		if id.Validate() != nil {
 			continue
 		}
-		change, err := durable.Decide(nil, e, a.now)
-		if err == nil && change.Step == durable.StepInsert {
-			a.fresh[e.ID()] = &candidate{
-				result: durable.Result{Change: change}, event: i,
-				row: row{Record: change.Record, payload: blob(change.Record.Payload)},
-			}
+		name := nameOf(&id)
+		a.of[i] = name
+		a.names = append(a.names, name)
+		if e.Kind == durable.EventEnqueue && a.fresh[name] == nil && e.Validate() == nil {
+			a.fresh[name] = propose(e, name, i)
 		}
 	}
+	slices.SortFunc(a.names, compareNames)
+	a.names = slices.Compact(a.names)
 }
 
-func (a *application) enqueues() bool {
-	return slices.ContainsFunc(a.events, func(e durable.Event) bool { return e.Kind == durable.EventEnqueue })
+func propose(e *durable.Event, id name, event int) *candidate {
+	c := &candidate{event: event, row: row{id: id, payload: blob(e.Intent.Payload)}}
+	c.row.Intent = e.Intent
+	c.row.Fingerprint = e.Intent.Fingerprint()
+	if deadline := e.Intent.Deadline; !deadline.IsZero() {
+		c.row.Deadline, c.row.until = deadline.UTC().Truncate(time.Microsecond), ceilTime(deadline)
+	}
+	return c
 }
 
 // errElusive: what stands in the way of inserting is gone whenever one looks.
@@ -126,42 +153,54 @@ var errElusive = errors.New("pgstore: an intent comes and goes")
 
 // load inserts what is new, locks what is there, and reads the time.
 func (a *application) load(ctx context.Context, t pgkit.Sender) error {
-	if !a.enqueues() {
-		return t.Send(ctx, a.lock(nil), a.clock())
-	}
-	if err := t.Send(ctx, a.clock()); err != nil {
-		return err
-	}
-	a.propose()
-	inserted := &a.now
 	for range 3 { // what is in the way may be swept before it is locked
-		now := a.now
-		if inserted != nil {
-			inserted = &now
+		if len(a.absent()) > 0 {
+			if err := t.Send(ctx, a.insert()); err != nil {
+				return err
+			}
 		}
-		if err := t.Send(ctx, a.insert(), a.lock(inserted), a.clock()); err != nil {
-			return err
-		}
-		if len(a.absent()) == 0 {
+		others := a.others()
+		if len(others) == 0 && !a.now.IsZero() {
 			return nil
 		}
-		inserted = nil
+		if err := t.Send(ctx, a.lock(others), clockInto(&a.now)); err != nil {
+			return err
+		}
+		if a.whole() {
+			return nil
+		}
 	}
 	return errElusive
+}
+
+// whole reports whether all that could be inserted is there.
+func (a *application) whole() bool {
+	return !slices.ContainsFunc(a.absent(), func(r *row) bool {
+		return r.until.IsZero() || a.now.Before(r.until)
+	})
 }
 
 // absent are the candidates that were neither inserted nor found.
 func (a *application) absent() []*row {
 	var rows []*row
-	for _, id := range a.ids {
-		if c := a.fresh[id]; c != nil && c.row.id == 0 && a.rows[id] == nil {
+	for _, id := range a.names {
+		if c := a.fresh[id]; c != nil && !c.inserted && a.rows[id] == nil {
 			rows = append(rows, &c.row)
 		}
 	}
 	return rows
 }
 
-func (a *application) clock() *pgkit.Statement { return clockInto(&a.now) }
+// others are those that were not inserted.
+func (a *application) others() pgtype.FlatArray[name] {
+	var names pgtype.FlatArray[name]
+	for _, id := range a.names {
+		if c := a.fresh[id]; c == nil || !c.inserted {
+			names = append(names, id)
+		}
+	}
+	return names
+}
 
 func clockInto(now *time.Time) *pgkit.Statement {
 	return &pgkit.Statement{Text: clock, Scan: timeInto(now)}
@@ -176,32 +215,42 @@ func timeInto(t *time.Time) func(pgkit.Row) error {
 	}
 }
 
+// insert inserts what is absent.
 func (a *application) insert() *pgkit.Statement {
-	return &pgkit.Statement{Text: a.is.insert, Args: arrays(a.is.inserted, a.absent()), Scan: func(from pgkit.Row) error {
-		var (
-			id   int64
-			name idempotency.ID
-		)
-		err := from.Scan(&id, &name.Scope, &name.Operation, &name.Key)
-		if c := a.fresh[name]; c != nil {
-			c.row.id = id
-			c.row.payload = nil // is written
-		}
-		return err
-	}}
+	rows := a.absent()
+	statement := &pgkit.Statement{Text: a.is.insert, Scan: a.insertedInto}
+	if len(rows) == 1 {
+		statement.Text, statement.Args = a.is.insertOne, values(a.is.inserted, rows[0])
+	} else {
+		statement.Args = arrays(a.is.inserted, rows)
+	}
+	return statement
 }
 
-// lock reads and locks what is there, but what was inserted at a time.
-func (a *application) lock(inserted *time.Time) *pgkit.Statement {
-	scopes, operations, keys := make([]string, len(a.ids)), make([]string, len(a.ids)), make([]string, len(a.ids))
-	for i, id := range a.ids {
-		scopes[i], operations[i], keys[i] = id.Scope, id.Operation, id.Key
+func (a *application) insertedInto(from pgkit.Row) error {
+	var (
+		id           name
+		created, due time.Time
+	)
+	if err := from.Scan(&id, &created, &due); err != nil {
+		return err
 	}
-	return &pgkit.Statement{Text: a.is.lock, Args: []any{scopes, operations, keys, inserted}, Scan: func(from pgkit.Row) error {
+	c := a.fresh[id]
+	if c == nil {
+		return errInserted
+	}
+	c.inserted = true
+	c.row.Created, c.row.NextAt = created.UTC(), due.UTC()
+	c.row.payload = nil // is written
+	a.now = c.row.Created
+	return nil
+}
+
+// lock reads and locks what is there.
+func (a *application) lock(names pgtype.FlatArray[name]) *pgkit.Statement {
+	return &pgkit.Statement{Text: a.is.lock, Args: []any{names}, Scan: func(from pgkit.Row) error {
 		r, err := scanRow(from)
-		if c := a.fresh[r.ID]; c == nil || c.row.id == 0 {
-			a.rows[r.ID] = r
-		}
+		a.rows[r.id] = r
 		return err
 	}}
 }

@@ -29,14 +29,15 @@ func BenchmarkStore(b *testing.B) {
 		},
 		Fill: func(b *testing.B, store durable.Store, l storetest.Backlog) {
 			b.Helper()
-			exec(b, store, `INSERT INTO durable_intent (scope, operation, key, gateway, fingerprint, state, epoch,
-					generation, worker, next_at, later, attempts, tries, doubt, ask, class, code, reference, reason, letter, since,
+			exec(b, store, `INSERT INTO durable_intent (id, scope, operation, key, gateway, fingerprint, next_at, later, since,
 					batch, "row", created, updated, payload)
-				SELECT 'tenant ' || lpad((CASE WHEN $2 AND i >= $3::int THEN $3::int / 2 ELSE i % $3::int END)::text, 6, '0'),
-					'charge', 'old ' || i, $6, 'v1:a', 0, 1, 0, '',
-					now() + $4::bigint * interval '1 microsecond' + i * interval '1 microsecond', $5, 0, 0, false, false, 0, '', '', '',
-					0, now(), '', 0, now(), now(), '{}'
-				FROM generate_series(0, $1::int - 1) AS i`, l.Rows, l.Lopsided, l.Scopes, l.Due.Microseconds(), l.Due > durable.Soon, l.Gateway)
+				SELECT encode(substr(sha256(int4send(octet_length(scope)) || convert_to(scope, 'UTF8') ||
+						int4send(6) || 'charge' || convert_to('old ' || i, 'UTF8')), 1, 16), 'hex')::uuid,
+					scope, 'charge', 'old ' || i, $6, 'v1:a',
+					now() + $4::bigint * interval '1 microsecond' + i * interval '1 microsecond', $5, now(), '', 0, now(), now(), '{}'
+				FROM generate_series(0, $1::int - 1) AS i, LATERAL (SELECT 'tenant ' ||
+					lpad((CASE WHEN $2 AND i >= $3::int THEN $3::int / 2 ELSE i % $3::int END)::text, 6, '0') AS scope) s`,
+				l.Rows, l.Lopsided, l.Scopes, l.Due.Microseconds(), l.Due > durable.Soon, l.Gateway)
 		},
 		Unclaim: func(b *testing.B, store durable.Store) {
 			b.Helper()

@@ -27,7 +27,7 @@ func (s *Store) Claim(ctx context.Context, claim durable.Claim) (claimed durable
 		var w writing
 		for _, row := range rows {
 			e := claim.Event(&row.Record)
-			if result := w.judge(row, &e, r.now); result.Err == nil {
+			if result := w.take(row, &e, r.now); result.Err == nil {
 				claimed.Changes = append(claimed.Changes, result.Change)
 			}
 		}
@@ -70,7 +70,7 @@ func (r *round) choose(ctx context.Context) ([]*row, error) {
 	stay := &pgkit.Statement{Text: r.is.stay, Args: []any{c.Worker, ceil(c.Lease)}, Scan: timeInto(&r.expires)}
 	var rows []*row
 	if c.Only != nil {
-		one := &pgkit.Statement{Text: r.is.lockOne, Args: []any{c.Only.Scope, c.Only.Operation, c.Only.Key}, Scan: into(&rows)}
+		one := &pgkit.Statement{Text: r.is.lockOne, Args: []any{nameOf(c.Only)}, Scan: into(&rows)}
 		return rows, r.t.Send(ctx, one, clockInto(&r.now), stay)
 	}
 	r.room = c.Room()
@@ -143,7 +143,7 @@ func (r *round) begin(rows []*row) {
 
 func inOrder(rows []*row) {
 	slices.SortFunc(rows, func(a, b *row) int {
-		return cmp.Or(cmp.Compare(a.place, b.place), a.NextAt.Compare(b.NextAt), cmp.Compare(a.id, b.id))
+		return cmp.Or(cmp.Compare(a.place, b.place), a.NextAt.Compare(b.NextAt), cmp.Compare(a.seq, b.seq))
 	})
 }
 
@@ -188,7 +188,7 @@ func (r *round) more(ctx context.Context, behind []*row) error {
 		column("", "", func(last *row) string { return last.Gateway }),
 		column("", "", func(last *row) string { return last.ID.Scope }),
 		column("", "", func(last *row) time.Time { return last.NextAt }),
-		column("", "", func(last *row) int64 { return last.id }),
+		column("", "", func(last *row) int64 { return last.seq }),
 		column("", "", func(last *row) int64 { return int64(r.shares[last.place].want) }),
 		column("", "", func(last *row) int64 { return last.place }),
 	}, behind)

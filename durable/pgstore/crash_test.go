@@ -368,5 +368,5 @@ func killBackends(t *testing.T, of func(*pgxpool.Pool) durable.Gateway) {
 	assert.Equal(t, charges, s.count(t, "bank"))
 	assert.Equal(t, charges, s.count(t, "(SELECT DISTINCT charge FROM bank) b"))
 	assert.Positive(t, killed)
-	t.Logf("%d attempts for %d charges, %d processes killed", s.count(t, "durable_attempt"), charges, killed)
+	t.Logf("%d former attempts for %d charges, %d processes killed", s.count(t, "durable_attempt"), charges, killed)
 }

@@ -24,12 +24,14 @@
 //
 // A claim waits for no other: what somebody else is at it passes over (SKIP LOCKED). Of the
 // gateways that have room its scopes are found by seeks in a partial index, one for each,
-// and so it takes as long with a million intents that wait as with a thousand. Apply locks the intents that it is
-// about, in the order of their names, and waits for whoever has them, as it waits for
-// transactions that have enqueued the same and not ended. What fails by a deadlock or a
+// and so it takes as long with a million intents that wait as with a thousand. Apply locks the
+// intents that it is about, in the order of their names' hashes, and waits for whoever has
+// them, as it waits for transactions that have enqueued the same and not ended. How attempts
+// ended is written without a look at what was claimed: the generation and the worker say that
+// it is still so. What fails by a deadlock or a
 // serialization failure is done again, for a second or so.
 //
-// A verb takes a connection of the pool for two or three round trips. Engine.Run needs three
+// A verb takes a connection of the pool for one to three round trips. Engine.Run needs three
 // at once at the most. Where the work of the same process uses the pool up, outcomes are
 // stored later, but the process does not count as dead: a heartbeat for which there is no
 // connection within a ninth of the Lease makes one of its own.
@@ -44,10 +46,16 @@
 //
 // # The tables
 //
-// durable_intent has a row for each intent, durable_attempt one for each attempt,
-// durable_letter one for each dead letter, durable_worker one for each worker that is
-// alive; all can be read with SQL. A service needs no rights but these, if somebody else
-// makes the tables (Migrate, or the text that Schema gives) and it says
+// durable_intent has a row for each intent, and in that its last attempt (a_…), which is
+// committed with the claim; durable_attempt has the attempts before that, durable_letter one
+// row for each dead letter, durable_worker one for each worker that is alive; all can be read
+// with SQL. An intent is found by its id, the first half of a hash:
+//
+//	SELECT * FROM durable_intent WHERE id = encode(substr(sha256(int4send(octet_length($1)) || convert_to($1, 'UTF8') ||
+//		int4send(octet_length($2)) || convert_to($2, 'UTF8') || convert_to($3, 'UTF8')), 1, 16), 'hex')::uuid
+//
+// A service needs no rights but these, if somebody else makes the tables (Migrate, or the
+// text that Schema gives) and it says
 // Options.NoMigration:
 //
 //	GRANT USAGE ON SCHEMA … TO service;

@@ -2,8 +2,11 @@ package pgstore
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/resilienthttp/resilienthttp/durable"
 )
@@ -12,26 +15,26 @@ import (
 type field[T any] struct {
 	name, kind string
 	values     func([]T) any
+	value      func(T) any
 }
 
 func column[T, V any](name, kind string, of func(T) V) field[T] {
 	return field[T]{name, kind, func(rows []T) any {
-		values := make([]V, len(rows))
+		values := make(pgtype.FlatArray[V], len(rows))
 		for i := range rows {
 			values[i] = of(rows[i])
 		}
 		return values
-	}}
+	}, func(row T) any { return of(row) }}
 }
 
 // moment is a column of times, NULL for none.
 func moment[T any](name string, of func(T) time.Time) field[T] {
-	return column(name, "timestamptz", func(row T) *time.Time {
-		if t := of(row); !t.IsZero() {
-			return &t
-		}
-		return nil
-	})
+	return column(name, "timestamptz", func(row T) pgtype.Timestamptz { return timestamp(of(row)) })
+}
+
+func timestamp(t time.Time) pgtype.Timestamptz {
+	return pgtype.Timestamptz{Time: t, Valid: !t.IsZero()}
 }
 
 // arrays are the values of the fields, as the statements below take them.
@@ -60,74 +63,159 @@ func unnested[T any](fields []field[T]) string {
 	return "unnest(" + strings.Join(all, ", ") + ") AS u(" + names(fields) + ")"
 }
 
+// single is unnested of one row, whose values are no arrays.
+func single[T any](fields []field[T]) string {
+	all := make([]string, len(fields))
+	for i := range fields {
+		all[i] = fmt.Sprintf("$%d::%s AS %s", i+1, fields[i].kind, fields[i].name)
+	}
+	return "(SELECT " + strings.Join(all, ", ") + ") AS u"
+}
+
+// values are those of the fields for one row.
+func values[T any](fields []field[T], row T) []any {
+	args := make([]any, len(fields))
+	for i := range fields {
+		args[i] = fields[i].value(row)
+	}
+	return args
+}
+
 func insertInto[T any](table string, fields []field[T]) string {
 	return "INSERT INTO " + table + " (" + names(fields) + ") SELECT * FROM " + unnested(fields)
 }
 
-// updateBy updates by the first n fields. What is in kept stays where it is NULL.
-func updateBy[T any](table string, fields []field[T], n int, kept ...string) string {
+// update is one by the first n fields, with further conditions. What is in kept stays where
+// it is NULL; constant are further assignments.
+type update[T any] struct {
+	table    string
+	fields   []field[T]
+	n        int
+	where    string
+	kept     []string
+	constant string
+}
+
+func (u update[T]) text() string {
 	var set, where []string
-	for i := range fields {
-		name := fields[i].name
+	if u.constant != "" {
+		set = append(set, u.constant)
+	}
+	for i := range u.fields {
+		name := u.fields[i].name
 		switch {
-		case i < n:
+		case i < u.n:
 			where = append(where, "t."+name+" = u."+name)
-		case strings.Contains(" "+strings.Join(kept, " ")+" ", " "+name+" "):
+		case slices.Contains(u.kept, name):
 			set = append(set, name+" = coalesce(u."+name+", t."+name+")")
 		default:
 			set = append(set, name+" = u."+name)
 		}
 	}
-	return "UPDATE " + table + " AS t SET " + strings.Join(set, ", ") + " FROM " + unnested(fields) +
-		" WHERE " + strings.Join(where, " AND ")
+	return "UPDATE " + u.table + " AS t SET " + strings.Join(set, ", ") + " FROM " + unnested(u.fields) +
+		" WHERE " + strings.Join(where, " AND ") + u.where
 }
 
-// mutable are the columns of a record that change.
-func mutable() []field[*row] {
+// changed are the columns that the outcome of an attempt changes.
+func changed() []field[*row] {
 	return []field[*row]{
-		column("gateway", "text", func(r *row) string { return r.Gateway }),
-		column("fingerprint", "text", func(r *row) string { return string(r.Fingerprint) }),
 		column("state", "smallint", func(r *row) int16 { return int16(r.State) }),
 		column("epoch", "bigint", func(r *row) int64 { return int64(r.Epoch) }),
-		column("generation", "bigint", func(r *row) int64 { return r.Generation }),
-		column("worker", "text", func(r *row) string { return r.Worker }),
 		moment("next_at", func(r *row) time.Time { return r.NextAt }),
 		column("later", "boolean", func(r *row) bool { return r.Later() }),
-		moment("deadline", func(r *row) time.Time { return r.Deadline }),
 		column("attempts", "bigint", func(r *row) int64 { return int64(r.Attempts) }),
-		column("tries", "bigint", func(r *row) int64 { return int64(r.Tries) }),
 		column("doubt", "boolean", func(r *row) bool { return r.Doubt }),
 		column("ask", "boolean", func(r *row) bool { return r.Ask }),
 		column("class", "smallint", func(r *row) int16 { return int16(r.Class) }),
 		column("code", "text", func(r *row) string { return r.Code }),
-		column("reference", "text", func(r *row) string { return r.Reference }),
 		column("reason", "text", func(r *row) string { return r.Reason }),
 		column("letter", "bigint", func(r *row) int64 { return r.Letter }),
 		moment("first_at", func(r *row) time.Time { return r.First }),
 		moment("last_at", func(r *row) time.Time { return r.Last }),
-		moment("taken_at", func(r *row) time.Time { return r.Taken }),
-		moment("since", func(r *row) time.Time { return r.Since }),
-		column("batch", "text", func(r *row) string { return r.Batch }),
-		column(`"row"`, "bigint", func(r *row) int64 { return int64(r.Row) }),
-		moment("created", func(r *row) time.Time { return r.Created }),
 		moment("updated", func(r *row) time.Time { return r.Updated }),
 	}
 }
 
-// inserted are those of a new record, updated those of one that is there.
-func inserted() []field[*row] {
-	return append(mutable(),
-		column("scope", "text", func(r *row) string { return r.ID.Scope }),
-		column("operation", "text", func(r *row) string { return r.ID.Operation }),
-		column("key", "text", func(r *row) string { return r.ID.Key }),
+func byID() []field[*row] {
+	return []field[*row]{column("id", "uuid", func(r *row) name { return r.id })}
+}
+
+// updated are all that can change.
+func updated() []field[*row] {
+	return slices.Concat(byID(), changed(), []field[*row]{
+		column("gateway", "text", func(r *row) string { return r.Gateway }),
+		column("fingerprint", "text", func(r *row) string { return string(r.Fingerprint) }),
+		column("generation", "bigint", func(r *row) int64 { return r.Generation }),
+		column("worker", "text", func(r *row) string { return r.Worker }),
+		moment("deadline", func(r *row) time.Time { return r.Deadline }),
+		column("tries", "bigint", func(r *row) int64 { return int64(r.Tries) }),
+		column("reference", "text", func(r *row) string { return r.Reference }),
+		moment("taken_at", func(r *row) time.Time { return r.Taken }),
+		moment("since", func(r *row) time.Time { return r.Since }),
+		column("batch", "text", func(r *row) string { return r.Batch }),
+		column(`"row"`, "bigint", func(r *row) int64 { return int64(r.Row) }),
 		column("payload", "bytea", func(r *row) []byte { return r.payload }),
+		column("result", "bytea", func(r *row) []byte { return r.result }),
+	})
+}
+
+// taken are those that a claim changes.
+func taken() []field[*row] {
+	return append(byID(),
+		column("state", "smallint", func(r *row) int16 { return int16(r.State) }),
+		column("epoch", "bigint", func(r *row) int64 { return int64(r.Epoch) }),
+		column("generation", "bigint", func(r *row) int64 { return r.Generation }),
+		column("worker", "text", func(r *row) string { return r.Worker }),
+		column("attempts", "bigint", func(r *row) int64 { return int64(r.Attempts) }),
+		column("tries", "bigint", func(r *row) int64 { return int64(r.Tries) }),
+		moment("first_at", func(r *row) time.Time { return r.First }),
+		moment("taken_at", func(r *row) time.Time { return r.Taken }),
+		column("a_key", "text", func(r *row) string { return r.attempt.Key }),
 	)
 }
 
-func updated() []field[*row] {
-	return append(append([]field[*row]{column("id", "bigint", func(r *row) int64 { return r.id })}, mutable()...),
-		column("payload", "bytea", func(r *row) []byte { return r.payload }),
+// settledBy are the columns that say who holds the intent since when; settled what the
+// outcome of an attempt changes, and done that of one that succeeded.
+func settledBy() []field[*row] {
+	return append(byID(),
+		column("generation", "bigint", func(r *row) int64 { return r.Generation }),
+		column("worker", "text", func(r *row) string { return r.holder }),
+		column("a_status", "bigint", func(r *row) int64 { return int64(r.attempt.Status) }),
+		column("a_error", "text", func(r *row) string { return r.attempt.Error }),
+	)
+}
+
+func settled() []field[*row] {
+	return slices.Concat(settledBy(), changed(), []field[*row]{
+		column("a_reference", "text", func(r *row) string { return r.attempt.Reference }),
+	})
+}
+
+func done() []field[*row] {
+	return append(settledBy(),
+		column("code", "text", func(r *row) string { return r.Code }),
+		column("reference", "text", func(r *row) string { return r.Reference }),
 		column("result", "bytea", func(r *row) []byte { return r.result }),
+		moment("last_at", func(r *row) time.Time { return r.Last }),
+		moment("updated", func(r *row) time.Time { return r.Updated }),
+	)
+}
+
+// inserted are those of a new intent, of which the time is not known that it is inserted
+// at: until is when it is too late for that.
+func inserted() []field[*row] {
+	return append(byID(),
+		column("scope", "text", func(r *row) string { return r.ID.Scope }),
+		column("operation", "text", func(r *row) string { return r.ID.Operation }),
+		column("key", "text", func(r *row) string { return r.ID.Key }),
+		column("gateway", "text", func(r *row) string { return r.Gateway }),
+		column("fingerprint", "text", func(r *row) string { return string(r.Fingerprint) }),
+		moment("not_before", func(r *row) time.Time { return ceilTime(r.NotBefore) }),
+		moment("deadline", func(r *row) time.Time { return r.Deadline }),
+		moment("until", func(r *row) time.Time { return r.until }),
+		column("batch", "text", func(r *row) string { return r.Batch }),
+		column(`"row"`, "bigint", func(r *row) int64 { return int64(r.Row) }),
+		column("payload", "bytea", func(r *row) []byte { return r.payload }),
 	)
 }
 
@@ -135,30 +223,30 @@ func updated() []field[*row] {
 type attempt struct {
 	*durable.Attempt
 
-	intent int64
+	intent name
 }
 
 // ended are the columns of an attempt's end, begun all.
 func ended() []field[attempt] {
 	return []field[attempt]{
-		column("intent", "bigint", func(a attempt) int64 { return a.intent }),
-		column("n", "bigint", func(a attempt) int64 { return a.Generation }),
-		moment("finished_at", func(a attempt) time.Time { return a.FinishedAt }),
-		column("class", "smallint", func(a attempt) int16 { return int16(a.Class) }),
-		column("code", "text", func(a attempt) string { return a.Code }),
-		column("status", "bigint", func(a attempt) int64 { return int64(a.Status) }),
-		column("reference", "text", func(a attempt) string { return a.Reference }),
-		column("error", "text", func(a attempt) string { return a.Error }),
+		column("id", "uuid", func(a attempt) name { return a.intent }),
+		column("a_n", "bigint", func(a attempt) int64 { return a.Generation }),
+		moment("a_finished", func(a attempt) time.Time { return a.FinishedAt }),
+		column("a_class", "smallint", func(a attempt) int16 { return int16(a.Class) }),
+		column("a_code", "text", func(a attempt) string { return a.Code }),
+		column("a_status", "bigint", func(a attempt) int64 { return int64(a.Status) }),
+		column("a_reference", "text", func(a attempt) string { return a.Reference }),
+		column("a_error", "text", func(a attempt) string { return a.Error }),
 	}
 }
 
 func begun() []field[attempt] {
 	return append(ended(),
-		column("kind", "smallint", func(a attempt) int16 { return int16(a.Kind) }),
-		column("epoch", "bigint", func(a attempt) int64 { return int64(a.Epoch) }),
-		column("key", "text", func(a attempt) string { return a.Key }),
-		column("worker", "text", func(a attempt) string { return a.Worker }),
-		moment("sent_at", func(a attempt) time.Time { return a.SentAt }),
+		column("a_kind", "smallint", func(a attempt) int16 { return int16(a.Kind) }),
+		column("a_epoch", "bigint", func(a attempt) int64 { return int64(a.Epoch) }),
+		column("a_key", "text", func(a attempt) string { return a.Key }),
+		column("a_worker", "text", func(a attempt) string { return a.Worker }),
+		moment("a_sent", func(a attempt) time.Time { return a.SentAt }),
 	)
 }
 
@@ -166,12 +254,12 @@ func begun() []field[attempt] {
 type letter struct {
 	*durable.Letter
 
-	intent int64
+	intent name
 }
 
 func letterKey() []field[letter] {
 	return []field[letter]{
-		column("intent", "bigint", func(l letter) int64 { return l.intent }),
+		column("intent", "uuid", func(l letter) name { return l.intent }),
 		column("n", "bigint", func(l letter) int64 { return l.Number }),
 	}
 }

@@ -20,7 +20,7 @@ func (s *Store) Attempts(ctx context.Context, id idempotency.ID) ([]durable.Atte
 	there := false
 	err := s.ask(ctx, func() *pgkit.Statement {
 		all = nil
-		return &pgkit.Statement{Text: s.is.journal, Args: []any{id.Scope, id.Operation, id.Key}, Scan: func(from pgkit.Row) error {
+		return &pgkit.Statement{Text: s.is.journal, Args: []any{nameOf(&id)}, Scan: func(from pgkit.Row) error {
 			a, err := scanAttempt(from)
 			there = true
 			if a != nil {

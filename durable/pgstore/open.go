@@ -68,7 +68,8 @@ func New(ctx context.Context, pool *pgxpool.Pool, options *Options) (*Store, err
 	if err := prepare(ctx, pgkit.Pool(pool)); err != nil {
 		return nil, err
 	}
-	return &Store{pool: pool, is: newStatements(schema)}, nil
+	is := newStatements(schema)
+	return &Store{pool: pool, is: is, joined: is.joined()}, nil
 }
 
 // Migrate makes the tables, or brings them up to date, without a store: for a program

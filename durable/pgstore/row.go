@@ -2,7 +2,10 @@ package pgstore
 
 import (
 	"context"
+	"slices"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
@@ -12,7 +15,17 @@ import (
 type row struct {
 	durable.Record
 
-	id int64
+	id  name
+	seq int64
+
+	// attempt is what was begun, or has ended.
+	attempt *durable.Attempt
+
+	// holder is whose it was before its attempt ended.
+	holder string
+
+	// until is when it is too late to insert it. Zero: never.
+	until time.Time
 
 	// place is the scope's in the round of a claim.
 	place int64
@@ -22,7 +35,7 @@ type row struct {
 }
 
 // columns are those of a record but its payload and its result, as scanRow reads them.
-const columns = ` i.id, i.scope, i.operation, i.key, i.gateway, i.fingerprint, i.state, i.epoch, i.generation, i.worker,
+const columns = ` i.seq, i.scope, i.operation, i.key, i.gateway, i.fingerprint, i.state, i.epoch, i.generation, i.worker,
 	i.next_at, i.deadline, i.attempts, i.tries, i.doubt, i.ask, i.class, i.code, i.reference, i.reason, i.letter,
 	i.first_at, i.last_at, i.taken_at, i.since, i.batch, i."row", i.created, i.updated `
 
@@ -33,11 +46,12 @@ func scanRow(from pgkit.Row) (*row, error) {
 		deadline, firstAt, lastAt, taken *time.Time
 	)
 	err := from.Scan(
-		&r.id, &r.ID.Scope, &r.ID.Operation, &r.ID.Key, &r.Gateway, &r.Fingerprint, &r.State, &r.Epoch, &r.Generation, &r.Worker,
+		&r.seq, &r.ID.Scope, &r.ID.Operation, &r.ID.Key, &r.Gateway, &r.Fingerprint, &r.State, &r.Epoch, &r.Generation, &r.Worker,
 		&r.NextAt, &deadline, &r.Attempts, &r.Tries, &r.Doubt, &r.Ask, &r.Class, &r.Code, &r.Reference, &r.Reason, &r.Letter,
 		&firstAt, &lastAt, &taken, &r.Since, &r.Batch, &r.Row, &r.Created, &r.Updated,
 		&r.Payload, &r.Result, &r.place,
 	)
+	r.id = nameOf(&r.ID)
 	r.NextAt, r.Since, r.Created, r.Updated = r.NextAt.UTC(), r.Since.UTC(), r.Created.UTC(), r.Updated.UTC()
 	r.Deadline, r.First, r.Last, r.Taken = orNone(deadline), orNone(firstAt), orNone(lastAt), orNone(taken)
 	return &r, err
@@ -70,7 +84,8 @@ func blob(b []byte) []byte {
 // writing is what a verb writes to rows that are there.
 type writing struct {
 	rows           []*row
-	seen           map[int64]bool // is in rows
+	taken          []*row        // claimed, and nothing else
+	seen           map[name]bool // is in rows
 	begun, ended   []attempt
 	opened, closed []letter
 }
@@ -85,6 +100,20 @@ func (w *writing) judge(r *row, e *durable.Event, now time.Time) (result durable
 	return result
 }
 
+// take is judge of a claim, the only event of its verb for this intent.
+func (w *writing) take(r *row, e *durable.Event, now time.Time) (result durable.Result) {
+	result.Change, result.Err = durable.Decide(&r.Record, e, now)
+	switch {
+	case result.Err != nil:
+	case result.Begun == nil: // buried
+		w.add(r, &result.Change)
+	default:
+		r.Record, r.attempt = result.Record, result.Begun
+		w.taken = append(w.taken, r)
+	}
+	return result
+}
+
 func (w *writing) add(r *row, c *durable.Change) {
 	r.Record = c.Record
 	if c.Revised {
@@ -95,7 +124,7 @@ func (w *writing) add(r *row, c *durable.Change) {
 	}
 	if !w.seen[r.id] {
 		if w.seen == nil {
-			w.seen = make(map[int64]bool)
+			w.seen = make(map[name]bool)
 		}
 		w.seen[r.id] = true
 		w.rows = append(w.rows, r)
@@ -122,19 +151,51 @@ type ending interface {
 	Commit(ctx context.Context, statements ...*pgkit.Statement) error
 }
 
-// write sends all, and commits. An attempt is begun before it ends, and a letter opened
-// before it is closed.
+// write sends all, and commits. An attempt ends before the next is begun, and a letter is
+// opened before it is closed.
 func (w *writing) write(ctx context.Context, t ending, is *statements) error {
-	var all []*pgkit.Statement
-	add := func(n int, text string, args func() []any) {
-		if n > 0 {
-			all = append(all, &pgkit.Statement{Text: text, Args: args()})
+	all := of(is.update, is.updated, w.rows)
+	all = append(all, of(is.endAttempts, is.ended, w.ended)...)
+	all = append(all, w.begin(is)...)
+	all = append(all, of(is.openLetters, is.opened, w.opened)...)
+	all = append(all, of(is.closeLetters, is.closed, w.closed)...)
+	return t.Commit(ctx, all...)
+}
+
+// begin begins attempts, and brings those that were the last till then where there is room
+// for many. Of one intent it is one at a time.
+func (w *writing) begin(is *statements) (all []*pgkit.Statement) {
+	var former pgtype.FlatArray[name]
+	for _, r := range w.taken {
+		if r.Generation > 1 {
+			former = append(former, r.id)
 		}
 	}
-	add(len(w.rows), is.update, func() []any { return arrays(is.updated, w.rows) })
-	add(len(w.begun), is.beginAttempts, func() []any { return arrays(is.begun, w.begun) })
-	add(len(w.ended), is.endAttempts, func() []any { return arrays(is.ended, w.ended) })
-	add(len(w.opened), is.openLetters, func() []any { return arrays(is.opened, w.opened) })
-	add(len(w.closed), is.closeLetters, func() []any { return arrays(is.closed, w.closed) })
-	return t.Commit(ctx, all...)
+	if len(former) > 0 {
+		all = append(all, &pgkit.Statement{Text: is.keepAttempts, Args: []any{former}})
+	}
+	all = append(all, of(is.take, is.taken, w.taken)...)
+	for left := w.begun; len(left) > 0; {
+		var now, later []attempt
+		former = nil
+		for _, a := range left {
+			if slices.Contains(former, a.intent) {
+				later = append(later, a)
+			} else {
+				now, former = append(now, a), append(former, a.intent)
+			}
+		}
+		left = later
+		all = append(all, &pgkit.Statement{Text: is.keepAttempts, Args: []any{former}})
+		all = append(all, of(is.beginAttempts, is.begun, now)...)
+	}
+	return all
+}
+
+// of is a statement about rows, if there are any.
+func of[T any](text string, fields []field[T], rows []T) []*pgkit.Statement {
+	if len(rows) == 0 {
+		return nil
+	}
+	return []*pgkit.Statement{{Text: text, Args: arrays(fields, rows)}}
 }

@@ -1,6 +1,9 @@
 package pgstore
 
 import (
+	"fmt"
+
+	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
@@ -8,7 +11,7 @@ import (
 // indexes, however little the planner knows of tables that fill and empty all the time;
 // what it believes to be expensive is not worth compiling; and a plan for tables that
 // were nearly empty must not outlive that.
-const settings = `SELECT ` + pgkit.Durable + `, set_config('jit', 'off', true), set_config('plan_cache_mode', 'force_custom_plan', true),
+const settings = `SELECT ` + pgkit.Durable + `, set_config('jit', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true),
 	set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true),
 	set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
 
@@ -26,7 +29,7 @@ const (
 	letters  = ` {{schema}}durable_letter `
 	workers  = ` {{schema}}durable_worker `
 
-	theID = ` i.scope = $1::text AND i.operation = $2::text AND i.key = $3::text `
+	theID = ` i.id = $1::uuid `
 
 	// bare are a record's columns without payload, result and place.
 	bare = `SELECT` + columns + `, NULL::bytea, ''::bytea, 0::bigint FROM` + intents + `i`
@@ -35,7 +38,7 @@ const (
 
 	// inTurn is the order within a lane: that of the index. Of what is due at the same
 	// time the oldest comes first.
-	inTurn = ` ORDER BY i.next_at, i.id `
+	inTurn = ` ORDER BY i.next_at, i.seq `
 
 	// oneGateway and oneScope are of those for which there is anything to claim, be it due
 	// or not: each is a seek in the index, however many rows there are.
@@ -62,13 +65,24 @@ const stay = `WITH now AS MATERIALIZED (SELECT clock_timestamp() AS at, $2::bigi
 		ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at RETURNING w.expires_at)
 	SELECT expires_at FROM there UNION ALL SELECT expires_at FROM extended`
 
-// lock reads what Decide looks at, and locks it, in the order of the arrays: that of the
-// names. What this transaction has inserted at $4 it knows.
+// lock reads what Decide looks at, and locks it, in the order of the array: that of the
+// names.
 const lock = `SELECT` + columns + `, NULL::bytea, ''::bytea, 0::bigint
-	FROM unnest($1::text[], $2::text[], $3::text[]) AS u(scope, operation, key) CROSS JOIN LATERAL (
-		SELECT * FROM` + intents + `i WHERE i.scope = u.scope AND i.operation = u.operation AND i.key = u.key
-			AND (i.created IS DISTINCT FROM $4::timestamptz OR i.xmin <> pg_current_xact_id()::xid)
-		FOR UPDATE) i`
+	FROM unnest($1::uuid[]) AS u(id) CROSS JOIN LATERAL (SELECT * FROM` + intents + `i WHERE i.id = u.id FOR UPDATE) i`
+
+// insertNow inserts what follows it, u. The time at which that is done the statement reads by
+// itself; what it makes of it Decide says too, when it is told.
+func insertNow() string {
+	return `WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now)
+	INSERT INTO` + intents + `(id, scope, operation, key, gateway, fingerprint, next_at, later, created, since, updated,
+		deadline, batch, "row", payload)
+	SELECT u.id, u.scope, u.operation, u.key, u.gateway, u.fingerprint, greatest(u.not_before, now),
+		coalesce(u.not_before > now` + fmt.Sprintf(" + interval '%d microseconds'", durable.Soon.Microseconds()) + `, false),
+		now AS created, now AS since, now AS updated, u.deadline, u.batch, u."row", u.payload
+	FROM clock, `
+}
+
+const inserting = ` WHERE u.until IS NULL OR now < u.until ON CONFLICT DO NOTHING RETURNING id, created, next_at`
 
 const find = `SELECT` + columns + `, i.payload, i.result, 0::bigint FROM` + intents + `i WHERE` + theID
 
@@ -121,10 +135,10 @@ const choose = `WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() A
 // chooseMore gives what else was due at $7 in some lanes, behind what was chosen there.
 const chooseMore = `SELECT` + columns + `, i.payload, NULL::bytea, o.place
 	FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::bigint[], $5::bigint[], $6::bigint[])
-		AS o(gateway, scope, next_at, id, want, place)
+		AS o(gateway, scope, next_at, seq, want, place)
 	CROSS JOIN LATERAL (
 		SELECT * FROM` + intents + `i WHERE` + claimable + `AND i.gateway = o.gateway AND i.scope = o.scope
-			AND i.next_at <= $7::timestamptz AND (i.next_at, i.id) > (o.next_at, o.id)
+			AND i.next_at <= $7::timestamptz AND (i.next_at, i.seq) > (o.next_at, o.seq)
 		` + inTurn + `LIMIT o.want FOR UPDATE SKIP LOCKED) i`
 
 // lost is whose worker has gone, whether it is known that it was there or not.
@@ -149,10 +163,21 @@ const (
 		AND NOT EXISTS (SELECT FROM` + intents + `i WHERE` + held + `AND i.worker = w.id)`
 )
 
-// journal has a row without an attempt where there is none, but the intent.
-const journal = `SELECT a.n, a.kind, a.epoch, a.key, a.worker, a.sent_at, a.finished_at, a.class, a.code, a.status,
-		a.reference, a.error
-	FROM` + intents + `i LEFT JOIN` + attempts + `a ON a.intent = i.id WHERE` + theID + `ORDER BY a.n`
+// The columns of an attempt, where it is the last, and in the journal.
+const (
+	lastAttempt = ` i.a_n, i.a_kind, i.a_epoch, i.a_key, i.a_worker, i.a_sent, i.a_finished, i.a_class, i.a_code, i.a_status,
+		i.a_reference, i.a_error `
+	oneAttempt = ` n, kind, epoch, key, worker, sent_at, finished_at, class, code, status, reference, error `
+
+	// keepAttempts brings the last attempts to the journal.
+	keepAttempts = `INSERT INTO` + attempts + `(intent,` + oneAttempt + `)
+		SELECT i.id,` + lastAttempt + `FROM unnest($1::uuid[]) AS u(id) JOIN` + intents + `i ON i.id = u.id WHERE i.a_n > 0`
+
+	// journal has a row without an attempt where there is none, but the intent.
+	journal = `SELECT a.* FROM` + intents + `i LEFT JOIN LATERAL (
+			SELECT` + oneAttempt + `FROM` + attempts + `WHERE intent = i.id UNION ALL SELECT` + lastAttempt + `WHERE i.a_n > 0) a ON true
+		WHERE` + theID + `ORDER BY a.n`
+)
 
 // chosenLetters lacks its conditions.
 const chosenLetters = `SELECT i.scope, i.operation, i.key, l.n, l.gateway, l.batch, l."row", l.reason, l.class, l.code, l.doubt,
@@ -185,12 +210,13 @@ type statements struct {
 	beat, stay, lock, find, lockOne, ripen, choose, chooseMore string
 	findLost, lockDead, strays, lockLost, forget               string
 	journal, letters, stats, sweep                             string
-	insert, update                                             string
-	beginAttempts, endAttempts, openLetters, closeLetters      string
+	insert, insertOne, update, take, settle, done              string
+	beginAttempts, endAttempts, keepAttempts                   string
+	openLetters, openSettled, closeLetters                     string
 
-	inserted, updated []field[*row]
-	begun, ended      []field[attempt]
-	opened, closed    []field[letter]
+	inserted, updated, taken, settled, doneWith []field[*row]
+	begun, ended                                []field[attempt]
+	opened, closed                              []field[letter]
 }
 
 func newStatements(s *pgkit.Schema) *statements {
@@ -198,21 +224,57 @@ func newStatements(s *pgkit.Schema) *statements {
 		beat: beat, stay: stay, lock: lock, find: find, lockOne: lockOne, ripen: ripen, choose: choose, chooseMore: chooseMore,
 		findLost: findLost, lockDead: lockDead, strays: strays, lockLost: lockLost, forget: forget,
 		journal: journal, letters: chosenLetters, stats: stats, sweep: sweep,
-		inserted: inserted(), updated: updated(), begun: begun(), ended: ended(), opened: opened(), closed: closed(),
+		inserted: inserted(), updated: updated(), taken: taken(), settled: settled(), doneWith: done(),
+		begun: begun(), ended: ended(), opened: opened(), closed: closed(),
 	}
-	is.insert = insertInto(intents, is.inserted) + ` ON CONFLICT DO NOTHING RETURNING id, scope, operation, key`
-	is.update = updateBy(intents, is.updated, 1, "payload", "result")
-	is.beginAttempts = insertInto(attempts, is.begun)
-	is.endAttempts = updateBy(attempts, is.ended, 2)
+	is.insert = insertNow() + unnested(is.inserted) + inserting
+	is.insertOne = insertNow() + single(is.inserted) + inserting
+	is.update = update[*row]{table: intents, fields: is.updated, n: 1, kept: []string{"payload", "result"}}.text()
+	is.take = update[*row]{table: intents, fields: is.taken, n: 1, constant: claimedNow}.text()
+	// Who is held has a worker, and nobody else: so the fields say that it is held still.
+	is.settle = update[*row]{table: intents, fields: is.settled, n: 3, constant: over}.text() + ` RETURNING t.id`
+	is.done = update[*row]{table: intents, fields: is.doneWith, n: 3, constant: success}.text() + ` RETURNING t.id`
+	is.beginAttempts = update[attempt]{table: intents, fields: is.begun, n: 1}.text()
+	is.endAttempts = update[attempt]{table: intents, fields: is.ended, n: 2}.text()
+	is.keepAttempts = keepAttempts
 	is.openLetters = insertInto(letters, is.opened)
-	is.closeLetters = updateBy(letters, is.closed, 2)
-	for _, text := range [...]*string{
-		&is.beat, &is.stay, &is.lock, &is.find, &is.lockOne, &is.ripen, &is.choose, &is.chooseMore,
-		&is.findLost, &is.lockDead, &is.strays, &is.lockLost, &is.forget,
-		&is.journal, &is.letters, &is.stats, &is.sweep,
-		&is.insert, &is.update, &is.beginAttempts, &is.endAttempts, &is.openLetters, &is.closeLetters,
-	} {
+	is.openSettled = is.openLetters + ` WHERE EXISTS (SELECT FROM` + intents + `i WHERE i.id = u.intent AND i.state = 6 AND i.letter = u.n)
+		ON CONFLICT DO NOTHING`
+	is.closeLetters = update[letter]{table: letters, fields: is.closed, n: 2}.text()
+	for _, text := range is.texts() {
 		*text = s.Fill(*text)
 	}
 	return is
 }
+
+func (is *statements) texts() []*string {
+	return []*string{
+		&is.beat, &is.stay, &is.lock, &is.find, &is.lockOne, &is.ripen, &is.choose, &is.chooseMore,
+		&is.findLost, &is.lockDead, &is.strays, &is.lockLost, &is.forget,
+		&is.journal, &is.letters, &is.stats, &is.sweep,
+		&is.insert, &is.insertOne, &is.update, &is.take, &is.settle, &is.done,
+		&is.beginAttempts, &is.endAttempts, &is.keepAttempts, &is.openLetters, &is.openSettled, &is.closeLetters,
+	}
+}
+
+// joined are the same for transactions of callers, by other texts: a plan that was made
+// without our settings must not be kept for those with them.
+func (is *statements) joined() *statements {
+	others := *is
+	for _, text := range others.texts() {
+		*text += ` /* within */`
+	}
+	return &others
+}
+
+// What is the same of each attempt that begins, that ends, and that succeeded: Decide says so.
+const (
+	claimedNow = `later = false, updated = u.taken_at, a_n = u.generation, a_kind = CASE u.state WHEN 3 THEN 2 ELSE 1 END,
+		a_epoch = u.epoch, a_worker = u.worker, a_sent = u.taken_at, a_finished = NULL, a_class = 0, a_code = '', a_status = 0,
+		a_reference = '', a_error = ''`
+
+	over = `worker = '', a_finished = u.updated, a_class = u.class, a_code = u.code`
+
+	success = `worker = '', a_finished = u.updated, a_class = 1, a_code = u.code, a_reference = u.reference,
+		state = 5, later = false, doubt = false, ask = false, class = 1`
+)

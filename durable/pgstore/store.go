@@ -16,8 +16,9 @@ import (
 // use; any number of stores, on any number of machines, may share the tables. It holds
 // nothing but the pool that it was given: there is nothing to close.
 type Store struct {
-	pool *pgxpool.Pool
-	is   *statements
+	pool   *pgxpool.Pool
+	is     *statements
+	joined *statements // of Within
 }
 
 var _ durable.Store = (*Store)(nil)
@@ -121,7 +122,7 @@ func (s *Store) Find(ctx context.Context, id idempotency.ID) (durable.Record, er
 		return durable.Record{}, err
 	}
 	var rows []*row
-	err := s.send(ctx, &pgkit.Statement{Text: s.is.find, Args: []any{id.Scope, id.Operation, id.Key}, Scan: into(&rows)})
+	err := s.send(ctx, &pgkit.Statement{Text: s.is.find, Args: []any{nameOf(&id)}, Scan: into(&rows)})
 	if err != nil {
 		return durable.Record{}, err
 	}

@@ -1,9 +1,11 @@
 package sqlitestore
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,6 +41,7 @@ func (s *Store) Attempts(ctx context.Context, id idempotency.ID) (all []durable.
 	if err == nil && found == 0 {
 		err = durable.ErrNotFound
 	}
+	slices.SortFunc(all, func(a, b durable.Attempt) int { return cmp.Compare(a.Generation, b.Generation) })
 	return all, err
 }
 

@@ -73,30 +73,8 @@ func (t *transaction) insert(ctx context.Context, r *durable.Record) (bool, erro
 
 // write writes all of a change to a record that is there.
 func (t *transaction) write(ctx context.Context, id int64, c *durable.Change) error {
-	r := &c.Record
-	var payload, result any // NULL: as it is
-	if c.Revised {
-		payload = blob(r.Payload)
-	}
-	if r.State == durable.StateDone {
-		result = blob(r.Result)
-	}
-	if err := t.must(ctx, update, append([]any{id, payload, result}, mutable(r)...)...); err != nil {
+	if err := t.writeRecord(ctx, id, c); err != nil {
 		return err
-	}
-	if a := c.Ended; a != nil {
-		err := t.must(ctx, endAttempt, id, a.Generation,
-			micros(a.FinishedAt), int64(a.Class), a.Code, a.Status, a.Reference, a.Error)
-		if err != nil {
-			return err
-		}
-	}
-	if a := c.Begun; a != nil {
-		err := t.exec(ctx, beginAttempt, id, a.Generation, int64(a.Kind), a.Epoch, a.Key, a.Worker, micros(a.SentAt),
-			micros(a.FinishedAt), int64(a.Class), a.Code, a.Status, a.Reference, a.Error)
-		if err != nil {
-			return err
-		}
 	}
 	if l := c.Closed; l != nil {
 		if err := t.must(ctx, closeLetter, id, l.Number, micros(l.RedrivenAt), l.By, l.Note); err != nil {
@@ -108,6 +86,40 @@ func (t *transaction) write(ctx context.Context, id int64, c *durable.Change) er
 			l.Doubt, l.Attempts, micros(l.DeadAt))
 	}
 	return nil
+}
+
+// writeRecord writes the record, and its attempt. The one before it, if there was one, goes
+// to the journal.
+func (t *transaction) writeRecord(ctx context.Context, id int64, c *durable.Change) error {
+	r := &c.Record
+	if c.Begun != nil && r.Generation > 1 {
+		if err := t.exec(ctx, keepAttempt, id); err != nil {
+			return err
+		}
+	}
+	var payload, result any // NULL: as it is
+	if c.Revised {
+		payload = blob(r.Payload)
+	}
+	if r.State == durable.StateDone {
+		result = blob(r.Result)
+	}
+	switch a := c.Begun; {
+	case c.Ended != nil:
+		a = c.Ended
+		return t.must(ctx, settle, id, a.Generation, int64(r.State), r.Epoch, micros(r.NextAt), r.Later(), r.Attempts, r.Doubt,
+			r.Ask, int64(r.Class), r.Code, r.Reference, r.Reason, r.Letter, micros(r.First), micros(r.Last), micros(r.Updated),
+			result, int64(a.Class), a.Code, a.Status, a.Reference, a.Error)
+	case a != nil && r.State.Held():
+		return t.must(ctx, take, id, int64(r.State), r.Epoch, r.Generation, r.Worker, r.Attempts, r.Tries, micros(r.First),
+			micros(r.Taken), int64(a.Kind), a.Key)
+	default:
+		if err := t.must(ctx, update, append([]any{id, payload, result}, mutable(r)...)...); err != nil || a == nil {
+			return err
+		}
+		return t.must(ctx, beginAttempt, id, a.Generation, int64(a.Kind), a.Epoch, a.Key, a.Worker, micros(a.SentAt),
+			micros(a.FinishedAt), int64(a.Class), a.Code, a.Status, a.Reference, a.Error)
+	}
 }
 
 // blob is never NULL.

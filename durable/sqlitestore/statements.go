@@ -28,6 +28,9 @@ const (
 		i.next_at, i.deadline, i.attempts, i.tries, i.doubt, i.ask, i.class, i.code, i.reference, i.reason, i.letter,
 		i.first_at, i.last_at, i.taken_at, i.since, i.batch, i.row, i.created, i.updated `
 
+	// lastAttempt are the columns of the journal, where it is the last of its intent.
+	lastAttempt = ` a_n, a_kind, a_epoch, a_key, a_worker, a_sent, a_finished, a_class, a_code, a_status, a_reference, a_error `
+
 	theID = ` scope = ?1 AND operation = ?2 AND key = ?3 `
 
 	// inTurn is the order within a lane: that of the index. Of what is due at the same
@@ -54,8 +57,10 @@ const (
 	load
 	insert
 	update
+	take
+	settle
+	keepAttempt
 	beginAttempt
-	endAttempt
 	openLetter
 	closeLetter
 	beat
@@ -98,11 +103,25 @@ func (s statement) text() string {
 				first_at = ?22, last_at = ?23, taken_at = ?24, since = ?25, batch = ?26, row = ?27, created = ?28, updated = ?29
 			WHERE id = ?1`,
 
-		beginAttempt: `INSERT INTO durable_attempt (intent, n, kind, epoch, key, worker, sent_at, finished_at, class, code,
+		// take and settle are update of what begins and of what has ended, with its attempt.
+		take: `UPDATE durable_intent
+			SET state = ?2, epoch = ?3, generation = ?4, worker = ?5, later = 0, attempts = ?6, tries = ?7, first_at = ?8,
+				taken_at = ?9, updated = ?9, a_n = ?4, a_kind = ?10, a_epoch = ?3, a_key = ?11, a_worker = ?5, a_sent = ?9,
+				a_finished = NULL, a_class = 0, a_code = '', a_status = 0, a_reference = '', a_error = ''
+			WHERE id = ?1`,
+		settle: `UPDATE durable_intent
+			SET state = ?3, epoch = ?4, worker = '', next_at = ?5, later = ?6, attempts = ?7, doubt = ?8, ask = ?9, class = ?10,
+				code = ?11, reference = ?12, reason = ?13, letter = ?14, first_at = ?15, last_at = ?16, updated = ?17,
+				result = coalesce(?18, result), a_finished = ?17, a_class = ?19, a_code = ?20, a_status = ?21,
+				a_reference = ?22, a_error = ?23
+			WHERE id = ?1 AND a_n = ?2`,
+
+		keepAttempt: `INSERT INTO durable_attempt (intent, n, kind, epoch, key, worker, sent_at, finished_at, class, code,
 				status, reference, error)
-			VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)`,
-		endAttempt: `UPDATE durable_attempt SET finished_at = ?3, class = ?4, code = ?5, status = ?6, reference = ?7, error = ?8
-			WHERE intent = ?1 AND n = ?2`,
+			SELECT id,` + lastAttempt + `FROM durable_intent WHERE id = ?1 AND a_n > 0`,
+		beginAttempt: `UPDATE durable_intent SET a_n = ?2, a_kind = ?3, a_epoch = ?4, a_key = ?5, a_worker = ?6, a_sent = ?7,
+				a_finished = ?8, a_class = ?9, a_code = ?10, a_status = ?11, a_reference = ?12, a_error = ?13
+			WHERE id = ?1`,
 
 		openLetter: `INSERT INTO durable_letter (intent, n, gateway, batch, row, reason, class, code, doubt, attempts, dead_at,
 				redriven_at, "by", note)
@@ -142,11 +161,11 @@ func (s statement) text() string {
 				SELECT 1 FROM durable_worker WHERE id = worker AND expires_at >` + now + `))`,
 		forget: `DELETE FROM durable_worker WHERE expires_at <= ?1`,
 
-		// A row without an attempt says that the intent is there.
-		attempts: `SELECT a.n, a.kind, a.epoch, a.key, a.worker, a.sent_at, a.finished_at, a.class, a.code, a.status,
-				a.reference, a.error
-			FROM (SELECT id FROM durable_intent WHERE` + theID + `) i LEFT JOIN durable_attempt a ON a.intent = i.id
-			ORDER BY a.n`,
+		// The last comes last; without a number it says only that the intent is there.
+		attempts: `SELECT n, kind, epoch, key, worker, sent_at, finished_at, class, code, status, reference, error
+				FROM durable_attempt WHERE intent = (SELECT id FROM durable_intent WHERE` + theID + `)
+			UNION ALL SELECT nullif(a_n, 0), a_kind, a_epoch, a_key, a_worker, a_sent, a_finished, a_class, a_code, a_status,
+				a_reference, a_error FROM durable_intent WHERE` + theID,
 
 		findOver: `SELECT EXISTS (SELECT 1 FROM durable_intent WHERE` + final + `AND updated <` + now + `- ?1)`,
 

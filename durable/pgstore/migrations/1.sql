@@ -9,54 +9,69 @@ CREATE TABLE {{schema}}durable_schema (
 	applied timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
+-- id is the first half of the SHA-256 of scope, operation and key, which are unique by it: one index for both, and short.
+-- a_… is the last attempt, a row of the journal that is written with the intent's own, and stands in durable_attempt when
+-- there is another one. The columns of a fixed width stand first, and what is large last.
 CREATE TABLE {{schema}}durable_intent (
-	id          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+	id          uuid        PRIMARY KEY,
+	seq         bigint      GENERATED ALWAYS AS IDENTITY, -- the order in which they came
+	next_at     timestamptz NOT NULL,
+	updated     timestamptz NOT NULL,
+	created     timestamptz NOT NULL,
+	since       timestamptz NOT NULL,
+	epoch       bigint      NOT NULL DEFAULT 1,
+	generation  bigint      NOT NULL DEFAULT 0,
+	attempts    bigint      NOT NULL DEFAULT 0,
+	tries       bigint      NOT NULL DEFAULT 0,
+	letter      bigint      NOT NULL DEFAULT 0,
+	"row"       bigint      NOT NULL,
+	a_n         bigint      NOT NULL DEFAULT 0, -- the last attempt, 0: there was none
+	a_epoch     bigint      NOT NULL DEFAULT 0,
+	a_status    bigint      NOT NULL DEFAULT 0,
+	a_kind      smallint    NOT NULL DEFAULT 0,
+	a_class     smallint    NOT NULL DEFAULT 0,
+	state       smallint    NOT NULL DEFAULT 0,
+	class       smallint    NOT NULL DEFAULT 0,
+	later       boolean     NOT NULL, -- it need not be looked at until soon before next_at: see durable.Soon
+	doubt       boolean     NOT NULL DEFAULT false,
+	ask         boolean     NOT NULL DEFAULT false,
 	scope       text COLLATE "C" NOT NULL,
 	operation   text COLLATE "C" NOT NULL,
 	key         text COLLATE "C" NOT NULL,
 	gateway     text COLLATE "C" NOT NULL,
 	fingerprint text        NOT NULL,
-	state       smallint    NOT NULL,
-	epoch       bigint      NOT NULL,
-	generation  bigint      NOT NULL,
-	worker      text COLLATE "C" NOT NULL,
-	next_at     timestamptz NOT NULL,
-	later       boolean     NOT NULL, -- it need not be looked at until soon before next_at: see durable.Soon
+	worker      text COLLATE "C" NOT NULL DEFAULT '',
+	code        text        NOT NULL DEFAULT '',
+	reference   text        NOT NULL DEFAULT '',
+	reason      text        NOT NULL DEFAULT '',
+	batch       text        NOT NULL,
+	a_key       text        NOT NULL DEFAULT '',
+	a_worker    text        NOT NULL DEFAULT '',
+	a_code      text        NOT NULL DEFAULT '',
+	a_reference text        NOT NULL DEFAULT '',
+	a_error     text        NOT NULL DEFAULT '',
+	a_sent      timestamptz,
+	a_finished  timestamptz,
 	deadline    timestamptz,
-	attempts    bigint      NOT NULL,
-	tries       bigint      NOT NULL,
-	doubt       boolean     NOT NULL,
-	ask         boolean     NOT NULL,
-	class       smallint    NOT NULL,
-	code        text        NOT NULL,
-	reference   text        NOT NULL,
-	reason      text        NOT NULL,
-	letter      bigint      NOT NULL,
 	first_at    timestamptz,
 	last_at     timestamptz,
 	taken_at    timestamptz,
-	since       timestamptz NOT NULL,
-	batch       text        NOT NULL,
-	"row"       bigint      NOT NULL,
-	created     timestamptz NOT NULL,
-	updated     timestamptz NOT NULL,
 	payload     bytea       NOT NULL,
-	result      bytea       NOT NULL DEFAULT '',
-	UNIQUE (scope, operation, key)
+	result      bytea       NOT NULL DEFAULT ''
 );
 
 -- Each intent is in one of these: what may be claimed soon, and later, what is held, what is dead, what may be swept. They
 -- have the state, so that counting reads nothing else.
-CREATE INDEX durable_intent_due ON {{schema}}durable_intent (gateway, scope, next_at, id) INCLUDE (state)
+CREATE INDEX durable_intent_due ON {{schema}}durable_intent (gateway, scope, next_at, seq) INCLUDE (state)
 	WHERE state IN (0, 1, 4) AND NOT later;
 CREATE INDEX durable_intent_later ON {{schema}}durable_intent (next_at) INCLUDE (state) WHERE state IN (0, 1, 4) AND later;
 CREATE INDEX durable_intent_held ON {{schema}}durable_intent (worker) INCLUDE (state) WHERE state IN (2, 3);
 CREATE INDEX durable_intent_dead ON {{schema}}durable_intent (state) WHERE state = 6;
 CREATE INDEX durable_intent_over ON {{schema}}durable_intent (updated) INCLUDE (state) WHERE state IN (5, 7);
 
--- The journal. n is the generation.
+-- The journal but for the last attempt of each intent. n is the generation.
 CREATE TABLE {{schema}}durable_attempt (
-	intent      bigint      NOT NULL,
+	intent      uuid        NOT NULL,
 	n           bigint      NOT NULL,
 	kind        smallint    NOT NULL, -- 1 send, 2 find, 3 resolve
 	epoch       bigint      NOT NULL,
@@ -74,7 +89,7 @@ CREATE TABLE {{schema}}durable_attempt (
 
 -- Dead letters. n is their number, redriven_at is NULL while they are open.
 CREATE TABLE {{schema}}durable_letter (
-	intent      bigint      NOT NULL,
+	intent      uuid        NOT NULL,
 	n           bigint      NOT NULL,
 	gateway     text        NOT NULL,
 	batch       text        NOT NULL,

@@ -10,7 +10,8 @@ CREATE TABLE IF NOT EXISTS durable_schema (
 	applied INTEGER NOT NULL
 ) STRICT;
 
--- What is large stands last: who reads the others does not go through it.
+-- a_… is the last attempt, a row of the journal that is written with the intent's own, and stands in durable_attempt when
+-- there is another one. What is large stands last: who reads the others does not go through it.
 CREATE TABLE IF NOT EXISTS durable_intent (
 	id          INTEGER PRIMARY KEY,
 	scope       TEXT    NOT NULL,
@@ -42,6 +43,18 @@ CREATE TABLE IF NOT EXISTS durable_intent (
 	row         INTEGER NOT NULL,
 	created     INTEGER NOT NULL,
 	updated     INTEGER NOT NULL,
+	a_n         INTEGER NOT NULL DEFAULT 0, -- 0: there was none
+	a_kind      INTEGER NOT NULL DEFAULT 0,
+	a_epoch     INTEGER NOT NULL DEFAULT 0,
+	a_key       TEXT    NOT NULL DEFAULT '',
+	a_worker    TEXT    NOT NULL DEFAULT '',
+	a_sent      INTEGER,
+	a_finished  INTEGER,
+	a_class     INTEGER NOT NULL DEFAULT 0,
+	a_code      TEXT    NOT NULL DEFAULT '',
+	a_status    INTEGER NOT NULL DEFAULT 0,
+	a_reference TEXT    NOT NULL DEFAULT '',
+	a_error     TEXT    NOT NULL DEFAULT '',
 	payload     BLOB    NOT NULL,
 	result      BLOB    NOT NULL DEFAULT x'',
 	UNIQUE (scope, operation, key)
@@ -56,7 +69,7 @@ CREATE INDEX IF NOT EXISTS durable_intent_held ON durable_intent (worker, state)
 CREATE INDEX IF NOT EXISTS durable_intent_dead ON durable_intent (state) WHERE state = 6;
 CREATE INDEX IF NOT EXISTS durable_intent_over ON durable_intent (updated, state) WHERE state IN (5, 7);
 
--- The journal. n is the generation.
+-- The journal but for the last attempt of each intent. n is the generation.
 CREATE TABLE IF NOT EXISTS durable_attempt (
 	intent      INTEGER NOT NULL,
 	n           INTEGER NOT NULL,

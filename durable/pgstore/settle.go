@@ -1,0 +1,122 @@
+package pgstore
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/internal/pgkit"
+)
+
+// settles reports whether the events only end attempts whose records are known.
+func settles(events []durable.Event) bool {
+	return !slices.ContainsFunc(events, func(e durable.Event) bool {
+		return e.Kind != durable.EventFinish || e.Held == nil || e.Held.ID != e.Intent.ID
+	})
+}
+
+// settlement ends attempts without reading what they were about: what was claimed and has
+// still the same generation and worker is as it was then. Who has not changes nothing, and
+// is asked once more by the way of all events, for what to answer.
+type settlement struct {
+	is     *statements
+	events []durable.Event
+
+	results []durable.Result
+	places  map[name]int // of what is to be stored, in results
+	stored  map[name]bool
+	rest    []int
+	now     time.Time
+}
+
+func (s *Store) settle(ctx context.Context, events []durable.Event) ([]durable.Result, error) {
+	var b *settlement
+	err := s.transact(ctx, func(t *pgkit.Transaction) error {
+		b = &settlement{is: s.is, events: events} // anew for each try
+		if err := t.Send(ctx, clockInto(&b.now)); err != nil {
+			return err
+		}
+		return t.Commit(ctx, b.decide()...)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return b.finish(ctx, s)
+}
+
+// decide asks Decide, and is what is to be written.
+func (b *settlement) decide() []*pgkit.Statement {
+	var (
+		done, rows []*row
+		opened     []letter
+	)
+	b.results = make([]durable.Result, len(b.events))
+	b.places, b.stored = make(map[name]int, len(b.events)), make(map[name]bool, len(b.events))
+	for i := range b.events {
+		e := &b.events[i]
+		r := &row{Record: *e.Held, id: nameOf(&e.Held.ID), holder: e.Worker}
+		_, twice := b.places[r.id]
+		change, err := durable.Decide(&r.Record, e, b.now)
+		if twice || err != nil {
+			b.rest = append(b.rest, i)
+			continue
+		}
+		b.results[i].Change = change
+		b.places[r.id] = i
+		r.Record, r.attempt = change.Record, change.Ended
+		if r.State == durable.StateDone {
+			r.result = blob(r.Result)
+			done = append(done, r)
+		} else {
+			rows = append(rows, r)
+		}
+		if change.Opened != nil {
+			opened = append(opened, letter{change.Opened, r.id})
+		}
+	}
+	var all []*pgkit.Statement
+	for _, each := range slices.Concat(of(b.is.done, b.is.doneWith, inNames(done)), of(b.is.settle, b.is.settled, inNames(rows))) {
+		each.Scan = b.store
+		all = append(all, each)
+	}
+	return append(all, of(b.is.openSettled, b.is.opened, opened)...)
+}
+
+// inNames puts rows into the order of their names.
+func inNames(rows []*row) []*row {
+	slices.SortFunc(rows, func(a, b *row) int { return compareNames(a.id, b.id) })
+	return rows
+}
+
+func (b *settlement) store(from pgkit.Row) error {
+	var id name
+	err := from.Scan(&id)
+	b.stored[id] = true
+	return err
+}
+
+// finish answers what was not stored.
+func (b *settlement) finish(ctx context.Context, s *Store) ([]durable.Result, error) {
+	for id, i := range b.places {
+		if !b.stored[id] {
+			b.rest = append(b.rest, i)
+		}
+	}
+	if len(b.rest) == 0 {
+		return b.results, nil
+	}
+	slices.Sort(b.rest)
+	events := make([]durable.Event, len(b.rest))
+	for i, place := range b.rest {
+		events[i] = b.events[place]
+	}
+	results, err := s.apply(ctx, events)
+	if err != nil {
+		return nil, err
+	}
+	for i, place := range b.rest {
+		b.results[place] = results[i]
+	}
+	return b.results, nil
+}
