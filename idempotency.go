@@ -226,15 +226,3 @@ func headerValue(h http.Header, canonical string) string {
 	}
 	return ""
 }
-
-// validFieldName reports whether name is a token of RFC 9110 section 5.6.2.
-func validFieldName(name string) bool {
-	for n := range len(name) {
-		c := name[n]
-		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
-		if !letter && !strings.ContainsRune("!#$%&'*+-.^_`|~", rune(c)) {
-			return false
-		}
-	}
-	return name != ""
-}

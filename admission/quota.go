@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/internal/complaint"
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
 
@@ -91,25 +93,26 @@ type Quota struct {
 	shared *watchedStore // nil: there is none
 }
 
-// Validate is what is wrong with the configuration, nil if nothing is: call it at
-// start. A Quota that is misconfigured answers 500 to all.
+// Validate is what is wrong with the configuration, all of it, nil if nothing is: call it
+// at start. A Quota that is misconfigured answers 500 to all. Wrong is also a Window that
+// nobody can mean: 60 is sixty nanoseconds.
 func (q *Quota) Validate() error {
-	if q.Limit == 0 {
-		return errors.New("admission: Quota.Limit is not set")
-	}
-	if err := q.asRule().Validate(); err != nil {
-		return fmt.Errorf("admission: Quota: %w", err)
-	}
-	if len(q.Name) > longestName {
-		return fmt.Errorf("admission: Quota.Name has %d characters, and must have at most %d", len(q.Name), longestName)
-	}
-	for _, c := range []byte(q.Name) {
-		if c < ' ' || c > '~' {
-			return fmt.Errorf("admission: Quota.Name %q has others than visible ASCII characters and spaces", q.Name)
+	wrong := complaint.List{Of: errAdmission}
+	wrong.Add(q.Limit == 0, "Quota.Limit is not set")
+	wrong.Unit("Quota.Window", q.Window)
+	if rule := q.asRule(); rule.Limit != 0 {
+		if err := rule.Validate(); err != nil {
+			wrong.Also(fmt.Errorf("admission: Quota: %w", err))
 		}
 	}
-	return nil
+	wrong.Add(len(q.Name) > longestName, fmt.Sprintf("Quota.Name has %d characters, and must have at most %d", len(q.Name), longestName))
+	invisible := strings.ContainsFunc(q.Name, func(c rune) bool { return c < ' ' || c > '~' })
+	wrong.Add(invisible, fmt.Sprintf("Quota.Name %q has others than visible ASCII characters and spaces", q.Name))
+	return wrong.Err()
 }
+
+// errAdmission begins what is wrong with a configuration.
+var errAdmission = errors.New("admission")
 
 const (
 	defaultName   = "default"

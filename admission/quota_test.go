@@ -290,6 +290,8 @@ func TestQuotaValidate(t *testing.T) {
 		"a huge limit":      {Limit: math.MaxInt},
 		"a negative window": {Limit: 1, Window: -time.Second},
 		"a long window":     {Limit: 1, Window: 1 << 62},
+		"60 ns":             {Limit: 100, Window: 60},
+		"60 ns, unnamed":    {Limit: 100, Window: 60, Name: "naïve"},
 		"a negative burst":  {Limit: 1, Burst: -1},
 		"a long name":       {Limit: 1, Name: strings.Repeat("n", 65)},
 		"an odd name":       {Limit: 1, Name: "naïve"},
@@ -306,6 +308,10 @@ func TestQuotaValidate(t *testing.T) {
 		})
 	}
 	require.NoError(t, (&admission.Quota{Limit: 1}).Validate())
+	require.NoError(t, (&admission.Quota{Limit: 1, Window: time.Microsecond}).Validate())
+	err := (&admission.Quota{Window: 60, Name: "naïve"}).Validate()
+	require.EqualError(t, err, "admission: Quota.Limit is not set\nadmission: Quota.Window is 60ns: its unit was forgotten\n"+
+		`admission: Quota.Name "naïve" has others than visible ASCII characters and spaces`, "all of it")
 }
 
 // Whose quota it is, if nobody says: the peer's, and no header's.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/complaint"
 	"github.com/resilienthttp/resilienthttp/internal/priority"
 )
 
@@ -106,19 +107,24 @@ func HeaderPriority(r *http.Request) resilienthttp.Priority {
 	return resilienthttp.PriorityDefault
 }
 
-// Validate is what is wrong with the configuration, nil if nothing is: call it at
-// start. A Shedder that is misconfigured answers 500 to all.
+// Validate is what is wrong with the configuration, all of it, nil if nothing is: call it
+// at start. A Shedder that is misconfigured answers 500 to all. Wrong is also a MaxWait
+// that nobody can mean: 100 is a hundred nanoseconds.
 func (s *Shedder) Validate() error {
+	wrong := complaint.List{Of: errAdmission}
 	initial, least, most := s.bounds()
 	switch {
 	case s.Initial < 0 || s.Min < 0 || s.Max < 0:
-		return fmt.Errorf("admission: Initial %d, Min %d and Max %d must not be negative", s.Initial, s.Min, s.Max)
-	case least > initial || initial > most:
-		return fmt.Errorf("admission: Initial is %d, and must be from %d (Min) to %d (Max)", initial, least, most)
-	case s.Tolerance == 0 || s.Tolerance < 0 || s.Tolerance > 1:
-		return nil
+		wrong.Add(true, fmt.Sprintf("Initial %d, Min %d and Max %d must not be negative", s.Initial, s.Min, s.Max))
+	case least > most:
+		wrong.Add(true, fmt.Sprintf("Min is %d, and must be at most %d (Max)", least, most))
+	default:
+		wrong.Add(initial < least || initial > most, fmt.Sprintf("Initial is %d, and must be from %d (Min) to %d (Max)", initial, least, most))
 	}
-	return fmt.Errorf("admission: Tolerance is %v, and must be more than 1", s.Tolerance)
+	sound := s.Tolerance == 0 || s.Tolerance < 0 || s.Tolerance > 1
+	wrong.Add(!sound, fmt.Sprintf("Tolerance is %v, and must be more than 1", s.Tolerance)) // NaN too
+	wrong.Unit("MaxWait", s.MaxWait)
+	return wrong.Err()
 }
 
 // bounds are the limit at first, at least and at most.

@@ -124,11 +124,13 @@ func TestShedderValidate(t *testing.T) {
 		{"negative Initial", &admission.Shedder{Initial: -1}, "Initial -1", 0},
 		{"negative Min", &admission.Shedder{Min: -1}, "Min -1", 0},
 		{"negative Max", &admission.Shedder{Max: -1}, "Max -1", 0},
-		{"Min above Max", &admission.Shedder{Min: 10, Max: 5}, "Initial is", 0},
+		{"Min above Max", &admission.Shedder{Min: 10, Max: 5}, "Min is 10, and must be at most 5 (Max)", 0},
 		{"Initial above Max", &admission.Shedder{Initial: 10, Max: 5}, "Initial is 10", 0},
 		{"Initial below Min", &admission.Shedder{Initial: 3, Min: 5}, "Initial is 3", 0},
 		{"Tolerance 1", &admission.Shedder{Tolerance: 1}, "Tolerance is 1", 0},
 		{"Tolerance below 1", &admission.Shedder{Tolerance: 0.5}, "Tolerance is 0.5", 0},
+		{"a MaxWait of 100 ns", &admission.Shedder{MaxWait: 100}, "MaxWait is 100ns: its unit", 0},
+		{"all of it", &admission.Shedder{Max: -1, Tolerance: 1, MaxWait: 5}, "Max -1 must not be negative\nadmission: Tolerance is 1, and must be more than 1\nadmission: MaxWait is 5ns", 0},
 		{"no number", &admission.Shedder{Tolerance: nan()}, "Tolerance is NaN", 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -1,13 +1,16 @@
 package durable
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/internal/complaint"
 )
 
 // Engine sends what a Store keeps, until it is done, dead or cancelled. Its fields are
@@ -38,8 +41,8 @@ type Engine struct {
 	PerGateway int
 
 	// Lease is how long a worker counts as alive that is not heard of; it is heard of
-	// every third of it. 0: 30 s. Poll is the longest between two looks for what is due;
-	// 0: 1 s. Drain is how long Run waits for what is being sent, when its context ends;
+	// every third of it. 0: 30 s. Poll is the longest between two looks for what is due, at
+	// least 1 ms; 0: 1 s. Drain is how long Run waits for what is being sent, when its context ends;
 	// 0: 30 s; negative: not at all.
 	Lease, Poll, Drain time.Duration
 
@@ -54,8 +57,8 @@ type Engine struct {
 	// whatever a Policy says.
 	KeyLife, Settles time.Duration
 
-	// TTL is how long what is done or cancelled is kept, at least KeyLife. 0: 90 d;
-	// negative: for ever.
+	// TTL is how long what is done or cancelled is kept: no less than KeyLife, also that
+	// of each Gateway. 0: 90 d, or as long as keys live; negative: for ever.
 	TTL time.Duration
 
 	// Trace is told what happens. nil: nobody is.
@@ -77,33 +80,74 @@ const (
 	defaultTTL         = 90 * 24 * time.Hour
 
 	leastLease = time.Second
+
+	// leastPoll is no more than a store needs for an answer.
+	leastPoll = time.Millisecond
 )
 
-// Validate says what is wrong with the configuration; call it at start. The error is an
-// ErrInvalid.
+// Validate says what is wrong with the configuration, all of it; call it at start. The
+// error is an ErrInvalid. Wrong is also what nobody can mean, a time whose unit was
+// forgotten: 30 is thirty nanoseconds. A Gateway that is a Validator is asked, too.
 func (e *Engine) Validate() error {
-	switch {
-	case e.Store == nil:
-		return invalidf("an Engine needs a Store")
-	case e.Concurrency < 0 || e.PerTenant < 0 || e.PerGateway < 0:
-		return invalidf("a negative number of senders")
-	case e.Lease != 0 && e.Lease < leastLease || e.Lease > longestWait:
-		return invalidf("a lease of %v", e.Lease)
-	case e.Poll < 0 || e.Settles < 0:
-		return invalidf("a negative Poll or Settles")
-	}
+	wrong := complaint.List{Of: ErrInvalid}
+	wrong.Add(e.Store == nil, "an Engine needs a Store")
+	wrong.Add(e.Concurrency < 0 || e.PerTenant < 0 || e.PerGateway < 0, "a negative number of senders")
+	wrong.Add(e.Lease != 0 && e.Lease < leastLease || e.Lease > longestWait, fmt.Sprintf("a lease of %v", e.Lease))
+	wrong.Add(e.Poll != 0 && e.Poll < leastPoll, fmt.Sprintf("a Poll of %v", e.Poll))
+	wrong.Unit("Drain", e.Drain)
+	wrong.Unit("Timeout", e.Timeout)
+	wrong.Unit("KeyLife", e.KeyLife)
+	wrong.Unit("Settles", e.Settles)
+	wrong.Add(e.Settles < 0, "a negative Settles")
+	e.validPolicy(&wrong)
 	for _, name := range slices.Sorted(maps.Keys(e.Gateways)) {
-		if e.Gateways[name] == nil {
-			return invalidf("the gateway %q is nil", name)
-		}
-		if name == "" {
-			return invalidf("a gateway has no name")
-		}
-		if err := validName("gateway", name); err != nil {
-			return err
+		e.validGateway(&wrong, name, e.Gateways[name])
+	}
+	// What is done and forgotten could be enqueued again while its key lives (D11).
+	wrong.Unit("TTL", e.TTL)
+	if keyLife := e.longestKeyLife(); e.TTL > 0 && e.TTL < keyLife {
+		wrong.Add(true, fmt.Sprintf("a TTL of %v, less than the KeyLife of %v", e.TTL, keyLife))
+	}
+	return wrong.Err()
+}
+
+func (e *Engine) validPolicy(wrong *complaint.List) {
+	switch p := e.Policy.(type) {
+	case Schedule:
+		wrong.Unit("Policy.MaxAge", p.MaxAge)
+	case Declines:
+		wrong.Unit("Policy.MaxAge", p.MaxAge)
+	}
+}
+
+func (e *Engine) validGateway(wrong *complaint.List, name string, gateway Gateway) {
+	wrong.Add(name == "", "a gateway has no name")
+	wrong.Also(validName("gateway", name))
+	wrong.Add(gateway == nil, fmt.Sprintf("the gateway %q is nil", name))
+	if v, ok := gateway.(Validator); ok {
+		if err := v.Validate(); err != nil {
+			wrong.Also(fmt.Errorf("%w: the gateway %q: %w", ErrInvalid, name, err))
 		}
 	}
-	return nil
+	if p, ok := gateway.(Protector); ok {
+		keyLife, settles := p.Protects()
+		wrong.Unit(fmt.Sprintf("the gateway %q: KeyLife", name), keyLife)
+		wrong.Unit(fmt.Sprintf("the gateway %q: Settles", name), settles)
+	}
+}
+
+// longestKeyLife is how long the longest of its keys live.
+func (e *Engine) longestKeyLife() time.Duration {
+	longest := time.Duration(0)
+	for _, gateway := range e.Gateways {
+		if gateway != nil {
+			longest = max(longest, newRoute(e, gateway).terms.KeyLife)
+		}
+	}
+	if len(e.Gateways) == 0 {
+		longest = cmp.Or(e.KeyLife, defaultKeyLife)
+	}
+	return longest
 }
 
 // start freezes the fields.

@@ -30,6 +30,13 @@ type Protector interface {
 	Protects() (keyLife, settles time.Duration)
 }
 
+// Validator is a Gateway that knows whether it is in order. Engine.Validate asks it, and an
+// Engine with one that is not sends nothing.
+type Validator interface {
+	// Validate says what is wrong with the configuration; nil: nothing is.
+	Validate() error
+}
+
 // Send is one attempt, as a Gateway is given it.
 type Send struct {
 	// Intent is what is sent. Its NotBefore is zero.

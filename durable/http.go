@@ -44,7 +44,7 @@ type HTTP struct {
 	// NewRequest makes the request. It must be the same for the same Payload and Key. The
 	// values of its context count, its end does not. Where there is no Idempotency-Key in
 	// its header, s.Key is put there, or where the resilienthttp.Transport is told to put
-	// keys. It must be set.
+	// keys. It must be set: see Validate.
 	NewRequest func(s *Send) (*http.Request, error)
 
 	// Read says what the answer says beside its status, whose body, at most its first MiB,
@@ -54,7 +54,10 @@ type HTTP struct {
 	Read func(resp *http.Response, body []byte) Outcome
 }
 
-var _ Gateway = HTTP{}
+var (
+	_ Gateway   = HTTP{}
+	_ Validator = HTTP{}
+)
 
 // keyHeader is where a key goes if nobody says otherwise.
 const keyHeader = "Idempotency-Key"
@@ -62,8 +65,21 @@ const keyHeader = "Idempotency-Key"
 // codeRequest is the Code of what is no request.
 const codeRequest = "request"
 
+var errNoRequest = errors.New("durable: HTTP.NewRequest is not set")
+
+// Validate implements Validator: NewRequest must be set.
+func (h HTTP) Validate() error {
+	if h.NewRequest == nil {
+		return errNoRequest
+	}
+	return nil
+}
+
 // Send implements Gateway.
 func (h HTTP) Send(ctx context.Context, s *Send) Outcome {
+	if err := h.Validate(); err != nil { // which no intent can help
+		return Outcome{Class: ClassFailed, Code: codeRequest, Err: unsentError{err}}
+	}
 	req, err := h.request(ctx, s)
 	if err != nil {
 		return Outcome{Class: ClassRefused, Code: codeRequest, Err: unsentError{err}}
@@ -78,9 +94,6 @@ func (h HTTP) Send(ctx context.Context, s *Send) Outcome {
 }
 
 func (h HTTP) request(ctx context.Context, s *Send) (*http.Request, error) {
-	if h.NewRequest == nil {
-		return nil, errors.New("durable: HTTP.NewRequest is not set")
-	}
 	req, err := h.NewRequest(s)
 	if err != nil {
 		return nil, err

@@ -223,7 +223,6 @@ func TestHTTPRequest(t *testing.T) {
 // What cannot be made or sent is refused, and in doubt says nothing of what was sent.
 func TestHTTPNoRequest(t *testing.T) {
 	for name, h := range map[string]durable.HTTP{
-		"no NewRequest":                         {},
 		"an error":                              {NewRequest: func(*durable.Send) (*http.Request, error) { return nil, errors.New("no amount") }},
 		"nothing":                               {NewRequest: func(*durable.Send) (*http.Request, error) { return nil, nil }},
 		"no URL":                                {NewRequest: func(*durable.Send) (*http.Request, error) { return &http.Request{}, nil }},
@@ -238,6 +237,14 @@ func TestHTTPNoRequest(t *testing.T) {
 			require.Error(t, o.Err)
 		})
 	}
+	t.Run("no NewRequest, which is no fault of the intent's", func(t *testing.T) {
+		h := durable.HTTP{}
+		require.ErrorContains(t, h.Validate(), "NewRequest")
+		o := h.Send(t.Context(), send())
+		assert.Equal(t, durable.ClassFailed, o.Class)
+		assert.True(t, o.Unsent())
+		require.ErrorContains(t, o.Err, "NewRequest")
+	})
 }
 
 func TestHTTPRead(t *testing.T) {

@@ -225,6 +225,47 @@ func TestEnqueueInvalid(t *testing.T) {
 	}
 }
 
+// TestEngineValid: what looks odd, and means something.
+func TestEngineValid(t *testing.T) {
+	for name, change := range map[string]func(*durable.Engine){
+		"negative":         func(e *durable.Engine) { e.Timeout, e.Drain, e.KeyLife, e.TTL = -1, -1, -1, -1 },
+		"least":            func(e *durable.Engine) { e.Poll, e.Lease = time.Millisecond, time.Second },
+		"kept as long":     func(e *durable.Engine) { e.TTL = 24 * time.Hour },
+		"keys of one year": func(e *durable.Engine) { e.KeyLife = 365 * 24 * time.Hour },
+		"its own key, of less": func(e *durable.Engine) {
+			e.TTL, e.Gateways = time.Hour, map[string]durable.Gateway{"psp": protector{time.Minute, 0}}
+		},
+		"in order": func(e *durable.Engine) { e.Gateways["psp"] = durable.HTTP{NewRequest: post("http://psp.example/")} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := through(gatewayFunc(nil))
+			change(e)
+			require.NoError(t, e.Validate())
+		})
+	}
+}
+
+// TestEngineTellsAll: each mistake is told, and no more.
+func TestEngineTellsAll(t *testing.T) {
+	e := &durable.Engine{Timeout: 30, Lease: 5, KeyLife: -1, Gateways: map[string]durable.Gateway{"": nil, "x": durable.HTTP{}}}
+	err := e.Validate()
+	for _, want := range []string{"needs a Store", "a lease of 5ns", "Timeout is 30ns", "has no name", `"" is nil`, `"x": durable: HTTP.NewRequest`} {
+		require.ErrorContains(t, err, want)
+	}
+	require.Len(t, strings.Split(err.Error(), "\n"), 6, "%v", err)
+}
+
+// protector is a Gateway that says for how long its keys protect.
+type protector struct{ keyLife, settles time.Duration }
+
+func (protector) Send(context.Context, *durable.Send) durable.Outcome { return durable.Outcome{} }
+func (p protector) Protects() (keyLife, settles time.Duration)        { return p.keyLife, p.settles }
+
+// finds is an HTTP that can be asked.
+type finds struct{ durable.HTTP }
+
+func (finds) Find(context.Context, *durable.Send) durable.Outcome { return durable.Outcome{} }
+
 func TestEngineInvalid(t *testing.T) {
 	good := func() *durable.Engine { return through(gatewayFunc(nil)) }
 	require.NoError(t, good().Validate())
@@ -237,9 +278,26 @@ func TestEngineInvalid(t *testing.T) {
 		"an endless lease":     func(e *durable.Engine) { e.Lease = 1 << 62 },
 		"a negative poll":      func(e *durable.Engine) { e.Poll = -1 },
 		"negative settles":     func(e *durable.Engine) { e.Settles = -1 },
-		"a nil gateway":        func(e *durable.Engine) { e.Gateways["x"] = nil },
-		"a gateway of no name": func(e *durable.Engine) { e.Gateways[""] = gatewayFunc(nil) },
-		"a name that is none":  func(e *durable.Engine) { e.Gateways["\x00"] = gatewayFunc(nil) },
+		"a poll without pause": func(e *durable.Engine) { e.Poll = 1 },
+		"30 ns for a send":     func(e *durable.Engine) { e.Timeout = 30 },
+		"3 ns for a key":       func(e *durable.Engine) { e.KeyLife = 3 },
+		"15 ns to settle":      func(e *durable.Engine) { e.Settles = 15 },
+		"60 ns to drain":       func(e *durable.Engine) { e.Drain = 60 },
+		"90 ns to keep":        func(e *durable.Engine) { e.TTL = 90 },
+		"72 ns to try":         func(e *durable.Engine) { e.Policy = durable.Schedule{MaxAge: 72} },
+		"72 ns to try a card": func(e *durable.Engine) {
+			e.Policy = durable.Declines{Schedule: durable.Schedule{MaxAge: 72}}
+		},
+		"forgotten before its key":               func(e *durable.Engine) { e.TTL = time.Hour },
+		"forgotten before its key, elsewhere":    func(e *durable.Engine) { e.TTL, e.Gateways = time.Hour, nil },
+		"forgotten before its gateway's own key": func(e *durable.Engine) { e.TTL, e.Gateways["own"] = 25*time.Hour, protector{26 * time.Hour, 0} },
+		"a gateway's key of 3 ns":                func(e *durable.Engine) { e.Gateways["own"] = protector{3, 0} },
+		"a gateway's settling of 15 ns":          func(e *durable.Engine) { e.Gateways["own"] = protector{0, 15} },
+		"an HTTP without NewRequest":             func(e *durable.Engine) { e.Gateways["x"] = durable.HTTP{} },
+		"likewise, in a type of one's own":       func(e *durable.Engine) { e.Gateways["x"] = finds{HTTP: durable.HTTP{}} },
+		"a nil gateway":                          func(e *durable.Engine) { e.Gateways["x"] = nil },
+		"a gateway of no name":                   func(e *durable.Engine) { e.Gateways[""] = gatewayFunc(nil) },
+		"a name that is none":                    func(e *durable.Engine) { e.Gateways["\x00"] = gatewayFunc(nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := good()
@@ -718,7 +776,7 @@ func TestSweep(t *testing.T) {
 	}{
 		{"the default", 0, 0, 90 * 24 * time.Hour},
 		{"a day", 24 * time.Hour, time.Hour, 24 * time.Hour},
-		{"shorter than the key lives", time.Hour, 48 * time.Hour, 48 * time.Hour},
+		{"the default, and a key that lives longer", 0, 120 * 24 * time.Hour, 120 * 24 * time.Hour},
 		{"for ever", -1, 0, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {

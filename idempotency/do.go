@@ -135,7 +135,7 @@ func (x *Executor) Do(
 	case errors.Is(err, ErrInvalid):
 		return t.fail(Refused, err)
 	case err != nil:
-		return t.fail(StoreFailed, err)
+		return t.fail(unclaimed(ctx, err), err)
 	case e == nil:
 		return t.answer(&reservation)
 	}

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/complaint"
 )
 
 // Handler makes a handler honour idempotency keys: a request that comes again
@@ -126,8 +128,10 @@ func NewHandler(store Store, scope func(*http.Request) (string, error), next htt
 	return &Handler{store: store, scope: scope, next: next}
 }
 
-// Validate says what is wrong with the configuration, an ErrInvalid; call it when
-// a program starts. The fields must not change after it.
+// Validate says what is wrong with the configuration, all of it, an ErrInvalid; call it
+// when a program starts. The fields must not change after it. Wrong is also what nobody
+// can mean: a Limit or Wait of less than a microsecond, whose unit was forgotten, and a
+// Header that no client can send, or that means something else.
 func (h *Handler) Validate() error {
 	h.once.Do(h.configure)
 	return h.settings
@@ -168,17 +172,20 @@ func (h *Handler) configure() {
 	if h.MaxSpool == 0 {
 		h.MaxSpool = max(defaultMaxSpool, h.MaxResponse)
 	}
-	switch {
-	case h.settings != nil:
-	case h.scope == nil, h.next == nil:
-		h.settings = fmt.Errorf("%w: a Handler without scope or next", ErrInvalid)
-	case h.MaxBody < 0, h.MaxResponse < 0:
-		h.settings = fmt.Errorf("%w: MaxBody %d, MaxResponse %d", ErrInvalid, h.MaxBody, h.MaxResponse)
-	case h.MaxSpool > 0 && h.MaxSpool < h.MaxResponse:
-		h.settings = fmt.Errorf("%w: MaxSpool %d, less than MaxResponse %d", ErrInvalid, h.MaxSpool, h.MaxResponse)
-	case slices.ContainsFunc(h.methods, notToken):
-		h.settings = fmt.Errorf("%w: Methods %q", ErrInvalid, h.methods)
-	}
+	h.settings = h.wrong(h.settings)
+}
+
+// wrong is what is wrong with the Handler, beside its terms.
+func (h *Handler) wrong(terms error) error {
+	wrong := complaint.List{Of: ErrInvalid}
+	wrong.Also(terms)
+	wrong.Add(h.scope == nil || h.next == nil, "a Handler without scope or next")
+	wrong.Header("Header", h.header)
+	wrong.Add(slices.ContainsFunc(h.methods, notToken), fmt.Sprintf("Methods %q", h.methods))
+	wrong.Add(h.MaxBody < 0, fmt.Sprintf("MaxBody %d", h.MaxBody))
+	wrong.Add(h.MaxResponse < 0, fmt.Sprintf("MaxResponse %d", h.MaxResponse))
+	wrong.Add(h.MaxSpool > 0 && h.MaxSpool < h.MaxResponse, fmt.Sprintf("MaxSpool %d, less than MaxResponse %d", h.MaxSpool, h.MaxResponse))
+	return wrong.Err()
 }
 
 func (h *Handler) operation(r *http.Request) string {
@@ -200,13 +207,8 @@ func (h *Handler) operation(r *http.Request) string {
 	return method + " " + path
 }
 
-// notToken reports whether no request can have such a method: it is not letters,
-// digits and a few signs (RFC 9110, section 5.6.2).
-func notToken(method string) bool {
-	return method == "" || strings.ContainsFunc(method, func(c rune) bool {
-		return c <= ' ' || c >= 0x7f || strings.ContainsRune("\"(),/:;<=>?@[\\]{}", c)
-	})
-}
+// notToken reports whether no request can have such a method.
+func notToken(method string) bool { return !complaint.Token(method) }
 
 func (h *Handler) fingerprint(r *http.Request, body []byte) Fingerprint {
 	if h.Fingerprint != nil {
@@ -247,7 +249,7 @@ func (v *visit) serve() {
 	case errors.Is(err, ErrInvalid):
 		v.refuse(misconfigured(), Misconfigured, err, "")
 	case err != nil:
-		v.refuse(storeFailed(), StoreFailed, err, "")
+		v.refuse(storeFailed(), unclaimed(v.r.Context(), err), err, "")
 	case e != nil:
 		v.event.Owner = claim.Owner
 		v.execute(e)

@@ -3,6 +3,7 @@ package idempotency_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -431,6 +432,71 @@ func TestInvalidClaimIsMadeOnce(t *testing.T) {
 		})
 		requireProblem(t, r.post(t), http.StatusInternalServerError, "misconfigured")
 		assert.Equal(t, 1, store.count(onReserve)+store.count(onBegin))
+	}
+}
+
+// A store that has waited as long as it may, and changed nothing, is not made to wait
+// once more.
+func TestBusyStoreIsAskedOnce(t *testing.T) {
+	busy := fault{before: fmt.Errorf("test: after 10s in line: %w", idempotency.ErrStoreBusy)}
+	for _, change := range []func(*idempotency.Handler){func(*idempotency.Handler) {}, joined} {
+		store := faultyTx(newLedger(), rule{onReserve, 1, always, busy}, rule{onBegin, 1, always, busy})
+		r := newRig(store, answer(http.StatusCreated, ""), change)
+		requireProblem(t, r.post(t), http.StatusServiceUnavailable, "store")
+		assert.Equal(t, idempotency.StoreFailed, r.last(t).Disposition)
+		assert.Equal(t, 1, store.count(onReserve)+store.count(onBegin))
+	}
+}
+
+// A client that leaves before the store has answered is no failure of the store's. One
+// that stays, and whose time is over, had no answer in time.
+func TestClientLeavesBeforeTheClaimIsAnswered(t *testing.T) {
+	hangs, breaks := fault{delay: time.Hour}, fault{after: errDown, linger: 2 * time.Second}
+	for _, row := range []struct {
+		name  string
+		fault fault
+		end   func(context.Context) (context.Context, context.CancelFunc)
+		want  idempotency.Disposition
+	}{
+		{"leaves", hangs, leaving(nil), idempotency.Left},
+		{"leaves, for a reason", hangs, leaving(errGone), idempotency.Left},
+		{"its time is over", hangs, func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, time.Second)
+		}, idempotency.StoreFailed},
+		{"leaves, and the store fails", breaks, leaving(nil), idempotency.StoreFailed},
+	} {
+		for name, change := range map[string]func(*idempotency.Handler){"detached": func(*idempotency.Handler) {}, "joined": joined} {
+			t.Run(row.name+", "+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					store := faultyTx(newLedger(), rule{onReserve, 1, always, row.fault}, rule{onBegin, 1, always, row.fault})
+					r := newRig(store, answer(http.StatusCreated, ""), change)
+					ctx, cancel := row.end(t.Context())
+					defer cancel()
+					serve(r, request(t).WithContext(ctx))
+					assert.Equal(t, row.want, r.last(t).Disposition, "%v", r.last(t).Err)
+					assert.Zero(t, r.executions.Load())
+
+					x := &idempotency.Executor{Store: store, Terms: r.Terms, Trace: r.trace()}
+					ctx, cancel = row.end(t.Context())
+					defer cancel()
+					_, err := x.Do(ctx, doID, "", nothing)
+					require.Error(t, err)
+					assert.Equal(t, row.want, r.last(t).Disposition, "%v", err)
+				})
+			})
+		}
+	}
+}
+
+// leaving is a context that is cancelled after a second.
+func leaving(why error) func(context.Context) (context.Context, context.CancelFunc) {
+	return func(ctx context.Context) (context.Context, context.CancelFunc) {
+		ctx, cancel := context.WithCancelCause(ctx)
+		timer := time.AfterFunc(time.Second, func() { cancel(why) })
+		return ctx, func() {
+			timer.Stop()
+			cancel(nil)
+		}
 	}
 }
 

@@ -1262,6 +1262,11 @@ func TestHandlerMisconfigured(t *testing.T) {
 		{name: "a lease of centuries", change: lease(1 << 62)},
 		{name: "a negative TTL", change: func(h *idempotency.Handler) { h.TTL = -1 }},
 		{name: "no such takeover", change: takeover(77)},
+		{name: "a Limit of 15 ns", change: func(h *idempotency.Handler) { h.Limit = 15 }},
+		{name: "a Wait of 5 ns", change: func(h *idempotency.Handler) { h.Wait = 5 }},
+		{name: "a Header that no client can send", change: func(h *idempotency.Handler) { h.Header = "a b" }},
+		{name: "a Header with a colon", change: func(h *idempotency.Handler) { h.Header = "Idempotency-Key:" }},
+		{name: "a Header that means something else", change: func(h *idempotency.Handler) { h.Header = "content-type" }},
 		{name: "a negative MaxBody", change: func(h *idempotency.Handler) { h.MaxBody = -1 }},
 		{name: "a negative MaxResponse", change: func(h *idempotency.Handler) { h.MaxResponse = -1 }},
 		{name: "a MaxSpool that holds less than is stored", change: func(h *idempotency.Handler) { h.MaxSpool = 1<<20 - 1 }},
@@ -1297,6 +1302,31 @@ func TestHandlerMisconfigured(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestHandlerValid: what looks odd, and means something.
+func TestHandlerValid(t *testing.T) {
+	for name, change := range map[string]func(*idempotency.Handler){
+		"no limit":                        func(h *idempotency.Handler) { h.Limit, h.Wait, h.MaxSpool = -1, -1, -1 },
+		"a Limit that is below the Lease": func(h *idempotency.Handler) { h.Limit, h.Lease = time.Second, time.Minute },
+		"another Header":                  func(h *idempotency.Handler) { h.Header = "x-request_id" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(new(idempotency.Memory), answer(http.StatusOK, ""), change)
+			require.NoError(t, r.Validate())
+		})
+	}
+}
+
+// TestHandlerTellsAll: each mistake is told, and no more.
+func TestHandlerTellsAll(t *testing.T) {
+	h := idempotency.NewHandler(nil, tenant, nil)
+	h.Limit, h.Header, h.MaxBody, h.MaxResponse, h.Methods = 15, "a b", -1, -2, []string{""}
+	err := h.Validate()
+	for _, want := range []string{"no Store", "without scope or next", "Limit is 15ns", "Header is not", "MaxBody -1", "MaxResponse -2", "Methods"} {
+		require.ErrorContains(t, err, want)
+	}
+	require.Len(t, strings.Split(err.Error(), "\n"), 7, "%v", err)
 }
 
 func TestHandlerSpoolsAtLeastWhatItStores(t *testing.T) {

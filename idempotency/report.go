@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"context"
 	"errors"
 	"time"
 )
@@ -23,6 +24,15 @@ func (r *report) done(d Disposition, code int, err error) {
 	if r.trace != nil && r.trace.Done != nil {
 		r.trace.Done(&r.event)
 	}
+}
+
+// unclaimed is what was done for one who got no answer to his claim: the store has
+// failed, unless he has left meanwhile, and err is about that.
+func unclaimed(ctx context.Context, err error) Disposition {
+	if errors.Is(ctx.Err(), context.Canceled) && (errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx))) {
+		return Left
+	}
+	return StoreFailed
 }
 
 // tell calls the hook for a record that has become Unknown, or that will if the

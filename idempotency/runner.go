@@ -69,8 +69,9 @@ func (r *runner) attempt(ctx context.Context, claim *Claim, asked time.Time) (*e
 }
 
 // beginJoined asks once more after an error, which may be that of a connection
-// which the server has closed. What it may have begun there dies with it. The wait
-// for a connection is bounded as that for a lease is.
+// which the server has closed. What it may have begun there dies with it. A store that
+// has waited is not asked to wait again. The wait for a connection is bounded as that
+// for a lease is.
 func (r *runner) beginJoined(ctx context.Context, claim *Claim, asked time.Time) (*execution, Reservation, error) {
 	waiting, cancel := ctx, func() {}
 	if !r.transactor.Enclosed() {
@@ -79,7 +80,7 @@ func (r *runner) beginJoined(ctx context.Context, claim *Claim, asked time.Time)
 	defer cancel()
 	limit := max(r.terms.Limit, 0)
 	reservation, tx, err := r.transactor.Begin(waiting, *claim, limit)
-	if err != nil && !r.transactor.Enclosed() && waiting.Err() == nil && !errors.Is(err, ErrInvalid) {
+	if worthAnother(err) && !r.transactor.Enclosed() && waiting.Err() == nil {
 		reservation, tx, err = r.transactor.Begin(waiting, *claim, limit)
 	}
 	if err != nil || reservation.Decision != Acquired {
@@ -94,7 +95,7 @@ func (r *runner) beginJoined(ctx context.Context, claim *Claim, asked time.Time)
 // lie there as an execution that died.
 func (r *runner) reserve(ctx context.Context, claim *Claim) (Reservation, error) {
 	reservation, err := r.reserveOnce(ctx, claim)
-	if err != nil && !errors.Is(err, ErrInvalid) {
+	if worthAnother(err) {
 		// If the first was granted after all, the lease runs since then.
 		reservation, err = r.reserveOnce(ctx, claim)
 	}
@@ -111,6 +112,13 @@ func (r *runner) reserveOnce(ctx context.Context, claim *Claim) (Reservation, er
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(min(longest, parting), cancel) })
 	defer stop()
 	return r.store.Reserve(alive, *claim)
+}
+
+// worthAnother reports whether a claim that has failed is made once more. Where the
+// store says that nothing was changed, there is nothing to be found again; and one that
+// has waited as long as it may would only wait as long again.
+func worthAnother(err error) bool {
+	return err != nil && !errors.Is(err, ErrInvalid) && !errors.Is(err, ErrStoreBusy)
 }
 
 // parting is how long the store has to answer a claim when its client has left.

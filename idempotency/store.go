@@ -16,7 +16,8 @@ import (
 // execution is working on. A verb that was cancelled returns the context's error.
 //
 // Errors that are not one of this package's are the database's: what they leave
-// undecided is undecided, and Load tells.
+// undecided is undecided, and Load tells. A claim that failed so is made once more at
+// once, for the connection may have been a dead one; not so an ErrStoreBusy.
 type Store interface {
 	// Reserve claims an operation for an execution that holds it by a lease. What
 	// came of it is the reservation's Decision; an error means that nothing is known.
@@ -232,6 +233,11 @@ var (
 	// ErrLeaseLost: the execution does not hold the record: it was taken over, is
 	// over, or the record is gone. Nothing was changed.
 	ErrLeaseLost = errors.New("idempotency: lease lost")
+
+	// ErrStoreBusy is about a store that has waited as long as it may for its turn, and
+	// has changed nothing. A claim is not made again at once after it: that would be to
+	// wait twice as long as the store was told to.
+	ErrStoreBusy = errors.New("idempotency: the store is busy")
 
 	// ErrTransactionFailed: a statement of the work has failed and taken the
 	// transaction with it, as in PostgreSQL; it was rolled back. Nothing was written.

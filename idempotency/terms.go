@@ -3,6 +3,8 @@ package idempotency
 import (
 	"fmt"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/complaint"
 )
 
 // Terms say how long an execution counts as alive, how long its record is kept,
@@ -25,8 +27,9 @@ type Terms struct {
 	// Limit is the longest that an execution may take. Then its context is
 	// cancelled and its lease is not renewed any more: once that is over, Takeover
 	// says what becomes of the operation, and what the execution may still do to the
-	// record has no effect. Joined work is rolled back. 0 means 15 minutes; negative:
-	// no limit.
+	// record has no effect. Joined work is rolled back. It may be less than the Lease,
+	// which then only says how soon others learn of a crash. 0 means 15 minutes;
+	// negative: no limit.
 	Limit time.Duration
 
 	// Wait is the longest that a duplicate waits for the execution that is going
@@ -61,9 +64,6 @@ const (
 
 // resolved is the terms with their defaults, or what is wrong with them.
 func (t Terms) resolved(store Store) (Terms, error) {
-	if store == nil {
-		return t, fmt.Errorf("%w: there is no Store", ErrInvalid)
-	}
 	if t.Lease == 0 {
 		t.Lease = defaultLease
 	}
@@ -73,19 +73,16 @@ func (t Terms) resolved(store Store) (Terms, error) {
 	if t.Limit == 0 {
 		t.Limit = defaultLimit
 	}
-	if t.Lease < shortestLease || t.Lease > longestLease {
-		return t, fmt.Errorf("%w: a Lease of %v", ErrInvalid, t.Lease)
-	}
-	if t.TTL < t.Lease || t.TTL > longestLease {
-		return t, fmt.Errorf("%w: a TTL of %v, with a Lease of %v", ErrInvalid, t.TTL, t.Lease)
-	}
-	if t.Takeover > MarkUnknown {
-		return t, fmt.Errorf("%w: no takeover policy has number %d", ErrInvalid, t.Takeover)
-	}
-	if _, ok := store.(Transactor); t.Joined && !ok {
-		return t, fmt.Errorf("%w: the terms are Joined, and %T has no transactions", ErrInvalid, store)
-	}
-	return t, nil
+	wrong := complaint.List{Of: ErrInvalid}
+	wrong.Add(store == nil, "there is no Store")
+	wrong.Add(t.Lease < shortestLease || t.Lease > longestLease, fmt.Sprintf("a Lease of %v", t.Lease))
+	wrong.Add(t.TTL < t.Lease || t.TTL > longestLease, fmt.Sprintf("a TTL of %v, with a Lease of %v", t.TTL, t.Lease))
+	wrong.Unit("Limit", t.Limit)
+	wrong.Unit("Wait", t.Wait)
+	wrong.Add(t.Takeover > MarkUnknown, fmt.Sprintf("no takeover policy has number %d", t.Takeover))
+	_, joins := store.(Transactor)
+	wrong.Add(t.Joined && store != nil && !joins, fmt.Sprintf("the terms are Joined, and %T has no transactions", store))
+	return t, wrong.Err()
 }
 
 // claim asks for id on these terms, for a new execution.

@@ -52,6 +52,11 @@ const (
 	// StoreFailed: the store did not answer, before the work or after it.
 	StoreFailed Disposition = "store_failed"
 
+	// Left: the client has gone, or Do's context was cancelled, before the store had
+	// answered. The work was not begun. One or two are no failure of the store's; many,
+	// with a long Latency, say that it is slow.
+	Left Disposition = "left"
+
 	// Refused: the request was not fit to be executed: no key, a malformed one, no
 	// scope, a body too large or cut short. A message: no key, or a context that had
 	// ended before.

@@ -15,7 +15,7 @@ import (
 var (
 	// ErrLocked means that SQLite's write lock was not free within Options.BusyTimeout:
 	// another process, a transaction of the work, or a long line of writers had it.
-	// Nothing was changed.
+	// Nothing was changed. Of a claim it is an idempotency.ErrStoreBusy too.
 	ErrLocked = sqlitekit.ErrLocked
 
 	// ErrMoved means that the database's file is not where it was: removed, renamed, or
@@ -35,9 +35,11 @@ var (
 //
 //	store, err := sqlitestore.Options{BusyTimeout: time.Second}.Open(ctx, "app.db")
 type Options struct {
-	// BusyTimeout is how long a verb that writes waits for SQLite's write lock,
-	// before it fails with ErrLocked; its context may end the wait earlier. 0
-	// means 10 s; negative: it does not wait.
+	// BusyTimeout is how long a verb that writes waits for SQLite's write lock, before
+	// it fails with ErrLocked: for its turn among this store's writers, and when that
+	// has come for those of other processes, as long again. Its context may end the
+	// wait earlier; a Handler's ends that of detached work after 5 s, and asks once
+	// more. 0 means 10 s; negative: it does not wait.
 	BusyTimeout time.Duration
 }
 

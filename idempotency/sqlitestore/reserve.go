@@ -3,6 +3,7 @@ package sqlitestore
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
@@ -36,6 +37,8 @@ func (s *Store) claim(
 		switch {
 		case errors.Is(err, errWorking):
 			return l.busy(claim), nil
+		case errors.Is(err, ErrLocked):
+			return idempotency.Reservation{}, fmt.Errorf("%w: %w", idempotency.ErrStoreBusy, err)
 		case err != nil:
 			return idempotency.Reservation{}, err
 		case record != nil:

@@ -3,6 +3,8 @@ package sqlitestore_test
 import (
 	"context"
 	"database/sql"
+	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -222,6 +224,42 @@ func TestBusyTimeout(t *testing.T) {
 	within(t, "in line", func(ctx context.Context) {
 		require.ErrorIs(t, impatient.Renew(ctx, lease, time.Hour), sqlitestore.ErrLocked)
 	})
+}
+
+// TestBusyTimeoutAtTheHandler: a store that has waited as long as it was told to is not
+// asked to wait again, and its client has an answer then.
+func TestBusyTimeoutAtTheHandler(t *testing.T) {
+	const patience = 3 * time.Second
+	for name, joined := range map[string]bool{"joined": true, "detached": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store, err := sqlitestore.Options{BusyTimeout: patience}.Open(t.Context(), filepath.Join(t.TempDir(), "test.db"))
+				require.NoError(t, err)
+				defer func() { require.NoError(t, store.Close()) }()
+				tx := begin(t, store, "sleeps in its transaction")
+				var told idempotency.Event
+				h := idempotency.NewHandler(store, func(*http.Request) (string, error) { return "", nil },
+					http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }))
+				h.Joined = joined
+				h.Trace = &idempotency.Trace{Done: func(e *idempotency.Event) { told = *e }}
+				post := func() int {
+					r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/charges", nil)
+					r.Header.Set("Idempotency-Key", "another")
+					w := httptest.NewRecorder()
+					h.ServeHTTP(w, r)
+					return w.Code
+				}
+				began := time.Now()
+				assert.Equal(t, http.StatusServiceUnavailable, post())
+				assert.Equal(t, patience, time.Since(began))
+				assert.Equal(t, idempotency.StoreFailed, told.Disposition)
+				require.ErrorIs(t, told.Err, sqlitestore.ErrLocked)
+				require.ErrorIs(t, told.Err, idempotency.ErrStoreBusy)
+				require.NoError(t, tx.Rollback(t.Context()))
+				assert.Equal(t, http.StatusCreated, post())
+			})
+		})
+	}
 }
 
 // TestLimit: a transaction that nobody ends gives its turn back.

@@ -12,8 +12,8 @@ import (
 )
 
 // Within is a Transactor whose verbs run in a transaction of the caller's, who
-// begins it, on this store's DB or another of the same file, and ends it. Store.In
-// makes one. It lives as long as the transaction, and like that it is for one
+// begins it, on this store's DB or another of the same file, and ends it.
+// Store.Within makes one. It lives as long as the transaction, and like that it is for one
 // goroutine at a time.
 type Within struct {
 	store *Store
