@@ -1,12 +1,11 @@
 package durable
 
 import (
-	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/internal/idempotencykey"
 )
 
 // Record is an intent as a store keeps it: a row of the table intent. Its times are
@@ -159,13 +158,7 @@ func (r *Record) Later() bool { return r.State.Claimable() && r.NextAt.Sub(r.Upd
 // more than 45). It is a hash, so that keys of two tenants never meet, and nobody
 // reads a business key from it.
 func SendKey(id idempotency.ID, epoch int) string {
-	h := sha256.New()
-	for _, part := range [...]string{id.Scope, id.Operation, id.Key} {
-		h.Write(binary.AppendUvarint(nil, uint64(len(part))))
-		h.Write([]byte(part))
-	}
-	h.Write(binary.AppendVarint(nil, int64(epoch)))
-	return hex.EncodeToString(h.Sum(nil)[:20])
+	return idempotencykey.Derived(binary.AppendVarint(nil, int64(epoch)), id.Scope, id.Operation, id.Key)
 }
 
 // protects reports whether the epoch's key protects a resend at now.

@@ -3,6 +3,8 @@ package idempotency
 import (
 	"net/http"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/idempotencykey"
 )
 
 // ID names one operation that is to take effect once.
@@ -18,6 +20,16 @@ type ID struct {
 	// Key is the idempotency key, a message id, or a business key such as
 	// "comp1:invoice:001".
 	Key string
+}
+
+// KeyFor is the idempotency key under which the operation's work calls somebody else, the
+// same whoever executes it, and when; call says what for, where there are several. Two
+// tenants may use the same key, and to the other side both are you: so it is made of
+// scope, operation and key. It has 40 characters, which all that take keys accept (Square
+// takes no more than 45, Adyen 64), and nobody reads a business key from it. An operation
+// that is renamed has other keys.
+func (id *ID) KeyFor(call string) string {
+	return idempotencykey.Derived(nil, id.Scope, id.Operation, id.Key, call)
 }
 
 // Status is where a record stands. Its numbers are stored, and never change.

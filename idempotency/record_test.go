@@ -41,3 +41,24 @@ func TestRecordLease(t *testing.T) {
 	}
 	assert.Equal(t, idempotency.Lease{ID: record.ID, Owner: "me", Generation: 3}, record.Lease())
 }
+
+// TestKeyFor: all that names the call, and nothing else, is in the key.
+func TestKeyFor(t *testing.T) {
+	id := idempotency.ID{Scope: "comp1", Operation: "charge", Key: "invoice:001"}
+	const key = "b4394f3bfbf3545b4622c8b1bac994da9f2a568f"
+	assert.Equal(t, key, id.KeyFor("capture"), "it must never change: it is with the other side")
+	seen := map[string]string{}
+	for name, made := range map[string]string{
+		"itself":            id.KeyFor("capture"),
+		"another call":      id.KeyFor("refund"),
+		"no call":           id.KeyFor(""),
+		"another tenant":    (&idempotency.ID{Scope: "comp2", Operation: "charge", Key: "invoice:001"}).KeyFor("capture"),
+		"another operation": (&idempotency.ID{Scope: "comp1", Operation: "refund", Key: "invoice:001"}).KeyFor("capture"),
+		"another key":       (&idempotency.ID{Scope: "comp1", Operation: "charge", Key: "invoice:002"}).KeyFor("capture"),
+		"split elsewhere":   (&idempotency.ID{Scope: "comp1c", Operation: "harge", Key: "invoice:001"}).KeyFor("capture"),
+	} {
+		assert.Len(t, made, 40)
+		assert.Empty(t, seen[made], name)
+		seen[made] = name
+	}
+}

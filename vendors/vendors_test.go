@@ -16,7 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
 // vendor is a row of all tables here.
@@ -276,4 +278,35 @@ func TestSources(t *testing.T) {
 		}
 	}
 	assert.Equal(t, len(all())+4, functions)
+}
+
+// TestDerivedKeys: the keys that our own server half makes are taken by each vendor, as
+// they are.
+func TestDerivedKeys(t *testing.T) {
+	id := idempotency.ID{Scope: "comp1", Operation: "charge", Key: strings.Repeat("k", 255)}
+	const square = 45 // a field of the body: developer.squareup.com/docs/build-basics/common-api-patterns/idempotency
+	for name, key := range map[string]string{"KeyFor": id.KeyFor("capture"), "SendKey": durable.SendKey(id, 1)} {
+		require.LessOrEqual(t, len(key), square)
+		for _, v := range all() {
+			if v.key == "" {
+				continue
+			}
+			t.Run(name+"/"+v.name, func(t *testing.T) {
+				api := &faulttest.Server{Script: faulttest.Status(http.StatusOK), InMemory: true, Host: v.host}
+				tr := v.new()
+				api.KeyHeader = tr.Idempotency.Header
+				api.Start(t)
+				tr.Base = api.Transport()
+				ctx := resilienthttp.WithIdempotencyKey(t.Context(), key)
+				req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+v.host+"/", strings.NewReader("{}"))
+				require.NoError(t, err)
+				resp, err := tr.RoundTrip(req)
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				requests := api.Requests()
+				require.Len(t, requests, 1)
+				assert.Equal(t, key, requests[0].Header.Get(v.key))
+			})
+		}
+	}
 }
