@@ -67,7 +67,9 @@ func (c *core) letters(ctx context.Context, filter Filter) iter.Seq2[[]Letter, e
 // Redrive is how dead letters are brought back. The zero value brings them back at 10 a
 // second.
 type Redrive struct {
-	// By and Note are recorded with each letter: who, and why.
+	// By and Note are recorded with each letter: who, and why. Nobody need be named, as
+	// where a program redrives by itself: then its Letter.By is empty, and RedrivenAt
+	// alone says that it was dealt with.
 	By, Note string
 
 	// PerSecond is how many become due in each second. 0: 10; negative: all at once.

@@ -308,3 +308,19 @@ func TestRedriveFails(t *testing.T) {
 		require.ErrorIs(t, new(durable.Engine).Resolve(t.Context(), id, durable.Outcome{}, "ann"), durable.ErrInvalid)
 	})
 }
+
+// TestRedriveByNobody: nobody need be named, and then nobody is recorded.
+func TestRedriveByNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := through(new(refusing))
+		deadLetters(t, e, 1)
+		n, err := e.Redrive(t.Context(), durable.Filter{}, durable.Redrive{})
+		require.NoError(t, err)
+		assert.Equal(t, 1, n)
+		closed := letters(t, e, durable.Filter{Closed: true})
+		require.Len(t, closed, 1)
+		assert.Equal(t, time.Now(), closed[0].RedrivenAt.Local())
+		assert.Empty(t, closed[0].By)
+		assert.Empty(t, closed[0].Note)
+	})
+}

@@ -38,6 +38,8 @@
 // under their keys is safe: a refusal of what may have been done counts only once Settles
 // has passed, and until then the same key is sent again.
 //
+// Package durable/console shows dead letters to people, and lets them redrive and resolve.
+//
 // # Words
 //
 // Who speaks of a RetryEngine finds it as [Engine], the RetryPolicy as [Policy], the

@@ -37,7 +37,7 @@ type Letter struct {
 	// it was not, and the letter is open.
 	DeadAt, RedrivenAt time.Time
 
-	// By and Note are who dealt with it, and why.
+	// By and Note are who dealt with it, and why; "": nobody said.
 	By, Note string
 }
 

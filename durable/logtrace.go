@@ -21,10 +21,10 @@ import (
 //	engine_error          what Trace.Failed is told (error)
 //
 // Each has "event" of that name, "batch" and "rowNumber", and a short hash of the key that
-// is sent, "idempotencyKey", which resilienthttp's own records bear too; after an attempt
-// also "httpStatus", and "error", which is the class of its outcome or the reason of its
-// death and never a text, with its "code". Nobody's payload, result, error text or key is
-// in them. nil means slog.Default at the time of each record.
+// is sent, "idempotencyKey": the value that the records of resilienthttp.LogTrace and of
+// idempotency.LogTrace bear as "idempotency_key". After an attempt also "httpStatus", and
+// "error", which is the class of its outcome or the reason of its death and never a text,
+// with its "code". Nobody's payload, result, error text or key is in them. nil means slog.Default at the time of each record.
 func LogTrace(logger *slog.Logger) *Trace {
 	l := traceLogger{logger}
 	return &Trace{Changed: l.changed, Failed: l.failed}

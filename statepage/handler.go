@@ -31,7 +31,7 @@ import (
 // The JSON holds all that the HTML shows, and more: of very many scopes, the HTML shows
 // those first that are in trouble, or that calls wait for, and says how many it left out.
 // Its "version" is 1, and is another once a field is renamed or means something else.
-// Times are RFC 3339, spans are seconds.
+// Times are RFC 3339, spans are seconds, also each time.Duration in a Source's state.
 //
 // Fields are read at the first request and must not change after it. A Handler is safe
 // for concurrent use and must not be copied after its first use.
@@ -55,7 +55,8 @@ type Source struct {
 	Name string
 
 	// State returns what there is to show: anything that encoding/json can write, and
-	// nothing that is secret. It must be safe for concurrent use. One that takes longer
+	// nothing that is secret. A time.Duration in it is a span, but in what marshals
+	// itself. It must be safe for concurrent use. One that takes longer
 	// than a second, or fails, is on the page with that instead, and one that has not
 	// returned is not asked again.
 	State func(context.Context) (any, error)

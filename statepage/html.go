@@ -109,7 +109,7 @@ func sight(p *page, refresh int) *sights {
 	for i := range p.Sources {
 		v := &p.Sources[i]
 		o := sourceSection{Name: v.Name, Error: v.Error}
-		o.Entries, o.Left = entries(v.State)
+		o.Entries, o.Left = entries(v.shown)
 		s.Sources = append(s.Sources, o)
 	}
 	return s

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -27,6 +28,8 @@ type sourceView struct {
 	Name  string          `json:"name"`
 	State json.RawMessage `json:"state,omitempty"`
 	Error string          `json:"error,omitempty"`
+
+	shown json.RawMessage // State in the HTML's words
 }
 
 // askAll asks all sources at once, and does not wait for those that hang.
@@ -69,27 +72,42 @@ func (s *source) ask(ctx context.Context) (v sourceView) {
 	v.Name = s.Name
 	defer func() {
 		if r := recover(); r != nil {
-			v.State, v.Error = nil, fmt.Sprintf("panicked: %v", r)
+			v.State, v.shown, v.Error = nil, nil, fmt.Sprintf("panicked: %v", r)
 		}
 	}()
-	state, err := s.state(ctx)
+	state, shown, err := s.state(ctx)
 	if err != nil {
 		v.Error = netfail.Describe(err)
 		return v
 	}
-	v.State = state
+	v.State, v.shown = state, shown
 	return v
 }
 
-func (s *source) state(ctx context.Context) (json.RawMessage, error) {
+// state is the source's state as the JSON has it, whose spans are seconds, and in words.
+func (s *source) state(ctx context.Context) (text, shown json.RawMessage, err error) {
 	if s.State == nil {
-		return nil, errors.New("has no State")
+		return nil, nil, errors.New("has no State")
 	}
 	state, err := s.State(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return json.Marshal(state)
+	value := reflect.ValueOf(state)
+	text, err = json.Marshal(withSpans(value, func(d time.Duration) any { return d.Seconds() }, 0))
+	if err != nil {
+		return nil, nil, err
+	}
+	shown, err = json.Marshal(withSpans(value, func(d time.Duration) any { return wordsOf(d) }, 0))
+	return text, shown, err
+}
+
+// wordsOf is spanOf, also of what is past.
+func wordsOf(d time.Duration) string {
+	if d < 0 {
+		return "-" + spanOf(-d.Seconds())
+	}
+	return spanOf(d.Seconds())
 }
 
 // entry is one value of a source, and where in its state it stands.
