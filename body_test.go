@@ -346,3 +346,65 @@ func TestOnlyUpgradesAreWritable(t *testing.T) {
 	require.False(t, writable)
 	require.NoError(t, resp.Body.Close())
 }
+
+// inParts is a body that comes in parts, 50 ms apart, and is cut with its request.
+type inParts struct {
+	ctx  context.Context
+	left int
+}
+
+func (b *inParts) Read(p []byte) (int, error) {
+	if b.left == 0 {
+		return 0, io.EOF
+	}
+	select {
+	case <-time.After(50 * time.Millisecond):
+		b.left--
+		return copy(p, "x"), nil
+	case <-b.ctx.Done():
+		return 0, b.ctx.Err()
+	}
+}
+
+func (b *inParts) Close() error { return nil }
+
+// TestTimeForTheBody is §4.12 with the body in it: once it is known what a body takes, no
+// attempt is begun whose body the deadline would cut; and what was streamed for long keeps
+// nobody from a retry.
+func TestTimeForTheBody(t *testing.T) {
+	answer := func(code, parts int) step {
+		return func(r *http.Request) (*http.Response, error) {
+			return withBody(code, &inParts{r.Context(), parts})(r)
+		}
+	}
+	for _, row := range []struct {
+		name  string
+		known step   // whose body is read before
+		steps []step // of each call; the last is repeated
+		ends  int    // the status that each call ends with
+	}{
+		{"a failure's", answer(200, 6), []step{answer(503, 6)}, 503},
+		{"an answer's, after three failures", answer(200, 6), []step{status(503), status(503), status(503), answer(200, 6)}, 200},
+		{"after one of ten minutes", answer(200, 12000), []step{status(503), status(503), status(503), status(200)}, 200},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := script(row.known)
+				tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) { return base.RoundTrip(r) })}
+				resp, err := tr.RoundTrip(get(t))
+				require.NoError(t, err)
+				readAll(t, resp)
+				for range 100 {
+					base = script(row.steps...)
+					ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+					resp, err := tr.RoundTrip(get(t).WithContext(ctx))
+					require.NoError(t, err)
+					require.Equal(t, row.ends, resp.StatusCode)
+					readAll(t, resp) // or it fails
+					cancel()
+					time.Sleep(20 * time.Second)
+				}
+			})
+		})
+	}
+}

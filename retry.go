@@ -123,9 +123,9 @@ func (c *call) nextBody() bool {
 }
 
 // timeFor reports whether an attempt that begins then can be answered before the
-// deadline: to send one that cannot is nothing but load.
+// deadline, and its body read: to send one that cannot is nothing but load.
 func (c *call) timeFor(at time.Time, health circuit.Health) bool {
-	return c.deadline.IsZero() || at.Add(health.Quick).Before(c.deadline)
+	return c.deadline.IsZero() || at.Add(health.Quick+c.bodyTime()).Before(c.deadline)
 }
 
 // ask is with what the budget is asked to repeat the call after an attempt.
@@ -203,7 +203,7 @@ func (a *attempt) overloaded() bool {
 func (c *call) share(last *attempt, overrun bool, now time.Time) time.Duration {
 	left := leftWithoutEnd
 	if !c.deadline.IsZero() {
-		left = c.deadline.Sub(now) - last.record.Latency
+		left = max(c.deadline.Sub(now)-last.record.Latency-c.bodyTime(), 0)
 	}
 	if c.number == 1 && !last.turnedAway(http.StatusTooManyRequests) && !overrun {
 		return min(herdBackoffMax, left/herdBackoffPart)

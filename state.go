@@ -251,6 +251,7 @@ type scopeRecord struct {
 	inFlight, waiting, retrying atomic.Int32
 
 	latencies latency.Record
+	bodies    bodyTime
 	adapted   atomic.Pointer[latency.Adaptive] // nil: no policy wants it
 	copies    worth                            // those beside slow answers; hedges have theirs
 	slowest   slowest
