@@ -569,7 +569,7 @@ func TestHedgeShare(t *testing.T) {
 		{"5 % by default", 0, 400, 19, 20},
 		{"a quarter", 0.25, 400, 99, 100},
 		{"all", 1, 400, 400, 400},
-		{"more than all", 1000, 400, 400, 400},
+		{"more than all", 3, 400, 400, 400},
 		{"no cap", -1, 400, 400, 400},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -266,7 +266,7 @@ func TestT8NumbersAgree(t *testing.T) {
 				return response(r, 500, ""), nil
 			}),
 			Policy: resilienthttp.Policy{MaxAttempts: 2, Backoff: atOnce}, Breaker: &resilienthttp.Breaker{Window: time.Minute},
-			Budget: &resilienthttp.Budget{Ratio: 1, Window: time.Minute},
+			Budget: &resilienthttp.Budget{Ratio: 10, Window: time.Minute},
 			Trace: &resilienthttp.Trace{
 				AttemptDone: func(a *resilienthttp.Attempt) {
 					mu.Lock()

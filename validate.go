@@ -40,9 +40,6 @@ func (t *Transport) Validate() error {
 	}
 	if b := t.Budget; b != nil {
 		c.Unit("Budget.Window", b.Window)
-		most := max(p.MaxAttempts, defaultMaxAttempts) // with as many retries, save one
-		c.Add(b.Ratio >= float64(most) && b.Ratio <= complaint.MostPercent, fmt.Sprintf(
-			"Budget.Ratio is %v: retries for each call, not a percentage, and no call makes so many (negative: no cap)", b.Ratio))
 	}
 	if l := t.RateLimit; l != nil {
 		c.Unit("RateLimit.MaxWait", l.MaxWait)
@@ -57,8 +54,6 @@ func (t *Transport) Validate() error {
 	if h := t.Hedge; h != nil {
 		c.Unit("Hedge.Delay", h.Delay)
 		c.Share("Hedge.Quantile", h.Quantile)
-		c.Add(h.MaxRatio > 1 && h.MaxRatio <= complaint.MostPercent, fmt.Sprintf(
-			"Hedge.MaxRatio is %v: a share of the calls, not a percentage, is at most 1 (negative: no cap)", h.MaxRatio))
 	}
 	return c.Err()
 }

@@ -43,12 +43,12 @@ func (l *List) Unit(field string, d time.Duration) {
 	l.Add(d > 1 && d < time.Microsecond, fmt.Sprintf("%s is %v: its unit was forgotten", field, d))
 }
 
-// MostPercent is what no percentage exceeds: a number beyond it says that there is no cap.
-const MostPercent = 100
+// mostPercent is what no percentage exceeds: a number beyond it says that there is no cap.
+const mostPercent = 100
 
 // Share complains of a percentage: a share of all is at most 1.
 func (l *List) Share(field string, x float64) {
-	l.Add(x >= 10 && x <= MostPercent, fmt.Sprintf("%s is %v: a share of all, not a percentage, is at most 1", field, x))
+	l.Add(x >= 10 && x <= mostPercent, fmt.Sprintf("%s is %v: a share of all, not a percentage, is at most 1", field, x))
 }
 
 // Header complains of the name of a header field that cannot be sent, or that means
