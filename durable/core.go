@@ -157,7 +157,9 @@ func (c *core) claim(ctx context.Context, r *round, limit int, only *idempotency
 	for i := range claimed.Changes {
 		change := &claimed.Changes[i]
 		c.Trace.changed(change)
-		if change.Begun != nil {
+		if change.Begun == nil {
+			c.wakeUp() // what is buried leaves its place to the next at once
+		} else {
 			a := &attempt{core: c, worker: w, change: change, route: c.routes[change.Record.Gateway], now: claimed.Now, asked: asked}
 			c.begin(a)
 			r.send(a)

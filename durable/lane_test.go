@@ -243,6 +243,35 @@ func TestHungGatewayWork(t *testing.T) {
 	})
 }
 
+// TestBuriedLeaveTheirPlace: what is of no Gateway of the Engine is buried, and however much
+// that is, what is behind it in its tenant is sent at once, through a share of one.
+func TestBuriedLeaveTheirPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		well := new(provider)
+		e := &durable.Engine{Store: new(durable.Memory), PerTenant: 1, Gateways: map[string]durable.Gateway{"well": well.gateway()}}
+		former := &durable.Engine{Store: e.Store, Gateways: map[string]durable.Gateway{"gone": new(provider).gateway()}}
+		for i := range 300 {
+			in := pay("comp1", "gone"+strconv.Itoa(i))
+			in.Gateway = "gone"
+			enqueue(t, former, in)
+		}
+		time.Sleep(time.Second)
+		in := pay("comp1", "well")
+		in.Gateway = "well"
+		enqueue(t, e, in)
+		began := time.Now()
+		ctx, stop := context.WithCancel(t.Context())
+		var over sync.WaitGroup
+		over.Go(func() { assert.NoError(t, e.Run(ctx)) })
+		time.Sleep(10 * time.Second)
+		stop()
+		over.Wait()
+		done, last, _ := well.report()
+		assert.Equal(t, 1, done)
+		assert.Less(t, last.Sub(began), time.Second)
+	})
+}
+
 // What is kept for a gateway it always gets, whatever the others have taken and given back,
 // all of which answer.
 func TestKept(t *testing.T) {
