@@ -48,7 +48,7 @@ func TestRateLimitOfManyProcesses(t *testing.T) {
 		{name: "a token bucket", limit: &resilienthttp.RateLimit{}, quota: &admission.Quota{Limit: 600, Window: time.Minute}},
 		// Of a sliding window a client can be told only when all of it is there again, and
 		// ours counts requests that came close together as long as the last of them.
-		{name: "a sliding window", limit: &resilienthttp.RateLimit{}, quota: &admission.Quota{Limit: 600, Window: time.Minute, Sliding: true}, used: 0.5, late: 60},
+		{name: "a sliding window", limit: &resilienthttp.RateLimit{}, quota: &admission.Quota{Limit: 600, Window: time.Minute, Sliding: true}, used: 0.4, late: 60},
 		{name: "a Limit of our own", limit: &resilienthttp.RateLimit{Limit: 10, Burst: 20}, quota: &admission.Quota{Limit: 600, Window: time.Minute, Burst: 20}},
 		{name: "without headers", limit: &resilienthttp.RateLimit{Limit: 10, Burst: 20, IgnoreHeaders: true}, quota: &admission.Quota{Limit: 600, Window: time.Minute, Burst: 20}},
 	} {
