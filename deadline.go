@@ -59,11 +59,14 @@ func (d Deadline) withDefaults() Deadline {
 	return d
 }
 
+// leastLeft is what the header tells at least.
+const leastLeft = time.Millisecond
+
 // header returns a copy of h with the deadline in it. It returns false when less
 // than a millisecond would be left.
 func (d *Deadline) header(h http.Header, deadline, now time.Time) (http.Header, bool) {
 	left := max(deadline.Sub(now), 0) - d.Margin // max, since Sub saturates
-	if left < time.Millisecond {
+	if left < leastLeft {
 		return nil, false
 	}
 	h = h.Clone()

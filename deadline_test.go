@@ -30,6 +30,43 @@ const (
 	deadlineForm  = "2006-01-02T15:04:05.000Z"
 )
 
+// TestNoWaitForWhatCannotBeTold is §4.12 with §4.19: where the next attempt would have so
+// little left that its server cannot be told a deadline, it is not waited for, and what
+// there is comes back at once.
+func TestNoWaitForWhatCannotBeTold(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		wait  time.Duration // of a deadline of 2 s
+		off   bool
+		calls int
+	}{
+		{"within the Margin", 1960 * time.Millisecond, false, 1},
+		{"before it", 1940 * time.Millisecond, false, 2},
+		{"nobody is told", 1960 * time.Millisecond, true, 2},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := script(status(503), status(200))
+				tr := &resilienthttp.Transport{
+					Base: base, Policy: resilienthttp.Policy{Backoff: resilienthttp.Constant(row.wait)},
+					Deadline: resilienthttp.Deadline{Margin: 50 * time.Millisecond, Off: row.off},
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+				defer cancel()
+				resp, err := tr.RoundTrip(get(t).WithContext(ctx))
+				require.NoError(t, err)
+				readAll(t, resp)
+				attempts := resilienthttp.Attempts(resp)
+				require.Len(t, attempts, row.calls)
+				if row.calls == 1 {
+					require.Equal(t, 503, resp.StatusCode)
+					require.ErrorIs(t, attempts[0].Stop, resilienthttp.ErrDeadline)
+				}
+			})
+		})
+	}
+}
+
 // TestDeadlineIsSent is §4.19's sending half for the first attempt. A bubble's
 // clock begins at midnight, UTC, of the first of January 2000.
 func TestDeadlineIsSent(t *testing.T) {

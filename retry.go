@@ -123,9 +123,14 @@ func (c *call) nextBody() bool {
 }
 
 // timeFor reports whether an attempt that begins then can be answered before the
-// deadline, and its body read: to send one that cannot is nothing but load.
+// deadline, and its body read: to send one that cannot is nothing but load. Nor can one
+// be sent whose server cannot be told a deadline.
 func (c *call) timeFor(at time.Time, health circuit.Health) bool {
-	return c.deadline.IsZero() || at.Add(health.Quick+c.bodyTime()).Before(c.deadline)
+	if c.deadline.IsZero() {
+		return true
+	}
+	told := !c.telling || !at.Add(c.config.deadline.Margin+leastLeft).After(c.deadline)
+	return told && at.Add(health.Quick+c.bodyTime()).Before(c.deadline)
 }
 
 // ask is with what the budget is asked to repeat the call after an attempt.
