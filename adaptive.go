@@ -4,8 +4,8 @@ import (
 	"math"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/allowance"
 	"github.com/resilienthttp/resilienthttp/internal/latency"
+	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
 )
 
 // AdaptiveTimeout takes the time that an attempt may take from how long the scope's
@@ -171,14 +171,13 @@ func (a *attempt) repeatsEarly() bool {
 	}
 	if c.perCall().AttemptTimeout > 0 { // a copy pays for itself, or there is none
 		var ok bool
-		ask := allowance.Ask{Share: !c.circuits().Health(c.classKey(), now).Served, Half: c.priority == PriorityBatch}
-		if a.prepaid, ok = c.budget.admit(c.scopeKey(), now, ask); !ok {
+		if a.prepaid, ok = c.budget.admit(c.scopeKey(), now, retrybudget.Request{Batch: c.priority == PriorityBatch}); !ok {
 			return false
 		}
 	}
 	if !c.seen.adaptive().Admit(now.Sub(c.since)) {
 		a.prepaid.Cancel()
-		a.prepaid = allowance.Ticket{}
+		a.prepaid = retrybudget.Permit{}
 		return false
 	}
 	return true
@@ -186,8 +185,8 @@ func (a *attempt) repeatsEarly() bool {
 
 // handOn gives the call what was paid for its retry.
 func (a *attempt) handOn() {
-	if a.prepaid != (allowance.Ticket{}) {
-		a.call.further().token, a.prepaid = a.prepaid, allowance.Ticket{}
+	if a.prepaid != (retrybudget.Permit{}) {
+		a.call.further().token, a.prepaid = a.prepaid, retrybudget.Permit{}
 	}
 }
 

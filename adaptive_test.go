@@ -197,6 +197,7 @@ func TestX4(t *testing.T) {
 		"cut":    {AttemptTimeout: 20 * time.Second, Adaptive: &resilienthttp.AdaptiveTimeout{}},
 		"copied": {Adaptive: &resilienthttp.AdaptiveTimeout{}},
 	} {
+		policy.MaxAttempts = 4
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				transport, base := adapting(t, 300, policy, nil, copyOf{after: time.Hour}, copyOf{after: time.Hour}, copyOf{after: time.Hour}, copyOf{after: 19 * time.Second})
@@ -387,7 +388,7 @@ func TestAdaptiveGivesBack(t *testing.T) {
 		for range 3 {
 			base.arrivals = nil
 			require.Equal(t, "1 timeout, 1h 200", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
-			require.Zero(t, known(t, transport).Budget.Taken)
+			require.Zero(t, known(t, transport).Budget.Used)
 		}
 		base.balanced(t)
 	})

@@ -9,9 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/allowance"
 	"github.com/resilienthttp/resilienthttp/internal/circuit"
 	"github.com/resilienthttp/resilienthttp/internal/quota"
+	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
 )
 
 // attempt is one copy of the request on its way. It is at once the state of its
@@ -34,19 +34,18 @@ type attempt struct {
 
 	ctx         context.Context // its lifetime; Base sees it through attemptContext
 	cancel      context.CancelCauseFunc
-	hedgedAfter time.Duration    // when a hedge was to be sent; 0: never
-	prepaid     allowance.Ticket // by the budget, for the retry of one that is ended early
-	deadline    time.Time        // the earlier of the call's and the attempt's own; zero: none
-	plan        plan             // what is to be done if it takes long
-	upload      upload           // which puts that off
-	round       *race            // it and its copies
-	own         race             // the same, where the call's goroutine makes the attempt
+	hedgedAfter time.Duration      // when a hedge was to be sent; 0: never
+	prepaid     retrybudget.Permit // the budget's, for the retry of one that is ended early
+	deadline    time.Time          // the earlier of the call's and the attempt's own; zero: none
+	plan        plan               // what is to be done if it takes long
+	upload      upload             // which puts that off
+	round       *race              // it and its copies
+	own         race               // the same, where the call's goroutine makes the attempt
 
 	permit circuit.Ticket
-	paid   allowance.Ticket // by the budget, for a retry or a copy
-	share  hedgeTicket      // of the hedges, for one of them
-	ticket quota.Ticket     // of the rate limit
-	asked  time.Duration    // how long the server asks to wait; negative: it did not ask
+	paid   retrybudget.Permit // the budget's or the hedges', for a retry or a copy
+	ticket quota.Ticket       // of the rate limit
+	asked  time.Duration      // how long the server asks to wait; negative: it did not ask
 
 	body     io.ReadCloser           // the response's
 	closed   atomic.Bool             // body is
@@ -107,12 +106,6 @@ func (c *call) enter(a *attempt) (time.Time, *Error) {
 		return now, err
 	}
 	return now, nil
-}
-
-// cancelPaid gives back what was paid for an attempt that is not sent.
-func (a *attempt) cancelPaid() {
-	a.paid.Cancel()
-	a.share.Cancel()
 }
 
 // cancelGates gives back what the gates gave, once.
@@ -241,14 +234,14 @@ func (c *call) exchange(a *attempt) {
 		hedged.called(c.hedge, a.record.Start)
 	} else {
 		more := c.further()
-		a.paid, more.token = more.token, allowance.Ticket{} // what it paid for is being sent
+		a.paid, more.token = more.token, retrybudget.Permit{} // what it paid for is being sent
 		more.sent = append(more.sent, a)
 	}
 	defer a.own.abandon() // where Base or a hook panics, or ends its goroutine
 	a.send()
 	c.last = a.own.decide()
 	now := time.Now()
-	a.paid.Done(c.last.answered(), now)
+	a.paid.Done(c.last.answered())
 	c.account(a, now)
 	hedged.observe(c.hedge, a)
 }

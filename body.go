@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"sync/atomic"
 	"time"
 )
 
@@ -113,44 +112,18 @@ func (b *responseBody) Read(p []byte) (int, error) {
 			err = &Error{Reason: ErrReadTimeout, Attempts: a.call.attempts()}
 		}
 		if err == io.EOF {
-			a.call.seen.bodies.sample(time.Since(a.record.Start.Add(a.record.Latency)))
+			a.call.seen.bodies.Follow(time.Since(a.record.Start.Add(a.record.Latency)))
 		}
 		a.release()
 	}
 	return n, err
 }
 
-// bodyTime follows how long a quick body of a scope's takes, from the headers until its
-// reader is at its end. The zero value knows nothing. It is safe for concurrent use; of
-// two that come at once one may be forgotten.
-type bodyTime struct {
-	quick atomic.Int64 // and one; 0: unknown
-}
-
-// sample moves it a quarter of the way down to a quicker body, and up to a slower one by
-// a 256th: a reader that takes its time is not the body.
-func (b *bodyTime) sample(took time.Duration) {
-	next := max(int64(took), 0) + 1
-	switch old := b.quick.Load(); {
-	case old == next:
-		return
-	case old == 0:
-	case next < old:
-		next = old - (old-next+3)/4
-	default:
-		next = old + min(next-old, max(old/256, 1))
-	}
-	b.quick.Store(next)
-}
-
-// get is 0 if no body was ever read to its end.
-func (b *bodyTime) get() time.Duration { return time.Duration(max(b.quick.Load()-1, 0)) }
-
 // bodyTime is how long the body of an answer will take: as a quick one, and no more than
 // a quarter of the call's time, or one that was streamed for minutes would keep others
 // from being asked for again.
 func (c *call) bodyTime() time.Duration {
-	return min(c.seen.bodies.get(), c.deadline.Sub(c.start)/4)
+	return min(c.seen.bodies.Get(), c.deadline.Sub(c.start)/4)
 }
 
 // tooSilent makes the blocked Read return: by the context, and for bodies that

@@ -384,8 +384,8 @@ func TestTimeForTheBody(t *testing.T) {
 		ends  int    // the status that each call ends with
 	}{
 		{"a failure's", answer(200, 6), []step{answer(503, 6)}, 503},
-		{"an answer's, after three failures", answer(200, 6), []step{status(503), status(503), status(503), answer(200, 6)}, 200},
-		{"after one of ten minutes", answer(200, 12000), []step{status(503), status(503), status(503), status(200)}, 200},
+		{"an answer's, after two failures", answer(200, 6), []step{status(503), status(503), answer(200, 6)}, 200},
+		{"after one of ten minutes", answer(200, 12000), []step{status(503), status(503), status(200)}, 200},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

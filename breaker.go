@@ -19,12 +19,10 @@ import (
 // Each scope, by default a host, has a circuit of its own, and within it each
 // [Priority]: a server that refuses what matters least may well serve the rest.
 //
-//   - Closed, requests go out, and their results are counted. The circuit opens
-//     when FailureRatio of the results of the last Window are failures, and
-//     there are at least MinRequests of them. What is in flight counts as
-//     answered until it is back, since those that fail are often back first. It
-//     also opens when calls have done nothing but fail for two seconds, five
-//     attempts or more, and so many that chance does not explain it.
+//   - Closed: requests are sent and their results counted. The circuit opens when
+//     FailureRatio of at least MinRequests results in the Window are failures, or when
+//     all calls of two seconds have failed, at least five attempts. Neither opens it if
+//     the attempts in flight, or chance, explain the failures.
 //   - Open, requests are refused until the cooldown is over: Cooldown, or twice
 //     what the failure took, a second at most. It doubles every time that the
 //     circuit opens again without having closed, up to eight times what the

@@ -358,7 +358,7 @@ func TestFleetInAnOutage(t *testing.T) {
 		most   float64 // times what is offered; more than docs/defaults.md says, for the dice of so few
 	}{
 		{"shared", true, 1.25},
-		{"own", false, 1.8},
+		{"own", false, 2.3},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -9,10 +9,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/allowance"
 	"github.com/resilienthttp/resilienthttp/internal/circuit"
 	"github.com/resilienthttp/resilienthttp/internal/netfail"
 	"github.com/resilienthttp/resilienthttp/internal/priority"
+	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
 	"github.com/resilienthttp/resilienthttp/internal/scope"
 )
 
@@ -20,28 +20,29 @@ import (
 // lives in it, so that a call which needs no second one is one allocation.
 type call struct {
 	*config
-	ctx       context.Context         // the caller's
-	hangUp    context.CancelCauseFunc // ends it, where it is a child of the caller's; nil: it is not
-	request   *http.Request           // the caller's: read, never written
-	header    http.Header             // what every attempt sends; the caller's own map when nothing is added
-	scope     string
-	seen      *scopeRecord // of the scope
-	key       string
-	number    int // of the attempts begun, hedges not among them; in a race under its lock
-	options   *options
-	deadline  time.Time // zero: none
-	start     time.Time
-	accounted time.Time     // until when the call's time is: see Attempt.Queued
-	waited    time.Duration // of that, since the end of last
-	queued    time.Duration
-	single    bool // another layer owns retries
-	telling   bool // attempts bear a deadline header
-	finished  bool
-	refused   bool        // by a gate, in the end
-	followed  atomic.Bool // a redirect that it was answered with: that request has the key
-	depth     uint8       // of calls of this Transport around this one
-	ownKey    bool        // key is the caller's own
-	priority  Priority
+	ctx        context.Context         // the caller's
+	hangUp     context.CancelCauseFunc // ends it, where it is a child of the caller's; nil: it is not
+	request    *http.Request           // the caller's: read, never written
+	header     http.Header             // what every attempt sends; the caller's own map when nothing is added
+	scope      string
+	seen       *scopeRecord // of the scope
+	key        string
+	number     int // of the attempts begun, hedges not among them; in a race under its lock
+	options    *options
+	deadline   time.Time // zero: none
+	start      time.Time
+	accounted  time.Time     // until when the call's time is: see Attempt.Queued
+	waited     time.Duration // of that, since the end of last
+	queued     time.Duration
+	single     bool // another layer owns retries
+	telling    bool // attempts bear a deadline header
+	finished   bool
+	refused    bool        // by a gate, in the end
+	followed   atomic.Bool // a redirect that it was answered with: that request has the key
+	depth      uint8       // of calls of this Transport around this one
+	ownKey     bool        // key is the caller's own
+	scopeFails bool        // when it began, the last call of the scope had failed, and nothing has succeeded since
+	priority   Priority
 
 	last    *attempt // the one whose outcome is the call's so far; nil: none was sent
 	failure *Error   // why the call ends without a response
@@ -53,22 +54,20 @@ type call struct {
 
 // further is what only calls with more than one attempt need.
 type further struct {
-	sent     []*attempt       // after the first, in the order of their starts
-	next     *attempt         // prepared by the retry loop, not sent yet
-	due      time.Time        // when it is to be sent: the drain of the last response is a part of the wait
-	body     io.ReadCloser    // which it is to send, of GetBody; nil: it is being sent, or there is none
-	bodiless error            // why GetBody gave none
-	previous time.Duration    // what Backoff gave the last time
-	token    allowance.Ticket // for a retry that is not sent yet
-	place    allowance.Place  // the right to the minimum while nobody is known to be served
-	cuts     int              // attempts that longestAnswer ended
-	rests    bool             // it waits before a retry
+	sent     []*attempt         // after the first, in the order of their starts
+	next     *attempt           // prepared by the retry loop, not sent yet
+	due      time.Time          // when it is to be sent: the drain of the last response is a part of the wait
+	body     io.ReadCloser      // which it is to send, of GetBody; nil: it is being sent, or there is none
+	bodiless error              // why GetBody gave none
+	previous time.Duration      // what Backoff gave the last time
+	token    retrybudget.Permit // for a retry that is not sent yet
+	waits    waitSeries
+	rests    bool // it waits before a retry
 }
 
 // giveBack returns what the Budget and GetBody gave and the call has no more use for.
 func (f *further) giveBack() {
 	f.token.Cancel() // of a retry that was not sent after all
-	f.place.Leave()
 	if f.body != nil {
 		_ = f.body.Close() // there is nobody to tell
 	}
@@ -114,6 +113,7 @@ func (t *Transport) plan(req *http.Request) (*call, error) {
 		c.scope = config.scope(req)
 	}
 	c.seen = config.scopes.Get(c.classKey())
+	c.scopeFails = c.seen.failing.Load()
 	key, send, own, err := config.idempotency.keyFor(req, c.options)
 	if err != nil {
 		return nil, &Error{Err: err}
@@ -257,6 +257,9 @@ func (c *call) finish() (*http.Response, error) {
 		}
 	}
 	c.resting(false)
+	if c.last != nil && c.last.record.Verdict.retryable() && !c.seen.failing.Load() {
+		c.seen.failing.Store(true)
+	}
 	c.seeEnd(resp)
 	if c.trace != nil || len(c.options.traces) > 0 {
 		c.traceDone(resp)

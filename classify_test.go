@@ -584,8 +584,8 @@ func TestConnectionRefused(t *testing.T) {
 		_, err := withoutKeys(overSockets(t)).RoundTrip(req)
 		require.ErrorIs(t, err, syscall.ECONNREFUSED)
 		require.ErrorIs(t, err, resilienthttp.ErrMaxAttempts)
-		require.Len(t, asError(t, err).Attempts, 4)
-		bodies.requireClosedOnce(t, 4)
+		require.Len(t, asError(t, err).Attempts, 6)
+		bodies.requireClosedOnce(t, 6)
 		require.Contains(t, err.Error(), "connection refused")
 	})
 	t.Run("until somebody listens", func(t *testing.T) {

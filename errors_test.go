@@ -48,7 +48,7 @@ func TestErrorsAreFound(t *testing.T) {
 		{
 			name: "attempt timeout", step: hanging, timeout: true,
 			setup:  func(tr *resilienthttp.Transport, _ *http.Client) { tr.Policy.AttemptTimeout = time.Second },
-			is:     []error{resilienthttp.ErrAttemptTimeout, resilienthttp.ErrMaxAttempts, context.DeadlineExceeded},
+			is:     []error{resilienthttp.ErrAttemptTimeout, resilienthttp.ErrBudgetExhausted, context.DeadlineExceeded},
 			isNot:  []error{context.Canceled, resilienthttp.ErrDeadline},
 			reason: resilienthttp.ErrAttemptTimeout,
 		},
@@ -151,8 +151,8 @@ func TestErrorsAreFound(t *testing.T) {
 		},
 		{
 			name: "a timeout of Base's own", step: failing(&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ETIMEDOUT}), timeout: true,
-			is:     []error{syscall.ETIMEDOUT, resilienthttp.ErrMaxAttempts},
-			reason: resilienthttp.ErrMaxAttempts,
+			is:     []error{syscall.ETIMEDOUT, resilienthttp.ErrBudgetExhausted},
+			reason: resilienthttp.ErrBudgetExhausted,
 		},
 		{
 			name: "breaker open", step: failing(cause), calls: 2,

@@ -3,18 +3,16 @@ package resilienthttp
 import (
 	"math"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/allowance"
 	"github.com/resilienthttp/resilienthttp/internal/latency"
+	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
 	"github.com/resilienthttp/resilienthttp/internal/scope"
 )
 
 const (
 	defaultQuantile   = 0.95
 	defaultHedgeRatio = 0.05
-	hedgeWindow       = 10 * time.Second
 
 	fewestLatencies = 20 // before a quantile means anything
 )
@@ -56,42 +54,24 @@ type Hedge struct {
 	// hedging by quantile off.
 	Quantile float64
 
-	// MaxRatio caps hedges as a share of the scope's calls in the last 10 s; at
-	// least one in that time is allowed. 0 or NaN means 0.05; negative means no
-	// cap.
-	//
-	// Where Delay is 0 too, hedges have to be worth their while: as long as most of
-	// them have not been answered first, there is one at a time, and after one that
-	// was not, none for 10 s or more. For where all answers are late together, in a
-	// queue, hedges are more of what the others wait for. A client with less than ten
-	// calls a second is likely to be one of many, and begins with fewer still.
+	// MaxRatio is the maximum ratio of hedges to calls of a scope. Each call adds
+	// MaxRatio of a token, and a hedge takes one. The bucket holds one token, plus what
+	// the calls of the last 1.25 s have added. Zero or NaN means 0.05. A negative number
+	// means no limit.
 	MaxRatio float64
 
 	once      sync.Once
 	fixed     time.Duration // the delay, if it is not measured
 	level     float64       // the quantile, if it is
 	unlimited bool
-	rule      allowance.Rule
+	rules     retrybudget.Rules
 	scopes    scope.Map[scope.Key, hedgeScope]
 }
 
 // hedgeScope is what a Hedge knows of one scope.
 type hedgeScope struct {
 	latencies latency.Record
-	share     allowance.Allowance
-	worth     worth
-	since     atomic.Int64 // when the first call was, after the Hedge's origin; 0: there was none
-}
-
-const manyCalls = 10 // a second
-
-// chance is that of a hedge while it is not known whether they are worth their while. A
-// client with few calls is one of many, who see the same queue in the same moment: it
-// tries in few of them.
-func (s *hedgeScope) chance(at time.Duration) float64 {
-	_, answers := s.latencies.Quantile(at, 1)
-	perSecond := float64(answers) / max(min(at-time.Duration(s.since.Load()), time.Minute).Seconds(), 1)
-	return perSecond / manyCalls
+	bucket    retrybudget.Bucket
 }
 
 func (h *Hedge) withDefaults(now time.Time) {
@@ -105,7 +85,7 @@ func (h *Hedge) withDefaults(now time.Time) {
 		ratio = defaultHedgeRatio
 	}
 	h.unlimited = ratio < 0
-	h.rule = allowance.Rule{Origin: now, Window: hedgeWindow, Ratio: ratio, Least: 1, Static: true}.Checked()
+	h.rules = retrybudget.Rules{Origin: now, Ratio: ratio, Tokens: 1, Static: true}.Checked()
 	h.scopes.Clone = scope.Key.Clone
 }
 
@@ -117,49 +97,18 @@ func (h *Hedge) delay(s *hedgeScope, now time.Time) (time.Duration, bool) {
 	if h.level < 0 {
 		return 0, false
 	}
-	quantile, known := s.latencies.Quantile(now.Sub(h.rule.Origin), h.level)
+	quantile, known := s.latencies.Quantile(now.Sub(h.rules.Origin), h.level)
 	// Longer than the quantile, and not just as long: where most answers take the
 	// same time, to the clock's precision, they are not the slow ones.
 	return quantile + 1, known >= fewestLatencies
 }
 
-// hedgeTicket is the right to send one hedge.
-type hedgeTicket struct {
-	share allowance.Ticket
-	worth *worth // nil: it need not be proved
-}
-
 // admit takes one of the hedges that MaxRatio allows.
-func (h *Hedge) admit(s *hedgeScope, now time.Time) (t hedgeTicket, ok bool) {
+func (h *Hedge) admit(s *hedgeScope, now time.Time) (retrybudget.Permit, bool) {
 	if h.unlimited {
-		return t, true
+		return retrybudget.Permit{}, true
 	}
-	if h.fixed == 0 {
-		if !s.worth.admit(0, s.chance(now.Sub(h.rule.Origin)), now) {
-			return t, false
-		}
-		t.worth = &s.worth
-	}
-	if t.share, ok = s.share.Admit(now, &h.rule, allowance.Ask{}); !ok {
-		t.Cancel()
-	}
-	return t, ok
-}
-
-// Done tells whether the hedge was answered first.
-func (t hedgeTicket) Done(won bool, now time.Time) {
-	t.share.Done(won, now)
-	if t.worth != nil {
-		t.worth.done(won, now)
-	}
-}
-
-// Cancel gives back what was not sent.
-func (t hedgeTicket) Cancel() {
-	t.share.Cancel()
-	if t.worth != nil {
-		t.worth.cancel()
-	}
+	return s.bucket.Admit(now, &h.rules, retrybudget.Request{})
 }
 
 // hedging is the scope's record when the call may be hedged, and nil otherwise.
@@ -174,8 +123,7 @@ func (c *call) hedging() *hedgeScope {
 // called counts a call of which a share may be hedged.
 func (s *hedgeScope) called(h *Hedge, now time.Time) {
 	if s != nil {
-		s.share.Called(now, &h.rule)
-		s.since.CompareAndSwap(0, int64(max(now.Sub(h.rule.Origin), 1)))
+		s.bucket.Deposit(now, &h.rules)
 	}
 }
 
@@ -184,11 +132,11 @@ func (s *hedgeScope) observe(h *Hedge, a *attempt) {
 	switch {
 	case s == nil:
 	case a.answered():
-		s.latencies.Add(a.record.Start.Add(a.record.Latency).Sub(h.rule.Origin), a.record.Latency)
+		s.latencies.Add(a.record.Start.Add(a.record.Latency).Sub(h.rules.Origin), a.record.Latency)
 	case a.fate == fateLost && a.hedgedAfter > 0:
 		// All that is known is that it took longer than the delay. What it had
 		// taken when the other copy was answered would raise the next delay, and
 		// that the one after it; so would the delay, which is just above a quantile.
-		s.latencies.Add(time.Since(h.rule.Origin), a.hedgedAfter-1)
+		s.latencies.Add(time.Since(h.rules.Origin), a.hedgedAfter-1)
 	}
 }

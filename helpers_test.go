@@ -326,10 +326,12 @@ func nervous(cooldown time.Duration) *resilienthttp.Breaker {
 	return &resilienthttp.Breaker{FailureRatio: 0.01, MinRequests: 1, Probes: 1, Cooldown: cooldown, MaxCooldown: cooldown, Window: 10 * time.Second}
 }
 
-// tokens is a Budget with room for n retries in an hour, whatever comes of them.
+// tokens is a Budget for n retries, whatever their results.
 func tokens(n int) *resilienthttp.Budget {
-	// A little more than n, lest the rounding down take one away.
-	return &resilienthttp.Budget{Ratio: 1e-9, MinPerSecond: (float64(n) + 1e-3) / 3600, Window: time.Hour, Static: true}
+	if n == 0 {
+		n = -1
+	}
+	return &resilienthttp.Budget{Ratio: 1e-9, MinTokens: n, Static: true}
 }
 
 // quiet is a log that nobody reads.

@@ -48,10 +48,10 @@ func TestClassifyBody(t *testing.T) {
 		attempts int
 		verdict  resilienthttp.Verdict
 	}{
-		{"transient though it is a 400", 400, lock, "POST", false, nil, 4, resilienthttp.VerdictTransient},
+		{"transient though it is a 400", 400, lock, "POST", false, nil, 5, resilienthttp.VerdictTransient},
 		{"V1: the same without a key", 400, lock, "POST", true, nil, 1, resilienthttp.VerdictTransient},
 		{"permanent though it is a 429", 429, quota, "GET", false, nil, 1, resilienthttp.VerdictPermanent},
-		{"throttling though it is a 403", 403, "You have exceeded a secondary rate limit.", "GET", false, nil, 4, resilienthttp.VerdictThrottled},
+		{"throttling though it is a 403", 403, "You have exceeded a secondary rate limit.", "GET", false, nil, 5, resilienthttp.VerdictThrottled},
 		{"the table's", 400, `{}`, "GET", false, nil, 1, resilienthttp.VerdictPermanent},
 		{"no verdict", 503, "not a verdict", "GET", false, nil, 4, resilienthttp.VerdictTransient},
 		{"overruled by Classify", 429, quota, "GET", false, toTransient, 4, resilienthttp.VerdictTransient},

@@ -7,10 +7,9 @@ import (
 )
 
 const (
-	// longestAnswer is the longest that an answer is waited for, where neither the
-	// call has a deadline nor the policy a timeout. A proxy that waits longer for its
-	// server, or a server for its caller, is rare.
-	longestAnswer = 2 * time.Minute
+	// maxResponseTime ends an attempt that has neither a deadline nor an AttemptTimeout,
+	// so that a call to a server that hangs ends at all.
+	maxResponseTime = 15 * time.Minute
 
 	// slowAnswer is when an answer is so late that another copy of the request is
 	// sent, or when half of what is left of the call's deadline has passed.
@@ -60,7 +59,7 @@ func (c *call) schedule(a *attempt, now time.Time) {
 		}
 	case timeout == 0:
 		if !bounded {
-			a.plan.cut = longestAnswer
+			a.plan.cut = maxResponseTime
 		}
 		if c.mayBeCopied() {
 			a.plan.again = slowAfter(a.beside, left, bounded)

@@ -6,11 +6,10 @@ import (
 )
 
 const (
-	defaultMaxAttempts   = 4
+	defaultMaxAttempts   = len(earlyWaits) + 2
 	defaultMaxRetryAfter = time.Minute
 
-	// mostAttempts bounds Policy.MaxAttempts: each attempt leaves a record, and
-	// who needs more repetitions than this needs a durable queue.
+	// mostAttempts bounds Policy.MaxAttempts: each attempt leaves a record in memory.
 	mostAttempts = 100
 )
 
@@ -18,32 +17,17 @@ const (
 // zero value holds the defaults. A Policy is a plain value; the Transport that
 // got it reads it at its first call and not again.
 type Policy struct {
-	// MaxAttempts is the number of attempts that a call may make, the first and
-	// copies of slow ones included, hedges not. 0 means 4; a negative number means never to retry;
-	// more than 100 means 100.
+	// MaxAttempts is the maximum number of attempts of a call, hedges not counted. Zero
+	// means 6. A negative number means one: never retry. The maximum is 100. With the
+	// default Backoff, n attempts take the first n-2 waits and the last; two attempts take
+	// the first wait, and above six the wait of 5 s is repeated.
 	MaxAttempts int
 
-	// AttemptTimeout is how long one attempt may take, from its sending until the
-	// response headers are there; the time that gates and backoff take is not part of
-	// it, nor is the reading of the response's body. As long as a request body of more
-	// than 64 KiB, or of unknown length, makes progress on its way, the time begins
-	// anew. The call's own deadline ends the attempt in any case.
-	//
-	// Set, it is a cut: the attempt fails then, and the call goes on to the next. A
-	// negative duration means that there is none. 0, the default, knows that a slow
-	// answer is not a failure. Nothing is cut before the call's deadline, or 2 min
-	// without one, after which there is one more attempt at most. Instead, a request
-	// that is safe, or bears a key of the caller's own (by WithIdempotencyKey or the
-	// header), gets a copy beside it when it has no answer after 30 s, or half of the
-	// time that is left of the deadline; the copy in turn when half of the rest has
-	// passed; save upgrades (WebSocket) and what accepts text/event-stream, whose answers
-	// take their time anyway. For other long polls, and for GETs that are not safe to be
-	// sent twice, set a negative duration. The first is left running, and the first answer wins. Such a copy is an
-	// attempt as any other: it counts, pays the Budget, and passes the gates, where it
-	// does not wait. Copies have to be worth their while: as long as most of a scope's are
-	// overtaken by what they were sent beside, there is one at a time, and when one was,
-	// none for 10 s or more. A POST under a generated key gets none: not every server
-	// honours keys that it is sent unasked.
+	// AttemptTimeout is the maximum time from sending a request until its response headers
+	// arrive. A request body above 64 KiB that makes progress extends it. Set, it is a cut:
+	// the next attempt follows. Zero means the call's deadline, or 15 minutes, after which
+	// the call ends; a slow safe request gets a second attempt beside it instead (see
+	// docs/defaults.md). A negative duration means none, and no second attempt.
 	AttemptTimeout time.Duration
 
 	// Adaptive makes the time after which an attempt is cut, or gets a copy beside it,
@@ -64,17 +48,12 @@ type Policy struct {
 	// means no limit.
 	MaxRetryAfter time.Duration
 
-	// Backoff gives the wait before a retry; what the server asked for is added
-	// to it. It must be safe for concurrent use.
-	//
-	// nil means FullJitter(100ms, 10s) where the failure is the call's own. One that
-	// is everybody's spreads the attempts that are left: a timeout, 503 or 529, a 429
-	// that asks for no wait, and from the second retry on any failure while nobody is
-	// known to be served (see Budget). Then the wait is drawn from an even part of the
-	// time that is left before the deadline (without one, 30 s count as left), and
-	// after a first attempt from an eighth of it, 4 s at most; unless the Budget's
-	// share covers the retry, which is then the first case. To a wait that the server
-	// asks for, up to half of it is added.
+	// Backoff returns the wait before a retry. The wait that the server asks for is added
+	// to it. It must be safe for concurrent use. nil means up to 100 ms, 500 ms, 2.5 s and
+	// 5 s, and then until shortly before the deadline; without a deadline, or with one of
+	// more than a minute, until 10 s after the first failure. After overload and timeouts
+	// the early waits are left out: see docs/defaults.md. A wait that the server asks for is
+	// then a minimum, to which up to half of it is added.
 	Backoff Backoff
 
 	// Classify overrides the classification of an attempt. It may look at the

@@ -88,22 +88,14 @@ func (p Priority) sends(h http.Header) bool {
 	return true
 }
 
-// What can be done later repeats itself only while there is room for the others too: see
-// Budget.
-
-// widened is the longest wait before a retry, for a call of this priority: Batch waits
-// longer by the share of the budget's room that is taken.
-func (c *call) widened(most time.Duration, now time.Time) time.Duration {
+// mayHedge reports whether calls of this priority may be hedged: PriorityBatch only while
+// the bucket of retry tokens is more than half full.
+func (c *call) mayHedge(now time.Time) bool {
 	if c.priority != PriorityBatch {
-		return most
+		return true
 	}
-	return time.Duration(float64(most) * (1 + c.budget.used(c.scopeKey(), now)))
-}
-
-// spare reports whether a call of this priority may be hedged: Batch only while less than
-// half of the budget's room is taken.
-func (c *call) spare(now time.Time) bool {
-	return c.priority != PriorityBatch || c.budget.used(c.scopeKey(), now) < 0.5
+	tokens := c.budget.status(c.scopeKey(), now)
+	return tokens.Remaining < 0 || tokens.Remaining > tokens.Used
 }
 
 // suffixed is the name of what calls of one priority have to themselves in a scope.

@@ -239,14 +239,13 @@ func TestStateOfPriorities(t *testing.T) {
 		type told struct {
 			scope                  string
 			calls, samples, quotas int
-			budget                 int
 		}
 		var got []told
 		for _, s := range scopes {
-			got = append(got, told{s.Scope, s.Breaker.Calls, s.Latency.Samples, len(s.Quotas), s.Budget.Calls})
+			got = append(got, told{s.Scope, s.Breaker.Calls, s.Latency.Samples, len(s.Quotas)})
 		}
 		require.Equal(t, []told{
-			{"api.test", 0, 0, 1, 3}, {"api.test;batch", 2, 2, 0, 3}, {"api.test;critical", 1, 1, 0, 3}, {"api.test-2", 1, 1, 1, 1},
+			{"api.test", 0, 0, 1}, {"api.test;batch", 2, 2, 0}, {"api.test;critical", 1, 1, 0}, {"api.test-2", 1, 1, 1},
 		}, got)
 	})
 	t.Run("a scope's own name may look like a priority's", func(t *testing.T) {
@@ -351,45 +350,6 @@ func TestBatchLeavesHalfOfTheBudget(t *testing.T) {
 				require.ErrorIs(t, attempts[len(attempts)-1].Stop, resilienthttp.ErrBudgetExhausted)
 			}
 			require.Equal(t, row.want, got)
-		})
-	}
-}
-
-// Batch waits longer before a retry, by the share of the room that is taken; others do not,
-// and a Backoff that is set is kept.
-func TestBatchWaitsLonger(t *testing.T) {
-	const ms = time.Millisecond
-	for _, row := range []struct {
-		name     string
-		priority resilienthttp.Priority
-		taken    int // of eleven
-		backoff  resilienthttp.Backoff
-		most     time.Duration
-	}{
-		{"nothing is taken", resilienthttp.PriorityBatch, 0, nil, 100 * ms},
-		{"four are", resilienthttp.PriorityBatch, 4, nil, 136_364 * time.Microsecond},
-		{"others are not affected", resilienthttp.PriorityDefault, 4, nil, 100 * ms},
-		{"nor those above", resilienthttp.PriorityCritical, 4, nil, 100 * ms},
-		{"set", resilienthttp.PriorityBatch, 4, resilienthttp.Constant(70 * ms), 70 * ms},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				longest := time.Duration(0)
-				for range 200 {
-					transport := bareTransport(puppetStatus(http.StatusInternalServerError), 2)
-					transport.Policy.Backoff = atOnce
-					transport.Budget = tokens(11)
-					for range row.taken {
-						tripped(t, transport, of(t, resilienthttp.PriorityCritical))
-					}
-					ctx := resilienthttp.WithPolicy(resilienthttp.WithPriority(t.Context(), row.priority), resilienthttp.Policy{MaxAttempts: 2, Backoff: row.backoff})
-					attempts := tripped(t, transport, newCall(ctx, t, http.MethodGet, ""))
-					require.Len(t, attempts, 2)
-					longest = max(longest, attempts[0].Wait)
-				}
-				require.LessOrEqual(t, longest, row.most)
-				require.Greater(t, longest, row.most*9/10)
-			})
 		})
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/allowance"
+	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
 )
 
 // race is an attempt that the call's goroutine makes, and the copies that are made
@@ -52,7 +52,7 @@ func (r *race) copy(of *attempt, hedge bool) {
 	}
 	if begun = r.begin(copied); !begun {
 		copied.abandon()
-		copied.cancelPaid()
+		copied.paid.Cancel()
 		return
 	}
 	r.run(copied)
@@ -65,29 +65,27 @@ func (r *race) prepare(of, copied *attempt) (ready bool) {
 	defer func() {
 		if !ready { // also where a function of the user's panics
 			copied.abandon()
-			copied.cancelPaid()
+			copied.paid.Cancel()
 		}
 	}()
 	var admitted bool
 	if copied.record.Hedge {
-		if c.spare(now) {
-			copied.share, admitted = c.hedge.admit(c.hedging(), now)
+		if c.mayHedge(now) {
+			copied.paid, admitted = c.hedge.admit(c.hedging(), now)
 		}
-	} else if c.seen.copies.admit(mostCredit, 1, now) {
-		copied.share.worth = &c.seen.copies
-		copied.paid, admitted = c.payCopy(of, now)
+	} else {
+		copied.paid, admitted = c.payCopy(now)
 	}
 	return admitted && c.prepare(copied) == nil
 }
 
-// payCopy asks the budget for a copy beside an attempt that is slow: for one that was
-// usual it is too early, and where the time that is left is not enough, too late.
-func (c *call) payCopy(of *attempt, now time.Time) (allowance.Ticket, bool) {
-	health, took := c.circuits().Health(c.classKey(), now), now.Sub(of.record.Start)
-	if took < 2*health.Typical || !c.timeFor(now, health) {
-		return allowance.Ticket{}, false
+// payCopy asks the budget for a copy beside an attempt that is slow: where the time
+// that is left is not enough, it is too late.
+func (c *call) payCopy(now time.Time) (retrybudget.Permit, bool) {
+	if !c.timeFor(now) {
+		return retrybudget.Permit{}, false
 	}
-	return c.budget.admit(c.scopeKey(), now, allowance.Ask{Overload: true, Whole: !health.Served, Share: health.Overrun(), Half: c.priority == PriorityBatch})
+	return c.budget.admit(c.scopeKey(), now, retrybudget.Request{Batch: c.priority == PriorityBatch})
 }
 
 // begin puts a copy on its way, unless the race is over already, or the attempts are
@@ -147,7 +145,7 @@ func (a *attempt) fail(err error) {
 // finish makes a copy the winner if it is the first answer.
 func (r *race) finish(copied *attempt) {
 	useless := false // its response
-	won, shows := false, copied.record.Hedge
+	won := false
 	r.changes(func() {
 		r.running--
 		copied.through = !r.over // too late to be looked at
@@ -162,15 +160,8 @@ func (r *race) finish(copied *attempt) {
 		default:
 			r.latest = copied
 		}
-		shows = shows || r.winner != nil // what hangs twice says nothing of copies
 	})
-	now := time.Now()
-	copied.paid.Done(won, now)
-	if shows {
-		copied.share.Done(won, now)
-	} else {
-		copied.share.Cancel()
-	}
+	copied.paid.Done(won)
 	if useless {
 		copied.discard()
 	}

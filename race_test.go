@@ -38,7 +38,7 @@ func TestSlowAnswers(t *testing.T) {
 		ctx      func(context.Context) context.Context
 		deadline time.Duration
 		copies   []copyOf
-		max      int // MaxAttempts; 0: 4
+		max      int // MaxAttempts
 		header   http.Header
 		want     string
 		took     time.Duration
@@ -73,9 +73,10 @@ func TestSlowAnswers(t *testing.T) {
 		{name: "both fail, and no attempt is left", method: "GET", max: 2, copies: []copyOf{{after: 35 * s, status: 503}, {after: s, status: 502}}, want: "1 503, 2 502", took: 35 * s, sent: []time.Duration{0, 30 * s}},
 		{name: "an answer that is final ends it", method: "GET", copies: []copyOf{never, {after: s, status: 404}}, want: "1 lost, 2 404", took: 31 * s, sent: []time.Duration{0, 30 * s}},
 
-		{name: "2 min are the end, twice", method: "POST", copies: []copyOf{never}, want: "1 timeout, 2 timeout", took: 4 * m, sent: []time.Duration{0, 2 * m}},
-		{name: "2 min are the end, then an answer", method: "POST", copies: []copyOf{never, {}}, want: "1 timeout, 2 200", took: 2 * m, sent: []time.Duration{0, 2 * m}},
-		{name: "2 min are the end of a copy too", method: "GET", max: 2, copies: []copyOf{never}, want: "1 timeout, 2 timeout", took: 150 * s, sent: []time.Duration{0, 30 * s}},
+		{name: "row 43: a POST of 2 min 10 s is sent once", method: "POST", copies: []copyOf{{after: 130 * s}}, want: "1 200", took: 130 * s, sent: []time.Duration{0}},
+		{name: "row 43: a GET of 9 min is sent twice", method: "GET", copies: []copyOf{{after: 9 * m}, {after: 9 * m}}, want: "1 200, 2 lost", took: 9 * m, sent: []time.Duration{0, 30 * s}},
+		{name: "15 min without a deadline: the end", method: "POST", copies: []copyOf{never, {}}, want: "1 timeout", took: 15 * m, sent: []time.Duration{0}},
+		{name: "15 min without a deadline: the end of the second attempt too", method: "GET", copies: []copyOf{never}, want: "1 timeout, 2 timeout", took: 15*m + 30*s, sent: []time.Duration{0, 30 * s}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -117,7 +118,7 @@ func TestSlowAnswers(t *testing.T) {
 // without waiting, or there is none; the first is not touched.
 func TestSlowCopiesPass(t *testing.T) {
 	for name, arrange := range map[string]func(*resilienthttp.Transport){
-		"no budget": func(tr *resilienthttp.Transport) { tr.Budget = &resilienthttp.Budget{Ratio: 1e-9, MinPerSecond: -1} },
+		"no budget": func(tr *resilienthttp.Transport) { tr.Budget = &resilienthttp.Budget{Ratio: 1e-9, MinTokens: -1} },
 		"no turn":   func(tr *resilienthttp.Transport) { tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.01, Burst: 1} },
 		"a timeout that is set": func(tr *resilienthttp.Transport) {
 			tr.Policy.AttemptTimeout = 35 * time.Second
@@ -239,7 +240,7 @@ func TestUploads(t *testing.T) {
 		{name: "progress, and a timeout that never comes", body: zeroBody, length: 40 << 15, timeout: 1<<63 - 1, pause: time.Second, took: 40 * time.Second},
 		{name: "stalled", body: zeroBody, length: 40 << 15, timeout: timeout, stall: time.Hour, cut: true, took: timeout},
 		{name: "stalled for less than the timeout", body: zeroBody, length: 40 << 15, timeout: timeout, stall: 4 * time.Second, took: 4 * time.Second},
-		{name: "stalled, by default", body: zeroBody, length: 40 << 15, stall: time.Hour, cut: true, took: 2 * time.Minute},
+		{name: "stalled, by default", body: zeroBody, length: 40 << 15, stall: time.Hour, cut: true, took: 15 * time.Minute},
 		{name: "answered in time after it", body: zeroBody, length: 40 << 15, timeout: timeout, pause: time.Second, answer: 4 * time.Second, took: 44 * time.Second},
 		{name: "answered too late after it", body: zeroBody, length: 40 << 15, timeout: timeout, pause: time.Second, answer: 6 * time.Second, cut: true, took: 45 * time.Second},
 	} {
@@ -372,62 +373,10 @@ func TestCopiesLeaveRoomForRetries(t *testing.T) {
 		}
 		all.Wait()
 		require.Zero(t, failed["/slow"].Load())
-		// Four failures in a row make .3 of these by chance; copies that cost what they
-		// cost the first time for good, 190.
-		require.LessOrEqual(t, failed["/"].Load(), int64(20))
+		// Second attempts that lose cost their tokens: 20 to 40 of 3,200 without a retry
+		// were measured, and 320 would fail without any.
+		require.LessOrEqual(t, failed["/"].Load(), int64(80))
 	})
-}
-
-// TestCopiesAreWorthTheirWhile: those that are overtaken by what they were sent beside come
-// to an end, until one wins; what nobody answers says nothing of them.
-func TestCopiesAreWorthTheirWhile(t *testing.T) {
-	const deadline = 10 * time.Second // the copy goes at half of it
-	slow := []step{after(6*time.Second, status(200))}
-	stuck := []step{hanging, status(200)}
-	dead := []step{hanging}
-	for _, row := range []struct {
-		name  string
-		calls [][]step
-		want  []bool // whether it has a copy
-	}{
-		{"trusted at first, until they lose", [][]step{slow, slow, slow, slow, slow, slow, slow, slow, slow, slow}, []bool{true, true, true, true, true, true, true, true, false, false}},
-		{"one that wins makes up for two", [][]step{slow, stuck, slow, stuck, slow, slow, slow, slow, slow, slow, slow, slow, slow}, []bool{true, true, true, true, true, true, true, true, true, true, true, true, false}},
-		{"what nobody answers", [][]step{dead, dead, dead, dead, dead, dead, dead, dead, dead, dead, stuck}, []bool{true, true, true, true, true, true, true, true, true, true, true}},
-		{"one try, after a while", [][]step{slow, slow, slow, slow, slow, slow, slow, slow, slow, nil, stuck, stuck}, []bool{true, true, true, true, true, true, true, true, false, false, true, true}},
-		{"and a longer while after another", [][]step{slow, slow, slow, slow, slow, slow, slow, slow, nil, slow, stuck}, []bool{true, true, true, true, true, true, true, true, false, true, false}},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var base http.RoundTripper
-				tr := &resilienthttp.Transport{
-					Base:   roundTripper(func(r *http.Request) (*http.Response, error) { return base.RoundTrip(r) }),
-					Budget: &resilienthttp.Budget{Ratio: -1}, Breaker: &resilienthttp.Breaker{FailureRatio: -1},
-				}
-				var got []bool
-				for _, steps := range row.calls {
-					if steps == nil {
-						time.Sleep(3 * time.Minute) // longer than any pause
-						got = append(got, false)
-						continue
-					}
-					base = script(status(200))
-					for range 20 { // what is usual is much quicker
-						tripped(t, tr, newCall(t.Context(), t, http.MethodGet, ""))
-					}
-					scripted := script(steps...)
-					base = scripted
-					ctx, cancel := context.WithTimeout(t.Context(), deadline)
-					if resp, err := tr.RoundTrip(newCall(ctx, t, http.MethodGet, "")); err == nil {
-						readAll(t, resp)
-					}
-					cancel()
-					synctest.Wait()
-					got = append(got, len(scripted.calls()) > 1)
-				}
-				require.Equal(t, row.want, got)
-			})
-		})
-	}
 }
 
 // What an attack from outside has found once.

@@ -6,10 +6,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/allowance"
-	"github.com/resilienthttp/resilienthttp/internal/circuit"
 	"github.com/resilienthttp/resilienthttp/internal/netfail"
 	"github.com/resilienthttp/resilienthttp/internal/retryafter"
+	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
 	"github.com/resilienthttp/resilienthttp/internal/retryloop"
 )
 
@@ -71,7 +70,7 @@ func (c *call) again(last *attempt) (wait time.Duration, stop error) {
 	if !c.replayable() {
 		return 0, ErrNotReplayable
 	}
-	if !c.attemptsLeft() || c.cutEnough(last) {
+	if !c.attemptsLeft() || last.hung() || c.more != nil && c.more.waits.over {
 		return 0, ErrMaxAttempts
 	}
 	if c.single {
@@ -79,8 +78,7 @@ func (c *call) again(last *attempt) (wait time.Duration, stop error) {
 	}
 	now := time.Now()
 	more := c.further()
-	health := c.circuits().Health(c.classKey(), now)
-	wait = c.backoff(last, health, now)
+	wait = c.backoff(last, now)
 	at := now.Add(wait)
 	if _, refuses := c.circuits().Refuses(c.classKey(), at, true); refuses {
 		return 0, ErrBreakerOpen
@@ -89,14 +87,14 @@ func (c *call) again(last *attempt) (wait time.Duration, stop error) {
 	if most := c.perCall().MaxRetryAfter; most > 0 && (last.asked > most || closed.Sub(at) > most) {
 		return 0, ErrRetryAfter
 	}
-	if !c.timeFor(at, health) || !c.timeFor(closed, health) {
+	if !c.timeFor(at) || !c.timeFor(closed) {
 		return 0, ErrDeadline
 	}
 	if !c.nextBody() {
 		return 0, ErrNotReplayable
 	}
-	if more.token == (allowance.Ticket{}) { // else it is paid already
-		token, ok := c.budget.admit(c.scopeKey(), now, c.ask(health, last))
+	if more.token == (retrybudget.Permit{}) { // else it is paid already
+		token, ok := c.budget.admit(c.scopeKey(), now, c.tokens(last))
 		if !ok {
 			return 0, ErrBudgetExhausted
 		}
@@ -122,98 +120,124 @@ func (c *call) nextBody() bool {
 	return false
 }
 
-// timeFor reports whether an attempt that begins then can be answered before the
-// deadline, and its body read: to send one that cannot is nothing but load. Nor can one
-// be sent whose server cannot be told a deadline.
-func (c *call) timeFor(at time.Time, health circuit.Health) bool {
-	if c.deadline.IsZero() {
-		return true
-	}
-	told := !c.telling || !at.Add(c.config.deadline.Margin+leastLeft).After(c.deadline)
-	return told && at.Add(health.Quick+c.bodyTime()).Before(c.deadline)
+// timeFor reports whether an attempt that begins then can get its response and read the
+// body before the deadline, and can still send a deadline to the server.
+func (c *call) timeFor(at time.Time) bool {
+	return c.deadline.IsZero() || !at.Add(c.reserve(0)).After(c.deadline)
 }
 
-// ask is with what the budget is asked to repeat the call after an attempt.
-//
-// Beyond the share of the calls, repeating is for those who are served. While nobody
-// is known to be, it is for one call at a time. And where that is because a server
-// that did answer has too much to do now, since failures are slow, it is for one
-// retry, and for none while further calls fail.
-func (c *call) ask(health circuit.Health, after *attempt) allowance.Ask {
-	ask := allowance.Ask{Overload: after.overloaded(), Half: c.priority == PriorityBatch}
-	if !health.Served && (health.Failing >= troubleTime || after.turnedAway(http.StatusTooManyRequests)) {
-		ask.Place = &c.further().place
+// reserve is the time before the deadline that an attempt needs: as long as a quick
+// response of the scope takes, at least as long as given, and for the body. A deadline
+// header must have something to say, too.
+func (c *call) reserve(least time.Duration) time.Duration {
+	header := leastLeft
+	if c.telling {
+		header += c.config.deadline.Margin
 	}
-	if health.Overrun() {
-		ask.Whole, ask.Share = true, health.Calls > 1
-	}
-	return ask
+	return max(header, max(c.seen.answers.Get(), least)+c.bodyTime())
 }
+
+// tokens is what a retry after this attempt asks the budget for.
+func (c *call) tokens(failed *attempt) retrybudget.Request {
+	return retrybudget.Request{Slow: failed.timedOut() && !failed.endedEarly(), Batch: c.priority == PriorityBatch}
+}
+
+// earlyWaits are the longest waits before retries; the wait after them is all the time
+// that is left. See docs/defaults.md.
+var earlyWaits = [...]time.Duration{100 * time.Millisecond, 500 * time.Millisecond, 2500 * time.Millisecond, 5 * time.Second} //nolint:gochecknoglobals // never written to
 
 const (
-	defaultBackoffBase = 100 * time.Millisecond
-	defaultBackoffMax  = 10 * time.Second
-	herdBackoffMax     = 4 * time.Second // the first wait after a server has turned everybody away,
-	herdBackoffPart    = 8               // or this part of the time that is left
-	leftWithoutEnd     = 30 * time.Second
-	troubleTime        = defaultBackoffBase // of failures alone, after which the minimum is for one call at a time
+	afterOverload = 2 // the number of the early wait with which the series begins then,
+	afterTimeout  = 3 // and that which follows the first timeout of a server that has responded lately
+
+	lately      = 10 * time.Second
+	nearEnd     = time.Minute      // a deadline that is farther away sets no end to the series,
+	seriesTime  = 10 * time.Second // which then takes this long
+	lastAtLeast = time.Second      // and its last wait this
+
+	worthLeft = 1.75 // times an early wait must be left: otherwise it becomes the last
 )
 
-// backoff is how long to wait before the next attempt. What the server asks for
-// is a minimum: jitter comes on top, of up to half of it.
-//
-// A failure that is this call's alone is repeated soon. One that is everybody's,
-// because nobody is known to be served or the server says that it has no room,
-// will not be over in a moment: the attempts that are left are spread over the
-// time that is left, unless the calls make up for the retry.
-func (c *call) backoff(last *attempt, health circuit.Health, now time.Time) time.Duration {
-	retry, more := c.number, c.more
-	if own := c.perCall().Backoff; own != nil {
-		more.previous = min(max(own(retry, more.previous), 0), retryafter.Max)
-		return more.previous + max(last.asked, 0)
-	}
-	if last.endedEarly() {
-		return 0 // it has waited, for nothing
-	}
-	most := doubled(defaultBackoffBase, defaultBackoffMax, retry)
-	switch {
-	case last.asked > 0:
-		most = max(most, last.asked/2)
-	case c.everybodys(last, health.Served) && !c.budget.covers(c.scopeKey(), now):
-		most = max(most, c.share(last, health.Overrun(), now))
-	}
-	more.previous = randomUpTo(c.widened(most, now))
-	return more.previous + max(last.asked, 0)
+// waitSeries is how far a call is in its waits before retries.
+type waitSeries struct {
+	step     int       // the number of the early wait that was given last
+	over     bool      // the last wait was given
+	timedOut bool      // and the short one after a timeout
+	end      time.Time // of the series, where no deadline is near; zero: it has not begun
 }
 
-// everybodys reports whether the failure is not this call's alone.
-func (c *call) everybodys(last *attempt, served bool) bool {
-	return last.overloaded() || !served && c.number > 1
+// backoff is how long to wait before the next attempt. What the server asks for is a
+// minimum: up to half of it is added.
+func (c *call) backoff(failed *attempt, now time.Time) time.Duration {
+	more, asked := c.more, max(failed.asked, 0)
+	if own := c.perCall().Backoff; own != nil {
+		more.previous = min(max(own(c.number, more.previous), 0), retryafter.Max)
+		return more.previous + asked
+	}
+	if failed.endedEarly() {
+		return 0 // it has waited already
+	}
+	wait := c.nextWait(failed, now)
+	more.previous = wait - randomUpTo(wait/4)
+	return max(more.previous, asked+randomUpTo(asked/2))
+}
+
+// nextWait is the next wait of the series, before jitter.
+func (c *call) nextWait(failed *attempt, now time.Time) time.Duration {
+	s := &c.more.waits
+	s.step++
+	switch {
+	case c.scopeFails:
+		s.over = true
+	case failed.timedOut() && !s.timedOut && c.seen.succeededWithin(lately, now.Sub(c.since)):
+		s.timedOut, s.step = true, max(s.step, afterTimeout)
+	case failed.timedOut():
+		s.over = true
+	case failed.overloaded():
+		s.step = max(s.step, afterOverload)
+	}
+	attempts, left := c.perCall().MaxAttempts, c.timeLeft(failed, now)
+	if attempts > defaultMaxAttempts {
+		s.step = min(s.step, len(earlyWaits))
+	}
+	s.over = s.over || s.step > len(earlyWaits) || c.number > max(attempts-2, 1)
+	if s.over {
+		return left
+	}
+	wait := earlyWaits[s.step-1]
+	if worthLeft*float64(wait) > float64(left) {
+		s.over = true
+		return left
+	}
+	if s.timedOut {
+		s.step = len(earlyWaits)
+	}
+	return wait
+}
+
+// timeLeft is how long the call may wait, so that a usual response is still in time.
+func (c *call) timeLeft(failed *attempt, now time.Time) time.Duration {
+	s := &c.more.waits
+	if s.end.IsZero() && (c.deadline.IsZero() || c.deadline.Sub(now) > nearEnd) {
+		s.end = now.Add(seriesTime)
+	}
+	switch {
+	case s.end.IsZero():
+		return max(c.deadline.Sub(now)-c.reserve(failed.record.Latency), 0)
+	case c.perCall().MaxAttempts > defaultMaxAttempts:
+		return seriesTime // each time: these are as many as the caller wants
+	}
+	return max(s.end.Sub(now), lastAtLeast)
+}
+
+// overloaded reports whether the server was too busy for the attempt, or there was none.
+func (a *attempt) overloaded() bool {
+	return a.neverSent() || a.turnedAway(http.StatusTooManyRequests, http.StatusServiceUnavailable, statusOverloaded)
 }
 
 // timedOut reports whether the attempt ended because it took too long.
 func (a *attempt) timedOut() bool {
 	return a.fate == fateTimeout || a.fate == fateError && netfail.TimedOut(a.record.Err)
-}
-
-// overloaded reports whether the failure looks like that of a server with more
-// work than it can do.
-func (a *attempt) overloaded() bool {
-	return a.timedOut() && !a.endedEarly() || a.turnedAway(http.StatusTooManyRequests, http.StatusServiceUnavailable, statusOverloaded)
-}
-
-// share is the part of the time left that the next attempt may wait: an even one
-// of those that are left, and less for the first after the server has turned the
-// call away, since that may be over soon, unless it is overrun.
-func (c *call) share(last *attempt, overrun bool, now time.Time) time.Duration {
-	left := leftWithoutEnd
-	if !c.deadline.IsZero() {
-		left = max(c.deadline.Sub(now)-last.record.Latency-c.bodyTime(), 0)
-	}
-	if c.number == 1 && !last.turnedAway(http.StatusTooManyRequests) && !overrun {
-		return min(herdBackoffMax, left/herdBackoffPart)
-	}
-	return left / time.Duration(max(c.perCall().MaxAttempts-c.number, 1))
 }
 
 // turnedAway reports whether the attempt was answered with one of the statuses.
@@ -237,13 +261,8 @@ func (c *call) prepareRetry() error {
 	return nil
 }
 
-// cutEnough reports whether answers were waited for in vain so long, and so often, by
-// a default of ours, that it is not done again.
-func (c *call) cutEnough(last *attempt) bool {
-	if last.fate != fateTimeout || c.perCall().AttemptTimeout > 0 {
-		return false
-	}
-	more := c.further()
-	more.cuts++
-	return more.cuts > 1
+// hung reports whether the attempt ended because nothing came within maxResponseTime: the
+// caller has waited long enough.
+func (a *attempt) hung() bool {
+	return a.fate == fateTimeout && a.call.perCall().AttemptTimeout == 0
 }

@@ -6,13 +6,14 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"os"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -181,13 +182,13 @@ func TestRetryLoopTraps(t *testing.T) {
 		// body is made all the same, for calls that share one Transport.
 		synctest.Test(t, func(t *testing.T) {
 			base := roundTripper(status(500))
-			tr := &resilienthttp.Transport{Base: base, Breaker: never(), Budget: &resilienthttp.Budget{Ratio: -1}, Idempotency: resilienthttp.Idempotency{Off: true}}
+			tr := &resilienthttp.Transport{Base: base, Policy: every(time.Second), Breaker: never(), Budget: &resilienthttp.Budget{Ratio: -1}, Idempotency: resilienthttp.Idempotency{Off: true}}
 			var wg sync.WaitGroup
 			for i := range 32 {
 				wg.Go(func() {
 					method := []string{"GET", "POST"}[i%2]
 					resp, err := tr.RoundTrip(newRequest(t, method, "http://api.test/", ""))
-					if err != nil || len(resilienthttp.Attempts(resp)) != []int{4, 1}[i%2] {
+					if err != nil || len(resilienthttp.Attempts(resp)) != []int{6, 1}[i%2] {
 						t.Errorf("%s: %v, %v", method, err, resilienthttp.Attempts(resp))
 					}
 				})
@@ -396,10 +397,10 @@ func TestWaits(t *testing.T) {
 		status   int // 0: an error
 		is       error
 	}{
-		{"none after the last", every(time.Second), 0, []step{status(503)}, 3 * time.Second, 4, 503, nil},
-		{"none after the last error", every(time.Second), 0, []step{failing(errReset)}, 3 * time.Second, 4, 0, errReset},
+		{"none after the last", every(time.Second), 0, []step{status(503)}, 5 * time.Second, 6, 503, nil},
+		{"none after the last error", every(time.Second), 0, []step{failing(errReset)}, 5 * time.Second, 6, 0, errReset},
 		{"none before the first", every(time.Second), 0, []step{status(200)}, 0, 1, 200, nil},
-		{"they grow", exponential, 0, []step{status(503)}, 7 * time.Second, 4, 503, nil},
+		{"they grow", exponential, 0, []step{status(503)}, 31 * time.Second, 6, 503, nil},
 		{"the server's comes on top", every(time.Second), 0, []step{status(503, "Retry-After", "10"), status(200)}, 11 * time.Second, 2, 200, nil},
 		{"a wait that fits", every(time.Second), 1001 * time.Millisecond, []step{status(503), status(200)}, time.Second, 2, 200, nil},
 		{"a wait that ends with the deadline", every(time.Second), time.Second, []step{status(503)}, 0, 1, 503, nil},
@@ -408,7 +409,7 @@ func TestWaits(t *testing.T) {
 		{"the server's wait does not fit", every(0), 5 * time.Second, []step{status(503, "Retry-After", "10")}, 0, 1, 503, nil},
 		{"the server asks too much", every(0), 0, []step{status(503, "Retry-After", "61")}, 0, 1, 503, nil},
 		{"the server asks the most", every(0), 0, []step{status(503, "Retry-After", "60"), status(200)}, time.Minute, 2, 200, nil},
-		{"no waits at all", every(0), 0, []step{status(503)}, 0, 4, 503, nil},
+		{"no waits at all", every(0), 0, []step{status(503)}, 0, 6, 503, nil},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -831,7 +832,7 @@ func TestRequestsAreIndependent(t *testing.T) {
 		resp, err := tr.RoundTrip(get(t).WithContext(ctx))
 		require.NoError(t, err)
 		readAll(t, resp)
-		require.Equal(t, "10000 9000 8000 7000", strings.Join(seen, " "))
+		require.Equal(t, "10000 9000 8000 7000 6000 5000", strings.Join(seen, " "))
 		for i, a := range resilienthttp.Attempts(resp) {
 			require.Equal(t, seen[i], a.Request.Header.Get("X-Request-Timeout-Ms"))
 		}
@@ -913,70 +914,116 @@ func TestLoneClientGetsItsAttempts(t *testing.T) {
 	}
 }
 
-// §4.14: a failure that is its call's alone is repeated soon; where it is
-// everybody's, the attempts are spread over the time that is left.
-func TestBackoffOfTheHerd(t *testing.T) {
+// TestWaitsBeforeRetries is L3: the waits of one call to a server that fails in one way.
+// Each is drawn from the last quarter of what the row says.
+func TestWaitsBeforeRetries(t *testing.T) {
 	const (
-		short = 100 * time.Millisecond
-		left  = 30 * time.Second // without a deadline
-		long  = left / 8
+		ms      = time.Millisecond
+		s       = time.Second
+		rest    = -1 // up to the deadline, or 10 s after the first failure
+		restMin = -2 // what is left of the 10 s is less than a second, which is the least
 	)
-	timeout := resilienthttp.Policy{AttemptTimeout: time.Second}
-	own := resilienthttp.Policy{Backoff: resilienthttp.FullJitter(short, long)}
+	succeeds := []step{status(200)}
 	for _, tt := range []struct {
 		name     string
 		policy   resilienthttp.Policy
-		served   int
-		retry    int // of which this is the wait
+		before   []step        // calls before, one attempt each
+		pause    time.Duration // after them
+		deadline time.Duration // 0: none
 		failure  step
-		deadline time.Duration
-		most     time.Duration // jitter comes close to it and never above
+		want     []time.Duration
 	}{
-		{"503", resilienthttp.Policy{}, 1, 1, status(503), 0, long},
-		{"529", resilienthttp.Policy{}, 1, 1, status(529), 0, long},
-		{"a timeout", timeout, 1, 1, hanging, 0, long},
-		{"never served", resilienthttp.Policy{}, 0, 1, status(503), 0, long},
-		{"so many calls that they make up for it", resilienthttp.Policy{}, 20, 1, status(503), 0, short},
-		{"an eighth of the time left", resilienthttp.Policy{}, 1, 1, status(503), 5 * time.Second, 5 * time.Second / 8},
-		{"the server says at once", resilienthttp.Policy{}, 1, 1, status(503, "Retry-After", "0"), 0, long},
-		{"429: an even part of the time left", resilienthttp.Policy{}, 1, 1, status(429), 0, left / 3},
-		{"500", resilienthttp.Policy{}, 1, 1, status(500), 0, short},
-		{"500, never served", resilienthttp.Policy{}, 0, 1, status(500), 0, short},
-		{"no answer", resilienthttp.Policy{}, 1, 1, failing(errReset), 0, short},
-		{"Backoff of one's own", own, 1, 1, status(503), 0, short},
-		{"second, 503: an even part of the time left", resilienthttp.Policy{}, 1, 2, status(503), 0, left / 2},
-		{"second, 500, never served", resilienthttp.Policy{}, 0, 2, status(500), 0, left / 2},
-		{"second, 500, served", resilienthttp.Policy{}, 1, 2, status(500), 0, 2 * short},
-		{"third, 500, never served", resilienthttp.Policy{}, 0, 3, status(500), 0, left},
+		{name: "500, no deadline: until 10 s after the first failure", failure: status(500), want: []time.Duration{100 * ms, 500 * ms, 2500 * ms, rest}},
+		{name: "500, deadline 30 s: all five", failure: status(500), deadline: 30 * s, want: []time.Duration{100 * ms, 500 * ms, 2500 * ms, 5 * s, rest}},
+		{name: "500, deadline 10 min: as without", failure: status(500), deadline: 10 * time.Minute, want: []time.Duration{100 * ms, 500 * ms, 2500 * ms, rest}},
+		{name: "500, deadline 5 s: 2.5 s would leave enough", failure: status(500), deadline: 5 * s, want: []time.Duration{100 * ms, 500 * ms, 2500 * ms, rest}},
+		{name: "500, deadline 4 s: 2.5 s would leave too little", failure: status(500), deadline: 4 * s, want: []time.Duration{100 * ms, 500 * ms, rest}},
+		{name: "500, deadline 150 ms: the last at once", failure: status(500), deadline: 150 * ms, want: []time.Duration{rest}},
+		{name: "a reset is like a 500", failure: failing(errReset), want: []time.Duration{100 * ms, 500 * ms, 2500 * ms, rest}},
+		{name: "503: from 500 ms on", failure: status(503), deadline: 30 * s, want: []time.Duration{500 * ms, 2500 * ms, 5 * s, rest}},
+		{name: "529: from 500 ms on", failure: status(529), deadline: 30 * s, want: []time.Duration{500 * ms, 2500 * ms, 5 * s, rest}},
+		{name: "429: from 500 ms on", failure: status(429), deadline: 30 * s, want: []time.Duration{500 * ms, 2500 * ms, 5 * s, rest}},
+		{name: "connection refused: from 500 ms on", failure: failing(&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}), deadline: 30 * s, want: []time.Duration{500 * ms, 2500 * ms, 5 * s, rest}},
+		{name: "a timeout of a server that never responded: the rest", failure: failing(&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}), deadline: 30 * s, want: []time.Duration{rest}},
+		{
+			name: "a timeout, 9 s after a success: 2.5 s, then the rest", before: succeeds, pause: 9 * s, deadline: 30 * s,
+			failure: failing(&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}), want: []time.Duration{2500 * ms, rest},
+		},
+		{
+			name: "a timeout, 11 s after a success: the rest", before: succeeds, pause: 11 * s, deadline: 30 * s,
+			failure: failing(&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}), want: []time.Duration{rest},
+		},
+		{name: "the last call failed: the rest alone", before: []step{status(500)}, failure: status(500), deadline: 30 * s, want: []time.Duration{rest}},
+		{name: "the last call failed, no deadline", before: []step{status(500)}, failure: status(500), want: []time.Duration{rest}},
+		{name: "a call failed, the next succeeded: all five", before: []step{status(500), status(200)}, failure: status(500), deadline: 30 * s, want: []time.Duration{100 * ms, 500 * ms, 2500 * ms, 5 * s, rest}},
+		{name: "the last call got a 404: all five", before: []step{status(404)}, failure: status(500), deadline: 30 * s, want: []time.Duration{100 * ms, 500 * ms, 2500 * ms, 5 * s, rest}},
+		{name: "MaxAttempts 2: the first alone", policy: resilienthttp.Policy{MaxAttempts: 2}, failure: status(500), deadline: 30 * s, want: []time.Duration{100 * ms}},
+		{name: "MaxAttempts 3: the first and the last", policy: resilienthttp.Policy{MaxAttempts: 3}, failure: status(500), deadline: 30 * s, want: []time.Duration{100 * ms, rest}},
+		{name: "MaxAttempts 3, 503", policy: resilienthttp.Policy{MaxAttempts: 3}, failure: status(503), deadline: 30 * s, want: []time.Duration{500 * ms, rest}},
+		{name: "MaxAttempts 5: three and the last", policy: resilienthttp.Policy{MaxAttempts: 5}, failure: status(500), deadline: 30 * s, want: []time.Duration{100 * ms, 500 * ms, 2500 * ms, rest}},
+		{
+			name: "MaxAttempts 9: 5 s again and again", policy: resilienthttp.Policy{MaxAttempts: 9}, failure: status(500),
+			want: []time.Duration{100 * ms, 500 * ms, 2500 * ms, 5 * s, 5 * s, 5 * s, 5 * s, 10 * s},
+		},
+		{
+			name: "MaxAttempts 9, deadline 18 s: as long as there is time", policy: resilienthttp.Policy{MaxAttempts: 9}, failure: status(500), deadline: 18 * s,
+			want: []time.Duration{100 * ms, 500 * ms, 2500 * ms, 5 * s, 5 * s, rest},
+		},
+		{name: "responses after 8 s: the last wait is a second", failure: after(8*s, status(500)), want: []time.Duration{100 * ms, 500 * ms, restMin}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var longest time.Duration
-				for range 100 {
-					base := script(status(200))
-					transport := &resilienthttp.Transport{Base: base, Policy: tt.policy}
-					for range tt.served {
-						resp, err := transport.RoundTrip(get(t))
-						require.NoError(t, err)
-						readAll(t, resp)
+				for range 20 {
+					var base http.RoundTripper
+					tr := &resilienthttp.Transport{
+						Base: roundTripper(func(r *http.Request) (*http.Response, error) { return base.RoundTrip(r) }), Policy: tt.policy,
+						Budget: &resilienthttp.Budget{Ratio: -1}, Breaker: never(),
 					}
-					base.mu.Lock()
-					base.steps, base.sent = append(slices.Repeat([]step{tt.failure}, tt.retry), status(200)), nil
-					base.mu.Unlock()
+					for _, one := range tt.before {
+						base = script(one)
+						tripped(t, tr, get(t).WithContext(resilienthttp.SingleAttempt(t.Context())))
+					}
+					time.Sleep(tt.pause)
+					base = script(tt.failure)
 					ctx, cancel := t.Context(), context.CancelFunc(func() {})
 					if tt.deadline > 0 {
 						ctx, cancel = context.WithTimeout(ctx, tt.deadline)
 					}
-					resp, err := transport.RoundTrip(get(t).WithContext(ctx))
-					require.NoError(t, err)
-					require.Equal(t, 200, resp.StatusCode)
-					longest = max(longest, resilienthttp.Attempts(resp)[tt.retry-1].Wait)
-					readAll(t, resp)
+					begun := time.Now()
+					attempts := tripped(t, tr, get(t).WithContext(ctx))
 					cancel()
+					require.Len(t, attempts, len(tt.want)+1)
+					for i, want := range tt.want {
+						failed := attempts[i].Start.Add(attempts[i].Latency)
+						switch end := attempts[0].Start.Add(attempts[0].Latency + 10*s); {
+						case want == restMin:
+							want = s
+						case want == rest && tt.deadline > 0 && tt.deadline <= time.Minute:
+							want = begun.Add(tt.deadline - ms).Sub(failed)
+						case want == rest:
+							want = end.Sub(failed)
+						}
+						require.LessOrEqual(t, attempts[i].Wait, want, "wait %d", i+1)
+						require.GreaterOrEqual(t, attempts[i].Wait, want*3/4, "wait %d", i+1)
+					}
 				}
-				require.LessOrEqual(t, longest, tt.most)
-				require.Greater(t, longest, tt.most*3/4)
 			})
 		})
 	}
+}
+
+// L3: a wait leaves time for a response as slow as those of the scope, and for its body.
+func TestLastWaitLeavesTimeForTheResponse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for range 50 {
+			base := script(after(300*time.Millisecond, status(200)))
+			tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) { return base.RoundTrip(r) })}
+			tripped(t, tr, get(t))
+			base = script(status(500), status(500), after(300*time.Millisecond, status(200)))
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			attempts := tripped(t, tr, get(t).WithContext(ctx))
+			cancel()
+			require.Equal(t, "1 500, 2 500, 3 200", story(attempts))
+		}
+	})
 }

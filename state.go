@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/allowance"
 	"github.com/resilienthttp/resilienthttp/internal/circuit"
 	"github.com/resilienthttp/resilienthttp/internal/latency"
 	"github.com/resilienthttp/resilienthttp/internal/netfail"
@@ -61,11 +60,11 @@ type BreakerStatus struct {
 	Limit     float64   // of requests in flight, after slow failures; below 1 it is a pause after each; 0: none
 }
 
-// BudgetStatus is what the Budget knows of a scope.
+// BudgetStatus is the bucket of retry tokens of a scope. Used and Remaining together are
+// its capacity.
 type BudgetStatus struct {
-	Calls int     // of the Budget's Window
-	Taken int     // what retries count for that have failed, or are not over yet; those that succeeded cost nothing
-	Room  float64 // for so many further retries that fail; negative: the Budget has no cap
+	Used      float64 // tokens that are missing until the bucket is full
+	Remaining float64 // tokens for further retries; negative: the Budget has no limit
 }
 
 // QuotaStatus is one quota of a scope: what its server says of it, or the RateLimit's own
@@ -188,18 +187,6 @@ func statusOf(s circuit.Status) BreakerStatus {
 	}
 }
 
-func (b *Budget) status(key scope.Key, now time.Time) BudgetStatus {
-	if !b.withDefaults(now) {
-		return BudgetStatus{Room: -1}
-	}
-	a := b.scopes.Peek(key)
-	if a == nil {
-		a = new(allowance.Allowance) // that of a scope never heard of
-	}
-	s := a.Status(now, &b.rule)
-	return BudgetStatus{Calls: s.Calls, Taken: int(s.Taken + 0.5), Room: s.Room}
-}
-
 // describe adds to scopes, whose keys are those, what is known of their quotas.
 func (l *RateLimit) describe(scopes []ScopeState, keys []knownScope, now time.Time) {
 	place := make(map[scope.Key]int, len(keys))
@@ -250,10 +237,13 @@ func bucketName(q *quota.Status) string {
 type scopeRecord struct {
 	inFlight, waiting, retrying atomic.Int32
 
+	failing   atomic.Bool  // the last finished call failed, and nothing has succeeded since
+	succeeded atomic.Int64 // when something last did, since the origin, to successEvery; 0: never
+
+	answers   latency.Quick // the responses of those successes
+	bodies    latency.Quick // from the headers until the end
 	latencies latency.Record
-	bodies    bodyTime
 	adapted   atomic.Pointer[latency.Adaptive] // nil: no policy wants it
-	copies    worth                            // those beside slow answers; hedges have theirs
 	slowest   slowest
 	failure   lastFailure
 }
@@ -265,6 +255,28 @@ func (r *scopeRecord) describe(s *ScopeState, at time.Duration) {
 		latency.Share{Of: 0.5, Took: &s.Latency.P50}, latency.Share{Of: 0.95, Took: &s.Latency.P95}, latency.Share{Of: 0.99, Took: &s.Latency.P99},
 	)
 	s.Slowest, s.Failure = r.slowest.read(at), r.failure.read()
+}
+
+// successEvery is how often a success is written down: a busy client must not write to
+// memory that its processors share at each call.
+const successEvery = 100 * time.Millisecond
+
+// success records a success at a time since the origin.
+func (r *scopeRecord) success(at, took time.Duration) {
+	if r.failing.Load() {
+		r.failing.Store(false)
+	}
+	if last := r.succeeded.Load(); last != 0 && at-time.Duration(last) < successEvery {
+		return
+	}
+	r.succeeded.Store(int64(max(at, 1)))
+	r.answers.Follow(took)
+}
+
+// succeededWithin reports whether something has succeeded in the time before at.
+func (r *scopeRecord) succeededWithin(before, at time.Duration) bool {
+	last := r.succeeded.Load()
+	return last > 0 && at-time.Duration(last) <= before
 }
 
 // slowest is the slowest call of this period, and that of the one before. A call that is
@@ -374,6 +386,9 @@ func (a *attempt) seeEnd(outcome circuit.Outcome, now time.Time) {
 	a.learn(now)
 	if a.fate == fateAnswered {
 		seen.latencies.Add(now.Sub(a.call.since), a.record.Latency)
+	}
+	if outcome == circuit.Success {
+		seen.success(now.Sub(a.call.since), a.record.Latency)
 	}
 	if outcome != circuit.Success && outcome != circuit.None {
 		seen.failure.failed(now, a.record.Response, a.record.Err)

@@ -71,17 +71,17 @@ func TestResponseXorError(t *testing.T) {
 		{"200", status(200), 200, 1},
 		{"301", status(301), 301, 1},
 		{"404", status(404), 404, 1},
-		{"429 without a word", status(429), 429, 4},
-		{"500", status(500), 500, 4},
+		{"429 without a word", status(429), 429, 6},
+		{"500", status(500), 500, 6},
 		{"501", status(501), 501, 1},
-		{"503", status(503), 503, 4},
-		{"529", status(529), 529, 4},
-		{"599", status(599), 599, 4},
+		{"503", status(503), 503, 6},
+		{"529", status(529), 529, 6},
+		{"599", status(599), 599, 6},
 		{"status 0", status(0), 0, 1},
 		{"status 600", status(600), 600, 1},
 		{"status -1", status(-1), -1, 1},
-		{"error", failing(errReset), 0, 4},
-		{"response and error", both, 0, 4},
+		{"error", failing(errReset), 0, 6},
+		{"response and error", both, 0, 6},
 		{"neither response nor error", neither, 0, 1},
 	}
 	for _, tt := range tests {
@@ -127,7 +127,7 @@ func TestEveryFailureStatusIsReturned(t *testing.T) {
 			last := attempts[n-1]
 			require.Same(t, resp, last.Response)
 			if n > 1 {
-				require.Equal(t, 4, n, "%d", code)
+				require.Equal(t, 6, n, "%d", code)
 				require.Equal(t, resilienthttp.ErrMaxAttempts, last.Stop)
 			} else {
 				require.NoError(t, last.Stop)
@@ -251,15 +251,15 @@ func TestRequestBodyIsClosedOnce(t *testing.T) {
 		{name: "permanent failure", steps: []step{status(404)}, bodies: 1},
 		{name: "redirect", steps: []step{status(307, "Location", "/")}, bodies: 1},
 		{name: "retried", steps: []step{status(503), status(200)}, bodies: 2},
-		{name: "retries exhausted by status", steps: []step{status(503)}, bodies: 4},
-		{name: "retries exhausted by error", steps: []step{failing(errReset)}, bodies: 4, is: errReset},
+		{name: "retries exhausted by status", steps: []step{status(503)}, bodies: 6},
+		{name: "retries exhausted by error", steps: []step{failing(errReset)}, bodies: 6, is: errReset},
 		{name: "attempts time out", steps: []step{hanging}, setup: func(_ *testing.T, c *call) {
 			c.tr.Policy.AttemptTimeout = time.Second
-		}, bodies: 4, is: resilienthttp.ErrAttemptTimeout},
-		{name: "attempts are waited for in vain", steps: []step{hanging}, bodies: 2, is: resilienthttp.ErrAttemptTimeout},
+		}, bodies: 3, is: resilienthttp.ErrAttemptTimeout},
+		{name: "attempts are waited for in vain", steps: []step{hanging}, bodies: 1, is: resilienthttp.ErrAttemptTimeout},
 		{name: "Base returns both", steps: []step{func(r *http.Request) (*http.Response, error) {
 			return response(r, 200, "x"), errReset
-		}}, bodies: 4, is: errReset},
+		}}, bodies: 6, is: errReset},
 		{name: "no GetBody", steps: []step{status(503)}, setup: func(_ *testing.T, c *call) { c.req.GetBody = nil }, bodies: 1},
 		{name: "single attempt", steps: []step{status(503)}, setup: func(_ *testing.T, c *call) {
 			c.req = c.req.WithContext(resilienthttp.SingleAttempt(c.req.Context()))
@@ -334,7 +334,7 @@ func TestRequestBodyIsClosedOnce(t *testing.T) {
 			time.AfterFunc(time.Second, cancel)
 		}, bodies: 2, is: context.Canceled},
 		{name: "no token for the retry", steps: []step{status(503)}, setup: func(_ *testing.T, c *call) {
-			c.tr.Budget = &resilienthttp.Budget{Ratio: 1e-9, MinPerSecond: -1}
+			c.tr.Budget = &resilienthttp.Budget{Ratio: 1e-9, MinTokens: -1}
 		}, bodies: 2},
 		{name: "RetryWait panics", steps: []step{status(503)}, setup: func(_ *testing.T, c *call) {
 			c.tr.Trace = &resilienthttp.Trace{RetryWait: func(*resilienthttp.Attempt) { panic(errReset) }}
@@ -465,7 +465,7 @@ func TestRetriedRedirectPassesThrough(t *testing.T) {
 		require.Equal(t, 302, resp.StatusCode)
 		require.Equal(t, "http://[bad", resp.Header.Get("Location"))
 		require.Equal(t, "status 302", readAll(t, resp))
-		require.Len(t, base.calls(), 4)
+		require.Len(t, base.calls(), 5)
 		base.requireBalance(t)
 	})
 }
@@ -663,7 +663,7 @@ func TestBodyReplay(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				base := script(status(500), failing(errReset), hanging, status(200))
+				base := script(status(500), failing(errReset), status(503), status(200))
 				req := newRequest(t, "PUT", "http://api.test/", "")
 				bodies := trackBody(req, "content")
 				tt.length(req)
@@ -908,7 +908,7 @@ func TestFailureClosesNoIdleConnectionOfOthers(t *testing.T) {
 		for url, cause := range map[string]error{bad.URL: syscall.ECONNRESET, refused.URL: syscall.ECONNREFUSED} {
 			_, err := tr.RoundTrip(newRequest(t, "GET", url, ""))
 			require.ErrorIs(t, err, cause)
-			require.Len(t, asError(t, err).Attempts, 4)
+			require.Len(t, asError(t, err).Attempts, map[error]int{syscall.ECONNRESET: 5, syscall.ECONNREFUSED: 4}[cause])
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Millisecond, cancel)
@@ -999,7 +999,7 @@ func TestDefaultBase(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 503, resp.StatusCode)
 		readAll(t, resp)
-		require.Len(t, base.calls(), 4, "only the outer one retries")
+		require.Len(t, base.calls(), 6, "only the outer one retries")
 	})
 }
 
@@ -1209,26 +1209,26 @@ func TestBadGates(t *testing.T) {
 	const huge = time.Duration(math.MaxInt64)
 	for name, tr := range map[string]*resilienthttp.Transport{
 		"NaN": {
-			Budget: &resilienthttp.Budget{Ratio: nan, MinPerSecond: nan}, Breaker: &resilienthttp.Breaker{FailureRatio: nan},
+			Budget: &resilienthttp.Budget{Ratio: nan, MinTokens: math.MinInt}, Breaker: &resilienthttp.Breaker{FailureRatio: nan},
 			Hedge: &resilienthttp.Hedge{Quantile: nan, MaxRatio: nan}, RateLimit: &resilienthttp.RateLimit{Limit: rate.Limit(nan)},
 		},
 		"infinite": {
-			Budget: &resilienthttp.Budget{Ratio: inf, MinPerSecond: inf}, Breaker: &resilienthttp.Breaker{FailureRatio: inf},
+			Budget: &resilienthttp.Budget{Ratio: inf, MinTokens: math.MaxInt}, Breaker: &resilienthttp.Breaker{FailureRatio: inf},
 			Hedge: &resilienthttp.Hedge{Quantile: inf, MaxRatio: inf, Delay: 1}, RateLimit: &resilienthttp.RateLimit{Limit: rate.Limit(inf)},
 		},
 		"negatively infinite": {
-			Budget: &resilienthttp.Budget{Ratio: -inf, MinPerSecond: -inf}, Breaker: &resilienthttp.Breaker{FailureRatio: -inf},
+			Budget: &resilienthttp.Budget{Ratio: -inf, MinTokens: -1}, Breaker: &resilienthttp.Breaker{FailureRatio: -inf},
 			Hedge: &resilienthttp.Hedge{Quantile: -inf, MaxRatio: -inf}, RateLimit: &resilienthttp.RateLimit{Limit: rate.Limit(-inf)},
 		},
 		"huge": {
-			Budget:    &resilienthttp.Budget{Ratio: math.MaxFloat64, MinPerSecond: math.MaxFloat64, Window: huge},
+			Budget:    &resilienthttp.Budget{Ratio: math.MaxFloat64, MinTokens: math.MaxInt},
 			Breaker:   &resilienthttp.Breaker{FailureRatio: 1, MinRequests: math.MaxInt, Window: huge, Cooldown: huge, MaxCooldown: huge, Probes: math.MaxInt},
 			Hedge:     &resilienthttp.Hedge{Delay: huge, MaxRatio: math.MaxFloat64},
 			RateLimit: &resilienthttp.RateLimit{Limit: math.MaxFloat64, Burst: math.MaxInt, MaxWait: huge, MaxClosed: huge},
 			Deadline:  resilienthttp.Deadline{Margin: -huge, Max: huge},
 		},
 		"negative": {
-			Budget:    &resilienthttp.Budget{Ratio: -1, MinPerSecond: -1, Window: math.MinInt64},
+			Budget:    &resilienthttp.Budget{Ratio: -1, MinTokens: math.MinInt},
 			Breaker:   &resilienthttp.Breaker{FailureRatio: -1, MinRequests: math.MinInt, Window: math.MinInt64, Cooldown: math.MinInt64, MaxCooldown: math.MinInt64, Probes: math.MinInt},
 			Hedge:     &resilienthttp.Hedge{Delay: math.MinInt64},
 			RateLimit: &resilienthttp.RateLimit{Limit: -1, Burst: math.MinInt, MaxWait: math.MinInt64, MaxClosed: math.MinInt64},
@@ -1236,7 +1236,7 @@ func TestBadGates(t *testing.T) {
 		},
 		"a breaker of nanoseconds": {
 			Breaker: &resilienthttp.Breaker{FailureRatio: 1e-300, MinRequests: -1, Window: 1, Cooldown: 1, MaxCooldown: 1, Probes: -1},
-			Budget:  &resilienthttp.Budget{Window: 1}, RateLimit: &resilienthttp.RateLimit{Limit: 1e-300, MaxWait: 1},
+			Budget:  &resilienthttp.Budget{Ratio: 1e-300, MinTokens: 1}, RateLimit: &resilienthttp.RateLimit{Limit: 1e-300, MaxWait: 1},
 		},
 		"an immense limit": {RateLimit: &resilienthttp.RateLimit{Limit: 1e300}},
 	} {

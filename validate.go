@@ -38,9 +38,6 @@ func (t *Transport) Validate() error {
 		c.Share("Policy.Adaptive.Quantile", a.Quantile)
 		c.Add(a.Multiple > 0 && a.Multiple < 1, fmt.Sprintf("Policy.Adaptive.Multiple is %v: what is usual takes longer than a part of the Quantile", a.Multiple))
 	}
-	if b := t.Budget; b != nil {
-		c.Unit("Budget.Window", b.Window)
-	}
 	if l := t.RateLimit; l != nil {
 		c.Unit("RateLimit.MaxWait", l.MaxWait)
 		c.Unit("RateLimit.MaxClosed", l.MaxClosed)

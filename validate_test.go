@@ -39,17 +39,17 @@ func TestValidate(t *testing.T) {
 		{"nil Base of a type", &fields{Base: (*http.Transport)(nil)}, []string{"nil"}},
 		{"nil Base of our type", &fields{Base: (*fields)(nil)}, []string{"nil"}},
 		{"nanoseconds", &fields{
-			Policy:   resilienthttp.Policy{AttemptTimeout: 5, ReadTimeout: 30, MaxRetryAfter: 60},
-			Deadline: resilienthttp.Deadline{Margin: 2, Max: 999}, Budget: &resilienthttp.Budget{Window: 10},
+			Policy:    resilienthttp.Policy{AttemptTimeout: 5, ReadTimeout: 30, MaxRetryAfter: 60},
+			Deadline:  resilienthttp.Deadline{Margin: 2, Max: 999},
 			RateLimit: &resilienthttp.RateLimit{MaxWait: 60, MaxClosed: 3}, Hedge: &resilienthttp.Hedge{Delay: 100},
 			Breaker: &resilienthttp.Breaker{Window: 10, Cooldown: 100, MaxCooldown: 200},
 		}, []string{
-			"Policy.AttemptTimeout is 5ns", "Policy.ReadTimeout", "Policy.MaxRetryAfter", "Deadline.Margin", "Deadline.Max is 999ns", "Budget.Window",
+			"Policy.AttemptTimeout is 5ns", "Policy.ReadTimeout", "Policy.MaxRetryAfter", "Deadline.Margin", "Deadline.Max is 999ns",
 			"RateLimit.MaxWait", "RateLimit.MaxClosed", "Hedge.Delay", "Breaker.Window", "Breaker.Cooldown", "Breaker.MaxCooldown",
 		}},
 		{"the least of all may be meant", &fields{
-			Policy:   resilienthttp.Policy{AttemptTimeout: 1, ReadTimeout: 1, MaxRetryAfter: 1},
-			Deadline: resilienthttp.Deadline{Off: true, Margin: 1, Max: 1}, Budget: &resilienthttp.Budget{Window: 1},
+			Policy:    resilienthttp.Policy{AttemptTimeout: 1, ReadTimeout: 1, MaxRetryAfter: 1},
+			Deadline:  resilienthttp.Deadline{Off: true, Margin: 1, Max: 1},
 			RateLimit: &resilienthttp.RateLimit{MaxWait: 1, MaxClosed: 1}, Hedge: &resilienthttp.Hedge{Delay: 1},
 			Breaker: &resilienthttp.Breaker{Window: 1, Cooldown: 1, MaxCooldown: 1},
 		}, nil},

@@ -50,7 +50,7 @@ const all = `{
 		"Adaptive": {"Multiple": 3, "Quantile": 0.98, "Min": "100ms", "MinSamples": 50}},
 	"idempotency": {"header": "X-Key", "maxLength": 64, "hosts": ["*.api.test"], "methods": ["POST", "DELETE"], "off": true},
 	"Deadline": {"Header": "X-By", "Margin": "20ms", "Max": "30s", "Off": true},
-	"Budget": {"Ratio": 0.2, "MinPerSecond": -1, "Window": "20s", "Static": true},
+	"Budget": {"Ratio": 0.2, "MinTokens": -1, "Static": true},
 	"RateLimit": {"Limit": 50.5, "Burst": 7, "maxWait": "10s", "MaxClosed": "2h", "IgnoreHeaders": true},
 	"Breaker": {"FailureRatio": 0.5, "MinRequests": 9, "Window": "11s", "Cooldown": "1s", "MaxCooldown": "4s", "Probes": 2, "Static": true},
 	"Hedge": {"Delay": "250ms", "Quantile": 0.9, "MaxRatio": 1e-2},
@@ -65,7 +65,7 @@ func TestRead(t *testing.T) {
 			Policy:      resilienthttp.Policy{MaxAttempts: 3, AttemptTimeout: 5 * time.Second, ReadTimeout: 90 * time.Second, MaxRetryAfter: -time.Second, Adaptive: &resilienthttp.AdaptiveTimeout{Multiple: 3, Quantile: 0.98, Min: 100 * time.Millisecond, MinSamples: 50}},
 			Idempotency: resilienthttp.Idempotency{Header: "X-Key", Methods: []string{"POST", "DELETE"}, MaxLength: 64, Hosts: []string{"*.api.test"}, Off: true},
 			Deadline:    resilienthttp.Deadline{Header: "X-By", Margin: 20 * time.Millisecond, Max: 30 * time.Second, Off: true},
-			Budget:      &resilienthttp.Budget{Ratio: 0.2, MinPerSecond: -1, Window: 20 * time.Second, Static: true},
+			Budget:      &resilienthttp.Budget{Ratio: 0.2, MinTokens: -1, Static: true},
 			RateLimit:   &resilienthttp.RateLimit{Limit: 50.5, Burst: 7, MaxWait: 10 * time.Second, MaxClosed: 2 * time.Hour, IgnoreHeaders: true},
 			Breaker: &resilienthttp.Breaker{
 				FailureRatio: 0.5, MinRequests: 9, Window: 11 * time.Second, Cooldown: time.Second, MaxCooldown: 4 * time.Second, Probes: 2, Static: true,
@@ -140,8 +140,8 @@ func TestReadRefuses(t *testing.T) {
 			"Budget.Ratio is a string, and must be a number", "Hedge is a list, and must be an object",
 			"Idempotency.Methods is a string, and must be a list of strings", "Idempotency.Header is 7, and must be a string",
 		}},
-		{"nulls", `{"Policy": null, "Budget": {"Ratio": null, "Window": null}, "Idempotency": {"Methods": ["POST", null]}}`, []string{
-			"Policy is null", "Budget.Ratio is null", "Budget.Window is null", "Idempotency.Methods[1] is null",
+		{"nulls", `{"Policy": null, "Budget": {"Ratio": null, "MinTokens": null}, "Idempotency": {"Methods": ["POST", null]}}`, []string{
+			"Policy is null", "Budget.Ratio is null", "Budget.MinTokens is null", "Idempotency.Methods[1] is null",
 		}},
 		{"too large", `{"Budget": {"Ratio": 1e999}, "Policy": {"MaxAttempts": 99999999999999999999999}}`, []string{"Budget.Ratio", "Policy.MaxAttempts"}},
 		{"a backoff of no kind", `{"Policy": {"Backoff": {"Strategy": "Fibonacci", "Base": "1s", "Max": "2s"}}}`, []string{"Policy.Backoff.Strategy is \"Fibonacci\""}},

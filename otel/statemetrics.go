@@ -26,7 +26,7 @@ func newStateMetrics(m maker) *stateMetrics {
 		breaker: must(m.Int64ObservableGauge("resilienthttp.client.breaker.state",
 			metric.WithDescription("The circuit: 0 closed, 1 half-open, 2 open. Short openings are in resilienthttp.client.breaker.transitions."))),
 		room: must(m.Float64ObservableGauge("resilienthttp.client.budget.room", metric.WithUnit("{retry}"),
-			metric.WithDescription("For so many further retries that fail there is room in the Budget."))),
+			metric.WithDescription("Tokens that remain for retries."))),
 		remaining: must(m.Int64ObservableGauge("resilienthttp.client.quota.remaining", metric.WithUnit("{request}"),
 			metric.WithDescription("What is left of a quota, as its server says, those in flight taken off."))),
 		inFlight: must(m.Int64ObservableUpDownCounter("resilienthttp.client.in_flight", metric.WithUnit("{attempt}"),
@@ -51,7 +51,7 @@ type scopeSum struct {
 func (s *scopeSum) add(of *resilienthttp.ScopeState, buckets *names) {
 	s.breaker = max(s.breaker, int64(of.Breaker.State))
 	s.inFlight += int64(of.InFlight)
-	if room := of.Budget.Room; room >= 0 {
+	if room := of.Budget.Remaining; room >= 0 {
 		if !s.capped || room < s.room {
 			s.room = room
 		}

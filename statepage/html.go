@@ -248,8 +248,8 @@ func scopeRowOf(o ofClient) scopeRow {
 	if o.Breaker.Calls > 0 {
 		r.Failed = grouped(int64(o.Breaker.Failures)) + " of " + grouped(int64(o.Breaker.Calls))
 	}
-	if o.Budget.Room >= 0 {
-		r.Room = spare(o.Budget.Room)
+	if o.Budget.Remaining >= 0 {
+		r.Room = spare(o.Budget.Remaining)
 	}
 	if o.Latency.Samples > 0 {
 		r.P50, r.P95, r.P99 = spanOf(o.Latency.P50), spanOf(o.Latency.P95), spanOf(o.Latency.P99)

@@ -62,9 +62,8 @@ type breakerView struct {
 }
 
 type budgetView struct {
-	Calls int     `json:"calls"`
-	Taken int     `json:"taken"`
-	Room  float64 `json:"room"` // -1: no cap
+	Used      float64 `json:"used"`
+	Remaining float64 `json:"remaining"` // -1: no limit
 }
 
 type quotaView struct {
@@ -123,7 +122,7 @@ func viewOf(s *resilienthttp.ScopeState, now time.Time) scopeView {
 	v := scopeView{
 		Scope: s.Scope, InFlight: s.InFlight, Waiting: s.Waiting, Retrying: s.Retrying,
 		Breaker: breakerView{s.Breaker.State.String(), s.Breaker.Calls, s.Breaker.Failures, s.Breaker.Since, s.Breaker.NotBefore, s.Breaker.Limit},
-		Budget:  budgetView{s.Budget.Calls, s.Budget.Taken, s.Budget.Room},
+		Budget:  budgetView(s.Budget),
 		Latency: latencyView{s.Latency.P50.Seconds(), s.Latency.P95.Seconds(), s.Latency.P99.Seconds(), s.Latency.Samples, s.Latency.Timeout.Seconds()},
 		Slowest: callOf(&s.Slowest),
 	}

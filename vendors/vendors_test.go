@@ -98,7 +98,7 @@ func TestKeys(t *testing.T) {
 						}
 					}
 					if keyed {
-						assert.Len(t, attempts, 4)
+						assert.Len(t, attempts, 5)
 						assert.Contains(t, api.Requests()[0].Header, v.key)
 					} else {
 						assert.Len(t, attempts, 1)

@@ -19,8 +19,7 @@ import (
 func documented() map[string]any {
 	return map[string]any{
 		"Budget.Ratio":         0.1,
-		"Budget.MinPerSecond":  1.0,
-		"Budget.Window":        10 * time.Second,
+		"Budget.MinTokens":     5,
 		"Breaker.FailureRatio": 0.9,
 		"Breaker.MinRequests":  20,
 		"Breaker.Window":       10 * time.Second,
@@ -29,7 +28,7 @@ func documented() map[string]any {
 		"Breaker.Probes":       3,
 		"RateLimit.MaxWait":    time.Minute,
 		"RateLimit.MaxClosed":  time.Hour,
-		"Policy.MaxAttempts":   4,
+		"Policy.MaxAttempts":   6,
 		"Policy.MaxRetryAfter": time.Minute,
 		"Hedge.Quantile":       0.95,
 		"Hedge.MaxRatio":       0.05,

@@ -8,7 +8,6 @@
 package circuit
 
 import (
-	"math"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
@@ -85,7 +84,6 @@ type Result struct {
 type circuit struct {
 	current atomic.Pointer[generation]
 	typical typicalLatency
-	served  atomic.Int64 // when something last succeeded, since the origin, to typicalEvery; 0: never
 }
 
 // generation is a circuit between two changes. Its fields do not change; what
@@ -110,8 +108,6 @@ type state interface {
 	refuses(g *generation, at time.Time, retry bool) (notBefore time.Time, refuses bool)
 	// describe is what is known.
 	describe(g *generation, now time.Time) Status
-	// worstFailure is the latency of the worst failure of this trouble.
-	worstFailure() time.Duration
 	// done records the result of an attempt that this state has let out.
 	done(t Ticket, r Result, now time.Time) *Change
 }
@@ -223,9 +219,6 @@ func (t Ticket) Done(r Result, now time.Time) *Change {
 			r.Outcome = Failure
 		}
 	}
-	if r.Outcome == Success {
-		g.circuit.answered(now.Sub(g.breaker.origin))
-	}
 	return g.state.done(t, r, now)
 }
 
@@ -240,12 +233,6 @@ func silenceLeast(typical time.Duration) time.Duration {
 		return time.Second
 	}
 	return max(slowFailure, 4*typical)
-}
-
-func (c *circuit) answered(at time.Duration) {
-	if last := c.served.Load(); last == 0 || at-time.Duration(last) >= typicalEvery {
-		c.served.Store(max(int64(at), 1))
-	}
 }
 
 // become makes the circuit pass to the next state, unless it has left this
@@ -273,43 +260,6 @@ func jittered(cooldown time.Duration) time.Duration {
 		return cooldown // it would overflow
 	}
 	return sum
-}
-
-// Health is what the results of a scope say about who is served.
-type Health struct {
-	Served  bool          // the circuit is closed, something succeeded within servedTime, and no two calls in a row have failed since
-	Typical time.Duration // what an answer took before the trouble, mostly; 0: there never was one
-	Quick   time.Duration // and what a quick one takes
-	Calls   int           // that have failed in a row
-	Failing time.Duration // for how long they have
-	Slow    bool          // most of what failed in that row was slow, as with a long queue
-}
-
-// Overrun reports whether nobody is known to be served because the server has more
-// work than it can do in time.
-func (h Health) Overrun() bool { return !h.Served && h.Slow }
-
-// servedTime is for how long a success tells that the server serves anybody.
-const servedTime = 3 * time.Second
-
-// Health tells what is known of a scope, also where circuits never open.
-func (b *Breaker) Health(key scope.Key, now time.Time) (h Health) {
-	g := b.peek(key)
-	if g == nil {
-		return Health{}
-	}
-	h.Typical, h.Quick = g.circuit.typical.latency(), g.circuit.typical.quick()
-	s, isClosed := g.state.(*closed)
-	if !isClosed {
-		h.Calls, h.Failing, h.Slow = math.MaxInt, math.MaxInt64, h.Typical > 0 && g.state.worstFailure() >= slowLeast(h.Typical)
-		return h
-	}
-	at, last := now.Sub(b.origin), time.Duration(g.circuit.served.Load())
-	if row, failing := s.rowNow(); failing {
-		h.Calls, h.Failing, h.Slow = row.calls, at-row.began, row.mostlySlow()
-	}
-	h.Served = last > 0 && at-last <= servedTime && h.Calls < 2
-	return h
 }
 
 // tired reports whether a failure took so long that it tells of a long queue, by

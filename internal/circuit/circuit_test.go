@@ -1,7 +1,6 @@
 package circuit
 
 import (
-	"math"
 	"math/rand/v2"
 	"runtime"
 	"strconv"
@@ -290,102 +289,6 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-func TestHealth(t *testing.T) {
-	at := epoch.Add
-	b := record(Rules{MinRequests: 5, Probes: 1})
-	require.Equal(t, Health{}, b.Health(host, epoch), "never heard of")
-	b.run(epoch, "F")
-	require.Equal(t, Health{Failing: time.Second, Calls: 1}, b.Health(host, at(time.Second)), "nothing has succeeded")
-	b.done(b.must(t, epoch), Result{Outcome: Success, Took: time.Second}, epoch)
-	require.Equal(t, Health{Served: true, Typical: time.Second, Quick: time.Second}, b.Health(host, at(servedTime)))
-	require.Equal(t, Health{Typical: time.Second, Quick: time.Second}, b.Health(host, at(servedTime+time.Millisecond)), "that was long ago")
-
-	b.run(epoch, "F")
-	require.True(t, b.Health(host, epoch).Served, "one failure is a call's own")
-	b.run(at(time.Second), "F")
-	require.False(t, b.Health(host, at(time.Second)).Served, "two in a row")
-	require.Equal(t, 2*time.Second, b.Health(host, at(2*time.Second)).Failing, "since the first of them")
-	b.done(b.must(t, at(time.Second)), Result{Outcome: Success, Took: time.Second}, at(time.Second))
-	require.Equal(t, Health{Served: true, Typical: time.Second, Quick: time.Second}, b.Health(host, at(time.Second)))
-
-	until := b.opened(t, at(time.Second))
-	require.Equal(t, Health{Typical: time.Second, Quick: time.Second, Calls: math.MaxInt, Failing: math.MaxInt64}, b.Health(host, until), "open")
-	probe := b.must(t, until)
-	require.False(t, b.Health(host, until).Served, "half-open")
-	b.done(probe, Result{Outcome: Success}, until)
-	require.True(t, b.Health(host, until).Served, "closed")
-
-	off := record(Rules{FailureRatio: -1})
-	off.run(epoch, "SS")
-	require.True(t, off.Health(host, epoch).Served, "one that never opens knows it too")
-}
-
-// Where a slow endpoint stands beside a quick one, a quick answer is the quick one's,
-// however few there are; and a server that becomes slow is that after a while.
-func TestQuick(t *testing.T) {
-	const quick, slow = 20 * time.Millisecond, 3 * time.Second
-	b := record(Rules{})
-	at := epoch
-	answer := func(took time.Duration) time.Duration {
-		at = at.Add(typicalEvery)
-		b.done(b.must(t, at), Result{Outcome: Success, Took: took}, at)
-		return b.Health(host, at).Quick
-	}
-	require.Equal(t, slow, answer(slow))
-	for range 300 {
-		for range 7 {
-			answer(slow)
-		}
-		answer(quick)
-	}
-	require.Less(t, answer(quick), 300*time.Millisecond)
-	for range 2000 {
-		answer(slow)
-	}
-	require.Equal(t, slow, answer(slow))
-}
-
-// Failures tell of a long queue where most of those in a row took long, beside the
-// answers that there were; a server that has never answered is not known to be slow.
-func TestHealthOfSlowFailures(t *testing.T) {
-	const typical, long = 80 * time.Millisecond, 160 * time.Millisecond
-	for _, tt := range []struct {
-		name     string
-		answered bool
-		results  []Result
-		slow     bool
-	}{
-		{"twice as long as an answer", true, []Result{{Took: long}}, true},
-		{"hardly longer than an answer", true, []Result{{Took: long - 1}}, false},
-		{"a timeout, however short", true, []Result{{Took: typical, TimeOut: true}}, true},
-		{"one that hangs among many that are refused", true, []Result{{Took: time.Minute, TimeOut: true}, {}, {}}, false},
-		{"half of them", true, []Result{{Took: long}, {}}, true},
-		{"of a server that has never answered", false, []Result{{Took: long, TimeOut: true}}, false},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			b := record(Rules{MinRequests: 100})
-			if tt.answered {
-				b.done(b.must(t, epoch), Result{Outcome: Success, Took: typical}, epoch)
-			}
-			for _, r := range tt.results {
-				r.Outcome = Failure
-				b.done(b.must(t, epoch), r, epoch)
-			}
-			require.Equal(t, tt.slow, b.Health(host, epoch).Slow)
-		})
-	}
-}
-
-// Retries are not counted in the row of calls, which alone tells of the server.
-func TestHealthOfRetries(t *testing.T) {
-	b := record(Rules{})
-	b.run(epoch, "SF")
-	for range 5 {
-		b.done(b.must(t, epoch), Result{Outcome: Failure, Retry: true}, epoch)
-	}
-	require.True(t, b.Health(host, epoch).Served)
-}
-
 // §4.18
 func TestScopesAreBounded(t *testing.T) {
 	b := record(Rules{MinRequests: 1, Cooldown: time.Hour})
@@ -578,7 +481,6 @@ func TestStress(t *testing.T) {
 					ticket.Cancel(now())
 				}
 				b.State(host, at)
-				b.Health(host, at)
 			}
 		})
 	}
@@ -650,7 +552,6 @@ func TestHappyPathDoesNotAllocate(t *testing.T) {
 		ticket, _, _ := b.Admit(host, now, false)
 		ticket.Done(Result{Outcome: Success}, now)
 		b.Refuses(host, now, true)
-		b.Health(host, now)
 	}))
 }
 

@@ -9,9 +9,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/window"
 )
 
-// closed lets everything out and counts the results: the circuit opens when the
-// ratio of failures is reached, or early, when a row of failures has come that
-// chance does not explain.
+// closed admits all requests and counts the results. The circuit opens at the ratio of
+// failures, or early, after a row of failures.
 type closed struct {
 	limit *limit // after slow failures; nil: none
 
@@ -29,7 +28,6 @@ type row struct {
 	slow     int           // of these, those that tell of a long queue
 	calls    int           // of all of it
 	since    time.Duration // when the first of the attempts failed, since the origin,
-	began    time.Duration // and when the first of all did
 	share    float64       // of failures before it
 	slowest  time.Duration // latency
 }
@@ -39,14 +37,14 @@ type row struct {
 func (r *row) mostlySlow() bool { return 2*r.slow >= r.attempts }
 
 const (
-	rowLeast = 5
-	rowTime  = 2 * time.Second
-	// rowChance is the logarithm of one in a million: so improbable must a row be,
-	// if each of its calls had failed by the share of before.
+	rowLeast  = 5 // attempts, of two calls,
+	rowFlight = 4 // and so many for each attempt in flight, which may succeed yet
+	rowTime   = 2 * time.Second
+
+	// rowChance is the logarithm of one in a million: the probability of the row, if each
+	// attempt failed independently, with the ratio of failures before the row.
 	rowChance = -13.8
 )
-
-func (*closed) worstFailure() time.Duration { return 0 }
 
 func (s *closed) name() State { return Closed }
 
@@ -142,19 +140,15 @@ func (s *closed) failed(g *generation, r Result, at time.Duration) (opens bool, 
 	return s.tooMany(rules, r, at), worst
 }
 
-func newRow(at time.Duration, share float64) row { return row{since: at, began: at, share: share} }
+func newRow(at time.Duration, share float64) row { return row{since: at, share: share} }
 
-// tooMany reports whether the failure is one too many. It is locked.
+// tooMany reports whether the failure opens the circuit. It is locked.
 //
-// The ratio tells that. What is in flight counts as answered until it is back,
-// unless the rules are static: of a burst of calls, those that fail may be back
-// before those that succeed.
-//
-// A row of failures that goes on for two seconds tells it too, if it is so long that
-// chance does not explain it: if each fails by itself, as often as before the row,
-// there is not one like it in a million. A client that makes a call a second need
-// not wait for MinRequests then, and one whose every fourth call fails anyway does
-// not open by bad luck. No call with its retries opens the circuit by itself.
+// The ratio of failures opens it. Attempts in flight count as successes, unless the rules
+// are static: of a burst of calls, those that fail may end first. A row of failures that
+// lasts two seconds opens it too, if neither chance nor the attempts in flight explain it:
+// a client with a call a second need not wait for MinRequests results. The retries of one
+// call alone never open the circuit.
 func (s *closed) tooMany(rules *Rules, r Result, at time.Duration) bool {
 	if rules.off() {
 		return false
@@ -168,8 +162,12 @@ func (s *closed) tooMany(rules *Rules, r Result, at time.Duration) bool {
 	if enough && rules.tooMany(failures, n+uint64(max(s.inFlight.Load(), 0))) {
 		return true
 	}
-	early := !r.Retry && s.row.attempts >= rowLeast && at-s.row.since >= rowTime
-	return early && float64(s.row.attempts)*math.Log(s.row.share) <= rowChance
+	row := &s.row
+	if r.Retry || row.calls < 2 || at-row.since < rowTime {
+		return false
+	}
+	explained := rowLeast + rowFlight*max(s.inFlight.Load(), 0)
+	return int64(row.attempts) >= explained && float64(row.attempts)*math.Log(row.share) <= rowChance
 }
 
 // share is the share of failures in the Window, taken with one more of each so
@@ -177,14 +175,4 @@ func (s *closed) tooMany(rules *Rules, r Result, at time.Duration) bool {
 func (s *closed) share(rules *Rules, at time.Duration) float64 {
 	failures, successes := s.results.Sum(at, rules.Window)
 	return float64(failures+1) / float64(failures+successes+2)
-}
-
-// rowNow is the row of failures, if there is one.
-func (s *closed) rowNow() (r row, failing bool) {
-	if !s.failing.Load() {
-		return row{}, false
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.row, true
 }

@@ -40,8 +40,6 @@ const probeAnswer = time.Second
 
 func (p *probe) expired(now time.Time) bool { return !now.Before(p.expires) }
 
-func (h *halfOpen) worstFailure() time.Duration { return h.worst }
-
 func (h *halfOpen) name() State { return HalfOpen }
 
 func (h *halfOpen) describe(g *generation, now time.Time) Status {

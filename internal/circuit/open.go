@@ -23,8 +23,6 @@ func (g *generation) openAfter(took, worst, last time.Duration, now time.Time) *
 	return &open{cooldown: cooldown, until: now.Add(jittered(cooldown)), worst: max(took, worst)}
 }
 
-func (o *open) worstFailure() time.Duration { return o.worst }
-
 func (o *open) name() State { return Open }
 
 func (o *open) describe(g *generation, now time.Time) Status {

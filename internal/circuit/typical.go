@@ -12,7 +12,6 @@ import (
 // other's way; two that come at once may count as one.
 type typicalLatency struct {
 	median  atomic.Int64 // 0: unknown
-	least   atomic.Int64 // what the quick answers take; 0: unknown
 	sampled atomic.Int64 // when, since the origin
 }
 
@@ -26,7 +25,6 @@ func (t *typicalLatency) sample(at, took time.Duration) {
 		return
 	}
 	t.sampled.Store(max(int64(at), 1))
-	t.follow(int64(took))
 	switch old := t.median.Load(); {
 	case old == 0:
 		t.median.Store(max(int64(took), 1))
@@ -34,22 +32,5 @@ func (t *typicalLatency) sample(at, took time.Duration) {
 		t.median.Store(old + max(old/16, 1))
 	case int64(took) < old:
 		t.median.Store(old - old/16)
-	}
-}
-
-// quick is what an answer takes that is quick for the scope: of a slow endpoint
-// beside a quick one, it is the quick one's. It is 0 if nothing was ever answered.
-func (t *typicalLatency) quick() time.Duration { return time.Duration(t.least.Load()) }
-
-// follow moves the least a quarter of the way down to a quicker answer, and up to a
-// slower one by a 256th.
-func (t *typicalLatency) follow(took int64) {
-	switch old := t.least.Load(); {
-	case old == 0:
-		t.least.Store(max(took, 1))
-	case took < old:
-		t.least.Store(max(old-(old-took+3)/4, 1))
-	default:
-		t.least.Store(old + min(took-old, max(old/256, 1)))
 	}
 }

@@ -1,8 +1,5 @@
-// Package window counts events over a sliding window of time.
-//
-// Counter is for counts that every call makes: it takes no lock and is right to
-// within one bucket. Tally is for counts that a limit is held against: its
-// owner locks it, and it never forgets an event before its time.
+// Package window counts events over a sliding window of time, without a lock, right to
+// within one bucket.
 //
 // Time is a time.Duration since an origin of the owner's choosing, taken from
 // one monotonic clock (now.Sub(origin), with both from time.Now). The length of
@@ -97,25 +94,17 @@ func (c *Counter) Add(now, length time.Duration, a, b uint32) {
 
 // Sum returns how many events of each kind are in the window that ends now.
 func (c *Counter) Sum(now, length time.Duration) (a, b uint64) {
-	a, b, _ = c.Newest(now, length, Buckets)
-	return a, b
-}
-
-// Newest returns how many of them are in the newest n of the Buckets, of which
-// the last has only begun, and how long a time these cover by now.
-func (c *Counter) Newest(now, length time.Duration, n int64) (a, b uint64, covered time.Duration) {
 	last := c.last.Load()
-	width := max(length, MinLength) / Buckets
 	e := max(epoch(now, length), last)
 	// Nothing is newer than last: the buckets beyond it may have tags of any
 	// lap, after a long idle time also one that looks like this.
-	for i := max(e-n+1, 0); i <= last; i++ {
+	for i := max(e-Buckets+1, 0); i <= last; i++ {
 		if word := c.ring[i%Buckets].Load(); tagOf(word) == lap(i) {
 			x, y := counts(word)
 			a, b = a+x, b+y
 		}
 	}
-	return a, b, time.Duration(n-1)*width + max(now, 0)%width + 1
+	return a, b
 }
 
 // advance makes the buckets up to epoch e ready to count in, and returns e, or

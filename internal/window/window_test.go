@@ -243,114 +243,6 @@ func TestCounterStressLapping(t *testing.T) {
 	wg.Wait()
 }
 
-func TestTally(t *testing.T) {
-	type op struct {
-		at   time.Duration
-		n    uint64
-		undo bool
-	}
-	const length = 15 * time.Second // a bucket is one second
-	for _, tt := range []struct {
-		name string
-		ops  []op
-		at   time.Duration
-		want uint64
-	}{
-		{name: "empty", at: time.Hour},
-		{name: "now", ops: []op{{at: 0, n: 3}}, at: 0, want: 3},
-		{name: "until just before one window has gone by", ops: []op{{at: 300, n: 3}}, at: 300 + length - 1, want: 3},
-		{name: "not one window later", ops: []op{{at: 300, n: 3}}, at: 300 + length},
-		{name: "a bucket leaves with its last event", ops: []op{{at: 0, n: 1}, {at: 300, n: 1}}, at: length, want: 2},
-		{name: "and not later", ops: []op{{at: 0, n: 1}, {at: 300, n: 1}}, at: length + 300},
-		{name: "the bucket at the far end still counts", ops: []op{{at: time.Second - 1, n: 1}, {at: 15 * time.Second, n: 1}}, at: 15 * time.Second, want: 2},
-		{name: "idle", ops: []op{{at: 0, n: 1}, {at: time.Hour, n: 2}}, at: time.Hour, want: 2},
-		{name: "clock goes back", ops: []op{{at: 20 * time.Second, n: 1}, {at: 3 * time.Second, n: 1}}, at: time.Second, want: 2},
-		{name: "before the origin", ops: []op{{at: -time.Hour, n: 1}}, at: -time.Hour, want: 1},
-		{name: "undone", ops: []op{{at: 0, n: 3, undo: true}, {at: 0, n: 1}}, at: 0, want: 1},
-		{name: "the end of time", ops: []op{{at: math.MaxInt64, n: 1}}, at: math.MaxInt64, want: 1},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			var c Tally
-			for _, o := range tt.ops {
-				m := c.Add(o.at, length, o.n)
-				if o.undo {
-					c.Undo(m, o.n)
-				}
-			}
-			require.Equal(t, tt.want, c.Sum(tt.at, length))
-		})
-	}
-}
-
-func TestTallyUndo(t *testing.T) {
-	const length = 15 * time.Second
-	var c Tally
-	m := c.Add(0, length, 2)
-	other := c.Add(5*time.Second, length, 2)
-	c.Undo(m, 1)
-	require.EqualValues(t, 3, c.Sum(5*time.Second, length))
-	c.Undo(m, 5)
-	require.EqualValues(t, 2, c.Sum(5*time.Second, length), "not below zero, nor from another bucket")
-	c.Add(16*time.Second, length, 7) // in the bucket that m was in
-	c.Undo(m, 1)
-	require.EqualValues(t, 9, c.Sum(16*time.Second, length), "what has left the window is not taken from what came in")
-	c.Undo(other, 2)
-	require.EqualValues(t, 7, c.Sum(16*time.Second, length))
-	c.Undo(other, 2)
-	require.EqualValues(t, 7, c.Sum(16*time.Second, length))
-}
-
-func TestTallyLengths(t *testing.T) {
-	for _, length := range []time.Duration{math.MinInt64, -1, 0, 1, MinLength, 1000001 * time.Nanosecond, time.Hour, math.MaxInt64} {
-		t.Run(length.String(), func(t *testing.T) {
-			var c Tally
-			c.Add(time.Second, length, 1)
-			require.EqualValues(t, 1, c.Sum(time.Second, length))
-		})
-	}
-}
-
-// Against the definition: never fewer than the events of the last window, and
-// none that is older than that by more than a bucket.
-func TestTallyModel(t *testing.T) {
-	for seed := range uint64(200) {
-		r := rand.New(rand.NewPCG(seed, 2))
-		length := time.Duration(1 + r.Int64N(int64(time.Minute)))
-		window := max(length, MinLength)
-		width := (window-1)/tallyBuckets + 1
-		var c Tally
-		var events []time.Duration
-		var now, latest time.Duration
-		for range 300 {
-			switch r.IntN(10) {
-			case 0:
-				now += time.Duration(r.Int64N(int64(3*window) + 1))
-			case 1:
-				now += window
-			case 2:
-				now -= time.Duration(r.Int64N(int64(window)/2 + 1))
-			default:
-				now += time.Duration(r.Int64N(int64(width) + 1))
-			}
-			latest = max(latest, now)
-			var least, most uint64
-			for _, at := range events {
-				if latest-at < window {
-					least++
-				}
-				if latest-at < window+width {
-					most++
-				}
-			}
-			n := c.Sum(now, length)
-			require.GreaterOrEqual(t, n, least, "seed %d at %v", seed, now)
-			require.LessOrEqual(t, n, most, "seed %d at %v", seed, now)
-			c.Add(now, length, 1)
-			events = append(events, latest)
-		}
-	}
-}
-
 func TestCounterDoesNotAllocate(t *testing.T) {
 	var c Counter
 	var now time.Duration
@@ -387,15 +279,6 @@ func BenchmarkCounter(b *testing.B) {
 		c.Add(time.Hour, length, 1, 1)
 		for b.Loop() {
 			c.Sum(time.Hour, length)
-		}
-	})
-	b.Run("tally", func(b *testing.B) {
-		var c Tally
-		now := time.Hour
-		for b.Loop() {
-			now += time.Microsecond
-			c.Sum(now, length)
-			c.Add(now, length, 1)
 		}
 	})
 }
