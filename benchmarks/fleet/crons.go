@@ -5,10 +5,12 @@ import (
 	"time"
 )
 
+// met is what counts in an outage that few calls meet.
+const met = "success of the calls that meet it"
+
 // crons are clients with a call a minute, of which the third meets an outage, at a
 // moment of its own.
 func crons() (all []Scenario) {
-	const met = "success of the calls that meet it"
 	for _, v := range []struct {
 		length  time.Duration
 		success float64

@@ -16,9 +16,11 @@ type Goal struct {
 	In      Topology             // ""; both
 	Worst   bool                 // of several seeds the worst counts, not the mean
 	Times   func(Result) float64 // what is wanted is that many times what a bare client has of this
+	Plus    func(Result) float64 // what is wanted is that much more than a bare client has of this
 	OrBare  bool                 // what a bare client has is enough, to a thousandth
 
-	format string
+	format  string
+	seconds bool // it is a time, which has no end if what is waited for does not come
 }
 
 func atMost(what string, measure func(Result) float64, want float64, format string) Goal {
@@ -30,8 +32,10 @@ func atLeast(what string, measure func(Result) float64, want float64, format str
 }
 
 func recoversWithin(want time.Duration) Goal {
-	return atMost("seconds until goodput is back", backAfter, want.Seconds(), "%.1f").ofWorst()
+	return atMost("seconds until goodput is back", backAfter, want.Seconds(), "%.1f").inSeconds().ofWorst()
 }
+
+func (g Goal) inSeconds() Goal { g.seconds = true; return g }
 
 func (g Goal) shared() Goal { g.In = Shared; return g }
 
@@ -46,6 +50,16 @@ func (g Goal) orBare() Goal { g.OrBare = true; return g }
 func (g Goal) because(why string) Goal { g.Why = why; return g }
 
 func (g Goal) timesBare(measure func(Result) float64) Goal { g.Times = measure; return g }
+
+func (g Goal) plusBare(measure func(Result) float64) Goal { g.Plus = measure; return g }
+
+// ofBare is what the goal asks of a bare client; nil: nothing.
+func (g Goal) ofBare() func(Result) float64 {
+	if g.Times != nil {
+		return g.Times
+	}
+	return g.Plus
+}
 
 // over is what the goal measures, over several seeds.
 func (g Goal) over(results []Result) float64 {
@@ -103,11 +117,16 @@ func Targets(ours, bare Row, best float64) (targets []Target) {
 // target holds the results against the goal, which may need those of a bare client.
 func (g Goal) target(ours, bare []Result) (t Target, ok bool) {
 	want := g.Want
-	if g.Times != nil {
+	if g.ofBare() != nil {
 		if len(bare) == 0 {
 			return t, false
 		}
-		want *= combined(bare, func(r Result) float64 { return r.Bare[g.What] }, false, false)
+		has := combined(bare, func(r Result) float64 { return r.Bare[g.What] }, false, false)
+		if g.Times != nil {
+			want *= has
+		} else {
+			want += has
+		}
 	}
 	if g.OrBare && len(bare) > 0 {
 		if b := g.over(bare); g.Least {
@@ -129,7 +148,7 @@ func (g Goal) target(ours, bare []Result) (t Target, ok bool) {
 }
 
 func (g Goal) text(v float64) string {
-	if v >= never.Seconds() && g.format == "%.1f" {
+	if g.seconds && v >= never.Seconds() {
 		return "never"
 	}
 	return fmt.Sprintf(g.format, v)
@@ -173,8 +192,11 @@ func success(row Row) float64 { return row.average(Result.Success) }
 // shown is what the plot shows of a row.
 func shown(row Row) float64 {
 	s := row[0].Scenario
-	if s.Shows == "" {
+	switch s.Shows {
+	case "":
 		return success(row)
+	case met:
+		return row.average(Result.SuccessDuring)
 	}
 	return row.average(func(r Result) float64 { return r.Goals[s.Shows] })
 }

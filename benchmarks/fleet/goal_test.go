@@ -29,6 +29,7 @@ func TestGoal(t *testing.T) {
 		{"as much as a bare client", most.orBare(), []float64{90}, "≤ 100.0", "90.0", true},
 		{"at least", atLeast("p99, ms", p99, 71, "%.1f"), []float64{80, 60}, "≥ 71.0", "70.0", false},
 		{"the least of the seeds", atLeast("p99, ms", p99, 71, "%.1f").ofWorst(), []float64{80, 60}, "≥ 71.0", "60.0", false},
+		{"a long time in milliseconds", most, []float64{4000}, "≤ 71.0", "4000.0", false},
 		{"never back", recoversWithin(time.Second), []float64{never.Seconds()}, "≤ 1.0", "never", false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -54,6 +55,22 @@ func TestGoalTimesBare(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, "≤ 10", target.Want)
 	require.True(t, target.Reached)
+}
+
+// TestGoalPlusBare: what is wanted is a bare client's, and so much more or less.
+func TestGoalPlusBare(t *testing.T) {
+	goal := atLeast("success", Result.Success, -0.01, "%.3f").plusBare(Result.Success)
+	_, ok := goal.target(resultOf("success", 0.9), nil)
+	require.False(t, ok)
+	for measured, reached := range map[float64]bool{0.63: false, 0.641: true} {
+		target, ok := goal.target(resultOf("success", measured), []Result{{Bare: map[string]float64{"success": 0.65}}})
+		require.True(t, ok)
+		require.Equal(t, "≥ 0.640", target.Want)
+		require.Equal(t, reached, target.Reached)
+	}
+	r := Result{Config: Config{Scenario: Scenario{Goals: []Goal{goal}}}, Offered: 4, Succeeded: 3}
+	r.measure()
+	require.InDelta(t, 0.75, r.Bare["success"], 1e-9)
 }
 
 func TestHarm(t *testing.T) {

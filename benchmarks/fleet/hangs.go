@@ -28,7 +28,7 @@ func hangs() []Scenario {
 		Load:   Load{Every: 9 * time.Second, Clients: 500}, Shows: afterwards,
 		Goals: []Goal{
 			atLeast(afterwards, func(r Result) float64 {
-				return r.successFrom(r.Scenario.Before + r.Scenario.During + 5*time.Second)
+				return r.successBetween(r.Scenario.Before+r.Scenario.During+5*time.Second, r.Scenario.Length())
 			}, 0.99, "%.4f"),
 			recoversWithin(5 * time.Second),
 		},

@@ -1,6 +1,9 @@
 package fleet
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // What can be asked of a result. Loads are in multiples of what was offered, and
 // times in the units that the names of the goals say.
@@ -19,6 +22,7 @@ func dark(r Result) float64                { return r.Dark.Seconds() }
 func tooMany(r Result) float64             { return float64(r.TooMany) }
 func tooManyLater(r Result) float64        { return float64(r.TooManyLater) }
 func quotaUsed(r Result) float64           { return r.QuotaUsed }
+func busiestSecond(r Result) float64       { return float64(slices.Max(append(r.Load, 0))) }
 func toldAtOnce(r Result) float64          { return r.ToldAtOnce }
 
 // AttemptsPerCall is the load on the server over all.

@@ -30,6 +30,7 @@ type Result struct {
 	P99          time.Duration
 	P999         time.Duration
 	FailedP50    time.Duration // and of those that failed
+	FailedP95    time.Duration
 	FailedP99    time.Duration
 	ToldAtOnce   float64 // share of those that failed within 100 ms
 	TooMany      int     // 429s
@@ -100,8 +101,8 @@ func (r *Result) measure() {
 	r.Goals, r.Bare = map[string]float64{}, map[string]float64{}
 	for _, g := range r.Scenario.Goals {
 		r.Goals[g.What] = g.Measure(*r)
-		if g.Times != nil {
-			r.Bare[g.What] = g.Times(*r)
+		if ofBare := g.ofBare(); ofBare != nil {
+			r.Bare[g.What] = ofBare(*r)
 		}
 	}
 	for _, c := range r.calls {
@@ -146,7 +147,7 @@ func (r *Result) latencies() {
 	good, bad = sorted(good), sorted(bad)
 	r.Mean = sum / time.Duration(max(len(good), 1))
 	r.P50, r.P99, r.P999 = quantile(good, 0.5), quantile(good, 0.99), quantile(good, 0.999)
-	r.FailedP50, r.FailedP99, r.ToldAtOnce = quantile(bad, 0.5), quantile(bad, 0.99), 1
+	r.FailedP50, r.FailedP95, r.FailedP99, r.ToldAtOnce = quantile(bad, 0.5), quantile(bad, 0.95), quantile(bad, 0.99), 1
 	if len(bad) > 0 {
 		r.ToldAtOnce = float64(atOnce) / float64(len(bad))
 	}
@@ -243,11 +244,11 @@ func (r Result) between(from, to time.Duration) float64 {
 	return float64(attempts) / float64(max(calls, 1))
 }
 
-// successFrom is the share of the calls made from then on that succeeded.
-func (r Result) successFrom(from time.Duration) float64 {
+// successBetween is the share of the calls made in the stretch that succeeded.
+func (r Result) successBetween(from, to time.Duration) float64 {
 	var s Share
 	for _, c := range r.calls {
-		if c.at >= from {
+		if c.at >= from && c.at < to {
 			s.count(c)
 		}
 	}

@@ -30,7 +30,7 @@ type Scenario struct {
 	Server Server
 	Load   Load
 	Goals  []Goal
-	Shows  string // the goal that the plot shows; "": success, of all calls
+	Shows  string // the goal that the plot shows, or met; "": success, of all calls
 
 	Topologies []Topology                     // nil: both
 	Ours       []string                       // the peers that the goals are for; nil: the zero Transport

@@ -5,7 +5,7 @@ import "slices"
 // Troubles are the everyday ones, of servers that are in trouble partly: the rows
 // of the design's table. Those on real sockets are tests of the library instead.
 func Troubles() []Scenario {
-	all := slices.Concat(refusals(), errorShares(), backends(), hangs(), paths(), crons(), limits(), crowds(), hedges(), tiers(), found())
+	all := slices.Concat(refusals(), errorShares(), backends(), hangs(), paths(), crons(), limits(), crowds(), hedges(), tiers(), found(), smallFleets(), blips(), deadPorts())
 	slices.SortStableFunc(all, func(a, b Scenario) int { return a.Row - b.Row })
 	return all
 }
