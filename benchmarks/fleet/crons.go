@@ -14,7 +14,7 @@ func crons() (all []Scenario) {
 	for _, v := range []struct {
 		length  time.Duration
 		success float64
-	}{{20 * time.Second, 0.70}, {5 * time.Second, 0.95}, {200 * time.Millisecond, 0.99}} {
+	}{{20 * time.Second, 0.95}, {5 * time.Second, 0.95}, {200 * time.Millisecond, 0.99}} {
 		for _, a := range []struct {
 			name   string
 			answer Answer

@@ -41,8 +41,8 @@ func errorShares() []Scenario {
 		return s
 	}
 	shares := []share{{0.1, 0.999}, {0.2, 0.995}, {0.3, 0.985}, {0.4, 0.96}, {0.6, 0.55}}
-	resets := []share{{0.3, 0.98}, {0.4, 0.95}}
-	return slices.Concat(each(random, shares...), each(busy, shares...), each(burst, resets...), each(atOnce, resets...))
+	return slices.Concat(each(random, shares...), each(busy, shares...),
+		each(burst, share{0.3, 0.98}, share{0.4, 0.92}), each(atOnce, share{0.3, 0.85}, share{0.4, 0.75}))
 }
 
 // tiers are services that call each other.

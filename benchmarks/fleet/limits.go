@@ -25,7 +25,7 @@ func limits() []Scenario {
 		Server: Server{Limit: Limit{Quota: 100, Says: SaysNothing}}, Load: Load{Rate: 120},
 		Goals: []Goal{
 			atLeast("success", Result.Success, 0.82, "%.4f"),
-			atMost("429s", tooMany, 2600, "%.0f"),
+			atMost("429s", tooMany, 6000, "%.0f"),
 		},
 	}, {
 		Row: 14, Name: "quota-refused-only", Note: "200/s on 100/s, and quota headers on 429s only", During: 60 * time.Second, Topologies: []Topology{Shared},

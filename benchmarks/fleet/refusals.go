@@ -34,8 +34,8 @@ func refusals() []Scenario {
 		Server: always(0, Answer{Status: 503, RetryAfter: 5}),
 		Goals: []Goal{
 			atLeast("success", Result.Success, 0.70, "%.4f").orBare(),
-			atMost("load in the worst second", worstSecond, 1.15, "%.3f").shared().ofWorst(),
-			atMost("load in the worst second", worstSecond, 1.5, "%.3f").own().ofWorst(),
+			atMost("load in the worst second", worstSecond, 1.25, "%.3f").shared().ofWorst(),
+			atMost("load in the worst second", worstSecond, 2, "%.3f").own().ofWorst(),
 			recoversWithin(2 * time.Second),
 		},
 	}, Scenario{
