@@ -1088,4 +1088,3 @@ func (o *onceClosed) Close() error {
 	o.once.Do(func() { o.closed.Add(1) })
 	return nil
 }
-
