@@ -1,14 +1,16 @@
 package fleet
 
 import (
+	"cmp"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 )
 
-// RunAll makes the runs, as many at a time as there are processors, and calls done
-// with each result in the order of the runs. A run's virtual time is its own: what
+// RunAll makes the runs, as many at a time as there are processors and the longest first,
+// and calls done with each result in the order of the runs. A run's virtual time is its own: what
 // is measured does not depend on what goes on beside it. Results that keep has are
 // taken from there, and the others are added; it may be nil.
 func RunAll(t *testing.T, runs []Config, keep *Kept, done func(Result)) []Result {
@@ -17,11 +19,13 @@ func RunAll(t *testing.T, runs []Config, keep *Kept, done func(Result)) []Result
 	for i := range runs {
 		results[i] = make(chan Result, 1)
 	}
+	longest := longestFirst(runs)
 	var next atomic.Int64
 	var workers sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {
-			for i := int(next.Add(1)) - 1; i < len(runs); i = int(next.Add(1)) - 1 {
+			for n := int(next.Add(1)) - 1; n < len(runs); n = int(next.Add(1)) - 1 {
+				i := longest[n]
 				result, ok := keep.get(runs[i])
 				if !ok {
 					t.Run(runs[i].String(), func(t *testing.T) { result = Run(t, runs[i]) })
@@ -38,4 +42,28 @@ func RunAll(t *testing.T, runs []Config, keep *Kept, done func(Result)) []Result
 		done(all[i])
 	}
 	return all
+}
+
+// longestFirst are the indexes of the runs, so that no long one is left at the end, when
+// the other processors have nothing to do.
+func longestFirst(runs []Config) []int {
+	order := make([]int, len(runs))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(runs[b].effort(), runs[a].effort()) })
+	return order
+}
+
+// effort is roughly proportional to the time that the run takes.
+func (c Config) effort() float64 {
+	l := c.Scenario.Load
+	calls := l.perSecond() * c.Scenario.Length().Seconds()
+	if l.Workers > 0 {
+		calls = Rate * c.Scenario.Length().Seconds()
+	}
+	if c.Peer.Name == "bare" {
+		return calls
+	}
+	return 3 * calls
 }

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -89,6 +90,7 @@ type Target struct {
 	Measured string
 	Bare     string // of a bare client, if it was run
 	Reached  bool
+	MissedBy string // how far the measure is from what is wanted; "": it is reached, or never came
 	Aim      bool
 	Why      string
 }
@@ -141,15 +143,25 @@ func (g Goal) target(ours, bare []Result) (t Target, ok bool) {
 		sign, reached = "≥ ", measured >= want
 	}
 	t = Target{What: g.What, Want: sign + g.text(want), Measured: g.text(measured), Reached: reached, Aim: g.Aim, Why: g.Why}
+	t.miss(measured, want, g.text)
 	if len(bare) > 0 {
 		t.Bare = g.text(g.over(bare))
 	}
 	return t, true
 }
 
+// miss sets MissedBy.
+func (t *Target) miss(measured, want float64, text func(float64) string) {
+	if by := math.Abs(measured - want); !t.Reached && text(measured) != neverText {
+		t.MissedBy = text(by)
+	}
+}
+
+const neverText = "never"
+
 func (g Goal) text(v float64) string {
 	if g.seconds && v >= never.Seconds() {
-		return "never"
+		return neverText
 	}
 	return fmt.Sprintf(g.format, v)
 }
@@ -172,9 +184,10 @@ func harm(ours, bare Row, best float64) (targets []Target) {
 		return nil
 	}
 	best = min(best, s.ceiling())
+	text := func(v float64) string { return fmt.Sprintf("%.4f", v) }
 	rule := func(what string, want float64) Target {
-		t := Target{What: what, Want: fmt.Sprintf("≥ %.4f", want), Measured: fmt.Sprintf("%.4f", success(ours))}
-		t.Reached = success(ours) >= want
+		t := Target{What: what, Want: "≥ " + text(want), Measured: text(success(ours)), Reached: success(ours) >= want}
+		t.miss(success(ours), want, text)
 		return t
 	}
 	if len(bare) > 0 && success(bare) >= worth {

@@ -78,22 +78,62 @@ func (r *Rows) Targets(row Row) []Target {
 	return Targets(row, r.beside(c, "bare"), best.Success)
 }
 
-// Verdicts are the targets of all rows, a line for each: first what is reached.
+// Verdicts are the targets of all rows, a line for each: first what is reached, then
+// the aims that are not, and what is missed. A table by group follows.
 func (r *Rows) Verdicts() string {
-	var reached, missed []string
+	var reached, below, missed strings.Builder
+	byGroup, groupOf := map[string]*count{}, groupsByScenario()
+	for _, name := range append(Groups(), "", totalCount) { // "": the gates
+		byGroup[name] = &count{}
+	}
 	for _, key := range r.keys {
 		row := r.results[key]
+		s := row[0].Scenario
 		for _, t := range r.Targets(row) {
-			line := fmt.Sprintf("%-26s %-6s %s\n", row[0].Scenario.title(), row[0].Topology, t)
-			if t.Reached {
-				reached = append(reached, line)
-			} else {
-				missed = append(missed, line)
+			to := &missed
+			switch {
+			case t.Reached:
+				to = &reached
+			case t.Aim:
+				to = &below
 			}
+			fmt.Fprintf(to, "%-26s %-6s %s\n", s.title(), row[0].Topology, t)
+			byGroup[groupOf[s.Name]].add(t)
+			byGroup[totalCount].add(t)
 		}
 	}
-	return strings.Join(reached, "") + strings.Join(missed, "") +
-		fmt.Sprintf("%d targets, %d reached\n", len(reached)+len(missed), len(reached))
+	text := reached.String() + below.String() + missed.String()
+	for _, name := range append(Groups(), totalCount) {
+		if n := byGroup[name]; n.targets+n.aims > 0 {
+			text += fmt.Sprintf("%-10s %s\n", name, n)
+		}
+	}
+	return text
+}
+
+const totalCount = "all"
+
+// count is how many targets and aims there are, and how many of them are reached.
+type count struct{ targets, reached, aims, aimed int }
+
+func (c *count) add(t Target) {
+	of, reached := &c.targets, &c.reached
+	if t.Aim {
+		of, reached = &c.aims, &c.aimed
+	}
+	*of++
+	if t.Reached {
+		*reached++
+	}
+}
+
+// String says it in words.
+func (c *count) String() string {
+	text := fmt.Sprintf("%4d of %d targets reached", c.reached, c.targets)
+	if c.aims > 0 {
+		text += fmt.Sprintf(", %d of %d aims", c.aimed, c.aims)
+	}
+	return text
 }
 
 // Peers are those of a comma-separated list of names, where "ours" are the ones

@@ -48,6 +48,9 @@ func (t Target) String() string {
 		kind = "aim "
 	}
 	text := fmt.Sprintf("%-14s %s %s%s: %s", verdict, t.What, kind, t.Want, t.Measured)
+	if t.MissedBy != "" {
+		text += ", by " + t.MissedBy
+	}
 	if t.Bare != "" {
 		text += " (bare " + t.Bare + ")"
 	}

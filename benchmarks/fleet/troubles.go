@@ -1,12 +1,85 @@
 package fleet
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
 
-// Troubles are the everyday ones, of servers that are in trouble partly: the rows
-// of the design's table. Those on real sockets are tests of the library instead.
+// group is the scenarios of one kind.
+type group struct {
+	name      string
+	scenarios func() []Scenario
+}
+
+// groups are all scenarios but the gates, by kind.
+func groups() []group {
+	return append([]group{{"fleet", classics}, {"stuck", stuck}}, troubleGroups()...)
+}
+
+// troubleGroups are the rows of the design's table. Those on real sockets are tests of
+// the library instead.
+func troubleGroups() []group {
+	return []group{
+		{"refusals", refusals},
+		{"errors", errorShares},
+		{"backends", backends},
+		{"hangs", hangs},
+		{"paths", paths},
+		{"crons", crons},
+		{"limits", limits},
+		{"crowds", crowds},
+		{"hedges", hedges},
+		{"tiers", tiers},
+		{"found", found},
+		{"small", smallFleets},
+		{"blips", blips},
+		{"ports", deadPorts},
+	}
+}
+
+// Troubles are the everyday ones, of servers that are in trouble partly.
 func Troubles() []Scenario {
-	all := slices.Concat(refusals(), errorShares(), backends(), hangs(), paths(), crons(), limits(), crowds(), hedges(), tiers(), found(), smallFleets(), blips(), deadPorts())
+	all := scenariosOf(troubleGroups())
 	slices.SortStableFunc(all, func(a, b Scenario) int { return a.Row - b.Row })
+	return all
+}
+
+func scenariosOf(groups []group) (all []Scenario) {
+	for _, g := range groups {
+		all = append(all, g.scenarios()...)
+	}
+	return all
+}
+
+// Groups are the names of the groups.
+func Groups() (names []string) {
+	for _, g := range groups() {
+		names = append(names, g.name)
+	}
+	return names
+}
+
+// InGroups returns the scenarios of a comma-separated list of groups.
+func InGroups(names string) (all []Scenario, err error) {
+	for name := range strings.SplitSeq(names, ",") {
+		i := slices.Index(Groups(), name)
+		if i < 0 {
+			return nil, fmt.Errorf("fleet: no group %q (want %s)", name, strings.Join(Groups(), ", "))
+		}
+		all = append(all, groups()[i].scenarios()...)
+	}
+	return all, nil
+}
+
+// groupsByScenario maps the names of scenarios to those of their groups.
+func groupsByScenario() map[string]string {
+	all := map[string]string{}
+	for _, g := range groups() {
+		for _, s := range g.scenarios() {
+			all[s.Name] = g.name
+		}
+	}
 	return all
 }
 

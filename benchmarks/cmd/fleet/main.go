@@ -1,29 +1,32 @@
 // Fleet lets many clients of each library meet one server, in virtual time: see
-// package fleet.
+// package fleet. Without flags it is a scoreboard:
 //
 //	go run ./benchmarks/cmd/fleet
 //
-// makes every run of this library and of a bare client, and random compositions of
-// troubles, prints what was measured, and rewrites its section of
-// docs/performance.md and the plot of all troubles. The other libraries stand there
-// with what they had when
+// makes one run of each scenario with this library and with a bare client, prints the
+// figures, and then the verdicts: targets reached, aims and targets missed, each with the
+// size of the miss, and a count for each group of scenarios. It changes no file.
 //
-//	go run ./benchmarks/cmd/fleet -all
-//
-// was run last, which runs them too, and rewrites all sections and plots.
-//
-//	go run ./benchmarks/cmd/fleet -scenario=brownout -peer=all -seeds=1 -draw
-//
-// draws the plots of the fleet's own scenarios that are run, and that of all troubles
-// from the figures on the page, and writes nothing else. And
-//
+//	go run ./benchmarks/cmd/fleet -group=small,blips
 //	go run ./benchmarks/cmd/fleet -scenario=outage,7 -peer=ours,bare -seeds=3 -series
 //	go run ./benchmarks/cmd/fleet -random=300
 //	go run ./benchmarks/cmd/fleet -random-only=17 -peer=ours,aws-sdk-go-v2
 //
-// make some runs, and print them only; -scenario=gates alone, what stands before a
-// server's workers, also rewrites its section. A scenario has a name, and the number of its
-// row in the design's table of everyday troubles, if it has one.
+// run a part: the scenarios of some groups; some scenarios, by their names or by the
+// numbers of their rows in the design's table; random compositions of troubles. With
+// -seeds=3 a figure is the mean of three seeds; with -all the other libraries run, too.
+//
+//	go run ./benchmarks/cmd/fleet -write
+//
+// measures all at three seeds, adds 300 random compositions, and rewrites its section of
+// docs/performance.md and the plot of all troubles; there, other libraries keep the
+// figures of the last run with -all -write, which rewrites all sections and plots. With
+// -scenario=gates, -write rewrites the section on a server's gates alone. And
+//
+//	go run ./benchmarks/cmd/fleet -scenario=brownout -peer=all -draw
+//
+// draws the plots of the fleet's own scenarios that are run, and that of all troubles
+// from the figures on the page, and writes nothing else.
 package main
 
 import (
@@ -46,14 +49,14 @@ import (
 )
 
 type options struct {
-	scenario, peer, topology, docs, plots, keep string
-	seconds                                     float64
-	seed                                        uint64
-	seeds, random, only                         int
-	series, targets, write, all, remember, draw bool
+	group, scenario, peer, topology, docs, plots, keep string
+	seconds                                            float64
+	seed                                               uint64
+	seeds, random, only                                int
+	series, targets, write, all, remember, draw        bool
 }
 
-// What is run if nothing is asked for.
+// What is run for the page, if nothing else is asked for.
 const (
 	allSeeds        = 3
 	allCompositions = 300
@@ -62,21 +65,22 @@ const (
 func main() {
 	var o options
 	flag.BoolVar(&o.all, "all", false, "run the other libraries as well")
+	flag.StringVar(&o.group, "group", "", "the scenarios of some groups: "+strings.Join(fleet.Groups(), ", ")+"; several with commas")
 	flag.StringVar(&o.scenario, "scenario", "all", "all, fleet, troubles, gates, a row's number, or a name: "+strings.Join(fleet.Names(), ", ")+"; several with commas")
 	flag.StringVar(&o.peer, "peer", "", "ours, defaults, or of "+strings.Join(peers.Names(), ", ")+"; several with commas; or all. Empty: ours,bare")
 	flag.StringVar(&o.topology, "topology", "both", "shared, own or both")
 	flag.Float64Var(&o.seconds, "seconds", 0, "of virtual time in which requests arrive, all phases in proportion; 0: the scenario's own")
 	flag.Uint64Var(&o.seed, "seed", fleet.Seed, "of the arrivals and the server")
-	flag.IntVar(&o.seeds, "seeds", 0, "how many, from -seed on; 0: 3 if all runs are made, or all at the gates, where there are targets; or 1")
+	flag.IntVar(&o.seeds, "seeds", 0, "how many, from -seed on; 0: 1, or with -write 3 of this library and a bare client")
 	flag.BoolVar(&o.series, "series", false, "also print arrivals, load and goodput by the second")
 	flag.BoolVar(&o.targets, "targets", true, "also hold "+peers.Ours+" against its targets")
-	flag.BoolVar(&o.write, "write", true, "rewrite docs/performance.md and the plots, if all runs are made")
+	flag.BoolVar(&o.write, "write", false, "rewrite docs/performance.md and the plots, from all runs or from all at the gates")
 	flag.StringVar(&o.docs, "docs", "", "the directory to write to, whatever runs are made; empty: the repository's docs")
 	flag.BoolVar(&o.draw, "draw", false, "write nothing but plots: of the fleet's own scenarios those that are run, and all troubles as the page has them")
 	flag.StringVar(&o.plots, "plots", "svg", "their format: svg, or png for a look at them")
 	flag.IntVar(&o.random, "random", 0, "that many random compositions of troubles, of the libraries in -peer against a bare client, and nothing else")
 	flag.IntVar(&o.only, "random-only", -1, "that one of them alone")
-	flag.BoolVar(&o.remember, "remember", false, "keep what other libraries have in benchmarks/fleet/peers.json, as -all does")
+	flag.BoolVar(&o.remember, "remember", false, "keep what other libraries have in benchmarks/fleet/peers.json, as -all -write does")
 	flag.StringVar(&o.keep, "keep", "", "a file that keeps results: what it has is not run again")
 	flag.Parse()
 	// net/http logs that a RoundTripper returned both a response and an error.
@@ -87,15 +91,18 @@ func main() {
 
 // whole reports whether nothing is left out.
 func (o options) whole() bool {
-	return o.scenario == "all" && o.topology == "both" && o.seconds == 0 && (o.peer == "" || o.peer == "all")
+	return o.scenario == "all" && o.group == "" && o.topology == "both" && o.seconds == 0 && (o.peer == "" || o.peer == "all")
 }
 
 // gates reports whether all runs at a server's gates are made, and nothing else.
 func (o options) gates() bool {
-	return o.scenario == "gates" && o.topology == "both" && o.seconds == 0 && o.peer == ""
+	return o.scenario == "gates" && o.group == "" && o.topology == "both" && o.seconds == 0 && o.peer == ""
 }
 
 func (o options) run(t *testing.T) error {
+	if err := o.check(); err != nil {
+		return err
+	}
 	if o.random > 0 || o.only >= 0 {
 		tallies, err := o.compositions(t)
 		if err != nil || !o.remember {
@@ -133,6 +140,17 @@ func (o options) run(t *testing.T) error {
 	return errors.Join(err, kept.Close(), o.report(t, &rows))
 }
 
+// check reports flags that contradict each other.
+func (o options) check() error {
+	switch {
+	case o.write && !o.whole() && !o.gates():
+		return errors.New("fleet: -write needs all runs, or all of -scenario=gates (see -docs to write elsewhere)")
+	case o.group != "" && o.scenario != "all":
+		return errors.New("fleet: -group and -scenario exclude each other")
+	}
+	return nil
+}
+
 // remember keeps what other libraries have, beside what is kept already.
 func remember(rows *fleet.Rows, tallies []fleet.Tally) error {
 	docs, err := report.Docs()
@@ -144,7 +162,7 @@ func remember(rows *fleet.Rows, tallies []fleet.Tally) error {
 
 // runs are those that are asked for.
 func (o options) runs() (runs []fleet.Config, err error) {
-	scenarios, err := fleet.Named(o.scenario)
+	scenarios, err := o.scenarios()
 	if err != nil {
 		return nil, err
 	}
@@ -178,6 +196,13 @@ func (o options) runs() (runs []fleet.Config, err error) {
 	return runs, nil
 }
 
+func (o options) scenarios() ([]fleet.Scenario, error) {
+	if o.group != "" {
+		return fleet.InGroups(o.group)
+	}
+	return fleet.Named(o.scenario)
+}
+
 // peers are those that meet the scenario: with -all, all libraries the fleet's own,
 // and those that this one is held beside the everyday troubles.
 func (o options) peers(s fleet.Scenario) ([]peers.Peer, error) {
@@ -192,12 +217,13 @@ func (o options) peers(s fleet.Scenario) ([]peers.Peer, error) {
 	return s.Peers("bare,ours")
 }
 
-// seedsOf is how many seeds a library is run with: if all are, only this one and a
-// bare client with several; at the gates, only with those that have targets.
+// seedsOf is how many seeds a library is run with: for the page, this one and a bare
+// client with several; at the gates, those that have targets.
 func (o options) seedsOf(c fleet.Config) int {
 	switch {
 	case o.seeds > 0:
 		return o.seeds
+	case !o.write:
 	case o.gates() && c.Scenario.Goals != nil,
 		o.whole() && (c.Peer.Name == "bare" || strings.HasPrefix(c.Peer.Name, peers.Ours)):
 		return allSeeds
@@ -262,7 +288,7 @@ func at(s []int, i int) int {
 func (o options) report(t *testing.T, rows *fleet.Rows) error {
 	docs := o.docs
 	if docs == "" {
-		if !o.draw && (!o.write || !o.whole() && !o.gates()) {
+		if !o.draw && !o.write {
 			return nil
 		}
 		var err error

@@ -1,0 +1,90 @@
+package fleet
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
+)
+
+// TestGroups_haveEachScenarioOnce: under a name of its own.
+func TestGroups_haveEachScenarioOnce(t *testing.T) {
+	seen := map[string]string{}
+	for _, name := range Groups() {
+		some, err := InGroups(name)
+		require.NoError(t, err)
+		require.NotEmpty(t, some, name)
+		for _, s := range some {
+			require.Empty(t, seen[s.Name], "%s is in two groups", s.Name)
+			seen[s.Name] = name
+		}
+	}
+	require.Equal(t, seen, groupsByScenario())
+	all, err := Named("all")
+	require.NoError(t, err)
+	require.Len(t, seen, len(all))
+	for _, s := range all {
+		require.Contains(t, seen, s.Name)
+	}
+}
+
+func TestInGroups(t *testing.T) {
+	both, err := InGroups("small,ports")
+	require.NoError(t, err)
+	require.Len(t, both, len(smallFleets())+len(deadPorts()))
+	_, err = InGroups("small,no such")
+	require.ErrorContains(t, err, `no group "no such" (want fleet, `)
+}
+
+// TestLongestFirst: by calls and clients, and a bare client's run is a short one.
+func TestLongestFirst(t *testing.T) {
+	with := func(s Scenario, peer string) Config {
+		return Config{Scenario: s, Peer: peers.Peer{Name: peer}, Topology: Own}
+	}
+	runs := []Config{
+		with(Scenario{During: time.Minute, Load: Load{Rate: 10, Clients: 10}}, "bare"),
+		with(Scenario{During: time.Minute, Load: Load{Every: 10 * time.Second, Clients: 10000}}, peers.Ours),
+		with(Scenario{During: time.Minute, Load: Load{Rate: 10, Clients: 10}}, peers.Ours),
+		with(Scenario{During: time.Minute, Load: Load{Workers: 20}}, peers.Ours),
+		with(Scenario{During: time.Hour, Load: Load{Rate: 10, Clients: 10}}, peers.Ours),
+	}
+	require.Equal(t, []int{1, 3, 4, 2, 0}, longestFirst(runs))
+}
+
+// TestRunAll_givesResultsInTheOrderOfTheRuns, whichever is made first.
+func TestRunAll_givesResultsInTheOrderOfTheRuns(t *testing.T) {
+	bare, err := peers.Named("bare")
+	require.NoError(t, err)
+	var runs []Config
+	for _, rate := range []float64{10, 1000, 100} {
+		s := Scenario{Name: "x", During: time.Second, Load: Load{Rate: rate, Clients: 1}}
+		runs = append(runs, Config{Scenario: s, Peer: bare[0], Topology: Own, Seed: Seed})
+	}
+	var rates []float64
+	RunAll(t, runs, nil, func(r Result) { rates = append(rates, r.Scenario.Load.Rate) })
+	require.Equal(t, []float64{10, 1000, 100}, rates)
+}
+
+// TestVerdicts: reached, below an aim, missed, each miss with its size, and the counts.
+func TestVerdicts(t *testing.T) {
+	ours := func(name string, goals ...Goal) Result {
+		r := Result{Config: Config{Scenario: Scenario{Name: name, Goals: goals}, Peer: peers.Peer{Name: peers.Ours}, Topology: Own}}
+		r.measure()
+		return r
+	}
+	is := func(v float64) func(Result) float64 { return func(Result) float64 { return v } }
+	var rows Rows
+	rows.Add(ours("outage", atLeast("a", is(0.5), 0.75, "%.2f"), atMost("b", is(7), 4, "%.0f").aim(), atMost("c", is(1), 2, "%.0f")))
+	rows.Add(ours("dead-port-no-deadline", atMost("d", is(never.Seconds()), 12, "%.1f").inSeconds(), atLeast("e", is(2), 1, "%.0f").aim()))
+	require.Equal(t, `outage                     own    reached        c ≤ 2: 1
+dead-port-no-deadline      own    reached        e aim ≥ 1: 2
+outage                     own    below the aim  b aim ≤ 4: 7, by 3
+outage                     own    MISSED         a ≥ 0.75: 0.50, by 0.25
+dead-port-no-deadline      own    MISSED         d ≤ 12.0: never
+fleet         1 of 2 targets reached, 0 of 1 aims
+ports         0 of 1 targets reached, 1 of 1 aims
+all           1 of 3 targets reached, 1 of 2 aims
+`, rows.Verdicts())
+}
