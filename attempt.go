@@ -2,7 +2,6 @@ package resilienthttp
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"net/http/httptrace"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/circuit"
+	"github.com/resilienthttp/resilienthttp/internal/netfail"
 	"github.com/resilienthttp/resilienthttp/internal/quota"
 	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
 )
@@ -194,7 +194,7 @@ func (c *call) hasBody() bool { return c.request.Body != nil && c.request.Body !
 func (c *call) freshBody() (io.ReadCloser, error) {
 	fresh, err := c.request.GetBody()
 	if err == nil && (fresh == nil || fresh == http.NoBody) {
-		err = errors.New("it returned no body")
+		err = netfail.New("it returned no body")
 	}
 	if err != nil {
 		if fresh != nil {

@@ -125,7 +125,7 @@ func refused(err error) *Error {
 }
 
 // errBrokenBase is a Base that breaks http.RoundTripper's contract.
-var errBrokenBase = errors.New("neither a response nor an error came from Base")
+var errBrokenBase = netfail.New("neither a response nor an error came from Base")
 
 // answer is what a response says beside its status about repeating and pacing.
 // The zero value is that of an attempt which got no response.

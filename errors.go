@@ -17,13 +17,13 @@ var (
 	// ErrBreakerOpen says that the circuit breaker of the scope refused the next
 	// attempt. Error.Attempts holds those before it: only if there are none, the
 	// request was not sent. Error.NotBefore tells when to ask again.
-	ErrBreakerOpen = errors.New("circuit breaker is open")
+	ErrBreakerOpen = netfail.New("circuit breaker is open")
 
 	// ErrRateLimited says that no turn came within RateLimit.MaxWait, because of
 	// the static limit or because the server has closed the scope. As above,
 	// Error.Attempts tells whether anything was sent before, and Error.NotBefore
 	// when to ask again.
-	ErrRateLimited = errors.New("rate limited")
+	ErrRateLimited = netfail.New("rate limited")
 
 	// ErrDeadline says that the call's deadline has passed, or that the next
 	// wait would have passed it, in which case the wait was not begun. It
@@ -46,24 +46,24 @@ var (
 // the *Error with errors.Is as well.
 var (
 	// ErrMaxAttempts says that Policy.MaxAttempts were made.
-	ErrMaxAttempts = errors.New("no attempts left")
+	ErrMaxAttempts = netfail.New("no attempts left")
 
 	// ErrBudgetExhausted says that the retry budget of the scope was spent.
-	ErrBudgetExhausted = errors.New("retry budget exhausted")
+	ErrBudgetExhausted = netfail.New("retry budget exhausted")
 
 	// ErrNotReplayable says that the request has a body and no GetBody, so it
 	// can be sent once only; or that GetBody has failed. Its error is found in the
 	// *Error where the last attempt ended in one, and is not told beside a response.
-	ErrNotReplayable = errors.New("request body cannot be replayed")
+	ErrNotReplayable = netfail.New("request body cannot be replayed")
 
 	// ErrNotIdempotent says that repeating could have done the work twice: the
 	// method is neither safe nor idempotent (RFC 9110 section 9.2), there is no
 	// idempotency key, and the request may have been processed.
-	ErrNotIdempotent = errors.New("request is not idempotent")
+	ErrNotIdempotent = netfail.New("request is not idempotent")
 
 	// ErrRetryAfter says that the server asked for a longer wait than
 	// Policy.MaxRetryAfter. Attempt.Wait holds what it asked.
-	ErrRetryAfter = errors.New("server asks to wait longer than allowed")
+	ErrRetryAfter = netfail.New("server asks to wait longer than allowed")
 
 	// ErrSingleAttempt says that another layer owns the retries of this call:
 	// SingleAttempt, an X-Retry-Owner header that Deadline.Handler found, an outer
@@ -71,7 +71,7 @@ var (
 	// with a maximum above 1, or a count in it, in x-stainless-retry-count or in
 	// x-goog-api-client by which this is a repeat. A request that could not be repeated
 	// anyway says that instead: ErrNotIdempotent, ErrNotReplayable, ErrMaxAttempts.
-	ErrSingleAttempt = errors.New("another layer owns retries")
+	ErrSingleAttempt = netfail.New("another layer owns retries")
 )
 
 // timeoutError is a sentinel that is a timeout to everyone who asks in one of
@@ -112,7 +112,8 @@ type Error struct {
 }
 
 // Error says why the call ended, what the last attempt met and how many there
-// were. It never contains a query string, a header value or a body.
+// were. It contains no URL path or query, no header value and no body. Of an error of an
+// unknown type it shows the type only: Err has its text.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString("resilienthttp: ")

@@ -23,6 +23,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
+	"github.com/resilienthttp/resilienthttp/internal/netfail"
 )
 
 // secret stands for what must not be told: in queries, headers and bodies.
@@ -270,8 +271,8 @@ func TestErrorTexts(t *testing.T) {
 		{"an error", &resilienthttp.Error{Reason: resilienthttp.ErrBreakerOpen, Attempts: []resilienthttp.Attempt{answered, failed}}, "circuit breaker is open (attempt 3 ended with connection broke)"},
 		{"an error that is the cause", &resilienthttp.Error{Reason: resilienthttp.ErrMaxAttempts, Err: errReset, Attempts: []resilienthttp.Attempt{failed}}, "no attempts left: connection broke (attempt 3)"},
 		{"not before", &resilienthttp.Error{Reason: resilienthttp.ErrRateLimited, NotBefore: at}, "rate limited; not before 2030-01-02T02:04:05.001Z"},
-		{"control characters", &resilienthttp.Error{Err: errors.New("a\r\nb\x00c\x7fd\te")}, "a  b c d e"},
-		{"very long", &resilienthttp.Error{Err: errors.New(strings.Repeat("ä", 1000))}, strings.Repeat("ä", 128) + "…"},
+		{"control characters", &resilienthttp.Error{Err: netfail.New("a\r\nb\x00c\x7fd\te")}, "a  b c d e"},
+		{"very long", &resilienthttp.Error{Err: netfail.New(strings.Repeat("ä", 1000))}, strings.Repeat("ä", 128) + "…"},
 		{"nobody is left", &resilienthttp.Error{Attempts: []resilienthttp.Attempt{{Number: 1}}}, "call failed (attempt 1)"},
 	}
 	for _, tt := range tests {
@@ -339,12 +340,18 @@ var quoting = map[string]error{
 	"HTTP/2 encoding":         errors.New(`invalid Transfer-Encoding request header: ["` + secret + `"]`),
 	"GOAWAY":                  errors.New(`http2: server sent GOAWAY and closed the connection; LastStreamID=1, ErrCode=NO_ERROR, debug="` + secret + `"`),
 	"words in what is quoted": errors.New(`bad Content-Length "malformed ` + secret + `: debug="`),
+	"unknown text":            errors.New("cannot fetch https://api.test/" + secret + "?token=" + secret),
+	"unknown text, wrapped":   fmt.Errorf("Authorization: %s: %w", secret, errors.New("body "+secret)),
+	"unknown type":            &fetchError{text: "POST /" + secret, cause: errReset},
+	"unknown types, joined":   errors.Join(errReset, &fetchError{text: secret}, &fetchError{text: "a\n" + secret}),
+	"very long":               errors.New(strings.Repeat("x ", 1000) + secret),
+	"very long before":        fmt.Errorf("%s: %w", strings.Repeat(secret, 1000), errReset),
 	"encodings":               errors.New(`too many transfer encodings: ["chunked" "` + secret + `"]`),
 }
 
 // TestErrorTextsKeepSecrets is §4.7: whatever Base, GetBody or Request.Body say,
-// no query string, header value or body gets into the text of an Error, or into
-// the log.
+// no URL path or query, header value or body gets into the text of an Error, into State
+// or into the log; and the error that says it is found.
 func TestErrorTextsKeepSecrets(t *testing.T) {
 	for name, err := range quoting {
 		t.Run(name, func(t *testing.T) {
@@ -363,6 +370,7 @@ func TestErrorTextsKeepSecrets(t *testing.T) {
 					require.ErrorIs(t, got, err, name)
 					require.NotContains(t, got.Error(), secret, name)
 					require.NotContains(t, got.Error(), "\n", name)
+					require.NotContains(t, fmt.Sprintf("%+v", tr.State()), secret, name)
 					for _, a := range asError(t, got).Attempts {
 						e := &resilienthttp.Error{Err: a.Err, Attempts: []resilienthttp.Attempt{a}}
 						require.NotContains(t, e.Error(), secret, name)
@@ -387,6 +395,56 @@ func TestErrorTextsKeepSecrets(t *testing.T) {
 			})
 		})
 	}
+}
+
+// fetchError is a RoundTripper's own: its text says everything.
+type fetchError struct {
+	text  string
+	cause error
+}
+
+func (f *fetchError) Error() string { return f.text }
+func (f *fetchError) Unwrap() error { return f.cause }
+
+// FuzzErrorTexts is §4.7: a RoundTripper's error quotes the request, wherever and in
+// whatever words, and nothing shows it.
+func FuzzErrorTexts(f *testing.F) {
+	for _, before := range []string{"", "POST ", "EOF: ", "malformed HTTP response ", "a\nb", strings.Repeat("x", 300)} {
+		for place := range uint8(5) {
+			for layer := range uint8(6) {
+				f.Add(before, place, layer)
+			}
+		}
+	}
+	f.Fuzz(func(t *testing.T, before string, place, layer uint8) {
+		const secret = "q7zx5j"
+		if strings.Contains(before, secret) {
+			t.Skip()
+		}
+		var log bytes.Buffer
+		tr := &resilienthttp.Transport{
+			Policy: resilienthttp.Policy{MaxAttempts: -1},
+			Trace:  resilienthttp.LogTrace(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))),
+			Base: puppet(func(r *http.Request) (*http.Response, error) {
+				body, _ := io.ReadAll(r.Body)
+				text := before + [...]string{r.URL.String(), r.URL.Path, r.URL.RawQuery, r.Header.Get("Authorization"), string(body)}[place%5]
+				err := errors.New(text)
+				return nil, [...]error{
+					err, &fetchError{text: text}, fmt.Errorf("%s: %w", text, io.EOF), &fetchError{text, &url.Error{Op: text, URL: text, Err: err}},
+					errors.Join(io.EOF, err), &net.OpError{Op: text, Net: text, Err: &net.DNSError{Err: text, Name: "/" + text, Server: text}},
+				}[layer%6]
+			}),
+		}
+		req := newRequest(t, http.MethodPost, "http://user:"+secret+"@api.test/"+secret+"?a="+secret, secret)
+		req.Header.Set("Authorization", secret)
+		_, err := tr.RoundTrip(req)
+		for name, text := range map[string]string{"Error": err.Error(), "State": fmt.Sprintf("%+v", tr.State()), "LogTrace": log.String()} {
+			require.NotContains(t, text, secret, name)
+		}
+		require.Contains(t, log.String(), "error=")
+		require.NotContains(t, err.Error(), "\n")
+		require.Less(t, len(err.Error()), 1000)
+	})
 }
 
 // TestMalformedResponsesKeepSecrets is §4.7 with the real net/http, which quotes
@@ -451,9 +509,9 @@ func TestErrorTextsSayEnough(t *testing.T) {
 		{errors.New(`bad Content-Length "` + secret + `"`), "bad Content-Length (not shown)"},
 		{errors.New(`unsupported protocol scheme "gopher"`), `unsupported protocol scheme "gopher"`},
 		{errors.New(`net/http: invalid header field value for "X-A"`), `net/http: invalid header field value for "X-A"`},
-		{errors.New(`http2: server sent GOAWAY and closed the connection; LastStreamID=1, ErrCode=NO_ERROR, debug="` + secret + `"`), "http2: server sent GOAWAY and closed the connection; LastStreamID=1, ErrCode=NO_ERROR, debug= (not shown)"},
-		{errors.New("malformed"), "malformed"},
-		{errors.New("malformed in some way"), "malformed in some way"},
+		{errors.New(`http2: server sent GOAWAY and closed the connection; LastStreamID=1, ErrCode=NO_ERROR, debug="` + secret + `"`), "http2: server sent GOAWAY and closed the connection; LastStreamID=1, ErrCode=NO_ERROR (not shown)"},
+		{errors.New("malformed " + secret), "*errors.errorString (not shown)"},
+		{fmt.Errorf("GET https://api.test/%s: %w", secret, io.EOF), "EOF"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.want, func(t *testing.T) {

@@ -3,7 +3,6 @@ package resilienthttp_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -181,7 +180,12 @@ func panicking(value any) step {
 }
 
 // errReset stands for a connection that breaks after the request was sent.
-var errReset = errors.New("connection broke")
+var errReset error = brokenError{}
+
+// brokenError has no room for a secret, so its text is shown.
+type brokenError struct{}
+
+func (brokenError) Error() string { return "connection broke" }
 
 // roundTripper is a function as a Base.
 type roundTripper func(*http.Request) (*http.Response, error)

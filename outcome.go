@@ -54,7 +54,7 @@ func (a *attempt) translate(err error, now time.Time) (fate, error) {
 		if gone == nil && errors.Is(err, context.Canceled) {
 			// A context derived from the attempt's calls its end a cancellation.
 			// Nobody has cancelled anything: only the text is of use.
-			err = errors.New(netfail.Describe(err))
+			err = netfail.New(netfail.Describe(err))
 		}
 		return fateTimeout, netfail.With(ErrAttemptTimeout, err)
 	case errors.Is(gone, context.DeadlineExceeded):

@@ -1,12 +1,12 @@
 package resilienthttp
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/internal/netfail"
 	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
 )
 
@@ -30,7 +30,7 @@ type race struct {
 }
 
 // errLost is the cause with which the slower copies of a request are cancelled.
-var errLost = errors.New("another copy of the request was answered first")
+var errLost = netfail.New("another copy of the request was answered first")
 
 // copy makes a copy beside an attempt that takes long.
 func (r *race) copy(of *attempt, hedge bool) {
@@ -125,9 +125,9 @@ func (r *race) run(copied *attempt) {
 	defer r.finish(copied)
 	defer func() {
 		if v := recover(); v != nil {
-			copied.fail(fmt.Errorf("panic in a copy of the request: %v", v))
+			copied.fail(netfail.With(netfail.New("panic in a copy of the request"), fmt.Errorf("%v", v)))
 		} else if !back {
-			copied.fail(errors.New("its goroutine has ended"))
+			copied.fail(netfail.New("its goroutine has ended"))
 		}
 	}()
 	copied.send()

@@ -493,7 +493,7 @@ func TestCancelInBackoff(t *testing.T) {
 				time.AfterFunc(time.Second, func() { cancel(cause) })
 				return r.WithContext(ctx)
 			}, []error{context.Canceled, cause},
-			"resilienthttp: context canceled: the user has left (attempt 2 ended with status 503)",
+			"resilienthttp: context canceled: *errors.errorString (not shown) (attempt 2 ended with status 503)",
 		},
 		{
 			"Request.Cancel", status(503),

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"reflect"
 	"strconv"
@@ -87,7 +86,7 @@ func (s *source) ask(ctx context.Context) (v sourceView) {
 // state is the source's state as the JSON has it, whose spans are seconds, and in words.
 func (s *source) state(ctx context.Context) (text, shown json.RawMessage, err error) {
 	if s.State == nil {
-		return nil, nil, errors.New("has no State")
+		return nil, nil, netfail.New("has no State")
 	}
 	state, err := s.State(ctx)
 	if err != nil {

@@ -1,10 +1,24 @@
 package netfail
 
 import (
+	"crypto/x509"
 	"errors"
+	"fmt"
+	"net"
 	"net/url"
+	"os"
+	"reflect"
+	"slices"
 	"strings"
 )
+
+// Text is an error of this module's own. Its text is shown as it is.
+type Text struct{ text string }
+
+// New returns an error with a text that may be shown.
+func New(text string) error { return &Text{text} }
+
+func (t *Text) Error() string { return t.text }
 
 // ReasonedError is a cause with a reason, which errors.Is finds as well, in front of
 // it.
@@ -21,32 +35,23 @@ func With(reason, err error) error {
 func (b *ReasonedError) Error() string   { return b.Reason.Error() + ": " + b.Cause.Error() }
 func (b *ReasonedError) Unwrap() []error { return []error{b.Reason, b.Cause} }
 
-// longest is the most of a text that is told.
-const longest = 256
+const (
+	maxText   = 256 // bytes of a text that is shown
+	maxErrors = 32  // errors of a chain that are shown
+)
 
-// Describe is an error's text, on one line, without what must not be told: URLs
-// with their queries, and what a server wrote that net/http could not parse.
+// Describe returns a text for err, on one line, that contains no URL path or query, no
+// header value and no body. It decides by what an error is, and copies no text that may
+// quote any of them: of an error of an unknown type it shows the type alone. What such an
+// error wraps is described in the same way.
+//
+// These texts are shown: those of this module, of numbers and of types without fields,
+// and what harmless matches of a text of net/http, net or crypto/tls.
 func Describe(err error) string {
-	if b, ok := err.(*ReasonedError); ok { //nolint:errorlint // what wraps it has a text of its own
-		return b.Reason.Error() + ": " + Describe(b.Cause)
-	}
-	if withURL, ok := errors.AsType[*url.Error](err); ok {
-		op := strings.ToLower(withURL.Op)
-		if withURL.Err == nil {
-			return op
-		}
-		return op + ": " + Describe(withURL.Err)
-	}
-	if tokenRefusal(err) != nil {
-		return "no token from the token endpoint (its answer is not shown)"
-	}
-	text := err.Error()
-	if i := quotation(text); i >= 0 {
-		text = strings.TrimRight(text[:i], " ") + " (not shown)"
-	}
-	text = strings.ToValidUTF8(text, "")
-	if len(text) > longest {
-		text = strings.ToValidUTF8(text[:longest], "") + "…"
+	d := description{left: maxErrors}
+	text := strings.ToValidUTF8(d.of(err), "")
+	if len(text) > maxText {
+		text = strings.ToValidUTF8(text[:maxText], "") + "…"
 	}
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
@@ -56,23 +61,177 @@ func Describe(err error) string {
 	}, text)
 }
 
-// quotation is where an error of net/http begins to quote what the peer has
-// sent, or what was to be sent, behind the first of the words that announce it;
-// -1 if it does not. Names and schemes that it quotes may be told.
-func quotation(text string) int {
-	first := -1
-	for _, announced := range [...]string{
-		"malformed ", "bad Content-Length", "bad trailer key", "multiple Content-Length", "transfer encoding",
-		"request header", "request :path", "debug=", // HTTP/2's
-	} {
-		i := strings.Index(text, announced)
-		if i < 0 {
-			continue
-		}
-		i += len(announced)
-		if j := strings.IndexAny(text[i:], "\":["); j >= 0 && (first < 0 || i+j < first) {
-			first = i + j
+// description counts the errors that are shown: errors.Join may have joined thousands.
+type description struct{ left int }
+
+func (d *description) of(err error) string {
+	if d.left--; d.left < 0 || err == nil {
+		return ""
+	}
+	switch e := err.(type) { //nolint:errorlint // what an error wraps comes after itself
+	case *ReasonedError:
+		return joined(d.of(e.Reason), d.of(e.Cause))
+	case *url.Error:
+		return joined(one(methods, strings.ToLower(e.Op)), d.of(e.Err))
+	case *net.OpError:
+		return joined(operation(e), d.of(e.Err))
+	case *net.DNSError:
+		return joined(strings.TrimSpace("lookup "+hostname.FindString(e.Name)), dnsFailure(e))
+	case *os.SyscallError:
+		return joined(one(systemCalls, e.Syscall), d.of(e.Err))
+	case *net.AddrError:
+		return joined("address "+hostname.FindString(e.Addr), show(e.Err))
+	case *Text, *ConnectError:
+		return err.Error()
+	case x509.UnknownAuthorityError, x509.HostnameError, x509.CertificateInvalidError:
+		return err.Error() // names of certificates, which are public
+	}
+	if own(err) || wordless(err) {
+		return err.Error()
+	}
+	if tokenRefusal(err) != nil {
+		return "no token from the token endpoint (its answer is not shown)"
+	}
+	return d.unknown(err)
+}
+
+// unknown describes an error that is known by its text at most.
+func (d *description) unknown(err error) string {
+	var causes []string
+	for _, cause := range causesOf(err) {
+		if text := d.of(cause); text != "" {
+			causes = append(causes, text)
 		}
 	}
-	return first
+	if len(causes) == 0 {
+		if text := show(err.Error()); text != "" {
+			return text
+		}
+		return typeName(err) + hidden
+	}
+	cause := strings.Join(causes, "; ")
+	label := harmless().FindString(err.Error())
+	if strings.HasPrefix(cause, label) { // "", or the cause's own
+		label = ""
+		if !nameless(err) {
+			label = typeName(err)
+		}
+	}
+	return joined(label, cause)
 }
+
+// hidden stands in a description for what is left out.
+const hidden = " (not shown)"
+
+func joined(label, cause string) string {
+	if label == "" || cause == "" {
+		return label + cause
+	}
+	return label + ": " + cause
+}
+
+// causesOf returns what err wraps.
+func causesOf(err error) []error {
+	switch wrapper := err.(type) { //nolint:errorlint // itself
+	case interface{ Unwrap() error }:
+		return []error{wrapper.Unwrap()}
+	case interface{ Unwrap() []error }:
+		return wrapper.Unwrap()
+	}
+	return nil
+}
+
+// own reports whether the text of err is this module's: it wraps one of the two marks
+// itself, or its type is one of the root package, which describes what it wraps.
+func own(err error) bool {
+	if slices.ContainsFunc(causesOf(err), func(err error) bool { return err == ErrMalformed || err == ErrMisconfigured }) { //nolint:errorlint // itself
+		return true
+	}
+	return elem(err).PkgPath() == strings.TrimSuffix(reflect.TypeFor[Text]().PkgPath(), "/internal/netfail")
+}
+
+// wordless reports whether the type of err has no room for a text of somebody else: it is
+// a number, or has no fields.
+func wordless(err error) bool {
+	t := elem(err)
+	switch kind := t.Kind(); {
+	case kind >= reflect.Bool && kind <= reflect.Complex128:
+		return true
+	default:
+		return t.Size() == 0
+	}
+}
+
+// nameless reports whether err is of a type that says nothing: those of fmt.Errorf and
+// errors.Join.
+func nameless(err error) bool {
+	in := elem(err).PkgPath()
+	return in == "fmt" || in == "errors"
+}
+
+func elem(err error) reflect.Type {
+	t := reflect.TypeOf(err)
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return t
+}
+
+func typeName(err error) string { return fmt.Sprintf("%T", err) }
+
+// operation is what a net.OpError was about, with IP addresses.
+func operation(e *net.OpError) string {
+	text := one(operations, e.Op)
+	if network := one(networks, e.Net); network != "" {
+		text += " " + network
+	}
+	source, target := address(e.Source), address(e.Addr)
+	switch {
+	case source != "" && target != "":
+		text += " " + source + "->" + target
+	case source+target != "":
+		text += " " + source + target
+	}
+	return strings.TrimSpace(text)
+}
+
+func address(a net.Addr) string {
+	switch a := a.(type) {
+	case *net.TCPAddr:
+		return a.String()
+	case *net.UDPAddr:
+		return a.String()
+	}
+	return "" // a name, or a path
+}
+
+func dnsFailure(e *net.DNSError) string {
+	switch text := show(e.Err); {
+	case text != "":
+		return text
+	case e.IsNotFound:
+		return "no such host"
+	case e.IsTimeout:
+		return "i/o timeout"
+	}
+	return ""
+}
+
+// one is text if it is one of those.
+func one(those []string, text string) string {
+	if slices.Contains(those, text) {
+		return text
+	}
+	return ""
+}
+
+//nolint:gochecknoglobals // never written to
+var (
+	methods     = []string{"get", "head", "post", "put", "patch", "delete", "options", "trace", "connect", "parse"}
+	networks    = []string{"tcp", "tcp4", "tcp6", "udp", "udp4", "udp6", "unix"}
+	systemCalls = []string{"connect", "read", "write", "getsockopt", "socket", "bind"}
+	operations  = []string{
+		"dial", "read", "write", "close", "set", "proxyconnect", "socks connect", "remote error", "local error",
+		"readfrom", "sendfile", "splice",
+	}
+)

@@ -11,10 +11,8 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"strings"
 	"syscall"
 	"testing"
-	"unicode"
 
 	"github.com/stretchr/testify/require"
 )
@@ -168,7 +166,6 @@ func TestWith(t *testing.T) {
 	require.ErrorIs(t, err, reason)
 	require.ErrorIs(t, err, cause)
 	require.EqualError(t, err, "reason: cause")
-	require.Equal(t, "reason: cause", Describe(err))
 	require.Same(t, err, With(reason, err), "not twice")
 }
 
@@ -176,48 +173,4 @@ func TestConnectAnswer(t *testing.T) {
 	require.NoError(t, ConnectAnswer(t.Context(), nil, nil, &http.Response{StatusCode: http.StatusOK}))
 	require.EqualError(t, ConnectAnswer(t.Context(), nil, nil, &http.Response{StatusCode: http.StatusProxyAuthRequired}), "the proxy answers CONNECT with 407 Proxy Authentication Required")
 	require.EqualError(t, ConnectAnswer(t.Context(), nil, nil, &http.Response{StatusCode: 999}), "the proxy answers CONNECT with 999")
-}
-
-// TestDescribe is §4.7: what is hidden is hidden, and the rest is still there.
-func TestDescribe(t *testing.T) {
-	const secret = "s3cret"
-	for _, row := range []struct {
-		err  error
-		want string
-	}{
-		{&url.Error{Op: "Get", URL: "http://a?" + secret, Err: io.EOF}, "get: EOF"},
-		{&url.Error{Op: "Get", URL: "http://a?" + secret}, "get"},
-		{&net.OpError{Op: "dial", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 443}, Err: syscall.ECONNREFUSED}, "dial tcp 192.0.2.1:443: connection refused"},
-		{errors.New(`malformed HTTP response "` + secret + `"`), "malformed HTTP response (not shown)"},
-		{errors.New(`bad Content-Length "` + secret + `"`), "bad Content-Length (not shown)"},
-		{errors.New(`unsupported protocol scheme "gopher"`), `unsupported protocol scheme "gopher"`},
-		{errors.New("malformed in some way"), "malformed in some way"},
-		{token(401, "invalid_client"), "no token from the token endpoint (its answer is not shown)"},
-		{errors.New("a\r\nb\x00c\x7fd\te"), "a  b c d e"},
-		{errors.New(strings.Repeat("ä", 1000)), strings.Repeat("ä", 128) + "…"},
-	} {
-		require.Equal(t, row.want, Describe(row.err))
-	}
-}
-
-// FuzzDescribe is §4.7 for texts that servers have a part in: one line, of a
-// bounded length, and nothing of what is quoted behind the words that net/http
-// announces it with.
-func FuzzDescribe(f *testing.F) {
-	for _, text := range []string{"", "EOF", `malformed HTTP response "x"`, "bad Content-Length: \x00", "debug=\"", "transfer encoding[malformed "} {
-		f.Add(text)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		const secret = "\u2042quoted\u2042"
-		for _, err := range []error{errors.New(text), fmt.Errorf("layer: %w", errors.New(text)), errors.New(text + ` malformed MIME header "` + secret + text)} {
-			got := Describe(err)
-			require.LessOrEqual(t, len(got), longest+len(" (not shown)…"))
-			require.NotContains(t, got, secret)
-			for _, r := range got {
-				require.False(t, unicode.IsControl(r) && r < 0x80, "%q", got)
-			}
-			_, _, _ = Malformed(err), NeverLeft(err), ForGood(err)
-		}
-		require.False(t, Malformed(errors.New("x"+text)), "words further on prove nothing")
-	})
 }
