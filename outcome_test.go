@@ -19,6 +19,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -398,6 +399,132 @@ func TestUnkeyedOverSockets(t *testing.T) {
 		attempts := realPOST(t, &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "socks5", Host: address})}, "http://api.test/")
 		require.Len(t, attempts, 2)
 	})
+}
+
+// socksProxy is a SOCKS5 proxy that chooses an authentication method, and replies to
+// CONNECT.
+func socksProxy(t *testing.T, method, reply byte) (base *http.Transport, accepted *atomic.Int64) {
+	t.Helper()
+	address, accepted := rawServer(t, func(conn net.Conn) {
+		buf := make([]byte, 512)
+		if _, err := conn.Read(buf); err != nil {
+			return
+		}
+		_, _ = conn.Write([]byte{5, method})
+		if method == 2 {
+			_, _ = conn.Read(buf)
+			_, _ = conn.Write([]byte{1, 1}) // wrong password
+		}
+		if n, _ := conn.Read(buf); n > 0 {
+			_, _ = conn.Write([]byte{5, reply, 0, 1, 0, 0, 0, 0, 0, 0})
+		}
+	})
+	base = resilienthttp.NewBase()
+	base.Proxy = http.ProxyURL(&url.URL{Scheme: "socks5", Host: address, User: url.UserPassword("me", "s3cret")})
+	t.Cleanup(base.CloseIdleConnections)
+	return base, accepted
+}
+
+// TestSOCKS is §4.9 for the replies of a SOCKS5 proxy (RFC 1928, section 6): what it
+// rejects is asked for once, and what it could not reach is the server's failure.
+func TestSOCKS(t *testing.T) {
+	for _, row := range []struct {
+		name          string
+		method, reply byte
+		attempts      int
+	}{
+		{"no acceptable method: once", 0xff, 0, 1},
+		{"another method: once", 1, 0, 1},
+		{"wrong password: once", 2, 0, 1},
+		{"general failure: retried", 0, 1, 4},
+		{"not allowed by ruleset: once", 0, 2, 1},
+		{"network unreachable: retried", 0, 3, 4},
+		{"host unreachable: retried", 0, 4, 4},
+		{"connection refused: retried", 0, 5, 4},
+		{"TTL expired: retried", 0, 6, 4},
+		{"command not supported: once", 0, 7, 1},
+		{"address type not supported: once", 0, 8, 1},
+		{"a code of its own: retried", 0, 240, 4},
+	} {
+		for _, scheme := range []string{"http", "https"} {
+			t.Run(row.name+", "+scheme, func(t *testing.T) {
+				base, accepted := socksProxy(t, row.method, row.reply)
+				tr := bareTransport(base, 4)
+				tr.Breaker = &resilienthttp.Breaker{}
+				_, err := tr.RoundTrip(newRequest(t, http.MethodGet, scheme+"://api.test/", ""))
+				failed := asError(t, err)
+				require.Len(t, failed.Attempts, row.attempts, "%v", err)
+				require.EqualValues(t, row.attempts, accepted.Load())
+				require.Equal(t, row.attempts == 1, failed.Attempts[0].Verdict == resilienthttp.VerdictPermanent)
+				require.True(t, failed.Unsent())
+				require.NotContains(t, err.Error(), "s3cret")
+				require.NotContains(t, err.Error(), hiddenText, "the reply is shown")
+				failures := tr.State().Scopes[0].Breaker.Failures
+				require.Equal(t, row.attempts > 1, failures > 0, "%d failures of the server", failures)
+			})
+		}
+	}
+}
+
+// hiddenText is what stands for an error of an unknown type.
+const hiddenText = "(not shown)"
+
+// TestFailsAtOnce is rows 27 and 38 of DESIGN section 7: a zero Transport makes one attempt
+// of what cannot succeed, and its budget is as if nothing had failed. What answers in the
+// API's place is not charged to the API's circuit either.
+func TestFailsAtOnce(t *testing.T) {
+	wrongClient := puppet(func(*http.Request) (*http.Response, error) {
+		return nil, &url.Error{Op: "Get", URL: "https://api.test/", Err: &RetrieveError{
+			Response: &http.Response{StatusCode: http.StatusUnauthorized}, ErrorCode: "invalid_client",
+		}}
+	})
+	httpProxy, asked := rawServer(t, func(conn net.Conn) {
+		_, _ = conn.Read(make([]byte, 4096))
+		_, _ = io.WriteString(conn, "HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")
+	})
+	viaHTTP := resilienthttp.NewBase()
+	viaHTTP.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: httpProxy})
+	viaSOCKS, askedSOCKS := socksProxy(t, 0, 2)
+	unknown := resilienthttp.NewBase()
+	unknown.DialContext = dnsThatSays(t, 3)
+	secure, untrusting, served := tlsServer(t, func(_, client *tls.Config) { client.RootCAs = x509.NewCertPool() })
+	for _, row := range []struct {
+		name      string
+		base      http.RoundTripper
+		url       string
+		arrivals  func() int64 // at the proxy
+		elsewhere bool         // something answered in the API's place
+	}{
+		{"wrong OAuth client", wrongClient, "https://api.test/", nil, true},
+		{"proxy says 407", viaHTTP, "https://api.test/", asked.Load, true},
+		{"SOCKS5 proxy rejects", viaSOCKS, "https://api.test/", askedSOCKS.Load, true},
+		{"unknown host", unknown, "https://api.test./", nil, false},
+		{"bad certificate", untrusting, secure, nil, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			healthy := &resilienthttp.Transport{Base: puppetStatus(200)}
+			resp, err := healthy.RoundTrip(newRequest(t, http.MethodPut, row.url, "body"))
+			require.NoError(t, err)
+			readAll(t, resp)
+
+			tr := &resilienthttp.Transport{Base: row.base}
+			start := time.Now()
+			_, err = tr.RoundTrip(newRequest(t, http.MethodPut, row.url, "body"))
+			failed := asError(t, err)
+			require.Len(t, failed.Attempts, 1, "%v", err)
+			require.NoError(t, failed.Attempts[0].Stop)
+			require.Less(t, time.Since(start), 5*time.Second)
+			if row.arrivals != nil {
+				require.EqualValues(t, 1, row.arrivals())
+			}
+			scope := tr.State().Scopes[0]
+			require.Equal(t, healthy.State().Scopes[0].Budget, scope.Budget)
+			if row.elsewhere {
+				require.Zero(t, scope.Breaker.Calls)
+			}
+			require.Zero(t, served.Total())
+		})
+	}
 }
 
 // dnsThatSays dials by way of a resolver whose only server answers with rcode.

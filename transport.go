@@ -45,7 +45,7 @@ type Transport struct {
 	// call, and its failures are its own. As a Base it runs for each attempt. A Base
 	// that fails for good is asked once, and nothing is charged to the Breaker of the
 	// request's scope: the RetrieveError of golang.org/x/oauth2 is known, and so is a
-	// proxy that answers CONNECT with 403 or 407; of others, an error with a method
+	// proxy that answers CONNECT with 403 or 407, or SOCKS5 with a no; of others, an error with a method
 	// Permanent() bool that returns true, anywhere in the chain that errors.As walks.
 	//
 	// A Base that only looks at what another one does, as instrumentation does, should

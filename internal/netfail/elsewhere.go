@@ -3,6 +3,7 @@ package netfail
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
 	"net/url"
 	"reflect"
@@ -11,13 +12,13 @@ import (
 )
 
 // Elsewhere reports whether err is of somebody on the way to the server, who
-// answered in its place: a CONNECT proxy, a token endpoint, or a Base that says so
+// answered in its place: a proxy, a token endpoint, or a Base that says so
 // of itself. It tells nothing about the server.
 func Elsewhere(err error) bool { return marked(err) || refusedByProxy(err) || tokenRefusal(err) != nil }
 
 // ForGood reports whether err says by itself that asking again would end in the
-// same way: its Permanent method reports true, a CONNECT proxy refuses who asks,
-// or a token endpoint the credentials.
+// same way: its Permanent method reports true, a proxy rejects the client, or a token
+// endpoint the credentials.
 func ForGood(err error) bool {
 	if token := tokenRefusal(err); token != nil && !token.mayPass() {
 		return true
@@ -50,12 +51,12 @@ func (e *ConnectError) Error() string {
 // refusedByProxy is a proxy that does not want us: its answer to CONNECT was a
 // 4xx that does not pass. (One that answers with a 5xx could not reach the server.)
 // Without a ConnectError, all that net/http leaves of the answer is its reason
-// phrase, and only the usual ones are known.
+// phrase, and only the usual ones are known. A SOCKS5 proxy has replies of its own.
 func refusedByProxy(err error) bool {
 	if answer, ok := errors.AsType[*ConnectError](err); ok {
 		return answer.Status >= 400 && answer.Status <= 499 && !passing(answer.Status)
 	}
-	return anyLeaf(err, func(leaf error) bool {
+	return rejectedBySOCKS(err) || anyLeaf(err, func(leaf error) bool {
 		for _, status := range [...]int{
 			http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusMethodNotAllowed, http.StatusProxyAuthRequired,
 		} {
@@ -64,6 +65,28 @@ func refusedByProxy(err error) bool {
 			}
 		}
 		return false
+	})
+}
+
+// rejectedBySOCKS reports whether a SOCKS5 proxy rejects the client: the credentials, the
+// command or the rules say no, or it does not speak SOCKS5. The other replies of RFC 1928
+// (host unreachable, connection refused) are about the server behind the proxy.
+//
+// net/http has a type for what the exchange with the proxy ends in, but none for the
+// reply, which is a text.
+func rejectedBySOCKS(err error) bool {
+	return walk(err, func(err error) bool {
+		op, ok := err.(*net.OpError) //nolint:errorlint // walk unwraps
+		return ok && strings.HasPrefix(op.Op, "socks") && begins(op.Err,
+			"no acceptable authentication methods",
+			"unsupported authentication method ",
+			"username/password authentication failed",
+			"invalid username/password",
+			"unexpected protocol version ",
+			"unknown error connection not allowed by ruleset",
+			"unknown error command not supported",
+			"unknown error address type not supported",
+		)
 	})
 }
 

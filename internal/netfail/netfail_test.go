@@ -61,6 +61,7 @@ func TestMeaning(t *testing.T) {
 		forGood
 	)
 	dial := func(err error) error { return &net.OpError{Op: "dial", Net: "tcp", Err: err} }
+	socks := func(text string) error { return &net.OpError{Op: "socks connect", Net: "tcp", Err: errors.New(text)} }
 	read := func(err error) error { return &net.OpError{Op: "read", Net: "tcp", Err: err} }
 	alert := func(number uint8) error { return &net.OpError{Op: "remote error", Err: foreignAlertError(number)} }
 	for _, row := range []struct {
@@ -83,6 +84,18 @@ func TestMeaning(t *testing.T) {
 		{"dial timeout", dial(timeoutError{}), unsent | timeout},
 		{"proxy not reached", &net.OpError{Op: "proxyconnect", Err: io.EOF}, unsent},
 		{"SOCKS proxy says no", &net.OpError{Op: "socks connect", Err: errors.New("general SOCKS server failure")}, unsent},
+		{"SOCKS proxy does not reach the server", socks("unknown error host unreachable"), unsent},
+		{"SOCKS proxy is refused by the server", socks("unknown error connection refused"), unsent},
+		{"SOCKS proxy in a code of its own", socks("unknown error unknown code: 240"), unsent},
+		{"SOCKS proxy breaks off", &net.OpError{Op: "socks connect", Net: "tcp", Err: io.EOF}, unsent},
+		{"SOCKS proxy's rules say no", socks("unknown error connection not allowed by ruleset"), elsewhere | forGood | unsent},
+		{"SOCKS proxy knows no CONNECT", socks("unknown error command not supported"), elsewhere | forGood | unsent},
+		{"SOCKS proxy knows no IPv6", socks("unknown error address type not supported"), elsewhere | forGood | unsent},
+		{"SOCKS proxy wants to know who asks", socks("no acceptable authentication methods"), elsewhere | forGood | unsent},
+		{"SOCKS proxy wants another method", socks("unsupported authentication method 1"), elsewhere | forGood | unsent},
+		{"SOCKS proxy does not know us", socks("username/password authentication failed"), elsewhere | forGood | unsent},
+		{"SOCKS proxy that is none", socks("unexpected protocol version 72"), elsewhere | forGood | unsent},
+		{"a SOCKS proxy's text from elsewhere", errors.New("unknown error connection not allowed by ruleset"), 0},
 		{"invalid port", dial(&net.AddrError{Err: "invalid port", Addr: "99999"}), malformed | unsent},
 		{"invalid port of a proxy", &net.OpError{Op: "proxyconnect", Net: "tcp", Err: dial(&net.AddrError{Err: "invalid port", Addr: "99999"})}, malformed | unsent},
 		{"unknown network", dial(net.UnknownNetworkError("tpc")), malformed | unsent},
