@@ -44,6 +44,7 @@ type attempt struct {
 
 	permit circuit.Ticket
 	paid   retrybudget.Permit // the budget's or the hedges', for a retry or a copy
+	hedged *hedgeScope        // of a hedge
 	ticket quota.Ticket       // of the rate limit
 	asked  time.Duration      // how long the server asks to wait; negative: it did not ask
 

@@ -2,7 +2,9 @@ package resilienthttp
 
 import (
 	"math"
+	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/latency"
@@ -57,7 +59,8 @@ type Hedge struct {
 	// MaxRatio is the maximum ratio of hedges to calls of a scope. Each call adds
 	// MaxRatio of a token, and a hedge takes one. The bucket holds one token, plus what
 	// the calls of the last 1.25 s have added. Zero or NaN means 0.05. A negative number
-	// means no limit.
+	// means no limit. With a measured delay hedges must win, too: after one that loses there
+	// is none for 10 s to 160 s, until most of them win again.
 	MaxRatio float64
 
 	once      sync.Once
@@ -72,6 +75,8 @@ type Hedge struct {
 type hedgeScope struct {
 	latencies latency.Record
 	bucket    retrybudget.Bucket
+	credit    hedgeCredit
+	first     atomic.Int64 // when the first call was, since the origin; 0: there was none
 }
 
 func (h *Hedge) withDefaults(now time.Time) {
@@ -108,7 +113,62 @@ func (h *Hedge) admit(s *hedgeScope, now time.Time) (retrybudget.Permit, bool) {
 	if h.unlimited {
 		return retrybudget.Permit{}, true
 	}
+	if h.fixed == 0 && !s.credit.admit(now, s.callRate(now.Sub(h.rules.Origin))) {
+		return retrybudget.Permit{}, false
+	}
 	return s.bucket.Admit(now, &h.rules, retrybudget.Request{})
+}
+
+// callRate is the number of responses a second in the last minute.
+func (s *hedgeScope) callRate(at time.Duration) float64 {
+	_, responses := s.latencies.Quantile(at, 1)
+	return float64(responses) / max(min(at-time.Duration(s.first.Load()), time.Minute).Seconds(), 1)
+}
+
+// hedgeCredit records whether hedges after a measured delay win. Where requests wait in a
+// queue all responses are slow together: hedges lose there, and make the queue longer. The
+// zero value has no credit.
+type hedgeCredit struct {
+	mu      sync.Mutex
+	credit  int // a win adds two, a loss takes one; above 0 there is no condition
+	losses  int // in a row
+	nextTry time.Time
+}
+
+const (
+	maxCredit = 8
+	winCredit = 2
+	tryPause  = 10 * time.Second // between hedges without credit; doubled by each loss,
+	maxPauses = 8                // up to so many
+	surely    = 10               // calls a second with which a try is certain: small clients share a queue with others
+)
+
+// admit reports whether a hedge may be sent. Without credit there is one after each pause,
+// with a probability that small clients have less of.
+func (c *hedgeCredit) admit(now time.Time, callRate float64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.credit > 0 {
+		return true
+	}
+	if now.Before(c.nextTry) || rand.Float64() >= callRate/surely {
+		return false
+	}
+	pause := tryPause * time.Duration(min(1<<min(c.losses, 8), maxPauses))
+	c.nextTry = now.Add(pause + rand.N(pause))
+	return true
+}
+
+// done records the result of a hedge.
+func (c *hedgeCredit) done(won bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if won {
+		c.credit, c.losses = min(c.credit+winCredit, maxCredit), 0
+		return
+	}
+	c.credit = max(c.credit-1, 0)
+	c.losses++
 }
 
 // hedging is the scope's record when the call may be hedged, and nil otherwise.
@@ -124,6 +184,7 @@ func (c *call) hedging() *hedgeScope {
 func (s *hedgeScope) called(h *Hedge, now time.Time) {
 	if s != nil {
 		s.bucket.Deposit(now, &h.rules)
+		s.first.CompareAndSwap(0, int64(max(now.Sub(h.rules.Origin), 1)))
 	}
 }
 

@@ -1088,3 +1088,46 @@ func (o *onceClosed) Close() error {
 	o.once.Do(func() { o.closed.Add(1) })
 	return nil
 }
+
+// TestHedgeWorth is §7's row 17: by a measured delay, a client hedges for as long as
+// that gains something, and where its hedges lose it leaves it, and tries again later.
+func TestHedgeWorth(t *testing.T) {
+	const ms = time.Millisecond
+	// load makes calls, 20 a second, of which every tenth has a first copy that takes
+	// so long, and a hedge, if there is one, that takes half a second.
+	load := func(t *testing.T, transport *resilienthttp.Transport, base *hedgeBase, calls int, slow time.Duration) (hedges int) {
+		t.Helper()
+		for i := range calls {
+			base.mu.Lock()
+			base.copies, base.arrivals = []copyOf{{after: 10 * ms}}, nil
+			if i%10 == 9 {
+				base.copies = []copyOf{{after: slow}, {after: 500 * ms}}
+			}
+			base.mu.Unlock()
+			hedges += len(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))) - 1
+			time.Sleep(40 * ms)
+		}
+		return hedges
+	}
+	t.Run("they win", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			base := newHedgeBase(copyOf{})
+			require.Greater(t, load(t, hedging(base, -1, &resilienthttp.Hedge{Quantile: 0.5, MaxRatio: 0.1}), base, 1000, 3*time.Second), 75)
+		})
+	})
+	t.Run("they lose", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			base := newHedgeBase(copyOf{})
+			transport := hedging(base, -1, &resilienthttp.Hedge{Quantile: 0.5, MaxRatio: 0.1})
+			require.Less(t, load(t, transport, base, 1000, 100*ms), 6)
+			time.Sleep(5 * time.Minute)
+			require.Greater(t, load(t, transport, base, 1000, 3*time.Second), 60, "and begin again when they win")
+		})
+	})
+	t.Run("a fixed delay is hedged at, whatever comes of it", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			base := newHedgeBase(copyOf{})
+			require.Greater(t, load(t, hedging(base, -1, &resilienthttp.Hedge{Delay: 20 * ms, MaxRatio: 0.1}), base, 1000, 100*ms), 90)
+		})
+	})
+}

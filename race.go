@@ -71,7 +71,8 @@ func (r *race) prepare(of, copied *attempt) (ready bool) {
 	var admitted bool
 	if copied.record.Hedge {
 		if c.mayHedge(now) {
-			copied.paid, admitted = c.hedge.admit(c.hedging(), now)
+			copied.hedged = c.hedging()
+			copied.paid, admitted = c.hedge.admit(copied.hedged, now)
 		}
 	} else {
 		copied.paid, admitted = c.payCopy(now)
@@ -162,6 +163,9 @@ func (r *race) finish(copied *attempt) {
 		}
 	})
 	copied.paid.Done(won)
+	if copied.hedged != nil {
+		copied.hedged.credit.done(won)
+	}
 	if useless {
 		copied.discard()
 	}
