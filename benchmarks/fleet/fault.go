@@ -51,8 +51,8 @@ type visit struct {
 
 // befalls reports whether the i-th of the scenario's faults befalls the visit,
 // which was so often that it happened.
-func (f Fault) befalls(v visit, s Scenario, d dice, i, happened int) bool {
-	from, to := f.window(s)
+func (f *Fault) befalls(v visit, s *Scenario, d dice, i, happened int) bool {
+	from, to := stretch(f.From, f.To, s)
 	return v.at >= from && v.at < to &&
 		(f.Path == "" || f.Path == v.path) &&
 		(f.Backends == nil || slices.Contains(f.Backends, v.backend)) &&
@@ -60,13 +60,9 @@ func (f Fault) befalls(v visit, s Scenario, d dice, i, happened int) bool {
 		(f.Share == 0 || d.chance(v.call, v.attempt, askFault+2*i) < f.Share)
 }
 
-func (f Fault) window(s Scenario) (from, to time.Duration) {
-	return stretch(f.From, f.To, s)
-}
-
 // stretch is what is between the two, or the scenario's trouble. That has no end if
 // nothing comes after it, or calls that are late would meet a server that is well.
-func stretch(from, to time.Duration, s Scenario) (time.Duration, time.Duration) {
+func stretch(from, to time.Duration, s *Scenario) (time.Duration, time.Duration) {
 	switch {
 	case from != 0 || to != 0:
 		return from, to

@@ -105,8 +105,10 @@ func (r *run) client(n int) peers.Client {
 // run lets the calls arrive and waits for the last.
 func (r *run) run() Result {
 	r.calls = r.Scenario.schedule(r.Seed, len(r.clients))
+	timer := time.NewTimer(0)
 	for _, c := range r.calls {
-		<-time.After(c.at - time.Since(r.start))
+		timer.Reset(c.at - time.Since(r.start))
+		<-timer.C
 		r.group.Go(func() { r.call(c) })
 	}
 	for i := range r.Scenario.Load.Workers {

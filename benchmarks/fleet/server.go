@@ -120,7 +120,7 @@ func (s *server) open() {
 func (s *server) workers() int {
 	at := time.Since(s.start)
 	for _, p := range s.scenario.Server.Staff {
-		if from, to := stretch(p.From, p.To, s.scenario); at >= from && at < to {
+		if from, to := stretch(p.From, p.To, &s.scenario); at >= from && at < to {
 			return p.Workers
 		}
 	}
@@ -269,7 +269,7 @@ func (s *server) seen(v visit, a Answer) Answer {
 func (s *server) fault(v visit) (*Fault, int) {
 	for i := range s.scenario.Server.Faults {
 		f := &s.scenario.Server.Faults[i]
-		if f.befalls(v, s.scenario, s.dice, i, s.happened[i]) {
+		if f.befalls(v, &s.scenario, s.dice, i, s.happened[i]) {
 			s.happened[i]++
 			return f, i
 		}
