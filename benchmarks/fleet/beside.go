@@ -8,8 +8,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
-	"strings"
 
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
@@ -89,14 +89,30 @@ func (b Beside) best(c Config) (name string, had Had) {
 	return name, had
 }
 
-// fingerprint tells whether a scenario is the one that it was.
+// fingerprint tells whether a scenario is the one that it was. Fields that are zero do
+// not count, so that a new field changes no scenario that does not use it.
 func (s Scenario) fingerprint() string {
-	s.Goals, s.Configure, s.Note, s.Row = nil, nil, "", 0
+	s.Goals, s.Configure, s.Note, s.Why, s.Row = nil, nil, "", "", 0
 	hash := fnv.New64a()
-	text := fmt.Sprintf("%+v", s)
-	if s.Gate == "" {
-		text = strings.Replace(text, " Gate:", "", 1) // as when there were none
-	}
-	_, _ = io.WriteString(hash, text)
+	describe(hash, reflect.ValueOf(s))
 	return fmt.Sprintf("%016x", hash.Sum64())
+}
+
+func describe(w io.Writer, v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Struct:
+		for field, value := range v.Fields() {
+			if !value.IsZero() {
+				_, _ = io.WriteString(w, field.Name+":")
+				describe(w, value)
+			}
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			describe(w, v.Index(i))
+		}
+	default:
+		_, _ = fmt.Fprint(w, v.Interface())
+	}
+	_, _ = io.WriteString(w, ";")
 }

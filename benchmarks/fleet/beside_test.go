@@ -45,8 +45,51 @@ func TestBeside(t *testing.T) {
 	require.Empty(t, name)
 }
 
-// What is kept can be read.
-func TestReadBeside(t *testing.T) {
-	_, err := ReadBeside()
+// TestReadBeside_isOfTheScenariosAsTheyAre: what is kept of a scenario that has changed
+// does not count, and is measured anew with -remember.
+func TestReadBeside_isOfTheScenariosAsTheyAre(t *testing.T) {
+	b, err := ReadBeside()
 	require.NoError(t, err)
+	current, all := 0, 0
+	for _, s := range Scenarios() {
+		for _, topology := range s.topologies() {
+			for _, peer := range peers.Defaults() {
+				had, ok := b.Runs[Config{Scenario: s, Peer: peers.Peer{Name: peer}, Topology: topology}.String()]
+				if ok {
+					all++
+				}
+				if ok && had.Model == s.fingerprint() {
+					current++
+				}
+			}
+		}
+	}
+	require.Greater(t, float64(current), 0.9*float64(all), "%d of %d", current, all)
+}
+
+// TestFingerprint: it is of what a run depends on.
+func TestFingerprint(t *testing.T) {
+	was := Scenario{Name: "a", Server: Server{Faults: []Fault{{Answer: Answer{Err: errReset}}}}, Load: Load{Paths: []Part{{"/a", 0.5}}}}
+	for name, tt := range map[string]struct {
+		change func(*Scenario)
+		same   bool
+	}{
+		"nothing: the same":                 {func(*Scenario) {}, true},
+		"a note, a reason, a row: the same": {func(s *Scenario) { s.Note, s.Why, s.Row = "x", "y", 7 }, true},
+		"goals: the same":                   {func(s *Scenario) { s.Goals = []Goal{recoversWithin(1)} }, true},
+		"a rate: another":                   {func(s *Scenario) { s.Load.Rate = 7 }, false},
+		"another field of as much":          {func(s *Scenario) { s.Before, s.During = s.During, 1 }, false},
+		"an error: another":                 {func(s *Scenario) { s.Server.Faults = []Fault{{Answer: Answer{Err: errRefused}}} }, false},
+		"a share: another":                  {func(s *Scenario) { s.Load.Paths = []Part{{"/a", 0.6}} }, false},
+		"one fault more: another": {func(s *Scenario) {
+			s.Server.Faults = append(s.Server.Faults, Fault{})
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := was
+			tt.change(&s)
+			require.Equal(t, tt.same, s.fingerprint() == was.fingerprint())
+		})
+	}
+	require.NotEqual(t, Scenario{Before: 1}.fingerprint(), Scenario{During: 1}.fingerprint())
 }

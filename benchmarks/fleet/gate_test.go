@@ -65,12 +65,3 @@ func TestThroughGate(t *testing.T) {
 		s.gate.close()
 	})
 }
-
-// What was measured of other libraries before there were gates still counts: a
-// scenario without one has the fingerprint that it had.
-func TestFingerprintWithoutGate(t *testing.T) {
-	s := Scenario{Name: "healthy"}
-	require.Equal(t, "9789b804553438c9", s.fingerprint())
-	s.Gate = gateShedder
-	require.NotEqual(t, "9789b804553438c9", s.fingerprint())
-}
