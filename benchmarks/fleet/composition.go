@@ -18,12 +18,19 @@ type Composition struct {
 	Seed     uint64 // of its runs
 }
 
-// Compose draws the seed's composition of that number, always the same.
+// Compose draws the seed's composition of that number, always the same. Each fifth has a
+// small fleet, of many clients with few calls each, and an outage or a brownout.
 func Compose(seed uint64, number int) Composition {
 	c := &composer{rand: rand.New(rand.NewPCG(seed, uint64(number)+1000))}
 	c.scenario = Scenario{Name: fmt.Sprintf("random-%d", number)}
-	c.clients()
-	c.troubles()
+	if number%5 == 4 {
+		c.smallFleet()
+		oneOf(c, c.outages, c.brownout)()
+		c.troubles(c.rand.IntN(3))
+	} else {
+		c.clients()
+		c.troubles(1 + c.rand.IntN(3))
+	}
 	c.scenario.Note = strings.Join(c.told, "; ")
 	return Composition{Number: number, Topology: c.topology, Scenario: c.scenario, Seed: mixed(seed) + uint64(number)}
 }
@@ -94,14 +101,35 @@ func (c *composer) clients() {
 	c.tellf("answers in %v, given up after %v", c.scenario.Server.Service, c.scenario.Server.GiveUp)
 }
 
-// troubles draws one to three of them, of different kinds.
-func (c *composer) troubles() {
+// smallFleet draws clients of which many make their first call in the trouble, and the
+// others have made few. The server has a queue, and workers for more than the load.
+func (c *composer) smallFleet() {
+	l, s := &c.scenario.Load, &c.scenario.Server
+	c.topology = Own
+	l.Every = c.span(5*time.Second, time.Minute)
+	l.Clients = int(min(c.between(leastCall, 6000), fastest*l.Every.Seconds()))
+	l.Deadline = oneOf(c, 5*time.Second, 10*time.Second, 30*time.Second, 30*time.Second, time.Minute)
+	l.Method = oneOf(c, http.MethodGet, http.MethodGet, http.MethodPost)
+	c.rate = l.perSecond()
+	length := time.Duration(c.between(2, 4) * float64(l.Every))
+	c.scenario.During = max(length, shortRun).Round(time.Second)
+	c.tellf("%d clients with a call each %v, %s, deadline %v", l.Clients, l.Every, l.Method, l.Deadline)
+
+	s.Workers = oneOf(c, 4, 6, 12)
+	s.Service = time.Duration(float64(s.Workers) / (c.rate * c.between(1.3, 3)) * float64(time.Second)).Round(time.Microsecond)
+	s.Queue = max(int(c.span(200*time.Millisecond, 5*time.Second).Seconds()*s.capacity()), 1)
+	s.GiveUp = max(oneOf(c, 500*time.Millisecond, 2*time.Second, 10*time.Second), 2*s.Service)
+	c.tellf("%d workers of %v, that is %.3g/s, a queue of %d, given up after %v", s.Workers, s.Service, s.capacity(), s.Queue, s.GiveUp)
+}
+
+// troubles draws n of them, of different kinds.
+func (c *composer) troubles(n int) {
 	kinds := []func(){
 		c.errors, c.errors, c.path, c.brokenBackends, c.hanging, c.refusals, c.refusals,
 		c.limit, c.limit, c.capacity, c.outages, c.outages, c.restarts, c.brownout, c.slowAnswers,
 	}
 	c.rand.Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
-	for _, kind := range kinds[:1+c.rand.IntN(3)] {
+	for _, kind := range kinds[:n] {
 		kind()
 	}
 }

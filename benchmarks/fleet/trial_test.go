@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -56,6 +57,13 @@ func TestCompose(t *testing.T) {
 		require.GreaterOrEqual(t, s.During, shortRun)
 		require.Greater(t, s.During.Seconds()*s.Load.perSecond()*(1-s.Load.Bare), float64(leastCall), "%d: %s", number, s.Note)
 		require.False(t, s.Load.Deadline < 0 && s.Server.GiveUp < 0, "a hanging call would never end")
+		if number%5 == 4 { // a small fleet
+			require.Equal(t, Own, c.Topology)
+			require.GreaterOrEqual(t, s.Load.Clients, leastCall)
+			require.GreaterOrEqual(t, s.Load.Every, 5*time.Second)
+			require.Greater(t, s.Server.Workers, 0)
+			require.Greater(t, len(s.Server.Staff)+len(s.Server.Faults), 0, "an outage or a brownout")
+		}
 		for _, f := range s.Server.Faults {
 			require.LessOrEqual(t, f.To, s.During, "%d: %s", number, s.Note)
 		}
