@@ -22,8 +22,8 @@
 // # How to add a trouble
 //
 // Add a [Scenario] to the function of its kind: [refusals] that ask to come back,
-// [errorShares], [backends], [hangs], [paths], [crons], [limits] or [crowds]; a new
-// kind is a file of its own, and a word in [Troubles]. Say
+// [errorShares], [backends], [hangs], [paths], [crons], [limits], [crowds], [smallFleets]
+// or [blips]; a new kind is a file of its own, and a line in [troubleGroups]. Say
 //
 //   - in Before, During and After when it is there;
 //   - in Server what befalls whom: a [Fault] for each trouble (when, on which path,
@@ -34,9 +34,10 @@
 //     is not the success of all calls. That nothing gets worse than with a bare
 //     client holds everywhere, and need not be said.
 //
-// Then `go run ./benchmarks/cmd/fleet -scenario=its-name` runs it. What no kind of
-// fault can tell becomes a field of [Answer] or [Server], with a row in their tests.
-// [Compose] draws from the same parts.
+// Then `go run ./benchmarks/cmd/fleet -scenario=its-name` runs it, with -group all of
+// its kind, and -peer=defaults -remember measures the libraries that it is held beside.
+// What no kind of fault can tell becomes a field of [Answer] or [Server], with a row in
+// their tests. [Compose] draws from the same parts.
 //
 // # Gates
 //

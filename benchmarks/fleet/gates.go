@@ -77,7 +77,7 @@ func Gates(rows *Rows) string {
 	var text strings.Builder
 	fmt.Fprint(&text, `## A server's gates, at three times what it can serve
 
-Measured by `+"`go run ./benchmarks/cmd/fleet -scenario gates`"+`, in virtual time. The fleet's server (12 workers of 10 ms, 1200
+Measured by `+"`go run ./benchmarks/cmd/fleet -scenario gates -write`"+`, in virtual time. The fleet's server (12 workers of 10 ms, 1200
 a second) is offered 1000 a second, for 60 s 3600, and 1000 again: 10 % critical, 60 % default, 30 % batch. Before its workers
 stands one of these, all real code, none of them told how many workers there are: [admission.Shedder](admission.md) with
 `+"`Priority: HeaderPriority`"+`; failsafe-go's adaptive limiter in failsafehttp's handler, at its defaults; the same prioritized

@@ -43,7 +43,7 @@ func Glance(rows *Rows, tallies []Tally) string {
 	var text strings.Builder
 	fmt.Fprint(&text, `## Everyday troubles at a glance
 
-Measured by `+"`go run ./benchmarks/cmd/fleet`"+`, in virtual time, at the zero value; *shared* means one client for all
+Measured by `+"`go run ./benchmarks/cmd/fleet -write`"+`, in virtual time, at the zero value; *shared* means one client for all
 callers, *own* many that know nothing of each other. In short:
 
 `)

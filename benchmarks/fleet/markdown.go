@@ -16,7 +16,7 @@ func Markdown(rows *Rows) string {
 	var text strings.Builder
 	fmt.Fprint(&text, `## A fleet, and a server in trouble
 
-Measured by `+"`go run ./benchmarks/cmd/fleet -all`"+`, in virtual time: the figures do
+Measured by `+"`go run ./benchmarks/cmd/fleet -all -write`"+`, in virtual time: the figures do
 not depend on the machine. A Poisson process of 1000 requests per second is dealt to
 1000 clients. The server is one FIFO queue of at most 1000 requests before 12
 workers of 10 ms, that is 1200 requests per second; a full queue answers 503 at
