@@ -42,6 +42,7 @@ type call struct {
 	depth      uint8       // of calls of this Transport around this one
 	ownKey     bool        // key is the caller's own
 	scopeFails bool        // when it began, the last call of the scope had failed, and nothing has succeeded since
+	repeated   bool        // an outer layer sends the request again
 	priority   Priority
 
 	last    *attempt // the one whose outcome is the call's so far; nil: none was sent
@@ -119,6 +120,7 @@ func (t *Transport) plan(req *http.Request) (*call, error) {
 		return nil, &Error{Err: err}
 	}
 	c.key, c.ownKey = key, own
+	c.checkRepeated()
 	c.header = c.commonHeader(send)
 	c.answered = *req.WithContext((*answeredContext)(c))
 	c.first.call = c
@@ -260,6 +262,7 @@ func (c *call) finish() (*http.Response, error) {
 	if c.last != nil && c.last.record.Verdict.retryable() && !c.seen.failing.Load() {
 		c.seen.failing.Store(true)
 	}
+	c.noteFailure()
 	c.seeEnd(resp)
 	if c.trace != nil || len(c.options.traces) > 0 {
 		c.traceDone(resp)

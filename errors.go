@@ -69,7 +69,8 @@ var (
 	// SingleAttempt, an X-Retry-Owner header that Deadline.Handler found, an outer
 	// Transport in the same process, or an SDK whose request says so: amz-sdk-request
 	// with a maximum above 1, or a count in it, in x-stainless-retry-count or in
-	// x-goog-api-client by which this is a repeat. A request that could not be repeated
+	// x-goog-api-client by which this is a repeat; a client that is known to retry; or
+	// the same request again, within a minute of its failure. A request that could not be repeated
 	// anyway says that instead: ErrNotIdempotent, ErrNotReplayable, ErrMaxAttempts.
 	ErrSingleAttempt = netfail.New("another layer owns retries")
 )

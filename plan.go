@@ -107,7 +107,7 @@ func takesItsTime(h http.Header) bool {
 	return false
 }
 
-func (c *call) attemptsLeft() bool { return c.number < c.perCall().MaxAttempts }
+func (c *call) attemptsLeft() bool { return c.number < c.maxAttempts() }
 
 // nextNumber gives a copy the number of the next attempt, if there is one left. The
 // race is locked.

@@ -71,7 +71,7 @@ func (c *call) again(last *attempt) (wait time.Duration, stop error) {
 		return 0, ErrNotReplayable
 	}
 	if !c.attemptsLeft() || last.hung() || c.more != nil && c.more.waits.over {
-		return 0, ErrMaxAttempts
+		return 0, c.attemptsSpent()
 	}
 	if c.single {
 		return 0, ErrSingleAttempt

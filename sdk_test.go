@@ -1,9 +1,13 @@
 package resilienthttp_test
 
 import (
+	"context"
 	"net/http"
+	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -96,4 +100,194 @@ func TestKeyOfAnInvocation(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestRetriesAbove is row 42 of DESIGN section 7: a layer above makes three attempts, and
+// the Transport four. A layer that is recognised by its fields costs one attempt more than
+// its own; another, by what it sends again, the retries of its first call.
+func TestRetriesAbove(t *testing.T) {
+	const own, ours = 3, 4
+	same := func(req *http.Request) *http.Request { return req }
+	deep := func(req *http.Request) *http.Request { return req.Clone(req.Context()) }
+	keyed := func(key string) func(*http.Request) {
+		return func(r *http.Request) { r.Header.Set("Idempotency-Key", key) }
+	}
+	known := func(field, value string) func(*http.Request) {
+		return func(r *http.Request) { r.Header.Set(field, value) }
+	}
+	for _, row := range []struct {
+		name   string
+		first  func(*http.Request)
+		again  func(*http.Request) *http.Request // what is sent, of the first
+		change func(*http.Client, *resilienthttp.Transport)
+		want   int
+	}{
+		{name: "the same request: one call's retries", again: same, want: own + ours - 1},
+		{name: "shallow copies, as go-retryablehttp makes them: one call's retries", again: func(r *http.Request) *http.Request {
+			shallow := *r
+			return &shallow
+		}, want: own + ours - 1},
+		{name: "a client with a timeout, which copies: one call's retries", again: same, change: func(c *http.Client, _ *resilienthttp.Transport) {
+			c.Timeout = time.Hour
+		}, want: own + ours - 1},
+		{name: "the same key: one call's retries", first: keyed("order-1"), again: deep, want: own + ours - 1},
+		{name: "the same key in the context: one call's retries", again: func(r *http.Request) *http.Request {
+			return deep(r.WithContext(resilienthttp.WithIdempotencyKey(r.Context(), "order-1")))
+		}, want: own + ours - 1},
+		{name: "deep copies without a key: not recognised", again: deep, want: own * ours},
+		{name: "a new key each time: not recognised", again: func() func(*http.Request) *http.Request {
+			n := 0
+			return func(r *http.Request) *http.Request {
+				r, n = deep(r), n+1
+				keyed("order-" + strconv.Itoa(n))(r)
+				return r
+			}
+		}(), want: own * ours},
+		{name: "new requests that share a URL: not recognised", again: func(r *http.Request) *http.Request {
+			return &http.Request{Method: r.Method, URL: r.URL, Header: http.Header{}}
+		}, want: own * ours},
+		{name: "stripe-go: one more", first: known("X-Stripe-Client-User-Agent", "{}"), again: same, want: own + 1},
+		{name: "azcore, which copies: one more", first: known("User-Agent", "app azsdk-go-azblob/v1.6.0 (go1.26.0; linux)"), again: deep, want: own + 1},
+		{name: "Vault's: one more", first: known("X-Vault-Request", "true"), again: same, want: own + 1},
+		{name: "stripe-go, and the Transport owns the retries: one call's", first: known("X-Stripe-Client-User-Agent", "{}"), again: same, change: func(_ *http.Client, tr *resilienthttp.Transport) {
+			tr.OwnsRetries = true
+		}, want: own + ours - 1},
+	} {
+		for _, how := range []struct {
+			name string
+			step step
+		}{{"503", status(503)}, {"an error", failing(errReset)}} {
+			t.Run(row.name+", "+how.name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					base := script(how.step)
+					tr := bareTransport(base, ours)
+					client := &http.Client{Transport: tr}
+					if row.change != nil {
+						row.change(client, tr)
+					}
+					first := get(t)
+					if row.first != nil {
+						row.first(first)
+					}
+					for range own {
+						resp, err := client.Do(row.again(first))
+						if err == nil {
+							readAll(t, resp)
+						}
+						time.Sleep(time.Second)
+					}
+					require.Len(t, base.calls(), row.want)
+				})
+			})
+		}
+	}
+}
+
+// TestRepeatedRequest is what a failure of a request means for those that come later.
+func TestRepeatedRequest(t *testing.T) {
+	const ours = 4
+	key := func(r *http.Request) { r.Header.Set("Idempotency-Key", "order-1") }
+	for _, row := range []struct {
+		name  string
+		steps []step // of the attempts before
+		wait  time.Duration
+		calls int                 // before
+		next  func(*http.Request) // how the next one differs
+		want  int                 // its attempts
+		ctx   func(context.Context) context.Context
+	}{
+		{name: "at once: a single attempt", want: 1},
+		{name: "within a minute: a single attempt", wait: 59 * time.Second, want: 1},
+		{name: "after a minute: an independent call", wait: time.Minute, want: ours},
+		{name: "nine failures: a single attempt", calls: 9, want: 1},
+		{name: "ten failures in a row: an independent call", calls: 10, want: ours},
+		{name: "eleven: a single attempt again", calls: 11, want: 1},
+		{name: "another path: an independent call", next: func(r *http.Request) { r.URL.Path = "/other" }, want: ours},
+		{name: "another method: an independent call", next: func(r *http.Request) { r.Method = http.MethodDelete }, want: ours},
+		{name: "another host: an independent call", next: func(r *http.Request) { r.URL.Host = "other.test" }, want: ours},
+		{name: "another key: an independent call", next: func(r *http.Request) { r.Header.Set("Idempotency-Key", "order-2") }, want: ours},
+		{name: "after a success: an independent call", calls: 2, steps: []step{status(503), status(503), status(503), status(503), status(200)}, want: ours},
+		{name: "after an answer that is no failure: an independent call", steps: []step{status(404)}, want: ours},
+		{name: "after a retry that succeeded: an independent call", steps: []step{status(503), status(200)}, want: ours},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := script(append(row.steps, status(503))...)
+				tr := bareTransport(base, ours)
+				send := func(change func(*http.Request)) (resp *http.Response, arrivals int) {
+					before := len(base.calls())
+					req := get(t)
+					key(req)
+					if change != nil {
+						change(req)
+					}
+					resp, err := tr.RoundTrip(req)
+					require.NoError(t, err)
+					readAll(t, resp)
+					return resp, len(base.calls()) - before
+				}
+				for range max(row.calls, 1) {
+					send(nil)
+				}
+				time.Sleep(row.wait)
+				resp, arrivals := send(row.next)
+				require.Equal(t, row.want, arrivals)
+				want := resilienthttp.ErrMaxAttempts
+				if row.want == 1 {
+					want = resilienthttp.ErrSingleAttempt
+				}
+				require.Equal(t, want, lastOf(t, resp).Stop)
+			})
+		})
+	}
+}
+
+// TestRepeatedRequest_notSent: what a gate rejects was not sent, and has used no retries.
+func TestRepeatedRequest_notSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := script(status(200), status(503))
+		tr := bareTransport(base, 4)
+		tr.Policy.Backoff = resilienthttp.Constant(2 * time.Second)
+		tr.RateLimit = &resilienthttp.RateLimit{Limit: 1, Burst: 1, MaxWait: -1}
+		resp, err := tr.RoundTrip(get(t))
+		require.NoError(t, err)
+		readAll(t, resp)
+		req := get(t)
+		_, err = tr.RoundTrip(req)
+		require.ErrorIs(t, err, resilienthttp.ErrRateLimited)
+		time.Sleep(2 * time.Second)
+		resp, err = tr.RoundTrip(req)
+		require.NoError(t, err)
+		readAll(t, resp)
+		require.Len(t, base.calls(), 1+4)
+	})
+}
+
+// TestRepeatedRequests_concurrent: requests fail, succeed and come again at once.
+func TestRepeatedRequests_concurrent(t *testing.T) {
+	tr := bareTransport(puppet(func(r *http.Request) (*http.Response, error) {
+		code := http.StatusOK
+		if len(r.URL.RawQuery)%2 == 0 {
+			code = http.StatusServiceUnavailable
+		}
+		return puppetStatus(code)(r)
+	}), 2)
+	var wg sync.WaitGroup
+	for worker := range 8 {
+		wg.Go(func() {
+			for i := range 500 {
+				req := newRequest(t, http.MethodGet, "http://api.test/?"+strconv.Itoa(i*worker), "")
+				if i%3 == 0 {
+					req.Header.Set("Idempotency-Key", strconv.Itoa(i%7))
+				}
+				for range 3 {
+					resp, err := tr.RoundTrip(req)
+					if err == nil {
+						_ = resp.Body.Close()
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
 }

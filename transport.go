@@ -88,7 +88,9 @@ type Transport struct {
 
 	// OwnsRetries says that this Transport is the one layer that retries. It
 	// sends X-Retry-Owner: caller, upon which servers behind Deadline.Handler
-	// make single attempts, and tell those behind them.
+	// make single attempts, and tell those behind them. A client above that is known to
+	// retry (stripe-go, azcore, Vault's) gets all retries only with this: set it where
+	// the client's own are off. See docs/under-your-sdk.md.
 	OwnsRetries bool
 
 	// Trace tells what happens. nil means nobody listens.
@@ -168,6 +170,7 @@ type config struct {
 
 	since  time.Time // what scopes remember is counted from here
 	scopes *scope.Map[scope.Key, scopeRecord]
+	failed *failedCalls
 }
 
 func (t *Transport) settled() *config {
@@ -180,7 +183,7 @@ func (t *Transport) settle() {
 	*c = config{
 		base: t.Base, policy: t.Policy.withDefaults(), budget: t.Budget, rateLimit: t.RateLimit, breaker: t.Breaker,
 		hedge: t.Hedge, scope: t.Scope, ownsRetries: t.OwnsRetries, trace: t.Trace,
-		since: time.Now(), scopes: &scope.Map[scope.Key, scopeRecord]{Clone: scope.Key.Clone},
+		since: time.Now(), scopes: &scope.Map[scope.Key, scopeRecord]{Clone: scope.Key.Clone}, failed: newFailedCalls(),
 	}
 	if c.base == nil {
 		c.base = t.defaultBase()

@@ -94,23 +94,28 @@ func TestStripeCodes(t *testing.T) {
 	api.AssertKeys(t, 1)
 }
 
-// TestStripeTellsNothing: with its own retries on, both layers retry broken connections:
-// three attempts of four. So take one of them out.
-func TestStripeTellsNothing(t *testing.T) {
+// TestStripeRetries: stripe-go retries by itself, and its fields do not say how often. It
+// costs one attempt more than its own, until OwnsRetries says that its retries are off.
+func TestStripeRetries(t *testing.T) {
 	for _, row := range []struct {
 		name     string
 		retries  int64
+		owns     bool
 		policy   resilienthttp.Policy
 		requests int
 	}{
-		{"both", 2, quick(), 12},
-		{"the SDK's off", 0, quick(), 4},
-		{"the Transport's off", 2, resilienthttp.Policy{MaxAttempts: -1}, 3},
+		{"both: one more than the SDK's", 2, false, quick(), 3 + 1},
+		{"the SDK's off: one retry", 0, false, quick(), 2},
+		{"the SDK's off, and the Transport owns them: the Transport's", 0, true, quick(), 4},
+		{"the Transport's off: the SDK's", 2, false, resilienthttp.Policy{MaxAttempts: -1}, 3},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			api := start(t, faulttest.ResetAfterRead)
 			transport := plain(nil)
-			transport.Policy = row.policy
+			transport.Policy, transport.OwnsRetries = row.policy, row.owns
+			if transport.Policy.MaxAttempts == 0 {
+				transport.Policy.MaxAttempts = 4
+			}
 			require.Error(t, charge(t, stripeClient(transport, api.URL, row.retries)))
 			api.AssertRequests(t, row.requests)
 			api.AssertKeys(t, 1)

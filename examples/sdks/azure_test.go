@@ -1,0 +1,49 @@
+package sdks
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/faulttest"
+)
+
+// TestAzureRetries: azcore makes four attempts, each a copy of the request, and says nothing
+// of them but its name. It costs one attempt more than its own.
+func TestAzureRetries(t *testing.T) {
+	for _, row := range []struct {
+		name     string
+		retries  int32
+		owns     bool
+		policy   resilienthttp.Policy
+		requests int
+	}{
+		{"both: one more than the SDK's", 3, false, quick(), 4 + 1},
+		{"the SDK's off: one retry", -1, false, quick(), 2},
+		{"the SDK's off, and the Transport owns them: the Transport's", -1, true, quick(), 4},
+		{"the Transport's off: the SDK's", 3, false, resilienthttp.Policy{MaxAttempts: -1}, 4},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			api := start(t, faulttest.Status(http.StatusServiceUnavailable))
+			transport := plain(nil)
+			transport.Policy, transport.OwnsRetries = row.policy, row.owns
+			if transport.Policy.MaxAttempts == 0 {
+				transport.Policy.MaxAttempts = 4
+			}
+			pipeline := runtime.NewPipeline("azthings", "v1.0.0", runtime.PipelineOptions{}, &policy.ClientOptions{
+				Transport: &http.Client{Transport: transport},
+				Retry:     policy.RetryOptions{MaxRetries: row.retries, RetryDelay: time.Millisecond},
+			})
+			req, err := runtime.NewRequest(t.Context(), http.MethodGet, api.URL+"/things")
+			require.NoError(t, err)
+			resp, err := pipeline.Do(req)
+			close1(t, resp, err)
+			api.AssertRequests(t, row.requests)
+		})
+	}
+}

@@ -1,0 +1,38 @@
+package resilienthttp
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestFailedCalls_bounded: a million failures leave as many requests as fit, the youngest
+// of them, and none is looked for when their time is over.
+func TestFailedCalls_bounded(t *testing.T) {
+	f := newFailedCalls()
+	require.False(t, f.remembers(0), "nothing has failed")
+	const n = 1_000_000
+	for i := range uint64(n) {
+		f.add(requestID{text: i + 1}, time.Duration(i))
+		if got := len(f.young) + len(f.old); got > 2*maxFailedHalf {
+			t.Fatalf("%d requests after %d failures", got, i+1)
+		}
+	}
+	require.True(t, f.has(requestID{text: n}, n))
+	require.True(t, f.has(requestID{text: n - maxFailedHalf + 1}, n))
+	require.False(t, f.has(requestID{text: 1}, n))
+	require.Contains(t, f.young, requestID{text: n})
+	require.Contains(t, f.old, requestID{text: n - maxFailedHalf + 1})
+	for _, id := range []uint64{n, n - maxFailedHalf + 1} {
+		f.remove(requestID{text: id})
+		require.False(t, f.has(requestID{text: id}, n))
+	}
+	f.add(requestID{text: 1}, n)
+	f.add(requestID{text: 2}, n+repeatWindow/2)
+	require.True(t, f.has(requestID{text: 1}, n+repeatWindow-1))
+	require.False(t, f.has(requestID{text: 1}, n+repeatWindow), "too long ago, though another is not")
+	require.True(t, f.has(requestID{text: 2}, n+repeatWindow))
+	require.True(t, f.remembers(n))
+	require.False(t, f.remembers(n+2*repeatWindow))
+}
