@@ -14,6 +14,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -1134,4 +1135,33 @@ func TestMalformedRequests(t *testing.T) {
 			require.Equal(t, resilienthttp.VerdictPermanent, attempts[0].Verdict, "%v", attempts[0].Err)
 		})
 	})
+}
+
+// TestEpochResetInABubble: a test of a caller's own, in a bubble that begins in the year
+// 2000, with a handler that says a reset in seconds since 1970, with a Date and without.
+func TestEpochResetInABubble(t *testing.T) {
+	for _, date := range []bool{true, false} {
+		t.Run(fmt.Sprintf("Date %v", date), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var at []time.Time
+				base := puppet(func(r *http.Request) (*http.Response, error) {
+					now := time.Now()
+					if at = append(at, now); len(at) > 1 {
+						return puppetStatus(200)(r)
+					}
+					fields := []string{"X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", strconv.FormatInt(now.Add(30*time.Second).Unix(), 10)}
+					if date {
+						fields = append(fields, "Date", now.UTC().Format(http.TimeFormat))
+					}
+					return puppetStatus(429, fields...)(r)
+				})
+				resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(get(t))
+				require.NoError(t, err)
+				readAll(t, resp)
+				require.Equal(t, 200, resp.StatusCode)
+				require.GreaterOrEqual(t, at[1].Sub(at[0]), 30*time.Second)
+				require.Less(t, at[1].Sub(at[0]), time.Minute)
+			})
+		})
+	}
 }

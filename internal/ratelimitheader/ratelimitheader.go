@@ -124,7 +124,8 @@ type State struct {
 //
 // A reset is read as a duration with units (12ms, 6m0s, 1h2m), else as an RFC
 // 3339 or HTTP date, else as a number: above 1e11 epoch milliseconds, above 1e9
-// epoch seconds, else seconds to go; fractions are allowed.
+// epoch seconds (above 9e8, where now is before that), else seconds to go; fractions are
+// allowed.
 //
 // An axis needs a valid remaining quota and a reset that lies ahead; others are
 // dropped, for there would be nothing to wait for. Counts and resets that are

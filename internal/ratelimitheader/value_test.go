@@ -124,3 +124,26 @@ func TestCounts(t *testing.T) {
 		})
 	}
 }
+
+// TestResetsInTheYear2000: a bubble of testing/synctest begins there.
+func TestResetsInTheYear2000(t *testing.T) {
+	now := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, row := range []struct {
+		name, reset string
+		want        time.Duration
+	}{
+		{"epoch seconds", "946684830", 30 * time.Second},
+		{"epoch float seconds", "946684830.5", 30500 * time.Millisecond},
+		{"epoch seconds, past", "946684799", 0},
+		{"epoch milliseconds", "946684830250", 30250 * time.Millisecond},
+		{"the least that is epoch seconds", "900000000", 0},
+		{"the most that is seconds", "899999999", MaxReset},
+		{"seconds", "30", 30 * time.Second},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			got := parseReset(row.reset, now)
+			require.True(t, got.stated)
+			require.Equal(t, row.want, got.wait)
+		})
+	}
+}
