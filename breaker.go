@@ -32,11 +32,10 @@ import (
 //     retry. When FailureRatio of them have failed, the circuit opens again; when
 //     all have their results and fewer have, it closes, and its count begins
 //     afresh.
-//   - Closed after slow failures (100ms or more, and twice the usual latency), a
-//     circuit limits the requests in flight: it raises the limit as answers come
-//     and cuts it when they fail, unless others are answered as quickly as ever.
-//     Below one, the limit is a pause after each request. It ends when it had
-//     nothing to do for a Window.
+//   - Closed after slow failures (100ms or more, and twice the usual latency): requests
+//     in flight are limited (slow start). The limit grows as responses succeed and
+//     shrinks when they fail. Below one it is a pause after each request. It ends when it
+//     rejected nothing for a Window, or nothing failed for four.
 //
 // Failures are answers of 500 and above, transport errors, attempt timeouts, and
 // the call's own deadline where the attempt had far longer than is usual. Other

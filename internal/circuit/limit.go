@@ -6,23 +6,13 @@ import (
 	"time"
 )
 
-// limit is how many requests may be in flight to a scope whose circuit has closed
-// again after slow failures: those of a server with more work than it can do in
-// time. To let everybody in at once would fill its queue again, and then nothing
-// is answered in time although the server is busy all along; to refuse everybody
-// would waste what it can do. So the limit looks for as much as the server can
-// take, the way TCP looks for its window: it is raised as answers come, and cut
-// when they fail.
+// limit is how many requests may be in flight to a scope whose circuit has closed after
+// slow failures (slow start). All requests at once would fill the server's queue again.
+// The limit grows as responses succeed, and shrinks when too many fail, like TCP's
+// congestion window. Below one it is a pause after each request: a limit of a third is one
+// request, and a pause twice as long as it took.
 //
-// A client with few requests has less than one in flight anyway. Below one, the
-// limit is therefore kept by a pause after each request: a limit of a third is
-// one request, and a pause twice as long as it took.
-//
-// A queue is in the way of all. So while answers come as quickly as before the
-// trouble, no failure is the queue's doing, and none cuts or pauses: a backend or
-// an endpoint that hangs beside others that do not is not helped by sending less.
-//
-// A limit ends when it had nothing to do for a Window; see rest.
+// A limit ends when it rejected nothing for a Window, or nothing failed for four.
 type limit struct {
 	rules   *Rules
 	typical time.Duration // latency before the trouble; 0: unknown
@@ -37,7 +27,6 @@ type limit struct {
 	paused   time.Time     // nobody is admitted until then
 	quiet    time.Time     // since when nothing was refused, and nothing has failed
 	failed   time.Time     // when something last did
-	prompt   time.Time     // when the last quick answer came
 	cut      time.Time     // when the limit was last cut
 	results  float64       // since then, the recent ones
 	failures float64
@@ -49,7 +38,7 @@ const (
 	limitCut    = 0.25 // of what was in flight is left by a cut
 	limitBad    = 0.3  // share of failures that calls for one
 	limitEnough = 20   // results that tell it, at most
-	limitCalm   = 4    // Windows without a failure
+	limitCalm   = 4    // Windows without a failure that end it
 
 	// limitPatience is the least time for which requests in flight keep others
 	// out, if failures take that long.
@@ -107,12 +96,9 @@ func (l *limit) admit(now time.Time) (notBefore time.Time, ok bool) {
 // minute, and so may an answer that is no sign of trouble, of a long poll say.
 func (l *limit) patience() time.Duration { return min(l.worst, max(limitPatience, l.worst/8)) }
 
-// rest ends the limit once it had nothing to do for a Window. A client whose
-// calls come all at once, now and then, always gives it something to do, and with
-// few answers in between it learns little: it also ends where nothing is in flight
-// and nothing has failed for four.
+// rest ends the limit where it is of no more use.
 func (l *limit) rest(now time.Time) bool {
-	if now.Sub(l.quiet) <= l.rules.Window && (l.inFlight > 0 || now.Sub(l.failed) <= limitCalm*l.rules.Window) {
+	if now.Sub(l.quiet) <= l.rules.Window && now.Sub(l.failed) <= limitCalm*l.rules.Window {
 		return false
 	}
 	l.over.Store(true)
@@ -149,12 +135,8 @@ func (l *limit) done(sent, now time.Time, outcome Outcome) {
 	case outcome == Failure:
 		l.quiet, l.failed = now, now
 		l.worst = max(l.worst, took)
-		if l.prompt.After(sent) {
-			return
-		}
 		l.shrink(sent, now, inFlight)
 	case l.quick(took):
-		l.prompt = now
 		l.count(0)
 		l.grow(sent, now)
 		return
@@ -178,28 +160,22 @@ func (l *limit) quick(took time.Duration) bool {
 	return took <= l.worst/16
 }
 
-// grow raises the limit after an answer. Where the server is not loaded, the
-// limit doubles with each round; where it is, it grows by one with each, and the
-// nearer the answers come to what has failed, the less. That would never find
-// out that a server has become slower for good, so growth also gathers speed
-// with the time that nothing has failed.
+// grow raises the limit after a response. While responses are quick, it doubles with each
+// round trip; then it grows by one with each, and no more once responses take half as long
+// as the slowest failure.
 func (l *limit) grow(sent, now time.Time) {
 	took := now.Sub(sent)
-	calm := now.Sub(l.failed).Seconds() / (limitCalm * l.rules.Window).Seconds()
-	steady := calm * calm * calm
-	if took < l.worst/2 {
-		steady++
-	}
-	switch quick := l.quick(took); {
+	quick, slow := l.quick(took), took >= l.worst/2
+	switch {
 	case l.size < 1 && quick:
 		l.size = min(l.size+0.25, 1)
-	case l.size < 1:
-		l.size = min(l.size+steady/50, 1)
-	case l.loaded.Before(sent): // it was no limit
+	case l.size < 1 && !slow:
+		l.size = min(l.size+0.02, 1)
+	case l.size < 1 || l.loaded.Before(sent): // the limit was not reached
 	case quick:
 		l.size++
-	default:
-		l.size += steady / l.size
+	case !slow:
+		l.size += 1 / l.size
 	}
 }
 

@@ -121,47 +121,6 @@ func TestLimitToleratesAFewFailures(t *testing.T) {
 	require.GreaterOrEqual(t, l.size, 40.0)
 }
 
-// A queue is in the way of all: while answers come as quickly as before the
-// trouble, no failure is the queue's doing, and none cuts or pauses.
-func TestQuickAnswersStopCutsAndPauses(t *testing.T) {
-	for _, tt := range []struct {
-		name   string
-		beside time.Duration // latency of the answers; 0: there are none
-		cut    bool
-	}{
-		{"quick answers", 2 * limitTypical, false},
-		{"slow answers", 2*limitTypical + 1, true},
-		{"no answers", 0, true},
-	} {
-		for _, size := range []float64{40, 0.5} {
-			t.Run(tt.name, func(t *testing.T) {
-				l, now := sized(size), epoch.Add(time.Second)
-				for range 20 { // four fifths hang
-					n, sent := l.fill(now), now
-					if n == 0 {
-						break // it pauses
-					}
-					for i := range n {
-						if took := tt.beside; took > 0 && i%5 == 0 {
-							l.done(sent, sent.Add(took), Success)
-						}
-					}
-					now = sent.Add(limitTimeout)
-					for i := range n {
-						if tt.beside == 0 || i%5 != 0 {
-							l.done(sent, now, Failure)
-						}
-					}
-				}
-				if size < 1 && tt.beside > 0 {
-					return // one at a time has nothing beside it
-				}
-				require.Equal(t, tt.cut, l.size < size || !l.paused.IsZero())
-			})
-		}
-	}
-}
-
 // Below one, the limit is a pause: a quarter is a request and three times as
 // long as it took.
 func TestLimitPauses(t *testing.T) {
@@ -224,7 +183,7 @@ func TestLimitDoesNotWaitForTheLost(t *testing.T) {
 	require.True(t, ok)
 }
 
-// However slow the server has become for good, it is found out in time.
+// A server that stays slow, but does not fail, is limited for four Windows.
 func TestLimitIsNotForEver(t *testing.T) {
 	l, now := limited(), epoch
 	const slow = 400 * time.Millisecond // near to what fails
@@ -238,7 +197,7 @@ func TestLimitIsNotForEver(t *testing.T) {
 			now = now.Add(time.Second)
 		}
 	}
-	require.True(t, l.size > 200 || !l.works())
+	require.False(t, l.works(), "after four Windows in which nothing has failed")
 }
 
 // limitedBreaker is one whose circuit has closed after timeouts, with quick
@@ -366,23 +325,6 @@ func TestLimitEndsForBursts(t *testing.T) {
 	}
 	require.False(t, l.works(), "after four Windows in which nothing has failed")
 	require.GreaterOrEqual(t, now.Sub(epoch), limitCalm*DefaultWindow)
-}
-
-// Who is busy finds out by himself what there is room for: not to be let in with
-// all others at once is what the limit is for.
-func TestLimitGoesOnWhileInUse(t *testing.T) {
-	l, now := limited(), epoch
-	_, ok := l.admit(now)
-	require.True(t, ok)
-	for range 60 {
-		now = now.Add(time.Second)
-		_, ok := l.admit(now) // that one may be lost
-		require.True(t, ok)
-		_, ok = l.admit(now)
-		require.False(t, ok)
-		l.done(now, now, None)
-	}
-	require.True(t, l.works())
 }
 
 // After timeouts of half a minute, an answer that takes as long by nature must not
