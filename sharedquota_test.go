@@ -42,68 +42,85 @@ func TestRateLimitOfManyProcesses(t *testing.T) {
 		name  string
 		limit *resilienthttp.RateLimit
 		quota *admission.Quota
+		runs  int     // that are averaged; 0: 1
 		used  float64 // 0: 0.95
-		late  int64   // refusals, at most
+		late  int64   // refusals of all runs, at most
 	}{
 		{name: "a token bucket", limit: &resilienthttp.RateLimit{}, quota: &admission.Quota{Limit: 600, Window: time.Minute}},
 		// Of a sliding window a client can be told only when all of it is there again, and
-		// ours counts requests that came close together as long as the last of them.
-		{name: "a sliding window", limit: &resilienthttp.RateLimit{}, quota: &admission.Quota{Limit: 600, Window: time.Minute, Sliding: true}, used: 0.4, late: 60},
+		// ours counts requests that came close together as long as the last of them. How close
+		// they come is decided early in a run, so one run uses .46 to .98: of 800, .749 in the
+		// mean with a standard deviation of .105, and 25.7 refusals with one of 7.6. The limits
+		// are 4.7 and 5.0 standard deviations away from the means of four runs.
+		{name: "a sliding window", limit: &resilienthttp.RateLimit{}, quota: &admission.Quota{Limit: 600, Window: time.Minute, Sliding: true}, runs: 4, used: 0.5, late: 180},
 		{name: "a Limit of our own", limit: &resilienthttp.RateLimit{Limit: 10, Burst: 20}, quota: &admission.Quota{Limit: 600, Window: time.Minute, Burst: 20}},
 		{name: "without headers", limit: &resilienthttp.RateLimit{Limit: 10, Burst: 20, IgnoreHeaders: true}, quota: &admission.Quota{Limit: 600, Window: time.Minute, Burst: 20}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var served, refused atomic.Int64
-				quota := admission.Quota{
-					Limit: row.quota.Limit, Window: row.quota.Window, Burst: row.quota.Burst, Sliding: row.quota.Sliding,
-					Key:   func(*http.Request) (string, error) { return "ann", nil },
-					Trace: &admission.Trace{Refused: func(*admission.Event) { refused.Add(1) }},
-				}
-				server := memhttp.NewServer(t, quota.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served.Add(1) })))
-				store := &namedStore{keys: map[string]bool{}}
-				ctx, cancel := context.WithCancel(t.Context())
-				var all sync.WaitGroup
-				for n := range 3 {
-					limit := resilienthttp.RateLimit{Limit: row.limit.Limit, Burst: row.limit.Burst, IgnoreHeaders: row.limit.IgnoreHeaders, Shared: store}
-					client := &http.Client{Transport: &resilienthttp.Transport{Base: server.Transport(), RateLimit: &limit}}
-					for range 5 {
-						all.Go(func() {
-							for ctx.Err() == nil {
-								req, _ := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, http.NoBody)
-								req.Header.Set("Authorization", "Bearer secret")
-								if resp, err := client.Do(req); err == nil {
-									_ = resp.Body.Close()
-								} else {
-									pass(100 * time.Millisecond)
-								}
-							}
-						})
-					}
-					pass(time.Duration(n) * 20 * time.Millisecond)
-				}
-				pass(3 * time.Minute)
-				served.Store(0)
-				pass(5 * time.Minute)
-				used := float64(served.Load()) / (600 * 5)
-				cancel()
-				all.Wait()
-				pass(time.Minute) // what is left is given back
-				t.Logf("used %.3f, refused %d", used, refused.Load())
-				if row.used == 0 {
-					row.used = 0.95
-				}
-				assert.LessOrEqual(t, refused.Load(), row.late)
-				assert.GreaterOrEqual(t, used, row.used)
-				store.mu.Lock()
-				defer store.mu.Unlock()
-				for key := range store.keys {
-					assert.NotContains(t, key, "secret")
-					assert.True(t, strings.Contains(key, "mem") || strings.Contains(key, "|"), key)
-				}
-			})
+			runs := max(row.runs, 1)
+			used, refused := 0.0, int64(0)
+			for range runs {
+				u, r := sharedQuotaRun(t, row.limit, row.quota)
+				used, refused = used+u/float64(runs), refused+r
+			}
+			t.Logf("used %.3f, refused %d", used, refused)
+			if row.used == 0 {
+				row.used = 0.95
+			}
+			assert.LessOrEqual(t, refused, row.late)
+			assert.GreaterOrEqual(t, used, row.used)
 		})
 	}
+}
+
+// sharedQuotaRun lets three processes of five workers each share a quota for some minutes.
+func sharedQuotaRun(t *testing.T, like *resilienthttp.RateLimit, of *admission.Quota) (used float64, refusals int64) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		var served, refused atomic.Int64
+		quota := admission.Quota{
+			Limit: of.Limit, Window: of.Window, Burst: of.Burst, Sliding: of.Sliding,
+			Key:   func(*http.Request) (string, error) { return "ann", nil },
+			Trace: &admission.Trace{Refused: func(*admission.Event) { refused.Add(1) }},
+		}
+		server := memhttp.NewServer(t, quota.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served.Add(1) })))
+		store := &namedStore{keys: map[string]bool{}}
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		for n := range 3 {
+			limit := resilienthttp.RateLimit{Limit: like.Limit, Burst: like.Burst, IgnoreHeaders: like.IgnoreHeaders, Shared: store}
+			client := &http.Client{Transport: &resilienthttp.Transport{Base: server.Transport(), RateLimit: &limit}}
+			for range 5 {
+				all.Go(func() {
+					for ctx.Err() == nil {
+						req, _ := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, http.NoBody)
+						req.Header.Set("Authorization", "Bearer secret")
+						if resp, err := client.Do(req); err == nil {
+							_ = resp.Body.Close()
+						} else {
+							pass(100 * time.Millisecond)
+						}
+					}
+				})
+			}
+			pass(time.Duration(n) * 20 * time.Millisecond)
+		}
+		pass(3 * time.Minute)
+		served.Store(0)
+		pass(5 * time.Minute)
+		used = float64(served.Load()) / (600 * 5)
+		cancel()
+		all.Wait()
+		pass(time.Minute) // what is left is given back
+		refusals = refused.Load()
+		store.mu.Lock()
+		defer store.mu.Unlock()
+		for key := range store.keys {
+			assert.NotContains(t, key, "secret")
+			assert.True(t, strings.Contains(key, "mem") || strings.Contains(key, "|"), key)
+		}
+	})
+	return used, refusals
 }
 
 func pass(d time.Duration) {
