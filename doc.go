@@ -12,12 +12,12 @@
 //   - an idempotency key when it is a POST or PATCH ([Idempotency]),
 //   - where the call has a deadline, a header that tells the server how long it may
 //     still take ([Deadline]); an attempt has a timeout of its own if you set one, and
-//     otherwise ends with the call, or after 2 min ([Policy]),
-//   - a copy beside a slow answer, where that does no harm: a GET is sent again after
-//     30 s, or half of the time that is left ([Policy]),
-//   - retries of what may pass and may be repeated, apart by a backoff with full
-//     jitter and at least by what the server asks ([Policy], [Backoff]),
-//   - a budget that keeps retries a small share of the calls ([Budget]),
+//     otherwise ends with the call, or after 15 min ([Policy]),
+//   - a second attempt beside a slow one, where that does no harm: a GET is sent again
+//     after 30 s, or half of the time that is left ([Policy]),
+//   - retries of transient failures, after about 0.1, 0.5, 2.5 and 5 s, and once more
+//     shortly before the deadline; never before the server asks for them ([Policy]),
+//   - a budget of tokens that keeps retries a small ratio of the calls ([Budget]),
 //   - pacing from the server's rate-limit headers, before it has to say 429
 //     ([RateLimit]),
 //   - a circuit breaker for each host ([Breaker]),
