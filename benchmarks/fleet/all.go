@@ -26,7 +26,7 @@ func RunAll(t *testing.T, runs []Config, keep *Kept, done func(Result)) []Result
 		workers.Go(func() {
 			for n := int(next.Add(1)) - 1; n < len(runs); n = int(next.Add(1)) - 1 {
 				i := longest[n]
-				result, ok := keep.get(runs[i])
+				result, ok := keep.Get(runs[i])
 				if !ok {
 					t.Run(runs[i].String(), func(t *testing.T) { result = Run(t, runs[i]) })
 					keep.put(result)

@@ -57,7 +57,8 @@ func key(c Config) string {
 	return fmt.Sprintf("%s, %v, seed %d", c, c.Scenario.Length(), c.Seed)
 }
 
-func (k *Kept) get(c Config) (Result, bool) {
+// Get returns what is kept of the run.
+func (k *Kept) Get(c Config) (Result, bool) {
 	if k == nil {
 		return Result{}, false
 	}

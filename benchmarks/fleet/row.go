@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -102,13 +103,38 @@ func (r *Rows) Verdicts() string {
 			byGroup[totalCount].add(t)
 		}
 	}
-	text := reached.String() + below.String() + missed.String()
 	for _, name := range append(Groups(), totalCount) {
 		if n := byGroup[name]; n.targets+n.aims > 0 {
-			text += fmt.Sprintf("%-10s %s\n", name, n)
+			fmt.Fprintf(&missed, "%-10s %s\n", name, n)
 		}
 	}
-	return text
+	return reached.String() + below.String() + missed.String()
+}
+
+// Changes are the lines on what differs from an earlier run: verdicts, and shares of
+// successful calls by more than 0.005.
+func (r *Rows) Changes(before *Rows) string {
+	const margin = 0.005
+	var text strings.Builder
+	for _, key := range r.keys {
+		row, was := r.results[key], before.results[key]
+		targets := r.Targets(row)
+		if len(was) == 0 || len(targets) == 0 {
+			continue
+		}
+		name := fmt.Sprintf("%-26s %-6s", row[0].Scenario.title(), row[0].Topology)
+		if by := success(row) - success(was); math.Abs(by) > margin {
+			fmt.Fprintf(&text, "%s success %.4f, was %.4f\n", name, success(row), success(was))
+		}
+		earlier := before.Targets(was)
+		for _, t := range targets {
+			i := slices.IndexFunc(earlier, func(e Target) bool { return e.What == t.What && e.Aim == t.Aim })
+			if i >= 0 && earlier[i].Reached != t.Reached {
+				fmt.Fprintf(&text, "%s %s, was %s\n", name, t, earlier[i].Measured)
+			}
+		}
+	}
+	return text.String()
 }
 
 const totalCount = "all"

@@ -61,8 +61,8 @@ func TestCompose(t *testing.T) {
 			require.Equal(t, Own, c.Topology)
 			require.GreaterOrEqual(t, s.Load.Clients, leastCall)
 			require.GreaterOrEqual(t, s.Load.Every, 5*time.Second)
-			require.Greater(t, s.Server.Workers, 0)
-			require.Greater(t, len(s.Server.Staff)+len(s.Server.Faults), 0, "an outage or a brownout")
+			require.Positive(t, s.Server.Workers)
+			require.Positive(t, len(s.Server.Staff)+len(s.Server.Faults), "an outage or a brownout")
 		}
 		for _, f := range s.Server.Faults {
 			require.LessOrEqual(t, f.To, s.During, "%d: %s", number, s.Note)

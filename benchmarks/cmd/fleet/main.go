@@ -16,6 +16,12 @@
 // numbers of their rows in the design's table; random compositions of troubles. With
 // -seeds=3 a figure is the mean of three seeds; with -all the other libraries run, too.
 //
+//	go run ./benchmarks/cmd/fleet -keep=before.json
+//	go run ./benchmarks/cmd/fleet -against=before.json
+//
+// keep the results of one version, and print at the end what has changed in another:
+// verdicts, and shares of successful calls.
+//
 //	go run ./benchmarks/cmd/fleet -write
 //
 // measures all at three seeds, adds 300 random compositions, and rewrites its section of
@@ -49,11 +55,11 @@ import (
 )
 
 type options struct {
-	group, scenario, peer, topology, docs, plots, keep string
-	seconds                                            float64
-	seed                                               uint64
-	seeds, random, only                                int
-	series, targets, write, all, remember, draw        bool
+	group, scenario, peer, topology, docs, plots, keep, against string
+	seconds                                                     float64
+	seed                                                        uint64
+	seeds, random, only                                         int
+	series, targets, write, all, remember, draw                 bool
 }
 
 // What is run for the page, if nothing else is asked for.
@@ -82,6 +88,7 @@ func main() {
 	flag.IntVar(&o.only, "random-only", -1, "that one of them alone")
 	flag.BoolVar(&o.remember, "remember", false, "keep what other libraries have in benchmarks/fleet/peers.json, as -all -write does")
 	flag.StringVar(&o.keep, "keep", "", "a file that keeps results: what it has is not run again")
+	flag.StringVar(&o.against, "against", "", "a file with the results that another run kept: what has changed since is printed")
 	flag.Parse()
 	// net/http logs that a RoundTripper returned both a response and an error.
 	log.SetOutput(io.Discard) //nolint:forbidigo // a command may
@@ -124,8 +131,20 @@ func (o options) run(t *testing.T) error {
 	if rows.Beside, err = fleet.ReadBeside(); err != nil {
 		return err
 	}
+	before, had := fleet.Rows{Beside: rows.Beside}, (*fleet.Kept)(nil)
+	if o.against != "" {
+		if _, err = os.Stat(o.against); err != nil { // Keep would make it
+			return err
+		}
+		if had, err = fleet.Keep(o.against); err != nil {
+			return err
+		}
+	}
 	say(fleet.Header())
 	fleet.RunAll(t, runs, kept, func(r fleet.Result) {
+		if was, ok := had.Get(r.Config); ok {
+			before.Add(was)
+		}
 		if row := rows.Add(r); len(row) == o.seedsOf(r.Config) {
 			say(fleet.Line(row))
 			o.more(r)
@@ -134,10 +153,13 @@ func (o options) run(t *testing.T) error {
 	if o.targets {
 		say("\n" + rows.Verdicts())
 	}
+	if had != nil {
+		say("changed since " + o.against + ":\n" + rows.Changes(&before))
+	}
 	if o.remember {
 		err = remember(&rows, nil)
 	}
-	return errors.Join(err, kept.Close(), o.report(t, &rows))
+	return errors.Join(err, kept.Close(), had.Close(), o.report(t, &rows))
 }
 
 // check reports flags that contradict each other.
