@@ -7,8 +7,8 @@ import (
 )
 
 // blips are outages so short that a caller should hardly notice them, and two that are
-// longer. Each call that meets one is of another client, and meets it at a moment of its
-// own; a quarter of them, by their paths, meet each kind of failure.
+// longer. Each call that meets one is of another client, and begins with it, so that it
+// meets all of it; a quarter of them, by their paths, meet each kind of failure.
 func blips() (all []Scenario) {
 	for _, v := range []struct {
 		row     int
@@ -65,7 +65,7 @@ func blip(row int, length, deadline time.Duration, isNew bool) Scenario {
 		Row: row, Name: fmt.Sprintf("blip-%v-%s", length, deadlineName(deadline)), Topologies: []Topology{Own},
 		During: length, After: 10 * time.Second, Shows: met,
 		Server: Server{Workers: -1, Service: 20 * time.Millisecond},
-		Load:   Load{Every: 5 * time.Second, Spread: length, Clients: 1200, Deadline: deadline},
+		Load:   Load{Every: 5 * time.Second, Spread: 10 * time.Millisecond, Clients: 1200, Deadline: deadline},
 	}
 	kinds := blipKinds()
 	for _, k := range kinds {
@@ -79,7 +79,7 @@ func blip(row int, length, deadline time.Duration, isNew bool) Scenario {
 	} else {
 		s.Before = 20 * time.Second
 	}
-	s.Note = fmt.Sprintf("%s meet an outage of %v: 500, 503, resets, refused connections; %s", who, length, strings.ReplaceAll(deadlineName(deadline), "-", " "))
+	s.Note = fmt.Sprintf("%s meet all of an outage of %v: 500, 503, resets, refused connections; %s", who, length, strings.ReplaceAll(deadlineName(deadline), "-", " "))
 	return s
 }
 

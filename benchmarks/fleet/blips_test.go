@@ -18,6 +18,7 @@ func TestBlips_eachCallIsOfAnotherClient(t *testing.T) {
 		n := 0
 		for _, c := range s.schedule(Seed, s.Load.Clients) {
 			if c.at >= s.Before && c.at < s.Before+s.During {
+				require.Less(t, c.at, s.Before+s.During/20+1, "it meets all of it")
 				clients[c.client] = true
 				paths[c.path]++
 				n++
