@@ -90,23 +90,20 @@ func classics() []Scenario {
 
 // Why a target can be out of reach.
 const (
-	whyNoCap = "the peers repeat whatever comes of it, at two and more times the load; a budget that keeps the worst second " +
+	whyNoCap = "the peers have no retry budget, and send twice the load and more; a budget that keeps the worst second " +
 		"of an outage at 1.15 times the load cannot"
-	whyAllAttempts = "who makes few calls has all attempts for each, and each that a full quota refuses is one more 429"
+	whyAllAttempts = "a client with few calls has five retry tokens, and each retry that a full quota rejects is one more 429"
 	whyGrowing     = "the limit on requests in flight finds what a server can do by asking for too much now and then, and here " +
 		"that is more each 2.5 s"
-	whyFew = "the budget's minimum lets each client make one retry a second, whatever comes of it, which beside 3.6 calls a " +
-		"second is up to 0.28 of them; with Budget{MinPerSecond: 0.5} it is 1.16, and with none 0.99 (45 s of it, one seed)"
-	whyExact = "of the share, what is open counts whole while no retry has succeeded, so that the cap is exact where nothing " +
-		"does: for 24 failures in the same instant that and the minimum are too little"
-	whySlow = "a client that has just been served, and knows of no other, makes one retry after a timeout, and the server's " +
-		"queue takes that much longer to drain"
-	whyTipped = "the server bears what is offered only because it refuses a part of it, or loses it; who repeats that pushes it " +
-		"over, and no client of few calls can know. The peers do, too"
+	whyFew   = "each client starts with five retry tokens, which beside 3.6 calls a second is more than a tenth of its calls"
+	whyExact = "the bucket holds five tokens and a tenth of the calls: for 24 failures at one instant that is too little"
+	whySlow  = "a client that had a success within 10 s makes one quick retry after a timeout, and the server's queue takes that " +
+		"much longer to drain"
+	whyTipped = "the server bears what is offered only because it rejects or loses a part of it; retries push it over, and no " +
+		"client with few calls can know. The peers' retries do, too"
 
 	whyBrownout = "a client with one request a second cannot tell a server with half its capacity from one with none " +
-		"before it has seen some failures, each of which costs a place in the queue; and the wait that keeps the " +
-		"outage's worst second below 1.5 costs half a percent here"
+		"before it has seen some failures, each of which costs a place in the queue"
 	whyMeasured = "a zero Hedge measures its delay, and wants 20 answers for that, which are 20 s of one request a " +
 		"second; and its one hedge in ten requests is none where two slow answers come within ten seconds. Such " +
 		"clients are given a Delay and a greater MaxRatio: *hedged-50ms* is Hedge{Delay: 50ms, MaxRatio: 0.2}"

@@ -42,13 +42,13 @@ func newClient(url string) *client {
 	c.http = &http.Client{Transport: &resilienthttp.Transport{
 		Policy: resilienthttp.Policy{
 			AttemptTimeout: attemptTimeout,
-			// The default would spread the retries of a fault that is everybody's over all
-			// of the patience. Here it is over soon, and somebody is waiting for the end.
+			// The default would place the last retry shortly before the deadline. Here the
+			// service is back soon.
 			Backoff: resilienthttp.FullJitter(50*time.Millisecond, 500*time.Millisecond),
 		},
-		// The service dies every second: the share of retries is far above what is
-		// right for one that lives.
-		Budget:  &resilienthttp.Budget{Ratio: 1},
+		// The service dies every second: this needs many more retries than one that is
+		// alive. A timeout must not take all tokens.
+		Budget:  &resilienthttp.Budget{Ratio: 1, MinTokens: 20},
 		Breaker: &resilienthttp.Breaker{Window: time.Second, Cooldown: 50 * time.Millisecond, MaxCooldown: 200 * time.Millisecond},
 		Trace: &resilienthttp.Trace{
 			AttemptDone: func(*resilienthttp.Attempt) { c.attempts.Add(1) },
