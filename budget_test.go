@@ -182,7 +182,7 @@ func TestBudget_retryAfterATimeout(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				transport := &resilienthttp.Transport{
-					Budget: tt.budget, Breaker: never(), Base: script(hanging, hanging),
+					Budget: tt.budget, Breaker: never(), Base: script(hanging),
 					Policy: resilienthttp.Policy{AttemptTimeout: time.Second, MaxAttempts: 2},
 				}
 				_, err := transport.RoundTrip(get(t))

@@ -341,7 +341,7 @@ var quoting = map[string]error{
 	"GOAWAY":                  errors.New(`http2: server sent GOAWAY and closed the connection; LastStreamID=1, ErrCode=NO_ERROR, debug="` + secret + `"`),
 	"words in what is quoted": errors.New(`bad Content-Length "malformed ` + secret + `: debug="`),
 	"unknown text":            errors.New("cannot fetch https://api.test/" + secret + "?token=" + secret),
-	"unknown text, wrapped":   fmt.Errorf("Authorization: %s: %w", secret, errors.New("body "+secret)),
+	"unknown text, wrapped":   fmt.Errorf("authorization: %s: %w", secret, errors.New("body "+secret)),
 	"unknown type":            &fetchError{text: "POST /" + secret, cause: errReset},
 	"unknown types, joined":   errors.Join(errReset, &fetchError{text: secret}, &fetchError{text: "a\n" + secret}),
 	"very long":               errors.New(strings.Repeat("x ", 1000) + secret),

@@ -12,13 +12,13 @@ import (
 	"strings"
 )
 
-// Text is an error of this module's own. Its text is shown as it is.
-type Text struct{ text string }
+// TextError is an error of this module's own. Its text is shown as it is.
+type TextError struct{ text string }
 
 // New returns an error with a text that may be shown.
-func New(text string) error { return &Text{text} }
+func New(text string) error { return &TextError{text} }
 
-func (t *Text) Error() string { return t.text }
+func (t *TextError) Error() string { return t.text }
 
 // ReasonedError is a cause with a reason, which errors.Is finds as well, in front of
 // it.
@@ -81,7 +81,7 @@ func (d *description) of(err error) string {
 		return joined(one(systemCalls, e.Syscall), d.of(e.Err))
 	case *net.AddrError:
 		return joined("address "+hostname.FindString(e.Addr), show(e.Err))
-	case *Text, *ConnectError:
+	case *TextError, *ConnectError:
 		return err.Error()
 	case x509.UnknownAuthorityError, x509.HostnameError, x509.CertificateInvalidError:
 		return err.Error() // names of certificates, which are public
@@ -132,7 +132,7 @@ func joined(label, cause string) string {
 
 // causesOf returns what err wraps.
 func causesOf(err error) []error {
-	switch wrapper := err.(type) { //nolint:errorlint // itself
+	switch wrapper := err.(type) {
 	case interface{ Unwrap() error }:
 		return []error{wrapper.Unwrap()}
 	case interface{ Unwrap() []error }:
@@ -144,10 +144,10 @@ func causesOf(err error) []error {
 // own reports whether the text of err is this module's: it wraps one of the two marks
 // itself, or its type is one of the root package, which describes what it wraps.
 func own(err error) bool {
-	if slices.ContainsFunc(causesOf(err), func(err error) bool { return err == ErrMalformed || err == ErrMisconfigured }) { //nolint:errorlint // itself
+	if slices.ContainsFunc(causesOf(err), func(err error) bool { return err == ErrMalformed || err == ErrMisconfigured }) {
 		return true
 	}
-	return elem(err).PkgPath() == strings.TrimSuffix(reflect.TypeFor[Text]().PkgPath(), "/internal/netfail")
+	return elem(err).PkgPath() == strings.TrimSuffix(reflect.TypeFor[TextError]().PkgPath(), "/internal/netfail")
 }
 
 // wordless reports whether the type of err has no room for a text of somebody else: it is

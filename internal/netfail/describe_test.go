@@ -110,7 +110,7 @@ func holding(text string) map[string]error {
 		"MIME header":        textproto.ProtocolError("malformed MIME header line: " + text),
 		"MIME header's":      errors.New(text + ` malformed MIME header "` + text + `"`),
 		"textproto":          &textproto.Error{Code: 500, Msg: text},
-		"http.ProtocolError": &http.ProtocolError{ErrorString: text},
+		"http.ProtocolError": &http.ProtocolError{ErrorString: text}, //nolint:staticcheck // net/http still returns it
 		"token endpoint":     &RetrieveError{Response: &http.Response{Status: text}, Body: []byte(text), ErrorCode: text},
 		"url.Error":          &url.Error{Op: "Get" + text, URL: text, Err: errors.New(text)},
 		"url.EscapeError":    url.EscapeError(text),
@@ -139,7 +139,7 @@ func FuzzDescribe(f *testing.F) {
 	for _, text := range []string{"", "EOF", `malformed HTTP response "x"`, "bad Content-Length: \x00", "debug=\"", "transfer encoding[malformed "} {
 		f.Add(text)
 	}
-	for _, text := range harmlessTexts {
+	for _, text := range &harmlessTexts {
 		f.Add(text + ": ")
 	}
 	f.Fuzz(func(t *testing.T, text string) {

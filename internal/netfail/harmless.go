@@ -52,7 +52,7 @@ var hostname = regexp.MustCompile(`^[0-9A-Za-z.:_\[\]-]{1,260}$`)
 // harmless returns what matches the beginning of texts of net, net/http, its HTTP/2 and SOCKS, and
 // crypto/tls, up to where they quote something. What they quote is a number, the name of
 // a header field or a scheme.
-var harmless = sync.OnceValue(func() *regexp.Regexp {
+var harmless = sync.OnceValue(func() *regexp.Regexp { //nolint:gochecknoglobals // never written to
 	return regexp.MustCompile(`^(?:` + strings.Join(harmlessTexts[:], "|") + `)(?:\b|$)`)
 })
 

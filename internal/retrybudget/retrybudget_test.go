@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) //nolint:gochecknoglobals // never written to
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // bucket is a Bucket with its rules.
 type bucket struct {
