@@ -17,6 +17,8 @@ type Limit struct {
 
 	Status int    // of those that are not let in; 0: 429
 	Says   Saying // how much it tells
+
+	API API // how that is counted and told, if not as above
 }
 
 // Saying is how much a limit tells.
@@ -67,15 +69,22 @@ type limiter struct {
 	used   int   // of it
 	tokens float64
 	last   time.Time
+	api    *apiMeter // nil: none
 }
 
 func newLimiter(l Limit, start time.Time) *limiter {
-	return &limiter{Limit: l, tokens: float64(l.Burst), last: start}
+	m := &limiter{Limit: l, tokens: float64(l.Burst), last: start}
+	if l.API != "" {
+		m.api = newAPIMeter(l, start)
+	}
+	return m
 }
 
 // admit lets a request in or not, and says what its answer tells.
 func (l *limiter) admit(now time.Time) (header http.Header, ok bool) {
 	switch {
+	case l.api != nil:
+		return l.api.admit(now)
 	case l.Quota > 0:
 		return l.admitByQuota(now)
 	case l.Rate > 0:

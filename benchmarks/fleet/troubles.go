@@ -28,6 +28,7 @@ func troubleGroups() []group {
 		{"paths", paths},
 		{"crons", crons},
 		{"limits", limits},
+		{"apis", apis},
 		{"crowds", crowds},
 		{"hedges", hedges},
 		{"tiers", tiers},
