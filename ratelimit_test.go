@@ -424,15 +424,13 @@ func TestRateLimitDoubledBeyondDeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		base := script(status(http.StatusTooManyRequests, "Retry-After", "1", "RateLimit-Remaining", "0"))
-		policy := every(0)
-		policy.MaxAttempts = 4
-		tr := &resilienthttp.Transport{Base: base, Policy: policy}
-		resp, err := tr.RoundTrip(get(t)) // four denials: the next wait is four seconds, and up to a quarter
+		tr := &resilienthttp.Transport{Base: base, Policy: every(0)}
+		resp, err := tr.RoundTrip(get(t)) // rejections: the wait after the fourth is 8 s, and up to a quarter more
 		require.NoError(t, err)
 		_ = readAll(t, resp)
-		time.Sleep(5 * time.Second)
+		time.Sleep(10 * time.Second)
 
-		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second) // and that after the fifth is eight
+		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second) // and the fifth is 16 s
 		defer cancel()
 		begun := time.Now()
 		resp, err = tr.RoundTrip(get(t).WithContext(ctx))

@@ -17,37 +17,24 @@ type Answer struct {
 	RetryAfter time.Duration
 }
 
-// refused reports whether the request was refused because of a quota, so that
-// nobody has worked on it.
-func (a *Answer) refused() bool {
+// rejected reports whether the request was rejected because of a limit, so that the server
+// has done no work.
+func (a *Answer) rejected() bool {
 	return a.Status == http.StatusTooManyRequests ||
 		a.Status == http.StatusForbidden && (a.AsksToWait || a.Quota.Exhausted)
 }
 
-// served reports whether it was let through.
+// served reports whether the limits let the request through.
 func (a *Answer) served() bool {
-	return a.Status != 0 && a.Status < http.StatusInternalServerError && !a.refused()
+	return a.Status != 0 && a.Status < http.StatusInternalServerError && !a.rejected()
 }
 
-// proof is what a refusal proves.
-func (a *Answer) proof() proof {
-	for i := range a.Quota.Axes {
-		if a.Quota.Axes[i].Remaining == 0 {
-			return knownReset
-		}
-	}
-	if a.Quota.Exhausted {
-		return proven
-	}
-	return noProof
+// exhausts reports whether a rejection shows that the dimension is exhausted. A request
+// takes more than one of a costed dimension: it may be rejected with something left.
+func (a *Answer) exhausts(d *ratelimitheader.Axis) bool {
+	return d.Remaining == 0 || d.Costed && d.Limit > 0 && d.Remaining < d.Limit/costedEmpty && !a.Quota.Exhausted
 }
 
-// on is what it says of the axis; nil: nothing.
-func (a *Answer) on(axis string) *ratelimitheader.Axis {
-	for i := range a.Quota.Axes {
-		if a.Quota.Axes[i].Name == axis {
-			return &a.Quota.Axes[i]
-		}
-	}
-	return nil
-}
+// costedEmpty is the part of a costed dimension below which a rejection means that it is
+// exhausted.
+const costedEmpty = 10

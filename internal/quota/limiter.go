@@ -1,17 +1,15 @@
-// Package quota paces requests: by a static ceiling, and by what servers say of
-// their quotas.
+// Package quota limits the rate of requests: by a static limit, and by the quotas that
+// servers show.
 //
-// It works by three rules. A quota that a server describes is kept: requests in
-// flight count against what remains, and when nothing does, the others wait in
-// line for the reset. That nothing remains is a claim until it was seen to be true:
-// a call that would be turned away for it goes and sees. A refusal that proves nothing about a quota holds its own
-// call alone, until refusals are the rule: then the scope is closed for as long as
-// the server asks, twice as long each time that proves too short, and opened by
-// the first success of a request sent later.
+// A quota is a limit, a remaining count and a reset, for each scope, credential, name and
+// dimension. A request takes one of what remains; when nothing remains, calls queue until
+// the reset and are then released evenly. A rejection that shows an exhausted quota blocks
+// it until its reset. Any other delays its own call, and blocks the scope only when
+// rejections are all that comes back. What is not plausible is ignored.
 //
-// A Limiter knows scopes, credentials, times and answers, and nothing of HTTP
-// calls: Admit gives a Ticket or a Refusal, and the ticket is ended by Done with
-// the answer, or by Cancel if no request was sent.
+// A Limiter knows scopes, credentials, times and results, and makes no HTTP call: Admit
+// returns a Ticket or a Refusal. The ticket needs Done with the result, or Cancel if no
+// request was sent.
 package quota
 
 import (
@@ -24,42 +22,43 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/resilienthttp/resilienthttp/internal/scope"
+	"github.com/resilienthttp/resilienthttp/internal/sharedquota"
+	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
 
 // Config is how a Limiter works. All of it is set: there are no defaults here.
 type Config struct {
-	// Limit is the static ceiling of each scope, in requests per second, and
-	// Burst the size of its token bucket, at least 1; a Limit of 0 is none.
+	// Limit is the static limit of each scope, in requests per second, and Burst the size
+	// of its token bucket, at least 1; a Limit of 0 is none.
 	Limit rate.Limit
 	Burst int
-	// MaxWait is the longest wait for a turn; 0 or less: none waits.
+	// MaxWait is the longest wait for a permit; 0 or less: calls never wait.
 	MaxWait time.Duration
-	// MaxClosed is the longest that a server's word closes a scope, in (0, Longest].
+	// MaxClosed is the longest time for which a server may block a scope, in (0, Longest].
 	MaxClosed time.Duration
-	// Shared, if not nil, keeps the quota of many processes: the static ceiling, or where
-	// there is none those that servers tell.
+	// Shared, if not nil, is the store of the quotas that many processes share: the static
+	// limit, or the servers' quotas if there is none.
 	Shared quotastore.Store
-	// Follow is false where servers' words do not count, but the ceiling alone.
+	// Follow is false if servers' headers are ignored.
 	Follow bool
 }
 
-// Longest bounds how far ahead a turn can be foreseen, and how long a server can
-// be waited for.
-const Longest = 24 * time.Hour
+// Longest bounds all waits and estimates.
+const Longest = waitqueue.Horizon
 
-// Limiter paces the requests to any number of scopes. It is safe for concurrent
-// use, has no goroutine of its own, and must not be copied.
+// Limiter limits the requests to any number of scopes. It is safe for concurrent use, has
+// no goroutine, and must not be copied.
 type Limiter struct {
 	Config
 
 	origin   time.Time // times are kept as distances from it
 	seed     maphash.Seed
-	statics  scope.Map[string, static] // a ceiling is that of all classes of a scope
-	leases   scope.Map[string, lease]  // or that of many processes
+	statics  scope.Map[string, static]            // the static limit of a scope
+	shared   scope.Map[string, sharedquota.Quota] // the same, shared by processes
 	accounts scope.Map[credential, account]
-	buckets  scope.Map[bucketKey, bucket] // those that servers name
-	routes   scope.Map[uint64, route]     // and who is in them
+	buckets  scope.Map[bucketKey, bucket] // those that are not the account's default
+	routes   scope.Map[uint64, route]
 }
 
 // New returns a Limiter.
@@ -69,13 +68,13 @@ func New(c Config) *Limiter {
 	l.accounts.Keep = (*account).busy
 	l.buckets.Clone = func(k bucketKey) bucketKey { return bucketKey{k.credential.clone(), k.name, k.id} }
 	l.buckets.Keep = (*bucket).busy
-	l.routes.Max = mostRoutes
-	l.leases.Keep = (*lease).busy
+	l.routes.Max = maxRoutes
+	l.shared.Keep = (*sharedquota.Quota).Busy
 	return l
 }
 
-// Hash is what a Request bears of a credential. It cannot be reversed, and is
-// another one in each Limiter; but where processes share a quota it is the same in all.
+// Hash is what a Request has of a credential. It cannot be reversed, and differs between
+// Limiters; but processes that share a quota have the same.
 func (l *Limiter) Hash(secret string) uint64 {
 	if l.Shared == nil {
 		return maphash.String(l.seed, secret)
@@ -84,56 +83,42 @@ func (l *Limiter) Hash(secret string) uint64 {
 	return binary.BigEndian.Uint64(sum[:])
 }
 
-// steady is a time by the monotonic clock alone: a step of our wall clock must
-// not look like one of the server's.
+// steady is a time of the monotonic clock alone: a step of the local wall clock must not
+// look like a step of the server's.
 func (l *Limiter) steady(now time.Time) time.Time { return l.origin.Add(now.Sub(l.origin)) }
 
-// Admit waits for the request's turn and takes it, or refuses it. It returns as
-// soon as ctx is done. A token of the static ceiling is taken last, when the
-// request can leave: so what a server holds back leaves within the ceiling too.
+// Admit waits for a permit, or rejects the request. It returns as soon as ctx is done. A
+// token of the static limit, or of a shared quota, is taken last, when the server's quota
+// admits the request.
 func (l *Limiter) Admit(ctx context.Context, r Request, now time.Time) (Ticket, *Refusal) {
-	q := queueing{
-		ctx: ctx, deadline: r.Deadline, maxWait: l.MaxWait, maxClosed: r.MaxClosed, who: r.Waiter, method: r.Method, path: r.Path,
-	}
+	limits := waitqueue.Limits{Ctx: ctx, Deadline: r.Deadline, MaxWait: l.MaxWait, MaxBlock: r.MaxClosed, Waiter: r.Waiter}
 	if r.NoWait {
-		q.maxWait = 0
+		limits.MaxWait = 0
 	}
 	begun, waited := now, false
 	for {
 		var t Ticket
-		var refusal *Refusal
 		if l.Follow {
-			b := l.bucketOf(&r)
-			if t, refusal = b.enter(now, r.Scope.Class, q); refusal != nil && !r.NoWait {
-				var again bool
-				if t, again = b.appeal(refusal, r.Scope.Class, q); again {
-					waited, now = true, time.Now()
-					q.maxWait = l.MaxWait - now.Sub(begun)
-					continue
-				}
+			var refused *Refusal
+			if t, refused = l.bucketOf(&r).enter(now, &r, limits); refused != nil {
+				return Ticket{}, refused
 			}
-			if t.bucket == nil {
-				return Ticket{}, refusal
-			}
-			t.method, t.path = r.Method, r.Path
 			waited = waited || t.Waited
 		}
-		if l.countHere(&t, r.Scope.Name) {
-			if t.Waited {
-				now = time.Now()
-				q.maxWait = l.MaxWait - now.Sub(begun)
-			}
-			var stood bool
-			if stood, refusal = t.count(now, q); refusal != nil {
-				return Ticket{}, refusal
-			}
-			if stood {
-				waited = true
-				if now = time.Now(); l.moved(&t, &r) || !t.renew(now) {
-					t.Cancel(now) // the server has said no meanwhile, or whose quota it is
-					q.maxWait = l.MaxWait - now.Sub(begun)
-					continue
-				}
+		if t.Waited {
+			now = time.Now()
+			limits.MaxWait = l.MaxWait - now.Sub(begun)
+		}
+		counted, refused := l.count(&t, &r, now, limits)
+		if refused != nil {
+			return Ticket{}, refused
+		}
+		if counted {
+			waited = true
+			if now = time.Now(); l.rerouted(&t, &r) || !t.renew(now) {
+				t.Cancel(now) // the server has rejected meanwhile, or named another bucket
+				limits.MaxWait = l.MaxWait - now.Sub(begun)
+				continue
 			}
 		}
 		t.Waited = waited
@@ -141,34 +126,46 @@ func (l *Limiter) Admit(ctx context.Context, r Request, now time.Time) (Ticket, 
 	}
 }
 
-// countHere finds who counts the request beside the server's own words: the static
-// ceiling, or the quota of many processes. It reports false if nobody does.
-func (l *Limiter) countHere(t *Ticket, name string) bool {
+// count takes a token of the static limit or of a shared quota, and reports whether the
+// request had to wait for it. Without a token, or if a Waiter panics, t is canceled.
+func (l *Limiter) count(t *Ticket, r *Request, now time.Time, limits waitqueue.Limits) (waited bool, refused *Refusal) {
+	admitted := false
+	defer func() {
+		if !admitted {
+			t.static, t.shared = nil, nil
+			t.Cancel(time.Now())
+		}
+	}()
 	switch {
-	case l.Shared == nil && l.Limit > 0:
-		t.static = l.static(name)
+	case l.Limit > 0 && l.Shared == nil:
+		t.static = l.static(r.Scope.Name)
+		waited, refused = t.static.enter(now, limits)
 	case l.Limit > 0:
-		t.lease = l.ceilingLease(name)
+		t.shared = l.shared.Get(r.Scope.Name)
+		t.shared.InitStatic(l.Shared, l.origin, r.Scope.Name, float64(l.Limit), l.Burst)
 	case t.bucket != nil:
-		t.lease = t.bucket.lease
+		t.shared = t.bucket.shared
 	}
-	return t.static != nil || t.lease != nil
+	if t.shared != nil {
+		t.permit, waited, refused = t.shared.Enter(now, limits)
+	}
+	admitted = refused == nil
+	return waited, refused
 }
 
-// moved reports whether the server has named another bucket for the request while that
-// stood in line for the quota that many processes share: all who wait for the first of a
-// process would follow it, past the quota that it was refused by.
-func (l *Limiter) moved(t *Ticket, r *Request) bool {
-	return t.bucket != nil && t.bucket.lease != nil && l.bucketOf(r) != t.bucket
+// rerouted reports whether the server has named another bucket for the request while it
+// waited for a shared quota. All calls that wait for the first response of a process would
+// otherwise bypass the quota of that bucket.
+func (l *Limiter) rerouted(t *Ticket, r *Request) bool {
+	return t.bucket != nil && t.bucket.shared != nil && l.bucketOf(r) != t.bucket
 }
 
-// Closed is until when the request's scope is closed by refusals that asked to
-// wait; the zero time if it is open. It is for the question whether a wait is worth
-// beginning.
+// Closed is until when rejections have blocked the request's scope; the zero time if they
+// have not. The caller asks it before it begins to wait for a retry.
 func (l *Limiter) Closed(r Request, now time.Time) time.Time {
 	if !l.Follow {
 		return time.Time{}
 	}
-	until, _ := l.bucketOf(&r).closedUntil(r.Scope.Class, l.steady(now))
+	until, _ := l.bucketOf(&r).blockedUntil(r.Scope.Class, l.steady(now))
 	return until
 }

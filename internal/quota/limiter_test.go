@@ -53,7 +53,7 @@ func TestHostileHeaders(t *testing.T) {
 			}
 			b := e.Ticket.bucket
 			require.Zero(t, b.inflight.Load())
-			require.LessOrEqual(t, len(b.axes), mostAxes)
+			require.LessOrEqual(t, len(b.dims), maxDimensions)
 		}
 	})
 }
@@ -80,6 +80,6 @@ func TestEvictedInLine(t *testing.T) {
 		}
 		calls.Wait()
 		assert.Zero(t, old.shared.inflight.Load())
-		assert.Zero(t, old.shared.len())
+		assert.Zero(t, old.shared.queue(0).Len())
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/scope"
+	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
 // Request is what a Limiter has to know of a request that is to be sent.
@@ -18,18 +19,25 @@ type Request struct {
 	// MaxClosed is the longest that it waits where refusals have closed the scope;
 	// not positive: no matter how long.
 	MaxClosed time.Duration
-	// NoWait is true for one that goes at once or not at all.
+	// NoWait is true for one that goes at once or not at all: a hedge. It is rejected while
+	// a quota is short.
 	NoWait bool
 	// Waiter, if not nil, is told of each wait for a turn.
 	Waiter Waiter
 }
 
-// Waiter is told that a request stands in line. No lock is held.
-type Waiter interface {
-	// WaitBegins is called when it begins, with when its turn is to be expected by
-	// what is known; own says that it is for the static ceiling, and not for what a
-	// server says.
-	WaitBegins(turn time.Time, own bool)
-	// WaitEnds is called when it is over, whatever came of it.
-	WaitEnds()
-}
+// Waiter is called when a request begins to wait, and when the wait ends.
+type Waiter = waitqueue.Waiter
+
+// Refusal is why a request gets no permit.
+type Refusal = waitqueue.Rejection
+
+// Reason is why a request is rejected.
+type Reason = waitqueue.Reason
+
+// The reasons.
+const (
+	TooLong      = waitqueue.TooLong
+	PastDeadline = waitqueue.PastDeadline
+	Gone         = waitqueue.Gone
+)

@@ -4,12 +4,10 @@ import (
 	"hash/maphash"
 	"strings"
 	"sync/atomic"
-
-	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 )
 
-// mostRoutes is of how many routes the bucket is remembered, over all servers.
-const mostRoutes = 16384
+// maxRoutes is of how many routes the bucket is kept, over all servers.
+const maxRoutes = 16384
 
 // namedBucket is a bucket as its server names it.
 type namedBucket struct {
@@ -18,7 +16,7 @@ type namedBucket struct {
 	// are those of a kind of request, and each channel, guild or webhook has its
 	// own (https://discord.com/developers/docs/topics/rate-limits).
 	ofID bool
-	id   uint64 // what tells one apart that has no name
+	id   uint64 // of one without a name: the route
 }
 
 // bucketKey is one account's bucket.
@@ -28,34 +26,15 @@ type bucketKey struct {
 	id   uint64
 }
 
-// route is a set of requests, and the bucket in which most of them were seen.
-// Which bucket a request is in is known only when it is answered. So the next one
-// to the same path goes by that, and one to a path never seen before by what is
-// known of the paths beside it.
+// route is a set of requests, and the bucket in which the last of them was. Which bucket a
+// request is in is known only from its response. So the next one to the same path uses
+// that, and one to an unknown path what is known of the paths beside it.
 type route struct {
-	bucket atomic.Pointer[namedBucket]
-	votes  atomic.Int32
+	bucket   atomic.Pointer[namedBucket]
+	rejected atomic.Bool // by an exhausted quota
 }
 
-// vote tells the route that a request of it was in the bucket.
-func (r *route) vote(bucket namedBucket, most int32) {
-	known := r.bucket.Load()
-	switch {
-	case known != nil && *known == bucket:
-		if r.votes.Load() < most {
-			r.votes.Add(1)
-		}
-	case known == nil || r.votes.Add(-1) <= 0:
-		elected := bucket // so that only an election allocates
-		r.bucket.Store(&elected)
-		r.votes.Store(1)
-	}
-}
-
-const (
-	mostVotes  = 8 // how sure a set of paths can be of its bucket
-	routeDepth = 3 // how many leading segments of a path make a set of their own
-)
+const routeDepth = 3 // how many leading segments of a path make a set of their own
 
 // routeKeys are the hashes of the sets that a request is in: of its method and
 // path, with what looks like an id left out; then of the path's beginnings, the
@@ -114,6 +93,17 @@ func looksLikeID(segment string) bool {
 	return digits && (!others || len(segment) >= 16)
 }
 
+// routeID identifies the route in all processes.
+func (l *Limiter) routeID(method, path string) uint64 {
+	segments := strings.Split(path, "/")
+	for i, segment := range segments {
+		if looksLikeID(segment) {
+			segments[i] = "*"
+		}
+	}
+	return l.Hash(method + " " + strings.Join(segments, "/"))
+}
+
 // bucketOf is the bucket that the request is in, as far as is known.
 func (l *Limiter) bucketOf(r *Request) *bucket {
 	who := l.account(r)
@@ -131,20 +121,34 @@ func (l *Limiter) bucketOf(r *Request) *bucket {
 	return &who.shared
 }
 
-// learnRoute remembers that the request was in the bucket named in its answer, and
-// returns that.
-func (l *Limiter) learnRoute(who *account, t *Ticket, said *ratelimitheader.State) *bucket {
+// learnRoute remembers that the request was in that bucket, and returns it. An unnamed
+// bucket is that of its route alone.
+func (l *Limiter) learnRoute(who *account, t *Ticket, named namedBucket) *bucket {
 	who.naming.Store(true)
-	named := namedBucket{name: said.Bucket, ofID: said.PerID}
 	k := l.routeKeys(who.who.scope, t.method, t.path)
-	for i, key := range k.keys[:k.n] {
-		most := int32(mostVotes)
-		if i == 0 {
-			most = 1 // its own answers
+	keys := k.keys[:k.n]
+	if named.name == "" {
+		keys = keys[:1]
+	}
+	for _, key := range keys {
+		r := l.routes.Get(key)
+		if known := r.bucket.Load(); known == nil || *known != named {
+			learned := named // so that only a change allocates
+			r.bucket.Store(&learned)
 		}
-		l.routes.Get(key).vote(named, most)
 	}
 	return l.bucket(who, named, k.id)
+}
+
+// markRejected remembers that an exhausted quota has rejected the route.
+func (l *Limiter) markRejected(b *bucket, t *Ticket) {
+	key := l.routeKeys(b.account.Load().who.scope, t.method, t.path).keys[0]
+	l.routes.Get(key).rejected.Store(true)
+}
+
+func (l *Limiter) wasRejected(b *bucket, method, path string) bool {
+	r := l.routes.Peek(l.routeKeys(b.account.Load().who.scope, method, path).keys[0])
+	return r != nil && r.rejected.Load()
 }
 
 // bucket is the named bucket of the account.

@@ -4,51 +4,52 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
-// static is the ceiling of one scope: a token bucket, and the line of those who
-// wait for a token. A token is taken when its request leaves the line, not when it
-// joins: so who gives up, or is refused, takes nothing from those behind.
+// static is the static limit of one scope: a token bucket, and the queue of calls that wait
+// for a token. A call takes its token when it leaves the queue: one that gives up, or is
+// rejected, takes nothing from those behind it.
 type static struct {
 	once    sync.Once
 	made    atomic.Bool // once is over
 	limiter *Limiter
 
 	mu sync.Mutex
-	line
+	waitqueue.Queue[struct{}]
 	tokens float64
 	last   time.Time // when there were so many
 }
 
-// tardiness is how late a timer may be without loss: a token that came meanwhile
-// is of those who waited for it, however small the bucket. Over any time T no more
-// than Burst + Limit × T tokens come due, and none is taken before it is.
+// tardiness is how late a timer may be without loss: a token that came meanwhile belongs to
+// the calls that wait, however small the bucket is. Over any time T no more than
+// Burst + Limit × T tokens come due, and none is taken earlier.
 const tardiness = 20 * time.Millisecond
 
 func (l *Limiter) static(scope string) *static {
 	s := l.statics.Get(scope)
 	s.once.Do(func() {
-		s.limiter, s.gate, s.line.mu = l, s, &s.mu
+		s.limiter, s.Gate, s.Mu, s.Local = l, s, &s.mu, true
 		s.tokens, s.last = float64(l.Burst), l.origin
 		s.made.Store(true)
 	})
 	return s
 }
 
-// enter takes a token, standing in line for it if need be and if the request may
-// wait that long.
-func (s *static) enter(now time.Time, q queueing) (stood bool, refused *Refusal) {
+// enter takes a token, and waits for it if the request may wait that long.
+func (s *static) enter(now time.Time, limits waitqueue.Limits) (waited bool, refused *Refusal) {
 	s.mu.Lock()
-	if s.len() == 0 && s.take(now) {
+	if s.Len() == 0 && s.take(now) {
 		s.mu.Unlock()
 		return false, nil
 	}
-	place, refused := s.join(now, q)
+	e, refused := s.Join(now, limits)
 	s.mu.Unlock()
 	if refused != nil {
 		return false, refused
 	}
-	_, refused = s.stand(place)
+	_, refused = s.Queue.Wait(e)
 	return true, refused
 }
 
@@ -59,7 +60,7 @@ func (s *static) fill(now time.Time) {
 		return
 	}
 	rate, most := float64(s.limiter.Limit), float64(s.limiter.Burst)
-	if s.len() > 0 {
+	if s.Len() > 0 {
 		most += rate * tardiness.Seconds()
 	}
 	s.tokens = min(s.tokens+now.Sub(s.last).Seconds()*rate, max(most, s.tokens))
@@ -80,16 +81,16 @@ func (s *static) take(now time.Time) bool {
 func (s *static) cancel(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.back(Ticket{}, now)
-	s.pump(now)
+	s.Return(struct{}{}, now)
+	s.Dispatch(now)
 }
 
-// back implements gate. pump, which follows, sees to it that the bucket holds no
-// more than its burst.
-func (s *static) back(Ticket, time.Time) { s.tokens++ }
+// Return implements waitqueue.Gate. Dispatch, which follows, keeps the bucket within its
+// burst.
+func (s *static) Return(struct{}, time.Time) { s.tokens++ }
 
-// foresee implements gate.
-func (s *static) foresee(now time.Time, ahead int64) (time.Time, bool) {
+// Estimate implements waitqueue.Gate.
+func (s *static) Estimate(now time.Time, ahead int64) (time.Time, bool) {
 	s.fill(now)
 	lacking := float64(ahead+1) - s.tokens
 	if lacking <= 0 {
@@ -99,16 +100,16 @@ func (s *static) foresee(now time.Time, ahead int64) (time.Time, bool) {
 	return now.Add(time.Duration(min(wait, float64(Longest)))), false
 }
 
-// pump implements gate.
-func (s *static) pump(now time.Time) {
-	for s.len() > 0 {
+// Dispatch implements waitqueue.Gate.
+func (s *static) Dispatch(now time.Time) {
+	for s.Len() > 0 {
 		if !s.take(now) {
-			at, _ := s.foresee(now, 0)
-			s.wakeAt(at.Add(1), now) // not the nanosecond before, by rounding
+			at, _ := s.Estimate(now, 0)
+			s.WakeAt(at.Add(1), now) // not the nanosecond before, by rounding
 			return
 		}
-		s.grant(Ticket{})
+		s.Grant(struct{}{})
 	}
-	s.tokens = min(s.tokens, float64(s.limiter.Burst)) // nobody waits for more
-	s.wakeAt(time.Time{}, now)
+	s.tokens = min(s.tokens, float64(s.limiter.Burst))
+	s.WakeAt(time.Time{}, now)
 }

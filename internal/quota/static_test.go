@@ -15,6 +15,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
 // TestStaticLimit: a token bucket for each scope, in which retries and hedges
@@ -238,20 +239,20 @@ func TestStaticLateTimers(t *testing.T) {
 				var sent []time.Time
 				waiting := 0
 				for now.Before(l.origin.Add(4 * time.Second)) {
-					for ; s.len() < 200; waiting++ {
-						_, refused := s.join(now, queueing{ctx: t.Context(), maxWait: time.Hour})
+					for ; s.Len() < 200; waiting++ {
+						_, refused := s.Join(now, waitqueue.Limits{Ctx: t.Context(), MaxWait: time.Hour})
 						require.Nil(t, refused)
 					}
-					for ; waiting > int(s.len()); waiting-- {
+					for ; waiting > int(s.Len()); waiting-- {
 						sent = append(sent, now)
 					}
-					now = now.Add(max(s.alarm.Sub(now), 0) + row.late())
-					s.pump(now)
-					for ; waiting > int(s.len()); waiting-- {
+					now = now.Add(max(s.Alarm().Sub(now), 0) + row.late())
+					s.Dispatch(now)
+					for ; waiting > int(s.Len()); waiting-- {
 						sent = append(sent, now)
 					}
 				}
-				s.timer.Stop()
+				s.WakeAt(time.Time{}, now)
 				took := now.Sub(l.origin).Seconds()
 				assert.LessOrEqual(t, float64(len(sent)), float64(row.burst)+took*float64(row.limit))
 				assert.GreaterOrEqual(t, float64(len(sent)), row.least*took*float64(row.limit))

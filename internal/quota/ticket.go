@@ -1,19 +1,22 @@
 package quota
 
-import "time"
+import (
+	"time"
 
-// Ticket is the right to send one request, and the duty to say what came of it:
-// Done, once, or Cancel if it was not sent. The zero Ticket is of a Limiter that
-// has nothing to say; both do nothing.
+	"github.com/resilienthttp/resilienthttp/internal/sharedquota"
+)
+
+// Ticket permits one request. The caller must call Done or Cancel once. Both do nothing on
+// the zero Ticket.
 type Ticket struct {
-	Waited bool // for its turn; the time that it took is the caller's to measure
+	Waited bool // for the permit
 	class  int8
-	kind   kind // of turn that the lease gave
-	scout  bool // sent in spite of a claim
+	probe  bool // sent although the quota seems to be exhausted
+	permit sharedquota.Permit
 
 	bucket       *bucket
 	static       *static
-	lease        *lease
+	shared       *sharedquota.Quota
 	method, path string
 	version      uint64        // of the bucket at that time
 	after        time.Duration // since the limiter's origin
@@ -21,45 +24,26 @@ type Ticket struct {
 
 func (t *Ticket) sent() time.Time { return t.bucket.limiter.origin.Add(t.after) }
 
-// Cancel returns a turn that was not used.
+// Cancel returns a permit that was not used.
 func (t *Ticket) Cancel(now time.Time) {
 	if t.static != nil {
 		t.static.cancel(now)
 	}
-	if t.lease != nil {
-		t.lease.cancel(t.kind, now)
+	if t.shared != nil {
+		t.shared.Cancel(t.permit, now)
 	}
 	b := t.bucket
-	if b == nil || b.landedUnseen(now) {
+	if b == nil || b.landUnarmed(now) {
 		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.back(*t, now)
+	b.undo(*t)
 	b.settle(now)
 }
 
-// count takes a token of the static ceiling, or of the quota that is shared. Where there
-// is none, or a Waiter panics, the ticket is given back.
-func (t *Ticket) count(now time.Time, q queueing) (stood bool, refused *Refusal) {
-	through := false
-	defer func() {
-		if !through {
-			t.static, t.lease = nil, nil
-			t.Cancel(time.Now())
-		}
-	}()
-	if t.lease != nil {
-		t.kind, stood, refused = t.lease.enter(now, q)
-	} else {
-		stood, refused = t.static.enter(now, q)
-	}
-	through = refused == nil
-	return stood, refused
-}
-
-// renew makes the turn one of now, for a request that has waited for something
-// else since it had it. It reports false if it would have none by now.
+// renew makes the permit one of now, for a request that has waited for something else. It
+// returns false if the quota no longer admits it.
 func (t *Ticket) renew(now time.Time) bool {
 	b := t.bucket
 	if b == nil {
@@ -72,68 +56,103 @@ func (t *Ticket) renew(now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now = b.tick(now)
-	if t.scout {
-		t.version, t.after = b.version, now.Sub(b.limiter.origin)
-		return true
-	}
-	if o := b.opening(now, t.class); o.shut && o.at.After(now) {
+	if o := b.opening(now, t.class); o.at.After(now) && !t.probe {
 		return false
 	}
-	b.back(*t, now)
-	fresh := b.take(now, t.class)
+	b.undo(*t)
+	fresh := b.permit(now, t.class)
 	t.version, t.after = fresh.version, fresh.after
 	return true
 }
 
-// Done says what came of the request: the answer's news join what is known.
+// Done reports the result of the request.
 func (t *Ticket) Done(a *Answer, now time.Time) {
 	of := t.bucket
 	if of != nil {
 		of = t.done(a, now)
 	}
-	if t.lease == nil {
+	if t.shared == nil {
 		return
 	}
-	var w word
+	var seen sharedquota.Observation
 	if of != nil && a.Status != 0 {
-		w = of.wordOf(a, now)
-		if of.lease != nil && of.lease != t.lease {
-			of.lease.hear(w, ofNothing, now)
-			w = word{answered: true}
+		seen = of.observed(a, now)
+		if of.shared != nil && of.shared != t.shared {
+			of.shared.Observe(seen, sharedquota.Permit(0), now)
+			seen = sharedquota.Observation{Responded: true}
 		}
 	}
-	t.lease.hear(w, t.kind, now)
+	t.shared.Observe(seen, t.permit, now)
 }
 
-// done is Done for the bucket, and returns that which the answer speaks of.
+// done is Done for the bucket. It returns the bucket that the response speaks of.
 func (t *Ticket) done(a *Answer, now time.Time) (of *bucket) {
 	b := t.bucket
 	of = b
-	if a.Quota.Bucket != "" {
-		of = b.limiter.learnRoute(b.account.Load(), t, &a.Quota)
-	} else if id := b.apart(t, a); id != 0 {
-		of = b.limiter.part(b, t, id)
+	switch {
+	case a.Quota.Bucket != "":
+		of = b.limiter.learnRoute(b.account.Load(), t, namedBucket{name: a.Quota.Bucket, ofID: a.Quota.PerID})
+	case t.probe && a.served() && b.provenForOthers(now):
+		of = b.limiter.learnRoute(b.account.Load(), t, namedBucket{id: b.limiter.routeID(t.method, t.path)})
 	}
-	of.judge(t.class, t.sent(), now, a)
-	if of != b {
+	if a.Status != 0 && (of != b || len(a.Quota.Axes) > 0 || b.armed.Load()) {
 		of.mu.Lock()
 		of.learn(t, now, a)
+		of.mu.Unlock()
+	}
+	of.judge(t, now, a)
+	if of != b {
+		of.mu.Lock()
 		of.settle(now)
 		of.mu.Unlock()
 	}
-	if (of != b || len(a.Quota.Axes) == 0) && b.landedUnseen(now) {
+	if (of != b || len(a.Quota.Axes) == 0) && b.landUnarmed(now) {
 		return of
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	switch {
-	case of != b:
-	case a.Status != 0:
-		b.learn(t, now, a)
-	case !a.Unsent:
-		b.lose(t, now)
-	}
 	b.land(*t)
 	b.settle(now)
 	return of
+}
+
+// provenForOthers reports whether rejections have shown that the bucket is exhausted: a
+// route that is served nevertheless has a quota of its own.
+func (b *bucket) provenForOthers(now time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now = b.tick(now)
+	for i := range b.dims {
+		if d := &b.dims[i]; d.rejected && d.exhausted(now) {
+			return true
+		}
+	}
+	return false
+}
+
+// observed is what a response means for a shared quota: that of the shortest window whose
+// requests can be counted. It is called after the bucket has learned from the response.
+func (b *bucket) observed(a *Answer, now time.Time) sharedquota.Observation {
+	s := sharedquota.Observation{Responded: true, InFlight: b.inflight.Load() + 1}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now = b.tick(now)
+	exhausted := a.Quota.Exhausted
+	for i := range b.dims {
+		d := &b.dims[i]
+		if d.mentioned != b.version || d.mute() || d.costed || d.limit <= 0 || d.window <= 0 {
+			continue
+		}
+		if s.Limit == 0 || d.window < s.Window {
+			s.Limit, s.Window, s.Told, s.Remaining, s.Reset = d.limit, d.window, d.told, max(d.remaining, 0), d.reset
+		}
+		if a.rejected() && d.remaining <= 0 {
+			exhausted = true
+			s.BlockedUntil = later(s.BlockedUntil, d.reset)
+		}
+	}
+	if a.rejected() && exhausted && a.AsksToWait {
+		s.BlockedUntil = later(s.BlockedUntil, now.Add(min(a.RetryAfter, b.limiter.MaxClosed)))
+	}
+	return s
 }

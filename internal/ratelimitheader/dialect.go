@@ -58,9 +58,9 @@ func (p *parser) unnamed() {
 }
 
 // shopify reads the REST Admin API's field, used/limit. It is a leaky bucket:
-// https://shopify.dev/docs/api/admin-rest/usage/rate-limits has 2 requests per
-// second leak out on the standard plan, and more on the greater ones, so that
-// the reset is early enough for nobody and late enough for all.
+// https://shopify.dev/docs/api/admin-rest/usage/rate-limits has 40 requests that leak
+// out at 2 a second on the standard plan, and 80 at 4, 400 at 20 on greater ones: a
+// full bucket is empty after 20 s.
 func (p *parser) shopify() {
 	for v := range p.lines(fieldShopify) {
 		u, l, ok := strings.Cut(v, "/")
@@ -72,11 +72,8 @@ func (p *parser) shopify() {
 		if !okUsed || !okLimit || limit == 0 {
 			continue
 		}
-		const leak = time.Second / 2 // per request
-		wait := MaxReset
-		if used < int64(MaxReset/leak) {
-			wait = time.Duration(used) * leak
-		}
+		const drain = 20 * time.Second // of a full bucket
+		wait := time.Duration(min(float64(used)/float64(limit)*float64(drain), float64(MaxReset)))
 		p.addUnnamed(quota{
 			limit:     limit,
 			remaining: max(limit-used, 0),

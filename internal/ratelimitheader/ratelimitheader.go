@@ -128,7 +128,7 @@ type State struct {
 // allowed.
 //
 // An axis needs a valid remaining quota and a reset that lies ahead; others are
-// dropped, for there would be nothing to wait for. Counts and resets that are
+// dropped, for there would be nothing to wait for. So is 0 of a limit of 0. Counts and resets that are
 // negative or malformed count as absent. In a field with several lines the
 // first valid one is taken, so that the fields of one server stay together
 // where a gateway has added its own.
@@ -263,8 +263,8 @@ func (o *quota) fill(q quota) {
 
 // add makes an axis of q, unless something essential is missing.
 func (p *parser) add(name string, q quota) {
-	if q.remaining < 0 {
-		return
+	if q.remaining < 0 || q.remaining == 0 && q.limit == 0 {
+		return // Okta says 0 of 0 when too many requests are in flight: that is no quota
 	}
 	if q.remaining == 0 {
 		p.state.Exhausted = true

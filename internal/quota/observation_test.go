@@ -11,9 +11,9 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 )
 
-// TestReading: whatever the clocks and the way, the reset lies between the bounds
-// that a reading gives, if the server tells the truth or rounds up.
-func TestReading(t *testing.T) {
+// TestObservation_boundsReset checks that the reset lies between the bounds, whatever the
+// clocks and latencies, if the server is right or rounds up.
+func TestObservation_boundsReset(t *testing.T) {
 	for _, d := range quotaDialects()[:7] {
 		t.Run(d.name, func(t *testing.T) {
 			for range 400 {
@@ -21,12 +21,12 @@ func TestReading(t *testing.T) {
 				begin := time.Date(2026, 1, 1, 0, 0, 0, rand.IntN(1e9), time.UTC) // by the server's clock
 				s := quotaSaying{limit: 10, left: 3, window: 10 * time.Second, reset: begin.Add(10 * time.Second)}
 				var clock serverClock
-				var all []reading
+				var all []observation
 				for at := time.Duration(0); at < 9*time.Second; at += rand.N(3 * time.Second) {
 					s.now = begin.Add(at)
 					h := http.Header{"Date": {s.now.UTC().Format(http.TimeFormat)}}
 					d.say(h, s)
-					r := reading{longest: time.Hour, sent: s.now.Add(-skew - rand.N(100*time.Millisecond)), now: s.now.Add(-skew + rand.N(100*time.Millisecond))}
+					r := observation{longest: time.Hour, sent: s.now.Add(-skew - rand.N(100*time.Millisecond)), now: s.now.Add(-skew + rand.N(100*time.Millisecond))}
 					state, ok := ratelimitheader.Parse(h, r.now)
 					require.True(t, ok)
 					date, err := http.ParseTime(h.Get("Date"))

@@ -16,133 +16,6 @@ import (
 	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
-// TestClosing is the law of DESIGN §4.17, step by step: what closes, until when, and
-// what opens.
-func TestClosing(t *testing.T) {
-	const s, ms = time.Second, time.Millisecond
-	refused := func(sent, came, wait time.Duration) func(*closing, time.Time) {
-		return func(c *closing, start time.Time) {
-			c.refuse(start.Add(sent), start.Add(came), wait, time.Hour, 1, noProof)
-		}
-	}
-	proof := func(p proof) func(*closing, time.Time) {
-		return func(c *closing, start time.Time) { c.refuse(start, start, s, time.Hour, 1, p) }
-	}
-	served := func(sent time.Duration) func(*closing, time.Time) {
-		return func(c *closing, start time.Time) { c.serve(start.Add(sent)) }
-	}
-	run := func(n int, from, gap time.Duration) func(*closing, time.Time) {
-		return func(c *closing, start time.Time) {
-			for i := range n {
-				sent := from + time.Duration(i)*gap
-				refused(sent, sent+10*ms, s)(c, start)
-			}
-		}
-	}
-	busy := func(inflight int64, n int) func(*closing, time.Time) {
-		return func(c *closing, start time.Time) {
-			for i := range n {
-				at := start.Add(time.Duration(i) * s)
-				c.refuse(at, at, s, time.Hour, inflight, noProof)
-			}
-		}
-	}
-	for _, row := range []struct {
-		name   string
-		steps  []func(*closing, time.Time)
-		closed time.Duration // 0: it is open
-	}{
-		{"one", []func(*closing, time.Time){refused(0, 0, s)}, 0},
-		{"a thousand in a moment", []func(*closing, time.Time){run(1000, 0, ms)}, 0},
-		{"and one more", []func(*closing, time.Time){run(1001, 0, ms)}, 1010*ms + s},
-		{"seven", []func(*closing, time.Time){run(7, 0, s)}, 0},
-		{"eight, over the time that they ask for", []func(*closing, time.Time){run(8, 0, 150*ms)}, 1060*ms + s},
-		{"for as little as that is", []func(*closing, time.Time){func(c *closing, start time.Time) {
-			for i := range 8 {
-				refused(time.Duration(i)*10*ms, time.Duration(i)*10*ms, 60*ms)(c, start)
-			}
-		}}, 130 * ms},
-		{"more are in flight", []func(*closing, time.Time){busy(10, 9)}, 0},
-		{"as many are in flight", []func(*closing, time.Time){busy(10, 10)}, 9*s + s},
-		{"ended by a success in between", []func(*closing, time.Time){run(7, 0, 150*ms), served(901 * ms), run(7, s, 150*ms)}, 0},
-		{"not by one that was sent before", []func(*closing, time.Time){run(4, 10*ms, 150*ms), served(0), run(4, 610*ms, 150*ms)}, 1070*ms + s},
-		{"opened by a success of one sent later", []func(*closing, time.Time){run(8, 0, 150*ms), served(1055 * ms)}, 0},
-		{"not by one sent before", []func(*closing, time.Time){run(8, 0, 150*ms), served(1045 * ms)}, 1060*ms + s},
-		{"asks for nothing", []func(*closing, time.Time){func(c *closing, start time.Time) {
-			for i := range 20 {
-				refused(time.Duration(i)*ms, time.Duration(i)*ms, 0)(c, start)
-			}
-		}}, 0},
-		{"proven", []func(*closing, time.Time){proof(proven)}, s},
-		{"proven, with a reset for the axis to wait for", []func(*closing, time.Time){proof(knownReset)}, 0},
-		{"proven, and a success", []func(*closing, time.Time){proof(proven), served(ms)}, s},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			var c closing
-			start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-			for _, step := range row.steps {
-				step(&c, start)
-			}
-			until := c.closedUntil(start.Add(max(row.closed-10*ms, 50*ms)))
-			if row.closed == 0 {
-				require.Zero(t, until)
-				return
-			}
-			require.Equal(t, row.closed, until.Sub(start))
-			require.True(t, c.busy())
-			require.Zero(t, c.closedUntil(until))
-		})
-	}
-}
-
-// TestClosingDoubles: where refusals go on although the waits were kept, the third
-// closing in a row and each after it doubles the time, to 10 s and no more, or 30, and
-// successes take it back. Refusals that are scattered among successes never do.
-func TestClosingDoubles(t *testing.T) {
-	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	step := func(c *closing, wait time.Duration, proof proof) time.Duration {
-		c.refuse(now, now, wait, time.Hour, 1, proof)
-		until := c.closedUntil(now)
-		if until.IsZero() {
-			now = now.Add(wait)
-			return 0
-		}
-		took := until.Sub(now)
-		now = until
-		return took
-	}
-	for _, row := range []struct {
-		proof proof
-		want  []float64
-	}{
-		{noProof, []float64{0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 4, 8, 10, 10}},
-		{proven, []float64{1, 1, 2, 4, 8, 16, 30, 30}},
-	} {
-		var c closing
-		for i, want := range row.want {
-			got := step(&c, time.Second, row.proof).Seconds()
-			require.GreaterOrEqual(t, got, want, "refusal %d", i)
-			require.LessOrEqual(t, got, want*1.25, "refusal %d", i)
-		}
-		require.Equal(t, time.Minute, step(&c, time.Minute, row.proof), "the server asks for more")
-		for range 24 {
-			c.serve(now.Add(1))
-		}
-		require.False(t, c.busy(), "all is forgotten")
-	}
-
-	var c closing
-	for i := range 10_000 {
-		now = now.Add(10 * time.Millisecond)
-		if i%3 != 0 {
-			require.False(t, c.refuse(now, now, time.Second, time.Hour, 1, noProof))
-		} else {
-			c.serve(now)
-		}
-		require.Zero(t, c.level)
-	}
-}
-
 // TestAnswers: which answers hold others than their own call, once and when they are
 // the rule (DESIGN §4.17).
 func TestAnswers(t *testing.T) {
@@ -227,7 +100,7 @@ func TestAnswers(t *testing.T) {
 					if wait == 0 || !row.refused {
 						require.Nil(t, refused)
 						assert.GreaterOrEqual(t, took, wait-150*time.Millisecond)
-						assert.LessOrEqual(t, took, wait+max(wait/2, spreadTime)+400*time.Millisecond)
+						assert.LessOrEqual(t, took, wait+max(wait/2, maxSpread)+400*time.Millisecond)
 						if wait == 0 {
 							assert.Zero(t, took)
 						}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net/http"
 	"strings"
 	"sync"
@@ -17,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/time/rate"
 
-	"github.com/resilienthttp/resilienthttp/internal/scope"
+	"github.com/resilienthttp/resilienthttp/internal/sharedquota"
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
 
@@ -44,6 +43,9 @@ type process struct {
 	last map[string]time.Time // when the last trip was, for each quota
 }
 
+// storeInterval is the shortest time between two store calls.
+const storeInterval = 100 * time.Millisecond
+
 var errStore = errors.New("the store is down")
 
 func (p *process) trip(ctx context.Context, key string) error {
@@ -52,7 +54,7 @@ func (p *process) trip(ctx context.Context, key string) error {
 	}
 	p.mu.Lock()
 	now := time.Now()
-	if last, ok := p.last[key]; ok && now.Sub(last) < tripEvery {
+	if last, ok := p.last[key]; ok && now.Sub(last) < storeInterval {
 		p.early.Add(1)
 	}
 	p.last[key] = now
@@ -376,87 +378,6 @@ func TestSharedQuotaOfANamedBucket(t *testing.T) {
 	})
 }
 
-// A process that finds the store empty sees whether others know of a longer window: by a
-// shorter one it would soon take what is not there.
-func TestSharedQuotaLearnsALongerWindow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		in2026(234 * time.Millisecond) // in the middle of a window
-		server := &quotaServer{kind: aligned, limit: tenSeconds, window: 10 * time.Second, dialect: quotaDialectNamed("epoch ms")}
-		f := newFleet(t, server, 1, Config{MaxWait: time.Hour})
-		f.run(f.all[0], 1, 50*time.Millisecond)
-		time.Sleep(time.Second)
-		p := f.all[0].account(&Request{Scope: scope.Key{Name: "mem.test"}}).shared.lease
-		window := func() time.Duration {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			return p.window
-		}
-		require.Less(t, window(), 10*time.Second, "as it looks")
-		memory, day := f.store.memory.Load(), func(limit int) quotastore.Rule {
-			return quotastore.Rule{Limit: limit, Window: ruleKept, Sliding: true}
-		}
-		longer := int(ruleNumber(tenSeconds, 10*time.Second)) // somebody else has seen
-		_, _ = memory.Take(t.Context(), p.key+"|rule", math.MinInt, 0, day(1))
-		_, _ = memory.Take(t.Context(), p.key+"|rule", longer, longer, day(longer))
-		_, _ = memory.Take(t.Context(), p.key, tenSeconds, 0, p.rule)
-		time.Sleep(time.Second)
-		require.Equal(t, 10*time.Second, window())
-		f.stop()
-	})
-}
-
-// A process is counted soon, even if all of its callers wait all the time: or it and the
-// others would each take too large a share while the store is down.
-func TestSharedQuotaCountsWhoWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newBusyFleet(t, 4)
-		for range 4 {
-			f.run(f.add(t, Config{MaxWait: time.Hour}), 20, time.Millisecond)
-		}
-		time.Sleep(9 * time.Second)
-		for i, m := range f.all {
-			p := m.account(&Request{Scope: scope.Key{Name: "mem.test"}}).shared.lease
-			p.mu.Lock()
-			assert.InDelta(t, 8, p.holders, 2.5, "process %d", i)
-			p.mu.Unlock()
-		}
-		f.stop()
-	})
-}
-
-// What was spent without the store is told of at once, though the store has said that it
-// has nothing: the others would take first what becomes free. A bucket cannot hold it, so
-// for that it waits.
-func TestSharedQuotaTellsOfDebtsAtOnce(t *testing.T) {
-	now := time.Now()
-	const empty = 400 * time.Millisecond
-	for _, row := range []struct {
-		name    string
-		sliding bool
-		wait    time.Duration
-	}{
-		{"a sliding window", true, 0},
-		{"a bucket", false, empty},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			rule := quotastore.Rule{Limit: 10, Window: time.Minute, Burst: 10, Sliding: row.sliding}
-			p := lease{rule: rule, window: rule.Window, from: agreed, holders: 1, owed: 3, spent: now, left: now, after: now.Add(empty)}
-			do, at := p.errand(now)
-			require.NotNil(t, do)
-			require.Equal(t, row.wait, at.Sub(now))
-
-			var store quotastore.Memory
-			_, err := store.Take(t.Context(), p.key, 10, 10, rule) // by others
-			require.NoError(t, err)
-			answer, err := do()(t.Context(), &store)
-			require.NoError(t, err)
-			answer(now)
-			left := map[bool]int64{true: 0, false: 3}[row.sliding]
-			require.Equal(t, left, p.owed)
-		})
-	}
-}
-
 // A11: a store that is down, slow, deaf or broken: each process goes on with its share,
 // and no call is held up by the store. When it is back all is as before, without a 429.
 func TestSharedQuotaWithoutAStore(t *testing.T) {
@@ -523,7 +444,7 @@ func TestSharedQuotaWhoseStoreWasNeverThere(t *testing.T) {
 				for n := range 50 {
 					patience := 22*time.Millisecond + time.Microsecond
 					if n == 0 {
-						patience += firstPatience
+						patience += 250 * time.Millisecond
 					}
 					began := time.Now()
 					status, refused := get(t.Context(), c, "http://mem.test/")
@@ -626,7 +547,7 @@ func TestSharedQuotaIsCorrectedDownward(t *testing.T) {
 				f := newFleet(t, inTenSeconds(), 1, Config{MaxWait: time.Hour})
 				c := client(direct{handler: f.server, up: time.Millisecond, down: time.Millisecond}, f.all[0].Limiter)
 				left := func() int {
-					ticket, err := f.store.memory.Load().Take(t.Context(), "quota|mem.test|0||0", 0, 0, slidingRule(tenSeconds, 10*time.Second))
+					ticket, err := f.store.memory.Load().Take(t.Context(), "quota|mem.test|0||0", 0, 0, sharedquota.ServerRule(tenSeconds, 10*time.Second))
 					require.NoError(t, err)
 					return ticket.Remaining
 				}
@@ -680,7 +601,7 @@ func TestSharedQuotaGivesBack(t *testing.T) {
 			ticket.Cancel(time.Now())
 		}
 		time.Sleep(500 * time.Millisecond)
-		rule := ceilingRule(10, 50)
+		rule := sharedquota.StaticRule(10, 50)
 		left, err := f.store.memory.Load().Take(t.Context(), "limit|", 0, 0, rule)
 		require.NoError(t, err)
 		require.Equal(t, rule.Most(), left.Remaining)

@@ -1,0 +1,249 @@
+// Package waitqueue is a FIFO queue of calls that wait for a permit. The rate limiter
+// uses it for the static limit, for the servers' quotas and for shared quotas.
+//
+// A Queue has no goroutine. A waiting call sleeps; whatever changes the gate's state
+// calls Dispatch, and otherwise the queue's timer does.
+package waitqueue
+
+import (
+	"container/list"
+	"context"
+	"sync"
+	"time"
+)
+
+// Horizon bounds all estimates: no wait is estimated as longer.
+const Horizon = 24 * time.Hour
+
+// EstimateSlack is how much later than estimated a queued call may be released. Calls
+// are released one after another when a wait ends.
+const EstimateSlack = 2 * time.Second
+
+// Gate issues the permits. Its methods are called under the queue's lock.
+type Gate[P any] interface {
+	// Dispatch grants permits to the calls at the head, and sets the timer for the next.
+	Dispatch(now time.Time)
+	// Estimate is when a call with so many ahead of it would get a permit. blocked is
+	// true if that is because rejections have blocked the scope.
+	Estimate(now time.Time, ahead int64) (at time.Time, blocked bool)
+	// Return takes a permit back that was not used.
+	Return(p P, now time.Time)
+}
+
+// Limits are how long a call may wait.
+type Limits struct {
+	Ctx      context.Context
+	Deadline time.Time     // zero: none
+	MaxWait  time.Duration // not positive: the call must not wait
+	MaxBlock time.Duration // longest wait for a blocked scope; not positive: MaxWait alone
+	Trip     time.Duration // shortest time from the permit to the response
+	Waiter   Waiter        // nil: none
+
+	slack time.Duration
+}
+
+// Waiter is called when a wait begins and ends. No lock is held.
+type Waiter interface {
+	// WaitBegins receives the estimate of the wait's end. own is true for the static limit.
+	WaitBegins(turn time.Time, own bool)
+	WaitEnds()
+}
+
+// Rejection is why a call gets no permit.
+type Rejection struct {
+	Reason    Reason
+	NotBefore time.Time // when it could have had one, by what is known; zero: unknown
+}
+
+// Reason is why a call is rejected.
+type Reason uint8
+
+// The reasons.
+const (
+	TooLong      Reason = iota // the permit would come later than the call may wait
+	PastDeadline               // the permit would come too late for the deadline
+	Gone                       // the call's context is done
+)
+
+// Queue is a FIFO queue. Mu and Gate must be set before its first use.
+type Queue[P any] struct {
+	Mu    *sync.Mutex // guards the queue; it is the gate's
+	Gate  Gate[P]
+	Local bool // the gate is the static limit
+
+	calls list.List // of *Entry[P]
+	timer *time.Timer
+	alarm time.Time // when the timer fires; zero: it does not
+}
+
+// Entry is a queued call. Its result is written before ready is closed.
+type Entry[P any] struct {
+	Limits
+
+	since    time.Time
+	estimate time.Time
+	ready    chan struct{}
+	done     bool // ready is closed; under the lock
+	permit   P
+	rejected *Rejection
+	place    *list.Element
+}
+
+// Len is how many calls wait.
+func (q *Queue[P]) Len() int64 { return int64(q.calls.Len()) }
+
+// Oldest is since when the call at the head waits. There must be one.
+func (q *Queue[P]) Oldest() time.Time { return entryAt[P](q.calls.Front()).since }
+
+func entryAt[P any](place *list.Element) *Entry[P] {
+	return place.Value.(*Entry[P]) //nolint:errcheck // the list has no other values
+}
+
+// Join queues a call, unless its permit would come too late. The lock is held.
+func (q *Queue[P]) Join(now time.Time, limits Limits) (*Entry[P], *Rejection) {
+	at, blocked := q.Gate.Estimate(now, q.Len())
+	wait := max(at.Sub(now), 0)
+	careful := limits
+	if q.Len() > 0 {
+		careful.Trip += wait / 32 // an estimate for a call behind others is less exact
+	}
+	if r := careful.check(now, at, blocked); r != nil {
+		return nil, r
+	}
+	if limits.MaxWait <= 0 {
+		return nil, &Rejection{TooLong, at}
+	}
+	if wait > 0 {
+		limits.slack = EstimateSlack
+	}
+	e := &Entry[P]{Limits: limits, since: now, estimate: now.Add(wait), ready: make(chan struct{})}
+	e.place = q.calls.PushBack(e)
+	q.Gate.Dispatch(now)
+	return e, nil
+}
+
+// Wait waits for the permit. The lock is not held.
+func (q *Queue[P]) Wait(e *Entry[P]) (P, *Rejection) {
+	limit := time.NewTimer(e.MaxWait + e.slack)
+	defer limit.Stop()
+	if e.Waiter != nil && !e.isReady() {
+		defer e.Waiter.WaitEnds()
+		q.announce(e)
+	}
+	select {
+	case <-e.ready:
+		return e.permit, e.rejected
+	case <-limit.C:
+		return q.leave(e, TooLong)
+	case <-e.Ctx.Done():
+		return q.leave(e, Gone)
+	}
+}
+
+func (e *Entry[P]) isReady() bool {
+	select {
+	case <-e.ready:
+		return true
+	default:
+		return false
+	}
+}
+
+// announce calls WaitBegins. If that panics or exits the goroutine, the call leaves.
+func (q *Queue[P]) announce(e *Entry[P]) {
+	returned := false
+	defer func() {
+		if !returned {
+			_, _ = q.leave(e, Gone)
+		}
+	}()
+	e.Waiter.WaitBegins(e.estimate, q.Local)
+	returned = true
+}
+
+// leave ends a wait without a permit, or with one that was granted in the same instant.
+func (q *Queue[P]) leave(e *Entry[P], reason Reason) (none P, r *Rejection) {
+	q.Mu.Lock()
+	defer q.Mu.Unlock()
+	now := time.Now()
+	r = &Rejection{Reason: reason}
+	switch {
+	case !e.done:
+		q.calls.Remove(e.place)
+		if reason == TooLong {
+			r.NotBefore, _ = q.Gate.Estimate(now, q.Len())
+		}
+	case e.rejected != nil || reason == TooLong:
+		return e.permit, e.rejected
+	default:
+		q.Gate.Return(e.permit, now)
+	}
+	q.Gate.Dispatch(now)
+	return none, r
+}
+
+// Grant gives a permit to the call at the head. The lock is held.
+func (q *Queue[P]) Grant(p P) { q.finish(entryAt[P](q.calls.Front()), p, nil) }
+
+func (q *Queue[P]) finish(e *Entry[P], p P, r *Rejection) {
+	q.calls.Remove(e.place)
+	e.permit, e.rejected, e.done = p, r, true
+	close(e.ready)
+}
+
+// Sweep rejects the calls whose permit would now come too late. The lock is held.
+func (q *Queue[P]) Sweep(now time.Time) {
+	ahead := int64(0)
+	var next *list.Element
+	for place := q.calls.Front(); place != nil; place = next {
+		next = place.Next()
+		e := entryAt[P](place)
+		at, blocked := q.Gate.Estimate(now, ahead)
+		if r := e.check(e.since, at, blocked); r != nil {
+			q.finish(e, e.permit, r)
+		} else {
+			ahead++
+		}
+	}
+}
+
+// Alarm is when the timer fires; zero: it does not. The lock is held.
+func (q *Queue[P]) Alarm() time.Time { return q.alarm }
+
+// WakeAt sets the timer; the zero time stops it. The lock is held.
+func (q *Queue[P]) WakeAt(at, now time.Time) {
+	if at.Equal(q.alarm) {
+		return // usual, and setting a timer costs more
+	}
+	q.alarm = at
+	switch {
+	case at.IsZero():
+		q.timer.Stop()
+	case q.timer == nil:
+		q.timer = time.AfterFunc(at.Sub(now), q.wake)
+	default:
+		q.timer.Reset(at.Sub(now))
+	}
+}
+
+func (q *Queue[P]) wake() {
+	q.Mu.Lock()
+	defer q.Mu.Unlock()
+	q.alarm = time.Time{} // so that a timer that fired too early is set again
+	q.Gate.Dispatch(time.Now())
+}
+
+// check rejects a call that waits since then if a permit at the given time is too late.
+func (l Limits) check(since, at time.Time, blocked bool) *Rejection {
+	wait := at.Sub(since)
+	if wait <= 0 {
+		return nil
+	}
+	if !l.Deadline.IsZero() && !at.Add(l.Trip).Before(l.Deadline) {
+		return &Rejection{PastDeadline, at}
+	}
+	if wait -= l.slack; wait > l.MaxWait || blocked && l.MaxBlock > 0 && wait > l.MaxBlock {
+		return &Rejection{TooLong, at}
+	}
+	return nil
+}
