@@ -65,6 +65,7 @@ func (d *dimension) learn(o observation) {
 		return // of the window before
 	}
 	switch {
+	case d.part && !o.newer: // of before it was empty
 	case d.reset.IsZero(), d.guessed, wasSilent:
 		d.take(o)
 	case o.early.After(d.reset):

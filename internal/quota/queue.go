@@ -16,10 +16,10 @@ type classQueue struct {
 	bucket *bucket
 	class  int8
 
-	held    bool          // the calls wait for a reset, or for the end of a block
-	until   time.Time     // for so long
-	blocked bool          // by a block
-	apart   bool          // of this class alone
+	held    bool      // the calls wait for a reset, or for the end of a block
+	until   time.Time // for so long
+	blocked bool      // by a block
+	apart   bool      // of this class alone
 }
 
 // pacer releases queued calls evenly.
