@@ -16,6 +16,109 @@ import (
 	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
+// TestBlock checks, step by step, which rejections block, until when, and what ends it.
+func TestBlock(t *testing.T) {
+	const s, ms = time.Second, time.Millisecond
+	type step func(b *block, start time.Time)
+	rejected := func(sent, came, wait time.Duration) step {
+		return func(b *block, start time.Time) {
+			b.reject(start.Add(sent), start.Add(came), wait, time.Hour, 1, false, false)
+		}
+	}
+	shown := func(exact bool, at, wait time.Duration) step {
+		return func(b *block, start time.Time) {
+			b.reject(start.Add(at), start.Add(at), wait, time.Hour, 1, true, exact)
+		}
+	}
+	served := func(sent time.Duration) step {
+		return func(b *block, start time.Time) { b.succeed(start.Add(sent)) }
+	}
+	streak := func(n int, from, gap time.Duration, inflight int64) step {
+		return func(b *block, start time.Time) {
+			for i := range n {
+				at := start.Add(from + time.Duration(i)*gap)
+				b.reject(at, at.Add(10*ms), s, time.Hour, inflight, false, false)
+			}
+		}
+	}
+	for _, row := range []struct {
+		name  string
+		steps []step
+		until time.Duration // 0: it is not blocked
+	}{
+		{"one rejection: its own call waits", []step{rejected(0, 0, s)}, 0},
+		{"a thousand within a second: not yet", []step{streak(1000, 0, ms, 1)}, 0},
+		{"a second of rejections: blocked", []step{streak(1001, 0, ms, 1)}, 1010*ms + s},
+		{"seven: too few", []step{streak(7, 0, s, 1)}, 0},
+		{"eight over a second: blocked", []step{streak(8, 0, 150*ms, 1)}, 1060*ms + s},
+		{"fewer than are in flight: not yet", []step{streak(9, 0, s, 10)}, 0},
+		{"as many as are in flight: blocked", []step{streak(10, 0, s, 10)}, 9010*ms + s},
+		{"a success between: a new streak", []step{streak(7, 0, 150*ms, 1), served(901 * ms), streak(7, s, 150*ms, 1)}, 0},
+		{"a success of an earlier request between: a new streak too", []step{streak(7, 0, 150*ms, 1), served(-s), streak(7, s, 150*ms, 1)}, 0},
+		{"a success of a later request: ends it", []step{streak(8, 0, 150*ms, 1), served(1055 * ms)}, 0},
+		{"a success of an earlier request: does not", []step{streak(8, 0, 150*ms, 1), served(1045 * ms)}, 1060*ms + s},
+		{"blocked within the last minute: eight at once are enough", []step{streak(8, 0, 150*ms, 1), served(1055 * ms), streak(8, 10*s, ms, 1)}, 10*s + 17*ms + s},
+		{"blocked two minutes ago: they are not", []step{streak(8, 0, 150*ms, 1), served(1055 * ms), streak(8, 120*s, ms, 1)}, 0},
+		{"no wait is asked for: never", []step{func(b *block, start time.Time) {
+			for i := range 20 {
+				rejected(time.Duration(i)*s, time.Duration(i)*s, 0)(b, start)
+			}
+		}}, 0},
+		{"shown: at once", []step{shown(false, 0, s)}, s},
+		{"shown, with a reset that the dimension waits for", []step{shown(true, 0, s)}, 0},
+		{"shown, and a success: it stays", []step{shown(false, 0, s), served(ms)}, s},
+		{"longer than MaxClosed: cut", []step{shown(false, 0, 3*time.Hour)}, time.Hour},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var b block
+			start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+			for _, step := range row.steps {
+				step(&b, start)
+			}
+			until, _ := b.now(start.Add(max(row.until-10*ms, 50*ms)))
+			if row.until == 0 {
+				require.Zero(t, until)
+				return
+			}
+			require.Equal(t, row.until, until.Sub(start))
+			require.True(t, b.known.Load())
+			until, _ = b.now(until)
+			require.Zero(t, until, "it is over")
+		})
+	}
+}
+
+// TestBlock_doubles checks that blocks of a quota that is shown double while no request
+// is served between them, up to a factor of 32, and that successes take that back.
+func TestBlock_doubles(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	step := func(b *block, wait time.Duration) float64 {
+		b.reject(now, now, wait, time.Hour, 1, true, false)
+		until, _ := b.now(now)
+		took := until.Sub(now)
+		now = until
+		return took.Seconds()
+	}
+	var b block
+	for i, want := range []float64{1, 2, 4, 8, 16, 32, 32} {
+		got := step(&b, time.Second)
+		require.GreaterOrEqual(t, got, want, "block %d", i)
+		require.LessOrEqual(t, got, want*1.25, "block %d", i)
+	}
+	for range 4 {
+		b.succeed(now)
+	}
+	require.InDelta(t, 32, step(&b, time.Second), 8, "four successes halve it, the rejection doubles it")
+	for range 24 {
+		b.succeed(now.Add(1))
+	}
+	require.False(t, b.known.Load(), "nothing is left of it")
+	require.InDelta(t, 1, step(&b, time.Second), 0)
+	now = now.Add(-time.Second / 2) // a request that was sent before the block ended
+	b.reject(now, now, time.Second, time.Hour, 1, true, false)
+	require.Zero(t, b.level)
+}
+
 // TestAnswers: which answers hold others than their own call, once and when they are
 // the rule (DESIGN §4.17).
 func TestAnswers(t *testing.T) {

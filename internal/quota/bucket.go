@@ -323,7 +323,7 @@ func (b *bucket) land(t Ticket) {
 	if b.alone.sent && !t.sent().Before(b.alone.since) {
 		b.alone = alone{}
 	}
-	if t.probe && b.probe == probeSent {
+	if t.probe && !t.rejected && b.probe == probeSent {
 		b.probe = probeDue
 	}
 }

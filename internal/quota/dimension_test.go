@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 )
 
 // TestQuotaCut: a reset that lies beyond MaxClosed is not waited for; but when
@@ -115,6 +118,134 @@ func TestQuotaCurt(t *testing.T) {
 				assert.GreaterOrEqual(t, used, row.used)
 				time.Sleep(time.Minute)
 			})
+		})
+	}
+}
+
+// seen is a quota as a response has it.
+func seen(limit, remaining int64, reset time.Duration) ratelimitheader.Axis {
+	return ratelimitheader.Axis{Limit: limit, Remaining: remaining, Reset: reset}
+}
+
+// observe lets the dimension learn from one response, as a bucket does.
+func observe(d *dimension, field ratelimitheader.Axis, sent, now time.Time, rejected bool) {
+	o := observation{sent: sent, now: now, longest: time.Hour, newer: true, rejected: rejected}
+	o.read(field, nil)
+	d.learn(o)
+	a := Answer{Status: http.StatusTooManyRequests}
+	if rejected && a.exhausts(&field) {
+		d.reject(now, !o.reset.Before(now))
+	}
+}
+
+// TestDimension_tokenBucket checks that a quota whose reset moves on is taken for a token
+// bucket: when it is empty, requests wait for a quarter of it.
+func TestDimension_tokenBucket(t *testing.T) {
+	for _, row := range []struct {
+		name      string
+		moves     int
+		wait      time.Duration
+		remaining int64
+	}{
+		{"a window: the reset stays", 0, 40 * time.Second, 400},
+		{"two moves: a window may have begun unseen", 2, 40 * time.Second, 400},
+		{"three moves: a token bucket", 3, 10 * time.Second, 99},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			d, now := dimension{}, time.Now()
+			observe(&d, seen(400, 390, time.Second), now, now, false)
+			for i := range row.moves {
+				now = now.Add(10 * time.Millisecond)
+				observe(&d, seen(400, 380-int64(i), time.Duration(i+3)*2*time.Second), now, now, false)
+			}
+			if row.moves == 0 {
+				d = dimension{}
+			}
+			d.remaining, d.reset = 1, now.Add(40*time.Second)
+			observe(&d, seen(400, 0, 40*time.Second), now, now, false)
+			require.True(t, d.exhausted(now))
+			require.Equal(t, row.wait, d.reset.Sub(now))
+			late := observation{field: seen(400, 7, 39*time.Second), sent: now.Add(-time.Second), now: now, longest: time.Hour}
+			late.read(late.field, nil)
+			if d.part {
+				d.learn(late)
+				require.Zero(t, d.remaining, "a response from before says nothing")
+			}
+			require.True(t, d.roll(now.Add(row.wait), 0, 0))
+			require.Equal(t, row.remaining, d.remaining)
+		})
+	}
+}
+
+// TestDimension_implausible checks what successes contradict: a quota that only rejections
+// have shown, when more is served than it allows.
+func TestDimension_implausible(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		served int64
+		after  time.Duration
+		spoken bool
+		want   bool
+	}{
+		{"as many as it allows", 10, 500 * time.Millisecond, false, false},
+		{"more than it allows", 11, 500 * time.Millisecond, false, true},
+		{"as many as two windows allow", 20, 1500 * time.Millisecond, false, false},
+		{"more than two windows allow", 22, 1500 * time.Millisecond, false, true},
+		{"served requests show it too", 1000, 500 * time.Millisecond, true, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			d, now := dimension{spoken: row.spoken}, time.Now()
+			observe(&d, seen(10, 0, time.Second), now, now, true)
+			require.True(t, d.exhausted(now))
+			now = now.Add(time.Second)
+			d.roll(now, 0, 0)
+			d.served = row.served
+			require.Equal(t, row.want, d.contradicted(now.Add(row.after)))
+			observe(&d, seen(10, 0, time.Second), now, now.Add(row.after), true)
+			require.Equal(t, row.want, d.denied)
+			require.Equal(t, !row.want, d.exhausted(now.Add(row.after)))
+		})
+	}
+}
+
+// TestDimension_endsWithItsWindow checks that what only rejections say ends with its
+// window, and that what served requests say begins anew.
+func TestDimension_endsWithItsWindow(t *testing.T) {
+	for _, spoken := range []bool{false, true} {
+		now := time.Now()
+		d := dimension{spoken: spoken}
+		observe(&d, seen(10, 0, 5*time.Second), now, now, true)
+		require.False(t, d.roll(now.Add(4*time.Second), 3, 0))
+		require.True(t, d.exhausted(now.Add(4*time.Second)))
+		require.True(t, d.roll(now.Add(5*time.Second), 3, 0))
+		require.Equal(t, !spoken, d.mute())
+		if spoken {
+			require.EqualValues(t, 7, d.remaining, "three are in flight across the reset")
+			require.EqualValues(t, 7, d.left(3))
+		}
+	}
+}
+
+// TestDimension_costed checks that a rejection shows tokens to be exhausted when few are
+// left, and never when many are.
+func TestDimension_costed(t *testing.T) {
+	for _, row := range []struct {
+		name      string
+		remaining int64
+		costed    bool
+		want      bool
+	}{
+		{"none is left", 0, true, true},
+		{"fewer than a tenth are left", 99, true, true},
+		{"a tenth is left: something else rejects", 100, true, false},
+		{"one request is left: something else rejects", 1, false, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			d, now := dimension{costed: row.costed}, time.Now()
+			field := seen(1000, row.remaining, 20*time.Second)
+			field.Costed = row.costed
+			observe(&d, field, now, now, true)
+			require.Equal(t, row.want, d.exhausted(now))
 		})
 	}
 }

@@ -9,10 +9,11 @@ import (
 // Ticket permits one request. The caller must call Done or Cancel once. Both do nothing on
 // the zero Ticket.
 type Ticket struct {
-	Waited bool // for the permit
-	class  int8
-	probe  bool // sent although the quota seems to be exhausted
-	permit sharedquota.Permit
+	Waited   bool // for the permit
+	class    int8
+	probe    bool // sent although the quota seems to be exhausted,
+	rejected bool // and rejected
+	permit   sharedquota.Permit
 
 	bucket       *bucket
 	static       *static
@@ -111,6 +112,7 @@ func (t *Ticket) done(a *Answer, now time.Time) (of *bucket) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	t.rejected = a.rejected()
 	b.land(*t)
 	b.settle(now)
 	return of

@@ -1,0 +1,137 @@
+package sharedquota
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
+	"github.com/resilienthttp/resilienthttp/quotastore"
+)
+
+func limits(ctx context.Context) waitqueue.Limits {
+	return waitqueue.Limits{Ctx: ctx, MaxWait: time.Minute}
+}
+
+// TestQuota_reportsDebt checks that usage during an outage of the store is reported as soon
+// as it is back, although the store has nothing left; to a bucket when it has something.
+func TestQuota_reportsDebt(t *testing.T) {
+	now := time.Now()
+	const empty = 400 * time.Millisecond
+	for _, row := range []struct {
+		name    string
+		sliding bool
+		wait    time.Duration
+		debt    int64
+	}{
+		{"a sliding window: at once", true, 0, 0},
+		{"a bucket: when it has something", false, empty, 3},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			rule := quotastore.Rule{Limit: 10, Window: time.Minute, Burst: 10, Sliding: row.sliding}
+			q := Quota{rule: rule, window: rule.Window, state: agreed, members: 1, debt: 3, debtAt: now, called: now, after: now.Add(empty)}
+			op, at := q.operation(now)
+			require.NotNil(t, op)
+			require.Equal(t, row.wait, at.Sub(now))
+
+			var store quotastore.Memory
+			_, err := store.Take(t.Context(), q.key, 10, 10, rule) // by other processes
+			require.NoError(t, err)
+			apply, err := op()(t.Context(), &store)
+			require.NoError(t, err)
+			apply(now)
+			require.Equal(t, row.debt, q.debt)
+		})
+	}
+}
+
+// TestQuota_agreesOnTheRule checks which rule a process uses when the store has one.
+func TestQuota_agreesOnTheRule(t *testing.T) {
+	const s = time.Second
+	for _, row := range []struct {
+		name   string
+		own    int64 // limit; 0: unknown
+		window time.Duration
+		told   bool
+		store  int64
+		want   int64
+		length time.Duration
+		state  ruleState
+	}{
+		{"neither knows one", 0, 0, false, 0, 0, 0, unknown},
+		{"the store has one: it is used", 0, 0, false, ruleNumber(10, 60*s), 10, 60 * s, agreed},
+		{"the process has one: it is written", 10, 60 * s, true, 0, 10, 60 * s, learned},
+		{"both have the same", 10, 60 * s, true, ruleNumber(10, 60*s), 10, 60 * s, agreed},
+		{"other processes have seen a longer window", 10, 5 * s, false, ruleNumber(10, 60*s), 10, 60 * s, agreed},
+		{"the server says a shorter one", 10, 5 * s, true, ruleNumber(10, 60*s), 10, 5 * s, differs},
+		{"another limit: the server's is newer", 20, 60 * s, true, ruleNumber(10, 60*s), 20, 60 * s, differs},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			q := Quota{told: row.told, window: row.window}
+			if row.own > 0 {
+				q.rule = ServerRule(row.own, row.window)
+			}
+			q.compare(row.store)
+			require.Equal(t, row.state, q.state)
+			require.EqualValues(t, row.want, q.rule.Limit)
+			require.Equal(t, row.length, q.window)
+		})
+	}
+}
+
+// TestQuota_countsMembers checks that each process knows how many there are, from their
+// heartbeats in the store.
+func TestQuota_countsMembers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var store quotastore.Memory
+		ctx, stop := context.WithCancel(t.Context())
+		all := make([]Quota, 8)
+		var calls sync.WaitGroup
+		for i := range all {
+			all[i].InitStatic(&store, time.Now(), "s", 100, 20)
+			calls.Go(func() {
+				for ctx.Err() == nil {
+					_, _, _ = all[i].Enter(time.Now(), limits(ctx))
+				}
+			})
+		}
+		time.Sleep(9 * time.Second)
+		for i := range all {
+			all[i].mu.Lock()
+			assert.InDelta(t, 8, all[i].members, 2.5, "process %d", i)
+			all[i].mu.Unlock()
+		}
+		stop()
+		calls.Wait()
+		time.Sleep(time.Minute) // what is left is given back
+	})
+}
+
+type brokenStore struct{ quotastore.Memory }
+
+func (*brokenStore) Take(context.Context, string, int, int, quotastore.Rule) (quotastore.Ticket, error) {
+	return quotastore.Ticket{}, errors.New("the store is down")
+}
+
+// TestQuota_withoutAStore checks that a store that fails holds no request up: the process
+// uses its share of the limit.
+func TestQuota_withoutAStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var q Quota
+		q.InitStatic(new(brokenStore), time.Now(), "s", 10, 10)
+		start, n := time.Now(), 0
+		for time.Since(start) < 10*time.Second {
+			_, _, rejected := q.Enter(time.Now(), limits(t.Context()))
+			require.Nil(t, rejected)
+			n++
+		}
+		require.InDelta(t, 100, n, 5)
+		time.Sleep(time.Minute)
+	})
+}

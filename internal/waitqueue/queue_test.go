@@ -1,0 +1,184 @@
+package waitqueue
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// gate issues a permit every second, the first one after a second.
+type gate struct {
+	Queue[int]
+
+	mu       sync.Mutex
+	next     time.Time
+	granted  int
+	returned []int
+	blocked  bool
+}
+
+func newGate() *gate {
+	g := &gate{next: time.Now().Add(time.Second)}
+	g.Mu, g.Gate = &g.mu, g
+	return g
+}
+
+func (g *gate) Dispatch(now time.Time) {
+	for g.Len() > 0 && !now.Before(g.next) {
+		g.granted++
+		g.next = g.next.Add(time.Second)
+		g.Grant(g.granted)
+	}
+	wake := time.Time{}
+	if g.Len() > 0 {
+		wake = g.next
+	}
+	g.WakeAt(wake, now)
+}
+
+func (g *gate) Estimate(_ time.Time, ahead int64) (time.Time, bool) {
+	return g.next.Add(time.Duration(ahead) * time.Second), g.blocked
+}
+
+func (g *gate) Return(p int, _ time.Time) { g.returned = append(g.returned, p) }
+
+func (g *gate) enter(l Limits) (int, *Rejection) {
+	g.mu.Lock()
+	e, rejected := g.Join(time.Now(), l)
+	g.mu.Unlock()
+	if rejected != nil {
+		return 0, rejected
+	}
+	return g.Wait(e)
+}
+
+// TestQueue_isFIFO checks that calls get permits in the order in which they came.
+func TestQueue_isFIFO(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		var calls sync.WaitGroup
+		for i := range 5 {
+			calls.Go(func() {
+				begun := time.Now()
+				p, rejected := g.enter(Limits{Ctx: t.Context(), MaxWait: time.Minute})
+				assert.Nil(t, rejected)
+				assert.Equal(t, i+1, p)
+				assert.Equal(t, time.Duration(i+1)*time.Second, time.Since(begun))
+			})
+			synctest.Wait()
+		}
+		calls.Wait()
+		require.True(t, g.Alarm().IsZero())
+	})
+}
+
+// TestQueue_rejects checks when a call is rejected without waiting, and when it leaves.
+func TestQueue_rejects(t *testing.T) {
+	for _, row := range []struct {
+		name     string
+		limits   Limits // Ctx is set; Deadline is from now, in the year 1
+		deadline time.Duration
+		cancel   time.Duration
+		blocked  bool
+		reason   Reason
+		took     time.Duration
+		ok       bool
+	}{
+		{name: "long enough: a permit", limits: Limits{MaxWait: time.Second}, took: time.Second, ok: true},
+		{name: "beyond MaxWait: at once", limits: Limits{MaxWait: 999 * time.Millisecond}, reason: TooLong},
+		{name: "it must not wait: at once", limits: Limits{}, reason: TooLong},
+		{name: "beyond the deadline: at once", limits: Limits{MaxWait: time.Minute}, deadline: time.Second, reason: PastDeadline},
+		{name: "no time for the response: at once", limits: Limits{MaxWait: time.Minute, Trip: time.Second}, deadline: 2 * time.Second, reason: PastDeadline},
+		{name: "time for the response: a permit", limits: Limits{MaxWait: time.Minute, Trip: time.Second}, deadline: 2001 * time.Millisecond, took: time.Second, ok: true},
+		{name: "beyond MaxBlock, and blocked: at once", limits: Limits{MaxWait: time.Minute, MaxBlock: 500 * time.Millisecond}, blocked: true, reason: TooLong},
+		{name: "beyond MaxBlock, not blocked: a permit", limits: Limits{MaxWait: time.Minute, MaxBlock: 500 * time.Millisecond}, took: time.Second, ok: true},
+		{name: "canceled: it leaves", limits: Limits{MaxWait: time.Minute}, cancel: 300 * time.Millisecond, reason: Gone, took: 300 * time.Millisecond},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGate()
+				g.blocked = row.blocked
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if row.cancel > 0 {
+					time.AfterFunc(row.cancel, cancel)
+				}
+				if row.limits.Ctx = ctx; row.deadline > 0 {
+					row.limits.Deadline = time.Now().Add(row.deadline)
+				}
+				begun := time.Now()
+				_, rejected := g.enter(row.limits)
+				require.Equal(t, row.took, time.Since(begun))
+				require.Equal(t, row.ok, rejected == nil)
+				if !row.ok {
+					require.Equal(t, row.reason, rejected.Reason)
+				}
+				require.Zero(t, g.Len())
+			})
+		})
+	}
+}
+
+// TestQueue_sweeps checks that calls whose permit moves beyond their limits are rejected,
+// and that a call that leaves makes room for those behind it.
+func TestQueue_sweeps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		var calls sync.WaitGroup
+		enter := func(max time.Duration, want *Reason, took time.Duration) {
+			calls.Go(func() {
+				begun := time.Now()
+				_, rejected := g.enter(Limits{Ctx: t.Context(), MaxWait: max})
+				if assert.Equal(t, want != nil, rejected != nil) && want != nil {
+					assert.Equal(t, *want, rejected.Reason)
+				}
+				assert.Equal(t, took, time.Since(begun))
+			})
+			synctest.Wait()
+		}
+		late := TooLong
+		enter(5*time.Second, &late, 500*time.Millisecond)
+		enter(time.Minute, nil, 10*time.Second)
+		time.Sleep(500 * time.Millisecond)
+		g.mu.Lock()
+		g.next = g.next.Add(9 * time.Second)
+		g.Sweep(time.Now())
+		g.Dispatch(time.Now())
+		g.mu.Unlock()
+		calls.Wait()
+	})
+}
+
+// waiter panics when a wait begins, if it is told to.
+type waiter struct {
+	begun, ended int
+	panics       bool
+}
+
+func (w *waiter) WaitBegins(time.Time, bool) {
+	if w.begun++; w.panics {
+		panic("waiter")
+	}
+}
+
+func (w *waiter) WaitEnds() { w.ended++ }
+
+// TestQueue_callsWaiter checks that a Waiter is called for each wait, and that a call whose
+// Waiter panics has left the queue.
+func TestQueue_callsWaiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, w := newGate(), &waiter{}
+		_, rejected := g.enter(Limits{Ctx: t.Context(), MaxWait: time.Minute, Waiter: w})
+		require.Nil(t, rejected)
+		require.Equal(t, waiter{begun: 1, ended: 1}, *w)
+		w.panics = true
+		require.Panics(t, func() { _, _ = g.enter(Limits{Ctx: t.Context(), MaxWait: time.Minute, Waiter: w}) })
+		require.Equal(t, waiter{begun: 2, ended: 2, panics: true}, *w)
+		require.Zero(t, g.Len())
+	})
+}
