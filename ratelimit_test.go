@@ -267,6 +267,56 @@ func TestHedgeNeverWaits(t *testing.T) {
 	}
 }
 
+// TestHedge_spendsNoShortQuota checks that a slow response gets a hedge only while at
+// least half of a known quota is left, and not within a minute after a 429.
+func TestHedge_spendsNoShortQuota(t *testing.T) {
+	t.Parallel()
+	limited := faulttest.Status(http.StatusTooManyRequests)
+	for _, row := range []struct {
+		name   string
+		before http.Handler
+		hedges int
+	}{
+		{"half is left beside the call: a hedge", says(10, 6, time.Minute), 1},
+		{"less than half is left: none", says(10, 5, time.Minute), 0},
+		{"after a 429: none", limited, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newLimited(t, &resilienthttp.RateLimit{}, faulttest.Script{
+					{Route: "/slow", Do: faulttest.Reply{Delay: 3 * time.Second}}, {Do: row.before},
+				})
+				s.tr.Hedge = &resilienthttp.Hedge{Delay: 100 * time.Millisecond, MaxRatio: 1}
+				_, _, _ = s.get(t.Context(), "/")
+				if row.hedges > 0 {
+					time.Sleep(time.Second)
+				}
+				_, _, err := s.get(t.Context(), "/slow")
+				require.Nil(t, err)
+				s.AssertRequests(t, 1+1+row.hedges)
+			})
+		})
+	}
+}
+
+// TestLimitOfZero checks that a 429 with a limit of 0 and 0 remaining, by which Okta rejects
+// too many requests in flight, delays its own call alone.
+func TestLimitOfZero(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		busy := says(0, 0, time.Minute)
+		busy.Status = http.StatusTooManyRequests
+		s := newLimited(t, &resilienthttp.RateLimit{}, faulttest.Sequence(busy, faulttest.OK("")))
+		_, _, err := s.get(t.Context(), "/")
+		require.Nil(t, err)
+		status, took, err := s.get(t.Context(), "/")
+		require.Nil(t, err)
+		require.Equal(t, http.StatusOK, status)
+		require.Zero(t, took)
+	})
+}
+
 // TestProbeInLine: a half-open breaker's probe that waits in line longer than its
 // lease asks again before it is sent, and its result counts.
 func TestProbeInLine(t *testing.T) {
