@@ -266,7 +266,7 @@ func TestClosingSpread(t *testing.T) {
 						busiest = max(busiest, j-i+1)
 					}
 				}
-				assert.LessOrEqual(t, busiest, 75, "of 20 a second, and as many again who waited, over the half of 30 s")
+				assert.LessOrEqual(t, busiest, 100, "of 20 a second, and as many again who waited, over the half of 30 s")
 			})
 		})
 	}

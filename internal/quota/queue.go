@@ -136,11 +136,11 @@ func (q *classQueue) release(now time.Time) {
 	b.pacer = pacer{next: now}
 	switch spacing := b.spacing(calls); {
 	case length > 0:
-		b.pacer.end = b.alone.until.Add(length / 2)
+		b.pacer.end = now.Add(length / 2)
 	case spacing > 0:
 		b.pacer.spacing = spacing
 	default:
-		b.pacer.end = b.alone.until.Add(maxSpread)
+		b.pacer.end = now.Add(maxSpread)
 	}
 	if q.blocked { // other processes wait for the same moment
 		b.pacer.next = now.Add(rand.N(b.pacer.gap(now, calls) + 1))
