@@ -474,7 +474,9 @@ func TestRateLimitDoubledBeyondDeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		base := script(status(http.StatusTooManyRequests, "Retry-After", "1", "RateLimit-Remaining", "0"))
-		tr := &resilienthttp.Transport{Base: base, Policy: every(0)}
+		policy := every(0)
+		policy.MaxAttempts = 4
+		tr := &resilienthttp.Transport{Base: base, Policy: policy}
 		resp, err := tr.RoundTrip(get(t)) // rejections: the wait after the fourth is 8 s, and up to a quarter more
 		require.NoError(t, err)
 		_ = readAll(t, resp)
