@@ -35,7 +35,9 @@ const (
 
 	recently = time.Minute
 
-	maxLevel   = 5    // a block is at most 32 times as long as the server asks
+	maxDoubled = 30 * time.Second // no wait is made longer than this
+
+	maxLevel   = 5    // 2^5 s are more than that
 	levelDecay = 0.25 // so much of it ends with each success
 )
 
@@ -66,7 +68,7 @@ func (b *block) reject(sent, now time.Time, wait, longest time.Duration, infligh
 	b.ended = later(b.ended, b.asked)
 	switch {
 	case b.level > 0:
-		wait = time.Duration(min(float64(wait)*math.Exp2(b.level), float64(max(longest, wait))))
+		wait = time.Duration(min(float64(wait)*math.Exp2(b.level), float64(max(maxDoubled, wait))))
 		wait += rand.N(wait/4 + 1)
 	case exact:
 		return false

@@ -89,7 +89,7 @@ func TestBlock(t *testing.T) {
 }
 
 // TestBlock_doubles checks that blocks of a quota that is shown double while no request
-// is served between them, up to a factor of 32, and that successes take that back.
+// is served between them, up to 30 s, and that successes take that back.
 func TestBlock_doubles(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	step := func(b *block, wait time.Duration) float64 {
@@ -100,7 +100,7 @@ func TestBlock_doubles(t *testing.T) {
 		return took.Seconds()
 	}
 	var b block
-	for i, want := range []float64{1, 2, 4, 8, 16, 32, 32} {
+	for i, want := range []float64{1, 2, 4, 8, 16, 30, 30} {
 		got := step(&b, time.Second)
 		require.GreaterOrEqual(t, got, want, "block %d", i)
 		require.LessOrEqual(t, got, want*1.25, "block %d", i)
@@ -108,7 +108,7 @@ func TestBlock_doubles(t *testing.T) {
 	for range 4 {
 		b.succeed(now)
 	}
-	require.InDelta(t, 32, step(&b, time.Second), 8, "four successes halve it, the rejection doubles it")
+	require.InDelta(t, 34, step(&b, time.Second), 4.1, "four successes halve it, the rejection doubles it")
 	for range 24 {
 		b.succeed(now.Add(1))
 	}

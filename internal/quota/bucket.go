@@ -376,6 +376,9 @@ func (b *bucket) judge(t *Ticket, now time.Time, a *Answer) {
 	now = b.limiter.steady(now)
 	who.limited.Store(max(int64(now.Sub(b.limiter.origin)), 1))
 	known := b.blocksItself(now, a)
+	if known && b.shared != nil {
+		return // the processes that share the quota need no doubling to leave each other some
+	}
 	shown := a.Quota.Exhausted && a.AsksToWait && (known || len(a.Quota.Axes) == 0)
 	if of.blocks.toReject(t.class, shown).reject(sent, now, a.RetryAfter, b.limiter.MaxClosed, b.inflight.Load(), shown, known) {
 		of.armed.Store(true)
