@@ -62,7 +62,8 @@ func TestBucket_grantsTheTokensThatItHas(t *testing.T) {
 		{"nine tenths are none", Rules{Ratio: 0.1}, func(b *bucket) { b.calls(9, epoch) }, 0},
 		{"ratio above one", Rules{Ratio: 3}, func(b *bucket) { b.calls(7, epoch) }, 21},
 		{"no rule: none", Rules{}, func(b *bucket) { b.calls(99, epoch) }, 0},
-		{"calls of long ago: not kept", Rules{Ratio: 0.1, Tokens: 5}, func(b *bucket) { b.calls(5000, epoch.Add(-2*Recent)) }, 5},
+		{"calls of the last 1.25 s, less a sixteenth: kept", Rules{Ratio: 0.1, Tokens: 5}, func(b *bucket) { b.calls(50, epoch.Add(-1171*time.Millisecond)) }, 10},
+		{"calls before the last 1.25 s: not kept", Rules{Ratio: 0.1, Tokens: 5}, func(b *bucket) { b.calls(50, epoch.Add(-1250*time.Millisecond)) }, 5},
 		{"calls of long ago fill it", Rules{Ratio: 0.1, Tokens: 5}, func(b *bucket) {
 			b.fail(epoch.Add(-time.Hour))
 			b.calls(30, epoch.Add(-time.Minute))
@@ -89,6 +90,11 @@ func TestBucket_grantsTheTokensThatItHas(t *testing.T) {
 		{"static, after a timeout: one", Rules{Tokens: 5, Static: true}, func(b *bucket) { b.take(epoch, Request{Slow: true}) }, 4},
 		{"after a timeout: five", Rules{Tokens: 8}, func(b *bucket) { b.take(epoch, Request{Slow: true}) }, 3},
 		{"after a timeout: all, where there are fewer", Rules{Tokens: 3}, func(b *bucket) { b.take(epoch, Request{Slow: true}) }, 0},
+		{"after a timeout: whole tokens, a half is left", Rules{Ratio: 0.1, Tokens: 3}, func(b *bucket) {
+			b.calls(5, epoch)
+			b.take(epoch, Request{Slow: true})
+			b.calls(5, epoch)
+		}, 1},
 		{"after a timeout, a success: five, and two", Rules{Tokens: 5}, func(b *bucket) {
 			p, _ := b.take(epoch, Request{Slow: true})
 			b.rules.Tokens = 9
@@ -177,7 +183,7 @@ func TestBucket_status(t *testing.T) {
 	b.calls(4, epoch)
 	b.take(epoch, Request{})
 	require.Equal(t, Status{Used: 1, Remaining: 6}, b.Status(epoch, &b.rules))
-	later := epoch.Add(2 * Recent)
+	later := epoch.Add(1250 * time.Millisecond)
 	require.Equal(t, Status{Used: 0, Remaining: 5}, b.Status(later, &b.rules))
 }
 
