@@ -1,6 +1,7 @@
 package circuit
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -71,14 +72,10 @@ func TestWindowSlides(t *testing.T) {
 	}
 }
 
-// unlikely is how many calls in a row chance does not explain, where each fails
-// with such a probability: less than once in a million.
-func unlikely(share float64) int { return max(rowLeast, int(math.Ceil(rowChance/math.Log(share)))) }
-
-// §4.15: it opens early when nothing succeeds any more, and chance does not
-// explain that. A client that makes a call a second would have to wait a third of
-// a minute for twenty results.
-func TestRowThatChanceDoesNotExplain(t *testing.T) {
+// §4.15: it opens early when all calls of two seconds have failed, at least five, and
+// chance does not explain it. A client with a call a second would need twenty seconds for
+// MinRequests results.
+func TestBreaker_failureStreak(t *testing.T) {
 	const s = time.Second
 	many := strings.Repeat
 	for _, tt := range []struct {
@@ -89,22 +86,23 @@ func TestRowThatChanceDoesNotExplain(t *testing.T) {
 		every   time.Duration
 		sent    int
 	}{
-		{"a server that was well", Rules{}, many("S", 30), many("F", 20), s, rowLeast},
-		{"few results are no certainty", Rules{}, many("S", 10), many("F", 20), s, unlikely(1.0 / 12)},
-		{"a quarter fails anyway", Rules{}, many("FSSS", 10), many("F", 30), s / 4, unlikely(11.0 / 42)},
-		{"half fail anyway", Rules{}, many("FS", 10), many("F", 40), s / 4, unlikely(11.0 / 22)},
-		{"four calls are too few", Rules{}, many("S", 30), "FFFF", s, 4},
-		{"two seconds, and not sooner", Rules{}, many("S", 60), many("F", 20), s / 4, 1 + int(rowTime/(s/4))},
-		{"a success in between", Rules{}, many("S", 30), "FFFFSFFFFSFFFF", s / 2, 14},
-		{"nothing said about them in between", Rules{}, many("S", 30), "FFFFNNF", s, 7},
-		{"429 in between", Rules{}, many("S", 30), "FFFFAAF", s, 7},
-		{"not within a Window", Rules{}, many("S", 30), "FFFFFFFF", 3 * s, 8},
-		{"just within a Window", Rules{}, many("S", 30), "FFFFF", DefaultWindow / 4, rowLeast},
-		{"written out", Rules{}.withDefaults(), many("S", 30), many("F", 20), s, rowLeast},
-		{"MinRequests of one's own", Rules{MinRequests: 100}, many("S", 30), many("F", 20), s, rowLeast},
-		{"FailureRatio of one's own", Rules{FailureRatio: 1}, many("S", 30), many("F", 20), s, rowLeast},
-		{"static", Rules{Static: true}, many("S", 30), many("F", 20), s, 20},
-		{"never", Rules{FailureRatio: -1}, many("S", 30), many("F", 50), s, 50},
+		{"a server that was healthy: five", Rules{}, many("S", 30), many("F", 20), s, 5},
+		{"after ten successes: six, .083^6 is less than one in a million", Rules{}, many("S", 10), many("F", 20), s, 6},
+		{"a quarter fails anyway: eleven, .262^11", Rules{}, many("FSSS", 10), many("F", 30), s / 4, 11},
+		{"half fail anyway: twenty, .5^20", Rules{}, many("FS", 10), many("F", 40), s / 4, 20},
+		{"no results before: twenty, .5^20", Rules{MinRequests: 100}, "", many("F", 40), s / 4, 20},
+		{"four calls: closed", Rules{}, many("S", 30), "FFFF", s, 4},
+		{"four calls a second: the ninth, after two seconds", Rules{}, many("S", 60), many("F", 20), s / 4, 9},
+		{"a success in between: closed", Rules{}, many("S", 30), "FFFFSFFFFSFFFF", s / 2, 14},
+		{"canceled calls in between: do not count", Rules{}, many("S", 30), "FFFFNNF", s, 7},
+		{"429 in between: do not count", Rules{}, many("S", 30), "FFFFAAF", s, 7},
+		{"five, but not within a Window: closed", Rules{}, many("S", 30), "FFFFFFFF", 3 * s, 8},
+		{"five within a Window", Rules{}, many("S", 30), "FFFFF", DefaultWindow / 4, 5},
+		{"defaults written out", Rules{}.withDefaults(), many("S", 30), many("F", 20), s, 5},
+		{"MinRequests set: five", Rules{MinRequests: 100}, many("S", 30), many("F", 20), s, 5},
+		{"FailureRatio set: five", Rules{FailureRatio: 1}, many("S", 30), many("F", 20), s, 5},
+		{"static: MinRequests", Rules{Static: true}, many("S", 30), many("F", 20), s, 20},
+		{"negative FailureRatio: never", Rules{FailureRatio: -1}, many("S", 30), many("F", 50), s, 50},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b, at, sent := record(tt.rules), epoch, 0
@@ -119,35 +117,91 @@ func TestRowThatChanceDoesNotExplain(t *testing.T) {
 			require.Equal(t, tt.sent, sent)
 		})
 	}
-	t.Run("retries count in the row, and a call opens", func(t *testing.T) {
-		b, at := record(Rules{}), epoch
-		b.run(at, many("S", 30))
-		b.run(at, "F")
-		for range rowLeast - 2 {
-			b.done(b.must(t, at), Result{Outcome: Failure, Retry: true}, at)
-		}
-		b.run(at.Add(rowTime), "F")
-		require.Equal(t, "open", b.path())
-	})
-	t.Run("one call with its retries does not open it", func(t *testing.T) {
-		b, at := record(Rules{}), epoch
-		b.run(at, many("S", 30))
-		for i := range 15 {
-			b.done(b.must(t, at), Result{Outcome: Failure, Retry: i > 0}, at)
-			at = at.Add(s / 2)
-		}
-		require.Empty(t, b.path())
-	})
-	t.Run("a retry that succeeds ends the row", func(t *testing.T) {
-		b, at := record(Rules{}), epoch
-		b.run(at, many("S", 30))
-		for range 15 {
+}
+
+// §4.15: the retries of one call are no evidence of a dead server, and no retry opens the
+// circuit.
+func TestBreaker_failureStreakOfRetries(t *testing.T) {
+	// F is a call's first attempt that fails, R a retry that fails, r one that succeeds.
+	for _, tt := range []struct {
+		name    string
+		results string
+		opens   bool
+	}{
+		{"retries count, and a call opens", "FRRRF", true},
+		{"retries count, and a retry does not open", "FFRRR", false},
+		{"a retry does not open, the next call does", "FFRRRF", true},
+		{"one call with its retries", "F" + strings.Repeat("R", 14), false},
+		{"retries of earlier calls, and one call", "RRRRRF", false},
+		{"retries of earlier calls, and two calls", "RRRRFF", true},
+		{"a retry that succeeds ends the streak", strings.Repeat("Fr", 15), false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b, at := record(Rules{}), epoch
+			b.run(at, strings.Repeat("S", 30))
+			for i, c := range []byte(tt.results) {
+				require.Empty(t, b.path(), "before %d of %s", i, tt.results)
+				result := Result{Outcome: Failure, Retry: c != 'F'}
+				if c == 'r' {
+					result.Outcome = Success
+				}
+				b.done(b.must(t, at), result, at)
+				at = at.Add(time.Second / 2)
+			}
+			require.Equal(t, tt.opens, b.path() == "open")
+		})
+	}
+}
+
+// §4.15: attempts in flight may succeed yet. Each of them asks for four more failures.
+func TestBreaker_failureStreakBesideAttemptsInFlight(t *testing.T) {
+	for _, tt := range []struct{ inFlight, want int }{{0, 5}, {1, 9}, {2, 13}} {
+		t.Run(fmt.Sprintf("%d in flight: %d failures", tt.inFlight, tt.want), func(t *testing.T) {
+			b, at := record(Rules{}), epoch
+			b.run(at, strings.Repeat("S", 30))
+			for range tt.inFlight {
+				b.must(t, at)
+			}
+			for range tt.want - 1 {
+				b.run(at, "F")
+				at = at.Add(DefaultWindow / 15)
+			}
+			require.Empty(t, b.path())
 			b.run(at, "F")
-			b.done(b.must(t, at), Result{Outcome: Success, Retry: true}, at)
-			at = at.Add(s / 2)
-		}
-		require.Empty(t, b.path())
-	})
+			require.Equal(t, "open", b.path())
+		})
+	}
+}
+
+// A server whose failures are mostly slow has a long queue: its circuit closes gradually.
+func TestBreaker_slowStartAfterMostlySlowFailures(t *testing.T) {
+	// S is a slow failure, T a short timeout, F a quick failure.
+	for _, tt := range []struct {
+		name      string
+		failures  string
+		slowStart bool
+	}{
+		{"all are slow", "SSSS", true},
+		{"half are slow, the last is quick", "SFSF", true},
+		{"three of eight are slow, the last is quick", "SSFSFFFF", false},
+		{"a short timeout counts as slow", "STFF", true},
+		{"none is slow", "FFFF", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			const typical = 10 * time.Millisecond
+			b, at := record(Rules{MinRequests: len(tt.failures) + 1, FailureRatio: 0.5, Probes: 1}), epoch
+			b.done(b.must(t, at), Result{Outcome: Success, Took: typical}, at)
+			for _, c := range []byte(tt.failures) {
+				took := map[byte]time.Duration{'S': time.Second, 'T': 5 * typical, 'F': typical}[c]
+				b.done(b.must(t, at), Result{Outcome: Failure, Took: took, TimeOut: c == 'T'}, at)
+			}
+			at, refuses := b.Refuses(host, at, false)
+			require.True(t, refuses)
+			b.done(b.must(t, at), Result{Outcome: Success, Took: typical}, at)
+			require.Equal(t, "open half-open closed", b.path())
+			require.Equal(t, tt.slowStart, b.limit().works())
+		})
+	}
 }
 
 // §4.15: of a burst of calls, those that fail may be back before those that
@@ -176,12 +230,5 @@ func TestBurstThatFailsFirst(t *testing.T) {
 			}
 			require.Equal(t, tt.opens, b.path() == "open")
 		})
-	}
-}
-
-// A row that opens comes by chance once in a million.
-func TestRowsByChance(t *testing.T) {
-	for _, share := range []float64{0.1, 0.25, 0.5, 0.75} {
-		require.LessOrEqual(t, math.Pow(share, float64(unlikely(share))), 1.1e-6)
 	}
 }

@@ -1,6 +1,8 @@
 package circuit
 
 import (
+	"math"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -42,7 +44,9 @@ func TestLimitIsForSlowFailures(t *testing.T) {
 		{"nothing known of before", limitRules(), 0, limitTimeout, limitTypical, true},
 		{"it failed at once", limitRules(), limitTypical, 0, limitTypical, false},
 		{"slower than answers, and yet quick", limitRules(), time.Millisecond, slowFailure - 1, time.Millisecond, false},
-		{"as slow as answers always were", limitRules(), 300 * time.Millisecond, limitTimeout, 300 * time.Millisecond, false},
+		{"just below twice the typical latency", limitRules(), 300 * time.Millisecond, 600*time.Millisecond - 1, 300 * time.Millisecond, false},
+		{"twice the typical latency", limitRules(), 300 * time.Millisecond, 600 * time.Millisecond, 300 * time.Millisecond, true},
+		{"just a tenth of a second", limitRules(), time.Millisecond, slowFailure, time.Millisecond, true},
 		{"quicker than answers are now", limitRules(), limitTypical, limitTimeout, time.Second, false},
 		{"nothing known at all", limitRules(), 0, 0, 0, false},
 		{"static", &Rules{Static: true}, limitTypical, limitTimeout, limitTypical, false},
@@ -53,56 +57,85 @@ func TestLimitIsForSlowFailures(t *testing.T) {
 	}
 }
 
-// Where answers come as fast as ever, everybody is in after a few rounds.
-func TestLimitOpensQuickly(t *testing.T) {
+// While responses are quick, the limit doubles with each round trip.
+func TestLimit_opensQuickly(t *testing.T) {
 	l, now := limited(), epoch
-	for range 12 {
+	for _, want := range []int{1, 1, 1, 1, 2, 4, 8, 16, 32, 64, 128} {
 		n, sent := l.fill(now), now
-		now = now.Add(limitTypical)
+		require.Equal(t, want, n)
+		now = now.Add(2 * limitTypical)
 		for range n {
 			l.done(sent, now, Success)
 		}
 	}
-	require.Greater(t, l.fill(now), 100)
-	require.Zero(t, l.paused, "quick answers call for no pause")
 }
 
-// Where they come slowly, the limit grows by one in a round.
-func TestLimitGrowsSlowlyUnderLoad(t *testing.T) {
-	l, now := sized(20), epoch
-	const slow = 100 * time.Millisecond
-	for range 10 {
-		n, sent := l.fill(now), now
-		now = now.Add(slow)
-		for range n {
-			l.done(sent, now, Success)
-		}
+// Once responses are not quick, the limit grows by one in a round, and no more once they
+// take half as long as the slowest failure.
+func TestLimit_growsInTenRounds(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		took time.Duration
+		part int // of the limit that is used: one in so many
+		want float64
+	}{
+		{"twice the typical latency: doubles", 2 * limitTypical, 1, 20 << 10},
+		{"more: one in a round", 2*limitTypical + 1, 1, 30},
+		{"nearly half of the slowest failure: one in a round", limitTimeout/2 - 1, 1, 30},
+		{"half of the slowest failure: no growth", limitTimeout / 2, 1, 20},
+		{"half of the limit is used: half of one in a round", 100 * time.Millisecond, 2, 25},
+		{"less than half of the limit is used: no growth", 100 * time.Millisecond, 3, 20},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l, now := sized(20), epoch.Add(time.Second)
+			for range 10 {
+				sent := now
+				for range int(math.Ceil(l.size / float64(tt.part))) {
+					l.admit(now)
+				}
+				now = now.Add(tt.took)
+				for l.inFlight > 0 {
+					l.done(sent, now, Success)
+				}
+			}
+			require.InDelta(t, tt.want, l.size, 1)
+		})
 	}
-	require.InDelta(t, 30, l.size, 1)
 }
 
-func TestLimitCutsOnceForEachRound(t *testing.T) {
-	l, now := sized(80), epoch.Add(time.Second)
-	n, sent := l.fill(now), now
-	require.Equal(t, 80, n)
-	now = now.Add(limitTimeout)
-	for range n {
-		l.done(sent, now, Failure)
+func TestLimit_cut(t *testing.T) {
+	// The results come at once, of requests that were sent at once. F is a failure, S a
+	// response too slow for the limit to grow.
+	many := strings.Repeat
+	for _, tt := range []struct {
+		name     string
+		size     float64
+		inFlight int
+		results  string
+		want     float64
+	}{
+		{"one cut a round, to a quarter of what is in flight then", 80, 80, many("F", 80), 61.0 / 4},
+		{"few in flight: a quarter of them, and not of the limit", 80, 8, many("F", 8), 6.0 / 4},
+		{"one in flight: a quarter", 8, 1, "F", 1.0 / 4},
+		{"below one: not less than an eighth", 0.25, 1, "F", 1.0 / 8},
+		{"a third fail: cut", 40, 40, many("SSF", 13), 27.0 / 4},
+		{"a quarter fail: no cut", 40, 40, many("SSSF", 10), 40},
+		{"ten failures of forty in flight: too few results", 40, 40, many("F", 10), 40},
+		{"no failure", 40, 40, many("S", 40), 40},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l, sent := sized(tt.size), epoch.Add(time.Second)
+			for range tt.inFlight {
+				_, ok := l.admit(sent)
+				require.True(t, ok)
+			}
+			now := sent.Add(limitTimeout)
+			for _, c := range []byte(tt.results) {
+				l.done(sent, now, outcomes[c])
+			}
+			require.InDelta(t, tt.want, l.size, 0.3)
+		})
 	}
-	require.InDelta(t, limitCut*80, l.size, 10, "the others were sent under the old limit")
-	require.Zero(t, l.inFlight)
-}
-
-// One failure tells little where many are in flight.
-func TestLimitWaitsForEnoughResults(t *testing.T) {
-	l, now := sized(2*limitEnough), epoch.Add(time.Second)
-	sent := now
-	require.Equal(t, 2*limitEnough, l.fill(now))
-	now = now.Add(limitTimeout)
-	for range limitEnough / 2 {
-		l.done(sent, now, Failure)
-	}
-	require.InDelta(t, 2*limitEnough, l.size, 0)
 }
 
 func TestLimitToleratesAFewFailures(t *testing.T) {
@@ -121,25 +154,41 @@ func TestLimitToleratesAFewFailures(t *testing.T) {
 	require.GreaterOrEqual(t, l.size, 40.0)
 }
 
-// Below one, the limit is a pause: a quarter is a request and three times as
-// long as it took.
-func TestLimitPauses(t *testing.T) {
-	l, now := limited(), epoch
-	_, ok := l.admit(now)
-	require.True(t, ok)
-	const took = 200 * time.Millisecond
-	now = now.Add(took)
-	l.done(now.Add(-took), now, Success)
-	notBefore, ok := l.admit(now)
-	require.False(t, ok)
-	require.InDelta(t, 3*took, notBefore.Sub(now), float64(took))
-	at, refuses := l.refuses(now)
-	require.True(t, refuses)
-	require.Equal(t, notBefore, at)
-	_, refuses = l.refuses(notBefore)
-	require.False(t, refuses)
-	_, ok = l.admit(notBefore)
-	require.True(t, ok)
+// Below one, the limit is a pause after each request: the first has one of three times its
+// latency.
+func TestLimit_pauses(t *testing.T) {
+	const ms = time.Millisecond
+	for _, tt := range []struct {
+		name string
+		took time.Duration
+		want []time.Duration // after each response
+	}{
+		{"quick: none", 2 * limitTypical, []time.Duration{0, 0, 0}},
+		{"not quick: shorter each time", 100 * ms, []time.Duration{270 * ms, 245 * ms, 223 * ms}},
+		{"half of the slowest failure: no shorter", limitTimeout / 2, []time.Duration{750 * ms, 750 * ms, 750 * ms}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l, now := limited(), epoch
+			for _, want := range tt.want {
+				_, ok := l.admit(now)
+				require.True(t, ok)
+				now = now.Add(tt.took)
+				l.done(now.Add(-tt.took), now, Success)
+				end, refuses := l.refuses(now)
+				require.Equal(t, want > 0, refuses)
+				if want == 0 {
+					continue
+				}
+				require.InDelta(t, want, end.Sub(now), float64(ms))
+				notBefore, ok := l.admit(end.Add(-1))
+				require.False(t, ok)
+				require.Equal(t, end, notBefore)
+				_, refuses = l.refuses(end)
+				require.False(t, refuses)
+				now = end
+			}
+		})
+	}
 }
 
 // However long a failure has taken, nobody is shut out for longer than by an
@@ -183,21 +232,35 @@ func TestLimitDoesNotWaitForTheLost(t *testing.T) {
 	require.True(t, ok)
 }
 
-// A server that stays slow, but does not fail, is limited for four Windows.
-func TestLimitIsNotForEver(t *testing.T) {
-	l, now := limited(), epoch
-	const slow = 400 * time.Millisecond // near to what fails
-	for now.Sub(epoch) < 3*time.Minute && l.size <= 200 && l.works() {
-		n, sent := l.fill(now), now
-		now = now.Add(slow)
-		for range n {
-			l.done(sent, now, Success)
-		}
-		if n == 0 {
-			now = now.Add(time.Second)
-		}
+// The limit ends after four Windows in which nothing has failed, also where it rejects.
+func TestLimit_endsWithoutFailures(t *testing.T) {
+	for _, tt := range []struct {
+		name        string
+		took, every time.Duration // latency, and time between rounds of as many requests as are admitted
+		fails       time.Duration // when one of them fails; 0: none does
+	}{
+		{"responses nearly as slow as failures", limitTimeout * 4 / 5, time.Second / 2, 0},
+		{"bursts", 4 * limitTypical, 9 * time.Second, 0},
+		{"a failure after twenty seconds", limitTimeout * 4 / 5, time.Second / 2, 20 * time.Second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l, now, failed := limited(), epoch, epoch
+			for l.fill(now); l.works(); l.fill(now) {
+				for l.inFlight > 0 {
+					end, outcome := now.Add(tt.took), Success
+					if tt.fails > 0 && failed.Equal(epoch) && now.Sub(epoch) >= tt.fails {
+						outcome, failed = Failure, end
+					}
+					l.done(now, end, outcome)
+				}
+				now = now.Add(tt.every)
+				require.Less(t, now.Sub(epoch), time.Hour)
+			}
+			require.Equal(t, tt.fails > 0, failed.After(epoch))
+			require.Greater(t, now.Sub(failed), 4*DefaultWindow)
+			require.LessOrEqual(t, now.Sub(failed), 4*DefaultWindow+tt.every)
+		})
 	}
-	require.False(t, l.works(), "after four Windows in which nothing has failed")
 }
 
 // limitedBreaker is one whose circuit has closed after timeouts, with quick
@@ -306,25 +369,6 @@ func TestLimitStress(t *testing.T) {
 	}
 	wg.Wait()
 	require.Zero(t, l.inFlight)
-}
-
-// Bursts that are further apart than their answers take leave one place in most of
-// the time, and learn little. The server was whole all that time.
-func TestLimitEndsForBursts(t *testing.T) {
-	l, now := limited(), epoch
-	const slow = 4 * limitTypical // not as quick as to double the limit
-	for now.Sub(epoch) < 50*time.Second {
-		now = now.Add(9 * time.Second)
-		let := l.fill(now)
-		if !l.works() {
-			break
-		}
-		for range let {
-			l.done(now, now.Add(slow), Success)
-		}
-	}
-	require.False(t, l.works(), "after four Windows in which nothing has failed")
-	require.GreaterOrEqual(t, now.Sub(epoch), limitCalm*DefaultWindow)
 }
 
 // After timeouts of half a minute, an answer that takes as long by nature must not

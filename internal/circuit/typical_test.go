@@ -1,0 +1,40 @@
+package circuit
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A second of slow responses, before the failures that they announce, must not make these
+// failures look usual. Ten seconds of them are the new baseline.
+func TestTypicalLatency_follows(t *testing.T) {
+	const before = 100 * time.Millisecond
+	for _, tt := range []struct {
+		name      string
+		took, now time.Duration // latency from then on, and for how long
+		every     time.Duration // between the responses
+		min, max  time.Duration // of the result
+	}{
+		{"slow for a second: less than doubled", time.Minute, time.Second, time.Millisecond, 3 * before / 2, 2 * before},
+		{"slow for ten seconds: hundreds of times", time.Minute, 10 * time.Second, time.Millisecond, 200 * before, time.Minute},
+		{"a little slower for ten seconds: reached", before * 6 / 5, 10 * time.Second, time.Millisecond, before * 11 / 10, before * 13 / 10},
+		{"quick for a second: about half", time.Millisecond, time.Second, time.Millisecond, before / 2, 3 * before / 5},
+		{"quick for ten seconds: reached", time.Millisecond, 10 * time.Second, time.Millisecond, time.Millisecond * 9 / 10, time.Millisecond * 11 / 10},
+		{"as before", before, 10 * time.Second, time.Millisecond, before, before},
+		{"few and slow: each counts", time.Minute, 10 * time.Second, time.Second, 3 * before / 2, 2 * before},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var l typicalLatency
+			require.Zero(t, l.latency(), "unknown")
+			l.sample(0, before)
+			require.Equal(t, before, l.latency(), "the first is all that is known")
+			for at := 100 * time.Millisecond; at < 100*time.Millisecond+tt.now; at += tt.every {
+				l.sample(at, tt.took)
+			}
+			require.GreaterOrEqual(t, l.latency(), tt.min)
+			require.LessOrEqual(t, l.latency(), tt.max)
+		})
+	}
+}
