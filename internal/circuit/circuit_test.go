@@ -241,17 +241,17 @@ func TestStatus(t *testing.T) {
 	require.Equal(t, Closed, b.Status(host, again.NotBefore).State)
 }
 
-// TestStatusOfALimit: the limit of a circuit that has closed after slow failures.
-func TestStatusOfALimit(t *testing.T) {
-	b := record(Rules{MinRequests: 1, Probes: 1})
-	at := b.openedBy(t, epoch, 2*time.Second).Add(time.Minute)
-	b.done(b.must(t, at), Result{Outcome: Success, Took: time.Millisecond}, at)
+func TestStatus_slowStart(t *testing.T) {
+	b, at := limitedBreaker(t)
 	s := b.Status(host, at)
 	require.Equal(t, Closed, s.State)
-	require.InDelta(t, limitStart, s.Limit, 1e-9)
+	require.InDelta(t, 0.25, s.Limit, 1e-9)
 	require.Zero(t, s.NotBefore)
-	b.done(b.must(t, at), Result{Outcome: Failure, Took: time.Second}, at.Add(time.Second))
-	require.True(t, b.Status(host, at.Add(time.Second)).NotBefore.After(at.Add(time.Second)), "it pauses")
+	b.done(b.must(t, at), Result{Outcome: Success, Took: limitTimeout}, at)
+	s = b.Status(host, at)
+	require.Equal(t, Closed, s.State)
+	require.Equal(t, at.Add(3*limitTimeout), s.NotBefore, "it pauses")
+	require.Zero(t, b.Status(host, s.NotBefore).NotBefore)
 }
 
 // §4.15: the call's deadline says something about the server only where the

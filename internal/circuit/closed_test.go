@@ -175,29 +175,40 @@ func TestBreaker_failureStreakBesideAttemptsInFlight(t *testing.T) {
 
 // A server whose failures are mostly slow has a long queue: its circuit closes gradually.
 func TestBreaker_slowStartAfterMostlySlowFailures(t *testing.T) {
-	// S is a slow failure, T a short timeout, F a quick failure.
+	// S is a slow failure, T a short timeout, F a quick failure, and . the end of a Window.
+	const usual = 10 * time.Millisecond
 	for _, tt := range []struct {
 		name      string
+		baseline  time.Duration // 0: unknown
 		failures  string
 		slowStart bool
 	}{
-		{"all are slow", "SSSS", true},
-		{"half are slow, the last is quick", "SFSF", true},
-		{"three of eight are slow, the last is quick", "SSFSFFFF", false},
-		{"a short timeout counts as slow", "STFF", true},
-		{"none is slow", "FFFF", false},
+		{"all are slow", usual, "SSSS", true},
+		{"half are slow, the last is quick", usual, "SFSF", true},
+		{"one of four is slow", usual, "SFFF", false},
+		{"a short timeout counts as slow", usual, "STFF", true},
+		{"none is slow", usual, "FFFF", false},
+		{"slow ones of an earlier Window do not count", usual, "SS.FFFF", false},
+		{"no response before: the last is quick", 0, "SSSF", false},
+		{"no response before: the last is slow", 0, "SSSS", true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			const typical = 10 * time.Millisecond
-			b, at := record(Rules{MinRequests: len(tt.failures) + 1, FailureRatio: 0.5, Probes: 1}), epoch
-			b.done(b.must(t, at), Result{Outcome: Success, Took: typical}, at)
+			b, at := record(Rules{MinRequests: 4, Probes: 1}), epoch
+			if tt.baseline > 0 {
+				b.done(b.must(t, at), Result{Outcome: Success, Took: tt.baseline}, at)
+			}
+			at = at.Add(time.Minute)
 			for _, c := range []byte(tt.failures) {
-				took := map[byte]time.Duration{'S': time.Second, 'T': 5 * typical, 'F': typical}[c]
+				if c == '.' {
+					at = at.Add(DefaultWindow + 1)
+					continue
+				}
+				took := map[byte]time.Duration{'S': time.Second, 'T': 5 * usual, 'F': usual}[c]
 				b.done(b.must(t, at), Result{Outcome: Failure, Took: took, TimeOut: c == 'T'}, at)
 			}
 			at, refuses := b.Refuses(host, at, false)
 			require.True(t, refuses)
-			b.done(b.must(t, at), Result{Outcome: Success, Took: typical}, at)
+			b.done(b.must(t, at), Result{Outcome: Success, Took: usual}, at)
 			require.Equal(t, "open half-open closed", b.path())
 			require.Equal(t, tt.slowStart, b.limit().works())
 		})

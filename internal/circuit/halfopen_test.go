@@ -1,6 +1,7 @@
 package circuit
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -45,6 +46,7 @@ func TestHalfOpen(t *testing.T) {
 		{"a late success counts", 0, "aaa++0S1S2Saaaaa", "half-open closed"},
 		{"a late success counts beside new probes", 0, "aaa++aaa0S1S3Saaaaa", "half-open closed"},
 		{"a late success takes up a place", 0, "aaa++0Saar", "half-open"},
+		{"late failures open beside new probes", 0, "aaa++aaa0F1F2Fr", "half-open open"},
 		{"a late failure opens", 0, "aaa++0Fr", "half-open open"},
 		{"a late cancellation frees nothing", 0, "aaa++aaa0x1x2xr", "half-open"},
 		{"a second result is ignored", 0, "aaa0S0S0S0F1S", "half-open"},
@@ -85,6 +87,77 @@ func TestHalfOpen(t *testing.T) {
 	}
 }
 
+// With static rules a failure opens the circuit, whatever the probes in flight will say.
+func TestHalfOpen_staticCountsNoProbesInFlight(t *testing.T) {
+	b := record(Rules{MinRequests: 1, Static: true})
+	at := b.opened(t, epoch)
+	probe := b.must(t, at)
+	b.must(t, at)
+	b.done(probe, Result{Outcome: Failure}, at)
+	require.Equal(t, "open half-open open", b.path())
+}
+
+// The circuit closes gradually if any failure since it first opened was slow, and slower
+// than the responses to the probes.
+func TestHalfOpen_slowStart(t *testing.T) {
+	const quick, slow = 10 * time.Millisecond, 500 * time.Millisecond
+	success := func(took time.Duration) Result { return Result{Outcome: Success, Took: took} }
+	failure := func(took time.Duration) Result { return Result{Outcome: Failure, Took: took} }
+	for _, tt := range []struct {
+		name   string
+		opened time.Duration // latency of the failure that opened it
+		rounds [][]Result    // of probes
+		want   bool
+	}{
+		{"slow failure", slow, [][]Result{{success(quick), success(quick), success(quick)}}, true},
+		{"quick failure", quick, [][]Result{{success(quick), success(quick), success(quick)}}, false},
+		{"quick failure, a probe fails slowly", quick, [][]Result{{failure(slow), success(quick), success(quick)}}, true},
+		{"quick failure, a probe fails slowly and one quickly", quick, [][]Result{{failure(slow), failure(quick), success(quick)}}, true},
+		{"slow failure, then a quick one of all probes", slow, [][]Result{{failure(quick), failure(quick), failure(quick)}, {success(quick), success(quick), success(quick)}}, true},
+		{"slow failure, responses are slower", slow, [][]Result{{success(quick), success(quick), success(slow + 1)}}, false},
+		{"slow failure, responses are as slow", slow, [][]Result{{success(quick), success(quick), success(slow)}}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := record(Rules{MinRequests: 1})
+			b.done(b.must(t, epoch), success(quick), epoch)
+			at := epoch.Add(time.Minute)
+			b.done(b.must(t, at), failure(tt.opened), at)
+			for _, round := range tt.rounds {
+				var refuses bool
+				at, refuses = b.Refuses(host, at, false)
+				require.True(t, refuses)
+				probes := []Ticket{b.must(t, at), b.must(t, at), b.must(t, at)}
+				for i, result := range round {
+					b.done(probes[i], result, at)
+				}
+			}
+			require.Equal(t, Closed, b.State(host, at))
+			require.Equal(t, tt.want, b.limit().works())
+		})
+	}
+}
+
+// A retry waits for the result of the probes, or for another cooldown if that is shorter.
+func TestHalfOpen_retryWaits(t *testing.T) {
+	for _, tt := range []struct{ cooldown, want time.Duration }{
+		{100 * time.Millisecond, 100 * time.Millisecond},
+		{time.Second, time.Second},
+		{4 * time.Second, time.Second},
+	} {
+		t.Run(fmt.Sprintf("cooldown of %v: %v", tt.cooldown, tt.want), func(t *testing.T) {
+			b := record(Rules{MinRequests: 1, Cooldown: tt.cooldown})
+			at := b.opened(t, epoch)
+			notBefore, refuses := b.Refuses(host, at, true)
+			require.True(t, refuses)
+			require.Equal(t, at.Add(tt.cooldown), notBefore, "no probe yet")
+			b.must(t, at)
+			notBefore, refuses = b.Refuses(host, at, true)
+			require.True(t, refuses)
+			require.Equal(t, at.Add(tt.want), notBefore)
+		})
+	}
+}
+
 // §4.15: NotBefore is when a place is free, or sooner, and never in the past.
 func TestHalfOpenIsFull(t *testing.T) {
 	const cooldown = 4 * time.Second
@@ -98,10 +171,10 @@ func TestHalfOpenIsFull(t *testing.T) {
 
 	_, notBefore, ok := b.admit(after(2 * time.Second))
 	require.False(t, ok)
-	require.Equal(t, after(2*time.Second+probeAnswer), notBefore, "the probes may be answered soon")
+	require.Equal(t, after(3*time.Second), notBefore, "the probes may be answered soon")
 	notBefore, refuses = b.Refuses(host, after(2*time.Second), false)
 	require.True(t, refuses)
-	require.Equal(t, after(2*time.Second+probeAnswer), notBefore)
+	require.Equal(t, after(3*time.Second), notBefore)
 	_, notBefore, _ = b.admit(after(cooldown - time.Second/2))
 	require.Equal(t, after(cooldown), notBefore, "the first lease ends sooner")
 	_, refuses = b.Refuses(host, after(cooldown), false)

@@ -103,6 +103,47 @@ func TestLimit_growsInTenRounds(t *testing.T) {
 	}
 }
 
+// Failures that led to a cut do not count for the next.
+func TestLimit_cutsOnNewResults(t *testing.T) {
+	l, now := sized(80), epoch.Add(time.Second)
+	for _, round := range []struct {
+		failures int
+		want     float64
+	}{{80, 61.0 / 4}, {1, 61.0 / 4}} {
+		sent := now
+		l.fill(sent)
+		now = now.Add(limitTimeout)
+		for i := range l.inFlight {
+			outcome := Success
+			if i < round.failures {
+				outcome = Failure
+			}
+			l.done(sent, now, outcome)
+		}
+		require.InDelta(t, round.want, l.size, 1e-9)
+		now = now.Add(time.Second)
+	}
+}
+
+// Successes of long ago do not hide that half of the requests fail now.
+func TestLimit_forgetsOldResults(t *testing.T) {
+	const worst, took = 100 * time.Millisecond, 50 * time.Millisecond // too slow for the limit to grow
+	l, now, failures := newLimit(limitRules(), limitTypical, worst, limitTypical, epoch), epoch, 0
+	l.size = 40
+	for i := 0; l.size == 40; i++ {
+		_, ok := l.admit(now)
+		require.True(t, ok)
+		sent, outcome := now, Success
+		now = now.Add(took)
+		if i >= 180 && i%2 == 0 {
+			outcome = Failure
+			failures++
+		}
+		l.done(sent, now, outcome)
+	}
+	require.Less(t, failures, 50)
+}
+
 func TestLimit_cut(t *testing.T) {
 	// The results come at once, of requests that were sent at once. F is a failure, S a
 	// response too slow for the limit to grow.
@@ -116,24 +157,23 @@ func TestLimit_cut(t *testing.T) {
 	}{
 		{"one cut a round, to a quarter of what is in flight then", 80, 80, many("F", 80), 61.0 / 4},
 		{"few in flight: a quarter of them, and not of the limit", 80, 8, many("F", 8), 6.0 / 4},
+		{"more in flight than the limit: a quarter of the limit", 8, 80, many("F", 80), 8.0 / 4},
 		{"one in flight: a quarter", 8, 1, "F", 1.0 / 4},
 		{"below one: not less than an eighth", 0.25, 1, "F", 1.0 / 8},
-		{"a third fail: cut", 40, 40, many("SSF", 13), 27.0 / 4},
+		{"a third fail: cut", 40, 40, many("SSF", 13), 26.0 / 4},
 		{"a quarter fail: no cut", 40, 40, many("SSSF", 10), 40},
 		{"ten failures of forty in flight: too few results", 40, 40, many("F", 10), 40},
 		{"no failure", 40, 40, many("S", 40), 40},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l, sent := sized(tt.size), epoch.Add(time.Second)
-			for range tt.inFlight {
-				_, ok := l.admit(sent)
-				require.True(t, ok)
-			}
+			l, sent := sized(float64(tt.inFlight)), epoch.Add(time.Second)
+			require.Equal(t, tt.inFlight, l.fill(sent))
+			l.size = tt.size
 			now := sent.Add(limitTimeout)
 			for _, c := range []byte(tt.results) {
 				l.done(sent, now, outcomes[c])
 			}
-			require.InDelta(t, tt.want, l.size, 0.3)
+			require.InDelta(t, tt.want, l.size, 1e-9)
 		})
 	}
 }
@@ -159,16 +199,19 @@ func TestLimitToleratesAFewFailures(t *testing.T) {
 func TestLimit_pauses(t *testing.T) {
 	const ms = time.Millisecond
 	for _, tt := range []struct {
-		name string
-		took time.Duration
-		want []time.Duration // after each response
+		name     string
+		baseline time.Duration // 0: unknown
+		took     time.Duration
+		want     []time.Duration // after each response
 	}{
-		{"quick: none", 2 * limitTypical, []time.Duration{0, 0, 0}},
-		{"not quick: shorter each time", 100 * ms, []time.Duration{270 * ms, 245 * ms, 223 * ms}},
-		{"half of the slowest failure: no shorter", limitTimeout / 2, []time.Duration{750 * ms, 750 * ms, 750 * ms}},
+		{"quick: none", limitTypical, 2 * limitTypical, []time.Duration{0, 0, 0}},
+		{"not quick: shorter each time", limitTypical, 100 * ms, []time.Duration{270 * ms, 245 * ms, 223 * ms}},
+		{"half of the slowest failure: no shorter", limitTypical, limitTimeout / 2, []time.Duration{750 * ms, 750 * ms, 750 * ms}},
+		{"baseline unknown, a sixteenth of the slowest failure: none", 0, limitTimeout / 16, []time.Duration{0, 0, 0}},
+		{"baseline unknown, more: shorter each time", 0, 32 * ms, []time.Duration{86 * ms, 78 * ms, 71 * ms}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l, now := limited(), epoch
+			l, now := newLimit(limitRules(), tt.baseline, limitTimeout, limitTypical, epoch), epoch
 			for _, want := range tt.want {
 				_, ok := l.admit(now)
 				require.True(t, ok)
@@ -220,16 +263,40 @@ func TestLimitPauseIsBounded(t *testing.T) {
 	}
 }
 
-// A request that never ends must not shut the others out.
-func TestLimitDoesNotWaitForTheLost(t *testing.T) {
-	l, now := limited(), epoch
-	_, ok := l.admit(now)
-	require.True(t, ok)
-	notBefore, ok := l.admit(now)
-	require.False(t, ok)
-	require.Equal(t, now.Add(limitTimeout), notBefore)
-	_, ok = l.admit(notBefore)
-	require.True(t, ok)
+// A request that never ends must not keep the others out, nor a response that is late by
+// nature, of a long poll say. One more is admitted after the time that failures take, but
+// not much more than a second.
+func TestLimit_admitsAfterLostRequest(t *testing.T) {
+	for _, tt := range []struct {
+		name        string
+		worst       time.Duration
+		failed      time.Duration // later; 0: nothing has
+		wait, again time.Duration // again: when the client is asked to come again
+	}{
+		{"failures of half a second", limitTimeout, 0, limitTimeout, limitTimeout},
+		{"failures of two seconds", 2 * time.Second, 0, time.Second, time.Second},
+		{"failures of half a minute", 30 * time.Second, 0, 3750 * time.Millisecond, time.Second},
+		{"a slower failure since", limitTimeout, 800 * time.Millisecond, 800 * time.Millisecond, 800 * time.Millisecond},
+		{"a quicker failure since", limitTimeout, 200 * time.Millisecond, limitTimeout, limitTimeout},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l, now := newLimit(limitRules(), limitTypical, tt.worst, limitTypical, epoch), epoch
+			if tt.failed > 0 {
+				l.admit(now)
+				l.done(now, now.Add(tt.failed), Failure)
+				now = l.paused
+			}
+			_, ok := l.admit(now)
+			require.True(t, ok)
+			notBefore, ok := l.admit(now)
+			require.False(t, ok)
+			require.Equal(t, now.Add(tt.again), notBefore)
+			_, ok = l.admit(now.Add(tt.wait - 1))
+			require.False(t, ok)
+			_, ok = l.admit(now.Add(tt.wait))
+			require.True(t, ok)
+		})
+	}
 }
 
 // The limit ends after four Windows in which nothing has failed, also where it rejects.
@@ -280,28 +347,64 @@ func limitedBreaker(t *testing.T) (b *recorded, at time.Time) {
 
 func (b *recorded) limit() *limit { return b.peek(host).state.(*closed).limit }
 
-// It is over once it had nothing to do for a Window, with requests or without.
-func TestLimitRests(t *testing.T) {
+// The limit ends a Window after the last failure or rejection.
+func TestLimit_endsWithoutRejections(t *testing.T) {
+	const later = 9 * time.Second
 	for _, tt := range []struct {
-		name     string
-		requests int
-		every    time.Duration
+		name  string
+		event func(l *limit, now time.Time)
+		want  time.Duration
 	}{
-		{"requests that pass", 110, 100 * time.Millisecond},
-		{"no requests", 1, 11 * time.Second},
+		{"no requests", func(*limit, time.Time) {}, DefaultWindow},
+		{"a success", func(l *limit, now time.Time) { l.admit(now); l.done(now, now, Success) }, DefaultWindow},
+		{"a failure", func(l *limit, now time.Time) { l.admit(now); l.done(now, now, Failure) }, later + DefaultWindow},
+		{"rejected: too many in flight", func(l *limit, now time.Time) { l.admit(now); l.admit(now) }, later + DefaultWindow},
+		{"rejected: a pause", func(l *limit, now time.Time) {
+			l.admit(now)
+			l.done(now.Add(-limitTimeout), now, Success)
+			l.admit(now)
+		}, later + DefaultWindow},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			b, at := limitedBreaker(t)
-			for range tt.requests {
-				at = at.Add(tt.every)
-				b.done(b.must(t, at), Result{Outcome: Success, Took: limitTypical}, at.Add(limitTypical))
-			}
-			require.False(t, b.limit().works())
-			for range 100 {
-				b.must(t, at)
-			}
+			l := limited()
+			tt.event(l, epoch.Add(later))
+			l.rest(epoch.Add(tt.want))
+			require.True(t, l.works())
+			_, ok := l.admit(epoch.Add(tt.want + 1))
+			require.True(t, ok)
+			require.False(t, l.works())
 		})
 	}
+}
+
+// A circuit that slow start limits pauses after a slow response.
+func TestBreaker_slowStartPauses(t *testing.T) {
+	b, at := limitedBreaker(t)
+	ticket := b.must(t, at)
+	at = at.Add(100 * time.Millisecond)
+	b.done(ticket, Result{Outcome: Success, Took: 100 * time.Millisecond}, at)
+	notBefore, refuses := b.Refuses(host, at, false)
+	require.True(t, refuses)
+	require.InDelta(t, 270*time.Millisecond, notBefore.Sub(at), float64(time.Millisecond))
+}
+
+// The latency during slow start is no baseline: it contains the queue.
+func TestBreaker_baselineIsNotFromSlowStart(t *testing.T) {
+	b, at := limitedBreaker(t)
+	baseline := &b.peek(host).circuit.typical
+	for limited := true; limited; limited = b.limit().works() {
+		require.Equal(t, limitTypical, baseline.latency())
+		b.done(b.must(t, at), Result{Outcome: Success, Took: 2 * limitTypical}, at.Add(2*limitTypical))
+		at = at.Add(time.Second)
+	}
+	for range 100 { // no limit anymore
+		b.must(t, at)
+	}
+	for range 100 {
+		b.done(b.must(t, at), Result{Outcome: Success, Took: 2 * limitTypical}, at)
+		at = at.Add(time.Second)
+	}
+	require.InDelta(t, 2*limitTypical, baseline.latency(), float64(limitTypical)/5)
 }
 
 // A ticket that is given back twice, or told of after it was given back, counts
@@ -369,27 +472,4 @@ func TestLimitStress(t *testing.T) {
 	}
 	wg.Wait()
 	require.Zero(t, l.inFlight)
-}
-
-// After timeouts of half a minute, an answer that takes as long by nature must not
-// keep everybody out for all that time, and twice as long again.
-func TestLimitBesideLongPolls(t *testing.T) {
-	now := epoch
-	l := newLimit(limitRules(), limitTypical, 30*time.Second, limitTypical, now)
-	admit := func(want bool) time.Time {
-		t.Helper()
-		notBefore, ok := l.admit(now)
-		require.Equal(t, want, ok)
-		return notBefore
-	}
-	admit(true) // a long poll
-	sent := now
-	require.Equal(t, now.Add(probeAnswer), admit(false), "most answers come at once")
-	now = now.Add(l.patience())
-	admit(true)
-	admit(false)
-	l.done(now, now.Add(limitTypical), Success)
-	now = sent.Add(12 * time.Second)
-	l.done(sent, now, Success)
-	require.Equal(t, now.Add(min(DefaultMaxCooldown, DefaultWindow/2)), admit(false), "a pause for the long poll")
 }

@@ -37,4 +37,9 @@ func TestTypicalLatency_follows(t *testing.T) {
 			require.LessOrEqual(t, l.latency(), tt.max)
 		})
 	}
+	t.Run("a response without latency is known", func(t *testing.T) {
+		var l typicalLatency
+		l.sample(0, 0)
+		require.Positive(t, l.latency())
+	})
 }
