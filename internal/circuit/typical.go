@@ -24,12 +24,12 @@ func (t *typicalLatency) sample(at, took time.Duration) {
 	if last := t.sampled.Load(); last != 0 && at-time.Duration(last) < typicalEvery {
 		return
 	}
-	t.sampled.Store(max(int64(at), 1))
+	t.sampled.Store(int64(at))
 	switch old := t.median.Load(); {
 	case old == 0:
 		t.median.Store(max(int64(took), 1))
 	case int64(took) > old:
-		t.median.Store(old + max(old/16, 1))
+		t.median.Store(old + old/16)
 	case int64(took) < old:
 		t.median.Store(old - old/16)
 	}
