@@ -55,7 +55,7 @@ func TestOpenAI(t *testing.T) {
 }
 
 // TestOpenAIRetries: the SDK counts its repeats in a header, so they are single attempts:
-// four of ours, and then two of its own, where there would be twelve.
+// six of ours, and then two of its own, where there would be 18.
 func TestOpenAIRetries(t *testing.T) {
 	for _, row := range []struct {
 		name     string
@@ -63,8 +63,8 @@ func TestOpenAIRetries(t *testing.T) {
 		policy   resilienthttp.Policy
 		requests int
 	}{
-		{"both", nil, quick(), 6},
-		{"the SDK's off", []option.RequestOption{option.WithMaxRetries(0)}, quick(), 4},
+		{"both", nil, quick(), 8},
+		{"the SDK's off", []option.RequestOption{option.WithMaxRetries(0)}, quick(), 6},
 		{"the Transport's off", nil, resilienthttp.Policy{MaxAttempts: -1}, 3},
 	} {
 		t.Run(row.name, func(t *testing.T) {
