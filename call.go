@@ -259,7 +259,7 @@ func (c *call) finish() (*http.Response, error) {
 		}
 	}
 	c.resting(false)
-	if c.last != nil && c.last.record.Verdict.retryable() && !c.seen.failing.Load() {
+	if c.last != nil && c.last.record.Verdict.retryable() && c.last.failed() && !c.seen.failing.Load() {
 		c.seen.failing.Store(true)
 	}
 	c.noteFailure()

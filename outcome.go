@@ -104,6 +104,12 @@ func (a *attempt) breakerOutcome() circuit.Outcome {
 	}
 }
 
+// failed reports whether the circuit breaker counts the attempt as a failure.
+func (a *attempt) failed() bool {
+	outcome := a.breakerOutcome()
+	return outcome == circuit.Failure || outcome == circuit.Silence
+}
+
 // neverSent reports whether no byte of the attempt left, provably.
 func (a *attempt) neverSent() bool {
 	return a.fate != fateAnswered && (a.reach.Load() == reachedDial || provesUnsent(a.record.Err))

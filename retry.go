@@ -2,6 +2,7 @@ package resilienthttp
 
 import (
 	"errors"
+	"math"
 	"net/http"
 	"slices"
 	"time"
@@ -122,8 +123,14 @@ func (c *call) nextBody() bool {
 
 // timeFor reports whether an attempt that begins then can get its response and read the
 // body before the deadline, and can still send a deadline to the server.
-func (c *call) timeFor(at time.Time) bool {
-	return c.deadline.IsZero() || !at.Add(c.reserve(0)).After(c.deadline)
+func (c *call) timeFor(at time.Time) bool { return c.spare(at) >= 0 }
+
+// spare is how much later than at such an attempt could begin; negative: at is too late.
+func (c *call) spare(at time.Time) time.Duration {
+	if c.deadline.IsZero() {
+		return math.MaxInt64
+	}
+	return c.deadline.Sub(at) - c.reserve(0)
 }
 
 // reserve is the time before the deadline that an attempt needs: as long as a quick
@@ -167,7 +174,7 @@ type waitSeries struct {
 }
 
 // backoff is how long to wait before the next attempt. What the server asks for is a
-// minimum: up to half of it is added.
+// minimum: up to half of it is added, as far as the deadline leaves room.
 func (c *call) backoff(failed *attempt, now time.Time) time.Duration {
 	more, asked := c.more, max(failed.asked, 0)
 	if own := c.perCall().Backoff; own != nil {
@@ -179,7 +186,7 @@ func (c *call) backoff(failed *attempt, now time.Time) time.Duration {
 	}
 	wait := c.nextWait(failed, now)
 	more.previous = wait - randomUpTo(wait/4)
-	return max(more.previous, asked+randomUpTo(asked/2))
+	return max(more.previous, asked+randomUpTo(min(asked/2, max(c.spare(now.Add(asked)), 0))))
 }
 
 // nextWait is the next wait of the series, before jitter.

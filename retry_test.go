@@ -956,6 +956,7 @@ func TestWaitsBeforeRetries(t *testing.T) {
 		{name: "the last call failed: the rest alone", before: []step{status(500)}, failure: status(500), deadline: 30 * s, want: []time.Duration{rest}},
 		{name: "the last call failed, no deadline", before: []step{status(500)}, failure: status(500), want: []time.Duration{rest}},
 		{name: "a call failed, the next succeeded: all five", before: []step{status(500), status(200)}, failure: status(500), deadline: 30 * s, want: []time.Duration{100 * ms, 500 * ms, 2500 * ms, 5 * s, rest}},
+		{name: "the last call got a 429: all five", before: []step{status(429)}, failure: status(500), deadline: 30 * s, want: []time.Duration{100 * ms, 500 * ms, 2500 * ms, 5 * s, rest}},
 		{name: "the last call got a 404: all five", before: []step{status(404)}, failure: status(500), deadline: 30 * s, want: []time.Duration{100 * ms, 500 * ms, 2500 * ms, 5 * s, rest}},
 		{name: "MaxAttempts 2: the first alone", policy: resilienthttp.Policy{MaxAttempts: 2}, failure: status(500), deadline: 30 * s, want: []time.Duration{100 * ms}},
 		{name: "MaxAttempts 3: the first and the last", policy: resilienthttp.Policy{MaxAttempts: 3}, failure: status(500), deadline: 30 * s, want: []time.Duration{100 * ms, rest}},
@@ -1010,6 +1011,21 @@ func TestWaitsBeforeRetries(t *testing.T) {
 			})
 		})
 	}
+}
+
+// §4.11: what jitter adds to Retry-After never takes a call past a deadline that Retry-After
+// itself leaves time for.
+func TestRetryAfterShortlyBeforeTheDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for range 50 {
+			tr := &resilienthttp.Transport{Base: script(status(503, "Retry-After", "5"), status(200))}
+			ctx, cancel := context.WithTimeout(t.Context(), 5100*time.Millisecond)
+			attempts := tripped(t, tr, get(t).WithContext(ctx))
+			cancel()
+			require.Equal(t, "1 503, 2 200", story(attempts))
+			require.GreaterOrEqual(t, attempts[0].Wait, 5*time.Second)
+		}
+	})
 }
 
 // L3: a wait leaves time for a response as slow as those of the scope, and for its body.
