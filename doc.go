@@ -13,10 +13,11 @@
 //   - where the call has a deadline, a header that tells the server how long it may
 //     still take ([Deadline]); an attempt has a timeout of its own if you set one, and
 //     otherwise ends with the call, or after 15 min ([Policy]),
-//   - a second attempt beside a slow one, where that does no harm: a GET is sent again
+//   - a second attempt beside a slow one, if the request is safe: a GET is sent again
 //     after 30 s, or half of the time that is left ([Policy]),
 //   - retries of transient failures, after about 0.1, 0.5, 2.5 and 5 s, and once more
-//     shortly before the deadline; never before the server asks for them ([Policy]),
+//     shortly before the deadline, or 10 s after the first failure if no deadline is
+//     near; never before the time that the server asks for ([Policy]),
 //   - a budget of tokens that keeps retries a small ratio of the calls ([Budget]),
 //   - pacing from the server's rate-limit headers, before it has to say 429
 //     ([RateLimit]),
@@ -25,25 +26,26 @@
 //
 // # What comes back
 //
-// When the last attempt was answered, its response is returned with the body unread,
-// whatever the status, unless a gate closed, the time ran out or the caller cancelled
-// while the next attempt was waiting. Otherwise the error is
+// If the last attempt got a response, it is returned with the body unread, whatever
+// the status, unless the breaker or a quota rejected the next attempt, the time ran out
+// or the caller canceled during the wait. Otherwise the error is
 // one [*Error], in which errors.Is finds the reason (such as [ErrBreakerOpen]),
-// the context's error and the cause. [Attempts] tells how a response came about.
+// the context's error and the cause. [Attempts] returns the attempts behind a response.
 //
-// # What is repeated
+// # What is retried
 //
-// An answer is asked again if it may pass and the request may be repeated: its method is
-// safe or idempotent (RFC 9110 section 9.2), or it has a key, or it surely did no work.
+// A failure is retried if it is transient and the request may be repeated: its method is
+// idempotent (RFC 9110 section 9.2), it has a key, it was not sent, or the server did no
+// work for it.
 //
-//   - Whatever the request: 408, 425, 429, 503 with Retry-After, and what never left
-//     (connection refused, no answer of DNS for now, TLS handshake).
+//   - Any request: 408, 425, 429, 503 with Retry-After, and requests that were not sent
+//     (connection refused, temporary DNS failure, TLS handshake).
 //   - With a key, or an idempotent method: 500, 502, 503, 504, 529 and other 5xx; 403 and
 //     409 with Retry-After; a connection that was reset or closed; an attempt's timeout.
 //   - Never: other 4xx; 501, 505, 506, 508, 510, 511; certificates, hosts that do not
 //     exist, malformed requests and addresses; the caller's cancellation and deadline.
 //
-// A server's explicit word comes first (Stripe-Should-Retry, X-Should-Retry), and
+// A server's should-retry header comes first (Stripe-Should-Retry, X-Should-Retry), and
 // [Policy.ClassifyBody] and [Policy.Classify] overrule the table. The body must be
 // replayable: http.NewRequest sets GetBody for byte slices, strings and buffers.
 // [WithPolicy] changes all of it for one call, and [SingleAttempt] leaves the retries to
