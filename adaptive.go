@@ -22,9 +22,9 @@ import (
 //
 // A timeout that is too short makes a failure of a slow answer. So
 //
-//   - it ends only what will be repeated: an attempt that is not the last, of a request
-//     that may be, with time for an answer, a Budget that has room and a circuit that lets
-//     it through. The last attempt has all of AttemptTimeout;
+//   - it ends only attempts that are followed by another: not the last one, of a request
+//     that may be repeated, with time for a response, a token of the Budget and a circuit
+//     that admits it. The last attempt has all of AttemptTimeout;
 //   - what it has ended counts as twice as long, so that it cannot shorten itself, and as
 //     nothing in the Breaker;
 //   - it may end 2 % of the attempts of 15 s (five, where they are fewer). More are not

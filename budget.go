@@ -13,7 +13,8 @@ import (
 // token. A retry takes one before it waits, and after a timeout all that there are, at
 // most five. A retry that succeeds returns what it took and adds two. The bucket starts
 // with MinTokens, and holds MinTokens plus what the calls of the last 1.25 s have added.
-// If it has too few tokens, the call ends with ErrBudgetExhausted as its StopReason.
+// If it has too few tokens, the call ends, and Stop of its last
+// Attempt is ErrBudgetExhausted.
 //
 // The count is exact under concurrent use. Tokens of a retry that is not sent are
 // returned. Calls of all priorities share a bucket; a call of PriorityBatch is retried or

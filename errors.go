@@ -14,15 +14,15 @@ import (
 // errors.Is on what http.Client.Do or Transport.RoundTrip returned, and are the
 // Reason of the *Error in it.
 var (
-	// ErrBreakerOpen says that the circuit breaker of the scope refused the next
-	// attempt. Error.Attempts holds those before it: only if there are none, the
-	// request was not sent. Error.NotBefore tells when to ask again.
+	// ErrBreakerOpen means that the circuit breaker of the scope rejected the next
+	// attempt. Error.Attempts has those before it, and Error.NotBefore is the time of the
+	// next call.
 	ErrBreakerOpen = netfail.New("circuit breaker is open")
 
-	// ErrRateLimited says that no turn came within RateLimit.MaxWait, because of
-	// the static limit or because the server has closed the scope. As above,
-	// Error.Attempts tells whether anything was sent before, and Error.NotBefore
-	// when to ask again.
+	// ErrRateLimited means that the attempt could not be sent within RateLimit.MaxWait,
+	// because of the fixed limit, of an exhausted quota, or because rejections block the
+	// scope. Error.Attempts has the attempts before it, and Error.NotBefore is the time of
+	// the next call.
 	ErrRateLimited = netfail.New("rate limited")
 
 	// ErrDeadline says that the call's deadline has passed, or that the next
@@ -30,9 +30,9 @@ var (
 	// matches context.DeadlineExceeded, and its Timeout method reports true.
 	ErrDeadline error = &timeoutError{"deadline of the call leaves no time"}
 
-	// ErrAttemptTimeout says that no response headers came within
-	// Policy.AttemptTimeout, or its Adaptive. It matches context.DeadlineExceeded, and its
-	// Timeout method reports true.
+	// ErrAttemptTimeout means that no response headers came within Policy.AttemptTimeout,
+	// Policy.Adaptive, or 15 minutes if the call has neither AttemptTimeout nor a deadline.
+	// It matches context.DeadlineExceeded, and its Timeout method reports true.
 	ErrAttemptTimeout error = &timeoutError{"attempt timed out"}
 
 	// ErrReadTimeout says that a response body was silent for longer than
@@ -45,10 +45,11 @@ var (
 // of Attempt.Stop. When the last attempt ended in an error, they are found in
 // the *Error with errors.Is as well.
 var (
-	// ErrMaxAttempts says that Policy.MaxAttempts were made.
+	// ErrMaxAttempts means that no attempt is left: Policy.MaxAttempts were made, the
+	// default Backoff has no further wait, or the server sent nothing for 15 minutes.
 	ErrMaxAttempts = netfail.New("no attempts left")
 
-	// ErrBudgetExhausted says that the retry budget of the scope was spent.
+	// ErrBudgetExhausted means that the retry budget of the scope has too few tokens.
 	ErrBudgetExhausted = netfail.New("retry budget exhausted")
 
 	// ErrNotReplayable says that the request has a body and no GetBody, so it

@@ -19,41 +19,34 @@ const (
 	fewestLatencies = 20 // before a quantile means anything
 )
 
-// Hedge cuts the tail of the latency: an attempt that takes unusually long gets
-// a second copy, and the first answer wins (Dean and Barroso, "The Tail at
-// Scale"). The loser is cancelled. A failure never beats an answer that is still
-// in flight.
+// Hedge sends a second request beside an attempt that is slower than usual (Dean and
+// Barroso, "The Tail at Scale"). The first response that needs no retry wins, and the other
+// request is canceled.
 //
-// Only requests are hedged whose second copy changes nothing and is answered like
-// the first: those with a safe method (RFC 9110 section 9.2.1) or an idempotency
-// key, whose body can be replayed. (DELETE is idempotent, but its second copy gets
-// a 404.) Both copies bear the same key. GetBody is called for the second copy
-// while Base may still read the body of the first. A hedge passes breaker and rate
-// limit without waiting, and counts against MaxRatio, not against the Budget; if one
-// of them says no, there is no hedge. It is not counted against Policy.MaxAttempts.
+// Requests with a safe method (RFC 9110 section 9.2.1) or an idempotency key are hedged, if
+// their body can be replayed. Both have the same key. GetBody is called for the hedge while
+// Base may still read the body of the first. A hedge never waits: it is not sent if the
+// breaker or the rate limit does not admit it at once, while less than half of a quota is
+// left, or within a minute after a 429. It counts against MaxRatio, not against the Budget
+// or Policy.MaxAttempts.
 //
-// A Base has to heed its request's context, as http.Transport does: when the hedge has
-// won, the call returns only when the first copy has, and over a Base that does not
-// heed it a hedge gains nothing.
+// Base must heed the context of a request, as http.Transport does: the call returns only
+// when both have ended. A hedge is a request more for the server. So use hedges where
+// responses are slow by chance, not where the server is overloaded.
 //
-// A hedge costs the server a request, which it may serve to its end although the
-// client has left: up to MaxRatio more load. So hedge what is slow by chance, not what
-// is slow because it has too much to do.
-//
-// The zero value hedges after the 95th percentile of the scope's latencies, at
-// most 5 % of calls. A Hedge is safe for concurrent use, may be shared by several
-// Transports, and its fields must not change after its first use.
+// The zero value hedges after the 95th percentile of the scope's latencies, at most 5 % of
+// the calls. A Hedge is safe for concurrent use, may be shared by Transports, and must not
+// be modified after its first use.
 type Hedge struct {
-	// Delay is the time after which the second copy is sent. 0 means just longer
-	// than the Quantile of the scope's recent latencies, once 20 are known and
-	// until then no hedging. A client with few calls does better with a Delay of
-	// its own. A negative duration turns hedging off.
+	// Delay is the time after which the hedge is sent. Zero means just longer than the
+	// Quantile of the scope's recent latencies, and no hedges until 20 are known. A client
+	// with few calls needs a Delay of its own. A negative duration disables hedging.
 	Delay time.Duration
 
-	// Quantile says which of the latencies to headers of the scope's last minute is
-	// the delay, to within a third and never too low; of a copy that lost, the delay
-	// is all that is known. 0 or NaN means 0.95; more than 1 means 1; negative turns
-	// hedging by quantile off.
+	// Quantile is the quantile of the scope's latencies to the response headers, in the last
+	// minute, that is the delay. It is measured to within a third, and never too low. Zero
+	// or NaN means 0.95. More than 1 means 1. A negative number disables hedging, unless
+	// Delay is set.
 	Quantile float64
 
 	// MaxRatio is the maximum ratio of hedges to calls of a scope. Each call adds
@@ -125,7 +118,7 @@ func (s *hedgeScope) callRate(at time.Duration) float64 {
 	return float64(responses) / max(min(at-time.Duration(s.first.Load()), time.Minute).Seconds(), 1)
 }
 
-// hedgeCredit records whether hedges after a measured delay win. Where requests wait in a
+// hedgeCredit records whether hedges after a measured delay win. If requests wait in a
 // queue all responses are slow together: hedges lose there, and make the queue longer. The
 // zero value has no credit.
 type hedgeCredit struct {
@@ -180,7 +173,7 @@ func (c *call) hedging() *hedgeScope {
 	return c.hedge.scopes.Get(c.scopeKey())
 }
 
-// called counts a call of which a share may be hedged.
+// called adds the tokens of a call to the bucket of hedges.
 func (s *hedgeScope) called(h *Hedge, now time.Time) {
 	if s != nil {
 		s.bucket.Deposit(now, &h.rules)

@@ -22,13 +22,14 @@ import (
 //   - base is the scale of the first wait, max the bound of all waits. A base
 //     above max counts as max.
 //   - base doubles with each retry, to max at most, and never overflows.
-//   - With a base or a max of zero or less there is no wait at all. There are
-//     no defaults here; a nil Policy.Backoff has them.
+//   - With a base or a max of zero or less there is no wait at all. There are no
+//     defaults here.
 //   - A retry below 1 counts as 1, a negative prev as 0.
 //
-// Which to take? Clients that failed together come back together, and fail
-// together again, unless their waits differ. [FullJitter] spreads them the most
-// and serves many clients with few calls in little time; it is the default.
+// Which to take? The default, a nil Policy.Backoff, is none of these: it knows the
+// deadline and the kind of failure. Clients that failed together come back together, and
+// fail together again, unless their waits differ. [FullJitter] spreads them the most, and
+// serves many clients with few calls in little time.
 // [EqualJitter] and [DecorrelatedJitter] never retry at once, but under
 // contention the former takes longer and the latter makes more calls.
 // [Exponential] and [Constant] spread nothing; they are for tests, and for when

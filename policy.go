@@ -13,9 +13,9 @@ const (
 	mostAttempts = 100
 )
 
-// Policy says how often, how long and how far apart one call is attempted. The
-// zero value holds the defaults. A Policy is a plain value; the Transport that
-// got it reads it at its first call and not again.
+// Policy says how often and when one call is retried, and how long an attempt may take.
+// The zero value has the defaults. A Policy is a plain value: a Transport reads its own
+// at the first call and not again.
 type Policy struct {
 	// MaxAttempts is the maximum number of attempts of a call, hedges not counted. Zero
 	// means 6. A negative number means one: never retry. The maximum is 100. With the
@@ -26,13 +26,12 @@ type Policy struct {
 	// AttemptTimeout is the maximum time from sending a request until its response headers
 	// arrive. A request body above 64 KiB that makes progress extends it. Set, it is a cut:
 	// the next attempt follows. Zero means the call's deadline, or 15 minutes, after which
-	// the call ends; a slow safe request gets a second attempt beside it instead (see
+	// the call ends; a slow safe request gets a second attempt beside it (see
 	// docs/defaults.md). A negative duration means none, and no second attempt.
 	AttemptTimeout time.Duration
 
-	// Adaptive makes the time after which an attempt is cut, or gets a copy beside it,
-	// follow how long the scope's answers take, below AttemptTimeout. nil means that it
-	// does not.
+	// Adaptive makes the time after which an attempt is cut, or gets a second one beside it,
+	// follow the latencies of the scope, below AttemptTimeout. nil means that it does not.
 	Adaptive *AdaptiveTimeout
 
 	// ReadTimeout is the longest silence while a response body is read: the time
@@ -41,19 +40,18 @@ type Policy struct {
 	// duration means none.
 	ReadTimeout time.Duration
 
-	// MaxRetryAfter is the longest wait asked by the server (Retry-After and its
-	// kin, or the reset of an exhausted quota) that is slept. When the server
-	// asks for more, the call stops at once with the response it has, whose last
-	// Attempt bears the wait and ErrRetryAfter. 0 means 60 s; a negative duration
-	// means no limit.
+	// MaxRetryAfter is the longest wait that a server may ask for (Retry-After and similar
+	// headers, or the reset of an exhausted quota). If it asks for more, the call ends at
+	// once with its response; the last Attempt has the wait and ErrRetryAfter. Zero means
+	// 60 s. A negative duration means no limit.
 	MaxRetryAfter time.Duration
 
 	// Backoff returns the wait before a retry. The wait that the server asks for is added
 	// to it. It must be safe for concurrent use. nil means up to 100 ms, 500 ms, 2.5 s and
-	// 5 s, and then until shortly before the deadline; without a deadline, or with one of
-	// more than a minute, until 10 s after the first failure. After overload and timeouts
-	// the early waits are left out: see docs/defaults.md. A wait that the server asks for is
-	// then a minimum, to which up to half of it is added.
+	// 5 s, and then until shortly before the deadline; without a deadline, or with more than
+	// a minute left, until 10 s after the first failure. After overload and timeouts, and
+	// while the scope only fails, early waits are left out: see docs/defaults.md. A wait
+	// that the server asks for is then a minimum, to which up to half of it is added.
 	Backoff Backoff
 
 	// Classify overrides the classification of an attempt. It may look at the
@@ -124,11 +122,11 @@ const (
 	VerdictDefault Verdict = iota
 	// VerdictSuccess ends the call with this response.
 	VerdictSuccess
-	// VerdictPermanent ends the call too: repeating would not change the outcome.
+	// VerdictPermanent ends the call too: a retry would have the same result.
 	VerdictPermanent
-	// VerdictTransient means that the failure may pass: worth a retry.
+	// VerdictTransient means that the failure may pass, and is retried.
 	VerdictTransient
-	// VerdictThrottled means that the server asks for less: worth a retry, later.
+	// VerdictThrottled means that the server asks for fewer requests. It is retried.
 	VerdictThrottled
 )
 

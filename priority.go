@@ -11,24 +11,23 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/scope"
 )
 
-// Priority is how much a call matters beside others, to whoever has to choose: a
-// server that cannot bear all of its load (admission.Shedder) drops Batch first and
-// Critical last, and a Transport whose Budget is short repeats Batch last. To it, each
-// priority of a scope has a circuit, and a run of refusals, of its own: see [Breaker],
-// [Budget] and [RateLimit]. The zero value is PriorityDefault, and any value that is not one of
-// the three counts as that.
+// Priority is the importance of a call. An overloaded server (admission.Shedder) drops
+// Batch first and Critical last. A Transport retries and hedges Batch only while the bucket
+// of the [Budget] is more than half full. Each priority of a scope has a circuit of its own
+// (see [Breaker]), and rejections without an exhausted quota block only the priority that
+// they meet (see [RateLimit]). The zero value is PriorityDefault. Any value that is not
+// one of the three means PriorityDefault.
 type Priority int8
 
 const (
-	// PriorityBatch is for what nobody waits for: imports, reports, prefetching. It
-	// can be done later.
+	// PriorityBatch is for calls that can be made later: imports, reports, prefetching.
 	PriorityBatch = Priority(priority.Batch)
 
-	// PriorityDefault is what a call has that says nothing.
+	// PriorityDefault is the priority of a call without one.
 	PriorityDefault = Priority(priority.Default)
 
-	// PriorityCritical is for what must not fail if anything can be served at all:
-	// a payment, a login. It has to be a small part of the load to mean anything.
+	// PriorityCritical is for calls that must not fail if the server can serve any: a
+	// payment, a login. It works only for a small part of the load.
 	PriorityCritical = Priority(priority.Critical)
 )
 

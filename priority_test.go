@@ -329,8 +329,8 @@ func TestShedPriorityHoldsItsOwnCalls(t *testing.T) {
 	})
 }
 
-// Batch is repeated while less than half of the budget's room is taken, and the others
-// from all of it.
+// Batch calls are retried only while the bucket of retry tokens is more than half full; the
+// others use all of it.
 func TestBatchLeavesHalfOfTheBudget(t *testing.T) {
 	for _, row := range []struct {
 		name  string
@@ -354,7 +354,7 @@ func TestBatchLeavesHalfOfTheBudget(t *testing.T) {
 	}
 }
 
-// Batch makes no hedge when half of the budget's room is taken.
+// Batch calls are not hedged when half of the retry tokens are gone.
 func TestBatchMakesNoHedgeUnderPressure(t *testing.T) {
 	for _, row := range []struct {
 		name     string

@@ -16,12 +16,11 @@ import (
 //
 //	client := &http.Client{Transport: &resilienthttp.Transport{}}
 //
-// One call goes breaker, rate limit, attempt timeout, headers, Base; a failure
-// that may pass, of a request that may be repeated, is retried after a backoff
-// with full jitter, as long as attempts, deadline, breaker and budget allow it.
-// A response is never an error, whatever its status: when the last attempt got
-// one, it is returned with its body unread. What RoundTrip returns as an error
-// is always an *Error.
+// An attempt passes the breaker, the rate limit, its timeout, its headers and Base, in this
+// order. A transient failure of a request that may be repeated is retried after a wait
+// with jitter, as long as attempts, deadline, breaker and budget allow it. A response is
+// never an error, whatever its status: if the last attempt got one, it is returned with
+// its body unread. An error of RoundTrip is always an *Error.
 //
 // A Transport is safe for concurrent use and is made to be shared: breaker,
 // budget and limits know only the calls that go through them. Its fields are
@@ -57,7 +56,7 @@ type Transport struct {
 	// Request.Cancel, do what it did.
 	Base http.RoundTripper
 
-	// Policy says how often, how long and how far apart a call is attempted.
+	// Policy says how often and when a call is retried, and how long an attempt may take.
 	Policy Policy
 
 	// Idempotency attaches the keys that make POST and PATCH repeatable.
@@ -66,19 +65,19 @@ type Transport struct {
 	// Deadline tells servers how long the call may still take.
 	Deadline Deadline
 
-	// Budget caps retries that fail as a share of the calls. nil means a private
-	// one with the defaults; share one to cap several Transports together.
+	// Budget limits retries by a bucket of tokens. nil means a private one with the
+	// defaults; share one to limit several Transports together.
 	Budget *Budget
 
-	// RateLimit paces the calls. nil means a private one with the defaults.
+	// RateLimit limits the rate of requests. nil means a private one with the defaults.
 	RateLimit *RateLimit
 
-	// Breaker refuses calls to what is failing. nil means a private one with
-	// the defaults.
+	// Breaker rejects calls to a scope that only fails. nil means a private one with the
+	// defaults.
 	Breaker *Breaker
 
-	// Hedge sends a second copy of a slow request, which is more load: up to 5 % for a
-	// zero Hedge. nil means no hedging.
+	// Hedge sends a second request beside one that is slower than usual: up to 5 % more
+	// load for a zero Hedge. nil means no hedging.
 	Hedge *Hedge
 
 	// Scope names what shares one breaker, budget, limiter and latency record.
