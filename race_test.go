@@ -339,8 +339,8 @@ func (w *slowWire) Write(p []byte) (int, error) {
 	}
 }
 
-// TestCopiesLeaveRoomForRetries is §4.25 beside §4.16: what is slow, and is answered all the
-// same, does not take from others the retries that help them.
+// TestCopiesLeaveRoomForRetries is §4.25 beside §4.16: second attempts beside slow responses
+// leave most of the tokens to the retries of other calls.
 func TestCopiesLeaveRoomForRetries(t *testing.T) {
 	const calls, perSecond, slowOf, failsOf = 4000, 20, 5, 10
 	synctest.Test(t, func(t *testing.T) {
