@@ -2,9 +2,9 @@
 // hedges: a bucket of tokens for each scope, out of which the requests are paid
 // that a client sends beside its calls.
 //
-// A call adds a part of a token. A retry takes one before it waits. A retry that
-// succeeds gives back what it took and adds two. The bucket starts with Rules.Tokens
-// and holds that many, plus what the calls of the last Recent have added.
+// A call adds a part of a token. A retry takes one before it waits, or after a timeout
+// up to five. A retry that succeeds returns what it took and adds two. The bucket starts
+// with Rules.Tokens and holds that many, plus what the calls of the last Recent have added.
 package retrybudget
 
 import (
