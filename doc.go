@@ -16,7 +16,7 @@
 //   - a second attempt beside a slow one, if the request is safe: a GET is sent again
 //     after 30 s, or half of the time that is left ([Policy]),
 //   - retries of transient failures, after about 0.1, 0.5, 2.5 and 5 s, and once more
-//     shortly before the deadline, or 10 s after the first failure if no deadline is
+//     shortly before the deadline, or within 10 s of the first failure if no deadline is
 //     near; never before the time that the server asks for ([Policy]),
 //   - a budget of tokens that keeps retries a small ratio of the calls ([Budget]),
 //   - pacing from the server's rate-limit headers, before it has to say 429

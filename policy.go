@@ -18,9 +18,10 @@ const (
 // at the first call and not again.
 type Policy struct {
 	// MaxAttempts is the maximum number of attempts of a call, hedges not counted. Zero
-	// means 6. A negative number means one: never retry. The maximum is 100. With the
-	// default Backoff, n attempts take the first n-2 waits and the last; two attempts take
-	// the first wait, and above six the wait of 5 s is repeated.
+	// means 6, of which the default Backoff makes 5 if no deadline is near. A negative
+	// number means one: never retry. The maximum is 100. With the default Backoff, n attempts
+	// take the first n-2 waits and the last; two attempts take the first wait, and above six
+	// the wait of 5 s is repeated.
 	MaxAttempts int
 
 	// AttemptTimeout is the maximum time from sending a request until its response headers
@@ -49,7 +50,7 @@ type Policy struct {
 	// Backoff returns the wait before a retry. The wait that the server asks for is added
 	// to it. It must be safe for concurrent use. nil means up to 100 ms, 500 ms, 2.5 s and
 	// 5 s, and then until shortly before the deadline; without a deadline, or with more than
-	// a minute left, until 10 s after the first failure. After overload and timeouts, and
+	// a minute left, within 10 s of the first failure. After overload and timeouts, and
 	// while the scope only fails, early waits are left out: see docs/defaults.md. A wait
 	// that the server asks for is then a minimum, to which up to half of it is added.
 	Backoff Backoff
