@@ -36,7 +36,7 @@ const (
 	limitStart  = 0.25 // the limit at first
 	limitLeast  = 0.125
 	limitCut    = 0.25 // of what was in flight is left by a cut
-	limitBad    = 0.3  // share of failures that calls for one
+	limitBad    = 0.2  // share of failures that calls for one
 	limitEnough = 20   // results that tell it, at most
 	limitCalm   = 4    // Windows without a failure that end it
 

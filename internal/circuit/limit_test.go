@@ -160,8 +160,8 @@ func TestLimit_cut(t *testing.T) {
 		{"more in flight than the limit: a quarter of the limit", 8, 80, many("F", 80), 8.0 / 4},
 		{"one in flight: a quarter", 8, 1, "F", 1.0 / 4},
 		{"below one: not less than an eighth", 0.25, 1, "F", 1.0 / 8},
-		{"a third fail: cut", 40, 40, many("SSF", 13), 26.0 / 4},
-		{"a quarter fail: no cut", 40, 40, many("SSSF", 10), 40},
+		{"a quarter fail: cut", 40, 40, many("SSSF", 13), 25.0 / 4},
+		{"a sixth fail: no cut", 40, 40, many("SSSSSF", 6), 40},
 		{"ten failures of forty in flight: too few results", 40, 40, many("F", 10), 40},
 		{"no failure", 40, 40, many("S", 40), 40},
 	} {
