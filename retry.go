@@ -157,10 +157,10 @@ const (
 	afterOverload = 2 // the number of the early wait with which the series begins then,
 	afterTimeout  = 3 // and that which follows the first timeout of a server that has responded lately
 
-	lately      = 10 * time.Second
-	nearEnd     = time.Minute      // a deadline that is farther away sets no end to the series,
-	seriesTime  = 10 * time.Second // which then takes this long
-	lastAtLeast = time.Second      // and its last wait this
+	lately      = 2500 * time.Millisecond // as long as that wait: a client with fewer calls cannot tell a lost packet from a slow server
+	nearEnd     = time.Minute             // a deadline that is farther away sets no end to the series,
+	seriesTime  = 10 * time.Second        // which then takes this long
+	lastAtLeast = time.Second             // and its last wait this
 
 	worthLeft = 1.75 // times an early wait must be left: otherwise it becomes the last
 )

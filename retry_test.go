@@ -946,11 +946,11 @@ func TestWaitsBeforeRetries(t *testing.T) {
 		{name: "connection refused: from 500 ms on", failure: failing(&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}), deadline: 30 * s, want: []time.Duration{500 * ms, 2500 * ms, 5 * s, rest}},
 		{name: "a timeout of a server that never responded: the rest", failure: failing(&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}), deadline: 30 * s, want: []time.Duration{rest}},
 		{
-			name: "a timeout, 9 s after a success: 2.5 s, then the rest", before: succeeds, pause: 9 * s, deadline: 30 * s,
+			name: "a timeout, 2.4 s after a success: 2.5 s, then the rest", before: succeeds, pause: 2400 * ms, deadline: 30 * s,
 			failure: failing(&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}), want: []time.Duration{2500 * ms, rest},
 		},
 		{
-			name: "a timeout, 11 s after a success: the rest", before: succeeds, pause: 11 * s, deadline: 30 * s,
+			name: "a timeout, 2.6 s after a success: the rest", before: succeeds, pause: 2600 * ms, deadline: 30 * s,
 			failure: failing(&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}), want: []time.Duration{rest},
 		},
 		{name: "the last call failed: the rest alone", before: []step{status(500)}, failure: status(500), deadline: 30 * s, want: []time.Duration{rest}},
