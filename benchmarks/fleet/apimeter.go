@@ -62,10 +62,11 @@ func (m *apiMeter) admit(now time.Time) (http.Header, bool) {
 		ok := m.take(now)
 		m.describeBucket(h, now, ok)
 		return h, ok
+	default:
+		ok := m.count(now)
+		m.describeWindow(h, now, ok)
+		return h, ok
 	}
-	ok := m.count(now)
-	m.describeWindow(h, now, ok)
-	return h, ok
 }
 
 // count takes one of the window, which begins with its first request.
@@ -117,6 +118,7 @@ func (m *apiMeter) describeWindow(h http.Header, now time.Time, ok bool) {
 		if !ok {
 			h.Set("Retry-After", "1")
 		}
+	default: // described elsewhere
 	}
 }
 
@@ -163,6 +165,7 @@ func (m *apiMeter) describeBucket(h http.Header, now time.Time, ok bool) {
 		h.Set("X-Ratelimit-Limit-Tokens", strconv.Itoa(callTokens*limit))
 		h.Set("X-Ratelimit-Remaining-Tokens", strconv.Itoa(max(int(callTokens*m.tokens), 0)))
 		h.Set("X-Ratelimit-Reset-Tokens", seconds(full).Round(time.Millisecond).String())
+	default: // described elsewhere
 	}
 }
 

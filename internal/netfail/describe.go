@@ -132,7 +132,7 @@ func joined(label, cause string) string {
 
 // causesOf returns what err wraps.
 func causesOf(err error) []error {
-	switch wrapper := err.(type) {
+	switch wrapper := err.(type) { //nolint:errorlint // it asks for what this very error wraps
 	case interface{ Unwrap() error }:
 		return []error{wrapper.Unwrap()}
 	case interface{ Unwrap() []error }:

@@ -96,7 +96,8 @@ func (b *bucket) dispatch(now time.Time) {
 func (q *classQueue) step(now time.Time) (waits bool) {
 	b := q.bucket
 	o := b.opening(now, q.class)
-	wake, gap := time.Time{}, b.pacer.gap(now, b.ahead(q))
+	gap := b.pacer.gap(now, b.ahead(q))
+	var wake time.Time
 	switch {
 	case o.at.After(now):
 		moved := o.at.Sub(q.until) > resetSlack || !q.held

@@ -46,6 +46,7 @@ type Limits struct {
 type Waiter interface {
 	// WaitBegins receives the estimate of the wait's end. own is true for the static limit.
 	WaitBegins(turn time.Time, own bool)
+	// WaitEnds is called for each wait that has begun.
 	WaitEnds()
 }
 
