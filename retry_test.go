@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"runtime"
 	"strings"
 	"sync"
@@ -1035,7 +1036,7 @@ func TestLastWaitLeavesTimeForTheResponse(t *testing.T) {
 			base := script(after(300*time.Millisecond, status(200)))
 			tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) { return base.RoundTrip(r) })}
 			tripped(t, tr, get(t))
-			base = script(status(500), status(500), after(300*time.Millisecond, status(200)))
+			base = script(append(slices.Repeat([]step{status(500)}, 2), after(300*time.Millisecond, status(200)))...)
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			attempts := tripped(t, tr, get(t).WithContext(ctx))
 			cancel()
