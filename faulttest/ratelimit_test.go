@@ -79,7 +79,7 @@ func TestDialects(t *testing.T) {
 			reset: 2 * time.Second,
 		}, {
 			dialect: faulttest.Shopify, want: map[string]string{"X-Shopify-Shop-Api-Call-Limit": "40/60"},
-			reset: 20 * time.Second, // 40 at two a second
+			reset: 40 * time.Second / 3, // a full bucket takes 20 s
 		}, {
 			dialect: faulttest.Silent, want: map[string]string{},
 		},
@@ -185,7 +185,6 @@ func TestResetsInABubble(t *testing.T) {
 					var script http.Handler = faulttest.Throttled(d, time.Hour)
 					switch by {
 					case "a quota":
-						quota.Limit = -1
 						script = quota
 					case "a reply behind a quota":
 						quota.Next = faulttest.Unavailable(time.Hour, faulttest.HTTPDate)
@@ -194,6 +193,11 @@ func TestResetsInABubble(t *testing.T) {
 					srv := faulttest.NewInMemory(t, script)
 					resp, _, err := send(t, srv.Client(), http.MethodGet, srv.URL, "")
 					require.NoError(t, err)
+					if by == "a quota" { // the first request has used it up
+						resp, _, err = send(t, srv.Client(), http.MethodGet, srv.URL, "")
+						require.NoError(t, err)
+						assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
+					}
 					if state, ok := ratelimitheader.Parse(resp.Header, time.Now()); assert.True(t, ok) {
 						assert.Equal(t, time.Hour, state.Axes[0].Reset)
 					}
