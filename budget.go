@@ -11,10 +11,10 @@ import (
 
 // Budget limits retries by a bucket of tokens for each scope. A call adds Ratio of a
 // token. A retry takes one before it waits, and after a timeout all that there are, at
-// most five. A retry that succeeds returns what it took and adds two. The bucket starts
-// with MinTokens, and holds MinTokens plus what the calls of the last 1.25 s have added.
-// If it has too few tokens, the call ends, and Stop of its last
-// Attempt is ErrBudgetExhausted.
+// most five. A retry that succeeds returns what it took and adds two; after a 429 that
+// asks for no wait it returns nothing. The bucket starts with MinTokens, and holds
+// MinTokens plus what the calls of the last 1.25 s have added. If it has too few tokens,
+// the call ends, and Stop of its last Attempt is ErrBudgetExhausted.
 //
 // The count is exact under concurrent use. Tokens of a retry that is not sent are
 // returned. Calls of all priorities share a bucket; a call of PriorityBatch is retried or

@@ -50,6 +50,38 @@ func switchedCalls(t *testing.T, budget *resilienthttp.Budget) (failing *atomic.
 	}
 }
 
+// TestBudget_retriesThatSucceed: of calls that all fail once, how many are retried with five
+// tokens and no calls' parts: all, if their tokens come back.
+func TestBudget_retriesThatSucceed(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		failed step
+		want   int
+	}{
+		{"500: the tokens come back", status(500), 20},
+		{"503: the tokens come back", status(503), 20},
+		{"429 with Retry-After: the tokens come back", status(429, "Retry-After", "1"), 20},
+		{"429 with Retry-After 0: they do not", status(429, "Retry-After", "0"), 5},
+		{"429 without Retry-After: they do not", status(429), 5},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var base http.RoundTripper
+				transport := &resilienthttp.Transport{
+					Base:   roundTripper(func(r *http.Request) (*http.Response, error) { return base.RoundTrip(r) }),
+					Budget: &resilienthttp.Budget{Ratio: 1e-9}, Breaker: never(),
+				}
+				retried := 0
+				for range 20 {
+					base = script(tt.failed, status(200))
+					retried += len(tripped(t, transport, get(t))) - 1
+				}
+				require.Equal(t, tt.want, retried)
+			})
+		})
+	}
+}
+
 // §4.16, L1: how many retries a call gets that always fails, after others that succeed.
 func TestBudget_retriesOfAFailingCall(t *testing.T) {
 	type budget = resilienthttp.Budget

@@ -146,7 +146,11 @@ func (c *call) reserve(least time.Duration) time.Duration {
 
 // tokens is what a retry after this attempt asks the budget for.
 func (c *call) tokens(failed *attempt) retrybudget.Request {
-	return retrybudget.Request{Slow: failed.timedOut() && !failed.endedEarly(), Batch: c.priority == PriorityBatch}
+	return retrybudget.Request{
+		Slow:     failed.timedOut() && !failed.endedEarly(),
+		Batch:    c.priority == PriorityBatch,
+		Rejected: failed.turnedAway(http.StatusTooManyRequests) && failed.asked <= 0,
+	}
 }
 
 // earlyWaits are the longest waits before retries; the wait after them is all the time

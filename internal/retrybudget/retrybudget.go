@@ -81,6 +81,10 @@ func (b *Bucket) Deposit(now time.Time, rules *Rules) {
 type Request struct {
 	Slow  bool // the retry follows a timeout: it takes all tokens that there are, at most five
 	Batch bool // the bucket must be more than half full
+
+	// Rejected is true if the retry follows a 429 that asks for no wait. Its success returns
+	// nothing: a rate limit that admits a retry rejects another request for it.
+	Rejected bool
 }
 
 // Admit takes the tokens for one request, or reports that there are too few. The
@@ -97,7 +101,7 @@ func (b *Bucket) Admit(now time.Time, rules *Rules, r Request) (Permit, bool) {
 		return Permit{}, false
 	}
 	b.tokens -= cost
-	return Permit{&withdrawal{from: b, rules: rules, cost: cost}}, true
+	return Permit{&withdrawal{from: b, rules: rules, cost: cost, kept: r.Rejected}}, true
 }
 
 // fill adds the tokens of the calls since the last time, and returns the capacity. The
@@ -133,6 +137,7 @@ type withdrawal struct {
 	from  *Bucket
 	rules *Rules
 	cost  float64
+	kept  bool // its success returns nothing
 	ended bool // Done or Cancel was called; guarded by from.mu
 }
 
@@ -143,7 +148,7 @@ func (p Permit) Done(succeeded bool) {
 		return
 	}
 	back := 0.0
-	if succeeded && !p.rules.Static {
+	if succeeded && !p.kept && !p.rules.Static {
 		back = p.cost + reward
 	}
 	p.end(back)

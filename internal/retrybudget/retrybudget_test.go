@@ -88,6 +88,15 @@ func TestBucket_grantsTheTokensThatItHas(t *testing.T) {
 			p.Done(true)
 		}, 4},
 		{"static, after a timeout: one", Rules{Tokens: 5, Static: true}, func(b *bucket) { b.take(epoch, Request{Slow: true}) }, 4},
+		{"after a 429 that asks for no wait, a success: nothing returned", Rules{Tokens: 5}, func(b *bucket) {
+			p, _ := b.take(epoch, Request{Rejected: true})
+			b.rules.Tokens = 9
+			p.Done(true)
+		}, 4},
+		{"after a 429 that asks for no wait, canceled: returned", Rules{Tokens: 5}, func(b *bucket) {
+			p, _ := b.take(epoch, Request{Rejected: true})
+			p.Cancel()
+		}, 5},
 		{"after a timeout: five", Rules{Tokens: 8}, func(b *bucket) { b.take(epoch, Request{Slow: true}) }, 3},
 		{"after a timeout: all, where there are fewer", Rules{Tokens: 3}, func(b *bucket) { b.take(epoch, Request{Slow: true}) }, 0},
 		{"after a timeout: whole tokens, a half is left", Rules{Ratio: 0.1, Tokens: 3}, func(b *bucket) {
