@@ -22,18 +22,17 @@ type block struct {
 	seen   time.Time     // when the first of them came
 	until  time.Time     // blocked until; zero: never
 	asked  time.Time     // the same, without the doubling; zero: successes have ended that
-	ended  time.Time     // when the last block was to end
 	cause  time.Time     // when the request was sent whose rejection blocked
 	length time.Duration // of the block; 0: a quota is shown
 	level  float64       // how often it was blocked again
 }
 
 const (
-	// Rejections are all that comes back when there are so many without a success, and as
-	// many as there are requests in flight, over the time that they ask for or a second.
-	minStreak, minStreakTime = 8, time.Second
-
-	recently = time.Minute
+	// Rejections are all that comes back when there are as many without a success as there
+	// are requests in flight, and either a few over the time that they ask for, at most a
+	// second, or many: where every other request is admitted, chance makes no such row.
+	fewRejections, fewTime = 8, time.Second
+	manyRejections         = 32
 
 	maxDoubled = 30 * time.Second // no wait is made longer than this
 
@@ -52,8 +51,8 @@ func (b *block) reject(sent, now time.Time, wait, longest time.Duration, infligh
 		b.seen = now
 	}
 	if !shown {
-		again := now.Sub(b.ended) < recently // it is known that all are rejected together
-		if b.streak < max(minStreak, inflight) || !again && now.Sub(b.seen) < min(wait, minStreakTime) {
+		soon := b.streak < manyRejections && now.Sub(b.seen) < min(wait, fewTime)
+		if b.streak < max(fewRejections, inflight) || soon {
 			return false
 		}
 	}
@@ -65,7 +64,6 @@ func (b *block) reject(sent, now time.Time, wait, longest time.Duration, infligh
 		b.level = min(b.level+1, maxLevel)
 	}
 	b.asked = later(b.asked, now.Add(wait))
-	b.ended = later(b.ended, b.asked)
 	switch {
 	case b.level > 0:
 		wait = time.Duration(min(float64(wait)*math.Exp2(b.level), float64(max(maxDoubled, wait))))

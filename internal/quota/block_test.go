@@ -47,8 +47,9 @@ func TestBlock(t *testing.T) {
 		until time.Duration // 0: it is not blocked
 	}{
 		{"one rejection: its own call waits", []step{rejected(0, 0, s)}, 0},
-		{"a thousand within a second: not yet", []step{streak(1000, 0, ms, 1)}, 0},
-		{"a second of rejections: blocked", []step{streak(1001, 0, ms, 1)}, 1010*ms + s},
+		{"31 within a second: not yet", []step{streak(31, 0, ms, 1)}, 0},
+		{"32 within a second: blocked", []step{streak(32, 0, ms, 1)}, 41*ms + s},
+		{"32 within a second, 33 in flight: not yet", []step{streak(32, 0, ms, 33)}, 0},
 		{"seven: too few", []step{streak(7, 0, s, 1)}, 0},
 		{"eight over a second: blocked", []step{streak(8, 0, 150*ms, 1)}, 1060*ms + s},
 		{"fewer than are in flight: not yet", []step{streak(9, 0, s, 10)}, 0},
@@ -57,8 +58,6 @@ func TestBlock(t *testing.T) {
 		{"a success of an earlier request between: a new streak too", []step{streak(7, 0, 150*ms, 1), served(-s), streak(7, s, 150*ms, 1)}, 0},
 		{"a success of a later request: ends it", []step{streak(8, 0, 150*ms, 1), served(1055 * ms)}, 0},
 		{"a success of an earlier request: does not", []step{streak(8, 0, 150*ms, 1), served(1045 * ms)}, 1060*ms + s},
-		{"blocked within the last minute: eight at once are enough", []step{streak(8, 0, 150*ms, 1), served(1055 * ms), streak(8, 10*s, ms, 1)}, 10*s + 17*ms + s},
-		{"blocked two minutes ago: they are not", []step{streak(8, 0, 150*ms, 1), served(1055 * ms), streak(8, 120*s, ms, 1)}, 0},
 		{"no wait is asked for: never", []step{func(b *block, start time.Time) {
 			for i := range 20 {
 				rejected(time.Duration(i)*s, time.Duration(i)*s, 0)(b, start)
