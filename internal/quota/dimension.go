@@ -69,7 +69,9 @@ func (d *dimension) learn(o observation) {
 	case d.reset.IsZero(), d.guessed, wasSilent:
 		d.take(o)
 	case o.early.After(d.reset):
-		d.moves++
+		if d.refills(o) {
+			d.moves++
+		}
 		d.take(o)
 	case o.reset.Before(d.early), o.newer && o.field.Remaining > d.remaining:
 		if o.newer { // a window has begun unseen, or it is a token bucket
@@ -90,7 +92,11 @@ func (d *dimension) learn(o observation) {
 // take makes the observation what is known.
 func (d *dimension) take(o observation) {
 	if d.claimed && o.field.Remaining > 0 {
-		d.confirmed = d.confirmed || 2*o.field.Remaining >= d.limit // the reset brought what was announced
+		announced := d.limit
+		if d.bucket() {
+			announced /= bucketPart
+		}
+		d.confirmed = d.confirmed || 2*o.field.Remaining >= announced // the reset brought it
 	}
 	d.claimed = o.field.Remaining == 0
 	d.remaining, d.version = o.field.Remaining, o.version
@@ -104,9 +110,19 @@ const (
 	bucketPart  = 4
 )
 
+func (d *dimension) bucket() bool { return d.moves >= bucketMoves && d.limit >= bucketPart }
+
+// refills reports whether the reset may be when a token bucket is full: one that has half
+// of its tokens needs half of its window. The reset of a sliding window is always a window
+// away.
+func (d *dimension) refills(o observation) bool {
+	used := 1 - float64(o.field.Remaining)/float64(max(d.limit, 1))
+	return !d.told || o.reset.Sub(o.now) <= time.Duration(used*float64(d.window))+time.Second
+}
+
 // empty makes a token bucket ready again when a part of it has come.
 func (d *dimension) empty(now time.Time) {
-	if d.moves >= bucketMoves && d.limit >= bucketPart {
+	if d.bucket() {
 		d.early = now.Add(d.early.Sub(now) / bucketPart)
 		d.reset = now.Add(d.reset.Sub(now) / bucketPart)
 		d.part = true
