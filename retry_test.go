@@ -882,7 +882,6 @@ func TestLoneClientGetsItsAttempts(t *testing.T) {
 		{"503, and ten seconds to go", status(503), true, 10 * time.Second},
 		{"504", status(504), true, 0},
 		{"529", status(529), true, 0},
-		{"429", status(429), true, 0},
 		{"429 with Retry-After", status(429, "Retry-After", "1"), true, 0},
 		{"reset", failing(errReset), true, 0},
 	} {
