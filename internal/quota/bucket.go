@@ -431,9 +431,9 @@ func (b *bucket) learn(t *Ticket, now time.Time, a *Answer) {
 		d := b.dimension(field)
 		o.newer = own && t.version >= d.version
 		o.read(field, clock)
-		d.learn(o)
+		current := d.learn(o)
 		if o.rejected && a.exhausts(&field) {
-			d.reject(o.now, !o.reset.Before(o.now))
+			d.reject(o.now, current)
 			b.limiter.markRejected(b, t)
 		}
 	}

@@ -47,22 +47,23 @@ type dimension struct {
 	version   uint64 // and when remaining was learned
 }
 
-// learn joins an observation to what is known.
+// learn joins an observation to what is known. It returns false if it is of the window
+// before.
 //
 // Responses overtake each other. One to a request that was sent after the last observation
 // is newer. Of those in flight together it is unknown which the server saw last; but within
 // a window the remaining count only falls, so the lowest is the newest.
-func (d *dimension) learn(o observation) {
+func (d *dimension) learn(o observation) bool {
 	d.mentioned = o.version
 	if d.denied && !o.rejected {
-		return
+		return true
 	}
 	wasSilent := d.silent
 	d.silent, d.denied = false, false
 	d.spoken = d.spoken || !o.rejected
 	d.learnSize(o)
 	if !o.reset.After(o.now) || o.sent.Before(d.since) && !o.early.After(o.now) {
-		return // of the window before
+		return false
 	}
 	switch {
 	case d.part && !o.newer: // of before it was empty
@@ -87,6 +88,7 @@ func (d *dimension) learn(o observation) {
 	if d.remaining == 0 && o.field.Remaining == 0 {
 		d.empty(o.now)
 	}
+	return true
 }
 
 // take makes the observation what is known.
@@ -208,8 +210,8 @@ func (d *dimension) short(inflight int64) bool {
 }
 
 // reject is called when a rejection has shown that the dimension is exhausted.
-func (d *dimension) reject(now time.Time, known bool) {
-	if known && d.remaining > 0 {
+func (d *dimension) reject(now time.Time, current bool) {
+	if current && d.remaining > 0 {
 		d.remaining = 0
 		d.empty(now)
 	}

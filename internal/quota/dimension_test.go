@@ -131,10 +131,10 @@ func seen(limit, remaining int64, reset time.Duration) ratelimitheader.Axis {
 func observe(d *dimension, field ratelimitheader.Axis, sent, now time.Time, rejected bool) {
 	o := observation{sent: sent, now: now, longest: time.Hour, newer: true, rejected: rejected}
 	o.read(field, nil)
-	d.learn(o)
+	current := d.learn(o)
 	a := Answer{Status: http.StatusTooManyRequests}
 	if rejected && a.exhausts(&field) {
-		d.reject(now, !o.reset.Before(now))
+		d.reject(now, current)
 	}
 }
 
@@ -173,6 +173,82 @@ func TestDimension_tokenBucket(t *testing.T) {
 			}
 			require.True(t, d.roll(now.Add(row.wait), 0, 0))
 			require.Equal(t, row.remaining, d.remaining)
+		})
+	}
+}
+
+// TestDimension_slidingWindow checks that a sliding window is not taken for a token bucket:
+// its reset moves on too, but is a window away however much remains.
+func TestDimension_slidingWindow(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		reset func(used int64) time.Duration
+		wait  time.Duration
+	}{
+		{"full when the used tokens have come: a token bucket", func(used int64) time.Duration { return time.Duration(used) * 600 * time.Millisecond }, 15 * time.Second},
+		{"a window away, however much remains: a sliding window", func(int64) time.Duration { return time.Minute }, time.Minute},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			d, now := dimension{}, time.Now()
+			for used := int64(10); used <= 100; used += 10 {
+				now = now.Add(3 * time.Second)
+				field := seen(100, 100-used, row.reset(used))
+				field.Window = time.Minute
+				observe(&d, field, now, now, false)
+			}
+			require.Equal(t, row.wait, d.reset.Sub(now))
+		})
+	}
+}
+
+// TestDimension_confirmed checks that an announced exhaustion is confirmed when the reset
+// brings what was announced: of a token bucket a quarter.
+func TestDimension_confirmed(t *testing.T) {
+	for _, row := range []struct {
+		name          string
+		moves         int
+		limit, brings int64
+		want          bool
+	}{
+		{"a window, half of the limit", 0, 400, 200, true},
+		{"a window, less", 0, 400, 199, false},
+		{"a token bucket, half of a quarter", bucketMoves, 400, 50, true},
+		{"a token bucket, less", bucketMoves, 400, 49, false},
+		{"two moves, half of a quarter", bucketMoves - 1, 400, 50, false},
+		{"a bucket of three: too small for a quarter", bucketMoves, 3, 1, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			now := time.Now()
+			d := dimension{moves: row.moves, limit: row.limit, claimed: true}
+			observe(&d, seen(row.limit, row.brings, 10*time.Second), now, now, false)
+			require.Equal(t, row.want, d.confirmed)
+		})
+	}
+}
+
+// TestDimension_rejectionOfTheWindowBefore checks that a rejection of the last millisecond
+// of a window, whose response comes in the next one, does not exhaust that.
+func TestDimension_rejectionOfTheWindowBefore(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		sent time.Duration // after the window began
+		want bool
+	}{
+		{"sent before the window began", -2 * time.Millisecond, false},
+		{"sent in the window", time.Millisecond, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			begun := time.Now()
+			d := dimension{
+				name: "requests", spoken: true, limit: 400, remaining: 399, window: 10 * time.Second,
+				since: begun, early: begun.Add(9 * time.Second), reset: begun.Add(10 * time.Second),
+			}
+			field := seen(400, 0, 3*time.Millisecond)
+			if row.want {
+				field.Reset = 9998 * time.Millisecond
+			}
+			observe(&d, field, begun.Add(row.sent), begun.Add(2*time.Millisecond), true)
+			require.Equal(t, row.want, d.exhausted(begun.Add(3*time.Millisecond)))
 		})
 	}
 }
