@@ -12,7 +12,7 @@ import (
 //
 // A rejection that shows an exhausted quota concerns all requests. Any other delays its own
 // call alone, until rejections are all that comes back: then the scope is blocked for as
-// long as the last one asks. Each time that happens again without a success between, the
+// long as all of them ask. Each time that happens again without a success between, the
 // block is twice as long. The first success of a request that was sent later ends it.
 type block struct {
 	known atomic.Bool // there is anything below
@@ -20,6 +20,7 @@ type block struct {
 	mu     sync.Mutex
 	streak int64         // rejections without a success between
 	seen   time.Time     // when the first of them came
+	least  time.Duration // that one of them asks to wait; 0: one does not say
 	until  time.Time     // blocked until; zero: never
 	asked  time.Time     // the same, without the doubling; zero: successes have ended that
 	cause  time.Time     // when the request was sent whose rejection blocked
@@ -48,9 +49,11 @@ func (b *block) reject(sent, now time.Time, wait, longest time.Duration, infligh
 	defer b.mu.Unlock()
 	b.known.Store(true)
 	if b.streak++; b.streak == 1 {
-		b.seen = now
+		b.seen, b.least = now, wait
 	}
+	b.least = min(b.least, wait)
 	if !shown {
+		wait = b.least
 		soon := b.streak < manyRejections && now.Sub(b.seen) < min(wait, fewTime)
 		if b.streak < max(fewRejections, inflight) || soon {
 			return false

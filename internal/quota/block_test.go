@@ -63,6 +63,8 @@ func TestBlock(t *testing.T) {
 				rejected(time.Duration(i)*s, time.Duration(i)*s, 0)(b, start)
 			}
 		}}, 0},
+		{"one asks for more: as long as all ask", []step{streak(32, 0, ms, 1), rejected(50*ms, 50*ms, 30*s)}, 50*ms + s},
+		{"one does not say: not blocked", []step{rejected(0, 0, 0), streak(40, ms, ms, 1)}, 0},
 		{"shown: at once", []step{shown(false, 0, s)}, s},
 		{"shown, with a reset that the dimension waits for", []step{shown(true, 0, s)}, 0},
 		{"shown, and a success: it stays", []step{shown(false, 0, s), served(ms)}, s},
