@@ -7,6 +7,14 @@ const (
 	// half of the window is the other bound.
 	maxSpread = time.Second
 
+	// maxSpreadAfterBlock is the same after a block, of which the server's other clients may
+	// have had the same; half of its length is the other bound.
+	maxSpreadAfterBlock = 10 * time.Second
+
+	// maxPacing is how long calls are released at the rate of a quota of which no response
+	// has told since.
+	maxPacing = time.Minute
+
 	// maxAlone is how long, at most, the first request after a reset goes alone; an eighth
 	// of the window is the other bound.
 	maxAlone = time.Second

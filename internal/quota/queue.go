@@ -22,19 +22,22 @@ type classQueue struct {
 	apart   bool      // of this class alone
 }
 
-// pacer releases queued calls evenly.
+// pacer releases queued calls evenly until its end.
 type pacer struct {
 	next    time.Time     // when the next call is released
-	spacing time.Duration // between two calls; 0: they are released until end
+	spacing time.Duration // between two calls; 0: what is left until end, by their number
 	end     time.Time
 }
 
 // gap is the time between two calls, of so many.
 func (p *pacer) gap(now time.Time, calls int64) time.Duration {
-	if p.spacing == 0 && p.end.After(now) {
-		return p.end.Sub(now) / time.Duration(calls)
+	switch {
+	case !p.end.After(now):
+		return 0
+	case p.spacing > 0:
+		return p.spacing
 	}
-	return p.spacing
+	return p.end.Sub(now) / time.Duration(calls)
 }
 
 // maxCatchUp is how far a release may be behind its plan and still catch up: timers are
@@ -126,7 +129,7 @@ func (q *classQueue) step(now time.Time) (waits bool) {
 }
 
 // release begins to release the calls evenly: after a reset over a part of the window, and
-// after a block over half of its length. One goes alone before.
+// after a block over half of its length, at most maxSpreadAfterBlock. One goes alone before.
 func (q *classQueue) release(now time.Time) {
 	b := q.bucket
 	calls, length := b.ahead(q), time.Duration(0)
@@ -134,14 +137,11 @@ func (q *classQueue) release(now time.Time) {
 		length = max(b.blocks.length(q.class, now), b.account.Load().shared.blocks.length(q.class, now))
 	}
 	b.goAlone(now)
-	b.pacer = pacer{next: now}
-	switch spacing := b.spacing(calls); {
-	case length > 0:
-		b.pacer.end = now.Add(length / 2)
-	case spacing > 0:
-		b.pacer.spacing = spacing
-	default:
-		b.pacer.end = now.Add(maxSpread)
+	b.pacer = pacer{next: now, end: now.Add(maxSpread)}
+	if length > 0 {
+		b.pacer.end = now.Add(min(length/2, maxSpreadAfterBlock))
+	} else if b.pacer.spacing = b.spacing(calls); b.pacer.spacing > 0 {
+		b.pacer.end = now.Add(maxPacing)
 	}
 	if q.blocked { // other processes wait for the same moment
 		b.pacer.next = now.Add(rand.N(b.pacer.gap(now, calls) + 1))
@@ -157,7 +157,7 @@ func (q *classQueue) release(now time.Time) {
 // spacing is the time between two of so many calls after a reset; 0: no quota is known.
 func (b *bucket) spacing(calls int64) (spacing time.Duration) {
 	for i := range b.dims {
-		if d := &b.dims[i]; !d.denied && !d.costed && d.limit > 0 && d.window > 0 {
+		if d := &b.dims[i]; !d.denied && (!d.silent || d.rejected) && !d.costed && d.limit > 0 && d.window > 0 {
 			n := min(calls, d.limit)
 			if s := d.spread(n) / time.Duration(n); spacing == 0 || s < spacing {
 				spacing = s
