@@ -795,3 +795,34 @@ func BenchmarkLimiter(b *testing.B) {
 		})
 	}
 }
+
+// TestQuota_serverThatBecomesSlow checks that a quota is used when responses begin to take
+// longer than its window: the requests in flight then say nothing of the next window.
+func TestQuota_serverThatBecomesSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in2026(300 * time.Millisecond)
+		server := &quotaServer{kind: aligned, limit: 60, window: time.Second, dialect: quotaDialectNamed("delta")}
+		var work atomic.Int64
+		handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			server.ServeHTTP(w, r)
+			time.Sleep(time.Duration(work.Load()))
+		})
+		c := client(direct{handler: handler, up: time.Millisecond, down: time.Millisecond}, with(Config{MaxWait: time.Hour}))
+		stop := time.Now().Add(5 * time.Minute)
+		for range 200 {
+			go func() {
+				for time.Now().Before(stop) {
+					_, _ = get(t.Context(), c, "http://mem.test")
+				}
+			}()
+		}
+		time.Sleep(30 * time.Second)
+		work.Store(int64(1500 * time.Millisecond))
+		time.Sleep(90 * time.Second)
+		server.measure()
+		time.Sleep(time.Until(stop))
+		used, _ := server.share()
+		assert.GreaterOrEqual(t, used, 0.9)
+		time.Sleep(time.Minute)
+	})
+}

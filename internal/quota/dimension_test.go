@@ -253,6 +253,27 @@ func TestDimension_rejectionOfTheWindowBefore(t *testing.T) {
 	}
 }
 
+// TestDimension_spread checks over what time calls are released after a reset: at twice the
+// rate that uses up the quota, within half of the window and within a second.
+func TestDimension_spread(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		limit  int64
+		window time.Duration
+		calls  int64
+		want   time.Duration
+	}{
+		{"few calls: at twice the rate", 100, time.Minute, 3, 900 * time.Millisecond},
+		{"many calls: within a second", 100, time.Minute, 50, time.Second},
+		{"a window of a second: within half of it", 100, time.Second, 100, 500 * time.Millisecond},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			d := dimension{limit: row.limit, window: row.window}
+			require.Equal(t, row.want, d.spread(row.calls))
+		})
+	}
+}
+
 // TestDimension_implausible checks what successes contradict: a quota that only rejections
 // have shown, when more is served than it allows.
 func TestDimension_implausible(t *testing.T) {
