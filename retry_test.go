@@ -868,7 +868,8 @@ func TestCancelBetweenAttemptAndWait(t *testing.T) {
 }
 
 // A lone client gets all its attempts, whatever it was that failed, and again
-// with its next call.
+// with its next call; but the tokens of retries after a 429 that asks for no wait do not
+// come back.
 func TestLoneClientGetsItsAttempts(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
