@@ -12,7 +12,7 @@ import (
 // congestion window. Below one it is a pause after each request: a limit of a third is one
 // request, and a pause twice as long as it took.
 //
-// A limit ends when it rejected nothing for a Window, or nothing failed for four.
+// A limit ends when it rejected nothing for a Window, or was not cut for four.
 type limit struct {
 	rules   *Rules
 	typical time.Duration // latency before the trouble; 0: unknown
@@ -26,7 +26,6 @@ type limit struct {
 	loaded   time.Time     // when half of the limit was last in flight
 	paused   time.Time     // nobody is admitted until then
 	quiet    time.Time     // since when nothing was refused, and nothing has failed
-	failed   time.Time     // when something last did
 	cut      time.Time     // when the limit was last cut
 	results  float64       // since then, the recent ones
 	failures float64
@@ -38,7 +37,7 @@ const (
 	limitCut    = 0.25 // of what was in flight is left by a cut
 	limitBad    = 0.2  // share of failures that calls for one
 	limitEnough = 20   // results that tell it, at most
-	limitCalm   = 4    // Windows without a failure that end it
+	limitCalm   = 4    // Windows without a cut that end it
 
 	// limitPatience is the least time for which requests in flight keep others
 	// out, if failures take that long.
@@ -61,7 +60,7 @@ func newLimit(rules *Rules, typical, worst, took time.Duration, now time.Time) *
 	if rules.Static || worst < max(slowLeast(typical), took) {
 		return nil
 	}
-	return &limit{rules: rules, typical: typical, worst: worst, size: limitStart, quiet: now, failed: now, cut: now}
+	return &limit{rules: rules, typical: typical, worst: worst, size: limitStart, quiet: now, cut: now}
 }
 
 // works reports whether requests have to be admitted.
@@ -98,7 +97,7 @@ func (l *limit) patience() time.Duration { return min(l.worst, max(limitPatience
 
 // rest ends the limit where it is of no more use.
 func (l *limit) rest(now time.Time) bool {
-	if now.Sub(l.quiet) <= l.rules.Window && now.Sub(l.failed) <= limitCalm*l.rules.Window {
+	if now.Sub(l.quiet) <= l.rules.Window && now.Sub(l.cut) <= limitCalm*l.rules.Window {
 		return false
 	}
 	l.over.Store(true)
@@ -133,7 +132,7 @@ func (l *limit) done(sent, now time.Time, outcome Outcome) {
 	case outcome == None:
 		return
 	case outcome == Failure:
-		l.quiet, l.failed = now, now
+		l.quiet = now
 		l.worst = max(l.worst, took)
 		l.shrink(sent, now, inFlight)
 	case l.quick(took):

@@ -45,6 +45,9 @@ type dimension struct {
 	window       time.Duration
 	told         bool // the server says the window; else it is the longest that was seen
 
+	plausible bool // a response has shown that something remains, or rejected a request
+	zeros     int  // windows begun before that
+
 	claimed   bool      // the newest response says that nothing remains
 	confirmed bool      // that was true once: a rejection or a reset has shown it
 	rejected  bool      // a rejection has
@@ -55,6 +58,10 @@ type dimension struct {
 	version   uint64 // and when remaining was learned
 }
 
+// maxZeros is how many windows a quota may begin with nothing, while requests are served,
+// before it is taken for no quota.
+const maxZeros = 3
+
 // learn joins an observation to what is known. It returns false if it is of the window
 // before.
 //
@@ -64,6 +71,11 @@ type dimension struct {
 func (d *dimension) learn(o observation) bool {
 	d.mentioned = o.version
 	if d.denied && !o.rejected {
+		return true
+	}
+	d.plausible = d.plausible || o.rejected || o.field.Remaining > 0 || o.field.Limit == 1
+	if !d.plausible && d.zeros >= maxZeros {
+		d.denied = true
 		return true
 	}
 	wasSilent := d.silent
@@ -78,7 +90,7 @@ func (d *dimension) learn(o observation) bool {
 	case d.reset.IsZero(), d.guessed, wasSilent:
 		d.take(o)
 	case o.early.After(d.reset):
-		if d.refills(o) {
+		if !d.cut && d.early.After(o.now) && d.refills(o) {
 			d.moves++
 		}
 		d.take(o)
@@ -169,6 +181,9 @@ func (d *dimension) roll(now time.Time, inflight int64, trip time.Duration) bool
 	across := d.inWindow(inflight)
 	if trip > d.window/2 {
 		across = 0 // no response would ever tell of the same window
+	}
+	if !d.plausible {
+		d.zeros++
 	}
 	d.old = inflight
 	d.since, d.early, d.reset, d.guessed = d.reset, time.Time{}, time.Time{}, false

@@ -153,7 +153,7 @@ func TestDimension_tokenBucket(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d, now := dimension{}, time.Now()
-			observe(&d, seen(400, 390, time.Second), now, now, false)
+			observe(&d, seen(400, 390, 2*time.Second), now, now, false)
 			for i := range row.moves {
 				now = now.Add(10 * time.Millisecond)
 				observe(&d, seen(400, 380-int64(i), time.Duration(i+3)*2*time.Second), now, now, false)

@@ -51,7 +51,7 @@ type Quota struct {
 	calling  bool      // it has not returned
 	after    time.Time // the store has nothing before
 	inStore  int64     // what others can take too, by the last store call
-	probing  bool      // a request is out alone, to learn the rule
+	probed   time.Time // when a request was sent alone, to learn the rule; zero: none is out
 	noFields bool      // the server has shown no rule
 
 	answered   bool      // the store has answered or failed once
@@ -79,6 +79,9 @@ const (
 	// storeTimeout is how long a request waits for a store call, and firstTimeout for the
 	// first one of a process, which has to connect.
 	storeTimeout, firstTimeout = 20 * time.Millisecond, 250 * time.Millisecond
+
+	// probeTime is how long the first request of a process goes alone, at most.
+	probeTime = time.Second
 
 	// callTimeout ends a store call. It is longer than a request waits, so that a slow
 	// store's results are not lost, nor its connections.
@@ -175,7 +178,7 @@ func (q *Quota) Remaining() (int64, bool) {
 func (q *Quota) take(now time.Time) (Permit, bool) {
 	switch {
 	case q.rule.Limit == 0:
-		return q.takeWithoutRule()
+		return q.takeWithoutRule(now)
 	case q.tokens > 0 && now.Sub(q.taken) < q.ttl():
 		q.tokens--
 		q.used++
@@ -192,15 +195,16 @@ func (q *Quota) take(now time.Time) (Permit, bool) {
 }
 
 // takeWithoutRule takes a permit while the rule is unknown. A store that does not answer
-// holds no request up.
-func (q *Quota) takeWithoutRule() (Permit, bool) {
+// holds no request up, and a request whose response does not come holds up the next for
+// probeTime alone.
+func (q *Quota) takeWithoutRule(now time.Time) (Permit, bool) {
 	switch {
 	case q.noFields:
 		return permitNone, true
-	case q.state == unasked && !q.down, q.probing:
+	case q.state == unasked && !q.down, now.Sub(q.probed) < probeTime:
 		return permitNone, false
 	}
-	q.probing = true
+	q.probed = now
 	return permitFirst, true
 }
 
@@ -240,7 +244,7 @@ func (q *Quota) Return(p Permit, _ time.Time) {
 	switch p {
 	case permitNone:
 	case permitFirst:
-		q.probing = false
+		q.probed = time.Time{}
 	case permitToken:
 		q.tokens++
 		q.used--
@@ -315,6 +319,9 @@ func (q *Quota) next(now time.Time) time.Time {
 	}
 	if q.calling && !q.down {
 		wake = q.called.Add(q.timeout())
+	}
+	if again := q.probed.Add(probeTime); q.Len() > 0 && again.After(now) && (wake.IsZero() || again.Before(wake)) {
+		wake = again
 	}
 	if q.down && q.Len() > 0 && q.rule.Limit > 0 {
 		q.fill(now)

@@ -120,7 +120,7 @@ func (q *Quota) Observe(o Observation, p Permit, now time.Time) {
 	defer q.mu.Unlock()
 	now = q.steady(now)
 	if p == permitFirst {
-		q.probing = false
+		q.probed = time.Time{}
 	}
 	switch {
 	case o.Limit > 0 && !q.static:
