@@ -63,7 +63,7 @@ func (b *block) reject(sent, now time.Time, wait, longest time.Duration, infligh
 		return false // the server rounds down what is left of a second
 	}
 	// A request that was sent before the last block ended says nothing new.
-	if !b.asked.IsZero() && !sent.Before(b.asked) {
+	if shown && !b.asked.IsZero() && !sent.Before(b.asked) {
 		b.level = min(b.level+1, maxLevel)
 	}
 	b.asked = later(b.asked, now.Add(wait))
