@@ -35,9 +35,10 @@ type RateLimit struct {
 	// least 1.
 	Burst int
 
-	// MaxWait is the longest time that a call waits for its turn. A call that would wait
-	// longer fails at once with ErrRateLimited. While rejections block the scope,
-	// Policy.MaxRetryAfter bounds the wait as well. 0: 60 s; negative: calls never wait.
+	// MaxWait is the longest time that a call is expected to wait for its turn. A call that
+	// would wait longer fails at once with ErrRateLimited; one whose turn comes later than
+	// expected waits up to 2 s more. While rejections block the scope, Policy.MaxRetryAfter
+	// bounds the wait as well. 0: 60 s; negative: calls never wait.
 	MaxWait time.Duration
 
 	// MaxClosed is the longest time for which a server may block a scope; longer ones are
@@ -47,7 +48,7 @@ type RateLimit struct {
 
 	// IgnoreHeaders disables quotas and blocks: only the fixed limit applies, and
 	// rate-limit headers of successful responses are not read. A call still waits for as
-	// long as its own response asks.
+	// long as its own response asks. Hedges and second attempts are sent after a 429 too.
 	IgnoreHeaders bool
 
 	// Shared is a store, such as admission/redisstore, by which several processes share one

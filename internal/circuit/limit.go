@@ -12,7 +12,7 @@ import (
 // congestion window. Below one it is a pause after each request: a limit of a third is one
 // request, and a pause twice as long as it took.
 //
-// A limit ends when it rejected nothing for a Window, or was not cut for four.
+// A limit ends when it rejected nothing for a Window, or was not cut for six.
 type limit struct {
 	rules   *Rules
 	typical time.Duration // latency before the trouble; 0: unknown
@@ -37,7 +37,7 @@ const (
 	limitCut    = 0.25 // of what was in flight is left by a cut
 	limitBad    = 0.2  // share of failures that calls for one
 	limitEnough = 20   // results that tell it, at most
-	limitCalm   = 4    // Windows without a cut that end it
+	limitCalm   = 6    // Windows without a cut that end it
 
 	// limitPatience is the least time for which requests in flight keep others
 	// out, if failures take that long.

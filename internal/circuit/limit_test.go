@@ -299,7 +299,7 @@ func TestLimit_admitsAfterLostRequest(t *testing.T) {
 	}
 }
 
-// The limit ends after four Windows in which nothing has failed, also where it rejects.
+// The limit ends after six Windows without a cut, also where it rejects.
 func TestLimit_endsWithoutCuts(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
@@ -324,8 +324,8 @@ func TestLimit_endsWithoutCuts(t *testing.T) {
 				require.Less(t, now.Sub(epoch), time.Hour)
 			}
 			require.Equal(t, tt.fails > 0, failed.After(epoch))
-			require.Greater(t, now.Sub(epoch), 4*DefaultWindow)
-			require.LessOrEqual(t, now.Sub(epoch), 4*DefaultWindow+tt.every)
+			require.Greater(t, now.Sub(epoch), 6*DefaultWindow)
+			require.LessOrEqual(t, now.Sub(epoch), 6*DefaultWindow+tt.every)
 		})
 	}
 }

@@ -12,8 +12,9 @@ import (
 //
 // A rejection that shows an exhausted quota concerns all requests. Any other delays its own
 // call alone, until rejections are all that comes back: then the scope is blocked for as
-// long as all of them ask. Each time that happens again without a success between, the
-// block is twice as long. The first success of a request that was sent later ends it.
+// long as all of them ask. The first success of a request that was sent later ends that
+// block. If a quota is shown to be exhausted again after its reset, without a success
+// between, the block is twice as long: other clients use it too.
 type block struct {
 	known atomic.Bool // there is anything below
 

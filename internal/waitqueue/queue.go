@@ -8,6 +8,7 @@ package waitqueue
 import (
 	"container/list"
 	"context"
+	"math"
 	"sync"
 	"time"
 )
@@ -125,7 +126,7 @@ func (q *Queue[P]) Join(now time.Time, limits Limits) (*Entry[P], *Rejection) {
 
 // Wait waits for the permit. The lock is not held.
 func (q *Queue[P]) Wait(e *Entry[P]) (P, *Rejection) {
-	limit := time.NewTimer(e.MaxWait + e.slack)
+	limit := time.NewTimer(e.MaxWait + min(e.slack, math.MaxInt64-e.MaxWait))
 	defer limit.Stop()
 	if e.Waiter != nil && !e.isReady() {
 		defer e.Waiter.WaitEnds()
@@ -207,9 +208,6 @@ func (q *Queue[P]) Sweep(now time.Time) {
 		}
 	}
 }
-
-// Alarm is when the timer fires; zero: it does not. The lock is held.
-func (q *Queue[P]) Alarm() time.Time { return q.alarm }
 
 // WakeAt sets the timer; the zero time stops it. The lock is held.
 func (q *Queue[P]) WakeAt(at, now time.Time) {

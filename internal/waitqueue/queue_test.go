@@ -2,6 +2,7 @@ package waitqueue
 
 import (
 	"context"
+	"math"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -73,7 +74,7 @@ func TestQueue_isFIFO(t *testing.T) {
 			synctest.Wait()
 		}
 		calls.Wait()
-		require.True(t, g.Alarm().IsZero())
+		require.True(t, g.alarm.IsZero())
 	})
 }
 
@@ -180,5 +181,15 @@ func TestQueue_callsWaiter(t *testing.T) {
 		require.Panics(t, func() { _, _ = g.enter(Limits{Ctx: t.Context(), MaxWait: time.Minute, Waiter: w}) })
 		require.Equal(t, waiter{begun: 2, ended: 2, panics: true}, *w)
 		require.Zero(t, g.Len())
+	})
+}
+
+// TestQueue_longestWait checks that no MaxWait is too long to be added to.
+func TestQueue_longestWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		p, rejected := g.enter(Limits{Ctx: t.Context(), MaxWait: math.MaxInt64})
+		require.Nil(t, rejected)
+		require.Equal(t, 1, p)
 	})
 }
