@@ -232,6 +232,9 @@ func (q *Queue[P]) wake() {
 	q.Gate.Dispatch(time.Now())
 }
 
+// Alarm is when the timer fires; zero: it does not. The lock is held. Tests use it.
+func (q *Queue[P]) Alarm() time.Time { return q.alarm }
+
 // check rejects a call that waits since then if a permit at the given time is too late.
 func (l Limits) check(since, at time.Time, blocked bool) *Rejection {
 	wait := at.Sub(since)

@@ -74,7 +74,7 @@ func TestQueue_isFIFO(t *testing.T) {
 			synctest.Wait()
 		}
 		calls.Wait()
-		require.True(t, g.alarm.IsZero())
+		require.True(t, g.Alarm().IsZero())
 	})
 }
 
