@@ -30,11 +30,10 @@ type block struct {
 }
 
 const (
-	// Rejections are all that comes back when there are as many without a success as there
-	// are requests in flight, and either a few over the time that they ask for, at most a
-	// second, or many: where every other request is admitted, chance makes no such row.
-	fewRejections, fewTime = 8, time.Second
-	manyRejections         = 32
+	// Rejections are all that comes back when there are so many without a success, and as
+	// many as there are requests in flight, over the time that they ask for or a second.
+	// Many within a moment may be the end of a window that is a second long.
+	minStreak, minStreakTime = 8, time.Second
 
 	maxDoubled = 30 * time.Second // no wait is made longer than this
 
@@ -55,8 +54,7 @@ func (b *block) reject(sent, now time.Time, wait, longest time.Duration, infligh
 	b.least = min(b.least, wait)
 	if !shown {
 		wait = b.least
-		soon := b.streak < manyRejections && now.Sub(b.seen) < min(wait, fewTime)
-		if b.streak < max(fewRejections, inflight) || soon {
+		if b.streak < max(minStreak, inflight) || now.Sub(b.seen) < min(wait, minStreakTime) {
 			return false
 		}
 	}

@@ -47,9 +47,8 @@ func TestBlock(t *testing.T) {
 		until time.Duration // 0: it is not blocked
 	}{
 		{"one rejection: its own call waits", []step{rejected(0, 0, s)}, 0},
-		{"31 within a second: not yet", []step{streak(31, 0, ms, 1)}, 0},
-		{"32 within a second: blocked", []step{streak(32, 0, ms, 1)}, 41*ms + s},
-		{"32 within a second, 33 in flight: not yet", []step{streak(32, 0, ms, 33)}, 0},
+		{"a thousand within a second: not yet", []step{streak(1000, 0, ms, 1)}, 0},
+		{"a second of rejections: blocked", []step{streak(1001, 0, ms, 1)}, 1010*ms + s},
 		{"seven: too few", []step{streak(7, 0, s, 1)}, 0},
 		{"eight over a second: blocked", []step{streak(8, 0, 150*ms, 1)}, 1060*ms + s},
 		{"fewer than are in flight: not yet", []step{streak(9, 0, s, 10)}, 0},
@@ -63,8 +62,8 @@ func TestBlock(t *testing.T) {
 				rejected(time.Duration(i)*s, time.Duration(i)*s, 0)(b, start)
 			}
 		}}, 0},
-		{"one asks for more: as long as all ask", []step{streak(32, 0, ms, 1), rejected(50*ms, 50*ms, 30*s)}, 50*ms + s},
-		{"one does not say: not blocked", []step{rejected(0, 0, 0), streak(40, ms, ms, 1)}, 0},
+		{"one asks for more: as long as all ask", []step{streak(8, 0, 150*ms, 1), rejected(1100*ms, 1100*ms, 30*s)}, 1100*ms + s},
+		{"one does not say: not blocked", []step{rejected(0, 0, 0), streak(8, 0, 150*ms, 1)}, 0},
 		{"shown: at once", []step{shown(false, 0, s)}, s},
 		{"shown, with a reset that the dimension waits for", []step{shown(true, 0, s)}, 0},
 		{"shown, and a success: it stays", []step{shown(false, 0, s), served(ms)}, s},
