@@ -62,6 +62,7 @@ func TestBlock(t *testing.T) {
 				rejected(time.Duration(i)*s, time.Duration(i)*s, 0)(b, start)
 			}
 		}}, 0},
+		{"again after its end: not doubled", []step{streak(8, 0, 150*ms, 1), streak(8, 3*s, 150*ms, 1)}, 4060*ms + s},
 		{"one asks for more: as long as all ask", []step{streak(8, 0, 150*ms, 1), rejected(1100*ms, 1100*ms, 30*s)}, 1100*ms + s},
 		{"one does not say: not blocked", []step{rejected(0, 0, 0), streak(8, 0, 150*ms, 1)}, 0},
 		{"shown: at once", []step{shown(false, 0, s)}, s},

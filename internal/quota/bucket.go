@@ -445,9 +445,6 @@ func (b *bucket) learn(t *Ticket, now time.Time, a *Answer) {
 			d.missing(o.sent)
 		}
 	}
-	if b.spacing(1) == 0 {
-		b.pacer.spacing = 0 // the quota that calls were released for is gone
-	}
 }
 
 // on is what remains of the dimension by the response; negative: it does not say.

@@ -177,6 +177,26 @@ func TestDimension_tokenBucket(t *testing.T) {
 	}
 }
 
+// TestDimension_movesThatAreNone checks which later resets are no sign of a token bucket.
+func TestDimension_movesThatAreNone(t *testing.T) {
+	for _, row := range []struct {
+		name         string
+		reset, every time.Duration
+	}{
+		{"a reset beyond the longest block, which is cut", 20 * time.Hour, 15 * time.Minute},
+		{"the next window, begun in the second that was rounded up", time.Minute, 59500 * time.Millisecond},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			d, now := dimension{}, time.Now()
+			for i := range int64(2 * bucketMoves) {
+				observe(&d, seen(400, 390-i, row.reset), now, now, false)
+				now = now.Add(row.every)
+			}
+			require.False(t, d.bucket())
+		})
+	}
+}
+
 // TestDimension_slidingWindow checks that a sliding window is not taken for a token bucket:
 // its reset moves on too, but is a window away however much remains.
 func TestDimension_slidingWindow(t *testing.T) {
