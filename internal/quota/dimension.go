@@ -45,7 +45,7 @@ type dimension struct {
 	window       time.Duration
 	told         bool // the server says the window; else it is the longest that was seen
 
-	plausible bool // a response has shown that something remains, or rejected a request
+	plausible bool // a response has shown that something remains, or a limit of 1, or a rejection has it
 	zeros     int  // windows begun before that
 
 	claimed   bool      // the newest response says that nothing remains
