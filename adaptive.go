@@ -102,10 +102,10 @@ func (r *scopeRecord) adaptive() *latency.Adaptive {
 // timeout is that of a first attempt at this time; 0 where there is none.
 func (p *Policy) timeout(r *scopeRecord, at time.Duration) time.Duration {
 	known := r.adapted.Load()
-	if p.Adaptive == nil || p.AttemptTimeout < 0 || known == nil {
+	if p.AdaptiveTimeout == nil || p.AttemptTimeout < 0 || known == nil {
 		return 0
 	}
-	length, ok := known.Timeout(at, p.Adaptive.rules())
+	length, ok := known.Timeout(at, p.AdaptiveTimeout.rules())
 	if ceiling := p.ceiling(); !ok || length >= ceiling {
 		return 0
 	}
@@ -123,7 +123,7 @@ func (p *Policy) ceiling() time.Duration {
 // adapt plans when an attempt that seems to be stuck is repeated.
 func (c *call) adapt(a *attempt, now time.Time) {
 	policy := c.perCall()
-	if policy.Adaptive == nil || a.record.Hedge {
+	if policy.AdaptiveTimeout == nil || a.record.Hedge {
 		return
 	}
 	at, known := now.Sub(c.since), c.seen.adaptive()
@@ -135,7 +135,7 @@ func (c *call) adapt(a *attempt, now time.Time) {
 	if number >= policy.MaxAttempts || !c.mayBeEnded() {
 		return
 	}
-	length, ok := known.Timeout(at, policy.Adaptive.rules())
+	length, ok := known.Timeout(at, policy.AdaptiveTimeout.rules())
 	if !ok {
 		return
 	}
@@ -198,7 +198,7 @@ func (a *attempt) endedEarly() bool {
 // learn tells the adaptive timeout how long the attempt took.
 func (a *attempt) learn(now time.Time) {
 	c := a.call
-	if c.perCall().Adaptive == nil || a.record.Hedge {
+	if c.perCall().AdaptiveTimeout == nil || a.record.Hedge {
 		return
 	}
 	at, known := now.Sub(c.since), c.seen.adaptive()

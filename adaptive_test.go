@@ -40,7 +40,7 @@ func adapting(t *testing.T, answers int, policy resilienthttp.Policy, arrange fu
 
 // timeoutOf is the Transport's adaptive timeout as State tells it.
 func timeoutOf(t *testing.T, transport *resilienthttp.Transport) time.Duration {
-	return known(t, transport).Latency.Timeout
+	return known(t, transport).Latency.AdaptiveTimeout
 }
 
 // requireTimes requires that times are multiples of the adaptive timeout. They are of a
@@ -58,8 +58,8 @@ func requireTimes(t *testing.T, timeout time.Duration, multiples []float64, time
 // attempt left and time for it. The last has the full AttemptTimeout.
 func TestX1(t *testing.T) {
 	const s = time.Second
-	set := resilienthttp.Policy{AttemptTimeout: 30 * s, Adaptive: &resilienthttp.AdaptiveTimeout{}}
-	unset := resilienthttp.Policy{Adaptive: &resilienthttp.AdaptiveTimeout{}}
+	set := resilienthttp.Policy{AttemptTimeout: 30 * s, AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{}}
+	unset := resilienthttp.Policy{AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{}}
 	attempts := func(n int, p resilienthttp.Policy) resilienthttp.Policy { p.MaxAttempts = n; return p }
 	never := copyOf{after: 10 * time.Hour}
 	for _, row := range []struct {
@@ -76,7 +76,7 @@ func TestX1(t *testing.T) {
 	}{
 		{name: "cut and repeated at once", policy: set, copies: []copyOf{never, {}}, want: "1 timeout, 2 200", sent: []float64{0, 1}},
 		{name: "a keyed POST", policy: set, method: "POST", copies: []copyOf{never, {}}, want: "1 timeout, 2 200", sent: []float64{0, 1}},
-		{name: "a POST without a key", policy: set, method: "POST", arrange: func(t *resilienthttp.Transport) { t.Idempotency.Off = true }, copies: []copyOf{{after: 20 * s}, {}}, want: "1 200"},
+		{name: "a POST without a key", policy: set, method: "POST", arrange: func(t *resilienthttp.Transport) { t.Idempotency.Disabled = true }, copies: []copyOf{{after: 20 * s}, {}}, want: "1 200"},
 		{name: "a body that cannot be replayed", policy: set, method: "PUT", request: func(r *http.Request) { r.GetBody = nil }, copies: []copyOf{{after: 20 * s}, {}}, want: "1 200"},
 		{name: "another layer owns retries", policy: set, ctx: resilienthttp.SingleAttempt, copies: []copyOf{{after: 20 * s}, {}}, want: "1 200"},
 		{name: "a single attempt", policy: attempts(-1, set), copies: []copyOf{{after: 20 * s}, {}}, want: "1 200"},
@@ -86,7 +86,7 @@ func TestX1(t *testing.T) {
 		{name: "time for another", policy: set, deadline: 2.1, copies: []copyOf{never, {}}, want: "1 timeout, 2 200", sent: []float64{0, 1}},
 		{name: "the budget has no room", policy: set, arrange: func(t *resilienthttp.Transport) { t.Budget = tokens(0) }, copies: []copyOf{{after: 20 * s}, {}}, want: "1 200"},
 		{name: "the budget has room", policy: set, arrange: func(t *resilienthttp.Transport) { t.Budget = tokens(1) }, copies: []copyOf{never, {}}, want: "1 timeout, 2 200", sent: []float64{0, 1}},
-		{name: "AttemptTimeout is less", policy: resilienthttp.Policy{AttemptTimeout: 300 * time.Millisecond, Adaptive: set.Adaptive}, copies: []copyOf{{after: 299 * time.Millisecond}}, want: "1 200"},
+		{name: "AttemptTimeout is less", policy: resilienthttp.Policy{AttemptTimeout: 300 * time.Millisecond, AdaptiveTimeout: set.AdaptiveTimeout}, copies: []copyOf{{after: 299 * time.Millisecond}}, want: "1 200"},
 		{name: "Backoff is set", policy: set, ctx: func(ctx context.Context) context.Context {
 			p := set
 			p.Backoff = resilienthttp.Constant(0)
@@ -101,7 +101,7 @@ func TestX1(t *testing.T) {
 			return resilienthttp.WithIdempotencyKey(ctx, "order-1")
 		}, copies: []copyOf{never, {}}, want: "1 lost, 2 200", sent: []float64{0, 1}},
 		{name: "no copy without room in the budget", policy: unset, arrange: func(t *resilienthttp.Transport) { t.Budget = tokens(0) }, copies: []copyOf{{after: 20 * s}, {}}, want: "1 200"},
-		{name: "AttemptTimeout is off", policy: resilienthttp.Policy{AttemptTimeout: -1, Adaptive: set.Adaptive}, copies: []copyOf{{after: time.Hour}}, want: "1 200"},
+		{name: "AttemptTimeout is off", policy: resilienthttp.Policy{AttemptTimeout: -1, AdaptiveTimeout: set.AdaptiveTimeout}, copies: []copyOf{{after: time.Hour}}, want: "1 200"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -152,8 +152,8 @@ func TestX1(t *testing.T) {
 // TestX2: what it has ended never makes it shorter.
 func TestX2(t *testing.T) {
 	for name, policy := range map[string]resilienthttp.Policy{
-		"cut":    {AttemptTimeout: time.Hour, Adaptive: &resilienthttp.AdaptiveTimeout{}},
-		"copied": {Adaptive: &resilienthttp.AdaptiveTimeout{}},
+		"cut":    {AttemptTimeout: time.Hour, AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{}},
+		"copied": {AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -177,7 +177,7 @@ func TestX2(t *testing.T) {
 // it is twice as long.
 func TestX3(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		transport, base := adapting(t, 300, resilienthttp.Policy{AttemptTimeout: time.Minute, Adaptive: &resilienthttp.AdaptiveTimeout{}}, nil, copyOf{after: 10 * usual})
+		transport, base := adapting(t, 300, resilienthttp.Policy{AttemptTimeout: time.Minute, AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{}}, nil, copyOf{after: 10 * usual})
 		before := timeoutOf(t, transport)
 		var calls sync.WaitGroup
 		for range 50 {
@@ -194,8 +194,8 @@ func TestX3(t *testing.T) {
 // TestX4: each retry of a call has twice the time, and the last all of it.
 func TestX4(t *testing.T) {
 	for name, policy := range map[string]resilienthttp.Policy{
-		"cut":    {AttemptTimeout: 20 * time.Second, Adaptive: &resilienthttp.AdaptiveTimeout{}},
-		"copied": {Adaptive: &resilienthttp.AdaptiveTimeout{}},
+		"cut":    {AttemptTimeout: 20 * time.Second, AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{}},
+		"copied": {AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{}},
 	} {
 		policy.MaxAttempts = 4
 		t.Run(name, func(t *testing.T) {
@@ -247,7 +247,7 @@ func TestX5(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				policy := resilienthttp.Policy{AttemptTimeout: 20 * time.Second, Adaptive: row.adaptive, MaxAttempts: 2}
+				policy := resilienthttp.Policy{AttemptTimeout: 20 * time.Second, AdaptiveTimeout: row.adaptive, MaxAttempts: 2}
 				transport, base := adapting(t, row.answers, policy, func(tr *resilienthttp.Transport) { tr.Hedge = row.hedge }, copyOf{after: time.Hour}, copyOf{after: time.Hour}, copyOf{})
 				req := newCall(t.Context(), t, http.MethodGet, "")
 				if row.header != nil {
@@ -303,7 +303,7 @@ func TestX6(t *testing.T) {
 					random := rand.New(rand.NewPCG(1, 2))
 					begun := time.Now()
 					transport := &resilienthttp.Transport{
-						Policy: resilienthttp.Policy{AttemptTimeout: ceiling, Adaptive: &resilienthttp.AdaptiveTimeout{}},
+						Policy: resilienthttp.Policy{AttemptTimeout: ceiling, AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{}},
 						Base: roundTripper(func(r *http.Request) (*http.Response, error) {
 							mu.Lock()
 							takes, hangs := row.takes(random), random.Float64() < row.hangs
@@ -369,7 +369,7 @@ func TestAdaptiveIsToldOfInState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport, _ := adapting(t, 200, resilienthttp.Policy{}, nil)
 		require.Zero(t, timeoutOf(t, transport))
-		transport, _ = adapting(t, 199, resilienthttp.Policy{Adaptive: &resilienthttp.AdaptiveTimeout{}}, nil, copyOf{after: usual})
+		transport, _ = adapting(t, 199, resilienthttp.Policy{AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{}}, nil, copyOf{after: usual})
 		require.Zero(t, timeoutOf(t, transport))
 		tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
 		require.InDelta(t, 0.5, timeoutOf(t, transport).Seconds(), 0.08)
@@ -381,7 +381,7 @@ func TestAdaptiveIsToldOfInState(t *testing.T) {
 // What was paid for a retry that is not needed after all is given back.
 func TestAdaptiveGivesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		policy := resilienthttp.Policy{AttemptTimeout: time.Minute, Adaptive: &resilienthttp.AdaptiveTimeout{}}
+		policy := resilienthttp.Policy{AttemptTimeout: time.Minute, AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{}}
 		transport, base := adapting(t, 300, policy, func(tr *resilienthttp.Transport) {
 			tr.Budget, tr.Hedge = tokens(1), &resilienthttp.Hedge{Delay: 300 * time.Millisecond, MaxRatio: -1}
 		}, copyOf{after: time.Hour}, copyOf{after: time.Second})
@@ -397,7 +397,7 @@ func TestAdaptiveGivesBack(t *testing.T) {
 // An upload that makes progress is never held for stuck.
 func TestAdaptiveLeavesUploadsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		transport, base := adapting(t, 300, resilienthttp.Policy{AttemptTimeout: time.Minute, Adaptive: &resilienthttp.AdaptiveTimeout{}}, nil, copyOf{})
+		transport, base := adapting(t, 300, resilienthttp.Policy{AttemptTimeout: time.Minute, AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{}}, nil, copyOf{})
 		body := strings.Repeat("x", 1<<20)
 		req := newCall(t.Context(), t, http.MethodPut, body)
 		req.Body = slowBody{req.Body}
@@ -419,7 +419,7 @@ func TestAdaptiveStress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, ceiling := range []time.Duration{10 * time.Second, 0} {
 			transport := &resilienthttp.Transport{
-				Policy: resilienthttp.Policy{AttemptTimeout: ceiling, Adaptive: &resilienthttp.AdaptiveTimeout{MinSamples: 20, Min: -1}},
+				Policy: resilienthttp.Policy{AttemptTimeout: ceiling, AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{MinSamples: 20, Min: -1}},
 				Hedge:  &resilienthttp.Hedge{},
 				Base: roundTripper(func(r *http.Request) (*http.Response, error) {
 					takes := rand.N(20 * time.Millisecond)

@@ -77,7 +77,7 @@ func tryAnswer(t *testing.T, status int, ask bool, verdict string, keyed, unkeye
 		repeated          bool
 	}{{"PUT", http.MethodPut, "", keyed}, {"POST with a key", http.MethodPost, "k", keyed}, {"POST", http.MethodPost, "", unkeyed}} {
 		transport := bareTransport(base, 2)
-		transport.Idempotency.Off = true
+		transport.Idempotency.Disabled = true
 		ctx := resilienthttp.WithIdempotencyKey(t.Context(), request.key)
 		attempts := tripped(t, transport, newCall(ctx, t, request.method, "body"))
 		require.Equal(t, verdict, attempts[0].Verdict.String(), "%d %s, asks to wait: %v", status, request.name, ask)

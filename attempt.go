@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/circuit"
-	"github.com/resilienthttp/resilienthttp/internal/netfail"
+	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/quota"
 	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
 )
@@ -42,10 +42,10 @@ type attempt struct {
 	round       *race              // it and its copies
 	own         race               // the same, where the call's goroutine makes the attempt
 
-	permit circuit.Ticket
+	permit circuit.Permit
 	paid   retrybudget.Permit // the budget's or the hedges', for a retry or a copy
 	hedged *hedgeScope        // of a hedge
-	ticket quota.Ticket       // of the rate limit
+	ticket quota.Permit       // of the rate limit
 	asked  time.Duration      // how long the server asks to wait; negative: it did not ask
 
 	body     io.ReadCloser           // the response's
@@ -113,12 +113,12 @@ func (c *call) enter(a *attempt) (time.Time, *Error) {
 func (a *attempt) cancelGates(now time.Time) {
 	a.cancelPermit(now)
 	a.ticket.Cancel(now)
-	a.ticket = quota.Ticket{}
+	a.ticket = quota.Permit{}
 }
 
 func (a *attempt) cancelPermit(now time.Time) {
 	a.permit.Cancel(now)
-	a.permit = circuit.Ticket{}
+	a.permit = circuit.Permit{}
 }
 
 func (c *call) passBreaker(a *attempt, now time.Time) *Error {
@@ -135,7 +135,7 @@ func (c *call) passBreaker(a *attempt, now time.Time) *Error {
 func (c *call) dress(a *attempt, now time.Time) *Error {
 	a.record.Start = now
 	if !a.beside { // which does not wait
-		a.record.Queued = now.Sub(c.accounted)
+		a.record.QueueWait = now.Sub(c.accounted)
 	}
 	c.schedule(a, now)
 	header := c.header
@@ -195,7 +195,7 @@ func (c *call) hasBody() bool { return c.request.Body != nil && c.request.Body !
 func (c *call) freshBody() (io.ReadCloser, error) {
 	fresh, err := c.request.GetBody()
 	if err == nil && (fresh == nil || fresh == http.NoBody) {
-		err = netfail.New("it returned no body")
+		err = neterr.New("it returned no body")
 	}
 	if err != nil {
 		if fresh != nil {
@@ -254,9 +254,9 @@ func (c *call) account(a *attempt, now time.Time) {
 	if !a.own.waited && len(a.own.copies) == 0 {
 		return
 	}
-	a.record.Wait, c.accounted = max(now.Sub(c.accounted), 0), now
+	a.record.RetryWait, c.accounted = max(now.Sub(c.accounted), 0), now
 	if c.last == a {
-		c.waited = a.record.Wait
+		c.waited = a.record.RetryWait
 	}
 }
 
@@ -265,7 +265,7 @@ func (c *call) account(a *attempt, now time.Time) {
 // of that.
 func (c *call) rest() {
 	if n := len(c.sent()); n > 0 && c.last != c.sent()[n-1] { // copies stand behind it
-		c.last.record.Wait = c.waited
+		c.last.record.RetryWait = c.waited
 	} else {
 		c.queued += c.waited
 	}

@@ -498,7 +498,7 @@ func TestGetBodyFails(t *testing.T) {
 				require.Len(t, base.calls(), 1)
 				if row.is == nil {
 					require.NoError(t, err)
-					require.Equal(t, resilienthttp.ErrNotReplayable, lastOf(t, resp).Stop)
+					require.Equal(t, resilienthttp.ErrNotReplayable, lastOf(t, resp).StopReason)
 					require.Equal(t, "status "+strconv.Itoa(resp.StatusCode), readAll(t, resp))
 				}
 				for _, is := range row.is {

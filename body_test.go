@@ -150,7 +150,7 @@ func TestDrainIsPartOfTheWait(t *testing.T) {
 		resp, err := (&resilienthttp.Transport{Base: base, Policy: every(time.Second)}).RoundTrip(get(t).WithContext(ctx))
 		require.NoError(t, err)
 		require.Equal(t, time.Second, time.Since(start))
-		require.Equal(t, time.Second, resilienthttp.Attempts(resp)[0].Wait)
+		require.Equal(t, time.Second, resilienthttp.Attempts(resp)[0].RetryWait)
 		readAll(t, resp)
 		base.requireBalance(t)
 	})
@@ -310,7 +310,7 @@ func TestCancelWhileReading(t *testing.T) {
 		}
 		synctest.Wait()
 		for _, q := range s.Requests() {
-			require.Equal(t, time.Second, q.Left.Sub(q.Arrived), "and the server")
+			require.Equal(t, time.Second, q.CanceledAt.Sub(q.ReceivedAt), "and the server")
 		}
 	})
 }

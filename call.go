@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/circuit"
-	"github.com/resilienthttp/resilienthttp/internal/netfail"
+	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/priority"
 	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
 	"github.com/resilienthttp/resilienthttp/internal/scope"
@@ -31,7 +31,7 @@ type call struct {
 	options    *options
 	deadline   time.Time // zero: none
 	start      time.Time
-	accounted  time.Time     // until when the call's time is: see Attempt.Queued
+	accounted  time.Time     // until when the call's time is: see Attempt.QueueWait
 	waited     time.Duration // of that, since the end of last
 	queued     time.Duration
 	single     bool // another layer owns retries
@@ -108,7 +108,7 @@ func (t *Transport) plan(req *http.Request) (*call, error) {
 	}
 	c.single = c.single || retriedAbove(req.Header)
 	c.deadline, c.telling = ctx.Deadline()
-	c.telling = c.telling && !config.deadline.Off
+	c.telling = c.telling && !config.deadline.Disabled
 	c.scope = req.URL.Host
 	if config.scope != nil {
 		c.scope = config.scope(req)
@@ -166,11 +166,11 @@ func cloneHeader(h http.Header) http.Header {
 func checkRequest(req *http.Request) error {
 	switch {
 	case req == nil:
-		return fmt.Errorf("%w: nil Request", netfail.ErrMalformed)
+		return fmt.Errorf("%w: nil Request", neterr.ErrMalformed)
 	case req.URL == nil:
-		return fmt.Errorf("%w: nil Request.URL", netfail.ErrMalformed)
+		return fmt.Errorf("%w: nil Request.URL", neterr.ErrMalformed)
 	case req.Body == nil && req.ContentLength != 0:
-		return fmt.Errorf("%w: ContentLength %d with nil Body", netfail.ErrMalformed, req.ContentLength)
+		return fmt.Errorf("%w: ContentLength %d with nil Body", neterr.ErrMalformed, req.ContentLength)
 	}
 	return nil
 }
@@ -183,7 +183,7 @@ func closeRequestBody(req *http.Request) {
 
 // errInsideItself is a Transport that sends to itself, because it is a part of
 // the http.DefaultTransport that is its Base, say.
-var errInsideItself = fmt.Errorf("%w: the Transport is its own Base", netfail.ErrMisconfigured)
+var errInsideItself = fmt.Errorf("%w: the Transport is its own Base", neterr.ErrMisconfigured)
 
 // deepest is how many calls of one Transport may be inside each other. One that
 // fetches a token by way of itself needs two; to exhaust the stack takes more.
@@ -227,7 +227,7 @@ func (c *call) ended(err error) *Error {
 		e.Reason = ErrDeadline
 	}
 	if cause := context.Cause(c.ctx); cause != nil && !errors.Is(err, cause) {
-		e.Err = &netfail.ReasonedError{Reason: err, Cause: cause}
+		e.Err = &neterr.ReasonedError{Reason: err, Cause: cause}
 	}
 	return e
 }
@@ -236,7 +236,7 @@ func (c *call) ended(err error) *Error {
 // or the caller's cancellation while a retry was waited for.
 func (c *call) fail(err *Error) {
 	if c.last != nil {
-		c.last.record.Stop = err.Reason
+		c.last.record.StopReason = err.Reason
 	}
 	c.queued = time.Since(c.accounted)
 	if c.last != nil {
@@ -317,18 +317,18 @@ func (c *call) unwind() {
 // lastError is the *Error of a call whose last attempt ended in an error.
 func (c *call) lastError() *Error {
 	last := &c.last.record
-	e := &Error{Reason: last.Stop, Err: last.Err, Attempts: c.attempts()}
+	e := &Error{Reason: last.StopReason, Err: last.Err, Attempts: c.attempts()}
 	if c.more != nil && c.more.bodiless != nil {
-		e.Err = netfail.With(&bodilessError{c.more.bodiless}, e.Err)
+		e.Err = neterr.With(&bodilessError{c.more.bodiless}, e.Err)
 	}
 	if inner := refused(last.Err); inner != nil {
 		e.Reason, e.NotBefore = inner.Reason, inner.NotBefore
 		return e
 	}
 	switch {
-	case last.Stop == ErrBreakerOpen:
+	case last.StopReason == ErrBreakerOpen:
 		e.NotBefore, _ = c.circuits().Refuses(c.classKey(), time.Now(), true)
-	case last.Stop == ErrDeadline:
+	case last.StopReason == ErrDeadline:
 	case c.last.fate == fateDeadline:
 		e.Reason = ErrDeadline
 	case c.last.fate == fateTimeout:

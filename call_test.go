@@ -117,7 +117,7 @@ func TestBadRequests(t *testing.T) {
 					}
 					require.Len(t, attempts, 1, "%v", attempts)
 					require.Equal(t, resilienthttp.VerdictPermanent, attempts[0].Verdict)
-					require.NoError(t, attempts[0].Stop)
+					require.NoError(t, attempts[0].StopReason)
 					require.Zero(t, time.Since(start))
 					if req.URL.Host != "" {
 						require.Equal(t, resilienthttp.StateClosed, tr.Breaker.State(req.URL.Host), "it says nothing about the server")
@@ -147,7 +147,7 @@ func TestNilHeader(t *testing.T) {
 	for name, tr := range map[string]*resilienthttp.Transport{
 		"nothing added":    {},
 		"ownership added":  {OwnsRetries: true},
-		"no key, but owns": {OwnsRetries: true, Idempotency: resilienthttp.Idempotency{Off: true}},
+		"no key, but owns": {OwnsRetries: true, Idempotency: resilienthttp.Idempotency{Disabled: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

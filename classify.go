@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/netfail"
+	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 	"github.com/resilienthttp/resilienthttp/internal/retryafter"
 )
@@ -107,8 +107,8 @@ const statusOverloaded = 529
 // classifyError is the table's other half: which transport errors may pass. An
 // error of unknown kind may.
 func classifyError(err error) Verdict {
-	if netfail.Malformed(err) || netfail.Untrusted(err) || netfail.SchemeMismatch(err) || netfail.NoSuchHost(err) ||
-		netfail.ForGood(err) || refused(err) != nil || errors.Is(err, errBrokenBase) {
+	if neterr.Malformed(err) || neterr.Untrusted(err) || neterr.SchemeMismatch(err) || neterr.UnknownHost(err) ||
+		neterr.Permanent(err) || refused(err) != nil || errors.Is(err, errBrokenBase) {
 		return VerdictPermanent
 	}
 	return VerdictTransient
@@ -125,7 +125,7 @@ func refused(err error) *Error {
 }
 
 // errBrokenBase is a Base that breaks http.RoundTripper's contract.
-var errBrokenBase = netfail.New("neither a response nor an error came from Base")
+var errBrokenBase = neterr.New("neither a response nor an error came from Base")
 
 // answer is what a response says beside its status about repeating and pacing.
 // The zero value is that of an attempt which got no response.
@@ -172,7 +172,7 @@ func (a *answer) readFailure(h http.Header, now time.Time) {
 	a.shouldRetry = readShouldRetry(h)
 	a.retryAfter, a.asksToWait = retryafter.Parse(h, now)
 	a.exhausted = a.quota.Exhausted
-	for _, axis := range a.quota.Axes {
+	for _, axis := range a.quota.Dimensions {
 		if axis.Remaining == 0 {
 			a.reset = max(a.reset, axis.Reset)
 		}

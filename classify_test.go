@@ -94,9 +94,9 @@ func TestRetryAfter(t *testing.T) {
 				start := time.Now()
 				attempts := tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
 				require.Len(t, attempts, 2)
-				require.Equal(t, backoff+row.want, attempts[0].Wait)
+				require.Equal(t, backoff+row.want, attempts[0].RetryWait)
 				require.Equal(t, backoff+row.want, time.Since(start))
-				require.NoError(t, attempts[0].Stop)
+				require.NoError(t, attempts[0].StopReason)
 			})
 		})
 	}
@@ -107,7 +107,7 @@ func TestRetryAfter(t *testing.T) {
 				transport := bareTransport(onceThen(503, "Retry-After", "5"), 2)
 				transport.Policy.Backoff = nil
 				attempts := tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
-				wait := attempts[0].Wait
+				wait := attempts[0].RetryWait
 				require.GreaterOrEqual(t, wait, 5*time.Second)
 				require.LessOrEqual(t, wait, 5*time.Second*3/2, "up to half of it")
 				different[wait] = true
@@ -137,7 +137,7 @@ func TestRetryAfter(t *testing.T) {
 			attempts := tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
 			require.Len(t, attempts, 4)
 			for i, want := range []time.Duration{3 * time.Second, 0, 11 * time.Second} {
-				require.Equal(t, want, attempts[i].Wait)
+				require.Equal(t, want, attempts[i].RetryWait)
 			}
 		})
 	})
@@ -177,8 +177,8 @@ func TestRetryAfterTooLong(t *testing.T) {
 				require.NoError(t, resp.Body.Close())
 				attempts := resilienthttp.Attempts(resp)
 				require.Len(t, attempts, 1)
-				require.Equal(t, resilienthttp.ErrRetryAfter, attempts[0].Stop)
-				require.Equal(t, row.want, attempts[0].Wait)
+				require.Equal(t, resilienthttp.ErrRetryAfter, attempts[0].StopReason)
+				require.Equal(t, row.want, attempts[0].RetryWait)
 			})
 		})
 	}
@@ -231,9 +231,9 @@ func TestRetryAfterTooLong(t *testing.T) {
 			}), 4)
 			attempts := tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
 			require.Len(t, attempts, 2)
-			require.Equal(t, resilienthttp.ErrRetryAfter, attempts[1].Stop)
-			require.Equal(t, time.Hour, attempts[1].Wait)
-			require.NoError(t, attempts[0].Stop)
+			require.Equal(t, resilienthttp.ErrRetryAfter, attempts[1].StopReason)
+			require.Equal(t, time.Hour, attempts[1].RetryWait)
+			require.NoError(t, attempts[0].StopReason)
 		})
 	})
 	t.Run("§4.12 a wait beyond the deadline is not begun", func(t *testing.T) {
@@ -244,8 +244,8 @@ func TestRetryAfterTooLong(t *testing.T) {
 			attempts := tripped(t, bareTransport(puppetStatus(503, "Retry-After", "10"), 3), newCall(ctx, t, http.MethodGet, ""))
 			require.Zero(t, time.Since(start))
 			require.Len(t, attempts, 1)
-			require.Equal(t, resilienthttp.ErrDeadline, attempts[0].Stop)
-			require.Equal(t, 10*time.Second, attempts[0].Wait)
+			require.Equal(t, resilienthttp.ErrDeadline, attempts[0].StopReason)
+			require.Equal(t, 10*time.Second, attempts[0].RetryWait)
 		})
 	})
 	t.Run("§4.11 the body is left on the wire", func(t *testing.T) {
@@ -365,7 +365,7 @@ func TestBaseThatFailsForGood(t *testing.T) {
 			require.Equal(t, state, tr.Breaker.State("api.test"))
 			if row.attempts == 1 {
 				require.Equal(t, resilienthttp.VerdictPermanent, failed.Attempts[0].Verdict)
-				require.NoError(t, failed.Attempts[0].Stop)
+				require.NoError(t, failed.Attempts[0].StopReason)
 			}
 		})
 	}
@@ -411,7 +411,7 @@ func TestRetryAfterOfClassified(t *testing.T) {
 			return resilienthttp.VerdictDefault
 		}
 		attempts := tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
-		require.GreaterOrEqual(t, attempts[0].Wait, 5*time.Second)
+		require.GreaterOrEqual(t, attempts[0].RetryWait, 5*time.Second)
 	})
 }
 
@@ -462,9 +462,9 @@ func TestBadRetryAfter(t *testing.T) {
 					if v.how == tooLong {
 						require.Equal(t, 429, resp.StatusCode)
 						require.Zero(t, time.Since(start))
-						require.Equal(t, resilienthttp.ErrRetryAfter, lastOf(t, resp).Stop)
-						require.GreaterOrEqual(t, lastOf(t, resp).Wait, 2562*time.Hour) // the least of them, in milliseconds
-						require.LessOrEqual(t, lastOf(t, resp).Wait, 365*24*time.Hour)
+						require.Equal(t, resilienthttp.ErrRetryAfter, lastOf(t, resp).StopReason)
+						require.GreaterOrEqual(t, lastOf(t, resp).RetryWait, 2562*time.Hour) // the least of them, in milliseconds
+						require.LessOrEqual(t, lastOf(t, resp).RetryWait, 365*24*time.Hour)
 					} else {
 						require.Equal(t, 200, resp.StatusCode)
 						require.Equal(t, time.Second, time.Since(start))
@@ -488,7 +488,7 @@ func TestBadRetryAfter(t *testing.T) {
 }
 
 // TestBadResets is §4.17 for resets that lie in 1970, in 9999 or nowhere: no
-// call is kept for longer than MaxClosed allows, in the real present and in the
+// call is kept for longer than MaxBlock allows, in the real present and in the
 // bubble's.
 func TestBadResets(t *testing.T) {
 	values := []string{
@@ -517,7 +517,7 @@ func TestBadResets(t *testing.T) {
 						resp, err = tr.RoundTrip(get(t))
 						if err != nil {
 							require.ErrorIs(t, err, resilienthttp.ErrRateLimited)
-							require.LessOrEqual(t, time.Until(asError(t, err).NotBefore), time.Hour+time.Second, "MaxClosed, and the spread")
+							require.LessOrEqual(t, time.Until(asError(t, err).NotBefore), time.Hour+time.Second, "MaxBlock, and the spread")
 							time.Sleep(time.Hour + time.Second)
 							resp, err = tr.RoundTrip(get(t))
 						}
@@ -705,9 +705,9 @@ func TestStatusTable(t *testing.T) {
 			require.Equal(t, again, len(attempts) == 2, name)
 			last := attempts[len(attempts)-1]
 			if again {
-				require.Equal(t, resilienthttp.ErrMaxAttempts, last.Stop, name)
+				require.Equal(t, resilienthttp.ErrMaxAttempts, last.StopReason, name)
 			} else {
-				require.NoError(t, last.Stop, name)
+				require.NoError(t, last.StopReason, name)
 			}
 		}
 	}
@@ -746,10 +746,10 @@ func TestForbidden(t *testing.T) {
 	}
 	t.Run("§4.8 unkeyed POST is not repeated", func(t *testing.T) {
 		transport := bareTransport(puppetStatus(403, "Retry-After", "0"), 2)
-		transport.Idempotency.Off = true
+		transport.Idempotency.Disabled = true
 		attempts := tripped(t, transport, newCall(t.Context(), t, http.MethodPost, "body"))
 		require.Len(t, attempts, 1)
-		require.Equal(t, resilienthttp.ErrNotIdempotent, attempts[0].Stop)
+		require.Equal(t, resilienthttp.ErrNotIdempotent, attempts[0].StopReason)
 	})
 }
 
@@ -783,7 +783,7 @@ func TestRepeatability(t *testing.T) {
 		"408": true, "425": true, "429": true, "429 Retry-After": true, "503 Retry-After": true, "503 Retry-After-Ms": true,
 		"503 X-Ms-Retry-After-Ms": true, "500 Stripe-Should-Retry": true, "409 X-Should-Retry": true,
 	}
-	off := resilienthttp.Idempotency{Off: true}
+	off := resilienthttp.Idempotency{Disabled: true}
 	for _, request := range []struct {
 		name   string
 		method string
@@ -809,7 +809,7 @@ func TestRepeatability(t *testing.T) {
 				}
 				require.Len(t, attempts, 1, a.name)
 				if v := attempts[0].Verdict; v == resilienthttp.VerdictTransient || v == resilienthttp.VerdictThrottled {
-					require.Equal(t, resilienthttp.ErrNotIdempotent, attempts[0].Stop, a.name)
+					require.Equal(t, resilienthttp.ErrNotIdempotent, attempts[0].StopReason, a.name)
 				}
 			}
 		})
@@ -1004,12 +1004,12 @@ func TestTransportErrors(t *testing.T) {
 
 				// §4.8, also where the classification is overridden.
 				transport := bareTransport(base, 2)
-				transport.Idempotency.Off = true
+				transport.Idempotency.Disabled = true
 				transport.Policy.Classify = func(*resilienthttp.Attempt) resilienthttp.Verdict { return transient }
 				attempts = tripped(t, transport, newCall(t.Context(), t, http.MethodPost, "body"))
 				require.Equal(t, !row.left, len(attempts) == 2, "an unkeyed POST must be repeated only if it never left")
 
-				transport.Idempotency.Off = false
+				transport.Idempotency.Disabled = false
 				attempts = tripped(t, bareTransport(base, 2), newCall(t.Context(), t, http.MethodPost, "body"))
 				require.Equal(t, row.want == transient, len(attempts) == 2, "a keyed one as the table says")
 			})

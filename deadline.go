@@ -47,7 +47,7 @@ type Deadline struct {
 
 	// Off sends no deadline, and makes Handler look for none. Ownership of
 	// retries and priority are not affected.
-	Off bool
+	Disabled bool
 }
 
 func (d Deadline) withDefaults() Deadline {
@@ -96,7 +96,7 @@ func (d Deadline) Handler(next http.Handler) http.Handler {
 		if strings.EqualFold(strings.TrimSpace(r.Header.Get(retryOwnerHeader)), retryOwnerCaller) {
 			ctx = withOptions(ctx, func(o *options) { o.single, o.owned = true, true })
 		}
-		if !d.Off {
+		if !d.Disabled {
 			if left, ok := d.received(r.Header, time.Now()); ok {
 				if left <= 0 {
 					http.Error(w, "the caller's deadline has passed", http.StatusGatewayTimeout)

@@ -49,7 +49,7 @@ func TestNoWaitForWhatCannotBeTold(t *testing.T) {
 				base := script(status(503), status(200))
 				tr := &resilienthttp.Transport{
 					Base: base, Policy: resilienthttp.Policy{Backoff: resilienthttp.Constant(row.wait)},
-					Deadline: resilienthttp.Deadline{Margin: 50 * time.Millisecond, Off: row.off},
+					Deadline: resilienthttp.Deadline{Margin: 50 * time.Millisecond, Disabled: row.off},
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 				defer cancel()
@@ -60,7 +60,7 @@ func TestNoWaitForWhatCannotBeTold(t *testing.T) {
 				require.Len(t, attempts, row.calls)
 				if row.calls == 1 {
 					require.Equal(t, 503, resp.StatusCode)
-					require.ErrorIs(t, attempts[0].Stop, resilienthttp.ErrDeadline)
+					require.ErrorIs(t, attempts[0].StopReason, resilienthttp.ErrDeadline)
 				}
 			})
 		})
@@ -91,7 +91,7 @@ func TestDeadlineIsSent(t *testing.T) {
 		{name: "margin off the attempt's too", config: resilienthttp.Deadline{Margin: 250 * ms}, attempt: time.Second, call: time.Minute, deadline: "2000-01-01T00:00:00.750Z", timeout: "750"},
 		{name: "negative margin is none", config: resilienthttp.Deadline{Margin: -time.Hour}, call: time.Second, deadline: "2000-01-01T00:00:01.000Z", timeout: "1000"},
 		{name: "the least", attempt: -1, call: ms, deadline: "2000-01-01T00:00:00.001Z", timeout: "1"},
-		{name: "off", config: resilienthttp.Deadline{Off: true}, call: time.Second},
+		{name: "off", config: resilienthttp.Deadline{Disabled: true}, call: time.Second},
 		{name: "another header", config: resilienthttp.Deadline{Header: "x-deadline"}, call: time.Second, deadline: "2000-01-01T00:00:01.000Z", timeout: "1000"},
 		{
 			name: "a stale one is replaced", call: time.Second,
@@ -180,7 +180,7 @@ func TestDeadlineIsSent(t *testing.T) {
 			defer cancel()
 			attempts := tripped(t, transport, newCall(ctx, t, http.MethodPost, "body"))
 			require.Equal(t, []string{"5000 00:05.000Z", "5000 00:08.000Z", "5000 00:11.000Z", "2000 00:11.000Z"}, got)
-			require.Equal(t, resilienthttp.ErrMaxAttempts, attempts[3].Stop)
+			require.Equal(t, resilienthttp.ErrMaxAttempts, attempts[3].StopReason)
 		})
 	})
 	t.Run("§4.19 nothing left after the margin", func(t *testing.T) {
@@ -274,7 +274,7 @@ func TestDeadlineIsReceived(t *testing.T) {
 		{"another header", resilienthttp.Deadline{Header: "x-deadline"}, func() http.Header {
 			return http.Header{"X-Deadline": {in(time.Second)}, deadlineField: {in(time.Hour)}}
 		}, time.Second},
-		{"off", resilienthttp.Deadline{Off: true}, func() http.Header { return http.Header{timeoutField: {"0"}, deadlineField: {in(-time.Hour)}} }, none},
+		{"off", resilienthttp.Deadline{Disabled: true}, func() http.Header { return http.Header{timeoutField: {"0"}, deadlineField: {in(-time.Hour)}} }, none},
 		{"a header that cannot be one", resilienthttp.Deadline{Header: "no way"}, func() http.Header { return http.Header{deadlineField: {in(-time.Hour)}} }, none},
 		{"Margin is for sending", resilienthttp.Deadline{Margin: time.Second}, func() http.Header { return http.Header{timeoutField: {"500"}} }, 500 * time.Millisecond},
 		{"malformed, a word", resilienthttp.Deadline{}, func() http.Header { return http.Header{timeoutField: {"soon"}, deadlineField: {"later"}} }, none},
@@ -416,7 +416,7 @@ func TestRetryOwner(t *testing.T) {
 		{"case and blanks", []string{" Caller "}, resilienthttp.Deadline{}, 1, "caller"},
 		{"somebody else", []string{"server"}, resilienthttp.Deadline{}, 3, ""},
 		{"empty", []string{""}, resilienthttp.Deadline{}, 3, ""},
-		{"deadlines off", []string{"caller"}, resilienthttp.Deadline{Off: true}, 1, "caller"},
+		{"deadlines off", []string{"caller"}, resilienthttp.Deadline{Disabled: true}, 1, "caller"},
 	} {
 		t.Run("§4.20 "+row.name, func(t *testing.T) {
 			var told []string
@@ -427,7 +427,7 @@ func TestRetryOwner(t *testing.T) {
 			var stop error
 			handler := row.config.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				attempts := tripped(t, transport, newCall(r.Context(), t, http.MethodGet, ""))
-				stop = attempts[len(attempts)-1].Stop
+				stop = attempts[len(attempts)-1].StopReason
 			}))
 			req := httptest.NewRequest(http.MethodGet, "/", nil)
 			if row.value != nil {

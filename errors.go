@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/netfail"
+	"github.com/resilienthttp/resilienthttp/internal/neterr"
 )
 
 // The reasons for which a call ends without a response. They are found with
@@ -17,13 +17,13 @@ var (
 	// ErrBreakerOpen means that the circuit breaker of the scope rejected the next
 	// attempt. Error.Attempts has those before it, and Error.NotBefore is the time of the
 	// next call.
-	ErrBreakerOpen = netfail.New("circuit breaker is open")
+	ErrBreakerOpen = neterr.New("circuit breaker is open")
 
 	// ErrRateLimited means that the attempt could not be sent within RateLimit.MaxWait,
 	// because of the fixed limit, of an exhausted quota, or because rejections block the
 	// scope. Error.Attempts has the attempts before it, and Error.NotBefore is the time of
 	// the next call.
-	ErrRateLimited = netfail.New("rate limited")
+	ErrRateLimited = neterr.New("rate limited")
 
 	// ErrDeadline says that the call's deadline has passed, or that the next
 	// wait would have passed it, in which case the wait was not begun. It
@@ -31,7 +31,7 @@ var (
 	ErrDeadline error = &timeoutError{"deadline of the call leaves no time"}
 
 	// ErrAttemptTimeout means that no response headers came within Policy.AttemptTimeout,
-	// Policy.Adaptive, or 15 minutes if the call has neither AttemptTimeout nor a deadline.
+	// Policy.AdaptiveTimeout, or 15 minutes if the call has neither AttemptTimeout nor a deadline.
 	// It matches context.DeadlineExceeded, and its Timeout method reports true.
 	ErrAttemptTimeout error = &timeoutError{"attempt timed out"}
 
@@ -42,29 +42,29 @@ var (
 )
 
 // Why no further attempt followed a failure: with the reasons above, the values
-// of Attempt.Stop. When the last attempt ended in an error, they are found in
+// of Attempt.StopReason. When the last attempt ended in an error, they are found in
 // the *Error with errors.Is as well.
 var (
 	// ErrMaxAttempts means that no attempt is left: Policy.MaxAttempts were made, the
 	// default Backoff has no further wait, or the server sent nothing for 15 minutes.
-	ErrMaxAttempts = netfail.New("no attempts left")
+	ErrMaxAttempts = neterr.New("no attempts left")
 
 	// ErrBudgetExhausted means that the retry budget of the scope has too few tokens.
-	ErrBudgetExhausted = netfail.New("retry budget exhausted")
+	ErrBudgetExhausted = neterr.New("retry budget exhausted")
 
 	// ErrNotReplayable says that the request has a body and no GetBody, so it
 	// can be sent once only; or that GetBody has failed. Its error is found in the
 	// *Error where the last attempt ended in one, and is not told beside a response.
-	ErrNotReplayable = netfail.New("request body cannot be replayed")
+	ErrNotReplayable = neterr.New("request body cannot be replayed")
 
 	// ErrNotIdempotent says that repeating could have done the work twice: the
 	// method is neither safe nor idempotent (RFC 9110 section 9.2), there is no
 	// idempotency key, and the request may have been processed.
-	ErrNotIdempotent = netfail.New("request is not idempotent")
+	ErrNotIdempotent = neterr.New("request is not idempotent")
 
 	// ErrRetryAfter says that the server asked for a longer wait than
-	// Policy.MaxRetryAfter. Attempt.Wait holds what it asked.
-	ErrRetryAfter = netfail.New("server asks to wait longer than allowed")
+	// Policy.MaxRetryAfter. Attempt.RetryWait holds what it asked.
+	ErrRetryAfter = neterr.New("server asks to wait longer than allowed")
 
 	// ErrSingleAttempt says that another layer owns the retries of this call:
 	// SingleAttempt, an X-Retry-Owner header that Deadline.Handler found, an outer
@@ -73,7 +73,7 @@ var (
 	// x-goog-api-client by which this is a repeat; a client that is known to retry; or
 	// the same request again, within a minute of its failure. A request that could not be repeated
 	// anyway says that instead: ErrNotIdempotent, ErrNotReplayable, ErrMaxAttempts.
-	ErrSingleAttempt = netfail.New("another layer owns retries")
+	ErrSingleAttempt = neterr.New("another layer owns retries")
 )
 
 // timeoutError is a sentinel that is a timeout to everyone who asks in one of
@@ -122,14 +122,14 @@ func (e *Error) Error() string {
 	switch {
 	case e.Reason != nil && e.Err != nil:
 		cause := e.Err
-		if b, ok := cause.(*netfail.ReasonedError); ok && b.Reason == e.Reason { //nolint:errorlint // not to say it twice
+		if b, ok := cause.(*neterr.ReasonedError); ok && b.Reason == e.Reason { //nolint:errorlint // not to say it twice
 			cause = b.Cause
 		}
-		b.WriteString(e.Reason.Error() + ": " + netfail.Describe(cause))
+		b.WriteString(e.Reason.Error() + ": " + neterr.SafeText(cause))
 	case e.Reason != nil:
 		b.WriteString(e.Reason.Error())
 	case e.Err != nil:
-		b.WriteString(netfail.Describe(e.Err))
+		b.WriteString(neterr.SafeText(e.Err))
 	default:
 		b.WriteString("call failed")
 	}
@@ -140,7 +140,7 @@ func (e *Error) Error() string {
 		case last.Response != nil:
 			b.WriteString(" ended with status " + strconv.Itoa(last.Response.StatusCode))
 		case last.Err != nil && !errors.Is(e.Err, last.Err):
-			b.WriteString(" ended with " + netfail.Describe(last.Err))
+			b.WriteString(" ended with " + neterr.SafeText(last.Err))
 		}
 		b.WriteString(")")
 	}
@@ -161,7 +161,7 @@ func (e *Error) Unwrap() []error {
 		errs = append(errs, e.Err)
 	}
 	for i := range e.Attempts { // one at most has it; a hedge may stand behind that
-		if stop := e.Attempts[i].Stop; stop != nil {
+		if stop := e.Attempts[i].StopReason; stop != nil {
 			errs = append(errs, stop)
 		}
 	}
@@ -179,7 +179,7 @@ func (e *Error) Unwrap() []error {
 // left (the name was not resolved, the connection not made, the TLS handshake not
 // finished). Then the call can be made again without a thought for a key. False proves
 // nothing.
-func (e *Error) Unsent() bool {
+func (e *Error) NotSent() bool {
 	for i := range e.Attempts {
 		if a := &e.Attempts[i]; !a.unsent && (a.Response != nil || a.Err == nil || !provesUnsent(a.Err)) {
 			return false
@@ -192,7 +192,7 @@ func (e *Error) Unsent() bool {
 // bodilessError is that of a GetBody: why what had failed was not asked again.
 type bodilessError struct{ err error }
 
-func (b *bodilessError) Error() string { return "GetBody: " + netfail.Describe(b.err) }
+func (b *bodilessError) Error() string { return "GetBody: " + neterr.SafeText(b.err) }
 func (b *bodilessError) Unwrap() error { return b.err }
 
 // why is the reason of the call's end alone, or else its cause.
@@ -200,7 +200,7 @@ func (e *Error) why() string {
 	if e.Reason != nil {
 		return e.Reason.Error()
 	}
-	return netfail.Describe(e.Err)
+	return neterr.SafeText(e.Err)
 }
 
 // byGate reports whether a gate has ended the call: an attempt that was to be sent was

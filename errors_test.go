@@ -23,7 +23,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
-	"github.com/resilienthttp/resilienthttp/internal/netfail"
+	"github.com/resilienthttp/resilienthttp/internal/neterr"
 )
 
 // secret stands for what must not be told: in queries, headers and bodies.
@@ -271,8 +271,8 @@ func TestErrorTexts(t *testing.T) {
 		{"an error", &resilienthttp.Error{Reason: resilienthttp.ErrBreakerOpen, Attempts: []resilienthttp.Attempt{answered, failed}}, "circuit breaker is open (attempt 3 ended with connection broke)"},
 		{"an error that is the cause", &resilienthttp.Error{Reason: resilienthttp.ErrMaxAttempts, Err: errReset, Attempts: []resilienthttp.Attempt{failed}}, "no attempts left: connection broke (attempt 3)"},
 		{"not before", &resilienthttp.Error{Reason: resilienthttp.ErrRateLimited, NotBefore: at}, "rate limited; not before 2030-01-02T02:04:05.001Z"},
-		{"control characters", &resilienthttp.Error{Err: netfail.New("a\r\nb\x00c\x7fd\te")}, "a  b c d e"},
-		{"very long", &resilienthttp.Error{Err: netfail.New(strings.Repeat("ä", 1000))}, strings.Repeat("ä", 128) + "…"},
+		{"control characters", &resilienthttp.Error{Err: neterr.New("a\r\nb\x00c\x7fd\te")}, "a  b c d e"},
+		{"very long", &resilienthttp.Error{Err: neterr.New(strings.Repeat("ä", 1000))}, strings.Repeat("ä", 128) + "…"},
 		{"nobody is left", &resilienthttp.Error{Attempts: []resilienthttp.Attempt{{Number: 1}}}, "call failed (attempt 1)"},
 	}
 	for _, tt := range tests {
@@ -315,7 +315,7 @@ func TestSentinels(t *testing.T) {
 func TestErrorUnwraps(t *testing.T) {
 	before, last := errors.New("before"), errors.New("last")
 	e := &resilienthttp.Error{Reason: resilienthttp.ErrBreakerOpen, Attempts: []resilienthttp.Attempt{
-		{Number: 1, Err: before}, {Number: 2, Err: last, Stop: resilienthttp.ErrMaxAttempts},
+		{Number: 1, Err: before}, {Number: 2, Err: last, StopReason: resilienthttp.ErrMaxAttempts},
 	}}
 	require.ErrorIs(t, e, last)
 	require.ErrorIs(t, e, resilienthttp.ErrMaxAttempts)
@@ -578,12 +578,12 @@ func TestUnsent(t *testing.T) {
 				} else {
 					_, err = tr.RoundTrip(get(t))
 				}
-				require.Equal(t, row.want, asError(t, err).Unsent(), "%v", err)
+				require.Equal(t, row.want, asError(t, err).NotSent(), "%v", err)
 			})
 		})
 	}
-	require.True(t, (&resilienthttp.Error{Reason: resilienthttp.ErrRateLimited}).Unsent())
-	require.False(t, (&resilienthttp.Error{Err: io.EOF}).Unsent(), "nothing is known of its attempts")
+	require.True(t, (&resilienthttp.Error{Reason: resilienthttp.ErrRateLimited}).NotSent())
+	require.False(t, (&resilienthttp.Error{Err: io.EOF}).NotSent(), "nothing is known of its attempts")
 }
 
 // TestStopBehindHedge is §4.7: Unwrap looks at the last attempt only, and a hedge may stand behind the one that stopped.

@@ -20,8 +20,8 @@ import (
 // The zero Transport is ready to use. Here a payment API loses its first answer:
 // the charge is sent again, under the same key, so the API knows it for the same.
 func Example() {
-	charges := &faulttest.Idempotent{Do: faulttest.OK(`{"status":"succeeded"}`)}
-	api := faulttest.New(nil, faulttest.Sequence(faulttest.Lose(charges), charges))
+	charges := &faulttest.Idempotent{Handler: faulttest.OK(`{"status":"succeeded"}`)}
+	api := faulttest.New(nil, faulttest.Sequence(faulttest.LoseResponse(charges), charges))
 	defer api.Close()
 
 	client := &http.Client{Transport: &resilienthttp.Transport{}}
@@ -74,7 +74,7 @@ func ExampleWithPolicy() {
 	}
 	_ = resp.Body.Close()
 	last := resilienthttp.Attempts(resp)[1]
-	fmt.Println(resp.StatusCode, api.Total(), last.Verdict, last.Stop)
+	fmt.Println(resp.StatusCode, api.Total(), last.Verdict, last.StopReason)
 	// Output: 500 2 transient no attempts left
 }
 
@@ -140,7 +140,7 @@ func ExampleError() {
 	if failed, ok := errors.AsType[*resilienthttp.Error](err); ok {
 		fmt.Println(failed.Reason)
 		fmt.Println(errors.Is(err, resilienthttp.ErrAttemptTimeout), errors.Is(err, context.DeadlineExceeded), failed.Timeout())
-		fmt.Println(len(failed.Attempts), failed.Attempts[0].Stop)
+		fmt.Println(len(failed.Attempts), failed.Attempts[0].StopReason)
 	}
 	// Output:
 	// attempt timed out

@@ -66,7 +66,7 @@ type Hedge struct {
 
 // hedgeScope is what a Hedge knows of one scope.
 type hedgeScope struct {
-	latencies latency.Record
+	latencies latency.Window
 	bucket    retrybudget.Bucket
 	credit    hedgeCredit
 	first     atomic.Int64 // when the first call was, since the origin; 0: there was none

@@ -291,8 +291,8 @@ func TestHedgeAttempts(t *testing.T) {
 		require.Equal(t, resilienthttp.VerdictPermanent, first.Verdict)
 		require.Equal(t, resilienthttp.VerdictSuccess, second.Verdict)
 		require.NotSame(t, first.Request, second.Request)
-		require.NoError(t, first.Stop)
-		require.NoError(t, second.Stop)
+		require.NoError(t, first.StopReason)
+		require.NoError(t, second.StopReason)
 		require.Len(t, base.canceled, 1)
 		require.ErrorContains(t, base.canceled[0], "answered first")
 	})
@@ -300,7 +300,7 @@ func TestHedgeAttempts(t *testing.T) {
 
 // TestHedgeWhich: only requests that may be repeated and can be replayed.
 func TestHedgeWhich(t *testing.T) {
-	off := resilienthttp.Idempotency{Off: true}
+	off := resilienthttp.Idempotency{Disabled: true}
 	stream := func(r *http.Request) {
 		r.Body, r.GetBody, r.ContentLength = io.NopCloser(strings.NewReader("body")), nil, -1
 	}

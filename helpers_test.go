@@ -405,7 +405,7 @@ const okAnswer = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfine"
 
 // withoutKeys makes a Transport generate no idempotency keys.
 func withoutKeys(tr *resilienthttp.Transport) *resilienthttp.Transport {
-	tr.Idempotency.Off = true
+	tr.Idempotency.Disabled = true
 	return tr
 }
 
@@ -480,7 +480,7 @@ func tripped(tb testing.TB, rt http.RoundTripper, req *http.Request) []resilient
 func unkeyed(t *resilienthttp.Transport) *resilienthttp.Transport {
 	return &resilienthttp.Transport{
 		Base: t.Base, Policy: t.Policy, Budget: t.Budget, Breaker: t.Breaker, RateLimit: t.RateLimit,
-		Idempotency: resilienthttp.Idempotency{Off: true},
+		Idempotency: resilienthttp.Idempotency{Disabled: true},
 	}
 }
 

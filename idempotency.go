@@ -11,9 +11,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/resilienthttp/resilienthttp/internal/hosts"
+	"github.com/resilienthttp/resilienthttp/internal/hostmatch"
 	"github.com/resilienthttp/resilienthttp/internal/idempotencykey"
-	"github.com/resilienthttp/resilienthttp/internal/netfail"
+	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/structured"
 )
 
@@ -65,7 +65,7 @@ type Idempotency struct {
 	Hosts []string
 
 	// Off generates no keys. A key from the context or the header still goes out.
-	Off bool
+	Disabled bool
 }
 
 // WithIdempotencyKey returns a context whose calls bear the caller's own key,
@@ -105,7 +105,7 @@ const generatedLength = 36
 // tooShortForKeys reports whether an API that takes no more than MaxLength would be sent
 // keys that are longer.
 func (i *Idempotency) tooShortForKeys() bool {
-	generates := !i.Off && i.NewKey == nil && (i.Methods == nil || len(i.Methods) > 0)
+	generates := !i.Disabled && i.NewKey == nil && (i.Methods == nil || len(i.Methods) > 0)
 	return generates && i.MaxLength > 0 && i.MaxLength < generatedLength
 }
 
@@ -117,11 +117,11 @@ func (i *Idempotency) keyFor(req *http.Request, o *options) (key string, send, o
 		return key, false, true, nil
 	}
 	switch {
-	case i.Hosts != nil && !hosts.Match(i.Hosts, req.URL):
+	case i.Hosts != nil && !hostmatch.Match(i.Hosts, req.URL):
 		return "", false, false, nil
 	case o.key != "":
 		key, own = o.key, true
-	case i.Off || !slices.Contains(i.Methods, method(req)):
+	case i.Disabled || !slices.Contains(i.Methods, method(req)):
 		return "", false, false, nil
 	default:
 		if key = i.redirectedKey(req); key != "" {
@@ -213,7 +213,7 @@ func (i *Idempotency) check(key string) error {
 		err = fmt.Errorf("is longer than %d characters", i.MaxLength)
 	}
 	if err != nil {
-		return fmt.Errorf("%w: idempotency key %w", netfail.ErrMalformed, err)
+		return fmt.Errorf("%w: idempotency key %w", neterr.ErrMalformed, err)
 	}
 	return nil
 }

@@ -83,7 +83,7 @@ func TestKeyGoesOut(t *testing.T) {
 		{name: "context, any method: PUT", method: "PUT", context: withKey("k"), want: "k"},
 		{name: "context, any method: GET", method: "GET", context: withKey("k"), want: "k"},
 		{name: "context before NewKey", method: "POST", config: resilienthttp.Idempotency{NewKey: fixed("new")}, context: withKey("k"), want: "k"},
-		{name: "context although Off", method: "POST", config: resilienthttp.Idempotency{Off: true}, context: withKey("k"), want: "k"},
+		{name: "context although Off", method: "POST", config: resilienthttp.Idempotency{Disabled: true}, context: withKey("k"), want: "k"},
 		{name: "empty context key is none", method: "POST", context: withKey(""), want: random},
 		{name: "empty context key takes an outer one back", method: "POST", context: func(ctx context.Context) context.Context {
 			return withKey("")(withKey("outer")(ctx))
@@ -94,7 +94,7 @@ func TestKeyGoesOut(t *testing.T) {
 		{name: "header", method: "POST", header: http.Header{"Idempotency-Key": {"mine"}}, want: "mine"},
 		{name: "header before context", method: "POST", header: http.Header{"Idempotency-Key": {"mine"}}, context: withKey("k"), want: "mine"},
 		{name: "header before NewKey", method: "POST", header: http.Header{"Idempotency-Key": {"mine"}}, config: resilienthttp.Idempotency{NewKey: fixed("new")}, want: "mine"},
-		{name: "header although Off", method: "POST", header: http.Header{"Idempotency-Key": {"mine"}}, config: resilienthttp.Idempotency{Off: true}, want: "mine"},
+		{name: "header although Off", method: "POST", header: http.Header{"Idempotency-Key": {"mine"}}, config: resilienthttp.Idempotency{Disabled: true}, want: "mine"},
 		{name: "header is sent as it is", method: "POST", header: http.Header{"Idempotency-Key": {"mine"}}, config: resilienthttp.Idempotency{Quoted: true}, want: "mine"},
 		{name: "header of any length", method: "POST", header: http.Header{"Idempotency-Key": {strings.Repeat("k", 300)}}, want: strings.Repeat("k", 300)},
 		{name: "PayPal", method: "POST", config: resilienthttp.Idempotency{Header: "PayPal-Request-Id", NewKey: fixed("k")}, want: "k"},
@@ -160,7 +160,7 @@ func TestKeyGoesOut(t *testing.T) {
 	})
 	t.Run("§4.8 it makes the request repeatable all the same", func(t *testing.T) {
 		transport := bareTransport(puppetStatus(500), 2)
-		transport.Idempotency.Off = true
+		transport.Idempotency.Disabled = true
 		req := newCall(t.Context(), t, "POST", "body")
 		req.Header = http.Header{"IDEMPOTENCY-KEY": {"mine"}}
 		require.Len(t, tripped(t, transport, req), 2)
@@ -331,7 +331,7 @@ func TestNoKey(t *testing.T) {
 	transport.Idempotency.NewKey = func(*http.Request) string { return "" }
 	attempts := tripped(t, transport, newCall(t.Context(), t, http.MethodPost, "body"))
 	require.Equal(t, []string{"<none>"}, ledger.keys)
-	require.Equal(t, resilienthttp.ErrNotIdempotent, attempts[0].Stop)
+	require.Equal(t, resilienthttp.ErrNotIdempotent, attempts[0].StopReason)
 
 	ledger = &keyLedger{statuses: []int{500}}
 	transport = bareTransport(ledger, 3)
@@ -416,7 +416,7 @@ func TestKeyOverRedirects(t *testing.T) {
 	// leads answers all requests with a redirect, and leadsOn those for "/" alone.
 	leads := func(code int, location string) http.Handler { return faulttest.Redirect(code, location) }
 	leadsOn := func(code int, location string) http.Handler {
-		return faulttest.Script{{Route: "/{$}", Do: leads(code, location)}}
+		return faulttest.Script{{Route: "/{$}", Handler: leads(code, location)}}
 	}
 	for _, row := range []struct {
 		name   string
@@ -444,7 +444,7 @@ func TestKeyOverRedirects(t *testing.T) {
 		},
 		{
 			name:  "a chain",
-			first: faulttest.Script{{Route: "/{$}", Do: leads(307, "/b")}, {Route: "/b", Do: leads(308, "/c")}},
+			first: faulttest.Script{{Route: "/{$}", Handler: leads(307, "/b")}, {Route: "/b", Handler: leads(308, "/c")}},
 			where: []string{"POST api.test/", "POST api.test/b", "POST api.test/c"}, same: []bool{true, true},
 		},
 		{
@@ -533,8 +533,8 @@ func TestKeyOverRedirects(t *testing.T) {
 	t.Run("§4.8 over attempts on both sides of the redirect", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			srv := &faulttest.Server{InMemory: true, Host: "api.test", Script: faulttest.Script{
-				{Route: "/{$}", Do: faulttest.Sequence(faulttest.Status(500), faulttest.Status(500), leads(308, "/b"))},
-				{Route: "/b", Do: faulttest.Sequence(faulttest.Status(500), faulttest.Status(500), faulttest.Status(201))},
+				{Route: "/{$}", Handler: faulttest.Sequence(faulttest.Status(500), faulttest.Status(500), leads(308, "/b"))},
+				{Route: "/b", Handler: faulttest.Sequence(faulttest.Status(500), faulttest.Status(500), faulttest.Status(201))},
 			}}
 			srv.Start(t)
 			client := &http.Client{Transport: bareTransport(srv.Transport(), 3)}

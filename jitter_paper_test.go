@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/internal/contest"
+	"github.com/resilienthttp/resilienthttp/internal/jittersim"
 )
 
 // paperStrategy is a strategy of the paper, by our means.
@@ -22,10 +22,10 @@ type paperStrategy struct {
 func paperStrategies() []paperStrategy {
 	return []paperStrategy{
 		{"none", Constant(0)},
-		{"exponential", Exponential(2*contest.Base, contest.Max)},
-		{"equal", EqualJitter(2*contest.Base, contest.Max)},
-		{"full", FullJitter(2*contest.Base, contest.Max)},
-		{"decorrelated", DecorrelatedJitter(contest.Base, contest.Max)},
+		{"exponential", Exponential(2*jittersim.Base, jittersim.Max)},
+		{"equal", EqualJitter(2*jittersim.Base, jittersim.Max)},
+		{"full", FullJitter(2*jittersim.Base, jittersim.Max)},
+		{"decorrelated", DecorrelatedJitter(jittersim.Base, jittersim.Max)},
 		{"decorrelated, as printed", paperDecorrelated},
 	}
 }
@@ -33,12 +33,12 @@ func paperStrategies() []paperStrategy {
 // paperDecorrelated is the paper's formula to the letter, which sticks at the
 // cap.
 func paperDecorrelated(_ int, prev time.Duration) time.Duration {
-	prev = max(prev, contest.Base)
-	return min(contest.Max, contest.Base+randomUpTo(3*prev-contest.Base))
+	prev = max(prev, jittersim.Base)
+	return min(jittersim.Max, jittersim.Base+randomUpTo(3*prev-jittersim.Base))
 }
 
 // TestJitterPaper repeats the contest of the AWS paper, with our strategies (see
-// internal/contest), and asserts what the paper concludes from its plots:
+// internal/jittersim), and asserts what the paper concludes from its plots:
 //
 //   - Without backoff the calls grow with the square of the clients, and plain
 //     exponential backoff does not help much: its clients still come in
@@ -58,7 +58,7 @@ func paperDecorrelated(_ int, prev time.Duration) time.Duration {
 func TestJitterPaper(t *testing.T) {
 	contests := []struct{ clients, runs int }{{10, 100}, {50, 50}, {100, 80}, {200, 30}}
 	strategies := paperStrategies()
-	means := map[string]map[int]contest.Outcome{}
+	means := map[string]map[int]jittersim.Outcome{}
 
 	var table strings.Builder
 	fmt.Fprintf(&table, "\n%-25s", "calls / seconds until done")
@@ -66,10 +66,10 @@ func TestJitterPaper(t *testing.T) {
 		fmt.Fprintf(&table, "%9d clients", c.clients)
 	}
 	for _, s := range strategies {
-		means[s.name] = map[int]contest.Outcome{}
+		means[s.name] = map[int]jittersim.Outcome{}
 		fmt.Fprintf(&table, "\n%-26s", s.name)
 		for _, c := range contests {
-			mean := contest.Mean(c.runs, c.clients, s.backoff)
+			mean := jittersim.Mean(c.runs, c.clients, s.backoff)
 			means[s.name][c.clients] = mean
 			fmt.Fprintf(&table, "%9.0f /%6.2f", mean.Calls, mean.Time.Seconds())
 		}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/idempotencykey"
-	"github.com/resilienthttp/resilienthttp/internal/netfail"
+	"github.com/resilienthttp/resilienthttp/internal/neterr"
 )
 
 // LogTrace returns hooks that write structured records: "attempt" (debug, or
@@ -30,7 +30,7 @@ import (
 func LogTrace(logger *slog.Logger) *Trace {
 	l := &traceLogger{logger: logger}
 	return &Trace{
-		AttemptDone: l.attempt, Queued: l.queued, RetryWait: l.retry, CallDone: l.call, BreakerChange: l.breaker,
+		AttemptDone: l.attempt, QueueWait: l.queued, RetryWait: l.retry, CallDone: l.call, BreakerChange: l.breaker,
 	}
 }
 
@@ -72,8 +72,8 @@ func (l *traceLogger) attempt(a *Attempt) {
 		level = slog.LevelWarn
 	}
 	attrs := append(attemptAttrs(a), slog.Duration("latency", a.Latency))
-	if a.Queued >= time.Millisecond {
-		attrs = append(attrs, slog.Duration("queued", a.Queued))
+	if a.QueueWait >= time.Millisecond {
+		attrs = append(attrs, slog.Duration("queued", a.QueueWait))
 	}
 	l.log(a.Request.Context(), level, attemptRepetition("attempt", a), attrs)
 }
@@ -82,12 +82,12 @@ func (l *traceLogger) queued(a *Attempt) {
 	same := repetition{event: "queued", scope: a.Request.URL.Host}
 	l.log(a.Request.Context(), slog.LevelInfo, same, []slog.Attr{
 		slog.String("method", method(a.Request)), slog.String("host", a.Request.URL.Host), slog.Int("attempt", a.Number),
-		slog.Duration("likely_wait", a.Wait),
+		slog.Duration("likely_wait", a.RetryWait),
 	})
 }
 
 func (l *traceLogger) retry(a *Attempt) {
-	l.log(a.Request.Context(), slog.LevelInfo, attemptRepetition("retry", a), append(attemptAttrs(a), slog.Duration("wait", a.Wait)))
+	l.log(a.Request.Context(), slog.LevelInfo, attemptRepetition("retry", a), append(attemptAttrs(a), slog.Duration("wait", a.RetryWait)))
 }
 
 // slowWait is when a call that succeeded has stood waiting for so long that somebody may
@@ -96,7 +96,7 @@ const slowWait = time.Second
 
 func (l *traceLogger) call(c *Call) {
 	level := slog.LevelDebug
-	queued, sent, waited := c.Spent()
+	queued, sent, waited := c.Timings()
 	if queued+waited >= slowWait {
 		level = slog.LevelInfo
 	}
@@ -113,16 +113,16 @@ func (l *traceLogger) call(c *Call) {
 		attrs = append(attrs, slog.Int("status", c.Response.StatusCode))
 	}
 	for _, a := range c.Attempts { // at most one was the last; a hedge may stand behind it
-		if a.Stop != nil {
+		if a.StopReason != nil {
 			level = slog.LevelError
-			same.what += " " + a.Stop.Error()
-			attrs = append(attrs, slog.String("stop", a.Stop.Error()))
+			same.what += " " + a.StopReason.Error()
+			attrs = append(attrs, slog.String("stop", a.StopReason.Error()))
 		}
 	}
 	if c.Err != nil {
 		level = slog.LevelError
 		same.what += " " + reasonOf(c)
-		attrs = append(attrs, slog.String("error", netfail.Describe(c.Err)))
+		attrs = append(attrs, slog.String("error", neterr.SafeText(c.Err)))
 	}
 	if !c.NotBefore.IsZero() {
 		attrs = append(attrs, slog.Time("not_before", notEarlier(c.NotBefore)))
@@ -167,7 +167,7 @@ func attemptAttrs(a *Attempt) []slog.Attr {
 		attrs = append(attrs, slog.Int("status", a.Response.StatusCode))
 	}
 	if a.Err != nil {
-		attrs = append(attrs, slog.String("error", netfail.Describe(a.Err)))
+		attrs = append(attrs, slog.String("error", neterr.SafeText(a.Err)))
 	}
 	if c, ok := a.Request.Context().Value(callKey{}).(*call); ok && c.key != "" {
 		attrs = append(attrs, slog.String("idempotency_key", idempotencykey.Hash(c.key)))

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/circuit"
-	"github.com/resilienthttp/resilienthttp/internal/netfail"
+	"github.com/resilienthttp/resilienthttp/internal/neterr"
 )
 
 // fate is how an attempt ended, as far as the status or the error do not say it.
@@ -49,30 +49,30 @@ func (a *attempt) translate(err error, now time.Time) (fate, error) {
 	gone := c.callerGone()
 	switch cause := a.ended(); {
 	case cause == errLost:
-		return fateLost, netfail.With(errLost, err)
+		return fateLost, neterr.With(errLost, err)
 	case cause == ErrAttemptTimeout:
 		if gone == nil && errors.Is(err, context.Canceled) {
 			// A context derived from the attempt's calls its end a cancellation.
 			// Nobody has cancelled anything: only the text is of use.
-			err = netfail.New(netfail.Describe(err))
+			err = neterr.New(neterr.SafeText(err))
 		}
-		return fateTimeout, netfail.With(ErrAttemptTimeout, err)
+		return fateTimeout, neterr.With(ErrAttemptTimeout, err)
 	case errors.Is(gone, context.DeadlineExceeded):
-		return fateDeadline, netfail.With(gone, err)
+		return fateDeadline, neterr.With(gone, err)
 	case gone != nil:
-		return fateCanceled, netfail.With(gone, err)
-	case a.deadline.IsZero() || now.Before(a.deadline) || !netfail.TimedOut(err):
-		if netfail.SchemeMismatch(err) {
+		return fateCanceled, neterr.With(gone, err)
+	case a.deadline.IsZero() || now.Before(a.deadline) || !neterr.TimedOut(err):
+		if neterr.SchemeMismatch(err) {
 			// http.Client does so only where it gets the bare error of net/http.
-			err = netfail.With(http.ErrSchemeMismatch, err)
+			err = neterr.With(http.ErrSchemeMismatch, err)
 		}
 		return fateError, err
 	}
 	// Base has seen the deadline pass before its timer fired.
 	if a.deadline.Equal(c.deadline) {
-		return fateDeadline, netfail.With(context.DeadlineExceeded, err)
+		return fateDeadline, neterr.With(context.DeadlineExceeded, err)
 	}
-	return fateTimeout, netfail.With(ErrAttemptTimeout, err)
+	return fateTimeout, neterr.With(ErrAttemptTimeout, err)
 }
 
 // breakerOutcome is what the attempt says about the health of the scope.
@@ -83,12 +83,12 @@ func (a *attempt) breakerOutcome() circuit.Outcome {
 		case status >= http.StatusInternalServerError:
 			return circuit.Failure
 		case status == http.StatusTooManyRequests:
-			return circuit.Alive
+			return circuit.Responded
 		default:
 			return circuit.Success
 		}
 	case fateError:
-		if err := a.record.Err; netfail.Malformed(err) || netfail.Elsewhere(err) || refused(err) != nil || errors.Is(err, errBrokenBase) {
+		if err := a.record.Err; neterr.Malformed(err) || neterr.FromIntermediary(err) || refused(err) != nil || errors.Is(err, errBrokenBase) {
 			return circuit.None // never met the server
 		}
 		return circuit.Failure
@@ -98,7 +98,7 @@ func (a *attempt) breakerOutcome() circuit.Outcome {
 		}
 		return circuit.Failure
 	case fateDeadline:
-		return circuit.Silence
+		return circuit.Timeout
 	default:
 		return circuit.None
 	}
@@ -107,7 +107,7 @@ func (a *attempt) breakerOutcome() circuit.Outcome {
 // failed reports whether the circuit breaker counts the attempt as a failure.
 func (a *attempt) failed() bool {
 	outcome := a.breakerOutcome()
-	return outcome == circuit.Failure || outcome == circuit.Silence
+	return outcome == circuit.Failure || outcome == circuit.Timeout
 }
 
 // neverSent reports whether no byte of the attempt left, provably.
@@ -118,8 +118,8 @@ func (a *attempt) neverSent() bool {
 // provesUnsent reports whether the error of an attempt shows that no byte of it left,
 // to a Transport inside among others.
 func provesUnsent(err error) bool {
-	if inner, ok := errors.AsType[*Error](err); ok && inner.Unsent() {
+	if inner, ok := errors.AsType[*Error](err); ok && inner.NotSent() {
 		return true
 	}
-	return netfail.NeverLeft(err)
+	return neterr.NotSent(err)
 }

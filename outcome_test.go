@@ -304,7 +304,7 @@ func TestCallerGone(t *testing.T) {
 			require.ErrorIs(t, attempts[0].Err, resilienthttp.ErrAttemptTimeout)
 			attempts = tripped(t, unkeyed(transport), newCall(t.Context(), t, http.MethodPost, "body"))
 			require.Len(t, attempts, 1, "§4.8: it may have been processed")
-			require.Equal(t, resilienthttp.ErrNotIdempotent, attempts[0].Stop)
+			require.Equal(t, resilienthttp.ErrNotIdempotent, attempts[0].StopReason)
 		})
 	})
 }
@@ -323,13 +323,13 @@ func TestUnkeyedOverSockets(t *testing.T) {
 		server.AssertAttempts(t, 1)
 		require.ErrorIs(t, attempts[0].Err, syscall.ECONNRESET)
 		require.Equal(t, resilienthttp.VerdictTransient, attempts[0].Verdict)
-		require.Equal(t, resilienthttp.ErrNotIdempotent, attempts[0].Stop)
+		require.Equal(t, resilienthttp.ErrNotIdempotent, attempts[0].StopReason)
 	})
 	t.Run("§4.8 read and closed", func(t *testing.T) {
 		server := faulttest.New(t, faulttest.CloseAfterRead)
 		attempts := realPOST(t, server.Transport(), server.URL)
 		server.AssertAttempts(t, 1)
-		require.Equal(t, resilienthttp.ErrNotIdempotent, attempts[0].Stop)
+		require.Equal(t, resilienthttp.ErrNotIdempotent, attempts[0].StopReason)
 	})
 	t.Run("§4.8 half an answer", func(t *testing.T) {
 		address, _ := rawServer(t, func(conn net.Conn) {
@@ -378,7 +378,7 @@ func TestUnkeyedOverSockets(t *testing.T) {
 		require.Len(t, attempts, 1)
 		server.AssertRequests(t, 0)
 		require.Equal(t, resilienthttp.VerdictPermanent, attempts[0].Verdict)
-		require.NoError(t, attempts[0].Stop)
+		require.NoError(t, attempts[0].StopReason)
 	})
 	t.Run("§4.8 proxy refused", func(t *testing.T) {
 		address := closedPort(t)
@@ -456,7 +456,7 @@ func TestSOCKS(t *testing.T) {
 				require.Len(t, failed.Attempts, row.attempts, "%v", err)
 				require.EqualValues(t, row.attempts, accepted.Load())
 				require.Equal(t, row.attempts == 1, failed.Attempts[0].Verdict == resilienthttp.VerdictPermanent)
-				require.True(t, failed.Unsent())
+				require.True(t, failed.NotSent())
 				require.NotContains(t, err.Error(), "s3cret")
 				require.NotContains(t, err.Error(), hiddenText, "the reply is shown")
 				failures := tr.State().Scopes[0].Breaker.Failures
@@ -512,7 +512,7 @@ func TestFailsAtOnce(t *testing.T) {
 			_, err = tr.RoundTrip(newRequest(t, http.MethodPut, row.url, "body"))
 			failed := asError(t, err)
 			require.Len(t, failed.Attempts, 1, "%v", err)
-			require.NoError(t, failed.Attempts[0].Stop)
+			require.NoError(t, failed.Attempts[0].StopReason)
 			require.Less(t, time.Since(start), 5*time.Second)
 			if row.arrivals != nil {
 				require.EqualValues(t, 1, row.arrivals())

@@ -62,7 +62,7 @@ func TestClassifyBody(t *testing.T) {
 				tr := &resilienthttp.Transport{
 					Base:        api.Transport(),
 					Policy:      resilienthttp.Policy{ClassifyBody: byCode, Classify: row.classify},
-					Idempotency: resilienthttp.Idempotency{Off: row.keyless},
+					Idempotency: resilienthttp.Idempotency{Disabled: row.keyless},
 				}
 				resp, err := tr.RoundTrip(newRequest(t, row.method, api.URL, map[bool]string{true: "{}"}[row.method == "POST"]))
 				require.NoError(t, err)

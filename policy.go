@@ -33,7 +33,7 @@ type Policy struct {
 
 	// Adaptive makes the time after which an attempt is cut, or gets a second one beside it,
 	// follow the latencies of the scope, below AttemptTimeout. nil means that it does not.
-	Adaptive *AdaptiveTimeout
+	AdaptiveTimeout *AdaptiveTimeout
 
 	// ReadTimeout is the longest silence while a response body is read: the time
 	// that one Read may block. A reader that takes its time between reads is not
@@ -88,7 +88,7 @@ func (p Policy) withDefaults() Policy {
 	if p.MaxRetryAfter == 0 {
 		p.MaxRetryAfter = defaultMaxRetryAfter
 	}
-	p.Adaptive = p.Adaptive.withDefaults()
+	p.AdaptiveTimeout = p.AdaptiveTimeout.withDefaults()
 	return p
 }
 

@@ -69,11 +69,11 @@ func TestClassify(t *testing.T) {
 	})
 	t.Run("§4.8 does not make a POST repeatable", func(t *testing.T) {
 		transport := bareTransport(puppetStatus(404), 2)
-		transport.Idempotency.Off = true
+		transport.Idempotency.Disabled = true
 		transport.Policy.Classify = func(*resilienthttp.Attempt) resilienthttp.Verdict { return resilienthttp.VerdictTransient }
 		attempts := tripped(t, transport, newCall(t.Context(), t, http.MethodPost, "body"))
 		require.Len(t, attempts, 1)
-		require.Equal(t, resilienthttp.ErrNotIdempotent, attempts[0].Stop)
+		require.Equal(t, resilienthttp.ErrNotIdempotent, attempts[0].StopReason)
 	})
 	t.Run("does not change what the breaker counts", func(t *testing.T) {
 		transport := bareTransport(puppetStatus(500), 1)
@@ -140,7 +140,7 @@ func TestWithPolicy(t *testing.T) {
 			for i, a := range attempts {
 				require.Equal(t, i+1, a.Number)
 			}
-			require.Equal(t, row.stop, attempts[row.want-1].Stop)
+			require.Equal(t, row.stop, attempts[row.want-1].StopReason)
 		})
 	}
 	t.Run("Classify goes with it", func(t *testing.T) {
@@ -191,10 +191,10 @@ func TestWithPolicy(t *testing.T) {
 			}})
 			attempts := tripped(t, bareTransport(puppetStatus(500), 1), newCall(ctx, t, http.MethodGet, ""))
 			require.Equal(t, []string{"1 0s", "2 1s", "3 2s"}, asked)
-			require.Equal(t, time.Second, attempts[0].Wait)
-			require.Equal(t, 2*time.Second, attempts[1].Wait)
-			require.Equal(t, 3*time.Second, attempts[2].Wait)
-			require.Zero(t, attempts[3].Wait)
+			require.Equal(t, time.Second, attempts[0].RetryWait)
+			require.Equal(t, 2*time.Second, attempts[1].RetryWait)
+			require.Equal(t, 3*time.Second, attempts[2].RetryWait)
+			require.Zero(t, attempts[3].RetryWait)
 		})
 	})
 	t.Run("a negative Backoff is none", func(t *testing.T) {

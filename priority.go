@@ -59,15 +59,15 @@ func WithPriority(ctx context.Context, p Priority) context.Context {
 	return withOptions(ctx, func(o *options) { o.priority = p.known() })
 }
 
-// PriorityOf is the priority that calls with the context have: WithPriority's, or
+// PriorityFromContext is the priority that calls with the context have: WithPriority's, or
 // that of the request which Deadline.Handler or admission.Shedder has passed on.
 // Without any it is PriorityDefault.
-func PriorityOf(ctx context.Context) Priority { return optionsOf(ctx).priority }
+func PriorityFromContext(ctx context.Context) Priority { return optionsOf(ctx).priority }
 
 // receivePriority puts the priority that a request's header names into the context.
 func receivePriority(ctx context.Context, h http.Header) context.Context {
 	if values := h[priority.Header]; len(values) > 0 {
-		if p := Priority(priority.Parse(values[0])); p != PriorityOf(ctx) {
+		if p := Priority(priority.Parse(values[0])); p != PriorityFromContext(ctx) {
 			return WithPriority(ctx, p)
 		}
 	}

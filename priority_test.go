@@ -94,8 +94,8 @@ func TestPriorityIsReceived(t *testing.T) {
 		for _, off := range []bool{false, true} {
 			t.Run(row.name, func(t *testing.T) {
 				var got resilienthttp.Priority = 99
-				handler := resilienthttp.Deadline{Off: off}.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-					got = resilienthttp.PriorityOf(r.Context())
+				handler := resilienthttp.Deadline{Disabled: off}.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					got = resilienthttp.PriorityFromContext(r.Context())
 				}))
 				req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody)
 				req.Header[priorityField] = row.header
@@ -144,10 +144,10 @@ func TestPriorityIsSentOnceByNestedTransports(t *testing.T) {
 }
 
 func TestPriorityOf(t *testing.T) {
-	require.Equal(t, resilienthttp.PriorityDefault, resilienthttp.PriorityOf(context.Background()))
+	require.Equal(t, resilienthttp.PriorityDefault, resilienthttp.PriorityFromContext(context.Background()))
 	require.Less(t, resilienthttp.PriorityBatch, resilienthttp.PriorityDefault)
 	require.Less(t, resilienthttp.PriorityDefault, resilienthttp.PriorityCritical)
-	require.Equal(t, resilienthttp.PriorityDefault, resilienthttp.PriorityOf(resilienthttp.WithPriority(context.Background(), 2)))
+	require.Equal(t, resilienthttp.PriorityDefault, resilienthttp.PriorityFromContext(resilienthttp.WithPriority(context.Background(), 2)))
 }
 
 func TestPriorityString(t *testing.T) {
@@ -293,7 +293,7 @@ func TestRefusalsCloseOnePriority(t *testing.T) {
 				for _, told := range transport.State().Scopes {
 					until := time.Time{}
 					for _, q := range told.Quotas {
-						until = q.ClosedUntil
+						until = q.BlockedUntil
 					}
 					require.Equal(t, told.Scope == "api.test" && len(row.closed) == 3 || told.Scope == "api.test;batch" && len(row.closed) == 1, !until.IsZero(), told.Scope)
 				}
@@ -316,7 +316,7 @@ func TestShedPriorityHoldsItsOwnCalls(t *testing.T) {
 					assert.Len(t, attempts, 1)
 					assert.Zero(t, time.Since(begun), "it does not wait")
 				} else if len(attempts) > 1 {
-					assert.GreaterOrEqual(t, attempts[0].Wait, time.Second)
+					assert.GreaterOrEqual(t, attempts[0].RetryWait, time.Second)
 				}
 			})
 			time.Sleep(20 * time.Millisecond)
@@ -347,7 +347,7 @@ func TestBatchLeavesHalfOfTheBudget(t *testing.T) {
 			for _, p := range []resilienthttp.Priority{row.first, resilienthttp.PriorityBatch, resilienthttp.PriorityDefault} {
 				attempts := tripped(t, transport, of(t, p))
 				got = append(got, len(attempts)-1)
-				require.ErrorIs(t, attempts[len(attempts)-1].Stop, resilienthttp.ErrBudgetExhausted)
+				require.ErrorIs(t, attempts[len(attempts)-1].StopReason, resilienthttp.ErrBudgetExhausted)
 			}
 			require.Equal(t, row.want, got)
 		})

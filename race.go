@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/netfail"
+	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
 )
 
@@ -30,11 +30,11 @@ type race struct {
 }
 
 // errLost is the cause with which the slower copies of a request are cancelled.
-var errLost = netfail.New("another copy of the request was answered first")
+var errLost = neterr.New("another copy of the request was answered first")
 
 // copy makes a copy beside an attempt that takes long.
 func (r *race) copy(of *attempt, hedge bool) {
-	copied := &attempt{call: of.call, round: r, beside: true, record: Attempt{Number: of.record.Number, Hedge: hedge, Beside: true}}
+	copied := &attempt{call: of.call, round: r, beside: true, record: Attempt{Number: of.record.Number, Hedge: hedge, Concurrent: true}}
 	if of.call.tracing() {
 		copied.announced = make(chan struct{})
 	}
@@ -126,9 +126,9 @@ func (r *race) run(copied *attempt) {
 	defer r.finish(copied)
 	defer func() {
 		if v := recover(); v != nil {
-			copied.fail(netfail.With(netfail.New("panic in a copy of the request"), fmt.Errorf("%v", v)))
+			copied.fail(neterr.With(neterr.New("panic in a copy of the request"), fmt.Errorf("%v", v)))
 		} else if !back {
-			copied.fail(netfail.New("its goroutine has ended"))
+			copied.fail(neterr.New("its goroutine has ended"))
 		}
 	}()
 	copied.send()
@@ -277,7 +277,7 @@ func (r *race) entry(a *attempt) *attempt {
 		return a
 	}
 	return &attempt{call: a.call, fate: fateLost, record: Attempt{
-		Number: a.record.Number, Hedge: a.record.Hedge, Beside: true, Request: a.record.Request, Start: a.record.Start, Queued: a.record.Queued,
+		Number: a.record.Number, Hedge: a.record.Hedge, Concurrent: true, Request: a.record.Request, Start: a.record.Start, QueueWait: a.record.QueueWait,
 		Latency: time.Since(a.record.Start), Err: errLost, Verdict: VerdictPermanent,
 	}}
 }

@@ -41,10 +41,10 @@ type RateLimit struct {
 	// bounds the wait as well. 0: 60 s; negative: calls never wait.
 	MaxWait time.Duration
 
-	// MaxClosed is the longest time for which a server may block a scope; longer ones are
+	// MaxBlock is the longest time for which a server may block a scope; longer ones are
 	// cut. 0: 1 h, at most 24 h; negative: servers cannot block a scope, as with
 	// IgnoreHeaders.
-	MaxClosed time.Duration
+	MaxBlock time.Duration
 
 	// IgnoreHeaders disables quotas and blocks: only the fixed limit applies, and
 	// rate-limit headers of successful responses are not read. A call still waits for as
@@ -64,7 +64,7 @@ type RateLimit struct {
 
 // withDefaults is how the engine is to work.
 func (l *RateLimit) withDefaults() quota.Config {
-	c := quota.Config{Limit: l.Limit, Burst: l.Burst, MaxWait: l.MaxWait, MaxClosed: l.MaxClosed, Shared: l.Shared}
+	c := quota.Config{Limit: l.Limit, Burst: l.Burst, MaxWait: l.MaxWait, MaxBlock: l.MaxBlock, Shared: l.Shared}
 	if !(c.Limit > 0) || c.Limit == rate.Inf {
 		c.Limit = 0
 	}
@@ -74,11 +74,11 @@ func (l *RateLimit) withDefaults() quota.Config {
 	if c.MaxWait == 0 {
 		c.MaxWait = defaultMaxWait
 	}
-	if c.MaxClosed == 0 {
-		c.MaxClosed = defaultMaxClosed
+	if c.MaxBlock == 0 {
+		c.MaxBlock = defaultMaxClosed
 	}
-	c.MaxClosed = min(c.MaxClosed, quota.Longest)
-	c.Follow = !l.IgnoreHeaders && c.MaxClosed > 0
+	c.MaxBlock = min(c.MaxBlock, quota.Horizon)
+	c.Follow = !l.IgnoreHeaders && c.MaxBlock > 0
 	return c
 }
 
@@ -99,11 +99,11 @@ func (l *RateLimit) enter(a *attempt, now time.Time) *Error {
 		return nil
 	}
 	switch refusal.Reason {
-	case quota.Gone:
+	case quota.Canceled:
 		return c.ended(c.ctx.Err())
-	case quota.PastDeadline:
+	case quota.DeadlineExceeded:
 		return &Error{Reason: ErrDeadline, Err: ErrRateLimited, NotBefore: refusal.NotBefore}
-	case quota.TooLong:
+	case quota.MaxWaitExceeded:
 	}
 	return &Error{Reason: ErrRateLimited, NotBefore: refusal.NotBefore}
 }
@@ -117,11 +117,11 @@ var _ quota.Waiter = (*queuedAttempt)(nil)
 func (q *queuedAttempt) WaitBegins(turn time.Time, own bool) {
 	c := q.call
 	c.seen.waiting.Add(1)
-	q.record.OwnLimit = own
+	q.record.LocalLimit = own
 	if c.tracing() {
 		now := time.Now()
 		told := q.record
-		told.Request, told.Queued, told.Wait = c.request, now.Sub(c.accounted), max(turn.Sub(now), 0)
+		told.Request, told.QueueWait, told.RetryWait = c.request, now.Sub(c.accounted), max(turn.Sub(now), 0)
 		c.traceAttempt(queued, &told)
 	}
 }
@@ -132,14 +132,14 @@ func (q *queuedAttempt) WaitEnds() { q.call.seen.waiting.Add(-1) }
 // closedUntil is until when refusals have closed the call's scope; the zero time
 // if they have not.
 func (l *RateLimit) closedUntil(c *call, now time.Time) time.Time {
-	return l.engine().Closed(l.request(c), now)
+	return l.engine().BlockedUntil(l.request(c), now)
 }
 
 // request is the call as the engine sees it.
 func (l *RateLimit) request(c *call) quota.Request {
 	r := quota.Request{
 		Scope: c.classKey(), Method: c.request.Method, Path: c.request.URL.Path,
-		Deadline: c.deadline, MaxClosed: c.perCall().MaxRetryAfter,
+		Deadline: c.deadline, MaxBlock: c.perCall().MaxRetryAfter,
 	}
 	for _, name := range [...]string{"Authorization", "X-Api-Key", "Api-Key", "Private-Token"} {
 		if secret := headerValue(c.request.Header, name); secret != "" {
@@ -151,8 +151,8 @@ func (l *RateLimit) request(c *call) quota.Request {
 }
 
 // heard is what the engine is told of an attempt's end.
-func (a *attempt) heard(said *answer) quota.Answer {
-	h := quota.Answer{Quota: said.quota, AsksToWait: said.asksToWait, RetryAfter: said.retryAfter}
+func (a *attempt) heard(said *answer) quota.Response {
+	h := quota.Response{Quota: said.quota, AsksToWait: said.asksToWait, RetryAfter: said.retryAfter}
 	if resp := a.record.Response; resp != nil {
 		h.Status = resp.StatusCode
 	} else {

@@ -76,12 +76,12 @@ func TestRateLimitRefusals(t *testing.T) {
 		took      time.Duration
 	}{
 		{"MaxWait by default", &resilienthttp.RateLimit{}, 0, resilienthttp.ErrRateLimited, 100 * time.Second, 0},
-		{"MaxWait written out", &resilienthttp.RateLimit{MaxWait: time.Minute, MaxClosed: time.Hour}, 0, resilienthttp.ErrRateLimited, 100 * time.Second, 0},
+		{"MaxWait written out", &resilienthttp.RateLimit{MaxWait: time.Minute, MaxBlock: time.Hour}, 0, resilienthttp.ErrRateLimited, 100 * time.Second, 0},
 		{"never wait", &resilienthttp.RateLimit{MaxWait: -1}, 0, resilienthttp.ErrRateLimited, 100 * time.Second, 0},
 		{"deadline", &resilienthttp.RateLimit{MaxWait: time.Hour}, 30 * time.Second, resilienthttp.ErrDeadline, 100 * time.Second, 0},
 		{"long enough", &resilienthttp.RateLimit{MaxWait: time.Hour}, time.Hour, nil, 0, 100 * time.Second},
-		{"cut", &resilienthttp.RateLimit{MaxClosed: 10 * time.Second}, 0, nil, 0, 10 * time.Second},
-		{"servers cannot close", &resilienthttp.RateLimit{MaxClosed: -1}, 0, nil, 0, 0},
+		{"cut", &resilienthttp.RateLimit{MaxBlock: 10 * time.Second}, 0, nil, 0, 10 * time.Second},
+		{"servers cannot close", &resilienthttp.RateLimit{MaxBlock: -1}, 0, nil, 0, 0},
 		{"headers ignored", &resilienthttp.RateLimit{IgnoreHeaders: true}, 0, nil, 0, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -163,7 +163,7 @@ func TestRateLimitHolds(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s := newLimited(t, &resilienthttp.RateLimit{}, faulttest.Script{
-					{Route: "/busy", Do: faulttest.Reply{Status: row.status, RetryAfter: 20 * time.Second}}, {Do: faulttest.OK("")},
+					{Route: "/busy", Handler: faulttest.Reply{Status: row.status, RetryAfter: 20 * time.Second}}, {Handler: faulttest.OK("")},
 				})
 				for range row.before {
 					status, _, err := s.get(t.Context(), "/busy")
@@ -223,7 +223,7 @@ func TestCredentials(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				poor := func(r *http.Request) bool { return r.Header.Get(header) == "poor" }
-				s := newLimited(t, &resilienthttp.RateLimit{}, faulttest.Script{{If: poor, Do: says(10, 0, 30*time.Second)}})
+				s := newLimited(t, &resilienthttp.RateLimit{}, faulttest.Script{{Match: poor, Handler: says(10, 0, 30*time.Second)}})
 				for _, credential := range []string{"poor", "rich", ""} {
 					_, took, _ := s.get(t.Context(), "/", header, credential)
 					assert.Zero(t, took, credential)
@@ -252,7 +252,7 @@ func TestHedgeNeverWaits(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s := newLimited(t, row.limit, faulttest.Script{
-					{Route: "/slow", Do: faulttest.Reply{Delay: 3 * time.Second}}, {Do: says(2, 1, time.Minute)},
+					{Route: "/slow", Handler: faulttest.Reply{Delay: 3 * time.Second}}, {Handler: says(2, 1, time.Minute)},
 				})
 				s.tr.Hedge = &resilienthttp.Hedge{Delay: 100 * time.Millisecond}
 				for range row.before {
@@ -285,7 +285,7 @@ func TestHedge_spendsNoShortQuota(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s := newLimited(t, &resilienthttp.RateLimit{}, faulttest.Script{
-					{Route: "/slow", Do: faulttest.Reply{Delay: 3 * time.Second}}, {Do: row.before},
+					{Route: "/slow", Handler: faulttest.Reply{Delay: 3 * time.Second}}, {Handler: row.before},
 				})
 				s.tr.Hedge = &resilienthttp.Hedge{Delay: 100 * time.Millisecond, MaxRatio: 1}
 				_, _, _ = s.get(t.Context(), "/")
@@ -489,8 +489,8 @@ func TestRateLimitDoubledBeyondDeadline(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
 		last := lastOf(t, resp)
-		require.ErrorIs(t, last.Stop, resilienthttp.ErrDeadline)
-		require.Equal(t, time.Second, last.Wait, "what the server asked")
+		require.ErrorIs(t, last.StopReason, resilienthttp.ErrDeadline)
+		require.Equal(t, time.Second, last.RetryWait, "what the server asked")
 		_ = readAll(t, resp)
 		require.Zero(t, time.Since(begun))
 		base.requireBalance(t)
@@ -514,7 +514,7 @@ func TestRateLimitDoubledBeyondMaxRetryAfter(t *testing.T) {
 		begun := time.Now()
 		resp, err = tr.RoundTrip(get(t)) // the fifth closes for sixteen seconds
 		require.NoError(t, err)
-		require.ErrorIs(t, lastOf(t, resp).Stop, resilienthttp.ErrRetryAfter)
+		require.ErrorIs(t, lastOf(t, resp).StopReason, resilienthttp.ErrRetryAfter)
 		_ = readAll(t, resp)
 		require.Zero(t, time.Since(begun))
 		base.requireBalance(t)
@@ -653,7 +653,7 @@ func TestWrongWordsHarmNobody(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				s := newLimited(t, &resilienthttp.RateLimit{}, faulttest.Script{{Route: "/other", Do: row.other}, {Do: row.free}})
+				s := newLimited(t, &resilienthttp.RateLimit{}, faulttest.Script{{Route: "/other", Handler: row.other}, {Handler: row.free}})
 				failed := 0
 				for range 400 {
 					for _, path := range []string{"/other", "/free"} {

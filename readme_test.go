@@ -19,7 +19,7 @@ func TestCharge(t *testing.T) {
 		"busy": func(ok http.Handler) http.Handler {
 			return faulttest.Sequence(faulttest.Unavailable(time.Minute, faulttest.HTTPDate), ok)
 		},
-		"is lost": func(ok http.Handler) http.Handler { return faulttest.Sequence(faulttest.Lose(ok), ok) },
+		"is lost": func(ok http.Handler) http.Handler { return faulttest.Sequence(faulttest.LoseResponse(ok), ok) },
 		"quota": func(ok http.Handler) http.Handler {
 			return faulttest.Sequence(faulttest.Throttled(faulttest.GitHub, time.Minute), ok)
 		},

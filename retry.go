@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/netfail"
+	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/retryafter"
 	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
 	"github.com/resilienthttp/resilienthttp/internal/retryloop"
@@ -16,7 +16,7 @@ import (
 // retry repeats the failed first attempt and leaves the outcome of the last one in
 // c.last, or in c.failure.
 func (c *call) retry() {
-	err := retryloop.Run(c.ctx, retryloop.Steps{Again: c.tryAgain, Prepare: c.prepareRetry, Try: func() { c.exchange(c.more.next) }})
+	err := retryloop.Run(c.ctx, retryloop.Hooks{ShouldRetry: c.tryAgain, Prepare: c.prepareRetry, Do: func() { c.exchange(c.more.next) }})
 	if err == nil {
 		return
 	}
@@ -39,11 +39,11 @@ func (c *call) tryAgain() (at time.Time, again bool) {
 		return time.Time{}, false
 	}
 	wait, stop := c.again(last)
-	if last.record.Stop = stop; stop != nil {
-		last.record.Wait = max(last.asked, 0) // unless copies stand behind it: see rest
+	if last.record.StopReason = stop; stop != nil {
+		last.record.RetryWait = max(last.asked, 0) // unless copies stand behind it: see rest
 		return time.Time{}, false
 	}
-	last.record.Wait = wait
+	last.record.RetryWait = wait
 	if c.tracing() {
 		c.traceAttempt(retryWait, &last.record)
 	}
@@ -248,7 +248,7 @@ func (a *attempt) overloaded() bool {
 
 // timedOut reports whether the attempt ended because it took too long.
 func (a *attempt) timedOut() bool {
-	return a.fate == fateTimeout || a.fate == fateError && netfail.TimedOut(a.record.Err)
+	return a.fate == fateTimeout || a.fate == fateError && neterr.TimedOut(a.record.Err)
 }
 
 // turnedAway reports whether the attempt was answered with one of the statuses.
@@ -261,7 +261,7 @@ func (c *call) prepareRetry() error {
 	now := time.Now()
 	c.resting(false)
 	c.waited += now.Sub(c.accounted)
-	c.last.record.Wait, c.accounted = c.waited, now // as it was
+	c.last.record.RetryWait, c.accounted = c.waited, now // as it was
 	c.number++
 	next := &attempt{call: c, record: Attempt{Number: c.number}}
 	c.more.next = next

@@ -183,7 +183,7 @@ func TestRetryLoopTraps(t *testing.T) {
 		// body is made all the same, for calls that share one Transport.
 		synctest.Test(t, func(t *testing.T) {
 			base := roundTripper(status(500))
-			tr := &resilienthttp.Transport{Base: base, Policy: every(time.Second), Breaker: never(), Budget: &resilienthttp.Budget{Ratio: -1}, Idempotency: resilienthttp.Idempotency{Off: true}}
+			tr := &resilienthttp.Transport{Base: base, Policy: every(time.Second), Breaker: never(), Budget: &resilienthttp.Budget{Ratio: -1}, Idempotency: resilienthttp.Idempotency{Disabled: true}}
 			var wg sync.WaitGroup
 			for i := range 32 {
 				wg.Go(func() {
@@ -241,7 +241,7 @@ func TestOrderOfTheQuestions(t *testing.T) {
 		apply func(*setup)
 	}{
 		{"not idempotent", resilienthttp.ErrNotIdempotent, func(s *setup) {
-			s.tr.Idempotency.Off, s.req.Method = true, "POST"
+			s.tr.Idempotency.Disabled, s.req.Method = true, "POST"
 		}},
 		{"not replayable", resilienthttp.ErrNotReplayable, func(s *setup) { s.req.GetBody = nil }},
 		{"no attempts left", resilienthttp.ErrMaxAttempts, func(s *setup) { s.tr.Policy.MaxAttempts = -1 }},
@@ -281,8 +281,8 @@ func TestOrderOfTheQuestions(t *testing.T) {
 					require.Equal(t, 500, resp.StatusCode)
 					require.Len(t, base.calls(), 1)
 					last := lastOf(t, resp)
-					require.Equal(t, reasons[i].stop, last.Stop)
-					require.Equal(t, 20*time.Second, last.Wait, "what the server asked and was not waited for")
+					require.Equal(t, reasons[i].stop, last.StopReason)
+					require.Equal(t, 20*time.Second, last.RetryWait, "what the server asked and was not waited for")
 					require.Equal(t, resilienthttp.VerdictTransient, last.Verdict)
 					require.Equal(t, "status 500", readAll(t, resp))
 					base.requireBalance(t)
@@ -299,8 +299,8 @@ func TestOrderOfTheQuestions(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, 200, resp.StatusCode)
 			require.Equal(t, 21*time.Second, time.Since(start))
-			require.Equal(t, 21*time.Second, resilienthttp.Attempts(resp)[0].Wait)
-			require.NoError(t, resilienthttp.Attempts(resp)[0].Stop)
+			require.Equal(t, 21*time.Second, resilienthttp.Attempts(resp)[0].RetryWait)
+			require.NoError(t, resilienthttp.Attempts(resp)[0].StopReason)
 			readAll(t, resp)
 		})
 	})
@@ -314,7 +314,7 @@ func TestOrderOfTheQuestions(t *testing.T) {
 				}
 				resp, err := s.tr.RoundTrip(s.req.WithContext(s.ctx))
 				require.NoError(t, err)
-				require.NoError(t, lastOf(t, resp).Stop)
+				require.NoError(t, lastOf(t, resp).StopReason)
 				readAll(t, resp)
 			}
 		})
@@ -330,7 +330,7 @@ func TestStopOfErrors(t *testing.T) {
 		stop  error
 	}{
 		{"not idempotent", func(tr *resilienthttp.Transport, r *http.Request) *http.Request {
-			tr.Idempotency.Off, r.Method = true, "POST"
+			tr.Idempotency.Disabled, r.Method = true, "POST"
 			return r
 		}, resilienthttp.ErrNotIdempotent},
 		{"not replayable", func(tr *resilienthttp.Transport, r *http.Request) *http.Request {
@@ -370,7 +370,7 @@ func TestStopOfErrors(t *testing.T) {
 				require.ErrorIs(t, err, errReset)
 				e := asError(t, err)
 				require.Equal(t, tt.stop, e.Reason)
-				require.Equal(t, tt.stop, e.Attempts[0].Stop)
+				require.Equal(t, tt.stop, e.Attempts[0].StopReason)
 				require.Zero(t, time.Since(start))
 				if tt.stop == resilienthttp.ErrBreakerOpen {
 					require.GreaterOrEqual(t, e.NotBefore.Sub(start), time.Hour)
@@ -533,7 +533,7 @@ func TestCancelInBackoff(t *testing.T) {
 				require.False(t, asError(t, err).Timeout())
 				attempts := asError(t, err).Attempts
 				require.Len(t, attempts, 2)
-				require.Equal(t, 800*time.Millisecond, attempts[1].Wait)
+				require.Equal(t, 800*time.Millisecond, attempts[1].RetryWait)
 				require.Equal(t, tt.text, err.Error())
 				base.requireBalance(t)
 			})
@@ -552,7 +552,7 @@ func TestClientTimeout(t *testing.T) {
 			resp, err := client.Do(get(t))
 			require.NoError(t, err)
 			require.Equal(t, 3*time.Second, time.Since(start))
-			require.Equal(t, resilienthttp.ErrDeadline, lastOf(t, resp).Stop)
+			require.Equal(t, resilienthttp.ErrDeadline, lastOf(t, resp).StopReason)
 			require.Equal(t, "status 503", readAll(t, resp))
 			require.Len(t, base.calls(), 2)
 		})
@@ -654,7 +654,7 @@ func TestCancelledWaitGivesTheTokenBack(t *testing.T) {
 			req.GetBody = func() (io.ReadCloser, error) { return nil, errReset }
 			resp, err := tr.RoundTrip(req)
 			require.NoError(t, err)
-			require.Equal(t, resilienthttp.ErrNotReplayable, lastOf(t, resp).Stop)
+			require.Equal(t, resilienthttp.ErrNotReplayable, lastOf(t, resp).StopReason)
 			readAll(t, resp)
 		}},
 		{"GetBody panics", func(t *testing.T, tr *resilienthttp.Transport) {
@@ -717,7 +717,7 @@ func TestBreakerOpensDuringTheWait(t *testing.T) {
 				e := asError(t, err)
 				require.Equal(t, resilienthttp.ErrBreakerOpen, e.Reason)
 				require.Len(t, e.Attempts, 1)
-				require.Equal(t, resilienthttp.ErrBreakerOpen, e.Attempts[0].Stop)
+				require.Equal(t, resilienthttp.ErrBreakerOpen, e.Attempts[0].StopReason)
 				synctest.Wait()
 				require.GreaterOrEqual(t, e.NotBefore.Sub(opened), time.Hour)
 				require.False(t, e.Timeout())
@@ -1005,8 +1005,8 @@ func TestWaitsBeforeRetries(t *testing.T) {
 						case want == rest:
 							want = end.Sub(failed)
 						}
-						require.LessOrEqual(t, attempts[i].Wait, want, "wait %d", i+1)
-						require.GreaterOrEqual(t, attempts[i].Wait, want*3/4, "wait %d", i+1)
+						require.LessOrEqual(t, attempts[i].RetryWait, want, "wait %d", i+1)
+						require.GreaterOrEqual(t, attempts[i].RetryWait, want*3/4, "wait %d", i+1)
 					}
 				}
 			})
@@ -1024,7 +1024,7 @@ func TestRetryAfterShortlyBeforeTheDeadline(t *testing.T) {
 			attempts := tripped(t, tr, get(t).WithContext(ctx))
 			cancel()
 			require.Equal(t, "1 503, 2 200", story(attempts))
-			require.GreaterOrEqual(t, attempts[0].Wait, 5*time.Second)
+			require.GreaterOrEqual(t, attempts[0].RetryWait, 5*time.Second)
 		}
 	})
 }

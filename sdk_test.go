@@ -51,7 +51,7 @@ func TestRetriesOfAnSDK(t *testing.T) {
 				readAll(t, resp)
 				if row.owns {
 					require.Len(t, base.calls(), 1)
-					require.Equal(t, resilienthttp.ErrSingleAttempt, lastOf(t, resp).Stop)
+					require.Equal(t, resilienthttp.ErrSingleAttempt, lastOf(t, resp).StopReason)
 				} else {
 					require.Len(t, base.calls(), 4)
 				}
@@ -236,7 +236,7 @@ func TestRepeatedRequest(t *testing.T) {
 				if row.want == 1 {
 					want = resilienthttp.ErrSingleAttempt
 				}
-				require.Equal(t, want, lastOf(t, resp).Stop)
+				require.Equal(t, want, lastOf(t, resp).StopReason)
 			})
 		})
 	}

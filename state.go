@@ -11,7 +11,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/internal/circuit"
 	"github.com/resilienthttp/resilienthttp/internal/latency"
-	"github.com/resilienthttp/resilienthttp/internal/netfail"
+	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/priority"
 	"github.com/resilienthttp/resilienthttp/internal/quota"
 	"github.com/resilienthttp/resilienthttp/internal/scope"
@@ -39,7 +39,7 @@ type ScopeState struct {
 	// InFlight are the attempts that were sent and have neither response headers nor an
 	// error yet. Waiting are those in line for a turn of the rate limit, and Retrying the
 	// calls that wait before a retry.
-	InFlight, Waiting, Retrying int
+	InFlight, Queued, RetryWaiting int
 
 	Latency LatencyStatus
 	Slowest CallStatus    // the slowest call of the last 30 to 60 s that is over; zero: there was none
@@ -55,9 +55,9 @@ type BreakerStatus struct {
 	// not closed, they are those for which it opened.
 	Calls, Failures int
 
-	Since     time.Time // when it came into this state; zero: it has no circuit
-	NotBefore time.Time // requests are refused until then at least; zero: they are not
-	Limit     float64   // of requests in flight, after slow failures; below 1 it is a pause after each; 0: none
+	Since          time.Time // when it came into this state; zero: it has no circuit
+	NotBefore      time.Time // requests are refused until then at least; zero: they are not
+	SlowStartLimit float64   // of requests in flight, after slow failures; below 1 it is a pause after each; 0: none
 }
 
 // BudgetStatus is the bucket of retry tokens of a scope. Used and Remaining together are
@@ -78,24 +78,24 @@ type QuotaStatus struct {
 	Remaining int64     // as far as is known, those in flight taken off
 	Reset     time.Time // when all of it is there again; zero: it is, or nobody knows
 
-	// ClosedUntil is until when no request goes out because the server refuses them;
+	// BlockedUntil is until when no request goes out because the server refuses them;
 	// zero: it is open. (A quota that is used up waits for its Reset instead.)
-	ClosedUntil time.Time
+	BlockedUntil time.Time
 }
 
 // LatencyStatus is how long it took to the response headers of what was answered in the
 // last 45 to 60 s, with whatever status: to within a third, and never too low.
 type LatencyStatus struct {
-	P50, P95, P99 time.Duration
-	Samples       int           // so many answers; 0: nothing is known
-	Timeout       time.Duration // the Transport's AdaptiveTimeout of a first attempt, below any AttemptTimeout; 0: there is none
+	P50, P95, P99   time.Duration
+	Samples         int           // so many answers; 0: nothing is known
+	AdaptiveTimeout time.Duration // the Transport's AdaptiveTimeout of a first attempt, below any AttemptTimeout; 0: there is none
 }
 
 // CallStatus is one call, and where its time went: Latency is Queued, Sent and Waited
 // together, to a millisecond. It says nothing of the request but its scope.
 type CallStatus struct {
-	Start                         time.Time
-	Latency, Queued, Sent, Waited time.Duration // see Call.Spent
+	Start                                   time.Time
+	Latency, QueueWait, InFlight, RetryWait time.Duration // see Call.Timings
 
 	Attempts int    // those sent; copies among them, hedges not
 	Status   int    // of the response; 0: there was none
@@ -138,7 +138,7 @@ func (c *config) state(now time.Time) []ScopeState {
 		s.Budget = c.budget.status(scope.Key{Name: key.Name}, now)
 		if r := keys[i].record; r != nil {
 			r.describe(s, at)
-			s.Latency.Timeout = c.policy.timeout(r, at)
+			s.Latency.AdaptiveTimeout = c.policy.timeout(r, at)
 		}
 	}
 	c.rateLimit.describe(scopes, keys, now)
@@ -183,7 +183,7 @@ func byName(a, b knownScope) int {
 
 func statusOf(s circuit.Status) BreakerStatus {
 	return BreakerStatus{
-		State: BreakerState(s.State), Calls: s.Calls, Failures: s.Failures, Since: s.Since, NotBefore: s.NotBefore, Limit: s.Limit,
+		State: BreakerState(s.State), Calls: s.Calls, Failures: s.Failures, Since: s.Since, NotBefore: s.NotBefore, SlowStartLimit: s.Limit,
 	}
 }
 
@@ -202,7 +202,7 @@ func (l *RateLimit) describe(scopes []ScopeState, keys []knownScope, now time.Ti
 		if told == nil {
 			told = make([]QuotaStatus, 0, len(keys))
 		}
-		s := QuotaStatus{Bucket: bucketName(&q), Limit: q.Limit, Remaining: q.Remaining, Reset: q.Reset, ClosedUntil: q.ClosedUntil}
+		s := QuotaStatus{Bucket: bucketName(&q), Limit: q.Limit, Remaining: q.Remaining, Reset: q.Reset, BlockedUntil: q.BlockedUntil}
 		if quotas := &scopes[i].Quotas; *quotas != nil || len(told) == cap(told) {
 			*quotas = append(*quotas, s)
 		} else {
@@ -242,14 +242,14 @@ type scopeRecord struct {
 
 	answers   latency.Quick // the responses of those successes
 	bodies    latency.Quick // from the headers until the end
-	latencies latency.Record
+	latencies latency.Window
 	adapted   atomic.Pointer[latency.Adaptive] // nil: no policy wants it
 	slowest   slowest
 	failure   lastFailure
 }
 
 func (r *scopeRecord) describe(s *ScopeState, at time.Duration) {
-	s.InFlight, s.Waiting, s.Retrying = int(r.inFlight.Load()), int(r.waiting.Load()), int(r.retrying.Load())
+	s.InFlight, s.Queued, s.RetryWaiting = int(r.inFlight.Load()), int(r.waiting.Load()), int(r.retrying.Load())
 	late := r.latencies.Late(at)
 	s.Latency.Samples = late.Quantiles(
 		latency.Share{Of: 0.5, Took: &s.Latency.P50}, latency.Share{Of: 0.95, Took: &s.Latency.P95}, latency.Share{Of: 0.99, Took: &s.Latency.P99},
@@ -354,7 +354,7 @@ func (f *lastFailure) failed(at time.Time, resp *http.Response, err error) {
 	if resp != nil {
 		f.last.Status = resp.StatusCode
 	} else {
-		f.last.Err = netfail.Describe(err)
+		f.last.Err = neterr.SafeText(err)
 	}
 }
 
@@ -407,9 +407,9 @@ func (c *call) seeEnd(resp *http.Response) {
 }
 
 func (c *call) status(resp *http.Response, took time.Duration) *CallStatus {
-	done := Call{Attempts: c.attempts(), Queued: c.queued}
+	done := Call{Attempts: c.attempts(), QueueWait: c.queued}
 	s := &CallStatus{Start: c.start, Latency: took}
-	s.Queued, s.Sent, s.Waited = done.Spent()
+	s.QueueWait, s.InFlight, s.RetryWait = done.Timings()
 	for i := range done.Attempts {
 		if !done.Attempts[i].Hedge {
 			s.Attempts++

@@ -101,7 +101,7 @@ func TestState(t *testing.T) {
 			answered(t, tr)
 			time.Sleep(2 * s)
 			answered(t, tr)
-			require.Positive(t, known(t, tr).Breaker.Limit)
+			require.Positive(t, known(t, tr).Breaker.SlowStartLimit)
 		})
 	})
 	t.Run("how full the quotas are", func(t *testing.T) {
@@ -138,7 +138,7 @@ func TestState(t *testing.T) {
 			scope := known(t, tr)
 			require.NotEmpty(t, scope.Quotas)
 			held := scope.Quotas[0]
-			until := held.ClosedUntil
+			until := held.BlockedUntil
 			if until.IsZero() {
 				until = held.Reset
 			}
@@ -160,7 +160,7 @@ func TestState(t *testing.T) {
 			at := func() []int {
 				synctest.Wait()
 				scope := known(t, tr)
-				return []int{scope.InFlight, scope.Waiting, scope.Retrying}
+				return []int{scope.InFlight, scope.Queued, scope.RetryWaiting}
 			}
 			require.Equal(t, []int{1, 2, 0}, at())
 			time.Sleep(6 * s)
@@ -192,11 +192,11 @@ func TestState(t *testing.T) {
 			require.Panics(t, func() { answered(t, tr) })
 			answered(t, tr)
 			panicky := resilienthttp.WithTrace(t.Context(), &resilienthttp.Trace{
-				Queued: func(*resilienthttp.Attempt) { panic("hook") },
+				QueueWait: func(*resilienthttp.Attempt) { panic("hook") },
 			})
 			require.Panics(t, func() { _, _ = tr.RoundTrip(get(t).WithContext(panicky)) }) // in line
 			scope := known(t, tr)
-			require.Equal(t, []int{0, 0, 0}, []int{scope.InFlight, scope.Waiting, scope.Retrying})
+			require.Equal(t, []int{0, 0, 0}, []int{scope.InFlight, scope.Queued, scope.RetryWaiting})
 			begun := time.Now()
 			answered(t, tr)
 			require.Less(t, time.Since(begun), 11*s, "who panicked has left the line")
@@ -211,12 +211,12 @@ func TestState(t *testing.T) {
 			answered(t, tr)
 			begun := time.Now()
 			answered(t, tr) // 10 s in line, 2 s, 3 s of backoff and 5 s more in line, 1 s
-			want := resilienthttp.CallStatus{Start: begun, Latency: 21 * s, Queued: 15 * s, Sent: 3 * s, Waited: 3 * s, Attempts: 2, Status: 200}
+			want := resilienthttp.CallStatus{Start: begun, Latency: 21 * s, QueueWait: 15 * s, InFlight: 3 * s, RetryWait: 3 * s, Attempts: 2, Status: 200}
 			got := known(t, tr).Slowest
 			near := func(a, b time.Duration) { require.InDelta(t, a.Seconds(), b.Seconds(), 0.001) }
-			near(want.Queued, got.Queued)
+			near(want.QueueWait, got.QueueWait)
 			near(want.Latency, got.Latency)
-			want.Queued, want.Latency = got.Queued, got.Latency
+			want.QueueWait, want.Latency = got.QueueWait, got.Latency
 			require.Equal(t, want, got)
 			answered(t, tr) // is quicker
 			require.Equal(t, want, known(t, tr).Slowest)
@@ -300,7 +300,7 @@ func TestT8NumbersAgree(t *testing.T) {
 		for _, q := range []time.Duration{scope.Latency.P50, scope.Latency.P95, scope.Latency.P99} {
 			require.InDelta(t, 10, q.Milliseconds(), 3.4)
 		}
-		require.Zero(t, scope.InFlight+scope.Waiting+scope.Retrying)
+		require.Zero(t, scope.InFlight+scope.Queued+scope.RetryWaiting)
 	})
 }
 
@@ -376,7 +376,7 @@ func TestT5StateBesideCalls(t *testing.T) {
 	}
 	wg.Wait()
 	for _, s := range tr.State().Scopes {
-		require.Zero(t, s.InFlight+s.Waiting+s.Retrying)
+		require.Zero(t, s.InFlight+s.Queued+s.RetryWaiting)
 	}
 }
 

@@ -21,12 +21,12 @@ type Attempt struct {
 
 	// Beside is true for a copy that was sent while another attempt was under way: a
 	// hedge, or the copy of an attempt that took very long.
-	Beside bool
+	Concurrent bool
 
 	// OwnLimit is true for one that stood in line for RateLimit.Limit, the program's own
 	// ceiling, at last; false where it did for what the server says, or did not wait. See
 	// Queued.
-	OwnLimit bool
+	LocalLimit bool
 
 	unsent bool // no byte of it left, provably
 
@@ -56,19 +56,19 @@ type Attempt struct {
 	// Queued is the time before Start that the gates took: the wait for a turn of
 	// the rate limit above all. Of a call's first attempt it begins with the call, of
 	// a later one with the end of the wait for it.
-	Queued time.Duration
+	QueueWait time.Duration
 
 	// Wait is the time until the next attempt's turn came to pass the gates: the
 	// backoff, what the server asked for, and the end of copies under way beside it.
 	// When there was no next attempt, it is what the server asked for and was not
 	// waited for; or how long the copies were waited for that stand behind it in the
 	// record (NotBefore tells what was asked then, too).
-	Wait time.Duration
+	RetryWait time.Duration
 
 	// Stop is why no further attempt followed a failure: ErrMaxAttempts,
 	// ErrBudgetExhausted and the others beside them. It is nil on an attempt that
 	// was followed by another, needed none, or failed for good.
-	Stop error
+	StopReason error
 }
 
 // Call is one RoundTrip from its beginning to its end, as CallDone sees it.
@@ -101,7 +101,7 @@ type Call struct {
 	// the call in the end, or until the caller gave up waiting, with the wait before
 	// it. It is 0 for a call that ended with an attempt, unless a copy beside that was
 	// made ready in vain.
-	Queued time.Duration
+	QueueWait time.Duration
 
 	// NotBefore is when a further call has a chance, where that is known: the
 	// Error's, or when what the server asked to wait has passed.
@@ -111,18 +111,18 @@ type Call struct {
 // Spent tells where the time of the call went: at the gates, for a turn of the rate limit
 // above all; under way, until the response headers or an error; and in waits before
 // retries, the ends of copies among them. Together they are Latency, to a millisecond.
-func (c *Call) Spent() (queued, sent, waited time.Duration) {
-	queued = c.Queued
+func (c *Call) Timings() (queued, sent, waited time.Duration) {
+	queued = c.QueueWait
 	for i := range c.Attempts {
 		a := &c.Attempts[i]
-		if !a.Beside {
-			queued += a.Queued
+		if !a.Concurrent {
+			queued += a.QueueWait
 			sent += a.Latency
 		}
 		if i < len(c.Attempts)-1 {
-			waited += a.Wait
+			waited += a.RetryWait
 		} else { // of the wait before a retry that was not sent
-			w := min(a.Wait, c.Queued)
+			w := min(a.RetryWait, c.QueueWait)
 			queued, waited = queued-w, waited+w
 		}
 	}
@@ -143,7 +143,7 @@ type Trace struct {
 	// it may do so more than once. Nothing was made of it yet: its Request is the
 	// caller's, its Start zero. Its Queued is the time so far, and its Wait how much
 	// longer it is likely to take.
-	Queued func(*Attempt)
+	QueueWait func(*Attempt)
 
 	// AttemptDone is called when the attempt has its response headers or its
 	// error, and its verdict.
@@ -156,7 +156,7 @@ type Trace struct {
 	// Refused is called when a gate has refused the first attempt or a further one, and
 	// so ended the call, just before CallDone. Its Err, an *Error, says which gate, by
 	// its Reason, and until when.
-	Refused func(*Call)
+	Rejected func(*Call)
 
 	// CallDone is called when RoundTrip is about to return, for every call that
 	// was well-formed and not cancelled before it began.
@@ -198,10 +198,10 @@ func callBehind(resp *http.Response) *call {
 	return c
 }
 
-// AttemptOf tells a Base, or what it calls, which attempt the context of its request
+// AttemptFromContext tells a Base, or what it calls, which attempt the context of its request
 // belongs to: its number, from 1, and whether it is a hedge. Of Transports inside each
 // other, it is the innermost one's. The number is 0 where the context is of no attempt.
-func AttemptOf(ctx context.Context) (number int, hedge bool) {
+func AttemptFromContext(ctx context.Context) (number int, hedge bool) {
 	if a, ok := ctx.Value(attemptKey{}).(*attempt); ok {
 		return a.record.Number, a.record.Hedge
 	}
@@ -229,7 +229,7 @@ type attemptHook func(*Trace) func(*Attempt)
 func attemptStart(t *Trace) func(*Attempt) { return t.AttemptStart }
 func attemptDone(t *Trace) func(*Attempt)  { return t.AttemptDone }
 func retryWait(t *Trace) func(*Attempt)    { return t.RetryWait }
-func queued(t *Trace) func(*Attempt)       { return t.Queued }
+func queued(t *Trace) func(*Attempt)       { return t.QueueWait }
 
 // tracing reports whether anybody listens.
 func (c *call) tracing() bool { return c.trace != nil || len(c.options.traces) > 0 }
@@ -255,15 +255,15 @@ func (c *call) traceAttempt(pick attemptHook, a *Attempt) {
 func (c *call) traceDone(resp *http.Response) {
 	done := Call{
 		Scope: c.scope, Request: c.request, Response: resp, Attempts: c.attempts(),
-		Start: c.start, Latency: time.Since(c.start), Queued: c.queued, NotBefore: c.notBefore(),
+		Start: c.start, Latency: time.Since(c.start), QueueWait: c.queued, NotBefore: c.notBefore(),
 	}
 	if c.failure != nil {
 		done.Err = c.failure
 	}
 	if c.refused {
 		c.eachTrace(func(t *Trace) {
-			if t.Refused != nil {
-				t.Refused(&done)
+			if t.Rejected != nil {
+				t.Rejected(&done)
 			}
 		})
 	}
@@ -279,7 +279,7 @@ func (c *call) notBefore() time.Time {
 	if c.failure != nil {
 		return c.failure.NotBefore
 	}
-	if last := c.last; last.record.Stop != nil && last.asked > 0 {
+	if last := c.last; last.record.StopReason != nil && last.asked > 0 {
 		return last.record.Start.Add(last.record.Latency).Add(last.asked)
 	}
 	return time.Time{}

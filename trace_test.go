@@ -52,9 +52,9 @@ func (m *minutes) trace(name string) *resilienthttp.Trace {
 	return &resilienthttp.Trace{
 		AttemptStart: func(a *resilienthttp.Attempt) { m.addf("%s start %s", name, attemptName(a)) },
 		AttemptDone:  func(a *resilienthttp.Attempt) { m.addf("%s done %s %v", name, attemptName(a), a.Verdict) },
-		Queued:       func(a *resilienthttp.Attempt) { m.addf("%s queued %s %v", name, attemptName(a), a.Wait) },
-		RetryWait:    func(a *resilienthttp.Attempt) { m.addf("%s wait %s %v", name, attemptName(a), a.Wait) },
-		Refused:      func(c *resilienthttp.Call) { m.addf("%s refused %d", name, len(c.Attempts)) },
+		QueueWait:    func(a *resilienthttp.Attempt) { m.addf("%s queued %s %v", name, attemptName(a), a.RetryWait) },
+		RetryWait:    func(a *resilienthttp.Attempt) { m.addf("%s wait %s %v", name, attemptName(a), a.RetryWait) },
+		Rejected:     func(c *resilienthttp.Call) { m.addf("%s refused %d", name, len(c.Attempts)) },
 		CallDone:     func(c *resilienthttp.Call) { m.addf("%s call %d", name, len(c.Attempts)) },
 		BreakerChange: func(c resilienthttp.BreakerChange) {
 			m.addf("%s breaker %s %v-%v", name, c.Scope, c.From, c.To)
@@ -165,12 +165,12 @@ func TestTraceContent(t *testing.T) {
 					require.NoError(t, a.Err)
 					require.Equal(t, resilienthttp.VerdictThrottled, a.Verdict)
 				}
-				require.NoError(t, a.Stop)
+				require.NoError(t, a.StopReason)
 			},
 			RetryWait: func(a *resilienthttp.Attempt) {
 				hooks = append(hooks, "wait")
 				require.Equal(t, 1, a.Number)
-				require.Equal(t, time.Second, a.Wait)
+				require.Equal(t, time.Second, a.RetryWait)
 				require.ErrorIs(t, a.Err, broken)
 			},
 			CallDone: func(c *resilienthttp.Call) {
@@ -183,8 +183,8 @@ func TestTraceContent(t *testing.T) {
 				require.Equal(t, "body", string(body), "unread when CallDone sees it")
 				require.NoError(t, c.Err)
 				require.Len(t, c.Attempts, 2)
-				require.Equal(t, resilienthttp.ErrRetryAfter, c.Attempts[1].Stop)
-				require.Equal(t, time.Hour, c.Attempts[1].Wait)
+				require.Equal(t, resilienthttp.ErrRetryAfter, c.Attempts[1].StopReason)
+				require.Equal(t, time.Hour, c.Attempts[1].RetryWait)
 				require.Equal(t, begun, c.Start)
 				require.Equal(t, 1040*time.Millisecond, c.Latency)
 				require.Equal(t, time.Now().Add(time.Hour), c.NotBefore)
@@ -234,11 +234,11 @@ func TestTraceQueued(t *testing.T) {
 			told, number := make(chan time.Time, 2), make(chan int, 2)
 			tr := &resilienthttp.Transport{
 				Base: script(status(200, "X-RateLimit-Limit", "1", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "10")),
-				Trace: &resilienthttp.Trace{Queued: func(a *resilienthttp.Attempt) {
+				Trace: &resilienthttp.Trace{QueueWait: func(a *resilienthttp.Attempt) {
 					require.Equal(t, "/things", a.Request.URL.Path, "the caller's")
-					require.InDelta(t, 10*s, a.Wait, float64(2*s))
+					require.InDelta(t, 10*s, a.RetryWait, float64(2*s))
 					require.Zero(t, a.Start)
-					require.False(t, a.OwnLimit, "it is the server's")
+					require.False(t, a.LocalLimit, "it is the server's")
 					told <- time.Now()
 					number <- a.Number
 				}},
@@ -249,7 +249,7 @@ func TestTraceQueued(t *testing.T) {
 			require.Equal(t, begun, <-told)
 			require.Equal(t, 1, <-number)
 			require.GreaterOrEqual(t, time.Since(begun), 9*s)
-			require.GreaterOrEqual(t, known(t, tr).Slowest.Queued, 9*s)
+			require.GreaterOrEqual(t, known(t, tr).Slowest.QueueWait, 9*s)
 		})
 	})
 	t.Run("a retry, and no hedge", func(t *testing.T) {
@@ -258,16 +258,16 @@ func TestTraceQueued(t *testing.T) {
 			tr := &resilienthttp.Transport{
 				Base: script(after(3*s, status(503)), status(200)), Policy: every(s), Breaker: never(),
 				RateLimit: &resilienthttp.RateLimit{Limit: 0.1, Burst: 1}, Hedge: &resilienthttp.Hedge{Delay: s},
-				Trace: &resilienthttp.Trace{Queued: func(a *resilienthttp.Attempt) {
-					m.addf("%d after %v for %v, own %t", a.Number, a.Queued, a.Wait.Round(time.Millisecond), a.OwnLimit)
+				Trace: &resilienthttp.Trace{QueueWait: func(a *resilienthttp.Attempt) {
+					m.addf("%d after %v for %v, own %t", a.Number, a.QueueWait, a.RetryWait.Round(time.Millisecond), a.LocalLimit)
 				}},
 			}
 			resp, err := tr.RoundTrip(get(t))
 			require.NoError(t, err)
 			require.Equal(t, []string{"2 after 0s for 6s, own true"}, m.read())
 			attempts := resilienthttp.Attempts(resp)
-			require.False(t, attempts[0].OwnLimit, "it did not wait")
-			require.True(t, attempts[1].OwnLimit)
+			require.False(t, attempts[0].LocalLimit, "it did not wait")
+			require.True(t, attempts[1].LocalLimit)
 		})
 	})
 	t.Run("a hook that panics gives a probe's place back", func(t *testing.T) {
@@ -278,7 +278,7 @@ func TestTraceQueued(t *testing.T) {
 			}
 			answered(t, tr)
 			time.Sleep(2 * s) // its circuit is half-open
-			panicky := resilienthttp.WithTrace(t.Context(), &resilienthttp.Trace{Queued: func(*resilienthttp.Attempt) { panic("hook") }})
+			panicky := resilienthttp.WithTrace(t.Context(), &resilienthttp.Trace{QueueWait: func(*resilienthttp.Attempt) { panic("hook") }})
 			require.Panics(t, func() { _, _ = tr.RoundTrip(get(t).WithContext(panicky)) })
 			require.Zero(t, known(t, tr).Breaker.NotBefore, "its place is free")
 			answered(t, tr)
@@ -339,7 +339,7 @@ func TestTraceRefused(t *testing.T) {
 		transport.Trace = m.trace("T")
 		ctx := resilienthttp.WithTrace(t.Context(), m.trace("ctx"))
 		attempts := tripped(t, transport, newCall(ctx, t, http.MethodGet, ""))
-		require.Equal(t, resilienthttp.ErrBreakerOpen, attempts[0].Stop)
+		require.Equal(t, resilienthttp.ErrBreakerOpen, attempts[0].StopReason)
 		require.Equal(t, []string{
 			"T start 1", "ctx start 1", "T breaker api.test closed-open", "ctx breaker api.test closed-open",
 			"T done 1 transient", "ctx done 1 transient", "T call 1", "ctx call 1",
@@ -414,8 +414,8 @@ func TestHooksHoldNoLock(t *testing.T) {
 			AttemptStart:  func(*resilienthttp.Attempt) { callBack("AttemptStart") },
 			AttemptDone:   func(*resilienthttp.Attempt) { callBack("AttemptDone") },
 			RetryWait:     func(*resilienthttp.Attempt) { callBack("RetryWait") },
-			Queued:        func(*resilienthttp.Attempt) { callBack("Queued") },
-			Refused:       func(*resilienthttp.Call) { callBack("Refused") },
+			QueueWait:     func(*resilienthttp.Attempt) { callBack("Queued") },
+			Rejected:      func(*resilienthttp.Call) { callBack("Refused") },
 			CallDone:      func(*resilienthttp.Call) { callBack("CallDone") },
 			BreakerChange: func(resilienthttp.BreakerChange) { callBack("BreakerChange") },
 		}
@@ -799,7 +799,7 @@ func TestLogTraceTellsNoSecrets(t *testing.T) {
 }
 
 // TestTimeIsAccountedFor is §4.24: Queued and Latency of the attempts that are not
-// beside another, Wait of all but the last, and Call.Queued are Call.Latency.
+// beside another, Wait of all but the last, and Call.QueueWait are Call.Latency.
 func TestTimeIsAccountedFor(t *testing.T) {
 	const s = time.Second
 	hang := func(d time.Duration, code int) step { return after(d, status(code)) }
@@ -870,7 +870,7 @@ func TestTimeIsAccountedFor(t *testing.T) {
 					}
 				}
 				if row.cancel > 0 {
-					require.Equal(t, row.cancel, done.Queued)
+					require.Equal(t, row.cancel, done.QueueWait)
 				}
 				requireAccounted(t, &done)
 			})
@@ -881,13 +881,13 @@ func TestTimeIsAccountedFor(t *testing.T) {
 // requireAccounted requires §4.24 of a call.
 func requireAccounted(tb testing.TB, done *resilienthttp.Call) {
 	tb.Helper()
-	sum := done.Queued
+	sum := done.QueueWait
 	for i, a := range done.Attempts {
-		if !a.Beside {
-			sum += a.Queued + a.Latency
+		if !a.Concurrent {
+			sum += a.QueueWait + a.Latency
 		}
 		if i < len(done.Attempts)-1 {
-			sum += a.Wait
+			sum += a.RetryWait
 		}
 	}
 	require.InDelta(tb, done.Latency.Seconds(), sum.Seconds(), 0.001, "%+v", *done)
@@ -963,25 +963,25 @@ func TestAttemptOf(t *testing.T) {
 		steps := script(status(503), hanging, status(200))
 		base := roundTripper(func(r *http.Request) (*http.Response, error) {
 			type key struct{}
-			number, hedge := resilienthttp.AttemptOf(context.WithValue(r.Context(), key{}, "a signer's"))
+			number, hedge := resilienthttp.AttemptFromContext(context.WithValue(r.Context(), key{}, "a signer's"))
 			told.addf("%d %v", number, hedge)
 			return steps.RoundTrip(r)
 		})
 		tr := &resilienthttp.Transport{Base: base, Hedge: &resilienthttp.Hedge{Delay: time.Second}}
 		outer := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
-			number, hedge := resilienthttp.AttemptOf(r.Context())
+			number, hedge := resilienthttp.AttemptFromContext(r.Context())
 			told.addf("outer %d %v", number, hedge)
 			return tr.RoundTrip(r.WithContext(context.WithoutCancel(context.Background())))
 		})}
 		resp, err := outer.RoundTrip(get(t))
 		require.NoError(t, err)
-		number, hedge := resilienthttp.AttemptOf(resp.Request.Context())
+		number, hedge := resilienthttp.AttemptFromContext(resp.Request.Context())
 		readAll(t, resp)
 		require.Equal(t, []string{"outer 1 false", "1 false", "2 false", "2 true"}, told.read())
 		require.Zero(t, number, "a response is of a call")
 		require.False(t, hedge)
 	})
-	number, hedge := resilienthttp.AttemptOf(context.Background())
+	number, hedge := resilienthttp.AttemptFromContext(context.Background())
 	require.Zero(t, number)
 	require.False(t, hedge)
 }

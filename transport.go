@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/netfail"
+	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/scope"
 )
 
@@ -249,7 +249,7 @@ func NewBase() *http.Transport {
 	base.MaxIdleConns = 1000
 	base.MaxIdleConnsPerHost = 100
 	if base.OnProxyConnectResponse == nil {
-		base.OnProxyConnectResponse = netfail.ConnectAnswer
+		base.OnProxyConnectResponse = neterr.ConnectAnswer
 	}
 	if base.HTTP2 == nil {
 		// A connection whose peer has vanished would otherwise fail every call

@@ -31,7 +31,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/faulttest"
-	"github.com/resilienthttp/resilienthttp/internal/contract"
+	"github.com/resilienthttp/resilienthttp/internal/conformance"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
@@ -48,7 +48,7 @@ func TestContract(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			contract.Test(t, func(base http.RoundTripper) http.RoundTripper {
+			conformance.Test(t, func(base http.RoundTripper) http.RoundTripper {
 				wrapped := tr()
 				wrapped.Base = base
 				return wrapped
@@ -128,9 +128,9 @@ func TestEveryFailureStatusIsReturned(t *testing.T) {
 			require.Same(t, resp, last.Response)
 			if n > 1 {
 				require.Equal(t, 6, n, "%d", code)
-				require.Equal(t, resilienthttp.ErrMaxAttempts, last.Stop)
+				require.Equal(t, resilienthttp.ErrMaxAttempts, last.StopReason)
 			} else {
-				require.NoError(t, last.Stop)
+				require.NoError(t, last.StopReason)
 				require.Equal(t, resilienthttp.VerdictPermanent, last.Verdict)
 			}
 			require.Equal(t, fmt.Sprintf("body %d of %d", n, code), readAll(t, resp))
@@ -474,8 +474,8 @@ func TestRetriedRedirectPassesThrough(t *testing.T) {
 func TestClientFollowsRedirects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := faulttest.NewInMemory(t, faulttest.Script{
-			{Route: "/a", Do: faulttest.Redirect(http.StatusTemporaryRedirect, "/b")},
-			{Route: "/b", Do: faulttest.Sequence(faulttest.Status(503), faulttest.OK("there"))},
+			{Route: "/a", Handler: faulttest.Redirect(http.StatusTemporaryRedirect, "/b")},
+			{Route: "/b", Handler: faulttest.Sequence(faulttest.Status(503), faulttest.OK("there"))},
 		})
 		client := &http.Client{Transport: &resilienthttp.Transport{Base: s.Transport()}}
 		resp, err := client.Post(s.URL+"/a", "text/plain", strings.NewReader("order"))
@@ -738,7 +738,7 @@ func TestNoGetBodyIsOneAttempt(t *testing.T) {
 				resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(req)
 				require.NoError(t, err)
 				require.Equal(t, 503, resp.StatusCode)
-				require.Equal(t, tt.stop, lastOf(t, resp).Stop)
+				require.Equal(t, tt.stop, lastOf(t, resp).StopReason)
 				require.Equal(t, "status 503", readAll(t, resp))
 				require.Len(t, base.calls(), tt.attempts)
 			})
@@ -893,9 +893,9 @@ func TestFailureClosesNoIdleConnectionOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		good := &faulttest.Server{InMemory: true, Host: "good.test", Script: faulttest.OK("good")}
 		good.Start(t)
-		bad := &faulttest.Server{Beside: good, Host: "bad.test", Script: faulttest.ResetAfterRead}
+		bad := &faulttest.Server{Network: good, Host: "bad.test", Script: faulttest.ResetAfterRead}
 		bad.Start(t)
-		refused := &faulttest.Server{Beside: good, Host: "refused.test"}
+		refused := &faulttest.Server{Network: good, Host: "refused.test"}
 		refused.Start(t)
 		refused.Close()
 		tr := &resilienthttp.Transport{Base: good.Transport()}
@@ -1030,7 +1030,7 @@ func TestStress(t *testing.T) {
 		fine := faulttest.OK(strings.Repeat("x", 1000))
 		s := faulttest.NewInMemory(t, faulttest.Cycle(
 			faulttest.Status(503), faulttest.Status(503),
-			faulttest.Reply{Status: 429, RetryAfter: 5 * time.Millisecond, Form: faulttest.Millis},
+			faulttest.Reply{Status: 429, RetryAfter: 5 * time.Millisecond, RetryAfterFormat: faulttest.Millis},
 			faulttest.ResetAfterRead,
 			faulttest.Reply{Delay: 2 * time.Second},
 			faulttest.Status(404),
@@ -1224,14 +1224,14 @@ func TestBadGates(t *testing.T) {
 			Budget:    &resilienthttp.Budget{Ratio: math.MaxFloat64, MinTokens: math.MaxInt},
 			Breaker:   &resilienthttp.Breaker{FailureRatio: 1, MinRequests: math.MaxInt, Window: huge, Cooldown: huge, MaxCooldown: huge, Probes: math.MaxInt},
 			Hedge:     &resilienthttp.Hedge{Delay: huge, MaxRatio: math.MaxFloat64},
-			RateLimit: &resilienthttp.RateLimit{Limit: math.MaxFloat64, Burst: math.MaxInt, MaxWait: huge, MaxClosed: huge},
+			RateLimit: &resilienthttp.RateLimit{Limit: math.MaxFloat64, Burst: math.MaxInt, MaxWait: huge, MaxBlock: huge},
 			Deadline:  resilienthttp.Deadline{Margin: -huge, Max: huge},
 		},
 		"negative": {
 			Budget:    &resilienthttp.Budget{Ratio: -1, MinTokens: math.MinInt},
 			Breaker:   &resilienthttp.Breaker{FailureRatio: -1, MinRequests: math.MinInt, Window: math.MinInt64, Cooldown: math.MinInt64, MaxCooldown: math.MinInt64, Probes: math.MinInt},
 			Hedge:     &resilienthttp.Hedge{Delay: math.MinInt64},
-			RateLimit: &resilienthttp.RateLimit{Limit: -1, Burst: math.MinInt, MaxWait: math.MinInt64, MaxClosed: math.MinInt64},
+			RateLimit: &resilienthttp.RateLimit{Limit: -1, Burst: math.MinInt, MaxWait: math.MinInt64, MaxBlock: math.MinInt64},
 			Deadline:  resilienthttp.Deadline{Margin: math.MinInt64, Max: math.MinInt64},
 		},
 		"a breaker of nanoseconds": {
@@ -1313,7 +1313,7 @@ func TestKeepAliveRace(t *testing.T) {
 				resetConn(conn)
 			})
 			tr := overSockets(t)
-			tr.Idempotency.Off = tt.keyless
+			tr.Idempotency.Disabled = tt.keyless
 			for i := range 10 {
 				resp, err := tr.RoundTrip(newRequest(t, tt.method, url, "content"))
 				if i > 0 && !tt.ok {
@@ -1333,8 +1333,8 @@ func TestKeepAliveRace(t *testing.T) {
 func TestRedirectWithBody(t *testing.T) {
 	other := faulttest.New(t, nil)
 	s := faulttest.New(t, faulttest.Script{
-		{Route: "/1", Do: faulttest.Redirect(307, "/2")},
-		{Route: "/2", Do: faulttest.Redirect(308, other.URL)},
+		{Route: "/1", Handler: faulttest.Redirect(307, "/2")},
+		{Route: "/2", Handler: faulttest.Redirect(308, other.URL)},
 	})
 	resp, err := (&http.Client{Transport: overSockets(t)}).Post(s.URL+"/1", "text/plain", strings.NewReader("order"))
 	require.NoError(t, err)

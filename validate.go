@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/resilienthttp/resilienthttp/internal/complaint"
-	"github.com/resilienthttp/resilienthttp/internal/hosts"
-	"github.com/resilienthttp/resilienthttp/internal/netfail"
+	"github.com/resilienthttp/resilienthttp/internal/hostmatch"
+	"github.com/resilienthttp/resilienthttp/internal/neterr"
+	"github.com/resilienthttp/resilienthttp/internal/validate"
 )
 
 // Validate tells what is wrong with the configuration, all of it and each by the name of
@@ -23,62 +23,62 @@ import (
 // too short for the keys that are made. All other numbers mean something: each field says
 // what, also when it is negative, NaN or large.
 func (t *Transport) Validate() error {
-	c := complaints{complaint.List{Of: netfail.ErrMisconfigured}}
+	c := complaints{validate.Errors{Of: neterr.ErrMisconfigured}}
 	c.headers(t)
 	c.base(t)
 	p, d := &t.Policy, t.Deadline.withDefaults()
-	c.Unit("Policy.AttemptTimeout", p.AttemptTimeout)
-	c.Unit("Policy.ReadTimeout", p.ReadTimeout)
-	c.Unit("Policy.MaxRetryAfter", p.MaxRetryAfter)
-	c.Unit("Deadline.Margin", d.Margin)
-	c.Unit("Deadline.Max", d.Max)
-	c.Add(!d.Off && p.AttemptTimeout > 0 && d.Margin >= p.AttemptTimeout, "Deadline.Margin leaves nothing of Policy.AttemptTimeout")
-	if a := p.Adaptive; a != nil {
-		c.Unit("Policy.Adaptive.Min", a.Min)
-		c.Share("Policy.Adaptive.Quantile", a.Quantile)
-		c.Add(a.Multiple > 0 && a.Multiple < 1, fmt.Sprintf("Policy.Adaptive.Multiple is %v: what is usual takes longer than a part of the Quantile", a.Multiple))
+	c.Duration("Policy.AttemptTimeout", p.AttemptTimeout)
+	c.Duration("Policy.ReadTimeout", p.ReadTimeout)
+	c.Duration("Policy.MaxRetryAfter", p.MaxRetryAfter)
+	c.Duration("Deadline.Margin", d.Margin)
+	c.Duration("Deadline.Max", d.Max)
+	c.Check(!d.Disabled && p.AttemptTimeout > 0 && d.Margin >= p.AttemptTimeout, "Deadline.Margin leaves nothing of Policy.AttemptTimeout")
+	if a := p.AdaptiveTimeout; a != nil {
+		c.Duration("Policy.AdaptiveTimeout.Min", a.Min)
+		c.Ratio("Policy.AdaptiveTimeout.Quantile", a.Quantile)
+		c.Check(a.Multiple > 0 && a.Multiple < 1, fmt.Sprintf("Policy.AdaptiveTimeout.Multiple is %v: what is usual takes longer than a part of the Quantile", a.Multiple))
 	}
 	if l := t.RateLimit; l != nil {
-		c.Unit("RateLimit.MaxWait", l.MaxWait)
-		c.Unit("RateLimit.MaxClosed", l.MaxClosed)
+		c.Duration("RateLimit.MaxWait", l.MaxWait)
+		c.Duration("RateLimit.MaxBlock", l.MaxBlock)
 	}
 	if b := t.Breaker; b != nil {
-		c.Unit("Breaker.Window", b.Window)
-		c.Unit("Breaker.Cooldown", b.Cooldown)
-		c.Unit("Breaker.MaxCooldown", b.MaxCooldown)
-		c.Share("Breaker.FailureRatio", b.FailureRatio)
+		c.Duration("Breaker.Window", b.Window)
+		c.Duration("Breaker.Cooldown", b.Cooldown)
+		c.Duration("Breaker.MaxCooldown", b.MaxCooldown)
+		c.Ratio("Breaker.FailureRatio", b.FailureRatio)
 	}
 	if h := t.Hedge; h != nil {
-		c.Unit("Hedge.Delay", h.Delay)
-		c.Share("Hedge.Quantile", h.Quantile)
+		c.Duration("Hedge.Delay", h.Delay)
+		c.Ratio("Hedge.Quantile", h.Quantile)
 	}
 	return c.Err()
 }
 
 // complaints are what is wrong with a Transport.
-type complaints struct{ complaint.List }
+type complaints struct{ validate.Errors }
 
 // headers complains of names.
 func (c *complaints) headers(t *Transport) {
 	i, d := t.Idempotency.withDefaults(), t.Deadline.withDefaults()
 	c.Header("Idempotency.Header", i.Header)
 	c.Header("Deadline.Header", d.Header)
-	c.Add(i.Header == d.Header, "Idempotency.Header and Deadline.Header are the same")
+	c.Check(i.Header == d.Header, "Idempotency.Header and Deadline.Header are the same")
 	for _, ours := range [...]string{timeoutHeader, retryOwnerHeader} {
-		c.Add(i.Header == ours || d.Header == ours, "Idempotency.Header or Deadline.Header is "+ours+", which is sent already")
+		c.Check(i.Header == ours || d.Header == ours, "Idempotency.Header or Deadline.Header is "+ours+", which is sent already")
 	}
-	c.Add(t.Idempotency.MaxLength < 0, "Idempotency.MaxLength is negative")
-	c.Add(t.Idempotency.tooShortForKeys(), fmt.Sprintf(
+	c.Check(t.Idempotency.MaxLength < 0, "Idempotency.MaxLength is negative")
+	c.Check(t.Idempotency.tooShortForKeys(), fmt.Sprintf(
 		"Idempotency.MaxLength is %d, and the keys that are made while NewKey is nil have %d characters", t.Idempotency.MaxLength, generatedLength))
 	for _, pattern := range i.Hosts {
-		if err := hosts.Check(pattern); err != nil {
-			c.Add(true, "Idempotency.Hosts "+err.Error())
+		if err := hostmatch.Check(pattern); err != nil {
+			c.Check(true, "Idempotency.Hosts "+err.Error())
 		}
 	}
 	for _, method := range i.Methods {
-		c.Add(!complaint.Token(method), "Idempotency.Methods has one that is no method")
+		c.Check(!validate.Token(method), "Idempotency.Methods has one that is no method")
 		upper := strings.ToUpper(method)
-		c.Add(upper != method && slices.Contains(usualMethods, upper), "Idempotency.Methods has "+method+": methods are told apart by case, and it is "+upper)
+		c.Check(upper != method && slices.Contains(usualMethods, upper), "Idempotency.Methods has "+method+": methods are told apart by case, and it is "+upper)
 	}
 }
 
@@ -87,11 +87,11 @@ var usualMethods = []string{ //nolint:gochecknoglobals // never written to
 }
 
 func (c *complaints) base(t *Transport) {
-	c.Add(t.Base == http.RoundTripper(t), "Base is the Transport itself")
+	c.Check(t.Base == http.RoundTripper(t), "Base is the Transport itself")
 	switch base := t.Base.(type) {
 	case *http.Transport:
-		c.Add(base == nil, "Base is an *http.Transport that is nil")
+		c.Check(base == nil, "Base is an *http.Transport that is nil")
 	case *Transport:
-		c.Add(base == nil, "Base is a *Transport that is nil")
+		c.Check(base == nil, "Base is a *Transport that is nil")
 	}
 }

@@ -25,10 +25,10 @@ func TestValidate(t *testing.T) {
 			Policy: resilienthttp.Policy{MaxAttempts: -1, AttemptTimeout: -1}, Budget: &resilienthttp.Budget{Ratio: math.NaN()},
 			Breaker: &resilienthttp.Breaker{FailureRatio: math.Inf(1)}, Hedge: &resilienthttp.Hedge{Quantile: -7},
 		}, nil},
-		{"an adaptive timeout", &fields{Policy: resilienthttp.Policy{Adaptive: &resilienthttp.AdaptiveTimeout{}}}, nil},
-		{"one that is off", &fields{Policy: resilienthttp.Policy{Adaptive: &resilienthttp.AdaptiveTimeout{Multiple: -1, Quantile: math.NaN(), Min: -1, MinSamples: -1}}}, nil},
-		{"one that nobody can mean", &fields{Policy: resilienthttp.Policy{Adaptive: &resilienthttp.AdaptiveTimeout{Multiple: 0.5, Quantile: 99, Min: 250}}}, []string{
-			"Policy.Adaptive.Multiple is 0.5", "Policy.Adaptive.Quantile is 99", "Policy.Adaptive.Min is 250ns",
+		{"an adaptive timeout", &fields{Policy: resilienthttp.Policy{AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{}}}, nil},
+		{"one that is off", &fields{Policy: resilienthttp.Policy{AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{Multiple: -1, Quantile: math.NaN(), Min: -1, MinSamples: -1}}}, nil},
+		{"one that nobody can mean", &fields{Policy: resilienthttp.Policy{AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{Multiple: 0.5, Quantile: 99, Min: 250}}}, []string{
+			"Policy.AdaptiveTimeout.Multiple is 0.5", "Policy.AdaptiveTimeout.Quantile is 99", "Policy.AdaptiveTimeout.Min is 250ns",
 		}},
 		{"names", &fields{Idempotency: resilienthttp.Idempotency{Header: "a b"}, Deadline: resilienthttp.Deadline{Header: "c:"}}, []string{
 			"Idempotency.Header is not", "Deadline.Header is not",
@@ -41,16 +41,16 @@ func TestValidate(t *testing.T) {
 		{"nanoseconds", &fields{
 			Policy:    resilienthttp.Policy{AttemptTimeout: 5, ReadTimeout: 30, MaxRetryAfter: 60},
 			Deadline:  resilienthttp.Deadline{Margin: 2, Max: 999},
-			RateLimit: &resilienthttp.RateLimit{MaxWait: 60, MaxClosed: 3}, Hedge: &resilienthttp.Hedge{Delay: 100},
+			RateLimit: &resilienthttp.RateLimit{MaxWait: 60, MaxBlock: 3}, Hedge: &resilienthttp.Hedge{Delay: 100},
 			Breaker: &resilienthttp.Breaker{Window: 10, Cooldown: 100, MaxCooldown: 200},
 		}, []string{
 			"Policy.AttemptTimeout is 5ns", "Policy.ReadTimeout", "Policy.MaxRetryAfter", "Deadline.Margin", "Deadline.Max is 999ns",
-			"RateLimit.MaxWait", "RateLimit.MaxClosed", "Hedge.Delay", "Breaker.Window", "Breaker.Cooldown", "Breaker.MaxCooldown",
+			"RateLimit.MaxWait", "RateLimit.MaxBlock", "Hedge.Delay", "Breaker.Window", "Breaker.Cooldown", "Breaker.MaxCooldown",
 		}},
 		{"the least of all may be meant", &fields{
 			Policy:    resilienthttp.Policy{AttemptTimeout: 1, ReadTimeout: 1, MaxRetryAfter: 1},
-			Deadline:  resilienthttp.Deadline{Off: true, Margin: 1, Max: 1},
-			RateLimit: &resilienthttp.RateLimit{MaxWait: 1, MaxClosed: 1}, Hedge: &resilienthttp.Hedge{Delay: 1},
+			Deadline:  resilienthttp.Deadline{Disabled: true, Margin: 1, Max: 1},
+			RateLimit: &resilienthttp.RateLimit{MaxWait: 1, MaxBlock: 1}, Hedge: &resilienthttp.Hedge{Delay: 1},
 			Breaker: &resilienthttp.Breaker{Window: 1, Cooldown: 1, MaxCooldown: 1},
 		}, nil},
 		{"and a microsecond", &fields{Policy: resilienthttp.Policy{AttemptTimeout: time.Microsecond, ReadTimeout: time.Microsecond}}, nil},
@@ -62,11 +62,11 @@ func TestValidate(t *testing.T) {
 		{"keys that are too long", &fields{Idempotency: resilienthttp.Idempotency{MaxLength: 35}}, []string{"Idempotency.MaxLength is 35, and the keys"}},
 		{"keys that just fit", &fields{Idempotency: resilienthttp.Idempotency{MaxLength: 36}}, nil},
 		{"short keys of one's own", &fields{Idempotency: resilienthttp.Idempotency{MaxLength: 5, NewKey: func(*http.Request) string { return "k" }}}, nil},
-		{"short keys of callers", &fields{Idempotency: resilienthttp.Idempotency{MaxLength: 5, Off: true}}, nil},
+		{"short keys of callers", &fields{Idempotency: resilienthttp.Idempotency{MaxLength: 5, Disabled: true}}, nil},
 		{"short keys, and none are made", &fields{Idempotency: resilienthttp.Idempotency{MaxLength: 5, Methods: []string{}}}, nil},
 		{"no time is left", &fields{Policy: resilienthttp.Policy{AttemptTimeout: time.Second}, Deadline: resilienthttp.Deadline{Margin: time.Second}}, []string{"Deadline.Margin"}},
 		{"which nobody is told", &fields{
-			Policy: resilienthttp.Policy{AttemptTimeout: time.Second}, Deadline: resilienthttp.Deadline{Off: true, Margin: time.Second},
+			Policy: resilienthttp.Policy{AttemptTimeout: time.Second}, Deadline: resilienthttp.Deadline{Disabled: true, Margin: time.Second},
 		}, nil},
 		{"hosts", &fields{Idempotency: resilienthttp.Idempotency{Hosts: []string{"https://api.test", "*.API.test", "", "*.ok.test", "ok.test:80"}, MaxLength: -1}}, []string{
 			"Idempotency.Hosts has \"https://api.test\", which is no host", "Idempotency.Hosts has \"*.API.test\", which is not in lower case", "Idempotency.Hosts has an empty host", "Idempotency.MaxLength",
@@ -87,7 +87,7 @@ func TestValidate(t *testing.T) {
 			require.Len(t, strings.Split(err.Error(), "\n"), len(row.want), "and no more: %v", err)
 			_, got := row.tr.RoundTrip(get(t))
 			require.EqualError(t, asError(t, got).Err, err.Error(), "each call says so too")
-			require.True(t, asError(t, got).Unsent())
+			require.True(t, asError(t, got).NotSent())
 		})
 	}
 	t.Run("itself", func(t *testing.T) {

@@ -35,7 +35,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	api := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprint(w, "served as ", resilienthttp.PriorityOf(r.Context()))
+		fmt.Fprint(w, "served as ", resilienthttp.PriorityFromContext(r.Context()))
 	})
 	handler := resilienthttp.Deadline{}.Handler(shedder.Handler(quota.Handler(api)))
 

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/complaint"
+	"github.com/resilienthttp/resilienthttp/internal/validate"
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
 
@@ -97,17 +97,17 @@ type Quota struct {
 // at start. A Quota that is misconfigured answers 500 to all. Wrong is also a Window that
 // nobody can mean: 60 is sixty nanoseconds.
 func (q *Quota) Validate() error {
-	wrong := complaint.List{Of: errAdmission}
-	wrong.Add(q.Limit == 0, "Quota.Limit is not set")
-	wrong.Unit("Quota.Window", q.Window)
+	wrong := validate.Errors{Of: errAdmission}
+	wrong.Check(q.Limit == 0, "Quota.Limit is not set")
+	wrong.Duration("Quota.Window", q.Window)
 	if rule := q.asRule(); rule.Limit != 0 {
 		if err := rule.Validate(); err != nil {
-			wrong.Also(fmt.Errorf("admission: Quota: %w", err))
+			wrong.Append(fmt.Errorf("admission: Quota: %w", err))
 		}
 	}
-	wrong.Add(len(q.Name) > longestName, fmt.Sprintf("Quota.Name has %d characters, and must have at most %d", len(q.Name), longestName))
+	wrong.Check(len(q.Name) > longestName, fmt.Sprintf("Quota.Name has %d characters, and must have at most %d", len(q.Name), longestName))
 	invisible := strings.ContainsFunc(q.Name, func(c rune) bool { return c < ' ' || c > '~' })
-	wrong.Add(invisible, fmt.Sprintf("Quota.Name %q has others than visible ASCII characters and spaces", q.Name))
+	wrong.Check(invisible, fmt.Sprintf("Quota.Name %q has others than visible ASCII characters and spaces", q.Name))
 	return wrong.Err()
 }
 

@@ -513,9 +513,9 @@ func FuzzQuotaHeaders(f *testing.F) {
 		require.NoError(t, err)
 		resp := ask(t, q.Handler(ok()))
 		state, _ := ratelimitheader.Parse(resp.Header, time.Now())
-		require.Len(t, state.Axes, 1, "%v", resp.Header)
-		require.LessOrEqual(t, state.Axes[0].Remaining, int64(most))
-		require.Positive(t, state.Axes[0].Limit)
-		require.Positive(t, state.Axes[0].Window)
+		require.Len(t, state.Dimensions, 1, "%v", resp.Header)
+		require.LessOrEqual(t, state.Dimensions[0].Remaining, int64(most))
+		require.Positive(t, state.Dimensions[0].Limit)
+		require.Positive(t, state.Dimensions[0].Window)
 	})
 }

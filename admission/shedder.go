@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp"
-	"github.com/resilienthttp/resilienthttp/internal/complaint"
 	"github.com/resilienthttp/resilienthttp/internal/priority"
+	"github.com/resilienthttp/resilienthttp/internal/validate"
 )
 
 // Shedder refuses what the machine cannot bear, so that what it accepts is served in
@@ -63,7 +63,7 @@ type Shedder struct {
 	// HeaderPriority trusts what the client says, which is for behind your own edge
 	// only. Values that are not one of the three count as PriorityDefault. What was
 	// decided is the priority of the context that the handler gets, over that of the
-	// header (resilienthttp.PriorityOf).
+	// header (resilienthttp.PriorityFromContext).
 	Priority func(*http.Request) resilienthttp.Priority
 
 	// Trace is told what happens; nil: nothing is.
@@ -111,19 +111,19 @@ func HeaderPriority(r *http.Request) resilienthttp.Priority {
 // at start. A Shedder that is misconfigured answers 500 to all. Wrong is also a MaxWait
 // that nobody can mean: 100 is a hundred nanoseconds.
 func (s *Shedder) Validate() error {
-	wrong := complaint.List{Of: errAdmission}
+	wrong := validate.Errors{Of: errAdmission}
 	initial, least, most := s.bounds()
 	switch {
 	case s.Initial < 0 || s.Min < 0 || s.Max < 0:
-		wrong.Add(true, fmt.Sprintf("Initial %d, Min %d and Max %d must not be negative", s.Initial, s.Min, s.Max))
+		wrong.Check(true, fmt.Sprintf("Initial %d, Min %d and Max %d must not be negative", s.Initial, s.Min, s.Max))
 	case least > most:
-		wrong.Add(true, fmt.Sprintf("Min is %d, and must be at most %d (Max)", least, most))
+		wrong.Check(true, fmt.Sprintf("Min is %d, and must be at most %d (Max)", least, most))
 	default:
-		wrong.Add(initial < least || initial > most, fmt.Sprintf("Initial is %d, and must be from %d (Min) to %d (Max)", initial, least, most))
+		wrong.Check(initial < least || initial > most, fmt.Sprintf("Initial is %d, and must be from %d (Min) to %d (Max)", initial, least, most))
 	}
 	sound := s.Tolerance == 0 || s.Tolerance < 0 || s.Tolerance > 1
-	wrong.Add(!sound, fmt.Sprintf("Tolerance is %v, and must be more than 1", s.Tolerance)) // NaN too
-	wrong.Unit("MaxWait", s.MaxWait)
+	wrong.Check(!sound, fmt.Sprintf("Tolerance is %v, and must be more than 1", s.Tolerance)) // NaN too
+	wrong.Duration("MaxWait", s.MaxWait)
 	return wrong.Err()
 }
 
@@ -233,7 +233,7 @@ func (s *Shedder) serve(next http.Handler, w http.ResponseWriter, r *http.Reques
 	v := pass.visit
 	v.w, v.shedder, v.r, v.began, v.flight = w, s, r, pass.began, int32(pass.flight)
 	defer v.end()
-	if ctx := r.Context(); resilienthttp.PriorityOf(ctx) != p {
+	if ctx := r.Context(); resilienthttp.PriorityFromContext(ctx) != p {
 		original := r
 		r = r.WithContext(resilienthttp.WithPriority(ctx, p))
 		defer func() { original.MultipartForm = r.MultipartForm }() // the server removes its files, when all is over

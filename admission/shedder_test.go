@@ -347,7 +347,7 @@ func TestShedderPriority(t *testing.T) {
 				var got, told resilienthttp.Priority = 99, 99
 				s := &admission.Shedder{Priority: row.priority, Trace: &admission.Trace{Admitted: func(e *admission.Event) { told = e.Priority }}}
 				h := resilienthttp.Deadline{}.Handler(s.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-					got = resilienthttp.PriorityOf(r.Context())
+					got = resilienthttp.PriorityFromContext(r.Context())
 				})))
 				ask(t, h, by(row.header))
 				require.Equal(t, row.want, got)

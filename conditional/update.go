@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp"
-	"github.com/resilienthttp/resilienthttp/internal/pause"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // Why an update was given up. Errors of the client, of the context and of change are
@@ -310,7 +310,7 @@ func mayBeDone(resp *http.Response) bool {
 		a := &attempts[i]
 		switch {
 		case a.Response != nil && a.Response.StatusCode/100 == 4: // that of resp, too
-		case a.Response == nil && (&resilienthttp.Error{Attempts: attempts[i : i+1]}).Unsent():
+		case a.Response == nil && (&resilienthttp.Error{Attempts: attempts[i : i+1]}).NotSent():
 		default:
 			return true
 		}
@@ -323,7 +323,7 @@ func rest(ctx context.Context, d time.Duration) error {
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= d {
 		return context.DeadlineExceeded
 	}
-	return pause.For(ctx, d)
+	return sleep.Context(ctx, d)
 }
 
 // discard reads what is left of a small body, so that its connection can be used again,

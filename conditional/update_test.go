@@ -108,7 +108,7 @@ func TestUpdate(t *testing.T) {
 }
 
 // lost does the first write, and loses its answer.
-func lost(r *resource) http.Handler { return once(faulttest.Lose(r), r) }
+func lost(r *resource) http.Handler { return once(faulttest.LoseResponse(r), r) }
 
 func lostBy500(r *resource) http.Handler { return once(faulttest.Reply{Handler: r, Status: 500}, r) }
 
@@ -283,7 +283,7 @@ func TestReadElsewhere(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		api := faulttest.NewInMemory(t, faulttest.Redirect(307, "http://elsewhere.test/"))
-		elsewhere := &faulttest.Server{Script: &resource{content: "a"}, Beside: api, Host: "elsewhere.test"}
+		elsewhere := &faulttest.Server{Script: &resource{content: "a"}, Network: api, Host: "elsewhere.test"}
 		elsewhere.Start(t)
 		_, err := Update(t.Context(), api.Client(), api.URL, add(new(int)))
 		require.ErrorIs(t, err, ErrRedirected)
@@ -360,10 +360,10 @@ func TestManyUpdates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &resource{content: "start"}
 		api := faulttest.NewInMemory(t, faulttest.Script{
-			{Chance: 0.1, Do: faulttest.Lose(server)},
-			{Chance: 0.1, Do: faulttest.ResetAfterRead},
-			{Chance: 0.1, Do: faulttest.Status(503)},
-			{Do: server},
+			{Probability: 0.1, Handler: faulttest.LoseResponse(server)},
+			{Probability: 0.1, Handler: faulttest.ResetAfterRead},
+			{Probability: 0.1, Handler: faulttest.Status(503)},
+			{Handler: server},
 		})
 		client := &http.Client{Transport: &resilienthttp.Transport{Base: api.Transport()}}
 		type result struct {

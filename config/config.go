@@ -38,7 +38,7 @@ const MaxSize = 1 << 20
 // time.ParseDuration takes it ("1m30s", "250ms"; "-1s" where negative turns off), never a
 // number. Policy.Backoff is an object: Strategy is FullJitter, EqualJitter,
 // DecorrelatedJitter or Exponential, with Base and Max, or Constant, with Base alone.
-// Budget, RateLimit, Breaker, Hedge and Policy.Adaptive are made if they are nil, and so
+// Budget, RateLimit, Breaker, Hedge and Policy.AdaptiveTimeout are made if they are nil, and so
 // turned on; the fields of one that is there are set in place, for all Transports that
 // share it.
 //

@@ -28,8 +28,8 @@ type known struct {
 func knownOf(t *resilienthttp.Transport) known {
 	k := known{Policy: t.Policy, Idempotency: t.Idempotency, Deadline: t.Deadline, OwnsRetries: t.OwnsRetries}
 	k.Policy.Backoff = nil
-	k.Policy.Adaptive = nil
-	for _, part := range []any{t.Policy.Adaptive, t.Budget, t.RateLimit, t.Breaker, t.Hedge} {
+	k.Policy.AdaptiveTimeout = nil
+	for _, part := range []any{t.Policy.AdaptiveTimeout, t.Budget, t.RateLimit, t.Breaker, t.Hedge} {
 		v := reflect.ValueOf(part)
 		if v.IsNil() {
 			k.Parts = append(k.Parts, nil)
@@ -47,11 +47,11 @@ func knownOf(t *resilienthttp.Transport) known {
 const all = `{
 	"Policy": {"MaxAttempts": 3, "AttemptTimeout": "5s", "ReadTimeout": "1m30s", "MaxRetryAfter": "-1s",
 		"Backoff": {"Strategy": "Constant", "Base": "3s"},
-		"Adaptive": {"Multiple": 3, "Quantile": 0.98, "Min": "100ms", "MinSamples": 50}},
-	"idempotency": {"header": "X-Key", "maxLength": 64, "hosts": ["*.api.test"], "methods": ["POST", "DELETE"], "off": true},
-	"Deadline": {"Header": "X-By", "Margin": "20ms", "Max": "30s", "Off": true},
+		"AdaptiveTimeout": {"Multiple": 3, "Quantile": 0.98, "Min": "100ms", "MinSamples": 50}},
+	"idempotency": {"header": "X-Key", "maxLength": 64, "hosts": ["*.api.test"], "methods": ["POST", "DELETE"], "disabled": true},
+	"Deadline": {"Header": "X-By", "Margin": "20ms", "Max": "30s", "Disabled": true},
 	"Budget": {"Ratio": 0.2, "MinTokens": -1, "Static": true},
-	"RateLimit": {"Limit": 50.5, "Burst": 7, "maxWait": "10s", "MaxClosed": "2h", "IgnoreHeaders": true},
+	"RateLimit": {"Limit": 50.5, "Burst": 7, "maxWait": "10s", "MaxBlock": "2h", "IgnoreHeaders": true},
 	"Breaker": {"FailureRatio": 0.5, "MinRequests": 9, "Window": "11s", "Cooldown": "1s", "MaxCooldown": "4s", "Probes": 2, "Static": true},
 	"Hedge": {"Delay": "250ms", "Quantile": 0.9, "MaxRatio": 1e-2},
 	"OwnsRetries": true
@@ -62,11 +62,11 @@ func TestRead(t *testing.T) {
 		var tr resilienthttp.Transport
 		require.NoError(t, config.Read(iotest.OneByteReader(strings.NewReader(all)), &tr))
 		want := &resilienthttp.Transport{
-			Policy:      resilienthttp.Policy{MaxAttempts: 3, AttemptTimeout: 5 * time.Second, ReadTimeout: 90 * time.Second, MaxRetryAfter: -time.Second, Adaptive: &resilienthttp.AdaptiveTimeout{Multiple: 3, Quantile: 0.98, Min: 100 * time.Millisecond, MinSamples: 50}},
-			Idempotency: resilienthttp.Idempotency{Header: "X-Key", Methods: []string{"POST", "DELETE"}, MaxLength: 64, Hosts: []string{"*.api.test"}, Off: true},
-			Deadline:    resilienthttp.Deadline{Header: "X-By", Margin: 20 * time.Millisecond, Max: 30 * time.Second, Off: true},
+			Policy:      resilienthttp.Policy{MaxAttempts: 3, AttemptTimeout: 5 * time.Second, ReadTimeout: 90 * time.Second, MaxRetryAfter: -time.Second, AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{Multiple: 3, Quantile: 0.98, Min: 100 * time.Millisecond, MinSamples: 50}},
+			Idempotency: resilienthttp.Idempotency{Header: "X-Key", Methods: []string{"POST", "DELETE"}, MaxLength: 64, Hosts: []string{"*.api.test"}, Disabled: true},
+			Deadline:    resilienthttp.Deadline{Header: "X-By", Margin: 20 * time.Millisecond, Max: 30 * time.Second, Disabled: true},
 			Budget:      &resilienthttp.Budget{Ratio: 0.2, MinTokens: -1, Static: true},
-			RateLimit:   &resilienthttp.RateLimit{Limit: 50.5, Burst: 7, MaxWait: 10 * time.Second, MaxClosed: 2 * time.Hour, IgnoreHeaders: true},
+			RateLimit:   &resilienthttp.RateLimit{Limit: 50.5, Burst: 7, MaxWait: 10 * time.Second, MaxBlock: 2 * time.Hour, IgnoreHeaders: true},
 			Breaker: &resilienthttp.Breaker{
 				FailureRatio: 0.5, MinRequests: 9, Window: 11 * time.Second, Cooldown: time.Second, MaxCooldown: 4 * time.Second, Probes: 2, Static: true,
 			},
@@ -149,12 +149,12 @@ func TestReadRefuses(t *testing.T) {
 		{"a backoff that shrinks", `{"Policy": {"Backoff": {"Strategy": "FullJitter", "Base": "3s", "Max": "2s"}}}`, []string{"Policy.Backoff.Max is less"}},
 		{"a maximum of what is constant", `{"Policy": {"Backoff": {"Strategy": "Constant", "Base": "3s", "Max": "5s"}}}`, []string{"Policy.Backoff.Max is of no use"}},
 		{"a backoff that nobody waits", `{"Policy": {"Backoff": {"Strategy": "Constant", "Base": "3ns"}}}`, []string{"Policy.Backoff.Base is 3ns"}},
-		{"an adaptive timeout that nobody can mean", `{"Policy": {"Adaptive": {"Multiple": 0.5, "Min": "2s"}}}`, []string{"Policy.Adaptive.Multiple is 0.5"}},
+		{"an adaptive timeout that nobody can mean", `{"Policy": {"AdaptiveTimeout": {"Multiple": 0.5, "Min": "2s"}}}`, []string{"Policy.AdaptiveTimeout.Multiple is 0.5"}},
 		{"a backoff that is text", `{"Policy": {"Backoff": "1s"}}`, []string{"Policy.Backoff is a string"}},
 		{"long", `{"Scope` + strings.Repeat("e", config.MaxSize) + `": 1}`, []string{"more than"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{MaxAttempts: 7, Adaptive: &resilienthttp.AdaptiveTimeout{Min: time.Second}}, Budget: &resilienthttp.Budget{Ratio: 0.3}}
+			tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{MaxAttempts: 7, AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{Min: time.Second}}, Budget: &resilienthttp.Budget{Ratio: 0.3}}
 			before := knownOf(tr)
 			err := config.Read(strings.NewReader(row.text), tr)
 			require.Error(t, err)
@@ -182,7 +182,7 @@ func FuzzRead(f *testing.F) {
 	f.Add(`{"Trace": {}, "Hedge": {}}`)
 	f.Add("\ufeff" + `{"Idempotency": {"Methods": ["POST", 1]}}`)
 	f.Fuzz(func(t *testing.T, text string) {
-		tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{MaxAttempts: 7, Adaptive: &resilienthttp.AdaptiveTimeout{Min: time.Second}}, Budget: &resilienthttp.Budget{Ratio: 0.3}}
+		tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{MaxAttempts: 7, AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{Min: time.Second}}, Budget: &resilienthttp.Budget{Ratio: 0.3}}
 		before := knownOf(tr)
 		if err := config.Read(strings.NewReader(text), tr); err != nil {
 			require.Equal(t, before, knownOf(tr))

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
-	"github.com/resilienthttp/resilienthttp/internal/pause"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // core is an Engine with its defaults, and what it does now.
@@ -183,7 +183,7 @@ func (c *core) gather(ctx context.Context) {
 	some := 0 < c.taken && c.taken < c.Concurrency
 	c.mu.Unlock()
 	if some {
-		_ = pause.For(ctx, moment)
+		_ = sleep.Context(ctx, moment)
 	}
 }
 

@@ -469,7 +469,7 @@ func TestDecideLost(t *testing.T) {
 // D7: attempts count what was sent. unsent is an error that proves that nothing was.
 type unsent struct{ error }
 
-func (unsent) Unsent() bool { return true }
+func (unsent) NotSent() bool { return true }
 
 func TestDecideUnsent(t *testing.T) {
 	for _, row := range []struct {

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
-	"github.com/resilienthttp/resilienthttp/internal/complaint"
+	"github.com/resilienthttp/resilienthttp/internal/validate"
 )
 
 // Engine sends what a Store keeps, until it is done, dead or cancelled. Its fields are
@@ -89,50 +89,50 @@ const (
 // error is an ErrInvalid. Wrong is also what nobody can mean, a time whose unit was
 // forgotten: 30 is thirty nanoseconds. A Gateway that is a Validator is asked, too.
 func (e *Engine) Validate() error {
-	wrong := complaint.List{Of: ErrInvalid}
-	wrong.Add(e.Store == nil, "an Engine needs a Store")
-	wrong.Add(e.Concurrency < 0 || e.PerTenant < 0 || e.PerGateway < 0, "a negative number of senders")
-	wrong.Add(e.Lease != 0 && e.Lease < leastLease || e.Lease > longestWait, fmt.Sprintf("a lease of %v", e.Lease))
-	wrong.Add(e.Poll != 0 && e.Poll < leastPoll, fmt.Sprintf("a Poll of %v", e.Poll))
-	wrong.Unit("Drain", e.Drain)
-	wrong.Unit("Timeout", e.Timeout)
-	wrong.Unit("KeyLife", e.KeyLife)
-	wrong.Unit("Settles", e.Settles)
-	wrong.Add(e.Settles < 0, "a negative Settles")
+	wrong := validate.Errors{Of: ErrInvalid}
+	wrong.Check(e.Store == nil, "an Engine needs a Store")
+	wrong.Check(e.Concurrency < 0 || e.PerTenant < 0 || e.PerGateway < 0, "a negative number of senders")
+	wrong.Check(e.Lease != 0 && e.Lease < leastLease || e.Lease > longestWait, fmt.Sprintf("a lease of %v", e.Lease))
+	wrong.Check(e.Poll != 0 && e.Poll < leastPoll, fmt.Sprintf("a Poll of %v", e.Poll))
+	wrong.Duration("Drain", e.Drain)
+	wrong.Duration("Timeout", e.Timeout)
+	wrong.Duration("KeyLife", e.KeyLife)
+	wrong.Duration("Settles", e.Settles)
+	wrong.Check(e.Settles < 0, "a negative Settles")
 	e.validPolicy(&wrong)
 	for _, name := range slices.Sorted(maps.Keys(e.Gateways)) {
 		e.validGateway(&wrong, name, e.Gateways[name])
 	}
 	// What is done and forgotten could be enqueued again while its key lives (D11).
-	wrong.Unit("TTL", e.TTL)
+	wrong.Duration("TTL", e.TTL)
 	if keyLife := e.longestKeyLife(); e.TTL > 0 && e.TTL < keyLife {
-		wrong.Add(true, fmt.Sprintf("a TTL of %v, less than the KeyLife of %v", e.TTL, keyLife))
+		wrong.Check(true, fmt.Sprintf("a TTL of %v, less than the KeyLife of %v", e.TTL, keyLife))
 	}
 	return wrong.Err()
 }
 
-func (e *Engine) validPolicy(wrong *complaint.List) {
+func (e *Engine) validPolicy(wrong *validate.Errors) {
 	switch p := e.Policy.(type) {
 	case Schedule:
-		wrong.Unit("Policy.MaxAge", p.MaxAge)
+		wrong.Duration("Policy.MaxAge", p.MaxAge)
 	case Declines:
-		wrong.Unit("Policy.MaxAge", p.MaxAge)
+		wrong.Duration("Policy.MaxAge", p.MaxAge)
 	}
 }
 
-func (e *Engine) validGateway(wrong *complaint.List, name string, gateway Gateway) {
-	wrong.Add(name == "", "a gateway has no name")
-	wrong.Also(validName("gateway", name))
-	wrong.Add(gateway == nil, fmt.Sprintf("the gateway %q is nil", name))
+func (e *Engine) validGateway(wrong *validate.Errors, name string, gateway Gateway) {
+	wrong.Check(name == "", "a gateway has no name")
+	wrong.Append(validName("gateway", name))
+	wrong.Check(gateway == nil, fmt.Sprintf("the gateway %q is nil", name))
 	if v, ok := gateway.(Validator); ok {
 		if err := v.Validate(); err != nil {
-			wrong.Also(fmt.Errorf("%w: the gateway %q: %w", ErrInvalid, name, err))
+			wrong.Append(fmt.Errorf("%w: the gateway %q: %w", ErrInvalid, name, err))
 		}
 	}
 	if p, ok := gateway.(Protector); ok {
 		keyLife, settles := p.Protects()
-		wrong.Unit(fmt.Sprintf("the gateway %q: KeyLife", name), keyLife)
-		wrong.Unit(fmt.Sprintf("the gateway %q: Settles", name), settles)
+		wrong.Duration(fmt.Sprintf("the gateway %q: KeyLife", name), keyLife)
+		wrong.Duration(fmt.Sprintf("the gateway %q: Settles", name), settles)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp"
-	"github.com/resilienthttp/resilienthttp/internal/netfail"
+	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/retryafter"
 )
 
@@ -182,11 +182,11 @@ func unanswered(err error) Outcome {
 	o := Outcome{Err: err, NotBefore: resilienthttp.NotBefore(nil, err)}
 	failed, ok := errors.AsType[*resilienthttp.Error](err)
 	switch {
-	case netfail.Malformed(err) && (!ok || failed.Unsent()):
+	case neterr.Malformed(err) && (!ok || failed.NotSent()):
 		o.Class, o.Code, o.Err = ClassRefused, codeRequest, unsentError{err}
-	case ok && failed.Unsent():
+	case ok && failed.NotSent():
 		o.Class = ClassFailed
-	case !ok && netfail.NeverLeft(err):
+	case !ok && neterr.NotSent(err):
 		o.Class, o.Err = ClassFailed, unsentError{err}
 	}
 	return o
@@ -241,7 +241,7 @@ func classOf(status int, asked bool) Class {
 type unsentError struct{ error }
 
 // Unsent is what Outcome.Unsent looks for.
-func (unsentError) Unsent() bool { return true }
+func (unsentError) NotSent() bool { return true }
 
 // Unwrap gives the cause.
 func (e unsentError) Unwrap() error { return e.error }

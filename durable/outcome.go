@@ -66,7 +66,7 @@ type Outcome struct {
 	NotBefore time.Time
 
 	// Err is what went wrong. At most 1 KiB of its text is kept with the attempt; it
-	// is never logged. When it has a method Unsent() bool that reports true, as that
+	// is never logged. When it has a method NotSent() bool that reports true, as that
 	// of a *resilienthttp.Error, and the class is ClassFailed or ClassRefused, the attempt
 	// is not counted, and says nothing of those before it.
 	Err error
@@ -78,8 +78,8 @@ func (o *Outcome) Unsent() bool {
 	if !o.undone() {
 		return false
 	}
-	var sender interface{ Unsent() bool }
-	return errors.As(o.Err, &sender) && sender.Unsent()
+	var sender interface{ NotSent() bool }
+	return errors.As(o.Err, &sender) && sender.NotSent()
 }
 
 // undone reports whether the attempt has surely done nothing.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
-	"github.com/resilienthttp/resilienthttp/internal/pause"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // round is what one call of Run, Work or WorkOne has begun and must see to its end.
@@ -40,7 +40,7 @@ func (c *core) round(ctx context.Context) *round {
 	r.sends, r.stopSends = context.WithCancelCause(context.WithoutCancel(ctx))
 	r.settles, r.stopSettles = context.WithCancelCause(context.WithoutCancel(ctx))
 	r.forget = context.AfterFunc(ctx, func() {
-		_ = pause.For(r.sends, c.Drain)
+		_ = sleep.Context(r.sends, c.Drain)
 		r.stopSends(errDrained)
 	})
 	return r
@@ -52,7 +52,7 @@ func (c *core) round(ctx context.Context) *round {
 func (r *round) claiming(ctx context.Context) (context.Context, context.CancelFunc) {
 	claiming, cancel := context.WithCancel(r.sends)
 	stop := context.AfterFunc(ctx, func() {
-		_ = pause.For(claiming, lastWords)
+		_ = sleep.Context(claiming, lastWords)
 		cancel()
 	})
 	return claiming, func() {

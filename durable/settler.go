@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/pause"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // settler stores outcomes, those that come at about the same time in one commit: whoever
@@ -66,7 +66,7 @@ func (s *settler) join(own *settlement) bool {
 // lead stores what is first in the queue, the leader's own and what came since.
 func (s *settler) lead(ctx context.Context) {
 	if s.core.company() {
-		_ = pause.For(ctx, moment)
+		_ = sleep.Context(ctx, moment)
 	}
 	s.mu.Lock()
 	batch := slices.Clone(s.queue[:min(len(s.queue), settleBatch)])
@@ -91,7 +91,7 @@ func (s *settler) storeAll(ctx context.Context, batch []*settlement) {
 		for _, b := range batch {
 			b.again = true
 		}
-		if pause.For(ctx, wait) != nil {
+		if sleep.Context(ctx, wait) != nil {
 			break
 		}
 		s.core.Trace.failed(err)

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/pause"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // worker is a name under which intents are held, and its lease. When it is not known
@@ -46,7 +46,7 @@ func (c *core) release(w *worker, lost bool) {
 // beat keeps the workers alive until ctx ends.
 func (c *core) beat(ctx context.Context) {
 	wait := c.Lease / 3
-	for pause.For(ctx, wait) == nil {
+	for sleep.Context(ctx, wait) == nil {
 		wait = c.Lease / 3
 		c.mu.Lock()
 		workers := slices.Clone(c.workers)

@@ -47,7 +47,7 @@ func (l *Log) AssertRequests(tb TB, n int) bool {
 // AssertAttempts fails the test unless the calls, in the order in which they
 // began, were made of that many requests each: AssertAttempts(t, 3) for one call
 // of three attempts, AssertAttempts(t, 3, 1) for two calls, AssertAttempts(t)
-// for none. What a call is, [Log.CallOf] says. It reports whether they were.
+// for none. What a call is, [Log.GroupCalls] says. It reports whether they were.
 func (l *Log) AssertAttempts(tb TB, attempts ...int) bool {
 	tb = orNobody(tb)
 	tb.Helper()
@@ -120,7 +120,7 @@ func sameBody(a, b Request) bool { return !a.BodyRead || !b.BodyRead || a.sum ==
 
 // AssertBodies fails the test unless all attempts of a call had the same body,
 // as far as bodies were read to their ends, and reports whether they had. What a
-// call is, [Log.CallOf] says; by default requests without a key are of one call
+// call is, [Log.GroupCalls] says; by default requests without a key are of one call
 // only if their bodies are equal. Where there are no requests at all, it fails.
 func (l *Log) AssertBodies(tb TB) bool {
 	tb = orNobody(tb)

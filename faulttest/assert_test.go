@@ -158,7 +158,7 @@ func TestAssertions(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(t *testing.T) {
-				l := &faulttest.Log{CallOf: row.callOf}
+				l := &faulttest.Log{GroupCalls: row.callOf}
 				story(l, row.story...)
 				var fake fakeTB
 				held := row.check(l, &fake)
@@ -189,7 +189,7 @@ func TestGaps(t *testing.T) {
 		assert.Empty(t, calls[1].Gaps())
 
 		now := time.Now()
-		overlap := faulttest.Call{Attempts: []faulttest.Request{{Ended: now}, {Arrived: now.Add(-1)}, {Arrived: now}}}
+		overlap := faulttest.Call{Attempts: []faulttest.Request{{EndedAt: now}, {ReceivedAt: now.Add(-1)}, {ReceivedAt: now}}}
 		assert.Equal(t, []time.Duration{0, 0}, overlap.Gaps())
 	})
 }

@@ -25,7 +25,7 @@
 //	charges := &faulttest.Idempotent{Work: time.Second}
 //	srv := faulttest.New(t, faulttest.Script{
 //		{From: 10 * time.Second, To: 40 * time.Second, Do: faulttest.Status(503)},
-//		{Route: "POST /charges", Do: faulttest.PerKey(faulttest.Lose(charges), charges)},
+//		{Route: "POST /charges", Do: faulttest.PerKey(faulttest.LoseResponse(charges), charges)},
 //		{Do: &faulttest.Quota{Limit: 100, Dialect: faulttest.GitHub}},
 //	})
 //	...

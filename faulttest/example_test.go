@@ -70,7 +70,7 @@ func Example() {
 func ExampleIdempotent() {
 	for _, key := range []string{"invoice-1", ""} {
 		charges := new(faulttest.Idempotent)
-		srv := faulttest.New(nil, faulttest.Sequence(faulttest.Lose(charges), charges))
+		srv := faulttest.New(nil, faulttest.Sequence(faulttest.LoseResponse(charges), charges))
 		answer, err := charge(srv.Client(), srv.URL, key)
 		fmt.Println(answer, err, charges.Executions())
 		srv.Close()
@@ -83,9 +83,9 @@ func ExampleIdempotent() {
 // An outage, a share of errors and a quota, side by side.
 func ExampleScript() {
 	srv := faulttest.New(nil, faulttest.Script{
-		{Route: "POST /charges", To: time.Minute, Do: faulttest.Status(503)},
-		{Route: "GET /charges/{id}", Chance: 0.3, Seed: 12, Do: faulttest.Status(500)},
-		{Do: &faulttest.Quota{Limit: 3, Window: time.Hour, Dialect: faulttest.GitHub}},
+		{Route: "POST /charges", Until: time.Minute, Handler: faulttest.Status(503)},
+		{Route: "GET /charges/{id}", Probability: 0.3, Seed: 12, Handler: faulttest.Status(500)},
+		{Handler: &faulttest.Quota{Limit: 3, Window: time.Hour, Dialect: faulttest.GitHub}},
 	})
 	defer srv.Close()
 

@@ -47,8 +47,8 @@ func (x *exchange) update(f func(*Request)) {
 func (x *exchange) fault(f Fault, over bool) {
 	x.update(func(q *Request) {
 		q.Fault = f
-		if over && q.Ended.IsZero() {
-			q.Ended = time.Now()
+		if over && q.EndedAt.IsZero() {
+			q.EndedAt = time.Now()
 		}
 	})
 }
@@ -62,11 +62,11 @@ func (x *exchange) note(text string) {
 func (x *exchange) gone(ctx context.Context) {
 	x.update(func(q *Request) {
 		switch {
-		case !q.Ended.IsZero() || q.closed || !q.Left.IsZero():
+		case !q.EndedAt.IsZero() || q.closed || !q.CanceledAt.IsZero():
 		case errors.Is(context.Cause(ctx), errClosed):
 			q.closed = true
 		default:
-			q.Left = time.Now()
+			q.CanceledAt = time.Now()
 		}
 	})
 }
@@ -77,12 +77,12 @@ func (x *exchange) end(ctx context.Context, returned bool) {
 		x.gone(ctx)
 	}
 	x.update(func(q *Request) {
-		if !q.Ended.IsZero() {
+		if !q.EndedAt.IsZero() {
 			return // by its fault
 		}
-		q.Ended = time.Now()
+		q.EndedAt = time.Now()
 		switch {
-		case q.closed || !q.Left.IsZero():
+		case q.closed || !q.CanceledAt.IsZero():
 		case returned && q.Status == 0 && !q.hijacked:
 			q.Status = http.StatusOK // that is what net/http makes of it
 		case !returned:
@@ -178,7 +178,7 @@ func (w *recorder) Write(p []byte) (int, error) {
 		w.WriteHeader(http.StatusOK)
 	}
 	n, err := w.ResponseWriter.Write(p)
-	w.x.update(func(q *Request) { q.Sent += int64(n) })
+	w.x.update(func(q *Request) { q.ResponseBytes += int64(n) })
 	return n, err
 }
 

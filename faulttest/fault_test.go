@@ -92,7 +92,7 @@ func TestClientLeavesWhileSending(t *testing.T) {
 				assert.Equal(t, "half", string(q.Body))
 				assert.False(t, q.BodyRead)
 				assert.Zero(t, q.Status)
-				assert.False(t, q.Ended.IsZero())
+				assert.False(t, q.EndedAt.IsZero())
 			})
 		})
 	}
@@ -114,11 +114,11 @@ func TestOwnServers(t *testing.T) {
 			t.Parallel()
 			var log faulttest.Log
 			s := httptest.NewUnstartedServer(log.Record(faulttest.Script{
-				{Route: "/reset", Do: faulttest.ResetAfterRead},
-				{Route: "/early", Do: faulttest.ResetBeforeRead},
-				{Route: "/mid", Do: faulttest.Reply{Body: "12345678", Fault: faulttest.ResetMidBody}},
-				{Route: "/cut", Do: faulttest.Reply{Body: "12345678", Fault: faulttest.Truncated}},
-				{Do: faulttest.OK("fine")},
+				{Route: "/reset", Handler: faulttest.ResetAfterRead},
+				{Route: "/early", Handler: faulttest.ResetBeforeRead},
+				{Route: "/mid", Handler: faulttest.Reply{Body: "12345678", Fault: faulttest.ResetMidBody}},
+				{Route: "/cut", Handler: faulttest.Reply{Body: "12345678", Fault: faulttest.Truncated}},
+				{Handler: faulttest.OK("fine")},
 			}))
 			s.Config.ErrorLog = nil
 			row.start(s)

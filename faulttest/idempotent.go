@@ -34,13 +34,13 @@ import (
 // answer to it. It must not be copied.
 type Idempotent struct {
 	KeyHeader string        // "": that of the Log, which is Idempotency-Key by default
-	Work      time.Duration // how long an execution takes; only a Server's Close ends it early. 0: no time
-	KeepFor   time.Duration // how long an answer is remembered; then the key is like a new one. 0: for good
+	Latency   time.Duration // how long an execution takes; only a Server's Close ends it early. 0: no time
+	TTL       time.Duration // how long an answer is remembered; then the key is like a new one. 0: for good
 
 	// Do is an execution. It is given the whole body, and what it writes is held
 	// back in memory. If it panics, the key is free again. Nil: 201 and {"id":"1"},
 	// counting up.
-	Do http.Handler
+	Handler http.Handler
 
 	mu         sync.Mutex
 	keys       map[string]*execution // the latest of each key
@@ -146,7 +146,7 @@ func (e *Idempotent) enter(x *exchange, key string, sum [sha256.Size]byte) (mine
 		e.log = x.log
 	}
 	if was := e.keys[key]; was != nil {
-		expired := e.KeepFor > 0 && !was.done.IsZero() && time.Since(was.done) >= e.KeepFor
+		expired := e.TTL > 0 && !was.done.IsZero() && time.Since(was.done) >= e.TTL
 		if !expired {
 			return nil, *was, 0
 		}
@@ -176,10 +176,10 @@ func (e *Idempotent) execute(w http.ResponseWriter, r *http.Request, key string,
 			delete(e.keys, key)
 		}
 	}()
-	if !wait(x.life(), e.Work) {
+	if !wait(x.life(), e.Latency) {
 		abort()
 	}
-	do := e.Do
+	do := e.Handler
 	if do == nil {
 		do = Reply{Status: http.StatusCreated, Body: fmt.Sprintf(`{"id":"%d"}`, number)}
 	}

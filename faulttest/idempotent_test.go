@@ -62,7 +62,7 @@ func TestIdempotentReplays(t *testing.T) {
 func TestIdempotentInFlight(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
-		charges := &faulttest.Idempotent{Work: time.Hour, KeyHeader: "X-Key"}
+		charges := &faulttest.Idempotent{Latency: time.Hour, KeyHeader: "X-Key"}
 		srv := faulttest.NewInMemory(t, charges)
 		post := func(timeout time.Duration) (int, error) {
 			ctx, cancel := context.WithTimeout(t.Context(), timeout)
@@ -97,8 +97,8 @@ func TestIdempotentLost(t *testing.T) {
 	t.Parallel()
 	onBothFronts(t, func(t *testing.T, _ time.Duration, start func(http.Handler) *faulttest.Server) {
 		for _, key := range []string{"k", ""} {
-			charges := &faulttest.Idempotent{Do: faulttest.OK("charged")}
-			srv := start(faulttest.Sequence(faulttest.Lose(charges), charges))
+			charges := &faulttest.Idempotent{Handler: faulttest.OK("charged")}
+			srv := start(faulttest.Sequence(faulttest.LoseResponse(charges), charges))
 			_, _, err := send(t, srv.Client(), http.MethodPost, srv.URL, "x", "Idempotency-Key", key)
 			require.ErrorIs(t, err, syscall.ECONNRESET)
 			_, text, err := send(t, srv.Client(), http.MethodPost, srv.URL, "x", "Idempotency-Key", key)
@@ -151,7 +151,7 @@ type incomparable struct {
 func TestIdempotentKeepFor(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
-		charges := &faulttest.Idempotent{KeepFor: 24 * time.Hour}
+		charges := &faulttest.Idempotent{TTL: 24 * time.Hour}
 		srv := faulttest.NewInMemory(t, charges)
 		post := func() { status(t, srv, http.MethodPost, "/", "Idempotency-Key", "k") }
 		post()
@@ -173,7 +173,7 @@ func TestIdempotentKeepFor(t *testing.T) {
 func TestIdempotentPanic(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
-		charges := &faulttest.Idempotent{Do: faulttest.Sequence(
+		charges := &faulttest.Idempotent{Handler: faulttest.Sequence(
 			http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("oops") }),
 			faulttest.OK(""),
 		)}
@@ -193,7 +193,7 @@ func TestIdempotentPanic(t *testing.T) {
 func TestIdempotentClosed(t *testing.T) {
 	t.Parallel()
 	onBothFronts(t, func(t *testing.T, unit time.Duration, start func(http.Handler) *faulttest.Server) {
-		srv := start(&faulttest.Idempotent{Work: time.Hour})
+		srv := start(&faulttest.Idempotent{Latency: time.Hour})
 		var client sync.WaitGroup
 		client.Go(func() {
 			_, _, err := send(t, srv.Client(), http.MethodPost, srv.URL, "", "Idempotency-Key", "k")
@@ -210,7 +210,7 @@ func TestIdempotentClosed(t *testing.T) {
 
 func TestIdempotentLimits(t *testing.T) {
 	t.Parallel()
-	charges := &faulttest.Idempotent{Do: faulttest.ResetAfterRead} // takes the connection
+	charges := &faulttest.Idempotent{Handler: faulttest.ResetAfterRead} // takes the connection
 	srv := faulttest.New(t, charges)
 	resp, _, err := send(t, srv.Client(), http.MethodPost, srv.URL, strings.Repeat("x", 8<<20+1))
 	require.NoError(t, err)

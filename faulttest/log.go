@@ -34,7 +34,7 @@ type Log struct {
 	// key, and without one method, URI and body; two calls that are alike in these
 	// count as one. A request whose body was not read to its end (reset before it
 	// was read, say) is one of the latest call with its method and URI.
-	CallOf func(*Request) string
+	GroupCalls func(*Request) string
 
 	// Skew is how far the server's clock is ahead of that of the machine: in the
 	// Date, in dates and resets of the answers of this package. A bubble of
@@ -109,7 +109,7 @@ func (l *Log) Total() int {
 }
 
 // Calls returns the requests, call by call, in the order in which the calls
-// began. See [Log.CallOf].
+// began. See [Log.GroupCalls].
 func (l *Log) Calls() []Call {
 	var calls []Call
 	index := make(map[string]int)  // by ID
@@ -118,8 +118,8 @@ func (l *Log) Calls() []Call {
 		target := q.Method + " " + q.URI
 		var id string
 		switch {
-		case l.CallOf != nil:
-			id = l.CallOf(&q)
+		case l.GroupCalls != nil:
+			id = l.GroupCalls(&q)
 		case q.Key != "":
 			id = q.Key
 		case q.BodyRead:
@@ -153,14 +153,14 @@ func (l *Log) Calls() []Call {
 func (l *Log) arrive(r *http.Request) *exchange {
 	now := time.Now()
 	q := &Request{
-		Method:   r.Method,
-		Host:     r.Host,
-		URI:      r.RequestURI,
-		Path:     r.URL.Path,
-		Header:   r.Header.Clone(),
-		BodyRead: r.Body == nil || r.Body == http.NoBody || r.ProtoMajor >= 2 && r.ContentLength == 0,
-		Key:      r.Header.Get(l.keyHeader()),
-		Arrived:  now,
+		Method:     r.Method,
+		Host:       r.Host,
+		URI:        r.RequestURI,
+		Path:       r.URL.Path,
+		Header:     r.Header.Clone(),
+		BodyRead:   r.Body == nil || r.Body == http.NoBody || r.ProtoMajor >= 2 && r.ContentLength == 0,
+		Key:        r.Header.Get(l.keyHeader()),
+		ReceivedAt: now,
 
 		ContentLength: r.ContentLength,
 	}

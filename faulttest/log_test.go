@@ -38,10 +38,10 @@ func TestRequests(t *testing.T) {
 		assert.True(t, q.BodyRead)
 		assert.EqualValues(t, 5, q.ContentLength)
 		assert.Equal(t, "k", q.Key)
-		assert.Equal(t, begin, q.Arrived)
-		assert.Equal(t, begin.Add(time.Minute), q.Ended)
+		assert.Equal(t, begin, q.ReceivedAt)
+		assert.Equal(t, begin.Add(time.Minute), q.EndedAt)
 		assert.Equal(t, 200, q.Status)
-		assert.EqualValues(t, 2, q.Sent)
+		assert.EqualValues(t, 2, q.ResponseBytes)
 		assert.Zero(t, q.Deadline)
 		assert.Equal(t, 1, q.Conn)
 		assert.False(t, q.Reused)
@@ -252,11 +252,11 @@ func TestOwnHandlers(t *testing.T) {
 				srv := start(row.h)
 				srv.Client().Timeout = 100 * unit
 				_, _, _ = send(t, srv.Client(), http.MethodPost, srv.URL, "hello")
-				await(t, unit, func() bool { return !srv.Requests()[0].Ended.IsZero() })
+				await(t, unit, func() bool { return !srv.Requests()[0].EndedAt.IsZero() })
 				q := srv.Requests()[0]
 				assert.Equal(t, row.body, string(q.Body))
 				assert.Equal(t, row.outcome, q.Outcome())
-				assert.Equal(t, row.sent, q.Sent)
+				assert.Equal(t, row.sent, q.ResponseBytes)
 			})
 		})
 	}
@@ -286,9 +286,9 @@ func TestSkew(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		srv := &faulttest.Server{InMemory: true, Script: faulttest.Script{
-			{Route: "/own", Do: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})},
-			{Route: "/written", Do: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "x") })},
-			{Do: faulttest.Unavailable(time.Minute, faulttest.HTTPDate)},
+			{Route: "/own", Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})},
+			{Route: "/written", Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "x") })},
+			{Handler: faulttest.Unavailable(time.Minute, faulttest.HTTPDate)},
 		}}
 		srv.Skew = time.Hour
 		srv.Start(t)

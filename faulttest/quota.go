@@ -24,12 +24,12 @@ type Quota struct {
 	Dialect Dialect       // 0: IETF
 	Name    string        // see RateLimit.Name
 
-	Status int  // of a refusal; 0: 429
-	Form   Form // of a refusal's Retry-After; 0: Seconds
+	Status           int              // of a refusal; 0: 429
+	RetryAfterFormat RetryAfterFormat // of a refusal's Retry-After; 0: Seconds
 
 	// By sorts requests: those for which it returns the same have a quota of
 	// their own. See Credential. Nil: all share one.
-	By func(*http.Request) string
+	KeyFunc func(*http.Request) string
 
 	Next http.Handler // serves what is let through; nil: the zero Reply
 
@@ -62,8 +62,8 @@ func (q *Quota) Counts() (granted, refused int) {
 // ServeHTTP lets the request through, or refuses it.
 func (q *Quota) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	by := ""
-	if q.By != nil {
-		by = q.By(r)
+	if q.KeyFunc != nil {
+		by = q.KeyFunc(r)
 	}
 	x := exchangeOf(r)
 	now := time.Now()
@@ -82,7 +82,7 @@ func (q *Quota) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if status == 0 {
 		status = http.StatusTooManyRequests
 	}
-	q.Form.set(h, again, now)
+	q.RetryAfterFormat.set(h, again, now)
 	Reply{Status: status}.ServeHTTP(w, r)
 }
 

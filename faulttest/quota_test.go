@@ -28,13 +28,13 @@ func skewed(t *testing.T, h http.Handler) *faulttest.Server {
 // a client that believes them uses all of the quota without a refusal.
 func TestQuotaIsHonest(t *testing.T) {
 	t.Parallel()
-	for d := faulttest.IETF; d <= faulttest.Silent; d++ {
+	for d := faulttest.IETF; d <= faulttest.NoHeaders; d++ {
 		t.Run(d.String(), func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(t *testing.T) {
 				time.Sleep(300 * time.Millisecond) // off the whole second
 				const limit, window = 10, 5 * time.Second
-				quota := &faulttest.Quota{Limit: limit, Window: window, Dialect: d, Form: faulttest.Fraction}
+				quota := &faulttest.Quota{Limit: limit, Window: window, Dialect: d, RetryAfterFormat: faulttest.Fraction}
 				srv := skewed(t, quota)
 				begin := time.Now()
 				for range 4 {
@@ -44,12 +44,12 @@ func TestQuotaIsHonest(t *testing.T) {
 						require.Equal(t, 200, resp.StatusCode, "request %d", i)
 						require.Empty(t, resp.Header.Get("Retry-After"))
 						state, ok := ratelimitheader.Parse(resp.Header, time.Now())
-						require.Equal(t, d != faulttest.Silent, ok)
+						require.Equal(t, d != faulttest.NoHeaders, ok)
 						if !ok {
 							continue
 						}
-						assert.EqualValues(t, limit, state.Axes[0].Limit)
-						assert.EqualValues(t, limit-1-i, state.Axes[0].Remaining)
+						assert.EqualValues(t, limit, state.Dimensions[0].Limit)
+						assert.EqualValues(t, limit-1-i, state.Dimensions[0].Remaining)
 						assert.Equal(t, i == limit-1, state.Exhausted)
 					}
 					// One more is refused, and says truly when it would not be.
@@ -60,7 +60,7 @@ func TestQuotaIsHonest(t *testing.T) {
 					require.True(t, ok)
 					reset := window
 					if state, ok := ratelimitheader.Parse(resp.Header, time.Now()); ok && d != faulttest.Shopify {
-						reset = state.Axes[0].Reset
+						reset = state.Dimensions[0].Reset
 						assert.True(t, state.Exhausted)
 						assert.GreaterOrEqual(t, reset, again-time.Millisecond)
 						assert.Less(t, reset, again+2*time.Second, "not much more than true")
@@ -86,7 +86,7 @@ func TestQuotaWindows(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		time.Sleep(900 * time.Millisecond)
-		srv := faulttest.NewInMemory(t, &faulttest.Quota{Limit: 1, Window: 10 * time.Second, Form: faulttest.Millis})
+		srv := faulttest.NewInMemory(t, &faulttest.Quota{Limit: 1, Window: 10 * time.Second, RetryAfterFormat: faulttest.Millis})
 		begin := time.Now().Truncate(time.Second)
 		for _, row := range []struct {
 			at    time.Duration
@@ -122,7 +122,7 @@ func TestQuotaDefaultsAndOptions(t *testing.T) {
 		assert.Equal(t, 200, status(t, srv, http.MethodGet, "/"))
 
 		for _, d := range []faulttest.Dialect{faulttest.GitHub, faulttest.Shopify} {
-			none := faulttest.NewInMemory(t, &faulttest.Quota{Limit: -1, Status: 403, Form: faulttest.Unsaid, Dialect: d, Name: "x"})
+			none := faulttest.NewInMemory(t, &faulttest.Quota{Limit: -1, Status: 403, RetryAfterFormat: faulttest.NoRetryAfter, Dialect: d, Name: "x"})
 			resp, _, err := send(t, none.Client(), http.MethodGet, none.URL, "")
 			require.NoError(t, err)
 			assert.Equal(t, 403, resp.StatusCode)
@@ -149,7 +149,7 @@ func TestQuotaPerCredential(t *testing.T) {
 	t.Parallel()
 	for _, d := range []faulttest.Dialect{faulttest.IETF, faulttest.Shopify} {
 		inBubble(t, func(t *testing.T) {
-			quota := &faulttest.Quota{Limit: 1, By: faulttest.Credential, Dialect: d}
+			quota := &faulttest.Quota{Limit: 1, KeyFunc: faulttest.Credential, Dialect: d}
 			srv := faulttest.NewInMemory(t, quota)
 			for range 2 {
 				for i := range 1100 {

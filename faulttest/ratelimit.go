@@ -8,11 +8,11 @@ import (
 )
 
 // A Form is a way to say how long the client is to wait.
-type Form int
+type RetryAfterFormat int
 
 const (
 	// Seconds is Retry-After: 3. It is the zero value.
-	Seconds Form = iota
+	Seconds RetryAfterFormat = iota
 	// Fraction is Retry-After: 2.500, which is in no RFC, and is sent.
 	Fraction
 	// HTTPDate is Retry-After: Sun, 06 Nov 1994 08:49:37 GMT.
@@ -27,7 +27,7 @@ const (
 	// AzureMillis is X-Ms-Retry-After-Ms: 2500, of Azure.
 	AzureMillis
 	// Unsaid is not a word: for a [Quota] that gives no Retry-After.
-	Unsaid
+	NoRetryAfter
 )
 
 // rfc850 is time.RFC850 in the only zone that HTTP has.
@@ -35,7 +35,7 @@ const rfc850 = "Monday, 02-Jan-06 15:04:05 GMT"
 
 // set says in h that the client is to wait. A wait is rounded up, never down:
 // a client that takes it at its word does not come too early.
-func (f Form) set(h http.Header, wait time.Duration, now time.Time) {
+func (f RetryAfterFormat) set(h http.Header, wait time.Duration, now time.Time) {
 	at := seconds(now.Add(wait)).UTC()
 	switch f {
 	case Fraction:
@@ -50,7 +50,7 @@ func (f Form) set(h http.Header, wait time.Duration, now time.Time) {
 		h.Set("Retry-After-Ms", itoa(ceil(wait, time.Millisecond)))
 	case AzureMillis:
 		h.Set("X-Ms-Retry-After-Ms", itoa(ceil(wait, time.Millisecond)))
-	case Unsaid:
+	case NoRetryAfter:
 	default:
 		h.Set("Retry-After", itoa(ceil(wait, time.Second)))
 	}
@@ -99,7 +99,7 @@ const (
 	// no reset.
 	Shopify
 	// Silent says nothing.
-	Silent
+	NoHeaders
 )
 
 // String returns the name.

@@ -81,7 +81,7 @@ func TestDialects(t *testing.T) {
 			dialect: faulttest.Shopify, want: map[string]string{"X-Shopify-Shop-Api-Call-Limit": "40/60"},
 			reset: 40 * time.Second / 3, // a full bucket takes 20 s
 		}, {
-			dialect: faulttest.Silent, want: map[string]string{},
+			dialect: faulttest.NoHeaders, want: map[string]string{},
 		},
 	} {
 		t.Run(row.dialect.String(), func(t *testing.T) {
@@ -96,13 +96,13 @@ func TestDialects(t *testing.T) {
 
 			h.Set("Date", written.UTC().Format(http.TimeFormat))
 			state, ok := ratelimitheader.Parse(h, time.Time{})
-			if row.dialect == faulttest.Silent {
+			if row.dialect == faulttest.NoHeaders {
 				assert.False(t, ok)
 				return
 			}
 			require.True(t, ok)
-			require.Len(t, state.Axes, 1)
-			a := state.Axes[0]
+			require.Len(t, state.Dimensions, 1)
+			a := state.Dimensions[0]
 			assert.Equal(t, row.axis, a.Name)
 			assert.EqualValues(t, 60, a.Limit)
 			assert.EqualValues(t, 20, a.Remaining)
@@ -126,8 +126,8 @@ func TestSeveralRateLimits(t *testing.T) {
 		require.NoError(t, err)
 		state, ok := ratelimitheader.Parse(resp.Header, time.Now())
 		require.True(t, ok, d)
-		require.Len(t, state.Axes, 2, d)
-		for _, a := range state.Axes {
+		require.Len(t, state.Dimensions, 2, d)
+		for _, a := range state.Dimensions {
 			if a.Name == "tokens" {
 				assert.EqualValues(t, 7, a.Remaining, d)
 			} else {
@@ -143,7 +143,7 @@ func TestForms(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name         string
-		form         faulttest.Form
+		form         faulttest.RetryAfterFormat
 		field, value string
 		read         time.Duration
 	}{
@@ -154,7 +154,7 @@ func TestForms(t *testing.T) {
 		{"ANSI C date", faulttest.ANSICDate, "Retry-After", "Sat Jan  1 00:00:03 2000", 3 * time.Second},
 		{"ms", faulttest.Millis, "Retry-After-Ms", "2500", 2500 * time.Millisecond},
 		{"ms, Azure's", faulttest.AzureMillis, "X-Ms-Retry-After-Ms", "2500", 2500 * time.Millisecond},
-		{"unsaid", faulttest.Unsaid, "Retry-After", "", 0},
+		{"unsaid", faulttest.NoRetryAfter, "Retry-After", "", 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -165,7 +165,7 @@ func TestForms(t *testing.T) {
 				assert.Equal(t, 503, resp.StatusCode)
 				assert.Equal(t, row.value, resp.Header.Get(row.field))
 				read, ok := retryafter.Parse(resp.Header, time.Time{})
-				assert.Equal(t, row.form != faulttest.Unsaid, ok)
+				assert.Equal(t, row.form != faulttest.NoRetryAfter, ok)
 				assert.Equal(t, row.read, read)
 			})
 		})
@@ -181,7 +181,7 @@ func TestResetsInABubble(t *testing.T) {
 			t.Run(d.String()+", "+by, func(t *testing.T) {
 				t.Parallel()
 				inBubble(t, func(t *testing.T) {
-					quota := &faulttest.Quota{Limit: 1, Window: time.Hour, Dialect: d, Form: faulttest.HTTPDate}
+					quota := &faulttest.Quota{Limit: 1, Window: time.Hour, Dialect: d, RetryAfterFormat: faulttest.HTTPDate}
 					var script http.Handler = faulttest.Throttled(d, time.Hour)
 					switch by {
 					case "a quota":
@@ -199,7 +199,7 @@ func TestResetsInABubble(t *testing.T) {
 						assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
 					}
 					if state, ok := ratelimitheader.Parse(resp.Header, time.Now()); assert.True(t, ok) {
-						assert.Equal(t, time.Hour, state.Axes[0].Reset)
+						assert.Equal(t, time.Hour, state.Dimensions[0].Reset)
 					}
 					if by != "a reply" {
 						wait, ok := retryafter.Parse(resp.Header, time.Now())
@@ -231,7 +231,7 @@ func TestThrottled(t *testing.T) {
 		state, ok := ratelimitheader.Parse(resp.Header, time.Now())
 		require.True(t, ok)
 		assert.True(t, state.Exhausted)
-		assert.Equal(t, time.Hour, state.Axes[0].Reset, "by the server's own clock")
-		assert.Equal(t, 2029, state.Axes[0].Instant.Year())
+		assert.Equal(t, time.Hour, state.Dimensions[0].Reset, "by the server's own clock")
+		assert.Equal(t, 2029, state.Dimensions[0].Instant.Year())
 	})
 }

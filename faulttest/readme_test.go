@@ -40,9 +40,9 @@ func TestReadme(t *testing.T) {
 		"busy for a while": func(ok http.Handler) http.Handler {
 			return faulttest.Sequence(faulttest.Unavailable(time.Hour, faulttest.Seconds), ok)
 		},
-		"the answer is lost": func(ok http.Handler) http.Handler { return faulttest.Sequence(faulttest.Lose(ok), ok) },
+		"the answer is lost": func(ok http.Handler) http.Handler { return faulttest.Sequence(faulttest.LoseResponse(ok), ok) },
 		"an outage": func(ok http.Handler) http.Handler {
-			return faulttest.Script{{To: time.Minute, Do: faulttest.ResetBeforeRead}, {Do: ok}}
+			return faulttest.Script{{Until: time.Minute, Handler: faulttest.ResetBeforeRead}, {Handler: ok}}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/pause"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // A Reply is what happens to one request: an answer, a fault, or an answer with
@@ -45,9 +45,9 @@ type Reply struct {
 	// one of 64 bytes for them.
 	At int
 
-	RetryAfter time.Duration // sent in the form of Form, and rounded up to what that can say. 0: not sent
-	Form       Form          // 0: Seconds
-	RateLimits []RateLimit   // quotas that the headers tell of; not enforced, see Quota
+	RetryAfter       time.Duration    // sent in the form of Form, and rounded up to what that can say. 0: not sent
+	RetryAfterFormat RetryAfterFormat // 0: Seconds
+	RateLimits       []RateLimit      // quotas that the headers tell of; not enforced, see Quota
 }
 
 var _ http.Handler = Reply{}
@@ -65,8 +65,8 @@ func Redirect(code int, location string) Reply {
 }
 
 // Unavailable returns a 503 that asks the client to wait.
-func Unavailable(wait time.Duration, form Form) Reply {
-	return Reply{Status: http.StatusServiceUnavailable, RetryAfter: wait, Form: form}
+func Unavailable(wait time.Duration, form RetryAfterFormat) Reply {
+	return Reply{Status: http.StatusServiceUnavailable, RetryAfter: wait, RetryAfterFormat: form}
 }
 
 // Throttled returns a 429 whose headers say, in the dialect and in nothing else,
@@ -82,7 +82,7 @@ func Throttled(d Dialect, reset time.Duration) Reply {
 
 // Lose returns a Reply that has work do its work and then resets the connection
 // instead of answering: the charge is made, and the client does not know.
-func Lose(work http.Handler) Reply { return Reply{Handler: work, Fault: ResetAfterRead} }
+func LoseResponse(work http.Handler) Reply { return Reply{Handler: work, Fault: ResetAfterRead} }
 
 // orOK is h, or the zero Reply where there is none.
 func orOK(h http.Handler) http.Handler {
@@ -151,7 +151,7 @@ func (p Reply) head(h http.Header, a answer, now time.Time) {
 		h[name] = slices.Clone(values)
 	}
 	if p.RetryAfter > 0 {
-		p.Form.set(h, p.RetryAfter, now)
+		p.RetryAfterFormat.set(h, p.RetryAfter, now)
 	}
 	for _, l := range p.RateLimits {
 		l.set(h, now)
@@ -300,5 +300,5 @@ func (b *buffer) Flush() {}
 // wait waits for d, and reports false if ctx ended first. A wait of no time
 // always succeeds.
 func wait(ctx context.Context, d time.Duration) bool {
-	return d <= 0 || pause.For(ctx, d) == nil
+	return d <= 0 || sleep.Context(ctx, d) == nil
 }

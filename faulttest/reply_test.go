@@ -241,7 +241,7 @@ func TestReplies(t *testing.T) {
 			},
 			want: breaks("123", io.ErrUnexpectedEOF), least: 4, outcome: "200, truncated after 3 bytes",
 		}, {
-			name: "work that is lost", reply: always(faulttest.Lose(work)),
+			name: "work that is lost", reply: always(faulttest.LoseResponse(work)),
 			want: fails(syscall.ECONNRESET), outcome: "reset after read",
 		}, {
 			name: "fault within a reply", reply: always(faulttest.Reply{Delay: 1, Handler: faulttest.ResetAfterRead}),
@@ -281,7 +281,7 @@ func TestReplies(t *testing.T) {
 				}
 				if row.timeout > 0 && unit != time.Hour {
 					// Only the server can tell when it has seen that.
-					require.Eventually(t, func() bool { return !srv.Requests()[0].Ended.IsZero() }, time.Minute, time.Millisecond)
+					require.Eventually(t, func() bool { return !srv.Requests()[0].EndedAt.IsZero() }, time.Minute, time.Millisecond)
 				}
 				require.Len(t, srv.Requests(), 1)
 				q := srv.Requests()[0]
@@ -289,7 +289,7 @@ func TestReplies(t *testing.T) {
 				assert.Equal(t, "POST", q.Method)
 				assert.Equal(t, "/things?a=b", q.URI)
 				if row.timeout == 0 || unit == time.Hour { // else the client's time began before
-					assert.GreaterOrEqual(t, q.Ended.Sub(q.Arrived), time.Duration(row.least)*unit)
+					assert.GreaterOrEqual(t, q.EndedAt.Sub(q.ReceivedAt), time.Duration(row.least)*unit)
 				}
 				if !row.unread {
 					assert.True(t, q.BodyRead)
@@ -371,8 +371,8 @@ func TestRedirect(t *testing.T) {
 	t.Parallel()
 	onBothFronts(t, func(t *testing.T, _ time.Duration, start func(http.Handler) *faulttest.Server) {
 		srv := start(faulttest.Script{
-			{Route: "/old", Do: faulttest.Redirect(308, "/new")},
-			{Route: "POST /new", Do: faulttest.OK("here")},
+			{Route: "/old", Handler: faulttest.Redirect(308, "/new")},
+			{Route: "POST /new", Handler: faulttest.OK("here")},
 		})
 		resp, text, err := send(t, srv.Client(), http.MethodPost, srv.URL+"/old", "hello", "Idempotency-Key", "k")
 		require.NoError(t, err)

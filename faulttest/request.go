@@ -39,14 +39,14 @@ type Request struct {
 	Conn   int  // number of the connection, from 1, in the order of their first requests
 	Reused bool // the connection had carried a request before
 
-	Arrived time.Time // when the head had come
-	Left    time.Time // when the server saw that the client had left, before the handler was done; zero: it did not
-	Ended   time.Time // when the handler was done; zero while it is at work
+	ReceivedAt time.Time // when the head had come
+	CanceledAt time.Time // when the server saw that the client had left, before the handler was done; zero: it did not
+	EndedAt    time.Time // when the handler was done; zero while it is at work
 
-	Status int    // of the answer; 0: none was begun
-	Sent   int64  // bytes of the response body
-	Fault  Fault  // what was done to it
-	Note   string // by a Quota, an Idempotent or a Script: "replayed", "over quota"
+	Status        int    // of the answer; 0: none was begun
+	ResponseBytes int64  // bytes of the response body
+	Fault         Fault  // what was done to it
+	Note          string // by a Quota, an Idempotent or a Script: "replayed", "over quota"
 
 	sum [sha256.Size]byte // of the body, if BodyRead
 	// Whether the client said it, or it was worked out.
@@ -66,17 +66,17 @@ func (q Request) Outcome() string {
 	}
 	switch {
 	case q.Fault.midBody():
-		parts = append(parts, fmt.Sprintf("%v after %d bytes", q.Fault, q.Sent))
+		parts = append(parts, fmt.Sprintf("%v after %d bytes", q.Fault, q.ResponseBytes))
 	case q.Fault != NoFault:
 		parts = append(parts, q.Fault.String())
 	}
-	if !q.Left.IsZero() {
+	if !q.CanceledAt.IsZero() {
 		parts = append(parts, "client left")
 	}
 	if q.closed {
 		parts = append(parts, "server closed")
 	}
-	if q.Ended.IsZero() {
+	if q.EndedAt.IsZero() {
 		parts = append(parts, "in hand")
 	}
 	if len(parts) == 0 {
@@ -86,7 +86,7 @@ func (q Request) Outcome() string {
 }
 
 // A Call is what belongs together of a Log's requests: the attempts of one call
-// of the client. [Log.CallOf] says how that is known.
+// of the client. [Log.GroupCalls] says how that is known.
 type Call struct {
 	ID       string // what the attempts have in common
 	Attempts []Request
@@ -99,12 +99,12 @@ type Call struct {
 func (c Call) Gaps() []time.Duration {
 	var gaps []time.Duration
 	for i := 1; i < len(c.Attempts); i++ {
-		gap, end := time.Duration(0), c.Attempts[i-1].Ended
-		if left := c.Attempts[i-1].Left; !left.IsZero() {
+		gap, end := time.Duration(0), c.Attempts[i-1].EndedAt
+		if left := c.Attempts[i-1].CanceledAt; !left.IsZero() {
 			end = left // though the work may have gone on
 		}
 		if !end.IsZero() {
-			gap = max(c.Attempts[i].Arrived.Sub(end), 0)
+			gap = max(c.Attempts[i].ReceivedAt.Sub(end), 0)
 		}
 		gaps = append(gaps, gap)
 	}
@@ -126,13 +126,13 @@ func (q *Request) readDeadline(field string) {
 	ms, err := strconv.ParseInt(strings.TrimSpace(q.Header.Get("X-Request-Timeout-Ms")), 10, 64)
 	if q.saidLeft = err == nil && ms >= 0 && ms <= math.MaxInt64/int64(time.Millisecond); q.saidLeft {
 		q.TimeLeft = time.Duration(ms) * time.Millisecond
-		q.Deadline = q.Arrived.Add(q.TimeLeft)
+		q.Deadline = q.ReceivedAt.Add(q.TimeLeft)
 	}
 	at, err := time.Parse(time.RFC3339, strings.TrimSpace(q.Header.Get(field)))
 	if q.saidDeadline = err == nil; q.saidDeadline {
 		q.Deadline = at
 		if !q.saidLeft {
-			q.TimeLeft = at.Sub(q.Arrived)
+			q.TimeLeft = at.Sub(q.ReceivedAt)
 		}
 	}
 }

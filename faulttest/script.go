@@ -37,24 +37,24 @@ type Rule struct {
 
 	// If is called by many goroutines at once, and must not read the body. Nil:
 	// every request.
-	If func(*http.Request) bool
+	Match func(*http.Request) bool
 
 	// From and To are the times from and before which the rule holds, since the
 	// Server started; on other servers, since the first request. To 0: no end.
-	From, To time.Duration
+	After, Until time.Duration
 
 	// Chance is the share of requests that the rule takes, drawn at random from
 	// those for which all of the above holds. 0: all of them, also where a table
 	// means none; negative: none.
 	// The draws depend on Seed and on the order of arrival alone.
-	Chance float64
-	Seed   uint64 // of Chance
+	Probability float64
+	Seed        uint64 // of Chance
 
 	// Times is how many requests the rule takes, the first ones. 0: no limit;
 	// negative: none.
 	Times int
 
-	Do http.Handler // nil: the zero Reply
+	Handler http.Handler // nil: the zero Reply
 
 	once  sync.Once
 	mux   *http.ServeMux // of Route alone
@@ -94,7 +94,7 @@ func (rule *Rule) compile() {
 		}
 		defer func() { rule.wrong = recover() }()
 		mux := http.NewServeMux()
-		mux.Handle(rule.Route, orOK(rule.Do))
+		mux.Handle(rule.Route, orOK(rule.Handler))
 		rule.mux = mux
 	})
 }
@@ -105,19 +105,19 @@ func (rule *Rule) takes(r *http.Request) bool {
 			return false
 		}
 	}
-	if rule.If != nil && !rule.If(r) {
+	if rule.Match != nil && !rule.Match(r) {
 		return false
 	}
 	s, begin := rule.own.of(r)
-	if since := time.Since(begin); since < rule.From || rule.To != 0 && since >= rule.To {
+	if since := time.Since(begin); since < rule.After || rule.Until != 0 && since >= rule.Until {
 		return false
 	}
-	if rule.Chance == 0 && rule.Times == 0 {
+	if rule.Probability == 0 && rule.Times == 0 {
 		return true
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if rule.Chance != 0 && s.random(rule.Seed) >= rule.Chance {
+	if rule.Probability != 0 && s.random(rule.Seed) >= rule.Probability {
 		return false
 	}
 	return rule.Times == 0 || s.next("") < rule.Times
@@ -128,35 +128,35 @@ func (rule *Rule) do(w http.ResponseWriter, r *http.Request) {
 		rule.mux.ServeHTTP(w, r) // it sets the request's path values
 		return
 	}
-	orOK(rule.Do).ServeHTTP(w, r)
+	orOK(rule.Handler).ServeHTTP(w, r)
 }
 
 // Steps answers each request with its next step, and all that come after the
 // last step with the last. See [Script] for how they are remembered.
 type Steps struct {
-	Do   []http.Handler // a nil step is the zero Reply, and so are no steps at all
-	Loop bool           // after the last step comes the first
+	Handlers []http.Handler // a nil step is the zero Reply, and so are no steps at all
+	Loop     bool           // after the last step comes the first
 
 	// By sorts requests: those for which it returns the same go through the
 	// steps together, others by themselves. Nil: all together.
-	By func(*http.Request) string
+	KeyFunc func(*http.Request) string
 
 	own state
 }
 
 // Sequence returns Steps for all requests together: the first request gets the
 // first step.
-func Sequence(steps ...http.Handler) *Steps { return &Steps{Do: steps} }
+func Sequence(steps ...http.Handler) *Steps { return &Steps{Handlers: steps} }
 
 // Cycle returns Steps for all requests together that begin again after the last:
 // Cycle(Status(503), OK("")) fails every other request.
-func Cycle(steps ...http.Handler) *Steps { return &Steps{Do: steps, Loop: true} }
+func Cycle(steps ...http.Handler) *Steps { return &Steps{Handlers: steps, Loop: true} }
 
 // PerKey returns Steps for each call by itself: for the requests of one
 // idempotency key, or, without a key, of one method and path. What a hundred
 // concurrent calls get does not depend on their order then. Every key is
 // remembered.
-func PerKey(steps ...http.Handler) *Steps { return &Steps{Do: steps, By: keyOrPath} }
+func PerKey(steps ...http.Handler) *Steps { return &Steps{Handlers: steps, KeyFunc: keyOrPath} }
 
 func keyOrPath(r *http.Request) string {
 	if key := r.Header.Get(exchangeOf(r).keyHeader("")); key != "" {
@@ -167,22 +167,22 @@ func keyOrPath(r *http.Request) string {
 
 // ServeHTTP serves the next step.
 func (s *Steps) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if len(s.Do) == 0 {
+	if len(s.Handlers) == 0 {
 		Reply{}.ServeHTTP(w, r)
 		return
 	}
 	by := ""
-	if s.By != nil {
-		by = s.By(r)
+	if s.KeyFunc != nil {
+		by = s.KeyFunc(r)
 	}
 	mine, _ := s.own.of(r)
 	mine.mu.Lock()
 	turn := mine.next(by)
 	mine.mu.Unlock()
 	if s.Loop {
-		turn %= len(s.Do)
+		turn %= len(s.Handlers)
 	}
-	step := s.Do[min(turn, len(s.Do)-1)]
+	step := s.Handlers[min(turn, len(s.Handlers)-1)]
 	orOK(step).ServeHTTP(w, r)
 }
 

@@ -44,7 +44,7 @@ func TestCycle(t *testing.T) {
 		}
 		assert.Equal(t, 200, status(t, start(faulttest.Cycle()), http.MethodGet, "/"))
 	})
-	each := &faulttest.Steps{By: faulttest.Credential, Loop: true, Do: []http.Handler{faulttest.Status(401), faulttest.OK("")}}
+	each := &faulttest.Steps{KeyFunc: faulttest.Credential, Loop: true, Handlers: []http.Handler{faulttest.Status(401), faulttest.OK("")}}
 	srv := faulttest.New(t, each)
 	for _, who := range []string{"a", "b"} {
 		for _, want := range []int{401, 200, 401} {
@@ -82,7 +82,7 @@ func TestPerKey(t *testing.T) {
 
 func TestStepsBy(t *testing.T) {
 	t.Parallel()
-	steps := &faulttest.Steps{By: faulttest.Credential, Do: []http.Handler{faulttest.Status(401), faulttest.OK("")}}
+	steps := &faulttest.Steps{KeyFunc: faulttest.Credential, Handlers: []http.Handler{faulttest.Status(401), faulttest.OK("")}}
 	srv := faulttest.New(t, steps)
 	for _, who := range []string{"a", "b"} {
 		assert.Equal(t, 401, status(t, srv, http.MethodGet, "/", "Authorization", who))
@@ -94,11 +94,11 @@ func TestRoutes(t *testing.T) {
 	t.Parallel()
 	srv := faulttest.New(t, faulttest.Script{
 		nil,
-		{Route: "POST /charges", Do: faulttest.Status(201)},
-		{Route: "GET /charges/{id}", Do: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		{Route: "POST /charges", Handler: faulttest.Status(201)},
+		{Route: "GET /charges/{id}", Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			fmt.Fprint(w, r.PathValue("id"))
 		})},
-		{Route: "/v1/", Do: faulttest.Script{{Route: "/v1/a", Do: faulttest.Status(418)}}},
+		{Route: "/v1/", Handler: faulttest.Script{{Route: "/v1/a", Handler: faulttest.Status(418)}}},
 		{Route: "/nothing"},
 	})
 	for _, row := range []struct {
@@ -166,8 +166,8 @@ func TestWindow(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(t *testing.T) {
 				script := faulttest.Script{
-					{From: 10 * time.Second, To: 40 * time.Second, Do: faulttest.Status(503)},
-					{From: time.Hour, Do: faulttest.Status(410)},
+					{After: 10 * time.Second, Until: 40 * time.Second, Handler: faulttest.Status(503)},
+					{After: time.Hour, Handler: faulttest.Status(410)},
 				}
 				var ask func() int
 				if log {
@@ -205,9 +205,9 @@ func TestWindow(t *testing.T) {
 func TestPredicateAndTimes(t *testing.T) {
 	t.Parallel()
 	srv := faulttest.New(t, faulttest.Script{
-		{If: func(r *http.Request) bool { return r.Header.Get("Authorization") == "" }, Times: 2, Do: faulttest.Status(401)},
-		{Times: 1, Do: faulttest.Status(500)},
-		{Times: -1, Do: faulttest.Status(501)},
+		{Match: func(r *http.Request) bool { return r.Header.Get("Authorization") == "" }, Times: 2, Handler: faulttest.Status(401)},
+		{Times: 1, Handler: faulttest.Status(500)},
+		{Times: -1, Handler: faulttest.Status(501)},
 	})
 	var got []int
 	for _, who := range []string{"", "a", "", "", "b"} {
@@ -231,7 +231,7 @@ func TestChance(t *testing.T) {
 		return hits
 	}
 	script := func(chance float64, seed uint64) faulttest.Script {
-		return faulttest.Script{{Chance: chance, Seed: seed, Do: faulttest.Status(500)}}
+		return faulttest.Script{{Probability: chance, Seed: seed, Handler: faulttest.Status(500)}}
 	}
 	one := script(0.1, 1)
 	first := draw(new(faulttest.Log).Record(one))
@@ -246,7 +246,7 @@ func TestChance(t *testing.T) {
 
 	// Chance draws only among what the conditions before it leave, Times counts
 	// only what Chance has drawn.
-	rare := faulttest.Script{{Route: "/a", Chance: 0.1, Seed: 1, Times: 3, Do: faulttest.Status(500)}}
+	rare := faulttest.Script{{Route: "/a", Probability: 0.1, Seed: 1, Times: 3, Handler: faulttest.Status(500)}}
 	var hits []int
 	for i := range n {
 		for _, path := range []string{"/b", "/a"} {
@@ -266,7 +266,7 @@ func TestNoLog(t *testing.T) {
 	for name, h := range map[string]http.Handler{
 		"sequence": faulttest.Sequence(faulttest.Status(503), faulttest.OK("")),
 		"per key":  faulttest.PerKey(faulttest.Status(503), faulttest.OK("")),
-		"script":   faulttest.Script{{Times: 1, Do: faulttest.Status(503)}, {Do: new(faulttest.Idempotent)}},
+		"script":   faulttest.Script{{Times: 1, Handler: faulttest.Status(503)}, {Handler: new(faulttest.Idempotent)}},
 		"quota":    faulttest.Sequence(faulttest.Status(503), &faulttest.Quota{Limit: 1}),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -288,13 +288,13 @@ func TestNoLog(t *testing.T) {
 // TestScriptStress: counts are exact under many goroutines.
 func TestScriptStress(t *testing.T) {
 	t.Parallel()
-	quota := &faulttest.Quota{Limit: 50, Window: time.Hour, By: faulttest.Credential}
+	quota := &faulttest.Quota{Limit: 50, Window: time.Hour, KeyFunc: faulttest.Credential}
 	charges := new(faulttest.Idempotent)
 	srv := faulttest.New(t, faulttest.Script{
-		{Route: "/times", Times: 70, Do: faulttest.Status(500)},
-		{Route: "/quota", Do: quota},
-		{Route: "/charges", Do: charges},
-		{Route: "/steps", Do: faulttest.Sequence(append(slices.Repeat([]http.Handler{faulttest.Status(500)}, 30), faulttest.OK(""))...)},
+		{Route: "/times", Times: 70, Handler: faulttest.Status(500)},
+		{Route: "/quota", Handler: quota},
+		{Route: "/charges", Handler: charges},
+		{Route: "/steps", Handler: faulttest.Sequence(append(slices.Repeat([]http.Handler{faulttest.Status(500)}, 30), faulttest.OK(""))...)},
 	})
 	srv.Transport().MaxIdleConnsPerHost = 8
 	var mu sync.Mutex

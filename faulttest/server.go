@@ -40,7 +40,7 @@ type Server struct {
 	// no time, and out of it.
 	InMemory bool
 	Host     string  // name of a server in memory, with a port or without; "": fault.test
-	Beside   *Server // nil, or another server in memory, started before, whose network this one shares, under another Host. Implies InMemory
+	Network  *Server // nil, or another server in memory, started before, whose network this one shares, under another Host. Implies InMemory
 
 	// URL is that of the server, without a slash at its end, once it is started:
 	// http://127.0.0.1:41927, http://fault.test.
@@ -85,7 +85,7 @@ func (s *Server) Start(tb TB) {
 	if strings.ContainsAny(s.Host, "/?#@") {
 		panic(fmt.Sprintf("faulttest: Server.Host is a name such as api.test, not %q", s.Host))
 	}
-	if !s.InMemory && s.Beside == nil && bubbled() {
+	if !s.InMemory && s.Network == nil && bubbled() {
 		panic("faulttest: a server on a socket would stop the clock of a synctest bubble: use NewInMemory, or Server.InMemory")
 	}
 	life, end := context.WithCancelCause(context.Background())
@@ -100,9 +100,9 @@ func (s *Server) Start(tb TB) {
 		}
 	}
 	t := asTesting{tb: tb}
-	if s.Beside != nil {
+	if s.Network != nil {
 		s.InMemory = true
-		if s.Beside.mem == nil {
+		if s.Network.mem == nil {
 			panic("faulttest: Server.Beside is not in memory, or not started")
 		}
 	}
@@ -111,11 +111,11 @@ func (s *Server) Start(tb TB) {
 		if host == "" {
 			host = "fault.test"
 		}
-		if s.Beside != nil {
-			if strings.EqualFold(s.Beside.URL, "http://"+host) {
+		if s.Network != nil {
+			if strings.EqualFold(s.Network.URL, "http://"+host) {
 				panic(fmt.Sprintf("faulttest: Server.Host: %s is the server Beside already", host))
 			}
-			s.mem = s.Beside.mem.Net.Serve(t, host, s.Record(s.Script), memhttp.Configure(config))
+			s.mem = s.Network.mem.Net.Serve(t, host, s.Record(s.Script), memhttp.Configure(config))
 		} else {
 			s.mem = memhttp.NewServer(t, s.Record(s.Script), memhttp.Host(host), memhttp.Configure(config))
 		}

@@ -52,7 +52,7 @@ func TestClose(t *testing.T) {
 			require.Error(t, <-done)
 		}
 		for _, q := range srv.Requests() {
-			assert.False(t, q.Ended.IsZero())
+			assert.False(t, q.EndedAt.IsZero())
 			assert.Contains(t, q.Outcome(), "server closed")
 		}
 		_, _, err := send(t, srv.Client(), http.MethodGet, srv.URL, "")
@@ -66,7 +66,7 @@ func TestStart(t *testing.T) {
 	srv := faulttest.New(t, nil)
 	assert.PanicsWithValue(t, "faulttest: Server started twice", func() { srv.Start(t) })
 	assert.PanicsWithValue(t, "faulttest: Server.Beside is not in memory, or not started", func() {
-		(&faulttest.Server{Beside: srv}).Start(t)
+		(&faulttest.Server{Network: srv}).Start(t)
 	})
 
 	for _, host := range []string{"http://api.test", "api.test/v1"} {
@@ -77,7 +77,7 @@ func TestStart(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		first := faulttest.NewInMemory(t, nil)
 		assert.PanicsWithValue(t, "faulttest: Server.Host: fault.test is the server Beside already", func() {
-			(&faulttest.Server{Beside: first}).Start(t)
+			(&faulttest.Server{Network: first}).Start(t)
 		})
 		assert.PanicsWithValue(t, "faulttest: a server on a socket would stop the clock of a synctest bubble: use NewInMemory, or Server.InMemory", func() {
 			faulttest.New(t, nil) // or a test that waits would hang
@@ -103,7 +103,7 @@ func TestStart(t *testing.T) {
 func TestWithoutTB(t *testing.T) {
 	t.Parallel()
 	for _, start := range []func(faulttest.TB, http.Handler) *faulttest.Server{faulttest.New, faulttest.NewInMemory} {
-		srv := start(nil, faulttest.Script{{Route: "/bad", Do: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("oops") })}, {Route: "BAD"}})
+		srv := start(nil, faulttest.Script{{Route: "/bad", Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("oops") })}, {Route: "BAD"}})
 		assert.Equal(t, 500, status(t, srv, http.MethodGet, "/"))
 		_, _, err := send(t, srv.Client(), http.MethodPost, srv.URL+"/bad", "")
 		require.Error(t, err)
@@ -124,7 +124,7 @@ func TestBeside(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		login := &faulttest.Server{InMemory: true, Host: "login.test:8080", Script: faulttest.Redirect(307, "http://api.test/x")}
 		login.Start(t)
-		api := &faulttest.Server{Beside: login, Host: "api.test", Script: faulttest.Reply{Body: "api", Delay: time.Hour}}
+		api := &faulttest.Server{Network: login, Host: "api.test", Script: faulttest.Reply{Body: "api", Delay: time.Hour}}
 		api.Start(t)
 		assert.Equal(t, "http://login.test:8080", login.URL)
 		for _, srv := range []*faulttest.Server{login, api} {
@@ -172,10 +172,10 @@ func TestHourOfBackoff(t *testing.T) {
 	t.Parallel()
 	begin := time.Now()
 	inBubble(t, func(t *testing.T) {
-		charges := &faulttest.Idempotent{Work: time.Second}
+		charges := &faulttest.Idempotent{Latency: time.Second}
 		srv := faulttest.NewInMemory(t, faulttest.Script{
-			{To: time.Hour, Do: faulttest.Unavailable(10*time.Minute, faulttest.HTTPDate)},
-			{Do: faulttest.Sequence(faulttest.Lose(charges), charges)},
+			{Until: time.Hour, Handler: faulttest.Unavailable(10*time.Minute, faulttest.HTTPDate)},
+			{Handler: faulttest.Sequence(faulttest.LoseResponse(charges), charges)},
 		})
 		attempts := 0
 		for {
@@ -197,7 +197,7 @@ func TestHourOfBackoff(t *testing.T) {
 		srv.AssertKeys(t, 1)
 		srv.AssertBodies(t)
 		charges.AssertExactlyOnce(t, 1)
-		assert.Equal(t, 70*time.Minute+time.Second, srv.Requests()[7].Arrived.Sub(srv.Requests()[0].Arrived))
+		assert.Equal(t, 70*time.Minute+time.Second, srv.Requests()[7].ReceivedAt.Sub(srv.Requests()[0].ReceivedAt))
 	})
 	assert.Less(t, time.Since(begin), time.Minute)
 }
@@ -225,8 +225,8 @@ func TestSlowClose(t *testing.T) {
 func TestLeft(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
-		charges := &faulttest.Idempotent{Work: time.Hour}
-		srv := faulttest.NewInMemory(t, faulttest.Sequence(faulttest.Lose(charges), charges))
+		charges := &faulttest.Idempotent{Latency: time.Hour}
+		srv := faulttest.NewInMemory(t, faulttest.Sequence(faulttest.LoseResponse(charges), charges))
 		srv.Client().Timeout = time.Minute
 		for range 2 {
 			_, _, _ = send(t, srv.Client(), http.MethodPost, srv.URL, "", "Idempotency-Key", "k")
@@ -238,8 +238,8 @@ func TestLeft(t *testing.T) {
 		srv.AssertSpacing(t, time.Second, time.Second)
 		assert.Equal(t, []string{"executed, reset after read, client left", "409 in flight"}, outcomes(&srv.Log))
 		q := srv.Requests()[0]
-		assert.Equal(t, time.Minute, q.Left.Sub(q.Arrived))
-		assert.Equal(t, time.Hour, q.Ended.Sub(q.Arrived))
+		assert.Equal(t, time.Minute, q.CanceledAt.Sub(q.ReceivedAt))
+		assert.Equal(t, time.Hour, q.EndedAt.Sub(q.ReceivedAt))
 	})
 }
 

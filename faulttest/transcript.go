@@ -30,7 +30,7 @@ func (l *Log) Transcript() string {
 	}
 	columns := []column{
 		{"#", func(q *Request) string { return strconv.Itoa(q.Number) }},
-		{"at", func(q *Request) string { return short(q.Arrived.Sub(begin)) }},
+		{"at", func(q *Request) string { return short(q.ReceivedAt.Sub(begin)) }},
 		{"conn", func(q *Request) string {
 			if q.Reused {
 				return strconv.Itoa(q.Conn) + " reused"
@@ -47,10 +47,10 @@ func (l *Log) Transcript() string {
 		}},
 		{"outcome", func(q *Request) string { return q.Outcome() }},
 		{"took", func(q *Request) string {
-			if q.Ended.IsZero() {
+			if q.EndedAt.IsZero() {
 				return ""
 			}
-			return short(q.Ended.Sub(q.Arrived))
+			return short(q.EndedAt.Sub(q.ReceivedAt))
 		}},
 	}
 	table := tabulate(columns, requests)

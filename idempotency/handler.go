@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/complaint"
+	"github.com/resilienthttp/resilienthttp/internal/validate"
 )
 
 // Handler makes a handler honour idempotency keys: a request that comes again
@@ -177,14 +177,14 @@ func (h *Handler) configure() {
 
 // wrong is what is wrong with the Handler, beside its terms.
 func (h *Handler) wrong(terms error) error {
-	wrong := complaint.List{Of: ErrInvalid}
-	wrong.Also(terms)
-	wrong.Add(h.scope == nil || h.next == nil, "a Handler without scope or next")
+	wrong := validate.Errors{Of: ErrInvalid}
+	wrong.Append(terms)
+	wrong.Check(h.scope == nil || h.next == nil, "a Handler without scope or next")
 	wrong.Header("Header", h.header)
-	wrong.Add(slices.ContainsFunc(h.methods, notToken), fmt.Sprintf("Methods %q", h.methods))
-	wrong.Add(h.MaxBody < 0, fmt.Sprintf("MaxBody %d", h.MaxBody))
-	wrong.Add(h.MaxResponse < 0, fmt.Sprintf("MaxResponse %d", h.MaxResponse))
-	wrong.Add(h.MaxSpool > 0 && h.MaxSpool < h.MaxResponse, fmt.Sprintf("MaxSpool %d, less than MaxResponse %d", h.MaxSpool, h.MaxResponse))
+	wrong.Check(slices.ContainsFunc(h.methods, notToken), fmt.Sprintf("Methods %q", h.methods))
+	wrong.Check(h.MaxBody < 0, fmt.Sprintf("MaxBody %d", h.MaxBody))
+	wrong.Check(h.MaxResponse < 0, fmt.Sprintf("MaxResponse %d", h.MaxResponse))
+	wrong.Check(h.MaxSpool > 0 && h.MaxSpool < h.MaxResponse, fmt.Sprintf("MaxSpool %d, less than MaxResponse %d", h.MaxSpool, h.MaxResponse))
 	return wrong.Err()
 }
 
@@ -208,7 +208,7 @@ func (h *Handler) operation(r *http.Request) string {
 }
 
 // notToken reports whether no request can have such a method.
-func notToken(method string) bool { return !complaint.Token(method) }
+func notToken(method string) bool { return !validate.Token(method) }
 
 func (h *Handler) fingerprint(r *http.Request, body []byte) Fingerprint {
 	if h.Fingerprint != nil {

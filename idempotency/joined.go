@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/pause"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // joined is the title of joined work: an open transaction, which ends with the
@@ -117,7 +117,7 @@ func (j *joined) doubt(ctx context.Context) error {
 func (j *joined) insist(ask func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(j.ctx), max(j.terms.Lease, storePatience))
 	defer cancel()
-	for wait := firstPause; try(ctx, ask) != nil && pause.About(ctx, wait) == nil; {
+	for wait := firstPause; try(ctx, ask) != nil && sleep.Jittered(ctx, wait) == nil; {
 		wait = min(2*wait, longestWait)
 	}
 }

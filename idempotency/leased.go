@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/pause"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // How long, and how often, a store that gives no answer is asked again.
@@ -156,7 +156,7 @@ func (l *leased) insist(status Status, verb func(context.Context) error) error {
 				return nil
 			}
 			return err
-		case pause.About(ctx, wait) != nil:
+		case sleep.Jittered(ctx, wait) != nil:
 			return err
 		}
 	}
@@ -182,7 +182,7 @@ func (l *leased) stands(status Status) bool {
 		switch {
 		case err == nil:
 			return record.Status == status && record.Lease() == l.lease
-		case errors.Is(err, ErrNotFound), pause.About(ctx, wait) != nil:
+		case errors.Is(err, ErrNotFound), sleep.Jittered(ctx, wait) != nil:
 			return false
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/pause"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // runner is what Handler and Executor have in common: they reserve, execute and
@@ -50,7 +50,7 @@ func (r *runner) wait(ctx context.Context, claim *Claim) (*execution, Reservatio
 	for wait := firstPause; ; wait = min(2*wait, longestWait) {
 		asked := time.Now()
 		e, reservation, err := r.attempt(ctx, claim, asked)
-		if reservation.Decision != Busy || !asked.Add(wait).Before(patience) || pause.About(ctx, wait) != nil {
+		if reservation.Decision != Busy || !asked.Add(wait).Before(patience) || sleep.Jittered(ctx, wait) != nil {
 			return e, reservation, err
 		}
 	}

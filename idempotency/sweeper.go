@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/pause"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // Sweeper finds the dead and deletes what has expired, in small batches, with
@@ -58,7 +58,7 @@ func (s *Sweeper) Run(ctx context.Context) error {
 		if err == nil && more { // a store that met somebody else returns early, with what it has got
 			wait = max(idleShare*time.Since(began), firstPause)
 		}
-		_ = pause.About(ctx, wait)
+		_ = sleep.Jittered(ctx, wait)
 	}
 	return ctx.Err()
 }

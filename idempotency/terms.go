@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/complaint"
+	"github.com/resilienthttp/resilienthttp/internal/validate"
 )
 
 // Terms say how long an execution counts as alive, how long its record is kept,
@@ -73,15 +73,15 @@ func (t Terms) resolved(store Store) (Terms, error) {
 	if t.Limit == 0 {
 		t.Limit = defaultLimit
 	}
-	wrong := complaint.List{Of: ErrInvalid}
-	wrong.Add(store == nil, "there is no Store")
-	wrong.Add(t.Lease < shortestLease || t.Lease > longestLease, fmt.Sprintf("a Lease of %v", t.Lease))
-	wrong.Add(t.TTL < t.Lease || t.TTL > longestLease, fmt.Sprintf("a TTL of %v, with a Lease of %v", t.TTL, t.Lease))
-	wrong.Unit("Limit", t.Limit)
-	wrong.Unit("Wait", t.Wait)
-	wrong.Add(t.Takeover > MarkUnknown, fmt.Sprintf("no takeover policy has number %d", t.Takeover))
+	wrong := validate.Errors{Of: ErrInvalid}
+	wrong.Check(store == nil, "there is no Store")
+	wrong.Check(t.Lease < shortestLease || t.Lease > longestLease, fmt.Sprintf("a Lease of %v", t.Lease))
+	wrong.Check(t.TTL < t.Lease || t.TTL > longestLease, fmt.Sprintf("a TTL of %v, with a Lease of %v", t.TTL, t.Lease))
+	wrong.Duration("Limit", t.Limit)
+	wrong.Duration("Wait", t.Wait)
+	wrong.Check(t.Takeover > MarkUnknown, fmt.Sprintf("no takeover policy has number %d", t.Takeover))
 	_, joins := store.(Transactor)
-	wrong.Add(t.Joined && store != nil && !joins, fmt.Sprintf("the terms are Joined, and %T has no transactions", store))
+	wrong.Check(t.Joined && store != nil && !joins, fmt.Sprintf("the terms are Joined, and %T has no transactions", store))
 	return t, wrong.Err()
 }
 

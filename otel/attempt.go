@@ -13,7 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/resilienthttp/resilienthttp"
-	"github.com/resilienthttp/resilienthttp/internal/netfail"
+	"github.com/resilienthttp/resilienthttp/internal/neterr"
 )
 
 // attempts is the Base of an instrumented Transport: otelhttp around the Base that it had,
@@ -107,7 +107,7 @@ type attemptTracer struct {
 }
 
 func (t attemptTracer) Start(ctx context.Context, name string, options ...trace.SpanStartOption) (context.Context, trace.Span) {
-	number, hedge := resilienthttp.AttemptOf(ctx)
+	number, hedge := resilienthttp.AttemptFromContext(ctx)
 	resent := number - 1
 	if c := t.client.callOf(ctx); c != nil {
 		resent = int(c.sent.Add(1)) - 1 // hedges, too, are requests that were sent again
@@ -173,7 +173,7 @@ func (s *attemptSpan) SetStatus(code codes.Code, description string) {
 		if err == nil {
 			err = errors.New(description)
 		}
-		description = netfail.Describe(err)
+		description = neterr.SafeText(err)
 	}
 	s.Span.SetStatus(code, description)
 }

@@ -100,8 +100,8 @@ func (m *callMetrics) attempt(ctx context.Context, c *resilienthttp.Call, i int,
 	case i > 0:
 		m.count(ctx, m.retries, reasonRetry, scoped{scope, reasonOfRetry(before(c.Attempts, i), a)})
 	}
-	if a.Stop != nil {
-		m.count(ctx, m.stops, reasonStop, scoped{scope, sentinelName(a.Stop)})
+	if a.StopReason != nil {
+		m.count(ctx, m.stops, reasonStop, scoped{scope, sentinelName(a.StopReason)})
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/internal/idempotencykey"
-	"github.com/resilienthttp/resilienthttp/internal/netfail"
+	"github.com/resilienthttp/resilienthttp/internal/neterr"
 )
 
 // client is a Transport that is instrumented: the RoundTripper around it, and its hooks.
@@ -38,8 +38,8 @@ func newClient(n *instruments, t *resilienthttp.Transport) *client {
 	}
 	t.Trace = &resilienthttp.Trace{
 		AttemptStart: theirs.AttemptStart, AttemptDone: theirs.AttemptDone,
-		Queued: then(c.queued, theirs.Queued), RetryWait: then(c.retryWait, theirs.RetryWait),
-		Refused: then(c.refused, theirs.Refused), CallDone: then(c.callDone, theirs.CallDone),
+		QueueWait: then(c.queued, theirs.QueueWait), RetryWait: then(c.retryWait, theirs.RetryWait),
+		Rejected: then(c.refused, theirs.Rejected), CallDone: then(c.callDone, theirs.CallDone),
 		BreakerChange: then(c.breakerChange, theirs.BreakerChange),
 	}
 	return c
@@ -150,7 +150,7 @@ func (c *call) start(r *http.Request) {
 func (c *call) failed(err error) {
 	if !c.told {
 		c.span.SetAttributes(semconv.ErrorTypeKey.String(kindOf(err)))
-		c.span.SetStatus(codes.Error, netfail.Describe(err))
+		c.span.SetStatus(codes.Error, neterr.SafeText(err))
 	}
 }
 
@@ -160,10 +160,10 @@ func (c *client) queued(a *resilienthttp.Attempt) {
 	if of == nil {
 		return
 	}
-	of.stood, of.line = true, a.OwnLimit
+	of.stood, of.line = true, a.LocalLimit
 	if of.span.IsRecording() {
 		of.span.AddEvent("queued", trace.WithAttributes(
-			attemptNumber(a), attribute.String("resilienthttp.for", forWhat(a.OwnLimit)), secondsOf("resilienthttp.likely_wait", a.Wait)))
+			attemptNumber(a), attribute.String("resilienthttp.for", forWhat(a.LocalLimit)), secondsOf("resilienthttp.likely_wait", a.RetryWait)))
 	}
 }
 
@@ -174,7 +174,7 @@ func (c *client) retryWait(a *resilienthttp.Attempt) {
 		return
 	}
 	of.span.AddEvent("retry", trace.WithAttributes(
-		attemptNumber(a), attribute.String("resilienthttp.reason", failureOf(a)), secondsOf("resilienthttp.wait", a.Wait)))
+		attemptNumber(a), attribute.String("resilienthttp.reason", failureOf(a)), secondsOf("resilienthttp.wait", a.RetryWait)))
 }
 
 // refused is a hook.
@@ -194,7 +194,7 @@ func (c *client) breakerChange(change resilienthttp.BreakerChange) {
 // ended is what is told of a call that is over.
 type ended struct {
 	outcome, errorType   string
-	queued, sent, waited time.Duration // see Call.Spent
+	queued, sent, waited time.Duration // see Call.Timings
 	quota, line          time.Duration // of queued, what was spent in line
 }
 
@@ -214,18 +214,18 @@ func (c *client) callDone(done *resilienthttp.Call) {
 
 func end(done *resilienthttp.Call, of *call) *ended {
 	e := &ended{outcome: outcomeOf(done), errorType: errorType(done)}
-	e.queued, e.sent, e.waited = done.Spent()
+	e.queued, e.sent, e.waited = done.Timings()
 	if of == nil || !of.stood {
 		return e
 	}
 	last := e.queued
 	for i := range done.Attempts {
 		a := &done.Attempts[i]
-		last -= a.Queued
-		if a.OwnLimit {
-			e.line += a.Queued
+		last -= a.QueueWait
+		if a.LocalLimit {
+			e.line += a.QueueWait
 		} else {
-			e.quota += a.Queued
+			e.quota += a.QueueWait
 		}
 	}
 	if of.line { // at which gate it stood when it gave up
@@ -252,7 +252,7 @@ func (c *call) tell(done *resilienthttp.Call, e *ended) {
 		attributes = append(attributes, semconv.ErrorTypeKey.String(e.errorType))
 	}
 	for i := range done.Attempts {
-		if stop := done.Attempts[i].Stop; stop != nil {
+		if stop := done.Attempts[i].StopReason; stop != nil {
 			attributes = append(attributes, attribute.String("resilienthttp.stop", sentinelName(stop)))
 		}
 	}
@@ -262,7 +262,7 @@ func (c *call) tell(done *resilienthttp.Call, e *ended) {
 	c.span.SetAttributes(attributes...)
 	switch {
 	case done.Err != nil:
-		c.span.SetStatus(codes.Error, netfail.Describe(done.Err))
+		c.span.SetStatus(codes.Error, neterr.SafeText(done.Err))
 	case e.errorType != "":
 		c.span.SetStatus(codes.Error, "")
 	}

@@ -14,7 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/resilienthttp/resilienthttp"
-	"github.com/resilienthttp/resilienthttp/internal/contract"
+	"github.com/resilienthttp/resilienthttp/internal/conformance"
 )
 
 // TestT6Contract: what holds of a Transport holds of one that is wrapped.
@@ -29,10 +29,10 @@ func TestT6Contract(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			contract.Test(t, func(base http.RoundTripper) http.RoundTripper { return record().Wrap(transport(base)) })
+			conformance.Test(t, func(base http.RoundTripper) http.RoundTripper { return record().Wrap(transport(base)) })
 		})
 		t.Run(name+", globals", func(t *testing.T) {
-			contract.Test(t, func(base http.RoundTripper) http.RoundTripper { return new(Instrumentation).Wrap(transport(base)) })
+			conformance.Test(t, func(base http.RoundTripper) http.RoundTripper { return new(Instrumentation).Wrap(transport(base)) })
 		})
 	}
 }
@@ -134,8 +134,8 @@ func TestWrap(t *testing.T) {
 				Breaker: &resilienthttp.Breaker{FailureRatio: 0.01, MinRequests: 2, Cooldown: 1e9, Probes: 1}, Policy: every(1e9),
 				Trace: &resilienthttp.Trace{
 					AttemptStart: func(*resilienthttp.Attempt) { say("start") }, AttemptDone: func(*resilienthttp.Attempt) { say("done") },
-					RetryWait: func(*resilienthttp.Attempt) { say("wait") }, Queued: func(*resilienthttp.Attempt) { say("queued") },
-					Refused: func(*resilienthttp.Call) { say("refused") }, CallDone: func(*resilienthttp.Call) { say("call") },
+					RetryWait: func(*resilienthttp.Attempt) { say("wait") }, QueueWait: func(*resilienthttp.Attempt) { say("queued") },
+					Rejected: func(*resilienthttp.Call) { say("refused") }, CallDone: func(*resilienthttp.Call) { say("call") },
 					BreakerChange: func(resilienthttp.BreakerChange) {
 						require.Positive(t, total(r.metrics(t), "resilienthttp.client.breaker.transitions"))
 						say("breaker")

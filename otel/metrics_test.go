@@ -112,12 +112,12 @@ func TestT8NumbersAgree(t *testing.T) {
 			Breaker: &resilienthttp.Breaker{MinRequests: 10},
 			Trace: &resilienthttp.Trace{
 				AttemptDone:   func(a *resilienthttp.Attempt) { told.Lock(); told.attempts++; told.Unlock() },
-				Refused:       func(*resilienthttp.Call) { told.Lock(); told.refused++; told.Unlock() },
+				Rejected:      func(*resilienthttp.Call) { told.Lock(); told.refused++; told.Unlock() },
 				BreakerChange: func(resilienthttp.BreakerChange) { told.Lock(); told.changes++; told.Unlock() },
 				CallDone: func(c *resilienthttp.Call) {
 					told.Lock()
 					defer told.Unlock()
-					queued, _, waited := c.Spent()
+					queued, _, waited := c.Timings()
 					told.calls, told.queued, told.waited, told.latency = told.calls+1, told.queued+queued, told.waited+waited, told.latency+c.Latency
 					for i, a := range c.Attempts {
 						switch {
@@ -126,7 +126,7 @@ func TestT8NumbersAgree(t *testing.T) {
 						case i > 0:
 							told.retries++
 						}
-						if a.Stop != nil {
+						if a.StopReason != nil {
 							told.stops++
 						}
 					}

@@ -10,7 +10,7 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 
 	"github.com/resilienthttp/resilienthttp"
-	"github.com/resilienthttp/resilienthttp/internal/netfail"
+	"github.com/resilienthttp/resilienthttp/internal/neterr"
 )
 
 // What came of a call: the attribute "outcome" of its metrics, and "resilienthttp.outcome"
@@ -148,15 +148,15 @@ func kindOf(err error) string {
 		return "rate_limited"
 	case canceled(err):
 		return "canceled"
-	case netfail.Malformed(err):
+	case neterr.Malformed(err):
 		return "malformed_request"
-	case netfail.NoSuchHost(err):
+	case neterr.UnknownHost(err):
 		return "no_such_host"
-	case netfail.Untrusted(err):
+	case neterr.Untrusted(err):
 		return "untrusted"
-	case netfail.TimedOut(err):
+	case neterr.TimedOut(err):
 		return "timeout"
-	case netfail.NeverLeft(err):
+	case neterr.NotSent(err):
 		return "not_connected"
 	}
 	return other
@@ -165,7 +165,7 @@ func kindOf(err error) string {
 // reasonOfRetry is why an attempt was repeated: the status or the kind of error with which
 // the one before has failed; "slow" where it was still under way.
 func reasonOfRetry(failed, retry *resilienthttp.Attempt) string {
-	if retry.Beside {
+	if retry.Concurrent {
 		return "slow"
 	}
 	return failureOf(failed)

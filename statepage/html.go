@@ -219,8 +219,8 @@ func quotaSection(all []ofClient, now time.Time) section[quotaRow] {
 			r.Remains = grouped(q.Remaining) + " of " + grouped(q.Limit)
 		}
 		switch {
-		case q.ClosedUntil.After(now):
-			r.Class, r.Reset, r.In = "refused", "closed until "+clockOf(q.ClosedUntil), inOf(q.ClosedUntil, now)
+		case q.BlockedUntil.After(now):
+			r.Class, r.Reset, r.In = "refused", "closed until "+clockOf(q.BlockedUntil), inOf(q.BlockedUntil, now)
 		case q.Reset.After(now):
 			r.Reset, r.In = clockOf(q.Reset), inOf(q.Reset, now)
 		}

@@ -67,11 +67,11 @@ type budgetView struct {
 }
 
 type quotaView struct {
-	Bucket      string    `json:"bucket"`
-	Limit       int64     `json:"limit"`
-	Remaining   int64     `json:"remaining"`
-	Reset       time.Time `json:"reset,omitzero"`
-	ClosedUntil time.Time `json:"closed_until,omitzero"`
+	Bucket       string    `json:"bucket"`
+	Limit        int64     `json:"limit"`
+	Remaining    int64     `json:"remaining"`
+	Reset        time.Time `json:"reset,omitzero"`
+	BlockedUntil time.Time `json:"closed_until,omitzero"`
 }
 
 type latencyView struct {
@@ -120,10 +120,10 @@ func newPage(title string, transports map[string]*resilienthttp.Transport, sourc
 
 func viewOf(s *resilienthttp.ScopeState, now time.Time) scopeView {
 	v := scopeView{
-		Scope: s.Scope, InFlight: s.InFlight, Waiting: s.Waiting, Retrying: s.Retrying,
-		Breaker: breakerView{s.Breaker.State.String(), s.Breaker.Calls, s.Breaker.Failures, s.Breaker.Since, s.Breaker.NotBefore, s.Breaker.Limit},
+		Scope: s.Scope, InFlight: s.InFlight, Waiting: s.Queued, Retrying: s.RetryWaiting,
+		Breaker: breakerView{s.Breaker.State.String(), s.Breaker.Calls, s.Breaker.Failures, s.Breaker.Since, s.Breaker.NotBefore, s.Breaker.SlowStartLimit},
 		Budget:  budgetView(s.Budget),
-		Latency: latencyView{s.Latency.P50.Seconds(), s.Latency.P95.Seconds(), s.Latency.P99.Seconds(), s.Latency.Samples, s.Latency.Timeout.Seconds()},
+		Latency: latencyView{s.Latency.P50.Seconds(), s.Latency.P95.Seconds(), s.Latency.P99.Seconds(), s.Latency.Samples, s.Latency.AdaptiveTimeout.Seconds()},
 		Slowest: callOf(&s.Slowest),
 	}
 	for _, q := range s.Quotas {
@@ -155,8 +155,8 @@ func heldOf(s *resilienthttp.ScopeState, now time.Time) *heldView {
 			held = h
 		}
 	}
-	if held == nil && s.Waiting > 0 {
-		held = &heldView{Why: plural(s.Waiting, "call") + " in line for a turn."}
+	if held == nil && s.Queued > 0 {
+		held = &heldView{Why: plural(s.Queued, "call") + " in line for a turn."}
 	}
 	return held
 }
@@ -164,12 +164,12 @@ func heldOf(s *resilienthttp.ScopeState, now time.Time) *heldView {
 // quotaHolds is why calls wait for a quota; nil: they do not.
 func quotaHolds(q *resilienthttp.QuotaStatus, s *resilienthttp.ScopeState, now time.Time) *heldView {
 	waiting := ""
-	if s.Waiting > 0 {
-		waiting = " " + plural(s.Waiting, "call") + " in line for a turn."
+	if s.Queued > 0 {
+		waiting = " " + plural(s.Queued, "call") + " in line for a turn."
 	}
 	switch {
-	case q.ClosedUntil.After(now):
-		return &heldView{Until: q.ClosedUntil, Why: "The server answers that it has had too many requests" + lastOf(&s.Failure) + "." + waiting}
+	case q.BlockedUntil.After(now):
+		return &heldView{Until: q.BlockedUntil, Why: "The server answers that it has had too many requests" + lastOf(&s.Failure) + "." + waiting}
 	case q.Limit > 0 && q.Remaining <= 0 && q.Reset.After(now):
 		return &heldView{Until: q.Reset, Why: fmt.Sprintf("The quota%s is used up: none of %d is left.", named(q.Bucket), q.Limit) + waiting}
 	}
@@ -198,7 +198,7 @@ func callOf(c *resilienthttp.CallStatus) *callView {
 		return nil
 	}
 	return &callView{
-		Start: c.Start, Latency: c.Latency.Seconds(), Queued: c.Queued.Seconds(), Sent: c.Sent.Seconds(), Waited: c.Waited.Seconds(),
+		Start: c.Start, Latency: c.Latency.Seconds(), Queued: c.QueueWait.Seconds(), Sent: c.InFlight.Seconds(), Waited: c.RetryWait.Seconds(),
 		Attempts: c.Attempts, Status: c.Status, Error: c.Err, Why: whyOf(c),
 	}
 }
@@ -209,7 +209,7 @@ func whyOf(c *resilienthttp.CallStatus) string {
 		took time.Duration
 		what string
 	}
-	parts := []part{{c.Sent, "for the server"}, {c.Queued, "in line for a turn"}, {c.Waited, "before retries"}}
+	parts := []part{{c.InFlight, "for the server"}, {c.QueueWait, "in line for a turn"}, {c.RetryWait, "before retries"}}
 	slices.SortStableFunc(parts, func(a, b part) int { return cmp.Compare(b.took, a.took) })
 	var said []string
 	for _, p := range parts {

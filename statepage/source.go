@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/netfail"
+	"github.com/resilienthttp/resilienthttp/internal/neterr"
 )
 
 // sourceTime is how long the page waits for its sources.
@@ -76,7 +76,7 @@ func (s *source) ask(ctx context.Context) (v sourceView) {
 	}()
 	state, shown, err := s.state(ctx)
 	if err != nil {
-		v.Error = netfail.Describe(err)
+		v.Error = neterr.SafeText(err)
 		return v
 	}
 	v.State, v.shown = state, shown
@@ -86,7 +86,7 @@ func (s *source) ask(ctx context.Context) (v sourceView) {
 // state is the source's state as the JSON has it, whose spans are seconds, and in words.
 func (s *source) state(ctx context.Context) (text, shown json.RawMessage, err error) {
 	if s.State == nil {
-		return nil, nil, netfail.New("has no State")
+		return nil, nil, neterr.New("has no State")
 	}
 	state, err := s.State(ctx)
 	if err != nil {

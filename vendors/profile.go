@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp"
-	"github.com/resilienthttp/resilienthttp/internal/hosts"
+	"github.com/resilienthttp/resilienthttp/internal/hostmatch"
 )
 
 // profile is what is known of an API.
@@ -35,13 +35,13 @@ func (p profile) transport(more []string) *resilienthttp.Transport {
 	t := &resilienthttp.Transport{
 		Policy: resilienthttp.Policy{AttemptTimeout: p.attempt, ReadTimeout: p.silence},
 		Idempotency: resilienthttp.Idempotency{
-			Header: p.key, MaxLength: p.keyLength, Hosts: known, Off: p.key == "",
+			Header: p.key, MaxLength: p.keyLength, Hosts: known, Disabled: p.key == "",
 		},
-		Deadline: resilienthttp.Deadline{Off: true},
+		Deadline: resilienthttp.Deadline{Disabled: true},
 	}
 	if p.verdict != nil {
 		t.Policy.ClassifyBody = func(a *resilienthttp.Attempt, body []byte) resilienthttp.Verdict {
-			if !hosts.Match(known, a.Request.URL) {
+			if !hostmatch.Match(known, a.Request.URL) {
 				return resilienthttp.VerdictDefault
 			}
 			return p.verdict(a, body)
@@ -49,7 +49,7 @@ func (p profile) transport(more []string) *resilienthttp.Transport {
 	}
 	if p.scope != nil {
 		t.Scope = func(r *http.Request) string {
-			if !hosts.Match(known, r.URL) {
+			if !hostmatch.Match(known, r.URL) {
 				return r.URL.Host
 			}
 			return p.scope(r)

@@ -102,7 +102,7 @@ func TestKeys(t *testing.T) {
 						assert.Contains(t, api.Requests()[0].Header, v.key)
 					} else {
 						assert.Len(t, attempts, 1)
-						assert.Equal(t, resilienthttp.ErrNotIdempotent, attempts[0].Stop)
+						assert.Equal(t, resilienthttp.ErrNotIdempotent, attempts[0].StopReason)
 					}
 				})
 			})

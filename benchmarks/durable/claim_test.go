@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/durable"
-	"github.com/resilienthttp/resilienthttp/internal/rounds"
+	"github.com/resilienthttp/resilienthttp/internal/interleave"
 )
 
 // claimed is one claim of a hundred intents, and how long it took, its commit included.
@@ -50,8 +50,8 @@ func (h *house) claimed(want int) (ms float64) {
 // how many more an Engine has.
 func BenchmarkClaim(b *testing.B) {
 	alone, backlog, waiting := newHouse(b), newHouse(b), newHouse(b)
-	backlog.fill(rounds.Size(100_000), true, -time.Hour)
-	waiting.fill(rounds.Size(1_000_000), false, time.Hour)
+	backlog.fill(interleave.Size(100_000), true, -time.Hour)
+	waiting.fill(interleave.Size(1_000_000), false, time.Hour)
 	all := make(map[string][]float64)
 	measure := func(name string, h *house, due int) {
 		if due > 0 {
@@ -60,7 +60,7 @@ func BenchmarkClaim(b *testing.B) {
 		all[name] = append(all[name], h.claimed(due))
 	}
 	for b.Loop() {
-		for range rounds.Size(15) {
+		for range interleave.Size(15) {
 			measure("alone", alone, tenants)
 			measure("backlog", backlog, tenants)
 			measure("waiting", waiting, tenants)
@@ -69,11 +69,11 @@ func BenchmarkClaim(b *testing.B) {
 		}
 	}
 	for name, times := range all {
-		b.ReportMetric(rounds.Quantile(times, 0.5), name+"-p50-ms")
+		b.ReportMetric(interleave.Quantile(times, 0.5), name+"-p50-ms")
 	}
-	b.ReportMetric(rounds.Quantile(all["backlog"], 0.99), "backlog-p99-ms")
-	b.ReportMetric(rounds.Quantile(rounds.Ratios(all["waiting"], all["alone"]), 0.5), "x-waiting")
-	b.ReportMetric(rounds.Quantile(rounds.Ratios(all["idle-waiting"], all["idle-alone"]), 0.5), "x-idle")
+	b.ReportMetric(interleave.Quantile(all["backlog"], 0.99), "backlog-p99-ms")
+	b.ReportMetric(interleave.Quantile(interleave.Ratios(all["waiting"], all["alone"]), 0.5), "x-waiting")
+	b.ReportMetric(interleave.Quantile(interleave.Ratios(all["idle-waiting"], all["idle-alone"]), 0.5), "x-idle")
 	b.ReportMetric(float64(waiting.goroutines()-alone.goroutines()), "goroutines")
 	b.ReportMetric(0, "ns/op")
 }

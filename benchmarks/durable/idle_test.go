@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/durable"
-	"github.com/resilienthttp/resilienthttp/internal/rounds"
+	"github.com/resilienthttp/resilienthttp/internal/interleave"
 )
 
 // BenchmarkIdle is how long after its transaction's commit the work of an intent begins,
@@ -40,10 +40,10 @@ func BenchmarkIdle(b *testing.B) {
 		began := time.Now()
 		engine.Wake()
 		*all = append(*all, float64((<-sent).Sub(began).Microseconds())/1000)
-		rounds.Await(b, done, 1)
+		interleave.Await(b, done, 1)
 	}
 	for b.Loop() {
-		for range rounds.Size(10) {
+		for range interleave.Size(10) {
 			once(&ours, h.pool, func(tx pgx.Tx) error {
 				_, err := h.store.Within(tx).Enqueue(ctx, h.intent())
 				return err
@@ -58,8 +58,8 @@ func BenchmarkIdle(b *testing.B) {
 		name string
 		q    float64
 	}{{"p50", 0.5}, {"p95", 0.95}} {
-		b.ReportMetric(rounds.Quantile(ours, q.q), "durable-"+q.name+"-ms")
-		b.ReportMetric(rounds.Quantile(theirs, q.q), "river-"+q.name+"-ms")
+		b.ReportMetric(interleave.Quantile(ours, q.q), "durable-"+q.name+"-ms")
+		b.ReportMetric(interleave.Quantile(theirs, q.q), "river-"+q.name+"-ms")
 	}
 	b.ReportMetric(0, "ns/op")
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/durable/riverwork"
-	"github.com/resilienthttp/resilienthttp/internal/rounds"
+	"github.com/resilienthttp/resilienthttp/internal/interleave"
 )
 
 // BenchmarkInsert is batches of one commit each. An intent is unique by its ID, as
@@ -28,10 +28,10 @@ func BenchmarkInsert(b *testing.B) {
 					return n, time.Since(began)
 				}
 			}
-			rounds.Rates(b, rounds.Size(8),
-				rounds.Contender{Name: "durable", Work: timed(func() { h.batch(n) })},
-				rounds.Contender{Name: "river", Work: timed(func() { p.batch(n, plain) })},
-				rounds.Contender{Name: "river-unique", Work: timed(func() {
+			interleave.Rates(b, interleave.Size(8),
+				interleave.Contender{Name: "durable", Work: timed(func() { h.batch(n) })},
+				interleave.Contender{Name: "river", Work: timed(func() { p.batch(n, plain) })},
+				interleave.Contender{Name: "river-unique", Work: timed(func() {
 					p.batch(n, func() river.JobArgs { return p.unique() })
 				})},
 			)
@@ -65,19 +65,19 @@ func BenchmarkWithin(b *testing.B) {
 			return n, time.Since(began)
 		}
 	}
-	rounds.Rates(b, rounds.Size(12),
-		rounds.Contender{Name: "durable", Work: orders(h.pool, func(ctx context.Context, tx pgx.Tx) error {
+	interleave.Rates(b, interleave.Size(12),
+		interleave.Contender{Name: "durable", Work: orders(h.pool, func(ctx context.Context, tx pgx.Tx) error {
 			_, err := h.store.Within(tx).Enqueue(ctx, h.intent())
 			return err
 		})},
-		rounds.Contender{Name: "river", Work: orders(p.pool, func(ctx context.Context, tx pgx.Tx) error {
+		interleave.Contender{Name: "river", Work: orders(p.pool, func(ctx context.Context, tx pgx.Tx) error {
 			_, err := p.client.InsertTx(ctx, tx, plain(), nil)
 			return err
 		})},
-		rounds.Contender{Name: "riverwork", Work: orders(both.pool, func(ctx context.Context, tx pgx.Tx) error {
+		interleave.Contender{Name: "riverwork", Work: orders(both.pool, func(ctx context.Context, tx pgx.Tx) error {
 			_, err := riverwork.InsertTx(ctx, client, tx, both.store.Within(tx), both.intent(), nil)
 			return err
 		})},
-		rounds.Contender{Name: "row-alone", Work: orders(newPool(b), func(context.Context, pgx.Tx) error { return nil })},
+		interleave.Contender{Name: "row-alone", Work: orders(newPool(b), func(context.Context, pgx.Tx) error { return nil })},
 	)
 }

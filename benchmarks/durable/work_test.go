@@ -11,7 +11,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/durable/riverwork"
-	"github.com/resilienthttp/resilienthttp/internal/rounds"
+	"github.com/resilienthttp/resilienthttp/internal/interleave"
 )
 
 // BenchmarkWork is the work of what does nothing, and waits in the database when it
@@ -20,15 +20,15 @@ import (
 // many as durable's default, and with River's defaults beside; and intents in River's jobs.
 // Time begins when the client has started, and with the Engine's start.
 func BenchmarkWork(b *testing.B) {
-	n := rounds.Size(6000)
+	n := interleave.Size(6000)
 	h, p, both := newHouse(b), newPeer(b), newHouse(b)
 	migrate(b, both.pool)
-	rounds.Rates(b, 1,
-		rounds.Contender{Name: "durable", Work: func() (int, time.Duration) { return h.work(n) }},
-		rounds.Contender{Name: "river", Work: func() (int, time.Duration) { return p.work(n, tuned(2000)) }},
-		rounds.Contender{Name: "river-100", Work: func() (int, time.Duration) { return p.work(n, tuned(100)) }},
-		rounds.Contender{Name: "river-default", Work: func() (int, time.Duration) { return p.work(n/6, queue(100)) }},
-		rounds.Contender{Name: "riverwork", Work: func() (int, time.Duration) { return both.riverwork(n / 12) }},
+	interleave.Rates(b, 1,
+		interleave.Contender{Name: "durable", Work: func() (int, time.Duration) { return h.work(n) }},
+		interleave.Contender{Name: "river", Work: func() (int, time.Duration) { return p.work(n, tuned(2000)) }},
+		interleave.Contender{Name: "river-100", Work: func() (int, time.Duration) { return p.work(n, tuned(100)) }},
+		interleave.Contender{Name: "river-default", Work: func() (int, time.Duration) { return p.work(n/6, queue(100)) }},
+		interleave.Contender{Name: "riverwork", Work: func() (int, time.Duration) { return both.riverwork(n / 12) }},
 	)
 }
 
@@ -40,7 +40,7 @@ func (h *house) work(n int) (int, time.Duration) {
 	done := make(chan struct{}, n)
 	began := time.Now()
 	stop := h.run(&durable.Engine{Gateways: nothing()}, done)
-	rounds.Await(h.b, done, n)
+	interleave.Await(h.b, done, n)
 	took := time.Since(began)
 	stop()
 	return n, took
@@ -62,7 +62,7 @@ func drained(b *testing.B, pool *pgxpool.Pool, config *river.Config, n int) time
 	done := make(chan struct{}, n)
 	stop := run(b, pool, config, done)
 	began := time.Now()
-	rounds.Await(b, done, n)
+	interleave.Await(b, done, n)
 	took := time.Since(began)
 	stop()
 	return took

@@ -27,7 +27,7 @@ func documented() map[string]any {
 		"Breaker.MaxCooldown":  4 * time.Second,
 		"Breaker.Probes":       3,
 		"RateLimit.MaxWait":    time.Minute,
-		"RateLimit.MaxClosed":  time.Hour,
+		"RateLimit.MaxBlock":  time.Hour,
 		"Policy.MaxAttempts":   6,
 		"Policy.MaxRetryAfter": time.Minute,
 		"Hedge.Quantile":       0.95,
@@ -40,7 +40,7 @@ func undocumented() []string {
 	return []string{
 		"Budget.Static", "Breaker.Static", "Breaker.OnChange",
 		"RateLimit.Limit", "RateLimit.Burst", "RateLimit.IgnoreHeaders", "RateLimit.Shared",
-		"Policy.AttemptTimeout", "Policy.Adaptive", "Policy.ReadTimeout", "Policy.Backoff", "Policy.Classify", "Policy.ClassifyBody",
+		"Policy.AttemptTimeout", "Policy.AdaptiveTimeout", "Policy.ReadTimeout", "Policy.Backoff", "Policy.Classify", "Policy.ClassifyBody",
 		"Hedge.Delay",
 	}
 }

@@ -12,7 +12,7 @@ import (
 func stuck() []Scenario {
 	const fixed = 30 * time.Second
 	adaptive := func(t *resilienthttp.Transport) {
-		t.Policy = resilienthttp.Policy{AttemptTimeout: fixed, Adaptive: &resilienthttp.AdaptiveTimeout{}}
+		t.Policy = resilienthttp.Policy{AttemptTimeout: fixed, AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{}}
 	}
 	usual := Answer{Status: 200, After: 50 * time.Millisecond, Until: 150 * time.Millisecond}
 	slow := Answer{Status: 200, After: 10 * usual.After, Until: 10 * usual.Until}

@@ -5,16 +5,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/internal/contest"
+	"github.com/resilienthttp/resilienthttp/internal/jittersim"
 )
 
 // The ratios of the paper's figures, at 200 clients: full jitter takes a fifth of
 // the calls of no backoff, and a third of those of plain exponential backoff.
 func TestPaper(t *testing.T) {
 	const clients, seeds = 200, 50
-	outcomes := map[string]contest.Outcome{}
+	outcomes := map[string]jittersim.Outcome{}
 	for _, s := range Strategies() {
-		o := contest.Mean(seeds, clients, s.Backoff)
+		o := jittersim.Mean(seeds, clients, s.Backoff)
 		outcomes[s.Name] = o
 		t.Logf("%-24s %.0f calls, %v", s.Name, o.Calls, o.Time)
 		require.GreaterOrEqual(t, o.Calls, float64(clients))

@@ -47,7 +47,7 @@ func TestOurs(t *testing.T) {
 // a 429, and a 503 with Retry-After, which the probe's has not.
 func TestOursWithoutKeys(t *testing.T) {
 	p := peers.Peer{New: func(s peers.Setting) peers.Client {
-		return &http.Client{Transport: &resilienthttp.Transport{Base: s.Base, Idempotency: resilienthttp.Idempotency{Off: true}}}
+		return &http.Client{Transport: &resilienthttp.Transport{Base: s.Base, Idempotency: resilienthttp.Idempotency{Disabled: true}}}
 	}}
 	got := answers(t, p)
 	require.Equal(t, "1", got["POST 500"])

@@ -19,7 +19,7 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/idempotency"
-	"github.com/resilienthttp/resilienthttp/internal/pause"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 func enqueue(scope, key string) durable.Event {
@@ -359,7 +359,7 @@ func killBackends(t *testing.T, of func(*pgxpool.Pool) durable.Gateway) {
 			break
 		}
 		require.Less(t, time.Now(), deadline, "%v", stats)
-		require.NoError(t, pause.About(t.Context(), 20*time.Millisecond))
+		require.NoError(t, sleep.Jittered(t.Context(), 20*time.Millisecond))
 	}
 	cancel()
 	require.NoError(t, <-over)

@@ -15,7 +15,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/idempotency"
-	"github.com/resilienthttp/resilienthttp/internal/pause"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // patience bounds waits for what must come. A slow machine is no fault.
@@ -282,7 +282,7 @@ func together(n int, f func(i int)) {
 // eventually calls f until it is true.
 func (k *kit) eventually(what string, f func() bool) {
 	k.Helper()
-	for deadline := time.Now().Add(patience); !f(); _ = pause.For(k.Context(), 5*time.Millisecond) {
+	for deadline := time.Now().Add(patience); !f(); _ = sleep.Context(k.Context(), 5*time.Millisecond) {
 		if time.Now().After(deadline) {
 			k.Fatalf("%s does not come", what)
 		}

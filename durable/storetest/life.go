@@ -8,7 +8,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/idempotency"
-	"github.com/resilienthttp/resilienthttp/internal/pause"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // outcome is one of a class.
@@ -259,7 +259,7 @@ func (k *kit) testSweep() {
 	if n := sweep(time.Hour, 10); n != 0 {
 		k.Errorf("%d were swept that are young", n)
 	}
-	_ = pause.For(k.Context(), 5*time.Millisecond)
+	_ = sleep.Context(k.Context(), 5*time.Millisecond)
 	for _, limit := range []int{0, 1, 10} {
 		if n := sweep(time.Millisecond, limit); n != min(limit, 1) {
 			k.Errorf("%d were swept, want %d", n, min(limit, 1))
@@ -286,7 +286,7 @@ func (k *kit) testSweep() {
 func (k *kit) testSweepAge() {
 	for gap := 50 * time.Millisecond; ; gap *= 2 {
 		old := k.reach(durable.StateDone, false)
-		_ = pause.For(k.Context(), gap)
+		_ = sleep.Context(k.Context(), gap)
 		young := k.reach(durable.StateCancelled, false)
 		ttl := k.now().Sub(old.Updated) - time.Millisecond
 		n, err := k.store.Sweep(k.ctx(), ttl, 10)

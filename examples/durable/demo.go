@@ -14,7 +14,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/examples/internal/bank"
 	"github.com/resilienthttp/resilienthttp/examples/internal/process"
-	"github.com/resilienthttp/resilienthttp/internal/pause"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // demo is one order, whose shop dies in the middle of the charge.
@@ -138,7 +138,7 @@ func (d *demo) freeze(ctx context.Context) error {
 			return err
 		}
 		_ = d.shop.Do(process.Thaw)
-		if err := pause.For(ctx, glance); err != nil {
+		if err := sleep.Context(ctx, glance); err != nil {
 			return err
 		}
 	}

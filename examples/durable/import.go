@@ -23,7 +23,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/examples/internal/bank"
 	"github.com/resilienthttp/resilienthttp/examples/internal/chaos"
 	"github.com/resilienthttp/resilienthttp/examples/internal/process"
-	"github.com/resilienthttp/resilienthttp/internal/pause"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // The columns of a sheet: invoice and amount are there, the others are written.
@@ -198,7 +198,7 @@ func counts(report durable.Report) string {
 // patience lasts.
 func workOff(ctx context.Context, engine *durable.Engine) error {
 	idle := 0 // rounds in a row: what was mended in this very moment may not be due for the first of them
-	for began := time.Now(); time.Since(began) < patience; _ = pause.For(ctx, glance) {
+	for began := time.Now(); time.Since(began) < patience; _ = sleep.Context(ctx, glance) {
 		worked, err := engine.Work(ctx, 0)
 		if err != nil {
 			return err

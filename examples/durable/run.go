@@ -13,7 +13,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/examples/internal/bank"
 	"github.com/resilienthttp/resilienthttp/examples/internal/chaos"
-	"github.com/resilienthttp/resilienthttp/internal/pause"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 const (
@@ -96,7 +96,7 @@ func (c *client) order(ctx context.Context, o bank.Order, giveUp bool) error {
 		if ctx.Err() != nil {
 			return errors.Join(err, ctx.Err())
 		}
-		_ = pause.For(ctx, glance+rand.N(2*glance))
+		_ = sleep.Context(ctx, glance+rand.N(2*glance))
 	}
 }
 
@@ -118,7 +118,7 @@ func (c *client) post(ctx context.Context, address string, body []byte) (status 
 func waitUntilOver(ctx context.Context, store durable.Store) error {
 	var stats durable.Stats
 	var err error
-	for began := time.Now(); time.Since(began) < patience && ctx.Err() == nil; _ = pause.For(ctx, glance) {
+	for began := time.Now(); time.Since(began) < patience && ctx.Err() == nil; _ = sleep.Context(ctx, glance) {
 		if stats, err = store.Stats(ctx); err == nil && underWay(stats) == 0 {
 			return nil
 		}

@@ -34,10 +34,10 @@ func openOutside(w *watch, window time.Duration) *outside {
 
 	var o outside
 	o.bank = &faulttest.Server{InMemory: true, Host: "bank.example", Script: &faulttest.Quota{
-		Limit: customers, Window: window, Dialect: faulttest.OpenAI, Form: faulttest.Millis, Next: charges,
+		Limit: customers, Window: window, Dialect: faulttest.OpenAI, RetryAfterFormat: faulttest.Millis, Next: charges,
 	}}
 	o.bank.Start(nil)
-	o.mail = &faulttest.Server{Beside: o.bank, Host: "mail.example", Script: faulttest.Status(http.StatusBadGateway)}
+	o.mail = &faulttest.Server{Network: o.bank, Host: "mail.example", Script: faulttest.Status(http.StatusBadGateway)}
 	o.mail.Start(nil)
 	return &o
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/examples/internal/bank"
 	"github.com/resilienthttp/resilienthttp/idempotency"
-	"github.com/resilienthttp/resilienthttp/internal/pause"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // attemptTimeout is what the client gives the service for one attempt.
@@ -87,7 +87,7 @@ func (c *client) charge(ctx context.Context, o bank.Order) outcome {
 			return outcome{err: err}
 		}
 		c.askedAgain.Add(1)
-		if pause.For(ctx, untilNext(err)) != nil {
+		if sleep.Context(ctx, untilNext(err)) != nil {
 			return outcome{err: err}
 		}
 	}

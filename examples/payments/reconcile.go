@@ -8,7 +8,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/examples/internal/bank"
 	"github.com/resilienthttp/resilienthttp/idempotency"
-	"github.com/resilienthttp/resilienthttp/internal/pause"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // reconciler finds out what became of the operations of which nobody knows, and
@@ -28,7 +28,7 @@ func (r *reconciler) start(ctx context.Context) (stop func()) {
 		defer close(ended)
 		for ctx.Err() == nil {
 			_, _ = r.settle(ctx, false) // The database may be away: next time.
-			_ = pause.For(ctx, leaseOfCharge)
+			_ = sleep.Context(ctx, leaseOfCharge)
 		}
 	}()
 	return func() { cancel(); <-ended }

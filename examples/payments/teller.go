@@ -35,7 +35,7 @@ func newTeller(socket string) *teller {
 		Base: &http.Transport{DialContext: process.Over(socket), MaxIdleConnsPerHost: 16},
 		// The bank knows no keys: what may have reached it is never sent again.
 		Policy:      resilienthttp.Policy{MaxAttempts: -1},
-		Idempotency: resilienthttp.Idempotency{Off: true},
+		Idempotency: resilienthttp.Idempotency{Disabled: true},
 		// Nor is an order refused because others have failed: each is asked once, and
 		// what the bank is like is part of the test.
 		Breaker: &resilienthttp.Breaker{FailureRatio: -1},

@@ -62,22 +62,22 @@ func openBank(ctx context.Context, plan faultPlan) (*bank, error) {
 		b.charge(w, r)
 	}
 	charges := b.once(faulttest.Script{
-		{Chance: plan.held, Seed: plan.seed + 2, Do: http.HandlerFunc(held)},
-		{Do: http.HandlerFunc(b.charge)},
+		{Probability: plan.held, Seed: plan.seed + 2, Handler: http.HandlerFunc(held)},
+		{Handler: http.HandlerFunc(b.charge)},
 	})
 	// 200 a second, counted in quarters lest they all come in its first tenth.
-	b.quota = &faulttest.Quota{Limit: 50, Window: 250 * time.Millisecond, Dialect: faulttest.Discord, Form: faulttest.Millis}
+	b.quota = &faulttest.Quota{Limit: 50, Window: 250 * time.Millisecond, Dialect: faulttest.Discord, RetryAfterFormat: faulttest.Millis}
 	b.quota.Next = faulttest.Script{
-		{Chance: plan.lost, Seed: plan.seed, Do: faulttest.Lose(charges)}, // charged, and nobody will hear of it
+		{Probability: plan.lost, Seed: plan.seed, Handler: faulttest.LoseResponse(charges)}, // charged, and nobody will hear of it
 		{
-			Chance: plan.overloaded / (1 - plan.lost), Seed: plan.seed + 1, // of the rest
-			Do: faulttest.Unavailable(50*time.Millisecond, faulttest.Millis),
+			Probability: plan.overloaded / (1 - plan.lost), Seed: plan.seed + 1, // of the rest
+			Handler: faulttest.Unavailable(50*time.Millisecond, faulttest.Millis),
 		},
-		{Do: charges},
+		{Handler: charges},
 	}
 	b.Server = &faulttest.Server{Script: faulttest.Script{
-		{If: blackout(plan.darkAfter, plan.darkFor), Do: faulttest.ResetBeforeRead}, // nobody is at home: nothing was read, nothing done
-		{Do: b.quota},
+		{Match: blackout(plan.darkAfter, plan.darkFor), Handler: faulttest.ResetBeforeRead}, // nobody is at home: nothing was read, nothing done
+		{Handler: b.quota},
 	}}
 	b.MaxRequests = -1 // all of them are in the log
 	b.Start(nil)

@@ -69,7 +69,7 @@ func TestAskingAgainIsSafe(t *testing.T) {
 		t.Cleanup(ledger.close)
 		b := &bank{ledger: ledger}
 		charges := b.once(http.HandlerFunc(b.charge))
-		lose := faulttest.Lose(charges) // for more than the attempts of one call
+		lose := faulttest.LoseResponse(charges) // for more than the attempts of one call
 		server := faulttest.NewInMemory(t, faulttest.Sequence(lose, lose, lose, lose, lose, charges))
 
 		client := newResilient(server.URL, nil)

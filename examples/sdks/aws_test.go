@@ -88,7 +88,7 @@ func (s signer) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	_ = r.Body.Close()
 	r.Body = io.NopCloser(strings.NewReader(string(body)))
-	number, _ := resilienthttp.AttemptOf(r.Context())
+	number, _ := resilienthttp.AttemptFromContext(r.Context())
 	sum := sha256.Sum256(body)
 	now := time.Now().Add(time.Duration(number) * time.Second) // no two within a second, in a test
 	if err := v4.NewSigner().SignHTTP(r.Context(), credentials(), r, hex.EncodeToString(sum[:]), "execute-api", "eu-central-1", now); err != nil {

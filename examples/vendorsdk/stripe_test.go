@@ -29,7 +29,7 @@ func TestRefund(t *testing.T) {
 		{name: "success", script: before(), requests: 1, refunds: 1},
 		{name: "the caller's key", script: before(unavailable), key: "comp1:refund:001", requests: 2, refunds: 1},
 		{name: "the answer is lost", script: func(refund http.Handler) http.Handler {
-			return faulttest.Sequence(faulttest.Lose(refund), refund)
+			return faulttest.Sequence(faulttest.LoseResponse(refund), refund)
 		}, requests: 2, refunds: 1},
 		{name: "a lock passes, though it is a 400", script: before(stripeError(http.StatusBadRequest, "lock_timeout")), requests: 2, refunds: 1},
 		{name: "the first one is still at work", script: before(stripeError(http.StatusConflict, "idempotency_key_in_use")), requests: 2, refunds: 1},
@@ -49,7 +49,7 @@ func TestRefund(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				refunds := &faulttest.Idempotent{Do: faulttest.OK(`{"id":"re_1","charge":"ch_1","amount":500}`)}
+				refunds := &faulttest.Idempotent{Handler: faulttest.OK(`{"id":"re_1","charge":"ch_1","amount":500}`)}
 				srv := faulttest.NewInMemory(t, row.script(refunds))
 				client := &vendorsdk.Stripe{BaseURL: srv.URL, APIKey: "sk_test", Base: srv.Transport()}
 

@@ -70,7 +70,7 @@ func TestCreateCharge(t *testing.T) {
 			},
 		}, {
 			name: "the answer is lost after the charge", script: func(charge http.Handler) http.Handler {
-				return faulttest.Sequence(faulttest.Lose(charge), charge)
+				return faulttest.Sequence(faulttest.LoseResponse(charge), charge)
 			},
 			requests: 2, charges: 1, check: succeeds,
 		}, {
@@ -207,7 +207,7 @@ func TestCreateCharge(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				charges := &faulttest.Idempotent{Do: accepted}
+				charges := &faulttest.Idempotent{Handler: accepted}
 				srv := faulttest.NewInMemory(t, row.script(charges))
 				bodies := &countingBase{base: srv.Transport()}
 				client := &vendorsdk.Client{BaseURL: srv.URL, APIKey: "sk_test", Base: bodies}

@@ -20,7 +20,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/idempotency/sqlitestore"
 	"github.com/resilienthttp/resilienthttp/idempotency/storetest"
-	"github.com/resilienthttp/resilienthttp/internal/pause"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // eachAlone is a Store whose every verb has a transaction of its own. They take turns, and look for the lock each
@@ -38,7 +38,7 @@ func (s eachAlone) do(ctx context.Context, verb func(w *sqlitestore.Within) erro
 	s.turn.Lock()
 	defer s.turn.Unlock()
 	if *s.done++; *s.done%20 == 0 {
-		_ = pause.For(ctx, 5*time.Millisecond)
+		_ = sleep.Context(ctx, 5*time.Millisecond)
 	}
 	tx, err := s.DB().BeginTx(ctx, nil)
 	var e *sqlite.Error

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
-	"github.com/resilienthttp/resilienthttp/internal/pause"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 const (
@@ -183,7 +183,7 @@ func (k *kit) lapse(t *testing.T) {
 	id := k.id()
 	k.acquire(t, k.short(id))
 	for deadline := time.Now().Add(patience); ; {
-		_ = pause.For(t.Context(), blink)
+		_ = sleep.Context(t.Context(), blink)
 		if k.reserve(t, k.claim(id)).Decision == idempotency.Acquired {
 			return
 		}
@@ -210,7 +210,7 @@ func together(n int, f func(i int)) {
 
 // breathe is for whoever goes on until others are done: those may have to find a lock by
 // trying, and would not come to an end where it is never free.
-func breathe(ctx context.Context) { _ = pause.For(ctx, time.Millisecond) }
+func breathe(ctx context.Context) { _ = sleep.Context(ctx, time.Millisecond) }
 
 // diff is what of two records is not the same, a line for each.
 func diff(got, want idempotency.Record) string {

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
-	"github.com/resilienthttp/resilienthttp/internal/pause"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // testLife follows one record through all that can happen to it. Each execution
@@ -90,7 +90,7 @@ func (k *kit) testReconciler(t *testing.T) {
 		k.lapse(t)
 		lease = k.abandon(t, lease)
 		before := k.load(t, id)
-		_ = pause.For(t.Context(), 5*time.Millisecond)
+		_ = sleep.Context(t.Context(), 5*time.Millisecond)
 		k.complete(t, lease, idempotency.Outcome{Status: idempotency.Completed, Result: answer()})
 		after := k.load(t, id)
 		if !after.Expires.After(before.Expires) {
@@ -126,7 +126,7 @@ func (k *kit) testTimes(t *testing.T) {
 			t.Errorf("Started <= Updated < LeaseExpires < Expires does not hold: %s", show(reserved))
 		}
 
-		_ = pause.For(t.Context(), 5*time.Millisecond) // more than a clock's tick
+		_ = sleep.Context(t.Context(), 5*time.Millisecond) // more than a clock's tick
 		k.renew(t, lease, time.Hour)
 		renewed := k.load(t, id)
 		if !renewed.LeaseExpires.After(reserved.LeaseExpires) || !renewed.Updated.After(reserved.Updated) {
@@ -178,7 +178,7 @@ func (k *kit) testTimes(t *testing.T) {
 				id := k.id()
 				lease := k.acquire(t, k.claim(id))
 				before := k.load(t, id)
-				_ = pause.For(t.Context(), 5*time.Millisecond)
+				_ = sleep.Context(t.Context(), 5*time.Millisecond)
 				row.end(t, lease)
 				after := k.load(t, id)
 				if after.Expires.Equal(before.Expires) == row.changes {

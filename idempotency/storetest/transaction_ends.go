@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
-	"github.com/resilienthttp/resilienthttp/internal/pause"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // endTwice ends a transaction that is over.
@@ -99,7 +99,7 @@ func (j *joinedKit) limit(t *testing.T) {
 	if j.Write(patient(t), w.tx.Value(), w.row) != nil {
 		rows = 0
 	}
-	_ = pause.For(t.Context(), 5*blink)
+	_ = sleep.Context(t.Context(), 5*blink)
 	err := w.tx.Commit(patient(t), idempotency.Outcome{Status: idempotency.Completed})
 	done := j.resolve(patient(t), t, w, rows)
 	if err == nil && !done {
@@ -121,7 +121,7 @@ func (j *joinedKit) resolve(ctx context.Context, t *testing.T, w *work, rows int
 		case err != nil:
 			t.Fatalf("Begin: %v", err)
 		case reservation.Decision == idempotency.Busy:
-			_ = pause.For(t.Context(), time.Millisecond)
+			_ = sleep.Context(t.Context(), time.Millisecond)
 			continue
 		case reservation.Decision == idempotency.Acquired:
 			if err := tx.Rollback(ctx); err != nil {

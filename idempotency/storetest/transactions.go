@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
-	"github.com/resilienthttp/resilienthttp/internal/pause"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // work is an execution with an open transaction, in which it has written a row.
@@ -291,7 +291,7 @@ func (j *joinedKit) holds(t *testing.T) {
 	claim := j.claim(j.id())
 	claim.Lease, claim.TTL = blink, blink
 	w := j.begin(t, claim)
-	_ = pause.For(t.Context(), 3*blink)
+	_ = sleep.Context(t.Context(), 3*blink)
 	again, _ := j.beside(1).(idempotency.Transactor)
 	for _, c := range contenders() {
 		if c.same || c.other {

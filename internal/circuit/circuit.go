@@ -58,11 +58,11 @@ type Outcome int
 
 // What a result says.
 const (
-	None    Outcome = iota // nothing: the caller gave up, or it was never sent
-	Success                // it works
-	Failure                // it does not
-	Alive                  // it is there, but has enough of us (429)
-	Silence                // the call's deadline came before any answer: a Failure if that took unusually long
+	None      Outcome = iota // nothing: the caller gave up, or it was never sent
+	Success                  // it works
+	Failure                  // it does not
+	Responded                // it is there, but has enough of us (429)
+	Timeout                  // the call's deadline came before any answer: a Failure if that took unusually long
 )
 
 // Result is how an attempt went.
@@ -82,8 +82,8 @@ type Result struct {
 // no consequence anymore, without a comparison of numbers that one could
 // forget.
 type circuit struct {
-	current atomic.Pointer[generation]
-	typical typicalLatency
+	current  atomic.Pointer[generation]
+	baseline baselineLatency
 }
 
 // generation is a circuit between two changes. Its fields do not change; what
@@ -102,20 +102,20 @@ type state interface {
 	// admit asks for a ticket at the time now. The zero Ticket is a refusal, and
 	// notBefore when to ask again. With a change, or stale, the answer is to be
 	// had from the generation that follows.
-	admit(g *generation, now time.Time, retry bool) (t Ticket, notBefore time.Time, change *Change, stale bool)
+	admit(g *generation, now time.Time, retry bool) (t Permit, notBefore time.Time, change *Change, stale bool)
 	// refuses tells what admit would say at the time at, as far as one can know,
 	// and changes nothing.
 	refuses(g *generation, at time.Time, retry bool) (notBefore time.Time, refuses bool)
 	// describe is what is known.
 	describe(g *generation, now time.Time) Status
 	// done records the result of an attempt that this state has let out.
-	done(t Ticket, r Result, now time.Time) *Change
+	done(t Permit, r Result, now time.Time) *Change
 }
 
 // Ticket lets one attempt out, and is to be told how it went. The zero Ticket is
 // none. One that is never told, because its goroutine is gone, holds a probe's place
 // for a cooldown, or counts as in flight until the circuit changes.
-type Ticket struct {
+type Permit struct {
 	generation *generation
 	probe      *probe       // nil when closed
 	told       *atomic.Bool // under a limit, which counts what is in flight: Done was called
@@ -126,7 +126,7 @@ type Ticket struct {
 // is not its call's first: unless the rules are static, those wait until the
 // circuit is closed, for the few places before that are for new calls, which
 // find out as well whether the server is back.
-func (b *Breaker) Admit(key scope.Key, now time.Time, retry bool) (t Ticket, notBefore time.Time, change *Change) {
+func (b *Breaker) Admit(key scope.Key, now time.Time, retry bool) (t Permit, notBefore time.Time, change *Change) {
 	c := b.circuits.Get(key)
 	for {
 		g := c.current.Load()
@@ -208,14 +208,14 @@ func (b *Breaker) peek(key scope.Key) *generation {
 // Done tells how the attempt went. It is to be called once; where the ticket holds
 // a place, a second call, or one after Cancel, does nothing. The change, if there
 // is one, was made by this result.
-func (t Ticket) Done(r Result, now time.Time) *Change {
+func (t Permit) Done(r Result, now time.Time) *Change {
 	g := t.generation
 	if g == nil {
 		return nil
 	}
-	if r.Outcome == Silence {
+	if r.Outcome == Timeout {
 		r.Outcome = None
-		if r.Took >= silenceLeast(g.circuit.typical.latency()) {
+		if r.Took >= minSilence(g.circuit.baseline.latency()) {
 			r.Outcome = Failure
 		}
 	}
@@ -224,11 +224,11 @@ func (t Ticket) Done(r Result, now time.Time) *Change {
 
 // Cancel gives the ticket back: the attempt was not sent, or nobody knows what
 // became of it.
-func (t Ticket) Cancel(now time.Time) { _ = t.Done(Result{}, now) }
+func (t Permit) Cancel(now time.Time) { _ = t.Done(Result{}, now) }
 
 // silenceLeast is how long an attempt must have gone without an answer, when its
 // call's deadline ended it, to say anything about the server.
-func silenceLeast(typical time.Duration) time.Duration {
+func minSilence(typical time.Duration) time.Duration {
 	if typical == 0 {
 		return time.Second
 	}
@@ -264,7 +264,7 @@ func jittered(cooldown time.Duration) time.Duration {
 
 // tired reports whether a failure took so long that it tells of a long queue, by
 // itself and beside the answers. Of a server that has never answered, none does.
-func (c *circuit) tired(r Result) bool {
-	typical := c.typical.latency()
-	return typical > 0 && (r.TimeOut || r.Took >= slowLeast(typical))
+func (c *circuit) isSlowFailure(r Result) bool {
+	typical := c.baseline.latency()
+	return typical > 0 && (r.TimeOut || r.Took >= minSlow(typical))
 }

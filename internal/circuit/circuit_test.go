@@ -24,7 +24,7 @@ var (
 
 func (s State) String() string { return [...]string{"closed", "half-open", "open"}[s] }
 
-var outcomes = map[byte]Outcome{'S': Success, 'F': Failure, 'A': Alive, 'N': None}
+var outcomes = map[byte]Outcome{'S': Success, 'F': Failure, 'A': Responded, 'N': None}
 
 // recorded is a Breaker with one scope, and all its changes.
 type recorded struct {
@@ -55,13 +55,13 @@ func (b *recorded) path() string {
 	return strings.Join(states, " ")
 }
 
-func (b *recorded) admit(at time.Time) (t Ticket, notBefore time.Time, ok bool) {
+func (b *recorded) admit(at time.Time) (t Permit, notBefore time.Time, ok bool) {
 	t, notBefore, change := b.Admit(host, at, false)
 	b.note(change)
 	return t, notBefore, notBefore.IsZero()
 }
 
-func (b *recorded) done(t Ticket, r Result, at time.Time) { b.note(t.Done(r, at)) }
+func (b *recorded) done(t Permit, r Result, at time.Time) { b.note(t.Done(r, at)) }
 
 // run makes one call after the other at one time, with results as told by their
 // letters, and returns how many were let out.
@@ -100,13 +100,13 @@ func (b *recorded) openedBy(t *testing.T, at time.Time, took time.Duration) time
 			}
 			b.done(b.must(t, at), Result{Outcome: Failure, Took: took}, at)
 		}
-		at = at.Add(rowTime)
+		at = at.Add(minStreakTime)
 	}
 	t.Fatal("does not open")
 	return at
 }
 
-func (b *recorded) must(t *testing.T, at time.Time) Ticket {
+func (b *recorded) must(t *testing.T, at time.Time) Permit {
 	t.Helper()
 	ticket, _, ok := b.admit(at)
 	require.True(t, ok)
@@ -154,7 +154,7 @@ func TestRefuses(t *testing.T) {
 func TestGenerations(t *testing.T) {
 	b := record(Rules{MinRequests: 2, Probes: 1})
 	at := epoch
-	var old []Ticket
+	var old []Permit
 	for range 50 {
 		old = append(old, b.must(t, at))
 	}
@@ -274,11 +274,11 @@ func TestSilence(t *testing.T) {
 			if tt.typical > 0 {
 				b.done(b.must(t, epoch), Result{Outcome: Success, Took: tt.typical}, epoch)
 			}
-			b.done(b.must(t, epoch), Result{Outcome: Silence, Took: tt.took}, epoch)
+			b.done(b.must(t, epoch), Result{Outcome: Timeout, Took: tt.took}, epoch)
 			require.Equal(t, tt.failure, b.path() == "open", "closed")
 
 			at := b.opened(t, epoch)
-			b.done(b.must(t, at), Result{Outcome: Silence, Took: tt.took}, at)
+			b.done(b.must(t, at), Result{Outcome: Timeout, Took: tt.took}, at)
 			if tt.failure {
 				require.Equal(t, "open half-open open", b.path())
 				return

@@ -12,18 +12,18 @@ import (
 // closed admits all requests and counts the results. The circuit opens at the ratio of
 // failures, or early, after a row of failures.
 type closed struct {
-	limit *limit // after slow failures; nil: none
+	slowStart *slowStart // after slow failures; nil: none
 
 	results  window.Counter // failures, successes
 	inFlight atomic.Int64   // what was let out and is not back
 	failing  atomic.Bool    // nothing has succeeded since the row began
 
-	mu  sync.Mutex // for failures alone
-	row row
+	mu     sync.Mutex // for failures alone
+	streak failureStreak
 }
 
 // row is what has failed since something last succeeded.
-type row struct {
+type failureStreak struct {
 	attempts int           // of the last Window
 	slow     int           // of these, those that tell of a long queue
 	calls    int           // of all of it
@@ -34,16 +34,16 @@ type row struct {
 
 // mostlySlow reports whether the row tells of a long queue: one that hangs among
 // many that are refused does not.
-func (r *row) mostlySlow() bool { return 2*r.slow >= r.attempts }
+func (r *failureStreak) mostlySlow() bool { return 2*r.slow >= r.attempts }
 
 const (
-	rowLeast  = 5 // attempts, of two calls,
-	rowFlight = 4 // and so many for each attempt in flight, which may succeed yet
-	rowTime   = 2 * time.Second
+	minStreak       = 5 // attempts, of two calls,
+	streakPerFlight = 4 // and so many for each attempt in flight, which may succeed yet
+	minStreakTime   = 2 * time.Second
 
 	// rowChance is the logarithm of one in a million: the probability of the row, if each
 	// attempt failed independently, with the ratio of failures before the row.
-	rowChance = -13.8
+	maxStreakChance = -13.8
 )
 
 func (s *closed) name() State { return Closed }
@@ -51,17 +51,17 @@ func (s *closed) name() State { return Closed }
 func (s *closed) describe(g *generation, now time.Time) Status {
 	failures, successes := s.results.Sum(now.Sub(g.breaker.origin), g.breaker.rules.Window)
 	told := Status{State: Closed, Calls: int(failures + successes), Failures: int(failures), Since: g.since}
-	if s.limit.works() {
-		told.Limit, told.NotBefore = s.limit.now(now)
+	if s.slowStart.works() {
+		told.Limit, told.NotBefore = s.slowStart.now(now)
 	}
 	return told
 }
 
-func (s *closed) admit(g *generation, now time.Time, _ bool) (Ticket, time.Time, *Change, bool) {
-	t := Ticket{generation: g}
-	if s.limit.works() {
-		if notBefore, ok := s.limit.admit(now); !ok {
-			return Ticket{}, notBefore, nil, false
+func (s *closed) admit(g *generation, now time.Time, _ bool) (Permit, time.Time, *Change, bool) {
+	t := Permit{generation: g}
+	if s.slowStart.works() {
+		if notBefore, ok := s.slowStart.admit(now); !ok {
+			return Permit{}, notBefore, nil, false
 		}
 		t.told = new(atomic.Bool)
 	}
@@ -70,20 +70,20 @@ func (s *closed) admit(g *generation, now time.Time, _ bool) (Ticket, time.Time,
 }
 
 func (s *closed) refuses(_ *generation, at time.Time, _ bool) (time.Time, bool) {
-	if s.limit.works() {
-		return s.limit.refuses(at)
+	if s.slowStart.works() {
+		return s.slowStart.refuses(at)
 	}
 	return time.Time{}, false
 }
 
-func (s *closed) done(t Ticket, r Result, now time.Time) *Change {
+func (s *closed) done(t Permit, r Result, now time.Time) *Change {
 	if t.told != nil && t.told.Swap(true) {
 		return nil // or there would be less than nothing in flight
 	}
 	s.inFlight.Add(-1)
-	g, limited := t.generation, s.limit.works()
+	g, limited := t.generation, s.slowStart.works()
 	if limited {
-		s.limit.done(now.Add(-r.Took), now, r.Outcome)
+		s.slowStart.done(now.Add(-r.Took), now, r.Outcome)
 	}
 	at := now.Sub(g.breaker.origin)
 	switch r.Outcome {
@@ -110,7 +110,7 @@ func (s *closed) succeeded(g *generation, r Result, at time.Duration, limited bo
 		s.failing.Store(false)
 	}
 	if !limited {
-		g.circuit.typical.sample(at, r.Took)
+		g.circuit.baseline.sample(at, r.Took)
 	}
 }
 
@@ -119,15 +119,15 @@ func (s *closed) succeeded(g *generation, r Result, at time.Duration, limited bo
 func (s *closed) failed(g *generation, r Result, at time.Duration) (opens bool, worst time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	rules, row := &g.breaker.rules, &s.row
+	rules, row := &g.breaker.rules, &s.streak
 	if !s.failing.Swap(true) {
-		*row = newRow(at, s.share(rules, at))
+		*row = newFailureStreak(at, s.share(rules, at))
 	} else if at-row.since > rules.Window {
 		row.attempts, row.slow, row.since = 0, 0, at
 	}
 	row.attempts++
 	row.slowest = max(row.slowest, r.Took)
-	if g.circuit.tired(r) {
+	if g.circuit.isSlowFailure(r) {
 		row.slow++
 	}
 	if !r.Retry {
@@ -140,7 +140,9 @@ func (s *closed) failed(g *generation, r Result, at time.Duration) (opens bool, 
 	return s.tooMany(rules, r, at), worst
 }
 
-func newRow(at time.Duration, share float64) row { return row{since: at, share: share} }
+func newFailureStreak(at time.Duration, share float64) failureStreak {
+	return failureStreak{since: at, share: share}
+}
 
 // tooMany reports whether the failure opens the circuit. It is locked.
 //
@@ -162,12 +164,12 @@ func (s *closed) tooMany(rules *Rules, r Result, at time.Duration) bool {
 	if enough && rules.tooMany(failures, n+uint64(max(s.inFlight.Load(), 0))) {
 		return true
 	}
-	row := &s.row
-	if r.Retry || row.calls < 2 || at-row.since < rowTime {
+	row := &s.streak
+	if r.Retry || row.calls < 2 || at-row.since < minStreakTime {
 		return false
 	}
-	explained := rowLeast + rowFlight*max(s.inFlight.Load(), 0)
-	return int64(row.attempts) >= explained && float64(row.attempts)*math.Log(row.share) <= rowChance
+	explained := minStreak + streakPerFlight*max(s.inFlight.Load(), 0)
+	return int64(row.attempts) >= explained && float64(row.attempts)*math.Log(row.share) <= maxStreakChance
 }
 
 // share is the share of failures in the Window, taken with one more of each so

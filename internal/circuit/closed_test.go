@@ -232,7 +232,7 @@ func TestBurstThatFailsFirst(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := record(Rules{Static: tt.static})
-			var tickets []Ticket
+			var tickets []Permit
 			for range tt.failed + tt.inFlight {
 				tickets = append(tickets, b.must(t, epoch))
 			}

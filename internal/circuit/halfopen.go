@@ -10,9 +10,9 @@ import (
 // probes in flight count as answered until they are back, and closes if, with all
 // the results there, it is not.
 type halfOpen struct {
-	cooldown time.Duration // of the opening before, and for how long a place is leased
-	worst    time.Duration // latency of the slowest failure of this trouble
-	opened   results       // for which it opened
+	cooldown       time.Duration // of the opening before, and for how long a place is leased
+	slowestFailure time.Duration // latency of the slowest failure of this trouble
+	opened         results       // for which it opened
 
 	// Every change from here is made under the lock, so that nobody is let in or
 	// sent away by a generation that is over.
@@ -49,14 +49,14 @@ func (h *halfOpen) describe(g *generation, now time.Time) Status {
 	return Status{State: HalfOpen, Calls: h.opened.calls, Failures: h.opened.failures, Since: g.since, NotBefore: notBefore}
 }
 
-func (h *halfOpen) admit(g *generation, now time.Time, retry bool) (Ticket, time.Time, *Change, bool) {
+func (h *halfOpen) admit(g *generation, now time.Time, retry bool) (Permit, time.Time, *Change, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if g.circuit.current.Load() != g {
-		return Ticket{}, time.Time{}, nil, true
+		return Permit{}, time.Time{}, nil, true
 	}
 	if notBefore, refuses := h.full(g, now, retry); refuses {
-		return Ticket{}, notBefore, nil, false
+		return Permit{}, notBefore, nil, false
 	}
 	h.drop(func(p *probe) bool { return p.expired(now) })
 	return h.lease(g, now), time.Time{}, nil, false
@@ -97,10 +97,10 @@ func (h *halfOpen) full(g *generation, at time.Time, retry bool) (notBefore time
 }
 
 // lease gives out a place. The state is locked, or not known to others yet.
-func (h *halfOpen) lease(g *generation, now time.Time) Ticket {
+func (h *halfOpen) lease(g *generation, now time.Time) Permit {
 	p := &probe{expires: now.Add(h.cooldown)}
 	h.probes = append(h.probes, p)
-	return Ticket{generation: g, probe: p}
+	return Permit{generation: g, probe: p}
 }
 
 // drop takes the places of some probes back. It is locked.
@@ -115,7 +115,7 @@ func (h *halfOpen) drop(some func(*probe) bool) {
 	h.probes = kept
 }
 
-func (h *halfOpen) done(t Ticket, r Result, now time.Time) *Change {
+func (h *halfOpen) done(t Permit, r Result, now time.Time) *Change {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	p := t.probe
@@ -128,7 +128,7 @@ func (h *halfOpen) done(t Ticket, r Result, now time.Time) *Change {
 	case Failure:
 		h.failures++
 		h.slowest = max(h.slowest, r.Took)
-	case Success, Alive:
+	case Success, Responded:
 		h.successes++
 		h.answered = r.Took
 	default:
@@ -157,12 +157,12 @@ func (h *halfOpen) judge(g *generation, now time.Time) *Change {
 	}
 	switch {
 	case rules.tooMany(uint64(h.failures), uint64(answered)):
-		next := g.openAfter(h.slowest, h.worst, h.cooldown, now)
+		next := g.openAfter(h.slowest, h.slowestFailure, h.cooldown, now)
 		next.opened = resultsOf(h.failures, results)
 		return g.become(next, now)
 	case results >= rules.Probes:
-		limit := newLimit(rules, g.circuit.typical.latency(), max(h.worst, h.slowest), h.answered, now)
-		return g.become(&closed{limit: limit}, now)
+		limit := newSlowStart(rules, g.circuit.baseline.latency(), max(h.slowestFailure, h.slowest), h.answered, now)
+		return g.become(&closed{slowStart: limit}, now)
 	}
 	return nil
 }

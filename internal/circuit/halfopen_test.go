@@ -59,7 +59,7 @@ func TestHalfOpen(t *testing.T) {
 			const cooldown = 8 * time.Second
 			b := record(Rules{FailureRatio: tt.ratio, MinRequests: 1, Cooldown: cooldown})
 			at := b.opened(t, epoch)
-			var tickets []Ticket
+			var tickets []Permit
 			for i := 0; i < len(tt.steps); i++ {
 				msg := []any{"step %d of %s", i, tt.steps}
 				switch c := tt.steps[i]; c {
@@ -126,7 +126,7 @@ func TestHalfOpen_slowStart(t *testing.T) {
 				var refuses bool
 				at, refuses = b.Refuses(host, at, false)
 				require.True(t, refuses)
-				probes := []Ticket{b.must(t, at), b.must(t, at), b.must(t, at)}
+				probes := []Permit{b.must(t, at), b.must(t, at), b.must(t, at)}
 				for i, result := range round {
 					b.done(probes[i], result, at)
 				}
@@ -236,7 +236,7 @@ func TestRetriesAreNoProbes(t *testing.T) {
 			return refuses
 		}
 		require.Equal(t, !static, ask(), "when the cooldown is over")
-		probes := []Ticket{b.must(t, at)}
+		probes := []Permit{b.must(t, at)}
 		require.Equal(t, !static, ask(), "half-open")
 		for b.peek(host).state.name() == HalfOpen {
 			if ticket, _, ok := b.admit(at); ok {
@@ -260,7 +260,7 @@ func TestSlowServerComesBack(t *testing.T) {
 	b := record(Rules{MinRequests: 1, Cooldown: time.Second})
 	at := b.opened(t, epoch)
 	type out struct {
-		Ticket
+		Permit
 		since time.Time
 	}
 	var outs []out
@@ -270,7 +270,7 @@ func TestSlowServerComesBack(t *testing.T) {
 		}
 		at = at.Add(time.Second)
 		for len(outs) > 0 && at.Sub(outs[0].since) >= slow {
-			b.done(outs[0].Ticket, Result{Outcome: Success, Took: slow}, at)
+			b.done(outs[0].Permit, Result{Outcome: Success, Took: slow}, at)
 			outs = outs[1:]
 		}
 	}
@@ -282,19 +282,19 @@ func TestSlowServerComesBack(t *testing.T) {
 func TestPlacesDoNotLeak(t *testing.T) {
 	for _, give := range []struct {
 		name string
-		back func(*recorded, Ticket, time.Time)
+		back func(*recorded, Permit, time.Time)
 	}{
-		{"cancelled", func(_ *recorded, p Ticket, at time.Time) { p.Cancel(at) }},
-		{"says nothing", func(b *recorded, p Ticket, at time.Time) { b.done(p, Result{}, at) }},
-		{"too short a silence", func(b *recorded, p Ticket, at time.Time) { b.done(p, Result{Outcome: Silence}, at) }},
-		{"lost", func(*recorded, Ticket, time.Time) {}},
-		{"cancelled late", func(_ *recorded, p Ticket, at time.Time) { p.Cancel(at.Add(time.Hour)) }},
+		{"cancelled", func(_ *recorded, p Permit, at time.Time) { p.Cancel(at) }},
+		{"says nothing", func(b *recorded, p Permit, at time.Time) { b.done(p, Result{}, at) }},
+		{"too short a silence", func(b *recorded, p Permit, at time.Time) { b.done(p, Result{Outcome: Timeout}, at) }},
+		{"lost", func(*recorded, Permit, time.Time) {}},
+		{"cancelled late", func(_ *recorded, p Permit, at time.Time) { p.Cancel(at.Add(time.Hour)) }},
 	} {
 		t.Run(give.name, func(t *testing.T) {
 			b := record(Rules{MinRequests: 1, Cooldown: time.Second})
 			at := b.opened(t, epoch)
 			for range 100 {
-				var probes []Ticket
+				var probes []Permit
 				for ticket, _, ok := b.admit(at); ok; ticket, _, ok = b.admit(at) {
 					probes = append(probes, ticket)
 				}

@@ -13,27 +13,27 @@ import (
 // request, and a pause twice as long as it took.
 //
 // A limit ends when it rejected nothing for a Window, or was not cut for six.
-type limit struct {
-	rules   *Rules
-	typical time.Duration // latency before the trouble; 0: unknown
-	over    atomic.Bool   // it is of no more use, and never will be
+type slowStart struct {
+	rules    *Rules
+	baseline time.Duration // latency before the trouble; 0: unknown
+	over     atomic.Bool   // it is of no more use, and never will be
 
-	mu       sync.Mutex
-	size     float64       // of requests in flight
-	inFlight int           // requests that were admitted under it
-	worst    time.Duration // latency of the slowest failure
-	entered  time.Time     // when the last one was admitted
-	loaded   time.Time     // when half of the limit was last in flight
-	paused   time.Time     // nobody is admitted until then
-	quiet    time.Time     // since when nothing was refused, and nothing has failed
-	cut      time.Time     // when the limit was last cut
-	results  float64       // since then, the recent ones
-	failures float64
+	mu             sync.Mutex
+	size           float64       // of requests in flight
+	inFlight       int           // requests that were admitted under it
+	slowestFailure time.Duration // latency of the slowest failure
+	entered        time.Time     // when the last one was admitted
+	loaded         time.Time     // when half of the limit was last in flight
+	paused         time.Time     // nobody is admitted until then
+	quiet          time.Time     // since when nothing was refused, and nothing has failed
+	cut            time.Time     // when the limit was last cut
+	results        float64       // since then, the recent ones
+	failures       float64
 }
 
 const (
 	limitStart  = 0.25 // the limit at first
-	limitLeast  = 0.125
+	limitMin    = 0.125
 	limitCut    = 0.25 // of what was in flight is left by a cut
 	limitBad    = 0.2  // share of failures that calls for one
 	limitEnough = 20   // results that tell it, at most
@@ -41,7 +41,7 @@ const (
 
 	// limitPatience is the least time for which requests in flight keep others
 	// out, if failures take that long.
-	limitPatience = time.Second
+	minMaxWait = time.Second
 
 	// slowFailure is how long a failure must take to be one of a long queue. No
 	// queue is so short that this is nothing, and no refusal takes so long.
@@ -50,38 +50,38 @@ const (
 
 // slowLeast is the least that a slow failure takes, by itself and beside the
 // answers.
-func slowLeast(typical time.Duration) time.Duration { return max(slowFailure, 2*typical) }
+func minSlow(typical time.Duration) time.Duration { return max(slowFailure, 2*typical) }
 
 // newLimit returns the limit of a circuit that closes after trouble whose slowest
 // failure took worst, with an answer that took so long. It is nil where the
 // failures were not slow, by themselves or beside the answers: that server has
 // failed, but not for want of time.
-func newLimit(rules *Rules, typical, worst, took time.Duration, now time.Time) *limit {
-	if rules.Static || worst < max(slowLeast(typical), took) {
+func newSlowStart(rules *Rules, typical, worst, took time.Duration, now time.Time) *slowStart {
+	if rules.Static || worst < max(minSlow(typical), took) {
 		return nil
 	}
-	return &limit{rules: rules, typical: typical, worst: worst, size: limitStart, quiet: now, cut: now}
+	return &slowStart{rules: rules, baseline: typical, slowestFailure: worst, size: limitStart, quiet: now, cut: now}
 }
 
 // works reports whether requests have to be admitted.
-func (l *limit) works() bool { return l != nil && !l.over.Load() }
+func (l *slowStart) works() bool { return l != nil && !l.over.Load() }
 
 // admit asks whether a request may be sent. If so, done must be called when it is
 // through.
-func (l *limit) admit(now time.Time) (notBefore time.Time, ok bool) {
+func (l *slowStart) admit(now time.Time) (notBefore time.Time, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.rest(now) {
+	if l.expire(now) {
 		return time.Time{}, true
 	}
 	switch {
 	case now.Before(l.paused):
 		l.quiet = now
 		return l.paused, false
-	case l.inFlight > 0 && float64(l.inFlight+1) > l.size && now.Sub(l.entered) < l.patience():
+	case l.inFlight > 0 && float64(l.inFlight+1) > l.size && now.Sub(l.entered) < l.maxWait():
 		// After that long one more may go: those in flight may never come back.
 		l.quiet = now
-		return now.Add(min(l.entered.Add(l.patience()).Sub(now), probeAnswer)), false
+		return now.Add(min(l.entered.Add(l.maxWait()).Sub(now), probeAnswer)), false
 	}
 	l.inFlight++
 	l.entered = now
@@ -93,10 +93,12 @@ func (l *limit) admit(now time.Time) (notBefore time.Time, ok bool) {
 
 // patience is how long those in flight keep others out. A timeout may be half a
 // minute, and so may an answer that is no sign of trouble, of a long poll say.
-func (l *limit) patience() time.Duration { return min(l.worst, max(limitPatience, l.worst/8)) }
+func (l *slowStart) maxWait() time.Duration {
+	return min(l.slowestFailure, max(minMaxWait, l.slowestFailure/8))
+}
 
 // rest ends the limit where it is of no more use.
-func (l *limit) rest(now time.Time) bool {
+func (l *slowStart) expire(now time.Time) bool {
 	if now.Sub(l.quiet) <= l.rules.Window && now.Sub(l.cut) <= limitCalm*l.rules.Window {
 		return false
 	}
@@ -105,14 +107,14 @@ func (l *limit) rest(now time.Time) bool {
 }
 
 // refuses is until when nobody is admitted, if that is after the time at.
-func (l *limit) refuses(at time.Time) (notBefore time.Time, refuses bool) {
+func (l *slowStart) refuses(at time.Time) (notBefore time.Time, refuses bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.paused, at.Before(l.paused)
 }
 
 // now is the limit, and until when nobody is admitted: the zero time if somebody is.
-func (l *limit) now(now time.Time) (size float64, notBefore time.Time) {
+func (l *slowStart) now(now time.Time) (size float64, notBefore time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if now.Before(l.paused) {
@@ -122,7 +124,7 @@ func (l *limit) now(now time.Time) (size float64, notBefore time.Time) {
 }
 
 // done tells what came of a request that was admitted.
-func (l *limit) done(sent, now time.Time, outcome Outcome) {
+func (l *slowStart) done(sent, now time.Time, outcome Outcome) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	inFlight, took := float64(l.inFlight), now.Sub(sent)
@@ -133,7 +135,7 @@ func (l *limit) done(sent, now time.Time, outcome Outcome) {
 		return
 	case outcome == Failure:
 		l.quiet = now
-		l.worst = max(l.worst, took)
+		l.slowestFailure = max(l.slowestFailure, took)
 		l.shrink(sent, now, inFlight)
 	case l.quick(took):
 		l.count(0)
@@ -152,19 +154,19 @@ func (l *limit) done(sent, now time.Time, outcome Outcome) {
 
 // quick reports whether an answer came as fast as before the trouble: nothing
 // stands in the server's queue.
-func (l *limit) quick(took time.Duration) bool {
-	if l.typical > 0 {
-		return took <= 2*l.typical
+func (l *slowStart) quick(took time.Duration) bool {
+	if l.baseline > 0 {
+		return took <= 2*l.baseline
 	}
-	return took <= l.worst/16
+	return took <= l.slowestFailure/16
 }
 
 // grow raises the limit after a response. While responses are quick, it doubles with each
 // round trip; then it grows by one with each, and no more once responses take half as long
 // as the slowest failure.
-func (l *limit) grow(sent, now time.Time) {
+func (l *slowStart) grow(sent, now time.Time) {
 	took := now.Sub(sent)
-	quick, slow := l.quick(took), took >= l.worst/2
+	quick, slow := l.quick(took), took >= l.slowestFailure/2
 	switch {
 	case l.size < 1 && quick:
 		l.size = min(l.size+0.25, 1)
@@ -180,7 +182,7 @@ func (l *limit) grow(sent, now time.Time) {
 
 // shrink cuts the limit after a failure, if many fail of those that were sent
 // under it: those that were sent under the one before are no news.
-func (l *limit) shrink(sent, now time.Time, inFlight float64) {
+func (l *slowStart) shrink(sent, now time.Time, inFlight float64) {
 	if sent.Before(l.cut) {
 		return
 	}
@@ -188,12 +190,12 @@ func (l *limit) shrink(sent, now time.Time, inFlight float64) {
 	if l.failures < limitBad*l.results || l.results < min(inFlight/2, limitEnough) {
 		return
 	}
-	l.size = max(limitCut*min(l.size, inFlight), limitLeast)
+	l.size = max(limitCut*min(l.size, inFlight), limitMin)
 	l.cut, l.results, l.failures = now, 0, 0
 }
 
 // count counts a result, and forgets half of them all when there are enough.
-func (l *limit) count(failures float64) {
+func (l *slowStart) count(failures float64) {
 	l.results++
 	l.failures += failures
 	if l.results > max(limitEnough, 2*l.size) {

@@ -14,19 +14,19 @@ const limitTypical, limitTimeout = 10 * time.Millisecond, 500 * time.Millisecond
 
 func limitRules() *Rules { r := Rules{}.withDefaults(); return &r }
 
-func limited() *limit {
-	return newLimit(limitRules(), limitTypical, limitTimeout, limitTypical, epoch)
+func limited() *slowStart {
+	return newSlowStart(limitRules(), limitTypical, limitTimeout, limitTypical, epoch)
 }
 
 // sized is a limit that has grown to so many.
-func sized(n float64) *limit {
+func sized(n float64) *slowStart {
 	l := limited()
 	l.size = n
 	return l
 }
 
 // fill admits as many as it does, unless all may come.
-func (l *limit) fill(now time.Time) (n int) {
+func (l *slowStart) fill(now time.Time) (n int) {
 	for _, ok := l.admit(now); ok && l.works(); _, ok = l.admit(now) {
 		n++
 	}
@@ -52,7 +52,7 @@ func TestLimitIsForSlowFailures(t *testing.T) {
 		{"static", &Rules{Static: true}, limitTypical, limitTimeout, limitTypical, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			require.Equal(t, tt.want, newLimit(tt.rules, tt.typical, tt.worst, tt.took, epoch).works())
+			require.Equal(t, tt.want, newSlowStart(tt.rules, tt.typical, tt.worst, tt.took, epoch).works())
 		})
 	}
 }
@@ -128,7 +128,7 @@ func TestLimit_cutsOnNewResults(t *testing.T) {
 // Successes of long ago do not hide that half of the requests fail now.
 func TestLimit_forgetsOldResults(t *testing.T) {
 	const worst, took = 100 * time.Millisecond, 50 * time.Millisecond // too slow for the limit to grow
-	l, now, failures := newLimit(limitRules(), limitTypical, worst, limitTypical, epoch), epoch, 0
+	l, now, failures := newSlowStart(limitRules(), limitTypical, worst, limitTypical, epoch), epoch, 0
 	l.size = 40
 	for i := 0; l.size == 40; i++ {
 		_, ok := l.admit(now)
@@ -211,7 +211,7 @@ func TestLimit_pauses(t *testing.T) {
 		{"baseline unknown, more: shorter each time", 0, 32 * ms, []time.Duration{86 * ms, 78 * ms, 71 * ms}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l, now := newLimit(limitRules(), tt.baseline, limitTimeout, limitTypical, epoch), epoch
+			l, now := newSlowStart(limitRules(), tt.baseline, limitTimeout, limitTypical, epoch), epoch
 			for _, want := range tt.want {
 				_, ok := l.admit(now)
 				require.True(t, ok)
@@ -251,7 +251,7 @@ func TestLimitPauseIsBounded(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			rules := Rules{MaxCooldown: tt.most}.withDefaults()
-			l := newLimit(&rules, limitTypical, limitTimeout, limitTypical, epoch)
+			l := newSlowStart(&rules, limitTypical, limitTimeout, limitTypical, epoch)
 			_, ok := l.admit(epoch)
 			require.True(t, ok)
 			now := epoch.Add(DefaultWindow - time.Second)
@@ -280,7 +280,7 @@ func TestLimit_admitsAfterLostRequest(t *testing.T) {
 		{"a quicker failure since", limitTimeout, 200 * time.Millisecond, limitTimeout, limitTimeout},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l, now := newLimit(limitRules(), limitTypical, tt.worst, limitTypical, epoch), epoch
+			l, now := newSlowStart(limitRules(), limitTypical, tt.worst, limitTypical, epoch), epoch
 			if tt.failed > 0 {
 				l.admit(now)
 				l.done(now, now.Add(tt.failed), Failure)
@@ -345,21 +345,21 @@ func limitedBreaker(t *testing.T) (b *recorded, at time.Time) {
 	return b, at
 }
 
-func (b *recorded) limit() *limit { return b.peek(host).state.(*closed).limit }
+func (b *recorded) limit() *slowStart { return b.peek(host).state.(*closed).slowStart }
 
 // The limit ends a Window after the last failure or rejection.
 func TestLimit_endsWithoutRejections(t *testing.T) {
 	const later = 9 * time.Second
 	for _, tt := range []struct {
 		name  string
-		event func(l *limit, now time.Time)
+		event func(l *slowStart, now time.Time)
 		want  time.Duration
 	}{
-		{"no requests", func(*limit, time.Time) {}, DefaultWindow},
-		{"a success", func(l *limit, now time.Time) { l.admit(now); l.done(now, now, Success) }, DefaultWindow},
-		{"a failure", func(l *limit, now time.Time) { l.admit(now); l.done(now, now, Failure) }, later + DefaultWindow},
-		{"rejected: too many in flight", func(l *limit, now time.Time) { l.admit(now); l.admit(now) }, later + DefaultWindow},
-		{"rejected: a pause", func(l *limit, now time.Time) {
+		{"no requests", func(*slowStart, time.Time) {}, DefaultWindow},
+		{"a success", func(l *slowStart, now time.Time) { l.admit(now); l.done(now, now, Success) }, DefaultWindow},
+		{"a failure", func(l *slowStart, now time.Time) { l.admit(now); l.done(now, now, Failure) }, later + DefaultWindow},
+		{"rejected: too many in flight", func(l *slowStart, now time.Time) { l.admit(now); l.admit(now) }, later + DefaultWindow},
+		{"rejected: a pause", func(l *slowStart, now time.Time) {
 			l.admit(now)
 			l.done(now.Add(-limitTimeout), now, Success)
 			l.admit(now)
@@ -368,7 +368,7 @@ func TestLimit_endsWithoutRejections(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			l := limited()
 			tt.event(l, epoch.Add(later))
-			l.rest(epoch.Add(tt.want))
+			l.expire(epoch.Add(tt.want))
 			require.True(t, l.works())
 			_, ok := l.admit(epoch.Add(tt.want + 1))
 			require.True(t, ok)
@@ -391,7 +391,7 @@ func TestBreaker_slowStartPauses(t *testing.T) {
 // The latency during slow start is no baseline: it contains the queue.
 func TestBreaker_baselineIsNotFromSlowStart(t *testing.T) {
 	b, at := limitedBreaker(t)
-	baseline := &b.peek(host).circuit.typical
+	baseline := &b.peek(host).circuit.baseline
 	for limited := true; limited; limited = b.limit().works() {
 		require.Equal(t, limitTypical, baseline.latency())
 		b.done(b.must(t, at), Result{Outcome: Success, Took: 2 * limitTypical}, at.Add(2*limitTypical))
@@ -412,12 +412,12 @@ func TestBreaker_baselineIsNotFromSlowStart(t *testing.T) {
 func TestLimitCountsATicketOnce(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		end  func(Ticket, time.Time)
+		end  func(Permit, time.Time)
 	}{
-		{"cancelled twice", func(p Ticket, at time.Time) { p.Cancel(at); p.Cancel(at) }},
-		{"told twice", func(p Ticket, at time.Time) { p.Done(Result{}, at); p.Done(Result{}, at) }},
-		{"told, and cancelled", func(p Ticket, at time.Time) { p.Done(Result{Outcome: Alive}, at); p.Cancel(at) }},
-		{"cancelled, and told", func(p Ticket, at time.Time) { p.Cancel(at); p.Done(Result{Outcome: Alive}, at) }},
+		{"cancelled twice", func(p Permit, at time.Time) { p.Cancel(at); p.Cancel(at) }},
+		{"told twice", func(p Permit, at time.Time) { p.Done(Result{}, at); p.Done(Result{}, at) }},
+		{"told, and cancelled", func(p Permit, at time.Time) { p.Done(Result{Outcome: Responded}, at); p.Cancel(at) }},
+		{"cancelled, and told", func(p Permit, at time.Time) { p.Cancel(at); p.Done(Result{Outcome: Responded}, at) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b, at := limitedBreaker(t)
@@ -466,7 +466,7 @@ func TestLimitStress(t *testing.T) {
 					ticket.Cancel(sent)
 					continue
 				}
-				ticket.Done(Result{Outcome: Alive, Took: limitTypical}, sent.Add(limitTypical))
+				ticket.Done(Result{Outcome: Responded, Took: limitTypical}, sent.Add(limitTypical))
 			}
 		})
 	}

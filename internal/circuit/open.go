@@ -4,10 +4,10 @@ import "time"
 
 // open lets nothing out until its cooldown is over.
 type open struct {
-	cooldown time.Duration
-	until    time.Time // of the cooldown, with what is added at random
-	worst    time.Duration
-	opened   results
+	cooldown       time.Duration
+	until          time.Time // of the cooldown, with what is added at random
+	slowestFailure time.Duration
+	opened         results
 }
 
 // results are those for which a circuit has opened.
@@ -20,7 +20,7 @@ func resultsOf[N int | uint64](failures, calls N) results { return results{int(f
 // cooldown before, if the circuit was half-open.
 func (g *generation) openAfter(took, worst, last time.Duration, now time.Time) *open {
 	cooldown := g.breaker.rules.cooldown(last, took)
-	return &open{cooldown: cooldown, until: now.Add(jittered(cooldown)), worst: max(took, worst)}
+	return &open{cooldown: cooldown, until: now.Add(jittered(cooldown)), slowestFailure: max(took, worst)}
 }
 
 func (o *open) name() State { return Open }
@@ -33,17 +33,17 @@ func (o *open) describe(g *generation, now time.Time) Status {
 	return s
 }
 
-func (o *open) admit(g *generation, now time.Time, retry bool) (Ticket, time.Time, *Change, bool) {
+func (o *open) admit(g *generation, now time.Time, retry bool) (Permit, time.Time, *Change, bool) {
 	if notBefore, refuses := o.refuses(g, now, retry); refuses {
-		return Ticket{}, notBefore, nil, false
+		return Permit{}, notBefore, nil, false
 	}
 	// Whoever makes it half-open has the first place, and has it before anybody
 	// is told.
-	half := &halfOpen{cooldown: o.cooldown, worst: o.worst, opened: o.opened}
+	half := &halfOpen{cooldown: o.cooldown, slowestFailure: o.slowestFailure, opened: o.opened}
 	next := g.next(half, now)
 	t := half.lease(next, now)
 	if !g.circuit.current.CompareAndSwap(g, next) {
-		return Ticket{}, time.Time{}, nil, true
+		return Permit{}, time.Time{}, nil, true
 	}
 	return t, time.Time{}, &Change{Key: g.key, From: Open, To: HalfOpen, At: next.since}, false
 }
@@ -58,4 +58,4 @@ func (o *open) refuses(g *generation, at time.Time, retry bool) (time.Time, bool
 	return time.Time{}, false
 }
 
-func (o *open) done(Ticket, Result, time.Time) *Change { return nil } // it gives no tickets
+func (o *open) done(Permit, Result, time.Time) *Change { return nil } // it gives no tickets

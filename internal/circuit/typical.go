@@ -10,18 +10,18 @@ import (
 // the failures does not. The zero value knows nothing. It is safe for concurrent
 // use, and takes so few samples that the many who share it do not get into each
 // other's way; two that come at once may count as one.
-type typicalLatency struct {
+type baselineLatency struct {
 	median  atomic.Int64 // 0: unknown
 	sampled atomic.Int64 // when, since the origin
 }
 
-const typicalEvery = 100 * time.Millisecond
+const baselineEvery = 100 * time.Millisecond
 
 // latency is 0 if nothing was ever answered.
-func (t *typicalLatency) latency() time.Duration { return time.Duration(t.median.Load()) }
+func (t *baselineLatency) latency() time.Duration { return time.Duration(t.median.Load()) }
 
-func (t *typicalLatency) sample(at, took time.Duration) {
-	if last := t.sampled.Load(); last != 0 && at-time.Duration(last) < typicalEvery {
+func (t *baselineLatency) sample(at, took time.Duration) {
+	if last := t.sampled.Load(); last != 0 && at-time.Duration(last) < baselineEvery {
 		return
 	}
 	t.sampled.Store(int64(at))

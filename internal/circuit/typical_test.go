@@ -26,7 +26,7 @@ func TestTypicalLatency_follows(t *testing.T) {
 		{"few and slow: each counts", time.Minute, 10 * time.Second, time.Second, 3 * before / 2, 2 * before},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			var l typicalLatency
+			var l baselineLatency
 			require.Zero(t, l.latency(), "unknown")
 			l.sample(0, before)
 			require.Equal(t, before, l.latency(), "the first is all that is known")
@@ -38,7 +38,7 @@ func TestTypicalLatency_follows(t *testing.T) {
 		})
 	}
 	t.Run("a response without latency is known", func(t *testing.T) {
-		var l typicalLatency
+		var l baselineLatency
 		l.sample(0, 0)
 		require.Positive(t, l.latency())
 	})

@@ -27,15 +27,15 @@ type Rules struct {
 // fiftieth of what is sent, it is not those that are stuck, but all of them are slow, and
 // it ends none.
 type Adaptive struct {
-	answered, late Record         // what was answered, and what was not in time: at twice its length
+	answered, late Window         // what was answered, and what was not in time: at twice its length
 	counts         window.Counter // of the last length: sent, ended
 
 	mu   sync.Mutex // for what is ended
-	fuse atomic.Pointer[fuse]
+	fuse atomic.Pointer[safetyLimit]
 }
 
 // fuse is when it last blew.
-type fuse struct {
+type safetyLimit struct {
 	until time.Duration // it is blown
 	blown uint          // so often in a row
 }
@@ -93,7 +93,7 @@ func (a *Adaptive) Admit(at time.Duration) bool {
 		return false
 	}
 	if sent, ended := a.counts.Sum(at, length); float64(ended+1) > max(most*float64(sent), fewest) {
-		next := fuse{until: at + length, blown: 1}
+		next := safetyLimit{until: at + length, blown: 1}
 		if f != nil {
 			next.blown = min(f.wide(at)+1, mostWide)
 		}
@@ -106,7 +106,7 @@ func (a *Adaptive) Admit(at time.Duration) bool {
 
 // wide is how often the timeout is doubled after the fuse has blown: once less when all
 // that was known then is forgotten.
-func (f *fuse) wide(at time.Duration) uint {
+func (f *safetyLimit) wide(at time.Duration) uint {
 	past := max(at-f.until, 0) / (windows * length)
 	return f.blown - min(f.blown, uint(past))
 }

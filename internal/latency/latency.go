@@ -14,8 +14,8 @@ import (
 // within a third, and never too low. The zero value is ready for use. It is safe
 // for concurrent use: answers that come while a window is made ready may be lost,
 // and none is counted twice.
-type Record struct {
-	windows [windows]quarter
+type Window struct {
+	windows [windows]slot
 }
 
 const (
@@ -30,13 +30,13 @@ const (
 	fine   = 8.0 / 3
 )
 
-type quarter struct {
+type slot struct {
 	epoch  atomic.Int64 // 1 + which one it is, since the origin; 0: none yet
 	counts [buckets]atomic.Uint32
 }
 
 // Add counts an answer that came at a time since the origin, and took so long.
-func (r *Record) Add(at, took time.Duration) {
+func (r *Window) Add(at, took time.Duration) {
 	epoch := int64(max(at, 0)/length) + 1
 	w := &r.windows[epoch%windows]
 	if old := w.epoch.Load(); old != epoch {
@@ -53,7 +53,7 @@ func (r *Record) Add(at, took time.Duration) {
 }
 
 // Quantile is that of what there is of late.
-func (r *Record) Quantile(at time.Duration, q float64) (took time.Duration, samples int) {
+func (r *Window) Quantile(at time.Duration, q float64) (took time.Duration, samples int) {
 	h := r.Late(at)
 	return h.Quantile(q)
 }
@@ -65,7 +65,7 @@ type Histogram struct {
 }
 
 // Late is what there is of late.
-func (r *Record) Late(at time.Duration) (h Histogram) {
+func (r *Window) Late(at time.Duration) (h Histogram) {
 	newest := int64(max(at, 0)/length) + 1
 	for i := range r.windows {
 		w := &r.windows[i]

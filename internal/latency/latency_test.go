@@ -39,7 +39,7 @@ func TestQuantile(t *testing.T) {
 		{name: "before the origin", answers: []answers{{-time.Hour, time.Second, 1}}, q: 0.5, want: time.Second, samples: 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			var r Record
+			var r Window
 			for _, a := range tt.answers {
 				for range a.n {
 					r.Add(a.at, a.took)
@@ -55,7 +55,7 @@ func TestQuantile(t *testing.T) {
 
 // Several at once are what each is by itself.
 func TestQuantiles(t *testing.T) {
-	var r Record
+	var r Window
 	for range 1000 {
 		r.Add(0, time.Duration(rand.ExpFloat64()*float64(time.Second)))
 	}
@@ -89,12 +89,12 @@ func TestBuckets(t *testing.T) {
 }
 
 func TestRecordIsAKilobyte(t *testing.T) {
-	require.LessOrEqual(t, unsafe.Sizeof(Record{}), uintptr(1<<10+64))
+	require.LessOrEqual(t, unsafe.Sizeof(Window{}), uintptr(1<<10+64))
 }
 
 // TestRecordStress checks that a window that is ready loses no sample.
 func TestRecordStress(t *testing.T) {
-	var r Record
+	var r Window
 	const goroutines, each = 16, 2000
 	r.Add(20*time.Second, time.Millisecond) // makes the window ready: samples in between may be lost
 	var wg sync.WaitGroup
@@ -112,7 +112,7 @@ func TestRecordStress(t *testing.T) {
 }
 
 func BenchmarkAdd(b *testing.B) {
-	var r Record
+	var r Window
 	b.ReportAllocs()
 	for b.Loop() {
 		r.Add(time.Second, 23*time.Millisecond)
@@ -120,7 +120,7 @@ func BenchmarkAdd(b *testing.B) {
 }
 
 func BenchmarkQuantile(b *testing.B) {
-	var r Record
+	var r Window
 	r.Add(time.Second, 23*time.Millisecond)
 	b.ReportAllocs()
 	for b.Loop() {

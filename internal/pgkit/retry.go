@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/resilienthttp/resilienthttp/internal/pause"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // Codes of PostgreSQL's errors.
@@ -54,7 +54,7 @@ func Repeat(ctx context.Context, again func(error) bool, f func(last error) erro
 		if try == Tries || !again(err) {
 			return err
 		}
-		if err := pause.About(ctx, gap); err != nil {
+		if err := sleep.Jittered(ctx, gap); err != nil {
 			return err
 		}
 		gap = min(2*gap, longGap)

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/guard"
-	"github.com/resilienthttp/resilienthttp/internal/pause"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // ErrNoBouncer says that there is no PgBouncer here to start.
@@ -130,7 +130,7 @@ func (b *Bouncer) Restart(ctx context.Context) error {
 			return nil
 		}
 		// The one that was killed may not be gone yet.
-		if pause.For(ctx, 10*time.Millisecond) != nil {
+		if sleep.Context(ctx, 10*time.Millisecond) != nil {
 			return b.explained(err)
 		}
 	}
@@ -161,7 +161,7 @@ func (b *Bouncer) taken(ctx context.Context) error {
 		if err == nil && b.listens() {
 			return nil
 		}
-		if over := pause.For(ctx, time.Millisecond); over != nil {
+		if over := sleep.Context(ctx, time.Millisecond); over != nil {
 			return errors.Join(over, err)
 		}
 	}

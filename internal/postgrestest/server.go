@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/guard"
-	"github.com/resilienthttp/resilienthttp/internal/pause"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // Server is a running server, with the databases of a new cluster. Writes are
@@ -195,7 +195,7 @@ func (s *Server) Restart(ctx context.Context) error {
 		}
 		// The children of a server that crashed live on for a moment, and as long as
 		// they do another one refuses to start.
-		if pause.For(ctx, 100*time.Millisecond) != nil {
+		if sleep.Context(ctx, 100*time.Millisecond) != nil {
 			log, _ := os.ReadFile(s.log()) // It explains err, if it is there.
 			return fmt.Errorf("%w\n%s", err, log)
 		}

@@ -8,7 +8,7 @@ import (
 )
 
 // Answer is what came of a request.
-type Answer struct {
+type Response struct {
 	Status int  // 0: there was none
 	Unsent bool // and the request has certainly never left
 
@@ -19,19 +19,19 @@ type Answer struct {
 
 // rejected reports whether the request was rejected because of a limit, so that the server
 // has done no work.
-func (a *Answer) rejected() bool {
+func (a *Response) rejected() bool {
 	return a.Status == http.StatusTooManyRequests ||
 		a.Status == http.StatusForbidden && (a.AsksToWait || a.Quota.Exhausted)
 }
 
 // served reports whether the limits let the request through.
-func (a *Answer) served() bool {
+func (a *Response) served() bool {
 	return a.Status != 0 && a.Status < http.StatusInternalServerError && !a.rejected()
 }
 
 // exhausts reports whether a rejection shows that the dimension is exhausted. A request
 // takes more than one of a costed dimension: it may be rejected with something left.
-func (a *Answer) exhausts(d *ratelimitheader.Axis) bool {
+func (a *Response) exhausts(d *ratelimitheader.Dimension) bool {
 	return d.Remaining == 0 || d.Costed && d.Limit > 0 && d.Remaining < d.Limit/costedEmpty && !a.Quota.Exhausted
 }
 

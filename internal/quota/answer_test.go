@@ -13,23 +13,23 @@ import (
 // rest says neither.
 func TestAnswer(t *testing.T) {
 	used := ratelimitheader.State{Exhausted: true}
-	known := ratelimitheader.State{Exhausted: true, Axes: []ratelimitheader.Axis{{Name: "a", Remaining: 1}, {Name: "b", Reset: time.Second}}}
+	known := ratelimitheader.State{Exhausted: true, Dimensions: []ratelimitheader.Dimension{{Name: "a", Remaining: 1}, {Name: "b", Reset: time.Second}}}
 	for _, row := range []struct {
 		name             string
-		answer           Answer
+		answer           Response
 		rejected, served bool
 	}{
-		{"nothing came", Answer{}, false, false},
-		{"success", Answer{Status: 200}, false, true},
-		{"not found", Answer{Status: 404}, false, true},
-		{"forbidden", Answer{Status: 403}, false, true},
-		{"forbidden for a while", Answer{Status: 403, AsksToWait: true}, true, false},
-		{"forbidden, used up", Answer{Status: 403, Quota: used}, true, false},
-		{"429", Answer{Status: 429}, true, false},
-		{"429, used up", Answer{Status: 429, Quota: used}, true, false},
-		{"429, used up until then", Answer{Status: 429, Quota: known}, true, false},
-		{"500", Answer{Status: 500}, false, false},
-		{"503", Answer{Status: 503, AsksToWait: true}, false, false},
+		{"nothing came", Response{}, false, false},
+		{"success", Response{Status: 200}, false, true},
+		{"not found", Response{Status: 404}, false, true},
+		{"forbidden", Response{Status: 403}, false, true},
+		{"forbidden for a while", Response{Status: 403, AsksToWait: true}, true, false},
+		{"forbidden, used up", Response{Status: 403, Quota: used}, true, false},
+		{"429", Response{Status: 429}, true, false},
+		{"429, used up", Response{Status: 429, Quota: used}, true, false},
+		{"429, used up until then", Response{Status: 429, Quota: known}, true, false},
+		{"500", Response{Status: 500}, false, false},
+		{"503", Response{Status: 503, AsksToWait: true}, false, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			assert.Equal(t, row.rejected, row.answer.rejected())

@@ -68,7 +68,7 @@ func TestBlock(t *testing.T) {
 		{"shown: at once", []step{shown(false, 0, s)}, s},
 		{"shown, with a reset that the dimension waits for", []step{shown(true, 0, s)}, 0},
 		{"shown, and a success: it stays", []step{shown(false, 0, s), served(ms)}, s},
-		{"longer than MaxClosed: cut", []step{shown(false, 0, 3*time.Hour)}, time.Hour},
+		{"longer than MaxBlock: cut", []step{shown(false, 0, 3*time.Hour)}, time.Hour},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var b block
@@ -158,16 +158,16 @@ func TestAnswers(t *testing.T) {
 		{name: "exhausted, without a reset", status: 429, header: retryAfter(20, "RateLimit-Remaining", 0), once: 20 * time.Second},
 		{name: "503 that happens to be exhausted", status: 503, header: exhausted("Retry-After", 20), once: 15 * time.Second},
 		{name: "from a cache", status: 200, header: exhausted("Age", 3)},
-		{name: "beyond MaxWait", status: 429, header: retryAfter(20), config: Config{MaxWait: 10 * time.Second}, often: 20 * time.Second, refused: true, reason: TooLong},
-		{name: "never wait", status: 429, header: retryAfter(2), config: Config{MaxWait: -1}, often: 2 * time.Second, refused: true, reason: TooLong},
-		{name: "beyond MaxClosed of the request", status: 429, header: retryAfter(20), maxClosed: 10 * time.Second, often: 20 * time.Second, refused: true, reason: TooLong},
+		{name: "beyond MaxWait", status: 429, header: retryAfter(20), config: Config{MaxWait: 10 * time.Second}, often: 20 * time.Second, refused: true, reason: MaxWaitExceeded},
+		{name: "never wait", status: 429, header: retryAfter(2), config: Config{MaxWait: -1}, often: 2 * time.Second, refused: true, reason: MaxWaitExceeded},
+		{name: "beyond MaxBlock of the request", status: 429, header: retryAfter(20), maxClosed: 10 * time.Second, often: 20 * time.Second, refused: true, reason: MaxWaitExceeded},
 		{name: "which is not for quotas", status: 429, header: exhausted(), maxClosed: 10 * time.Second, once: 15 * time.Second},
 		{name: "no limit to either", status: 429, header: retryAfter(1800), config: Config{MaxWait: forever}, maxClosed: -1, often: 30 * time.Minute},
-		{name: "beyond the deadline", status: 429, header: retryAfter(3000), config: Config{MaxWait: forever}, maxClosed: -1, often: 50 * time.Minute, refused: true, reason: PastDeadline},
-		{name: "MaxClosed cuts it", status: 429, header: retryAfter(9223372037), config: Config{MaxClosed: 30 * time.Second}, often: 30 * time.Second},
-		{name: "MaxClosed cuts resets too", status: 429, header: exhausted("RateLimit-Reset", 99999999), config: Config{MaxClosed: 30 * time.Second}, once: 30 * time.Second},
-		{name: "the year 9999", status: 429, header: []any{"X-RateLimit-Limit", 10, "X-RateLimit-Remaining", 0, "X-RateLimit-Reset", "9999-12-31T23:59:59Z"}, config: Config{MaxClosed: 30 * time.Second}, once: 30 * time.Second},
-		{name: "the year 9999, said in the year 1", status: 429, header: []any{"X-RateLimit-Limit", 10, "X-RateLimit-Remaining", 0, "X-RateLimit-Reset", "9999-12-31T23:59:59Z", "Date", "Mon, 01 Jan 0001 00:00:00 GMT"}, config: Config{MaxClosed: 30 * time.Second}, once: 30 * time.Second},
+		{name: "beyond the deadline", status: 429, header: retryAfter(3000), config: Config{MaxWait: forever}, maxClosed: -1, often: 50 * time.Minute, refused: true, reason: DeadlineExceeded},
+		{name: "MaxBlock cuts it", status: 429, header: retryAfter(9223372037), config: Config{MaxBlock: 30 * time.Second}, often: 30 * time.Second},
+		{name: "MaxBlock cuts resets too", status: 429, header: exhausted("RateLimit-Reset", 99999999), config: Config{MaxBlock: 30 * time.Second}, once: 30 * time.Second},
+		{name: "the year 9999", status: 429, header: []any{"X-RateLimit-Limit", 10, "X-RateLimit-Remaining", 0, "X-RateLimit-Reset", "9999-12-31T23:59:59Z"}, config: Config{MaxBlock: 30 * time.Second}, once: 30 * time.Second},
+		{name: "the year 9999, said in the year 1", status: 429, header: []any{"X-RateLimit-Limit", 10, "X-RateLimit-Remaining", 0, "X-RateLimit-Reset", "9999-12-31T23:59:59Z", "Date", "Mon, 01 Jan 0001 00:00:00 GMT"}, config: Config{MaxBlock: 30 * time.Second}, once: 30 * time.Second},
 		{name: "the year 1970", status: 429, header: []any{"X-RateLimit-Limit", 10, "X-RateLimit-Remaining", 0, "X-RateLimit-Reset", 1000000001}},
 		{name: "a bucket's", status: 429, header: retryAfter(20, "X-RateLimit-Bucket", "b"), often: 20 * time.Second},
 		{name: "a bucket's, another route", status: 429, header: retryAfter(20, "X-RateLimit-Bucket", "b"), otherRoute: true},
@@ -181,7 +181,7 @@ func TestAnswers(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					in2026(0)
 					answer := faulttest.Reply{Status: row.status, Header: http.Header{}}
-					quotaSet(answer.Header, row.header...)
+					setFields(answer.Header, row.header...)
 					s := newQuotaScript(t, with(row.config), faulttest.Sequence(append(slices.Repeat([]http.Handler{answer}, answers), faulttest.OK(""))...))
 					if row.maxClosed != 0 {
 						s.client.Transport.(*paced).maxClosed = row.maxClosed
@@ -232,7 +232,7 @@ func TestClosingSpread(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				busy := faulttest.Reply{Status: http.StatusTooManyRequests, RetryAfter: 30 * time.Second, Delay: 10 * time.Millisecond}
 				s := newQuotaScript(t, with(Config{}), faulttest.Script{
-					{Route: "/busy", Do: busy}, {Route: "/slow", Do: faulttest.Reply{Delay: 5 * time.Second}}, {Do: faulttest.OK("")},
+					{Route: "/busy", Handler: busy}, {Route: "/slow", Handler: faulttest.Reply{Delay: 5 * time.Second}}, {Handler: faulttest.OK("")},
 				})
 				var calls sync.WaitGroup
 				for i := range 8 {
@@ -252,7 +252,7 @@ func TestClosingSpread(t *testing.T) {
 				var at []time.Time
 				for _, r := range s.Requests() {
 					if r.Path == "/" {
-						at = append(at, r.Arrived)
+						at = append(at, r.ReceivedAt)
 					}
 				}
 				require.Len(t, at, 400)

@@ -22,7 +22,7 @@ type credential struct {
 func (c credential) clone() credential { return credential{strings.Clone(c.scope), c.hash} }
 
 // account is what a server has said to one credential.
-type account struct {
+type quotaSet struct {
 	once    sync.Once
 	who     credential
 	naming  atomic.Bool  // some routes have a bucket of their own
@@ -31,7 +31,7 @@ type account struct {
 }
 
 // account is whose quota the request uses.
-func (l *Limiter) account(r *Request) *account {
+func (l *Limiter) account(r *Request) *quotaSet {
 	who := credential{r.Scope.Name, r.Credential}
 	a := l.accounts.Get(who)
 	a.once.Do(func() {
@@ -42,7 +42,7 @@ func (l *Limiter) account(r *Request) *account {
 }
 
 // busy keeps what matters from being evicted first.
-func (a *account) busy() bool { return a.shared.busy() }
+func (a *quotaSet) busy() bool { return a.shared.busy() }
 
 // bucket is one of a server's quotas, with the calls that wait for it. Until a response
 // says something, requests are only counted, without a lock. From then on a request may be
@@ -55,7 +55,7 @@ func (a *account) busy() bool { return a.shared.busy() }
 type bucket struct {
 	once     sync.Once
 	limiter  *Limiter
-	account  atomic.Pointer[account]
+	account  atomic.Pointer[quotaSet]
 	own      bool         // it is not the account's default
 	inflight atomic.Int64 // changed under the lock while armed
 	armed    atomic.Bool  // something is known, or a call waits
@@ -91,7 +91,7 @@ const (
 	probeSent
 )
 
-func (b *bucket) init(l *Limiter, who *account, name string, id uint64) {
+func (b *bucket) init(l *Limiter, who *quotaSet, name string, id uint64) {
 	b.once.Do(func() {
 		b.limiter, b.own = l, name != "" || id != 0
 		if l.Shared != nil && l.Limit == 0 {
@@ -132,16 +132,16 @@ func (b *bucket) blockedUntil(class int8, now time.Time) (until time.Time, alone
 }
 
 // enter takes a permit, and waits for it if the request may wait that long.
-func (b *bucket) enter(now time.Time, r *Request, limits waitqueue.Limits) (Ticket, *Refusal) {
+func (b *bucket) enter(now time.Time, r *Request, limits waitqueue.Limits) (Permit, *Rejection) {
 	class := r.Scope.Class
 	if r.NoWait && b.limitedLately(now) {
-		return Ticket{}, &Refusal{Reason: TooLong, NotBefore: now}
+		return Permit{}, &Rejection{Reason: MaxWaitExceeded, NotBefore: now}
 	}
 	free := b.free()
 	if free {
 		b.inflight.Add(1)
 		if !b.armed.Load() {
-			return Ticket{bucket: b, class: class, method: r.Method, path: r.Path, after: now.Sub(b.limiter.origin)}, nil
+			return Permit{bucket: b, class: class, method: r.Method, path: r.Path, after: now.Sub(b.limiter.origin)}, nil
 		}
 		b.inflight.Add(-1) // in this very moment something was learned
 	}
@@ -155,11 +155,11 @@ func (b *bucket) enter(now time.Time, r *Request, limits waitqueue.Limits) (Tick
 	if o := b.opening(now, class); b.ahead(q) == 0 && o.free(now) {
 		defer b.mu.Unlock()
 		if r.NoWait && b.short() {
-			return Ticket{}, &Refusal{Reason: TooLong, NotBefore: now}
+			return Permit{}, &Rejection{Reason: MaxWaitExceeded, NotBefore: now}
 		}
 		return b.take(now, r), nil
 	}
-	limits.Trip = b.trip
+	limits.RTT = b.trip
 	e, refused := q.Join(now, limits)
 	if refused != nil {
 		t, sent := b.trySending(now, r)
@@ -167,7 +167,7 @@ func (b *bucket) enter(now time.Time, r *Request, limits waitqueue.Limits) (Tick
 		if sent {
 			return t, nil
 		}
-		return Ticket{}, refused
+		return Permit{}, refused
 	}
 	b.mu.Unlock()
 	t, refused := q.Wait(e)
@@ -194,15 +194,15 @@ func (b *bucket) short() bool {
 
 // trySending makes a probe of a request that would be rejected, where the exhaustion may be
 // untrue, or that of other routes: one for each window, after a first call was rejected.
-func (b *bucket) trySending(now time.Time, r *Request) (Ticket, bool) {
+func (b *bucket) trySending(now time.Time, r *Request) (Permit, bool) {
 	if r.NoWait || !b.mayProbe(now, r) {
-		return Ticket{}, false
+		return Permit{}, false
 	}
 	if b.probe != probeDue {
 		if b.probe == probeNone {
 			b.probe = probeDue
 		}
-		return Ticket{}, false
+		return Permit{}, false
 	}
 	b.probe = probeSent
 	t := b.take(now, r)
@@ -229,19 +229,19 @@ func (b *bucket) mayProbe(now time.Time, r *Request) bool {
 }
 
 // take counts one request as in flight.
-func (b *bucket) take(now time.Time, r *Request) Ticket {
+func (b *bucket) take(now time.Time, r *Request) Permit {
 	t := b.permit(now, r.Scope.Class)
 	t.method, t.path = r.Method, r.Path
 	return t
 }
 
-func (b *bucket) permit(now time.Time, class int8) Ticket {
+func (b *bucket) permit(now time.Time, class int8) Permit {
 	b.inflight.Add(1)
 	for i := range b.dims {
 		b.dims[i].sent(now)
 	}
 	b.alone.sent = b.alone.sent || now.Before(b.alone.until)
-	return Ticket{bucket: b, class: class, version: b.version, after: now.Sub(b.limiter.origin)}
+	return Permit{bucket: b, class: class, version: b.version, after: now.Sub(b.limiter.origin)}
 }
 
 // opening is when the next request may be sent.
@@ -313,7 +313,7 @@ func (b *bucket) goAlone(now time.Time) {
 }
 
 // land takes one request from those in flight.
-func (b *bucket) land(t Ticket) {
+func (b *bucket) land(t Permit) {
 	b.inflight.Add(-1)
 	for i := range b.dims {
 		if d := &b.dims[i]; d.old > 0 && t.sent().Before(d.since) {
@@ -359,7 +359,7 @@ func (b *bucket) settle(now time.Time) {
 
 // judge counts a success, or a rejection, for the blocks: those of the account, if it is
 // unknown which bucket the rejection means.
-func (b *bucket) judge(t *Ticket, now time.Time, a *Answer) {
+func (b *bucket) judge(t *Permit, now time.Time, a *Response) {
 	who, sent := b.account.Load(), t.sent()
 	if a.served() {
 		b.blocks.succeed(t.class, sent)
@@ -379,15 +379,15 @@ func (b *bucket) judge(t *Ticket, now time.Time, a *Answer) {
 	if known && b.shared != nil {
 		return // the processes that share the quota need no doubling to leave each other some
 	}
-	shown := a.Quota.Exhausted && a.AsksToWait && (known || len(a.Quota.Axes) == 0)
-	if of.blocks.toReject(t.class, shown).reject(sent, now, a.RetryAfter, b.limiter.MaxClosed, b.inflight.Load(), shown, known) {
+	shown := a.Quota.Exhausted && a.AsksToWait && (known || len(a.Quota.Dimensions) == 0)
+	if of.blocks.toReject(t.class, shown).reject(sent, now, a.RetryAfter, b.limiter.MaxBlock, b.inflight.Load(), shown, known) {
 		of.armed.Store(true)
 	}
 }
 
 // blocksItself reports whether a dimension that the response has is exhausted until a reset.
-func (b *bucket) blocksItself(now time.Time, a *Answer) bool {
-	if len(a.Quota.Axes) == 0 {
+func (b *bucket) blocksItself(now time.Time, a *Response) bool {
+	if len(a.Quota.Dimensions) == 0 {
 		return false
 	}
 	b.mu.Lock()
@@ -401,9 +401,9 @@ func (b *bucket) blocksItself(now time.Time, a *Answer) bool {
 }
 
 // learn joins what a response says of quotas to what is known.
-func (b *bucket) learn(t *Ticket, now time.Time, a *Answer) {
+func (b *bucket) learn(t *Permit, now time.Time, a *Response) {
 	b.version++
-	o := observation{sent: t.sent(), now: b.tick(now), longest: b.limiter.MaxClosed, version: b.version, rejected: a.rejected()}
+	o := observation{sent: t.sent(), now: b.tick(now), longest: b.limiter.MaxBlock, version: b.version, rejected: a.rejected()}
 	if took := o.now.Sub(o.sent); !o.rejected && (b.trip == 0 || took < b.trip) {
 		b.trip = took
 	} else if !o.rejected {
@@ -426,7 +426,7 @@ func (b *bucket) learn(t *Ticket, now time.Time, a *Answer) {
 			}
 		}
 	}
-	for _, field := range a.Quota.Axes {
+	for _, field := range a.Quota.Dimensions {
 		b.armed.Store(true)
 		d := b.dimension(field)
 		o.newer = own && t.version >= d.version
@@ -448,21 +448,21 @@ func (b *bucket) learn(t *Ticket, now time.Time, a *Answer) {
 }
 
 // on is what remains of the dimension by the response; negative: it does not say.
-func (a *Answer) on(name string) int64 {
-	for i := range a.Quota.Axes {
-		if a.Quota.Axes[i].Name == name {
-			return a.Quota.Axes[i].Remaining
+func (a *Response) on(name string) int64 {
+	for i := range a.Quota.Dimensions {
+		if a.Quota.Dimensions[i].Name == name {
+			return a.Quota.Dimensions[i].Remaining
 		}
 	}
 	return -1
 }
 
 // maxDimensions bounds what a hostile server can make a bucket keep.
-const maxDimensions = 2 * ratelimitheader.MaxAxes
+const maxDimensions = 2 * ratelimitheader.MaxDimensions
 
 // dimension is what is known of that dimension. The one that was mentioned longest ago is
 // replaced by a new one.
-func (b *bucket) dimension(field ratelimitheader.Axis) *dimension {
+func (b *bucket) dimension(field ratelimitheader.Dimension) *dimension {
 	stalest := 0
 	for i := range b.dims {
 		if b.dims[i].name == field.Name {

@@ -123,11 +123,11 @@ func TestQuotaShared(t *testing.T) {
 		maxWait time.Duration
 		reason  Reason
 	}{
-		{"deadline, 1 s", aligned, 100, time.Second, 4 * time.Millisecond, time.Hour, PastDeadline},
-		{"deadline, 10 s", fromFirst, 1000, 10 * time.Second, 4 * time.Millisecond, time.Hour, PastDeadline},
-		{"deadline, 1 s and long ways", fromFirst, 108, time.Second, 80 * time.Millisecond, time.Hour, PastDeadline},
-		{"deadline, token bucket", tokenBucket, 100, time.Second, 4 * time.Millisecond, time.Hour, PastDeadline},
-		{"MaxWait", aligned, 100, time.Second, 4 * time.Millisecond, 5 * time.Second, TooLong},
+		{"deadline, 1 s", aligned, 100, time.Second, 4 * time.Millisecond, time.Hour, DeadlineExceeded},
+		{"deadline, 10 s", fromFirst, 1000, 10 * time.Second, 4 * time.Millisecond, time.Hour, DeadlineExceeded},
+		{"deadline, 1 s and long ways", fromFirst, 108, time.Second, 80 * time.Millisecond, time.Hour, DeadlineExceeded},
+		{"deadline, token bucket", tokenBucket, 100, time.Second, 4 * time.Millisecond, time.Hour, DeadlineExceeded},
+		{"MaxWait", aligned, 100, time.Second, 4 * time.Millisecond, 5 * time.Second, MaxWaitExceeded},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -268,7 +268,7 @@ func TestQuotaInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		quota := &faulttest.Quota{
 			Limit: 5, Window: 30 * time.Second, Dialect: faulttest.IETF06,
-			Next: faulttest.Script{{Route: "/slow", Do: faulttest.Reply{Delay: 5 * time.Second}}},
+			Next: faulttest.Script{{Route: "/slow", Handler: faulttest.Reply{Delay: 5 * time.Second}}},
 		}
 		s := newQuotaScript(t, with(Config{}), quota)
 		_, err := s.get(t, "/")
@@ -295,9 +295,9 @@ func TestQuotaInFlight(t *testing.T) {
 func TestQuotaOvertakenAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newQuotaScript(t, with(Config{}), faulttest.Script{
-			{Route: "/first", Do: late(2*time.Second, says(10, 8, time.Minute))}, // its answer comes last
-			{Route: "/second", Do: says(10, 7, time.Minute)},
-			{Do: says(10, 9, time.Minute)}, // the third is sent when both are back: newer, and the server knows best
+			{Route: "/first", Handler: late(2*time.Second, says(10, 8, time.Minute))}, // its answer comes last
+			{Route: "/second", Handler: says(10, 7, time.Minute)},
+			{Handler: says(10, 9, time.Minute)}, // the third is sent when both are back: newer, and the server knows best
 		})
 		_, _ = s.get(t, "/")
 		b := s.bucket(t)
@@ -317,8 +317,8 @@ func TestQuotaOvertakenAnswers(t *testing.T) {
 func TestQuotaSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newQuotaScript(t, with(Config{}), faulttest.Script{
-			{Route: "/silent", Do: faulttest.Reply{Delay: 10 * time.Millisecond}},
-			{Do: late(10*time.Millisecond, says(3, 2, 10*time.Second))},
+			{Route: "/silent", Handler: faulttest.Reply{Delay: 10 * time.Millisecond}},
+			{Handler: late(10*time.Millisecond, says(3, 2, 10*time.Second))},
 		})
 		_, _ = s.get(t, "/")
 		s.bucket(t)
@@ -416,7 +416,7 @@ func TestQuotaScout(t *testing.T) {
 				require.True(t, s.AssertRequests(t, 21))
 				var at []time.Time
 				for _, q := range s.Requests() {
-					at = append(at, q.Arrived)
+					at = append(at, q.ReceivedAt)
 				}
 				assert.InDelta(t, row.window.Seconds(), at[1].Sub(at[0]).Seconds(), 0.1, "after the reset")
 				assert.InDelta(t, row.after.Seconds(), at[2].Sub(at[1]).Seconds(), 0.1, "alone")
@@ -433,7 +433,7 @@ func TestQuotaScoutNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := with(Config{})
 		b := &bucket{}
-		b.init(l, &account{}, "", 0)
+		b.init(l, &quotaSet{}, "", 0)
 		b.alone = alone{until: time.Now().Add(time.Second), since: time.Now()}
 		b.armed.Store(true)
 		first := b.permit(time.Now(), 0)
@@ -455,8 +455,8 @@ func TestQuotaAcrossReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		said := says(5, 4, 10*time.Second)
 		s := newQuotaScript(t, with(Config{}), faulttest.Script{
-			{Route: "/hang", Do: late(100*time.Second+100*time.Millisecond, said)},
-			{Do: late(100*time.Millisecond, said)},
+			{Route: "/hang", Handler: late(100*time.Second+100*time.Millisecond, said)},
+			{Handler: late(100*time.Millisecond, said)},
 		})
 		_, _ = s.get(t, "/")
 		b := s.bucket(t)
@@ -542,7 +542,7 @@ func TestQuotaCancel(t *testing.T) {
 			begun := time.Now()
 			_, err := get(ctx, s.client, s.URL)
 			assert.ErrorIs(t, err, context.Canceled)
-			assert.Equal(t, Gone, err.Reason)
+			assert.Equal(t, Canceled, err.Reason)
 			assert.Equal(t, 3*time.Second, time.Since(begun))
 		})
 		synctest.Wait()
@@ -590,7 +590,7 @@ func TestQuotaPatience(t *testing.T) {
 				begun := time.Now()
 				said := says(10, 1, 5*time.Minute)
 				s := newQuotaScript(t, with(Config{MaxWait: row.maxWait}), faulttest.Script{
-					{Route: "/hang", Do: late(10*time.Second, said)}, {Do: said},
+					{Route: "/hang", Handler: late(10*time.Second, said)}, {Handler: said},
 				})
 				_, _ = s.get(t, "/")
 				s.bucket(t)
@@ -599,7 +599,7 @@ func TestQuotaPatience(t *testing.T) {
 				synctest.Wait()
 				took, err := s.get(t, "/")
 				require.NotNil(t, err)
-				assert.Equal(t, TooLong, err.Reason)
+				assert.Equal(t, MaxWaitExceeded, err.Reason)
 				assert.Equal(t, row.took, took)
 				if row.maxWait > 0 {
 					assert.InDelta(t, row.took.Seconds(), err.NotBefore.Sub(begun).Seconds(), 0.001, "it may be any moment, still")
@@ -616,7 +616,7 @@ func TestQuotaCancelAndTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := with(Config{})
 		b := &bucket{}
-		b.init(l, &account{}, "", 0)
+		b.init(l, &quotaSet{}, "", 0)
 		b.blocks.all.reject(time.Now(), time.Now(), time.Second, time.Hour, 1, true, false)
 		seen := map[bool]bool{}
 		for range 64 {
@@ -693,7 +693,7 @@ func TestQuotaStress(t *testing.T) {
 			case 2:
 			default:
 				reset := rand.N(500*time.Millisecond) + time.Millisecond
-				quotaSet(w.Header(), "RateLimit-Limit", 50, "RateLimit-Remaining", left-1, "RateLimit-Reset", reset.Seconds())
+				setFields(w.Header(), "RateLimit-Limit", 50, "RateLimit-Remaining", left-1, "RateLimit-Reset", reset.Seconds())
 			}
 		}))
 		_, _ = s.get(t, "/")

@@ -14,13 +14,13 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 )
 
-// TestQuotaCut: a reset that lies beyond MaxClosed is not waited for; but when
-// MaxClosed is over the quota is not whole again, so one goes and asks.
+// TestQuotaCut: a reset that lies beyond MaxBlock is not waited for; but when
+// MaxBlock is over the quota is not whole again, so one goes and asks.
 func TestQuotaCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var left atomic.Int64
 		left.Store(3)
-		s := newQuotaScript(t, with(Config{MaxClosed: 10 * time.Second, MaxWait: time.Hour}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s := newQuotaScript(t, with(Config{MaxBlock: 10 * time.Second, MaxWait: time.Hour}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			n := left.Add(-1)
 			answer := says(5000, int(max(n, 0)), 24*time.Hour)
 			if n < 0 {
@@ -36,7 +36,7 @@ func TestQuotaCut(t *testing.T) {
 		time.Sleep(time.Second)
 		s.AssertRequests(t, 1+2) // the two that remained
 		time.Sleep(15 * time.Second)
-		assert.LessOrEqual(t, s.Total(), 1+2+2, "one in MaxClosed\n%s", s.Transcript())
+		assert.LessOrEqual(t, s.Total(), 1+2+2, "one in MaxBlock\n%s", s.Transcript())
 		left.Store(100)
 		time.Sleep(25 * time.Second)
 		b := s.bucket(t)
@@ -123,16 +123,16 @@ func TestQuotaCurt(t *testing.T) {
 }
 
 // seen is a quota as a response has it.
-func seen(limit, remaining int64, reset time.Duration) ratelimitheader.Axis {
-	return ratelimitheader.Axis{Limit: limit, Remaining: remaining, Reset: reset}
+func seen(limit, remaining int64, reset time.Duration) ratelimitheader.Dimension {
+	return ratelimitheader.Dimension{Limit: limit, Remaining: remaining, Reset: reset}
 }
 
 // observe lets the dimension learn from one response, as a bucket does.
-func observe(d *dimension, field ratelimitheader.Axis, sent, now time.Time, rejected bool) {
+func observe(d *dimension, field ratelimitheader.Dimension, sent, now time.Time, rejected bool) {
 	o := observation{sent: sent, now: now, longest: time.Hour, newer: true, rejected: rejected}
 	o.read(field, nil)
 	current := d.learn(o)
-	a := Answer{Status: http.StatusTooManyRequests}
+	a := Response{Status: http.StatusTooManyRequests}
 	if rejected && a.exhausts(&field) {
 		d.reject(now, current)
 	}

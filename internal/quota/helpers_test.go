@@ -24,8 +24,8 @@ func with(c Config) *Limiter {
 	if c.MaxWait == 0 {
 		c.MaxWait = time.Minute
 	}
-	if c.MaxClosed == 0 {
-		c.MaxClosed = time.Hour
+	if c.MaxBlock == 0 {
+		c.MaxBlock = time.Hour
 	}
 	c.Follow = true
 	return New(c)
@@ -41,7 +41,7 @@ type paced struct {
 
 func (p *paced) RoundTrip(req *http.Request) (*http.Response, error) {
 	r := requestOf(p.Limiter, req)
-	r.MaxClosed = p.maxClosed
+	r.MaxBlock = p.maxClosed
 	t, refusal := p.Admit(req.Context(), r, time.Now())
 	if refusal != nil {
 		return nil, &refusedError{*refusal, context.Cause(req.Context())}
@@ -49,7 +49,7 @@ func (p *paced) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := p.base.RoundTrip(req)
 	now := time.Now()
 	if err != nil {
-		t.Done(&Answer{Unsent: errors.Is(err, syscall.ECONNREFUSED)}, now)
+		t.Done(&Response{Unsent: errors.Is(err, syscall.ECONNREFUSED)}, now)
 		return nil, err
 	}
 	t.Done(answerOf(resp.StatusCode, resp.Header, now), now)
@@ -67,8 +67,8 @@ func requestOf(l *Limiter, req *http.Request) Request {
 }
 
 // answerOf is a response as the Limiter sees it.
-func answerOf(status int, h http.Header, now time.Time) *Answer {
-	a := &Answer{Status: status}
+func answerOf(status int, h http.Header, now time.Time) *Response {
+	a := &Response{Status: status}
 	a.Quota, _ = ratelimitheader.Parse(h, now)
 	if status >= http.StatusBadRequest {
 		a.RetryAfter, a.AsksToWait = retryafter.Parse(h, now)
@@ -78,12 +78,12 @@ func answerOf(status int, h http.Header, now time.Time) *Answer {
 
 // refusedError is a Refusal as an error.
 type refusedError struct {
-	Refusal
+	Rejection
 
 	cause error
 }
 
-func (e *refusedError) Error() string { return fmt.Sprintf("refused: %v", e.Refusal) }
+func (e *refusedError) Error() string { return fmt.Sprintf("refused: %v", e.Rejection) }
 func (e *refusedError) Unwrap() error { return e.cause }
 
 // client makes requests through a limiter and nothing else.
@@ -103,7 +103,7 @@ func get(ctx context.Context, client *http.Client, url string, header ...string)
 	resp, err := client.Do(req)
 	if err != nil {
 		if !errors.As(err, &refused) {
-			refused = &refusedError{Refusal{Reason: notRefused}, err}
+			refused = &refusedError{Rejection{Reason: notRefused}, err}
 		}
 		return 0, refused
 	}
@@ -119,7 +119,7 @@ const notRefused Reason = 255
 type exchange struct {
 	*Limiter
 	Request
-	Ticket
+	Permit
 
 	ctx    context.Context
 	status int
@@ -129,12 +129,12 @@ type exchange struct {
 func newExchange(ctx context.Context, l *Limiter) *exchange {
 	return &exchange{
 		Limiter: l, ctx: ctx, status: http.StatusOK, header: http.Header{},
-		Request: Request{Scope: scope.Key{Name: "api.example.com"}, Method: http.MethodGet, Path: "/v1/things/42", MaxClosed: time.Minute},
+		Request: Request{Scope: scope.Key{Name: "api.example.com"}, Method: http.MethodGet, Path: "/v1/things/42", MaxBlock: time.Minute},
 	}
 }
 
-func (e *exchange) enter() (refused *Refusal) {
-	e.Ticket, refused = e.Admit(e.ctx, e.Request, time.Now())
+func (e *exchange) enter() (refused *Rejection) {
+	e.Permit, refused = e.Admit(e.ctx, e.Request, time.Now())
 	return refused
 }
 

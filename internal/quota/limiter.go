@@ -35,8 +35,8 @@ type Config struct {
 	Burst int
 	// MaxWait is the longest wait for a permit; 0 or less: calls never wait.
 	MaxWait time.Duration
-	// MaxClosed is the longest time for which a server may block a scope, in (0, Longest].
-	MaxClosed time.Duration
+	// MaxBlock is the longest time for which a server may block a scope, in (0, Longest].
+	MaxBlock time.Duration
 	// Shared, if not nil, is the store of the quotas that many processes share: the static
 	// limit, or the servers' quotas if there is none.
 	Shared quotastore.Store
@@ -45,7 +45,7 @@ type Config struct {
 }
 
 // Longest bounds all waits and estimates.
-const Longest = waitqueue.Horizon
+const Horizon = waitqueue.Horizon
 
 // Limiter limits the requests to any number of scopes. It is safe for concurrent use, has
 // no goroutine, and must not be copied.
@@ -56,7 +56,7 @@ type Limiter struct {
 	seed     maphash.Seed
 	statics  scope.Map[string, static]            // the static limit of a scope
 	shared   scope.Map[string, sharedquota.Quota] // the same, shared by processes
-	accounts scope.Map[credential, account]
+	accounts scope.Map[credential, quotaSet]
 	buckets  scope.Map[bucketKey, bucket] // those that are not the account's default
 	routes   scope.Map[uint64, route]
 }
@@ -65,7 +65,7 @@ type Limiter struct {
 func New(c Config) *Limiter {
 	l := &Limiter{Config: c, origin: time.Now(), seed: maphash.MakeSeed()}
 	l.accounts.Clone = credential.clone
-	l.accounts.Keep = (*account).busy
+	l.accounts.Keep = (*quotaSet).busy
 	l.buckets.Clone = func(k bucketKey) bucketKey { return bucketKey{k.credential.clone(), k.name, k.id} }
 	l.buckets.Keep = (*bucket).busy
 	l.routes.Max = maxRoutes
@@ -90,18 +90,18 @@ func (l *Limiter) steady(now time.Time) time.Time { return l.origin.Add(now.Sub(
 // Admit waits for a permit, or rejects the request. It returns as soon as ctx is done. A
 // token of the static limit, or of a shared quota, is taken last, when the server's quota
 // admits the request.
-func (l *Limiter) Admit(ctx context.Context, r Request, now time.Time) (Ticket, *Refusal) {
-	limits := waitqueue.Limits{Ctx: ctx, Deadline: r.Deadline, MaxWait: l.MaxWait, MaxBlock: r.MaxClosed, Waiter: r.Waiter}
+func (l *Limiter) Admit(ctx context.Context, r Request, now time.Time) (Permit, *Rejection) {
+	limits := waitqueue.Limits{Ctx: ctx, Deadline: r.Deadline, MaxWait: l.MaxWait, MaxBlock: r.MaxBlock, Waiter: r.Waiter}
 	if r.NoWait {
 		limits.MaxWait = 0
 	}
 	begun, waited := now, false
 	for {
-		var t Ticket
+		var t Permit
 		if l.Follow {
-			var refused *Refusal
+			var refused *Rejection
 			if t, refused = l.bucketOf(&r).enter(now, &r, limits); refused != nil {
-				return Ticket{}, refused
+				return Permit{}, refused
 			}
 			waited = waited || t.Waited
 		}
@@ -111,7 +111,7 @@ func (l *Limiter) Admit(ctx context.Context, r Request, now time.Time) (Ticket, 
 		}
 		counted, refused := l.count(&t, &r, now, limits)
 		if refused != nil {
-			return Ticket{}, refused
+			return Permit{}, refused
 		}
 		if counted {
 			waited = true
@@ -128,7 +128,7 @@ func (l *Limiter) Admit(ctx context.Context, r Request, now time.Time) (Ticket, 
 
 // count takes a token of the static limit or of a shared quota, and reports whether the
 // request had to wait for it. Without a token, or if a Waiter panics, t is canceled.
-func (l *Limiter) count(t *Ticket, r *Request, now time.Time, limits waitqueue.Limits) (waited bool, refused *Refusal) {
+func (l *Limiter) count(t *Permit, r *Request, now time.Time, limits waitqueue.Limits) (waited bool, refused *Rejection) {
 	admitted := false
 	defer func() {
 		if !admitted {
@@ -156,13 +156,13 @@ func (l *Limiter) count(t *Ticket, r *Request, now time.Time, limits waitqueue.L
 // rerouted reports whether the server has named another bucket for the request while it
 // waited for a shared quota. All calls that wait for the first response of a process would
 // otherwise bypass the quota of that bucket.
-func (l *Limiter) rerouted(t *Ticket, r *Request) bool {
+func (l *Limiter) rerouted(t *Permit, r *Request) bool {
 	return t.bucket != nil && t.bucket.shared != nil && l.bucketOf(r) != t.bucket
 }
 
 // Closed is until when rejections have blocked the request's scope; the zero time if they
 // have not. The caller asks it before it begins to wait for a retry.
-func (l *Limiter) Closed(r Request, now time.Time) time.Time {
+func (l *Limiter) BlockedUntil(r Request, now time.Time) time.Time {
 	if !l.Follow {
 		return time.Time{}
 	}

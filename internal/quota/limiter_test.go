@@ -15,17 +15,17 @@ import (
 )
 
 // TestHostileHeaders: whatever a server says, nothing panics, hangs or leaks, and
-// no wait is longer than MaxClosed.
+// no wait is longer than MaxBlock.
 func TestHostileHeaders(t *testing.T) {
 	numbers := []string{"0", "1", "-1", "5", "9223372036854775807", "99999999999999999999999", "NaN", "1e308", "0.5", "", "253402300799", "1000000001", "1767225600", "1767225600000", "12ms", "6m0s", "9999999h", "2026-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "1970-01-01T00:00:00Z"}
 	fields := []string{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset", "Ratelimit-Limit", "Ratelimit-Remaining", "Ratelimit-Reset", "Retry-After", "Retry-After-Ms", "X-Ratelimit-Remaining-Requests", "X-Ratelimit-Reset-Requests", "X-Ratelimit-Limit-Requests", "X-Ratelimit-Remaining-Tokens", "X-Ratelimit-Reset-Tokens", "X-Shopify-Shop-Api-Call-Limit"}
 	dates := []string{"Thu, 01 Jan 2026 00:00:00 GMT", "Fri, 31 Dec 9999 23:59:59 GMT", "Thu, 01 Jan 1970 00:00:00 GMT", "never"}
 	synctest.Test(t, func(t *testing.T) {
 		in2026(0)
-		l := with(Config{MaxWait: 24 * 365 * time.Hour, MaxClosed: time.Minute})
+		l := with(Config{MaxWait: 24 * 365 * time.Hour, MaxBlock: time.Minute})
 		for i := range 7000 {
 			e := newExchange(t.Context(), l)
-			e.MaxClosed = -1 // a closing as long as may be, and the spread after it, would be beyond
+			e.MaxBlock = -1 // a closing as long as may be, and the spread after it, would be beyond
 			e.Scope.Name = strconv.Itoa(i % 7)
 			for range rand.N(8) {
 				e.header.Set(fields[rand.N(len(fields))], numbers[rand.N(len(numbers))])
@@ -33,7 +33,7 @@ func TestHostileHeaders(t *testing.T) {
 			e.header.Set("Date", dates[rand.N(len(dates))])
 			if rand.N(50) == 0 {
 				for axis := range 1000 {
-					quotaSet(e.header, fmt.Sprintf("X-RateLimit-Limit-A%d", axis), int64(math.MaxInt64),
+					setFields(e.header, fmt.Sprintf("X-RateLimit-Limit-A%d", axis), int64(math.MaxInt64),
 						fmt.Sprintf("X-RateLimit-Remaining-A%d", axis), rand.N(3), fmt.Sprintf("X-RateLimit-Reset-A%d", axis), "1m")
 				}
 			}
@@ -47,11 +47,11 @@ func TestHostileHeaders(t *testing.T) {
 			require.LessOrEqual(t, time.Since(begun), 90*time.Second+3*time.Second)
 			time.Sleep(rand.N(3 * time.Second))
 			if rand.N(10) == 0 {
-				e.Done(&Answer{}, time.Now())
+				e.Done(&Response{}, time.Now())
 			} else {
 				e.done()
 			}
-			b := e.Ticket.bucket
+			b := e.Permit.bucket
 			require.Zero(t, b.inflight.Load())
 			require.LessOrEqual(t, len(b.dims), maxDimensions)
 		}

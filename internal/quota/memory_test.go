@@ -29,7 +29,7 @@ func TestMemory(t *testing.T) {
 		}},
 		{"axes", func(e *exchange, i int) {
 			e.header = http.Header{}
-			quotaSet(e.header, fmt.Sprintf("X-RateLimit-Limit-A%d", i), 10,
+			setFields(e.header, fmt.Sprintf("X-RateLimit-Limit-A%d", i), 10,
 				fmt.Sprintf("X-RateLimit-Remaining-A%d", i), 9, fmt.Sprintf("X-RateLimit-Reset-A%d", i), 10)
 		}},
 	} {

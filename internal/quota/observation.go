@@ -11,7 +11,7 @@ const resetSlack = 10 * time.Millisecond
 
 // observation is what one response says of one dimension, by the local clock.
 type observation struct {
-	field        ratelimitheader.Axis
+	field        ratelimitheader.Dimension
 	sent, now    time.Time     // when the request was sent, and the response came
 	early, reset time.Time     // the reset lies between
 	window       time.Duration // the shortest window that has that reset
@@ -26,7 +26,7 @@ type observation struct {
 // can write: mostly to the second. A delta counts from the moment of writing, some time
 // between sent and now. A moment is one of the server's clock; clock is nil if the server
 // does not show it.
-func (o *observation) read(field ratelimitheader.Axis, clock *serverClock) {
+func (o *observation) read(field ratelimitheader.Dimension, clock *serverClock) {
 	o.field = field
 	o.field.Remaining = min(field.Remaining, maxLimit)
 	grain := resolution(field)
@@ -51,7 +51,7 @@ func (o *observation) read(field ratelimitheader.Axis, clock *serverClock) {
 }
 
 // resolution is to what the reset was rounded, judged by its last digits.
-func resolution(field ratelimitheader.Axis) time.Duration {
+func resolution(field ratelimitheader.Dimension) time.Duration {
 	fraction := field.Reset % time.Second
 	if !field.Instant.IsZero() {
 		fraction = time.Duration(field.Instant.Nanosecond())

@@ -11,7 +11,7 @@ import (
 // served first come, first served, except that a blocked class holds up no other. The
 // bucket's lock guards it.
 type classQueue struct {
-	waitqueue.Queue[Ticket]
+	waitqueue.Queue[Permit]
 
 	bucket *bucket
 	class  int8
@@ -44,7 +44,7 @@ func (p *pacer) gap(now time.Time, calls int64) time.Duration {
 // late.
 const maxCatchUp = 2 * time.Millisecond
 
-var _ waitqueue.Gate[Ticket] = (*classQueue)(nil)
+var _ waitqueue.Gate[Permit] = (*classQueue)(nil)
 
 // queue is the queue of the class.
 func (b *bucket) queue(class int8) *classQueue {
@@ -171,10 +171,10 @@ func (b *bucket) spacing(calls int64) (spacing time.Duration) {
 func (q *classQueue) Dispatch(now time.Time) { q.bucket.dispatch(now) }
 
 // Return implements waitqueue.Gate.
-func (q *classQueue) Return(t Ticket, _ time.Time) { q.bucket.undo(t) }
+func (q *classQueue) Return(t Permit, _ time.Time) { q.bucket.undo(t) }
 
 // undo returns a permit that was not used: the next request goes alone instead.
-func (b *bucket) undo(t Ticket) {
+func (b *bucket) undo(t Permit) {
 	until, since := b.alone.until, b.alone.since
 	b.land(t)
 	if b.alone.until.IsZero() {

@@ -36,9 +36,9 @@ const busyTime = 30 * time.Second
 // else.
 func busyServer(t *testing.T, c Config) *quotaScript {
 	return newQuotaScript(t, with(c), faulttest.Script{
-		{Route: "/busy", Do: faulttest.Reply{Status: http.StatusTooManyRequests, RetryAfter: busyTime}},
-		{Route: "/spent", Do: exhausted(busyTime)},
-		{Do: faulttest.OK("")},
+		{Route: "/busy", Handler: faulttest.Reply{Status: http.StatusTooManyRequests, RetryAfter: busyTime}},
+		{Route: "/spent", Handler: exhausted(busyTime)},
+		{Handler: faulttest.OK("")},
 	})
 }
 
@@ -115,7 +115,7 @@ func TestClosingIsOpenedByItsOwn(t *testing.T) {
 		refuse := func(class int8, n int) {
 			for range n {
 				e := newExchange(t.Context(), l)
-				e.Scope.Class, e.MaxClosed = class, time.Hour
+				e.Scope.Class, e.MaxBlock = class, time.Hour
 				e.status, e.header = http.StatusTooManyRequests, http.Header{"Retry-After": {"60"}}
 				require.Nil(t, e.enter())
 				e.done()
@@ -136,7 +136,7 @@ func TestClosingIsOpenedByItsOwn(t *testing.T) {
 		closed := func(class int8) bool {
 			r := newExchange(t.Context(), l).Request
 			r.Scope.Class = class
-			return !l.Closed(r, time.Now()).IsZero()
+			return !l.BlockedUntil(r, time.Now()).IsZero()
 		}
 		require.True(t, closed(priority.Batch))
 		require.False(t, closed(priority.Default))
@@ -220,7 +220,7 @@ func TestLaneIsSpread(t *testing.T) {
 		var at []time.Time
 		for _, r := range s.Requests() {
 			if r.Path == "/" {
-				at = append(at, r.Arrived)
+				at = append(at, r.ReceivedAt)
 			}
 		}
 		require.Len(t, at, 100)
@@ -240,7 +240,7 @@ func TestLanesStress(t *testing.T) {
 			case 0:
 				exhausted(time.Second).ServeHTTP(w, nil)
 			case 1:
-				quotaSet(w.Header(), "RateLimit-Limit", 50, "RateLimit-Remaining", rand.N(50), "RateLimit-Reset", 1)
+				setFields(w.Header(), "RateLimit-Limit", 50, "RateLimit-Remaining", rand.N(50), "RateLimit-Reset", 1)
 			case 2, 3, 4, 5:
 				w.Header().Set("Retry-After", "1")
 				w.WriteHeader(http.StatusTooManyRequests)
@@ -271,11 +271,11 @@ func TestEachPriority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := busyServer(t, Config{})
 		until := closeClass(t, s, "batch")
-		require.Equal(t, []Status{{Scope: "mem.test", Class: priority.Batch, ClosedUntil: until}}, each(s.limiter))
+		require.Equal(t, []Status{{Scope: "mem.test", Class: priority.Batch, BlockedUntil: until}}, each(s.limiter))
 		_, _ = s.get(t, "/spent", classField, "critical")
 		all := each(s.limiter)
 		require.Len(t, all, 1, "what is closed to all is told once: %+v", all)
 		require.Zero(t, all[0].Class)
-		require.True(t, all[0].ClosedUntil.After(until))
+		require.True(t, all[0].BlockedUntil.After(until))
 	})
 }

@@ -16,9 +16,9 @@ type Request struct {
 
 	// Deadline is by when it must have been answered; zero: there is none.
 	Deadline time.Time
-	// MaxClosed is the longest that it waits where refusals have closed the scope;
+	// MaxBlock is the longest that it waits where refusals have closed the scope;
 	// not positive: no matter how long.
-	MaxClosed time.Duration
+	MaxBlock time.Duration
 	// NoWait is true for one that goes at once or not at all: a hedge. It is rejected while
 	// a quota is short.
 	NoWait bool
@@ -30,14 +30,14 @@ type Request struct {
 type Waiter = waitqueue.Waiter
 
 // Refusal is why a request gets no permit.
-type Refusal = waitqueue.Rejection
+type Rejection = waitqueue.Rejection
 
 // Reason is why a request is rejected.
 type Reason = waitqueue.Reason
 
 // The reasons.
 const (
-	TooLong      = waitqueue.TooLong
-	PastDeadline = waitqueue.PastDeadline
-	Gone         = waitqueue.Gone
+	MaxWaitExceeded  = waitqueue.MaxWaitExceeded
+	DeadlineExceeded = waitqueue.DeadlineExceeded
+	Canceled         = waitqueue.Canceled
 )

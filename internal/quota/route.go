@@ -123,7 +123,7 @@ func (l *Limiter) bucketOf(r *Request) *bucket {
 
 // learnRoute remembers that the request was in that bucket, and returns it. An unnamed
 // bucket is that of its route alone.
-func (l *Limiter) learnRoute(who *account, t *Ticket, named namedBucket) *bucket {
+func (l *Limiter) learnRoute(who *quotaSet, t *Permit, named namedBucket) *bucket {
 	who.naming.Store(true)
 	k := l.routeKeys(who.who.scope, t.method, t.path)
 	keys := k.keys[:k.n]
@@ -141,7 +141,7 @@ func (l *Limiter) learnRoute(who *account, t *Ticket, named namedBucket) *bucket
 }
 
 // markRejected remembers that an exhausted quota has rejected the route.
-func (l *Limiter) markRejected(b *bucket, t *Ticket) {
+func (l *Limiter) markRejected(b *bucket, t *Permit) {
 	key := l.routeKeys(b.account.Load().who.scope, t.method, t.path).keys[0]
 	l.routes.Get(key).rejected.Store(true)
 }
@@ -152,7 +152,7 @@ func (l *Limiter) wasRejected(b *bucket, method, path string) bool {
 }
 
 // bucket is the named bucket of the account.
-func (l *Limiter) bucket(who *account, named namedBucket, id uint64) *bucket {
+func (l *Limiter) bucket(who *quotaSet, named namedBucket, id uint64) *bucket {
 	if !named.ofID {
 		id = named.id
 	}

@@ -43,12 +43,12 @@ func TestNamedBuckets(t *testing.T) {
 		return faulttest.Reply{RateLimits: []faulttest.RateLimit{l}}
 	}
 	github := faulttest.Script{
-		{Route: "/search/", Do: said(faulttest.RateLimit{Dialect: faulttest.GitHub, Limit: 60, Remaining: 10, Name: "search"})},
+		{Route: "/search/", Handler: said(faulttest.RateLimit{Dialect: faulttest.GitHub, Limit: 60, Remaining: 10, Name: "search"})},
 		{
-			Route: "/repos/golang/go/code-scanning/sarifs",
-			Do:    said(faulttest.RateLimit{Dialect: faulttest.GitHub, Limit: 60, Remaining: 10, Name: "code_scanning_upload"}),
+			Route:   "/repos/golang/go/code-scanning/sarifs",
+			Handler: said(faulttest.RateLimit{Dialect: faulttest.GitHub, Limit: 60, Remaining: 10, Name: "code_scanning_upload"}),
 		},
-		{Do: said(faulttest.RateLimit{Dialect: faulttest.GitHub, Limit: 60, Name: "core"})},
+		{Handler: said(faulttest.RateLimit{Dialect: faulttest.GitHub, Limit: 60, Name: "core"})},
 	}
 	discord := said(faulttest.RateLimit{Dialect: faulttest.Discord, Limit: 1, Name: "messages"})
 	for _, row := range []struct {

@@ -52,7 +52,7 @@ type quotaDialect struct {
 	say   func(h http.Header, s quotaSaying)
 }
 
-func quotaSet(h http.Header, fields ...any) {
+func setFields(h http.Header, fields ...any) {
 	for i := 0; i < len(fields); i += 2 {
 		h.Set(fields[i].(string), fmt.Sprint(fields[i+1]))
 	}
@@ -61,41 +61,41 @@ func quotaSet(h http.Header, fields ...any) {
 func quotaDialects() []quotaDialect {
 	return []quotaDialect{
 		{"github", time.Second, func(h http.Header, s quotaSaying) {
-			quotaSet(h, "X-RateLimit-Limit", s.limit, "X-RateLimit-Remaining", s.left, "X-RateLimit-Used", s.limit-s.left,
+			setFields(h, "X-RateLimit-Limit", s.limit, "X-RateLimit-Remaining", s.left, "X-RateLimit-Used", s.limit-s.left,
 				"X-RateLimit-Reset", s.epoch(time.Second).Unix(), "X-RateLimit-Resource", "core")
 		}},
 		{"epoch ms", time.Millisecond, func(h http.Header, s quotaSaying) {
-			quotaSet(h, "X-RateLimit-Limit", s.limit, "X-RateLimit-Remaining", s.left,
+			setFields(h, "X-RateLimit-Limit", s.limit, "X-RateLimit-Remaining", s.left,
 				"X-RateLimit-Reset", s.epoch(time.Millisecond).UnixMilli())
 		}},
 		{"delta", time.Second, func(h http.Header, s quotaSaying) {
-			quotaSet(h, "RateLimit-Limit", s.limit, "RateLimit-Remaining", s.left, "RateLimit-Reset", s.until(time.Second))
+			setFields(h, "RateLimit-Limit", s.limit, "RateLimit-Remaining", s.left, "RateLimit-Reset", s.until(time.Second))
 		}},
 		{"rfc 3339", time.Second, func(h http.Header, s quotaSaying) {
 			reset := s.epoch(time.Second).UTC().Format(time.RFC3339)
-			quotaSet(h, "anthropic-ratelimit-requests-limit", s.limit, "anthropic-ratelimit-requests-remaining", s.left,
+			setFields(h, "anthropic-ratelimit-requests-limit", s.limit, "anthropic-ratelimit-requests-remaining", s.left,
 				"anthropic-ratelimit-requests-reset", reset, "anthropic-ratelimit-tokens-limit", 1000000,
 				"anthropic-ratelimit-tokens-remaining", 900000, "anthropic-ratelimit-tokens-reset", reset)
 		}},
 		{"openai", time.Millisecond, func(h http.Header, s quotaSaying) {
-			quotaSet(h, "x-ratelimit-limit-requests", s.limit, "x-ratelimit-remaining-requests", s.left,
+			setFields(h, "x-ratelimit-limit-requests", s.limit, "x-ratelimit-remaining-requests", s.left,
 				"x-ratelimit-reset-requests", time.Duration(s.until(time.Millisecond))*time.Millisecond,
 				"x-ratelimit-limit-tokens", 150000, "x-ratelimit-remaining-tokens", 149984, "x-ratelimit-reset-tokens", "6ms")
 		}},
 		{"ietf", time.Second, func(h http.Header, s quotaSaying) {
-			quotaSet(h, "RateLimit-Policy", fmt.Sprintf(`"p";q=%d;w=%d`, s.limit, int(s.window.Seconds())),
+			setFields(h, "RateLimit-Policy", fmt.Sprintf(`"p";q=%d;w=%d`, s.limit, int(s.window.Seconds())),
 				"RateLimit", fmt.Sprintf(`"p";r=%d;t=%d`, s.left, s.until(time.Second)))
 		}},
 		{"discord", time.Millisecond, func(h http.Header, s quotaSaying) {
 			seconds := func(ms int64) string { return strconv.FormatFloat(float64(ms)/1000, 'f', 3, 64) }
-			quotaSet(h, "X-RateLimit-Limit", s.limit, "X-RateLimit-Remaining", s.left,
+			setFields(h, "X-RateLimit-Limit", s.limit, "X-RateLimit-Remaining", s.left,
 				"X-RateLimit-Reset", seconds(s.epoch(time.Millisecond).UnixMilli()),
 				"X-RateLimit-Reset-After", seconds(s.until(time.Millisecond)), "X-RateLimit-Bucket", "abcd1234")
 		}},
 		// Rounded down, as it should not be. Keep it last: it is not one of those
 		// that tell the truth.
 		{"floor", time.Second, func(h http.Header, s quotaSaying) {
-			quotaSet(h, "RateLimit-Limit", s.limit, "RateLimit-Remaining", s.left, "RateLimit-Reset", int64(s.reset.Sub(s.now)/time.Second))
+			setFields(h, "RateLimit-Limit", s.limit, "RateLimit-Remaining", s.left, "RateLimit-Reset", int64(s.reset.Sub(s.now)/time.Second))
 		}},
 	}
 }

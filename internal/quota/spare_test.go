@@ -11,7 +11,7 @@ import (
 )
 
 // respond makes a request and reports its response.
-func respond(t *testing.T, l *Limiter, path string, status int, header ...string) *Refusal {
+func respond(t *testing.T, l *Limiter, path string, status int, header ...string) *Rejection {
 	e := newExchange(t.Context(), l)
 	e.Path, e.status = path, status
 	for i := 0; i < len(header); i += 2 {
@@ -63,7 +63,7 @@ func TestNoWait_spendsNoShortQuota(t *testing.T) {
 				refused := e.enter()
 				require.Equal(t, row.sent, refused == nil)
 				if !row.sent {
-					require.Equal(t, TooLong, refused.Reason)
+					require.Equal(t, MaxWaitExceeded, refused.Reason)
 				}
 				e.NoWait = false
 				require.Nil(t, e.enter(), "the call itself is sent")

@@ -38,7 +38,7 @@ func (l *Limiter) static(scope string) *static {
 }
 
 // enter takes a token, and waits for it if the request may wait that long.
-func (s *static) enter(now time.Time, limits waitqueue.Limits) (waited bool, refused *Refusal) {
+func (s *static) enter(now time.Time, limits waitqueue.Limits) (waited bool, refused *Rejection) {
 	s.mu.Lock()
 	if s.Len() == 0 && s.take(now) {
 		s.mu.Unlock()
@@ -97,7 +97,7 @@ func (s *static) Estimate(now time.Time, ahead int64) (time.Time, bool) {
 		return now, false
 	}
 	wait := lacking / float64(s.limiter.Limit) * float64(time.Second)
-	return now.Add(time.Duration(min(wait, float64(Longest)))), false
+	return now.Add(time.Duration(min(wait, float64(Horizon)))), false
 }
 
 // Dispatch implements waitqueue.Gate.

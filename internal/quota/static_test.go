@@ -62,11 +62,11 @@ func TestStaticLimitRefuses(t *testing.T) {
 		notBefore time.Duration // for the first refused
 		served    int           // of ten calls at once
 	}{
-		{"MaxWait", Config{Limit: 1, MaxWait: 3 * time.Second}, time.Hour, TooLong, 4 * time.Second, 4},
-		{"MaxWait by default", Config{Limit: 0.1}, time.Hour, TooLong, 70 * time.Second, 7},
-		{"never wait", Config{Limit: 1, MaxWait: -1}, time.Hour, TooLong, time.Second, 1},
-		{"deadline", Config{Limit: 1}, 4500 * time.Millisecond, PastDeadline, 5 * time.Second, 5},
-		{"tiny", Config{Limit: math.SmallestNonzeroFloat64}, time.Hour, PastDeadline, 24 * time.Hour, 1},
+		{"MaxWait", Config{Limit: 1, MaxWait: 3 * time.Second}, time.Hour, MaxWaitExceeded, 4 * time.Second, 4},
+		{"MaxWait by default", Config{Limit: 0.1}, time.Hour, MaxWaitExceeded, 70 * time.Second, 7},
+		{"never wait", Config{Limit: 1, MaxWait: -1}, time.Hour, MaxWaitExceeded, time.Second, 1},
+		{"deadline", Config{Limit: 1}, 4500 * time.Millisecond, DeadlineExceeded, 5 * time.Second, 5},
+		{"tiny", Config{Limit: math.SmallestNonzeroFloat64}, time.Hour, DeadlineExceeded, 24 * time.Hour, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -100,7 +100,7 @@ func TestStaticLimitRefuses(t *testing.T) {
 func TestStaticLimitGivesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newQuotaScript(t, with(Config{Limit: 1, Burst: 1, MaxWait: time.Hour}), faulttest.Script{
-			{Route: "/close", Do: faulttest.Unavailable(20*time.Second, faulttest.Seconds)},
+			{Route: "/close", Handler: faulttest.Unavailable(20*time.Second, faulttest.Seconds)},
 		})
 		_, _ = s.get(t, "/")
 		begun := time.Now()
@@ -161,8 +161,8 @@ func TestStaticAfterClosing(t *testing.T) {
 				calls.Wait()
 				requests := s.Requests()
 				require.Len(t, requests, 1+400)
-				requireCeiling(t, 48, 5, 0, len(requests), func(i int) time.Time { return requests[i].Arrived })
-				took := requests[400].Arrived.Sub(requests[1].Arrived).Seconds()
+				requireCeiling(t, 48, 5, 0, len(requests), func(i int) time.Time { return requests[i].ReceivedAt })
+				took := requests[400].ReceivedAt.Sub(requests[1].ReceivedAt).Seconds()
 				assert.Less(t, took, 1.2+(400-5)/48.0, "and no slower than that")
 			})
 		})
@@ -183,8 +183,8 @@ func TestStaticClosedMeanwhile(t *testing.T) {
 		calls.Wait()
 		requests := s.Requests()
 		require.Len(t, requests, 3)
-		assert.GreaterOrEqual(t, requests[1].Arrived.Sub(requests[0].Arrived), 5500*time.Millisecond)
-		requireCeiling(t, 1, 1, 0, 3, func(i int) time.Time { return requests[i].Arrived })
+		assert.GreaterOrEqual(t, requests[1].ReceivedAt.Sub(requests[0].ReceivedAt), 5500*time.Millisecond)
+		requireCeiling(t, 1, 1, 0, 3, func(i int) time.Time { return requests[i].ReceivedAt })
 		assert.Zero(t, b.inflight.Load())
 	})
 }
@@ -205,7 +205,7 @@ func TestStaticPatience(t *testing.T) {
 					served.Add(1)
 					return
 				}
-				assert.Equal(t, TooLong, refused.Reason)
+				assert.Equal(t, MaxWaitExceeded, refused.Reason)
 			})
 		}
 		calls.Wait()

@@ -20,7 +20,7 @@ type Status struct {
 
 	Limit, Remaining int64     // Limit 0: unknown; requests in flight are subtracted
 	Reset            time.Time // when it is whole again; zero: unknown, or it is
-	ClosedUntil      time.Time // blocked by rejections; zero: it is not
+	BlockedUntil     time.Time // blocked by rejections; zero: it is not
 }
 
 // Each calls f for each quota that is known of any scope, in no order. It holds one lock at
@@ -28,7 +28,7 @@ type Status struct {
 func (l *Limiter) Each(now time.Time, f func(Status)) {
 	now = l.steady(now)
 	var dims []dimension // reused for copies
-	l.accounts.All(func(who credential, a *account) bool {
+	l.accounts.All(func(who credential, a *quotaSet) bool {
 		dims = a.shared.each(dims, Status{Scope: who.scope}, now, f)
 		return true
 	})
@@ -58,7 +58,7 @@ func (b *bucket) each(dims []dimension, s Status, now time.Time, f func(Status))
 	if b.account.Load() == nil || b.free() {
 		return dims // not made yet, or nothing is known
 	}
-	s.ClosedUntil, _ = b.blockedUntil(0, now)
+	s.BlockedUntil, _ = b.blockedUntil(0, now)
 	dims, inflight, trip := b.copyDimensions(dims)
 	called := false
 	for i := range dims {
@@ -73,12 +73,12 @@ func (b *bucket) each(dims []dimension, s Status, now time.Time, f func(Status))
 		f(s)
 		called = true
 	}
-	if !called && !s.ClosedUntil.IsZero() {
+	if !called && !s.BlockedUntil.IsZero() {
 		f(s)
 	}
 	for _, class := range [...]int8{-1, 1} {
 		if until, alone := b.blockedUntil(class, now); alone {
-			f(Status{Scope: s.Scope, Class: class, Bucket: s.Bucket, ClosedUntil: until})
+			f(Status{Scope: s.Scope, Class: class, Bucket: s.Bucket, BlockedUntil: until})
 		}
 	}
 	return dims
@@ -97,7 +97,7 @@ func (s *static) status(name string, now time.Time) Status {
 	burst, rate := float64(s.limiter.Burst), float64(s.limiter.Limit)
 	status := Status{Scope: name, Static: true, Limit: int64(burst), Remaining: int64(min(max(s.tokens, 0), burst))}
 	if lacking := burst - s.tokens; lacking >= 1 {
-		status.Reset = now.Add(time.Duration(min(lacking/rate*float64(time.Second), float64(Longest))))
+		status.Reset = now.Add(time.Duration(min(lacking/rate*float64(time.Second), float64(Horizon))))
 	}
 	return status
 }

@@ -8,7 +8,7 @@ import (
 
 // Ticket permits one request. The caller must call Done or Cancel once. Both do nothing on
 // the zero Ticket.
-type Ticket struct {
+type Permit struct {
 	Waited   bool // for the permit
 	class    int8
 	probe    bool // sent although the quota seems to be exhausted,
@@ -23,10 +23,10 @@ type Ticket struct {
 	after        time.Duration // since the limiter's origin
 }
 
-func (t *Ticket) sent() time.Time { return t.bucket.limiter.origin.Add(t.after) }
+func (t *Permit) sent() time.Time { return t.bucket.limiter.origin.Add(t.after) }
 
 // Cancel returns a permit that was not used.
-func (t *Ticket) Cancel(now time.Time) {
+func (t *Permit) Cancel(now time.Time) {
 	if t.static != nil {
 		t.static.cancel(now)
 	}
@@ -45,7 +45,7 @@ func (t *Ticket) Cancel(now time.Time) {
 
 // renew makes the permit one of now, for a request that has waited for something else. It
 // returns false if the quota no longer admits it.
-func (t *Ticket) renew(now time.Time) bool {
+func (t *Permit) renew(now time.Time) bool {
 	b := t.bucket
 	if b == nil {
 		return true
@@ -67,7 +67,7 @@ func (t *Ticket) renew(now time.Time) bool {
 }
 
 // Done reports the result of the request.
-func (t *Ticket) Done(a *Answer, now time.Time) {
+func (t *Permit) Done(a *Response, now time.Time) {
 	of := t.bucket
 	if of != nil {
 		of = t.done(a, now)
@@ -87,7 +87,7 @@ func (t *Ticket) Done(a *Answer, now time.Time) {
 }
 
 // done is Done for the bucket. It returns the bucket that the response speaks of.
-func (t *Ticket) done(a *Answer, now time.Time) (of *bucket) {
+func (t *Permit) done(a *Response, now time.Time) (of *bucket) {
 	b := t.bucket
 	of = b
 	switch {
@@ -96,7 +96,7 @@ func (t *Ticket) done(a *Answer, now time.Time) (of *bucket) {
 	case t.probe && a.served() && b.provenForOthers(now):
 		of = b.limiter.learnRoute(b.account.Load(), t, namedBucket{id: b.limiter.routeID(t.method, t.path)})
 	}
-	if a.Status != 0 && (of != b || len(a.Quota.Axes) > 0 || b.armed.Load()) {
+	if a.Status != 0 && (of != b || len(a.Quota.Dimensions) > 0 || b.armed.Load()) {
 		of.mu.Lock()
 		of.learn(t, now, a)
 		of.mu.Unlock()
@@ -107,7 +107,7 @@ func (t *Ticket) done(a *Answer, now time.Time) (of *bucket) {
 		of.settle(now)
 		of.mu.Unlock()
 	}
-	if (of != b || len(a.Quota.Axes) == 0) && b.landUnarmed(now) {
+	if (of != b || len(a.Quota.Dimensions) == 0) && b.landUnarmed(now) {
 		return of
 	}
 	b.mu.Lock()
@@ -134,7 +134,7 @@ func (b *bucket) provenForOthers(now time.Time) bool {
 
 // observed is what a response means for a shared quota: that of the shortest window whose
 // requests can be counted. It is called after the bucket has learned from the response.
-func (b *bucket) observed(a *Answer, now time.Time) sharedquota.Observation {
+func (b *bucket) observed(a *Response, now time.Time) sharedquota.Observation {
 	s := sharedquota.Observation{Responded: true, InFlight: b.inflight.Load() + 1}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -154,7 +154,7 @@ func (b *bucket) observed(a *Answer, now time.Time) sharedquota.Observation {
 		}
 	}
 	if a.rejected() && exhausted && a.AsksToWait {
-		s.BlockedUntil = later(s.BlockedUntil, now.Add(min(a.RetryAfter, b.limiter.MaxClosed)))
+		s.BlockedUntil = later(s.BlockedUntil, now.Add(min(a.RetryAfter, b.limiter.MaxBlock)))
 	}
 	return s
 }

@@ -161,10 +161,10 @@ func (p *parser) named() {
 			at, dup := slices.BinarySearchFunc(axes, a, func(x, y found) int {
 				return cmp.Or(cmp.Compare(x.family, y.family), cmp.Compare(x.axis, y.axis))
 			})
-			if dup || at == MaxAxes {
+			if dup || at == MaxDimensions {
 				continue
 			}
-			axes = slices.Insert(axes[:min(len(axes), MaxAxes-1)], at, a)
+			axes = slices.Insert(axes[:min(len(axes), MaxDimensions-1)], at, a)
 		}
 	}
 	for _, a := range axes {

@@ -15,13 +15,13 @@ func TestGitHub(t *testing.T) {
 			header: header("Date", date, "X-GitHub-Media-Type", "github.v3; format=json",
 				"X-RateLimit-Limit", "5000", "X-RateLimit-Remaining", "4966", "X-RateLimit-Used", "34",
 				"X-RateLimit-Reset", "1705318200", "X-RateLimit-Resource", "core"),
-			want: State{Bucket: "core", Axes: []Axis{{Limit: 5000, Remaining: 4966, Reset: time.Hour, Instant: at(time.Hour)}}},
+			want: State{Bucket: "core", Dimensions: []Dimension{{Limit: 5000, Remaining: 4966, Reset: time.Hour, Instant: at(time.Hour)}}},
 		},
 		{
 			name: "exhausted search",
 			header: header("Date", date, "X-RateLimit-Limit", "30", "X-RateLimit-Remaining", "0",
 				"X-RateLimit-Used", "30", "X-RateLimit-Reset", "1705314648", "X-RateLimit-Resource", "search"),
-			want: State{Bucket: "search", Axes: []Axis{{Limit: 30, Reset: 48 * time.Second, Instant: at(48 * time.Second)}}},
+			want: State{Bucket: "search", Dimensions: []Dimension{{Limit: 30, Reset: 48 * time.Second, Instant: at(48 * time.Second)}}},
 		},
 		{
 			name: "reset in the second of the response",
@@ -34,13 +34,13 @@ func TestGitHub(t *testing.T) {
 			name: "no Date: the client's clock",
 			header: header("X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "59",
 				"X-RateLimit-Reset", "1705318230"),
-			want: axes(Axis{Limit: 60, Remaining: 59, Reset: 30 * time.Second, Instant: at(time.Hour + 30*time.Second)}),
+			want: axes(Dimension{Limit: 60, Remaining: 59, Reset: 30 * time.Second, Instant: at(time.Hour + 30*time.Second)}),
 		},
 		{
 			name: "malformed Date: the client's clock",
 			header: header("Date", "today", "X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "59",
 				"X-RateLimit-Reset", "1705318230"),
-			want: axes(Axis{Limit: 60, Remaining: 59, Reset: 30 * time.Second, Instant: at(time.Hour + 30*time.Second)}),
+			want: axes(Dimension{Limit: 60, Remaining: 59, Reset: 30 * time.Second, Instant: at(time.Hour + 30*time.Second)}),
 		},
 		{
 			name:   "secondary limit: a bucket and no quota",
@@ -57,7 +57,7 @@ func TestGitLab(t *testing.T) {
 			header: header("Date", "Tue, 05 Jan 2021 10:59:30 GMT", "RateLimit-Limit", "60",
 				"RateLimit-Name", "throttle_authenticated_web", "RateLimit-Observed", "67", "RateLimit-Remaining", "0",
 				"RateLimit-Reset", "1609844400", "RateLimit-ResetTime", "Tue, 05 Jan 2021 11:00:00 GMT", "Retry-After", "30"),
-			want: State{Bucket: "throttle_authenticated_web", Axes: []Axis{{
+			want: State{Bucket: "throttle_authenticated_web", Dimensions: []Dimension{{
 				Limit: 60, Reset: 30 * time.Second, Instant: time.Unix(1609844400, 0).UTC(),
 			}}},
 		},
@@ -65,13 +65,13 @@ func TestGitLab(t *testing.T) {
 			name: "ResetTime alone",
 			header: header("Date", date, "RateLimit-Limit", "60", "RateLimit-Remaining", "3",
 				"RateLimit-ResetTime", "Mon, 15 Jan 2024 10:31:00 GMT"),
-			want: axes(Axis{Limit: 60, Remaining: 3, Reset: time.Minute, Instant: at(time.Minute)}),
+			want: axes(Dimension{Limit: 60, Remaining: 3, Reset: time.Minute, Instant: at(time.Minute)}),
 		},
 		{
 			name: "ResetTime where Reset is malformed",
 			header: header("Date", date, "RateLimit-Limit", "60", "RateLimit-Remaining", "3", "RateLimit-Reset", "?",
 				"RateLimit-ResetTime", "Mon, 15 Jan 2024 10:31:00 GMT"),
-			want: axes(Axis{Limit: 60, Remaining: 3, Reset: time.Minute, Instant: at(time.Minute)}),
+			want: axes(Dimension{Limit: 60, Remaining: 3, Reset: time.Minute, Instant: at(time.Minute)}),
 		},
 	})
 }
@@ -82,13 +82,13 @@ func TestXAndOkta(t *testing.T) {
 			name: "X",
 			header: header("date", date, "x-rate-limit-limit", "900", "x-rate-limit-remaining", "847",
 				"x-rate-limit-reset", "1705315500"),
-			want: axes(Axis{Limit: 900, Remaining: 847, Reset: 15 * time.Minute, Instant: at(15 * time.Minute)}),
+			want: axes(Dimension{Limit: 900, Remaining: 847, Reset: 15 * time.Minute, Instant: at(15 * time.Minute)}),
 		},
 		{
 			name: "Okta, exhausted",
 			header: header("Date", date, "X-Rate-Limit-Limit", "1200", "X-Rate-Limit-Remaining", "0",
 				"X-Rate-Limit-Reset", "1705314601"),
-			want: axes(Axis{Limit: 1200, Reset: time.Second, Instant: at(time.Second)}),
+			want: axes(Dimension{Limit: 1200, Reset: time.Second, Instant: at(time.Second)}),
 		},
 	})
 }
@@ -101,8 +101,8 @@ func TestOpenAI(t *testing.T) {
 				"x-ratelimit-remaining-requests", "59", "x-ratelimit-remaining-tokens", "149984",
 				"x-ratelimit-reset-requests", "1s", "x-ratelimit-reset-tokens", "6m0s"),
 			want: axes(
-				Axis{Name: "requests", Limit: 60, Remaining: 59, Reset: time.Second},
-				Axis{Name: "tokens", Limit: 150000, Remaining: 149984, Reset: 6 * time.Minute, Costed: true},
+				Dimension{Name: "requests", Limit: 60, Remaining: 59, Reset: time.Second},
+				Dimension{Name: "tokens", Limit: 150000, Remaining: 149984, Reset: 6 * time.Minute, Costed: true},
 			),
 		},
 		{
@@ -110,15 +110,15 @@ func TestOpenAI(t *testing.T) {
 			header: header("x-ratelimit-remaining-requests", "4999", "x-ratelimit-reset-requests", "12ms",
 				"x-ratelimit-remaining-tokens", "7", "x-ratelimit-reset-tokens", "1h2m"),
 			want: axes(
-				Axis{Name: "requests", Remaining: 4999, Reset: 12 * time.Millisecond},
-				Axis{Name: "tokens", Remaining: 7, Reset: 62 * time.Minute, Costed: true},
+				Dimension{Name: "requests", Remaining: 4999, Reset: 12 * time.Millisecond},
+				Dimension{Name: "tokens", Remaining: 7, Reset: 62 * time.Minute, Costed: true},
 			),
 		},
 		{
 			name: "one axis without a reset is dropped",
 			header: header("x-ratelimit-remaining-requests", "4999", "x-ratelimit-reset-requests", "12ms",
 				"x-ratelimit-remaining-tokens", "0"),
-			want:      axes(Axis{Name: "requests", Remaining: 4999, Reset: 12 * time.Millisecond}),
+			want:      axes(Dimension{Name: "requests", Remaining: 4999, Reset: 12 * time.Millisecond}),
 			exhausted: true,
 		},
 		{
@@ -127,8 +127,8 @@ func TestOpenAI(t *testing.T) {
 				"x-ratelimit-remaining-requests", "14370", "x-ratelimit-remaining-tokens", "17997",
 				"x-ratelimit-reset-requests", "2m59.56s", "x-ratelimit-reset-tokens", "7.66s"),
 			want: axes(
-				Axis{Name: "requests", Limit: 14400, Remaining: 14370, Reset: 179560 * time.Millisecond},
-				Axis{Name: "tokens", Limit: 18000, Remaining: 17997, Reset: 7660 * time.Millisecond, Costed: true},
+				Dimension{Name: "requests", Limit: 14400, Remaining: 14370, Reset: 179560 * time.Millisecond},
+				Dimension{Name: "tokens", Limit: 18000, Remaining: 17997, Reset: 7660 * time.Millisecond, Costed: true},
 			),
 		},
 		{
@@ -137,8 +137,8 @@ func TestOpenAI(t *testing.T) {
 				"x-ratelimit-remaining-requests-day", "999997455", "x-ratelimit-remaining-tokens-minute", "999998298",
 				"x-ratelimit-reset-requests-day", "33011.382867097855", "x-ratelimit-reset-tokens-minute", "11.382867097854614"),
 			want: axes(
-				Axis{Name: "requests-day", Limit: 1e9, Remaining: 999997455, Reset: 33011382867097},
-				Axis{Name: "tokens-minute", Limit: 1e9, Remaining: 999998298, Reset: 11382867097, Costed: true},
+				Dimension{Name: "requests-day", Limit: 1e9, Remaining: 999997455, Reset: 33011382867097},
+				Dimension{Name: "tokens-minute", Limit: 1e9, Remaining: 999998298, Reset: 11382867097, Costed: true},
 			),
 		},
 		{
@@ -147,8 +147,8 @@ func TestOpenAI(t *testing.T) {
 				"x-ratelimit-minute-reset", "1705314660", "x-ratelimit-day-limit", "100", "x-ratelimit-day-remaining", "99",
 				"x-ratelimit-day-reset", "1705363200"),
 			want: axes(
-				Axis{Name: "day", Limit: 100, Remaining: 99, Reset: 13*time.Hour + 30*time.Minute, Instant: at(13*time.Hour + 30*time.Minute)},
-				Axis{Name: "minute", Limit: 5, Remaining: 4, Reset: time.Minute, Instant: at(time.Minute)},
+				Dimension{Name: "day", Limit: 100, Remaining: 99, Reset: 13*time.Hour + 30*time.Minute, Instant: at(13*time.Hour + 30*time.Minute)},
+				Dimension{Name: "minute", Limit: 5, Remaining: 4, Reset: time.Minute, Instant: at(time.Minute)},
 			),
 		},
 		{
@@ -166,8 +166,8 @@ func TestAzureOpenAI(t *testing.T) {
 				"x-ratelimit-reset-requests", "6", "x-ratelimit-limit-tokens", "1000", "x-ratelimit-remaining-tokens", "0",
 				"x-ratelimit-reset-tokens", "55"),
 			want: axes(
-				Axis{Name: "requests", Limit: 10, Remaining: 9, Reset: 6 * time.Second},
-				Axis{Name: "tokens", Limit: 1000, Reset: 55 * time.Second, Costed: true},
+				Dimension{Name: "requests", Limit: 10, Remaining: 9, Reset: 6 * time.Second},
+				Dimension{Name: "tokens", Limit: 1000, Reset: 55 * time.Second, Costed: true},
 			),
 		},
 		{
@@ -179,7 +179,7 @@ func TestAzureOpenAI(t *testing.T) {
 			name: "limit -1 beside a known rest",
 			header: header("x-ratelimit-limit-requests", "-1", "x-ratelimit-remaining-requests", "79",
 				"x-ratelimit-reset-requests", "1"),
-			want: axes(Axis{Name: "requests", Remaining: 79, Reset: time.Second}),
+			want: axes(Dimension{Name: "requests", Remaining: 79, Reset: time.Second}),
 		},
 		{
 			name:   "remaining without reset",
@@ -188,13 +188,13 @@ func TestAzureOpenAI(t *testing.T) {
 		{
 			name:   "the other spelling of the reset",
 			header: header("x-rate-limit-reset-tokens", "55", "x-ratelimit-remaining-tokens", "0"),
-			want:   axes(Axis{Name: "tokens", Reset: 55 * time.Second, Costed: true}),
+			want:   axes(Dimension{Name: "tokens", Reset: 55 * time.Second, Costed: true}),
 		},
 		{
 			name: "both spellings of an axis are one",
 			header: header("x-ratelimit-remaining-tokens", "5", "x-rate-limit-remaining-tokens", "6",
 				"x-ratelimit-reset-tokens", "1"),
-			want: axes(Axis{Name: "tokens", Remaining: 5, Reset: time.Second, Costed: true}),
+			want: axes(Dimension{Name: "tokens", Remaining: 5, Reset: time.Second, Costed: true}),
 		},
 	})
 }
@@ -213,17 +213,17 @@ func TestAnthropic(t *testing.T) {
 				"anthropic-ratelimit-output-tokens-limit", "8000", "anthropic-ratelimit-output-tokens-remaining", "8000",
 				"anthropic-ratelimit-output-tokens-reset", "2024-01-15T10:30:00Z"),
 			want: axes(
-				Axis{Name: "input-tokens", Limit: 40000, Reset: time.Minute, Instant: at(time.Minute), Costed: true},
+				Dimension{Name: "input-tokens", Limit: 40000, Reset: time.Minute, Instant: at(time.Minute), Costed: true},
 				// The output tokens are whole: their reset is now, so nothing can be waited for.
-				Axis{Name: "requests", Limit: 50, Remaining: 49, Reset: time.Second, Instant: at(time.Second)},
-				Axis{Name: "tokens", Limit: 50000, Remaining: 49000, Reset: 2 * time.Second, Instant: at(2 * time.Second), Costed: true},
+				Dimension{Name: "requests", Limit: 50, Remaining: 49, Reset: time.Second, Instant: at(time.Second)},
+				Dimension{Name: "tokens", Limit: 50000, Remaining: 49000, Reset: 2 * time.Second, Instant: at(2 * time.Second), Costed: true},
 			),
 		},
 		{
 			name: "fractions and an offset",
 			header: header("Date", date, "anthropic-ratelimit-requests-remaining", "1",
 				"anthropic-ratelimit-requests-reset", "2024-01-15T11:30:01.25+01:00"),
-			want: axes(Axis{Name: "requests", Remaining: 1, Reset: 1250 * time.Millisecond, Instant: at(1250 * time.Millisecond)}),
+			want: axes(Dimension{Name: "requests", Remaining: 1, Reset: 1250 * time.Millisecond, Instant: at(1250 * time.Millisecond)}),
 		},
 		{
 			name: "unified fields tell no count",
@@ -244,19 +244,19 @@ func TestDiscord(t *testing.T) {
 			name: "Reset-After wins over Reset",
 			header: header("Date", date, "X-RateLimit-Limit", "5", "X-RateLimit-Remaining", "0",
 				"X-RateLimit-Reset", "1705314602.871", "X-RateLimit-Reset-After", "1.371", "X-RateLimit-Bucket", "abcd1234"),
-			want: State{Bucket: "abcd1234", Axes: []Axis{{Limit: 5, Reset: 1371 * time.Millisecond}}},
+			want: State{Bucket: "abcd1234", Dimensions: []Dimension{{Limit: 5, Reset: 1371 * time.Millisecond}}},
 		},
 		{
 			name: "Reset alone, a float epoch",
 			header: header("Date", date, "X-RateLimit-Limit", "5", "X-RateLimit-Remaining", "1",
 				"X-RateLimit-Reset", "1705314602.871", "X-RateLimit-Bucket", "abcd1234"),
-			want: State{Bucket: "abcd1234", Axes: []Axis{{Limit: 5, Remaining: 1, Reset: 2871 * time.Millisecond, Instant: at(2871 * time.Millisecond)}}},
+			want: State{Bucket: "abcd1234", Dimensions: []Dimension{{Limit: 5, Remaining: 1, Reset: 2871 * time.Millisecond, Instant: at(2871 * time.Millisecond)}}},
 		},
 		{
 			name: "malformed Reset-After falls back",
 			header: header("Date", date, "X-RateLimit-Limit", "5", "X-RateLimit-Remaining", "1",
 				"X-RateLimit-Reset", "1705314602", "X-RateLimit-Reset-After", "-0.1"),
-			want: axes(Axis{Limit: 5, Remaining: 1, Reset: 2 * time.Second, Instant: at(2 * time.Second)}),
+			want: axes(Dimension{Limit: 5, Remaining: 1, Reset: 2 * time.Second, Instant: at(2 * time.Second)}),
 		},
 		{
 			name: "zero Reset-After wins too",
@@ -268,7 +268,7 @@ func TestDiscord(t *testing.T) {
 			header: header("Date", date, "Retry-After", "1337", "X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "9",
 				"X-RateLimit-Reset", "1705314664.57", "X-RateLimit-Reset-After", "64.57", "X-RateLimit-Bucket", "abcd1234",
 				"X-RateLimit-Scope", "shared"),
-			want: State{Bucket: "abcd1234", Axes: []Axis{{Limit: 10, Remaining: 9, Reset: 64570 * time.Millisecond}}},
+			want: State{Bucket: "abcd1234", Dimensions: []Dimension{{Limit: 10, Remaining: 9, Reset: 64570 * time.Millisecond}}},
 		},
 		{
 			name: "global, without a quota",
@@ -280,7 +280,7 @@ func TestDiscord(t *testing.T) {
 			name: "global, with a quota",
 			header: header("Date", date, "X-RateLimit-Global", "True", "X-RateLimit-Bucket", "abcd1234",
 				"X-RateLimit-Limit", "50", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset-After", "0.5"),
-			want: State{Global: true, Axes: []Axis{{Limit: 50, Reset: 500 * time.Millisecond}}},
+			want: State{Global: true, Dimensions: []Dimension{{Limit: 50, Reset: 500 * time.Millisecond}}},
 		},
 		{
 			name:   "global by scope alone",
@@ -300,17 +300,17 @@ func TestReddit(t *testing.T) {
 		{
 			name:   "floats",
 			header: header("X-Ratelimit-Used", "4", "X-Ratelimit-Remaining", "995.0", "X-Ratelimit-Reset", "542"),
-			want:   axes(Axis{Limit: 999, Remaining: 995, Reset: 542 * time.Second}),
+			want:   axes(Dimension{Limit: 999, Remaining: 995, Reset: 542 * time.Second}),
 		},
 		{
 			name:   "half a request is none",
 			header: header("X-Ratelimit-Remaining", "0.9", "X-Ratelimit-Reset", "10"),
-			want:   axes(Axis{Reset: 10 * time.Second}),
+			want:   axes(Dimension{Reset: 10 * time.Second}),
 		},
 		{
 			name:   "absurd sum of used and remaining",
 			header: header("X-Ratelimit-Used", "9223372036854775807", "X-Ratelimit-Remaining", "9223372036854775807", "X-Ratelimit-Reset", "1"),
-			want:   axes(Axis{Limit: math.MaxInt64, Remaining: math.MaxInt64, Reset: time.Second}),
+			want:   axes(Dimension{Limit: math.MaxInt64, Remaining: math.MaxInt64, Reset: time.Second}),
 		},
 	})
 }
@@ -322,12 +322,12 @@ func TestZendesk(t *testing.T) {
 			header: header("Date", date, "x-rate-limit", "700", "ratelimit-limit", "700", "x-rate-limit-remaining", "699",
 				"ratelimit-remaining", "699", "ratelimit-reset", "41",
 				"zendesk-ratelimit-tickets-index", "total=100; remaining=99; resets=41"),
-			want: axes(Axis{Limit: 700, Remaining: 699, Reset: 41 * time.Second}),
+			want: axes(Dimension{Limit: 700, Remaining: 699, Reset: 41 * time.Second}),
 		},
 		{
 			name:   "half in each spelling",
 			header: header("X-Rate-Limit", "700", "X-Rate-Limit-Remaining", "0", "ratelimit-reset", "41"),
-			want:   axes(Axis{Limit: 700, Reset: 41 * time.Second}),
+			want:   axes(Dimension{Limit: 700, Reset: 41 * time.Second}),
 		},
 		{
 			name:   "no reset",
@@ -341,22 +341,22 @@ func TestShopify(t *testing.T) {
 		{
 			name:   "used and limit",
 			header: header("X-Shopify-Shop-Api-Call-Limit", "32/40"),
-			want:   axes(Axis{Limit: 40, Remaining: 8, Reset: 16 * time.Second}),
+			want:   axes(Dimension{Limit: 40, Remaining: 8, Reset: 16 * time.Second}),
 		},
 		{
 			name:   "one used",
 			header: header("X-Shopify-Shop-Api-Call-Limit", "1/40"),
-			want:   axes(Axis{Limit: 40, Remaining: 39, Reset: 500 * time.Millisecond}),
+			want:   axes(Dimension{Limit: 40, Remaining: 39, Reset: 500 * time.Millisecond}),
 		},
 		{
 			name:   "full",
 			header: header("X-Shopify-Shop-Api-Call-Limit", "40/40"),
-			want:   axes(Axis{Limit: 40, Reset: 20 * time.Second}),
+			want:   axes(Dimension{Limit: 40, Reset: 20 * time.Second}),
 		},
 		{
 			name:   "overfull",
 			header: header("X-Shopify-Shop-Api-Call-Limit", "41/40"),
-			want:   axes(Axis{Limit: 40, Reset: 20500 * time.Millisecond}),
+			want:   axes(Dimension{Limit: 40, Reset: 20500 * time.Millisecond}),
 		},
 		{name: "nothing used", header: header("X-Shopify-Shop-Api-Call-Limit", "0/40")},
 		{name: "no slash", header: header("X-Shopify-Shop-Api-Call-Limit", "32")},
@@ -367,14 +367,14 @@ func TestShopify(t *testing.T) {
 		{
 			name:   "absurd usage",
 			header: header("X-Shopify-Shop-Api-Call-Limit", "99999999999999999999/40"),
-			want:   axes(Axis{Limit: 40, Reset: MaxReset}),
+			want:   axes(Dimension{Limit: 40, Reset: MaxReset}),
 		},
 		{
 			name:   "beside another quota",
 			header: header("X-Shopify-Shop-Api-Call-Limit", "32/40", "RateLimit-Remaining", "7", "RateLimit-Reset", "5"),
 			want: axes(
-				Axis{Remaining: 7, Reset: 5 * time.Second},
-				Axis{Name: "shopify", Limit: 40, Remaining: 8, Reset: 16 * time.Second},
+				Dimension{Remaining: 7, Reset: 5 * time.Second},
+				Dimension{Name: "shopify", Limit: 40, Remaining: 8, Reset: 16 * time.Second},
 			),
 		},
 	})

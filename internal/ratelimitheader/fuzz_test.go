@@ -37,11 +37,11 @@ func FuzzParse(f *testing.F) {
 			h.Add(name, value) // canonical only where the name is valid; Parse must stand both
 		}
 		got, ok := Parse(h, now)
-		require.Equal(t, len(got.Axes) > 0, ok)
+		require.Equal(t, len(got.Dimensions) > 0, ok)
 		if !Present(h) {
 			require.Zero(t, got)
 		}
-		require.LessOrEqual(t, len(got.Axes), MaxAxes)
+		require.LessOrEqual(t, len(got.Dimensions), MaxDimensions)
 		require.LessOrEqual(t, len(got.Bucket), MaxName)
 		if got.Global {
 			require.Empty(t, got.Bucket)
@@ -51,7 +51,7 @@ func FuzzParse(f *testing.F) {
 			base = d
 		}
 		names := map[string]bool{}
-		for _, a := range got.Axes {
+		for _, a := range got.Dimensions {
 			require.LessOrEqual(t, len(a.Name), MaxName)
 			require.False(t, names[a.Name], "%q twice", a.Name)
 			names[a.Name] = true

@@ -47,7 +47,7 @@ func appendPolicies(all []policy, line string) []policy {
 		return all
 	}
 	for _, m := range members {
-		if len(all) == MaxAxes {
+		if len(all) == MaxDimensions {
 			break
 		}
 		pol := policy{quota: unknown}
@@ -141,7 +141,7 @@ func (p *parser) serviceLimit(m member, policies []policy, partitions []string) 
 	p.add(m.value.text, q)
 	// "Quotas are allocated per partition key": what is exhausted for one says
 	// nothing of another. Both halves of the quota's name are the server's.
-	if pk := m.param("pk"); pk.kind == kindBytes && pk.text != "" && len(partitions) < MaxAxes {
+	if pk := m.param("pk"); pk.kind == kindBytes && pk.text != "" && len(partitions) < MaxDimensions {
 		if !slices.Contains(partitions, pk.text) {
 			partitions = append(partitions, pk.text)
 		}

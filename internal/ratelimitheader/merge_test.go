@@ -17,13 +17,13 @@ func TestMerge(t *testing.T) {
 			"RateLimit-Limit", limit, "RateLimit-Remaining", remaining, "RateLimit-Reset", reset,
 		}
 	}
-	first := Axis{Limit: 10, Remaining: 9, Reset: 30 * s}
+	first := Dimension{Limit: 10, Remaining: 9, Reset: 30 * s}
 	run(t, []test{
 		{name: "the same", header: header(both("10", "9", "30")...), want: axes(first)},
 		{name: "the same, rounded", header: header(both("10", "9", "31")...), want: axes(first)},
-		{name: "another limit", header: header(both("20", "9", "30")...), want: axes(first, Axis{Name: "ratelimit", Limit: 20, Remaining: 9, Reset: 30 * s})},
-		{name: "another remainder", header: header(both("10", "8", "30")...), want: axes(first, Axis{Name: "ratelimit", Limit: 10, Remaining: 8, Reset: 30 * s})},
-		{name: "another reset", header: header(both("10", "9", "300")...), want: axes(first, Axis{Name: "ratelimit", Limit: 10, Remaining: 9, Reset: 300 * s})},
+		{name: "another limit", header: header(both("20", "9", "30")...), want: axes(first, Dimension{Name: "ratelimit", Limit: 20, Remaining: 9, Reset: 30 * s})},
+		{name: "another remainder", header: header(both("10", "8", "30")...), want: axes(first, Dimension{Name: "ratelimit", Limit: 10, Remaining: 8, Reset: 30 * s})},
+		{name: "another reset", header: header(both("10", "9", "300")...), want: axes(first, Dimension{Name: "ratelimit", Limit: 10, Remaining: 9, Reset: 300 * s})},
 		{
 			name:   "what is of another quota does not complete one",
 			header: header("X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "9", "X-RateLimit-Reset", "30", "RateLimit-Remaining", "4"),
@@ -42,18 +42,18 @@ func TestMerge(t *testing.T) {
 		{
 			name:   "the window of the only policy",
 			header: header("X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "9", "X-RateLimit-Reset", "30", "RateLimit-Policy", "10;w=60"),
-			want:   axes(Axis{Limit: 10, Remaining: 9, Reset: 30 * s, Window: 60 * s}),
+			want:   axes(Dimension{Limit: 10, Remaining: 9, Reset: 30 * s, Window: 60 * s}),
 		},
 		{
 			name: "policies of named axes are theirs, whatever line follows",
 			header: header("RateLimit", `"p";r=5;t=3`, "RateLimit", "", "RateLimit-Policy", `"p";q=10;w=60`,
 				"RateLimit-Limit", "10", "RateLimit-Remaining", "7", "RateLimit-Reset", "20"),
-			want: axes(Axis{Name: "p", Limit: 10, Remaining: 5, Reset: 3 * s, Window: 60 * s}, Axis{Limit: 10, Remaining: 7, Reset: 20 * s}),
+			want: axes(Dimension{Name: "p", Limit: 10, Remaining: 5, Reset: 3 * s, Window: 60 * s}, Dimension{Limit: 10, Remaining: 7, Reset: 20 * s}),
 		},
 		{
 			name:   "a policy without a name is nobody's",
 			header: header("RateLimit", `"";r=5;t=3`, "RateLimit-Policy", "10;w=60"),
-			want:   axes(Axis{Remaining: 5, Reset: 3 * s}),
+			want:   axes(Dimension{Remaining: 5, Reset: 3 * s}),
 		},
 		{
 			name:   "of a key that is repeated the last counts, and makes no sense",
@@ -83,8 +83,8 @@ func TestLines(t *testing.T) {
 		return pairs
 	}
 	rest := []string{"X-RateLimit-Remaining", "9", "X-RateLimit-Reset", "30"}
-	axis := func(name string) Axis { return Axis{Name: name, Remaining: 5, Reset: 3 * s} }
-	policies := make([]string, MaxAxes+1)
+	axis := func(name string) Dimension { return Dimension{Name: name, Remaining: 5, Reset: 3 * s} }
+	policies := make([]string, MaxDimensions+1)
 	for i := range policies {
 		policies[i] = fmt.Sprintf(`"p%d";q=10;w=60`, i)
 	}
@@ -98,24 +98,24 @@ func TestLines(t *testing.T) {
 			header: header(field("RateLimit", 0, padded("a", maxField/2), padded("b", maxField/2+1), quota("c"))...),
 			want:   axes(axis("a"), axis("c")),
 		},
-		{name: "a dictionary after bad lines", header: header(field("RateLimit", 2, "limit=10, remaining=9, reset=30")...), want: axes(Axis{Limit: 10, Remaining: 9, Reset: 30 * s})},
+		{name: "a dictionary after bad lines", header: header(field("RateLimit", 2, "limit=10, remaining=9, reset=30")...), want: axes(Dimension{Limit: 10, Remaining: 9, Reset: 30 * s})},
 		{
 			name:   "a policy after bad ones",
 			header: header(append(field("RateLimit-Policy", 2, `"a";q=10;w=60`), "RateLimit", quota("a"))...),
-			want:   axes(Axis{Name: "a", Limit: 10, Remaining: 5, Reset: 3 * s, Window: 60 * s}),
+			want:   axes(Dimension{Name: "a", Limit: 10, Remaining: 5, Reset: 3 * s, Window: 60 * s}),
 		},
 		{
 			name:   "a policy before bad ones",
 			header: header("RateLimit-Policy", `"a";q=10;w=60`, "RateLimit-Policy", "= no sense", "RateLimit", quota("a")),
-			want:   axes(Axis{Name: "a", Limit: 10, Remaining: 5, Reset: 3 * s, Window: 60 * s}),
+			want:   axes(Dimension{Name: "a", Limit: 10, Remaining: 5, Reset: 3 * s, Window: 60 * s}),
 		},
 		{
 			name:   "one policy too many",
 			header: header("RateLimit-Policy", strings.Join(policies, ","), "RateLimit", quota("p15")+","+quota("p16")),
-			want:   axes(Axis{Name: "p15", Limit: 10, Remaining: 5, Reset: 3 * s, Window: 60 * s}, axis("p16")),
+			want:   axes(Dimension{Name: "p15", Limit: 10, Remaining: 5, Reset: 3 * s, Window: 60 * s}, axis("p16")),
 		},
-		{name: "a limit after bad ones", header: header(append(field("X-RateLimit-Limit", maxLines-1, "10"), rest...)...), want: axes(Axis{Limit: 10, Remaining: 9, Reset: 30 * s})},
-		{name: "a limit after too many", header: header(append(field("X-RateLimit-Limit", maxLines, "10"), rest...)...), want: axes(Axis{Remaining: 9, Reset: 30 * s})},
+		{name: "a limit after bad ones", header: header(append(field("X-RateLimit-Limit", maxLines-1, "10"), rest...)...), want: axes(Dimension{Limit: 10, Remaining: 9, Reset: 30 * s})},
+		{name: "a limit after too many", header: header(append(field("X-RateLimit-Limit", maxLines, "10"), rest...)...), want: axes(Dimension{Remaining: 9, Reset: 30 * s})},
 	})
 }
 

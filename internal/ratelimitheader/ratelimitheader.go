@@ -57,7 +57,7 @@ import (
 const (
 	// MaxAxes is the most axes that [Parse] returns. Real servers send up to
 	// half a dozen.
-	MaxAxes = 16
+	MaxDimensions = 16
 	// MaxName is the length, in bytes, of the longest name of an axis or a
 	// bucket. Axis names are cut to it; a longer bucket name is no name.
 	MaxName = 128
@@ -67,7 +67,7 @@ const (
 )
 
 // Axis is one independent quota as the server described it.
-type Axis struct {
+type Dimension struct {
 	// Name tells the axes of one server apart, and is unique within a State:
 	// "" for the quota of a server that has one, "requests", "tokens",
 	// "input-tokens" and the like, or the name of an IETF policy.
@@ -115,7 +115,7 @@ type State struct {
 	Date time.Time
 	// Axes are the quotas, at most MaxAxes, in an order that depends on the
 	// fields alone.
-	Axes []Axis
+	Dimensions []Dimension
 }
 
 // Parse reads the quotas out of the response header h. The time now is the
@@ -149,10 +149,10 @@ func Parse(h http.Header, now time.Time) (State, bool) {
 	p.named()
 	p.shopify()
 	p.bucket()
-	if slices.ContainsFunc(p.state.Axes, func(a Axis) bool { return !a.Instant.IsZero() }) {
+	if slices.ContainsFunc(p.state.Dimensions, func(a Dimension) bool { return !a.Instant.IsZero() }) {
 		p.state.Date = date
 	}
-	return p.state, len(p.state.Axes) > 0
+	return p.state, len(p.state.Dimensions) > 0
 }
 
 // Present reports whether h has a field that [Parse] looks at; where it reports
@@ -213,7 +213,7 @@ type parser struct {
 
 const (
 	// maxLines is how many lines of a field are looked at.
-	maxLines = MaxAxes
+	maxLines = MaxDimensions
 	// maxField is how many bytes of them are read. A line with MaxAxes policies
 	// takes about one KiB; one that does not fit any more is passed over.
 	maxField = 8 << 10
@@ -275,7 +275,7 @@ func (p *parser) add(name string, q quota) {
 	if len(name) > MaxName {
 		name = name[:MaxName]
 	}
-	a := Axis{
+	a := Dimension{
 		Name:      name,
 		Limit:     max(q.limit, 0),
 		Remaining: q.remaining,
@@ -284,21 +284,21 @@ func (p *parser) add(name string, q quota) {
 		Window:    q.window,
 		Costed:    q.costed,
 	}
-	for i, b := range p.state.Axes {
+	for i, b := range p.state.Dimensions {
 		if b.Name == name {
 			// Twice the same name: two partitions of one policy, or names that
 			// have become equal by the cut. The tighter one speaks for both.
 			if a.Remaining < b.Remaining || a.Remaining == b.Remaining && a.Reset > b.Reset {
 				a.Name = b.Name // not the one that is a part of the field
-				p.state.Axes[i] = a
+				p.state.Dimensions[i] = a
 			}
 			return
 		}
 	}
-	if len(p.state.Axes) < MaxAxes {
+	if len(p.state.Dimensions) < MaxDimensions {
 		// A name is a part of a field, and would keep the whole of it alive.
 		a.Name = strings.Clone(name)
-		p.state.Axes = append(p.state.Axes, a)
+		p.state.Dimensions = append(p.state.Dimensions, a)
 	}
 }
 
@@ -312,8 +312,8 @@ func (p *parser) addUnnamed(q quota, names ...string) {
 			break
 		}
 	}
-	for i := range p.state.Axes {
-		a := &p.state.Axes[i]
+	for i := range p.state.Dimensions {
+		a := &p.state.Dimensions[i]
 		if a.Remaining != q.remaining ||
 			a.Limit > 0 && q.limit > 0 && a.Limit != q.limit ||
 			(a.Reset-q.reset.wait).Abs() > rounding {
@@ -336,7 +336,7 @@ const rounding = 2 * time.Second
 
 // has reports whether there is an axis of that name.
 func (p *parser) has(name string) bool {
-	return slices.ContainsFunc(p.state.Axes, func(a Axis) bool { return a.Name == name })
+	return slices.ContainsFunc(p.state.Dimensions, func(a Dimension) bool { return a.Name == name })
 }
 
 // count returns the first valid count in the first of the fields that has one,

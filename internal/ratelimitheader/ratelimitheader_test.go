@@ -50,7 +50,7 @@ type test struct {
 // complete puts in what follows from the rest of the row.
 func (tt *test) complete() {
 	tt.want.Exhausted = tt.exhausted
-	for _, a := range tt.want.Axes {
+	for _, a := range tt.want.Dimensions {
 		tt.want.Exhausted = tt.want.Exhausted || a.Remaining == 0
 		if !a.Instant.IsZero() {
 			tt.want.Date = retryafter.Date(tt.header, time.Time{})
@@ -66,7 +66,7 @@ func run(t *testing.T, tests []test) {
 			got, ok := Parse(tt.header, now)
 			tt.complete()
 			require.Equal(t, tt.want, got)
-			require.Equal(t, len(tt.want.Axes) > 0, ok)
+			require.Equal(t, len(tt.want.Dimensions) > 0, ok)
 			if ok {
 				require.True(t, Present(tt.header))
 			}
@@ -74,7 +74,7 @@ func run(t *testing.T, tests []test) {
 	}
 }
 
-func axes(a ...Axis) State { return State{Axes: a} }
+func axes(a ...Dimension) State { return State{Dimensions: a} }
 
 func TestSeveralLines(t *testing.T) {
 	run(t, []test{
@@ -82,13 +82,13 @@ func TestSeveralLines(t *testing.T) {
 			name: "the first lines belong together",
 			header: header("X-RateLimit-Limit", "10", "X-RateLimit-Limit", "5000", "X-RateLimit-Remaining", "9",
 				"X-RateLimit-Remaining", "4999", "X-RateLimit-Reset", "1", "X-RateLimit-Reset", "3600"),
-			want: axes(Axis{Limit: 10, Remaining: 9, Reset: time.Second}),
+			want: axes(Dimension{Limit: 10, Remaining: 9, Reset: time.Second}),
 		},
 		{
 			name: "malformed ones are passed over",
 			header: header("X-RateLimit-Remaining", "", "X-RateLimit-Remaining", "9",
 				"X-RateLimit-Reset", "soon", "X-RateLimit-Reset", "1"),
-			want: axes(Axis{Remaining: 9, Reset: time.Second}),
+			want: axes(Dimension{Remaining: 9, Reset: time.Second}),
 		},
 	})
 }
@@ -158,8 +158,8 @@ func TestHostile(t *testing.T) {
 		for range 3 {
 			got, ok := Parse(h, now)
 			require.True(t, ok)
-			require.Len(t, got.Axes, MaxAxes)
-			for i, a := range got.Axes {
+			require.Len(t, got.Dimensions, MaxDimensions)
+			for i, a := range got.Dimensions {
 				require.Equal(t, fmt.Sprintf("%04d", i), a.Name, "always the same ones")
 			}
 		}
@@ -172,14 +172,14 @@ func TestHostile(t *testing.T) {
 		line := strings.TrimSuffix(b.String(), ", ")
 		got, ok := Parse(header("RateLimit", line, "RateLimit-Policy", line, "RateLimit", line), now)
 		require.True(t, ok)
-		require.Len(t, got.Axes, MaxAxes)
-		require.Len(t, strings.Split(got.Bucket, ","), MaxAxes)
+		require.Len(t, got.Dimensions, MaxDimensions)
+		require.Len(t, strings.Split(got.Bucket, ","), MaxDimensions)
 	})
 	t.Run("policies", func(t *testing.T) {
 		line := strings.TrimSuffix(strings.Repeat("1;w=1, ", 1000), ", ")
 		got, ok := Parse(header("RateLimit", "limit=1, remaining=1, reset=1", "RateLimit-Policy", line), now)
 		require.True(t, ok)
-		require.Equal(t, axes(Axis{Limit: 1, Remaining: 1, Reset: time.Second, Window: time.Second}), got)
+		require.Equal(t, axes(Dimension{Limit: 1, Remaining: 1, Reset: time.Second, Window: time.Second}), got)
 	})
 }
 
@@ -200,8 +200,8 @@ func TestNamesAreCopies(t *testing.T) {
 	line := `"policy";r=2;t=2;pk=:YWJj:, "policy";r=1;t=2`
 	got, ok := Parse(header("RateLimit", line), now)
 	require.True(t, ok)
-	require.Equal(t, "policy", got.Axes[0].Name)
-	require.False(t, inside(got.Axes[0].Name, line))
+	require.Equal(t, "policy", got.Dimensions[0].Name)
+	require.False(t, inside(got.Dimensions[0].Name, line))
 	require.Equal(t, "YWJj", got.Bucket)
 	require.False(t, inside(got.Bucket, line))
 

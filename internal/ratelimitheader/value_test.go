@@ -76,11 +76,11 @@ func TestResets(t *testing.T) {
 			if !ok {
 				return
 			}
-			want := Axis{Remaining: 1, Reset: tt.want}
+			want := Dimension{Remaining: 1, Reset: tt.want}
 			if tt.absolute {
 				want.Instant = at(tt.want)
 			}
-			require.Equal(t, []Axis{want}, got.Axes)
+			require.Equal(t, []Dimension{want}, got.Dimensions)
 		})
 	}
 }
@@ -114,13 +114,13 @@ func TestCounts(t *testing.T) {
 			got, ok := Parse(header("X-RateLimit-Remaining", tt.value, "X-RateLimit-Reset", "1"), now)
 			require.Equal(t, tt.want >= 0, ok)
 			if ok {
-				require.Equal(t, tt.want, got.Axes[0].Remaining)
+				require.Equal(t, tt.want, got.Dimensions[0].Remaining)
 				require.Equal(t, tt.want == 0, got.Exhausted)
 			}
 
 			got, ok = Parse(header("X-RateLimit-Limit", tt.value, "X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "1"), now)
 			require.True(t, ok, "a bad limit is no reason to drop the axis")
-			require.Equal(t, max(tt.want, 0), got.Axes[0].Limit)
+			require.Equal(t, max(tt.want, 0), got.Dimensions[0].Limit)
 		})
 	}
 }

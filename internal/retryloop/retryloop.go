@@ -30,22 +30,22 @@ import (
 
 // Steps are what a round of the loop is made of. They run in the goroutine of Run,
 // one after the other, and may panic.
-type Steps struct {
+type Hooks struct {
 	// Again decides whether what has just failed is tried again, and when. No ends
 	// the loop.
-	Again func() (at time.Time, again bool)
+	ShouldRetry func() (at time.Time, again bool)
 
 	// Prepare gets the next try ready, after the wait. An error ends the loop.
 	Prepare func() error
 
 	// Try is the next try. What came of it is between it and Again.
-	Try func()
+	Do func()
 }
 
 // Run is entered with a first failure in hand. It asks Again, waits, calls Prepare
 // and Try, and asks Again, until that says no: then it returns nil. It returns the
 // error of Prepare as it is, or that of ctx where it ends a wait.
-func Run(ctx context.Context, steps Steps) error {
+func Run(ctx context.Context, steps Hooks) error {
 	shadow, err := retryablehttp.NewRequestWithContext(ctx, http.MethodGet, "http://shadow.invalid/", nil)
 	if err != nil {
 		return fmt.Errorf("retry loop: %w", err) // cannot be: the arguments are constants
@@ -55,10 +55,10 @@ func Run(ctx context.Context, steps Steps) error {
 		prepared error
 	)
 	loop := retryablehttp.Client{
-		HTTPClient: &http.Client{Transport: &shadowTransport{try: steps.Try}},
+		HTTPClient: &http.Client{Transport: &shadowTransport{try: steps.Do}},
 		RetryMax:   math.MaxInt32, // Again counts
 		CheckRetry: func(context.Context, *http.Response, error) (again bool, _ error) {
-			at, again = steps.Again()
+			at, again = steps.ShouldRetry()
 			return again, nil
 		},
 		Backoff: func(time.Duration, time.Duration, int, *http.Response) time.Duration { return time.Until(at) },

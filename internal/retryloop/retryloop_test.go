@@ -19,17 +19,17 @@ import (
 
 // rounds are Steps that go on for so many rounds, a second apart, and write down
 // what was called and when.
-func rounds(n int, story *[]string) retryloop.Steps {
+func rounds(n int, story *[]string) retryloop.Hooks {
 	start := time.Now()
 	tell := func(what string) { *story = append(*story, what+" "+time.Since(start).String()) }
-	return retryloop.Steps{
-		Again: func() (time.Time, bool) {
+	return retryloop.Hooks{
+		ShouldRetry: func() (time.Time, bool) {
 			tell("again")
 			n--
 			return time.Now().Add(time.Second), n >= 0
 		},
 		Prepare: func() error { tell("prepare"); return nil },
-		Try:     func() { tell("try") },
+		Do:      func() { tell("try") },
 	}
 }
 
@@ -56,10 +56,10 @@ func TestRun(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			tries := 0
 			start := time.Now()
-			require.NoError(t, retryloop.Run(t.Context(), retryloop.Steps{
-				Again:   func() (time.Time, bool) { return time.Time{}, tries < 1000 },
-				Prepare: func() error { return nil },
-				Try:     func() { tries++ },
+			require.NoError(t, retryloop.Run(t.Context(), retryloop.Hooks{
+				ShouldRetry: func() (time.Time, bool) { return time.Time{}, tries < 1000 },
+				Prepare:     func() error { return nil },
+				Do:          func() { tries++ },
 			}))
 			require.Equal(t, 1000, tries, "nobody counts but Again")
 			require.Zero(t, time.Since(start))
@@ -94,7 +94,7 @@ func TestEnds(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var story []string
 			steps := rounds(9, &story)
-			steps.Try = func() { panic("boom") }
+			steps.Do = func() { panic("boom") }
 			require.PanicsWithValue(t, "boom", func() { _ = retryloop.Run(t.Context(), steps) })
 		})
 	})
@@ -102,7 +102,7 @@ func TestEnds(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var story []string
 			steps := rounds(9, &story)
-			steps.Try = runtime.Goexit
+			steps.Do = runtime.Goexit
 			go func() { _ = retryloop.Run(t.Context(), steps) }()
 			time.Sleep(time.Minute)
 			synctest.Wait()
@@ -122,10 +122,10 @@ func (c *idleCloser) CloseIdleConnections() { c.closed = true }
 // TestTraps is what the package's comment promises of the loop itself.
 func TestTraps(t *testing.T) {
 	failing := func() error {
-		return retryloop.Run(t.Context(), retryloop.Steps{
-			Again:   func() (time.Time, bool) { return time.Time{}, true },
-			Prepare: func() error { return io.EOF },
-			Try:     func() {},
+		return retryloop.Run(t.Context(), retryloop.Hooks{
+			ShouldRetry: func() (time.Time, bool) { return time.Time{}, true },
+			Prepare:     func() error { return io.EOF },
+			Do:          func() {},
 		})
 	}
 	t.Run("idle connections", func(t *testing.T) {

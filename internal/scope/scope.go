@@ -220,7 +220,7 @@ func (m *Map[K, V]) add(t *table[K, V], hash uint64, key K) *V {
 		if v := m.tryAdd(t, own, e, away == 1, must); v != nil {
 			return v
 		}
-		if t.shards[(own+away)&(len(t.shards)-1)].giveUp(t, m.Keep, must) {
+		if t.shards[(own+away)&(len(t.shards)-1)].evictOrGrow(t, m.Keep, must) {
 			m.held.Add(-1)
 		}
 	}

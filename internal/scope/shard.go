@@ -80,7 +80,7 @@ func (s *shard[K, V]) evict(t *table[K, V], i int) {
 
 // giveUp evicts an entry, for a new one in another shard, and reports whether it
 // did: one that may go, or any if it must.
-func (s *shard[K, V]) giveUp(t *table[K, V], keep func(*V) bool, must bool) bool {
+func (s *shard[K, V]) evictOrGrow(t *table[K, V], keep func(*V) bool, must bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i, free := s.victim(keep)

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/pause"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // Proxy takes TCP connections on a port of the loopback, and passes on what they
@@ -96,7 +96,7 @@ func (p *Proxy) accept() {
 		case errors.Is(err, net.ErrClosed):
 			return
 		case err != nil: // that connection has gone already, or there are no files
-			_ = pause.For(p.ctx, time.Millisecond)
+			_ = sleep.Context(p.ctx, time.Millisecond)
 		default:
 			p.work.Go(func() { p.carry(client) })
 		}

@@ -37,7 +37,7 @@ type Limits struct {
 	Deadline time.Time     // zero: none
 	MaxWait  time.Duration // not positive: the call must not wait
 	MaxBlock time.Duration // longest wait for a blocked scope; not positive: MaxWait alone
-	Trip     time.Duration // shortest time from the permit to the response
+	RTT      time.Duration // shortest time from the permit to the response
 	Waiter   Waiter        // nil: none
 
 	slack time.Duration
@@ -62,9 +62,9 @@ type Reason uint8
 
 // The reasons.
 const (
-	TooLong      Reason = iota // the permit would come later than the call may wait
-	PastDeadline               // the permit would come too late for the deadline
-	Gone                       // the call's context is done
+	MaxWaitExceeded  Reason = iota // the permit would come later than the call may wait
+	DeadlineExceeded               // the permit would come too late for the deadline
+	Canceled                       // the call's context is done
 )
 
 // Queue is a FIFO queue. Mu and Gate must be set before its first use.
@@ -107,13 +107,13 @@ func (q *Queue[P]) Join(now time.Time, limits Limits) (*Entry[P], *Rejection) {
 	wait := max(at.Sub(now), 0)
 	careful := limits
 	if q.Len() > 0 {
-		careful.Trip += wait / 32 // an estimate for a call behind others is less exact
+		careful.RTT += wait / 32 // an estimate for a call behind others is less exact
 	}
 	if r := careful.check(now, at, blocked); r != nil {
 		return nil, r
 	}
 	if limits.MaxWait <= 0 {
-		return nil, &Rejection{TooLong, at}
+		return nil, &Rejection{MaxWaitExceeded, at}
 	}
 	if wait > 0 {
 		limits.slack = EstimateSlack
@@ -136,9 +136,9 @@ func (q *Queue[P]) Wait(e *Entry[P]) (P, *Rejection) {
 	case <-e.ready:
 		return e.permit, e.rejected
 	case <-limit.C:
-		return q.leave(e, TooLong)
+		return q.leave(e, MaxWaitExceeded)
 	case <-e.Ctx.Done():
-		return q.leave(e, Gone)
+		return q.leave(e, Canceled)
 	}
 }
 
@@ -156,7 +156,7 @@ func (q *Queue[P]) announce(e *Entry[P]) {
 	returned := false
 	defer func() {
 		if !returned {
-			_, _ = q.leave(e, Gone)
+			_, _ = q.leave(e, Canceled)
 		}
 	}()
 	e.Waiter.WaitBegins(e.estimate, q.Local)
@@ -172,10 +172,10 @@ func (q *Queue[P]) leave(e *Entry[P], reason Reason) (none P, r *Rejection) {
 	switch {
 	case !e.done:
 		q.calls.Remove(e.place)
-		if reason == TooLong {
+		if reason == MaxWaitExceeded {
 			r.NotBefore, _ = q.Gate.Estimate(now, q.Len())
 		}
-	case e.rejected != nil || reason == TooLong:
+	case e.rejected != nil || reason == MaxWaitExceeded:
 		return e.permit, e.rejected
 	default:
 		q.Gate.Return(e.permit, now)
@@ -241,11 +241,11 @@ func (l Limits) check(since, at time.Time, blocked bool) *Rejection {
 	if wait <= 0 {
 		return nil
 	}
-	if !l.Deadline.IsZero() && !at.Add(l.Trip).Before(l.Deadline) {
-		return &Rejection{PastDeadline, at}
+	if !l.Deadline.IsZero() && !at.Add(l.RTT).Before(l.Deadline) {
+		return &Rejection{DeadlineExceeded, at}
 	}
 	if wait -= l.slack; wait > l.MaxWait || blocked && l.MaxBlock > 0 && wait > l.MaxBlock {
-		return &Rejection{TooLong, at}
+		return &Rejection{MaxWaitExceeded, at}
 	}
 	return nil
 }

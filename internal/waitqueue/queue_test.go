@@ -91,14 +91,14 @@ func TestQueue_rejects(t *testing.T) {
 		ok       bool
 	}{
 		{name: "long enough: a permit", limits: Limits{MaxWait: time.Second}, took: time.Second, ok: true},
-		{name: "beyond MaxWait: at once", limits: Limits{MaxWait: 999 * time.Millisecond}, reason: TooLong},
-		{name: "it must not wait: at once", limits: Limits{}, reason: TooLong},
-		{name: "beyond the deadline: at once", limits: Limits{MaxWait: time.Minute}, deadline: time.Second, reason: PastDeadline},
-		{name: "no time for the response: at once", limits: Limits{MaxWait: time.Minute, Trip: time.Second}, deadline: 2 * time.Second, reason: PastDeadline},
-		{name: "time for the response: a permit", limits: Limits{MaxWait: time.Minute, Trip: time.Second}, deadline: 2001 * time.Millisecond, took: time.Second, ok: true},
-		{name: "beyond MaxBlock, and blocked: at once", limits: Limits{MaxWait: time.Minute, MaxBlock: 500 * time.Millisecond}, blocked: true, reason: TooLong},
+		{name: "beyond MaxWait: at once", limits: Limits{MaxWait: 999 * time.Millisecond}, reason: MaxWaitExceeded},
+		{name: "it must not wait: at once", limits: Limits{}, reason: MaxWaitExceeded},
+		{name: "beyond the deadline: at once", limits: Limits{MaxWait: time.Minute}, deadline: time.Second, reason: DeadlineExceeded},
+		{name: "no time for the response: at once", limits: Limits{MaxWait: time.Minute, RTT: time.Second}, deadline: 2 * time.Second, reason: DeadlineExceeded},
+		{name: "time for the response: a permit", limits: Limits{MaxWait: time.Minute, RTT: time.Second}, deadline: 2001 * time.Millisecond, took: time.Second, ok: true},
+		{name: "beyond MaxBlock, and blocked: at once", limits: Limits{MaxWait: time.Minute, MaxBlock: 500 * time.Millisecond}, blocked: true, reason: MaxWaitExceeded},
 		{name: "beyond MaxBlock, not blocked: a permit", limits: Limits{MaxWait: time.Minute, MaxBlock: 500 * time.Millisecond}, took: time.Second, ok: true},
-		{name: "canceled: it leaves", limits: Limits{MaxWait: time.Minute}, cancel: 300 * time.Millisecond, reason: Gone, took: 300 * time.Millisecond},
+		{name: "canceled: it leaves", limits: Limits{MaxWait: time.Minute}, cancel: 300 * time.Millisecond, reason: Canceled, took: 300 * time.Millisecond},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -142,7 +142,7 @@ func TestQueue_sweeps(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		late := TooLong
+		late := MaxWaitExceeded
 		enter(5*time.Second, &late, 500*time.Millisecond)
 		enter(time.Minute, nil, 10*time.Second)
 		time.Sleep(500 * time.Millisecond)

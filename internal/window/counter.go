@@ -65,7 +65,7 @@ func tagOf(word uint64) uint16 { return uint16(word >> tagShift) }
 // than half their range apart, so this holds when they wrap around too.
 func older(x, y uint16) bool { return int16(x-y) < 0 }
 
-func lap(epoch int64) uint16 { return uint16(epoch / Buckets) }
+func wrap(epoch int64) uint16 { return uint16(epoch / Buckets) }
 
 func epoch(now, length time.Duration) int64 {
 	// Rounded down, so that the window is never longer than asked for.
@@ -75,7 +75,7 @@ func epoch(now, length time.Duration) int64 {
 // Add counts a events of one kind and b of the other at the time now.
 func (c *Counter) Add(now, length time.Duration, a, b uint32) {
 	e := c.advance(epoch(now, length))
-	tag := lap(e)
+	tag := wrap(e)
 	bucket := &c.ring[e%Buckets]
 	for {
 		old := bucket.Load()
@@ -99,7 +99,7 @@ func (c *Counter) Sum(now, length time.Duration) (a, b uint64) {
 	// Nothing is newer than last: the buckets beyond it may have tags of any
 	// lap, after a long idle time also one that looks like this.
 	for i := max(e-Buckets+1, 0); i <= last; i++ {
-		if word := c.ring[i%Buckets].Load(); tagOf(word) == lap(i) {
+		if word := c.ring[i%Buckets].Load(); tagOf(word) == wrap(i) {
 			x, y := counts(word)
 			a, b = a+x, b+y
 		}
@@ -130,7 +130,7 @@ func (c *Counter) advance(e int64) int64 {
 	// lock, and the others are too late by a thousand laps.
 	blind := e-last >= lapsUntilClear*Buckets
 	for i := max(last+1, e-Buckets+1); i <= e; i++ {
-		bucket, tag := &c.ring[i%Buckets], lap(i)
+		bucket, tag := &c.ring[i%Buckets], wrap(i)
 		for {
 			old := bucket.Load()
 			if !blind && !older(tagOf(old), tag) {

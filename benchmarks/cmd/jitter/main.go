@@ -15,7 +15,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/benchmarks/internal/chart"
 	"github.com/resilienthttp/resilienthttp/benchmarks/internal/report"
 	"github.com/resilienthttp/resilienthttp/benchmarks/jitter"
-	"github.com/resilienthttp/resilienthttp/internal/contest"
+	"github.com/resilienthttp/resilienthttp/internal/jittersim"
 )
 
 func main() {
@@ -34,10 +34,10 @@ func run(seeds int, write bool) error {
 	for n := 10; n <= 200; n += 10 {
 		clients = append(clients, n)
 	}
-	outcomes := make([][]contest.Outcome, len(strategies))
+	outcomes := make([][]jittersim.Outcome, len(strategies))
 	for i, s := range strategies {
 		for _, n := range clients {
-			outcomes[i] = append(outcomes[i], contest.Mean(seeds, n, s.Backoff))
+			outcomes[i] = append(outcomes[i], jittersim.Mean(seeds, n, s.Backoff))
 		}
 	}
 	text := section(seeds, strategies, clients, outcomes)
@@ -55,7 +55,7 @@ func run(seeds int, write bool) error {
 	return report.Write(docs, "jitter", text)
 }
 
-func section(seeds int, strategies []jitter.Strategy, clients []int, outcomes [][]contest.Outcome) string {
+func section(seeds int, strategies []jitter.Strategy, clients []int, outcomes [][]jittersim.Outcome) string {
 	last := len(clients) - 1
 	full := outcomes[0][last]
 	var text strings.Builder
@@ -90,7 +90,7 @@ exponential backoff without jitter, in a %.0fth of the time.
 	return text.String()
 }
 
-func draw(file string, strategies []jitter.Strategy, clients []int, outcomes [][]contest.Outcome) error {
+func draw(file string, strategies []jitter.Strategy, clients []int, outcomes [][]jittersim.Outcome) error {
 	calls := chart.Panel{Title: "Calls until all have succeeded", Y: "calls", XStep: 20}
 	times := chart.Panel{Title: "Time until all have succeeded", X: "contending clients", Y: "seconds", XStep: 20, LogY: true}
 	for i, s := range strategies {

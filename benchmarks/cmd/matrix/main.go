@@ -49,7 +49,7 @@ virtual time. What is printed in bold may surprise its caller.
 
 The first table counts attempts. The POST bears no key but the one that a library
 gives it: in bold it is repeated without one, so that each attempt may be a write
-of its own. Ours generates a key; with `+"`Idempotency{Off: true}`"+` it makes one
+of its own. Ours generates a key; with `+"`Idempotency{Disabled: true}`"+` it makes one
 attempt but at the 429, which says that nothing was done.
 
 `)

@@ -18,7 +18,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/durable/sqlitestore"
 	"github.com/resilienthttp/resilienthttp/idempotency"
-	"github.com/resilienthttp/resilienthttp/internal/rounds"
+	"github.com/resilienthttp/resilienthttp/internal/interleave"
 )
 
 // payload is what is sent, and a job's argument.
@@ -79,7 +79,7 @@ func (h *house) work(n int) (int, time.Duration) {
 	ended := make(chan error, 1)
 	began := time.Now()
 	go func() { ended <- engine.Run(ctx) }()
-	rounds.Await(h.b, done, n)
+	interleave.Await(h.b, done, n)
 	took := time.Since(began)
 	cancel()
 	require.NoError(h.b, <-ended)
@@ -152,7 +152,7 @@ func (p *peer) work(n, senders int) (int, time.Duration) {
 	})
 	require.NoError(p.b, client.Start(p.b.Context()))
 	began := time.Now()
-	rounds.Await(p.b, events, n)
+	interleave.Await(p.b, events, n)
 	took := time.Since(began)
 	require.NoError(p.b, client.Stop(context.WithoutCancel(p.b.Context())))
 	unsubscribe()
@@ -162,12 +162,12 @@ func (p *peer) work(n, senders int) (int, time.Duration) {
 // BenchmarkWork is the work of what does nothing, and waits in the database when it
 // begins.
 func BenchmarkWork(b *testing.B) {
-	n := rounds.Size(3000)
+	n := interleave.Size(3000)
 	h, p := newHouse(b), newPeer(b)
-	rounds.Rates(b, 1,
-		rounds.Contender{Name: "durable", Work: func() (int, time.Duration) { return h.work(n) }},
-		rounds.Contender{Name: "river", Work: func() (int, time.Duration) { return p.work(n, 2000) }},
-		rounds.Contender{Name: "river-100", Work: func() (int, time.Duration) { return p.work(n, 100) }},
+	interleave.Rates(b, 1,
+		interleave.Contender{Name: "durable", Work: func() (int, time.Duration) { return h.work(n) }},
+		interleave.Contender{Name: "river", Work: func() (int, time.Duration) { return p.work(n, 2000) }},
+		interleave.Contender{Name: "river-100", Work: func() (int, time.Duration) { return p.work(n, 100) }},
 	)
 }
 
@@ -182,8 +182,8 @@ func BenchmarkInsert(b *testing.B) {
 			return n, time.Since(began)
 		}
 	}
-	rounds.Rates(b, rounds.Size(20),
-		rounds.Contender{Name: "durable", Work: timed(h.batch)},
-		rounds.Contender{Name: "river", Work: timed(p.batch)},
+	interleave.Rates(b, interleave.Size(20),
+		interleave.Contender{Name: "durable", Work: timed(h.batch)},
+		interleave.Contender{Name: "river", Work: timed(p.batch)},
 	)
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/resilienthttp/resilienthttp/internal/pause"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // backendsFault ends single processes of PostgreSQL, those of the services'
@@ -37,7 +37,7 @@ func (backendsFault) Strike(ctx context.Context, at *Site, random *rand.Rand) er
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		_ = pause.For(ctx, 10*time.Millisecond) // The server was still ending connections since the last time.
+		_ = sleep.Context(ctx, 10*time.Millisecond) // The server was still ending connections since the last time.
 	}
 }
 

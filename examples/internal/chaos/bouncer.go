@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/pause"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // bouncerFault puts PgBouncer between the services and PostgreSQL, and kills it.
@@ -20,7 +20,7 @@ func (bouncerFault) Strike(ctx context.Context, at *Site, random *rand.Rand) err
 	if err := at.bouncer.Crash(); err != nil {
 		return err
 	}
-	_ = pause.For(ctx, upTo(random, 100*time.Millisecond))
+	_ = sleep.Context(ctx, upTo(random, 100*time.Millisecond))
 	return at.bouncer.Restart(ctx)
 }
 
@@ -40,7 +40,7 @@ func (at *Site) watchBouncer(ctx context.Context) {
 				_ = at.bouncer.Restart(ctx) // or the next time
 			}
 			at.serving.Unlock()
-			_ = pause.For(ctx, 50*time.Millisecond)
+			_ = sleep.Context(ctx, 50*time.Millisecond)
 		}
 	}()
 }

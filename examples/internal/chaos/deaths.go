@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/examples/internal/process"
-	"github.com/resilienthttp/resilienthttp/internal/pause"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // kill ends a service by SIGKILL.
@@ -35,7 +35,7 @@ func (stop) Strike(ctx context.Context, at *Site, random *rand.Rand) error {
 		return err
 	}
 	began := time.Now()
-	_ = pause.For(ctx, at.longerThanALease(random))
+	_ = sleep.Context(ctx, at.longerThanALease(random))
 	if time.Since(began) > 2*at.Lease+tooLate {
 		return victim.Kill() // the machine has stood still, too: others rely on a stop being no longer
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/examples/internal/process"
-	"github.com/resilienthttp/resilienthttp/internal/pause"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // diskFault is a disk that is full for SQLite: no file of the services' can become
@@ -28,7 +28,7 @@ func (diskFault) Strike(ctx context.Context, at *Site, random *rand.Rand) error 
 	if err := at.limitFiles(full); err != nil {
 		return err
 	}
-	_ = pause.For(ctx, 200*time.Millisecond+upTo(random, 500*time.Millisecond))
+	_ = sleep.Context(ctx, 200*time.Millisecond+upTo(random, 500*time.Millisecond))
 	return at.limitFiles(-1)
 }
 

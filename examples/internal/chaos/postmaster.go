@@ -7,8 +7,8 @@ import (
 	"os"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/pause"
 	"github.com/resilienthttp/resilienthttp/internal/postgrestest"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // postmasterFault ends the whole PostgreSQL server, and starts it again.
@@ -37,7 +37,7 @@ func (at *Site) restart(ctx context.Context, random *rand.Rand, orderly bool) er
 	if err := end(ctx, at.Server, orderly); err != nil {
 		return err
 	}
-	_ = pause.For(ctx, upTo(random, 100*time.Millisecond))
+	_ = sleep.Context(ctx, upTo(random, 100*time.Millisecond))
 	return at.Server.Restart(ctx)
 }
 

@@ -17,8 +17,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/resilienthttp/resilienthttp/examples/internal/process"
-	"github.com/resilienthttp/resilienthttp/internal/pause"
 	"github.com/resilienthttp/resilienthttp/internal/postgrestest"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 	"github.com/resilienthttp/resilienthttp/internal/tcpproxy"
 )
 
@@ -114,7 +114,7 @@ func (at *Site) Administrator(ctx context.Context) (*pgx.Conn, error) {
 		if err == nil {
 			return conn, nil
 		}
-		_ = pause.For(ctx, 10*time.Millisecond)
+		_ = sleep.Context(ctx, 10*time.Millisecond)
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("connecting to PostgreSQL: %w", err)
 		}

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/pause"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // Storm is what happens while workers work.
@@ -72,7 +72,7 @@ func (s *Storm) unfold(ctx context.Context, out io.Writer, items chan<- int) {
 		}
 		s.wait(ctx, before-s.Workers)
 		before = share
-		_ = pause.For(ctx, upTo(random, longestPeace))
+		_ = sleep.Context(ctx, upTo(random, longestPeace))
 		s.strike(ctx, plan[part-1], rand.New(rand.NewPCG(seed, uint64(1+part))))
 		if part%10 == 0 {
 			fmt.Fprintf(out, "%3d of %d strikes, %4d of %d answered\n", part, len(plan), s.answered.Load(), s.Items)
@@ -106,6 +106,6 @@ func (s *Storm) strike(ctx context.Context, f Fault, random *rand.Rand) {
 // wait is until so many items have been answered.
 func (s *Storm) wait(ctx context.Context, n int) {
 	for s.answered.Load() < int64(n) && ctx.Err() == nil {
-		_ = pause.For(ctx, time.Millisecond)
+		_ = sleep.Context(ctx, time.Millisecond)
 	}
 }

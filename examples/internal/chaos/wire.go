@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/pause"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 	"github.com/resilienthttp/resilienthttp/internal/tcpproxy"
 )
 
@@ -31,7 +31,7 @@ func (wireFault) Strike(ctx context.Context, at *Site, random *rand.Rand) error 
 			lost = append(lost, some(wire, random, 0.15, (*tcpproxy.Conn).Mute)...)
 			lost = append(lost, some(wire, random, 0.15, (*tcpproxy.Conn).Halt)...)
 		}
-		_ = pause.For(ctx, upTo(random, 20*time.Millisecond))
+		_ = sleep.Context(ctx, upTo(random, 20*time.Millisecond))
 		for _, c := range lost {
 			if random.IntN(2) == 0 {
 				c.Reset()
@@ -65,7 +65,7 @@ var harms = []func(*Site, context.Context, *tcpproxy.Proxy, *rand.Rand){
 // delivers it.
 func (at *Site) haltSome(ctx context.Context, wire *tcpproxy.Proxy, random *rand.Rand) {
 	halted := some(wire, random, 0.5, (*tcpproxy.Conn).Halt)
-	_ = pause.For(ctx, at.longerThanALease(random))
+	_ = sleep.Context(ctx, at.longerThanALease(random))
 	for _, c := range halted {
 		c.Resume()
 	}
@@ -74,7 +74,7 @@ func (at *Site) haltSome(ctx context.Context, wire *tcpproxy.Proxy, random *rand
 // haltAndReset never delivers it.
 func (at *Site) haltAndReset(ctx context.Context, wire *tcpproxy.Proxy, random *rand.Rand) {
 	halted := some(wire, random, 0.5, (*tcpproxy.Conn).Halt)
-	_ = pause.For(ctx, at.longerThanALease(random))
+	_ = sleep.Context(ctx, at.longerThanALease(random))
 	for _, c := range halted {
 		c.Reset()
 	}
@@ -83,14 +83,14 @@ func (at *Site) haltAndReset(ctx context.Context, wire *tcpproxy.Proxy, random *
 // haltAll is a network that is gone for longer than a lease.
 func (at *Site) haltAll(ctx context.Context, wire *tcpproxy.Proxy, random *rand.Rand) {
 	wire.Halt()
-	_ = pause.For(ctx, at.longerThanALease(random))
+	_ = sleep.Context(ctx, at.longerThanALease(random))
 	wire.Resume()
 }
 
 // slowDown is a network that takes its time.
 func (at *Site) slowDown(ctx context.Context, wire *tcpproxy.Proxy, random *rand.Rand) {
 	wire.Delay(20*time.Millisecond + upTo(random, 80*time.Millisecond))
-	_ = pause.For(ctx, at.Lease)
+	_ = sleep.Context(ctx, at.Lease)
 	wire.Delay(0)
 }
 

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/pause"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // Process is this program as a part of the service, one process after the other: as
@@ -133,7 +133,7 @@ func (p *Process) Healthy(ctx context.Context) error {
 		if resp, err := client.Do(req); err == nil {
 			return resp.Body.Close()
 		}
-		if err := pause.For(ctx, 5*time.Millisecond); err != nil {
+		if err := sleep.Context(ctx, 5*time.Millisecond); err != nil {
 			return fmt.Errorf("%s does not come up: %w", p.args[0], err)
 		}
 	}

@@ -1,6 +1,6 @@
-// Package rounds measures contenders beside each other, for benchmarks whose ratios must
+// Package interleave measures contenders beside each other, for benchmarks whose ratios must
 // mean something on a machine that others use too.
-package rounds
+package interleave
 
 import (
 	"slices"

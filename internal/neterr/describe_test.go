@@ -1,4 +1,4 @@
-package netfail
+package neterr
 
 import (
 	"context"
@@ -49,8 +49,8 @@ func TestDescribe(t *testing.T) {
 	}{
 		{"nil: nothing", nil, ""},
 		{"unknown text: its type", errors.New("GET https://a.test/" + secret), "*errors.errorString (not shown)"},
-		{"unknown type: its type", &fetchError{text: secret}, "*netfail.fetchError (not shown)"},
-		{"unknown type with a cause: both", &fetchError{secret, io.EOF}, "*netfail.fetchError: EOF"},
+		{"unknown type: its type", &fetchError{text: secret}, "*neterr.fetchError (not shown)"},
+		{"unknown type with a cause: both", &fetchError{secret, io.EOF}, "*neterr.fetchError: EOF"},
 		{"fmt.Errorf: its cause", fmt.Errorf("https://a.test/%s: %w", secret, io.EOF), "EOF"},
 		{"fmt.Errorf with two causes: both", fmt.Errorf("%w, %w: %s", io.EOF, syscall.ECONNRESET, secret), "EOF; connection reset by peer"},
 		{"errors.Join: its parts", errors.Join(errors.New(secret), io.EOF), "*errors.errorString (not shown); EOF"},
@@ -58,7 +58,7 @@ func TestDescribe(t *testing.T) {
 		{"own text: as it is", New("all is lost"), "all is lost"},
 		{"own request error: as it is", fmt.Errorf("%w: ContentLength 5 with nil Body", ErrMalformed), "invalid request: ContentLength 5 with nil Body"},
 		{"around an own one: its text", fmt.Errorf("%s: %w", secret, fmt.Errorf("%w: nil Request", ErrMalformed)), "invalid request: nil Request"},
-		{"reason and cause: both", With(New("reason"), &fetchError{text: secret}), "reason: *netfail.fetchError (not shown)"},
+		{"reason and cause: both", With(New("reason"), &fetchError{text: secret}), "reason: *neterr.fetchError (not shown)"},
 		{"url.Error: its cause", &url.Error{Op: "Get", URL: "http://a?" + secret, Err: io.EOF}, "get: EOF"},
 		{"url.Error without a cause: its operation", &url.Error{Op: "Get", URL: "http://a?" + secret}, "get"},
 		{"url.Error with a text for its operation: its cause", &url.Error{Op: secret, URL: secret, Err: io.EOF}, "EOF"},
@@ -83,14 +83,14 @@ func TestDescribe(t *testing.T) {
 		{"very many: the first of them", errors.Join(slices.Repeat([]error{io.EOF}, 10_000)...), "EOF" + strings.Repeat("; EOF", 30)},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			require.Equal(t, row.want, Describe(row.err))
+			require.Equal(t, row.want, SafeText(row.err))
 		})
 	}
 	t.Run("very long: cut", func(t *testing.T) {
-		require.Equal(t, strings.Repeat("ä", 128)+"…", Describe(New(strings.Repeat("ä", 1000))))
+		require.Equal(t, strings.Repeat("ä", 128)+"…", SafeText(New(strings.Repeat("ä", 1000))))
 	})
 	t.Run("lines: one", func(t *testing.T) {
-		require.Equal(t, "a  b c d e", Describe(New("a\r\nb\x00c\x7fd\te")))
+		require.Equal(t, "a  b c d e", SafeText(New("a\r\nb\x00c\x7fd\te")))
 	})
 }
 
@@ -147,14 +147,14 @@ func FuzzDescribe(f *testing.F) {
 		for _, text := range []string{text + secret, secret + "\n" + text} {
 			for place, err := range holding(text) {
 				for _, err := range []error{err, fmt.Errorf("%s: %w", text, err)} {
-					got := Describe(err)
+					got := SafeText(err)
 					require.LessOrEqual(t, len(got), maxText+len("…"), place)
 					require.NotContains(t, got, "quoted", place)
 					require.NotContains(t, got, "\u2042", place)
 					for _, r := range got {
 						require.False(t, unicode.IsControl(r) && r < 0x80, "%s: %q", place, got)
 					}
-					_, _, _ = Malformed(err), NeverLeft(err), ForGood(err)
+					_, _, _ = Malformed(err), NotSent(err), Permanent(err)
 				}
 			}
 		}

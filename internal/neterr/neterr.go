@@ -1,4 +1,4 @@
-// Package netfail says what an error of net/http, net or crypto/tls means for the
+// Package neterr says what an error of net/http, net or crypto/tls means for the
 // request that met it: whether it was wrong by itself, whether it may have reached
 // the server, whether asking again could end otherwise, and what may be told of it
 // in a log. It is pure, and the one place that knows texts of net/http.
@@ -6,7 +6,7 @@
 // Errors are told apart by errors.As and errors.Is. Where net/http offers no type,
 // it is the beginning of the innermost error's text; these have not changed in ten
 // years and are pinned by tests against net/http.
-package netfail
+package neterr
 
 import (
 	"context"
@@ -100,7 +100,7 @@ func walk(err error, f func(error) bool) bool {
 // NeverLeft reports whether err proves that no byte of the request reached the
 // server: it could not be sent, the name was not resolved, the connection not
 // made, the TLS handshake not finished, or what comes before has failed.
-func NeverLeft(err error) bool {
+func NotSent(err error) bool {
 	return unsendable(err) || notDialled(err) || noHandshake(err) || SchemeMismatch(err) ||
 		refusedByProxy(err) || tokenRefusal(err) != nil
 }
@@ -141,7 +141,7 @@ func noAddress(err error) bool {
 
 // NoSuchHost reports whether the name does not exist. Resolvers also say so while
 // a zone is being changed, but asking again within seconds gets the cached answer.
-func NoSuchHost(err error) bool {
+func UnknownHost(err error) bool {
 	dns, ok := errors.AsType[*net.DNSError](err)
 	return ok && dns.IsNotFound && !dns.IsTemporary
 }

@@ -1,4 +1,4 @@
-package netfail
+package neterr
 
 import (
 	"crypto/x509"
@@ -47,7 +47,7 @@ const (
 //
 // These texts are shown: those of this module, of numbers and of types without fields,
 // and what harmless matches of a text of net/http, net or crypto/tls.
-func Describe(err error) string {
+func SafeText(err error) string {
 	d := description{left: maxErrors}
 	text := strings.ToValidUTF8(d.of(err), "")
 	if len(text) > maxText {
@@ -147,7 +147,7 @@ func own(err error) bool {
 	if slices.ContainsFunc(causesOf(err), func(err error) bool { return err == ErrMalformed || err == ErrMisconfigured }) {
 		return true
 	}
-	return elem(err).PkgPath() == strings.TrimSuffix(reflect.TypeFor[TextError]().PkgPath(), "/internal/netfail")
+	return elem(err).PkgPath() == strings.TrimSuffix(reflect.TypeFor[TextError]().PkgPath(), "/internal/neterr")
 }
 
 // wordless reports whether the type of err has no room for a text of somebody else: it is

@@ -1,4 +1,4 @@
-package netfail
+package neterr
 
 import (
 	"net/http"

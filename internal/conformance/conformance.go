@@ -1,8 +1,8 @@
-// Package contract tests what must hold of every http.RoundTripper that is wrapped
+// Package conformance tests what must hold of every http.RoundTripper that is wrapped
 // around another one: what http.RoundTripper's documentation asks for, and what
 // http.Client, httputil.ReverseProxy and other callers count on (DESIGN §4.1 to 6). It
 // is run over the Transport, and over whatever is put around one.
-package contract
+package conformance
 
 import (
 	"context"

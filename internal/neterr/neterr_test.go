@@ -1,4 +1,4 @@
-package netfail
+package neterr
 
 import (
 	"context"
@@ -160,8 +160,8 @@ func TestMeaning(t *testing.T) {
 			t.Run(row.name+how, func(t *testing.T) {
 				got := 0
 				for bit, holds := range map[int]bool{
-					malformed: Malformed(err), untrusted: Untrusted(err), unsent: NeverLeft(err), noHost: NoSuchHost(err),
-					scheme: SchemeMismatch(err), timeout: TimedOut(err), elsewhere: Elsewhere(err), forGood: ForGood(err),
+					malformed: Malformed(err), untrusted: Untrusted(err), unsent: NotSent(err), noHost: UnknownHost(err),
+					scheme: SchemeMismatch(err), timeout: TimedOut(err), elsewhere: FromIntermediary(err), forGood: Permanent(err),
 				} {
 					if holds {
 						got |= bit

@@ -1,5 +1,5 @@
-// Package hosts tells which hosts a rule is for.
-package hosts
+// Package hostmatch tells which hosts a rule is for.
+package hostmatch
 
 import (
 	"errors"

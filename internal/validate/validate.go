@@ -1,6 +1,6 @@
-// Package complaint says what is wrong with a configuration, all of it and each by the
+// Package validate says what is wrong with a configuration, all of it and each by the
 // name of its field: what cannot work, and what nobody can mean.
-package complaint
+package validate
 
 import (
 	"errors"
@@ -12,7 +12,7 @@ import (
 )
 
 // List is what is wrong. It is not safe for concurrent use.
-type List struct {
+type Errors struct {
 	// Of is what each complaint is: an error that it wraps, and begins with. It must be
 	// set.
 	Of error
@@ -21,17 +21,17 @@ type List struct {
 }
 
 // Err is all that was added, joined; nil: nothing is wrong.
-func (l *List) Err() error { return errors.Join(l.all...) }
+func (l *Errors) Err() error { return errors.Join(l.all...) }
 
 // Add complains of what is wrong.
-func (l *List) Add(wrong bool, what string) {
+func (l *Errors) Check(wrong bool, what string) {
 	if wrong {
 		l.all = append(l.all, fmt.Errorf("%w: %s", l.Of, what))
 	}
 }
 
 // Also adds somebody else's complaint; nil is none.
-func (l *List) Also(err error) {
+func (l *Errors) Append(err error) {
 	if err != nil {
 		l.all = append(l.all, err)
 	}
@@ -39,24 +39,24 @@ func (l *List) Also(err error) {
 
 // Unit complains of a time whose unit was forgotten: 5 is five nanoseconds. One, the least
 // there is, may be meant where 0 is the default.
-func (l *List) Unit(field string, d time.Duration) {
-	l.Add(d > 1 && d < time.Microsecond, fmt.Sprintf("%s is %v: its unit was forgotten", field, d))
+func (l *Errors) Duration(field string, d time.Duration) {
+	l.Check(d > 1 && d < time.Microsecond, fmt.Sprintf("%s is %v: its unit was forgotten", field, d))
 }
 
 // mostPercent is what no percentage exceeds: a number beyond it says that there is no cap.
 const mostPercent = 100
 
 // Share complains of a percentage: a share of all is at most 1.
-func (l *List) Share(field string, x float64) {
-	l.Add(x >= 10 && x <= mostPercent, fmt.Sprintf("%s is %v: a share of all, not a percentage, is at most 1", field, x))
+func (l *Errors) Ratio(field string, x float64) {
+	l.Check(x >= 10 && x <= mostPercent, fmt.Sprintf("%s is %v: a share of all, not a percentage, is at most 1", field, x))
 }
 
 // Header complains of the name of a header field that cannot be sent, or that means
 // something else.
-func (l *List) Header(field, name string) {
-	l.Add(!Token(name), field+" is not a field name")
+func (l *Errors) Header(field, name string) {
+	l.Check(!Token(name), field+" is not a field name")
 	name = textproto.CanonicalMIMEHeaderKey(name)
-	l.Add(slices.Contains(taken[:], name), field+" is "+name+", which means something else")
+	l.Check(slices.Contains(taken[:], name), field+" is "+name+", which means something else")
 }
 
 var taken = [...]string{ //nolint:gochecknoglobals // never written to

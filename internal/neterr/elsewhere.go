@@ -1,4 +1,4 @@
-package netfail
+package neterr
 
 import (
 	"context"
@@ -14,12 +14,14 @@ import (
 // Elsewhere reports whether err is of somebody on the way to the server, who
 // answered in its place: a proxy, a token endpoint, or a Base that says so
 // of itself. It tells nothing about the server.
-func Elsewhere(err error) bool { return marked(err) || refusedByProxy(err) || tokenRefusal(err) != nil }
+func FromIntermediary(err error) bool {
+	return marked(err) || refusedByProxy(err) || tokenRefusal(err) != nil
+}
 
 // ForGood reports whether err says by itself that asking again would end in the
 // same way: its Permanent method reports true, a proxy rejects the client, or a token
 // endpoint the credentials.
-func ForGood(err error) bool {
+func Permanent(err error) bool {
 	if token := tokenRefusal(err); token != nil && !token.mayPass() {
 		return true
 	}

@@ -1,4 +1,4 @@
-package rounds_test
+package interleave_test
 
 import (
 	"testing"
@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/resilienthttp/resilienthttp/internal/rounds"
+	"github.com/resilienthttp/resilienthttp/internal/interleave"
 )
 
 func TestQuantile(t *testing.T) {
@@ -26,7 +26,7 @@ func TestQuantile(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			assert.InDelta(t, row.want, rounds.Quantile(row.values, row.q), 0)
+			assert.InDelta(t, row.want, interleave.Quantile(row.values, row.q), 0)
 		})
 	}
 }
@@ -34,8 +34,8 @@ func TestQuantile(t *testing.T) {
 func TestTurns(t *testing.T) {
 	t.Parallel()
 	var order []string
-	contender := func(name string, took ...time.Duration) rounds.Contender {
-		return rounds.Contender{Name: name, Work: func() (int, time.Duration) {
+	contender := func(name string, took ...time.Duration) interleave.Contender {
+		return interleave.Contender{Name: name, Work: func() (int, time.Duration) {
 			order = append(order, name)
 			now := took[0]
 			took = took[1:]
@@ -43,12 +43,12 @@ func TestTurns(t *testing.T) {
 		}}
 	}
 	left := 3
-	rates := rounds.Turns(
+	rates := interleave.Turns(
 		func() bool { left--; return left >= 0 },
 		contender("ours", time.Second, 10*time.Second, time.Second), // in a slow round all are slow
 		contender("theirs", 2*time.Second, 20*time.Second, 4*time.Second),
 	)
 	assert.Equal(t, []string{"ours", "theirs", "theirs", "ours", "ours", "theirs"}, order)
 	assert.Equal(t, [][]float64{{100, 10, 100}, {50, 5, 25}}, rates)
-	assert.Equal(t, []float64{2, 2, 4}, rounds.Ratios(rates[0], rates[1]))
+	assert.Equal(t, []float64{2, 2, 4}, interleave.Ratios(rates[0], rates[1]))
 }

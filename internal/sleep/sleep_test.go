@@ -1,4 +1,4 @@
-package pause
+package sleep
 
 import (
 	"context"
@@ -18,10 +18,10 @@ func TestPause(t *testing.T) {
 		err         error
 		least, most time.Duration
 	}{
-		{"for", For, time.Minute, nil, 2 * time.Second, 2 * time.Second},
-		{"for, until it is over", For, time.Second, context.DeadlineExceeded, time.Second, time.Second},
-		{"about", About, time.Minute, nil, time.Second, 2 * time.Second},
-		{"about, until it is over", About, time.Millisecond, context.DeadlineExceeded, time.Millisecond, time.Millisecond},
+		{"for", Context, time.Minute, nil, 2 * time.Second, 2 * time.Second},
+		{"for, until it is over", Context, time.Second, context.DeadlineExceeded, time.Second, time.Second},
+		{"about", Jittered, time.Minute, nil, time.Second, 2 * time.Second},
+		{"about, until it is over", Jittered, time.Millisecond, context.DeadlineExceeded, time.Millisecond, time.Millisecond},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -36,5 +36,5 @@ func TestPause(t *testing.T) {
 			})
 		})
 	}
-	require.NoError(t, About(t.Context(), 0))
+	require.NoError(t, Jittered(t.Context(), 0))
 }

@@ -1,4 +1,4 @@
-package hosts
+package hostmatch
 
 import (
 	"net/url"

@@ -1,5 +1,5 @@
-// Package pause waits for a time or for a context, whichever ends first.
-package pause
+// Package sleep waits for a time or for a context, whichever ends first.
+package sleep
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 )
 
 // For waits for d. Where ctx ends before, it returns its error.
-func For(ctx context.Context, d time.Duration) error {
+func Context(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -21,4 +21,4 @@ func For(ctx context.Context, d time.Duration) error {
 
 // About waits as For does, for half of d to all of it, at random: so many that wait for
 // the same do not all ask at once.
-func About(ctx context.Context, d time.Duration) error { return For(ctx, d/2+rand.N(d/2+1)) }
+func Jittered(ctx context.Context, d time.Duration) error { return Context(ctx, d/2+rand.N(d/2+1)) }

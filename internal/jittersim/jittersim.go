@@ -1,4 +1,4 @@
-// Package contest simulates clients that contend for one row, each with a backoff:
+// Package jittersim simulates clients that contend for one row, each with a backoff:
 // the experiment of Marc Brooker, "Exponential Backoff And Jitter", AWS
 // Architecture Blog, 2015
 // (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/).
@@ -11,7 +11,7 @@
 // |normal(10 ms, 2 ms)|. All start at once, and each is done when its one write
 // has succeeded: one client can succeed per version, so n clients contend for n
 // rounds.
-package contest
+package jittersim
 
 import (
 	"math"
