@@ -2,6 +2,7 @@ package resilienthttp
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptrace"
@@ -14,357 +15,398 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
 )
 
-// attempt is one copy of the request on its way. It is at once the state of its
-// context and of its response's body, seen through attemptContext, responseBody
-// and upgradedBody, so that all of it is one allocation.
+// attempt is one request of a call. It is also the state of its context and of the body of
+// its response (see attemptContext, responseBody and upgradedBody), in one allocation.
 type attempt struct {
-	call      *call
-	fate      fate
-	ending    ending        // how far its end has come
-	handed    bool          // Base has the request, and with it the duty to close its body
-	untouched bool          // the server has certainly done no work for it
-	beside    bool          // another copy is under way: it waits at no gate
-	flying    bool          // Base has it, and it has no outcome yet
-	through   bool          // its outcome was there before the race was over; under the race's lock
-	announced chan struct{} // closed when the hooks know of it; nil: they need not
-	reach     atomic.Uint32 // how far Base came with it, where somebody looks: see watch
-	record    Attempt
+	call       *call
+	end        endReason
+	stage      stage
+	sent       bool          // Base has the request, and must close its body
+	noWork     bool          // the server has done no work for it
+	concurrent bool          // it was sent beside another attempt, and waits at no gate
+	inFlight   bool          // Base has it, and it has no outcome yet
+	inTime     bool          // it had its outcome before the race was over; guarded by call.mu
+	endsCall   bool          // the call's context ends with it
+	reached    atomic.Uint32 // how far Base came with it: see watch
+	announced  chan struct{} // closed when the hooks know of it; nil: they need not
+	record     Attempt
+	deadline   time.Time // the earlier of the call's and its own; zero: none
 
-	request http.Request
+	request http.Request // as Base gets it
 
-	ctx         context.Context // its lifetime; Base sees it through attemptContext
-	cancel      context.CancelCauseFunc
-	hedgedAfter time.Duration      // when a hedge was to be sent; 0: never
-	prepaid     retrybudget.Permit // the budget's, for the retry of one that is ended early
-	deadline    time.Time          // the earlier of the call's and the attempt's own; zero: none
-	plan        plan               // what is to be done if it takes long
-	upload      upload             // which puts that off
-	round       *race              // it and its copies
-	own         race               // the same, where the call's goroutine makes the attempt
+	circuit circuit.Permit
+	quota   *quota.Permit      // nil: no quota is known
+	paid    retrybudget.Permit // by the budget or the hedges, for a retry or a copy
+	prepaid retrybudget.Permit // for the retry after AdaptiveTimeout cuts it
+	askedTo time.Duration      // how long the server asks to wait; negative: it does not ask
 
-	permit circuit.Permit
-	paid   retrybudget.Permit // the budget's or the hedges', for a retry or a copy
-	hedged *hedgeScope        // of a hedge
-	ticket quota.Permit       // of the rate limit
-	asked  time.Duration      // how long the server asks to wait; negative: it did not ask
+	timers attemptTimers
+	race   *race        // it and its copies; nil: there is no copy. Guarded by call.mu
+	upload bodyProgress // of its request body
 
-	body     io.ReadCloser           // the response's
-	closed   atomic.Bool             // body is
-	released atomic.Bool             // its lifetime has ended
-	hangUp   context.CancelCauseFunc // and with it the call's; nil: the call goes on, or needs none
-	silence  *time.Timer             // of the read timeout
+	body      io.ReadCloser // of the response
+	closed    atomic.Bool   // body is
+	released  atomic.Bool   // its context has ended
+	life      atomic.Pointer[lifetime]
+	readTimer *time.Timer // of Policy.ReadTimeout
 }
 
-// ending is how far the end of an attempt has come.
-type ending uint8
+// stage is how far an attempt has come.
+type stage uint8
 
 const (
-	endingNot  ending = iota
-	endingTold        // the gates were told what came of it
-	endingOver        // settle, or abandon, is through
+	stageOpen     stage = iota
+	stageReported       // the gates have its result
+	stageOver           // it holds nothing any more
 )
 
-// prepare takes an attempt through the gates and dresses it for the way:
-// breaker, rate limit, timeout, headers, body. What it took is given back when
-// it fails; when it succeeds, exchange must follow.
-func (c *call) prepare(a *attempt) *Error {
-	if a.round == nil {
-		a.round, a.own.first = &a.own, a
-	}
-	now, err := c.enter(a)
-	if err != nil {
-		return err
-	}
-	if err := c.dress(a, now); err != nil {
-		a.abandon()
-		return err
-	}
-	return nil
-}
+// endReason is how an attempt ended, as far as status and error do not say it.
+type endReason uint8
 
-// enter passes the gates, and returns the time at which it did.
-func (c *call) enter(a *attempt) (time.Time, *Error) {
+const (
+	endResponse endReason = iota
+	endError              // of Base
+	endTimeout            // the attempt's own
+	endDeadline           // of the call
+	endCanceled           // by the caller
+	endSuperseded         // another copy had its response first
+)
+
+// prepare takes an attempt through the gates, in order: breaker, rate limit, deadline. Then
+// it makes the request. It holds nothing if it fails, and exchange must follow if not.
+func (c *call) prepare(a *attempt) *Error {
 	now := c.start
 	if a != &c.first || c.config.scope != nil || c.idempotency.NewKey != nil {
-		now = time.Now() // who plans for long does so at his own expense
+		now = time.Now() // the caller's functions may have taken long
 	}
-	if err := c.passBreaker(a, now); err != nil {
-		return now, err
+	err := c.passBreaker(a, now)
+	if err == nil {
+		now, err = c.passRateLimit(a, now)
 	}
-	if err := c.rateLimit.enter(a, now); err != nil {
-		a.cancelGates(now)
-		return now, err
+	if err == nil {
+		err = c.makeRequest(a, now)
 	}
-	if !a.ticket.Waited {
-		return now, nil
+	if err != nil {
+		a.abandon()
 	}
-	// The breaker may have opened while this attempt stood in line, and a probe's
-	// lease may have run out: ask it again, with the turn in hand.
-	now = time.Now()
-	a.cancelPermit(now)
-	if err := c.passBreaker(a, now); err != nil {
-		a.cancelGates(now)
-		return now, err
-	}
-	return now, nil
+	return err
 }
 
-// cancelGates gives back what the gates gave, once.
-func (a *attempt) cancelGates(now time.Time) {
-	a.cancelPermit(now)
-	a.ticket.Cancel(now)
-	a.ticket = quota.Permit{}
-}
-
-func (a *attempt) cancelPermit(now time.Time) {
-	a.permit.Cancel(now)
-	a.permit = circuit.Permit{}
-}
-
-func (c *call) passBreaker(a *attempt, now time.Time) *Error {
-	permit, notBefore, change := c.circuits().Admit(c.classKey(), now, a != &c.first)
-	a.permit = permit
-	c.breakerChanged(change)
-	if !notBefore.IsZero() {
-		return &Error{Reason: ErrBreakerOpen, NotBefore: notBefore}
+// makeRequest plans the timers of the attempt, and makes its request.
+func (c *call) makeRequest(a *attempt, now time.Time) *Error {
+	a.record.Start, a.deadline = now, c.deadline
+	if !a.concurrent {
+		a.record.QueueWait = now.Sub(c.recorded)
 	}
-	return nil
-}
-
-// dress makes the request of the attempt, and sets its timer.
-func (c *call) dress(a *attempt, now time.Time) *Error {
-	a.record.Start = now
-	if !a.beside { // which does not wait
-		a.record.QueueWait = now.Sub(c.accounted)
-	}
-	c.schedule(a, now)
+	c.planTimers(a, now)
 	header := c.header
-	if c.telling {
-		told, ok := c.config.deadline.header(header, a.deadline, now)
-		if !ok {
+	if c.sendsDeadline {
+		var ok bool
+		if header, ok = c.config.deadline.header(header, a.deadline, now); !ok {
 			return &Error{Reason: ErrDeadline}
 		}
-		header = told
 	}
 	body, err := c.bodyFor(a)
 	if err != nil {
 		return err
 	}
-	a.begin()
 	a.request = *c.request.WithContext(a.watch())
-	if c.hedge != nil || a.beside {
-		// Two copies may be under way at once, and one after the call is over.
+	if c.hedge != nil || a.concurrent {
+		// Two copies may be in flight at once, and one after the call.
 		url := *a.request.URL
 		a.request.URL, header = &url, cloneHeader(header)
 	}
-	a.request.Header = header
-	a.request.Body = body
+	a.request.Header, a.request.Body = header, body
 	a.request.Cancel = nil    // the context has it
-	a.request.RequestURI = "" // a server's request that is passed on, by ReverseProxy say
+	a.request.RequestURI = "" // set in a server's request that ReverseProxy sends on
 	a.record.Request = &a.request
-	a.start()
+	a.startTimer()
 	return nil
 }
 
-// bodyFor is the body that the attempt sends: the caller's the first time, then what
-// was asked of GetBody before the retry's wait, and one of its own for a copy. One that
-// may be long on its way is watched, where the attempt has a timer.
-func (c *call) bodyFor(a *attempt) (io.ReadCloser, *Error) {
-	body := c.request.Body
-	switch {
-	case a == &c.first || !c.hasBody():
-	case a.beside:
-		fresh, err := c.freshBody()
-		if err != nil {
-			return nil, &Error{Reason: ErrNotReplayable, Err: err}
-		}
-		body = fresh
-	default:
-		body, c.more.body = c.more.body, nil
-	}
-	if c.longUpload() && (a.plan.cut > 0 || a.plan.again > 0) {
-		body = a.upload.counted(body, a.record.Start)
-	}
-	return body, nil
-}
-
-// hasBody reports whether the request has one that each attempt needs anew.
-func (c *call) hasBody() bool { return c.request.Body != nil && c.request.Body != http.NoBody }
-
-// freshBody is one of GetBody's.
-func (c *call) freshBody() (io.ReadCloser, error) {
-	fresh, err := c.request.GetBody()
-	if err == nil && (fresh == nil || fresh == http.NoBody) {
-		err = neterr.New("it returned no body")
-	}
-	if err != nil {
-		if fresh != nil {
-			_ = fresh.Close()
-		}
-		return nil, err
-	}
-	return fresh, nil
-}
-
+// The stages of an attempt in Base, as far as a trace shows them.
 const (
 	reachedDial uint32 = 1 // Base has asked for a connection
-	reachedConn uint32 = 2 // and has had one
+	reachedConn uint32 = 2 // and has got one
 )
 
-// watch is the context that Base gets. Where a failure has to be proven harmless
-// before the request may be repeated, it has an eye on whether there ever was a
-// connection: of an EOF, a reset or a timeout, the error does not tell whether it
-// came in the TLS handshake or after.
+// watch returns the context for Base. If a retry needs proof that nothing was sent, it also
+// records whether there was a connection: an EOF, a reset or a timeout does not say whether
+// it came in the TLS handshake or later.
 func (a *attempt) watch() context.Context {
 	ctx := (*attemptContext)(a)
 	if c := a.call; c.repeatable() || c.single || !c.native {
 		return ctx
 	}
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GetConn: func(string) { a.reach.CompareAndSwap(0, reachedDial) },
-		GotConn: func(httptrace.GotConnInfo) { a.reach.Store(reachedConn) },
+		GetConn: func(string) { a.reached.CompareAndSwap(0, reachedDial) },
+		GotConn: func(httptrace.GotConnInfo) { a.reached.Store(reachedConn) },
 	})
 }
 
-// exchange makes a prepared attempt, with copies beside it where it takes long. What
-// comes of it is the call's outcome so far.
+// exchange sends a prepared attempt, and copies beside it if it is slow. The first response
+// that needs no retry, or else the last failure, is the call's outcome so far.
 func (c *call) exchange(a *attempt) {
-	hedged := c.hedging()
+	hedges := c.hedges()
 	if a == &c.first {
-		c.budget.called(c.scopeKey(), a.record.Start)
-		hedged.called(c.hedge, a.record.Start)
+		c.record.deposit(c, a.record.Start)
+		hedges.called(c.hedge, a.record.Start)
 	} else {
-		more := c.further()
-		a.paid, more.token = more.token, retrybudget.Permit{} // what it paid for is being sent
-		more.sent = append(more.sent, a)
+		a.paid, c.retries.permit = c.retries.permit, retrybudget.Permit{}
+		c.retries.sent = append(c.retries.sent, a)
 	}
-	defer a.own.abandon() // where Base or a hook panics, or ends its goroutine
 	a.send()
-	c.last = a.own.decide()
-	now := time.Now()
-	a.paid.Done(c.last.answered())
-	c.account(a, now)
-	hedged.observe(c.hedge, a)
+	c.last = a
+	if a.race != nil {
+		c.last = a.race.outcome()
+	}
+	a.paid.Done(c.last.succeeded())
+	c.recordTime(a)
+	hedges.observe(c.hedge, a)
 }
 
-// account notes until when the call's time is accounted for: to the end of the
-// attempt, and of the wait for copies beside it.
-func (c *call) account(a *attempt, now time.Time) {
-	c.accounted, c.waited = a.record.Start.Add(a.record.Latency), 0
-	if !a.own.waited && len(a.own.copies) == 0 {
-		return
-	}
-	a.record.RetryWait, c.accounted = max(now.Sub(c.accounted), 0), now
-	if c.last == a {
-		c.waited = a.record.RetryWait
-	}
-}
-
-// rest puts the time since the last attempt's end, after which nothing was sent any
-// more, where Call.Latency finds it: Wait of what is last in the record is not a part
-// of that.
-func (c *call) rest() {
-	if n := len(c.sent()); n > 0 && c.last != c.sent()[n-1] { // copies stand behind it
-		c.last.record.RetryWait = c.waited
-	} else {
-		c.queued += c.waited
-	}
-	c.waited = 0
-}
-
-// send makes the attempt and records what came of it.
+// send gives the attempt to Base, and observes the outcome.
 func (a *attempt) send() {
-	defer a.abandon() // where Base or a hook panics, or ends its goroutine
 	a.announce()
-	a.handed = true
-	a.fly()
-	resp, err := a.call.base.RoundTrip(&a.request)
-	a.settle(resp, err)
+	a.sent, a.inFlight = true, true
+	a.call.record.inFlight.Add(1)
+	a.observe(a.call.base.RoundTrip(&a.request))
 }
 
-// announce tells the hooks that the attempt is on its way.
+// announce calls the AttemptStart hooks.
 func (a *attempt) announce() {
 	if a.announced != nil {
 		defer close(a.announced)
 	}
-	if a.call.tracing() {
+	if a.call.traced {
 		a.call.traceAttempt(attemptStart, &a.record)
 	}
 }
 
-// abandon gives back what an attempt holds that did not come to its end.
+// observe takes the outcome from Base, reports it to the gates, and classifies it.
+func (a *attempt) observe(resp *http.Response, err error) {
+	c, now := a.call, time.Now()
+	a.leaveFlight()
+	a.stopTimer()
+	a.passPrepaid()
+	a.record.Latency = now.Sub(a.record.Start)
+	if resp, err = a.oneOf(resp, err); err != nil {
+		a.release()
+		a.end, err = a.translate(err, now)
+	}
+	a.record.Response, a.record.Err = resp, err
+	a.record.notSent = a.wasNotSent()
+
+	// Base's error and body are asked before the gates have the result: they may panic, and
+	// abandon then returns the permits.
+	info := parseResponse(resp, now, c.rateLimit.IgnoreHeaders)
+	if info.prefix, info.read = a.readPrefix(resp); info.read {
+		now = time.Now()
+		a.record.Latency = now.Sub(a.record.Start)
+	}
+	result := circuit.Result{Outcome: a.breakerOutcome(), Took: a.record.Latency, TimeOut: a.timedOut(), Retry: a != &c.first}
+	a.recordOutcome(result.Outcome, now)
+	a.stage = stageReported
+	a.reportQuota(&info, now)
+	c.breakerChanged(a.circuit.Done(result, now))
+	a.classify(&info)
+	if resp != nil {
+		a.adopt(resp)
+	}
+	if c.traced && !a.concurrent {
+		c.traceAttempt(attemptDone, &a.record)
+	}
+	a.stage = stageOver
+}
+
+// leaveFlight counts the attempt as no longer in flight.
+func (a *attempt) leaveFlight() {
+	if a.inFlight {
+		a.inFlight = false
+		a.call.record.inFlight.Add(-1)
+	}
+}
+
+// oneOf holds Base to its contract: one of response and error.
+func (a *attempt) oneOf(resp *http.Response, err error) (*http.Response, error) {
+	if resp != nil && err == nil {
+		if cause := a.cause(); cause == ErrAttemptTimeout || cause == errSuperseded {
+			err = cause // it ended at the same moment, and its body can no longer be read
+		}
+	}
+	if err != nil && resp != nil {
+		if resp.Body != nil {
+			_ = resp.Body.Close()
+		}
+		resp = nil
+	}
+	if err == nil && resp == nil {
+		err = errBrokenBase
+	}
+	return resp, err
+}
+
+// translate finds what ended the attempt: its own timeout, the call's deadline, the caller,
+// another copy, or the network. Base has words of its own for each; the error has both.
+func (a *attempt) translate(err error, now time.Time) (endReason, error) {
+	c := a.call
+	gone := c.ctx.Err()
+	switch cause := a.cause(); {
+	case cause == errSuperseded:
+		return endSuperseded, neterr.With(errSuperseded, err)
+	case cause == ErrAttemptTimeout:
+		if gone == nil && errors.Is(err, context.Canceled) {
+			// A context derived from the attempt's calls the timeout a cancellation.
+			err = neterr.New(neterr.SafeText(err))
+		}
+		return endTimeout, neterr.With(ErrAttemptTimeout, err)
+	case errors.Is(gone, context.DeadlineExceeded):
+		return endDeadline, neterr.With(gone, err)
+	case gone != nil:
+		return endCanceled, neterr.With(gone, err)
+	case a.deadline.IsZero() || now.Before(a.deadline) || !neterr.TimedOut(err):
+		if neterr.SchemeMismatch(err) {
+			// http.Client knows it only as the bare error of net/http.
+			err = neterr.With(http.ErrSchemeMismatch, err)
+		}
+		return endError, err
+	}
+	// Base has seen the deadline pass before the timer fired.
+	if a.deadline.Equal(c.deadline) {
+		return endDeadline, neterr.With(context.DeadlineExceeded, err)
+	}
+	return endTimeout, neterr.With(ErrAttemptTimeout, err)
+}
+
+// succeeded reports whether the attempt got a response that ends the call.
+func (a *attempt) succeeded() bool { return a.end == endResponse && !a.record.Verdict.retryable() }
+
+// abandon releases what an attempt holds that did not come to its end.
 func (a *attempt) abandon() {
-	if a.ending == endingOver {
+	if a.stage == stageOver {
 		return
 	}
-	told := a.ending == endingTold
-	a.ending = endingOver
-	a.land()
-	if !told {
-		a.cancelGates(time.Now())
-		a.hush()
+	if a.stage == stageOpen {
+		a.returnPermits(time.Now())
 	}
+	a.stage = stageOver
+	a.leaveFlight()
+	a.stopTimer()
 	if resp := a.record.Response; resp != nil {
 		if resp.Body != nil {
 			_ = resp.Body.Close()
 		}
 		a.record.Response = nil
 	}
-	if !a.handed && a != &a.call.first {
+	if !a.sent && a != &a.call.first {
 		closeRequestBody(&a.request)
 	}
 	a.release()
 }
 
-// release ends the attempt's context and with it everything that Base still
-// does for it. It may be called more than once, by the reader of a body and its
-// closer at the same time.
+// returnPermits cancels the permits of the gates.
+func (a *attempt) returnPermits(now time.Time) {
+	a.circuit.Cancel(now)
+	a.circuit = circuit.Permit{}
+	if a.quota != nil {
+		a.quota.Cancel(now)
+		a.quota = nil
+	}
+}
+
+// release ends the attempt's context, and with it all that Base still does for the attempt.
+// It may be called more than once, and by several goroutines.
 func (a *attempt) release() {
 	if a.released.Swap(true) {
 		return
 	}
-	if a.cancel != nil {
-		a.end(nil)
+	if life := a.life.Load(); life != nil {
+		life.cancel(nil)
 	}
-	if a.hangUp != nil {
-		a.hangUp(nil)
+	if a.endsCall {
+		a.call.cancel(nil)
 	}
 }
 
-// settle takes the outcome from Base: it tells the gates, and classifies.
-func (a *attempt) settle(resp *http.Response, err error) {
-	c, now := a.call, time.Now()
-	a.land()
-	a.hush()
-	a.handOn()
-	a.record.Latency = now.Sub(a.record.Start)
-	resp, err = a.outcome(resp, err)
-	if err != nil {
-		a.release()
-		a.fate, err = a.translate(err, now)
-	}
-	a.record.Response, a.record.Err = resp, err
-	a.record.unsent = a.neverSent()
+// lifetime is the context of an attempt. It is made when something needs it: to derive a
+// context costs more than all else that a call without a network does.
+type lifetime struct {
+	context.Context
 
-	// All that is asked of Base's error and body comes before the gates are told: they
-	// may panic, and then abandon gives back what the gates gave.
-	said := readAnswer(resp, now, c.rateLimit.IgnoreHeaders)
-	if said.beginning, said.looked = a.peek(resp); said.looked {
-		now = time.Now()
-		a.record.Latency = now.Sub(a.record.Start)
+	cancel context.CancelCauseFunc
+}
+
+func (a *attempt) lifetime() *lifetime {
+	if life := a.life.Load(); life != nil {
+		return life
 	}
-	heard := a.heard(&said)
-	result := circuit.Result{Outcome: a.breakerOutcome(), Took: a.record.Latency, TimeOut: a.timedOut(), Retry: a != &c.first}
-	a.seeEnd(result.Outcome, now)
-	a.ending = endingTold
-	a.ticket.Done(&heard, now)
-	c.breakerChanged(a.permit.Done(result, now))
-	a.classify(&said)
-	if resp != nil {
-		a.adopt(resp)
+	ctx, cancel := context.WithCancelCause(a.call.ctx)
+	if !a.life.CompareAndSwap(nil, &lifetime{ctx, cancel}) {
+		cancel(nil) // another goroutine was first
+	} else if a.released.Load() {
+		cancel(nil)
 	}
-	if c.tracing() && !a.beside {
-		c.traceAttempt(attemptDone, &a.record)
+	return a.life.Load()
+}
+
+// endWith ends the attempt's context with a cause, if it has not ended.
+func (a *attempt) endWith(cause error) { a.lifetime().cancel(cause) }
+
+// cause is why the attempt's context has ended; nil: it has not, or nothing has asked for it.
+func (a *attempt) cause() error {
+	if life := a.life.Load(); life != nil {
+		return context.Cause(life)
 	}
-	a.ending = endingOver
+	return nil
+}
+
+// attemptContext is the context that Base gets. It ends with the attempt, has the attempt's
+// deadline, leads to the attempt, and tells a Transport inside that retries have an owner.
+// Package context finds the cancelCtx behind it, by Value and Done, so that a context that
+// Base derives needs no goroutine.
+type attemptContext attempt
+
+type attemptKey struct{}
+
+var _ context.Context = (*attemptContext)(nil)
+
+// Deadline implements context.Context.
+func (a *attemptContext) Deadline() (time.Time, bool) { return a.deadline, !a.deadline.IsZero() }
+
+// Done implements context.Context.
+func (a *attemptContext) Done() <-chan struct{} { return (*attempt)(a).lifetime().Done() }
+
+// Err implements context.Context.
+func (a *attemptContext) Err() error {
+	life := a.life.Load()
+	switch {
+	case life != nil:
+		err := life.Err()
+		if err != nil && context.Cause(life) == ErrAttemptTimeout {
+			return context.DeadlineExceeded
+		}
+		return err
+	case a.released.Load():
+		return context.Canceled
+	}
+	return a.call.ctx.Err()
+}
+
+// Value implements context.Context.
+func (a *attemptContext) Value(key any) any {
+	switch key.(type) {
+	case optionsKey:
+		if a.call.ownsRetries || a.call.options.owned {
+			return nestedOptionsOwned
+		}
+		return nestedOptions
+	case callKey:
+		return a.call
+	case attemptKey:
+		return (*attempt)(a)
+	}
+	if life := a.life.Load(); life != nil {
+		return life.Value(key)
+	}
+	return a.call.ctx.Value(key)
 }

@@ -6,35 +6,20 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/circuit"
-	"github.com/resilienthttp/resilienthttp/internal/scope"
 )
 
 // Breaker is a circuit breaker: it rejects calls to a server that only fails, so that the
 // callers need not wait and the server can recover. Each scope, by default a host, has a
 // circuit for each [Priority].
 //
-//   - Closed: requests are sent, and the circuit opens when FailureRatio of at least
-//     MinRequests results in the Window are failures, or all of at least five over two
-//     seconds and not by chance. Attempts in flight count as successes.
-//   - Open: requests are rejected for Cooldown, or for twice the latency of the failure, at
-//     most 1 s. This doubles each time that the circuit opens again, up to eight times that
-//     latency and up to MaxCooldown. Up to a quarter is added at random.
-//   - Half-open: as many probes as Probes are sent, none of them a retry. The circuit opens
-//     again if FailureRatio of them fail, and closes otherwise. A probe without a result
-//     after one cooldown frees its slot.
-//   - Closed after slow failures (100 ms or more, and twice the usual latency): requests in
-//     flight are limited, and the limit grows as responses succeed (slow start).
-//
-// Failures are responses of 500 and above, transport errors, attempt timeouts, and the
-// call's own deadline if the attempt had far longer than usual. Other responses are
-// successes. A 429 counts for nothing while the circuit is closed, and as a success of a
-// probe. A call that the caller cancels counts for nothing, and neither does a result that
-// arrives after the circuit has changed.
+// It opens when FailureRatio of at least MinRequests results in the Window are failures, or
+// all of at least five over two seconds and not by chance. After a cooldown it sends Probes
+// and closes again if fewer than FailureRatio of them fail. After slow failures it limits the
+// requests in flight, until responses succeed (slow start). See docs/defaults.md.
 //
 // The zero value has the defaults below. A Breaker is safe for concurrent use, may be shared
 // by Transports, and must not be modified or copied after its first use. It keeps some 4096
-// circuits, those that are not closed before others; a forgotten one begins anew, closed.
-// See docs/defaults.md.
+// circuits, and forgets closed ones first.
 type Breaker struct {
 	// FailureRatio is the ratio of failures at which a circuit opens. It is high because
 	// retries help more than rejections where some calls succeed. Zero means 0.9. A negative
@@ -110,22 +95,17 @@ type BreakerChange struct {
 	At       time.Time
 }
 
-// State returns the state of the circuit of a scope, for dashboards and health
-// checks. Each priority has a circuit of its own: those of calls that are not of
-// PriorityDefault are named "scope;batch" and "scope;critical". A circuit whose cooldown
-// is over is half-open, even before the next request. State changes nothing: an unknown
-// scope is closed, and stays unknown.
-func (b *Breaker) State(name string) BreakerState {
+// State returns the state of the circuit of a scope. The circuits of other priorities are
+// named "scope;batch" and "scope;critical". A circuit whose cooldown is over is half-open,
+// even before the next request. State changes nothing: an unknown scope is closed, and stays
+// unknown. It is safe for concurrent use.
+func (b *Breaker) State(scope string) BreakerState {
 	now := time.Now()
-	engine, key := b.withDefaults(now), scope.Key{Name: name}
-	if engine.Status(key, now).Since.IsZero() { // else that is the scope's own name
-		key = keyNamed(name)
-	}
-	return BreakerState(engine.State(key, now))
+	return BreakerState(b.circuits(now).Find(parseScope(scope)).State(now))
 }
 
-// withDefaults is the engine, made of the fields as they were at first use.
-func (b *Breaker) withDefaults(now time.Time) *circuit.Breaker {
+// circuits returns the engine, made from the fields at the first use.
+func (b *Breaker) circuits(now time.Time) *circuit.Breaker {
 	b.once.Do(func() {
 		b.engine = circuit.New(circuit.Rules{
 			FailureRatio: b.FailureRatio, MinRequests: b.MinRequests, Window: b.Window,
@@ -135,19 +115,32 @@ func (b *Breaker) withDefaults(now time.Time) *circuit.Breaker {
 	return b.engine
 }
 
+// passBreaker asks the circuit for a permit.
+func (c *call) passBreaker(a *attempt, now time.Time) *Error {
+	permit, rejection := c.record.circuit.Admit(now, a != &c.first)
+	if rejection != nil {
+		return &Error{Reason: ErrBreakerOpen, NotBefore: rejection.NotBefore}
+	}
+	a.circuit = permit
+	if permit.Change != nil {
+		c.breakerChanged(permit.Change)
+	}
+	return nil
+}
+
 // breakerChanged reports a change, if there was one, to OnChange and then to the hooks of
 // the call that caused it. No lock is held.
 func (c *call) breakerChanged(change *circuit.Change) {
 	if change == nil {
 		return
 	}
-	told := BreakerChange{Scope: suffixed(change.Key), From: BreakerState(change.From), To: BreakerState(change.To), At: change.At}
+	event := BreakerChange{Scope: scopeName(change.Key), From: BreakerState(change.From), To: BreakerState(change.To), At: change.At}
 	if c.breaker.OnChange != nil {
-		c.breaker.OnChange(told)
+		c.breaker.OnChange(event)
 	}
 	c.eachTrace(func(t *Trace) {
 		if t.BreakerChange != nil {
-			t.BreakerChange(told)
+			t.BreakerChange(event)
 		}
 	})
 }

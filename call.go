@@ -4,167 +4,150 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/circuit"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/priority"
-	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
 	"github.com/resilienthttp/resilienthttp/internal/scope"
 )
 
-// call is one RoundTrip: what its attempts have in common. The first attempt
-// lives in it, so that a call which needs no second one is one allocation.
+// call is one RoundTrip: the state that its attempts share. It contains the first attempt,
+// so that a call with one attempt is one allocation.
 type call struct {
 	*config
-	ctx        context.Context         // the caller's
-	hangUp     context.CancelCauseFunc // ends it, where it is a child of the caller's; nil: it is not
-	request    *http.Request           // the caller's: read, never written
-	header     http.Header             // what every attempt sends; the caller's own map when nothing is added
-	scope      string
-	seen       *scopeRecord // of the scope
-	key        string
-	number     int // of the attempts begun, hedges not among them; in a race under its lock
-	options    *options
-	deadline   time.Time // zero: none
-	start      time.Time
-	accounted  time.Time     // until when the call's time is: see Attempt.QueueWait
-	waited     time.Duration // of that, since the end of last
-	queued     time.Duration
-	single     bool // another layer owns retries
-	telling    bool // attempts bear a deadline header
-	finished   bool
-	refused    bool        // by a gate, in the end
-	followed   atomic.Bool // a redirect that it was answered with: that request has the key
-	depth      uint8       // of calls of this Transport around this one
-	ownKey     bool        // key is the caller's own
-	scopeFails bool        // when it began, the last call of the scope had failed, and nothing has succeeded since
-	repeated   bool        // an outer layer sends the request again
-	priority   Priority
 
-	last    *attempt // the one whose outcome is the call's so far; nil: none was sent
-	failure *Error   // why the call ends without a response
-	more    *further // nil as long as one attempt was enough
+	request *http.Request           // the caller's, never modified
+	ctx     context.Context         // the caller's, which also ends with Request.Cancel
+	cancel  context.CancelCauseFunc // of ctx if it was made for Request.Cancel; else nil
+	options *callOptions
+	policy  *Policy // the context's, or the Transport's
+	scope   string
+	record  *record
+	header  http.Header // of every attempt; the caller's own map if nothing is added
+	key     string      // idempotency key; "": none
+
+	start    time.Time
+	deadline time.Time // zero: none
+	number   int       // of the attempts begun, without hedges; guarded by mu while a race runs
+	priority Priority
+	depth    uint8 // of calls of this Transport around this one
+
+	single        bool // another layer owns the retries
+	repeated      bool // an outer layer sends the same request again
+	ownKey        bool // the caller chose the key
+	sendsDeadline bool // attempts have a deadline header
+	scopeFails    bool // the last call of the scope had failed when this one began
+	traced        bool // a hook is set
+	rejected      bool // a gate has ended the call
+	finished      bool
+	redirected    atomic.Bool // the key was used for the redirect that the response asked for
+
+	recorded  time.Time     // the end of the time that the attempts' records contain
+	waited    time.Duration // after the end of last, and before recorded
+	queueWait time.Duration // after the last attempt: see Call.QueueWait
+
+	mu      sync.Mutex  // guards the timers and the race of an attempt
+	last    *attempt    // whose outcome is the call's so far; nil: none was sent
+	failure *Error      // why the call ends without a response
+	retries *retryState // nil until the first attempt has failed
 	first   attempt
 
-	answered http.Request // Response.Request: the caller's, with the way back to the call
+	responseRequest http.Request // Response.Request: the caller's, with a context that leads to the call
 }
 
-// further is what only calls with more than one attempt need.
-type further struct {
-	sent     []*attempt         // after the first, in the order of their starts
-	next     *attempt           // prepared by the retry loop, not sent yet
-	due      time.Time          // when it is to be sent: the drain of the last response is a part of the wait
-	body     io.ReadCloser      // which it is to send, of GetBody; nil: it is being sent, or there is none
-	bodiless error              // why GetBody gave none
-	previous time.Duration      // what Backoff gave the last time
-	token    retrybudget.Permit // for a retry that is not sent yet
-	waits    waitSeries
-	rests    bool // it waits before a retry
+// callOptions is what a context says about its calls, in one value.
+type callOptions struct {
+	policy   *Policy
+	key      string
+	traces   []*Trace
+	priority Priority
+	single   bool // another layer owns the retries,
+	owned    bool // and attempts say so to the server
 }
 
-// giveBack returns what the Budget and GetBody gave and the call has no more use for.
-func (f *further) giveBack() {
-	f.token.Cancel() // of a retry that was not sent after all
-	if f.body != nil {
-		_ = f.body.Close() // there is nobody to tell
+type optionsKey struct{}
+
+// A Transport inside a Transport gets nestedOptions: policy, key and hooks of the context
+// belong to the outer call, which also owns the retries.
+var (
+	noOptions          = &callOptions{}                          //nolint:gochecknoglobals // never written to
+	nestedOptions      = &callOptions{single: true}              //nolint:gochecknoglobals // never written to
+	nestedOptionsOwned = &callOptions{single: true, owned: true} //nolint:gochecknoglobals // never written to
+)
+
+func optionsOf(ctx context.Context) *callOptions {
+	if o, ok := ctx.Value(optionsKey{}).(*callOptions); ok {
+		return o
 	}
+	return noOptions
 }
 
-func (c *call) further() *further {
-	if c.more == nil {
-		c.more = &further{}
-	}
-	return c.more
+func withOptions(ctx context.Context, change func(*callOptions)) context.Context {
+	o := *optionsOf(ctx)
+	o.traces = slices.Clip(o.traces)
+	change(&o)
+	return context.WithValue(ctx, optionsKey{}, &o)
 }
 
-// plan finds out everything about a call that does not change between its
-// attempts, and refuses what cannot be sent.
-func (t *Transport) plan(req *http.Request) (*call, error) {
-	config := t.settled()
-	if err := checkRequest(req); err != nil {
-		return nil, &Error{Err: err}
+// begin finds everything about the call that its attempts share, and rejects a request that
+// cannot be sent.
+func (c *call) begin() *Error {
+	if err := c.check(); err != nil {
+		return &Error{Err: err}
 	}
-	if config.err != nil {
-		return nil, &Error{Err: config.err}
+	req, ctx := c.request, c.request.Context()
+	if sent, ok := ctx.(*responseContext); ok {
+		// A Response.Request is sent again. Its context would keep the call before alive.
+		ctx = sent.request.Context()
+		req = req.WithContext(ctx)
+		c.request = req
 	}
-	req = forgetful(req)
-	ctx := req.Context()
-	c := &call{config: config, request: req, options: optionsOf(ctx), start: time.Now()}
+	c.start = time.Now()
+	c.options = optionsOf(ctx)
+	if c.policy = c.options.policy; c.policy == nil {
+		c.policy = &c.config.policy
+	}
+	c.traced = c.trace != nil || len(c.options.traces) > 0
 	c.single, c.priority = c.options.single, c.options.priority
-	if c.single { // as is every call inside another
-		if outer, ok := ctx.Value(attemptKey{}).(*attempt); ok {
-			c.priority = outer.call.priority
-			if outer.call.config == config {
-				c.depth = outer.call.depth + 1
-			}
-		}
-		if c.depth > deepest {
-			return nil, &Error{Err: errInsideItself}
+	if c.single {
+		if err := c.nest(ctx); err != nil {
+			return &Error{Err: err}
 		}
 	}
-	c.single = c.single || retriedAbove(req.Header)
-	c.deadline, c.telling = ctx.Deadline()
-	c.telling = c.telling && !config.deadline.Disabled
-	c.scope = req.URL.Host
-	if config.scope != nil {
-		c.scope = config.scope(req)
+	c.single = c.single || outerLayerRetries(req.Header)
+	c.deadline, c.sendsDeadline = ctx.Deadline()
+	c.sendsDeadline = c.sendsDeadline && !c.config.deadline.Disabled
+	if c.scope = req.URL.Host; c.config.scope != nil {
+		c.scope = c.config.scope(req)
 	}
-	c.seen = config.scopes.Get(c.classKey())
-	c.scopeFails = c.seen.failing.Load()
-	key, send, own, err := config.idempotency.keyFor(req, c.options)
+	c.record = c.records.Get(scope.Key{Name: c.scope, Class: int8(c.priority)})
+	c.scopeFails = c.record.failing.Load()
+	send, err := c.chooseKey()
 	if err != nil {
-		return nil, &Error{Err: err}
+		return &Error{Err: err}
 	}
-	c.key, c.ownKey = key, own
 	c.checkRepeated()
-	c.header = c.commonHeader(send)
-	c.answered = *req.WithContext((*answeredContext)(c))
-	c.first.call = c
-	c.first.record.Number, c.number = 1, 1
-	c.accounted = c.start
-	c.ctx, c.hangUp = foldCancel(req)
-	if err := c.callerGone(); err != nil {
-		c.over()
-		return nil, c.ended(err)
+	c.addHeaders(send)
+	c.responseRequest = *req.WithContext((*responseContext)(c))
+	c.first.call, c.first.record.Number, c.number = c, 1, 1
+	c.recorded = c.start
+	c.ctx = ctx
+	if req.Cancel != nil {
+		c.ctx, c.cancel = mergeRequestCancel(req)
 	}
-	return c, nil
+	if err := c.ctx.Err(); err != nil {
+		return c.canceled(err)
+	}
+	return nil
 }
 
-// commonHeader is what all attempts send: the caller's header, and a copy only
-// where something joins it.
-func (c *call) commonHeader(sendKey bool) http.Header {
-	owned, prioritized := c.ownsRetries || c.options.owned, c.priority.sends(c.request.Header)
-	if !sendKey && !owned && !prioritized && c.request.Header != nil {
-		return c.request.Header
-	}
-	h := cloneHeader(c.request.Header)
-	if sendKey {
-		h[c.idempotency.Header] = []string{c.key}
-	}
-	if owned {
-		h[retryOwnerHeader] = []string{retryOwnerCaller}
-	}
-	if prioritized {
-		h[priority.Header] = []string{c.priority.String()}
-	}
-	return h
-}
-
-// cloneHeader never returns nil, and leaves room for what is about to be added.
-func cloneHeader(h http.Header) http.Header {
-	if h == nil {
-		return make(http.Header)
-	}
-	return h.Clone()
-}
-
-// checkRequest refuses what no RoundTripper could send.
-func checkRequest(req *http.Request) error {
-	switch {
+// check rejects a request that no RoundTripper could send, and an invalid configuration.
+func (c *call) check() error {
+	switch req := c.request; {
 	case req == nil:
 		return fmt.Errorf("%w: nil Request", neterr.ErrMalformed)
 	case req.URL == nil:
@@ -172,56 +155,75 @@ func checkRequest(req *http.Request) error {
 	case req.Body == nil && req.ContentLength != 0:
 		return fmt.Errorf("%w: ContentLength %d with nil Body", neterr.ErrMalformed, req.ContentLength)
 	}
+	return c.err
+}
+
+// nest finds the call of a Transport around this one, if there is one.
+func (c *call) nest(ctx context.Context) error {
+	outer, ok := ctx.Value(attemptKey{}).(*attempt)
+	if !ok {
+		return nil
+	}
+	c.priority = outer.call.priority
+	if outer.call.config != c.config {
+		return nil
+	}
+	// A Transport that fetches a token by way of itself needs two levels.
+	const maxDepth = 8
+	if c.depth = outer.call.depth + 1; c.depth > maxDepth {
+		return fmt.Errorf("%w: the Transport is its own Base", neterr.ErrMisconfigured)
+	}
 	return nil
 }
 
-func closeRequestBody(req *http.Request) {
-	if req != nil && req.Body != nil {
-		_ = req.Body.Close() // there is nobody to tell
+// addHeaders makes the header that all attempts share: the caller's, or a copy if a field is
+// added.
+func (c *call) addHeaders(sendKey bool) {
+	c.header = c.request.Header
+	owned, prioritized := c.ownsRetries || c.options.owned, c.priority != PriorityDefault && !hasField(c.header, priority.Header)
+	if !sendKey && !owned && !prioritized && c.header != nil {
+		return
+	}
+	c.header = cloneHeader(c.header)
+	if sendKey {
+		c.header[c.idempotency.Header] = []string{c.key}
+	}
+	if owned {
+		c.header[retryOwnerHeader] = []string{retryOwnerCaller}
+	}
+	if prioritized {
+		c.header[priority.Header] = []string{c.priority.String()}
 	}
 }
 
-// errInsideItself is a Transport that sends to itself, because it is a part of
-// the http.DefaultTransport that is its Base, say.
-var errInsideItself = fmt.Errorf("%w: the Transport is its own Base", neterr.ErrMisconfigured)
-
-// deepest is how many calls of one Transport may be inside each other. One that
-// fetches a token by way of itself needs two; to exhaust the stack takes more.
-const deepest = 8
-
-// scopeKey is the scope as the engines know it, whose budget calls of all priorities
-// share.
-func (c *call) scopeKey() scope.Key { return scope.Key{Name: c.scope} }
-
-// classKey is what calls of one priority share in it.
-func (c *call) classKey() scope.Key { return scope.Key{Name: c.scope, Class: int8(c.priority)} }
-
-// circuits is the breaker's engine.
-func (c *call) circuits() *circuit.Breaker { return c.breaker.withDefaults(c.start) }
-
-// replayable reports whether the request's body can be had again.
-func (c *call) replayable() bool {
-	return !c.hasBody() || c.request.GetBody != nil
+// cloneHeader never returns nil.
+func cloneHeader(h http.Header) http.Header {
+	if h == nil {
+		return make(http.Header)
+	}
+	return h.Clone()
 }
 
-// repeatable reports whether a second copy of the request does no harm, whatever
-// became of the first.
+// try makes one attempt, unless a gate rejects it.
+func (c *call) try(a *attempt) {
+	if err := c.prepare(a); err != nil {
+		c.fail(err)
+		return
+	}
+	c.exchange(a)
+}
+
+// hasBody reports whether each attempt needs a body of its own.
+func (c *call) hasBody() bool { return c.request.Body != nil && c.request.Body != http.NoBody }
+
+// replayable reports whether the request can be sent more than once.
+func (c *call) replayable() bool { return !c.hasBody() || c.request.GetBody != nil }
+
+// repeatable reports whether repeating the request does no harm, whatever became of it.
 func (c *call) repeatable() bool { return c.key != "" || idempotentMethod(c.request.Method) }
 
-// perCall is the policy in force.
-func (c *call) perCall() *Policy {
-	if c.options.policy != nil {
-		return c.options.policy
-	}
-	return &c.policy
-}
-
-// callerGone is the context's error once the caller has cancelled or the call's
-// deadline has passed.
-func (c *call) callerGone() error { return c.ctx.Err() }
-
-// ended is the error of a call that the caller's cancellation or deadline ends.
-func (c *call) ended(err error) *Error {
+// canceled is the error of a call that ends because its context has ended with err.
+func (c *call) canceled(err error) *Error {
 	e := &Error{Err: err}
 	if errors.Is(err, context.DeadlineExceeded) {
 		e.Reason = ErrDeadline
@@ -232,131 +234,198 @@ func (c *call) ended(err error) *Error {
 	return e
 }
 
-// fail ends the call with an error that is not an attempt's: a gate's refusal,
-// or the caller's cancellation while a retry was waited for.
+// fail ends the call with an error that is not an attempt's: a gate's rejection, or the
+// caller's cancellation during a wait.
 func (c *call) fail(err *Error) {
+	c.queueWait = time.Since(c.recorded)
 	if c.last != nil {
 		c.last.record.StopReason = err.Reason
-	}
-	c.queued = time.Since(c.accounted)
-	if c.last != nil {
-		c.rest()
+		c.recordTrailingWait()
 	}
 	err.Attempts = c.attempts()
-	c.failure, c.refused = err, err.byGate()
+	c.failure, c.rejected = err, err.byGate()
 }
 
-// finish is the call's end: the last response as it came, or one *Error.
+// finish returns the last response as it came, or one *Error.
 func (c *call) finish() (*http.Response, error) {
-	if c.more != nil {
-		c.more.giveBack()
+	if c.retries != nil {
+		c.retries.release()
 	}
 	var resp *http.Response
 	if c.failure == nil {
-		c.rest()
+		c.recordTrailingWait()
 		if resp = c.last.record.Response; resp == nil {
 			c.failure = c.lastError()
 		}
 	}
-	c.resting(false)
-	if c.last != nil && c.last.record.Verdict.retryable() && c.last.failed() && !c.seen.failing.Load() {
-		c.seen.failing.Store(true)
-	}
-	c.noteFailure()
-	c.seeEnd(resp)
-	if c.trace != nil || len(c.options.traces) > 0 {
+	c.setRetryWaiting(false)
+	c.recordEnd(resp)
+	if c.traced {
 		c.traceDone(resp)
 	}
 	c.finished = true
 	if resp != nil {
-		c.handOver()
+		c.transferContext()
 		return resp, nil
 	}
-	c.over()
+	c.endContext()
 	c.awaitClientTimeout()
 	return nil, c.failure
 }
 
-// handOver leaves the call's context to the response's body: it ends with that.
-func (c *call) handOver() {
-	if c.hangUp == nil {
+// transferContext makes the call's context end with the body of the response.
+func (c *call) transferContext() {
+	if c.cancel == nil {
 		return
 	}
-	if c.last.hangUp = c.hangUp; c.last.released.Load() {
-		c.over()
+	if c.last.endsCall = true; c.last.released.Load() {
+		c.cancel(nil)
 	}
 }
 
-// over ends the call's context.
-func (c *call) over() {
-	if c.hangUp != nil {
-		c.hangUp(nil)
+func (c *call) endContext() {
+	if c.cancel != nil {
+		c.cancel(nil)
 	}
 }
 
-// unwind lets go of what a call holds that a panic has cut short, or the end of
-// its goroutine: of a hook, of Backoff, of GetBody.
-func (c *call) unwind() {
-	if c.finished {
+// cleanUp closes the caller's body if no attempt did. It also releases what the call holds
+// if a function of the user's has panicked or ended the goroutine.
+func (c *call) cleanUp() {
+	if !c.first.sent {
+		closeRequestBody(c.request)
+	}
+	if c.finished || c.start.IsZero() {
 		return
 	}
-	if c.more != nil {
-		c.more.giveBack()
-		if c.more.next != nil {
-			c.more.next.abandon()
+	if c.retries != nil {
+		c.retries.release()
+		if c.retries.next != nil {
+			c.retries.next.abandon()
 		}
 	}
-	c.resting(false)
+	if c.record != nil {
+		c.setRetryWaiting(false)
+	}
 	c.first.abandon() // if it was not sent
 	if c.last != nil && c.last.body != nil {
 		_ = c.last.closeBody()
 	}
-	c.over()
+	c.endContext()
+}
+
+func closeRequestBody(req *http.Request) {
+	if req != nil && req.Body != nil {
+		_ = req.Body.Close() // the error has no receiver
+	}
 }
 
 // lastError is the *Error of a call whose last attempt ended in an error.
 func (c *call) lastError() *Error {
 	last := &c.last.record
 	e := &Error{Reason: last.StopReason, Err: last.Err, Attempts: c.attempts()}
-	if c.more != nil && c.more.bodiless != nil {
-		e.Err = neterr.With(&bodilessError{c.more.bodiless}, e.Err)
+	if c.retries != nil && c.retries.bodyErr != nil {
+		e.Err = neterr.With(&getBodyError{c.retries.bodyErr}, e.Err)
 	}
-	if inner := refused(last.Err); inner != nil {
+	if inner := rejectedInside(last.Err); inner != nil {
 		e.Reason, e.NotBefore = inner.Reason, inner.NotBefore
 		return e
 	}
 	switch {
 	case last.StopReason == ErrBreakerOpen:
-		e.NotBefore, _ = c.circuits().Refuses(c.classKey(), time.Now(), true)
+		if r := c.record.circuit.Rejects(time.Now(), true); r != nil {
+			e.NotBefore = r.NotBefore
+		}
 	case last.StopReason == ErrDeadline:
-	case c.last.fate == fateDeadline:
+	case c.last.end == endDeadline:
 		e.Reason = ErrDeadline
-	case c.last.fate == fateTimeout:
+	case c.last.end == endTimeout:
 		e.Reason = ErrAttemptTimeout
 	}
 	return e
 }
 
-// attempts are the records of the attempts so far.
+// attempts returns the records of the attempts so far.
 func (c *call) attempts() []Attempt {
 	if c.last == nil {
 		return nil
 	}
-	if c.more == nil {
-		return []Attempt{c.first.record}
-	}
-	records := make([]Attempt, 0, 1+len(c.more.sent))
-	records = append(records, c.first.record)
-	for _, a := range c.more.sent {
+	records := []Attempt{c.first.record}
+	for _, a := range c.laterAttempts() {
 		records = append(records, a.record)
 	}
 	return records
 }
 
-// sent are the attempts after the first.
-func (c *call) sent() []*attempt {
-	if c.more == nil {
+// laterAttempts are the attempts after the first.
+func (c *call) laterAttempts() []*attempt {
+	if c.retries == nil {
 		return nil
 	}
-	return c.more.sent
+	return c.retries.sent
+}
+
+// mergeRequestCancel derives a context that also ends with the deprecated Request.Cancel, as
+// net/http does.
+func mergeRequestCancel(req *http.Request) (context.Context, context.CancelCauseFunc) {
+	ctx, cancel := context.WithCancelCause(req.Context())
+	canceled := func() {
+		if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+			<-ctx.Done() // http.Client.Timeout ends both at once, and the context has the cause
+		}
+		cancel(nil)
+	}
+	select {
+	case <-req.Cancel:
+		canceled()
+		return ctx, cancel
+	default:
+	}
+	go func() {
+		select {
+		case <-req.Cancel:
+			canceled()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
+// awaitClientTimeout gives http.Client.Timeout a moment to fire, if the deadline that it set
+// has passed first. Its error says "Client.Timeout exceeded" only if its own timer fired.
+func (c *call) awaitClientTimeout() {
+	if c.request.Cancel == nil || c.request.Context().Err() != context.DeadlineExceeded {
+		return
+	}
+	grace := time.NewTimer(10 * time.Millisecond)
+	defer grace.Stop()
+	select {
+	case <-c.request.Cancel:
+	case <-grace.C:
+	}
+}
+
+// responseContext is the context of Response.Request: the caller's, which also leads to the
+// call.
+type responseContext call
+
+type callKey struct{}
+
+var _ context.Context = (*responseContext)(nil)
+
+// Deadline implements context.Context.
+func (c *responseContext) Deadline() (time.Time, bool) { return c.request.Context().Deadline() }
+
+// Done implements context.Context.
+func (c *responseContext) Done() <-chan struct{} { return c.request.Context().Done() }
+
+// Err implements context.Context.
+func (c *responseContext) Err() error { return c.request.Context().Err() }
+
+// Value implements context.Context.
+func (c *responseContext) Value(key any) any {
+	if key == (callKey{}) {
+		return (*call)(c)
+	}
+	return c.request.Context().Value(key)
 }

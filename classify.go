@@ -1,98 +1,93 @@
 package resilienthttp
 
 import (
+	"context"
 	"errors"
+	"io"
+	"mime"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/internal/circuit"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 	"github.com/resilienthttp/resilienthttp/internal/retryafter"
 )
 
-// classify gives the attempt its verdict, and the call what it needs to decide
-// about a retry.
-func (a *attempt) classify(said *answer) {
-	c := a.call
-	switch a.fate {
-	case fateAnswered:
-		a.record.Verdict = said.classify(a.record.Response.StatusCode)
-	case fateError:
+// classify sets the verdict of the attempt, and what the call needs to decide about a retry.
+func (a *attempt) classify(info *responseInfo) {
+	switch a.end {
+	case endResponse:
+		a.record.Verdict = info.verdict(a.record.Response.StatusCode)
+	case endError:
 		a.record.Verdict = classifyError(a.record.Err)
-	case fateTimeout:
+	case endTimeout:
 		a.record.Verdict = VerdictTransient
 	default:
 		a.record.Verdict = VerdictPermanent
-		return // nothing brings the caller back
+		return // nothing waits for another attempt
 	}
-	policy := c.perCall()
-	if said.looked {
-		a.overrule(policy.ClassifyBody(&a.record, said.beginning))
+	policy := a.call.policy
+	if info.read {
+		a.overrule(policy.ClassifyBody(&a.record, info.prefix))
 	}
 	if policy.Classify != nil {
 		a.overrule(policy.Classify(&a.record))
 	}
-	if a.record.Verdict.retryable() {
-		if resp := a.record.Response; resp != nil && resp.StatusCode < http.StatusBadRequest {
-			// Only Classify takes it for a failure.
-			said.readFailure(resp.Header, a.record.Start.Add(a.record.Latency))
-		}
-		a.untouched = a.fate == fateAnswered && said.didNoWork(a.record.Response.StatusCode) ||
-			a.neverSent()
-		a.asked = said.wait()
+	if !a.record.Verdict.retryable() {
+		return
 	}
+	resp := a.record.Response
+	if resp != nil && resp.StatusCode < http.StatusBadRequest { // a failure by Classify alone
+		info.parseFailure(resp.Header, a.record.Start.Add(a.record.Latency))
+	}
+	a.noWork = a.end == endResponse && info.noWork(resp.StatusCode) || a.wasNotSent()
+	a.askedTo = info.wait()
 }
 
-// overrule puts the user's verdict in the place of the table's, if it is one.
+// overrule replaces the verdict of the table by the user's, if that is one.
 func (a *attempt) overrule(v Verdict) {
 	if v > VerdictDefault && v <= VerdictThrottled {
 		a.record.Verdict = v
 	}
 }
 
-// classify is the table: what a response means (RFC 9110 section 15, RFC 6585,
-// RFC 8470), with what the server said beside its status.
-func (a *answer) classify(status int) Verdict {
+// verdict is the table of responses (RFC 9110 section 15, RFC 6585, RFC 8470), with what the
+// header says beside the status.
+func (r *responseInfo) verdict(status int) Verdict {
 	if status < http.StatusBadRequest {
 		return VerdictSuccess
 	}
-	verdict := classifyStatus(status)
-	if status == http.StatusForbidden && (a.exhausted || a.asksToWait) {
-		verdict = VerdictThrottled // GitHub answers 403 for its rate limits
-	}
-	if status == http.StatusServiceUnavailable && a.asksToWait {
+	verdict := verdictOfStatus(status)
+	switch {
+	case status == http.StatusForbidden && (r.exhausted || r.asksToWait): // as GitHub limits
 		verdict = VerdictThrottled
-	}
-	if status == http.StatusConflict && a.asksToWait {
-		// The first copy of a keyed request is still at work there. Without that
-		// word it is an answer about the resource, which exists already, say.
+	case status == http.StatusServiceUnavailable && r.asksToWait:
+		verdict = VerdictThrottled
+	case status == http.StatusConflict && r.asksToWait:
+		// The server still works at the first copy of a request with a key. Without
+		// Retry-After a 409 is about the resource, which exists already for instance.
 		verdict = VerdictTransient
 	}
-	// A server that says so in as many words knows best (Stripe-Should-Retry).
 	switch {
-	case a.shouldRetry == saidNo:
+	case r.hint == doNotRetry:
 		return VerdictPermanent
-	case a.shouldRetry == saidYes && !verdict.retryable():
+	case r.hint == doRetry && !verdict.retryable():
 		return VerdictTransient
 	}
 	return verdict
 }
 
-func classifyStatus(status int) Verdict {
+func verdictOfStatus(status int) Verdict {
 	switch status {
-	case http.StatusTooManyRequests,
-		statusOverloaded:
+	case http.StatusTooManyRequests, statusOverloaded:
 		return VerdictThrottled
-	case http.StatusRequestTimeout,
-		http.StatusTooEarly:
+	case http.StatusRequestTimeout, http.StatusTooEarly:
 		return VerdictTransient
-	case http.StatusNotImplemented,
-		http.StatusHTTPVersionNotSupported,
-		http.StatusVariantAlsoNegotiates,
-		http.StatusLoopDetected,
-		http.StatusNotExtended,
-		http.StatusNetworkAuthenticationRequired:
+	case http.StatusNotImplemented, http.StatusHTTPVersionNotSupported, http.StatusVariantAlsoNegotiates,
+		http.StatusLoopDetected, http.StatusNotExtended, http.StatusNetworkAuthenticationRequired:
 		return VerdictPermanent
 	}
 	if status >= 500 && status <= 599 {
@@ -104,19 +99,18 @@ func classifyStatus(status int) Verdict {
 // statusOverloaded is 529 "site is overloaded", as Anthropic and others send it.
 const statusOverloaded = 529
 
-// classifyError is the table's other half: which transport errors may pass. An
-// error of unknown kind may.
+// classifyError is the table of errors. An unknown error is transient.
 func classifyError(err error) Verdict {
 	if neterr.Malformed(err) || neterr.Untrusted(err) || neterr.SchemeMismatch(err) || neterr.UnknownHost(err) ||
-		neterr.Permanent(err) || refused(err) != nil || errors.Is(err, errBrokenBase) {
+		neterr.Permanent(err) || rejectedInside(err) != nil || errors.Is(err, errBrokenBase) {
 		return VerdictPermanent
 	}
 	return VerdictTransient
 }
 
-// refused is the error of a Transport inside this one whose gate refused the
-// request, and nil for others. Asking again would only meet the same gate.
-func refused(err error) *Error {
+// rejectedInside is the error of a Transport inside this one whose gate rejected the request,
+// or nil. A retry would only meet the same gate.
+func rejectedInside(err error) *Error {
 	inner, ok := errors.AsType[*Error](err)
 	if ok && (errors.Is(inner, ErrBreakerOpen) || errors.Is(inner, ErrRateLimited)) {
 		return inner
@@ -124,104 +118,137 @@ func refused(err error) *Error {
 	return nil
 }
 
-// errBrokenBase is a Base that breaks http.RoundTripper's contract.
+// errBrokenBase is a Base that breaks the contract of http.RoundTripper.
 var errBrokenBase = neterr.New("neither a response nor an error came from Base")
 
-// answer is what a response says beside its status about repeating and pacing.
-// The zero value is that of an attempt which got no response.
-type answer struct {
-	quota       ratelimitheader.State
-	shouldRetry word
-	asksToWait  bool          // Retry-After or one of its kin
-	retryAfter  time.Duration // that wait
-	exhausted   bool          // a quota that is used up
-	reset       time.Duration // until it is whole again; 0: the server does not say
-	beginning   []byte        // of the body, where
-	looked      bool          // somebody looked at it
+// breakerOutcome is what the attempt says about the health of the scope.
+func (a *attempt) breakerOutcome() circuit.Outcome {
+	switch a.end {
+	case endResponse:
+		switch status := a.record.Response.StatusCode; {
+		case status >= http.StatusInternalServerError:
+			return circuit.Failure
+		case status == http.StatusTooManyRequests:
+			return circuit.Responded
+		}
+		return circuit.Success
+	case endError:
+		if err := a.record.Err; neterr.Malformed(err) || neterr.FromIntermediary(err) || rejectedInside(err) != nil || errors.Is(err, errBrokenBase) {
+			return circuit.None // it never reached the server
+		}
+		return circuit.Failure
+	case endTimeout:
+		if a.endedEarly() {
+			return circuit.None // the response might have come
+		}
+		return circuit.Failure
+	case endDeadline:
+		return circuit.Timeout
+	}
+	return circuit.None
 }
 
-// word is what a should-retry header says.
-type word int
+// wasNotSent reports whether it is proved that no byte of the request was written.
+func (a *attempt) wasNotSent() bool {
+	return a.end != endResponse && (a.reached.Load() == reachedDial || provesNotSent(a.record.Err))
+}
+
+func provesNotSent(err error) bool {
+	if inner, ok := errors.AsType[*Error](err); ok && inner.NotSent() {
+		return true
+	}
+	return neterr.NotSent(err)
+}
+
+// responseInfo is what a response says beside its status about retries and rates. Without a
+// response it is zero.
+type responseInfo struct {
+	quota      ratelimitheader.State
+	hint       retryHint
+	asksToWait bool          // by Retry-After or a similar field
+	retryAfter time.Duration // so long
+	exhausted  bool          // a quota is
+	reset      time.Duration // until that is whole again; 0: unknown
+	prefix     []byte        // of the body,
+	read       bool          // if it was read
+}
+
+// retryHint is the value of a should-retry header.
+type retryHint uint8
 
 const (
-	saidNothing word = iota
-	saidYes
-	saidNo
+	noHint retryHint = iota
+	doRetry
+	doNotRetry
 )
 
-// readAnswer reads the headers of a response. Those that only failures bear are
-// looked for on failures only; and so are those of quotas where they are ignored:
-// what a failure means, and how long its own call waits, depends on them.
-func readAnswer(resp *http.Response, now time.Time, ignoreQuotas bool) answer {
-	var a answer
+// parseResponse reads the header of a response. Some fields are read on failures only, and so
+// are quotas if they are ignored: the verdict and the wait of the call depend on them.
+func parseResponse(resp *http.Response, now time.Time, ignoreQuotas bool) responseInfo {
+	var info responseInfo
 	if resp == nil || len(resp.Header) == 0 {
-		return a
+		return info
 	}
 	failure := resp.StatusCode >= http.StatusBadRequest
 	if (failure || !ignoreQuotas) && ratelimitheader.Present(resp.Header) {
-		a.quota, _ = ratelimitheader.Parse(resp.Header, now)
+		info.quota, _ = ratelimitheader.Parse(resp.Header, now)
 	}
 	if failure {
-		a.readFailure(resp.Header, now)
+		info.parseFailure(resp.Header, now)
 	}
-	return a
+	return info
 }
 
-// readFailure reads the headers that only failures bear.
-func (a *answer) readFailure(h http.Header, now time.Time) {
-	a.shouldRetry = readShouldRetry(h)
-	a.retryAfter, a.asksToWait = retryafter.Parse(h, now)
-	a.exhausted = a.quota.Exhausted
-	for _, axis := range a.quota.Dimensions {
-		if axis.Remaining == 0 {
-			a.reset = max(a.reset, axis.Reset)
+// parseFailure reads the fields that only failures have.
+func (r *responseInfo) parseFailure(h http.Header, now time.Time) {
+	r.hint = parseHint(h)
+	r.retryAfter, r.asksToWait = retryafter.Parse(h, now)
+	r.exhausted = r.quota.Exhausted
+	for _, d := range r.quota.Dimensions {
+		if d.Remaining == 0 {
+			r.reset = max(r.reset, d.Reset)
 		}
 	}
 }
 
-// readShouldRetry reads the server's explicit word: Stripe's field, or the one
-// that OpenAI, Anthropic and others send.
-func readShouldRetry(h http.Header) word {
+// parseHint reads the should-retry header of Stripe, or of OpenAI, Anthropic and others.
+func parseHint(h http.Header) retryHint {
 	for _, name := range [...]string{"Stripe-Should-Retry", "X-Should-Retry"} {
 		switch value := strings.TrimSpace(headerValue(h, name)); {
 		case strings.EqualFold(value, "true"):
-			return saidYes
+			return doRetry
 		case strings.EqualFold(value, "false"):
-			return saidNo
+			return doNotRetry
 		}
 	}
-	return saidNothing
+	return noHint
 }
 
-// didNoWork reports whether the server says that it has not processed the
-// request, so that repeating it does no harm whatever its method: it never began
-// (408, 425, 429), turned it away (503 with Retry-After), or asks for it again.
-func (a *answer) didNoWork(status int) bool {
+// noWork reports whether the response says that the server has not processed the request, so
+// that any method may be repeated.
+func (r *responseInfo) noWork(status int) bool {
 	switch status {
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
 		return true
 	case http.StatusServiceUnavailable:
-		if a.asksToWait {
-			return true
-		}
+		return r.asksToWait || r.hint == doRetry
 	}
-	return a.shouldRetry == saidYes
+	return r.hint == doRetry
 }
 
-// wait is how long the server asks to wait: Retry-After, or else the reset of
-// the quota that the request met exhausted. Negative: it does not ask.
-func (a *answer) wait() time.Duration {
+// wait is how long the server asks to wait: Retry-After, or else the reset of the exhausted
+// quota. Negative: it does not ask.
+func (r *responseInfo) wait() time.Duration {
 	switch {
-	case a.asksToWait:
-		return a.retryAfter
-	case a.reset > 0:
-		return a.reset
+	case r.asksToWait:
+		return r.retryAfter
+	case r.reset > 0:
+		return r.reset
 	}
 	return -1
 }
 
-// safeMethod is RFC 9110 section 9.2.1. Methods are case-sensitive; an unknown one
-// is neither safe nor idempotent.
+// safeMethod is RFC 9110 section 9.2.1. An unknown method is neither safe nor idempotent.
 func safeMethod(method string) bool {
 	switch method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
@@ -233,4 +260,105 @@ func safeMethod(method string) bool {
 // idempotentMethod is RFC 9110 section 9.2.2.
 func idempotentMethod(method string) bool {
 	return safeMethod(method) || method == http.MethodPut || method == http.MethodDelete
+}
+
+const (
+	prefixLimit = 16 << 10               // bytes of a failure's body that ClassifyBody gets,
+	prefixTime  = 100 * time.Millisecond // and how long they are waited for
+)
+
+// readPrefix returns the beginning of a failure's body for ClassifyBody. read is false if that
+// is not called: for other responses, and for streams.
+func (a *attempt) readPrefix(resp *http.Response) (prefix []byte, read bool) {
+	if resp == nil || resp.StatusCode < http.StatusBadRequest || a.call.policy.ClassifyBody == nil || streams(resp.Header) {
+		return nil, false
+	}
+	if resp.Body == nil || resp.Body == http.NoBody || resp.ContentLength == 0 {
+		return nil, true
+	}
+	size := int64(prefixLimit)
+	if resp.ContentLength > 0 {
+		size = min(size, resp.ContentLength)
+	}
+	p := &prefixBody{ReadCloser: resp.Body, prefix: make([]byte, size), filled: make(chan struct{})}
+	resp.Body = p
+	go p.fill()
+	return p.wait((*attemptContext)(a)), true
+}
+
+// streams reports whether the body is a stream of events.
+func streams(h http.Header) bool {
+	kind, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
+	switch kind {
+	case "text/event-stream", "multipart/x-mixed-replace", "application/x-ndjson", "application/jsonl":
+		return true
+	}
+	return strings.HasPrefix(kind, "application/grpc") || strings.HasPrefix(kind, "application/connect+")
+}
+
+// prefixBody is a body whose beginning was read ahead. A reader gets all of it. Close may be
+// called during a Read, as that of net/http's bodies.
+type prefixBody struct {
+	io.ReadCloser
+
+	mu     sync.Mutex
+	prefix []byte
+	n      int   // bytes of the prefix that have come
+	read   int   // and that the reader has had
+	err    error // after the prefix
+	enough bool  // no more is read ahead
+	filled chan struct{}
+}
+
+// fill reads ahead until the prefix is full, or enough is set.
+func (p *prefixBody) fill() {
+	defer close(p.filled)
+	// A body of the user's may panic. The caller could not recover here, and the body will
+	// panic again when the caller reads it.
+	defer func() { _ = recover() }()
+	for more := true; more; {
+		n, err := p.ReadCloser.Read(p.prefix[p.n:])
+		p.mu.Lock()
+		p.n, p.err = min(p.n+max(n, 0), len(p.prefix)), err
+		more = err == nil && !p.enough && p.n < len(p.prefix)
+		p.mu.Unlock()
+	}
+}
+
+// wait returns what has come of the prefix in prefixTime.
+func (p *prefixBody) wait(ctx context.Context) []byte {
+	enough := time.NewTimer(prefixTime)
+	defer enough.Stop()
+	select {
+	case <-p.filled:
+	case <-enough.C:
+	case <-ctx.Done():
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.enough = true
+	return p.prefix[:p.n:p.n]
+}
+
+// Read returns the prefix first.
+func (p *prefixBody) Read(b []byte) (int, error) {
+	if n, err := p.readAhead(b); n > 0 || err != nil || len(b) == 0 {
+		return n, err
+	}
+	<-p.filled
+	if n, err := p.readAhead(b); n > 0 || err != nil {
+		return n, err
+	}
+	return p.ReadCloser.Read(b)
+}
+
+func (p *prefixBody) readAhead(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := copy(b, p.prefix[p.read:p.n])
+	p.read += n
+	if n == 0 && p.read == p.n {
+		return 0, p.err
+	}
+	return n, nil
 }

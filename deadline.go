@@ -21,32 +21,32 @@ const (
 	deadlineFormat = "2006-01-02T15:04:05.000Z"
 )
 
-// Deadline tells the next tier how long a call may still take, so that nobody
-// works for a caller who has left. The sending half is part of a Transport; the
-// receiving half is Handler. The zero value sends X-Request-Deadline whenever
-// the call has a deadline: its context's, http.Client.Timeout's among them.
+// Deadline propagates the deadline of a call to the server. A Transport sends it, and Handler
+// receives it. The zero value sends X-Request-Deadline if the call has a deadline: its
+// context's, or http.Client.Timeout's.
 //
-// The header holds an absolute time in UTC (RFC 3339 with milliseconds): for
-// each attempt the earlier of the call's deadline and the attempt's own timeout,
-// less Margin. Two machines' clocks disagree, so X-Request-Timeout-Ms goes
-// beside it with the milliseconds that are left; a receiver that finds it counts
-// from the arrival instead.
+// The header has an absolute time in UTC (RFC 3339 with milliseconds): the earlier of the
+// call's deadline and the attempt's timeout, minus Margin. Clocks of machines differ, so
+// X-Request-Timeout-Ms has the milliseconds that are left, and a receiver prefers it.
 type Deadline struct {
-	// Header is the field that carries the deadline. "" means X-Request-Deadline.
-	// X-Request-Timeout-Ms has no other name.
+	// Header is the name of the field. "" means X-Request-Deadline. X-Request-Timeout-Ms has
+	// no other name.
 	Header string
 
-	// Margin is taken off what is sent, for the way there and back. An attempt
-	// for which nothing would be left is not sent: the call ends with
-	// ErrDeadline. A negative duration counts as 0, the default.
+	// Margin is subtracted from the time that is sent, for the network. An attempt for which
+	// nothing is left is not sent: the call ends with ErrDeadline. The default is 0, and a
+	// negative duration means 0.
 	Margin time.Duration
 
-	// Max is for receiving: the longest that a caller may ask for. 0 or a
-	// negative duration means no limit. A request without a deadline gets none.
+	// Max is the longest time that Handler accepts from a caller. Zero or a negative duration
+	// means no limit. A request without a deadline gets none.
 	Max time.Duration
 
-	// Off sends no deadline, and makes Handler look for none. Ownership of
-	// retries and priority are not affected.
+	// TrustPriority makes Handler put the caller's X-Request-Priority into the context. Set it
+	// behind a trusted edge only: any client can send the field.
+	TrustPriority bool
+
+	// Disabled sends no deadline, and Handler looks for none. Retry ownership is not affected.
 	Disabled bool
 }
 
@@ -59,14 +59,14 @@ func (d Deadline) withDefaults() Deadline {
 	return d
 }
 
-// leastLeft is what the header tells at least.
-const leastLeft = time.Millisecond
+// minLeft is the shortest time that the header can have.
+const minLeft = time.Millisecond
 
 // header returns a copy of h with the deadline in it. It returns false when less
 // than a millisecond would be left.
 func (d *Deadline) header(h http.Header, deadline, now time.Time) (http.Header, bool) {
 	left := max(deadline.Sub(now), 0) - d.Margin // max, since Sub saturates
-	if left < leastLeft {
+	if left < minLeft {
 		return nil, false
 	}
 	h = h.Clone()
@@ -75,26 +75,22 @@ func (d *Deadline) header(h http.Header, deadline, now time.Time) (http.Header, 
 	return h, true
 }
 
-// Handler is the receiving half: it gives the request a context that ends at the
-// caller's deadline, and remembers who owns the retries, so that a Transport
-// which next calls out with the request's context passes on what is left and,
-// where the caller said X-Retry-Owner: caller, makes single attempts. The caller's
-// Priority goes along likewise.
+// Handler returns a handler that gives each request of next a context with the caller's
+// deadline and retry ownership. A Transport that is called with this context sends what is
+// left, and makes single attempts if the caller sent X-Retry-Owner: caller.
 //
-// A deadline that has passed is answered with 504 before next sees the request.
-// A malformed one is ignored. All these headers come from the caller: behind a public
-// edge, a stranger who sends a deadline shortens only his own requests, and what a
-// priority from a header is worth is for whoever sheds load to decide
-// (admission.Shedder trusts none unless it is told to).
-//
-// Handler only sets the context. A handler that returns without writing anything
-// because its context has ended has answered 200, as always with net/http.
+// A request whose deadline has passed gets 504, and next does not see it. A malformed deadline
+// is ignored. Handler only sets the context: a handler that writes nothing because its context
+// has ended responds with 200, as always with net/http.
 func (d Deadline) Handler(next http.Handler) http.Handler {
 	d = d.withDefaults()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx := receivePriority(r.Context(), r.Header)
+		ctx := r.Context()
+		if d.TrustPriority {
+			ctx = receivePriority(ctx, r.Header)
+		}
 		if strings.EqualFold(strings.TrimSpace(r.Header.Get(retryOwnerHeader)), retryOwnerCaller) {
-			ctx = withOptions(ctx, func(o *options) { o.single, o.owned = true, true })
+			ctx = withOptions(ctx, func(o *callOptions) { o.single, o.owned = true, true })
 		}
 		if !d.Disabled {
 			if left, ok := d.received(r.Header, time.Now()); ok {
@@ -116,7 +112,7 @@ func (d Deadline) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// received is the time that a request's caller leaves, at most Max.
+// received is the time that is left to a request, at most Max.
 func (d *Deadline) received(h http.Header, now time.Time) (left time.Duration, ok bool) {
 	left, ok = parseTimeout(headerValue(h, timeoutHeader))
 	if !ok {
@@ -128,8 +124,8 @@ func (d *Deadline) received(h http.Header, now time.Time) (left time.Duration, o
 	return left, ok
 }
 
-// parseTimeout reads whole milliseconds. A negative number is a deadline that
-// has passed; a huge one is clamped, however many digits it has.
+// parseTimeout reads whole milliseconds. A negative number is a deadline that has passed. A
+// number that is too large is clamped.
 func parseTimeout(value string) (time.Duration, bool) {
 	value = strings.TrimSpace(value)
 	ms, err := strconv.ParseInt(value, 10, 64)

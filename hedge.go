@@ -1,13 +1,18 @@
 package resilienthttp
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/latency"
+	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
 	"github.com/resilienthttp/resilienthttp/internal/scope"
 )
@@ -16,31 +21,23 @@ const (
 	defaultQuantile   = 0.95
 	defaultHedgeRatio = 0.05
 
-	fewestLatencies = 20 // before a quantile means anything
+	minLatencies = 20 // for a measured delay
 )
 
-// Hedge sends a second request beside an attempt that is slower than usual (Dean and
-// Barroso, "The Tail at Scale"). The first response that needs no retry wins, and the other
-// request is canceled.
+// Hedge sends a second request if an attempt is slower than usual (Dean and Barroso, "The
+// Tail at Scale"). The first response that needs no retry wins, and the other request is
+// canceled. Requests with a safe method or an idempotency key are hedged, if their body can
+// be replayed; both have the same key. A hedge never waits: breaker and rate limit must admit
+// it at once, at least half of each quota must be left, and a minute must have passed since
+// the last 429. Hedges count against MaxRatio, not against Budget or MaxAttempts.
 //
-// Requests with a safe method (RFC 9110 section 9.2.1) or an idempotency key are hedged, if
-// their body can be replayed. Both have the same key. GetBody is called for the hedge while
-// Base may still read the body of the first. A hedge never waits: it is not sent if the
-// breaker or the rate limit does not admit it at once, while less than half of a quota is
-// left, or within a minute after a 429. It counts against MaxRatio, not against the Budget
-// or Policy.MaxAttempts.
-//
-// Base must heed the context of a request, as http.Transport does: the call returns only
-// when both have ended. A hedge is a request more for the server. So use hedges where
-// responses are slow by chance, not where the server is overloaded.
-//
-// The zero value hedges after the 95th percentile of the scope's latencies, at most 5 % of
-// the calls. A Hedge is safe for concurrent use, may be shared by Transports, and must not
-// be modified after its first use.
+// The zero value hedges after the 95th percentile of latencies, at most 5 % of the calls. A
+// Hedge is safe for concurrent use, may be shared by Transports, and must not be modified
+// after its first use. Base must obey the request's context. See docs/defaults.md.
 type Hedge struct {
-	// Delay is the time after which the hedge is sent. Zero means just longer than the
-	// Quantile of the scope's recent latencies, and no hedges until 20 are known. A client
-	// with few calls needs a Delay of its own. A negative duration disables hedging.
+	// Delay is the time after which the hedge is sent. Zero means just more than the
+	// Quantile of recent latencies, and no hedges until 20 are known. A client with few calls
+	// needs a Delay of its own. A negative duration disables hedging.
 	Delay time.Duration
 
 	// Quantile is the quantile of the scope's latencies to the response headers, in the last
@@ -49,16 +46,16 @@ type Hedge struct {
 	// Delay is set.
 	Quantile float64
 
-	// MaxRatio is the maximum ratio of hedges to calls of a scope. Each call adds
-	// MaxRatio of a token, and a hedge takes one. The bucket holds one token, plus what
-	// the calls of the last 1.25 s have added. Zero or NaN means 0.05. A negative number
-	// means no limit. With a measured delay hedges must win, too: after one that loses there
-	// is none for 10 s to 160 s, until most of them win again.
+	// MaxRatio is the maximum ratio of hedges to calls of a scope. Each call adds MaxRatio of
+	// a token, and a hedge takes one. The bucket holds one token, plus what the calls of the
+	// last 1.25 s have added. Zero or NaN means 0.05. A negative number means no limit. With
+	// a measured delay hedges must also win: after one that loses there is none for 10 s to
+	// 160 s, until most of them win again.
 	MaxRatio float64
 
 	once      sync.Once
 	fixed     time.Duration // the delay, if it is not measured
-	level     float64       // the quantile, if it is
+	quantile  float64       // else
 	unlimited bool
 	rules     retrybudget.Rules
 	scopes    scope.Map[scope.Key, hedgeScope]
@@ -66,42 +63,53 @@ type Hedge struct {
 
 // hedgeScope is what a Hedge knows of one scope.
 type hedgeScope struct {
+	scope.Refs
+
 	latencies latency.Window
 	bucket    retrybudget.Bucket
 	credit    hedgeCredit
-	first     atomic.Int64 // when the first call was, since the origin; 0: there was none
+	firstCall atomic.Int64 // since the origin; 0: there was none
 }
 
-func (h *Hedge) withDefaults(now time.Time) {
-	h.fixed, h.level = h.Delay, h.Quantile
-	if h.level == 0 || math.IsNaN(h.level) {
-		h.level = defaultQuantile
+// scope returns the record of a scope, or nil without a Hedge.
+func (h *Hedge) scope(key scope.Key) *hedgeScope {
+	if h == nil {
+		return nil
 	}
-	h.level = min(h.level, 1)
+	h.once.Do(h.configure)
+	return h.scopes.Get(key)
+}
+
+func (h *Hedge) configure() {
+	h.fixed, h.quantile = h.Delay, h.Quantile
+	if h.quantile == 0 || math.IsNaN(h.quantile) {
+		h.quantile = defaultQuantile
+	}
+	h.quantile = min(h.quantile, 1)
 	ratio := h.MaxRatio
 	if ratio == 0 || math.IsNaN(ratio) {
 		ratio = defaultHedgeRatio
 	}
 	h.unlimited = ratio < 0
-	h.rules = retrybudget.Rules{Origin: now, Ratio: ratio, Tokens: 1, Static: true}.Checked()
-	h.scopes.Clone = scope.Key.Clone
+	h.rules = retrybudget.Rules{Origin: time.Now(), Ratio: ratio, Tokens: 1, Static: true}.Checked()
+	h.scopes.Keep = func(s *hedgeScope) bool { return s.Held() }
 }
 
-// delay is the time after which the scope's attempts are hedged.
+// delay returns the time after which the scope's attempts are hedged.
 func (h *Hedge) delay(s *hedgeScope, now time.Time) (time.Duration, bool) {
 	if h.fixed != 0 {
 		return h.fixed, h.fixed > 0
 	}
-	if h.level < 0 {
+	if h.quantile < 0 {
 		return 0, false
 	}
-	quantile, known := s.latencies.Quantile(now.Sub(h.rules.Origin), h.level)
-	// Longer than the quantile, and not just as long: where most answers take the
-	// same time, to the clock's precision, they are not the slow ones.
-	return quantile + 1, known >= fewestLatencies
+	quantile, samples := s.latencies.Quantile(now.Sub(h.rules.Origin), h.quantile)
+	// Most responses may take exactly the quantile, to the precision of the clock. They are
+	// not slow.
+	return quantile + 1, samples >= minLatencies
 }
 
-// admit takes one of the hedges that MaxRatio allows.
+// admit takes a token for one hedge.
 func (h *Hedge) admit(s *hedgeScope, now time.Time) (retrybudget.Permit, bool) {
 	if h.unlimited {
 		return retrybudget.Permit{}, true
@@ -112,39 +120,60 @@ func (h *Hedge) admit(s *hedgeScope, now time.Time) (retrybudget.Permit, bool) {
 	return s.bucket.Admit(now, &h.rules, retrybudget.Request{})
 }
 
+// called adds the tokens of one call. A nil hedgeScope is not hedged.
+func (s *hedgeScope) called(h *Hedge, now time.Time) {
+	if s != nil {
+		s.bucket.Deposit(now, &h.rules)
+		s.firstCall.CompareAndSwap(0, int64(max(now.Sub(h.rules.Origin), 1)))
+	}
+}
+
 // callRate is the number of responses a second in the last minute.
 func (s *hedgeScope) callRate(at time.Duration) float64 {
 	_, responses := s.latencies.Quantile(at, 1)
-	return float64(responses) / max(min(at-time.Duration(s.first.Load()), time.Minute).Seconds(), 1)
+	return float64(responses) / max(min(at-time.Duration(s.firstCall.Load()), time.Minute).Seconds(), 1)
 }
 
-// hedgeCredit records whether hedges after a measured delay win. If requests wait in a
-// queue all responses are slow together: hedges lose there, and make the queue longer. The
+// observe learns a latency from an attempt.
+func (s *hedgeScope) observe(h *Hedge, a *attempt) {
+	switch {
+	case s == nil:
+	case a.succeeded():
+		s.latencies.Add(a.record.Start.Add(a.record.Latency).Sub(h.rules.Origin), a.record.Latency)
+	case a.end == endSuperseded && a.timers.hedgeDelay > 0:
+		// It took longer than the delay. How long it had taken when the hedge won would raise
+		// the next delay, and so on; so would the delay, which is just above a quantile.
+		s.latencies.Add(time.Since(h.rules.Origin), a.timers.hedgeDelay-1)
+	}
+}
+
+// hedgeCredit records whether hedges after a measured delay win. If requests wait in a queue
+// of the server, all responses are slow together: hedges lose, and lengthen the queue. The
 // zero value has no credit.
 type hedgeCredit struct {
 	mu      sync.Mutex
-	credit  int // a win adds two, a loss takes one; above 0 there is no condition
-	losses  int // in a row
+	credit  int // a win adds two, a loss takes one; above 0 hedges are free
+	losses  int // consecutive
 	nextTry time.Time
 }
 
 const (
 	maxCredit = 8
 	winCredit = 2
-	tryPause  = 10 * time.Second // between hedges without credit; doubled by each loss,
-	maxPauses = 8                // up to so many
-	surely    = 10               // calls a second with which a try is certain: small clients share a queue with others
+	tryPause  = 10 * time.Second // between hedges without credit; each loss doubles it,
+	maxPauses = 8                // at most to so many
+	sureRate  = 10               // calls per second at which a try is certain; small clients share a queue with others
 )
 
 // admit reports whether a hedge may be sent. Without credit there is one after each pause,
-// with a probability that small clients have less of.
+// less probably for a small client.
 func (c *hedgeCredit) admit(now time.Time, callRate float64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.credit > 0 {
 		return true
 	}
-	if now.Before(c.nextTry) || rand.Float64() >= callRate/surely {
+	if now.Before(c.nextTry) || rand.Float64() >= callRate/sureRate {
 		return false
 	}
 	pause := tryPause * time.Duration(min(1<<min(c.losses, 8), maxPauses))
@@ -164,33 +193,455 @@ func (c *hedgeCredit) done(won bool) {
 	c.losses++
 }
 
-// hedging is the scope's record when the call may be hedged, and nil otherwise.
-func (c *call) hedging() *hedgeScope {
-	if c.hedge == nil || c.single || c.key == "" && !safeMethod(c.request.Method) || !c.replayable() {
+// hedges is the scope's record if the call may be hedged, and else nil.
+func (c *call) hedges() *hedgeScope {
+	if c.record.hedges == nil || c.single || c.key == "" && !safeMethod(c.request.Method) || !c.replayable() {
 		return nil
 	}
-	c.hedge.once.Do(func() { c.hedge.withDefaults(c.start) })
-	return c.hedge.scopes.Get(c.scopeKey())
+	return c.record.hedges
 }
 
-// called adds the tokens of a call to the bucket of hedges.
-func (s *hedgeScope) called(h *Hedge, now time.Time) {
-	if s != nil {
-		s.bucket.Deposit(now, &h.rules)
-		s.first.CompareAndSwap(0, int64(max(now.Sub(h.rules.Origin), 1)))
+const (
+	// maxResponseTime ends an attempt that has neither a deadline nor an AttemptTimeout.
+	maxResponseTime = 15 * time.Minute
+
+	// slowResponse is when a safe request gets a copy, or after half of the time that is left.
+	slowResponse = 30 * time.Second
+)
+
+// attemptTimers is what happens if an attempt takes long: times since its start, 0 for never.
+// One timer serves them all. call.mu guards the timer and what it changes.
+type attemptTimers struct {
+	hedge time.Duration // send a hedge
+	slow  time.Duration // send the next attempt beside it
+	cut   time.Duration // end it
+	early time.Duration // AdaptiveTimeout: end it, or send the next attempt beside it
+
+	hedgeDelay time.Duration // hedge, also after it was sent
+
+	timer   *time.Timer // of the first of these; nil: there is none
+	stopped bool        // the attempt has its outcome
+	earlyDone  bool        // early has happened
+}
+
+// next returns how long it is until the next event of an attempt of that age, whose body made
+// progress so long ago. A body that makes progress delays all but the hedge.
+func (t *attemptTimers) next(age, idle time.Duration) (wait time.Duration, planned bool) {
+	early := t.early
+	if t.earlyDone {
+		early = 0
+	}
+	for _, event := range [...]struct{ at, after time.Duration }{{t.hedge, age}, {t.slow, idle}, {t.cut, idle}, {early, idle}} {
+		if left := event.at - event.after; event.at > 0 && (!planned || left < wait) {
+			wait, planned = left, true
+		}
+	}
+	return wait, planned
+}
+
+// planTimers plans the attempt's timers. Without AttemptTimeout a slow response is no failure.
+func (c *call) planTimers(a *attempt, now time.Time) {
+	left, bounded := c.deadline.Sub(now), !c.deadline.IsZero()
+	switch timeout := c.policy.AttemptTimeout; {
+	case timeout > 0 && (!bounded || timeout < left):
+		a.timers.cut = timeout
+		if !c.longUpload() { // which may take longer
+			a.deadline = now.Add(timeout)
+		}
+	case timeout == 0:
+		if !bounded {
+			a.timers.cut = maxResponseTime
+		}
+		if c.mayCopy() {
+			a.timers.slow = slowAfter(a.concurrent, left, bounded)
+		}
+	}
+	if c.record.hedges != nil && !a.concurrent {
+		if s := c.hedges(); s != nil {
+			if delay, ok := c.hedge.delay(s, now); ok {
+				a.timers.hedge, a.timers.hedgeDelay = delay, delay
+			}
+		}
+	}
+	if c.policy.AdaptiveTimeout != nil {
+		c.planEarly(a, now)
 	}
 }
 
-// observe learns from an attempt how long answers take.
-func (s *hedgeScope) observe(h *Hedge, a *attempt) {
+// slowAfter is when an attempt is so slow that another is sent beside it; 0: never. One copy
+// is enough, unless a deadline comes nearer.
+func slowAfter(concurrent bool, left time.Duration, bounded bool) time.Duration {
 	switch {
-	case s == nil:
-	case a.answered():
-		s.latencies.Add(a.record.Start.Add(a.record.Latency).Sub(h.rules.Origin), a.record.Latency)
-	case a.fate == fateLost && a.hedgedAfter > 0:
-		// All that is known is that it took longer than the delay. What it had
-		// taken when the other copy was answered would raise the next delay, and
-		// that the one after it; so would the delay, which is just above a quantile.
-		s.latencies.Add(time.Since(h.rules.Origin), a.hedgedAfter-1)
+	case bounded && concurrent:
+		return left / 2
+	case bounded:
+		return min(slowResponse, left/2)
+	case concurrent:
+		return 0
 	}
+	return slowResponse
+}
+
+// mayCopy reports whether a second request does no harm while the first is in flight: the
+// method is safe, or the key is the caller's own. A server may not know a generated key.
+func (c *call) mayCopy() bool {
+	return (c.ownKey || safeMethod(c.request.Method)) && c.replayable() && !c.single && !isStream(c.request.Header)
+}
+
+// isStream reports whether the response takes long by nature: an upgrade, or events.
+func isStream(h http.Header) bool {
+	if len(h["Upgrade"]) > 0 {
+		return true
+	}
+	for _, accepted := range h["Accept"] {
+		if strings.Contains(strings.ToLower(accepted), "text/event-stream") {
+			return true
+		}
+	}
+	return false
+}
+
+// startTimer sets the timer for the first event.
+func (a *attempt) startTimer() {
+	if wait, planned := a.timers.next(0, 0); planned {
+		a.call.mu.Lock()
+		defer a.call.mu.Unlock()
+		a.timers.timer = time.AfterFunc(wait, a.onTimer)
+	}
+}
+
+// stopTimer stops the timer. No copy begins after it.
+func (a *attempt) stopTimer() {
+	if a.timers.timer != nil {
+		a.call.mu.Lock()
+		defer a.call.mu.Unlock()
+		a.timers.stopped = true
+		a.timers.timer.Stop()
+	}
+}
+
+// onTimer runs in a goroutine of its own.
+func (a *attempt) onTimer() {
+	if hedge, copies := a.due(); copies {
+		a.race.copy(a, hedge)
+	}
+}
+
+// due does what is due, and sets the timer for the next event. copies is true if a copy must
+// be made: a hedge, or the next attempt.
+func (a *attempt) due() (hedge, copies bool) {
+	c, t := a.call, &a.timers
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if t.stopped {
+		return false, false
+	}
+	age := time.Since(a.record.Start)
+	idle := age - a.upload.last()
+	switch {
+	case t.cut > 0 && idle >= t.cut:
+		a.endWith(ErrAttemptTimeout)
+		return false, false
+	case t.early > 0 && idle >= t.early && !t.earlyDone:
+		if t.earlyDone = a.mayEndEarly(); !t.earlyDone {
+			t.early = 0
+			break
+		}
+		if c.policy.AttemptTimeout > 0 {
+			a.endWith(ErrAttemptTimeout)
+			return false, false
+		}
+		copies = true
+	case t.hedge > 0 && age >= t.hedge:
+		t.hedge, hedge, copies = 0, true, true
+	case t.slow > 0 && idle >= t.slow:
+		t.slow, copies = 0, c.attemptsLeft()
+	}
+	if wait, planned := t.next(age, idle); planned {
+		t.timer.Reset(max(wait, 0))
+	}
+	if !copies {
+		return hedge, false
+	}
+	if a.race == nil {
+		a.race = &race{call: c, first: a}
+	}
+	if !a.race.over {
+		a.race.preparing++
+	}
+	return hedge, !a.race.over
+}
+
+// race is an attempt of the call's goroutine and the copies beside it: hedges, and further
+// attempts if it is very slow. Each copy has a goroutine. The first response that needs no
+// retry wins and cancels the others. A failure never beats a response that may still come.
+// call.mu guards the fields.
+type race struct {
+	call  *call
+	first *attempt
+
+	over      bool // there is a winner, or nothing is in flight: no copy begins any more
+	preparing int  // copies that are being prepared, and read the caller's request
+	running   int  // copies in flight
+	copies    []*attempt
+	winner    *attempt
+	latest    *attempt      // the last failure that is no hedge's
+	changed   chan struct{} // closed when preparing or running falls; nil: nothing waits
+	decided   bool          // the outcome is known,
+	waited    bool          // and came after that of the first attempt
+}
+
+// errSuperseded is the cause with which the slower copies of a request are canceled.
+var errSuperseded = neterr.New("another copy of the request had its response first")
+
+// copy sends a copy beside an attempt.
+func (r *race) copy(of *attempt, hedge bool) {
+	a := &attempt{call: r.call, race: r, concurrent: true}
+	a.record = Attempt{Number: of.record.Number, Hedge: hedge, Concurrent: true}
+	if r.call.traced {
+		a.announced = make(chan struct{})
+	}
+	begun := false
+	defer func() {
+		if !begun {
+			_ = recover() // of GetBody or a hook: the caller cannot recover in this goroutine
+			a.abandon()
+			a.paid.Cancel()
+			r.change(func() { r.preparing-- })
+		}
+	}()
+	if a.payForCopy() && r.call.prepare(a) == nil && r.begin(a) {
+		begun = true
+		r.run(a)
+	}
+}
+
+// payForCopy takes the tokens of a copy: a hedge's, or a retry's.
+func (a *attempt) payForCopy() (ok bool) {
+	c, now := a.call, time.Now()
+	switch {
+	case !a.record.Hedge:
+		if c.timeFor(now) {
+			a.paid, ok = c.takeTokens(now, retrybudget.Request{Batch: c.priority == PriorityBatch})
+		}
+	case c.mayHedge(now):
+		a.paid, ok = c.hedge.admit(c.record.hedges, now)
+	}
+	return ok
+}
+
+// mayHedge reports whether the priority may be hedged: PriorityBatch only while the bucket of
+// retry tokens is more than half full.
+func (c *call) mayHedge(now time.Time) bool {
+	if c.priority != PriorityBatch {
+		return true
+	}
+	tokens := c.budget.status(c.record.bucket, now)
+	return tokens.Remaining < 0 || tokens.Remaining > tokens.Used
+}
+
+// begin counts a prepared copy as running, unless the race is over or no attempt is left.
+func (r *race) begin(a *attempt) bool {
+	c := r.call
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r.over || !a.record.Hedge && !c.attemptsLeft() {
+		return false
+	}
+	if !a.record.Hedge {
+		c.number++
+		a.record.Number = c.number
+	}
+	r.preparing--
+	r.running++
+	r.copies = append(r.copies, a)
+	r.notify()
+	return true
+}
+
+// change makes a change that wait may wait for.
+func (r *race) change(change func()) {
+	r.call.mu.Lock()
+	defer r.call.mu.Unlock()
+	change()
+	r.notify()
+}
+
+func (r *race) notify() {
+	if r.changed != nil {
+		close(r.changed)
+		r.changed = nil
+	}
+}
+
+// run sends a copy. A Base or a hook that panics, or ends the goroutine, fails the copy alone.
+func (r *race) run(a *attempt) {
+	returned := false
+	defer r.finish(a)
+	defer func() {
+		if v := recover(); v != nil {
+			a.fail(neterr.With(neterr.New("panic in a copy of the request"), fmt.Errorf("%v", v)))
+		} else if !returned {
+			a.fail(neterr.New("the goroutine of a copy of the request has ended"))
+		}
+	}()
+	a.send()
+	returned = true
+}
+
+// fail is the outcome of an attempt for which Base has none.
+func (a *attempt) fail(err error) {
+	a.abandon()
+	a.end = endError
+	a.record.Latency = time.Since(a.record.Start)
+	a.record.Err = err
+	a.record.Verdict = VerdictTransient
+}
+
+// finish makes a copy the winner if it is the first to succeed.
+func (r *race) finish(a *attempt) {
+	useless, won := false, false
+	r.change(func() {
+		r.running--
+		a.inTime = !r.over
+		switch {
+		case r.over:
+			useless = true
+		case a.succeeded():
+			won = true
+			r.win(a)
+		case a.record.Hedge:
+			useless = true
+		default:
+			r.latest = a
+		}
+	})
+	a.paid.Done(won)
+	if a.record.Hedge {
+		r.call.record.hedges.credit.done(won)
+	}
+	if useless {
+		a.discard()
+	}
+}
+
+// win ends the race and cancels the others.
+func (r *race) win(winner *attempt) {
+	r.winner, r.over = winner, true
+	r.cancelOthers()
+}
+
+// cancelOthers cancels the attempts that have no outcome yet.
+func (r *race) cancelOthers() {
+	for _, a := range append(slices.Clip(r.copies), r.first) {
+		if a != r.winner && !a.inTime {
+			a.endWith(errSuperseded)
+		}
+	}
+}
+
+// outcome waits for the copies that may still succeed, and returns the attempt that counts:
+// the winner, or else the last failure. It also adds the copies to the call's record, and
+// discards the responses that the caller does not get.
+func (r *race) outcome() *attempt {
+	result, copies := r.wait()
+	c := r.call
+	for _, a := range copies {
+		if a.announced != nil {
+			<-a.announced // or its AttemptStart could come after its AttemptDone
+		}
+		entry := r.entry(a)
+		state := c.retryState()
+		state.sent = append(state.sent, entry)
+		if c.traced {
+			c.traceAttempt(attemptDone, &entry.record)
+		}
+		if entry == a && a != result && !a.record.Hedge {
+			a.discard()
+		}
+	}
+	if len(copies) > 0 && r.first != result {
+		r.first.discard()
+	}
+	r.decided = true
+	return result
+}
+
+// wait waits for the end of the race.
+func (r *race) wait() (result *attempt, copies []*attempt) {
+	r.call.mu.Lock()
+	defer r.call.mu.Unlock()
+	r.first.inTime = true
+	switch {
+	case r.winner != nil:
+	case r.first.succeeded():
+		r.win(r.first)
+	default:
+		r.latest = r.first
+	}
+	// A copy that is being prepared reads the caller's request, which belongs to the caller
+	// again when the call returns.
+	for r.preparing > 0 || r.winner == nil && r.running > 0 {
+		r.waited = true
+		r.sleep()
+	}
+	r.over = true
+	if r.winner != nil {
+		return r.winner, r.copies
+	}
+	return r.latest, r.copies
+}
+
+// sleep waits for a change, without the lock.
+func (r *race) sleep() {
+	changed := make(chan struct{})
+	r.changed = changed
+	r.call.mu.Unlock()
+	defer r.call.mu.Lock()
+	<-changed
+}
+
+// entry is what the call records of a copy. One that has lost runs on for a moment, so that
+// the record needs one of its own.
+func (r *race) entry(a *attempt) *attempt {
+	r.call.mu.Lock()
+	defer r.call.mu.Unlock()
+	if a.inTime {
+		return a
+	}
+	return &attempt{call: a.call, end: endSuperseded, record: Attempt{
+		Number: a.record.Number, Hedge: a.record.Hedge, Concurrent: true, Request: a.record.Request, Start: a.record.Start,
+		QueueWait: a.record.QueueWait, Latency: time.Since(a.record.Start), Err: errSuperseded, Verdict: VerdictPermanent,
+	}}
+}
+
+// abandonRace cancels the copies of an attempt whose Base has panicked.
+func (a *attempt) abandonRace() {
+	a.call.mu.Lock()
+	r := a.race
+	a.call.mu.Unlock()
+	if r == nil || r.decided {
+		return
+	}
+	for _, done := range r.cancelAll() {
+		done.discard()
+	}
+}
+
+// cancelAll ends the race without an outcome, and returns the attempts that may hold a
+// response. The others release theirs when they end.
+func (r *race) cancelAll() (done []*attempt) {
+	r.call.mu.Lock()
+	defer r.call.mu.Unlock()
+	r.over = true
+	r.cancelOthers()
+	for r.preparing > 0 {
+		r.sleep()
+	}
+	for _, a := range append(slices.Clip(r.copies), r.first) {
+		if a.inTime && (a == r.winner || !a.record.Hedge) {
+			done = append(done, a)
+		}
+	}
+	return done
 }

@@ -19,67 +19,58 @@ import (
 
 const defaultKeyHeader = "Idempotency-Key"
 
-// Idempotency says which requests bear an idempotency key, and how it is sent.
-// A key lets a server tell a repetition from a second order, so it makes POST
-// and PATCH repeatable. The zero value sends a random UUID in Idempotency-Key
-// with each POST and PATCH
-// (https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/).
+// Idempotency attaches idempotency keys to requests. A key lets a server tell a repetition
+// from a second order, so it makes POST and PATCH repeatable. All attempts and hedges of a
+// call have the same key, and so does the request that follows a 307 or 308 to the same
+// origin. A key that the caller has set in the header is never replaced.
 //
-// There is one key for each call: all its attempts and hedges bear it, and so
-// does the request that follows a 307 or 308 to the same origin. A header that
-// the caller has set is never replaced and counts as the call's key.
-//
-// A server that does not know the header ignores it, and then a retry can be a
-// second write. For such a server set Off.
+// The zero value sends a random UUID in Idempotency-Key with each POST and PATCH
+// (https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/). A server that
+// does not know the header ignores it, and a retry can then be a second write. For such a
+// server set Disabled.
 type Idempotency struct {
-	// Header is the field that carries the key. "" means Idempotency-Key; others
-	// are PayPal-Request-Id, X-Idempotency-Key or X-Request-Id.
+	// Header is the name of the field. "" means Idempotency-Key. Others are
+	// PayPal-Request-Id, X-Idempotency-Key and X-Request-Id.
 	Header string
 
-	// Methods are the methods for which keys are generated, in upper case. nil
-	// means POST and PATCH.
+	// Methods are the methods for which keys are generated, in upper case. nil means POST and
+	// PATCH.
 	Methods []string
 
-	// NewKey makes the key of a call. nil means a random UUID (version 4: 122
-	// random bits), or under an SDK of AWS's or Google's one made from the random
-	// UUID that the SDK gives to all its attempts. Returning "" sends none. It must be safe for concurrent use.
-	// A key longer than 255 characters, or with others than visible ASCII and
-	// inner spaces, makes the call fail before anything is sent.
+	// NewKey returns the key of a call; "" means none. nil means a random UUID (version 4), or
+	// below an SDK of AWS or Google one derived from the random UUID of all its attempts. A
+	// key that is longer than MaxLength, or has characters other than visible ASCII and inner
+	// spaces, fails the call before anything is sent. It must be safe for concurrent use.
 	NewKey func(*http.Request) string
 
-	// Quoted sends keys from NewKey and from the context as a structured-field
-	// string (RFC 8941 section 3.3.3), "like this" with the quotes, as the IETF
-	// draft asks; a key that is one already goes out as it is. Most APIs of today
-	// want the bare key, which is the default.
+	// Quoted sends keys of NewKey and of the context as a structured-field string (RFC 9651
+	// section 3.3.3), in quotes, as the IETF draft asks. A key that already is one is not
+	// quoted again. Most APIs want the bare key, which is the default.
 	Quoted bool
 
-	// MaxLength is how many characters the API takes, where those are fewer than 255: a
-	// longer key from NewKey or the context makes the call fail before anything is sent.
-	// Below the 36 of a UUID it needs a NewKey, or Off. 0 means 255.
+	// MaxLength is the maximum length of a key in characters. A longer key of NewKey or the
+	// context fails the call. Zero means 255, which is also the maximum. Below 36, the length
+	// of a UUID, it needs NewKey or Disabled.
 	MaxLength int
 
-	// Hosts are those that honour keys, in lower case: "api.example.com",
-	// "localhost:8080", or "*.example.com" for all below example.com. To others goes no
-	// key that the caller has not set in the header: no generated one, and none from the
-	// context, so a redirect takes none to strangers. nil means all hosts.
+	// Hosts are the hosts that honour keys, in lower case: "api.example.com",
+	// "localhost:8080", or "*.example.com" for all below example.com. Other hosts get no key,
+	// unless the caller has set it in the header. nil means all hosts.
 	Hosts []string
 
-	// Off generates no keys. A key from the context or the header still goes out.
+	// Disabled generates no keys. A key from the context or the header is still sent.
 	Disabled bool
 }
 
-// WithIdempotencyKey returns a context whose calls bear the caller's own key,
-// for any method: a business key such as "comp1:invoice:001" protects beyond the
-// call, through crashes and across processes, as a random one cannot. A header
-// that is set on the request wins. An empty key means none: the Transport
-// generates one as usual. A key longer than 255 characters, or with others than
-// visible ASCII and inner spaces, makes calls fail before anything is sent.
+// WithIdempotencyKey returns a context whose calls have the caller's own key, for any method.
+// A business key such as "invoice:001" works across crashes and processes, which a random key
+// cannot. A header that is set on the request wins. An empty key means none: the Transport
+// generates one as usual. An invalid key fails the call: see Idempotency.NewKey.
 //
-// Use the context for one operation only: two different requests under one key
-// are a mistake that servers answer with 422. When http.Client follows a redirect
-// it uses the same context, so the key goes along, to another origin too.
+// Use the context for one operation only: servers reject two different requests with one key.
+// A redirect that http.Client follows has the same context, so it gets the key too.
 func WithIdempotencyKey(ctx context.Context, key string) context.Context {
-	return withOptions(ctx, func(o *options) { o.key = key })
+	return withOptions(ctx, func(o *callOptions) { o.key = key })
 }
 
 func (i Idempotency) withDefaults() Idempotency {
@@ -99,55 +90,60 @@ func (i Idempotency) withDefaults() Idempotency {
 	return i
 }
 
-// generatedLength is how long the keys are that are made without NewKey: UUIDs.
+// generatedLength is the length of the keys that are made without NewKey: UUIDs.
 const generatedLength = 36
 
-// tooShortForKeys reports whether an API that takes no more than MaxLength would be sent
-// keys that are longer.
+// tooShortForKeys reports whether generated keys would be longer than MaxLength.
 func (i *Idempotency) tooShortForKeys() bool {
 	generates := !i.Disabled && i.NewKey == nil && (i.Methods == nil || len(i.Methods) > 0)
 	return generates && i.MaxLength > 0 && i.MaxLength < generatedLength
 }
 
-// keyFor finds or makes the key of a call. send is false when the request bears
-// the key already; own is true when the caller chose it, for an API that is known to
-// honour it.
-func (i *Idempotency) keyFor(req *http.Request, o *options) (key string, send, own bool, err error) {
-	if key := i.callersKey(req.Header); key != "" {
-		return key, false, true, nil
+// chooseKey finds or makes the key of the call. send is false if the request has it already.
+func (c *call) chooseKey() (send bool, err error) {
+	i, req := &c.idempotency, c.request
+	if c.key = i.callersKey(req.Header); c.key != "" {
+		c.ownKey = true
+		return false, nil
 	}
-	switch {
-	case i.Hosts != nil && !hostmatch.Match(i.Hosts, req.URL):
-		return "", false, false, nil
-	case o.key != "":
-		key, own = o.key, true
-	case i.Disabled || !slices.Contains(i.Methods, method(req)):
-		return "", false, false, nil
-	default:
+	own := c.options.key != ""
+	if i.Hosts != nil && !hostmatch.Match(i.Hosts, req.URL) || !own && (i.Disabled || !slices.Contains(i.Methods, method(req))) {
+		return false, nil
+	}
+	key := c.options.key
+	if !own {
 		if key = i.redirectedKey(req); key != "" {
-			return key, true, false, nil
+			c.key = key
+			return true, nil
 		}
-		if i.NewKey == nil {
-			if key = invocationKey(req); key == "" {
-				key = uuid.NewString()
-			}
-			return i.encode(key), true, false, nil
-		}
-		if key = i.NewKey(req); key == "" {
-			return "", false, false, nil
+		if key = i.generate(req); key == "" {
+			return false, nil
 		}
 	}
-	if err := i.check(key); err != nil {
-		return "", false, false, err
+	if own || i.NewKey != nil {
+		if err := i.check(key); err != nil {
+			return false, err
+		}
 	}
-	return i.encode(key), true, own, nil
+	c.key, c.ownKey = i.encode(key), own
+	return true, nil
 }
 
-// callersKey is the key that the caller has set, also where that was done past
-// Header.Set and the name is spelled in another case: net/http sends it as it is.
+func (i *Idempotency) generate(req *http.Request) string {
+	if i.NewKey != nil {
+		return i.NewKey(req)
+	}
+	if key := invocationKey(req); key != "" {
+		return key
+	}
+	return uuid.NewString()
+}
+
+// callersKey is the key that the caller has set, in any spelling of the field's name: net/http
+// sends the name as it is.
 func (i *Idempotency) callersKey(h http.Header) string {
-	if own := headerValue(h, i.Header); own != "" {
-		return own
+	if key := headerValue(h, i.Header); key != "" {
+		return key
 	}
 	for name := range h {
 		if len(name) == len(i.Header) && strings.EqualFold(name, i.Header) && headerValue(h, name) != "" {
@@ -157,10 +153,9 @@ func (i *Idempotency) callersKey(h http.Header) string {
 	return ""
 }
 
-// redirectedKey is the key of the request that was answered with the 307 or 308
-// which led to this one, if both go to the same origin. http.Client follows such
-// a redirect with the same method and body: it is the same order. Another origin
-// never saw the key and gets one of its own.
+// redirectedKey is the key of the request whose 307 or 308 led to this one, if both have the
+// same origin. http.Client follows such a redirect with the same method and body: it is the
+// same order. Another origin has not seen the key and gets one of its own.
 func (i *Idempotency) redirectedKey(req *http.Request) string {
 	from := req.Response
 	if from == nil || from.Request == nil || from.Request.URL == nil ||
@@ -172,8 +167,8 @@ func (i *Idempotency) redirectedKey(req *http.Request) string {
 		return ""
 	}
 	if c := callBehind(from); c != nil {
-		if c.followed.Swap(true) {
-			return "" // it is the answer's Request that is sent again: another order
+		if c.redirected.Swap(true) {
+			return "" // Response.Request is sent again: another order
 		}
 		return c.key
 	}
@@ -197,7 +192,7 @@ func port(u *url.URL) string {
 	return ""
 }
 
-// encode is the key as it is sent.
+// encode returns the key as it is sent.
 func (i *Idempotency) encode(key string) string {
 	if _, rest, ok := structured.String(key); !i.Quoted || ok && rest == "" {
 		return key
@@ -205,8 +200,7 @@ func (i *Idempotency) encode(key string) string {
 	return structured.Quote(key)
 }
 
-// check refuses what this package's own server half would refuse, and what is too long
-// for the API.
+// check rejects a key that package idempotency would reject, or that is too long for the API.
 func (i *Idempotency) check(key string) error {
 	err := idempotencykey.Check(key)
 	if err == nil && len(key) > i.MaxLength {
@@ -218,11 +212,21 @@ func (i *Idempotency) check(key string) error {
 	return nil
 }
 
-// headerValue is the first value of a field whose name is canonical already:
-// Header.Get would canonicalize it for each call.
+// headerValue is Header.Get for a name that is canonical.
 func headerValue(h http.Header, canonical string) string {
 	if values := h[canonical]; len(values) > 0 {
 		return values[0]
 	}
 	return ""
+}
+
+// hasField reports whether the header has the field, in any spelling: net/http sends each name
+// as it is.
+func hasField(h http.Header, canonical string) bool {
+	for name := range h {
+		if len(name) == len(canonical) && strings.EqualFold(name, canonical) {
+			return true
+		}
+	}
+	return false
 }

@@ -3,30 +3,28 @@ package resilienthttp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/idempotencykey"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
 )
 
-// LogTrace returns hooks that write structured records: "attempt" (debug, or
-// warn when it failed), "queued" (info) when a wait for a turn begins, "retry" (info),
-// "call" (debug; error when it failed or a gate refused it; info when it stood waiting
-// for a second or more) and "breaker" (warn), each with an "event" attribute of that
-// name. They hold method, host, scope, attempt number, status, error,
-// verdict, waits and latencies, and a short hash of the idempotency key; never a path, a
-// query string, a header value or a body. That of a call says where its latency went:
-// queued at the gates, sent and not answered yet, and waited before retries.
+// LogTrace returns hooks that write structured records. Each has an "event" attribute:
+// attempt_done (debug), attempt_failed (warn), attempt_queued and retry_scheduled (info),
+// call_done (debug; info if it waited for a second or more), call_failed (error) and
+// breaker_changed (warn). The other keys are those of OpenTelemetry where it has one, such as
+// http.response.status_code. A record has no path, query, header value or body, and of the
+// idempotency key a short hash.
 //
-// In an outage it repeats itself within limits: of the records above debug that say the
-// same, ten are written in ten seconds. How many were left out is said by the next that
-// is written, as "left_out"; or by one more, "left out", once something else is to be
-// written after those ten seconds.
-//
-// nil means slog.Default at the time of each record.
+// Of equal records above debug, ten are written in ten seconds. The next one that is written
+// has the number of the others in "suppressed", or a record with the event records_suppressed
+// has it. nil means slog.Default at the time of each record. See docs/telemetry.md.
 func LogTrace(logger *slog.Logger) *Trace {
 	l := &traceLogger{logger: logger}
 	return &Trace{
@@ -35,13 +33,12 @@ func LogTrace(logger *slog.Logger) *Trace {
 }
 
 type traceLogger struct {
-	logger   *slog.Logger
-	repeated repetitions
+	logger *slog.Logger
+	limit  logLimiter
 }
 
-// log writes a record, unless the same was written often enough. What tells whether it is
-// the same are the event, the scope or host, and what came of it.
-func (l *traceLogger) log(ctx context.Context, level slog.Level, same repetition, attrs []slog.Attr) {
+// log writes a record, unless too many equal ones were written.
+func (l *traceLogger) log(ctx context.Context, level slog.Level, key logKey, attrs []slog.Attr) {
 	logger := l.logger
 	if logger == nil {
 		logger = slog.Default()
@@ -50,134 +47,242 @@ func (l *traceLogger) log(ctx context.Context, level slog.Level, same repetition
 		return
 	}
 	if level > slog.LevelDebug {
-		left, write, silent := l.repeated.admit(same, time.Now())
-		for _, s := range silent {
-			logger.LogAttrs(ctx, slog.LevelWarn, "resilienthttp left out", slog.String("event", "left out"),
-				slog.String("of", s.event), slog.String("scope", s.scope), slog.String("what", s.what), slog.Int("left_out", s.leftOut))
+		suppressed, write, others := l.limit.admit(key, time.Now())
+		for _, s := range others {
+			logger.LogAttrs(ctx, slog.LevelWarn, "records suppressed", slog.String("event", "records_suppressed"),
+				slog.String("suppressed_event", s.event), slog.String("scope", s.scope), slog.String("suppressed_kind", s.kind),
+				slog.Int("suppressed", s.suppressed))
 		}
 		if !write {
 			return
 		}
-		if left > 0 {
-			attrs = append(attrs, slog.Int("left_out", left))
+		if suppressed > 0 {
+			attrs = append(attrs, slog.Int("suppressed", suppressed))
 		}
 	}
 	//nolint:sloglint // one of a few messages, each a constant
-	logger.LogAttrs(ctx, level, "resilienthttp "+same.event, append([]slog.Attr{slog.String("event", same.event)}, attrs...)...)
+	logger.LogAttrs(ctx, level, strings.ReplaceAll(key.event, "_", " "), append([]slog.Attr{slog.String("event", key.event)}, attrs...)...)
 }
 
 func (l *traceLogger) attempt(a *Attempt) {
-	level := slog.LevelDebug
-	if a.Verdict.retryable() || a.Err != nil && !errors.Is(a.Err, errLost) { // to lose is no failure
-		level = slog.LevelWarn
+	level, event := slog.LevelDebug, "attempt_done"
+	if a.Verdict.retryable() || a.Err != nil && !errors.Is(a.Err, errSuperseded) {
+		level, event = slog.LevelWarn, "attempt_failed"
 	}
-	attrs := append(attemptAttrs(a), slog.Duration("latency", a.Latency))
+	attrs := append(attemptAttrs(a), slog.Duration("duration", a.Latency))
 	if a.QueueWait >= time.Millisecond {
-		attrs = append(attrs, slog.Duration("queued", a.QueueWait))
+		attrs = append(attrs, slog.Duration("queue_wait", a.QueueWait))
 	}
-	l.log(a.Request.Context(), level, attemptRepetition("attempt", a), attrs)
+	l.log(a.Request.Context(), level, attemptKeyOf(event, a), attrs)
 }
 
 func (l *traceLogger) queued(a *Attempt) {
-	same := repetition{event: "queued", scope: a.Request.URL.Host}
-	l.log(a.Request.Context(), slog.LevelInfo, same, []slog.Attr{
-		slog.String("method", method(a.Request)), slog.String("host", a.Request.URL.Host), slog.Int("attempt", a.Number),
-		slog.Duration("likely_wait", a.RetryWait),
-	})
+	attrs := append(requestAttrs(a.Request), slog.Int("attempt", a.Number), slog.Duration("estimated_wait", a.RetryWait))
+	l.log(a.Request.Context(), slog.LevelInfo, logKey{event: "attempt_queued", scope: a.Request.URL.Host}, attrs)
 }
 
 func (l *traceLogger) retry(a *Attempt) {
-	l.log(a.Request.Context(), slog.LevelInfo, attemptRepetition("retry", a), append(attemptAttrs(a), slog.Duration("wait", a.RetryWait)))
+	attrs := append(attemptAttrs(a), slog.Duration("retry_wait", a.RetryWait))
+	l.log(a.Request.Context(), slog.LevelInfo, attemptKeyOf("retry_scheduled", a), attrs)
 }
 
-// slowWait is when a call that succeeded has stood waiting for so long that somebody may
-// ask why.
+// slowWait is the wait from which a call that succeeded is logged at the level info.
 const slowWait = time.Second
 
 func (l *traceLogger) call(c *Call) {
-	level := slog.LevelDebug
-	queued, sent, waited := c.Timings()
-	if queued+waited >= slowWait {
+	level, key := slog.LevelDebug, logKey{event: "call_done", scope: c.Scope}
+	queueWait, inFlight, retryWait := c.Timings()
+	if queueWait+retryWait >= slowWait {
 		level = slog.LevelInfo
 	}
-	attrs := []slog.Attr{
-		slog.String("method", method(c.Request)), slog.String("host", c.Request.URL.Host), slog.String("scope", c.Scope),
-		slog.Int("attempts", len(c.Attempts)), slog.Duration("latency", c.Latency),
+	attrs := append(requestAttrs(c.Request), slog.String("scope", c.Scope), slog.Int("attempts", len(c.Attempts)), slog.Duration("duration", c.Latency))
+	if queueWait+retryWait >= time.Millisecond {
+		attrs = append(attrs, slog.Duration("queue_wait", queueWait), slog.Duration("in_flight", inFlight), slog.Duration("retry_wait", retryWait))
 	}
-	if queued+waited >= time.Millisecond {
-		attrs = append(attrs, slog.Duration("queued", queued), slog.Duration("sent", sent), slog.Duration("waited", waited))
+	fail := func(kind string) {
+		level, key.event = slog.LevelError, "call_failed"
+		key.kind += " " + kind
 	}
-	same := repetition{event: "call", scope: c.Scope}
 	if c.Response != nil {
-		same.what = strconv.Itoa(c.Response.StatusCode)
-		attrs = append(attrs, slog.Int("status", c.Response.StatusCode))
+		key.kind = strconv.Itoa(c.Response.StatusCode)
+		attrs = append(attrs, slog.Int("http.response.status_code", c.Response.StatusCode))
 	}
-	for _, a := range c.Attempts { // at most one was the last; a hedge may stand behind it
+	for _, a := range c.Attempts { // at most one has a reason, maybe before a hedge
 		if a.StopReason != nil {
-			level = slog.LevelError
-			same.what += " " + a.StopReason.Error()
-			attrs = append(attrs, slog.String("stop", a.StopReason.Error()))
+			fail(a.StopReason.Error())
+			attrs = append(attrs, slog.String("stop_reason", a.StopReason.Error()))
 		}
 	}
 	if c.Err != nil {
-		level = slog.LevelError
-		same.what += " " + reasonOf(c)
-		attrs = append(attrs, slog.String("error", neterr.SafeText(c.Err)))
+		fail(reasonOf(c.Err))
+		attrs = append(attrs, errorAttrs(c.Err)...)
 	}
 	if !c.NotBefore.IsZero() {
 		attrs = append(attrs, slog.Time("not_before", notEarlier(c.NotBefore)))
 	}
-	l.log(c.Request.Context(), level, same, attrs)
+	l.log(c.Request.Context(), level, key, attrs)
 }
 
 func (l *traceLogger) breaker(change BreakerChange) {
-	same := repetition{event: "breaker", scope: change.Scope, what: change.To.String()}
-	l.log(context.Background(), slog.LevelWarn, same, []slog.Attr{
+	key := logKey{event: "breaker_changed", scope: change.Scope, kind: change.To.String()}
+	l.log(context.Background(), slog.LevelWarn, key, []slog.Attr{
 		slog.String("scope", change.Scope), slog.String("from", change.From.String()), slog.String("to", change.To.String()), slog.Time("at", change.At),
 	})
 }
 
-// reasonOf is why the call ended without a response; "" if that is an attempt's error.
-func reasonOf(c *Call) string {
-	if failed, ok := errors.AsType[*Error](c.Err); ok && failed.Reason != nil {
+// reasonOf is the Reason of a call's error; "" if the error is an attempt's.
+func reasonOf(err error) string {
+	if failed, ok := errors.AsType[*Error](err); ok && failed.Reason != nil {
 		return failed.Reason.Error()
 	}
 	return ""
 }
 
-// attemptRepetition is what an attempt's records say: those of errors of one kind are the
-// same, though their words may differ.
-func attemptRepetition(event string, a *Attempt) repetition {
-	what := a.Verdict.String()
+// attemptKeyOf is the key of an attempt's records. Errors have one kind: their texts differ.
+func attemptKeyOf(event string, a *Attempt) logKey {
+	kind := a.Verdict.String()
 	if a.Response != nil {
-		what = strconv.Itoa(a.Response.StatusCode)
+		kind = strconv.Itoa(a.Response.StatusCode)
 	}
-	return repetition{event: event, scope: a.Request.URL.Host, what: what}
+	return logKey{event: event, scope: a.Request.URL.Host, kind: kind}
+}
+
+func requestAttrs(req *http.Request) []slog.Attr {
+	return []slog.Attr{slog.String("http.request.method", method(req)), slog.String("server.address", req.URL.Host)}
 }
 
 func attemptAttrs(a *Attempt) []slog.Attr {
-	attrs := []slog.Attr{
-		slog.String("method", method(a.Request)), slog.String("host", a.Request.URL.Host),
-		slog.Int("attempt", a.Number), slog.String("verdict", a.Verdict.String()),
-	}
+	attrs := append(requestAttrs(a.Request), slog.Int("attempt", a.Number), slog.String("verdict", a.Verdict.String()))
 	if a.Hedge {
 		attrs = append(attrs, slog.Bool("hedge", true))
 	}
 	if a.Response != nil {
-		attrs = append(attrs, slog.Int("status", a.Response.StatusCode))
+		attrs = append(attrs, slog.Int("http.response.status_code", a.Response.StatusCode))
 	}
 	if a.Err != nil {
-		attrs = append(attrs, slog.String("error", neterr.SafeText(a.Err)))
+		attrs = append(attrs, errorAttrs(a.Err)...)
 	}
 	if c, ok := a.Request.Context().Value(callKey{}).(*call); ok && c.key != "" {
-		attrs = append(attrs, slog.String("idempotency_key", idempotencykey.Hash(c.key)))
+		attrs = append(attrs, slog.String("idempotency_key_hash", idempotencykey.Hash(c.key)))
 	}
 	return attrs
 }
 
+// errorAttrs are the type of an error, and its text without paths, queries and values.
+func errorAttrs(err error) []slog.Attr {
+	kind := fmt.Sprintf("%T", err)
+	for _, known := range [...]struct {
+		err  error
+		name string
+	}{
+		{ErrBreakerOpen, "breaker_open"}, {ErrRateLimited, "rate_limited"}, {ErrDeadline, "deadline"},
+		{ErrAttemptTimeout, "timeout"}, {context.Canceled, "canceled"}, {context.DeadlineExceeded, "deadline"},
+	} {
+		if errors.Is(err, known.err) {
+			kind = known.name
+			break
+		}
+	}
+	return []slog.Attr{slog.String("error.type", kind), slog.String("error", neterr.SafeText(err))}
+}
+
+// method is the request's method. "" means GET.
 func method(req *http.Request) string {
 	if req.Method == "" {
 		return http.MethodGet
 	}
 	return req.Method
+}
+
+// logKey is equal for records that say the same.
+type logKey struct{ event, scope, kind string }
+
+const (
+	logPeriod     = 10 * time.Second
+	logBurst      = 10   // equal records in that time
+	maxLogKeys    = 1024 // counted apart; all others count as equal
+	maxSuppressed = 8    // records_suppressed before one record
+	maxLogScope   = 128  // bytes of a scope, which may be a stranger's
+)
+
+// logLimiter counts equal records. It is safe for concurrent use, and bounded.
+type logLimiter struct {
+	mu     sync.Mutex
+	counts map[logKey]*logCount
+	swept  time.Time
+}
+
+// logCount counts the equal records since a time.
+type logCount struct {
+	since               time.Time
+	written, suppressed int
+}
+
+// suppressedRecords is how many equal records were not written.
+type suppressedRecords struct {
+	logKey
+
+	suppressed int
+}
+
+// admit reports whether a record is written, how many equal ones were suppressed before, and
+// what was suppressed of others whose period is over.
+func (l *logLimiter) admit(key logKey, now time.Time) (suppressed int, write bool, others []suppressedRecords) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	others = l.sweep(key, now)
+	count := l.counts[key]
+	if count == nil {
+		count = l.add(key, now)
+	}
+	if now.Sub(count.since) >= logPeriod {
+		suppressed = count.suppressed
+		*count = logCount{since: now}
+	}
+	if count.written >= logBurst {
+		count.suppressed++
+		return 0, false, others
+	}
+	count.written++
+	return suppressed, true, others
+}
+
+// add makes the count of a key. Beyond maxLogKeys one count serves all others of the event.
+func (l *logLimiter) add(key logKey, now time.Time) *logCount {
+	if l.counts == nil {
+		l.counts = make(map[logKey]*logCount)
+	}
+	if len(l.counts) >= maxLogKeys || len(key.scope) > maxLogScope {
+		key = logKey{event: key.event, scope: "others"}
+		if count := l.counts[key]; count != nil {
+			return count
+		}
+	}
+	key.scope, key.kind = strings.Clone(key.scope), strings.Clone(key.kind)
+	count := &logCount{since: now}
+	l.counts[key] = count
+	return count
+}
+
+// sweep removes the counts whose period is over, except that of a key, and returns what was
+// suppressed of them, a few at a time.
+func (l *logLimiter) sweep(except logKey, now time.Time) (others []suppressedRecords) {
+	if now.Sub(l.swept) < time.Second {
+		return nil
+	}
+	l.swept = now
+	for key, count := range l.counts {
+		if key == except || now.Sub(count.since) < logPeriod {
+			continue
+		}
+		if count.suppressed > 0 {
+			if len(others) == maxSuppressed {
+				l.swept = time.Time{}
+				break
+			}
+			others = append(others, suppressedRecords{key, count.suppressed})
+		}
+		delete(l.counts, key)
+	}
+	return others
 }

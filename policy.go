@@ -2,88 +2,83 @@ package resilienthttp
 
 import (
 	"context"
+	"math"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/latency"
+	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
 )
 
 const (
 	defaultMaxAttempts   = len(earlyWaits) + 2
 	defaultMaxRetryAfter = time.Minute
 
-	// mostAttempts bounds Policy.MaxAttempts: each attempt leaves a record in memory.
-	mostAttempts = 100
+	// maxMaxAttempts bounds Policy.MaxAttempts: each attempt leaves a record in memory.
+	maxMaxAttempts = 100
 )
 
-// Policy says how often and when one call is retried, and how long an attempt may take.
-// The zero value has the defaults. A Policy is a plain value: a Transport reads its own
-// at the first call and not again.
+// Policy controls the retries and timeouts of a call. The zero value has the defaults. A
+// Policy is a plain value: a Transport reads its own at the first call and not again.
 type Policy struct {
-	// MaxAttempts is the maximum number of attempts of a call, hedges not counted. Zero
-	// means 6, of which the default Backoff makes 5 if no deadline is near. A negative
-	// number means one: never retry. The maximum is 100. With the default Backoff, n attempts
-	// take the first n-2 waits and the last; two attempts take the first wait, and above six
-	// the wait of 5 s is repeated.
+	// MaxAttempts is the maximum number of attempts of a call, hedges not counted. Zero means
+	// 6, of which the default Backoff makes 5 if no deadline is near. A negative number means
+	// one: never retry. The maximum is 100. With the default Backoff, n attempts take the
+	// first n-2 waits and the last; two take the first wait, and above six the wait of 5 s
+	// is repeated.
 	MaxAttempts int
 
 	// AttemptTimeout is the maximum time from sending a request until its response headers
-	// arrive. A request body above 64 KiB that makes progress extends it. Set, it is a cut:
-	// the next attempt follows. Zero means the call's deadline, or 15 minutes, after which
-	// the call ends; a slow safe request gets a second attempt beside it (see
-	// docs/defaults.md). A negative duration means none, and no second attempt.
+	// arrive. A request body above 64 KiB that makes progress extends it. The next attempt
+	// follows. Zero means the call's deadline, or 15 minutes, after which the call ends; a
+	// slow safe request gets a second attempt beside it (see docs/defaults.md). A negative
+	// duration means none, and no second attempt.
 	AttemptTimeout time.Duration
 
-	// Adaptive makes the time after which an attempt is cut, or gets a second one beside it,
-	// follow the latencies of the scope, below AttemptTimeout. nil means that it does not.
+	// AdaptiveTimeout ends an attempt, or sends a second one beside it, after a time that
+	// follows the latencies of the scope. nil means that nothing does.
 	AdaptiveTimeout *AdaptiveTimeout
 
-	// ReadTimeout is the longest silence while a response body is read: the time
-	// that one Read may block. A reader that takes its time between reads is not
-	// counted. It does not apply to 101 Switching Protocols. 0 or a negative
-	// duration means none.
+	// ReadTimeout is the maximum time for which one Read of a response body may block. The
+	// time between reads does not count. It does not apply to 101 Switching Protocols. Zero
+	// or a negative duration means none.
 	ReadTimeout time.Duration
 
-	// MaxRetryAfter is the longest wait that a server may ask for (Retry-After and similar
-	// headers, or the reset of an exhausted quota). If it asks for more, the call ends at
+	// MaxRetryAfter is the longest wait that a server may ask for, by Retry-After and similar
+	// headers or by the reset of an exhausted quota. If it asks for more, the call ends at
 	// once with its response; the last Attempt has the wait and ErrRetryAfter. Zero means
 	// 60 s. A negative duration means no limit.
 	MaxRetryAfter time.Duration
 
-	// Backoff returns the wait before a retry. The wait that the server asks for is added
-	// to it. It must be safe for concurrent use. nil means up to 100 ms, 500 ms, 2.5 s and
-	// 5 s, and then until shortly before the deadline; without a deadline, or with more than
-	// a minute left, within 10 s of the first failure. After overload and timeouts, and
-	// while the scope only fails, early waits are left out: see docs/defaults.md. A wait
-	// that the server asks for is then a minimum, to which up to half of it is added.
+	// Backoff returns the wait before a retry; the wait that the server asks for is added.
+	// nil means up to 100 ms, 500 ms, 2.5 s and 5 s, and then until shortly before the
+	// deadline, or within 10 s of the first failure if no deadline is near. After overload
+	// and timeouts, and while the scope only fails, early waits are left out; a wait that the
+	// server asks for is a minimum. It must be safe for concurrent use. See docs/defaults.md.
 	Backoff Backoff
 
-	// Classify overrides the classification of an attempt. It may look at the
-	// status and the headers, and must not read the body or keep the Attempt.
-	// Returning VerdictDefault leaves the decision to the table; nil does so
-	// always. It changes what is repeated, not what the circuit breaker counts.
-	// It must be safe for concurrent use.
+	// Classify overrides the classification of an attempt by its status, header and error.
+	// VerdictDefault leaves the decision to the table, as a nil Classify does. It must not
+	// read the body nor keep the Attempt. It changes the retries, and not what the circuit
+	// breaker counts. It must be safe for concurrent use.
 	Classify func(*Attempt) Verdict
 
-	// ClassifyBody is Classify for APIs whose body says more than their status: a 429
-	// of a quota that no waiting brings back, a 400 for a lock that was taken. It gets
-	// the first 16 KiB of a 4xx's or 5xx's body, or what has come of them in 100 ms,
-	// which count as the attempt's Latency; the caller still reads the body whole. It
-	// must not keep the bytes. It is called before Classify, which sees its verdict in
-	// Attempt.Verdict and may overrule it, and not at all for other statuses nor for
-	// streams (text/event-stream, NDJSON, gRPC). Bytes are as Base gives them: compressed
-	// if the caller has set Accept-Encoding itself. nil, and VerdictDefault, leave the
+	// ClassifyBody is Classify with the first 16 KiB of the body of a 4xx or 5xx response, or
+	// what comes of them in 100 ms. The caller still reads the whole body. It is called before
+	// Classify, but not for streams (text/event-stream, NDJSON, gRPC). The bytes are as Base
+	// returns them, maybe compressed, and must not be kept. nil and VerdictDefault leave the
 	// decision to the table. It must be safe for concurrent use.
 	ClassifyBody func(*Attempt, []byte) Verdict
 }
 
-// withDefaults is the policy with the defaults in their places, save those of Backoff
-// and AttemptTimeout, which depend on what happens.
+// withDefaults leaves the defaults of Backoff and AttemptTimeout open: they depend on events.
 func (p Policy) withDefaults() Policy {
 	switch {
 	case p.MaxAttempts == 0:
 		p.MaxAttempts = defaultMaxAttempts
 	case p.MaxAttempts < 0:
 		p.MaxAttempts = 1
-	case p.MaxAttempts > mostAttempts:
-		p.MaxAttempts = mostAttempts
+	case p.MaxAttempts > maxMaxAttempts:
+		p.MaxAttempts = maxMaxAttempts
 	}
 	if p.MaxRetryAfter == 0 {
 		p.MaxRetryAfter = defaultMaxRetryAfter
@@ -92,46 +87,43 @@ func (p Policy) withDefaults() Policy {
 	return p
 }
 
-// WithPolicy returns a context whose calls follow p instead of
-// Transport.Policy, all of it: fields left at zero mean the documented defaults,
-// not the Transport's, its ClassifyBody and AttemptTimeout among them. To change one
-// field, change a copy of the policy that the Transport was given:
+// WithPolicy returns a context whose calls use p instead of Transport.Policy, as a whole:
+// fields that are zero mean the documented defaults. To change one field, change a copy of
+// the Transport's policy:
 //
 //	policy := transport.Policy
 //	policy.MaxAttempts = 2
 //	ctx = resilienthttp.WithPolicy(ctx, policy)
 func WithPolicy(ctx context.Context, p Policy) context.Context {
 	p = p.withDefaults()
-	return withOptions(ctx, func(o *options) { o.policy = &p })
+	return withOptions(ctx, func(o *callOptions) { o.policy = &p })
 }
 
-// SingleAttempt returns a context whose calls make one attempt each, without
-// retry or hedge, because another layer owns the retries: a queue that delivers
-// again, a workflow engine, a caller upstream. Keys, gates and deadlines stay in
-// force. Three layers of three attempts are 27 calls at the bottom; one owner
-// keeps them at three. SDKs that tell of their retries in headers are noticed without
-// it (see ErrSingleAttempt); it is for those that do not.
+// SingleAttempt returns a context whose calls make one attempt each, without retry or hedge,
+// because another layer owns the retries: a queue, a workflow engine, an outer client. Keys,
+// gates and deadlines stay in force. SDKs that report their retries in headers are recognized
+// without it: see ErrSingleAttempt.
 func SingleAttempt(ctx context.Context) context.Context {
-	return withOptions(ctx, func(o *options) { o.single = true })
+	return withOptions(ctx, func(o *callOptions) { o.single = true })
 }
 
-// Verdict is what one attempt's outcome means for the call.
+// Verdict is the meaning of an attempt's outcome for the call.
 type Verdict int
 
 const (
 	// VerdictDefault leaves the decision to the classification table.
 	VerdictDefault Verdict = iota
-	// VerdictSuccess ends the call with this response.
+	// VerdictSuccess ends the call with the response.
 	VerdictSuccess
-	// VerdictPermanent ends the call too: a retry would have the same result.
+	// VerdictPermanent ends the call: a retry would have the same result.
 	VerdictPermanent
-	// VerdictTransient means that the failure may pass, and is retried.
+	// VerdictTransient is a failure that is retried.
 	VerdictTransient
 	// VerdictThrottled means that the server asks for fewer requests. It is retried.
 	VerdictThrottled
 )
 
-// String is the verdict's name in lower case, for logs.
+// String returns the verdict's name in lower case.
 func (v Verdict) String() string {
 	switch v {
 	case VerdictDefault:
@@ -149,5 +141,174 @@ func (v Verdict) String() string {
 	}
 }
 
-// retryable reports whether the verdict calls for another attempt.
 func (v Verdict) retryable() bool { return v == VerdictTransient || v == VerdictThrottled }
+
+// AdaptiveTimeout derives the time that an attempt may take from the latencies of the scope:
+// Multiple times their Quantile in the last minute, and twice as long for each retry. After
+// that time a set Policy.AttemptTimeout, which is the maximum, makes it cut the attempt with
+// ErrAttemptTimeout, and the retry follows at once, unless Policy.Backoff is set. With an
+// AttemptTimeout of zero it sends a second attempt beside a safe one. With a negative one it
+// does nothing.
+//
+// It ends at most 2 % of the attempts, and never the last one of a call. It does not apply to
+// upgrades, event streams and uploads that make progress. A client with less than some four
+// calls a second has too few samples. The zero value has the defaults. An AdaptiveTimeout is
+// read with its Policy, and never written. See docs/defaults.md.
+type AdaptiveTimeout struct {
+	// Multiple is the factor by which the timeout exceeds the Quantile. Zero means 2.5. A
+	// negative number or NaN disables the adaptive timeout.
+	Multiple float64
+
+	// Quantile is the quantile of the latencies. Zero means 0.99. More than 1 means 1. A
+	// negative number or NaN disables the adaptive timeout.
+	Quantile float64
+
+	// Min is the minimum of the timeout. Zero means 250 ms. A negative duration means none.
+	Min time.Duration
+
+	// MinSamples is the number of responses in the last minute from which there is a timeout.
+	// Zero means 200. A negative number means 1.
+	MinSamples int
+}
+
+const (
+	defaultMultiple        = 2.5
+	defaultTimeoutQuantile = 0.99
+	defaultMinTimeout      = 250 * time.Millisecond
+	defaultMinSamples      = 200
+)
+
+// withDefaults returns a copy, or nil if the timeout is disabled.
+func (t *AdaptiveTimeout) withDefaults() *AdaptiveTimeout {
+	if t == nil || !(t.Multiple >= 0) || !(t.Quantile >= 0) {
+		return nil
+	}
+	made := *t
+	if made.Multiple == 0 {
+		made.Multiple = defaultMultiple
+	}
+	if made.Quantile == 0 {
+		made.Quantile = defaultTimeoutQuantile
+	}
+	made.Multiple, made.Quantile = min(made.Multiple, math.MaxInt32), min(made.Quantile, 1)
+	if made.Min == 0 {
+		made.Min = defaultMinTimeout
+	}
+	if made.MinSamples == 0 {
+		made.MinSamples = defaultMinSamples
+	}
+	made.Min, made.MinSamples = max(made.Min, 0), max(made.MinSamples, 1)
+	return &made
+}
+
+// rules are those of the engine.
+func (t *AdaptiveTimeout) rules() *latency.Rules { return (*latency.Rules)(t) }
+
+// maxTimeout is the maximum of an adaptive timeout.
+func (p *Policy) maxTimeout() time.Duration {
+	if p.AttemptTimeout == 0 {
+		return slowResponse
+	}
+	return p.AttemptTimeout
+}
+
+// timeout is the adaptive timeout of a first attempt; 0: there is none.
+func (p *Policy) timeout(r *record, at time.Duration) time.Duration {
+	adaptive := r.adaptive.Load()
+	if p.AdaptiveTimeout == nil || p.AttemptTimeout < 0 || adaptive == nil {
+		return 0
+	}
+	timeout, ok := adaptive.Timeout(at, p.AdaptiveTimeout.rules())
+	if !ok || timeout >= p.maxTimeout() {
+		return 0
+	}
+	return timeout
+}
+
+// planEarly plans when AdaptiveTimeout applies to the attempt.
+func (c *call) planEarly(a *attempt, now time.Time) {
+	if a.record.Hedge {
+		return
+	}
+	at, adaptive := now.Sub(c.origin), c.record.adaptiveTimeout()
+	adaptive.Sent(at)
+	number := a.record.Number
+	if a.concurrent {
+		number++ // its record still has the number of the slow attempt
+	}
+	if number >= c.policy.MaxAttempts || !c.mayEnd() {
+		return
+	}
+	timeout, ok := adaptive.Timeout(at, c.policy.AdaptiveTimeout.rules())
+	if !ok {
+		return
+	}
+	timeout = doubled(max(timeout, a.timers.hedge), math.MaxInt64, number)
+	if timeout < c.policy.maxTimeout() && (c.deadline.IsZero() || timeout < c.deadline.Sub(now)/2) {
+		a.timers.early = timeout
+	}
+}
+
+// mayEnd reports whether AdaptiveTimeout may cut or double an attempt of the call.
+func (c *call) mayEnd() bool {
+	switch timeout := c.policy.AttemptTimeout; {
+	case timeout < 0 || c.single || !c.replayable() || isStream(c.request.Header):
+		return false
+	case timeout == 0:
+		return c.mayCopy()
+	}
+	return c.repeatable()
+}
+
+// mayEndEarly reports whether AdaptiveTimeout cuts or doubles the attempt now: another must
+// follow, as far as is known, and the safety limit must hold. call.mu is held.
+func (a *attempt) mayEndEarly() bool {
+	c, now := a.call, time.Now()
+	if !c.attemptsLeft() || !c.deadline.IsZero() && c.deadline.Sub(now) <= a.timers.early {
+		return false
+	}
+	if c.record.circuit.Rejects(now, true) != nil || !c.blockedUntil(now).IsZero() {
+		return false
+	}
+	if c.policy.AttemptTimeout > 0 { // else the copy pays
+		var ok bool
+		if a.prepaid, ok = c.takeTokens(now, retrybudget.Request{Batch: c.priority == PriorityBatch}); !ok {
+			return false
+		}
+	}
+	if !c.record.adaptiveTimeout().Admit(now.Sub(c.origin)) {
+		a.prepaid.Cancel()
+		a.prepaid = retrybudget.Permit{}
+		return false
+	}
+	return true
+}
+
+// passPrepaid gives the call the token of the retry that AdaptiveTimeout has paid.
+func (a *attempt) passPrepaid() {
+	if a.prepaid != (retrybudget.Permit{}) {
+		a.call.retryState().permit, a.prepaid = a.prepaid, retrybudget.Permit{}
+	}
+}
+
+// endedEarly reports whether AdaptiveTimeout has cut the attempt.
+func (a *attempt) endedEarly() bool {
+	return a.timers.earlyDone && a.end == endTimeout && a.call.policy.AttemptTimeout > 0
+}
+
+// learnTimeout reports the attempt's latency to the adaptive timeout.
+func (a *attempt) learnTimeout(now time.Time) {
+	c := a.call
+	if c.policy.AdaptiveTimeout == nil || a.record.Hedge {
+		return
+	}
+	at, adaptive := now.Sub(c.origin), c.record.adaptiveTimeout()
+	switch {
+	case a.end == endResponse:
+		adaptive.Answered(at, a.record.Latency)
+	case a.endedEarly(), a.end == endSuperseded && a.timers.earlyDone:
+		adaptive.TimedOut(at, a.timers.early)
+	case a.end == endTimeout:
+		adaptive.TimedOut(at, a.record.Latency)
+	}
+}

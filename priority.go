@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/priority"
 	"github.com/resilienthttp/resilienthttp/internal/scope"
@@ -13,10 +12,9 @@ import (
 
 // Priority is the importance of a call. An overloaded server (admission.Shedder) drops
 // Batch first and Critical last. A Transport retries and hedges Batch only while the bucket
-// of the [Budget] is more than half full. Each priority of a scope has a circuit of its own
-// (see [Breaker]), and rejections without an exhausted quota block only the priority that
-// they meet (see [RateLimit]). The zero value is PriorityDefault. Any value that is not
-// one of the three means PriorityDefault.
+// of the [Budget] is more than half full. Each priority of a scope has its own circuit (see
+// [Breaker]), and rejections without an exhausted quota block only the priority that they
+// meet (see [RateLimit]). The zero value is PriorityDefault, and so is any unknown value.
 type Priority int8
 
 const (
@@ -31,7 +29,7 @@ const (
 	PriorityCritical = Priority(priority.Critical)
 )
 
-// String is "batch", "default" or "critical", and a number for any other value.
+// String returns "batch", "default" or "critical", and a number for any other value.
 func (p Priority) String() string {
 	switch p {
 	case PriorityDefault:
@@ -50,21 +48,19 @@ func (p Priority) known() Priority {
 	return PriorityDefault
 }
 
-// WithPriority returns a context whose calls have that priority. A Transport sends
-// it on each attempt as X-Request-Priority: batch or critical, and sends nothing for
-// PriorityDefault; a field that the caller has set on the request is not replaced.
-// Deadline.Handler puts what it receives into the context of the request, so that a
-// handler which calls out with that context passes it on.
+// WithPriority returns a context whose calls have the priority. A Transport sends it on each
+// attempt as X-Request-Priority: batch or critical, and sends nothing for PriorityDefault. A
+// field that the caller has set on the request is not replaced.
 func WithPriority(ctx context.Context, p Priority) context.Context {
-	return withOptions(ctx, func(o *options) { o.priority = p.known() })
+	return withOptions(ctx, func(o *callOptions) { o.priority = p.known() })
 }
 
-// PriorityFromContext is the priority that calls with the context have: WithPriority's, or
-// that of the request which Deadline.Handler or admission.Shedder has passed on.
-// Without any it is PriorityDefault.
+// PriorityFromContext returns the priority of calls with the context: that of WithPriority, or
+// of the request that Deadline.Handler or admission.Shedder has passed on. The default is
+// PriorityDefault.
 func PriorityFromContext(ctx context.Context) Priority { return optionsOf(ctx).priority }
 
-// receivePriority puts the priority that a request's header names into the context.
+// receivePriority puts the priority of a request's header into the context.
 func receivePriority(ctx context.Context, h http.Header) context.Context {
 	if values := h[priority.Header]; len(values) > 0 {
 		if p := Priority(priority.Parse(values[0])); p != PriorityFromContext(ctx) {
@@ -74,39 +70,16 @@ func receivePriority(ctx context.Context, h http.Header) context.Context {
 	return ctx
 }
 
-// sends reports whether a request with this header needs the field.
-func (p Priority) sends(h http.Header) bool {
-	if p == PriorityDefault {
-		return false
-	}
-	for name := range h { // in any spelling: net/http sends each as it is
-		if len(name) == len(priority.Header) && strings.EqualFold(name, priority.Header) {
-			return false
-		}
-	}
-	return true
-}
-
-// mayHedge reports whether calls of this priority may be hedged: PriorityBatch only while
-// the bucket of retry tokens is more than half full.
-func (c *call) mayHedge(now time.Time) bool {
-	if c.priority != PriorityBatch {
-		return true
-	}
-	tokens := c.budget.status(c.scopeKey(), now)
-	return tokens.Remaining < 0 || tokens.Remaining > tokens.Used
-}
-
-// suffixed is the name of what calls of one priority have to themselves in a scope.
-func suffixed(key scope.Key) string {
+// scopeName is the name of a scope and priority in State and BreakerChange.
+func scopeName(key scope.Key) string {
 	if key.Class == int8(PriorityDefault) {
 		return key.Name
 	}
 	return key.Name + ";" + priority.Format(key.Class)
 }
 
-// keyNamed is what suffixed names so.
-func keyNamed(name string) scope.Key {
+// parseScope is the inverse of scopeName.
+func parseScope(name string) scope.Key {
 	for _, class := range [...]Priority{PriorityBatch, PriorityCritical} {
 		if of, ok := strings.CutSuffix(name, ";"+class.String()); ok {
 			return scope.Key{Name: of, Class: int8(class)}

@@ -2,68 +2,72 @@ package resilienthttp
 
 import (
 	"math"
+	"net/http"
 	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
 
+	"github.com/resilienthttp/resilienthttp/internal/circuit"
 	"github.com/resilienthttp/resilienthttp/internal/quota"
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
 
 const (
-	defaultMaxWait   = time.Minute
-	defaultMaxClosed = time.Hour
+	defaultMaxWait  = time.Minute
+	defaultMaxBlock = time.Hour
 )
 
 // RateLimit limits the rate of requests on the client side. It applies a fixed limit, if
-// Limit is set, and the quotas that servers show in rate-limit headers (GitHub, OpenAI,
-// IETF RateLimit and others). A call that exceeds a quota waits in a FIFO queue. A call
-// that could not be sent within MaxWait, or before its deadline, fails at once with
-// ErrRateLimited and a NotBefore time. Quotas are tracked for each scope and credential (a
-// keyed hash of Authorization, X-Api-Key, Api-Key or Private-Token). See docs/defaults.md.
+// Limit is set, and the quotas that servers show in rate-limit headers (GitHub, OpenAI, IETF
+// RateLimit and others). A call that exceeds a quota waits in a FIFO queue. A call that could
+// not be sent within MaxWait, or before its deadline, fails at once with ErrRateLimited and a
+// NotBefore time. Quotas are tracked for each scope and credential (a keyed hash of
+// Authorization, X-Api-Key, Api-Key or Private-Token). See docs/defaults.md.
 //
 // The zero value has no fixed limit and follows headers. A RateLimit is safe for concurrent
 // use, may be shared by Transports, and must not be modified or copied after its first use.
 type RateLimit struct {
-	// Limit is a fixed limit for each scope, in requests per second, with retries and
-	// hedges: a token bucket (golang.org/x/time/rate). 0, negative, NaN and rate.Inf mean
-	// none.
+	// Limit is a fixed limit for each scope, in requests per second, with retries and hedges:
+	// a token bucket (golang.org/x/time/rate). 0, negative, NaN and rate.Inf mean none.
 	Limit rate.Limit
 
-	// Burst is the size of that bucket. 0 or negative: the requests of one second, at
-	// least 1.
+	// Burst is the size of that bucket. 0 or negative: the requests of one second, at least 1.
 	Burst int
 
-	// MaxWait is the longest time that a call is expected to wait for its turn. A call that
-	// would wait longer fails at once with ErrRateLimited; one whose turn comes later than
-	// expected waits up to 2 s more. While rejections block the scope, Policy.MaxRetryAfter
-	// bounds the wait as well. 0: 60 s; negative: calls never wait.
+	// MaxWait is the maximum expected wait of a call in the queue. A call that would wait
+	// longer fails at once with ErrRateLimited; one whose permit comes later than expected
+	// waits up to 2 s more. While rejections block the scope, Policy.MaxRetryAfter limits the
+	// wait as well. Zero means 60 s. A negative duration means that calls never wait.
 	MaxWait time.Duration
 
-	// MaxBlock is the longest time for which a server may block a scope; longer ones are
-	// cut. 0: 1 h, at most 24 h; negative: servers cannot block a scope, as with
-	// IgnoreHeaders.
+	// MaxBlock is the maximum time for which a server may block a scope; longer blocks are
+	// cut. Zero means 1 h. The maximum is 24 h. A negative duration means that servers cannot
+	// block a scope, as with IgnoreHeaders.
 	MaxBlock time.Duration
 
-	// IgnoreHeaders disables quotas and blocks: only the fixed limit applies, and
-	// rate-limit headers of successful responses are not read. A call still waits for as
-	// long as its own response asks. Hedges and second attempts are sent after a 429 too.
+	// IgnoreHeaders disables quotas and blocks: only the fixed limit applies. A call still
+	// waits for as long as its own response asks. Hedges and second attempts are sent after a
+	// 429 too.
 	IgnoreHeaders bool
 
 	// Shared is a store, such as admission/redisstore, by which several processes share one
-	// quota: Limit and Burst if Limit is set, else what the server's headers say of each
-	// scope, credential and bucket. nil: each process has its own. If the store fails, each
-	// process uses an equal share. All must have the same Limit and Burst. See
-	// docs/admission.md.
+	// quota: Limit and Burst if Limit is set, else the quotas that the server shows. nil means
+	// that each process has its own. If the store fails, each process uses an equal share.
+	// All must have the same Limit and Burst. See docs/admission.md.
 	Shared quotastore.Store
 
 	once    sync.Once
 	limiter *quota.Limiter
 }
 
-// withDefaults is how the engine is to work.
-func (l *RateLimit) withDefaults() quota.Config {
+// engine returns the limiter, made from the fields at the first use.
+func (l *RateLimit) engine() *quota.Limiter {
+	l.once.Do(func() { l.limiter = quota.New(l.config()) })
+	return l.limiter
+}
+
+func (l *RateLimit) config() quota.Config {
 	c := quota.Config{Limit: l.Limit, Burst: l.Burst, MaxWait: l.MaxWait, MaxBlock: l.MaxBlock, Shared: l.Shared}
 	if !(c.Limit > 0) || c.Limit == rate.Inf {
 		c.Limit = 0
@@ -75,88 +79,108 @@ func (l *RateLimit) withDefaults() quota.Config {
 		c.MaxWait = defaultMaxWait
 	}
 	if c.MaxBlock == 0 {
-		c.MaxBlock = defaultMaxClosed
+		c.MaxBlock = defaultMaxBlock
 	}
 	c.MaxBlock = min(c.MaxBlock, quota.Horizon)
 	c.Follow = !l.IgnoreHeaders && c.MaxBlock > 0
 	return c
 }
 
-func (l *RateLimit) engine() *quota.Limiter {
-	l.once.Do(func() { l.limiter = quota.New(l.withDefaults()) })
-	return l.limiter
+// passRateLimit waits for a permit of the quotas, and takes it. It returns the time when it
+// had it. A concurrent attempt never waits.
+func (c *call) passRateLimit(a *attempt, now time.Time) (time.Time, *Error) {
+	if !c.record.quotas.Active() {
+		return now, nil
+	}
+	r := c.quotaRequest()
+	r.NoWait, r.Waiter = a.concurrent, (*queuedAttempt)(a)
+	permit, rejection := c.record.quotas.Admit(c.ctx, r, now)
+	if rejection != nil {
+		return now, c.rateLimited(rejection)
+	}
+	a.quota = &permit
+	if !permit.Waited {
+		return now, nil
+	}
+	// The circuit may have opened while the attempt waited, and a probe's slot may have
+	// expired.
+	now = time.Now()
+	a.circuit.Cancel(now)
+	a.circuit = circuit.Permit{}
+	return now, c.passBreaker(a, now)
 }
 
-// enter waits for the attempt's turn and takes it, or refuses the attempt. One
-// beside another never waits.
-func (l *RateLimit) enter(a *attempt, now time.Time) *Error {
-	c := a.call
-	r := l.request(c)
-	r.NoWait, r.Waiter = a.beside, (*queuedAttempt)(a)
-	ticket, refusal := l.engine().Admit(c.ctx, r, now)
-	a.ticket = ticket
-	if refusal == nil {
-		return nil
-	}
-	switch refusal.Reason {
+// rateLimited is the error of a call that gets no permit.
+func (c *call) rateLimited(r *quota.Rejection) *Error {
+	switch r.Reason {
 	case quota.Canceled:
-		return c.ended(c.ctx.Err())
+		return c.canceled(c.ctx.Err())
 	case quota.DeadlineExceeded:
-		return &Error{Reason: ErrDeadline, Err: ErrRateLimited, NotBefore: refusal.NotBefore}
+		return &Error{Reason: ErrDeadline, Err: ErrRateLimited, NotBefore: r.NotBefore}
 	case quota.MaxWaitExceeded:
 	}
-	return &Error{Reason: ErrRateLimited, NotBefore: refusal.NotBefore}
+	return &Error{Reason: ErrRateLimited, NotBefore: r.NotBefore}
 }
 
-// queuedAttempt is an attempt that stands in line for its turn.
-type queuedAttempt attempt
-
-var _ quota.Waiter = (*queuedAttempt)(nil)
-
-// WaitBegins implements quota.Waiter.
-func (q *queuedAttempt) WaitBegins(turn time.Time, own bool) {
-	c := q.call
-	c.seen.waiting.Add(1)
-	q.record.LocalLimit = own
-	if c.tracing() {
-		now := time.Now()
-		told := q.record
-		told.Request, told.QueueWait, told.RetryWait = c.request, now.Sub(c.accounted), max(turn.Sub(now), 0)
-		c.traceAttempt(queued, &told)
+// reportQuota reports the response of the attempt to the quotas. While they are not active,
+// attempts have no permit.
+func (a *attempt) reportQuota(info *responseInfo, now time.Time) {
+	c := a.call
+	r := quota.Response{Quota: info.quota, AsksToWait: info.asksToWait, RetryAfter: info.retryAfter}
+	resp := a.record.Response
+	if resp != nil {
+		r.Status = resp.StatusCode
+	} else {
+		r.NotSent = a.record.notSent
+	}
+	switch {
+	case a.quota != nil:
+		a.quota.Done(&r, now)
+	case r.Status == http.StatusTooManyRequests, r.Status == http.StatusForbidden, len(r.Quota.Dimensions) > 0, r.Quota.Bucket != "":
+		c.record.quotas.Observe(c.quotaRequest(), &r, a.record.Start, now)
 	}
 }
 
-// WaitEnds implements quota.Waiter.
-func (q *queuedAttempt) WaitEnds() { q.call.seen.waiting.Add(-1) }
-
-// closedUntil is until when refusals have closed the call's scope; the zero time
-// if they have not.
-func (l *RateLimit) closedUntil(c *call, now time.Time) time.Time {
-	return l.engine().BlockedUntil(l.request(c), now)
+// blockedUntil is until when rejections block the call's scope; zero: they do not.
+func (c *call) blockedUntil(now time.Time) time.Time {
+	if !c.record.quotas.Active() {
+		return time.Time{}
+	}
+	return c.record.quotas.BlockedUntil(c.quotaRequest(), now)
 }
 
-// request is the call as the engine sees it.
-func (l *RateLimit) request(c *call) quota.Request {
+// quotaRequest is the call as the engine knows it.
+func (c *call) quotaRequest() quota.Request {
 	r := quota.Request{
-		Scope: c.classKey(), Method: c.request.Method, Path: c.request.URL.Path,
-		Deadline: c.deadline, MaxBlock: c.perCall().MaxRetryAfter,
+		Class: int8(c.priority), Method: c.request.Method, Path: c.request.URL.Path,
+		Deadline: c.deadline, MaxBlock: c.policy.MaxRetryAfter,
 	}
 	for _, name := range [...]string{"Authorization", "X-Api-Key", "Api-Key", "Private-Token"} {
 		if secret := headerValue(c.request.Header, name); secret != "" {
-			r.Credential = l.engine().Hash(secret)
+			r.Credential = c.rateLimit.engine().Hash(secret)
 			break
 		}
 	}
 	return r
 }
 
-// heard is what the engine is told of an attempt's end.
-func (a *attempt) heard(said *answer) quota.Response {
-	h := quota.Response{Quota: said.quota, AsksToWait: said.asksToWait, RetryAfter: said.retryAfter}
-	if resp := a.record.Response; resp != nil {
-		h.Status = resp.StatusCode
-	} else {
-		h.Unsent = a.neverSent()
+// queuedAttempt is an attempt that waits in the queue.
+type queuedAttempt attempt
+
+var _ quota.Waiter = (*queuedAttempt)(nil)
+
+// WaitBegins implements quota.Waiter.
+func (q *queuedAttempt) WaitBegins(until time.Time, local bool) {
+	c := q.call
+	c.record.queued.Add(1)
+	q.record.LocalLimit = local
+	if c.traced {
+		now := time.Now()
+		a := q.record
+		a.Request, a.QueueWait, a.RetryWait = c.request, now.Sub(c.recorded), max(until.Sub(now), 0)
+		c.traceAttempt(queueWait, &a)
 	}
-	return h
 }
+
+// WaitEnds implements quota.Waiter.
+func (q *queuedAttempt) WaitEnds() { q.call.record.queued.Add(-1) }

@@ -1,11 +1,23 @@
 package resilienthttp
 
 import (
+	"crypto/sha256"
 	"errors"
+	"hash/maphash"
+	"io"
 	"math"
 	"net/http"
+	"net/url"
+	"reflect"
 	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
+	"weak"
+
+	"github.com/google/uuid"
 
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/retryafter"
@@ -13,119 +25,141 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/retryloop"
 )
 
-// retry repeats the failed first attempt and leaves the outcome of the last one in
-// c.last, or in c.failure.
+// retryState is what only calls with more than one attempt need.
+type retryState struct {
+	sent    []*attempt         // after the first, in the order of their starts
+	next    *attempt           // the last one that was prepared
+	due     time.Time          // when the next one may be sent
+	body    io.ReadCloser      // of the next one, from GetBody; nil: it is sent, or there is none
+	bodyErr error              // of GetBody
+	wait    time.Duration      // the last result of the Backoff
+	permit  retrybudget.Permit // of the next one
+	series  waitSeries
+	waiting bool // the call waits before a retry
+}
+
+// release returns what a retry that was not sent holds.
+func (s *retryState) release() {
+	s.permit.Cancel()
+	if s.body != nil {
+		_ = s.body.Close() // the error has no receiver
+	}
+}
+
+func (c *call) retryState() *retryState {
+	if c.retries == nil {
+		c.retries = &retryState{}
+	}
+	return c.retries
+}
+
+// retry repeats the failed first attempt. It leaves the last outcome in c.last, or in
+// c.failure.
 func (c *call) retry() {
-	err := retryloop.Run(c.ctx, retryloop.Hooks{ShouldRetry: c.tryAgain, Prepare: c.prepareRetry, Do: func() { c.exchange(c.more.next) }})
+	err := retryloop.Run(c.ctx, retryloop.Hooks{ShouldRetry: c.shouldRetry, Prepare: c.prepareRetry, Do: func() { c.exchange(c.retries.next) }})
 	if err == nil {
 		return
 	}
-	refused, ok := errors.AsType[*Error](err)
+	failed, ok := errors.AsType[*Error](err)
 	if !ok {
-		gone := c.callerGone()
-		if gone == nil {
-			gone = err
+		if ended := c.ctx.Err(); ended != nil {
+			err = ended
 		}
-		refused = c.ended(gone)
+		failed = c.canceled(err)
 	}
-	c.fail(refused)
+	c.fail(failed)
 }
 
-// tryAgain decides whether the attempt that has just ended is followed by another,
-// and if so clears the way for it.
-func (c *call) tryAgain() (at time.Time, again bool) {
+// shouldRetry decides whether the last attempt is followed by another, and if so, when.
+func (c *call) shouldRetry() (at time.Time, retry bool) {
 	last := c.last
-	if !last.record.Verdict.retryable() || c.callerHasLeft(last) {
+	if !last.record.Verdict.retryable() {
 		return time.Time{}, false
 	}
-	wait, stop := c.again(last)
-	if last.record.StopReason = stop; stop != nil {
-		last.record.RetryWait = max(last.asked, 0) // unless copies stand behind it: see rest
+	if gone := c.ctx.Err(); gone != nil {
+		if last.record.Response == nil {
+			c.fail(c.canceled(gone))
+		}
+		return time.Time{}, false
+	}
+	wait, reason := c.permitRetry(last)
+	if last.record.StopReason = reason; reason != nil {
+		last.record.RetryWait = max(last.askedTo, 0)
 		return time.Time{}, false
 	}
 	last.record.RetryWait = wait
-	if c.tracing() {
+	if c.traced {
 		c.traceAttempt(retryWait, &last.record)
 	}
-	c.resting(true)
+	c.setRetryWaiting(true)
 	last.discard() // the drain is a part of the wait
-	return c.more.due, true
+	return c.retries.due, true
 }
 
-// callerHasLeft reports whether the caller cancelled while the attempt was under
-// way. What it has of a response is the call's, and otherwise his cancellation.
-func (c *call) callerHasLeft(last *attempt) bool {
-	gone := c.callerGone()
-	if gone != nil && last.record.Response == nil {
-		c.fail(c.ended(gone))
-	}
-	return gone != nil
-}
-
-// again asks the questions that a retry depends on, in an order that leaves the
-// one with a price, the budget, for the end. stop is the first no.
-func (c *call) again(last *attempt) (wait time.Duration, stop error) {
-	if !c.repeatable() && !last.untouched {
+// permitRetry asks the questions that a retry depends on. The token of the budget is last.
+// reason is the first no.
+func (c *call) permitRetry(last *attempt) (wait time.Duration, reason error) {
+	switch {
+	case !c.repeatable() && !last.noWork:
 		return 0, ErrNotIdempotent
-	}
-	if !c.replayable() {
+	case !c.replayable():
 		return 0, ErrNotReplayable
-	}
-	if !c.attemptsLeft() || last.hung() || c.more != nil && c.more.waits.over {
-		return 0, c.attemptsSpent()
-	}
-	if c.single {
+	case !c.attemptsLeft() || last.hung() || c.retries != nil && c.retries.series.over:
+		return 0, c.noAttemptsLeft()
+	case c.single:
 		return 0, ErrSingleAttempt
 	}
 	now := time.Now()
-	more := c.further()
+	state := c.retryState()
 	wait = c.backoff(last, now)
 	at := now.Add(wait)
-	if _, refuses := c.circuits().Refuses(c.classKey(), at, true); refuses {
+	blocked := c.blockedUntil(now)
+	longest := c.policy.MaxRetryAfter
+	switch {
+	case c.record.circuit.Rejects(at, true) != nil:
 		return 0, ErrBreakerOpen
-	}
-	closed := c.rateLimit.closedUntil(c, now) // maybe for longer than the answer asks
-	if most := c.perCall().MaxRetryAfter; most > 0 && (last.asked > most || closed.Sub(at) > most) {
+	case longest > 0 && (last.askedTo > longest || blocked.Sub(at) > longest):
 		return 0, ErrRetryAfter
-	}
-	if !c.timeFor(at) || !c.timeFor(closed) {
+	case !c.timeFor(at) || !c.timeFor(blocked):
 		return 0, ErrDeadline
-	}
-	if !c.nextBody() {
+	case !c.getBody():
 		return 0, ErrNotReplayable
 	}
-	if more.token == (retrybudget.Permit{}) { // else it is paid already
-		token, ok := c.budget.admit(c.scopeKey(), now, c.tokens(last))
+	if state.permit == (retrybudget.Permit{}) { // else it is paid already
+		permit, ok := c.takeTokens(now, retrybudget.Request{
+			Slow:     last.timedOut() && !last.endedEarly(),
+			Batch:    c.priority == PriorityBatch,
+			Rejected: last.responded(http.StatusTooManyRequests) && last.askedTo <= 0,
+		})
 		if !ok {
 			return 0, ErrBudgetExhausted
 		}
-		more.token = token
+		state.permit = permit
 	}
-	more.due = at
+	state.due = at
 	return wait, nil
 }
 
-// nextBody gets the body that the retry is to send, while what has failed is still in
-// hand: where there is none, that is what the call comes to.
-func (c *call) nextBody() bool {
+// getBody gets the body of the retry while the failed response is still there: without a
+// body, that response is the result of the call.
+func (c *call) getBody() bool {
 	if !c.hasBody() {
 		return true
 	}
-	more := c.more
-	if more.body, more.bodiless = c.freshBody(); more.bodiless == nil {
+	state := c.retries
+	if state.body, state.bodyErr = c.newBody(); state.bodyErr == nil {
 		return true
 	}
-	now := time.Now()
-	c.waited += now.Sub(c.accounted) // GetBody may have taken its time
-	c.accounted = now
+	now := time.Now() // GetBody may have taken long
+	c.waited += now.Sub(c.recorded)
+	c.recorded = now
 	return false
 }
 
-// timeFor reports whether an attempt that begins then can get its response and read the
-// body before the deadline, and can still send a deadline to the server.
+// timeFor reports whether an attempt that begins then can be done before the deadline.
 func (c *call) timeFor(at time.Time) bool { return c.spare(at) >= 0 }
 
-// spare is how much later than at such an attempt could begin; negative: at is too late.
+// spare is how much later than at an attempt could begin; negative: at is too late.
 func (c *call) spare(at time.Time) time.Duration {
 	if c.deadline.IsZero() {
 		return math.MaxInt64
@@ -133,81 +167,71 @@ func (c *call) spare(at time.Time) time.Duration {
 	return c.deadline.Sub(at) - c.reserve(0)
 }
 
-// reserve is the time before the deadline that an attempt needs: as long as a quick
-// response of the scope takes, at least as long as given, and for the body. A deadline
-// header must have something to say, too.
-func (c *call) reserve(least time.Duration) time.Duration {
-	header := leastLeft
-	if c.telling {
+// reserve is the time before the deadline that an attempt needs: for a quick response of the
+// scope, or atLeast if that is longer, for its body, and for a deadline header.
+func (c *call) reserve(atLeast time.Duration) time.Duration {
+	header := minLeft
+	if c.sendsDeadline {
 		header += c.config.deadline.Margin
 	}
-	return max(header, max(c.seen.answers.Get(), least)+c.bodyTime())
+	return max(header, max(c.record.responses.Get(), atLeast)+c.bodyDuration())
 }
 
-// tokens is what a retry after this attempt asks the budget for.
-func (c *call) tokens(failed *attempt) retrybudget.Request {
-	return retrybudget.Request{
-		Slow:     failed.timedOut() && !failed.endedEarly(),
-		Batch:    c.priority == PriorityBatch,
-		Rejected: failed.turnedAway(http.StatusTooManyRequests) && failed.asked <= 0,
-	}
-}
-
-// earlyWaits are the longest waits before retries; the wait after them is all the time
-// that is left. See docs/defaults.md.
+// earlyWaits are the longest waits before retries. The wait after them is all the time that
+// is left. See docs/defaults.md.
 var earlyWaits = [...]time.Duration{100 * time.Millisecond, 500 * time.Millisecond, 2500 * time.Millisecond, 5 * time.Second} //nolint:gochecknoglobals // never written to
 
 const (
 	afterOverload = 2 // the number of the early wait with which the series begins then,
 	afterTimeout  = 3 // and that which follows the first timeout of a server that has responded lately
 
-	lately      = 2500 * time.Millisecond // as long as that wait: a client with fewer calls cannot tell a lost packet from a slow server
-	nearEnd     = time.Minute             // a deadline that is farther away sets no end to the series,
-	seriesTime  = 10 * time.Second        // which then takes this long
-	lastAtLeast = time.Second             // and its last wait this
+	lately     = 2500 * time.Millisecond // as long as that wait: a client with fewer calls cannot tell a lost packet from a slow server
+	nearEnd    = time.Minute             // a deadline that is farther away sets no end to the series,
+	seriesTime = 10 * time.Second        // which then takes this long
+	minLast    = time.Second             // and its last wait this
 
-	worthLeft = 1.75 // times an early wait must be left: otherwise it becomes the last
+	minLeftAfter = 1.75 // times an early wait must be left, or it becomes the last
 )
 
 // waitSeries is how far a call is in its waits before retries.
 type waitSeries struct {
-	step     int       // the number of the early wait that was given last
-	over     bool      // the last wait was given
-	timedOut bool      // and the short one after a timeout
-	end      time.Time // of the series, where no deadline is near; zero: it has not begun
+	step     int       // the number of the last early wait
+	over     bool      // the last wait has been used,
+	timedOut bool      // and the short wait after a timeout
+	end      time.Time // of the series, if no deadline is near; zero: it has not begun
 }
 
-// backoff is how long to wait before the next attempt. What the server asks for is a
-// minimum: up to half of it is added, as far as the deadline leaves room.
+// backoff returns the wait before the next attempt. The time that the server asks for is a
+// minimum, to which up to half of it is added, as far as the deadline leaves time.
 func (c *call) backoff(failed *attempt, now time.Time) time.Duration {
-	more, asked := c.more, max(failed.asked, 0)
-	if own := c.perCall().Backoff; own != nil {
-		more.previous = min(max(own(c.number, more.previous), 0), retryafter.Max)
-		return more.previous + asked
+	state, asked := c.retries, max(failed.askedTo, 0)
+	if own := c.policy.Backoff; own != nil {
+		state.wait = min(max(own(c.number, state.wait), 0), retryafter.Max)
+		return state.wait + asked
 	}
 	if failed.endedEarly() {
 		return 0 // it has waited already
 	}
 	wait := c.nextWait(failed, now)
-	more.previous = wait - randomUpTo(wait/4)
-	return max(more.previous, asked+randomUpTo(min(asked/2, max(c.spare(now.Add(asked)), 0))))
+	state.wait = wait - randomUpTo(wait/4)
+	return max(state.wait, asked+randomUpTo(min(asked/2, max(c.spare(now.Add(asked)), 0))))
 }
 
-// nextWait is the next wait of the series, before jitter.
+// nextWait returns the next wait of the series, before jitter.
 func (c *call) nextWait(failed *attempt, now time.Time) time.Duration {
-	s := &c.more.waits
+	s := &c.retries.series
 	s.step++
 	switch {
 	case c.scopeFails:
 		s.over = true
-	case failed.timedOut() && !s.timedOut && c.seen.succeededWithin(lately, now.Sub(c.since)):
+	case failed.timedOut() && !s.timedOut && c.record.succeededWithin(lately, now.Sub(c.origin)):
 		s.timedOut, s.step = true, max(s.step, afterTimeout)
 	case failed.timedOut():
 		s.over = true
-	case failed.overloaded():
+	case failed.wasNotSent(), failed.responded(http.StatusTooManyRequests, http.StatusServiceUnavailable, statusOverloaded):
 		s.step = max(s.step, afterOverload)
 	}
-	attempts, left := c.perCall().MaxAttempts, c.timeLeft(failed, now)
+	attempts, left := c.policy.MaxAttempts, c.timeLeft(failed, now)
 	if attempts > defaultMaxAttempts {
 		s.step = min(s.step, len(earlyWaits))
 	}
@@ -216,7 +240,7 @@ func (c *call) nextWait(failed *attempt, now time.Time) time.Duration {
 		return left
 	}
 	wait := earlyWaits[s.step-1]
-	if worthLeft*float64(wait) > float64(left) {
+	if minLeftAfter*float64(wait) > float64(left) {
 		s.over = true
 		return left
 	}
@@ -228,52 +252,262 @@ func (c *call) nextWait(failed *attempt, now time.Time) time.Duration {
 
 // timeLeft is how long the call may wait, so that a usual response is still in time.
 func (c *call) timeLeft(failed *attempt, now time.Time) time.Duration {
-	s := &c.more.waits
+	s := &c.retries.series
 	if s.end.IsZero() && (c.deadline.IsZero() || c.deadline.Sub(now) > nearEnd) {
 		s.end = now.Add(seriesTime)
 	}
 	switch {
 	case s.end.IsZero():
 		return max(c.deadline.Sub(now)-c.reserve(failed.record.Latency), 0)
-	case c.perCall().MaxAttempts > defaultMaxAttempts:
-		return seriesTime // each time: these are as many as the caller wants
+	case c.policy.MaxAttempts > defaultMaxAttempts:
+		return seriesTime // each time: the caller wants so many
 	}
-	return max(s.end.Sub(now), lastAtLeast)
+	return max(s.end.Sub(now), minLast)
 }
 
-// overloaded reports whether the server was too busy for the attempt, or there was none.
-func (a *attempt) overloaded() bool {
-	return a.neverSent() || a.turnedAway(http.StatusTooManyRequests, http.StatusServiceUnavailable, statusOverloaded)
-}
-
-// timedOut reports whether the attempt ended because it took too long.
-func (a *attempt) timedOut() bool {
-	return a.fate == fateTimeout || a.fate == fateError && neterr.TimedOut(a.record.Err)
-}
-
-// turnedAway reports whether the attempt was answered with one of the statuses.
-func (a *attempt) turnedAway(statuses ...int) bool {
-	return a.fate == fateAnswered && slices.Contains(statuses, a.record.Response.StatusCode)
-}
-
-// prepareRetry runs after the wait: the gates may have shut meanwhile.
+// prepareRetry runs after the wait. A gate may reject the retry now.
 func (c *call) prepareRetry() error {
 	now := time.Now()
-	c.resting(false)
-	c.waited += now.Sub(c.accounted)
-	c.last.record.RetryWait, c.accounted = c.waited, now // as it was
+	c.setRetryWaiting(false)
+	c.waited += now.Sub(c.recorded)
+	c.last.record.RetryWait, c.recorded = c.waited, now
 	c.number++
 	next := &attempt{call: c, record: Attempt{Number: c.number}}
-	c.more.next = next
+	c.retries.next = next
 	if err := c.prepare(next); err != nil {
-		c.more.next = nil
 		return err
 	}
 	return nil
 }
 
-// hung reports whether the attempt ended because nothing came within maxResponseTime: the
-// caller has waited long enough.
-func (a *attempt) hung() bool {
-	return a.fate == fateTimeout && a.call.perCall().AttemptTimeout == 0
+// timedOut reports whether the attempt ended because it took too long.
+func (a *attempt) timedOut() bool {
+	return a.end == endTimeout || a.end == endError && neterr.TimedOut(a.record.Err)
+}
+
+// hung reports whether nothing came within maxResponseTime. The caller has waited enough.
+func (a *attempt) hung() bool { return a.end == endTimeout && a.call.policy.AttemptTimeout == 0 }
+
+// responded reports whether the attempt got a response with one of the statuses.
+func (a *attempt) responded(statuses ...int) bool {
+	return a.end == endResponse && slices.Contains(statuses, a.record.Response.StatusCode)
+}
+
+// recordTime notes the time that the attempt's record contains, and how long copies were
+// waited for.
+func (c *call) recordTime(a *attempt) {
+	c.recorded, c.waited = a.record.Start.Add(a.record.Latency), 0
+	if a.race == nil || !a.race.waited && len(a.race.copies) == 0 {
+		return
+	}
+	now := time.Now()
+	a.record.RetryWait, c.recorded = max(now.Sub(c.recorded), 0), now
+	if c.last == a {
+		c.waited = a.record.RetryWait
+	}
+}
+
+// recordTrailingWait puts the time after the last attempt where Call.Latency contains it:
+// RetryWait of the last record is not a part of that.
+func (c *call) recordTrailingWait() {
+	if later := c.laterAttempts(); len(later) > 0 && c.last != later[len(later)-1] { // copies stand behind it
+		c.last.record.RetryWait = c.waited
+	} else {
+		c.queueWait += c.waited
+	}
+	c.waited = 0
+}
+
+func (c *call) attemptsLeft() bool { return c.number < c.maxAttempts() }
+
+// maxAttempts is the maximum number of attempts of the call: two below a client that is known
+// to retry, unless this Transport owns the retries.
+func (c *call) maxAttempts() int {
+	if n := c.policy.MaxAttempts; n <= 2 || !c.outerMayRetry() {
+		return n
+	}
+	return 2
+}
+
+// noAttemptsLeft is why the call may make no further attempt.
+func (c *call) noAttemptsLeft() error {
+	if c.number < c.policy.MaxAttempts && c.outerMayRetry() {
+		return ErrSingleAttempt
+	}
+	return ErrMaxAttempts
+}
+
+// The fields in which SDKs report their retries, as net/http spells them: AWS's ("attempt=1;
+// max=3"), that of SDKs that Stainless generates, such as OpenAI's and Anthropic's (a count),
+// and Google's (words such as gccl-attempt-count/1).
+const (
+	awsAttempts      = "Amz-Sdk-Request"
+	awsInvocation    = "Amz-Sdk-Invocation-Id"
+	stainlessRetries = "X-Stainless-Retry-Count"
+	googleClient     = "X-Goog-Api-Client"
+	googleAttempt    = "gccl-attempt-count/"
+	googleInvocation = "gccl-invocation-id/"
+)
+
+// outerLayerRetries reports whether an SDK above owns the retries of the request: it makes
+// more than one attempt, or this is not the first. An SDK without retries says so.
+func outerLayerRetries(h http.Header) bool {
+	if value := headerValue(h, awsAttempts); value != "" && max(fieldNumber(value, "; ", "max="), fieldNumber(value, "; ", "attempt=")) > 1 {
+		return true
+	}
+	if value := headerValue(h, stainlessRetries); value != "" && fieldNumber(value, " ", "") > 0 {
+		return true
+	}
+	value := headerValue(h, googleClient)
+	return value != "" && fieldNumber(value, " ", googleAttempt) > 1
+}
+
+// fieldValue returns what follows the prefix in the first part of a value that has it.
+func fieldValue(value, separator, prefix string) string {
+	for part := range strings.SplitSeq(value, separator) {
+		if rest, ok := strings.CutPrefix(part, prefix); ok {
+			return rest
+		}
+	}
+	return ""
+}
+
+// fieldNumber returns fieldValue as a number, or 0.
+func fieldNumber(value, separator, prefix string) int {
+	n, err := strconv.Atoi(fieldValue(value, separator, prefix))
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// invocationKey derives a key from the random UUID that an SDK above gives to all its
+// attempts: a random key would differ between them. It returns "" without such a UUID.
+func invocationKey(req *http.Request) string {
+	id := headerValue(req.Header, awsInvocation)
+	if id == "" {
+		id = fieldValue(headerValue(req.Header, googleClient), " ", googleInvocation)
+	}
+	if parsed, err := uuid.Parse(id); err != nil || parsed.Version() != 4 {
+		return ""
+	}
+	// One invocation may send several requests, to several regions for instance.
+	text := id + " " + method(req) + " " + req.URL.String() + " " + strconv.FormatInt(req.ContentLength, 10)
+	return uuid.NewHash(sha256.New(), uuid.Nil, []byte(text), 8).String()
+}
+
+// outerMayRetry reports whether the client above is known to retry, and does not say how
+// often: stripe-go, Vault's client, or azcore ("azsdk-go-azblob/v1.6.0").
+func (c *call) outerMayRetry() bool {
+	h := c.request.Header
+	return !c.ownsRetries && (headerValue(h, "X-Stripe-Client-User-Agent") != "" || headerValue(h, "X-Vault-Request") != "" ||
+		strings.Contains(headerValue(h, "User-Agent"), "azsdk-"))
+}
+
+// checkRepeated makes the call a single attempt if a call with the same request has failed
+// before: an outer layer retries.
+func (c *call) checkRepeated() {
+	now := c.start.Sub(c.origin)
+	if c.single || int64(now) >= c.failed.until.Load() {
+		return
+	}
+	c.repeated = c.failed.has(c.requestID(), now)
+	c.single = c.repeated
+}
+
+// recordFailure remembers the request of a call that was sent and failed. A repeated one that
+// did not fail is forgotten.
+func (c *call) recordFailure() {
+	switch {
+	case c.single && !c.repeated || c.last == nil:
+	case c.failure != nil || c.last.record.Verdict.retryable():
+		c.failed.add(c.requestID(), time.Since(c.origin))
+	case c.repeated:
+		c.failed.remove(c.requestID())
+	}
+}
+
+// requestID is what stays the same when an outer layer sends a request again: the caller's
+// idempotency key, or what shallow copies of an http.Request share, as http.Client and
+// go-retryablehttp make them. A client that is known to retry may make deep copies. Its
+// requests are identified by method and URL.
+type requestID struct {
+	text   uint64 // hash of key, scope, method, path and query; or 0
+	url    weak.Pointer[url.URL]
+	header uintptr
+}
+
+func (c *call) requestID() requestID {
+	req := c.request
+	if c.ownKey || c.outerMayRetry() {
+		key := ""
+		if c.ownKey {
+			key = c.key
+		}
+		return requestID{text: maphash.Comparable(c.failed.seed, [...]string{key, c.scope, method(req), req.URL.Path, req.URL.RawQuery})}
+	}
+	return requestID{url: weak.Make(req.URL), header: reflect.ValueOf(req.Header).Pointer()}
+}
+
+const (
+	repeatWindow  = time.Minute // how long after a failure an outer layer may repeat the request; azcore waits so long
+	maxRepeats    = 10          // consecutive failures of one request, after which it counts as a new one
+	maxFailedHalf = 512         // requests in each half of failedCalls
+)
+
+// failedCalls are the requests that have failed lately. It is bounded: when one half is full,
+// the older half is forgotten. It is safe for concurrent use.
+type failedCalls struct {
+	until atomic.Int64 // when the last of them is forgotten, since the origin; 0: there is none
+	seed  maphash.Seed
+
+	mu         sync.Mutex
+	young, old map[requestID]failedCall
+}
+
+func newFailedCalls() *failedCalls { return &failedCalls{seed: maphash.MakeSeed()} }
+
+// failedCall is the last failure of a request.
+type failedCall struct {
+	at    time.Duration
+	times int // consecutive
+}
+
+// has reports whether the request has failed lately.
+func (f *failedCalls) has(id requestID, now time.Duration) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	call := f.get(id)
+	return call.times > 0 && call.times < maxRepeats && now-call.at < repeatWindow
+}
+
+// get returns what is known of a request. The lock is held.
+func (f *failedCalls) get(id requestID) failedCall {
+	if call, ok := f.young[id]; ok {
+		return call
+	}
+	return f.old[id]
+}
+
+// add records a failure of the request.
+func (f *failedCalls) add(id requestID, now time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	call := f.get(id)
+	if call.times >= maxRepeats || now-call.at >= repeatWindow {
+		call.times = 0
+	}
+	if f.young == nil || len(f.young) >= maxFailedHalf {
+		f.young, f.old = make(map[requestID]failedCall), f.young
+	}
+	f.young[id] = failedCall{at: now, times: call.times + 1}
+	f.until.Store(int64(now + repeatWindow))
+}
+
+// remove forgets a request that has succeeded.
+func (f *failedCalls) remove(id requestID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.young, id)
+	delete(f.old, id)
 }

@@ -17,106 +17,98 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/scope"
 )
 
-// State is what a Transport knows at one time: what it refuses, how full the quotas
-// are, how long answers take, and where the time of the slowest calls went.
+// State is what a Transport knows at one time, for dashboards and health checks.
 type State struct {
 	At     time.Time
 	Scopes []ScopeState // by name, each before its priorities
 }
 
-// ScopeState is what is known of one scope, by default a host. Calls of each [Priority] have
-// a circuit and figures of their own: those that are not of PriorityDefault are told of as
-// scopes named "scope;batch" and "scope;critical". Budget and Quotas are of them all: the
-// Budget is told with each, and the Quotas with the scope itself. What a Breaker, Budget or
-// RateLimit knows that several Transports share is in the State of each of them; all
-// else is of this Transport's own calls.
+// ScopeState is what is known of one scope, by default a host. Each [Priority] has its own
+// circuit and figures: those other than PriorityDefault are scopes named "scope;batch" and
+// "scope;critical". They share the Budget, which each of them has, and the Quotas, which the
+// scope itself has. A Breaker, Budget or RateLimit that several Transports share is in the
+// State of each; the rest is of the calls of this Transport.
 type ScopeState struct {
 	Scope   string
 	Breaker BreakerStatus
 	Budget  BudgetStatus
-	Quotas  []QuotaStatus // by bucket, those of several credentials one after the other; nil: none is known. Of a priority: what refuses it alone
+	Quotas  []QuotaStatus // by bucket; nil: none is known. Those of a priority are the blocks of it alone
 
-	// InFlight are the attempts that were sent and have neither response headers nor an
-	// error yet. Waiting are those in line for a turn of the rate limit, and Retrying the
-	// calls that wait before a retry.
+	// InFlight is the number of attempts that wait for their response headers. Queued is the
+	// number that wait for a permit of the rate limit, and RetryWaiting the number of calls
+	// that wait before a retry.
 	InFlight, Queued, RetryWaiting int
 
 	Latency LatencyStatus
-	Slowest CallStatus    // the slowest call of the last 30 to 60 s that is over; zero: there was none
-	Failure FailureStatus // the last failure, or one that came in the same moment; zero: there was none
+	Slowest CallStatus    // the slowest call of the last 30 to 60 s; zero: there was none
+	Failure FailureStatus // the last failure, or one of the same moment; zero: there was none
 }
 
-// BreakerStatus is what the Breaker knows of a scope.
+// BreakerStatus is the state of a circuit.
 type BreakerStatus struct {
 	State BreakerState
 
-	// Calls and Failures are the results of the Breaker's last Window, of attempts: all
-	// that say anything of the server, and the failures among them. Where the circuit is
-	// not closed, they are those for which it opened.
+	// Calls and Failures are the results of attempts in the Breaker's last Window. If the
+	// circuit is not closed, they are those for which it opened.
 	Calls, Failures int
 
 	Since          time.Time // when it came into this state; zero: it has no circuit
-	NotBefore      time.Time // requests are refused until then at least; zero: they are not
-	SlowStartLimit float64   // of requests in flight, after slow failures; below 1 it is a pause after each; 0: none
+	NotBefore      time.Time // requests are rejected until then; zero: they are not
+	SlowStartLimit float64   // of requests in flight; below 1 it is a pause after each; 0: none
 }
 
-// BudgetStatus is the bucket of retry tokens of a scope. Used and Remaining together are
-// its capacity.
+// BudgetStatus is the content of the bucket of retry tokens of a scope. Used and Remaining
+// together are its capacity.
 type BudgetStatus struct {
 	Used      float64 // tokens that are missing until the bucket is full
-	Remaining float64 // tokens for further retries; negative: the Budget has no limit
+	Remaining float64 // tokens for retries; negative: the Budget has no limit
 }
 
-// QuotaStatus is one quota of a scope: what its server says of it, or the RateLimit's own
-// Limit.
+// QuotaStatus is one quota of a scope: of its server, or RateLimit.Limit.
 type QuotaStatus struct {
-	// Bucket is what the server calls it, "requests" or "search/tokens" say; "" where it
-	// has no name. That of the RateLimit's own Limit is "own limit".
+	// Bucket is the name that the server gives it, such as "requests" or "search/tokens"; ""
+	// without one. That of RateLimit.Limit is "own limit".
 	Bucket string
 
-	Limit     int64     // 0: nobody has said, and Remaining means nothing
-	Remaining int64     // as far as is known, those in flight taken off
-	Reset     time.Time // when all of it is there again; zero: it is, or nobody knows
+	Limit     int64     // 0: unknown, and Remaining means nothing
+	Remaining int64     // without the requests in flight
+	Reset     time.Time // when it is whole again; zero: it is, or that is unknown
 
-	// BlockedUntil is until when no request goes out because the server refuses them;
-	// zero: it is open. (A quota that is used up waits for its Reset instead.)
+	// BlockedUntil is until when no request is sent because the server rejects them; zero: it
+	// is not blocked. (A quota that is exhausted waits for its Reset.)
 	BlockedUntil time.Time
 }
 
-// LatencyStatus is how long it took to the response headers of what was answered in the
-// last 45 to 60 s, with whatever status: to within a third, and never too low.
+// LatencyStatus is the time to the response headers in the last 45 to 60 s, of responses with
+// any status. It is right to within a third, and never too low.
 type LatencyStatus struct {
 	P50, P95, P99   time.Duration
-	Samples         int           // so many answers; 0: nothing is known
-	AdaptiveTimeout time.Duration // the Transport's AdaptiveTimeout of a first attempt, below any AttemptTimeout; 0: there is none
+	Samples         int           // responses; 0: nothing is known
+	AdaptiveTimeout time.Duration // of a first attempt with the Transport's Policy; 0: there is none
 }
 
-// CallStatus is one call, and where its time went: Latency is Queued, Sent and Waited
-// together, to a millisecond. It says nothing of the request but its scope.
+// CallStatus is one call: its Latency is QueueWait, InFlight and RetryWait together, to a
+// millisecond (see Call.Timings).
 type CallStatus struct {
 	Start                                   time.Time
-	Latency, QueueWait, InFlight, RetryWait time.Duration // see Call.Timings
+	Latency, QueueWait, InFlight, RetryWait time.Duration
 
-	Attempts int    // those sent; copies among them, hedges not
+	Attempts int    // without hedges
 	Status   int    // of the response; 0: there was none
-	Err      string // then, why not, without paths, queries and values
+	Err      string // without a response: why, without paths, queries and values
 }
 
-// FailureStatus is how an attempt has failed, in the Breaker's sense, or with 429.
+// FailureStatus is a failed attempt, in the Breaker's sense, or a 429.
 type FailureStatus struct {
 	At     time.Time
 	Status int    // of the response; 0: there was none
-	Err    string // then, why not, without paths, queries and values
+	Err    string // without a response: why, without paths, queries and values
 }
 
-// State tells what the Transport knows now, for dashboards and health checks. It is safe
-// for concurrent use, at any time; before the first call there is nothing to know, and
-// fields may still be set after it. To ask changes nothing, and keeps no scope from
-// being forgotten. The State is the caller's.
-//
-// Scopes are copied one after the other, so that calls hardly notice, with one lock held
-// at a time: State is no snapshot of all of them in one instant. Those are told of which
-// the Transport was last asked for, some 4096, and others whose circuit is not closed.
+// State returns what the Transport knows now. It is safe for concurrent use at any time, and
+// changes nothing: before the first call it is empty, and fields may still be set after it.
+// Scopes are copied one after the other, so it is no snapshot of one instant. It has the
+// scopes that were used last, some 4096, and those whose circuit is not closed.
 func (t *Transport) State() State {
 	now := time.Now()
 	s := State{At: now}
@@ -127,87 +119,82 @@ func (t *Transport) State() State {
 }
 
 func (c *config) state(now time.Time) []ScopeState {
-	keys := c.known(now)
-	breaker, at := c.breaker.withDefaults(now), now.Sub(c.since)
-	scopes := make([]ScopeState, len(keys))
-	for i := range keys {
-		key := keys[i].Key
+	known := c.knownScopes(now)
+	breaker, at := c.breaker.circuits(now), now.Sub(c.origin)
+	scopes := make([]ScopeState, len(known))
+	for i := range known {
+		key, r := known[i].Key, known[i].record
 		s := &scopes[i]
-		s.Scope = suffixed(key)
-		s.Breaker = statusOf(breaker.Status(key, now))
-		s.Budget = c.budget.status(scope.Key{Name: key.Name}, now)
-		if r := keys[i].record; r != nil {
+		s.Scope = scopeName(key)
+		s.Breaker = breakerStatus(breaker.Find(key).Status(now))
+		s.Budget = c.budget.status(c.budget.peek(key.Name), now)
+		if r != nil {
 			r.describe(s, at)
 			s.Latency.AdaptiveTimeout = c.policy.timeout(r, at)
 		}
 	}
-	c.rateLimit.describe(scopes, keys, now)
+	c.rateLimit.describe(scopes, known, now)
 	return scopes
 }
 
-// known are the scopes that are told of, sorted: each before its priorities.
-func (c *config) known(now time.Time) []knownScope {
-	keys := make([]knownScope, 0, c.scopes.Len())
-	add := func(key scope.Key, r *scopeRecord) {
-		if keys = append(keys, knownScope{key, r}); key.Class != int8(PriorityDefault) { // which has a part in what is shared
-			base := scope.Key{Name: key.Name}
-			keys = append(keys, knownScope{base, c.scopes.Peek(base)})
-		}
-	}
-	c.scopes.All(func(key scope.Key, r *scopeRecord) bool {
-		add(key, r)
-		return true
-	})
-	c.breaker.withDefaults(now).NotClosed(func(key scope.Key) {
-		if c.scopes.Peek(key) == nil {
-			add(key, nil)
-		}
-	})
-	slices.SortFunc(keys, byName)
-	return slices.CompactFunc(keys, func(a, b knownScope) bool { return a.Key == b.Key })
-}
-
-// knownScope is a scope that is told of, with its record if it has one.
+// knownScope is a scope of the State, with its record if it has one.
 type knownScope struct {
 	scope.Key
 
-	record *scopeRecord
+	record *record
 }
 
-func byName(a, b knownScope) int {
-	if order := strings.Compare(a.Name, b.Name); order != 0 {
-		return order
+// knownScopes returns the scopes of the State, sorted: each before its priorities.
+func (c *config) knownScopes(now time.Time) []knownScope {
+	known := make([]knownScope, 0, c.records.Len())
+	add := func(key scope.Key, r *record) {
+		if known = append(known, knownScope{key, r}); key.Class != int8(PriorityDefault) { // its scope has the shared part
+			base := scope.Key{Name: key.Name}
+			known = append(known, knownScope{base, c.records.Peek(base)})
+		}
 	}
-	return strings.Compare(priority.Format(a.Class), priority.Format(b.Class))
+	c.records.All(func(key scope.Key, r *record) bool {
+		add(key, r)
+		return true
+	})
+	c.breaker.circuits(now).NotClosed(func(key scope.Key) {
+		if c.records.Peek(key) == nil {
+			add(key, nil)
+		}
+	})
+	slices.SortFunc(known, func(a, b knownScope) int {
+		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(priority.Format(a.Class), priority.Format(b.Class)))
+	})
+	return slices.CompactFunc(known, func(a, b knownScope) bool { return a.Key == b.Key })
 }
 
-func statusOf(s circuit.Status) BreakerStatus {
+func breakerStatus(s circuit.Status) BreakerStatus {
 	return BreakerStatus{
 		State: BreakerState(s.State), Calls: s.Calls, Failures: s.Failures, Since: s.Since, NotBefore: s.NotBefore, SlowStartLimit: s.Limit,
 	}
 }
 
-// describe adds to scopes, whose keys are those, what is known of their quotas.
-func (l *RateLimit) describe(scopes []ScopeState, keys []knownScope, now time.Time) {
-	place := make(map[scope.Key]int, len(keys))
-	for i, key := range keys {
-		place[key.Key] = i
+// describe adds the quotas to the scopes.
+func (l *RateLimit) describe(scopes []ScopeState, known []knownScope, now time.Time) {
+	index := make(map[scope.Key]int, len(known))
+	for i, s := range known {
+		index[s.Key] = i
 	}
-	var told []QuotaStatus // all in one piece: the first of a scope is a part of it
+	var all []QuotaStatus // one allocation for the first quota of each scope
 	l.engine().Each(now, func(q quota.Status) {
-		i, known := place[scope.Key{Name: q.Scope, Class: q.Class}]
-		if !known {
+		i, ok := index[scope.Key{Name: q.Scope, Class: q.Class}]
+		if !ok {
 			return
 		}
-		if told == nil {
-			told = make([]QuotaStatus, 0, len(keys))
+		if all == nil {
+			all = make([]QuotaStatus, 0, len(known))
 		}
 		s := QuotaStatus{Bucket: bucketName(&q), Limit: q.Limit, Remaining: q.Remaining, Reset: q.Reset, BlockedUntil: q.BlockedUntil}
-		if quotas := &scopes[i].Quotas; *quotas != nil || len(told) == cap(told) {
+		if quotas := &scopes[i].Quotas; *quotas != nil || len(all) == cap(all) {
 			*quotas = append(*quotas, s)
 		} else {
-			told = append(told, s)
-			*quotas = slices.Clip(told[len(told)-1:])
+			all = append(all, s)
+			*quotas = slices.Clip(all[len(all)-1:])
 		}
 	})
 	for i := range scopes {
@@ -219,7 +206,6 @@ func (l *RateLimit) describe(scopes []ScopeState, keys []knownScope, now time.Ti
 	}
 }
 
-// bucketName is what a person would call a quota.
 func bucketName(q *quota.Status) string {
 	switch {
 	case q.Static:
@@ -232,24 +218,55 @@ func bucketName(q *quota.Status) string {
 	return q.Bucket + "/" + q.Axis
 }
 
-// scopeRecord is what a Transport remembers of its calls to one scope, beside what the
-// gates do.
-type scopeRecord struct {
-	inFlight, waiting, retrying atomic.Int32
+// record is all that a Transport knows of one scope and priority. A call finds it by one
+// look-up and keeps it. It points to the entries of Breaker, Budget, RateLimit and Hedge,
+// which Transports may share.
+type record struct {
+	circuit *circuit.Circuit
+	bucket  *budgetScope // nil: retries have no limit
+	quotas  *quota.Set
+	hedges  *hedgeScope // nil: there is no Hedge
+
+	inFlight, queued, retryWaiting atomic.Int32
 
 	failing   atomic.Bool  // the last finished call failed, and nothing has succeeded since
-	succeeded atomic.Int64 // when something last did, since the origin, to successEvery; 0: never
+	succeeded atomic.Int64 // when an attempt last did, since the origin, to successInterval; 0: never
 
-	answers   latency.Quick // the responses of those successes
-	bodies    latency.Quick // from the headers until the end
+	responses latency.Quick // of those successes
+	bodies    latency.Quick // from the headers to the end
 	latencies latency.Window
-	adapted   atomic.Pointer[latency.Adaptive] // nil: no policy wants it
-	slowest   slowest
+	adaptive  atomic.Pointer[latency.Adaptive] // nil: no policy wants it
+	slowest   slowestCall
 	failure   lastFailure
 }
 
-func (r *scopeRecord) describe(s *ScopeState, at time.Duration) {
-	s.InFlight, s.Queued, s.RetryWaiting = int(r.inFlight.Load()), int(r.waiting.Load()), int(r.retrying.Load())
+// newRecords returns the map of records. A record holds the entries that it points to.
+func (c *config) newRecords() *scope.Map[scope.Key, record] {
+	return &scope.Map[scope.Key, record]{
+		Init: func(key scope.Key, r *record) {
+			name := scope.Key{Name: key.Name}
+			r.circuit, r.bucket = c.breaker.circuits(c.origin).Circuit(key), c.budget.scope(key.Name)
+			r.quotas, r.hedges = c.rateLimit.engine().Set(key.Name), c.hedge.scope(name)
+			r.each((*scope.Refs).Acquire)
+		},
+		Evicted: func(r *record) { r.each((*scope.Refs).Release) },
+	}
+}
+
+// each calls f for each entry that the record points to.
+func (r *record) each(f func(*scope.Refs)) {
+	f(&r.circuit.Refs)
+	f(&r.quotas.Refs)
+	if r.bucket != nil {
+		f(&r.bucket.Refs)
+	}
+	if r.hedges != nil {
+		f(&r.hedges.Refs)
+	}
+}
+
+func (r *record) describe(s *ScopeState, at time.Duration) {
+	s.InFlight, s.Queued, s.RetryWaiting = int(r.inFlight.Load()), int(r.queued.Load()), int(r.retryWaiting.Load())
 	late := r.latencies.Late(at)
 	s.Latency.Samples = late.Quantiles(
 		latency.Share{Of: 0.5, Took: &s.Latency.P50}, latency.Share{Of: 0.95, Took: &s.Latency.P95}, latency.Share{Of: 0.99, Took: &s.Latency.P99},
@@ -257,62 +274,136 @@ func (r *scopeRecord) describe(s *ScopeState, at time.Duration) {
 	s.Slowest, s.Failure = r.slowest.read(at), r.failure.read()
 }
 
-// successEvery is how often a success is written down: a busy client must not write to
-// memory that its processors share at each call.
-const successEvery = 100 * time.Millisecond
+// adaptiveTimeout is made for the first policy that wants it.
+func (r *record) adaptiveTimeout() *latency.Adaptive {
+	if a := r.adaptive.Load(); a != nil {
+		return a
+	}
+	r.adaptive.CompareAndSwap(nil, new(latency.Adaptive))
+	return r.adaptive.Load()
+}
 
-// success records a success at a time since the origin.
-func (r *scopeRecord) success(at, took time.Duration) {
+// successInterval is how often a success is recorded. The processors of a busy client must not
+// write to shared memory at each call.
+const successInterval = 100 * time.Millisecond
+
+// recordSuccess records a success at a time since the origin.
+func (r *record) recordSuccess(at, took time.Duration) {
 	if r.failing.Load() {
 		r.failing.Store(false)
 	}
-	if last := r.succeeded.Load(); last != 0 && at-time.Duration(last) < successEvery {
+	if last := r.succeeded.Load(); last != 0 && at-time.Duration(last) < successInterval {
 		return
 	}
 	r.succeeded.Store(int64(max(at, 1)))
-	r.answers.Follow(took)
+	r.responses.Follow(took)
 }
 
-// succeededWithin reports whether something has succeeded in the time before at.
-func (r *scopeRecord) succeededWithin(before, at time.Duration) bool {
+// succeededWithin reports whether an attempt has succeeded in the time before at.
+func (r *record) succeededWithin(before, at time.Duration) bool {
 	last := r.succeeded.Load()
 	return last > 0 && at-time.Duration(last) <= before
 }
 
-// slowest is the slowest call of this period, and that of the one before. A call that is
-// not slower takes no lock.
-type slowest struct {
-	period atomic.Int64 // which one it is, from 1
-	least  atomic.Int64 // what a call must exceed in it
+// recordOutcome records how the attempt has ended.
+func (a *attempt) recordOutcome(outcome circuit.Outcome, now time.Time) {
+	r, at := a.call.record, now.Sub(a.call.origin)
+	a.learnTimeout(now)
+	if a.end == endResponse {
+		r.latencies.Add(at, a.record.Latency)
+	}
+	switch outcome {
+	case circuit.Success:
+		r.recordSuccess(at, a.record.Latency)
+	case circuit.None:
+	default:
+		r.failure.record(now, a.record.Response, a.record.Err)
+	}
+}
+
+// recordEnd records how the call has ended.
+func (c *call) recordEnd(resp *http.Response) {
+	if c.last != nil && c.last.record.Verdict.retryable() && c.last.failed() && !c.record.failing.Load() {
+		c.record.failing.Store(true)
+	}
+	c.recordFailure()
+	end := c.recorded // the end of a call that had one attempt
+	if c.retries != nil || c.failure != nil {
+		end = time.Now()
+	}
+	if took, at := end.Sub(c.start), end.Sub(c.origin); c.record.slowest.isSlower(at, took) {
+		c.record.slowest.record(at, c.status(resp, took))
+	}
+}
+
+// failed reports whether the circuit breaker counts the attempt as a failure.
+func (a *attempt) failed() bool {
+	outcome := a.breakerOutcome()
+	return outcome == circuit.Failure || outcome == circuit.Timeout
+}
+
+func (c *call) status(resp *http.Response, took time.Duration) *CallStatus {
+	done := Call{Attempts: c.attempts(), QueueWait: c.queueWait}
+	s := &CallStatus{Start: c.start, Latency: took}
+	s.QueueWait, s.InFlight, s.RetryWait = done.Timings()
+	for i := range done.Attempts {
+		if !done.Attempts[i].Hedge {
+			s.Attempts++
+		}
+	}
+	if resp != nil {
+		s.Status = resp.StatusCode
+	} else {
+		s.Err = c.failure.summary()
+	}
+	return s
+}
+
+// setRetryWaiting records whether the call waits before a retry.
+func (c *call) setRetryWaiting(waiting bool) {
+	if c.retries == nil || c.retries.waiting == waiting {
+		return
+	}
+	c.retries.waiting = waiting
+	if waiting {
+		c.record.retryWaiting.Add(1)
+	} else {
+		c.record.retryWaiting.Add(-1)
+	}
+}
+
+// slowestCall is the slowest call of this period and of the one before. A call that is not
+// slower takes no lock.
+type slowestCall struct {
+	period atomic.Int64 // its number, from 1
+	least  atomic.Int64 // the latency that a call must exceed in it
 
 	mu    sync.Mutex
-	calls [2]CallStatus // of the period, and the one before
+	calls [2]CallStatus // of the period, and of the one before
 }
 
 const slowestPeriod = 30 * time.Second
 
 func periodOf(at time.Duration) int64 { return int64(max(at, 0)/slowestPeriod) + 1 }
 
-// beats reports whether a call that is over at a time since the origin is the slowest.
-func (s *slowest) beats(at, took time.Duration) bool {
+// isSlower reports whether a call that ended at a time since the origin is the slowest.
+func (s *slowestCall) isSlower(at, took time.Duration) bool {
 	is, has := periodOf(at), s.period.Load()
 	return is > has || is == has && int64(took) > s.least.Load()
 }
 
-// keep notes a call that beats the others.
-func (s *slowest) keep(at time.Duration, c *CallStatus) {
+func (s *slowestCall) record(at time.Duration, c *CallStatus) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.beats(at, c.Latency) {
-		return // somebody was quicker to tell of a slower one
+	if s.isSlower(at, c.Latency) { // another goroutine may have been first
+		s.begin(periodOf(at))
+		s.calls[0] = *c
+		s.least.Store(int64(c.Latency))
 	}
-	s.turn(periodOf(at))
-	s.calls[0] = *c
-	s.least.Store(int64(c.Latency))
 }
 
-// turn begins a period. It is locked.
-func (s *slowest) turn(period int64) {
+// begin begins a period. The lock is held.
+func (s *slowestCall) begin(period int64) {
 	before := s.period.Load()
 	if period <= before {
 		return
@@ -325,29 +416,32 @@ func (s *slowest) turn(period int64) {
 	s.period.Store(period)
 }
 
-func (s *slowest) read(at time.Duration) CallStatus {
+func (s *slowestCall) read(at time.Duration) CallStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.turn(periodOf(at))
+	s.begin(periodOf(at))
 	if s.calls[1].Latency > s.calls[0].Latency {
 		return s.calls[1]
 	}
 	return s.calls[0]
 }
 
-// lastFailure is one of the last failures: of those that come at once, one is enough.
+// lastFailure is one of the last failures: of those at once, one is enough.
 type lastFailure struct {
 	mu   sync.Mutex
 	last FailureStatus
 }
 
-// failed notes how an attempt has failed, if nobody else is about to.
-func (f *lastFailure) failed(at time.Time, resp *http.Response, err error) {
+// failureInterval is how often a failure is recorded.
+const failureInterval = 10 * time.Millisecond
+
+// record records a failure, unless another goroutine does.
+func (f *lastFailure) record(at time.Time, resp *http.Response, err error) {
 	if !f.mu.TryLock() {
 		return
 	}
 	defer f.mu.Unlock()
-	if at.Sub(f.last.At) < failureEvery {
+	if at.Sub(f.last.At) < failureInterval {
 		return
 	}
 	f.last = FailureStatus{At: at}
@@ -358,79 +452,8 @@ func (f *lastFailure) failed(at time.Time, resp *http.Response, err error) {
 	}
 }
 
-// failureEvery is how often a failure is put into words.
-const failureEvery = 10 * time.Millisecond
-
 func (f *lastFailure) read() FailureStatus {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.last
-}
-
-// fly counts the attempt as in flight, and land as not so any more.
-func (a *attempt) fly() {
-	a.flying = true
-	a.call.seen.inFlight.Add(1)
-}
-
-func (a *attempt) land() {
-	if a.flying {
-		a.flying = false
-		a.call.seen.inFlight.Add(-1)
-	}
-}
-
-// seeEnd notes how the attempt has ended.
-func (a *attempt) seeEnd(outcome circuit.Outcome, now time.Time) {
-	seen := a.call.seen
-	a.learn(now)
-	if a.fate == fateAnswered {
-		seen.latencies.Add(now.Sub(a.call.since), a.record.Latency)
-	}
-	if outcome == circuit.Success {
-		seen.success(now.Sub(a.call.since), a.record.Latency)
-	}
-	if outcome != circuit.Success && outcome != circuit.None {
-		seen.failure.failed(now, a.record.Response, a.record.Err)
-	}
-}
-
-// seeEnd notes how the call has ended, if it was a slow one.
-func (c *call) seeEnd(resp *http.Response) {
-	end := c.accounted // which is the end of a call that had one attempt
-	if c.more != nil || c.failure != nil {
-		end = time.Now()
-	}
-	if took, at := end.Sub(c.start), end.Sub(c.since); c.seen.slowest.beats(at, took) {
-		c.seen.slowest.keep(at, c.status(resp, took))
-	}
-}
-
-func (c *call) status(resp *http.Response, took time.Duration) *CallStatus {
-	done := Call{Attempts: c.attempts(), QueueWait: c.queued}
-	s := &CallStatus{Start: c.start, Latency: took}
-	s.QueueWait, s.InFlight, s.RetryWait = done.Timings()
-	for i := range done.Attempts {
-		if !done.Attempts[i].Hedge {
-			s.Attempts++
-		}
-	}
-	if resp != nil {
-		s.Status = resp.StatusCode
-	} else {
-		s.Err = c.failure.why()
-	}
-	return s
-}
-
-// resting notes whether the call waits before a retry.
-func (c *call) resting(rests bool) {
-	if more := c.more; more != nil && more.rests != rests {
-		more.rests = rests
-		if rests {
-			c.seen.retrying.Add(1)
-		} else {
-			c.seen.retrying.Add(-1)
-		}
-	}
 }

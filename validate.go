@@ -11,19 +11,16 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/validate"
 )
 
-// Validate tells what is wrong with the configuration, all of it and each by the name of
-// its field, or returns nil: call it when a program starts. Without it, each call fails
-// with the same error before anything is sent. It changes nothing, and does not count as
-// a use: fields may still be set after it. It must not run beside what sets them.
+// Validate returns an error that names every invalid field of the configuration, or nil. Call
+// it when a program starts; without it each call fails with the same error. It changes
+// nothing, and fields may still be set after it. It must not run while fields are set.
 //
-// Wrong is what cannot work, and what nobody can mean: a time between a nanosecond and a
-// microsecond, whose unit was forgotten (a single nanosecond is the least there is, and
-// may be meant); a percentage where there is to be a share, up to 100; a method in lower
-// case; a Deadline.Margin that leaves an attempt no time; an Idempotency.MaxLength that is
-// too short for the keys that are made. All other numbers mean something: each field says
-// what, also when it is negative, NaN or large.
+// Invalid is what cannot work or is surely a mistake: a time between a nanosecond and a
+// microsecond, without its unit; a percentage instead of a ratio; a method in lower case; a
+// Deadline.Margin that leaves an attempt no time; an Idempotency.MaxLength that is too short
+// for generated keys. All other numbers have a documented meaning.
 func (t *Transport) Validate() error {
-	c := complaints{validate.Errors{Of: neterr.ErrMisconfigured}}
+	c := configErrors{validate.Errors{Of: neterr.ErrMisconfigured}}
 	c.headers(t)
 	c.base(t)
 	p, d := &t.Policy, t.Deadline.withDefaults()
@@ -36,7 +33,7 @@ func (t *Transport) Validate() error {
 	if a := p.AdaptiveTimeout; a != nil {
 		c.Duration("Policy.AdaptiveTimeout.Min", a.Min)
 		c.Ratio("Policy.AdaptiveTimeout.Quantile", a.Quantile)
-		c.Check(a.Multiple > 0 && a.Multiple < 1, fmt.Sprintf("Policy.AdaptiveTimeout.Multiple is %v: what is usual takes longer than a part of the Quantile", a.Multiple))
+		c.Check(a.Multiple > 0 && a.Multiple < 1, fmt.Sprintf("Policy.AdaptiveTimeout.Multiple is %v: must be at least 1", a.Multiple))
 	}
 	if l := t.RateLimit; l != nil {
 		c.Duration("RateLimit.MaxWait", l.MaxWait)
@@ -55,11 +52,11 @@ func (t *Transport) Validate() error {
 	return c.Err()
 }
 
-// complaints are what is wrong with a Transport.
-type complaints struct{ validate.Errors }
+// configErrors are the errors of a configuration.
+type configErrors struct{ validate.Errors }
 
-// headers complains of names.
-func (c *complaints) headers(t *Transport) {
+// headers checks names.
+func (c *configErrors) headers(t *Transport) {
 	i, d := t.Idempotency.withDefaults(), t.Deadline.withDefaults()
 	c.Header("Idempotency.Header", i.Header)
 	c.Header("Deadline.Header", d.Header)
@@ -86,7 +83,7 @@ var usualMethods = []string{ //nolint:gochecknoglobals // never written to
 	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions,
 }
 
-func (c *complaints) base(t *Transport) {
+func (c *configErrors) base(t *Transport) {
 	c.Check(t.Base == http.RoundTripper(t), "Base is the Transport itself")
 	switch base := t.Base.(type) {
 	case *http.Transport:
