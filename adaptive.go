@@ -166,7 +166,7 @@ func (a *attempt) repeatsEarly() bool {
 	if !c.attemptsLeft() || !c.deadline.IsZero() && c.deadline.Sub(now) <= a.plan.early {
 		return false
 	}
-	if _, refuses := c.circuits().Refuses(c.classKey(), now, true); refuses || !c.rateLimit.closedUntil(c, now).IsZero() {
+	if c.circuit().Rejects(now, true) != nil || !c.rateLimit.closedUntil(c, now).IsZero() {
 		return false
 	}
 	if c.perCall().AttemptTimeout > 0 { // a copy pays for itself, or there is none

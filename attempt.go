@@ -122,11 +122,11 @@ func (a *attempt) cancelPermit(now time.Time) {
 }
 
 func (c *call) passBreaker(a *attempt, now time.Time) *Error {
-	permit, notBefore, change := c.circuits().Admit(c.classKey(), now, a != &c.first)
+	permit, rejection := c.circuit().Admit(now, a != &c.first)
 	a.permit = permit
-	c.breakerChanged(change)
-	if !notBefore.IsZero() {
-		return &Error{Reason: ErrBreakerOpen, NotBefore: notBefore}
+	c.breakerChanged(permit.Change)
+	if rejection != nil {
+		return &Error{Reason: ErrBreakerOpen, NotBefore: rejection.NotBefore}
 	}
 	return nil
 }

@@ -117,11 +117,12 @@ type BreakerChange struct {
 // scope is closed, and stays unknown.
 func (b *Breaker) State(name string) BreakerState {
 	now := time.Now()
-	engine, key := b.withDefaults(now), scope.Key{Name: name}
-	if engine.Status(key, now).Since.IsZero() { // else that is the scope's own name
-		key = keyNamed(name)
+	engine := b.withDefaults(now)
+	found := engine.Find(scope.Key{Name: name})
+	if found == nil { // else that is the scope's own name
+		found = engine.Find(keyNamed(name))
 	}
-	return BreakerState(engine.State(key, now))
+	return BreakerState(found.State(now))
 }
 
 // withDefaults is the engine, made of the fields as they were at first use.

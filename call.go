@@ -196,8 +196,10 @@ func (c *call) scopeKey() scope.Key { return scope.Key{Name: c.scope} }
 // classKey is what calls of one priority share in it.
 func (c *call) classKey() scope.Key { return scope.Key{Name: c.scope, Class: int8(c.priority)} }
 
-// circuits is the breaker's engine.
-func (c *call) circuits() *circuit.Breaker { return c.breaker.withDefaults(c.start) }
+// circuit is the circuit of the call's scope and priority.
+func (c *call) circuit() *circuit.Circuit {
+	return c.breaker.withDefaults(c.start).Circuit(c.classKey())
+}
 
 // replayable reports whether the request's body can be had again.
 func (c *call) replayable() bool {
@@ -327,7 +329,9 @@ func (c *call) lastError() *Error {
 	}
 	switch {
 	case last.StopReason == ErrBreakerOpen:
-		e.NotBefore, _ = c.circuits().Refuses(c.classKey(), time.Now(), true)
+		if rejection := c.circuit().Rejects(time.Now(), true); rejection != nil {
+			e.NotBefore = rejection.NotBefore
+		}
 	case last.StopReason == ErrDeadline:
 	case c.last.fate == fateDeadline:
 		e.Reason = ErrDeadline

@@ -81,7 +81,7 @@ func (c *call) again(last *attempt) (wait time.Duration, stop error) {
 	more := c.further()
 	wait = c.backoff(last, now)
 	at := now.Add(wait)
-	if _, refuses := c.circuits().Refuses(c.classKey(), at, true); refuses {
+	if c.circuit().Rejects(at, true) != nil {
 		return 0, ErrBreakerOpen
 	}
 	closed := c.rateLimit.closedUntil(c, now) // maybe for longer than the answer asks

@@ -134,7 +134,7 @@ func (c *config) state(now time.Time) []ScopeState {
 		key := keys[i].Key
 		s := &scopes[i]
 		s.Scope = suffixed(key)
-		s.Breaker = statusOf(breaker.Status(key, now))
+		s.Breaker = statusOf(breaker.Find(key).Status(now))
 		s.Budget = c.budget.status(scope.Key{Name: key.Name}, now)
 		if r := keys[i].record; r != nil {
 			r.describe(s, at)

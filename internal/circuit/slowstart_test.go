@@ -25,9 +25,12 @@ func sized(n float64) *slowStart {
 	return l
 }
 
-// fill admits as many as it does, unless all may come.
+// fill admits as many as it does, unless it has expired.
 func (l *slowStart) fill(now time.Time) (n int) {
-	for _, ok := l.admit(now); ok && l.works(); _, ok = l.admit(now) {
+	for !l.expired(now) {
+		if _, ok := l.admit(now); !ok {
+			break
+		}
 		n++
 	}
 	return n
@@ -52,7 +55,7 @@ func TestLimitIsForSlowFailures(t *testing.T) {
 		{"static", &Rules{Static: true}, limitTypical, limitTimeout, limitTypical, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			require.Equal(t, tt.want, newSlowStart(tt.rules, tt.typical, tt.worst, tt.took, epoch).works())
+			require.Equal(t, tt.want, newSlowStart(tt.rules, tt.typical, tt.worst, tt.took, epoch) != nil)
 		})
 	}
 }
@@ -217,8 +220,8 @@ func TestLimit_pauses(t *testing.T) {
 				require.True(t, ok)
 				now = now.Add(tt.took)
 				l.done(now.Add(-tt.took), now, Success)
-				end, refuses := l.refuses(now)
-				require.Equal(t, want > 0, refuses)
+				end := l.paused
+				require.Equal(t, want > 0, now.Before(end))
 				if want == 0 {
 					continue
 				}
@@ -226,8 +229,6 @@ func TestLimit_pauses(t *testing.T) {
 				notBefore, ok := l.admit(end.Add(-1))
 				require.False(t, ok)
 				require.Equal(t, end, notBefore)
-				_, refuses = l.refuses(end)
-				require.False(t, refuses)
 				now = end
 			}
 		})
@@ -312,7 +313,7 @@ func TestLimit_endsWithoutCuts(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l, now, failed := limited(), epoch, epoch
-			for l.fill(now); l.works(); l.fill(now) {
+			for l.fill(now); !l.expired(now); l.fill(now) {
 				for l.inFlight > 0 {
 					end, outcome := now.Add(tt.took), Success
 					if tt.fails > 0 && failed.Equal(epoch) && now.Sub(epoch) >= tt.fails {
@@ -336,16 +337,16 @@ func limitedBreaker(t *testing.T) (b *recorded, at time.Time) {
 	b, at = record(Rules{MinRequests: 4}), epoch
 	b.done(b.must(t, at), Result{Outcome: Success, Took: limitTypical}, at)
 	at = b.openedBy(t, at, limitTimeout)
-	at, _ = b.Refuses(host, at, false)
+	at, _ = b.rejects(at, false)
 	for range DefaultProbes {
 		b.done(b.must(t, at), Result{Outcome: Success, Took: limitTypical}, at)
 	}
 	require.Equal(t, "open half-open closed", b.path())
-	require.True(t, b.limit().works())
+	require.NotNil(t, b.limit())
 	return b, at
 }
 
-func (b *recorded) limit() *slowStart { return b.peek(host).state.(*closed).slowStart }
+func (b *recorded) limit() *slowStart { return b.Find(host).closed.Load().slowStart.Load() }
 
 // The limit ends a Window after the last failure or rejection.
 func TestLimit_endsWithoutRejections(t *testing.T) {
@@ -368,11 +369,8 @@ func TestLimit_endsWithoutRejections(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			l := limited()
 			tt.event(l, epoch.Add(later))
-			l.expire(epoch.Add(tt.want))
-			require.True(t, l.works())
-			_, ok := l.admit(epoch.Add(tt.want + 1))
-			require.True(t, ok)
-			require.False(t, l.works())
+			require.False(t, l.expired(epoch.Add(tt.want)))
+			require.True(t, l.expired(epoch.Add(tt.want+1)))
 		})
 	}
 }
@@ -383,7 +381,7 @@ func TestBreaker_slowStartPauses(t *testing.T) {
 	ticket := b.must(t, at)
 	at = at.Add(100 * time.Millisecond)
 	b.done(ticket, Result{Outcome: Success, Took: 100 * time.Millisecond}, at)
-	notBefore, refuses := b.Refuses(host, at, false)
+	notBefore, refuses := b.rejects(at, false)
 	require.True(t, refuses)
 	require.InDelta(t, 270*time.Millisecond, notBefore.Sub(at), float64(time.Millisecond))
 }
@@ -391,8 +389,8 @@ func TestBreaker_slowStartPauses(t *testing.T) {
 // The latency during slow start is no baseline: it contains the queue.
 func TestBreaker_baselineIsNotFromSlowStart(t *testing.T) {
 	b, at := limitedBreaker(t)
-	baseline := &b.peek(host).circuit.baseline
-	for limited := true; limited; limited = b.limit().works() {
+	baseline := &b.Find(host).baseline
+	for limited := true; limited; limited = b.limit() != nil {
 		require.Equal(t, limitTypical, baseline.latency())
 		b.done(b.must(t, at), Result{Outcome: Success, Took: 2 * limitTypical}, at.Add(2*limitTypical))
 		at = at.Add(time.Second)
@@ -438,7 +436,7 @@ func TestLimitCountsATicketOnce(t *testing.T) {
 		lost := b.must(t, at)
 		at = at.Add(time.Hour)
 		during := b.must(t, at)
-		require.False(t, l.works())
+		require.Nil(t, b.limit())
 		lost.Cancel(at)
 		during.Cancel(at)
 		require.GreaterOrEqual(t, l.inFlight, 0)
@@ -447,26 +445,26 @@ func TestLimitCountsATicketOnce(t *testing.T) {
 
 func TestLimitStress(t *testing.T) {
 	b, _ := limitedBreaker(t)
-	l := b.limit()
+	c, l := b.Circuit(host), b.limit()
 	var wg sync.WaitGroup
 	for g := range 16 {
 		wg.Go(func() {
 			for i := range 2000 {
 				sent := epoch.Add(time.Duration(i) * time.Millisecond)
-				ticket, notBefore, _ := b.Admit(host, sent, false)
-				if !notBefore.IsZero() {
-					if !notBefore.After(sent) {
-						t.Error("refused without a time")
+				permit, rejection := c.Admit(sent, false)
+				if rejection != nil {
+					if !rejection.NotBefore.After(sent) {
+						t.Error("rejected without a time")
 					}
-					b.Refuses(host, sent, false)
+					c.Rejects(sent, false)
 					continue
 				}
 				if (i+g)%5 == 0 {
-					ticket.Cancel(sent)
-					ticket.Cancel(sent)
+					permit.Cancel(sent)
+					permit.Cancel(sent)
 					continue
 				}
-				ticket.Done(Result{Outcome: Responded, Took: limitTypical}, sent.Add(limitTypical))
+				permit.Done(Result{Outcome: Responded, Took: limitTypical}, sent.Add(limitTypical))
 			}
 		})
 	}
