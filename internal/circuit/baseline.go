@@ -24,7 +24,7 @@ func (b *baselineLatency) sample(at, took time.Duration) {
 	if last := b.sampled.Load(); last != 0 && at-time.Duration(last) < baselineEvery {
 		return
 	}
-	b.sampled.Store(int64(at))
+	b.sampled.Store(max(int64(at), 1))
 	switch old := b.median.Load(); {
 	case old == 0:
 		b.median.Store(max(int64(took), 1))

@@ -28,7 +28,7 @@ func New(rules Rules, now time.Time) *Breaker {
 		c.breaker, c.key, c.since = b, key, now
 		c.closed.Store(new(closed))
 	}
-	b.circuits.Keep = func(c *Circuit) bool { return c.Held() || !c.isClosed() }
+	b.circuits.Keep = func(c *Circuit) bool { return c.Held() || c.closed.Load() == nil }
 	return b
 }
 
@@ -41,7 +41,7 @@ func (b *Breaker) Find(key scope.Key) *Circuit { return b.circuits.Peek(key) }
 // NotClosed calls f with the key of each circuit that is not closed.
 func (b *Breaker) NotClosed(f func(scope.Key)) {
 	b.circuits.All(func(key scope.Key, c *Circuit) bool {
-		if !c.isClosed() {
+		if c.closed.Load() == nil {
 			f(key)
 		}
 		return true

@@ -29,13 +29,11 @@ type Circuit struct {
 // State is what a circuit does with requests.
 type State int
 
+// The states of a circuit.
 const (
-	// Closed means that requests are sent.
-	Closed State = iota
-	// HalfOpen means that a few requests are sent as probes.
-	HalfOpen
-	// Open means that requests are rejected.
-	Open
+	Closed   State = iota // requests are sent
+	HalfOpen              // a few requests are sent as probes
+	Open                  // requests are rejected
 )
 
 // Change is a change of a circuit from one state to another. The From of each change of a
@@ -49,18 +47,13 @@ type Change struct {
 // Outcome is what the result of an attempt says about the server.
 type Outcome int
 
+// The outcomes of an attempt.
 const (
-	// None says nothing: the caller canceled, or the attempt was not sent.
-	None Outcome = iota
-	// Success means that the server works.
-	Success
-	// Failure means that the server does not work.
-	Failure
-	// Responded is a success of a probe, and says nothing while the circuit is closed (429).
-	Responded
-	// Timeout means that the deadline of the call came before a response. It is a Failure if
-	// the attempt had far longer than usual, and says nothing otherwise.
-	Timeout
+	None      Outcome = iota // unknown: the caller canceled, or the attempt was not sent
+	Success                  // the server works
+	Failure                  // the server does not work
+	Responded                // a success of a probe, and None while the circuit is closed (429)
+	Timeout                  // the call's deadline: a Failure if the attempt had far longer than usual, else None
 )
 
 // Result is the result of an attempt.
@@ -100,16 +93,26 @@ type Rejection struct {
 // not the first of its call. A retry is no probe, unless the rules are static: the few
 // slots are for new calls, which find out as well whether the server is back.
 func (c *Circuit) Admit(now time.Time, retry bool) (Permit, *Rejection) {
-	if s := c.closed.Load(); s != nil && s.slowStart.Load() == nil {
-		s.inFlight.Add(1)
-		return Permit{circuit: c, closed: s}, nil
+	s := c.closed.Load()
+	if s == nil || s.slowStart.Load() != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.opening != nil {
+			return c.admitProbe(now, retry)
+		}
+		s = c.closed.Load()
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if s := c.closed.Load(); s != nil {
-		return c.admitSlowly(s, now)
+	p := Permit{circuit: c, closed: s}
+	if l := s.slowStart.Load(); l != nil && l.expired(now) {
+		s.slowStart.Store(nil)
+	} else if l != nil {
+		if rejection := l.admit(now); rejection != nil {
+			return Permit{}, rejection
+		}
+		p.slot = new(slot)
 	}
-	return c.admitProbe(now, retry)
+	s.inFlight.Add(1)
+	return p, nil
 }
 
 // Rejects returns the Rejection that Admit would return at a time, as far as it is known
@@ -120,6 +123,11 @@ func (c *Circuit) Rejects(at time.Time, retry bool) *Rejection {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.rejects(at, retry)
+}
+
+// rejects is Rejects with the circuit locked.
+func (c *Circuit) rejects(at time.Time, retry bool) *Rejection {
 	if c.opening != nil {
 		return c.opening.rejects(&c.breaker.rules, at, retry)
 	}
@@ -143,10 +151,20 @@ func (p Permit) Done(r Result, now time.Time) *Change {
 			r.Outcome = Failure
 		}
 	}
+	if p.slot != nil || r.Outcome == Failure {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+	}
+	if p.slot != nil {
+		if p.slot.ended {
+			return nil
+		}
+		p.slot.ended = true
+	}
 	if p.closed == nil {
 		return c.doneProbe(p.slot, r, now)
 	}
-	return c.doneClosed(p, r, now)
+	return c.doneClosed(p.closed, r, now)
 }
 
 // Cancel returns the permit of an attempt that was not sent, or whose result is unknown.
@@ -169,25 +187,30 @@ func (c *Circuit) Status(now time.Time) Status {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.opening != nil {
-		return c.opening.status(&c.breaker.rules, c.since, now)
-	}
-	s := c.closed.Load()
-	sum := s.tally(&c.breaker.rules, now.Sub(c.breaker.origin))
-	status := Status{State: Closed, Calls: sum.results, Failures: sum.failures, Since: c.since}
-	if l := s.slowStart.Load(); l != nil {
-		status.Limit = l.size
-		if now.Before(l.paused) {
-			status.NotBefore = l.paused
+	s, sum := Status{Since: c.since}, tally{}
+	if o := c.opening; o != nil {
+		sum, s.State = o.opened, HalfOpen
+		if !o.halfOpen && now.Before(o.until) {
+			s.State = Open
+		} else if !o.halfOpen {
+			s.Since = o.until
+		}
+	} else {
+		closed := c.closed.Load()
+		sum = closed.tally(&c.breaker.rules, now.Sub(c.breaker.origin))
+		if l := closed.slowStart.Load(); l != nil {
+			s.Limit = l.size
 		}
 	}
-	return status
+	s.Calls, s.Failures = sum.results, sum.failures
+	if rejection := c.rejects(now, false); rejection != nil {
+		s.NotBefore = rejection.NotBefore
+	}
+	return s
 }
 
 // State returns the State of the Status.
 func (c *Circuit) State(now time.Time) State { return c.Status(now).State }
-
-func (c *Circuit) isClosed() bool { return c.closed.Load() != nil }
 
 // open changes the circuit to open. It is locked.
 func (c *Circuit) open(from State, o *opening, now time.Time) *Change {

@@ -486,7 +486,7 @@ func TestStress(t *testing.T) {
 				if c.opening != nil && len(c.opening.probes) > 2 {
 					t.Errorf("%d probes are in flight", len(c.opening.probes))
 				}
-				if c.opening != nil == c.isClosed() {
+				if (c.opening != nil) == (c.closed.Load() != nil) {
 					t.Error("both closed and not, or neither")
 				}
 				c.mu.Unlock()

@@ -48,35 +48,9 @@ func (s *closed) tally(rules *Rules, at time.Duration) tally {
 	return tally{results: int(failures + successes), failures: int(failures)}
 }
 
-// admitSlowly admits a request if slow start does. The circuit is locked.
-func (c *Circuit) admitSlowly(s *closed, now time.Time) (Permit, *Rejection) {
-	p := Permit{circuit: c, closed: s}
-	switch l := s.slowStart.Load(); {
-	case l == nil: // it has ended in the meantime
-	case l.expired(now):
-		s.slowStart.Store(nil)
-	default:
-		if notBefore, ok := l.admit(now); !ok {
-			return Permit{}, &Rejection{NotBefore: notBefore}
-		}
-		p.slot = new(slot)
-	}
-	s.inFlight.Add(1)
-	return p, nil
-}
-
-func (c *Circuit) doneClosed(p Permit, r Result, now time.Time) *Change {
-	if p.slot != nil || r.Outcome == Failure {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-	}
-	s := p.closed
-	if p.slot != nil {
-		if p.slot.ended {
-			return nil
-		}
-		p.slot.ended = true
-	}
+// doneClosed records the result of an attempt that s admitted. The circuit is locked if the
+// attempt failed, or if slow start admitted it.
+func (c *Circuit) doneClosed(s *closed, r Result, now time.Time) *Change {
 	s.inFlight.Add(-1)
 	l := s.slowStart.Load()
 	if l != nil {

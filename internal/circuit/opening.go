@@ -38,15 +38,8 @@ func newOpening(rules *Rules, before, took time.Duration, now time.Time) *openin
 	return &opening{cooldown: cooldown, until: now.Add(jittered(cooldown)), slowestFailure: took}
 }
 
-// jittered adds up to a quarter at random, so that many clients do not return in the same
-// instant.
-func jittered(cooldown time.Duration) time.Duration {
-	sum := cooldown + time.Duration(rand.Int64N(int64(cooldown/4)+1))
-	if sum < cooldown { // overflow
-		return cooldown
-	}
-	return sum
-}
+// jittered adds up to a quarter at random: many clients must not return in the same instant.
+func jittered(cooldown time.Duration) time.Duration { return cooldown + rand.N(cooldown/4+1) }
 
 // inFlight returns the number of probes that hold a slot, and when the first slot is free.
 func (o *opening) inFlight(at time.Time) (n int, free time.Time) {
@@ -82,20 +75,6 @@ func (o *opening) rejects(rules *Rules, at time.Time, retry bool) *Rejection {
 	return &Rejection{NotBefore: at.Add(wait)}
 }
 
-func (o *opening) status(rules *Rules, since, now time.Time) Status {
-	s := Status{State: Open, Calls: o.opened.results, Failures: o.opened.failures, Since: since}
-	if rejection := o.rejects(rules, now, false); rejection != nil {
-		s.NotBefore = rejection.NotBefore
-	}
-	switch {
-	case o.halfOpen:
-		s.State = HalfOpen
-	case !now.Before(o.until):
-		s.State, s.Since = HalfOpen, o.until
-	}
-	return s
-}
-
 // admitProbe admits a request to a circuit that is not closed. The circuit is locked.
 func (c *Circuit) admitProbe(now time.Time, retry bool) (Permit, *Rejection) {
 	o := c.opening
@@ -111,14 +90,12 @@ func (c *Circuit) admitProbe(now time.Time, retry bool) (Permit, *Rejection) {
 	return p, nil
 }
 
+// doneProbe records the result of a probe. The circuit is locked.
 func (c *Circuit) doneProbe(probe *slot, r Result, now time.Time) *Change {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	o := c.opening
-	if probe.ended || probe.opening != o {
+	if probe.opening != o {
 		return nil
 	}
-	probe.ended = true
 	o.probes = slices.DeleteFunc(o.probes, func(other *slot) bool { return other == probe })
 	switch r.Outcome {
 	case Failure:

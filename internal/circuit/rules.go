@@ -1,6 +1,7 @@
 package circuit
 
 import (
+	"cmp"
 	"math"
 	"time"
 
@@ -19,8 +20,9 @@ const (
 
 const (
 	minCooldown      = time.Millisecond
-	maxFirstCooldown = time.Second // of a cooldown that follows the latency of a failure
-	cooldownRatio    = 8           // the maximum of later cooldowns, in latencies of the failure
+	maxCooldown      = math.MaxInt64 / 5 * 4 // so that the random part does not overflow
+	maxFirstCooldown = time.Second           // of a cooldown that follows the latency of a failure
+	cooldownRatio    = 8                     // the maximum of later cooldowns, in latencies of the failure
 )
 
 // Rules decide when circuits open and close. A zero field means its default above.
@@ -35,33 +37,16 @@ type Rules struct {
 }
 
 func (r Rules) withDefaults() Rules {
-	if r.FailureRatio == 0 {
-		r.FailureRatio = DefaultFailureRatio
-	}
-	r.FailureRatio = min(r.FailureRatio, 1)
-	r.MinRequests = positive(r.MinRequests, DefaultMinRequests)
+	r.FailureRatio = min(cmp.Or(r.FailureRatio, DefaultFailureRatio), 1)
+	r.MinRequests = max(cmp.Or(r.MinRequests, DefaultMinRequests), 1)
 	if r.Window <= 0 {
 		r.Window = DefaultWindow
 	}
 	r.Window = max(r.Window, window.MinLength)
-	if r.Cooldown == 0 {
-		r.Cooldown = DefaultCooldown
-	}
-	r.Cooldown = max(r.Cooldown, minCooldown)
-	if r.MaxCooldown == 0 {
-		r.MaxCooldown = DefaultMaxCooldown
-	}
-	r.MaxCooldown = max(r.MaxCooldown, r.Cooldown)
-	r.Probes = positive(r.Probes, DefaultProbes)
+	r.Cooldown = min(max(cmp.Or(r.Cooldown, DefaultCooldown), minCooldown), maxCooldown)
+	r.MaxCooldown = min(max(cmp.Or(r.MaxCooldown, DefaultMaxCooldown), r.Cooldown), maxCooldown)
+	r.Probes = max(cmp.Or(r.Probes, DefaultProbes), 1)
 	return r
-}
-
-// positive returns n, or its default if it is 0, or 1 if it is negative.
-func positive(n, byDefault int) int {
-	if n == 0 {
-		return byDefault
-	}
-	return max(n, 1)
 }
 
 func (r *Rules) off() bool { return r.FailureRatio < 0 || math.IsNaN(r.FailureRatio) }

@@ -32,8 +32,6 @@ const (
 	maxResults   = 20   // that are needed for a cut
 	maxWindows   = 6    // without a cut
 
-	// minMaxWait is the minimum time for which requests in flight block others, unless the
-	// slowest failure was faster.
 	minMaxWait = time.Second
 )
 
@@ -51,30 +49,25 @@ func (l *slowStart) expired(now time.Time) bool {
 	return now.Sub(l.quiet) > l.rules.Window || now.Sub(l.cut) > maxWindows*l.rules.Window
 }
 
-// admit reports whether a request may be sent. If so, the caller must call done once.
-func (l *slowStart) admit(now time.Time) (notBefore time.Time, ok bool) {
-	maxWait := l.maxWait()
+// admit returns nil if a request may be sent. The caller must then call done once.
+func (l *slowStart) admit(now time.Time) *Rejection {
+	// After maxWait one more request is admitted, because those in flight may never end. A
+	// timeout may be half a minute, and so may a healthy response, of a long poll for example.
+	maxWait := min(l.slowestFailure, max(minMaxWait, l.slowestFailure/8))
 	switch {
 	case now.Before(l.paused):
 		l.quiet = now
-		return l.paused, false
+		return &Rejection{NotBefore: l.paused}
 	case l.inFlight > 0 && float64(l.inFlight+1) > l.size && now.Sub(l.admitted) < maxWait:
 		l.quiet = now
-		return now.Add(min(l.admitted.Add(maxWait).Sub(now), probeResult)), false
+		return &Rejection{NotBefore: now.Add(min(l.admitted.Add(maxWait).Sub(now), probeResult))}
 	}
 	l.inFlight++
 	l.admitted = now
 	if float64(l.inFlight) >= l.size/2 {
 		l.loaded = now
 	}
-	return time.Time{}, true
-}
-
-// maxWait is the time after which one more request is admitted, because those in flight may
-// never end. A timeout may be half a minute, and so may a healthy response, of a long poll
-// for example.
-func (l *slowStart) maxWait() time.Duration {
-	return min(l.slowestFailure, max(minMaxWait, l.slowestFailure/8))
+	return nil
 }
 
 // done records the result of a request that was admitted.

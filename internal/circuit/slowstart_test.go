@@ -25,10 +25,17 @@ func sized(n float64) *slowStart {
 	return l
 }
 
+func (l *slowStart) ask(now time.Time) (notBefore time.Time, ok bool) {
+	if rejection := l.admit(now); rejection != nil {
+		return rejection.NotBefore, false
+	}
+	return time.Time{}, true
+}
+
 // fill admits as many as it does, unless it has expired.
 func (l *slowStart) fill(now time.Time) (n int) {
 	for !l.expired(now) {
-		if _, ok := l.admit(now); !ok {
+		if l.admit(now) != nil {
 			break
 		}
 		n++
@@ -134,7 +141,7 @@ func TestLimit_forgetsOldResults(t *testing.T) {
 	l, now, failures := newSlowStart(limitRules(), limitTypical, worst, limitTypical, epoch), epoch, 0
 	l.size = 40
 	for i := 0; l.size == 40; i++ {
-		_, ok := l.admit(now)
+		_, ok := l.ask(now)
 		require.True(t, ok)
 		sent, outcome := now, Success
 		now = now.Add(took)
@@ -185,7 +192,7 @@ func TestLimitToleratesAFewFailures(t *testing.T) {
 	const slow = 100 * time.Millisecond // or a quick answer would be the reason
 	l, now := sized(40), epoch
 	for i := range 4000 {
-		_, ok := l.admit(now)
+		_, ok := l.ask(now)
 		require.True(t, ok)
 		outcome := Success
 		if i%10 == 9 {
@@ -216,7 +223,7 @@ func TestLimit_pauses(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			l, now := newSlowStart(limitRules(), tt.baseline, limitTimeout, limitTypical, epoch), epoch
 			for _, want := range tt.want {
-				_, ok := l.admit(now)
+				_, ok := l.ask(now)
 				require.True(t, ok)
 				now = now.Add(tt.took)
 				l.done(now.Add(-tt.took), now, Success)
@@ -226,7 +233,7 @@ func TestLimit_pauses(t *testing.T) {
 					continue
 				}
 				require.InDelta(t, want, end.Sub(now), float64(ms))
-				notBefore, ok := l.admit(end.Add(-1))
+				notBefore, ok := l.ask(end.Add(-1))
 				require.False(t, ok)
 				require.Equal(t, end, notBefore)
 				now = end
@@ -253,11 +260,11 @@ func TestLimitPauseIsBounded(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			rules := Rules{MaxCooldown: tt.most}.withDefaults()
 			l := newSlowStart(&rules, limitTypical, limitTimeout, limitTypical, epoch)
-			_, ok := l.admit(epoch)
+			_, ok := l.ask(epoch)
 			require.True(t, ok)
 			now := epoch.Add(DefaultWindow - time.Second)
 			l.done(epoch, now, tt.outcome)
-			notBefore, ok := l.admit(now)
+			notBefore, ok := l.ask(now)
 			require.False(t, ok)
 			require.Equal(t, tt.want, notBefore.Sub(now))
 		})
@@ -287,14 +294,14 @@ func TestLimit_admitsAfterLostRequest(t *testing.T) {
 				l.done(now, now.Add(tt.failed), Failure)
 				now = l.paused
 			}
-			_, ok := l.admit(now)
+			_, ok := l.ask(now)
 			require.True(t, ok)
-			notBefore, ok := l.admit(now)
+			notBefore, ok := l.ask(now)
 			require.False(t, ok)
 			require.Equal(t, now.Add(tt.again), notBefore)
-			_, ok = l.admit(now.Add(tt.wait - 1))
+			_, ok = l.ask(now.Add(tt.wait - 1))
 			require.False(t, ok)
-			_, ok = l.admit(now.Add(tt.wait))
+			_, ok = l.ask(now.Add(tt.wait))
 			require.True(t, ok)
 		})
 	}
