@@ -1,52 +1,43 @@
-// Package circuit is the engine behind the circuit breaker: for each scope a
-// circuit that says whether the scope is asked at all.
-//
-// It knows scopes, times and results, and nothing of HTTP. Breaker.Admit gives a
-// Ticket for one attempt, or says when to ask again; the Ticket is told once how
-// the attempt went (Done), or given back (Cancel). A change of state is returned
-// to whom it happened, who may tell others; no callback is ever called here.
 package circuit
 
 import (
-	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/scope"
 )
 
-// Breaker holds the circuits of all scopes. It is safe for concurrent use; a
-// request whose circuit is closed passes without a lock.
-type Breaker struct {
-	rules    Rules
-	origin   time.Time // window.Counter counts the time from here
-	circuits scope.Map[scope.Key, circuit]
-}
+// Circuit is the circuit of one scope and priority. It is safe for concurrent use. A request
+// takes no lock while the circuit is closed, unless it fails or slow start limits it.
+//
+// Each change makes a new closed or a new opening. A Permit points to the one that admitted
+// it, so a result that arrives after a change has no effect.
+type Circuit struct {
+	scope.Refs
 
-// New returns a Breaker with rules in which the defaults are put in.
-func New(rules Rules, now time.Time) *Breaker {
-	b := &Breaker{rules: rules.withDefaults(), origin: now}
-	b.circuits.Clone = scope.Key.Clone
-	b.circuits.Keep = func(c *circuit) bool {
-		g := c.current.Load()
-		return g != nil && g.state.name() != Closed
-	}
-	return b
+	breaker  *Breaker
+	key      scope.Key
+	baseline baselineLatency
+	closed   atomic.Pointer[closed] // nil: open or half-open; stored under mu
+
+	mu      sync.Mutex // guards all that follows, and what closed marks
+	since   time.Time  // the last change
+	opening *opening   // of a circuit that is not closed
 }
 
 // State is what a circuit does with requests.
 type State int
 
-// The states. A scope that was never heard of is Closed.
+// The states of a circuit.
 const (
-	Closed   State = iota // requests go out
-	HalfOpen              // a few do, to see what becomes of them
-	Open                  // none do
+	Closed   State = iota // requests are sent
+	HalfOpen              // a few requests are sent as probes
+	Open                  // requests are rejected
 )
 
-// Change tells that a circuit went from one state to another. The From of each
-// change of a scope is the To of the one before, and At is never before the
-// change before.
+// Change is a change of a circuit from one state to another. The From of each change of a
+// circuit is the To of the one before, and At is never earlier than that of the one before.
 type Change struct {
 	Key      scope.Key
 	From, To State
@@ -56,215 +47,182 @@ type Change struct {
 // Outcome is what the result of an attempt says about the server.
 type Outcome int
 
-// What a result says.
+// The outcomes of an attempt.
 const (
-	None      Outcome = iota // nothing: the caller gave up, or it was never sent
-	Success                  // it works
-	Failure                  // it does not
-	Responded                // it is there, but has enough of us (429)
-	Timeout                  // the call's deadline came before any answer: a Failure if that took unusually long
+	None      Outcome = iota // unknown: the caller canceled, or the attempt was not sent
+	Success                  // the server works
+	Failure                  // the server does not work
+	Responded                // a success of a probe, and None while the circuit is closed (429)
+	Timeout                  // the call's deadline: a Failure if the attempt had far longer than usual, else None
 )
 
-// Result is how an attempt went.
+// Result is the result of an attempt.
 type Result struct {
 	Outcome Outcome
 	Took    time.Duration
-	TimeOut bool // a Failure for want of time
-	Retry   bool // it was not its call's first
+	TimeOut bool // a Failure by a timeout
+	Retry   bool // not the first attempt of its call
 }
 
-// circuit is the state of one scope: the generation that is current, or nil
-// before the first request.
+// Permit permits one attempt. The caller must call Done or Cancel once. The zero Permit
+// permits nothing, and its methods have no effect.
 //
-// Every change is a compare-and-swap from one generation to the next, which
-// exactly one goroutine wins and reports. Tickets lead to the generation that
-// gave them, so a result that comes late is counted in a generation that is of
-// no consequence anymore, without a comparison of numbers that one could
-// forget.
-type circuit struct {
-	current  atomic.Pointer[generation]
-	baseline baselineLatency
-}
-
-// generation is a circuit between two changes. Its fields do not change; what
-// happens in it is in its state.
-type generation struct {
-	breaker *Breaker
-	circuit *circuit
-	key     scope.Key
-	since   time.Time
-	state   state
-}
-
-// state is what a circuit does in one generation.
-type state interface {
-	name() State
-	// admit asks for a ticket at the time now. The zero Ticket is a refusal, and
-	// notBefore when to ask again. With a change, or stale, the answer is to be
-	// had from the generation that follows.
-	admit(g *generation, now time.Time, retry bool) (t Permit, notBefore time.Time, change *Change, stale bool)
-	// refuses tells what admit would say at the time at, as far as one can know,
-	// and changes nothing.
-	refuses(g *generation, at time.Time, retry bool) (notBefore time.Time, refuses bool)
-	// describe is what is known.
-	describe(g *generation, now time.Time) Status
-	// done records the result of an attempt that this state has let out.
-	done(t Permit, r Result, now time.Time) *Change
-}
-
-// Ticket lets one attempt out, and is to be told how it went. The zero Ticket is
-// none. One that is never told, because its goroutine is gone, holds a probe's place
-// for a cooldown, or counts as in flight until the circuit changes.
+// If neither is called, because the goroutine is gone, a probe holds its slot for one
+// cooldown, and another attempt counts as in flight until the circuit changes.
 type Permit struct {
-	generation *generation
-	probe      *probe       // nil when closed
-	told       *atomic.Bool // under a limit, which counts what is in flight: Done was called
+	Change *Change // the change that Admit made; nil: none
+
+	circuit *Circuit
+	closed  *closed // nil: a probe
+	slot    *slot   // of a probe, or of a request under slow start; nil: not counted
 }
 
-// Admit asks whether an attempt may be sent. If not, notBefore is not zero: the
-// earliest time at which it makes sense to ask again. retry says that the attempt
-// is not its call's first: unless the rules are static, those wait until the
-// circuit is closed, for the few places before that are for new calls, which
-// find out as well whether the server is back.
-func (b *Breaker) Admit(key scope.Key, now time.Time, retry bool) (t Permit, notBefore time.Time, change *Change) {
-	c := b.circuits.Get(key)
-	for {
-		g := c.current.Load()
-		if g == nil {
-			// The name is a part of a URL, maybe, and is kept for longer.
-			g = &generation{breaker: b, circuit: c, key: key.Clone(), since: now, state: &closed{}}
-			if !c.current.CompareAndSwap(nil, g) {
-				continue
-			}
+// slot is the place of a request where their number is limited. Circuit.mu guards it.
+type slot struct {
+	ended   bool      // Done or Cancel was called
+	opening *opening  // of a probe
+	expires time.Time // of a probe
+}
+
+// Rejection is the answer to a request that is not admitted.
+type Rejection struct {
+	NotBefore time.Time // the earliest time at which another request may be admitted
+}
+
+// Admit returns a Permit for one attempt, or a Rejection. retry means that the attempt is
+// not the first of its call. A retry is no probe, unless the rules are static: the few
+// slots are for new calls, which find out as well whether the server is back.
+func (c *Circuit) Admit(now time.Time, retry bool) (Permit, *Rejection) {
+	s := c.closed.Load()
+	if s == nil || s.slowStart.Load() != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.opening != nil {
+			return c.admitProbe(now, retry)
 		}
-		t, notBefore, change, stale := g.state.admit(g, now, retry)
-		if !stale {
-			return t, notBefore, change
+		s = c.closed.Load()
+	}
+	p := Permit{circuit: c, closed: s}
+	if l := s.slowStart.Load(); l != nil && l.expired(now) {
+		s.slowStart.Store(nil)
+	} else if l != nil {
+		if rejection := l.admit(now); rejection != nil {
+			return Permit{}, rejection
 		}
+		p.slot = new(slot)
 	}
+	s.inFlight.Add(1)
+	return p, nil
 }
 
-// Refuses tells whether an attempt would be refused at the time at, as far as one
-// can know now, and if so, until when. It changes nothing and takes no place: it
-// is for the question whether a wait is worth beginning.
-func (b *Breaker) Refuses(key scope.Key, at time.Time, retry bool) (notBefore time.Time, refuses bool) {
-	g := b.peek(key)
-	if g == nil {
-		return time.Time{}, false
+// Rejects returns the Rejection that Admit would return at a time, as far as it is known
+// now, or nil. It changes nothing.
+func (c *Circuit) Rejects(at time.Time, retry bool) *Rejection {
+	if s := c.closed.Load(); s != nil && s.slowStart.Load() == nil {
+		return nil
 	}
-	return g.state.refuses(g, at, retry)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.rejects(at, retry)
 }
 
-// State returns the state of the circuit of a scope. A circuit whose cooldown is
-// over is HalfOpen, even if no request has come yet to make use of it. To ask
-// changes nothing: a scope that is not known stays unknown.
-func (b *Breaker) State(key scope.Key, now time.Time) State {
-	g := b.peek(key)
-	if g == nil {
-		return Closed
+// rejects is Rejects with the circuit locked.
+func (c *Circuit) rejects(at time.Time, retry bool) *Rejection {
+	if c.opening != nil {
+		return c.opening.rejects(&c.breaker.rules, at, retry)
 	}
-	if o, ok := g.state.(*open); ok && !now.Before(o.until) {
-		return HalfOpen
-	}
-	return g.state.name()
-}
-
-// Status is what is known of a circuit.
-type Status struct {
-	State           State
-	Calls, Failures int       // results of the Window; where it is not closed, those for which it opened
-	Since           time.Time // when it came into this state; zero: it was never heard of
-	NotBefore       time.Time // requests are refused until then; zero: they are not
-	Limit           float64   // of requests in flight; 0: none
-}
-
-// Status tells what is known of the circuit of a scope. It changes nothing.
-func (b *Breaker) Status(key scope.Key, now time.Time) Status {
-	g := b.peek(key)
-	if g == nil {
-		return Status{}
-	}
-	return g.state.describe(g, now)
-}
-
-// NotClosed calls f with each scope whose circuit is not closed.
-func (b *Breaker) NotClosed(f func(scope.Key)) {
-	b.circuits.All(func(key scope.Key, c *circuit) bool {
-		if g := c.current.Load(); g != nil && g.state.name() != Closed {
-			f(key)
-		}
-		return true
-	})
-}
-
-// peek returns the current generation of a scope, or nil if there is none.
-func (b *Breaker) peek(key scope.Key) *generation {
-	if c := b.circuits.Peek(key); c != nil {
-		return c.current.Load()
+	if l := c.closed.Load().slowStart.Load(); l != nil && at.Before(l.paused) {
+		return &Rejection{NotBefore: l.paused}
 	}
 	return nil
 }
 
-// Done tells how the attempt went. It is to be called once; where the ticket holds
-// a place, a second call, or one after Cancel, does nothing. The change, if there
-// is one, was made by this result.
-func (t Permit) Done(r Result, now time.Time) *Change {
-	g := t.generation
-	if g == nil {
+// Done records the result of the attempt. A call after the first, or after Cancel, has no
+// effect for a probe and under slow start. It returns the change that this result made, or
+// nil.
+func (p Permit) Done(r Result, now time.Time) *Change {
+	c := p.circuit
+	if c == nil {
 		return nil
 	}
 	if r.Outcome == Timeout {
 		r.Outcome = None
-		if r.Took >= minSilence(g.circuit.baseline.latency()) {
+		if r.Took >= minTimeout(c.baseline.latency()) {
 			r.Outcome = Failure
 		}
 	}
-	return g.state.done(t, r, now)
-}
-
-// Cancel gives the ticket back: the attempt was not sent, or nobody knows what
-// became of it.
-func (t Permit) Cancel(now time.Time) { _ = t.Done(Result{}, now) }
-
-// silenceLeast is how long an attempt must have gone without an answer, when its
-// call's deadline ended it, to say anything about the server.
-func minSilence(typical time.Duration) time.Duration {
-	if typical == 0 {
-		return time.Second
+	if p.slot != nil || r.Outcome == Failure {
+		c.mu.Lock()
+		defer c.mu.Unlock()
 	}
-	return max(slowFailure, 4*typical)
-}
-
-// become makes the circuit pass to the next state, unless it has left this
-// generation already.
-func (g *generation) become(s state, now time.Time) *Change {
-	next := g.next(s, now)
-	if !g.circuit.current.CompareAndSwap(g, next) {
-		return nil
+	if p.slot != nil {
+		if p.slot.ended {
+			return nil
+		}
+		p.slot.ended = true
 	}
-	return &Change{Key: g.key, From: g.state.name(), To: s.name(), At: next.since}
-}
-
-func (g *generation) next(s state, now time.Time) *generation {
-	if now.Before(g.since) {
-		now = g.since // goroutines need not agree on the order of their clocks
+	if p.closed == nil {
+		return c.doneProbe(p.slot, r, now)
 	}
-	return &generation{breaker: g.breaker, circuit: g.circuit, key: g.key, since: now, state: s}
+	return c.doneClosed(p.closed, r, now)
 }
 
-// jittered is the cooldown with up to a quarter of it on top, lest a thousand
-// clients come back in the same instant.
-func jittered(cooldown time.Duration) time.Duration {
-	sum := cooldown + time.Duration(rand.Int64N(int64(cooldown/4)+1))
-	if sum < cooldown {
-		return cooldown // it would overflow
+// Cancel returns the permit of an attempt that was not sent, or whose result is unknown.
+func (p Permit) Cancel(now time.Time) { _ = p.Done(Result{}, now) }
+
+// Status describes a circuit.
+type Status struct {
+	State           State
+	Calls, Failures int       // results of the Window; if not closed, those for which it opened
+	Since           time.Time // the last change, or the first use of the Breaker; zero: no circuit
+	NotBefore       time.Time // requests are rejected until then; zero: they are not
+	Limit           float64   // slow start's, of requests in flight; zero: none
+}
+
+// Status describes the circuit. A circuit whose cooldown is over is half-open, even before
+// the next request. The Status of a nil Circuit is the zero value.
+func (c *Circuit) Status(now time.Time) Status {
+	if c == nil {
+		return Status{}
 	}
-	return sum
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s, sum := Status{Since: c.since}, tally{}
+	if o := c.opening; o != nil {
+		sum, s.State = o.opened, HalfOpen
+		if !o.halfOpen && now.Before(o.until) {
+			s.State = Open
+		} else if !o.halfOpen {
+			s.Since = o.until
+		}
+	} else {
+		closed := c.closed.Load()
+		sum = closed.tally(&c.breaker.rules, now.Sub(c.breaker.origin))
+		if l := closed.slowStart.Load(); l != nil {
+			s.Limit = l.size
+		}
+	}
+	s.Calls, s.Failures = sum.results, sum.failures
+	if rejection := c.rejects(now, false); rejection != nil {
+		s.NotBefore = rejection.NotBefore
+	}
+	return s
 }
 
-// tired reports whether a failure took so long that it tells of a long queue, by
-// itself and beside the answers. Of a server that has never answered, none does.
-func (c *circuit) isSlowFailure(r Result) bool {
-	typical := c.baseline.latency()
-	return typical > 0 && (r.TimeOut || r.Took >= minSlow(typical))
+// State returns the State of the Status.
+func (c *Circuit) State(now time.Time) State { return c.Status(now).State }
+
+// open changes the circuit to open. It is locked.
+func (c *Circuit) open(from State, o *opening, now time.Time) *Change {
+	c.opening = o
+	c.closed.Store(nil)
+	return c.changed(from, Open, now)
+}
+
+// changed returns the change that was made. The circuit is locked.
+func (c *Circuit) changed(from, to State, now time.Time) *Change {
+	if now.After(c.since) { // the clocks of goroutines need not agree on the order
+		c.since = now
+	}
+	return &Change{Key: c.key, From: from, To: to, At: c.since}
 }

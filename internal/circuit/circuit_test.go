@@ -56,9 +56,23 @@ func (b *recorded) path() string {
 }
 
 func (b *recorded) admit(at time.Time) (t Permit, notBefore time.Time, ok bool) {
-	t, notBefore, change := b.Admit(host, at, false)
-	b.note(change)
-	return t, notBefore, notBefore.IsZero()
+	return b.ask(at, false)
+}
+
+func (b *recorded) ask(at time.Time, retry bool) (p Permit, notBefore time.Time, ok bool) {
+	p, rejection := b.Circuit(host).Admit(at, retry)
+	b.note(p.Change)
+	if rejection != nil {
+		return p, rejection.NotBefore, false
+	}
+	return p, time.Time{}, true
+}
+
+func (b *recorded) rejects(at time.Time, retry bool) (notBefore time.Time, rejects bool) {
+	if rejection := b.Circuit(host).Rejects(at, retry); rejection != nil {
+		return rejection.NotBefore, true
+	}
+	return time.Time{}, false
 }
 
 func (b *recorded) done(t Permit, r Result, at time.Time) { b.note(t.Done(r, at)) }
@@ -117,36 +131,35 @@ func TestScopesAreApart(t *testing.T) {
 	b := record(Rules{MinRequests: 1})
 	b.opened(t, epoch)
 	for _, other := range []scope.Key{{Name: "other"}, {Name: "h", Class: 1}} {
-		_, notBefore, _ := b.Admit(other, epoch, false)
-		require.Zero(t, notBefore)
-		require.Equal(t, Closed, b.State(other, epoch))
+		_, rejection := b.Circuit(other).Admit(epoch, false)
+		require.Nil(t, rejection)
+		require.Equal(t, Closed, b.Find(other).State(epoch))
 	}
-	require.Equal(t, Open, b.State(host, epoch))
+	require.Equal(t, Open, b.Find(host).State(epoch))
 }
 
 // Refuses says what Admit would, and changes nothing.
 func TestRefuses(t *testing.T) {
 	b := record(Rules{MinRequests: 1, Cooldown: time.Second})
-	_, refuses := b.Refuses(host, epoch, false)
-	require.False(t, refuses, "unknown")
+	require.Nil(t, b.Find(host), "unknown")
 	require.Zero(t, b.circuits.Len(), "and still unknown")
 	b.run(epoch, "S")
-	_, refuses = b.Refuses(host, epoch, false)
+	_, refuses := b.rejects(epoch, false)
 	require.False(t, refuses, "closed")
 
 	until := b.opened(t, epoch.Add(time.Minute))
-	notBefore, refuses := b.Refuses(host, until.Add(-1), false)
+	notBefore, refuses := b.rejects(until.Add(-1), false)
 	require.True(t, refuses, "open")
 	require.Equal(t, until, notBefore)
-	notBefore, refuses = b.Refuses(host, until, false)
+	notBefore, refuses = b.rejects(until, false)
 	require.False(t, refuses, "the cooldown will be over")
 	require.Zero(t, notBefore)
-	require.Equal(t, Open, b.peek(host).state.name(), "to ask changes nothing")
+	require.False(t, b.Find(host).opening.halfOpen, "to ask changes nothing")
 	for range DefaultProbes {
 		b.must(t, until)
-		b.Refuses(host, until, false) // and takes no place
+		b.rejects(until, false) // and takes no place
 	}
-	_, refuses = b.Refuses(host, until, false)
+	_, refuses = b.rejects(until, false)
 	require.True(t, refuses, "half-open, and full")
 }
 
@@ -179,8 +192,6 @@ func TestGenerations(t *testing.T) {
 	require.Equal(t, "open half-open closed open", b.path())
 	b.done(probe, Result{Outcome: Success}, at)
 	require.Equal(t, "open half-open closed open", b.path())
-	_, _, _, stale := probe.generation.state.admit(probe.generation, at, false)
-	require.True(t, stale, "nobody gets a place in a generation that is over")
 }
 
 // Each change begins where the one before has ended, and no earlier.
@@ -198,39 +209,39 @@ func TestChanges(t *testing.T) {
 
 func TestState(t *testing.T) {
 	b := record(Rules{MinRequests: 1, Probes: 1})
-	require.Equal(t, Closed, b.State(host, epoch), "unknown")
+	require.Equal(t, Closed, b.Find(host).State(epoch), "unknown")
 	require.Zero(t, b.circuits.Len(), "to ask creates no entry")
 	b.run(epoch, "S")
-	require.Equal(t, Closed, b.State(host, epoch))
+	require.Equal(t, Closed, b.Find(host).State(epoch))
 	until := b.opened(t, epoch)
-	require.Equal(t, Open, b.State(host, until.Add(-1)))
-	require.Equal(t, HalfOpen, b.State(host, until), "as the next request will find it")
+	require.Equal(t, Open, b.Find(host).State(until.Add(-1)))
+	require.Equal(t, HalfOpen, b.Find(host).State(until), "as the next request will find it")
 	require.Equal(t, "open", b.path(), "to ask is no change")
 	probe := b.must(t, until)
-	require.Equal(t, HalfOpen, b.State(host, until))
+	require.Equal(t, HalfOpen, b.Find(host).State(until))
 	b.done(probe, Result{Outcome: Success}, until)
-	require.Equal(t, Closed, b.State(host, until))
+	require.Equal(t, Closed, b.Find(host).State(until))
 	require.Equal(t, "open half-open closed", b.path())
 }
 
 func TestStatus(t *testing.T) {
 	b := record(Rules{MinRequests: 4, Probes: 1, FailureRatio: 0.5})
-	require.Equal(t, Status{}, b.Status(host, epoch), "unknown")
+	require.Equal(t, Status{}, b.Find(host).Status(epoch), "unknown")
 	b.run(epoch, "SSS")
-	require.Equal(t, Status{State: Closed, Calls: 3, Since: epoch}, b.Status(host, epoch))
+	require.Equal(t, Status{State: Closed, Calls: 3, Since: epoch}, b.Find(host).Status(epoch))
 	until := b.opened(t, epoch.Add(time.Second))
 	open := Status{State: Open, Calls: 6, Failures: 3, Since: epoch.Add(time.Second), NotBefore: until}
-	require.Equal(t, open, b.Status(host, until.Add(-1)))
+	require.Equal(t, open, b.Find(host).Status(until.Add(-1)))
 	half := Status{State: HalfOpen, Calls: 6, Failures: 3, Since: until}
-	require.Equal(t, half, b.Status(host, until), "as the next request will find it")
+	require.Equal(t, half, b.Find(host).Status(until), "as the next request will find it")
 	require.Equal(t, "open", b.path(), "to ask is no change")
 	probe := b.must(t, until)
-	got := b.Status(host, until)
+	got := b.Find(host).Status(until)
 	require.True(t, got.NotBefore.After(until), "its place is taken")
 	half.NotBefore = got.NotBefore
 	require.Equal(t, half, got)
 	b.done(probe, Result{Outcome: Failure}, until)
-	again := b.Status(host, until)
+	again := b.Find(host).Status(until)
 	require.Equal(t, []int{1, 1}, []int{again.Calls, again.Failures}, "for which it opened")
 	require.Equal(t, Open, again.State)
 	var names []string
@@ -238,20 +249,20 @@ func TestStatus(t *testing.T) {
 	require.Equal(t, []string{"h"}, names)
 	b.done(b.must(t, again.NotBefore), Result{Outcome: Success}, again.NotBefore)
 	b.NotClosed(func(scope.Key) { t.Error("closed") })
-	require.Equal(t, Closed, b.Status(host, again.NotBefore).State)
+	require.Equal(t, Closed, b.Find(host).Status(again.NotBefore).State)
 }
 
 func TestStatus_slowStart(t *testing.T) {
 	b, at := limitedBreaker(t)
-	s := b.Status(host, at)
+	s := b.Find(host).Status(at)
 	require.Equal(t, Closed, s.State)
 	require.InDelta(t, 0.25, s.Limit, 1e-9)
 	require.Zero(t, s.NotBefore)
 	b.done(b.must(t, at), Result{Outcome: Success, Took: limitTimeout}, at)
-	s = b.Status(host, at)
+	s = b.Find(host).Status(at)
 	require.Equal(t, Closed, s.State)
 	require.Equal(t, at.Add(3*limitTimeout), s.NotBefore, "it pauses")
-	require.Zero(t, b.Status(host, s.NotBefore).NotBefore)
+	require.Zero(t, b.Find(host).Status(s.NotBefore).NotBefore)
 }
 
 // §4.15: the call's deadline says something about the server only where the
@@ -296,15 +307,18 @@ func TestScopesAreBounded(t *testing.T) {
 	run := func(name string, o Outcome) {
 		key := scope.Key{Name: name}
 		for range 2 {
-			ticket, _, _ := b.Admit(key, epoch, false)
-			ticket.Done(Result{Outcome: o}, epoch)
+			permit, _ := b.Circuit(key).Admit(epoch, false)
+			permit.Done(Result{Outcome: o}, epoch)
 		}
 	}
+	held := b.Circuit(scope.Key{Name: "held"})
+	held.Acquire()
 	for i := range 20_000 {
 		run(strconv.Itoa(i), Success)
 	}
+	require.Same(t, held, b.Find(scope.Key{Name: "held"}), "a record points to it")
 	require.LessOrEqual(t, b.circuits.Len(), 4096)
-	notBefore, refuses := b.Refuses(host, epoch, false)
+	notBefore, refuses := b.rejects(epoch, false)
 	require.True(t, refuses, "an open circuit outlives hosts that come and go")
 	require.Equal(t, until, notBefore)
 	for i := range 20_000 {
@@ -317,8 +331,7 @@ func TestKeepsNoURL(t *testing.T) {
 	url := strings.Repeat("h", 1<<10)
 	b := New(Rules{}, epoch)
 	key := scope.Key{Name: url[:4]}
-	b.Admit(key, epoch, false)
-	require.NotSame(t, unsafe.StringData(url), unsafe.StringData(b.peek(key).key.Name))
+	require.NotSame(t, unsafe.StringData(url), unsafe.StringData(b.Circuit(key).key.Name))
 }
 
 // §4.15: a thousand failures are one change, and of a thousand calls at the door
@@ -341,7 +354,7 @@ func TestOneChangeForAThousandFailures(t *testing.T) {
 		wg.Wait()
 		require.Equal(t, "open", b.path())
 
-		until, _ := b.Refuses(host, epoch, false)
+		until, _ := b.rejects(epoch, false)
 		var in atomic.Int64
 		for range 1000 {
 			wg.Go(func() {
@@ -442,6 +455,7 @@ func TestStress(t *testing.T) {
 			changes[c.From][c.To].Add(1)
 		}
 	}
+	c := b.Circuit(host)
 	rounds := 4000
 	if testing.Short() {
 		rounds = 1000
@@ -454,38 +468,39 @@ func TestStress(t *testing.T) {
 				clock.Add(r.Int64N(int64(time.Millisecond)))
 				at := now()
 				retry := r.IntN(8) == 0
-				if notBefore, refuses := b.Refuses(host, at, retry); refuses && !notBefore.After(at) {
-					t.Error("would be refused without a time")
+				if rejection := c.Rejects(at, retry); rejection != nil && !rejection.NotBefore.After(at) {
+					t.Error("would be rejected without a time")
 				}
-				ticket, notBefore, change := b.Admit(host, at, retry)
-				note(change)
-				if !notBefore.IsZero() {
-					if !notBefore.After(at) {
-						t.Error("refused without a time")
+				permit, rejection := c.Admit(at, retry)
+				note(permit.Change)
+				if rejection != nil {
+					if !rejection.NotBefore.After(at) {
+						t.Error("rejected without a time")
 					}
 					continue
 				}
 				if r.IntN(4) == 0 {
 					runtime.Gosched()
 				}
-				if half, ok := ticket.generation.state.(*halfOpen); ok {
-					half.mu.Lock()
-					if n := len(half.probes); n > 2 {
-						t.Errorf("%d probes are out", n)
-					}
-					half.mu.Unlock()
+				c.mu.Lock()
+				if c.opening != nil && len(c.opening.probes) > 2 {
+					t.Errorf("%d probes are in flight", len(c.opening.probes))
 				}
+				if (c.opening != nil) == (c.closed.Load() != nil) {
+					t.Error("both closed and not, or neither")
+				}
+				c.mu.Unlock()
 				result := Result{Outcome: Outcome(r.IntN(5)), Took: time.Duration(r.Int64N(2) * r.Int64N(int64(2*time.Second))), Retry: retry}
-				note(ticket.Done(result, now()))
+				note(permit.Done(result, now()))
 				if r.IntN(8) == 0 {
-					ticket.Cancel(now())
+					permit.Cancel(now())
 				}
-				b.State(host, at)
+				c.State(at)
 			}
 		})
 	}
 	wg.Wait()
-	end := b.peek(host).state.name()
+	end := c.State(epoch) // before the end of any cooldown
 	for s := range changes {
 		in, out := int64(0), int64(0)
 		for other := range changes {
@@ -535,9 +550,9 @@ func TestLostProbes(t *testing.T) {
 					time.Sleep(100 * time.Millisecond)
 				}
 				require.Equal(t, 10*DefaultProbes, lost, "as many in each cooldown as there are places")
-				require.LessOrEqual(t, len(b.peek(host).state.(*halfOpen).probes), DefaultProbes, "those that are lost are forgotten")
+				require.LessOrEqual(t, len(b.Find(host).opening.probes), DefaultProbes, "those that are lost are forgotten")
 				require.Equal(t, 3, b.run(time.Now(), "SSS"))
-				require.Equal(t, Closed, b.State(host, time.Now()))
+				require.Equal(t, Closed, b.Find(host).State(time.Now()))
 				time.Sleep(2 * time.Hour) // those that hang come to an end
 			})
 		})
@@ -547,42 +562,45 @@ func TestLostProbes(t *testing.T) {
 func TestHappyPathDoesNotAllocate(t *testing.T) {
 	b, now := record(Rules{}), epoch
 	b.run(now, "SF")
+	c := b.Circuit(host)
 	require.Zero(t, testing.AllocsPerRun(1000, func() {
 		now = now.Add(10 * time.Millisecond)
-		ticket, _, _ := b.Admit(host, now, false)
-		ticket.Done(Result{Outcome: Success}, now)
-		b.Refuses(host, now, true)
+		permit, _ := c.Admit(now, false)
+		permit.Done(Result{Outcome: Success}, now)
+		c.Rejects(now, true)
 	}))
 }
 
 func BenchmarkBreaker(b *testing.B) {
 	now := time.Now()
-	call := func(br *Breaker, key scope.Key) {
-		if ticket, notBefore, _ := br.Admit(key, now, false); notBefore.IsZero() {
-			ticket.Done(Result{Outcome: Success}, now)
+	call := func(c *Circuit) {
+		if permit, rejection := c.Admit(now, false); rejection == nil {
+			permit.Done(Result{Outcome: Success}, now)
 		}
 	}
 	parallel := func(b *testing.B, br *Breaker) {
+		c := br.Circuit(host)
 		b.ReportAllocs()
 		b.RunParallel(func(pb *testing.PB) {
 			for pb.Next() {
-				call(br, host)
+				call(c)
 			}
 		})
 	}
 	b.Run("closed", func(b *testing.B) {
-		br := New(Rules{}, now)
+		c := New(Rules{}, now).Circuit(host)
 		b.ReportAllocs()
 		for b.Loop() {
-			call(br, host)
+			call(c)
 		}
 	})
 	b.Run("closed/some-failures", func(b *testing.B) {
 		br := &recorded{Breaker: New(Rules{}, now)}
 		br.run(now, "SSSF")
+		c := br.Circuit(host)
 		b.ReportAllocs()
 		for b.Loop() {
-			call(br.Breaker, host)
+			call(c)
 		}
 	})
 	b.Run("closed/parallel", func(b *testing.B) { parallel(b, New(Rules{}, now)) })
@@ -591,9 +609,9 @@ func BenchmarkBreaker(b *testing.B) {
 		var hosts atomic.Int64
 		b.ReportAllocs()
 		b.RunParallel(func(pb *testing.PB) {
-			key := scope.Key{Name: "host-" + strconv.FormatInt(hosts.Add(1), 10)}
+			c := br.Circuit(scope.Key{Name: "host-" + strconv.FormatInt(hosts.Add(1), 10)})
 			for pb.Next() {
-				call(br, key)
+				call(c)
 			}
 		})
 	})
@@ -603,10 +621,10 @@ func BenchmarkBreaker(b *testing.B) {
 		parallel(b, br.Breaker)
 	})
 	b.Run("off", func(b *testing.B) {
-		br := New(Rules{FailureRatio: -1}, now)
+		c := New(Rules{FailureRatio: -1}, now).Circuit(host)
 		b.ReportAllocs()
 		for b.Loop() {
-			call(br, host)
+			call(c)
 		}
 	})
 }

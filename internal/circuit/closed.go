@@ -2,179 +2,135 @@ package circuit
 
 import (
 	"math"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/window"
 )
 
-// closed admits all requests and counts the results. The circuit opens at the ratio of
-// failures, or early, after a row of failures.
+// closed is a closed circuit until it opens. It admits all requests, except under slow
+// start, and counts the results.
 type closed struct {
-	slowStart *slowStart // after slow failures; nil: none
+	slowStart atomic.Pointer[slowStart] // nil: none; what it points to is guarded by Circuit.mu
 
 	results  window.Counter // failures, successes
-	inFlight atomic.Int64   // what was let out and is not back
-	failing  atomic.Bool    // nothing has succeeded since the row began
+	inFlight atomic.Int64
+	failing  atomic.Bool // there was no success since the streak began
 
-	mu     sync.Mutex // for failures alone
-	streak failureStreak
+	streak failureStreak // guarded by Circuit.mu
 }
 
-// row is what has failed since something last succeeded.
+// failureStreak is the failures since the last success.
 type failureStreak struct {
 	attempts int           // of the last Window
-	slow     int           // of these, those that tell of a long queue
-	calls    int           // of all of it
-	since    time.Duration // when the first of the attempts failed, since the origin,
-	share    float64       // of failures before it
-	slowest  time.Duration // latency
+	slow     int           // of these, the slow ones
+	calls    int           // first attempts, of the whole streak
+	since    time.Duration // time of the first of the attempts
+	ratio    float64       // of failures before the streak
+	slowest  time.Duration // latency, of the whole streak
 }
-
-// mostlySlow reports whether the row tells of a long queue: one that hangs among
-// many that are refused does not.
-func (r *failureStreak) mostlySlow() bool { return 2*r.slow >= r.attempts }
 
 const (
 	minStreak       = 5 // attempts, of two calls,
-	streakPerFlight = 4 // and so many for each attempt in flight, which may succeed yet
+	streakPerFlight = 4 // and so many more for each attempt in flight, which may still succeed
 	minStreakTime   = 2 * time.Second
 
-	// rowChance is the logarithm of one in a million: the probability of the row, if each
-	// attempt failed independently, with the ratio of failures before the row.
+	// maxStreakChance is the logarithm of one in a million: the probability of the streak, if
+	// each attempt failed independently with the ratio of failures before the streak.
 	maxStreakChance = -13.8
 )
 
-func (s *closed) name() State { return Closed }
+// tally is a number of results, and of the failures among them.
+type tally struct{ results, failures int }
 
-func (s *closed) describe(g *generation, now time.Time) Status {
-	failures, successes := s.results.Sum(now.Sub(g.breaker.origin), g.breaker.rules.Window)
-	told := Status{State: Closed, Calls: int(failures + successes), Failures: int(failures), Since: g.since}
-	if s.slowStart.works() {
-		told.Limit, told.NotBefore = s.slowStart.now(now)
-	}
-	return told
+func (s *closed) tally(rules *Rules, at time.Duration) tally {
+	failures, successes := s.results.Sum(at, rules.Window)
+	return tally{results: int(failures + successes), failures: int(failures)}
 }
 
-func (s *closed) admit(g *generation, now time.Time, _ bool) (Permit, time.Time, *Change, bool) {
-	t := Permit{generation: g}
-	if s.slowStart.works() {
-		if notBefore, ok := s.slowStart.admit(now); !ok {
-			return Permit{}, notBefore, nil, false
-		}
-		t.told = new(atomic.Bool)
-	}
-	s.inFlight.Add(1)
-	return t, time.Time{}, nil, false
-}
-
-func (s *closed) refuses(_ *generation, at time.Time, _ bool) (time.Time, bool) {
-	if s.slowStart.works() {
-		return s.slowStart.refuses(at)
-	}
-	return time.Time{}, false
-}
-
-func (s *closed) done(t Permit, r Result, now time.Time) *Change {
-	if t.told != nil && t.told.Swap(true) {
-		return nil // or there would be less than nothing in flight
-	}
+// doneClosed records the result of an attempt that s admitted. The circuit is locked if the
+// attempt failed, or if slow start admitted it.
+func (c *Circuit) doneClosed(s *closed, r Result, now time.Time) *Change {
 	s.inFlight.Add(-1)
-	g, limited := t.generation, s.slowStart.works()
-	if limited {
-		s.slowStart.done(now.Add(-r.Took), now, r.Outcome)
+	l := s.slowStart.Load()
+	if l != nil {
+		l.done(now.Add(-r.Took), now, r.Outcome)
 	}
-	at := now.Sub(g.breaker.origin)
+	at := now.Sub(c.breaker.origin)
 	switch r.Outcome {
 	case Success:
-		s.succeeded(g, r, at, limited)
-		return nil
+		s.results.Add(at, c.breaker.rules.Window, 0, 1)
+		if s.failing.Load() {
+			s.failing.Store(false)
+		}
+		if l == nil { // under slow start the latency contains the queue
+			c.baseline.sample(at, r.Took)
+		}
 	case Failure:
-	default:
-		return nil
+		return c.failed(s, r, now)
 	}
-	opens, worst := s.failed(g, r, at)
-	if !opens || g.circuit.current.Load() != g { // long open: do not make a generation for each of the late failures
-		return nil
-	}
-	next := g.openAfter(r.Took, worst, 0, now)
-	failures, successes := s.results.Sum(at, g.breaker.rules.Window)
-	next.opened = resultsOf(failures, failures+successes)
-	return g.become(next, now)
+	return nil
 }
 
-func (s *closed) succeeded(g *generation, r Result, at time.Duration, limited bool) {
-	s.results.Add(at, g.breaker.rules.Window, 0, 1)
-	if s.failing.Load() {
-		s.failing.Store(false)
+// failed counts a failure, and opens the circuit if it is one too many. The circuit is
+// locked.
+func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
+	if c.closed.Load() != s {
+		return nil // the circuit has changed since the attempt was admitted
 	}
-	if !limited {
-		g.circuit.baseline.sample(at, r.Took)
-	}
-}
-
-// failed notes a failure, and reports whether it is the one that opens the
-// circuit, after failures of which the worst took so long.
-func (s *closed) failed(g *generation, r Result, at time.Duration) (opens bool, worst time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	rules, row := &g.breaker.rules, &s.streak
+	rules, at, streak := &c.breaker.rules, now.Sub(c.breaker.origin), &s.streak
+	sum := s.tally(rules, at)
 	if !s.failing.Swap(true) {
-		*row = newFailureStreak(at, s.share(rules, at))
-	} else if at-row.since > rules.Window {
-		row.attempts, row.slow, row.since = 0, 0, at
+		// One more of each, so that few results are no certainty.
+		ratio := float64(sum.failures+1) / float64(sum.results+2)
+		*streak = failureStreak{since: at, ratio: ratio}
+	} else if at-streak.since > rules.Window {
+		streak.attempts, streak.slow, streak.since = 0, 0, at
 	}
-	row.attempts++
-	row.slowest = max(row.slowest, r.Took)
-	if g.circuit.isSlowFailure(r) {
-		row.slow++
+	streak.attempts++
+	streak.slowest = max(streak.slowest, r.Took)
+	if c.baseline.isSlowFailure(r) {
+		streak.slow++
 	}
 	if !r.Retry {
-		row.calls++
+		streak.calls++
 	}
 	s.results.Add(at, rules.Window, 1, 0)
-	if worst = r.Took; row.mostlySlow() {
-		worst = row.slowest
+	sum.results++
+	sum.failures++
+	if !s.tooMany(rules, sum, r, at) {
+		return nil
 	}
-	return s.tooMany(rules, r, at), worst
+	next := newOpening(rules, 0, r.Took, now)
+	next.opened = sum
+	if 2*streak.slow >= streak.attempts { // one that hangs among many quick failures is no sign of a queue
+		next.slowestFailure = streak.slowest
+	}
+	return c.open(Closed, next, now)
 }
 
-func newFailureStreak(at time.Duration, share float64) failureStreak {
-	return failureStreak{since: at, share: share}
-}
-
-// tooMany reports whether the failure opens the circuit. It is locked.
+// tooMany reports whether the failure opens the circuit.
 //
 // The ratio of failures opens it. Attempts in flight count as successes, unless the rules
-// are static: of a burst of calls, those that fail may end first. A row of failures that
-// lasts two seconds opens it too, if neither chance nor the attempts in flight explain it:
-// a client with a call a second need not wait for MinRequests results. The retries of one
-// call alone never open the circuit.
-func (s *closed) tooMany(rules *Rules, r Result, at time.Duration) bool {
+// are static: of a burst of calls, those that fail may end first. A streak that lasts two
+// seconds opens it too, if neither chance nor the attempts in flight explain it: a client
+// with a call a second need not wait for MinRequests results. The retries of one call alone
+// never open the circuit.
+func (s *closed) tooMany(rules *Rules, sum tally, r Result, at time.Duration) bool {
 	if rules.off() {
 		return false
 	}
-	failures, successes := s.results.Sum(at, rules.Window)
-	n := failures + successes
-	enough := n >= uint64(rules.MinRequests)
+	enough, inFlight := sum.results >= rules.MinRequests, int(max(s.inFlight.Load(), 0))
 	if rules.Static {
-		return enough && rules.tooMany(failures, n)
+		return enough && rules.tooMany(sum.failures, sum.results)
 	}
-	if enough && rules.tooMany(failures, n+uint64(max(s.inFlight.Load(), 0))) {
+	if enough && rules.tooMany(sum.failures, sum.results+inFlight) {
 		return true
 	}
-	row := &s.streak
-	if r.Retry || row.calls < 2 || at-row.since < minStreakTime {
+	streak := &s.streak
+	if r.Retry || streak.calls < 2 || at-streak.since < minStreakTime {
 		return false
 	}
-	explained := minStreak + streakPerFlight*max(s.inFlight.Load(), 0)
-	return int64(row.attempts) >= explained && float64(row.attempts)*math.Log(row.share) <= maxStreakChance
-}
-
-// share is the share of failures in the Window, taken with one more of each so
-// that few results make no certainty.
-func (s *closed) share(rules *Rules, at time.Duration) float64 {
-	failures, successes := s.results.Sum(at, rules.Window)
-	return float64(failures+1) / float64(failures+successes+2)
+	byChance := float64(streak.attempts)*math.Log(streak.ratio) > maxStreakChance
+	return !byChance && streak.attempts >= minStreak+streakPerFlight*inFlight
 }

@@ -124,15 +124,15 @@ func TestHalfOpen_slowStart(t *testing.T) {
 			b.done(b.must(t, at), failure(tt.opened), at)
 			for _, round := range tt.rounds {
 				var refuses bool
-				at, refuses = b.Refuses(host, at, false)
+				at, refuses = b.rejects(at, false)
 				require.True(t, refuses)
 				probes := []Permit{b.must(t, at), b.must(t, at), b.must(t, at)}
 				for i, result := range round {
 					b.done(probes[i], result, at)
 				}
 			}
-			require.Equal(t, Closed, b.State(host, at))
-			require.Equal(t, tt.want, b.limit().works())
+			require.Equal(t, Closed, b.Find(host).State(at))
+			require.Equal(t, tt.want, b.limit() != nil)
 		})
 	}
 }
@@ -147,11 +147,11 @@ func TestHalfOpen_retryWaits(t *testing.T) {
 		t.Run(fmt.Sprintf("cooldown of %v: %v", tt.cooldown, tt.want), func(t *testing.T) {
 			b := record(Rules{MinRequests: 1, Cooldown: tt.cooldown})
 			at := b.opened(t, epoch)
-			notBefore, refuses := b.Refuses(host, at, true)
+			notBefore, refuses := b.rejects(at, true)
 			require.True(t, refuses)
 			require.Equal(t, at.Add(tt.cooldown), notBefore, "no probe yet")
 			b.must(t, at)
-			notBefore, refuses = b.Refuses(host, at, true)
+			notBefore, refuses = b.rejects(at, true)
 			require.True(t, refuses)
 			require.Equal(t, at.Add(tt.want), notBefore)
 		})
@@ -165,23 +165,23 @@ func TestHalfOpenIsFull(t *testing.T) {
 	at := b.opened(t, epoch)
 	after := at.Add
 	first := b.must(t, at)
-	_, refuses := b.Refuses(host, at, false)
+	_, refuses := b.rejects(at, false)
 	require.False(t, refuses)
 	b.must(t, after(time.Second))
 
 	_, notBefore, ok := b.admit(after(2 * time.Second))
 	require.False(t, ok)
 	require.Equal(t, after(3*time.Second), notBefore, "the probes may be answered soon")
-	notBefore, refuses = b.Refuses(host, after(2*time.Second), false)
+	notBefore, refuses = b.rejects(after(2*time.Second), false)
 	require.True(t, refuses)
 	require.Equal(t, after(3*time.Second), notBefore)
 	_, notBefore, _ = b.admit(after(cooldown - time.Second/2))
 	require.Equal(t, after(cooldown), notBefore, "the first lease ends sooner")
-	_, refuses = b.Refuses(host, after(cooldown), false)
+	_, refuses = b.rejects(after(cooldown), false)
 	require.False(t, refuses, "by then, the lease is over")
 
 	first.Cancel(at)
-	_, refuses = b.Refuses(host, after(2*time.Second), false)
+	_, refuses = b.rejects(after(2*time.Second), false)
 	require.False(t, refuses)
 }
 
@@ -209,12 +209,12 @@ func TestLeaseIsTheCooldown(t *testing.T) {
 	at := b.opened(t, epoch)
 	for cooldown := time.Second; cooldown <= DefaultMaxCooldown; cooldown *= 2 {
 		ticket := b.must(t, at)
-		_, refuses := b.Refuses(host, at.Add(cooldown-1), false)
+		_, refuses := b.rejects(at.Add(cooldown-1), false)
 		require.True(t, refuses)
-		_, refuses = b.Refuses(host, at.Add(cooldown), false)
+		_, refuses = b.rejects(at.Add(cooldown), false)
 		require.False(t, refuses)
 		b.done(ticket, Result{Outcome: Failure}, at)
-		at, _ = b.Refuses(host, at, false)
+		at, _ = b.rejects(at, false)
 	}
 }
 
@@ -225,10 +225,9 @@ func TestRetriesAreNoProbes(t *testing.T) {
 		b := record(Rules{MinRequests: 1, Cooldown: time.Second, Static: static})
 		at := b.opened(t, epoch)
 		ask := func() (refused bool) {
-			refusedUntil, refuses := b.Refuses(host, at, true)
-			_, notBefore, change := b.Admit(host, at, true)
-			b.note(change)
-			require.Equal(t, refuses, !notBefore.IsZero())
+			refusedUntil, refuses := b.rejects(at, true)
+			_, notBefore, ok := b.ask(at, true)
+			require.Equal(t, refuses, !ok)
 			if refuses {
 				require.True(t, refusedUntil.After(at))
 				require.True(t, notBefore.After(at))
@@ -238,7 +237,7 @@ func TestRetriesAreNoProbes(t *testing.T) {
 		require.Equal(t, !static, ask(), "when the cooldown is over")
 		probes := []Permit{b.must(t, at)}
 		require.Equal(t, !static, ask(), "half-open")
-		for b.peek(host).state.name() == HalfOpen {
+		for b.Find(host).State(at) == HalfOpen {
 			if ticket, _, ok := b.admit(at); ok {
 				probes = append(probes, ticket)
 			} else {

@@ -61,7 +61,7 @@ func TestCooldown(t *testing.T) {
 					default:
 						b.done(b.must(t, at), Result{Outcome: Failure, Took: tt.took}, at)
 					}
-					until, refuses := b.Refuses(host, at, false)
+					until, refuses := b.rejects(at, false)
 					require.True(t, refuses)
 					wait := until.Sub(at)
 					require.GreaterOrEqual(t, wait, want)
@@ -90,7 +90,7 @@ func TestNotBeforeIsInTheFuture(t *testing.T) {
 	b := record(Rules{MinRequests: 1, Cooldown: time.Second})
 	until := b.opened(t, epoch)
 	for _, at := range []time.Time{epoch, until.Add(-1), until, until.Add(time.Minute), until.Add(time.Hour)} {
-		notBefore, refuses := b.Refuses(host, at, true)
+		notBefore, refuses := b.rejects(at, true)
 		require.True(t, refuses)
 		require.True(t, notBefore.After(at))
 	}

@@ -25,9 +25,19 @@ func sized(n float64) *slowStart {
 	return l
 }
 
-// fill admits as many as it does, unless all may come.
+func (l *slowStart) ask(now time.Time) (notBefore time.Time, ok bool) {
+	if rejection := l.admit(now); rejection != nil {
+		return rejection.NotBefore, false
+	}
+	return time.Time{}, true
+}
+
+// fill admits as many as it does, unless it has expired.
 func (l *slowStart) fill(now time.Time) (n int) {
-	for _, ok := l.admit(now); ok && l.works(); _, ok = l.admit(now) {
+	for !l.expired(now) {
+		if l.admit(now) != nil {
+			break
+		}
 		n++
 	}
 	return n
@@ -52,7 +62,7 @@ func TestLimitIsForSlowFailures(t *testing.T) {
 		{"static", &Rules{Static: true}, limitTypical, limitTimeout, limitTypical, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			require.Equal(t, tt.want, newSlowStart(tt.rules, tt.typical, tt.worst, tt.took, epoch).works())
+			require.Equal(t, tt.want, newSlowStart(tt.rules, tt.typical, tt.worst, tt.took, epoch) != nil)
 		})
 	}
 }
@@ -131,7 +141,7 @@ func TestLimit_forgetsOldResults(t *testing.T) {
 	l, now, failures := newSlowStart(limitRules(), limitTypical, worst, limitTypical, epoch), epoch, 0
 	l.size = 40
 	for i := 0; l.size == 40; i++ {
-		_, ok := l.admit(now)
+		_, ok := l.ask(now)
 		require.True(t, ok)
 		sent, outcome := now, Success
 		now = now.Add(took)
@@ -182,7 +192,7 @@ func TestLimitToleratesAFewFailures(t *testing.T) {
 	const slow = 100 * time.Millisecond // or a quick answer would be the reason
 	l, now := sized(40), epoch
 	for i := range 4000 {
-		_, ok := l.admit(now)
+		_, ok := l.ask(now)
 		require.True(t, ok)
 		outcome := Success
 		if i%10 == 9 {
@@ -213,21 +223,19 @@ func TestLimit_pauses(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			l, now := newSlowStart(limitRules(), tt.baseline, limitTimeout, limitTypical, epoch), epoch
 			for _, want := range tt.want {
-				_, ok := l.admit(now)
+				_, ok := l.ask(now)
 				require.True(t, ok)
 				now = now.Add(tt.took)
 				l.done(now.Add(-tt.took), now, Success)
-				end, refuses := l.refuses(now)
-				require.Equal(t, want > 0, refuses)
+				end := l.paused
+				require.Equal(t, want > 0, now.Before(end))
 				if want == 0 {
 					continue
 				}
 				require.InDelta(t, want, end.Sub(now), float64(ms))
-				notBefore, ok := l.admit(end.Add(-1))
+				notBefore, ok := l.ask(end.Add(-1))
 				require.False(t, ok)
 				require.Equal(t, end, notBefore)
-				_, refuses = l.refuses(end)
-				require.False(t, refuses)
 				now = end
 			}
 		})
@@ -252,11 +260,11 @@ func TestLimitPauseIsBounded(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			rules := Rules{MaxCooldown: tt.most}.withDefaults()
 			l := newSlowStart(&rules, limitTypical, limitTimeout, limitTypical, epoch)
-			_, ok := l.admit(epoch)
+			_, ok := l.ask(epoch)
 			require.True(t, ok)
 			now := epoch.Add(DefaultWindow - time.Second)
 			l.done(epoch, now, tt.outcome)
-			notBefore, ok := l.admit(now)
+			notBefore, ok := l.ask(now)
 			require.False(t, ok)
 			require.Equal(t, tt.want, notBefore.Sub(now))
 		})
@@ -286,14 +294,14 @@ func TestLimit_admitsAfterLostRequest(t *testing.T) {
 				l.done(now, now.Add(tt.failed), Failure)
 				now = l.paused
 			}
-			_, ok := l.admit(now)
+			_, ok := l.ask(now)
 			require.True(t, ok)
-			notBefore, ok := l.admit(now)
+			notBefore, ok := l.ask(now)
 			require.False(t, ok)
 			require.Equal(t, now.Add(tt.again), notBefore)
-			_, ok = l.admit(now.Add(tt.wait - 1))
+			_, ok = l.ask(now.Add(tt.wait - 1))
 			require.False(t, ok)
-			_, ok = l.admit(now.Add(tt.wait))
+			_, ok = l.ask(now.Add(tt.wait))
 			require.True(t, ok)
 		})
 	}
@@ -312,7 +320,7 @@ func TestLimit_endsWithoutCuts(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l, now, failed := limited(), epoch, epoch
-			for l.fill(now); l.works(); l.fill(now) {
+			for l.fill(now); !l.expired(now); l.fill(now) {
 				for l.inFlight > 0 {
 					end, outcome := now.Add(tt.took), Success
 					if tt.fails > 0 && failed.Equal(epoch) && now.Sub(epoch) >= tt.fails {
@@ -336,16 +344,16 @@ func limitedBreaker(t *testing.T) (b *recorded, at time.Time) {
 	b, at = record(Rules{MinRequests: 4}), epoch
 	b.done(b.must(t, at), Result{Outcome: Success, Took: limitTypical}, at)
 	at = b.openedBy(t, at, limitTimeout)
-	at, _ = b.Refuses(host, at, false)
+	at, _ = b.rejects(at, false)
 	for range DefaultProbes {
 		b.done(b.must(t, at), Result{Outcome: Success, Took: limitTypical}, at)
 	}
 	require.Equal(t, "open half-open closed", b.path())
-	require.True(t, b.limit().works())
+	require.NotNil(t, b.limit())
 	return b, at
 }
 
-func (b *recorded) limit() *slowStart { return b.peek(host).state.(*closed).slowStart }
+func (b *recorded) limit() *slowStart { return b.Find(host).closed.Load().slowStart.Load() }
 
 // The limit ends a Window after the last failure or rejection.
 func TestLimit_endsWithoutRejections(t *testing.T) {
@@ -368,11 +376,8 @@ func TestLimit_endsWithoutRejections(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			l := limited()
 			tt.event(l, epoch.Add(later))
-			l.expire(epoch.Add(tt.want))
-			require.True(t, l.works())
-			_, ok := l.admit(epoch.Add(tt.want + 1))
-			require.True(t, ok)
-			require.False(t, l.works())
+			require.False(t, l.expired(epoch.Add(tt.want)))
+			require.True(t, l.expired(epoch.Add(tt.want+1)))
 		})
 	}
 }
@@ -383,7 +388,7 @@ func TestBreaker_slowStartPauses(t *testing.T) {
 	ticket := b.must(t, at)
 	at = at.Add(100 * time.Millisecond)
 	b.done(ticket, Result{Outcome: Success, Took: 100 * time.Millisecond}, at)
-	notBefore, refuses := b.Refuses(host, at, false)
+	notBefore, refuses := b.rejects(at, false)
 	require.True(t, refuses)
 	require.InDelta(t, 270*time.Millisecond, notBefore.Sub(at), float64(time.Millisecond))
 }
@@ -391,8 +396,8 @@ func TestBreaker_slowStartPauses(t *testing.T) {
 // The latency during slow start is no baseline: it contains the queue.
 func TestBreaker_baselineIsNotFromSlowStart(t *testing.T) {
 	b, at := limitedBreaker(t)
-	baseline := &b.peek(host).circuit.baseline
-	for limited := true; limited; limited = b.limit().works() {
+	baseline := &b.Find(host).baseline
+	for limited := true; limited; limited = b.limit() != nil {
 		require.Equal(t, limitTypical, baseline.latency())
 		b.done(b.must(t, at), Result{Outcome: Success, Took: 2 * limitTypical}, at.Add(2*limitTypical))
 		at = at.Add(time.Second)
@@ -438,7 +443,7 @@ func TestLimitCountsATicketOnce(t *testing.T) {
 		lost := b.must(t, at)
 		at = at.Add(time.Hour)
 		during := b.must(t, at)
-		require.False(t, l.works())
+		require.Nil(t, b.limit())
 		lost.Cancel(at)
 		during.Cancel(at)
 		require.GreaterOrEqual(t, l.inFlight, 0)
@@ -447,26 +452,26 @@ func TestLimitCountsATicketOnce(t *testing.T) {
 
 func TestLimitStress(t *testing.T) {
 	b, _ := limitedBreaker(t)
-	l := b.limit()
+	c, l := b.Circuit(host), b.limit()
 	var wg sync.WaitGroup
 	for g := range 16 {
 		wg.Go(func() {
 			for i := range 2000 {
 				sent := epoch.Add(time.Duration(i) * time.Millisecond)
-				ticket, notBefore, _ := b.Admit(host, sent, false)
-				if !notBefore.IsZero() {
-					if !notBefore.After(sent) {
-						t.Error("refused without a time")
+				permit, rejection := c.Admit(sent, false)
+				if rejection != nil {
+					if !rejection.NotBefore.After(sent) {
+						t.Error("rejected without a time")
 					}
-					b.Refuses(host, sent, false)
+					c.Rejects(sent, false)
 					continue
 				}
 				if (i+g)%5 == 0 {
-					ticket.Cancel(sent)
-					ticket.Cancel(sent)
+					permit.Cancel(sent)
+					permit.Cancel(sent)
 					continue
 				}
-				ticket.Done(Result{Outcome: Responded, Took: limitTypical}, sent.Add(limitTypical))
+				permit.Done(Result{Outcome: Responded, Took: limitTypical}, sent.Add(limitTypical))
 			}
 		})
 	}

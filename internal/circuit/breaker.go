@@ -1,0 +1,49 @@
+// Package circuit is the engine of the circuit breaker. It has a circuit for each scope and
+// priority, and knows scopes, times and results, but nothing of HTTP.
+//
+// A circuit is closed (requests are sent), open (requests are rejected) or half-open (a few
+// probes are sent). Circuit.Admit returns a Permit for one attempt, or a Rejection. The
+// caller must call Done or Cancel on the Permit once. A change of state is returned to the
+// caller whose request or result caused it; the package calls no callbacks.
+package circuit
+
+import (
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/scope"
+)
+
+// Breaker holds the circuits of all scopes, at most scope.DefaultMax. It is safe for
+// concurrent use.
+type Breaker struct {
+	rules    Rules
+	origin   time.Time // times of windows are measured from here
+	circuits scope.Map[scope.Key, Circuit]
+}
+
+// New returns a Breaker. Zero fields of the rules mean their defaults.
+func New(rules Rules, now time.Time) *Breaker {
+	b := &Breaker{rules: rules.withDefaults(), origin: now}
+	b.circuits.Init = func(key scope.Key, c *Circuit) {
+		c.breaker, c.key, c.since = b, key, now
+		c.closed.Store(new(closed))
+	}
+	b.circuits.Keep = func(c *Circuit) bool { return c.Held() || c.closed.Load() == nil }
+	return b
+}
+
+// Circuit returns the circuit of a key. It makes a closed one if there is none.
+func (b *Breaker) Circuit(key scope.Key) *Circuit { return b.circuits.Get(key) }
+
+// Find returns the circuit of a key, or nil if there is none. It changes nothing.
+func (b *Breaker) Find(key scope.Key) *Circuit { return b.circuits.Peek(key) }
+
+// NotClosed calls f with the key of each circuit that is not closed.
+func (b *Breaker) NotClosed(f func(scope.Key)) {
+	b.circuits.All(func(key scope.Key, c *Circuit) bool {
+		if c.closed.Load() == nil {
+			f(key)
+		}
+		return true
+	})
+}

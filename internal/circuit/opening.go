@@ -1,0 +1,136 @@
+package circuit
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// opening is a circuit from the failure that opens it until it closes or opens again. It is
+// open until the end of its cooldown, and then half-open: it admits a few probes. The ratio
+// that opens circuits decides here too. Probes in flight count as successes until then, and
+// the circuit closes when all have results and it has not opened.
+//
+// A probe holds its slot for one cooldown at most, because it may hang or its goroutine may
+// be gone. A later result still counts while the circuit is half-open: a server slower than
+// the cooldown could not come back otherwise. Circuit.mu guards all fields.
+type opening struct {
+	cooldown       time.Duration
+	until          time.Time     // end of the cooldown, with the random part
+	slowestFailure time.Duration // latency, since the circuit was last closed
+	opened         tally         // the results for which it opened
+
+	halfOpen     bool // a probe was admitted
+	probes       []*slot
+	results      tally         // of probes
+	slowestProbe time.Duration // latency, of those that failed
+	lastResponse time.Duration // latency, of a probe
+}
+
+// probeResult is the time after which a probe has its result, usually. The slot of a probe
+// may be held for longer.
+const probeResult = time.Second
+
+// newOpening returns the opening that follows a failure with a latency. before is the
+// cooldown of the opening before, or 0.
+func newOpening(rules *Rules, before, took time.Duration, now time.Time) *opening {
+	cooldown := rules.cooldown(before, took)
+	return &opening{cooldown: cooldown, until: now.Add(jittered(cooldown)), slowestFailure: took}
+}
+
+// jittered adds up to a quarter at random: many clients must not return in the same instant.
+func jittered(cooldown time.Duration) time.Duration { return cooldown + rand.N(cooldown/4+1) }
+
+// inFlight returns the number of probes that hold a slot, and when the first slot is free.
+func (o *opening) inFlight(at time.Time) (n int, free time.Time) {
+	for _, p := range o.probes {
+		if !at.Before(p.expires) {
+			continue
+		}
+		if n++; n == 1 || p.expires.Before(free) {
+			free = p.expires
+		}
+	}
+	return n, free
+}
+
+// rejects returns nil if a request is admitted at a time. The next probe may be admitted
+// when a slot is free, or sooner: the result of a probe may close the circuit.
+func (o *opening) rejects(rules *Rules, at time.Time, retry bool) *Rejection {
+	if !o.halfOpen && at.Before(o.until) {
+		return &Rejection{NotBefore: o.until}
+	}
+	wait := probeResult
+	inFlight, free := o.inFlight(at)
+	switch {
+	case retry && !rules.Static && !o.halfOpen:
+		wait = o.cooldown // no probe was admitted yet
+	case retry && !rules.Static:
+		wait = min(wait, o.cooldown)
+	case o.results.results+inFlight < rules.Probes:
+		return nil
+	case inFlight > 0:
+		wait = min(wait, free.Sub(at))
+	}
+	return &Rejection{NotBefore: at.Add(wait)}
+}
+
+// admitProbe admits a request to a circuit that is not closed. The circuit is locked.
+func (c *Circuit) admitProbe(now time.Time, retry bool) (Permit, *Rejection) {
+	o := c.opening
+	if rejection := o.rejects(&c.breaker.rules, now, retry); rejection != nil {
+		return Permit{}, rejection
+	}
+	p := Permit{circuit: c, slot: &slot{opening: o, expires: now.Add(o.cooldown)}}
+	if !o.halfOpen {
+		o.halfOpen, p.Change = true, c.changed(Open, HalfOpen, now)
+	}
+	o.probes = slices.DeleteFunc(o.probes, func(probe *slot) bool { return !now.Before(probe.expires) })
+	o.probes = append(o.probes, p.slot)
+	return p, nil
+}
+
+// doneProbe records the result of a probe. The circuit is locked.
+func (c *Circuit) doneProbe(probe *slot, r Result, now time.Time) *Change {
+	o := c.opening
+	if probe.opening != o {
+		return nil
+	}
+	o.probes = slices.DeleteFunc(o.probes, func(other *slot) bool { return other == probe })
+	switch r.Outcome {
+	case Failure:
+		o.results.failures++
+		o.slowestProbe = max(o.slowestProbe, r.Took)
+	case Success, Responded:
+		o.lastResponse = r.Took
+	default:
+		return nil
+	}
+	o.results.results++
+	return c.judge(now)
+}
+
+// judge opens or closes a half-open circuit if the results of the probes decide that. The
+// circuit is locked.
+func (c *Circuit) judge(now time.Time) *Change {
+	o, rules := c.opening, &c.breaker.rules
+	complete, expected := o.results.results >= rules.Probes, o.results.results
+	if !complete && !rules.Static {
+		inFlight, _ := o.inFlight(now)
+		expected += inFlight
+	}
+	slowest := max(o.slowestFailure, o.slowestProbe)
+	switch {
+	case rules.tooMany(o.results.failures, expected):
+		next := newOpening(rules, o.cooldown, o.slowestProbe, now)
+		next.opened, next.slowestFailure = o.results, slowest
+		return c.open(HalfOpen, next, now)
+	case complete:
+		next := new(closed)
+		next.slowStart.Store(newSlowStart(rules, c.baseline.latency(), slowest, o.lastResponse, now))
+		c.opening = nil
+		c.closed.Store(next)
+		return c.changed(HalfOpen, Closed, now)
+	}
+	return nil
+}

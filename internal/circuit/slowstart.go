@@ -1,0 +1,148 @@
+package circuit
+
+import "time"
+
+// slowStart limits the requests in flight to a scope whose circuit has closed after slow
+// failures. All requests at once would fill the server's queue again. The limit grows as
+// responses succeed, and shrinks when too many fail, like TCP's congestion window. A limit
+// below one is a pause after each request: with a third, twice as long as the request took.
+//
+// It expires when it rejected nothing for a Window, or was not cut for six. Circuit.mu
+// guards it.
+type slowStart struct {
+	rules          *Rules
+	baseline       time.Duration // latency before the outage; 0: unknown
+	size           float64       // the limit
+	inFlight       int           // requests that were admitted under it
+	slowestFailure time.Duration // latency
+	admitted       time.Time     // the last request
+	loaded         time.Time     // half of the limit was last in flight
+	paused         time.Time     // no request is admitted until then
+	quiet          time.Time     // the last rejection or failure
+	cut            time.Time     // the last cut
+	results        float64       // since the last cut, the recent ones
+	failures       float64       // of these
+}
+
+const (
+	initialLimit = 0.25
+	minLimit     = 0.125
+	cutRatio     = 0.25 // of what was in flight, after a cut
+	maxFailures  = 0.2  // ratio of failures that leads to a cut
+	maxResults   = 20   // that are needed for a cut
+	maxWindows   = 6    // without a cut
+
+	minMaxWait = time.Second
+)
+
+// newSlowStart returns the slow start of a circuit that closes after a probe with a latency.
+// It is nil if the slowest failure was not slow, by itself or beside the responses: that
+// server has no long queue.
+func newSlowStart(rules *Rules, baseline, slowestFailure, response time.Duration, now time.Time) *slowStart {
+	if rules.Static || slowestFailure < max(minSlow(baseline), response) {
+		return nil
+	}
+	return &slowStart{rules: rules, baseline: baseline, slowestFailure: slowestFailure, size: initialLimit, quiet: now, cut: now}
+}
+
+func (l *slowStart) expired(now time.Time) bool {
+	return now.Sub(l.quiet) > l.rules.Window || now.Sub(l.cut) > maxWindows*l.rules.Window
+}
+
+// admit returns nil if a request may be sent. The caller must then call done once.
+func (l *slowStart) admit(now time.Time) *Rejection {
+	// After maxWait one more request is admitted, because those in flight may never end. A
+	// timeout may be half a minute, and so may a healthy response, of a long poll for example.
+	maxWait := min(l.slowestFailure, max(minMaxWait, l.slowestFailure/8))
+	switch {
+	case now.Before(l.paused):
+		l.quiet = now
+		return &Rejection{NotBefore: l.paused}
+	case l.inFlight > 0 && float64(l.inFlight+1) > l.size && now.Sub(l.admitted) < maxWait:
+		l.quiet = now
+		return &Rejection{NotBefore: now.Add(min(l.admitted.Add(maxWait).Sub(now), probeResult))}
+	}
+	l.inFlight++
+	l.admitted = now
+	if float64(l.inFlight) >= l.size/2 {
+		l.loaded = now
+	}
+	return nil
+}
+
+// done records the result of a request that was admitted.
+func (l *slowStart) done(sent, now time.Time, outcome Outcome) {
+	inFlight, took := float64(l.inFlight), now.Sub(sent)
+	l.inFlight--
+	if outcome == None {
+		return
+	}
+	maxPause := l.rules.MaxCooldown
+	if outcome == Failure {
+		l.quiet = now
+		l.slowestFailure = max(l.slowestFailure, took)
+		l.shrink(sent, now, inFlight)
+	} else {
+		l.count(0)
+		l.grow(sent, took)
+		if l.quick(took) {
+			return
+		}
+		maxPause = min(maxPause, l.rules.Window/2) // a slow response is still a response
+	}
+	if l.size < 1 {
+		pause := float64(took) * (1/l.size - 1)
+		l.paused = now.Add(time.Duration(min(pause, float64(maxPause))))
+	}
+}
+
+// quick reports whether a response was as fast as before the outage: the queue is empty.
+func (l *slowStart) quick(took time.Duration) bool {
+	if l.baseline > 0 {
+		return took <= 2*l.baseline
+	}
+	return took <= l.slowestFailure/16
+}
+
+// grow raises the limit after a response. While responses are quick, it doubles with each
+// round trip. Then it grows by one, and no more once responses take half as long as the
+// slowest failure.
+func (l *slowStart) grow(sent time.Time, took time.Duration) {
+	quick, slow := l.quick(took), took >= l.slowestFailure/2
+	switch {
+	case l.size < 1 && quick:
+		l.size = min(l.size+0.25, 1)
+	case l.size < 1 && !slow:
+		l.size = min(l.size+0.02, 1)
+	case l.size < 1 || l.loaded.Before(sent): // the limit was not reached
+	case quick:
+		l.size++
+	case !slow:
+		l.size += 1 / l.size
+	}
+}
+
+// shrink cuts the limit after a failure, if many of the requests fail that were sent after
+// the last cut.
+func (l *slowStart) shrink(sent, now time.Time, inFlight float64) {
+	if sent.Before(l.cut) {
+		return
+	}
+	l.count(1)
+	if l.failures < maxFailures*l.results || l.results < min(inFlight/2, maxResults) {
+		return
+	}
+	l.size = max(cutRatio*min(l.size, inFlight), minLimit)
+	l.cut, l.results, l.failures = now, 0, 0
+}
+
+// count counts a result. When there are enough, it halves the counts, so that old results
+// have less weight.
+func (l *slowStart) count(failures float64) {
+	l.results++
+	l.failures += failures
+	if l.results > max(maxResults, 2*l.size) {
+		l.results /= 2
+		l.failures /= 2
+	}
+}
