@@ -42,11 +42,12 @@ type attempt struct {
 	round       *race              // it and its copies
 	own         race               // the same, where the call's goroutine makes the attempt
 
-	permit circuit.Permit
-	paid   retrybudget.Permit // the budget's or the hedges', for a retry or a copy
-	hedged *hedgeScope        // of a hedge
-	ticket quota.Permit       // of the rate limit
-	asked  time.Duration      // how long the server asks to wait; negative: it did not ask
+	permit    circuit.Permit
+	paid      retrybudget.Permit // the budget's or the hedges', for a retry or a copy
+	hedged    *hedgeScope        // of a hedge
+	ticket    quota.Permit       // of the rate limit
+	permitted bool               // it has one
+	asked     time.Duration      // how long the server asks to wait; negative: it did not ask
 
 	body     io.ReadCloser           // the response's
 	closed   atomic.Bool             // body is
@@ -357,7 +358,7 @@ func (a *attempt) settle(resp *http.Response, err error) {
 	result := circuit.Result{Outcome: a.breakerOutcome(), Took: a.record.Latency, TimeOut: a.timedOut(), Retry: a != &c.first}
 	a.seeEnd(result.Outcome, now)
 	a.ending = endingTold
-	a.ticket.Done(&heard, now)
+	c.rateLimit.observe(a, &heard, now)
 	c.breakerChanged(a.permit.Done(result, now))
 	a.classify(&said)
 	if resp != nil {

@@ -2,6 +2,7 @@ package resilienthttp
 
 import (
 	"math"
+	"net/http"
 	"sync"
 	"time"
 
@@ -87,14 +88,18 @@ func (l *RateLimit) engine() *quota.Limiter {
 	return l.limiter
 }
 
-// enter waits for the attempt's turn and takes it, or refuses the attempt. One
-// beside another never waits.
+// enter waits for the attempt's permit, or rejects the attempt. An attempt beside another
+// one never waits. While nothing is known that could hold it up, it needs no permit.
 func (l *RateLimit) enter(a *attempt, now time.Time) *Error {
 	c := a.call
+	set := l.engine().Set(c.scopeKey().Name)
+	if !set.Active() {
+		return nil
+	}
 	r := l.request(c)
 	r.NoWait, r.Waiter = a.beside, (*queuedAttempt)(a)
-	ticket, refusal := l.engine().Admit(c.ctx, r, now)
-	a.ticket = ticket
+	ticket, refusal := set.Admit(c.ctx, r, now)
+	a.ticket, a.permitted = ticket, refusal == nil
 	if refusal == nil {
 		return nil
 	}
@@ -132,13 +137,33 @@ func (q *queuedAttempt) WaitEnds() { q.call.seen.waiting.Add(-1) }
 // closedUntil is until when refusals have closed the call's scope; the zero time
 // if they have not.
 func (l *RateLimit) closedUntil(c *call, now time.Time) time.Time {
-	return l.engine().BlockedUntil(l.request(c), now)
+	set := l.engine().Set(c.scopeKey().Name)
+	if !set.Active() {
+		return time.Time{}
+	}
+	return set.BlockedUntil(l.request(c), now)
+}
+
+// observe gives the result of an attempt to the engine.
+func (l *RateLimit) observe(a *attempt, heard *quota.Response, now time.Time) {
+	if a.permitted {
+		a.ticket.Done(heard, now)
+		return
+	}
+	if heard.Status == 0 {
+		return
+	}
+	set := l.engine().Set(a.call.scopeKey().Name)
+	if set.Active() || len(heard.Quota.Dimensions) > 0 || heard.Quota.Bucket != "" ||
+		heard.Status == http.StatusTooManyRequests || heard.Status == http.StatusForbidden {
+		set.Observe(l.request(a.call), heard, a.record.Start, now)
+	}
 }
 
 // request is the call as the engine sees it.
 func (l *RateLimit) request(c *call) quota.Request {
 	r := quota.Request{
-		Scope: c.classKey(), Method: c.request.Method, Path: c.request.URL.Path,
+		Class: c.classKey().Class, Method: c.request.Method, Path: c.request.URL.Path,
 		Deadline: c.deadline, MaxBlock: c.perCall().MaxRetryAfter,
 	}
 	for _, name := range [...]string{"Authorization", "X-Api-Key", "Api-Key", "Private-Token"} {
@@ -155,8 +180,6 @@ func (a *attempt) heard(said *answer) quota.Response {
 	h := quota.Response{Quota: said.quota, AsksToWait: said.asksToWait, RetryAfter: said.retryAfter}
 	if resp := a.record.Response; resp != nil {
 		h.Status = resp.StatusCode
-	} else {
-		h.Unsent = a.neverSent()
 	}
 	return h
 }

@@ -596,7 +596,7 @@ func TestSharedQuotaGivesBack(t *testing.T) {
 		f := newFleet(t, inTenSeconds(), 1, Config{MaxWait: time.Hour, Limit: 10, Burst: 50})
 		l := f.all[0].Limiter
 		for range 30 {
-			ticket, refused := l.Admit(t.Context(), Request{}, time.Now())
+			ticket, refused := l.Set("").Admit(t.Context(), Request{}, time.Now())
 			require.Nil(t, refused)
 			ticket.Cancel(time.Now())
 		}
