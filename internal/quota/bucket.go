@@ -408,7 +408,7 @@ func (b *bucket) observed(a *Response, now time.Time) sharedquota.Observation {
 			continue
 		}
 		if s.Limit == 0 || d.window < s.Window {
-			s.Limit, s.Window, s.Told, s.Remaining, s.Reset = d.limit, d.window, d.told, max(d.remaining, 0), d.reset
+			s.Limit, s.Window, s.Told, s.Reset = d.limit, d.window, d.told, d.reset
 		}
 		if a.rejected() && d.remaining <= 0 {
 			exhausted = true
