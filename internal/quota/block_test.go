@@ -272,15 +272,3 @@ func TestClosingSpread(t *testing.T) {
 		})
 	}
 }
-
-// TestRetryAfterOver: when a Retry-After is over and nothing else is known, calls
-// pass without a lock again.
-func TestRetryAfterOver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newQuotaScript(t, with(Config{}), faulttest.Sequence(exhausted(time.Second), faulttest.OK("")))
-		for range 3 {
-			_, _ = s.get(t, "/")
-		}
-		assert.False(t, s.bucket(t).armed.Load())
-	})
-}

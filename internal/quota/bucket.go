@@ -2,7 +2,6 @@ package quota
 
 import (
 	"fmt"
-	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,39 +12,20 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
-// credential is whose quota it is: servers count by credential, not by client.
-type credential struct {
-	scope string // its classes share a quota
-	hash  uint64
+// bucketKey names one of a server's quotas: servers count by credential, not by client.
+type bucketKey struct {
+	scope      string
+	credential uint64
+	name       string // the server's; "" and an id of 0: of all routes without a bucket of their own
+	id         uint64
 }
 
-func (c credential) clone() credential { return credential{strings.Clone(c.scope), c.hash} }
-
-// account is what a server has said to one credential.
-type quotaSet struct {
-	once    sync.Once
-	who     credential
-	naming  atomic.Bool  // some routes have a bucket of their own
-	limited atomic.Int64 // when the last 429 came, since the limiter's origin; 0: never
-	shared  bucket       // of all other routes
+func (k bucketKey) clone() bucketKey {
+	k.scope, k.name = strings.Clone(k.scope), strings.Clone(k.name)
+	return k
 }
 
-// account is whose quota the request uses.
-func (l *Limiter) account(r *Request) *quotaSet {
-	who := credential{r.Scope.Name, r.Credential}
-	a := l.accounts.Get(who)
-	a.once.Do(func() {
-		a.who = who.clone()
-		a.shared.init(l, a, "", 0)
-	})
-	return a
-}
-
-// busy keeps what matters from being evicted first.
-func (a *quotaSet) busy() bool { return a.shared.busy() }
-
-// bucket is one of a server's quotas, with the calls that wait for it. Until a response
-// says something, requests are only counted, without a lock. From then on a request may be
+// bucket is one of a server's quotas, with the calls that wait for it. A request may be
 // sent if in each dimension more remains than is in flight; else it queues, unless the
 // estimate says that its permit would come too late.
 //
@@ -53,25 +33,24 @@ func (a *quotaSet) busy() bool { return a.shared.busy() }
 // differ, and other clients use the quota too: so one request goes alone, and the others
 // follow evenly when its response is there.
 type bucket struct {
-	once     sync.Once
-	limiter  *Limiter
-	account  atomic.Pointer[quotaSet]
-	own      bool         // it is not the account's default
-	inflight atomic.Int64 // changed under the lock while armed
-	armed    atomic.Bool  // something is known, or a call waits
-	blocks   blocks
-	shared   *sharedquota.Quota // of many processes; nil: none
+	once    sync.Once
+	limiter *Limiter
+	general atomic.Pointer[bucket] // of the credential's routes without a bucket; maybe itself
+	known   atomic.Bool            // a response has shown a quota or was a rejection
+	blocks  blocks
+	shared  *sharedquota.Quota // of many processes; nil: none
 
-	mu      sync.Mutex // guards what follows
-	queues  [numClasses]*classQueue
-	alone   alone
-	pacer   pacer
-	probe   probe
-	version uint64 // grows with each response, to tell old observations from new
-	dims    []dimension
-	clock   serverClock
-	latest  time.Time     // now
-	trip    time.Duration // the shortest time from sending a request to its response
+	mu       sync.Mutex // guards what follows
+	inflight int64
+	queues   [numClasses]*classQueue
+	alone    alone
+	pacer    pacer
+	probe    probe
+	version  uint64 // grows with each response, to tell old observations from new
+	dims     []dimension
+	clock    serverClock
+	latest   time.Time     // now
+	trip     time.Duration // the shortest time from sending a request to its response
 }
 
 // alone is the request that is sent first after a reset.
@@ -91,26 +70,31 @@ const (
 	probeSent
 )
 
-func (b *bucket) init(l *Limiter, who *quotaSet, name string, id uint64) {
+// bucket is the bucket with the key. general is the credential's other bucket; nil: the key
+// is that of it.
+func (l *Limiter) bucket(k bucketKey, general *bucket) *bucket {
+	b := l.buckets.Get(k)
 	b.once.Do(func() {
-		b.limiter, b.own = l, name != "" || id != 0
+		b.limiter = l
 		if l.Shared != nil && l.Limit == 0 {
 			b.shared = new(sharedquota.Quota)
-			b.shared.Init(l.Shared, l.origin, fmt.Sprintf("quota|%s|%x|%s|%x", who.who.scope, who.who.hash, name, id))
+			b.shared.Init(l.Shared, l.origin, fmt.Sprintf("quota|%s|%x|%s|%x", k.scope, k.credential, k.name, k.id))
 		}
 	})
-	if b.account.Load() != who {
-		b.account.Store(who)
+	if general == nil {
+		general = b
 	}
+	if b.general.Load() != general {
+		b.general.Store(general)
+	}
+	return b
 }
 
-// busy keeps what matters from being evicted first.
-func (b *bucket) busy() bool { return b.armed.Load() || b.blocks.busy() }
+// own reports whether the bucket is of some of the credential's routes only.
+func (b *bucket) own() bool { return b.general.Load() != b }
 
-// free reports whether nothing is known that could hold a request up.
-func (b *bucket) free() bool {
-	return !b.armed.Load() && !b.blocks.busy() && !b.account.Load().shared.blocks.busy()
-}
+// keep evicts the buckets first of which nothing is known.
+func (b *bucket) keep() bool { return b.known.Load() }
 
 // tick is now, and never earlier than before: the goroutine that read the clock first may
 // get the lock last.
@@ -119,99 +103,74 @@ func (b *bucket) tick(now time.Time) time.Time {
 	return b.latest
 }
 
-// blockedUntil is until when rejections have blocked the bucket, or its account, for a
+// blockedUntil is until when rejections have blocked the bucket, or the general one, for a
 // class, and whether for that class alone; the zero time if they have not.
 func (b *bucket) blockedUntil(class int8, now time.Time) (until time.Time, alone bool) {
 	until, alone = b.blocks.blockedUntil(class, now)
-	if b.own {
-		if all, just := b.account.Load().shared.blocks.blockedUntil(class, now); all.After(until) {
+	if b.own() {
+		if all, just := b.general.Load().blocks.blockedUntil(class, now); all.After(until) {
 			return all, just
 		}
 	}
 	return until, alone
 }
 
-// enter takes a permit, and waits for it if the request may wait that long.
-func (b *bucket) enter(now time.Time, r *Request, limits waitqueue.Limits) (Permit, *Rejection) {
-	class := r.Scope.Class
-	if r.NoWait && b.limitedLately(now) {
-		return Permit{}, &Rejection{Reason: MaxWaitExceeded, NotBefore: now}
-	}
-	free := b.free()
-	if free {
-		b.inflight.Add(1)
-		if !b.armed.Load() {
-			return Permit{bucket: b, class: class, method: r.Method, path: r.Path, after: now.Sub(b.limiter.origin)}, nil
-		}
-		b.inflight.Add(-1) // in this very moment something was learned
-	}
+// enter takes the permit, and waits for it if the request may wait that long.
+func (b *bucket) enter(p *Permit, noWait bool, now time.Time, limits waitqueue.Limits) *Rejection {
 	b.mu.Lock()
 	now = b.tick(now)
-	b.armed.Store(true)
-	if free {
-		b.dispatch(now) // a call may wait for what seemed to be in flight
-	}
-	q := b.queue(class)
-	if o := b.opening(now, class); b.ahead(q) == 0 && o.free(now) {
+	q := b.queue(p.class)
+	if o := b.opening(now, p.class); b.ahead(q) == 0 && o.free(now) {
 		defer b.mu.Unlock()
-		if r.NoWait && b.short() {
-			return Permit{}, &Rejection{Reason: MaxWaitExceeded, NotBefore: now}
+		if noWait && b.short() {
+			return &Rejection{Reason: MaxWaitExceeded, NotBefore: now}
 		}
-		return b.take(now, r), nil
+		b.use(p, now)
+		return nil
 	}
 	limits.RTT = b.trip
-	e, refused := q.Join(now, limits)
-	if refused != nil {
-		t, sent := b.trySending(now, r)
-		b.mu.Unlock()
-		if sent {
-			return t, nil
+	e, rejected := q.Join(now, limits)
+	if rejected != nil {
+		defer b.mu.Unlock()
+		if p.probe = !noWait && b.mayProbe(p, now) && b.sendProbe(); p.probe {
+			b.use(p, now)
+			return nil
 		}
-		return Permit{}, refused
+		return rejected
 	}
 	b.mu.Unlock()
-	t, refused := q.Wait(e)
-	t.Waited, t.method, t.path = true, r.Method, r.Path
-	return t, refused
-}
-
-// limitedLately reports whether there was a 429 within the last minute.
-func (b *bucket) limitedLately(now time.Time) bool {
-	last := b.account.Load().limited.Load()
-	return last != 0 && b.limiter.steady(now).Sub(b.limiter.origin)-time.Duration(last) < time.Minute
+	granted, rejected := q.Wait(e)
+	p.Waited, p.version, p.sent = true, granted.version, granted.sent
+	return rejected
 }
 
 // short reports whether less than half of a quota is left.
 func (b *bucket) short() bool {
-	inflight := b.inflight.Load()
 	for i := range b.dims {
-		if b.dims[i].short(inflight) {
+		if b.dims[i].short(b.inflight) {
 			return true
 		}
 	}
 	return false
 }
 
-// trySending makes a probe of a request that would be rejected, where the exhaustion may be
-// untrue, or that of other routes: one for each window, after a first call was rejected.
-func (b *bucket) trySending(now time.Time, r *Request) (Permit, bool) {
-	if r.NoWait || !b.mayProbe(now, r) {
-		return Permit{}, false
+// sendProbe reports whether a request that would be rejected is sent as a probe: one for
+// each window, after a first call was rejected.
+func (b *bucket) sendProbe() bool {
+	switch b.probe {
+	case probeNone:
+		b.probe = probeDue
+	case probeDue:
+		b.probe = probeSent
+		return true
+	case probeSent:
 	}
-	if b.probe != probeDue {
-		if b.probe == probeNone {
-			b.probe = probeDue
-		}
-		return Permit{}, false
-	}
-	b.probe = probeSent
-	t := b.take(now, r)
-	t.probe = true
-	return t, true
+	return false
 }
 
-func (b *bucket) mayProbe(now time.Time, r *Request) bool {
-	if until, _ := b.blockedUntil(r.Scope.Class, now); !until.IsZero() {
+// mayProbe reports whether the exhaustion may be untrue, or that of other routes.
+func (b *bucket) mayProbe(p *Permit, now time.Time) bool {
+	if until, _ := b.blockedUntil(p.class, now); !until.IsZero() {
 		return false
 	}
 	may := false
@@ -220,7 +179,7 @@ func (b *bucket) mayProbe(now time.Time, r *Request) bool {
 		if !d.exhausted(now) {
 			continue
 		}
-		if d.confirmed && (!d.rejected || b.limiter.wasRejected(b, r.Method, r.Path)) {
+		if d.confirmed && (!d.rejected || p.set.wasRejected(p.method, p.path)) {
 			return false
 		}
 		may = true
@@ -228,20 +187,14 @@ func (b *bucket) mayProbe(now time.Time, r *Request) bool {
 	return may
 }
 
-// take counts one request as in flight.
-func (b *bucket) take(now time.Time, r *Request) Permit {
-	t := b.permit(now, r.Scope.Class)
-	t.method, t.path = r.Method, r.Path
-	return t
-}
-
-func (b *bucket) permit(now time.Time, class int8) Permit {
-	b.inflight.Add(1)
+// use counts one request as in flight, with the permit.
+func (b *bucket) use(p *Permit, now time.Time) {
+	b.inflight++
 	for i := range b.dims {
 		b.dims[i].sent(now)
 	}
 	b.alone.sent = b.alone.sent || now.Before(b.alone.until)
-	return Permit{bucket: b, class: class, version: b.version, after: now.Sub(b.limiter.origin)}
+	p.version, p.sent = b.version, now
 }
 
 // opening is when the next request may be sent.
@@ -270,15 +223,14 @@ func (b *bucket) opening(now time.Time, class int8) opening {
 	if until, alone := b.blockedUntil(class, now); !until.IsZero() {
 		o.at, o.blocked, o.class = until, true, alone
 	}
-	inflight := b.inflight.Load()
 	for i := range b.dims {
 		d := &b.dims[i]
-		if d.roll(now, inflight, b.trip) {
+		if d.roll(now, b.inflight, b.trip) {
 			b.probe = probeNone
 			b.begin(now)
 		}
 		switch {
-		case d.mute(), d.left(inflight) > 0:
+		case d.mute(), d.left(b.inflight) > 0:
 		case d.remaining <= 0 || d.costed:
 			o.wait(d.reset)
 		default:
@@ -312,149 +264,161 @@ func (b *bucket) goAlone(now time.Time) {
 	b.alone = alone{until: now.Add(longest), since: now}
 }
 
-// land takes one request from those in flight.
-func (b *bucket) land(t Permit) {
-	b.inflight.Add(-1)
+// land takes one request from those in flight. A probe that was not rejected leaves it to
+// the next one.
+func (b *bucket) land(p *Permit, probeAgain bool) {
+	b.inflight--
 	for i := range b.dims {
-		if d := &b.dims[i]; d.old > 0 && t.sent().Before(d.since) {
+		if d := &b.dims[i]; d.old > 0 && p.sent.Before(d.since) {
 			d.old--
 		}
 	}
-	if b.alone.sent && !t.sent().Before(b.alone.since) {
+	if b.alone.sent && !p.sent.Before(b.alone.since) {
 		b.alone = alone{}
 	}
-	if t.probe && !t.rejected && b.probe == probeSent {
+	if probeAgain && b.probe == probeSent {
 		b.probe = probeDue
 	}
 }
 
-// landUnarmed is land without the lock. It returns false if that is not possible.
-func (b *bucket) landUnarmed(now time.Time) bool {
-	if b.armed.Load() {
-		return false
+// undo returns a permit that was not used: the next request goes alone instead.
+func (b *bucket) undo(p *Permit) {
+	until, since := b.alone.until, b.alone.since
+	b.land(p, p.probe)
+	if b.alone.until.IsZero() {
+		b.alone.until, b.alone.since = until, since
 	}
-	b.inflight.Add(-1)
-	if b.armed.Load() { // in this very moment: a call may wait for it
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.dispatch(now)
-	}
-	return true
 }
 
-// settle releases calls by what has been learned.
-func (b *bucket) settle(now time.Time) {
-	b.dispatch(now)
-	if len(b.dims) > 0 {
-		return
-	}
-	for class := int8(-1); class <= 1; class++ {
-		until, _ := b.blockedUntil(class, b.latest)
-		if q := b.queues[class+1]; !until.IsZero() || q != nil && q.Len() > 0 {
-			return
-		}
-	}
-	b.armed.Store(false) // a block is over, and nothing else is known
-}
-
-// judge counts a success, or a rejection, for the blocks: those of the account, if it is
-// unknown which bucket the rejection means.
-func (b *bucket) judge(t *Permit, now time.Time, a *Response) {
-	who, sent := b.account.Load(), t.sent()
+// judge counts a success, or a rejection, for the blocks: those of the general bucket, if
+// it is unknown which bucket the rejection means.
+func (b *bucket) judge(p *Permit, a *Response, now time.Time) {
+	sent, general := p.sent, b.general.Load()
 	if a.served() {
-		b.blocks.succeed(t.class, sent)
-		who.shared.blocks.succeed(t.class, sent)
+		b.blocks.succeed(p.class, sent)
+		if general != b {
+			general.blocks.succeed(p.class, sent)
+		}
 		return
 	}
 	if !a.rejected() {
 		return
 	}
-	of := &who.shared
-	if b.own && !a.Quota.Global {
+	of := general
+	if !a.Quota.Global {
 		of = b
 	}
-	now = b.limiter.steady(now)
-	who.limited.Store(max(int64(now.Sub(b.limiter.origin)), 1))
-	known := b.blocksItself(now, a)
+	of.known.Store(true)
+	known := b.blocksItself(a, now)
 	if known && b.shared != nil {
 		return // the processes that share the quota need no doubling to leave each other some
 	}
 	shown := a.Quota.Exhausted && a.AsksToWait && (known || len(a.Quota.Dimensions) == 0)
-	if of.blocks.toReject(t.class, shown).reject(sent, now, a.RetryAfter, b.limiter.MaxBlock, b.inflight.Load(), shown, known) {
-		of.armed.Store(true)
-	}
+	of.blocks.toReject(p.class, shown).reject(sent, now, a.RetryAfter, b.limiter.MaxBlock, b.inflight, shown, known)
 }
 
 // blocksItself reports whether a dimension that the response has is exhausted until a reset.
-func (b *bucket) blocksItself(now time.Time, a *Response) bool {
-	if len(a.Quota.Dimensions) == 0 {
-		return false
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (b *bucket) blocksItself(a *Response, now time.Time) bool {
 	for i := range b.dims {
-		if d := &b.dims[i]; d.exhausted(now) && a.on(d.name) >= 0 {
+		if d := &b.dims[i]; d.exhausted(now) && a.remaining(d.name) >= 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// learn joins what a response says of quotas to what is known.
-func (b *bucket) learn(t *Permit, now time.Time, a *Response) {
+// learn joins what a response says to what is known.
+func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
+	now = b.tick(now)
 	b.version++
-	o := observation{sent: t.sent(), now: b.tick(now), longest: b.limiter.MaxBlock, version: b.version, rejected: a.rejected()}
-	if took := o.now.Sub(o.sent); !o.rejected && (b.trip == 0 || took < b.trip) {
+	o := observation{sent: p.sent, now: now, longest: b.limiter.MaxBlock, version: b.version, rejected: a.rejected()}
+	if took := now.Sub(o.sent); !o.rejected && (b.trip == 0 || took < b.trip) {
 		b.trip = took
 	} else if !o.rejected {
 		b.trip += (took - b.trip) / 64
 	}
 	var clock *serverClock
-	if !a.Quota.Date.IsZero() && b.clock.observe(a.Quota.Date, o.sent, o.now) {
+	if !a.Quota.Date.IsZero() && b.clock.observe(a.Quota.Date, o.sent, now) {
 		clock = &b.clock
 	}
-	own := t.bucket == b
+	own := p.bucket == b
 	if own && a.served() {
-		for i := range b.dims {
-			d := &b.dims[i]
-			if !o.sent.Before(d.from) {
-				d.served++
-			}
-			if !d.denied && (d.contradicted(o.now) || t.probe && d.exhausted(o.now) && a.on(d.name) <= 0) {
-				d.denied = true
-				b.pacer = pacer{} // what it followed was no quota
-			}
-		}
+		b.count(p, a, now)
 	}
 	for _, field := range a.Quota.Dimensions {
-		b.armed.Store(true)
+		b.known.Store(true)
 		d := b.dimension(field)
-		o.newer = own && t.version >= d.version
+		o.newer = own && p.version >= d.version
 		o.read(field, clock)
 		current := d.learn(o)
 		if o.rejected && a.exhausts(&field) {
-			d.reject(o.now, current)
-			b.limiter.markRejected(b, t)
+			d.reject(now, current)
+			p.set.markRejected(p.method, p.path)
 		}
 	}
-	if !own || a.Status >= http.StatusInternalServerError || o.rejected {
-		return
+	if own && a.served() {
+		for i := range b.dims {
+			if d := &b.dims[i]; d.mentioned != b.version {
+				d.missing(o.sent)
+			}
+		}
 	}
+	b.judge(p, a, now)
+}
+
+// count counts a served request, which may contradict a dimension.
+func (b *bucket) count(p *Permit, a *Response, now time.Time) {
 	for i := range b.dims {
-		if d := &b.dims[i]; d.mentioned != b.version {
-			d.missing(o.sent)
+		d := &b.dims[i]
+		if !p.sent.Before(d.from) {
+			d.served++
+		}
+		if !d.denied && (d.contradicted(now) || p.probe && d.exhausted(now) && a.remaining(d.name) <= 0) {
+			d.denied = true
+			b.pacer = pacer{} // what it followed was no quota
 		}
 	}
 }
 
-// on is what remains of the dimension by the response; negative: it does not say.
-func (a *Response) on(name string) int64 {
-	for i := range a.Quota.Dimensions {
-		if a.Quota.Dimensions[i].Name == name {
-			return a.Quota.Dimensions[i].Remaining
+// provenForOthers reports whether rejections have shown that the bucket is exhausted: a
+// route that is served nevertheless has a quota of its own.
+func (b *bucket) provenForOthers(now time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now = b.tick(now)
+	for i := range b.dims {
+		if d := &b.dims[i]; d.rejected && d.exhausted(now) {
+			return true
 		}
 	}
-	return -1
+	return false
+}
+
+// observed is what a response means for a shared quota: that of the shortest window whose
+// requests can be counted. It is called after the bucket has learned from the response.
+func (b *bucket) observed(a *Response, now time.Time) sharedquota.Observation {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now = b.tick(now)
+	s := sharedquota.Observation{Responded: true, InFlight: b.inflight + 1}
+	exhausted := a.Quota.Exhausted
+	for i := range b.dims {
+		d := &b.dims[i]
+		if d.mentioned != b.version || d.mute() || d.costed || d.limit <= 0 || d.window <= 0 {
+			continue
+		}
+		if s.Limit == 0 || d.window < s.Window {
+			s.Limit, s.Window, s.Told, s.Reset = d.limit, d.window, d.told, d.reset
+		}
+		if a.rejected() && d.remaining <= 0 {
+			exhausted = true
+			s.BlockedUntil = later(s.BlockedUntil, d.reset)
+		}
+	}
+	if a.rejected() && exhausted && a.AsksToWait {
+		s.BlockedUntil = later(s.BlockedUntil, now.Add(min(a.RetryAfter, b.limiter.MaxBlock)))
+	}
+	return s
 }
 
 // maxDimensions bounds what a hostile server can make a bucket keep.

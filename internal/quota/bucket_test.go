@@ -224,11 +224,11 @@ func (s *quotaScript) get(t *testing.T, path string, header ...string) (took tim
 
 // bucket is what the limiter knows of the server's unnamed quota.
 func (s *quotaScript) bucket(t *testing.T) *bucket {
-	b := &s.limiter.accounts.Peek(credential{scope: "mem.test"}).shared
+	b := s.limiter.bucket(bucketKey{scope: "mem.test"}, nil)
 	t.Cleanup(func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		assert.Zero(t, b.inflight.Load(), "in flight")
+		assert.Zero(t, b.inflight, "in flight")
 		for _, q := range b.queues {
 			if q != nil {
 				assert.Zero(t, q.Len(), "queued")
@@ -427,24 +427,31 @@ func TestQuotaScout(t *testing.T) {
 	}
 }
 
-// TestQuotaScoutNotSent: who had the scout's turn and leaves, leaves it to the
-// next.
-func TestQuotaScoutNotSent(t *testing.T) {
+// permitOf takes a permit of the bucket.
+func permitOf(b *bucket) Permit {
+	p := Permit{bucket: b}
+	b.use(&p, time.Now())
+	return p
+}
+
+// newBucket returns a bucket without a key.
+func newBucket() *bucket { return with(Config{}).bucket(bucketKey{}, nil) }
+
+// TestAlone_notSent checks that if the request that goes alone after a reset is not sent, the
+// next one goes alone instead.
+func TestAlone_notSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := with(Config{})
-		b := &bucket{}
-		b.init(l, &quotaSet{}, "", 0)
+		b := newBucket()
 		b.alone = alone{until: time.Now().Add(time.Second), since: time.Now()}
-		b.armed.Store(true)
-		first := b.permit(time.Now(), 0)
+		first := permitOf(b)
 		o := b.opening(time.Now(), 0)
 		require.True(t, o.flight)
 		first.Cancel(time.Now())
 		o = b.opening(time.Now(), 0)
-		require.False(t, o.flight, "the next may go")
-		b.permit(time.Now(), 0)
+		require.False(t, o.flight, "the next one may be sent")
+		permitOf(b)
 		o = b.opening(time.Now(), 0)
-		require.True(t, o.flight, "as the scout")
+		require.True(t, o.flight, "it goes alone")
 	})
 }
 
@@ -614,9 +621,7 @@ func TestQuotaPatience(t *testing.T) {
 // has one or the other.
 func TestQuotaCancelAndTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := with(Config{})
-		b := &bucket{}
-		b.init(l, &quotaSet{}, "", 0)
+		b := newBucket()
 		b.blocks.all.reject(time.Now(), time.Now(), time.Second, time.Hour, 1, true, false)
 		seen := map[bool]bool{}
 		for range 64 {
@@ -625,16 +630,16 @@ func TestQuotaCancelAndTurn(t *testing.T) {
 			q := b.queue(0)
 			e, refused := q.Join(time.Now(), waitqueue.Limits{Ctx: ctx, MaxWait: time.Hour})
 			require.Nil(t, refused)
-			q.Grant(b.permit(time.Now(), 0))
+			q.Grant(permitOf(b))
 			b.mu.Unlock()
 			cancel()
 			turn, refused := q.Wait(e)
 			seen[refused == nil] = true
 			if refused == nil {
-				require.EqualValues(t, 1, b.inflight.Load())
+				require.EqualValues(t, 1, b.inflight)
 				turn.Cancel(time.Now())
 			}
-			require.Zero(t, b.inflight.Load())
+			require.Zero(t, b.inflight)
 		}
 		assert.Len(t, seen, 2)
 	})
@@ -713,8 +718,8 @@ func TestQuotaStress(t *testing.T) {
 			})
 		}
 		callers.Wait()
-		assert.Zero(t, b.inflight.Load())
-		static := s.limiter.statics.Peek("mem.test")
+		assert.Zero(t, b.inflight)
+		static := s.limiter.Set("mem.test").static
 		assert.Zero(t, static.Len())
 		assert.True(t, static.Alarm().IsZero())
 	})
@@ -751,8 +756,8 @@ func TestQuotaArming(t *testing.T) {
 		}
 		calls.Wait()
 		require.Less(t, time.Since(begun), 15*time.Second)
-		b := &l.accounts.Peek(credential{scope: "api.example.com"}).shared
-		require.Zero(t, b.inflight.Load())
+		b := l.buckets.Peek(bucketKey{scope: "api.example.com"})
+		require.Zero(t, b.inflight)
 		require.Zero(t, b.queue(0).Len())
 	}
 }
@@ -778,7 +783,12 @@ func BenchmarkLimiter(b *testing.B) {
 			now := time.Now()
 			said := answerOf(http.StatusOK, row.answer, now)
 			for next() {
-				t, refused := e.Admit(e.ctx, e.Request, now)
+				set := e.Set(e.scope)
+				if !set.Active() {
+					set.Observe(e.Request, said, now, now)
+					continue
+				}
+				t, refused := set.Admit(e.ctx, e.Request, now)
 				if refused != nil {
 					b.Error(refused)
 				}

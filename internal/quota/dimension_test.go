@@ -70,7 +70,7 @@ func TestQuotaLimitChanges(t *testing.T) {
 			time.Sleep(30 * time.Second)
 			used, _ := server.share()
 			assert.GreaterOrEqual(t, used, 0.98, "of %d", limit)
-			b := &l.accounts.Peek(credential{scope: "mem.test"}).shared
+			b := l.buckets.Peek(bucketKey{scope: "mem.test"})
 			server.mu.Lock()
 			assert.Zero(t, server.refused, "of %d", limit)
 			server.mu.Unlock()

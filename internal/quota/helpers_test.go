@@ -7,13 +7,11 @@ import (
 	"io"
 	"math"
 	"net/http"
-	"syscall"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/priority"
 	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 	"github.com/resilienthttp/resilienthttp/internal/retryafter"
-	"github.com/resilienthttp/resilienthttp/internal/scope"
 )
 
 // with is a Limiter with what is not set as RateLimit has it by default.
@@ -42,23 +40,31 @@ type paced struct {
 func (p *paced) RoundTrip(req *http.Request) (*http.Response, error) {
 	r := requestOf(p.Limiter, req)
 	r.MaxBlock = p.maxClosed
-	t, refusal := p.Admit(req.Context(), r, time.Now())
-	if refusal != nil {
-		return nil, &refusedError{*refusal, context.Cause(req.Context())}
+	set, permit := p.Set(req.URL.Host), Permit{}
+	active := set.Active()
+	if active {
+		var refusal *Rejection
+		if permit, refusal = set.Admit(req.Context(), r, time.Now()); refusal != nil {
+			return nil, &refusedError{*refusal, context.Cause(req.Context())}
+		}
 	}
+	sent := time.Now()
 	resp, err := p.base.RoundTrip(req)
-	now := time.Now()
-	if err != nil {
-		t.Done(&Response{Unsent: errors.Is(err, syscall.ECONNREFUSED)}, now)
-		return nil, err
+	now, answer := time.Now(), new(Response)
+	if err == nil {
+		answer = answerOf(resp.StatusCode, resp.Header, now)
 	}
-	t.Done(answerOf(resp.StatusCode, resp.Header, now), now)
-	return resp, nil
+	if active {
+		permit.Done(answer, now)
+	} else {
+		set.Observe(r, answer, sent, now)
+	}
+	return resp, err
 }
 
 // requestOf is the request as the Limiter sees it.
 func requestOf(l *Limiter, req *http.Request) Request {
-	r := Request{Scope: scope.Key{Name: req.URL.Host, Class: priority.Parse(req.Header.Get(priority.Header))}, Method: req.Method, Path: req.URL.Path}
+	r := Request{Class: priority.Parse(req.Header.Get(priority.Header)), Method: req.Method, Path: req.URL.Path}
 	r.Deadline, _ = req.Context().Deadline()
 	if secret := req.Header.Get("Authorization"); secret != "" {
 		r.Credential = l.Hash(secret)
@@ -121,6 +127,7 @@ type exchange struct {
 	Request
 	Permit
 
+	scope  string
 	ctx    context.Context
 	status int
 	header http.Header
@@ -129,12 +136,13 @@ type exchange struct {
 func newExchange(ctx context.Context, l *Limiter) *exchange {
 	return &exchange{
 		Limiter: l, ctx: ctx, status: http.StatusOK, header: http.Header{},
-		Request: Request{Scope: scope.Key{Name: "api.example.com"}, Method: http.MethodGet, Path: "/v1/things/42", MaxBlock: time.Minute},
+		scope:   "api.example.com",
+		Request: Request{Method: http.MethodGet, Path: "/v1/things/42", MaxBlock: time.Minute},
 	}
 }
 
 func (e *exchange) enter() (refused *Rejection) {
-	e.Permit, refused = e.Admit(e.ctx, e.Request, time.Now())
+	e.Permit, refused = e.Set(e.scope).Admit(e.ctx, e.Request, time.Now())
 	return refused
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"net/http"
 	"strconv"
 	"sync"
 	"testing"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/quotastore"
 )
 
 // TestHostileHeaders: whatever a server says, nothing panics, hangs or leaks, and
@@ -26,7 +29,7 @@ func TestHostileHeaders(t *testing.T) {
 		for i := range 7000 {
 			e := newExchange(t.Context(), l)
 			e.MaxBlock = -1 // a closing as long as may be, and the spread after it, would be beyond
-			e.Scope.Name = strconv.Itoa(i % 7)
+			e.scope = strconv.Itoa(i % 7)
 			for range rand.N(8) {
 				e.header.Set(fields[rand.N(len(fields))], numbers[rand.N(len(numbers))])
 			}
@@ -52,7 +55,7 @@ func TestHostileHeaders(t *testing.T) {
 				e.done()
 			}
 			b := e.Permit.bucket
-			require.Zero(t, b.inflight.Load())
+			require.Zero(t, b.inflight)
 			require.LessOrEqual(t, len(b.dims), maxDimensions)
 		}
 	})
@@ -63,7 +66,7 @@ func TestHostileHeaders(t *testing.T) {
 func TestEvictedInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := with(Config{})
-		l.accounts.Max = 2
+		l.buckets.Max = 2
 		s := newQuotaScript(t, l, says(10, 0, 10*time.Second))
 		_, _ = s.get(t, "/")
 		var calls sync.WaitGroup
@@ -71,7 +74,7 @@ func TestEvictedInLine(t *testing.T) {
 			calls.Go(func() { _, _ = s.get(t, "/") })
 		}
 		synctest.Wait()
-		old := l.accounts.Peek(credential{scope: "mem.test"})
+		old := l.buckets.Peek(bucketKey{scope: "mem.test"})
 		for i := range 10 {
 			e := newExchange(t.Context(), l)
 			e.Credential = uint64(i)
@@ -79,7 +82,75 @@ func TestEvictedInLine(t *testing.T) {
 			e.Cancel(time.Now())
 		}
 		calls.Wait()
-		assert.Zero(t, old.shared.inflight.Load())
-		assert.Zero(t, old.shared.queue(0).Len())
+		assert.Zero(t, old.inflight)
+		assert.Zero(t, old.queue(0).Len())
+	})
+}
+
+// TestSet_active checks when a Set becomes active: only a response that shows a quota, or is
+// a rejection, makes it so.
+func TestSet_active(t *testing.T) {
+	const ok, limited = http.StatusOK, http.StatusTooManyRequests
+	for _, row := range []struct {
+		name   string
+		config Config
+		ignore bool
+		status int
+		header http.Header
+		before bool
+		after  bool
+	}{
+		{name: "a response without fields: no", status: ok},
+		{name: "an error: no", status: http.StatusServiceUnavailable, header: http.Header{"Retry-After": {"20"}}},
+		{name: "no response: no"},
+		{name: "a quota: yes", status: ok, header: http.Header{"Ratelimit-Remaining": {"9"}, "Ratelimit-Reset": {"9"}}, after: true},
+		{name: "a bucket's name: yes", status: ok, header: http.Header{"X-Ratelimit-Bucket": {"b"}}, after: true},
+		{name: "a rejection: yes", status: limited, after: true},
+		{name: "a fixed limit: from the start", config: Config{Limit: 1}, status: ok, before: true, after: true},
+		{name: "a store: from the start", config: Config{Shared: new(quotastore.Memory)}, status: ok, before: true, after: true},
+		{name: "headers are ignored: never", ignore: true, status: limited, header: http.Header{"Retry-After": {"20"}}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			l := with(row.config)
+			l.Follow = !row.ignore
+			s, now := l.Set("a"), time.Now()
+			require.Equal(t, row.before, s.Active())
+			s.Observe(Request{}, answerOf(row.status, row.header, now), now, now)
+			require.Equal(t, row.after, s.Active())
+			s.Observe(Request{}, answerOf(ok, nil, now), now, now)
+			require.Equal(t, row.after, s.Active(), "it stays so")
+			require.Same(t, s, l.Set("a"))
+			require.NotSame(t, s, l.Set("b"))
+		})
+	}
+}
+
+// TestSet_observe checks that a response to a request without a permit counts: the quota
+// that it shows holds up those that follow, and a success ends a streak of rejections.
+func TestSet_observe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := with(Config{MaxWait: -1})
+		s, now := l.Set("a"), time.Now()
+		s.Observe(Request{}, answerOf(http.StatusOK, http.Header{
+			"Ratelimit-Limit": {"10"}, "Ratelimit-Remaining": {"0"}, "Ratelimit-Reset": {"30"},
+		}, now), now, now)
+		_, rejected := s.Admit(t.Context(), Request{}, now)
+		require.NotNil(t, rejected)
+		require.InDelta(t, 30, rejected.NotBefore.Sub(now).Seconds(), 1.5)
+		require.Zero(t, l.bucket(bucketKey{scope: "a"}, nil).inflight)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		s := with(Config{}).Set("a")
+		wait := http.Header{"Retry-After": {"20"}}
+		for i := range 16 {
+			now := time.Now()
+			s.Observe(Request{}, answerOf(http.StatusTooManyRequests, wait, now), now, now)
+			if i == 7 {
+				require.False(t, s.BlockedUntil(Request{}, now).IsZero(), "rejections are all that comes back")
+				s.Observe(Request{}, answerOf(http.StatusOK, nil, now), now.Add(1), now)
+				require.True(t, s.BlockedUntil(Request{}, now).IsZero())
+			}
+			time.Sleep(150 * time.Millisecond)
+		}
 	})
 }

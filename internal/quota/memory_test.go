@@ -21,7 +21,7 @@ func TestMemory(t *testing.T) {
 		name string
 		vary func(e *exchange, i int)
 	}{
-		{"hosts", func(e *exchange, i int) { e.Scope.Name = "host-" + strconv.Itoa(i) }},
+		{"hosts", func(e *exchange, i int) { e.scope = "host-" + strconv.Itoa(i) }},
 		{"credentials", func(e *exchange, i int) { e.Credential = uint64(i) }},
 		{"routes", func(e *exchange, i int) { e.Path = fmt.Sprintf("/path-%d/x-%d/y", i%1000, i) }},
 		{"buckets", func(e *exchange, i int) {
@@ -35,7 +35,7 @@ func TestMemory(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			l := with(Config{Limit: 1e9})
-			l.statics.Max, l.accounts.Max, l.buckets.Max, l.routes.Max = places, places, places, places
+			l.sets.Max, l.buckets.Max, l.routes.Max = places, places, places
 			e := newExchange(t.Context(), l)
 			e.header = http.Header{
 				"X-Ratelimit-Limit": {"1000000000"}, "X-Ratelimit-Remaining": {"999999999"}, "X-Ratelimit-Reset": {"50"},

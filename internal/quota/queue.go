@@ -121,7 +121,9 @@ func (q *classQueue) step(now time.Time) (waits bool) {
 		if gap > 0 { // an eighth more or less
 			b.pacer.next = later(b.pacer.next, now.Add(-maxCatchUp)).Add(gap - gap/8 + rand.N(gap/4+1))
 		}
-		q.Grant(b.permit(now, q.class))
+		var p Permit
+		b.use(&p, now)
+		q.Grant(p)
 		return false
 	}
 	q.WakeAt(wake, now)
@@ -134,7 +136,7 @@ func (q *classQueue) release(now time.Time) {
 	b := q.bucket
 	calls, length := b.ahead(q), time.Duration(0)
 	if q.blocked {
-		length = max(b.blocks.length(q.class, now), b.account.Load().shared.blocks.length(q.class, now))
+		length = max(b.blocks.length(q.class, now), b.general.Load().blocks.length(q.class, now))
 	}
 	b.goAlone(now)
 	b.pacer = pacer{next: now, end: now.Add(maxSpread)}
@@ -171,16 +173,7 @@ func (b *bucket) spacing(calls int64) (spacing time.Duration) {
 func (q *classQueue) Dispatch(now time.Time) { q.bucket.dispatch(now) }
 
 // Return implements waitqueue.Gate.
-func (q *classQueue) Return(t Permit, _ time.Time) { q.bucket.undo(t) }
-
-// undo returns a permit that was not used: the next request goes alone instead.
-func (b *bucket) undo(t Permit) {
-	until, since := b.alone.until, b.alone.since
-	b.land(t)
-	if b.alone.until.IsZero() {
-		b.alone.until, b.alone.since = until, since
-	}
-}
+func (q *classQueue) Return(p Permit, _ time.Time) { q.bucket.undo(&p) }
 
 // Estimate implements waitqueue.Gate. Calls use the quota of one window after the other.
 func (q *classQueue) Estimate(now time.Time, ahead int64) (at time.Time, blocked bool) {
@@ -193,9 +186,8 @@ func (q *classQueue) Estimate(now time.Time, ahead int64) (at time.Time, blocked
 	} else if !q.apart {
 		ahead += b.ahead(q)
 	}
-	inflight := b.inflight.Load()
 	for i := range b.dims {
-		at = later(at, b.dims[i].estimate(now, ahead, inflight, b.trip))
+		at = later(at, b.dims[i].estimate(now, ahead, b.inflight, b.trip))
 	}
 	return at, o.blocked
 }

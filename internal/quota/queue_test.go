@@ -69,7 +69,6 @@ func TestClosingOfOnePriority(t *testing.T) {
 				require.EqualValues(t, 3, lanesOf(b), "those of the closed priority")
 				calls.Wait()
 				require.Zero(t, lanesOf(b))
-				require.False(t, b.armed.Load(), "it is over, and nobody takes a lock any more")
 			})
 		})
 	}
@@ -115,7 +114,7 @@ func TestClosingIsOpenedByItsOwn(t *testing.T) {
 		refuse := func(class int8, n int) {
 			for range n {
 				e := newExchange(t.Context(), l)
-				e.Scope.Class, e.MaxBlock = class, time.Hour
+				e.Class, e.MaxBlock = class, time.Hour
 				e.status, e.header = http.StatusTooManyRequests, http.Header{"Retry-After": {"60"}}
 				require.Nil(t, e.enter())
 				e.done()
@@ -124,7 +123,7 @@ func TestClosingIsOpenedByItsOwn(t *testing.T) {
 		}
 		served := func(class int8) *exchange {
 			e := newExchange(t.Context(), l)
-			e.Scope.Class = class
+			e.Class = class
 			require.Nil(t, e.enter())
 			return e
 		}
@@ -135,8 +134,8 @@ func TestClosingIsOpenedByItsOwn(t *testing.T) {
 		refuse(priority.Batch, 1)
 		closed := func(class int8) bool {
 			r := newExchange(t.Context(), l).Request
-			r.Scope.Class = class
-			return !l.BlockedUntil(r, time.Now()).IsZero()
+			r.Class = class
+			return !l.Set("api.example.com").BlockedUntil(r, time.Now()).IsZero()
 		}
 		require.True(t, closed(priority.Batch))
 		require.False(t, closed(priority.Default))

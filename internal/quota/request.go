@@ -1,35 +1,34 @@
 package quota
 
 import (
+	"net/http"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/scope"
+	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
-// Request is what a Limiter has to know of a request that is to be sent.
+// Request is what a Set has to know of a request.
 type Request struct {
-	Scope      scope.Key
-	Credential uint64 // Limiter.Hash of what tells whose quota it is; 0: nothing does
-	Method     string // with the path, it tells in which of a server's buckets it is
-	Path       string
+	Class        int8   // the priority: -1, 0 or 1
+	Credential   uint64 // Limiter.Hash of the credential; 0: none
+	Method, Path string // which of the server's buckets the request is in depends on them
 
-	// Deadline is by when it must have been answered; zero: there is none.
+	// Deadline is the time by which the response must be there; zero: none.
 	Deadline time.Time
-	// MaxBlock is the longest that it waits where refusals have closed the scope;
-	// not positive: no matter how long.
+	// MaxBlock is the longest wait while rejections block the scope; 0 or less: MaxWait.
 	MaxBlock time.Duration
-	// NoWait is true for one that goes at once or not at all: a hedge. It is rejected while
-	// a quota is short.
+	// NoWait is true for a hedge: it is sent at once or not at all, and not while less than
+	// half of a quota is left.
 	NoWait bool
-	// Waiter, if not nil, is told of each wait for a turn.
+	// Waiter, if not nil, is called for each wait.
 	Waiter Waiter
 }
 
 // Waiter is called when a request begins to wait, and when the wait ends.
 type Waiter = waitqueue.Waiter
 
-// Refusal is why a request gets no permit.
+// Rejection is why a request gets no permit.
 type Rejection = waitqueue.Rejection
 
 // Reason is why a request is rejected.
@@ -41,3 +40,49 @@ const (
 	DeadlineExceeded = waitqueue.DeadlineExceeded
 	Canceled         = waitqueue.Canceled
 )
+
+// Response is the result of a request.
+type Response struct {
+	Status int // 0: there was no response
+
+	Quota      ratelimitheader.State
+	AsksToWait bool // by a Retry-After
+	RetryAfter time.Duration
+}
+
+// rejected reports whether the request was rejected because of a limit, so that the server
+// has done no work.
+func (a *Response) rejected() bool {
+	return a.Status == http.StatusTooManyRequests ||
+		a.Status == http.StatusForbidden && (a.AsksToWait || a.Quota.Exhausted)
+}
+
+// served reports whether the limits let the request through.
+func (a *Response) served() bool {
+	return a.Status != 0 && a.Status < http.StatusInternalServerError && !a.rejected()
+}
+
+// speaks reports whether the response shows a quota or is a rejection.
+func (a *Response) speaks() bool {
+	return a.rejected() || len(a.Quota.Dimensions) > 0 || a.Quota.Bucket != ""
+}
+
+// exhausts reports whether a rejection shows that the dimension is exhausted. A request
+// takes more than one of a costed dimension: it may be rejected with something left.
+func (a *Response) exhausts(d *ratelimitheader.Dimension) bool {
+	return d.Remaining == 0 || d.Costed && d.Limit > 0 && d.Remaining < d.Limit/costedEmpty && !a.Quota.Exhausted
+}
+
+// costedEmpty is the part of a costed dimension below which a rejection means that it is
+// exhausted.
+const costedEmpty = 10
+
+// remaining is what remains of the dimension by the response; negative: it does not say.
+func (a *Response) remaining(name string) int64 {
+	for i := range a.Quota.Dimensions {
+		if a.Quota.Dimensions[i].Name == name {
+			return a.Quota.Dimensions[i].Remaining
+		}
+	}
+	return -1
+}

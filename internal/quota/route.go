@@ -19,13 +19,6 @@ type namedBucket struct {
 	id   uint64 // of one without a name: the route
 }
 
-// bucketKey is one account's bucket.
-type bucketKey struct {
-	credential
-	name string
-	id   uint64
-}
-
 // route is a set of requests, and the bucket in which the last of them was. Which bucket a
 // request is in is known only from its response. So the next one to the same path uses
 // that, and one to an unknown path what is known of the paths beside it.
@@ -105,27 +98,38 @@ func (l *Limiter) routeID(method, path string) uint64 {
 }
 
 // bucketOf is the bucket that the request is in, as far as is known.
-func (l *Limiter) bucketOf(r *Request) *bucket {
-	who := l.account(r)
-	if !who.naming.Load() {
-		return &who.shared
+func (s *Set) bucketOf(credential uint64, method, path string) *bucket {
+	l := s.limiter
+	key := bucketKey{scope: s.scope, credential: credential}
+	general := l.bucket(key, nil)
+	if !s.named.Load() {
+		return general
 	}
-	k := l.routeKeys(who.who.scope, r.Method, r.Path)
-	for _, key := range k.keys[:k.n] {
-		if known := l.routes.Peek(key); known != nil {
+	k := l.routeKeys(s.scope, method, path)
+	for _, hash := range k.keys[:k.n] {
+		if known := l.routes.Peek(hash); known != nil {
 			if named := known.bucket.Load(); named != nil {
-				return l.bucket(who, *named, k.id)
+				return l.bucket(named.key(key, k.id), general)
 			}
 		}
 	}
-	return &who.shared
+	return general
+}
+
+// key is the bucket's, for a credential whose general bucket has the key.
+func (n *namedBucket) key(key bucketKey, id uint64) bucketKey {
+	if key.name, key.id = n.name, n.id; n.ofID {
+		key.id = id
+	}
+	return key
 }
 
 // learnRoute remembers that the request was in that bucket, and returns it. An unnamed
 // bucket is that of its route alone.
-func (l *Limiter) learnRoute(who *quotaSet, t *Permit, named namedBucket) *bucket {
-	who.naming.Store(true)
-	k := l.routeKeys(who.who.scope, t.method, t.path)
+func (s *Set) learnRoute(p *Permit, named namedBucket) *bucket {
+	s.named.Store(true)
+	l := s.limiter
+	k := l.routeKeys(s.scope, p.method, p.path)
 	keys := k.keys[:k.n]
 	if named.name == "" {
 		keys = keys[:1]
@@ -137,26 +141,17 @@ func (l *Limiter) learnRoute(who *quotaSet, t *Permit, named namedBucket) *bucke
 			r.bucket.Store(&learned)
 		}
 	}
-	return l.bucket(who, named, k.id)
+	key := bucketKey{scope: s.scope, credential: p.credential}
+	return l.bucket(named.key(key, k.id), l.bucket(key, nil))
 }
 
 // markRejected remembers that an exhausted quota has rejected the route.
-func (l *Limiter) markRejected(b *bucket, t *Permit) {
-	key := l.routeKeys(b.account.Load().who.scope, t.method, t.path).keys[0]
-	l.routes.Get(key).rejected.Store(true)
+func (s *Set) markRejected(method, path string) {
+	key := s.limiter.routeKeys(s.scope, method, path).keys[0]
+	s.limiter.routes.Get(key).rejected.Store(true)
 }
 
-func (l *Limiter) wasRejected(b *bucket, method, path string) bool {
-	r := l.routes.Peek(l.routeKeys(b.account.Load().who.scope, method, path).keys[0])
+func (s *Set) wasRejected(method, path string) bool {
+	r := s.limiter.routes.Peek(s.limiter.routeKeys(s.scope, method, path).keys[0])
 	return r != nil && r.rejected.Load()
-}
-
-// bucket is the named bucket of the account.
-func (l *Limiter) bucket(who *quotaSet, named namedBucket, id uint64) *bucket {
-	if !named.ofID {
-		id = named.id
-	}
-	b := l.buckets.Get(bucketKey{who.who, named.name, id})
-	b.init(l, who, named.name, id)
-	return b
 }

@@ -2,7 +2,6 @@ package quota
 
 import (
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
@@ -12,8 +11,6 @@ import (
 // for a token. A call takes its token when it leaves the queue: one that gives up, or is
 // rejected, takes nothing from those behind it.
 type static struct {
-	once    sync.Once
-	made    atomic.Bool // once is over
 	limiter *Limiter
 
 	mu sync.Mutex
@@ -27,13 +24,9 @@ type static struct {
 // Burst + Limit × T tokens come due, and none is taken earlier.
 const tardiness = 20 * time.Millisecond
 
-func (l *Limiter) static(scope string) *static {
-	s := l.statics.Get(scope)
-	s.once.Do(func() {
-		s.limiter, s.Gate, s.Mu, s.Local = l, s, &s.mu, true
-		s.tokens, s.last = float64(l.Burst), l.origin
-		s.made.Store(true)
-	})
+func newStatic(l *Limiter) *static {
+	s := &static{limiter: l, tokens: float64(l.Burst), last: l.origin}
+	s.Gate, s.Mu, s.Local = s, &s.mu, true
 	return s
 }
 

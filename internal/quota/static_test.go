@@ -123,7 +123,7 @@ func TestStaticLimitGivesBack(t *testing.T) {
 		// A turn that is not used after all, again and again.
 		time.Sleep(30 * time.Second)
 		e := newExchange(t.Context(), s.limiter)
-		e.Scope.Name = "mem.test"
+		e.scope = "mem.test"
 		for range 3 {
 			begun = time.Now()
 			require.Nil(t, e.enter())
@@ -132,7 +132,7 @@ func TestStaticLimitGivesBack(t *testing.T) {
 		}
 
 		// One that is given back to a full bucket is no more than the burst.
-		static := s.limiter.statics.Peek("mem.test")
+		static := s.limiter.Set("mem.test").static
 		static.cancel(time.Now())
 		assert.InDelta(t, 1, static.tokens, 0)
 		s.bucket(t)
@@ -185,7 +185,7 @@ func TestStaticClosedMeanwhile(t *testing.T) {
 		require.Len(t, requests, 3)
 		assert.GreaterOrEqual(t, requests[1].ReceivedAt.Sub(requests[0].ReceivedAt), 5500*time.Millisecond)
 		requireCeiling(t, 1, 1, 0, 3, func(i int) time.Time { return requests[i].ReceivedAt })
-		assert.Zero(t, b.inflight.Load())
+		assert.Zero(t, b.inflight)
 	})
 }
 
@@ -232,7 +232,7 @@ func TestStaticLateTimers(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := with(Config{Limit: row.limit, Burst: row.burst, MaxWait: time.Hour})
-				s := l.static("")
+				s := l.Set("").static
 				s.mu.Lock()
 				defer s.mu.Unlock()
 				now := time.Now()

@@ -1,10 +1,6 @@
 package quota
 
-import (
-	"time"
-
-	"github.com/resilienthttp/resilienthttp/internal/sharedquota"
-)
+import "time"
 
 // Status is what is known of one quota of a scope: one dimension of a server's bucket, the
 // static limit, or a block without any.
@@ -28,35 +24,29 @@ type Status struct {
 func (l *Limiter) Each(now time.Time, f func(Status)) {
 	now = l.steady(now)
 	var dims []dimension // reused for copies
-	l.accounts.All(func(who credential, a *quotaSet) bool {
-		dims = a.shared.each(dims, Status{Scope: who.scope}, now, f)
-		return true
-	})
 	l.buckets.All(func(k bucketKey, b *bucket) bool {
 		dims = b.each(dims, Status{Scope: k.scope, Bucket: k.name}, now, f)
 		return true
 	})
-	l.shared.All(func(name string, q *sharedquota.Quota) bool {
-		if remaining, ok := q.Remaining(); ok {
-			f(Status{Scope: name, Static: true, Limit: int64(l.Burst), Remaining: remaining})
+	l.sets.All(func(name string, s *Set) bool {
+		s.init(l, name)
+		if s.static != nil {
+			f(s.static.status(name, now))
+		}
+		if s.shared != nil {
+			if remaining, ok := s.shared.Remaining(); ok {
+				f(Status{Scope: name, Static: true, Limit: int64(l.Burst), Remaining: remaining})
+			}
 		}
 		return true
 	})
-	if l.Limit > 0 {
-		l.statics.All(func(name string, s *static) bool {
-			if s.made.Load() {
-				f(s.status(name, now))
-			}
-			return true
-		})
-	}
 }
 
 // each calls f for the bucket's dimensions, or for its block. It returns the slice for the
 // next copy.
 func (b *bucket) each(dims []dimension, s Status, now time.Time, f func(Status)) []dimension {
-	if b.account.Load() == nil || b.free() {
-		return dims // not made yet, or nothing is known
+	if !b.known.Load() && (b.general.Load() == nil || !b.general.Load().known.Load()) {
+		return dims
 	}
 	s.BlockedUntil, _ = b.blockedUntil(0, now)
 	dims, inflight, trip := b.copyDimensions(dims)
@@ -87,7 +77,7 @@ func (b *bucket) each(dims []dimension, s Status, now time.Time, f func(Status))
 func (b *bucket) copyDimensions(to []dimension) (dims []dimension, inflight int64, trip time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return append(to[:0], b.dims...), b.inflight.Load(), b.trip
+	return append(to[:0], b.dims...), b.inflight, b.trip
 }
 
 func (s *static) status(name string, now time.Time) Status {

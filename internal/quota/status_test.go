@@ -32,7 +32,7 @@ func TestEach(t *testing.T) {
 		time.Sleep(31 * time.Second)
 		require.Zero(t, each(l)[0].Reset)
 		require.Equal(t, int64(9), each(l)[0].Remaining, "all of it, but for the one that may take of it")
-		require.Equal(t, int64(6), l.account(&e.Request).shared.dims[0].remaining-l.account(&e.Request).shared.inflight.Load(), "to look changes nothing")
+		require.Equal(t, int64(6), l.buckets.Peek(bucketKey{scope: e.scope}).dims[0].remaining-l.buckets.Peek(bucketKey{scope: e.scope}).inflight, "to look changes nothing")
 		e.done()
 	})
 	t.Run("named buckets, and a closing", func(t *testing.T) {
@@ -101,10 +101,10 @@ func TestWaiter(t *testing.T) {
 		require.Panics(t, func() { e.enter() })
 		require.Equal(t, 2, w.ends, "the wait is over, whatever came of it")
 		w.panics = false
-		require.Zero(t, l.static("api.example.com").Len())
+		require.Zero(t, l.Set("api.example.com").static.Len())
 		begun := time.Now()
 		require.Nil(t, e.enter())
 		require.InDelta(t, 10, time.Since(begun).Seconds(), 0.001, "and took nobody's turn")
-		require.Equal(t, int64(3), l.account(&e.Request).shared.inflight.Load(), "nor a place in the bucket")
+		require.Equal(t, int64(3), l.buckets.Peek(bucketKey{scope: e.scope}).inflight, "nor a place in the bucket")
 	})
 }

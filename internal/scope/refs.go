@@ -5,10 +5,10 @@ import "sync/atomic"
 // Refs counts the records that point to a map's value. A Map whose Keep asks Held evicts it last.
 type Refs struct{ n atomic.Int32 }
 
-// Acquire adds a record.
+// Acquire counts one more record.
 func (r *Refs) Acquire() { r.n.Add(1) }
 
-// Release removes a record. It must be called once for each Acquire.
+// Release counts one record less. The caller must have called Acquire before.
 func (r *Refs) Release() { r.n.Add(-1) }
 
 // Held reports whether a record points to the value.

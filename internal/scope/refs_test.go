@@ -1,37 +1,30 @@
 package scope
 
 import (
-	"sync"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
-func TestRefs_heldUntilLastRelease(t *testing.T) {
-	var r Refs
-	require.False(t, r.Held(), "no record")
-	r.Acquire()
-	r.Acquire()
-	r.Release()
-	require.True(t, r.Held(), "one of two records")
-	r.Release()
-	require.False(t, r.Held(), "all released")
-}
-
-func TestRefs_concurrentRecords(t *testing.T) {
-	var r Refs
-	var wg sync.WaitGroup
-	for range 16 {
-		wg.Go(func() {
-			for range 1000 {
-				r.Acquire()
-				if !r.Held() {
-					t.Error("not held by this record")
-				}
-				r.Release()
-			}
-		})
+// TestRefs_heldValueIsEvictedLast checks that a value to which a record points outlives
+// those to which none does.
+func TestRefs_heldValueIsEvictedLast(t *testing.T) {
+	type value struct{ Refs }
+	m := Map[string, value]{Max: 4, Keep: func(v *value) bool { return v.Held() }}
+	held := m.Get("held")
+	held.Acquire()
+	held.Acquire()
+	held.Release()
+	require.True(t, held.Held())
+	for i := range 20 {
+		m.Get(strconv.Itoa(i))
 	}
-	wg.Wait()
-	require.False(t, r.Held())
+	require.Same(t, held, m.Peek("held"))
+	held.Release()
+	require.False(t, held.Held())
+	for i := range 20 {
+		m.Get(strconv.Itoa(i))
+	}
+	require.Nil(t, m.Peek("held"))
 }

@@ -12,13 +12,11 @@
 // The rule is either the static limit, or learned from the server's headers. The processes
 // share what they have learned through the store. While the rule is unknown, the first
 // request of a process goes alone.
-//
-// If the server says that less remains than the store has, the server is right: others use
-// the quota too, or the store has lost something.
 package sharedquota
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -62,13 +60,7 @@ type Quota struct {
 	debtAt     time.Time // when the last of it was
 	members    float64   // how many processes there are, by the last count
 	nextCount  time.Time // when they are counted next; zero: the store has never answered
-	serverLeft int64     // what remains, by the server
-	serverAt   time.Time // when it said so
 	reset      time.Time // when the quota is whole again, by the server
-	excess     bool      // the store has more than the server
-	removed    int64     // taken from the store for that
-	removedAt  time.Time
-	restoreAt  time.Time // when it is given back
 	blockUntil time.Time // to be written for all processes; zero: nothing
 }
 
@@ -163,7 +155,7 @@ func (q *Quota) Busy() bool {
 		return true
 	}
 	defer q.mu.Unlock()
-	return q.Len() > 0 || q.tokens > 0 || q.debt > 0 || q.removed > 0
+	return q.Len() > 0 || q.tokens > 0 || q.debt > 0
 }
 
 // Remaining is what the other processes have left, and this one's allocation. It returns
@@ -211,14 +203,6 @@ func (q *Quota) takeWithoutRule(now time.Time) (Permit, bool) {
 // ttl is how long an allocation may be used.
 func (q *Quota) ttl() time.Duration { return min(allocationTTL, q.rule.Window/2) }
 
-// slack is how much later than taken a token may be used.
-func (q *Quota) slack() time.Duration {
-	if q.static {
-		return maxSlack
-	}
-	return q.rule.Window - q.window
-}
-
 // fill adds to the share what has come since.
 func (q *Quota) fill(now time.Time) {
 	rate := q.rate()
@@ -258,10 +242,7 @@ func (q *Quota) Return(p Permit, _ time.Time) {
 // Estimate implements waitqueue.Gate. What other processes take is unknown.
 func (q *Quota) Estimate(now time.Time, ahead int64) (time.Time, bool) {
 	now = q.steady(now)
-	at := now
-	if q.after.After(at) {
-		at = q.after
-	}
+	at := later(now, q.after)
 	if beyond := ahead - q.tokens - q.inStore; q.rule.Limit > 0 && beyond > 0 {
 		wait := float64(q.rule.Window) * float64(beyond) / float64(q.rule.Limit)
 		at = at.Add(time.Duration(min(wait, float64(waitqueue.Horizon))))
@@ -301,17 +282,14 @@ func (q *Quota) fail(now time.Time) {
 }
 
 // next begins a store call if it is time, and returns when to look again; zero: never.
-func (q *Quota) next(now time.Time) time.Time {
-	var wake time.Time
+func (q *Quota) next(now time.Time) (wake time.Time) {
 	if !q.calling {
-		op, at := q.operation(now)
-		if again := q.called.Add(callInterval); at.Before(again) {
-			at = again
-		}
+		prepare, at := q.nextCall(now)
+		at = later(at, q.called.Add(callInterval))
 		switch {
-		case op != nil && !at.After(now):
-			q.call(op, now)
-		case op != nil:
+		case prepare != nil && !at.After(now):
+			q.call(prepare(), now)
+		case prepare != nil:
 			wake = at
 		case q.tokens > 0:
 			wake = q.review.Add(callInterval)
@@ -320,57 +298,71 @@ func (q *Quota) next(now time.Time) time.Time {
 	if q.calling && !q.down {
 		wake = q.called.Add(q.timeout())
 	}
-	if again := q.probed.Add(probeTime); q.Len() > 0 && again.After(now) && (wake.IsZero() || again.Before(wake)) {
-		wake = again
+	if q.Len() == 0 {
+		return wake
 	}
-	if q.down && q.Len() > 0 && q.rule.Limit > 0 {
+	if again := q.probed.Add(probeTime); again.After(now) {
+		wake = sooner(wake, again)
+	}
+	if q.down && q.rule.Limit > 0 {
 		q.fill(now)
 		lacking := max(1-q.share, 0) / q.rate()
 		at := now.Add(time.Duration(min(lacking, waitqueue.Horizon.Seconds())*float64(time.Second)) + 1)
-		if q.after.After(at) {
-			at = q.after
-		}
-		if wake.IsZero() || at.Before(wake) {
-			wake = at
-		}
+		wake = sooner(wake, later(at, q.after))
 	}
 	return wake
 }
 
-// call makes a store call.
-func (q *Quota) call(op operation, now time.Time) {
+// sooner is the earlier of two times; a zero wake is none.
+func sooner(wake, at time.Time) time.Time {
+	if wake.IsZero() || at.Before(wake) {
+		return at
+	}
+	return wake
+}
+
+// later is the later of two times.
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+var errPanic = errors.New("the store panicked")
+
+// call makes a store call. A goroutine waits for it, and exits with it.
+func (q *Quota) call(c storeCall, now time.Time) {
 	q.calling, q.called = true, now
-	store, do := q.store, op()
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 		defer cancel()
-		finish := q.fail // also for a store that panics
+		result, err := quotastore.Ticket{}, errPanic
 		defer func() {
 			_ = recover()
 			q.mu.Lock()
 			defer q.mu.Unlock()
 			now := q.steady(time.Now())
 			q.calling = false
-			finish(now)
+			if err != nil || now.Sub(q.called) > q.timeout() {
+				q.fail(now)
+			} else {
+				q.down = false
+			}
+			if err == nil {
+				q.returned(&c, result, now)
+			}
 			q.Dispatch(now)
 		}()
-		apply, err := do(ctx, store)
-		if err == nil {
-			finish = func(now time.Time) { q.returned(now, apply) }
-		}
+		result, err = c.do(ctx, q.store)
 	}()
 }
 
-// returned is called when a store call has an answer.
-func (q *Quota) returned(now time.Time, apply func(now time.Time)) {
-	if now.Sub(q.called) > q.timeout() {
-		q.fail(now)
-	} else {
-		q.down = false
-	}
+// returned is called when a store call has a result.
+func (q *Quota) returned(c *storeCall, result quotastore.Ticket, now time.Time) {
 	q.answered = true
 	if q.nextCount.IsZero() {
 		q.nextCount = now // soon, even if requests always wait
 	}
-	apply(now)
+	c.apply(result, now)
 }

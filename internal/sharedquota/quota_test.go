@@ -36,16 +36,17 @@ func TestQuota_reportsDebt(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			rule := quotastore.Rule{Limit: 10, Window: time.Minute, Burst: 10, Sliding: row.sliding}
 			q := Quota{rule: rule, window: rule.Window, state: agreed, members: 1, debt: 3, debtAt: now, called: now, after: now.Add(empty)}
-			op, at := q.operation(now)
-			require.NotNil(t, op)
+			prepare, at := q.nextCall(now)
+			require.NotNil(t, prepare)
 			require.Equal(t, row.wait, at.Sub(now))
 
 			var store quotastore.Memory
 			_, err := store.Take(t.Context(), q.key, 10, 10, rule) // by other processes
 			require.NoError(t, err)
-			apply, err := op()(t.Context(), &store)
+			call := prepare()
+			result, err := call.do(t.Context(), &store)
 			require.NoError(t, err)
-			apply(now)
+			call.apply(result, now)
 			require.Equal(t, row.debt, q.debt)
 		})
 	}

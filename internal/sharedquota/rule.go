@@ -1,7 +1,6 @@
 package sharedquota
 
 import (
-	"context"
 	"math"
 	"time"
 
@@ -48,14 +47,31 @@ func ruleNumber(limit int64, window time.Duration) int64 {
 	return limit<<windowBits | int64(math.Ceil(window.Seconds()))
 }
 
+// ruleCall is a Take of the rule's own key.
+func (q *Quota) ruleCall(want, min, limit int, apply func(t quotastore.Ticket, now time.Time)) storeCall {
+	rule := quotastore.Rule{Limit: limit, Window: ruleTTL, Sliding: true}
+	return storeCall{key: q.key + "|rule", want: want, min: min, rule: rule, apply: apply}
+}
+
 // readRule asks the store for what another process has learned.
 func (q *Quota) readRule() storeCall {
 	most := int(min(int64(maxShared+1)<<windowBits, math.MaxInt))
-	key, rule := q.key+"|rule", quotastore.Rule{Limit: most, Window: ruleTTL, Sliding: true}
-	return func(ctx context.Context, store quotastore.Store) (func(time.Time), error) {
-		t, err := store.Take(ctx, key, 0, 0, rule)
-		return func(time.Time) { q.compare(int64(rule.Limit - t.Remaining)) }, err
-	}
+	return q.ruleCall(0, 0, most, func(t quotastore.Ticket, _ time.Time) { q.compare(int64(most - t.Remaining)) })
+}
+
+// clearRule deletes the store's rule, for a newer one.
+func (q *Quota) clearRule() storeCall {
+	return q.ruleCall(math.MinInt, 0, 1, func(quotastore.Ticket, time.Time) { q.state = learned })
+}
+
+// writeRule writes the rule to the store, if that has none.
+func (q *Quota) writeRule() storeCall {
+	number := int(ruleNumber(int64(q.rule.Limit), q.window))
+	return q.ruleCall(number, number, number, func(t quotastore.Ticket, _ time.Time) {
+		if q.state = agreed; !t.OK {
+			q.state = unasked // it has one
+		}
+	})
 }
 
 // compare compares the rule with the store's; 0: it has none.
@@ -79,36 +95,12 @@ func (q *Quota) compare(number int64) {
 	}
 }
 
-// clearRule deletes the store's rule, for a newer one.
-func (q *Quota) clearRule() storeCall {
-	key, rule := q.key+"|rule", quotastore.Rule{Limit: 1, Window: ruleTTL, Sliding: true}
-	return func(ctx context.Context, store quotastore.Store) (func(time.Time), error) {
-		_, err := store.Take(ctx, key, math.MinInt, 0, rule)
-		return func(time.Time) { q.state = learned }, err
-	}
-}
-
-// writeRule writes the rule to the store, if that has none.
-func (q *Quota) writeRule() storeCall {
-	number := int(ruleNumber(int64(q.rule.Limit), q.window))
-	key, rule := q.key+"|rule", quotastore.Rule{Limit: number, Window: ruleTTL, Sliding: true}
-	return func(ctx context.Context, store quotastore.Store) (func(time.Time), error) {
-		t, err := store.Take(ctx, key, number, number, rule)
-		return func(time.Time) {
-			if q.state = agreed; !t.OK {
-				q.state = unasked // it has one
-			}
-		}, err
-	}
-}
-
 // Observation is what a response says of a quota that is shared.
 type Observation struct {
 	Responded    bool
 	Limit        int64 // 0: it says nothing
 	Window       time.Duration
-	Told         bool // the server says the window
-	Remaining    int64
+	Told         bool      // the server says the window
 	Reset        time.Time // when the quota is whole again
 	InFlight     int64     // requests that may be of the same window
 	BlockedUntil time.Time // until then the quota is exhausted; zero: it is not
@@ -132,7 +124,7 @@ func (q *Quota) Observe(o Observation, p Permit, now time.Time) {
 		if o.Reset.Sub(q.reset) > q.window/2 {
 			q.debt = min(q.debt, o.InFlight) // the others were of the window before
 		}
-		q.serverLeft, q.serverAt, q.reset = o.Remaining, now, o.Reset
+		q.reset = o.Reset
 	}
 	const exact = 10 * time.Millisecond
 	if until := o.BlockedUntil; until.After(now) && until.After(q.blockUntil) && (until.Sub(q.after) > exact || q.after.Before(now)) {

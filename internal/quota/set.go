@@ -1,0 +1,185 @@
+package quota
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/scope"
+	"github.com/resilienthttp/resilienthttp/internal/sharedquota"
+	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
+)
+
+// Set is the quotas of one scope: those of all its credentials, and the fixed limit. It is
+// safe for concurrent use. A held Set is evicted after others.
+type Set struct {
+	scope.Refs
+
+	once    sync.Once
+	limiter *Limiter
+	scope   string
+	active  atomic.Bool
+	named   atomic.Bool        // some routes have a bucket of their own
+	limited atomic.Int64       // when the last 429 came, since the limiter's origin; 0: never
+	static  *static            // the fixed limit of this process; nil: none
+	shared  *sharedquota.Quota // the fixed limit of many processes; nil: none
+}
+
+func (s *Set) init(l *Limiter, scope string) {
+	s.once.Do(func() {
+		s.limiter, s.scope = l, strings.Clone(scope)
+		switch {
+		case l.Limit > 0 && l.Shared == nil:
+			s.static = newStatic(l)
+		case l.Limit > 0:
+			s.shared = new(sharedquota.Quota)
+			s.shared.InitStatic(l.Shared, l.origin, s.scope, float64(l.Limit), l.Burst)
+		}
+		s.active.Store(l.Limit > 0 || l.Follow && l.Shared != nil)
+	})
+}
+
+// keep evicts the Sets first that know nothing.
+func (s *Set) keep() bool { return s.Held() || s.active.Load() }
+
+// Active reports whether a request needs a permit. It is false while nothing can hold a
+// request up: there is no fixed limit, and no response has shown a quota or been a
+// rejection yet. Once true it stays true.
+func (s *Set) Active() bool { return s.active.Load() }
+
+// Admit waits for a permit, or rejects the request. It returns as soon as ctx is done. A
+// token of the fixed limit, or of a shared quota, is taken last, when the server's quota
+// admits the request.
+func (s *Set) Admit(ctx context.Context, r Request, now time.Time) (Permit, *Rejection) {
+	l := s.limiter
+	limits := waitqueue.Limits{Ctx: ctx, Deadline: r.Deadline, MaxWait: l.MaxWait, MaxBlock: r.MaxBlock, Waiter: r.Waiter}
+	if r.NoWait {
+		limits.MaxWait = 0
+	}
+	begun, waited := now, false
+	for {
+		p := Permit{set: s}
+		if l.Follow {
+			if r.NoWait && s.limitedLately(now) {
+				return Permit{}, &Rejection{Reason: MaxWaitExceeded, NotBefore: now}
+			}
+			p = s.permit(&r)
+			if rejected := p.bucket.enter(&p, r.NoWait, now, limits); rejected != nil {
+				return Permit{}, rejected
+			}
+			waited = waited || p.Waited
+		}
+		if p.Waited {
+			now = time.Now()
+			limits.MaxWait = l.MaxWait - now.Sub(begun)
+		}
+		counted, rejected := s.count(&p, now, limits)
+		if rejected != nil {
+			return Permit{}, rejected
+		}
+		if counted {
+			waited = true
+			if now = time.Now(); s.rerouted(&p) || !p.renew(now) {
+				p.Cancel(now) // the server has rejected meanwhile, or named another bucket
+				limits.MaxWait = l.MaxWait - now.Sub(begun)
+				continue
+			}
+		}
+		p.Waited = waited
+		return p, nil
+	}
+}
+
+// count takes a token of the fixed limit or of a shared quota, and reports whether the
+// request had to wait for it. Without a token, or if a Waiter panics, p is canceled.
+func (s *Set) count(p *Permit, now time.Time, limits waitqueue.Limits) (waited bool, rejected *Rejection) {
+	admitted := false
+	defer func() {
+		if !admitted {
+			p.static, p.shared = nil, nil
+			p.Cancel(time.Now())
+		}
+	}()
+	if p.static, p.shared = s.static, s.shared; p.static != nil {
+		waited, rejected = p.static.enter(now, limits)
+	} else {
+		if p.bucket != nil && p.shared == nil {
+			p.shared = p.bucket.shared
+		}
+		if p.shared != nil {
+			p.token, waited, rejected = p.shared.Enter(now, limits)
+		}
+	}
+	admitted = rejected == nil
+	return waited, rejected
+}
+
+// rerouted reports whether the server has named another bucket for the request while it
+// waited for a shared quota. All calls that wait for the first response of a process would
+// otherwise bypass the quota of that bucket.
+func (s *Set) rerouted(p *Permit) bool {
+	return p.bucket != nil && p.bucket.shared != nil && s.bucketOf(p.credential, p.method, p.path) != p.bucket
+}
+
+// Observe learns from the response to a request that was sent without a permit, because the
+// Set was not active. It does nothing until a response shows a quota or is a rejection:
+// that makes the Set active. Requests without a permit do not count as in flight.
+func (s *Set) Observe(r Request, resp *Response, sent, now time.Time) {
+	if !s.limiter.Follow || !s.active.Load() && !resp.speaks() {
+		return
+	}
+	p := s.permit(&r)
+	p.sent = s.limiter.steady(sent)
+	of := s.learn(&p, resp, now)
+	of.mu.Lock()
+	defer of.mu.Unlock()
+	of.dispatch(now)
+}
+
+// permit is a permit of the request's bucket that is not counted yet.
+func (s *Set) permit(r *Request) Permit {
+	return Permit{set: s, bucket: s.bucketOf(r.Credential, r.Method, r.Path), class: r.Class, credential: r.Credential, method: r.Method, path: r.Path}
+}
+
+// learn learns from a response, and returns the bucket that the response speaks of.
+func (s *Set) learn(p *Permit, a *Response, now time.Time) (of *bucket) {
+	of = p.bucket
+	switch {
+	case a.Status == 0:
+		return of
+	case a.Quota.Bucket != "":
+		of = s.learnRoute(p, namedBucket{name: a.Quota.Bucket, ofID: a.Quota.PerID})
+	case p.probe && a.served() && of.provenForOthers(now):
+		of = s.learnRoute(p, namedBucket{id: s.limiter.routeID(p.method, p.path)})
+	}
+	if a.speaks() {
+		s.active.Store(true)
+	}
+	if a.rejected() {
+		s.limited.Store(max(int64(now.Sub(s.limiter.origin)), 1))
+	}
+	of.mu.Lock()
+	defer of.mu.Unlock()
+	if of.learn(p, a, now); of != p.bucket {
+		of.dispatch(now)
+	}
+	return of
+}
+
+// limitedLately reports whether there was a 429 within the last minute.
+func (s *Set) limitedLately(now time.Time) bool {
+	last := s.limited.Load()
+	return last != 0 && now.Sub(s.limiter.origin)-time.Duration(last) < time.Minute
+}
+
+// BlockedUntil is until when rejections have blocked the request; the zero time if they
+// have not. The caller asks it before it begins to wait for a retry.
+func (s *Set) BlockedUntil(r Request, now time.Time) time.Time {
+	if !s.limiter.Follow || !s.active.Load() {
+		return time.Time{}
+	}
+	until, _ := s.bucketOf(r.Credential, r.Method, r.Path).blockedUntil(r.Class, s.limiter.steady(now))
+	return until
+}

@@ -1,0 +1,185 @@
+package sharedquota
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/quotastore"
+)
+
+// storeCall is one call of the store, with all that it needs: a Take, or a Close if until is
+// set.
+type storeCall struct {
+	key       string
+	want, min int
+	rule      quotastore.Rule
+	until     time.Time
+	apply     func(t quotastore.Ticket, now time.Time) // is called with the result, under the lock
+}
+
+func (c *storeCall) do(ctx context.Context, store quotastore.Store) (quotastore.Ticket, error) {
+	if c.until.IsZero() {
+		return store.Take(ctx, c.key, c.want, c.min, c.rule)
+	}
+	return quotastore.Ticket{}, store.Close(ctx, c.key, c.until)
+}
+
+// nextCall is what makes the next store call, and when it is due; nil: none. The function is
+// called under the lock.
+func (q *Quota) nextCall(now time.Time) (prepare func() storeCall, at time.Time) {
+	q.measure(now)
+	want := q.wants()
+	take := func() storeCall { return q.takeTokens(want) }
+	switch {
+	case q.blockUntil.After(now):
+		return q.block, now
+	case q.down && q.idle():
+		return nil, now // the next request will see
+	case q.state == unasked:
+		return q.readRule, now
+	case q.rule.Limit == 0:
+		return nil, now
+	case q.debt > 0 && q.rule.Sliding:
+		return q.report, now
+	case q.debt > 0:
+		return q.report, q.ready()
+	case q.down && q.Len() > 0:
+		return take, now // is it back?
+	case q.state == differs:
+		return q.clearRule, now
+	case q.state == learned:
+		return q.writeRule, now
+	case q.mustCount(now):
+		return q.countMembers, now
+	case want > 0:
+		return take, q.ready()
+	case want < 0:
+		return take, now
+	}
+	return nil, now
+}
+
+// idle reports whether there are no requests, and nothing to report.
+func (q *Quota) idle() bool { return q.Len() == 0 && q.used == 0 && q.need == 0 && q.debt == 0 }
+
+// ready is when to ask for more, or to count. What other processes give back comes earlier
+// than the store can know.
+func (q *Quota) ready() time.Time {
+	at := q.after
+	if again := q.called.Add(retryInterval); at.After(again) {
+		at = again
+	}
+	if late := q.nextCount.Add(maxCountDelay); !q.nextCount.IsZero() && at.After(late) {
+		at = late
+	}
+	return at
+}
+
+// measure updates what was used, and forgets what has left the store's window: it would be
+// given back at the cost of others.
+func (q *Quota) measure(now time.Time) {
+	if elapsed := now.Sub(q.review); elapsed >= callInterval {
+		q.need = int64(math.Ceil(float64(q.used) * float64(callInterval) / float64(elapsed)))
+		q.used, q.review = 0, now
+	}
+	if q.tokens > 0 && now.Sub(q.taken) >= q.ttl() {
+		q.tokens = 0
+	}
+	if q.debt > 0 && now.Sub(q.debtAt) >= q.window {
+		q.debt = 0
+	}
+}
+
+// wants is how many tokens the allocation lacks, or has too many of. A process with few
+// requests takes none ahead.
+func (q *Quota) wants() int64 {
+	target := q.Len()
+	if q.need > 0 {
+		target += 2 * max(q.need, q.used)
+	}
+	if q.rule.Limit > 0 {
+		target = min(target, int64(float64(q.rule.Most())/q.members)+1)
+	}
+	switch {
+	case q.down, q.Len() == 0 && q.tokens >= q.need && q.tokens <= 2*target:
+		return 0
+	case q.tokens > 2*target:
+		return target - q.tokens
+	}
+	return max(target-q.tokens, 0)
+}
+
+// takeTokens takes a part of the quota, or gives some back.
+func (q *Quota) takeTokens(want int64) storeCall {
+	if want < 0 {
+		q.tokens += want // they must not be used while they are given back
+	}
+	c := storeCall{key: q.key, want: int(want), min: int(min(max(want, 0), 1)), rule: q.rule}
+	c.apply = func(t quotastore.Ticket, now time.Time) {
+		if want > 0 {
+			q.after = now.Add(t.RetryAfter)
+		}
+		if t.Taken > 0 {
+			q.tokens += int64(t.Taken)
+			q.taken = now
+		}
+		if q.state == agreed && !q.static && !q.told && t.RetryAfter > 2*callInterval {
+			q.state = unasked // there is time to see whether others know of a longer window
+		}
+		q.inStore = int64(t.Remaining)
+	}
+	return c
+}
+
+// report counts all that was sent without the store's knowledge. In a window it does so
+// above the limit too, by a rule that has so much more: else other processes would first
+// take what becomes free. A bucket holds no more than it holds: the rest waits.
+func (q *Quota) report() storeCall {
+	debt, sliding := q.debt, q.rule.Sliding
+	inWindow := min(debt, int64(float64(q.rule.Limit)/q.members)+2) // more it cannot have been in one
+	c := storeCall{key: q.key, want: int(inWindow), min: 1, rule: q.rule}
+	if sliding {
+		c.rule.Limit += maxShared
+	}
+	c.apply = func(t quotastore.Ticket, now time.Time) {
+		if !sliding {
+			q.after = now.Add(t.RetryAfter)
+		}
+		if int64(t.Taken) == inWindow {
+			t.Taken = int(debt)
+		}
+		q.debt -= min(int64(t.Taken), q.debt)
+	}
+	return c
+}
+
+// block blocks the quota for all processes.
+func (q *Quota) block() storeCall {
+	until := q.blockUntil
+	return storeCall{key: q.key, until: until, apply: func(quotastore.Ticket, time.Time) {
+		q.after = until
+		if q.blockUntil.Equal(until) {
+			q.blockUntil = time.Time{}
+		}
+	}}
+}
+
+// mustCount reports whether the heartbeat is due: not while requests wait for tokens, but
+// then a little later.
+func (q *Quota) mustCount(now time.Time) bool {
+	return !q.nextCount.After(now) && (q.Len() == 0 || !q.nextCount.IsZero() && now.Sub(q.nextCount) >= maxCountDelay)
+}
+
+// countMembers writes a heartbeat, and counts each process as often as it has written one.
+func (q *Quota) countMembers() storeCall {
+	const most = 1 << 20
+	rule := quotastore.Rule{Limit: most, Window: heartbeatTTL, Sliding: true}
+	return storeCall{key: q.key + "|holders", want: 1, rule: rule, apply: func(t quotastore.Ticket, now time.Time) {
+		found := (float64(most-t.Remaining) - 0.5) / heartbeats
+		q.members = max((q.members+found)/2, found*(1-1/heartbeats), 1)
+		if q.nextCount = q.nextCount.Add(heartbeat); q.nextCount.Before(now) {
+			q.nextCount = now.Add(heartbeat)
+		}
+	}}
+}
