@@ -10,6 +10,7 @@ require (
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/labstack/echo/v4 v4.16.0
 	github.com/resilienthttp/resilienthttp v0.1.0
+	github.com/resilienthttp/resilienthttp/internal/dbtest v0.1.0
 	github.com/resilienthttp/resilienthttp/otel v0.1.0
 	github.com/stretchr/testify v1.12.1
 	go.opentelemetry.io/otel v1.47.0
@@ -105,3 +106,5 @@ replace github.com/resilienthttp/resilienthttp/durable/pgstore => ../durable/pgs
 replace github.com/resilienthttp/resilienthttp/durable/sqlitestore => ../durable/sqlitestore
 
 replace github.com/resilienthttp/resilienthttp/otel => ../otel
+
+replace github.com/resilienthttp/resilienthttp/internal/dbtest => ../internal/dbtest

@@ -26,7 +26,7 @@ func allNeeds() []need {
 		{"go", nil, nil, "all of it"},
 		{"git", nil, []string{"git"}, "what is in the checkout"},
 		{strings.TrimSpace(cc), nil, []string{"gcc", "libc6-dev"}, "the race detector"},
-		// Where internal/postgrestest looks for it. Also where RESILIENTHTTP_POSTGRES_DSN names a server: some tests crash theirs.
+		// Where internal/dbtest/postgrestest looks for it. Also where RESILIENTHTTP_POSTGRES_DSN names a server: some tests crash theirs.
 		{"postgres", []string{"/usr/lib/postgresql/*/bin"}, []string{"postgresql"}, "the tests of stores in PostgreSQL"},
 		{"pgbouncer", sbin, []string{"pgbouncer"}, "tests of stores behind a pooler"},
 		{"nginx", sbin, []string{"nginx-light"}, "the test of a server's restart"},

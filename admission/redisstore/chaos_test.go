@@ -23,7 +23,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/admission/redisstore"
-	"github.com/resilienthttp/resilienthttp/internal/redistest"
+	"github.com/resilienthttp/resilienthttp/internal/dbtest/redistest"
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
 

@@ -6,6 +6,7 @@ require (
 	github.com/alicebob/miniredis/v2 v2.40.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/resilienthttp/resilienthttp v0.1.0
+	github.com/resilienthttp/resilienthttp/internal/dbtest v0.1.0
 	github.com/stretchr/testify v1.12.1
 )
 
@@ -22,3 +23,5 @@ require (
 )
 
 replace github.com/resilienthttp/resilienthttp => ../../
+
+replace github.com/resilienthttp/resilienthttp/internal/dbtest => ../../internal/dbtest

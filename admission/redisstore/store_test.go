@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/admission/redisstore"
-	"github.com/resilienthttp/resilienthttp/internal/redistest"
+	"github.com/resilienthttp/resilienthttp/internal/dbtest/redistest"
 	"github.com/resilienthttp/resilienthttp/quotastore"
 	"github.com/resilienthttp/resilienthttp/quotastore/storetest"
 )

@@ -7,6 +7,7 @@ require (
 	github.com/resilienthttp/resilienthttp v0.1.0
 	github.com/resilienthttp/resilienthttp/durable/pgstore v0.1.0
 	github.com/resilienthttp/resilienthttp/durable/riverwork v0.1.0
+	github.com/resilienthttp/resilienthttp/internal/dbtest v0.1.0
 	github.com/riverqueue/river v0.51.0
 	github.com/riverqueue/river/riverdriver/riverpgxv5 v0.51.0
 	github.com/stretchr/testify v1.12.1
@@ -40,3 +41,5 @@ replace github.com/resilienthttp/resilienthttp/durable/pgstore => ../../durable/
 replace github.com/resilienthttp/resilienthttp/durable/riverwork => ../../durable/riverwork
 
 replace github.com/resilienthttp/resilienthttp/internal/pgkit => ../../internal/pgkit
+
+replace github.com/resilienthttp/resilienthttp/internal/dbtest => ../../internal/dbtest

@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/resilienthttp/resilienthttp v0.1.0
+	github.com/resilienthttp/resilienthttp/internal/dbtest v0.1.0
 	github.com/resilienthttp/resilienthttp/internal/pgkit v0.1.0
 	github.com/stretchr/testify v1.12.1
 )
@@ -25,3 +26,5 @@ require (
 replace github.com/resilienthttp/resilienthttp => ../../
 
 replace github.com/resilienthttp/resilienthttp/internal/pgkit => ../../internal/pgkit
+
+replace github.com/resilienthttp/resilienthttp/internal/dbtest => ../../internal/dbtest

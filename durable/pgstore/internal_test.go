@@ -12,7 +12,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
-	"github.com/resilienthttp/resilienthttp/internal/postgrestest"
+	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 )
 
 func openInternal(t *testing.T) *Store {

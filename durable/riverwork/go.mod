@@ -6,6 +6,7 @@ require (
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/resilienthttp/resilienthttp v0.1.0
 	github.com/resilienthttp/resilienthttp/durable/pgstore v0.1.0
+	github.com/resilienthttp/resilienthttp/internal/dbtest v0.1.0
 	github.com/riverqueue/river v0.51.0
 	github.com/riverqueue/river/riverdriver/riverpgxv5 v0.51.0
 	github.com/riverqueue/river/rivertype v0.51.0
@@ -37,3 +38,5 @@ replace github.com/resilienthttp/resilienthttp => ../../
 replace github.com/resilienthttp/resilienthttp/durable/pgstore => ../pgstore
 
 replace github.com/resilienthttp/resilienthttp/internal/pgkit => ../../internal/pgkit
+
+replace github.com/resilienthttp/resilienthttp/internal/dbtest => ../../internal/dbtest

@@ -5,6 +5,8 @@ go 1.26.0
 require (
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/resilienthttp/resilienthttp v0.1.0
+	github.com/resilienthttp/resilienthttp/internal/dbtest v0.1.0
+	github.com/resilienthttp/resilienthttp/internal/pgkit v0.1.0
 	github.com/stretchr/testify v1.12.1
 )
 
@@ -12,7 +14,6 @@ require (
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
 	github.com/jackc/puddle/v2 v2.2.3 // indirect
-	github.com/resilienthttp/resilienthttp/internal/pgkit v0.1.0
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
@@ -21,3 +22,5 @@ require (
 replace github.com/resilienthttp/resilienthttp => ../../
 
 replace github.com/resilienthttp/resilienthttp/internal/pgkit => ../../internal/pgkit
+
+replace github.com/resilienthttp/resilienthttp/internal/dbtest => ../../internal/dbtest

@@ -18,7 +18,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/idempotency/pgstore"
-	"github.com/resilienthttp/resilienthttp/internal/postgrestest"
+	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 )
 
 // freeAddress is one that nobody listens on. Its port is none of those that the system gives

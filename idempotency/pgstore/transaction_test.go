@@ -19,7 +19,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/idempotency/pgstore"
-	"github.com/resilienthttp/resilienthttp/internal/postgrestest"
+	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 )
 
 // begin claims an operation for joined work.

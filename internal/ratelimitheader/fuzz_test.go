@@ -10,8 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzParse builds a header out of lines and checks what Parse promises of any
-// header.
+// FuzzParse builds a header from lines and checks Parse's documented guarantees.
 func FuzzParse(f *testing.F) {
 	for _, lines := range []string{
 		"Date: " + date + "\nX-Ratelimit-Limit: 5000\nX-Ratelimit-Remaining: 4966\nX-Ratelimit-Reset: 1705318200\nX-Ratelimit-Resource: core",
@@ -34,7 +33,7 @@ func FuzzParse(f *testing.F) {
 		h := http.Header{}
 		for line := range strings.Lines(lines) {
 			name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":")
-			h.Add(name, value) // canonical only where the name is valid; Parse must stand both
+			h.Add(name, value) // canonical only if the name is valid; Parse must handle both
 		}
 		got, ok := Parse(h, now)
 		require.Equal(t, len(got.Dimensions) > 0, ok)
@@ -66,15 +65,13 @@ func FuzzParse(f *testing.F) {
 			}
 			require.True(t, a.Remaining > 0 || got.Exhausted)
 		}
-		// Neither the order of the map nor anything else may leak into it.
+		// The result must not depend on the order of the map.
 		again, _ := Parse(h, now)
 		require.Equal(t, got, again)
 	})
 }
 
-// ordinary is the header of a typical API response without a quota.
-
-// FuzzReset holds parseReset against package time where both read the value.
+// FuzzReset compares parseReset with package time for values that both accept.
 func FuzzReset(f *testing.F) {
 	for _, s := range []string{
 		"30", "0.25", "1705314630", "1705314630250.5", "12ms", "6m0s", "1h2m3.5s", "1d12h", "5µs", "-1s", "1m30",
@@ -87,7 +84,7 @@ func FuzzReset(f *testing.F) {
 		r := parseReset(s, server)
 		require.GreaterOrEqual(t, r.wait, time.Duration(0))
 		require.LessOrEqual(t, r.wait, MaxReset)
-		if !r.stated {
+		if !r.valid {
 			require.Zero(t, r)
 		}
 		if !r.instant.IsZero() {
@@ -97,23 +94,22 @@ func FuzzReset(f *testing.F) {
 
 		want, err := time.ParseDuration(s)
 		if d, ok := parseDuration(s); ok && err == nil {
-			// Nine digits of each fraction are read, so an hour's is off by up
-			// to 3.6 µs; and package time rounds.
+			// Nine digits of a fraction are parsed, so an hour's error is up to
+			// 3.6 µs. Package time rounds.
 			require.InDelta(t, min(want, MaxReset), d, float64(len(s))*4000)
 		} else if err == nil && want > 0 && !strings.ContainsAny(s, "+-") && !strings.HasPrefix(s, ".") {
-			// What package time reads and this package does not: numbers that
-			// begin or end with a point.
+			// Only package time accepts numbers that begin or end with a point.
 			require.Contains(t, s, ".")
 		}
 		if want, err := time.Parse(time.RFC3339, s); err == nil && len(s) <= maxRFC3339 {
-			require.True(t, r.stated)
+			require.True(t, r.valid)
 			require.Equal(t, min(max(want.Sub(server), 0), MaxReset), r.wait)
 		}
 	})
 }
 
-// FuzzStructured checks that what the parser of structured fields accepts means
-// the same when it is written out again.
+// FuzzStructured checks that a parsed structured field is the same after it is written
+// and parsed again.
 func FuzzStructured(f *testing.F) {
 	for _, s := range []string{
 		`"burst";q=100;w=60,"daily";q=1000;w=86400`,
@@ -151,8 +147,8 @@ func FuzzStructured(f *testing.F) {
 	})
 }
 
-// write writes members as a structured field, with a boolean in the place of
-// all that the parser only reads over.
+// write writes members as a structured field. It writes a boolean for each value that the
+// parser ignores.
 func write(members []member, dictionary bool) string {
 	var b strings.Builder
 	value := func(v bare) {

@@ -12,18 +12,18 @@ func TestIETFCurrentDraft(t *testing.T) {
 		{
 			name:   "one policy",
 			header: header("RateLimit-Policy", `"p";q=100;w=60`, "RateLimit", `"p";r=50;t=30`),
-			want:   axes(Dimension{Name: "p", Limit: 100, Remaining: 50, Reset: 30 * time.Second, Window: time.Minute}),
+			want:   dimensions(Dimension{Name: "p", Limit: 100, Remaining: 50, Reset: 30 * time.Second, Window: time.Minute}),
 		},
 		{
 			name:   "no policy",
 			header: header("RateLimit", `"problemPolicy";r=0;t=10`),
-			want:   axes(Dimension{Name: "problemPolicy", Reset: 10 * time.Second}),
+			want:   dimensions(Dimension{Name: "problemPolicy", Reset: 10 * time.Second}),
 		},
 		{
 			name: "several policies",
 			header: header("RateLimit-Policy", `"burst";q=100;w=60,"daily";q=1000;w=86400`,
 				"RateLimit", `"burst";r=99;t=40, "daily";r=3;t=3600`),
-			want: axes(
+			want: dimensions(
 				Dimension{Name: "burst", Limit: 100, Remaining: 99, Reset: 40 * time.Second, Window: time.Minute},
 				Dimension{Name: "daily", Limit: 1000, Remaining: 3, Reset: time.Hour, Window: 24 * time.Hour},
 			),
@@ -32,7 +32,7 @@ func TestIETFCurrentDraft(t *testing.T) {
 			name: "several lines",
 			header: header("RateLimit-Policy", `"burst";q=100;w=60`, "RateLimit-Policy", `"daily";q=1000;w=86400`,
 				"RateLimit", `"burst";r=99;t=40`, "RateLimit", `"daily";r=3;t=3600`),
-			want: axes(
+			want: dimensions(
 				Dimension{Name: "burst", Limit: 100, Remaining: 99, Reset: 40 * time.Second, Window: time.Minute},
 				Dimension{Name: "daily", Limit: 1000, Remaining: 3, Reset: time.Hour, Window: 24 * time.Hour},
 			),
@@ -40,7 +40,7 @@ func TestIETFCurrentDraft(t *testing.T) {
 		{
 			name:   "a malformed line leaves the others",
 			header: header("RateLimit", `"burst";r=99;t=`, "RateLimit", `"daily";r=3;t=3600`),
-			want:   axes(Dimension{Name: "daily", Remaining: 3, Reset: time.Hour}),
+			want:   dimensions(Dimension{Name: "daily", Remaining: 3, Reset: time.Hour}),
 		},
 		{
 			name:   "a malformed member spoils its line",
@@ -49,23 +49,23 @@ func TestIETFCurrentDraft(t *testing.T) {
 		{
 			name:   "commas, semicolons and escapes inside a name",
 			header: header("RateLimit-Policy", `"a,b;c\"d\\e";q=9;w=1`, "RateLimit", `"a,b;c\"d\\e";r=1;t=2`),
-			want:   axes(Dimension{Name: `a,b;c"d\e`, Limit: 9, Remaining: 1, Reset: 2 * time.Second, Window: time.Second}),
+			want:   dimensions(Dimension{Name: `a,b;c"d\e`, Limit: 9, Remaining: 1, Reset: 2 * time.Second, Window: time.Second}),
 		},
 		{
 			name:   "a token for a name",
 			header: header("RateLimit-Policy", `default;q=9;w=1`, "RateLimit", `default;r=1;t=2`),
-			want:   axes(Dimension{Name: "default", Limit: 9, Remaining: 1, Reset: 2 * time.Second, Window: time.Second}),
+			want:   dimensions(Dimension{Name: "default", Limit: 9, Remaining: 1, Reset: 2 * time.Second, Window: time.Second}),
 		},
 		{
 			name: "unknown parameters of every type, blanks, another order",
 			header: header("RateLimit", `"p"; acme-x=tok; t=30; f; g=?0; d=@1659578233; s=%"f%c3%bc"; u="x;r=1"; b=:aGk=:; n=-1.5;  r=50`,
 				"RateLimit-Policy", `"p";acme;w=60;comment="fixed window";q=100`),
-			want: axes(Dimension{Name: "p", Limit: 100, Remaining: 50, Reset: 30 * time.Second, Window: time.Minute}),
+			want: dimensions(Dimension{Name: "p", Limit: 100, Remaining: 50, Reset: 30 * time.Second, Window: time.Minute}),
 		},
 		{
 			name:   "the last of a repeated parameter counts",
 			header: header("RateLimit", `"p";r=1;t=5;r=2`),
-			want:   axes(Dimension{Name: "p", Remaining: 2, Reset: 5 * time.Second}),
+			want:   dimensions(Dimension{Name: "p", Remaining: 2, Reset: 5 * time.Second}),
 		},
 		{name: "no t: nothing to wait for", header: header("RateLimit", `"default";r=999`)},
 		{name: "t is zero", header: header("RateLimit", `"default";r=9;t=0`)},
@@ -84,35 +84,35 @@ func TestIETFCurrentDraft(t *testing.T) {
 		{
 			name:   "huge values",
 			header: header("RateLimit", `"p";r=99999999999999999999;t=99999999999999999999`, "RateLimit-Policy", `"p";q=99999999999999999999;w=99999999999999999999`, "Date", date),
-			want: axes(Dimension{
+			want: dimensions(Dimension{
 				Name: "p", Limit: math.MaxInt64, Remaining: math.MaxInt64, Reset: MaxReset, Instant: at(MaxReset), Window: MaxReset,
 			}),
 		},
 		{
 			name:   "t as an epoch, as careless servers have it",
 			header: header("RateLimit", `"p";r=1;t=1705314630`, "Date", date),
-			want:   axes(Dimension{Name: "p", Remaining: 1, Reset: 30 * time.Second, Instant: at(30 * time.Second)}),
+			want:   dimensions(Dimension{Name: "p", Remaining: 1, Reset: 30 * time.Second, Instant: at(30 * time.Second)}),
 		},
 		{
 			name:   "policy of window zero",
 			header: header("RateLimit", `"p";r=1;t=3`, "RateLimit-Policy", `"p";q=5;w=0`),
-			want:   axes(Dimension{Name: "p", Limit: 5, Remaining: 1, Reset: 3 * time.Second}),
+			want:   dimensions(Dimension{Name: "p", Limit: 5, Remaining: 1, Reset: 3 * time.Second}),
 		},
 		{
 			name:   "malformed policies",
 			header: header("RateLimit", `"p";r=1;t=3`, "RateLimit-Policy", `"p";q=5;w`, "RateLimit-Policy", `"p";q=`),
-			want:   axes(Dimension{Name: "p", Limit: 5, Remaining: 1, Reset: 3 * time.Second}),
+			want:   dimensions(Dimension{Name: "p", Limit: 5, Remaining: 1, Reset: 3 * time.Second}),
 		},
 		{
 			name:   "policy without a quota or a window is none",
 			header: header("RateLimit", `"p";r=1;t=3`, "RateLimit-Policy", `"p", "p";q=7;w=9, (1 2)`),
-			want:   axes(Dimension{Name: "p", Limit: 7, Remaining: 1, Reset: 3 * time.Second, Window: 9 * time.Second}),
+			want:   dimensions(Dimension{Name: "p", Limit: 7, Remaining: 1, Reset: 3 * time.Second, Window: 9 * time.Second}),
 		},
 		{
 			name: "quota units",
 			header: header("RateLimit", `"a";r=1;t=1, "b";r=2;t=1, "c";r=3;t=1, "tokens";r=4;t=1, "d tokens";r=5;t=1, "endpoint";r=6;t=1`,
 				"RateLimit-Policy", `"a";q=9;qu="content-bytes", "b";q=9;qu="requests", "c";q=9;qu="concurrent-requests", "tokens";q=9;qu="request"`),
-			want: axes(
+			want: dimensions(
 				Dimension{Name: "a", Limit: 9, Remaining: 1, Reset: time.Second, Costed: true},
 				Dimension{Name: "b", Limit: 9, Remaining: 2, Reset: time.Second},
 				Dimension{Name: "c", Limit: 9, Remaining: 3, Reset: time.Second, Costed: true},
@@ -143,12 +143,12 @@ func TestIETFCurrentDraft(t *testing.T) {
 		{
 			name:   "partition key of another type",
 			header: header("RateLimit", `"a";r=3;t=60;pk="user"`),
-			want:   axes(Dimension{Name: "a", Remaining: 3, Reset: time.Minute}),
+			want:   dimensions(Dimension{Name: "a", Remaining: 3, Reset: time.Minute}),
 		},
 		{
 			name:   "partition key too long for a bucket",
 			header: header("RateLimit", `"a";r=3;t=60;pk=:`+strings.Repeat("a", MaxName+1)+`:`),
-			want:   axes(Dimension{Name: "a", Remaining: 3, Reset: time.Minute}),
+			want:   dimensions(Dimension{Name: "a", Remaining: 3, Reset: time.Minute}),
 		},
 		{
 			name:   "the bucket by name comes before the partition key",
@@ -158,7 +158,7 @@ func TestIETFCurrentDraft(t *testing.T) {
 		{
 			name:   "name cut to its bound",
 			header: header("RateLimit", `"`+strings.Repeat("a", MaxName)+`b";r=3;t=60, "`+strings.Repeat("a", MaxName)+`c";r=2;t=60`),
-			want:   axes(Dimension{Name: strings.Repeat("a", MaxName), Remaining: 2, Reset: time.Minute}),
+			want:   dimensions(Dimension{Name: strings.Repeat("a", MaxName), Remaining: 2, Reset: time.Minute}),
 		},
 		{
 			name:   "line too long",
@@ -168,19 +168,19 @@ func TestIETFCurrentDraft(t *testing.T) {
 			name: "old fields beside it say the same",
 			header: header("RateLimit-Policy", `"p";q=100;w=60`, "RateLimit", `"p";r=50;t=30`, "Date", date,
 				"X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "50", "X-RateLimit-Reset", "1705314631"),
-			want: axes(Dimension{Name: "p", Limit: 100, Remaining: 50, Reset: 30 * time.Second, Window: time.Minute}),
+			want: dimensions(Dimension{Name: "p", Limit: 100, Remaining: 50, Reset: 30 * time.Second, Window: time.Minute}),
 		},
 		{
 			name: "old fields beside it complete the limit",
 			header: header("RateLimit", `"p";r=50;t=30`, "Date", date,
 				"X-RateLimit-Limit", "100, 100;w=60", "X-RateLimit-Remaining", "50", "X-RateLimit-Reset", "1705314631"),
-			want: axes(Dimension{Name: "p", Limit: 100, Remaining: 50, Reset: 30 * time.Second, Window: time.Minute}),
+			want: dimensions(Dimension{Name: "p", Limit: 100, Remaining: 50, Reset: 30 * time.Second, Window: time.Minute}),
 		},
 		{
 			name: "old fields beside it are another quota",
 			header: header("RateLimit-Policy", `"p";q=100;w=60`, "RateLimit", `"p";r=50;t=30`, "Date", date,
 				"X-RateLimit-Remaining", "4999", "X-RateLimit-Reset", "1705318200"),
-			want: axes(
+			want: dimensions(
 				Dimension{Name: "p", Limit: 100, Remaining: 50, Reset: 30 * time.Second, Window: time.Minute},
 				Dimension{Remaining: 4999, Reset: time.Hour, Instant: at(time.Hour)},
 			),
@@ -193,42 +193,42 @@ func TestIETFOldDrafts(t *testing.T) {
 		{
 			name:   "-07: dictionary",
 			header: header("RateLimit", "limit=100, remaining=50, reset=30"),
-			want:   axes(Dimension{Limit: 100, Remaining: 50, Reset: 30 * time.Second}),
+			want:   dimensions(Dimension{Limit: 100, Remaining: 50, Reset: 30 * time.Second}),
 		},
 		{
 			name:   "-07: with policy",
 			header: header("RateLimit", "limit=100, remaining=50, reset=5", "RateLimit-Policy", "100;w=10"),
-			want:   axes(Dimension{Limit: 100, Remaining: 50, Reset: 5 * time.Second, Window: 10 * time.Second}),
+			want:   dimensions(Dimension{Limit: 100, Remaining: 50, Reset: 5 * time.Second, Window: 10 * time.Second}),
 		},
 		{
 			name:   "-07: the policy of the limit, among several",
 			header: header("RateLimit", "limit=1000, remaining=50, reset=5", "RateLimit-Policy", `10;w=1, 50;w=60, 1000;w=3600;comment="x", 5000;w=86400`),
-			want:   axes(Dimension{Limit: 1000, Remaining: 50, Reset: 5 * time.Second, Window: time.Hour}),
+			want:   dimensions(Dimension{Limit: 1000, Remaining: 50, Reset: 5 * time.Second, Window: time.Hour}),
 		},
 		{
 			name:   "-07: no policy of the limit, among several",
 			header: header("RateLimit", "limit=99, remaining=50, reset=5", "RateLimit-Policy", "10;w=1, 50;w=60"),
-			want:   axes(Dimension{Limit: 99, Remaining: 50, Reset: 5 * time.Second}),
+			want:   dimensions(Dimension{Limit: 99, Remaining: 50, Reset: 5 * time.Second}),
 		},
 		{
 			name:   "-07: a limit lowered below the only policy",
 			header: header("RateLimit", "limit=20, remaining=9, reset=50", "RateLimit-Policy", "100;w=60"),
-			want:   axes(Dimension{Limit: 20, Remaining: 9, Reset: 50 * time.Second, Window: time.Minute}),
+			want:   dimensions(Dimension{Limit: 20, Remaining: 9, Reset: 50 * time.Second, Window: time.Minute}),
 		},
 		{
 			name:   "-07: the limit from the only policy",
 			header: header("RateLimit", "remaining=9, reset=50", "RateLimit-Policy", "100;w=60"),
-			want:   axes(Dimension{Limit: 100, Remaining: 9, Reset: 50 * time.Second, Window: time.Minute}),
+			want:   dimensions(Dimension{Limit: 100, Remaining: 9, Reset: 50 * time.Second, Window: time.Minute}),
 		},
 		{
 			name:   "-07: parameters, flags and unknown keys",
 			header: header("RateLimit", "limit=100;x=1, remaining=50;y, reset=30, acme, acme2;p=1, acme3=(1 2)"),
-			want:   axes(Dimension{Limit: 100, Remaining: 50, Reset: 30 * time.Second}),
+			want:   dimensions(Dimension{Limit: 100, Remaining: 50, Reset: 30 * time.Second}),
 		},
 		{
 			name:   "-07: the last of a repeated key counts",
 			header: header("RateLimit", "limit=100, remaining=50, reset=30", "RateLimit", "remaining=49, reset=29"),
-			want:   axes(Dimension{Limit: 100, Remaining: 49, Reset: 29 * time.Second}),
+			want:   dimensions(Dimension{Limit: 100, Remaining: 49, Reset: 29 * time.Second}),
 		},
 		{name: "-07: remaining is optional", header: header("RateLimit", "limit=10, reset=1")},
 		{name: "-07: no reset", header: header("RateLimit", "limit=10, remaining=1")},
@@ -239,42 +239,42 @@ func TestIETFOldDrafts(t *testing.T) {
 		{
 			name:   "three fields",
 			header: header("RateLimit-Limit", "100", "RateLimit-Remaining", "50", "RateLimit-Reset", "30"),
-			want:   axes(Dimension{Limit: 100, Remaining: 50, Reset: 30 * time.Second}),
+			want:   dimensions(Dimension{Limit: 100, Remaining: 50, Reset: 30 * time.Second}),
 		},
 		{
 			name:   "three fields, a policy in the limit",
 			header: header("RateLimit-Limit", "100, 100;w=60", "RateLimit-Remaining", "50", "RateLimit-Reset", "30"),
-			want:   axes(Dimension{Limit: 100, Remaining: 50, Reset: 30 * time.Second, Window: time.Minute}),
+			want:   dimensions(Dimension{Limit: 100, Remaining: 50, Reset: 30 * time.Second, Window: time.Minute}),
 		},
 		{
 			name:   "three fields, a malformed policy in the limit",
 			header: header("RateLimit-Limit", "100, 100;w=", "RateLimit-Remaining", "50", "RateLimit-Reset", "30"),
-			want:   axes(Dimension{Limit: 100, Remaining: 50, Reset: 30 * time.Second}),
+			want:   dimensions(Dimension{Limit: 100, Remaining: 50, Reset: 30 * time.Second}),
 		},
 		{
 			name:   "three fields and a policy",
 			header: header("RateLimit-Limit", "10", "RateLimit-Remaining", "1", "RateLimit-Reset", "7", "RateLimit-Policy", `10;w=10;burst=1000, 1000;w=3600`),
-			want:   axes(Dimension{Limit: 10, Remaining: 1, Reset: 7 * time.Second, Window: 10 * time.Second}),
+			want:   dimensions(Dimension{Limit: 10, Remaining: 1, Reset: 7 * time.Second, Window: 10 * time.Second}),
 		},
 		{
 			name:   "three fields complete the dictionary",
 			header: header("RateLimit", "limit=10, reset=7", "RateLimit-Remaining", "1"),
-			want:   axes(Dimension{Limit: 10, Remaining: 1, Reset: 7 * time.Second}),
+			want:   dimensions(Dimension{Limit: 10, Remaining: 1, Reset: 7 * time.Second}),
 		},
 		{
 			name:   "the dictionary comes before the three fields",
 			header: header("RateLimit", "limit=10, remaining=2, reset=7", "RateLimit-Limit", "9", "RateLimit-Remaining", "1", "RateLimit-Reset", "5"),
-			want:   axes(Dimension{Limit: 10, Remaining: 2, Reset: 7 * time.Second}),
+			want:   dimensions(Dimension{Limit: 10, Remaining: 2, Reset: 7 * time.Second}),
 		},
 		{
 			name:   "Envoy: policies in X-RateLimit-Limit",
 			header: header("x-ratelimit-limit", `10, 10;w=1;name="foo", 1000;w=60`, "x-ratelimit-remaining", "9", "x-ratelimit-reset", "1"),
-			want:   axes(Dimension{Limit: 10, Remaining: 9, Reset: time.Second, Window: time.Second}),
+			want:   dimensions(Dimension{Limit: 10, Remaining: 9, Reset: time.Second, Window: time.Second}),
 		},
 		{
 			name:   "WHOOP: window spelt out",
 			header: header("X-RateLimit-Limit", "100, 100;window=60, 10000;window=86400", "X-RateLimit-Remaining", "98", "X-RateLimit-Reset", "3"),
-			want:   axes(Dimension{Limit: 100, Remaining: 98, Reset: 3 * time.Second, Window: time.Minute}),
+			want:   dimensions(Dimension{Limit: 100, Remaining: 98, Reset: 3 * time.Second, Window: time.Minute}),
 		},
 		{
 			name:   "Docker Hub: no reset",
@@ -284,13 +284,13 @@ func TestIETFOldDrafts(t *testing.T) {
 			name: "express-rate-limit: old and standard fields of one quota",
 			header: header("Date", date, "X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "50", "X-RateLimit-Reset", "1705314631",
 				"RateLimit-Limit", "100", "RateLimit-Remaining", "50", "RateLimit-Reset", "30", "RateLimit-Policy", "100;w=60"),
-			want: axes(Dimension{Limit: 100, Remaining: 50, Reset: 31 * time.Second, Instant: at(31 * time.Second), Window: time.Minute}),
+			want: dimensions(Dimension{Limit: 100, Remaining: 50, Reset: 31 * time.Second, Instant: at(31 * time.Second), Window: time.Minute}),
 		},
 		{
 			name: "a gateway's quota beside the service's",
 			header: header("Date", date, "X-RateLimit-Limit", "5000", "X-RateLimit-Remaining", "4999", "X-RateLimit-Reset", "1705318200",
 				"RateLimit-Limit", "10", "RateLimit-Remaining", "9", "RateLimit-Reset", "1"),
-			want: axes(
+			want: dimensions(
 				Dimension{Limit: 5000, Remaining: 4999, Reset: time.Hour, Instant: at(time.Hour)},
 				Dimension{Name: "ratelimit", Limit: 10, Remaining: 9, Reset: time.Second},
 			),
@@ -299,7 +299,7 @@ func TestIETFOldDrafts(t *testing.T) {
 			name: "a gateway's quota that happens to have as much left",
 			header: header("Date", date, "X-RateLimit-Limit", "5000", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "1705318200",
 				"RateLimit-Limit", "10", "RateLimit-Remaining", "0", "RateLimit-Reset", "1"),
-			want: axes(
+			want: dimensions(
 				Dimension{Limit: 5000, Reset: time.Hour, Instant: at(time.Hour)},
 				Dimension{Name: "ratelimit", Limit: 10, Reset: time.Second},
 			),
@@ -308,7 +308,7 @@ func TestIETFOldDrafts(t *testing.T) {
 			name: "Kong: windows without resets, beside the standard fields",
 			header: header("X-RateLimit-Limit-Minute", "10", "X-RateLimit-Remaining-Minute", "9",
 				"RateLimit-Limit", "10", "RateLimit-Remaining", "9", "RateLimit-Reset", "47"),
-			want: axes(Dimension{Limit: 10, Remaining: 9, Reset: 47 * time.Second}),
+			want: dimensions(Dimension{Limit: 10, Remaining: 9, Reset: 47 * time.Second}),
 		},
 	})
 }

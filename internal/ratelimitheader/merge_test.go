@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// TestMerge: the same quota in two dialects is one axis, put together from both;
-// two quotas are two.
-func TestMerge(t *testing.T) {
+// A quota in two dialects is one dimension; different quotas are two.
+func TestParse_mergesDialects(t *testing.T) {
 	const s = time.Second
 	both := func(limit, remaining, reset string) []string {
 		return []string{
@@ -19,53 +18,53 @@ func TestMerge(t *testing.T) {
 	}
 	first := Dimension{Limit: 10, Remaining: 9, Reset: 30 * s}
 	run(t, []test{
-		{name: "the same", header: header(both("10", "9", "30")...), want: axes(first)},
-		{name: "the same, rounded", header: header(both("10", "9", "31")...), want: axes(first)},
-		{name: "another limit", header: header(both("20", "9", "30")...), want: axes(first, Dimension{Name: "ratelimit", Limit: 20, Remaining: 9, Reset: 30 * s})},
-		{name: "another remainder", header: header(both("10", "8", "30")...), want: axes(first, Dimension{Name: "ratelimit", Limit: 10, Remaining: 8, Reset: 30 * s})},
-		{name: "another reset", header: header(both("10", "9", "300")...), want: axes(first, Dimension{Name: "ratelimit", Limit: 10, Remaining: 9, Reset: 300 * s})},
+		{name: "the same", header: header(both("10", "9", "30")...), want: dimensions(first)},
+		{name: "the same, rounded", header: header(both("10", "9", "31")...), want: dimensions(first)},
+		{name: "another limit", header: header(both("20", "9", "30")...), want: dimensions(first, Dimension{Name: "ratelimit", Limit: 20, Remaining: 9, Reset: 30 * s})},
+		{name: "another remainder", header: header(both("10", "8", "30")...), want: dimensions(first, Dimension{Name: "ratelimit", Limit: 10, Remaining: 8, Reset: 30 * s})},
+		{name: "another reset", header: header(both("10", "9", "300")...), want: dimensions(first, Dimension{Name: "ratelimit", Limit: 10, Remaining: 9, Reset: 300 * s})},
 		{
-			name:   "what is of another quota does not complete one",
+			name:   "a field of another quota does not complete one",
 			header: header("X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "9", "X-RateLimit-Reset", "30", "RateLimit-Remaining", "4"),
-			want:   axes(first),
+			want:   dimensions(first),
 		},
 		{
 			name:   "the remainder in one, the rest in the other",
 			header: header("X-RateLimit-Limit", "10", "X-RateLimit-Reset", "30", "RateLimit-Remaining", "9"),
-			want:   axes(first),
+			want:   dimensions(first),
 		},
 		{
-			name:   "the other way round",
+			name:   "remaining in one, limit and reset in the other",
 			header: header("X-RateLimit-Remaining", "9", "RateLimit-Limit", "10", "RateLimit-Reset", "30"),
-			want:   axes(first),
+			want:   dimensions(first),
 		},
 		{
 			name:   "the window of the only policy",
 			header: header("X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "9", "X-RateLimit-Reset", "30", "RateLimit-Policy", "10;w=60"),
-			want:   axes(Dimension{Limit: 10, Remaining: 9, Reset: 30 * s, Window: 60 * s}),
+			want:   dimensions(Dimension{Limit: 10, Remaining: 9, Reset: 30 * s, Window: 60 * s}),
 		},
 		{
-			name: "policies of named axes are theirs, whatever line follows",
+			name: "policies of named dimensions stay theirs, also with an empty second line",
 			header: header("RateLimit", `"p";r=5;t=3`, "RateLimit", "", "RateLimit-Policy", `"p";q=10;w=60`,
 				"RateLimit-Limit", "10", "RateLimit-Remaining", "7", "RateLimit-Reset", "20"),
-			want: axes(Dimension{Name: "p", Limit: 10, Remaining: 5, Reset: 3 * s, Window: 60 * s}, Dimension{Limit: 10, Remaining: 7, Reset: 20 * s}),
+			want: dimensions(Dimension{Name: "p", Limit: 10, Remaining: 5, Reset: 3 * s, Window: 60 * s}, Dimension{Limit: 10, Remaining: 7, Reset: 20 * s}),
 		},
 		{
-			name:   "a policy without a name is nobody's",
+			name:   "a policy without a name belongs to no dimension",
 			header: header("RateLimit", `"";r=5;t=3`, "RateLimit-Policy", "10;w=60"),
-			want:   axes(Dimension{Remaining: 5, Reset: 3 * s}),
+			want:   dimensions(Dimension{Remaining: 5, Reset: 3 * s}),
 		},
 		{
-			name:   "of a key that is repeated the last counts, and makes no sense",
+			name:   "the last of a repeated key counts, and it is invalid",
 			header: header("RateLimit", "limit=10, remaining=9, reset=30, reset=soon"),
-			want:   axes(),
+			want:   dimensions(),
 		},
 	})
 }
 
-// TestLines: so many lines and bytes of a field are read, and one that is bad or too
+// A limited number of lines and bytes of a field is read. A line that is malformed or too
 // long does not hide the others.
-func TestLines(t *testing.T) {
+func TestParse_limitsLinesAndBytes(t *testing.T) {
 	const s = time.Second
 	quota := func(name string) string { return fmt.Sprintf(`%q;r=5;t=3`, name) }
 	padded := func(name string, to int) string {
@@ -75,7 +74,7 @@ func TestLines(t *testing.T) {
 	field := func(field string, bad int, line string, more ...string) []string {
 		var pairs []string
 		for range bad {
-			pairs = append(pairs, field, "= no sense")
+			pairs = append(pairs, field, "= malformed")
 		}
 		for _, l := range append([]string{line}, more...) {
 			pairs = append(pairs, field, l)
@@ -83,43 +82,43 @@ func TestLines(t *testing.T) {
 		return pairs
 	}
 	rest := []string{"X-RateLimit-Remaining", "9", "X-RateLimit-Reset", "30"}
-	axis := func(name string) Dimension { return Dimension{Name: name, Remaining: 5, Reset: 3 * s} }
+	named := func(name string) Dimension { return Dimension{Name: name, Remaining: 5, Reset: 3 * s} }
 	policies := make([]string, MaxDimensions+1)
 	for i := range policies {
 		policies[i] = fmt.Sprintf(`"p%d";q=10;w=60`, i)
 	}
 	run(t, []test{
-		{name: "a good line after bad ones", header: header(field("RateLimit", maxLines-1, quota("a"))...), want: axes(axis("a"))},
-		{name: "too many before it", header: header(field("RateLimit", maxLines, quota("a"))...), want: axes()},
-		{name: "as long as may be", header: header(field("RateLimit", 0, padded("a", maxField))...), want: axes(axis("a"))},
-		{name: "too long, and a good one", header: header(field("RateLimit", 0, padded("a", maxField+1), quota("b"))...), want: axes(axis("b"))},
+		{name: "a valid line after malformed ones", header: header(field("RateLimit", maxLines-1, quota("a"))...), want: dimensions(named("a"))},
+		{name: "too many before it", header: header(field("RateLimit", maxLines, quota("a"))...), want: dimensions()},
+		{name: "the maximum length", header: header(field("RateLimit", 0, padded("a", maxField))...), want: dimensions(named("a"))},
+		{name: "a line that is too long and a valid one", header: header(field("RateLimit", 0, padded("a", maxField+1), quota("b"))...), want: dimensions(named("b"))},
 		{
 			name:   "too long together, and a good one",
 			header: header(field("RateLimit", 0, padded("a", maxField/2), padded("b", maxField/2+1), quota("c"))...),
-			want:   axes(axis("a"), axis("c")),
+			want:   dimensions(named("a"), named("c")),
 		},
-		{name: "a dictionary after bad lines", header: header(field("RateLimit", 2, "limit=10, remaining=9, reset=30")...), want: axes(Dimension{Limit: 10, Remaining: 9, Reset: 30 * s})},
+		{name: "a dictionary after bad lines", header: header(field("RateLimit", 2, "limit=10, remaining=9, reset=30")...), want: dimensions(Dimension{Limit: 10, Remaining: 9, Reset: 30 * s})},
 		{
 			name:   "a policy after bad ones",
 			header: header(append(field("RateLimit-Policy", 2, `"a";q=10;w=60`), "RateLimit", quota("a"))...),
-			want:   axes(Dimension{Name: "a", Limit: 10, Remaining: 5, Reset: 3 * s, Window: 60 * s}),
+			want:   dimensions(Dimension{Name: "a", Limit: 10, Remaining: 5, Reset: 3 * s, Window: 60 * s}),
 		},
 		{
 			name:   "a policy before bad ones",
-			header: header("RateLimit-Policy", `"a";q=10;w=60`, "RateLimit-Policy", "= no sense", "RateLimit", quota("a")),
-			want:   axes(Dimension{Name: "a", Limit: 10, Remaining: 5, Reset: 3 * s, Window: 60 * s}),
+			header: header("RateLimit-Policy", `"a";q=10;w=60`, "RateLimit-Policy", "= malformed", "RateLimit", quota("a")),
+			want:   dimensions(Dimension{Name: "a", Limit: 10, Remaining: 5, Reset: 3 * s, Window: 60 * s}),
 		},
 		{
 			name:   "one policy too many",
 			header: header("RateLimit-Policy", strings.Join(policies, ","), "RateLimit", quota("p15")+","+quota("p16")),
-			want:   axes(Dimension{Name: "p15", Limit: 10, Remaining: 5, Reset: 3 * s, Window: 60 * s}, axis("p16")),
+			want:   dimensions(Dimension{Name: "p15", Limit: 10, Remaining: 5, Reset: 3 * s, Window: 60 * s}, named("p16")),
 		},
-		{name: "a limit after bad ones", header: header(append(field("X-RateLimit-Limit", maxLines-1, "10"), rest...)...), want: axes(Dimension{Limit: 10, Remaining: 9, Reset: 30 * s})},
-		{name: "a limit after too many", header: header(append(field("X-RateLimit-Limit", maxLines, "10"), rest...)...), want: axes(Dimension{Remaining: 9, Reset: 30 * s})},
+		{name: "a limit after bad ones", header: header(append(field("X-RateLimit-Limit", maxLines-1, "10"), rest...)...), want: dimensions(Dimension{Limit: 10, Remaining: 9, Reset: 30 * s})},
+		{name: "a limit after too many", header: header(append(field("X-RateLimit-Limit", maxLines, "10"), rest...)...), want: dimensions(Dimension{Remaining: 9, Reset: 30 * s})},
 	})
 }
 
-// BenchmarkHostile is a header of megabytes.
+// BenchmarkHostile parses a header of several megabytes.
 func BenchmarkHostile(b *testing.B) {
 	line := `"p";r=50;t=30,` + strings.Repeat(`"q";r=1;t=1,`, 600) + `"z";r=1;t=1`
 	h := header()

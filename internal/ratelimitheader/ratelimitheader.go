@@ -1,36 +1,26 @@
-// Package ratelimitheader reads what a server says about its quotas in the
-// header of a response, in every dialect in common use.
+// Package ratelimitheader parses the quotas that a server advertises in the header of a
+// response, in all dialects in common use.
 //
-// What goes wrong with such fields in practice, and what this package makes of
-// it:
+//   - One field name has several meanings: X-RateLimit-Reset is an epoch time, a number of
+//     seconds, a duration or a date. The value's form decides (see [Parse]).
+//   - The client's clock may be wrong. Absolute times are compared with the Date field of
+//     the same response. The client's clock is used only without a Date.
+//   - A response from a cache (Age > 0) is ignored: it describes a quota of the past.
+//   - Each quota of a response (requests and tokens, per minute and per day) is a
+//     [Dimension]. A quota that is sent in two dialects is reported once.
+//   - A dimension with an invalid value, or with a reset in the past, is dropped: a wrong
+//     quota stops a client without need, a missing one costs one 429.
+//   - Numbers, lengths and waits are bounded, and nothing overflows.
 //
-//   - One field name, several meanings: X-RateLimit-Reset is an epoch time at
-//     GitHub, seconds at Reddit, a duration at OpenAI and a date elsewhere. The
-//     value tells which (see [Parse]).
-//   - The client's clock is wrong. Absolute times are judged against the Date
-//     field of the same response, never against the local clock while there is
-//     a Date.
-//   - The response comes from a cache and tells the quota of somebody else's
-//     past. A response with a positive Age says nothing.
-//   - Several independent quotas in one response (requests and tokens, per
-//     minute and per day). Each is an [Axis] of its own.
-//   - The same quota twice, in an old and a new dialect, as servers do that
-//     migrate. It is reported once.
-//   - "-1", "unknown", NaN, a reset in the past. The axis is dropped: a wrong
-//     quota stops a client for nothing, a missing one costs a 429 at worst.
-//   - Hostile headers: thousands of policies, names of a megabyte, resets in
-//     the year 9999. Numbers, lengths and waits are bounded, the work is linear
-//     in the size of the header, and nothing overflows.
-//
-// The dialects, with their sources:
+// The dialects and their sources:
 //
 //   - GitHub: https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api
 //   - GitLab: https://docs.gitlab.com/administration/settings/user_and_ip_rate_limits/
 //   - X: https://docs.x.com/x-api/fundamentals/rate-limits
 //   - Okta: https://developer.okta.com/docs/reference/rl-best-practices/
 //   - OpenAI: https://platform.openai.com/docs/guides/rate-limits
-//   - Azure OpenAI: https://github.com/openai/openai-dotnet/issues/838 (the -1 and 0 that mean unknown)
-//   - Groq and Cerebras, who took over OpenAI's names: https://console.groq.com/docs/rate-limits,
+//   - Azure OpenAI: https://github.com/openai/openai-dotnet/issues/838 (-1 and 0 mean unknown)
+//   - Groq and Cerebras, with OpenAI's names: https://console.groq.com/docs/rate-limits,
 //     https://inference-docs.cerebras.ai/support/rate-limits
 //   - Anthropic: https://docs.anthropic.com/en/api/rate-limits
 //   - Discord: https://discord.com/developers/docs/topics/rate-limits
@@ -45,7 +35,6 @@ package ratelimitheader
 
 import (
 	"iter"
-	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -55,87 +44,78 @@ import (
 )
 
 const (
-	// MaxAxes is the most axes that [Parse] returns. Real servers send up to
-	// half a dozen.
+	// MaxDimensions is the maximum number of dimensions that [Parse] returns. Real servers
+	// send at most six.
 	MaxDimensions = 16
-	// MaxName is the length, in bytes, of the longest name of an axis or a
-	// bucket. Axis names are cut to it; a longer bucket name is no name.
+	// MaxName is the maximum length of a name, in bytes. A longer name of a dimension is
+	// truncated; a longer name of a bucket is ignored.
 	MaxName = 128
-	// MaxReset is the longest Reset and the longest Window. Longer ones are cut
-	// to it.
+	// MaxReset is the maximum Reset and Window. Longer ones are reduced to it.
 	MaxReset = retryafter.Max
 )
 
-// Axis is one independent quota as the server described it.
+// Dimension is one independent quota, as the server describes it.
 type Dimension struct {
-	// Name tells the axes of one server apart, and is unique within a State:
-	// "" for the quota of a server that has one, "requests", "tokens",
+	// Name is unique within a State: "" for an unnamed quota, "requests", "tokens",
 	// "input-tokens" and the like, or the name of an IETF policy.
 	Name string
-	// Limit is the whole quota, per window; 0 where the server does not tell.
+	// Limit is the quota per window, or 0 if it is unknown.
 	Limit int64
-	// Remaining is what is left of it, never negative. Fractions are cut off.
+	// Remaining is the remaining quota, at least 0, without its fraction.
 	Remaining int64
-	// Reset is the time until the quota is whole again, from the moment at
-	// which the server wrote the response, in (0, MaxReset].
+	// Reset is the time from the moment when the server wrote the response until the
+	// quota is reset, in (0, MaxReset].
 	Reset time.Duration
-	// Instant is the moment of the reset by the server's clock, in UTC, where
-	// the server named a moment (an epoch time or a date), else zero. Reset is
-	// then Instant minus the response's Date, or minus the client's present
-	// time where there is no Date.
+	// Instant is the moment of the reset by the server's clock, in UTC, if the server sent
+	// a moment (an epoch time or a date); otherwise zero. Reset is then Instant minus the
+	// response's Date, or minus the client's time if there is no Date.
 	Instant time.Time
-	// Window is the length of the policy's window where the server tells it
-	// (w=60), at most MaxReset, else 0.
+	// Window is the length of the policy's window (w=60), at most MaxReset, or 0 if it is
+	// unknown.
 	Window time.Duration
-	// Costed is true when a request does not take 1 of it (tokens, bytes), so
-	// that requests in flight cannot be counted against it.
+	// Costed is true if the quota does not count requests but tokens or bytes. Requests in
+	// flight cannot be counted against it.
 	Costed bool
 }
 
-// State is everything that one response says about its quotas.
+// State is all that one response says about quotas.
 type State struct {
-	// Bucket is the server's name for what the quotas belong to
-	// (X-RateLimit-Bucket, X-RateLimit-Resource, RateLimit-Name, or the
-	// partition keys of the IETF fields), at most MaxName bytes; "" when
-	// unnamed.
+	// Bucket is the server's name for the set of requests that share the quotas
+	// (X-RateLimit-Bucket, X-RateLimit-Resource, RateLimit-Name, or the partition keys of
+	// the IETF fields). It has at most MaxName bytes and is "" if there is no name.
 	Bucket string
-	// Global is true when the server says that the limit which the request ran
-	// into is that of all its buckets (Discord's X-RateLimit-Global: true, or
-	// X-RateLimit-Scope: global). Bucket is "" then.
+	// Global is true if the limit applies to all buckets of the server (Discord's
+	// X-RateLimit-Global: true, or X-RateLimit-Scope: global). Bucket is then "".
 	Global bool
-	// Exhausted is true when a quota stands at zero, one included whose reset
-	// is missing or due and which is therefore not among the Axes.
+	// Exhausted is true if a quota has 0 remaining, also if its reset is missing or past
+	// and the quota is therefore not in Dimensions.
 	Exhausted bool
-	// PerID is true when there is a bucket of that name for each id in the path
-	// (Discord's X-RateLimit-Bucket is that of a kind of request, and each channel,
-	// guild or webhook has its own).
+	// PerID is true if there is a bucket of that name for each id in the path. Discord's
+	// X-RateLimit-Bucket names a kind of request; each channel, guild or webhook has its
+	// own quota.
 	PerID bool
-	// Date is when the server wrote the response, by its clock, where an Axis has
-	// an Instant and the response a Date; else zero.
+	// Date is the response's Date if a Dimension has an Instant; otherwise zero.
 	Date time.Time
-	// Axes are the quotas, at most MaxAxes, in an order that depends on the
-	// fields alone.
+	// Dimensions has at most MaxDimensions entries, in an order that depends only on the
+	// header.
 	Dimensions []Dimension
 }
 
-// Parse reads the quotas out of the response header h. The time now is the
-// client's, and is used only where absolute times meet a response without a
-// valid Date.
+// Parse parses the quotas in the response header h. It uses now, the client's time, only
+// for absolute times in a response without a valid Date.
 //
-// A reset is read as a duration with units (12ms, 6m0s, 1h2m), else as an RFC
-// 3339 or HTTP date, else as a number: above 1e11 epoch milliseconds, above 1e9
-// epoch seconds (above 9e8, where now is before that), else seconds to go; fractions are
-// allowed.
+// The forms of a reset are tried in this order: a duration with units (12ms, 6m0s, 1h2m);
+// an RFC 3339 or HTTP date; a number. A number above 1e11 is epoch milliseconds, above 1e9
+// epoch seconds (from 9e8 if now is before that), otherwise seconds from now. Fractions
+// are allowed.
 //
-// An axis needs a valid remaining quota and a reset that lies ahead; others are
-// dropped, for there would be nothing to wait for. So is 0 of a limit of 0. Counts and resets that are
-// negative or malformed count as absent. In a field with several lines the
-// first valid one is taken, so that the fields of one server stay together
-// where a gateway has added its own.
+// A dimension needs a valid remaining count and a reset in the future; others, and 0 of a
+// limit of 0, are dropped. Negative and malformed values count as absent. Of several lines
+// of a field the first valid one counts, so that the fields of one server stay together if
+// a gateway has added its own.
 //
-// The result is false when no axis is left. Bucket, Global and Exhausted are
-// filled in nevertheless, save for a response out of a cache (Age > 0), which
-// says nothing at all.
+// The result is false without any dimension. Bucket, Global and Exhausted are set
+// nevertheless, except for a response from a cache (Age > 0), which is ignored.
 func Parse(h http.Header, now time.Time) (State, bool) {
 	if cached(h) {
 		return State{}, false
@@ -149,48 +129,27 @@ func Parse(h http.Header, now time.Time) (State, bool) {
 	p.named()
 	p.shopify()
 	p.bucket()
-	if slices.ContainsFunc(p.state.Dimensions, func(a Dimension) bool { return !a.Instant.IsZero() }) {
+	if slices.ContainsFunc(p.state.Dimensions, func(d Dimension) bool { return !d.Instant.IsZero() }) {
 		p.state.Date = date
 	}
 	return p.state, len(p.state.Dimensions) > 0
 }
 
-// Present reports whether h has a field that [Parse] looks at; where it reports
-// false, Parse finds nothing. It is meant for every response, and allocates
-// nothing. It is one pass over the names: for ten fields that costs somewhat
-// more than looking up each of the fixed names (BenchmarkPresent), but it alone
-// finds the open-ended ones, such as X-RateLimit-Remaining-Tokens-Day.
+// Present reports whether h has a field that [Parse] may read. If it returns false, Parse
+// finds nothing. It is meant for every response and allocates nothing. It checks all
+// names, because some fields have open-ended ones (X-RateLimit-Remaining-Tokens-Day).
 func Present(h http.Header) bool {
 	for name := range h {
-		if relevant(name) {
+		if strings.HasPrefix(name, "X-Rate") || strings.HasPrefix(name, "Ratelimit") ||
+			name == fieldShopify || strings.HasPrefix(name, prefixAnthropic) {
 			return true
 		}
 	}
 	return false
 }
 
-// relevant reports whether the field may bear on quotas. It errs on the side of
-// true.
-func relevant(name string) bool {
-	// The length of "Ratelimit", the shortest; it makes the slices below safe.
-	if len(name) < 9 {
-		return false
-	}
-	switch name[0] {
-	case 'X':
-		// X-Ratelimit-… and X-Rate-Limit-…
-		return name[:6] == "X-Rate" || name == fieldShopify
-	case 'R':
-		return name[:9] == "Ratelimit"
-	case 'A':
-		return strings.HasPrefix(name, "Anthropic-Ratelimit-")
-	}
-	return false
-}
-
-// cached reports whether the response comes out of a cache: "they SHOULD be
-// ignored on responses that come from cache", says section 7.3 of the IETF
-// draft. Of several Age values the first counts, and an invalid one is ignored
+// cached reports whether the response comes from a cache: the fields "SHOULD be ignored
+// on responses that come from cache" (IETF draft, section 7.3). The first valid Age counts
 // (RFC 9111, section 5.1).
 func cached(h http.Header) bool {
 	for _, v := range h["Age"] {
@@ -201,10 +160,10 @@ func cached(h http.Header) bool {
 	return false
 }
 
-// unknown stands for a count that the server does not tell.
+// unknown is a count that the server did not send.
 const unknown = -1
 
-// parser gathers a State from one header.
+// parser builds a State from one header.
 type parser struct {
 	header http.Header
 	base   time.Time // when the server wrote the response, by its clock
@@ -212,18 +171,22 @@ type parser struct {
 }
 
 const (
-	// maxLines is how many lines of a field are looked at.
+	// maxLines is the maximum number of lines of a field that are read.
 	maxLines = MaxDimensions
-	// maxField is how many bytes of them are read. A line with MaxAxes policies
-	// takes about one KiB; one that does not fit any more is passed over.
+	// maxField is the maximum number of bytes of a field that are read. A line with
+	// MaxDimensions policies takes about 1 KiB. A line that exceeds it is skipped.
 	maxField = 8 << 10
 )
 
-// lines are those lines of the field that are read. A server that sends megabytes
-// of them costs no more than one that sends a few.
+// lines returns the lines of the field that are read. After those of X-RateLimit- come
+// those of X-Rate-Limit-: Azure OpenAI mixes both spellings
+// (https://github.com/openai/openai-python/issues/937).
 func (p *parser) lines(field string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		all, left := p.header[field], maxField
+		if suffix, ok := strings.CutPrefix(field, prefixCustom); ok && len(p.header[prefixHyphen+suffix]) > 0 {
+			all = slices.Concat(all, p.header[prefixHyphen+suffix])
+		}
 		for _, line := range all[:min(len(all), maxLines)] {
 			if len(line) > left {
 				continue
@@ -235,7 +198,7 @@ func (p *parser) lines(field string) iter.Seq[string] {
 	}
 }
 
-// quota is an axis in the making.
+// quota is a dimension that may be incomplete.
 type quota struct {
 	limit, remaining int64 // or unknown
 	reset            reset
@@ -243,28 +206,28 @@ type quota struct {
 	costed           bool
 }
 
-// fill takes from q what o lacks, if the two can be the same quota: when at
-// most one of them tells what remains, or both the same. Zendesk for one spells
-// half of its quota X-Rate-Limit and half RateLimit.
-func (o *quota) fill(q quota) {
-	if o.remaining >= 0 && q.remaining >= 0 && o.remaining != q.remaining {
+// fill copies what q lacks from other, if the two may be the same quota: at most one of
+// them has a remaining count, or both have the same. Zendesk sends half of its quota as
+// X-Rate-Limit and half as RateLimit.
+func (q *quota) fill(other quota) {
+	if q.remaining >= 0 && other.remaining >= 0 && q.remaining != other.remaining {
 		return
 	}
-	if o.limit < 0 {
-		o.limit = q.limit
+	if q.limit < 0 {
+		q.limit = other.limit
 	}
-	if !o.reset.stated {
-		o.reset = q.reset
+	if !q.reset.valid {
+		q.reset = other.reset
 	}
-	if o.window == 0 {
-		o.window = q.window
+	if q.window == 0 {
+		q.window = other.window
 	}
 }
 
-// add makes an axis of q, unless something essential is missing.
+// add adds a dimension, unless q lacks an essential part.
 func (p *parser) add(name string, q quota) {
 	if q.remaining < 0 || q.remaining == 0 && q.limit == 0 {
-		return // Okta says 0 of 0 when too many requests are in flight: that is no quota
+		return // Okta sends 0 of 0 if too many requests are in flight, which is not a quota
 	}
 	if q.remaining == 0 {
 		p.state.Exhausted = true
@@ -272,11 +235,9 @@ func (p *parser) add(name string, q quota) {
 	if q.reset.wait <= 0 {
 		return
 	}
-	if len(name) > MaxName {
-		name = name[:MaxName]
-	}
-	a := Dimension{
-		Name:      name,
+	d := Dimension{
+		// A clone, because the name would keep the whole field alive.
+		Name:      strings.Clone(name[:min(len(name), MaxName)]),
 		Limit:     max(q.limit, 0),
 		Remaining: q.remaining,
 		Reset:     q.reset.wait,
@@ -284,118 +245,47 @@ func (p *parser) add(name string, q quota) {
 		Window:    q.window,
 		Costed:    q.costed,
 	}
-	for i, b := range p.state.Dimensions {
-		if b.Name == name {
-			// Twice the same name: two partitions of one policy, or names that
-			// have become equal by the cut. The tighter one speaks for both.
-			if a.Remaining < b.Remaining || a.Remaining == b.Remaining && a.Reset > b.Reset {
-				a.Name = b.Name // not the one that is a part of the field
-				p.state.Dimensions[i] = a
+	if i := p.index(d.Name); i >= 0 {
+		// Two partitions of one policy, or two names that are equal after truncation.
+		// The tighter quota is kept.
+		if same := p.state.Dimensions[i]; d.Remaining < same.Remaining || d.Remaining == same.Remaining && d.Reset > same.Reset {
+			p.state.Dimensions[i] = d
+		}
+	} else if len(p.state.Dimensions) < MaxDimensions {
+		p.state.Dimensions = append(p.state.Dimensions, d)
+	}
+}
+
+// index returns the index of the dimension with that name, or -1.
+func (p *parser) index(name string) int {
+	return slices.IndexFunc(p.state.Dimensions, func(d Dimension) bool { return d.Name == name })
+}
+
+// rounding is the maximum difference of two spellings of one reset. A delta, an epoch
+// time and a Date are each rounded to a second.
+const rounding = 2 * time.Second
+
+// addUnnamed adds an unnamed quota under the first free one of names. If another dialect
+// has described the same quota already, it only completes that dimension.
+func (p *parser) addUnnamed(q quota, names ...string) {
+	for i := range p.state.Dimensions {
+		d := &p.state.Dimensions[i]
+		if d.Remaining == q.remaining && (d.Limit == 0 || q.limit <= 0 || d.Limit == q.limit) &&
+			(d.Reset-q.reset.wait).Abs() <= rounding {
+			if d.Limit == 0 {
+				d.Limit = max(q.limit, 0)
+			}
+			if d.Window == 0 {
+				d.Window = q.window
 			}
 			return
 		}
 	}
-	if len(p.state.Dimensions) < MaxDimensions {
-		// A name is a part of a field, and would keep the whole of it alive.
-		a.Name = strings.Clone(name)
-		p.state.Dimensions = append(p.state.Dimensions, a)
-	}
-}
-
-// addUnnamed adds the quota of a family of fields that has no name for it,
-// under the first of names that is free, unless it is there already in another
-// dialect.
-func (p *parser) addUnnamed(q quota, names ...string) {
 	name := names[0]
 	for _, name = range names {
-		if !p.has(name) {
+		if p.index(name) < 0 {
 			break
 		}
 	}
-	for i := range p.state.Dimensions {
-		a := &p.state.Dimensions[i]
-		if a.Remaining != q.remaining ||
-			a.Limit > 0 && q.limit > 0 && a.Limit != q.limit ||
-			(a.Reset-q.reset.wait).Abs() > rounding {
-			continue
-		}
-		if a.Limit == 0 {
-			a.Limit = max(q.limit, 0)
-		}
-		if a.Window == 0 {
-			a.Window = q.window
-		}
-		return
-	}
 	p.add(name, q)
-}
-
-// rounding is how far two spellings of one reset may lie apart: each of a
-// delta, an epoch time and a Date is rounded to the second on its own.
-const rounding = 2 * time.Second
-
-// has reports whether there is an axis of that name.
-func (p *parser) has(name string) bool {
-	return slices.ContainsFunc(p.state.Dimensions, func(a Dimension) bool { return a.Name == name })
-}
-
-// count returns the first valid count in the first of the fields that has one,
-// or unknown.
-func (p *parser) count(fields ...string) int64 {
-	for _, f := range fields {
-		if n := firstCount(p.lines(f)); n >= 0 {
-			return n
-		}
-	}
-	return unknown
-}
-
-// reset returns the first valid reset in the first of the fields that has one.
-func (p *parser) reset(fields ...string) reset {
-	for _, f := range fields {
-		if r := firstReset(p.lines(f), p.base); r.stated {
-			return r
-		}
-	}
-	return reset{}
-}
-
-// bucket names the bucket.
-func (p *parser) bucket() {
-	if p.is("X-Ratelimit-Global", "true") || p.is("X-Ratelimit-Scope", "global") {
-		p.state.Bucket, p.state.Global = "", true
-		return
-	}
-	for _, f := range [...]string{"X-Ratelimit-Bucket", "X-Ratelimit-Resource", "Ratelimit-Name"} {
-		for v := range p.lines(f) {
-			// Half a name would put two buckets into one. Without a name the
-			// quotas are those of the whole server, which is the careful
-			// reading.
-			if v = strings.Trim(v, " \t"); v != "" && len(v) <= MaxName {
-				p.state.Bucket, p.state.PerID = strings.Clone(v), f == "X-Ratelimit-Bucket"
-				return
-			}
-		}
-	}
-}
-
-// is reports whether the field has the given value, in letters of any case.
-func (p *parser) is(field, value string) bool {
-	for v := range p.lines(field) {
-		if strings.EqualFold(strings.Trim(v, " \t"), value) {
-			return true
-		}
-	}
-	return false
-}
-
-// sum adds two counts, of which either may be unknown.
-func sum(a, b int64) int64 {
-	if a < 0 || b < 0 {
-		return unknown
-	}
-	if a > math.MaxInt64-b {
-		return math.MaxInt64
-	}
-	return a + b
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/retryafter"
 )
 
-// The server's clock, and the client's, which is an hour off, so that a
-// confusion of the two shows.
+// server is the server's clock; now is the client's, which is wrong by an hour so that a
+// confusion of the two fails a test.
 var (
 	server = time.Date(2024, time.January, 15, 10, 30, 0, 0, time.UTC)
 	now    = server.Add(time.Hour)
@@ -25,8 +25,7 @@ const (
 	epoch = 1705314600                      // server
 )
 
-// header makes a header of name, value, name, value; names are canonicalised as
-// net/http does on reading a response.
+// header makes a header from name, value, name, value, with canonical names.
 func header(pairs ...string) http.Header {
 	h := http.Header{}
 	for i := 0; i < len(pairs); i += 2 {
@@ -38,16 +37,15 @@ func header(pairs ...string) http.Header {
 // at is the moment d after the server wrote its response.
 func at(d time.Duration) time.Time { return server.Add(d) }
 
-// test is a row of the tables below. State.Exhausted is not given in the rows;
-// it must be true where an axis has nothing left, and follows otherwise.
+// test is a row of a table. complete sets want.Exhausted, want.Date and want.PerID.
 type test struct {
 	name      string
 	header    http.Header
 	want      State
-	exhausted bool // also without an axis that says so
+	exhausted bool // also without a dimension that has 0 remaining
 }
 
-// complete puts in what follows from the rest of the row.
+// complete sets the fields of want that follow from the rest of the row.
 func (tt *test) complete() {
 	tt.want.Exhausted = tt.exhausted
 	for _, a := range tt.want.Dimensions {
@@ -74,30 +72,30 @@ func run(t *testing.T, tests []test) {
 	}
 }
 
-func axes(a ...Dimension) State { return State{Dimensions: a} }
+func dimensions(a ...Dimension) State { return State{Dimensions: a} }
 
-func TestSeveralLines(t *testing.T) {
+func TestParse_takesFirstValidLine(t *testing.T) {
 	run(t, []test{
 		{
 			name: "the first lines belong together",
 			header: header("X-RateLimit-Limit", "10", "X-RateLimit-Limit", "5000", "X-RateLimit-Remaining", "9",
 				"X-RateLimit-Remaining", "4999", "X-RateLimit-Reset", "1", "X-RateLimit-Reset", "3600"),
-			want: axes(Dimension{Limit: 10, Remaining: 9, Reset: time.Second}),
+			want: dimensions(Dimension{Limit: 10, Remaining: 9, Reset: time.Second}),
 		},
 		{
 			name: "malformed ones are passed over",
 			header: header("X-RateLimit-Remaining", "", "X-RateLimit-Remaining", "9",
 				"X-RateLimit-Reset", "soon", "X-RateLimit-Reset", "1"),
-			want: axes(Dimension{Remaining: 9, Reset: time.Second}),
+			want: dimensions(Dimension{Remaining: 9, Reset: time.Second}),
 		},
 	})
 }
 
-func TestCache(t *testing.T) {
+func TestParse_ignoresCachedResponses(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		age  []string
-		want bool // read
+		want bool // parsed
 	}{
 		{"no Age", nil, true},
 		{"zero", []string{"0"}, true},
@@ -125,7 +123,7 @@ func TestCache(t *testing.T) {
 	}
 }
 
-func TestBucket(t *testing.T) {
+func TestParse_bucket(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		header http.Header
@@ -147,9 +145,9 @@ func TestBucket(t *testing.T) {
 	}
 }
 
-// A hostile server must not make the client keep much, nor work long.
-func TestHostile(t *testing.T) {
-	t.Run("axes in field names", func(t *testing.T) {
+// A hostile server must not make the client keep much memory or work long.
+func TestParse_boundsHostileHeaders(t *testing.T) {
+	t.Run("dimensions in field names", func(t *testing.T) {
 		h := header()
 		for i := range 5000 {
 			h[fmt.Sprintf("X-Ratelimit-Remaining-%04d", i)] = []string{"1"}
@@ -164,7 +162,7 @@ func TestHostile(t *testing.T) {
 			}
 		}
 	})
-	t.Run("axes in a list", func(t *testing.T) {
+	t.Run("dimensions in a list", func(t *testing.T) {
 		var b strings.Builder
 		for i := range 300 {
 			fmt.Fprintf(&b, `"%03d";r=1;t=1;pk=:%03d:, `, i, i)
@@ -179,20 +177,19 @@ func TestHostile(t *testing.T) {
 		line := strings.TrimSuffix(strings.Repeat("1;w=1, ", 1000), ", ")
 		got, ok := Parse(header("RateLimit", "limit=1, remaining=1, reset=1", "RateLimit-Policy", line), now)
 		require.True(t, ok)
-		require.Equal(t, axes(Dimension{Limit: 1, Remaining: 1, Reset: time.Second, Window: time.Second}), got)
+		require.Equal(t, dimensions(Dimension{Limit: 1, Remaining: 1, Reset: time.Second, Window: time.Second}), got)
 	})
 }
 
-func TestParseLeavesHeaderAlone(t *testing.T) {
+func TestParse_doesNotModifyHeader(t *testing.T) {
 	h := header("Date", date, "RateLimit", `"p";r=1;t=2;pk=:YQ==:`, "X-RateLimit-Remaining-Tokens", "1", "X-RateLimit-Reset-Tokens", "1")
 	before := h.Clone()
 	_, _ = Parse(h, now)
 	require.Equal(t, before, h)
 }
 
-// The caller keeps names for as long as it keeps the quota; they must not keep
-// a response's header alive.
-func TestNamesAreCopies(t *testing.T) {
+// The caller keeps names as long as the quota. A name must not keep the header alive.
+func TestParse_copiesNames(t *testing.T) {
 	inside := func(part, whole string) bool {
 		at, from := uintptr(unsafe.Pointer(unsafe.StringData(part))), uintptr(unsafe.Pointer(unsafe.StringData(whole)))
 		return at >= from && at < from+uintptr(len(whole))
@@ -245,7 +242,7 @@ func TestPresent(t *testing.T) {
 	require.False(t, Present(nil))
 }
 
-func TestPresentDoesNotAllocate(t *testing.T) {
+func TestPresent_doesNotAllocate(t *testing.T) {
 	with, without := ordinary(), ordinary()
 	with.Set("X-RateLimit-Remaining", "1")
 	require.Zero(t, testing.AllocsPerRun(100, func() { _, _ = Present(with), Present(without) }))
@@ -266,8 +263,8 @@ func ordinary() http.Header {
 	)
 }
 
-// lookUp is what Present would be with a look-up for each fixed name that an
-// axis needs. It misses the open-ended names, and is here for the comparison.
+// lookUp is an alternative to Present that looks up each fixed name. It misses the
+// open-ended names, and is measured for comparison.
 func lookUp(h http.Header) bool {
 	for _, name := range [...]string{
 		"X-Ratelimit-Remaining", "X-Rate-Limit-Remaining", "Ratelimit-Remaining", "Ratelimit",

@@ -8,9 +8,9 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/structured"
 )
 
-// This file reads structured fields, RFC 9651: lists and dictionaries of items
-// with parameters. It is strict, save that numbers may have any number of
-// digits, as servers send counts beyond the fifteen digits of the RFC.
+// This file parses structured fields (RFC 9651): lists and dictionaries of items with
+// parameters. It is strict, except that numbers may have more than the RFC's fifteen
+// digits, because servers send such counts.
 
 // kind is the type of a bare item.
 type kind uint8
@@ -21,7 +21,7 @@ const (
 	kindString
 	kindToken
 	kindBytes
-	kindOther // a boolean, date, display string or inner list: read over
+	kindOther // a boolean, date, display string or inner list, whose value is ignored
 )
 
 // bare is a value without its parameters.
@@ -32,8 +32,8 @@ type bare struct {
 	negative bool
 }
 
-// count returns a number without its fraction, or unknown where the value is
-// anything else or negative.
+// count returns a number without its fraction, or unknown if the value is negative or
+// not a number.
 func (b bare) count() int64 {
 	if b.kind != kindNumber || b.negative {
 		return unknown
@@ -49,13 +49,13 @@ type param struct {
 
 // member is a member of a list or a dictionary.
 type member struct {
-	key    string // of a dictionary
+	key    string // empty in a list
 	value  bare
 	params []param
 }
 
-// param returns the value of that parameter; of a repeated one the last counts
-// (RFC 9651, section 4.2.3.2).
+// param returns the value of a parameter. If it is repeated, the last one counts (RFC
+// 9651, section 4.2.3.2).
 func (m member) param(key string) bare {
 	for _, p := range slices.Backward(m.params) {
 		if p.key == key {
@@ -65,69 +65,50 @@ func (m member) param(key string) bare {
 	return bare{}
 }
 
-// parseList reads one line of a list field (section 4.2.1). The result is
-// false when the line is malformed anywhere.
-func parseList(s string) ([]member, bool) {
-	return parseMembers(s, func(in *input) (member, bool) {
-		return in.valueAndParams()
-	})
-}
+// parseList parses one line of a list field (section 4.2.1). ok is false if any part of
+// the line is malformed.
+func parseList(line string) (members []member, ok bool) { return parseMembers(line, false) }
 
-// parseDictionary reads one line of a dictionary field (section 4.2.2).
-func parseDictionary(s string) ([]member, bool) {
-	return parseMembers(s, func(in *input) (m member, ok bool) {
-		key, ok := in.key()
-		if !ok {
-			return member{}, false
-		}
-		if in.take('=') {
-			m, ok = in.valueAndParams()
-		} else {
-			m.value.kind = kindOther // a boolean, true
-			m.params, ok = in.params()
-		}
-		m.key = key
-		return m, ok
-	})
-}
+// parseDictionary parses one line of a dictionary field (section 4.2.2).
+func parseDictionary(line string) (members []member, ok bool) { return parseMembers(line, true) }
 
-// parseMembers reads members with commas between them.
-func parseMembers(s string, next func(*input) (member, bool)) ([]member, bool) {
-	in := &input{rest: strings.Trim(s, " ")}
-	var members []member
+func parseMembers(line string, dictionary bool) (members []member, ok bool) {
+	in := &input{rest: strings.Trim(line, " ")}
 	for in.rest != "" {
-		m, ok := next(in)
+		if len(members) > 0 {
+			if !in.take(',') {
+				return nil, false
+			}
+			in.while(" \t")
+		}
+		m, ok := in.member(dictionary)
 		if !ok {
 			return nil, false
 		}
 		members = append(members, m)
-		in.skip(" \t")
-		if in.rest == "" {
-			break
-		}
-		if !in.take(',') {
-			return nil, false
-		}
-		in.skip(" \t")
-		if in.rest == "" {
-			return nil, false // nothing behind the last comma
-		}
+		in.while(" \t")
 	}
 	return members, true
 }
 
-// input is what is left to be read.
+const (
+	digits     = "0123456789"
+	lower      = "abcdefghijklmnopqrstuvwxyz"
+	alpha      = lower + "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	keyBytes   = lower + digits + "_-.*"
+	tokenBytes = alpha + digits + "!#$%&'*+-.^_`|~:/"
+	base64     = alpha + digits + "+/="
+)
+
+// input is the part of the line that is not parsed yet.
 type input struct{ rest string }
 
-// peek returns the next byte, or 0 at the end. No field value contains a 0.
-func (in *input) peek() byte {
-	if in.rest == "" {
-		return 0
-	}
-	return in.rest[0]
+// next reports whether the next byte is one of chars.
+func (in *input) next(chars string) bool {
+	return in.rest != "" && strings.IndexByte(chars, in.rest[0]) >= 0
 }
 
-// take reads over the next byte if it is c.
+// take consumes the next byte if it is c.
 func (in *input) take(c byte) bool {
 	if in.rest == "" || in.rest[0] != c {
 		return false
@@ -136,136 +117,105 @@ func (in *input) take(c byte) bool {
 	return true
 }
 
-// skip reads over any of the bytes in cutset.
-func (in *input) skip(cutset string) { in.rest = strings.TrimLeft(in.rest, cutset) }
-
-// while reads the longest prefix of bytes that fit.
-func (in *input) while(fits func(byte) bool) string {
-	i := 0
-	for i < len(in.rest) && fits(in.rest[i]) {
-		i++
+// while consumes and returns the next bytes that are in chars.
+func (in *input) while(chars string) string {
+	n := 0
+	for n < len(in.rest) && strings.IndexByte(chars, in.rest[n]) >= 0 {
+		n++
 	}
-	s := in.rest[:i]
-	in.rest = in.rest[i:]
-	return s
+	found := in.rest[:n]
+	in.rest = in.rest[n:]
+	return found
 }
 
-// valueAndParams reads an item or an inner list, with its parameters.
-func (in *input) valueAndParams() (m member, ok bool) {
-	if in.take('(') {
-		ok = in.innerList()
-		m.value.kind = kindOther
+// member parses a member of a list or a dictionary, with its parameters.
+func (in *input) member(dictionary bool) (m member, ok bool) {
+	if dictionary {
+		var p param
+		p, ok = in.pair(in.value)
+		m.key, m.value = p.key, p.value
 	} else {
-		m.value, ok = in.bareItem()
+		m.value, ok = in.value()
 	}
-	if !ok {
-		return member{}, false
+	if ok {
+		m.params, ok = in.params()
 	}
-	m.params, ok = in.params()
 	return m, ok
 }
 
-// innerList reads over an inner list behind its parenthesis (section 4.2.1.2).
-func (in *input) innerList() bool {
-	for in.rest != "" {
-		in.skip(" ")
-		if in.take(')') {
-			return true
-		}
-		if _, ok := in.bareItem(); !ok {
-			return false
-		}
-		if _, ok := in.params(); !ok {
-			return false
-		}
-		if c := in.peek(); c != ' ' && c != ')' {
-			return false
-		}
+// pair parses a key (section 4.2.3.3) and its value. Without a value it is a boolean, true.
+func (in *input) pair(value func() (bare, bool)) (p param, ok bool) {
+	if !in.next(lower + "*") {
+		return param{}, false
 	}
-	return false
+	p = param{in.while(keyBytes), bare{kind: kindOther}}
+	if in.take('=') {
+		p.value, ok = value()
+		return p, ok
+	}
+	return p, true
 }
 
-// params reads parameters (section 4.2.3.2).
-func (in *input) params() ([]param, bool) {
-	var params []param
+// params parses parameters (section 4.2.3.2).
+func (in *input) params() (params []param, ok bool) {
 	for in.take(';') {
-		in.skip(" ")
-		key, ok := in.key()
+		in.while(" ")
+		p, ok := in.pair(in.bareItem)
 		if !ok {
 			return nil, false
 		}
-		value := bare{kind: kindOther} // a boolean, true
-		if in.take('=') {
-			if value, ok = in.bareItem(); !ok {
-				return nil, false
-			}
-		}
-		params = append(params, param{key, value})
+		params = append(params, p)
 	}
 	return params, true
 }
 
-// key reads a key (section 4.2.3.3).
-func (in *input) key() (string, bool) {
-	if c := in.peek(); !isLower(c) && c != '*' {
-		return "", false
+// value parses a bare item, or skips an inner list (section 4.2.1.2).
+func (in *input) value() (b bare, ok bool) {
+	if !in.take('(') {
+		return in.bareItem()
 	}
-	return in.while(func(c byte) bool {
-		return isLower(c) || isDigit(c) || strings.IndexByte("_-.*", c) >= 0
-	}), true
-}
-
-// bareItem reads a value (section 4.2.3.1).
-func (in *input) bareItem() (bare, bool) {
-	switch c := in.peek(); {
-	case c == '-' || isDigit(c):
-		return in.number()
-	case c == '"':
-		text, ok := in.quoted()
-		return bare{kind: kindString, text: text}, ok
-	case c == '*' || isAlpha(c):
-		return bare{kind: kindToken, text: in.while(isTokenByte)}, true
-	case c == ':':
-		in.take(':')
-		text := in.while(isBase64)
-		return bare{kind: kindBytes, text: text}, in.take(':')
-	case c == '?':
-		in.take('?')
-		return bare{kind: kindOther}, in.take('0') || in.take('1')
-	case c == '@': // a date, in seconds since the epoch
-		in.take('@')
-		_, ok := in.number()
-		return bare{kind: kindOther}, ok
-	case c == '%': // a display string
-		in.take('%')
-		_, ok := in.quoted()
-		return bare{kind: kindOther}, ok
+	for in.rest != "" {
+		in.while(" ")
+		if in.take(')') {
+			return bare{kind: kindOther}, true
+		}
+		if _, ok = in.bareItem(); ok {
+			_, ok = in.params()
+		}
+		if !ok || !in.next(" )") {
+			break
+		}
 	}
 	return bare{}, false
 }
 
-// number reads an integer or a decimal (section 4.2.4).
-func (in *input) number() (bare, bool) {
-	negative := in.take('-')
-	n, ok := retryafter.ParseNumber(in.while(func(c byte) bool { return isDigit(c) || c == '.' }))
-	return bare{kind: kindNumber, number: n, negative: negative}, ok
+// bareItem parses a bare item (section 4.2.3.1).
+func (in *input) bareItem() (b bare, ok bool) {
+	b.kind = kindOther
+	switch {
+	case in.next("-" + digits):
+		return in.number()
+	case in.next(`"`):
+		b.kind = kindString
+		b.text, in.rest, ok = structured.String(in.rest)
+	case in.next(alpha + "*"):
+		b.kind, b.text, ok = kindToken, in.while(tokenBytes), true
+	case in.take(':'):
+		b.kind, b.text = kindBytes, in.while(base64)
+		ok = in.take(':')
+	case in.take('?'): // a boolean
+		ok = in.take('0') || in.take('1')
+	case in.take('@'): // a date, in seconds since the epoch
+		_, ok = in.number()
+	case in.take('%'): // a display string
+		_, in.rest, ok = structured.String(in.rest)
+	}
+	return b, ok
 }
 
-// quoted reads a string (section 4.2.5).
-func (in *input) quoted() (text string, ok bool) {
-	text, in.rest, ok = structured.String(in.rest)
-	return text, ok
-}
-
-func isLower(c byte) bool { return 'a' <= c && c <= 'z' }
-func isDigit(c byte) bool { return '0' <= c && c <= '9' }
-func isAlpha(c byte) bool { return isLower(c) || 'A' <= c && c <= 'Z' }
-
-// isTokenByte reports whether c may stand in a token (section 4.2.6).
-func isTokenByte(c byte) bool {
-	return isAlpha(c) || isDigit(c) || strings.IndexByte("!#$%&'*+-.^_`|~:/", c) >= 0
-}
-
-func isBase64(c byte) bool {
-	return isAlpha(c) || isDigit(c) || c == '+' || c == '/' || c == '='
+// number parses an integer or a decimal (section 4.2.4).
+func (in *input) number() (b bare, ok bool) {
+	b.kind, b.negative = kindNumber, in.take('-')
+	b.number, ok = retryafter.ParseNumber(in.while(digits + "."))
+	return b, ok
 }

@@ -14,7 +14,7 @@ func number(whole, nanos int64) bare {
 
 func text(k kind, s string) bare { return bare{kind: k, text: s} }
 
-// other is what the parser reads over.
+// other is a value that the parser ignores.
 var other = bare{kind: kindOther}
 
 func TestParseList(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestResets(t *testing.T) {
+func TestParse_resets(t *testing.T) {
 	for _, tt := range []struct {
 		name, reset string
 		want        time.Duration // 0: dropped
@@ -85,7 +85,7 @@ func TestResets(t *testing.T) {
 	}
 }
 
-func TestCounts(t *testing.T) {
+func TestParse_counts(t *testing.T) {
 	for _, tt := range []struct {
 		name, value string
 		want        int64 // -1: dropped
@@ -119,14 +119,14 @@ func TestCounts(t *testing.T) {
 			}
 
 			got, ok = Parse(header("X-RateLimit-Limit", tt.value, "X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "1"), now)
-			require.True(t, ok, "a bad limit is no reason to drop the axis")
+			require.True(t, ok, "an invalid limit does not drop the dimension")
 			require.Equal(t, max(tt.want, 0), got.Dimensions[0].Limit)
 		})
 	}
 }
 
-// TestResetsInTheYear2000: a bubble of testing/synctest begins there.
-func TestResetsInTheYear2000(t *testing.T) {
+// A testing/synctest bubble starts in the year 2000.
+func TestParseReset_inTheYear2000(t *testing.T) {
 	now := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 	for _, row := range []struct {
 		name, reset string
@@ -142,7 +142,7 @@ func TestResetsInTheYear2000(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			got := parseReset(row.reset, now)
-			require.True(t, got.stated)
+			require.True(t, got.valid)
 			require.Equal(t, row.want, got.wait)
 		})
 	}

@@ -7,7 +7,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/postgrestest"
+	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 

@@ -17,9 +17,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/resilienthttp/resilienthttp/examples/internal/process"
-	"github.com/resilienthttp/resilienthttp/internal/postgrestest"
+	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
-	"github.com/resilienthttp/resilienthttp/internal/tcpproxy"
+	"github.com/resilienthttp/resilienthttp/internal/dbtest/tcpproxy"
 )
 
 // Site is what a plan befalls, from the clients' wire to the disk:

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
-	"github.com/resilienthttp/resilienthttp/internal/tcpproxy"
+	"github.com/resilienthttp/resilienthttp/internal/dbtest/tcpproxy"
 )
 
 // wireFault is what happens to connections: from the clients to the services, and

@@ -10,24 +10,25 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/guard"
+	"github.com/resilienthttp/resilienthttp/internal/dbtest/procguard"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
-// ErrNoBouncer says that there is no PgBouncer here to start.
+// ErrNoBouncer means that PgBouncer is not installed.
 var ErrNoBouncer = errors.New("PgBouncer is not installed: on Debian, apt-get install pgbouncer")
 
-// Bouncer is a running PgBouncer in front of a Server, which pools transactions: two
-// transactions of one client need not have the same connection to the server, nor
-// the statements that it has prepared there. (1.21 and later could see to those.)
-// Its methods are not safe for concurrent use.
+// Bouncer is a running PgBouncer in front of a Server, in transaction pooling mode. Two
+// transactions of one client may use different connections to the server, where
+// prepared statements of the other connection do not exist. (PgBouncer 1.21 and later
+// can prepare them again.) Its methods are not safe for concurrent use.
 type Bouncer struct {
 	program, dir string
 	as           account
-	guard        *guard.Guard
+	cleanup      *procguard.Cleanup
 }
 
-// A server that is away is asked again at once, and not after 15 s.
+// bouncerSettings sets server_login_retry because its default of 15 s would delay the
+// first connection after a restart of the server.
 const bouncerSettings = `[databases]
 postgres = host=%[1]s port=5432 user=postgres
 
@@ -44,14 +45,14 @@ logfile = %[2]s/log
 pidfile = %[2]s/pid
 `
 
-// bouncerRemoval gives one that has just started a moment to say what its process is.
-const bouncerRemoval = `[ -e "$0/pid" ] && [ ! -s "$0/pid" ] && sleep 1
+// bouncerCleanupScript waits for a PgBouncer that has just started to write its pid file.
+const bouncerCleanupScript = `[ -e "$0/pid" ] && [ ! -s "$0/pid" ] && sleep 1
 kill -9 "$(cat "$0/pid")"
 rm -rf "$0"`
 
-// StartBouncer starts a PgBouncer in front of the server. It is stopped, and its
-// directory removed, by Stop, or when this process ends without having called it.
-// Where there is no PgBouncer, the error is an ErrNoBouncer.
+// StartBouncer starts a PgBouncer in front of the server. Stop, or the end of this
+// process, stops it and removes its directory. Without PgBouncer on this machine the
+// error is ErrNoBouncer.
 func StartBouncer(ctx context.Context, server *Server) (*Bouncer, error) {
 	program, err := bouncerProgram()
 	if err != nil {
@@ -67,7 +68,8 @@ func StartBouncer(ctx context.Context, server *Server) (*Bouncer, error) {
 	return b, nil
 }
 
-// bouncerProgram: Debian keeps it where only root's PATH leads.
+// bouncerProgram returns the path of PgBouncer. Debian installs it in /usr/sbin, which is
+// in the PATH of root only.
 func bouncerProgram() (string, error) {
 	for _, name := range [...]string{"pgbouncer", "/usr/sbin/pgbouncer"} {
 		if program, err := exec.LookPath(name); err == nil {
@@ -79,7 +81,7 @@ func bouncerProgram() (string, error) {
 
 func (b *Bouncer) start(ctx context.Context, server *Server) error {
 	var err error
-	if b.guard, err = guard.New(b.as.guarded, bouncerRemoval, b.dir); err != nil {
+	if b.cleanup, err = procguard.Start(b.as.prepareCleanup, bouncerCleanupScript, b.dir); err != nil {
 		return err
 	}
 	settings := fmt.Sprintf(bouncerSettings, server.dir, b.dir)
@@ -89,17 +91,16 @@ func (b *Bouncer) start(ctx context.Context, server *Server) error {
 	return b.Restart(ctx)
 }
 
-// Socket is the path of its Unix socket. It speaks PostgreSQL's protocol, and knows
-// the server's database "postgres" and its user "postgres".
+// Socket is the path of its Unix socket, which serves PostgreSQL's protocol for the
+// database "postgres" and the user "postgres".
 func (b *Bouncer) Socket() string { return filepath.Join(b.dir, ".s.PGSQL.5432") }
 
-// Runs reports whether it takes connections. It may end by itself: version 1.18 does, by
-// "bad client state", when a request to cancel comes for a connection that is just being
-// given up.
+// Runs reports whether PgBouncer accepts connections. Version 1.18 may exit with "bad
+// client state" when a cancel request arrives for a connection that is being closed.
 func (b *Bouncer) Runs() bool { return b.listens() }
 
-// Crash ends it without warning, as SIGKILL does. It returns when it is gone, also if it
-// was already. Restart starts it again.
+// Crash kills PgBouncer with SIGKILL and returns when it has exited. It returns nil if
+// PgBouncer had exited before. Restart starts it again.
 func (b *Bouncer) Crash() error {
 	pid, err := b.pid()
 	if errors.Is(err, os.ErrNotExist) && !b.listens() {
@@ -112,37 +113,38 @@ func (b *Bouncer) Crash() error {
 		return err
 	}
 	for b.listens() {
-		time.Sleep(time.Millisecond) //nolint:forbidigo // It has been killed.
+		time.Sleep(time.Millisecond) //nolint:forbidigo // The process was killed.
 	}
 	return os.Remove(b.lock()) // See Server.Crash.
 }
 
-// Restart starts it again, after a Crash. It returns when connections are taken.
+// Restart starts PgBouncer again, after a Crash. It returns when PgBouncer accepts
+// connections. It waits at most one minute.
 func (b *Bouncer) Restart(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	for {
 		err := b.run(ctx)
 		if err == nil {
-			err = b.taken(ctx)
+			err = b.waitUntilReady(ctx)
 		}
 		if err == nil {
 			return nil
 		}
-		// The one that was killed may not be gone yet.
+		// The killed process may not have exited yet.
 		if sleep.Context(ctx, 10*time.Millisecond) != nil {
 			return b.explained(err)
 		}
 	}
 }
 
-// explained is err with what PgBouncer says, if it says something.
+// explained adds PgBouncer's log to err.
 func (b *Bouncer) explained(err error) error {
 	log, _ := os.ReadFile(filepath.Join(b.dir, "log"))
 	return fmt.Errorf("%w\n%s", err, log)
 }
 
-// run lets it go into the background.
+// run starts PgBouncer as a daemon.
 func (b *Bouncer) run(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, b.program, "--daemon", "--quiet", b.settings()) //nolint:gosec // PgBouncer.
 	cmd.Dir = b.dir
@@ -154,15 +156,16 @@ func (b *Bouncer) run(ctx context.Context) error {
 	return nil
 }
 
-// taken waits until a connection is, and until Crash can find the process.
-func (b *Bouncer) taken(ctx context.Context) error {
+// waitUntilReady waits until PgBouncer accepts connections and has written its pid file,
+// which Crash reads.
+func (b *Bouncer) waitUntilReady(ctx context.Context) error {
 	for {
 		_, err := b.pid()
 		if err == nil && b.listens() {
 			return nil
 		}
-		if over := sleep.Context(ctx, time.Millisecond); over != nil {
-			return errors.Join(over, err)
+		if timeout := sleep.Context(ctx, time.Millisecond); timeout != nil {
+			return errors.Join(timeout, err)
 		}
 	}
 }
@@ -176,7 +179,7 @@ func (b *Bouncer) pid() (int, error) {
 }
 
 func (b *Bouncer) listens() bool {
-	conn, err := net.Dial("unix", b.Socket()) //nolint:noctx // It answers at once, or is not there.
+	conn, err := net.Dial("unix", b.Socket()) //nolint:noctx // A Unix socket answers or fails at once.
 	if err != nil {
 		return false
 	}
@@ -184,9 +187,9 @@ func (b *Bouncer) listens() bool {
 	return true
 }
 
-// Stop ends it, if it runs, and removes all that it has left. It may be called
-// again.
-func (b *Bouncer) Stop() error { return errors.Join(b.guard.Release(), os.RemoveAll(b.dir)) }
+// Stop stops PgBouncer, if it runs, and removes its directory. It may be called more
+// than once.
+func (b *Bouncer) Stop() error { return errors.Join(b.cleanup.Run(), os.RemoveAll(b.dir)) }
 
 func (b *Bouncer) lock() string     { return filepath.Join(b.dir, "pid") }
 func (b *Bouncer) settings() string { return filepath.Join(b.dir, "pgbouncer.ini") }

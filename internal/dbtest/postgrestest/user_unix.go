@@ -13,12 +13,12 @@ import (
 
 // account is the user that the server runs as.
 type account struct {
-	// credential is nil where that is who we are.
+	// credential is nil if the server runs as the user of this process.
 	credential *syscall.Credential
 }
 
-// serverAccount: PostgreSQL refuses to run as root, so that root needs somebody
-// else.
+// serverAccount returns the account for the server. PostgreSQL does not run as root, so
+// root uses another account.
 func serverAccount() (account, error) {
 	if os.Geteuid() != 0 {
 		return account{}, nil
@@ -37,10 +37,10 @@ func serverAccount() (account, error) {
 	return account{}, errors.New("a PostgreSQL server does not run as root, and there is neither a user postgres nor nobody")
 }
 
-// other reports whether the account is not ours: we are root then.
+// other reports whether the account differs from the user of this process, which is then root.
 func (a account) other() bool { return a.credential != nil }
 
-// own gives a directory to the account.
+// own makes the account the owner of a directory.
 func (a account) own(dir string) error {
 	if !a.other() {
 		return nil
@@ -48,11 +48,11 @@ func (a account) own(dir string) error {
 	return os.Chown(dir, int(a.credential.Uid), int(a.credential.Gid))
 }
 
-// prepare makes the command run as the account, and out of reach of the terminal's
-// signals: an interrupt ends us, and then the guard ends the server.
+// prepare makes the command run as the account, in a session of its own. An interrupt at
+// the terminal then ends only this process, and the cleanup process stops the server.
 func (a account) prepare(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: a.credential}
 }
 
-// kill ends a process as a crash would.
+// kill sends SIGKILL.
 func kill(pid int) error { return syscall.Kill(pid, syscall.SIGKILL) }

@@ -34,13 +34,13 @@ func TestGitHub(t *testing.T) {
 			name: "no Date: the client's clock",
 			header: header("X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "59",
 				"X-RateLimit-Reset", "1705318230"),
-			want: axes(Dimension{Limit: 60, Remaining: 59, Reset: 30 * time.Second, Instant: at(time.Hour + 30*time.Second)}),
+			want: dimensions(Dimension{Limit: 60, Remaining: 59, Reset: 30 * time.Second, Instant: at(time.Hour + 30*time.Second)}),
 		},
 		{
 			name: "malformed Date: the client's clock",
 			header: header("Date", "today", "X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "59",
 				"X-RateLimit-Reset", "1705318230"),
-			want: axes(Dimension{Limit: 60, Remaining: 59, Reset: 30 * time.Second, Instant: at(time.Hour + 30*time.Second)}),
+			want: dimensions(Dimension{Limit: 60, Remaining: 59, Reset: 30 * time.Second, Instant: at(time.Hour + 30*time.Second)}),
 		},
 		{
 			name:   "secondary limit: a bucket and no quota",
@@ -65,13 +65,13 @@ func TestGitLab(t *testing.T) {
 			name: "ResetTime alone",
 			header: header("Date", date, "RateLimit-Limit", "60", "RateLimit-Remaining", "3",
 				"RateLimit-ResetTime", "Mon, 15 Jan 2024 10:31:00 GMT"),
-			want: axes(Dimension{Limit: 60, Remaining: 3, Reset: time.Minute, Instant: at(time.Minute)}),
+			want: dimensions(Dimension{Limit: 60, Remaining: 3, Reset: time.Minute, Instant: at(time.Minute)}),
 		},
 		{
 			name: "ResetTime where Reset is malformed",
 			header: header("Date", date, "RateLimit-Limit", "60", "RateLimit-Remaining", "3", "RateLimit-Reset", "?",
 				"RateLimit-ResetTime", "Mon, 15 Jan 2024 10:31:00 GMT"),
-			want: axes(Dimension{Limit: 60, Remaining: 3, Reset: time.Minute, Instant: at(time.Minute)}),
+			want: dimensions(Dimension{Limit: 60, Remaining: 3, Reset: time.Minute, Instant: at(time.Minute)}),
 		},
 	})
 }
@@ -82,13 +82,13 @@ func TestXAndOkta(t *testing.T) {
 			name: "X",
 			header: header("date", date, "x-rate-limit-limit", "900", "x-rate-limit-remaining", "847",
 				"x-rate-limit-reset", "1705315500"),
-			want: axes(Dimension{Limit: 900, Remaining: 847, Reset: 15 * time.Minute, Instant: at(15 * time.Minute)}),
+			want: dimensions(Dimension{Limit: 900, Remaining: 847, Reset: 15 * time.Minute, Instant: at(15 * time.Minute)}),
 		},
 		{
 			name: "Okta, exhausted",
 			header: header("Date", date, "X-Rate-Limit-Limit", "1200", "X-Rate-Limit-Remaining", "0",
 				"X-Rate-Limit-Reset", "1705314601"),
-			want: axes(Dimension{Limit: 1200, Reset: time.Second, Instant: at(time.Second)}),
+			want: dimensions(Dimension{Limit: 1200, Reset: time.Second, Instant: at(time.Second)}),
 		},
 	})
 }
@@ -100,7 +100,7 @@ func TestOpenAI(t *testing.T) {
 			header: header("Date", date, "x-ratelimit-limit-requests", "60", "x-ratelimit-limit-tokens", "150000",
 				"x-ratelimit-remaining-requests", "59", "x-ratelimit-remaining-tokens", "149984",
 				"x-ratelimit-reset-requests", "1s", "x-ratelimit-reset-tokens", "6m0s"),
-			want: axes(
+			want: dimensions(
 				Dimension{Name: "requests", Limit: 60, Remaining: 59, Reset: time.Second},
 				Dimension{Name: "tokens", Limit: 150000, Remaining: 149984, Reset: 6 * time.Minute, Costed: true},
 			),
@@ -109,16 +109,16 @@ func TestOpenAI(t *testing.T) {
 			name: "milliseconds, and hours",
 			header: header("x-ratelimit-remaining-requests", "4999", "x-ratelimit-reset-requests", "12ms",
 				"x-ratelimit-remaining-tokens", "7", "x-ratelimit-reset-tokens", "1h2m"),
-			want: axes(
+			want: dimensions(
 				Dimension{Name: "requests", Remaining: 4999, Reset: 12 * time.Millisecond},
 				Dimension{Name: "tokens", Remaining: 7, Reset: 62 * time.Minute, Costed: true},
 			),
 		},
 		{
-			name: "one axis without a reset is dropped",
+			name: "one dimension without a reset is dropped",
 			header: header("x-ratelimit-remaining-requests", "4999", "x-ratelimit-reset-requests", "12ms",
 				"x-ratelimit-remaining-tokens", "0"),
-			want:      axes(Dimension{Name: "requests", Remaining: 4999, Reset: 12 * time.Millisecond}),
+			want:      dimensions(Dimension{Name: "requests", Remaining: 4999, Reset: 12 * time.Millisecond}),
 			exhausted: true,
 		},
 		{
@@ -126,7 +126,7 @@ func TestOpenAI(t *testing.T) {
 			header: header("x-ratelimit-limit-requests", "14400", "x-ratelimit-limit-tokens", "18000",
 				"x-ratelimit-remaining-requests", "14370", "x-ratelimit-remaining-tokens", "17997",
 				"x-ratelimit-reset-requests", "2m59.56s", "x-ratelimit-reset-tokens", "7.66s"),
-			want: axes(
+			want: dimensions(
 				Dimension{Name: "requests", Limit: 14400, Remaining: 14370, Reset: 179560 * time.Millisecond},
 				Dimension{Name: "tokens", Limit: 18000, Remaining: 17997, Reset: 7660 * time.Millisecond, Costed: true},
 			),
@@ -136,17 +136,17 @@ func TestOpenAI(t *testing.T) {
 			header: header("x-ratelimit-limit-requests-day", "1000000000", "x-ratelimit-limit-tokens-minute", "1000000000",
 				"x-ratelimit-remaining-requests-day", "999997455", "x-ratelimit-remaining-tokens-minute", "999998298",
 				"x-ratelimit-reset-requests-day", "33011.382867097855", "x-ratelimit-reset-tokens-minute", "11.382867097854614"),
-			want: axes(
+			want: dimensions(
 				Dimension{Name: "requests-day", Limit: 1e9, Remaining: 999997455, Reset: 33011382867097},
 				Dimension{Name: "tokens-minute", Limit: 1e9, Remaining: 999998298, Reset: 11382867097, Costed: true},
 			),
 		},
 		{
-			name: "name of the axis before the part",
+			name: "name of the dimension before the part",
 			header: header("Date", date, "x-ratelimit-minute-limit", "5", "x-ratelimit-minute-remaining", "4",
 				"x-ratelimit-minute-reset", "1705314660", "x-ratelimit-day-limit", "100", "x-ratelimit-day-remaining", "99",
 				"x-ratelimit-day-reset", "1705363200"),
-			want: axes(
+			want: dimensions(
 				Dimension{Name: "day", Limit: 100, Remaining: 99, Reset: 13*time.Hour + 30*time.Minute, Instant: at(13*time.Hour + 30*time.Minute)},
 				Dimension{Name: "minute", Limit: 5, Remaining: 4, Reset: time.Minute, Instant: at(time.Minute)},
 			),
@@ -165,7 +165,7 @@ func TestAzureOpenAI(t *testing.T) {
 			header: header("Date", date, "x-ratelimit-limit-requests", "10", "x-ratelimit-remaining-requests", "9",
 				"x-ratelimit-reset-requests", "6", "x-ratelimit-limit-tokens", "1000", "x-ratelimit-remaining-tokens", "0",
 				"x-ratelimit-reset-tokens", "55"),
-			want: axes(
+			want: dimensions(
 				Dimension{Name: "requests", Limit: 10, Remaining: 9, Reset: 6 * time.Second},
 				Dimension{Name: "tokens", Limit: 1000, Reset: 55 * time.Second, Costed: true},
 			),
@@ -179,7 +179,7 @@ func TestAzureOpenAI(t *testing.T) {
 			name: "limit -1 beside a known rest",
 			header: header("x-ratelimit-limit-requests", "-1", "x-ratelimit-remaining-requests", "79",
 				"x-ratelimit-reset-requests", "1"),
-			want: axes(Dimension{Name: "requests", Remaining: 79, Reset: time.Second}),
+			want: dimensions(Dimension{Name: "requests", Remaining: 79, Reset: time.Second}),
 		},
 		{
 			name:   "remaining without reset",
@@ -188,13 +188,13 @@ func TestAzureOpenAI(t *testing.T) {
 		{
 			name:   "the other spelling of the reset",
 			header: header("x-rate-limit-reset-tokens", "55", "x-ratelimit-remaining-tokens", "0"),
-			want:   axes(Dimension{Name: "tokens", Reset: 55 * time.Second, Costed: true}),
+			want:   dimensions(Dimension{Name: "tokens", Reset: 55 * time.Second, Costed: true}),
 		},
 		{
-			name: "both spellings of an axis are one",
+			name: "both spellings of a dimension are one",
 			header: header("x-ratelimit-remaining-tokens", "5", "x-rate-limit-remaining-tokens", "6",
 				"x-ratelimit-reset-tokens", "1"),
-			want: axes(Dimension{Name: "tokens", Remaining: 5, Reset: time.Second, Costed: true}),
+			want: dimensions(Dimension{Name: "tokens", Remaining: 5, Reset: time.Second, Costed: true}),
 		},
 	})
 }
@@ -202,7 +202,7 @@ func TestAzureOpenAI(t *testing.T) {
 func TestAnthropic(t *testing.T) {
 	run(t, []test{
 		{
-			name: "four axes",
+			name: "four dimensions",
 			header: header("Date", date,
 				"anthropic-ratelimit-requests-limit", "50", "anthropic-ratelimit-requests-remaining", "49",
 				"anthropic-ratelimit-requests-reset", "2024-01-15T10:30:01Z",
@@ -212,9 +212,9 @@ func TestAnthropic(t *testing.T) {
 				"anthropic-ratelimit-input-tokens-reset", "2024-01-15T10:31:00Z",
 				"anthropic-ratelimit-output-tokens-limit", "8000", "anthropic-ratelimit-output-tokens-remaining", "8000",
 				"anthropic-ratelimit-output-tokens-reset", "2024-01-15T10:30:00Z"),
-			want: axes(
+			want: dimensions(
 				Dimension{Name: "input-tokens", Limit: 40000, Reset: time.Minute, Instant: at(time.Minute), Costed: true},
-				// The output tokens are whole: their reset is now, so nothing can be waited for.
+				// The output tokens are at their limit: their reset is now, so the dimension is dropped.
 				Dimension{Name: "requests", Limit: 50, Remaining: 49, Reset: time.Second, Instant: at(time.Second)},
 				Dimension{Name: "tokens", Limit: 50000, Remaining: 49000, Reset: 2 * time.Second, Instant: at(2 * time.Second), Costed: true},
 			),
@@ -223,7 +223,7 @@ func TestAnthropic(t *testing.T) {
 			name: "fractions and an offset",
 			header: header("Date", date, "anthropic-ratelimit-requests-remaining", "1",
 				"anthropic-ratelimit-requests-reset", "2024-01-15T11:30:01.25+01:00"),
-			want: axes(Dimension{Name: "requests", Remaining: 1, Reset: 1250 * time.Millisecond, Instant: at(1250 * time.Millisecond)}),
+			want: dimensions(Dimension{Name: "requests", Remaining: 1, Reset: 1250 * time.Millisecond, Instant: at(1250 * time.Millisecond)}),
 		},
 		{
 			name: "unified fields tell no count",
@@ -256,7 +256,7 @@ func TestDiscord(t *testing.T) {
 			name: "malformed Reset-After falls back",
 			header: header("Date", date, "X-RateLimit-Limit", "5", "X-RateLimit-Remaining", "1",
 				"X-RateLimit-Reset", "1705314602", "X-RateLimit-Reset-After", "-0.1"),
-			want: axes(Dimension{Limit: 5, Remaining: 1, Reset: 2 * time.Second, Instant: at(2 * time.Second)}),
+			want: dimensions(Dimension{Limit: 5, Remaining: 1, Reset: 2 * time.Second, Instant: at(2 * time.Second)}),
 		},
 		{
 			name: "zero Reset-After wins too",
@@ -300,17 +300,17 @@ func TestReddit(t *testing.T) {
 		{
 			name:   "floats",
 			header: header("X-Ratelimit-Used", "4", "X-Ratelimit-Remaining", "995.0", "X-Ratelimit-Reset", "542"),
-			want:   axes(Dimension{Limit: 999, Remaining: 995, Reset: 542 * time.Second}),
+			want:   dimensions(Dimension{Limit: 999, Remaining: 995, Reset: 542 * time.Second}),
 		},
 		{
 			name:   "half a request is none",
 			header: header("X-Ratelimit-Remaining", "0.9", "X-Ratelimit-Reset", "10"),
-			want:   axes(Dimension{Reset: 10 * time.Second}),
+			want:   dimensions(Dimension{Reset: 10 * time.Second}),
 		},
 		{
 			name:   "absurd sum of used and remaining",
 			header: header("X-Ratelimit-Used", "9223372036854775807", "X-Ratelimit-Remaining", "9223372036854775807", "X-Ratelimit-Reset", "1"),
-			want:   axes(Dimension{Limit: math.MaxInt64, Remaining: math.MaxInt64, Reset: time.Second}),
+			want:   dimensions(Dimension{Limit: math.MaxInt64, Remaining: math.MaxInt64, Reset: time.Second}),
 		},
 	})
 }
@@ -322,12 +322,12 @@ func TestZendesk(t *testing.T) {
 			header: header("Date", date, "x-rate-limit", "700", "ratelimit-limit", "700", "x-rate-limit-remaining", "699",
 				"ratelimit-remaining", "699", "ratelimit-reset", "41",
 				"zendesk-ratelimit-tickets-index", "total=100; remaining=99; resets=41"),
-			want: axes(Dimension{Limit: 700, Remaining: 699, Reset: 41 * time.Second}),
+			want: dimensions(Dimension{Limit: 700, Remaining: 699, Reset: 41 * time.Second}),
 		},
 		{
 			name:   "half in each spelling",
 			header: header("X-Rate-Limit", "700", "X-Rate-Limit-Remaining", "0", "ratelimit-reset", "41"),
-			want:   axes(Dimension{Limit: 700, Reset: 41 * time.Second}),
+			want:   dimensions(Dimension{Limit: 700, Reset: 41 * time.Second}),
 		},
 		{
 			name:   "no reset",
@@ -341,22 +341,22 @@ func TestShopify(t *testing.T) {
 		{
 			name:   "used and limit",
 			header: header("X-Shopify-Shop-Api-Call-Limit", "32/40"),
-			want:   axes(Dimension{Limit: 40, Remaining: 8, Reset: 16 * time.Second}),
+			want:   dimensions(Dimension{Limit: 40, Remaining: 8, Reset: 16 * time.Second}),
 		},
 		{
 			name:   "one used",
 			header: header("X-Shopify-Shop-Api-Call-Limit", "1/40"),
-			want:   axes(Dimension{Limit: 40, Remaining: 39, Reset: 500 * time.Millisecond}),
+			want:   dimensions(Dimension{Limit: 40, Remaining: 39, Reset: 500 * time.Millisecond}),
 		},
 		{
 			name:   "full",
 			header: header("X-Shopify-Shop-Api-Call-Limit", "40/40"),
-			want:   axes(Dimension{Limit: 40, Reset: 20 * time.Second}),
+			want:   dimensions(Dimension{Limit: 40, Reset: 20 * time.Second}),
 		},
 		{
 			name:   "overfull",
 			header: header("X-Shopify-Shop-Api-Call-Limit", "41/40"),
-			want:   axes(Dimension{Limit: 40, Reset: 20500 * time.Millisecond}),
+			want:   dimensions(Dimension{Limit: 40, Reset: 20500 * time.Millisecond}),
 		},
 		{name: "nothing used", header: header("X-Shopify-Shop-Api-Call-Limit", "0/40")},
 		{name: "no slash", header: header("X-Shopify-Shop-Api-Call-Limit", "32")},
@@ -367,12 +367,12 @@ func TestShopify(t *testing.T) {
 		{
 			name:   "absurd usage",
 			header: header("X-Shopify-Shop-Api-Call-Limit", "99999999999999999999/40"),
-			want:   axes(Dimension{Limit: 40, Reset: MaxReset}),
+			want:   dimensions(Dimension{Limit: 40, Reset: MaxReset}),
 		},
 		{
 			name:   "beside another quota",
 			header: header("X-Shopify-Shop-Api-Call-Limit", "32/40", "RateLimit-Remaining", "7", "RateLimit-Reset", "5"),
-			want: axes(
+			want: dimensions(
 				Dimension{Remaining: 7, Reset: 5 * time.Second},
 				Dimension{Name: "shopify", Limit: 40, Remaining: 8, Reset: 16 * time.Second},
 			),

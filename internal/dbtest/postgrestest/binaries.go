@@ -11,16 +11,16 @@ import (
 	"strconv"
 )
 
-// ErrNotInstalled says that there is no PostgreSQL server here to start.
+// ErrNotInstalled means that no PostgreSQL server is installed.
 var ErrNotInstalled = errors.New("no PostgreSQL server is installed: on Debian, apt-get install postgresql; " +
 	"or set " + Variable + " to the DSN of a running one")
 
-// debian is where Debian keeps the server's programs: not in PATH, because several
-// versions may be there at once.
+// debian is the directory of the server's programs on Debian. They are not in PATH,
+// because several versions may be installed.
 const debian = "/usr/lib/postgresql"
 
-// binaries is the directory with the server's programs: the one in PATH, or the
-// newest of Debian's.
+// binaries returns the directory of the server's programs: the one in PATH, or the
+// newest version of Debian's.
 func binaries() (string, error) {
 	if runtime.GOOS == "windows" || runtime.GOOS == "plan9" {
 		return "", fmt.Errorf("%w (none is started on %s)", ErrNotInstalled, runtime.GOOS)
@@ -36,12 +36,12 @@ func binaries() (string, error) {
 func candidates() []string {
 	var dirs []string
 	if initdb, err := exec.LookPath("initdb"); err == nil {
-		// The programs look for each other, and for their data, beside themselves.
+		// The programs find each other and their data relative to their own path.
 		if target, err := filepath.EvalSymlinks(initdb); err == nil {
 			dirs = append(dirs, filepath.Dir(target))
 		}
 	}
-	versions, _ := os.ReadDir(debian) // No Debian, or nothing installed.
+	versions, _ := os.ReadDir(debian) // The directory is missing unless this is Debian.
 	var numbers []int
 	for _, v := range versions {
 		if n, err := strconv.Atoi(v.Name()); err == nil {

@@ -13,20 +13,20 @@ import (
 	"strings"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/guard"
+	"github.com/resilienthttp/resilienthttp/internal/dbtest/procguard"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
-// Server is a running server, with the databases of a new cluster. Writes are
-// flushed to disk as in production. Its methods are not safe for concurrent use.
+// Server is a running PostgreSQL server with a new cluster. It flushes writes to disk
+// as in production. Its methods are not safe for concurrent use.
 type Server struct {
 	bin, dir string
 	as       account
-	guard    *guard.Guard
+	cleanup  *procguard.Cleanup
 }
 
-// settings are appended to postgresql.conf. The socket stands in a directory that
-// nobody else can enter, so that no port is taken and no password needed.
+// settings is appended to postgresql.conf. The server listens only on a Unix socket in
+// a private directory, so it needs no port and no password.
 const settings = `
 listen_addresses = ''
 unix_socket_directories = '%s'
@@ -36,10 +36,10 @@ max_connections = 200
 logging_collector = off
 `
 
-// Start makes a new cluster in a directory of its own below dir, and starts its
-// server. dir "" is the system's temporary directory. The server is stopped, and
-// its directory removed, by Stop, or when this process ends without having called
-// it. Where there is no PostgreSQL, the error is an ErrNotInstalled.
+// Start makes a new cluster in a new directory below dir and starts its server. An
+// empty dir means the system's temporary directory. Stop, or the end of this process,
+// stops the server and removes its directory. Without PostgreSQL on this machine the
+// error is an ErrNotInstalled.
 func Start(ctx context.Context, dir string) (*Server, error) {
 	bin, err := binaries()
 	if err != nil {
@@ -59,17 +59,17 @@ func Start(ctx context.Context, dir string) (*Server, error) {
 	return s, nil
 }
 
-// longestSocket is the length of a socket's path that every system takes, less
-// that of the file's name.
-const longestSocket = 104 - len("/.s.PGSQL.5432") - 1
+// maxDirLength is the maximum length of the directory of a socket: the path length that
+// every system accepts, less the length of the file name.
+const maxDirLength = 104 - len("/.s.PGSQL.5432") - 1
 
-// newDir makes a directory for the account, and for a socket in it.
+// newDir makes a directory that the account owns and whose path is short enough for a socket.
 func newDir(as account, parent string) (string, error) {
-	if parent == "" && as.other() && !everybodys(os.TempDir()) {
-		parent = "/tmp" // TMPDIR is often root's own
+	if parent == "" && as.other() && !writableByAll(os.TempDir()) {
+		parent = "/tmp" // TMPDIR is often readable by root only
 	}
 	dir, err := os.MkdirTemp(parent, "pg")
-	if err == nil && len(dir) > longestSocket {
+	if err == nil && len(dir) > maxDirLength {
 		if err = os.Remove(dir); err == nil {
 			dir, err = os.MkdirTemp("/tmp", "pg")
 		}
@@ -80,8 +80,8 @@ func newDir(as account, parent string) (string, error) {
 	return dir, as.own(dir)
 }
 
-// everybodys tells whether any account may make and remove files in dir, as in /tmp.
-func everybodys(dir string) bool {
+// writableByAll reports whether every account may make and remove files in dir, as in /tmp.
+func writableByAll(dir string) bool {
 	wanted := fs.FileMode(0o003)
 	for {
 		info, err := os.Stat(dir)
@@ -98,7 +98,7 @@ func everybodys(dir string) bool {
 
 func (s *Server) start(ctx context.Context) error {
 	var err error
-	if s.guard, err = guard.New(s.as.guarded, removal, s.program("pg_ctl"), s.dir); err != nil {
+	if s.cleanup, err = procguard.Start(s.as.prepareCleanup, cleanupScript, s.program("pg_ctl"), s.dir); err != nil {
 		return err
 	}
 	err = s.run(ctx, "initdb", "--pgdata", s.data(), "--username=postgres", "--auth=trust", "--encoding=UTF8",
@@ -117,11 +117,11 @@ func (s *Server) start(ctx context.Context) error {
 	return s.Restart(ctx)
 }
 
-// removal stops the server and removes everything.
-const removal = `"$0" stop --silent --wait --mode=immediate --pgdata="$1/data"
+// cleanupScript stops the server and removes its directory.
+const cleanupScript = `"$0" stop --silent --wait --mode=immediate --pgdata="$1/data"
 rm -rf "$1"`
 
-// DSN is the address of the server's database "postgres", as a URL.
+// DSN is the URL of the server's database "postgres".
 func (s *Server) DSN() string {
 	u := url.URL{
 		Scheme:   "postgres",
@@ -132,9 +132,9 @@ func (s *Server) DSN() string {
 	return u.String()
 }
 
-// Crash ends the server without warning, as SIGKILL does, and the processes of its
-// connections too: left alone they would answer for another moment. (Only Linux tells
-// which those are.) Restart starts it again.
+// Crash kills the server with SIGKILL. On Linux it also kills the processes of the
+// server's connections, which would otherwise answer for another moment. Restart starts
+// the server again.
 func (s *Server) Crash() error {
 	lock := filepath.Join(s.data(), "postmaster.pid")
 	head, err := os.ReadFile(lock) //nolint:gosec // Our own.
@@ -145,34 +145,34 @@ func (s *Server) Crash() error {
 	if err != nil {
 		return err
 	}
-	// The server first, or it would notice and recover, or take another connection.
+	// The server is killed first: otherwise it would restart its processes or accept another connection.
 	err = kill(pid)
-	for left := residents(s.data()); len(left) > 0; left = residents(s.data()) {
+	for left := processesIn(s.data()); len(left) > 0; left = processesIn(s.data()) {
 		for _, connection := range left {
-			_ = kill(connection) // It may be gone already.
+			_ = kill(connection) // It may have exited already.
 		}
 	}
-	// Until somebody has waited for it, which in a container may take a second, a dead
-	// server looks alive to the next one. That finds by itself whether connections are.
+	// A killed server that is not yet reaped looks alive to its successor; in a container
+	// the reaping may take a second. So its lock files are removed here.
 	return errors.Join(err, os.Remove(lock), os.Remove(s.Socket()+".lock"))
 }
 
-// firstNumber is that in a file's first line, as of a process's id.
+// firstNumber parses the first line of a file, such as a pid file.
 func firstNumber(file []byte) (int, error) {
 	first, _, _ := strings.Cut(string(file), "\n")
 	return strconv.Atoi(first)
 }
 
-// residents are the processes that live in a directory, as those of a server do in
-// its data.
-func residents(dir string) []int {
+// processesIn returns the processes whose working directory is dir. The processes of a
+// server work in its data directory.
+func processesIn(dir string) []int {
 	if target, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = target
 	}
 	var pids []int
-	links, _ := filepath.Glob("/proc/[0-9]*/cwd") // The pattern is a good one.
+	links, _ := filepath.Glob("/proc/[0-9]*/cwd") // The pattern is valid.
 	for _, link := range links {
-		where, _ := os.Readlink(link) // It may be gone already, or not ours to look at.
+		where, _ := os.Readlink(link) // It may have exited already, or belong to another account.
 		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(link))); err == nil && where == dir {
 			pids = append(pids, pid)
 		}
@@ -180,38 +180,38 @@ func residents(dir string) []int {
 	return pids
 }
 
-// patience is for the server to get going. Recovery is part of that.
-const patience = time.Minute
+// startTimeout is the maximum time of a start, including recovery.
+const startTimeout = time.Minute
 
 // Restart starts the server again, after a Crash or Shutdown. It returns when the
-// server takes connections.
+// server accepts connections. It waits at most one minute.
 func (s *Server) Restart(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	for {
 		err := s.run(ctx, "pg_ctl", "start", "--silent", "--wait", "--pgdata", s.data(), "--log", s.log())
 		if err == nil {
 			return nil
 		}
-		// The children of a server that crashed live on for a moment, and as long as
-		// they do another one refuses to start.
+		// The child processes of a killed server may run for another moment, and until
+		// they exit a new server does not start.
 		if sleep.Context(ctx, 100*time.Millisecond) != nil {
-			log, _ := os.ReadFile(s.log()) // It explains err, if it is there.
+			log, _ := os.ReadFile(s.log()) // It explains err, if it exists.
 			return fmt.Errorf("%w\n%s", err, log)
 		}
 	}
 }
 
-// Shutdown ends the server and its connections in good order. Restart starts it
-// again.
+// Shutdown closes the connections and stops the server in an orderly way. Restart
+// starts it again.
 func (s *Server) Shutdown(ctx context.Context) error {
 	return s.run(ctx, "pg_ctl", "stop", "--silent", "--wait", "--mode=fast", "--pgdata", s.data())
 }
 
-// Stop ends the server, if it runs, and removes all that it has left. It may be
-// called again.
+// Stop stops the server, if it runs, and removes its directory. It may be called more
+// than once.
 func (s *Server) Stop() error {
-	return errors.Join(s.guard.Release(), os.RemoveAll(s.dir))
+	return errors.Join(s.cleanup.Run(), os.RemoveAll(s.dir))
 }
 
 // Socket is the path of the server's Unix socket.
@@ -221,7 +221,7 @@ func (s *Server) data() string               { return filepath.Join(s.dir, "data
 func (s *Server) log() string                { return filepath.Join(s.dir, "log") }
 func (s *Server) program(name string) string { return filepath.Join(s.bin, name) }
 
-// run runs one of the server's programs to its end.
+// run runs one of PostgreSQL's programs and waits for its end.
 func (s *Server) run(ctx context.Context, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, s.program(name), args...) //nolint:gosec // A program of PostgreSQL's.
 	cmd.Dir = s.dir
@@ -233,14 +233,14 @@ func (s *Server) run(ctx context.Context, name string, args ...string) error {
 	return nil
 }
 
-// guarded makes a guard run as the account.
-func (a account) guarded(cmd *exec.Cmd) {
+// prepareCleanup makes a cleanup process run as the account.
+func (a account) prepareCleanup(cmd *exec.Cmd) {
 	cmd.Env = environment()
 	a.prepare(cmd)
 }
 
-// environment is ours, less what would lead PostgreSQL's programs elsewhere, and
-// in English.
+// environment returns the environment of this process without the variables that
+// configure PostgreSQL's programs, and with English messages.
 func environment() []string {
 	var env []string
 	for _, v := range os.Environ() {

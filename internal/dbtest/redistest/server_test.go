@@ -11,14 +11,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/internal/redistest"
+	"github.com/resilienthttp/resilienthttp/internal/dbtest/redistest"
 )
 
-// A server that is killed and started again knows what it was told; and nothing stays
-// of one that is stopped.
-func TestServerCrashesAndComesBack(t *testing.T) {
+// A killed server has all writes after its restart. Stop removes all files.
+func TestServer_restartsAfterCrash(t *testing.T) {
 	server := redistest.StartTB(t)
-	// What is written while the disk is at what came before is the last that is flushed.
+	// The last write is appended while the file is still being flushed.
 	require.Equal(t, "+OK\r\n", say(t, server, "SET much "+strings.Repeat("x", 60_000)))
 	require.Equal(t, "+OK\r\n", say(t, server, "SET name value"))
 	require.NoError(t, server.Crash())

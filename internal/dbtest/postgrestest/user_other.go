@@ -7,7 +7,7 @@ import (
 	"os/exec"
 )
 
-// account is for Unix: elsewhere no server is started, see binaries.
+// account is used on Unix only: elsewhere binaries returns ErrNotInstalled.
 type account struct{}
 
 func serverAccount() (account, error) { return account{}, errors.ErrUnsupported }

@@ -8,7 +8,7 @@ import (
 	"os/exec"
 )
 
-// Elsewhere there is no Redis server to start.
-func apart(*exec.Cmd)          {}
+// No Redis server is started on these systems.
+func newSession(*exec.Cmd)     {}
 func pause(*os.Process) error  { return errors.ErrUnsupported }
 func resume(*os.Process) error { return errors.ErrUnsupported }

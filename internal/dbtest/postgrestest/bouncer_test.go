@@ -11,10 +11,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/internal/postgrestest"
+	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 )
 
-func TestBouncerCrashesAndComesBack(t *testing.T) {
+func TestBouncer_restartsAfterCrash(t *testing.T) {
 	server := postgrestest.StartTB(t)
 	bouncer, err := postgrestest.StartBouncer(t.Context(), server)
 	require.NoError(t, err)
@@ -39,7 +39,7 @@ func listens(socket string) bool {
 	return conn.Close() == nil
 }
 
-// greeting is the first byte of what a server says to a client that says hello.
+// greeting returns the first byte of the answer to a startup message.
 func greeting(t *testing.T, socket string) byte {
 	t.Helper()
 	conn, err := net.Dial("unix", socket)

@@ -8,25 +8,25 @@ import (
 	"time"
 )
 
-// Conn is a connection that a Proxy carries. It is safe for concurrent use.
+// Conn is a connection that a Proxy forwards. It is safe for concurrent use.
 type Conn struct {
 	proxy  *Proxy
 	client net.Conn
-	gate   gate          // of both directions
-	mute   gate          // of what the server says
-	over   chan struct{} // closed with the connection
+	gate   gate          // for both directions
+	mute   gate          // for data from the server
+	ended  chan struct{} // closed with the connection
 
 	mu     sync.Mutex
-	server net.Conn // nil until it is dialed
+	server net.Conn // nil until dial has returned
 	closed bool
 }
 
-// Cut ends the connection in good order on both sides, as the end of a process does.
-// What is under way is lost.
+// Cut closes both sides in an orderly way (FIN), as the end of a process does. Data in
+// transit is lost.
 func (c *Conn) Cut() { c.close(nil) }
 
-// Reset ends the connection as a crash, a firewall or a full table does: both sides
-// are told that it is no more (RST, where they are TCP).
+// Reset resets both sides (RST, if they are TCP), as a crash or a firewall does. Data in
+// transit is lost.
 func (c *Conn) Reset() {
 	c.close(func(conn net.Conn) {
 		if tcp, ok := conn.(*net.TCPConn); ok {
@@ -35,15 +35,15 @@ func (c *Conn) Reset() {
 	})
 }
 
-// Halt holds back what arrives on this connection until Resume, as Proxy.Halt does
-// on all.
+// Halt delays all data of this connection until Resume, in both directions.
 func (c *Conn) Halt() { c.gate.shut() }
 
-// Mute holds back what the server says, and not what the client does, until Resume:
-// what is asked is done, and if the connection is ended meanwhile nobody learns of it.
+// Mute delays the data from the server until Resume, but not the data from the client.
+// If the connection ends before Resume, the server has done the work and the client has
+// no answer.
 func (c *Conn) Mute() { c.mute.shut() }
 
-// Resume ends Halt and Mute, and not what holds for all of the proxy.
+// Resume ends Halt and Mute of this connection. Proxy.Halt stays in effect.
 func (c *Conn) Resume() {
 	c.gate.open()
 	c.mute.open()
@@ -56,7 +56,7 @@ func (c *Conn) close(prepare func(net.Conn)) {
 		return
 	}
 	c.closed = true
-	close(c.over)
+	close(c.ended)
 	for _, conn := range []net.Conn{c.client, c.server} {
 		if conn == nil {
 			continue
@@ -68,9 +68,9 @@ func (c *Conn) close(prepare func(net.Conn)) {
 	}
 }
 
-// reaches gives the connection its other side. false: it has ended meanwhile, and so
-// does that.
-func (c *Conn) reaches(server net.Conn) bool {
+// setServer sets the connection to the server. If the client's side is closed already, it
+// closes the server's and returns false.
+func (c *Conn) setServer(server net.Conn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -81,12 +81,12 @@ func (c *Conn) reaches(server net.Conn) bool {
 	return true
 }
 
-// pump passes on one direction until it ends. The other direction may last longer.
+// pump forwards one direction until it ends. The other direction may last longer.
 func (c *Conn) pump(to, from net.Conn) {
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buffer)
-		if !c.pass() || to == c.client && !c.mute.pass(c.over) {
+		if !c.pass() || to == c.client && !c.mute.pass(c.ended) {
 			return
 		}
 		if _, failed := to.Write(buffer[:n]); failed != nil {
@@ -106,7 +106,7 @@ func (c *Conn) pump(to, from net.Conn) {
 	}
 }
 
-// pass waits as long as what was read is to be held back. false: the connection has
+// pass waits for the delay and for the gates. It returns false if the connection has
 // ended.
 func (c *Conn) pass() bool {
 	if delay := time.Duration(c.proxy.delay.Load()); delay > 0 {
@@ -114,9 +114,9 @@ func (c *Conn) pass() bool {
 		defer timer.Stop()
 		select {
 		case <-timer.C:
-		case <-c.over:
+		case <-c.ended:
 			return false
 		}
 	}
-	return c.gate.pass(c.over) && c.proxy.gate.pass(c.over)
+	return c.gate.pass(c.ended) && c.proxy.gate.pass(c.ended)
 }

@@ -1,5 +1,5 @@
-// Package tcpproxy is a wire that can be cut: a proxy for tests and examples, which
-// treats the connections that it carries as networks, hosts and middleboxes do.
+// Package tcpproxy is a TCP proxy for tests and examples. It injects network faults:
+// delays, resets, closed connections and connections that transfer nothing.
 package tcpproxy
 
 import (
@@ -13,16 +13,16 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
-// Proxy takes TCP connections on a port of the loopback, and passes on what they
-// carry to where dial leads, in both directions. [Listen] makes one. It is safe for
+// Proxy accepts TCP connections on a loopback port and forwards them, in both
+// directions, to the connections that dial returns. [Listen] makes one. It is safe for
 // concurrent use.
 type Proxy struct {
 	listener net.Listener
 	dial     func(context.Context) (net.Conn, error)
-	ctx      context.Context //nolint:containedctx // It is the proxy's life, which Close ends.
+	ctx      context.Context //nolint:containedctx // It ends with Close.
 	end      context.CancelFunc
 	once     sync.Once
-	gate     gate         // of all connections
+	gate     gate         // for all connections
 	delay    atomic.Int64 // a time.Duration
 
 	mu    sync.Mutex
@@ -30,8 +30,9 @@ type Proxy struct {
 	work  sync.WaitGroup
 }
 
-// Listen starts a proxy. For each connection that it takes it calls dial, with a
-// context that Close ends; where dial fails, the connection is reset.
+// Listen starts a proxy on a free port. It calls dial once for each connection, with a
+// context that Close cancels. If dial fails, the proxy resets the connection. The
+// proxy does not end with ctx; the caller must call Close.
 func Listen(ctx context.Context, dial func(context.Context) (net.Conn, error)) (*Proxy, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -43,7 +44,7 @@ func Listen(ctx context.Context, dial func(context.Context) (net.Conn, error)) (
 	return p, nil
 }
 
-// Addr is where the proxy listens, as host:port.
+// Addr is the proxy's address, as host:port.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
 // Port is the port of Addr.
@@ -52,19 +53,18 @@ func (p *Proxy) Port() int {
 	return addr.Port
 }
 
-// Halt holds back what arrives, in both directions and also on connections that are
-// new, until Resume: the proxy takes it, and passes on nothing, not even the end of a
-// connection. What is held back is not lost.
+// Halt delays all data until Resume, in both directions, on existing and on new
+// connections. The end of a connection is delayed too. No data is lost.
 func (p *Proxy) Halt() { p.gate.shut() }
 
 // Resume ends Halt.
 func (p *Proxy) Resume() { p.gate.open() }
 
-// Delay makes the proxy pass on each piece that it reads d later, one after the
-// other. 0: at once.
+// Delay makes the proxy wait for d before it forwards each chunk that it reads. Zero
+// means no delay.
 func (p *Proxy) Delay(d time.Duration) { p.delay.Store(int64(d)) }
 
-// Conns are the connections that are open, in no order.
+// Conns returns the open connections in no particular order.
 func (p *Proxy) Conns() []*Conn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -75,8 +75,8 @@ func (p *Proxy) Conns() []*Conn {
 	return conns
 }
 
-// Close ends the proxy and cuts its connections. It returns when they are closed.
-// Calling it again does nothing.
+// Close stops the proxy and closes its connections, and returns when they are closed.
+// The second and later calls do nothing.
 func (p *Proxy) Close() (err error) {
 	p.once.Do(func() {
 		p.end()
@@ -95,17 +95,17 @@ func (p *Proxy) accept() {
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return
-		case err != nil: // that connection has gone already, or there are no files
+		case err != nil: // the connection is closed already, or no file descriptor is left
 			_ = sleep.Context(p.ctx, time.Millisecond)
 		default:
-			p.work.Go(func() { p.carry(client) })
+			p.work.Go(func() { p.forward(client) })
 		}
 	}
 }
 
-// carry carries a connection to its end.
-func (p *Proxy) carry(client net.Conn) {
-	c := &Conn{proxy: p, client: client, over: make(chan struct{})}
+// forward forwards a connection until it ends.
+func (p *Proxy) forward(client net.Conn) {
+	c := &Conn{proxy: p, client: client, ended: make(chan struct{})}
 	if !p.add(c) {
 		c.Cut()
 		return
@@ -115,7 +115,7 @@ func (p *Proxy) carry(client net.Conn) {
 		return
 	}
 	server, err := p.dial(p.ctx)
-	if err != nil || !c.reaches(server) {
+	if err != nil || !c.setServer(server) {
 		c.Reset()
 		return
 	}
@@ -126,7 +126,7 @@ func (p *Proxy) carry(client net.Conn) {
 	c.Cut()
 }
 
-// add is false when the proxy has been closed.
+// add registers a connection. It returns false if the proxy is closed.
 func (p *Proxy) add(c *Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

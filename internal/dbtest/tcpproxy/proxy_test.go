@@ -12,13 +12,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/internal/tcpproxy"
+	"github.com/resilienthttp/resilienthttp/internal/dbtest/tcpproxy"
 )
 
 // wire is a proxy between a client and a server.
 type wire struct {
 	*tcpproxy.Proxy
-	accepted chan net.Conn // at the server
+	accepted chan net.Conn // on the server's side
 }
 
 func newWire(t *testing.T) *wire {
@@ -42,8 +42,7 @@ func newWire(t *testing.T) *wire {
 	return w
 }
 
-// dial returns both ends of a new connection. Whatever a test waits for comes soon,
-// or it fails.
+// dial returns both ends of a new connection, with a deadline that fails the test.
 func (w *wire) dial(t *testing.T) (client, server *net.TCPConn) {
 	t.Helper()
 	client = w.reach(t)
@@ -76,7 +75,7 @@ func receive(t *testing.T, conn net.Conn, text string) {
 	assert.Equal(t, text, string(got))
 }
 
-func TestCarriesBothWays(t *testing.T) {
+func TestProxy_forwardsBothDirections(t *testing.T) {
 	w := newWire(t)
 	client, server := w.dial(t)
 	for range 3 {
@@ -86,7 +85,7 @@ func TestCarriesBothWays(t *testing.T) {
 		receive(t, client, "answer")
 	}
 
-	// The end of one direction is not that of the other.
+	// The other direction stays open when one direction ends.
 	require.NoError(t, client.CloseWrite())
 	rest, err := io.ReadAll(server)
 	require.NoError(t, err)
@@ -99,7 +98,7 @@ func TestCarriesBothWays(t *testing.T) {
 	assert.Eventually(t, func() bool { return len(w.Conns()) == 0 }, time.Minute, time.Millisecond)
 }
 
-func TestEnds(t *testing.T) {
+func TestConn_endsBothSides(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		end   func(*wire)
@@ -126,8 +125,8 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// What a halt holds back arrives when it is over, and what is cut meanwhile never.
-func TestHalt(t *testing.T) {
+// Halted data arrives after Resume, or never if the connection is cut before.
+func TestHalt_delaysData(t *testing.T) {
 	for _, row := range []struct {
 		name         string
 		halt, resume func(*wire)
@@ -154,8 +153,8 @@ func TestHalt(t *testing.T) {
 	}
 }
 
-// Who is mute is heard, and does not answer.
-func TestMute(t *testing.T) {
+// A muted server receives data, and its answer does not arrive.
+func TestMute_delaysOnlyTheServersData(t *testing.T) {
 	w := newWire(t)
 	client, server := w.dial(t)
 	w.Conns()[0].Mute()
@@ -175,24 +174,24 @@ func TestMute(t *testing.T) {
 	assert.Empty(t, got)
 }
 
-// A halt holds back the end of a connection as well, and new connections.
-func TestHaltHidesEnds(t *testing.T) {
+// Halt also delays the end of a connection, and new connections.
+func TestHalt_delaysTheEndOfConnections(t *testing.T) {
 	w := newWire(t)
 	client, server := w.dial(t)
 	w.Halt()
 	require.NoError(t, client.Close())
 	late := w.reach(t)
 	send(t, late, "late")
-	send(t, server, "to nobody") // the server does not know
+	send(t, server, "lost") // the server does not know that the client has closed
 	assert.Empty(t, w.accepted)
 	w.Resume()
 	rest, err := io.ReadAll(server)
 	assert.Empty(t, rest)
-	_ = err // an end, or a reset: both sides sent at once
+	_ = err // EOF, or a reset: both sides sent at the same time
 	receive(t, <-w.accepted, "late")
 }
 
-func TestDelay(t *testing.T) {
+func TestDelay_delaysEachChunk(t *testing.T) {
 	w := newWire(t)
 	client, server := w.dial(t)
 	w.Delay(time.Hour)
@@ -208,7 +207,7 @@ func TestDelay(t *testing.T) {
 	receive(t, server, "late")
 }
 
-func TestNobodyThere(t *testing.T) {
+func TestProxy_resetsWhenDialFails(t *testing.T) {
 	connected := make(chan struct{})
 	p, err := tcpproxy.Listen(t.Context(), func(context.Context) (net.Conn, error) {
 		<-connected
@@ -225,8 +224,8 @@ func TestNobodyThere(t *testing.T) {
 	assert.NotErrorIs(t, err, io.EOF, "it is reset")
 }
 
-// All at once, for the race detector.
-func TestStress(t *testing.T) {
+// All methods run concurrently, for the race detector.
+func TestProxy_stress(t *testing.T) {
 	w := newWire(t)
 	var clients, servers sync.WaitGroup
 	for range 8 {
@@ -234,9 +233,9 @@ func TestStress(t *testing.T) {
 			for range 20 {
 				client, err := net.Dial("tcp", w.Addr())
 				if err != nil {
-					continue // reset before it was there
+					continue // reset before it was established
 				}
-				_, _ = client.Write([]byte("x")) // it may have been reset
+				_, _ = client.Write([]byte("x")) // the connection may be reset already
 				assert.NoError(t, client.Close())
 			}
 		})

@@ -13,24 +13,23 @@ import (
 	"testing"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/guard"
+	"github.com/resilienthttp/resilienthttp/internal/dbtest/procguard"
 )
 
-// ErrNotInstalled says that there is no Redis server here to start.
+// ErrNotInstalled means that no Redis server is installed.
 var ErrNotInstalled = errors.New("no Redis server is installed: on Debian, apt-get install redis-server")
 
-// Server is a running server. It listens on a Unix socket alone, in a directory that
-// nobody else can enter, and appends what is written to a file before it answers: so
-// it forgets nothing when its process is killed. Its methods are not safe for
-// concurrent use.
+// Server is a running Redis server. It listens only on a Unix socket in a private
+// directory. It appends each write to a file before it answers, so a killed server loses
+// no write. Its methods are not safe for concurrent use.
 type Server struct {
 	program, dir string
 	cmd          *exec.Cmd
-	guard        *guard.Guard
+	cleanup      *procguard.Cleanup
 }
 
-// Where appendfsync is everysec, writing to the file waits for up to two seconds for the
-// flush before, and the answer does not. Nobody here asks what a power failure leaves.
+// settings turns appendfsync off: with everysec a write to the file may wait two seconds
+// for the previous flush. No test simulates a power failure.
 const settings = `port 0
 unixsocket %[1]s/redis.sock
 dir %[1]s
@@ -42,21 +41,20 @@ appendonly yes
 appendfsync no
 `
 
-// removal gives one that has just started a moment to say what its process is.
-const removal = `[ -e "$0/redis.conf" ] && [ ! -s "$0/pid" ] && sleep 0.2
+// cleanupScript waits for a server that has just started to write its pid file.
+const cleanupScript = `[ -e "$0/redis.conf" ] && [ ! -s "$0/pid" ] && sleep 0.2
 [ -s "$0/pid" ] && kill -9 "$(cat "$0/pid")"
 rm -rf "$0"`
 
-// Start starts a server. It is stopped, and its directory removed, by Stop, or when
-// this process ends without having called it. Where there is no Redis, the error is an
-// ErrNotInstalled.
+// Start starts a server. Stop, or the end of this process, stops it and removes its
+// directory. Without Redis on this machine the error is ErrNotInstalled.
 func Start(ctx context.Context) (*Server, error) {
 	program, err := exec.LookPath("redis-server")
 	if err != nil {
 		return nil, ErrNotInstalled
 	}
 	s := &Server{program: program}
-	if s.dir, err = os.MkdirTemp("/tmp", "redis"); err != nil { // a socket's path must be short
+	if s.dir, err = os.MkdirTemp("/tmp", "redis"); err != nil { // the path of a socket must be short
 		return nil, err
 	}
 	if err := s.start(ctx); err != nil {
@@ -65,7 +63,8 @@ func Start(ctx context.Context) (*Server, error) {
 	return s, nil
 }
 
-// StartTB starts a server for the test. Where there is no Redis, the test is skipped.
+// StartTB starts a server and stops it when the test ends. Without Redis on this machine
+// the test is skipped.
 func StartTB(tb testing.TB) *Server {
 	tb.Helper()
 	s, err := Start(tb.Context())
@@ -88,23 +87,23 @@ func (s *Server) start(ctx context.Context) error {
 		return err
 	}
 	var err error
-	if s.guard, err = guard.New(apart, removal, s.dir); err != nil {
+	if s.cleanup, err = procguard.Start(newSession, cleanupScript, s.dir); err != nil {
 		return err
 	}
 	return s.Restart(ctx)
 }
 
-// patience is for the server to get going.
-const patience = time.Minute
+// startTimeout is the maximum time of a start.
+const startTimeout = time.Minute
 
 // Restart starts the server again, after a Crash. It returns when the server has read
-// what it had written, and takes commands.
+// its file and accepts commands. It waits at most one minute.
 func (s *Server) Restart(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	s.cmd = exec.Command(s.program, s.path("redis.conf")) //nolint:gosec,noctx // Redis, which outlives the context.
+	s.cmd = exec.Command(s.program, s.path("redis.conf")) //nolint:gosec,noctx // The server outlives the context.
 	s.cmd.Dir = s.dir
-	apart(s.cmd)
+	newSession(s.cmd)
 	if err := s.cmd.Start(); err != nil {
 		return err
 	}
@@ -115,7 +114,7 @@ func (s *Server) Restart(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			log, _ := os.ReadFile(s.path("log")) // It explains err, if it is there.
+			log, _ := os.ReadFile(s.path("log")) // It explains err, if it exists.
 			return fmt.Errorf("%w\n%s", err, log)
 		case <-time.After(time.Millisecond):
 		}
@@ -123,7 +122,7 @@ func (s *Server) Restart(ctx context.Context) error {
 }
 
 func (s *Server) ping() error {
-	conn, err := net.Dial("unix", s.Socket()) //nolint:noctx // It answers at once, or is not there.
+	conn, err := net.Dial("unix", s.Socket()) //nolint:noctx // A Unix socket answers or fails at once.
 	if err != nil {
 		return err
 	}
@@ -133,34 +132,34 @@ func (s *Server) ping() error {
 	}
 	answer, err := bufio.NewReader(conn).ReadString('\n')
 	if err == nil && !strings.HasPrefix(answer, "+PONG") {
-		err = errors.New(answer) // it is loading
+		err = errors.New(answer) // the server is loading its file
 	}
 	return err
 }
 
-// Crash ends the server without warning, as SIGKILL does. It returns when it is gone.
-// Restart starts it again.
+// Crash kills the server with SIGKILL and returns when it has exited. Restart starts it
+// again.
 func (s *Server) Crash() error {
 	if s.cmd == nil {
 		return nil
 	}
 	err := s.cmd.Process.Kill()
-	_ = s.cmd.Wait() // that it was killed is no news
+	_ = s.cmd.Wait() // its error is that the process was killed
 	s.cmd = nil
 	return errors.Join(err, os.RemoveAll(s.path("pid")))
 }
 
-// Pause stops the server's process, so that it neither answers nor is gone, until
-// Resume.
+// Pause suspends the server's process until Resume: connections stay open and get no
+// answer.
 func (s *Server) Pause() error { return pause(s.cmd.Process) }
 
-// Resume lets it go on.
+// Resume ends Pause.
 func (s *Server) Resume() error { return resume(s.cmd.Process) }
 
-// Stop ends the server, if it runs, and removes all that it has left. It may be called
-// again.
+// Stop stops the server, if it runs, and removes its directory. It may be called more
+// than once.
 func (s *Server) Stop() error {
-	return errors.Join(s.Crash(), s.guard.Release(), os.RemoveAll(s.dir))
+	return errors.Join(s.Crash(), s.cleanup.Run(), os.RemoveAll(s.dir))
 }
 
 // Socket is the path of the server's Unix socket.

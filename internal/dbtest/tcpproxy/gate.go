@@ -2,10 +2,10 @@ package tcpproxy
 
 import "sync"
 
-// gate lets pass, or makes wait. The zero value is open.
+// gate delays data while it is shut. The zero value is open.
 type gate struct {
 	mu     sync.Mutex
-	opened chan struct{} // closed when the gate opens; nil: it is open
+	opened chan struct{} // closed when the gate opens; nil if it is open
 }
 
 func (g *gate) shut() {
@@ -25,8 +25,8 @@ func (g *gate) open() {
 	}
 }
 
-// pass waits until the gate is open. false: over was closed before.
-func (g *gate) pass(over <-chan struct{}) bool {
+// pass waits until the gate is open. It returns false if ended is closed before.
+func (g *gate) pass(ended <-chan struct{}) bool {
 	for {
 		g.mu.Lock()
 		opened := g.opened
@@ -36,7 +36,7 @@ func (g *gate) pass(over <-chan struct{}) bool {
 		}
 		select {
 		case <-opened:
-		case <-over:
+		case <-ended:
 			return false
 		}
 	}

@@ -17,11 +17,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/internal/postgrestest"
+	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 )
 
-// helper is set where this binary is run as the process that starts a server and is
-// killed.
+// helper is set in the child process that starts a server and is then killed.
 const helper = "POSTGRESTEST_HELPER"
 
 const notInstalled = "not installed"
@@ -38,11 +37,11 @@ func TestMain(m *testing.M) {
 		fmt.Println(err)
 	default:
 		fmt.Println(server.DSN())
-		<-time.After(time.Minute) // or it is killed
+		<-time.After(time.Minute) // until the test kills it
 	}
 }
 
-func TestServerCrashesAndComesBack(t *testing.T) {
+func TestServer_restartsAfterCrash(t *testing.T) {
 	server := postgrestest.StartTB(t)
 	assert.True(t, answers(t, server.DSN()))
 
@@ -61,9 +60,9 @@ func TestServerCrashesAndComesBack(t *testing.T) {
 	require.NoError(t, server.Stop(), "again")
 }
 
-// A process that is killed cannot stop its server. The server goes all the same,
-// and so do its files.
-func TestServerGoesWithItsProcess(t *testing.T) {
+// A killed process cannot stop its server: the cleanup process stops it and removes its
+// files.
+func TestServer_stopsWhenItsProcessIsKilled(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), helper+"=1")
 	out, err := cmd.StdoutPipe()
