@@ -64,12 +64,12 @@ const (
 type endReason uint8
 
 const (
-	endResponse endReason = iota
-	endError              // of Base
-	endTimeout            // the attempt's own
-	endDeadline           // of the call
-	endCanceled           // by the caller
-	endSuperseded         // another copy had its response first
+	endResponse   endReason = iota
+	endError                // of Base
+	endTimeout              // the attempt's own
+	endDeadline             // of the call
+	endCanceled             // by the caller
+	endSuperseded           // another copy had its response first
 )
 
 // prepare takes an attempt through the gates, in order: breaker, rate limit, deadline. Then

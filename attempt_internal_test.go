@@ -9,26 +9,27 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRefusedAttemptHoldsNothing is §4.15: what a gate refuses, after another let it
-// through, gives that one's permit back, and does not hold it any more to give it back
-// again: the valve's count of requests in flight would fall below what is.
-func TestRefusedAttemptHoldsNothing(t *testing.T) {
+// TestRejectedAttempt_holdsNothing is §4.15: an attempt that a gate rejects returns the permit
+// of the gate before, once. Else the circuit would count too few requests in flight.
+func TestRejectedAttempt_holdsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := &Transport{RateLimit: &RateLimit{Limit: 0.001, Burst: 1, MaxWait: -1}}
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://api.test/", nil)
 		require.NoError(t, err)
-		c, err := tr.plan(req)
-		require.NoError(t, err)
+		c := &call{config: tr.configured(), request: req}
+		require.Nil(t, c.begin())
 		require.Nil(t, c.prepare(&c.first))
-		require.NotZero(t, c.first.permit)
-		hedge := &attempt{call: c, round: &c.first.own, beside: true}
-		refused := c.prepare(hedge)
-		require.ErrorIs(t, refused, ErrRateLimited)
-		require.Zero(t, hedge.permit)
-		require.Zero(t, hedge.ticket)
+		require.NotZero(t, c.first.circuit)
+		require.NotNil(t, c.first.quota)
+		hedge := &attempt{call: c, race: &race{call: c, first: &c.first}, concurrent: true}
+		rejected := c.prepare(hedge)
+		require.ErrorIs(t, rejected, ErrRateLimited)
+		require.Zero(t, hedge.circuit)
+		require.Nil(t, hedge.quota)
 		hedge.abandon()
 		c.first.abandon()
-		require.Zero(t, c.first.permit)
+		require.Zero(t, c.first.circuit)
+		require.Nil(t, c.first.quota)
 		time.Sleep(time.Hour) // nothing is left of its timer
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/circuit"
+	"github.com/resilienthttp/resilienthttp/internal/scope"
 )
 
 // Breaker is a circuit breaker: it rejects calls to a server that only fails, so that the
@@ -99,9 +100,14 @@ type BreakerChange struct {
 // named "scope;batch" and "scope;critical". A circuit whose cooldown is over is half-open,
 // even before the next request. State changes nothing: an unknown scope is closed, and stays
 // unknown. It is safe for concurrent use.
-func (b *Breaker) State(scope string) BreakerState {
+func (b *Breaker) State(name string) BreakerState {
 	now := time.Now()
-	return BreakerState(b.circuits(now).Find(parseScope(scope)).State(now))
+	circuits := b.circuits(now)
+	found := circuits.Find(scope.Key{Name: name})
+	if found.Status(now).Since.IsZero() { // else the scope itself has that name
+		found = circuits.Find(parseScope(name))
+	}
+	return BreakerState(found.State(now))
 }
 
 // circuits returns the engine, made from the fields at the first use.

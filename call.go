@@ -96,6 +96,7 @@ func withOptions(ctx context.Context, change func(*callOptions)) context.Context
 // begin finds everything about the call that its attempts share, and rejects a request that
 // cannot be sent.
 func (c *call) begin() *Error {
+	c.first.call, c.first.record.Number, c.number = c, 1, 1
 	if err := c.check(); err != nil {
 		return &Error{Err: err}
 	}
@@ -133,7 +134,6 @@ func (c *call) begin() *Error {
 	c.checkRepeated()
 	c.addHeaders(send)
 	c.responseRequest = *req.WithContext((*responseContext)(c))
-	c.first.call, c.first.record.Number, c.number = c, 1, 1
 	c.recorded = c.start
 	c.ctx = ctx
 	if req.Cancel != nil {
@@ -300,14 +300,14 @@ func (c *call) cleanUp() {
 	}
 	if c.retries != nil {
 		c.retries.release()
-		if c.retries.next != nil {
-			c.retries.next.abandon()
+		c.setRetryWaiting(false)
+		if next := c.retries.next; next != nil {
+			next.abandon()
+			next.abandonRace()
 		}
 	}
-	if c.record != nil {
-		c.setRetryWaiting(false)
-	}
-	c.first.abandon() // if it was not sent
+	c.first.abandon()
+	c.first.abandonRace()
 	if c.last != nil && c.last.body != nil {
 		_ = c.last.closeBody()
 	}

@@ -154,7 +154,7 @@ func ExampleLogTrace() {
 	api := faulttest.New(nil, faulttest.Status(http.StatusTeapot))
 	defer api.Close()
 
-	kept := map[string]bool{"msg": true, "method": true, "attempt": true, "status": true, "verdict": true, "attempts": true}
+	kept := map[string]bool{"msg": true, "http.request.method": true, "attempt": true, "http.response.status_code": true, "verdict": true, "attempts": true}
 	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{
 		Level: slog.LevelDebug,
 		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
@@ -172,8 +172,8 @@ func ExampleLogTrace() {
 	}
 	_ = resp.Body.Close()
 	// Output:
-	// msg="resilienthttp attempt" method=GET attempt=1 verdict=permanent status=418
-	// msg="resilienthttp call" method=GET attempts=1 status=418
+	// msg="attempt done" http.request.method=GET attempt=1 verdict=permanent http.response.status_code=418
+	// msg="call done" http.request.method=GET attempts=1 http.response.status_code=418
 }
 
 // The receiving half gives a handler the time that its caller leaves; a

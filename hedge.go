@@ -219,9 +219,9 @@ type attemptTimers struct {
 
 	hedgeDelay time.Duration // hedge, also after it was sent
 
-	timer   *time.Timer // of the first of these; nil: there is none
-	stopped bool        // the attempt has its outcome
-	earlyDone  bool        // early has happened
+	timer     *time.Timer // of the first of these; nil: there is none
+	stopped   bool        // the attempt has its outcome
+	earlyDone bool        // early has happened
 }
 
 // next returns how long it is until the next event of an attempt of that age, whose body made

@@ -158,7 +158,7 @@ func story(attempts []resilienthttp.Attempt) string {
 		switch {
 		case a.Response != nil:
 			part += " " + strconv.Itoa(a.Response.StatusCode)
-		case strings.Contains(a.Err.Error(), "answered first"):
+		case strings.Contains(a.Err.Error(), "had its response first"):
 			part += " lost"
 		case errors.Is(a.Err, resilienthttp.ErrAttemptTimeout):
 			part += " timeout"
@@ -294,7 +294,7 @@ func TestHedgeAttempts(t *testing.T) {
 		require.NoError(t, first.StopReason)
 		require.NoError(t, second.StopReason)
 		require.Len(t, base.canceled, 1)
-		require.ErrorContains(t, base.canceled[0], "answered first")
+		require.ErrorContains(t, base.canceled[0], "had its response first")
 	})
 }
 
@@ -714,9 +714,9 @@ func TestHedgePanic(t *testing.T) {
 		want   string
 	}{
 		{"hedge panics, first answers", []copyOf{{after: 5 * time.Second}, {panics: true}}, "1 200, 1h panic in a copy of the request: Base is broken"},
-		{"hedge exits, first answers", []copyOf{{after: 5 * time.Second}, {exits: true}}, "1 200, 1h its goroutine has ended"},
+		{"hedge exits, first answers", []copyOf{{after: 5 * time.Second}, {exits: true}}, "1 200, 1h the goroutine of a copy of the request has ended"},
 		{"first fails, hedge panics", []copyOf{{after: 2 * time.Second, status: 503}, {after: 3 * time.Second, panics: true}}, "1 503, 1h panic in a copy of the request: Base is broken"},
-		{"first fails, hedge exits", []copyOf{{after: 2 * time.Second, status: 503}, {after: 3 * time.Second, exits: true}}, "1 503, 1h its goroutine has ended"},
+		{"first fails, hedge exits", []copyOf{{after: 2 * time.Second, status: 503}, {after: 3 * time.Second, exits: true}}, "1 503, 1h the goroutine of a copy of the request has ended"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -876,9 +876,9 @@ func TestHedgeTrace(t *testing.T) {
 				require.Equal(t, "1 500, 1h 500", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
 			})
 			call := records[len(records)-1]
-			require.Equal(t, "call", call["event"])
+			require.Equal(t, "call_failed", call["event"])
 			require.Equal(t, "ERROR", call["level"])
-			require.Equal(t, "no attempts left", call["stop"])
+			require.Equal(t, "no attempts left", call["stop_reason"])
 		})
 	})
 }

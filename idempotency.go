@@ -166,7 +166,7 @@ func (i *Idempotency) redirectedKey(req *http.Request) string {
 	if before.Method != req.Method || !sameOrigin(before.URL, req.URL) {
 		return ""
 	}
-	if c := callBehind(from); c != nil {
+	if c := callOf(from); c != nil {
 		if c.redirected.Swap(true) {
 			return "" // Response.Request is sent again: another order
 		}

@@ -2,6 +2,7 @@ package resilienthttp_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -91,16 +92,20 @@ func TestPriorityIsReceived(t *testing.T) {
 		{"the first of two", []string{"batch", "critical"}, resilienthttp.PriorityBatch},
 		{"no value at all", []string{}, resilienthttp.PriorityDefault},
 	} {
-		for _, off := range []bool{false, true} {
-			t.Run(row.name, func(t *testing.T) {
+		for _, trusted := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, trusted: %v", row.name, trusted), func(t *testing.T) {
 				var got resilienthttp.Priority = 99
-				handler := resilienthttp.Deadline{Disabled: off}.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				handler := resilienthttp.Deadline{TrustPriority: trusted, Disabled: true}.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 					got = resilienthttp.PriorityFromContext(r.Context())
 				}))
 				req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody)
 				req.Header[priorityField] = row.header
 				handler.ServeHTTP(httptest.NewRecorder(), req)
-				require.Equal(t, row.want, got)
+				want := resilienthttp.PriorityDefault
+				if trusted {
+					want = row.want
+				}
+				require.Equal(t, want, got)
 			})
 		}
 	}
@@ -114,7 +119,7 @@ func TestPriorityBesideDeadlineAndOwner(t *testing.T) {
 			sent = req.Header.Clone()
 			return puppetAnswer(req, http.StatusOK), nil
 		}), 3)
-		handler := resilienthttp.Deadline{}.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		handler := resilienthttp.Deadline{TrustPriority: true}.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			tripped(t, transport, newCall(r.Context(), t, http.MethodGet, ""))
 		}))
 		req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody)

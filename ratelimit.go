@@ -127,16 +127,14 @@ func (c *call) rateLimited(r *quota.Rejection) *Error {
 func (a *attempt) reportQuota(info *responseInfo, now time.Time) {
 	c := a.call
 	r := quota.Response{Quota: info.quota, AsksToWait: info.asksToWait, RetryAfter: info.retryAfter}
-	resp := a.record.Response
-	if resp != nil {
+	if resp := a.record.Response; resp != nil {
 		r.Status = resp.StatusCode
-	} else {
-		r.NotSent = a.record.notSent
 	}
 	switch {
 	case a.quota != nil:
 		a.quota.Done(&r, now)
-	case r.Status == http.StatusTooManyRequests, r.Status == http.StatusForbidden, len(r.Quota.Dimensions) > 0, r.Quota.Bucket != "":
+	case r.Status == http.StatusTooManyRequests, r.Status == http.StatusForbidden, len(r.Quota.Dimensions) > 0, r.Quota.Bucket != "",
+		r.Status != 0 && c.record.quotas.Active():
 		c.record.quotas.Observe(c.quotaRequest(), &r, a.record.Start, now)
 	}
 }

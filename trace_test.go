@@ -586,21 +586,21 @@ func TestLogTrace(t *testing.T) {
 			const hash = "sha256:ed8d97c08bf3" // printf invoice-1 | sha256sum
 			require.Equal(t, []map[string]any{
 				{
-					"level": "WARN", "msg": "resilienthttp attempt", "event": "attempt", "method": "POST", "host": "api.test",
-					"attempt": 1.0, "verdict": "transient", "error": "unexpected EOF", "idempotency_key": hash, "latency": ms(5),
+					"level": "WARN", "msg": "attempt failed", "event": "attempt_failed", "http.request.method": "POST", "server.address": "api.test",
+					"attempt": 1.0, "verdict": "transient", "error": "unexpected EOF", "error.type": "*errors.errorString", "idempotency_key_hash": hash, "duration": ms(5),
 				},
 				{
-					"level": "INFO", "msg": "resilienthttp retry", "event": "retry", "method": "POST", "host": "api.test",
-					"attempt": 1.0, "verdict": "transient", "error": "unexpected EOF", "idempotency_key": hash, "wait": ms(100),
+					"level": "INFO", "msg": "retry scheduled", "event": "retry_scheduled", "http.request.method": "POST", "server.address": "api.test",
+					"attempt": 1.0, "verdict": "transient", "error": "unexpected EOF", "error.type": "*errors.errorString", "idempotency_key_hash": hash, "retry_wait": ms(100),
 				},
 				{
-					"level": "DEBUG", "msg": "resilienthttp attempt", "event": "attempt", "method": "POST", "host": "api.test",
-					"attempt": 2.0, "verdict": "success", "status": 201.0, "idempotency_key": hash, "latency": ms(5),
+					"level": "DEBUG", "msg": "attempt done", "event": "attempt_done", "http.request.method": "POST", "server.address": "api.test",
+					"attempt": 2.0, "verdict": "success", "http.response.status_code": 201.0, "idempotency_key_hash": hash, "duration": ms(5),
 				},
 				{
-					"level": "DEBUG", "msg": "resilienthttp call", "event": "call", "method": "POST", "host": "api.test",
-					"scope": "api.test", "attempts": 2.0, "status": 201.0, "latency": ms(110),
-					"queued": 0.0, "sent": ms(10), "waited": ms(100),
+					"level": "DEBUG", "msg": "call done", "event": "call_done", "http.request.method": "POST", "server.address": "api.test",
+					"scope": "api.test", "attempts": 2.0, "http.response.status_code": 201.0, "duration": ms(110),
+					"queue_wait": 0.0, "in_flight": ms(10), "retry_wait": ms(100),
 				},
 			}, records)
 		})
@@ -616,24 +616,24 @@ func TestLogTrace(t *testing.T) {
 			})
 			require.Len(t, records, 4)
 			require.Equal(t, map[string]any{
-				"level": "WARN", "msg": "resilienthttp breaker", "event": "breaker", "scope": "api.test",
+				"level": "WARN", "msg": "breaker changed", "event": "breaker_changed", "scope": "api.test",
 				"from": "closed", "to": "open", "at": "2000-01-01T00:00:00Z",
 			}, records[0])
 			require.Equal(t, map[string]any{
-				"level": "WARN", "msg": "resilienthttp attempt", "event": "attempt", "method": "GET", "host": "api.test",
-				"attempt": 1.0, "verdict": "transient", "status": 500.0, "latency": 0.0,
+				"level": "WARN", "msg": "attempt failed", "event": "attempt_failed", "http.request.method": "GET", "server.address": "api.test",
+				"attempt": 1.0, "verdict": "transient", "http.response.status_code": 500.0, "duration": 0.0,
 			}, records[1])
 			require.Equal(t, map[string]any{
-				"level": "ERROR", "msg": "resilienthttp call", "event": "call", "method": "GET", "host": "api.test",
-				"scope": "api.test", "attempts": 1.0, "status": 500.0, "latency": 0.0, "stop": "no attempts left",
+				"level": "ERROR", "msg": "call failed", "event": "call_failed", "http.request.method": "GET", "server.address": "api.test",
+				"scope": "api.test", "attempts": 1.0, "http.response.status_code": 500.0, "duration": 0.0, "stop_reason": "no attempts left",
 			}, records[2])
 			require.Contains(t, records[3]["error"], "circuit breaker is open")
 			require.Contains(t, records[3], "not_before")
 			delete(records[3], "error")
 			delete(records[3], "not_before")
 			require.Equal(t, map[string]any{
-				"level": "ERROR", "msg": "resilienthttp call", "event": "call", "method": "GET", "host": "api.test",
-				"scope": "api.test", "attempts": 0.0, "latency": 0.0,
+				"level": "ERROR", "msg": "call failed", "event": "call_failed", "http.request.method": "GET", "server.address": "api.test",
+				"scope": "api.test", "attempts": 0.0, "duration": 0.0, "error.type": "breaker_open",
 			}, records[3])
 		})
 	})
@@ -657,13 +657,13 @@ func TestLogTrace(t *testing.T) {
 			})
 			require.Len(t, records, 5)
 			require.Equal(t, map[string]any{
-				"level": "INFO", "msg": "resilienthttp queued", "event": "queued", "method": "GET", "host": "api.test",
-				"attempt": 1.0, "likely_wait": ms(10_000),
+				"level": "INFO", "msg": "attempt queued", "event": "attempt_queued", "http.request.method": "GET", "server.address": "api.test",
+				"attempt": 1.0, "estimated_wait": ms(10_000),
 			}, records[2])
-			require.InDelta(t, ms(10_000), records[4]["queued"], ms(1))
-			require.InDelta(t, ms(10_000), records[4]["latency"], ms(1))
+			require.InDelta(t, ms(10_000), records[4]["queue_wait"], ms(1))
+			require.InDelta(t, ms(10_000), records[4]["duration"], ms(1))
 			require.Equal(t, "INFO", records[4]["level"])
-			require.Equal(t, []any{0.0, 0.0}, []any{records[4]["sent"], records[4]["waited"]})
+			require.Equal(t, []any{0.0, 0.0}, []any{records[4]["in_flight"], records[4]["retry_wait"]})
 		})
 	})
 	t.Run("an outage, and how much was left out", func(t *testing.T) {
@@ -681,17 +681,17 @@ func TestLogTrace(t *testing.T) {
 			})
 			told := map[any]int{}
 			for _, r := range records {
-				if r["event"] == "left out" {
-					r["event"] = r["of"]
+				if r["event"] == "records_suppressed" {
+					r["event"] = r["suppressed_event"]
 				} else {
 					told[r["event"]]++
 				}
-				if left, ok := r["left_out"].(float64); ok {
+				if left, ok := r["suppressed"].(float64); ok {
 					told[r["event"]] += int(left)
 				}
 			}
 			require.LessOrEqual(t, len(records), 2*10+2*10+10, "of 2,000")
-			require.Equal(t, map[any]int{"attempt": 1001 + 1, "call": 1001 + 1}, told, "and nothing is lost")
+			require.Equal(t, map[any]int{"attempt_failed": 1001, "attempt_done": 1, "call_failed": 1001, "call_done": 1}, told, "and nothing is lost")
 		})
 	})
 	t.Run("kinds of records are bounded, and none is silent for what others say", func(t *testing.T) {
@@ -713,8 +713,8 @@ func TestLogTrace(t *testing.T) {
 			req.Method = ""
 			tripped(t, bareTransport(puppetStatus(200), 3), req)
 		})
-		require.Equal(t, "GET", records[0]["method"])
-		require.Equal(t, "GET", records[1]["method"])
+		require.Equal(t, "GET", records[0]["http.request.method"])
+		require.Equal(t, "GET", records[1]["http.request.method"])
 	})
 	t.Run("levels that are off cost nothing", func(t *testing.T) {
 		var out bytes.Buffer
@@ -729,7 +729,7 @@ func TestLogTrace(t *testing.T) {
 		slog.SetDefault(slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})))
 		defer slog.SetDefault(before)
 		tripped(t, bareTransport(puppetStatus(200), 1), newCall(resilienthttp.WithTrace(t.Context(), trace), t, http.MethodGet, ""))
-		require.Equal(t, 2, strings.Count(out.String(), "resilienthttp"))
+		require.Equal(t, 2, strings.Count(out.String(), `"event":"`))
 	})
 	t.Run("the record's context is the caller's", func(t *testing.T) {
 		handler := &contextHandler{}
@@ -793,7 +793,7 @@ func TestLogTraceTellsNoSecrets(t *testing.T) {
 			require.NotEmpty(t, raw)
 			require.NotContains(t, raw, secret)
 			require.NotContains(t, raw, "token=")
-			require.Contains(t, raw, `"idempotency_key":"sha256:`)
+			require.Contains(t, raw, `"idempotency_key_hash":"sha256:`)
 		})
 	}
 }
