@@ -106,11 +106,18 @@ func (c *call) makeRequest(a *attempt, now time.Time) *Error {
 			return &Error{Reason: ErrDeadline}
 		}
 	}
-	body, err := c.bodyFor(a)
-	if err != nil {
-		return err
+	body := c.request.Body
+	if c.hasBody {
+		var err *Error
+		if body, err = c.bodyFor(a); err != nil {
+			return err
+		}
 	}
-	a.request = *c.request.WithContext(a.watch())
+	ctx := context.Context((*attemptContext)(a))
+	if !c.repeatable && !c.single && c.native {
+		ctx = a.watch(ctx)
+	}
+	a.request = *c.request.WithContext(ctx)
 	if c.hedge != nil || a.concurrent {
 		// Two copies may be in flight at once, and one after the call.
 		url := *a.request.URL
@@ -130,14 +137,9 @@ const (
 	reachedConn uint32 = 2 // and has got one
 )
 
-// watch returns the context for Base. If a retry needs proof that nothing was sent, it also
-// records whether there was a connection: an EOF, a reset or a timeout does not say whether
-// it came in the TLS handshake or later.
-func (a *attempt) watch() context.Context {
-	ctx := (*attemptContext)(a)
-	if c := a.call; c.repeatable() || c.single || !c.native {
-		return ctx
-	}
+// watch records whether Base had a connection, for a request whose retry needs proof that it
+// was not sent: an EOF, a reset or a timeout may come in the TLS handshake or later.
+func (a *attempt) watch(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { a.reached.CompareAndSwap(0, reachedDial) },
 		GotConn: func(httptrace.GotConnInfo) { a.reached.Store(reachedConn) },
@@ -147,10 +149,17 @@ func (a *attempt) watch() context.Context {
 // exchange sends a prepared attempt, and copies beside it if it is slow. The first response
 // that needs no retry, or else the last failure, is the call's outcome so far.
 func (c *call) exchange(a *attempt) {
-	hedges := c.hedges()
+	var hedges *hedgeScope // nil: the call is not hedged
+	if c.record.hedges != nil {
+		hedges = c.hedges()
+	}
 	if a == &c.first {
-		c.record.deposit(c, a.record.Start)
-		hedges.called(c.hedge, a.record.Start)
+		if c.record.bucket != nil {
+			c.record.bucket.Deposit(a.record.Start, &c.budget.rules)
+		}
+		if hedges != nil {
+			hedges.deposit(c.hedge, a.record.Start)
+		}
 	} else {
 		a.paid, c.retries.permit = c.retries.permit, retrybudget.Permit{}
 		c.retries.sent = append(c.retries.sent, a)
@@ -162,12 +171,16 @@ func (c *call) exchange(a *attempt) {
 	}
 	a.paid.Done(c.last.succeeded())
 	c.recordTime(a)
-	hedges.observe(c.hedge, a)
+	if hedges != nil {
+		hedges.observe(c.hedge, a)
+	}
 }
 
 // send gives the attempt to Base, and observes the outcome.
 func (a *attempt) send() {
-	a.announce()
+	if a.call.traced {
+		a.announce()
+	}
 	a.sent, a.inFlight = true, true
 	a.call.record.inFlight.Add(1)
 	a.observe(a.call.base.RoundTrip(&a.request))
@@ -178,9 +191,7 @@ func (a *attempt) announce() {
 	if a.announced != nil {
 		defer close(a.announced)
 	}
-	if a.call.traced {
-		a.call.traceAttempt(attemptStart, &a.record)
-	}
+	a.call.traceAttempt(attemptStart, &a.record)
 }
 
 // observe takes the outcome from Base, reports it to the gates, and classifies it.
@@ -188,9 +199,11 @@ func (a *attempt) observe(resp *http.Response, err error) {
 	c, now := a.call, time.Now()
 	a.leaveFlight()
 	a.stopTimer()
-	a.passPrepaid()
 	a.record.Latency = now.Sub(a.record.Start)
-	if resp, err = a.oneOf(resp, err); err != nil {
+	if cause := a.cause(); cause != nil || err != nil || resp == nil {
+		resp, err = a.oneOf(resp, err, cause)
+	}
+	if err != nil {
 		a.release()
 		a.end, err = a.translate(err, now)
 	}
@@ -200,15 +213,22 @@ func (a *attempt) observe(resp *http.Response, err error) {
 	// Base's error and body are asked before the gates have the result: they may panic, and
 	// abandon then returns the permits.
 	info := parseResponse(resp, now, c.rateLimit.IgnoreHeaders)
-	if info.prefix, info.read = a.readPrefix(resp); info.read {
-		now = time.Now()
-		a.record.Latency = now.Sub(a.record.Start)
+	if c.policy.ClassifyBody != nil {
+		if info.prefix, info.read = a.readPrefix(resp); info.read {
+			now = time.Now()
+			a.record.Latency = now.Sub(a.record.Start)
+		}
 	}
 	result := circuit.Result{Outcome: a.breakerOutcome(), Took: a.record.Latency, TimeOut: a.timedOut(), Retry: a != &c.first}
 	a.recordOutcome(result.Outcome, now)
+	if c.policy.AdaptiveTimeout != nil {
+		a.learnTimeout(now)
+	}
 	a.stage = stageReported
 	a.reportQuota(&info, now)
-	c.breakerChanged(a.circuit.Done(result, now))
+	if change := a.circuit.Done(result, now); change != nil {
+		c.breakerChanged(change)
+	}
 	a.classify(&info)
 	if resp != nil {
 		a.adopt(resp)
@@ -228,11 +248,9 @@ func (a *attempt) leaveFlight() {
 }
 
 // oneOf holds Base to its contract: one of response and error.
-func (a *attempt) oneOf(resp *http.Response, err error) (*http.Response, error) {
-	if resp != nil && err == nil {
-		if cause := a.cause(); cause == ErrAttemptTimeout || cause == errSuperseded {
-			err = cause // it ended at the same moment, and its body can no longer be read
-		}
+func (a *attempt) oneOf(resp *http.Response, err, cause error) (*http.Response, error) {
+	if err == nil && (cause == ErrAttemptTimeout || cause == errSuperseded) {
+		err = cause // it ended at the same moment, and the body can no longer be read
 	}
 	if err != nil && resp != nil {
 		if resp.Body != nil {

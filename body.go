@@ -23,8 +23,6 @@ const (
 func (c *call) bodyFor(a *attempt) (io.ReadCloser, *Error) {
 	body := c.request.Body
 	switch {
-	case body == nil || body == http.NoBody:
-		return body, nil
 	case a == &c.first:
 	case a.concurrent:
 		var err error
@@ -57,7 +55,7 @@ func (c *call) newBody() (io.ReadCloser, error) {
 
 // longUpload reports whether the request body may take long.
 func (c *call) longUpload() bool {
-	return c.hasBody() && (c.request.ContentLength <= 0 || c.request.ContentLength > smallBody)
+	return c.hasBody && (c.request.ContentLength <= 0 || c.request.ContentLength > smallBody)
 }
 
 // bodyProgress is when the request body of an attempt last made progress. As long as it does,

@@ -134,12 +134,9 @@ func (c *call) passBreaker(a *attempt, now time.Time) *Error {
 	return nil
 }
 
-// breakerChanged reports a change, if there was one, to OnChange and then to the hooks of
-// the call that caused it. No lock is held.
+// breakerChanged reports a change to OnChange and then to the hooks of the call that caused
+// it. No lock is held.
 func (c *call) breakerChanged(change *circuit.Change) {
-	if change == nil {
-		return
-	}
 	event := BreakerChange{Scope: scopeName(change.Key), From: BreakerState(change.From), To: BreakerState(change.To), At: change.At}
 	if c.breaker.OnChange != nil {
 		c.breaker.OnChange(event)

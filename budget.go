@@ -91,13 +91,6 @@ func (b *Budget) status(s *budgetScope, now time.Time) BudgetStatus {
 	return BudgetStatus(s.Status(now, &b.rules))
 }
 
-// deposit adds the tokens of one call.
-func (r *record) deposit(c *call, now time.Time) {
-	if r.bucket != nil {
-		r.bucket.Deposit(now, &c.budget.rules)
-	}
-}
-
 // takeTokens takes the tokens for a retry. The permit needs Done or Cancel.
 func (c *call) takeTokens(now time.Time, r retrybudget.Request) (retrybudget.Permit, bool) {
 	if c.record.bucket == nil {

@@ -36,6 +36,10 @@ type call struct {
 	priority Priority
 	depth    uint8 // of calls of this Transport around this one
 
+	safe          bool // the method is
+	repeatable    bool // repeating the request does no harm: the method is idempotent, or it has a key
+	hasBody       bool // each attempt needs a body of its own
+	replayable    bool // it can have one
 	single        bool // another layer owns the retries
 	repeated      bool // an outer layer sends the same request again
 	ownKey        bool // the caller chose the key
@@ -119,7 +123,7 @@ func (c *call) begin() *Error {
 			return &Error{Err: err}
 		}
 	}
-	c.single = c.single || outerLayerRetries(req.Header)
+	c.single = c.single || len(req.Header) > 0 && outerLayerRetries(req.Header)
 	c.deadline, c.sendsDeadline = ctx.Deadline()
 	c.sendsDeadline = c.sendsDeadline && !c.config.deadline.Disabled
 	if c.scope = req.URL.Host; c.config.scope != nil {
@@ -131,7 +135,14 @@ func (c *call) begin() *Error {
 	if err != nil {
 		return &Error{Err: err}
 	}
-	c.checkRepeated()
+	c.safe = safeMethod(req.Method)
+	c.repeatable = c.safe || c.key != "" || req.Method == http.MethodPut || req.Method == http.MethodDelete
+	c.hasBody = req.Body != nil && req.Body != http.NoBody
+	c.replayable = !c.hasBody || req.GetBody != nil
+	if now := c.start.Sub(c.origin); !c.single && int64(now) < c.failed.until.Load() {
+		c.repeated = c.failed.has(c.requestID(), now)
+		c.single = c.repeated
+	}
 	c.addHeaders(send)
 	c.responseRequest = *req.WithContext((*responseContext)(c))
 	c.recorded = c.start
@@ -204,24 +215,6 @@ func cloneHeader(h http.Header) http.Header {
 	return h.Clone()
 }
 
-// try makes one attempt, unless a gate rejects it.
-func (c *call) try(a *attempt) {
-	if err := c.prepare(a); err != nil {
-		c.fail(err)
-		return
-	}
-	c.exchange(a)
-}
-
-// hasBody reports whether each attempt needs a body of its own.
-func (c *call) hasBody() bool { return c.request.Body != nil && c.request.Body != http.NoBody }
-
-// replayable reports whether the request can be sent more than once.
-func (c *call) replayable() bool { return !c.hasBody() || c.request.GetBody != nil }
-
-// repeatable reports whether repeating the request does no harm, whatever became of it.
-func (c *call) repeatable() bool { return c.key != "" || idempotentMethod(c.request.Method) }
-
 // canceled is the error of a call that ends because its context has ended with err.
 func (c *call) canceled(err error) *Error {
 	e := &Error{Err: err}
@@ -265,22 +258,16 @@ func (c *call) finish() (*http.Response, error) {
 	}
 	c.finished = true
 	if resp != nil {
-		c.transferContext()
+		if c.cancel != nil { // it ends with the body of the response
+			if c.last.endsCall = true; c.last.released.Load() {
+				c.cancel(nil)
+			}
+		}
 		return resp, nil
 	}
 	c.endContext()
 	c.awaitClientTimeout()
 	return nil, c.failure
-}
-
-// transferContext makes the call's context end with the body of the response.
-func (c *call) transferContext() {
-	if c.cancel == nil {
-		return
-	}
-	if c.last.endsCall = true; c.last.released.Load() {
-		c.cancel(nil)
-	}
 }
 
 func (c *call) endContext() {
@@ -351,18 +338,12 @@ func (c *call) attempts() []Attempt {
 		return nil
 	}
 	records := []Attempt{c.first.record}
-	for _, a := range c.laterAttempts() {
-		records = append(records, a.record)
+	if c.retries != nil {
+		for _, a := range c.retries.sent {
+			records = append(records, a.record)
+		}
 	}
 	return records
-}
-
-// laterAttempts are the attempts after the first.
-func (c *call) laterAttempts() []*attempt {
-	if c.retries == nil {
-		return nil
-	}
-	return c.retries.sent
 }
 
 // mergeRequestCancel derives a context that also ends with the deprecated Request.Cancel, as

@@ -248,18 +248,13 @@ func (r *responseInfo) wait() time.Duration {
 	return -1
 }
 
-// safeMethod is RFC 9110 section 9.2.1. An unknown method is neither safe nor idempotent.
+// safeMethod is RFC 9110 section 9.2.1.
 func safeMethod(method string) bool {
 	switch method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
 		return true
 	}
 	return false
-}
-
-// idempotentMethod is RFC 9110 section 9.2.2.
-func idempotentMethod(method string) bool {
-	return safeMethod(method) || method == http.MethodPut || method == http.MethodDelete
 }
 
 const (
@@ -270,7 +265,7 @@ const (
 // readPrefix returns the beginning of a failure's body for ClassifyBody. read is false if that
 // is not called: for other responses, and for streams.
 func (a *attempt) readPrefix(resp *http.Response) (prefix []byte, read bool) {
-	if resp == nil || resp.StatusCode < http.StatusBadRequest || a.call.policy.ClassifyBody == nil || streams(resp.Header) {
+	if resp == nil || resp.StatusCode < http.StatusBadRequest || streams(resp.Header) {
 		return nil, false
 	}
 	if resp.Body == nil || resp.Body == http.NoBody || resp.ContentLength == 0 {

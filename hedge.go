@@ -120,12 +120,10 @@ func (h *Hedge) admit(s *hedgeScope, now time.Time) (retrybudget.Permit, bool) {
 	return s.bucket.Admit(now, &h.rules, retrybudget.Request{})
 }
 
-// called adds the tokens of one call. A nil hedgeScope is not hedged.
-func (s *hedgeScope) called(h *Hedge, now time.Time) {
-	if s != nil {
-		s.bucket.Deposit(now, &h.rules)
-		s.firstCall.CompareAndSwap(0, int64(max(now.Sub(h.rules.Origin), 1)))
-	}
+// deposit adds the tokens of one call.
+func (s *hedgeScope) deposit(h *Hedge, now time.Time) {
+	s.bucket.Deposit(now, &h.rules)
+	s.firstCall.CompareAndSwap(0, int64(max(now.Sub(h.rules.Origin), 1)))
 }
 
 // callRate is the number of responses a second in the last minute.
@@ -137,7 +135,6 @@ func (s *hedgeScope) callRate(at time.Duration) float64 {
 // observe learns a latency from an attempt.
 func (s *hedgeScope) observe(h *Hedge, a *attempt) {
 	switch {
-	case s == nil:
 	case a.succeeded():
 		s.latencies.Add(a.record.Start.Add(a.record.Latency).Sub(h.rules.Origin), a.record.Latency)
 	case a.end == endSuperseded && a.timers.hedgeDelay > 0:
@@ -195,7 +192,7 @@ func (c *hedgeCredit) done(won bool) {
 
 // hedges is the scope's record if the call may be hedged, and else nil.
 func (c *call) hedges() *hedgeScope {
-	if c.record.hedges == nil || c.single || c.key == "" && !safeMethod(c.request.Method) || !c.replayable() {
+	if c.single || c.key == "" && !c.safe || !c.replayable {
 		return nil
 	}
 	return c.record.hedges
@@ -285,7 +282,7 @@ func slowAfter(concurrent bool, left time.Duration, bounded bool) time.Duration 
 // mayCopy reports whether a second request does no harm while the first is in flight: the
 // method is safe, or the key is the caller's own. A server may not know a generated key.
 func (c *call) mayCopy() bool {
-	return (c.ownKey || safeMethod(c.request.Method)) && c.replayable() && !c.single && !isStream(c.request.Header)
+	return (c.ownKey || c.safe) && c.replayable && !c.single && (len(c.request.Header) == 0 || !isStream(c.request.Header))
 }
 
 // isStream reports whether the response takes long by nature: an upgrade, or events.

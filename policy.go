@@ -252,12 +252,12 @@ func (c *call) planEarly(a *attempt, now time.Time) {
 // mayEnd reports whether AdaptiveTimeout may cut or double an attempt of the call.
 func (c *call) mayEnd() bool {
 	switch timeout := c.policy.AttemptTimeout; {
-	case timeout < 0 || c.single || !c.replayable() || isStream(c.request.Header):
+	case timeout < 0 || c.single || !c.replayable || isStream(c.request.Header):
 		return false
 	case timeout == 0:
 		return c.mayCopy()
 	}
-	return c.repeatable()
+	return c.repeatable
 }
 
 // mayEndEarly reports whether AdaptiveTimeout cuts or doubles the attempt now: another must
@@ -284,22 +284,19 @@ func (a *attempt) mayEndEarly() bool {
 	return true
 }
 
-// passPrepaid gives the call the token of the retry that AdaptiveTimeout has paid.
-func (a *attempt) passPrepaid() {
-	if a.prepaid != (retrybudget.Permit{}) {
-		a.call.retryState().permit, a.prepaid = a.prepaid, retrybudget.Permit{}
-	}
-}
-
 // endedEarly reports whether AdaptiveTimeout has cut the attempt.
 func (a *attempt) endedEarly() bool {
 	return a.timers.earlyDone && a.end == endTimeout && a.call.policy.AttemptTimeout > 0
 }
 
-// learnTimeout reports the attempt's latency to the adaptive timeout.
+// learnTimeout reports the attempt's latency to the adaptive timeout. It also gives the call
+// the token of the retry that AdaptiveTimeout has paid.
 func (a *attempt) learnTimeout(now time.Time) {
 	c := a.call
-	if c.policy.AdaptiveTimeout == nil || a.record.Hedge {
+	if a.prepaid != (retrybudget.Permit{}) {
+		c.retryState().permit, a.prepaid = a.prepaid, retrybudget.Permit{}
+	}
+	if a.record.Hedge {
 		return
 	}
 	at, adaptive := now.Sub(c.origin), c.record.adaptiveTimeout()

@@ -100,9 +100,9 @@ func (c *call) shouldRetry() (at time.Time, retry bool) {
 // reason is the first no.
 func (c *call) permitRetry(last *attempt) (wait time.Duration, reason error) {
 	switch {
-	case !c.repeatable() && !last.noWork:
+	case !c.repeatable && !last.noWork:
 		return 0, ErrNotIdempotent
-	case !c.replayable():
+	case !c.replayable:
 		return 0, ErrNotReplayable
 	case !c.attemptsLeft() || last.hung() || c.retries != nil && c.retries.series.over:
 		return 0, c.noAttemptsLeft()
@@ -122,7 +122,7 @@ func (c *call) permitRetry(last *attempt) (wait time.Duration, reason error) {
 		return 0, ErrRetryAfter
 	case !c.timeFor(at) || !c.timeFor(blocked):
 		return 0, ErrDeadline
-	case !c.getBody():
+	case c.hasBody && !c.getBody():
 		return 0, ErrNotReplayable
 	}
 	if state.permit == (retrybudget.Permit{}) { // else it is paid already
@@ -143,9 +143,6 @@ func (c *call) permitRetry(last *attempt) (wait time.Duration, reason error) {
 // getBody gets the body of the retry while the failed response is still there: without a
 // body, that response is the result of the call.
 func (c *call) getBody() bool {
-	if !c.hasBody() {
-		return true
-	}
 	state := c.retries
 	if state.body, state.bodyErr = c.newBody(); state.bodyErr == nil {
 		return true
@@ -310,7 +307,7 @@ func (c *call) recordTime(a *attempt) {
 // recordTrailingWait puts the time after the last attempt where Call.Latency contains it:
 // RetryWait of the last record is not a part of that.
 func (c *call) recordTrailingWait() {
-	if later := c.laterAttempts(); len(later) > 0 && c.last != later[len(later)-1] { // copies stand behind it
+	if c.retries != nil && len(c.retries.sent) > 0 && c.last != c.retries.sent[len(c.retries.sent)-1] { // copies stand behind it
 		c.last.record.RetryWait = c.waited
 	} else {
 		c.queueWait += c.waited
@@ -402,17 +399,6 @@ func (c *call) outerMayRetry() bool {
 	h := c.request.Header
 	return !c.ownsRetries && (headerValue(h, "X-Stripe-Client-User-Agent") != "" || headerValue(h, "X-Vault-Request") != "" ||
 		strings.Contains(headerValue(h, "User-Agent"), "azsdk-"))
-}
-
-// checkRepeated makes the call a single attempt if a call with the same request has failed
-// before: an outer layer retries.
-func (c *call) checkRepeated() {
-	now := c.start.Sub(c.origin)
-	if c.single || int64(now) >= c.failed.until.Load() {
-		return
-	}
-	c.repeated = c.failed.has(c.requestID(), now)
-	c.single = c.repeated
 }
 
 // recordFailure remembers the request of a call that was sent and failed. A repeated one that

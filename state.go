@@ -180,29 +180,18 @@ func (l *RateLimit) describe(scopes []ScopeState, known []knownScope, now time.T
 	for i, s := range known {
 		index[s.Key] = i
 	}
-	var all []QuotaStatus // one allocation for the first quota of each scope
 	l.engine().Each(now, func(q quota.Status) {
 		i, ok := index[scope.Key{Name: q.Scope, Class: q.Class}]
-		if !ok {
-			return
-		}
-		if all == nil {
-			all = make([]QuotaStatus, 0, len(known))
-		}
-		s := QuotaStatus{Bucket: bucketName(&q), Limit: q.Limit, Remaining: q.Remaining, Reset: q.Reset, BlockedUntil: q.BlockedUntil}
-		if quotas := &scopes[i].Quotas; *quotas != nil || len(all) == cap(all) {
-			*quotas = append(*quotas, s)
-		} else {
-			all = append(all, s)
-			*quotas = slices.Clip(all[len(all)-1:])
+		if ok {
+			scopes[i].Quotas = append(scopes[i].Quotas, QuotaStatus{
+				Bucket: bucketName(&q), Limit: q.Limit, Remaining: q.Remaining, Reset: q.Reset, BlockedUntil: q.BlockedUntil,
+			})
 		}
 	})
 	for i := range scopes {
-		if len(scopes[i].Quotas) > 1 {
-			slices.SortFunc(scopes[i].Quotas, func(a, b QuotaStatus) int {
-				return cmp.Or(strings.Compare(a.Bucket, b.Bucket), cmp.Compare(a.Remaining, b.Remaining), a.Reset.Compare(b.Reset))
-			})
-		}
+		slices.SortFunc(scopes[i].Quotas, func(a, b QuotaStatus) int {
+			return cmp.Or(strings.Compare(a.Bucket, b.Bucket), cmp.Compare(a.Remaining, b.Remaining), a.Reset.Compare(b.Reset))
+		})
 	}
 }
 
@@ -308,7 +297,6 @@ func (r *record) succeededWithin(before, at time.Duration) bool {
 // recordOutcome records how the attempt has ended.
 func (a *attempt) recordOutcome(outcome circuit.Outcome, now time.Time) {
 	r, at := a.call.record, now.Sub(a.call.origin)
-	a.learnTimeout(now)
 	if a.end == endResponse {
 		r.latencies.Add(at, a.record.Latency)
 	}

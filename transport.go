@@ -85,8 +85,12 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err := c.begin(); err != nil {
 		return nil, err
 	}
-	c.try(&c.first)
-	if c.failure == nil && c.last.record.Verdict.retryable() {
+	if err := c.prepare(&c.first); err != nil {
+		c.fail(err)
+		return c.finish()
+	}
+	c.exchange(&c.first)
+	if c.last.record.Verdict.retryable() {
 		c.retry()
 	}
 	return c.finish()
