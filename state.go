@@ -250,10 +250,9 @@ type scopeRecord struct {
 
 func (r *scopeRecord) describe(s *ScopeState, at time.Duration) {
 	s.InFlight, s.Queued, s.RetryWaiting = int(r.inFlight.Load()), int(r.waiting.Load()), int(r.retrying.Load())
-	late := r.latencies.Late(at)
-	s.Latency.Samples = late.Quantiles(
-		latency.Share{Of: 0.5, Took: &s.Latency.P50}, latency.Share{Of: 0.95, Took: &s.Latency.P95}, latency.Share{Of: 0.99, Took: &s.Latency.P99},
-	)
+	recent := r.latencies.Histogram(at)
+	s.Latency.Samples = recent.Samples()
+	s.Latency.P50, s.Latency.P95, s.Latency.P99 = recent.Quantile(0.5), recent.Quantile(0.95), recent.Quantile(0.99)
 	s.Slowest, s.Failure = r.slowest.read(at), r.failure.read()
 }
 

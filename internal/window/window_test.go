@@ -42,8 +42,8 @@ func TestCounter(t *testing.T) {
 		{name: "first event late", ops: []op{{100 * lap, 1, 0}}, at: 100 * lap, wantA: 1},
 		{name: "first event very late", ops: []op{{1 << 20 * lap, 1, 0}}, at: 1 << 20 * lap, wantA: 1},
 		{name: "idle for two windows", ops: []op{{0, 1, 0}, {2 * lap, 0, 1}}, at: 2 * lap, wantB: 1},
-		{name: "idle until the lock", ops: []op{{0, 1, 0}, {lapsUntilLock * lap, 0, 1}}, at: lapsUntilLock * lap, wantB: 1},
-		{name: "idle until it is cleared", ops: []op{{0, 1, 0}, {lapsUntilClear * lap, 0, 1}}, at: lapsUntilClear * lap, wantB: 1},
+		{name: "idle until the lock", ops: []op{{0, 1, 0}, {wrapsUntilLock * lap, 0, 1}}, at: wrapsUntilLock * lap, wantB: 1},
+		{name: "idle until it is cleared", ops: []op{{0, 1, 0}, {wrapsUntilClear * lap, 0, 1}}, at: wrapsUntilClear * lap, wantB: 1},
 		{name: "idle for half a round of tags", ops: []op{{0, 1, 0}, {1 << 15 * lap, 0, 1}}, at: 1 << 15 * lap, wantB: 1},
 		{name: "idle for a round of tags", ops: []op{{0, 1, 0}, {1 << 16 * lap, 0, 1}}, at: 1 << 16 * lap, wantB: 1},
 		{name: "idle for a round of tags, another bucket", ops: []op{{5 * time.Second, 1, 0}, {1<<16*lap + 9*time.Second, 0, 1}}, at: 1<<16*lap + 9*time.Second, wantB: 1},
@@ -178,8 +178,8 @@ func TestCounterStressAwakening(t *testing.T) {
 		gap  time.Duration
 	}{
 		{name: "idle", gap: 20 * MinLength},
-		{name: "idle until the lock", gap: lapsUntilLock * MinLength},
-		{name: "idle until it is cleared", gap: lapsUntilClear * MinLength},
+		{name: "idle until the lock", gap: wrapsUntilLock * MinLength},
+		{name: "idle until it is cleared", gap: wrapsUntilClear * MinLength},
 		{name: "idle for a round of tags", gap: 1 << 16 * MinLength},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
