@@ -7,13 +7,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A second of slow responses, before the failures that they announce, must not make these
-// failures look usual. Ten seconds of them are the new baseline.
-func TestTypicalLatency_follows(t *testing.T) {
+// A second of slow responses before an outage must not make its failures look usual. Ten seconds of them are the new baseline.
+func TestBaselineLatency_follows(t *testing.T) {
 	const before = 100 * time.Millisecond
 	for _, tt := range []struct {
 		name      string
-		took, now time.Duration // latency from then on, and for how long
+		took, now time.Duration // later latency, and for how long
 		every     time.Duration // between the responses
 		min, max  time.Duration // of the result
 	}{
@@ -29,7 +28,7 @@ func TestTypicalLatency_follows(t *testing.T) {
 			var l baselineLatency
 			require.Zero(t, l.latency(), "unknown")
 			l.sample(0, before)
-			require.Equal(t, before, l.latency(), "the first is all that is known")
+			require.Equal(t, before, l.latency(), "the first sample")
 			for at := 100 * time.Millisecond; at < 100*time.Millisecond+tt.now; at += tt.every {
 				l.sample(at, tt.took)
 			}

@@ -21,9 +21,9 @@ type Circuit struct {
 	baseline baselineLatency
 	closed   atomic.Pointer[closed] // nil: open or half-open; stored under mu
 
-	mu      sync.Mutex // guards all that follows, and what closed marks
+	mu      sync.Mutex // guards the fields below, and fields of closed
 	since   time.Time  // the last change
-	opening *opening   // of a circuit that is not closed
+	opening *opening   // nil: closed
 }
 
 // State is what a circuit does with requests.
@@ -64,11 +64,9 @@ type Result struct {
 	Retry   bool // not the first attempt of its call
 }
 
-// Permit permits one attempt. The caller must call Done or Cancel once. The zero Permit
-// permits nothing, and its methods have no effect.
-//
-// If neither is called, because the goroutine is gone, a probe holds its slot for one
-// cooldown, and another attempt counts as in flight until the circuit changes.
+// Permit permits one attempt. The caller must call Done or Cancel once; the methods of the
+// zero Permit have no effect. If the caller calls neither, a probe holds its slot for one
+// cooldown, and any other attempt counts as in flight until the circuit changes.
 type Permit struct {
 	Change *Change // the change that Admit made; nil: none
 
@@ -77,7 +75,7 @@ type Permit struct {
 	slot    *slot   // of a probe, or of a request under slow start; nil: not counted
 }
 
-// slot is the place of a request where their number is limited. Circuit.mu guards it.
+// slot is held by a request where their number is limited. Circuit.mu guards it.
 type slot struct {
 	ended   bool      // Done or Cancel was called
 	opening *opening  // of a probe
@@ -89,9 +87,9 @@ type Rejection struct {
 	NotBefore time.Time // the earliest time at which another request may be admitted
 }
 
-// Admit returns a Permit for one attempt, or a Rejection. retry means that the attempt is
-// not the first of its call. A retry is no probe, unless the rules are static: the few
-// slots are for new calls, which find out as well whether the server is back.
+// Admit returns a Permit for one attempt, or a Rejection. retry means that the attempt is not
+// the first of its call. A retry is no probe, unless the rules are static: the few slots are
+// for new calls.
 func (c *Circuit) Admit(now time.Time, retry bool) (Permit, *Rejection) {
 	s := c.closed.Load()
 	if s == nil || s.slowStart.Load() != nil {
@@ -118,9 +116,6 @@ func (c *Circuit) Admit(now time.Time, retry bool) (Permit, *Rejection) {
 // Rejects returns the Rejection that Admit would return at a time, as far as it is known
 // now, or nil. It changes nothing.
 func (c *Circuit) Rejects(at time.Time, retry bool) *Rejection {
-	if s := c.closed.Load(); s != nil && s.slowStart.Load() == nil {
-		return nil
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.rejects(at, retry)
@@ -137,9 +132,8 @@ func (c *Circuit) rejects(at time.Time, retry bool) *Rejection {
 	return nil
 }
 
-// Done records the result of the attempt. A call after the first, or after Cancel, has no
-// effect for a probe and under slow start. It returns the change that this result made, or
-// nil.
+// Done records the result of the attempt. It returns the change that the result made, or nil.
+// For a probe, and under slow start, later calls of Done and Cancel have no effect.
 func (p Permit) Done(r Result, now time.Time) *Change {
 	c := p.circuit
 	if c == nil {
@@ -212,7 +206,7 @@ func (c *Circuit) Status(now time.Time) Status {
 // State returns the State of the Status.
 func (c *Circuit) State(now time.Time) State { return c.Status(now).State }
 
-// open changes the circuit to open. It is locked.
+// open changes the circuit, which is locked, to open.
 func (c *Circuit) open(from State, o *opening, now time.Time) *Change {
 	c.opening = o
 	c.closed.Store(nil)

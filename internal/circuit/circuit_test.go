@@ -26,7 +26,7 @@ func (s State) String() string { return [...]string{"closed", "half-open", "open
 
 var outcomes = map[byte]Outcome{'S': Success, 'F': Failure, 'A': Responded, 'N': None}
 
-// recorded is a Breaker with one scope, and all its changes.
+// recorded is a Breaker with one scope that records all changes.
 type recorded struct {
 	*Breaker
 	mu      sync.Mutex
@@ -44,7 +44,7 @@ func (b *recorded) note(c *Change) {
 	b.changes = append(b.changes, *c)
 }
 
-// path is the states that the circuit went to.
+// path returns the states after each change.
 func (b *recorded) path() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -77,8 +77,8 @@ func (b *recorded) rejects(at time.Time, retry bool) (notBefore time.Time, rejec
 
 func (b *recorded) done(t Permit, r Result, at time.Time) { b.note(t.Done(r, at)) }
 
-// run makes one call after the other at one time, with results as told by their
-// letters, and returns how many were let out.
+// run makes one call after the other at one time, with a result for each letter, and returns
+// how many were admitted.
 func (b *recorded) run(at time.Time, results string) (sent int) {
 	for i := range results {
 		if t, _, ok := b.admit(at); ok {
@@ -93,17 +93,17 @@ func (b *recorded) run(at time.Time, results string) (sent int) {
 func (b *recorded) opened(t *testing.T, at time.Time) (until time.Time) {
 	t.Helper()
 	for range 1000 {
-		ticket, until, ok := b.admit(at)
+		permit, until, ok := b.admit(at)
 		if !ok {
 			return until
 		}
-		b.done(ticket, Result{Outcome: Failure}, at)
+		b.done(permit, Result{Outcome: Failure}, at)
 	}
 	t.Fatal("does not open")
 	return
 }
 
-// openedBy opens the circuit by failures that take so long, and returns when it did.
+// openedBy opens the circuit by failures with a latency, and returns the time.
 func (b *recorded) openedBy(t *testing.T, at time.Time, took time.Duration) time.Time {
 	t.Helper()
 	before := len(b.changes)
@@ -122,12 +122,12 @@ func (b *recorded) openedBy(t *testing.T, at time.Time, took time.Duration) time
 
 func (b *recorded) must(t *testing.T, at time.Time) Permit {
 	t.Helper()
-	ticket, _, ok := b.admit(at)
+	permit, _, ok := b.admit(at)
 	require.True(t, ok)
-	return ticket
+	return permit
 }
 
-func TestScopesAreApart(t *testing.T) {
+func TestBreaker_scopesAreSeparate(t *testing.T) {
 	b := record(Rules{MinRequests: 1})
 	b.opened(t, epoch)
 	for _, other := range []scope.Key{{Name: "other"}, {Name: "h", Class: 1}} {
@@ -138,33 +138,33 @@ func TestScopesAreApart(t *testing.T) {
 	require.Equal(t, Open, b.Find(host).State(epoch))
 }
 
-// Refuses says what Admit would, and changes nothing.
-func TestRefuses(t *testing.T) {
+// Rejects returns what Admit would, and changes nothing.
+func TestCircuit_rejects(t *testing.T) {
 	b := record(Rules{MinRequests: 1, Cooldown: time.Second})
 	require.Nil(t, b.Find(host), "unknown")
-	require.Zero(t, b.circuits.Len(), "and still unknown")
+	require.Zero(t, b.circuits.Len(), "still unknown")
 	b.run(epoch, "S")
-	_, refuses := b.rejects(epoch, false)
-	require.False(t, refuses, "closed")
+	_, rejects := b.rejects(epoch, false)
+	require.False(t, rejects, "closed")
 
 	until := b.opened(t, epoch.Add(time.Minute))
-	notBefore, refuses := b.rejects(until.Add(-1), false)
-	require.True(t, refuses, "open")
+	notBefore, rejects := b.rejects(until.Add(-1), false)
+	require.True(t, rejects, "open")
 	require.Equal(t, until, notBefore)
-	notBefore, refuses = b.rejects(until, false)
-	require.False(t, refuses, "the cooldown will be over")
+	notBefore, rejects = b.rejects(until, false)
+	require.False(t, rejects, "the cooldown will be over")
 	require.Zero(t, notBefore)
-	require.False(t, b.Find(host).opening.halfOpen, "to ask changes nothing")
+	require.False(t, b.Find(host).opening.halfOpen, "Rejects changes nothing")
 	for range DefaultProbes {
 		b.must(t, until)
-		b.rejects(until, false) // and takes no place
+		b.rejects(until, false) // takes no slot
 	}
-	_, refuses = b.rejects(until, false)
-	require.True(t, refuses, "half-open, and full")
+	_, rejects = b.rejects(until, false)
+	require.True(t, rejects, "half-open, and full")
 }
 
-// §4.15: results of an earlier generation are ignored.
-func TestGenerations(t *testing.T) {
+// §4.15: results of attempts that were admitted before a change are ignored.
+func TestPermit_ignoredAfterChange(t *testing.T) {
 	b := record(Rules{MinRequests: 2, Probes: 1})
 	at := epoch
 	var old []Permit
@@ -194,8 +194,8 @@ func TestGenerations(t *testing.T) {
 	require.Equal(t, "open half-open closed open", b.path())
 }
 
-// Each change begins where the one before has ended, and no earlier.
-func TestChanges(t *testing.T) {
+// Each change begins with the state of the one before, and not earlier.
+func TestCircuit_changesAreContiguous(t *testing.T) {
 	b := record(Rules{MinRequests: 1, Probes: 1})
 	t1 := b.opened(t, epoch)
 	probe := b.must(t, t1)
@@ -207,16 +207,16 @@ func TestChanges(t *testing.T) {
 	}, b.changes)
 }
 
-func TestState(t *testing.T) {
+func TestCircuit_state(t *testing.T) {
 	b := record(Rules{MinRequests: 1, Probes: 1})
 	require.Equal(t, Closed, b.Find(host).State(epoch), "unknown")
-	require.Zero(t, b.circuits.Len(), "to ask creates no entry")
+	require.Zero(t, b.circuits.Len(), "Find creates no entry")
 	b.run(epoch, "S")
 	require.Equal(t, Closed, b.Find(host).State(epoch))
 	until := b.opened(t, epoch)
 	require.Equal(t, Open, b.Find(host).State(until.Add(-1)))
 	require.Equal(t, HalfOpen, b.Find(host).State(until), "as the next request will find it")
-	require.Equal(t, "open", b.path(), "to ask is no change")
+	require.Equal(t, "open", b.path(), "State and Status change nothing")
 	probe := b.must(t, until)
 	require.Equal(t, HalfOpen, b.Find(host).State(until))
 	b.done(probe, Result{Outcome: Success}, until)
@@ -224,7 +224,7 @@ func TestState(t *testing.T) {
 	require.Equal(t, "open half-open closed", b.path())
 }
 
-func TestStatus(t *testing.T) {
+func TestCircuit_status(t *testing.T) {
 	b := record(Rules{MinRequests: 4, Probes: 1, FailureRatio: 0.5})
 	require.Equal(t, Status{}, b.Find(host).Status(epoch), "unknown")
 	b.run(epoch, "SSS")
@@ -234,10 +234,10 @@ func TestStatus(t *testing.T) {
 	require.Equal(t, open, b.Find(host).Status(until.Add(-1)))
 	half := Status{State: HalfOpen, Calls: 6, Failures: 3, Since: until}
 	require.Equal(t, half, b.Find(host).Status(until), "as the next request will find it")
-	require.Equal(t, "open", b.path(), "to ask is no change")
+	require.Equal(t, "open", b.path(), "State and Status change nothing")
 	probe := b.must(t, until)
 	got := b.Find(host).Status(until)
-	require.True(t, got.NotBefore.After(until), "its place is taken")
+	require.True(t, got.NotBefore.After(until), "its slot is taken")
 	half.NotBefore = got.NotBefore
 	require.Equal(t, half, got)
 	b.done(probe, Result{Outcome: Failure}, until)
@@ -252,31 +252,30 @@ func TestStatus(t *testing.T) {
 	require.Equal(t, Closed, b.Find(host).Status(again.NotBefore).State)
 }
 
-func TestStatus_slowStart(t *testing.T) {
-	b, at := limitedBreaker(t)
+func TestCircuit_statusOfSlowStart(t *testing.T) {
+	b, at := slowStarted(t)
 	s := b.Find(host).Status(at)
 	require.Equal(t, Closed, s.State)
 	require.InDelta(t, 0.25, s.Limit, 1e-9)
 	require.Zero(t, s.NotBefore)
-	b.done(b.must(t, at), Result{Outcome: Success, Took: limitTimeout}, at)
+	b.done(b.must(t, at), Result{Outcome: Success, Took: outageLatency}, at)
 	s = b.Find(host).Status(at)
 	require.Equal(t, Closed, s.State)
-	require.Equal(t, at.Add(3*limitTimeout), s.NotBefore, "it pauses")
+	require.Equal(t, at.Add(3*outageLatency), s.NotBefore, "it pauses")
 	require.Zero(t, b.Find(host).Status(s.NotBefore).NotBefore)
 }
 
-// §4.15: the call's deadline says something about the server only where the
-// attempt had far longer than is usual there.
-func TestSilence(t *testing.T) {
+// §4.15: the call's deadline is a failure only if the attempt had far longer than usual.
+func TestPermit_timeout(t *testing.T) {
 	for _, tt := range []struct {
 		name          string
-		typical, took time.Duration // 0: nothing was ever answered
+		typical, took time.Duration // 0: no response before
 		failure       bool
 	}{
-		{"nothing known, just below a second", 0, time.Second - 1, false},
-		{"nothing known, a second", 0, time.Second, true},
-		{"quick server, just below the least", 10 * time.Millisecond, slowFailure - 1, false},
-		{"quick server, the least", 10 * time.Millisecond, slowFailure, true},
+		{"no baseline, just below a second", 0, time.Second - 1, false},
+		{"no baseline, a second", 0, time.Second, true},
+		{"quick server, just below the minimum", 10 * time.Millisecond, slowFailure - 1, false},
+		{"quick server, the minimum", 10 * time.Millisecond, slowFailure, true},
 		{"slow server, just below four times", time.Second, 4*time.Second - 1, false},
 		{"slow server, four times", time.Second, 4 * time.Second, true},
 	} {
@@ -295,13 +294,13 @@ func TestSilence(t *testing.T) {
 				return
 			}
 			require.Equal(t, "open half-open", b.path())
-			b.must(t, at) // the place was given back
+			b.must(t, at) // the slot is free
 		})
 	}
 }
 
 // §4.18
-func TestScopesAreBounded(t *testing.T) {
+func TestBreaker_isBounded(t *testing.T) {
 	b := record(Rules{MinRequests: 1, Cooldown: time.Hour})
 	until := b.opened(t, epoch)
 	run := func(name string, o Outcome) {
@@ -318,8 +317,8 @@ func TestScopesAreBounded(t *testing.T) {
 	}
 	require.Same(t, held, b.Find(scope.Key{Name: "held"}), "a record points to it")
 	require.LessOrEqual(t, b.circuits.Len(), 4096)
-	notBefore, refuses := b.rejects(epoch, false)
-	require.True(t, refuses, "an open circuit outlives hosts that come and go")
+	notBefore, rejects := b.rejects(epoch, false)
+	require.True(t, rejects, "an open circuit outlives hosts that come and go")
 	require.Equal(t, until, notBefore)
 	for i := range 20_000 {
 		run(strconv.Itoa(i), Failure)
@@ -327,27 +326,27 @@ func TestScopesAreBounded(t *testing.T) {
 	require.LessOrEqual(t, b.circuits.Len(), 4096, "also if all of them are open")
 }
 
-func TestKeepsNoURL(t *testing.T) {
+func TestBreaker_copiesKeys(t *testing.T) {
 	url := strings.Repeat("h", 1<<10)
 	b := New(Rules{}, epoch)
 	key := scope.Key{Name: url[:4]}
 	require.NotSame(t, unsafe.StringData(url), unsafe.StringData(b.Circuit(key).key.Name))
 }
 
-// §4.15: a thousand failures are one change, and of a thousand calls at the door
-// of a half-open circuit as many come in as there are places.
-func TestOneChangeForAThousandFailures(t *testing.T) {
+// §4.15: a thousand failures are one change, and a half-open circuit admits as many of a
+// thousand calls as it has slots.
+func TestCircuit_oneChangeForManyFailures(t *testing.T) {
 	for range 20 {
 		b := record(Rules{Probes: 5})
 		var ready, wg sync.WaitGroup
 		ready.Add(1000)
 		for range 1000 {
 			wg.Go(func() {
-				ticket, _, ok := b.admit(epoch)
+				permit, _, ok := b.admit(epoch)
 				ready.Done()
 				ready.Wait()
 				if ok {
-					b.done(ticket, Result{Outcome: Failure}, epoch)
+					b.done(permit, Result{Outcome: Failure}, epoch)
 				}
 			})
 		}
@@ -361,7 +360,7 @@ func TestOneChangeForAThousandFailures(t *testing.T) {
 				if _, notBefore, ok := b.admit(until); ok {
 					in.Add(1)
 				} else if !notBefore.After(until) {
-					t.Error("refused without a time")
+					t.Error("rejected without NotBefore")
 				}
 			})
 		}
@@ -371,9 +370,9 @@ func TestOneChangeForAThousandFailures(t *testing.T) {
 	}
 }
 
-// The same with all of them in step, and many times: four failures at once make
-// one change, and of four at the door, one comes in.
-func TestOneChangeInStep(t *testing.T) {
+// The same in lockstep, and many times: four failures at once are one change, and one of four
+// calls at once is admitted.
+func TestCircuit_oneChangeInStep(t *testing.T) {
 	const goroutines = 4
 	rounds := int64(4000)
 	if testing.Short() {
@@ -397,9 +396,9 @@ func TestOneChangeInStep(t *testing.T) {
 	for range goroutines {
 		wg.Go(func() {
 			for _, b := range breakers {
-				ticket, _, _ := b.admit(epoch)
+				permit, _, _ := b.admit(epoch)
 				inStep()
-				b.done(ticket, Result{Outcome: Failure}, epoch)
+				b.done(permit, Result{Outcome: Failure}, epoch)
 				inStep()
 				if _, _, ok := b.admit(epoch.Add(2 * DefaultCooldown)); ok {
 					in.Add(1)
@@ -414,20 +413,19 @@ func TestOneChangeInStep(t *testing.T) {
 	require.Equal(t, rounds, in.Load())
 }
 
-// Every result at the same moment: none is lost, so it opens exactly when the
-// last one has been counted.
-func TestCountsAllResults(t *testing.T) {
+// No result is lost under concurrent use: the circuit opens exactly with the last one.
+func TestCircuit_countsAllResults(t *testing.T) {
 	for _, failures := range []int{898, 899} {
 		for range 5 {
 			b := record(Rules{MinRequests: 1000})
 			var wg sync.WaitGroup
 			for i := range 999 {
 				wg.Go(func() {
-					ticket, _, _ := b.admit(epoch)
+					permit, _, _ := b.admit(epoch)
 					if i < failures {
-						b.done(ticket, Result{Outcome: Failure}, epoch)
+						b.done(permit, Result{Outcome: Failure}, epoch)
 					} else {
-						b.done(ticket, Result{Outcome: Success}, epoch)
+						b.done(permit, Result{Outcome: Success}, epoch)
 					}
 				})
 			}
@@ -439,10 +437,9 @@ func TestCountsAllResults(t *testing.T) {
 	}
 }
 
-// Everything at once, under the race detector. Whatever the order in which they
-// are reported, the changes make one path from closed to the state at the end;
-// and there are never more probes out than there are places.
-func TestStress(t *testing.T) {
+// All methods at once, for the race detector. The changes form one path from closed to the
+// last state, in any order, and there are never more probes than slots.
+func TestCircuit_stress(t *testing.T) {
 	var changes [3][3]atomic.Int64
 	var clock atomic.Int64
 	now := func() time.Time { return epoch.Add(time.Duration(clock.Load())) }
@@ -475,7 +472,7 @@ func TestStress(t *testing.T) {
 				note(permit.Change)
 				if rejection != nil {
 					if !rejection.NotBefore.After(at) {
-						t.Error("rejected without a time")
+						t.Error("rejected without NotBefore")
 					}
 					continue
 				}
@@ -522,9 +519,8 @@ func TestStress(t *testing.T) {
 	}
 }
 
-// §4.15: a probe that hangs, panics or exits gives its place back, and nobody
-// has to do anything for it.
-func TestLostProbes(t *testing.T) {
+// §4.15: a probe that hangs, panics or exits frees its slot.
+func TestOpening_lostProbesFreeTheirSlots(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		lose func()
@@ -549,17 +545,17 @@ func TestLostProbes(t *testing.T) {
 					}
 					time.Sleep(100 * time.Millisecond)
 				}
-				require.Equal(t, 10*DefaultProbes, lost, "as many in each cooldown as there are places")
-				require.LessOrEqual(t, len(b.Find(host).opening.probes), DefaultProbes, "those that are lost are forgotten")
+				require.Equal(t, 10*DefaultProbes, lost, "as many in each cooldown as there are slots")
+				require.LessOrEqual(t, len(b.Find(host).opening.probes), DefaultProbes, "lost probes are removed")
 				require.Equal(t, 3, b.run(time.Now(), "SSS"))
 				require.Equal(t, Closed, b.Find(host).State(time.Now()))
-				time.Sleep(2 * time.Hour) // those that hang come to an end
+				time.Sleep(2 * time.Hour) // the hanging ones end
 			})
 		})
 	}
 }
 
-func TestHappyPathDoesNotAllocate(t *testing.T) {
+func TestCircuit_closedDoesNotAllocate(t *testing.T) {
 	b, now := record(Rules{}), epoch
 	b.run(now, "SF")
 	c := b.Circuit(host)
@@ -571,7 +567,7 @@ func TestHappyPathDoesNotAllocate(t *testing.T) {
 	}))
 }
 
-func BenchmarkBreaker(b *testing.B) {
+func BenchmarkCircuit(b *testing.B) {
 	now := time.Now()
 	call := func(c *Circuit) {
 		if permit, rejection := c.Admit(now, false); rejection == nil {

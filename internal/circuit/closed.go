@@ -11,20 +11,18 @@ import (
 // closed is a closed circuit until it opens. It admits all requests, except under slow
 // start, and counts the results.
 type closed struct {
-	slowStart atomic.Pointer[slowStart] // nil: none; what it points to is guarded by Circuit.mu
-
-	results  window.Counter // failures, successes
-	inFlight atomic.Int64
-	failing  atomic.Bool // there was no success since the streak began
-
-	streak failureStreak // guarded by Circuit.mu
+	results   window.Counter // failures, successes
+	inFlight  atomic.Int64
+	failing   atomic.Bool               // no success since the streak began
+	streak    failureStreak             // guarded by Circuit.mu
+	slowStart atomic.Pointer[slowStart] // nil: none; *slowStart is guarded by Circuit.mu
 }
 
-// failureStreak is the failures since the last success.
+// failureStreak describes the failures since the last success.
 type failureStreak struct {
 	attempts int           // of the last Window
 	slow     int           // of these, the slow ones
-	calls    int           // first attempts, of the whole streak
+	calls    int           // first attempts of calls, of the whole streak
 	since    time.Duration // time of the first of the attempts
 	ratio    float64       // of failures before the streak
 	slowest  time.Duration // latency, of the whole streak
@@ -109,13 +107,11 @@ func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 	return c.open(Closed, next, now)
 }
 
-// tooMany reports whether the failure opens the circuit.
-//
-// The ratio of failures opens it. Attempts in flight count as successes, unless the rules
-// are static: of a burst of calls, those that fail may end first. A streak that lasts two
-// seconds opens it too, if neither chance nor the attempts in flight explain it: a client
-// with a call a second need not wait for MinRequests results. The retries of one call alone
-// never open the circuit.
+// tooMany reports whether the failure opens the circuit, by the ratio of failures or by the
+// streak. Attempts in flight count as successes: of a burst of calls, those that fail may end
+// first. A streak of two seconds opens the circuit if neither chance nor the attempts in
+// flight explain it: a client with a call a second need not wait for MinRequests results.
+// The retries of one call alone never open the circuit.
 func (s *closed) tooMany(rules *Rules, sum tally, r Result, at time.Duration) bool {
 	if rules.off() {
 		return false

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// §4.15: it opens when nearly nothing succeeds, with a minimum of requests.
-func TestOpens(t *testing.T) {
+// §4.15: a circuit opens at the ratio of failures, with a minimum of results.
+func TestClosed_opensByRatio(t *testing.T) {
 	many := strings.Repeat
 	for _, tt := range []struct {
 		name    string
@@ -43,8 +43,8 @@ func TestOpens(t *testing.T) {
 	}
 }
 
-// §4.15: over a sliding window.
-func TestWindowSlides(t *testing.T) {
+// §4.15: results count for a sliding window.
+func TestClosed_windowSlides(t *testing.T) {
 	type step struct {
 		after   time.Duration
 		results string
@@ -66,16 +66,16 @@ func TestWindowSlides(t *testing.T) {
 				at = at.Add(s.after)
 				require.Equal(t, len(s.results), b.run(at, s.results))
 			}
-			_, refuses := b.rejects(at, false)
-			require.Equal(t, tt.open, refuses)
+			_, rejects := b.rejects(at, false)
+			require.Equal(t, tt.open, rejects)
 		})
 	}
 }
 
-// §4.15: it opens early when all calls of two seconds have failed, at least five, and
+// §4.15: a circuit opens early when all calls of two seconds have failed, at least five, and
 // chance does not explain it. A client with a call a second would need twenty seconds for
 // MinRequests results.
-func TestBreaker_failureStreak(t *testing.T) {
+func TestClosed_failureStreak(t *testing.T) {
 	const s = time.Second
 	many := strings.Repeat
 	for _, tt := range []struct {
@@ -121,7 +121,7 @@ func TestBreaker_failureStreak(t *testing.T) {
 
 // §4.15: the retries of one call are no evidence of a dead server, and no retry opens the
 // circuit.
-func TestBreaker_failureStreakOfRetries(t *testing.T) {
+func TestClosed_failureStreakOfRetries(t *testing.T) {
 	// F is a call's first attempt that fails, R a retry that fails, r one that succeeds.
 	for _, tt := range []struct {
 		name    string
@@ -153,8 +153,8 @@ func TestBreaker_failureStreakOfRetries(t *testing.T) {
 	}
 }
 
-// §4.15: attempts in flight may succeed yet. Each of them asks for four more failures.
-func TestBreaker_failureStreakBesideAttemptsInFlight(t *testing.T) {
+// §4.15: attempts in flight may still succeed. Each of them asks for four more failures.
+func TestClosed_failureStreakBesideAttemptsInFlight(t *testing.T) {
 	for _, tt := range []struct{ inFlight, want int }{{0, 5}, {1, 9}, {2, 13}} {
 		t.Run(fmt.Sprintf("%d in flight: %d failures", tt.inFlight, tt.want), func(t *testing.T) {
 			b, at := record(Rules{}), epoch
@@ -174,7 +174,7 @@ func TestBreaker_failureStreakBesideAttemptsInFlight(t *testing.T) {
 }
 
 // A server whose failures are mostly slow has a long queue: its circuit closes gradually.
-func TestBreaker_slowStartAfterMostlySlowFailures(t *testing.T) {
+func TestClosed_slowStartAfterMostlySlowFailures(t *testing.T) {
 	// S is a slow failure, T a short timeout, F a quick failure, and . the end of a Window.
 	const usual = 10 * time.Millisecond
 	for _, tt := range []struct {
@@ -206,8 +206,8 @@ func TestBreaker_slowStartAfterMostlySlowFailures(t *testing.T) {
 				took := map[byte]time.Duration{'S': time.Second, 'T': 5 * usual, 'F': usual}[c]
 				b.done(b.must(t, at), Result{Outcome: Failure, Took: took, TimeOut: c == 'T'}, at)
 			}
-			at, refuses := b.rejects(at, false)
-			require.True(t, refuses)
+			at, rejects := b.rejects(at, false)
+			require.True(t, rejects)
 			b.done(b.must(t, at), Result{Outcome: Success, Took: usual}, at)
 			require.Equal(t, "open half-open closed", b.path())
 			require.Equal(t, tt.slowStart, b.limit() != nil)
@@ -215,29 +215,29 @@ func TestBreaker_slowStartAfterMostlySlowFailures(t *testing.T) {
 	}
 }
 
-// §4.15: of a burst of calls, those that fail may be back before those that
-// succeed. So what is in flight counts as answered, unless the rules are static.
-func TestBurstThatFailsFirst(t *testing.T) {
+// §4.15: of a burst of calls, those that fail may end before those that succeed. So attempts
+// in flight count as successes, unless the rules are static.
+func TestClosed_burstThatFailsFirst(t *testing.T) {
 	for _, tt := range []struct {
 		name             string
 		static           bool
 		failed, inFlight int
 		opens            bool
 	}{
-		{"all back", false, DefaultMinRequests, 0, true},
-		{"one in twenty is not", false, DefaultMinRequests, 1, true},
-		{"a third is not", false, DefaultMinRequests, DefaultMinRequests / 2, false},
-		{"nine tenths are back", false, 9 * DefaultMinRequests, DefaultMinRequests, true},
+		{"none in flight", false, DefaultMinRequests, 0, true},
+		{"one in twenty in flight", false, DefaultMinRequests, 1, true},
+		{"a third in flight", false, DefaultMinRequests, DefaultMinRequests / 2, false},
+		{"half in flight, nine tenths failed", false, 9 * DefaultMinRequests, DefaultMinRequests, true},
 		{"static", true, DefaultMinRequests, DefaultMinRequests, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := record(Rules{Static: tt.static})
-			var tickets []Permit
+			var permits []Permit
 			for range tt.failed + tt.inFlight {
-				tickets = append(tickets, b.must(t, epoch))
+				permits = append(permits, b.must(t, epoch))
 			}
-			for _, ticket := range tickets[:tt.failed] {
-				b.done(ticket, Result{Outcome: Failure}, epoch)
+			for _, permit := range permits[:tt.failed] {
+				b.done(permit, Result{Outcome: Failure}, epoch)
 			}
 			require.Equal(t, tt.opens, b.path() == "open")
 		})

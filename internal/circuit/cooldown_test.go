@@ -8,10 +8,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// §4.15: it cools down with growth, and up to a quarter of jitter on top, also on
-// top of the maximum; and once closed, from the beginning. Unless the rules are
+// §4.15: the cooldown grows each time that the circuit opens again, and begins anew after it
+// was closed. Up to a quarter is added at random, also to the maximum. Unless the rules are
 // static, the cooldown follows the latency of the failure.
-func TestCooldown(t *testing.T) {
+func TestOpening_cooldown(t *testing.T) {
 	const ms = time.Millisecond
 	for _, tt := range []struct {
 		name  string
@@ -19,15 +19,15 @@ func TestCooldown(t *testing.T) {
 		took  time.Duration
 		want  []time.Duration // without jitter
 	}{
-		{"at once: a probe costs nobody anything", Rules{}, 0, []time.Duration{100 * ms, 100 * ms, 100 * ms}},
+		{"at once", Rules{}, 0, []time.Duration{100 * ms, 100 * ms, 100 * ms}},
 		{"quick", Rules{}, 20 * ms, []time.Duration{100 * ms, 160 * ms, 160 * ms}},
 		{"twice the failure", Rules{}, 300 * ms, []time.Duration{600 * ms, 1200 * ms, 2400 * ms, 2400 * ms}},
 		{"half a second", Rules{}, 500 * ms, []time.Duration{1000 * ms, 2000 * ms, 4000 * ms, 4000 * ms}},
 		{"the first is never long", Rules{}, 30 * time.Second, []time.Duration{1e9, 2e9, 4e9, 4e9}},
 		{"written out", Rules{}.withDefaults(), 20 * ms, []time.Duration{100 * ms, 160 * ms, 160 * ms}},
-		{"Cooldown of one's own", Rules{Cooldown: 1e9}, 30 * time.Second, []time.Duration{1e9, 2e9, 4e9, 4e9}},
-		{"Cooldown of one's own, at once", Rules{Cooldown: 1e9}, 0, []time.Duration{1e9, 1e9, 1e9}},
-		{"MaxCooldown of one's own", Rules{MaxCooldown: 1e9}, 300 * ms, []time.Duration{600 * ms, 1000 * ms, 1000 * ms}},
+		{"Cooldown set", Rules{Cooldown: 1e9}, 30 * time.Second, []time.Duration{1e9, 2e9, 4e9, 4e9}},
+		{"Cooldown set, at once", Rules{Cooldown: 1e9}, 0, []time.Duration{1e9, 1e9, 1e9}},
+		{"MaxCooldown set", Rules{MaxCooldown: 1e9}, 300 * ms, []time.Duration{600 * ms, 1000 * ms, 1000 * ms}},
 		{"MaxCooldown below twice the failure", Rules{MaxCooldown: 500 * ms}, 300 * ms, []time.Duration{500 * ms, 500 * ms}},
 		{"maximum below the first", Rules{Cooldown: 8e9, MaxCooldown: 4e9}, 0, []time.Duration{8e9, 8e9}},
 		{"no growth", Rules{MaxCooldown: -1}, 30 * time.Second, []time.Duration{100 * ms, 100 * ms}},
@@ -48,7 +48,7 @@ func TestCooldown(t *testing.T) {
 				b, at := record(rules), epoch
 				again := []time.Duration{0}
 				if tt.took >= slowFailure && !rules.Static {
-					again = nil // there is a limit then
+					again = nil // slow start would reject
 				}
 				for i, want := range append(tt.want, again...) {
 					switch {
@@ -61,16 +61,16 @@ func TestCooldown(t *testing.T) {
 					default:
 						b.done(b.must(t, at), Result{Outcome: Failure, Took: tt.took}, at)
 					}
-					until, refuses := b.rejects(at, false)
-					require.True(t, refuses)
+					until, rejects := b.rejects(at, false)
+					require.True(t, rejects)
 					wait := until.Sub(at)
 					require.GreaterOrEqual(t, wait, want)
 					require.LessOrEqual(t, wait, want+want/4)
 					jitters[wait-want] = true
 
-					ticket, notBefore, ok := b.admit(until.Add(-1))
+					permit, notBefore, ok := b.admit(until.Add(-1))
 					require.False(t, ok)
-					require.Zero(t, ticket)
+					require.Zero(t, permit)
 					require.Equal(t, until, notBefore)
 					at = until
 				}
@@ -85,13 +85,13 @@ func TestCooldown(t *testing.T) {
 	})
 }
 
-// §4.15: a retry that is refused after the cooldown is told a time to come.
-func TestNotBeforeIsInTheFuture(t *testing.T) {
+// §4.15: a retry that is rejected after the cooldown gets a NotBefore in the future.
+func TestOpening_notBeforeIsInTheFuture(t *testing.T) {
 	b := record(Rules{MinRequests: 1, Cooldown: time.Second})
 	until := b.opened(t, epoch)
 	for _, at := range []time.Time{epoch, until.Add(-1), until, until.Add(time.Minute), until.Add(time.Hour)} {
-		notBefore, refuses := b.rejects(at, true)
-		require.True(t, refuses)
+		notBefore, rejects := b.rejects(at, true)
+		require.True(t, rejects)
 		require.True(t, notBefore.After(at))
 	}
 }

@@ -7,13 +7,13 @@ import (
 )
 
 // opening is a circuit from the failure that opens it until it closes or opens again. It is
-// open until the end of its cooldown, and then half-open: it admits a few probes. The ratio
-// that opens circuits decides here too. Probes in flight count as successes until then, and
-// the circuit closes when all have results and it has not opened.
+// open for a cooldown, and then half-open: it admits a few probes. It opens again at the same
+// ratio of failures, where probes in flight count as successes. Otherwise it closes when all
+// probes have results. Circuit.mu guards it.
 //
 // A probe holds its slot for one cooldown at most, because it may hang or its goroutine may
-// be gone. A later result still counts while the circuit is half-open: a server slower than
-// the cooldown could not come back otherwise. Circuit.mu guards all fields.
+// be gone. A later result still counts, or a server slower than the cooldown could not come
+// back.
 type opening struct {
 	cooldown       time.Duration
 	until          time.Time     // end of the cooldown, with the random part

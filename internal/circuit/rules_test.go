@@ -10,8 +10,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/window"
 )
 
-// §4.23: 0 is the default, and writing the default out changes nothing, field by
-// field and all together.
+// §4.23: 0 means the default, and a default that is written out changes nothing.
 func TestRulesDefaults(t *testing.T) {
 	const tick = time.Millisecond
 	zero := Rules{}.withDefaults()
@@ -50,7 +49,7 @@ func TestRulesOff(t *testing.T) {
 	require.True(t, r.off())
 }
 
-// Whatever the numbers, a cooldown is between the two that were asked for.
+// A cooldown is between Cooldown and MaxCooldown for all rules.
 func FuzzCooldown(f *testing.F) {
 	f.Add(int64(0), int64(0), int64(0), int64(0), false)
 	f.Add(int64(math.MaxInt64), int64(math.MaxInt64), int64(math.MaxInt64), int64(math.MaxInt64), false)
@@ -59,7 +58,7 @@ func FuzzCooldown(f *testing.F) {
 	f.Fuzz(func(t *testing.T, cooldown, most, before, took int64, static bool) {
 		r := Rules{Cooldown: time.Duration(cooldown), MaxCooldown: time.Duration(most), Static: static}.withDefaults()
 		last := min(time.Duration(max(before, 0)), r.MaxCooldown)
-		if last > 0 { // there was one before
+		if last > 0 { // the circuit opens again
 			last = max(last, r.Cooldown)
 		}
 		got := r.cooldown(last, time.Duration(max(took, 0)))

@@ -10,17 +10,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const limitTypical, limitTimeout = 10 * time.Millisecond, 500 * time.Millisecond
+const usualLatency, outageLatency = 10 * time.Millisecond, 500 * time.Millisecond
 
-func limitRules() *Rules { r := Rules{}.withDefaults(); return &r }
+func defaultRules() *Rules { r := Rules{}.withDefaults(); return &r }
 
-func limited() *slowStart {
-	return newSlowStart(limitRules(), limitTypical, limitTimeout, limitTypical, epoch)
+func newLimit() *slowStart {
+	return newSlowStart(defaultRules(), usualLatency, outageLatency, usualLatency, epoch)
 }
 
-// sized is a limit that has grown to so many.
+// sized returns a slowStart with a limit.
 func sized(n float64) *slowStart {
-	l := limited()
+	l := newLimit()
 	l.size = n
 	return l
 }
@@ -32,7 +32,7 @@ func (l *slowStart) ask(now time.Time) (notBefore time.Time, ok bool) {
 	return time.Time{}, true
 }
 
-// fill admits as many as it does, unless it has expired.
+// fill asks until a request is rejected, and returns how many were admitted.
 func (l *slowStart) fill(now time.Time) (n int) {
 	for !l.expired(now) {
 		if l.admit(now) != nil {
@@ -43,23 +43,23 @@ func (l *slowStart) fill(now time.Time) (n int) {
 	return n
 }
 
-func TestLimitIsForSlowFailures(t *testing.T) {
+func TestSlowStart_afterSlowFailuresOnly(t *testing.T) {
 	for _, tt := range []struct {
 		name                 string
 		rules                *Rules
 		typical, worst, took time.Duration
 		want                 bool
 	}{
-		{"timeouts", limitRules(), limitTypical, limitTimeout, limitTypical, true},
-		{"nothing known of before", limitRules(), 0, limitTimeout, limitTypical, true},
-		{"it failed at once", limitRules(), limitTypical, 0, limitTypical, false},
-		{"slower than answers, and yet quick", limitRules(), time.Millisecond, slowFailure - 1, time.Millisecond, false},
-		{"just below twice the typical latency", limitRules(), 300 * time.Millisecond, 600*time.Millisecond - 1, 300 * time.Millisecond, false},
-		{"twice the typical latency", limitRules(), 300 * time.Millisecond, 600 * time.Millisecond, 300 * time.Millisecond, true},
-		{"just a tenth of a second", limitRules(), time.Millisecond, slowFailure, time.Millisecond, true},
-		{"quicker than answers are now", limitRules(), limitTypical, limitTimeout, time.Second, false},
-		{"nothing known at all", limitRules(), 0, 0, 0, false},
-		{"static", &Rules{Static: true}, limitTypical, limitTimeout, limitTypical, false},
+		{"timeouts", defaultRules(), usualLatency, outageLatency, usualLatency, true},
+		{"no baseline", defaultRules(), 0, outageLatency, usualLatency, true},
+		{"failed at once", defaultRules(), usualLatency, 0, usualLatency, false},
+		{"slower than responses, but quick", defaultRules(), time.Millisecond, slowFailure - 1, time.Millisecond, false},
+		{"just below twice the usual latency", defaultRules(), 300 * time.Millisecond, 600*time.Millisecond - 1, 300 * time.Millisecond, false},
+		{"twice the usual latency", defaultRules(), 300 * time.Millisecond, 600 * time.Millisecond, 300 * time.Millisecond, true},
+		{"just a tenth of a second", defaultRules(), time.Millisecond, slowFailure, time.Millisecond, true},
+		{"faster than responses are now", defaultRules(), usualLatency, outageLatency, time.Second, false},
+		{"no baseline and no latency", defaultRules(), 0, 0, 0, false},
+		{"static", &Rules{Static: true}, usualLatency, outageLatency, usualLatency, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			require.Equal(t, tt.want, newSlowStart(tt.rules, tt.typical, tt.worst, tt.took, epoch) != nil)
@@ -68,12 +68,12 @@ func TestLimitIsForSlowFailures(t *testing.T) {
 }
 
 // While responses are quick, the limit doubles with each round trip.
-func TestLimit_opensQuickly(t *testing.T) {
-	l, now := limited(), epoch
+func TestSlowStart_doublesEachRoundTrip(t *testing.T) {
+	l, now := newLimit(), epoch
 	for _, want := range []int{1, 1, 1, 1, 2, 4, 8, 16, 32, 64, 128} {
 		n, sent := l.fill(now), now
 		require.Equal(t, want, n)
-		now = now.Add(2 * limitTypical)
+		now = now.Add(2 * usualLatency)
 		for range n {
 			l.done(sent, now, Success)
 		}
@@ -82,17 +82,17 @@ func TestLimit_opensQuickly(t *testing.T) {
 
 // Once responses are not quick, the limit grows by one in a round, and no more once they
 // take half as long as the slowest failure.
-func TestLimit_growsInTenRounds(t *testing.T) {
+func TestSlowStart_growsInTenRounds(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		took time.Duration
-		part int // of the limit that is used: one in so many
+		part int // the used part of the limit is 1/part
 		want float64
 	}{
-		{"twice the typical latency: doubles", 2 * limitTypical, 1, 20 << 10},
-		{"more: one in a round", 2*limitTypical + 1, 1, 30},
-		{"nearly half of the slowest failure: one in a round", limitTimeout/2 - 1, 1, 30},
-		{"half of the slowest failure: no growth", limitTimeout / 2, 1, 20},
+		{"twice the usual latency: doubles", 2 * usualLatency, 1, 20 << 10},
+		{"more: one in a round", 2*usualLatency + 1, 1, 30},
+		{"nearly half of the slowest failure: one in a round", outageLatency/2 - 1, 1, 30},
+		{"half of the slowest failure: no growth", outageLatency / 2, 1, 20},
 		{"half of the limit is used: half of one in a round", 100 * time.Millisecond, 2, 25},
 		{"less than half of the limit is used: no growth", 100 * time.Millisecond, 3, 20},
 	} {
@@ -114,7 +114,7 @@ func TestLimit_growsInTenRounds(t *testing.T) {
 }
 
 // Failures that led to a cut do not count for the next.
-func TestLimit_cutsOnNewResults(t *testing.T) {
+func TestSlowStart_cutsOnNewResults(t *testing.T) {
 	l, now := sized(80), epoch.Add(time.Second)
 	for _, round := range []struct {
 		failures int
@@ -122,7 +122,7 @@ func TestLimit_cutsOnNewResults(t *testing.T) {
 	}{{80, 61.0 / 4}, {1, 61.0 / 4}} {
 		sent := now
 		l.fill(sent)
-		now = now.Add(limitTimeout)
+		now = now.Add(outageLatency)
 		for i := range l.inFlight {
 			outcome := Success
 			if i < round.failures {
@@ -136,9 +136,9 @@ func TestLimit_cutsOnNewResults(t *testing.T) {
 }
 
 // Successes of long ago do not hide that half of the requests fail now.
-func TestLimit_forgetsOldResults(t *testing.T) {
+func TestSlowStart_forgetsOldResults(t *testing.T) {
 	const worst, took = 100 * time.Millisecond, 50 * time.Millisecond // too slow for the limit to grow
-	l, now, failures := newSlowStart(limitRules(), limitTypical, worst, limitTypical, epoch), epoch, 0
+	l, now, failures := newSlowStart(defaultRules(), usualLatency, worst, usualLatency, epoch), epoch, 0
 	l.size = 40
 	for i := 0; l.size == 40; i++ {
 		_, ok := l.ask(now)
@@ -154,7 +154,7 @@ func TestLimit_forgetsOldResults(t *testing.T) {
 	require.Less(t, failures, 50)
 }
 
-func TestLimit_cut(t *testing.T) {
+func TestSlowStart_cut(t *testing.T) {
 	// The results come at once, of requests that were sent at once. F is a failure, S a
 	// response too slow for the limit to grow.
 	many := strings.Repeat
@@ -179,7 +179,7 @@ func TestLimit_cut(t *testing.T) {
 			l, sent := sized(float64(tt.inFlight)), epoch.Add(time.Second)
 			require.Equal(t, tt.inFlight, l.fill(sent))
 			l.size = tt.size
-			now := sent.Add(limitTimeout)
+			now := sent.Add(outageLatency)
 			for _, c := range []byte(tt.results) {
 				l.done(sent, now, outcomes[c])
 			}
@@ -188,8 +188,8 @@ func TestLimit_cut(t *testing.T) {
 	}
 }
 
-func TestLimitToleratesAFewFailures(t *testing.T) {
-	const slow = 100 * time.Millisecond // or a quick answer would be the reason
+func TestSlowStart_toleratesAFewFailures(t *testing.T) {
+	const slow = 100 * time.Millisecond // quick responses would raise the limit
 	l, now := sized(40), epoch
 	for i := range 4000 {
 		_, ok := l.ask(now)
@@ -206,7 +206,7 @@ func TestLimitToleratesAFewFailures(t *testing.T) {
 
 // Below one, the limit is a pause after each request: the first has one of three times its
 // latency.
-func TestLimit_pauses(t *testing.T) {
+func TestSlowStart_pauses(t *testing.T) {
 	const ms = time.Millisecond
 	for _, tt := range []struct {
 		name     string
@@ -214,14 +214,14 @@ func TestLimit_pauses(t *testing.T) {
 		took     time.Duration
 		want     []time.Duration // after each response
 	}{
-		{"quick: none", limitTypical, 2 * limitTypical, []time.Duration{0, 0, 0}},
-		{"not quick: shorter each time", limitTypical, 100 * ms, []time.Duration{270 * ms, 245 * ms, 223 * ms}},
-		{"half of the slowest failure: no shorter", limitTypical, limitTimeout / 2, []time.Duration{750 * ms, 750 * ms, 750 * ms}},
-		{"baseline unknown, a sixteenth of the slowest failure: none", 0, limitTimeout / 16, []time.Duration{0, 0, 0}},
+		{"quick: none", usualLatency, 2 * usualLatency, []time.Duration{0, 0, 0}},
+		{"not quick: shorter each time", usualLatency, 100 * ms, []time.Duration{270 * ms, 245 * ms, 223 * ms}},
+		{"half of the slowest failure: no shorter", usualLatency, outageLatency / 2, []time.Duration{750 * ms, 750 * ms, 750 * ms}},
+		{"baseline unknown, a sixteenth of the slowest failure: none", 0, outageLatency / 16, []time.Duration{0, 0, 0}},
 		{"baseline unknown, more: shorter each time", 0, 32 * ms, []time.Duration{86 * ms, 78 * ms, 71 * ms}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l, now := newSlowStart(limitRules(), tt.baseline, limitTimeout, limitTypical, epoch), epoch
+			l, now := newSlowStart(defaultRules(), tt.baseline, outageLatency, usualLatency, epoch), epoch
 			for _, want := range tt.want {
 				_, ok := l.ask(now)
 				require.True(t, ok)
@@ -242,9 +242,8 @@ func TestLimit_pauses(t *testing.T) {
 	}
 }
 
-// However long a failure has taken, nobody is shut out for longer than by an
-// open circuit.
-func TestLimitPauseIsBounded(t *testing.T) {
+// A pause is never longer than the cooldown of an open circuit.
+func TestSlowStart_pauseIsBounded(t *testing.T) {
 	const longer = 2 * DefaultWindow
 	for _, tt := range []struct {
 		name    string
@@ -253,13 +252,13 @@ func TestLimitPauseIsBounded(t *testing.T) {
 		want    time.Duration
 	}{
 		{"a failure", 0, Failure, DefaultMaxCooldown},
-		{"a slow answer", 0, Success, min(DefaultMaxCooldown, DefaultWindow/2)},
+		{"a slow response", 0, Success, min(DefaultMaxCooldown, DefaultWindow/2)},
 		{"a failure, with long cooldowns", longer, Failure, longer},
-		{"a slow answer, with long cooldowns", longer, Success, DefaultWindow / 2},
+		{"a slow response, with long cooldowns", longer, Success, DefaultWindow / 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			rules := Rules{MaxCooldown: tt.most}.withDefaults()
-			l := newSlowStart(&rules, limitTypical, limitTimeout, limitTypical, epoch)
+			l := newSlowStart(&rules, usualLatency, outageLatency, usualLatency, epoch)
 			_, ok := l.ask(epoch)
 			require.True(t, ok)
 			now := epoch.Add(DefaultWindow - time.Second)
@@ -271,24 +270,24 @@ func TestLimitPauseIsBounded(t *testing.T) {
 	}
 }
 
-// A request that never ends must not keep the others out, nor a response that is late by
-// nature, of a long poll say. One more is admitted after the time that failures take, but
-// not much more than a second.
-func TestLimit_admitsAfterLostRequest(t *testing.T) {
+// A request that never ends must not block the others, and neither must a response that is
+// slow by nature, of a long poll for example. One more is admitted after the latency of
+// failures, or not much more than a second.
+func TestSlowStart_admitsAfterLostRequest(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
 		worst       time.Duration
-		failed      time.Duration // later; 0: nothing has
-		wait, again time.Duration // again: when the client is asked to come again
+		failed      time.Duration // latency of a later failure; 0: none
+		wait, again time.Duration // until one more is admitted, and until NotBefore
 	}{
-		{"failures of half a second", limitTimeout, 0, limitTimeout, limitTimeout},
+		{"failures of half a second", outageLatency, 0, outageLatency, outageLatency},
 		{"failures of two seconds", 2 * time.Second, 0, time.Second, time.Second},
 		{"failures of half a minute", 30 * time.Second, 0, 3750 * time.Millisecond, time.Second},
-		{"a slower failure since", limitTimeout, 800 * time.Millisecond, 800 * time.Millisecond, 800 * time.Millisecond},
-		{"a quicker failure since", limitTimeout, 200 * time.Millisecond, limitTimeout, limitTimeout},
+		{"a slower failure since", outageLatency, 800 * time.Millisecond, 800 * time.Millisecond, 800 * time.Millisecond},
+		{"a quicker failure since", outageLatency, 200 * time.Millisecond, outageLatency, outageLatency},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l, now := newSlowStart(limitRules(), limitTypical, tt.worst, limitTypical, epoch), epoch
+			l, now := newSlowStart(defaultRules(), usualLatency, tt.worst, usualLatency, epoch), epoch
 			if tt.failed > 0 {
 				l.admit(now)
 				l.done(now, now.Add(tt.failed), Failure)
@@ -307,19 +306,19 @@ func TestLimit_admitsAfterLostRequest(t *testing.T) {
 	}
 }
 
-// The limit ends after six Windows without a cut, also where it rejects.
-func TestLimit_endsWithoutCuts(t *testing.T) {
+// Slow start expires after six Windows without a cut, even if it rejects.
+func TestSlowStart_expiresWithoutCuts(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
 		took, every time.Duration // latency, and time between rounds of as many requests as are admitted
 		fails       time.Duration // when one of them fails; 0: none does
 	}{
-		{"responses nearly as slow as failures", limitTimeout * 4 / 5, time.Second / 2, 0},
-		{"bursts", 4 * limitTypical, 9 * time.Second, 0},
-		{"a failure after twenty seconds: no cut", limitTimeout * 4 / 5, time.Second / 2, 20 * time.Second},
+		{"responses nearly as slow as failures", outageLatency * 4 / 5, time.Second / 2, 0},
+		{"bursts", 4 * usualLatency, 9 * time.Second, 0},
+		{"a failure after twenty seconds: no cut", outageLatency * 4 / 5, time.Second / 2, 20 * time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l, now, failed := limited(), epoch, epoch
+			l, now, failed := newLimit(), epoch, epoch
 			for l.fill(now); !l.expired(now); l.fill(now) {
 				for l.inFlight > 0 {
 					end, outcome := now.Add(tt.took), Success
@@ -338,15 +337,14 @@ func TestLimit_endsWithoutCuts(t *testing.T) {
 	}
 }
 
-// limitedBreaker is one whose circuit has closed after timeouts, with quick
-// answers.
-func limitedBreaker(t *testing.T) (b *recorded, at time.Time) {
+// slowStarted returns a Breaker with a circuit that has closed after timeouts.
+func slowStarted(t *testing.T) (b *recorded, at time.Time) {
 	b, at = record(Rules{MinRequests: 4}), epoch
-	b.done(b.must(t, at), Result{Outcome: Success, Took: limitTypical}, at)
-	at = b.openedBy(t, at, limitTimeout)
+	b.done(b.must(t, at), Result{Outcome: Success, Took: usualLatency}, at)
+	at = b.openedBy(t, at, outageLatency)
 	at, _ = b.rejects(at, false)
 	for range DefaultProbes {
-		b.done(b.must(t, at), Result{Outcome: Success, Took: limitTypical}, at)
+		b.done(b.must(t, at), Result{Outcome: Success, Took: usualLatency}, at)
 	}
 	require.Equal(t, "open half-open closed", b.path())
 	require.NotNil(t, b.limit())
@@ -355,8 +353,8 @@ func limitedBreaker(t *testing.T) (b *recorded, at time.Time) {
 
 func (b *recorded) limit() *slowStart { return b.Find(host).closed.Load().slowStart.Load() }
 
-// The limit ends a Window after the last failure or rejection.
-func TestLimit_endsWithoutRejections(t *testing.T) {
+// Slow start expires a Window after the last failure or rejection.
+func TestSlowStart_expiresWithoutRejections(t *testing.T) {
 	const later = 9 * time.Second
 	for _, tt := range []struct {
 		name  string
@@ -369,12 +367,12 @@ func TestLimit_endsWithoutRejections(t *testing.T) {
 		{"rejected: too many in flight", func(l *slowStart, now time.Time) { l.admit(now); l.admit(now) }, later + DefaultWindow},
 		{"rejected: a pause", func(l *slowStart, now time.Time) {
 			l.admit(now)
-			l.done(now.Add(-limitTimeout), now, Success)
+			l.done(now.Add(-outageLatency), now, Success)
 			l.admit(now)
 		}, later + DefaultWindow},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l := limited()
+			l := newLimit()
 			tt.event(l, epoch.Add(later))
 			require.False(t, l.expired(epoch.Add(tt.want)))
 			require.True(t, l.expired(epoch.Add(tt.want+1)))
@@ -383,49 +381,48 @@ func TestLimit_endsWithoutRejections(t *testing.T) {
 }
 
 // A circuit that slow start limits pauses after a slow response.
-func TestBreaker_slowStartPauses(t *testing.T) {
-	b, at := limitedBreaker(t)
-	ticket := b.must(t, at)
+func TestCircuit_slowStartPauses(t *testing.T) {
+	b, at := slowStarted(t)
+	permit := b.must(t, at)
 	at = at.Add(100 * time.Millisecond)
-	b.done(ticket, Result{Outcome: Success, Took: 100 * time.Millisecond}, at)
-	notBefore, refuses := b.rejects(at, false)
-	require.True(t, refuses)
+	b.done(permit, Result{Outcome: Success, Took: 100 * time.Millisecond}, at)
+	notBefore, rejects := b.rejects(at, false)
+	require.True(t, rejects)
 	require.InDelta(t, 270*time.Millisecond, notBefore.Sub(at), float64(time.Millisecond))
 }
 
 // The latency during slow start is no baseline: it contains the queue.
-func TestBreaker_baselineIsNotFromSlowStart(t *testing.T) {
-	b, at := limitedBreaker(t)
+func TestCircuit_baselineIsNotFromSlowStart(t *testing.T) {
+	b, at := slowStarted(t)
 	baseline := &b.Find(host).baseline
-	for limited := true; limited; limited = b.limit() != nil {
-		require.Equal(t, limitTypical, baseline.latency())
-		b.done(b.must(t, at), Result{Outcome: Success, Took: 2 * limitTypical}, at.Add(2*limitTypical))
+	for active := true; active; active = b.limit() != nil {
+		require.Equal(t, usualLatency, baseline.latency())
+		b.done(b.must(t, at), Result{Outcome: Success, Took: 2 * usualLatency}, at.Add(2*usualLatency))
 		at = at.Add(time.Second)
 	}
-	for range 100 { // no limit anymore
+	for range 100 { // slow start has ended
 		b.must(t, at)
 	}
 	for range 100 {
-		b.done(b.must(t, at), Result{Outcome: Success, Took: 2 * limitTypical}, at)
+		b.done(b.must(t, at), Result{Outcome: Success, Took: 2 * usualLatency}, at)
 		at = at.Add(time.Second)
 	}
-	require.InDelta(t, 2*limitTypical, baseline.latency(), float64(limitTypical)/5)
+	require.InDelta(t, 2*usualLatency, baseline.latency(), float64(usualLatency)/5)
 }
 
-// A ticket that is given back twice, or told of after it was given back, counts
-// once: the limit never has less than nothing in flight.
-func TestLimitCountsATicketOnce(t *testing.T) {
+// A permit counts once, even if it ends twice: the number in flight is never negative.
+func TestSlowStart_countsAPermitOnce(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		end  func(Permit, time.Time)
 	}{
-		{"cancelled twice", func(p Permit, at time.Time) { p.Cancel(at); p.Cancel(at) }},
-		{"told twice", func(p Permit, at time.Time) { p.Done(Result{}, at); p.Done(Result{}, at) }},
-		{"told, and cancelled", func(p Permit, at time.Time) { p.Done(Result{Outcome: Responded}, at); p.Cancel(at) }},
-		{"cancelled, and told", func(p Permit, at time.Time) { p.Cancel(at); p.Done(Result{Outcome: Responded}, at) }},
+		{"canceled twice", func(p Permit, at time.Time) { p.Cancel(at); p.Cancel(at) }},
+		{"done twice", func(p Permit, at time.Time) { p.Done(Result{}, at); p.Done(Result{}, at) }},
+		{"done, then canceled", func(p Permit, at time.Time) { p.Done(Result{Outcome: Responded}, at); p.Cancel(at) }},
+		{"canceled, then done", func(p Permit, at time.Time) { p.Cancel(at); p.Done(Result{Outcome: Responded}, at) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			b, at := limitedBreaker(t)
+			b, at := slowStarted(t)
 			l := b.limit()
 			l.size = 3
 			other := b.must(t, at)
@@ -437,8 +434,8 @@ func TestLimitCountsATicketOnce(t *testing.T) {
 			require.Zero(t, l.inFlight)
 		})
 	}
-	t.Run("lost ones that come back after the limit is over", func(t *testing.T) {
-		b, at := limitedBreaker(t)
+	t.Run("late results after slow start has expired", func(t *testing.T) {
+		b, at := slowStarted(t)
 		l := b.limit()
 		lost := b.must(t, at)
 		at = at.Add(time.Hour)
@@ -450,8 +447,8 @@ func TestLimitCountsATicketOnce(t *testing.T) {
 	})
 }
 
-func TestLimitStress(t *testing.T) {
-	b, _ := limitedBreaker(t)
+func TestSlowStart_stress(t *testing.T) {
+	b, _ := slowStarted(t)
 	c, l := b.Circuit(host), b.limit()
 	var wg sync.WaitGroup
 	for g := range 16 {
@@ -471,7 +468,7 @@ func TestLimitStress(t *testing.T) {
 					permit.Cancel(sent)
 					continue
 				}
-				permit.Done(Result{Outcome: Responded, Took: limitTypical}, sent.Add(limitTypical))
+				permit.Done(Result{Outcome: Responded, Took: usualLatency}, sent.Add(usualLatency))
 			}
 		})
 	}

@@ -3,127 +3,97 @@ package latency
 import (
 	"math"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/window"
 )
 
-// Rules say how an Adaptive reckons. All of it is set: there are no defaults here.
+// Rules describe an adaptive timeout. There are no defaults.
 type Rules struct {
 	Multiple   float64       // of the quantile
-	Quantile   float64       // of what answers took
-	Min        time.Duration // that it never is below
-	MinSamples int           // that it needs
+	Quantile   float64       // of the latencies
+	Min        time.Duration // of the timeout
+	MinSamples int           // without which there is no timeout
 }
 
-// Adaptive is how long the answers of a scope are waited for, by how long they took of
-// late: so long that hardly any comes later, and not much longer. The zero value is ready
-// for use, and of those in use each takes some two kilobytes. It is safe for concurrent
-// use.
+// Adaptive is a timeout for the attempts of a scope, computed from its recent latencies. The
+// zero value is ready for use and takes two kilobytes. It is safe for concurrent use.
 //
-// It must not feed on itself. What it has ended would have taken longer, nobody knows how
-// much, and counts as twice as long. It also holds a fuse: where it would end more than a
-// fiftieth of what is sent, it is not those that are stuck, but all of them are slow, and
-// it ends none.
+// It must not shorten itself: an attempt that it ended counts with twice the time that it
+// took. It has a safety limit: if it would end more than a fiftieth of the attempts, the
+// server is slow and they are not stuck, and it ends none.
 type Adaptive struct {
-	answered, late Window         // what was answered, and what was not in time: at twice its length
-	counts         window.Counter // of the last length: sent, ended
+	responses, timeouts Window         // timeouts count with twice their length
+	counts              window.Counter // attempts sent, attempts ended
 
-	mu   sync.Mutex // for what is ended
-	fuse atomic.Pointer[safetyLimit]
-}
-
-// fuse is when it last blew.
-type safetyLimit struct {
-	until time.Duration // it is blown
-	blown uint          // so often in a row
+	mu       sync.Mutex    // guards the safety limit
+	disabled time.Duration // until then, since the safety limit was exceeded
+	exceeded uint          // how often in succession
 }
 
 const (
-	most     = 0.02 // of what is sent may be ended,
-	fewest   = 5    // and so many always: fewer are chance
-	mostWide = 10   // doublings
+	maxEnded     = 0.02 // ratio of the attempts of a slot that may be ended,
+	minEnded     = 5    // and so many always: fewer may be chance
+	maxDoublings = 10
 
-	// Of the answers that a quantile leaves out, so many may be those that are stuck: it is
-	// not raised for them.
-	stuck = 0.5
+	// stuckRatio is the ratio, of the responses above the quantile, that may be stuck: the
+	// quantile is not raised for them.
+	stuckRatio = 0.5
+
+	// halfBucket leads from the end of a bucket to its middle: 2^(-1/2 perOctave).
+	halfBucket = 0.8781
 )
 
 // Sent counts an attempt.
 func (a *Adaptive) Sent(at time.Duration) { a.counts.Add(at, length, 1, 0) }
 
-// Answered notes how long an answer took.
-func (a *Adaptive) Answered(at, took time.Duration) { a.answered.Add(at, took) }
+// Answered records the latency of a response.
+func (a *Adaptive) Answered(at, took time.Duration) { a.responses.Add(at, took) }
 
-// TimedOut notes that no answer came for so long.
+// TimedOut records that there was no response for a time.
 func (a *Adaptive) TimedOut(at, waited time.Duration) {
-	a.late.Add(at, time.Duration(min(uint64(max(waited, 0))*2, math.MaxInt64)))
+	a.timeouts.Add(at, time.Duration(min(uint64(max(waited, 0))*2, math.MaxInt64)))
 }
 
-// Timeout is how long an answer is to be waited for; ok is false while nobody can say.
+// Timeout returns how long to wait for a response. ok is false without enough samples, and
+// while the safety limit is exceeded.
 func (a *Adaptive) Timeout(at time.Duration, r *Rules) (timeout time.Duration, ok bool) {
-	wide := uint(0)
-	if f := a.fuse.Load(); f != nil {
-		if at < f.until {
-			return 0, false
-		}
-		wide = f.wide(at)
-	}
-	answered := a.answered.Late(at)
-	all := a.late.Late(at)
-	late := all.n
-	if all.add(&answered); all.n < uint64(max(r.MinSamples, 1)) {
+	a.mu.Lock()
+	disabled, doublings := at < a.disabled, a.doublings(at)
+	a.mu.Unlock()
+	responses := a.responses.Histogram(at)
+	all := responses
+	all.add(&a.timeouts, at)
+	if disabled || all.Samples() < max(r.MinSamples, 1) {
 		return 0, false
 	}
-	quantile := all.middle(r.Quantile)
-	if answered.n > 0 && float64(late) <= most*float64(all.n) {
-		quantile = min(quantile, answered.middle(r.Quantile+stuck*(1-r.Quantile)))
+	quantile := all.Quantile(r.Quantile)
+	if float64(all.samples-responses.samples) <= maxEnded*float64(all.samples) {
+		quantile = min(quantile, responses.Quantile(r.Quantile+stuckRatio*(1-r.Quantile)))
 	}
-	exact := max(quantile*r.Multiple, float64(r.Min)) * float64(uint64(1)<<wide)
+	exact := max(float64(quantile)*halfBucket*r.Multiple, float64(r.Min)) * float64(uint64(1)<<doublings)
 	return time.Duration(min(exact, 1<<62)), true
 }
 
-// Admit asks whether one more may be ended before its time, and counts it.
+// Admit reports whether one more attempt may be ended before its time, and counts it.
 func (a *Adaptive) Admit(at time.Duration) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	f := a.fuse.Load()
-	if f != nil && at < f.until {
+	if at < a.disabled {
 		return false
 	}
-	if sent, ended := a.counts.Sum(at, length); float64(ended+1) > max(most*float64(sent), fewest) {
-		next := safetyLimit{until: at + length, blown: 1}
-		if f != nil {
-			next.blown = min(f.wide(at)+1, mostWide)
-		}
-		a.fuse.Store(&next)
+	if sent, ended := a.counts.Sum(at, length); float64(ended+1) > max(maxEnded*float64(sent), minEnded) {
+		a.exceeded = min(a.doublings(at)+1, maxDoublings)
+		a.disabled = at + length
 		return false
 	}
 	a.counts.Add(at, length, 0, 1)
 	return true
 }
 
-// wide is how often the timeout is doubled after the fuse has blown: once less when all
-// that was known then is forgotten.
-func (f *safetyLimit) wide(at time.Duration) uint {
-	past := max(at-f.until, 0) / (windows * length)
-	return f.blown - min(f.blown, uint(past))
+// doublings returns how often the timeout is doubled after the safety limit was exceeded:
+// once less each time that a Window has passed. a.mu is locked.
+func (a *Adaptive) doublings(at time.Duration) uint {
+	past := max(at-a.disabled, 0) / (slots * length)
+	return a.exceeded - min(a.exceeded, uint(past))
 }
-
-// add adds another histogram.
-func (h *Histogram) add(other *Histogram) {
-	h.n += other.n
-	for b, count := range &other.counts {
-		h.counts[b] += count
-	}
-}
-
-// middle is the middle of the bucket that the quantile is in: right to within a seventh,
-// in nanoseconds.
-func (h *Histogram) middle(q float64) float64 {
-	end, _ := h.Quantile(q)
-	return float64(end) * halfBucket
-}
-
-var halfBucket = math.Exp2(-0.5 / fine) //nolint:gochecknoglobals // never written to

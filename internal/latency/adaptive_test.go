@@ -17,10 +17,10 @@ func usual() *Rules {
 	return &Rules{Multiple: 2.5, Quantile: 0.99, Min: 250 * ms, MinSamples: 200}
 }
 
-// well is an Adaptive that has had so many answers of 200 ms, in the last second.
-func well(answers int) *Adaptive {
+// healthy returns an Adaptive with responses of 200 ms, all of the first second.
+func healthy(responses int) *Adaptive {
 	a := new(Adaptive)
-	for range answers {
+	for range responses {
 		a.Sent(time.Second)
 		a.Answered(time.Second, 200*ms)
 	}
@@ -34,28 +34,28 @@ func requireTimeout(t *testing.T, want time.Duration, a *Adaptive, at time.Durat
 	require.InDelta(t, want.Seconds(), got.Seconds(), want.Seconds()*0.14+1e-9)
 }
 
-func TestTimeout(t *testing.T) {
+func TestAdaptive_timeout(t *testing.T) {
 	for _, tt := range []struct {
-		name          string
-		answers, late int // of which those are late, after 500 ms
-		rules         func(*Rules)
-		at            time.Duration
-		want          time.Duration // 0: none
+		name            string
+		responses, late int // the late ones: timeouts after 500 ms
+		rules           func(*Rules)
+		at              time.Duration
+		want            time.Duration // 0: none
 	}{
-		{name: "as it is", answers: 200, want: 500 * ms},
-		{name: "nothing is known", want: 0},
-		{name: "too little is", answers: 199, want: 0},
-		{name: "what was late is known too", answers: 198, late: 2, want: 500 * ms},
-		{name: "Min", answers: 200, rules: func(r *Rules) { r.Min = time.Second }, want: time.Second},
-		{name: "a part of a fiftieth is stuck", answers: 985, late: 15, want: 500 * ms},
-		{name: "a fiftieth is", answers: 980, late: 20, want: 500 * ms},
-		{name: "more are slow, and count twice as long", answers: 970, late: 30, want: 2500 * ms},
-		{name: "all are", late: 200, want: 2500 * ms},
-		{name: "the most there is", answers: 200, rules: func(r *Rules) { r.Multiple = math.MaxFloat64 }, want: 1 << 62},
-		{name: "it is forgotten", answers: 1000, at: time.Minute + time.Second, want: 0},
+		{name: "multiple of the quantile", responses: 200, want: 500 * ms},
+		{name: "no samples", want: 0},
+		{name: "too few samples", responses: 199, want: 0},
+		{name: "timeouts are samples too", responses: 198, late: 2, want: 500 * ms},
+		{name: "Min", responses: 200, rules: func(r *Rules) { r.Min = time.Second }, want: time.Second},
+		{name: "less than a fiftieth are late: stuck", responses: 985, late: 15, want: 500 * ms},
+		{name: "a fiftieth are late: stuck", responses: 980, late: 20, want: 500 * ms},
+		{name: "more are late: slow, with twice their time", responses: 970, late: 30, want: 2500 * ms},
+		{name: "all are late", late: 200, want: 2500 * ms},
+		{name: "no overflow", responses: 200, rules: func(r *Rules) { r.Multiple = math.MaxFloat64 }, want: 1 << 62},
+		{name: "samples of a minute ago", responses: 1000, at: time.Minute + time.Second, want: 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			a, r := well(tt.answers), usual()
+			a, r := healthy(tt.responses), usual()
 			for range tt.late {
 				a.TimedOut(time.Second, 500*ms)
 			}
@@ -67,8 +67,8 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// X2: whatever answers took, what was not in time never makes it shorter.
-func TestX2NeverShorter(t *testing.T) {
+// Whatever the latencies, a timeout never makes the next one shorter.
+func TestAdaptive_timeoutsNeverShortenIt(t *testing.T) {
 	for range 300 {
 		a, r := new(Adaptive), usual()
 		r.Quantile = 0.5 + rand.Float64()/2
@@ -87,12 +87,12 @@ func TestX2NeverShorter(t *testing.T) {
 	a := new(Adaptive)
 	a.TimedOut(0, math.MaxInt64)
 	a.TimedOut(0, -1)
-	require.EqualValues(t, 2, func() uint64 { h := a.late.Late(0); return h.n }())
+	require.EqualValues(t, 2, func() int { h := a.timeouts.Histogram(0); return h.Samples() }())
 }
 
-// X3: the fuse lets so many through, then none for a window, and then it is twice as wide,
-// and wider each time, until what was known is forgotten.
-func TestX3Fuse(t *testing.T) {
+// The safety limit admits some, then none for a slot. Then the timeout is twice as long, and
+// longer each time, until the latencies from before are forgotten.
+func TestAdaptive_safetyLimit(t *testing.T) {
 	admitted := func(a *Adaptive, at time.Duration) (n int) {
 		for n < 1000 && a.Admit(at) {
 			n++
@@ -104,37 +104,37 @@ func TestX3Fuse(t *testing.T) {
 		sent, want int
 	}{{"few", 10, 5}, {"none", 0, 5}, {"a thousand", 1000, 20}, {"ten thousand", 10_000, 200}} {
 		t.Run(tt.name, func(t *testing.T) {
-			require.Equal(t, tt.want, admitted(well(tt.sent), time.Second))
+			require.Equal(t, tt.want, admitted(healthy(tt.sent), time.Second))
 		})
 	}
-	a, r, at := well(1000), usual(), time.Second
+	a, r, at := healthy(1000), usual(), time.Second
 	requireTimeout(t, 500*ms, a, at, r)
-	wide := 500 * ms
+	timeout := 500 * ms
 	for range 3 {
 		require.Positive(t, admitted(a, at))
 		requireTimeout(t, 0, a, at+length-1, r)
 		require.False(t, a.Admit(at+length-1))
 		at += length
-		wide *= 2
+		timeout *= 2
 		for range 1000 {
 			a.Sent(at)
 			a.Answered(at, 200*ms)
 		}
-		requireTimeout(t, wide, a, at, r)
+		requireTimeout(t, timeout, a, at, r)
 	}
 	for range 1000 {
-		a.Answered(at+windows*length, 200*ms)
+		a.Answered(at+slots*length, 200*ms)
 	}
-	requireTimeout(t, wide/2, a, at+windows*length, r)
+	requireTimeout(t, timeout/2, a, at+slots*length, r)
 	for range 1000 {
-		a.Answered(at+10*windows*length, 200*ms)
+		a.Answered(at+10*slots*length, 200*ms)
 	}
-	requireTimeout(t, 500*ms, a, at+10*windows*length, r)
+	requireTimeout(t, 500*ms, a, at+10*slots*length, r)
 }
 
-// The fuse is exact, however many ask at once.
-func TestX3Stress(t *testing.T) {
-	a := well(5000)
+// The safety limit is exact under concurrent use.
+func TestAdaptive_safetyLimitStress(t *testing.T) {
+	a := healthy(5000)
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	admitted := 0
@@ -154,12 +154,12 @@ func TestX3Stress(t *testing.T) {
 	require.Equal(t, 100, admitted)
 }
 
-func TestAdaptiveIsSmall(t *testing.T) {
+func TestAdaptive_takesTwoKilobytes(t *testing.T) {
 	require.LessOrEqual(t, unsafe.Sizeof(Adaptive{}), uintptr(2500))
 }
 
 func BenchmarkTimeout(b *testing.B) {
-	a, r := well(1000), usual()
+	a, r := healthy(1000), usual()
 	b.ReportAllocs()
 	for b.Loop() {
 		a.Timeout(time.Second, r)

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Quick is how long quick responses take. A quicker sample moves it a quarter of the way
-// down, a slower one up by a 256th, so that slow responses beside quick ones hardly count.
-// The zero value has no sample. It is safe for concurrent use; of two samples at the same
-// time one may be lost.
+// Quick follows the latency of quick responses. A quicker sample moves it a quarter of the
+// way down, a slower one up by a 256th, so that slow responses hardly count. The zero value
+// has no sample. It is safe for concurrent use; of two samples at the same time one may be
+// lost.
 type Quick struct {
 	nanos atomic.Int64 // 0: no sample
 }
@@ -18,7 +18,7 @@ func (q *Quick) Follow(took time.Duration) {
 	next := max(int64(took), 1)
 	switch old := q.nanos.Load(); {
 	case old == next:
-		return // no write to memory that is shared
+		return // no store to a cache line that processors share
 	case old == 0:
 	case next < old:
 		next = old - (old-next+3)/4
@@ -28,5 +28,5 @@ func (q *Quick) Follow(took time.Duration) {
 	q.nanos.Store(next)
 }
 
-// Get returns 0 without a sample.
+// Get returns the latency, or 0 without a sample.
 func (q *Quick) Get() time.Duration { return time.Duration(q.nanos.Load()) }

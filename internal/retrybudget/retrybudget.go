@@ -1,10 +1,9 @@
-// Package retrybudget is the engine behind the retry budget and the ratio of
-// hedges: a bucket of tokens for each scope, out of which the requests are paid
-// that a client sends beside its calls.
+// Package retrybudget is the engine of the retry budget and of the ratio of hedges. Each
+// scope has a bucket of tokens, and each request beside the first one of a call takes some.
 //
-// A call adds a part of a token. A retry takes one before it waits, or after a timeout
-// up to five. A retry that succeeds returns what it took and adds two. The bucket starts
-// with Rules.Tokens and holds that many, plus what the calls of the last Recent have added.
+// A call adds a part of a token. A retry takes one before it waits, or after a timeout up to
+// five. A retry that succeeds returns what it took and adds two. The bucket starts with
+// Rules.Tokens and holds that many, plus what the calls of the last Recent have added.
 package retrybudget
 
 import (
@@ -17,20 +16,13 @@ import (
 )
 
 const (
-	// Recent is the time during which calls raise the capacity of a bucket. It is
-	// short, so that the tokens of a good minute do not meet the server in its
-	// first bad second.
+	// Recent is the time during which a call raises the capacity of a bucket. It is short:
+	// the tokens of a healthy minute must not hit the server in its first bad second.
 	Recent = 1250 * time.Millisecond
 
-	// slowCost is the most that a retry after a timeout takes: a server that does
-	// not respond in time has more requests than it can serve already.
-	slowCost = 5
-
-	// reward is what a retry that succeeds adds, beside what it took.
-	reward = 2
-
-	// rounding keeps ten times a tenth from being less than one.
-	rounding = 1e-9
+	slowCost = 5    // maximum after a timeout: that server has too many requests already
+	reward   = 2    // tokens that a retry adds if it succeeds, beside what it took
+	rounding = 1e-9 // ten times a tenth is less than one
 )
 
 // Rules describe a bucket. All uses of one bucket must bring the same Rules.
@@ -41,8 +33,7 @@ type Rules struct {
 	Static bool      // a retry takes one token, and its success returns nothing
 }
 
-// Checked returns the rules with values that are safe to calculate with: a negative
-// number or NaN is 0, and none is infinite.
+// Checked returns rules without negative numbers and NaN (both become 0) and infinity.
 func (r Rules) Checked() Rules {
 	clamp := func(x float64) float64 {
 		if x > 0 {
@@ -54,21 +45,19 @@ func (r Rules) Checked() Rules {
 	return r
 }
 
-// Bucket is the token bucket of one scope. The zero value is full. It is safe for
-// concurrent use. Deposit takes no lock, because every call makes one. Admit takes
-// a lock: to compare and to take must be one step.
+// Bucket is the token bucket of one scope. The zero value is full. It is safe for concurrent
+// use. Deposit takes no lock, because each call makes one.
 //
-// Deposits are added when the next token is asked for. The result is the same as if
-// each were added at once: if the bucket was full in between, it is full now, because
-// its capacity contains the calls since then.
+// Admit adds the tokens of all calls since the last time. The result is the same as if each
+// were added at once: the capacity contains the calls since the bucket was full.
 type Bucket struct {
 	recent window.Counter // calls
 	calls  atomic.Int64   // all of them, ever
 
 	mu     sync.Mutex
-	begun  bool
-	tokens float64
+	begun  bool  // tokens has its first value
 	added  int64 // calls whose tokens are in the bucket
+	tokens float64
 }
 
 // Deposit adds the tokens of one call.
@@ -77,18 +66,18 @@ func (b *Bucket) Deposit(now time.Time, rules *Rules) {
 	b.calls.Add(1)
 }
 
-// Request is what tokens are asked for.
+// Request describes the request that needs tokens.
 type Request struct {
-	Slow  bool // the retry follows a timeout: it takes all tokens that there are, at most five
+	Slow  bool // the retry follows a timeout: it takes all whole tokens, at most five
 	Batch bool // the bucket must be more than half full
 
-	// Rejected is true if the retry follows a 429 that asks for no wait. Its success returns
+	// Rejected means that the retry follows a 429 without a Retry-After. Its success returns
 	// nothing: a rate limit that admits a retry rejects another request for it.
 	Rejected bool
 }
 
-// Admit takes the tokens for one request, or reports that there are too few. The
-// caller must call Done or Cancel on the Permit once.
+// Admit takes the tokens for one request, or reports that there are too few. The caller must
+// call Done or Cancel on the Permit once.
 func (b *Bucket) Admit(now time.Time, rules *Rules, r Request) (Permit, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -101,11 +90,15 @@ func (b *Bucket) Admit(now time.Time, rules *Rules, r Request) (Permit, bool) {
 		return Permit{}, false
 	}
 	b.tokens -= cost
-	return Permit{&withdrawal{from: b, rules: rules, cost: cost, kept: r.Rejected}}, true
+	w := &withdrawal{from: b, cost: cost}
+	if !r.Rejected && !rules.Static {
+		w.reward = cost + reward
+	}
+	return Permit{w}, true
 }
 
-// fill adds the tokens of the calls since the last time, and returns the capacity. The
-// bucket is locked.
+// fill adds the tokens of the calls since the last time and returns the capacity. The bucket
+// is locked.
 func (b *Bucket) fill(now time.Time, rules *Rules) (capacity float64) {
 	if !b.begun {
 		b.begun, b.tokens = true, rules.Tokens
@@ -130,43 +123,38 @@ func (b *Bucket) Status(now time.Time, rules *Rules) Status {
 	return Status{Used: capacity - b.tokens, Remaining: b.tokens}
 }
 
-// Permit is the right to send one request. The zero Permit takes nothing from anywhere.
+// Permit permits one request. The methods of the zero Permit have no effect.
 type Permit struct{ *withdrawal }
 
 type withdrawal struct {
-	from  *Bucket
-	rules *Rules
-	cost  float64
-	kept  bool // its success returns nothing
-	ended bool // Done or Cancel was called; guarded by from.mu
+	from         *Bucket
+	cost, reward float64 // tokens that return after Cancel, and after a success
+	ended        bool    // Done or Cancel was called; guarded by from.mu
 }
 
-// Done records the result of the request. Calls after the first, or after Cancel, have
-// no effect.
+// Done records the result of the request. Later calls of Done and Cancel have no effect.
 func (p Permit) Done(succeeded bool) {
-	if p.withdrawal == nil {
-		return
+	switch {
+	case p.withdrawal == nil:
+	case succeeded:
+		p.end(p.reward)
+	default:
+		p.end(0)
 	}
-	back := 0.0
-	if succeeded && !p.kept && !p.rules.Static {
-		back = p.cost + reward
-	}
-	p.end(back)
 }
 
-// Cancel returns the tokens of a request that was not sent. Calls after the first, or
-// after Done, have no effect.
+// Cancel returns the tokens of a request that was not sent, once and not after Done.
 func (p Permit) Cancel() {
 	if p.withdrawal != nil {
 		p.end(p.cost)
 	}
 }
 
-func (p Permit) end(back float64) {
-	p.from.mu.Lock()
-	defer p.from.mu.Unlock()
-	if !p.ended {
-		p.ended = true
-		p.from.tokens += back
+func (w *withdrawal) end(returned float64) {
+	w.from.mu.Lock()
+	defer w.from.mu.Unlock()
+	if !w.ended {
+		w.ended = true
+		w.from.tokens += returned
 	}
 }

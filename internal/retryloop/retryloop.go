@@ -1,21 +1,18 @@
-// Package retryloop is the retry loop of go-retryablehttp, and the only place that
-// knows of it.
+// Package retryloop is the retry loop of go-retryablehttp. No other package uses that module.
 //
-// The loop never sees a real exchange. It is given a shadow request without a body,
-// whose shadow responses have a status and nothing else, and asks its caller, which
-// keeps the real ones. That disarms the loop's known traps, each pinned by a test
-// here, and as seen from outside by TestRetryLoopTraps of the root:
+// The loop sees a shadow request without a body and shadow responses with a status only. The
+// caller keeps the real ones. So these traps of the loop have no effect (tests here, and
+// TestRetryLoopTraps of the root, cover each):
 //
-//   - it reads request bodies into memory, and never closes the caller's: the shadow
-//     has none.
-//   - it follows redirects and parses Location: shadow responses have no header.
-//   - it drops Content-Length and refuses RequestURI: neither is on the shadow.
-//   - it closes the idle connections of every host on failure: the transport that it
-//     is given has no CloseIdleConnections.
-//   - it drains responses without a time bound: shadows are empty.
-//   - it logs to stderr: Logger is nil.
-//   - it calls CheckRetry without the request: Steps are closures over the call.
-//   - it replaces the last response by an error: Again says no before RetryMax could.
+//   - It reads request bodies into memory and does not close them: the shadow has none.
+//   - It follows redirects and parses Location: shadow responses have no header.
+//   - It drops Content-Length and rejects RequestURI: the shadow has neither.
+//   - It closes the idle connections of all hosts after a failure: its transport has no
+//     CloseIdleConnections.
+//   - It drains responses without a time limit: shadows are empty.
+//   - It logs to stderr: Logger is nil.
+//   - It calls CheckRetry without the request: Hooks are closures over the call.
+//   - It replaces the last response by an error: ShouldRetry ends the loop before RetryMax.
 package retryloop
 
 import (
@@ -28,42 +25,36 @@ import (
 	"github.com/hashicorp/go-retryablehttp"
 )
 
-// Steps are what a round of the loop is made of. They run in the goroutine of Run,
-// one after the other, and may panic.
+// Hooks are the steps of the loop. Run calls them in its goroutine, one after the other. They
+// may panic.
 type Hooks struct {
-	// Again decides whether what has just failed is tried again, and when. No ends
-	// the loop.
-	ShouldRetry func() (at time.Time, again bool)
-
-	// Prepare gets the next try ready, after the wait. An error ends the loop.
-	Prepare func() error
-
-	// Try is the next try. What came of it is between it and Again.
-	Do func()
+	ShouldRetry func() (at time.Time, retry bool) // after each failure; false ends the loop
+	Prepare     func() error                      // after the wait; an error ends the loop
+	Do          func()                            // sends the next attempt and keeps its result
 }
 
-// Run is entered with a first failure in hand. It asks Again, waits, calls Prepare
-// and Try, and asks Again, until that says no: then it returns nil. It returns the
-// error of Prepare as it is, or that of ctx where it ends a wait.
-func Run(ctx context.Context, steps Hooks) error {
+// Run is called after a first failure. It calls ShouldRetry, waits, calls Prepare and Do, and
+// begins again, until ShouldRetry returns false: then it returns nil. It returns the error of
+// Prepare unchanged, or that of ctx if it ends a wait.
+func Run(ctx context.Context, hooks Hooks) error {
 	shadow, err := retryablehttp.NewRequestWithContext(ctx, http.MethodGet, "http://shadow.invalid/", nil)
 	if err != nil {
-		return fmt.Errorf("retry loop: %w", err) // cannot be: the arguments are constants
+		return fmt.Errorf("retry loop: %w", err) // impossible: the arguments are constants
 	}
 	var (
 		at       time.Time
 		prepared error
 	)
 	loop := retryablehttp.Client{
-		HTTPClient: &http.Client{Transport: &shadowTransport{try: steps.Do}},
-		RetryMax:   math.MaxInt32, // Again counts
-		CheckRetry: func(context.Context, *http.Response, error) (again bool, _ error) {
-			at, again = steps.ShouldRetry()
-			return again, nil
+		HTTPClient: &http.Client{Transport: &shadowTransport{do: hooks.Do}},
+		RetryMax:   math.MaxInt32, // ShouldRetry counts
+		CheckRetry: func(context.Context, *http.Response, error) (retry bool, _ error) {
+			at, retry = hooks.ShouldRetry()
+			return retry, nil
 		},
 		Backoff: func(time.Duration, time.Duration, int, *http.Response) time.Duration { return time.Until(at) },
 		PrepareRetry: func(*http.Request) error {
-			prepared = steps.Prepare()
+			prepared = hooks.Prepare()
 			return prepared
 		},
 		ErrorHandler: func(_ *http.Response, err error, _ int) (*http.Response, error) { return nil, err },
@@ -78,17 +69,17 @@ func Run(ctx context.Context, steps Hooks) error {
 	return resp.Body.Close() // http.NoBody
 }
 
-// shadowTransport answers the first request with the failure in hand, and makes the
-// further tries.
+// shadowTransport stands for the first failure at its first request, and calls do for each
+// retry.
 type shadowTransport struct {
-	try   func()
-	again bool
+	do    func()
+	retry bool
 }
 
 func (s *shadowTransport) RoundTrip(req *http.Request) (*http.Response, error) {
-	if s.again {
-		s.try()
+	if s.retry {
+		s.do()
 	}
-	s.again = true
+	s.retry = true
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: http.NoBody, Request: req}, nil
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestMapFindsWhatItMade(t *testing.T) {
+func TestMap_findsItsValues(t *testing.T) {
 	var m Map[string, int]
 	require.Nil(t, m.Peek("a"), "the zero Map is empty")
 	require.Zero(t, m.Len())
@@ -34,7 +34,7 @@ func TestMapFindsWhatItMade(t *testing.T) {
 	require.NotNil(t, m.Get(""), "the empty name is a name")
 }
 
-func TestAll(t *testing.T) {
+func TestMap_all(t *testing.T) {
 	m := Map[string, int]{Max: 300}
 	m.All(func(string, *int) bool { t.Error("the zero Map is empty"); return true })
 	for i := range 200 {
@@ -52,15 +52,15 @@ func TestAll(t *testing.T) {
 	require.Equal(t, 5, n, "until f returns false")
 	for i := range 10_000 {
 		if i%100 == 0 {
-			m.All(func(string, *int) bool { return true }) // to look is not to use
+			m.All(func(string, *int) bool { return true }) // does not mark entries as used
 		}
 		m.Get(strconv.Itoa(1000 + i))
 	}
 	require.Nil(t, m.Peek("7"))
 }
 
-// TestAllBesideInserts: entries come and go, and none is seen twice.
-func TestAllBesideInserts(t *testing.T) {
+// All visits no entry twice while others are added and evicted.
+func TestMap_allDuringInserts(t *testing.T) {
 	m := Map[int, int]{Max: 64}
 	var stop atomic.Bool
 	var wg sync.WaitGroup
@@ -85,7 +85,7 @@ func TestAllBesideInserts(t *testing.T) {
 	wg.Wait()
 }
 
-func TestMapBound(t *testing.T) {
+func TestMap_isBounded(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		max     int
@@ -109,13 +109,13 @@ func TestMapBound(t *testing.T) {
 			for i := range tt.inserts {
 				key := strconv.Itoa(i)
 				p := m.Get(key)
-				require.Same(t, p, m.Peek(key), "what was just made is there")
+				require.Same(t, p, m.Peek(key), "a new entry is present")
 				if tt.touch {
 					m.Get(key)
 				}
 				require.LessOrEqual(t, m.Len(), tt.want)
 				if i < tt.want {
-					require.Equal(t, i+1, m.Len(), "nothing is evicted while there is room")
+					require.Equal(t, i+1, m.Len(), "no eviction before the Map is full")
 				}
 			}
 			require.Equal(t, tt.want, m.Len())
@@ -125,12 +125,12 @@ func TestMapBound(t *testing.T) {
 					found++
 				}
 			}
-			require.Equal(t, tt.want, found, "the table holds what the ring holds")
+			require.Equal(t, tt.want, found, "the index holds what the rings hold")
 		})
 	}
 }
 
-func TestMapKeepsWhatIsUsed(t *testing.T) {
+func TestMap_usedEntriesStay(t *testing.T) {
 	m := Map[string, int]{Max: 100}
 	for i := range 50 {
 		*m.Get("hot" + strconv.Itoa(i)) = 1
@@ -145,7 +145,7 @@ func TestMapKeepsWhatIsUsed(t *testing.T) {
 	}
 }
 
-func TestMapPeekDoesNotUse(t *testing.T) {
+func TestMap_peekDoesNotUse(t *testing.T) {
 	m := Map[string, int]{Max: 10}
 	m.Get("watched")
 	for i := range 100 {
@@ -155,7 +155,7 @@ func TestMapPeekDoesNotUse(t *testing.T) {
 	require.Nil(t, m.Peek("watched"), "a dashboard that polls must not keep a dead host alive")
 }
 
-func TestMapKeep(t *testing.T) {
+func TestMap_keep(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
 		max, kept int
@@ -166,7 +166,7 @@ func TestMapKeep(t *testing.T) {
 		{name: "a cluster longer than a search", max: 4096, kept: 1000, inserts: 50_000, survivors: 1000},
 		{name: "all but one in sixteen", max: 640, kept: 600, inserts: 50_000, survivors: 600},
 		{name: "all but one of a few", max: 10, kept: 9, inserts: 1000, survivors: 9},
-		// Here the search gives up now and then: the bound on the work comes first.
+		// The search is bounded, so some kept entries are evicted.
 		{name: "nearly all of many", max: 4096, kept: 4095, inserts: 1000, survivors: 3000},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -190,9 +190,8 @@ func TestMapKeep(t *testing.T) {
 	}
 }
 
-// A hundred thousand hosts whose circuits are all open must not make the next
-// new host wait for a walk over all of them.
-func TestMapSearchIsBounded(t *testing.T) {
+// A new host must not wait for a walk over all entries if all circuits are open.
+func TestMap_searchIsBounded(t *testing.T) {
 	asked := 0
 	m := Map[int, int]{Max: 4096, Keep: func(*int) bool { asked++; return true }}
 	for i := range 4096 {
@@ -208,7 +207,7 @@ func TestMapSearchIsBounded(t *testing.T) {
 }
 
 // §4.18: a million hosts leave memory flat.
-func TestMapMemoryIsFlat(t *testing.T) {
+func TestMap_memoryIsFlat(t *testing.T) {
 	keys := 1_000_000
 	if testing.Short() {
 		keys = 200_000
@@ -217,7 +216,7 @@ func TestMapMemoryIsFlat(t *testing.T) {
 	path := strings.Repeat("p", 2000)
 	insert := func(from, to int) {
 		for i := from; i < to; i++ {
-			// A key that is a part of something large, as a host is of a URL.
+			// A key is part of a larger string, as a host is part of a URL.
 			host := "host-" + strconv.Itoa(i)
 			url := host + path
 			m.Get(url[:len(host)])
@@ -240,7 +239,7 @@ func TestMapMemoryIsFlat(t *testing.T) {
 	require.Equal(t, DefaultMax, m.Len())
 }
 
-func TestMapClonesKeys(t *testing.T) {
+func TestMap_clonesKeys(t *testing.T) {
 	type pair struct{ host, bucket string }
 	url := strings.Repeat("x", 1000)
 	stored := func(m *Map[string, int]) string { return m.shards[0].ring[0].key }
@@ -268,21 +267,21 @@ func TestMapClonesKeys(t *testing.T) {
 	require.NotSame(t, unsafe.StringData(url), unsafe.StringData(s.shards[0].ring[0].key.host))
 }
 
-func TestMapPanicsLeaveItUnlocked(t *testing.T) {
+func TestMap_panicOfKeepLeavesItUnlocked(t *testing.T) {
 	m := Map[string, int]{Max: 1, Keep: func(*int) bool { panic("keep") }}
 	m.Get("a")
 	require.PanicsWithValue(t, "keep", func() { m.Get("b") })
-	require.Equal(t, 1, m.Len(), "neither locked nor torn")
+	require.Equal(t, 1, m.Len(), "unlocked and unchanged")
 	require.NotNil(t, m.Peek("a"))
 }
 
-func TestMapOddKeys(t *testing.T) {
+func TestMap_equalKeys(t *testing.T) {
 	var m Map[float64, int]
-	require.Same(t, m.Get(0), m.Get(math.Copysign(0, -1)), "equal keys have equal hashes")
+	require.Same(t, m.Get(0), m.Get(math.Copysign(0, -1)), "equal keys have one entry")
 }
 
-// An evicted V that somebody holds stays usable, and holds back few others.
-func TestMapEvictedValueStaysValid(t *testing.T) {
+// An evicted V stays usable, and keeps few others in memory.
+func TestMap_evictedValueStaysValid(t *testing.T) {
 	m := Map[int, [1 << 10]byte]{Max: 4}
 	held := m.Get(0)
 	held[0] = 1
@@ -292,16 +291,16 @@ func TestMapEvictedValueStaysValid(t *testing.T) {
 		runtime.AddCleanup(m.Get(i), func(struct{}) { freed.Add(1) }, struct{}{})
 	}
 	require.Nil(t, m.Peek(0))
-	// Whoever frees them is a goroutine, which a busy machine lets run when it likes.
+	// The cleanups run in a goroutine, which may be late on a busy machine.
 	for began := time.Now(); freed.Load() < others-10 && time.Since(began) < 10*time.Second; runtime.Gosched() {
 		runtime.GC()
 	}
-	require.GreaterOrEqual(t, freed.Load(), int64(others-10), "the held one keeps a chain of others alive")
+	require.GreaterOrEqual(t, freed.Load(), int64(others-10), "the held value keeps others in memory")
 	require.EqualValues(t, 1, held[0])
-	require.NotSame(t, held, m.Get(0), "asked for again, the key starts anew")
+	require.NotSame(t, held, m.Get(0), "a new value for the key")
 }
 
-func TestMapOneValueForEachKey(t *testing.T) {
+func TestMap_oneValueForEachKey(t *testing.T) {
 	t.Run("looked up before another added it", func(t *testing.T) {
 		var m Map[string, int]
 		name := "a"
@@ -326,8 +325,8 @@ func TestMapOneValueForEachKey(t *testing.T) {
 	}
 }
 
-// Readers, writers and evictions at once, under the race detector.
-func TestMapStress(t *testing.T) {
+// Readers, writers and evictions at once, for the race detector.
+func TestMap_stress(t *testing.T) {
 	rounds := 20_000
 	if testing.Short() {
 		rounds = 4000
@@ -359,8 +358,8 @@ func TestMapStress(t *testing.T) {
 	require.Equal(t, 32, m.Len())
 }
 
-// Each value is prepared before it can be seen, and evicted at most once: what was evicted
-// and what is left are together what was made.
+// Each value is prepared before another goroutine sees it, and evicted at most once. The
+// evicted values and the present ones are all values.
 func TestMap_initAndEvicted(t *testing.T) {
 	type value struct {
 		key              int
@@ -403,7 +402,7 @@ func TestMap_initAndEvicted(t *testing.T) {
 	})
 }
 
-func TestMapHitsDoNotAllocate(t *testing.T) {
+func TestMap_hitsDoNotAllocate(t *testing.T) {
 	var m Map[string, int]
 	m.Get("api.example.com")
 	require.Zero(t, testing.AllocsPerRun(100, func() { m.Get("api.example.com"); m.Peek("api.example.com") }))
@@ -485,9 +484,8 @@ func BenchmarkInsert(b *testing.B) {
 	}
 }
 
-// BenchmarkManyHosts is a crawler: many goroutines, and several times more hosts
-// than there are places, so that most calls meet a new one. Run it with
-// -cpu 8 -mutexprofile: what they wait for each other is the figure.
+// BenchmarkManyHosts is a crawler: many goroutines, and several times more hosts than Max, so
+// that most calls add one. -cpu 8 -mutexprofile shows how long they wait for each other.
 func BenchmarkManyHosts(b *testing.B) {
 	var m Map[string, [8]int64]
 	hosts := make([]string, 20_000)

@@ -19,7 +19,7 @@ func TestCounter(t *testing.T) {
 		at   time.Duration
 		a, b uint32
 	}
-	const lap = length
+	const turn = length
 	for _, tt := range []struct {
 		name  string
 		ops   []op
@@ -39,15 +39,15 @@ func TestCounter(t *testing.T) {
 		{name: "asked with a clock that goes back", ops: []op{{20 * time.Second, 1, 0}}, at: time.Second, wantA: 1},
 		{name: "before the origin", ops: []op{{-time.Hour, 1, 0}}, at: 0, wantA: 1},
 		{name: "asked before the origin", ops: []op{{0, 1, 0}}, at: math.MinInt64, wantA: 1},
-		{name: "first event late", ops: []op{{100 * lap, 1, 0}}, at: 100 * lap, wantA: 1},
-		{name: "first event very late", ops: []op{{1 << 20 * lap, 1, 0}}, at: 1 << 20 * lap, wantA: 1},
-		{name: "idle for two windows", ops: []op{{0, 1, 0}, {2 * lap, 0, 1}}, at: 2 * lap, wantB: 1},
-		{name: "idle until the lock", ops: []op{{0, 1, 0}, {lapsUntilLock * lap, 0, 1}}, at: lapsUntilLock * lap, wantB: 1},
-		{name: "idle until it is cleared", ops: []op{{0, 1, 0}, {lapsUntilClear * lap, 0, 1}}, at: lapsUntilClear * lap, wantB: 1},
-		{name: "idle for half a round of tags", ops: []op{{0, 1, 0}, {1 << 15 * lap, 0, 1}}, at: 1 << 15 * lap, wantB: 1},
-		{name: "idle for a round of tags", ops: []op{{0, 1, 0}, {1 << 16 * lap, 0, 1}}, at: 1 << 16 * lap, wantB: 1},
-		{name: "idle for a round of tags, another bucket", ops: []op{{5 * time.Second, 1, 0}, {1<<16*lap + 9*time.Second, 0, 1}}, at: 1<<16*lap + 9*time.Second, wantB: 1},
-		{name: "asked after a round of tags", ops: []op{{0, 1, 0}}, at: 1 << 16 * lap},
+		{name: "first event late", ops: []op{{100 * turn, 1, 0}}, at: 100 * turn, wantA: 1},
+		{name: "first event very late", ops: []op{{1 << 20 * turn, 1, 0}}, at: 1 << 20 * turn, wantA: 1},
+		{name: "idle for two windows", ops: []op{{0, 1, 0}, {2 * turn, 0, 1}}, at: 2 * turn, wantB: 1},
+		{name: "idle until the lock", ops: []op{{0, 1, 0}, {wrapsUntilLock * turn, 0, 1}}, at: wrapsUntilLock * turn, wantB: 1},
+		{name: "idle until it is cleared", ops: []op{{0, 1, 0}, {wrapsUntilClear * turn, 0, 1}}, at: wrapsUntilClear * turn, wantB: 1},
+		{name: "idle for half a round of tags", ops: []op{{0, 1, 0}, {1 << 15 * turn, 0, 1}}, at: 1 << 15 * turn, wantB: 1},
+		{name: "idle for a round of tags", ops: []op{{0, 1, 0}, {1 << 16 * turn, 0, 1}}, at: 1 << 16 * turn, wantB: 1},
+		{name: "idle for a round of tags, another bucket", ops: []op{{5 * time.Second, 1, 0}, {1<<16*turn + 9*time.Second, 0, 1}}, at: 1<<16*turn + 9*time.Second, wantB: 1},
+		{name: "asked after a round of tags", ops: []op{{0, 1, 0}}, at: 1 << 16 * turn},
 		{name: "saturates", ops: []op{{0, CounterMax - 1, CounterMax}, {0, 1, 1}, {0, 1, 1}, {0, math.MaxUint32, 0}}, at: 0, wantA: CounterMax, wantB: CounterMax},
 		{name: "saturated buckets add up", ops: []op{{0, CounterMax, 0}, {time.Second, CounterMax, 0}}, at: time.Second, wantA: 2 * CounterMax},
 		{name: "the end of time", ops: []op{{math.MaxInt64, 1, 0}}, at: math.MaxInt64, wantA: 1},
@@ -63,7 +63,7 @@ func TestCounter(t *testing.T) {
 	}
 }
 
-func TestCounterLengths(t *testing.T) {
+func TestCounter_lengths(t *testing.T) {
 	for _, length := range []time.Duration{math.MinInt64, -1, 0, 1, MinLength, 1000001 * time.Nanosecond, time.Hour, math.MaxInt64} {
 		t.Run(length.String(), func(t *testing.T) {
 			var c Counter
@@ -74,16 +74,16 @@ func TestCounterLengths(t *testing.T) {
 	}
 }
 
-// A bucket that nothing falls into for a whole round of tags, while others are
-// in use, must not come to life again.
-func TestCounterRoundOfTags(t *testing.T) {
+// A bucket without events for a whole round of tags, while others are in use, must not count
+// its old events again.
+func TestCounter_roundOfTags(t *testing.T) {
 	var c Counter
 	c.Add(5*time.Second, length, 1, 1)
-	for lap := range time.Duration(1<<16 + 1) {
-		now := time.Duration(int64(lap)*int64(length)) + 7*time.Second // always in another bucket
-		if lap > 0 {
+	for turn := range time.Duration(1<<16 + 1) {
+		now := time.Duration(int64(turn)*int64(length)) + 7*time.Second // always in another bucket
+		if turn > 0 {
 			a, _ := c.Sum(now, length)
-			require.EqualValues(t, 1, a, "lap %d", lap)
+			require.EqualValues(t, 1, a, "turn %d", turn)
 		}
 		c.Add(now, length, 1, 0)
 		now += 8 * time.Second
@@ -91,9 +91,9 @@ func TestCounterRoundOfTags(t *testing.T) {
 	}
 }
 
-// Against the definition: every event of the last fifteen buckets is counted,
-// none that is older than the window, for times that wander back and forth.
-func TestCounterModel(t *testing.T) {
+// A model: each event of the last fifteen buckets counts, and no event older than the window,
+// for times that go forward and back.
+func TestCounter_model(t *testing.T) {
 	type event struct {
 		at   time.Duration
 		a, b uint32
@@ -133,12 +133,12 @@ func TestCounterModel(t *testing.T) {
 	}
 }
 
-// Nothing is counted twice or lost, also while the buckets change.
-func TestCounterStress(t *testing.T) {
+// No event is lost or counted twice, also while the buckets change.
+func TestCounter_stress(t *testing.T) {
 	const goroutines, each = 32, 3000
 	for _, tt := range []struct {
 		name string
-		jump time.Duration // now and then, for everybody
+		jump time.Duration // sometimes, of the clock of all goroutines
 	}{
 		{name: "within a window", jump: 0},
 		{name: "after an idle time", jump: 40 * length},
@@ -154,7 +154,7 @@ func TestCounterStress(t *testing.T) {
 				for range goroutines {
 					wg.Go(func() {
 						for range each / 20 {
-							// All within fifteen buckets, so all are to be found.
+							// All are within fifteen buckets.
 							now := time.Duration(clock.Add(int64(length) * 20 * 14 / 16 / goroutines / each))
 							c.Add(now, length, 1, 2)
 						}
@@ -169,17 +169,17 @@ func TestCounterStress(t *testing.T) {
 	}
 }
 
-// All begin at once after an idle time, again and again: whoever makes the
-// buckets ready must not wipe out what another one has counted already.
-func TestCounterStressAwakening(t *testing.T) {
+// All goroutines begin at once after an idle time: the goroutine that prepares the buckets
+// must not clear what another one has counted already.
+func TestCounter_stressAwakening(t *testing.T) {
 	const goroutines = 4
 	for _, tt := range []struct {
 		name string
 		gap  time.Duration
 	}{
 		{name: "idle", gap: 20 * MinLength},
-		{name: "idle until the lock", gap: lapsUntilLock * MinLength},
-		{name: "idle until it is cleared", gap: lapsUntilClear * MinLength},
+		{name: "idle until the lock", gap: wrapsUntilLock * MinLength},
+		{name: "idle until it is cleared", gap: wrapsUntilClear * MinLength},
 		{name: "idle for a round of tags", gap: 1 << 16 * MinLength},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -217,9 +217,8 @@ func TestCounterStressAwakening(t *testing.T) {
 	}
 }
 
-// Readers, and writers who are far behind, while time runs fast: what is read
-// is never more than what was ever counted, and never a torn word.
-func TestCounterStressLapping(t *testing.T) {
+// Late writers and fast time: a sum is never more than all events, and never a torn word.
+func TestCounter_stressWrapping(t *testing.T) {
 	var c Counter
 	var clock, added atomic.Int64
 	var wg sync.WaitGroup
@@ -243,7 +242,7 @@ func TestCounterStressLapping(t *testing.T) {
 	wg.Wait()
 }
 
-func TestCounterDoesNotAllocate(t *testing.T) {
+func TestCounter_doesNotAllocate(t *testing.T) {
 	var c Counter
 	var now time.Duration
 	require.Zero(t, testing.AllocsPerRun(1000, func() {

@@ -1,0 +1,129 @@
+// Package latency records how long the recent responses of a scope took.
+package latency
+
+import (
+	"math"
+	"math/bits"
+	"sync/atomic"
+	"time"
+)
+
+// Window holds the latencies of the last 45 to 60 seconds, as histograms of 15 seconds each.
+// It takes a kilobyte. The zero value is ready for use. It is safe for concurrent use and
+// takes no lock: samples that arrive while a slot is cleared may be lost, and none counts
+// twice.
+type Window struct {
+	slots [slots]slot
+}
+
+const (
+	slots   = 4
+	length  = 15 * time.Second // of a slot
+	buckets = 64
+
+	// The first bucket ends at 2^lowest nanoseconds, about 65 µs: no network is faster. With
+	// perOctave buckets for each power of two, the last one ends above ten minutes.
+	lowest    = 16
+	perOctave = 8.0 / 3
+)
+
+type slot struct {
+	epoch  atomic.Int64 // its number since the origin, from 1; 0: unused
+	counts [buckets]atomic.Uint32
+}
+
+func epochOf(at time.Duration) int64 { return int64(max(at, 0)/length) + 1 }
+
+// Add records a response that arrived at a time since the origin.
+func (w *Window) Add(at, took time.Duration) {
+	epoch := epochOf(at)
+	s := &w.slots[epoch%slots]
+	if old := s.epoch.Load(); old != epoch {
+		if old > epoch {
+			return // a minute late
+		}
+		if s.epoch.CompareAndSwap(old, epoch) {
+			for i := range s.counts {
+				s.counts[i].Store(0)
+			}
+		}
+	}
+	s.counts[bucketOf(took)].Add(1)
+}
+
+// Quantile returns that of the Histogram, and the number of samples.
+func (w *Window) Quantile(at time.Duration, q float64) (took time.Duration, samples int) {
+	h := w.Histogram(at)
+	return h.Quantile(q), h.Samples()
+}
+
+// Histogram returns a copy of the latencies.
+func (w *Window) Histogram(at time.Duration) (h Histogram) {
+	h.add(w, at)
+	return h
+}
+
+// add adds the latencies of a Window.
+func (h *Histogram) add(w *Window, at time.Duration) {
+	oldest := max(epochOf(at)-slots+1, 1)
+	for i := range w.slots {
+		s := &w.slots[i]
+		if s.epoch.Load() < oldest {
+			continue
+		}
+		for b := range s.counts {
+			count := uint64(s.counts[b].Load())
+			h.counts[b] += count
+			h.samples += count
+		}
+	}
+}
+
+// Histogram is a histogram of latencies. Each bucket ends 1.3 times as late as the one
+// before.
+type Histogram struct {
+	counts  [buckets]uint64
+	samples uint64
+}
+
+// Samples returns the number of latencies.
+func (h *Histogram) Samples() int { return int(h.samples) }
+
+// Quantile returns the latency that a ratio q of the samples did not exceed. It is at most a
+// third too high, and never too low. Without samples it is 0. A q below 0 means 0; a q above
+// 1, and NaN, mean 1.
+func (h *Histogram) Quantile(q float64) time.Duration {
+	if h.samples == 0 {
+		return 0
+	}
+	rank := h.samples
+	if q < 1 {
+		rank = uint64(max(math.Ceil(q*float64(h.samples)), 1))
+	}
+	b := 0
+	for upTo := h.counts[0]; upTo < rank && b < buckets-1; upTo += h.counts[b] {
+		b++
+	}
+	return ends[b]
+}
+
+// bucketOf returns the first bucket that ends at the latency or later.
+func bucketOf(took time.Duration) int {
+	if took <= 1<<lowest {
+		return 0
+	}
+	octave := bits.Len64(uint64(took-1)) - 1
+	b := int(float64(octave-lowest) * perOctave)
+	for b < buckets-1 && took > ends[b] {
+		b++
+	}
+	return min(b, buckets-1)
+}
+
+// ends are the longest latencies of the buckets.
+var ends = func() (e [buckets]time.Duration) { //nolint:gochecknoglobals // never written to
+	for b := range e {
+		e[b] = time.Duration(math.Exp2(lowest + float64(b)/perOctave))
+	}
+	return e
+}()

@@ -1,0 +1,112 @@
+package latency
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestWindow_quantile(t *testing.T) {
+	type responses struct {
+		at, took time.Duration
+		n        int
+	}
+	for _, tt := range []struct {
+		name      string
+		responses []responses
+		at        time.Duration
+		q         float64
+		want      time.Duration // to within a third above
+		samples   int
+	}{
+		{name: "no samples", q: 0.5},
+		{name: "one", responses: []responses{{0, 20 * time.Millisecond, 1}}, q: 0.95, want: 20 * time.Millisecond, samples: 1},
+		{name: "the slow ones are above the quantile", responses: []responses{{0, 20 * time.Millisecond, 96}, {0, time.Second, 4}}, q: 0.95, want: 20 * time.Millisecond, samples: 100},
+		{name: "and below a higher one", responses: []responses{{0, 20 * time.Millisecond, 96}, {0, time.Second, 4}}, q: 0.97, want: time.Second, samples: 100},
+		{name: "below 0: the minimum", responses: []responses{{0, time.Millisecond, 1}, {0, time.Second, 9}}, q: -1, want: time.Millisecond, samples: 10},
+		{name: "above 1: the maximum", responses: []responses{{0, time.Millisecond, 9}, {0, time.Second, 1}}, q: 7, want: time.Second, samples: 10},
+		{name: "NaN: the maximum", responses: []responses{{0, time.Millisecond, 9}, {0, time.Second, 1}}, q: math.NaN(), want: time.Second, samples: 10},
+		{name: "59 s later: still there", responses: []responses{{0, time.Second, 3}}, at: 59 * time.Second, q: 0.5, want: time.Second, samples: 3},
+		{name: "a minute later: gone", responses: []responses{{0, time.Second, 3}}, at: time.Minute},
+		{name: "a slot that is used again", responses: []responses{{0, time.Second, 3}, {time.Minute, 2 * time.Second, 1}}, at: time.Minute, q: 0, want: 2 * time.Second, samples: 1},
+		{name: "a response that is a minute late", responses: []responses{{time.Minute, time.Second, 1}, {0, 2 * time.Second, 5}}, at: time.Minute, q: 1, want: time.Second, samples: 1},
+		{name: "before the origin", responses: []responses{{-time.Hour, time.Second, 1}}, q: 0.5, want: time.Second, samples: 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var r Window
+			for _, a := range tt.responses {
+				for range a.n {
+					r.Add(a.at, a.took)
+				}
+			}
+			got, samples := r.Quantile(tt.at, tt.q)
+			require.Equal(t, tt.samples, samples)
+			require.GreaterOrEqual(t, got, tt.want)
+			require.LessOrEqual(t, float64(got), 1.31*float64(tt.want))
+		})
+	}
+}
+
+func TestBuckets(t *testing.T) {
+	for _, took := range []time.Duration{math.MinInt64, -1, 0, 1, 1 << lowest, math.MaxInt64} {
+		require.NotPanics(t, func() { bucketOf(took) })
+	}
+	for range 10_000 {
+		took := time.Duration(math.Exp2(10 + 34*rand.Float64()))
+		b := bucketOf(took)
+		if b < buckets-1 {
+			require.LessOrEqual(t, took, ends[b])
+		}
+		if b > 0 {
+			require.Greater(t, took, ends[b-1])
+		}
+	}
+	require.True(t, slices.IsSorted(ends[:]))
+	require.Greater(t, ends[buckets-2], 10*time.Minute)
+}
+
+func TestWindow_takesAKilobyte(t *testing.T) {
+	require.LessOrEqual(t, unsafe.Sizeof(Window{}), uintptr(1<<10+64))
+}
+
+// TestWindow_stress checks that a slot that is ready loses no sample.
+func TestWindow_stress(t *testing.T) {
+	var r Window
+	const goroutines, each = 16, 2000
+	r.Add(20*time.Second, time.Millisecond) // makes the slot ready: samples in between may be lost
+	var wg sync.WaitGroup
+	for range goroutines {
+		wg.Go(func() {
+			for range each {
+				r.Add(20*time.Second, time.Millisecond)
+				r.Quantile(20*time.Second, 0.5)
+			}
+		})
+	}
+	wg.Wait()
+	_, samples := r.Quantile(20*time.Second, 0.5)
+	require.Equal(t, goroutines*each+1, samples)
+}
+
+func BenchmarkAdd(b *testing.B) {
+	var r Window
+	b.ReportAllocs()
+	for b.Loop() {
+		r.Add(time.Second, 23*time.Millisecond)
+	}
+}
+
+func BenchmarkQuantile(b *testing.B) {
+	var r Window
+	r.Add(time.Second, 23*time.Millisecond)
+	b.ReportAllocs()
+	for b.Loop() {
+		r.Quantile(time.Second, 0.95)
+	}
+}
