@@ -400,7 +400,7 @@ func (b *bucket) observed(a *Response, now time.Time) sharedquota.Observation {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now = b.tick(now)
-	s := sharedquota.Observation{Responded: true, InFlight: b.inflight + 1}
+	s := sharedquota.Observation{Responded: true}
 	exhausted := a.Quota.Exhausted
 	for i := range b.dims {
 		d := &b.dims[i]
@@ -408,7 +408,7 @@ func (b *bucket) observed(a *Response, now time.Time) sharedquota.Observation {
 			continue
 		}
 		if s.Limit == 0 || d.window < s.Window {
-			s.Limit, s.Window, s.Told, s.Reset = d.limit, d.window, d.told, d.reset
+			s.Limit, s.Window = d.limit, d.window
 		}
 		if a.rejected() && d.remaining <= 0 {
 			exhausted = true
