@@ -14,9 +14,8 @@ import (
 // Priority is the importance of a call. An overloaded server (admission.Shedder) drops
 // Batch first and Critical last. A Transport retries and hedges Batch only while the bucket
 // of the [Budget] is more than half full. Each priority of a scope has a circuit of its own
-// (see [Breaker]), and rejections without an exhausted quota block only the priority that
-// they meet (see [RateLimit]). The zero value is PriorityDefault. Any value that is not
-// one of the three means PriorityDefault.
+// (see [Breaker]); quotas and blocks are shared (see [RateLimit]). The zero value is
+// PriorityDefault. Any value that is not one of the three means PriorityDefault.
 type Priority int8
 
 const (

@@ -163,7 +163,7 @@ func (l *RateLimit) observe(a *attempt, heard *quota.Response, now time.Time) {
 // request is the call as the engine sees it.
 func (l *RateLimit) request(c *call) quota.Request {
 	r := quota.Request{
-		Class: c.classKey().Class, Method: c.request.Method, Path: c.request.URL.Path,
+		Method: c.request.Method, Path: c.request.URL.Path,
 		Deadline: c.deadline, MaxBlock: c.perCall().MaxRetryAfter,
 	}
 	for _, name := range [...]string{"Authorization", "X-Api-Key", "Api-Key", "Private-Token"} {

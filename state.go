@@ -195,7 +195,7 @@ func (l *RateLimit) describe(scopes []ScopeState, keys []knownScope, now time.Ti
 	}
 	var told []QuotaStatus // all in one piece: the first of a scope is a part of it
 	l.engine().Each(now, func(q quota.Status) {
-		i, known := place[scope.Key{Name: q.Scope, Class: q.Class}]
+		i, known := place[scope.Key{Name: q.Scope}]
 		if !known {
 			return
 		}
