@@ -264,16 +264,16 @@ func TestStateOfPriorities(t *testing.T) {
 	})
 }
 
-// §4.17: a run of 429s closes the priority that it meets; proof that a quota is used up
-// closes all of them.
-func TestRefusalsCloseOnePriority(t *testing.T) {
+// TestRejections_blockAllPriorities checks that all priorities share what is known of quotas: a
+// streak of 429s, or one that shows an exhausted quota, blocks all of them (§4.17).
+func TestRejections_blockAllPriorities(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		header []string
 		runs   int
 		closed []resilienthttp.Priority
 	}{
-		{"a run", []string{"Retry-After", "20"}, 8, []resilienthttp.Priority{resilienthttp.PriorityBatch}},
+		{"a streak", []string{"Retry-After", "20"}, 8, priorities},
 		{"one alone", []string{"Retry-After", "20"}, 1, nil},
 		{"proof", []string{"Retry-After", "20", "RateLimit-Remaining", "0"}, 1, priorities},
 	} {
@@ -300,7 +300,7 @@ func TestRefusalsCloseOnePriority(t *testing.T) {
 					for _, q := range told.Quotas {
 						until = q.BlockedUntil
 					}
-					require.Equal(t, told.Scope == "api.test" && len(row.closed) == 3 || told.Scope == "api.test;batch" && len(row.closed) == 1, !until.IsZero(), told.Scope)
+					require.Equal(t, told.Scope == "api.test" && len(row.closed) == 3, !until.IsZero(), told.Scope)
 				}
 			})
 		})

@@ -22,12 +22,12 @@ func TestBlock(t *testing.T) {
 	type step func(b *block, start time.Time)
 	rejected := func(sent, came, wait time.Duration) step {
 		return func(b *block, start time.Time) {
-			b.reject(start.Add(sent), start.Add(came), wait, time.Hour, 1, false, false)
+			b.reject(rejection{sent: start.Add(sent), now: start.Add(came), wait: wait}, time.Hour, 1)
 		}
 	}
 	shown := func(exact bool, at, wait time.Duration) step {
 		return func(b *block, start time.Time) {
-			b.reject(start.Add(at), start.Add(at), wait, time.Hour, 1, true, exact)
+			b.reject(rejection{start.Add(at), start.Add(at), wait, true, exact}, time.Hour, 1)
 		}
 	}
 	served := func(sent time.Duration) step {
@@ -37,7 +37,7 @@ func TestBlock(t *testing.T) {
 		return func(b *block, start time.Time) {
 			for i := range n {
 				at := start.Add(from + time.Duration(i)*gap)
-				b.reject(at, at.Add(10*ms), s, time.Hour, inflight, false, false)
+				b.reject(rejection{sent: at, now: at.Add(10 * ms), wait: s}, time.Hour, inflight)
 			}
 		}
 	}
@@ -76,15 +76,13 @@ func TestBlock(t *testing.T) {
 			for _, step := range row.steps {
 				step(&b, start)
 			}
-			until, _ := b.now(start.Add(max(row.until-10*ms, 50*ms)))
+			until := b.at(start.Add(max(row.until-10*ms, 50*ms)))
 			if row.until == 0 {
 				require.Zero(t, until)
 				return
 			}
 			require.Equal(t, row.until, until.Sub(start))
-			require.True(t, b.known.Load())
-			until, _ = b.now(until)
-			require.Zero(t, until, "it is over")
+			require.Zero(t, b.at(until), "it is over")
 		})
 	}
 }
@@ -94,8 +92,8 @@ func TestBlock(t *testing.T) {
 func TestBlock_doubles(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	step := func(b *block, wait time.Duration) float64 {
-		b.reject(now, now, wait, time.Hour, 1, true, false)
-		until, _ := b.now(now)
+		b.reject(rejection{now, now, wait, true, false}, time.Hour, 1)
+		until := b.at(now)
 		took := until.Sub(now)
 		now = until
 		return took.Seconds()
@@ -113,10 +111,9 @@ func TestBlock_doubles(t *testing.T) {
 	for range 24 {
 		b.succeed(now.Add(1))
 	}
-	require.False(t, b.known.Load(), "nothing is left of it")
 	require.InDelta(t, 1, step(&b, time.Second), 0)
 	now = now.Add(-time.Second / 2) // a request that was sent before the block ended
-	b.reject(now, now, time.Second, time.Hour, 1, true, false)
+	b.reject(rejection{now, now, time.Second, true, false}, time.Hour, 1)
 	require.Zero(t, b.level)
 }
 

@@ -37,20 +37,23 @@ type bucket struct {
 	limiter *Limiter
 	general atomic.Pointer[bucket] // of the credential's routes without a bucket; maybe itself
 	known   atomic.Bool            // a response has shown a quota or was a rejection
-	blocks  blocks
+	block   block
 	shared  *sharedquota.Quota // of many processes; nil: none
 
-	mu       sync.Mutex // guards what follows
-	inflight int64
-	queues   [numClasses]*classQueue
-	alone    alone
-	pacer    pacer
-	probe    probe
-	version  uint64 // grows with each response, to tell old observations from new
-	dims     []dimension
-	clock    serverClock
-	latest   time.Time     // now
-	trip     time.Duration // the shortest time from sending a request to its response
+	mu sync.Mutex // guards what follows
+	waitqueue.Queue[Permit]
+	held      bool      // its calls wait for a reset, or for the end of a block
+	heldUntil time.Time // for so long
+	blocked   bool      // for the end of a block
+	inflight  int64
+	alone     alone
+	pacer     pacer
+	probe     probe
+	version   uint64 // grows with each response, to tell old observations from new
+	dims      []dimension
+	clock     serverClock
+	latest    time.Time     // now
+	trip      time.Duration // the shortest time from sending a request to its response
 }
 
 // alone is the request that is sent first after a reset.
@@ -75,7 +78,7 @@ const (
 func (l *Limiter) bucket(k bucketKey, general *bucket) *bucket {
 	b := l.buckets.Get(k)
 	b.once.Do(func() {
-		b.limiter = l
+		b.limiter, b.Mu, b.Gate = l, &b.mu, b
 		if l.Shared != nil && l.Limit == 0 {
 			b.shared = new(sharedquota.Quota)
 			b.shared.Init(l.Shared, l.origin, fmt.Sprintf("quota|%s|%x|%s|%x", k.scope, k.credential, k.name, k.id))
@@ -103,24 +106,21 @@ func (b *bucket) tick(now time.Time) time.Time {
 	return b.latest
 }
 
-// blockedUntil is until when rejections have blocked the bucket, or the general one, for a
-// class, and whether for that class alone; the zero time if they have not.
-func (b *bucket) blockedUntil(class int8, now time.Time) (until time.Time, alone bool) {
-	until, alone = b.blocks.blockedUntil(class, now)
+// blockedUntil is until when rejections have blocked the bucket, or the general one; the
+// zero time if they have not.
+func (b *bucket) blockedUntil(now time.Time) time.Time {
+	until := b.block.at(now)
 	if b.own() {
-		if all, just := b.general.Load().blocks.blockedUntil(class, now); all.After(until) {
-			return all, just
-		}
+		return later(until, b.general.Load().block.at(now))
 	}
-	return until, alone
+	return until
 }
 
 // enter takes the permit, and waits for it if the request may wait that long.
 func (b *bucket) enter(p *Permit, noWait bool, now time.Time, limits waitqueue.Limits) *Rejection {
 	b.mu.Lock()
 	now = b.tick(now)
-	q := b.queue(p.class)
-	if o := b.opening(now, p.class); b.ahead(q) == 0 && o.free(now) {
+	if o := b.opening(now); b.Len() == 0 && o.free(now) {
 		defer b.mu.Unlock()
 		if noWait && b.short() {
 			return &Rejection{Reason: MaxWaitExceeded, NotBefore: now}
@@ -129,7 +129,7 @@ func (b *bucket) enter(p *Permit, noWait bool, now time.Time, limits waitqueue.L
 		return nil
 	}
 	limits.RTT = b.trip
-	e, rejected := q.Join(now, limits)
+	e, rejected := b.Join(now, limits)
 	if rejected != nil {
 		defer b.mu.Unlock()
 		if p.probe = !noWait && b.mayProbe(p, now) && b.sendProbe(); p.probe {
@@ -139,7 +139,7 @@ func (b *bucket) enter(p *Permit, noWait bool, now time.Time, limits waitqueue.L
 		return rejected
 	}
 	b.mu.Unlock()
-	granted, rejected := q.Wait(e)
+	granted, rejected := b.Wait(e)
 	p.Waited, p.version, p.sent = true, granted.version, granted.sent
 	return rejected
 }
@@ -170,7 +170,7 @@ func (b *bucket) sendProbe() bool {
 
 // mayProbe reports whether the exhaustion may be untrue, or that of other routes.
 func (b *bucket) mayProbe(p *Permit, now time.Time) bool {
-	if until, _ := b.blockedUntil(p.class, now); !until.IsZero() {
+	if !b.blockedUntil(now).IsZero() {
 		return false
 	}
 	may := false
@@ -201,15 +201,8 @@ func (b *bucket) use(p *Permit, now time.Time) {
 type opening struct {
 	at      time.Time // not before; the zero time is now
 	blocked bool      // by rejections
-	class   bool      // for this class alone
 	flight  bool      // and when one in flight is back
 	recheck time.Time // with flight: when to look again at the latest
-}
-
-func (o *opening) wait(at time.Time) {
-	if at.After(o.at) {
-		o.at, o.blocked, o.class = at, false, false
-	}
 }
 
 func (o *opening) awaitFlight(recheck time.Time) {
@@ -218,11 +211,9 @@ func (o *opening) awaitFlight(recheck time.Time) {
 
 func (o *opening) free(now time.Time) bool { return !o.flight && !o.at.After(now) }
 
-func (b *bucket) opening(now time.Time, class int8) opening {
-	var o opening
-	if until, alone := b.blockedUntil(class, now); !until.IsZero() {
-		o.at, o.blocked, o.class = until, true, alone
-	}
+func (b *bucket) opening(now time.Time) opening {
+	o := opening{at: b.blockedUntil(now)}
+	o.blocked = !o.at.IsZero()
 	for i := range b.dims {
 		d := &b.dims[i]
 		if d.roll(now, b.inflight, b.trip) {
@@ -232,7 +223,9 @@ func (b *bucket) opening(now time.Time, class int8) opening {
 		switch {
 		case d.mute(), d.left(b.inflight) > 0:
 		case d.remaining <= 0 || d.costed:
-			o.wait(d.reset)
+			if d.reset.After(o.at) {
+				o.at, o.blocked = d.reset, false
+			}
 		default:
 			o.awaitFlight(d.reset)
 		}
@@ -245,11 +238,9 @@ func (b *bucket) opening(now time.Time, class int8) opening {
 
 // begin is the beginning of a window: the calls that waited for it are released.
 func (b *bucket) begin(now time.Time) {
-	for _, q := range b.queues {
-		if q != nil && q.Len() > 0 {
-			q.held = true
-			b.goAlone(now)
-		}
+	if b.Len() > 0 {
+		b.held = true
+		b.goAlone(now)
 	}
 }
 
@@ -290,23 +281,23 @@ func (b *bucket) undo(p *Permit) {
 	}
 }
 
-// judge counts a success, or a rejection, for the blocks: those of the general bucket, if
-// it is unknown which bucket the rejection means.
+// judge counts a success, or a rejection, for the blocks: that of the general bucket, if it
+// is unknown which bucket the rejection means.
 func (b *bucket) judge(p *Permit, a *Response, now time.Time) {
-	sent, general := p.sent, b.general.Load()
+	general := b.general.Load()
 	if a.served() {
-		b.blocks.succeed(p.class, sent)
+		b.block.succeed(p.sent)
 		if general != b {
-			general.blocks.succeed(p.class, sent)
+			general.block.succeed(p.sent)
 		}
 		return
 	}
 	if !a.rejected() {
 		return
 	}
-	of := general
-	if !a.Quota.Global {
-		of = b
+	of := b
+	if a.Quota.Global {
+		of = general
 	}
 	of.known.Store(true)
 	known := b.blocksItself(a, now)
@@ -314,7 +305,7 @@ func (b *bucket) judge(p *Permit, a *Response, now time.Time) {
 		return // the processes that share the quota need no doubling to leave each other some
 	}
 	shown := a.Quota.Exhausted && a.AsksToWait && (known || len(a.Quota.Dimensions) == 0)
-	of.blocks.toReject(p.class, shown).reject(sent, now, a.RetryAfter, b.limiter.MaxBlock, b.inflight, shown, known)
+	of.block.reject(rejection{p.sent, now, a.RetryAfter, shown, known}, b.limiter.MaxBlock, b.inflight)
 }
 
 // blocksItself reports whether a dimension that the response has is exhausted until a reset.
@@ -400,7 +391,7 @@ func (b *bucket) observed(a *Response, now time.Time) sharedquota.Observation {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now = b.tick(now)
-	s := sharedquota.Observation{Responded: true, InFlight: b.inflight + 1}
+	s := sharedquota.Observation{Responded: true}
 	exhausted := a.Quota.Exhausted
 	for i := range b.dims {
 		d := &b.dims[i]
@@ -408,7 +399,7 @@ func (b *bucket) observed(a *Response, now time.Time) sharedquota.Observation {
 			continue
 		}
 		if s.Limit == 0 || d.window < s.Window {
-			s.Limit, s.Window, s.Told, s.Reset = d.limit, d.window, d.told, d.reset
+			s.Limit, s.Window = d.limit, d.window
 		}
 		if a.rejected() && d.remaining <= 0 {
 			exhausted = true

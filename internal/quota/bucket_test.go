@@ -229,11 +229,7 @@ func (s *quotaScript) bucket(t *testing.T) *bucket {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		assert.Zero(t, b.inflight, "in flight")
-		for _, q := range b.queues {
-			if q != nil {
-				assert.Zero(t, q.Len(), "queued")
-			}
-		}
+		assert.Zero(t, b.Len(), "queued")
 	})
 	return b
 }
@@ -444,13 +440,13 @@ func TestAlone_notSent(t *testing.T) {
 		b := newBucket()
 		b.alone = alone{until: time.Now().Add(time.Second), since: time.Now()}
 		first := permitOf(b)
-		o := b.opening(time.Now(), 0)
+		o := b.opening(time.Now())
 		require.True(t, o.flight)
 		first.Cancel(time.Now())
-		o = b.opening(time.Now(), 0)
+		o = b.opening(time.Now())
 		require.False(t, o.flight, "the next one may be sent")
 		permitOf(b)
-		o = b.opening(time.Now(), 0)
+		o = b.opening(time.Now())
 		require.True(t, o.flight, "it goes alone")
 	})
 }
@@ -562,7 +558,7 @@ func TestQuotaCancel(t *testing.T) {
 		cancel()
 		synctest.Wait()
 		b.mu.Lock()
-		assert.EqualValues(t, 1, b.queue(0).Len())
+		assert.EqualValues(t, 1, b.Len())
 		b.mu.Unlock()
 		calls.Wait()
 
@@ -577,7 +573,7 @@ func TestQuotaCancel(t *testing.T) {
 		require.ErrorIs(t, refused, context.Canceled)
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		assert.True(t, b.queue(0).Alarm().IsZero())
+		assert.True(t, b.Alarm().IsZero())
 	})
 }
 
@@ -622,18 +618,17 @@ func TestQuotaPatience(t *testing.T) {
 func TestQuotaCancelAndTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBucket()
-		b.blocks.all.reject(time.Now(), time.Now(), time.Second, time.Hour, 1, true, false)
+		b.block.reject(rejection{time.Now(), time.Now(), time.Second, true, false}, time.Hour, 1)
 		seen := map[bool]bool{}
 		for range 64 {
 			ctx, cancel := context.WithCancel(t.Context())
 			b.mu.Lock()
-			q := b.queue(0)
-			e, refused := q.Join(time.Now(), waitqueue.Limits{Ctx: ctx, MaxWait: time.Hour})
+			e, refused := b.Join(time.Now(), waitqueue.Limits{Ctx: ctx, MaxWait: time.Hour})
 			require.Nil(t, refused)
-			q.Grant(permitOf(b))
+			b.Grant(permitOf(b))
 			b.mu.Unlock()
 			cancel()
-			turn, refused := q.Wait(e)
+			turn, refused := b.Wait(e)
 			seen[refused == nil] = true
 			if refused == nil {
 				require.EqualValues(t, 1, b.inflight)
@@ -758,7 +753,7 @@ func TestQuotaArming(t *testing.T) {
 		require.Less(t, time.Since(begun), 15*time.Second)
 		b := l.buckets.Peek(bucketKey{scope: "api.example.com"})
 		require.Zero(t, b.inflight)
-		require.Zero(t, b.queue(0).Len())
+		require.Zero(t, b.Len())
 	}
 }
 

@@ -42,7 +42,7 @@ func TestQuotaCut(t *testing.T) {
 		b := s.bucket(t)
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		assert.EqualValues(t, 0, b.queue(0).Len())
+		assert.EqualValues(t, 0, b.Len())
 	})
 }
 

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/priority"
 	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 	"github.com/resilienthttp/resilienthttp/internal/retryafter"
 )
@@ -64,7 +63,7 @@ func (p *paced) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // requestOf is the request as the Limiter sees it.
 func requestOf(l *Limiter, req *http.Request) Request {
-	r := Request{Class: priority.Parse(req.Header.Get(priority.Header)), Method: req.Method, Path: req.URL.Path}
+	r := Request{Method: req.Method, Path: req.URL.Path}
 	r.Deadline, _ = req.Context().Deadline()
 	if secret := req.Header.Get("Authorization"); secret != "" {
 		r.Credential = l.Hash(secret)

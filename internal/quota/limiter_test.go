@@ -83,7 +83,7 @@ func TestEvictedInLine(t *testing.T) {
 		}
 		calls.Wait()
 		assert.Zero(t, old.inflight)
-		assert.Zero(t, old.queue(0).Len())
+		assert.Zero(t, old.Len())
 	})
 }
 

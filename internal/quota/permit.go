@@ -11,7 +11,6 @@ import (
 type Permit struct {
 	Waited bool // for the permit
 
-	class  int8
 	probe  bool // sent although the quota seems to be exhausted
 	token  sharedquota.Permit
 	set    *Set
@@ -51,7 +50,7 @@ func (p *Permit) renew(now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now = b.tick(now)
-	if o := b.opening(now, p.class); o.at.After(now) && !p.probe {
+	if o := b.opening(now); o.at.After(now) && !p.probe {
 		return false
 	}
 	b.undo(p)

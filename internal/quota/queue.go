@@ -7,21 +7,6 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
-// classQueue is the queue of one class of calls at a bucket. All classes together are
-// served first come, first served, except that a blocked class holds up no other. The
-// bucket's lock guards it.
-type classQueue struct {
-	waitqueue.Queue[Permit]
-
-	bucket *bucket
-	class  int8
-
-	held    bool      // the calls wait for a reset, or for the end of a block
-	until   time.Time // for so long
-	blocked bool      // by a block
-	apart   bool      // of this class alone
-}
-
 // pacer releases queued calls evenly until its end.
 type pacer struct {
 	next    time.Time     // when the next call is released
@@ -44,116 +29,67 @@ func (p *pacer) gap(now time.Time, calls int64) time.Duration {
 // late.
 const maxCatchUp = 2 * time.Millisecond
 
-var _ waitqueue.Gate[Permit] = (*classQueue)(nil)
+var _ waitqueue.Gate[Permit] = (*bucket)(nil)
 
-// queue is the queue of the class.
-func (b *bucket) queue(class int8) *classQueue {
-	q := &b.queues[class+1]
-	if *q == nil {
-		*q = &classQueue{bucket: b, class: class}
-		(*q).Mu, (*q).Gate = &b.mu, *q
-	}
-	return *q
-}
-
-// ahead is how many calls wait that a new call of the queue has to wait for.
-func (b *bucket) ahead(of *classQueue) (n int64) {
-	for _, q := range b.queues {
-		if q != nil && (q == of || !q.apart && !of.apart) {
-			n += q.Len()
-		}
-	}
-	return n
-}
-
-// dispatch releases the calls that may be sent, and sets the timers for the others.
+// dispatch releases the calls that may be sent, and sets the timer for the others.
 func (b *bucket) dispatch(now time.Time) {
 	now = b.tick(now)
-	var waiting [numClasses]bool
-	for {
-		var first *classQueue
-		for i, q := range b.queues {
-			if q != nil && q.Len() > 0 && !waiting[i] && (first == nil || q.Oldest().Before(first.Oldest())) {
-				first = q
-			}
-		}
-		if first == nil {
-			break
-		}
-		waiting[first.class+1] = first.step(now)
+	var wake time.Time
+	for b.Len() > 0 && wake.IsZero() {
+		wake = b.step(now)
 	}
-	waits := false
-	for _, q := range b.queues {
-		if q != nil && q.Len() == 0 {
-			q.held, q.apart, q.blocked = false, false, false
-			q.WakeAt(time.Time{}, now)
-		}
-		waits = waits || q != nil && q.Len() > 0
+	if b.Len() == 0 {
+		b.held, b.blocked, b.pacer = false, false, pacer{}
 	}
-	if !waits {
-		b.pacer = pacer{}
-	}
+	b.WakeAt(wake, now)
 }
 
-// step releases the call at the head, or sets the timer for when it may be.
-func (q *classQueue) step(now time.Time) (waits bool) {
-	b := q.bucket
-	o := b.opening(now, q.class)
-	gap := b.pacer.gap(now, b.ahead(q))
-	var wake time.Time
+// step releases the call at the head, or returns when it may be.
+func (b *bucket) step(now time.Time) (wake time.Time) {
+	o := b.opening(now)
+	gap := b.pacer.gap(now, b.Len())
 	switch {
 	case o.at.After(now):
-		moved := o.at.Sub(q.until) > resetSlack || !q.held
-		q.held, q.until, q.blocked, q.apart = true, o.at, o.blocked, o.class
+		moved := !b.held || o.at.Sub(b.heldUntil) > resetSlack
+		b.held, b.heldUntil, b.blocked = true, o.at, o.blocked
 		if moved {
-			q.Sweep(now)
-			return false
+			b.Sweep(now)
 		}
-		wake = o.at
-	case q.held:
-		q.release(now)
-		return false
+		return o.at
+	case b.held:
+		b.release(now)
+		return time.Time{}
 	case o.flight:
-		wake = o.recheck
+		return o.recheck
 	case gap > 0 && now.Before(b.pacer.next):
-		wake = b.pacer.next
-	default:
-		if gap > 0 { // an eighth more or less
-			b.pacer.next = later(b.pacer.next, now.Add(-maxCatchUp)).Add(gap - gap/8 + rand.N(gap/4+1))
-		}
-		var p Permit
-		b.use(&p, now)
-		q.Grant(p)
-		return false
+		return b.pacer.next
+	case gap > 0: // an eighth more or less
+		b.pacer.next = later(b.pacer.next, now.Add(-maxCatchUp)).Add(gap - gap/8 + rand.N(gap/4+1))
 	}
-	q.WakeAt(wake, now)
-	return true
+	var p Permit
+	b.use(&p, now)
+	b.Grant(p)
+	return time.Time{}
 }
 
 // release begins to release the calls evenly: after a reset over a part of the window, and
 // after a block over half of its length, at most maxSpreadAfterBlock. One goes alone before.
-func (q *classQueue) release(now time.Time) {
-	b := q.bucket
-	calls, length := b.ahead(q), time.Duration(0)
-	if q.blocked {
-		length = max(b.blocks.length(q.class, now), b.general.Load().blocks.length(q.class, now))
+func (b *bucket) release(now time.Time) {
+	length := time.Duration(0)
+	if b.blocked {
+		length = max(b.block.lasted(), b.general.Load().block.lasted())
 	}
 	b.goAlone(now)
 	b.pacer = pacer{next: now, end: now.Add(maxSpread)}
 	if length > 0 {
 		b.pacer.end = now.Add(min(length/2, maxSpreadAfterBlock))
-	} else if b.pacer.spacing = b.spacing(calls); b.pacer.spacing > 0 {
+	} else if b.pacer.spacing = b.spacing(b.Len()); b.pacer.spacing > 0 {
 		b.pacer.end = now.Add(maxPacing)
 	}
-	if q.blocked { // other processes wait for the same moment
-		b.pacer.next = now.Add(rand.N(b.pacer.gap(now, calls) + 1))
+	if b.blocked { // other processes wait for the same moment
+		b.pacer.next = now.Add(rand.N(b.pacer.gap(now, b.Len()) + 1))
 	}
-	for _, other := range b.queues {
-		if other != nil && other.apart == q.apart {
-			other.held, other.blocked = false, false
-		}
-	}
-	q.held, q.blocked = false, false
+	b.held, b.blocked = false, false
 }
 
 // spacing is the time between two of so many calls after a reset; 0: no quota is known.
@@ -170,22 +106,16 @@ func (b *bucket) spacing(calls int64) (spacing time.Duration) {
 }
 
 // Dispatch implements waitqueue.Gate.
-func (q *classQueue) Dispatch(now time.Time) { q.bucket.dispatch(now) }
+func (b *bucket) Dispatch(now time.Time) { b.dispatch(now) }
 
 // Return implements waitqueue.Gate.
-func (q *classQueue) Return(p Permit, _ time.Time) { q.bucket.undo(&p) }
+func (b *bucket) Return(p Permit, _ time.Time) { b.undo(&p) }
 
 // Estimate implements waitqueue.Gate. Calls use the quota of one window after the other.
-func (q *classQueue) Estimate(now time.Time, ahead int64) (at time.Time, blocked bool) {
-	b := q.bucket
+func (b *bucket) Estimate(now time.Time, ahead int64) (at time.Time, blocked bool) {
 	now = b.tick(now)
-	o := b.opening(now, q.class)
+	o := b.opening(now)
 	at = later(now, o.at)
-	if own := q.Len(); own > 0 && !q.apart {
-		ahead = ahead * b.ahead(q) / own // and as many of the other classes
-	} else if !q.apart {
-		ahead += b.ahead(q)
-	}
 	for i := range b.dims {
 		at = later(at, b.dims[i].estimate(now, ahead, b.inflight, b.trip))
 	}

@@ -10,7 +10,6 @@ import (
 
 // Request is what a Set has to know of a request.
 type Request struct {
-	Class        int8   // the priority: -1, 0 or 1
 	Credential   uint64 // Limiter.Hash of the credential; 0: none
 	Method, Path string // which of the server's buckets the request is in depends on them
 

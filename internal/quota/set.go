@@ -140,7 +140,7 @@ func (s *Set) Observe(r Request, resp *Response, sent, now time.Time) {
 
 // permit is a permit of the request's bucket that is not counted yet.
 func (s *Set) permit(r *Request) Permit {
-	return Permit{set: s, bucket: s.bucketOf(r.Credential, r.Method, r.Path), class: r.Class, credential: r.Credential, method: r.Method, path: r.Path}
+	return Permit{set: s, bucket: s.bucketOf(r.Credential, r.Method, r.Path), credential: r.Credential, method: r.Method, path: r.Path}
 }
 
 // learn learns from a response, and returns the bucket that the response speaks of.
@@ -180,6 +180,5 @@ func (s *Set) BlockedUntil(r Request, now time.Time) time.Time {
 	if !s.limiter.Follow || !s.active.Load() {
 		return time.Time{}
 	}
-	until, _ := s.bucketOf(r.Credential, r.Method, r.Path).blockedUntil(r.Class, s.limiter.steady(now))
-	return until
+	return s.bucketOf(r.Credential, r.Method, r.Path).blockedUntil(s.limiter.steady(now))
 }

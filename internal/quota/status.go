@@ -6,9 +6,6 @@ import "time"
 // static limit, or a block without any.
 type Status struct {
 	Scope string
-	// Class is 0 for what all classes of a scope share. Else it is a block of that class
-	// alone, and nothing else is set.
-	Class int8
 	// Bucket is the server's name of the bucket, and Axis that of the dimension; Static is
 	// true for the static limit.
 	Bucket, Axis string
@@ -48,7 +45,7 @@ func (b *bucket) each(dims []dimension, s Status, now time.Time, f func(Status))
 	if !b.known.Load() && (b.general.Load() == nil || !b.general.Load().known.Load()) {
 		return dims
 	}
-	s.BlockedUntil, _ = b.blockedUntil(0, now)
+	s.BlockedUntil = b.blockedUntil(now)
 	dims, inflight, trip := b.copyDimensions(dims)
 	called := false
 	for i := range dims {
@@ -65,11 +62,6 @@ func (b *bucket) each(dims []dimension, s Status, now time.Time, f func(Status))
 	}
 	if !called && !s.BlockedUntil.IsZero() {
 		f(s)
-	}
-	for _, class := range [...]int8{-1, 1} {
-		if until, alone := b.blockedUntil(class, now); alone {
-			f(Status{Scope: s.Scope, Class: class, Bucket: s.Bucket, BlockedUntil: until})
-		}
 	}
 	return dims
 }

@@ -37,7 +37,6 @@ type Quota struct {
 	waitqueue.Queue[Permit]
 	rule   quotastore.Rule // Limit 0: unknown
 	window time.Duration   // the server's; the rule's is a little longer
-	told   bool            // the server says the window; else it is the longest that was seen
 	state  ruleState
 
 	tokens   int64     // left of the allocation
@@ -60,7 +59,6 @@ type Quota struct {
 	debtAt     time.Time // when the last of it was
 	members    float64   // how many processes there are, by the last count
 	nextCount  time.Time // when they are counted next; zero: the store has never answered
-	reset      time.Time // when the quota is whole again, by the server
 	blockUntil time.Time // to be written for all processes; zero: nothing
 }
 

@@ -59,22 +59,20 @@ func TestQuota_agreesOnTheRule(t *testing.T) {
 		name   string
 		own    int64 // limit; 0: unknown
 		window time.Duration
-		told   bool
 		store  int64
 		want   int64
 		length time.Duration
 		state  ruleState
 	}{
-		{"neither knows one", 0, 0, false, 0, 0, 0, unknown},
-		{"the store has one: it is used", 0, 0, false, ruleNumber(10, 60*s), 10, 60 * s, agreed},
-		{"the process has one: it is written", 10, 60 * s, true, 0, 10, 60 * s, learned},
-		{"both have the same", 10, 60 * s, true, ruleNumber(10, 60*s), 10, 60 * s, agreed},
-		{"other processes have seen a longer window", 10, 5 * s, false, ruleNumber(10, 60*s), 10, 60 * s, agreed},
-		{"the server says a shorter one", 10, 5 * s, true, ruleNumber(10, 60*s), 10, 5 * s, differs},
-		{"another limit: the server's is newer", 20, 60 * s, true, ruleNumber(10, 60*s), 20, 60 * s, differs},
+		{"neither knows one", 0, 0, 0, 0, 0, unknown},
+		{"the store has one: it is used", 0, 0, ruleNumber(10, 60*s), 10, 60 * s, agreed},
+		{"the process has one: it is written", 10, 60 * s, 0, 10, 60 * s, learned},
+		{"both have the same", 10, 60 * s, ruleNumber(10, 60*s), 10, 60 * s, agreed},
+		{"other processes have seen a longer window", 10, 5 * s, ruleNumber(10, 60*s), 10, 60 * s, agreed},
+		{"another limit: the server's is newer", 20, 60 * s, ruleNumber(10, 60*s), 20, 60 * s, differs},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			q := Quota{told: row.told, window: row.window}
+			q := Quota{window: row.window}
 			if row.own > 0 {
 				q.rule = ServerRule(row.own, row.window)
 			}

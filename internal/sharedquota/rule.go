@@ -86,7 +86,7 @@ func (q *Quota) compare(number int64) {
 	case number == 0:
 		q.state = learned
 	default:
-		if !q.told && window > q.window { // the others have seen more
+		if window > q.window { // the others have seen more
 			q.rule, q.window = ServerRule(int64(q.rule.Limit), window), window
 		}
 		if q.state = differs; number == ruleNumber(int64(q.rule.Limit), q.window) {
@@ -101,8 +101,6 @@ type Observation struct {
 	Limit        int64 // 0: it says nothing
 	Window       time.Duration
 	Told         bool      // the server says the window
-	Reset        time.Time // when the quota is whole again
-	InFlight     int64     // requests that may be of the same window
 	BlockedUntil time.Time // until then the quota is exhausted; zero: it is not
 }
 
@@ -120,12 +118,6 @@ func (q *Quota) Observe(o Observation, p Permit, now time.Time) {
 	case p == permitFirst && o.Responded:
 		q.noFields = true
 	}
-	if o.Limit > 0 {
-		if o.Reset.Sub(q.reset) > q.window/2 {
-			q.debt = min(q.debt, o.InFlight) // the others were of the window before
-		}
-		q.reset = o.Reset
-	}
 	const exact = 10 * time.Millisecond
 	if until := o.BlockedUntil; until.After(now) && until.After(q.blockUntil) && (until.Sub(q.after) > exact || q.after.Before(now)) {
 		q.blockUntil = until
@@ -133,17 +125,16 @@ func (q *Quota) Observe(o Observation, p Permit, now time.Time) {
 	q.Dispatch(now)
 }
 
-// learn learns limit and window. A window that the server does not say is the longest that
-// was seen.
+// learn learns the limit, and the longest window.
 func (q *Quota) learn(o Observation, p Permit, now time.Time) {
 	limit, window := min(o.Limit, maxShared, math.MaxInt>>windowBits), max(o.Window.Round(time.Second), time.Second)
-	if limit == int64(q.rule.Limit) && (window == q.window || window < q.window && !o.Told) {
+	if limit == int64(q.rule.Limit) && window <= q.window {
 		return
 	}
 	if q.rule.Limit == 0 && p == permitFirst {
 		q.debt, q.debtAt = 1, now
 	}
-	q.rule, q.window, q.told, q.noFields = ServerRule(limit, window), window, o.Told, false
+	q.rule, q.window, q.noFields = ServerRule(limit, window), window, false
 	if q.state != unasked { // else the store is asked first: other processes may have seen more
 		q.state = learned
 	}

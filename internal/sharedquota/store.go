@@ -124,9 +124,6 @@ func (q *Quota) takeTokens(want int64) storeCall {
 			q.tokens += int64(t.Taken)
 			q.taken = now
 		}
-		if q.state == agreed && !q.static && !q.told && t.RetryAfter > 2*callInterval {
-			q.state = unasked // there is time to see whether others know of a longer window
-		}
 		q.inStore = int64(t.Remaining)
 	}
 	return c
