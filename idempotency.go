@@ -83,8 +83,8 @@ func (i Idempotency) withDefaults() Idempotency {
 	} else {
 		i.Methods = slices.Clone(i.Methods)
 	}
-	if i.MaxLength <= 0 || i.MaxLength > idempotencykey.Longest {
-		i.MaxLength = idempotencykey.Longest
+	if i.MaxLength <= 0 || i.MaxLength > idempotencykey.MaxLength {
+		i.MaxLength = idempotencykey.MaxLength
 	}
 	i.Hosts = slices.Clone(i.Hosts)
 	return i

@@ -1,7 +1,6 @@
-// Package conformance tests what must hold of every http.RoundTripper that is wrapped
-// around another one: what http.RoundTripper's documentation asks for, and what
-// http.Client, httputil.ReverseProxy and other callers count on (DESIGN §4.1 to 6). It
-// is run over the Transport, and over whatever is put around one.
+// Package conformance tests an http.RoundTripper that wraps another one: the requirements of
+// http.RoundTripper's documentation, and the expectations of http.Client,
+// httputil.ReverseProxy and other callers (DESIGN §4.1 to 6).
 package conformance
 
 import (
@@ -19,30 +18,30 @@ import (
 	"time"
 )
 
-// Test runs all of it. wrap puts the RoundTripper under test around a base; it is
-// called once for each test, within its bubble.
+// Test runs all tests. wrap returns the RoundTripper under test around a base. Each test
+// calls it in its own testing/synctest bubble.
 func Test(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 	t.Helper()
 	for name, test := range map[string]func(*testing.T, func(http.RoundTripper) http.RoundTripper){
-		"one of response and error":       oneOfTwo,
-		"the request is left alone":       requestUntouched,
-		"the request's body is closed":    bodyClosedOnce,
-		"redirects pass":                  redirectsPass,
-		"an upgraded connection":          upgraded,
-		"what was sent arrives":           bodyArrives,
-		"the context lives with the body": contextLives,
-		"responses are closed":            responsesClosed,
-		"idle connections are closed":     idleClosed,
-		"many at once":                    manyAtOnce,
-		"a server's request is passed on": requestURI,
-		"cancelling ends it":              cancelled,
-		"its request can be sent again":   sentAgain,
+		"one of response and error":      oneOfTwo,
+		"the request is not modified":    requestNotModified,
+		"the request's body is closed":   bodyClosedOnce,
+		"a redirect is returned":         redirectsReturned,
+		"an upgraded connection":         upgraded,
+		"the request arrives unchanged":  bodyArrives,
+		"the context ends with the body": contextEndsWithBody,
+		"responses are closed":           responsesClosed,
+		"idle connections are closed":    idleClosed,
+		"many requests at once":          manyAtOnce,
+		"RequestURI is cleared":          requestURI,
+		"cancellation ends the call":     cancelled,
+		"Response.Request can be sent":   sentAgain,
 	} {
 		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { test(t, wrap) }) })
 	}
 }
 
-// base is a RoundTripper that keeps to the contract, and counts.
+// base is a RoundTripper that conforms, and counts its responses.
 type base struct {
 	answer func(*http.Request) (*http.Response, error)
 
@@ -72,10 +71,10 @@ func (b *base) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func (b *base) CloseIdleConnections() { b.idle.Add(1) }
 
-// responseBody fails once its request's context is done, as net/http's do.
+// responseBody fails after the end of its request's context, as net/http's bodies do.
 type responseBody struct {
 	io.ReadCloser
-	ctx  context.Context //nolint:containedctx // the request's, whose end it must notice
+	ctx  context.Context //nolint:containedctx // the request's context, whose end Read must return
 	base *base
 }
 
@@ -91,7 +90,7 @@ func (b *responseBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// answering answers with a status, and headers in pairs.
+// answering returns a base that answers with a status, and with headers in pairs.
 func answering(status int, header ...string) *base {
 	return &base{answer: func(r *http.Request) (*http.Response, error) {
 		h := http.Header{}
@@ -106,7 +105,7 @@ func answering(status int, header ...string) *base {
 	}}
 }
 
-// body is a request's, and counts how often it is closed.
+// body is a request's body that counts calls of Close.
 type body struct {
 	io.Reader
 	closed atomic.Int64
@@ -117,7 +116,7 @@ func (b *body) Close() error {
 	return nil
 }
 
-// request is a request with a body that can be had once.
+// request returns a request with a body that cannot be replayed.
 func request(t *testing.T, ctx context.Context) (*http.Request, *body) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://api.test/things?a=b", nil)
@@ -135,10 +134,10 @@ func finish(t *testing.T, resp *http.Response) string {
 	t.Helper()
 	text, err := io.ReadAll(resp.Body)
 	if err != nil {
-		t.Errorf("reading: %v", err)
+		t.Errorf("reading the body: %v", err)
 	}
 	if err := resp.Body.Close(); err != nil {
-		t.Errorf("closing: %v", err)
+		t.Errorf("closing the body: %v", err)
 	}
 	return string(text)
 }
@@ -148,7 +147,7 @@ func oneOfTwo(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 	rt := wrap(failing)
 	req, _ := request(t, context.Background())
 	if resp, err := rt.RoundTrip(req); resp != nil || !errors.Is(err, errBroken) { //nolint:bodyclose // there is none
-		t.Errorf("got %v and %v, of an error", resp, err)
+		t.Errorf("got %v and %v, want the base's error alone", resp, err)
 	}
 	for _, status := range []int{100, 200, 204, 304, 400, 401, 404, 409, 418, 429, 500, 501, 503, 599} {
 		rt := wrap(answering(status))
@@ -164,7 +163,7 @@ func oneOfTwo(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 	}
 }
 
-func requestUntouched(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
+func requestNotModified(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 	rt := wrap(answering(http.StatusOK))
 	req, _ := request(t, context.Background())
 	fields, deep := *req, req.Clone(req.Context())
@@ -176,7 +175,7 @@ func requestUntouched(t *testing.T, wrap func(http.RoundTripper) http.RoundTripp
 	if req.Context() != fields.Context() || req.Body != fields.Body || req.URL != fields.URL ||
 		!reflect.DeepEqual(req.URL, deep.URL) || !reflect.DeepEqual(req.Header, deep.Header) ||
 		req.ContentLength != fields.ContentLength || req.Method != fields.Method || req.Host != fields.Host {
-		t.Errorf("the request was changed:\n%+v\n%+v", deep, req)
+		t.Errorf("the request was modified:\n%+v\n%+v", deep, req)
 	}
 }
 
@@ -186,11 +185,11 @@ func bodyClosedOnce(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper
 	failing := &base{answer: func(*http.Request) (*http.Response, error) { return nil, errBroken }}
 	for name, call := range map[string]struct {
 		base   *base
-		ctx    context.Context //nolint:containedctx // what a row is about
+		ctx    context.Context //nolint:containedctx // a row's input
 		change func(*http.Request)
 	}{
 		"answered":         {base: answering(http.StatusOK)},
-		"refused":          {base: answering(http.StatusServiceUnavailable)},
+		"unavailable":      {base: answering(http.StatusServiceUnavailable)},
 		"failed":           {base: failing},
 		"cancelled before": {base: answering(http.StatusOK), ctx: gone},
 		"no URL":           {base: answering(http.StatusOK), change: func(r *http.Request) { r.URL = nil }},
@@ -207,12 +206,12 @@ func bodyClosedOnce(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper
 			finish(t, resp)
 		}
 		if n := b.closed.Load(); n != 1 {
-			t.Errorf("%s: the body was closed %d times", name, n)
+			t.Errorf("%s: the body was closed %d times, want 1", name, n)
 		}
 	}
 }
 
-func redirectsPass(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
+func redirectsReturned(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 	for _, status := range []int{301, 302, 303, 307, 308} {
 		for _, location := range []string{"http://other.test/", "/relative", "http://[::1%zz/"} {
 			req, _ := request(t, context.Background())
@@ -229,7 +228,7 @@ func redirectsPass(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper)
 	}
 }
 
-// pipe is the body of a 101.
+// pipe is the body of a 101 response.
 type pipe struct {
 	io.ReadCloser
 	written strings.Builder
@@ -252,7 +251,7 @@ func upgraded(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 	}
 	writer, ok := resp.Body.(io.Writer)
 	if !ok {
-		t.Fatalf("a %T cannot be written", resp.Body)
+		t.Fatalf("a %T is not an io.Writer", resp.Body)
 	}
 	if _, err := writer.Write([]byte("to the server")); err != nil || conn.written.String() != "to the server" {
 		t.Errorf("wrote %q: %v", conn.written.String(), err)
@@ -262,7 +261,7 @@ func upgraded(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 	}
 }
 
-// roundTripper is a function as a base.
+// roundTripper is a base that is a function.
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
@@ -287,11 +286,11 @@ func bodyArrives(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 	}
 }
 
-func contextLives(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
+func contextEndsWithBody(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 	var sent context.Context
 	b := answering(http.StatusOK)
 	rt := wrap(roundTripper(func(r *http.Request) (*http.Response, error) {
-		sent = r.Context() //nolint:fatcontext // looked at, not passed on
+		sent = r.Context() //nolint:fatcontext // the test only reads its error
 		return b.RoundTrip(r)
 	}))
 	req, _ := request(t, context.Background())
@@ -301,7 +300,7 @@ func contextLives(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) 
 	}
 	<-time.After(time.Hour)
 	if err := sent.Err(); err != nil {
-		t.Errorf("before the body is read: %v", err)
+		t.Errorf("the context ended before the body was read: %v", err)
 	}
 	if text := finish(t, resp); text != "answer" {
 		t.Errorf("read %q", text)
@@ -322,7 +321,7 @@ func responsesClosed(t *testing.T, wrap func(http.RoundTripper) http.RoundTrippe
 		_ = resp.Body.Close() // unread
 		synctest.Wait()
 		if opened, closed := b.opened.Load(), b.closed.Load(); opened != closed {
-			t.Errorf("status %d: %d were opened, %d closed", status, opened, closed)
+			t.Errorf("status %d: %d response bodies, %d closed", status, opened, closed)
 		}
 	}
 }
@@ -331,7 +330,7 @@ func idleClosed(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 	b := answering(http.StatusOK)
 	(&http.Client{Transport: wrap(b)}).CloseIdleConnections()
 	if n := b.idle.Load(); n != 1 {
-		t.Errorf("CloseIdleConnections came to the base %d times", n)
+		t.Errorf("CloseIdleConnections reached the base %d times, want 1", n)
 	}
 }
 
@@ -350,21 +349,21 @@ func manyAtOnce(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 				}
 				finish(t, resp)
 				if n := body.closed.Load(); n != 1 {
-					t.Errorf("a body was closed %d times", n)
+					t.Errorf("a body was closed %d times, want 1", n)
 				}
 			}
 		})
 	}
 	wg.Wait()
 	if opened, closed := b.opened.Load(), b.closed.Load(); opened != closed || opened != 320 {
-		t.Errorf("%d were opened, %d closed", opened, closed)
+		t.Errorf("%d response bodies, %d closed, want 320", opened, closed)
 	}
 }
 
 func requestURI(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 	rt := wrap(roundTripper(func(r *http.Request) (*http.Response, error) {
 		if r.RequestURI != "" {
-			t.Errorf("RequestURI %q, which http.Client refuses", r.RequestURI)
+			t.Errorf("RequestURI is %q, which http.Client rejects", r.RequestURI)
 		}
 		return answering(http.StatusOK).answer(r)
 	}))
@@ -411,7 +410,7 @@ func sentAgain(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 	finish(t, resp)
 	again, err := client.Do(resp.Request)
 	if err != nil {
-		t.Fatalf("the response's request, sent again: %v", err)
+		t.Fatalf("sending Response.Request: %v", err)
 	}
 	finish(t, again)
 }

@@ -1,4 +1,5 @@
-// Package hostmatch tells which hosts a rule is for.
+// Package hostmatch matches hosts against patterns. Its functions are pure and safe for
+// concurrent use.
 package hostmatch
 
 import (
@@ -8,14 +9,14 @@ import (
 	"strings"
 )
 
-// Match reports whether one of the patterns is for the host of u. A pattern is a host,
-// in lower case, with a port or for all ports; "*.example.com" is all hosts below
-// example.com, and not that itself.
+// Match reports whether one of the patterns matches the host of u. A pattern is a host in
+// lower case, with a port or for all ports. "*.example.com" matches all subdomains of
+// example.com, but not example.com.
 func Match(patterns []string, u *url.URL) bool {
 	host, name := strings.ToLower(u.Host), strings.ToLower(u.Hostname())
 	for _, pattern := range patterns {
-		if below, ok := strings.CutPrefix(pattern, "*."); ok {
-			if under(host, below) || under(name, below) {
+		if domain, ok := strings.CutPrefix(pattern, "*."); ok {
+			if isSubdomain(host, domain) || isSubdomain(name, domain) {
 				return true
 			}
 		} else if pattern == host || pattern == name {
@@ -25,13 +26,14 @@ func Match(patterns []string, u *url.URL) bool {
 	return false
 }
 
-// under reports whether host is below domain.
-func under(host, domain string) bool {
+// isSubdomain reports whether host is a subdomain of domain.
+func isSubdomain(host, domain string) bool {
 	label, ok := strings.CutSuffix(host, "."+domain)
 	return ok && label != ""
 }
 
-// Check is what is wrong with a pattern, or nil: words that follow the name of the field.
+// Check returns an error if the pattern is invalid. Its text continues after the name of a
+// field.
 func Check(pattern string) error {
 	host := strings.TrimPrefix(pattern, "*.")
 	switch {

@@ -28,7 +28,7 @@ func TestMatch(t *testing.T) {
 		{"*.api.test", "https://.api.test/", false},
 		{"*.api.test", "https://evilapi.test/", false},
 		{"::1", "http://[::1]:80/", true},
-		{"", "http:///x", true}, // which Check refuses
+		{"", "http:///x", true}, // Check rejects this pattern
 	} {
 		u, err := url.Parse(row.url)
 		require.NoError(t, err)

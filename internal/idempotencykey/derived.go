@@ -6,10 +6,10 @@ import (
 	"encoding/hex"
 )
 
-// Derived is a key that is made of texts, and of what else tells it from others: 40
-// characters, which all that take keys accept (Square takes no more than 45). It tells
-// ("ab", "c") from ("a", "bc"), and nobody reads a text from it. What it makes of the same
-// never changes, for it is with the other side.
+// Derived returns a key of 40 characters that is a hash of the texts and the tail. All
+// providers accept that length (Square's limit is 45). ("ab", "c") and ("a", "bc") have
+// different keys. The result for the same input must never change, because providers store
+// it.
 func Derived(tail []byte, texts ...string) string {
 	h := sha256.New()
 	for _, text := range texts {

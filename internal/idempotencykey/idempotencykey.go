@@ -1,5 +1,5 @@
-// Package idempotencykey holds the rules of idempotency keys that the client and
-// the server must agree on: what the one sends, the other takes.
+// Package idempotencykey has the rules for idempotency keys that the client and the server
+// share. Its functions are pure and safe for concurrent use.
 package idempotencykey
 
 import (
@@ -12,18 +12,17 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/structured"
 )
 
-// Longest is what Stripe and most others accept, in characters.
-const Longest = 255
+// MaxLength is the maximum length of a key in characters, as for Stripe and most others.
+const MaxLength = 255
 
-// Errors begin with a verb, so that they say something behind whatever the key is
-// called there. They never hold the key.
+// errBlank and the other errors continue after the caller's name for the key. They never
+// contain the key.
 var errBlank = errors.New("has no visible character")
 
-// Parse reads the key from a field's value. A bare key and one in quotes, as the
-// structured-field string that the IETF draft asks for, are the same key;
-// parameters behind the quotes are not looked at. What begins with a quote and is
-// no such string is a bare key: a client that knows nothing of structured fields
-// may have sent it. So is what has a comma in it.
+// Parse returns the key in a field's value. A bare key and the same key as a structured-field
+// string (IETF draft) are equal; parameters after the string are ignored. A value that
+// begins with a quote but is not such a string is a bare key, because the client may not
+// know structured fields. A value with a comma outside of quotes is a bare key too.
 func Parse(field string) (string, error) {
 	key := strings.Trim(field, " \t")
 	if text, rest, ok := structured.String(key); ok && (rest == "" || rest[0] == ';') {
@@ -35,8 +34,8 @@ func Parse(field string) (string, error) {
 	return key, nil
 }
 
-// Check says what is wrong with a key that is about to be sent as it is: Parse
-// would refuse it, or would not see the blanks at its ends.
+// Check returns an error if the key cannot be sent unquoted: Parse would reject it or trim
+// its blanks.
 func Check(key string) error {
 	if err := check(key); err != nil {
 		return err
@@ -50,18 +49,18 @@ func Check(key string) error {
 	return nil
 }
 
-// Hash is a short hash of a key, for logs: client and server write the same, so
-// that their records can be joined, and the key stays a secret.
+// Hash returns a short hash of a key for logs. Client and server log the same hash, so that
+// their records can be joined while the key stays secret.
 func Hash(key string) string {
 	hash := sha256.Sum256([]byte(key))
 	return "sha256:" + hex.EncodeToString(hash[:6])
 }
 
-// check refuses what cannot be told apart reliably once it has been through
-// header parsers on the way.
+// check rejects keys that header parsers on the way could change: those that are too long,
+// blank, or not visible ASCII.
 func check(key string) error {
-	if len(key) > Longest {
-		return fmt.Errorf("has %d characters, more than %d", len(key), Longest)
+	if len(key) > MaxLength {
+		return fmt.Errorf("has %d characters, more than %d", len(key), MaxLength)
 	}
 	for n := range len(key) {
 		if c := key[n]; c < ' ' || c > '~' {

@@ -11,22 +11,22 @@ import (
 )
 
 func TestParse(t *testing.T) {
-	longest := strings.Repeat("k", idempotencykey.Longest)
+	longest := strings.Repeat("k", idempotencykey.MaxLength)
 	for _, tt := range []struct{ name, field, want, err string }{
 		{"bare", "comp1:invoice:001", "comp1:invoice:001", ""},
 		{"quoted", `"comp1:invoice:001"`, "comp1:invoice:001", ""},
 		{"blanks around a bare one", " \tk\t ", "k", ""},
 		{"blanks around a quoted one", ` "k" `, "k", ""},
 		{"blanks in a bare one", "a b", "a b", ""},
-		{"blanks in a quoted one are its own", `" k "`, " k ", ""},
+		{"blanks in a quoted one are part of it", `" k "`, " k ", ""},
 		{"escapes", `"a\"b\\c"`, `a"b\c`, ""},
 		{"backslashes in a bare one", `a\"b`, `a\"b`, ""},
 		{"a parameter", `"k";a=1`, "k", ""},
-		{"parameters that are none", `"k";;`, "k", ""},
+		{"malformed parameters", `"k";;`, "k", ""},
 		{"a semicolon in a bare one", "k;a=1", "k;a=1", ""},
 		{"a comma in a bare one", "a, b", "a, b", ""},
 		{"a list of strings", `"a", "b"`, `"a", "b"`, ""},
-		{"a quote without its other", `"k`, `"k`, ""},
+		{"an opening quote only", `"k`, `"k`, ""},
 		{"quotes inside", `"a"b"`, `"a"b"`, ""},
 		{"one character", "~", "~", ""},
 		{"255", longest, longest, ""},
@@ -88,8 +88,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// FuzzKey: each key that may be sent, bare or in quotes, is read; in quotes it is
-// the same; and what was read can be sent on in quotes.
+// FuzzKey checks that Parse accepts each key that Check accepts, and that quoting a parsed
+// key does not change it.
 func FuzzKey(f *testing.F) {
 	for _, s := range []string{"", "k", " k", `"k"`, `"a"b"`, `"\"`, `"k";a=1`, "a, b", "\xff", strings.Repeat("k", 256)} {
 		f.Add(s)
@@ -97,7 +97,7 @@ func FuzzKey(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		if key, err := idempotencykey.Parse(s); err == nil {
 			require.NotEmpty(t, strings.TrimSpace(key))
-			require.LessOrEqual(t, len(key), idempotencykey.Longest)
+			require.LessOrEqual(t, len(key), idempotencykey.MaxLength)
 			again, err := idempotencykey.Parse(structured.Quote(key))
 			require.NoError(t, err)
 			require.Equal(t, key, again)

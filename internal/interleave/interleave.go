@@ -1,5 +1,5 @@
-// Package interleave measures contenders beside each other, for benchmarks whose ratios must
-// mean something on a machine that others use too.
+// Package interleave measures contenders in turns, so that ratios between them are valid also
+// on a machine with other load.
 package interleave
 
 import (
@@ -8,19 +8,18 @@ import (
 	"time"
 )
 
-// Contender is one of those that are measured.
+// Contender is one of the measured implementations.
 type Contender struct {
 	// Name is part of the metrics' names.
 	Name string
 
-	// Work does so much of what is measured, and says how much and how long it took. What
-	// it did to prepare that is not counted.
+	// Work does some work, and returns its amount and duration without the preparation.
 	Work func() (done int, took time.Duration)
 }
 
-// Rates lets the contenders work in turns, each so many times in an iteration of the
-// benchmark. It reports for each the median of its rates, as name/s, and for all but the
-// first the median of the rounds' ratios of the first to it, as x-name.
+// Rates lets the contenders work in turns, each of them times times in an iteration of the
+// benchmark. It reports the median rate of each contender as name/s. As x-name it reports
+// the median of the rounds' ratios of the first contender's rate to that of the other.
 func Rates(b *testing.B, times int, contenders ...Contender) {
 	b.Helper()
 	left := 0
@@ -37,12 +36,12 @@ func Rates(b *testing.B, times int, contenders ...Contender) {
 			b.ReportMetric(Quantile(Ratios(rates[0], rates[i]), 0.5), "x-"+c.Name)
 		}
 	}
-	b.ReportMetric(0, "ns/op") // of all of them together: it says nothing
+	b.ReportMetric(0, "ns/op") // it would be the time of all contenders together
 }
 
-// Turns lets each contender work once in every round while next says so, the first of
-// them first in the first round, the second in the second, and so on. It returns the
-// rates, per second, of each contender in each round.
+// Turns lets each contender work once per round, while next returns true. Each round
+// begins with the next contender. It returns the rates, per second, of each contender in
+// each round.
 func Turns(next func() bool, contenders ...Contender) [][]float64 {
 	rates := make([][]float64, len(contenders))
 	for round := 0; next(); round++ {
@@ -55,8 +54,7 @@ func Turns(next func() bool, contenders ...Contender) [][]float64 {
 	return rates
 }
 
-// Size is how many of something a benchmark is about: n, or with -short, which shows only
-// that it runs, a fiftieth.
+// Size returns n, or a fiftieth of it with -short, which only shows that a benchmark runs.
 func Size(n int) int {
 	if testing.Short() {
 		return (n + 49) / 50
@@ -64,7 +62,7 @@ func Size(n int) int {
 	return n
 }
 
-// Await waits until done has said so n times, or fails after a minute.
+// Await receives n times from done, or fails the benchmark after a minute.
 func Await[T any](b *testing.B, done <-chan T, n int) {
 	b.Helper()
 	timeout := time.After(time.Minute)
@@ -77,7 +75,7 @@ func Await[T any](b *testing.B, done <-chan T, n int) {
 	}
 }
 
-// Ratios are those of a to b, round by round.
+// Ratios returns the ratio of a to b in each round.
 func Ratios(a, b []float64) []float64 {
 	ratios := make([]float64, len(a))
 	for i := range a {
@@ -86,8 +84,8 @@ func Ratios(a, b []float64) []float64 {
 	return ratios
 }
 
-// Quantile is the q-th of the values, 0.5 the median; of an even number the upper one. It
-// is 0 of none.
+// Quantile returns the q-quantile of the values, such as the median for 0.5, without
+// interpolation. Without values it returns 0.
 func Quantile(values []float64, q float64) float64 {
 	if len(values) == 0 {
 		return 0

@@ -17,12 +17,12 @@ func TestQuantile(t *testing.T) {
 		q      float64
 		want   float64
 	}{
-		{"of none", nil, 0.5, 0},
-		{"of one", []float64{3}, 0.99, 3},
+		{"no values", nil, 0.5, 0},
+		{"one value", []float64{3}, 0.99, 3},
 		{"the median", []float64{9, 1, 5}, 0.5, 5},
-		{"of an even number", []float64{4, 1, 3, 2}, 0.5, 3},
-		{"the greatest", []float64{4, 1, 3, 2}, 1, 4},
-		{"the least", []float64{4, 1, 3, 2}, 0, 1},
+		{"the median of an even number", []float64{4, 1, 3, 2}, 0.5, 3},
+		{"the maximum", []float64{4, 1, 3, 2}, 1, 4},
+		{"the minimum", []float64{4, 1, 3, 2}, 0, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -45,7 +45,7 @@ func TestTurns(t *testing.T) {
 	left := 3
 	rates := interleave.Turns(
 		func() bool { left--; return left >= 0 },
-		contender("ours", time.Second, 10*time.Second, time.Second), // in a slow round all are slow
+		contender("ours", time.Second, 10*time.Second, time.Second), // all contenders are slow in a slow round
 		contender("theirs", 2*time.Second, 20*time.Second, 4*time.Second),
 	)
 	assert.Equal(t, []string{"ours", "theirs", "theirs", "ours", "ours", "theirs"}, order)

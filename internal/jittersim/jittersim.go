@@ -1,16 +1,13 @@
-// Package jittersim simulates clients that contend for one row, each with a backoff:
-// the experiment of Marc Brooker, "Exponential Backoff And Jitter", AWS
-// Architecture Blog, 2015
-// (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/).
+// Package jittersim simulates clients with a backoff that contend for one database row. It
+// is the experiment of Marc Brooker, "Exponential Backoff And Jitter", AWS Architecture
+// Blog, 2015 (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/).
 //
 // The model is that of its public simulator
-// (https://github.com/aws-samples/aws-arch-backoff-simulator): clients read the
-// version of one row and write it under optimistic concurrency control; of those
-// that have read the same version only the first write succeeds, and the others
-// start over after a backoff. Each leg over the network takes
-// |normal(10 ms, 2 ms)|. All start at once, and each is done when its one write
-// has succeeded: one client can succeed per version, so n clients contend for n
-// rounds.
+// (https://github.com/aws-samples/aws-arch-backoff-simulator). Clients read the version of
+// the row and write it under optimistic concurrency control. Of the clients with the same
+// version, the first write succeeds; the others start again after a backoff. A message takes
+// |normal(10 ms, 2 ms)|. All clients start at the same time, and each needs one successful
+// write.
 package jittersim
 
 import (
@@ -27,13 +24,13 @@ const (
 	stdDev = 2 * time.Millisecond
 )
 
-// Outcome is that of one contest, or the mean of several.
+// Outcome is the outcome of one run, or the mean of several runs.
 type Outcome struct {
-	Calls float64       // writes, the failed ones included
+	Calls float64       // writes, including the failed ones
 	Time  time.Duration // until the last client is done
 }
 
-// Mean is the mean of as many contests as there are seeds.
+// Mean returns the mean of the runs with the seeds 0 to seeds-1.
 func Mean(seeds, clients int, backoff func(retry int, prev time.Duration) time.Duration) Outcome {
 	var sum Outcome
 	for seed := range seeds {
@@ -44,29 +41,29 @@ func Mean(seeds, clients int, backoff func(retry int, prev time.Duration) time.D
 	return Outcome{Calls: sum.Calls / float64(seeds), Time: sum.Time / time.Duration(seeds)}
 }
 
-// message arrives at a moment of the simulated time.
+// message is a message that arrives at a simulated time.
 type message struct {
 	at      time.Duration
 	client  int
 	kind    kind
-	version int // of the row, as the client has read it
+	version int // the version that the client has read
 	ok      bool
 }
 
 type kind int
 
 const (
-	readAsked kind = iota
-	readAnswered
-	writeAsked
-	writeAnswered
+	readRequest kind = iota
+	readResponse
+	writeRequest
+	writeResponse
 )
 
-// Run is one contest. The network is seeded; a Backoff draws from a source of its
-// own.
+// Run returns the outcome of one run. The seed determines the network's latencies; a backoff
+// has its own source of randomness.
 func Run(clients int, backoff func(retry int, prev time.Duration) time.Duration, seed uint64) Outcome {
 	network := rand.New(rand.NewPCG(seed, 1))
-	leg := func() time.Duration {
+	latency := func() time.Duration {
 		return time.Duration(math.Abs(network.NormFloat64()*float64(stdDev) + float64(mean)))
 	}
 	var (
@@ -77,24 +74,24 @@ func Run(clients int, backoff func(retry int, prev time.Duration) time.Duration,
 		o       Outcome
 	)
 	for c := range clients {
-		q.push(message{at: leg(), client: c})
+		q.push(message{at: latency(), client: c})
 	}
 	for len(q) > 0 {
 		m := q.pop()
 		o.Time = m.at
 		next := m
-		next.at += leg()
+		next.at += latency()
 		next.kind++
 		switch m.kind {
-		case readAsked:
+		case readRequest:
 			next.version = version
-		case readAnswered:
-		case writeAsked:
+		case readResponse:
+		case writeRequest:
 			o.Calls++
 			if next.ok = m.version == version; next.ok {
 				version++
 			}
-		case writeAnswered:
+		case writeResponse:
 			if m.ok {
 				continue
 			}
@@ -102,15 +99,15 @@ func Run(clients int, backoff func(retry int, prev time.Duration) time.Duration,
 			retries[c]++
 			waits[c] = backoff(retries[c], waits[c])
 			next.at += waits[c]
-			next.kind = readAsked
+			next.kind = readRequest
 		}
 		q.push(next)
 	}
 	return o
 }
 
-// queue is a binary heap of messages, the earliest first. container/heap would
-// allocate for each of them.
+// queue is a binary heap of messages, the earliest first. container/heap would allocate for
+// each message.
 type queue []message
 
 func (q *queue) push(m message) {

@@ -14,12 +14,12 @@ func TestMean(t *testing.T) {
 	require.Equal(t, first, Mean(3, 20, noBackoff), "seeded")
 
 	one := Run(1, noBackoff, 1)
-	require.InDelta(t, 1, one.Calls, 0, "nobody to contend with")
+	require.InDelta(t, 1, one.Calls, 0, "one client writes once")
 	require.Positive(t, one.Time)
 }
 
-// Without randomness there are n rounds: each lets one client through.
-func TestContestLetsOneThroughPerRound(t *testing.T) {
+// Without a backoff there are n rounds with one successful write each.
+func TestRun_oneClientSucceedsPerRound(t *testing.T) {
 	const clients = 50
 	o := Run(clients, noBackoff, 7)
 	require.LessOrEqual(t, o.Calls, float64(clients*(clients+1)/2))

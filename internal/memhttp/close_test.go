@@ -43,8 +43,8 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// TestCloseWithBusyHandlers: whatever handlers do, the bubble ends.
-func TestCloseWithBusyHandlers(t *testing.T) {
+// Close ends the bubble, regardless of what handlers do.
+func TestClose_waitsForBusyHandlers(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		handler http.HandlerFunc
@@ -104,9 +104,8 @@ func TestCloseWithBusyHandlers(t *testing.T) {
 	}
 }
 
-// TestCloseEndsHijacked: net/http has forgotten a hijacked connection, and its
-// client holds on to it.
-func TestCloseEndsHijacked(t *testing.T) {
+// net/http does not track a hijacked connection, and its client does not close it.
+func TestClose_endsHijackedConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := memhttp.NewNetwork(t)
 		s := n.Serve(t, "shared.test", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -128,8 +127,8 @@ func TestCloseEndsHijacked(t *testing.T) {
 	})
 }
 
-// TestCloseAsRequestsCome: a handler that is about to start is waited for too.
-func TestCloseAsRequestsCome(t *testing.T) {
+// Close also waits for a handler that is about to start.
+func TestClose_waitsForStartingHandlers(t *testing.T) {
 	for _, p := range protocols {
 		t.Run(p.name, func(t *testing.T) {
 			for range 50 {
@@ -155,7 +154,7 @@ func TestCloseAsRequestsCome(t *testing.T) {
 	}
 }
 
-func TestCloseTwice(t *testing.T) {
+func TestClose_twice(t *testing.T) {
 	both(t, func(t *testing.T) {
 		s := memhttp.NewServer(t, hello)
 		get(t, &http.Client{Transport: s.Transport()}, s.URL)
@@ -168,9 +167,9 @@ func TestCloseTwice(t *testing.T) {
 	})
 }
 
-// TestCleanup: the cleanup of NewServer runs inside the bubble, after those
-// that were registered later, and virtual time passes in it.
-func TestCleanup(t *testing.T) {
+// The cleanup of NewServer runs inside the bubble, after later cleanups, and virtual time
+// passes in it.
+func TestNewServer_cleanupRunsInBubble(t *testing.T) {
 	var mu sync.Mutex
 	var order []string
 	note := func(what string) {
@@ -199,7 +198,7 @@ func TestCleanup(t *testing.T) {
 	require.Equal(t, 59*time.Minute, took.Truncate(time.Second))
 }
 
-// logTB keeps what is logged.
+// logTB records log lines.
 type logTB struct {
 	testing.TB
 	mu  sync.Mutex

@@ -10,24 +10,18 @@ import (
 	"time"
 )
 
-// A Conn is one end of an in-memory connection. It comes from dialling or
-// accepting on a [Network]; the zero value is of no use. All methods may be
-// called at once from many goroutines, and Close ends the calls that block.
+// Conn is one end of an in-memory connection of a [Network]. The zero value is not usable.
+// It is safe for concurrent use, and Close ends blocked calls. It behaves as a TCP
+// connection of Linux:
 //
-// It does what a TCP connection of Linux does:
-//
-//   - Each direction holds 64 KiB; a Write that finds it full blocks.
-//   - After the peer's Close or CloseWrite, reads give what is left, then [io.EOF].
-//   - The first write to a closed peer is taken and lost, as on a wire; those
-//     after it fail with EPIPE. net/http's own retries depend on that: a failed
-//     first write would mean that nothing was sent.
-//   - Close with unread data in hand, or after SetLinger(0), resets: the peer's
-//     reads give what is left, then ECONNRESET, and its writes ECONNRESET. Linux
-//     tells that to one call only, here every later call is told, lest a test
-//     depend on which of its goroutines comes first.
-//   - A deadline that has passed fails with [os.ErrDeadlineExceeded], even when
-//     there is something to read. Use after Close fails with [net.ErrClosed].
-//   - All errors but io.EOF are of type [*net.OpError].
+//   - Each direction holds 64 KiB. A Write blocks while it is full.
+//   - After the peer's Close or CloseWrite, Read returns the remaining data, then [io.EOF].
+//   - The first write to a closed peer succeeds and its data is lost; later ones fail with
+//     EPIPE. net/http's retries depend on that.
+//   - Close with unread data, or after SetLinger(0), resets the connection. The peer reads the
+//     remaining data. Then all its calls fail with ECONNRESET (in Linux only the first one).
+//   - After a deadline, calls fail with [os.ErrDeadlineExceeded], also if there is data. After
+//     Close they fail with [net.ErrClosed]. All errors but io.EOF are [*net.OpError]s.
 type Conn struct {
 	mu            *sync.Mutex // of both ends
 	in, out       *stream
@@ -41,14 +35,13 @@ type Conn struct {
 
 var _ net.Conn = (*Conn)(nil)
 
-// addr is a "host:port" on a network that calls itself tcp, so that code that
-// looks at RemoteAddr finds what it expects.
+// addr is a "host:port". Its network is "tcp", as callers of RemoteAddr expect.
 type addr string
 
 func (addr) Network() string  { return "tcp" }
 func (a addr) String() string { return string(a) }
 
-// newConns makes the two ends of a connection.
+// newConns returns the two ends of a connection.
 func newConns(client, server addr, up, down time.Duration) (c, s *Conn) {
 	mu := new(sync.Mutex)
 	request, response := newStream(mu, up), newStream(mu, down)
@@ -57,13 +50,12 @@ func newConns(client, server addr, up, down time.Duration) (c, s *Conn) {
 	return c, s
 }
 
-// Reset closes conn abruptly: its peer gets ECONNRESET. conn is a *Conn, or
-// wraps one as a *tls.Conn does; Reset panics if it is anything else.
-//
-// A handler gets at its connection with [http.Hijacker], or with [RequestConn].
+// Reset resets conn: its peer gets ECONNRESET. conn must be a *Conn, or wrap one as a
+// *tls.Conn does; otherwise Reset panics. A handler gets its connection with
+// [http.Hijacker] or with [RequestConn].
 func Reset(conn net.Conn) {
 	c := unwrap(conn)
-	_ = c.SetLinger(0) // fails if c is closed already: there is nothing to reset then
+	_ = c.SetLinger(0) // fails if c is closed already
 	_ = c.Close()
 }
 
@@ -78,7 +70,7 @@ func unwrap(conn net.Conn) *Conn {
 	return c
 }
 
-// Read reads what has arrived, or waits for something to arrive.
+// Read returns the data that has arrived. If there is none, it waits.
 func (c *Conn) Read(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -101,12 +93,11 @@ func (c *Conn) Read(p []byte) (int, error) {
 	}
 }
 
-// Write returns when all of p is on its way, though perhaps not yet read.
-// Writes of several goroutines go out one after the other.
+// Write returns when all of p is in the buffer. Concurrent writes are not interleaved.
 func (c *Conn) Write(p []byte) (n int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// A flag and not a second mutex: waiting for a mutex is not durable.
+	// A flag instead of a second mutex, because waiting for a mutex is not durable.
 	for c.out.writing {
 		if err := c.writeError(); err != nil {
 			return 0, err
@@ -135,7 +126,7 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 	}
 }
 
-// writeError says why c cannot be written to now.
+// writeError returns the error of a write now, or nil.
 func (c *Conn) writeError() error {
 	switch {
 	case c.closed:
@@ -150,8 +141,8 @@ func (c *Conn) writeError() error {
 	return nil
 }
 
-// Close closes both directions: in good order if all that has come was read
-// and SetLinger(0) was not called, else with a reset.
+// Close closes both directions. It resets the connection if there is unread data or after
+// SetLinger(0).
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	if c.closed {
@@ -179,8 +170,8 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// CloseWrite closes the writing half: the peer reads io.EOF after what was
-// written, and can still write.
+// CloseWrite closes the write direction: the peer reads io.EOF after the written data, and
+// can still write.
 func (c *Conn) CloseWrite() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -197,8 +188,7 @@ func (c *Conn) CloseWrite() error {
 	return nil
 }
 
-// SetLinger with 0 makes Close reset the connection; any other number makes it
-// close in good order, which is the default.
+// SetLinger with 0 makes Close reset the connection. Any other number restores the default.
 func (c *Conn) SetLinger(sec int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -209,15 +199,15 @@ func (c *Conn) SetLinger(sec int) error {
 	return nil
 }
 
-// LocalAddr returns "192.0.2.1:" and a port for a client, the dialled host and
-// port for a server.
+// LocalAddr returns "192.0.2.1:" and a port for a client, and the dialed host and port for
+// a server.
 func (c *Conn) LocalAddr() net.Addr { return c.local }
 
 // RemoteAddr returns the LocalAddr of the peer.
 func (c *Conn) RemoteAddr() net.Addr { return c.remote }
 
-// SetDeadline sets both deadlines, for blocked and future calls. The zero time
-// clears them.
+// SetDeadline sets both deadlines, for blocked and future calls. The zero time means no
+// deadline.
 func (c *Conn) SetDeadline(t time.Time) error { return c.setDeadlines(t, true, true) }
 
 // SetReadDeadline sets the deadline of reads.
@@ -241,8 +231,8 @@ func (c *Conn) setDeadlines(t time.Time, read, write bool) error {
 	return nil
 }
 
-// abort kills both directions for both ends, at once. Each end must still be
-// closed by its owner.
+// abort resets both directions for both ends, without delay. Each owner must still close
+// its end.
 func (c *Conn) abort() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

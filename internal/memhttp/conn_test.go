@@ -45,8 +45,8 @@ func fill(t *testing.T, c *Conn) {
 	require.Equal(t, bufferSize, n)
 }
 
-// TestConnTransfers sends both ways at once more than the buffers hold.
-func TestConnTransfers(t *testing.T) {
+// Both ends send more than the buffers hold at the same time.
+func TestConn_transfersMoreThanItsBuffer(t *testing.T) {
 	for _, row := range []struct {
 		name     string
 		size     int
@@ -90,14 +90,14 @@ func TestConnTransfers(t *testing.T) {
 	}
 }
 
-// uneven reads in pieces of changing size.
+// uneven reads chunks of changing size.
 type uneven struct{ r io.Reader }
 
 func (s uneven) Read(p []byte) (int, error) {
 	return s.r.Read(p[:min(len(p), 1+rand.IntN(10_000))])
 }
 
-func TestConnPingPong(t *testing.T) {
+func TestConn_pingPong(t *testing.T) {
 	both(t, func(t *testing.T) {
 		a, b := pair(t)
 		var wg sync.WaitGroup
@@ -123,9 +123,8 @@ func TestConnPingPong(t *testing.T) {
 	})
 }
 
-// TestConnWritesDoNotMix: each Write arrives in one piece, however many write,
-// and the ones that wait do so durably.
-func TestConnWritesDoNotMix(t *testing.T) {
+// Concurrent writes are not interleaved, and they wait durably.
+func TestConn_doesNotInterleaveWrites(t *testing.T) {
 	both(t, func(t *testing.T) {
 		a, b := pair(t)
 		const writers, size = 8, bufferSize + 1000
@@ -148,9 +147,8 @@ func TestConnWritesDoNotMix(t *testing.T) {
 	})
 }
 
-// TestConnWritersInTurn: when one Write is done, the next goes on, though
-// nothing more is read.
-func TestConnWritersInTurn(t *testing.T) {
+// The end of one Write wakes the next one, also without another read.
+func TestConn_endOfWriteWakesNextWriter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := pair(t)
 		for range 20 {
@@ -169,8 +167,8 @@ func TestConnWritersInTurn(t *testing.T) {
 	})
 }
 
-// TestConnRace uses every method at once, for the race detector.
-func TestConnRace(t *testing.T) {
+// All methods run concurrently, for the race detector.
+func TestConn_race(t *testing.T) {
 	both(t, func(t *testing.T) {
 		a, b := pair(t, 0, time.Microsecond)
 		var wg sync.WaitGroup
@@ -203,7 +201,7 @@ func TestConnRace(t *testing.T) {
 	})
 }
 
-func TestConnUseAfterClose(t *testing.T) {
+func TestConn_useAfterClose(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		call func(*Conn) error
@@ -227,20 +225,20 @@ func TestConnUseAfterClose(t *testing.T) {
 	}
 }
 
-func TestConnErrorText(t *testing.T) {
+func TestConn_errorText(t *testing.T) {
 	a, b := pair(t)
 	Reset(b)
 	_, err := a.Read(make([]byte, 1))
 	require.EqualError(t, err, "read tcp a:1->b:2: read: connection reset by peer")
 }
 
-func TestResetOfSomethingElse(t *testing.T) {
+func TestReset_panicsForOtherConns(t *testing.T) {
 	c, _ := net.Pipe()
 	require.Panics(t, func() { Reset(c) })
 }
 
-// TestConnResetStays is where Conn is not like TCP, on purpose.
-func TestConnResetStays(t *testing.T) {
+// Unlike TCP, all later calls return the reset.
+func TestConn_resetStays(t *testing.T) {
 	a, b := pair(t)
 	Reset(b)
 	for range 3 {
@@ -252,7 +250,7 @@ func TestConnResetStays(t *testing.T) {
 	Reset(b) // again: nothing
 }
 
-func TestConnFirstReasonStays(t *testing.T) {
+func TestConn_firstErrorStays(t *testing.T) {
 	a, b := pair(t)
 	require.NoError(t, b.Close())
 	write(t, a, "lost")
@@ -263,8 +261,8 @@ func TestConnFirstReasonStays(t *testing.T) {
 	require.ErrorIs(t, err, io.EOF)
 }
 
-// TestConnCloseUnblocksPeer: whatever the peer waits for, it learns of a close.
-func TestConnCloseUnblocksPeer(t *testing.T) {
+// Close ends each blocked call of the peer.
+func TestConn_closeUnblocksPeer(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		close func(*Conn)

@@ -22,7 +22,7 @@ func requireTimeout(t *testing.T, err error) {
 	require.IsType(t, (*net.OpError)(nil), err)
 }
 
-func TestConnDeadlines(t *testing.T) {
+func TestConn_deadlines(t *testing.T) {
 	long := time.Unix(1, 0)
 	read := func(c *Conn) error { _, err := c.Read(make([]byte, 1)); return err }
 	write := func(c *Conn) error { _, err := c.Write(make([]byte, 1)); return err }
@@ -37,8 +37,7 @@ func TestConnDeadlines(t *testing.T) {
 		{"both, writing", (*Conn).SetDeadline, write},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			// start makes an end that neither can read nor write, so that each
-			// call blocks until what the test does ends it.
+			// start returns an end on which reads and writes block.
 			start := func(t *testing.T) *Conn {
 				a, _ := pair(t)
 				fill(t, a)
@@ -137,7 +136,7 @@ func TestConnDeadlines(t *testing.T) {
 	}
 }
 
-func TestConnDeadlineHidesData(t *testing.T) {
+func TestConn_deadlineHidesData(t *testing.T) {
 	a, b := pair(t)
 	write(t, b, "x")
 	require.NoError(t, a.SetReadDeadline(time.Unix(1, 0)))
@@ -149,7 +148,7 @@ func TestConnDeadlineHidesData(t *testing.T) {
 	require.Equal(t, 1, n)
 }
 
-func TestConnPartialWriteTimesOut(t *testing.T) {
+func TestConn_partialWriteTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, _ := pair(t)
 		require.NoError(t, a.SetWriteDeadline(time.Now().Add(time.Second)))
@@ -159,8 +158,8 @@ func TestConnPartialWriteTimesOut(t *testing.T) {
 	})
 }
 
-// TestConnStaleDeadline: a deadline that was replaced as it passed says nothing.
-func TestConnStaleDeadline(t *testing.T) {
+// A deadline that is replaced while it passes has no effect.
+func TestConn_replacedDeadlineHasNoEffect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := pair(t)
 		for range 2000 {

@@ -1,6 +1,5 @@
-// Package memhttp runs real net/http, its server and its [http.Transport], over
-// in-memory connections, so that code that waits can be tested in the virtual
-// time of a [testing/synctest] bubble. It is for this module's tests alone.
+// Package memhttp runs net/http's server and [http.Transport] over in-memory connections, so
+// that code that waits can be tested in the virtual time of a [testing/synctest] bubble.
 //
 //	synctest.Test(t, func(t *testing.T) {
 //		s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -10,49 +9,28 @@
 //		_, err := client.Get(s.URL) // fails after exactly one virtual minute
 //	})
 //
-// Everything that blocks here does so in [sync.Cond.Wait], in a select on
-// channels of the bubble, or in a timer of the bubble: durably, as synctest
-// calls it. The same code works outside a bubble, in real time.
+// All waits of this package are durable, as synctest calls it. Outside of a bubble the same
+// code works in real time. A connection behaves as a TCP connection of Linux, including its
+// errors (see [Conn]); TestConn_behavesLikeTCP compares it with a loopback socket.
 //
-// A connection behaves as a TCP connection of Linux does, down to the errors
-// (see [Conn]). TestConnLikeTCP holds it to that by running the same steps over
-// a loopback socket.
+// # Rules for tests in a bubble
 //
-// # What a test in a bubble must know
-//
-// Make the server inside the bubble, with the bubble's own t. Cleanups of that
-// t run inside the bubble, before its last goroutine is waited for (Go 1.26),
-// so [Server.Close] runs by itself at the right moment. With the outer t it
-// would run outside, and the runtime ends the process.
-//
-// Virtual time stands still once the test function and its cleanups are over.
-// A goroutine that still sleeps then is reported as a deadlock, which is why
-// Close waits for every handler and every connection of the server: in virtual
-// time an hour of waiting is free. It cannot wait for goroutines that a handler
-// starts, as [http.TimeoutHandler] does: they must heed r.Context().
-//
-// Cleanups run in reverse order. What a handler waits for must be released
-// before Close: by a defer in the test, by a cleanup registered after the
-// server's, or, best, by having the handler also wait for r.Context(), which
-// Close ends.
-//
-// A response body that is neither read to its end nor closed leaves a goroutine
-// of net/http behind, and the bubble ends with "deadlock: main bubble goroutine
-// has exited but blocked goroutines remain". That is a true leak of the code
-// under test, not a fault of the test; look for persistConn.readLoop among the
-// stacks. Two things hide such a leak: a request made with t.Context(), which
-// ends before the cleanups run, and HTTP/2, whose connection ends it.
-//
-// Waiting for a [sync.Mutex] is not durable. net/http holds one while it reads
-// a request body, or writes an HTTP/2 frame, on a connection that is not ready;
-// a second goroutine that wants the same lock keeps virtual time from moving.
-// A test that hangs in real time usually does one of two things: its handler
-// answers while another goroutine of it is still blocked reading r.Body, or its
-// HTTP/2 peer has stopped reading.
-//
-// Two timers of one instant fire in either order. A test that sleeps for exactly
-// the timeout it tests is a coin toss.
-//
-// A bubble starts in the year 2000. Certificates must be valid then, as those
-// of the option [TLS] are.
+//   - Make the server inside the bubble, with the bubble's t. Its cleanups run inside the
+//     bubble, so [Server.Close] runs at the right time. With the outer t, Close would run
+//     outside, and the runtime would end the process.
+//   - Virtual time stops at the end of the test's cleanups. Close therefore waits for all
+//     handlers and connections of the server. It does not wait for goroutines that a handler
+//     starts, as [http.TimeoutHandler] does: these must end with r.Context().
+//   - Cleanups run in reverse order. Release a handler before Close: in a defer, in a later
+//     cleanup, or by letting the handler also wait for r.Context(), which Close ends.
+//   - A response body that is neither closed nor read to its end leaks a goroutine of
+//     net/http, and the bubble ends with "blocked goroutines remain". Look for
+//     persistConn.readLoop in the stacks. A request with t.Context() hides such a leak, and
+//     so does HTTP/2.
+//   - Waiting for a [sync.Mutex] is not durable. net/http holds one while it reads a request
+//     body or writes an HTTP/2 frame. A test hangs in real time if a handler answers while
+//     another goroutine still reads r.Body, or if an HTTP/2 peer has stopped reading.
+//   - Two timers with the same time fire in either order. Do not sleep for exactly the timeout
+//     under test.
+//   - A bubble starts in the year 2000. Certificates must be valid then, as those of [TLS] are.
 package memhttp

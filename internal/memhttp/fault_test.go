@@ -20,8 +20,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
-// TestTimeouts: hours pass in no time, and to the nanosecond.
-func TestTimeouts(t *testing.T) {
+// Timeouts are exact to the nanosecond in virtual time.
+func TestClientTimeouts(t *testing.T) {
 	sleep := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(time.Hour) })
 	untilGone := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	for _, row := range []struct {
@@ -122,8 +122,8 @@ func TestServerTimeouts(t *testing.T) {
 				begin := time.Now()
 				_, err = io.WriteString(c, row.send)
 				require.NoError(t, err)
-				// A client that does not read, until it is given up. Not until that very
-				// instant: which of two timers of one instant is first is chance.
+				// A client that does not read until after the timeout. At the same time
+				// the two timers would fire in either order.
 				time.Sleep(row.after + time.Millisecond)
 				got, _ := io.ReadAll(c)
 				require.Less(t, time.Since(begin), row.after+time.Second)
@@ -189,9 +189,8 @@ func TestResets(t *testing.T) {
 	}
 }
 
-// TestResetWhileUploading: the client is blocked in a write, with more to send
-// than the buffers hold.
-func TestResetWhileUploading(t *testing.T) {
+// The client is blocked in a write of more data than the buffers hold.
+func TestReset_duringUpload(t *testing.T) {
 	both(t, func(t *testing.T) {
 		s := memhttp.NewServer(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			_, _ = io.ReadFull(r.Body, make([]byte, 100_000))
@@ -199,21 +198,21 @@ func TestResetWhileUploading(t *testing.T) {
 		}))
 		c := &http.Client{Transport: s.Transport()}
 		_, err := c.Post(s.URL, "", bytes.NewReader(make([]byte, 1<<20)))
-		// Which of its two goroutines http.Transport hears first is chance, over
-		// a socket too: the reader closes the connection under the writer.
+		// http.Transport returns the error of its reader or of its writer, also over a
+		// socket: the reader closes the connection of the writer.
 		if !errors.Is(err, net.ErrClosed) {
 			require.ErrorIs(t, err, syscall.ECONNRESET)
 		}
 	})
 }
 
-func TestResetHTTP2(t *testing.T) {
+func TestReset_http2(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.WriteString(w, "part")
 			_ = http.NewResponseController(w).Flush()
-			// An HTTP/2 client that gets headers and reset together may report
-			// either.
+			// An HTTP/2 client may return the response or the reset if it gets both at
+			// the same time.
 			time.Sleep(time.Millisecond)
 			memhttp.Reset(memhttp.RequestConn(r))
 			<-r.Context().Done()
@@ -228,9 +227,8 @@ func TestResetHTTP2(t *testing.T) {
 	})
 }
 
-// TestStaleConnection: the server drops idle connections, as at a restart, and
-// net/http notices before the next request.
-func TestStaleConnection(t *testing.T) {
+// net/http notices closed idle connections before the next request.
+func TestResetConns_idle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memhttp.NewServer(t, hello)
 		c := &http.Client{Transport: s.Transport()}
@@ -245,7 +243,7 @@ func TestStaleConnection(t *testing.T) {
 	})
 }
 
-// TestConns: what was not read is not reused, and what is not closed shows.
+// Conns counts connections with unread bodies and connections that are not closed.
 func TestConns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -14,18 +14,18 @@ import (
 	"time"
 )
 
-// A Network is a set of hosts that can be dialled by name. The zero value is
-// an empty one; it must be closed. A Network may be used by many goroutines,
-// but, with all it holds, only inside the bubble that used it first.
+// Network is a set of hosts that can be dialed by name. The zero value is empty and ready to
+// use. The caller must call Close. A Network is safe for concurrent use, but only inside the
+// bubble that used it first.
 type Network struct {
 	mu         sync.Mutex
 	hosts      map[string]*listener
 	faults     map[string]func(context.Context) error
 	transports []*http.Transport
-	clients    int // how many have dialled
+	clients    int // number of connections so far
 	closed     bool
 
-	// Ends with Close. Made at first use, to belong to the bubble of that use.
+	// life ends with Close. It is made at its first use, inside the bubble.
 	life context.Context
 	end  context.CancelFunc
 }
@@ -37,12 +37,10 @@ func NewNetwork(tb testing.TB) *Network {
 	return n
 }
 
-// Listen makes host answer. A host without a port answers on each of them, save
-// where another listens on "host:port". Listen panics if the host is taken; it
-// is free again once the listener is closed.
-//
-// As with TCP, a dial succeeds before the connection is accepted. Connections
-// that were never accepted are reset when the listener is closed.
+// Listen returns a listener for a host, with or without a port. A host without a port has all
+// ports that have no listener of their own. Listen panics if the host has a listener that is
+// not closed. As with TCP, a dial succeeds before Accept. Closing the listener resets
+// connections that were not accepted.
 func (n *Network) Listen(host string) net.Listener { return n.listen(host, 0, 0) }
 
 func (n *Network) listen(host string, up, down time.Duration) *listener {
@@ -64,8 +62,8 @@ func (n *Network) listen(host string, up, down time.Duration) *listener {
 	return l
 }
 
-// Transport returns a new http.Transport that dials this network. Its idle
-// connections are closed by Close.
+// Transport returns a new http.Transport that dials this network. Close closes its idle
+// connections.
 func (n *Network) Transport() *http.Transport {
 	t := &http.Transport{DialContext: n.DialContext}
 	n.mu.Lock()
@@ -74,12 +72,10 @@ func (n *Network) Transport() *http.Transport {
 	return t
 }
 
-// SetDialFault has f decide on every further dial of host, a name or a
-// "host:port", whether anybody listens there or not: nil lets it go on, an error
-// fails it. f may block until its context ends, and is called by many
-// goroutines at once. A nil f ends the fault. See [Refuse] and [Hang].
-//
-// An error that is not a [*net.OpError] is wrapped in one.
+// SetDialFault sets a fault for all later dials of host, a name or a "host:port", also
+// without a listener. If f returns an error, the dial fails with it, wrapped in a
+// [*net.OpError] if necessary. f may block until its context ends, and must be safe for
+// concurrent use. A nil f removes the fault. See [Refuse] and [Hang].
 func (n *Network) SetDialFault(host string, f func(ctx context.Context) error) {
 	host = strings.ToLower(host)
 	n.mu.Lock()
@@ -94,22 +90,22 @@ func (n *Network) SetDialFault(host string, f func(ctx context.Context) error) {
 	n.faults[host] = f
 }
 
-// Refuse is a fault for [Network.SetDialFault]: the dial fails with
-// ECONNREFUSED. That of a host where nobody listens does so without a fault.
+// Refuse is a fault for [Network.SetDialFault]: the dial fails with ECONNREFUSED. A dial of
+// a host without a listener fails in the same way.
 func Refuse(context.Context) error {
 	return os.NewSyscallError("connect", syscall.ECONNREFUSED)
 }
 
-// Hang is a fault for [Network.SetDialFault]: the dial blocks until its context
-// ends or the network is closed. Mind that http.Transport detaches dials from
-// their requests: one that is no longer wanted still goes on.
+// Hang is a fault for [Network.SetDialFault]: the dial blocks until its context ends or the
+// network is closed. http.Transport detaches dials from their requests, so a dial may last
+// longer than its request.
 func Hang(ctx context.Context) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-// DialContext dials address, a "host:port" of this network. The connection is
-// a [*Conn], an error is a [*net.OpError] with Op "dial".
+// DialContext dials address, a "host:port" of this network. The connection is a [*Conn], and
+// an error is a [*net.OpError] with Op "dial".
 func (n *Network) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	c, err := n.dial(ctx, strings.ToLower(address))
 	if err == nil {
@@ -171,7 +167,7 @@ func (n *Network) listener(address, host string) *listener {
 	return n.hosts[host]
 }
 
-// whileOpen derives a context that also ends when n is closed.
+// whileOpen returns a context that also ends when n is closed.
 func (n *Network) whileOpen(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	n.mu.Lock()
@@ -186,8 +182,8 @@ func (n *Network) whileOpen(ctx context.Context) (context.Context, context.Cance
 	return ctx, func() { stop(); cancel() }
 }
 
-// clientAddr gives each client an address of its own, of the block that RFC
-// 5737 keeps for examples.
+// clientAddr returns a new client address, from the block that RFC 5737 reserves for
+// documentation.
 func (n *Network) clientAddr() addr {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -195,9 +191,9 @@ func (n *Network) clientAddr() addr {
 	return addr(fmt.Sprintf("192.0.2.1:%d", 1024+n.clients%(1<<16-1024)))
 }
 
-// Close closes idle connections of the network's transports, and all listeners,
-// resets the connections that are left, and ends dials that hang. It does not
-// wait for servers; [Server.Close] does. Further dials are refused.
+// Close closes the idle connections of the network's transports and all listeners, resets all
+// other connections, and ends blocked dials. Later dials fail with ECONNREFUSED. Close does
+// not wait for servers; [Server.Close] does.
 func (n *Network) Close() {
 	n.mu.Lock()
 	n.closed = true
@@ -221,7 +217,7 @@ func (n *Network) Close() {
 	}
 }
 
-// A listener is one host of a network.
+// listener listens on one host of a network.
 type listener struct {
 	network  *Network
 	host     string
@@ -233,10 +229,10 @@ type listener struct {
 	backlog []*Conn
 	closed  bool
 	opened  int
-	open    map[*Conn]bool // client ends that were not closed
+	open    map[*Conn]bool // client ends that are not closed
 }
 
-// connect makes a connection and puts its server end in the backlog.
+// connect makes a connection and adds its server end to the backlog.
 func (l *listener) connect(address string) (*Conn, error) {
 	c, s := newConns(l.network.clientAddr(), addr(address), l.up, l.down)
 	l.mu.Lock()
@@ -291,15 +287,15 @@ func (l *listener) Close() error {
 	l.wake.Broadcast()
 	l.mu.Unlock()
 
-	// Not under the lock: closing a connection calls back into l.
+	// Not under the lock, because closing a connection calls onClose, which takes it.
 	for _, c := range backlog {
 		Reset(c)
 	}
 	return nil
 }
 
-// abort kills all connections that their clients have not closed: the server
-// ends of the others have an end in sight.
+// abort resets all connections that their clients have not closed. The server reads the end
+// of the others.
 func (l *listener) abort() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -52,7 +52,7 @@ func TestDials(t *testing.T) {
 		{name: "any case, any port", host: "A.Test:8080"},
 		{name: "a port of its own", host: "b.test:81"},
 		{name: "another port", host: "b.test:82", want: syscall.ECONNREFUSED},
-		{name: "nobody there", host: "c.test", want: syscall.ECONNREFUSED},
+		{name: "no listener", host: "c.test", want: syscall.ECONNREFUSED},
 		{name: "refused", host: "a.test", fault: memhttp.Refuse, want: syscall.ECONNREFUSED},
 		{name: "refused on one port", host: "a.test:81", fault: memhttp.Refuse, on: "A.test:81", want: syscall.ECONNREFUSED},
 		{name: "not refused on the others", host: "a.test", fault: memhttp.Refuse, on: "a.test:81"},
@@ -129,9 +129,8 @@ func TestDialContext(t *testing.T) {
 	}
 }
 
-// TestCloseEndsDials: neither a fault nor latency keeps a dial beyond Close,
-// though http.Transport has forgotten it.
-func TestCloseEndsDials(t *testing.T) {
+// Close ends dials that http.Transport does not wait for.
+func TestNetworkClose_endsDials(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		fault func(context.Context) error
@@ -149,7 +148,7 @@ func TestCloseEndsDials(t *testing.T) {
 	}
 }
 
-func TestDialAfterClose(t *testing.T) {
+func TestNetworkClose_refusesLaterDials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := memhttp.NewNetwork(t)
 		n.SetDialFault("a.test", memhttp.Hang)
@@ -161,9 +160,8 @@ func TestDialAfterClose(t *testing.T) {
 	})
 }
 
-// TestRestart: a server that goes down takes its connections along, and no
-// others; its host is free for the next.
-func TestRestart(t *testing.T) {
+// Close of a server resets only its connections, and another server can use its host.
+func TestServer_restart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := memhttp.NewNetwork(t)
 		a := n.Serve(t, "a.test", hello)
@@ -183,8 +181,7 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-// TestListen: a server written by hand, for answers that net/http would not
-// give.
+// A hand-written server can send responses that net/http cannot.
 func TestListen(t *testing.T) {
 	both(t, func(t *testing.T) {
 		n := memhttp.NewNetwork(t)

@@ -18,25 +18,25 @@ import (
 	"time"
 )
 
-// A Server is an http.Server on a host of an in-memory [Network]. It comes
-// from [NewServer] or [Network.Serve]; the zero value is of no use. Its methods
-// may be called by many goroutines, inside the bubble in which it was made.
+// Server is an http.Server on a host of an in-memory [Network]. [NewServer] and
+// [Network.Serve] start one; the zero value is not usable. It is safe for concurrent use,
+// inside the bubble in which it was made.
 type Server struct {
-	URL    string       // "http://mem.test": scheme and host, no slash at the end
-	Config *http.Server // for Shutdown, SetKeepAlivesEnabled and the like; its fields must be left alone
-	Net    *Network     // on which the server listens
+	URL    string       // "http://mem.test": scheme and host, without a slash at the end
+	Config *http.Server // for its methods, such as Shutdown; its fields must not be changed
+	Net    *Network     // the network on which the server listens
 
 	tb       testing.TB
 	listener *listener
-	own      bool               // Net is this server's alone
-	end      context.CancelFunc // of the base context of all requests
-	client   options            // what Transport needs
+	own      bool               // Net belongs to this server only
+	end      context.CancelFunc // ends the base context of all requests
+	client   options            // for Transport
 	roots    *x509.CertPool
 
 	mu       sync.Mutex
-	idle     sync.Cond // handlers, conns and serving are all none
-	handlers int       // running
-	conns    int       // that net/http serves
+	idle     sync.Cond // signals isIdle
+	handlers int       // running handlers
+	conns    int       // connections that net/http serves
 	serving  bool
 	closed   bool
 }
@@ -49,37 +49,33 @@ type options struct {
 	config   []func(*http.Server)
 }
 
-// An Option changes a [Server].
+// Option is an option of a [Server].
 type Option func(*options)
 
-// Host sets the name of the server, for [NewServer]; "mem.test" without it.
+// Host sets the name of a server of [NewServer]. Default: "mem.test".
 func Host(name string) Option { return func(o *options) { o.host = name } }
 
-// HTTP2 has the server and [Server.Transport] speak HTTP/2: unencrypted, with
-// prior knowledge, or over TLS together with the option [TLS]. The server goes
-// on to understand HTTP/1.
+// HTTP2 makes the server and [Server.Transport] use HTTP/2: unencrypted with prior knowledge,
+// or over TLS with the option [TLS]. The server still supports HTTP/1.
 func HTTP2() Option { return func(o *options) { o.http2 = true } }
 
-// TLS has the server listen for https, with a certificate for its host that
-// only [Server.Transport] trusts. It is valid from 1990 to 2090, in a bubble
-// and out of it.
+// TLS makes the server use HTTPS, with a certificate for its host that only
+// [Server.Transport] trusts. The certificate is valid from 1990 to 2090.
 func TLS() Option { return func(o *options) { o.tls = true } }
 
-// Latency delays what clients send by up, and what the server sends by down.
-// A dial takes both. The 64 KiB of a direction include what is under way.
+// Latency delays the clients' data by up and the server's data by down. A dial takes up plus
+// down. The 64 KiB of a direction include data in flight.
 func Latency(up, down time.Duration) Option {
 	return func(o *options) { o.up, o.down = up, down }
 }
 
-// Configure has f change the http.Server before it starts: timeouts, hooks,
-// limits.
+// Configure lets f change the http.Server before it starts: timeouts, hooks, limits.
 func Configure(f func(*http.Server)) Option {
 	return func(o *options) { o.config = append(o.config, f) }
 }
 
-// NewServer starts a server on a Network of its own. It is closed when tb ends;
-// in a bubble tb must be the T of the bubble (see the package documentation).
-// A nil h is http.DefaultServeMux.
+// NewServer starts a server on a new Network. It is closed when tb ends. In a bubble tb must
+// be the bubble's T (see the package documentation). A nil h means http.DefaultServeMux.
 func NewServer(tb testing.TB, h http.Handler, opts ...Option) *Server {
 	o := options{host: "mem.test"}
 	for _, opt := range opts {
@@ -91,7 +87,7 @@ func NewServer(tb testing.TB, h http.Handler, opts ...Option) *Server {
 	return s
 }
 
-// Serve starts a server as [NewServer] does, on n, under the name of host.
+// Serve starts a server like [NewServer], on n and with the name host.
 func (n *Network) Serve(tb testing.TB, host string, h http.Handler, opts ...Option) *Server {
 	var o options
 	for _, opt := range opts {
@@ -139,7 +135,7 @@ func (n *Network) serve(tb testing.TB, h http.Handler, o options) *Server {
 	return s
 }
 
-// watch puts itself around the hooks of s.Config, to learn what is running.
+// watch wraps the hooks of s.Config to count handlers and connections.
 func (s *Server) watch() {
 	c := s.Config
 
@@ -163,12 +159,12 @@ func (s *Server) watch() {
 			s.count(func() { s.conns++ })
 		case http.StateClosed, http.StateHijacked:
 			s.count(func() { s.conns-- })
-		default: // still served
+		default: // the connection is still served
 		}
 	}
 
-	// Requests end with the server. That of a closed connection does not, if
-	// nobody happens to read from it.
+	// Requests end with the server. net/http does not end the request of a closed
+	// connection if no goroutine reads from the connection.
 	base := c.BaseContext
 	life, end := context.WithCancel(context.Background())
 	s.end = end
@@ -202,10 +198,9 @@ func (s *Server) count(f func()) {
 
 type connKey struct{}
 
-// RequestConn returns the server's end of the connection that r, a request as
-// a handler of a [Server] gets it, came on; it panics for others. It is for faults and deadlines; its
-// bytes belong to net/http. Reset(RequestConn(r)) is a reset in the middle of
-// whatever the handler is doing, for HTTP/2 too, and needs no hijacking.
+// RequestConn returns the server's end of the connection of r, which must be the request of a
+// handler of a [Server]; otherwise it panics. It is for faults and deadlines: its data belongs
+// to net/http. Reset(RequestConn(r)) resets the connection without hijacking, also for HTTP/2.
 func RequestConn(r *http.Request) *Conn {
 	c, ok := r.Context().Value(connKey{}).(*Conn)
 	if !ok {
@@ -214,9 +209,9 @@ func RequestConn(r *http.Request) *Conn {
 	return c
 }
 
-// Transport returns a new http.Transport that reaches this server, and the
-// others on its network. Its idle connections are closed with that network. It
-// has no timeouts and no proxy; the caller may change it before first use.
+// Transport returns a new http.Transport for this server and the others on its network. It has
+// no timeouts and no proxy. The caller may change it before its first use. Closing the network
+// closes its idle connections.
 func (s *Server) Transport() *http.Transport {
 	t := s.Net.Transport()
 	if s.client.http2 {
@@ -230,26 +225,24 @@ func (s *Server) Transport() *http.Transport {
 	return t
 }
 
-// Conns returns how many connections were opened to the server, and how many
-// of these have not been closed by their client, which is the leak that tests
-// look for. net/http closes in the background: call synctest.Wait first.
+// Conns returns the number of connections that were opened to the server, and of those that
+// their clients have not closed, to find leaks. net/http closes connections in the background:
+// call synctest.Wait first.
 func (s *Server) Conns() (opened, open int) { return s.listener.conns() }
 
-// ResetConns resets all connections, busy or idle, as a machine does that has
-// gone down and come up again. The server goes on to listen.
+// ResetConns resets all connections, busy or idle, as after a restart of the machine. The
+// server still listens.
 func (s *Server) ResetConns() { s.listener.abort() }
 
-// patience is how long Close waits before it says what it waits for.
-const patience = 5 * time.Second
+// logAfter is the time after which Close logs that it waits, and for what.
+const logAfter = 5 * time.Second
 
-// Close stops listening, ends the contexts of requests, resets connections and
-// waits for handlers, also those that hijacked theirs, to return: in a bubble
-// their sleeps pass in virtual time. It may be called more than once. A handler
-// must not call it, since it would wait for itself.
+// Close stops listening, ends the contexts of requests, resets connections and waits until
+// all handlers have returned, including those with hijacked connections. It may be called
+// more than once. A handler must not call it, because it would wait for itself.
 //
-// The Network of a server from [NewServer] is closed too, with the idle
-// connections of its transports. On a shared network the host is free for
-// another server.
+// For a server of [NewServer], Close also closes the Network. On a shared network another
+// server can use the host afterwards.
 func (s *Server) Close() {
 	if s.own {
 		s.Net.Close()
@@ -257,23 +250,23 @@ func (s *Server) Close() {
 	s.end()
 	_ = s.listener.Close() // fails if it is closed already
 	s.listener.abort()
-	// Only now: it writes to TLS connections under a lock, which must not block.
-	// What it adds is that requests which have come already are not served.
-	_ = s.Config.Close() // gives the listener's error
+	// After the reset, because it writes to TLS connections under a lock, which must not
+	// block. It prevents that requests are served that have arrived already.
+	_ = s.Config.Close() // its error is the listener's
 
-	slow := time.AfterFunc(patience, func() {
+	slow := time.AfterFunc(logAfter, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if !s.closed {
 			s.tb.Logf("memhttp: Close of %s has waited %v for %d handlers and %d connections",
-				s.URL, patience, s.handlers, s.conns)
+				s.URL, logAfter, s.handlers, s.conns)
 		}
 	})
 	defer slow.Stop()
 	for done := false; !done; {
 		s.wait()
-		// An HTTP/2 connection can end with a handler about to start. In a bubble
-		// the least sleep lasts until all other goroutines block.
+		// An HTTP/2 connection can end while a handler is about to start. In a bubble
+		// the shortest sleep lasts until all other goroutines block.
 		time.Sleep(time.Nanosecond)
 		s.count(func() {
 			done = s.isIdle()
@@ -292,8 +285,8 @@ func (s *Server) wait() {
 
 func (s *Server) isIdle() bool { return s.handlers == 0 && s.conns == 0 && !s.serving }
 
-// A tbWriter is where net/http logs. It falls silent with Close, since a T
-// must not be used after its test.
+// tbWriter is the destination of net/http's log. It drops lines after Close, because a T must
+// not be used after its test.
 type tbWriter struct{ s *Server }
 
 func (w tbWriter) Write(p []byte) (int, error) {
@@ -305,7 +298,7 @@ func (w tbWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// certify makes a certificate for host, and the roots that trust it.
+// certify returns a configuration with a certificate for host, and the roots that trust it.
 func certify(tb testing.TB, host string) (*tls.Config, *x509.CertPool) {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

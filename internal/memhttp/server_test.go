@@ -30,7 +30,7 @@ func both(t *testing.T, f func(t *testing.T)) {
 	t.Run("real time", f)
 }
 
-// protocols are the ways to speak; every server test that can runs over each.
+// protocols are the protocols that the server tests run over.
 var protocols = []struct {
 	name  string
 	opts  []memhttp.Option
@@ -67,8 +67,8 @@ func TestBodies(t *testing.T) {
 	each(t, func(t *testing.T, major int, opts []memhttp.Option) {
 		s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			assert.Equal(t, major, r.ProtoMajor)
-			// Without this, HTTP/1 does not keep a connection on which it answers
-			// before it has read.
+			// Otherwise HTTP/1 closes a connection if it answers before it has read
+			// the request.
 			_ = http.NewResponseController(w).EnableFullDuplex()
 			_, _ = io.Copy(w, r.Body)
 		}), opts...)
@@ -218,8 +218,8 @@ func (c countingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestConfigure: the hooks of the caller stay in force.
-func TestConfigure(t *testing.T) {
+// The caller's hooks are called.
+func TestConfigure_keepsHooks(t *testing.T) {
 	both(t, func(t *testing.T) {
 		type key struct{}
 		var states atomic.Int32
@@ -241,11 +241,11 @@ func TestConfigure(t *testing.T) {
 	})
 }
 
-func TestRequestConnOfAnotherRequest(t *testing.T) {
+func TestRequestConn_panicsForOtherRequests(t *testing.T) {
 	require.Panics(t, func() { memhttp.RequestConn(mustGet(t, "http://mem.test")) })
 }
 
-func TestNilHandlerIsDefaultServeMux(t *testing.T) {
+func TestNewServer_nilHandlerIsDefaultServeMux(t *testing.T) {
 	s := memhttp.NewServer(t, nil)
 	status, _ := get(t, &http.Client{Transport: s.Transport()}, s.URL)
 	require.Equal(t, http.StatusNotFound, status)

@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// bufferSize is how many bytes one direction of a connection holds, in flight
-// and unread together, before writes to it block.
+// bufferSize is the number of bytes, in flight and unread, that one direction of a connection
+// holds before writes block.
 const bufferSize = 64 << 10
 
-// A ring is a bounded queue of bytes. It starts small, since most connections
-// of a test carry little, and grows to bufferSize. The zero value is empty.
+// ring is a queue of at most bufferSize bytes. It starts small, because most connections of a
+// test transfer little. The zero value is empty.
 type ring struct {
 	buf   []byte
 	start int
 	n     int
 }
 
-// write takes as much of p as fits and says how much that was.
+// write adds as much of p as fits and returns that number of bytes.
 func (r *ring) write(p []byte) int {
 	p = p[:min(len(p), bufferSize-r.n)]
 	if need := r.n + len(p); need > len(r.buf) {
@@ -37,7 +37,7 @@ func (r *ring) write(p []byte) int {
 	return len(p)
 }
 
-// peek copies the oldest bytes into p without taking them.
+// peek copies the oldest bytes into p without removing them.
 func (r *ring) peek(p []byte) int {
 	p = p[:min(len(p), r.n)]
 	k := copy(p, r.buf[r.start:min(r.start+len(p), len(r.buf))])
@@ -45,7 +45,7 @@ func (r *ring) peek(p []byte) int {
 	return len(p)
 }
 
-// read takes the oldest bytes.
+// read removes the oldest bytes and copies them into p.
 func (r *ring) read(p []byte) int {
 	k := r.peek(p)
 	r.n -= k
@@ -55,20 +55,18 @@ func (r *ring) read(p []byte) int {
 	return k
 }
 
-// A deadline wakes a condition when a time has come. It is guarded by the
-// mutex of the condition.
+// deadline wakes a condition at a time. The condition's mutex protects it.
 //
-// Whether it has passed is a flag and not a comparison with time.Now: a time
-// without a monotonic reading could wake its waiters a moment before the clock
-// agrees, and they would go back to sleep for good.
+// passed is a flag instead of a comparison with time.Now: without a monotonic reading the
+// timer could fire a moment before that time, and the waiters would then wait forever.
 type deadline struct {
 	wake   *sync.Cond
 	timer  *time.Timer
-	set    uint64 // how often it was set; a timer of an earlier setting does nothing
+	set    uint64 // number of calls of reset; the timer of an earlier call does nothing
 	passed bool
 }
 
-// reset replaces whatever was set before. The zero time clears it.
+// reset sets the deadline. The zero time means none.
 func (d *deadline) reset(t time.Time) {
 	d.set++
 	d.passed = false
@@ -96,9 +94,8 @@ func (d *deadline) reset(t time.Time) {
 	})
 }
 
-// A stream is one direction of a connection, from its writer to its reader.
-// The mutex that guards it is shared with the other direction, so that a close
-// or a reset, which touches both, happens at once.
+// stream is one direction of a connection, from its writer to its reader. Both directions
+// share one mutex, so that a close or a reset changes both at the same time.
 type stream struct {
 	mu       *sync.Mutex
 	canRead  sync.Cond
@@ -106,16 +103,16 @@ type stream struct {
 	delay    time.Duration // from writing to arrival
 
 	data    ring
-	arrived int  // of data; all of it unless there is a delay
-	fin     bool // arrived: nothing follows data
-	rst     bool // arrived: data, then a reset
+	arrived int  // bytes of data that can be read; all of it without a delay
+	fin     bool // the end of the stream after data has arrived
+	rst     bool // a reset after data has arrived
 
 	gone      bool     // the reader has closed its end
-	discarded bool     // the one write that a closed reader cannot yet refuse was made
-	refusal   error    // what the writer has learned: a reset, or that the reader is gone
-	writing   bool     // a Write is under way; others wait, so that writes do not mix
-	readBy    deadline // the reader's
-	writeBy   deadline // the writer's
+	discarded bool     // the one write that succeeds after the reader has closed was made
+	refusal   error    // the error of all further writes, after a reset or a close
+	writing   bool     // a Write is in progress; others wait, so that writes are not interleaved
+	readBy    deadline // deadline of reads
+	writeBy   deadline // deadline of writes
 }
 
 func newStream(mu *sync.Mutex, delay time.Duration) *stream {
@@ -124,11 +121,8 @@ func newStream(mu *sync.Mutex, delay time.Duration) *stream {
 	return s
 }
 
-// after calls f, with the mutex held, once d has passed. With d = 0 that is
-// now, and the mutex must be held already.
-//
-// Two calls that fall on one instant may come in either order, so what they do
-// must not depend on it.
+// after calls f, with the mutex held, after d. If d is 0 it calls f now, and the caller must
+// hold the mutex. Calls for the same time may come in either order.
 func (s *stream) after(d time.Duration, f func()) {
 	if d <= 0 {
 		f()
@@ -141,11 +135,11 @@ func (s *stream) after(d time.Duration, f func()) {
 	})
 }
 
-// push takes what it can of p and says how much that was: 0 means wait.
+// push adds as much of p as fits and returns that number of bytes. 0 means that the writer must wait.
 func (s *stream) push(p []byte, back *stream) int {
 	if s.gone {
-		// The writer cannot know yet: its kernel takes the bytes, the peer's
-		// answers with a reset, and only the next write fails.
+		// The writer's kernel accepts the bytes, the peer's kernel answers with a
+		// reset, and only the next write fails.
 		if s.discarded {
 			return 0
 		}
@@ -160,12 +154,12 @@ func (s *stream) push(p []byte, back *stream) int {
 
 // arrive makes k more bytes readable.
 func (s *stream) arrive(k int) {
-	// Bytes that a fin or a reset of the same instant has let in count once.
+	// A fin or a reset at the same time may have made these bytes readable already.
 	s.arrived = min(s.arrived+k, s.data.n)
 	s.canRead.Broadcast()
 }
 
-// pull takes what has arrived.
+// pull removes data that has arrived.
 func (s *stream) pull(p []byte) int {
 	k := s.data.read(p[:min(len(p), s.arrived)])
 	s.arrived -= k
@@ -173,7 +167,7 @@ func (s *stream) pull(p []byte) int {
 	return k
 }
 
-// finish ends the stream after what was written.
+// finish ends the stream after the written data.
 func (s *stream) finish() {
 	s.after(s.delay, func() {
 		s.fin = true
@@ -181,8 +175,8 @@ func (s *stream) finish() {
 	})
 }
 
-// reset tells the reader, which writes to back, that the connection is dead.
-// A reset that comes after the writer's fin does not undo what the fin said.
+// reset sends a reset to the reader, which writes to back. After a fin it only makes the
+// reader's writes fail.
 func (s *stream) reset(back *stream, finished bool) {
 	s.after(s.delay, func() {
 		if finished {
@@ -195,7 +189,7 @@ func (s *stream) reset(back *stream, finished bool) {
 	})
 }
 
-// refuse makes all further writes fail. The first reason stays.
+// refuse makes all further writes fail. The first error stays.
 func (s *stream) refuse(err error) {
 	if s.refusal == nil {
 		s.refusal = err
@@ -203,7 +197,7 @@ func (s *stream) refuse(err error) {
 	s.canWrite.Broadcast()
 }
 
-// abort is a reset from nowhere, at once in spite of any delay.
+// abort resets the stream at once, without the delay.
 func (s *stream) abort() {
 	s.rst = !s.fin
 	s.arrive(s.data.n)

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestConnLatency(t *testing.T) {
+func TestConn_latency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const up, down = 3 * time.Second, time.Second
 		a, b := pair(t, up, down)
@@ -35,9 +35,8 @@ func TestConnLatency(t *testing.T) {
 	})
 }
 
-// TestConnLatencyLosesOneWrite: until word of the close is back, the window
-// that the peer had granted is all that can be written.
-func TestConnLatencyLosesOneWrite(t *testing.T) {
+// Until the writer knows of the close, it can write one buffer.
+func TestConn_latencyLosesOneWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := pair(t, 2*time.Second, time.Second)
 		begin := time.Now()

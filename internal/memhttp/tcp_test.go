@@ -14,17 +14,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// tcpConn is what a *net.TCPConn and a *Conn have in common.
+// tcpConn has the methods that *net.TCPConn and *Conn share.
 type tcpConn interface {
 	net.Conn
 	CloseWrite() error
 	SetLinger(sec int) error
 }
 
-// TestConnLikeTCP runs the same steps over memory and over a loopback socket of
-// Linux, and wants the same from both. No step depends on time: each waits for
-// what the one before has caused.
-func TestConnLikeTCP(t *testing.T) {
+// The same steps have the same results in memory and over a loopback socket of Linux. No
+// step depends on time: each waits for the effect of the previous one.
+func TestConn_behavesLikeTCP(t *testing.T) {
 	read := func(want string) func(*testing.T, tcpConn) {
 		return func(t *testing.T, c tcpConn) {
 			buf := make([]byte, len(want))
@@ -46,7 +45,7 @@ func TestConnLikeTCP(t *testing.T) {
 	send := func(text string) func(*testing.T, tcpConn) {
 		return func(t *testing.T, c tcpConn) { write(t, c, text) }
 	}
-	// Over a socket the news may need some writes to come back.
+	// Over a socket the error may need several writes to arrive.
 	sendErr := func(want error) func(*testing.T, tcpConn) {
 		return func(t *testing.T, c tcpConn) {
 			for range 1000 {

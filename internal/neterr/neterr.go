@@ -1,11 +1,12 @@
-// Package neterr says what an error of net/http, net or crypto/tls means for the
-// request that met it: whether it was wrong by itself, whether it may have reached
-// the server, whether asking again could end otherwise, and what may be told of it
-// in a log. It is pure, and the one place that knows texts of net/http.
+// Package neterr classifies errors of net/http, net and crypto/tls: whether the request is
+// invalid, whether it may have reached the server, whether a retry can succeed, and which
+// text about the error is safe to log.
 //
-// Errors are told apart by errors.As and errors.Is. Where net/http offers no type,
-// it is the beginning of the innermost error's text; these have not changed in ten
-// years and are pinned by tests against net/http.
+// Errors are distinguished by errors.As and errors.Is. Where net/http offers no type, the
+// beginning of the innermost error's text decides. These texts have not changed in ten
+// years, and tests pin them against net/http. No other package knows texts of net/http.
+//
+// All functions are pure and safe for concurrent use. For a nil error they return false.
 package neterr
 
 import (
@@ -20,33 +21,35 @@ import (
 	"syscall"
 )
 
-// ErrMalformed marks requests that this module itself finds malformed.
-var ErrMalformed = errors.New("invalid request") // "malformed" is what Describe hides, with net/http
+// ErrMalformed is wrapped by errors about requests that this module rejects as malformed.
+// Its text avoids the word "malformed", which SafeText cuts as net/http's.
+var ErrMalformed = errors.New("invalid request")
 
-// ErrMisconfigured marks what this module finds wrong with its own configuration, whatever
-// the request is.
+// ErrMisconfigured is wrapped by errors about this module's configuration, which fail every
+// request.
 var ErrMisconfigured = errors.New("invalid configuration")
 
-// Malformed reports whether err says that the request itself is wrong: repeating
-// it would fail in the same way.
-func Malformed(err error) bool { return unsendable(err) || foundWhileWriting(err) }
+// Malformed reports whether the request itself is invalid, so that every retry would fail
+// with the same error.
+func Malformed(err error) bool { return invalid(err) || invalidBody(err) }
 
-// unsendable is a request that was refused before a byte of it was written.
-func unsendable(err error) bool {
-	return errors.Is(err, ErrMalformed) || errors.Is(err, ErrMisconfigured) || noAddress(err) || begins(err,
+// invalid reports whether the request was rejected before any byte of it was written.
+func invalid(err error) bool {
+	return errors.Is(err, ErrMalformed) || errors.Is(err, ErrMisconfigured) || invalidAddress(err) || hasPrefix(err,
 		"unsupported protocol scheme ",
 		"net/http: invalid header ",
 		"net/http: invalid trailer ",
 		"net/http: invalid method ",
+		"net/http: can't write control character in Request.URL",
 		"http: no Host in request URL",
 		"http: nil Request.URL",
 		"http: nil Request.Header",
 		"http: invalid Host header",
-		"invalid Host header", // HTTP/2's
-		"net/http: can't write control character in Request.URL",
 		"http: Request.ContentLength=",
-		"request header list larger than peer's advertised limit", // HTTP/2's
-		"invalid Connection request header: ",                     // likewise, and what follows
+		// HTTP/2
+		"invalid Host header",
+		"request header list larger than peer's advertised limit",
+		"invalid Connection request header: ",
 		"invalid Upgrade request header: ",
 		"invalid Transfer-Encoding request header: ",
 		"invalid request :path ",
@@ -54,106 +57,92 @@ func unsendable(err error) bool {
 	)
 }
 
-// foundWhileWriting is what net/http finds wrong after the first bytes have left.
-func foundWhileWriting(err error) bool {
-	return begins(err, "http: ContentLength=", "http2: request body larger than specified content length", "invalid Trailer key ")
+// invalidBody reports whether net/http rejected the request after it had written a part.
+func invalidBody(err error) bool {
+	return hasPrefix(err, "http: ContentLength=", "http2: request body larger than specified content length", "invalid Trailer key ")
 }
 
-// begins reports whether one of the errors that err wraps, itself wrapping
-// nothing, begins with one of the texts. Words further on prove nothing: errors
-// quote URLs, and what servers have sent.
-func begins(err error, texts ...string) bool {
-	return anyLeaf(err, func(leaf error) bool {
-		return slices.ContainsFunc(texts, func(text string) bool { return strings.HasPrefix(leaf.Error(), text) })
+// hasPrefix reports whether an innermost error begins with one of the texts. The rest of a
+// text proves nothing: errors quote URLs and responses of servers.
+func hasPrefix(err error, texts ...string) bool {
+	return anyInnermost(err, func(innermost error) bool {
+		return slices.ContainsFunc(texts, func(text string) bool { return strings.HasPrefix(innermost.Error(), text) })
 	})
 }
 
-// anyLeaf reports whether one of the errors that err wraps, itself wrapping
-// nothing, is as asked.
-func anyLeaf(err error, is func(error) bool) bool {
-	return walk(err, func(err error) bool {
-		switch any(err).(type) {
-		case interface{ Unwrap() error }, interface{ Unwrap() []error }:
-			return false
-		}
-		return is(err)
-	})
+// anyInnermost reports whether is returns true for an error in the tree of err that wraps
+// no other error.
+func anyInnermost(err error, is func(error) bool) bool {
+	return anyOf(err, func(err error) bool { return wrapped(err) == nil && is(err) })
 }
 
-// walk calls f for err and all that it wraps, until f returns true.
-func walk(err error, f func(error) bool) bool {
-	if err == nil {
-		return false
-	}
-	if f(err) {
-		return true
-	}
-	switch wrapper := any(err).(type) {
+// anyOf reports whether is returns true for an error in the tree of err. Unlike errors.As
+// it also finds errors by their text.
+func anyOf(err error, is func(error) bool) bool {
+	return err != nil && (is(err) || slices.ContainsFunc(wrapped(err), func(err error) bool { return anyOf(err, is) }))
+}
+
+// wrapped returns the errors that err wraps directly.
+func wrapped(err error) []error {
+	switch wrapper := err.(type) { //nolint:errorlint // the errors that this very error wraps
 	case interface{ Unwrap() error }:
-		return walk(wrapper.Unwrap(), f)
+		return []error{wrapper.Unwrap()}
 	case interface{ Unwrap() []error }:
-		return slices.ContainsFunc(wrapper.Unwrap(), func(err error) bool { return walk(err, f) })
+		return wrapper.Unwrap()
 	}
-	return false
+	return nil
 }
 
-// NeverLeft reports whether err proves that no byte of the request reached the
-// server: it could not be sent, the name was not resolved, the connection not
-// made, the TLS handshake not finished, or what comes before has failed.
+// NotSent reports whether err proves that no byte of the request reached the server: the
+// request was invalid, there was no connection, or the TLS handshake failed.
 func NotSent(err error) bool {
-	return unsendable(err) || notDialled(err) || noHandshake(err) || SchemeMismatch(err) ||
-		refusedByProxy(err) || tokenRefusal(err) != nil
+	return invalid(err) || notConnected(err) || handshakeFailed(err) || SchemeMismatch(err) ||
+		rejectedByProxy(err) || findTokenError(err) != nil
 }
 
-// notDialled is a connection that was not made, to the server or to a proxy.
-func notDialled(err error) bool {
-	if _, dns := errors.AsType[*net.DNSError](err); dns || errors.Is(err, syscall.ECONNREFUSED) {
-		return true
-	}
-	if _, answer := errors.AsType[*ConnectError](err); answer {
-		return true
-	}
-	return whileDialling(err)
+// notConnected reports whether there was no connection to the server or to a proxy.
+func notConnected(err error) bool {
+	_, dns := errors.AsType[*net.DNSError](err)
+	_, connect := errors.AsType[*ConnectError](err)
+	return dns || connect || errors.Is(err, syscall.ECONNREFUSED) || dialing(err)
 }
 
-// whileDialling reports whether err came before there was a connection.
-func whileDialling(err error) bool {
+// dialing reports whether err occurred before there was a connection.
+func dialing(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
 	return ok && (op.Op == "dial" || op.Op == "proxyconnect" || strings.HasPrefix(op.Op, "socks"))
 }
 
-// noAddress is a dialer that was given what is no address: a port above 65535, a network
-// of no kind. It is found here, and nobody was asked.
-func noAddress(err error) bool {
-	if !whileDialling(err) {
+// invalidAddress reports whether the dialer rejected the address, such as a port above
+// 65535 or an unknown network, without any look-up.
+func invalidAddress(err error) bool {
+	if !dialing(err) {
 		return false
 	}
 	if address, ok := errors.AsType[*net.AddrError](err); ok {
-		return address.Err != "no suitable address found" // of those that DNS gave, for now
+		return address.Err != "no suitable address found" // DNS may return other addresses later
 	}
-	var (
-		network net.UnknownNetworkError
-		invalid net.InvalidAddrError
-		parsed  *net.ParseError
-	)
-	return errors.As(err, &network) || errors.As(err, &invalid) || errors.As(err, &parsed)
+	_, network := errors.AsType[net.UnknownNetworkError](err)
+	_, invalid := errors.AsType[net.InvalidAddrError](err)
+	_, unparsed := errors.AsType[*net.ParseError](err)
+	return network || invalid || unparsed
 }
 
-// NoSuchHost reports whether the name does not exist. Resolvers also say so while
-// a zone is being changed, but asking again within seconds gets the cached answer.
+// UnknownHost reports whether the host name does not exist. Resolvers also return this while
+// a zone is being changed, but a retry within seconds gets the cached answer.
 func UnknownHost(err error) bool {
 	dns, ok := errors.AsType[*net.DNSError](err)
 	return ok && dns.IsNotFound && !dns.IsTemporary
 }
 
-// SchemeMismatch reports whether a server for http was asked for https. Only
-// http.Client makes http.ErrSchemeMismatch of what http.Transport says.
+// SchemeMismatch reports whether the server answered HTTP to an HTTPS request. Only
+// http.Client turns http.Transport's error into http.ErrSchemeMismatch.
 func SchemeMismatch(err error) bool {
 	record, ok := errors.AsType[tls.RecordHeaderError](err)
 	return errors.Is(err, http.ErrSchemeMismatch) || ok && string(record.RecordHeader[:]) == "HTTP/"
 }
 
-// TimedOut reports whether err says that time ran out, whoever's it was.
+// TimedOut reports whether err is a timeout or an expired deadline.
 func TimedOut(err error) bool {
 	var timeout interface{ Timeout() bool }
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) ||

@@ -8,77 +8,52 @@ import (
 	"reflect"
 )
 
-// Untrusted reports whether TLS failed over a certificate, ours or the peer's.
+// Untrusted reports whether the TLS handshake failed because of a certificate, the client's
+// or the peer's.
 func Untrusted(err error) bool {
-	if unverified(err) {
+	switch alert(err) {
+	// bad_certificate, unsupported_certificate, certificate_revoked, certificate_expired, certificate_unknown, unknown_ca,
+	// access_denied, certificate_required
+	case 42, 43, 44, 45, 46, 48, 49, 116:
 		return true
 	}
-	switch alertOf(err) {
-	case alertBadCertificate, alertUnsupportedCertificate, alertCertificateRevoked, alertCertificateExpired,
-		alertCertificateUnknown, alertUnknownCA, alertAccessDenied, alertCertificateRequired:
-		return true
-	}
-	return false
+	_, verification := errors.AsType[*tls.CertificateVerificationError](err)
+	_, authority := errors.AsType[x509.UnknownAuthorityError](err)
+	_, hostname := errors.AsType[x509.HostnameError](err)
+	_, invalid := errors.AsType[x509.CertificateInvalidError](err)
+	_, roots := errors.AsType[x509.SystemRootsError](err)
+	return verification || authority || hostname || invalid || roots
 }
 
-// unverified is the peer's certificate in our eyes.
-func unverified(err error) bool {
-	var (
-		verification *tls.CertificateVerificationError
-		authority    x509.UnknownAuthorityError
-		hostname     x509.HostnameError
-		invalid      x509.CertificateInvalidError
-		roots        x509.SystemRootsError
-	)
-	return errors.As(err, &verification) || errors.As(err, &authority) || errors.As(err, &hostname) ||
-		errors.As(err, &invalid) || errors.As(err, &roots)
-}
-
-// noHandshake is a TLS handshake that was not finished, so that nothing was sent
-// after it.
-func noHandshake(err error) bool {
+// handshakeFailed reports whether the TLS handshake was not completed, so that no request
+// was sent.
+func handshakeFailed(err error) bool {
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return true
 	}
-	if record, ok := errors.AsType[tls.RecordHeaderError](err); ok && record.Conn != nil { // nil: a later record was broken, not the first
+	// Conn is set for the first record only.
+	if record, ok := errors.AsType[tls.RecordHeaderError](err); ok && record.Conn != nil {
 		return true
 	}
-	switch alertOf(err) {
-	case alertHandshakeFailure, alertProtocolVersion, alertInsufficientSecurity, alertUnrecognizedName, alertNoApplicationProtocol:
+	switch alert(err) {
+	// handshake_failure, protocol_version, insufficient_security, unrecognized_name, no_application_protocol
+	case 40, 70, 71, 112, 120:
 		return true
 	}
-	return begins(err, "net/http: TLS handshake timeout") // its type is not exported
+	return hasPrefix(err, "net/http: TLS handshake timeout") // its type is not exported
 }
 
-// alertOf is the TLS alert with which the peer ended the connection, or 0, which
-// is close_notify and no error. QUIC has an exported type for it; over TCP
-// crypto/tls wraps a type of its own, of the same numbers, in a "remote error".
-func alertOf(err error) tls.AlertError {
+// alert returns the number of the TLS alert with which the peer ended the connection (RFC
+// 8446, section 6), or 0, which is close_notify and not an error. QUIC has an exported type
+// for alerts. Over TCP, crypto/tls wraps an unexported uint8 in a "remote error".
+func alert(err error) uint8 {
 	if alert, ok := errors.AsType[tls.AlertError](err); ok {
-		return alert
+		return uint8(alert)
 	}
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "remote error" {
 		if number := reflect.ValueOf(op.Err); number.Kind() == reflect.Uint8 {
-			return tls.AlertError(number.Uint())
+			return uint8(number.Uint())
 		}
 	}
 	return 0
 }
-
-// The alerts of RFC 8446 section 6 that are about certificates, and those that
-// only a handshake can bring.
-const (
-	alertHandshakeFailure       tls.AlertError = 40
-	alertBadCertificate         tls.AlertError = 42
-	alertUnsupportedCertificate tls.AlertError = 43
-	alertCertificateRevoked     tls.AlertError = 44
-	alertCertificateExpired     tls.AlertError = 45
-	alertCertificateUnknown     tls.AlertError = 46
-	alertUnknownCA              tls.AlertError = 48
-	alertAccessDenied           tls.AlertError = 49
-	alertProtocolVersion        tls.AlertError = 70
-	alertInsufficientSecurity   tls.AlertError = 71
-	alertUnrecognizedName       tls.AlertError = 112
-	alertCertificateRequired    tls.AlertError = 116
-	alertNoApplicationProtocol  tls.AlertError = 120
-)

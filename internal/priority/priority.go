@@ -1,12 +1,13 @@
-// Package priority reads how much a request matters from its header field.
+// Package priority parses the header field with a request's priority. Its functions are
+// pure and safe for concurrent use.
 package priority
 
 import "strings"
 
-// Header is the field that carries it.
+// Header is the name of the field.
 const Header = "X-Request-Priority"
 
-// The three values, as numbers that grow with what matters.
+// The three priorities. A greater number is more important.
 const (
 	Batch    int8 = -1
 	Default  int8 = 0
@@ -18,8 +19,8 @@ const (
 	critical = "critical"
 )
 
-// Parse reads a field's value. Letter case and blanks around it do not matter, and
-// what is neither batch nor critical is Default.
+// Parse returns the priority of a field's value, in any letter case and with optional blanks
+// around it. A value other than batch and critical means Default.
 func Parse(value string) int8 {
 	switch value = strings.TrimSpace(value); {
 	case strings.EqualFold(value, batch):
@@ -30,7 +31,7 @@ func Parse(value string) int8 {
 	return Default
 }
 
-// Format is the field's value: "" for Default, which is not sent.
+// Format returns the field's value: "" for Default, which is not sent.
 func Format(p int8) string {
 	switch p {
 	case Batch:

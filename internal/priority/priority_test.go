@@ -20,11 +20,11 @@ func TestParse(t *testing.T) {
 		{"in capitals", "CRITICAL", priority.Critical},
 		{"blanks around it", " Batch\t", priority.Batch},
 		{"default by name", "default", priority.Default},
-		{"an unknown word", "urgent", priority.Default},
+		{"an unknown value", "urgent", priority.Default},
 		{"a number", "9", priority.Default},
 		{"two values", "critical, critical", priority.Default},
 		{"quoted", `"critical"`, priority.Default},
-		{"letters that only look so", "crіtical", priority.Default},
+		{"a Cyrillic letter", "crіtical", priority.Default},
 		{"a megabyte", strings.Repeat("critical", 1<<17), priority.Default},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -33,7 +33,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// FuzzParse: what is read is one of the three, and what is written is read back.
+// FuzzParse checks that Parse returns one of the three priorities, and that Format reverses
+// it.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{"", "batch", "critical", " CRITICAL ", "default", "batch,critical", "\x00batch"} {
 		f.Add(s)

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// now is what the client's clock shows in these tests: an hour off from the
-// server's, so that a confusion of the two shows.
+// server is the server's clock; now is the client's, which is wrong by an hour so that a
+// confusion of the two fails a test.
 var (
 	server = time.Date(2015, time.October, 21, 7, 28, 0, 0, time.UTC)
 	now    = server.Add(time.Hour)
@@ -63,7 +63,7 @@ func TestParse(t *testing.T) {
 		{"year 9999", header("Retry-After", "Fri, 31 Dec 9999 23:59:59 GMT", "Date", date), Max, true},
 		{"year 9999 without Date", header("Retry-After", "Fri, 31 Dec 9999 23:59:59 GMT"), Max, true},
 
-		// Nonsense.
+		// Malformed.
 		{"negative", header("Retry-After", "-1"), 0, false},
 		{"negative zero", header("Retry-After", "-0"), 0, false},
 		{"plus sign", header("Retry-After", "+5"), 0, false},
@@ -209,21 +209,20 @@ func TestNumberTime(t *testing.T) {
 	}
 }
 
-// The absent case is on the path of every failed attempt, and must cost
-// nothing but the look-ups.
-func TestParseAbsentDoesNotAllocate(t *testing.T) {
+// Every failed attempt calls Parse, mostly without these fields.
+func TestParse_absentDoesNotAllocate(t *testing.T) {
 	h := ordinary()
 	require.Zero(t, testing.AllocsPerRun(100, func() { _, _ = Parse(h, now) }))
 }
 
-func TestParseSecondsDoesNotAllocate(t *testing.T) {
+func TestParse_secondsDoesNotAllocate(t *testing.T) {
 	h := ordinary()
 	h.Set("Retry-After", "1.5")
 	require.Zero(t, testing.AllocsPerRun(100, func() { _, _ = Parse(h, now) }))
 }
 
-// FuzzParse checks that no header makes Parse panic, leave [0, Max], or be
-// generous: what it takes for a number must be the number that big.Rat reads.
+// FuzzParse checks that Parse never panics or leaves [0, Max], and that each accepted
+// number has the value that big.Rat parses.
 func FuzzParse(f *testing.F) {
 	for _, v := range []string{"120", "1.5", "9223372037", "1e308", "Wed, 21 Oct 2015 07:28:30 GMT", "-1", "0x10"} {
 		f.Add(v, "", "", "Wed, 21 Oct 2015 07:28:00 GMT")
@@ -255,8 +254,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// requireExact compares n, which was read from s, with what arithmetic without
-// limits makes of s.
+// requireExact compares n, the result of parsing s, with big.Rat's result.
 func requireExact(t *testing.T, s string, n Number) {
 	t.Helper()
 	if len(s) > 500 { // keep the fuzzer quick
@@ -277,7 +275,7 @@ func requireExact(t *testing.T, s string, n Number) {
 	require.Equal(t, new(big.Int).Quo(fraction.Num(), fraction.Denom()).Int64(), n.Nanos)
 
 	for _, unit := range []time.Duration{time.Nanosecond, time.Millisecond, time.Second, time.Minute, 24 * time.Hour} {
-		// The exact duration, from the number as cut to nine digits.
+		// The exact duration of the number with nine digits.
 		want := new(big.Int).Add(
 			new(big.Int).Mul(whole, big.NewInt(int64(unit))),
 			new(big.Int).Quo(new(big.Int).Mul(big.NewInt(n.Nanos), big.NewInt(int64(unit))), big.NewInt(1e9)),

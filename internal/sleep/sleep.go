@@ -1,4 +1,5 @@
-// Package sleep waits for a time or for a context, whichever ends first.
+// Package sleep waits for a duration or for the end of a context. Its functions are safe for
+// concurrent use.
 package sleep
 
 import (
@@ -7,7 +8,7 @@ import (
 	"time"
 )
 
-// For waits for d. Where ctx ends before, it returns its error.
+// Context waits for d. If ctx ends before, Context returns its error at once.
 func Context(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -19,6 +20,6 @@ func Context(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// About waits as For does, for half of d to all of it, at random: so many that wait for
-// the same do not all ask at once.
+// Jittered waits like Context for a random duration in [d/2, d], so that many callers do not
+// continue at the same time.
 func Jittered(ctx context.Context, d time.Duration) error { return Context(ctx, d/2+rand.N(d/2+1)) }

@@ -1,13 +1,12 @@
-// Package structured reads and writes the strings of structured fields, RFC 9651
-// (and RFC 8941, which says the same of them).
+// Package structured parses and writes strings of structured fields (RFC 9651 and RFC 8941).
+// Its functions are pure and safe for concurrent use.
 package structured
 
 import "strings"
 
-// String reads the string that s begins with (RFC 9651, section 4.2.5), and
-// returns what is behind it. ok is false where there is none: no quotes, another
-// escape than those of quote and backslash, or anything but visible ASCII and
-// spaces.
+// String parses the string at the beginning of s (RFC 9651, section 4.2.5), and returns its
+// text and the rest of s. ok is false, and rest is s, if there is no valid string. A string
+// has quotes, visible ASCII and spaces, and the escapes \" and \\.
 func String(s string) (text, rest string, ok bool) {
 	if s == "" || s[0] != '"' {
 		return "", s, false
@@ -27,7 +26,7 @@ func String(s string) (text, rest string, ok bool) {
 			if i++; i == len(s) || s[i] != '"' && s[i] != '\\' {
 				return "", s, false
 			}
-			copied = i // the escaped character goes along with what follows it
+			copied = i // the escaped character is copied with the text after it
 		case c < ' ' || c > '~':
 			return "", s, false
 		}
@@ -35,8 +34,7 @@ func String(s string) (text, rest string, ok bool) {
 	return "", s, false // no closing quote
 }
 
-// Quote writes text, which must be visible ASCII and spaces, as a string (section
-// 4.1.6).
+// Quote returns text as a string (section 4.1.6). The text must be visible ASCII and spaces.
 func Quote(text string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text) + `"`
 }

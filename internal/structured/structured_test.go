@@ -20,15 +20,15 @@ func TestString(t *testing.T) {
 		{"escapes", `"\"a\\"`, `"a\`, "", true},
 		{"an escape alone", `"\\"`, `\`, "", true},
 		{"text around an escape", `"ab\"cd"`, `ab"cd`, "", true},
-		{"something behind it", `"a";b="c"`, "a", `;b="c"`, true},
-		{"something behind an escape", `"a\"",b`, `a"`, ",b", true},
+		{"text after it", `"a";b="c"`, "a", `;b="c"`, true},
+		{"text after an escape", `"a\"",b`, `a"`, ",b", true},
 
 		{"nothing", "", "", "", false},
 		{"bare", "abc", "", "abc", false},
 		{"a blank first", ` "a"`, "", ` "a"`, false},
 		{"one quote", `"`, "", `"`, false},
 		{"no end", `"abc`, "", `"abc`, false},
-		{"an end that is escaped", `"abc\"`, "", `"abc\"`, false},
+		{"an escaped end", `"abc\"`, "", `"abc\"`, false},
 		{"a backslash last", `"abc\`, "", `"abc\`, false},
 		{"an unknown escape", `"\n"`, "", `"\n"`, false},
 		{"a control character", "\"a\tb\"", "", "\"a\tb\"", false},
@@ -44,7 +44,7 @@ func TestString(t *testing.T) {
 	}
 }
 
-// FuzzString: what is quoted is read back, and what is read was quoted so.
+// FuzzString checks that String and Quote reverse each other.
 func FuzzString(f *testing.F) {
 	for _, s := range []string{"", `"a"`, `"\"\\"`, `"a";b`, `"\n"`, `a`, `\`} {
 		f.Add(s)

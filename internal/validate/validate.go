@@ -1,5 +1,4 @@
-// Package validate says what is wrong with a configuration, all of it and each by the
-// name of its field: what cannot work, and what nobody can mean.
+// Package validate collects the errors of a configuration. Each error names its field.
 package validate
 
 import (
@@ -11,60 +10,57 @@ import (
 	"time"
 )
 
-// List is what is wrong. It is not safe for concurrent use.
+// Errors is a list of errors. Of must be set. It is not safe for concurrent use.
 type Errors struct {
-	// Of is what each complaint is: an error that it wraps, and begins with. It must be
-	// set.
+	// Of is the error that each error of Check wraps and begins with.
 	Of error
 
 	all []error
 }
 
-// Err is all that was added, joined; nil: nothing is wrong.
+// Err returns all errors, joined, or nil.
 func (l *Errors) Err() error { return errors.Join(l.all...) }
 
-// Add complains of what is wrong.
+// Check adds an error if wrong is true.
 func (l *Errors) Check(wrong bool, what string) {
 	if wrong {
 		l.all = append(l.all, fmt.Errorf("%w: %s", l.Of, what))
 	}
 }
 
-// Also adds somebody else's complaint; nil is none.
+// Append adds err unchanged, unless it is nil.
 func (l *Errors) Append(err error) {
 	if err != nil {
 		l.all = append(l.all, err)
 	}
 }
 
-// Unit complains of a time whose unit was forgotten: 5 is five nanoseconds. One, the least
-// there is, may be meant where 0 is the default.
+// Duration adds an error if d has no unit: 5 means five nanoseconds. 1 ns is allowed: where
+// 0 means the default, it is the minimum.
 func (l *Errors) Duration(field string, d time.Duration) {
 	l.Check(d > 1 && d < time.Microsecond, fmt.Sprintf("%s is %v: its unit was forgotten", field, d))
 }
 
-// mostPercent is what no percentage exceeds: a number beyond it says that there is no cap.
-const mostPercent = 100
-
-// Share complains of a percentage: a share of all is at most 1.
+// Ratio adds an error if x looks like a percentage. A ratio is at most 1, and a number
+// above 100 means that there is no limit.
 func (l *Errors) Ratio(field string, x float64) {
-	l.Check(x >= 10 && x <= mostPercent, fmt.Sprintf("%s is %v: a share of all, not a percentage, is at most 1", field, x))
+	l.Check(x >= 10 && x <= 100, fmt.Sprintf("%s is %v: a share of all, not a percentage, is at most 1", field, x))
 }
 
-// Header complains of the name of a header field that cannot be sent, or that means
-// something else.
+// Header adds an error if name is not a valid name of a header field, or is the name of a
+// standard field.
 func (l *Errors) Header(field, name string) {
 	l.Check(!Token(name), field+" is not a field name")
 	name = textproto.CanonicalMIMEHeaderKey(name)
-	l.Check(slices.Contains(taken[:], name), field+" is "+name+", which means something else")
+	l.Check(slices.Contains(standardFields[:], name), field+" is "+name+", which means something else")
 }
 
-var taken = [...]string{ //nolint:gochecknoglobals // never written to
+var standardFields = [...]string{ //nolint:gochecknoglobals // never written to
 	"Authorization", "Connection", "Content-Length", "Content-Type", "Cookie", "Host", "Trailer", "Transfer-Encoding", "Upgrade",
 }
 
-// Token reports whether it is one of RFC 9110, section 5.6.2, as the names of methods and
-// of header fields are.
+// Token reports whether name is a token (RFC 9110, section 5.6.2), as the names of methods
+// and of header fields are.
 func Token(name string) bool {
 	for n := range len(name) {
 		c := name[n]

@@ -34,7 +34,7 @@ func serverAccount() (account, error) {
 			return account{&syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}, nil
 		}
 	}
-	return account{}, errors.New("a PostgreSQL server does not run as root, and there is neither a user postgres nor nobody")
+	return account{}, errors.New("a PostgreSQL server does not run as root, and the users postgres and nobody do not exist")
 }
 
 // other reports whether the account differs from the user of this process, which is then root.

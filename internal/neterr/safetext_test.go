@@ -23,7 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fetchError is a RoundTripper's own: its text says everything.
+// fetchError is an error type of a user's RoundTripper. Its text may contain a secret.
 type fetchError struct {
 	text  string
 	cause error
@@ -32,14 +32,13 @@ type fetchError struct {
 func (f *fetchError) Error() string { return f.text }
 func (f *fetchError) Unwrap() error { return f.cause }
 
-// busyError has no room for a text.
+// busyError has no fields, so it cannot contain a secret.
 type busyError struct{}
 
 func (busyError) Error() string { return "all workers are busy" }
 
-// TestDescribe is §4.7: texts that are known to be harmless are shown, of others the type
-// alone.
-func TestDescribe(t *testing.T) {
+// §4.7: SafeText shows known texts, and of other errors the type only.
+func TestSafeText(t *testing.T) {
 	const secret = "s3cret"
 	address := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 443}
 	for _, row := range []struct {
@@ -55,9 +54,9 @@ func TestDescribe(t *testing.T) {
 		{"fmt.Errorf with two causes: both", fmt.Errorf("%w, %w: %s", io.EOF, syscall.ECONNRESET, secret), "EOF; connection reset by peer"},
 		{"errors.Join: its parts", errors.Join(errors.New(secret), io.EOF), "*errors.errorString (not shown); EOF"},
 		{"a type without fields: its text", busyError{}, "all workers are busy"},
-		{"own text: as it is", New("all is lost"), "all is lost"},
-		{"own request error: as it is", fmt.Errorf("%w: ContentLength 5 with nil Body", ErrMalformed), "invalid request: ContentLength 5 with nil Body"},
-		{"around an own one: its text", fmt.Errorf("%s: %w", secret, fmt.Errorf("%w: nil Request", ErrMalformed)), "invalid request: nil Request"},
+		{"own text: unchanged", New("no more workers"), "no more workers"},
+		{"own request error: unchanged", fmt.Errorf("%w: ContentLength 5 with nil Body", ErrMalformed), "invalid request: ContentLength 5 with nil Body"},
+		{"around an own error: its text", fmt.Errorf("%s: %w", secret, fmt.Errorf("%w: nil Request", ErrMalformed)), "invalid request: nil Request"},
 		{"reason and cause: both", With(New("reason"), &fetchError{text: secret}), "reason: *neterr.fetchError (not shown)"},
 		{"url.Error: its cause", &url.Error{Op: "Get", URL: "http://a?" + secret, Err: io.EOF}, "get: EOF"},
 		{"url.Error without a cause: its operation", &url.Error{Op: "Get", URL: "http://a?" + secret}, "get"},
@@ -76,11 +75,11 @@ func TestDescribe(t *testing.T) {
 		{"scheme: shown", errors.New(`unsupported protocol scheme "gopher"`), `unsupported protocol scheme "gopher"`},
 		{"scheme and more: not shown", errors.New(`unsupported protocol scheme "gopher" ` + secret), "unsupported protocol scheme (not shown)"},
 		{"field name: shown", errors.New(`net/http: invalid header field value for "X-A"`), `net/http: invalid header field value for "X-A"`},
-		{"known words within a word: its type", errors.New("EOFs"), "*errors.errorString (not shown)"},
+		{"known text as part of a word: its type", errors.New("EOFs"), "*errors.errorString (not shown)"},
 		{"proxy's status: shown", errors.New("Proxy Authentication Required"), "Proxy Authentication Required"},
-		{"proxy's own words: its type", errors.New(secret), "*errors.errorString (not shown)"},
+		{"proxy's own text: its type", errors.New(secret), "*errors.errorString (not shown)"},
 		{"token endpoint: not shown", token(401, "invalid_client"), "no token from the token endpoint (its answer is not shown)"},
-		{"very many: the first of them", errors.Join(slices.Repeat([]error{io.EOF}, 10_000)...), "EOF" + strings.Repeat("; EOF", 30)},
+		{"very many: the first ones", errors.Join(slices.Repeat([]error{io.EOF}, 10_000)...), "EOF" + strings.Repeat("; EOF", 30)},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			require.Equal(t, row.want, SafeText(row.err))
@@ -94,8 +93,8 @@ func TestDescribe(t *testing.T) {
 	})
 }
 
-// holding returns errors that hold a text in each place of the types that clients meet.
-func holding(text string) map[string]error {
+// errorsWith returns errors that contain a text, in each field of the types that clients get.
+func errorsWith(text string) map[string]error {
 	dial := func(err error) error { return &net.OpError{Op: "dial", Net: "tcp", Err: err} }
 	return map[string]error{
 		"errors.New":         errors.New(text),
@@ -133,19 +132,19 @@ func holding(text string) map[string]error {
 	}
 }
 
-// FuzzDescribe is §4.7: whatever an error says, and wherever it says it, its description
-// is one line of a bounded length that does not contain it.
-func FuzzDescribe(f *testing.F) {
+// §4.7: SafeText returns one line of bounded length that contains no part of an error's
+// unknown text.
+func FuzzSafeText(f *testing.F) {
 	for _, text := range []string{"", "EOF", `malformed HTTP response "x"`, "bad Content-Length: \x00", "debug=\"", "transfer encoding[malformed "} {
 		f.Add(text)
 	}
-	for _, text := range &harmlessTexts {
+	for _, text := range &knownTexts {
 		f.Add(text + ": ")
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		const secret = "\u2042quoted\u2042"
 		for _, text := range []string{text + secret, secret + "\n" + text} {
-			for place, err := range holding(text) {
+			for place, err := range errorsWith(text) {
 				for _, err := range []error{err, fmt.Errorf("%s: %w", text, err)} {
 					got := SafeText(err)
 					require.LessOrEqual(t, len(got), maxText+len("…"), place)
@@ -158,6 +157,6 @@ func FuzzDescribe(f *testing.F) {
 				}
 			}
 		}
-		require.False(t, Malformed(errors.New("x"+text)), "words further on prove nothing")
+		require.False(t, Malformed(errors.New("x"+text)), "only the beginning of a text counts")
 	})
 }
