@@ -103,10 +103,10 @@ func (h *Hedge) delay(s *hedgeScope, now time.Time) (time.Duration, bool) {
 	if h.quantile < 0 {
 		return 0, false
 	}
-	quantile, samples := s.latencies.Quantile(now.Sub(h.rules.Origin), h.quantile)
+	recent := s.latencies.Histogram(now.Sub(h.rules.Origin))
 	// Most responses may take exactly the quantile, to the precision of the clock. They are
 	// not slow.
-	return quantile + 1, samples >= minLatencies
+	return recent.Quantile(h.quantile) + 1, recent.Samples() >= minLatencies
 }
 
 // admit takes a token for one hedge.
@@ -128,8 +128,8 @@ func (s *hedgeScope) deposit(h *Hedge, now time.Time) {
 
 // callRate is the number of responses a second in the last minute.
 func (s *hedgeScope) callRate(at time.Duration) float64 {
-	_, responses := s.latencies.Quantile(at, 1)
-	return float64(responses) / max(min(at-time.Duration(s.firstCall.Load()), time.Minute).Seconds(), 1)
+	recent := s.latencies.Histogram(at)
+	return float64(recent.Samples()) / max(min(at-time.Duration(s.firstCall.Load()), time.Minute).Seconds(), 1)
 }
 
 // observe learns a latency from an attempt.

@@ -13,8 +13,8 @@ import (
 // Priority is the importance of a call. An overloaded server (admission.Shedder) drops
 // Batch first and Critical last. A Transport retries and hedges Batch only while the bucket
 // of the [Budget] is more than half full. Each priority of a scope has its own circuit (see
-// [Breaker]), and rejections without an exhausted quota block only the priority that they
-// meet (see [RateLimit]). The zero value is PriorityDefault, and so is any unknown value.
+// [Breaker]); quotas and blocks are shared (see [RateLimit]). The zero value is
+// PriorityDefault, and so is any unknown value.
 type Priority int8
 
 const (

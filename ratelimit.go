@@ -150,7 +150,7 @@ func (c *call) blockedUntil(now time.Time) time.Time {
 // quotaRequest is the call as the engine knows it.
 func (c *call) quotaRequest() quota.Request {
 	r := quota.Request{
-		Class: int8(c.priority), Method: c.request.Method, Path: c.request.URL.Path,
+		Method: c.request.Method, Path: c.request.URL.Path,
 		Deadline: c.deadline, MaxBlock: c.policy.MaxRetryAfter,
 	}
 	for _, name := range [...]string{"Authorization", "X-Api-Key", "Api-Key", "Private-Token"} {

@@ -32,7 +32,7 @@ type ScopeState struct {
 	Scope   string
 	Breaker BreakerStatus
 	Budget  BudgetStatus
-	Quotas  []QuotaStatus // by bucket; nil: none is known. Those of a priority are the blocks of it alone
+	Quotas  []QuotaStatus // by bucket; nil: none is known
 
 	// InFlight is the number of attempts that wait for their response headers. Queued is the
 	// number that wait for a permit of the rate limit, and RetryWaiting the number of calls
@@ -181,7 +181,7 @@ func (l *RateLimit) describe(scopes []ScopeState, known []knownScope, now time.T
 		index[s.Key] = i
 	}
 	l.engine().Each(now, func(q quota.Status) {
-		i, ok := index[scope.Key{Name: q.Scope, Class: q.Class}]
+		i, ok := index[scope.Key{Name: q.Scope}]
 		if ok {
 			scopes[i].Quotas = append(scopes[i].Quotas, QuotaStatus{
 				Bucket: bucketName(&q), Limit: q.Limit, Remaining: q.Remaining, Reset: q.Reset, BlockedUntil: q.BlockedUntil,
@@ -256,10 +256,8 @@ func (r *record) each(f func(*scope.Refs)) {
 
 func (r *record) describe(s *ScopeState, at time.Duration) {
 	s.InFlight, s.Queued, s.RetryWaiting = int(r.inFlight.Load()), int(r.queued.Load()), int(r.retryWaiting.Load())
-	late := r.latencies.Late(at)
-	s.Latency.Samples = late.Quantiles(
-		latency.Share{Of: 0.5, Took: &s.Latency.P50}, latency.Share{Of: 0.95, Took: &s.Latency.P95}, latency.Share{Of: 0.99, Took: &s.Latency.P99},
-	)
+	recent := r.latencies.Histogram(at)
+	s.Latency = LatencyStatus{P50: recent.Quantile(0.5), P95: recent.Quantile(0.95), P99: recent.Quantile(0.99), Samples: recent.Samples()}
 	s.Slowest, s.Failure = r.slowest.read(at), r.failure.read()
 }
 
