@@ -6,6 +6,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -60,12 +61,15 @@ func (r *responseInfo) verdict(status int) Verdict {
 	if status < http.StatusBadRequest {
 		return VerdictSuccess
 	}
-	verdict := verdictOfStatus(status)
+	verdict := VerdictPermanent
 	switch {
-	case status == http.StatusForbidden && (r.exhausted || r.asksToWait): // as GitHub limits
+	case status == http.StatusTooManyRequests, status == statusOverloaded,
+		status == http.StatusServiceUnavailable && r.asksToWait,
+		status == http.StatusForbidden && (r.exhausted || r.asksToWait): // as GitHub limits
 		verdict = VerdictThrottled
-	case status == http.StatusServiceUnavailable && r.asksToWait:
-		verdict = VerdictThrottled
+	case status == http.StatusRequestTimeout, status == http.StatusTooEarly,
+		status >= 500 && status <= 599 && !slices.Contains(permanentStatuses, status):
+		verdict = VerdictTransient
 	case status == http.StatusConflict && r.asksToWait:
 		// The server still works at the first copy of a request with a key. Without
 		// Retry-After a 409 is about the resource, which exists already for instance.
@@ -80,20 +84,10 @@ func (r *responseInfo) verdict(status int) Verdict {
 	return verdict
 }
 
-func verdictOfStatus(status int) Verdict {
-	switch status {
-	case http.StatusTooManyRequests, statusOverloaded:
-		return VerdictThrottled
-	case http.StatusRequestTimeout, http.StatusTooEarly:
-		return VerdictTransient
-	case http.StatusNotImplemented, http.StatusHTTPVersionNotSupported, http.StatusVariantAlsoNegotiates,
-		http.StatusLoopDetected, http.StatusNotExtended, http.StatusNetworkAuthenticationRequired:
-		return VerdictPermanent
-	}
-	if status >= 500 && status <= 599 {
-		return VerdictTransient
-	}
-	return VerdictPermanent
+// permanentStatuses are the 5xx that a retry does not change.
+var permanentStatuses = []int{ //nolint:gochecknoglobals // never written to
+	http.StatusNotImplemented, http.StatusHTTPVersionNotSupported, http.StatusVariantAlsoNegotiates,
+	http.StatusLoopDetected, http.StatusNotExtended, http.StatusNetworkAuthenticationRequired,
 }
 
 // statusOverloaded is 529 "site is overloaded", as Anthropic and others send it.

@@ -352,7 +352,7 @@ func (a *attempt) due() (hedge, copies bool) {
 	case t.hedge > 0 && age >= t.hedge:
 		t.hedge, hedge, copies = 0, true, true
 	case t.slow > 0 && idle >= t.slow:
-		t.slow, copies = 0, c.attemptsLeft()
+		t.slow, copies = 0, c.number < c.maxAttempts()
 	}
 	if wait, planned := t.next(age, idle); planned {
 		t.timer.Reset(max(wait, 0))
@@ -418,7 +418,7 @@ func (a *attempt) payForCopy() (ok bool) {
 	c, now := a.call, time.Now()
 	switch {
 	case !a.record.Hedge:
-		if c.timeFor(now) {
+		if c.spare(now) >= 0 {
 			a.paid, ok = c.takeTokens(now, retrybudget.Request{Batch: c.priority == PriorityBatch})
 		}
 	case c.mayHedge(now):
@@ -442,7 +442,7 @@ func (r *race) begin(a *attempt) bool {
 	c := r.call
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if r.over || !a.record.Hedge && !c.attemptsLeft() {
+	if r.over || !a.record.Hedge && c.number >= c.maxAttempts() {
 		return false
 	}
 	if !a.record.Hedge {

@@ -212,6 +212,14 @@ func (i *Idempotency) check(key string) error {
 	return nil
 }
 
+// method is the request's method. "" means GET.
+func method(req *http.Request) string {
+	if req.Method == "" {
+		return http.MethodGet
+	}
+	return req.Method
+}
+
 // headerValue is Header.Get for a name that is canonical.
 func headerValue(h http.Header, canonical string) string {
 	if values := h[canonical]; len(values) > 0 {

@@ -186,14 +186,6 @@ func errorAttrs(err error) []slog.Attr {
 	return []slog.Attr{slog.String("error.type", kind), slog.String("error", neterr.SafeText(err))}
 }
 
-// method is the request's method. "" means GET.
-func method(req *http.Request) string {
-	if req.Method == "" {
-		return http.MethodGet
-	}
-	return req.Method
-}
-
 // logKey is equal for records that say the same.
 type logKey struct{ event, scope, kind string }
 

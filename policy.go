@@ -264,7 +264,7 @@ func (c *call) mayEnd() bool {
 // follow, as far as is known, and the safety limit must hold. call.mu is held.
 func (a *attempt) mayEndEarly() bool {
 	c, now := a.call, time.Now()
-	if !c.attemptsLeft() || !c.deadline.IsZero() && c.deadline.Sub(now) <= a.timers.early {
+	if c.number >= c.maxAttempts() || !c.deadline.IsZero() && c.deadline.Sub(now) <= a.timers.early {
 		return false
 	}
 	if c.record.circuit.Rejects(now, true) != nil || !c.blockedUntil(now).IsZero() {

@@ -23,6 +23,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/retryafter"
 	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
 	"github.com/resilienthttp/resilienthttp/internal/retryloop"
+	"github.com/resilienthttp/resilienthttp/internal/scope"
 )
 
 // retryState is what only calls with more than one attempt need.
@@ -104,7 +105,8 @@ func (c *call) permitRetry(last *attempt) (wait time.Duration, reason error) {
 		return 0, ErrNotIdempotent
 	case !c.replayable:
 		return 0, ErrNotReplayable
-	case !c.attemptsLeft() || last.hung() || c.retries != nil && c.retries.series.over:
+	case c.number >= c.maxAttempts(), c.retries != nil && c.retries.series.over,
+		last.end == endTimeout && c.policy.AttemptTimeout == 0: // the caller has waited for maxResponseTime
 		return 0, c.noAttemptsLeft()
 	case c.single:
 		return 0, ErrSingleAttempt
@@ -120,7 +122,7 @@ func (c *call) permitRetry(last *attempt) (wait time.Duration, reason error) {
 		return 0, ErrBreakerOpen
 	case longest > 0 && (last.askedTo > longest || blocked.Sub(at) > longest):
 		return 0, ErrRetryAfter
-	case !c.timeFor(at) || !c.timeFor(blocked):
+	case c.spare(at) < 0 || c.spare(blocked) < 0:
 		return 0, ErrDeadline
 	case c.hasBody && !c.getBody():
 		return 0, ErrNotReplayable
@@ -153,10 +155,8 @@ func (c *call) getBody() bool {
 	return false
 }
 
-// timeFor reports whether an attempt that begins then can be done before the deadline.
-func (c *call) timeFor(at time.Time) bool { return c.spare(at) >= 0 }
-
-// spare is how much later than at an attempt could begin; negative: at is too late.
+// spare is how much later than at an attempt could begin, to be done before the deadline.
+// Negative: at is too late.
 func (c *call) spare(at time.Time) time.Duration {
 	if c.deadline.IsZero() {
 		return math.MaxInt64
@@ -206,7 +206,7 @@ func (c *call) backoff(failed *attempt, now time.Time) time.Duration {
 		state.wait = min(max(own(c.number, state.wait), 0), retryafter.Max)
 		return state.wait + asked
 	}
-	if failed.endedEarly() {
+	if failed.timers.earlyDone && failed.endedEarly() {
 		return 0 // it has waited already
 	}
 	wait := c.nextWait(failed, now)
@@ -282,9 +282,6 @@ func (a *attempt) timedOut() bool {
 	return a.end == endTimeout || a.end == endError && neterr.TimedOut(a.record.Err)
 }
 
-// hung reports whether nothing came within maxResponseTime. The caller has waited enough.
-func (a *attempt) hung() bool { return a.end == endTimeout && a.call.policy.AttemptTimeout == 0 }
-
 // responded reports whether the attempt got a response with one of the statuses.
 func (a *attempt) responded(statuses ...int) bool {
 	return a.end == endResponse && slices.Contains(statuses, a.record.Response.StatusCode)
@@ -314,8 +311,6 @@ func (c *call) recordTrailingWait() {
 	}
 	c.waited = 0
 }
-
-func (c *call) attemptsLeft() bool { return c.number < c.maxAttempts() }
 
 // maxAttempts is the maximum number of attempts of the call: two below a client that is known
 // to retry, unless this Transport owns the retries.
@@ -436,64 +431,58 @@ func (c *call) requestID() requestID {
 }
 
 const (
-	repeatWindow  = time.Minute // how long after a failure an outer layer may repeat the request; azcore waits so long
-	maxRepeats    = 10          // consecutive failures of one request, after which it counts as a new one
-	maxFailedHalf = 512         // requests in each half of failedCalls
+	repeatWindow   = time.Minute // how long after a failure an outer layer may repeat the request; azcore waits so long
+	maxRepeats     = 10          // consecutive failures of one request, after which it counts as a new one
+	maxFailedCalls = 1024
 )
 
-// failedCalls are the requests that have failed lately. It is bounded: when one half is full,
-// the older half is forgotten. It is safe for concurrent use.
+// failedCalls are the requests that have failed lately. It is safe for concurrent use.
 type failedCalls struct {
-	until atomic.Int64 // when the last of them is forgotten, since the origin; 0: there is none
-	seed  maphash.Seed
-
-	mu         sync.Mutex
-	young, old map[requestID]failedCall
+	until    atomic.Int64 // when the last of them is forgotten, since the origin; 0: there is none
+	seed     maphash.Seed
+	requests scope.Map[requestID, failedCall]
 }
 
-func newFailedCalls() *failedCalls { return &failedCalls{seed: maphash.MakeSeed()} }
+func newFailedCalls() *failedCalls {
+	return &failedCalls{seed: maphash.MakeSeed(), requests: scope.Map[requestID, failedCall]{Max: maxFailedCalls}}
+}
 
 // failedCall is the last failure of a request.
 type failedCall struct {
+	mu    sync.Mutex
 	at    time.Duration
-	times int // consecutive
+	times int // consecutive; 0: it has succeeded since
 }
 
 // has reports whether the request has failed lately.
 func (f *failedCalls) has(id requestID, now time.Duration) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	call := f.get(id)
-	return call.times > 0 && call.times < maxRepeats && now-call.at < repeatWindow
-}
-
-// get returns what is known of a request. The lock is held.
-func (f *failedCalls) get(id requestID) failedCall {
-	if call, ok := f.young[id]; ok {
-		return call
+	call := f.requests.Peek(id)
+	if call == nil {
+		return false
 	}
-	return f.old[id]
+	call.mu.Lock()
+	defer call.mu.Unlock()
+	return call.times > 0 && call.times < maxRepeats && now-call.at < repeatWindow
 }
 
 // add records a failure of the request.
 func (f *failedCalls) add(id requestID, now time.Duration) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	call := f.get(id)
+	call := f.requests.Get(id)
+	call.mu.Lock()
+	defer call.mu.Unlock()
 	if call.times >= maxRepeats || now-call.at >= repeatWindow {
 		call.times = 0
 	}
-	if f.young == nil || len(f.young) >= maxFailedHalf {
-		f.young, f.old = make(map[requestID]failedCall), f.young
-	}
-	f.young[id] = failedCall{at: now, times: call.times + 1}
+	call.at = now
+	call.times++
 	f.until.Store(int64(now + repeatWindow))
 }
 
 // remove forgets a request that has succeeded.
 func (f *failedCalls) remove(id requestID) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.young, id)
-	delete(f.old, id)
+	if call := f.requests.Peek(id); call != nil {
+		call.mu.Lock()
+		defer call.mu.Unlock()
+		call.times = 0
+	}
 }

@@ -7,24 +7,22 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestFailedCalls_bounded: a million failures leave as many requests as fit, the youngest
-// of them, and none is looked for when their time is over.
+// TestFailedCalls_bounded checks that a million failures leave the latest requests only, and
+// that a request is forgotten when its time is over.
 func TestFailedCalls_bounded(t *testing.T) {
 	f := newFailedCalls()
 	require.Zero(t, f.until.Load(), "nothing has failed")
 	const n = 1_000_000
 	for i := range uint64(n) {
 		f.add(requestID{text: i + 1}, time.Duration(i))
-		if got := len(f.young) + len(f.old); got > 2*maxFailedHalf {
+		if got := f.requests.Len(); got > maxFailedCalls {
 			t.Fatalf("%d requests after %d failures", got, i+1)
 		}
 	}
 	require.True(t, f.has(requestID{text: n}, n))
-	require.True(t, f.has(requestID{text: n - maxFailedHalf + 1}, n))
+	require.True(t, f.has(requestID{text: n - maxFailedCalls/2}, n))
 	require.False(t, f.has(requestID{text: 1}, n))
-	require.Contains(t, f.young, requestID{text: n})
-	require.Contains(t, f.old, requestID{text: n - maxFailedHalf + 1})
-	for _, id := range []uint64{n, n - maxFailedHalf + 1} {
+	for _, id := range []uint64{n, n - maxFailedCalls/2} {
 		f.remove(requestID{text: id})
 		require.False(t, f.has(requestID{text: id}, n))
 	}

@@ -49,16 +49,8 @@ type Counter struct {
 	awakening sync.Mutex // for the first events after a very long idle time
 }
 
-func pack(tag uint16, a, b uint64) uint64 { return uint64(tag)<<tagShift | a<<countBits | b }
-
-func counts(word uint64) (a, b uint64) { return word >> countBits & CounterMax, word & CounterMax }
-
-func tagOf(word uint64) uint16 { return uint16(word >> tagShift) }
-
-// older reports whether tag x is of an earlier wrap than y, also when tags overflow.
-func older(x, y uint16) bool { return int16(x-y) < 0 }
-
-func wrap(epoch int64) uint16 { return uint16(epoch / Buckets) }
+// wrap returns the tag of an epoch.
+func wrap(epoch int64) uint64 { return uint64(uint16(epoch / Buckets)) }
 
 // epoch rounds the width of a bucket down, so that the window is never longer than asked for.
 func epoch(now, length time.Duration) int64 {
@@ -67,16 +59,19 @@ func epoch(now, length time.Duration) int64 {
 
 // Add counts a events of one kind and b of the other.
 func (c *Counter) Add(now, length time.Duration, a, b uint32) {
-	e := c.advance(epoch(now, length))
-	tag, bucket := wrap(e), &c.ring[e%Buckets]
+	e, last := epoch(now, length), c.last.Load()
+	if e > last {
+		last = c.advance(e)
+	}
+	tag, bucket := wrap(last), &c.ring[last%Buckets]
 	for {
 		old := bucket.Load()
-		if tagOf(old) != tag {
+		if old>>tagShift != tag {
 			return // a whole window has passed since advance, and the events with it
 		}
-		x, y := counts(old)
-		x, y = min(x+uint64(a), CounterMax), min(y+uint64(b), CounterMax)
-		if bucket.CompareAndSwap(old, pack(tag, x, y)) {
+		x := min((old>>countBits&CounterMax)+uint64(a), CounterMax)
+		y := min((old&CounterMax)+uint64(b), CounterMax)
+		if bucket.CompareAndSwap(old, tag<<tagShift|x<<countBits|y) {
 			return
 		}
 	}
@@ -87,9 +82,8 @@ func (c *Counter) Sum(now, length time.Duration) (a, b uint64) {
 	// Buckets after last may have any tag, after a long idle time also that of this wrap.
 	last := c.last.Load()
 	for i := max(max(epoch(now, length), last)-Buckets+1, 0); i <= last; i++ {
-		if word := c.ring[i%Buckets].Load(); tagOf(word) == wrap(i) {
-			x, y := counts(word)
-			a, b = a+x, b+y
+		if word := c.ring[i%Buckets].Load(); word>>tagShift == wrap(i) {
+			a, b = a+(word>>countBits&CounterMax), b+(word&CounterMax)
 		}
 	}
 	return a, b
@@ -102,9 +96,6 @@ func (c *Counter) Sum(now, length time.Duration) (a, b uint64) {
 // wrap behind, and 16 bits of tag are enough.
 func (c *Counter) advance(e int64) int64 {
 	last := c.last.Load()
-	if e <= last {
-		return last
-	}
 	if e-last >= wrapsUntilLock*Buckets {
 		c.awakening.Lock()
 		defer c.awakening.Unlock()
@@ -115,8 +106,9 @@ func (c *Counter) advance(e int64) int64 {
 	blind := e-last >= wrapsUntilClear*Buckets
 	for i := max(last+1, e-Buckets+1); i <= e; i++ {
 		bucket, tag := &c.ring[i%Buckets], wrap(i)
-		for old := bucket.Load(); blind || older(tagOf(old), tag); old = bucket.Load() {
-			if bucket.CompareAndSwap(old, pack(tag, 0, 0)) {
+		// Tags overflow: a tag is older if it is less than half of their range behind.
+		for old := bucket.Load(); blind || int16(old>>tagShift-tag) < 0; old = bucket.Load() {
+			if bucket.CompareAndSwap(old, tag<<tagShift) {
 				break
 			}
 		}
