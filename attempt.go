@@ -67,6 +67,7 @@ const (
 	endResponse   endReason = iota
 	endError                // of Base
 	endTimeout              // the attempt's own
+	endEarly                // AdaptiveTimeout has cut it
 	endDeadline             // of the call
 	endCanceled             // by the caller
 	endSuperseded           // another copy had its response first
@@ -79,7 +80,10 @@ func (c *call) prepare(a *attempt) *Error {
 	if a != &c.first || c.config.scope != nil || c.idempotency.NewKey != nil {
 		now = time.Now() // the caller's functions may have taken long
 	}
-	err := c.passBreaker(a, now)
+	permit, err := c.passBreaker(now, a != &c.first)
+	if a.circuit = permit; permit.Change != nil {
+		c.breakerChanged(permit.Change)
+	}
 	if err == nil {
 		now, err = c.passRateLimit(a, now)
 	}
@@ -276,6 +280,9 @@ func (a *attempt) translate(err error, now time.Time) (endReason, error) {
 		if gone == nil && errors.Is(err, context.Canceled) {
 			// A context derived from the attempt's calls the timeout a cancellation.
 			err = neterr.New(neterr.SafeText(err))
+		}
+		if a.timers.earlyDone && c.policy.AttemptTimeout > 0 {
+			return endEarly, neterr.With(ErrAttemptTimeout, err)
 		}
 		return endTimeout, neterr.With(ErrAttemptTimeout, err)
 	case errors.Is(gone, context.DeadlineExceeded):

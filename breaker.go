@@ -121,17 +121,14 @@ func (b *Breaker) circuits(now time.Time) *circuit.Breaker {
 	return b.engine
 }
 
-// passBreaker asks the circuit for a permit.
-func (c *call) passBreaker(a *attempt, now time.Time) *Error {
-	permit, rejection := c.record.circuit.Admit(now, a != &c.first)
+// passBreaker asks the circuit for a permit. The caller reports its Change when it has stored
+// the permit: a hook may panic.
+func (c *call) passBreaker(now time.Time, retry bool) (circuit.Permit, *Error) {
+	permit, rejection := c.record.circuit.Admit(now, retry)
 	if rejection != nil {
-		return &Error{Reason: ErrBreakerOpen, NotBefore: rejection.NotBefore}
+		return permit, &Error{Reason: ErrBreakerOpen, NotBefore: rejection.NotBefore}
 	}
-	a.circuit = permit
-	if permit.Change != nil {
-		c.breakerChanged(permit.Change)
-	}
-	return nil
+	return permit, nil
 }
 
 // breakerChanged reports a change to OnChange and then to the hooks of the call that caused

@@ -84,17 +84,9 @@ func (b *Budget) configure() {
 }
 
 // status returns the content of a bucket.
-func (b *Budget) status(s *budgetScope, now time.Time) BudgetStatus {
+func (b *Budget) status(s *budgetScope, now time.Time) retrybudget.Status {
 	if s == nil {
-		return BudgetStatus{Remaining: -1}
+		return retrybudget.Status{Remaining: -1}
 	}
-	return BudgetStatus(s.Status(now, &b.rules))
-}
-
-// takeTokens takes the tokens for a retry. The permit needs Done or Cancel.
-func (c *call) takeTokens(now time.Time, r retrybudget.Request) (retrybudget.Permit, bool) {
-	if c.record.bucket == nil {
-		return retrybudget.Permit{}, true
-	}
-	return c.record.bucket.Admit(now, &c.budget.rules, r)
+	return s.Status(now, &b.rules)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -63,40 +62,6 @@ type call struct {
 	responseRequest http.Request // Response.Request: the caller's, with a context that leads to the call
 }
 
-// callOptions is what a context says about its calls, in one value.
-type callOptions struct {
-	policy   *Policy
-	key      string
-	traces   []*Trace
-	priority Priority
-	single   bool // another layer owns the retries,
-	owned    bool // and attempts say so to the server
-}
-
-type optionsKey struct{}
-
-// A Transport inside a Transport gets nestedOptions: policy, key and hooks of the context
-// belong to the outer call, which also owns the retries.
-var (
-	noOptions          = &callOptions{}                          //nolint:gochecknoglobals // never written to
-	nestedOptions      = &callOptions{single: true}              //nolint:gochecknoglobals // never written to
-	nestedOptionsOwned = &callOptions{single: true, owned: true} //nolint:gochecknoglobals // never written to
-)
-
-func optionsOf(ctx context.Context) *callOptions {
-	if o, ok := ctx.Value(optionsKey{}).(*callOptions); ok {
-		return o
-	}
-	return noOptions
-}
-
-func withOptions(ctx context.Context, change func(*callOptions)) context.Context {
-	o := *optionsOf(ctx)
-	o.traces = slices.Clip(o.traces)
-	change(&o)
-	return context.WithValue(ctx, optionsKey{}, &o)
-}
-
 // begin finds everything about the call that its attempts share, and rejects a request that
 // cannot be sent.
 func (c *call) begin() *Error {
@@ -117,7 +82,7 @@ func (c *call) begin() *Error {
 		c.policy = &c.config.policy
 	}
 	c.traced = c.trace != nil || len(c.options.traces) > 0
-	c.single, c.priority = c.options.single, c.options.priority
+	c.single, c.priority = c.options.single, Priority(c.options.priority)
 	if c.single {
 		if err := c.nest(ctx); err != nil {
 			return &Error{Err: err}
@@ -252,6 +217,7 @@ func (c *call) finish() (*http.Response, error) {
 		}
 	}
 	c.setRetryWaiting(false)
+	c.recordFailure()
 	c.recordEnd(resp)
 	if c.traced {
 		c.traceDone(resp)
@@ -326,7 +292,7 @@ func (c *call) lastError() *Error {
 	case last.StopReason == ErrDeadline:
 	case c.last.end == endDeadline:
 		e.Reason = ErrDeadline
-	case c.last.end == endTimeout:
+	case c.last.end == endTimeout, c.last.end == endEarly:
 		e.Reason = ErrAttemptTimeout
 	}
 	return e

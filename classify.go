@@ -24,7 +24,7 @@ func (a *attempt) classify(info *responseInfo) {
 		a.record.Verdict = info.verdict(a.record.Response.StatusCode)
 	case endError:
 		a.record.Verdict = classifyError(a.record.Err)
-	case endTimeout:
+	case endTimeout, endEarly:
 		a.record.Verdict = VerdictTransient
 	default:
 		a.record.Verdict = VerdictPermanent
@@ -131,10 +131,7 @@ func (a *attempt) breakerOutcome() circuit.Outcome {
 			return circuit.None // it never reached the server
 		}
 		return circuit.Failure
-	case endTimeout:
-		if a.endedEarly() {
-			return circuit.None // the response might have come
-		}
+	case endTimeout: // but not endEarly: the response might have come
 		return circuit.Failure
 	case endDeadline:
 		return circuit.Timeout
@@ -145,13 +142,6 @@ func (a *attempt) breakerOutcome() circuit.Outcome {
 // wasNotSent reports whether it is proved that no byte of the request was written.
 func (a *attempt) wasNotSent() bool {
 	return a.end != endResponse && (a.reached.Load() == reachedDial || provesNotSent(a.record.Err))
-}
-
-func provesNotSent(err error) bool {
-	if inner, ok := errors.AsType[*Error](err); ok && inner.NotSent() {
-		return true
-	}
-	return neterr.NotSent(err)
 }
 
 // responseInfo is what a response says beside its status about retries and rates. Without a
@@ -240,6 +230,33 @@ func (r *responseInfo) wait() time.Duration {
 		return r.reset
 	}
 	return -1
+}
+
+// method is the request's method. "" means GET.
+func method(req *http.Request) string {
+	if req.Method == "" {
+		return http.MethodGet
+	}
+	return req.Method
+}
+
+// headerValue is Header.Get for a name that is canonical.
+func headerValue(h http.Header, canonical string) string {
+	if values := h[canonical]; len(values) > 0 {
+		return values[0]
+	}
+	return ""
+}
+
+// hasField reports whether the header has the field, in any spelling: net/http sends each name
+// as it is.
+func hasField(h http.Header, canonical string) bool {
+	for name := range h {
+		if len(name) == len(canonical) && strings.EqualFold(name, canonical) {
+			return true
+		}
+	}
+	return false
 }
 
 // safeMethod is RFC 9110 section 9.2.1.

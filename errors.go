@@ -72,6 +72,9 @@ var (
 	ErrSingleAttempt = neterr.New("another layer owns retries")
 )
 
+// errSuperseded is the cause with which the slower copies of a request are canceled.
+var errSuperseded = neterr.New("another copy of the request had its response first")
+
 // timeoutError is a sentinel that is a timeout for net, net/http and context.
 type timeoutError struct{ text string }
 
@@ -176,6 +179,13 @@ func (e *Error) NotSent() bool {
 	}
 	return len(e.Attempts) > 0 || e.Err == nil || errors.Is(e.Err, ErrRateLimited) || provesNotSent(e.Err) ||
 		errors.Is(e.Err, context.Canceled) || errors.Is(e.Err, context.DeadlineExceeded)
+}
+
+func provesNotSent(err error) bool {
+	if inner, ok := errors.AsType[*Error](err); ok && inner.NotSent() {
+		return true
+	}
+	return neterr.NotSent(err)
 }
 
 // getBodyError is why a failure was not retried: GetBody has failed.

@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -198,177 +196,6 @@ func (c *call) hedges() *hedgeScope {
 	return c.record.hedges
 }
 
-const (
-	// maxResponseTime ends an attempt that has neither a deadline nor an AttemptTimeout.
-	maxResponseTime = 15 * time.Minute
-
-	// slowResponse is when a safe request gets a copy, or after half of the time that is left.
-	slowResponse = 30 * time.Second
-)
-
-// attemptTimers is what happens if an attempt takes long: times since its start, 0 for never.
-// One timer serves them all. call.mu guards the timer and what it changes.
-type attemptTimers struct {
-	hedge time.Duration // send a hedge
-	slow  time.Duration // send the next attempt beside it
-	cut   time.Duration // end it
-	early time.Duration // AdaptiveTimeout: end it, or send the next attempt beside it
-
-	hedgeDelay time.Duration // hedge, also after it was sent
-
-	timer     *time.Timer // of the first of these; nil: there is none
-	stopped   bool        // the attempt has its outcome
-	earlyDone bool        // early has happened
-}
-
-// next returns how long it is until the next event of an attempt of that age, whose body made
-// progress so long ago. A body that makes progress delays all but the hedge.
-func (t *attemptTimers) next(age, idle time.Duration) (wait time.Duration, planned bool) {
-	early := t.early
-	if t.earlyDone {
-		early = 0
-	}
-	for _, event := range [...]struct{ at, after time.Duration }{{t.hedge, age}, {t.slow, idle}, {t.cut, idle}, {early, idle}} {
-		if left := event.at - event.after; event.at > 0 && (!planned || left < wait) {
-			wait, planned = left, true
-		}
-	}
-	return wait, planned
-}
-
-// planTimers plans the attempt's timers. Without AttemptTimeout a slow response is no failure.
-func (c *call) planTimers(a *attempt, now time.Time) {
-	left, bounded := c.deadline.Sub(now), !c.deadline.IsZero()
-	switch timeout := c.policy.AttemptTimeout; {
-	case timeout > 0 && (!bounded || timeout < left):
-		a.timers.cut = timeout
-		if !c.longUpload() { // which may take longer
-			a.deadline = now.Add(timeout)
-		}
-	case timeout == 0:
-		if !bounded {
-			a.timers.cut = maxResponseTime
-		}
-		if c.mayCopy() {
-			a.timers.slow = slowAfter(a.concurrent, left, bounded)
-		}
-	}
-	if c.record.hedges != nil && !a.concurrent {
-		if s := c.hedges(); s != nil {
-			if delay, ok := c.hedge.delay(s, now); ok {
-				a.timers.hedge, a.timers.hedgeDelay = delay, delay
-			}
-		}
-	}
-	if c.policy.AdaptiveTimeout != nil {
-		c.planEarly(a, now)
-	}
-}
-
-// slowAfter is when an attempt is so slow that another is sent beside it; 0: never. One copy
-// is enough, unless a deadline comes nearer.
-func slowAfter(concurrent bool, left time.Duration, bounded bool) time.Duration {
-	switch {
-	case bounded && concurrent:
-		return left / 2
-	case bounded:
-		return min(slowResponse, left/2)
-	case concurrent:
-		return 0
-	}
-	return slowResponse
-}
-
-// mayCopy reports whether a second request does no harm while the first is in flight: the
-// method is safe, or the key is the caller's own. A server may not know a generated key.
-func (c *call) mayCopy() bool {
-	return (c.ownKey || c.safe) && c.replayable && !c.single && (len(c.request.Header) == 0 || !isStream(c.request.Header))
-}
-
-// isStream reports whether the response takes long by nature: an upgrade, or events.
-func isStream(h http.Header) bool {
-	if len(h["Upgrade"]) > 0 {
-		return true
-	}
-	for _, accepted := range h["Accept"] {
-		if strings.Contains(strings.ToLower(accepted), "text/event-stream") {
-			return true
-		}
-	}
-	return false
-}
-
-// startTimer sets the timer for the first event.
-func (a *attempt) startTimer() {
-	if wait, planned := a.timers.next(0, 0); planned {
-		a.call.mu.Lock()
-		defer a.call.mu.Unlock()
-		a.timers.timer = time.AfterFunc(wait, a.onTimer)
-	}
-}
-
-// stopTimer stops the timer. No copy begins after it.
-func (a *attempt) stopTimer() {
-	if a.timers.timer != nil {
-		a.call.mu.Lock()
-		defer a.call.mu.Unlock()
-		a.timers.stopped = true
-		a.timers.timer.Stop()
-	}
-}
-
-// onTimer runs in a goroutine of its own.
-func (a *attempt) onTimer() {
-	if hedge, copies := a.due(); copies {
-		a.race.copy(a, hedge)
-	}
-}
-
-// due does what is due, and sets the timer for the next event. copies is true if a copy must
-// be made: a hedge, or the next attempt.
-func (a *attempt) due() (hedge, copies bool) {
-	c, t := a.call, &a.timers
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if t.stopped {
-		return false, false
-	}
-	age := time.Since(a.record.Start)
-	idle := age - a.upload.last()
-	switch {
-	case t.cut > 0 && idle >= t.cut:
-		a.endWith(ErrAttemptTimeout)
-		return false, false
-	case t.early > 0 && idle >= t.early && !t.earlyDone:
-		if t.earlyDone = a.mayEndEarly(); !t.earlyDone {
-			t.early = 0
-			break
-		}
-		if c.policy.AttemptTimeout > 0 {
-			a.endWith(ErrAttemptTimeout)
-			return false, false
-		}
-		copies = true
-	case t.hedge > 0 && age >= t.hedge:
-		t.hedge, hedge, copies = 0, true, true
-	case t.slow > 0 && idle >= t.slow:
-		t.slow, copies = 0, c.number < c.maxAttempts()
-	}
-	if wait, planned := t.next(age, idle); planned {
-		t.timer.Reset(max(wait, 0))
-	}
-	if !copies {
-		return hedge, false
-	}
-	if a.race == nil {
-		a.race = &race{call: c, first: a}
-	}
-	if !a.race.over {
-		a.race.preparing++
-	}
-	return hedge, !a.race.over
-}
-
 // race is an attempt of the call's goroutine and the copies beside it: hedges, and further
 // attempts if it is very slow. Each copy has a goroutine. The first response that needs no
 // retry wins and cancels the others. A failure never beats a response that may still come.
@@ -387,9 +214,6 @@ type race struct {
 	decided   bool          // the outcome is known,
 	waited    bool          // and came after that of the first attempt
 }
-
-// errSuperseded is the cause with which the slower copies of a request are canceled.
-var errSuperseded = neterr.New("another copy of the request had its response first")
 
 // copy sends a copy beside an attempt.
 func (r *race) copy(of *attempt, hedge bool) {

@@ -211,30 +211,3 @@ func (i *Idempotency) check(key string) error {
 	}
 	return nil
 }
-
-// method is the request's method. "" means GET.
-func method(req *http.Request) string {
-	if req.Method == "" {
-		return http.MethodGet
-	}
-	return req.Method
-}
-
-// headerValue is Header.Get for a name that is canonical.
-func headerValue(h http.Header, canonical string) string {
-	if values := h[canonical]; len(values) > 0 {
-		return values[0]
-	}
-	return ""
-}
-
-// hasField reports whether the header has the field, in any spelling: net/http sends each name
-// as it is.
-func hasField(h http.Header, canonical string) bool {
-	for name := range h {
-		if len(name) == len(canonical) && strings.EqualFold(name, canonical) {
-			return true
-		}
-	}
-	return false
-}

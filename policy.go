@@ -3,14 +3,14 @@ package resilienthttp
 import (
 	"context"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/latency"
-	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
 )
 
 const (
-	defaultMaxAttempts   = len(earlyWaits) + 2
+	defaultMaxAttempts   = 6
 	defaultMaxRetryAfter = time.Minute
 
 	// maxMaxAttempts bounds Policy.MaxAttempts: each attempt leaves a record in memory.
@@ -85,6 +85,40 @@ func (p Policy) withDefaults() Policy {
 	}
 	p.AdaptiveTimeout = p.AdaptiveTimeout.withDefaults()
 	return p
+}
+
+// callOptions is what a context says about its calls, in one value.
+type callOptions struct {
+	policy   *Policy
+	key      string
+	traces   []*Trace
+	priority int8
+	single   bool // another layer owns the retries,
+	owned    bool // and attempts say so to the server
+}
+
+type optionsKey struct{}
+
+// A Transport inside a Transport gets nestedOptions: policy, key and hooks of the context
+// belong to the outer call, which also owns the retries.
+var (
+	noOptions          = &callOptions{}                          //nolint:gochecknoglobals // never written to
+	nestedOptions      = &callOptions{single: true}              //nolint:gochecknoglobals // never written to
+	nestedOptionsOwned = &callOptions{single: true, owned: true} //nolint:gochecknoglobals // never written to
+)
+
+func optionsOf(ctx context.Context) *callOptions {
+	if o, ok := ctx.Value(optionsKey{}).(*callOptions); ok {
+		return o
+	}
+	return noOptions
+}
+
+func withOptions(ctx context.Context, change func(*callOptions)) context.Context {
+	o := *optionsOf(ctx)
+	o.traces = slices.Clip(o.traces)
+	change(&o)
+	return context.WithValue(ctx, optionsKey{}, &o)
 }
 
 // WithPolicy returns a context whose calls use p instead of Transport.Policy, as a whole:
@@ -203,109 +237,3 @@ func (t *AdaptiveTimeout) withDefaults() *AdaptiveTimeout {
 
 // rules are those of the engine.
 func (t *AdaptiveTimeout) rules() *latency.Rules { return (*latency.Rules)(t) }
-
-// maxTimeout is the maximum of an adaptive timeout.
-func (p *Policy) maxTimeout() time.Duration {
-	if p.AttemptTimeout == 0 {
-		return slowResponse
-	}
-	return p.AttemptTimeout
-}
-
-// timeout is the adaptive timeout of a first attempt; 0: there is none.
-func (p *Policy) timeout(r *record, at time.Duration) time.Duration {
-	adaptive := r.adaptive.Load()
-	if p.AdaptiveTimeout == nil || p.AttemptTimeout < 0 || adaptive == nil {
-		return 0
-	}
-	timeout, ok := adaptive.Timeout(at, p.AdaptiveTimeout.rules())
-	if !ok || timeout >= p.maxTimeout() {
-		return 0
-	}
-	return timeout
-}
-
-// planEarly plans when AdaptiveTimeout applies to the attempt.
-func (c *call) planEarly(a *attempt, now time.Time) {
-	if a.record.Hedge {
-		return
-	}
-	at, adaptive := now.Sub(c.origin), c.record.adaptiveTimeout()
-	adaptive.Sent(at)
-	number := a.record.Number
-	if a.concurrent {
-		number++ // its record still has the number of the slow attempt
-	}
-	if number >= c.policy.MaxAttempts || !c.mayEnd() {
-		return
-	}
-	timeout, ok := adaptive.Timeout(at, c.policy.AdaptiveTimeout.rules())
-	if !ok {
-		return
-	}
-	timeout = doubled(max(timeout, a.timers.hedge), math.MaxInt64, number)
-	if timeout < c.policy.maxTimeout() && (c.deadline.IsZero() || timeout < c.deadline.Sub(now)/2) {
-		a.timers.early = timeout
-	}
-}
-
-// mayEnd reports whether AdaptiveTimeout may cut or double an attempt of the call.
-func (c *call) mayEnd() bool {
-	switch timeout := c.policy.AttemptTimeout; {
-	case timeout < 0 || c.single || !c.replayable || isStream(c.request.Header):
-		return false
-	case timeout == 0:
-		return c.mayCopy()
-	}
-	return c.repeatable
-}
-
-// mayEndEarly reports whether AdaptiveTimeout cuts or doubles the attempt now: another must
-// follow, as far as is known, and the safety limit must hold. call.mu is held.
-func (a *attempt) mayEndEarly() bool {
-	c, now := a.call, time.Now()
-	if c.number >= c.maxAttempts() || !c.deadline.IsZero() && c.deadline.Sub(now) <= a.timers.early {
-		return false
-	}
-	if c.record.circuit.Rejects(now, true) != nil || !c.blockedUntil(now).IsZero() {
-		return false
-	}
-	if c.policy.AttemptTimeout > 0 { // else the copy pays
-		var ok bool
-		if a.prepaid, ok = c.takeTokens(now, retrybudget.Request{Batch: c.priority == PriorityBatch}); !ok {
-			return false
-		}
-	}
-	if !c.record.adaptiveTimeout().Admit(now.Sub(c.origin)) {
-		a.prepaid.Cancel()
-		a.prepaid = retrybudget.Permit{}
-		return false
-	}
-	return true
-}
-
-// endedEarly reports whether AdaptiveTimeout has cut the attempt.
-func (a *attempt) endedEarly() bool {
-	return a.timers.earlyDone && a.end == endTimeout && a.call.policy.AttemptTimeout > 0
-}
-
-// learnTimeout reports the attempt's latency to the adaptive timeout. It also gives the call
-// the token of the retry that AdaptiveTimeout has paid.
-func (a *attempt) learnTimeout(now time.Time) {
-	c := a.call
-	if a.prepaid != (retrybudget.Permit{}) {
-		c.retryState().permit, a.prepaid = a.prepaid, retrybudget.Permit{}
-	}
-	if a.record.Hedge {
-		return
-	}
-	at, adaptive := now.Sub(c.origin), c.record.adaptiveTimeout()
-	switch {
-	case a.end == endResponse:
-		adaptive.Answered(at, a.record.Latency)
-	case a.endedEarly(), a.end == endSuperseded && a.timers.earlyDone:
-		adaptive.TimedOut(at, a.timers.early)
-	case a.end == endTimeout:
-		adaptive.TimedOut(at, a.record.Latency)
-	}
-}

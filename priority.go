@@ -52,13 +52,13 @@ func (p Priority) known() Priority {
 // attempt as X-Request-Priority: batch or critical, and sends nothing for PriorityDefault. A
 // field that the caller has set on the request is not replaced.
 func WithPriority(ctx context.Context, p Priority) context.Context {
-	return withOptions(ctx, func(o *callOptions) { o.priority = p.known() })
+	return withOptions(ctx, func(o *callOptions) { o.priority = int8(p.known()) })
 }
 
 // PriorityFromContext returns the priority of calls with the context: that of WithPriority, or
 // of the request that Deadline.Handler or admission.Shedder has passed on. The default is
 // PriorityDefault.
-func PriorityFromContext(ctx context.Context) Priority { return optionsOf(ctx).priority }
+func PriorityFromContext(ctx context.Context) Priority { return Priority(optionsOf(ctx).priority) }
 
 // receivePriority puts the priority of a request's header into the context.
 func receivePriority(ctx context.Context, h http.Header) context.Context {

@@ -8,7 +8,6 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/resilienthttp/resilienthttp/internal/circuit"
 	"github.com/resilienthttp/resilienthttp/internal/quota"
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
@@ -106,8 +105,11 @@ func (c *call) passRateLimit(a *attempt, now time.Time) (time.Time, *Error) {
 	// expired.
 	now = time.Now()
 	a.circuit.Cancel(now)
-	a.circuit = circuit.Permit{}
-	return now, c.passBreaker(a, now)
+	var err *Error
+	if a.circuit, err = c.passBreaker(now, a != &c.first); a.circuit.Change != nil {
+		c.breakerChanged(a.circuit.Change)
+	}
+	return now, err
 }
 
 // rateLimited is the error of a call that gets no permit.

@@ -129,7 +129,7 @@ func (c *call) permitRetry(last *attempt) (wait time.Duration, reason error) {
 	}
 	if state.permit == (retrybudget.Permit{}) { // else it is paid already
 		permit, ok := c.takeTokens(now, retrybudget.Request{
-			Slow:     last.timedOut() && !last.endedEarly(),
+			Slow:     last.timedOut() && last.end != endEarly,
 			Batch:    c.priority == PriorityBatch,
 			Rejected: last.responded(http.StatusTooManyRequests) && last.askedTo <= 0,
 		})
@@ -140,6 +140,14 @@ func (c *call) permitRetry(last *attempt) (wait time.Duration, reason error) {
 	}
 	state.due = at
 	return wait, nil
+}
+
+// takeTokens takes the tokens for a retry. The permit needs Done or Cancel.
+func (c *call) takeTokens(now time.Time, r retrybudget.Request) (retrybudget.Permit, bool) {
+	if c.record.bucket == nil {
+		return retrybudget.Permit{}, true
+	}
+	return c.record.bucket.Admit(now, &c.budget.rules, r)
 }
 
 // getBody gets the body of the retry while the failed response is still there: without a
@@ -176,7 +184,7 @@ func (c *call) reserve(atLeast time.Duration) time.Duration {
 
 // earlyWaits are the longest waits before retries. The wait after them is all the time that
 // is left. See docs/defaults.md.
-var earlyWaits = [...]time.Duration{100 * time.Millisecond, 500 * time.Millisecond, 2500 * time.Millisecond, 5 * time.Second} //nolint:gochecknoglobals // never written to
+var earlyWaits = [defaultMaxAttempts - 2]time.Duration{100 * time.Millisecond, 500 * time.Millisecond, 2500 * time.Millisecond, 5 * time.Second} //nolint:gochecknoglobals // never written to
 
 const (
 	afterOverload = 2 // the number of the early wait with which the series begins then,
@@ -206,7 +214,7 @@ func (c *call) backoff(failed *attempt, now time.Time) time.Duration {
 		state.wait = min(max(own(c.number, state.wait), 0), retryafter.Max)
 		return state.wait + asked
 	}
-	if failed.timers.earlyDone && failed.endedEarly() {
+	if failed.end == endEarly {
 		return 0 // it has waited already
 	}
 	wait := c.nextWait(failed, now)
@@ -279,7 +287,7 @@ func (c *call) prepareRetry() error {
 
 // timedOut reports whether the attempt ended because it took too long.
 func (a *attempt) timedOut() bool {
-	return a.end == endTimeout || a.end == endError && neterr.TimedOut(a.record.Err)
+	return a.end == endTimeout || a.end == endEarly || a.end == endError && neterr.TimedOut(a.record.Err)
 }
 
 // responded reports whether the attempt got a response with one of the statuses.

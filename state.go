@@ -127,7 +127,7 @@ func (c *config) state(now time.Time) []ScopeState {
 		s := &scopes[i]
 		s.Scope = scopeName(key)
 		s.Breaker = breakerStatus(breaker.Find(key).Status(now))
-		s.Budget = c.budget.status(c.budget.peek(key.Name), now)
+		s.Budget = BudgetStatus(c.budget.status(c.budget.peek(key.Name), now))
 		if r != nil {
 			r.describe(s, at)
 			s.Latency.AdaptiveTimeout = c.policy.timeout(r, at)
@@ -312,7 +312,6 @@ func (c *call) recordEnd(resp *http.Response) {
 	if c.last != nil && c.last.record.Verdict.retryable() && c.last.failed() && !c.record.failing.Load() {
 		c.record.failing.Store(true)
 	}
-	c.recordFailure()
 	end := c.recorded // the end of a call that had one attempt
 	if c.retries != nil || c.failure != nil {
 		end = time.Now()
