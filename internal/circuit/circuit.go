@@ -181,24 +181,24 @@ func (c *Circuit) Status(now time.Time) Status {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s, sum := Status{Since: c.since}, tally{}
+	s := Status{Since: c.since}
+	if rejection := c.rejects(now, false); rejection != nil {
+		s.NotBefore = rejection.NotBefore
+	}
 	if o := c.opening; o != nil {
-		sum, s.State = o.opened, HalfOpen
+		s.State, s.Calls, s.Failures = HalfOpen, o.opened.results, o.opened.failures
 		if !o.halfOpen && now.Before(o.until) {
 			s.State = Open
 		} else if !o.halfOpen {
 			s.Since = o.until
 		}
-	} else {
-		closed := c.closed.Load()
-		sum = closed.tally(&c.breaker.rules, now.Sub(c.breaker.origin))
-		if l := closed.slowStart.Load(); l != nil {
-			s.Limit = l.size
-		}
+		return s
 	}
+	closed := c.closed.Load()
+	sum := closed.tally(&c.breaker.rules, now.Sub(c.breaker.origin))
 	s.Calls, s.Failures = sum.results, sum.failures
-	if rejection := c.rejects(now, false); rejection != nil {
-		s.NotBefore = rejection.NotBefore
+	if l := closed.slowStart.Load(); l != nil {
+		s.Limit = l.size
 	}
 	return s
 }

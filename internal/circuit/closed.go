@@ -66,6 +66,7 @@ func (c *Circuit) doneClosed(s *closed, r Result, now time.Time) *Change {
 		}
 	case Failure:
 		return c.failed(s, r, now)
+	case None, Responded, Timeout:
 	}
 	return nil
 }
