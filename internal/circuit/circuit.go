@@ -36,8 +36,8 @@ const (
 	Open                  // requests are rejected
 )
 
-// Change is a change of a circuit from one state to another. The From of each change of a
-// circuit is the To of the one before, and At is never earlier than that of the one before.
+// Change is a change of a circuit from one state to another. From is the To of the change
+// before, and At is not earlier than the At of the change before.
 type Change struct {
 	Key      scope.Key
 	From, To State
@@ -161,7 +161,7 @@ func (p Permit) Done(r Result, now time.Time) *Change {
 	return c.doneClosed(p.closed, r, now)
 }
 
-// Cancel returns the permit of an attempt that was not sent, or whose result is unknown.
+// Cancel returns the permit of an attempt that was not sent or has no known result.
 func (p Permit) Cancel(now time.Time) { _ = p.Done(Result{}, now) }
 
 // Status describes a circuit.
@@ -173,8 +173,8 @@ type Status struct {
 	Limit           float64   // slow start's, of requests in flight; zero: none
 }
 
-// Status describes the circuit. A circuit whose cooldown is over is half-open, even before
-// the next request. The Status of a nil Circuit is the zero value.
+// Status describes the circuit. The circuit is half-open from the end of its cooldown, even
+// before the next request. The Status of a nil Circuit is the zero value.
 func (c *Circuit) Status(now time.Time) Status {
 	if c == nil {
 		return Status{}

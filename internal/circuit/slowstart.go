@@ -2,7 +2,7 @@ package circuit
 
 import "time"
 
-// slowStart limits the requests in flight to a scope whose circuit has closed after slow
+// slowStart limits the requests in flight after a circuit has closed that was opened by slow
 // failures. All requests at once would fill the server's queue again. The limit grows as
 // responses succeed, and shrinks when too many fail, like TCP's congestion window. A limit
 // below one is a pause after each request: with a third, twice as long as the request took.
