@@ -123,13 +123,29 @@ func (c *Circuit) Rejects(at time.Time, retry bool) *Rejection {
 
 // rejects is Rejects with the circuit locked.
 func (c *Circuit) rejects(at time.Time, retry bool) *Rejection {
-	if c.opening != nil {
-		return c.opening.rejects(&c.breaker.rules, at, retry)
+	o, static := c.opening, c.breaker.rules.Static
+	if o == nil {
+		if l := c.closed.Load().slowStart.Load(); l != nil && at.Before(l.paused) {
+			return &Rejection{NotBefore: l.paused}
+		}
+		return nil
 	}
-	if l := c.closed.Load().slowStart.Load(); l != nil && at.Before(l.paused) {
-		return &Rejection{NotBefore: l.paused}
+	if !o.halfOpen && at.Before(o.until) {
+		return &Rejection{NotBefore: o.until}
 	}
-	return nil
+	inFlight, free := o.inFlight(at)
+	wait := probeResult // until a probe closes the circuit, or
+	switch {
+	case retry && !static && !o.halfOpen:
+		wait = o.cooldown // until a probe was sent and has its result
+	case retry && !static:
+		wait = min(wait, o.cooldown)
+	case o.results.results+inFlight < c.breaker.rules.Probes:
+		return nil
+	case inFlight > 0:
+		wait = min(wait, free.Sub(at)) // until a slot is free
+	}
+	return &Rejection{NotBefore: at.Add(wait)}
 }
 
 // Done records the result of the attempt. It returns the change that the result made, or nil.
@@ -205,13 +221,6 @@ func (c *Circuit) Status(now time.Time) Status {
 
 // State returns the State of the Status.
 func (c *Circuit) State(now time.Time) State { return c.Status(now).State }
-
-// open changes the circuit, which is locked, to open.
-func (c *Circuit) open(from State, o *opening, now time.Time) *Change {
-	c.opening = o
-	c.closed.Store(nil)
-	return c.changed(from, Open, now)
-}
 
 // changed returns the change that was made. The circuit is locked.
 func (c *Circuit) changed(from, to State, now time.Time) *Change {
