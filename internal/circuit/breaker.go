@@ -3,8 +3,8 @@
 //
 // A circuit is closed (requests are sent), open (requests are rejected) or half-open (a few
 // probes are sent). Circuit.Admit returns a Permit for one attempt, or a Rejection. The
-// caller must call Done or Cancel on the Permit once. A change of state is returned to the
-// caller whose request or result caused it; the package calls no callbacks.
+// caller must call Done or Cancel on the Permit once. Admit and Done return the change of
+// state that they made; the package calls no callbacks.
 package circuit
 
 import (

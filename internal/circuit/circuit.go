@@ -36,8 +36,8 @@ const (
 	Open                  // requests are rejected
 )
 
-// Change is a change of a circuit from one state to another. The From of each change of a
-// circuit is the To of the one before, and At is never earlier than that of the one before.
+// Change is a change of a circuit from one state to another. From is the To of the change
+// before, and At is not earlier than the At of the change before.
 type Change struct {
 	Key      scope.Key
 	From, To State
@@ -123,13 +123,29 @@ func (c *Circuit) Rejects(at time.Time, retry bool) *Rejection {
 
 // rejects is Rejects with the circuit locked.
 func (c *Circuit) rejects(at time.Time, retry bool) *Rejection {
-	if c.opening != nil {
-		return c.opening.rejects(&c.breaker.rules, at, retry)
+	o, static := c.opening, c.breaker.rules.Static
+	if o == nil {
+		if l := c.closed.Load().slowStart.Load(); l != nil && at.Before(l.paused) {
+			return &Rejection{NotBefore: l.paused}
+		}
+		return nil
 	}
-	if l := c.closed.Load().slowStart.Load(); l != nil && at.Before(l.paused) {
-		return &Rejection{NotBefore: l.paused}
+	if !o.halfOpen && at.Before(o.until) {
+		return &Rejection{NotBefore: o.until}
 	}
-	return nil
+	inFlight, free := o.inFlight(at)
+	wait := probeResult // until a probe closes the circuit, or
+	switch {
+	case retry && !static && !o.halfOpen:
+		wait = o.cooldown // until a probe was sent and has its result
+	case retry && !static:
+		wait = min(wait, o.cooldown)
+	case o.results.results+inFlight < c.breaker.rules.Probes:
+		return nil
+	case inFlight > 0:
+		wait = min(wait, free.Sub(at)) // until a slot is free
+	}
+	return &Rejection{NotBefore: at.Add(wait)}
 }
 
 // Done records the result of the attempt. It returns the change that the result made, or nil.
@@ -161,7 +177,7 @@ func (p Permit) Done(r Result, now time.Time) *Change {
 	return c.doneClosed(p.closed, r, now)
 }
 
-// Cancel returns the permit of an attempt that was not sent, or whose result is unknown.
+// Cancel returns the permit of an attempt that was not sent or has no known result.
 func (p Permit) Cancel(now time.Time) { _ = p.Done(Result{}, now) }
 
 // Status describes a circuit.
@@ -173,45 +189,38 @@ type Status struct {
 	Limit           float64   // slow start's, of requests in flight; zero: none
 }
 
-// Status describes the circuit. A circuit whose cooldown is over is half-open, even before
-// the next request. The Status of a nil Circuit is the zero value.
+// Status describes the circuit. The circuit is half-open from the end of its cooldown, even
+// before the next request. The Status of a nil Circuit is the zero value.
 func (c *Circuit) Status(now time.Time) Status {
 	if c == nil {
 		return Status{}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s, sum := Status{Since: c.since}, tally{}
+	s := Status{Since: c.since}
+	if rejection := c.rejects(now, false); rejection != nil {
+		s.NotBefore = rejection.NotBefore
+	}
 	if o := c.opening; o != nil {
-		sum, s.State = o.opened, HalfOpen
+		s.State, s.Calls, s.Failures = HalfOpen, o.opened.results, o.opened.failures
 		if !o.halfOpen && now.Before(o.until) {
 			s.State = Open
 		} else if !o.halfOpen {
 			s.Since = o.until
 		}
-	} else {
-		closed := c.closed.Load()
-		sum = closed.tally(&c.breaker.rules, now.Sub(c.breaker.origin))
-		if l := closed.slowStart.Load(); l != nil {
-			s.Limit = l.size
-		}
+		return s
 	}
+	closed := c.closed.Load()
+	sum := closed.tally(&c.breaker.rules, now.Sub(c.breaker.origin))
 	s.Calls, s.Failures = sum.results, sum.failures
-	if rejection := c.rejects(now, false); rejection != nil {
-		s.NotBefore = rejection.NotBefore
+	if l := closed.slowStart.Load(); l != nil {
+		s.Limit = l.size
 	}
 	return s
 }
 
 // State returns the State of the Status.
 func (c *Circuit) State(now time.Time) State { return c.Status(now).State }
-
-// open changes the circuit, which is locked, to open.
-func (c *Circuit) open(from State, o *opening, now time.Time) *Change {
-	c.opening = o
-	c.closed.Store(nil)
-	return c.changed(from, Open, now)
-}
 
 // changed returns the change that was made. The circuit is locked.
 func (c *Circuit) changed(from, to State, now time.Time) *Change {

@@ -66,6 +66,7 @@ func (c *Circuit) doneClosed(s *closed, r Result, now time.Time) *Change {
 		}
 	case Failure:
 		return c.failed(s, r, now)
+	case None, Responded, Timeout:
 	}
 	return nil
 }
@@ -99,12 +100,13 @@ func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 	if !s.tooMany(rules, sum, r, at) {
 		return nil
 	}
-	next := newOpening(rules, 0, r.Took, now)
-	next.opened = sum
+	c.opening = newOpening(rules, 0, r.Took, now)
+	c.opening.opened = sum
 	if 2*streak.slow >= streak.attempts { // one that hangs among many quick failures is no sign of a queue
-		next.slowestFailure = streak.slowest
+		c.opening.slowestFailure = streak.slowest
 	}
-	return c.open(Closed, next, now)
+	c.closed.Store(nil)
+	return c.changed(Closed, Open, now)
 }
 
 // tooMany reports whether the failure opens the circuit, by the ratio of failures or by the

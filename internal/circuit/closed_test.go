@@ -173,7 +173,7 @@ func TestClosed_failureStreakBesideAttemptsInFlight(t *testing.T) {
 	}
 }
 
-// A server whose failures are mostly slow has a long queue: its circuit closes gradually.
+// Mostly slow failures indicate a long queue: the circuit closes gradually.
 func TestClosed_slowStartAfterMostlySlowFailures(t *testing.T) {
 	// S is a slow failure, T a short timeout, F a quick failure, and . the end of a Window.
 	const usual = 10 * time.Millisecond

@@ -54,31 +54,10 @@ func (o *opening) inFlight(at time.Time) (n int, free time.Time) {
 	return n, free
 }
 
-// rejects returns nil if a request is admitted at a time. The next probe may be admitted
-// when a slot is free, or sooner: the result of a probe may close the circuit.
-func (o *opening) rejects(rules *Rules, at time.Time, retry bool) *Rejection {
-	if !o.halfOpen && at.Before(o.until) {
-		return &Rejection{NotBefore: o.until}
-	}
-	wait := probeResult
-	inFlight, free := o.inFlight(at)
-	switch {
-	case retry && !rules.Static && !o.halfOpen:
-		wait = o.cooldown // no probe was admitted yet
-	case retry && !rules.Static:
-		wait = min(wait, o.cooldown)
-	case o.results.results+inFlight < rules.Probes:
-		return nil
-	case inFlight > 0:
-		wait = min(wait, free.Sub(at))
-	}
-	return &Rejection{NotBefore: at.Add(wait)}
-}
-
 // admitProbe admits a request to a circuit that is not closed. The circuit is locked.
 func (c *Circuit) admitProbe(now time.Time, retry bool) (Permit, *Rejection) {
 	o := c.opening
-	if rejection := o.rejects(&c.breaker.rules, now, retry); rejection != nil {
+	if rejection := c.rejects(now, retry); rejection != nil {
 		return Permit{}, rejection
 	}
 	p := Permit{circuit: c, slot: &slot{opening: o, expires: now.Add(o.cooldown)}}
@@ -110,8 +89,7 @@ func (c *Circuit) doneProbe(probe *slot, r Result, now time.Time) *Change {
 	return c.judge(now)
 }
 
-// judge opens or closes a half-open circuit if the results of the probes decide that. The
-// circuit is locked.
+// judge opens or closes a half-open circuit, which is locked, if the results decide that.
 func (c *Circuit) judge(now time.Time) *Change {
 	o, rules := c.opening, &c.breaker.rules
 	complete, expected := o.results.results >= rules.Probes, o.results.results
@@ -122,9 +100,9 @@ func (c *Circuit) judge(now time.Time) *Change {
 	slowest := max(o.slowestFailure, o.slowestProbe)
 	switch {
 	case rules.tooMany(o.results.failures, expected):
-		next := newOpening(rules, o.cooldown, o.slowestProbe, now)
-		next.opened, next.slowestFailure = o.results, slowest
-		return c.open(HalfOpen, next, now)
+		c.opening = newOpening(rules, o.cooldown, o.slowestProbe, now)
+		c.opening.opened, c.opening.slowestFailure = o.results, slowest
+		return c.changed(HalfOpen, Open, now)
 	case complete:
 		next := new(closed)
 		next.slowStart.Store(newSlowStart(rules, c.baseline.latency(), slowest, o.lastResponse, now))

@@ -14,7 +14,7 @@ import (
 func TestOpening_probes(t *testing.T) {
 	// Steps, all on one circuit that is half-open:
 	//   a     a call is admitted       r     a call is rejected
-	//   0-9   the result of that call, of the kind of the letter after it
+	//   0-9   that call ends, with the outcome of the next letter
 	//   x     that call is canceled    +     half a cooldown passes
 	for _, tt := range []struct {
 		name  string

@@ -2,7 +2,7 @@ package circuit
 
 import "time"
 
-// slowStart limits the requests in flight to a scope whose circuit has closed after slow
+// slowStart limits the requests in flight after a circuit has closed that was opened by slow
 // failures. All requests at once would fill the server's queue again. The limit grows as
 // responses succeed, and shrinks when too many fail, like TCP's congestion window. A limit
 // below one is a pause after each request: with a third, twice as long as the request took.
@@ -11,7 +11,7 @@ import "time"
 // guards it.
 type slowStart struct {
 	rules          *Rules
-	baseline       time.Duration // latency before the outage; 0: unknown
+	quick          time.Duration // maximum latency of a response without a queue
 	size           float64       // the limit
 	inFlight       int           // requests that were admitted under it
 	slowestFailure time.Duration // latency
@@ -42,7 +42,11 @@ func newSlowStart(rules *Rules, baseline, slowestFailure, response time.Duration
 	if rules.Static || slowestFailure < max(minSlow(baseline), response) {
 		return nil
 	}
-	return &slowStart{rules: rules, baseline: baseline, slowestFailure: slowestFailure, size: initialLimit, quiet: now, cut: now}
+	quick := 2 * baseline
+	if baseline == 0 {
+		quick = slowestFailure / 16
+	}
+	return &slowStart{rules: rules, quick: quick, slowestFailure: slowestFailure, size: initialLimit, quiet: now, cut: now}
 }
 
 func (l *slowStart) expired(now time.Time) bool {
@@ -85,7 +89,7 @@ func (l *slowStart) done(sent, now time.Time, outcome Outcome) {
 	} else {
 		l.count(0)
 		l.grow(sent, took)
-		if l.quick(took) {
+		if took <= l.quick {
 			return
 		}
 		maxPause = min(maxPause, l.rules.Window/2) // a slow response is still a response
@@ -96,19 +100,11 @@ func (l *slowStart) done(sent, now time.Time, outcome Outcome) {
 	}
 }
 
-// quick reports whether a response was as fast as before the outage: the queue is empty.
-func (l *slowStart) quick(took time.Duration) bool {
-	if l.baseline > 0 {
-		return took <= 2*l.baseline
-	}
-	return took <= l.slowestFailure/16
-}
-
 // grow raises the limit after a response. While responses are quick, it doubles with each
 // round trip. Then it grows by one, and no more once responses take half as long as the
 // slowest failure.
 func (l *slowStart) grow(sent time.Time, took time.Duration) {
-	quick, slow := l.quick(took), took >= l.slowestFailure/2
+	quick, slow := took <= l.quick, took >= l.slowestFailure/2
 	switch {
 	case l.size < 1 && quick:
 		l.size = min(l.size+0.25, 1)

@@ -80,7 +80,7 @@ func TestSlowStart_doublesEachRoundTrip(t *testing.T) {
 	}
 }
 
-// Once responses are not quick, the limit grows by one in a round, and no more once they
+// Once responses are not quick, the limit grows by one in a round. It stops growing once they
 // take half as long as the slowest failure.
 func TestSlowStart_growsInTenRounds(t *testing.T) {
 	for _, tt := range []struct {
@@ -270,8 +270,8 @@ func TestSlowStart_pauseIsBounded(t *testing.T) {
 	}
 }
 
-// A request that never ends must not block the others, and neither must a response that is
-// slow by nature, of a long poll for example. One more is admitted after the latency of
+// A request that never ends must not block the others. Neither must a response that is slow by
+// nature, of a long poll for example. One more is admitted after the latency of
 // failures, or not much more than a second.
 func TestSlowStart_admitsAfterLostRequest(t *testing.T) {
 	for _, tt := range []struct {

@@ -56,7 +56,7 @@ type Bucket struct {
 
 	mu     sync.Mutex
 	begun  bool  // tokens has its first value
-	added  int64 // calls whose tokens are in the bucket
+	added  int64 // calls that tokens contains
 	tokens float64
 }
 

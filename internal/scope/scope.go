@@ -85,8 +85,8 @@ func (m *Map[K, V]) Peek(key K) *V {
 // is visited twice.
 func (m *Map[K, V]) All(f func(K, *V) bool) {
 	m.index.Range(func(_, v any) bool {
-		e := v.(*entry[K, V])
-		return f(e.key, &e.value)
+		e, ok := v.(*entry[K, V])
+		return ok && f(e.key, &e.value)
 	})
 }
 

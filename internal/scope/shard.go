@@ -33,8 +33,9 @@ func (s *shard[K, V]) add(m *Map[K, V], e *entry[K, V], evictKept bool) *V {
 			return nil
 		}
 	}
-	if other, loaded := m.index.LoadOrStore(e.key, e); loaded {
-		return &other.(*entry[K, V]).value
+	if stored, loaded := m.index.LoadOrStore(e.key, e); loaded {
+		other, _ := stored.(*entry[K, V])
+		return &other.value
 	}
 	if !full {
 		s.ring = append(s.ring, e)
