@@ -43,8 +43,8 @@ type bucket struct {
 	mu sync.Mutex // guards what follows
 	waitqueue.Queue[Permit]
 	held      bool      // its calls wait for a reset, or for the end of a block
-	heldUntil time.Time // for so long
-	blocked   bool      // for the end of a block
+	heldSince time.Time // since then
+	heldUntil time.Time // and for so long
 	inflight  int64
 	alone     alone
 	pacer     pacer
@@ -182,7 +182,7 @@ func (b *bucket) mayProbe(p *Permit, now time.Time) bool {
 		if d.confirmed && (!d.rejected || p.set.wasRejected(p.method, p.path)) {
 			return false
 		}
-		may = true
+		may, p.otherRoute = true, p.otherRoute || d.rejected
 	}
 	return may
 }
@@ -239,7 +239,7 @@ func (b *bucket) opening(now time.Time) opening {
 // begin is the beginning of a window: the calls that waited for it are released.
 func (b *bucket) begin(now time.Time) {
 	if b.Len() > 0 {
-		b.held = true
+		b.hold(now)
 		b.goAlone(now)
 	}
 }
@@ -369,20 +369,6 @@ func (b *bucket) count(p *Permit, a *Response, now time.Time) {
 			b.pacer = pacer{} // what it followed was no quota
 		}
 	}
-}
-
-// provenForOthers reports whether rejections have shown that the bucket is exhausted: a
-// route that is served nevertheless has a quota of its own.
-func (b *bucket) provenForOthers(now time.Time) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	now = b.tick(now)
-	for i := range b.dims {
-		if d := &b.dims[i]; d.rejected && d.exhausted(now) {
-			return true
-		}
-	}
-	return false
 }
 
 // observed is what a response means for a shared quota: that of the shortest window whose

@@ -7,9 +7,9 @@ const (
 	// half of the window is the other bound.
 	maxSpread = time.Second
 
-	// maxSpreadAfterBlock is the same after a block, of which the server's other clients may
-	// have had the same; half of its length is the other bound.
-	maxSpreadAfterBlock = 10 * time.Second
+	// maxRelease is the same if no quota is known; half of the time that they have waited is
+	// the other bound.
+	maxRelease = 10 * time.Second
 
 	// maxPacing is how long calls are released at the rate of a quota of which no response
 	// has told since.

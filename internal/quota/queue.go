@@ -39,7 +39,7 @@ func (b *bucket) dispatch(now time.Time) {
 		wake = b.step(now)
 	}
 	if b.Len() == 0 {
-		b.held, b.blocked, b.pacer = false, false, pacer{}
+		b.held, b.pacer = false, pacer{}
 	}
 	b.WakeAt(wake, now)
 }
@@ -51,7 +51,8 @@ func (b *bucket) step(now time.Time) (wake time.Time) {
 	switch {
 	case o.at.After(now):
 		moved := !b.held || o.at.Sub(b.heldUntil) > resetSlack
-		b.held, b.heldUntil, b.blocked = true, o.at, o.blocked
+		b.hold(now)
+		b.heldUntil = o.at
 		if moved {
 			b.Sweep(now)
 		}
@@ -72,24 +73,22 @@ func (b *bucket) step(now time.Time) (wake time.Time) {
 	return time.Time{}
 }
 
-// release begins to release the calls evenly: after a reset over a part of the window, and
-// after a block over half of its length, at most maxSpreadAfterBlock. One goes alone before.
-func (b *bucket) release(now time.Time) {
-	length := time.Duration(0)
-	if b.blocked {
-		length = max(b.block.lasted(), b.general.Load().block.lasted())
+// hold notes that the calls wait for a reset, or for the end of a block.
+func (b *bucket) hold(now time.Time) {
+	if !b.held {
+		b.held, b.heldSince = true, now
 	}
+}
+
+// release begins to release the calls evenly: at the rate of a quota, or over half of the
+// time that they have waited. One goes alone before.
+func (b *bucket) release(now time.Time) {
+	b.held = false
 	b.goAlone(now)
-	b.pacer = pacer{next: now, end: now.Add(maxSpread)}
-	if length > 0 {
-		b.pacer.end = now.Add(min(length/2, maxSpreadAfterBlock))
-	} else if b.pacer.spacing = b.spacing(b.Len()); b.pacer.spacing > 0 {
+	b.pacer = pacer{next: now, end: now.Add(min(now.Sub(b.heldSince)/2, maxRelease))}
+	if b.pacer.spacing = b.spacing(b.Len()); b.pacer.spacing > 0 {
 		b.pacer.end = now.Add(maxPacing)
 	}
-	if b.blocked { // other processes wait for the same moment
-		b.pacer.next = now.Add(rand.N(b.pacer.gap(now, b.Len()) + 1))
-	}
-	b.held, b.blocked = false, false
 }
 
 // spacing is the time between two of so many calls after a reset; 0: no quota is known.

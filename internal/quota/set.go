@@ -146,13 +146,14 @@ func (s *Set) permit(r *Request) Permit {
 // learn learns from a response, and returns the bucket that the response speaks of.
 func (s *Set) learn(p *Permit, a *Response, now time.Time) (of *bucket) {
 	of = p.bucket
-	switch {
-	case a.Status == 0:
+	if a.Status == 0 {
 		return of
+	}
+	switch {
 	case a.Quota.Bucket != "":
 		of = s.learnRoute(p, namedBucket{name: a.Quota.Bucket, ofID: a.Quota.PerID})
-	case p.probe && a.served() && of.provenForOthers(now):
-		of = s.learnRoute(p, namedBucket{id: s.limiter.routeID(p.method, p.path)})
+	case p.probe && p.otherRoute && a.served() && of.shared == nil:
+		of = s.learnRoute(p, namedBucket{}) // the route has a quota of its own
 	}
 	if a.speaks() {
 		s.active.Store(true)
