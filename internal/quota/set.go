@@ -34,8 +34,7 @@ func (s *Set) init(l *Limiter, scope string) {
 		case l.Limit > 0 && l.Shared == nil:
 			s.static = newStatic(l)
 		case l.Limit > 0:
-			s.shared = new(sharedquota.Quota)
-			s.shared.InitStatic(l.Shared, l.origin, s.scope, float64(l.Limit), l.Burst)
+			s.shared = sharedquota.NewStatic(l.Shared, l.origin, s.scope, float64(l.Limit), l.Burst)
 		}
 		s.active.Store(l.Limit > 0 || l.Follow && l.Shared != nil)
 	})
@@ -103,7 +102,7 @@ func (s *Set) count(p *Permit, now time.Time, limits waitqueue.Limits) (waited b
 		}
 	}()
 	if p.static, p.shared = s.static, s.shared; p.static != nil {
-		waited, rejected = p.static.enter(now, limits)
+		_, waited, rejected = p.static.Enter(now, limits)
 	} else {
 		if p.bucket != nil && p.shared == nil {
 			p.shared = p.bucket.shared
