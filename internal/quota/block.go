@@ -15,10 +15,9 @@ import (
 // block. If a quota is shown to be exhausted again after its reset, without a success
 // between, the block is twice as long: other clients use it too.
 type block struct {
-	mu     sync.Mutex
-	until  time.Time     // blocked until; zero: not
-	length time.Duration // of the block; 0: a quota is shown
-	cause  time.Time     // a success of a request that was sent later ends the block
+	mu    sync.Mutex
+	until time.Time // blocked until; zero: not
+	cause time.Time // a success of a request that was sent later ends the block
 
 	streak int64         // rejections without a success between
 	first  time.Time     // when the first of them came
@@ -60,20 +59,20 @@ func (b *block) reject(r rejection, longest time.Duration, inflight int64) {
 	switch {
 	case r.shown && wait > 0:
 		if wait = min(b.double(r.sent, r.now, wait), longest); wait > 0 && (!r.known || b.level > 0) {
-			b.extend(r.now.Add(wait), r.now.Add(wait), 0) // no success ends it earlier
+			b.extend(r.now.Add(wait), r.now.Add(wait)) // no success ends it earlier
 		}
 	case r.shown:
 	case b.streak >= max(minStreak, inflight) && r.now.Sub(b.first) >= min(b.least, minStreakTime):
 		if wait = min(b.least, longest); wait > 0 { // else the server rounds down what is left of a second
-			b.extend(r.now.Add(wait), r.sent, wait)
+			b.extend(r.now.Add(wait), r.sent)
 		}
 	}
 }
 
 // extend blocks until a time, if that is later than before.
-func (b *block) extend(until, cause time.Time, length time.Duration) {
+func (b *block) extend(until, cause time.Time) {
 	if until.After(b.until) {
-		b.until, b.cause, b.length = until, cause, length
+		b.until, b.cause = until, cause
 	}
 }
 
@@ -112,11 +111,4 @@ func (b *block) at(now time.Time) time.Time {
 		return time.Time{}
 	}
 	return b.until
-}
-
-// lasted is how long the last block was; 0: a quota was shown.
-func (b *block) lasted() time.Duration {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.length
 }

@@ -2,6 +2,7 @@ package quota
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -42,9 +43,8 @@ type bucket struct {
 
 	mu sync.Mutex // guards what follows
 	waitqueue.Queue[Permit]
-	held      bool      // its calls wait for a reset, or for the end of a block
-	heldUntil time.Time // for so long
-	blocked   bool      // for the end of a block
+	heldSince time.Time // its calls wait for a reset or the end of a block since then; zero: not
+	heldUntil time.Time // and for so long
 	inflight  int64
 	alone     alone
 	pacer     pacer
@@ -80,8 +80,7 @@ func (l *Limiter) bucket(k bucketKey, general *bucket) *bucket {
 	b.once.Do(func() {
 		b.limiter, b.Mu, b.Gate = l, &b.mu, b
 		if l.Shared != nil && l.Limit == 0 {
-			b.shared = new(sharedquota.Quota)
-			b.shared.Init(l.Shared, l.origin, fmt.Sprintf("quota|%s|%x|%s|%x", k.scope, k.credential, k.name, k.id))
+			b.shared = sharedquota.New(l.Shared, l.origin, fmt.Sprintf("quota|%s|%x|%s|%x", k.scope, k.credential, k.name, k.id))
 		}
 	})
 	if general == nil {
@@ -120,13 +119,16 @@ func (b *bucket) blockedUntil(now time.Time) time.Time {
 func (b *bucket) enter(p *Permit, noWait bool, now time.Time, limits waitqueue.Limits) *Rejection {
 	b.mu.Lock()
 	now = b.tick(now)
-	if o := b.opening(now); b.Len() == 0 && o.free(now) {
-		defer b.mu.Unlock()
-		if noWait && b.short() {
-			return &Rejection{Reason: MaxWaitExceeded, NotBefore: now}
+	if b.Len() == 0 {
+		if granted, ok := b.Take(now); ok {
+			defer b.mu.Unlock()
+			if noWait && b.short() {
+				b.undo(&granted)
+				return &Rejection{Reason: MaxWaitExceeded, NotBefore: now}
+			}
+			p.version, p.sent = granted.version, granted.sent
+			return nil
 		}
-		b.use(p, now)
-		return nil
 	}
 	limits.RTT = b.trip
 	e, rejected := b.Join(now, limits)
@@ -144,14 +146,11 @@ func (b *bucket) enter(p *Permit, noWait bool, now time.Time, limits waitqueue.L
 	return rejected
 }
 
-// short reports whether less than half of a quota is left.
+// short reports whether less than half of a quota was left before the newest request.
 func (b *bucket) short() bool {
-	for i := range b.dims {
-		if b.dims[i].short(b.inflight) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(b.dims, func(d dimension) bool {
+		return !d.mute() && d.limit > 0 && 2*d.left(b.inflight-1) < d.limit
+	})
 }
 
 // sendProbe reports whether a request that would be rejected is sent as a probe: one for
@@ -182,7 +181,7 @@ func (b *bucket) mayProbe(p *Permit, now time.Time) bool {
 		if d.confirmed && (!d.rejected || p.set.wasRejected(p.method, p.path)) {
 			return false
 		}
-		may = true
+		may, p.otherRoute = true, p.otherRoute || d.rejected
 	}
 	return may
 }
@@ -201,15 +200,10 @@ func (b *bucket) use(p *Permit, now time.Time) {
 type opening struct {
 	at      time.Time // not before; the zero time is now
 	blocked bool      // by rejections
-	flight  bool      // and when one in flight is back
-	recheck time.Time // with flight: when to look again at the latest
+	recheck time.Time // when one in flight is back, or at the latest then; zero: without that
 }
 
-func (o *opening) awaitFlight(recheck time.Time) {
-	o.flight, o.recheck = true, sooner(o.recheck, recheck)
-}
-
-func (o *opening) free(now time.Time) bool { return !o.flight && !o.at.After(now) }
+func (o *opening) free(now time.Time) bool { return o.recheck.IsZero() && !o.at.After(now) }
 
 func (b *bucket) opening(now time.Time) opening {
 	o := opening{at: b.blockedUntil(now)}
@@ -227,11 +221,11 @@ func (b *bucket) opening(now time.Time) opening {
 				o.at, o.blocked = d.reset, false
 			}
 		default:
-			o.awaitFlight(d.reset)
+			o.recheck = sooner(o.recheck, d.reset)
 		}
 	}
 	if b.alone.sent && now.Before(b.alone.until) {
-		o.awaitFlight(b.alone.until)
+		o.recheck = sooner(o.recheck, b.alone.until)
 	}
 	return o
 }
@@ -239,7 +233,7 @@ func (b *bucket) opening(now time.Time) opening {
 // begin is the beginning of a window: the calls that waited for it are released.
 func (b *bucket) begin(now time.Time) {
 	if b.Len() > 0 {
-		b.held = true
+		b.hold(now)
 		b.goAlone(now)
 	}
 }
@@ -369,20 +363,6 @@ func (b *bucket) count(p *Permit, a *Response, now time.Time) {
 			b.pacer = pacer{} // what it followed was no quota
 		}
 	}
-}
-
-// provenForOthers reports whether rejections have shown that the bucket is exhausted: a
-// route that is served nevertheless has a quota of its own.
-func (b *bucket) provenForOthers(now time.Time) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	now = b.tick(now)
-	for i := range b.dims {
-		if d := &b.dims[i]; d.rejected && d.exhausted(now) {
-			return true
-		}
-	}
-	return false
 }
 
 // observed is what a response means for a shared quota: that of the shortest window whose

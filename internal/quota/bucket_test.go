@@ -441,13 +441,13 @@ func TestAlone_notSent(t *testing.T) {
 		b.alone = alone{until: time.Now().Add(time.Second), since: time.Now()}
 		first := permitOf(b)
 		o := b.opening(time.Now())
-		require.True(t, o.flight)
+		require.False(t, o.recheck.IsZero())
 		first.Cancel(time.Now())
 		o = b.opening(time.Now())
-		require.False(t, o.flight, "the next one may be sent")
+		require.True(t, o.recheck.IsZero(), "the next one may be sent")
 		permitOf(b)
 		o = b.opening(time.Now())
-		require.True(t, o.flight, "it goes alone")
+		require.False(t, o.recheck.IsZero(), "it goes alone")
 	})
 }
 

@@ -7,9 +7,9 @@ const (
 	// half of the window is the other bound.
 	maxSpread = time.Second
 
-	// maxSpreadAfterBlock is the same after a block, of which the server's other clients may
-	// have had the same; half of its length is the other bound.
-	maxSpreadAfterBlock = 10 * time.Second
+	// maxRelease is the same if no quota is known; half of the time that they have waited is
+	// the other bound.
+	maxRelease = 10 * time.Second
 
 	// maxPacing is how long calls are released at the rate of a quota of which no response
 	// has told since.
@@ -37,13 +37,12 @@ type dimension struct {
 	old       int64     // requests in flight that were sent before this window
 	since     time.Time // when this window began; zero: unknown
 
-	early, reset time.Time // it ends between them; zero: unknown
-	guessed      bool      // they follow from the last window
-	cut          bool      // reset is the longest block, not the server's
-	moves        int       // of the reset to a later time, before it had come
-	part         bool      // of a token bucket that is ready at the reset
-	window       time.Duration
-	told         bool // the server says the window; else it is the longest that was seen
+	early, reset time.Time     // it ends between them; zero: unknown
+	guessed      bool          // they follow from the last window
+	cut          bool          // reset is the longest block, not the server's
+	moves        int           // of the reset to a later time, before it had come
+	part         bool          // of a token bucket that is ready at the reset
+	window       time.Duration // the server's, or the longest that was seen
 
 	plausible bool // a response has shown that something remains, or a limit of 1, or a rejection has it
 	zeros     int  // windows begun before that
@@ -90,7 +89,7 @@ func (d *dimension) learn(o observation) bool {
 	case d.reset.IsZero(), d.guessed, wasSilent:
 		d.take(o)
 	case o.early.After(d.reset):
-		if !d.cut && d.early.After(o.now) && d.refills(o) {
+		if !d.cut && d.early.After(o.now) {
 			d.moves++
 		}
 		d.take(o)
@@ -134,14 +133,6 @@ const (
 
 func (d *dimension) bucket() bool { return d.moves >= bucketMoves && d.limit >= bucketPart }
 
-// refills reports whether the reset may be when a token bucket is full: one that has half
-// of its tokens needs half of its window. The reset of a sliding window is always a window
-// away.
-func (d *dimension) refills(o observation) bool {
-	used := 1 - float64(o.field.Remaining)/float64(max(d.limit, 1))
-	return !d.told || o.reset.Sub(o.now) <= time.Duration(used*float64(d.window))+time.Second
-}
-
 // empty makes a token bucket ready again when a part of it has come.
 func (d *dimension) empty(now time.Time) {
 	if d.bucket() {
@@ -156,11 +147,8 @@ func (d *dimension) learnSize(o observation) {
 	if limit := min(o.field.Limit, maxLimit); limit > 0 {
 		d.limit = limit
 	}
-	switch {
-	case o.field.Window > 0:
-		d.told, d.window = true, min(o.field.Window, o.longest)
-	case !d.told:
-		d.window = min(max(d.window, o.window, time.Second), o.longest)
+	if d.window = min(max(d.window, o.window, time.Second), o.longest); o.field.Window > 0 {
+		d.window = min(o.field.Window, o.longest)
 	}
 }
 
@@ -225,11 +213,6 @@ func (d *dimension) mute() bool { return d.silent || d.denied }
 // exhausted reports whether nothing remains until a reset that lies ahead.
 func (d *dimension) exhausted(now time.Time) bool {
 	return !d.mute() && d.remaining <= 0 && d.reset.After(now)
-}
-
-// short reports whether less than half is left.
-func (d *dimension) short(inflight int64) bool {
-	return !d.mute() && d.limit > 0 && 2*d.left(inflight) < d.limit
 }
 
 // reject is called when a rejection has shown that the dimension is exhausted.

@@ -11,12 +11,13 @@ import (
 type Permit struct {
 	Waited bool // for the permit
 
-	probe  bool // sent although the quota seems to be exhausted
-	token  sharedquota.Permit
-	set    *Set
-	bucket *bucket            // nil: headers are ignored
-	static *static            // has issued a token; nil: none is needed
-	shared *sharedquota.Quota // has issued token; nil: none is needed
+	probe      bool // sent although the quota seems to be exhausted,
+	otherRoute bool // by rejections of other routes
+	token      sharedquota.Permit
+	set        *Set
+	bucket     *bucket            // nil: headers are ignored
+	static     *static            // has issued a token; nil: none is needed
+	shared     *sharedquota.Quota // has issued token; nil: none is needed
 
 	credential   uint64
 	method, path string

@@ -25,10 +25,6 @@ func (p *pacer) gap(now time.Time, calls int64) time.Duration {
 	return p.end.Sub(now) / time.Duration(calls)
 }
 
-// maxCatchUp is how far a release may be behind its plan and still catch up: timers are
-// late.
-const maxCatchUp = 2 * time.Millisecond
-
 var _ waitqueue.Gate[Permit] = (*bucket)(nil)
 
 // dispatch releases the calls that may be sent, and sets the timer for the others.
@@ -39,7 +35,7 @@ func (b *bucket) dispatch(now time.Time) {
 		wake = b.step(now)
 	}
 	if b.Len() == 0 {
-		b.held, b.blocked, b.pacer = false, false, pacer{}
+		b.heldSince, b.pacer = time.Time{}, pacer{}
 	}
 	b.WakeAt(wake, now)
 }
@@ -50,21 +46,22 @@ func (b *bucket) step(now time.Time) (wake time.Time) {
 	gap := b.pacer.gap(now, b.Len())
 	switch {
 	case o.at.After(now):
-		moved := !b.held || o.at.Sub(b.heldUntil) > resetSlack
-		b.held, b.heldUntil, b.blocked = true, o.at, o.blocked
+		moved := b.heldSince.IsZero() || o.at.Sub(b.heldUntil) > resetSlack
+		b.hold(now)
+		b.heldUntil = o.at
 		if moved {
 			b.Sweep(now)
 		}
 		return o.at
-	case b.held:
+	case !b.heldSince.IsZero():
 		b.release(now)
 		return time.Time{}
-	case o.flight:
+	case !o.recheck.IsZero():
 		return o.recheck
 	case gap > 0 && now.Before(b.pacer.next):
 		return b.pacer.next
 	case gap > 0: // an eighth more or less
-		b.pacer.next = later(b.pacer.next, now.Add(-maxCatchUp)).Add(gap - gap/8 + rand.N(gap/4+1))
+		b.pacer.next = now.Add(gap - gap/8 + rand.N(gap/4+1))
 	}
 	var p Permit
 	b.use(&p, now)
@@ -72,24 +69,22 @@ func (b *bucket) step(now time.Time) (wake time.Time) {
 	return time.Time{}
 }
 
-// release begins to release the calls evenly: after a reset over a part of the window, and
-// after a block over half of its length, at most maxSpreadAfterBlock. One goes alone before.
-func (b *bucket) release(now time.Time) {
-	length := time.Duration(0)
-	if b.blocked {
-		length = max(b.block.lasted(), b.general.Load().block.lasted())
+// hold notes that the calls wait for a reset, or for the end of a block.
+func (b *bucket) hold(now time.Time) {
+	if b.heldSince.IsZero() {
+		b.heldSince = now
 	}
+}
+
+// release begins to release the calls evenly: at the rate of a quota, or over half of the
+// time that they have waited. One goes alone before.
+func (b *bucket) release(now time.Time) {
 	b.goAlone(now)
-	b.pacer = pacer{next: now, end: now.Add(maxSpread)}
-	if length > 0 {
-		b.pacer.end = now.Add(min(length/2, maxSpreadAfterBlock))
-	} else if b.pacer.spacing = b.spacing(b.Len()); b.pacer.spacing > 0 {
+	b.pacer = pacer{next: now, end: now.Add(min(now.Sub(b.heldSince)/2, maxRelease))}
+	b.heldSince = time.Time{}
+	if b.pacer.spacing = b.spacing(b.Len()); b.pacer.spacing > 0 {
 		b.pacer.end = now.Add(maxPacing)
 	}
-	if b.blocked { // other processes wait for the same moment
-		b.pacer.next = now.Add(rand.N(b.pacer.gap(now, b.Len()) + 1))
-	}
-	b.held, b.blocked = false, false
 }
 
 // spacing is the time between two of so many calls after a reset; 0: no quota is known.
@@ -103,6 +98,15 @@ func (b *bucket) spacing(calls int64) (spacing time.Duration) {
 		}
 	}
 	return spacing
+}
+
+// Take implements waitqueue.Gate.
+func (b *bucket) Take(now time.Time) (p Permit, ok bool) {
+	if o := b.opening(b.tick(now)); !o.free(now) {
+		return p, false
+	}
+	b.use(&p, b.latest)
+	return p, true
 }
 
 // Dispatch implements waitqueue.Gate.

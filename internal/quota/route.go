@@ -16,7 +16,6 @@ type namedBucket struct {
 	// are those of a kind of request, and each channel, guild or webhook has its
 	// own (https://discord.com/developers/docs/topics/rate-limits).
 	ofID bool
-	id   uint64 // of one without a name: the route
 }
 
 // route is a set of requests, and the bucket in which the last of them was. Which bucket a
@@ -86,17 +85,6 @@ func looksLikeID(segment string) bool {
 	return digits && (!others || len(segment) >= 16)
 }
 
-// routeID identifies the route in all processes.
-func (l *Limiter) routeID(method, path string) uint64 {
-	segments := strings.Split(path, "/")
-	for i, segment := range segments {
-		if looksLikeID(segment) {
-			segments[i] = "*"
-		}
-	}
-	return l.Hash(method + " " + strings.Join(segments, "/"))
-}
-
 // bucketOf is the bucket that the request is in, as far as is known.
 func (s *Set) bucketOf(credential uint64, method, path string) *bucket {
 	l := s.limiter
@@ -109,23 +97,27 @@ func (s *Set) bucketOf(credential uint64, method, path string) *bucket {
 	for _, hash := range k.keys[:k.n] {
 		if known := l.routes.Peek(hash); known != nil {
 			if named := known.bucket.Load(); named != nil {
-				return l.bucket(named.key(key, k.id), general)
+				return l.bucket(named.key(key, &k), general)
 			}
 		}
 	}
 	return general
 }
 
-// key is the bucket's, for a credential whose general bucket has the key.
-func (n *namedBucket) key(key bucketKey, id uint64) bucketKey {
-	if key.name, key.id = n.name, n.id; n.ofID {
-		key.id = id
+// key is the bucket's, for a credential whose general bucket has the key. A bucket without a
+// name is that of its route.
+func (n *namedBucket) key(key bucketKey, route *routeKeys) bucketKey {
+	key.name = n.name
+	switch {
+	case n.name == "":
+		key.id = route.keys[0]
+	case n.ofID:
+		key.id = route.id
 	}
 	return key
 }
 
-// learnRoute remembers that the request was in that bucket, and returns it. An unnamed
-// bucket is that of its route alone.
+// learnRoute remembers that the request was in that bucket, and returns it.
 func (s *Set) learnRoute(p *Permit, named namedBucket) *bucket {
 	s.named.Store(true)
 	l := s.limiter
@@ -142,7 +134,7 @@ func (s *Set) learnRoute(p *Permit, named namedBucket) *bucket {
 		}
 	}
 	key := bucketKey{scope: s.scope, credential: p.credential}
-	return l.bucket(named.key(key, k.id), l.bucket(key, nil))
+	return l.bucket(named.key(key, &k), l.bucket(key, nil))
 }
 
 // markRejected remembers that an exhausted quota has rejected the route.

@@ -34,8 +34,7 @@ func (s *Set) init(l *Limiter, scope string) {
 		case l.Limit > 0 && l.Shared == nil:
 			s.static = newStatic(l)
 		case l.Limit > 0:
-			s.shared = new(sharedquota.Quota)
-			s.shared.InitStatic(l.Shared, l.origin, s.scope, float64(l.Limit), l.Burst)
+			s.shared = sharedquota.NewStatic(l.Shared, l.origin, s.scope, float64(l.Limit), l.Burst)
 		}
 		s.active.Store(l.Limit > 0 || l.Follow && l.Shared != nil)
 	})
@@ -103,7 +102,7 @@ func (s *Set) count(p *Permit, now time.Time, limits waitqueue.Limits) (waited b
 		}
 	}()
 	if p.static, p.shared = s.static, s.shared; p.static != nil {
-		waited, rejected = p.static.enter(now, limits)
+		_, waited, rejected = p.static.Enter(now, limits)
 	} else {
 		if p.bucket != nil && p.shared == nil {
 			p.shared = p.bucket.shared
@@ -146,13 +145,14 @@ func (s *Set) permit(r *Request) Permit {
 // learn learns from a response, and returns the bucket that the response speaks of.
 func (s *Set) learn(p *Permit, a *Response, now time.Time) (of *bucket) {
 	of = p.bucket
-	switch {
-	case a.Status == 0:
+	if a.Status == 0 {
 		return of
+	}
+	switch {
 	case a.Quota.Bucket != "":
 		of = s.learnRoute(p, namedBucket{name: a.Quota.Bucket, ofID: a.Quota.PerID})
-	case p.probe && a.served() && of.provenForOthers(now):
-		of = s.learnRoute(p, namedBucket{id: s.limiter.routeID(p.method, p.path)})
+	case p.probe && p.otherRoute && a.served() && of.shared == nil:
+		of = s.learnRoute(p, namedBucket{}) // the route has a quota of its own
 	}
 	if a.speaks() {
 		s.active.Store(true)

@@ -30,22 +30,6 @@ func newStatic(l *Limiter) *static {
 	return s
 }
 
-// enter takes a token, and waits for it if the request may wait that long.
-func (s *static) enter(now time.Time, limits waitqueue.Limits) (waited bool, refused *Rejection) {
-	s.mu.Lock()
-	if s.Len() == 0 && s.take(now) {
-		s.mu.Unlock()
-		return false, nil
-	}
-	e, refused := s.Join(now, limits)
-	s.mu.Unlock()
-	if refused != nil {
-		return false, refused
-	}
-	_, refused = s.Queue.Wait(e)
-	return true, refused
-}
-
 // fill adds the tokens that have come.
 func (s *static) fill(now time.Time) {
 	now = s.limiter.steady(now)
@@ -60,14 +44,15 @@ func (s *static) fill(now time.Time) {
 	s.last = now
 }
 
-func (s *static) take(now time.Time) bool {
+// Take implements waitqueue.Gate.
+func (s *static) Take(now time.Time) (token struct{}, ok bool) {
 	s.fill(now)
 	const hair = 1e-9 // what is lost by rounding
 	if s.tokens < 1-hair {
-		return false
+		return token, false
 	}
 	s.tokens--
-	return true
+	return token, true
 }
 
 // cancel returns a token that was not used.
@@ -96,7 +81,7 @@ func (s *static) Estimate(now time.Time, ahead int64) (time.Time, bool) {
 // Dispatch implements waitqueue.Gate.
 func (s *static) Dispatch(now time.Time) {
 	for s.Len() > 0 {
-		if !s.take(now) {
+		if _, ok := s.Take(now); !ok {
 			at, _ := s.Estimate(now, 0)
 			s.WakeAt(at.Add(1), now) // not the nanosecond before, by rounding
 			return

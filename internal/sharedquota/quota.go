@@ -1,17 +1,16 @@
 // Package sharedquota is one process's part of a quota that many processes share by a
 // quotastore.Store.
 //
-// The process takes an allocation of the quota ahead and uses it without asking the store:
-// twice what it used in the last callInterval, and what its queue needs. It gives back what
-// it has not used after another. So there is at most one store call in callInterval, and
-// none without requests. A goroutine makes it, and exits with it.
+// The process takes an allocation of the quota ahead, and uses it without asking the store:
+// twice what it used in the last callInterval, and what its queue needs. After another
+// callInterval it gives back what it has not used. So there is at most one store call in
+// callInterval, and none without requests.
 //
 // If the store does not answer within storeTimeout, the process uses an equal share of the
 // quota, and reports its usage when the store is back, before it takes any more.
 //
-// The rule is either the static limit, or learned from the server's headers. The processes
-// share what they have learned through the store. While the rule is unknown, the first
-// request of a process goes alone.
+// The rule is the fixed limit, or is learned from the server's headers and shared through
+// the store. While the rule is unknown, the first request of a process goes alone.
 package sharedquota
 
 import (
@@ -24,14 +23,12 @@ import (
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
 
-// Quota is one quota that is shared. Init or InitStatic must be called before its first
-// use. It is safe for concurrent use.
+// Quota is one quota that is shared. It is safe for concurrent use, and must not be copied.
 type Quota struct {
-	once   sync.Once
 	store  quotastore.Store
 	origin time.Time
 	key    string
-	static bool // the rule is the static limit
+	static bool // the rule is the fixed limit
 
 	mu sync.Mutex // guards what follows
 	waitqueue.Queue[Permit]
@@ -39,24 +36,25 @@ type Quota struct {
 	window time.Duration   // the server's; the rule's is a little longer
 	state  ruleState
 
-	tokens   int64     // left of the allocation
-	taken    time.Time // when it was taken
-	used     int64     // since review
-	review   time.Time
-	need     int64     // in callInterval, before that
-	called   time.Time // when the last store call began
-	calling  bool      // it has not returned
-	after    time.Time // the store has nothing before
-	inStore  int64     // what others can take too, by the last store call
-	probed   time.Time // when a request was sent alone, to learn the rule; zero: none is out
+	tokens  int64     // left of the allocation
+	taken   time.Time // when it was taken
+	used    int64     // since review
+	review  time.Time
+	need    int64     // in callInterval, before that
+	called  time.Time // when the last store call began
+	calling bool      // it has not returned
+	after   time.Time // the store has nothing before
+	inStore int64     // what other processes can take too, by the last store call
+
+	probed   time.Time // when a request was sent alone, to learn the rule; zero: none is in flight
 	noFields bool      // the server has shown no rule
 
 	answered   bool      // the store has answered or failed once
 	down       bool      // it does not answer in time
 	share      float64   // requests that may be sent meanwhile
 	shareAt    time.Time // when there were so many
-	debt       int64     // sent without the store's knowledge, in this window
-	debtAt     time.Time // when the last of it was
+	debt       int64     // requests sent without the store's knowledge, in this window
+	debtAt     time.Time // when the last of them was
 	members    float64   // how many processes there are, by the last count
 	nextCount  time.Time // when they are counted next; zero: the store has never answered
 	blockUntil time.Time // to be written for all processes; zero: nothing
@@ -90,9 +88,6 @@ const (
 	// Each process writes a heartbeat in this interval, which counts for heartbeatTTL: the
 	// other processes count three or four times, the own one four.
 	heartbeat, heartbeatTTL, heartbeats = 2 * time.Second, 7 * time.Second, 3.5
-
-	// maxCountDelay is how late a heartbeat may be while requests wait for tokens.
-	maxCountDelay = 3 * callInterval
 )
 
 // Permit is what a request was admitted by.
@@ -105,56 +100,22 @@ const (
 	permitShare // the store is down
 )
 
-// Init makes q the part of a server's quota, with the key in the store.
-func (q *Quota) Init(store quotastore.Store, origin time.Time, key string) {
-	q.once.Do(func() { q.init(store, origin, key) })
-}
-
-func (q *Quota) init(store quotastore.Store, origin time.Time, key string) {
-	q.store, q.origin, q.key, q.members = store, origin, key, 1
+// New returns the part of a server's quota, with the key in the store.
+func New(store quotastore.Store, origin time.Time, key string) *Quota {
+	q := &Quota{store: store, origin: origin, key: key, members: 1}
 	q.Gate, q.Mu = q, &q.mu
+	return q
 }
 
-// InitStatic makes q the part of a static limit of a scope.
-func (q *Quota) InitStatic(store quotastore.Store, origin time.Time, scope string, limit float64, burst int) {
-	q.once.Do(func() {
-		q.init(store, origin, "limit|"+scope)
-		q.static, q.state = true, agreed
-		q.rule = StaticRule(limit, burst)
-		q.window = q.rule.Window
-	})
+// NewStatic returns the part of a scope's fixed limit.
+func NewStatic(store quotastore.Store, origin time.Time, scope string, limit float64, burst int) *Quota {
+	q := New(store, origin, "limit|"+scope)
+	q.static, q.state, q.rule = true, agreed, StaticRule(limit, burst)
+	q.window = q.rule.Window
+	return q
 }
 
 func (q *Quota) steady(now time.Time) time.Time { return q.origin.Add(now.Sub(q.origin)) }
-
-// Enter takes a permit, and waits for it if the request may.
-func (q *Quota) Enter(now time.Time, limits waitqueue.Limits) (p Permit, waited bool, rejected *waitqueue.Rejection) {
-	q.mu.Lock()
-	now = q.steady(now)
-	if q.Len() == 0 {
-		if p, ok := q.take(now); ok {
-			q.Dispatch(now)
-			q.mu.Unlock()
-			return p, false, nil
-		}
-	}
-	e, rejected := q.Join(now, limits)
-	q.mu.Unlock()
-	if rejected != nil {
-		return permitNone, false, rejected
-	}
-	p, rejected = q.Wait(e)
-	return p, true, rejected
-}
-
-// Busy reports whether the quota must not be evicted first.
-func (q *Quota) Busy() bool {
-	if !q.mu.TryLock() {
-		return true
-	}
-	defer q.mu.Unlock()
-	return q.Len() > 0 || q.tokens > 0 || q.debt > 0
-}
 
 // Remaining is what the other processes have left, and this one's allocation. It returns
 // false before the first one.
@@ -164,8 +125,9 @@ func (q *Quota) Remaining() (int64, bool) {
 	return q.inStore + q.tokens, !q.taken.IsZero()
 }
 
-// take takes a permit, if there is one.
-func (q *Quota) take(now time.Time) (Permit, bool) {
+// Take implements waitqueue.Gate.
+func (q *Quota) Take(now time.Time) (Permit, bool) {
+	now = q.steady(now)
 	switch {
 	case q.rule.Limit == 0:
 		return q.takeWithoutRule(now)
@@ -256,7 +218,7 @@ func (q *Quota) Dispatch(now time.Time) {
 		q.fail(now)
 	}
 	for q.Len() > 0 {
-		p, ok := q.take(now)
+		p, ok := q.Take(now)
 		if !ok {
 			break
 		}

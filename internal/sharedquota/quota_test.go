@@ -90,10 +90,10 @@ func TestQuota_countsMembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var store quotastore.Memory
 		ctx, stop := context.WithCancel(t.Context())
-		all := make([]Quota, 8)
+		all := make([]*Quota, 8)
 		var calls sync.WaitGroup
 		for i := range all {
-			all[i].InitStatic(&store, time.Now(), "s", 100, 20)
+			all[i] = NewStatic(&store, time.Now(), "s", 100, 20)
 			calls.Go(func() {
 				for ctx.Err() == nil {
 					_, _, _ = all[i].Enter(time.Now(), limits(ctx))
@@ -122,8 +122,7 @@ func (*brokenStore) Take(context.Context, string, int, int, quotastore.Rule) (qu
 // uses its share of the limit.
 func TestQuota_withoutAStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var q Quota
-		q.InitStatic(new(brokenStore), time.Now(), "s", 10, 10)
+		q := NewStatic(new(brokenStore), time.Now(), "s", 10, 10)
 		start, n := time.Now(), 0
 		for time.Since(start) < 10*time.Second {
 			_, _, rejected := q.Enter(time.Now(), limits(t.Context()))

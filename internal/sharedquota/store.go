@@ -50,7 +50,7 @@ func (q *Quota) nextCall(now time.Time) (prepare func() storeCall, at time.Time)
 		return q.clearRule, now
 	case q.state == learned:
 		return q.writeRule, now
-	case q.mustCount(now):
+	case !q.nextCount.IsZero() && !q.nextCount.After(now):
 		return q.countMembers, now
 	case want > 0:
 		return take, q.ready()
@@ -63,17 +63,10 @@ func (q *Quota) nextCall(now time.Time) (prepare func() storeCall, at time.Time)
 // idle reports whether there are no requests, and nothing to report.
 func (q *Quota) idle() bool { return q.Len() == 0 && q.used == 0 && q.need == 0 && q.debt == 0 }
 
-// ready is when to ask for more, or to count. What other processes give back comes earlier
-// than the store can know.
+// ready is when to ask for more. What other processes give back comes earlier than the store
+// can know.
 func (q *Quota) ready() time.Time {
-	at := q.after
-	if again := q.called.Add(retryInterval); at.After(again) {
-		at = again
-	}
-	if late := q.nextCount.Add(maxCountDelay); !q.nextCount.IsZero() && at.After(late) {
-		at = late
-	}
-	return at
+	return sooner(q.after, q.called.Add(retryInterval))
 }
 
 // measure updates what was used, and forgets what has left the store's window: it would be
@@ -160,12 +153,6 @@ func (q *Quota) block() storeCall {
 			q.blockUntil = time.Time{}
 		}
 	}}
-}
-
-// mustCount reports whether the heartbeat is due: not while requests wait for tokens, but
-// then a little later.
-func (q *Quota) mustCount(now time.Time) bool {
-	return !q.nextCount.After(now) && (q.Len() == 0 || !q.nextCount.IsZero() && now.Sub(q.nextCount) >= maxCountDelay)
 }
 
 // countMembers writes a heartbeat, and counts each process as often as it has written one.

@@ -22,6 +22,8 @@ const EstimateSlack = 2 * time.Second
 
 // Gate issues the permits. Its methods are called under the queue's lock.
 type Gate[P any] interface {
+	// Take takes a permit for a call that comes when no other waits.
+	Take(now time.Time) (p P, ok bool)
 	// Dispatch grants permits to the calls at the head, and sets the timer for the next.
 	Dispatch(now time.Time)
 	// Estimate is when a call with so many ahead of it would get a permit. blocked is
@@ -94,11 +96,27 @@ type Entry[P any] struct {
 // Len is how many calls wait.
 func (q *Queue[P]) Len() int64 { return int64(q.calls.Len()) }
 
-// Oldest is since when the call at the head waits. There must be one.
-func (q *Queue[P]) Oldest() time.Time { return entryAt[P](q.calls.Front()).since }
-
 func entryAt[P any](place *list.Element) *Entry[P] {
 	return place.Value.(*Entry[P]) //nolint:errcheck // the list has no other values
+}
+
+// Enter takes a permit, and waits for it if the call may.
+func (q *Queue[P]) Enter(now time.Time, limits Limits) (p P, waited bool, rejected *Rejection) {
+	q.Mu.Lock()
+	if q.Len() == 0 {
+		if p, ok := q.Gate.Take(now); ok {
+			defer q.Mu.Unlock()
+			q.Gate.Dispatch(now)
+			return p, false, nil
+		}
+	}
+	e, rejected := q.Join(now, limits)
+	q.Mu.Unlock()
+	if rejected != nil {
+		return p, false, rejected
+	}
+	p, rejected = q.Wait(e)
+	return p, true, rejected
 }
 
 // Join queues a call, unless its permit would come too late. The lock is held.

@@ -48,14 +48,18 @@ func (g *gate) Estimate(_ time.Time, ahead int64) (time.Time, bool) {
 
 func (g *gate) Return(p int, _ time.Time) { g.returned = append(g.returned, p) }
 
-func (g *gate) enter(l Limits) (int, *Rejection) {
-	g.mu.Lock()
-	e, rejected := g.Join(time.Now(), l)
-	g.mu.Unlock()
-	if rejected != nil {
-		return 0, rejected
+func (g *gate) Take(now time.Time) (int, bool) {
+	if now.Before(g.next) {
+		return 0, false
 	}
-	return g.Wait(e)
+	g.granted++
+	g.next = g.next.Add(time.Second)
+	return g.granted, true
+}
+
+func (g *gate) enter(l Limits) (int, *Rejection) {
+	p, _, rejected := g.Enter(time.Now(), l)
+	return p, rejected
 }
 
 // TestQueue_isFIFO checks that calls get permits in the order in which they came.
