@@ -70,9 +70,9 @@ func list(numbers []int) string {
 }
 
 // AssertKeys fails the test unless each call has one idempotency key, the same on all attempts.
-// Each POST and PATCH must have exactly one key, there must be as many keys as calls, and
-// different requests (method, host, URI, body) must not share a key, except after a redirect. It
-// reports whether that is true.
+// Each POST and PATCH must have exactly one key. There must be as many keys as calls. Different
+// requests (method, host, URI, body) must not share a key, except after a redirect. It reports
+// whether that is true.
 //
 // The test passes the number of calls, because a client with a new key for each attempt looks
 // like one with more calls.
@@ -195,9 +195,9 @@ func tolerance(isField bool) time.Duration {
 	return 100 * time.Millisecond
 }
 
-// AssertDeadlines fails the test unless each request has a deadline that is not later than latest,
-// and no attempt of a call has more time left than the previous one. It also fails if there are no
-// requests. The zero latest means no limit. It reports whether the deadlines are correct.
+// AssertDeadlines fails the test unless each request has a deadline, not later than latest. An
+// attempt of a call must not have more time left than the previous one. It also fails if there are
+// no requests. The zero latest means no limit. It reports whether the deadlines are correct.
 //
 // If a request has only one of the fields for the deadline and the time left, the other value has
 // a tolerance of 100 ms.

@@ -43,8 +43,8 @@
 // # Retries by net/http
 //
 // If a reused connection breaks before the first byte of the response, [net/http.Transport]
-// sends the request again without the caller's knowledge, if the method is safe or there is an
-// Idempotency-Key. The Log records that request too. [ResetBeforeRead] and [ResetAfterRead] send
+// retries without the caller's knowledge. The method must be safe, or the request must have an
+// Idempotency-Key. The Log records the retry too. [ResetBeforeRead] and [ResetAfterRead] send
 // a 102 Processing first on such a connection, which prevents it; [CloseAfterRead] does not.
 // DisableKeepAlives on [Server.Transport] prevents it too. http.Client follows up to 10
 // redirects.

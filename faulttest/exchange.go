@@ -117,8 +117,8 @@ func (x *exchange) clock(t time.Time) time.Time {
 // number of seconds.
 const minEpoch = 1e9
 
-// adjustClock sets the clock two years ahead if the dialect has epoch seconds and the clock shows
-// a time before minEpoch, as in a bubble of testing/synctest, which starts in the year 2000. It
+// adjustClock sets the clock two years ahead if the dialect has epoch seconds and the time is before
+// minEpoch. That is so in a bubble of testing/synctest, which starts in the year 2000. adjustClock
 // does nothing if there is a Skew.
 func (x *exchange) adjustClock(d Dialect) {
 	if x != nil && x.log.Skew == 0 && d.hasEpochReset() && time.Now().Unix() < minEpoch {

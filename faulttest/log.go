@@ -15,8 +15,8 @@ import (
 // own, serve log.Record(handler). The zero value is ready for use. A Log is safe for concurrent
 // use; its fields must not be modified after its first request.
 //
-// The record of a request is complete before the client gets the end of the response, unless a
-// handler of your own flushes that end or hijacks the connection. The cancellation of a client is
+// The record of a request is complete before the client gets the end of the response. Exceptions are
+// handlers of your own that flush that end or hijack the connection. The cancellation of a client is
 // recorded a moment later (in a synctest bubble: after synctest.Wait). After Close of the Server
 // all records are complete.
 type Log struct {

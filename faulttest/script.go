@@ -18,9 +18,8 @@ import (
 //		{Handler: faulttest.Status(404)},
 //	}
 //
-// The state of a Script and of [Steps] (times, counts, random numbers) is kept per [Log], so
-// that several servers can use the same value, each from its beginning. Both are safe for
-// concurrent use and must not be modified after their first request.
+// A Script and [Steps] have separate state (times, counts, random numbers) for each [Log]. Both
+// are safe for concurrent use and must not be modified after their first request.
 type Script []*Rule
 
 // Rule is a row of a [Script]: conditions and a handler. It matches a request if all conditions

@@ -12,9 +12,9 @@ import (
 // maxRows is the maximum number of requests in a transcript, the latest ones.
 const maxRows = 100
 
-// Transcript returns a table of the latest hundred requests. It shows the time since the start of
-// the Server (or since the first request), the connection, the request, its key and time left (if
-// any request has them), the outcome and the duration. Failed assertions print it.
+// Transcript returns a table of the latest hundred requests. Its columns are the time since the start
+// of the Server (or since the first request), the connection, the request, the outcome and the
+// duration. Key and time left are columns if any request has them. Failed assertions print it.
 func (l *Log) Transcript() string {
 	l.mu.Lock()
 	begin, total := l.begin, l.total
