@@ -9,19 +9,18 @@ import (
 	"time"
 )
 
-// fail fails the test, and tells the story. There is none where l is nil.
+// fail fails the test with a message and the transcript. l may be nil.
 func (l *Log) fail(tb TB, what, want, got string) bool {
 	tb.Helper()
-	story := "no transcript: serve log.Record(handler), with a faulttest.Log"
+	transcript := "no transcript: serve log.Record(handler), with a faulttest.Log"
 	if l != nil {
-		story = l.Transcript()
+		transcript = l.Transcript()
 	}
-	tb.Errorf("faulttest: %s\nwant: %s\ngot:  %s\n\n%s", what, want, got, story)
+	tb.Errorf("faulttest: %s\nwant: %s\ngot:  %s\n\n%s", what, want, got, transcript)
 	return false
 }
 
-// complete fails the test if requests are missing that an assertion would have
-// to look at.
+// complete fails the test if some requests were not kept. Assertions need all of them.
 func (l *Log) complete(tb TB) bool {
 	tb.Helper()
 	l.mu.Lock()
@@ -33,10 +32,9 @@ func (l *Log) complete(tb TB) bool {
 	return l.fail(tb, "records of all requests (raise Log.MaxRequests)", fmt.Sprint(total), fmt.Sprint(kept))
 }
 
-// AssertRequests fails the test unless so many requests have come, and reports
-// whether they have.
+// AssertRequests fails the test unless the number of requests is n. It reports whether it is.
 func (l *Log) AssertRequests(tb TB, n int) bool {
-	tb = orNobody(tb)
+	tb = orDiscard(tb)
 	tb.Helper()
 	if total := l.Total(); total != n {
 		return l.fail(tb, "requests", fmt.Sprint(n), fmt.Sprint(total))
@@ -44,12 +42,12 @@ func (l *Log) AssertRequests(tb TB, n int) bool {
 	return true
 }
 
-// AssertAttempts fails the test unless the calls, in the order in which they
-// began, were made of that many requests each: AssertAttempts(t, 3) for one call
-// of three attempts, AssertAttempts(t, 3, 1) for two calls, AssertAttempts(t)
-// for none. What a call is, [Log.GroupCalls] says. It reports whether they were.
+// AssertAttempts fails the test unless the calls, in the order of their first requests, have those
+// numbers of attempts: AssertAttempts(t, 3) for one call with three attempts, AssertAttempts(t, 3,
+// 1) for two calls, AssertAttempts(t) for none. [Log.GroupCalls] defines a call. It reports whether
+// the calls have those numbers.
 func (l *Log) AssertAttempts(tb TB, attempts ...int) bool {
-	tb = orNobody(tb)
+	tb = orDiscard(tb)
 	tb.Helper()
 	if !l.complete(tb) {
 		return false
@@ -71,16 +69,15 @@ func list(numbers []int) string {
 	return strings.Trim(fmt.Sprint(numbers), "[]")
 }
 
-// AssertKeys fails the test unless the client used idempotency keys well for
-// that many calls: each POST and PATCH bears exactly one key, there are as many
-// keys as calls, and no two different requests (method, host, URI, body) share a
-// key, save those that a redirect has led to. In other words, keys are unique to
-// their calls and stable over attempts. It reports whether all this holds.
+// AssertKeys fails the test unless each call has one idempotency key, the same on all attempts.
+// Each POST and PATCH must have exactly one key. There must be as many keys as calls. Different
+// requests (method, host, URI, body) must not share a key, except after a redirect. It reports
+// whether that is true.
 //
-// It goes by the number of calls, which the test knows, since a client that
-// takes a new key for each attempt looks like one that makes more calls.
+// The test passes the number of calls, because a client with a new key for each attempt looks
+// like one with more calls.
 func (l *Log) AssertKeys(tb TB, calls int) bool {
-	tb = orNobody(tb)
+	tb = orDiscard(tb)
 	tb.Helper()
 	if !l.complete(tb) {
 		return false
@@ -101,7 +98,7 @@ func (l *Log) AssertKeys(tb TB, calls int) bool {
 		earlier := seen[q.Key]
 		if len(earlier) > 0 && !slices.ContainsFunc(earlier, func(e Request) bool { return sameRequest(e, q) }) {
 			if last := earlier[len(earlier)-1]; last.Status < 300 || last.Status >= 400 {
-				wrong = append(wrong, fmt.Sprintf("request %d has the key of request %d, and is another one", q.Number, last.Number))
+				wrong = append(wrong, fmt.Sprintf("request %d has the key of request %d, but is another request", q.Number, last.Number))
 			}
 		}
 		seen[q.Key] = append(earlier, q)
@@ -115,15 +112,15 @@ func (l *Log) AssertKeys(tb TB, calls int) bool {
 
 func sameRequest(a, b Request) bool { return a.target() == b.target() && sameBody(a, b) }
 
-// sameBody gives the benefit of the doubt to bodies that were not read.
+// sameBody compares bodies. A body that was not read counts as equal.
 func sameBody(a, b Request) bool { return !a.BodyRead || !b.BodyRead || a.sum == b.sum }
 
-// AssertBodies fails the test unless all attempts of a call had the same body,
-// as far as bodies were read to their ends, and reports whether they had. What a
-// call is, [Log.GroupCalls] says; by default requests without a key are of one call
-// only if their bodies are equal. Where there are no requests at all, it fails.
+// AssertBodies fails the test unless all attempts of each call have the same body, or if there are
+// no requests. Bodies that were not read to their end are ignored. [Log.GroupCalls] defines a call;
+// by default requests without a key are one call only if their bodies are equal. It reports
+// whether the bodies are the same.
 func (l *Log) AssertBodies(tb TB) bool {
-	tb = orNobody(tb)
+	tb = orDiscard(tb)
 	tb.Helper()
 	if !l.complete(tb) {
 		return false
@@ -148,7 +145,7 @@ func (l *Log) AssertBodies(tb TB) bool {
 	return true
 }
 
-// describe says what a body was.
+// describe returns the size, the beginning and the hash of a body.
 func describe(q *Request) string {
 	text := string(q.Body)
 	if len(text) > 80 {
@@ -157,26 +154,25 @@ func describe(q *Request) string {
 	return fmt.Sprintf("%d bytes, %q, sha256 %x", q.BodySize, text, q.sum[:sha256.Size/4])
 }
 
-// AssertSpacing fails the test unless the client waited at least least, and at
-// most most, before each attempt of each call but the first. 0 for most means
-// no limit. [Call.Gaps] says what is measured, and is there for finer questions.
-// Where no call has a second attempt, it fails. It reports whether the client did.
-func (l *Log) AssertSpacing(tb TB, least, most time.Duration) bool {
-	tb = orNobody(tb)
+// AssertSpacing fails the test unless all waits between attempts of a call are in [low, high], or
+// if there is no second attempt. A high of 0 means no limit. [Call.Gaps] returns the waits. It
+// reports whether the waits are in that range.
+func (l *Log) AssertSpacing(tb TB, low, high time.Duration) bool {
+	tb = orDiscard(tb)
 	tb.Helper()
 	if !l.complete(tb) {
 		return false
 	}
-	want := fmt.Sprintf("at least %v", least)
-	if most > 0 {
-		want += fmt.Sprintf(", at most %v", most)
+	want := fmt.Sprintf("at least %v", low)
+	if high > 0 {
+		want += fmt.Sprintf(", at most %v", high)
 	}
 	waits := 0
 	var wrong []string
 	for _, c := range l.Calls() {
 		for i, gap := range c.Gaps() {
 			waits++
-			if gap < least || most > 0 && gap > most {
+			if gap < low || high > 0 && gap > high {
 				wrong = append(wrong, fmt.Sprintf("%v between requests %d and %d", gap, c.Attempts[i].Number, c.Attempts[i+1].Number))
 			}
 		}
@@ -190,27 +186,23 @@ func (l *Log) AssertSpacing(tb TB, least, most time.Duration) bool {
 	return l.fail(tb, "waits between attempts", want, strings.Join(wrong, "\n      "))
 }
 
-// allowance is for the way from the client to the server, where one end's clock
-// is compared with the other's.
-const allowance = 100 * time.Millisecond
-
-func allowed(said bool) time.Duration {
-	if said {
+// tolerance is the maximum time from the client to the server. It is allowed if the value is not a
+// field of the request but was calculated with the server's clock.
+func tolerance(isField bool) time.Duration {
+	if isField {
 		return 0
 	}
-	return allowance
+	return 100 * time.Millisecond
 }
 
-// AssertDeadlines fails the test unless each request told the server a deadline
-// that is no later than by, and no attempt of a call left the server more time
-// than the attempt before it. The zero time for by means any. It reports whether
-// that is so.
+// AssertDeadlines fails the test unless each request has a deadline, not later than latest. An
+// attempt of a call must not have more time left than the previous one. It also fails if there are
+// no requests. The zero latest means no limit. It reports whether the deadlines are correct.
 //
-// Where the client tells the time that is left only by way of a deadline, or the
-// deadline only by way of the time left, a tenth of a second is allowed for the
-// way to the server. Where there are no requests at all, it fails.
-func (l *Log) AssertDeadlines(tb TB, by time.Time) bool {
-	tb = orNobody(tb)
+// If a request has only one of the fields for the deadline and the time left, the other value has
+// a tolerance of 100 ms.
+func (l *Log) AssertDeadlines(tb TB, latest time.Time) bool {
+	tb = orDiscard(tb)
 	tb.Helper()
 	if !l.complete(tb) {
 		return false
@@ -221,13 +213,13 @@ func (l *Log) AssertDeadlines(tb TB, by time.Time) bool {
 		for i := range c.Attempts {
 			q := &c.Attempts[i]
 			if q.Deadline.IsZero() {
-				wrong = append(wrong, fmt.Sprintf("none on request %d", q.Number))
+				wrong = append(wrong, fmt.Sprintf("no deadline on request %d", q.Number))
 				continue
 			}
-			if late := q.Deadline.Sub(by); !by.IsZero() && late > allowed(q.saidDeadline) {
-				wrong = append(wrong, fmt.Sprintf("%v later on request %d", late, q.Number))
+			if late := q.Deadline.Sub(latest); !latest.IsZero() && late > tolerance(q.hasDeadline) {
+				wrong = append(wrong, fmt.Sprintf("%v too late on request %d", late, q.Number))
 			}
-			if last != nil && q.TimeLeft > last.TimeLeft+allowed(q.saidLeft && last.saidLeft) {
+			if last != nil && q.TimeLeft > last.TimeLeft+tolerance(q.hasTimeLeft && last.hasTimeLeft) {
 				wrong = append(wrong, fmt.Sprintf("%v left on request %d, after %v on request %d", q.TimeLeft, q.Number, last.TimeLeft, last.Number))
 			}
 			last = q
@@ -239,9 +231,9 @@ func (l *Log) AssertDeadlines(tb TB, by time.Time) bool {
 	if len(wrong) == 0 {
 		return true
 	}
-	want := "one on each request, with no more time than before"
-	if !by.IsZero() {
-		want += ", and none after " + by.UTC().Format(time.RFC3339Nano)
+	want := "one on each request, with no more time left than before"
+	if !latest.IsZero() {
+		want += ", none after " + latest.UTC().Format(time.RFC3339Nano)
 	}
 	return l.fail(tb, "deadlines", want, strings.Join(wrong, "\n      "))
 }

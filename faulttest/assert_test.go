@@ -12,21 +12,21 @@ import (
 	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
-// sent is a request of a story.
+// sent is a request for record.
 type sent struct {
-	after  time.Duration // since the one before
+	after  time.Duration // since the previous request
 	method string        // "": POST
 	uri    string        // "": /charges
 	key    string
 	body   string
-	until  time.Duration // X-Request-Deadline, from the beginning; 0: none
+	until  time.Duration // X-Request-Deadline, since the first request; 0: none
 	left   string        // X-Request-Timeout-Ms
 	more   []string      // header
-	do     http.Handler  // nil: 503
+	reply  http.Handler  // nil: 503
 }
 
-// story tells a log of requests, in a bubble.
-func story(l *faulttest.Log, requests ...sent) {
+// record lets l record requests, in a bubble.
+func record(l *faulttest.Log, requests ...sent) {
 	begin := time.Now()
 	for _, s := range requests {
 		time.Sleep(s.after)
@@ -36,8 +36,8 @@ func story(l *faulttest.Log, requests ...sent) {
 		if s.uri == "" {
 			s.uri = "/charges"
 		}
-		if s.do == nil {
-			s.do = faulttest.Status(503)
+		if s.reply == nil {
+			s.reply = faulttest.Status(503)
 		}
 		r := httptest.NewRequest(s.method, s.uri, strings.NewReader(s.body))
 		if s.key != "" {
@@ -53,14 +53,13 @@ func story(l *faulttest.Log, requests ...sent) {
 			r.Header.Add(s.more[i], s.more[i+1])
 		}
 		func() {
-			defer func() { _ = recover() }() // of a fault, for want of a connection
-			l.Record(s.do).ServeHTTP(httptest.NewRecorder(), r)
+			defer func() { _ = recover() }() // a fault panics without a connection
+			l.Record(s.reply).ServeHTTP(httptest.NewRecorder(), r)
 		}()
 	}
 }
 
-// TestAssertions: each fails when it should, and says so, and does not when it
-// should not.
+// Each assertion fails when it must, with its message, and passes otherwise.
 func TestAssertions(t *testing.T) {
 	t.Parallel()
 	const s, ms = time.Second, time.Millisecond
@@ -71,8 +70,8 @@ func TestAssertions(t *testing.T) {
 	keys := func(n int) check {
 		return func(l *faulttest.Log, tb faulttest.TB) bool { return l.AssertKeys(tb, n) }
 	}
-	spacing := func(least, most time.Duration) check {
-		return func(l *faulttest.Log, tb faulttest.TB) bool { return l.AssertSpacing(tb, least, most) }
+	spacing := func(low, high time.Duration) check {
+		return func(l *faulttest.Log, tb faulttest.TB) bool { return l.AssertSpacing(tb, low, high) }
 	}
 	bodies := func(l *faulttest.Log, tb faulttest.TB) bool { return l.AssertBodies(tb) }
 	deadlines := func(by time.Duration) check {
@@ -86,103 +85,102 @@ func TestAssertions(t *testing.T) {
 	requests := func(n int) check {
 		return func(l *faulttest.Log, tb faulttest.TB) bool { return l.AssertRequests(tb, n) }
 	}
-	byOrder := func(q *faulttest.Request) string { return q.Header.Get("X-Order") }
+	byOrderID := func(q *faulttest.Request) string { return q.Header.Get("X-Order") }
 	for _, row := range []struct {
-		name   string
-		callOf func(*faulttest.Request) string
-		story  []sent
-		check  check
-		fails  string // what it says; "": it holds
+		name       string
+		groupCalls func(*faulttest.Request) string
+		requests   []sent
+		check      check
+		fails      string // a part of the failure; "": none
 	}{
-		{"no requests, as there should be", nil, nil, requests(0), ""},
+		{"no requests wanted", nil, nil, requests(0), ""},
 		{"requests", nil, []sent{{}, {}}, requests(2), ""},
 		{"too few requests", nil, []sent{{}, {}}, requests(3), "requests\nwant: 3\ngot:  2\n"},
 		{"too many requests", nil, []sent{{}, {}}, requests(1), "requests\nwant: 1\ngot:  2\n"},
 
 		{"one call", nil, []sent{{key: "a"}, {key: "a"}, {key: "a"}}, attempts(3), ""},
-		{"two calls, mixed", nil, []sent{{key: "a"}, {key: "b"}, {key: "a"}}, attempts(2, 1), ""},
+		{"two interleaved calls", nil, []sent{{key: "a"}, {key: "b"}, {key: "a"}}, attempts(2, 1), ""},
 		{"no calls", nil, nil, attempts(), ""},
 		{"without keys, by method, URI and body", nil, []sent{{}, {method: "GET"}, {uri: "/x"}, {body: "x"}, {}}, attempts(2, 1, 1, 1), ""},
-		{"without keys and unread", nil, []sent{{body: "x", do: faulttest.ResetBeforeRead}, {body: "x", do: faulttest.ResetBeforeRead}}, attempts(2), ""},
-		{"without keys, unread and read", nil, []sent{{body: "x", do: faulttest.ResetBeforeRead}, {body: "x"}, {body: "x", do: faulttest.ResetBeforeRead}, {body: "x"}}, attempts(4), ""},
-		{"without keys, unread and two bodies", nil, []sent{{body: "x", do: faulttest.ResetBeforeRead}, {body: "x"}, {body: "y"}, {body: "y", do: faulttest.ResetBeforeRead}, {body: "x"}}, attempts(3, 2), ""},
-		{"without keys, unread and another URI", nil, []sent{{body: "x", do: faulttest.ResetBeforeRead}, {body: "x", uri: "/x"}}, attempts(1, 1), ""},
-		{"unread without a key and read with one", nil, []sent{{body: "x", do: faulttest.ResetBeforeRead}, {key: "a", body: "x"}}, attempts(1, 1), ""},
-		{"by a field of its own", byOrder, []sent{{key: "a", more: []string{"X-Order", "1"}}, {key: "b", more: []string{"X-Order", "1"}}}, attempts(2), ""},
+		{"without keys and unread", nil, []sent{{body: "x", reply: faulttest.ResetBeforeRead}, {body: "x", reply: faulttest.ResetBeforeRead}}, attempts(2), ""},
+		{"without keys, unread and read", nil, []sent{{body: "x", reply: faulttest.ResetBeforeRead}, {body: "x"}, {body: "x", reply: faulttest.ResetBeforeRead}, {body: "x"}}, attempts(4), ""},
+		{"without keys, unread and two bodies", nil, []sent{{body: "x", reply: faulttest.ResetBeforeRead}, {body: "x"}, {body: "y"}, {body: "y", reply: faulttest.ResetBeforeRead}, {body: "x"}}, attempts(3, 2), ""},
+		{"without keys, unread and another URI", nil, []sent{{body: "x", reply: faulttest.ResetBeforeRead}, {body: "x", uri: "/x"}}, attempts(1, 1), ""},
+		{"unread without a key and read with one", nil, []sent{{body: "x", reply: faulttest.ResetBeforeRead}, {key: "a", body: "x"}}, attempts(1, 1), ""},
+		{"grouped by a header field", byOrderID, []sent{{key: "a", more: []string{"X-Order", "1"}}, {key: "b", more: []string{"X-Order", "1"}}}, attempts(2), ""},
 		{"an attempt too few", nil, []sent{{key: "a"}, {key: "a"}}, attempts(3), "attempts of each call\nwant: 3\ngot:  2\n"},
 		{"an attempt too many", nil, []sent{{key: "a"}, {key: "b"}, {key: "b"}}, attempts(1, 1), "want: 1 1\ngot:  1 2\n"},
 		{"a call too many", nil, []sent{{key: "a"}, {key: "b"}}, attempts(1), "want: 1\ngot:  1 1\n"},
-		{"no call where there should be one", nil, nil, attempts(1), "want: 1\ngot:  no calls\n\nno requests"},
+		{"no call, one wanted", nil, nil, attempts(1), "want: 1\ngot:  no calls\n\nno requests"},
 
 		{"keys", nil, []sent{{key: "a"}, {key: "a"}, {key: "b", body: "x"}, {method: "GET"}}, keys(2), ""},
 		{"keys of equal calls", nil, []sent{{key: "a"}, {key: "b"}}, keys(2), ""},
-		{"no keys where there need be none", nil, []sent{{method: "PUT"}, {method: "GET"}}, keys(0), ""},
+		{"no keys on idempotent methods", nil, []sent{{method: "PUT"}, {method: "GET"}}, keys(0), ""},
 		{"a key of a PUT counts", nil, []sent{{method: "PUT", key: "a"}}, keys(1), ""},
 		{"a new key for each attempt", nil, []sent{{key: "a"}, {key: "b"}}, keys(1), "idempotency keys, one for each call\nwant: 1\ngot:  2\n"},
 		{"one key for two calls", nil, []sent{{key: "a"}, {key: "a"}}, keys(2), "want: 2\ngot:  1\n"},
-		{"one key for two bodies", nil, []sent{{key: "a", body: "1"}, {key: "a", body: "2"}}, keys(1), "got:  1\n      request 2 has the key of request 1, and is another one\n"},
-		{"one key for two paths", nil, []sent{{key: "a"}, {key: "a", uri: "/b"}}, keys(1), "request 2 has the key of request 1, and is another one"},
-		{"one key for two methods", nil, []sent{{key: "a"}, {key: "a", method: "PATCH"}}, keys(1), "request 2 has the key of request 1, and is another one"},
-		{"one key through a redirect, and again", nil, []sent{
-			{key: "a", do: faulttest.Redirect(307, "/b")}, {key: "a", uri: "/b"}, {key: "a", do: faulttest.Redirect(307, "/b")}, {key: "a", uri: "/b"},
+		{"one key for two bodies", nil, []sent{{key: "a", body: "1"}, {key: "a", body: "2"}}, keys(1), "got:  1\n      request 2 has the key of request 1, but is another request\n"},
+		{"one key for two paths", nil, []sent{{key: "a"}, {key: "a", uri: "/b"}}, keys(1), "request 2 has the key of request 1, but is another request"},
+		{"one key for two methods", nil, []sent{{key: "a"}, {key: "a", method: "PATCH"}}, keys(1), "request 2 has the key of request 1, but is another request"},
+		{"one key on a redirect, twice", nil, []sent{
+			{key: "a", reply: faulttest.Redirect(307, "/b")}, {key: "a", uri: "/b"}, {key: "a", reply: faulttest.Redirect(307, "/b")}, {key: "a", uri: "/b"},
 		}, keys(1), ""},
-		{"a body that was not read is no other body", nil, []sent{{key: "a", body: "1", do: faulttest.ResetBeforeRead}, {key: "a", body: "1"}}, keys(1), ""},
+		{"a body that was not read counts as equal", nil, []sent{{key: "a", body: "1", reply: faulttest.ResetBeforeRead}, {key: "a", body: "1"}}, keys(1), ""},
 		{"no key on a POST", nil, []sent{{key: "a"}, {}}, keys(1), "request 2 has no key"},
 		{"no key on a PATCH", nil, []sent{{method: "PATCH"}}, keys(0), "got:  0\n      request 1 has no key"},
 		{"two keys on a POST", nil, []sent{{key: "a", more: []string{"Idempotency-Key", "b"}}}, keys(1), "request 1 has 2 keys"},
 
 		{"bodies", nil, []sent{{key: "a", body: "1"}, {key: "b", body: "2"}, {key: "a", body: "1"}}, bodies, ""},
-		{"bodies, one unread", nil, []sent{{key: "a", body: "1", do: faulttest.ResetBeforeRead}, {key: "a", body: "1"}, {key: "a", body: "1"}}, bodies, ""},
+		{"bodies, one unread", nil, []sent{{key: "a", body: "1", reply: faulttest.ResetBeforeRead}, {key: "a", body: "1"}, {key: "a", body: "1"}}, bodies, ""},
 		{"another body", nil, []sent{{key: "a", body: "1"}, {key: "a", body: ""}}, bodies, "faulttest: body of request 2, an attempt of the call of request 1\nwant: 1 bytes, \"1\", sha256 6b86b273ff34fce1\ngot:  0 bytes, \"\", sha256 e3b0c44298fc1c14\n"},
 		{"another long body", nil, []sent{{key: "a", body: strings.Repeat("x", 20000)}, {key: "a", body: strings.Repeat("x", 19999) + "y"}}, bodies, "20000 bytes, \"" + strings.Repeat("x", 80) + "…\", sha256"},
 		{"no bodies at all", nil, nil, bodies, "want: at least one request\ngot:  none\n"},
 
 		{"spacing", nil, []sent{{key: "a"}, {key: "b"}, {after: s, key: "a"}, {after: s, key: "a"}}, spacing(s, s), ""},
 		{"spacing without an end", nil, []sent{{key: "a"}, {after: time.Hour, key: "a"}}, spacing(s, 0), ""},
-		{"spacing counts from the end of an attempt", nil, []sent{{key: "a", do: faulttest.Reply{Delay: time.Hour}}, {after: s, key: "a"}}, spacing(s, s), ""},
+		{"spacing counts from the end of an attempt", nil, []sent{{key: "a", reply: faulttest.Reply{Delay: time.Hour}}, {after: s, key: "a"}}, spacing(s, s), ""},
 		{"too early", nil, []sent{{key: "a"}, {key: "b"}, {after: s - 1, key: "a"}}, spacing(s, 0), "waits between attempts\nwant: at least 1s\ngot:  999.999999ms between requests 1 and 3\n"},
 		{"too late", nil, []sent{{key: "a"}, {after: s + 1, key: "a"}}, spacing(s, s), "want: at least 1s, at most 1s\ngot:  1.000000001s between requests 1 and 2\n"},
 		{"no second attempt", nil, []sent{{key: "a"}, {key: "b"}}, spacing(0, 0), "got:  no second attempt"},
 
 		{"deadlines", nil, []sent{{key: "a", until: 9 * s, left: "9000"}, {after: s, key: "a", until: 9 * s, left: "8000"}}, deadlines(9 * s), ""},
 		{"deadlines of attempts", nil, []sent{{key: "a", until: 2 * s, left: "2000"}, {after: 5 * s, key: "a", until: 7 * s, left: "2000"}, {after: s, key: "a", until: 7 * s, left: "1000"}}, deadlines(7 * s), ""},
-		{"time left alone, in transit", nil, []sent{{key: "a", left: "9000"}, {after: s + 100*ms, key: "a", left: "8000"}}, deadlines(9 * s), ""},
-		{"deadlines alone, in transit", nil, []sent{{after: 100 * ms, key: "a", until: 9 * s}, {key: "a", until: 9*s + 100*ms}}, deadlines(0), ""},
-		{"a deadline that comes later than allowed", nil, []sent{{key: "a", until: 9*s + ms, left: "9001"}}, deadlines(9 * s), "deadlines\nwant: one on each request, with no more time than before, and none after 2000-01-01T00:00:09Z\ngot:  1ms later on request 1\n"},
-		{"time left that is too long, alone", nil, []sent{{key: "a", left: "9101"}}, deadlines(9 * s), "101ms later on request 1"},
-		{"more time than before", nil, []sent{{key: "a", left: "2000"}, {key: "a", left: "2001"}}, deadlines(0), "want: one on each request, with no more time than before\ngot:  2.001s left on request 2, after 2s on request 1\n"},
-		{"more time than before, by deadlines alone", nil, []sent{{key: "a", until: 9 * s}, {key: "a", until: 9*s + 101*ms}}, deadlines(0), "9.101s left on request 2, after 9s on request 1"},
-		{"a deadline missing", nil, []sent{{key: "a", left: "1"}, {key: "a"}}, deadlines(0), "got:  none on request 2\n"},
+		{"only time left, within the tolerance", nil, []sent{{key: "a", left: "9000"}, {after: s + 100*ms, key: "a", left: "8000"}}, deadlines(9 * s), ""},
+		{"only deadlines, within the tolerance", nil, []sent{{after: 100 * ms, key: "a", until: 9 * s}, {key: "a", until: 9*s + 100*ms}}, deadlines(0), ""},
+		{"a deadline that is too late", nil, []sent{{key: "a", until: 9*s + ms, left: "9001"}}, deadlines(9 * s), "deadlines\nwant: one on each request, with no more time left than before, none after 2000-01-01T00:00:09Z\ngot:  1ms too late on request 1\n"},
+		{"time left that is too long, without a deadline", nil, []sent{{key: "a", left: "9101"}}, deadlines(9 * s), "101ms too late on request 1"},
+		{"more time than before", nil, []sent{{key: "a", left: "2000"}, {key: "a", left: "2001"}}, deadlines(0), "want: one on each request, with no more time left than before\ngot:  2.001s left on request 2, after 2s on request 1\n"},
+		{"more time than before, only deadlines", nil, []sent{{key: "a", until: 9 * s}, {key: "a", until: 9*s + 101*ms}}, deadlines(0), "9.101s left on request 2, after 9s on request 1"},
+		{"a deadline missing", nil, []sent{{key: "a", left: "1"}, {key: "a"}}, deadlines(0), "got:  no deadline on request 2\n"},
 		{"no deadlines at all", nil, nil, deadlines(0), "got:  no requests\n"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(t *testing.T) {
-				l := &faulttest.Log{GroupCalls: row.callOf}
-				story(l, row.story...)
+				l := &faulttest.Log{GroupCalls: row.groupCalls}
+				record(l, row.requests...)
 				var fake fakeTB
-				held := row.check(l, &fake)
-				said := fake.said()
+				passed := row.check(l, &fake)
+				failures := fake.failures()
 				if row.fails == "" {
-					assert.True(t, held)
-					assert.Empty(t, said)
+					assert.True(t, passed)
+					assert.Empty(t, failures)
 					return
 				}
-				assert.False(t, held)
-				assert.Contains(t, said, row.fails)
-				assert.True(t, strings.HasPrefix(said, "faulttest: "))
-				assert.True(t, strings.HasSuffix(said, "\n\n"+l.Transcript()), "the transcript comes last")
+				assert.False(t, passed)
+				assert.Contains(t, failures, row.fails)
+				assert.True(t, strings.HasPrefix(failures, "faulttest: "))
+				assert.True(t, strings.HasSuffix(failures, "\n\n"+l.Transcript()), "the transcript comes last")
 			})
 		})
 	}
 }
 
-// TestGaps: the finer question.
-func TestGaps(t *testing.T) {
+func TestCall_Gaps(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		var l faulttest.Log
-		story(&l, sent{key: "a"}, sent{after: 3, key: "b"}, sent{after: 4, key: "a"}, sent{after: 5, key: "a"})
+		record(&l, sent{key: "a"}, sent{after: 3, key: "b"}, sent{after: 4, key: "a"}, sent{after: 5, key: "a"})
 		calls := l.Calls()
 		assert.Equal(t, "a", calls[0].ID)
 		assert.Equal(t, []time.Duration{7, 5}, calls[0].Gaps())
@@ -194,18 +192,17 @@ func TestGaps(t *testing.T) {
 	})
 }
 
-// TestTranscript is golden.
-func TestTranscript(t *testing.T) {
+func TestLog_Transcript(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		var l faulttest.Log
 		assert.Equal(t, "no requests", l.Transcript())
-		story(&l,
+		record(&l,
 			sent{method: "GET", uri: "/" + strings.Repeat("long/", 20)},
-			sent{after: 1234567 * time.Microsecond, key: "0195e5c1-7f3c-7cc1-8b2f-3d1f0a4b9e77", left: "12345", do: faulttest.Reply{Delay: 1500 * time.Microsecond}},
-			sent{after: 40 * time.Minute, key: strings.Repeat("kéy", 20), until: time.Hour, do: faulttest.ResetAfterRead},
-			sent{after: 99 * time.Nanosecond, method: "PUT", do: faulttest.Truncated},
-			sent{do: faulttest.Script{}},
+			sent{after: 1234567 * time.Microsecond, key: "0195e5c1-7f3c-7cc1-8b2f-3d1f0a4b9e77", left: "12345", reply: faulttest.Reply{Delay: 1500 * time.Microsecond}},
+			sent{after: 40 * time.Minute, key: strings.Repeat("kéy", 20), until: time.Hour, reply: faulttest.ResetAfterRead},
+			sent{after: 99 * time.Nanosecond, method: "PUT", reply: faulttest.Truncated},
+			sent{reply: faulttest.Script{}},
 		)
 		assert.Equal(t, strings.TrimPrefix(`
 #  at        conn      request                                                           key                                       time left  outcome                        took

@@ -11,7 +11,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
-// charge is the client under test: it asks again at once, up to three times.
+// charge is the client under test. It makes up to three attempts without a wait.
 func charge(client *http.Client, url, key string) (string, error) {
 	for attempt := 1; ; attempt++ {
 		req, err := http.NewRequest(http.MethodPost, url+"/charges", strings.NewReader(`{"amount":100}`))
@@ -30,12 +30,12 @@ func charge(client *http.Client, url, key string) (string, error) {
 			}
 		}
 		if attempt == 3 {
-			return "", fmt.Errorf("charge: no answer after %d attempts", attempt)
+			return "", fmt.Errorf("charge: no response after %d attempts", attempt)
 		}
 	}
 }
 
-// printer stands in for the t of a test, which an example has not.
+// printer is a TB for examples, which have no t.
 type printer struct{}
 
 func (printer) Helper()             {}
@@ -46,7 +46,7 @@ func (printer) Errorf(format string, args ...any) {
 	fmt.Println(text)
 }
 
-// In a test, t stands where there is nil here, and closes the server too.
+// In a test, pass t instead of nil. The server is then closed at the end of the test.
 func Example() {
 	srv := faulttest.New(nil, faulttest.Sequence(
 		faulttest.Unavailable(2*time.Second, faulttest.Seconds),
@@ -66,7 +66,7 @@ func Example() {
 	// POST /charges invoice-1 -> 200
 }
 
-// The answer to a charge is lost. With a key, asking again is safe.
+// The response to a charge is lost. With a key, a retry is safe.
 func ExampleIdempotent() {
 	for _, key := range []string{"invoice-1", ""} {
 		charges := new(faulttest.Idempotent)
@@ -80,7 +80,7 @@ func ExampleIdempotent() {
 	// {"id":"2"} <nil> map[:2]
 }
 
-// An outage, a share of errors and a quota, side by side.
+// Three rules: an outage, a ratio of errors, and a quota.
 func ExampleScript() {
 	srv := faulttest.New(nil, faulttest.Script{
 		{Route: "POST /charges", Until: time.Minute, Handler: faulttest.Status(503)},
@@ -96,24 +96,24 @@ func ExampleScript() {
 			return
 		}
 		_ = resp.Body.Close()
-		fmt.Printf("%d, left: %q\n", resp.StatusCode, resp.Header.Get("X-Ratelimit-Remaining"))
+		fmt.Printf("%d, remaining: %q\n", resp.StatusCode, resp.Header.Get("X-Ratelimit-Remaining"))
 	}
 	for range 6 {
 		get("/charges/1")
 	}
 	fmt.Println(charge(srv.Client(), srv.URL, ""))
 	// Output:
-	// 200, left: "2"
-	// 500, left: ""
-	// 200, left: "1"
-	// 500, left: ""
-	// 200, left: "0"
-	// 429, left: "0"
-	//  charge: no answer after 3 attempts
+	// 200, remaining: "2"
+	// 500, remaining: ""
+	// 200, remaining: "1"
+	// 500, remaining: ""
+	// 200, remaining: "0"
+	// 429, remaining: "0"
+	//  charge: no response after 3 attempts
 }
 
-// A failure says what was wanted and what was found, and then tells what happened
-// ([faulttest.Log.Transcript], which this example leaves out, for its times).
+// A failure has the wanted and the actual value, and then [faulttest.Log.Transcript], which this
+// example omits because of its times.
 func ExampleLog_AssertAttempts() {
 	srv := faulttest.New(nil, faulttest.Sequence(faulttest.Status(503), faulttest.OK("{}")))
 	defer srv.Close()
@@ -127,7 +127,7 @@ func ExampleLog_AssertAttempts() {
 	// got:  2
 }
 
-// A server of your own is recorded by a Log.
+// A Log records the requests of a server of your own.
 func ExampleLog_Record() {
 	var log faulttest.Log
 	mux := http.NewServeMux()
@@ -146,7 +146,7 @@ func ExampleLog_Record() {
 	// 2 POST /charges {"amount":100} 201
 }
 
-// A RateLimit makes header fields for handlers of your own.
+// Header returns header fields for handlers of your own.
 func ExampleRateLimit_Header() {
 	limit := faulttest.RateLimit{Dialect: faulttest.IETF, Limit: 100, Remaining: 50, Reset: 30 * time.Second, Window: time.Minute}
 	h := limit.Header(time.Now())

@@ -2,6 +2,7 @@ package faulttest
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -14,13 +15,13 @@ import (
 	"time"
 )
 
-// An exchange is a request that is being served, on behalf of a Log. Its methods
-// work on nil too: a request that no Log has seen.
+// exchange is a request in progress that a Log records. Its methods also work on nil, for a
+// request without a Log.
 type exchange struct {
 	log   *Log
-	entry *Request // guarded by log.mu
+	entry *Request // protected by log.mu
 	body  *body    // or nil
-	years int      // by which its clock is ahead: see tells
+	years int      // by which its clock is ahead: see adjustClock
 }
 
 type exchangeKey struct{}
@@ -30,7 +31,7 @@ func exchangeOf(r *http.Request) *exchange {
 	return x
 }
 
-// errClosed is why requests end that a Server's Close ends.
+// errClosed is the cause of contexts that a Server's Close ends.
 var errClosed = errors.New("faulttest: server closed")
 
 func (x *exchange) update(f func(*Request)) {
@@ -42,23 +43,23 @@ func (x *exchange) update(f func(*Request)) {
 	f(x.entry)
 }
 
-// fault notes what is being done to the request, and that it is over with that,
-// before the client can see it.
-func (x *exchange) fault(f Fault, over bool) {
+// fault records a fault before the client can notice it. ended is true if the fault ends the
+// request.
+func (x *exchange) fault(f Fault, ended bool) {
 	x.update(func(q *Request) {
 		q.Fault = f
-		if over && q.EndedAt.IsZero() {
+		if ended && q.EndedAt.IsZero() {
 			q.EndedAt = time.Now()
 		}
 	})
 }
 
-// note is said of the request, in addition to what was said before.
+// note appends to the request's Note.
 func (x *exchange) note(text string) {
 	x.update(func(q *Request) { q.annotate(text) })
 }
 
-// gone notes that the client has left, or that the Server closes.
+// gone records that the client has canceled, or that the Server closes.
 func (x *exchange) gone(ctx context.Context) {
 	x.update(func(q *Request) {
 		switch {
@@ -71,31 +72,30 @@ func (x *exchange) gone(ctx context.Context) {
 	})
 }
 
-// end notes that the handler is done: it has returned, or panicked.
+// end records that the handler has returned or panicked.
 func (x *exchange) end(ctx context.Context, returned bool) {
 	if ctx.Err() != nil {
 		x.gone(ctx)
 	}
 	x.update(func(q *Request) {
 		if !q.EndedAt.IsZero() {
-			return // by its fault
+			return // the fault has set it
 		}
 		q.EndedAt = time.Now()
 		switch {
 		case q.closed || !q.CanceledAt.IsZero():
 		case returned && q.Status == 0 && !q.hijacked:
-			q.Status = http.StatusOK // that is what net/http makes of it
+			q.Status = http.StatusOK // the status that net/http sends
 		case !returned:
 			q.annotate("aborted")
 		}
 	})
 }
 
-// begun returns what to send before a reset, so that it reaches the client. The
-// http.Transport repeats a request by itself when the connection breaks before
-// the first byte of an answer, unless the connection is new. (Half a status line
-// would not do: it makes a malformed one of that, and forgets the reset.)
-func (x *exchange) begun() string {
+// beforeReset returns the text to send before a reset. On a reused connection http.Transport
+// retries after a reset before the first byte of the response. (With a part of a status line it
+// would return an error for a malformed response instead of the reset.)
+func (x *exchange) beforeReset() string {
 	text := "HTTP/1.1 102 Processing\r\n\r\n"
 	x.update(func(q *Request) {
 		if !q.Reused {
@@ -105,7 +105,7 @@ func (x *exchange) begun() string {
 	return text
 }
 
-// clock returns what the server's clock shows at the time t, in this exchange.
+// clock returns the time of the server's clock at t, for this exchange.
 func (x *exchange) clock(t time.Time) time.Time {
 	if x == nil {
 		return t
@@ -113,32 +113,28 @@ func (x *exchange) clock(t time.Time) time.Time {
 	return t.Add(x.log.Skew).AddDate(x.years, 0, 0)
 }
 
-// epochTold is when the seconds since 1970 were a thousand million: clients tell them
-// from seconds to go by that.
-const epochTold = 1e9
+// minEpoch is the epoch time (in 2001) from which clients can distinguish epoch seconds from a
+// number of seconds.
+const minEpoch = 1e9
 
-// tells makes the clock one that can tell resets of the dialect. In a bubble of
-// testing/synctest, which begins in the year 2000, seconds since 1970 would be taken for
-// seconds to go: an answer that has such is of two years later, its Date and all. A Skew
-// is done to the letter.
-func (x *exchange) tells(d Dialect) {
-	if x != nil && x.log.Skew == 0 && d.sinceEpoch() && time.Now().Unix() < epochTold {
+// adjustClock sets the clock two years ahead if the dialect has epoch seconds and the time is before
+// minEpoch. That is so in a bubble of testing/synctest, which starts in the year 2000. adjustClock
+// does nothing if there is a Skew.
+func (x *exchange) adjustClock(d Dialect) {
+	if x != nil && x.log.Skew == 0 && d.hasEpochReset() && time.Now().Unix() < minEpoch {
 		x.years = 2
 	}
 }
 
-// keyHeader is the field of the idempotency key for a handler that was told own.
+// keyHeader returns the field of the idempotency key: own, the Log's, or the default.
 func (x *exchange) keyHeader(own string) string {
-	switch {
-	case own != "":
-		return own
-	case x != nil && x.log.KeyHeader != "":
-		return x.log.KeyHeader
+	if own == "" && x != nil {
+		own = x.log.KeyHeader
 	}
-	return defaultKeyHeader
+	return cmp.Or(own, defaultKeyHeader)
 }
 
-// life ends when the Server closes.
+// life returns a context that ends when the Server closes.
 func (x *exchange) life() context.Context {
 	if x != nil {
 		x.log.mu.Lock()
@@ -150,7 +146,7 @@ func (x *exchange) life() context.Context {
 	return context.Background()
 }
 
-// A recorder is a ResponseWriter that tells its exchange.
+// recorder is a ResponseWriter that records the response in its exchange.
 type recorder struct {
 	http.ResponseWriter
 
@@ -182,7 +178,7 @@ func (w *recorder) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Flush and Hijack are here for handlers that look for them by type.
+// Flush is for handlers that use http.Flusher.
 func (w *recorder) Flush() { _ = w.FlushError() }
 
 func (w *recorder) FlushError() error {
@@ -206,13 +202,13 @@ func (w *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, err
 }
 
-// EnableFullDuplex tells that the handler will read while it writes.
+// EnableFullDuplex records that the handler reads while it writes.
 func (w *recorder) EnableFullDuplex() error {
 	w.duplex = true
 	return http.NewResponseController(w.ResponseWriter).EnableFullDuplex()
 }
 
-// finish does for a handler that has returned what net/http is about to do.
+// finish does what net/http does after the handler has returned, so that it is recorded.
 func (w *recorder) finish() {
 	w.readRest()
 	if !w.wrote && !w.hijacked {
@@ -220,18 +216,17 @@ func (w *recorder) finish() {
 	}
 }
 
-// date sets the Date where net/http would set another.
+// date sets the Date if there is a Skew.
 func (w *recorder) date() {
 	if h := w.Header(); w.x.log.Skew != 0 && h["Date"] == nil {
 		h.Set("Date", w.x.clock(time.Now()).UTC().Format(http.TimeFormat))
 	}
 }
 
-// maxRest is how much of a body net/http reads that a handler has left unread.
+// maxRest is the number of unread body bytes that net/http reads after a handler.
 const maxRest = 256 << 10
 
-// readRest reads what the handler has not, as net/http is about to do, which
-// throws it away.
+// readRest reads the unread part of the body, as net/http would do, so that it is recorded.
 func (w *recorder) readRest() {
 	b := w.x.body
 	if b == nil || w.hijacked || w.duplex || b.http2 || b.continues && !b.begun.Load() || b.busy.Load() > 0 {
@@ -240,7 +235,7 @@ func (w *recorder) readRest() {
 	_, _ = io.Copy(io.Discard, io.LimitReader(b, maxRest))
 }
 
-// A body tells the exchange what is read of it.
+// body is a request body that records in its exchange what is read.
 type body struct {
 	io.ReadCloser
 
@@ -249,17 +244,13 @@ type body struct {
 	continues bool // the client waits for 100 Continue, which the first read sends
 	begun     atomic.Bool
 	busy      atomic.Int32 // calls of Read
-	sum       hash.Hash    // one Read at a time
-	most      int          // bytes to keep; negative: all
+	sum       hash.Hash    // protected by log.mu
+	keep      int          // maximum number of bytes to record; negative: all
 }
 
 func newBody(x *exchange, r *http.Request) *body {
-	most := x.log.MaxBody
-	if most == 0 {
-		most = 16 << 10
-	}
 	return &body{
-		ReadCloser: r.Body, x: x, sum: sha256.New(), most: most,
+		ReadCloser: r.Body, x: x, sum: sha256.New(), keep: cmp.Or(x.log.MaxBody, 16<<10),
 		http2:     r.ProtoMajor >= 2,
 		continues: strings.EqualFold(r.Header.Get("Expect"), "100-continue"),
 	}
@@ -276,11 +267,11 @@ func (b *body) Read(p []byte) (int, error) {
 		}
 		_, _ = b.sum.Write(p[:n])
 		q.BodySize += int64(n)
-		keep := n
-		if b.most >= 0 {
-			keep = min(n, b.most-len(q.Body))
+		kept := n
+		if b.keep >= 0 {
+			kept = min(n, b.keep-len(q.Body))
 		}
-		q.Body = append(q.Body, p[:keep]...)
+		q.Body = append(q.Body, p[:kept]...)
 		if errors.Is(err, io.EOF) {
 			q.BodyRead = true
 			b.sum.Sum(q.sum[:0])

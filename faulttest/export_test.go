@@ -5,22 +5,22 @@ import (
 	"time"
 )
 
-// QuotaUses is how many credentials q remembers.
-func QuotaUses(q *Quota) int {
+// QuotaKeys returns the number of keys in q's memory.
+func QuotaKeys(q *Quota) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.use)
+	return len(q.usage)
 }
 
-// LogMemory is how much l remembers.
+// LogMemory returns the numbers of requests and connections in l's memory.
 func LogMemory(l *Log) (requests, conns int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.kept), len(l.conns)
 }
 
-// SetPatience makes Close of s complain early.
-func SetPatience(s *Server, d time.Duration) { s.patience = d }
+// SetLogAfter sets the time after which Close of s logs that it waits.
+func SetLogAfter(s *Server, d time.Duration) { s.logAfter = d }
 
-// ServerLog is where net/http logs.
+// ServerLog returns the destination of net/http's log.
 func ServerLog(s *Server) io.Writer { return s.tcp }

@@ -7,58 +7,52 @@ import (
 	"net/http"
 )
 
-// A Fault is a way in which a request comes to no good end. It is a part of a
-// [Reply], and a handler by itself: [ResetAfterRead] as a step of a [Sequence]
-// is Reply{Fault: ResetAfterRead}.
+// Fault is a failure that a server injects. It is a field of a [Reply], and a handler:
+// [ResetAfterRead] in a [Sequence] means Reply{Fault: ResetAfterRead}.
 //
-// Faults that break a connection need one to break: HTTP/1, plain or TLS, on
-// any server. The two resets that come before an answer are preceded by an
-// informational 102 if the connection has carried a request before: else
-// net/http, and not its user, would learn of them (see the package
-// documentation). On HTTP/2 they abort the stream instead, as a panic with
-// [http.ErrAbortHandler] does, and where there is no server at all, as with an
-// [net/http/httptest.ResponseRecorder], they are that panic.
+// Faults that break a connection work for HTTP/1, plain or TLS, on any server. On HTTP/2 they
+// abort the stream, as a panic with [http.ErrAbortHandler] does. Without a server, as with an
+// [net/http/httptest.ResponseRecorder], they are that panic. On a reused connection the resets
+// before a response send an informational 102 first, because otherwise net/http would retry
+// (see the package documentation).
 type Fault int
 
 const (
-	// NoFault answers in full. It is the zero value.
+	// NoFault sends the whole response. It is the zero value.
 	NoFault Fault = iota
 
-	// ResetBeforeRead resets the connection when the head of the request has
-	// come (the script cannot know the route before), and its body is unread.
-	// The client gets ECONNRESET or, if it was still writing, EPIPE, or what
-	// net/http makes of that: net.ErrClosed.
+	// ResetBeforeRead resets the connection after the request's header, without reading
+	// its body. The client gets ECONNRESET. If it is still writing, it gets EPIPE or
+	// net.ErrClosed.
 	ResetBeforeRead
 
-	// ResetAfterRead reads the whole request, then resets the connection. The
-	// client gets ECONNRESET. With [Reply.Handler] the work is done before: the
-	// answer is lost. See [Lose].
+	// ResetAfterRead reads the whole request, then resets the connection. The client gets
+	// ECONNRESET. [Reply.Handler] is called before the reset: see [LoseResponse].
 	ResetAfterRead
 
-	// CloseAfterRead reads the whole request, then closes the connection in good
-	// order, as a server does that is being stopped. The client gets io.EOF or, if
-	// it had used the connection before, asks again without a word to its user.
+	// CloseAfterRead reads the whole request, then closes the connection (FIN), as a server
+	// that shuts down. The client gets io.EOF. On a reused connection net/http retries.
 	CloseAfterRead
 
-	// ResetMidBody sends the head and a part of the body, then resets the
-	// connection. The client gets a response whose body fails with ECONNRESET.
+	// ResetMidBody sends the header and a part of the body, then resets the connection. The
+	// client gets a response whose body fails with ECONNRESET.
 	ResetMidBody
 
-	// Truncated sends the head, with the Content-Length of the whole body, and a
-	// part of the body, then closes the connection in good order. The client gets
-	// a response whose body fails with io.ErrUnexpectedEOF.
+	// Truncated sends the header, with the Content-Length of the whole body, and a part of
+	// the body, then closes the connection (FIN). The client gets a response whose body
+	// fails with io.ErrUnexpectedEOF.
 	Truncated
 
-	// Stalled sends the head and a part of the body, and then nothing until the
-	// client leaves or the Server closes.
+	// Stalled sends the header and a part of the body, and then nothing until the client
+	// cancels or the Server closes.
 	Stalled
 
-	// Hang reads the request and sends nothing until the client leaves or the
-	// Server closes.
+	// Hang reads the request and sends nothing until the client cancels or the Server
+	// closes.
 	Hang
 )
 
-// String returns the fault as it stands in a transcript.
+// String returns the fault's name in a transcript.
 func (f Fault) String() string {
 	names := [...]string{
 		NoFault:         "no fault",
@@ -76,29 +70,29 @@ func (f Fault) String() string {
 	return names[f]
 }
 
-// midBody reports whether f sends a part of the body.
+// midBody reports whether f occurs after a part of the body.
 func (f Fault) midBody() bool { return f == ResetMidBody || f == Truncated || f == Stalled }
 
 // ServeHTTP serves Reply{Fault: f}.
 func (f Fault) ServeHTTP(w http.ResponseWriter, r *http.Request) { Reply{Fault: f}.ServeHTTP(w, r) }
 
-// abort ends a handler without an answer, or in the middle of one.
+// abort ends a handler without a complete response.
 func abort() { panic(http.ErrAbortHandler) }
 
-// hangUp closes the connection, with a reset if abrupt is true, after the words.
-func hangUp(w http.ResponseWriter, abrupt bool, words string) {
+// closeConn sends text and then closes the connection, with a reset if reset is true.
+func closeConn(w http.ResponseWriter, reset bool, text string) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		abort()
 	}
-	_, _ = io.WriteString(conn, words) // if it fails, there is nobody to be told
-	if abrupt {
-		// TLS would say goodbye first.
+	_, _ = io.WriteString(conn, text) // if it fails, the client is gone
+	if reset {
+		// A close of the tls.Conn would send close_notify first.
 		if c, ok := conn.(interface{ NetConn() net.Conn }); ok {
 			conn = c.NetConn()
 		}
 		if c, ok := conn.(interface{ SetLinger(sec int) error }); ok {
-			_ = c.SetLinger(0) // fails if the connection is dead already
+			_ = c.SetLinger(0) // fails if the connection is closed already
 		}
 	}
 	_ = conn.Close()

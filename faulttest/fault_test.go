@@ -22,9 +22,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
-// TestReusedConnections: net/http repeats a request by itself when a connection
-// breaks that it has used before. Resets reach the client nevertheless.
-func TestReusedConnections(t *testing.T) {
+// net/http retries if a reused connection breaks. Resets reach the client nevertheless.
+func TestFault_onReusedConnections(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		fault  faulttest.Fault
@@ -40,7 +39,7 @@ func TestReusedConnections(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(row.fault, row.alive), func(t *testing.T) {
 			t.Parallel()
-			onBothFronts(t, func(t *testing.T, _ time.Duration, start func(http.Handler) *faulttest.Server) {
+			onBothServers(t, func(t *testing.T, _ time.Duration, start func(http.Handler) *faulttest.Server) {
 				srv := start(faulttest.Sequence(faulttest.Status(503), row.fault, faulttest.OK("")))
 				srv.Transport().DisableKeepAlives = !row.alive
 				hints := 0
@@ -68,8 +67,8 @@ func TestReusedConnections(t *testing.T) {
 	}
 }
 
-// TestClientLeavesWhileSending: a request that never becomes whole.
-func TestClientLeavesWhileSending(t *testing.T) {
+// The client cancels before it has sent the whole request.
+func TestServer_clientCancelsDuringUpload(t *testing.T) {
 	t.Parallel()
 	for name, h := range map[string]http.Handler{"reply": faulttest.OK(""), "idempotent": new(faulttest.Idempotent)} {
 		t.Run(name, func(t *testing.T) {
@@ -98,8 +97,8 @@ func TestClientLeavesWhileSending(t *testing.T) {
 	}
 }
 
-// TestOwnServers: handlers and Log on servers of the user's.
-func TestOwnServers(t *testing.T) {
+// Handlers and Log work on other servers.
+func TestLog_onOtherServers(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name  string
@@ -160,9 +159,8 @@ func TestOwnServers(t *testing.T) {
 	}
 }
 
-// TestWithoutServer: there is no connection to break, so the panic that net/http
-// knows comes through.
-func TestWithoutServer(t *testing.T) {
+// Without a connection a fault panics with http.ErrAbortHandler.
+func TestFault_withoutServer(t *testing.T) {
 	t.Parallel()
 	for _, f := range []faulttest.Fault{faulttest.ResetBeforeRead, faulttest.ResetAfterRead, faulttest.CloseAfterRead, faulttest.ResetMidBody} {
 		assert.PanicsWithError(t, http.ErrAbortHandler.Error(), func() {
@@ -182,7 +180,7 @@ func TestWithoutServer(t *testing.T) {
 	assert.Equal(t, "/a?b", log.Requests()[0].URI)
 }
 
-func TestFaultString(t *testing.T) {
+func TestFault_String(t *testing.T) {
 	t.Parallel()
 	assert.Equal(t, "hang", faulttest.Hang.String())
 	assert.Equal(t, "no fault", faulttest.NoFault.String())
@@ -190,9 +188,8 @@ func TestFaultString(t *testing.T) {
 	assert.Equal(t, "Fault(-1)", faulttest.Fault(-1).String())
 }
 
-// TestContinue: a client that waits for 100 Continue gets it only if somebody
-// reads.
-func TestContinue(t *testing.T) {
+// A client that waits for 100 Continue gets it only if the handler reads the body.
+func TestServer_expectContinue(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		h    http.Handler

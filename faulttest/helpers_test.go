@@ -15,7 +15,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
-// fakeTB is a test that is told of failures instead of failing.
+// fakeTB is a TB that records failures and log lines.
 type fakeTB struct {
 	mu       sync.Mutex
 	errors   []string
@@ -39,8 +39,8 @@ func (f *fakeTB) Logf(format string, args ...any) {
 
 func (f *fakeTB) Cleanup(c func()) { f.cleanups = append(f.cleanups, c) }
 
-// said returns all failures, and forgets them.
-func (f *fakeTB) said() string {
+// failures returns all failures and removes them.
+func (f *fakeTB) failures() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	text := strings.Join(f.errors, "\n")
@@ -54,9 +54,9 @@ func (f *fakeTB) logged() string {
 	return strings.Join(f.logs, "\n")
 }
 
-// onBothFronts runs a test against a loopback server, in tenths of a second, and
-// against one in memory in a bubble, in hours: unit is a while.
-func onBothFronts(t *testing.T, f func(t *testing.T, unit time.Duration, start func(http.Handler) *faulttest.Server)) {
+// onBothServers runs a test with a loopback server and with one in memory in a bubble. unit is a
+// short wait: a tenth of a second, and an hour in the bubble.
+func onBothServers(t *testing.T, f func(t *testing.T, unit time.Duration, start func(http.Handler) *faulttest.Server)) {
 	t.Helper()
 	t.Run("loopback", func(t *testing.T) {
 		t.Parallel()
@@ -75,7 +75,7 @@ func inBubble(t *testing.T, f func(t *testing.T)) {
 	synctest.Test(t, f)
 }
 
-// send sends one request, and reads the answer to its end.
+// send sends one request and reads the response to its end.
 func send(t *testing.T, c *http.Client, method, url, body string, header ...string) (resp *http.Response, text string, err error) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
@@ -94,7 +94,7 @@ func send(t *testing.T, c *http.Client, method, url, body string, header ...stri
 	return resp, string(b), err
 }
 
-// status sends one request that must be answered.
+// status sends one request that must get a response, and returns its status.
 func status(t *testing.T, s *faulttest.Server, method, path string, header ...string) int {
 	t.Helper()
 	resp, _, err := send(t, s.Client(), method, s.URL+path, "", header...)

@@ -14,63 +14,58 @@ import (
 	"time"
 )
 
-// An Idempotent is an endpoint that heeds idempotency keys as a payment API
-// does, and counts how often it really did its work:
+// Idempotent is an endpoint with idempotency keys, as payment APIs have, that counts executions:
 //
-//   - The first request of a key is executed, which takes Work, also when its
-//     client leaves. What Do answers, whatever it is, is remembered.
-//   - Later requests of the key get the same answer again, beside it
-//     Idempotent-Replayed: true, or 409 while the first is still at work, or 422
-//     if they are for something else (method, URI or body).
-//   - Requests without a key are executed each time.
+//   - The first request with a key is executed, also if its client cancels. The response is
+//     stored.
+//   - Later requests with the key get the stored response with Idempotent-Replayed: true. They
+//     get 409 during the execution, and 422 if method, URI or body differ.
+//   - Each request without a key is executed.
 //
-// So a client that takes a new key for each attempt, or none, is charged twice,
-// and [Idempotent.AssertExactlyOnce] says so. For executions that come to nothing
-// put a fault in front, for answers that are lost see [Lose].
-//
-// The zero value is ready for use. It may be used by many goroutines, and its
-// fields must be left alone once it has seen a request. It counts for itself,
-// also where several servers share it, and it remembers every key, and the
-// answer to it. It must not be copied.
+// [Idempotent.AssertExactlyOnce] fails for a client that has no key, or a new one for each
+// attempt. Put a fault before an Idempotent to prevent an execution; [LoseResponse] loses the
+// response of one. The zero value is ready for use. An Idempotent is safe for concurrent use and
+// must not be modified or copied after its first request. All keys are kept in memory.
 type Idempotent struct {
-	KeyHeader string        // "": that of the Log, which is Idempotency-Key by default
-	Latency   time.Duration // how long an execution takes; only a Server's Close ends it early. 0: no time
-	TTL       time.Duration // how long an answer is remembered; then the key is like a new one. 0: for good
+	// KeyHeader is the field of the key. Default: the Log's, or Idempotency-Key.
+	KeyHeader string
+	// Latency is the duration of an execution. Only a Server's Close ends it early. Default: 0.
+	Latency time.Duration
+	// TTL is the time for which a response is stored. Zero means no limit.
+	TTL time.Duration
 
-	// Do is an execution. It is given the whole body, and what it writes is held
-	// back in memory. If it panics, the key is free again. Nil: 201 and {"id":"1"},
-	// counting up.
+	// Handler is an execution. Its request has the whole body, and its response is buffered. If
+	// it panics, the key can be used again. Default: 201 with {"id":"1"}, counting up.
 	Handler http.Handler
 
 	mu         sync.Mutex
-	keys       map[string]*execution // the latest of each key
-	counts     map[string]int        // executions by key; "" is none
+	keys       map[string]*execution // the latest execution of each key
+	counts     map[string]int        // executions by key; "" for those without one
 	executions int
 	log        *Log // of the last request
 }
 
 var _ http.Handler = (*Idempotent)(nil)
 
-// An execution is one that was begun.
+// execution is an execution that was started.
 type execution struct {
-	sum    [sha256.Size]byte // of the request
-	done   time.Time         // zero: at work
+	sum    [sha256.Size]byte // hash of the request
+	done   time.Time         // end of the execution; zero during it
 	answer answer
 }
 
-// Executions returns how often the work was done for each key, and with the key
-// "" how often without one.
+// Executions returns the number of executions by key. Those without a key are under "".
 func (e *Idempotent) Executions() map[string]int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return maps.Clone(e.counts)
 }
 
-// AssertExactlyOnce fails the test unless the work was done exactly once for
-// each of that many calls: so many executions, no two of them for one key. It
-// reports whether it was.
+// AssertExactlyOnce fails the test unless there was exactly one execution for each of that many
+// calls: the number of executions is calls, and no two have the same key. It reports whether that
+// is true.
 func (e *Idempotent) AssertExactlyOnce(tb TB, calls int) bool {
-	tb = orNobody(tb)
+	tb = orDiscard(tb)
 	tb.Helper()
 	e.mu.Lock()
 	executions, counts, l := e.executions, maps.Clone(e.counts), e.log
@@ -95,11 +90,10 @@ func (e *Idempotent) AssertExactlyOnce(tb TB, calls int) bool {
 	return l.fail(tb, "executions, exactly one for each call", fmt.Sprint(calls), got.String())
 }
 
-// maxBody is how long a request body may be, which must be read before it is
-// known whether the work was done already.
+// maxBody is the maximum length of a request body, which is read before the execution.
 const maxBody = 8 << 20
 
-// ServeHTTP does the work, or answers as it did before.
+// ServeHTTP executes the request or replays the stored response.
 func (e *Idempotent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := exchangeOf(r)
 	body, err := io.ReadAll(http.MaxBytesReader(w, orNoBody(r.Body), maxBody))
@@ -107,11 +101,11 @@ func (e *Idempotent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		problem(w, http.StatusRequestEntityTooLarge, err.Error())
 		return
 	} else if err != nil {
-		abort() // the client left in the middle of its request
+		abort() // the client canceled while it sent the request
 	}
 	key := r.Header.Get(x.keyHeader(e.KeyHeader))
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s\n%s", r.Method, r.URL.RequestURI(), body))
-	mine, old, number := e.enter(x, key, sum)
+	mine, old, number := e.start(x, key, sum)
 	var a answer
 	switch {
 	case mine != nil:
@@ -127,7 +121,7 @@ func (e *Idempotent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	case old.done.IsZero():
 		x.note("in flight")
-		problem(w, http.StatusConflict, "the first request of this key is still at work")
+		problem(w, http.StatusConflict, "the first request with this key is still being executed")
 		return
 	default:
 		x.note("replayed")
@@ -137,9 +131,8 @@ func (e *Idempotent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	Reply{Handler: a}.ServeHTTP(w, r)
 }
 
-// enter says what to do: an execution, which is returned as mine, or what the
-// old one says.
-func (e *Idempotent) enter(x *exchange, key string, sum [sha256.Size]byte) (mine *execution, old execution, number int) {
+// start returns a new execution as mine, or the earlier one of the key as old.
+func (e *Idempotent) start(x *exchange, key string, sum [sha256.Size]byte) (mine *execution, old execution, number int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if x != nil {
@@ -164,7 +157,7 @@ func (e *Idempotent) enter(x *exchange, key string, sum [sha256.Size]byte) (mine
 	return mine, execution{}, e.executions
 }
 
-// execute does the work.
+// execute runs an execution. gone is true if Handler took the connection.
 func (e *Idempotent) execute(w http.ResponseWriter, r *http.Request, key string, mine *execution, number int) (a answer, gone bool) {
 	x := exchangeOf(r)
 	x.note("executed")
@@ -179,12 +172,12 @@ func (e *Idempotent) execute(w http.ResponseWriter, r *http.Request, key string,
 	if !wait(x.life(), e.Latency) {
 		abort()
 	}
-	do := e.Handler
-	if do == nil {
-		do = Reply{Status: http.StatusCreated, Body: fmt.Sprintf(`{"id":"%d"}`, number)}
+	handler := e.Handler
+	if handler == nil {
+		handler = Reply{Status: http.StatusCreated, Body: fmt.Sprintf(`{"id":"%d"}`, number)}
 	}
-	a, gone = capture(w, r, do)
-	a.header.Del("Date") // it will be that of each answer
+	a, gone = capture(w, r, handler)
+	a.header.Del("Date") // each response has its own
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	done = true
@@ -192,7 +185,7 @@ func (e *Idempotent) execute(w http.ResponseWriter, r *http.Request, key string,
 	return a, gone
 }
 
-// ServeHTTP repeats the answer.
+// ServeHTTP sends the response.
 func (a answer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	maps.Copy(w.Header(), a.header)
 	w.WriteHeader(a.status)

@@ -16,9 +16,9 @@ import (
 	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
-func TestIdempotentReplays(t *testing.T) {
+func TestIdempotent_replays(t *testing.T) {
 	t.Parallel()
-	onBothFronts(t, func(t *testing.T, _ time.Duration, start func(http.Handler) *faulttest.Server) {
+	onBothServers(t, func(t *testing.T, _ time.Duration, start func(http.Handler) *faulttest.Server) {
 		charges := new(faulttest.Idempotent)
 		srv := start(charges)
 		post := func(path, body, key string) (*http.Response, string) {
@@ -57,9 +57,8 @@ func TestIdempotentReplays(t *testing.T) {
 	})
 }
 
-// TestIdempotentInFlight: the work goes on when its client has left, and a
-// second request waits for it.
-func TestIdempotentInFlight(t *testing.T) {
+// The execution continues after its client has canceled; a second request gets 409.
+func TestIdempotent_inFlight(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		charges := &faulttest.Idempotent{Latency: time.Hour, KeyHeader: "X-Key"}
@@ -88,14 +87,14 @@ func TestIdempotentInFlight(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, 201, code)
 		charges.AssertExactlyOnce(t, 1)
-		assert.Equal(t, []string{"201 executed, client left", "409 in flight", "201 replayed"}, outcomes(&srv.Log))
+		assert.Equal(t, []string{"201 executed, client canceled", "409 in flight", "201 replayed"}, outcomes(&srv.Log))
 	})
 }
 
-// TestIdempotentLost is what keys are for.
-func TestIdempotentLost(t *testing.T) {
+// After a lost response a retry is executed once only with a key.
+func TestIdempotent_lostResponse(t *testing.T) {
 	t.Parallel()
-	onBothFronts(t, func(t *testing.T, _ time.Duration, start func(http.Handler) *faulttest.Server) {
+	onBothServers(t, func(t *testing.T, _ time.Duration, start func(http.Handler) *faulttest.Server) {
 		for _, key := range []string{"k", ""} {
 			charges := &faulttest.Idempotent{Handler: faulttest.OK("charged")}
 			srv := start(faulttest.Sequence(faulttest.LoseResponse(charges), charges))
@@ -110,23 +109,23 @@ func TestIdempotentLost(t *testing.T) {
 			}
 			var fake fakeTB
 			assert.False(t, charges.AssertExactlyOnce(&fake, 1))
-			said := fake.said()
-			assert.Contains(t, said, "faulttest: executions, exactly one for each call\nwant: 1\ngot:  2\n      2 without a key\n\n#  at")
-			assert.Contains(t, said, "executed, reset after read")
+			failures := fake.failures()
+			assert.Contains(t, failures, "faulttest: executions, exactly one for each call\nwant: 1\ngot:  2\n      2 without a key\n\n#  at")
+			assert.Contains(t, failures, "executed, reset after read")
 		}
 	})
 }
 
-// TestNeverReached: also an endpoint that nobody came to has the story why.
-func TestNeverReached(t *testing.T) {
+// Without any request an Idempotent prints the transcript of the test's Server.
+func TestIdempotent_withoutRequests(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name string
 		tb   faulttest.TB
 	}{
 		{"a pointer", new(fakeTB)},
-		{"a value that cannot be compared", incomparable{new(fakeTB), nil}},
-		{"a value around such a one", struct{ faulttest.TB }{incomparable{new(fakeTB), nil}}},
+		{"a value that is not comparable", incomparable{new(fakeTB), nil}},
+		{"a value that wraps one", struct{ faulttest.TB }{incomparable{new(fakeTB), nil}}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -136,7 +135,7 @@ func TestNeverReached(t *testing.T) {
 			status(t, srv, http.MethodPost, "/", "Idempotency-Key", "k")
 			assert.False(t, charges.AssertExactlyOnce(row.tb, 1))
 			if fake, ok := row.tb.(*fakeTB); ok {
-				assert.Regexp(t, `POST / +k +403`, fake.said())
+				assert.Regexp(t, `POST / +k +403`, fake.failures())
 			}
 		})
 	}
@@ -148,7 +147,7 @@ type incomparable struct {
 	_ []int
 }
 
-func TestIdempotentKeepFor(t *testing.T) {
+func TestIdempotent_TTL(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		charges := &faulttest.Idempotent{TTL: 24 * time.Hour}
@@ -164,13 +163,13 @@ func TestIdempotentKeepFor(t *testing.T) {
 		post()
 		var fake fakeTB
 		assert.False(t, charges.AssertExactlyOnce(&fake, 2), "so many executions, but of one key")
-		assert.Contains(t, fake.said(), "2 for key k")
+		assert.Contains(t, fake.failures(), "2 for key k")
 		assert.Equal(t, map[string]int{"k": 2}, charges.Executions())
 	})
 }
 
-// TestIdempotentPanic: an execution that fails leaves its key free.
-func TestIdempotentPanic(t *testing.T) {
+// After a panic the key can be used again.
+func TestIdempotent_panic(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		charges := &faulttest.Idempotent{Handler: faulttest.Sequence(
@@ -185,14 +184,14 @@ func TestIdempotentPanic(t *testing.T) {
 		assert.Equal(t, 200, status(t, srv, http.MethodPost, "/", "Idempotency-Key", "k"))
 		assert.Equal(t, map[string]int{"k": 2}, charges.Executions())
 		assert.Equal(t, []string{"executed, aborted", "200 executed"}, outcomes(&srv.Log))
-		assert.Contains(t, fake.logged(), "oops", "net/http tells")
+		assert.Contains(t, fake.logged(), "oops", "net/http logs the panic")
 	})
 }
 
-// TestIdempotentClosed: Close does not wait for work that takes an hour.
-func TestIdempotentClosed(t *testing.T) {
+// Close ends an execution that takes an hour.
+func TestIdempotent_serverClosed(t *testing.T) {
 	t.Parallel()
-	onBothFronts(t, func(t *testing.T, unit time.Duration, start func(http.Handler) *faulttest.Server) {
+	onBothServers(t, func(t *testing.T, unit time.Duration, start func(http.Handler) *faulttest.Server) {
 		srv := start(&faulttest.Idempotent{Latency: time.Hour})
 		var client sync.WaitGroup
 		client.Go(func() {
@@ -208,9 +207,9 @@ func TestIdempotentClosed(t *testing.T) {
 	})
 }
 
-func TestIdempotentLimits(t *testing.T) {
+func TestIdempotent_limits(t *testing.T) {
 	t.Parallel()
-	charges := &faulttest.Idempotent{Handler: faulttest.ResetAfterRead} // takes the connection
+	charges := &faulttest.Idempotent{Handler: faulttest.ResetAfterRead} // it takes the connection
 	srv := faulttest.New(t, charges)
 	resp, _, err := send(t, srv.Client(), http.MethodPost, srv.URL, strings.Repeat("x", 8<<20+1))
 	require.NoError(t, err)
@@ -222,10 +221,10 @@ func TestIdempotentLimits(t *testing.T) {
 
 	var fake fakeTB
 	assert.False(t, new(faulttest.Idempotent).AssertExactlyOnce(&fake, 1))
-	assert.Equal(t, "faulttest: executions, exactly one for each call\nwant: 1\ngot:  0\n\nno transcript: serve log.Record(handler), with a faulttest.Log", fake.said())
+	assert.Equal(t, "faulttest: executions, exactly one for each call\nwant: 1\ngot:  0\n\nno transcript: serve log.Record(handler), with a faulttest.Log", fake.failures())
 }
 
-// await waits for the server's side of things.
+// await waits until the server has recorded something.
 func await(t *testing.T, unit time.Duration, what func() bool) {
 	t.Helper()
 	if unit == time.Hour {

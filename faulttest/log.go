@@ -1,6 +1,7 @@
 package faulttest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -10,63 +11,61 @@ import (
 	"time"
 )
 
-// A Log records requests, and says what is wrong with them. It is a part of each
-// [Server]; on a server of your own, serve log.Record(handler). The zero value
-// is ready for use. All methods may be called at any time and by many
-// goroutines; the fields must be left alone once it has seen a request.
+// Log records requests and has assertions about them. Each [Server] has one. On a server of your
+// own, serve log.Record(handler). The zero value is ready for use. A Log is safe for concurrent
+// use; its fields must not be modified after its first request.
 //
-// Memory is bounded by MaxRequests and MaxBody.
-//
-// The record of a request is complete before the client can have seen the end
-// of its answer, save where a handler of your own flushes that end or hijacks.
-// That a client has left is noticed only moments later (in a synctest bubble:
-// after synctest.Wait), and all has come to an end when the Server is closed.
+// The record of a request is complete before the client gets the end of the response. Exceptions are
+// handlers of your own that flush that end or hijack the connection. The cancellation of a client is
+// recorded a moment later (in a synctest bubble: after synctest.Wait). After Close of the Server
+// all records are complete.
 type Log struct {
-	KeyHeader      string // the field of the idempotency key; "": Idempotency-Key
-	DeadlineHeader string // the field of the deadline, an RFC 3339 time; "": X-Request-Deadline. X-Request-Timeout-Ms has no other name
+	// KeyHeader is the field of the idempotency key. Default: Idempotency-Key.
+	KeyHeader string
+	// DeadlineHeader is the field of the deadline, an RFC 3339 time. Default:
+	// X-Request-Deadline.
+	DeadlineHeader string
 
-	MaxRequests int // how many requests are kept, the latest ones; 0: 4096; negative: all
-	MaxBody     int // how many bytes of each request body are kept, the first ones; 0: 16 KiB; negative: all
+	// MaxRequests is the maximum number of requests that are kept, the latest ones. Default:
+	// 4096. A negative number means no limit.
+	MaxRequests int
+	// MaxBody is the maximum number of bytes of each request body that are kept, the first
+	// ones. Default: 16 KiB. A negative number means no limit.
+	MaxBody int
 
-	// CallOf tells which requests are attempts of one call: those for which it
-	// returns the same. It is called by the methods that look at calls, not when a
-	// request comes, so that it can look at the whole record. Nil: the idempotency
-	// key, and without one method, URI and body; two calls that are alike in these
-	// count as one. A request whose body was not read to its end (reset before it
-	// was read, say) is one of the latest call with its method and URI.
+	// GroupCalls returns the ID of a request's call. Requests with the same ID are attempts of
+	// one call. It is called by the methods that return or check calls. Default: the
+	// idempotency key; without a key: method, URI and body. A request without a key whose
+	// body was not read to its end belongs to the latest call with its method and URI.
 	GroupCalls func(*Request) string
 
-	// Skew is how far the server's clock is ahead of that of the machine: in the
-	// Date, in dates and resets of the answers of this package. A bubble of
-	// testing/synctest starts in the year 2000, when the seconds since 1970 were
-	// too few to be told from a number of seconds to go by many a client; so where
-	// Skew is 0, answers that tell resets in seconds since 1970 are dated two years
-	// later there. For a client that reads them by its own clock, and not by the
-	// Date beside them, set a Skew: of a nanosecond, say.
+	// Skew is the time by which the server's clock is ahead, in Date fields and in dates and
+	// resets of this package's responses. In a testing/synctest bubble, which starts in the
+	// year 2000, many clients cannot distinguish epoch seconds from a number of seconds. If
+	// Skew is 0, responses with epoch resets are therefore two years ahead there. For a client
+	// that ignores Date, set a Skew of 1 ns, which disables this.
 	Skew time.Duration
 
 	mu     sync.Mutex
-	tb     TB // of the Server, or nil
+	tb     TB // the Server's, or nil
 	life   context.Context
 	begin  time.Time
 	total  int
 	kept   []*Request
-	conns  map[string]int // open ones, by remote address
+	conns  map[string]int // numbers of open connections by remote address
 	opened int
 	states map[*state]*state
 }
 
 const defaultKeyHeader = "Idempotency-Key"
 
-// maxConns is the most connections that are remembered where nobody tells when
-// they are closed.
+// maxConns is the maximum number of connections in memory, for servers that do not report closed
+// ones.
 const maxConns = 1 << 14
 
-// Record returns a handler that records requests, then has next serve them.
-// Several servers can share a Log. A nil next is the zero [Reply].
-//
-// What next does not read of a request body is read for it when it begins to
-// answer, up to 256 KiB and for HTTP/1 alone, where net/http does the same.
+// Record returns a handler that records requests and calls next. Several servers can share a Log.
+// A nil next means the zero [Reply]. Before next responds over HTTP/1, up to 256 KiB of the unread
+// request body are read, as net/http does.
 func (l *Log) Record(next http.Handler) http.Handler {
 	next = orOK(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -89,7 +88,7 @@ func (l *Log) Record(next http.Handler) http.Handler {
 	})
 }
 
-// Requests returns the requests, in order of arrival: the last MaxRequests.
+// Requests returns the latest MaxRequests requests in order of arrival.
 func (l *Log) Requests() []Request {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -101,19 +100,18 @@ func (l *Log) Requests() []Request {
 	return list
 }
 
-// Total returns how many requests have come, kept or not.
+// Total returns the number of requests, including those that are not kept.
 func (l *Log) Total() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.total
 }
 
-// Calls returns the requests, call by call, in the order in which the calls
-// began. See [Log.GroupCalls].
+// Calls returns the calls in the order of their first requests. See [Log.GroupCalls].
 func (l *Log) Calls() []Call {
 	var calls []Call
 	index := make(map[string]int)  // by ID
-	latest := make(map[string]int) // by what unkeyed attempts have in common beside their bodies
+	latest := make(map[string]int) // by method and URI, for requests without a key
 	for _, q := range l.Requests() {
 		target := q.Method + " " + q.URI
 		var id string
@@ -124,7 +122,7 @@ func (l *Log) Calls() []Call {
 			id = q.Key
 		case q.BodyRead:
 			id = fmt.Sprintf("%s %x", target, q.sum[:4])
-			// Those whose bodies were not read have begun a call that is this one.
+			// A call that started with unread bodies is this call.
 			if i, ok := index[target]; ok {
 				delete(index, target)
 				calls[i].ID, index[id] = id, i
@@ -149,7 +147,7 @@ func (l *Log) Calls() []Call {
 	return calls
 }
 
-// arrive begins the record of r.
+// arrive starts the record of r.
 func (l *Log) arrive(r *http.Request) *exchange {
 	now := time.Now()
 	q := &Request{
@@ -164,14 +162,10 @@ func (l *Log) arrive(r *http.Request) *exchange {
 
 		ContentLength: r.ContentLength,
 	}
-	if q.URI == "" { // r was not read from a connection
+	if q.URI == "" { // r does not come from a connection
 		q.URI = r.URL.RequestURI()
 	}
-	field := l.DeadlineHeader
-	if field == "" {
-		field = "X-Request-Deadline"
-	}
-	q.readDeadline(field)
+	q.readDeadline(cmp.Or(l.DeadlineHeader, "X-Request-Deadline"))
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -182,36 +176,26 @@ func (l *Log) arrive(r *http.Request) *exchange {
 	q.Number = l.total
 	q.Conn, q.Reused = l.conn(r.RemoteAddr)
 	l.kept = append(l.kept, q)
-	if most := l.most(); most > 0 && len(l.kept) >= 2*most {
+	if limit := l.maxRequests(); limit > 0 && len(l.kept) >= 2*limit {
 		l.kept = slices.Clone(l.last())
 	}
 	return &exchange{log: l, entry: q}
 }
 
-// last returns those of the kept requests that count: dropping some with each
-// request would cost a copy each time.
+// last returns the latest MaxRequests requests. More are kept, because removing one with each
+// request would copy the others each time.
 func (l *Log) last() []*Request {
-	if most := l.most(); most > 0 && len(l.kept) > most {
-		return l.kept[len(l.kept)-most:]
+	if limit := l.maxRequests(); limit > 0 && len(l.kept) > limit {
+		return l.kept[len(l.kept)-limit:]
 	}
 	return l.kept
 }
 
-func (l *Log) most() int {
-	if l.MaxRequests == 0 {
-		return 4096
-	}
-	return l.MaxRequests
-}
+func (l *Log) maxRequests() int { return cmp.Or(l.MaxRequests, 4096) }
 
-func (l *Log) keyHeader() string {
-	if l.KeyHeader == "" {
-		return defaultKeyHeader
-	}
-	return l.KeyHeader
-}
+func (l *Log) keyHeader() string { return cmp.Or(l.KeyHeader, defaultKeyHeader) }
 
-// conn numbers connections.
+// conn returns the number of the connection.
 func (l *Log) conn(remote string) (number int, reused bool) {
 	if n, ok := l.conns[remote]; ok {
 		return n, true
@@ -224,14 +208,14 @@ func (l *Log) conn(remote string) (number int, reused bool) {
 	return l.opened, false
 }
 
-// forget is told of each connection that is over, since ports are used again.
+// forget removes a closed connection, because its port may be used again.
 func (l *Log) forget(remote string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.conns, remote)
 }
 
-// start begins the time of the log, if it has not begun.
+// start sets the start of the Log's time, unless it is set.
 func (l *Log) start(tb TB, life context.Context) { //nolint:revive // context-as-argument: tb comes first here
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -244,22 +228,22 @@ func (l *Log) start(tb TB, life context.Context) { //nolint:revive // context-as
 	}
 }
 
-// stop lets go of the test, which is over.
+// stop removes the test, which has ended.
 func (l *Log) stop(tb TB) {
 	if isKey(tb) {
 		servers.CompareAndDelete(tb, l)
 	}
 }
 
-// servers has the Log of the Server that was started last for each TB, as long as its
-// test runs: an Idempotent that was never reached has seen no Log, and the story why.
-var servers sync.Map //nolint:gochecknoglobals // by TB, gone with it
+// servers has the Log of the latest Server for each TB during its test. An Idempotent without any
+// request has no Log of its own, and prints the transcript of that one.
+var servers sync.Map //nolint:gochecknoglobals // by TB, removed at the end of the test
 
-// isKey reports whether servers can have the tb: a map panics over what cannot be compared,
-// and so may a TB that wraps another, whatever its own type says.
+// isKey reports whether tb can be a key of servers. A map panics for keys that are not comparable,
+// such as a struct with a slice.
 func isKey(tb TB) bool { return tb != nil && reflect.ValueOf(tb).Comparable() }
 
-// logOf is the Log of the tb's Server; nil if there is none.
+// logOf returns the Log of tb's Server, or nil.
 func logOf(tb TB) *Log {
 	if !isKey(tb) {
 		return nil
@@ -269,9 +253,8 @@ func logOf(tb TB) *Log {
 	return log
 }
 
-// state returns what a step of a script that keeps s is to keep for this log:
-// scripts are values, which many servers may share. It also returns when the
-// time of the log began.
+// state returns the state of a Rule or of Steps for this Log, because several servers may share
+// them. It also returns the start of the Log's time.
 func (l *Log) state(s *state) (mine *state, begin time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -286,7 +269,7 @@ func (l *Log) state(s *state) (mine *state, begin time.Time) {
 	return mine, l.begin
 }
 
-// misuse tells of a mistake in the test.
+// misuse fails the test because of a mistake in it.
 func (l *Log) misuse(text string) {
 	l.mu.Lock()
 	tb := l.tb

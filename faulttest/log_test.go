@@ -17,8 +17,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
-// TestRequests: all that is recorded of one.
-func TestRequests(t *testing.T) {
+func TestLog_Requests(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		srv := faulttest.NewInMemory(t, faulttest.Reply{Body: "hi", Delay: time.Minute})
@@ -58,8 +57,7 @@ func TestRequests(t *testing.T) {
 	})
 }
 
-// TestDeadlineFields: what a request says of its deadline, and what follows.
-func TestDeadlineFields(t *testing.T) {
+func TestRequest_deadline(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2000, 1, 1, 0, 0, 30, 250e6, time.UTC)
 	for _, row := range []struct {
@@ -72,7 +70,7 @@ func TestDeadlineFields(t *testing.T) {
 		{"both", []string{"X-Request-Deadline", "2000-01-01T00:00:30.250Z", "X-Request-Timeout-Ms", "30000"}, at, 30 * time.Second},
 		{"deadline", []string{"X-Request-Deadline", "2000-01-01T00:00:30.250Z"}, at, 30250 * time.Millisecond},
 		{"time left", []string{"X-Request-Timeout-Ms", "30250"}, at, 30250 * time.Millisecond},
-		{"nothing left", []string{"X-Request-Timeout-Ms", "0"}, at.Add(-30250 * time.Millisecond), 0},
+		{"no time left", []string{"X-Request-Timeout-Ms", "0"}, at.Add(-30250 * time.Millisecond), 0},
 		{"malformed", []string{"X-Request-Deadline", "soon", "X-Request-Timeout-Ms", "-1"}, time.Time{}, 0},
 		{"absurd", []string{"X-Request-Timeout-Ms", "9223372036854775807"}, time.Time{}, 0},
 	} {
@@ -95,9 +93,8 @@ func TestDeadlineFields(t *testing.T) {
 	assert.Equal(t, at, log.Requests()[0].Deadline)
 }
 
-// TestBounds: memory does not grow with the number of requests and the length
-// of bodies; what was dropped is said.
-func TestBounds(t *testing.T) {
+// Memory is bounded, and assertions report requests that were not kept.
+func TestLog_bounds(t *testing.T) {
 	t.Parallel()
 	serve := func(l *faulttest.Log, n int, body string) {
 		h := l.Record(nil)
@@ -132,7 +129,7 @@ func TestBounds(t *testing.T) {
 			"deadlines": func() bool { return l.AssertDeadlines(&fake, time.Time{}) },
 		} {
 			assert.False(t, assertion(), name)
-			assert.Contains(t, fake.said(), "records of all requests (raise Log.MaxRequests)\nwant: 105\ngot:  10\n", name)
+			assert.Contains(t, fake.failures(), "records of all requests (raise Log.MaxRequests)\nwant: 105\ngot:  10\n", name)
 		}
 	})
 	t.Run("defaults", func(t *testing.T) {
@@ -156,11 +153,10 @@ func TestBounds(t *testing.T) {
 	})
 }
 
-// TestConnections: numbers, and reuse; a port that is used again is another
-// connection.
-func TestConnections(t *testing.T) {
+// A port that is used again is another connection.
+func TestLog_connections(t *testing.T) {
 	t.Parallel()
-	onBothFronts(t, func(t *testing.T, unit time.Duration, start func(http.Handler) *faulttest.Server) {
+	onBothServers(t, func(t *testing.T, unit time.Duration, start func(http.Handler) *faulttest.Server) {
 		srv := start(nil)
 		for range 2 {
 			status(t, srv, http.MethodGet, "/")
@@ -179,15 +175,15 @@ func TestConnections(t *testing.T) {
 		other.CloseIdleConnections()
 		await(t, unit, func() bool {
 			_, conns := faulttest.LogMemory(&srv.Log)
-			return conns == 0 // else the next one from that port would seem to be reused
+			return conns == 0 // otherwise the next connection from that port would count as reused
 		})
 	})
 }
 
-// TestFullDuplex: what such a handler has not read is not read for it.
-func TestFullDuplex(t *testing.T) {
+// The Log does not read the body of a full-duplex handler.
+func TestLog_fullDuplex(t *testing.T) {
 	t.Parallel()
-	onBothFronts(t, func(t *testing.T, unit time.Duration, start func(http.Handler) *faulttest.Server) {
+	onBothServers(t, func(t *testing.T, unit time.Duration, start func(http.Handler) *faulttest.Server) {
 		srv := start(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			rc := http.NewResponseController(w)
 			assert.NoError(t, rc.EnableFullDuplex())
@@ -213,8 +209,7 @@ func TestFullDuplex(t *testing.T) {
 	})
 }
 
-// TestOwnHandlers: what a handler of the user's does is recorded too.
-func TestOwnHandlers(t *testing.T) {
+func TestLog_recordsOtherHandlers(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name    string
@@ -248,7 +243,7 @@ func TestOwnHandlers(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			onBothFronts(t, func(t *testing.T, unit time.Duration, start func(http.Handler) *faulttest.Server) {
+			onBothServers(t, func(t *testing.T, unit time.Duration, start func(http.Handler) *faulttest.Server) {
 				srv := start(row.h)
 				srv.Client().Timeout = 100 * unit
 				_, _, _ = send(t, srv.Client(), http.MethodPost, srv.URL, "hello")
@@ -262,8 +257,8 @@ func TestOwnHandlers(t *testing.T) {
 	}
 }
 
-// TestInHand: a record can be looked at while its handler is at work.
-func TestInHand(t *testing.T) {
+// A record can be read while its handler runs.
+func TestLog_requestInProgress(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		srv := faulttest.NewInMemory(t, faulttest.Sequence(faulttest.Reply{Delay: time.Hour}, faulttest.Hang))
@@ -271,18 +266,18 @@ func TestInHand(t *testing.T) {
 			go func() { _, _, _ = send(t, srv.Client(), http.MethodGet, srv.URL, "") }()
 			synctest.Wait()
 		}
-		assert.Equal(t, []string{"in hand", "hang, in hand"}, outcomes(&srv.Log))
+		assert.Equal(t, []string{"in progress", "hang, in progress"}, outcomes(&srv.Log))
 		assert.Equal(t, ""+
 			"#  at  conn  request  outcome\n"+
-			"1  0s  1     GET /    in hand\n"+
-			"2  0s  2     GET /    hang, in hand\n", srv.Transcript())
+			"1  0s  1     GET /    in progress\n"+
+			"2  0s  2     GET /    hang, in progress\n", srv.Transcript())
 		srv.Close()
 		assert.Equal(t, []string{"server closed", "hang, server closed"}, outcomes(&srv.Log))
 	})
 }
 
-// TestSkew: the Date of the server is ahead, also that of the user's handlers.
-func TestSkew(t *testing.T) {
+// Skew changes the Date of all handlers.
+func TestLog_Skew(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		srv := &faulttest.Server{InMemory: true, Script: faulttest.Script{
@@ -303,8 +298,8 @@ func TestSkew(t *testing.T) {
 	})
 }
 
-// TestDoesNotDisturb: what a handler is given is what the client has sent.
-func TestDoesNotDisturb(t *testing.T) {
+// The handler gets the request unchanged.
+func TestLog_doesNotChangeRequests(t *testing.T) {
 	t.Parallel()
 	var log faulttest.Log
 	var got []byte

@@ -1,79 +1,83 @@
 package faulttest
 
 import (
+	"maps"
 	"net/http"
 	"sync"
 	"time"
 )
 
-// A Quota lets so many requests through per window of time, refuses the others,
-// and says on each response how matters stand, in the words of a Dialect and by
-// the server's clock. Windows are fixed, one after the other, and those of a
-// second or more begin on a whole second. What a Quota says is true and rounded
-// to the safe side: a client that believes it is never refused.
+// Quota is a handler that accepts a number of requests per window, rejects the others, and
+// advertises the quota on each response in a Dialect. Windows are fixed, and those of a second or
+// more start on a whole second. The advertised values are rounded so that a client that follows
+// them is never rejected. With the dialect [Shopify] it is a leaky bucket: it holds Limit requests
+// and is empty after one Window.
 //
-// With the dialect [Shopify] it is a leaky bucket, as theirs is: Limit requests
-// fit in, and it empties evenly in one Window.
-//
-// The zero value lets 60 requests a minute through. A Quota may be used by many
-// goroutines, and its fields must be left alone once it has seen a request. It
-// counts for itself, also where several servers share it. It must not be copied.
+// The zero value accepts 60 requests per minute. A Quota is safe for concurrent use and must not
+// be modified or copied after its first request. Servers that share it share its count.
 type Quota struct {
-	Limit   int           // requests per window; 0: 60; negative: none
-	Window  time.Duration // 0: a minute
-	Dialect Dialect       // 0: IETF
-	Name    string        // see RateLimit.Name
+	// Limit is the number of requests per window. Default: 60. A negative number means none.
+	Limit int
+	// Window is the length of a window. Default: 1m.
+	Window time.Duration
+	// Dialect is the dialect of the header. Default: IETF.
+	Dialect Dialect
+	// Name is the name of the quota: see RateLimit.Name.
+	Name string
 
-	Status           int              // of a refusal; 0: 429
-	RetryAfterFormat RetryAfterFormat // of a refusal's Retry-After; 0: Seconds
+	// Status is the status of a rejection. Default: 429.
+	Status int
+	// RetryAfterFormat is the format of a rejection's Retry-After. Default: Seconds.
+	RetryAfterFormat RetryAfterFormat
 
-	// By sorts requests: those for which it returns the same have a quota of
-	// their own. See Credential. Nil: all share one.
+	// KeyFunc returns the key of a request. Each key has its own quota: see Credential. Nil
+	// means one quota for all requests.
 	KeyFunc func(*http.Request) string
 
-	Next http.Handler // serves what is let through; nil: the zero Reply
+	// Next handles accepted requests. Default: the zero Reply.
+	Next http.Handler
 
-	mu               sync.Mutex
-	begin            time.Time
-	use              map[string]*use
-	granted, refused int
+	mu                 sync.Mutex
+	begin              time.Time
+	usage              map[string]*usage // by key
+	accepted, rejected int
 }
 
 var _ http.Handler = (*Quota)(nil)
 
-// use is what one credential has used.
-type use struct {
-	window int64     // number of the window that used is about
-	used   int       // in that
-	level  float64   // of the leaky bucket
-	at     time.Time // of level
+// usage is the usage of one key.
+type usage struct {
+	window int64     // number of the window of used
+	used   int       // requests in that window
+	level  float64   // level of the leaky bucket
+	at     time.Time // time of level
 }
 
-// Credential is for [Quota.By]: the value of the Authorization field.
+// Credential is a [Quota.KeyFunc]. It returns the value of the Authorization field.
 func Credential(r *http.Request) string { return r.Header.Get("Authorization") }
 
-// Counts returns how many requests were let through, and how many were not.
-func (q *Quota) Counts() (granted, refused int) {
+// Counts returns the numbers of accepted and of rejected requests.
+func (q *Quota) Counts() (accepted, rejected int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.granted, q.refused
+	return q.accepted, q.rejected
 }
 
-// ServeHTTP lets the request through, or refuses it.
+// ServeHTTP calls Next or rejects the request.
 func (q *Quota) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	by := ""
+	key := ""
 	if q.KeyFunc != nil {
-		by = q.KeyFunc(r)
+		key = q.KeyFunc(r)
 	}
 	x := exchangeOf(r)
 	now := time.Now()
-	granted, standing, again := q.take(by, now)
-	x.tells(q.Dialect)
-	now = x.clock(now) // one reading of it for the whole answer, or it would not be honest
+	accepted, state, wait := q.take(key, now)
+	x.adjustClock(q.Dialect)
+	now = x.clock(now) // the same time in the whole response
 	h := w.Header()
 	h.Set("Date", now.UTC().Format(http.TimeFormat))
-	standing.set(h, now)
-	if granted {
+	state.set(h, now)
+	if accepted {
 		orOK(q.Next).ServeHTTP(w, r)
 		return
 	}
@@ -82,15 +86,15 @@ func (q *Quota) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if status == 0 {
 		status = http.StatusTooManyRequests
 	}
-	q.RetryAfterFormat.set(h, again, now)
+	q.RetryAfterFormat.set(h, wait, now)
 	Reply{Status: status}.ServeHTTP(w, r)
 }
 
-// maxUses is how many credentials are looked through for old ones.
-const maxUses = 1024
+// maxKeys is the number of keys above which old ones are removed.
+const maxKeys = 1024
 
-// take counts a request, and says when another would get through.
-func (q *Quota) take(by string, now time.Time) (granted bool, standing RateLimit, again time.Duration) {
+// take counts a request, and returns the time until another one is accepted.
+func (q *Quota) take(key string, now time.Time) (accepted bool, state RateLimit, wait time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	limit, window := q.Limit, q.Window
@@ -107,54 +111,49 @@ func (q *Quota) take(by string, now time.Time) (granted bool, standing RateLimit
 			q.begin = now.Add(-time.Duration(now.Nanosecond()))
 		}
 	}
-	standing = RateLimit{Dialect: q.Dialect, Limit: limit, Window: window, Name: q.Name}
+	state = RateLimit{Dialect: q.Dialect, Limit: limit, Window: window, Name: q.Name}
 	number := int64(now.Sub(q.begin) / window)
-	u := q.of(by, number, now, window)
+	u := q.of(key, number, now, window)
 	if q.Dialect == Shopify {
-		granted, again = u.leak(limit, window, now)
-		standing.Remaining = int(float64(limit) - u.level)
-		standing.Reset = time.Duration(u.level / float64(max(limit, 1)) * float64(window))
+		accepted, wait = u.leak(limit, window, now)
+		state.Remaining = int(float64(limit) - u.level)
+		state.Reset = time.Duration(u.level / float64(max(limit, 1)) * float64(window))
 	} else {
 		if u.window != number {
 			u.window, u.used = number, 0
 		}
-		again = q.begin.Add(time.Duration(number+1) * window).Sub(now)
-		if granted = u.used < limit; granted {
+		wait = q.begin.Add(time.Duration(number+1) * window).Sub(now)
+		if accepted = u.used < limit; accepted {
 			u.used++
 		}
-		standing.Remaining, standing.Reset = limit-u.used, again
+		state.Remaining, state.Reset = limit-u.used, wait
 	}
-	if granted {
-		q.granted++
+	if accepted {
+		q.accepted++
 	} else {
-		q.refused++
+		q.rejected++
 	}
-	return granted, standing, again
+	return accepted, state, wait
 }
 
-// of returns the use of one credential, and forgets those whose quota is whole
-// again when there are many.
-func (q *Quota) of(by string, number int64, now time.Time, window time.Duration) *use {
-	if u := q.use[by]; u != nil {
+// of returns the usage of one key. If there are many keys, it removes those whose quota was reset.
+func (q *Quota) of(key string, number int64, now time.Time, window time.Duration) *usage {
+	if u := q.usage[key]; u != nil {
 		return u
 	}
-	if len(q.use) >= maxUses {
-		for name, u := range q.use {
-			if u.window < number && now.Sub(u.at) >= window {
-				delete(q.use, name)
-			}
-		}
+	if len(q.usage) >= maxKeys {
+		maps.DeleteFunc(q.usage, func(_ string, u *usage) bool { return u.window < number && now.Sub(u.at) >= window })
 	}
-	if q.use == nil {
-		q.use = make(map[string]*use)
+	if q.usage == nil {
+		q.usage = make(map[string]*usage)
 	}
-	u := &use{window: number, at: now}
-	q.use[by] = u
+	u := &usage{window: number, at: now}
+	q.usage[key] = u
 	return u
 }
 
-// leak lets out what has leaked since, and puts one request in if there is room.
-func (u *use) leak(limit int, window time.Duration, now time.Time) (granted bool, again time.Duration) {
+// leak updates the level of the leaky bucket and adds one request if it fits.
+func (u *usage) leak(limit int, window time.Duration, now time.Time) (accepted bool, wait time.Duration) {
 	if limit == 0 {
 		return false, window
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/retryafter"
 )
 
-// skewed starts a server whose clock is far beyond 2001, so that seconds since
-// 1970 are told from seconds to go.
+// skewed starts a server with a clock long after 2001, so that epoch seconds can be distinguished
+// from seconds.
 func skewed(t *testing.T, h http.Handler) *faulttest.Server {
 	srv := &faulttest.Server{Script: h, InMemory: true}
 	srv.Skew = 30*365*24*time.Hour + 700*time.Millisecond
@@ -24,15 +24,14 @@ func skewed(t *testing.T, h http.Handler) *faulttest.Server {
 	return srv
 }
 
-// TestQuotaIsHonest: in every dialect, what the headers say is what happens, and
-// a client that believes them uses all of the quota without a refusal.
-func TestQuotaIsHonest(t *testing.T) {
+// In every dialect a client that follows the header uses the whole quota without a rejection.
+func TestQuota_advertisesTheTruth(t *testing.T) {
 	t.Parallel()
 	for d := faulttest.IETF; d <= faulttest.NoHeaders; d++ {
 		t.Run(d.String(), func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(t *testing.T) {
-				time.Sleep(300 * time.Millisecond) // off the whole second
+				time.Sleep(300 * time.Millisecond) // not a whole second
 				const limit, window = 10, 5 * time.Second
 				quota := &faulttest.Quota{Limit: limit, Window: window, Dialect: d, RetryAfterFormat: faulttest.Fraction}
 				srv := skewed(t, quota)
@@ -52,7 +51,7 @@ func TestQuotaIsHonest(t *testing.T) {
 						assert.EqualValues(t, limit-1-i, state.Dimensions[0].Remaining)
 						assert.Equal(t, i == limit-1, state.Exhausted)
 					}
-					// One more is refused, and says truly when it would not be.
+					// One more request is rejected, with the correct wait.
 					resp, _, err := send(t, srv.Client(), http.MethodGet, srv.URL, "")
 					require.NoError(t, err)
 					require.Equal(t, 429, resp.StatusCode)
@@ -63,17 +62,17 @@ func TestQuotaIsHonest(t *testing.T) {
 						reset = state.Dimensions[0].Reset
 						assert.True(t, state.Exhausted)
 						assert.GreaterOrEqual(t, reset, again-time.Millisecond)
-						assert.Less(t, reset, again+2*time.Second, "not much more than true")
+						assert.Less(t, reset, again+2*time.Second, "at most 2s too long")
 					}
 					time.Sleep(again - 2*time.Millisecond)
 					assert.Equal(t, 429, status(t, srv, http.MethodGet, "/"))
 					time.Sleep(reset - again + 2*time.Millisecond)
-					if d == faulttest.Shopify { // to the end of the window, when all has leaked
+					if d == faulttest.Shopify { // the bucket is empty after a window
 						time.Sleep(window)
 					}
 				}
-				granted, refused := quota.Counts()
-				assert.Equal(t, []int{4 * limit, 8}, []int{granted, refused})
+				accepted, rejected := quota.Counts()
+				assert.Equal(t, []int{4 * limit, 8}, []int{accepted, rejected})
 				assert.Less(t, time.Since(begin), 4*(2*window+2*time.Second))
 				assert.Contains(t, srv.Transcript(), "429 over quota")
 			})
@@ -81,8 +80,8 @@ func TestQuotaIsHonest(t *testing.T) {
 	}
 }
 
-// TestQuotaWindows: they are fixed, and begin on a whole second.
-func TestQuotaWindows(t *testing.T) {
+// Windows are fixed and start on a whole second.
+func TestQuota_windows(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		time.Sleep(900 * time.Millisecond)
@@ -110,7 +109,7 @@ func TestQuotaWindows(t *testing.T) {
 	})
 }
 
-func TestQuotaDefaultsAndOptions(t *testing.T) {
+func TestQuota_defaultsAndOptions(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		srv := faulttest.NewInMemory(t, new(faulttest.Quota))
@@ -144,8 +143,8 @@ func TestQuotaDefaultsAndOptions(t *testing.T) {
 	})
 }
 
-// TestQuotaPerCredential: each has its own, and old ones are forgotten.
-func TestQuotaPerCredential(t *testing.T) {
+// Each credential has its own quota, and old ones are removed.
+func TestQuota_perCredential(t *testing.T) {
 	t.Parallel()
 	for _, d := range []faulttest.Dialect{faulttest.IETF, faulttest.Shopify} {
 		inBubble(t, func(t *testing.T) {
@@ -153,10 +152,10 @@ func TestQuotaPerCredential(t *testing.T) {
 			srv := faulttest.NewInMemory(t, quota)
 			for range 2 {
 				for i := range 1100 {
-					who := fmt.Sprint(i)
-					assert.Equal(t, 200, status(t, srv, http.MethodGet, "/", "Authorization", who))
+					credential := fmt.Sprint(i)
+					assert.Equal(t, 200, status(t, srv, http.MethodGet, "/", "Authorization", credential))
 					if i%500 == 0 {
-						assert.Equal(t, 429, status(t, srv, http.MethodGet, "/", "Authorization", who))
+						assert.Equal(t, 429, status(t, srv, http.MethodGet, "/", "Authorization", credential))
 					}
 				}
 				time.Sleep(2 * time.Minute)
@@ -165,7 +164,7 @@ func TestQuotaPerCredential(t *testing.T) {
 				status(t, srv, http.MethodGet, "/", "Authorization", fmt.Sprint("new", i))
 			}
 			synctest.Wait()
-			assert.LessOrEqual(t, faulttest.QuotaUses(quota), 1100+1)
+			assert.LessOrEqual(t, faulttest.QuotaKeys(quota), 1100+1)
 		})
 	}
 }

@@ -1,40 +1,41 @@
 package faulttest
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"strconv"
 	"time"
 )
 
-// A Form is a way to say how long the client is to wait.
+// RetryAfterFormat is a format in which a server asks the client to wait.
 type RetryAfterFormat int
 
 const (
-	// Seconds is Retry-After: 3. It is the zero value.
+	// Seconds is "Retry-After: 3". It is the zero value.
 	Seconds RetryAfterFormat = iota
-	// Fraction is Retry-After: 2.500, which is in no RFC, and is sent.
+	// Fraction is "Retry-After: 2.500". No RFC allows it, but servers send it.
 	Fraction
-	// HTTPDate is Retry-After: Sun, 06 Nov 1994 08:49:37 GMT.
+	// HTTPDate is "Retry-After: Sun, 06 Nov 1994 08:49:37 GMT".
 	HTTPDate
-	// RFC850Date is Retry-After: Sunday, 06-Nov-94 08:49:37 GMT, which receivers
-	// must still understand.
+	// RFC850Date is "Retry-After: Sunday, 06-Nov-94 08:49:37 GMT", which clients must
+	// accept (RFC 9110).
 	RFC850Date
-	// ANSICDate is Retry-After: Sun Nov  6 08:49:37 1994, likewise.
+	// ANSICDate is "Retry-After: Sun Nov  6 08:49:37 1994", which clients must accept.
 	ANSICDate
-	// Millis is Retry-After-Ms: 2500, of OpenAI.
+	// Millis is "Retry-After-Ms: 2500" of OpenAI.
 	Millis
-	// AzureMillis is X-Ms-Retry-After-Ms: 2500, of Azure.
+	// AzureMillis is "X-Ms-Retry-After-Ms: 2500" of Azure.
 	AzureMillis
-	// Unsaid is not a word: for a [Quota] that gives no Retry-After.
+	// NoRetryAfter sends no field. It is for a [Quota] without Retry-After.
 	NoRetryAfter
 )
 
-// rfc850 is time.RFC850 in the only zone that HTTP has.
+// rfc850 is time.RFC850 with GMT, the only zone in HTTP.
 const rfc850 = "Monday, 02-Jan-06 15:04:05 GMT"
 
-// set says in h that the client is to wait. A wait is rounded up, never down:
-// a client that takes it at its word does not come too early.
+// set sets the field in h. The wait is rounded up, so that a client that follows it is not too
+// early.
 func (f RetryAfterFormat) set(h http.Header, wait time.Duration, now time.Time) {
 	at := seconds(now.Add(wait)).UTC()
 	switch f {
@@ -56,57 +57,52 @@ func (f RetryAfterFormat) set(h http.Header, wait time.Duration, now time.Time) 
 	}
 }
 
-// A Dialect is the way in which a server words its rate limits.
+// Dialect is the set of header fields in which a server advertises its rate limits.
 type Dialect int
 
 const (
-	// IETF is the current draft: RateLimit-Policy: "p";q=100;w=60 and
-	// RateLimit: "p";r=50;t=30. It is the zero value.
+	// IETF is the current draft: RateLimit-Policy: "p";q=100;w=60 and RateLimit:
+	// "p";r=50;t=30. It is the zero value.
 	IETF Dialect = iota
 	// IETF07 is draft -07: RateLimit: limit=100, remaining=50, reset=30.
 	IETF07
-	// IETF06 is draft -06 and older: RateLimit-Limit, -Remaining, -Reset, in
-	// seconds.
+	// IETF06 is draft -06 and older: RateLimit-Limit, -Remaining and -Reset in seconds.
 	IETF06
-	// GitHub is X-RateLimit-Limit, -Remaining, -Used, -Resource, and -Reset in
-	// seconds since 1970.
+	// GitHub is X-RateLimit-Limit, -Remaining, -Used, -Resource, and -Reset in epoch
+	// seconds.
 	GitHub
-	// GitLab is RateLimit-Limit, -Observed, -Remaining, -Name, and the reset as
-	// -Reset in seconds since 1970 and as -ResetTime, an HTTP date.
+	// GitLab is RateLimit-Limit, -Observed, -Remaining, -Name, -Reset in epoch seconds, and
+	// -ResetTime, an HTTP date.
 	GitLab
-	// Okta is X-Rate-Limit-Limit, -Remaining, and -Reset in seconds since 1970.
-	// The API of X speaks it too.
+	// Okta is X-Rate-Limit-Limit, -Remaining, and -Reset in epoch seconds, as also for X.
 	Okta
 	// OpenAI is X-RateLimit-Limit-Requests, -Remaining-Requests, and
 	// -Reset-Requests as a duration: 12ms, 6m0s.
 	OpenAI
-	// AzureOpenAI has the fields of OpenAI with resets in whole seconds, and says
-	// of tokens that it does not know: -1, -1 and 0.
+	// AzureOpenAI has the fields of OpenAI with resets in whole seconds. Its values for
+	// tokens are unknown: -1, -1 and 0.
 	AzureOpenAI
 	// Anthropic is Anthropic-RateLimit-Requests-Limit, -Remaining, and -Reset as
 	// an RFC 3339 time.
 	Anthropic
-	// Discord is X-RateLimit-Limit, -Remaining, -Bucket, and the reset as -Reset,
-	// seconds since 1970, and as -Reset-After, both with fractions.
+	// Discord is X-RateLimit-Limit, -Remaining, -Bucket, -Reset in epoch seconds, and
+	// -Reset-After in seconds, both with fractions.
 	Discord
-	// Reddit is X-Ratelimit-Used, -Remaining with a fraction, and -Reset in
-	// seconds to go.
+	// Reddit is X-Ratelimit-Used, -Remaining with a fraction, and -Reset in seconds.
 	Reddit
-	// Zendesk is X-Rate-Limit, X-Rate-Limit-Remaining, and RateLimit-Reset in
-	// seconds to go.
+	// Zendesk is X-Rate-Limit, X-Rate-Limit-Remaining, and RateLimit-Reset in seconds.
 	Zendesk
-	// Shopify is X-Shopify-Shop-Api-Call-Limit: 32/40, a leaky bucket that tells
-	// no reset.
+	// Shopify is "X-Shopify-Shop-Api-Call-Limit: 32/40", a leaky bucket without a reset.
 	Shopify
-	// Silent says nothing.
+	// NoHeaders sends no fields.
 	NoHeaders
 )
 
-// String returns the name.
+// String returns the name of the constant.
 func (d Dialect) String() string {
 	names := [...]string{
 		"IETF", "IETF07", "IETF06", "GitHub", "GitLab", "Okta", "OpenAI", "AzureOpenAI",
-		"Anthropic", "Discord", "Reddit", "Zendesk", "Shopify", "Silent",
+		"Anthropic", "Discord", "Reddit", "Zendesk", "Shopify", "NoHeaders",
 	}
 	if d < 0 || int(d) >= len(names) {
 		return fmt.Sprintf("Dialect(%d)", int(d))
@@ -114,8 +110,8 @@ func (d Dialect) String() string {
 	return names[d]
 }
 
-// sinceEpoch reports whether resets are told in seconds since 1970.
-func (d Dialect) sinceEpoch() bool {
+// hasEpochReset reports whether resets are in epoch seconds.
+func (d Dialect) hasEpochReset() bool {
 	switch d {
 	case GitHub, GitLab, Okta, Discord:
 		return true
@@ -124,32 +120,36 @@ func (d Dialect) sinceEpoch() bool {
 	}
 }
 
-// A RateLimit is what a response tells of one quota. It is a plain value. To
-// have a quota enforced as well, use a [Quota].
+// RateLimit is one quota that a response advertises. It is a plain value. A [Quota] also enforces
+// its quota.
 type RateLimit struct {
-	Dialect   Dialect
-	Limit     int           // requests, or what else is counted, per window
-	Remaining int           // of them
-	Reset     time.Duration // until the quota is whole again; rounded up to what the dialect can say. Not told by Shopify
-	Window    time.Duration // told by IETF alone; 0: not told
+	// Dialect is the dialect of the header. Default: IETF.
+	Dialect Dialect
+	// Limit is the number of requests, tokens or the like per window.
+	Limit int
+	// Remaining is the remaining part of Limit.
+	Remaining int
+	// Reset is the time until the quota is reset, rounded up to what the dialect can express.
+	// Shopify has no reset.
+	Reset time.Duration
+	// Window is the length of a window. Only IETF sends it. Zero means that it is not sent.
+	Window time.Duration
 
-	// Name is that of the quota or the bucket, where the dialect has one. "" is
-	// "requests" for OpenAI, AzureOpenAI and Anthropic, "core" for GitHub,
-	// "throttle_authenticated_api" for GitLab, "bucket" for Discord and
-	// "default" for IETF.
+	// Name is the name of the quota or the bucket, if the dialect has one. Default: "requests"
+	// for OpenAI, AzureOpenAI and Anthropic, "core" for GitHub, "throttle_authenticated_api"
+	// for GitLab, "bucket" for Discord and "default" for IETF.
 	Name string
 }
 
-// Header returns the fields of a response that is sent now, by the server's
-// clock, for servers of your own. The absolute resets of some dialects are
-// meant to be read beside a Date field of the same moment.
+// Header returns the header fields of a response that is sent now, for servers of your own. The
+// response should have a Date of the same time, because some dialects have absolute resets.
 func (l RateLimit) Header(now time.Time) http.Header {
 	h := make(http.Header)
 	l.set(h, now)
 	return h
 }
 
-// set adds to h. Dialects that can tell of several quotas add up.
+// set sets the fields in h. Several quotas can be added if the dialect allows it.
 func (l RateLimit) set(h http.Header, now time.Time) {
 	at := now.Add(l.Reset)
 	limit, remaining, used := strconv.Itoa(l.Limit), strconv.Itoa(l.Remaining), strconv.Itoa(max(l.Limit-l.Remaining, 0))
@@ -179,12 +179,12 @@ func (l RateLimit) set(h http.Header, now time.Time) {
 	case Okta:
 		trio(h, "X-Rate-Limit-", limit, remaining, epoch)
 	case OpenAI:
-		axis(h, l.name("requests"), limit, remaining, roundUp(l.Reset, time.Millisecond).String())
+		openAI(h, l.name("requests"), limit, remaining, roundUp(l.Reset, time.Millisecond).String())
 	case AzureOpenAI:
-		if h["X-Ratelimit-Limit-Tokens"] == nil { // else another RateLimit has told
-			axis(h, "Tokens", "-1", "-1", "0")
+		if h["X-Ratelimit-Limit-Tokens"] == nil { // otherwise another RateLimit has set it
+			openAI(h, "Tokens", "-1", "-1", "0")
 		}
-		axis(h, l.name("requests"), limit, remaining, wait)
+		openAI(h, l.name("requests"), limit, remaining, wait)
 	case Anthropic:
 		trio(h, "Anthropic-Ratelimit-"+l.name("requests")+"-", limit, remaining, seconds(at).UTC().Format(time.RFC3339))
 	case Discord:
@@ -201,32 +201,27 @@ func (l RateLimit) set(h http.Header, now time.Time) {
 		h.Set("Ratelimit-Reset", wait)
 	case Shopify:
 		h.Set("X-Shopify-Shop-Api-Call-Limit", used+"/"+limit)
-	default: // Silent
+	default: // NoHeaders
 	}
 }
 
-func (l RateLimit) name(otherwise string) string {
-	if l.Name == "" {
-		return otherwise
-	}
-	return l.Name
-}
+func (l RateLimit) name(defaultName string) string { return cmp.Or(l.Name, defaultName) }
 
-// trio sets the three fields of which most dialects are made.
+// trio sets the three fields that most dialects have.
 func trio(h http.Header, prefix, limit, remaining, reset string) {
 	h.Set(prefix+"Limit", limit)
 	h.Set(prefix+"Remaining", remaining)
 	h.Set(prefix+"Reset", reset)
 }
 
-// axis sets the same three as OpenAI spells them.
-func axis(h http.Header, name, limit, remaining, reset string) {
+// openAI sets the same three fields with OpenAI's names.
+func openAI(h http.Header, name, limit, remaining, reset string) {
 	h.Set("X-Ratelimit-Limit-"+name, limit)
 	h.Set("X-Ratelimit-Remaining-"+name, remaining)
 	h.Set("X-Ratelimit-Reset-"+name, reset)
 }
 
-// roundUp returns the least multiple of unit that is not below d.
+// roundUp rounds d up to a multiple of unit.
 func roundUp(d, unit time.Duration) time.Duration { return time.Duration(ceil(d, unit)) * unit }
 
 func ceil(d, unit time.Duration) int64 {
@@ -246,7 +241,7 @@ func seconds(t time.Time) time.Time {
 	return t.Truncate(time.Second).Add(time.Second)
 }
 
-// decimal is d in seconds with three digits after the point.
+// decimal returns d in seconds with three digits after the point.
 func decimal(d time.Duration) string {
 	ms := ceil(d, time.Millisecond)
 	return fmt.Sprintf("%d.%03d", ms/1000, ms%1000)

@@ -14,25 +14,24 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/retryafter"
 )
 
-// written is a server's clock, 300 ms past a whole second.
+// written is the time of a response, 300 ms after a whole second.
 var written = time.Date(2024, time.January, 15, 10, 30, 0, 300e6, time.FixedZone("", 3600))
 
-// TestDialects holds each dialect to DESIGN §5, field by field, and to what this
-// module's own parser makes of it.
-func TestDialects(t *testing.T) {
+// Each dialect has the fields of DESIGN §5, and this module's parser understands them.
+func TestRateLimit_dialects(t *testing.T) {
 	t.Parallel()
 	const epoch = "1705311002" // written plus 1.5 s, rounded up
 	for _, row := range []struct {
 		dialect faulttest.Dialect
 		want    map[string]string
-		axis    string
-		reset   time.Duration // as the parser reads it, beside a Date without fractions
+		quota   string        // its name
+		reset   time.Duration // with a Date without fractions
 		bucket  string
 		window  time.Duration
 	}{
 		{
 			dialect: faulttest.IETF, want: map[string]string{"Ratelimit-Policy": `"default";q=60;w=60`, "Ratelimit": `"default";r=20;t=2`},
-			axis: "default", reset: 2 * time.Second, window: time.Minute,
+			quota: "default", reset: 2 * time.Second, window: time.Minute,
 		}, {
 			dialect: faulttest.IETF07, want: map[string]string{"Ratelimit": "limit=60, remaining=20, reset=2"},
 			reset: 2 * time.Second,
@@ -55,17 +54,17 @@ func TestDialects(t *testing.T) {
 		}, {
 			dialect: faulttest.OpenAI, want: map[string]string{
 				"X-Ratelimit-Limit-Requests": "60", "X-Ratelimit-Remaining-Requests": "20", "X-Ratelimit-Reset-Requests": "1.5s",
-			}, axis: "requests", reset: 1500 * time.Millisecond,
+			}, quota: "requests", reset: 1500 * time.Millisecond,
 		}, {
 			dialect: faulttest.AzureOpenAI, want: map[string]string{
 				"X-Ratelimit-Limit-Requests": "60", "X-Ratelimit-Remaining-Requests": "20", "X-Ratelimit-Reset-Requests": "2",
 				"X-Ratelimit-Limit-Tokens": "-1", "X-Ratelimit-Remaining-Tokens": "-1", "X-Ratelimit-Reset-Tokens": "0",
-			}, axis: "requests", reset: 2 * time.Second,
+			}, quota: "requests", reset: 2 * time.Second,
 		}, {
 			dialect: faulttest.Anthropic, want: map[string]string{
 				"Anthropic-Ratelimit-Requests-Limit": "60", "Anthropic-Ratelimit-Requests-Remaining": "20",
 				"Anthropic-Ratelimit-Requests-Reset": "2024-01-15T09:30:02Z",
-			}, axis: "requests", reset: 2 * time.Second,
+			}, quota: "requests", reset: 2 * time.Second,
 		}, {
 			dialect: faulttest.Discord, want: map[string]string{
 				"X-Ratelimit-Limit": "60", "X-Ratelimit-Remaining": "20", "X-Ratelimit-Reset": "1705311001.800",
@@ -103,7 +102,7 @@ func TestDialects(t *testing.T) {
 			require.True(t, ok)
 			require.Len(t, state.Dimensions, 1)
 			a := state.Dimensions[0]
-			assert.Equal(t, row.axis, a.Name)
+			assert.Equal(t, row.quota, a.Name)
 			assert.EqualValues(t, 60, a.Limit)
 			assert.EqualValues(t, 20, a.Remaining)
 			assert.Equal(t, row.reset, a.Reset)
@@ -114,8 +113,7 @@ func TestDialects(t *testing.T) {
 	assert.Equal(t, "Dialect(99)", faulttest.Dialect(99).String())
 }
 
-// TestSeveralRateLimits: axes of one response, by name.
-func TestSeveralRateLimits(t *testing.T) {
+func TestReply_severalRateLimits(t *testing.T) {
 	t.Parallel()
 	for _, d := range []faulttest.Dialect{faulttest.OpenAI, faulttest.AzureOpenAI, faulttest.Anthropic, faulttest.IETF} {
 		srv := faulttest.New(t, faulttest.Reply{Status: 429, RateLimits: []faulttest.RateLimit{
@@ -138,12 +136,12 @@ func TestSeveralRateLimits(t *testing.T) {
 	}
 }
 
-// TestForms: each form says what it must, and is read as no less.
-func TestForms(t *testing.T) {
+// The parsed wait is never shorter than the wanted one.
+func TestRetryAfterFormats(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name         string
-		form         faulttest.RetryAfterFormat
+		format       faulttest.RetryAfterFormat
 		field, value string
 		read         time.Duration
 	}{
@@ -154,30 +152,30 @@ func TestForms(t *testing.T) {
 		{"ANSI C date", faulttest.ANSICDate, "Retry-After", "Sat Jan  1 00:00:03 2000", 3 * time.Second},
 		{"ms", faulttest.Millis, "Retry-After-Ms", "2500", 2500 * time.Millisecond},
 		{"ms, Azure's", faulttest.AzureMillis, "X-Ms-Retry-After-Ms", "2500", 2500 * time.Millisecond},
-		{"unsaid", faulttest.NoRetryAfter, "Retry-After", "", 0},
+		{"none", faulttest.NoRetryAfter, "Retry-After", "", 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(t *testing.T) {
-				srv := faulttest.NewInMemory(t, faulttest.Unavailable(2500*time.Millisecond, row.form))
+				srv := faulttest.NewInMemory(t, faulttest.Unavailable(2500*time.Millisecond, row.format))
 				resp, _, err := send(t, srv.Client(), http.MethodGet, srv.URL, "")
 				require.NoError(t, err)
 				assert.Equal(t, 503, resp.StatusCode)
 				assert.Equal(t, row.value, resp.Header.Get(row.field))
 				read, ok := retryafter.Parse(resp.Header, time.Time{})
-				assert.Equal(t, row.form != faulttest.NoRetryAfter, ok)
+				assert.Equal(t, row.format != faulttest.NoRetryAfter, ok)
 				assert.Equal(t, row.read, read)
 			})
 		})
 	}
 }
 
-// TestResetsInABubble: in every dialect, in the year 2000 too, a reset is as far away as it
-// is; what tells none in seconds since 1970 is of that year.
-func TestResetsInABubble(t *testing.T) {
+// In a bubble the resets of all dialects are correct. Only responses with epoch resets are two
+// years ahead.
+func TestReply_resetsInBubble(t *testing.T) {
 	t.Parallel()
 	for d := range faulttest.Shopify {
-		for _, by := range []string{"a reply", "a quota", "a reply behind a quota"} {
+		for _, by := range []string{"a reply", "a quota", "a reply after a quota"} {
 			t.Run(d.String()+", "+by, func(t *testing.T) {
 				t.Parallel()
 				inBubble(t, func(t *testing.T) {
@@ -186,14 +184,14 @@ func TestResetsInABubble(t *testing.T) {
 					switch by {
 					case "a quota":
 						script = quota
-					case "a reply behind a quota":
+					case "a reply after a quota":
 						quota.Next = faulttest.Unavailable(time.Hour, faulttest.HTTPDate)
 						script = quota
 					}
 					srv := faulttest.NewInMemory(t, script)
 					resp, _, err := send(t, srv.Client(), http.MethodGet, srv.URL, "")
 					require.NoError(t, err)
-					if by == "a quota" { // the first request has used it up
+					if by == "a quota" { // the first request has used the quota
 						resp, _, err = send(t, srv.Client(), http.MethodGet, srv.URL, "")
 						require.NoError(t, err)
 						assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
@@ -217,7 +215,6 @@ func TestResetsInABubble(t *testing.T) {
 	}
 }
 
-// TestThrottled: nothing but the dialect.
 func TestThrottled(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
@@ -231,7 +228,7 @@ func TestThrottled(t *testing.T) {
 		state, ok := ratelimitheader.Parse(resp.Header, time.Now())
 		require.True(t, ok)
 		assert.True(t, state.Exhausted)
-		assert.Equal(t, time.Hour, state.Dimensions[0].Reset, "by the server's own clock")
+		assert.Equal(t, time.Hour, state.Dimensions[0].Reset, "by the server's clock")
 		assert.Equal(t, 2029, state.Dimensions[0].Instant.Year())
 	})
 }

@@ -16,63 +16,71 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
-// A Reply is what happens to one request: an answer, a fault, or an answer with
-// a fault in it. The zero value is an empty 200. It is a plain value, may be
-// shared and copied, and serves any number of requests at once.
+// Reply is a handler that sends a response, injects a fault, or both. The zero value sends an
+// empty 200. It is a plain value, may be copied, and is safe for concurrent use.
 //
-// A Reply reads the whole request body before it answers, save for
-// [ResetBeforeRead]. Its answers bear a Date and, where their status allows a
-// body, a Content-Length.
+// A Reply reads the whole request body before it responds, except for [ResetBeforeRead]. Its
+// responses have a Date and, if their status allows a body, a Content-Length.
 type Reply struct {
-	Status int         // 0: 200, or that of Handler
-	Header http.Header // added to that of Handler, whose fields of the same name it replaces
-	Body   string      // "": that of Handler, or none. The Content-Type of a JSON object or array is application/json, if Header has no other
+	// Status is the status code. Default: the Handler's, or 200.
+	Status int
+	// Header is added to the Handler's header and replaces fields of the same name.
+	Header http.Header
+	// Body is the response body. Default: the Handler's, or none. If it is a JSON object or
+	// array, the default Content-Type is application/json.
+	Body string
 
-	// Handler does the work: it is called once the request's head is there, and
-	// what it writes is held back, in memory, to be delayed, slowed and broken as
-	// the other fields say. That is how to lose the answer to work that was done.
-	// What Handler does to the connection (hijacking, a fault of its own) takes
-	// place at once. Nil: no work.
+	// Handler is called after the request's header was read, and its response is buffered in
+	// memory. The other fields then change, delay or break that response. If Handler hijacks
+	// the connection or injects a fault itself, that takes effect at once. Default: none.
 	Handler http.Handler
 
-	Delay time.Duration // before the response headers, or before a reset. Ends early when the client leaves
-	Pause time.Duration // before each Chunk of the body: a slow body. 0: none
-	Chunk int           // bytes; 0: 1. Without Pause it means nothing
+	// Delay is the wait before the response header, or before a reset. It ends early if the
+	// client cancels. Default: 0.
+	Delay time.Duration
+	// Pause is the wait before each Chunk of the body. Default: 0.
+	Pause time.Duration
+	// Chunk is the number of bytes between two pauses. Default: 1.
+	Chunk int
 
+	// Fault is the fault to inject. Default: NoFault.
 	Fault Fault
-	// At is how many bytes of the body ResetMidBody, Truncated and Stalled send.
-	// 0: half of them; negative: none; at most all but one. An empty body becomes
-	// one of 64 bytes for them.
+	// At is the number of body bytes that ResetMidBody, Truncated and Stalled send, at most
+	// all but one. Zero means half of the body, and a negative number none. If there is no
+	// body, these faults use one of 64 bytes.
 	At int
 
-	RetryAfter       time.Duration    // sent in the form of Form, and rounded up to what that can say. 0: not sent
-	RetryAfterFormat RetryAfterFormat // 0: Seconds
-	RateLimits       []RateLimit      // quotas that the headers tell of; not enforced, see Quota
+	// RetryAfter is the wait that the response asks for, rounded up to what the format can
+	// express. Zero means that no such field is sent.
+	RetryAfter time.Duration
+	// RetryAfterFormat is the format of RetryAfter. Default: Seconds.
+	RetryAfterFormat RetryAfterFormat
+	// RateLimits are quotas that the header describes. They are not enforced: see Quota.
+	RateLimits []RateLimit
 }
 
 var _ http.Handler = Reply{}
 
-// Status returns a Reply with the status, and nothing else.
+// Status returns a Reply with that status and no body.
 func Status(code int) Reply { return Reply{Status: code} }
 
-// OK returns a 200 with the body.
+// OK returns a Reply with status 200 and that body.
 func OK(body string) Reply { return Reply{Body: body} }
 
-// Redirect returns a redirect (301, 302, 303, 307, 308) to the location, which
-// is sent as it is: a path or a URL, well-formed or not.
+// Redirect returns a Reply with that status (301, 302, 303, 307 or 308) and Location. The
+// location is sent unchanged, also if it is malformed.
 func Redirect(code int, location string) Reply {
 	return Reply{Status: code, Header: http.Header{"Location": {location}}}
 }
 
-// Unavailable returns a 503 that asks the client to wait.
+// Unavailable returns a Reply with status 503 that asks the client to wait.
 func Unavailable(wait time.Duration, form RetryAfterFormat) Reply {
 	return Reply{Status: http.StatusServiceUnavailable, RetryAfter: wait, RetryAfterFormat: form}
 }
 
-// Throttled returns a 429 whose headers say, in the dialect and in nothing else,
-// that a quota of 60 a minute is used up until reset has passed. For a
-// Retry-After beside them set [Reply.RetryAfter]; for other numbers, or several
-// quotas, [Reply.RateLimits].
+// Throttled returns a Reply with status 429. Its header describes, in that dialect, a quota of
+// 60 per minute with 0 remaining until the reset. Set [Reply.RetryAfter] for a Retry-After, and
+// [Reply.RateLimits] for other quotas.
 func Throttled(d Dialect, reset time.Duration) Reply {
 	return Reply{
 		Status:     http.StatusTooManyRequests,
@@ -80,11 +88,11 @@ func Throttled(d Dialect, reset time.Duration) Reply {
 	}
 }
 
-// Lose returns a Reply that has work do its work and then resets the connection
-// instead of answering: the charge is made, and the client does not know.
+// LoseResponse returns a Reply that calls work and then resets the connection instead of
+// responding: the charge is made, and the client does not know.
 func LoseResponse(work http.Handler) Reply { return Reply{Handler: work, Fault: ResetAfterRead} }
 
-// orOK is h, or the zero Reply where there is none.
+// orOK returns h, or the zero Reply if h is nil.
 func orOK(h http.Handler) http.Handler {
 	if h == nil {
 		return Reply{}
@@ -92,21 +100,21 @@ func orOK(h http.Handler) http.Handler {
 	return h
 }
 
-// ServeHTTP answers, or does not.
+// ServeHTTP sends the response or injects the fault.
 func (p Reply) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x, ctx := exchangeOf(r), r.Context()
 	if p.Fault < NoFault || p.Fault > Hang {
-		misuse(w, r, fmt.Sprintf("Reply.Fault: there is no %v", p.Fault))
+		misuse(w, r, fmt.Sprintf("Reply.Fault: %v is not a fault", p.Fault))
 		return
 	}
 	if p.Status != 0 && p.Status != http.StatusSwitchingProtocols && (p.Status < 200 || p.Status > 999) {
-		misuse(w, r, fmt.Sprintf("Reply.Status: %d is not the status of an answer", p.Status))
+		misuse(w, r, fmt.Sprintf("Reply.Status: %d is not the status of a final response", p.Status))
 		return
 	}
 	if p.Fault == ResetBeforeRead {
 		wait(ctx, p.Delay)
 		x.fault(p.Fault, true)
-		hangUp(w, true, x.begun())
+		closeConn(w, true, x.beforeReset())
 		return
 	}
 	a, gone := p.answer(w, r)
@@ -115,7 +123,7 @@ func (p Reply) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if r.Body != nil {
 		if _, err := io.Copy(io.Discard, r.Body); err != nil {
-			abort() // the client left in the middle of its request
+			abort() // the client canceled while it sent the request
 		}
 	}
 	if p.Fault == Hang {
@@ -126,26 +134,26 @@ func (p Reply) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !wait(ctx, p.Delay) {
 		abort()
 	}
-	switch p.Fault { //nolint:exhaustive // the others come later
+	switch p.Fault { //nolint:exhaustive // the other faults follow below
 	case ResetAfterRead:
 		x.fault(p.Fault, true)
-		hangUp(w, true, x.begun())
+		closeConn(w, true, x.beforeReset())
 		return
 	case CloseAfterRead:
 		x.fault(p.Fault, true)
-		hangUp(w, false, "")
+		closeConn(w, false, "")
 		return
 	}
 	for _, l := range p.RateLimits {
-		x.tells(l.Dialect)
+		x.adjustClock(l.Dialect)
 	}
 	p.head(w.Header(), a, x.clock(time.Now()))
 	w.WriteHeader(a.status)
 	p.body(ctx, w, a.body)
-	p.breakOff(ctx, w, x)
+	p.breakBody(ctx, w, x)
 }
 
-// head fills in the response headers.
+// head sets the response header.
 func (p Reply) head(h http.Header, a answer, now time.Time) {
 	for name, values := range a.header {
 		h[name] = slices.Clone(values)
@@ -160,7 +168,7 @@ func (p Reply) head(h http.Header, a answer, now time.Time) {
 		h.Set("Content-Type", "application/json")
 	}
 	if h["Date"] == nil {
-		// By the same reading of the clock as the dates above.
+		// The same time as in the dates above.
 		h.Set("Date", now.UTC().Format(http.TimeFormat))
 	}
 	h.Del("Content-Length")
@@ -174,8 +182,8 @@ func isJSON(body []byte) bool {
 	return len(body) > 0 && (body[0] == '{' || body[0] == '[') && json.Valid(body)
 }
 
-// body sends what there is to send of the body. Errors are those of a client
-// that has left, which its context tells too.
+// body sends the body, or its part before the fault. Write errors are ignored: the client has
+// canceled, which also ends the context.
 func (p Reply) body(ctx context.Context, w http.ResponseWriter, body []byte) {
 	if p.Fault.midBody() {
 		at := p.At
@@ -190,8 +198,8 @@ func (p Reply) body(ctx context.Context, w http.ResponseWriter, body []byte) {
 	}
 	rc := http.NewResponseController(w)
 	for chunk := range slices.Chunk(body, max(p.Chunk, 1)) {
-		// What came before: the head, or the last chunk. The very last one goes
-		// out when the handler returns and all of it is on record.
+		// It flushes the header, or the previous chunk. The last chunk is sent when the
+		// handler returns, after its record is complete.
 		_ = rc.Flush()
 		if !wait(ctx, p.Pause) {
 			abort()
@@ -200,8 +208,8 @@ func (p Reply) body(ctx context.Context, w http.ResponseWriter, body []byte) {
 	}
 }
 
-// breakOff does what is left to do of a fault once a part of the body is sent.
-func (p Reply) breakOff(ctx context.Context, w http.ResponseWriter, x *exchange) {
+// breakBody injects a fault after a part of the body.
+func (p Reply) breakBody(ctx context.Context, w http.ResponseWriter, x *exchange) {
 	if !p.Fault.midBody() {
 		return
 	}
@@ -213,24 +221,23 @@ func (p Reply) breakOff(ctx context.Context, w http.ResponseWriter, x *exchange)
 		abort()
 	case ResetMidBody:
 		_ = http.NewResponseController(w).Flush()
-		hangUp(w, true, "")
-	default: // Truncated: net/http closes the connection, since bytes are missing
+		closeConn(w, true, "")
+	default: // Truncated: net/http closes the connection, because bytes are missing
 	}
 }
 
-// An answer is a response in memory.
+// answer is a buffered response.
 type answer struct {
 	status int
 	header http.Header
 	body   []byte
 }
 
-// stock is the body of faults in mid-body that have none of their own. It is
-// JSON, so that half of it is not.
-const stock = `{"faulttest":"a body that the client is not to get to the end."}`
+// defaultBody is the body of faults in mid-body if the Reply has no body. A part of it is
+// invalid JSON.
+const defaultBody = `{"faulttest":"a body that the client is not to get to the end."}`
 
-// answer does the work, and says what there is to send, or that the connection
-// is gone.
+// answer calls Handler and returns the response. gone is true if Handler took the connection.
 func (p Reply) answer(w http.ResponseWriter, r *http.Request) (a answer, gone bool) {
 	a = answer{status: http.StatusOK, header: make(http.Header)}
 	if p.Handler != nil {
@@ -248,12 +255,12 @@ func (p Reply) answer(w http.ResponseWriter, r *http.Request) (a answer, gone bo
 		a.body = []byte(p.Body)
 	}
 	if len(a.body) == 0 && p.Fault.midBody() {
-		a.body = []byte(stock)
+		a.body = []byte(defaultBody)
 	}
 	return a, false
 }
 
-// capture has h answer into memory, unless it takes the connection.
+// capture buffers h's response. gone is true if h took the connection.
 func capture(w http.ResponseWriter, r *http.Request, h http.Handler) (a answer, gone bool) {
 	b := &buffer{under: w, header: make(http.Header)}
 	h.ServeHTTP(b, r)
@@ -261,7 +268,7 @@ func capture(w http.ResponseWriter, r *http.Request, h http.Handler) (a answer, 
 	return b.answer, b.gone
 }
 
-// A buffer is a ResponseWriter that keeps what is written.
+// buffer is a ResponseWriter that keeps the response in memory.
 type buffer struct {
 	under  http.ResponseWriter
 	header http.Header
@@ -269,10 +276,10 @@ type buffer struct {
 	gone   bool
 }
 
-// Unwrap is for http.ResponseController: deadlines and the like.
+// Unwrap is for http.ResponseController, for example for deadlines.
 func (b *buffer) Unwrap() http.ResponseWriter { return b.under }
 
-// Hijack lets h break the connection that it will not answer on.
+// Hijack lets the handler take the connection.
 func (b *buffer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(b.under).Hijack()
 	b.gone = b.gone || err == nil
@@ -284,7 +291,7 @@ func (b *buffer) Header() http.Header { return b.header }
 func (b *buffer) WriteHeader(code int) {
 	if b.answer.status == 0 && code >= 200 {
 		b.answer.status = code
-		b.answer.header = b.header.Clone() // what is set from now on is too late
+		b.answer.header = b.header.Clone() // later changes of the header have no effect
 	}
 }
 
@@ -294,11 +301,10 @@ func (b *buffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Flush does nothing; without it, that of under would be found.
+// Flush does nothing. It hides the Flush of under.
 func (b *buffer) Flush() {}
 
-// wait waits for d, and reports false if ctx ended first. A wait of no time
-// always succeeds.
+// wait waits for d and returns false if ctx ends before. If d is 0 it returns true.
 func wait(ctx context.Context, d time.Duration) bool {
 	return d <= 0 || sleep.Context(ctx, d) == nil
 }

@@ -28,17 +28,17 @@ var work = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(w, r.Body)
 })
 
-// seen is what a client saw.
+// seen is the result of a call.
 type seen struct {
 	*http.Response
 
 	text string
-	err  error // of the exchange or of the body
+	err  error // of the call or of the body
 	took time.Duration
 }
 
-// TestReplies looks at each reply from a plain http.Client, on both fronts.
-func TestReplies(t *testing.T) {
+// Each Reply has the expected result for an http.Client, on both servers.
+func TestReply(t *testing.T) {
 	t.Parallel()
 	ok := func(status int, text string) func(*testing.T, seen) {
 		return func(t *testing.T, s seen) {
@@ -51,7 +51,7 @@ func TestReplies(t *testing.T) {
 	fails := func(target ...error) func(*testing.T, seen) {
 		return func(t *testing.T, s seen) {
 			require.Error(t, s.err)
-			assert.Nil(t, s.Response, "there must be no answer")
+			assert.Nil(t, s.Response, "want no response")
 			for _, one := range target {
 				if errors.Is(s.err, one) {
 					return
@@ -77,13 +77,13 @@ func TestReplies(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		reply   func(unit time.Duration) http.Handler
-		timeout int    // of the client, in units: over sockets, from when it has seen what it sees
-		sees    string // then: "", an answer to come, "200", one whose body is to come, or of that
+		timeout int    // of the client, in units; over sockets it starts after the client has received sees
+		sees    string // status and body; "": none
 		body    string // of the request; "": hello
 		want    func(*testing.T, seen)
-		least   int // units that it takes
+		units   int // minimum duration
 		outcome string
-		unread  bool // the request body
+		unread  bool // the request body is not read
 	}{
 		{
 			name: "zero value", reply: always(faulttest.Reply{}),
@@ -101,13 +101,13 @@ func TestReplies(t *testing.T) {
 				assert.Equal(t, "application/json", s.Header.Get("Content-Type"))
 			}, outcome: "200",
 		}, {
-			name: "JSON of another type", reply: always(faulttest.Reply{Body: `[]`, Header: http.Header{"content-type": {"text/x"}}}),
+			name: "JSON with another Content-Type", reply: always(faulttest.Reply{Body: `[]`, Header: http.Header{"content-type": {"text/x"}}}),
 			want: func(t *testing.T, s seen) {
 				ok(200, `[]`)(t, s)
 				assert.Equal(t, []string{"text/x"}, s.Header.Values("Content-Type"))
 			}, outcome: "200",
 		}, {
-			name: "no JSON", reply: always(faulttest.OK(`{"id":`)),
+			name: "invalid JSON", reply: always(faulttest.OK(`{"id":`)),
 			want: func(t *testing.T, s seen) {
 				assert.Equal(t, "text/plain; charset=utf-8", s.Header.Get("Content-Type"))
 			}, outcome: "200",
@@ -133,23 +133,23 @@ func TestReplies(t *testing.T) {
 		}, {
 			name:  "delay",
 			reply: func(unit time.Duration) http.Handler { return faulttest.Reply{Delay: 3 * unit} },
-			want:  ok(200, ""), least: 3, outcome: "200",
+			want:  ok(200, ""), units: 3, outcome: "200",
 		}, {
-			name:    "delay, and the client leaves",
+			name:    "delay, and the client cancels",
 			reply:   func(unit time.Duration) http.Handler { return faulttest.Reply{Delay: 100 * unit} },
-			timeout: 3, want: timesOut, least: 3, outcome: "client left",
+			timeout: 3, want: timesOut, units: 3, outcome: "client canceled",
 		}, {
 			name:  "slow body",
 			reply: func(unit time.Duration) http.Handler { return faulttest.Reply{Body: "12345", Pause: unit, Chunk: 2} },
-			want:  ok(200, "12345"), least: 3, outcome: "200",
+			want:  ok(200, "12345"), units: 3, outcome: "200",
 		}, {
 			name:  "slow body, byte by byte",
 			reply: func(unit time.Duration) http.Handler { return faulttest.Reply{Body: "12345", Pause: unit} },
-			want:  ok(200, "12345"), least: 5, outcome: "200",
+			want:  ok(200, "12345"), units: 5, outcome: "200",
 		}, {
-			name:    "slow body, and the client leaves",
+			name:    "slow body, and the client cancels",
 			reply:   func(unit time.Duration) http.Handler { return faulttest.Reply{Body: "123", Pause: 100 * unit} },
-			timeout: 3, sees: "200", want: timesOut, least: 3, outcome: "200, client left",
+			timeout: 3, sees: "200", want: timesOut, units: 3, outcome: "200, client canceled",
 		}, {
 			name: "reset before read", reply: always(faulttest.ResetBeforeRead),
 			want: fails(syscall.ECONNRESET, syscall.EPIPE, net.ErrClosed), outcome: "reset before read", unread: true,
@@ -162,7 +162,7 @@ func TestReplies(t *testing.T) {
 			reply: func(unit time.Duration) http.Handler {
 				return faulttest.Reply{Fault: faulttest.ResetBeforeRead, Delay: 2 * unit}
 			},
-			want: fails(syscall.ECONNRESET, syscall.EPIPE, net.ErrClosed), least: 2, outcome: "reset before read", unread: true,
+			want: fails(syscall.ECONNRESET, syscall.EPIPE, net.ErrClosed), units: 2, outcome: "reset before read", unread: true,
 		}, {
 			name: "reset after read", reply: always(faulttest.ResetAfterRead),
 			want: fails(syscall.ECONNRESET), outcome: "reset after read",
@@ -175,7 +175,7 @@ func TestReplies(t *testing.T) {
 			reply: func(unit time.Duration) http.Handler {
 				return faulttest.Reply{Fault: faulttest.ResetAfterRead, Delay: 2 * unit}
 			},
-			want: fails(syscall.ECONNRESET), least: 2, outcome: "reset after read",
+			want: fails(syscall.ECONNRESET), units: 2, outcome: "reset after read",
 		}, {
 			name: "closed after read", reply: always(faulttest.CloseAfterRead),
 			want: fails(io.EOF), outcome: "closed after read",
@@ -183,14 +183,14 @@ func TestReplies(t *testing.T) {
 			name: "reset in mid-body", reply: always(faulttest.Reply{Body: "12345678", Fault: faulttest.ResetMidBody}),
 			want: breaks("1234", syscall.ECONNRESET), outcome: "200, reset in mid-body after 4 bytes",
 		}, {
-			name: "reset in mid-body, of its own", reply: always(faulttest.ResetMidBody),
+			name: "reset in the default body", reply: always(faulttest.ResetMidBody),
 			want: breaks(`{"faulttest":"a body that the cl`, syscall.ECONNRESET), outcome: "200, reset in mid-body after 32 bytes",
 		}, {
 			name: "reset in a slow mid-body",
 			reply: func(unit time.Duration) http.Handler {
 				return faulttest.Reply{Body: "12345678", Fault: faulttest.ResetMidBody, At: 3, Pause: unit}
 			},
-			want: breaks("123", syscall.ECONNRESET), least: 3, outcome: "200, reset in mid-body after 3 bytes",
+			want: breaks("123", syscall.ECONNRESET), units: 3, outcome: "200, reset in mid-body after 3 bytes",
 		}, {
 			name: "truncated", reply: always(faulttest.Reply{Body: "12345678", Fault: faulttest.Truncated}),
 			want: func(t *testing.T, s seen) {
@@ -198,7 +198,7 @@ func TestReplies(t *testing.T) {
 				assert.EqualValues(t, 8, s.ContentLength)
 			}, outcome: "200, truncated after 4 bytes",
 		}, {
-			name: "truncated, of its own", reply: always(faulttest.Truncated),
+			name: "truncated default body", reply: always(faulttest.Truncated),
 			want: breaks(`{"faulttest":"a body that the cl`, io.ErrUnexpectedEOF), outcome: "200, truncated after 32 bytes",
 		}, {
 			name: "truncated at once", reply: always(faulttest.Reply{Body: "12345678", Fault: faulttest.Truncated, At: -1}),
@@ -211,10 +211,10 @@ func TestReplies(t *testing.T) {
 			want: func(t *testing.T, s seen) {
 				timesOut(t, s)
 				assert.Equal(t, "1234", s.text)
-			}, least: 3, outcome: "200, stalled after 4 bytes, client left",
+			}, units: 3, outcome: "200, stalled after 4 bytes, client canceled",
 		}, {
 			name: "hang", reply: always(faulttest.Hang), timeout: 3,
-			want: timesOut, least: 3, outcome: "hang, client left",
+			want: timesOut, units: 3, outcome: "hang, client canceled",
 		}, {
 			name: "work", reply: always(faulttest.Reply{Handler: work, Header: http.Header{"x-replaced": {"reply"}}}),
 			want: func(t *testing.T, s seen) {
@@ -224,10 +224,10 @@ func TestReplies(t *testing.T) {
 				assert.Empty(t, s.Header.Get("X-Late"))
 			}, outcome: "202",
 		}, {
-			name: "work, and another answer", reply: always(faulttest.Reply{Handler: work, Status: 500, Body: "no"}),
+			name: "work, and another response", reply: always(faulttest.Reply{Handler: work, Status: 500, Body: "no"}),
 			want: ok(500, "no"), outcome: "500",
 		}, {
-			name: "work that says nothing", reply: always(faulttest.Reply{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			name: "work without a response", reply: always(faulttest.Reply{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				w.(http.Flusher).Flush()
 				if err := http.NewResponseController(w).SetWriteDeadline(time.Time{}); err != nil {
 					http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -235,13 +235,13 @@ func TestReplies(t *testing.T) {
 			})}),
 			want: ok(200, ""), outcome: "200",
 		}, {
-			name: "work, slow, and cut off",
+			name: "work, slow, and truncated",
 			reply: func(unit time.Duration) http.Handler {
 				return faulttest.Reply{Handler: faulttest.OK("123456"), Delay: unit, Pause: unit, Fault: faulttest.Truncated}
 			},
-			want: breaks("123", io.ErrUnexpectedEOF), least: 4, outcome: "200, truncated after 3 bytes",
+			want: breaks("123", io.ErrUnexpectedEOF), units: 4, outcome: "200, truncated after 3 bytes",
 		}, {
-			name: "work that is lost", reply: always(faulttest.LoseResponse(work)),
+			name: "work with a lost response", reply: always(faulttest.LoseResponse(work)),
 			want: fails(syscall.ECONNRESET), outcome: "reset after read",
 		}, {
 			name: "fault within a reply", reply: always(faulttest.Reply{Delay: 1, Handler: faulttest.ResetAfterRead}),
@@ -250,15 +250,15 @@ func TestReplies(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			onBothFronts(t, func(t *testing.T, unit time.Duration, start func(http.Handler) *faulttest.Server) {
+			onBothServers(t, func(t *testing.T, unit time.Duration, start func(http.Handler) *faulttest.Server) {
 				srv := start(row.reply(unit))
 				client := srv.Client()
 				client.CheckRedirect = nil
-				if patience := time.Duration(row.timeout) * unit; unit == time.Hour {
-					client.Timeout = patience
-				} else if patience > 0 {
-					client.Transport = &leaving{
-						RoundTripper: client.Transport, patience: patience, over: make(chan struct{}), sees: len(row.sees),
+				if timeout := time.Duration(row.timeout) * unit; unit == time.Hour {
+					client.Timeout = timeout
+				} else if timeout > 0 {
+					client.Transport = &canceling{
+						RoundTripper: client.Transport, timeout: timeout, ended: make(chan struct{}), sees: len(row.sees),
 						reached: func() bool { return srv.Total() == 1 && srv.Requests()[0].BodyRead },
 					}
 				}
@@ -271,16 +271,16 @@ func TestReplies(t *testing.T) {
 				resp, text, err := send(t, client, http.MethodPost, srv.URL+"/things?a=b", body)
 				s := seen{resp, text, err, time.Since(begin)}
 				row.want(t, s)
-				assert.GreaterOrEqual(t, s.took, time.Duration(row.least)*unit)
+				assert.GreaterOrEqual(t, s.took, time.Duration(row.units)*unit)
 				if unit == time.Hour {
-					assert.Less(t, s.took, time.Duration(row.least)*unit+time.Second)
+					assert.Less(t, s.took, time.Duration(row.units)*unit+time.Second)
 				}
 
 				if row.timeout > 0 && unit == time.Hour {
 					synctest.Wait()
 				}
 				if row.timeout > 0 && unit != time.Hour {
-					// Only the server can tell when it has seen that.
+					// The server notices the cancellation a moment later.
 					require.Eventually(t, func() bool { return !srv.Requests()[0].EndedAt.IsZero() }, time.Minute, time.Millisecond)
 				}
 				require.Len(t, srv.Requests(), 1)
@@ -288,8 +288,8 @@ func TestReplies(t *testing.T) {
 				assert.Equal(t, row.outcome, q.Outcome())
 				assert.Equal(t, "POST", q.Method)
 				assert.Equal(t, "/things?a=b", q.URI)
-				if row.timeout == 0 || unit == time.Hour { // else the client's time began before
-					assert.GreaterOrEqual(t, q.EndedAt.Sub(q.ReceivedAt), time.Duration(row.least)*unit)
+				if row.timeout == 0 || unit == time.Hour { // otherwise the client's time started earlier
+					assert.GreaterOrEqual(t, q.EndedAt.Sub(q.ReceivedAt), time.Duration(row.units)*unit)
 				}
 				if !row.unread {
 					assert.True(t, q.BodyRead)
@@ -303,29 +303,29 @@ func TestReplies(t *testing.T) {
 	}
 }
 
-// leaving is a client that waits for so long from when it has seen something: on a machine
-// that stands still, a timeout would be over before the request has left.
-type leaving struct {
+// canceling is a transport whose timeout starts after the client has received a part of the
+// response. On a slow machine a usual timeout could end before the request is sent.
+type canceling struct {
 	http.RoundTripper
 
-	patience time.Duration
-	reached  func() bool   // the server has the request
-	sees     int           // bytes of status and body
-	seen     atomic.Int64  // of these
-	over     chan struct{} // closed then
+	timeout time.Duration
+	reached func() bool   // whether the server has the request
+	sees    int           // bytes of status and body to receive before the timeout
+	seen    atomic.Int64  // received bytes
+	ended   chan struct{} // closed after the timeout
 }
 
-func (l *leaving) RoundTrip(r *http.Request) (*http.Response, error) {
+func (l *canceling) RoundTrip(r *http.Request) (*http.Response, error) {
 	go func() {
 		for begun := time.Now(); !l.reached() || int(l.seen.Load()) < l.sees; time.Sleep(time.Millisecond) {
 			if time.Since(begun) > time.Minute {
 				break
 			}
 		}
-		time.Sleep(l.patience)
-		close(l.over)
+		time.Sleep(l.timeout)
+		close(l.ended)
 	}()
-	resp, err := l.RoundTripper.RoundTrip(r.WithContext(overContext{r.Context(), l.over}))
+	resp, err := l.RoundTripper.RoundTrip(r.WithContext(endingContext{r.Context(), l.ended}))
 	if err == nil {
 		l.seen.Add(int64(len("200")))
 		resp.Body = &seenBody{resp.Body, &l.seen}
@@ -345,18 +345,18 @@ func (b *seenBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// overContext is one whose deadline nobody knew before.
-type overContext struct {
+// endingContext ends with a deadline that is not known before.
+type endingContext struct {
 	context.Context
 
-	over chan struct{}
+	ended chan struct{}
 }
 
-func (c overContext) Done() <-chan struct{} { return c.over }
+func (c endingContext) Done() <-chan struct{} { return c.ended }
 
-func (c overContext) Err() error {
+func (c endingContext) Err() error {
 	select {
-	case <-c.over:
+	case <-c.ended:
 		return context.DeadlineExceeded
 	default:
 		return nil
@@ -369,7 +369,7 @@ func always(h http.Handler) func(time.Duration) http.Handler {
 
 func TestRedirect(t *testing.T) {
 	t.Parallel()
-	onBothFronts(t, func(t *testing.T, _ time.Duration, start func(http.Handler) *faulttest.Server) {
+	onBothServers(t, func(t *testing.T, _ time.Duration, start func(http.Handler) *faulttest.Server) {
 		srv := start(faulttest.Script{
 			{Route: "/old", Handler: faulttest.Redirect(308, "/new")},
 			{Route: "POST /new", Handler: faulttest.OK("here")},
@@ -384,8 +384,7 @@ func TestRedirect(t *testing.T) {
 	})
 }
 
-// TestHead: what has no body has no fault in it.
-func TestHead(t *testing.T) {
+func TestReply_head(t *testing.T) {
 	t.Parallel()
 	srv := faulttest.New(t, faulttest.OK("12345678"))
 	resp, text, err := send(t, srv.Client(), http.MethodHead, srv.URL, "")

@@ -10,53 +10,68 @@ import (
 	"time"
 )
 
-// A Request is the record of one request and of what came of it, as far as that
-// had come when the record was asked for. It is a plain value; Header and Body
-// are shared with the [Log] and must not be changed.
+// Request is the record of one request and of its response so far. It is a plain value. Header and
+// Body are shared with the [Log] and must not be modified.
 type Request struct {
-	Number int    // from 1, in the order of arrival
-	Method string // POST
+	// Number is the number of the request in the order of arrival, from 1.
+	Number int
+	// Method, Host, URI (path and query as sent), Path and Header are those of the request.
+	Method string
 	Host   string
-	URI    string // path and query, as they were sent
+	URI    string
 	Path   string
 	Header http.Header
 
-	ContentLength int64 // that the head tells; 0: no body; -1: not told, as with a chunked body
+	// ContentLength is the length in the header: 0 without a body, -1 if it is unknown.
+	ContentLength int64
 
-	Body     []byte // the first Log.MaxBody bytes of what was read of it
-	BodySize int64  // how many bytes were read of it
-	BodyRead bool   // to its end
+	// Body is the part of the body that was read, at most Log.MaxBody bytes.
+	Body []byte
+	// BodySize is the number of bytes of the body that were read.
+	BodySize int64
+	// BodyRead is true if the body was read to its end.
+	BodyRead bool
 
-	Key string // the idempotency key; "": none
+	// Key is the idempotency key, or "".
+	Key string
 
-	// Deadline is until when the client will wait: X-Request-Deadline, or else
-	// Arrived plus TimeLeft. The zero time: the request does not say.
+	// Deadline is the client's deadline: X-Request-Deadline, or ReceivedAt plus TimeLeft. It is
+	// zero if the request has neither field.
 	Deadline time.Time
-	// TimeLeft is how long the client will wait, from Arrived on:
-	// X-Request-Timeout-Ms, or else Deadline less Arrived.
+	// TimeLeft is the time until the deadline: X-Request-Timeout-Ms, or Deadline minus
+	// ReceivedAt.
 	TimeLeft time.Duration
 
-	Conn   int  // number of the connection, from 1, in the order of their first requests
-	Reused bool // the connection had carried a request before
+	// Conn is the number of the connection in the order of their first requests, from 1.
+	Conn int
+	// Reused is true if the connection had an earlier request.
+	Reused bool
 
-	ReceivedAt time.Time // when the head had come
-	CanceledAt time.Time // when the server saw that the client had left, before the handler was done; zero: it did not
-	EndedAt    time.Time // when the handler was done; zero while it is at work
+	// ReceivedAt is the time when the header was read.
+	ReceivedAt time.Time
+	// CanceledAt is the time when the server noticed that the client had canceled, before the
+	// handler ended; otherwise zero.
+	CanceledAt time.Time
+	// EndedAt is the time when the handler ended; zero while it runs.
+	EndedAt time.Time
 
-	Status        int    // of the answer; 0: none was begun
-	ResponseBytes int64  // bytes of the response body
-	Fault         Fault  // what was done to it
-	Note          string // by a Quota, an Idempotent or a Script: "replayed", "over quota"
+	// Status is the status of the response; 0 if there is none.
+	Status int
+	// ResponseBytes is the number of bytes of the response body.
+	ResponseBytes int64
+	// Fault is the injected fault.
+	Fault Fault
+	// Note is set by a Quota, an Idempotent or a Script: "over quota", "replayed", "no rule".
+	Note string
 
-	sum [sha256.Size]byte // of the body, if BodyRead
-	// Whether the client said it, or it was worked out.
-	saidDeadline, saidLeft bool
-	closed                 bool // the Server closed before the handler was done
-	hijacked               bool
+	sum                      [sha256.Size]byte // hash of the body, if BodyRead
+	hasDeadline, hasTimeLeft bool              // the request has the field
+	closed                   bool              // the Server closed before the handler ended
+	hijacked                 bool
 }
 
-// Outcome says in a few words what came of the request, as transcripts do: "503",
-// "200 replayed", "reset after read", "hang, client left", "in hand".
+// Outcome describes the response and the fault, as in a transcript: "503", "200 replayed", "reset
+// after read", "hang, client canceled", "in progress".
 func (q Request) Outcome() string {
 	var parts []string
 	if q.Status != 0 {
@@ -71,37 +86,36 @@ func (q Request) Outcome() string {
 		parts = append(parts, q.Fault.String())
 	}
 	if !q.CanceledAt.IsZero() {
-		parts = append(parts, "client left")
+		parts = append(parts, "client canceled")
 	}
 	if q.closed {
 		parts = append(parts, "server closed")
 	}
 	if q.EndedAt.IsZero() {
-		parts = append(parts, "in hand")
+		parts = append(parts, "in progress")
 	}
 	if len(parts) == 0 {
-		return "no answer"
+		return "no response"
 	}
 	return strings.Join(parts, ", ")
 }
 
-// A Call is what belongs together of a Log's requests: the attempts of one call
-// of the client. [Log.GroupCalls] says how that is known.
+// Call is one call of the client: the requests that [Log.GroupCalls] puts together.
 type Call struct {
-	ID       string // what the attempts have in common
+	// ID is the result of GroupCalls.
+	ID string
+	// Attempts are the requests of the call, in order of arrival.
 	Attempts []Request
 }
 
-// Gaps returns how long the client waited before each attempt but the first:
-// from the end of the attempt before (its answer, its fault, or when the server
-// saw that the client had left) to the arrival of the next. It is 0 where the
-// two overlap, as those of a hedged request do.
+// Gaps returns the waits between the attempts: from EndedAt of one attempt, or its CanceledAt, to
+// ReceivedAt of the next one. The wait is 0 if the two overlap, as hedged requests do.
 func (c Call) Gaps() []time.Duration {
 	var gaps []time.Duration
 	for i := 1; i < len(c.Attempts); i++ {
 		gap, end := time.Duration(0), c.Attempts[i-1].EndedAt
 		if left := c.Attempts[i-1].CanceledAt; !left.IsZero() {
-			end = left // though the work may have gone on
+			end = left // the handler may have run longer
 		}
 		if !end.IsZero() {
 			gap = max(c.Attempts[i].ReceivedAt.Sub(end), 0)
@@ -111,7 +125,7 @@ func (c Call) Gaps() []time.Duration {
 	return gaps
 }
 
-// target is what two attempts of one call have in common.
+// target returns the parts of a request that all attempts of a call share.
 func (q *Request) target() string { return q.Method + " " + strings.ToLower(q.Host) + q.URI }
 
 func (q *Request) annotate(text string) {
@@ -121,17 +135,17 @@ func (q *Request) annotate(text string) {
 	q.Note += text
 }
 
-// readDeadline reads what the client says of its deadline.
+// readDeadline sets Deadline and TimeLeft.
 func (q *Request) readDeadline(field string) {
 	ms, err := strconv.ParseInt(strings.TrimSpace(q.Header.Get("X-Request-Timeout-Ms")), 10, 64)
-	if q.saidLeft = err == nil && ms >= 0 && ms <= math.MaxInt64/int64(time.Millisecond); q.saidLeft {
+	if q.hasTimeLeft = err == nil && ms >= 0 && ms <= math.MaxInt64/int64(time.Millisecond); q.hasTimeLeft {
 		q.TimeLeft = time.Duration(ms) * time.Millisecond
 		q.Deadline = q.ReceivedAt.Add(q.TimeLeft)
 	}
 	at, err := time.Parse(time.RFC3339, strings.TrimSpace(q.Header.Get(field)))
-	if q.saidDeadline = err == nil; q.saidDeadline {
+	if q.hasDeadline = err == nil; q.hasDeadline {
 		q.Deadline = at
-		if !q.saidLeft {
+		if !q.hasTimeLeft {
 			q.TimeLeft = at.Sub(q.ReceivedAt)
 		}
 	}

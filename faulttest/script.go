@@ -8,58 +8,54 @@ import (
 	"time"
 )
 
-// A Script is a table of what happens to which request: the first [Rule] whose
-// conditions all hold takes the request. One that no rule takes gets an empty
-// 200.
+// Script is a handler with a table of rules. The first [Rule] that matches a request handles
+// it. A request without a matching rule gets an empty 200.
 //
 //	faulttest.Script{
-//		{Route: "POST /charges", From: 10 * time.Second, To: 40 * time.Second, Do: faulttest.Status(503)},
-//		{Chance: 0.01, Seed: 1, Do: faulttest.ResetAfterRead},
-//		{Route: "POST /charges", Do: charges},
-//		{Do: faulttest.Status(404)},
+//		{Route: "POST /charges", After: 10 * time.Second, Until: 40 * time.Second, Handler: faulttest.Status(503)},
+//		{Probability: 0.01, Seed: 1, Handler: faulttest.ResetAfterRead},
+//		{Route: "POST /charges", Handler: charges},
+//		{Handler: faulttest.Status(404)},
 //	}
 //
-// What a Script, and [Steps], must remember (times, turns, random numbers) they
-// remember for each [Log] apart, so that one of them can be used by several
-// servers, the rows of a table for instance, and begins afresh with each. On a
-// server without a Log they remember it themselves. They may be used by many
-// goroutines, and must be left alone once they have seen a request.
+// A Script and [Steps] have separate state (times, counts, random numbers) for each [Log]. Both
+// are safe for concurrent use and must not be modified after their first request.
 type Script []*Rule
 
-// A Rule says which requests it takes, and what happens to those. All conditions
-// that are set must hold, in the order of the fields; for "or" write two rules,
-// for "and then" have Do be a Script. The zero value takes every request and
-// answers 200.
+// Rule is a row of a [Script]: conditions and a handler. It matches a request if all conditions
+// are true, which are evaluated in the order of the fields. The zero value matches every request
+// and answers 200.
 type Rule struct {
-	// Route is a pattern of [http.ServeMux], with its meaning: "POST /charges",
-	// "/charges/{id}", "/v1/", "GET api.test/". "": every request.
+	// Route is a pattern of [http.ServeMux], such as "POST /charges" or "/charges/{id}". An
+	// empty Route matches every request.
 	Route string
 
-	// If is called by many goroutines at once, and must not read the body. Nil:
-	// every request.
+	// Match is a predicate, which must be safe for concurrent use and must not read the
+	// body. Nil matches every request.
 	Match func(*http.Request) bool
 
-	// From and To are the times from and before which the rule holds, since the
-	// Server started; on other servers, since the first request. To 0: no end.
+	// After and Until are the start and the end of the time in which the rule matches. They
+	// count from the start of the Server, or on other servers from the first request. An
+	// Until of zero means no end.
 	After, Until time.Duration
 
-	// Chance is the share of requests that the rule takes, drawn at random from
-	// those for which all of the above holds. 0: all of them, also where a table
-	// means none; negative: none.
-	// The draws depend on Seed and on the order of arrival alone.
+	// Probability is the ratio of requests that match, among those that fulfill all
+	// conditions above. Zero means all, and a negative number none.
 	Probability float64
-	Seed        uint64 // of Chance
+	// Seed determines, with the order of the requests, the random numbers for Probability.
+	Seed uint64
 
-	// Times is how many requests the rule takes, the first ones. 0: no limit;
-	// negative: none.
+	// Times is the number of requests that match, the first ones. Zero means no limit, and a
+	// negative number none.
 	Times int
 
-	Handler http.Handler // nil: the zero Reply
+	// Handler handles the requests that match. Default: the zero Reply.
+	Handler http.Handler
 
-	once  sync.Once
-	mux   *http.ServeMux // of Route alone
-	wrong any            // with Route
-	own   state
+	once     sync.Once
+	mux      *http.ServeMux // has Route only
+	badRoute any            // the panic of ServeMux
+	own      state
 }
 
 var (
@@ -67,18 +63,18 @@ var (
 	_ http.Handler = (*Steps)(nil)
 )
 
-// ServeHTTP has the first rule that takes the request do what it does.
+// ServeHTTP calls the handler of the first rule that matches.
 func (s Script) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for _, rule := range s {
 		if rule == nil {
 			continue
 		}
-		if rule.compile(); rule.wrong != nil {
-			misuse(w, r, fmt.Sprintf("Rule.Route: %v", rule.wrong))
+		if rule.compile(); rule.badRoute != nil {
+			misuse(w, r, fmt.Sprintf("Rule.Route: %v", rule.badRoute))
 			return
 		}
-		if rule.takes(r) {
-			rule.do(w, r)
+		if rule.matches(r) {
+			rule.serve(w, r)
 			return
 		}
 	}
@@ -86,20 +82,20 @@ func (s Script) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	Reply{}.ServeHTTP(w, r)
 }
 
-// compile makes the mux. ServeMux panics where a pattern is wrong.
+// compile makes the mux. ServeMux panics for an invalid pattern.
 func (rule *Rule) compile() {
 	rule.once.Do(func() {
 		if rule.Route == "" {
 			return
 		}
-		defer func() { rule.wrong = recover() }()
+		defer func() { rule.badRoute = recover() }()
 		mux := http.NewServeMux()
 		mux.Handle(rule.Route, orOK(rule.Handler))
 		rule.mux = mux
 	})
 }
 
-func (rule *Rule) takes(r *http.Request) bool {
+func (rule *Rule) matches(r *http.Request) bool {
 	if rule.mux != nil {
 		if _, pattern := rule.mux.Handler(r); pattern == "" {
 			return false
@@ -123,39 +119,39 @@ func (rule *Rule) takes(r *http.Request) bool {
 	return rule.Times == 0 || s.next("") < rule.Times
 }
 
-func (rule *Rule) do(w http.ResponseWriter, r *http.Request) {
+func (rule *Rule) serve(w http.ResponseWriter, r *http.Request) {
 	if rule.mux != nil {
-		rule.mux.ServeHTTP(w, r) // it sets the request's path values
+		rule.mux.ServeHTTP(w, r) // the mux sets the request's path values
 		return
 	}
 	orOK(rule.Handler).ServeHTTP(w, r)
 }
 
-// Steps answers each request with its next step, and all that come after the
-// last step with the last. See [Script] for how they are remembered.
+// Steps is a handler that uses one handler after the other, one per request, and the last one
+// for all further requests. See [Script] for its state.
 type Steps struct {
-	Handlers []http.Handler // a nil step is the zero Reply, and so are no steps at all
-	Loop     bool           // after the last step comes the first
+	// Handlers are the steps. A nil step is the zero Reply.
+	Handlers []http.Handler
+	// Loop starts again with the first step after the last one.
+	Loop bool
 
-	// By sorts requests: those for which it returns the same go through the
-	// steps together, others by themselves. Nil: all together.
+	// KeyFunc returns the key of a request. Requests with the same key share a sequence of
+	// steps. Nil means one sequence for all requests.
 	KeyFunc func(*http.Request) string
 
 	own state
 }
 
-// Sequence returns Steps for all requests together: the first request gets the
-// first step.
+// Sequence returns Steps with one sequence for all requests.
 func Sequence(steps ...http.Handler) *Steps { return &Steps{Handlers: steps} }
 
-// Cycle returns Steps for all requests together that begin again after the last:
+// Cycle returns Steps with one sequence for all requests that starts again after the last step:
 // Cycle(Status(503), OK("")) fails every other request.
 func Cycle(steps ...http.Handler) *Steps { return &Steps{Handlers: steps, Loop: true} }
 
-// PerKey returns Steps for each call by itself: for the requests of one
-// idempotency key, or, without a key, of one method and path. What a hundred
-// concurrent calls get does not depend on their order then. Every key is
-// remembered.
+// PerKey returns Steps with a sequence for each idempotency key, or without a key for each
+// method and path. The steps of concurrent calls then do not depend on their order. All keys are
+// kept in memory.
 func PerKey(steps ...http.Handler) *Steps { return &Steps{Handlers: steps, KeyFunc: keyOrPath} }
 
 func keyOrPath(r *http.Request) string {
@@ -165,36 +161,36 @@ func keyOrPath(r *http.Request) string {
 	return r.Method + " " + r.URL.Path
 }
 
-// ServeHTTP serves the next step.
+// ServeHTTP calls the next step.
 func (s *Steps) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if len(s.Handlers) == 0 {
 		Reply{}.ServeHTTP(w, r)
 		return
 	}
-	by := ""
+	key := ""
 	if s.KeyFunc != nil {
-		by = s.KeyFunc(r)
+		key = s.KeyFunc(r)
 	}
 	mine, _ := s.own.of(r)
 	mine.mu.Lock()
-	turn := mine.next(by)
+	n := mine.next(key)
 	mine.mu.Unlock()
 	if s.Loop {
-		turn %= len(s.Handlers)
+		n %= len(s.Handlers)
 	}
-	step := s.Handlers[min(turn, len(s.Handlers)-1)]
+	step := s.Handlers[min(n, len(s.Handlers)-1)]
 	orOK(step).ServeHTTP(w, r)
 }
 
-// A state is what a Rule or Steps remember. The zero value is the beginning.
+// state is the state of a Rule or of Steps. The zero value is the initial state.
 type state struct {
-	mu    sync.Mutex
-	begin time.Time
-	turns map[string]int
-	rng   *rand.Rand
+	mu     sync.Mutex
+	begin  time.Time
+	counts map[string]int // by key
+	rng    *rand.Rand
 }
 
-// of returns the state that r belongs to, and when its time began.
+// of returns the state for r's Log, and the start of its time.
 func (s *state) of(r *http.Request) (mine *state, begin time.Time) {
 	if x := exchangeOf(r); x != nil {
 		return x.log.state(s)
@@ -207,13 +203,13 @@ func (s *state) of(r *http.Request) (mine *state, begin time.Time) {
 	return s, s.begin
 }
 
-// next returns 0, 1, 2 and so on.
-func (s *state) next(by string) int {
-	if s.turns == nil {
-		s.turns = make(map[string]int)
+// next counts the requests of a key: it returns 0, 1, 2 and so on.
+func (s *state) next(key string) int {
+	if s.counts == nil {
+		s.counts = make(map[string]int)
 	}
-	n := s.turns[by]
-	s.turns[by]++
+	n := s.counts[key]
+	s.counts[key]++
 	return n
 }
 
@@ -224,7 +220,7 @@ func (s *state) random(seed uint64) float64 {
 	return s.rng.Float64()
 }
 
-// misuse answers a request for which the test has made a mistake.
+// misuse reports a mistake in the test, and answers 500.
 func misuse(w http.ResponseWriter, r *http.Request, text string) {
 	if x := exchangeOf(r); x != nil {
 		x.log.misuse(text)

@@ -18,9 +18,9 @@ import (
 
 func TestSequence(t *testing.T) {
 	t.Parallel()
-	onBothFronts(t, func(t *testing.T, _ time.Duration, start func(http.Handler) *faulttest.Server) {
+	onBothServers(t, func(t *testing.T, _ time.Duration, start func(http.Handler) *faulttest.Server) {
 		script := faulttest.Sequence(faulttest.Status(503), nil, faulttest.Status(404))
-		for range 2 { // one script for two servers: each begins afresh
+		for range 2 { // each server has its own state
 			srv := start(script)
 			for _, want := range []int{503, 200, 404, 404} {
 				assert.Equal(t, want, status(t, srv, http.MethodGet, "/"))
@@ -31,10 +31,10 @@ func TestSequence(t *testing.T) {
 	})
 }
 
-// TestCycle: after the last step comes the first, for each server and each By.
+// A cycle starts again after the last step, for each server and each key.
 func TestCycle(t *testing.T) {
 	t.Parallel()
-	onBothFronts(t, func(t *testing.T, _ time.Duration, start func(http.Handler) *faulttest.Server) {
+	onBothServers(t, func(t *testing.T, _ time.Duration, start func(http.Handler) *faulttest.Server) {
 		script := faulttest.Cycle(faulttest.Status(503), nil, faulttest.Status(404))
 		for range 2 {
 			srv := start(script)
@@ -46,14 +46,14 @@ func TestCycle(t *testing.T) {
 	})
 	each := &faulttest.Steps{KeyFunc: faulttest.Credential, Loop: true, Handlers: []http.Handler{faulttest.Status(401), faulttest.OK("")}}
 	srv := faulttest.New(t, each)
-	for _, who := range []string{"a", "b"} {
+	for _, credential := range []string{"a", "b"} {
 		for _, want := range []int{401, 200, 401} {
-			assert.Equal(t, want, status(t, srv, http.MethodGet, "/", "Authorization", who))
+			assert.Equal(t, want, status(t, srv, http.MethodGet, "/", "Authorization", credential))
 		}
 	}
 }
 
-// TestPerKey: concurrent calls each go through the steps by themselves.
+// Each concurrent call has its own sequence of steps.
 func TestPerKey(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
@@ -80,17 +80,17 @@ func TestPerKey(t *testing.T) {
 	})
 }
 
-func TestStepsBy(t *testing.T) {
+func TestSteps_KeyFunc(t *testing.T) {
 	t.Parallel()
 	steps := &faulttest.Steps{KeyFunc: faulttest.Credential, Handlers: []http.Handler{faulttest.Status(401), faulttest.OK("")}}
 	srv := faulttest.New(t, steps)
-	for _, who := range []string{"a", "b"} {
-		assert.Equal(t, 401, status(t, srv, http.MethodGet, "/", "Authorization", who))
-		assert.Equal(t, 200, status(t, srv, http.MethodGet, "/", "Authorization", who))
+	for _, credential := range []string{"a", "b"} {
+		assert.Equal(t, 401, status(t, srv, http.MethodGet, "/", "Authorization", credential))
+		assert.Equal(t, 200, status(t, srv, http.MethodGet, "/", "Authorization", credential))
 	}
 }
 
-func TestRoutes(t *testing.T) {
+func TestRule_Route(t *testing.T) {
 	t.Parallel()
 	srv := faulttest.New(t, faulttest.Script{
 		nil,
@@ -123,8 +123,8 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-// TestBadRoute: a mistake in the test fails the test.
-func TestBadRoute(t *testing.T) {
+// An invalid route fails the test.
+func TestRule_invalidRoute(t *testing.T) {
 	t.Parallel()
 	var fake fakeTB
 	script := faulttest.Script{{Route: "GET  no slash"}}
@@ -134,32 +134,32 @@ func TestBadRoute(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 500, resp.StatusCode)
 	assert.Contains(t, text, "faulttest: Rule.Route: parsing \"GET  no slash\"")
-	assert.Contains(t, fake.said(), "faulttest: Rule.Route: parsing \"GET  no slash\"")
+	assert.Contains(t, fake.failures(), "faulttest: Rule.Route: parsing \"GET  no slash\"")
 
 	w := httptest.NewRecorder()
 	script.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
 	assert.Equal(t, 500, w.Code)
 }
 
-// TestBadReply: what cannot be answered is the test's mistake, and said to be.
-func TestBadReply(t *testing.T) {
+// An invalid Reply fails the test.
+func TestReply_invalid(t *testing.T) {
 	t.Parallel()
 	for want, script := range map[string]http.Handler{
-		"faulttest: Reply.Status: 99 is not the status of an answer":   faulttest.Status(99),
-		"faulttest: Reply.Status: 103 is not the status of an answer":  faulttest.Status(103),
-		"faulttest: Reply.Status: 1000 is not the status of an answer": &faulttest.Quota{Limit: -1, Status: 1000},
-		"faulttest: Reply.Fault: there is no Fault(8)":                 faulttest.Hang + 1,
-		"faulttest: Reply.Fault: there is no Fault(-1)":                faulttest.NoFault - 1,
+		"faulttest: Reply.Status: 99 is not the status of a final response":   faulttest.Status(99),
+		"faulttest: Reply.Status: 103 is not the status of a final response":  faulttest.Status(103),
+		"faulttest: Reply.Status: 1000 is not the status of a final response": &faulttest.Quota{Limit: -1, Status: 1000},
+		"faulttest: Reply.Fault: Fault(8) is not a fault":                     faulttest.Hang + 1,
+		"faulttest: Reply.Fault: Fault(-1) is not a fault":                    faulttest.NoFault - 1,
 	} {
 		var fake fakeTB
 		srv := faulttest.New(&fake, script)
 		assert.Equal(t, 500, status(t, srv, http.MethodGet, "/"))
 		srv.Close()
-		assert.Equal(t, want, fake.said())
+		assert.Equal(t, want, fake.failures())
 	}
 }
 
-func TestWindow(t *testing.T) {
+func TestRule_AfterAndUntil(t *testing.T) {
 	t.Parallel()
 	for _, log := range []bool{true, false} {
 		t.Run(fmt.Sprintf("log %v", log), func(t *testing.T) {
@@ -169,12 +169,12 @@ func TestWindow(t *testing.T) {
 					{After: 10 * time.Second, Until: 40 * time.Second, Handler: faulttest.Status(503)},
 					{After: time.Hour, Handler: faulttest.Status(410)},
 				}
-				var ask func() int
+				var get func() int
 				if log {
 					srv := faulttest.NewInMemory(t, script)
-					ask = func() int { return status(t, srv, http.MethodGet, "/") }
+					get = func() int { return status(t, srv, http.MethodGet, "/") }
 				} else {
-					ask = func() int {
+					get = func() int {
 						w := httptest.NewRecorder()
 						script.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
 						return w.Code
@@ -195,14 +195,14 @@ func TestWindow(t *testing.T) {
 					{100 * time.Hour, 410},
 				} {
 					time.Sleep(time.Until(begin.Add(row.at)))
-					assert.Equal(t, row.want, ask(), row.at)
+					assert.Equal(t, row.want, get(), row.at)
 				}
 			})
 		})
 	}
 }
 
-func TestPredicateAndTimes(t *testing.T) {
+func TestRule_MatchAndTimes(t *testing.T) {
 	t.Parallel()
 	srv := faulttest.New(t, faulttest.Script{
 		{Match: func(r *http.Request) bool { return r.Header.Get("Authorization") == "" }, Times: 2, Handler: faulttest.Status(401)},
@@ -210,14 +210,14 @@ func TestPredicateAndTimes(t *testing.T) {
 		{Times: -1, Handler: faulttest.Status(501)},
 	})
 	var got []int
-	for _, who := range []string{"", "a", "", "", "b"} {
-		got = append(got, status(t, srv, http.MethodGet, "/", "Authorization", who))
+	for _, credential := range []string{"", "a", "", "", "b"} {
+		got = append(got, status(t, srv, http.MethodGet, "/", "Authorization", credential))
 	}
 	assert.Equal(t, []int{401, 500, 401, 200, 200}, got)
 }
 
-// TestChance: a share, the same for a seed, another for another.
-func TestChance(t *testing.T) {
+// The same seed selects the same requests, another seed others.
+func TestRule_Probability(t *testing.T) {
 	t.Parallel()
 	const n = 2000
 	draw := func(h http.Handler) (hits []int) {
@@ -230,13 +230,13 @@ func TestChance(t *testing.T) {
 		}
 		return hits
 	}
-	script := func(chance float64, seed uint64) faulttest.Script {
-		return faulttest.Script{{Probability: chance, Seed: seed, Handler: faulttest.Status(500)}}
+	script := func(probability float64, seed uint64) faulttest.Script {
+		return faulttest.Script{{Probability: probability, Seed: seed, Handler: faulttest.Status(500)}}
 	}
 	one := script(0.1, 1)
 	first := draw(new(faulttest.Log).Record(one))
 	assert.InDelta(t, n/10, len(first), n/50)
-	assert.Equal(t, first, draw(new(faulttest.Log).Record(one)), "another log begins afresh")
+	assert.Equal(t, first, draw(new(faulttest.Log).Record(one)), "another Log has its own state")
 	assert.Equal(t, first, draw(one), "without a log")
 	assert.NotEqual(t, first, draw(one), "which goes on")
 	assert.NotEqual(t, first, draw(script(0.1, 2)))
@@ -260,8 +260,8 @@ func TestChance(t *testing.T) {
 	assert.Equal(t, first[:3], hits)
 }
 
-// TestNoLog: scripts work on a server that records nothing.
-func TestNoLog(t *testing.T) {
+// Handlers work on a server without a Log.
+func TestHandlers_withoutLog(t *testing.T) {
 	t.Parallel()
 	for name, h := range map[string]http.Handler{
 		"sequence": faulttest.Sequence(faulttest.Status(503), faulttest.OK("")),
@@ -285,8 +285,8 @@ func TestNoLog(t *testing.T) {
 	}
 }
 
-// TestScriptStress: counts are exact under many goroutines.
-func TestScriptStress(t *testing.T) {
+// Counts are exact under concurrent requests.
+func TestScript_stress(t *testing.T) {
 	t.Parallel()
 	quota := &faulttest.Quota{Limit: 50, Window: time.Hour, KeyFunc: faulttest.Credential}
 	charges := new(faulttest.Idempotent)
@@ -317,8 +317,8 @@ func TestScriptStress(t *testing.T) {
 	assert.Equal(t, 70, count["/times500"])
 	assert.Equal(t, 100, count["/quota200"])
 	assert.Equal(t, 100, count["/quota429"])
-	granted, refused := quota.Counts()
-	assert.Equal(t, []int{100, 100}, []int{granted, refused})
+	accepted, rejected := quota.Counts()
+	assert.Equal(t, []int{100, 100}, []int{accepted, rejected})
 	assert.Equal(t, 200, count["/charges201"]+count["/charges409"])
 	assert.Equal(t, 30, count["/steps500"])
 	assert.Equal(t, 170, count["/steps200"])

@@ -17,33 +17,35 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
-// A Server serves a script, on a loopback socket or in memory, and keeps a Log,
-// whose methods are its own. It comes from [New] or [NewInMemory] or, if more is
-// to be said than those take, from a literal and Start:
+// Server serves a handler on a loopback socket or in memory, and records requests in its Log. [New]
+// and [NewInMemory] start one. For other options, use a literal and Start:
 //
 //	srv := &faulttest.Server{Script: script, InMemory: true}
 //	srv.KeyHeader = "PayPal-Request-Id"
 //	srv.Start(t)
 //
-// The zero value is ready to be started, and answers 200. Its methods may be
-// called by many goroutines; the fields must be left alone once it is started.
+// The zero value can be started and answers 200. A Server is safe for concurrent use; its fields
+// must not be modified after Start.
 type Server struct {
-	Log // what has come; its fields are options
+	// Log records the requests. Its fields are options.
+	Log
 
-	// Script is any handler: a Script, a Sequence, a Reply, an http.ServeMux, your
-	// own. Nil: the zero Reply.
+	// Script is any handler: a Script, a Sequence, a Reply, an http.ServeMux, your own.
+	// Default: the zero Reply.
 	Script http.Handler
 
-	// InMemory has the server listen on an in-memory network instead of a socket.
-	// Only its own Client and Transport, and those of servers Beside it, reach it.
-	// It works in a bubble of testing/synctest, in which an hour of waiting takes
-	// no time, and out of it.
+	// InMemory makes the server listen on an in-memory network, inside or outside of a
+	// testing/synctest bubble. Only its own Client and Transport reach it, and those of
+	// servers on the same Network.
 	InMemory bool
-	Host     string  // name of a server in memory, with a port or without; "": fault.test
-	Network  *Server // nil, or another server in memory, started before, whose network this one shares, under another Host. Implies InMemory
+	// Host is the name of a server in memory, with or without a port. Default: fault.test.
+	Host string
+	// Network is another server in memory, already started, with another Host. Both servers
+	// then share its network. It implies InMemory. Default: a new network.
+	Network *Server
 
-	// URL is that of the server, without a slash at its end, once it is started:
-	// http://127.0.0.1:41927, http://fault.test.
+	// URL is set by Start, without a slash at its end: http://127.0.0.1:41927,
+	// http://fault.test.
 	URL string
 
 	client    *http.Client
@@ -53,40 +55,39 @@ type Server struct {
 	tcp       *loopback       // on a socket
 	closed    sync.Once
 
-	patience time.Duration // how long Close waits before it says what it waits for; 0: 5 s
+	logAfter time.Duration // the time after which Close logs that it waits; default: 5s
 }
 
-// New starts a Server for the script on a loopback socket. It is closed when the
-// test ends. tb may be nil in a program that is no test, and closes the Server
-// itself.
+// New starts a Server with that handler on a loopback socket. It is closed when the test ends. If tb
+// is nil, in a program that is not a test, the caller must call Close.
 func New(tb TB, script http.Handler) *Server {
 	s := &Server{Script: script}
 	s.Start(tb)
 	return s
 }
 
-// NewInMemory starts a Server for the script on an in-memory network, for
-// testing/synctest. In a bubble tb must be the bubble's own t. The server is
-// closed when the test ends; tb may be nil where it closes the Server itself.
+// NewInMemory starts a Server with that handler on an in-memory network. In a testing/synctest
+// bubble tb must be the bubble's t. The server is closed when the test ends. If tb is nil, the
+// caller must call Close.
 func NewInMemory(tb TB, script http.Handler) *Server {
 	s := &Server{Script: script, InMemory: true}
 	s.Start(tb)
 	return s
 }
 
-// Start starts the server, which Close closes, and with it the end of the test.
-// tb is told what net/http logs, panics of handlers among it, and fails if a
-// script is not well-formed. It may be nil. Start panics if it cannot listen, is
-// called twice, or is to listen on a socket in a bubble of testing/synctest.
+// Start starts the server, which is closed when the test ends. tb gets net/http's log, which
+// includes panics of handlers, and fails if a Rule or a Reply is invalid. If tb is nil, the caller
+// must call Close. Start panics if it cannot listen, if it is called twice, or if it would listen
+// on a socket in a testing/synctest bubble.
 func (s *Server) Start(tb TB) {
 	if s.URL != "" {
 		panic("faulttest: Server started twice")
 	}
 	if strings.ContainsAny(s.Host, "/?#@") {
-		panic(fmt.Sprintf("faulttest: Server.Host is a name such as api.test, not %q", s.Host))
+		panic(fmt.Sprintf("faulttest: Server.Host is %q, want a name such as api.test", s.Host))
 	}
-	if !s.InMemory && s.Network == nil && bubbled() {
-		panic("faulttest: a server on a socket would stop the clock of a synctest bubble: use NewInMemory, or Server.InMemory")
+	if !s.InMemory && s.Network == nil && inBubble() {
+		panic("faulttest: a socket stops the clock of a synctest bubble: use NewInMemory or Server.InMemory")
 	}
 	life, end := context.WithCancelCause(context.Background())
 	s.end = end
@@ -103,7 +104,7 @@ func (s *Server) Start(tb TB) {
 	if s.Network != nil {
 		s.InMemory = true
 		if s.Network.mem == nil {
-			panic("faulttest: Server.Beside is not in memory, or not started")
+			panic("faulttest: Server.Network is not in memory, or not started")
 		}
 	}
 	if s.InMemory {
@@ -113,7 +114,7 @@ func (s *Server) Start(tb TB) {
 		}
 		if s.Network != nil {
 			if strings.EqualFold(s.Network.URL, "http://"+host) {
-				panic(fmt.Sprintf("faulttest: Server.Host: %s is the server Beside already", host))
+				panic(fmt.Sprintf("faulttest: Server.Host: %s is the host of Server.Network already", host))
 			}
 			s.mem = s.Network.mem.Net.Serve(t, host, s.Record(s.Script), memhttp.Configure(config))
 		} else {
@@ -122,7 +123,7 @@ func (s *Server) Start(tb TB) {
 		s.URL, s.transport = s.mem.URL, s.mem.Transport()
 	} else {
 		s.tcp = listen(t, s.Record(s.Script), config)
-		s.tcp.patience = cmp.Or(s.patience, 5*time.Second)
+		s.tcp.logAfter = cmp.Or(s.logAfter, 5*time.Second)
 		s.URL, s.transport = s.tcp.url, &http.Transport{}
 	}
 	s.client = &http.Client{Transport: s.transport}
@@ -132,21 +133,21 @@ func (s *Server) Start(tb TB) {
 	})
 }
 
-// Client returns a client of the server, always the same one. It may be changed
-// before its first use.
+// Client returns the server's client, always the same one. The caller may modify it before its first
+// use.
 func (s *Server) Client() *http.Client { return s.client }
 
-// Transport returns the transport of that client, for the bottom of your own:
-// without a proxy and without timeouts. It may be changed before its first use.
-// A clone of it reaches the server too, over connections of its own.
+// Transport returns the transport of Client, for example as the base of your own transport. It has
+// no proxy and no timeouts. The caller may modify it before its first use. A clone also reaches the
+// server, over its own connections.
 func (s *Server) Transport() *http.Transport { return s.transport }
 
-// Close ends the requests in hand, closes all connections, and waits until every
-// handler has returned. What [Hang] and [Stalled] hold up ends with it. It may be
-// called more than once, and not by a handler.
+// Close ends the requests in progress, including those of [Hang] and [Stalled], closes all
+// connections, and waits until all handlers have returned. It may be called more than once. A
+// handler must not call it.
 func (s *Server) Close() {
 	if s.URL == "" {
-		return // it was never started
+		return // the server was not started
 	}
 	s.closed.Do(func() {
 		s.end(errClosed)
@@ -159,21 +160,21 @@ func (s *Server) Close() {
 	})
 }
 
-// bubbled reports whether the caller is in a bubble of testing/synctest: traces
-// of goroutines begin with that. In a bubble, a goroutine that waits for a socket
-// keeps all timers from going off, and a test that waits hangs for good.
-func bubbled() bool {
+// inBubble reports whether the caller runs in a testing/synctest bubble, by the first line of its
+// stack trace. In a bubble a goroutine that waits for a socket stops all timers, so that a test
+// with a wait would hang.
+func inBubble() bool {
 	var trace [64]byte
 	head, _, _ := bytes.Cut(trace[:runtime.Stack(trace[:], false)], []byte("\n"))
 	return bytes.Contains(head, []byte("synctest bubble"))
 }
 
-// A loopback is an http.Server on a socket that can wait for its own end.
+// loopback is an http.Server on a socket, with a close that waits for handlers and connections.
 type loopback struct {
 	url      string
 	tb       asTesting
 	server   *http.Server
-	patience time.Duration
+	logAfter time.Duration
 
 	served chan struct{} // closed when Serve has returned
 
@@ -193,7 +194,7 @@ func listen(tb asTesting, h http.Handler, config func(*http.Server)) *loopback {
 	}
 	lo := &loopback{url: "http://" + l.Addr().String(), tb: tb, served: make(chan struct{})}
 	lo.idle.L = &lo.mu
-	lo.server = &http.Server{ //nolint:gosec // no timeouts: faults take as long as they are told to
+	lo.server = &http.Server{ //nolint:gosec // no timeouts: a fault may take any time
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			lo.count(1)
 			defer lo.count(-1)
@@ -205,7 +206,7 @@ func listen(tb asTesting, h http.Handler, config func(*http.Server)) *loopback {
 	state := lo.server.ConnState
 	lo.server.ConnState = func(conn net.Conn, to http.ConnState) {
 		state(conn, to)
-		switch to { //nolint:exhaustive // the others are between the two
+		switch to { //nolint:exhaustive // the other states are between these
 		case http.StateNew:
 			lo.count(1)
 		case http.StateClosed, http.StateHijacked:
@@ -229,8 +230,8 @@ func (lo *loopback) count(n int) {
 	}
 }
 
-// Write is for net/http's log. It falls silent with the end of the test, after
-// which a T must not be used.
+// Write is the destination of net/http's log. It drops lines after close, because a T must not be
+// used after its test.
 func (lo *loopback) Write(p []byte) (int, error) {
 	lo.mu.Lock()
 	defer lo.mu.Unlock()
@@ -243,9 +244,9 @@ func (lo *loopback) Write(p []byte) (int, error) {
 func (lo *loopback) close() {
 	_ = lo.server.Close()
 	<-lo.served
-	_ = lo.server.Close() // connections that were just being accepted
-	slow := time.AfterFunc(lo.patience, func() {
-		_, _ = fmt.Fprintf(lo, "Close has waited %v for handlers that do not return", lo.patience)
+	_ = lo.server.Close() // closes connections that were being accepted
+	slow := time.AfterFunc(lo.logAfter, func() {
+		_, _ = fmt.Fprintf(lo, "Close has waited %v for handlers that do not return", lo.logAfter)
 	})
 	defer slow.Stop()
 	lo.mu.Lock()

@@ -18,10 +18,10 @@ import (
 	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
-// TestClose ends what hangs, waits for handlers, and may be called again.
-func TestClose(t *testing.T) {
+// Close ends faults that hang, waits for handlers, and may be called again.
+func TestServer_Close(t *testing.T) {
 	t.Parallel()
-	onBothFronts(t, func(t *testing.T, unit time.Duration, start func(http.Handler) *faulttest.Server) {
+	onBothServers(t, func(t *testing.T, unit time.Duration, start func(http.Handler) *faulttest.Server) {
 		returned := false
 		srv := start(faulttest.Sequence(
 			faulttest.Hang,
@@ -60,30 +60,30 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// TestStart: what cannot be, and what net/http has to say.
-func TestStart(t *testing.T) {
+// Start panics for invalid options, and net/http's log goes to the test.
+func TestServer_Start(t *testing.T) {
 	t.Parallel()
 	srv := faulttest.New(t, nil)
 	assert.PanicsWithValue(t, "faulttest: Server started twice", func() { srv.Start(t) })
-	assert.PanicsWithValue(t, "faulttest: Server.Beside is not in memory, or not started", func() {
+	assert.PanicsWithValue(t, "faulttest: Server.Network is not in memory, or not started", func() {
 		(&faulttest.Server{Network: srv}).Start(t)
 	})
 
 	for _, host := range []string{"http://api.test", "api.test/v1"} {
-		assert.PanicsWithValue(t, fmt.Sprintf("faulttest: Server.Host is a name such as api.test, not %q", host), func() {
+		assert.PanicsWithValue(t, fmt.Sprintf("faulttest: Server.Host is %q, want a name such as api.test", host), func() {
 			(&faulttest.Server{InMemory: true, Host: host}).Start(t)
 		})
 	}
 	inBubble(t, func(t *testing.T) {
 		first := faulttest.NewInMemory(t, nil)
-		assert.PanicsWithValue(t, "faulttest: Server.Host: fault.test is the server Beside already", func() {
+		assert.PanicsWithValue(t, "faulttest: Server.Host: fault.test is the host of Server.Network already", func() {
 			(&faulttest.Server{Network: first}).Start(t)
 		})
-		assert.PanicsWithValue(t, "faulttest: a server on a socket would stop the clock of a synctest bubble: use NewInMemory, or Server.InMemory", func() {
-			faulttest.New(t, nil) // or a test that waits would hang
+		assert.PanicsWithValue(t, "faulttest: a socket stops the clock of a synctest bubble: use NewInMemory or Server.InMemory", func() {
+			faulttest.New(t, nil) // a test with a wait would hang
 		})
 	})
-	new(faulttest.Server).Close() // was never started
+	new(faulttest.Server).Close() // it was not started
 
 	var fake fakeTB
 	oops := faulttest.New(&fake, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("oops") }))
@@ -92,15 +92,15 @@ func TestStart(t *testing.T) {
 	require.Len(t, fake.cleanups, 1)
 	fake.cleanups[0]()
 	assert.Contains(t, fake.logged(), oops.URL+": http: panic serving")
-	assert.Empty(t, fake.said())
+	assert.Empty(t, fake.failures())
 
 	_, err = io.WriteString(faulttest.ServerLog(oops), "too late")
 	require.NoError(t, err)
 	assert.NotContains(t, fake.logged(), "too late", "a T must not be used after its test")
 }
 
-// TestWithoutTB is for programs that are no tests.
-func TestWithoutTB(t *testing.T) {
+// A nil TB is for programs that are not tests.
+func TestServer_withoutTB(t *testing.T) {
 	t.Parallel()
 	for _, start := range []func(faulttest.TB, http.Handler) *faulttest.Server{faulttest.New, faulttest.NewInMemory} {
 		srv := start(nil, faulttest.Script{{Route: "/bad", Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("oops") })}, {Route: "BAD"}})
@@ -118,8 +118,8 @@ func TestWithoutTB(t *testing.T) {
 	}
 }
 
-// TestBeside: two hosts in memory, one client.
-func TestBeside(t *testing.T) {
+// Two servers share a network.
+func TestServer_Network(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		login := &faulttest.Server{InMemory: true, Host: "login.test:8080", Script: faulttest.Redirect(307, "http://api.test/x")}
@@ -137,9 +137,8 @@ func TestBeside(t *testing.T) {
 	})
 }
 
-// TestNoLeaks: after a Close of the server, and of nothing else, all is gone. In
-// a bubble, that it ends at all says so.
-func TestNoLeaks(t *testing.T) {
+// Close of the server ends all goroutines.
+func TestServer_doesNotLeakGoroutines(t *testing.T) {
 	before := goroutines()
 	for range 3 {
 		srv := faulttest.New(nil, faulttest.Sequence(
@@ -154,7 +153,7 @@ func TestNoLeaks(t *testing.T) {
 	require.Eventually(t, func() bool { return goroutines() <= before }, time.Minute, 10*time.Millisecond)
 }
 
-// goroutines counts those that have to do with this package or with HTTP.
+// goroutines returns the number of goroutines of this package or of net/http.
 func goroutines() int {
 	buf := make([]byte, 1<<20)
 	n := 0
@@ -166,9 +165,8 @@ func goroutines() int {
 	return n
 }
 
-// TestHourOfBackoff: what the in-memory front is for. The client is one that
-// anybody might write.
-func TestHourOfBackoff(t *testing.T) {
+// An hour of backoff takes no time in a bubble.
+func TestNewInMemory_hourOfBackoff(t *testing.T) {
 	t.Parallel()
 	begin := time.Now()
 	inBubble(t, func(t *testing.T) {
@@ -202,13 +200,13 @@ func TestHourOfBackoff(t *testing.T) {
 	assert.Less(t, time.Since(begin), time.Minute)
 }
 
-// TestSlowClose tells what it waits for.
-func TestSlowClose(t *testing.T) {
+// Close logs that it waits for a handler.
+func TestServer_slowClose(t *testing.T) {
 	t.Parallel()
 	var fake fakeTB
 	release := make(chan struct{})
 	srv := &faulttest.Server{Script: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release })}
-	faulttest.SetPatience(srv, 50*time.Millisecond)
+	faulttest.SetLogAfter(srv, 50*time.Millisecond)
 	srv.Start(&fake)
 	go func() { _, _, _ = send(t, srv.Client(), http.MethodGet, srv.URL, "") }()
 	require.Eventually(t, func() bool { return srv.Total() == 1 }, time.Minute, time.Millisecond)
@@ -221,8 +219,8 @@ func TestSlowClose(t *testing.T) {
 	<-closed
 }
 
-// TestLeft: when the client left is on record, also where the work goes on.
-func TestLeft(t *testing.T) {
+// The time of the cancellation is recorded, also if the execution continues.
+func TestRequest_CanceledAt(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		charges := &faulttest.Idempotent{Latency: time.Hour}
@@ -233,18 +231,17 @@ func TestLeft(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		srv.AssertSpacing(t, time.Second, time.Second)
-		assert.Equal(t, []string{"executed, client left, in hand", "409 in flight"}, outcomes(&srv.Log))
+		assert.Equal(t, []string{"executed, client canceled, in progress", "409 in flight"}, outcomes(&srv.Log))
 		time.Sleep(time.Hour)
 		srv.AssertSpacing(t, time.Second, time.Second)
-		assert.Equal(t, []string{"executed, reset after read, client left", "409 in flight"}, outcomes(&srv.Log))
+		assert.Equal(t, []string{"executed, reset after read, client canceled", "409 in flight"}, outcomes(&srv.Log))
 		q := srv.Requests()[0]
 		assert.Equal(t, time.Minute, q.CanceledAt.Sub(q.ReceivedAt))
 		assert.Equal(t, time.Hour, q.EndedAt.Sub(q.ReceivedAt))
 	})
 }
 
-// TestFailureText is a whole one.
-func TestFailureText(t *testing.T) {
+func TestLog_failureText(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		srv := faulttest.NewInMemory(t, faulttest.Sequence(faulttest.Status(503), faulttest.ResetAfterRead))
@@ -262,6 +259,6 @@ got:  2
 #  at     conn      request        key  outcome           took
 1  0s     1         POST /charges  k-1  503               0s
 2  1.52s  1 reused  POST /charges  k-1  reset after read  0s
-`, "\n"), fake.said())
+`, "\n"), fake.failures())
 	})
 }

@@ -2,32 +2,30 @@ package faulttest
 
 import "testing"
 
-// TB is what this package needs of a test. A [testing.TB] is one, and so is
-// what other frameworks have in its place. It may be nil in a program that is no
-// test: assertions do nothing then but report, and nothing is logged.
+// TB is the part of a [testing.TB] that this package uses. It may be nil in a program that is not a
+// test: assertions then only return their result, and nothing is logged.
 type TB interface {
-	// Helper says that the calling function's lines are not those of the test.
+	// Helper marks the calling function as a test helper.
 	Helper()
-	// Errorf says what is wrong and fails the test, which goes on.
+	// Errorf logs an error and fails the test, which continues.
 	Errorf(format string, args ...any)
-	// Logf says something that is of use if the test fails.
+	// Logf logs a line.
 	Logf(format string, args ...any)
-	// Cleanup has a function called when the test is over.
+	// Cleanup registers a function that is called at the end of the test.
 	Cleanup(f func())
 }
 
 var _ TB = testing.TB(nil)
 
-// asTesting makes a testing.TB of tb, which may be nil, for code that calls no
-// other methods than those below.
+// asTesting makes a testing.TB of tb, which may be nil. Only the methods below may be called.
 type asTesting struct {
-	testing.TB // nil; what makes this a testing.TB, one of whose methods cannot be written
+	testing.TB // nil; it has the unexported method of testing.TB
 
 	tb TB
 }
 
-// orNobody is tb, or one that listens to nothing.
-func orNobody(tb TB) TB {
+// orDiscard returns tb, or a TB that discards everything if tb is nil.
+func orDiscard(tb TB) TB {
 	if tb == nil {
 		return asTesting{}
 	}

@@ -9,14 +9,12 @@ import (
 	"unicode/utf8"
 )
 
-// maxRows is how many requests a transcript shows, the latest ones.
+// maxRows is the maximum number of requests in a transcript, the latest ones.
 const maxRows = 100
 
-// Transcript tells what happened, as a table with a row for each request: when
-// it came (since the Server started or, on other servers, since the first
-// request), on which connection, what it was, its key and the time it left if
-// any request has them, what came of it, and how long that took. Assertions that
-// fail print it. It shows the latest hundred requests.
+// Transcript returns a table of the latest hundred requests. Its columns are the time since the start
+// of the Server (or since the first request), the connection, the request, the outcome and the
+// duration. Key and time left are columns if any request has them. Failed assertions print it.
 func (l *Log) Transcript() string {
 	l.mu.Lock()
 	begin, total := l.begin, l.total
@@ -65,7 +63,7 @@ type column struct {
 	cell  func(*Request) string
 }
 
-// tabulate makes a table, without the columns that are empty.
+// tabulate returns a table without empty columns.
 func tabulate(columns []column, requests []Request) string {
 	lines := make([]strings.Builder, len(requests)+1)
 	for _, c := range columns {
@@ -91,16 +89,16 @@ func tabulate(columns []column, requests []Request) string {
 	return table.String()
 }
 
-// cut takes the middle out of what is too long: ends tell more.
-func cut(text string, most int) string {
+// cut shortens a text to limit characters by removing its middle.
+func cut(text string, limit int) string {
 	runes := []rune(strings.ToValidUTF8(text, "?"))
-	if len(runes) <= most {
+	if len(runes) <= limit {
 		return string(runes)
 	}
-	return string(slices.Concat(runes[:most/2], []rune("…"), runes[len(runes)-(most-most/2-1):]))
+	return string(slices.Concat(runes[:limit/2], []rune("…"), runes[len(runes)-(limit-limit/2-1):]))
 }
 
-// short is d with three digits or so.
+// short returns d with about three digits.
 func short(d time.Duration) string {
 	unit := time.Duration(1)
 	for u := time.Second; u > 1; u /= 10 {

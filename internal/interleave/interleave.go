@@ -17,17 +17,17 @@ type Contender struct {
 	Work func() (done int, took time.Duration)
 }
 
-// Rates lets the contenders work in turns, each of them times times in an iteration of the
+// Rates lets the contenders work in turns, for a number of rounds in each iteration of the
 // benchmark. It reports the median rate of each contender as name/s. As x-name it reports
 // the median of the rounds' ratios of the first contender's rate to that of the other.
-func Rates(b *testing.B, times int, contenders ...Contender) {
+func Rates(b *testing.B, rounds int, contenders ...Contender) {
 	b.Helper()
 	left := 0
 	rates := Turns(func() bool {
 		if left--; left >= 0 {
 			return true
 		}
-		left = times - 1
+		left = rounds - 1
 		return b.Loop()
 	}, contenders...)
 	for i, c := range contenders {

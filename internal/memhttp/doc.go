@@ -1,5 +1,5 @@
-// Package memhttp runs net/http's server and [http.Transport] over in-memory connections, so
-// that code that waits can be tested in the virtual time of a [testing/synctest] bubble.
+// Package memhttp runs net/http's server and [http.Transport] over in-memory connections. Code
+// that waits can then be tested in the virtual time of a [testing/synctest] bubble.
 //
 //	synctest.Test(t, func(t *testing.T) {
 //		s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -23,9 +23,9 @@
 //     starts, as [http.TimeoutHandler] does: these must end with r.Context().
 //   - Cleanups run in reverse order. Release a handler before Close: in a defer, in a later
 //     cleanup, or by letting the handler also wait for r.Context(), which Close ends.
-//   - A response body that is neither closed nor read to its end leaks a goroutine of
-//     net/http, and the bubble ends with "blocked goroutines remain". Look for
-//     persistConn.readLoop in the stacks. A request with t.Context() hides such a leak, and
+//   - A response body that is neither closed nor read to its end leaks a goroutine. The
+//     bubble then ends with "blocked goroutines remain": look for persistConn.readLoop in
+//     the stacks. A request with t.Context() hides such a leak, and
 //     so does HTTP/2.
 //   - Waiting for a [sync.Mutex] is not durable. net/http holds one while it reads a request
 //     body or writes an HTTP/2 frame. A test hangs in real time if a handler answers while

@@ -48,7 +48,7 @@ func (e *ConnectError) Error() string {
 
 // rejectedByProxy reports whether a proxy rejects the client: its response to CONNECT is a
 // 4xx that is not temporary. (With a 5xx the proxy could not reach the server.) Without a
-// ConnectError only the usual reason phrases are known, which is all that net/http keeps.
+// ConnectError, net/http keeps only the reason phrase, and the usual ones are known.
 func rejectedByProxy(err error) bool {
 	if e, ok := errors.AsType[*ConnectError](err); ok {
 		return e.Status >= 400 && e.Status <= 499 && !temporary4xx(e.Status)

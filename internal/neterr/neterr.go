@@ -1,6 +1,6 @@
-// Package neterr classifies errors of net/http, net and crypto/tls: whether the request is
-// invalid, whether it may have reached the server, whether a retry can succeed, and which
-// text about the error is safe to log.
+// Package neterr classifies errors of net/http, net and crypto/tls. It reports whether the
+// request is invalid, whether it may have reached the server, and whether a retry can
+// succeed. [SafeText] returns a text that is safe to log.
 //
 // Errors are distinguished by errors.As and errors.Is. Where net/http offers no type, the
 // beginning of the innermost error's text decides. These texts have not changed in ten

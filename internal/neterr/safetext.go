@@ -42,8 +42,8 @@ const (
 	hidden = " (not shown)"
 )
 
-// SafeText returns a text for err, on one line of at most 256 bytes, that contains no URL
-// path or query, no header value and no body. It shows the texts of this module, of numbers,
+// SafeText returns a text for err without any URL path or query, header value or body. The
+// text is one line of at most 256 bytes. It shows the texts of this module, of numbers,
 // of types without fields, and known texts of net/http, net and crypto/tls. Of all other
 // errors it shows the type and the errors that they wrap.
 func SafeText(err error) string {

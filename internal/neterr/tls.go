@@ -44,7 +44,7 @@ func handshakeFailed(err error) bool {
 }
 
 // alert returns the number of the TLS alert with which the peer ended the connection (RFC
-// 8446, section 6), or 0, which is close_notify and not an error. QUIC has an exported type
+// 8446, section 6), or 0. (Alert 0 is close_notify, which is not an error.) QUIC has an exported type
 // for alerts. Over TCP, crypto/tls wraps an unexported uint8 in a "remote error".
 func alert(err error) uint8 {
 	if alert, ok := errors.AsType[tls.AlertError](err); ok {

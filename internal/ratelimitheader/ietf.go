@@ -128,9 +128,8 @@ func (p *parser) addNamed(m member, policies []policy) {
 }
 
 // joinPolicy gives an unnamed quota the window of its policy, and the policy's quota if
-// the limit is missing. Its policy has the same quota ("Two quota policies MUST NOT be
-// associated with the same quota units value", draft -07, section 3.5), or is the only
-// one.
+// the limit is missing. Its policy is the only one, or the one with the same quota: two
+// policies must not have the same quota (draft -07, section 3.5).
 func (q *quota) joinPolicy(policies []policy) {
 	for _, pol := range policies {
 		if pol.quota == q.limit && pol.quota >= 0 && pol.window > 0 {

@@ -104,18 +104,13 @@ type State struct {
 // Parse parses the quotas in the response header h. It uses now, the client's time, only
 // for absolute times in a response without a valid Date.
 //
-// The forms of a reset are tried in this order: a duration with units (12ms, 6m0s, 1h2m);
-// an RFC 3339 or HTTP date; a number. A number above 1e11 is epoch milliseconds, above 1e9
-// epoch seconds (from 9e8 if now is before that), otherwise seconds from now. Fractions
-// are allowed.
-//
-// A dimension needs a valid remaining count and a reset in the future; others, and 0 of a
-// limit of 0, are dropped. Negative and malformed values count as absent. Of several lines
-// of a field the first valid one counts, so that the fields of one server stay together if
-// a gateway has added its own.
+// A reset is a duration with units (12ms, 6m0s), an RFC 3339 or HTTP date, or a number:
+// above 1e11 epoch milliseconds, above 1e9 epoch seconds, otherwise seconds. A dimension
+// needs a valid remaining count and a reset in the future; others, and 0 of a limit of 0,
+// are dropped. Of several lines of a field the first valid one counts.
 //
 // The result is false without any dimension. Bucket, Global and Exhausted are set
-// nevertheless, except for a response from a cache (Age > 0), which is ignored.
+// nevertheless, except for a response from a cache (Age > 0).
 func Parse(h http.Header, now time.Time) (State, bool) {
 	if cached(h) {
 		return State{}, false

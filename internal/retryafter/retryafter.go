@@ -33,14 +33,12 @@ const maxDate = 64
 // of these fields with a valid value counts:
 //
 //   - Retry-After-Ms, milliseconds, of OpenAI and Azure OpenAI;
-//   - X-Ms-Retry-After-Ms, milliseconds, of Azure services (see
-//     https://learn.microsoft.com/rest/api/cosmos-db/common-cosmosdb-rest-response-headers);
-//   - Retry-After (RFC 9110, section 10.2.3): seconds or a date. Fractions of seconds are
-//     not in the RFC, but servers send them.
+//   - X-Ms-Retry-After-Ms, milliseconds, of Azure services;
+//   - Retry-After (RFC 9110, section 10.2.3): seconds, also with a fraction, or a date.
 //
-// A date is compared with the response's Date, or with now, the client's time, if Date is
-// absent or malformed. A date in the past is (0, true), as is zero. ok is false if there is
-// no valid value. Parse allocates nothing if the fields are absent.
+// A date is compared with the response's Date. Without a valid Date it is compared with now,
+// the client's time. A date in the past is (0, true), as is zero. ok is false if there is no
+// valid value. Parse allocates nothing if the fields are absent.
 func Parse(h http.Header, now time.Time) (wait time.Duration, ok bool) {
 	for _, field := range [...]string{"Retry-After-Ms", "X-Ms-Retry-After-Ms"} {
 		for _, v := range h[field] {
@@ -126,8 +124,8 @@ func (n Number) Duration(unit time.Duration) time.Duration {
 	if n.Whole > int64(Max/unit) {
 		return Max
 	}
-	// No overflow: Whole*unit is at most Max. The fraction is less than one unit, and is
-	// split so that the product of Nanos (< 1e9) and the rest of the unit (< 1e9) fits.
+	// No overflow: Whole*unit is at most Max, and the fraction is less than one unit. The unit
+	// is split so that both of its parts, times Nanos, fit: each factor is less than 1e9.
 	d := time.Duration(n.Whole) * unit
 	d += time.Duration(n.Nanos) * (unit / 1e9)
 	d += time.Duration(n.Nanos) * (unit % 1e9) / 1e9
