@@ -25,6 +25,7 @@ type attempt struct {
 	noWork     bool          // the server has done no work for it
 	concurrent bool          // it was sent beside another attempt, and waits at no gate
 	inFlight   bool          // Base has it, and it has no outcome yet
+	sampled    bool          // how long its body takes is recorded
 	inTime     bool          // it had its outcome before the race was over; guarded by call.mu
 	endsCall   bool          // the call's context ends with it
 	reached    atomic.Uint32 // how far Base came with it: see watch
@@ -200,10 +201,11 @@ func (a *attempt) announce() {
 
 // observe takes the outcome from Base, reports it to the gates, and classifies it.
 func (a *attempt) observe(resp *http.Response, err error) {
-	c, now := a.call, time.Now()
+	c := a.call
+	a.record.Latency = time.Since(a.record.Start)
+	now := a.record.Start.Add(a.record.Latency)
 	a.leaveFlight()
 	a.stopTimer()
-	a.record.Latency = now.Sub(a.record.Start)
 	if cause := a.cause(); cause != nil || err != nil || resp == nil {
 		resp, err = a.oneOf(resp, err, cause)
 	}

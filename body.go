@@ -221,8 +221,9 @@ func (b *responseBody) Read(p []byte) (int, error) {
 	switch {
 	case err == nil:
 		return n, nil
-	case err == io.EOF:
+	case err == io.EOF && a.sampled:
 		a.call.record.bodies.Follow(time.Since(a.record.Start.Add(a.record.Latency)))
+	case err == io.EOF:
 	case a.cause() == ErrReadTimeout:
 		err = &Error{Reason: ErrReadTimeout, Attempts: a.call.attempts()}
 	}

@@ -2,6 +2,7 @@ package resilienthttp
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"net/http"
 	"net/textproto"
@@ -136,7 +137,10 @@ func (i *Idempotency) generate(req *http.Request) string {
 	if key := invocationKey(req); key != "" {
 		return key
 	}
-	return uuid.NewString()
+	var id uuid.UUID // uuid.NewString would allocate three times
+	_, _ = rand.Read(id[:])
+	id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80 // version 4, variant of RFC 9562
+	return id.String()
 }
 
 // callersKey is the key that the caller has set, in any spelling of the field's name: net/http

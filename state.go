@@ -274,16 +274,18 @@ func (r *record) adaptiveTimeout() *latency.Adaptive {
 // write to shared memory at each call.
 const successInterval = 100 * time.Millisecond
 
-// recordSuccess records a success at a time since the origin.
-func (r *record) recordSuccess(at, took time.Duration) {
+// recordSuccess records a success at a time since the origin. It reports whether that was a
+// sample of the latencies.
+func (r *record) recordSuccess(at, took time.Duration) (sampled bool) {
 	if r.failing.Load() {
 		r.failing.Store(false)
 	}
 	if last := r.succeeded.Load(); last != 0 && at-time.Duration(last) < successInterval {
-		return
+		return false
 	}
 	r.succeeded.Store(int64(max(at, 1)))
 	r.responses.Follow(took)
+	return true
 }
 
 // succeededWithin reports whether an attempt has succeeded in the time before at.
@@ -300,7 +302,7 @@ func (a *attempt) recordOutcome(outcome circuit.Outcome, now time.Time) {
 	}
 	switch outcome {
 	case circuit.Success:
-		r.recordSuccess(at, a.record.Latency)
+		a.sampled = r.recordSuccess(at, a.record.Latency)
 	case circuit.None:
 	default:
 		r.failure.record(now, a.record.Response, a.record.Err)
