@@ -212,9 +212,9 @@ func (a *attempt) observe(resp *http.Response, err error) {
 	if err != nil {
 		a.release()
 		a.end, err = a.translate(err, now)
+		a.record.notSent = a.reached.Load() == reachedDial || provesNotSent(err)
 	}
 	a.record.Response, a.record.Err = resp, err
-	a.record.notSent = a.wasNotSent()
 
 	// Base's error and body are asked before the gates have the result: they may panic, and
 	// abandon then returns the permits.

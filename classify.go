@@ -44,7 +44,7 @@ func (a *attempt) classify(info *responseInfo) {
 	if resp != nil && resp.StatusCode < http.StatusBadRequest { // a failure by Classify alone
 		info.parseFailure(resp.Header, a.record.Start.Add(a.record.Latency))
 	}
-	a.noWork = a.end == endResponse && info.noWork(resp.StatusCode) || a.wasNotSent()
+	a.noWork = a.record.notSent || resp != nil && info.noWork(resp.StatusCode)
 	a.askedTo = info.wait()
 }
 
@@ -137,11 +137,6 @@ func (a *attempt) breakerOutcome() circuit.Outcome {
 		return circuit.Timeout
 	}
 	return circuit.None
-}
-
-// wasNotSent reports whether it is proved that no byte of the request was written.
-func (a *attempt) wasNotSent() bool {
-	return a.end != endResponse && (a.reached.Load() == reachedDial || provesNotSent(a.record.Err))
 }
 
 // responseInfo is what a response says beside its status about retries and rates. Without a

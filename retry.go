@@ -233,7 +233,7 @@ func (c *call) nextWait(failed *attempt, now time.Time) time.Duration {
 		s.timedOut, s.step = true, max(s.step, afterTimeout)
 	case failed.timedOut():
 		s.over = true
-	case failed.wasNotSent(), failed.responded(http.StatusTooManyRequests, http.StatusServiceUnavailable, statusOverloaded):
+	case failed.record.notSent, failed.responded(http.StatusTooManyRequests, http.StatusServiceUnavailable, statusOverloaded):
 		s.step = max(s.step, afterOverload)
 	}
 	attempts, left := c.policy.MaxAttempts, c.timeLeft(failed, now)
