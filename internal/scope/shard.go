@@ -25,11 +25,12 @@ type shard[K comparable, V any] struct {
 func (s *shard[K, V]) add(m *Map[K, V], key K, evictKept bool) *V {
 	s.mu.Lock()
 	defer s.mu.Unlock() // also after a panic of Keep
-	i, free := len(s.ring), true
+	i := len(s.ring)
 	if i < s.size {
 		s.ring = append(s.ring, nil)
 		m.count.Add(1)
 	} else {
+		var free bool
 		if i, free = s.victim(m.Keep); !free && !evictKept {
 			return nil
 		}
