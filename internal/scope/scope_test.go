@@ -403,6 +403,19 @@ func TestMap_initAndEvicted(t *testing.T) {
 	})
 }
 
+// What an evicted value released is free when the next value is prepared.
+func TestMap_evictsBeforeInit(t *testing.T) {
+	var calls []string
+	m := Map[string, string]{
+		Max:     1,
+		Init:    func(key string, v *string) { *v = key; calls = append(calls, "init "+key) },
+		Evicted: func(v *string) { calls = append(calls, "evicted "+*v) },
+	}
+	m.Get("a")
+	m.Get("b")
+	require.Equal(t, []string{"init a", "evicted a", "init b"}, calls)
+}
+
 func TestMap_hitsDoNotAllocate(t *testing.T) {
 	var m Map[string, int]
 	m.Get("api.example.com")
