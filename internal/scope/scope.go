@@ -6,6 +6,7 @@
 package scope
 
 import (
+	"hash/maphash"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -38,9 +39,9 @@ type Map[K comparable, V any] struct {
 	// any other type is stored as it is.
 	Clone func(K) K
 
-	// Init prepares the V of a new key before another goroutine can see it. The key is the
-	// stored copy. The V may be discarded if another goroutine adds the key first. nil: V
-	// stays the zero value.
+	// Init prepares the V of a new key before another goroutine can see it. It is called with
+	// a shard locked, after the eviction that makes room, and must not use the Map. The key
+	// is the stored copy. nil: V stays the zero value.
 	Init func(K, *V)
 
 	// Evicted is called for each entry that was evicted, with a shard locked. It must not
@@ -49,6 +50,8 @@ type Map[K comparable, V any] struct {
 
 	once   sync.Once
 	index  sync.Map // K to *entry[K, V]
+	seed   maphash.Seed
+	adding [64]sync.Mutex // by the hash of the key: one goroutine adds it
 	shards []shard[K, V]
 	next   atomic.Uint64 // the shard of the next new key: one after the other, so that they fill evenly
 	count  atomic.Int64  // of entries in all shards
@@ -99,22 +102,24 @@ func (m *Map[K, V]) find(key K) *entry[K, V] {
 	return e
 }
 
-// add makes the entry of a new key. It locks one shard at a time. If its shard is full of
-// kept entries, it tries others; a kept entry is evicted only after that.
+// add makes the entry of a new key. If its shard is full of kept entries, it tries others, one
+// at a time. It evicts a kept entry only after that.
 func (m *Map[K, V]) add(key K) *V {
 	m.once.Do(m.init)
-	e := &entry[K, V]{key: m.clone(key)}
-	if m.Init != nil {
-		m.Init(e.key, &e.value)
+	adding := &m.adding[maphash.Comparable(m.seed, key)%uint64(len(m.adding))]
+	adding.Lock()
+	defer adding.Unlock()
+	if v := m.Peek(key); v != nil {
+		return v // another goroutine has added it in the meantime
 	}
-	shards := uint64(len(m.shards))
-	own := m.next.Add(1) - 1
+	key = m.clone(key)
+	shards, own := uint64(len(m.shards)), m.next.Add(1)-1
 	for i := range min(maxShards, shards) {
-		if v := m.shards[(own+i)%shards].add(m, e, false); v != nil {
+		if v := m.shards[(own+i)%shards].add(m, key, false); v != nil {
 			return v
 		}
 	}
-	return m.shards[own%shards].add(m, e, true)
+	return m.shards[own%shards].add(m, key, true)
 }
 
 func (m *Map[K, V]) init() {
@@ -122,6 +127,7 @@ func (m *Map[K, V]) init() {
 	if size <= 0 {
 		size = DefaultMax
 	}
+	m.seed = maphash.MakeSeed()
 	shards := max(size/shardSize, 1)
 	m.shards = make([]shard[K, V], shards)
 	for i := range m.shards {

@@ -358,17 +358,17 @@ func TestMap_stress(t *testing.T) {
 	require.Equal(t, 32, m.Len())
 }
 
-// Each value is prepared before another goroutine sees it, and evicted at most once. The
+// Each value is prepared once, before another goroutine sees it, and evicted at most once. The
 // evicted values and the present ones are all values.
 func TestMap_initAndEvicted(t *testing.T) {
 	type value struct {
 		key              int
 		written, evicted atomic.Int64
 	}
-	var evicted atomic.Int64
+	var prepared, evicted atomic.Int64
 	m := Map[int, value]{
 		Max:  200,
-		Init: func(key int, v *value) { v.key = key },
+		Init: func(key int, v *value) { v.key = key; prepared.Add(1) },
 		Evicted: func(v *value) {
 			if v.evicted.Add(1) > 1 {
 				t.Errorf("%d is evicted twice", v.key)
@@ -395,11 +395,25 @@ func TestMap_initAndEvicted(t *testing.T) {
 	}
 	wg.Wait()
 	require.Equal(t, 200, m.Len())
+	require.Equal(t, made.Load(), prepared.Load())
 	require.Equal(t, made.Load(), evicted.Load()+int64(m.Len()))
 	m.All(func(key int, v *value) bool {
 		require.Zero(t, v.evicted.Load(), "%d is there and was evicted", key)
 		return true
 	})
+}
+
+// What an evicted value released is free when the next value is prepared.
+func TestMap_evictsBeforeInit(t *testing.T) {
+	var calls []string
+	m := Map[string, string]{
+		Max:     1,
+		Init:    func(key string, v *string) { *v = key; calls = append(calls, "init "+key) },
+		Evicted: func(v *string) { calls = append(calls, "evicted "+*v) },
+	}
+	m.Get("a")
+	m.Get("b")
+	require.Equal(t, []string{"init a", "evicted a", "init b"}, calls)
 }
 
 func TestMap_hitsDoNotAllocate(t *testing.T) {

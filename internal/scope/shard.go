@@ -20,34 +20,32 @@ type shard[K comparable, V any] struct {
 	hand int
 }
 
-// add stores the entry, in place of another one if the shard is full. It returns the value
-// of the key, which another goroutine may have added in the meantime. It returns nil if all
+// add stores a new key, in place of another one if the shard is full. It returns nil if all
 // entries are kept, unless evictKept is set.
-func (s *shard[K, V]) add(m *Map[K, V], e *entry[K, V], evictKept bool) *V {
+func (s *shard[K, V]) add(m *Map[K, V], key K, evictKept bool) *V {
 	s.mu.Lock()
 	defer s.mu.Unlock() // also after a panic of Keep
-	full, i := len(s.ring) == s.size, 0
-	if full {
+	i := len(s.ring)
+	if i < s.size {
+		s.ring = append(s.ring, nil)
+		m.count.Add(1)
+	} else {
 		var free bool
 		if i, free = s.victim(m.Keep); !free && !evictKept {
 			return nil
 		}
+		victim := s.ring[i]
+		m.index.Delete(victim.key)
+		if m.Evicted != nil {
+			m.Evicted(&victim.value)
+		}
 	}
-	if stored, loaded := m.index.LoadOrStore(e.key, e); loaded {
-		other, _ := stored.(*entry[K, V])
-		return &other.value
-	}
-	if !full {
-		s.ring = append(s.ring, e)
-		m.count.Add(1)
-		return &e.value
-	}
-	victim := s.ring[i]
+	e := &entry[K, V]{key: key}
 	s.ring[i] = e
-	m.index.Delete(victim.key)
-	if m.Evicted != nil {
-		m.Evicted(&victim.value)
+	if m.Init != nil {
+		m.Init(key, &e.value)
 	}
+	m.index.Store(key, e)
 	return &e.value
 }
 
