@@ -51,12 +51,6 @@ func (w *Window) Add(at, took time.Duration) {
 	s.counts[bucketOf(took)].Add(1)
 }
 
-// Quantile returns that of the Histogram, and the number of samples.
-func (w *Window) Quantile(at time.Duration, q float64) (took time.Duration, samples int) {
-	h := w.Histogram(at)
-	return h.Quantile(q), h.Samples()
-}
-
 // Histogram returns a copy of the latencies.
 func (w *Window) Histogram(at time.Duration) (h Histogram) {
 	h.add(w, at)
