@@ -27,7 +27,7 @@ func documented() map[string]any {
 		"Breaker.MaxCooldown":  4 * time.Second,
 		"Breaker.Probes":       3,
 		"RateLimit.MaxWait":    time.Minute,
-		"RateLimit.MaxBlock":  time.Hour,
+		"RateLimit.MaxBlock":   time.Hour,
 		"Policy.MaxAttempts":   6,
 		"Policy.MaxRetryAfter": time.Minute,
 		"Hedge.Quantile":       0.95,

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/durable"
-	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
+	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
 func openInternal(t *testing.T) *Store {

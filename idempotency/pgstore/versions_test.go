@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
-	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
+	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
 // instance is a process of a service, with the version of this package that it was

@@ -18,8 +18,8 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/examples/internal/process"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
-	"github.com/resilienthttp/resilienthttp/internal/sleep"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/tcpproxy"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // Site is what a plan befalls, from the clients' wire to the disk:

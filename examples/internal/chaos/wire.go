@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/sleep"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/tcpproxy"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // wireFault is what happens to connections: from the clients to the services, and
