@@ -52,3 +52,17 @@ func TestMeasureAdded(t *testing.T) {
 	require.InDelta(t, 3, Added{Ours: 3}.Ratio(), 0, "nothing to divide by")
 	require.Positive(t, processorTime())
 }
+
+// TestProgram_Size checks that each program builds, and that a library makes it larger.
+func TestProgram_Size(t *testing.T) {
+	programs := Programs()
+	least, err := programs[0].Size(t.Context())
+	require.NoError(t, err)
+	for _, p := range programs[1:] {
+		size, err := p.Size(t.Context())
+		require.NoError(t, err, p.Name)
+		require.Greater(t, size, least, p.Name)
+	}
+	_, err = Program{Client: "nothing"}.Size(t.Context())
+	require.ErrorContains(t, err, "undefined: nothing")
+}

@@ -5,6 +5,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -29,12 +30,16 @@ func main() {
 	rounds := flag.Int("rounds", 151, "of which the median counts")
 	batch := flag.Duration("batch", 2*time.Millisecond, "that each library takes in each round")
 	added := flag.Bool("added", false, "measure the processor time alone that this library adds, beside the least that a timeout costs")
+	binary := flag.Bool("binary", false, "measure the size alone that a library adds to a program's binary")
 	write := flag.Bool("write", true, "rewrite the section of docs/performance.md, if all peers were measured")
 	redraw := flag.Bool("draw", false, "only draw the plot anew, from the figures in docs/performance.md")
 	flag.Parse()
 	do := func() error { return run(*peer, *rounds, *batch, *write) }
 	if *added {
 		do = func() error { return tellAdded(os.Stdout, *rounds, *batch) }
+	}
+	if *binary {
+		do = func() error { return writeSizes(os.Stdout) }
 	}
 	if *redraw {
 		do = drawAnew
@@ -81,6 +86,11 @@ func run(peer string, rounds int, batch time.Duration, write bool) error {
 	}
 	text += "\nProcessor time of a call in memory, beside the least that gives each attempt a timeout (context.WithTimeout and a body\n" +
 		"that ends it); `-added` measures this alone.\n\n" + floor.String()
+	var sizes strings.Builder
+	if err := writeSizes(&sizes); err != nil {
+		return err
+	}
+	text += "\nSize of the binary of a program that makes one GET; `-binary` measures this alone.\n\n" + sizes.String()
 	_, _ = fmt.Fprintln(os.Stdout, text)
 	if !write || peer != "all" {
 		return nil
@@ -112,6 +122,24 @@ func tellAdded(w io.Writer, rounds int, batch time.Duration) error {
 			}
 			table.Row(fmt.Sprintf("%s, scopes: %d", load.Name, scopes), added.Bare.String(), added.Floor.String(), added.Ours.String(), fmt.Sprintf("%.2f", added.Ratio()))
 		}
+	}
+	_, err := fmt.Fprintln(w, table)
+	return err
+}
+
+// writeSizes writes a table of the sizes of binaries.
+func writeSizes(w io.Writer) error {
+	table := report.NewTable("binary", "MB", "more than net/http alone")
+	var least int64
+	for _, p := range overhead.Programs() {
+		size, err := p.Size(context.Background())
+		if err != nil {
+			return err
+		}
+		if p.Import == "" {
+			least = size
+		}
+		table.Row(p.Name, fmt.Sprintf("%.2f", float64(size)/1e6), fmt.Sprintf("%.2f", float64(size-least)/1e6))
 	}
 	_, err := fmt.Fprintln(w, table)
 	return err
