@@ -18,35 +18,35 @@ import (
 // attempt is one request of a call. It is also the state of its context and of the body of
 // its response (see attemptContext, responseBody and upgradedBody), in one allocation.
 type attempt struct {
-	call       *call
-	end        endReason
-	stage      stage
-	sent       bool          // Base has the request, and must close its body
-	noWork     bool          // the server has done no work for it
-	concurrent bool          // it was sent beside another attempt, and waits at no gate
-	inFlight   bool          // Base has it, and it has no outcome yet
-	sampled    bool          // how long its body takes is recorded
-	inTime     bool          // it had its outcome before the race was over; guarded by call.mu
-	endsCall   bool          // the call's context ends with it
-	reached    atomic.Uint32 // how far Base came with it: see watch
-	announced  chan struct{} // closed when the hooks know of it; nil: they need not
-	record     Attempt
-	deadline   time.Time // the earlier of the call's and its own; zero: none
+	call        *call
+	end         endReason
+	stage       stage
+	sent        bool          // Base has the request, and must close its body
+	noWork      bool          // the server has done no work for it
+	concurrent  bool          // it was sent beside another attempt, and waits at no gate
+	inFlight    bool          // Base has it, and it has no outcome yet
+	sampled     bool          // how long its body takes is recorded
+	inTime      bool          // it had its outcome before the race was over; guarded by call.mu
+	endsContext bool          // the call's context ends with it
+	reached     atomic.Uint32 // how far Base came with it: see watch
+	announced   chan struct{} // of a copy with hooks: closed after AttemptStart; else nil
+	report      Attempt
+	deadline    time.Time // the earlier of the call's and its own; zero: none
 
 	request http.Request // as Base gets it
 
-	circuit circuit.Permit
-	quota   *quota.Permit      // nil: no quota is known
-	paid    retrybudget.Permit // by the budget or the hedges, for a retry or a copy
-	prepaid retrybudget.Permit // for the retry after AdaptiveTimeout cuts it
-	askedTo time.Duration      // how long the server asks to wait; negative: it does not ask
+	circuit   circuit.Permit
+	quota     *quota.Permit      // nil: no quota is known
+	paid      retrybudget.Permit // tokens of this attempt, if it is a retry or a copy
+	prepaid   retrybudget.Permit // tokens of the next attempt, if AdaptiveTimeout cuts this one
+	askedWait time.Duration      // how long the server asks to wait; negative: it does not ask
 
 	timers attemptTimers
-	race   *race        // it and its copies; nil: there is no copy. Guarded by call.mu
+	race   *race        // it and its copies; nil: there is no copy. Guarded by call.mu until stopTimer
 	upload bodyProgress // of its request body
 
 	body      io.ReadCloser // of the response
-	closed    atomic.Bool   // body is
+	closed    atomic.Bool   // body is closed
 	released  atomic.Bool   // its context has ended
 	life      atomic.Pointer[lifetime]
 	readTimer *time.Timer // of Policy.ReadTimeout
@@ -57,8 +57,8 @@ type stage uint8
 
 const (
 	stageOpen     stage = iota
-	stageReported       // the gates have its result
-	stageOver           // it holds nothing any more
+	stageReported       // the gates get its result: their permits must not be canceled any more
+	stageOver           // the outcome is complete, and abandon has nothing to do
 )
 
 // endReason is how an attempt ended, as far as status and error do not say it.
@@ -74,8 +74,9 @@ const (
 	endSuperseded           // another copy had its response first
 )
 
-// prepare takes an attempt through the gates, in order: breaker, rate limit, deadline. Then
-// it makes the request. It holds nothing if it fails, and exchange must follow if not.
+// prepare asks the gates: first the breaker, then the rate limit. Then it makes the request,
+// which fails if no time is left for a deadline header. If it fails, the attempt holds
+// nothing. If it succeeds, the caller must send or abandon the attempt.
 func (c *call) prepare(a *attempt) *Error {
 	now := c.start
 	if a != &c.first || c.config.scope != nil || c.idempotency.NewKey != nil {
@@ -99,9 +100,9 @@ func (c *call) prepare(a *attempt) *Error {
 
 // makeRequest plans the timers of the attempt, and makes its request.
 func (c *call) makeRequest(a *attempt, now time.Time) *Error {
-	a.record.Start, a.deadline = now, c.deadline
+	a.report.Start, a.deadline = now, c.deadline
 	if !a.concurrent {
-		a.record.QueueWait = now.Sub(c.recorded)
+		a.report.QueueWait = now.Sub(c.accounted)
 	}
 	c.planTimers(a, now)
 	header := c.header
@@ -131,7 +132,7 @@ func (c *call) makeRequest(a *attempt, now time.Time) *Error {
 	a.request.Header, a.request.Body = header, body
 	a.request.Cancel = nil    // the context has it
 	a.request.RequestURI = "" // set in a server's request that ReverseProxy sends on
-	a.record.Request = &a.request
+	a.report.Request = &a.request
 	a.startTimer()
 	return nil
 }
@@ -142,8 +143,8 @@ const (
 	reachedConn uint32 = 2 // and has got one
 )
 
-// watch records whether Base had a connection, for a request whose retry needs proof that it
-// was not sent: an EOF, a reset or a timeout may come in the TLS handshake or later.
+// watch records whether Base got a connection. Without one, an EOF, a reset or a timeout proves
+// that nothing was sent.
 func (a *attempt) watch(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { a.reached.CompareAndSwap(0, reachedDial) },
@@ -160,21 +161,21 @@ func (c *call) exchange(a *attempt) {
 	}
 	if a == &c.first {
 		if c.record.bucket != nil {
-			c.record.bucket.Deposit(a.record.Start, &c.budget.rules)
+			c.record.bucket.Deposit(a.report.Start, &c.budget.rules)
 		}
 		if hedges != nil {
-			hedges.deposit(c.hedge, a.record.Start)
+			hedges.deposit(c.hedge, a.report.Start)
 		}
 	} else {
 		a.paid, c.retries.permit = c.retries.permit, retrybudget.Permit{}
-		c.retries.sent = append(c.retries.sent, a)
+		c.retries.later = append(c.retries.later, a)
 	}
 	a.send()
 	c.last = a
 	if a.race != nil {
 		c.last = a.race.outcome()
 	}
-	a.paid.Done(c.last.succeeded())
+	a.paid.Done(c.last.hasFinalResponse())
 	c.recordTime(a)
 	if hedges != nil {
 		hedges.observe(c.hedge, a)
@@ -196,14 +197,14 @@ func (a *attempt) announce() {
 	if a.announced != nil {
 		defer close(a.announced)
 	}
-	a.call.traceAttempt(attemptStart, &a.record)
+	a.call.traceAttempt(attemptStart, &a.report)
 }
 
 // observe takes the outcome from Base, reports it to the gates, and classifies it.
 func (a *attempt) observe(resp *http.Response, err error) {
 	c := a.call
-	a.record.Latency = time.Since(a.record.Start)
-	now := a.record.Start.Add(a.record.Latency)
+	a.report.Latency = time.Since(a.report.Start)
+	now := a.report.Start.Add(a.report.Latency)
 	a.leaveFlight()
 	a.stopTimer()
 	if cause := a.cause(); cause != nil || err != nil || resp == nil {
@@ -212,20 +213,20 @@ func (a *attempt) observe(resp *http.Response, err error) {
 	if err != nil {
 		a.release()
 		a.end, err = a.translate(err, now)
-		a.record.notSent = a.reached.Load() == reachedDial || provesNotSent(err)
+		a.report.notSent = a.reached.Load() == reachedDial || provesNotSent(err)
 	}
-	a.record.Response, a.record.Err = resp, err
+	a.report.Response, a.report.Err = resp, err
 
-	// Base's error and body are asked before the gates have the result: they may panic, and
-	// abandon then returns the permits.
+	// Code of Base may panic here. So it runs before the gates get the result, and abandon can
+	// still return the permits.
 	info := parseResponse(resp, now, c.rateLimit.IgnoreHeaders)
 	if c.policy.ClassifyBody != nil {
 		if info.prefix, info.read = a.readPrefix(resp); info.read {
 			now = time.Now()
-			a.record.Latency = now.Sub(a.record.Start)
+			a.report.Latency = now.Sub(a.report.Start)
 		}
 	}
-	result := circuit.Result{Outcome: a.breakerOutcome(), Took: a.record.Latency, TimeOut: a.timedOut(), Retry: a != &c.first}
+	result := circuit.Result{Outcome: a.breakerOutcome(), Took: a.report.Latency, TimeOut: a.timedOut(), Retry: a != &c.first}
 	a.recordOutcome(result.Outcome, now)
 	if c.policy.AdaptiveTimeout != nil {
 		a.learnTimeout(now)
@@ -240,7 +241,7 @@ func (a *attempt) observe(resp *http.Response, err error) {
 		a.adopt(resp)
 	}
 	if c.traced && !a.concurrent {
-		c.traceAttempt(attemptDone, &a.record)
+		c.traceAttempt(attemptDone, &a.report)
 	}
 	a.stage = stageOver
 }
@@ -271,7 +272,7 @@ func (a *attempt) oneOf(resp *http.Response, err, cause error) (*http.Response, 
 }
 
 // translate finds what ended the attempt: its own timeout, the call's deadline, the caller,
-// another copy, or the network. Base has words of its own for each; the error has both.
+// another copy, or the network. The error matches the sentinel and also Base's error.
 func (a *attempt) translate(err error, now time.Time) (endReason, error) {
 	c := a.call
 	gone := c.ctx.Err()
@@ -306,7 +307,9 @@ func (a *attempt) translate(err error, now time.Time) (endReason, error) {
 }
 
 // succeeded reports whether the attempt got a response that ends the call.
-func (a *attempt) succeeded() bool { return a.end == endResponse && !a.record.Verdict.retryable() }
+func (a *attempt) hasFinalResponse() bool {
+	return a.end == endResponse && !a.report.Verdict.retryable()
+}
 
 // abandon releases what an attempt holds that did not come to its end.
 func (a *attempt) abandon() {
@@ -319,11 +322,11 @@ func (a *attempt) abandon() {
 	a.stage = stageOver
 	a.leaveFlight()
 	a.stopTimer()
-	if resp := a.record.Response; resp != nil {
+	if resp := a.report.Response; resp != nil {
 		if resp.Body != nil {
 			_ = resp.Body.Close()
 		}
-		a.record.Response = nil
+		a.report.Response = nil
 	}
 	if !a.sent && a != &a.call.first {
 		closeRequestBody(&a.request)
@@ -350,13 +353,13 @@ func (a *attempt) release() {
 	if life := a.life.Load(); life != nil {
 		life.cancel(nil)
 	}
-	if a.endsCall {
+	if a.endsContext {
 		a.call.cancel(nil)
 	}
 }
 
-// lifetime is the context of an attempt. It is made when something needs it: to derive a
-// context costs more than all else that a call without a network does.
+// lifetime is the context of an attempt. It is made when something asks for it, because
+// deriving a context is expensive.
 type lifetime struct {
 	context.Context
 
@@ -389,8 +392,7 @@ func (a *attempt) cause() error {
 
 // attemptContext is the context that Base gets. It ends with the attempt, has the attempt's
 // deadline, leads to the attempt, and tells a Transport inside that retries have an owner.
-// Package context finds the cancelCtx behind it, by Value and Done, so that a context that
-// Base derives needs no goroutine.
+// Value and Done lead to a standard cancelCtx, so contexts that Base derives need no goroutine.
 type attemptContext attempt
 
 type attemptKey struct{}

@@ -33,7 +33,7 @@ func (c *call) bodyFor(a *attempt) (io.ReadCloser, *Error) {
 		body, c.retries.body = c.retries.body, nil
 	}
 	if c.longUpload() && (a.timers.cut > 0 || a.timers.slow > 0) {
-		body = a.upload.watch(body, a.record.Start)
+		body = a.upload.watch(body, a.report.Start)
 	}
 	return body, nil
 }
@@ -222,7 +222,7 @@ func (b *responseBody) Read(p []byte) (int, error) {
 	case err == nil:
 		return n, nil
 	case err == io.EOF && a.sampled:
-		a.call.record.bodies.Follow(time.Since(a.record.Start.Add(a.record.Latency)))
+		a.call.record.bodies.Follow(time.Since(a.report.Start.Add(a.report.Latency)))
 	case err == io.EOF:
 	case a.cause() == ErrReadTimeout:
 		err = &Error{Reason: ErrReadTimeout, Attempts: a.call.attempts()}

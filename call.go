@@ -31,17 +31,17 @@ type call struct {
 
 	start    time.Time
 	deadline time.Time // zero: none
-	number   int       // of the attempts begun, without hedges; guarded by mu while a race runs
+	number   int       // of the current attempt, from 1, without hedges; guarded by mu while a race runs
 	priority Priority
 	depth    uint8 // of calls of this Transport around this one
 
-	safe          bool // the method is
+	safe          bool // the method is safe
 	repeatable    bool // repeating the request does no harm: the method is idempotent, or it has a key
 	hasBody       bool // each attempt needs a body of its own
-	replayable    bool // it can have one
+	replayable    bool // GetBody makes another body, or none is needed
 	single        bool // another layer owns the retries
 	repeated      bool // an outer layer sends the same request again
-	ownKey        bool // the caller chose the key
+	callerKey        bool // the caller chose the key
 	sendsDeadline bool // attempts have a deadline header
 	scopeFails    bool // the last call of the scope had failed when this one began
 	traced        bool // a hook is set
@@ -49,14 +49,14 @@ type call struct {
 	finished      bool
 	redirected    atomic.Bool // the key was used for the redirect that the response asked for
 
-	recorded  time.Time     // the end of the time that the attempts' records contain
-	waited    time.Duration // after the end of last, and before recorded
+	accounted  time.Time     // the time until here is counted in some attempt
+	waited    time.Duration // the part of it that came after the last attempt
 	queueWait time.Duration // after the last attempt: see Call.QueueWait
 
 	mu      sync.Mutex  // guards the timers and the race of an attempt
 	last    *attempt    // whose outcome is the call's so far; nil: none was sent
 	failure *Error      // why the call ends without a response
-	retries *retryState // nil until the first attempt has failed
+	retries *retryState // nil: no retry was planned, and there is no copy
 	first   attempt
 
 	responseRequest http.Request // Response.Request: the caller's, with a context that leads to the call
@@ -65,13 +65,13 @@ type call struct {
 // begin finds everything about the call that its attempts share, and rejects a request that
 // cannot be sent.
 func (c *call) begin() *Error {
-	c.first.call, c.first.record.Number, c.number = c, 1, 1
+	c.first.call, c.first.report.Number, c.number = c, 1, 1
 	if err := c.check(); err != nil {
 		return &Error{Err: err}
 	}
 	req, ctx := c.request, c.request.Context()
 	if sent, ok := ctx.(*responseContext); ok {
-		// A Response.Request is sent again. Its context would keep the call before alive.
+		// A Response.Request is sent again. Its context would keep the previous call in memory.
 		ctx = sent.request.Context()
 		req = req.WithContext(ctx)
 		c.request = req
@@ -83,7 +83,7 @@ func (c *call) begin() *Error {
 	}
 	c.traced = c.trace != nil || len(c.options.traces) > 0
 	c.single, c.priority = c.options.single, Priority(c.options.priority)
-	if c.single {
+	if c.single { // as every call inside another Transport
 		if err := c.nest(ctx); err != nil {
 			return &Error{Err: err}
 		}
@@ -104,13 +104,13 @@ func (c *call) begin() *Error {
 	c.repeatable = c.safe || c.key != "" || req.Method == http.MethodPut || req.Method == http.MethodDelete
 	c.hasBody = req.Body != nil && req.Body != http.NoBody
 	c.replayable = !c.hasBody || req.GetBody != nil
-	if now := c.start.Sub(c.origin); !c.single && int64(now) < c.failed.until.Load() {
-		c.repeated = c.failed.has(c.requestID(), now)
+	if now := c.start.Sub(c.origin); !c.single && int64(now) < c.failedCalls.until.Load() {
+		c.repeated = c.failedCalls.has(c.requestID(), now)
 		c.single = c.repeated
 	}
 	c.addHeaders(send)
 	c.responseRequest = *req.WithContext((*responseContext)(c))
-	c.recorded = c.start
+	c.accounted = c.start
 	c.ctx = ctx
 	if req.Cancel != nil {
 		c.ctx, c.cancel = mergeRequestCancel(req)
@@ -131,7 +131,7 @@ func (c *call) check() error {
 	case req.Body == nil && req.ContentLength != 0:
 		return fmt.Errorf("%w: ContentLength %d with nil Body", neterr.ErrMalformed, req.ContentLength)
 	}
-	return c.err
+	return c.invalid
 }
 
 // nest finds the call of a Transport around this one, if there is one.
@@ -192,19 +192,19 @@ func (c *call) canceled(err error) *Error {
 	return e
 }
 
-// fail ends the call with an error that is not an attempt's: a gate's rejection, or the
-// caller's cancellation during a wait.
+// fail records why the call ends without a response of the last attempt: a gate rejects the
+// next one, no time is left, or the caller cancels during a wait. finish returns the error.
 func (c *call) fail(err *Error) {
-	c.queueWait = time.Since(c.recorded)
+	c.queueWait = time.Since(c.accounted)
 	if c.last != nil {
-		c.last.record.StopReason = err.Reason
+		c.last.report.StopReason = err.Reason
 		c.recordTrailingWait()
 	}
 	err.Attempts = c.attempts()
 	c.failure, c.rejected = err, err.byGate()
 }
 
-// finish returns the last response as it came, or one *Error.
+// finish returns the last response, whatever its status, or one *Error.
 func (c *call) finish() (*http.Response, error) {
 	if c.retries != nil {
 		c.retries.release()
@@ -212,7 +212,7 @@ func (c *call) finish() (*http.Response, error) {
 	var resp *http.Response
 	if c.failure == nil {
 		c.recordTrailingWait()
-		if resp = c.last.record.Response; resp == nil {
+		if resp = c.last.report.Response; resp == nil {
 			c.failure = c.lastError()
 		}
 	}
@@ -224,8 +224,9 @@ func (c *call) finish() (*http.Response, error) {
 	}
 	c.finished = true
 	if resp != nil {
-		if c.cancel != nil { // it ends with the body of the response
-			if c.last.endsCall = true; c.last.released.Load() {
+		if c.cancel != nil { // the context ends with the body of the response
+			c.last.endsContext = true
+			if c.last.released.Load() {
 				c.cancel(nil)
 			}
 		}
@@ -242,8 +243,8 @@ func (c *call) endContext() {
 	}
 }
 
-// cleanUp closes the caller's body if no attempt did. It also releases what the call holds
-// if a function of the user's has panicked or ended the goroutine.
+// cleanUp closes the caller's body if no attempt did. It also releases everything if begin
+// failed, or if code of the user has panicked or ended the goroutine.
 func (c *call) cleanUp() {
 	if !c.first.sent {
 		closeRequestBody(c.request)
@@ -275,7 +276,7 @@ func closeRequestBody(req *http.Request) {
 
 // lastError is the *Error of a call whose last attempt ended in an error.
 func (c *call) lastError() *Error {
-	last := &c.last.record
+	last := &c.last.report
 	e := &Error{Reason: last.StopReason, Err: last.Err, Attempts: c.attempts()}
 	if c.retries != nil && c.retries.bodyErr != nil {
 		e.Err = neterr.With(&getBodyError{c.retries.bodyErr}, e.Err)
@@ -303,10 +304,10 @@ func (c *call) attempts() []Attempt {
 	if c.last == nil {
 		return nil
 	}
-	records := []Attempt{c.first.record}
+	records := []Attempt{c.first.report}
 	if c.retries != nil {
-		for _, a := range c.retries.sent {
-			records = append(records, a.record)
+		for _, a := range c.retries.later {
+			records = append(records, a.report)
 		}
 	}
 	return records
@@ -318,7 +319,7 @@ func mergeRequestCancel(req *http.Request) (context.Context, context.CancelCause
 	ctx, cancel := context.WithCancelCause(req.Context())
 	canceled := func() {
 		if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
-			<-ctx.Done() // http.Client.Timeout ends both at once, and the context has the cause
+			<-ctx.Done() // http.Client.Timeout ends both together, and the context has the cause
 		}
 		cancel(nil)
 	}

@@ -21,37 +21,37 @@ import (
 func (a *attempt) classify(info *responseInfo) {
 	switch a.end {
 	case endResponse:
-		a.record.Verdict = info.verdict(a.record.Response.StatusCode)
+		a.report.Verdict = info.verdict(a.report.Response.StatusCode)
 	case endError:
-		a.record.Verdict = classifyError(a.record.Err)
+		a.report.Verdict = classifyError(a.report.Err)
 	case endTimeout, endEarly:
-		a.record.Verdict = VerdictTransient
+		a.report.Verdict = VerdictTransient
 	default:
-		a.record.Verdict = VerdictPermanent
+		a.report.Verdict = VerdictPermanent
 		return // nothing waits for another attempt
 	}
 	policy := a.call.policy
 	if info.read {
-		a.overrule(policy.ClassifyBody(&a.record, info.prefix))
+		a.overrule(policy.ClassifyBody(&a.report, info.prefix))
 	}
 	if policy.Classify != nil {
-		a.overrule(policy.Classify(&a.record))
+		a.overrule(policy.Classify(&a.report))
 	}
-	if !a.record.Verdict.retryable() {
+	if !a.report.Verdict.retryable() {
 		return
 	}
-	resp := a.record.Response
+	resp := a.report.Response
 	if resp != nil && resp.StatusCode < http.StatusBadRequest { // a failure by Classify alone
-		info.parseFailure(resp.Header, a.record.Start.Add(a.record.Latency))
+		info.parseFailure(resp.Header, a.report.Start.Add(a.report.Latency))
 	}
-	a.noWork = a.record.notSent || resp != nil && info.noWork(resp.StatusCode)
-	a.askedTo = info.wait()
+	a.noWork = a.report.notSent || resp != nil && info.noWork(resp.StatusCode)
+	a.askedWait = info.wait()
 }
 
 // overrule replaces the verdict of the table by the user's, if that is one.
 func (a *attempt) overrule(v Verdict) {
 	if v > VerdictDefault && v <= VerdictThrottled {
-		a.record.Verdict = v
+		a.report.Verdict = v
 	}
 }
 
@@ -119,7 +119,7 @@ var errBrokenBase = neterr.New("neither a response nor an error came from Base")
 func (a *attempt) breakerOutcome() circuit.Outcome {
 	switch a.end {
 	case endResponse:
-		switch status := a.record.Response.StatusCode; {
+		switch status := a.report.Response.StatusCode; {
 		case status >= http.StatusInternalServerError:
 			return circuit.Failure
 		case status == http.StatusTooManyRequests:
@@ -127,7 +127,7 @@ func (a *attempt) breakerOutcome() circuit.Outcome {
 		}
 		return circuit.Success
 	case endError:
-		if err := a.record.Err; neterr.Malformed(err) || neterr.FromIntermediary(err) || rejectedInside(err) != nil || errors.Is(err, errBrokenBase) {
+		if err := a.report.Err; neterr.Malformed(err) || neterr.FromIntermediary(err) || rejectedInside(err) != nil || errors.Is(err, errBrokenBase) {
 			return circuit.None // it never reached the server
 		}
 		return circuit.Failure

@@ -133,8 +133,8 @@ func (s *hedgeScope) callRate(at time.Duration) float64 {
 // observe learns a latency from an attempt.
 func (s *hedgeScope) observe(h *Hedge, a *attempt) {
 	switch {
-	case a.succeeded():
-		s.latencies.Add(a.record.Start.Add(a.record.Latency).Sub(h.rules.Origin), a.record.Latency)
+	case a.hasFinalResponse():
+		s.latencies.Add(a.report.Start.Add(a.report.Latency).Sub(h.rules.Origin), a.report.Latency)
 	case a.end == endSuperseded && a.timers.hedgeDelay > 0:
 		// It took longer than the delay. How long it had taken when the hedge won would raise
 		// the next delay, and so on; so would the delay, which is just above a quantile.
@@ -218,7 +218,7 @@ type race struct {
 // copy sends a copy beside an attempt.
 func (r *race) copy(of *attempt, hedge bool) {
 	a := &attempt{call: r.call, race: r, concurrent: true}
-	a.record = Attempt{Number: of.record.Number, Hedge: hedge, Concurrent: true}
+	a.report = Attempt{Number: of.report.Number, Hedge: hedge, Concurrent: true}
 	if r.call.traced {
 		a.announced = make(chan struct{})
 	}
@@ -241,7 +241,7 @@ func (r *race) copy(of *attempt, hedge bool) {
 func (a *attempt) payForCopy() (ok bool) {
 	c, now := a.call, time.Now()
 	switch {
-	case !a.record.Hedge:
+	case !a.report.Hedge:
 		if c.spare(now) >= 0 {
 			a.paid, ok = c.takeTokens(now, retrybudget.Request{Batch: c.priority == PriorityBatch})
 		}
@@ -266,12 +266,12 @@ func (r *race) begin(a *attempt) bool {
 	c := r.call
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if r.over || !a.record.Hedge && c.number >= c.maxAttempts() {
+	if r.over || !a.report.Hedge && c.number >= c.maxAttempts() {
 		return false
 	}
-	if !a.record.Hedge {
+	if !a.report.Hedge {
 		c.number++
-		a.record.Number = c.number
+		a.report.Number = c.number
 	}
 	r.preparing--
 	r.running++
@@ -314,9 +314,9 @@ func (r *race) run(a *attempt) {
 func (a *attempt) fail(err error) {
 	a.abandon()
 	a.end = endError
-	a.record.Latency = time.Since(a.record.Start)
-	a.record.Err = err
-	a.record.Verdict = VerdictTransient
+	a.report.Latency = time.Since(a.report.Start)
+	a.report.Err = err
+	a.report.Verdict = VerdictTransient
 }
 
 // finish makes a copy the winner if it is the first to succeed.
@@ -328,17 +328,17 @@ func (r *race) finish(a *attempt) {
 		switch {
 		case r.over:
 			useless = true
-		case a.succeeded():
+		case a.hasFinalResponse():
 			won = true
 			r.win(a)
-		case a.record.Hedge:
+		case a.report.Hedge:
 			useless = true
 		default:
 			r.latest = a
 		}
 	})
 	a.paid.Done(won)
-	if a.record.Hedge {
+	if a.report.Hedge {
 		r.call.record.hedges.credit.done(won)
 	}
 	if useless {
@@ -373,11 +373,11 @@ func (r *race) outcome() *attempt {
 		}
 		entry := r.entry(a)
 		state := c.retryState()
-		state.sent = append(state.sent, entry)
+		state.later = append(state.later, entry)
 		if c.traced {
-			c.traceAttempt(attemptDone, &entry.record)
+			c.traceAttempt(attemptDone, &entry.report)
 		}
-		if entry == a && a != result && !a.record.Hedge {
+		if entry == a && a != result && !a.report.Hedge {
 			a.discard()
 		}
 	}
@@ -395,7 +395,7 @@ func (r *race) wait() (result *attempt, copies []*attempt) {
 	r.first.inTime = true
 	switch {
 	case r.winner != nil:
-	case r.first.succeeded():
+	case r.first.hasFinalResponse():
 		r.win(r.first)
 	default:
 		r.latest = r.first
@@ -430,9 +430,9 @@ func (r *race) entry(a *attempt) *attempt {
 	if a.inTime {
 		return a
 	}
-	return &attempt{call: a.call, end: endSuperseded, record: Attempt{
-		Number: a.record.Number, Hedge: a.record.Hedge, Concurrent: true, Request: a.record.Request, Start: a.record.Start,
-		QueueWait: a.record.QueueWait, Latency: time.Since(a.record.Start), Err: errSuperseded, Verdict: VerdictPermanent,
+	return &attempt{call: a.call, end: endSuperseded, report: Attempt{
+		Number: a.report.Number, Hedge: a.report.Hedge, Concurrent: true, Request: a.report.Request, Start: a.report.Start,
+		QueueWait: a.report.QueueWait, Latency: time.Since(a.report.Start), Err: errSuperseded, Verdict: VerdictPermanent,
 	}}
 }
 
@@ -460,7 +460,7 @@ func (r *race) cancelAll() (done []*attempt) {
 		r.sleep()
 	}
 	for _, a := range append(slices.Clip(r.copies), r.first) {
-		if a.inTime && (a == r.winner || !a.record.Hedge) {
+		if a.inTime && (a == r.winner || !a.report.Hedge) {
 			done = append(done, a)
 		}
 	}

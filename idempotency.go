@@ -104,7 +104,7 @@ func (i *Idempotency) tooShortForKeys() bool {
 func (c *call) chooseKey() (send bool, err error) {
 	i, req := &c.idempotency, c.request
 	if c.key = i.callersKey(req.Header); c.key != "" {
-		c.ownKey = true
+		c.callerKey = true
 		return false, nil
 	}
 	own := c.options.key != ""
@@ -126,7 +126,7 @@ func (c *call) chooseKey() (send bool, err error) {
 			return false, err
 		}
 	}
-	c.key, c.ownKey = i.encode(key), own
+	c.key, c.callerKey = i.encode(key), own
 	return true, nil
 }
 

@@ -129,7 +129,7 @@ func (c *call) rateLimited(r *quota.Rejection) *Error {
 func (a *attempt) reportQuota(info *responseInfo, now time.Time) {
 	c := a.call
 	r := quota.Response{Quota: info.quota, AsksToWait: info.asksToWait, RetryAfter: info.retryAfter}
-	if resp := a.record.Response; resp != nil {
+	if resp := a.report.Response; resp != nil {
 		r.Status = resp.StatusCode
 	}
 	switch {
@@ -137,7 +137,7 @@ func (a *attempt) reportQuota(info *responseInfo, now time.Time) {
 		a.quota.Done(&r, now)
 	case r.Status == http.StatusTooManyRequests, r.Status == http.StatusForbidden, len(r.Quota.Dimensions) > 0, r.Quota.Bucket != "",
 		r.Status != 0 && c.record.quotas.Active():
-		c.record.quotas.Observe(c.quotaRequest(), &r, a.record.Start, now)
+		c.record.quotas.Observe(c.quotaRequest(), &r, a.report.Start, now)
 	}
 }
 
@@ -173,11 +173,11 @@ var _ quota.Waiter = (*queuedAttempt)(nil)
 func (q *queuedAttempt) WaitBegins(until time.Time, local bool) {
 	c := q.call
 	c.record.queued.Add(1)
-	q.record.LocalLimit = local
+	q.report.LocalLimit = local
 	if c.traced {
 		now := time.Now()
-		a := q.record
-		a.Request, a.QueueWait, a.RetryWait = c.request, now.Sub(c.recorded), max(until.Sub(now), 0)
+		a := q.report
+		a.Request, a.QueueWait, a.RetryWait = c.request, now.Sub(c.accounted), max(until.Sub(now), 0)
 		c.traceAttempt(queueWait, &a)
 	}
 }

@@ -28,7 +28,7 @@ import (
 
 // retryState is what only calls with more than one attempt need.
 type retryState struct {
-	sent    []*attempt         // after the first, in the order of their starts
+	later   []*attempt         // after the first, in the order of their starts
 	next    *attempt           // the last one that was prepared
 	due     time.Time          // when the next one may be sent
 	body    io.ReadCloser      // of the next one, from GetBody; nil: it is sent, or there is none
@@ -74,40 +74,41 @@ func (c *call) retry() {
 // shouldRetry decides whether the last attempt is followed by another, and if so, when.
 func (c *call) shouldRetry() (at time.Time, retry bool) {
 	last := c.last
-	if !last.record.Verdict.retryable() {
+	if !last.report.Verdict.retryable() {
 		return time.Time{}, false
 	}
 	if gone := c.ctx.Err(); gone != nil {
-		if last.record.Response == nil {
+		if last.report.Response == nil {
 			c.fail(c.canceled(gone))
 		}
 		return time.Time{}, false
 	}
-	wait, reason := c.permitRetry(last)
-	if last.record.StopReason = reason; reason != nil {
-		last.record.RetryWait = max(last.askedTo, 0)
+	wait, reason := c.planRetry(last)
+	if last.report.StopReason = reason; reason != nil {
+		last.report.RetryWait = max(last.askedWait, 0)
 		return time.Time{}, false
 	}
-	last.record.RetryWait = wait
+	last.report.RetryWait = wait
 	if c.traced {
-		c.traceAttempt(retryWait, &last.record)
+		c.traceAttempt(retryWait, &last.report)
 	}
 	c.setRetryWaiting(true)
 	last.discard() // the drain is a part of the wait
 	return c.retries.due, true
 }
 
-// permitRetry asks the questions that a retry depends on. The token of the budget is last.
-// reason is the first no.
-func (c *call) permitRetry(last *attempt) (wait time.Duration, reason error) {
+// planRetry decides about a retry. It takes what the retry needs: the next wait of the series,
+// a body, and last the tokens of the budget. reason is why there is no retry.
+func (c *call) planRetry(last *attempt) (wait time.Duration, reason error) {
 	switch {
 	case !c.repeatable && !last.noWork:
 		return 0, ErrNotIdempotent
 	case !c.replayable:
 		return 0, ErrNotReplayable
-	case c.number >= c.maxAttempts(), c.retries != nil && c.retries.series.over,
-		last.end == endTimeout && c.policy.AttemptTimeout == 0: // the caller has waited for maxResponseTime
-		return 0, c.noAttemptsLeft()
+	case c.number >= c.maxAttempts(), c.retries != nil && c.retries.series.over:
+		return 0, c.whyNoAttempt()
+	case last.end == endTimeout && c.policy.AttemptTimeout == 0: // maxResponseTime is over
+		return 0, c.whyNoAttempt()
 	case c.single:
 		return 0, ErrSingleAttempt
 	}
@@ -115,12 +116,12 @@ func (c *call) permitRetry(last *attempt) (wait time.Duration, reason error) {
 	state := c.retryState()
 	wait = c.backoff(last, now)
 	at := now.Add(wait)
-	blocked := c.blockedUntil(now)
+	blocked := c.blockedUntil(now) // zero: not blocked; differences to it saturate
 	longest := c.policy.MaxRetryAfter
 	switch {
 	case c.record.circuit.Rejects(at, true) != nil:
 		return 0, ErrBreakerOpen
-	case longest > 0 && (last.askedTo > longest || blocked.Sub(at) > longest):
+	case longest > 0 && (last.askedWait > longest || blocked.Sub(at) > longest):
 		return 0, ErrRetryAfter
 	case c.spare(at) < 0 || c.spare(blocked) < 0:
 		return 0, ErrDeadline
@@ -131,7 +132,7 @@ func (c *call) permitRetry(last *attempt) (wait time.Duration, reason error) {
 		permit, ok := c.takeTokens(now, retrybudget.Request{
 			Slow:     last.timedOut() && last.end != endEarly,
 			Batch:    c.priority == PriorityBatch,
-			Rejected: last.responded(http.StatusTooManyRequests) && last.askedTo <= 0,
+			Rejected: last.responded(http.StatusTooManyRequests) && last.askedWait <= 0,
 		})
 		if !ok {
 			return 0, ErrBudgetExhausted
@@ -158,13 +159,13 @@ func (c *call) getBody() bool {
 		return true
 	}
 	now := time.Now() // GetBody may have taken long
-	c.waited += now.Sub(c.recorded)
-	c.recorded = now
+	c.waited += now.Sub(c.accounted)
+	c.accounted = now
 	return false
 }
 
-// spare is how much later than at an attempt could begin, to be done before the deadline.
-// Negative: at is too late.
+// spare is how far the start of an attempt could move behind the given time. If it is negative,
+// the response would miss the deadline.
 func (c *call) spare(at time.Time) time.Duration {
 	if c.deadline.IsZero() {
 		return math.MaxInt64
@@ -172,44 +173,44 @@ func (c *call) spare(at time.Time) time.Duration {
 	return c.deadline.Sub(at) - c.reserve(0)
 }
 
-// reserve is the time before the deadline that an attempt needs: for a quick response of the
-// scope, or atLeast if that is longer, for its body, and for a deadline header.
-func (c *call) reserve(atLeast time.Duration) time.Duration {
-	header := minLeft
+// reserve is the time that a response and its body need before the deadline: as long as a quick
+// response of the scope, at least as long as given, and long enough for a deadline header.
+func (c *call) reserve(response time.Duration) time.Duration {
+	least := minLeft
 	if c.sendsDeadline {
-		header += c.config.deadline.Margin
+		least += c.config.deadline.Margin
 	}
-	return max(header, max(c.record.responses.Get(), atLeast)+c.bodyDuration())
+	return max(least, max(c.record.responses.Get(), response)+c.bodyDuration())
 }
 
-// earlyWaits are the longest waits before retries. The wait after them is all the time that
-// is left. See docs/defaults.md.
+// earlyWaits are the first waits before retries, before jitter shortens them. The last wait
+// uses the time that is left. See docs/defaults.md.
 var earlyWaits = [defaultMaxAttempts - 2]time.Duration{100 * time.Millisecond, 500 * time.Millisecond, 2500 * time.Millisecond, 5 * time.Second} //nolint:gochecknoglobals // never written to
 
 const (
-	afterOverload = 2 // the number of the early wait with which the series begins then,
-	afterTimeout  = 3 // and that which follows the first timeout of a server that has responded lately
+	afterOverload = 2 // After overload the series begins with this early wait.
+	afterTimeout  = 3 // After the first timeout of a healthy server this early wait follows.
 
-	lately     = 2500 * time.Millisecond // as long as that wait: a client with fewer calls cannot tell a lost packet from a slow server
-	nearEnd    = time.Minute             // a deadline that is farther away sets no end to the series,
-	seriesTime = 10 * time.Second        // which then takes this long
-	minLast    = time.Second             // and its last wait this
-
-	minLeftAfter = 1.75 // times an early wait must be left, or it becomes the last
+	lately        = 2500 * time.Millisecond // A success within this time shows that the server was healthy before a timeout.
+	nearEnd       = time.Minute             // A deadline that is farther away is not near.
+	seriesTime    = 10 * time.Second        // All waits together take this long without a near deadline.
+	minLast       = time.Second             // The last wait is at least this long then.
+	minLeftBefore = 1.75                    // An early wait needs this many times its length. Otherwise the last wait follows.
 )
 
 // waitSeries is how far a call is in its waits before retries.
 type waitSeries struct {
-	step     int       // the number of the last early wait
-	over     bool      // the last wait has been used,
-	timedOut bool      // and the short wait after a timeout
-	end      time.Time // of the series, if no deadline is near; zero: it has not begun
+	step     int       // the number of the latest early wait
+	over     bool      // the final wait was chosen
+	timedOut bool      // the short wait after a timeout was chosen
+	end      time.Time // zero: a near deadline ends the series, or it has not begun
 }
 
-// backoff returns the wait before the next attempt. The time that the server asks for is a
-// minimum, to which up to half of it is added, as far as the deadline leaves time.
+// backoff chooses the wait before the next attempt. By default the wait that the server asks for
+// is a minimum, and up to half of it is added, as far as the deadline leaves time. It is added
+// to the result of a Policy.Backoff.
 func (c *call) backoff(failed *attempt, now time.Time) time.Duration {
-	state, asked := c.retries, max(failed.askedTo, 0)
+	state, asked := c.retries, max(failed.askedWait, 0)
 	if own := c.policy.Backoff; own != nil {
 		state.wait = min(max(own(c.number, state.wait), 0), retryafter.Max)
 		return state.wait + asked
@@ -233,7 +234,7 @@ func (c *call) nextWait(failed *attempt, now time.Time) time.Duration {
 		s.timedOut, s.step = true, max(s.step, afterTimeout)
 	case failed.timedOut():
 		s.over = true
-	case failed.record.notSent, failed.responded(http.StatusTooManyRequests, http.StatusServiceUnavailable, statusOverloaded):
+	case failed.report.notSent, failed.responded(http.StatusTooManyRequests, http.StatusServiceUnavailable, statusOverloaded):
 		s.step = max(s.step, afterOverload)
 	}
 	attempts, left := c.policy.MaxAttempts, c.timeLeft(failed, now)
@@ -245,7 +246,7 @@ func (c *call) nextWait(failed *attempt, now time.Time) time.Duration {
 		return left
 	}
 	wait := earlyWaits[s.step-1]
-	if minLeftAfter*float64(wait) > float64(left) {
+	if minLeftBefore*float64(wait) > float64(left) {
 		s.over = true
 		return left
 	}
@@ -255,7 +256,8 @@ func (c *call) nextWait(failed *attempt, now time.Time) time.Duration {
 	return wait
 }
 
-// timeLeft is how long the call may wait, so that a usual response is still in time.
+// timeLeft is the longest wait now, so that a usual response is still in time. Without a near
+// deadline it is the rest of seriesTime, which begins here.
 func (c *call) timeLeft(failed *attempt, now time.Time) time.Duration {
 	s := &c.retries.series
 	if s.end.IsZero() && (c.deadline.IsZero() || c.deadline.Sub(now) > nearEnd) {
@@ -263,7 +265,7 @@ func (c *call) timeLeft(failed *attempt, now time.Time) time.Duration {
 	}
 	switch {
 	case s.end.IsZero():
-		return max(c.deadline.Sub(now)-c.reserve(failed.record.Latency), 0)
+		return max(c.deadline.Sub(now)-c.reserve(failed.report.Latency), 0)
 	case c.policy.MaxAttempts > defaultMaxAttempts:
 		return seriesTime // each time: the caller wants so many
 	}
@@ -274,10 +276,10 @@ func (c *call) timeLeft(failed *attempt, now time.Time) time.Duration {
 func (c *call) prepareRetry() error {
 	now := time.Now()
 	c.setRetryWaiting(false)
-	c.waited += now.Sub(c.recorded)
-	c.last.record.RetryWait, c.recorded = c.waited, now
+	c.waited += now.Sub(c.accounted)
+	c.last.report.RetryWait, c.accounted = c.waited, now
 	c.number++
-	next := &attempt{call: c, record: Attempt{Number: c.number}}
+	next := &attempt{call: c, report: Attempt{Number: c.number}}
 	c.retries.next = next
 	if err := c.prepare(next); err != nil {
 		return err
@@ -287,41 +289,41 @@ func (c *call) prepareRetry() error {
 
 // timedOut reports whether the attempt ended because it took too long.
 func (a *attempt) timedOut() bool {
-	return a.end == endTimeout || a.end == endEarly || a.end == endError && neterr.TimedOut(a.record.Err)
+	return a.end == endTimeout || a.end == endEarly || a.end == endError && neterr.TimedOut(a.report.Err)
 }
 
 // responded reports whether the attempt got a response with one of the statuses.
 func (a *attempt) responded(statuses ...int) bool {
-	return a.end == endResponse && slices.Contains(statuses, a.record.Response.StatusCode)
+	return a.end == endResponse && slices.Contains(statuses, a.report.Response.StatusCode)
 }
 
 // recordTime notes the time that the attempt's record contains, and how long copies were
 // waited for.
 func (c *call) recordTime(a *attempt) {
-	c.recorded, c.waited = a.record.Start.Add(a.record.Latency), 0
+	c.accounted, c.waited = a.report.Start.Add(a.report.Latency), 0
 	if a.race == nil || !a.race.waited && len(a.race.copies) == 0 {
 		return
 	}
 	now := time.Now()
-	a.record.RetryWait, c.recorded = max(now.Sub(c.recorded), 0), now
+	a.report.RetryWait, c.accounted = max(now.Sub(c.accounted), 0), now
 	if c.last == a {
-		c.waited = a.record.RetryWait
+		c.waited = a.report.RetryWait
 	}
 }
 
-// recordTrailingWait puts the time after the last attempt where Call.Latency contains it:
-// RetryWait of the last record is not a part of that.
+// recordTrailingWait counts the wait after the last attempt, as a part of Call.Latency. If copies
+// follow the attempt, it is the attempt's RetryWait. Else it is the call's QueueWait.
 func (c *call) recordTrailingWait() {
-	if c.retries != nil && len(c.retries.sent) > 0 && c.last != c.retries.sent[len(c.retries.sent)-1] { // copies stand behind it
-		c.last.record.RetryWait = c.waited
+	if c.retries != nil && len(c.retries.later) > 0 && c.last != c.retries.later[len(c.retries.later)-1] {
+		c.last.report.RetryWait = c.waited
 	} else {
 		c.queueWait += c.waited
 	}
 	c.waited = 0
 }
 
-// maxAttempts is the maximum number of attempts of the call: two below a client that is known
-// to retry, unless this Transport owns the retries.
+// maxAttempts is the maximum number of attempts of the call. It is at most two if an outer client
+// is known to retry and this Transport does not own the retries.
 func (c *call) maxAttempts() int {
 	if n := c.policy.MaxAttempts; n <= 2 || !c.outerMayRetry() {
 		return n
@@ -330,7 +332,7 @@ func (c *call) maxAttempts() int {
 }
 
 // noAttemptsLeft is why the call may make no further attempt.
-func (c *call) noAttemptsLeft() error {
+func (c *call) whyNoAttempt() error {
 	if c.number < c.policy.MaxAttempts && c.outerMayRetry() {
 		return ErrSingleAttempt
 	}
@@ -407,12 +409,14 @@ func (c *call) outerMayRetry() bool {
 // recordFailure remembers the request of a call that was sent and failed. A repeated one that
 // did not fail is forgotten.
 func (c *call) recordFailure() {
+	if c.single && !c.repeated || c.last == nil {
+		return
+	}
 	switch {
-	case c.single && !c.repeated || c.last == nil:
-	case c.failure != nil || c.last.record.Verdict.retryable():
-		c.failed.add(c.requestID(), time.Since(c.origin))
+	case c.failure != nil || c.last.report.Verdict.retryable():
+		c.failedCalls.add(c.requestID(), time.Since(c.origin))
 	case c.repeated:
-		c.failed.remove(c.requestID())
+		c.failedCalls.remove(c.requestID())
 	}
 }
 
@@ -428,12 +432,12 @@ type requestID struct {
 
 func (c *call) requestID() requestID {
 	req := c.request
-	if c.ownKey || c.outerMayRetry() {
+	if c.callerKey || c.outerMayRetry() {
 		key := ""
-		if c.ownKey {
+		if c.callerKey {
 			key = c.key
 		}
-		return requestID{text: maphash.Comparable(c.failed.seed, [...]string{key, c.scope, method(req), req.URL.Path, req.URL.RawQuery})}
+		return requestID{text: maphash.Comparable(c.failedCalls.seed, [...]string{key, c.scope, method(req), req.URL.Path, req.URL.RawQuery})}
 	}
 	return requestID{url: weak.Make(req.URL), header: reflect.ValueOf(req.Header).Pointer()}
 }

@@ -298,23 +298,23 @@ func (r *record) succeededWithin(before, at time.Duration) bool {
 func (a *attempt) recordOutcome(outcome circuit.Outcome, now time.Time) {
 	r, at := a.call.record, now.Sub(a.call.origin)
 	if a.end == endResponse {
-		r.latencies.Add(at, a.record.Latency)
+		r.latencies.Add(at, a.report.Latency)
 	}
 	switch outcome {
 	case circuit.Success:
-		a.sampled = r.recordSuccess(at, a.record.Latency)
+		a.sampled = r.recordSuccess(at, a.report.Latency)
 	case circuit.None:
 	default:
-		r.failure.record(now, a.record.Response, a.record.Err)
+		r.failure.record(now, a.report.Response, a.report.Err)
 	}
 }
 
 // recordEnd records how the call has ended.
 func (c *call) recordEnd(resp *http.Response) {
-	if c.last != nil && c.last.record.Verdict.retryable() && c.last.failed() && !c.record.failing.Load() {
+	if c.last != nil && c.last.report.Verdict.retryable() && c.last.failed() && !c.record.failing.Load() {
 		c.record.failing.Store(true)
 	}
-	end := c.recorded // the end of a call that had one attempt
+	end := c.accounted // the end of a call that had one attempt
 	if c.retries != nil || c.failure != nil {
 		end = time.Now()
 	}

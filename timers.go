@@ -93,7 +93,7 @@ func slowAfter(concurrent bool, left time.Duration, bounded bool) time.Duration 
 // mayCopy reports whether a second request does no harm while the first is in flight: the
 // method is safe, or the key is the caller's own. A server may not know a generated key.
 func (c *call) mayCopy() bool {
-	return (c.ownKey || c.safe) && c.replayable && !c.single && (len(c.request.Header) == 0 || !isStream(c.request.Header))
+	return (c.callerKey || c.safe) && c.replayable && !c.single && (len(c.request.Header) == 0 || !isStream(c.request.Header))
 }
 
 // isStream reports whether the response takes long by nature: an upgrade, or events.
@@ -144,7 +144,7 @@ func (a *attempt) due() (hedge, copies bool) {
 	if t.stopped {
 		return false, false
 	}
-	age := time.Since(a.record.Start)
+	age := time.Since(a.report.Start)
 	idle := age - a.upload.last()
 	switch {
 	case t.cut > 0 && idle >= t.cut:
@@ -203,12 +203,12 @@ func (p *Policy) timeout(r *record, at time.Duration) time.Duration {
 
 // planEarly plans when AdaptiveTimeout applies to the attempt.
 func (c *call) planEarly(a *attempt, now time.Time) {
-	if a.record.Hedge {
+	if a.report.Hedge {
 		return
 	}
 	at, adaptive := now.Sub(c.origin), c.record.adaptiveTimeout()
 	adaptive.Sent(at)
-	number := a.record.Number
+	number := a.report.Number
 	if a.concurrent {
 		number++ // its record still has the number of the slow attempt
 	}
@@ -267,16 +267,16 @@ func (a *attempt) learnTimeout(now time.Time) {
 	if a.prepaid != (retrybudget.Permit{}) {
 		c.retryState().permit, a.prepaid = a.prepaid, retrybudget.Permit{}
 	}
-	if a.record.Hedge {
+	if a.report.Hedge {
 		return
 	}
 	at, adaptive := now.Sub(c.origin), c.record.adaptiveTimeout()
 	switch {
 	case a.end == endResponse:
-		adaptive.Answered(at, a.record.Latency)
+		adaptive.Answered(at, a.report.Latency)
 	case a.end == endEarly, a.end == endSuperseded && a.timers.earlyDone:
 		adaptive.TimedOut(at, a.timers.early)
 	case a.end == endTimeout:
-		adaptive.TimedOut(at, a.record.Latency)
+		adaptive.TimedOut(at, a.report.Latency)
 	}
 }

@@ -185,7 +185,7 @@ func callOf(resp *http.Response) *call {
 // the innermost. The number is 0 if the context belongs to no attempt.
 func AttemptFromContext(ctx context.Context) (number int, hedge bool) {
 	if a, ok := ctx.Value(attemptKey{}).(*attempt); ok {
-		return a.record.Number, a.record.Hedge
+		return a.report.Number, a.report.Hedge
 	}
 	return 0, false
 }
@@ -257,8 +257,8 @@ func (c *call) notBefore() time.Time {
 	if c.failure != nil {
 		return c.failure.NotBefore
 	}
-	if last := c.last; last.record.StopReason != nil && last.askedTo > 0 {
-		return last.record.Start.Add(last.record.Latency).Add(last.askedTo)
+	if last := c.last; last.report.StopReason != nil && last.askedWait > 0 {
+		return last.report.Start.Add(last.report.Latency).Add(last.askedWait)
 	}
 	return time.Time{}
 }

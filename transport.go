@@ -10,8 +10,9 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/scope"
 )
 
-// Transport is an http.RoundTripper that makes the calls of any http.Client resilient. Its
-// zero value enables every mechanism except hedging:
+// Transport is an http.RoundTripper that makes the calls of any http.Client resilient. The
+// zero value retries, limits and protects calls. Hedges, AdaptiveTimeout, ReadTimeout, a fixed
+// rate limit and OwnsRetries must be set.
 //
 //	client := &http.Client{Transport: &resilienthttp.Transport{}}
 //
@@ -55,9 +56,9 @@ type Transport struct {
 	Scope func(*http.Request) string
 
 	// OwnsRetries makes this Transport the one layer that retries. It sends X-Retry-Owner:
-	// caller, and servers behind Deadline.Handler then make single attempts. Clients that
-	// are known to retry (stripe-go, azcore, Vault's) get all retries of the Transport only
-	// with OwnsRetries; disable theirs first. See docs/under-your-sdk.md.
+	// caller, and servers behind Deadline.Handler then make single attempts. Below stripe-go,
+	// azcore and Vault's client a call makes at most two attempts. OwnsRetries lifts that;
+	// disable their retries first. See docs/under-your-sdk.md.
 	OwnsRetries bool
 
 	// Trace is called at the events of a call. nil means no hooks.
@@ -90,7 +91,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return c.finish()
 	}
 	c.exchange(&c.first)
-	if c.last.record.Verdict.retryable() {
+	if c.last.report.Verdict.retryable() {
 		c.retry()
 	}
 	return c.finish()
@@ -100,7 +101,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 // does nothing if the configuration is invalid.
 func (t *Transport) CloseIdleConnections() {
 	config := t.configured()
-	if config.err != nil {
+	if config.invalid != nil {
 		return // Base may be a nil pointer, or the Transport itself
 	}
 	if closer, ok := config.base.(interface{ CloseIdleConnections() }); ok {
@@ -121,13 +122,13 @@ type config struct {
 	scope       func(*http.Request) string
 	ownsRetries bool
 	trace       *Trace
-	err         error // why it is invalid; every call returns it
+	invalid         error // why it is invalid; every call returns it
 
 	native bool // Base is net/http's own Transport
 
 	origin  time.Time // the records count time from here
 	records *scope.Map[scope.Key, record]
-	failed  *failedCalls
+	failedCalls  *failedCalls
 }
 
 func (t *Transport) configured() *config {
@@ -142,7 +143,7 @@ func (t *Transport) configure() {
 	*c = config{
 		base: t.Base, policy: t.Policy.withDefaults(), budget: t.Budget, rateLimit: t.RateLimit, breaker: t.Breaker,
 		hedge: t.Hedge, scope: t.Scope, ownsRetries: t.OwnsRetries, trace: t.Trace,
-		origin: time.Now(), failed: newFailedCalls(),
+		origin: time.Now(), failedCalls: newFailedCalls(),
 	}
 	if c.base == nil {
 		c.base = t.defaultBase()
@@ -159,7 +160,7 @@ func (t *Transport) configure() {
 	}
 	c.idempotency, c.deadline = t.Idempotency.withDefaults(), t.Deadline.withDefaults()
 	c.records = c.newRecords()
-	c.err = t.Validate()
+	c.invalid = t.Validate()
 	t.used.Store(true)
 }
 
