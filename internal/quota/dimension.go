@@ -152,11 +152,20 @@ func (d *dimension) learnSize(o observation) {
 	}
 }
 
-// missing is called for a response that does not have the dimension.
-func (d *dimension) missing(sent time.Time) {
-	if d.spoken && !d.since.IsZero() && !sent.Before(d.since) && (d.guessed || d.reset.IsZero()) {
+// serve counts a request that was served, and reports whether that contradicts the dimension.
+func (d *dimension) serve(o observation) bool {
+	if !o.sent.Before(d.from) {
+		d.served++
+	}
+	inWindow := !d.since.IsZero() && !o.sent.Before(d.since) && (d.guessed || d.reset.IsZero())
+	if d.mentioned != o.version && d.spoken && inWindow {
 		d.silent = true // in this window no response has had it
 	}
+	if d.denied || !d.contradicted(o.now) {
+		return false
+	}
+	d.denied = true
+	return true
 }
 
 // roll begins a new window if the reset has come, and reports whether it did. All of the

@@ -36,7 +36,7 @@ func (p *Permit) Cancel(now time.Time) {
 	if b := p.bucket; b != nil {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		b.undo(p)
+		b.land(p, false)
 		b.dispatch(now)
 	}
 }
@@ -54,7 +54,7 @@ func (p *Permit) renew(now time.Time) bool {
 	if o := b.opening(now); o.at.After(now) && !p.probe {
 		return false
 	}
-	b.undo(p)
+	b.land(p, false)
 	b.use(p, now)
 	return true
 }
@@ -66,7 +66,8 @@ func (p *Permit) Done(resp *Response, now time.Time) {
 	if b != nil {
 		of = p.set.learn(p, resp, now)
 		b.mu.Lock()
-		b.land(p, p.probe && !resp.rejected())
+		p.probe = p.probe && !resp.rejected()
+		b.land(p, true)
 		b.dispatch(now)
 		b.mu.Unlock()
 	}

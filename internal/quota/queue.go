@@ -71,7 +71,7 @@ func (b *bucket) step(now time.Time) (wake time.Time) {
 
 // hold notes that the calls wait for a reset, or for the end of a block.
 func (b *bucket) hold(now time.Time) {
-	if b.heldSince.IsZero() {
+	if b.Len() > 0 && b.heldSince.IsZero() {
 		b.heldSince = now
 	}
 }
@@ -113,7 +113,7 @@ func (b *bucket) Take(now time.Time) (p Permit, ok bool) {
 func (b *bucket) Dispatch(now time.Time) { b.dispatch(now) }
 
 // Return implements waitqueue.Gate.
-func (b *bucket) Return(p Permit, _ time.Time) { b.undo(&p) }
+func (b *bucket) Return(p Permit, _ time.Time) { b.land(&p, false) }
 
 // Estimate implements waitqueue.Gate. Calls use the quota of one window after the other.
 func (b *bucket) Estimate(now time.Time, ahead int64) (at time.Time, blocked bool) {
