@@ -37,16 +37,20 @@ func (p *Permit) Cancel(now time.Time) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.land(p, false)
-		b.dispatch(now)
+		b.Dispatch(now)
 	}
 }
 
 // renew makes the permit one of now, for a request that has waited for something else. It
-// returns false if the quota no longer admits it.
+// returns false if the quota no longer admits it, or if the server has named another bucket
+// for it: all calls that wait for the first response of a process would bypass that quota.
 func (p *Permit) renew(now time.Time) bool {
 	b := p.bucket
 	if b == nil {
 		return true
+	}
+	if b.shared != nil && p.set.bucketOf(p.credential, p.method, p.path) != b {
+		return false
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -68,7 +72,7 @@ func (p *Permit) Done(resp *Response, now time.Time) {
 		b.mu.Lock()
 		p.probe = p.probe && !resp.rejected()
 		b.land(p, true)
-		b.dispatch(now)
+		b.Dispatch(now)
 		b.mu.Unlock()
 	}
 	if p.shared == nil {

@@ -27,8 +27,8 @@ func (p *pacer) gap(now time.Time, calls int64) time.Duration {
 
 var _ waitqueue.Gate[Permit] = (*bucket)(nil)
 
-// dispatch releases the calls that may be sent, and sets the timer for the others.
-func (b *bucket) dispatch(now time.Time) {
+// Dispatch implements waitqueue.Gate.
+func (b *bucket) Dispatch(now time.Time) {
 	now = b.tick(now)
 	var wake time.Time
 	for b.Len() > 0 && wake.IsZero() {
@@ -108,9 +108,6 @@ func (b *bucket) Take(now time.Time) (p Permit, ok bool) {
 	b.use(&p, b.latest)
 	return p, true
 }
-
-// Dispatch implements waitqueue.Gate.
-func (b *bucket) Dispatch(now time.Time) { b.dispatch(now) }
 
 // Return implements waitqueue.Gate.
 func (b *bucket) Return(p Permit, _ time.Time) { b.land(&p, false) }
