@@ -144,14 +144,9 @@ func (q *Queue[P]) Join(now time.Time, limits Limits) (*Entry[P], *Rejection) {
 
 // Wait waits for the permit. The lock is not held.
 func (q *Queue[P]) Wait(e *Entry[P]) (P, *Rejection) {
-	select {
-	case <-e.ready:
-		return e.permit, e.rejected
-	default:
-	}
 	limit := time.NewTimer(e.MaxWait + min(e.slack, math.MaxInt64-e.MaxWait))
 	defer limit.Stop()
-	if e.Waiter != nil {
+	if e.Waiter != nil && !e.isReady() {
 		defer e.Waiter.WaitEnds()
 		q.announce(e)
 	}
@@ -162,6 +157,15 @@ func (q *Queue[P]) Wait(e *Entry[P]) (P, *Rejection) {
 		return q.leave(e, MaxWaitExceeded)
 	case <-e.Ctx.Done():
 		return q.leave(e, Canceled)
+	}
+}
+
+func (e *Entry[P]) isReady() bool {
+	select {
+	case <-e.ready:
+		return true
+	default:
+		return false
 	}
 }
 
