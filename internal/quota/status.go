@@ -3,11 +3,11 @@ package quota
 import "time"
 
 // Status is what is known of one quota of a scope: one dimension of a server's bucket, the
-// static limit, or a block without any.
+// fixed limit, or a block without any.
 type Status struct {
 	Scope string
 	// Bucket is the server's name of the bucket, and Axis that of the dimension; Static is
-	// true for the static limit.
+	// true for the fixed limit.
 	Bucket, Axis string
 	Static       bool
 
