@@ -84,6 +84,8 @@ func (b *bucket) release(now time.Time) {
 	b.heldSince = time.Time{}
 	if b.pacer.spacing = b.spacing(b.Len()); b.pacer.spacing > 0 {
 		b.pacer.end = now.Add(maxPacing)
+	} else { // other processes wait for the same moment
+		b.pacer.next = now.Add(rand.N(b.pacer.gap(now, b.Len()) + 1))
 	}
 }
 
