@@ -44,7 +44,7 @@ type rejection struct {
 	sent, now time.Time
 	wait      time.Duration // it asks for; 0: it does not say
 	shown     bool          // it shows an exhausted quota,
-	known     bool          // whose reset the dimension waits for: the block is for the doubling alone
+	known     bool          // the dimension waits for its reset: the block is only for the doubling
 }
 
 // reject counts a rejection. No block is longer than longest.

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 	"github.com/resilienthttp/resilienthttp/internal/sharedquota"
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
@@ -48,7 +47,8 @@ type bucket struct {
 	inflight  int64
 	alone     alone
 	pacer     pacer
-	probe     probe
+	probeDue  bool   // in this window a call was rejected that may be a probe
+	probed    bool   // a probe is in flight, or was rejected
 	version   uint64 // grows with each response, to tell old observations from new
 	dims      []dimension
 	clock     serverClock
@@ -62,16 +62,6 @@ type alone struct {
 	since time.Time // requests sent before this are not the one
 	sent  bool
 }
-
-// probe is how far the test of an exhaustion is that no rejection has shown to the route:
-// after a call was rejected for it, the next one is sent.
-type probe uint8
-
-const (
-	probeNone probe = iota
-	probeDue
-	probeSent
-)
 
 // bucket is the bucket with the key. general is the credential's other bucket; nil: the key
 // is that of it.
@@ -123,7 +113,7 @@ func (b *bucket) enter(p *Permit, noWait bool, now time.Time, limits waitqueue.L
 		if granted, ok := b.Take(now); ok {
 			defer b.mu.Unlock()
 			if noWait && b.short() {
-				b.undo(&granted)
+				b.land(&granted, false)
 				return &Rejection{Reason: MaxWaitExceeded, NotBefore: now}
 			}
 			p.version, p.sent = granted.version, granted.sent
@@ -134,7 +124,8 @@ func (b *bucket) enter(p *Permit, noWait bool, now time.Time, limits waitqueue.L
 	e, rejected := b.Join(now, limits)
 	if rejected != nil {
 		defer b.mu.Unlock()
-		if p.probe = !noWait && b.mayProbe(p, now) && b.sendProbe(); p.probe {
+		if p.probe = !noWait && b.mayProbe(p, now); p.probe {
+			b.probed = true
 			b.use(p, now)
 			return nil
 		}
@@ -153,21 +144,9 @@ func (b *bucket) short() bool {
 	})
 }
 
-// sendProbe reports whether a request that would be rejected is sent as a probe: one for
-// each window, after a first call was rejected.
-func (b *bucket) sendProbe() bool {
-	switch b.probe {
-	case probeNone:
-		b.probe = probeDue
-	case probeDue:
-		b.probe = probeSent
-		return true
-	case probeSent:
-	}
-	return false
-}
-
-// mayProbe reports whether the exhaustion may be untrue, or that of other routes.
+// mayProbe reports whether a request that would be rejected is sent nevertheless, as a probe:
+// the exhaustion may be untrue, or that of other routes. There is one for each window, after
+// a first call was rejected.
 func (b *bucket) mayProbe(p *Permit, now time.Time) bool {
 	if !b.blockedUntil(now).IsZero() {
 		return false
@@ -183,7 +162,9 @@ func (b *bucket) mayProbe(p *Permit, now time.Time) bool {
 		}
 		may, p.otherRoute = true, p.otherRoute || d.rejected
 	}
-	return may
+	due := b.probeDue && !b.probed
+	b.probeDue = b.probeDue || may
+	return may && due
 }
 
 // use counts one request as in flight, with the permit.
@@ -211,8 +192,8 @@ func (b *bucket) opening(now time.Time) opening {
 	for i := range b.dims {
 		d := &b.dims[i]
 		if d.roll(now, b.inflight, b.trip) {
-			b.probe = probeNone
-			b.begin(now)
+			b.probeDue, b.probed = false, false
+			b.hold(now)
 		}
 		switch {
 		case d.mute(), d.left(b.inflight) > 0:
@@ -230,14 +211,6 @@ func (b *bucket) opening(now time.Time) opening {
 	return o
 }
 
-// begin is the beginning of a window: the calls that waited for it are released.
-func (b *bucket) begin(now time.Time) {
-	if b.Len() > 0 {
-		b.hold(now)
-		b.goAlone(now)
-	}
-}
-
 // goAlone lets the next request go alone.
 func (b *bucket) goAlone(now time.Time) {
 	longest := maxAlone
@@ -249,9 +222,9 @@ func (b *bucket) goAlone(now time.Time) {
 	b.alone = alone{until: now.Add(longest), since: now}
 }
 
-// land takes one request from those in flight. A probe that was not rejected leaves it to
-// the next one.
-func (b *bucket) land(p *Permit, probeAgain bool) {
+// land takes one request from those in flight. If it was not sent, the next one goes alone
+// instead. If a probe was not rejected, the next call may be one.
+func (b *bucket) land(p *Permit, sent bool) {
 	b.inflight--
 	for i := range b.dims {
 		if d := &b.dims[i]; d.old > 0 && p.sent.Before(d.since) {
@@ -259,158 +232,11 @@ func (b *bucket) land(p *Permit, probeAgain bool) {
 		}
 	}
 	if b.alone.sent && !p.sent.Before(b.alone.since) {
-		b.alone = alone{}
-	}
-	if probeAgain && b.probe == probeSent {
-		b.probe = probeDue
-	}
-}
-
-// undo returns a permit that was not used: the next request goes alone instead.
-func (b *bucket) undo(p *Permit) {
-	until, since := b.alone.until, b.alone.since
-	b.land(p, p.probe)
-	if b.alone.until.IsZero() {
-		b.alone.until, b.alone.since = until, since
-	}
-}
-
-// judge counts a success, or a rejection, for the blocks: that of the general bucket, if it
-// is unknown which bucket the rejection means.
-func (b *bucket) judge(p *Permit, a *Response, now time.Time) {
-	general := b.general.Load()
-	if a.served() {
-		b.block.succeed(p.sent)
-		if general != b {
-			general.block.succeed(p.sent)
-		}
-		return
-	}
-	if !a.rejected() {
-		return
-	}
-	of := b
-	if a.Quota.Global {
-		of = general
-	}
-	of.known.Store(true)
-	known := b.blocksItself(a, now)
-	if known && b.shared != nil {
-		return // the processes that share the quota need no doubling to leave each other some
-	}
-	shown := a.Quota.Exhausted && a.AsksToWait && (known || len(a.Quota.Dimensions) == 0)
-	of.block.reject(rejection{p.sent, now, a.RetryAfter, shown, known}, b.limiter.MaxBlock, b.inflight)
-}
-
-// blocksItself reports whether a dimension that the response has is exhausted until a reset.
-func (b *bucket) blocksItself(a *Response, now time.Time) bool {
-	for i := range b.dims {
-		if d := &b.dims[i]; d.exhausted(now) && a.remaining(d.name) >= 0 {
-			return true
+		if b.alone.sent = false; sent {
+			b.alone.until = time.Time{}
 		}
 	}
-	return false
-}
-
-// learn joins what a response says to what is known.
-func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
-	now = b.tick(now)
-	b.version++
-	o := observation{sent: p.sent, now: now, longest: b.limiter.MaxBlock, version: b.version, rejected: a.rejected()}
-	if took := now.Sub(o.sent); !o.rejected && (b.trip == 0 || took < b.trip) {
-		b.trip = took
-	} else if !o.rejected {
-		b.trip += (took - b.trip) / 64
+	if p.probe {
+		b.probed = false
 	}
-	var clock *serverClock
-	if !a.Quota.Date.IsZero() && b.clock.observe(a.Quota.Date, o.sent, now) {
-		clock = &b.clock
-	}
-	own := p.bucket == b
-	if own && a.served() {
-		b.count(p, a, now)
-	}
-	for _, field := range a.Quota.Dimensions {
-		b.known.Store(true)
-		d := b.dimension(field)
-		o.newer = own && p.version >= d.version
-		o.read(field, clock)
-		current := d.learn(o)
-		if o.rejected && a.exhausts(&field) {
-			d.reject(now, current)
-			p.set.markRejected(p.method, p.path)
-		}
-	}
-	if own && a.served() {
-		for i := range b.dims {
-			if d := &b.dims[i]; d.mentioned != b.version {
-				d.missing(o.sent)
-			}
-		}
-	}
-	b.judge(p, a, now)
-}
-
-// count counts a served request, which may contradict a dimension.
-func (b *bucket) count(p *Permit, a *Response, now time.Time) {
-	for i := range b.dims {
-		d := &b.dims[i]
-		if !p.sent.Before(d.from) {
-			d.served++
-		}
-		if !d.denied && (d.contradicted(now) || p.probe && d.exhausted(now) && a.remaining(d.name) <= 0) {
-			d.denied = true
-			b.pacer = pacer{} // what it followed was no quota
-		}
-	}
-}
-
-// observed is what a response means for a shared quota: that of the shortest window whose
-// requests can be counted. It is called after the bucket has learned from the response.
-func (b *bucket) observed(a *Response, now time.Time) sharedquota.Observation {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	now = b.tick(now)
-	s := sharedquota.Observation{Responded: true}
-	exhausted := a.Quota.Exhausted
-	for i := range b.dims {
-		d := &b.dims[i]
-		if d.mentioned != b.version || d.mute() || d.costed || d.limit <= 0 || d.window <= 0 {
-			continue
-		}
-		if s.Limit == 0 || d.window < s.Window {
-			s.Limit, s.Window = d.limit, d.window
-		}
-		if a.rejected() && d.remaining <= 0 {
-			exhausted = true
-			s.BlockedUntil = later(s.BlockedUntil, d.reset)
-		}
-	}
-	if a.rejected() && exhausted && a.AsksToWait {
-		s.BlockedUntil = later(s.BlockedUntil, now.Add(min(a.RetryAfter, b.limiter.MaxBlock)))
-	}
-	return s
-}
-
-// maxDimensions bounds what a hostile server can make a bucket keep.
-const maxDimensions = 2 * ratelimitheader.MaxDimensions
-
-// dimension is what is known of that dimension. The one that was mentioned longest ago is
-// replaced by a new one.
-func (b *bucket) dimension(field ratelimitheader.Dimension) *dimension {
-	stalest := 0
-	for i := range b.dims {
-		if b.dims[i].name == field.Name {
-			return &b.dims[i]
-		}
-		if b.dims[i].mentioned < b.dims[stalest].mentioned {
-			stalest = i
-		}
-	}
-	if len(b.dims) < maxDimensions {
-		b.dims = append(b.dims, dimension{})
-		stalest = len(b.dims) - 1
-	}
-	b.dims[stalest] = dimension{name: field.Name, costed: field.Costed}
-	return &b.dims[stalest]
 }

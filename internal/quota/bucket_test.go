@@ -672,7 +672,7 @@ func TestLineEarlyTimer(t *testing.T) {
 		})
 		time.Sleep(5 * time.Second)
 		b.mu.Lock()
-		b.dispatch(time.Now())
+		b.Dispatch(time.Now())
 		b.mu.Unlock()
 		calls.Wait()
 	})

@@ -11,15 +11,15 @@ const (
 	// the other bound.
 	maxRelease = 10 * time.Second
 
-	// maxPacing is how long calls are released at the rate of a quota of which no response
-	// has told since.
+	// maxPacing is how long calls are released at the rate of a quota that no response has
+	// shown since.
 	maxPacing = time.Minute
 
 	// maxAlone is how long, at most, the first request after a reset goes alone; an eighth
 	// of the window is the other bound.
 	maxAlone = time.Second
 
-	// maxLimit bounds what servers say of limits, for the arithmetic.
+	// maxLimit bounds the limits that servers advertise, for the arithmetic.
 	maxLimit = 1 << 40
 )
 
@@ -29,8 +29,8 @@ type dimension struct {
 	name   string
 	costed bool  // a request takes more than one: those in flight cannot be counted
 	spoken bool  // responses to served requests have it; else only rejections have
-	silent bool  // it has no say until a response has it again
-	denied bool  // successes have contradicted it: no say until a rejection has it
+	silent bool  // it is ignored until a response has it again
+	denied bool  // successes have contradicted it: it is ignored until a rejection has it
 	limit  int64 // 0: unknown
 
 	remaining int64     // by the newest response
@@ -89,7 +89,7 @@ func (d *dimension) learn(o observation) bool {
 	case d.reset.IsZero(), d.guessed, wasSilent:
 		d.take(o)
 	case o.early.After(d.reset):
-		if !d.cut && d.early.After(o.now) {
+		if !d.cut && d.early.After(o.now) && d.refills(o) {
 			d.moves++
 		}
 		d.take(o)
@@ -124,14 +124,22 @@ func (d *dimension) take(o observation) {
 	d.early, d.reset, d.guessed, d.cut = o.early, o.reset, false, o.cut
 }
 
-// A dimension whose reset moves on before it comes is a token bucket, which is full at its
-// reset. When it is empty, requests wait for a part of it.
+// A dimension whose reset moves on before it comes is a token bucket: the reset is when it
+// is full. When it is empty, requests wait for a part of it.
 const (
 	bucketMoves = 3
 	bucketPart  = 4
 )
 
 func (d *dimension) bucket() bool { return d.moves >= bucketMoves && d.limit >= bucketPart }
+
+// refills reports whether the reset may be when a token bucket is full: one that has half
+// of its tokens needs half of its window. The reset of a sliding window is always a window
+// away.
+func (d *dimension) refills(o observation) bool {
+	used := 1 - float64(o.field.Remaining)/float64(max(d.limit, 1))
+	return o.field.Window == 0 || o.reset.Sub(o.now) <= time.Duration(used*float64(d.window))+time.Second
+}
 
 // empty makes a token bucket ready again when a part of it has come.
 func (d *dimension) empty(now time.Time) {
@@ -152,11 +160,20 @@ func (d *dimension) learnSize(o observation) {
 	}
 }
 
-// missing is called for a response that does not have the dimension.
-func (d *dimension) missing(sent time.Time) {
-	if d.spoken && !d.since.IsZero() && !sent.Before(d.since) && (d.guessed || d.reset.IsZero()) {
+// serve counts a request that was served, and reports whether that contradicts the dimension.
+func (d *dimension) serve(o observation) bool {
+	if !o.sent.Before(d.from) {
+		d.served++
+	}
+	inWindow := !d.since.IsZero() && !o.sent.Before(d.since) && (d.guessed || d.reset.IsZero())
+	if d.mentioned != o.version && d.spoken && inWindow {
 		d.silent = true // in this window no response has had it
 	}
+	if d.denied || !d.contradicted(o.now) {
+		return false
+	}
+	d.denied = true
+	return true
 }
 
 // roll begins a new window if the reset has come, and reports whether it did. All of the
@@ -207,7 +224,7 @@ func (d *dimension) left(inflight int64) int64 {
 	return d.remaining - d.inWindow(inflight)
 }
 
-// mute reports whether the dimension has no say.
+// mute reports whether the dimension is ignored.
 func (d *dimension) mute() bool { return d.silent || d.denied }
 
 // exhausted reports whether nothing remains until a reset that lies ahead.

@@ -197,6 +197,30 @@ func TestDimension_movesThatAreNone(t *testing.T) {
 	}
 }
 
+// TestDimension_slidingWindow checks that a sliding window is not taken for a token bucket:
+// its reset moves on too, but is a window away however much remains.
+func TestDimension_slidingWindow(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		reset func(used int64) time.Duration
+		wait  time.Duration
+	}{
+		{"full when the used tokens have come: a token bucket", func(used int64) time.Duration { return time.Duration(used) * 600 * time.Millisecond }, 15 * time.Second},
+		{"a window away, however much remains: a sliding window", func(int64) time.Duration { return time.Minute }, time.Minute},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			d, now := dimension{}, time.Now()
+			for used := int64(10); used <= 100; used += 10 {
+				now = now.Add(3 * time.Second)
+				field := seen(100, 100-used, row.reset(used))
+				field.Window = time.Minute
+				observe(&d, field, now, now, false)
+			}
+			require.Equal(t, row.wait, d.reset.Sub(now))
+		})
+	}
+}
+
 // TestDimension_confirmed checks that an announced exhaustion is confirmed when the reset
 // brings what was announced: of a token bucket a quarter.
 func TestDimension_confirmed(t *testing.T) {

@@ -36,17 +36,21 @@ func (p *Permit) Cancel(now time.Time) {
 	if b := p.bucket; b != nil {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		b.undo(p)
-		b.dispatch(now)
+		b.land(p, false)
+		b.Dispatch(now)
 	}
 }
 
 // renew makes the permit one of now, for a request that has waited for something else. It
-// returns false if the quota no longer admits it.
+// returns false if the quota no longer admits it, or if the server has named another bucket
+// for it: all calls that wait for the first response of a process would bypass that quota.
 func (p *Permit) renew(now time.Time) bool {
 	b := p.bucket
 	if b == nil {
 		return true
+	}
+	if b.shared != nil && p.set.bucketOf(p.credential, p.method, p.path) != b {
+		return false
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -54,7 +58,7 @@ func (p *Permit) renew(now time.Time) bool {
 	if o := b.opening(now); o.at.After(now) && !p.probe {
 		return false
 	}
-	b.undo(p)
+	b.land(p, false)
 	b.use(p, now)
 	return true
 }
@@ -66,8 +70,9 @@ func (p *Permit) Done(resp *Response, now time.Time) {
 	if b != nil {
 		of = p.set.learn(p, resp, now)
 		b.mu.Lock()
-		b.land(p, p.probe && !resp.rejected())
-		b.dispatch(now)
+		p.probe = p.probe && !resp.rejected()
+		b.land(p, true)
+		b.Dispatch(now)
 		b.mu.Unlock()
 	}
 	if p.shared == nil {

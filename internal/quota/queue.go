@@ -27,8 +27,8 @@ func (p *pacer) gap(now time.Time, calls int64) time.Duration {
 
 var _ waitqueue.Gate[Permit] = (*bucket)(nil)
 
-// dispatch releases the calls that may be sent, and sets the timer for the others.
-func (b *bucket) dispatch(now time.Time) {
+// Dispatch implements waitqueue.Gate.
+func (b *bucket) Dispatch(now time.Time) {
 	now = b.tick(now)
 	var wake time.Time
 	for b.Len() > 0 && wake.IsZero() {
@@ -71,7 +71,7 @@ func (b *bucket) step(now time.Time) (wake time.Time) {
 
 // hold notes that the calls wait for a reset, or for the end of a block.
 func (b *bucket) hold(now time.Time) {
-	if b.heldSince.IsZero() {
+	if b.Len() > 0 && b.heldSince.IsZero() {
 		b.heldSince = now
 	}
 }
@@ -84,6 +84,8 @@ func (b *bucket) release(now time.Time) {
 	b.heldSince = time.Time{}
 	if b.pacer.spacing = b.spacing(b.Len()); b.pacer.spacing > 0 {
 		b.pacer.end = now.Add(maxPacing)
+	} else { // other processes wait for the same moment
+		b.pacer.next = now.Add(rand.N(b.pacer.gap(now, b.Len()) + 1))
 	}
 }
 
@@ -109,11 +111,8 @@ func (b *bucket) Take(now time.Time) (p Permit, ok bool) {
 	return p, true
 }
 
-// Dispatch implements waitqueue.Gate.
-func (b *bucket) Dispatch(now time.Time) { b.dispatch(now) }
-
 // Return implements waitqueue.Gate.
-func (b *bucket) Return(p Permit, _ time.Time) { b.undo(&p) }
+func (b *bucket) Return(p Permit, _ time.Time) { b.land(&p, false) }
 
 // Estimate implements waitqueue.Gate. Calls use the quota of one window after the other.
 func (b *bucket) Estimate(now time.Time, ahead int64) (at time.Time, blocked bool) {

@@ -80,7 +80,7 @@ func (s *Set) Admit(ctx context.Context, r Request, now time.Time) (Permit, *Rej
 		}
 		if counted {
 			waited = true
-			if now = time.Now(); s.rerouted(&p) || !p.renew(now) {
+			if now = time.Now(); !p.renew(now) {
 				p.Cancel(now) // the server has rejected meanwhile, or named another bucket
 				limits.MaxWait = l.MaxWait - now.Sub(begun)
 				continue
@@ -115,13 +115,6 @@ func (s *Set) count(p *Permit, now time.Time, limits waitqueue.Limits) (waited b
 	return waited, rejected
 }
 
-// rerouted reports whether the server has named another bucket for the request while it
-// waited for a shared quota. All calls that wait for the first response of a process would
-// otherwise bypass the quota of that bucket.
-func (s *Set) rerouted(p *Permit) bool {
-	return p.bucket != nil && p.bucket.shared != nil && s.bucketOf(p.credential, p.method, p.path) != p.bucket
-}
-
 // Observe learns from the response to a request that was sent without a permit, because the
 // Set was not active. It does nothing until a response shows a quota or is a rejection:
 // that makes the Set active. Requests without a permit do not count as in flight.
@@ -134,7 +127,7 @@ func (s *Set) Observe(r Request, resp *Response, sent, now time.Time) {
 	of := s.learn(&p, resp, now)
 	of.mu.Lock()
 	defer of.mu.Unlock()
-	of.dispatch(now)
+	of.Dispatch(now)
 }
 
 // permit is a permit of the request's bucket that is not counted yet.
@@ -163,7 +156,7 @@ func (s *Set) learn(p *Permit, a *Response, now time.Time) (of *bucket) {
 	of.mu.Lock()
 	defer of.mu.Unlock()
 	if of.learn(p, a, now); of != p.bucket {
-		of.dispatch(now)
+		of.Dispatch(now)
 	}
 	return of
 }

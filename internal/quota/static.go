@@ -7,9 +7,9 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
-// static is the static limit of one scope: a token bucket, and the queue of calls that wait
-// for a token. A call takes its token when it leaves the queue: one that gives up, or is
-// rejected, takes nothing from those behind it.
+// static is the fixed limit of one scope: a token bucket, and the queue of calls that wait
+// for a token. A call takes its token at the end of its wait: a call that is canceled or
+// rejected takes nothing from the calls behind it.
 type static struct {
 	limiter *Limiter
 

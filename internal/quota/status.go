@@ -3,11 +3,11 @@ package quota
 import "time"
 
 // Status is what is known of one quota of a scope: one dimension of a server's bucket, the
-// static limit, or a block without any.
+// fixed limit, or a block without any.
 type Status struct {
 	Scope string
 	// Bucket is the server's name of the bucket, and Axis that of the dimension; Static is
-	// true for the static limit.
+	// true for the fixed limit.
 	Bucket, Axis string
 	Static       bool
 
@@ -20,9 +20,10 @@ type Status struct {
 // a time, of one bucket, and calls f without any.
 func (l *Limiter) Each(now time.Time, f func(Status)) {
 	now = l.steady(now)
-	var dims []dimension // reused for copies
 	l.buckets.All(func(k bucketKey, b *bucket) bool {
-		dims = b.each(dims, Status{Scope: k.scope, Bucket: k.name}, now, f)
+		for _, s := range b.status(Status{Scope: k.scope, Bucket: k.name}, now) {
+			f(s)
+		}
 		return true
 	})
 	l.sets.All(func(name string, s *Set) bool {
@@ -39,37 +40,28 @@ func (l *Limiter) Each(now time.Time, f func(Status)) {
 	})
 }
 
-// each calls f for the bucket's dimensions, or for its block. It returns the slice for the
-// next copy.
-func (b *bucket) each(dims []dimension, s Status, now time.Time, f func(Status)) []dimension {
-	if !b.known.Load() && (b.general.Load() == nil || !b.general.Load().known.Load()) {
-		return dims
+// status is that of the bucket's dimensions, or of its block. It changes nothing.
+func (b *bucket) status(s Status, now time.Time) (all []Status) {
+	if general := b.general.Load(); general == nil || !b.known.Load() && !general.known.Load() {
+		return nil
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	s.BlockedUntil = b.blockedUntil(now)
-	dims, inflight, trip := b.copyDimensions(dims)
-	called := false
-	for i := range dims {
-		d := &dims[i]
-		if d.roll(now, inflight, trip); d.mute() {
+	for _, d := range b.dims { // copies
+		if d.roll(now, b.inflight, b.trip); d.mute() {
 			continue
 		}
-		s.Axis, s.Limit, s.Remaining, s.Reset = d.name, d.limit, max(d.left(inflight), 0), time.Time{}
+		s.Axis, s.Limit, s.Remaining, s.Reset = d.name, d.limit, max(d.left(b.inflight), 0), time.Time{}
 		if d.reset.After(now) {
 			s.Reset = d.reset
 		}
-		f(s)
-		called = true
+		all = append(all, s)
 	}
-	if !called && !s.BlockedUntil.IsZero() {
-		f(s)
+	if len(all) == 0 && !s.BlockedUntil.IsZero() {
+		all = append(all, s)
 	}
-	return dims
-}
-
-func (b *bucket) copyDimensions(to []dimension) (dims []dimension, inflight int64, trip time.Duration) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return append(to[:0], b.dims...), b.inflight, b.trip
+	return all
 }
 
 func (s *static) status(name string, now time.Time) Status {

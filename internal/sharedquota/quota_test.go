@@ -133,3 +133,23 @@ func TestQuota_withoutAStore(t *testing.T) {
 		time.Sleep(time.Minute)
 	})
 }
+
+// TestQuota_ready checks when a process asks the store for more: at once if the store has not
+// said that it has nothing, and a second after the last call at the latest.
+func TestQuota_ready(t *testing.T) {
+	now := time.Now()
+	for _, row := range []struct {
+		name  string
+		after time.Time
+		want  time.Duration
+	}{
+		{"nothing is known: at once", time.Time{}, 0},
+		{"nothing for 300 ms: then", now.Add(300 * time.Millisecond), 300 * time.Millisecond},
+		{"nothing for a minute: in a second", now.Add(time.Minute), time.Second},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			q := Quota{called: now, after: row.after}
+			require.Equal(t, row.want, max(q.ready().Sub(now), 0))
+		})
+	}
+}

@@ -7,7 +7,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
 
-// StaticRule is the token bucket of the static limit. Its burst is smaller by what the
+// StaticRule is the token bucket of the fixed limit. Its burst is smaller by what the
 // processes may hold.
 func StaticRule(limit float64, burst int) quotastore.Rule {
 	const longest = 366 * 24 * time.Hour

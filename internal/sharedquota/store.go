@@ -66,7 +66,10 @@ func (q *Quota) idle() bool { return q.Len() == 0 && q.used == 0 && q.need == 0 
 // ready is when to ask for more. What other processes give back comes earlier than the store
 // can know.
 func (q *Quota) ready() time.Time {
-	return sooner(q.after, q.called.Add(retryInterval))
+	if again := q.called.Add(retryInterval); q.after.After(again) {
+		return again
+	}
+	return q.after
 }
 
 // measure updates what was used, and forgets what has left the store's window: it would be

@@ -1,5 +1,5 @@
 // Package waitqueue is a FIFO queue of calls that wait for a permit. The rate limiter
-// uses it for the static limit, for the servers' quotas and for shared quotas.
+// uses it for the fixed limit, for the servers' quotas and for shared quotas.
 //
 // A Queue has no goroutine. A waiting call sleeps; whatever changes the gate's state
 // calls Dispatch, and otherwise the queue's timer does.
@@ -33,12 +33,12 @@ type Gate[P any] interface {
 	Return(p P, now time.Time)
 }
 
-// Limits are how long a call may wait.
+// Limits bound the wait of a call.
 type Limits struct {
 	Ctx      context.Context
 	Deadline time.Time     // zero: none
 	MaxWait  time.Duration // not positive: the call must not wait
-	MaxBlock time.Duration // longest wait for a blocked scope; not positive: MaxWait alone
+	MaxBlock time.Duration // longest wait while rejections block; not positive: MaxWait
 	RTT      time.Duration // shortest time from the permit to the response
 	Waiter   Waiter        // nil: none
 
@@ -47,8 +47,8 @@ type Limits struct {
 
 // Waiter is called when a wait begins and ends. No lock is held.
 type Waiter interface {
-	// WaitBegins receives the estimate of the wait's end. own is true for the static limit.
-	WaitBegins(turn time.Time, own bool)
+	// WaitBegins receives the estimate of the wait's end. own is true for the fixed limit.
+	WaitBegins(estimate time.Time, own bool)
 	// WaitEnds is called for each wait that has begun.
 	WaitEnds()
 }
@@ -73,7 +73,7 @@ const (
 type Queue[P any] struct {
 	Mu    *sync.Mutex // guards the queue; it is the gate's
 	Gate  Gate[P]
-	Local bool // the gate is the static limit
+	Local bool // the gate is the fixed limit
 
 	calls list.List // of *Entry[P]
 	timer *time.Timer
@@ -169,7 +169,8 @@ func (e *Entry[P]) isReady() bool {
 	}
 }
 
-// announce calls WaitBegins. If that panics or exits the goroutine, the call leaves.
+// announce calls WaitBegins. If that panics or exits the goroutine, the call leaves the
+// queue.
 func (q *Queue[P]) announce(e *Entry[P]) {
 	returned := false
 	defer func() {

@@ -1,0 +1,122 @@
+package quota
+
+import (
+	"slices"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
+	"github.com/resilienthttp/resilienthttp/internal/sharedquota"
+)
+
+// judge counts a success, or a rejection, for the blocks: that of the general bucket, if it
+// is unknown which bucket the rejection means.
+func (b *bucket) judge(p *Permit, a *Response, now time.Time) {
+	general := b.general.Load()
+	if a.served() {
+		b.block.succeed(p.sent)
+		if general != b {
+			general.block.succeed(p.sent)
+		}
+		return
+	}
+	if !a.rejected() {
+		return
+	}
+	of := b
+	if a.Quota.Global {
+		of = general
+	}
+	of.known.Store(true)
+	known := slices.ContainsFunc(b.dims, func(d dimension) bool { return d.exhausted(now) && a.remaining(d.name) >= 0 })
+	if known && b.shared != nil {
+		return // the processes that share the quota need no doubling to leave each other some
+	}
+	shown := a.Quota.Exhausted && a.AsksToWait && (known || len(a.Quota.Dimensions) == 0)
+	of.block.reject(rejection{p.sent, now, a.RetryAfter, shown, known}, b.limiter.MaxBlock, b.inflight)
+}
+
+// learn joins what a response says to what is known.
+func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
+	now = b.tick(now)
+	b.version++
+	o := observation{sent: p.sent, now: now, longest: b.limiter.MaxBlock, version: b.version, rejected: a.rejected()}
+	if took := now.Sub(o.sent); !o.rejected && (b.trip == 0 || took < b.trip) {
+		b.trip = took
+	} else if !o.rejected {
+		b.trip += (took - b.trip) / 64
+	}
+	var clock *serverClock
+	if !a.Quota.Date.IsZero() && b.clock.observe(a.Quota.Date, o.sent, now) {
+		clock = &b.clock
+	}
+	own := p.bucket == b
+	for _, field := range a.Quota.Dimensions {
+		b.known.Store(true)
+		d := b.dimension(field)
+		o.newer = own && p.version >= d.version
+		o.read(field, clock)
+		current := d.learn(o)
+		if o.rejected && a.exhausts(&field) {
+			d.reject(now, current)
+			p.set.markRejected(p.method, p.path)
+		}
+	}
+	if own && a.served() {
+		for i := range b.dims {
+			if b.dims[i].serve(o) {
+				b.pacer = pacer{} // what it followed was no quota
+			}
+		}
+	}
+	b.judge(p, a, now)
+}
+
+// observed is what a response means for a shared quota: that of the shortest window whose
+// requests can be counted. It is called after the bucket has learned from the response.
+func (b *bucket) observed(a *Response, now time.Time) sharedquota.Observation {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now = b.tick(now)
+	s := sharedquota.Observation{Responded: true}
+	exhausted := a.Quota.Exhausted
+	for i := range b.dims {
+		d := &b.dims[i]
+		if d.mentioned != b.version || d.mute() || d.costed || d.limit <= 0 || d.window <= 0 {
+			continue
+		}
+		if s.Limit == 0 || d.window < s.Window {
+			s.Limit, s.Window = d.limit, d.window
+		}
+		if a.rejected() && d.remaining <= 0 {
+			exhausted = true
+			s.BlockedUntil = later(s.BlockedUntil, d.reset)
+		}
+	}
+	if a.rejected() && exhausted && a.AsksToWait {
+		s.BlockedUntil = later(s.BlockedUntil, now.Add(min(a.RetryAfter, b.limiter.MaxBlock)))
+	}
+	return s
+}
+
+// maxDimensions bounds what a hostile server can make a bucket keep.
+const maxDimensions = 2 * ratelimitheader.MaxDimensions
+
+// dimension is what is known of that dimension. The one that was mentioned longest ago is
+// replaced by a new one.
+func (b *bucket) dimension(field ratelimitheader.Dimension) *dimension {
+	stalest := 0
+	for i := range b.dims {
+		if b.dims[i].name == field.Name {
+			return &b.dims[i]
+		}
+		if b.dims[i].mentioned < b.dims[stalest].mentioned {
+			stalest = i
+		}
+	}
+	if len(b.dims) < maxDimensions {
+		b.dims = append(b.dims, dimension{})
+		stalest = len(b.dims) - 1
+	}
+	b.dims[stalest] = dimension{name: field.Name, costed: field.Costed}
+	return &b.dims[stalest]
+}
