@@ -41,7 +41,7 @@ type call struct {
 	replayable    bool // GetBody makes another body, or none is needed
 	single        bool // another layer owns the retries
 	repeated      bool // an outer layer sends the same request again
-	callerKey        bool // the caller chose the key
+	callerKey     bool // the caller chose the key
 	sendsDeadline bool // attempts have a deadline header
 	scopeFails    bool // the last call of the scope had failed when this one began
 	traced        bool // a hook is set
@@ -49,7 +49,7 @@ type call struct {
 	finished      bool
 	redirected    atomic.Bool // the key was used for the redirect that the response asked for
 
-	accounted  time.Time     // the time until here is counted in some attempt
+	accounted time.Time     // the time until here is counted in some attempt
 	waited    time.Duration // the part of it that came after the last attempt
 	queueWait time.Duration // after the last attempt: see Call.QueueWait
 

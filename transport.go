@@ -122,13 +122,13 @@ type config struct {
 	scope       func(*http.Request) string
 	ownsRetries bool
 	trace       *Trace
-	invalid         error // why it is invalid; every call returns it
+	invalid     error // why it is invalid; every call returns it
 
 	native bool // Base is net/http's own Transport
 
-	origin  time.Time // the records count time from here
-	records *scope.Map[scope.Key, record]
-	failedCalls  *failedCalls
+	origin      time.Time // the records count time from here
+	records     *scope.Map[scope.Key, record]
+	failedCalls *failedCalls
 }
 
 func (t *Transport) configured() *config {
