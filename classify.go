@@ -135,8 +135,9 @@ func (a *attempt) breakerOutcome() circuit.Outcome {
 		return circuit.Failure
 	case endDeadline:
 		return circuit.Timeout
+	default:
+		return circuit.None
 	}
-	return circuit.None
 }
 
 // responseInfo is what a response says beside its status about retries and rates. Without a

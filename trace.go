@@ -120,7 +120,7 @@ func (c *Call) Timings() (queueWait, inFlight, retryWait time.Duration) {
 
 // Trace is a set of hooks, each of which may be nil. They run synchronously in the goroutine of
 // the call, never under a lock; AttemptStart of a concurrent attempt, and a BreakerChange that
-// it causes, run in the goroutine of that attempt. A hook that blocks blocks its call. Hooks
+// it causes, run in the goroutine of that attempt. A hook that blocks delays its call. Hooks
 // must be safe for concurrent use. The Transport's hooks run before those of the context.
 type Trace struct {
 	// AttemptStart is called after the gates, just before an attempt is sent.

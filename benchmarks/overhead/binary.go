@@ -46,7 +46,7 @@ func (p Program) Size(ctx context.Context) (int64, error) {
 	if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
 		return 0, fmt.Errorf("binary: %w", err)
 	}
-	command := exec.CommandContext(ctx, "go", "build", "-o", binary, file)
+	command := exec.CommandContext(ctx, "go", "build", "-o", binary, file) //nolint:gosec // both paths are of the directory made above
 	if out, err := command.CombinedOutput(); err != nil {
 		return 0, fmt.Errorf("binary: go build: %w: %s", err, out)
 	}
