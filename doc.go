@@ -31,8 +31,7 @@
 // The body must be replayable: http.NewRequest sets GetBody for byte slices, strings and
 // buffers. docs/answers.md has the table of statuses and errors. A should-retry header of
 // the server comes before the table. [Policy.ClassifyBody] and [Policy.Classify] overrule
-// both. [WithPolicy] changes the policy of one call. [SingleAttempt] leaves the retries to
-// another layer.
+// both. [WithPolicy] and [SingleAttempt] change one call.
 //
 // # Configuration
 //

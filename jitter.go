@@ -6,43 +6,19 @@ import (
 	"time"
 )
 
-// Backoff returns the wait before a retry. The retry counts from 1, so 1 is the
-// wait between the first attempt and the second; prev is the wait before the
-// previous retry, and 0 for the first.
+// Backoff returns the wait before a retry. retry counts from 1. prev is the previous wait, and 0
+// for the first. A Backoff must be safe for concurrent use and keep no state of a call. A
+// negative result means no wait. The wait that a server asks for is added: see Policy.Backoff.
 //
-// A Backoff is called by many calls at once, so it must be safe for concurrent
-// use, and it must keep no state of one call: all of that is in its arguments.
-// What a server asks for comes first: see Policy.Backoff. A negative result means
-// no wait.
-//
-// All strategies of this package are safe for concurrent use, allocate nothing,
-// and return a wait in [0, max] whatever the arguments are. For those with a
-// base and a max these rules hold:
-//
-//   - base is the scale of the first wait, max the bound of all waits. A base
-//     above max counts as max.
-//   - base doubles with each retry, to max at most, and never overflows.
-//   - With a base or a max of zero or less there is no wait at all. There are no
-//     defaults here.
-//   - A retry below 1 counts as 1, a negative prev as 0.
-//
-// Which to take? The default, a nil Policy.Backoff, is none of these: it knows the
-// deadline and the kind of failure. Clients that failed together come back together, and
-// fail together again, unless their waits differ. [FullJitter] spreads them the most, and
-// serves many clients with few calls in little time.
-// [EqualJitter] and [DecorrelatedJitter] never retry at once, but under
-// contention the former takes longer and the latter makes more calls.
-// [Exponential] and [Constant] spread nothing; they are for tests, and for when
-// there is but one client.
-//
-// The names and the formulas are those of Marc Brooker, "Exponential Backoff
-// And Jitter", AWS Architecture Blog, 2015:
-// https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/.
-// TestJitterPaper repeats its simulation.
+// The strategies of this package follow Marc Brooker, "Exponential Backoff And Jitter"
+// (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/). They are safe for
+// concurrent use, allocate nothing, and return a wait in [0, max]. base doubles with each retry,
+// up to max. If base or max is not positive, there is no wait. A nil Policy.Backoff is none of
+// them: it knows the deadline and the kind of failure. Of these, [FullJitter] spreads clients
+// that failed together the most; [Exponential] and [Constant] are for tests.
 type Backoff func(retry int, prev time.Duration) time.Duration
 
-// FullJitter waits a time drawn evenly from [0, base·2^(retry-1)], or from
-// [0, max] where that is less.
+// FullJitter returns a random wait from [0, base·2^(retry-1)], or from [0, max] if that is less.
 func FullJitter(base, max time.Duration) Backoff {
 	base, max = waitBounds(base, max)
 	return func(retry int, _ time.Duration) time.Duration {
@@ -50,8 +26,8 @@ func FullJitter(base, max time.Duration) Backoff {
 	}
 }
 
-// EqualJitter waits half of base·2^(retry-1), or of max where that is less, and
-// a time drawn evenly from [0, that half] on top.
+// EqualJitter returns half of base·2^(retry-1), or of max if that is less, plus a random part of
+// that half.
 func EqualJitter(base, max time.Duration) Backoff {
 	base, max = waitBounds(base, max)
 	return func(retry int, _ time.Duration) time.Duration {
@@ -61,15 +37,9 @@ func EqualJitter(base, max time.Duration) Backoff {
 	}
 }
 
-// DecorrelatedJitter waits a time drawn evenly from [base, 3·prev], or from
-// [base, max] where that is less; for the first retry, from [base, 3·base]. The
-// bound follows the waits that were drawn and not the number of the retry, so a
-// call whose waits were short may wait shortly again.
-//
-// In the paper's formula, min(cap, random(base, 3·prev)), a call at the cap
-// stays there with two waits out of three, and all such calls retry in step.
-// Here the bound is cut instead of the result, so that waits differ at max too;
-// in the paper's own simulation that saves time and costs no calls.
+// DecorrelatedJitter returns a random wait from [base, 3·prev], or from [base, max] if that is
+// less; for the first retry, from [base, 3·base]. The paper cuts the result at max, so two of
+// three waits at the cap are equal. Here the bound is cut, so that waits also differ at max.
 func DecorrelatedJitter(base, max time.Duration) Backoff {
 	base, max = waitBounds(base, max)
 	return func(_ int, prev time.Duration) time.Duration {
@@ -84,9 +54,8 @@ func DecorrelatedJitter(base, max time.Duration) Backoff {
 	}
 }
 
-// Exponential waits base·2^(retry-1), or max where that is less, without any
-// jitter. Clients that failed at one moment all come back at one moment; prefer
-// [FullJitter].
+// Exponential returns base·2^(retry-1), or max if that is less, without jitter. Clients that
+// failed together retry together: prefer [FullJitter].
 func Exponential(base, max time.Duration) Backoff {
 	base, max = waitBounds(base, max)
 	return func(retry int, _ time.Duration) time.Duration {
@@ -94,7 +63,7 @@ func Exponential(base, max time.Duration) Backoff {
 	}
 }
 
-// Constant waits d before every retry, without any jitter; a negative d is 0.
+// Constant returns d for every retry, without jitter. A negative d means 0.
 func Constant(d time.Duration) Backoff {
 	if d < 0 {
 		d = 0
@@ -102,8 +71,7 @@ func Constant(d time.Duration) Backoff {
 	return func(int, time.Duration) time.Duration { return d }
 }
 
-// waitBounds brings the arguments of a strategy into 0 <= base <= max, and base
-// 0 only where both are.
+// waitBounds returns 0 <= base <= max. Both are 0 if one of the arguments is not positive.
 func waitBounds(base, max time.Duration) (time.Duration, time.Duration) {
 	if base <= 0 || max <= 0 {
 		return 0, 0
@@ -126,8 +94,7 @@ func doubled(base, max time.Duration, retry int) time.Duration {
 	return base << doublings
 }
 
-// randomUpTo draws evenly from [0, d], both ends included, for d >= 0. The
-// source is the runtime's, seeded at random and safe for concurrent use.
+// randomUpTo returns a random duration in [0, d], both ends included, for d >= 0.
 func randomUpTo(d time.Duration) time.Duration {
 	if d == math.MaxInt64 {
 		return time.Duration(rand.Int64())
