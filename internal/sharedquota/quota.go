@@ -88,6 +88,9 @@ const (
 	// Each process writes a heartbeat in this interval, which counts for heartbeatTTL: the
 	// other processes count three or four times, the own one four.
 	heartbeat, heartbeatTTL, heartbeats = 2 * time.Second, 7 * time.Second, 3.5
+
+	// maxCountDelay is how late a heartbeat may be while requests wait for tokens.
+	maxCountDelay = 3 * callInterval
 )
 
 // Permit is what a request was admitted by.

@@ -50,7 +50,7 @@ func (q *Quota) nextCall(now time.Time) (prepare func() storeCall, at time.Time)
 		return q.clearRule, now
 	case q.state == learned:
 		return q.writeRule, now
-	case !q.nextCount.IsZero() && !q.nextCount.After(now):
+	case q.mustCount(now):
 		return q.countMembers, now
 	case want > 0:
 		return take, q.ready()
@@ -66,10 +66,20 @@ func (q *Quota) idle() bool { return q.Len() == 0 && q.used == 0 && q.need == 0 
 // ready is when to ask for more. What other processes give back comes earlier than the store
 // can know.
 func (q *Quota) ready() time.Time {
-	if again := q.called.Add(retryInterval); q.after.After(again) {
-		return again
+	at := q.after
+	if again := q.called.Add(retryInterval); at.After(again) {
+		at = again
 	}
-	return q.after
+	if late := q.nextCount.Add(maxCountDelay); !q.nextCount.IsZero() && at.After(late) {
+		at = late
+	}
+	return at
+}
+
+// mustCount reports whether a heartbeat is due. While requests wait for tokens it is a little
+// later: its store call would delay theirs, and old tokens are used in the next window.
+func (q *Quota) mustCount(now time.Time) bool {
+	return !q.nextCount.IsZero() && !q.nextCount.After(now) && (q.Len() == 0 || now.Sub(q.nextCount) >= maxCountDelay)
 }
 
 // measure updates what was used, and forgets what has left the store's window: it would be
