@@ -322,9 +322,13 @@ func (a *attempt) abandon() {
 	a.stage = stageOver
 	a.leaveFlight()
 	a.stopTimer()
+	a.prepaid.Cancel()
+	if !a.sent {
+		a.paid.Cancel()
+	}
 	if resp := a.report.Response; resp != nil {
 		if resp.Body != nil {
-			_ = resp.Body.Close()
+			<-inBackground(func() { _ = resp.Body.Close() })
 		}
 		a.report.Response = nil
 	}
@@ -407,18 +411,15 @@ func (a *attemptContext) Done() <-chan struct{} { return (*attempt)(a).lifetime(
 
 // Err implements context.Context.
 func (a *attemptContext) Err() error {
-	life := a.life.Load()
-	switch {
-	case life != nil:
-		err := life.Err()
-		if err != nil && context.Cause(life) == ErrAttemptTimeout {
-			return context.DeadlineExceeded
-		}
-		return err
-	case a.released.Load():
-		return context.Canceled
+	if a.life.Load() == nil && !a.released.Load() && a.call.ctx.Err() == nil {
+		return nil
 	}
-	return a.call.ctx.Err()
+	life := (*attempt)(a).lifetime()
+	err := life.Err()
+	if err != nil && context.Cause(life) == ErrAttemptTimeout {
+		return context.DeadlineExceeded
+	}
+	return err
 }
 
 // Value implements context.Context.

@@ -145,9 +145,8 @@ func (a *attempt) closeBody() error {
 	if a.closed.Swap(true) {
 		return nil
 	}
-	err := a.body.Close()
-	a.release()
-	return err
+	defer a.release()
+	return a.body.Close()
 }
 
 // discard closes a response that the caller does not get. It first reads what is left of the
@@ -233,6 +232,7 @@ func (b *responseBody) Read(p []byte) (int, error) {
 
 // onReadTimeout makes the blocked Read return: by the context, or else by Close.
 func (a *attempt) onReadTimeout() {
+	defer func() { _ = recover() }() // of Close: the caller cannot recover in this goroutine
 	a.endWith(ErrReadTimeout)
 	_ = a.closeBody()
 }

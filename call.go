@@ -141,9 +141,6 @@ func (c *call) nest(ctx context.Context) error {
 		return nil
 	}
 	c.priority = outer.call.priority
-	if outer.call.config != c.config {
-		return nil
-	}
 	// A Transport that fetches a token by way of itself needs two levels.
 	const maxDepth = 8
 	if c.depth = outer.call.depth + 1; c.depth > maxDepth {
@@ -262,10 +259,10 @@ func (c *call) cleanUp() {
 	}
 	c.first.abandon()
 	c.first.abandonRace()
+	c.endContext()
 	if c.last != nil && c.last.body != nil {
 		_ = c.last.closeBody()
 	}
-	c.endContext()
 }
 
 func closeRequestBody(req *http.Request) {

@@ -42,8 +42,9 @@ type retryState struct {
 // release returns what a retry that was not sent holds.
 func (s *retryState) release() {
 	s.permit.Cancel()
-	if s.body != nil {
-		_ = s.body.Close() // the error has no receiver
+	if body := s.body; body != nil {
+		s.body = nil
+		_ = body.Close() // the error has no receiver
 	}
 }
 

@@ -234,20 +234,19 @@ func (q *Queue[P]) WakeAt(at, now time.Time) {
 		return // usual, and setting a timer costs more
 	}
 	q.alarm = at
-	switch {
-	case at.IsZero():
+	if q.timer != nil {
 		q.timer.Stop()
-	case q.timer == nil:
+		q.timer = nil
+	}
+	if !at.IsZero() {
 		q.timer = time.AfterFunc(at.Sub(now), q.wake)
-	default:
-		q.timer.Reset(at.Sub(now))
 	}
 }
 
 func (q *Queue[P]) wake() {
 	q.Mu.Lock()
 	defer q.Mu.Unlock()
-	q.alarm = time.Time{} // so that a timer that fired too early is set again
+	q.alarm, q.timer = time.Time{}, nil // so that a timer that fired too early is set again
 	q.Gate.Dispatch(time.Now())
 }
 
