@@ -42,7 +42,7 @@ func TestCleanUp_closesOnce(t *testing.T) {
 		}
 		req := newRequest(t, http.MethodPut, "http://api.test/", "")
 		body := trackBody(req, "content")
-		require.Panics(t, func() { _, _ = transport.RoundTrip(req) }) //nolint:bodyclose // there is no response
+		require.Panics(t, func() { _, _ = transport.RoundTrip(req) })
 		body.requireClosedOnce(t, 2)
 	})
 }
@@ -76,7 +76,7 @@ func TestCleanUp_brokenClose(t *testing.T) {
 					}),
 				}
 				req := get(t)
-				req.Cancel = make(chan struct{}) //nolint:staticcheck // the call's context is derived then, and must end too
+				req.Cancel = make(chan struct{}) // derives the call's context, which must end too
 				resp, err := transport.RoundTrip(req)
 				require.NoError(t, err)
 				switch {
@@ -130,7 +130,7 @@ func TestCleanUp_returnsTokens(t *testing.T) {
 				panic("hook")
 			}
 		}}
-		require.Panics(t, func() { _, _ = transport.RoundTrip(get(t)) }) //nolint:bodyclose // there is no response
+		require.Panics(t, func() { _, _ = transport.RoundTrip(get(t)) })
 		require.InDelta(t, 5, transport.State().Scopes[0].Budget.Remaining, 1e-6)
 	})
 	t.Run("paid for AdaptiveTimeout", func(t *testing.T) {
@@ -155,7 +155,7 @@ func TestCleanUp_returnsTokens(t *testing.T) {
 			}
 			hangs = true
 			before := transport.State().Scopes[0].Budget.Remaining
-			require.Panics(t, func() { _, _ = transport.RoundTrip(get(t)) }) //nolint:bodyclose // there is no response
+			require.Panics(t, func() { _, _ = transport.RoundTrip(get(t)) })
 			require.InDelta(t, before, transport.State().Scopes[0].Budget.Remaining, 1e-6)
 		})
 	})
@@ -170,7 +170,7 @@ func TestTransport_mutualBase(t *testing.T) {
 		return b.RoundTrip(r)
 	})
 	b.Base = a
-	_, err := a.RoundTrip(get(t)) //nolint:bodyclose // there is no response
+	_, err := a.RoundTrip(get(t))
 	require.ErrorContains(t, err, "its own Base")
 }
 
@@ -193,7 +193,7 @@ func TestAttemptContext_errIsStable(t *testing.T) {
 				defer cancel()
 				var sent context.Context
 				transport := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
-					sent = r.Context()
+					sent = r.Context() //nolint:fatcontext // it is looked at after the call
 					return response(r, 200, "x"), nil
 				})}
 				resp, err := transport.RoundTrip(get(t).WithContext(ctx))
