@@ -53,7 +53,7 @@ type Hedge struct {
 
 	once      sync.Once
 	fixed     time.Duration // the delay, if it is not measured
-	quantile  float64       // else
+	level     float64       // else the quantile
 	unlimited bool
 	rules     retrybudget.Rules
 	scopes    scope.Map[scope.Key, hedgeScope]
@@ -79,11 +79,11 @@ func (h *Hedge) scope(key scope.Key) *hedgeScope {
 }
 
 func (h *Hedge) configure() {
-	h.fixed, h.quantile = h.Delay, h.Quantile
-	if h.quantile == 0 || math.IsNaN(h.quantile) {
-		h.quantile = defaultQuantile
+	h.fixed, h.level = h.Delay, h.Quantile
+	if h.level == 0 || math.IsNaN(h.level) {
+		h.level = defaultQuantile
 	}
-	h.quantile = min(h.quantile, 1)
+	h.level = min(h.level, 1)
 	ratio := h.MaxRatio
 	if ratio == 0 || math.IsNaN(ratio) {
 		ratio = defaultHedgeRatio
@@ -98,13 +98,13 @@ func (h *Hedge) delay(s *hedgeScope, now time.Time) (time.Duration, bool) {
 	if h.fixed != 0 {
 		return h.fixed, h.fixed > 0
 	}
-	if h.quantile < 0 {
+	if h.level < 0 {
 		return 0, false
 	}
 	recent := s.latencies.Histogram(now.Sub(h.rules.Origin))
 	// Most responses may take exactly the quantile, to the precision of the clock. They are
 	// not slow.
-	return recent.Quantile(h.quantile) + 1, recent.Samples() >= minLatencies
+	return recent.Quantile(h.level) + 1, recent.Samples() >= minLatencies
 }
 
 // admit takes a token for one hedge.

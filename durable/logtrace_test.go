@@ -69,7 +69,7 @@ func TestLogTrace(t *testing.T) {
 		_, hash, _ := strings.Cut(log.String(), line)
 		hash, _, _ = strings.Cut(hash, " ")
 		assert.GreaterOrEqual(t, strings.Count(log.String(), hash), 3)
-		assert.Contains(t, log.String(), " idempotency_key=sha256:"+hash, "the Transport's records bear the same")
+		assert.Contains(t, log.String(), " idempotency_key_hash=sha256:"+hash, "the Transport's records bear the same")
 
 		mended, aborts, panics, withdrawn := in, in, in, in
 		mended.Payload, aborts.Key, panics.Key, withdrawn.Key = []byte("SECRET, mended"), "SECRET-boom", "SECRET-panic", "SECRET-withdrawn"

@@ -53,7 +53,7 @@ func (w *watch) answer(ctx context.Context, out io.Writer, client *http.Client, 
 	if err != nil {
 		return err
 	}
-	record, span := w.lines.last("event=call", "scope=bank.example", "queued="), w.spans.last(`"resilienthttp.queued"`)
+	record, span := w.lines.last("event=call_done", "scope=bank.example", "queue_wait="), w.spans.last(`"resilienthttp.queued"`)
 	if record == "" || span == "" {
 		return errors.New("the slow call was not seen")
 	}

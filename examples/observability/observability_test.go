@@ -30,7 +30,7 @@ func TestThreeAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { page = observe(t, &out) })
 
 	// Why did that call take so long? One line of log, one span and one row of the page.
-	require.Regexp(t, `msg="resilienthttp call".* host=bank\.example .*latency=(1\.99|2\.0)\d*s queued=(1\.99\d*|2(\.0\d*)?)s sent=5ms waited=0s status=201`, out.last("the log "))
+	require.Regexp(t, `msg="call done".* server\.address=bank\.example .*duration=(1\.99|2\.0)\d*s queue_wait=(1\.99\d*|2(\.0\d*)?)s in_flight=5ms retry_wait=0s http\.response\.status_code=201`, out.last("the log "))
 	requireSpan(t, strings.TrimPrefix(out.last("the span "), "the span  "))
 	const waited = `(1\.99|2(\.0\d*)?) s +It waited (1\.99\d*|2(\.0\d*)?) s in line for a turn, 5 ms for the server`
 	require.Regexp(t, `bank\.example  `+waited, out.last("in line for a turn"))
