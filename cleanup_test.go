@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -172,6 +173,13 @@ func TestTransport_mutualBase(t *testing.T) {
 	b.Base = a
 	_, err := a.RoundTrip(get(t))
 	require.ErrorContains(t, err, "its own Base")
+
+	a.CloseIdleConnections()
+	a, b = &resilienthttp.Transport{}, &resilienthttp.Transport{}
+	a.Base, b.Base = b, a
+	require.ErrorContains(t, a.Validate(), "Base is the Transport itself, or leads to it")
+	a.CloseIdleConnections()
+	(&resilienthttp.Transport{Base: a}).CloseIdleConnections()
 }
 
 // TestAttemptContext_errIsStable checks that Err of an attempt's context never changes, and
@@ -246,4 +254,83 @@ func TestTransport_bubbles(t *testing.T) {
 // rateLimited is a Transport with a rate limit.
 func rateLimited(l *resilienthttp.RateLimit, steps ...step) *resilienthttp.Transport {
 	return &resilienthttp.Transport{Base: script(steps...), RateLimit: l}
+}
+
+// TestRecord_keepsOpenCircuits checks that a circuit that is open is not forgotten for other
+// scopes, of one Transport or of two that share the Breaker.
+func TestRecord_keepsOpenCircuits(t *testing.T) {
+	for _, transports := range []int{1, 2} {
+		t.Run(strconv.Itoa(transports), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				breaker := &resilienthttp.Breaker{FailureRatio: 0.01, MinRequests: 1, Cooldown: time.Hour, MaxCooldown: time.Hour}
+				all := make([]*resilienthttp.Transport, transports)
+				for i := range all {
+					all[i] = bareTransport(puppet(func(r *http.Request) (*http.Response, error) {
+						if strings.HasPrefix(r.URL.Path, "/bad") {
+							return puppetAnswer(r, http.StatusInternalServerError), nil
+						}
+						return puppetAnswer(r, http.StatusOK), nil
+					}), 1)
+					all[i].Breaker = breaker
+					all[i].Scope = func(r *http.Request) string {
+						if strings.HasPrefix(r.URL.Path, "/bad") {
+							return r.URL.Path
+						}
+						return strconv.Itoa(i) + r.URL.Path
+					}
+				}
+				call := func(i int, path string) error {
+					resp, err := all[i].RoundTrip(newRequest(t, http.MethodGet, "http://api.test"+path, ""))
+					if err == nil {
+						readAll(t, resp)
+					}
+					return err
+				}
+				const bad, good = 100, 8000
+				for n := range bad {
+					require.NoError(t, call(0, "/bad"+strconv.Itoa(n)))
+				}
+				for n := range good {
+					for i := range all {
+						require.NoError(t, call(i, "/good"+strconv.Itoa(n)))
+					}
+				}
+				for n := range bad {
+					path := "/bad" + strconv.Itoa(n)
+					require.Equal(t, resilienthttp.StateOpen, breaker.State(path))
+					for i := range all {
+						require.ErrorIs(t, call(i, path), resilienthttp.ErrBreakerOpen)
+					}
+				}
+				require.Less(t, len(all[0].State().Scopes), 4096*2)
+			})
+		})
+	}
+}
+
+// TestHedge_leavesTheRequest is §4.2: a hedge whose Base does not end with its context does not
+// read the request after the call.
+func TestHedge_leavesTheRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sent atomic.Int64
+		transport := &resilienthttp.Transport{
+			Hedge: &resilienthttp.Hedge{Delay: time.Second, MaxRatio: -1},
+			Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+				if sent.Add(1) == 1 {
+					time.Sleep(2 * time.Second)
+					return response(r, 200, "x"), nil
+				}
+				time.Sleep(40 * time.Second)
+				return nil, r.Context().Err()
+			}),
+		}
+		req := get(t).WithContext(withDeadline(t, time.Minute))
+		resp, err := transport.RoundTrip(req)
+		require.NoError(t, err)
+		readAll(t, resp)
+		for range 60 {
+			req.Header.Set("X-Request", time.Now().String()) // under -race a read elsewhere fails the test
+			time.Sleep(time.Second)
+		}
+	})
 }

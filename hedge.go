@@ -90,7 +90,7 @@ func (h *Hedge) configure() {
 	}
 	h.unlimited = ratio < 0
 	h.rules = retrybudget.Rules{Origin: time.Now(), Ratio: ratio, Tokens: 1, Static: true}.Checked()
-	h.scopes.Keep = func(s *hedgeScope) bool { return s.Held() }
+	h.scopes.Held = func(s *hedgeScope) bool { return s.Held() }
 }
 
 // delay returns the time after which the scope's attempts are hedged.

@@ -136,8 +136,8 @@ func (a *attempt) reportQuota(info *responseInfo, now time.Time) {
 	case a.quota != nil:
 		a.quota.Done(&r, now)
 	case r.Status == http.StatusTooManyRequests, r.Status == http.StatusForbidden, len(r.Quota.Dimensions) > 0, r.Quota.Bucket != "",
-		r.Status != 0 && c.record.quotas.Active():
-		c.record.quotas.Observe(c.quotaRequest(), &r, a.report.Start, now)
+		c.record.quotas.Active():
+		c.record.quotas.Observe(c.quotaRequest(), &r, a.report.Start, now, int64(c.record.inFlight.Load()))
 	}
 }
 

@@ -126,8 +126,12 @@ func (c *config) state(now time.Time) []ScopeState {
 		key, r := known[i].Key, known[i].record
 		s := &scopes[i]
 		s.Scope = scopeName(key)
-		s.Breaker = breakerStatus(breaker.Find(key).Status(now))
-		s.Budget = BudgetStatus(c.budget.status(c.budget.peek(key.Name), now))
+		circuit, bucket := breaker.Find(key), c.budget.peek(key.Name)
+		if r != nil {
+			circuit, bucket = r.circuit, r.bucket
+		}
+		s.Breaker = breakerStatus(circuit.Status(now))
+		s.Budget = BudgetStatus(c.budget.status(bucket, now))
 		if r != nil {
 			r.describe(s, at)
 			s.Latency.AdaptiveTimeout = c.policy.timeout(r, at)
@@ -237,6 +241,9 @@ func (c *config) newRecords() *scope.Map[scope.Key, record] {
 			r.circuit, r.bucket = c.breaker.circuits(c.origin).Circuit(key), c.budget.scope(key.Name)
 			r.quotas, r.hedges = c.rateLimit.engine().Set(key.Name), c.hedge.scope(name)
 			r.each((*scope.Refs).Acquire)
+		},
+		Keep: func(r *record) bool {
+			return r.circuit.NotClosed() || r.quotas.Active() || r.inFlight.Load() > 0
 		},
 		Evicted: func(r *record) { r.each((*scope.Refs).Release) },
 	}

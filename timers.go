@@ -141,8 +141,8 @@ func (a *attempt) due() (hedge, copies bool) {
 	c, t := a.call, &a.timers
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if t.stopped {
-		return false, false
+	if t.stopped || a.race != nil && a.race.over {
+		return false, false // the request may be the caller's again
 	}
 	age := time.Since(a.report.Start)
 	idle := age - a.upload.last()

@@ -84,7 +84,15 @@ var usualMethods = []string{ //nolint:gochecknoglobals // never written to
 }
 
 func (c *configErrors) base(t *Transport) {
-	c.Check(t.Base == http.RoundTripper(t), "Base is the Transport itself")
+	const deepest = 16 // a cycle may leave out t
+	inner, _ := t.Base.(*Transport)
+	for range deepest {
+		if inner == nil || inner == t {
+			break
+		}
+		inner, _ = inner.Base.(*Transport)
+	}
+	c.Check(inner == t, "Base is the Transport itself, or leads to it")
 	switch base := t.Base.(type) {
 	case *http.Transport:
 		c.Check(base == nil, "Base is an *http.Transport that is nil")

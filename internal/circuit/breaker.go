@@ -28,9 +28,13 @@ func New(rules Rules, now time.Time) *Breaker {
 		c.breaker, c.key, c.since = b, key, now
 		c.closed.Store(new(closed))
 	}
-	b.circuits.Keep = func(c *Circuit) bool { return c.Held() || c.closed.Load() == nil }
+	b.circuits.Keep = (*Circuit).NotClosed
+	b.circuits.Held = func(c *Circuit) bool { return c.Held() }
 	return b
 }
+
+// NotClosed reports whether the circuit is open or half-open.
+func (c *Circuit) NotClosed() bool { return c.closed.Load() == nil }
 
 // Circuit returns the circuit of a key. It makes a closed one if there is none.
 func (b *Breaker) Circuit(key scope.Key) *Circuit { return b.circuits.Get(key) }

@@ -21,10 +21,11 @@ type Set struct {
 	limiter *Limiter
 	scope   string
 	active  atomic.Bool
-	named   atomic.Bool        // some routes have a bucket of their own
-	limited atomic.Int64       // when the last 429 came, since the limiter's origin; 0: never
-	static  *static            // the fixed limit of this process; nil: none
-	shared  *sharedquota.Quota // the fixed limit of many processes; nil: none
+	named   atomic.Bool            // some routes have a bucket of their own
+	limited atomic.Int64           // when the last 429 came, since the limiter's origin; 0: never
+	first   atomic.Pointer[bucket] // whose quota made it active, and which counts the requests without a permit
+	static  *static                // the fixed limit of this process; nil: none
+	shared  *sharedquota.Quota     // the fixed limit of many processes; nil: none
 }
 
 func (s *Set) init(l *Limiter, scope string) {
@@ -41,7 +42,7 @@ func (s *Set) init(l *Limiter, scope string) {
 }
 
 // keep evicts the Sets first that know nothing.
-func (s *Set) keep() bool { return s.Held() || s.active.Load() }
+func (s *Set) keep() bool { return s.active.Load() }
 
 // Active reports whether a request needs a permit. It is false while nothing can hold a
 // request up: there is no fixed limit, and no response has shown a quota or been a
@@ -115,19 +116,41 @@ func (s *Set) count(p *Permit, now time.Time, limits waitqueue.Limits) (waited b
 	return waited, rejected
 }
 
-// Observe learns from the response to a request that was sent without a permit, because the
-// Set was not active. It does nothing until a response shows a quota or is a rejection:
-// that makes the Set active. Requests without a permit do not count as in flight.
-func (s *Set) Observe(r Request, resp *Response, sent, now time.Time) {
-	if !s.limiter.Follow || !s.active.Load() && !resp.speaks() {
+// Observe learns from the result of a request that was sent without a permit, because the Set
+// was not active. It does nothing until a response shows a quota or is a rejection: that
+// makes the Set active. inFlight is the number of other requests without a permit that are
+// in flight then. Each of them must call Observe too, also without a response.
+func (s *Set) Observe(r Request, resp *Response, sent, now time.Time, inFlight int64) {
+	active := s.active.Load()
+	if !s.limiter.Follow || !active && !resp.speaks() {
 		return
 	}
 	p := s.permit(&r)
 	p.sent = s.limiter.steady(sent)
 	of := s.learn(&p, resp, now)
-	of.mu.Lock()
-	defer of.mu.Unlock()
-	of.Dispatch(now)
+	if !active {
+		s.first.CompareAndSwap(nil, of)
+	}
+	first := s.first.Load()
+	if first == nil {
+		first = of // the Set was active from the start
+	}
+	if !active {
+		first.landEarly(inFlight, now)
+	} else {
+		first.landEarly(-1, now)
+	}
+	if of != first {
+		of.landEarly(0, now)
+	}
+}
+
+// landEarly changes the number of requests in flight without a permit.
+func (b *bucket) landEarly(change int64, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.early = max(b.early+change, 0)
+	b.Dispatch(now)
 }
 
 // permit is a permit of the request's bucket that is not counted yet.

@@ -2,7 +2,7 @@ package scope
 
 import "sync/atomic"
 
-// Refs counts the records that point to a map's value. A Map whose Keep asks Held evicts it last.
+// Refs counts the records that point to a map's value: see Map.Held.
 type Refs struct{ n atomic.Int32 }
 
 // Acquire counts one more record.

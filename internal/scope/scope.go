@@ -34,6 +34,11 @@ type Map[K comparable, V any] struct {
 	// the Map, and must synchronize with the users of the V. nil: no entry is kept.
 	Keep func(*V) bool
 
+	// Held reports whether a record points to an entry. A held entry is not evicted: a Map
+	// whose entries are all held grows, up to 16 times Max. The rules of Keep apply. nil: no
+	// entry is held.
+	Held func(*V) bool
+
 	// Clone copies a key before it is stored. Keys are often parts of larger strings, which
 	// a stored key would keep in memory. nil: a string or a [Key] is copied, and a key of
 	// any other type is stored as it is.

@@ -515,3 +515,28 @@ func BenchmarkManyHosts(b *testing.B) {
 		}
 	})
 }
+
+// TestMap_heldEntriesStay checks that a held entry is never evicted while a Map has less than
+// 16 times Max, and that others are.
+func TestMap_heldEntriesStay(t *testing.T) {
+	type value struct {
+		Refs
+	}
+	m := Map[int, value]{Max: 64, Held: func(v *value) bool { return v.Held() }}
+	held := map[int]*value{}
+	for i := range 500 {
+		v := m.Get(i)
+		if i%2 == 0 {
+			v.Acquire()
+			held[i] = v
+		}
+	}
+	for i, v := range held {
+		require.Same(t, v, m.Peek(i))
+	}
+	require.LessOrEqual(t, m.Len(), len(held)+1)
+	for i := range 5000 {
+		m.Get(1000 + i).Acquire()
+	}
+	require.LessOrEqual(t, m.Len(), 16*64, "also if all are held")
+}

@@ -10,6 +10,9 @@ const (
 	// maxShards is the number of shards in which a new key looks for an entry that is not
 	// kept. A new host must not wait for a walk over thousands of open circuits.
 	maxShards = 8
+
+	// maxGrowth is how many times its size a shard may have, if all its entries are held.
+	maxGrowth = 16
 )
 
 // shard is a ring of entries with the hand of the CLOCK algorithm.
@@ -26,14 +29,21 @@ func (s *shard[K, V]) add(m *Map[K, V], key K, evictKept bool) *V {
 	s.mu.Lock()
 	defer s.mu.Unlock() // also after a panic of Keep
 	i := len(s.ring)
-	if i < s.size {
+	if i >= s.size {
+		index, free := s.victim(m)
+		switch {
+		case !free && !evictKept:
+			return nil
+		case index >= 0:
+			i = index
+		case i >= maxGrowth*s.size:
+			i = s.hand
+		}
+	}
+	if i == len(s.ring) {
 		s.ring = append(s.ring, nil)
 		m.count.Add(1)
 	} else {
-		var free bool
-		if i, free = s.victim(m.Keep); !free && !evictKept {
-			return nil
-		}
 		victim := s.ring[i]
 		m.index.Delete(victim.key)
 		if m.Evicted != nil {
@@ -50,10 +60,11 @@ func (s *shard[K, V]) add(m *Map[K, V], key K, evictKept bool) *V {
 }
 
 // victim returns the index of the entry to evict, and whether it is free to go: false if
-// all entries are kept. The first turn of the hand clears the used marks, so the second
-// turn finds each entry that is not kept. The shard is locked and full.
-func (s *shard[K, V]) victim(keep func(*V) bool) (index int, free bool) {
-	index, found := s.hand, false
+// all entries are kept. The index is negative if all are held. The first turn of the hand
+// clears the used marks, so the second turn finds each entry that is not kept. The shard is
+// locked and full.
+func (s *shard[K, V]) victim(m *Map[K, V]) (index int, free bool) {
+	index = -1
 	for range 2 * len(s.ring) {
 		i := s.hand
 		s.hand = (i + 1) % len(s.ring)
@@ -62,11 +73,13 @@ func (s *shard[K, V]) victim(keep func(*V) bool) (index int, free bool) {
 		if used {
 			e.used.Store(false)
 		}
-		switch kept := keep != nil && keep(&e.value); {
-		case !used && !kept:
+		held := m.Held != nil && m.Held(&e.value)
+		switch kept := m.Keep != nil && m.Keep(&e.value); {
+		case held || used:
+		case !kept:
 			return i, true
-		case !used && !found:
-			index, found = i, true
+		case index < 0:
+			index = i
 		}
 	}
 	return index, false
