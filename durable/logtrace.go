@@ -50,12 +50,12 @@ func (l traceLogger) failed(err error) {
 func (l traceLogger) changed(c *Change) {
 	r := &c.Record
 	level, event := told(c)
-	attrs := []slog.Attr{ //nolint:sloglint // the names were given, and are in others' queries
+	attrs := []slog.Attr{
 		slog.String("batch", r.Batch), slog.Int("rowNumber", r.Row), slog.String("idempotencyKey", idempotencykey.Hash(keyOf(c))),
 		slog.String("gateway", r.Gateway), slog.String("state", r.State.String()), slog.Int("attempts", r.Attempts),
 	}
 	if c.Ended != nil {
-		attrs = append(attrs, slog.Int("httpStatus", c.Ended.Status)) //nolint:sloglint // likewise
+		attrs = append(attrs, slog.Int("httpStatus", c.Ended.Status))
 	}
 	if event == eventError {
 		attrs = append(attrs, slog.String("error", problem(c)), slog.String("code", r.Code))
