@@ -205,7 +205,6 @@ func (a *attempt) observe(resp *http.Response, err error) {
 	c := a.call
 	a.report.Latency = time.Since(a.report.Start)
 	now := a.report.Start.Add(a.report.Latency)
-	a.leaveFlight()
 	a.stopTimer()
 	if cause := a.cause(); cause != nil || err != nil || resp == nil {
 		resp, err = a.oneOf(resp, err, cause)
@@ -233,6 +232,7 @@ func (a *attempt) observe(resp *http.Response, err error) {
 	}
 	a.stage = stageReported
 	a.reportQuota(&info, now)
+	a.leaveFlight() // not earlier: the quota counts the others
 	if change := a.circuit.Done(result, now); change != nil {
 		c.breakerChanged(change)
 	}

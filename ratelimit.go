@@ -137,7 +137,7 @@ func (a *attempt) reportQuota(info *responseInfo, now time.Time) {
 		a.quota.Done(&r, now)
 	case r.Status == http.StatusTooManyRequests, r.Status == http.StatusForbidden, len(r.Quota.Dimensions) > 0, r.Quota.Bucket != "",
 		c.record.quotas.Active():
-		c.record.quotas.Observe(c.quotaRequest(), &r, a.report.Start, now, int64(c.record.inFlight.Load()))
+		c.record.quotas.Observe(c.quotaRequest(), &r, a.report.Start, now, int64(c.record.inFlight.Load()-1))
 	}
 }
 
