@@ -2,7 +2,6 @@ package resilienthttp
 
 import (
 	"math"
-	"net/http"
 	"sync"
 	"time"
 
@@ -135,8 +134,7 @@ func (a *attempt) reportQuota(info *responseInfo, now time.Time) {
 	switch {
 	case a.quota != nil:
 		a.quota.Done(&r, now)
-	case r.Status == http.StatusTooManyRequests, r.Status == http.StatusForbidden, len(r.Quota.Dimensions) > 0, r.Quota.Bucket != "",
-		c.record.quotas.Active():
+	case r.Shows(), c.record.quotas.Active():
 		c.record.quotas.Observe(c.quotaRequest(), &r, a.report.Start, now, int64(c.record.inFlight.Load()-1))
 	}
 }

@@ -45,7 +45,7 @@ type bucket struct {
 	heldSince time.Time // its calls wait for a reset or the end of a block since then; zero: not
 	heldUntil time.Time // and for so long
 	inflight  int64
-	early     int64 // requests in flight without a permit, that were sent before anything was known
+	early     int64 // requests in flight without a permit; negative: their results came before their number
 	alone     alone
 	pacer     pacer
 	probeDue  bool   // in this window a call was rejected that may be a probe
@@ -138,10 +138,13 @@ func (b *bucket) enter(p *Permit, noWait bool, now time.Time, limits waitqueue.L
 	return rejected
 }
 
+// flying is the number of requests in flight, with and without a permit.
+func (b *bucket) flying() int64 { return b.inflight + max(b.early, 0) }
+
 // short reports whether less than half of a quota was left before the newest request.
 func (b *bucket) short() bool {
 	return slices.ContainsFunc(b.dims, func(d dimension) bool {
-		return !d.mute() && d.limit > 0 && 2*d.left(b.inflight+b.early-1) < d.limit
+		return !d.mute() && d.limit > 0 && 2*d.left(b.flying()-1) < d.limit
 	})
 }
 
@@ -197,7 +200,7 @@ func (b *bucket) opening(now time.Time) opening {
 			b.hold(now)
 		}
 		switch {
-		case d.mute(), d.left(b.inflight+b.early) > 0:
+		case d.mute(), d.left(b.flying()) > 0:
 		case d.remaining <= 0 || d.costed:
 			if d.reset.After(o.at) {
 				o.at, o.blocked = d.reset, false

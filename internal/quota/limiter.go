@@ -61,7 +61,7 @@ type Limiter struct {
 func New(c Config) *Limiter {
 	l := &Limiter{Config: c, origin: time.Now(), seed: maphash.MakeSeed()}
 	l.sets.Keep = (*Set).keep
-	l.sets.Held = func(s *Set) bool { return s.Held() }
+	l.sets.Held = (*Set).Held
 	l.buckets.Clone = bucketKey.clone
 	l.buckets.Keep = (*bucket).keep
 	l.routes.Max = maxRoutes

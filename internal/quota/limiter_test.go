@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -189,4 +190,26 @@ func TestSet_countsEarlyRequests(t *testing.T) {
 		require.Nil(t, rejected)
 		p.Cancel(time.Now())
 	})
+}
+
+// TestSet_forgetsEarlyRequests checks that no request without a permit is counted for longer
+// than it is in flight, if several first responses arrive at the same time.
+func TestSet_forgetsEarlyRequests(t *testing.T) {
+	for range 200 {
+		s := New(Config{MaxWait: time.Minute, MaxBlock: time.Hour, Follow: true}).Set("api.test")
+		const requests = 16
+		var inFlight atomic.Int64
+		inFlight.Store(requests)
+		var all sync.WaitGroup
+		for i := range requests {
+			all.Go(func() {
+				header, now := http.Header{}, time.Now()
+				setFields(header, "RateLimit-Limit", 100, "RateLimit-Remaining", 99-i, "RateLimit-Reset", 3600)
+				s.Observe(Request{}, answerOf(http.StatusOK, header, now), now, now, inFlight.Load()-1)
+				inFlight.Add(-1)
+			})
+		}
+		all.Wait()
+		require.LessOrEqual(t, s.first.Load().early, int64(0))
+	}
 }

@@ -61,8 +61,8 @@ func (a *Response) served() bool {
 	return a.Status != 0 && a.Status < http.StatusInternalServerError && !a.rejected()
 }
 
-// speaks reports whether the response shows a quota or is a rejection.
-func (a *Response) speaks() bool {
+// Shows reports whether the response shows a quota or is a rejection.
+func (a *Response) Shows() bool {
 	return a.rejected() || len(a.Quota.Dimensions) > 0 || a.Quota.Bucket != ""
 }
 

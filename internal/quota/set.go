@@ -13,7 +13,7 @@ import (
 )
 
 // Set is the quotas of one scope: those of all its credentials, and the fixed limit. It is
-// safe for concurrent use. A held Set is evicted after others.
+// safe for concurrent use.
 type Set struct {
 	scope.Refs
 
@@ -121,35 +121,27 @@ func (s *Set) count(p *Permit, now time.Time, limits waitqueue.Limits) (waited b
 // makes the Set active. inFlight is the number of other requests without a permit that are
 // in flight then. Each of them must call Observe too, also without a response.
 func (s *Set) Observe(r Request, resp *Response, sent, now time.Time, inFlight int64) {
-	active := s.active.Load()
-	if !s.limiter.Follow || !active && !resp.speaks() {
+	if !s.limiter.Follow || !s.active.Load() && !resp.Shows() {
 		return
 	}
 	p := s.permit(&r)
 	p.sent = s.limiter.steady(sent)
-	of := s.learn(&p, resp, now)
-	if !active {
-		s.first.CompareAndSwap(nil, of)
+	of, change := s.learn(&p, resp, now), int64(-1)
+	if s.first.CompareAndSwap(nil, of) {
+		change = inFlight
 	}
 	first := s.first.Load()
-	if first == nil {
-		first = of // the Set was active from the start
-	}
-	if !active {
-		first.landEarly(inFlight, now)
-	} else {
-		first.landEarly(-1, now)
-	}
+	first.countEarly(change, now)
 	if of != first {
-		of.landEarly(0, now)
+		of.countEarly(0, now)
 	}
 }
 
-// landEarly changes the number of requests in flight without a permit.
-func (b *bucket) landEarly(change int64, now time.Time) {
+// countEarly changes the number of requests in flight without a permit.
+func (b *bucket) countEarly(change int64, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.early = max(b.early+change, 0)
+	b.early += change
 	b.Dispatch(now)
 }
 
@@ -170,7 +162,7 @@ func (s *Set) learn(p *Permit, a *Response, now time.Time) (of *bucket) {
 	case p.probe && p.otherRoute && a.served() && of.shared == nil:
 		of = s.learnRoute(p, namedBucket{}) // the route has a quota of its own
 	}
-	if a.speaks() {
+	if a.Shows() {
 		s.active.Store(true)
 	}
 	if a.rejected() {

@@ -52,7 +52,7 @@ func (b *bucket) status(s Status, now time.Time) (all []Status) {
 		if d.roll(now, b.inflight, b.trip); d.mute() {
 			continue
 		}
-		s.Axis, s.Limit, s.Remaining, s.Reset = d.name, d.limit, max(d.left(b.inflight+b.early), 0), time.Time{}
+		s.Axis, s.Limit, s.Remaining, s.Reset = d.name, d.limit, max(d.left(b.flying()), 0), time.Time{}
 		if d.reset.After(now) {
 			s.Reset = d.reset
 		}
