@@ -155,10 +155,7 @@ func (a *attempt) watch(ctx context.Context) context.Context {
 // exchange sends a prepared attempt, and copies beside it if it is slow. The first response
 // that needs no retry, or else the last failure, is the call's outcome so far.
 func (c *call) exchange(a *attempt) {
-	var hedges *hedgeScope // nil: the call is not hedged
-	if c.record.hedges != nil {
-		hedges = c.hedges()
-	}
+	hedges := c.hedges()
 	if a == &c.first {
 		if c.record.bucket != nil {
 			c.record.bucket.Deposit(a.report.Start, &c.budget.rules)
@@ -306,7 +303,7 @@ func (a *attempt) translate(err error, now time.Time) (endReason, error) {
 	return endTimeout, neterr.With(ErrAttemptTimeout, err)
 }
 
-// succeeded reports whether the attempt got a response that ends the call.
+// hasFinalResponse reports whether the attempt got a response that ends the call.
 func (a *attempt) hasFinalResponse() bool {
 	return a.end == endResponse && !a.report.Verdict.retryable()
 }

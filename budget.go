@@ -80,7 +80,7 @@ func (b *Budget) configure() {
 		tokens = defaultBudgetMinTokens
 	}
 	b.rules = retrybudget.Rules{Origin: time.Now(), Ratio: ratio, Tokens: float64(tokens), Static: b.Static}.Checked()
-	b.scopes.Held = func(s *budgetScope) bool { return s.Held() }
+	b.scopes.Held = (*budgetScope).Held
 }
 
 // status returns the content of a bucket.

@@ -56,7 +56,7 @@ type Hedge struct {
 	level     float64       // else the quantile
 	unlimited bool
 	rules     retrybudget.Rules
-	scopes    scope.Map[scope.Key, hedgeScope]
+	scopes    scope.Map[string, hedgeScope]
 }
 
 // hedgeScope is what a Hedge knows of one scope.
@@ -70,12 +70,12 @@ type hedgeScope struct {
 }
 
 // scope returns the record of a scope, or nil without a Hedge.
-func (h *Hedge) scope(key scope.Key) *hedgeScope {
+func (h *Hedge) scope(name string) *hedgeScope {
 	if h == nil {
 		return nil
 	}
 	h.once.Do(h.configure)
-	return h.scopes.Get(key)
+	return h.scopes.Get(name)
 }
 
 func (h *Hedge) configure() {
@@ -90,7 +90,7 @@ func (h *Hedge) configure() {
 	}
 	h.unlimited = ratio < 0
 	h.rules = retrybudget.Rules{Origin: time.Now(), Ratio: ratio, Tokens: 1, Static: true}.Checked()
-	h.scopes.Held = func(s *hedgeScope) bool { return s.Held() }
+	h.scopes.Held = (*hedgeScope).Held
 }
 
 // delay returns the time after which the scope's attempts are hedged.
@@ -190,7 +190,7 @@ func (c *hedgeCredit) done(won bool) {
 
 // hedges is the scope's record if the call may be hedged, and else nil.
 func (c *call) hedges() *hedgeScope {
-	if c.single || c.key == "" && !c.safe || !c.replayable {
+	if c.record.hedges == nil || c.single || c.key == "" && !c.safe || !c.replayable {
 		return nil
 	}
 	return c.record.hedges

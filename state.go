@@ -237,9 +237,8 @@ type record struct {
 func (c *config) newRecords() *scope.Map[scope.Key, record] {
 	return &scope.Map[scope.Key, record]{
 		Init: func(key scope.Key, r *record) {
-			name := scope.Key{Name: key.Name}
 			r.circuit, r.bucket = c.breaker.circuits(c.origin).Circuit(key), c.budget.scope(key.Name)
-			r.quotas, r.hedges = c.rateLimit.engine().Set(key.Name), c.hedge.scope(name)
+			r.quotas, r.hedges = c.rateLimit.engine().Set(key.Name), c.hedge.scope(key.Name)
 			r.each((*scope.Refs).Acquire)
 		},
 		Keep: func(r *record) bool {

@@ -64,11 +64,9 @@ func (c *call) planTimers(a *attempt, now time.Time) {
 			a.timers.slow = slowAfter(a.concurrent, left, bounded)
 		}
 	}
-	if c.record.hedges != nil && !a.concurrent {
-		if s := c.hedges(); s != nil {
-			if delay, ok := c.hedge.delay(s, now); ok {
-				a.timers.hedge, a.timers.hedgeDelay = delay, delay
-			}
+	if s := c.hedges(); s != nil && !a.concurrent {
+		if delay, ok := c.hedge.delay(s, now); ok {
+			a.timers.hedge, a.timers.hedgeDelay = delay, delay
 		}
 	}
 	if c.policy.AdaptiveTimeout != nil {
@@ -93,7 +91,7 @@ func slowAfter(concurrent bool, left time.Duration, bounded bool) time.Duration 
 // mayCopy reports whether a second request does no harm while the first is in flight: the
 // method is safe, or the key is the caller's own. A server may not know a generated key.
 func (c *call) mayCopy() bool {
-	return (c.callerKey || c.safe) && c.replayable && !c.single && (len(c.request.Header) == 0 || !isStream(c.request.Header))
+	return (c.callerKey || c.safe) && c.replayable && !c.single && !isStream(c.request.Header)
 }
 
 // isStream reports whether the response takes long by nature: an upgrade, or events.
@@ -174,10 +172,8 @@ func (a *attempt) due() (hedge, copies bool) {
 	if a.race == nil {
 		a.race = &race{call: c, first: a}
 	}
-	if !a.race.over {
-		a.race.preparing++
-	}
-	return hedge, !a.race.over
+	a.race.preparing++
+	return hedge, true
 }
 
 // maxTimeout is the maximum of an adaptive timeout.

@@ -29,7 +29,7 @@ func New(rules Rules, now time.Time) *Breaker {
 		c.closed.Store(new(closed))
 	}
 	b.circuits.Keep = (*Circuit).NotClosed
-	b.circuits.Held = func(c *Circuit) bool { return c.Held() }
+	b.circuits.Held = (*Circuit).Held
 	return b
 }
 
