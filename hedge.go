@@ -188,14 +188,6 @@ func (c *hedgeCredit) done(won bool) {
 	c.losses++
 }
 
-// hedges is the scope's record if the call may be hedged, and else nil.
-func (c *call) hedges() *hedgeScope {
-	if c.record.hedges == nil || c.single || c.key == "" && !c.safe || !c.replayable {
-		return nil
-	}
-	return c.record.hedges
-}
-
 // race is an attempt of the call's goroutine and the copies beside it: hedges, and further
 // attempts if it is very slow. Each copy has a goroutine. The first response that needs no
 // retry wins and cancels the others. A failure never beats a response that may still come.

@@ -88,6 +88,14 @@ func slowAfter(concurrent bool, left time.Duration, bounded bool) time.Duration 
 	return slowResponse
 }
 
+// hedges is the scope's record if the call may be hedged, and else nil.
+func (c *call) hedges() *hedgeScope {
+	if c.record.hedges == nil || c.single || c.key == "" && !c.safe || !c.replayable {
+		return nil
+	}
+	return c.record.hedges
+}
+
 // mayCopy reports whether a second request does no harm while the first is in flight: the
 // method is safe, or the key is the caller's own. A server may not know a generated key.
 func (c *call) mayCopy() bool {
