@@ -41,7 +41,7 @@ type capture struct {
 	declared int64       // Content-Length, or -1
 	written  int64       // what the handler has tried to write
 	trailers http.Header // at the handler's end
-	script   script
+	log      writeLog
 	body     spool
 	silent   bool // the handler has written neither header nor body
 	over     bool
@@ -128,7 +128,7 @@ func (c *capture) Write(p []byte) (int, error) {
 	if err := c.admit(len(p)); err != nil || len(p) == 0 {
 		return 0, err
 	}
-	c.script.write(len(p))
+	c.log.write(len(p))
 	return c.body.Write(p)
 }
 
@@ -139,7 +139,7 @@ func (c *capture) WriteString(s string) (int, error) {
 	if err := c.admit(len(s)); err != nil || s == "" {
 		return 0, err
 	}
-	c.script.writeString(len(s))
+	c.log.writeString(len(s))
 	return c.body.WriteString(s)
 }
 
@@ -197,7 +197,7 @@ func (c *capture) readsFrom() bool {
 func (c *capture) sent() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.script.sent
+	return c.log.sent
 }
 
 // writerOnly hides ReadFrom from io.Copy.
@@ -217,7 +217,7 @@ func (c *capture) FlushError() error {
 		c.implicit = true
 		c.writeHeader(http.StatusOK)
 	}
-	c.script.flush()
+	c.log.flush()
 	return nil
 }
 

@@ -34,7 +34,7 @@ func captured(next http.HandlerFunc, limit int64) http.HandlerFunc {
 		defer c.close()
 		next(c, r)
 		c.finish()
-		if err := c.deliver(w); err != nil {
+		if err := c.sendResponse(w); err != nil {
 			panic(http.ErrAbortHandler)
 		}
 	}
@@ -479,7 +479,7 @@ func TestCaptureHoldsBack(t *testing.T) {
 	require.False(t, w.Flushed)
 	require.Equal(t, http.Header{"X-Outer": {"1"}}, w.Header())
 
-	require.NoError(t, c.deliver(w))
+	require.NoError(t, c.sendResponse(w))
 	require.Equal(t, []int{103, 201}, w.codes)
 	require.Equal(t, 1+2*testLimit, w.Body.Len())
 	require.True(t, w.Flushed)
@@ -587,7 +587,7 @@ func TestCaptureAfterFinish(t *testing.T) {
 		"X-A": {"first"}, "Content-Type": {"text/plain; charset=utf-8"}, "Content-Length": nil,
 		"Trailer": {"X-Sum"}, "Trailer:X-Sum": {"1"},
 	}, c.result().Header)
-	require.NoError(t, c.deliver(w))
+	require.NoError(t, c.sendResponse(w))
 	left.Wait()
 	require.Equal(t, []int{201}, w.codes)
 	require.Equal(t, "first", w.Body.String())
@@ -649,7 +649,7 @@ func TestCaptureManyWriters(t *testing.T) {
 		})
 	}
 	c.finish()
-	require.NoError(t, c.deliver(w))
+	require.NoError(t, c.sendResponse(w))
 	writers.Wait()
 	require.Equal(t, strings.Repeat(string(piece), w.Body.Len()/len(piece)), w.Body.String())
 }
@@ -692,7 +692,7 @@ func TestCaptureTooLarge(t *testing.T) {
 			if row.limit >= 0 {
 				require.LessOrEqual(t, int64(len(c.body.memory)), row.limit)
 			}
-			require.NoError(t, c.deliver(w))
+			require.NoError(t, c.sendResponse(w))
 			require.Equal(t, want.String(), w.Body.String())
 			if !row.tooLarge {
 				require.Equal(t, want.String(), string(c.result().Body))
@@ -802,7 +802,7 @@ func TestCaptureFullDisk(t *testing.T) {
 			require.Equal(t, err, c.err())
 			require.True(t, c.tooLarge())
 			require.Nil(t, c.body.file, "a lost response takes no room")
-			require.Equal(t, err, c.deliver(w))
+			require.Equal(t, err, c.sendResponse(w))
 			require.Zero(t, w.Body.Len())
 			require.False(t, w.Flushed)
 		})
@@ -825,7 +825,7 @@ func TestCaptureClientGone(t *testing.T) {
 				c.Flush()
 			}
 			c.finish()
-			require.ErrorIs(t, c.deliver(w), io.ErrClosedPipe)
+			require.ErrorIs(t, c.sendResponse(w), io.ErrClosedPipe)
 		})
 	}
 }
@@ -861,7 +861,7 @@ func TestCaptureWithoutFlusher(t *testing.T) {
 	c.Flush()
 	write(c, "b")
 	c.finish()
-	require.NoError(t, c.deliver(w))
+	require.NoError(t, c.sendResponse(w))
 	require.Equal(t, "ab", rec.Body.String())
 }
 
@@ -878,9 +878,9 @@ func TestScriptIsBounded(t *testing.T) {
 		write(c, p)
 		c.Flush()
 	}
-	require.Len(t, c.script.acts, longestScript)
+	require.Len(t, c.log.acts, longestScript)
 	c.finish()
-	require.NoError(t, c.deliver(w))
+	require.NoError(t, c.sendResponse(w))
 	require.Equal(t, want.String(), w.Body.String())
 }
 
@@ -913,7 +913,7 @@ func BenchmarkCapture(b *testing.B) {
 			handler(c, r)
 			c.finish()
 			_ = c.result()
-			_ = c.deliver(w)
+			_ = c.sendResponse(w)
 			c.close()
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"sync"
 	"time"
 )
@@ -36,13 +37,13 @@ type Executor struct {
 	// Store keeps the records.
 	Store Store
 
-	Terms
+	Options
 
 	// Trace is a set of hooks, nil for none.
 	Trace *Trace
 
 	once     sync.Once
-	runner   *runner
+	executor *executor
 	settings error
 }
 
@@ -54,28 +55,24 @@ var (
 	// ErrMismatch: the key was used with another fingerprint.
 	ErrMismatch = errors.New("idempotency: key used for something else")
 
-	// ErrUnknown: nobody knows whether the operation took effect. Work returns it,
-	// or an error that wraps it, when it does not know; a reconciler settles it.
-	ErrUnknown = errors.New("idempotency: effect unknown")
-
 	// ErrUnreplayable: it was done, and its result was not kept.
 	ErrUnreplayable = errors.New("idempotency: done before, result not kept")
 )
 
 // FinalError is a failure that repeating would not change. It is stored, and given
 // again to those who ask again; then Err has only the text of the first.
-type FinalError struct{ Err error }
+type PermanentError struct{ Err error }
 
 // Final marks err as final, for work to return. Final(nil) is nil.
-func Final(err error) error {
+func Permanent(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &FinalError{Err: err}
+	return &PermanentError{Err: err}
 }
 
 // Error is the text of Err.
-func (e *FinalError) Error() string {
+func (e *PermanentError) Error() string {
 	if e.Err == nil {
 		return "idempotency: failed for good"
 	}
@@ -83,24 +80,24 @@ func (e *FinalError) Error() string {
 }
 
 // Unwrap returns Err.
-func (e *FinalError) Unwrap() error { return e.Err }
+func (e *PermanentError) Unwrap() error { return e.Err }
 
 // Harmless marks err as that of work which has had no effect, for detached work to
 // return: the operation may be executed again. Without the mark a failure of
 // detached work means that nobody knows (unless the terms' Takeover allows a
 // repetition), for a request to the bank that timed out fails like one that was
 // never sent. Harmless(nil) is nil. Joined work needs no mark.
-func Harmless(err error) error {
+func Retryable(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &harmlessError{err}
+	return &retryableError{err}
 }
 
-type harmlessError struct{ error }
+type retryableError struct{ error }
 
 // Unwrap returns the error that was marked.
-func (e *harmlessError) Unwrap() error { return e.error }
+func (e *retryableError) Unwrap() error { return e.error }
 
 // Do does work once for id. What it returns is work's own result, or the first
 // one's. Work's context ends with ctx, with the lease, and at Terms.Limit.
@@ -118,22 +115,22 @@ func (e *harmlessError) Unwrap() error { return e.error }
 func (x *Executor) Do(
 	ctx context.Context, id ID, fingerprint Fingerprint, work func(context.Context) (Result, error),
 ) (Result, error) {
-	x.once.Do(func() { x.runner, x.settings = newRunner(x.Store, x.Terms, x.Trace) })
-	t := &turn{x.runner.report(Event{ID: id})}
+	x.once.Do(func() { x.executor, x.settings = newExecutor(x.Store, x.Options, x.Trace) })
+	t := &turn{x.executor.traceEvent(Event{ID: id})}
 	switch {
 	case x.settings != nil:
 		return t.fail(Misconfigured, x.settings)
 	case work == nil:
 		return t.fail(Misconfigured, fmt.Errorf("%w: there is no work", ErrInvalid))
 	case ctx.Err() != nil:
-		return t.fail(Refused, context.Cause(ctx))
+		return t.fail(Invalid, context.Cause(ctx))
 	}
-	claim := x.runner.terms.claim(id, fingerprint)
-	e, reservation, err := x.runner.start(ctx, &claim)
+	claim := x.executor.terms.claim(id, fingerprint)
+	e, reservation, err := x.executor.start(ctx, &claim)
 	t.event.Generation = reservation.Record.Generation
 	switch {
 	case errors.Is(err, ErrInvalid):
-		return t.fail(Refused, err)
+		return t.fail(Invalid, err)
 	case err != nil:
 		return t.fail(unclaimed(ctx, err), err)
 	case e == nil:
@@ -145,32 +142,32 @@ func (x *Executor) Do(
 }
 
 // turn is one message on its way through Do.
-type turn struct{ report }
+type turn struct{ traceEvent }
 
 // answer is for a message that is not to be executed.
-func (t *turn) answer(reservation *Reservation) (Result, error) {
+func (t *turn) answer(reservation *driver.Reservation) (Result, error) {
 	record := &reservation.Record
 	switch reservation.Decision {
-	case Done:
+	case driver.Done:
 		return t.replay(record)
-	case Busy:
-		return t.fail(Duplicate, ErrInProgress)
-	case Mismatch:
+	case driver.DecisionInProgress:
+		return t.fail(InProgress, ErrInProgress)
+	case driver.Mismatch:
 		return t.fail(Mismatched, ErrMismatch)
 	default:
-		if reservation.Abandoned {
-			t.tell(Unknown, errDied)
+		if reservation.LeaseExpired {
+			t.emit(Unknown, errDied)
 		}
-		return t.fail(Doubtful, ErrUnknown)
+		return t.fail(OutcomeUnknown, ErrUnknown)
 	}
 }
 
-func (t *turn) replay(record *Record) (Result, error) {
+func (t *turn) replay(record *driver.Record) (Result, error) {
 	switch record.Status {
-	case CompletedUnreplayable:
+	case driver.CompletedUnreplayable:
 		return t.fail(Unreplayable, ErrUnreplayable)
 	case FailedFinal:
-		return t.fail(Replayed, Final(errors.New(string(record.Result.Body))))
+		return t.fail(Replayed, Permanent(errors.New(string(record.Result.Body))))
 	default:
 		t.done(Replayed, 0, nil)
 		return record.Result, nil
@@ -188,7 +185,7 @@ func (t *turn) run(e *execution, work func(context.Context) (Result, error)) (re
 		}
 		status, err := e.abandon()
 		err = errors.Join(errPanicked, err)
-		t.tell(status, err)
+		t.emit(status, err)
 		t.done(Panicked, 0, err)
 	}()
 	result, failure = work(e.ctx)
@@ -202,12 +199,12 @@ func (t *turn) settle(e *execution, result Result, failure error) (Result, error
 	status, failure := t.judge(e, failure)
 	result.Reference = cmp.Or(result.Reference, e.referred())
 	stored := result
-	if final, ok := errors.AsType[*FinalError](failure); ok && status == FailedFinal {
+	if final, ok := errors.AsType[*PermanentError](failure); ok && status == FailedFinal {
 		stored = Result{Body: []byte(final.Error())}
 	}
-	err := e.settle(Outcome{Status: status, Result: stored}, status == FailedFinal)
+	err := e.settle(driver.Outcome{Status: status, Result: stored}, status == FailedFinal)
 	if status == Unknown && err == nil {
-		t.tell(Unknown, failure)
+		t.emit(Unknown, failure)
 	}
 	if err := t.end(status, failure, err); err != nil {
 		return Result{}, err
@@ -218,11 +215,11 @@ func (t *turn) settle(e *execution, result Result, failure error) (Result, error
 // judge is what the work's error says of its effect, and the error that its caller
 // gets.
 func (t *turn) judge(e *execution, failure error) (Status, error) {
-	_, final := errors.AsType[*FinalError](failure)
-	_, harmless := errors.AsType[*harmlessError](failure)
+	_, final := errors.AsType[*PermanentError](failure)
+	_, harmless := errors.AsType[*retryableError](failure)
 	switch {
 	case failure == nil && e.unkept != nil:
-		return CompletedUnreplayable, e.unkept
+		return driver.CompletedUnreplayable, e.unkept
 	case failure == nil:
 		return Completed, nil
 	case errors.Is(failure, ErrUnknown):
@@ -244,17 +241,17 @@ func (t *turn) end(status Status, failure, err error) error {
 	d := Executed
 	switch {
 	case err == nil && status == Unknown:
-		d = Doubtful
+		d = OutcomeUnknown
 	case err == nil && !status.Finished():
 		d = Released
 	case err == nil:
 	case errors.Is(err, ErrUnknown):
-		t.tell(Unknown, err)
-		d = Doubtful
+		t.emit(Unknown, err)
+		d = OutcomeUnknown
 	case errors.Is(err, ErrLeaseLost):
-		d = Overtaken
+		d = LeaseLost
 	default:
-		t.tell(status, err)
+		t.emit(status, err)
 		d = StoreFailed
 	}
 	if err == nil {

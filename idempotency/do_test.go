@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
 // This file is the contract of Do and Executor: what work may end with, what the
@@ -57,41 +58,41 @@ func TestDoEndings(t *testing.T) {
 			calls: 1, dAgain: idempotency.Replayed,
 		},
 		{
-			name: "an error", result: doResult, err: errWork, status: idempotency.Unknown, d: idempotency.Doubtful,
-			again: idempotency.ErrUnknown, calls: 1, dAgain: idempotency.Doubtful, told: 1,
+			name: "an error", result: doResult, err: errWork, status: idempotency.Unknown, d: idempotency.OutcomeUnknown,
+			again: idempotency.ErrUnknown, calls: 1, dAgain: idempotency.OutcomeUnknown, told: 1,
 		},
 		{
-			name: "harmless", result: doResult, err: idempotency.Harmless(errWork), status: idempotency.FailedRetryable,
+			name: "harmless", result: doResult, err: idempotency.Retryable(errWork), status: idempotency.FailedRetryable,
 			d: idempotency.Released, again: errWork, calls: 2, dAgain: idempotency.Released,
 		},
 		{
-			name: "harmless, wrapped", err: fmt.Errorf("importing: %w", idempotency.Harmless(errWork)),
+			name: "harmless, wrapped", err: fmt.Errorf("importing: %w", idempotency.Retryable(errWork)),
 			status: idempotency.FailedRetryable, d: idempotency.Released, again: errWork, calls: 2, dAgain: idempotency.Released,
 		},
 		{
-			name: "harmless, and unknown", err: fmt.Errorf("%w: %w", idempotency.Harmless(errWork), idempotency.ErrUnknown),
-			status: idempotency.Unknown, d: idempotency.Doubtful, again: idempotency.ErrUnknown, calls: 1,
-			dAgain: idempotency.Doubtful, told: 1,
+			name: "harmless, and unknown", err: fmt.Errorf("%w: %w", idempotency.Retryable(errWork), idempotency.ErrUnknown),
+			status: idempotency.Unknown, d: idempotency.OutcomeUnknown, again: idempotency.ErrUnknown, calls: 1,
+			dAgain: idempotency.OutcomeUnknown, told: 1,
 		},
 		{
-			name: "final", result: doResult, err: idempotency.Final(errWork), status: idempotency.FailedFinal, d: idempotency.Executed,
+			name: "final", result: doResult, err: idempotency.Permanent(errWork), status: idempotency.FailedFinal, d: idempotency.Executed,
 			calls: 1, dAgain: idempotency.Replayed,
 		},
 		{
-			name: "final, wrapped", err: fmt.Errorf("importing: %w", idempotency.Final(errWork)), status: idempotency.FailedFinal,
+			name: "final, wrapped", err: fmt.Errorf("importing: %w", idempotency.Permanent(errWork)), status: idempotency.FailedFinal,
 			d: idempotency.Executed, calls: 1, dAgain: idempotency.Replayed,
 		},
 		{
-			name: "unknown", err: idempotency.ErrUnknown, status: idempotency.Unknown, d: idempotency.Doubtful,
-			again: idempotency.ErrUnknown, calls: 1, dAgain: idempotency.Doubtful, told: 1,
+			name: "unknown", err: idempotency.ErrUnknown, status: idempotency.Unknown, d: idempotency.OutcomeUnknown,
+			again: idempotency.ErrUnknown, calls: 1, dAgain: idempotency.OutcomeUnknown, told: 1,
 		},
 		{
 			name: "unknown, wrapped", err: fmt.Errorf("bank: %w: %w", errWork, idempotency.ErrUnknown), status: idempotency.Unknown,
-			d: idempotency.Doubtful, again: idempotency.ErrUnknown, calls: 1, dAgain: idempotency.Doubtful, told: 1,
+			d: idempotency.OutcomeUnknown, again: idempotency.ErrUnknown, calls: 1, dAgain: idempotency.OutcomeUnknown, told: 1,
 		},
 		{
-			name: "unknown for good", err: idempotency.Final(idempotency.ErrUnknown), status: idempotency.Unknown,
-			d: idempotency.Doubtful, again: idempotency.ErrUnknown, calls: 1, dAgain: idempotency.Doubtful, told: 1,
+			name: "unknown for good", err: idempotency.Permanent(idempotency.ErrUnknown), status: idempotency.Unknown,
+			d: idempotency.OutcomeUnknown, again: idempotency.ErrUnknown, calls: 1, dAgain: idempotency.OutcomeUnknown, told: 1,
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -130,7 +131,7 @@ func TestDoEndings(t *testing.T) {
 			assert.Equal(t, row.calls, calls.Load())
 			assert.Equal(t, []idempotency.Disposition{row.d, row.dAgain}, remembered.dispositions())
 			assert.Len(t, remembered.unknowns(), row.told)
-			var final *idempotency.FinalError
+			var final *idempotency.PermanentError
 			switch {
 			case row.err == nil:
 				require.NoError(t, err)
@@ -146,16 +147,16 @@ func TestDoEndings(t *testing.T) {
 }
 
 func TestFinal(t *testing.T) {
-	require.NoError(t, idempotency.Final(nil))
-	err := idempotency.Final(errWork)
+	require.NoError(t, idempotency.Permanent(nil))
+	err := idempotency.Permanent(errWork)
 	require.ErrorIs(t, err, errWork)
 	assert.Equal(t, errWork.Error(), err.Error())
-	assert.NotEmpty(t, new(idempotency.FinalError).Error())
+	assert.NotEmpty(t, new(idempotency.PermanentError).Error())
 }
 
 func TestHarmless(t *testing.T) {
-	require.NoError(t, idempotency.Harmless(nil))
-	err := idempotency.Harmless(errWork)
+	require.NoError(t, idempotency.Retryable(nil))
+	err := idempotency.Retryable(errWork)
 	require.ErrorIs(t, err, errWork)
 	assert.Equal(t, errWork.Error(), err.Error())
 }
@@ -198,13 +199,13 @@ func TestDoInvalid(t *testing.T) {
 	}{
 		{"no store", &idempotency.Executor{}, doID, "", work, idempotency.Misconfigured},
 		{"no work", &idempotency.Executor{Store: store}, doID, "", nil, idempotency.Misconfigured},
-		{"no transactions", &idempotency.Executor{Store: new(idempotency.Memory), Terms: idempotency.Terms{Joined: true}}, doID, "", work, idempotency.Misconfigured},
-		{"a short lease", &idempotency.Executor{Store: store, Terms: idempotency.Terms{Lease: 1}}, doID, "", work, idempotency.Misconfigured},
-		{"no key", &idempotency.Executor{Store: store}, idempotency.ID{}, "", work, idempotency.Refused},
-		{"a long key", &idempotency.Executor{Store: store}, idempotency.ID{Key: strings.Repeat("k", 1_000_000)}, "", work, idempotency.Refused},
-		{"NUL", &idempotency.Executor{Store: store}, idempotency.ID{Key: "a\x00"}, "", work, idempotency.Refused},
-		{"not UTF-8", &idempotency.Executor{Store: store}, idempotency.ID{Key: "k", Scope: "\xff"}, "", work, idempotency.Refused},
-		{"a bad fingerprint", &idempotency.Executor{Store: store}, doID, "\xff", work, idempotency.Refused},
+		{"no transactions", &idempotency.Executor{Store: new(idempotency.Memory), Options: idempotency.Options{Transactional: true}}, doID, "", work, idempotency.Misconfigured},
+		{"a short lease", &idempotency.Executor{Store: store, Options: idempotency.Options{Lease: 1}}, doID, "", work, idempotency.Misconfigured},
+		{"no key", &idempotency.Executor{Store: store}, idempotency.ID{}, "", work, idempotency.Invalid},
+		{"a long key", &idempotency.Executor{Store: store}, idempotency.ID{Key: strings.Repeat("k", 1_000_000)}, "", work, idempotency.Invalid},
+		{"NUL", &idempotency.Executor{Store: store}, idempotency.ID{Key: "a\x00"}, "", work, idempotency.Invalid},
+		{"not UTF-8", &idempotency.Executor{Store: store}, idempotency.ID{Key: "k", Scope: "\xff"}, "", work, idempotency.Invalid},
+		{"a bad fingerprint", &idempotency.Executor{Store: store}, doID, "\xff", work, idempotency.Invalid},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var remembered hooks
@@ -222,24 +223,24 @@ func TestDoPanics(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		work   func()
-		terms  idempotency.Terms
+		terms  idempotency.Options
 		status idempotency.Status
 	}{
-		{"panic", func() { panic("test") }, idempotency.Terms{}, idempotency.Unknown},
-		{"Goexit", runtime.Goexit, idempotency.Terms{}, idempotency.Unknown},
-		{"panic, again", func() { panic("test") }, idempotency.Terms{Takeover: idempotency.Reexecute}, idempotency.FailedRetryable},
-		{"panic, joined", func() { panic("test") }, idempotency.Terms{Joined: true}, 0},
-		{"Goexit, joined", runtime.Goexit, idempotency.Terms{Joined: true}, 0},
+		{"panic", func() { panic("test") }, idempotency.Options{}, idempotency.Unknown},
+		{"Goexit", runtime.Goexit, idempotency.Options{}, idempotency.Unknown},
+		{"panic, again", func() { panic("test") }, idempotency.Options{Takeover: idempotency.Reexecute}, idempotency.FailedRetryable},
+		{"panic, joined", func() { panic("test") }, idempotency.Options{Transactional: true}, 0},
+		{"Goexit, joined", runtime.Goexit, idempotency.Options{Transactional: true}, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var remembered hooks
 			store := newLedger()
-			x := &idempotency.Executor{Store: store, Terms: row.terms, Trace: remembered.trace()}
+			x := &idempotency.Executor{Store: store, Options: row.terms, Trace: remembered.trace()}
 			over := make(chan any)
 			go func() {
 				defer func() { over <- recover() }()
 				x.Do(t.Context(), doID, "", func(ctx context.Context) (idempotency.Result, error) { //nolint:errcheck // panics
-					if row.terms.Joined {
+					if row.terms.Transactional {
 						tx, err := idempotency.Tx[*ledgerTx](ctx)
 						assert.NoError(t, err)
 						assert.NoError(t, tx.Add("acct", 100))
@@ -281,7 +282,7 @@ func TestDoInProgress(t *testing.T) {
 			t.Log(row.name)
 			var calls atomic.Int64
 			store := new(idempotency.Memory)
-			x := &idempotency.Executor{Store: store, Terms: idempotency.Terms{Wait: row.wait}}
+			x := &idempotency.Executor{Store: store, Options: idempotency.Options{DuplicateWait: row.wait}}
 			first := make(chan error, 1)
 			go func() {
 				_, err := x.Do(t.Context(), doID, "", func(context.Context) (idempotency.Result, error) {
@@ -318,7 +319,7 @@ func TestDoContextEndedBefore(t *testing.T) {
 	_, err := x.Do(ctx, doID, "", nothing)
 	assert.Equal(t, errGone, err)
 	assert.Zero(t, store.count(onReserve))
-	assert.Equal(t, []idempotency.Disposition{idempotency.Refused}, remembered.dispositions(), "every Do is reported")
+	assert.Equal(t, []idempotency.Disposition{idempotency.Invalid}, remembered.dispositions(), "every Do is reported")
 }
 
 // SIGTERM comes while the claim is on its way: there is nothing to doubt, for the
@@ -348,7 +349,7 @@ func TestDoContextEndsDuringWork(t *testing.T) {
 			return idempotency.Result{}, ctx.Err()
 		}, context.DeadlineExceeded, idempotency.Unknown},
 		{"work heeds it, and knows", func(ctx context.Context) (idempotency.Result, error) {
-			return idempotency.Result{}, idempotency.Harmless(ctx.Err())
+			return idempotency.Result{}, idempotency.Retryable(ctx.Err())
 		}, context.DeadlineExceeded, idempotency.FailedRetryable},
 		{"work is deaf", func(context.Context) (idempotency.Result, error) { return doResult, nil }, nil, idempotency.Completed},
 	} {
@@ -378,21 +379,21 @@ func TestDoAmbiguousEndIsUnknown(t *testing.T) {
 	for _, ending := range []struct {
 		name  string
 		cause error // of the work's context; nil: it does not end
-		prep  func(store *faultyStore, terms *idempotency.Terms, cancel context.CancelCauseFunc)
+		prep  func(store *faultyStore, terms *idempotency.Options, cancel context.CancelCauseFunc)
 	}{
-		{"by itself", nil, func(*faultyStore, *idempotency.Terms, context.CancelCauseFunc) {}},
-		{"lease lost", idempotency.ErrLeaseLost, func(store *faultyStore, _ *idempotency.Terms, _ context.CancelCauseFunc) {
+		{"by itself", nil, func(*faultyStore, *idempotency.Options, context.CancelCauseFunc) {}},
+		{"lease lost", idempotency.ErrLeaseLost, func(store *faultyStore, _ *idempotency.Options, _ context.CancelCauseFunc) {
 			store.obey(rule{onRenew, 1, always, fault{before: errDown}})
 		}},
-		{"limit", idempotency.ErrOverrun, func(_ *faultyStore, terms *idempotency.Terms, _ context.CancelCauseFunc) {
-			terms.Limit = time.Second
+		{"limit", idempotency.ErrTimeLimit, func(_ *faultyStore, terms *idempotency.Options, _ context.CancelCauseFunc) {
+			terms.Timeout = time.Second
 		}},
-		{"SIGTERM", errGone, func(_ *faultyStore, _ *idempotency.Terms, cancel context.CancelCauseFunc) {
+		{"SIGTERM", errGone, func(_ *faultyStore, _ *idempotency.Options, cancel context.CancelCauseFunc) {
 			time.AfterFunc(time.Second, func() { cancel(errGone) })
 		}},
 	} {
-		for _, policy := range []idempotency.Takeover{
-			idempotency.TakeoverDefault, idempotency.MarkUnknown, idempotency.Reexecute, idempotency.Resume,
+		for _, policy := range []driver.Takeover{
+			driver.TakeoverDefault, idempotency.MarkUnknown, idempotency.Reexecute, idempotency.Resume,
 		} {
 			for _, work := range []struct {
 				err  error
@@ -402,8 +403,8 @@ func TestDoAmbiguousEndIsUnknown(t *testing.T) {
 				{errWork, 0},
 				{context.Canceled, 0},
 				{fmt.Errorf("%w: %w", errWork, idempotency.ErrInProgress), 0},
-				{idempotency.Harmless(errWork), idempotency.FailedRetryable},
-				{idempotency.Final(errWork), idempotency.FailedFinal},
+				{idempotency.Retryable(errWork), idempotency.FailedRetryable},
+				{idempotency.Permanent(errWork), idempotency.FailedFinal},
 				{idempotency.ErrUnknown, idempotency.Unknown},
 			} {
 				want := work.want
@@ -414,10 +415,10 @@ func TestDoAmbiguousEndIsUnknown(t *testing.T) {
 					t.Log(ending.name, policy, work.err)
 					var remembered hooks
 					store := faulty(new(idempotency.Memory))
-					x := &idempotency.Executor{Store: store, Terms: idempotency.Terms{Takeover: policy}, Trace: remembered.trace()}
+					x := &idempotency.Executor{Store: store, Options: idempotency.Options{Takeover: policy}, Trace: remembered.trace()}
 					ctx, cancel := context.WithCancelCause(t.Context())
 					defer cancel(nil)
-					ending.prep(store, &x.Terms, cancel)
+					ending.prep(store, &x.Options, cancel)
 					_, err := x.Do(ctx, doID, "", func(ctx context.Context) (idempotency.Result, error) {
 						if ending.cause != nil {
 							<-ctx.Done()
@@ -467,7 +468,7 @@ func TestDoChargesTheBankOnce(t *testing.T) {
 					}
 					return fault{}
 				}
-				x := &idempotency.Executor{Store: store, Terms: idempotency.Terms{Limit: row.limit}}
+				x := &idempotency.Executor{Store: store, Options: idempotency.Options{Timeout: row.limit}}
 				var err error
 				for range 100 {
 					ctx, cancel := context.WithCancel(t.Context())
@@ -509,27 +510,27 @@ func TestDoStoreFails(t *testing.T) {
 		{"reserve's answer lost", []rule{{onReserve, 1, 0, fault{after: errLost}}}, nil, nil, idempotency.Executed, idempotency.Completed},
 		{"complete's answer lost", []rule{{onComplete, 1, 0, fault{after: errLost}}}, nil, nil, idempotency.Executed, idempotency.Completed},
 		{"reserve down", []rule{{onReserve, 1, always, fault{before: errDown}}}, nil, []error{errDown}, idempotency.StoreFailed, 0},
-		{"complete down", []rule{{onComplete, 1, always, fault{before: errDown}}}, nil, []error{errDown}, idempotency.StoreFailed, idempotency.InProgress},
+		{"complete down", []rule{{onComplete, 1, always, fault{before: errDown}}}, nil, []error{errDown}, idempotency.StoreFailed, driver.InProgress},
 		{
-			"complete down, final", []rule{{onComplete, 1, always, fault{before: errDown}}}, idempotency.Final(errWork),
-			[]error{errDown, errWork}, idempotency.StoreFailed, idempotency.InProgress,
+			"complete down, final", []rule{{onComplete, 1, always, fault{before: errDown}}}, idempotency.Permanent(errWork),
+			[]error{errDown, errWork}, idempotency.StoreFailed, driver.InProgress,
 		},
 		{
 			"complete down, unknown", []rule{{onComplete, 1, always, fault{before: errDown}}}, idempotency.ErrUnknown,
-			[]error{errDown, idempotency.ErrUnknown}, idempotency.StoreFailed, idempotency.InProgress,
+			[]error{errDown, idempotency.ErrUnknown}, idempotency.StoreFailed, driver.InProgress,
 		},
 		{
-			"release down", []rule{{onRelease, 1, always, fault{before: errDown}}}, idempotency.Harmless(errWork),
-			[]error{errDown, errWork}, idempotency.StoreFailed, idempotency.InProgress,
+			"release down", []rule{{onRelease, 1, always, fault{before: errDown}}}, idempotency.Retryable(errWork),
+			[]error{errDown, errWork}, idempotency.StoreFailed, driver.InProgress,
 		},
 		{
 			"lease lost, in doubt", []rule{{onComplete, 1, 0, fault{before: idempotency.ErrLeaseLost}}}, errWork,
-			[]error{idempotency.ErrLeaseLost, errWork}, idempotency.Overtaken, idempotency.InProgress,
+			[]error{idempotency.ErrLeaseLost, errWork}, idempotency.LeaseLost, driver.InProgress,
 		},
-		{"lease lost", []rule{{onComplete, 1, 0, fault{before: idempotency.ErrLeaseLost}}}, nil, []error{idempotency.ErrLeaseLost}, idempotency.Overtaken, idempotency.InProgress},
+		{"lease lost", []rule{{onComplete, 1, 0, fault{before: idempotency.ErrLeaseLost}}}, nil, []error{idempotency.ErrLeaseLost}, idempotency.LeaseLost, driver.InProgress},
 		{
-			"lease lost, failed", []rule{{onRelease, 1, 0, fault{before: idempotency.ErrLeaseLost}}}, idempotency.Harmless(errWork),
-			[]error{idempotency.ErrLeaseLost, errWork}, idempotency.Overtaken, idempotency.InProgress,
+			"lease lost, failed", []rule{{onRelease, 1, 0, fault{before: idempotency.ErrLeaseLost}}}, idempotency.Retryable(errWork),
+			[]error{idempotency.ErrLeaseLost, errWork}, idempotency.LeaseLost, driver.InProgress,
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -565,7 +566,7 @@ func TestDoStoreFails(t *testing.T) {
 
 func TestDoJoined(t *testing.T) {
 	byItself := fmt.Errorf("%w: committed by the work", idempotency.ErrUnknown)
-	failed := fmt.Errorf("%w: duplicate key", idempotency.ErrTransactionFailed)
+	failed := fmt.Errorf("%w: duplicate key", driver.ErrTransactionFailed)
 	for _, row := range []struct {
 		name   string
 		rules  []rule
@@ -577,17 +578,17 @@ func TestDoJoined(t *testing.T) {
 		d      idempotency.Disposition
 	}{
 		{name: "done", sum: 100, status: idempotency.Completed, d: idempotency.Executed},
-		{name: "final", work: idempotency.Final(errWork), err: errWork, status: idempotency.FailedFinal, d: idempotency.Executed},
+		{name: "final", work: idempotency.Permanent(errWork), err: errWork, status: idempotency.FailedFinal, d: idempotency.Executed},
 		{
-			name: "final, kept", work: idempotency.Final(errWork), keep: true, err: errWork, sum: 100,
+			name: "final, kept", work: idempotency.Permanent(errWork), keep: true, err: errWork, sum: 100,
 			status: idempotency.FailedFinal, d: idempotency.Executed,
 		},
 		{name: "failed", work: errWork, err: errWork, d: idempotency.Released},
 		{name: "failed, and Keep", work: errWork, keep: true, err: errWork, d: idempotency.Released},
-		{name: "harmless", work: idempotency.Harmless(errWork), err: errWork, d: idempotency.Released},
+		{name: "harmless", work: idempotency.Retryable(errWork), err: errWork, d: idempotency.Released},
 		{
 			name: "unknown", work: idempotency.ErrUnknown, err: idempotency.ErrUnknown,
-			status: idempotency.Unknown, d: idempotency.Doubtful,
+			status: idempotency.Unknown, d: idempotency.OutcomeUnknown,
 		},
 		{name: "not committed", rules: []rule{{onCommit, 1, 0, fault{before: errDown}}}, err: errDown, d: idempotency.StoreFailed},
 		{
@@ -596,19 +597,19 @@ func TestDoJoined(t *testing.T) {
 		},
 		{
 			name: "a statement failed", rules: []rule{{onCommit, 1, 0, fault{before: failed}}},
-			err: idempotency.ErrTransactionFailed, d: idempotency.StoreFailed,
+			err: driver.ErrTransactionFailed, d: idempotency.StoreFailed,
 		},
 		{
 			name: "overtaken", rules: []rule{{onCommit, 1, 0, fault{before: idempotency.ErrLeaseLost}}},
-			err: idempotency.ErrLeaseLost, d: idempotency.Overtaken,
+			err: idempotency.ErrLeaseLost, d: idempotency.LeaseLost,
 		},
 		{
 			name: "committed by itself", rules: []rule{{onCommit, 1, 0, fault{before: byItself}}},
-			err: idempotency.ErrUnknown, status: idempotency.Unknown, d: idempotency.Doubtful,
+			err: idempotency.ErrUnknown, status: idempotency.Unknown, d: idempotency.OutcomeUnknown,
 		},
 		{
 			name: "committed by itself, and failed", rules: []rule{{onRollback, 1, 0, fault{before: byItself}}}, work: errWork,
-			err: idempotency.ErrUnknown, status: idempotency.Unknown, d: idempotency.Doubtful,
+			err: idempotency.ErrUnknown, status: idempotency.Unknown, d: idempotency.OutcomeUnknown,
 		},
 		{name: "the rollback fails", rules: []rule{{onRollback, 1, 0, fault{after: errLost}}}, work: errWork, err: errWork, d: idempotency.StoreFailed},
 		{name: "Begin is down", rules: []rule{{onBegin, 1, always, fault{before: errDown}}}, err: errDown, d: idempotency.StoreFailed},
@@ -618,14 +619,14 @@ func TestDoJoined(t *testing.T) {
 				ledger := newLedger()
 				var remembered hooks
 				x := &idempotency.Executor{
-					Store: faultyTx(ledger, row.rules...), Terms: idempotency.Terms{Joined: true}, Trace: remembered.trace(),
+					Store: faultyTx(ledger, row.rules...), Options: idempotency.Options{Transactional: true}, Trace: remembered.trace(),
 				}
 				result, err := x.Do(t.Context(), doID, "", func(ctx context.Context) (idempotency.Result, error) {
 					tx, err := idempotency.Tx[*ledgerTx](ctx)
 					require.NoError(t, err)
 					require.NoError(t, tx.Add("acct", 100))
 					if row.keep {
-						idempotency.Keep(ctx)
+						idempotency.CommitOnFailure(ctx)
 					}
 					return doResult, row.work
 				})
@@ -654,7 +655,7 @@ func TestDoJoined(t *testing.T) {
 func TestDoTxAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := &idempotency.Executor{
-			Store: faultyTx(newLedger(), rule{onCommit, 1, 0, fault{delay: time.Second}}), Terms: idempotency.Terms{Joined: true},
+			Store: faultyTx(newLedger(), rule{onCommit, 1, 0, fault{delay: time.Second}}), Options: idempotency.Options{Transactional: true},
 		}
 		late := make(chan error, 1)
 		_, err := x.Do(t.Context(), doID, "", func(ctx context.Context) (idempotency.Result, error) {
@@ -687,11 +688,11 @@ func TestDoWithinACallersTransaction(t *testing.T) {
 			want: map[string]int{onBegin: 1, onCommit: 1},
 		},
 		{
-			name: "final", fails: idempotency.Final(errWork), err: errWork, status: idempotency.FailedFinal, d: idempotency.Executed,
+			name: "final", fails: idempotency.Permanent(errWork), err: errWork, status: idempotency.FailedFinal, d: idempotency.Executed,
 			want: map[string]int{onBegin: 1, onRefuse: 1},
 		},
 		{
-			name: "final, kept", fails: idempotency.Final(errWork), keep: true, err: errWork, sum: 100,
+			name: "final, kept", fails: idempotency.Permanent(errWork), keep: true, err: errWork, sum: 100,
 			status: idempotency.FailedFinal, d: idempotency.Executed, want: map[string]int{onBegin: 1, onCommit: 1},
 		},
 		{
@@ -710,11 +711,11 @@ func TestDoWithinACallersTransaction(t *testing.T) {
 		},
 		{
 			name: "overtaken", rules: []rule{{onCommit, 1, 0, fault{before: idempotency.ErrLeaseLost}}},
-			err: idempotency.ErrLeaseLost, d: idempotency.Overtaken, want: map[string]int{onBegin: 1, onCommit: 1},
+			err: idempotency.ErrLeaseLost, d: idempotency.LeaseLost, want: map[string]int{onBegin: 1, onCommit: 1},
 		},
 		{
 			name: "committed by itself", rules: []rule{{onCommit, 1, 0, fault{before: byItself}}},
-			err: idempotency.ErrUnknown, d: idempotency.Doubtful, want: map[string]int{onBegin: 1, onCommit: 1},
+			err: idempotency.ErrUnknown, d: idempotency.OutcomeUnknown, want: map[string]int{onBegin: 1, onCommit: 1},
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -734,7 +735,7 @@ func TestDoWithinACallersTransaction(t *testing.T) {
 						require.NoError(t, err)
 						require.NoError(t, tx.Add("acct", 100))
 						if row.keep {
-							idempotency.Keep(ctx)
+							idempotency.CommitOnFailure(ctx)
 						}
 						if row.panics {
 							panic("test")
@@ -769,13 +770,13 @@ func TestDoWithinIsNotCutShort(t *testing.T) {
 func TestDoLimitAndHeartbeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faulty(new(idempotency.Memory))
-		x := &idempotency.Executor{Store: store, Terms: idempotency.Terms{Limit: time.Minute}}
+		x := &idempotency.Executor{Store: store, Options: idempotency.Options{Timeout: time.Minute}}
 		began := time.Now()
 		_, err := x.Do(t.Context(), doID, "", func(ctx context.Context) (idempotency.Result, error) {
 			<-ctx.Done()
 			return idempotency.Result{}, context.Cause(ctx)
 		})
-		require.ErrorIs(t, err, idempotency.ErrOverrun)
+		require.ErrorIs(t, err, idempotency.ErrTimeLimit)
 		require.ErrorIs(t, err, idempotency.ErrUnknown)
 		assert.Equal(t, time.Minute, time.Since(began))
 		assert.Equal(t, 5, store.count(onRenew))
@@ -784,9 +785,9 @@ func TestDoLimitAndHeartbeat(t *testing.T) {
 
 func TestDoAfterACrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, policy := range []idempotency.Takeover{idempotency.TakeoverDefault, idempotency.Reexecute, idempotency.Resume} {
+		for _, policy := range []driver.Takeover{driver.TakeoverDefault, idempotency.Reexecute, idempotency.Resume} {
 			store := new(idempotency.Memory)
-			_, err := store.Reserve(t.Context(), idempotency.Claim{
+			_, err := store.Reserve(t.Context(), driver.Claim{
 				ID: doID, Owner: "the dead", Lease: time.Second, TTL: time.Hour, Takeover: policy,
 			})
 			require.NoError(t, err)
@@ -798,7 +799,7 @@ func TestDoAfterACrash(t *testing.T) {
 				got, _ = idempotency.FromContext(ctx)
 				return doResult, nil
 			})
-			if policy == idempotency.TakeoverDefault {
+			if policy == driver.TakeoverDefault {
 				require.ErrorIs(t, err, idempotency.ErrUnknown)
 				assert.Len(t, remembered.unknowns(), 1)
 				continue
@@ -812,10 +813,10 @@ func TestDoAfterACrash(t *testing.T) {
 
 func TestDoGivesWhatIsNotKept(t *testing.T) {
 	store := new(idempotency.Memory)
-	reservation, err := store.Reserve(t.Context(), idempotency.Claim{ID: doID, Owner: "o", Lease: time.Second, TTL: time.Hour})
+	reservation, err := store.Reserve(t.Context(), driver.Claim{ID: doID, Owner: "o", Lease: time.Second, TTL: time.Hour})
 	require.NoError(t, err)
 	require.NoError(t, store.Complete(t.Context(), reservation.Record.Lease(),
-		idempotency.Outcome{Status: idempotency.CompletedUnreplayable}))
+		driver.Outcome{Status: driver.CompletedUnreplayable}))
 	var remembered hooks
 	x := &idempotency.Executor{Store: store, Trace: remembered.trace()}
 	_, err = x.Do(t.Context(), doID, "", nothing)

@@ -82,13 +82,13 @@ func ExampleDo() {
 }
 
 // Work that must not be tried again says so.
-func ExampleFinal() {
+func ExamplePermanent() {
 	store := new(idempotency.Memory)
 	for range 2 {
 		_, err := idempotency.Do(context.Background(), store, "comp1", "import-invoices", "message 8", "",
 			func(context.Context) (idempotency.Result, error) {
 				fmt.Println("working")
-				return idempotency.Result{}, idempotency.Final(errors.New("no such company"))
+				return idempotency.Result{}, idempotency.Permanent(errors.New("no such company"))
 			})
 		fmt.Println(err)
 	}
@@ -100,14 +100,14 @@ func ExampleFinal() {
 
 // Work that called the bank does not know what a failure means. Where it does know,
 // it says so, and is done again.
-func ExampleHarmless() {
+func ExampleRetryable() {
 	store := new(idempotency.Memory)
 	refused := errors.New("connection refused")
 	for range 2 {
 		_, err := idempotency.Do(context.Background(), store, "comp1", "pay-invoices", "message 9", "",
 			func(context.Context) (idempotency.Result, error) {
 				fmt.Println("paying")
-				return idempotency.Result{}, idempotency.Harmless(refused) // not a byte has left
+				return idempotency.Result{}, idempotency.Retryable(refused) // not a byte has left
 			})
 		fmt.Println(err)
 	}
@@ -129,7 +129,7 @@ func ExampleHandler_settle() {
 			w.WriteHeader(code)
 		}))
 	h.Operation = func(*http.Request) string { return "pay" }
-	h.Settle = func(code int) idempotency.Status {
+	h.Classify = func(code int) idempotency.Status {
 		if code == http.StatusBadGateway {
 			return idempotency.FailedRetryable
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"sync"
 	"time"
 )
@@ -12,7 +13,7 @@ import (
 // FromContext.
 type Execution struct {
 	// Lease is its title to the record. Give the Generation to systems that fence.
-	Lease
+	driver.Lease
 
 	// Resumed: an execution before this one died, or ended without a result, and its
 	// terms said Resume. Look for what it left.
@@ -62,7 +63,7 @@ func Tx[T any](ctx context.Context) (T, error) {
 // refusal: a 4xx that is final, or Final; for the 402 whose declined charge is a
 // row. Without it a refusal is stored and the writes are undone, as they are where
 // the work fails. Outside of joined work, and after it, it does nothing.
-func Keep(ctx context.Context) {
+func CommitOnFailure(ctx context.Context) {
 	if e, ok := executionOf(ctx); ok {
 		e.note(func() { e.kept = true })
 	}
@@ -75,7 +76,7 @@ var (
 
 	// ErrOverrun is the cause (context.Cause) of an execution's context when it
 	// has taken longer than Terms.Limit.
-	ErrOverrun = errors.New("idempotency: execution overran its limit")
+	ErrTimeLimit = errors.New("idempotency: execution overran its limit")
 
 	errEnded = errors.New("idempotency: execution ended")
 
@@ -92,9 +93,9 @@ func executionOf(ctx context.Context) (*execution, bool) {
 
 // execution is one execution of an operation, from its reservation to its end.
 type execution struct {
-	*runner
-	title
-	lease   Lease
+	*executor
+	ownership
+	lease   driver.Lease
 	resumed bool
 	began   time.Time
 
@@ -113,7 +114,7 @@ type execution struct {
 
 // title is how an execution has the operation to itself: by a lease when it is
 // detached, by an open transaction when it is joined.
-type title interface {
+type ownership interface {
 	// value is what Tx returns.
 	value() (any, error)
 
@@ -123,15 +124,15 @@ type title interface {
 	// Unknown. Any other error: nobody knows; once the lease is over, or the
 	// transaction, whoever asks again finds out. refused: the outcome is a refusal,
 	// whose writes are undone unless they are to be kept.
-	complete(outcome Outcome, refused bool) error
+	complete(outcome driver.Outcome, refused bool) error
 
 	// release gives the operation back, with nothing done.
 	release() error
 }
 
 // begin starts the context of the work. The title comes with it.
-func (r *runner) begin(parent context.Context, record *Record, asked time.Time) *execution {
-	e := &execution{runner: r, lease: record.Lease(), began: asked, stop: func() {}}
+func (r *executor) begin(parent context.Context, record *driver.Record, asked time.Time) *execution {
+	e := &execution{executor: r, lease: record.Lease(), began: asked, stop: func() {}}
 	e.ctx, e.cancel = e.workContext(parent)
 	return e
 }
@@ -147,7 +148,7 @@ func (e *execution) workContext(parent context.Context) (context.Context, contex
 	overrun := e.overrun()
 	switch {
 	case !overrun.IsZero() && (!limited || overrun.Before(deadline)):
-		ctx, e.stop = context.WithDeadlineCause(ctx, overrun, ErrOverrun)
+		ctx, e.stop = context.WithDeadlineCause(ctx, overrun, ErrTimeLimit)
 	case limited && e.survives:
 		ctx, e.stop = context.WithDeadline(ctx, deadline)
 	}
@@ -156,10 +157,10 @@ func (e *execution) workContext(parent context.Context) (context.Context, contex
 
 // overrun is when the limit is over; zero: never.
 func (e *execution) overrun() time.Time {
-	if e.terms.Limit <= 0 {
+	if e.terms.Timeout <= 0 {
 		return time.Time{}
 	}
-	return e.began.Add(e.terms.Limit)
+	return e.began.Add(e.terms.Timeout)
 }
 
 func (e *execution) transaction() (any, error) {
@@ -193,7 +194,7 @@ func (e *execution) finish() (interrupted bool) {
 
 // settle ends the execution with the outcome that its work gave, or releases it.
 // See title.
-func (e *execution) settle(outcome Outcome, refused bool) error {
+func (e *execution) settle(outcome driver.Outcome, refused bool) error {
 	defer e.close()
 	if outcome.Status == FailedRetryable {
 		return e.release()
@@ -209,7 +210,7 @@ func (e *execution) settle(outcome Outcome, refused bool) error {
 func (e *execution) abandon() (Status, error) {
 	e.finish()
 	status := e.ambiguous()
-	err := e.settle(Outcome{Status: status}, false)
+	err := e.settle(driver.Outcome{Status: status}, false)
 	if errors.Is(err, ErrUnknown) {
 		status = Unknown
 	}

@@ -13,10 +13,10 @@ import (
 func TestNothingIsSaidAfterTheEnd(t *testing.T) {
 	e := &execution{}
 	e.ctx = context.WithValue(t.Context(), executionKey{}, e)
-	require.NoError(t, Refer(e.ctx, "payment/123"))
+	require.NoError(t, SetReference(e.ctx, "payment/123"))
 	e.finish()
-	require.NoError(t, Refer(e.ctx, ""))
-	Keep(e.ctx)
+	require.NoError(t, SetReference(e.ctx, ""))
+	CommitOnFailure(e.ctx)
 	assert.Equal(t, "payment/123", e.referred())
 	assert.False(t, e.kept)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
 // This file is about what work can learn and ask through its context: its
@@ -25,7 +26,7 @@ func TestFromContextOutsideOfAnExecution(t *testing.T) {
 	assert.Zero(t, e)
 	_, err := idempotency.Tx[*ledgerTx](t.Context())
 	require.ErrorIs(t, err, idempotency.ErrNoTransaction)
-	assert.NotPanics(t, func() { idempotency.Keep(t.Context()) })
+	assert.NotPanics(t, func() { idempotency.CommitOnFailure(t.Context()) })
 }
 
 func TestTxIsOneTransaction(t *testing.T) {
@@ -39,7 +40,7 @@ func TestTxIsOneTransaction(t *testing.T) {
 		assert.True(t, ok)
 		assert.Equal(t, first.lease, e.Lease)
 		w.WriteHeader(http.StatusCreated)
-	}, joined)
+	}, transactional)
 	assert.Equal(t, http.StatusCreated, r.post(t).Code)
 }
 
@@ -53,12 +54,12 @@ func TestTxIsOneTransactionForSeveralGoroutines(t *testing.T) {
 				if assert.NoError(t, err) {
 					assert.NoError(t, tx.Add("acct", 10))
 				}
-				idempotency.Keep(req.Context())
+				idempotency.CommitOnFailure(req.Context())
 			})
 		}
 		wg.Wait()
 		w.WriteHeader(http.StatusPaymentRequired)
-	}, joined)
+	}, transactional)
 	r.post(t)
 	assert.Equal(t, 100, store.sum("acct"))
 }
@@ -79,7 +80,7 @@ func TestTxLimit(t *testing.T) {
 					assert.Equal(t, row.want, tx.limit)
 				}
 				w.WriteHeader(http.StatusCreated)
-			}, joined, func(h *idempotency.Handler) { h.Limit = row.limit })
+			}, transactional, func(h *idempotency.Handler) { h.Timeout = row.limit })
 			assert.Equal(t, http.StatusCreated, r.post(t).Code)
 		})
 	}
@@ -94,8 +95,8 @@ func TestTxOverTheLimit(t *testing.T) {
 		r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
 			work(w, req)
 			time.Sleep(time.Hour)
-			assert.Equal(t, idempotency.ErrOverrun, context.Cause(req.Context()))
-		}, joined, func(h *idempotency.Handler) { h.Limit = time.Minute })
+			assert.Equal(t, idempotency.ErrTimeLimit, context.Cause(req.Context()))
+		}, transactional, func(h *idempotency.Handler) { h.Timeout = time.Minute })
 		requireProblem(t, r.post(t), http.StatusServiceUnavailable, "store")
 		assert.Zero(t, store.sum("acct"))
 		assert.Empty(t, r.unknowns(), "nothing has happened, and that is known")
@@ -123,7 +124,7 @@ func TestTxErrors(t *testing.T) {
 				}
 				after = func() error { return row.tx(req.Context()) }
 				w.WriteHeader(http.StatusCreated)
-			}, func(h *idempotency.Handler) { h.Joined = row.joined })
+			}, func(h *idempotency.Handler) { h.Transactional = row.joined })
 			assert.Equal(t, http.StatusCreated, r.post(t).Code)
 			require.ErrorIs(t, after(), idempotency.ErrNoTransaction)
 		})
@@ -142,7 +143,7 @@ func TestTxAfterAPanic(t *testing.T) {
 	r := newRig(store, func(_ http.ResponseWriter, req *http.Request) {
 		after = func() error { return txOf[*ledgerTx](req.Context()) }
 		panic("test")
-	}, joined)
+	}, transactional)
 	servePanicking(r, request(t))
 	require.ErrorIs(t, after(), idempotency.ErrNoTransaction)
 }
@@ -160,7 +161,7 @@ func TestTxAfterTheEnd(t *testing.T) {
 				time.Sleep(time.Second / 2)
 				late <- txOf[*ledgerTx](req.Context())
 			}()
-		}, joined)
+		}, transactional)
 		assert.Equal(t, http.StatusNotFound, r.post(t).Code)
 		err := <-late
 		require.ErrorIs(t, err, idempotency.ErrNoTransaction)
@@ -176,7 +177,7 @@ func TestKeepInDetachedWorkDoesNothing(t *testing.T) {
 		for _, store := range []*faultyStore{bare, kept} {
 			r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
 				if store == kept {
-					idempotency.Keep(req.Context())
+					idempotency.CommitOnFailure(req.Context())
 				}
 				w.WriteHeader(code)
 			})
@@ -191,12 +192,12 @@ func TestExecutionInAnExecution(t *testing.T) {
 	ledger := newLedger()
 	r := newRig(ledger, func(w http.ResponseWriter, req *http.Request) {
 		_, err := idempotency.Do(req.Context(), new(idempotency.Memory), "", "inner", "k", "", func(ctx context.Context) (idempotency.Result, error) {
-			idempotency.Keep(ctx) // its own, and not the outer one's
+			idempotency.CommitOnFailure(ctx) // its own, and not the outer one's
 			return idempotency.Result{}, txOf[*ledgerTx](ctx)
 		})
 		assert.ErrorIs(t, err, idempotency.ErrNoTransaction)
 		charge(t, http.StatusPaymentRequired)(w, req)
-	}, joined)
+	}, transactional)
 	assert.Equal(t, http.StatusPaymentRequired, r.post(t).Code)
 	assert.Zero(t, ledger.sum("acct"))
 }
@@ -205,7 +206,7 @@ func TestExecutionInAnExecution(t *testing.T) {
 func requireRecord(t *testing.T, store idempotency.Store, id idempotency.ID, want idempotency.Status) {
 	t.Helper()
 	record, err := store.Load(t.Context(), id)
-	if errors.Is(err, idempotency.ErrNotFound) {
+	if errors.Is(err, driver.ErrNotFound) {
 		err = nil
 	}
 	require.NoError(t, err)

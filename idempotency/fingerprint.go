@@ -10,14 +10,6 @@ import (
 	"slices"
 )
 
-// Fingerprint tells requests apart: two with the same are the same request. It
-// begins with the version of the rule that made it, "v1:".
-//
-// A record keeps the fingerprint of the request that began it, so a change of the
-// rule is a new version, and makes a repetition across the change look like
-// another request.
-type Fingerprint string
-
 // version is that of the rule below.
 const version = "v1:"
 

@@ -13,12 +13,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/internal/validate"
 )
 
 // Handler makes a handler honour idempotency keys: a request that comes again
 // takes effect once, and gets the first response again, through crashes, races
-// and restarts, as far as its mode promises (docs/idempotency.md).
+// and restarts, as far as its mode promises (docs/server-idempotency.md).
 //
 // Make one with NewHandler for each route, or group of routes on the same terms.
 // Its fields are read at the first request and must not change after it. It is
@@ -33,7 +34,7 @@ import (
 // says what follows. One that returns without having written anything has not
 // answered: 200 must be said (WriteHeader), or the client gets a 500.
 type Handler struct {
-	Terms
+	Options
 
 	// Header is the field with the key. "" means Idempotency-Key.
 	Header string
@@ -82,7 +83,7 @@ type Handler struct {
 	//
 	// Take it away only when the records that need it are past their TTL: they are
 	// answered with 503 then, too.
-	Rebuild func(ctx context.Context, id ID, reference string) (Result, error)
+	LoadResult func(ctx context.Context, id ID, reference string) (Result, error)
 
 	// MaxSpool is the largest response body that is held back for the first client,
 	// in bytes; what is above MaxResponse is in a temporary file. Further writes fail,
@@ -95,7 +96,7 @@ type Handler struct {
 	// FailedRetryable or Unknown; 0, and whatever else is no end of an execution,
 	// means the package's Settle, as does a nil Settle. FailedRetryable after the
 	// context has ended is taken as not knowing.
-	Settle func(status int) Status
+	Classify func(status int) Status
 
 	// Trace is a set of hooks, nil for none.
 	Trace *Trace
@@ -105,7 +106,7 @@ type Handler struct {
 	next  http.Handler
 
 	once     sync.Once
-	runner   *runner
+	executor *executor
 	header   string
 	methods  []string
 	settings error
@@ -116,7 +117,7 @@ const (
 	defaultMaxSpool = 1 << 30
 
 	// longestPath leaves room for a method in the name of an operation.
-	longestPath = longestName - 32
+	longestPath = driver.MaxName - 32
 )
 
 // NewHandler wraps next. scope says whose request it is: a tenant, an account,
@@ -141,7 +142,7 @@ func (h *Handler) Validate() error {
 // to every request, and executes none: see Validate.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.once.Do(h.configure)
-	v := &visit{Handler: h, w: w, r: r, report: h.runner.report(Event{Request: r})}
+	v := &requestHandler{Handler: h, w: w, r: r, traceEvent: h.executor.traceEvent(Event{Request: r})}
 	switch {
 	case h.settings != nil:
 		v.refuse(misconfigured(), Misconfigured, h.settings, "")
@@ -154,8 +155,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // configure resolves the defaults, once.
 func (h *Handler) configure() {
-	h.runner, h.settings = newRunner(h.store, h.Terms, h.Trace)
-	h.runner.survives = true
+	h.executor, h.settings = newExecutor(h.store, h.Options, h.Trace)
+	h.executor.survives = true
 	h.header, h.methods = "Idempotency-Key", []string{http.MethodPost, http.MethodPatch}
 	if h.Header != "" {
 		h.header = textproto.CanonicalMIMEHeaderKey(h.Header)
@@ -218,32 +219,32 @@ func (h *Handler) fingerprint(r *http.Request, body []byte) Fingerprint {
 }
 
 func (h *Handler) settle(code int) Status {
-	usual := Settle(code)
-	if h.Settle != nil {
-		if own := h.Settle(code); own != usual && (own.completable() || own == FailedRetryable) {
+	usual := ClassifyStatus(code)
+	if h.Classify != nil {
+		if own := h.Classify(code); own != usual && (own.Finished() || own == FailedRetryable || own == Unknown) {
 			return own
 		}
 	}
 	if usual == Unknown {
-		return h.runner.ambiguous()
+		return h.executor.ambiguous()
 	}
 	return usual
 }
 
 // visit is one request on its way through a Handler.
-type visit struct {
+type requestHandler struct {
 	*Handler
 	w http.ResponseWriter
 	r *http.Request
-	report
+	traceEvent
 }
 
-func (v *visit) serve() {
+func (v *requestHandler) serve() {
 	claim, ok := v.claim()
 	if !ok {
 		return
 	}
-	e, reservation, err := v.runner.start(v.r.Context(), claim)
+	e, reservation, err := v.executor.start(v.r.Context(), claim)
 	v.event.Generation = reservation.Record.Generation
 	switch {
 	case errors.Is(err, ErrInvalid):
@@ -259,23 +260,23 @@ func (v *visit) serve() {
 }
 
 // claim is what the request asks for. false: it was refused, or passed through.
-func (v *visit) claim() (*Claim, bool) {
+func (v *requestHandler) claim() (*driver.Claim, bool) {
 	key, err := keyFrom(v.r.Header, v.header)
 	switch {
 	case errors.Is(err, errNoKey) && v.Optional:
 		v.next.ServeHTTP(v.w, v.r)
 		return nil, false
 	case errors.Is(err, errNoKey):
-		return nil, v.refuse(keyMissing(), Refused, nil, "Send one in "+v.header+".")
+		return nil, v.refuse(keyMissing(), Invalid, nil, "Send one in "+v.header+".")
 	case err != nil:
-		return nil, v.refuse(keyInvalid(), Refused, err, err.Error())
+		return nil, v.refuse(keyInvalid(), Invalid, err, err.Error())
 	}
 	scope, err := v.scope(v.r)
 	if err == nil {
-		err = validName("scope", scope)
+		err = driver.ValidateName("scope", scope)
 	}
 	if err != nil {
-		return nil, v.refuse(scopeless(), Refused, err, "")
+		return nil, v.refuse(scopeless(), Invalid, err, "")
 	}
 	v.event.ID = ID{Scope: scope, Operation: v.operation(v.r), Key: key}
 	body, err := readBody(v.r, v.MaxBody)
@@ -285,38 +286,38 @@ func (v *visit) claim() (*Claim, bool) {
 		if smaller, ok := errors.AsType[*http.MaxBytesError](err); ok {
 			limit = smaller.Limit
 		}
-		return nil, v.refuse(bodyTooLarge(), Refused, nil, fmt.Sprintf("The limit is %d bytes.", limit))
+		return nil, v.refuse(bodyTooLarge(), Invalid, nil, fmt.Sprintf("The limit is %d bytes.", limit))
 	case err != nil:
-		return nil, v.refuse(bodyCut(), Refused, err, "")
+		return nil, v.refuse(bodyCut(), Invalid, err, "")
 	}
-	claim := v.runner.terms.claim(v.event.ID, v.fingerprint(v.r, body))
+	claim := v.executor.terms.claim(v.event.ID, v.fingerprint(v.r, body))
 	return &claim, true
 }
 
 // answer replies to a request that is not to be executed.
-func (v *visit) answer(reservation *Reservation) {
+func (v *requestHandler) answer(reservation *driver.Reservation) {
 	record := &reservation.Record
 	switch reservation.Decision {
-	case Done:
-		if record.Status == CompletedUnreplayable {
+	case driver.Done:
+		if record.Status == driver.CompletedUnreplayable {
 			v.refuse(unreplayable(), Unreplayable, nil, "")
 			return
 		}
 		v.replay(record)
-	case Busy:
-		v.refuse(inProgress(), Duplicate, nil, "")
-	case Mismatch:
+	case driver.DecisionInProgress:
+		v.refuse(inProgress(), InProgress, nil, "")
+	case driver.Mismatch:
 		v.refuse(mismatched(), Mismatched, nil, "")
 	default:
-		if reservation.Abandoned {
-			v.tell(Unknown, errDied)
+		if reservation.LeaseExpired {
+			v.emit(Unknown, errDied)
 		}
-		v.refuse(doubtful(), Doubtful, v.event.Err, "")
+		v.refuse(doubtful(), OutcomeUnknown, v.event.Err, "")
 	}
 }
 
 // execute runs the handler, and lets its response out when the record stands.
-func (v *visit) execute(e *execution) {
+func (v *requestHandler) execute(e *execution) {
 	c := newCapture(v.w, v.r.WithContext(e.ctx), v.MaxResponse)
 	c.body.most = v.MaxSpool
 	defer c.close()
@@ -324,17 +325,17 @@ func (v *visit) execute(e *execution) {
 	refused := status == FailedFinal
 	switch {
 	case status == FailedRetryable && interrupted:
-		status = v.runner.ambiguous()
+		status = v.executor.ambiguous()
 	case status.Finished() && c.tooLarge() && !v.refers(e, status):
-		status = CompletedUnreplayable
+		status = driver.CompletedUnreplayable
 	}
-	err := e.settle(Outcome{Status: status, Result: v.result(e, c, status)}, refused)
-	v.conclude(c, status, err)
+	err := e.settle(driver.Outcome{Status: status, Result: v.result(e, c, status)}, refused)
+	v.finish(c, status, err)
 }
 
 // run calls the handler, and returns how its status settles the execution. When it
 // panics, the panic goes on to the server after the record says so.
-func (v *visit) run(e *execution, c *capture) Status {
+func (v *requestHandler) run(e *execution, c *capture) Status {
 	began := time.Now()
 	returned := false
 	defer func() {
@@ -345,13 +346,13 @@ func (v *visit) run(e *execution, c *capture) Status {
 		c.abandon()
 		status, err := e.abandon()
 		err = errors.Join(errPanicked, err)
-		v.tell(status, err)
+		v.emit(status, err)
 		v.done(Panicked, 0, err)
 	}()
 	defer func() { v.r.MultipartForm = c.r.MultipartForm }() // the server removes its files, when all is over
 	v.next.ServeHTTP(c, c.r)
 	c.finish()
-	status := v.runner.ambiguous()
+	status := v.executor.ambiguous()
 	if !c.silent {
 		status = v.settle(c.status())
 	}
@@ -361,48 +362,48 @@ func (v *visit) run(e *execution, c *capture) Status {
 
 // conclude answers the request of an execution that has ended with status, or
 // was to. No success leaves before its record is durable.
-func (v *visit) conclude(c *capture, status Status, err error) {
+func (v *requestHandler) finish(c *capture, status Status, err error) {
 	code := c.status()
 	switch {
 	case err == nil && c.silent:
-		v.tell(status, errSilent)
-		v.refuse(noResponse(), v.silence(status), errSilent, "")
+		v.emit(status, errSilent)
+		v.refuse(noResponse(), v.suppressBody(status), errSilent, "")
 	case err == nil && status == Unknown:
-		v.tell(status, errUndecided)
+		v.emit(status, errUndecided)
 		v.send(c, code, status, errUndecided)
 	case err == nil:
 		v.send(c, code, status, nil)
 	case errors.Is(err, ErrUnknown):
-		v.tell(Unknown, err)
-		v.refuse(doubtful(), Doubtful, err, "")
+		v.emit(Unknown, err)
+		v.refuse(doubtful(), OutcomeUnknown, err, "")
 	case errors.Is(err, ErrLeaseLost):
-		v.refuse(overtaken(), Overtaken, err, "")
+		v.refuse(overtaken(), LeaseLost, err, "")
 	case c.silent:
 		err = errors.Join(errSilent, err)
-		v.tell(status, err)
+		v.emit(status, err)
 		v.refuse(noResponse(), StoreFailed, err, "")
 	case status == FailedRetryable && code >= http.StatusBadRequest:
 		v.send(c, code, status, err) // a refusal needs no record
 	default:
-		v.tell(status, err)
+		v.emit(status, err)
 		v.refuse(storeFailed(), StoreFailed, err, "")
 	}
 }
 
 // silence is what was done with a request whose handler wrote nothing.
-func (v *visit) silence(status Status) Disposition {
+func (v *requestHandler) suppressBody(status Status) Disposition {
 	if status == Unknown {
-		return Doubtful
+		return OutcomeUnknown
 	}
 	return Released
 }
 
 // send lets the handler's response out.
-func (v *visit) send(c *capture, code int, status Status, err error) {
+func (v *requestHandler) send(c *capture, code int, status Status, err error) {
 	d := Executed
 	switch {
 	case status == Unknown:
-		d = Doubtful
+		d = OutcomeUnknown
 	case !status.Finished():
 		d = Released
 	case c.err() != nil:
@@ -415,13 +416,13 @@ func (v *visit) send(c *capture, code int, status Status, err error) {
 		v.w.WriteHeader(http.StatusServiceUnavailable)
 		panic(http.ErrAbortHandler)
 	}
-	if c.deliver(v.w) != nil {
+	if c.sendResponse(v.w) != nil {
 		panic(http.ErrAbortHandler) // the client has gone
 	}
 }
 
 // refuse answers with a problem. It returns false, for claim.
-func (v *visit) refuse(p problem, d Disposition, err error, detail string) bool {
+func (v *requestHandler) refuse(p problem, d Disposition, err error, detail string) bool {
 	v.done(d, p.status, err)
 	p.write(v.w, detail)
 	return false

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
 // This file is about time: heartbeats, leases that are lost, limits, and who takes
@@ -49,7 +50,7 @@ func TestHeartbeatEveryThirdOfTheLease(t *testing.T) {
 				var cause atomic.Value
 				store := faulty(new(idempotency.Memory))
 				r := newRig(store, working(row.every*21/2, &cause), lease(row.lease),
-					func(h *idempotency.Handler) { h.Limit = -1 })
+					func(h *idempotency.Handler) { h.Timeout = -1 })
 				began := time.Now()
 				first := r.goPost(t)
 				for range 100 {
@@ -190,7 +191,7 @@ func TestTheLoserNeverAnswersSuccess(t *testing.T) {
 			}, answer(http.StatusAccepted, "the winner's"))
 			requireProblem(t, w, http.StatusServiceUnavailable, "overtaken")
 			assert.NotEmpty(t, w.Header().Get("Retry-After"))
-			assert.Equal(t, []idempotency.Disposition{idempotency.Overtaken, idempotency.Replayed}, a.dispositions())
+			assert.Equal(t, []idempotency.Disposition{idempotency.LeaseLost, idempotency.Replayed}, a.dispositions())
 		})
 	}
 }
@@ -198,7 +199,7 @@ func TestTheLoserNeverAnswersSuccess(t *testing.T) {
 func TestTheLoserPanics(t *testing.T) {
 	for _, row := range []struct {
 		name   string
-		policy idempotency.Takeover
+		policy driver.Takeover
 		won    int
 		told   int // of Unknown, by who came later
 	}{
@@ -286,12 +287,12 @@ func TestTakeoverAfterACrash(t *testing.T) {
 		{name: "detached, unknown", change: takeover(idempotency.MarkUnknown), unknown: true},
 		{name: "detached, again", change: takeover(idempotency.Reexecute)},
 		{name: "detached, resume", change: takeover(idempotency.Resume), resumed: true},
-		{name: "detached, found by joined work", change: joined, unknown: true},
+		{name: "detached, found by joined work", change: transactional, unknown: true},
 		{name: "detached, again, found by joined work", change: func(h *idempotency.Handler) {
-			h.Joined, h.Takeover = true, idempotency.Reexecute
+			h.Transactional, h.Takeover = true, idempotency.Reexecute
 		}},
 		{name: "detached, resume, found by joined work", change: func(h *idempotency.Handler) {
-			h.Joined, h.Takeover = true, idempotency.Resume
+			h.Transactional, h.Takeover = true, idempotency.Resume
 		}, resumed: true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -322,7 +323,7 @@ func TestTakeoverAfterACrash(t *testing.T) {
 					assert.EqualValues(t, 2, seen.Generation)
 				}
 				// It was only slow, and comes back from the dead.
-				err := store.Complete(t.Context(), dead, idempotency.Outcome{Status: idempotency.Completed})
+				err := store.Complete(t.Context(), dead, driver.Outcome{Status: idempotency.Completed})
 				assert.ErrorIs(t, err, idempotency.ErrLeaseLost)
 			})
 		})
@@ -332,8 +333,8 @@ func TestTakeoverAfterACrash(t *testing.T) {
 // What becomes of the dead is by their own terms. Those of who finds them, of a newer
 // version say, are not what they agreed to.
 func TestTheDeadAreTakenOverByTheirOwnTerms(t *testing.T) {
-	policies := []idempotency.Takeover{
-		idempotency.TakeoverDefault, idempotency.Reexecute, idempotency.Resume, idempotency.MarkUnknown,
+	policies := []driver.Takeover{
+		driver.TakeoverDefault, idempotency.Reexecute, idempotency.Resume, idempotency.MarkUnknown,
 	}
 	for _, dead := range policies {
 		for _, finder := range policies {
@@ -383,17 +384,17 @@ func TestLimit(t *testing.T) {
 					}
 					<-req.Context().Done()
 					assert.Equal(t, row.want, time.Since(began))
-					assert.Equal(t, idempotency.ErrOverrun, context.Cause(req.Context()))
+					assert.Equal(t, idempotency.ErrTimeLimit, context.Cause(req.Context()))
 					assert.Equal(t, context.DeadlineExceeded, req.Context().Err())
 					w.WriteHeader(http.StatusServiceUnavailable)
-				}, func(h *idempotency.Handler) { h.Limit, h.TTL = row.limit, idempotency.Week })
+				}, func(h *idempotency.Handler) { h.Timeout, h.TTL = row.limit, 7*24*time.Hour })
 				w := r.post(t)
 				if row.want == 0 {
 					assert.Equal(t, http.StatusOK, w.Code)
 					return
 				}
 				assert.Equal(t, http.StatusServiceUnavailable, w.Code)
-				assert.Equal(t, []idempotency.Disposition{idempotency.Doubtful}, r.dispositions(), "it says that it did nothing, but it was cut off")
+				assert.Equal(t, []idempotency.Disposition{idempotency.OutcomeUnknown}, r.dispositions(), "it says that it did nothing, but it was cut off")
 			})
 		})
 	}
@@ -405,7 +406,7 @@ func TestHandlerThatDoesNotReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faulty(new(idempotency.Memory))
 		var cause atomic.Value
-		limit := func(h *idempotency.Handler) { h.Limit, h.Takeover = time.Minute, idempotency.Reexecute }
+		limit := func(h *idempotency.Handler) { h.Timeout, h.Takeover = time.Minute, idempotency.Reexecute }
 		r := newRig(store, working(24*time.Hour, &cause), limit)
 		response := r.goPost(t)
 		time.Sleep(time.Minute + 20*time.Second)
@@ -416,11 +417,11 @@ func TestHandlerThatDoesNotReturn(t *testing.T) {
 		assert.Equal(t, http.StatusAccepted, won.Code)
 
 		requireProblem(t, <-response, http.StatusServiceUnavailable, "overtaken")
-		assert.Equal(t, idempotency.ErrOverrun, cause.Load())
+		assert.Equal(t, idempotency.ErrTimeLimit, cause.Load())
 		assert.Equal(t, renewed, store.count(onRenew))
 		require.Len(t, r.renewals(), 1)
 		require.ErrorIs(t, r.renewals()[0].Err, idempotency.ErrLeaseLost)
-		require.ErrorIs(t, r.renewals()[0].Err, idempotency.ErrOverrun)
+		require.ErrorIs(t, r.renewals()[0].Err, idempotency.ErrTimeLimit)
 		requireReplay(t, won, r.post(t))
 	})
 }
@@ -430,10 +431,10 @@ func TestHandlerThatDoesNotReturn(t *testing.T) {
 func TestLateAnswerThatNobodyHasOvertaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var cause atomic.Value
-		r := newRig(new(idempotency.Memory), working(time.Hour, &cause), func(h *idempotency.Handler) { h.Limit = time.Minute })
+		r := newRig(new(idempotency.Memory), working(time.Hour, &cause), func(h *idempotency.Handler) { h.Timeout = time.Minute })
 		first := r.post(t)
 		assert.Equal(t, http.StatusCreated, first.Code)
-		assert.Equal(t, idempotency.ErrOverrun, cause.Load())
+		assert.Equal(t, idempotency.ErrTimeLimit, cause.Load())
 		requireReplay(t, first, r.post(t))
 		assert.EqualValues(t, 1, r.executions.Load())
 	})
@@ -444,7 +445,7 @@ func TestHandlerThatDoesNotReturnIsUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var cause atomic.Value
 		r := newRig(new(idempotency.Memory), working(time.Hour, &cause),
-			func(h *idempotency.Handler) { h.Limit = time.Minute })
+			func(h *idempotency.Handler) { h.Timeout = time.Minute })
 		response := r.goPost(t)
 		time.Sleep(2 * time.Minute)
 		requireUnknown(t, r)
@@ -464,7 +465,7 @@ func TestLimitAndDeadline(t *testing.T) {
 		want            time.Duration
 		cause           error
 	}{
-		{"limit first", time.Second, time.Minute, time.Second, idempotency.ErrOverrun},
+		{"limit first", time.Second, time.Minute, time.Second, idempotency.ErrTimeLimit},
 		{"deadline first", time.Minute, time.Second, time.Second, context.DeadlineExceeded},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -474,7 +475,7 @@ func TestLimitAndDeadline(t *testing.T) {
 					<-req.Context().Done()
 					assert.Equal(t, row.want, time.Since(began))
 					assert.Equal(t, row.cause, context.Cause(req.Context()))
-				}, func(h *idempotency.Handler) { h.Limit = row.limit })
+				}, func(h *idempotency.Handler) { h.Timeout = row.limit })
 				ctx, cancel := context.WithTimeout(t.Context(), row.deadline)
 				defer cancel()
 				serve(r, request(t).WithContext(ctx))
@@ -493,7 +494,7 @@ func TestNoHeartbeatForJoinedWork(t *testing.T) {
 			time.Sleep(time.Hour)
 			assert.NoError(t, req.Context().Err())
 			work(w, req)
-		}, joined, func(h *idempotency.Handler) { h.Limit = -1 })
+		}, transactional, func(h *idempotency.Handler) { h.Timeout = -1 })
 		response := r.goPost(t)
 		for range 59 {
 			time.Sleep(time.Minute)
@@ -568,7 +569,7 @@ type renewing struct {
 	ended chan time.Time
 }
 
-func (s *renewing) Renew(ctx context.Context, _ idempotency.Lease, _ time.Duration) error {
+func (s *renewing) Renew(ctx context.Context, _ driver.Lease, _ time.Duration) error {
 	<-ctx.Done()
 	s.ended <- time.Now()
 	return ctx.Err()
@@ -679,7 +680,7 @@ var endings = []struct {
 		return req
 	}},
 	{name: "limit", ends: true, prep: func(_ *faultyStore, h *idempotency.Handler, req *http.Request) *http.Request {
-		h.Limit = time.Minute
+		h.Timeout = time.Minute
 		return req
 	}},
 	{name: "deadline", ends: true, prep: func(_ *faultyStore, _ *idempotency.Handler, req *http.Request) *http.Request {
@@ -690,7 +691,7 @@ var endings = []struct {
 }
 
 // ambiguous is what becomes of an execution of whose effect nobody knows.
-func ambiguous(policy idempotency.Takeover) idempotency.Status {
+func ambiguous(policy driver.Takeover) idempotency.Status {
 	if policy == idempotency.Reexecute || policy == idempotency.Resume {
 		return idempotency.FailedRetryable
 	}
@@ -702,8 +703,8 @@ func ambiguous(policy idempotency.Takeover) idempotency.Status {
 func TestAmbiguousEndIsUnknown(t *testing.T) {
 	harmless := map[int]bool{401: true, 408: true, 425: true, 429: true, 503: true}
 	for _, ending := range endings {
-		for _, policy := range []idempotency.Takeover{
-			idempotency.TakeoverDefault, idempotency.MarkUnknown, idempotency.Reexecute, idempotency.Resume,
+		for _, policy := range []driver.Takeover{
+			driver.TakeoverDefault, idempotency.MarkUnknown, idempotency.Reexecute, idempotency.Resume,
 		} {
 			for _, code := range []int{201, 302, 400, 401, 404, 408, 409, 422, 425, 429, 499, 500, 501, 502, 503, 504, 599} {
 				want := idempotency.Completed
@@ -736,7 +737,7 @@ func TestAmbiguousEndIsUnknown(t *testing.T) {
 						require.Empty(t, r.unknowns())
 						return
 					}
-					require.Equal(t, idempotency.Doubtful, r.last(t).Disposition)
+					require.Equal(t, idempotency.OutcomeUnknown, r.last(t).Disposition)
 					require.Error(t, r.last(t).Err)
 					require.Len(t, r.unknowns(), 1)
 					requireUnknown(t, r)
@@ -763,8 +764,8 @@ func TestAmbiguousEndByOwnPolicy(t *testing.T) {
 				<-req.Context().Done()
 				w.WriteHeader(http.StatusNotFound)
 			}, func(h *idempotency.Handler) {
-				h.Limit = time.Minute
-				h.Settle = func(int) idempotency.Status { return row.says }
+				h.Timeout = time.Minute
+				h.Classify = func(int) idempotency.Status { return row.says }
 			})
 			r.post(t)
 			requireRecord(t, store, theID, row.want)
@@ -799,8 +800,8 @@ func TestTheBankIsChargedOnce(t *testing.T) {
 	}{
 		{name: "the store is away for 1.5 leases, 503", away: 45 * time.Second, code: 503},
 		{name: "the store is away for 1.5 leases, 500", away: 45 * time.Second, code: 500},
-		{name: "the limit passes, 503", change: func(h *idempotency.Handler) { h.Limit = time.Second }, code: 503},
-		{name: "the limit passes, 504", change: func(h *idempotency.Handler) { h.Limit = time.Second }, code: 504},
+		{name: "the limit passes, 503", change: func(h *idempotency.Handler) { h.Timeout = time.Second }, code: 503},
+		{name: "the limit passes, 504", change: func(h *idempotency.Handler) { h.Timeout = time.Second }, code: 504},
 		{name: "the deadline passes", timeout: time.Second, code: 503},
 		{name: "the deadline passes, and nothing is written", timeout: time.Second},
 	} {

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
 // This file is about a database that goes away: before the claim, between effect
@@ -117,7 +118,7 @@ func TestStoreFailsAroundDetachedWork(t *testing.T) {
 		{
 			// Nobody knows that nothing was executed but a process that may have died.
 			name: "Reserve's answers are lost, all of them", rules: []rule{{onReserve, 1, always, lost}},
-			status: 503, kind: "store", d: idempotency.StoreFailed, record: idempotency.InProgress,
+			status: 503, kind: "store", d: idempotency.StoreFailed, record: driver.InProgress,
 			again: 409, problem: "unknown", runs: 0,
 		},
 		{
@@ -145,17 +146,17 @@ func TestStoreFailsAroundDetachedWork(t *testing.T) {
 		{
 			name:   "Complete's answer is lost, and the record cannot be read any more",
 			rules:  []rule{{onComplete, 1, 0, lost}, {onLoad, 1, always, down}},
-			status: 503, kind: "overtaken", d: idempotency.Overtaken, record: idempotency.Completed,
+			status: 503, kind: "overtaken", d: idempotency.LeaseLost, record: idempotency.Completed,
 			again: ok, replay: true, runs: 1,
 		},
 		{
 			name: "Complete is down for the rest of the lease", rules: []rule{{onComplete, 1, always, down}},
-			status: 503, kind: "store", d: idempotency.StoreFailed, record: idempotency.InProgress,
+			status: 503, kind: "store", d: idempotency.StoreFailed, record: driver.InProgress,
 			took: 29 * time.Second, again: 409, problem: "unknown", runs: 1,
 		},
 		{
 			name: "the store refuses the outcome", rules: []rule{{onComplete, 1, always, fault{before: idempotency.ErrInvalid}}},
-			status: 503, kind: "store", d: idempotency.StoreFailed, record: idempotency.InProgress,
+			status: 503, kind: "store", d: idempotency.StoreFailed, record: driver.InProgress,
 			again: 409, problem: "unknown", runs: 1,
 		},
 	} {
@@ -180,7 +181,7 @@ func TestStoreIsAskedNoMoreThanNeeded(t *testing.T) {
 		{"the lease is lost", []rule{{onComplete, 1, always, lost}}, 1, 0},
 		{
 			"the lease is lost by the second time, and the record is gone",
-			[]rule{{onComplete, 1, 0, fault{before: errDown}}, {onComplete, 2, always, lost}, {onLoad, 1, always, fault{before: idempotency.ErrNotFound}}},
+			[]rule{{onComplete, 1, 0, fault{before: errDown}}, {onComplete, 2, always, lost}, {onLoad, 1, always, fault{before: driver.ErrNotFound}}},
 			2, 1,
 		},
 	} {
@@ -211,7 +212,7 @@ func TestStoreFailsAroundARelease(t *testing.T) {
 			// A refusal needs no record. By the next time the lease is over, and the
 			// execution counts as one that died.
 			name: "is down", rules: []rule{{onRelease, 1, always, fault{before: errDown}}},
-			status: failed, d: idempotency.Released, record: idempotency.InProgress,
+			status: failed, d: idempotency.Released, record: driver.InProgress,
 			again: 409, problem: "unknown", runs: 1,
 		},
 	} {
@@ -230,14 +231,14 @@ func TestStoreFailsAroundTheReleaseOfASuccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faulty(new(idempotency.Memory), rule{onRelease, 1, always, fault{before: errDown}})
 		r := newRig(store, answer(http.StatusAccepted, ""), func(h *idempotency.Handler) {
-			h.Settle = func(int) idempotency.Status { return idempotency.FailedRetryable }
+			h.Classify = func(int) idempotency.Status { return idempotency.FailedRetryable }
 		})
 		requireProblem(t, r.post(t), http.StatusServiceUnavailable, "store")
 	})
 }
 
 // parting is how long the store has to answer a claim when its client has left.
-const parting = 500 * time.Millisecond
+const shutdownGrace = 500 * time.Millisecond
 
 // The client goes while the record is being written: that goes on.
 func TestClientGoneWhileTheRecordIsWritten(t *testing.T) {
@@ -246,7 +247,7 @@ func TestClientGoneWhileTheRecordIsWritten(t *testing.T) {
 			rule{onReserve, 1, 0, fault{delay: 3 * time.Second}})
 		r := newRig(store, answer(http.StatusCreated, "made"))
 		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(3*time.Second-parting/2, cancel)
+		time.AfterFunc(3*time.Second-shutdownGrace/2, cancel)
 		defer cancel()
 		first := serve(r, request(t).WithContext(ctx))
 		assert.Equal(t, http.StatusCreated, first.Code)
@@ -269,7 +270,7 @@ func TestUnknownThatTheStoreDidNotHear(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := faulty(new(idempotency.Memory), rule{onComplete, 1, always, fault{before: errDown}})
 				r := newRig(store, row.work, func(h *idempotency.Handler) {
-					h.Settle = func(int) idempotency.Status { return idempotency.Unknown }
+					h.Classify = func(int) idempotency.Status { return idempotency.Unknown }
 				})
 				servePanicking(r, request(t))
 				require.Len(t, r.unknowns(), 1)
@@ -291,7 +292,7 @@ func TestLargeResponseThatCannotBeKept(t *testing.T) {
 	w, panicked := servePanicking(r, request(t))
 	assert.Equal(t, http.ErrAbortHandler, panicked)
 	assert.Empty(t, w.Body.String())
-	assert.Equal(t, idempotency.CompletedUnreplayable, mustLoad(t, store, theID).Status)
+	assert.Equal(t, driver.CompletedUnreplayable, mustLoad(t, store, theID).Status)
 	assert.Equal(t, idempotency.Unreplayable, r.last(t).Disposition)
 	require.Error(t, r.last(t).Err)
 	requireProblem(t, r.post(t), http.StatusConflict, "unreplayable")
@@ -301,8 +302,8 @@ func TestLargeResponseThatCannotBeKept(t *testing.T) {
 // A store that decides what this package does not know is not trusted to execute.
 type oddStore struct{ idempotency.Store }
 
-func (oddStore) Reserve(context.Context, idempotency.Claim) (idempotency.Reservation, error) {
-	return idempotency.Reservation{Decision: 77}, nil
+func (oddStore) Reserve(context.Context, driver.Claim) (driver.Reservation, error) {
+	return driver.Reservation{Decision: 77}, nil
 }
 
 func TestStoreThatDecidesSomethingElse(t *testing.T) {
@@ -317,15 +318,15 @@ func TestStoreThatDecidesSomethingElse(t *testing.T) {
 type oddTransactor struct{ *ledgerStore }
 
 func (s oddTransactor) Begin(
-	ctx context.Context, claim idempotency.Claim, limit time.Duration,
-) (idempotency.Reservation, idempotency.Transaction, error) {
+	ctx context.Context, claim driver.Claim, limit time.Duration,
+) (driver.Reservation, driver.Transaction, error) {
 	r, tx, err := s.ledgerStore.Begin(ctx, claim, limit)
 	r.Decision = 77
 	return r, tx, err
 }
 
 func TestTransactorThatDecidesSomethingElse(t *testing.T) {
-	r := newRig(oddTransactor{newLedger()}, answer(http.StatusOK, ""), joined)
+	r := newRig(oddTransactor{newLedger()}, answer(http.StatusOK, ""), transactional)
 	requireUnknown(t, r)
 	assert.Zero(t, r.executions.Load())
 }
@@ -346,7 +347,7 @@ func TestReserveEndsSoonAfterItsClient(t *testing.T) {
 		{"a short lease", 30 * time.Millisecond, time.Millisecond, 20 * time.Millisecond, []rule{{onReserve, 1, always, hangs}}},
 		{"the second hangs", 0, 3 * time.Second, time.Second, []rule{{onReserve, 1, 0, fault{delay: 2 * time.Second, after: errLost}}, {onReserve, 2, 0, hangs}}},
 	} {
-		for _, change := range []func(*idempotency.Handler){func(*idempotency.Handler) {}, joined} {
+		for _, change := range []func(*idempotency.Handler){func(*idempotency.Handler) {}, transactional} {
 			t.Run(row.name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					var rules []rule
@@ -379,7 +380,7 @@ func TestWorkIsNotBegunWhenItsTimeIsOver(t *testing.T) {
 		record idempotency.Status
 	}{
 		{"detached", func(*idempotency.Handler) {}, idempotency.FailedRetryable},
-		{"joined", joined, 0},
+		{"joined", transactional, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -408,7 +409,7 @@ func TestReserveHangs(t *testing.T) {
 		calls  map[string]int
 	}{
 		{"detached", func(*idempotency.Handler) {}, 10 * time.Second, map[string]int{onReserve: 2}},
-		{"joined", joined, 30 * time.Second, map[string]int{onBegin: 1}},
+		{"joined", transactional, 30 * time.Second, map[string]int{onBegin: 1}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -425,7 +426,7 @@ func TestReserveHangs(t *testing.T) {
 
 // A claim that no store accepts is not made twice.
 func TestInvalidClaimIsMadeOnce(t *testing.T) {
-	for _, change := range []func(*idempotency.Handler){func(*idempotency.Handler) {}, joined} {
+	for _, change := range []func(*idempotency.Handler){func(*idempotency.Handler) {}, transactional} {
 		store := faultyTx(newLedger())
 		r := newRig(store, answer(http.StatusCreated, ""), change, func(h *idempotency.Handler) {
 			h.Operation = func(*http.Request) string { return "a\x00b" }
@@ -438,8 +439,8 @@ func TestInvalidClaimIsMadeOnce(t *testing.T) {
 // A store that has waited as long as it may, and changed nothing, is not made to wait
 // once more.
 func TestBusyStoreIsAskedOnce(t *testing.T) {
-	busy := fault{before: fmt.Errorf("test: after 10s in line: %w", idempotency.ErrStoreBusy)}
-	for _, change := range []func(*idempotency.Handler){func(*idempotency.Handler) {}, joined} {
+	busy := fault{before: fmt.Errorf("test: after 10s in line: %w", driver.ErrStoreBusy)}
+	for _, change := range []func(*idempotency.Handler){func(*idempotency.Handler) {}, transactional} {
 		store := faultyTx(newLedger(), rule{onReserve, 1, always, busy}, rule{onBegin, 1, always, busy})
 		r := newRig(store, answer(http.StatusCreated, ""), change)
 		requireProblem(t, r.post(t), http.StatusServiceUnavailable, "store")
@@ -458,14 +459,14 @@ func TestClientLeavesBeforeTheClaimIsAnswered(t *testing.T) {
 		end   func(context.Context) (context.Context, context.CancelFunc)
 		want  idempotency.Disposition
 	}{
-		{"leaves", hangs, leaving(nil), idempotency.Left},
-		{"leaves, for a reason", hangs, leaving(errGone), idempotency.Left},
+		{"leaves", hangs, leaving(nil), idempotency.Canceled},
+		{"leaves, for a reason", hangs, leaving(errGone), idempotency.Canceled},
 		{"its time is over", hangs, func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return context.WithTimeout(ctx, time.Second)
 		}, idempotency.StoreFailed},
 		{"leaves, and the store fails", breaks, leaving(nil), idempotency.StoreFailed},
 	} {
-		for name, change := range map[string]func(*idempotency.Handler){"detached": func(*idempotency.Handler) {}, "joined": joined} {
+		for name, change := range map[string]func(*idempotency.Handler){"detached": func(*idempotency.Handler) {}, "joined": transactional} {
 			t.Run(row.name+", "+name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					store := faultyTx(newLedger(), rule{onReserve, 1, always, row.fault}, rule{onBegin, 1, always, row.fault})
@@ -476,7 +477,7 @@ func TestClientLeavesBeforeTheClaimIsAnswered(t *testing.T) {
 					assert.Equal(t, row.want, r.last(t).Disposition, "%v", r.last(t).Err)
 					assert.Zero(t, r.executions.Load())
 
-					x := &idempotency.Executor{Store: store, Terms: r.Terms, Trace: r.trace()}
+					x := &idempotency.Executor{Store: store, Options: r.Options, Trace: r.trace()}
 					ctx, cancel = row.end(t.Context())
 					defer cancel()
 					_, err := x.Do(ctx, doID, "", nothing)

@@ -26,6 +26,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
@@ -156,7 +157,7 @@ func TestHandlerKeys(t *testing.T) {
 			assert.Less(t, w.Body.Len(), 1000)
 			assert.Zero(t, r.executions.Load())
 			assert.Zero(t, store.count(onReserve))
-			assert.Equal(t, []idempotency.Disposition{idempotency.Refused}, r.dispositions())
+			assert.Equal(t, []idempotency.Disposition{idempotency.Invalid}, r.dispositions())
 			assert.Equal(t, http.StatusBadRequest, r.last(t).Code)
 		})
 	}
@@ -215,7 +216,7 @@ func TestHandlerScopes(t *testing.T) {
 	requireProblem(t, of("nobody"), http.StatusForbidden, "scope")
 	assert.EqualValues(t, 3, r.executions.Load())
 	event := r.last(t)
-	assert.Equal(t, idempotency.Refused, event.Disposition)
+	assert.Equal(t, idempotency.Invalid, event.Disposition)
 	assert.ErrorContains(t, event.Err, "no tenant")
 }
 
@@ -482,7 +483,7 @@ func TestHandlerDuplicateInFlight(t *testing.T) {
 			require.NoError(t, err)
 			assert.Positive(t, seconds)
 			assert.Empty(t, w.Header().Get("X-Should-Retry"), "it is worth another try")
-			assert.Equal(t, idempotency.Duplicate, r.last(t).Disposition)
+			assert.Equal(t, idempotency.InProgress, r.last(t).Disposition)
 		}
 		assert.Equal(t, began, time.Now(), "a duplicate is told at once")
 		requireReplay(t, <-first, r.post(t))
@@ -495,7 +496,7 @@ func TestHandlerDuplicateWaits(t *testing.T) {
 		r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, req *http.Request) {
 			time.Sleep(10 * time.Second)
 			answer(http.StatusCreated, "made")(w, req)
-		}, func(h *idempotency.Handler) { h.Wait = time.Minute })
+		}, func(h *idempotency.Handler) { h.DuplicateWait = time.Minute })
 		first := r.goPost(t)
 		synctest.Wait()
 		began := time.Now()
@@ -511,7 +512,7 @@ func TestHandlerDuplicateWaitsNoLongerThanItMay(t *testing.T) {
 		store := faulty(new(idempotency.Memory))
 		r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
 			time.Sleep(time.Minute)
-		}, func(h *idempotency.Handler) { h.Wait = 5 * time.Second })
+		}, func(h *idempotency.Handler) { h.DuplicateWait = 5 * time.Second })
 		first := r.goPost(t)
 		synctest.Wait()
 
@@ -540,7 +541,7 @@ func TestHandlerDuplicateTakesItsTurn(t *testing.T) {
 				code = http.StatusServiceUnavailable
 			}
 			w.WriteHeader(code)
-		}, func(h *idempotency.Handler) { h.Wait = time.Minute })
+		}, func(h *idempotency.Handler) { h.DuplicateWait = time.Minute })
 		first := r.goPost(t)
 		synctest.Wait()
 		assert.Equal(t, http.StatusCreated, r.post(t).Code)
@@ -594,18 +595,18 @@ func TestHandlerOwnPolicy(t *testing.T) {
 		{"a 202 that says nothing", 202, idempotency.FailedRetryable, idempotency.FailedRetryable, idempotency.Released},
 		{"a 500 is final", 500, idempotency.FailedFinal, idempotency.FailedFinal, idempotency.Executed},
 		{"a 409 is a success", 409, idempotency.Completed, idempotency.Completed, idempotency.Executed},
-		{"not to be kept", 200, idempotency.CompletedUnreplayable, idempotency.CompletedUnreplayable, idempotency.Executed},
+		{"not to be kept", 200, driver.CompletedUnreplayable, driver.CompletedUnreplayable, idempotency.Executed},
 		{"the default", 404, 0, idempotency.FailedFinal, idempotency.Executed},
-		{"no end of an execution", 404, idempotency.InProgress, idempotency.FailedFinal, idempotency.Executed},
+		{"no end of an execution", 404, driver.InProgress, idempotency.FailedFinal, idempotency.Executed},
 		{"no status at all", 204, 99, idempotency.Completed, idempotency.Executed},
-		{"a 502 in doubt", 502, idempotency.Unknown, idempotency.Unknown, idempotency.Doubtful},
+		{"a 502 in doubt", 502, idempotency.Unknown, idempotency.Unknown, idempotency.OutcomeUnknown},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			store := new(idempotency.Memory)
 			r := newRig(store, func(w http.ResponseWriter, _ *http.Request) {
 				w.WriteHeader(row.code)
 			}, func(h *idempotency.Handler) {
-				h.Settle = func(code int) idempotency.Status {
+				h.Classify = func(code int) idempotency.Status {
 					assert.Equal(t, row.code, code)
 					return row.status
 				}
@@ -621,7 +622,7 @@ func TestHandlerOwnPolicy(t *testing.T) {
 func TestHandlerUnknownByPolicy(t *testing.T) {
 	store := new(idempotency.Memory)
 	r := newRig(store, answer(http.StatusBadGateway, "upstream was cut"), func(h *idempotency.Handler) {
-		h.Settle = func(code int) idempotency.Status {
+		h.Classify = func(code int) idempotency.Status {
 			if code == http.StatusBadGateway {
 				return idempotency.Unknown
 			}
@@ -644,24 +645,24 @@ func requireUnknown(t *testing.T, r *rig) {
 	w := r.post(t)
 	requireProblem(t, w, http.StatusConflict, "unknown")
 	assert.Equal(t, "false", w.Header().Get("X-Should-Retry"))
-	assert.Equal(t, idempotency.Doubtful, r.last(t).Disposition)
+	assert.Equal(t, idempotency.OutcomeUnknown, r.last(t).Disposition)
 }
 
 func TestHandlerReconciler(t *testing.T) {
 	for _, row := range []struct {
 		name   string
-		settle func(store idempotency.Store, record idempotency.Record) error
+		settle func(store idempotency.Store, record driver.Record) error
 		code   int
 		body   string
 		runs   int64
 	}{
-		{"it took effect", func(store idempotency.Store, record idempotency.Record) error {
-			return store.Complete(t.Context(), record.Lease(), idempotency.Outcome{
+		{"it took effect", func(store idempotency.Store, record driver.Record) error {
+			return store.Complete(t.Context(), record.Lease(), driver.Outcome{
 				Status: idempotency.Completed,
 				Result: idempotency.Result{Code: http.StatusCreated, Body: []byte("found at the bank")},
 			})
 		}, http.StatusCreated, "found at the bank", 1},
-		{"it did not", func(store idempotency.Store, record idempotency.Record) error {
+		{"it did not", func(store idempotency.Store, record driver.Record) error {
 			return store.Release(t.Context(), record.Lease())
 		}, http.StatusAccepted, "", 2},
 	} {
@@ -720,10 +721,10 @@ func TestHandlerNothingWrittenIsNoSuccess(t *testing.T) {
 			{"detached, unknown", takeover(idempotency.MarkUnknown), idempotency.Unknown},
 			{"detached, again", takeover(idempotency.Reexecute), idempotency.FailedRetryable},
 			{"detached, resume", takeover(idempotency.Resume), idempotency.FailedRetryable},
-			{"joined", joined, 0},
-			{"joined, unknown", func(h *idempotency.Handler) { h.Joined, h.Takeover = true, idempotency.MarkUnknown }, 0},
+			{"joined", transactional, 0},
+			{"joined, unknown", func(h *idempotency.Handler) { h.Transactional, h.Takeover = true, idempotency.MarkUnknown }, 0},
 			{"whatever one's own policy says", func(h *idempotency.Handler) {
-				h.Settle = func(int) idempotency.Status {
+				h.Classify = func(int) idempotency.Status {
 					t.Error("it is asked of a status that the handler has not given")
 					return idempotency.Completed
 				}
@@ -734,7 +735,7 @@ func TestHandlerNothingWrittenIsNoSuccess(t *testing.T) {
 				r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
 					if tx, err := idempotency.Tx[*ledgerTx](req.Context()); err == nil {
 						assert.NoError(t, tx.Add("acct", 100))
-						idempotency.Keep(req.Context())
+						idempotency.CommitOnFailure(req.Context())
 					}
 					silence.work(w)
 				}, row.change)
@@ -751,7 +752,7 @@ func TestHandlerNothingWrittenIsNoSuccess(t *testing.T) {
 				assert.Equal(t, http.StatusInternalServerError, event.Code)
 				require.ErrorContains(t, event.Err, "neither header nor body")
 				if row.record == idempotency.Unknown {
-					assert.Equal(t, idempotency.Doubtful, event.Disposition)
+					assert.Equal(t, idempotency.OutcomeUnknown, event.Disposition)
 					require.Len(t, r.unknowns(), 1)
 					require.ErrorContains(t, r.unknowns()[0].Err, "neither header nor body")
 					requireUnknown(t, r)
@@ -790,8 +791,8 @@ func TestHandlerNothingWrittenAndTheStoreFails(t *testing.T) {
 	}{
 		{"detached", rule{onComplete, 1, always, down}, func(*idempotency.Handler) {}, 500, "no-response", idempotency.StoreFailed, 1},
 		{"detached, again", rule{onRelease, 1, always, down}, takeover(idempotency.Reexecute), 500, "no-response", idempotency.StoreFailed, 0},
-		{"joined", rule{onRollback, 1, 0, down}, joined, 500, "no-response", idempotency.StoreFailed, 0},
-		{"lease lost", rule{onComplete, 1, 0, fault{before: idempotency.ErrLeaseLost}}, func(*idempotency.Handler) {}, 503, "overtaken", idempotency.Overtaken, 0},
+		{"joined", rule{onRollback, 1, 0, down}, transactional, 500, "no-response", idempotency.StoreFailed, 0},
+		{"lease lost", rule{onComplete, 1, 0, fault{before: idempotency.ErrLeaseLost}}, func(*idempotency.Handler) {}, 503, "overtaken", idempotency.LeaseLost, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -843,7 +844,7 @@ func TestHandlerMaxResponse(t *testing.T) {
 				return
 			}
 			record := mustLoad(t, store, theID)
-			assert.Equal(t, idempotency.CompletedUnreplayable, record.Status)
+			assert.Equal(t, driver.CompletedUnreplayable, record.Status)
 			assert.Empty(t, record.Result.Body)
 			again := r.post(t)
 			requireProblem(t, again, http.StatusConflict, "unreplayable")
@@ -867,16 +868,16 @@ func TestHandlerMaxSpool(t *testing.T) {
 		status idempotency.Status
 		whole  bool
 	}{
-		{"at the limit", 5000, 5000, 201, nil, idempotency.CompletedUnreplayable, true},
-		{"one byte above", 5000, 5001, 201, nil, idempotency.CompletedUnreplayable, false},
-		{"far above", 5000, 3 << 20, 201, nil, idempotency.CompletedUnreplayable, false},
-		{"a refusal", 5000, 5001, 404, nil, idempotency.CompletedUnreplayable, false},
+		{"at the limit", 5000, 5000, 201, nil, driver.CompletedUnreplayable, true},
+		{"one byte above", 5000, 5001, 201, nil, driver.CompletedUnreplayable, false},
+		{"far above", 5000, 3 << 20, 201, nil, driver.CompletedUnreplayable, false},
+		{"a refusal", 5000, 5001, 404, nil, driver.CompletedUnreplayable, false},
 		{"nothing was done", 5000, 5001, 503, nil, idempotency.FailedRetryable, false},
 		{"nobody knows", 5000, 5001, 500, nil, idempotency.Unknown, false},
 		{"a failure that may be repeated", 5000, 5001, 500, repeats, idempotency.FailedRetryable, false},
 		{"with a reference", 5000, 5001, 201, rebuild(idempotency.Result{}, nil), idempotency.Completed, false},
-		{"no limit", -1, 3 << 20, 201, nil, idempotency.CompletedUnreplayable, true},
-		{"the default", 0, 3 << 20, 201, nil, idempotency.CompletedUnreplayable, true},
+		{"no limit", -1, 3 << 20, 201, nil, driver.CompletedUnreplayable, true},
+		{"the default", 0, 3 << 20, 201, nil, driver.CompletedUnreplayable, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -885,7 +886,7 @@ func TestHandlerMaxSpool(t *testing.T) {
 			store := new(idempotency.Memory)
 			var failure error
 			r := newRig(store, func(w http.ResponseWriter, r *http.Request) {
-				failure = idempotency.Refer(r.Context(), theReference)
+				failure = idempotency.SetReference(r.Context(), theReference)
 				w.WriteHeader(row.code)
 				for left := row.size; left > 0 && failure == nil; left -= min(left, 999) {
 					_, failure = io.WriteString(w, strings.Repeat("x", min(left, 999)))
@@ -960,7 +961,7 @@ func TestHandlerBadBodies(t *testing.T) {
 			requireProblem(t, serve(r, req), row.status, row.kind)
 			assert.Zero(t, r.executions.Load())
 			assert.Zero(t, store.count(onReserve), "before any claim")
-			assert.Equal(t, []idempotency.Disposition{idempotency.Refused}, r.dispositions())
+			assert.Equal(t, []idempotency.Disposition{idempotency.Invalid}, r.dispositions())
 
 			req = withBody(request(t), strings.Repeat("x", 100))
 			assert.Equal(t, http.StatusCreated, serve(r, req).Code, "the key is still free, and 100 bytes are no more than 100")
@@ -1007,24 +1008,24 @@ func TestHandlerPanics(t *testing.T) {
 			name: "panic, to be executed again", work: func() { panic(boom) }, change: takeover(idempotency.Reexecute),
 			want: boom, status: idempotency.FailedRetryable,
 		},
-		{name: "panic, joined", work: func() { panic(boom) }, change: joined, tx: true, want: boom},
-		{name: "Goexit, joined", work: runtime.Goexit, change: joined, tx: true},
-		{name: "panic, joined, before any write", work: func() { panic(boom) }, change: joined, want: boom},
+		{name: "panic, joined", work: func() { panic(boom) }, change: transactional, tx: true, want: boom},
+		{name: "Goexit, joined", work: runtime.Goexit, change: transactional, tx: true},
+		{name: "panic, joined, before any write", work: func() { panic(boom) }, change: transactional, want: boom},
 		{
 			name: "panic, joined, which never leaves a doubt", work: func() { panic(boom) }, tx: true,
-			change: func(h *idempotency.Handler) { h.Joined, h.Takeover = true, idempotency.MarkUnknown },
+			change: func(h *idempotency.Handler) { h.Transactional, h.Takeover = true, idempotency.MarkUnknown },
 			want:   boom,
 		},
 		{
 			name: "panic in Settle, joined", work: func() {}, tx: true,
 			change: func(h *idempotency.Handler) {
-				h.Joined, h.Settle = true, func(int) idempotency.Status { panic(boom) }
+				h.Transactional, h.Classify = true, func(int) idempotency.Status { panic(boom) }
 			},
 			want: boom,
 		},
 		{
 			name: "panic in Settle", work: func() {},
-			change: func(h *idempotency.Handler) { h.Settle = func(int) idempotency.Status { panic(boom) } },
+			change: func(h *idempotency.Handler) { h.Classify = func(int) idempotency.Status { panic(boom) } },
 			want:   boom, status: idempotency.Unknown,
 		},
 	} {
@@ -1256,14 +1257,14 @@ func TestHandlerMisconfigured(t *testing.T) {
 		{name: "no store", handler: idempotency.NewHandler(nil, tenant, next)},
 		{name: "no scope", handler: idempotency.NewHandler(new(idempotency.Memory), nil, next)},
 		{name: "no next", handler: idempotency.NewHandler(new(idempotency.Memory), tenant, nil)},
-		{name: "joined, without transactions", change: joined},
+		{name: "joined, without transactions", change: transactional},
 		{name: "a negative lease", change: lease(-1)},
 		{name: "a lease that is too short", change: lease(time.Millisecond)},
 		{name: "a lease of centuries", change: lease(1 << 62)},
 		{name: "a negative TTL", change: func(h *idempotency.Handler) { h.TTL = -1 }},
 		{name: "no such takeover", change: takeover(77)},
-		{name: "a Limit of 15 ns", change: func(h *idempotency.Handler) { h.Limit = 15 }},
-		{name: "a Wait of 5 ns", change: func(h *idempotency.Handler) { h.Wait = 5 }},
+		{name: "a Limit of 15 ns", change: func(h *idempotency.Handler) { h.Timeout = 15 }},
+		{name: "a Wait of 5 ns", change: func(h *idempotency.Handler) { h.DuplicateWait = 5 }},
 		{name: "a Header that no client can send", change: func(h *idempotency.Handler) { h.Header = "a b" }},
 		{name: "a Header with a colon", change: func(h *idempotency.Handler) { h.Header = "Idempotency-Key:" }},
 		{name: "a Header that means something else", change: func(h *idempotency.Handler) { h.Header = "content-type" }},
@@ -1307,8 +1308,8 @@ func TestHandlerMisconfigured(t *testing.T) {
 // TestHandlerValid: what looks odd, and means something.
 func TestHandlerValid(t *testing.T) {
 	for name, change := range map[string]func(*idempotency.Handler){
-		"no limit":                        func(h *idempotency.Handler) { h.Limit, h.Wait, h.MaxSpool = -1, -1, -1 },
-		"a Limit that is below the Lease": func(h *idempotency.Handler) { h.Limit, h.Lease = time.Second, time.Minute },
+		"no limit":                        func(h *idempotency.Handler) { h.Timeout, h.DuplicateWait, h.MaxSpool = -1, -1, -1 },
+		"a Limit that is below the Lease": func(h *idempotency.Handler) { h.Timeout, h.Lease = time.Second, time.Minute },
 		"another Header":                  func(h *idempotency.Handler) { h.Header = "x-request_id" },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -1321,7 +1322,7 @@ func TestHandlerValid(t *testing.T) {
 // TestHandlerTellsAll: each mistake is told, and no more.
 func TestHandlerTellsAll(t *testing.T) {
 	h := idempotency.NewHandler(nil, tenant, nil)
-	h.Limit, h.Header, h.MaxBody, h.MaxResponse, h.Methods = 15, "a b", -1, -2, []string{""}
+	h.Timeout, h.Header, h.MaxBody, h.MaxResponse, h.Methods = 15, "a b", -1, -2, []string{""}
 	err := h.Validate()
 	for _, want := range []string{"no Store", "without scope or next", "Limit is 15ns", "Header is not", "MaxBody -1", "MaxResponse -2", "Methods"} {
 		require.ErrorContains(t, err, want)
@@ -1360,7 +1361,7 @@ func TestHandlerForgetsAfterTheTTL(t *testing.T) {
 		name string
 		ttl  time.Duration
 		want time.Duration
-	}{{"default", 0, 24 * time.Hour}, {"a week", idempotency.Week, 7 * 24 * time.Hour}} {
+	}{{"default", 0, 24 * time.Hour}, {"a week", 7 * 24 * time.Hour, 7 * 24 * time.Hour}} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(new(idempotency.Memory), answer(http.StatusCreated, "made"), func(h *idempotency.Handler) { h.TTL = row.ttl })

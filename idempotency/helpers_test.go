@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
 // This file holds what the tests of Handler, Executor and Sweeper have in common:
@@ -150,34 +151,34 @@ func (f *fault) do(ctx context.Context, effect func() error) error {
 	return cmp.Or(f.after, err)
 }
 
-func (s *faultyStore) Reserve(ctx context.Context, claim idempotency.Claim) (r idempotency.Reservation, err error) {
+func (s *faultyStore) Reserve(ctx context.Context, claim driver.Claim) (r driver.Reservation, err error) {
 	f := s.enter(onReserve)
 	err = f.do(ctx, func() (err error) {
 		r, err = s.Store.Reserve(ctx, claim)
 		return err
 	})
 	if err != nil {
-		return idempotency.Reservation{}, err
+		return driver.Reservation{}, err
 	}
 	return r, nil
 }
 
-func (s *faultyStore) Renew(ctx context.Context, lease idempotency.Lease, d time.Duration) error {
+func (s *faultyStore) Renew(ctx context.Context, lease driver.Lease, d time.Duration) error {
 	f := s.enter(onRenew)
 	return f.do(ctx, func() error { return s.Store.Renew(ctx, lease, d) })
 }
 
-func (s *faultyStore) Complete(ctx context.Context, lease idempotency.Lease, o idempotency.Outcome) error {
+func (s *faultyStore) Complete(ctx context.Context, lease driver.Lease, o driver.Outcome) error {
 	f := s.enter(onComplete)
 	return f.do(ctx, func() error { return s.Store.Complete(ctx, lease, o) })
 }
 
-func (s *faultyStore) Release(ctx context.Context, lease idempotency.Lease) error {
+func (s *faultyStore) Release(ctx context.Context, lease driver.Lease) error {
 	f := s.enter(onRelease)
 	return f.do(ctx, func() error { return s.Store.Release(ctx, lease) })
 }
 
-func (s *faultyStore) Load(ctx context.Context, id idempotency.ID) (r idempotency.Record, err error) {
+func (s *faultyStore) Load(ctx context.Context, id idempotency.ID) (r driver.Record, err error) {
 	f := s.enter(onLoad)
 	err = f.do(ctx, func() (err error) {
 		r, err = s.Store.Load(ctx, id)
@@ -186,10 +187,10 @@ func (s *faultyStore) Load(ctx context.Context, id idempotency.ID) (r idempotenc
 	return r, err
 }
 
-func (s *faultyStore) Abandon(ctx context.Context, limit int) (abandoned []idempotency.Record, err error) {
+func (s *faultyStore) Reap(ctx context.Context, limit int) (abandoned []driver.Record, err error) {
 	f := s.enter(onAbandon)
 	err = f.do(ctx, func() (err error) {
-		abandoned, err = s.Store.Abandon(ctx, limit)
+		abandoned, err = s.Store.Reap(ctx, limit)
 		return err
 	})
 	return abandoned, err
@@ -216,8 +217,8 @@ func faultyTx(store *ledgerStore, rules ...rule) faultyTransactor {
 }
 
 func (s faultyTransactor) Begin(
-	ctx context.Context, claim idempotency.Claim, limit time.Duration,
-) (r idempotency.Reservation, tx idempotency.Transaction, err error) {
+	ctx context.Context, claim driver.Claim, limit time.Duration,
+) (r driver.Reservation, tx driver.Transaction, err error) {
 	f := s.enter(onBegin)
 	err = f.do(ctx, func() (err error) {
 		r, tx, err = s.ledger.Begin(ctx, claim, limit)
@@ -226,7 +227,7 @@ func (s faultyTransactor) Begin(
 	switch {
 	case err != nil && tx != nil: // it dies with its connection
 		_ = tx.Rollback(ctx)
-		return idempotency.Reservation{}, nil, err
+		return driver.Reservation{}, nil, err
 	case tx != nil:
 		return r, &faultyTransaction{tx, s.faultyStore}, nil
 	default:
@@ -234,19 +235,19 @@ func (s faultyTransactor) Begin(
 	}
 }
 
-func (s faultyTransactor) Enclosed() bool { return s.ledger.Enclosed() }
+func (s faultyTransactor) InCallerTx() bool { return s.ledger.InCallerTx() }
 
 type faultyTransaction struct {
-	idempotency.Transaction
+	driver.Transaction
 	store *faultyStore
 }
 
-func (t *faultyTransaction) Commit(ctx context.Context, o idempotency.Outcome) error {
+func (t *faultyTransaction) Commit(ctx context.Context, o driver.Outcome) error {
 	return t.end(ctx, onCommit, func(ctx context.Context) error { return t.Transaction.Commit(ctx, o) })
 }
 
-func (t *faultyTransaction) Refuse(ctx context.Context, o idempotency.Outcome) error {
-	return t.end(ctx, onRefuse, func(ctx context.Context) error { return t.Transaction.Refuse(ctx, o) })
+func (t *faultyTransaction) RollbackAndRecord(ctx context.Context, o driver.Outcome) error {
+	return t.end(ctx, onRefuse, func(ctx context.Context) error { return t.Transaction.RollbackAndRecord(ctx, o) })
 }
 
 func (t *faultyTransaction) Rollback(ctx context.Context) error {
@@ -303,51 +304,51 @@ func (s *ledgerStore) transactions() int {
 	return len(s.open)
 }
 
-func (s *ledgerStore) Enclosed() bool { return s.within }
+func (s *ledgerStore) InCallerTx() bool { return s.within }
 
-func (s *ledgerStore) Reserve(ctx context.Context, claim idempotency.Claim) (idempotency.Reservation, error) {
+func (s *ledgerStore) Reserve(ctx context.Context, claim driver.Claim) (driver.Reservation, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.open[claim.ID] != nil {
-		return idempotency.Reservation{Decision: idempotency.Busy}, nil
+		return driver.Reservation{Decision: driver.DecisionInProgress}, nil
 	}
 	return s.Memory.Reserve(ctx, claim)
 }
 
-func (s *ledgerStore) Load(ctx context.Context, id idempotency.ID) (idempotency.Record, error) {
+func (s *ledgerStore) Load(ctx context.Context, id idempotency.ID) (driver.Record, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.Memory.Load(ctx, id)
 }
 
 func (s *ledgerStore) Begin(
-	ctx context.Context, claim idempotency.Claim, limit time.Duration,
-) (idempotency.Reservation, idempotency.Transaction, error) {
+	ctx context.Context, claim driver.Claim, limit time.Duration,
+) (driver.Reservation, driver.Transaction, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := cmp.Or(ctx.Err(), claim.Validate()); err != nil {
-		return idempotency.Reservation{}, nil, err
+		return driver.Reservation{}, nil, err
 	}
 	if s.open[claim.ID] != nil {
-		return idempotency.Reservation{Decision: idempotency.Busy}, nil, nil
+		return driver.Reservation{Decision: driver.DecisionInProgress}, nil, nil
 	}
 	if _, err := s.Sweep(ctx, 1e6); err != nil { // what has expired is absent
-		return idempotency.Reservation{}, nil, err
+		return driver.Reservation{}, nil, err
 	}
-	var judged *idempotency.Record
+	var judged *driver.Record
 	if record, err := s.Memory.Load(ctx, claim.ID); err == nil {
 		judged = &record
 	}
-	step, reservation := idempotency.Decide(judged, &claim, time.Now())
+	step, reservation := driver.Decide(judged, &claim, time.Now())
 	switch step { //nolint:exhaustive // the others are done at the end
-	case idempotency.Leave:
+	case driver.Leave:
 		reservation.Record = *judged
 		return reservation, nil, nil
-	case idempotency.Abandon:
+	case driver.StepMarkUnknown:
 		reservation, err := s.Memory.Reserve(ctx, claim)
 		return reservation, nil, err
 	}
-	reservation.Record = idempotency.Record{ID: claim.ID, Owner: claim.Owner, Generation: 1}
+	reservation.Record = driver.Record{ID: claim.ID, Owner: claim.Owner, Generation: 1}
 	if judged != nil {
 		reservation.Record.Generation = judged.Generation + 1
 	}
@@ -363,8 +364,8 @@ func (s *ledgerStore) Begin(
 // ledgerTx is a transaction of a ledgerStore, and the driver's own at that.
 type ledgerTx struct {
 	store  *ledgerStore
-	claim  idempotency.Claim
-	lease  idempotency.Lease
+	claim  driver.Claim
+	lease  driver.Lease
 	limit  time.Duration
 	writes map[string]int
 	over   bool
@@ -384,7 +385,7 @@ func (t *ledgerTx) Add(account string, n int) error {
 
 func (t *ledgerTx) Value() any { return t }
 
-func (t *ledgerTx) Commit(ctx context.Context, o idempotency.Outcome) error {
+func (t *ledgerTx) Commit(ctx context.Context, o driver.Outcome) error {
 	t.store.mu.Lock()
 	defer t.store.mu.Unlock()
 	if err := t.write(ctx, o); err != nil {
@@ -396,14 +397,14 @@ func (t *ledgerTx) Commit(ctx context.Context, o idempotency.Outcome) error {
 	return nil
 }
 
-func (t *ledgerTx) Refuse(ctx context.Context, o idempotency.Outcome) error {
+func (t *ledgerTx) RollbackAndRecord(ctx context.Context, o driver.Outcome) error {
 	t.store.mu.Lock()
 	defer t.store.mu.Unlock()
 	return t.write(ctx, o)
 }
 
 // write ends the transaction with a record.
-func (t *ledgerTx) write(ctx context.Context, o idempotency.Outcome) error {
+func (t *ledgerTx) write(ctx context.Context, o driver.Outcome) error {
 	if t.over {
 		return errTxDone
 	}
@@ -412,7 +413,7 @@ func (t *ledgerTx) write(ctx context.Context, o idempotency.Outcome) error {
 	switch {
 	case err != nil:
 		return err
-	case reservation.Decision != idempotency.Acquired || reservation.Record.Lease() != t.lease:
+	case reservation.Decision != driver.Acquired || reservation.Record.Lease() != t.lease:
 		return idempotency.ErrLeaseLost
 	default:
 		return t.store.Complete(ctx, t.lease, o)
@@ -517,9 +518,9 @@ func newRig(store idempotency.Store, next http.HandlerFunc, change ...func(*idem
 }
 
 // joined and the like are changes of a rig.
-func joined(h *idempotency.Handler) { h.Joined = true }
+func transactional(h *idempotency.Handler) { h.Transactional = true }
 
-func takeover(p idempotency.Takeover) func(*idempotency.Handler) {
+func takeover(p driver.Takeover) func(*idempotency.Handler) {
 	return func(h *idempotency.Handler) { h.Takeover = p }
 }
 
@@ -613,7 +614,7 @@ func requireProblem(t *testing.T, w *httptest.ResponseRecorder, status int, kind
 	require.Equal(t, "application/problem+json", w.Header().Get("Content-Type"), "%s", w.Body)
 	var p problemOf
 	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &p))
-	require.Equal(t, idempotency.ProblemBase+kind, p.Type)
+	require.Equal(t, problemBase+kind, p.Type)
 	require.Equal(t, status, p.Status)
 	require.Empty(t, w.Header().Get("Idempotency-Replayed"))
 	require.Empty(t, w.Header().Get("Handler"), "a field of the handler's in a refusal")
@@ -640,7 +641,10 @@ func requireReplay(t *testing.T, first, again *httptest.ResponseRecorder) {
 }
 
 // mustLoad reads a record.
-func mustLoad(t *testing.T, store idempotency.Store, id idempotency.ID) idempotency.Record {
+// problemBase is the public start of a problem's type. It never changes.
+const problemBase = "https://github.com/resilienthttp/resilienthttp/blob/main/docs/server-idempotency.md#"
+
+func mustLoad(t *testing.T, store idempotency.Store, id idempotency.ID) driver.Record {
 	t.Helper()
 	record, err := store.Load(t.Context(), id)
 	require.NoError(t, err)
@@ -649,14 +653,14 @@ func mustLoad(t *testing.T, store idempotency.Store, id idempotency.ID) idempote
 
 // crash makes a claim on the terms and forgets it, as a process does that dies. It
 // returns the dead execution's lease.
-func crash(t *testing.T, h *idempotency.Handler, store idempotency.Store, r *http.Request) idempotency.Lease {
+func crash(t *testing.T, h *idempotency.Handler, store idempotency.Store, r *http.Request) driver.Lease {
 	t.Helper()
-	reservation, err := store.Reserve(t.Context(), idempotency.Claim{
+	reservation, err := store.Reserve(t.Context(), driver.Claim{
 		ID:          idempotency.ID{Scope: r.Header.Get("Tenant"), Operation: "POST /charges", Key: theKey},
-		Fingerprint: idempotency.RequestFingerprint(r, []byte(theBody)), Owner: idempotency.NewOwner(),
-		Lease: cmp.Or(h.Lease, 30*time.Second), TTL: idempotency.Day, Takeover: h.Takeover,
+		Fingerprint: idempotency.RequestFingerprint(r, []byte(theBody)), Owner: driver.NewOwner(),
+		Lease: cmp.Or(h.Lease, 30*time.Second), TTL: 24 * time.Hour, Takeover: h.Takeover,
 	})
 	require.NoError(t, err)
-	require.Equal(t, idempotency.Acquired, reservation.Decision)
+	require.Equal(t, driver.Acquired, reservation.Decision)
 	return reservation.Record.Lease()
 }

@@ -7,13 +7,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // How long, and how often, a store that gives no answer is asked again.
 const (
 	// storePatience bounds a verb where no lease does.
-	storePatience = 5 * time.Second
+	storeTimeout = 5 * time.Second
 
 	firstPause  = 10 * time.Millisecond
 	longestWait = 250 * time.Millisecond
@@ -30,16 +31,16 @@ type leased struct {
 	pulse     sync.Mutex // guards what follows
 	heartbeat *time.Timer
 	until     time.Time // the lease holds at least until then: counted from before the last renewal was sent
-	still     bool      // no more heartbeats: the work has ended, or the lease is lost
+	stopped   bool      // no more heartbeats: the work has ended, or the lease is lost
 }
 
 // hold starts keeping the lease of a claim that was granted, asked for at asked.
-func (r *runner) hold(parent context.Context, reservation *Reservation, asked time.Time) *execution {
+func (r *executor) hold(parent context.Context, reservation *driver.Reservation, asked time.Time) *execution {
 	e := r.begin(parent, &reservation.Record, asked)
 	e.resumed = reservation.Resumed
 	l := &leased{execution: e, until: asked.Add(r.terms.Lease)}
 	l.alive, l.end = context.WithCancel(context.WithoutCancel(parent))
-	e.title = l
+	e.ownership = l
 	l.pulse.Lock() // the first heartbeat waits until it is known
 	defer l.pulse.Unlock()
 	l.heartbeat = time.AfterFunc(time.Until(asked.Add(r.terms.Lease/3)), l.renew)
@@ -54,16 +55,16 @@ func (l *leased) value() (any, error) {
 // renew is a heartbeat. It runs in the timer's own goroutine.
 func (l *leased) renew() {
 	l.pulse.Lock()
-	until, still := l.until, l.still
+	until, still := l.until, l.stopped
 	l.pulse.Unlock()
 	asked, overrun := time.Now(), l.overrun()
 	overran := !overrun.IsZero() && !asked.Before(overrun)
 	switch {
 	case still:
 	case !asked.Before(until) && overran:
-		l.lose(ErrOverrun)
+		l.onLeaseLost(ErrTimeLimit)
 	case !asked.Before(until):
-		l.lose(context.DeadlineExceeded)
+		l.onLeaseLost(context.DeadlineExceeded)
 	case overran:
 		l.rearm(until, until)
 	default:
@@ -80,7 +81,7 @@ func (l *leased) sendRenewal(asked, until time.Time) {
 	case err == nil:
 		l.rearm(asked.Add(l.terms.Lease), asked.Add(l.terms.Lease/3))
 	case errors.Is(err, ErrLeaseLost):
-		l.lose(err)
+		l.onLeaseLost(err)
 	case l.rearm(until, time.Now().Add(l.terms.Lease/10)):
 		l.traceRenewal(l.lease, err)
 	}
@@ -92,10 +93,10 @@ func (l *leased) rearm(until, next time.Time) bool {
 	l.pulse.Lock()
 	defer l.pulse.Unlock()
 	l.until = until
-	if !l.still {
+	if !l.stopped {
 		l.heartbeat.Reset(time.Until(earlier(next, l.until)))
 	}
-	return !l.still
+	return !l.stopped
 }
 
 func earlier(a, b time.Time) time.Time {
@@ -106,41 +107,41 @@ func earlier(a, b time.Time) time.Time {
 }
 
 // lose ends the work, for it does not hold the operation any more.
-func (l *leased) lose(why error) {
-	if l.rest() {
+func (l *leased) onLeaseLost(why error) {
+	if l.stopHeartbeat() {
 		l.cancel(ErrLeaseLost)
 		l.traceRenewal(l.lease, fmt.Errorf("%w: %w", ErrLeaseLost, why))
 	}
 }
 
 // rest stops the heartbeat, and reports whether it was this call that did.
-func (l *leased) rest() bool {
+func (l *leased) stopHeartbeat() bool {
 	l.pulse.Lock()
 	defer l.pulse.Unlock()
-	beating := !l.still
-	l.still = true
+	beating := !l.stopped
+	l.stopped = true
 	l.heartbeat.Stop()
 	return beating
 }
 
 // complete implements title.
-func (l *leased) complete(outcome Outcome, _ bool) error {
-	return l.insist(outcome.Status, func(ctx context.Context) error {
+func (l *leased) complete(outcome driver.Outcome, _ bool) error {
+	return l.retryUntilLeaseEnds(outcome.Status, func(ctx context.Context) error {
 		return l.store.Complete(ctx, l.lease, outcome)
 	})
 }
 
 // release implements title.
 func (l *leased) release() error {
-	return l.insist(FailedRetryable, func(ctx context.Context) error {
+	return l.retryUntilLeaseEnds(FailedRetryable, func(ctx context.Context) error {
 		return l.store.Release(ctx, l.lease)
 	})
 }
 
 // insist ends the execution by a verb that is to bring the record to a status. It
 // repeats it until the store has answered, or the lease is over.
-func (l *leased) insist(status Status, verb func(context.Context) error) error {
-	l.rest()
+func (l *leased) retryUntilLeaseEnds(status Status, verb func(context.Context) error) error {
+	l.stopHeartbeat()
 	defer l.end()
 	ctx, cancel := l.patience()
 	defer cancel()
@@ -152,7 +153,7 @@ func (l *leased) insist(status Status, verb func(context.Context) error) error {
 		case errors.Is(err, ErrLeaseLost):
 			// It may have been this very execution, a moment ago, by a verb whose
 			// answer was lost.
-			if wait > firstPause && l.stands(status) {
+			if wait > firstPause && l.verifyStatus(status) {
 				return nil
 			}
 			return err
@@ -164,17 +165,17 @@ func (l *leased) insist(status Status, verb func(context.Context) error) error {
 
 // try asks once. A connection that hangs is not waited for as long as the store.
 func try(ctx context.Context, verb func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, storePatience)
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	return verb(ctx)
 }
 
 // stands reports whether the record has the status by this execution's doing.
-func (l *leased) stands(status Status) bool {
+func (l *leased) verifyStatus(status Status) bool {
 	ctx, cancel := l.patience()
 	defer cancel()
 	for wait := firstPause; ; wait = min(2*wait, longestWait) {
-		var record Record
+		var record driver.Record
 		err := try(ctx, func(ctx context.Context) (err error) {
 			record, err = l.store.Load(ctx, l.lease.ID)
 			return err
@@ -182,7 +183,7 @@ func (l *leased) stands(status Status) bool {
 		switch {
 		case err == nil:
 			return record.Status == status && record.Lease() == l.lease
-		case errors.Is(err, ErrNotFound), sleep.Jittered(ctx, wait) != nil:
+		case errors.Is(err, driver.ErrNotFound), sleep.Jittered(ctx, wait) != nil:
 			return false
 		}
 	}
@@ -193,5 +194,5 @@ func (l *leased) patience() (context.Context, context.CancelFunc) {
 	l.pulse.Lock()
 	until := l.until
 	l.pulse.Unlock()
-	return context.WithTimeout(l.alive, max(time.Until(until), storePatience))
+	return context.WithTimeout(l.alive, max(time.Until(until), storeTimeout))
 }

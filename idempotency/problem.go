@@ -7,13 +7,12 @@ import (
 	"time"
 )
 
-// ProblemBase begins the type of every problem that Handler answers with
-// (application/problem+json, RFC 9457); its kind follows. The URLs are stable, and
-// lead to what they mean.
-const ProblemBase = "https://github.com/resilienthttp/resilienthttp/blob/main/docs/idempotency.md#"
+// problemBase is the start of the type of each problem that Handler answers with
+// (application/problem+json, RFC 9457). The kind follows. The URLs are stable.
+const problemBase = "https://github.com/resilienthttp/resilienthttp/blob/main/docs/server-idempotency.md#"
 
 // problem is a refusal. Kinds, statuses and meanings are a public contract, listed
-// in docs/idempotency.md.
+// in docs/server-idempotency.md.
 type problem struct {
 	kind   string
 	title  string
@@ -129,5 +128,5 @@ func (p problem) write(w http.ResponseWriter, detail string) {
 		Title  string `json:"title"`
 		Status int    `json:"status"`
 		Detail string `json:"detail,omitempty"`
-	}{ProblemBase + p.kind, p.title, p.status, detail})
+	}{problemBase + p.kind, p.title, p.status, detail})
 }

@@ -56,7 +56,7 @@ func ofTheBody(canonical string) bool {
 }
 
 // ofOneResponse reports whether a field means one response, or one connection,
-// and not those that repeat it. docs/idempotency.md lists them.
+// and not those that repeat it. docs/server-idempotency.md lists them.
 func ofOneResponse(canonical string) bool {
 	name := strings.TrimPrefix(canonical, "X-")
 	switch name {
@@ -121,12 +121,12 @@ func listed(values []string) iter.Seq[string] {
 // its first bytes up to the first flush; those of a replay might tell otherwise.
 func (c *capture) storeSniffed(h http.Header) {
 	_, set := c.snapshot["Content-Type"]
-	if set || c.script.total == 0 || c.snapshot.Get("Content-Encoding") != "" {
+	if set || c.log.total == 0 || c.snapshot.Get("Content-Encoding") != "" {
 		return // nothing is sniffed, here and in a replay
 	}
 	first := int64(len(c.body.memory))
-	if c.script.flushed {
-		first = min(first, c.script.atFlush)
+	if c.log.flushed {
+		first = min(first, c.log.atFlush)
 	}
 	if first == 0 || c.http1() && c.snapshot.Get("Transfer-Encoding") != "" {
 		h["Content-Type"] = nil
@@ -139,16 +139,16 @@ func (c *capture) storeSniffed(h http.Header) {
 // response has none: it was flushed, or had trailers.
 func (c *capture) storeLength(h http.Header) {
 	_, set := c.snapshot["Content-Length"]
-	if set || !bodyAllowed(c.code) || c.r.Method == http.MethodHead && c.script.total == 0 {
+	if set || !bodyAllowed(c.code) || c.r.Method == http.MethodHead && c.log.total == 0 {
 		return
 	}
 	gathered := int64(bufferedByHTTP2)
-	unknown := c.script.flushed
+	unknown := c.log.flushed
 	if c.http1() {
 		gathered = buffered
 		unknown = unknown || len(c.trailers) > 0 || c.snapshot.Get("Transfer-Encoding") != ""
 	}
-	if unknown && c.script.total <= gathered {
+	if unknown && c.log.total <= gathered {
 		h["Content-Length"] = nil
 	}
 }

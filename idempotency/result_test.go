@@ -33,7 +33,7 @@ func TestReplay(t *testing.T) {
 					row.handler(c, r)
 					c.finish()
 					stored, large = c.result(), c.tooLarge()
-					_ = c.deliver(w)
+					_ = c.sendResponse(w)
 				}
 				before := observe(t, first, row, http2)
 				if large {
@@ -279,7 +279,7 @@ func TestTrailersOfMiddleware(t *testing.T) {
 				row.handler(c, r)
 				c.finish()
 				stored = c.result()
-				_ = c.deliver(w)
+				_ = c.sendResponse(w)
 			}), &handlerRow{}, false)
 			require.Equal(t, row.want, first.Trailer)
 			again := observe(t, middleware(func(w http.ResponseWriter, _ *http.Request) { replay(w, stored) }), &handlerRow{}, false)

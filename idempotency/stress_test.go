@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
 // A thousand clients want fifty things, through a store that fails, hangs and
@@ -151,7 +152,7 @@ func TestStressJoined(t *testing.T) {
 				})
 				w.WriteHeader(code)
 				fmt.Fprint(w, e.Owner)
-			}, joined, lease(stressLease)))
+			}, transactional, lease(stressLease)))
 		}
 		s.run(t)
 		for i := range stressKeys {
@@ -171,7 +172,7 @@ func TestStressJoined(t *testing.T) {
 func TestStressDetached(t *testing.T) {
 	for _, row := range []struct {
 		name   string
-		policy idempotency.Takeover
+		policy driver.Takeover
 		once   bool
 	}{
 		{"at most once", idempotency.MarkUnknown, true},

@@ -66,11 +66,11 @@ func (s *Sweeper) Run(ctx context.Context) error {
 // sweep is one batch. The dead come first, and are told of also when there was an
 // error after some.
 func (s *Sweeper) sweep(ctx context.Context, batch int) (more bool, err error) {
-	abandoned, err := s.Store.Abandon(ctx, batch)
+	abandoned, err := s.Store.Reap(ctx, batch)
 	for i := range abandoned {
 		record := &abandoned[i]
-		told := report{trace: s.Trace, event: Event{ID: record.ID, Generation: record.Generation}}
-		told.tell(Unknown, errDied)
+		told := traceEvent{trace: s.Trace, event: Event{ID: record.ID, Generation: record.Generation}}
+		told.emit(Unknown, errDied)
 	}
 	deleted, failed := s.Store.Sweep(ctx, batch)
 	if err == nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
 // fill makes records that expire in a day.
@@ -59,14 +60,14 @@ func TestSweeperSweeps(t *testing.T) {
 }
 
 // die claims an operation and forgets it.
-func die(t *testing.T, store idempotency.Store, key string, policy idempotency.Takeover) idempotency.Lease {
+func die(t *testing.T, store idempotency.Store, key string, policy driver.Takeover) driver.Lease {
 	t.Helper()
-	reservation, err := store.Reserve(t.Context(), idempotency.Claim{
-		ID: idempotency.ID{Scope: "comp1", Operation: "op", Key: key}, Owner: idempotency.NewOwner(),
+	reservation, err := store.Reserve(t.Context(), driver.Claim{
+		ID: idempotency.ID{Scope: "comp1", Operation: "op", Key: key}, Owner: driver.NewOwner(),
 		Lease: 30 * time.Second, TTL: time.Hour, Takeover: policy,
 	})
 	require.NoError(t, err)
-	require.Equal(t, idempotency.Acquired, reservation.Decision)
+	require.Equal(t, driver.Acquired, reservation.Decision)
 	return reservation.Record.Lease()
 }
 
@@ -75,10 +76,10 @@ func die(t *testing.T, store idempotency.Store, key string, policy idempotency.T
 func TestSweeperFindsTheDead(t *testing.T) {
 	for _, row := range []struct {
 		name    string
-		policy  idempotency.Takeover
+		policy  driver.Takeover
 		unknown bool
 	}{
-		{"by default", idempotency.TakeoverDefault, true},
+		{"by default", driver.TakeoverDefault, true},
 		{"unknown", idempotency.MarkUnknown, true},
 		{"again", idempotency.Reexecute, false},
 		{"resume", idempotency.Resume, false},
@@ -92,12 +93,12 @@ func TestSweeperFindsTheDead(t *testing.T) {
 				time.Sleep(29 * time.Second)
 				synctest.Wait()
 				assert.Empty(t, told.unknowns(), "it is alive")
-				requireRecord(t, store, dead.ID, idempotency.InProgress)
+				requireRecord(t, store, dead.ID, driver.InProgress)
 
 				time.Sleep(2 * time.Minute)
 				synctest.Wait()
 				if !row.unknown {
-					requireRecord(t, store, dead.ID, idempotency.InProgress)
+					requireRecord(t, store, dead.ID, driver.InProgress)
 					time.Sleep(time.Hour)
 					synctest.Wait()
 					requireRecord(t, store, dead.ID, 0)
@@ -112,9 +113,9 @@ func TestSweeperFindsTheDead(t *testing.T) {
 					assert.Equal(t, dead.ID, event.ID)
 					assert.EqualValues(t, 2, event.Generation)
 					require.ErrorContains(t, event.Err, "died")
-					require.ErrorIs(t, store.Complete(t.Context(), dead, idempotency.Outcome{Status: idempotency.Completed}), idempotency.ErrLeaseLost)
+					require.ErrorIs(t, store.Complete(t.Context(), dead, driver.Outcome{Status: idempotency.Completed}), idempotency.ErrLeaseLost)
 
-					time.Sleep(idempotency.Week)
+					time.Sleep(7 * 24 * time.Hour)
 					synctest.Wait()
 					assert.Len(t, told.unknowns(), 1, "once")
 					requireRecord(t, store, dead.ID, idempotency.Unknown)
@@ -132,8 +133,8 @@ func TestSweeperFindsTheDead(t *testing.T) {
 func TestSweeperFindsTheDeadAfterTheirTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(idempotency.Memory)
-		dead := die(t, store, "k", idempotency.TakeoverDefault)
-		time.Sleep(idempotency.Week)
+		dead := die(t, store, "k", driver.TakeoverDefault)
+		time.Sleep(7 * 24 * time.Hour)
 		n, err := store.Sweep(t.Context(), 10)
 		require.NoError(t, err)
 		assert.Zero(t, n)
@@ -154,10 +155,10 @@ func TestClaimFindsTheDeadAfterTheirTTL(t *testing.T) {
 		store := new(idempotency.Memory)
 		r := newRig(store, answer(http.StatusCreated, ""))
 		crash(t, r.Handler, store, request(t))
-		time.Sleep(idempotency.Week)
+		time.Sleep(7 * 24 * time.Hour)
 		requireUnknown(t, r)
 		assert.Len(t, r.unknowns(), 1)
-		time.Sleep(idempotency.Week)
+		time.Sleep(7 * 24 * time.Hour)
 		requireUnknown(t, r)
 		assert.Len(t, r.unknowns(), 1)
 		assert.Zero(t, r.executions.Load())
@@ -169,7 +170,7 @@ func TestSweeperFindsManyDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faulty(new(idempotency.Memory))
 		for i := range 25 {
-			die(t, store, fmt.Sprint(i), idempotency.TakeoverDefault)
+			die(t, store, fmt.Sprint(i), driver.TakeoverDefault)
 		}
 		time.Sleep(time.Minute)
 		var told hooks
@@ -189,8 +190,8 @@ func TestSweeperFindsManyDead(t *testing.T) {
 // brokenAbandon is a store that fails after some.
 type brokenAbandon struct{ idempotency.Memory }
 
-func (s *brokenAbandon) Abandon(ctx context.Context, limit int) ([]idempotency.Record, error) {
-	abandoned, _ := s.Memory.Abandon(ctx, limit)
+func (s *brokenAbandon) Reap(ctx context.Context, limit int) ([]driver.Record, error) {
+	abandoned, _ := s.Memory.Reap(ctx, limit)
 	return abandoned, errDown
 }
 
@@ -198,7 +199,7 @@ func (s *brokenAbandon) Abandon(ctx context.Context, limit int) ([]idempotency.R
 func TestSweeperTellsOfTheDeadBeforeAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(brokenAbandon)
-		die(t, store, "k", idempotency.TakeoverDefault)
+		die(t, store, "k", driver.TakeoverDefault)
 		time.Sleep(time.Minute)
 		var told hooks
 		var errs []error
@@ -215,7 +216,7 @@ func TestSweeperWithoutTrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, trace := range []*idempotency.Trace{nil, {}} {
 			store := new(idempotency.Memory)
-			dead := die(t, store, "k", idempotency.TakeoverDefault)
+			dead := die(t, store, "k", driver.TakeoverDefault)
 			time.Sleep(time.Minute)
 			stop := running(t, &idempotency.Sweeper{Store: store, Trace: trace})
 			synctest.Wait()

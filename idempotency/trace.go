@@ -2,10 +2,12 @@ package idempotency
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/internal/idempotencykey"
 )
 
@@ -29,22 +31,18 @@ const (
 	// stored.
 	Unreplayable Disposition = "unreplayable"
 
-	// RebuildFailed: it had been done before, and Handler.Rebuild did not give its
-	// response.
-	RebuildFailed Disposition = "rebuild_failed"
-
 	// Duplicate: another execution is at it.
-	Duplicate Disposition = "duplicate"
+	InProgress Disposition = "in_progress"
 
 	// Mismatched: the key was used for another request.
 	Mismatched Disposition = "mismatched"
 
 	// Doubtful: nobody knows whether it took effect. See Trace.Unknown.
-	Doubtful Disposition = "doubtful"
+	OutcomeUnknown Disposition = "unknown"
 
 	// Overtaken: the work was done, but the operation was somebody else's by then, so
 	// the result counts for nothing.
-	Overtaken Disposition = "overtaken"
+	LeaseLost Disposition = "lease_lost"
 
 	// Panicked: the work panicked.
 	Panicked Disposition = "panicked"
@@ -55,12 +53,12 @@ const (
 	// Left: the client has gone, or Do's context was cancelled, before the store had
 	// answered. The work was not begun. One or two are no failure of the store's; many,
 	// with a long Latency, say that it is slow.
-	Left Disposition = "left"
+	Canceled Disposition = "canceled"
 
 	// Refused: the request was not fit to be executed: no key, a malformed one, no
 	// scope, a body too large or cut short. A message: no key, or a context that had
 	// ended before.
-	Refused Disposition = "refused"
+	Invalid Disposition = "invalid"
 
 	// Misconfigured: the Handler or Executor is.
 	Misconfigured Disposition = "misconfigured"
@@ -121,7 +119,7 @@ type Trace struct {
 	RenewalFailed func(*Event)
 }
 
-func (r *runner) traceRenewal(lease Lease, err error) {
+func (r *executor) traceRenewal(lease driver.Lease, err error) {
 	if r.trace != nil && r.trace.RenewalFailed != nil {
 		r.trace.RenewalFailed(&Event{ID: lease.ID, Owner: lease.Owner, Generation: lease.Generation, Err: err})
 	}
@@ -178,7 +176,7 @@ func (d Disposition) level() slog.Level {
 	switch d {
 	case Executed:
 		return slog.LevelDebug
-	case StoreFailed, Overtaken, Panicked, Misconfigured, Doubtful, RebuildFailed:
+	case StoreFailed, LeaseLost, Panicked, Misconfigured, OutcomeUnknown:
 		return slog.LevelError
 	default:
 		return slog.LevelInfo
@@ -187,3 +185,44 @@ func (d Disposition) level() slog.Level {
 
 func (l traceLogger) unknown(e *Event) { l.log(e, slog.LevelError, "unknown") }
 func (l traceLogger) renewal(e *Event) { l.log(e, slog.LevelWarn, "renewal") }
+
+// report is what is told of one request or message.
+type traceEvent struct {
+	trace *Trace
+	event Event
+	start time.Time
+}
+
+func (r *executor) traceEvent(event Event) traceEvent {
+	return traceEvent{trace: r.trace, event: event, start: time.Now()}
+}
+
+// done tells what was done with it.
+func (r *traceEvent) done(d Disposition, code int, err error) {
+	r.event.Disposition, r.event.Code, r.event.Err = d, code, err
+	r.event.Latency = time.Since(r.start)
+	if r.trace != nil && r.trace.Done != nil {
+		r.trace.Done(&r.event)
+	}
+}
+
+// unclaimed is what was done for one who got no answer to his claim: the store has
+// failed, unless he has left meanwhile, and err is about that.
+func unclaimed(ctx context.Context, err error) Disposition {
+	if errors.Is(ctx.Err(), context.Canceled) && (errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx))) {
+		return Canceled
+	}
+	return StoreFailed
+}
+
+// tell calls the hook for a record that has become Unknown, or that will if the
+// store did not hear of it.
+func (r *traceEvent) emit(status Status, err error) {
+	if status != Unknown || errors.Is(err, ErrLeaseLost) {
+		return
+	}
+	r.event.Err = err
+	if r.trace != nil && r.trace.Unknown != nil {
+		r.trace.Unknown(&r.event)
+	}
+}

@@ -77,13 +77,13 @@ func TestLogTrace(t *testing.T) {
 			want: []line{
 				{"level": "ERROR", "event": "unknown", "generation": 1.0, "error": "idempotency: the work does not know whether it took effect"},
 				{
-					"level": "ERROR", "event": "request", "disposition": "doubtful", "status": 500.0, "generation": 1.0,
+					"level": "ERROR", "event": "request", "disposition": "unknown", "status": 500.0, "generation": 1.0,
 					"error": "idempotency: the work does not know whether it took effect",
 				},
 			},
 		},
 		{
-			name: "nothing written", rig: func() *rig { return newRig(newLedger(), func(http.ResponseWriter, *http.Request) {}, joined) }, runs: 1,
+			name: "nothing written", rig: func() *rig { return newRig(newLedger(), func(http.ResponseWriter, *http.Request) {}, transactional) }, runs: 1,
 			want: []line{{
 				"level": "INFO", "event": "request", "disposition": "released", "status": 500.0, "generation": 1.0,
 				"error": "idempotency: the handler has written neither header nor body",
@@ -107,7 +107,7 @@ func TestLogTrace(t *testing.T) {
 			want: []line{
 				{"level": "ERROR", "event": "unknown", "generation": 1.0, "error": "idempotency: the work panicked"},
 				{"level": "ERROR", "event": "request", "disposition": "panicked", "generation": 1.0, "error": "idempotency: the work panicked"},
-				{"level": "ERROR", "event": "request", "disposition": "doubtful", "status": 409.0},
+				{"level": "ERROR", "event": "request", "disposition": "unknown", "status": 409.0},
 			},
 		},
 		{
@@ -117,7 +117,7 @@ func TestLogTrace(t *testing.T) {
 				crash(t, r.Handler, store, request(t))
 				return r
 			}, runs: 1,
-			want: []line{{"level": "INFO", "event": "request", "disposition": "duplicate", "status": 409.0}},
+			want: []line{{"level": "INFO", "event": "request", "disposition": "in_progress", "status": 409.0}},
 		},
 		{
 			name: "store failed", rig: func() *rig {
@@ -126,11 +126,11 @@ func TestLogTrace(t *testing.T) {
 			want: []line{{"level": "ERROR", "event": "request", "disposition": "store_failed", "status": 503.0, "error": errDown.Error()}},
 		},
 		{
-			name: "overtaken", rig: func() *rig {
+			name: "lease_lost", rig: func() *rig {
 				return newRig(faulty(new(idempotency.Memory), rule{onComplete, 1, 0, fault{before: idempotency.ErrLeaseLost}}), answer(200, ""))
 			}, runs: 1,
 			want: []line{{
-				"level": "ERROR", "event": "request", "disposition": "overtaken", "status": 503.0, "generation": 1.0,
+				"level": "ERROR", "event": "request", "disposition": "lease_lost", "status": 503.0, "generation": 1.0,
 				"error": idempotency.ErrLeaseLost.Error(),
 			}},
 		},
@@ -210,7 +210,7 @@ func TestLogTraceOfRefusals(t *testing.T) {
 			serve(r, req)
 			lines := j.lines(t)
 			require.Len(t, lines, 1)
-			assert.Equal(t, "refused", lines[0]["disposition"])
+			assert.Equal(t, "invalid", lines[0]["disposition"])
 			assert.Equal(t, "INFO", lines[0]["level"])
 			assert.NotContains(t, j.text.String(), theKey)
 			assert.NotContains(t, j.text.String(), "amount")

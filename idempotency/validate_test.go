@@ -9,12 +9,13 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
 const tenYears = 10 * 365 * 24 * time.Hour
 
-func validClaim() idempotency.Claim {
-	return idempotency.Claim{
+func validClaim() driver.Claim {
+	return driver.Claim{
 		ID:          idempotency.ID{Scope: "tenant", Operation: "POST /charges", Key: "k"},
 		Fingerprint: "v1:a", Owner: "me", Lease: time.Second, TTL: time.Hour,
 	}
@@ -35,43 +36,43 @@ func TestClaimValidate(t *testing.T) {
 	x := strings.Repeat("x", 512)
 	for _, row := range []struct {
 		name   string
-		change func(*idempotency.Claim)
+		change func(*driver.Claim)
 		says   string
 	}{
-		{"as it is", func(*idempotency.Claim) {}, ""},
-		{"names of 512 bytes", func(c *idempotency.Claim) {
+		{"as it is", func(*driver.Claim) {}, ""},
+		{"names of 512 bytes", func(c *driver.Claim) {
 			c.Scope, c.Operation, c.Key, c.Owner, c.Fingerprint = x, x, x, x, idempotency.Fingerprint(x)
 		}, ""},
-		{"no scope and no operation", func(c *idempotency.Claim) { c.Scope, c.Operation = "", "" }, ""},
-		{"no fingerprint", func(c *idempotency.Claim) { c.Fingerprint = "" }, ""},
-		{"control characters", func(c *idempotency.Claim) { c.Key = "\x01\n\x7f\u0080\ufffd" }, ""},
-		{"the longest lease and TTL", func(c *idempotency.Claim) { c.Lease, c.TTL = tenYears, tenYears }, ""},
-		{"the shortest lease and TTL", func(c *idempotency.Claim) { c.Lease, c.TTL = 1, 1 }, ""},
+		{"no scope and no operation", func(c *driver.Claim) { c.Scope, c.Operation = "", "" }, ""},
+		{"no fingerprint", func(c *driver.Claim) { c.Fingerprint = "" }, ""},
+		{"control characters", func(c *driver.Claim) { c.Key = "\x01\n\x7f\u0080\ufffd" }, ""},
+		{"the longest lease and TTL", func(c *driver.Claim) { c.Lease, c.TTL = tenYears, tenYears }, ""},
+		{"the shortest lease and TTL", func(c *driver.Claim) { c.Lease, c.TTL = 1, 1 }, ""},
 
-		{"no key", func(c *idempotency.Claim) { c.Key = "" }, "the key is empty"},
-		{"key too long", func(c *idempotency.Claim) { c.Key = x + "x" }, "the key has 513 bytes, more than 512"},
-		{"operation too long", func(c *idempotency.Claim) { c.Operation = x + "x" }, "the operation has 513 bytes, more than 512"},
-		{"scope too long, in bytes", func(c *idempotency.Claim) { c.Scope = strings.Repeat("é", 257) }, "the scope has 514 bytes, more than 512"},
-		{"NUL in the key", func(c *idempotency.Claim) { c.Key = "a\x00b" }, "the key has a NUL in it"},
-		{"NUL in the operation", func(c *idempotency.Claim) { c.Operation = "\x00" }, "the operation has a NUL in it"},
-		{"NUL in the scope", func(c *idempotency.Claim) { c.Scope = "a\x00" }, "the scope has a NUL in it"},
-		{"key not UTF-8", func(c *idempotency.Claim) { c.Key = "\xff" }, "the key is not UTF-8"},
-		{"operation not UTF-8", func(c *idempotency.Claim) { c.Operation = "\xc3" }, "the operation is not UTF-8"},
-		{"scope of a surrogate", func(c *idempotency.Claim) { c.Scope = "\xed\xa0\x80" }, "the scope is not UTF-8"},
-		{"no owner", func(c *idempotency.Claim) { c.Owner = "" }, "the claim has no owner"},
-		{"owner too long", func(c *idempotency.Claim) { c.Owner = x + "x" }, "the owner has 513 bytes, more than 512"},
-		{"owner not UTF-8", func(c *idempotency.Claim) { c.Owner = "\xff" }, "the owner is not UTF-8"},
-		{"NUL in the owner", func(c *idempotency.Claim) { c.Owner = "\x00" }, "the owner has a NUL in it"},
-		{"fingerprint too long", func(c *idempotency.Claim) { c.Fingerprint = idempotency.Fingerprint(x + "x") }, "the fingerprint has 513 bytes, more than 512"},
-		{"fingerprint not UTF-8", func(c *idempotency.Claim) { c.Fingerprint = "\xff" }, "the fingerprint is not UTF-8"},
-		{"NUL in the fingerprint", func(c *idempotency.Claim) { c.Fingerprint = "\x00" }, "the fingerprint has a NUL in it"},
-		{"no lease", func(c *idempotency.Claim) { c.Lease = 0 }, "a lease of 0s"},
-		{"negative lease", func(c *idempotency.Claim) { c.Lease = -1 }, "a lease of -1ns"},
-		{"lease too long", func(c *idempotency.Claim) { c.Lease = tenYears + 1 }, "a lease of 87600h0m0.000000001s"},
-		{"no TTL", func(c *idempotency.Claim) { c.TTL = 0 }, "a time to live of 0s"},
-		{"negative TTL", func(c *idempotency.Claim) { c.TTL = -1 }, "a time to live of -1ns"},
-		{"TTL too long", func(c *idempotency.Claim) { c.TTL = tenYears + 1 }, "a time to live of 87600h0m0.000000001s"},
-		{"no such takeover", func(c *idempotency.Claim) { c.Takeover = idempotency.MarkUnknown + 1 }, "no takeover policy has number 4"},
+		{"no key", func(c *driver.Claim) { c.Key = "" }, "the key is empty"},
+		{"key too long", func(c *driver.Claim) { c.Key = x + "x" }, "the key has 513 bytes, more than 512"},
+		{"operation too long", func(c *driver.Claim) { c.Operation = x + "x" }, "the operation has 513 bytes, more than 512"},
+		{"scope too long, in bytes", func(c *driver.Claim) { c.Scope = strings.Repeat("é", 257) }, "the scope has 514 bytes, more than 512"},
+		{"NUL in the key", func(c *driver.Claim) { c.Key = "a\x00b" }, "the key has a NUL in it"},
+		{"NUL in the operation", func(c *driver.Claim) { c.Operation = "\x00" }, "the operation has a NUL in it"},
+		{"NUL in the scope", func(c *driver.Claim) { c.Scope = "a\x00" }, "the scope has a NUL in it"},
+		{"key not UTF-8", func(c *driver.Claim) { c.Key = "\xff" }, "the key is not UTF-8"},
+		{"operation not UTF-8", func(c *driver.Claim) { c.Operation = "\xc3" }, "the operation is not UTF-8"},
+		{"scope of a surrogate", func(c *driver.Claim) { c.Scope = "\xed\xa0\x80" }, "the scope is not UTF-8"},
+		{"no owner", func(c *driver.Claim) { c.Owner = "" }, "the claim has no owner"},
+		{"owner too long", func(c *driver.Claim) { c.Owner = x + "x" }, "the owner has 513 bytes, more than 512"},
+		{"owner not UTF-8", func(c *driver.Claim) { c.Owner = "\xff" }, "the owner is not UTF-8"},
+		{"NUL in the owner", func(c *driver.Claim) { c.Owner = "\x00" }, "the owner has a NUL in it"},
+		{"fingerprint too long", func(c *driver.Claim) { c.Fingerprint = idempotency.Fingerprint(x + "x") }, "the fingerprint has 513 bytes, more than 512"},
+		{"fingerprint not UTF-8", func(c *driver.Claim) { c.Fingerprint = "\xff" }, "the fingerprint is not UTF-8"},
+		{"NUL in the fingerprint", func(c *driver.Claim) { c.Fingerprint = "\x00" }, "the fingerprint has a NUL in it"},
+		{"no lease", func(c *driver.Claim) { c.Lease = 0 }, "a lease of 0s"},
+		{"negative lease", func(c *driver.Claim) { c.Lease = -1 }, "a lease of -1ns"},
+		{"lease too long", func(c *driver.Claim) { c.Lease = tenYears + 1 }, "a lease of 87600h0m0.000000001s"},
+		{"no TTL", func(c *driver.Claim) { c.TTL = 0 }, "a time to live of 0s"},
+		{"negative TTL", func(c *driver.Claim) { c.TTL = -1 }, "a time to live of -1ns"},
+		{"TTL too long", func(c *driver.Claim) { c.TTL = tenYears + 1 }, "a time to live of 87600h0m0.000000001s"},
+		{"no such takeover", func(c *driver.Claim) { c.Takeover = idempotency.MarkUnknown + 1 }, "no takeover policy has number 4"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			claim := validClaim()
@@ -96,19 +97,19 @@ func TestValidateQuotesNothing(t *testing.T) {
 func TestOutcomeValidate(t *testing.T) {
 	for _, row := range []struct {
 		name    string
-		outcome idempotency.Outcome
+		outcome driver.Outcome
 		says    string
 	}{
-		{"completed", idempotency.Outcome{Status: idempotency.Completed}, ""},
-		{"failed final", idempotency.Outcome{Status: idempotency.FailedFinal, TTL: tenYears}, ""},
-		{"completed unreplayable", idempotency.Outcome{Status: idempotency.CompletedUnreplayable, TTL: 1}, ""},
-		{"unknown", idempotency.Outcome{Status: idempotency.Unknown}, ""},
-		{"no status", idempotency.Outcome{}, "an execution does not end as invalid"},
-		{"in progress", idempotency.Outcome{Status: idempotency.InProgress}, "an execution does not end as in_progress"},
-		{"failed retryable", idempotency.Outcome{Status: idempotency.FailedRetryable}, "an execution does not end as failed_retryable"},
-		{"no such status", idempotency.Outcome{Status: idempotency.Unknown + 1}, "an execution does not end as invalid"},
-		{"negative TTL", idempotency.Outcome{Status: idempotency.Completed, TTL: -1}, "a time to live of -1ns"},
-		{"TTL too long", idempotency.Outcome{Status: idempotency.Completed, TTL: tenYears + 1}, "a time to live of 87600h0m0.000000001s"},
+		{"completed", driver.Outcome{Status: idempotency.Completed}, ""},
+		{"failed final", driver.Outcome{Status: idempotency.FailedFinal, TTL: tenYears}, ""},
+		{"completed unreplayable", driver.Outcome{Status: driver.CompletedUnreplayable, TTL: 1}, ""},
+		{"unknown", driver.Outcome{Status: idempotency.Unknown}, ""},
+		{"no status", driver.Outcome{}, "an execution does not end as invalid"},
+		{"in progress", driver.Outcome{Status: driver.InProgress}, "an execution does not end as in_progress"},
+		{"failed retryable", driver.Outcome{Status: idempotency.FailedRetryable}, "an execution does not end as failed_retryable"},
+		{"no such status", driver.Outcome{Status: idempotency.Unknown + 1}, "an execution does not end as invalid"},
+		{"negative TTL", driver.Outcome{Status: idempotency.Completed, TTL: -1}, "a time to live of -1ns"},
+		{"TTL too long", driver.Outcome{Status: idempotency.Completed, TTL: tenYears + 1}, "a time to live of 87600h0m0.000000001s"},
 	} {
 		t.Run(row.name, func(t *testing.T) { invalid(t, row.outcome.Validate(), row.says) })
 	}
@@ -116,17 +117,17 @@ func TestOutcomeValidate(t *testing.T) {
 
 func TestValidLease(t *testing.T) {
 	for _, d := range []time.Duration{1, time.Second, tenYears} {
-		assert.NoError(t, idempotency.ValidLease(d))
+		assert.NoError(t, driver.ValidLease(d))
 	}
 	for _, d := range []time.Duration{0, -1, -1 << 63, tenYears + 1, 1<<63 - 1} {
-		assert.ErrorIs(t, idempotency.ValidLease(d), idempotency.ErrInvalid)
+		assert.ErrorIs(t, driver.ValidLease(d), idempotency.ErrInvalid)
 	}
 }
 
 func TestNewOwner(t *testing.T) {
 	seen := make(map[string]bool)
 	for range 1000 {
-		owner := idempotency.NewOwner()
+		owner := driver.NewOwner()
 		assert.GreaterOrEqual(t, len(owner), 26, "130 bits, of 5 each")
 		assert.False(t, seen[owner], "an owner has come twice")
 		seen[owner] = true
@@ -135,7 +136,7 @@ func TestNewOwner(t *testing.T) {
 
 // TestErrors: they are different errors, and say whose they are.
 func TestErrors(t *testing.T) {
-	all := []error{idempotency.ErrInvalid, idempotency.ErrLeaseLost, idempotency.ErrNotFound}
+	all := []error{idempotency.ErrInvalid, idempotency.ErrLeaseLost, driver.ErrNotFound}
 	for i, err := range all {
 		assert.True(t, strings.HasPrefix(err.Error(), "idempotency: "), err)
 		for j, other := range all {

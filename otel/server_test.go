@@ -38,7 +38,7 @@ func TestIdempotency(t *testing.T) {
 	}
 	require.Equal(t, 3, told)
 	all := r.metrics(t)
-	for disposition, want := range map[idempotency.Disposition]float64{idempotency.Executed: 1, idempotency.Replayed: 1, idempotency.Refused: 1} {
+	for disposition, want := range map[idempotency.Disposition]float64{idempotency.Executed: 1, idempotency.Replayed: 1, idempotency.Invalid: 1} {
 		near(t, want, all["resilienthttp.server.idempotency.requests{disposition="+string(disposition)+"}"], disposition)
 	}
 	tree := r.tree()

@@ -15,7 +15,6 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/examples/internal/bank"
-	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
@@ -145,7 +144,8 @@ func (e *refusedError) Error() string { return fmt.Sprintf("status %d: %s", e.st
 func (e *refusedError) problem() string {
 	var problem struct{ Type string }
 	_ = json.Unmarshal([]byte(e.body), &problem) // or it is no problem
-	return strings.TrimPrefix(problem.Type, idempotency.ProblemBase)
+	_, kind, _ := strings.Cut(problem.Type, "#")
+	return kind
 }
 
 // final: asking again would give the same answer.

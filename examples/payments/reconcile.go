@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/resilienthttp/resilienthttp/examples/internal/bank"
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
@@ -53,14 +55,14 @@ func (r *reconciler) settle(ctx context.Context, over bool) (settled int, err er
 	return r.booked + r.none - before, nil
 }
 
-func (r *reconciler) settleOne(ctx context.Context, lease idempotency.Lease, over bool) error {
+func (r *reconciler) settleOne(ctx context.Context, lease driver.Lease, over bool) error {
 	found, err := r.bank.bookings(ctx, lease.Key)
 	switch {
 	case err != nil:
 		return err
 	case len(found) > 0:
-		err = r.store.Complete(ctx, lease, idempotency.Outcome{
-			Status: idempotency.Completed, Result: receipt(found[0]), TTL: idempotency.Day,
+		err = r.store.Complete(ctx, lease, driver.Outcome{
+			Status: idempotency.Completed, Result: receipt(found[0]), TTL: 24 * time.Hour,
 		})
 		if err == nil {
 			r.booked++

@@ -31,9 +31,9 @@ func (s *service) handler() http.Handler {
 	}
 	charges := idempotency.NewHandler(s.ledger.records(), account, http.HandlerFunc(book))
 	charges.Operation = func(*http.Request) string { return chargeOperation }
-	charges.Joined = s.bank == nil
+	charges.Transactional = s.bank == nil
 	charges.Lease = s.lease
-	charges.Wait = 200 * time.Millisecond // a client that lost patience gets the answer that it left behind
+	charges.DuplicateWait = 200 * time.Millisecond // a client that lost patience gets the answer that it left behind
 	charges.Trace = s.trace
 	mux := http.NewServeMux()
 	mux.Handle("POST /charges", charges)

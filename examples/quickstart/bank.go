@@ -88,10 +88,10 @@ func openBank(ctx context.Context, plan faultPlan) (*bank, error) {
 // again: this is all that a server needs.
 func (b *bank) once(next http.Handler) http.Handler {
 	charges := idempotency.NewHandler(b.ledger.records, customer, next)
-	charges.Joined = true   // to charge is to book, in the ledger's transaction
-	charges.Optional = true // a request without a key is carried out every time that it comes
+	charges.Transactional = true // to charge is to book, in the ledger's transaction
+	charges.Optional = true      // a request without a key is carried out every time that it comes
 	charges.Trace = &idempotency.Trace{Done: func(e *idempotency.Event) {
-		if e.Disposition == idempotency.Replayed || e.Disposition == idempotency.Duplicate {
+		if e.Disposition == idempotency.Replayed || e.Disposition == idempotency.InProgress {
 			b.repeated.Add(1)
 		}
 	}}

@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency/pgstore"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 )
@@ -92,14 +92,14 @@ func (s *service) replayJoined(ctx context.Context) error {
 	return done(&reservation, err)
 }
 
-func done(reservation *idempotency.Reservation, err error) error {
-	if err == nil && reservation.Decision != idempotency.Done {
+func done(reservation *driver.Reservation, err error) error {
+	if err == nil && reservation.Decision != driver.Done {
 		err = fmt.Errorf("%v, want done", reservation.Decision)
 	}
 	return err
 }
 
-func benchClaim(key string) idempotency.Claim {
+func benchClaim(key string) driver.Claim {
 	claim := newClaim(key)
 	claim.Lease = 30 * time.Second
 	return claim

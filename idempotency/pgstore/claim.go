@@ -4,22 +4,22 @@ import (
 	"context"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
 // reserve is one call of Reserve.
 type reserve struct {
 	*verbs // of the current try
 
-	claim  *idempotency.Claim
-	answer idempotency.Reservation
+	claim  *driver.Claim
+	answer driver.Reservation
 }
 
 // try reads, decides and writes, and sets the answer. errMoved and errLocked: the
 // record was not any more what had been read, or cannot be had now.
 func (r *reserve) try(ctx context.Context, v *verbs) error {
 	r.verbs = v
-	r.answer = idempotency.Reservation{}
+	r.answer = driver.Reservation{}
 	if r.inside() {
 		// Whoever is at it in a transaction is waited for, and others are kept off until
 		// the end of this one.
@@ -30,17 +30,17 @@ func (r *reserve) try(ctx context.Context, v *verbs) error {
 	record, now, inserted, err := r.look(ctx)
 	switch {
 	case noRows(err):
-		return r.missed(ctx, idempotency.Record{ID: r.claim.ID, Status: idempotency.InProgress})
+		return r.missed(ctx, driver.Record{ID: r.claim.ID, Status: driver.InProgress})
 	case err != nil:
 		return err
 	case inserted:
-		_, r.answer = idempotency.Decide(nil, r.claim, now)
+		_, r.answer = driver.Decide(nil, r.claim, now)
 		r.answer.Record = record
 		return nil
 	}
-	step, answer := idempotency.Decide(&record, r.claim, now)
+	step, answer := driver.Decide(&record, r.claim, now)
 	answer.Record = record
-	if step != idempotency.Leave {
+	if step != driver.Leave {
 		if answer.Record, err = r.step(ctx, step, &record); noRows(err) {
 			return r.missed(ctx, record)
 		}
@@ -53,7 +53,7 @@ func (r *reserve) try(ctx context.Context, v *verbs) error {
 
 // look reads the record or inserts it, what is more likely to be needed first. No row:
 // somebody else is at it.
-func (r *reserve) look(ctx context.Context) (record idempotency.Record, now time.Time, inserted bool, err error) {
+func (r *reserve) look(ctx context.Context) (record driver.Record, now time.Time, inserted bool, err error) {
 	load := func() error {
 		record, err = scanRecord(r.row(ctx, r.is.load, idArgs(&r.claim.ID)...), &now)
 		return err
@@ -79,8 +79,8 @@ func (r *reserve) look(ctx context.Context) (record idempotency.Record, now time
 }
 
 // step does what was decided for the record that was judged.
-func (r *reserve) step(ctx context.Context, step idempotency.Step, judged *idempotency.Record) (idempotency.Record, error) {
-	if step == idempotency.Abandon {
+func (r *reserve) step(ctx context.Context, step driver.Step, judged *driver.Record) (driver.Record, error) {
+	if step == driver.StepMarkUnknown {
 		return scanRecord(r.row(ctx, r.is.abandon, judgedArgs(judged)...))
 	}
 	c := r.claim
@@ -90,8 +90,8 @@ func (r *reserve) step(ctx context.Context, step idempotency.Step, judged *idemp
 
 // missed finds out why nothing was written. Where a transaction is at the record, the
 // answer is Busy; until another try finds out more, it is so too where a row is locked.
-func (r *reserve) missed(ctx context.Context, record idempotency.Record) error {
-	r.answer = idempotency.Reservation{Decision: idempotency.Busy, Record: record}
+func (r *reserve) missed(ctx context.Context, record driver.Record) error {
+	r.answer = driver.Reservation{Decision: driver.DecisionInProgress, Record: record}
 	var idle bool
 	if err := r.row(ctx, r.is.idle, idArgs(&r.claim.ID)...).Scan(&idle); err != nil {
 		return err
@@ -104,7 +104,7 @@ func (r *reserve) missed(ctx context.Context, record idempotency.Record) error {
 
 // wait has a transaction of the caller's wait for others at the record, and others
 // for it. It returns the time then.
-func (v *verbs) wait(ctx context.Context, id *idempotency.ID) (now time.Time, err error) {
+func (v *verbs) wait(ctx context.Context, id *driver.ID) (now time.Time, err error) {
 	err = v.row(ctx, v.is.wait, idArgs(id)...).Scan(&now)
 	return now, err
 }

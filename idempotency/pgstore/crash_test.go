@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency/pgstore"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 )
@@ -77,7 +77,7 @@ func TestServerIsKilled(t *testing.T) {
 		failed := 0
 		require.Eventually(t, func() bool {
 			_, err := store.Load(context.Background(), newClaim("nobody's").ID)
-			if failed++; errors.Is(err, idempotency.ErrNotFound) {
+			if failed++; errors.Is(err, driver.ErrNotFound) {
 				failed = 0
 			}
 			return failed > 5
@@ -90,8 +90,8 @@ func TestServerIsKilled(t *testing.T) {
 			err := r.dead(ctx)
 			require.Error(t, err)
 			assert.NotErrorIs(t, err, context.DeadlineExceeded)
-			assert.NotErrorIs(t, err, idempotency.ErrLeaseLost, "the database did not say so")
-			assert.NotErrorIs(t, err, idempotency.ErrNotFound, "the database did not say so")
+			assert.NotErrorIs(t, err, driver.ErrLeaseLost, "the database did not say so")
+			assert.NotErrorIs(t, err, driver.ErrNotFound, "the database did not say so")
 		})
 	}
 	require.NoError(t, server.Restart(t.Context()))
@@ -108,7 +108,7 @@ func beforeReserve(t *testing.T, c *crashed) (dead func(context.Context) error, 
 	}
 	return reserve, func(t *testing.T) {
 		_, err := c.store.Load(t.Context(), claim.ID)
-		assert.ErrorIs(t, err, idempotency.ErrNotFound)
+		assert.ErrorIs(t, err, driver.ErrNotFound)
 		acquire(t, c.store, claim)
 	}
 }
@@ -117,9 +117,9 @@ func beforeComplete(t *testing.T, c *crashed) (dead func(context.Context) error,
 	lease := acquire(t, c.store, newClaim(t.Name()))
 	complete := func(ctx context.Context) error { return c.store.Complete(ctx, lease, completed) }
 	return complete, func(t *testing.T) {
-		assert.Equal(t, idempotency.InProgress, statusOf(t, c.store, lease.ID), "the reservation was durable")
+		assert.Equal(t, driver.InProgress, statusOf(t, c.store, lease.ID), "the reservation was durable")
 		require.NoError(t, complete(t.Context()), "the execution lives, and its lease still holds")
-		assert.Equal(t, idempotency.Completed, statusOf(t, c.store, lease.ID))
+		assert.Equal(t, driver.Completed, statusOf(t, c.store, lease.ID))
 	}
 }
 
@@ -138,7 +138,7 @@ func beforeRelease(t *testing.T, c *crashed) (dead func(context.Context) error, 
 	release := func(ctx context.Context) error { return c.store.Release(ctx, lease) }
 	return release, func(t *testing.T) {
 		require.NoError(t, release(t.Context()))
-		assert.Equal(t, idempotency.FailedRetryable, statusOf(t, c.store, lease.ID))
+		assert.Equal(t, driver.FailedRetryable, statusOf(t, c.store, lease.ID))
 	}
 }
 
@@ -153,7 +153,7 @@ func beforeBegin(t *testing.T, c *crashed) (dead func(context.Context) error, af
 	}
 	return begin, func(t *testing.T) {
 		require.NoError(t, begin(t.Context()))
-		assert.Equal(t, idempotency.Completed, statusOf(t, c.store, claim.ID))
+		assert.Equal(t, driver.Completed, statusOf(t, c.store, claim.ID))
 	}
 }
 
@@ -181,7 +181,7 @@ func afterJoinedWork(t *testing.T, c *crashed) (dead func(context.Context) error
 		return err
 	}
 	return load, func(t *testing.T) {
-		assert.Equal(t, idempotency.Completed, statusOf(t, c.store, record.ID))
+		assert.Equal(t, driver.Completed, statusOf(t, c.store, record.ID))
 		n, err := c.count(t.Context(), record.Key)
 		require.NoError(t, err)
 		assert.Equal(t, 1, n)
@@ -195,9 +195,9 @@ func TestConnectionIsKilledInJoinedWork(t *testing.T) {
 	eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
 		count := effects(t, dsn)
 		pool := newPool(t, dsn, nil)
-		for name, end := range map[string]func(tx idempotency.Transaction) error{
-			"Commit": func(tx idempotency.Transaction) error { return tx.Commit(t.Context(), completed) },
-			"Refuse": func(tx idempotency.Transaction) error { return tx.Refuse(t.Context(), completed) },
+		for name, end := range map[string]func(tx driver.Transaction) error{
+			"Commit": func(tx driver.Transaction) error { return tx.Commit(t.Context(), completed) },
+			"Refuse": func(tx driver.Transaction) error { return tx.RollbackAndRecord(t.Context(), completed) },
 		} {
 			record, tx := begin(t, store, name)
 			require.NoError(t, insert(t.Context(), tx.Value(), record.Key))
@@ -215,7 +215,7 @@ func TestConnectionIsKilledInJoinedWork(t *testing.T) {
 				if tx != nil {
 					assert.NoError(c, tx.Commit(context.Background(), completed))
 				}
-				assert.NotEqual(c, idempotency.Busy, reservation.Decision)
+				assert.NotEqual(c, driver.DecisionInProgress, reservation.Decision)
 			}, patience, 10*time.Millisecond)
 		}
 	})
@@ -289,7 +289,7 @@ func stubborn(t *testing.T, store *pgstore.Store, key string, begins func()) int
 		reservation, tx, err := store.Begin(ctx, newClaim(key), 0)
 		switch {
 		case err != nil:
-		case reservation.Decision == idempotency.Done:
+		case reservation.Decision == driver.Done:
 			return try
 		case tx != nil:
 			if err := insert(ctx, tx.Value(), key); err != nil {
@@ -348,7 +348,7 @@ func TestLimit(t *testing.T) {
 
 // idle is joined work that has written, and does nothing more. Where that took longer than
 // the limit, on a machine that stood still, another has more time.
-func idle(t *testing.T, store *pgstore.Store, limit time.Duration) (idempotency.Record, idempotency.Transaction) {
+func idle(t *testing.T, store *pgstore.Store, limit time.Duration) (driver.Record, driver.Transaction) {
 	t.Helper()
 	reservation, tx, err := store.Begin(t.Context(), newClaim("limit "+limit.String()), limit)
 	require.NoError(t, err)

@@ -6,41 +6,41 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
 // joined is what joined work will write down, once it is done.
 type joined struct {
-	claim  *idempotency.Claim
-	record idempotency.Record  // Reservation.Record
-	judged *idempotency.Record // is superseded; nil: there was none
-	began  time.Time           // the transaction's
+	claim  *driver.Claim
+	record driver.Record  // Reservation.Record
+	judged *driver.Record // is superseded; nil: there was none
+	began  time.Time      // the transaction's
 }
 
 // look is what Begin finds.
 type look struct {
 	locked bool
 	now    time.Time
-	began  time.Time           // the transaction's
-	record *idempotency.Record // nil: none
+	began  time.Time      // the transaction's
+	record *driver.Record // nil: none
 }
 
 // judge answers a claim for joined work. What is decided is done at the end of the
 // work, except for Abandon.
-func (l *look) judge(claim *idempotency.Claim) (idempotency.Step, idempotency.Reservation) {
-	step, answer := idempotency.Decide(l.record, claim, l.now)
-	answer.Record = idempotency.Record{ID: claim.ID, Status: idempotency.InProgress}
+func (l *look) judge(claim *driver.Claim) (driver.Step, driver.Reservation) {
+	step, answer := driver.Decide(l.record, claim, l.now)
+	answer.Record = driver.Record{ID: claim.ID, Status: driver.InProgress}
 	if l.record != nil {
 		answer.Record = *l.record
 	}
 	switch {
-	case step == idempotency.Leave && answer.Decision != idempotency.Acquired:
-	case step == idempotency.Leave, !l.locked: // a detached execution of the same owner is at it, or joined work
-		return idempotency.Leave, idempotency.Reservation{Decision: idempotency.Busy, Record: answer.Record}
-	case step != idempotency.Abandon:
-		answer.Record = idempotency.Record{
-			ID: claim.ID, Fingerprint: claim.Fingerprint, Status: idempotency.InProgress, Takeover: claim.Takeover,
+	case step == driver.Leave && answer.Decision != driver.Acquired:
+	case step == driver.Leave, !l.locked: // a detached execution of the same owner is at it, or joined work
+		return driver.Leave, driver.Reservation{Decision: driver.DecisionInProgress, Record: answer.Record}
+	case step != driver.StepMarkUnknown:
+		answer.Record = driver.Record{
+			ID: claim.ID, Fingerprint: claim.Fingerprint, Status: driver.InProgress, Takeover: claim.Takeover,
 			Owner: claim.Owner, Generation: answer.Record.Generation + 1,
 			Started: l.now, Updated: l.now, Expires: l.now.Add(claim.TTL),
 		}
@@ -49,7 +49,7 @@ func (l *look) judge(claim *idempotency.Claim) (idempotency.Step, idempotency.Re
 }
 
 // end is the statements that write the record with its outcome, with their arguments.
-func (j *joined) end(is *statements, insert string, o *idempotency.Outcome) ([]statement, error) {
+func (j *joined) end(is *statements, insert string, o *driver.Outcome) ([]statement, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (j *joined) end(is *statements, insert string, o *idempotency.Outcome) ([]s
 }
 
 // endHere is end for a transaction that Begin has opened, and the work may have ended.
-func (j *joined) endHere(is *statements, o *idempotency.Outcome) ([]statement, error) {
+func (j *joined) endHere(is *statements, o *driver.Outcome) ([]statement, error) {
 	all, err := j.end(is, is.insertHere, o)
 	if err == nil {
 		last := &all[len(all)-1]
@@ -91,22 +91,22 @@ type statement struct {
 var (
 	// errEnded: the work has sent COMMIT or ROLLBACK as a statement.
 	errEnded = fmt.Errorf("%w: pgstore: the work has ended the transaction by itself, without its record: "+
-		"it ends with the operation's outcome", idempotency.ErrUnknown)
+		"it ends with the operation's outcome", driver.ErrUnknown)
 
 	// errRows: pgx says "conn busy".
 	errRows = fmt.Errorf("%w: pgstore: the work has left rows open on the transaction's connection (Rows.Close, Row.Scan)",
-		idempotency.ErrTransactionFailed)
+		driver.ErrTransactionFailed)
 
 	// errFailed: PostgreSQL's own words are that "commands are ignored".
 	errFailed = fmt.Errorf("%w: pgstore: what may fail, and is not to end in a refusal, belongs into a savepoint "+
-		"(the transaction's Begin)", idempotency.ErrTransactionFailed)
+		"(the transaction's Begin)", driver.ErrTransactionFailed)
 )
 
 // written turns the way in which the record could not be written into what it means.
 func written(err error) error {
 	switch {
 	case pgkit.HasCode(err, uniqueViolation):
-		return idempotency.ErrLeaseLost
+		return driver.ErrLeaseLost
 	case pgkit.HasCode(err, inFailedTransaction):
 		return errFailed
 	default:
@@ -118,7 +118,7 @@ func written(err error) error {
 // says FATAL where it ends the connection, and then that is not known.
 func undone(err error) error {
 	if severity(err) == "ERROR" {
-		return fmt.Errorf("%w: %w", idempotency.ErrTransactionFailed, err)
+		return fmt.Errorf("%w: %w", driver.ErrTransactionFailed, err)
 	}
 	return err
 }
@@ -134,7 +134,7 @@ func lastWords(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // opened is a transaction that Begin has opened.
 type opened interface {
-	idempotency.Transaction
+	driver.Transaction
 
 	// join makes it the work's.
 	join(ctx context.Context, j joined) error
@@ -148,13 +148,13 @@ type opened interface {
 // transaction if it does nothing for so long, a newer one after limit in any case. And
 // it ends it when the host of this process has been silent for Claim.Lease (at least
 // two seconds), if that is connected through TCP, and directly.
-func (s *Store) Begin(ctx context.Context, claim idempotency.Claim, limit time.Duration,
-) (idempotency.Reservation, idempotency.Transaction, error) {
+func (s *Store) Begin(ctx context.Context, claim driver.Claim, limit time.Duration,
+) (driver.Reservation, driver.Transaction, error) {
 	if err := claim.Validate(); err != nil {
-		return idempotency.Reservation{}, nil, err
+		return driver.Reservation{}, nil, err
 	}
-	var answer idempotency.Reservation
-	var tx idempotency.Transaction
+	var answer driver.Reservation
+	var tx driver.Transaction
 	err := s.repeat(ctx, func(error) (err error) {
 		answer, tx, err = s.begin(ctx, &claim, limit)
 		return err
@@ -163,13 +163,13 @@ func (s *Store) Begin(ctx context.Context, claim idempotency.Claim, limit time.D
 	case errors.Is(err, errMoved): // and answer is Busy
 		return answer, nil, nil
 	case err != nil:
-		return idempotency.Reservation{}, nil, err
+		return driver.Reservation{}, nil, err
 	}
 	return answer, tx, nil
 }
 
-func (s *Store) begin(ctx context.Context, claim *idempotency.Claim, limit time.Duration,
-) (idempotency.Reservation, idempotency.Transaction, error) {
+func (s *Store) begin(ctx context.Context, claim *driver.Claim, limit time.Duration,
+) (driver.Reservation, driver.Transaction, error) {
 	if s.repeats.likely() {
 		answer, err := s.find(ctx, claim)
 		if err != nil || answer.Decision != 0 {
@@ -182,42 +182,42 @@ func (s *Store) begin(ctx context.Context, claim *idempotency.Claim, limit time.
 	}
 	tx, found, err := open(ctx, &claim.ID, s.locals.statement(idArgs(&claim.ID), limit, claim.Lease))
 	if err != nil {
-		return idempotency.Reservation{}, nil, err
+		return driver.Reservation{}, nil, err
 	}
 	step, answer := found.judge(claim)
-	s.repeats.count(answer.Decision == idempotency.Done)
-	if answer.Decision == idempotency.Acquired {
+	s.repeats.count(answer.Decision == driver.Done)
+	if answer.Decision == driver.Acquired {
 		if err := tx.join(ctx, joined{claim, answer.Record, found.record, found.began}); err != nil {
-			return idempotency.Reservation{}, nil, errors.Join(err, tx.Rollback(ctx))
+			return driver.Reservation{}, nil, errors.Join(err, tx.Rollback(ctx))
 		}
 		return answer, tx, nil
 	}
 	if err := tx.Rollback(ctx); err != nil && ctx.Err() != nil {
-		return idempotency.Reservation{}, nil, ctx.Err()
+		return driver.Reservation{}, nil, ctx.Err()
 	}
-	if step == idempotency.Abandon {
+	if step == driver.StepMarkUnknown {
 		r := reserve{verbs: &s.verbs, claim: claim}
 		answer.Record, err = r.step(ctx, step, found.record)
 		if noRows(err) {
-			return idempotency.Reservation{Decision: idempotency.Busy, Record: *found.record}, nil, errMoved
+			return driver.Reservation{Decision: driver.DecisionInProgress, Record: *found.record}, nil, errMoved
 		}
 	}
 	return answer, nil, err
 }
 
 // find is the answer to a claim for which nothing need be done, or none.
-func (s *Store) find(ctx context.Context, claim *idempotency.Claim) (idempotency.Reservation, error) {
+func (s *Store) find(ctx context.Context, claim *driver.Claim) (driver.Reservation, error) {
 	var now time.Time
 	record, err := scanRecord(s.row(ctx, s.is.load, idArgs(&claim.ID)...), &now)
 	if noRows(err) {
-		return idempotency.Reservation{}, nil
+		return driver.Reservation{}, nil
 	}
 	if err != nil {
-		return idempotency.Reservation{}, err
+		return driver.Reservation{}, err
 	}
-	step, answer := idempotency.Decide(&record, claim, now)
-	if step != idempotency.Leave || answer.Decision == idempotency.Acquired {
-		return idempotency.Reservation{}, nil
+	step, answer := driver.Decide(&record, claim, now)
+	if step != driver.Leave || answer.Decision == driver.Acquired {
+		return driver.Reservation{}, nil
 	}
 	answer.Record = record
 	return answer, nil

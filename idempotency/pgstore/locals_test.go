@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency/pgstore"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 )
@@ -94,11 +94,11 @@ func TestLocals(t *testing.T) {
 			if row.session == nil {
 				assert.Equal(t, outside, before)
 			}
-			claim := newClaim(idempotency.NewOwner())
+			claim := newClaim(driver.NewOwner())
 			claim.Lease = row.lease
-			for _, end := range []func(tx idempotency.Transaction) error{
-				func(tx idempotency.Transaction) error { return tx.Rollback(t.Context()) },
-				func(tx idempotency.Transaction) error { return tx.Refuse(t.Context(), completed) },
+			for _, end := range []func(tx driver.Transaction) error{
+				func(tx driver.Transaction) error { return tx.Rollback(t.Context()) },
+				func(tx driver.Transaction) error { return tx.RollbackAndRecord(t.Context(), completed) },
 			} {
 				_, tx, err := store.Begin(t.Context(), claim, row.limit)
 				require.NoError(t, err)
@@ -109,7 +109,7 @@ func TestLocals(t *testing.T) {
 				require.NoError(t, end(tx))
 				assert.Equal(t, before, bounds(t, pool))
 			}
-			_, tx := begin(t, store, idempotency.NewOwner())
+			_, tx := begin(t, store, driver.NewOwner())
 			require.NoError(t, tx.Commit(t.Context(), completed))
 			assert.Equal(t, before, bounds(t, pool))
 		})

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency/pgstore"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 )
@@ -29,7 +29,7 @@ func TestManyMigrateAtOnce(t *testing.T) {
 				atOnce(10, func(int) {
 					store, err := f.open(t, dsn, nil)
 					if assert.NoError(t, err) {
-						_, err = store.Reserve(context.Background(), newClaim(idempotency.NewOwner()))
+						_, err = store.Reserve(context.Background(), newClaim(driver.NewOwner()))
 						assert.NoError(t, err)
 					}
 				})
@@ -100,10 +100,10 @@ func TestNamesOfTables(t *testing.T) {
 					if err == nil {
 						continue
 					}
-					require.ErrorIs(t, err, idempotency.ErrNotFound, "they have nothing to do with each other")
+					require.ErrorIs(t, err, driver.ErrNotFound, "they have nothing to do with each other")
 					record, tx := begin(t, store, "key")
 					require.NoError(t, tx.Commit(t.Context(), completed))
-					assert.Equal(t, idempotency.Completed, statusOf(t, store, record.ID))
+					assert.Equal(t, driver.Completed, statusOf(t, store, record.ID))
 				}
 			}
 			for _, options := range []*pgstore.Options{
@@ -114,7 +114,7 @@ func TestNamesOfTables(t *testing.T) {
 				{Isolation: 7},
 			} {
 				_, err := f.open(t, dsn, options)
-				assert.ErrorIs(t, err, idempotency.ErrInvalid)
+				assert.ErrorIs(t, err, driver.ErrInvalid)
 			}
 		})
 	}
@@ -152,12 +152,12 @@ func TestLeastPrivileges(t *testing.T) {
 	}
 
 	ctx := t.Context()
-	for _, end := range []func(tx idempotency.Transaction) error{
-		func(tx idempotency.Transaction) error { return tx.Commit(ctx, completed) },
-		func(tx idempotency.Transaction) error { return tx.Refuse(ctx, completed) },
-		func(tx idempotency.Transaction) error { return tx.Rollback(ctx) },
+	for _, end := range []func(tx driver.Transaction) error{
+		func(tx driver.Transaction) error { return tx.Commit(ctx, completed) },
+		func(tx driver.Transaction) error { return tx.RollbackAndRecord(ctx, completed) },
+		func(tx driver.Transaction) error { return tx.Rollback(ctx) },
 	} {
-		_, tx := begin(t, store, idempotency.NewOwner())
+		_, tx := begin(t, store, driver.NewOwner())
 		require.NoError(t, insert(ctx, tx.Value(), "row"))
 		require.NoError(t, end(tx))
 	}
@@ -169,7 +169,7 @@ func TestLeastPrivileges(t *testing.T) {
 	dead := newClaim("dead")
 	dead.Lease = time.Microsecond
 	acquire(t, store, dead)
-	_, err = store.Abandon(ctx, 10)
+	_, err = store.Reap(ctx, 10)
 	require.NoError(t, err)
 	for record, err := range store.Unknown(ctx, "") {
 		require.NoError(t, err)

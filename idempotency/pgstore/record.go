@@ -3,13 +3,13 @@ package pgstore
 import (
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
 // scanRecord reads columns, and whatever follows them into more.
-func scanRecord(from row, more ...any) (idempotency.Record, error) {
+func scanRecord(from row, more ...any) (driver.Record, error) {
 	var (
-		r                idempotency.Record
+		r                driver.Record
 		status, takeover int16
 		code             int64
 		lease            *time.Time
@@ -21,15 +21,15 @@ func scanRecord(from row, more ...any) (idempotency.Record, error) {
 		&r.Started, &r.Updated, &r.Expires, &code, &header, &body, &reference,
 	}, more...)
 	if err := from.Scan(dest...); err != nil {
-		return idempotency.Record{}, err
+		return driver.Record{}, err
 	}
 	h, err := decodeHeader(header)
 	if err != nil {
-		return idempotency.Record{}, err
+		return driver.Record{}, err
 	}
-	r.Status = idempotency.Status(status)
-	r.Takeover = idempotency.Takeover(takeover)
-	r.Result = idempotency.Result{Code: int(code), Header: h, Body: body, Reference: string(reference)}
+	r.Status = driver.Status(status)
+	r.Takeover = driver.Takeover(takeover)
+	r.Result = driver.Result{Code: int(code), Header: h, Body: body, Reference: string(reference)}
 	if lease != nil {
 		r.LeaseExpires = lease.UTC()
 	}
@@ -40,18 +40,18 @@ func scanRecord(from row, more ...any) (idempotency.Record, error) {
 }
 
 // idArgs are the first arguments of every statement on a record.
-func idArgs(id *idempotency.ID, more ...any) []any {
+func idArgs(id *driver.ID, more ...any) []any {
 	return append([]any{id.Scope, id.Operation, id.Key}, more...)
 }
 
 // leaseArgs are the first arguments of every statement on a lease.
-func leaseArgs(l *idempotency.Lease, more ...any) []any {
+func leaseArgs(l *driver.Lease, more ...any) []any {
 	return append([]any{l.Scope, l.Operation, l.Key, l.Owner, l.Generation}, more...)
 }
 
 // judgedArgs are the first arguments of every statement on a record that must still
 // be as it was when it was judged.
-func judgedArgs(r *idempotency.Record, more ...any) []any {
+func judgedArgs(r *driver.Record, more ...any) []any {
 	var lease *time.Time
 	if !r.LeaseExpires.IsZero() {
 		lease = &r.LeaseExpires
@@ -60,9 +60,9 @@ func judgedArgs(r *idempotency.Record, more ...any) []any {
 }
 
 // resultArgs are what an execution ended with: code, header, body and reference.
-func resultArgs(o *idempotency.Outcome) ([4]any, error) {
-	var result idempotency.Result
-	if o.Status == idempotency.Completed || o.Status == idempotency.FailedFinal {
+func resultArgs(o *driver.Outcome) ([4]any, error) {
+	var result driver.Result
+	if o.Status == driver.Completed || o.Status == driver.FailedFinal {
 		result = o.Result
 	}
 	header, err := encodeHeader(result.Header)

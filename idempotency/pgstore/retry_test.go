@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/assert"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
@@ -25,7 +25,7 @@ func TestSafely(t *testing.T) {
 		times, in, withinToo int
 	}{
 		{"done", nil, 1, 0, 1},
-		{"lost", idempotency.ErrLeaseLost, 1, 0, 1},
+		{"lost", driver.ErrLeaseLost, 1, 0, 1},
 		{"the network", other, 1, 0, 1},
 		{"moved", errMoved, pgkit.Tries, 0, pgkit.Tries},
 		{"locked", errLocked, pgkit.Tries, 0, 1},

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
 // sqlTransaction is joined work on a connection of database/sql.
@@ -22,7 +22,7 @@ type sqlTransaction struct {
 // openSQL opens a transaction, locks the name and looks. database/sql rolls a
 // transaction back when the context ends that it was begun with, and this one must
 // outlive Begin's.
-func (s *Store) openSQL(ctx context.Context, id *idempotency.ID, lock statement) (opened, *look, error) {
+func (s *Store) openSQL(ctx context.Context, id *driver.ID, lock statement) (opened, *look, error) {
 	outliving, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, cancel)
 	tx, err := s.db.BeginTx(outliving, &sql.TxOptions{Isolation: s.isolation})
@@ -42,7 +42,7 @@ func (s *Store) openSQL(ctx context.Context, id *idempotency.ID, lock statement)
 	return t, found, nil
 }
 
-func (t *sqlTransaction) look(ctx context.Context, id *idempotency.ID, lock statement) (*look, error) {
+func (t *sqlTransaction) look(ctx context.Context, id *driver.ID, lock statement) (*look, error) {
 	var found look
 	var locals int
 	err := t.tx.QueryRowContext(ctx, lock.text, lock.args...).Scan(&found.locked, &found.now, &found.began, &locals, &t.number)
@@ -81,7 +81,7 @@ func (t *sqlTransaction) join(ctx context.Context, j joined) error {
 func (t *sqlTransaction) Value() any { return t.tx }
 
 // Commit implements idempotency.Transaction.
-func (t *sqlTransaction) Commit(ctx context.Context, outcome idempotency.Outcome) error {
+func (t *sqlTransaction) Commit(ctx context.Context, outcome driver.Outcome) error {
 	if t.cancel == nil {
 		return sql.ErrTxDone
 	}
@@ -122,7 +122,7 @@ func sendAll(ctx context.Context, q querier, all []statement) (n int64, err erro
 }
 
 // Refuse implements idempotency.Transaction.
-func (t *sqlTransaction) Refuse(ctx context.Context, outcome idempotency.Outcome) error {
+func (t *sqlTransaction) RollbackAndRecord(ctx context.Context, outcome driver.Outcome) error {
 	if t.cancel == nil {
 		return sql.ErrTxDone
 	}
@@ -136,7 +136,7 @@ func (t *sqlTransaction) Refuse(ctx context.Context, outcome idempotency.Outcome
 	return t.store.transact(ctx, func(q querier) error {
 		n, err := sendAll(ctx, q, end)
 		if err == nil && n == 0 {
-			return idempotency.ErrLeaseLost
+			return driver.ErrLeaseLost
 		}
 		return undone(err)
 	})
@@ -156,7 +156,7 @@ func (t *sqlTransaction) Rollback(ctx context.Context) error {
 	case !errors.Is(err, sql.ErrTxDone):
 		return err
 	}
-	if err := t.ended(ctx); errors.Is(err, idempotency.ErrUnknown) {
+	if err := t.ended(ctx); errors.Is(err, driver.ErrUnknown) {
 		return err
 	}
 	return nil // Its context has ended it, or the work has rolled it back.
@@ -187,7 +187,7 @@ func (t *sqlTransaction) ended(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w: pgstore: the work has ended the transaction by itself, and how cannot be found: %w",
-			idempotency.ErrUnknown, err)
+			driver.ErrUnknown, err)
 	case how == "committed":
 		return errEnded
 	default:

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
@@ -29,7 +29,7 @@ type Store struct {
 	db   *sql.DB
 }
 
-var _ idempotency.Transactor = (*Store)(nil)
+var _ driver.Transactor = (*Store)(nil)
 
 // Options are what can be chosen. The zero value, and nil, are the defaults.
 type Options struct {
@@ -93,6 +93,7 @@ func openVersion(ctx context.Context, s *Store, pool connection, lane *lane, opt
 	if s.db != nil {
 		lock, database = s.is.lockNumbered, pgkit.DB(s.db)
 	}
+	s.check = func(ctx context.Context) error { return schema.Check(ctx, database) }
 	prepare := schema.Migrate
 	if options.NoMigration {
 		prepare = schema.Check
@@ -129,7 +130,7 @@ func (o *Options) validate() error {
 		{"schema", o.Schema, longestName}, {"table", o.Table, longestTable},
 	} {
 		if len(name.value) > name.longest || !utf8.ValidString(name.value) || strings.ContainsRune(name.value, 0) {
-			return fmt.Errorf("%w: the name %q of a %s", idempotency.ErrInvalid, name.value, name.what)
+			return fmt.Errorf("%w: the name %q of a %s", driver.ErrInvalid, name.value, name.what)
 		}
 	}
 	_, err := pgxIsolation(o.Isolation)
@@ -148,9 +149,9 @@ func pgxIsolation(level sql.IsolationLevel) (pgx.TxIsoLevel, error) {
 		return pgx.Serializable, nil
 	case sql.LevelReadUncommitted, sql.LevelWriteCommitted, sql.LevelLinearizable:
 	}
-	return "", fmt.Errorf("%w: isolation %v", idempotency.ErrInvalid, level)
+	return "", fmt.Errorf("%w: isolation %v", driver.ErrInvalid, level)
 }
 
 // Enclosed implements [idempotency.Transactor]: it commits itself. [Store.Within] gives one
 // that does not.
-func (s *Store) Enclosed() bool { return false }
+func (s *Store) InCallerTx() bool { return false }

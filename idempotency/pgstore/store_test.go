@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency/pgstore"
 	"github.com/resilienthttp/resilienthttp/idempotency/storetest"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
@@ -38,8 +38,8 @@ func TestStoreUnderSerializableIsolation(t *testing.T) {
 func suite(t *testing.T, dsn string, f flavor) storetest.Suite {
 	t.Helper()
 	return storetest.Suite{
-		Open:  func(t *testing.T) idempotency.Store { return f.store(t, dsn) },
-		Again: func(t *testing.T) idempotency.Store { return f.store(t, dsn) },
+		Open:  func(t *testing.T) driver.Store { return f.store(t, dsn) },
+		Again: func(t *testing.T) driver.Store { return f.store(t, dsn) },
 		Write: insert,
 		Count: effects(t, dsn),
 		Fill:  func(ctx context.Context, rows int) error { return fill(ctx, newPool(t, dsn, nil), rows) },

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency/pgstore"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 )
@@ -85,7 +86,7 @@ func BenchmarkSweep(b *testing.B) {
 
 // countingSweeps is a store that counts what is swept.
 type countingSweeps struct {
-	idempotency.Store
+	driver.Store
 
 	deleted       atomic.Int64
 	took, longest time.Duration

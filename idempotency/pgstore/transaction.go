@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
 // transaction is joined work on a connection of pgx.
@@ -20,7 +20,7 @@ type transaction struct {
 }
 
 // openPgx opens a transaction, locks the name and looks, in one round trip.
-func (s *Store) openPgx(ctx context.Context, id *idempotency.ID, lock statement) (opened, *look, error) {
+func (s *Store) openPgx(ctx context.Context, id *driver.ID, lock statement) (opened, *look, error) {
 	level, err := pgxIsolation(s.isolation)
 	if err != nil {
 		return nil, nil, err
@@ -74,7 +74,7 @@ func (t *transaction) Value() any { return pgx.Tx(t.work) }
 
 // Commit implements idempotency.Transaction. The record and the COMMIT go in one
 // round trip; if the first fails the second is not executed.
-func (t *transaction) Commit(ctx context.Context, outcome idempotency.Outcome) error {
+func (t *transaction) Commit(ctx context.Context, outcome driver.Outcome) error {
 	end, err := t.endHere(t.is, &outcome)
 	return t.finish(ctx, end, err, t.commit)
 }
@@ -82,7 +82,7 @@ func (t *transaction) Commit(ctx context.Context, outcome idempotency.Outcome) e
 // Refuse implements idempotency.Transaction. The ROLLBACK, which sets the lock free,
 // and the record go in one round trip; if somebody comes between them, the record is
 // not written.
-func (t *transaction) Refuse(ctx context.Context, outcome idempotency.Outcome) error {
+func (t *transaction) RollbackAndRecord(ctx context.Context, outcome driver.Outcome) error {
 	end, err := t.end(t.is, t.is.insertAlone, &outcome)
 	return t.finish(ctx, end, err, t.refuse)
 }
@@ -174,7 +174,7 @@ func (t *transaction) refuse(ctx context.Context, end []statement) error {
 		err = e
 	}
 	if err == nil && n == 0 {
-		return idempotency.ErrLeaseLost
+		return driver.ErrLeaseLost
 	}
 	return undone(err)
 }

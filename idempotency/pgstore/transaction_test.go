@@ -18,31 +18,32 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency/pgstore"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 )
 
 // begin claims an operation for joined work.
-func begin(tb testing.TB, store idempotency.Transactor, key string) (idempotency.Record, idempotency.Transaction) {
+func begin(tb testing.TB, store driver.Transactor, key string) (driver.Record, driver.Transaction) {
 	tb.Helper()
 	return beginClaim(tb, store, newClaim(key))
 }
 
-func beginClaim(tb testing.TB, store idempotency.Transactor, claim idempotency.Claim) (idempotency.Record, idempotency.Transaction) {
+func beginClaim(tb testing.TB, store driver.Transactor, claim driver.Claim) (driver.Record, driver.Transaction) {
 	tb.Helper()
 	reservation, tx, err := store.Begin(context.Background(), claim, time.Minute)
 	require.NoError(tb, err)
-	require.Equal(tb, idempotency.Acquired, reservation.Decision)
+	require.Equal(tb, driver.Acquired, reservation.Decision)
 	require.NotNil(tb, tx)
 	tb.Cleanup(func() { _ = tx.Rollback(context.Background()) }) // or the pool does not close
 	return reservation.Record, tx
 }
 
 // absent looks that there is no record.
-func absent(tb testing.TB, store idempotency.Store, id idempotency.ID) {
+func absent(tb testing.TB, store driver.Store, id driver.ID) {
 	tb.Helper()
 	_, err := store.Load(context.Background(), id)
-	assert.ErrorIs(tb, err, idempotency.ErrNotFound)
+	assert.ErrorIs(tb, err, driver.ErrNotFound)
 }
 
 const foreignRecord = `INSERT INTO idempotency_records (started, updated, expires, generation, status, takeover, scope, operation, key, fingerprint, owner)
@@ -59,17 +60,17 @@ func TestWorkCannotPartFromItsRecord(t *testing.T) {
 	}{
 		{"fails a statement", func(t *testing.T, tx any) {
 			require.Error(t, execute(tx, `SELECT 1/0`))
-		}, func(t *testing.T, err error) { require.ErrorIs(t, err, idempotency.ErrTransactionFailed) }},
+		}, func(t *testing.T, err error) { require.ErrorIs(t, err, driver.ErrTransactionFailed) }},
 		{"writes a record of its own", func(t *testing.T, tx any) {
 			require.NoError(t, execute(tx, foreignRecord))
-		}, func(t *testing.T, err error) { require.ErrorIs(t, err, idempotency.ErrLeaseLost) }},
+		}, func(t *testing.T, err error) { require.ErrorIs(t, err, driver.ErrLeaseLost) }},
 		{"violates a constraint that is checked at the end", func(t *testing.T, tx any) {
 			require.NoError(t, execute(tx, `CREATE TABLE late (id int UNIQUE DEFERRABLE INITIALLY DEFERRED)`))
 			require.NoError(t, execute(tx, `INSERT INTO late VALUES (1), (1)`))
 		}, func(t *testing.T, err error) {
 			require.Equal(t, "23505", code(err))
-			require.ErrorIs(t, err, idempotency.ErrTransactionFailed, "nothing was written, and that is known")
-			require.NotErrorIs(t, err, idempotency.ErrLeaseLost)
+			require.ErrorIs(t, err, driver.ErrTransactionFailed, "nothing was written, and that is known")
+			require.NotErrorIs(t, err, driver.ErrLeaseLost)
 		}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -110,12 +111,12 @@ func TestRefuse(t *testing.T) {
 			},
 		} {
 			for range 2 {
-				claim := newClaim(name + idempotency.NewOwner())
+				claim := newClaim(name + driver.NewOwner())
 				_, tx := beginClaim(t, store, claim)
 				require.NoError(t, insert(t.Context(), tx.Value(), claim.Key))
 				require.NoError(t, do(tx.Value()))
-				require.NoError(t, tx.Refuse(t.Context(), idempotency.Outcome{Status: idempotency.FailedFinal, Result: completed.Result}))
-				assert.Equal(t, idempotency.FailedFinal, statusOf(t, store, claim.ID))
+				require.NoError(t, tx.RollbackAndRecord(t.Context(), driver.Outcome{Status: driver.FailedFinal, Result: completed.Result}))
+				assert.Equal(t, driver.FailedFinal, statusOf(t, store, claim.ID))
 				n, err := count(t.Context(), claim.Key)
 				require.NoError(t, err)
 				assert.Zero(t, n)
@@ -129,14 +130,14 @@ func TestRefuse(t *testing.T) {
 func TestJudgedRecordMoves(t *testing.T) {
 	t.Parallel()
 	for _, end := range []string{"Commit", "Refuse"} {
-		for name, move := range map[string]func(store *pgstore.Store, lease idempotency.Lease) error{
-			"Complete": func(store *pgstore.Store, lease idempotency.Lease) error {
+		for name, move := range map[string]func(store *pgstore.Store, lease driver.Lease) error{
+			"Complete": func(store *pgstore.Store, lease driver.Lease) error {
 				return store.Complete(context.Background(), lease, completed)
 			},
-			"Renew": func(store *pgstore.Store, lease idempotency.Lease) error {
+			"Renew": func(store *pgstore.Store, lease driver.Lease) error {
 				return store.Renew(context.Background(), lease, time.Hour)
 			},
-			"Release": func(store *pgstore.Store, lease idempotency.Lease) error {
+			"Release": func(store *pgstore.Store, lease driver.Lease) error {
 				return store.Release(context.Background(), lease)
 			},
 		} {
@@ -145,7 +146,7 @@ func TestJudgedRecordMoves(t *testing.T) {
 				eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
 					count := effects(t, dsn)
 					claim := newClaim("key")
-					claim.Lease, claim.Takeover = time.Microsecond, idempotency.Reexecute
+					claim.Lease, claim.Takeover = time.Microsecond, driver.Reexecute
 					dead := acquire(t, store, claim)
 					record, tx := begin(t, store, "key")
 					assert.EqualValues(t, 2, record.Generation)
@@ -156,9 +157,9 @@ func TestJudgedRecordMoves(t *testing.T) {
 
 					finish := tx.Commit
 					if end == "Refuse" {
-						finish = tx.Refuse
+						finish = tx.RollbackAndRecord
 					}
-					require.ErrorIs(t, finish(t.Context(), completed), idempotency.ErrLeaseLost)
+					require.ErrorIs(t, finish(t.Context(), completed), driver.ErrLeaseLost)
 					after, err := store.Load(t.Context(), dead.ID)
 					require.NoError(t, err)
 					assert.Equal(t, before, after)
@@ -181,21 +182,21 @@ func TestNothingInTheLog(t *testing.T) {
 	pool := newPool(t, postgrestest.Open(t), notices)
 	store := newStore(t, pool)
 	claim := newClaim("key")
-	claim.Lease, claim.Takeover = time.Microsecond, idempotency.Reexecute
+	claim.Lease, claim.Takeover = time.Microsecond, driver.Reexecute
 	dead := acquire(t, store, claim)
 	_, tx := begin(t, store, "key")
 	busy, _, err := store.Begin(t.Context(), newClaim("key"), 0)
 	require.NoError(t, err)
-	assert.Equal(t, idempotency.Busy, busy.Decision)
+	assert.Equal(t, driver.DecisionInProgress, busy.Decision)
 	reserved, err := store.Reserve(t.Context(), newClaim("key"))
 	require.NoError(t, err)
-	assert.Equal(t, idempotency.Busy, reserved.Decision)
+	assert.Equal(t, driver.DecisionInProgress, reserved.Decision)
 	require.NoError(t, tx.Commit(t.Context(), completed))
-	require.ErrorIs(t, store.Renew(t.Context(), dead, time.Hour), idempotency.ErrLeaseLost)
-	require.ErrorIs(t, store.Complete(t.Context(), dead, completed), idempotency.ErrLeaseLost)
-	require.ErrorIs(t, store.Release(t.Context(), dead), idempotency.ErrLeaseLost)
+	require.ErrorIs(t, store.Renew(t.Context(), dead, time.Hour), driver.ErrLeaseLost)
+	require.ErrorIs(t, store.Complete(t.Context(), dead, completed), driver.ErrLeaseLost)
+	require.ErrorIs(t, store.Release(t.Context(), dead), driver.ErrLeaseLost)
 	_, tx = begin(t, store, "refused")
-	require.NoError(t, tx.Refuse(t.Context(), completed))
+	require.NoError(t, tx.RollbackAndRecord(t.Context(), completed))
 }
 
 // errorsOfStatements fails the test for each of them.
@@ -233,11 +234,11 @@ func TestWorkEndsItsTransaction(t *testing.T) {
 	}
 	eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
 		count := effects(t, dsn)
-		for name, end := range map[string]func(tx idempotency.Transaction) error{
-			"and succeeds":   func(tx idempotency.Transaction) error { return tx.Commit(t.Context(), completed) },
-			"and refuses":    func(tx idempotency.Transaction) error { return tx.Refuse(t.Context(), completed) },
-			"and fails":      func(tx idempotency.Transaction) error { return tx.Rollback(t.Context()) },
-			"and supersedes": func(tx idempotency.Transaction) error { return tx.Commit(t.Context(), completed) },
+		for name, end := range map[string]func(tx driver.Transaction) error{
+			"and succeeds":   func(tx driver.Transaction) error { return tx.Commit(t.Context(), completed) },
+			"and refuses":    func(tx driver.Transaction) error { return tx.RollbackAndRecord(t.Context(), completed) },
+			"and fails":      func(tx driver.Transaction) error { return tx.Rollback(t.Context()) },
+			"and supersedes": func(tx driver.Transaction) error { return tx.Commit(t.Context(), completed) },
 		} {
 			if name == "and supersedes" {
 				require.NoError(t, store.Release(t.Context(), acquire(t, store, newClaim(name))))
@@ -245,7 +246,7 @@ func TestWorkEndsItsTransaction(t *testing.T) {
 			record, tx := begin(t, store, name)
 			require.NoError(t, insert(t.Context(), tx.Value(), name))
 			require.NoError(t, commit(tx.Value()))
-			require.ErrorIs(t, end(tx), idempotency.ErrUnknown, name)
+			require.ErrorIs(t, end(tx), driver.ErrUnknown, name)
 			require.NoError(t, tx.Rollback(t.Context()))
 			n, err := count(t.Context(), name)
 			require.NoError(t, err)
@@ -264,9 +265,9 @@ func TestWorkEndsItsTransactionByAStatement(t *testing.T) {
 	eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
 		count := effects(t, dsn)
 		for _, statement := range []string{"COMMIT", "COMMIT AND CHAIN", "ROLLBACK", "ROLLBACK AND CHAIN"} {
-			for name, end := range map[string]func(tx idempotency.Transaction) error{
-				"and succeeds": func(tx idempotency.Transaction) error { return tx.Commit(t.Context(), completed) },
-				"and fails":    func(tx idempotency.Transaction) error { return tx.Rollback(t.Context()) },
+			for name, end := range map[string]func(tx driver.Transaction) error{
+				"and succeeds": func(tx driver.Transaction) error { return tx.Commit(t.Context(), completed) },
+				"and fails":    func(tx driver.Transaction) error { return tx.Rollback(t.Context()) },
 			} {
 				name = statement + " " + name
 				record, tx := begin(t, store, name)
@@ -276,7 +277,7 @@ func TestWorkEndsItsTransactionByAStatement(t *testing.T) {
 				n, e := count(t.Context(), name)
 				require.NoError(t, e)
 				assert.Equal(t, strings.HasPrefix(statement, "COMMIT"), n == 1, name)
-				assert.ErrorIs(t, err, idempotency.ErrUnknown, name)
+				assert.ErrorIs(t, err, driver.ErrUnknown, name)
 				absent(t, store, record.ID)
 			}
 		}
@@ -286,14 +287,14 @@ func TestWorkEndsItsTransactionByAStatement(t *testing.T) {
 // Rows that the work has forgotten to close are told by name, and nothing is committed.
 func TestWorkLeavesRowsOpen(t *testing.T) {
 	store := flavors[0].store(t, postgrestest.Open(t))
-	for name, end := range map[string]func(tx idempotency.Transaction) error{
-		"Commit": func(tx idempotency.Transaction) error { return tx.Commit(t.Context(), completed) },
-		"Refuse": func(tx idempotency.Transaction) error { return tx.Refuse(t.Context(), completed) },
+	for name, end := range map[string]func(tx driver.Transaction) error{
+		"Commit": func(tx driver.Transaction) error { return tx.Commit(t.Context(), completed) },
+		"Refuse": func(tx driver.Transaction) error { return tx.RollbackAndRecord(t.Context(), completed) },
 	} {
 		record, tx := begin(t, store, name)
 		tx.Value().(pgx.Tx).QueryRow(t.Context(), "SELECT 1") // which nobody scans
 		err := end(tx)
-		require.ErrorIs(t, err, idempotency.ErrTransactionFailed)
+		require.ErrorIs(t, err, driver.ErrTransactionFailed)
 		require.ErrorContains(t, err, "rows open")
 		absent(t, store, record.ID)
 	}
@@ -320,7 +321,7 @@ func TestRefusalAfterAFailedStatement(t *testing.T) {
 					assert.Error(t, execute(tx, `SELECT 1/0`))
 					w.WriteHeader(status)
 				}))
-			h.Joined = true
+			h.Transactional = true
 			for i := range want {
 				w := httptest.NewRecorder()
 				r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/charges", http.NoBody)
@@ -351,7 +352,7 @@ func TestWorkRollsBack(t *testing.T) {
 	require.NoError(t, tx.Value().(*sql.Tx).Rollback())
 	err := tx.Commit(t.Context(), completed)
 	require.ErrorIs(t, err, sql.ErrTxDone)
-	require.NotErrorIs(t, err, idempotency.ErrUnknown)
+	require.NotErrorIs(t, err, driver.ErrUnknown)
 	require.ErrorContains(t, err, "deferred Rollback")
 	_, tx = begin(t, store, "another key")
 	require.NoError(t, tx.Value().(*sql.Tx).Rollback())
@@ -468,10 +469,10 @@ func TestPoolOfOne(t *testing.T) {
 			atOnce(20, func(int) { assert.NoError(t, store.Renew(context.Background(), lease, time.Hour)) })
 			require.NoError(t, store.Complete(t.Context(), done, completed))
 			require.NoError(t, store.Release(t.Context(), undone))
-			abandoned, err := store.Abandon(t.Context(), 10)
+			abandoned, err := store.Reap(t.Context(), 10)
 			require.NoError(t, err)
 			assert.Len(t, abandoned, 1)
-			require.ErrorIs(t, store.Renew(t.Context(), done, time.Hour), idempotency.ErrLeaseLost)
+			require.ErrorIs(t, store.Renew(t.Context(), done, time.Hour), driver.ErrLeaseLost)
 			looking := newPool(t, dsn, func(c *pgxpool.Config) { c.MaxConns = 1 })
 			assert.EventuallyWithT(t, func(c *assert.CollectT) {
 				var n int
@@ -524,9 +525,9 @@ func TestSerializableWork(t *testing.T) {
 			require.NoError(t, tx1.Commit(t.Context(), completed))
 			err := tx2.Commit(t.Context(), completed)
 			assert.Equal(t, "40001", code(err))
-			require.ErrorIs(t, err, idempotency.ErrTransactionFailed, "nothing was written, and that is known")
+			require.ErrorIs(t, err, driver.ErrTransactionFailed, "nothing was written, and that is known")
 
-			assert.Equal(t, idempotency.Completed, statusOf(t, store, record1.ID))
+			assert.Equal(t, driver.Completed, statusOf(t, store, record1.ID))
 			absent(t, store, record2.ID)
 			n, err := count(t.Context(), "2")
 			require.NoError(t, err)
@@ -552,7 +553,7 @@ func TestStrictIsolationLosesLate(t *testing.T) {
 				// By hand, for our own would have been told Busy.
 				require.NoError(t, func() error { _, err := newPool(t, dsn, nil).Exec(t.Context(), foreignRecord); return err }())
 				err := tx.Commit(t.Context(), completed)
-				assert.True(t, errors.Is(err, idempotency.ErrLeaseLost) || errors.Is(err, idempotency.ErrTransactionFailed), err)
+				assert.True(t, errors.Is(err, driver.ErrLeaseLost) || errors.Is(err, driver.ErrTransactionFailed), err)
 				n, err := count(t.Context(), "key")
 				require.NoError(t, err)
 				assert.Zero(t, n)

@@ -8,7 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
 // verbs are those of idempotency.Store, on a pool, a connection, or within a
@@ -25,6 +25,9 @@ type verbs struct {
 
 	repeats *repeats
 
+	// check is Check.
+	check func(ctx context.Context) error
+
 	// lane is for what must not queue behind the work. nil within a transaction.
 	lane *lane
 }
@@ -37,31 +40,34 @@ func (v *verbs) on(c connection) *verbs {
 // inside a transaction of the caller's.
 func (v *verbs) inside() bool { return v.transact == nil }
 
+// Check implements [driver.Store].
+func (v *verbs) Check(ctx context.Context) error { return v.check(ctx) }
+
 // Reserve implements idempotency.Store.
-func (v *verbs) Reserve(ctx context.Context, claim idempotency.Claim) (idempotency.Reservation, error) {
+func (v *verbs) Reserve(ctx context.Context, claim driver.Claim) (driver.Reservation, error) {
 	if err := claim.Validate(); err != nil {
-		return idempotency.Reservation{}, err
+		return driver.Reservation{}, err
 	}
 	r := reserve{claim: &claim}
 	err := v.safely(ctx, func(v *verbs) error { return r.try(ctx, v) })
 	if err != nil && !errors.Is(err, errMoved) {
-		return idempotency.Reservation{}, err
+		return driver.Reservation{}, err
 	}
 	return r.answer, nil
 }
 
 // Renew implements idempotency.Store.
-func (v *verbs) Renew(ctx context.Context, lease idempotency.Lease, d time.Duration) error {
-	if err := idempotency.ValidLease(d); err != nil {
+func (v *verbs) Renew(ctx context.Context, lease driver.Lease, d time.Duration) error {
+	if err := driver.ValidLease(d); err != nil {
 		return err
 	}
-	return v.write(ctx, min(longestQueue, d/leasePart), &lease, v.is.renew, leaseArgs(&lease, microseconds(d)), func(s idempotency.Status) bool {
-		return s == idempotency.InProgress
+	return v.write(ctx, min(longestQueue, d/leasePart), &lease, v.is.renew, leaseArgs(&lease, microseconds(d)), func(s driver.Status) bool {
+		return s == driver.InProgress
 	})
 }
 
 // Complete implements idempotency.Store.
-func (v *verbs) Complete(ctx context.Context, lease idempotency.Lease, outcome idempotency.Outcome) error {
+func (v *verbs) Complete(ctx context.Context, lease driver.Lease, outcome driver.Outcome) error {
 	if err := outcome.Validate(); err != nil {
 		return err
 	}
@@ -71,43 +77,43 @@ func (v *verbs) Complete(ctx context.Context, lease idempotency.Lease, outcome i
 	}
 	args := leaseArgs(&lease, int16(outcome.Status))
 	args = append(append(args, result[:]...), microseconds(outcome.TTL))
-	return v.write(ctx, longestQueue, &lease, v.is.complete, args, func(s idempotency.Status) bool {
-		return s == idempotency.InProgress || outcome.Status != idempotency.Unknown
+	return v.write(ctx, longestQueue, &lease, v.is.complete, args, func(s driver.Status) bool {
+		return s == driver.InProgress || outcome.Status != driver.Unknown
 	})
 }
 
 // Release implements idempotency.Store.
-func (v *verbs) Release(ctx context.Context, lease idempotency.Lease) error {
-	return v.write(ctx, longestQueue, &lease, v.is.release, leaseArgs(&lease), func(idempotency.Status) bool { return true })
+func (v *verbs) Release(ctx context.Context, lease driver.Lease) error {
+	return v.write(ctx, longestQueue, &lease, v.is.release, leaseArgs(&lease), func(driver.Status) bool { return true })
 }
 
 // Load implements idempotency.Store.
-func (v *verbs) Load(ctx context.Context, id idempotency.ID) (idempotency.Record, error) {
+func (v *verbs) Load(ctx context.Context, id driver.ID) (driver.Record, error) {
 	if err := id.Validate(); err != nil {
-		return idempotency.Record{}, err
+		return driver.Record{}, err
 	}
-	var record idempotency.Record
+	var record driver.Record
 	err := v.safely(ctx, func(v *verbs) error {
 		var now time.Time
 		var err error
 		record, err = scanRecord(v.row(ctx, v.is.load, idArgs(&id)...), &now)
 		if noRows(err) || err == nil && record.Expired(now) {
-			return idempotency.ErrNotFound
+			return driver.ErrNotFound
 		}
 		return err
 	})
 	if err != nil {
-		return idempotency.Record{}, err
+		return driver.Record{}, err
 	}
 	return record, nil
 }
 
 // Abandon implements idempotency.Store.
-func (v *verbs) Abandon(ctx context.Context, limit int) ([]idempotency.Record, error) {
+func (v *verbs) Reap(ctx context.Context, limit int) ([]driver.Record, error) {
 	if limit <= 0 {
 		return nil, ctx.Err()
 	}
-	var records []idempotency.Record
+	var records []driver.Record
 	err := v.soon(ctx, longestQueue, func(v *verbs) (err error) {
 		records, err = v.list(ctx, v.is.abandonAll, limit)
 		return err
@@ -119,8 +125,8 @@ func (v *verbs) Abandon(ctx context.Context, limit int) ([]idempotency.Record, e
 const unknownPage = 100
 
 // Unknown implements idempotency.Store.
-func (v *verbs) Unknown(ctx context.Context, scope string) iter.Seq2[idempotency.Record, error] {
-	return func(yield func(idempotency.Record, error) bool) {
+func (v *verbs) Unknown(ctx context.Context, scope string) iter.Seq2[driver.Record, error] {
+	return func(yield func(driver.Record, error) bool) {
 		statement := v.is.unknownOf
 		if scope == "" {
 			statement = v.is.unknownOfAll
@@ -128,15 +134,15 @@ func (v *verbs) Unknown(ctx context.Context, scope string) iter.Seq2[idempotency
 		if !storable(scope) {
 			return // no record has such a scope
 		}
-		last := idempotency.ID{Scope: scope} // no key is empty
+		last := driver.ID{Scope: scope} // no key is empty
 		for {
-			var page []idempotency.Record
+			var page []driver.Record
 			err := v.safely(ctx, func(v *verbs) (err error) {
 				page, err = v.list(ctx, statement, idArgs(&last, unknownPage)...)
 				return err
 			})
 			if err != nil {
-				yield(idempotency.Record{}, err)
+				yield(driver.Record{}, err)
 				return
 			}
 			for i := range page {
@@ -153,8 +159,8 @@ func (v *verbs) Unknown(ctx context.Context, scope string) iter.Seq2[idempotency
 }
 
 // list reads records.
-func (v *verbs) list(ctx context.Context, statement string, args ...any) ([]idempotency.Record, error) {
-	var records []idempotency.Record
+func (v *verbs) list(ctx context.Context, statement string, args ...any) ([]driver.Record, error) {
+	var records []driver.Record
 	err := v.rows(ctx, func(from row) error {
 		record, err := scanRecord(from)
 		records = append(records, record)
@@ -187,14 +193,14 @@ func (v *verbs) Sweep(ctx context.Context, limit int) (int, error) {
 
 // write sends a statement that changes the record which the lease holds, if nobody
 // has a lock on it. queue is how long it may wait for a connection. allowed says whether a record of that status is changed by it.
-func (v *verbs) write(ctx context.Context, queue time.Duration, lease *idempotency.Lease, statement string, args []any,
-	allowed func(idempotency.Status) bool,
+func (v *verbs) write(ctx context.Context, queue time.Duration, lease *driver.Lease, statement string, args []any,
+	allowed func(driver.Status) bool,
 ) error {
 	if err := lease.Validate(); err != nil {
 		return err
 	}
 	if !storable(lease.Owner) {
-		return idempotency.ErrLeaseLost
+		return driver.ErrLeaseLost
 	}
 	return v.soon(ctx, queue, func(v *verbs) error {
 		n, err := v.exec(ctx, statement, args...)
@@ -207,16 +213,16 @@ func (v *verbs) write(ctx context.Context, queue time.Duration, lease *idempoten
 
 // unwritten finds out why a statement on a lease has changed nothing: because the
 // record is not that execution's, or because its row is locked.
-func (v *verbs) unwritten(ctx context.Context, lease *idempotency.Lease, allowed func(idempotency.Status) bool) error {
+func (v *verbs) unwritten(ctx context.Context, lease *driver.Lease, allowed func(driver.Status) bool) error {
 	var status int16
 	err := v.row(ctx, v.is.owned, leaseArgs(lease)...).Scan(&status)
 	switch {
 	case noRows(err):
-		return idempotency.ErrLeaseLost
+		return driver.ErrLeaseLost
 	case err != nil:
 		return err
-	case !allowed(idempotency.Status(status)):
-		return idempotency.ErrLeaseLost
+	case !allowed(driver.Status(status)):
+		return driver.ErrLeaseLost
 	default:
 		return errLocked
 	}

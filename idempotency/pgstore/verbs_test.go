@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 )
 
@@ -33,9 +33,9 @@ func TestReplayWritesNothing(t *testing.T) {
 		assert.Eventually(t, func() bool {
 			before := walPosition(t, pool)
 			for range 20 {
-				for claim, want := range map[*idempotency.Claim]idempotency.Decision{&finished: idempotency.Done, &running: idempotency.Busy} {
+				for claim, want := range map[*driver.Claim]driver.Decision{&finished: driver.Done, &running: driver.DecisionInProgress} {
 					again := *claim
-					again.Owner = idempotency.NewOwner()
+					again.Owner = driver.NewOwner()
 					reservation, err := store.Reserve(t.Context(), again)
 					if !assert.NoError(t, err) || !assert.Equal(t, want, reservation.Decision) {
 						return false
@@ -82,12 +82,12 @@ func TestFlushing(t *testing.T) {
 				require.NoError(t, err)
 				dead.Key = "dead too"
 				acquire(t, store, dead)
-				_, err = store.Abandon(ctx, 10)
+				_, err = store.Reap(ctx, 10)
 				require.NoError(t, err)
 				_, tx := begin(t, store, "joined")
 				require.NoError(t, tx.Commit(ctx, completed))
 				_, tx = begin(t, store, "refused")
-				require.NoError(t, tx.Refuse(ctx, completed))
+				require.NoError(t, tx.RollbackAndRecord(ctx, completed))
 
 				want := map[string]string{"remote_apply": "remote_apply"}[level]
 				if want == "" {
@@ -147,7 +147,7 @@ func TestBusyMeansThisKey(t *testing.T) {
 					all.Go(func() {
 						reservation, err := store.Reserve(context.Background(), newClaim(fmt.Sprint(i)))
 						assert.NoError(t, err)
-						assert.Equal(t, idempotency.Acquired, reservation.Decision)
+						assert.Equal(t, driver.Acquired, reservation.Decision)
 					})
 				}
 				<-time.After(50 * time.Millisecond) // longer than a lock_timeout, and far less than all tries
@@ -173,18 +173,18 @@ func TestDuplicatesAreToldAtOnce(t *testing.T) {
 	joined := newClaim("joined")
 	_, tx := beginClaim(t, store, joined)
 
-	for _, claim := range []idempotency.Claim{detached, joined} {
+	for _, claim := range []driver.Claim{detached, joined} {
 		t.Run(claim.Key, func(t *testing.T) {
-			claim.Takeover = idempotency.Reexecute
+			claim.Takeover = driver.Reexecute
 			sent.Store(0)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			atOnce(duplicates, func(int) {
 				c := claim
-				c.Owner = idempotency.NewOwner()
+				c.Owner = driver.NewOwner()
 				reservation, err := store.Reserve(ctx, c)
 				assert.NoError(t, err)
-				assert.Equal(t, idempotency.Busy, reservation.Decision)
+				assert.Equal(t, driver.DecisionInProgress, reservation.Decision)
 			})
 			assert.LessOrEqual(t, sent.Load(), int64(3*duplicates), "a try is to insert, to look, and to find out who is at it")
 			assert.LessOrEqual(t, pool.Stat().AcquiredConns(), int32(1), "only joined work has one")
@@ -260,12 +260,12 @@ func TestNoClockButTheDatabases(t *testing.T) {
 	require.NoError(t, store.Release(t.Context(), lease))
 	_, err = store.Sweep(t.Context(), 10)
 	require.NoError(t, err)
-	_, err = store.Abandon(t.Context(), 10)
+	_, err = store.Reap(t.Context(), 10)
 	require.NoError(t, err)
 	assert.Empty(t, tracer.seen)
 
 	claim := newClaim("dead")
-	claim.Lease, claim.Takeover = time.Microsecond, idempotency.Reexecute
+	claim.Lease, claim.Takeover = time.Microsecond, driver.Reexecute
 	lease = acquire(t, store, claim)
 	before, err := store.Load(t.Context(), lease.ID)
 	require.NoError(t, err)
@@ -289,7 +289,7 @@ func TestModesOfExecution(t *testing.T) {
 			joined, tx := begin(t, store, "it's \\ a 'key'")
 			require.NoError(t, insert(t.Context(), tx.Value(), "row"))
 			outcome := completed
-			outcome.Result = idempotency.Result{
+			outcome.Result = driver.Result{
 				Code: math.MaxInt, Header: map[string][]string{"X": {"\xff'\x00"}}, Body: []byte{0, 1, 255}, Reference: "\xff\x00",
 			}
 			require.NoError(t, tx.Commit(t.Context(), outcome))
@@ -301,23 +301,23 @@ func TestModesOfExecution(t *testing.T) {
 			assert.Equal(t, 1, n)
 
 			claim := newClaim("taken over")
-			claim.Lease, claim.Takeover = time.Microsecond, idempotency.Reexecute
+			claim.Lease, claim.Takeover = time.Microsecond, driver.Reexecute
 			lost := acquire(t, store, claim)
-			claim.Owner, claim.Lease = idempotency.NewOwner(), time.Hour
+			claim.Owner, claim.Lease = driver.NewOwner(), time.Hour
 			lease := acquire(t, store, claim)
-			require.ErrorIs(t, store.Complete(t.Context(), lost, completed), idempotency.ErrLeaseLost)
+			require.ErrorIs(t, store.Complete(t.Context(), lost, completed), driver.ErrLeaseLost)
 			require.NoError(t, store.Renew(t.Context(), lease, time.Minute))
 			require.NoError(t, store.Release(t.Context(), lease))
 			_, tx = begin(t, store, claim.Key) // supersedes
 			require.NoError(t, execute(tx.Value(), `SELECT 1`))
 			require.NoError(t, tx.Commit(t.Context(), outcome))
 			for range 2 {
-				_, tx = begin(t, store, idempotency.NewOwner())
+				_, tx = begin(t, store, driver.NewOwner())
 				require.Error(t, execute(tx.Value(), `SELECT 1/0`))
-				require.NoError(t, tx.Refuse(t.Context(), outcome))
+				require.NoError(t, tx.RollbackAndRecord(t.Context(), outcome))
 			}
 			unknown := acquire(t, store, newClaim("unknown"))
-			require.NoError(t, store.Complete(t.Context(), unknown, idempotency.Outcome{Status: idempotency.Unknown}))
+			require.NoError(t, store.Complete(t.Context(), unknown, driver.Outcome{Status: driver.Unknown}))
 			for _, err := range store.Unknown(t.Context(), "") {
 				require.NoError(t, err)
 				n++

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
@@ -54,10 +54,10 @@ func run(t *testing.T, dsn string, steps []pgkit.Step) (*instance, error) {
 // to stop.
 func (i *instance) work(ctx context.Context, name string) error {
 	for n := 0; ctx.Err() == nil; n++ {
-		claim := idempotency.Claim{
-			ID: idempotency.ID{Scope: name, Key: fmt.Sprint(n)}, Owner: idempotency.NewOwner(), Lease: time.Hour, TTL: time.Hour,
+		claim := driver.Claim{
+			ID: driver.ID{Scope: name, Key: fmt.Sprint(n)}, Owner: driver.NewOwner(), Lease: time.Hour, TTL: time.Hour,
 		}
-		outcome := idempotency.Outcome{Status: idempotency.Completed}
+		outcome := driver.Outcome{Status: driver.Completed}
 		_, tx, err := i.Begin(context.Background(), claim, 0)
 		if err == nil {
 			err = tx.Commit(context.Background(), outcome)
@@ -74,8 +74,8 @@ func (i *instance) work(ctx context.Context, name string) error {
 			return err
 		}
 		for _, operation := range []string{"", "detached"} {
-			record, err := i.Load(context.Background(), idempotency.ID{Scope: name, Operation: operation, Key: fmt.Sprint(n)})
-			if err != nil || record.Status != idempotency.Completed {
+			record, err := i.Load(context.Background(), driver.ID{Scope: name, Operation: operation, Key: fmt.Sprint(n)})
+			if err != nil || record.Status != driver.Completed {
 				return fmt.Errorf("%v, %w", record.Status, err)
 			}
 		}
@@ -142,8 +142,8 @@ func TestVersionsSideBySide(t *testing.T) {
 func eventually(t *testing.T, i *instance, scope string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		_, err := i.Load(context.Background(), idempotency.ID{Scope: scope, Operation: "detached", Key: "5"})
-		if err != nil && !errors.Is(err, idempotency.ErrNotFound) {
+		_, err := i.Load(context.Background(), driver.ID{Scope: scope, Operation: "detached", Key: "5"})
+		if err != nil && !errors.Is(err, driver.ErrNotFound) {
 			t.Error(err)
 		}
 		return err == nil
@@ -196,7 +196,7 @@ func TestSchema(t *testing.T) {
 		require.ErrorIs(t, err, ErrSchema)
 	}
 	_, err = Schema(&Options{Table: "\x00"}, 0)
-	require.ErrorIs(t, err, idempotency.ErrInvalid)
+	require.ErrorIs(t, err, driver.ErrInvalid)
 }
 
 // catalog describes all that is in the schema, and the versions that it says it has.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
@@ -22,7 +22,7 @@ type Within struct {
 	tx any
 }
 
-var _ idempotency.Transactor = (*Within)(nil)
+var _ driver.Transactor = (*Within)(nil)
 
 // Within gives the verbs inside a transaction, for a consumer that keeps its inbox
 // and its effects in one database: they are committed together, by the caller.
@@ -50,43 +50,43 @@ func (s *Store) Within(tx pgx.Tx) *Within { return s.in(tx, pgxQuerier{tx}) }
 func (s *Store) WithinSQL(tx *sql.Tx) *Within { return s.in(tx, sqlQuerier{tx}) }
 
 func (s *Store) in(tx any, q querier) *Within {
-	return &Within{verbs: verbs{querier: q, is: s.callers, repeats: s.repeats}, tx: tx}
+	return &Within{verbs: verbs{querier: q, is: s.callers, repeats: s.repeats, check: s.check}, tx: tx}
 }
 
 // Enclosed implements [idempotency.Transactor]: it is the caller who commits.
-func (w *Within) Enclosed() bool { return true }
+func (w *Within) InCallerTx() bool { return true }
 
 // Begin implements [idempotency.Transactor]. The transaction is a savepoint in the
 // caller's; its Value is the caller's own, and nothing is set in it: neither limit
 // nor lease.
-func (w *Within) Begin(ctx context.Context, claim idempotency.Claim, _ time.Duration,
-) (idempotency.Reservation, idempotency.Transaction, error) {
+func (w *Within) Begin(ctx context.Context, claim driver.Claim, _ time.Duration,
+) (driver.Reservation, driver.Transaction, error) {
 	if err := claim.Validate(); err != nil {
-		return idempotency.Reservation{}, nil, err
+		return driver.Reservation{}, nil, err
 	}
 	found, err := w.look(ctx, &claim.ID)
 	if err != nil {
-		return idempotency.Reservation{}, nil, err
+		return driver.Reservation{}, nil, err
 	}
 	step, answer := found.judge(&claim)
-	if step == idempotency.Abandon {
+	if step == driver.StepMarkUnknown {
 		r := reserve{verbs: &w.verbs, claim: &claim}
 		answer.Record, err = r.step(ctx, step, found.record)
 		if noRows(err) { // somebody is at the row, who need not be asked what he does
-			answer, err = idempotency.Reservation{Decision: idempotency.Busy, Record: *found.record}, nil
+			answer, err = driver.Reservation{Decision: driver.DecisionInProgress, Record: *found.record}, nil
 		}
 	}
-	if err != nil || answer.Decision != idempotency.Acquired {
+	if err != nil || answer.Decision != driver.Acquired {
 		return answer, nil, err
 	}
 	if _, err := w.exec(ctx, setSavepoint); err != nil {
-		return idempotency.Reservation{}, nil, err
+		return driver.Reservation{}, nil, err
 	}
 	return answer, &nested{joined: joined{claim: &claim, record: answer.Record, judged: found.record}, within: w}, nil
 }
 
 // look waits for others who are at the record, keeps them off, and reads.
-func (w *Within) look(ctx context.Context, id *idempotency.ID) (*look, error) {
+func (w *Within) look(ctx context.Context, id *driver.ID) (*look, error) {
 	now, err := w.wait(ctx, id)
 	if err != nil {
 		return nil, err
@@ -125,17 +125,17 @@ func (n *nested) Value() any {
 }
 
 // Commit implements idempotency.Transaction.
-func (n *nested) Commit(ctx context.Context, outcome idempotency.Outcome) error {
+func (n *nested) Commit(ctx context.Context, outcome driver.Outcome) error {
 	return n.finish(ctx, &outcome, false)
 }
 
 // Refuse implements idempotency.Transaction. The lock was taken before the savepoint
 // and outlives it: nobody comes between.
-func (n *nested) Refuse(ctx context.Context, outcome idempotency.Outcome) error {
+func (n *nested) RollbackAndRecord(ctx context.Context, outcome driver.Outcome) error {
 	return n.finish(ctx, &outcome, true)
 }
 
-func (n *nested) finish(ctx context.Context, outcome *idempotency.Outcome, undo bool) error {
+func (n *nested) finish(ctx context.Context, outcome *driver.Outcome, undo bool) error {
 	w := n.within
 	if w == nil {
 		return sql.ErrTxDone
@@ -152,7 +152,7 @@ func (n *nested) finish(ctx context.Context, outcome *idempotency.Outcome, undo 
 		err = w.savepoint(ctx, releaseSavepoint)
 	}
 	if err != nil {
-		if e := n.Rollback(ctx); errors.Is(e, idempotency.ErrUnknown) {
+		if e := n.Rollback(ctx); errors.Is(e, driver.ErrUnknown) {
 			return e
 		}
 		return err
@@ -181,7 +181,7 @@ func (n *nested) Rollback(ctx context.Context) error {
 func (w *Within) savepoint(ctx context.Context, statement string) error {
 	_, err := w.exec(ctx, statement)
 	if errors.Is(err, pgx.ErrTxClosed) || errors.Is(err, sql.ErrTxDone) || pgkit.HasCode(err, noTransaction, noSavepoint) {
-		return fmt.Errorf("%w: pgstore: the work has ended the caller's transaction: %w", idempotency.ErrUnknown, err)
+		return fmt.Errorf("%w: pgstore: the work has ended the caller's transaction: %w", driver.ErrUnknown, err)
 	}
 	return err
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency/pgstore"
 )
 
@@ -57,19 +57,19 @@ func TestWithin(t *testing.T) {
 			c := begin()
 			reservation, err := c.Reserve(t.Context(), claim)
 			require.NoError(t, err)
-			assert.Equal(t, idempotency.Acquired, reservation.Decision)
+			assert.Equal(t, driver.Acquired, reservation.Decision)
 			require.NoError(t, insert(t.Context(), c.tx, claim.Key))
 			require.NoError(t, c.Complete(t.Context(), reservation.Record.Lease(), completed))
 			again, err := c.Reserve(t.Context(), newClaim(claim.Key))
 			require.NoError(t, err)
-			assert.Equal(t, idempotency.Done, again.Decision)
+			assert.Equal(t, driver.Done, again.Decision)
 			if commit {
 				require.NoError(t, c.commit())
-				assert.Equal(t, idempotency.Completed, statusOf(t, store, claim.ID))
+				assert.Equal(t, driver.Completed, statusOf(t, store, claim.ID))
 			} else {
 				require.NoError(t, c.rollback())
 				_, err := store.Load(t.Context(), claim.ID)
-				assert.ErrorIs(t, err, idempotency.ErrNotFound)
+				assert.ErrorIs(t, err, driver.ErrNotFound)
 			}
 		}
 	})
@@ -82,27 +82,27 @@ func TestWithinHoldsOthersOff(t *testing.T) {
 	eachCaller(t, func(t *testing.T, _ string, store *pgstore.Store, begin func() *caller) {
 		for _, taken := range []bool{false, true} {
 			claim := newClaim(t.Name())
-			claim.Takeover = idempotency.Reexecute
+			claim.Takeover = driver.Reexecute
 			claim.Key += map[bool]string{false: " new", true: " taken over"}[taken]
-			var dead idempotency.Lease
+			var dead driver.Lease
 			if taken {
 				first := claim
-				first.Owner, first.Lease = idempotency.NewOwner(), time.Microsecond
+				first.Owner, first.Lease = driver.NewOwner(), time.Microsecond
 				dead = acquire(t, store, first)
 			}
 			c := begin()
 			lease := acquire(t, c, claim)
 
 			other := newClaim(claim.Key)
-			other.Takeover = idempotency.Reexecute
+			other.Takeover = driver.Reexecute
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			reservation, err := store.Reserve(ctx, other)
 			require.NoError(t, err)
-			assert.Equal(t, idempotency.Busy, reservation.Decision)
+			assert.Equal(t, driver.DecisionInProgress, reservation.Decision)
 			assert.Equal(t, claim.ID, reservation.Record.ID)
 			reservation, tx, err := store.Begin(ctx, other, 0)
 			require.NoError(t, err)
-			assert.Equal(t, idempotency.Busy, reservation.Decision)
+			assert.Equal(t, driver.DecisionInProgress, reservation.Decision)
 			assert.Nil(t, tx)
 			if taken {
 				err := store.Renew(ctx, dead, time.Hour)
@@ -114,9 +114,9 @@ func TestWithinHoldsOthersOff(t *testing.T) {
 			require.NoError(t, c.commit())
 			reservation, err = store.Reserve(t.Context(), other)
 			require.NoError(t, err)
-			assert.Equal(t, idempotency.Done, reservation.Decision)
+			assert.Equal(t, driver.Done, reservation.Decision)
 			if taken {
-				assert.ErrorIs(t, store.Renew(t.Context(), dead, time.Hour), idempotency.ErrLeaseLost)
+				assert.ErrorIs(t, store.Renew(t.Context(), dead, time.Hour), driver.ErrLeaseLost)
 			}
 		}
 	})
@@ -132,7 +132,7 @@ func TestWithinWaitsForWithin(t *testing.T) {
 			first, second := begin(), begin()
 			lease := acquire(t, first, newClaim(key))
 			require.NoError(t, first.Complete(t.Context(), lease, completed))
-			answer := make(chan idempotency.Reservation, 1)
+			answer := make(chan driver.Reservation, 1)
 			go func() {
 				reservation, err := second.Reserve(context.Background(), newClaim(key))
 				assert.NoError(t, err)
@@ -145,10 +145,10 @@ func TestWithinWaitsForWithin(t *testing.T) {
 			}
 			if commit {
 				require.NoError(t, first.commit())
-				assert.Equal(t, idempotency.Done, (<-answer).Decision)
+				assert.Equal(t, driver.Done, (<-answer).Decision)
 			} else {
 				require.NoError(t, first.rollback())
-				assert.Equal(t, idempotency.Acquired, (<-answer).Decision)
+				assert.Equal(t, driver.Acquired, (<-answer).Decision)
 			}
 			require.NoError(t, second.rollback())
 		}
@@ -184,25 +184,25 @@ func TestBeginWithin(t *testing.T) {
 	outcome := completed
 	for _, row := range []struct {
 		name string
-		end  func(ctx context.Context, tx idempotency.Transaction) error
+		end  func(ctx context.Context, tx driver.Transaction) error
 		want error
 		rows int
 		done bool
 	}{
-		{"Commit", func(ctx context.Context, tx idempotency.Transaction) error { return tx.Commit(ctx, outcome) }, nil, 1, true},
-		{"Refuse", func(ctx context.Context, tx idempotency.Transaction) error { return tx.Refuse(ctx, outcome) }, nil, 0, true},
-		{"Rollback", func(ctx context.Context, tx idempotency.Transaction) error { return tx.Rollback(ctx) }, nil, 0, false},
-		{"Commit of what has failed", func(ctx context.Context, tx idempotency.Transaction) error {
+		{"Commit", func(ctx context.Context, tx driver.Transaction) error { return tx.Commit(ctx, outcome) }, nil, 1, true},
+		{"Refuse", func(ctx context.Context, tx driver.Transaction) error { return tx.RollbackAndRecord(ctx, outcome) }, nil, 0, true},
+		{"Rollback", func(ctx context.Context, tx driver.Transaction) error { return tx.Rollback(ctx) }, nil, 0, false},
+		{"Commit of what has failed", func(ctx context.Context, tx driver.Transaction) error {
 			_ = execute(tx.Value(), `SELECT 1/0`)
 			return tx.Commit(ctx, outcome)
-		}, idempotency.ErrTransactionFailed, 0, false},
-		{"Refuse of what has failed", func(ctx context.Context, tx idempotency.Transaction) error {
+		}, driver.ErrTransactionFailed, 0, false},
+		{"Refuse of what has failed", func(ctx context.Context, tx driver.Transaction) error {
 			_ = execute(tx.Value(), `SELECT 1/0`)
-			return tx.Refuse(ctx, outcome)
+			return tx.RollbackAndRecord(ctx, outcome)
 		}, nil, 0, true},
-		{"Commit of nothing valid", func(ctx context.Context, tx idempotency.Transaction) error {
-			return tx.Commit(ctx, idempotency.Outcome{})
-		}, idempotency.ErrInvalid, 0, false},
+		{"Commit of nothing valid", func(ctx context.Context, tx driver.Transaction) error {
+			return tx.Commit(ctx, driver.Outcome{})
+		}, driver.ErrInvalid, 0, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -213,10 +213,10 @@ func TestBeginWithin(t *testing.T) {
 						claim := newClaim(f.name + map[bool]string{true: " released"}[released])
 						if released {
 							require.NoError(t, store.Release(t.Context(), acquire(t, store, claim)))
-							claim.Owner = idempotency.NewOwner()
+							claim.Owner = driver.NewOwner()
 						}
 						c := newCaller(t, dsn, store, f.name)
-						assert.True(t, c.Enclosed())
+						assert.True(t, c.InCallerTx())
 						record, tx := beginClaim(t, c, claim)
 						assert.Equal(t, c.tx, tx.Value())
 						require.NoError(t, insert(t.Context(), tx.Value(), claim.Key))
@@ -245,11 +245,11 @@ func TestBeginWithin(t *testing.T) {
 						case row.done:
 							require.NoError(t, err)
 							assert.Equal(t, record.Lease(), stored.Lease())
-							assert.Equal(t, idempotency.Completed, stored.Status)
+							assert.Equal(t, driver.Completed, stored.Status)
 						case released:
-							assert.Equal(t, idempotency.FailedRetryable, stored.Status)
+							assert.Equal(t, driver.FailedRetryable, stored.Status)
 						default:
-							require.ErrorIs(t, err, idempotency.ErrNotFound)
+							require.ErrorIs(t, err, driver.ErrNotFound)
 						}
 					}
 				}
@@ -262,15 +262,15 @@ func TestBeginWithin(t *testing.T) {
 func TestWorkEndsTheCallersTransaction(t *testing.T) {
 	t.Parallel()
 	eachCaller(t, func(t *testing.T, _ string, store *pgstore.Store, begin func() *caller) {
-		for name, end := range map[string]func(tx idempotency.Transaction) error{
-			"Commit":   func(tx idempotency.Transaction) error { return tx.Commit(t.Context(), completed) },
-			"Refuse":   func(tx idempotency.Transaction) error { return tx.Refuse(t.Context(), completed) },
-			"Rollback": func(tx idempotency.Transaction) error { return tx.Rollback(t.Context()) },
+		for name, end := range map[string]func(tx driver.Transaction) error{
+			"Commit":   func(tx driver.Transaction) error { return tx.Commit(t.Context(), completed) },
+			"Refuse":   func(tx driver.Transaction) error { return tx.RollbackAndRecord(t.Context(), completed) },
+			"Rollback": func(tx driver.Transaction) error { return tx.Rollback(t.Context()) },
 		} {
 			c := begin()
 			_, tx := beginClaim(t, c, newClaim(name))
 			require.NoError(t, c.commit())
-			assert.ErrorIs(t, end(tx), idempotency.ErrUnknown, name)
+			assert.ErrorIs(t, end(tx), driver.ErrUnknown, name)
 		}
 	})
 }
@@ -280,13 +280,13 @@ func TestWorkEndsTheCallersTransaction(t *testing.T) {
 func TestAbandonWithin(t *testing.T) {
 	t.Parallel()
 	eachCaller(t, func(t *testing.T, _ string, store *pgstore.Store, begin func() *caller) {
-		for name, claim := range map[string]func(c *caller, claim idempotency.Claim) (idempotency.Reservation, error){
-			"Begin": func(c *caller, claim idempotency.Claim) (idempotency.Reservation, error) {
+		for name, claim := range map[string]func(c *caller, claim driver.Claim) (driver.Reservation, error){
+			"Begin": func(c *caller, claim driver.Claim) (driver.Reservation, error) {
 				reservation, tx, err := c.Begin(t.Context(), claim, 0)
 				assert.Nil(t, tx)
 				return reservation, err
 			},
-			"Reserve": func(c *caller, claim idempotency.Claim) (idempotency.Reservation, error) {
+			"Reserve": func(c *caller, claim driver.Claim) (driver.Reservation, error) {
 				return c.Reserve(t.Context(), claim)
 			},
 		} {
@@ -296,10 +296,10 @@ func TestAbandonWithin(t *testing.T) {
 			c := begin()
 			reservation, err := claim(c, newClaim(dead.Key))
 			require.NoError(t, err)
-			assert.Equal(t, idempotency.Undecided, reservation.Decision)
-			assert.True(t, reservation.Abandoned)
+			assert.Equal(t, driver.DecisionUnknown, reservation.Decision)
+			assert.True(t, reservation.LeaseExpired)
 			require.NoError(t, c.commit())
-			assert.Equal(t, idempotency.Unknown, statusOf(t, store, dead.ID))
+			assert.Equal(t, driver.Unknown, statusOf(t, store, dead.ID))
 		}
 	})
 }
@@ -315,9 +315,9 @@ func TestWithinSetsNothing(t *testing.T) {
 		before := settings(t, tx)
 		inbox := store.Within(tx)
 		claim := newClaim("key")
-		claim.Lease, claim.Takeover = time.Microsecond, idempotency.Reexecute
+		claim.Lease, claim.Takeover = time.Microsecond, driver.Reexecute
 		acquire(t, inbox, claim)
-		claim.Owner = idempotency.NewOwner()
+		claim.Owner = driver.NewOwner()
 		acquire(t, inbox, claim) // which takes over
 		_, joined := begin(t, inbox, "joined")
 		require.NoError(t, joined.Commit(t.Context(), completed))

@@ -16,7 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency/sqlitestore"
 )
 
@@ -27,8 +27,8 @@ import (
 //	joined    Begin, insert, Commit
 //	detached  Reserve, Complete
 //	replay    Begin of an operation that is finished
-func benchmarkOutcome() idempotency.Outcome {
-	return idempotency.Outcome{Status: idempotency.Completed, Result: idempotency.Result{
+func benchmarkOutcome() driver.Outcome {
+	return driver.Outcome{Status: driver.Completed, Result: driver.Result{
 		Code:   http.StatusCreated,
 		Header: http.Header{"Content-Type": {"application/json"}, "Location": {"/charges/ch_1"}},
 		Body:   bytes.Repeat([]byte(`{"id":"ch_1"}`), 72),

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency/sqlitestore"
 )
 
@@ -48,17 +48,17 @@ func Example() {
 
 // charge is what idempotency.Handler and Do do with a store.
 func charge(ctx context.Context, store *sqlitestore.Store, key string, cents int) error {
-	reservation, tx, err := store.Begin(ctx, idempotency.Claim{
-		ID:          idempotency.ID{Scope: "tenant_1", Operation: "charge", Key: key},
-		Fingerprint: idempotency.Fingerprint(fmt.Sprint("v1:", cents)),
-		Owner:       idempotency.NewOwner(),
+	reservation, tx, err := store.Begin(ctx, driver.Claim{
+		ID:          driver.ID{Scope: "tenant_1", Operation: "charge", Key: key},
+		Fingerprint: driver.Fingerprint(fmt.Sprint("v1:", cents)),
+		Owner:       driver.NewOwner(),
 		Lease:       30 * time.Second,
 		TTL:         24 * time.Hour,
 	}, 0)
 	if err != nil {
 		return err
 	}
-	if reservation.Decision != idempotency.Acquired {
+	if reservation.Decision != driver.Acquired {
 		fmt.Printf("%v: %s\n", reservation.Decision, reservation.Record.Result.Body)
 		return nil
 	}
@@ -68,8 +68,8 @@ func charge(ctx context.Context, store *sqlitestore.Store, key string, cents int
 	if _, err := tx.Value().(*sql.Tx).ExecContext(ctx, "INSERT INTO charges VALUES (?, ?)", key, cents); err != nil {
 		return err
 	}
-	return tx.Commit(ctx, idempotency.Outcome{
-		Status: idempotency.Completed,
-		Result: idempotency.Result{Body: fmt.Appendf(nil, "charged %d", cents)},
+	return tx.Commit(ctx, driver.Outcome{
+		Status: driver.Completed,
+		Result: driver.Result{Body: fmt.Appendf(nil, "charged %d", cents)},
 	})
 }

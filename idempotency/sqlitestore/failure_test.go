@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency/sqlitestore"
 )
 
@@ -26,7 +26,7 @@ func TestCrashInTransaction(t *testing.T) {
 	require.Equal(t, "open", c.line(t))
 
 	survivor := open(t, path)
-	answer := make(chan idempotency.Reservation)
+	answer := make(chan driver.Reservation)
 	go func() {
 		reservation, tx, err := survivor.Begin(t.Context(), claimOf("hanging"), 0)
 		if assert.NoError(t, err) {
@@ -72,7 +72,7 @@ func TestCrashes(t *testing.T) {
 		rows, err := count(t.Context(), store.DB(), key)
 		require.NoError(t, err)
 		record, err := store.Load(t.Context(), claimOf(key).ID)
-		done := err == nil && record.Status == idempotency.Completed
+		done := err == nil && record.Status == driver.Completed
 		assert.Equal(t, done, rows == 1, "%s: %d rows, and the record is %v (%v)", key, rows, record.Status, err)
 		assert.True(t, done || what != "done", "%s is lost", key)
 		assert.LessOrEqual(t, rows, 1, key)

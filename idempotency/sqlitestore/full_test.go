@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	sqlite3 "modernc.org/sqlite/lib"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
 // allow lets the database have so many more pages; negative: as many as it likes.
@@ -27,12 +27,15 @@ func allow(t *testing.T, more int, dbs ...*sql.DB) {
 // TestDiskFull has joined work meet a full disk at each page that it wants more.
 // What failed has not happened, and when there is room again, it can.
 func TestDiskFull(t *testing.T) {
-	large := idempotency.Outcome{
-		Status: idempotency.Completed, Result: idempotency.Result{Code: 200, Body: make([]byte, 20_000)},
+	large := driver.Outcome{
+		Status: driver.Completed, Result: driver.Result{Code: 200, Body: make([]byte, 20_000)},
 	}
-	ends := map[string]func(t *testing.T, tx idempotency.Transaction) error{
-		"Commit": func(t *testing.T, tx idempotency.Transaction) error { t.Helper(); return tx.Commit(t.Context(), large) },
-		"Refuse": func(t *testing.T, tx idempotency.Transaction) error { t.Helper(); return tx.Refuse(t.Context(), large) },
+	ends := map[string]func(t *testing.T, tx driver.Transaction) error{
+		"Commit": func(t *testing.T, tx driver.Transaction) error { t.Helper(); return tx.Commit(t.Context(), large) },
+		"Refuse": func(t *testing.T, tx driver.Transaction) error {
+			t.Helper()
+			return tx.RollbackAndRecord(t.Context(), large)
+		},
 	}
 	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {
@@ -71,7 +74,7 @@ func TestDiskFull(t *testing.T) {
 				assert.Zero(t, rows)
 				again, tx, err := s.Begin(t.Context(), internalClaim(key), 0)
 				require.NoError(t, err)
-				require.Equal(t, idempotency.Acquired, again.Decision, "with %d pages", more)
+				require.Equal(t, driver.Acquired, again.Decision, "with %d pages", more)
 				assert.Equal(t, answer.Record.Generation, again.Record.Generation)
 				require.NoError(t, tx.Rollback(t.Context()))
 			}
@@ -92,8 +95,8 @@ func TestDiskFullDetached(t *testing.T) {
 	claim := internalClaim("key")
 	reservation, err := s.Reserve(t.Context(), claim)
 	require.NoError(t, err)
-	large := idempotency.Outcome{
-		Status: idempotency.Completed, Result: idempotency.Result{Code: 200, Body: make([]byte, 1<<20)},
+	large := driver.Outcome{
+		Status: driver.Completed, Result: driver.Result{Code: 200, Body: make([]byte, 1<<20)},
 	}
 	allow(t, 0, s.kit.Write)
 	requireCode(t, sqlite3.SQLITE_FULL, s.Complete(t.Context(), reservation.Record.Lease(), large))

@@ -13,7 +13,7 @@ import (
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 
@@ -25,9 +25,9 @@ func openInternal(t *testing.T) *Store {
 	return s
 }
 
-func internalClaim(key string) idempotency.Claim {
-	return idempotency.Claim{
-		ID: idempotency.ID{Key: key}, Fingerprint: "v1:a", Owner: idempotency.NewOwner(),
+func internalClaim(key string) driver.Claim {
+	return driver.Claim{
+		ID: driver.ID{Key: key}, Fingerprint: "v1:a", Owner: driver.NewOwner(),
 		Lease: time.Hour, TTL: time.Hour,
 	}
 }
@@ -61,7 +61,7 @@ func TestVerbsFlush(t *testing.T) {
 	require.NoError(t, s.kit.Write.Close())
 	require.ErrorContains(t, s.Renew(t.Context(), lease, time.Hour), "closed")
 	require.ErrorContains(t, s.Release(t.Context(), lease), "closed")
-	require.ErrorContains(t, s.Complete(t.Context(), lease, idempotency.Outcome{Status: idempotency.Completed}), "closed")
+	require.ErrorContains(t, s.Complete(t.Context(), lease, driver.Outcome{Status: driver.Completed}), "closed")
 	_, err = s.Reserve(t.Context(), internalClaim("another"))
 	require.ErrorContains(t, err, "closed")
 }
@@ -80,14 +80,14 @@ func TestReadOnly(t *testing.T) {
 	claim := internalClaim("key")
 	reservation, err := s.Reserve(t.Context(), claim)
 	require.NoError(t, err)
-	require.NoError(t, s.Complete(t.Context(), reservation.Record.Lease(), idempotency.Outcome{Status: idempotency.Completed}))
+	require.NoError(t, s.Complete(t.Context(), reservation.Record.Lease(), driver.Outcome{Status: driver.Completed}))
 	for _, db := range []*sql.DB{s.kit.Write, s.kit.Work} {
 		_, err := db.Exec("PRAGMA query_only = 1")
 		require.NoError(t, err)
 	}
 	again, err := s.Reserve(t.Context(), claim)
 	require.NoError(t, err)
-	assert.Equal(t, idempotency.Done, again.Decision)
+	assert.Equal(t, driver.Done, again.Decision)
 	_, err = s.Reserve(t.Context(), internalClaim("another"))
 	requireCode(t, sqlite3.SQLITE_READONLY, err)
 	_, _, err = s.Begin(t.Context(), internalClaim("another"), 0)
@@ -100,7 +100,7 @@ func TestReplayWritesNothing(t *testing.T) {
 	claim := internalClaim("key")
 	reservation, err := s.Reserve(t.Context(), claim)
 	require.NoError(t, err)
-	require.NoError(t, s.Complete(t.Context(), reservation.Record.Lease(), idempotency.Outcome{Status: idempotency.Completed}))
+	require.NoError(t, s.Complete(t.Context(), reservation.Record.Lease(), driver.Outcome{Status: driver.Completed}))
 	other, err := sql.Open("sqlite", sqlitekit.DataSource(s.kit.File.Path, "rw"))
 	require.NoError(t, err)
 	defer func() { _ = other.Close() }()
@@ -109,10 +109,10 @@ func TestReplayWritesNothing(t *testing.T) {
 	for range 100 {
 		again, err := s.Reserve(t.Context(), claim)
 		require.NoError(t, err)
-		require.Equal(t, idempotency.Done, again.Decision)
+		require.Equal(t, driver.Done, again.Decision)
 		again, err = s.Reserve(t.Context(), internalClaimOf(claim, "v1:other"))
 		require.NoError(t, err)
-		require.Equal(t, idempotency.Mismatch, again.Decision)
+		require.Equal(t, driver.Mismatch, again.Decision)
 	}
 	n, err := s.Sweep(t.Context(), 100)
 	require.NoError(t, err)
@@ -125,7 +125,7 @@ func TestReplayWritesNothing(t *testing.T) {
 func TestLogStaysShort(t *testing.T) {
 	s := openInternal(t)
 	for range 3000 {
-		claim := internalClaim(idempotency.NewOwner())
+		claim := internalClaim(driver.NewOwner())
 		_, err := s.Reserve(t.Context(), claim)
 		require.NoError(t, err)
 	}
@@ -134,7 +134,7 @@ func TestLogStaysShort(t *testing.T) {
 	assert.Less(t, info.Size(), int64(20<<20), "the automatic checkpoint is at 16 MB")
 }
 
-func internalClaimOf(c idempotency.Claim, f idempotency.Fingerprint) idempotency.Claim {
+func internalClaimOf(c driver.Claim, f driver.Fingerprint) driver.Claim {
 	c.Fingerprint = f
 	return c
 }
@@ -181,7 +181,7 @@ func TestAsJudged(t *testing.T) {
 		t.Run(change, func(t *testing.T) {
 			_, err := s.kit.Work.Exec("UPDATE idempotency_records SET " + change)
 			require.NoError(t, err)
-			for _, step := range []idempotency.Step{idempotency.Take, idempotency.Abandon} {
+			for _, step := range []driver.Step{driver.Take, driver.StepMarkUnknown} {
 				record, err := applyStep(t.Context(), s.write, step, judged, &claim)
 				require.NoError(t, err)
 				assert.Nil(t, record)
@@ -190,14 +190,14 @@ func TestAsJudged(t *testing.T) {
 			require.ErrorIs(t, s.joined[still].QueryRow(asJudgedArgs(judged)...).Scan(&clock), sql.ErrNoRows)
 			_, err = s.kit.Work.Exec("DELETE FROM idempotency_records")
 			require.NoError(t, err)
-			_, err = applyStep(t.Context(), s.write, idempotency.Insert, nil, &claim)
+			_, err = applyStep(t.Context(), s.write, driver.Insert, nil, &claim)
 			require.NoError(t, err)
 			_, err = s.kit.Work.Exec("UPDATE idempotency_records SET lease_expires = ?, expires = ?",
 				judged.LeaseExpires.UnixMilli(), judged.Expires.UnixMilli())
 			require.NoError(t, err)
 		})
 	}
-	record, err := applyStep(t.Context(), s.write, idempotency.Take, judged, &claim)
+	record, err := applyStep(t.Context(), s.write, driver.Take, judged, &claim)
 	require.NoError(t, err)
 	assert.NotNil(t, record, "nothing has happened to it")
 }

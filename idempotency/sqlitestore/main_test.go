@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency/sqlitestore"
 )
 
@@ -132,7 +132,7 @@ func (c *child) kill(t *testing.T) []string {
 	return rest
 }
 
-func decisionOf(t *testing.T, store idempotency.Store, claim idempotency.Claim) string {
+func decisionOf(t *testing.T, store driver.Store, claim driver.Claim) string {
 	t.Helper()
 	reservation, err := store.Reserve(t.Context(), claim)
 	assert.NoError(t, err)

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency/sqlitestore"
 )
 
@@ -239,13 +239,13 @@ func TestClose(t *testing.T) {
 		"Reserve": func(ctx context.Context) error { _, err := store.Reserve(ctx, claimOf("key")); return err },
 		"Renew":   func(ctx context.Context) error { return store.Renew(ctx, lease, 1) },
 		"Complete": func(ctx context.Context) error {
-			return store.Complete(ctx, lease, idempotency.Outcome{Status: idempotency.Completed})
+			return store.Complete(ctx, lease, driver.Outcome{Status: driver.Completed})
 		},
 		"Release": func(ctx context.Context) error { return store.Release(ctx, lease) },
 		"Load":    func(ctx context.Context) error { _, err := store.Load(ctx, lease.ID); return err },
 		"Sweep":   func(ctx context.Context) error { _, err := store.Sweep(ctx, 1); return err },
 		"Begin":   func(ctx context.Context) error { _, _, err := store.Begin(ctx, claimOf("key"), 0); return err },
-		"Abandon": func(ctx context.Context) error { _, err := store.Abandon(ctx, 1); return err },
+		"Abandon": func(ctx context.Context) error { _, err := store.Reap(ctx, 1); return err },
 		"Unknown": func(ctx context.Context) error {
 			for _, err := range store.Unknown(ctx, "") {
 				return err

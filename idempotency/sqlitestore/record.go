@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 
 // row is a record as the database gives it.
 type row struct {
-	idempotency.Record
+	driver.Record
 
 	started, updated, leaseExpires, expires int64
 	header                                  []byte
@@ -29,7 +29,7 @@ func (r *row) columns() []any {
 }
 
 // record is what was read.
-func (r *row) record() (_ *idempotency.Record, err error) {
+func (r *row) record() (_ *driver.Record, err error) {
 	if r.Result.Header, err = decodeHeader(r.header); err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func (r *row) record() (_ *idempotency.Record, err error) {
 
 // readRecord runs the statement that loads a record, and returns that (nil: there
 // is none) and SQLite's time, by which it is to be judged.
-func readRecord(ctx context.Context, load sqlitekit.Statement, id idempotency.ID) (*idempotency.Record, time.Time, error) {
+func readRecord(ctx context.Context, load sqlitekit.Statement, id driver.ID) (*driver.Record, time.Time, error) {
 	var (
 		r     row
 		clock int64
@@ -62,8 +62,8 @@ func readRecord(ctx context.Context, load sqlitekit.Statement, id idempotency.ID
 
 // readRecords runs a statement that gives records: those that it finds, or has
 // changed. After an error it has changed none, whatever it gave before.
-func readRecords(ctx context.Context, s sqlitekit.Statement, args []any) ([]idempotency.Record, error) {
-	var all []idempotency.Record
+func readRecords(ctx context.Context, s sqlitekit.Statement, args []any) ([]driver.Record, error) {
+	var all []driver.Record
 	_, err := sqlitekit.ReadRows(ctx, s, args, func(rows *sql.Rows) error {
 		var r row
 		if err := rows.Scan(append([]any{&r.Scope, &r.Operation, &r.Key}, r.columns()...)...); err != nil {
@@ -84,19 +84,19 @@ func readRecords(ctx context.Context, s sqlitekit.Statement, args []any) ([]idem
 // applyStep does what Decide said, unless the record is not the one that was
 // judged any more: then the result is nil.
 func applyStep(
-	ctx context.Context, s *statements, step idempotency.Step, judged *idempotency.Record, c *idempotency.Claim,
-) (*idempotency.Record, error) {
-	var all []idempotency.Record
+	ctx context.Context, s *statements, step driver.Step, judged *driver.Record, c *driver.Claim,
+) (*driver.Record, error) {
+	var all []driver.Record
 	var err error
 	switch step {
-	case idempotency.Insert:
+	case driver.Insert:
 		all, err = readRecords(ctx, s.insert, []any{
 			c.Scope, c.Operation, c.Key, string(c.Fingerprint), c.Owner, millis(c.Lease), int64(c.Takeover), millis(c.TTL),
 		})
-	case idempotency.Take:
+	case driver.Take:
 		all, err = readRecords(ctx, s.take, append(asJudgedArgs(judged),
 			string(c.Fingerprint), c.Owner, millis(c.Lease), int64(c.Takeover), millis(c.TTL)))
-	case idempotency.Abandon:
+	case driver.StepMarkUnknown:
 		all, err = readRecords(ctx, s.abandon, asJudgedArgs(judged))
 	default:
 		err = fmt.Errorf("sqlitestore: step %d is not known", step)
@@ -108,10 +108,10 @@ func applyStep(
 }
 
 // idArgs are the arguments of the condition theRecord.
-func idArgs(id idempotency.ID) []any { return []any{id.Scope, id.Operation, id.Key} }
+func idArgs(id driver.ID) []any { return []any{id.Scope, id.Operation, id.Key} }
 
 // asJudgedArgs are the arguments of the condition asJudged.
-func asJudgedArgs(r *idempotency.Record) []any {
+func asJudgedArgs(r *driver.Record) []any {
 	return []any{
 		r.Scope, r.Operation, r.Key,
 		int64(r.Status), r.Owner, r.Generation, r.LeaseExpires.UnixMilli(), r.Expires.UnixMilli(),
@@ -119,19 +119,19 @@ func asJudgedArgs(r *idempotency.Record) []any {
 }
 
 // leaseArgs are the arguments of the condition theLease.
-func leaseArgs(l *idempotency.Lease) []any {
+func leaseArgs(l *driver.Lease) []any {
 	return []any{l.Scope, l.Operation, l.Key, l.Owner, l.Generation}
 }
 
 // completeArgs are the arguments of completeSQL.
-func completeArgs(l *idempotency.Lease, o *idempotency.Outcome) []any {
+func completeArgs(l *driver.Lease, o *driver.Outcome) []any {
 	result := stored(o)
 	return append(leaseArgs(l), int64(o.Status), result.Code, result.Reference,
 		encodeHeader(result.Header), result.Body, millis(o.TTL))
 }
 
 // finishArgs are the arguments of finishSQL. r is what Begin has answered with.
-func finishArgs(r *idempotency.Record, o *idempotency.Outcome) []any {
+func finishArgs(r *driver.Record, o *driver.Outcome) []any {
 	result := stored(o)
 	return []any{
 		r.Scope, r.Operation, r.Key, string(r.Fingerprint), int64(o.Status), r.Owner, r.Generation,
@@ -141,18 +141,18 @@ func finishArgs(r *idempotency.Record, o *idempotency.Outcome) []any {
 }
 
 // stored is what is stored of an outcome's result: nothing that is not replayed.
-func stored(o *idempotency.Outcome) idempotency.Result {
-	if o.Status == idempotency.Completed || o.Status == idempotency.FailedFinal {
+func stored(o *driver.Outcome) driver.Result {
+	if o.Status == driver.Completed || o.Status == driver.FailedFinal {
 		return o.Result
 	}
-	return idempotency.Result{}
+	return driver.Result{}
 }
 
 // writeLease runs a statement that only a lease's holder may run.
 func writeLease(ctx context.Context, s sqlitekit.Statement, args []any) error {
 	n, err := sqlitekit.Affected(s.ExecContext(ctx, args...))
 	if err == nil && n == 0 {
-		return idempotency.ErrLeaseLost
+		return driver.ErrLeaseLost
 	}
 	return err
 }

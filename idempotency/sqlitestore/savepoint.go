@@ -7,13 +7,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
 // savepoint is joined work in a transaction of the caller's.
 type savepoint struct {
 	within *Within
-	record idempotency.Record
+	record driver.Record
 	name   string
 	over   bool
 }
@@ -26,21 +26,21 @@ type savepoint struct {
 // has happened should the work end the caller's transaction by itself: where that
 // was committed it is there, in progress, and becomes Unknown when its lease is over.
 func (w *Within) Begin(
-	ctx context.Context, claim idempotency.Claim, _ time.Duration,
-) (idempotency.Reservation, idempotency.Transaction, error) {
+	ctx context.Context, claim driver.Claim, _ time.Duration,
+) (driver.Reservation, driver.Transaction, error) {
 	if err := errors.Join(claim.Validate(), ctx.Err()); err != nil {
-		return idempotency.Reservation{}, nil, err
+		return driver.Reservation{}, nil, err
 	}
 	t := &savepoint{within: w, name: fmt.Sprintf("idempotency_%d", len(w.open)+1)}
 	if err := t.exec(ctx, "SAVEPOINT"); err != nil {
-		return idempotency.Reservation{}, nil, err
+		return driver.Reservation{}, nil, err
 	}
-	claim.Takeover = idempotency.MarkUnknown
+	claim.Takeover = driver.MarkUnknown
 	l, err := w.reserve(ctx, &claim)
 	if err != nil {
-		return idempotency.Reservation{}, nil, errors.Join(err, t.undo(ctx))
+		return driver.Reservation{}, nil, errors.Join(err, t.undo(ctx))
 	}
-	if l.step != idempotency.Insert && l.step != idempotency.Take {
+	if l.step != driver.Insert && l.step != driver.Take {
 		return leased(l.answer), nil, t.exec(ctx, "RELEASE") // what was abandoned stays so
 	}
 	t.record = l.answer.Record
@@ -52,14 +52,14 @@ func (w *Within) Begin(
 func (t *savepoint) Value() any { return t.within.tx }
 
 // Commit implements idempotency.Transaction. It is the caller who commits.
-func (t *savepoint) Commit(ctx context.Context, outcome idempotency.Outcome) error {
+func (t *savepoint) Commit(ctx context.Context, outcome driver.Outcome) error {
 	return t.finish(ctx, &outcome, func(ctx context.Context) error {
 		return t.within.Complete(ctx, t.record.Lease(), outcome)
 	})
 }
 
 // Refuse implements idempotency.Transaction.
-func (t *savepoint) Refuse(ctx context.Context, outcome idempotency.Outcome) error {
+func (t *savepoint) RollbackAndRecord(ctx context.Context, outcome driver.Outcome) error {
 	return t.finish(ctx, &outcome, func(ctx context.Context) error {
 		if err := t.exec(ctx, "ROLLBACK TO"); err != nil {
 			return err
@@ -76,7 +76,7 @@ func (t *savepoint) Rollback(ctx context.Context) error {
 	_ = t.close() // what has begun in it is undone too
 	ctx = context.WithoutCancel(ctx)
 	if t.undo(ctx) != nil {
-		if err := t.ended(ctx); errors.Is(err, idempotency.ErrUnknown) {
+		if err := t.ended(ctx); errors.Is(err, driver.ErrUnknown) {
 			return err
 		}
 	}
@@ -84,7 +84,7 @@ func (t *savepoint) Rollback(ctx context.Context) error {
 }
 
 // finish ends the savepoint by write, or undoes all since it began.
-func (t *savepoint) finish(ctx context.Context, outcome *idempotency.Outcome, write func(context.Context) error) error {
+func (t *savepoint) finish(ctx context.Context, outcome *driver.Outcome, write func(context.Context) error) error {
 	if t.over {
 		return errors.New("sqlitestore: the transaction is over")
 	}
@@ -133,11 +133,11 @@ func (t *savepoint) ended(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w: sqlitestore: the caller's transaction has ended, and how cannot be found: %w",
-			idempotency.ErrUnknown, err)
+			driver.ErrUnknown, err)
 	case r != nil && r.Lease() == t.record.Lease():
-		return fmt.Errorf("%w: sqlitestore: the work has committed the caller's transaction", idempotency.ErrUnknown)
+		return fmt.Errorf("%w: sqlitestore: the work has committed the caller's transaction", driver.ErrUnknown)
 	default:
-		return fmt.Errorf("%w: it was the caller's", idempotency.ErrTransactionFailed)
+		return fmt.Errorf("%w: it was the caller's", driver.ErrTransactionFailed)
 	}
 }
 

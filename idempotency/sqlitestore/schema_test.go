@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency/storetest"
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
@@ -104,12 +104,12 @@ func TestVersions(t *testing.T) {
 	require.NoError(t, err)
 	newer, err := openAs(2)
 	require.NoError(t, err)
-	require.NoError(t, older.Complete(t.Context(), before.Record.Lease(), idempotency.Outcome{Status: idempotency.Completed}))
+	require.NoError(t, older.Complete(t.Context(), before.Record.Lease(), driver.Outcome{Status: driver.Completed}))
 
 	t.Run("at once", func(t *testing.T) {
 		storetest.Suite{
-			Open:   func(*testing.T) idempotency.Store { return older },
-			Again:  func(*testing.T) idempotency.Store { return newer },
+			Open:   func(*testing.T) driver.Store { return older },
+			Again:  func(*testing.T) driver.Store { return newer },
 			Queues: true,
 			Write: func(ctx context.Context, tx any, id string) error {
 				_, err := tx.(*sql.Tx).ExecContext(ctx, "INSERT INTO ledger (id) VALUES (?)", id)
@@ -129,7 +129,7 @@ func TestVersions(t *testing.T) {
 			require.NoError(t, err)
 			answer, err := s.Reserve(t.Context(), internalClaim("before"))
 			require.NoError(t, err)
-			assert.Equal(t, idempotency.Done, answer.Decision)
+			assert.Equal(t, driver.Done, answer.Decision)
 			require.NoError(t, s.Close())
 		})
 	}

@@ -7,7 +7,7 @@ import (
 	"iter"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 
@@ -21,25 +21,28 @@ type Store struct {
 	works       works
 }
 
-var _ idempotency.Transactor = (*Store)(nil)
+var _ driver.Transactor = (*Store)(nil)
 
 // Enclosed implements idempotency.Transactor: false. Store.Within gives one that is.
-func (s *Store) Enclosed() bool { return false }
+func (s *Store) InCallerTx() bool { return false }
 
 // DB is the database, for the work's own tables: the one that New was given, or
 // that of Open. It is closed with the store in the latter case only.
 func (s *Store) DB() *sql.DB { return s.kit.Work }
 
+// Check implements driver.Store.
+func (s *Store) Check(ctx context.Context) error { return s.kit.Check(ctx) }
+
 // Renew implements idempotency.Store.
-func (s *Store) Renew(ctx context.Context, lease idempotency.Lease, d time.Duration) error {
-	if err := idempotency.ValidLease(d); err != nil {
+func (s *Store) Renew(ctx context.Context, lease driver.Lease, d time.Duration) error {
+	if err := driver.ValidLease(d); err != nil {
 		return err
 	}
 	return s.change(ctx, &lease, s.write.renew, append(leaseArgs(&lease), millis(d)))
 }
 
 // Complete implements idempotency.Store.
-func (s *Store) Complete(ctx context.Context, lease idempotency.Lease, outcome idempotency.Outcome) error {
+func (s *Store) Complete(ctx context.Context, lease driver.Lease, outcome driver.Outcome) error {
 	if err := outcome.Validate(); err != nil {
 		return err
 	}
@@ -47,11 +50,11 @@ func (s *Store) Complete(ctx context.Context, lease idempotency.Lease, outcome i
 }
 
 // Release implements idempotency.Store.
-func (s *Store) Release(ctx context.Context, lease idempotency.Lease) error {
+func (s *Store) Release(ctx context.Context, lease driver.Lease) error {
 	return s.change(ctx, &lease, s.write.release, leaseArgs(&lease))
 }
 
-func (s *Store) change(ctx context.Context, lease *idempotency.Lease, change sqlitekit.Statement, args []any) error {
+func (s *Store) change(ctx context.Context, lease *driver.Lease, change sqlitekit.Statement, args []any) error {
 	if err := lease.ID.Validate(); err != nil {
 		return err
 	}
@@ -61,20 +64,20 @@ func (s *Store) change(ctx context.Context, lease *idempotency.Lease, change sql
 }
 
 // Load implements idempotency.Store.
-func (s *Store) Load(ctx context.Context, id idempotency.ID) (idempotency.Record, error) {
+func (s *Store) Load(ctx context.Context, id driver.ID) (driver.Record, error) {
 	if err := id.Validate(); err != nil {
-		return idempotency.Record{}, err
+		return driver.Record{}, err
 	}
 	return found(s.readRecord(ctx, id))
 }
 
 // found is what Load says of what it has read.
-func found(r *idempotency.Record, clock time.Time, err error) (idempotency.Record, error) {
+func found(r *driver.Record, clock time.Time, err error) (driver.Record, error) {
 	switch {
 	case err != nil:
-		return idempotency.Record{}, err
+		return driver.Record{}, err
 	case r == nil || r.Expired(clock):
-		return idempotency.Record{}, idempotency.ErrNotFound
+		return driver.Record{}, driver.ErrNotFound
 	default:
 		return *r, nil
 	}
@@ -85,8 +88,8 @@ const unknownPage = 100
 
 // Unknown implements idempotency.Store. A record that is settled while its page is
 // gone through may still be given.
-func (s *Store) Unknown(ctx context.Context, scope string) iter.Seq2[idempotency.Record, error] {
-	return pages(scope, func(after idempotency.ID) (page []idempotency.Record, err error) {
+func (s *Store) Unknown(ctx context.Context, scope string) iter.Seq2[driver.Record, error] {
+	return pages(scope, func(after driver.ID) (page []driver.Record, err error) {
 		err = s.kit.Reading(ctx, func(ctx context.Context) error {
 			page, err = readRecords(ctx, s.read.unknown, append(idArgs(after), unknownPage))
 			return err
@@ -97,14 +100,14 @@ func (s *Store) Unknown(ctx context.Context, scope string) iter.Seq2[idempotency
 
 // pages are the records of a scope, or of all if it is empty, a page at a time.
 func pages(
-	scope string, read func(after idempotency.ID) ([]idempotency.Record, error),
-) iter.Seq2[idempotency.Record, error] {
-	return func(yield func(idempotency.Record, error) bool) {
-		after := idempotency.ID{Scope: scope} // before all its records, none of which lacks a key
+	scope string, read func(after driver.ID) ([]driver.Record, error),
+) iter.Seq2[driver.Record, error] {
+	return func(yield func(driver.Record, error) bool) {
+		after := driver.ID{Scope: scope} // before all its records, none of which lacks a key
 		for {
 			page, err := read(after)
 			if err != nil {
-				yield(idempotency.Record{}, err)
+				yield(driver.Record{}, err)
 				return
 			}
 			for _, r := range page {
@@ -121,7 +124,7 @@ func pages(
 }
 
 // readRecord reads without a lock.
-func (s *Store) readRecord(ctx context.Context, id idempotency.ID) (r *idempotency.Record, clock time.Time, err error) {
+func (s *Store) readRecord(ctx context.Context, id driver.ID) (r *driver.Record, clock time.Time, err error) {
 	err = s.kit.Reading(ctx, func(ctx context.Context) error {
 		r, clock, err = readRecord(ctx, s.read.load, id)
 		return err

@@ -4,7 +4,7 @@ import (
 	"context"
 	"database/sql"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 
@@ -24,13 +24,13 @@ func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
 
 // Abandon implements idempotency.Store. It waits no longer than Sweep does, and is
 // flushed to disk, for somebody is told of it.
-func (s *Store) Abandon(ctx context.Context, limit int) (all []idempotency.Record, err error) {
+func (s *Store) Reap(ctx context.Context, limit int) (all []driver.Record, err error) {
 	found, err := s.exists(ctx, s.read.findDead)
 	if err != nil || !found || limit <= 0 {
 		return nil, err
 	}
 	for n := sqlitekit.SweepBatch; n == sqlitekit.SweepBatch && len(all) < limit && err == nil; {
-		var batch []idempotency.Record
+		var batch []driver.Record
 		err = s.alone(ctx, &ticket{}, sqlitekit.SweepPatience, func(ctx context.Context) error {
 			batch, err = readRecords(ctx, s.write.abandonDead, []any{min(sqlitekit.SweepBatch, limit-len(all))})
 			return err

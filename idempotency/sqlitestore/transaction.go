@@ -3,7 +3,7 @@ package sqlitestore
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 	"sync"
@@ -13,7 +13,7 @@ import (
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 
@@ -26,7 +26,7 @@ const connectionPatience = 50 * time.Millisecond
 // write until it ends.
 type transaction struct {
 	store  *Store
-	record idempotency.Record // as it will be
+	record driver.Record // as it will be
 	tx     *sql.Tx
 	conn   *sql.Conn
 	limit  *time.Timer // nil: none
@@ -53,11 +53,11 @@ type transaction struct {
 // itself: SQLite is told to roll back instead, by the connection's commit hook, in
 // whose place Begin puts its own.
 func (s *Store) Begin(
-	ctx context.Context, claim idempotency.Claim, limit time.Duration,
-) (idempotency.Reservation, idempotency.Transaction, error) {
+	ctx context.Context, claim driver.Claim, limit time.Duration,
+) (driver.Reservation, driver.Transaction, error) {
 	var t *transaction
-	answer, err := s.claim(ctx, &claim, func(l *look) (_ *idempotency.Record, err error) {
-		if l.step == idempotency.Abandon {
+	answer, err := s.claim(ctx, &claim, func(l *look) (_ *driver.Record, err error) {
+		if l.step == driver.StepMarkUnknown {
 			return s.apply(ctx, l, &claim)
 		}
 		t, err = s.begin(ctx, l, &claim, limit)
@@ -77,9 +77,9 @@ func (s *Store) Begin(
 
 // leased is what joined work is told where nothing is to be done. The lease that a
 // detached execution holds is none for it, be it of the same owner.
-func leased(answer idempotency.Reservation) idempotency.Reservation {
-	if answer.Decision == idempotency.Acquired {
-		answer.Decision = idempotency.Busy
+func leased(answer driver.Reservation) driver.Reservation {
+	if answer.Decision == driver.Acquired {
+		answer.Decision = driver.DecisionInProgress
 	}
 	return answer
 }
@@ -93,7 +93,7 @@ var (
 // who wait for their turn would hold all connections of a small pool, and the one
 // whose turn it is could not read anything beside its transaction.
 func (s *Store) begin(
-	ctx context.Context, l *look, claim *idempotency.Claim, limit time.Duration,
+	ctx context.Context, l *look, claim *driver.Claim, limit time.Duration,
 ) (*transaction, error) {
 	k := &ticket{claims: &claim.ID, joins: true}
 	if err := s.queue(ctx, k, s.kit.Patience()); err != nil {
@@ -146,7 +146,7 @@ func (s *Store) workConnection(ctx context.Context) (*sql.Conn, error) {
 // open begins in the database, and looks once more at the record, which nobody
 // else can change from here on. ctx ends the waiting for the lock, but not the
 // transaction.
-func (t *transaction) open(ctx context.Context, l *look, claim *idempotency.Claim) error {
+func (t *transaction) open(ctx context.Context, l *look, claim *driver.Claim) error {
 	if err := t.lock(ctx); err != nil {
 		return err
 	}
@@ -169,13 +169,13 @@ func (t *transaction) open(ctx context.Context, l *look, claim *idempotency.Clai
 }
 
 // begun is the record of an execution that begins now.
-func begun(before *idempotency.Record, claim *idempotency.Claim, now int64) idempotency.Record {
+func begun(before *driver.Record, claim *driver.Claim, now int64) driver.Record {
 	generation := int64(1)
 	if before != nil {
 		generation = before.Generation + 1
 	}
-	return idempotency.Record{
-		ID: claim.ID, Fingerprint: claim.Fingerprint, Status: idempotency.InProgress,
+	return driver.Record{
+		ID: claim.ID, Fingerprint: claim.Fingerprint, Status: driver.InProgress,
 		Owner: claim.Owner, Generation: generation, Takeover: claim.Takeover,
 		Started: timeOf(now), Updated: timeOf(now),
 		LeaseExpires: timeOf(now + millis(claim.Lease)), Expires: timeOf(now + millis(claim.TTL)),
@@ -258,7 +258,7 @@ func (t *transaction) Value() any { return t.tx }
 
 // Commit implements idempotency.Transaction. Once it has begun to commit, the end
 // of ctx does not matter.
-func (t *transaction) Commit(ctx context.Context, outcome idempotency.Outcome) error {
+func (t *transaction) Commit(ctx context.Context, outcome driver.Outcome) error {
 	return t.finish(ctx, &outcome, func(ctx context.Context) error {
 		err := writeLease(ctx, t.statement(finish), finishArgs(&t.record, &outcome))
 		if err != nil {
@@ -271,7 +271,7 @@ func (t *transaction) Commit(ctx context.Context, outcome idempotency.Outcome) e
 
 // Refuse implements idempotency.Transaction. The outcome has a transaction of its
 // own. Should somebody of another process come between, it is ErrLeaseLost.
-func (t *transaction) Refuse(ctx context.Context, outcome idempotency.Outcome) error {
+func (t *transaction) RollbackAndRecord(ctx context.Context, outcome driver.Outcome) error {
 	return t.finish(ctx, &outcome, func(context.Context) error {
 		t.undo()
 		s := t.store
@@ -282,7 +282,7 @@ func (t *transaction) Refuse(ctx context.Context, outcome idempotency.Outcome) e
 }
 
 // finish ends the transaction by write, or rolls it back.
-func (t *transaction) finish(ctx context.Context, outcome *idempotency.Outcome, write func(context.Context) error) error {
+func (t *transaction) finish(ctx context.Context, outcome *driver.Outcome, write func(context.Context) error) error {
 	if t.over || t.limit != nil && !t.limit.Stop() {
 		return fmt.Errorf("sqlitestore: the transaction is over, perhaps by its limit: %w", sql.ErrTxDone)
 	}
@@ -306,7 +306,7 @@ func whyOver(err error) error {
 		return fmt.Errorf("sqlitestore: the work has ended the transaction by itself, by a deferred Rollback perhaps, "+
 			"and nothing was written: it ends with the operation's outcome: %w", err)
 	case errors.As(err, &e) && e.Code() == sqlite3.SQLITE_CONSTRAINT_COMMITHOOK:
-		return fmt.Errorf("%w: %w", idempotency.ErrTransactionFailed, err)
+		return fmt.Errorf("%w: %w", driver.ErrTransactionFailed, err)
 	default:
 		return err
 	}
@@ -337,5 +337,5 @@ func (t *transaction) undo() {
 // discard closes the connection.
 func (t *transaction) discard() {
 	t.unguard()
-	_ = t.conn.Raw(func(any) error { return driver.ErrBadConn })
+	_ = t.conn.Raw(func(any) error { return sqldriver.ErrBadConn })
 }

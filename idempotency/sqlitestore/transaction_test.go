@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency/sqlitestore"
 )
 
@@ -22,17 +23,17 @@ import (
 const soon = 5 * time.Second
 
 // begin claims an operation for joined work, which gets it.
-func begin(t *testing.T, store idempotency.Transactor, key string) idempotency.Transaction {
+func begin(t *testing.T, store driver.Transactor, key string) driver.Transaction {
 	t.Helper()
 	reservation, tx, err := store.Begin(t.Context(), claimOf(key), 0)
 	require.NoError(t, err)
-	require.Equal(t, idempotency.Acquired.String(), reservation.Decision.String())
+	require.Equal(t, driver.Acquired.String(), reservation.Decision.String())
 	t.Cleanup(func() { require.NoError(t, tx.Rollback(context.Background())) })
 	return tx
 }
 
 // beginDecision is what joined work is told that does not get the operation.
-func beginDecision(t *testing.T, store idempotency.Transactor, claim idempotency.Claim) string {
+func beginDecision(t *testing.T, store driver.Transactor, claim driver.Claim) string {
 	t.Helper()
 	reservation, tx, err := store.Begin(t.Context(), claim, 0)
 	assert.NoError(t, err)
@@ -86,14 +87,14 @@ func TestOpenTransaction(t *testing.T) {
 				_, err := other.Load(ctx, done.ID)
 				require.NoError(t, err)
 				_, err = other.Load(ctx, claimOf("working").ID)
-				require.ErrorIs(t, err, idempotency.ErrNotFound, "nothing of the record is stored")
+				require.ErrorIs(t, err, driver.ErrNotFound, "nothing of the record is stored")
 			})
 			within(t, "Sweep", func(ctx context.Context) {
 				_, err := other.Sweep(ctx, 100)
 				require.NoError(t, err)
 			})
 			within(t, "Abandon", func(ctx context.Context) {
-				_, err := other.Abandon(ctx, 100)
+				_, err := other.Reap(ctx, 100)
 				require.NoError(t, err)
 			})
 			waits(t, other)
@@ -106,7 +107,7 @@ func TestOpenTransaction(t *testing.T) {
 // waits: verbs that must write wait for the lock, and stop when their context ends.
 func waits(t *testing.T, store *sqlitestore.Store) {
 	t.Helper()
-	lease := idempotency.Lease{ID: claimOf("elsewhere").ID, Owner: "somebody", Generation: 1}
+	lease := driver.Lease{ID: claimOf("elsewhere").ID, Owner: "somebody", Generation: 1}
 	for name, verb := range map[string]func(ctx context.Context) error{
 		"claim of another key": func(ctx context.Context) error {
 			_, err := store.Reserve(ctx, claimOf("another"))
@@ -136,14 +137,14 @@ func TestDeadMeanwhile(t *testing.T) {
 	lease := acquire(t, store, claim)
 	time.Sleep(5 * time.Millisecond)
 	tx := begin(t, store, "working")
-	all, err := store.Abandon(t.Context(), 10)
+	all, err := store.Reap(t.Context(), 10)
 	require.NoError(t, err)
 	assert.Empty(t, all, "the lock is not free")
 	answer := make(chan string)
 	go func() { answer <- beginDecision(t, store, claimOf("dead")) }()
 	require.NoError(t, tx.Commit(t.Context(), completed))
 	assert.Equal(t, "undecided", <-answer)
-	require.ErrorIs(t, store.Complete(t.Context(), lease, completed), idempotency.ErrLeaseLost)
+	require.ErrorIs(t, store.Complete(t.Context(), lease, completed), driver.ErrLeaseLost)
 }
 
 // TestDuplicateElsewhere: one of another process waits for the lock, and then finds
@@ -152,11 +153,11 @@ func TestDuplicateElsewhere(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "test.db")
 	store, other := open(t, path), open(t, path)
 	for name, row := range map[string]struct {
-		end  func(tx idempotency.Transaction) error
+		end  func(tx driver.Transaction) error
 		want string
 	}{
-		"Commit":   {func(tx idempotency.Transaction) error { return tx.Commit(t.Context(), completed) }, "done"},
-		"Rollback": {func(tx idempotency.Transaction) error { return tx.Rollback(t.Context()) }, "acquired"},
+		"Commit":   {func(tx driver.Transaction) error { return tx.Commit(t.Context(), completed) }, "done"},
+		"Rollback": {func(tx driver.Transaction) error { return tx.Rollback(t.Context()) }, "acquired"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tx := begin(t, store, name)
@@ -175,7 +176,7 @@ func TestDuplicateElsewhere(t *testing.T) {
 		tx := begin(t, store, "Refuse")
 		answers := make(chan string)
 		go func() { answers <- beginDecision(t, other, claimOf("Refuse")) }()
-		require.NoError(t, tx.Refuse(t.Context(), completed))
+		require.NoError(t, tx.RollbackAndRecord(t.Context(), completed))
 		assert.Contains(t, []string{"done", "acquired"}, <-answers, "it may come between the work's end and its outcome")
 		assert.Equal(t, "done", beginDecision(t, other, claimOf("Refuse")), "but changed nothing")
 	})
@@ -188,7 +189,7 @@ func TestWritersGoOn(t *testing.T) {
 	for name, other := range map[string]*sqlitestore.Store{"same store": store, "another store": open(t, path)} {
 		t.Run(name, func(t *testing.T) {
 			tx := begin(t, store, "working "+name)
-			answer := make(chan idempotency.Decision)
+			answer := make(chan driver.Decision)
 			go func() {
 				reservation, err := other.Reserve(t.Context(), claimOf("another "+name))
 				assert.NoError(t, err)
@@ -200,7 +201,7 @@ func TestWritersGoOn(t *testing.T) {
 			case <-time.After(50 * time.Millisecond):
 			}
 			require.NoError(t, tx.Commit(t.Context(), completed))
-			assert.Equal(t, idempotency.Acquired, <-answer)
+			assert.Equal(t, driver.Acquired, <-answer)
 		})
 	}
 }
@@ -240,7 +241,7 @@ func TestBusyTimeoutAtTheHandler(t *testing.T) {
 				var told idempotency.Event
 				h := idempotency.NewHandler(store, func(*http.Request) (string, error) { return "", nil },
 					http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }))
-				h.Joined = joined
+				h.Transactional = joined
 				h.Trace = &idempotency.Trace{Done: func(e *idempotency.Event) { told = *e }}
 				post := func() int {
 					r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/charges", nil)
@@ -254,7 +255,7 @@ func TestBusyTimeoutAtTheHandler(t *testing.T) {
 				assert.Equal(t, patience, time.Since(began))
 				assert.Equal(t, idempotency.StoreFailed, told.Disposition)
 				require.ErrorIs(t, told.Err, sqlitestore.ErrLocked)
-				require.ErrorIs(t, told.Err, idempotency.ErrStoreBusy)
+				require.ErrorIs(t, told.Err, driver.ErrStoreBusy)
 				require.NoError(t, tx.Rollback(t.Context()))
 				assert.Equal(t, http.StatusCreated, post())
 			})
@@ -272,7 +273,7 @@ func TestLimit(t *testing.T) {
 		require.NoError(t, write(t.Context(), tx.Value(), "endless"))
 		within(t, "the next", func(context.Context) { acquire(t, store, claimOf("next")) })
 		require.ErrorIs(t, tx.Commit(t.Context(), completed), sql.ErrTxDone)
-		require.ErrorIs(t, tx.Refuse(t.Context(), completed), sql.ErrTxDone)
+		require.ErrorIs(t, tx.RollbackAndRecord(t.Context(), completed), sql.ErrTxDone)
 		require.NoError(t, tx.Rollback(t.Context()))
 		requireRows(t, store.DB(), "endless", 0)
 		assert.Equal(t, "acquired", beginDecision(t, store, claimOf("endless")))
@@ -383,15 +384,15 @@ func TestWorkEndsItsTransaction(t *testing.T) {
 		{"ROLLBACK and what follows", exec("ROLLBACK", again), true, true},
 		{"a conflict that rolls back, and what follows", exec("INSERT OR ROLLBACK INTO ledger (id) VALUES (NULL)", again), true, true},
 	}
-	ends := map[string]func(t *testing.T, tx idempotency.Transaction) error{
-		"Commit": func(t *testing.T, tx idempotency.Transaction) error {
+	ends := map[string]func(t *testing.T, tx driver.Transaction) error{
+		"Commit": func(t *testing.T, tx driver.Transaction) error {
 			t.Helper()
 			return tx.Commit(t.Context(), completed)
 		},
-		"Rollback": func(t *testing.T, tx idempotency.Transaction) error { t.Helper(); return tx.Rollback(t.Context()) },
-		"Refuse": func(t *testing.T, tx idempotency.Transaction) error {
+		"Rollback": func(t *testing.T, tx driver.Transaction) error { t.Helper(); return tx.Rollback(t.Context()) },
+		"Refuse": func(t *testing.T, tx driver.Transaction) error {
 			t.Helper()
-			return tx.Refuse(t.Context(), completed)
+			return tx.RollbackAndRecord(t.Context(), completed)
 		},
 	}
 	for _, row := range rows {
@@ -414,7 +415,7 @@ func TestWorkEndsItsTransaction(t *testing.T) {
 				case name == "Rollback":
 					require.NoError(t, err)
 				case row.failed:
-					require.ErrorIs(t, err, idempotency.ErrTransactionFailed)
+					require.ErrorIs(t, err, driver.ErrTransactionFailed)
 				default:
 					require.ErrorIs(t, err, sql.ErrTxDone)
 				}
@@ -441,7 +442,7 @@ func TestWorkWritesTheRecord(t *testing.T) {
 			tx := begin(t, store, "key")
 			require.NoError(t, write(t.Context(), tx.Value(), "key"))
 			acquire(t, store.Within(tx.Value().(*sql.Tx)), claimOf("key"))
-			require.ErrorIs(t, tx.Commit(t.Context(), completed), idempotency.ErrLeaseLost)
+			require.ErrorIs(t, tx.Commit(t.Context(), completed), driver.ErrLeaseLost)
 			requireRows(t, store.DB(), "key", 0)
 			assert.Equal(t, "acquired", beginDecision(t, store, claimOf("key")))
 		})
@@ -456,11 +457,11 @@ func TestRefuseOvertaken(t *testing.T) {
 	tx := begin(t, store, "key")
 	require.NoError(t, tx.Value().(*sql.Tx).Rollback())
 	require.NoError(t, begin(t, other, "key").Commit(t.Context(), completed))
-	refused := idempotency.Outcome{Status: idempotency.FailedFinal}
-	require.ErrorIs(t, tx.Refuse(t.Context(), refused), idempotency.ErrLeaseLost)
+	refused := driver.Outcome{Status: driver.FailedFinal}
+	require.ErrorIs(t, tx.RollbackAndRecord(t.Context(), refused), driver.ErrLeaseLost)
 	record, err := store.Load(t.Context(), claimOf("key").ID)
 	require.NoError(t, err)
-	assert.Equal(t, idempotency.Completed, record.Status)
+	assert.Equal(t, driver.Completed, record.Status)
 }
 
 // TestRenewalFirst: who holds a lease goes before those who would take over, also
@@ -469,7 +470,7 @@ func TestRenewalFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newStore(t)
 		claim := claimOf("detached")
-		claim.Takeover = idempotency.Reexecute
+		claim.Takeover = driver.Reexecute
 		lease := acquire(t, store, claim)
 		execute(t, store.DB(), "UPDATE idempotency_records SET lease_expires = 1")
 		tx := begin(t, store, "joined")

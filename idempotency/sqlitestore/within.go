@@ -7,7 +7,7 @@ import (
 	"iter"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 
@@ -23,7 +23,7 @@ type Within struct {
 	open []*savepoint // the transactions that are open in one another
 }
 
-var _ idempotency.Transactor = (*Within)(nil)
+var _ driver.Transactor = (*Within)(nil)
 
 // Within puts the verbs into a transaction: that of a consumer, say, who writes the
 // record of a message and its effect at once. What they do is committed, or undone,
@@ -39,26 +39,29 @@ func (s *Store) Within(tx *sql.Tx) *Within {
 }
 
 // Enclosed implements idempotency.Transactor: true.
-func (w *Within) Enclosed() bool { return true }
+func (w *Within) InCallerTx() bool { return true }
 
 // errOutrun cannot happen under the write lock.
 var errOutrun = errors.New("sqlitestore: a record changed within a transaction")
 
+// Check implements driver.Store.
+func (w *Within) Check(ctx context.Context) error { return w.store.Check(ctx) }
+
 // Reserve implements idempotency.Store. It takes the write lock before it looks.
-func (w *Within) Reserve(ctx context.Context, claim idempotency.Claim) (idempotency.Reservation, error) {
+func (w *Within) Reserve(ctx context.Context, claim driver.Claim) (driver.Reservation, error) {
 	if err := claim.Validate(); err != nil {
-		return idempotency.Reservation{}, err
+		return driver.Reservation{}, err
 	}
 	l, err := w.reserve(ctx, &claim)
 	return l.answer, err
 }
 
-func (w *Within) reserve(ctx context.Context, claim *idempotency.Claim) (look, error) {
+func (w *Within) reserve(ctx context.Context, claim *driver.Claim) (look, error) {
 	if _, err := w.tx.ExecContext(ctx, lockSQL); err != nil {
 		return look{}, err
 	}
 	l, err := lookAt(ctx, w.load, claim)
-	if err != nil || l.step == idempotency.Leave {
+	if err != nil || l.step == driver.Leave {
 		return l, err
 	}
 	record, err := applyStep(ctx, w.statements, l.step, l.judged, claim)
@@ -73,15 +76,15 @@ func (w *Within) reserve(ctx context.Context, claim *idempotency.Claim) (look, e
 }
 
 // Renew implements idempotency.Store.
-func (w *Within) Renew(ctx context.Context, lease idempotency.Lease, d time.Duration) error {
-	if err := errors.Join(idempotency.ValidLease(d), lease.ID.Validate()); err != nil {
+func (w *Within) Renew(ctx context.Context, lease driver.Lease, d time.Duration) error {
+	if err := errors.Join(driver.ValidLease(d), lease.ID.Validate()); err != nil {
 		return err
 	}
 	return writeLease(ctx, w.renew, append(leaseArgs(&lease), millis(d)))
 }
 
 // Complete implements idempotency.Store.
-func (w *Within) Complete(ctx context.Context, lease idempotency.Lease, outcome idempotency.Outcome) error {
+func (w *Within) Complete(ctx context.Context, lease driver.Lease, outcome driver.Outcome) error {
 	if err := errors.Join(outcome.Validate(), lease.ID.Validate()); err != nil {
 		return err
 	}
@@ -89,7 +92,7 @@ func (w *Within) Complete(ctx context.Context, lease idempotency.Lease, outcome 
 }
 
 // Release implements idempotency.Store.
-func (w *Within) Release(ctx context.Context, lease idempotency.Lease) error {
+func (w *Within) Release(ctx context.Context, lease driver.Lease) error {
 	if err := lease.ID.Validate(); err != nil {
 		return err
 	}
@@ -97,15 +100,15 @@ func (w *Within) Release(ctx context.Context, lease idempotency.Lease) error {
 }
 
 // Load implements idempotency.Store. It sees what the transaction has written.
-func (w *Within) Load(ctx context.Context, id idempotency.ID) (idempotency.Record, error) {
+func (w *Within) Load(ctx context.Context, id driver.ID) (driver.Record, error) {
 	if err := id.Validate(); err != nil {
-		return idempotency.Record{}, err
+		return driver.Record{}, err
 	}
 	return found(readRecord(ctx, w.load, id))
 }
 
 // Abandon implements idempotency.Store.
-func (w *Within) Abandon(ctx context.Context, limit int) ([]idempotency.Record, error) {
+func (w *Within) Reap(ctx context.Context, limit int) ([]driver.Record, error) {
 	if limit <= 0 {
 		return nil, ctx.Err()
 	}
@@ -113,8 +116,8 @@ func (w *Within) Abandon(ctx context.Context, limit int) ([]idempotency.Record, 
 }
 
 // Unknown implements idempotency.Store.
-func (w *Within) Unknown(ctx context.Context, scope string) iter.Seq2[idempotency.Record, error] {
-	return pages(scope, func(after idempotency.ID) ([]idempotency.Record, error) {
+func (w *Within) Unknown(ctx context.Context, scope string) iter.Seq2[driver.Record, error] {
+	return pages(scope, func(after driver.ID) ([]driver.Record, error) {
 		return readRecords(ctx, w.unknown, append(idArgs(after), unknownPage))
 	})
 }

@@ -18,6 +18,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency/sqlitestore"
 	"github.com/resilienthttp/resilienthttp/idempotency/storetest"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
@@ -55,37 +56,37 @@ func (s eachAlone) do(ctx context.Context, verb func(w *sqlitestore.Within) erro
 	return tx.Commit()
 }
 
-func (s eachAlone) Reserve(ctx context.Context, c idempotency.Claim) (r idempotency.Reservation, err error) {
+func (s eachAlone) Reserve(ctx context.Context, c driver.Claim) (r driver.Reservation, err error) {
 	err = s.do(ctx, func(w *sqlitestore.Within) error { r, err = w.Reserve(ctx, c); return err })
 	return r, err
 }
 
-func (s eachAlone) Renew(ctx context.Context, l idempotency.Lease, d time.Duration) error {
+func (s eachAlone) Renew(ctx context.Context, l driver.Lease, d time.Duration) error {
 	return s.do(ctx, func(w *sqlitestore.Within) error { return w.Renew(ctx, l, d) })
 }
 
-func (s eachAlone) Complete(ctx context.Context, l idempotency.Lease, o idempotency.Outcome) error {
+func (s eachAlone) Complete(ctx context.Context, l driver.Lease, o driver.Outcome) error {
 	return s.do(ctx, func(w *sqlitestore.Within) error { return w.Complete(ctx, l, o) })
 }
 
-func (s eachAlone) Release(ctx context.Context, l idempotency.Lease) error {
+func (s eachAlone) Release(ctx context.Context, l driver.Lease) error {
 	return s.do(ctx, func(w *sqlitestore.Within) error { return w.Release(ctx, l) })
 }
 
-func (s eachAlone) Load(ctx context.Context, id idempotency.ID) (r idempotency.Record, err error) {
+func (s eachAlone) Load(ctx context.Context, id driver.ID) (r driver.Record, err error) {
 	err = s.do(ctx, func(w *sqlitestore.Within) error { r, err = w.Load(ctx, id); return err })
 	return r, err
 }
 
-func (s eachAlone) Abandon(ctx context.Context, n int) (all []idempotency.Record, err error) {
-	err = s.do(ctx, func(w *sqlitestore.Within) error { all, err = w.Abandon(ctx, n); return err })
+func (s eachAlone) Reap(ctx context.Context, n int) (all []driver.Record, err error) {
+	err = s.do(ctx, func(w *sqlitestore.Within) error { all, err = w.Reap(ctx, n); return err })
 	return all, err
 }
 
 // Unknown reads all at once: the reconciler, who comes in between, has another transaction.
-func (s eachAlone) Unknown(ctx context.Context, scope string) iter.Seq2[idempotency.Record, error] {
-	return func(yield func(idempotency.Record, error) bool) {
-		var all []idempotency.Record
+func (s eachAlone) Unknown(ctx context.Context, scope string) iter.Seq2[driver.Record, error] {
+	return func(yield func(driver.Record, error) bool) {
+		var all []driver.Record
 		err := s.do(ctx, func(w *sqlitestore.Within) error {
 			for record, err := range w.Unknown(ctx, scope) {
 				if err != nil {
@@ -101,7 +102,7 @@ func (s eachAlone) Unknown(ctx context.Context, scope string) iter.Seq2[idempote
 			}
 		}
 		if err != nil {
-			yield(idempotency.Record{}, err)
+			yield(driver.Record{}, err)
 		}
 	}
 }
@@ -112,7 +113,7 @@ func (s eachAlone) Sweep(ctx context.Context, limit int) (n int, err error) {
 }
 
 // store hides Begin: a transaction in a transaction there is not.
-type storeOnly struct{ idempotency.Store }
+type storeOnly struct{ driver.Store }
 
 func TestWithinIsAStore(t *testing.T) {
 	t.Parallel()
@@ -121,8 +122,8 @@ func TestWithinIsAStore(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	storetest.Suite{
-		Open:  func(*testing.T) idempotency.Store { return storeOnly{eachAlone{store, new(sync.Mutex), new(int)}} },
-		Again: func(t *testing.T) idempotency.Store { return storeOnly{open(t, path)} },
+		Open:  func(*testing.T) driver.Store { return storeOnly{eachAlone{store, new(sync.Mutex), new(int)}} },
+		Again: func(t *testing.T) driver.Store { return storeOnly{open(t, path)} },
 		Rows:  -1,
 	}.Run(t)
 }
@@ -177,13 +178,13 @@ func TestInbox(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			tx, within := inbox(t, store)
 			executor := &idempotency.Executor{Store: within}
-			_, err := executor.Do(t.Context(), claimOf("message").ID, "v1:a", func(ctx context.Context) (idempotency.Result, error) {
+			_, err := executor.Do(t.Context(), claimOf("message").ID, "v1:a", func(ctx context.Context) (driver.Result, error) {
 				same, err := idempotency.Tx[*sql.Tx](ctx)
 				require.NoError(t, err)
 				assert.Same(t, tx, same)
 				require.NoError(t, write(ctx, same, "message"))
 				if row.fails {
-					return idempotency.Result{}, io.ErrUnexpectedEOF
+					return driver.Result{}, io.ErrUnexpectedEOF
 				}
 				return completed.Result, nil
 			})
@@ -208,19 +209,19 @@ func TestInbox(t *testing.T) {
 func TestWithinEnds(t *testing.T) {
 	for _, row := range []struct {
 		name   string
-		end    func(t *testing.T, tx idempotency.Transaction) error
+		end    func(t *testing.T, tx driver.Transaction) error
 		rows   int
-		status idempotency.Status // 0: absent
+		status driver.Status // 0: absent
 	}{
-		{"Commit", func(t *testing.T, tx idempotency.Transaction) error {
+		{"Commit", func(t *testing.T, tx driver.Transaction) error {
 			t.Helper()
 			return tx.Commit(t.Context(), completed)
-		}, 1, idempotency.Completed},
-		{"Refuse", func(t *testing.T, tx idempotency.Transaction) error {
+		}, 1, driver.Completed},
+		{"Refuse", func(t *testing.T, tx driver.Transaction) error {
 			t.Helper()
-			return tx.Refuse(t.Context(), completed)
-		}, 0, idempotency.Completed},
-		{"Rollback", func(t *testing.T, tx idempotency.Transaction) error { t.Helper(); return tx.Rollback(t.Context()) }, 0, 0},
+			return tx.RollbackAndRecord(t.Context(), completed)
+		}, 0, driver.Completed},
+		{"Rollback", func(t *testing.T, tx driver.Transaction) error { t.Helper(); return tx.Rollback(t.Context()) }, 0, 0},
 	} {
 		for _, commit := range []bool{true, false} {
 			for _, released := range []bool{true, false} {
@@ -250,12 +251,12 @@ func TestWithinEnds(t *testing.T) {
 						status, rows = 0, 0
 					}
 					if status == 0 && released {
-						status = idempotency.FailedRetryable
+						status = driver.FailedRetryable
 					}
 					record, err := store.Load(t.Context(), claimOf("key").ID)
 					assert.Equal(t, status == 0, err != nil)
 					assert.Equal(t, status, record.Status)
-					if status == idempotency.Completed {
+					if status == driver.Completed {
 						assert.Equal(t, reservation.Record.Lease(), record.Lease())
 						assert.Equal(t, reservation.Record.Expires, record.Expires)
 						assert.Equal(t, completed.Result.Body, record.Result.Body)
@@ -298,7 +299,7 @@ func TestWithinDecisions(t *testing.T) {
 	requireRows(t, store.DB(), "before", 1)
 	record, err := store.Load(t.Context(), dead.ID)
 	require.NoError(t, err)
-	assert.Equal(t, idempotency.Unknown, record.Status)
+	assert.Equal(t, driver.Unknown, record.Status)
 }
 
 // TestWithinNested: transactions in one another end from within.
@@ -345,10 +346,10 @@ func TestWithinTransactionEnds(t *testing.T) {
 			return nil
 		}, 0},
 	} {
-		for name, end := range map[string]func(tx idempotency.Transaction) error{
-			"Commit":   func(tx idempotency.Transaction) error { return tx.Commit(t.Context(), completed) },
-			"Refuse":   func(tx idempotency.Transaction) error { return tx.Refuse(t.Context(), completed) },
-			"Rollback": func(tx idempotency.Transaction) error { return tx.Rollback(t.Context()) },
+		for name, end := range map[string]func(tx driver.Transaction) error{
+			"Commit":   func(tx driver.Transaction) error { return tx.Commit(t.Context(), completed) },
+			"Refuse":   func(tx driver.Transaction) error { return tx.RollbackAndRecord(t.Context(), completed) },
+			"Rollback": func(tx driver.Transaction) error { return tx.Rollback(t.Context()) },
 		} {
 			t.Run(row.name+", then "+name, func(t *testing.T) {
 				store := newStore(t)
@@ -360,11 +361,11 @@ func TestWithinTransactionEnds(t *testing.T) {
 				err := end(tx)
 				switch {
 				case row.rows == 1:
-					require.ErrorIs(t, err, idempotency.ErrUnknown)
+					require.ErrorIs(t, err, driver.ErrUnknown)
 				case name == "Rollback":
 					require.NoError(t, err)
 				default:
-					require.ErrorIs(t, err, idempotency.ErrTransactionFailed)
+					require.ErrorIs(t, err, driver.ErrTransactionFailed)
 				}
 				requireRows(t, store.DB(), "key", row.rows)
 				switch decision := decisionOf(t, store, claimOf("key")); {

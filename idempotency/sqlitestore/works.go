@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 
@@ -19,7 +19,7 @@ type ticket struct {
 
 	// claims is the operation that it claims; nil: none. It is told errWorking if joined work is
 	// at that.
-	claims *idempotency.ID
+	claims *driver.ID
 
 	// joins: it is for joined work, which keeps the turn while its transaction is open.
 	joins bool
@@ -28,7 +28,7 @@ type ticket struct {
 // works are the operations of joined work that has the turn, or waits for it.
 type works struct {
 	mu sync.Mutex
-	at map[idempotency.ID]*ticket
+	at map[driver.ID]*ticket
 }
 
 // enter is called before the ticket stands in line.
@@ -43,7 +43,7 @@ func (w *works) enter(k *ticket) error {
 	}
 	if k.joins {
 		if w.at == nil {
-			w.at = make(map[idempotency.ID]*ticket)
+			w.at = make(map[driver.ID]*ticket)
 		}
 		w.at[*k.claims] = k
 	}

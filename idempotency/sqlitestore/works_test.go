@@ -10,14 +10,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 
 // TestTurnAndJoinedWork: who claims what joined work is at is told so at once, from
 // when that lines up until it has ended.
 func TestTurnAndJoinedWork(t *testing.T) {
-	mine, other := idempotency.ID{Key: "mine"}, idempotency.ID{Key: "other"}
+	mine, other := driver.ID{Key: "mine"}, driver.ID{Key: "other"}
 	synctest.Test(t, func(t *testing.T) {
 		s := &Store{kit: new(sqlitekit.DB)}
 		first := &ticket{claims: &mine, joins: true}
@@ -58,7 +58,7 @@ func TestWorksStress(t *testing.T) {
 		wait sync.WaitGroup
 		held int // guarded by the turn
 	)
-	ids := []idempotency.ID{{Key: "mine"}, {Key: "other"}}
+	ids := []driver.ID{{Key: "mine"}, {Key: "other"}}
 	for i := range 8 {
 		wait.Go(func() {
 			for j := range 500 {

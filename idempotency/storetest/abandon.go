@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
 // testAbandon finds the dead, and nobody else.
@@ -19,12 +19,12 @@ func (k *kit) testAbandon(t *testing.T) {
 }
 
 // bury abandons until nobody is left to abandon, and returns who was.
-func (k *kit) bury(t *testing.T) map[idempotency.ID]idempotency.Record {
+func (k *kit) bury(t *testing.T) map[driver.ID]driver.Record {
 	t.Helper()
 	const limit = 50
-	found := make(map[idempotency.ID]idempotency.Record)
+	found := make(map[driver.ID]driver.Record)
 	for {
-		all, err := k.store.Abandon(patient(t), limit)
+		all, err := k.store.Reap(patient(t), limit)
 		if err != nil || len(all) > limit {
 			t.Fatalf("Abandon with a limit of %d: %d records, %v", limit, len(all), err)
 		}
@@ -45,7 +45,7 @@ func (k *kit) bury(t *testing.T) map[idempotency.ID]idempotency.Record {
 func (k *kit) abandonWhat(t *testing.T) {
 	subjects := k.prepare(t, states())
 	k.drain(t)
-	before := make([]idempotency.Record, len(subjects))
+	before := make([]driver.Record, len(subjects))
 	for i := range subjects {
 		before[i] = k.standing(t, &subjects[i])
 	}
@@ -57,7 +57,7 @@ func (k *kit) abandonWhat(t *testing.T) {
 			id := s.lease.ID
 			got, ok := found[id]
 			delete(found, id)
-			if s.dead && (s.takeover == idempotency.TakeoverDefault || s.takeover == idempotency.MarkUnknown) {
+			if s.dead && (s.takeover == driver.TakeoverDefault || s.takeover == driver.MarkUnknown) {
 				k.abandoned(t, before[i], got)
 				return
 			}
@@ -73,7 +73,7 @@ func (k *kit) abandonWhat(t *testing.T) {
 }
 
 // abandoned looks at a record that Abandon gave, and settles it.
-func (k *kit) abandoned(t *testing.T, before, got idempotency.Record) {
+func (k *kit) abandoned(t *testing.T, before, got driver.Record) {
 	t.Helper()
 	after := k.load(t, before.ID)
 	if d := diff(got, after); d != "" {
@@ -82,16 +82,16 @@ func (k *kit) abandoned(t *testing.T, before, got idempotency.Record) {
 	checkAbandoned(t, before, after)
 	k.cannotWrite(t, before.Lease())
 	reservation := k.reserve(t, k.claim(before.ID))
-	if reservation.Decision != idempotency.Undecided || reservation.Abandoned {
-		t.Errorf("a later Reserve: %v, Abandoned %v; want undecided, false", reservation.Decision, reservation.Abandoned)
+	if reservation.Decision != driver.DecisionUnknown || reservation.LeaseExpired {
+		t.Errorf("a later Reserve: %v, Abandoned %v; want undecided, false", reservation.Decision, reservation.LeaseExpired)
 	}
-	k.complete(t, got.Lease(), idempotency.Outcome{Status: idempotency.Completed, Result: answer(), TTL: time.Hour})
+	k.complete(t, got.Lease(), driver.Outcome{Status: driver.Completed, Result: answer(), TTL: time.Hour})
 }
 
 // die makes n executions that are dead, and not to be begun again.
-func (k *kit) die(t *testing.T, n int) []idempotency.Lease {
+func (k *kit) die(t *testing.T, n int) []driver.Lease {
 	t.Helper()
-	leases := make([]idempotency.Lease, n)
+	leases := make([]driver.Lease, n)
 	for i := range leases {
 		leases[i] = k.acquire(t, k.mortal(k.id()))
 	}
@@ -103,7 +103,7 @@ func (k *kit) abandonLimit(t *testing.T) {
 	const total = 130
 	k.die(t, total)
 	for _, row := range []struct{ limit, want int }{{0, 0}, {-1, 0}, {1, 1}, {9, 9}, {0, 0}, {100, 100}} {
-		all, err := k.store.Abandon(patient(t), row.limit)
+		all, err := k.store.Reap(patient(t), row.limit)
 		if len(all) != row.want || err != nil && row.limit >= 0 {
 			t.Fatalf("Abandon with a limit of %d: %d records, %v, want %d", row.limit, len(all), err, row.want)
 		}
@@ -123,7 +123,7 @@ func (k *kit) abandonTogether(t *testing.T) {
 	together(4, func(i int) {
 		// None may be found because others are at them: that is no reason to stop.
 		for found.Load() < total && ctx.Err() == nil {
-			all, err := k.handle(i).Abandon(ctx, 7)
+			all, err := k.handle(i).Reap(ctx, 7)
 			if err != nil {
 				t.Errorf("Abandon: %v", err)
 				return
@@ -140,24 +140,24 @@ func (k *kit) abandonTogether(t *testing.T) {
 func (k *kit) raceAbandon(t *testing.T) {
 	for _, row := range []struct {
 		name   string
-		verb   func(ctx context.Context, store idempotency.Store, lease idempotency.Lease) error
-		status idempotency.Status // of the record where the verb came first
+		verb   func(ctx context.Context, store driver.Store, lease driver.Lease) error
+		status driver.Status // of the record where the verb came first
 	}{
-		{"Renew", func(ctx context.Context, store idempotency.Store, lease idempotency.Lease) error {
+		{"Renew", func(ctx context.Context, store driver.Store, lease driver.Lease) error {
 			return store.Renew(ctx, lease, time.Hour)
-		}, idempotency.InProgress},
-		{"Complete", func(ctx context.Context, store idempotency.Store, lease idempotency.Lease) error {
-			return store.Complete(ctx, lease, idempotency.Outcome{Status: idempotency.Completed, Result: answer()})
-		}, idempotency.Completed},
-		{"Release", func(ctx context.Context, store idempotency.Store, lease idempotency.Lease) error {
+		}, driver.InProgress},
+		{"Complete", func(ctx context.Context, store driver.Store, lease driver.Lease) error {
+			return store.Complete(ctx, lease, driver.Outcome{Status: driver.Completed, Result: answer()})
+		}, driver.Completed},
+		{"Release", func(ctx context.Context, store driver.Store, lease driver.Lease) error {
 			return store.Release(ctx, lease)
-		}, idempotency.FailedRetryable},
-		{"Reserve", k.reserveDead, idempotency.Unknown},
+		}, driver.FailedRetryable},
+		{"Reserve", k.reserveDead, driver.Unknown},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			k.bury(t)
 			leases := k.die(t, raceKeys)
-			told := make([]map[idempotency.ID]int, 2)
+			told := make([]map[driver.ID]int, 2)
 			errs := make([]error, raceKeys)
 			var over atomic.Int64
 			ctx := patient(t)
@@ -167,10 +167,10 @@ func (k *kit) raceAbandon(t *testing.T) {
 					over.Add(1)
 					return
 				}
-				told[i] = make(map[idempotency.ID]int)
+				told[i] = make(map[driver.ID]int)
 				for last := false; !last; {
 					last = over.Load() == raceKeys
-					all, err := k.handle(i).Abandon(ctx, 3)
+					all, err := k.handle(i).Reap(ctx, 3)
 					if err != nil {
 						t.Errorf("Abandon: %v", err)
 						return
@@ -187,9 +187,9 @@ func (k *kit) raceAbandon(t *testing.T) {
 				switch {
 				case errs[i] == nil && (n != 0 || record.Status != row.status):
 					t.Errorf("%s came first, and Abandon has told of it %d times; the record is %s", row.name, n, show(record))
-				case errs[i] != nil && !errors.Is(errs[i], idempotency.ErrLeaseLost):
+				case errs[i] != nil && !errors.Is(errs[i], driver.ErrLeaseLost):
 					t.Errorf("%s: %v", row.name, errs[i])
-				case errs[i] != nil && (n != 1 || record.Status != idempotency.Unknown || record.Generation != lease.Generation+1):
+				case errs[i] != nil && (n != 1 || record.Status != driver.Unknown || record.Generation != lease.Generation+1):
 					t.Errorf("%s came second, and Abandon has told of it %d times; the record is %s", row.name, n, show(record))
 				}
 			}
@@ -199,15 +199,15 @@ func (k *kit) raceAbandon(t *testing.T) {
 
 // reserveDead claims the operation of a dead execution. nil: it was this claim that
 // abandoned it.
-func (k *kit) reserveDead(ctx context.Context, store idempotency.Store, lease idempotency.Lease) error {
+func (k *kit) reserveDead(ctx context.Context, store driver.Store, lease driver.Lease) error {
 	reservation, err := store.Reserve(ctx, k.claim(lease.ID))
 	switch {
 	case err != nil:
 		return err
-	case reservation.Abandoned:
+	case reservation.LeaseExpired:
 		return nil
-	case reservation.Decision == idempotency.Undecided || reservation.Decision == idempotency.Busy:
-		return idempotency.ErrLeaseLost
+	case reservation.Decision == driver.DecisionUnknown || reservation.Decision == driver.DecisionInProgress:
+		return driver.ErrLeaseLost
 	default:
 		return errors.New(reservation.Decision.String())
 	}

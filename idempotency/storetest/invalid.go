@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
 // attempt is a call that must fail.
@@ -17,64 +17,64 @@ type attempt struct {
 }
 
 // invalid are calls with an argument that no store accepts. lease is right.
-func (k *kit) invalid(lease idempotency.Lease) []attempt {
+func (k *kit) invalid(lease driver.Lease) []attempt {
 	const tooLong = 11 * 365 * 24 * time.Hour
 	all := k.invalidIDs(lease)
-	claim := func(name string, change func(*idempotency.Claim)) {
+	claim := func(name string, change func(*driver.Claim)) {
 		claim := k.claim(lease.ID)
 		change(&claim)
 		for _, call := range k.claimCalls(claim) {
 			all = append(all, attempt{call.name + " with " + name, call.do})
 		}
 	}
-	claim("no owner", func(c *idempotency.Claim) { c.Owner = "" })
-	claim("a NUL in the owner", func(c *idempotency.Claim) { c.Owner = "a\x00" })
-	claim("an owner that is not UTF-8", func(c *idempotency.Claim) { c.Owner = "\xff" })
-	claim("an owner of 513 bytes", func(c *idempotency.Claim) { c.Owner = strings.Repeat("x", 513) })
-	claim("a NUL in the fingerprint", func(c *idempotency.Claim) { c.Fingerprint = "v1:\x00" })
-	claim("a fingerprint that is not UTF-8", func(c *idempotency.Claim) { c.Fingerprint = "v1:\xff" })
-	claim("a fingerprint of 513 bytes", func(c *idempotency.Claim) { c.Fingerprint = idempotency.Fingerprint(strings.Repeat("x", 513)) })
-	claim("no lease", func(c *idempotency.Claim) { c.Lease = 0 })
-	claim("a negative lease", func(c *idempotency.Claim) { c.Lease = -time.Second })
-	claim("a lease of eleven years", func(c *idempotency.Claim) { c.Lease = tooLong })
-	claim("no TTL", func(c *idempotency.Claim) { c.TTL = 0 })
-	claim("a negative TTL", func(c *idempotency.Claim) { c.TTL = -time.Second })
-	claim("a TTL of eleven years", func(c *idempotency.Claim) { c.TTL = tooLong })
-	claim("a takeover that there is not", func(c *idempotency.Claim) { c.Takeover = 255 })
+	claim("no owner", func(c *driver.Claim) { c.Owner = "" })
+	claim("a NUL in the owner", func(c *driver.Claim) { c.Owner = "a\x00" })
+	claim("an owner that is not UTF-8", func(c *driver.Claim) { c.Owner = "\xff" })
+	claim("an owner of 513 bytes", func(c *driver.Claim) { c.Owner = strings.Repeat("x", 513) })
+	claim("a NUL in the fingerprint", func(c *driver.Claim) { c.Fingerprint = "v1:\x00" })
+	claim("a fingerprint that is not UTF-8", func(c *driver.Claim) { c.Fingerprint = "v1:\xff" })
+	claim("a fingerprint of 513 bytes", func(c *driver.Claim) { c.Fingerprint = driver.Fingerprint(strings.Repeat("x", 513)) })
+	claim("no lease", func(c *driver.Claim) { c.Lease = 0 })
+	claim("a negative lease", func(c *driver.Claim) { c.Lease = -time.Second })
+	claim("a lease of eleven years", func(c *driver.Claim) { c.Lease = tooLong })
+	claim("no TTL", func(c *driver.Claim) { c.TTL = 0 })
+	claim("a negative TTL", func(c *driver.Claim) { c.TTL = -time.Second })
+	claim("a TTL of eleven years", func(c *driver.Claim) { c.TTL = tooLong })
+	claim("a takeover that there is not", func(c *driver.Claim) { c.Takeover = 255 })
 
 	for name, d := range map[string]time.Duration{"no lease": 0, "a negative lease": -time.Second, "a lease of eleven years": tooLong} {
 		all = append(all, attempt{"Renew with " + name, func(ctx context.Context) error { return k.store.Renew(ctx, lease, d) }})
 	}
-	for name, outcome := range map[string]idempotency.Outcome{
+	for name, outcome := range map[string]driver.Outcome{
 		"no status":              {},
-		"as in_progress":         {Status: idempotency.InProgress},
-		"as failed_retryable":    {Status: idempotency.FailedRetryable},
+		"as in_progress":         {Status: driver.InProgress},
+		"as failed_retryable":    {Status: driver.FailedRetryable},
 		"as a status of 255":     {Status: 255},
-		"with a negative TTL":    {Status: idempotency.Completed, TTL: -time.Second},
-		"with a TTL of 11 years": {Status: idempotency.Completed, TTL: tooLong},
+		"with a negative TTL":    {Status: driver.Completed, TTL: -time.Second},
+		"with a TTL of 11 years": {Status: driver.Completed, TTL: tooLong},
 	} {
 		all = append(all, attempt{"Complete " + name, func(ctx context.Context) error { return k.store.Complete(ctx, lease, outcome) }})
 	}
 	return all
 }
 
-func (k *kit) invalidIDs(lease idempotency.Lease) []attempt {
+func (k *kit) invalidIDs(lease driver.Lease) []attempt {
 	var all []attempt
 	for _, row := range []struct {
 		name   string
-		change func(*idempotency.ID)
+		change func(*driver.ID)
 	}{
-		{"no key", func(id *idempotency.ID) { id.Key = "" }},
-		{"a NUL in the key", func(id *idempotency.ID) { id.Key += "\x00" }},
-		{"a NUL in the operation", func(id *idempotency.ID) { id.Operation += "\x00" }},
-		{"a NUL in the scope", func(id *idempotency.ID) { id.Scope += "\x00" }},
-		{"a key that is not UTF-8", func(id *idempotency.ID) { id.Key += "\xff" }},
-		{"an operation that is not UTF-8", func(id *idempotency.ID) { id.Operation += "\xc3" }},
-		{"a scope that is not UTF-8", func(id *idempotency.ID) { id.Scope += "\xed\xa0\x80" }},
-		{"a key of 513 bytes", func(id *idempotency.ID) { id.Key = strings.Repeat("x", 513) }},
-		{"an operation of 513 bytes", func(id *idempotency.ID) { id.Operation = strings.Repeat("é", 257) }},
-		{"a scope of 513 bytes", func(id *idempotency.ID) { id.Scope = strings.Repeat("x", 513) }},
-		{"a key of a million bytes", func(id *idempotency.ID) { id.Key = strings.Repeat("x", 1e6) }},
+		{"no key", func(id *driver.ID) { id.Key = "" }},
+		{"a NUL in the key", func(id *driver.ID) { id.Key += "\x00" }},
+		{"a NUL in the operation", func(id *driver.ID) { id.Operation += "\x00" }},
+		{"a NUL in the scope", func(id *driver.ID) { id.Scope += "\x00" }},
+		{"a key that is not UTF-8", func(id *driver.ID) { id.Key += "\xff" }},
+		{"an operation that is not UTF-8", func(id *driver.ID) { id.Operation += "\xc3" }},
+		{"a scope that is not UTF-8", func(id *driver.ID) { id.Scope += "\xed\xa0\x80" }},
+		{"a key of 513 bytes", func(id *driver.ID) { id.Key = strings.Repeat("x", 513) }},
+		{"an operation of 513 bytes", func(id *driver.ID) { id.Operation = strings.Repeat("é", 257) }},
+		{"a scope of 513 bytes", func(id *driver.ID) { id.Scope = strings.Repeat("x", 513) }},
+		{"a key of a million bytes", func(id *driver.ID) { id.Key = strings.Repeat("x", 1e6) }},
 	} {
 		wrong := lease
 		row.change(&wrong.ID)
@@ -86,11 +86,11 @@ func (k *kit) invalidIDs(lease idempotency.Lease) []attempt {
 }
 
 // calls are all verbs that name a record.
-func (k *kit) calls(lease idempotency.Lease) []attempt {
+func (k *kit) calls(lease driver.Lease) []attempt {
 	return append(k.claimCalls(k.claim(lease.ID)), []attempt{
 		{"Renew", func(ctx context.Context) error { return k.store.Renew(ctx, lease, time.Minute) }},
 		{"Complete", func(ctx context.Context) error {
-			return k.store.Complete(ctx, lease, idempotency.Outcome{Status: idempotency.Completed, Result: answer()})
+			return k.store.Complete(ctx, lease, driver.Outcome{Status: driver.Completed, Result: answer()})
 		}},
 		{"Release", func(ctx context.Context) error { return k.store.Release(ctx, lease) }},
 		{"Load", func(ctx context.Context) error {
@@ -101,12 +101,12 @@ func (k *kit) calls(lease idempotency.Lease) []attempt {
 }
 
 // claimCalls are the verbs that claim.
-func (k *kit) claimCalls(claim idempotency.Claim) []attempt {
+func (k *kit) claimCalls(claim driver.Claim) []attempt {
 	all := []attempt{{"Reserve", func(ctx context.Context) error {
 		_, err := k.store.Reserve(ctx, claim)
 		return err
 	}}}
-	if transactor, ok := k.store.(idempotency.Transactor); ok {
+	if transactor, ok := k.store.(driver.Transactor); ok {
 		all = append(all, attempt{"Begin", func(ctx context.Context) error {
 			_, tx, err := transactor.Begin(ctx, claim, 0)
 			if tx != nil {
@@ -126,7 +126,7 @@ func (k *kit) testInvalid(t *testing.T) {
 	before := k.load(t, lease.ID)
 	for _, call := range k.invalid(lease) {
 		t.Run(call.name, func(t *testing.T) {
-			if err := call.do(patient(t)); !errors.Is(err, idempotency.ErrInvalid) {
+			if err := call.do(patient(t)); !errors.Is(err, driver.ErrInvalid) {
 				t.Errorf("%v, want ErrInvalid", err)
 			}
 			k.unchanged(t, before, lease.ID)
@@ -139,7 +139,7 @@ func (k *kit) testCancelled(t *testing.T) {
 	lease := k.acquire(t, k.mortal(k.id()))
 	absent := k.claim(k.id())
 	expired := k.acquire(t, k.claim(k.id()))
-	k.complete(t, expired, idempotency.Outcome{Status: idempotency.Completed, TTL: blink})
+	k.complete(t, expired, driver.Outcome{Status: driver.Completed, TTL: blink})
 	k.lapse(t)
 	before := k.load(t, lease.ID)
 
@@ -149,7 +149,7 @@ func (k *kit) testCancelled(t *testing.T) {
 			return err
 		}},
 		attempt{"Abandon", func(ctx context.Context) error {
-			all, err := k.store.Abandon(ctx, 1000)
+			all, err := k.store.Reap(ctx, 1000)
 			if len(all) != 0 {
 				t.Errorf("Abandon: %d records, want none", len(all))
 			}
@@ -170,7 +170,7 @@ func (k *kit) testCancelled(t *testing.T) {
 				t.Errorf("%v, want context.Canceled", err)
 			}
 			k.unchanged(t, before, lease.ID)
-			k.unchanged(t, idempotency.Record{}, absent.ID)
+			k.unchanged(t, driver.Record{}, absent.ID)
 		})
 	}
 	// An expired record that is still there passes on its generation.

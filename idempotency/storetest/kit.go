@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
@@ -25,21 +25,21 @@ const (
 	patience = time.Minute
 
 	// fingerprint is that of all claims, unless a test says otherwise.
-	fingerprint idempotency.Fingerprint = "v1:a"
+	fingerprint driver.Fingerprint = "v1:a"
 )
 
 // kit is one run of the suite.
 type kit struct {
 	Suite
 
-	store idempotency.Store
-	again idempotency.Store // the same as store if there is only one
+	store driver.Store
+	again driver.Store // the same as store if there is only one
 	scope string
 	stuck bool // leases that are over cannot be taken over
 }
 
 // handle is the store, as the i-th of several processes has it.
-func (k *kit) handle(i int) idempotency.Store {
+func (k *kit) handle(i int) driver.Store {
 	if i%2 == 1 {
 		return k.again
 	}
@@ -47,7 +47,7 @@ func (k *kit) handle(i int) idempotency.Store {
 }
 
 // beside is handle for those who must not wait for joined work.
-func (k *kit) beside(i int) idempotency.Store {
+func (k *kit) beside(i int) driver.Store {
 	if k.Queues {
 		return k.store
 	}
@@ -55,29 +55,29 @@ func (k *kit) beside(i int) idempotency.Store {
 }
 
 // id is one that nobody has used.
-func (k *kit) id() idempotency.ID {
-	return idempotency.ID{Scope: k.scope, Operation: "POST /charges", Key: rand.Text()}
+func (k *kit) id() driver.ID {
+	return driver.ID{Scope: k.scope, Operation: "POST /charges", Key: rand.Text()}
 }
 
 // claim is one of a new execution, for a time that no test takes.
-func (k *kit) claim(id idempotency.ID) idempotency.Claim {
-	return idempotency.Claim{
-		ID: id, Fingerprint: fingerprint, Owner: idempotency.NewOwner(),
+func (k *kit) claim(id driver.ID) driver.Claim {
+	return driver.Claim{
+		ID: id, Fingerprint: fingerprint, Owner: driver.NewOwner(),
 		Lease: time.Hour, TTL: 2 * time.Hour,
 	}
 }
 
 // short is a claim whose lease is over in a blink. When it is, the operation is
 // to be executed again.
-func (k *kit) short(id idempotency.ID) idempotency.Claim {
+func (k *kit) short(id driver.ID) driver.Claim {
 	claim := k.mortal(id)
-	claim.Takeover = idempotency.Reexecute
+	claim.Takeover = driver.Reexecute
 	return claim
 }
 
 // mortal is a claim whose lease is over in a blink. When it is, the operation is
 // to become Unknown.
-func (k *kit) mortal(id idempotency.ID) idempotency.Claim {
+func (k *kit) mortal(id driver.ID) driver.Claim {
 	claim := k.claim(id)
 	claim.Lease = blink
 	return claim
@@ -92,7 +92,7 @@ func patient(t *testing.T) context.Context {
 }
 
 // reserve makes a claim that the store must answer.
-func (k *kit) reserve(t *testing.T, claim idempotency.Claim) idempotency.Reservation {
+func (k *kit) reserve(t *testing.T, claim driver.Claim) driver.Reservation {
 	t.Helper()
 	reservation, err := k.store.Reserve(patient(t), claim)
 	if err != nil {
@@ -102,10 +102,10 @@ func (k *kit) reserve(t *testing.T, claim idempotency.Claim) idempotency.Reserva
 }
 
 // acquire makes a claim that must be granted.
-func (k *kit) acquire(t *testing.T, claim idempotency.Claim) idempotency.Lease {
+func (k *kit) acquire(t *testing.T, claim driver.Claim) driver.Lease {
 	t.Helper()
 	reservation := k.reserve(t, claim)
-	if reservation.Decision != idempotency.Acquired {
+	if reservation.Decision != driver.Acquired {
 		t.Fatalf("Reserve: %v, want acquired; the record is %s", reservation.Decision, show(reservation.Record))
 	}
 	lease := reservation.Record.Lease()
@@ -115,21 +115,21 @@ func (k *kit) acquire(t *testing.T, claim idempotency.Claim) idempotency.Lease {
 	return lease
 }
 
-func (k *kit) complete(t *testing.T, lease idempotency.Lease, outcome idempotency.Outcome) {
+func (k *kit) complete(t *testing.T, lease driver.Lease, outcome driver.Outcome) {
 	t.Helper()
 	if err := k.store.Complete(patient(t), lease, outcome); err != nil {
 		t.Fatalf("Complete as %v: %v", outcome.Status, err)
 	}
 }
 
-func (k *kit) release(t *testing.T, lease idempotency.Lease) {
+func (k *kit) release(t *testing.T, lease driver.Lease) {
 	t.Helper()
 	if err := k.store.Release(patient(t), lease); err != nil {
 		t.Fatalf("Release: %v", err)
 	}
 }
 
-func (k *kit) renew(t *testing.T, lease idempotency.Lease, d time.Duration) {
+func (k *kit) renew(t *testing.T, lease driver.Lease, d time.Duration) {
 	t.Helper()
 	if err := k.store.Renew(patient(t), lease, d); err != nil {
 		t.Fatalf("Renew: %v", err)
@@ -137,7 +137,7 @@ func (k *kit) renew(t *testing.T, lease idempotency.Lease, d time.Duration) {
 }
 
 // load reads a record that must be there.
-func (k *kit) load(t *testing.T, id idempotency.ID) idempotency.Record {
+func (k *kit) load(t *testing.T, id driver.ID) driver.Record {
 	t.Helper()
 	record, err := k.store.Load(patient(t), id)
 	if err != nil {
@@ -151,12 +151,12 @@ func (k *kit) load(t *testing.T, id idempotency.ID) idempotency.Record {
 
 // find reads a record that need not be there. The zero record says that it is
 // not: it has no status.
-func (k *kit) find(t *testing.T, id idempotency.ID) idempotency.Record {
+func (k *kit) find(t *testing.T, id driver.ID) driver.Record {
 	t.Helper()
 	record, err := k.store.Load(patient(t), id)
 	switch {
-	case errors.Is(err, idempotency.ErrNotFound):
-		return idempotency.Record{}
+	case errors.Is(err, driver.ErrNotFound):
+		return driver.Record{}
 	case err != nil:
 		t.Fatalf("Load: %v", err)
 	case record.Status == 0:
@@ -166,7 +166,7 @@ func (k *kit) find(t *testing.T, id idempotency.ID) idempotency.Record {
 }
 
 // unchanged looks whether a record is still the same, byte for byte.
-func (k *kit) unchanged(t *testing.T, before idempotency.Record, id idempotency.ID) {
+func (k *kit) unchanged(t *testing.T, before driver.Record, id driver.ID) {
 	t.Helper()
 	if d := diff(k.find(t, id), before); d != "" {
 		t.Errorf("the record has changed:\n%s", d)
@@ -184,7 +184,7 @@ func (k *kit) lapse(t *testing.T) {
 	k.acquire(t, k.short(id))
 	for deadline := time.Now().Add(patience); ; {
 		_ = sleep.Context(t.Context(), blink)
-		if k.reserve(t, k.claim(id)).Decision == idempotency.Acquired {
+		if k.reserve(t, k.claim(id)).Decision == driver.Acquired {
 			return
 		}
 		if time.Now().After(deadline) {
@@ -213,7 +213,7 @@ func together(n int, f func(i int)) {
 func breathe(ctx context.Context) { _ = sleep.Context(ctx, time.Millisecond) }
 
 // diff is what of two records is not the same, a line for each.
-func diff(got, want idempotency.Record) string {
+func diff(got, want driver.Record) string {
 	var b strings.Builder
 	line := func(what string, same bool, got, want any) {
 		if !same {
@@ -234,7 +234,7 @@ func diff(got, want idempotency.Record) string {
 	return b.String()
 }
 
-func diffResults(got, want idempotency.Result) string {
+func diffResults(got, want driver.Result) string {
 	var b strings.Builder
 	if got.Code != want.Code {
 		fmt.Fprintf(&b, "\tCode: %d, want %d\n", got.Code, want.Code)
@@ -257,7 +257,7 @@ func diffResults(got, want idempotency.Result) string {
 }
 
 // show is a record on one line.
-func show(r idempotency.Record) string {
+func show(r driver.Record) string {
 	if r.Status == 0 {
 		return "absent"
 	}

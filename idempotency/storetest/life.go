@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
@@ -12,8 +12,8 @@ import (
 // has a generation of its own, and none that is over can write.
 func (k *kit) testLife(t *testing.T) {
 	id := k.id()
-	var past []idempotency.Lease
-	next := func(what string, lease idempotency.Lease) {
+	var past []driver.Lease
+	next := func(what string, lease driver.Lease) {
 		t.Helper()
 		if want := int64(len(past) + 1); lease.Generation != want {
 			t.Fatalf("%s: generation %d, want %d", what, lease.Generation, want)
@@ -38,16 +38,16 @@ func (k *kit) testLife(t *testing.T) {
 	k.release(t, past[3])
 	fifth := k.acquire(t, k.claim(id))
 	next("reserved after a reconciler's release", fifth)
-	k.complete(t, fifth, idempotency.Outcome{Status: idempotency.Unknown})
-	k.complete(t, fifth, idempotency.Outcome{Status: idempotency.Completed, Result: answer(), TTL: blink})
+	k.complete(t, fifth, driver.Outcome{Status: driver.Unknown})
+	k.complete(t, fifth, driver.Outcome{Status: driver.Completed, Result: answer(), TTL: blink})
 	k.lapse(t)
 	sixth := k.acquire(t, k.claim(id))
 	next("reserved after it had expired", sixth)
-	k.complete(t, sixth, idempotency.Outcome{Status: idempotency.FailedFinal, Result: answer()})
+	k.complete(t, sixth, driver.Outcome{Status: driver.FailedFinal, Result: answer()})
 	k.cannotWrite(t, sixth)
 
 	reservation := k.reserve(t, k.claim(id))
-	if reservation.Decision != idempotency.Done || reservation.Record.Status != idempotency.FailedFinal {
+	if reservation.Decision != driver.Done || reservation.Record.Status != driver.FailedFinal {
 		t.Errorf("Reserve in the end: %v of %s, want done, failed_final", reservation.Decision, show(reservation.Record))
 	}
 	if d := diffResults(reservation.Record.Result, answer()); d != "" {
@@ -59,7 +59,7 @@ func (k *kit) testLife(t *testing.T) {
 func (k *kit) testReconciler(t *testing.T) {
 	var unknown []state
 	for _, s := range states() {
-		if s.status == idempotency.Unknown {
+		if s.status == driver.Unknown {
 			unknown = append(unknown, s)
 		}
 	}
@@ -69,9 +69,9 @@ func (k *kit) testReconciler(t *testing.T) {
 			id := subjects[i].lease.ID
 			t.Run(subjects[i].name, func(t *testing.T) {
 				record := k.standing(t, &subjects[i])
-				k.complete(t, record.Lease(), idempotency.Outcome{Status: idempotency.Completed, Result: answer(), TTL: time.Hour})
+				k.complete(t, record.Lease(), driver.Outcome{Status: driver.Completed, Result: answer(), TTL: time.Hour})
 				reservation := k.reserve(t, k.claim(id))
-				if reservation.Decision != idempotency.Done {
+				if reservation.Decision != driver.Done {
 					t.Errorf("Reserve: %v, want done", reservation.Decision)
 				}
 				if d := diffResults(reservation.Record.Result, answer()); d != "" {
@@ -91,7 +91,7 @@ func (k *kit) testReconciler(t *testing.T) {
 		lease = k.abandon(t, lease)
 		before := k.load(t, id)
 		_ = sleep.Context(t.Context(), 5*time.Millisecond)
-		k.complete(t, lease, idempotency.Outcome{Status: idempotency.Completed, Result: answer()})
+		k.complete(t, lease, driver.Outcome{Status: driver.Completed, Result: answer()})
 		after := k.load(t, id)
 		if !after.Expires.After(before.Expires) {
 			t.Errorf("Expires was %v and is %v: the time to live must begin anew", before.Expires, after.Expires)
@@ -159,20 +159,20 @@ func (k *kit) testTimes(t *testing.T) {
 	t.Run("expiry", func(t *testing.T) {
 		for _, row := range []struct {
 			name    string
-			end     func(t *testing.T, lease idempotency.Lease)
+			end     func(t *testing.T, lease driver.Lease)
 			changes bool
 		}{
-			{"Complete without a TTL", func(t *testing.T, lease idempotency.Lease) {
-				k.complete(t, lease, idempotency.Outcome{Status: idempotency.Completed})
+			{"Complete without a TTL", func(t *testing.T, lease driver.Lease) {
+				k.complete(t, lease, driver.Outcome{Status: driver.Completed})
 			}, false},
-			{"Complete with a longer TTL", func(t *testing.T, lease idempotency.Lease) {
-				k.complete(t, lease, idempotency.Outcome{Status: idempotency.Completed, TTL: 72 * time.Hour})
+			{"Complete with a longer TTL", func(t *testing.T, lease driver.Lease) {
+				k.complete(t, lease, driver.Outcome{Status: driver.Completed, TTL: 72 * time.Hour})
 			}, true},
-			{"Complete with a shorter TTL", func(t *testing.T, lease idempotency.Lease) {
-				k.complete(t, lease, idempotency.Outcome{Status: idempotency.Completed, TTL: 72 * time.Minute})
+			{"Complete with a shorter TTL", func(t *testing.T, lease driver.Lease) {
+				k.complete(t, lease, driver.Outcome{Status: driver.Completed, TTL: 72 * time.Minute})
 			}, true},
 			{"Release", k.release, false},
-			{"Renew", func(t *testing.T, lease idempotency.Lease) { k.renew(t, lease, 3*time.Hour) }, false},
+			{"Renew", func(t *testing.T, lease driver.Lease) { k.renew(t, lease, 3*time.Hour) }, false},
 		} {
 			t.Run(row.name, func(t *testing.T) {
 				id := k.id()

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
 const (
@@ -26,22 +26,22 @@ const (
 func (k *kit) testRaces(t *testing.T) {
 	t.Run("Reserve and Reserve", k.raceReserves)
 	t.Run("Complete and takeover", func(t *testing.T) {
-		k.raceTakeover(t, idempotency.Done, func(store idempotency.Store, lease idempotency.Lease) error {
-			return store.Complete(patient(t), lease, idempotency.Outcome{Status: idempotency.Completed, Result: answer()})
+		k.raceTakeover(t, driver.Done, func(store driver.Store, lease driver.Lease) error {
+			return store.Complete(patient(t), lease, driver.Outcome{Status: driver.Completed, Result: answer()})
 		})
 	})
 	t.Run("Complete as unknown and takeover", func(t *testing.T) {
-		k.raceTakeover(t, idempotency.Undecided, func(store idempotency.Store, lease idempotency.Lease) error {
-			return store.Complete(patient(t), lease, idempotency.Outcome{Status: idempotency.Unknown})
+		k.raceTakeover(t, driver.DecisionUnknown, func(store driver.Store, lease driver.Lease) error {
+			return store.Complete(patient(t), lease, driver.Outcome{Status: driver.Unknown})
 		})
 	})
 	t.Run("Renew and takeover", func(t *testing.T) {
-		k.raceTakeover(t, idempotency.Busy, func(store idempotency.Store, lease idempotency.Lease) error {
+		k.raceTakeover(t, driver.DecisionInProgress, func(store driver.Store, lease driver.Lease) error {
 			return store.Renew(patient(t), lease, time.Hour)
 		})
 	})
 	t.Run("Release and takeover", func(t *testing.T) {
-		k.raceTakeover(t, idempotency.Acquired, func(store idempotency.Store, lease idempotency.Lease) error {
+		k.raceTakeover(t, driver.Acquired, func(store driver.Store, lease driver.Lease) error {
 			return store.Release(patient(t), lease)
 		})
 	})
@@ -57,23 +57,23 @@ func (k *kit) testRaces(t *testing.T) {
 func (k *kit) raceReserves(t *testing.T) {
 	for _, row := range []struct {
 		name   string
-		begin  func(id idempotency.ID)
-		winner func(idempotency.Reservation) bool
-		loser  idempotency.Decision
+		begin  func(id driver.ID)
+		winner func(driver.Reservation) bool
+		loser  driver.Decision
 	}{
-		{"absent", func(idempotency.ID) {}, acquired, idempotency.Busy},
-		{"failed retryable", func(id idempotency.ID) { k.release(t, k.acquire(t, k.claim(id))) }, acquired, idempotency.Busy},
-		{"lease over", func(id idempotency.ID) { k.acquire(t, k.short(id)) }, acquired, idempotency.Busy},
-		{"lease over, MarkUnknown", func(id idempotency.ID) { k.acquire(t, k.mortal(id)) }, abandoned, idempotency.Undecided},
-		{"TTL over", func(id idempotency.ID) {
+		{"absent", func(driver.ID) {}, acquired, driver.DecisionInProgress},
+		{"failed retryable", func(id driver.ID) { k.release(t, k.acquire(t, k.claim(id))) }, acquired, driver.DecisionInProgress},
+		{"lease over", func(id driver.ID) { k.acquire(t, k.short(id)) }, acquired, driver.DecisionInProgress},
+		{"lease over, MarkUnknown", func(id driver.ID) { k.acquire(t, k.mortal(id)) }, abandoned, driver.DecisionUnknown},
+		{"TTL over", func(id driver.ID) {
 			claim := k.short(id)
 			claim.TTL = blink
 			k.acquire(t, claim)
-		}, acquired, idempotency.Busy},
+		}, acquired, driver.DecisionInProgress},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			ids := make([]idempotency.ID, raceKeys)
-			before := make([]idempotency.Record, raceKeys)
+			ids := make([]driver.ID, raceKeys)
+			before := make([]driver.Record, raceKeys)
 			for i := range ids {
 				ids[i] = k.id()
 				row.begin(ids[i])
@@ -82,7 +82,7 @@ func (k *kit) raceReserves(t *testing.T) {
 			for i := range ids {
 				before[i] = k.find(t, ids[i])
 			}
-			got := make([]idempotency.Reservation, raceKeys*racers)
+			got := make([]driver.Reservation, raceKeys*racers)
 			ctx := patient(t)
 			together(len(got), func(i int) {
 				var err error
@@ -96,10 +96,10 @@ func (k *kit) raceReserves(t *testing.T) {
 				for i := key; i < len(got); i += raceKeys {
 					if row.winner(got[i]) {
 						winners++
-					} else if got[i].Decision != row.loser && got[i].Decision != idempotency.Busy || got[i].Abandoned {
-						t.Errorf("Reserve: %v, Abandoned %v, want %v or busy", got[i].Decision, got[i].Abandoned, row.loser)
+					} else if got[i].Decision != row.loser && got[i].Decision != driver.DecisionInProgress || got[i].LeaseExpired {
+						t.Errorf("Reserve: %v, Abandoned %v, want %v or busy", got[i].Decision, got[i].LeaseExpired, row.loser)
 					}
-					if got[i].Decision == idempotency.Busy {
+					if got[i].Decision == driver.DecisionInProgress {
 						continue
 					}
 					if d := diff(got[i].Record, after); d != "" {
@@ -117,19 +117,19 @@ func (k *kit) raceReserves(t *testing.T) {
 	}
 }
 
-func acquired(r idempotency.Reservation) bool  { return r.Decision == idempotency.Acquired }
-func abandoned(r idempotency.Reservation) bool { return r.Abandoned }
+func acquired(r driver.Reservation) bool  { return r.Decision == driver.Acquired }
+func abandoned(r driver.Reservation) bool { return r.LeaseExpired }
 
 // raceTakeover has the holder of a lease that is over do something while another
 // execution takes over. second is what that one is told if it comes second.
-func (k *kit) raceTakeover(t *testing.T, second idempotency.Decision, verb func(idempotency.Store, idempotency.Lease) error) {
-	leases := make([]idempotency.Lease, raceKeys)
+func (k *kit) raceTakeover(t *testing.T, second driver.Decision, verb func(driver.Store, driver.Lease) error) {
+	leases := make([]driver.Lease, raceKeys)
 	for i := range leases {
 		leases[i] = k.acquire(t, k.short(k.id()))
 	}
 	k.lapse(t)
 	errs := make([]error, raceKeys)
-	got := make([]idempotency.Reservation, raceKeys)
+	got := make([]driver.Reservation, raceKeys)
 	ctx := patient(t)
 	together(2*raceKeys, func(i int) {
 		if i%2 == 0 {
@@ -147,17 +147,17 @@ func (k *kit) raceTakeover(t *testing.T, second idempotency.Decision, verb func(
 		switch {
 		case errs[i] == nil:
 			first++
-			if got[i].Decision != second && got[i].Decision != idempotency.Busy {
+			if got[i].Decision != second && got[i].Decision != driver.DecisionInProgress {
 				t.Errorf("the holder came first, and then Reserve: %v, want %v or busy", got[i].Decision, second)
 			}
-		case !errors.Is(errs[i], idempotency.ErrLeaseLost):
+		case !errors.Is(errs[i], driver.ErrLeaseLost):
 			t.Errorf("the holder: %v", errs[i])
-		case got[i].Decision != idempotency.Acquired:
+		case got[i].Decision != driver.Acquired:
 			t.Errorf("the holder: %v, but Reserve: %v", errs[i], got[i].Decision)
 		}
 		switch {
-		case got[i].Decision == idempotency.Acquired:
-			if record.Lease() != got[i].Record.Lease() || record.Status != idempotency.InProgress || record.Generation != lease.Generation+1 {
+		case got[i].Decision == driver.Acquired:
+			if record.Lease() != got[i].Record.Lease() || record.Status != driver.InProgress || record.Generation != lease.Generation+1 {
 				t.Errorf("Reserve: acquired, but the record is %s", show(record))
 			}
 			k.cannotWrite(t, lease)
@@ -170,11 +170,11 @@ func (k *kit) raceTakeover(t *testing.T, second idempotency.Decision, verb func(
 
 // raceRelease has an execution give up while others claim.
 func (k *kit) raceRelease(t *testing.T) {
-	leases := make([]idempotency.Lease, raceKeys)
+	leases := make([]driver.Lease, raceKeys)
 	for i := range leases {
 		leases[i] = k.acquire(t, k.claim(k.id()))
 	}
-	got := make([]idempotency.Reservation, raceKeys*3)
+	got := make([]driver.Reservation, raceKeys*3)
 	ctx := patient(t)
 	together(len(got), func(i int) {
 		lease := leases[i%raceKeys]
@@ -197,11 +197,11 @@ func (k *kit) raceRelease(t *testing.T) {
 				if record.Lease() != got[i].Record.Lease() || record.Generation != lease.Generation+1 {
 					t.Errorf("Reserve: acquired, but the record is %s", show(record))
 				}
-			} else if got[i].Decision != idempotency.Busy {
+			} else if got[i].Decision != driver.DecisionInProgress {
 				t.Errorf("Reserve: %v, want acquired or busy", got[i].Decision)
 			}
 		}
-		if want := map[bool]idempotency.Status{true: idempotency.InProgress, false: idempotency.FailedRetryable}[granted > 0]; granted > 1 || record.Status != want {
+		if want := map[bool]driver.Status{true: driver.InProgress, false: driver.FailedRetryable}[granted > 0]; granted > 1 || record.Status != want {
 			t.Errorf("%d claims were granted, and the record is %s", granted, show(record))
 		}
 	}
@@ -209,51 +209,51 @@ func (k *kit) raceRelease(t *testing.T) {
 
 // raceCompletes has an execution complete more than once: the first counts.
 func (k *kit) raceCompletes(t *testing.T) {
-	k.raceEnds(t, idempotency.InProgress, func(i int, store idempotency.Store, lease idempotency.Lease) error {
-		return store.Complete(patient(t), lease, idempotency.Outcome{
-			Status: idempotency.Completed, Result: idempotency.Result{Code: i, Body: fmt.Append(nil, i)},
+	k.raceEnds(t, driver.InProgress, func(i int, store driver.Store, lease driver.Lease) error {
+		return store.Complete(patient(t), lease, driver.Outcome{
+			Status: driver.Completed, Result: driver.Result{Code: i, Body: fmt.Append(nil, i)},
 		})
-	}, func(i int, record idempotency.Record) bool {
-		return record.Status == idempotency.Completed && record.Result.Code == i && string(record.Result.Body) == fmt.Sprint(i)
+	}, func(i int, record driver.Record) bool {
+		return record.Status == driver.Completed && record.Result.Code == i && string(record.Result.Body) == fmt.Sprint(i)
 	})
 }
 
 // raceCompleteRelease has an execution complete and give up.
 func (k *kit) raceCompleteRelease(t *testing.T) {
-	k.raceEnds(t, idempotency.InProgress, k.endEitherWay(t), endedEitherWay)
+	k.raceEnds(t, driver.InProgress, k.endEitherWay(t), endedEitherWay)
 }
 
 // raceReconcilers has several settle the same record.
 func (k *kit) raceReconcilers(t *testing.T) {
-	k.raceEnds(t, idempotency.Unknown, k.endEitherWay(t), endedEitherWay)
+	k.raceEnds(t, driver.Unknown, k.endEitherWay(t), endedEitherWay)
 }
 
-func (k *kit) endEitherWay(t *testing.T) func(int, idempotency.Store, idempotency.Lease) error {
+func (k *kit) endEitherWay(t *testing.T) func(int, driver.Store, driver.Lease) error {
 	t.Helper()
-	return func(i int, store idempotency.Store, lease idempotency.Lease) error {
+	return func(i int, store driver.Store, lease driver.Lease) error {
 		if i%2 == 0 {
 			return store.Release(patient(t), lease)
 		}
-		return store.Complete(patient(t), lease, idempotency.Outcome{Status: idempotency.FailedFinal, Result: idempotency.Result{Code: i}})
+		return store.Complete(patient(t), lease, driver.Outcome{Status: driver.FailedFinal, Result: driver.Result{Code: i}})
 	}
 }
 
-func endedEitherWay(i int, record idempotency.Record) bool {
+func endedEitherWay(i int, record driver.Record) bool {
 	if i%2 == 0 {
-		return record.Status == idempotency.FailedRetryable && record.Result.Code == 0
+		return record.Status == driver.FailedRetryable && record.Result.Code == 0
 	}
-	return record.Status == idempotency.FailedFinal && record.Result.Code == i
+	return record.Status == driver.FailedFinal && record.Result.Code == i
 }
 
 // raceEnds has an execution end by several hands. One of them succeeds, and
 // stands tells whether the record is as the i-th would have it.
-func (k *kit) raceEnds(t *testing.T, from idempotency.Status, end func(i int, store idempotency.Store, lease idempotency.Lease) error, stands func(i int, record idempotency.Record) bool) {
+func (k *kit) raceEnds(t *testing.T, from driver.Status, end func(i int, store driver.Store, lease driver.Lease) error, stands func(i int, record driver.Record) bool) {
 	t.Helper()
-	leases := make([]idempotency.Lease, raceKeys)
+	leases := make([]driver.Lease, raceKeys)
 	for i := range leases {
 		leases[i] = k.acquire(t, k.claim(k.id()))
-		if from == idempotency.Unknown {
-			k.complete(t, leases[i], idempotency.Outcome{Status: idempotency.Unknown})
+		if from == driver.Unknown {
+			k.complete(t, leases[i], driver.Outcome{Status: driver.Unknown})
 		}
 	}
 	errs := make([]error, raceKeys*racers)
@@ -270,7 +270,7 @@ func (k *kit) raceEnds(t *testing.T, from idempotency.Status, end func(i int, st
 				if !stands(i/raceKeys, record) {
 					t.Errorf("number %d succeeded, but the record is %s", i/raceKeys, show(record))
 				}
-			case !errors.Is(errs[i], idempotency.ErrLeaseLost):
+			case !errors.Is(errs[i], driver.ErrLeaseLost):
 				t.Errorf("number %d: %v", i/raceKeys, errs[i])
 			}
 		}
@@ -283,10 +283,10 @@ func (k *kit) raceEnds(t *testing.T, from idempotency.Status, end func(i int, st
 // ledger is what executions of one operation have been told.
 type ledger struct {
 	mu        sync.Mutex
-	id        idempotency.ID
+	id        driver.ID
 	granted   map[int64]string // by generation
 	completed []int64
-	leases    []idempotency.Lease
+	leases    []driver.Lease
 }
 
 // raceAll lets executions do as they please, with leases so short that they are
@@ -319,16 +319,16 @@ func (k *kit) raceAll(t *testing.T) {
 		switch {
 		case len(book.completed) > 1:
 			t.Errorf("generations %v all completed", book.completed)
-		case len(book.completed) == 1 && (book.completed[0] != last || record.Status != idempotency.Completed || record.Result.Code != int(last)):
+		case len(book.completed) == 1 && (book.completed[0] != last || record.Status != driver.Completed || record.Result.Code != int(last)):
 			t.Errorf("generation %d completed, but the record is %s", book.completed[0], show(record))
-		case len(book.completed) == 0 && record.Status == idempotency.Completed:
+		case len(book.completed) == 0 && record.Status == driver.Completed:
 			t.Errorf("nobody was told that it completed, but the record is %s", show(record))
 		}
 	}
 }
 
 // doAny does one thing to one record, and writes down what was said to it.
-func (k *kit) doAny(t *testing.T, store idempotency.Store, book *ledger) error {
+func (k *kit) doAny(t *testing.T, store driver.Store, book *ledger) error {
 	t.Helper()
 	ctx := patient(t)
 	if rand.IntN(2) == 0 {
@@ -338,7 +338,7 @@ func (k *kit) doAny(t *testing.T, store idempotency.Store, book *ledger) error {
 		if err != nil {
 			return fmt.Errorf("claim: %w", err)
 		}
-		if reservation.Decision != idempotency.Acquired {
+		if reservation.Decision != driver.Acquired {
 			return nil
 		}
 		lease := reservation.Record.Lease()
@@ -362,8 +362,8 @@ func (k *kit) doAny(t *testing.T, store idempotency.Store, book *ledger) error {
 	var err error
 	switch chance := rand.IntN(100); {
 	case chance < 10:
-		err = store.Complete(ctx, lease, idempotency.Outcome{
-			Status: idempotency.Completed, Result: idempotency.Result{Code: int(lease.Generation)},
+		err = store.Complete(ctx, lease, driver.Outcome{
+			Status: driver.Completed, Result: driver.Result{Code: int(lease.Generation)},
 		})
 		if err == nil {
 			book.mu.Lock()
@@ -375,7 +375,7 @@ func (k *kit) doAny(t *testing.T, store idempotency.Store, book *ledger) error {
 	default:
 		err = store.Release(ctx, lease)
 	}
-	if err != nil && !errors.Is(err, idempotency.ErrLeaseLost) {
+	if err != nil && !errors.Is(err, driver.ErrLeaseLost) {
 		return fmt.Errorf("generation %d: %w", lease.Generation, err)
 	}
 	return nil

@@ -5,31 +5,31 @@ import (
 	"testing"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
 // contender is a kind of claim.
 type contender struct {
 	name     string
-	takeover idempotency.Takeover
+	takeover driver.Takeover
 	other    bool // another request: another fingerprint
 	same     bool // the same execution: the owner that the record has
 }
 
 func contenders() []contender {
 	return []contender{
-		{name: "Reexecute", takeover: idempotency.Reexecute},
-		{name: "Reexecute, another request", takeover: idempotency.Reexecute, other: true},
-		{name: "Reexecute, the same owner", takeover: idempotency.Reexecute, same: true},
-		{name: "Resume", takeover: idempotency.Resume},
-		{name: "MarkUnknown", takeover: idempotency.MarkUnknown},
-		{name: "MarkUnknown, another request", takeover: idempotency.MarkUnknown, other: true},
-		{name: "MarkUnknown, the same owner", takeover: idempotency.MarkUnknown, same: true},
+		{name: "Reexecute", takeover: driver.Reexecute},
+		{name: "Reexecute, another request", takeover: driver.Reexecute, other: true},
+		{name: "Reexecute, the same owner", takeover: driver.Reexecute, same: true},
+		{name: "Resume", takeover: driver.Resume},
+		{name: "MarkUnknown", takeover: driver.MarkUnknown},
+		{name: "MarkUnknown, another request", takeover: driver.MarkUnknown, other: true},
+		{name: "MarkUnknown, the same owner", takeover: driver.MarkUnknown, same: true},
 		{name: "TakeoverDefault"},
 	}
 }
 
-func (c contender) claim(k *kit, s *subject) idempotency.Claim {
+func (c contender) claim(k *kit, s *subject) driver.Claim {
 	claim := k.claim(s.lease.ID)
 	claim.Takeover = c.takeover
 	if c.other {
@@ -53,28 +53,28 @@ const (
 // wants is what must come of a claim, as the documentation has it: what dies is
 // taken over by its own terms, and not by the claim's. It is written down once more,
 // not asked of idempotency.Decide, which is tested too.
-func (c contender) wants(s *subject) (idempotency.Reservation, step) {
+func (c contender) wants(s *subject) (driver.Reservation, step) {
 	switch {
 	case s.status == 0:
-		return idempotency.Reservation{Decision: idempotency.Acquired}, takes
+		return driver.Reservation{Decision: driver.Acquired}, takes
 	case c.other:
-		return idempotency.Reservation{Decision: idempotency.Mismatch}, keeps
+		return driver.Reservation{Decision: driver.Mismatch}, keeps
 	case s.status.Finished():
-		return idempotency.Reservation{Decision: idempotency.Done}, keeps
-	case s.status == idempotency.Unknown:
-		return idempotency.Reservation{Decision: idempotency.Undecided}, keeps
-	case s.status == idempotency.FailedRetryable:
-		return idempotency.Reservation{Decision: idempotency.Acquired, Resumed: s.takeover == idempotency.Resume}, takes
+		return driver.Reservation{Decision: driver.Done}, keeps
+	case s.status == driver.Unknown:
+		return driver.Reservation{Decision: driver.DecisionUnknown}, keeps
+	case s.status == driver.FailedRetryable:
+		return driver.Reservation{Decision: driver.Acquired, Resumed: s.takeover == driver.Resume}, takes
 	case !s.dead && c.same:
-		return idempotency.Reservation{Decision: idempotency.Acquired}, keeps
+		return driver.Reservation{Decision: driver.Acquired}, keeps
 	case !s.dead:
-		return idempotency.Reservation{Decision: idempotency.Busy}, keeps
-	case s.takeover == idempotency.Reexecute:
-		return idempotency.Reservation{Decision: idempotency.Acquired}, takes
-	case s.takeover == idempotency.Resume:
-		return idempotency.Reservation{Decision: idempotency.Acquired, Resumed: true}, takes
+		return driver.Reservation{Decision: driver.DecisionInProgress}, keeps
+	case s.takeover == driver.Reexecute:
+		return driver.Reservation{Decision: driver.Acquired}, takes
+	case s.takeover == driver.Resume:
+		return driver.Reservation{Decision: driver.Acquired, Resumed: true}, takes
 	default:
-		return idempotency.Reservation{Decision: idempotency.Undecided, Abandoned: true}, abandons
+		return driver.Reservation{Decision: driver.DecisionUnknown, LeaseExpired: true}, abandons
 	}
 }
 
@@ -95,9 +95,9 @@ func (k *kit) tryReserve(t *testing.T, c contender, s *subject) {
 	claim := c.claim(k, s)
 	got := k.reserve(t, claim)
 	want, step := c.wants(s)
-	if got.Decision != want.Decision || got.Resumed != want.Resumed || got.Abandoned != want.Abandoned {
-		t.Errorf("Reserve: %v, Resumed %v, Abandoned %v; want %v, %v, %v", got.Decision, got.Resumed, got.Abandoned,
-			want.Decision, want.Resumed, want.Abandoned)
+	if got.Decision != want.Decision || got.Resumed != want.Resumed || got.LeaseExpired != want.LeaseExpired {
+		t.Errorf("Reserve: %v, Resumed %v, Abandoned %v; want %v, %v, %v", got.Decision, got.Resumed, got.LeaseExpired,
+			want.Decision, want.Resumed, want.LeaseExpired)
 	}
 	after := k.load(t, claim.ID)
 	if d := diff(got.Record, after); d != "" {
@@ -114,19 +114,19 @@ func (k *kit) tryReserve(t *testing.T, c contender, s *subject) {
 	}
 	k.cannotWrite(t, s.lease)
 	if step == abandons {
-		k.cannotWrite(t, idempotency.Lease{ID: claim.ID, Owner: before.Owner, Generation: after.Generation})
-		k.cannotWrite(t, idempotency.Lease{ID: claim.ID, Owner: "", Generation: before.Generation})
-		if later := k.reserve(t, k.claim(claim.ID)); later.Decision != idempotency.Undecided || later.Abandoned {
-			t.Errorf("a later Reserve: %v, Abandoned %v; want undecided, false", later.Decision, later.Abandoned)
+		k.cannotWrite(t, driver.Lease{ID: claim.ID, Owner: before.Owner, Generation: after.Generation})
+		k.cannotWrite(t, driver.Lease{ID: claim.ID, Owner: "", Generation: before.Generation})
+		if later := k.reserve(t, k.claim(claim.ID)); later.Decision != driver.DecisionUnknown || later.LeaseExpired {
+			t.Errorf("a later Reserve: %v, Abandoned %v; want undecided, false", later.Decision, later.LeaseExpired)
 		}
 	}
 }
 
 // checkTaken looks at a record that a claim has begun, or begun anew.
-func checkTaken(t *testing.T, claim *idempotency.Claim, s *subject, before, after idempotency.Record) {
+func checkTaken(t *testing.T, claim *driver.Claim, s *subject, before, after driver.Record) {
 	t.Helper()
-	want := idempotency.Record{
-		ID: claim.ID, Fingerprint: claim.Fingerprint, Status: idempotency.InProgress,
+	want := driver.Record{
+		ID: claim.ID, Fingerprint: claim.Fingerprint, Status: driver.InProgress,
 		Owner: claim.Owner, Generation: s.lease.Generation + 1, Takeover: claim.Takeover,
 		LeaseExpires: after.LeaseExpires, Started: after.Started, Updated: after.Updated, Expires: after.Expires,
 	}
@@ -145,10 +145,10 @@ func checkTaken(t *testing.T, claim *idempotency.Claim, s *subject, before, afte
 }
 
 // checkAbandoned looks at a record that a claim has made Unknown.
-func checkAbandoned(t *testing.T, before, after idempotency.Record) {
+func checkAbandoned(t *testing.T, before, after driver.Record) {
 	t.Helper()
 	want := before
-	want.Status, want.Owner, want.Generation = idempotency.Unknown, "", before.Generation+1
+	want.Status, want.Owner, want.Generation = driver.Unknown, "", before.Generation+1
 	want.Updated, want.LeaseExpires = after.Updated, after.LeaseExpires // the latter has no meaning now
 	if d := diff(after, want); d != "" {
 		t.Errorf("the record is not that of an abandoned execution:\n%s", d)
@@ -170,42 +170,42 @@ func between(t *testing.T, what string, got, want time.Duration) {
 // verb is something that the holder of a lease does.
 type verb struct {
 	name    string
-	from    func(idempotency.Status) bool
-	do      func(t *testing.T, k *kit, lease idempotency.Lease) error
-	outcome idempotency.Outcome // of Complete
+	from    func(driver.Status) bool
+	do      func(t *testing.T, k *kit, lease driver.Lease) error
+	outcome driver.Outcome // of Complete
 }
 
 func verbs() []verb {
-	inProgress := func(s idempotency.Status) bool { return s == idempotency.InProgress }
-	open := func(s idempotency.Status) bool { return s == idempotency.InProgress || s == idempotency.Unknown }
+	inProgress := func(s driver.Status) bool { return s == driver.InProgress }
+	open := func(s driver.Status) bool { return s == driver.InProgress || s == driver.Unknown }
 	all := []verb{
 		{
 			name: "Renew", from: inProgress,
-			do: func(t *testing.T, k *kit, lease idempotency.Lease) error {
+			do: func(t *testing.T, k *kit, lease driver.Lease) error {
 				t.Helper()
 				return k.store.Renew(patient(t), lease, 5*time.Hour)
 			},
 		},
 		{
 			name: "Release", from: open,
-			do: func(t *testing.T, k *kit, lease idempotency.Lease) error {
+			do: func(t *testing.T, k *kit, lease driver.Lease) error {
 				t.Helper()
 				return k.store.Release(patient(t), lease)
 			},
 		},
 	}
-	for _, status := range []idempotency.Status{
-		idempotency.Completed, idempotency.FailedFinal, idempotency.CompletedUnreplayable, idempotency.Unknown,
+	for _, status := range []driver.Status{
+		driver.Completed, driver.FailedFinal, driver.CompletedUnreplayable, driver.Unknown,
 	} {
-		outcome := idempotency.Outcome{Status: status, Result: answer(), TTL: 6 * time.Hour}
+		outcome := driver.Outcome{Status: status, Result: answer(), TTL: 6 * time.Hour}
 		outcome.Result.Reference = "the last one"
 		from := open
-		if status == idempotency.Unknown {
+		if status == driver.Unknown {
 			from = inProgress
 		}
 		all = append(all, verb{
 			name: "Complete as " + status.String(), from: from, outcome: outcome,
-			do: func(t *testing.T, k *kit, lease idempotency.Lease) error {
+			do: func(t *testing.T, k *kit, lease driver.Lease) error {
 				t.Helper()
 				return k.store.Complete(patient(t), lease, outcome)
 			},
@@ -216,7 +216,7 @@ func verbs() []verb {
 
 // wants is the record after the verb, by its holder; ok: it is done at all. What
 // the store says about times is taken from what it has said.
-func (v verb) wants(s *subject, before, after idempotency.Record) (want idempotency.Record, ok bool) {
+func (v verb) wants(s *subject, before, after driver.Record) (want driver.Record, ok bool) {
 	if s.status == 0 || !v.from(s.status) {
 		return before, false
 	}
@@ -226,15 +226,15 @@ func (v verb) wants(s *subject, before, after idempotency.Record) (want idempote
 	case v.name == "Renew":
 		want.LeaseExpires = after.LeaseExpires
 	case v.name == "Release" && s.old:
-		return idempotency.Record{}, true // nothing keeps it any more
+		return driver.Record{}, true // nothing keeps it any more
 	case v.name == "Release":
-		want.Status = idempotency.FailedRetryable
+		want.Status = driver.FailedRetryable
 		want.LeaseExpires = after.LeaseExpires // it has no meaning now
 	default:
 		want.Status = v.outcome.Status
 		want.Expires = after.Expires
 		want.LeaseExpires = after.LeaseExpires
-		if want.Status == idempotency.Completed || want.Status == idempotency.FailedFinal {
+		if want.Status == driver.Completed || want.Status == driver.FailedFinal {
 			want.Result = v.outcome.Result
 		}
 	}
@@ -257,7 +257,7 @@ func (k *kit) testLease(t *testing.T) {
 func (k *kit) tryVerb(t *testing.T, v verb, s *subject) {
 	before := k.standing(t, s)
 	for _, wrong := range wrongLeases(s.lease) {
-		if err := v.do(t, k, wrong.lease); !errors.Is(err, idempotency.ErrLeaseLost) {
+		if err := v.do(t, k, wrong.lease); !errors.Is(err, driver.ErrLeaseLost) {
 			t.Errorf("with %s: %v, want ErrLeaseLost", wrong.name, err)
 		}
 		k.unchanged(t, before, s.lease.ID)
@@ -269,7 +269,7 @@ func (k *kit) tryVerb(t *testing.T, v verb, s *subject) {
 	switch {
 	case ok && err != nil:
 		t.Errorf("by its holder: %v", err)
-	case !ok && !errors.Is(err, idempotency.ErrLeaseLost):
+	case !ok && !errors.Is(err, driver.ErrLeaseLost):
 		t.Errorf("by its holder: %v, want ErrLeaseLost", err)
 	}
 	if d := diff(after, want); d != "" {
@@ -292,33 +292,33 @@ func (k *kit) tryVerb(t *testing.T, v verb, s *subject) {
 
 type wrongLease struct {
 	name  string
-	lease idempotency.Lease
+	lease driver.Lease
 }
 
 // wrongLeases are near the right one.
-func wrongLeases(right idempotency.Lease) []wrongLease {
-	change := func(name string, f func(*idempotency.Lease)) wrongLease {
+func wrongLeases(right driver.Lease) []wrongLease {
+	change := func(name string, f func(*driver.Lease)) wrongLease {
 		wrong := wrongLease{name, right}
 		f(&wrong.lease)
 		return wrong
 	}
 	return []wrongLease{
-		change("another owner", func(l *idempotency.Lease) { l.Owner = idempotency.NewOwner() }),
-		change("its owner and a blank", func(l *idempotency.Lease) { l.Owner += " " }),
-		change("an earlier generation", func(l *idempotency.Lease) { l.Generation-- }),
-		change("a later generation", func(l *idempotency.Lease) { l.Generation++ }),
-		change("another key", func(l *idempotency.Lease) { l.Key += " " }),
-		change("another operation", func(l *idempotency.Lease) { l.Operation = "" }),
-		change("another scope", func(l *idempotency.Lease) { l.Scope += " " }),
+		change("another owner", func(l *driver.Lease) { l.Owner = driver.NewOwner() }),
+		change("its owner and a blank", func(l *driver.Lease) { l.Owner += " " }),
+		change("an earlier generation", func(l *driver.Lease) { l.Generation-- }),
+		change("a later generation", func(l *driver.Lease) { l.Generation++ }),
+		change("another key", func(l *driver.Lease) { l.Key += " " }),
+		change("another operation", func(l *driver.Lease) { l.Operation = "" }),
+		change("another scope", func(l *driver.Lease) { l.Scope += " " }),
 	}
 }
 
 // cannotWrite looks whether a lease is lost: its holder changes nothing.
-func (k *kit) cannotWrite(t *testing.T, lease idempotency.Lease) {
+func (k *kit) cannotWrite(t *testing.T, lease driver.Lease) {
 	t.Helper()
 	before := k.find(t, lease.ID)
 	for _, v := range verbs() {
-		if err := v.do(t, k, lease); !errors.Is(err, idempotency.ErrLeaseLost) {
+		if err := v.do(t, k, lease); !errors.Is(err, driver.ErrLeaseLost) {
 			t.Errorf("%s by generation %d of %q: %v, want ErrLeaseLost; the record is %s", v.name, lease.Generation, lease.Owner, err, show(before))
 		}
 	}

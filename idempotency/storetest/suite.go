@@ -40,7 +40,7 @@ import (
 	"crypto/rand"
 	"testing"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
 // Suite is what is tested, and how. The zero value lacks a store; everything else
@@ -49,12 +49,12 @@ type Suite struct {
 	// Open gives the store. It is called once for each Run, and what it registers
 	// with t.Cleanup is done when all tests are over. The store need not be empty,
 	// but nobody else may use it meanwhile.
-	Open func(t *testing.T) idempotency.Store
+	Open func(t *testing.T) driver.Store
 
 	// Again gives another Store of the same records, as another process would have
 	// it: through a connection or pool of its own. The races are then run between
 	// the two. It is called once, after Open. nil: there is only one.
-	Again func(t *testing.T) idempotency.Store
+	Again func(t *testing.T) driver.Store
 
 	// Write writes a row named id into a table of the test's own, through the value
 	// of a [idempotency.Transaction]. Only a Transactor needs it, and must have it.
@@ -82,7 +82,7 @@ type Suite struct {
 
 // Run tests the store that open gives, which must not be a Transactor: that one
 // needs a [Suite].
-func Run(t *testing.T, open func(t *testing.T) idempotency.Store) {
+func Run(t *testing.T, open func(t *testing.T) driver.Store) {
 	t.Helper()
 	Suite{Open: open}.Run(t)
 }
@@ -99,6 +99,7 @@ func (s Suite) Run(t *testing.T) {
 	if s.Again != nil {
 		k.again = s.Again(t)
 	}
+	t.Run("Check", k.testCheck)
 	t.Run("Reserve", k.testReserve)
 	t.Run("Lease", k.testLease)
 	t.Run("Life", k.testLife)
@@ -110,7 +111,7 @@ func (s Suite) Run(t *testing.T) {
 	t.Run("Invalid", k.testInvalid)
 	t.Run("Cancelled", k.testCancelled)
 	t.Run("Races", k.testRaces)
-	if transactor, ok := k.store.(idempotency.Transactor); ok {
+	if transactor, ok := k.store.(driver.Transactor); ok {
 		t.Run("Transactions", func(t *testing.T) { k.testTransactions(t, transactor) })
 	}
 	t.Run("Abandon", k.testAbandon)
@@ -118,5 +119,19 @@ func (s Suite) Run(t *testing.T) {
 	t.Run("Sweep", k.testSweep)
 	if s.Rows > 0 {
 		t.Run("Rows", k.testRows)
+	}
+}
+
+// testCheck: a store that was opened can be used, any number of times.
+func (k *kit) testCheck(t *testing.T) {
+	for i := range 4 {
+		if err := k.handle(i).Check(patient(t)); err != nil {
+			t.Fatalf("Check: %v", err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := k.store.Check(ctx); err == nil {
+		t.Error("Check with a context that has ended: no error")
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
 // testSweep deletes what has expired, and nothing else.
@@ -40,9 +40,9 @@ func (k *kit) drain(t *testing.T) int {
 }
 
 // expire makes n records that have expired.
-func (k *kit) expire(t *testing.T, n int) []idempotency.Lease {
+func (k *kit) expire(t *testing.T, n int) []driver.Lease {
 	t.Helper()
-	leases := make([]idempotency.Lease, n)
+	leases := make([]driver.Lease, n)
 	for i := range leases {
 		claim := k.short(k.id())
 		claim.TTL = blink
@@ -55,7 +55,7 @@ func (k *kit) expire(t *testing.T, n int) []idempotency.Lease {
 // sweepWhat sweeps records in every state.
 func (k *kit) sweepWhat(t *testing.T) {
 	subjects := k.prepare(t, states())
-	before := make([]idempotency.Record, len(subjects))
+	before := make([]driver.Record, len(subjects))
 	want := 0
 	for i := range subjects {
 		before[i] = k.standing(t, &subjects[i])
@@ -138,7 +138,7 @@ func (k *kit) sweepTogether(t *testing.T) {
 func (k *kit) sweepReserved(t *testing.T) {
 	leases := k.expire(t, 3*raceKeys)
 	var claims atomic.Int64
-	got := make([]idempotency.Reservation, 2*len(leases))
+	got := make([]driver.Reservation, 2*len(leases))
 	ctx := patient(t)
 	together(2+len(got), func(i int) {
 		var err error
@@ -160,12 +160,12 @@ func (k *kit) sweepReserved(t *testing.T) {
 		granted := 0
 		for _, reservation := range got[2*i : 2*i+2] {
 			switch reservation.Decision {
-			case idempotency.Acquired:
+			case driver.Acquired:
 				granted++
 				if record.Lease() != reservation.Record.Lease() {
 					t.Errorf("Reserve: acquired by %+v, but the record is %s", reservation.Record.Lease(), show(record))
 				}
-			case idempotency.Busy:
+			case driver.DecisionInProgress:
 			default:
 				t.Errorf("Reserve: %v, want acquired or busy", reservation.Decision)
 			}
@@ -264,7 +264,7 @@ func (k *kit) timeClaim(t *testing.T) time.Duration {
 	began := time.Now()
 	reservation, err := k.store.Reserve(t.Context(), claim)
 	took := time.Since(began)
-	if err != nil || reservation.Decision != idempotency.Acquired {
+	if err != nil || reservation.Decision != driver.Acquired {
 		t.Fatalf("Reserve: %v, %v, want acquired", reservation.Decision, err)
 	}
 	return took

@@ -6,22 +6,22 @@ import (
 	"testing"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // endTwice ends a transaction that is over.
 func (j *joinedKit) endTwice(t *testing.T) {
-	completed := idempotency.Outcome{Status: idempotency.Completed, Result: answer()}
-	final := idempotency.Outcome{Status: idempotency.FailedFinal}
+	completed := driver.Outcome{Status: driver.Completed, Result: answer()}
+	final := driver.Outcome{Status: driver.FailedFinal}
 	for _, row := range []struct {
 		name string
-		end  func(tx idempotency.Transaction) error
+		end  func(tx driver.Transaction) error
 		rows int
 	}{
-		{"Commit", func(tx idempotency.Transaction) error { return tx.Commit(patient(t), completed) }, 1},
-		{"Refuse", func(tx idempotency.Transaction) error { return tx.Refuse(patient(t), completed) }, 0},
-		{"Rollback", func(tx idempotency.Transaction) error { return tx.Rollback(patient(t)) }, 0},
+		{"Commit", func(tx driver.Transaction) error { return tx.Commit(patient(t), completed) }, 1},
+		{"Refuse", func(tx driver.Transaction) error { return tx.RollbackAndRecord(patient(t), completed) }, 0},
+		{"Rollback", func(tx driver.Transaction) error { return tx.Rollback(patient(t)) }, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w := j.begin(t, j.claim(j.id()))
@@ -36,7 +36,7 @@ func (j *joinedKit) endTwice(t *testing.T) {
 				if err := w.tx.Commit(patient(t), final); err == nil {
 					t.Errorf("Commit after %s succeeds", row.name)
 				}
-				if err := w.tx.Refuse(patient(t), final); err == nil {
+				if err := w.tx.RollbackAndRecord(patient(t), final); err == nil {
 					t.Errorf("Refuse after %s succeeds", row.name)
 				}
 			}
@@ -49,15 +49,15 @@ func (j *joinedKit) endTwice(t *testing.T) {
 // invalidOutcome stores nothing that no store accepts, and ends all the same.
 func (j *joinedKit) invalidOutcome(t *testing.T) {
 	for name, end := range map[string]ending{"Commit": commit, "Refuse": refuse} {
-		for _, outcome := range []idempotency.Outcome{
-			{}, {Status: idempotency.InProgress}, {Status: idempotency.FailedRetryable}, {Status: idempotency.Completed, TTL: -1},
+		for _, outcome := range []driver.Outcome{
+			{}, {Status: driver.InProgress}, {Status: driver.FailedRetryable}, {Status: driver.Completed, TTL: -1},
 		} {
 			t.Run(name+" "+outcome.Status.String(), func(t *testing.T) {
 				w := j.begin(t, j.claim(j.id()))
-				if err := end(patient(t), w.tx, outcome); !errors.Is(err, idempotency.ErrInvalid) {
+				if err := end(patient(t), w.tx, outcome); !errors.Is(err, driver.ErrInvalid) {
 					t.Errorf("%s: %v, want ErrInvalid", name, err)
 				}
-				j.unchanged(t, idempotency.Record{}, w.claim.ID)
+				j.unchanged(t, driver.Record{}, w.claim.ID)
 				j.rows(t, w.row, 0)
 				if err := j.begin(t, j.claim(w.claim.ID)).tx.Rollback(patient(t)); err != nil {
 					t.Errorf("Rollback: %v", err)
@@ -74,7 +74,7 @@ func (j *joinedKit) cancelled(t *testing.T) {
 			w := j.begin(t, j.claim(j.id()))
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
-			if err := end(ctx, w.tx, idempotency.Outcome{Status: idempotency.Completed}); err == nil {
+			if err := end(ctx, w.tx, driver.Outcome{Status: driver.Completed}); err == nil {
 				t.Errorf("%s with a cancelled context succeeds", name)
 			}
 			j.resolve(patient(t), t, w, map[string]int{"Commit": 1}[name])
@@ -100,7 +100,7 @@ func (j *joinedKit) limit(t *testing.T) {
 		rows = 0
 	}
 	_ = sleep.Context(t.Context(), 5*blink)
-	err := w.tx.Commit(patient(t), idempotency.Outcome{Status: idempotency.Completed})
+	err := w.tx.Commit(patient(t), driver.Outcome{Status: driver.Completed})
 	done := j.resolve(patient(t), t, w, rows)
 	if err == nil && !done {
 		t.Error("Commit: nil, but there is no record")
@@ -120,10 +120,10 @@ func (j *joinedKit) resolve(ctx context.Context, t *testing.T, w *work, rows int
 		switch {
 		case err != nil:
 			t.Fatalf("Begin: %v", err)
-		case reservation.Decision == idempotency.Busy:
+		case reservation.Decision == driver.DecisionInProgress:
 			_ = sleep.Context(t.Context(), time.Millisecond)
 			continue
-		case reservation.Decision == idempotency.Acquired:
+		case reservation.Decision == driver.Acquired:
 			if err := tx.Rollback(ctx); err != nil {
 				t.Errorf("Rollback: %v", err)
 			}

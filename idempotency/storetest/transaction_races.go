@@ -7,14 +7,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
 // raceBegin has joined and detached executions claim the same operations: one of
 // each is granted and comes to its end, and the others are told so.
 func (j *joinedKit) raceBegin(t *testing.T) {
 	const keys = 8
-	ids := make([]idempotency.ID, keys)
+	ids := make([]driver.ID, keys)
 	for i := range ids {
 		ids[i] = j.id()
 	}
@@ -29,9 +29,9 @@ func (j *joinedKit) raceBegin(t *testing.T) {
 		switch {
 		case err != nil:
 			t.Error(err)
-		case decision == idempotency.Acquired:
+		case decision == driver.Acquired:
 			granted[i]++
-		case decision != idempotency.Busy && decision != idempotency.Done:
+		case decision != driver.DecisionInProgress && decision != driver.Done:
 			t.Errorf("%v, want acquired, busy or done", decision)
 		}
 	})
@@ -46,16 +46,16 @@ func (j *joinedKit) raceBegin(t *testing.T) {
 		if all != 1 {
 			t.Errorf("%d claims were granted, want 1", all)
 		}
-		if record := j.load(t, id); record.Status != idempotency.Completed || record.Generation != 1 {
+		if record := j.load(t, id); record.Status != driver.Completed || record.Generation != 1 {
 			t.Errorf("in the end the record is %s", show(record))
 		}
 		j.rows(t, id.Key, joined)
 	}
 }
 
-func (j *joinedKit) executeJoined(ctx context.Context, i int, id idempotency.ID) (idempotency.Decision, error) {
+func (j *joinedKit) executeJoined(ctx context.Context, i int, id driver.ID) (driver.Decision, error) {
 	store := j.store
-	if again, ok := j.handle(i / 2).(idempotency.Transactor); ok {
+	if again, ok := j.handle(i / 2).(driver.Transactor); ok {
 		store = again
 	}
 	reservation, tx, err := store.Begin(ctx, j.claim(id), 0)
@@ -65,16 +65,16 @@ func (j *joinedKit) executeJoined(ctx context.Context, i int, id idempotency.ID)
 	if err := j.Write(ctx, tx.Value(), id.Key); err != nil {
 		return 0, fmt.Errorf("Suite.Write: %w, %w", err, tx.Rollback(ctx))
 	}
-	return reservation.Decision, tx.Commit(ctx, idempotency.Outcome{Status: idempotency.Completed})
+	return reservation.Decision, tx.Commit(ctx, driver.Outcome{Status: driver.Completed})
 }
 
-func (j *joinedKit) executeDetached(ctx context.Context, i int, id idempotency.ID) (idempotency.Decision, error) {
+func (j *joinedKit) executeDetached(ctx context.Context, i int, id driver.ID) (driver.Decision, error) {
 	store := j.handle(i / 2)
 	reservation, err := store.Reserve(ctx, j.claim(id))
-	if err != nil || reservation.Decision != idempotency.Acquired {
+	if err != nil || reservation.Decision != driver.Acquired {
 		return reservation.Decision, err
 	}
-	return reservation.Decision, store.Complete(ctx, reservation.Record.Lease(), idempotency.Outcome{Status: idempotency.Completed})
+	return reservation.Decision, store.Complete(ctx, reservation.Record.Lease(), driver.Outcome{Status: driver.Completed})
 }
 
 // raceAmbiguous ends transactions with contexts that end at any moment. Whatever is
@@ -88,7 +88,7 @@ func (j *joinedKit) raceAmbiguous(t *testing.T) {
 			end, rows = refuse, 0
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.Int64N(int64(2*time.Millisecond))))
-		err := end(ctx, w.tx, idempotency.Outcome{Status: idempotency.Completed})
+		err := end(ctx, w.tx, driver.Outcome{Status: driver.Completed})
 		cancel()
 		committed := j.resolve(patient(t), t, w, rows)
 		if err == nil && !committed {

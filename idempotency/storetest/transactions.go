@@ -5,15 +5,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // work is an execution with an open transaction, in which it has written a row.
 type work struct {
-	claim  idempotency.Claim
-	record idempotency.Record // of the reservation
-	tx     idempotency.Transaction
+	claim  driver.Claim
+	record driver.Record // of the reservation
+	tx     driver.Transaction
 	row    string
 }
 
@@ -21,16 +21,16 @@ type work struct {
 type joinedKit struct {
 	*kit
 
-	store idempotency.Transactor
+	store driver.Transactor
 }
 
 // testTransactions tests a Transactor. Only the record of the open transaction is
 // asked for while there is one: a database may have no room for another writer.
-func (k *kit) testTransactions(t *testing.T, store idempotency.Transactor) {
+func (k *kit) testTransactions(t *testing.T, store driver.Transactor) {
 	if k.Write == nil || k.Count == nil {
 		t.Fatal("the store is a Transactor: storetest.Suite needs Write and Count")
 	}
-	if store.Enclosed() {
+	if store.InCallerTx() {
 		t.Fatal("the store is within a transaction of the caller's, and cannot commit")
 	}
 	j := &joinedKit{k, store}
@@ -48,18 +48,18 @@ func (k *kit) testTransactions(t *testing.T, store idempotency.Transactor) {
 }
 
 // ending is one of a transaction's ends.
-type ending func(ctx context.Context, tx idempotency.Transaction, outcome idempotency.Outcome) error
+type ending func(ctx context.Context, tx driver.Transaction, outcome driver.Outcome) error
 
-func commit(ctx context.Context, tx idempotency.Transaction, outcome idempotency.Outcome) error {
+func commit(ctx context.Context, tx driver.Transaction, outcome driver.Outcome) error {
 	return tx.Commit(ctx, outcome)
 }
 
-func refuse(ctx context.Context, tx idempotency.Transaction, outcome idempotency.Outcome) error {
-	return tx.Refuse(ctx, outcome)
+func refuse(ctx context.Context, tx driver.Transaction, outcome driver.Outcome) error {
+	return tx.RollbackAndRecord(ctx, outcome)
 }
 
 // begin makes a claim that must be granted, and has the work write a row.
-func (j *joinedKit) begin(t *testing.T, claim idempotency.Claim) *work {
+func (j *joinedKit) begin(t *testing.T, claim driver.Claim) *work {
 	t.Helper()
 	w := j.start(t, claim, 0)
 	if err := j.Write(patient(t), w.tx.Value(), w.row); err != nil {
@@ -69,14 +69,14 @@ func (j *joinedKit) begin(t *testing.T, claim idempotency.Claim) *work {
 }
 
 // start makes a claim that must be granted, for work that takes no longer than limit.
-func (j *joinedKit) start(t *testing.T, claim idempotency.Claim, limit time.Duration) *work {
+func (j *joinedKit) start(t *testing.T, claim driver.Claim, limit time.Duration) *work {
 	t.Helper()
 	ctx := patient(t)
 	reservation, tx, err := j.store.Begin(ctx, claim, limit)
 	if err != nil {
 		t.Fatalf("Begin: %v", err)
 	}
-	if reservation.Decision != idempotency.Acquired || tx == nil {
+	if reservation.Decision != driver.Acquired || tx == nil {
 		t.Fatalf("Begin: %v, transaction %v, want acquired; the record is %s", reservation.Decision, tx, show(reservation.Record))
 	}
 	w := &work{claim: claim, record: reservation.Record, tx: tx, row: claim.Key}
@@ -124,7 +124,7 @@ func (j *joinedKit) tryBegin(t *testing.T, c contender, s *subject) {
 	before := j.standing(t, s)
 	claim := c.claim(j.kit, s)
 	want, step := c.wants(s)
-	if want.Decision == idempotency.Acquired {
+	if want.Decision == driver.Acquired {
 		j.supersedes(t, claim, s, before, want.Resumed)
 		return
 	}
@@ -132,9 +132,9 @@ func (j *joinedKit) tryBegin(t *testing.T, c contender, s *subject) {
 	if err != nil || tx != nil {
 		t.Fatalf("Begin: transaction %v, %v, want none, nil", tx, err)
 	}
-	if got.Decision != want.Decision || got.Resumed != want.Resumed || got.Abandoned != want.Abandoned {
-		t.Errorf("Begin: %v, Resumed %v, Abandoned %v; want %v, %v, %v", got.Decision, got.Resumed, got.Abandoned,
-			want.Decision, want.Resumed, want.Abandoned)
+	if got.Decision != want.Decision || got.Resumed != want.Resumed || got.LeaseExpired != want.LeaseExpired {
+		t.Errorf("Begin: %v, Resumed %v, Abandoned %v; want %v, %v, %v", got.Decision, got.Resumed, got.LeaseExpired,
+			want.Decision, want.Resumed, want.LeaseExpired)
 	}
 	after := j.load(t, claim.ID)
 	if d := diff(got.Record, after); d != "" {
@@ -150,16 +150,16 @@ func (j *joinedKit) tryBegin(t *testing.T, c contender, s *subject) {
 
 // supersedes begins and rolls back, which leaves all as it was, and begins again and
 // commits.
-func (j *joinedKit) supersedes(t *testing.T, claim idempotency.Claim, s *subject, before idempotency.Record, resumed bool) {
+func (j *joinedKit) supersedes(t *testing.T, claim driver.Claim, s *subject, before driver.Record, resumed bool) {
 	t.Helper()
 	first := j.begin(t, claim)
 	if err := first.tx.Rollback(patient(t)); err != nil {
 		t.Errorf("Rollback: %v", err)
 	}
 	j.unchanged(t, before, claim.ID)
-	claim.Owner = idempotency.NewOwner()
+	claim.Owner = driver.NewOwner()
 	reservation, tx, err := j.store.Begin(patient(t), claim, 0)
-	if err != nil || reservation.Decision != idempotency.Acquired {
+	if err != nil || reservation.Decision != driver.Acquired {
 		t.Fatalf("Begin after Rollback: %v, %v, want acquired", reservation.Decision, err)
 	}
 	defer tx.Rollback(context.WithoutCancel(patient(t))) //nolint:errcheck // if the test has not come to its end
@@ -168,7 +168,7 @@ func (j *joinedKit) supersedes(t *testing.T, claim idempotency.Claim, s *subject
 	}
 	w := &work{claim: claim, record: reservation.Record, tx: tx}
 	j.promised(t, w, s.lease.Generation+1)
-	outcome := idempotency.Outcome{Status: idempotency.Completed, Result: answer()}
+	outcome := driver.Outcome{Status: driver.Completed, Result: answer()}
 	if err := tx.Commit(patient(t), outcome); err != nil {
 		t.Fatalf("Commit: %v", err)
 	}
@@ -181,7 +181,7 @@ func (j *joinedKit) supersedes(t *testing.T, claim idempotency.Claim, s *subject
 func (j *joinedKit) promised(t *testing.T, w *work, generation int64) {
 	t.Helper()
 	got := w.record
-	if got.ID != w.claim.ID || got.Fingerprint != w.claim.Fingerprint || got.Status != idempotency.InProgress ||
+	if got.ID != w.claim.ID || got.Fingerprint != w.claim.Fingerprint || got.Status != driver.InProgress ||
 		got.Owner != w.claim.Owner || got.Generation != generation || got.Takeover != w.claim.Takeover {
 		t.Errorf("Begin answers with the record %s, for the claim %+v, generation %d", show(got), w.claim, generation)
 	}
@@ -189,13 +189,13 @@ func (j *joinedKit) promised(t *testing.T, w *work, generation int64) {
 }
 
 // written looks at the record after the end of joined work.
-func (j *joinedKit) written(t *testing.T, w *work, outcome idempotency.Outcome) {
+func (j *joinedKit) written(t *testing.T, w *work, outcome driver.Outcome) {
 	t.Helper()
 	after := j.load(t, w.claim.ID)
 	want := w.record
 	want.Status, want.Updated = outcome.Status, after.Updated
 	want.LeaseExpires = after.LeaseExpires // it has no meaning
-	if outcome.Status == idempotency.Completed || outcome.Status == idempotency.FailedFinal {
+	if outcome.Status == driver.Completed || outcome.Status == driver.FailedFinal {
 		want.Result = outcome.Result
 	}
 	if outcome.TTL > 0 {
@@ -212,13 +212,13 @@ func (j *joinedKit) written(t *testing.T, w *work, outcome idempotency.Outcome) 
 
 // stores has each outcome stored, with or without the work's row.
 func (j *joinedKit) stores(t *testing.T, end ending, rows int) {
-	for _, outcome := range []idempotency.Outcome{
-		{Status: idempotency.Completed, Result: answer()},
-		{Status: idempotency.Completed, Result: answer(), TTL: 5 * time.Hour},
-		{Status: idempotency.FailedFinal, Result: answer()},
-		{Status: idempotency.FailedFinal, Result: answer(), TTL: 5 * time.Hour},
-		{Status: idempotency.CompletedUnreplayable, Result: answer()},
-		{Status: idempotency.Unknown},
+	for _, outcome := range []driver.Outcome{
+		{Status: driver.Completed, Result: answer()},
+		{Status: driver.Completed, Result: answer(), TTL: 5 * time.Hour},
+		{Status: driver.FailedFinal, Result: answer()},
+		{Status: driver.FailedFinal, Result: answer(), TTL: 5 * time.Hour},
+		{Status: driver.CompletedUnreplayable, Result: answer()},
+		{Status: driver.Unknown},
 	} {
 		name := outcome.Status.String()
 		if outcome.TTL > 0 {
@@ -227,19 +227,19 @@ func (j *joinedKit) stores(t *testing.T, end ending, rows int) {
 		t.Run(name, func(t *testing.T) {
 			w := j.begin(t, j.claim(j.id()))
 			j.promised(t, w, 1)
-			j.unchanged(t, idempotency.Record{}, w.claim.ID)
+			j.unchanged(t, driver.Record{}, w.claim.ID)
 			j.rows(t, w.row, 0)
 			if err := end(patient(t), w.tx, outcome); err != nil {
 				t.Fatalf("at the end: %v", err)
 			}
 			j.rows(t, w.row, rows)
 			j.written(t, w, outcome)
-			want := idempotency.Done
-			if outcome.Status == idempotency.Unknown {
-				want = idempotency.Undecided
+			want := driver.Done
+			if outcome.Status == driver.Unknown {
+				want = driver.DecisionUnknown
 			}
-			if got := j.reserve(t, j.claim(w.claim.ID)); got.Decision != want || got.Abandoned {
-				t.Errorf("Reserve at the end: %v, Abandoned %v, want %v, false", got.Decision, got.Abandoned, want)
+			if got := j.reserve(t, j.claim(w.claim.ID)); got.Decision != want || got.LeaseExpired {
+				t.Errorf("Reserve at the end: %v, Abandoned %v, want %v, false", got.Decision, got.LeaseExpired, want)
 			}
 			got, tx, err := j.store.Begin(patient(t), j.claim(w.claim.ID), 0)
 			if err != nil || tx != nil || got.Decision != want {
@@ -256,17 +256,17 @@ func (j *joinedKit) stores(t *testing.T, end ending, rows int) {
 func (j *joinedKit) rollsBack(t *testing.T) {
 	for _, row := range []struct {
 		name string
-		next func(t *testing.T, claim idempotency.Claim)
+		next func(t *testing.T, claim driver.Claim)
 	}{
-		{"and Begin", func(t *testing.T, claim idempotency.Claim) {
+		{"and Begin", func(t *testing.T, claim driver.Claim) {
 			w := j.begin(t, claim)
 			j.promised(t, w, 1)
-			if err := w.tx.Commit(patient(t), idempotency.Outcome{Status: idempotency.Completed}); err != nil {
+			if err := w.tx.Commit(patient(t), driver.Outcome{Status: driver.Completed}); err != nil {
 				t.Errorf("Commit: %v", err)
 			}
 			j.rows(t, w.row, 1)
 		}},
-		{"and Reserve", func(t *testing.T, claim idempotency.Claim) {
+		{"and Reserve", func(t *testing.T, claim driver.Claim) {
 			if lease := j.acquire(t, claim); lease.Generation != 1 {
 				t.Errorf("generation %d, want 1", lease.Generation)
 			}
@@ -278,7 +278,7 @@ func (j *joinedKit) rollsBack(t *testing.T) {
 				t.Fatalf("Rollback: %v", err)
 			}
 			j.rows(t, w.row, 0)
-			j.unchanged(t, idempotency.Record{}, w.claim.ID)
+			j.unchanged(t, driver.Record{}, w.claim.ID)
 			j.cannotWrite(t, w.record.Lease())
 			row.next(t, j.claim(w.claim.ID))
 		})
@@ -292,7 +292,7 @@ func (j *joinedKit) holds(t *testing.T) {
 	claim.Lease, claim.TTL = blink, blink
 	w := j.begin(t, claim)
 	_ = sleep.Context(t.Context(), 3*blink)
-	again, _ := j.beside(1).(idempotency.Transactor)
+	again, _ := j.beside(1).(driver.Transactor)
 	for _, c := range contenders() {
 		if c.same || c.other {
 			continue // what is said to those does not matter
@@ -304,7 +304,7 @@ func (j *joinedKit) holds(t *testing.T) {
 				busy(t, "Reserve", &reservation, err)
 				return err
 			})
-			for _, store := range []idempotency.Transactor{j.store, again} {
+			for _, store := range []driver.Transactor{j.store, again} {
 				if store != nil {
 					j.atOnce(t, "Begin", func(ctx context.Context) error { return j.busyBegin(ctx, t, store, other) })
 				}
@@ -322,7 +322,7 @@ func (j *joinedKit) holds(t *testing.T) {
 			}
 		})
 	})
-	t.Run("Load", func(t *testing.T) { j.unchanged(t, idempotency.Record{}, claim.ID) })
+	t.Run("Load", func(t *testing.T) { j.unchanged(t, driver.Record{}, claim.ID) })
 	t.Run("Sweep", func(t *testing.T) {
 		j.atOnce(t, "Sweep", func(ctx context.Context) error {
 			_, err := j.store.Sweep(ctx, 1000)
@@ -330,7 +330,7 @@ func (j *joinedKit) holds(t *testing.T) {
 		})
 	})
 
-	outcome := idempotency.Outcome{Status: idempotency.Completed, Result: answer(), TTL: time.Hour}
+	outcome := driver.Outcome{Status: driver.Completed, Result: answer(), TTL: time.Hour}
 	if err := w.tx.Commit(patient(t), outcome); err != nil {
 		t.Fatalf("Commit: %v", err)
 	}
@@ -338,14 +338,14 @@ func (j *joinedKit) holds(t *testing.T) {
 	j.written(t, w, outcome)
 }
 
-func busy(t *testing.T, what string, got *idempotency.Reservation, err error) {
+func busy(t *testing.T, what string, got *driver.Reservation, err error) {
 	t.Helper()
-	if err != nil || got.Decision != idempotency.Busy {
+	if err != nil || got.Decision != driver.DecisionInProgress {
 		t.Errorf("%s while joined work is going on: %v, %v, want busy", what, got.Decision, err)
 	}
 }
 
-func (j *joinedKit) busyBegin(ctx context.Context, t *testing.T, store idempotency.Transactor, claim idempotency.Claim) error {
+func (j *joinedKit) busyBegin(ctx context.Context, t *testing.T, store driver.Transactor, claim driver.Claim) error {
 	t.Helper()
 	reservation, tx, err := store.Begin(ctx, claim, 0)
 	busy(t, "Begin", &reservation, err)

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency/storetest"
 )
 
@@ -21,8 +21,8 @@ import (
 // there is no database.
 type ledgers struct {
 	mu      sync.Mutex
-	records map[idempotency.ID]idempotency.Record
-	open    map[idempotency.ID]bool
+	records map[driver.ID]driver.Record
+	open    map[driver.ID]bool
 	rows    map[string]int
 }
 
@@ -37,36 +37,36 @@ func (l *ledgers) locked(ctx context.Context, invalid error, f func(now time.Tim
 }
 
 // decide answers a claim, and does nothing yet.
-func (l *ledgers) decide(claim *idempotency.Claim, now time.Time) (idempotency.Step, idempotency.Reservation) {
-	var judged *idempotency.Record
+func (l *ledgers) decide(claim *driver.Claim, now time.Time) (driver.Step, driver.Reservation) {
+	var judged *driver.Record
 	r, ok := l.records[claim.ID]
 	if ok {
 		judged = &r
 	}
-	step, reservation := idempotency.Decide(judged, claim, now)
-	if l.open[claim.ID] && step != idempotency.Leave {
-		return idempotency.Leave, idempotency.Reservation{Decision: idempotency.Busy, Record: r}
+	step, reservation := driver.Decide(judged, claim, now)
+	if l.open[claim.ID] && step != driver.Leave {
+		return driver.Leave, driver.Reservation{Decision: driver.DecisionInProgress, Record: r}
 	}
 	switch step {
-	case idempotency.Leave:
-	case idempotency.Insert, idempotency.Take:
-		r = idempotency.Record{
-			ID: claim.ID, Fingerprint: claim.Fingerprint, Status: idempotency.InProgress, Owner: claim.Owner,
+	case driver.Leave:
+	case driver.Insert, driver.Take:
+		r = driver.Record{
+			ID: claim.ID, Fingerprint: claim.Fingerprint, Status: driver.InProgress, Owner: claim.Owner,
 			Generation: r.Generation + 1, LeaseExpires: now.Add(claim.Lease), Takeover: claim.Takeover,
 			Started: now, Updated: now, Expires: now.Add(claim.TTL),
 		}
-	case idempotency.Abandon:
-		r.Status, r.Owner, r.Updated = idempotency.Unknown, "", now
+	case driver.StepMarkUnknown:
+		r.Status, r.Owner, r.Updated = driver.Unknown, "", now
 		r.Generation++
 	}
 	reservation.Record = r
 	return step, reservation
 }
 
-func (l *ledgers) Reserve(ctx context.Context, claim idempotency.Claim) (reservation idempotency.Reservation, err error) {
+func (l *ledgers) Reserve(ctx context.Context, claim driver.Claim) (reservation driver.Reservation, err error) {
 	err = l.locked(ctx, claim.Validate(), func(now time.Time) error {
-		var step idempotency.Step
-		if step, reservation = l.decide(&claim, now); step != idempotency.Leave {
+		var step driver.Step
+		if step, reservation = l.decide(&claim, now); step != driver.Leave {
 			l.records[claim.ID] = reservation.Record
 		}
 		reservation.Record = copied(reservation.Record)
@@ -75,15 +75,15 @@ func (l *ledgers) Reserve(ctx context.Context, claim idempotency.Claim) (reserva
 	return reservation, err
 }
 
-func (l *ledgers) Begin(ctx context.Context, claim idempotency.Claim, _ time.Duration,
-) (reservation idempotency.Reservation, tx idempotency.Transaction, err error) {
+func (l *ledgers) Begin(ctx context.Context, claim driver.Claim, _ time.Duration,
+) (reservation driver.Reservation, tx driver.Transaction, err error) {
 	err = l.locked(ctx, claim.Validate(), func(now time.Time) error {
-		var step idempotency.Step
+		var step driver.Step
 		step, reservation = l.decide(&claim, now)
 		switch {
-		case step == idempotency.Abandon:
+		case step == driver.StepMarkUnknown:
 			l.records[claim.ID] = reservation.Record
-		case step != idempotency.Leave:
+		case step != driver.Leave:
 			l.open[claim.ID] = true
 			tx = &ledgerTx{ledgers: l, claim: claim, record: reservation.Record}
 		}
@@ -93,14 +93,14 @@ func (l *ledgers) Begin(ctx context.Context, claim idempotency.Claim, _ time.Dur
 	return reservation, tx, err
 }
 
-func (*ledgers) Enclosed() bool { return false }
+func (*ledgers) InCallerTx() bool { return false }
 
 // write changes a record that the lease holds.
-func (l *ledgers) write(ctx context.Context, lease *idempotency.Lease, invalid error, change func(r *idempotency.Record, now time.Time) bool) error {
+func (l *ledgers) write(ctx context.Context, lease *driver.Lease, invalid error, change func(r *driver.Record, now time.Time) bool) error {
 	return l.locked(ctx, errors.Join(lease.Validate(), invalid), func(now time.Time) error {
 		r, ok := l.records[lease.ID]
 		if !ok || r.Expired(now) || r.Lease() != *lease || !change(&r, now) {
-			return idempotency.ErrLeaseLost
+			return driver.ErrLeaseLost
 		}
 		r.Updated = now
 		l.records[lease.ID] = r
@@ -108,49 +108,49 @@ func (l *ledgers) write(ctx context.Context, lease *idempotency.Lease, invalid e
 	})
 }
 
-func (l *ledgers) Renew(ctx context.Context, lease idempotency.Lease, d time.Duration) error {
-	return l.write(ctx, &lease, idempotency.ValidLease(d), func(r *idempotency.Record, now time.Time) bool {
+func (l *ledgers) Renew(ctx context.Context, lease driver.Lease, d time.Duration) error {
+	return l.write(ctx, &lease, driver.ValidLease(d), func(r *driver.Record, now time.Time) bool {
 		r.LeaseExpires = now.Add(d)
-		return r.Status == idempotency.InProgress
+		return r.Status == driver.InProgress
 	})
 }
 
-func (l *ledgers) Complete(ctx context.Context, lease idempotency.Lease, outcome idempotency.Outcome) error {
-	return l.write(ctx, &lease, outcome.Validate(), func(r *idempotency.Record, now time.Time) bool {
+func (l *ledgers) Complete(ctx context.Context, lease driver.Lease, outcome driver.Outcome) error {
+	return l.write(ctx, &lease, outcome.Validate(), func(r *driver.Record, now time.Time) bool {
 		was := r.Status
-		if was == idempotency.Unknown && outcome.TTL == 0 {
+		if was == driver.Unknown && outcome.TTL == 0 {
 			r.Expires = now.Add(r.Expires.Sub(r.Started))
 		}
 		end(r, outcome, now)
-		return was == idempotency.InProgress || was == idempotency.Unknown && outcome.Status != was
+		return was == driver.InProgress || was == driver.Unknown && outcome.Status != was
 	})
 }
 
 // end writes an outcome into a record.
-func end(r *idempotency.Record, outcome idempotency.Outcome, now time.Time) {
+func end(r *driver.Record, outcome driver.Outcome, now time.Time) {
 	r.Status = outcome.Status
 	if outcome.TTL > 0 {
 		r.Expires = now.Add(outcome.TTL)
 	}
-	if outcome.Status == idempotency.Completed || outcome.Status == idempotency.FailedFinal {
+	if outcome.Status == driver.Completed || outcome.Status == driver.FailedFinal {
 		r.Result = outcome.Result
 		*r = copied(*r)
 	}
 }
 
-func (l *ledgers) Release(ctx context.Context, lease idempotency.Lease) error {
-	return l.write(ctx, &lease, nil, func(r *idempotency.Record, _ time.Time) bool {
+func (l *ledgers) Release(ctx context.Context, lease driver.Lease) error {
+	return l.write(ctx, &lease, nil, func(r *driver.Record, _ time.Time) bool {
 		was := r.Status
-		r.Status = idempotency.FailedRetryable
-		return was == idempotency.InProgress || was == idempotency.Unknown
+		r.Status = driver.FailedRetryable
+		return was == driver.InProgress || was == driver.Unknown
 	})
 }
 
-func (l *ledgers) Load(ctx context.Context, id idempotency.ID) (record idempotency.Record, err error) {
+func (l *ledgers) Load(ctx context.Context, id driver.ID) (record driver.Record, err error) {
 	err = l.locked(ctx, id.Validate(), func(now time.Time) error {
 		r, ok := l.records[id]
 		if !ok || r.Expired(now) {
-			return idempotency.ErrNotFound
+			return driver.ErrNotFound
 		}
 		record = copied(r)
 		return nil
@@ -158,12 +158,12 @@ func (l *ledgers) Load(ctx context.Context, id idempotency.ID) (record idempoten
 	return record, err
 }
 
-func (l *ledgers) Abandon(ctx context.Context, limit int) (abandoned []idempotency.Record, err error) {
+func (l *ledgers) Reap(ctx context.Context, limit int) (abandoned []driver.Record, err error) {
 	err = l.locked(ctx, nil, func(now time.Time) error {
 		for id, r := range l.records {
-			repeats := r.Takeover == idempotency.Reexecute || r.Takeover == idempotency.Resume
+			repeats := r.Takeover == driver.Reexecute || r.Takeover == driver.Resume
 			if len(abandoned) < limit && r.Lapsed(now) && !repeats {
-				r.Status, r.Owner, r.Updated = idempotency.Unknown, "", now
+				r.Status, r.Owner, r.Updated = driver.Unknown, "", now
 				r.Generation++
 				l.records[id] = r
 				abandoned = append(abandoned, r)
@@ -174,29 +174,29 @@ func (l *ledgers) Abandon(ctx context.Context, limit int) (abandoned []idempoten
 	return abandoned, err
 }
 
-func (l *ledgers) Unknown(ctx context.Context, scope string) iter.Seq2[idempotency.Record, error] {
-	return func(yield func(idempotency.Record, error) bool) {
-		var all []idempotency.Record
+func (l *ledgers) Unknown(ctx context.Context, scope string) iter.Seq2[driver.Record, error] {
+	return func(yield func(driver.Record, error) bool) {
+		var all []driver.Record
 		err := l.locked(ctx, nil, func(time.Time) error {
-			all = slices.SortedFunc(maps.Values(l.records), func(a, b idempotency.Record) int {
+			all = slices.SortedFunc(maps.Values(l.records), func(a, b driver.Record) int {
 				return cmp.Or(cmp.Compare(a.Scope, b.Scope), cmp.Compare(a.Operation, b.Operation), cmp.Compare(a.Key, b.Key))
 			})
 			return nil
 		})
 		if err != nil {
-			yield(idempotency.Record{}, err)
+			yield(driver.Record{}, err)
 			return
 		}
 		for _, r := range all {
-			if r.Status != idempotency.Unknown || scope != "" && r.Scope != scope {
+			if r.Status != driver.Unknown || scope != "" && r.Scope != scope {
 				continue
 			}
 			now, err := l.Load(ctx, r.ID)
 			switch {
-			case err != nil && !errors.Is(err, idempotency.ErrNotFound):
+			case err != nil && !errors.Is(err, driver.ErrNotFound):
 				yield(now, err)
 				return
-			case now.Status == idempotency.Unknown && !yield(now, nil):
+			case now.Status == driver.Unknown && !yield(now, nil):
 				return
 			}
 		}
@@ -216,7 +216,7 @@ func (l *ledgers) Sweep(ctx context.Context, limit int) (n int, err error) {
 	return n, err
 }
 
-func copied(r idempotency.Record) idempotency.Record {
+func copied(r driver.Record) driver.Record {
 	header := http.Header(nil)
 	if r.Result.Header != nil {
 		header = make(http.Header)
@@ -232,23 +232,23 @@ func copied(r idempotency.Record) idempotency.Record {
 type ledgerTx struct {
 	*ledgers
 
-	claim   idempotency.Claim
-	record  idempotency.Record
+	claim   driver.Claim
+	record  driver.Record
 	written []string
 	over    bool
 }
 
 func (tx *ledgerTx) Value() any { return tx }
 
-func (tx *ledgerTx) Commit(ctx context.Context, outcome idempotency.Outcome) error {
+func (tx *ledgerTx) Commit(ctx context.Context, outcome driver.Outcome) error {
 	return tx.end(ctx, outcome, tx.written)
 }
 
-func (tx *ledgerTx) Refuse(ctx context.Context, outcome idempotency.Outcome) error {
+func (tx *ledgerTx) RollbackAndRecord(ctx context.Context, outcome driver.Outcome) error {
 	return tx.end(ctx, outcome, nil)
 }
 
-func (tx *ledgerTx) end(ctx context.Context, outcome idempotency.Outcome, written []string) error {
+func (tx *ledgerTx) end(ctx context.Context, outcome driver.Outcome, written []string) error {
 	if tx.over {
 		return errors.New("the transaction is over")
 	}
@@ -278,10 +278,10 @@ func (tx *ledgerTx) Rollback(context.Context) error {
 
 func TestTransactor(t *testing.T) {
 	l := &ledgers{
-		records: make(map[idempotency.ID]idempotency.Record), open: make(map[idempotency.ID]bool), rows: make(map[string]int),
+		records: make(map[driver.ID]driver.Record), open: make(map[driver.ID]bool), rows: make(map[string]int),
 	}
 	storetest.Suite{
-		Open: func(*testing.T) idempotency.Store { return l },
+		Open: func(*testing.T) driver.Store { return l },
 		Write: func(_ context.Context, tx any, id string) error {
 			work := tx.(*ledgerTx)
 			work.written = append(work.written, id)
@@ -294,3 +294,5 @@ func TestTransactor(t *testing.T) {
 		},
 	}.Run(t)
 }
+
+func (l *ledgers) Check(ctx context.Context) error { return ctx.Err() }

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
 // testUnknown lists what nobody knows.
@@ -23,15 +23,15 @@ func (k *kit) testUnknown(t *testing.T) {
 }
 
 // doubt makes an operation Unknown.
-func (k *kit) doubt(t *testing.T, id idempotency.ID) {
+func (k *kit) doubt(t *testing.T, id driver.ID) {
 	t.Helper()
-	k.complete(t, k.acquire(t, k.claim(id)), idempotency.Outcome{Status: idempotency.Unknown})
+	k.complete(t, k.acquire(t, k.claim(id)), driver.Outcome{Status: driver.Unknown})
 }
 
 // lists looks that these are the Unknown records of a scope, as Load has them.
-func (k *kit) lists(t *testing.T, scope string, want []idempotency.ID) {
+func (k *kit) lists(t *testing.T, scope string, want []driver.ID) {
 	t.Helper()
-	var got []idempotency.ID
+	var got []driver.ID
 	for record, err := range k.store.Unknown(patient(t), scope) {
 		if err != nil {
 			t.Fatalf("Unknown: %v", err)
@@ -49,7 +49,7 @@ func (k *kit) lists(t *testing.T, scope string, want []idempotency.ID) {
 // listWhat lists records in every state.
 func (k *kit) listWhat(t *testing.T) {
 	subjects := k.prepare(t, states())
-	listed := make(map[idempotency.ID]bool)
+	listed := make(map[driver.ID]bool)
 	for record, err := range k.store.Unknown(patient(t), k.scope) {
 		if err != nil {
 			t.Fatalf("Unknown: %v", err)
@@ -58,7 +58,7 @@ func (k *kit) listWhat(t *testing.T) {
 	}
 	for i := range subjects {
 		s := &subjects[i]
-		if want := s.status == idempotency.Unknown; listed[s.lease.ID] != want {
+		if want := s.status == driver.Unknown; listed[s.lease.ID] != want {
 			t.Errorf("%s: listed %v, want %v", s.name, !want, want)
 		}
 	}
@@ -67,11 +67,11 @@ func (k *kit) listWhat(t *testing.T) {
 // listOrder lists names that are nearly the same, in several scopes.
 func (k *kit) listOrder(t *testing.T) {
 	base := k.scope + " order"
-	var all []idempotency.ID
+	var all []driver.ID
 	for _, scope := range []string{"", "A", "a", "a ", "a\x01", "aa", "b", "ä", "🐎"} {
 		for _, operation := range []string{"", "B", "a", "b", "é"} {
 			for _, key := range []string{"2", "10", "1", "K", "k", "\u212a"} {
-				all = append(all, idempotency.ID{Scope: base + scope, Operation: operation, Key: key})
+				all = append(all, driver.ID{Scope: base + scope, Operation: operation, Key: key})
 			}
 		}
 	}
@@ -91,12 +91,12 @@ func (k *kit) listOrder(t *testing.T) {
 	}
 
 	// There may be more in the store.
-	var got []idempotency.ID
-	mine := make(map[idempotency.ID]bool)
+	var got []driver.ID
+	mine := make(map[driver.ID]bool)
 	for _, id := range all {
 		mine[id] = true
 	}
-	last := idempotency.ID{}
+	last := driver.ID{}
 	for record, err := range k.store.Unknown(patient(t), "") {
 		if err != nil {
 			t.Fatalf("Unknown: %v", err)
@@ -114,16 +114,16 @@ func (k *kit) listOrder(t *testing.T) {
 	}
 }
 
-func compareIDs(a, b idempotency.ID) int {
+func compareIDs(a, b driver.ID) int {
 	return cmp.Or(cmp.Compare(a.Scope, b.Scope), cmp.Compare(a.Operation, b.Operation), cmp.Compare(a.Key, b.Key))
 }
 
 // doubtful makes many Unknown records, among others, in a scope of their own.
-func (k *kit) doubtful(t *testing.T, scope string, n int) []idempotency.ID {
+func (k *kit) doubtful(t *testing.T, scope string, n int) []driver.ID {
 	t.Helper()
-	all := make([]idempotency.ID, n)
+	all := make([]driver.ID, n)
 	for i := range all {
-		all[i] = idempotency.ID{Scope: k.scope + scope, Operation: fmt.Sprint("op ", i/100), Key: fmt.Sprintf("%04d", i)}
+		all[i] = driver.ID{Scope: k.scope + scope, Operation: fmt.Sprint("op ", i/100), Key: fmt.Sprintf("%04d", i)}
 		k.doubt(t, all[i])
 		other := all[i]
 		other.Key += " is known"
@@ -136,7 +136,7 @@ func (k *kit) doubtful(t *testing.T, scope string, n int) []idempotency.ID {
 func (k *kit) listMany(t *testing.T) {
 	all := k.doubtful(t, " many", 333)
 	k.lists(t, all[0].Scope, all)
-	var got []idempotency.ID
+	var got []driver.ID
 	for record, err := range k.store.Unknown(patient(t), all[0].Scope) {
 		if err != nil {
 			t.Fatalf("Unknown: %v", err)
@@ -145,7 +145,7 @@ func (k *kit) listMany(t *testing.T) {
 		if len(got)%3 == 0 {
 			k.release(t, record.Lease())
 		} else {
-			k.complete(t, record.Lease(), idempotency.Outcome{Status: idempotency.Completed, Result: answer(), TTL: time.Hour})
+			k.complete(t, record.Lease(), driver.Outcome{Status: driver.Completed, Result: answer(), TTL: time.Hour})
 		}
 		if _, err := k.store.Sweep(patient(t), 1); err != nil {
 			t.Fatalf("Sweep in the middle of a list: %v", err)

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
 // testResults stores results and expects them back, exactly.
@@ -23,43 +23,43 @@ func (k *kit) testResults(t *testing.T) {
 
 	for _, row := range []struct {
 		name   string
-		result idempotency.Result
+		result driver.Result
 	}{
-		{"nothing", idempotency.Result{}},
+		{"nothing", driver.Result{}},
 		{"an answer", answer()},
-		{"empty header", idempotency.Result{Header: http.Header{}}},
-		{"empty body", idempotency.Result{Body: []byte{}}},
-		{"several values in order", idempotency.Result{Header: http.Header{
+		{"empty header", driver.Result{Header: http.Header{}}},
+		{"empty body", driver.Result{Body: []byte{}}},
+		{"several values in order", driver.Result{Header: http.Header{
 			"Link": {"</2>; rel=next", "</1>; rel=prev", "</2>; rel=next"}, "Vary": {"Accept", "Origin"},
 		}}},
-		{"a name without values, which hides what net/http would send", idempotency.Result{Header: http.Header{"Content-Type": nil}}},
-		{"empty values", idempotency.Result{Header: http.Header{"X-Empty": {"", ""}}}},
-		{"names as they are written", idempotency.Result{Header: http.Header{"x-lower": {"1"}, "X-Lower": {"2"}, "ETag": {`W/"a"`}}}},
-		{"values with quotes, commas and blanks", idempotency.Result{Header: http.Header{
+		{"a name without values, which hides what net/http would send", driver.Result{Header: http.Header{"Content-Type": nil}}},
+		{"empty values", driver.Result{Header: http.Header{"X-Empty": {"", ""}}}},
+		{"names as they are written", driver.Result{Header: http.Header{"x-lower": {"1"}, "X-Lower": {"2"}, "ETag": {`W/"a"`}}}},
+		{"values with quotes, commas and blanks", driver.Result{Header: http.Header{
 			"X": {`"a", 'b'; c="\"\\"`, " a  b ", "a\tb", "{}", "[1]", "null", "NULL", "<&>"},
 		}}},
-		{"values that are not UTF-8", idempotency.Result{Header: http.Header{"Content-Disposition": {"attachment; filename=\"r\xe9sum\xe9\"", latin1}}}},
-		{"values in UTF-8", idempotency.Result{Header: http.Header{"X": {"žluťoučký 🐎", "e\u0301", "\u00e9", "\ufffd", "\u2028"}}}},
-		{"many values", idempotency.Result{Header: http.Header{"X": strings.Split(strings.Repeat("a b c ", 1000), " ")}}},
-		{"every byte", idempotency.Result{Body: every}},
-		{"NUL", idempotency.Result{Body: []byte{0}}},
-		{"text", idempotency.Result{Body: []byte("  {\"a\": 1.0, \"a\": 2}\r\n ")}},
-		{"hexadecimal", idempotency.Result{Body: []byte(`\x00`)}},
-		{"one MiB", idempotency.Result{Body: large}},
-		{"reference", idempotency.Result{Reference: "s3://bucket/žluťoučký 🐎?a='b'&c=%00\\ "}},
-		{"code -1", idempotency.Result{Code: -1}},
-		{"the largest code", idempotency.Result{Code: math.MaxInt}},
-		{"the smallest code", idempotency.Result{Code: math.MinInt}},
+		{"values that are not UTF-8", driver.Result{Header: http.Header{"Content-Disposition": {"attachment; filename=\"r\xe9sum\xe9\"", latin1}}}},
+		{"values in UTF-8", driver.Result{Header: http.Header{"X": {"žluťoučký 🐎", "e\u0301", "\u00e9", "\ufffd", "\u2028"}}}},
+		{"many values", driver.Result{Header: http.Header{"X": strings.Split(strings.Repeat("a b c ", 1000), " ")}}},
+		{"every byte", driver.Result{Body: every}},
+		{"NUL", driver.Result{Body: []byte{0}}},
+		{"text", driver.Result{Body: []byte("  {\"a\": 1.0, \"a\": 2}\r\n ")}},
+		{"hexadecimal", driver.Result{Body: []byte(`\x00`)}},
+		{"one MiB", driver.Result{Body: large}},
+		{"reference", driver.Result{Reference: "s3://bucket/žluťoučký 🐎?a='b'&c=%00\\ "}},
+		{"code -1", driver.Result{Code: -1}},
+		{"the largest code", driver.Result{Code: math.MaxInt}},
+		{"the smallest code", driver.Result{Code: math.MinInt}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			for _, status := range []idempotency.Status{idempotency.Completed, idempotency.FailedFinal} {
+			for _, status := range []driver.Status{driver.Completed, driver.FailedFinal} {
 				id := k.id()
-				k.complete(t, k.acquire(t, k.claim(id)), idempotency.Outcome{Status: status, Result: row.result})
+				k.complete(t, k.acquire(t, k.claim(id)), driver.Outcome{Status: status, Result: row.result})
 				if d := diffResults(k.load(t, id).Result, row.result); d != "" {
 					t.Errorf("%v, by Load:\n%s", status, d)
 				}
 				reservation, err := k.again.Reserve(patient(t), k.claim(id))
-				if err != nil || reservation.Decision != idempotency.Done {
+				if err != nil || reservation.Decision != driver.Done {
 					t.Fatalf("%v: Reserve: %v, %v, want done", status, reservation.Decision, err)
 				}
 				if d := diffResults(reservation.Record.Result, row.result); d != "" {
@@ -72,7 +72,7 @@ func (k *kit) testResults(t *testing.T) {
 
 // testCopies changes what was given to the store, and what it gave.
 func (k *kit) testCopies(t *testing.T) {
-	spoil := func(r idempotency.Result) {
+	spoil := func(r driver.Result) {
 		for name, values := range r.Header {
 			for i := range values {
 				values[i] = "spoiled"
@@ -85,7 +85,7 @@ func (k *kit) testCopies(t *testing.T) {
 	}
 	id := k.id()
 	given := answer()
-	k.complete(t, k.acquire(t, k.claim(id)), idempotency.Outcome{Status: idempotency.Completed, Result: given})
+	k.complete(t, k.acquire(t, k.claim(id)), driver.Outcome{Status: driver.Completed, Result: given})
 	check := func(after string) {
 		t.Helper()
 		if d := diffResults(k.load(t, id).Result, answer()); d != "" {
@@ -106,12 +106,12 @@ func (k *kit) testNames(t *testing.T) {
 		all := k.similarIDs()
 		for i, id := range all {
 			reservation := k.reserve(t, k.claim(id))
-			if reservation.Decision != idempotency.Acquired {
+			if reservation.Decision != driver.Acquired {
 				t.Errorf("%q is taken for another: %v, of %q", id, reservation.Decision, reservation.Record.ID)
 				continue
 			}
-			k.complete(t, reservation.Record.Lease(), idempotency.Outcome{
-				Status: idempotency.Completed, Result: idempotency.Result{Code: i},
+			k.complete(t, reservation.Record.Lease(), driver.Outcome{
+				Status: driver.Completed, Result: driver.Result{Code: i},
 			})
 		}
 		for i, id := range all {
@@ -124,21 +124,21 @@ func (k *kit) testNames(t *testing.T) {
 	t.Run("fingerprints", func(t *testing.T) {
 		id := k.id()
 		k.acquire(t, k.claim(id))
-		for _, other := range []idempotency.Fingerprint{"", "v1:A", "V1:a", "v1:a ", " v1:a", "v1:", "v1:aa", "v1:a\u0301", "v2:a", "v1:%", "v1:_"} {
+		for _, other := range []driver.Fingerprint{"", "v1:A", "V1:a", "v1:a ", " v1:a", "v1:", "v1:aa", "v1:a\u0301", "v2:a", "v1:%", "v1:_"} {
 			claim := k.claim(id)
 			claim.Fingerprint = other
-			if got := k.reserve(t, claim).Decision; got != idempotency.Mismatch {
+			if got := k.reserve(t, claim).Decision; got != driver.Mismatch {
 				t.Errorf("Reserve with the fingerprint %q instead of %q: %v, want mismatch", other, fingerprint, got)
 			}
 		}
 		claim := k.claim(k.id())
 		claim.Fingerprint = ""
 		k.acquire(t, claim)
-		if got := k.reserve(t, k.claim(claim.ID)).Decision; got != idempotency.Mismatch {
+		if got := k.reserve(t, k.claim(claim.ID)).Decision; got != driver.Mismatch {
 			t.Errorf("Reserve with the fingerprint %q instead of none: %v, want mismatch", fingerprint, got)
 		}
-		claim.Owner = idempotency.NewOwner()
-		if got := k.reserve(t, claim).Decision; got != idempotency.Busy {
+		claim.Owner = driver.NewOwner()
+		if got := k.reserve(t, claim).Decision; got != driver.DecisionInProgress {
 			t.Errorf("Reserve without a fingerprint, as before: %v, want busy", got)
 		}
 	})
@@ -154,14 +154,14 @@ func (k *kit) testNames(t *testing.T) {
 			lost.Owner = other
 			k.cannotWrite(t, lost)
 		}
-		k.complete(t, lease, idempotency.Outcome{Status: idempotency.Completed})
+		k.complete(t, lease, driver.Outcome{Status: driver.Completed})
 	})
 }
 
 // similarIDs are different from each other, and from those of other runs.
-func (k *kit) similarIDs() []idempotency.ID {
+func (k *kit) similarIDs() []driver.ID {
 	u := rand.Text()
-	var all []idempotency.ID
+	var all []driver.ID
 	for _, name := range []string{
 		"", " ", "  ", "a", "A", "a ", " a", "a\t", "a\n", "a\r\n", "\u00a0a", "\u200ba", "\ufeffa",
 		"aa", "ａ", "ä", "a\u0308", "å", "\u212b", "K", "\u212a", "k", "ß", "ss", "SS", "ẞ", "i", "I", "ı", "İ", "ﬁ", "fi",
@@ -169,31 +169,31 @@ func (k *kit) similarIDs() []idempotency.ID {
 		"/", ":", "|", ",", ".", "-", "--", ";", "\x01", "\x1f", "\x7f", "\u0080", "\ufffd", "\uffff", "\U0010ffff", "🐎", "🐎\ufe0f",
 	} {
 		all = append(all,
-			idempotency.ID{Scope: u + name, Operation: "op", Key: "key"},
-			idempotency.ID{Scope: u, Operation: "op" + name, Key: "key"},
-			idempotency.ID{Scope: u, Operation: "op", Key: "key" + name})
+			driver.ID{Scope: u + name, Operation: "op", Key: "key"},
+			driver.ID{Scope: u, Operation: "op" + name, Key: "key"},
+			driver.ID{Scope: u, Operation: "op", Key: "key" + name})
 	}
 	long := strings.Repeat("x", 512-len(u)-1)
 	for _, separator := range []string{"", " ", "/", ":", "|", ",", "\x1f", "\n", `","`, "'"} {
 		all = append(all,
-			idempotency.ID{Scope: u + "1", Operation: "b" + separator + "c", Key: "d" + separator},
-			idempotency.ID{Scope: u + "1" + separator + "b", Operation: "c", Key: "d" + separator},
-			idempotency.ID{Scope: u + "1", Operation: "b", Key: "c" + separator + "d" + separator},
-			idempotency.ID{Scope: u + "1" + separator, Operation: "b" + separator + "c", Key: "d"})
+			driver.ID{Scope: u + "1", Operation: "b" + separator + "c", Key: "d" + separator},
+			driver.ID{Scope: u + "1" + separator + "b", Operation: "c", Key: "d" + separator},
+			driver.ID{Scope: u + "1", Operation: "b", Key: "c" + separator + "d" + separator},
+			driver.ID{Scope: u + "1" + separator, Operation: "b" + separator + "c", Key: "d"})
 	}
 	all = append(all,
-		idempotency.ID{Scope: u, Operation: "", Key: u},
-		idempotency.ID{Scope: "", Operation: u, Key: u},
-		idempotency.ID{Scope: "", Operation: "", Key: u},
-		idempotency.ID{Scope: u + long + "1", Operation: u + long + "1", Key: u + long + "1"},
-		idempotency.ID{Scope: u + long + "2", Operation: u + long + "1", Key: u + long + "1"},
-		idempotency.ID{Scope: u + long + "1", Operation: u + long + "2", Key: u + long + "1"},
-		idempotency.ID{Scope: u + long + "1", Operation: u + long + "1", Key: u + long + "2"},
-		idempotency.ID{Scope: u, Operation: "long", Key: strings.Repeat("🐎", 128)},
+		driver.ID{Scope: u, Operation: "", Key: u},
+		driver.ID{Scope: "", Operation: u, Key: u},
+		driver.ID{Scope: "", Operation: "", Key: u},
+		driver.ID{Scope: u + long + "1", Operation: u + long + "1", Key: u + long + "1"},
+		driver.ID{Scope: u + long + "2", Operation: u + long + "1", Key: u + long + "1"},
+		driver.ID{Scope: u + long + "1", Operation: u + long + "2", Key: u + long + "1"},
+		driver.ID{Scope: u + long + "1", Operation: u + long + "1", Key: u + long + "2"},
+		driver.ID{Scope: u, Operation: "long", Key: strings.Repeat("🐎", 128)},
 	)
 	// Without a suffix some are the same.
-	seen := make(map[idempotency.ID]bool)
-	return slices.DeleteFunc(all, func(id idempotency.ID) bool {
+	seen := make(map[driver.ID]bool)
+	return slices.DeleteFunc(all, func(id driver.ID) bool {
 		again := seen[id]
 		seen[id] = true
 		return again

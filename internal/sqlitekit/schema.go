@@ -58,6 +58,21 @@ func (v version) good(known int) (bool, error) {
 	return v.number >= known, nil
 }
 
+// Check reports whether the tables are those of this version. It writes nothing.
+func (d *DB) Check(ctx context.Context) error {
+	return d.Reading(ctx, func(ctx context.Context) error {
+		found, err := d.settings.Schema.version(ctx, d.Read)
+		if err != nil {
+			return err
+		}
+		done, err := found.good(len(d.settings.Schema.Scripts))
+		if err == nil && !done {
+			err = fmt.Errorf("%w: it has version %d, want %d: open the store once with the right to write", ErrSchema, found.number, len(d.settings.Schema.Scripts))
+		}
+		return err
+	})
+}
+
 // migrate brings the tables up to date. Any number of processes may do so at the
 // same time: who comes first does it under the write lock, the others find it
 // done. Where nothing is to be done the lock is not taken, so that opening a

@@ -112,9 +112,9 @@ func (b *Bank) take(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Retry-After", "1")
 		http.Error(w, "busy", http.StatusServiceUnavailable)
 	case !o.Covered():
-		Refuse(w, Never)
+		RollbackAndRecord(w, Never)
 	case rand.Float64() < b.Declines:
-		Refuse(w, Again)
+		RollbackAndRecord(w, Again)
 	default:
 		c, err := b.book(o)
 		if err != nil {
@@ -165,7 +165,7 @@ func ReadOrder(w http.ResponseWriter, r *http.Request) (o Order, ok bool) {
 func WriteReceipt(w http.ResponseWriter, c Charge) { writeJSON(w, http.StatusCreated, c) }
 
 // Refuse answers that it is not booked, and why.
-func Refuse(w http.ResponseWriter, code string) {
+func RollbackAndRecord(w http.ResponseWriter, code string) {
 	text := "the account does not cover it"
 	if code == Again {
 		text = "not now: try again later"

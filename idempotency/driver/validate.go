@@ -1,4 +1,4 @@
-package idempotency
+package driver
 
 import (
 	"crypto/rand"
@@ -9,9 +9,9 @@ import (
 	"unicode/utf8"
 )
 
-// longestName bounds scope, operation and key in a store, in bytes. Three of
+// MaxName bounds scope, operation and key in a store, in bytes. Three of
 // them fit into an index entry of every database.
-const longestName = 512
+const MaxName = 512
 
 // longestLease bounds leases and times to live. It keeps every database's
 // calendar from overflowing.
@@ -30,17 +30,17 @@ func (id *ID) Validate() error {
 	for _, name := range [...]struct{ what, value string }{
 		{"scope", id.Scope}, {"operation", id.Operation}, {"key", id.Key},
 	} {
-		if err := validName(name.what, name.value); err != nil {
+		if err := ValidateName(name.what, name.value); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func validName(what, value string) error {
+func ValidateName(what, value string) error {
 	switch {
-	case len(value) > longestName:
-		return fmt.Errorf("%w: the %s has %d bytes, more than %d", ErrInvalid, what, len(value), longestName)
+	case len(value) > MaxName:
+		return fmt.Errorf("%w: the %s has %d bytes, more than %d", ErrInvalid, what, len(value), MaxName)
 	case !utf8.ValidString(value):
 		return fmt.Errorf("%w: the %s is not UTF-8", ErrInvalid, what)
 	case strings.ContainsRune(value, 0):
@@ -57,10 +57,10 @@ func (c *Claim) Validate() error {
 	if c.Owner == "" {
 		return fmt.Errorf("%w: the claim has no owner", ErrInvalid)
 	}
-	if err := validName("owner", c.Owner); err != nil {
+	if err := ValidateName("owner", c.Owner); err != nil {
 		return err
 	}
-	if err := validName("fingerprint", string(c.Fingerprint)); err != nil {
+	if err := ValidateName("fingerprint", string(c.Fingerprint)); err != nil {
 		return err
 	}
 	if err := validDuration("lease", c.Lease); err != nil {

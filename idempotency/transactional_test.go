@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
 // This file is about joined work: that it is one transaction, what that keeps and
@@ -34,7 +35,7 @@ func TestJoinedDecisions(t *testing.T) {
 			first: func(r *rig, _ idempotency.Store) { r.post(t) },
 		},
 		{
-			name: "busy", code: http.StatusConflict, kind: "in-progress", d: idempotency.Duplicate,
+			name: "busy", code: http.StatusConflict, kind: "in-progress", d: idempotency.InProgress,
 			first: func(r *rig, store idempotency.Store) { crash(t, r.Handler, store, request(t)) },
 		},
 		{
@@ -42,23 +43,23 @@ func TestJoinedDecisions(t *testing.T) {
 			first: func(r *rig, _ idempotency.Store) { serve(r, withBody(request(t), "another")) },
 		},
 		{
-			name: "undecided", code: http.StatusConflict, kind: "unknown", d: idempotency.Doubtful,
+			name: "undecided", code: http.StatusConflict, kind: "unknown", d: idempotency.OutcomeUnknown,
 			first: func(r *rig, store idempotency.Store) {
 				lease := crash(t, r.Handler, store, request(t))
-				require.NoError(t, store.Complete(t.Context(), lease, idempotency.Outcome{Status: idempotency.Unknown}))
+				require.NoError(t, store.Complete(t.Context(), lease, driver.Outcome{Status: idempotency.Unknown}))
 			},
 		},
 		{
 			name: "unreplayable", code: http.StatusConflict, kind: "unreplayable", d: idempotency.Unreplayable,
 			first: func(r *rig, store idempotency.Store) {
 				lease := crash(t, r.Handler, store, request(t))
-				require.NoError(t, store.Complete(t.Context(), lease, idempotency.Outcome{Status: idempotency.CompletedUnreplayable}))
+				require.NoError(t, store.Complete(t.Context(), lease, driver.Outcome{Status: driver.CompletedUnreplayable}))
 			},
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			ledger := newLedger()
-			r := newRig(ledger, work, joined)
+			r := newRig(ledger, work, transactional)
 			row.first(r, ledger)
 			runs, sum := r.executions.Load(), ledger.sum("acct")
 			w := r.post(t)
@@ -94,7 +95,7 @@ func TestJoinedDuplicateWaits(t *testing.T) {
 						code = row.code
 					}
 					charge(t, code)(w, req)
-				}, joined, func(h *idempotency.Handler) { h.Wait = time.Minute })
+				}, transactional, func(h *idempotency.Handler) { h.DuplicateWait = time.Minute })
 				first := r.goPost(t)
 				time.Sleep(time.Second)
 				second := r.goPost(t)
@@ -118,7 +119,7 @@ func TestJoinedDuplicateWaitsInVain(t *testing.T) {
 		r := newRig(store, func(w http.ResponseWriter, _ *http.Request) {
 			time.Sleep(time.Minute)
 			w.WriteHeader(http.StatusCreated)
-		}, joined, func(h *idempotency.Handler) { h.Wait = 5 * time.Second })
+		}, transactional, func(h *idempotency.Handler) { h.DuplicateWait = 5 * time.Second })
 		first := r.goPost(t)
 		synctest.Wait()
 		began := time.Now()
@@ -141,7 +142,7 @@ func TestJoinedIsOneBeginAndOneCommit(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			store := faultyTx(newLedger())
-			r := newRig(store, charge(t, row.code), joined)
+			r := newRig(store, charge(t, row.code), transactional)
 			assert.Equal(t, row.code, r.post(t).Code)
 			assert.Equal(t, row.want, store.counts())
 		})
@@ -151,7 +152,7 @@ func TestJoinedIsOneBeginAndOneCommit(t *testing.T) {
 // A duplicate of joined work that is finished takes one, and opens nothing.
 func TestJoinedReplayIsOneBegin(t *testing.T) {
 	store := faultyTx(newLedger())
-	r := newRig(store, charge(t, http.StatusCreated), joined)
+	r := newRig(store, charge(t, http.StatusCreated), transactional)
 	first := r.post(t)
 	requireReplay(t, first, r.post(t))
 	assert.Equal(t, map[string]int{onBegin: 2, onCommit: 1}, store.counts())
@@ -160,7 +161,7 @@ func TestJoinedReplayIsOneBegin(t *testing.T) {
 // Work that never asks for the transaction is recorded all the same.
 func TestJoinedWithoutTx(t *testing.T) {
 	store := faultyTx(newLedger())
-	r := newRig(store, answer(http.StatusCreated, "made"), joined)
+	r := newRig(store, answer(http.StatusCreated, "made"), transactional)
 	requireReplay(t, r.post(t), r.post(t))
 	assert.Equal(t, 1, store.count(onCommit))
 }
@@ -188,23 +189,23 @@ func TestJoinedEarlyReturnRollsBack(t *testing.T) {
 		{"500", 500, false, 0, 0, idempotency.Released},
 		{"500, and Keep", 500, true, 0, 0, idempotency.Released},
 		{"503, and Keep", 503, true, 0, 0, idempotency.Released},
-		{"unknown, by policy", 409, false, idempotency.Unknown, 0, idempotency.Doubtful},
-		{"unknown, by policy, and Keep", 409, true, idempotency.Unknown, 0, idempotency.Doubtful},
+		{"unknown, by policy", 409, false, idempotency.Unknown, 0, idempotency.OutcomeUnknown},
+		{"unknown, by policy, and Keep", 409, true, idempotency.Unknown, 0, idempotency.OutcomeUnknown},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			store := newLedger()
 			work := charge(t, row.code)
 			r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
 				if row.keep {
-					idempotency.Keep(req.Context())
+					idempotency.CommitOnFailure(req.Context())
 				}
 				work(w, req)
-			}, joined, func(h *idempotency.Handler) {
-				h.Settle = func(code int) idempotency.Status {
+			}, transactional, func(h *idempotency.Handler) {
+				h.Classify = func(code int) idempotency.Status {
 					if code == http.StatusConflict {
 						return idempotency.Unknown
 					}
-					return idempotency.Settle(code) // is as good as 0
+					return idempotency.ClassifyStatus(code) // is as good as 0
 				}
 			})
 			first := r.post(t)
@@ -240,13 +241,13 @@ func TestJoinedRefusalTooLargeToBeKept(t *testing.T) {
 			work := charge(t, http.StatusPaymentRequired)
 			r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
 				if row.keep {
-					idempotency.Keep(req.Context())
+					idempotency.CommitOnFailure(req.Context())
 				}
 				work(w, req)
-			}, joined, func(h *idempotency.Handler) { h.MaxResponse = 3 })
+			}, transactional, func(h *idempotency.Handler) { h.MaxResponse = 3 })
 			assert.Equal(t, http.StatusPaymentRequired, r.post(t).Code)
 			assert.Equal(t, row.sum, store.sum("acct"))
-			requireRecord(t, store, theID, idempotency.CompletedUnreplayable)
+			requireRecord(t, store, theID, driver.CompletedUnreplayable)
 		})
 	}
 }
@@ -267,7 +268,7 @@ func TestStoreFailsAroundJoinedWork(t *testing.T) {
 	before := undone // the work was not even begun
 	before.runs = 1
 	overtaken := undone
-	overtaken.kind, overtaken.d = "overtaken", idempotency.Overtaken
+	overtaken.kind, overtaken.d = "overtaken", idempotency.LeaseLost
 	for _, row := range []failure{
 		named(done, "nothing fails"),
 		named(done, "Begin fails once", rule{onBegin, 1, 0, down}),
@@ -288,13 +289,13 @@ func TestStoreFailsAroundJoinedWork(t *testing.T) {
 		named(unheard, "the commit's answer is lost, and the store is gone", rule{onCommit, 1, 0, lost}, rule{onBegin, 2, always, down}),
 		named(undone, "the commit fails, and the store is gone", rule{onCommit, 1, 0, down}, rule{onBegin, 2, always, down}),
 		named(overtaken, "the record is somebody else's at the commit", rule{onCommit, 1, 0, lease}),
-		named(undone, "a statement has failed", rule{onCommit, 1, 0, fault{before: fmt.Errorf("%w: duplicate key", idempotency.ErrTransactionFailed)}}),
+		named(undone, "a statement has failed", rule{onCommit, 1, 0, fault{before: fmt.Errorf("%w: duplicate key", driver.ErrTransactionFailed)}}),
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ledger := newLedger()
 				store := faultyTx(ledger)
-				r := row.run(t, store, store.faultyStore, charge(t, ok), joined)
+				r := row.run(t, store, store.faultyStore, charge(t, ok), transactional)
 				assert.Equal(t, 100, ledger.sum("acct"), "one effect, whatever fails")
 				assert.Zero(t, ledger.transactions())
 				assert.Empty(t, r.unknowns())
@@ -307,9 +308,9 @@ func TestStoreFailsAroundJoinedWork(t *testing.T) {
 
 // A commit that says what has become of it is believed: nobody looks.
 func TestCommitThatKnows(t *testing.T) {
-	for _, err := range []error{idempotency.ErrLeaseLost, idempotency.ErrTransactionFailed} {
+	for _, err := range []error{idempotency.ErrLeaseLost, driver.ErrTransactionFailed} {
 		store := faultyTx(newLedger(), rule{onCommit, 1, 0, fault{before: err}})
-		r := newRig(store, charge(t, http.StatusCreated), joined)
+		r := newRig(store, charge(t, http.StatusCreated), transactional)
 		assert.Equal(t, http.StatusServiceUnavailable, r.post(t).Code)
 		require.ErrorIs(t, r.last(t).Err, err)
 		assert.Equal(t, map[string]int{onBegin: 1, onCommit: 1}, store.counts())
@@ -336,7 +337,7 @@ func TestCommitIsLookedAfter(t *testing.T) {
 					work(w, req)
 					<-req.Context().Done()
 					store.obey(rule{onBegin, 2, 10, fault{before: errDown}})
-				}, joined, lease(time.Second))
+				}, transactional, lease(time.Second))
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
 				assert.Equal(t, row.code, serve(r, request(t).WithContext(ctx)).Code)
@@ -356,8 +357,8 @@ func TestCommitIsLostAndSomebodyElseHasDoneIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger := newLedger()
 		store := faultyTx(ledger, rule{onCommit, 1, 0, fault{before: errDown}}, rule{onBegin, 2, 20, fault{before: errDown}})
-		a := newRig(store, charge(t, http.StatusCreated), joined)
-		b := newRig(ledger, charge(t, http.StatusCreated), joined)
+		a := newRig(store, charge(t, http.StatusCreated), transactional)
+		b := newRig(ledger, charge(t, http.StatusCreated), transactional)
 		response := a.goPost(t)
 		time.Sleep(time.Second)
 		won := b.post(t)
@@ -382,12 +383,12 @@ func TestCommitIsLostAndSomebodyElseIsAtIt(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ledger := newLedger()
 				store := faultyTx(ledger, rule{onCommit, 1, 0, fault{before: errDown}}, rule{onBegin, 2, 20, fault{before: errDown}})
-				a := newRig(store, charge(t, http.StatusCreated), joined)
+				a := newRig(store, charge(t, http.StatusCreated), transactional)
 				work := charge(t, http.StatusCreated)
 				b := newRig(ledger, func(w http.ResponseWriter, r *http.Request) {
 					time.Sleep(row.takes)
 					work(w, r)
-				}, joined)
+				}, transactional)
 				response := a.goPost(t)
 				time.Sleep(time.Second)
 				won := b.goPost(t)
@@ -411,7 +412,7 @@ func TestStoreFailsAroundAJoinedRefusal(t *testing.T) {
 		return f
 	}
 	overtaken := undone
-	overtaken.kind, overtaken.d = "overtaken", idempotency.Overtaken
+	overtaken.kind, overtaken.d = "overtaken", idempotency.LeaseLost
 	for _, keep := range []bool{false, true} {
 		for _, row := range []failure{
 			named(refused, "nothing fails", fault{}),
@@ -426,10 +427,10 @@ func TestStoreFailsAroundAJoinedRefusal(t *testing.T) {
 					work := charge(t, no)
 					row.run(t, store, store.faultyStore, func(w http.ResponseWriter, r *http.Request) {
 						if keep {
-							idempotency.Keep(r.Context())
+							idempotency.CommitOnFailure(r.Context())
 						}
 						work(w, r)
-					}, joined)
+					}, transactional)
 					if keep {
 						assert.Equal(t, 100, ledger.sum("acct"))
 					} else {
@@ -458,7 +459,7 @@ func TestCommitAndLedgerAgree(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := faultyTx(newLedger(), row.rules...)
-				w := newRig(store, charge(t, 201), joined).post(t)
+				w := newRig(store, charge(t, 201), transactional).post(t)
 				assert.Equal(t, row.code, w.Code)
 				assert.Equal(t, row.ledger, store.Store.(*ledgerStore).sum("acct"))
 			})
@@ -485,7 +486,7 @@ func TestRollbackFails(t *testing.T) {
 				r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
 					work(w, req)
 					row.work()
-				}, joined)
+				}, transactional)
 				began := time.Now()
 				w, panicked := servePanicking(r, request(t))
 				assert.LessOrEqual(t, time.Since(began), 10*time.Second)
@@ -537,7 +538,7 @@ func TestWorkThatCommitsByItself(t *testing.T) {
 					default:
 						w.WriteHeader(row.code)
 					}
-				}, joined, takeover(idempotency.Reexecute))
+				}, transactional, takeover(idempotency.Reexecute))
 				began := time.Now()
 				w, panicked := servePanicking(r, request(t))
 				if panicked == nil {
@@ -562,9 +563,9 @@ func TestWorkThatCommitsByItselfAndTheStoreIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		byItself := fmt.Errorf("%w: committed by the work", idempotency.ErrUnknown)
 		store := faultyTx(newLedger(), rule{onCommit, 1, 0, fault{before: byItself}}, rule{onComplete, 1, always, fault{before: errDown}})
-		r := newRig(store, answer(http.StatusCreated, ""), joined, takeover(idempotency.Reexecute))
+		r := newRig(store, answer(http.StatusCreated, ""), transactional, takeover(idempotency.Reexecute))
 		requireProblem(t, r.post(t), http.StatusConflict, "unknown")
-		requireRecord(t, store, theID, idempotency.InProgress)
+		requireRecord(t, store, theID, driver.InProgress)
 		time.Sleep(time.Minute)
 		requireUnknown(t, r)
 		assert.EqualValues(t, 1, r.executions.Load())
@@ -589,7 +590,7 @@ func TestDeadlineInATransaction(t *testing.T) {
 			r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
 				work(w, req)
 				<-req.Context().Done()
-			}, joined)
+			}, transactional)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
 			defer cancel()
 			assert.Equal(t, row.code, serve(r, request(t).WithContext(ctx)).Code)
@@ -611,7 +612,7 @@ func TestClientGoneInATransaction(t *testing.T) {
 			work(w, req)
 			cancel()
 			time.Sleep(time.Second)
-		}, joined)
+		}, transactional)
 		first := serve(r, request(t).WithContext(ctx))
 		assert.Equal(t, http.StatusCreated, first.Code)
 		assert.Equal(t, 100, store.sum("acct"))
@@ -628,7 +629,7 @@ func TestDuplicatesHoldNothing(t *testing.T) {
 			inside.Add(1)
 			time.Sleep(time.Minute)
 			w.WriteHeader(http.StatusCreated)
-		}, joined, func(h *idempotency.Handler) { h.Wait = 10 * time.Second })
+		}, transactional, func(h *idempotency.Handler) { h.DuplicateWait = 10 * time.Second })
 		for range 100 {
 			r.goPost(t)
 		}

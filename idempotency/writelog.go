@@ -20,16 +20,16 @@ const (
 )
 
 // act is something that a handler did.
-type act struct {
-	what deed
+type writeOp struct {
+	what opKind
 	n    int64 // bytes
 }
 
-type deed uint8
+type opKind uint8
 
 const (
 	// small writes, which net/http gathers.
-	small deed = iota
+	small opKind = iota
 
 	// large: a single write that net/http passes on as it is.
 	large
@@ -40,9 +40,9 @@ const (
 
 // script is how a handler wrote a body: only what net/http would send otherwise
 // if it was written in another way. It follows net/http's buffer to tell.
-type script struct {
-	acts    []act
-	few     [3]act // where acts begins: most responses have one
+type writeLog struct {
+	acts    []writeOp
+	few     [3]writeOp // where acts begins: most responses have one
 	total   int64
 	pending int   // bytes in net/http's buffer
 	sent    bool  // net/http would have sent something by now
@@ -51,7 +51,7 @@ type script struct {
 }
 
 // write is bufio.Writer.Write's arithmetic.
-func (s *script) write(n int) {
+func (s *writeLog) write(n int) {
 	s.total += int64(n)
 	for n > buffered-s.pending {
 		if s.pending == 0 {
@@ -66,7 +66,7 @@ func (s *script) write(n int) {
 }
 
 // writeString differs in that bufio copies long strings through its buffer.
-func (s *script) writeString(n int) {
+func (s *writeLog) writeString(n int) {
 	s.total += int64(n)
 	for n > buffered-s.pending {
 		n -= s.fill()
@@ -76,14 +76,14 @@ func (s *script) writeString(n int) {
 }
 
 // fill fills the buffer and sends it.
-func (s *script) fill() int {
+func (s *writeLog) fill() int {
 	n := buffered - s.pending
 	s.add(small, n)
 	s.pending, s.sent = 0, true
 	return n
 }
 
-func (s *script) flush() {
+func (s *writeLog) flush() {
 	if !s.flushed {
 		s.flushed, s.atFlush = true, s.total
 	}
@@ -93,21 +93,21 @@ func (s *script) flush() {
 	}
 }
 
-func (s *script) add(what deed, n int) {
+func (s *writeLog) add(what opKind, n int) {
 	last := len(s.acts) - 1
 	switch {
 	case last >= 0 && what == small && s.acts[last].what == small:
 		s.acts[last].n += int64(n)
 	case last < 0:
-		s.acts = append(s.few[:0], act{what, int64(n)})
+		s.acts = append(s.few[:0], writeOp{what, int64(n)})
 	case last+1 < longestScript:
-		s.acts = append(s.acts, act{what, int64(n)})
+		s.acts = append(s.acts, writeOp{what, int64(n)})
 	}
 }
 
 // perform writes the body to w as it was written. What the script has forgotten
 // follows at the end.
-func (s *script) perform(w http.ResponseWriter, body *spool) error {
+func (s *writeLog) replayWrites(w http.ResponseWriter, body *spool) error {
 	left := s.total
 	for _, a := range s.acts {
 		if a.what == flush {

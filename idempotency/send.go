@@ -11,22 +11,22 @@ import (
 // deliver sends the response as the handler wrote it, over w, which has the
 // header that newCapture found there, if there is no err. The error is that of the
 // client's connection, or of the file.
-func (c *capture) deliver(w http.ResponseWriter) error {
+func (c *capture) sendResponse(w http.ResponseWriter) error {
 	h := w.Header()
 	assign(h, c.snapshot)
 	if !c.implicit {
 		w.WriteHeader(c.code)
 	}
-	if err := c.script.perform(w, &c.body); err != nil {
+	if err := c.log.replayWrites(w, &c.body); err != nil {
 		return err
 	}
-	c.deliverTrailers(h)
+	c.sendTrailers(h)
 	return nil
 }
 
 // deliverTrailers puts the fields where net/http looks for them when the handler
 // is done.
-func (c *capture) deliverTrailers(h http.Header) {
+func (c *capture) sendTrailers(h http.Header) {
 	for name, values := range c.trailers {
 		if values == nil {
 			delete(h, name)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"net/http"
 	"strings"
 )
@@ -20,8 +21,8 @@ import (
 // The last call counts, and "" takes it back. Where ctx is no execution's, as in a
 // request that passes without a key, or its execution is over, nothing happens. The
 // error is an ErrInvalid.
-func Refer(ctx context.Context, reference string) error {
-	if err := validName("reference", reference); err != nil {
+func SetReference(ctx context.Context, reference string) error {
+	if err := driver.ValidateName("reference", reference); err != nil {
 		return err
 	}
 	if e, ok := executionOf(ctx); ok {
@@ -37,7 +38,7 @@ func (e *execution) referred() string {
 }
 
 // result is what is stored of a response when its execution ends with status.
-func (v *visit) result(e *execution, c *capture, status Status) Result {
+func (v *requestHandler) result(e *execution, c *capture, status Status) Result {
 	switch {
 	case v.refers(e, status):
 		return c.reference(e.referred())
@@ -49,8 +50,8 @@ func (v *visit) result(e *execution, c *capture, status Status) Result {
 }
 
 // refers reports whether the record keeps a reference in place of the body.
-func (v *visit) refers(e *execution, status Status) bool {
-	return status == Completed && v.Rebuild != nil && e.referred() != ""
+func (v *requestHandler) refers(e *execution, status Status) bool {
+	return status == Completed && v.LoadResult != nil && e.referred() != ""
 }
 
 // reference is what is stored of a response that can be made again: all but the
@@ -72,10 +73,10 @@ func (c *capture) reference(to string) Result {
 }
 
 // replay answers with what a record says, or refers to.
-func (v *visit) replay(record *Record) {
+func (v *requestHandler) replay(record *driver.Record) {
 	result, err := v.rebuilt(record)
 	if err != nil {
-		v.refuse(rebuildFailed(), RebuildFailed, err, "")
+		v.refuse(rebuildFailed(), StoreFailed, err, "")
 		return
 	}
 	v.done(Replayed, result.Code, nil)
@@ -85,15 +86,15 @@ func (v *visit) replay(record *Record) {
 // rebuilt is the result of a record, made again if it is elsewhere. A Handler that
 // knows no way there gives none, rather than one without a body: another version of
 // the program has made the record.
-func (v *visit) rebuilt(record *Record) (Result, error) {
+func (v *requestHandler) rebuilt(record *driver.Record) (Result, error) {
 	stored := record.Result
-	if v.Rebuild == nil && stored.Reference != "" && len(stored.Body) == 0 {
+	if v.LoadResult == nil && stored.Reference != "" && len(stored.Body) == 0 {
 		return Result{}, errNoRebuild
 	}
-	if v.Rebuild == nil || stored.Reference == "" {
+	if v.LoadResult == nil || stored.Reference == "" {
 		return stored, nil
 	}
-	result, err := v.Rebuild(v.r.Context(), record.ID, stored.Reference)
+	result, err := v.LoadResult(v.r.Context(), record.ID, stored.Reference)
 	if err != nil {
 		return Result{}, err
 	}

@@ -1,4 +1,4 @@
-package idempotency
+package driver
 
 import "time"
 
@@ -19,7 +19,7 @@ const (
 	// Abandon: the record becomes Unknown, under the next generation and without
 	// an owner, so that the dead execution, should it live after all, cannot
 	// write any more.
-	Abandon
+	StepMarkUnknown
 )
 
 // Decide is the state machine of Reserve and Begin, for those who write stores:
@@ -51,18 +51,18 @@ func Decide(r *Record, c *Claim, now time.Time) (Step, Reservation) {
 		case r.Owner == c.Owner: // the answer to this very claim was lost, and it is made again
 			return Leave, Reservation{Decision: Acquired}
 		}
-		return Leave, Reservation{Decision: Busy}
+		return Leave, Reservation{Decision: DecisionInProgress}
 	default: // Unknown, and what a newer version may have written.
-		return Leave, Reservation{Decision: Undecided}
+		return Leave, Reservation{Decision: DecisionUnknown}
 	}
 }
 
 // takeOver is by the dead execution's own terms: nobody else knows what it did.
 func takeOver(r *Record) (Step, Reservation) {
-	if r.Takeover.repeats() {
+	if r.Takeover.Repeats() {
 		return Take, Reservation{Decision: Acquired, Resumed: r.Takeover == Resume}
 	}
-	return Abandon, Reservation{Decision: Undecided, Abandoned: true}
+	return StepMarkUnknown, Reservation{Decision: DecisionUnknown, LeaseExpired: true}
 }
 
 // Lapsed reports whether the record is that of an execution that died: in
@@ -78,5 +78,5 @@ func (r *Record) Expired(now time.Time) bool {
 	if now.Before(r.Expires) || r.Status == Unknown {
 		return false
 	}
-	return r.Status != InProgress || r.Lapsed(now) && r.Takeover.repeats()
+	return r.Status != InProgress || r.Lapsed(now) && r.Takeover.Repeats()
 }

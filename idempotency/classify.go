@@ -13,7 +13,7 @@ import "net/http"
 // (499 is how gateways call a request that was cut off.) A Handler whose work is
 // joined, or may be repeated by Terms.Takeover, takes the last as a reason to execute
 // it again.
-func Settle(code int) Status {
+func ClassifyStatus(code int) Status {
 	switch code {
 	case http.StatusUnauthorized, http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests,
 		http.StatusServiceUnavailable:

@@ -25,7 +25,7 @@ func TestTTLOfLongWorkCountsFromItsEnd(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := &idempotency.Memory{}
-				x := idempotency.Executor{Store: store, Terms: idempotency.Terms{TTL: time.Hour, Limit: -1}}
+				x := idempotency.Executor{Store: store, Options: idempotency.Options{TTL: time.Hour, Timeout: -1}}
 				id := idempotency.ID{Scope: "comp1", Operation: "import", Key: "1"}
 				_, err := x.Do(t.Context(), id, "", func(context.Context) (idempotency.Result, error) {
 					time.Sleep(row.takes)
@@ -41,7 +41,7 @@ func TestTTLOfLongWorkCountsFromItsEnd(t *testing.T) {
 }
 
 func TestTTLShorterThanTheLeaseIsRefused(t *testing.T) {
-	x := idempotency.Executor{Store: &idempotency.Memory{}, Terms: idempotency.Terms{Lease: time.Minute, TTL: time.Second}}
+	x := idempotency.Executor{Store: &idempotency.Memory{}, Options: idempotency.Options{Lease: time.Minute, TTL: time.Second}}
 	_, err := x.Do(t.Context(), idempotency.ID{Key: "1"}, "", func(context.Context) (idempotency.Result, error) {
 		t.Error("executed")
 		return idempotency.Result{}, nil

@@ -5,28 +5,29 @@ import (
 	"errors"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // runner is what Handler and Executor have in common: they reserve, execute and
 // end operations on the same terms.
-type runner struct {
+type executor struct {
 	store Store
-	terms Terms
+	terms Options
 	trace *Trace
 
 	// transactor is the store if the work is joined, and else nil.
-	transactor Transactor
+	transactor driver.Transactor
 
 	// survives: the work goes on when the caller goes away. What has begun is brought
 	// to its end, for the caller will ask again.
 	survives bool
 }
 
-func newRunner(store Store, terms Terms, trace *Trace) (*runner, error) {
+func newExecutor(store Store, terms Options, trace *Trace) (*executor, error) {
 	terms, err := terms.resolved(store)
-	r := &runner{store: store, terms: terms, trace: trace}
-	if t, ok := store.(Transactor); ok && (terms.Joined || t.Enclosed()) {
+	r := &executor{store: store, terms: terms, trace: trace}
+	if t, ok := store.(driver.Transactor); ok && (terms.Transactional || t.InCallerTx()) {
 		r.transactor = t
 	}
 	return r, err
@@ -35,7 +36,7 @@ func newRunner(store Store, terms Terms, trace *Trace) (*runner, error) {
 // start claims an operation, and begins its execution if the claim is granted. One
 // whose time is over by then is not begun: its work could only say that it was cut
 // off, and nobody would know whether that is all.
-func (r *runner) start(ctx context.Context, claim *Claim) (*execution, Reservation, error) {
+func (r *executor) start(ctx context.Context, claim *driver.Claim) (*execution, driver.Reservation, error) {
 	e, reservation, err := r.wait(ctx, claim)
 	if e != nil && e.ctx.Err() != nil {
 		return nil, reservation, errors.Join(context.Cause(e.ctx), e.release())
@@ -45,23 +46,23 @@ func (r *runner) start(ctx context.Context, claim *Claim) (*execution, Reservati
 
 // wait claims an operation. While another execution is at it, it waits as long as
 // the terms and ctx allow.
-func (r *runner) wait(ctx context.Context, claim *Claim) (*execution, Reservation, error) {
-	patience := time.Now().Add(r.terms.Wait)
+func (r *executor) wait(ctx context.Context, claim *driver.Claim) (*execution, driver.Reservation, error) {
+	patience := time.Now().Add(r.terms.DuplicateWait)
 	for wait := firstPause; ; wait = min(2*wait, longestWait) {
 		asked := time.Now()
 		e, reservation, err := r.attempt(ctx, claim, asked)
-		if reservation.Decision != Busy || !asked.Add(wait).Before(patience) || sleep.Jittered(ctx, wait) != nil {
+		if reservation.Decision != driver.DecisionInProgress || !asked.Add(wait).Before(patience) || sleep.Jittered(ctx, wait) != nil {
 			return e, reservation, err
 		}
 	}
 }
 
-func (r *runner) attempt(ctx context.Context, claim *Claim, asked time.Time) (*execution, Reservation, error) {
+func (r *executor) attempt(ctx context.Context, claim *driver.Claim, asked time.Time) (*execution, driver.Reservation, error) {
 	if r.transactor != nil {
 		return r.beginJoined(ctx, claim, asked)
 	}
 	reservation, err := r.reserve(ctx, claim)
-	if err != nil || reservation.Decision != Acquired {
+	if err != nil || reservation.Decision != driver.Acquired {
 		return nil, reservation, err
 	}
 	e := r.hold(ctx, &reservation, asked)
@@ -72,18 +73,18 @@ func (r *runner) attempt(ctx context.Context, claim *Claim, asked time.Time) (*e
 // which the server has closed. What it may have begun there dies with it. A store that
 // has waited is not asked to wait again. The wait for a connection is bounded as that
 // for a lease is.
-func (r *runner) beginJoined(ctx context.Context, claim *Claim, asked time.Time) (*execution, Reservation, error) {
+func (r *executor) beginJoined(ctx context.Context, claim *driver.Claim, asked time.Time) (*execution, driver.Reservation, error) {
 	waiting, cancel := ctx, func() {}
-	if !r.transactor.Enclosed() {
+	if !r.transactor.InCallerTx() {
 		waiting, cancel = context.WithTimeout(ctx, r.terms.Lease)
 	}
 	defer cancel()
-	limit := max(r.terms.Limit, 0)
+	limit := max(r.terms.Timeout, 0)
 	reservation, tx, err := r.transactor.Begin(waiting, *claim, limit)
-	if worthAnother(err) && !r.transactor.Enclosed() && waiting.Err() == nil {
+	if isRetryable(err) && !r.transactor.InCallerTx() && waiting.Err() == nil {
 		reservation, tx, err = r.transactor.Begin(waiting, *claim, limit)
 	}
-	if err != nil || reservation.Decision != Acquired {
+	if err != nil || reservation.Decision != driver.Acquired {
 		return nil, reservation, err
 	}
 	e := r.join(ctx, claim, &reservation, tx, asked)
@@ -93,9 +94,9 @@ func (r *runner) beginJoined(ctx context.Context, claim *Claim, asked time.Time)
 // reserve claims an operation for a lease. A claim whose answer was lost may have
 // been granted. It is repeated, and found again by its owner; otherwise it would
 // lie there as an execution that died.
-func (r *runner) reserve(ctx context.Context, claim *Claim) (Reservation, error) {
+func (r *executor) reserve(ctx context.Context, claim *driver.Claim) (driver.Reservation, error) {
 	reservation, err := r.reserveOnce(ctx, claim)
-	if worthAnother(err) {
+	if isRetryable(err) {
 		// If the first was granted after all, the lease runs since then.
 		reservation, err = r.reserveOnce(ctx, claim)
 	}
@@ -105,11 +106,11 @@ func (r *runner) reserve(ctx context.Context, claim *Claim) (Reservation, error)
 // reserveOnce outlives the caller by a moment: to be cut off would leave in doubt
 // whether the claim was granted. Two of them fit into a lease, so that the second
 // finds what the first was granted still alive.
-func (r *runner) reserveOnce(ctx context.Context, claim *Claim) (Reservation, error) {
-	longest := min(r.terms.Lease/3, storePatience)
+func (r *executor) reserveOnce(ctx context.Context, claim *driver.Claim) (driver.Reservation, error) {
+	longest := min(r.terms.Lease/3, storeTimeout)
 	alive, cancel := context.WithTimeout(context.WithoutCancel(ctx), longest)
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(min(longest, parting), cancel) })
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(min(longest, shutdownGrace), cancel) })
 	defer stop()
 	return r.store.Reserve(alive, *claim)
 }
@@ -117,9 +118,9 @@ func (r *runner) reserveOnce(ctx context.Context, claim *Claim) (Reservation, er
 // worthAnother reports whether a claim that has failed is made once more. Where the
 // store says that nothing was changed, there is nothing to be found again; and one that
 // has waited as long as it may would only wait as long again.
-func worthAnother(err error) bool {
-	return err != nil && !errors.Is(err, ErrInvalid) && !errors.Is(err, ErrStoreBusy)
+func isRetryable(err error) bool {
+	return err != nil && !errors.Is(err, ErrInvalid) && !errors.Is(err, driver.ErrStoreBusy)
 }
 
 // parting is how long the store has to answer a claim when its client has left.
-const parting = 500 * time.Millisecond
+const shutdownGrace = 500 * time.Millisecond

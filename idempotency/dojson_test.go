@@ -19,12 +19,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
 // doAs is DoAs for theID.
 func doAs[T any](t *testing.T, store idempotency.Store, work func(context.Context) (T, error)) (T, error) {
 	t.Helper()
-	return idempotency.DoAs(t.Context(), store, theID.Scope, theID.Operation, theID.Key, "", work)
+	return idempotency.DoJSON(t.Context(), store, theID.Scope, theID.Operation, theID.Key, "", work)
 }
 
 // gives is work with a result.
@@ -174,7 +175,7 @@ func notKept[T any](value T, why string) func(t *testing.T) {
 		require.ErrorContains(t, err, why)
 		require.True(t, reflect.DeepEqual(value, first) || reflect.TypeFor[T]() == reflect.TypeFor[float64](), "the value is whole")
 		record := mustLoad(t, store, theID)
-		assert.Equal(t, idempotency.CompletedUnreplayable, record.Status)
+		assert.Equal(t, driver.CompletedUnreplayable, record.Status)
 		assert.Empty(t, record.Result)
 
 		again, err := doAs(t, store, never[T](t))
@@ -243,7 +244,7 @@ func TestDoAsErrors(t *testing.T) {
 	require.ErrorIs(t, err, idempotency.ErrInvalid)
 
 	store := new(idempotency.Memory)
-	value, err := doAs(t, store, gives(7, idempotency.Final(errors.New("no such company"))))
+	value, err := doAs(t, store, gives(7, idempotency.Permanent(errors.New("no such company"))))
 	require.EqualError(t, err, "no such company")
 	require.Zero(t, value)
 	value, err = doAs(t, store, never[int](t))
@@ -257,14 +258,14 @@ func TestDoAsErrors(t *testing.T) {
 }
 
 // A queue delivers a message twice; the import and its result are one.
-func ExampleDoAs() {
+func ExampleDoJSON() {
 	type invoice struct {
 		Number string `json:"number"`
 		Lines  int    `json:"lines"`
 	}
 	store := new(idempotency.Memory)
 	for range 2 {
-		result, err := idempotency.DoAs(context.Background(), store, "comp1", "import-invoices", "message 7", "",
+		result, err := idempotency.DoJSON(context.Background(), store, "comp1", "import-invoices", "message 7", "",
 			func(context.Context) (invoice, error) {
 				fmt.Println("importing")
 				return invoice{Number: "001", Lines: 12}, nil

@@ -1,4 +1,4 @@
-package idempotency_test
+package driver_test
 
 import (
 	"context"
@@ -18,13 +18,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency/storetest"
 )
 
 func TestMemoryConforms(t *testing.T) {
 	before := runtime.NumGoroutine()
-	storetest.Run(t, func(*testing.T) idempotency.Store { return new(idempotency.Memory) })
+	storetest.Run(t, func(*testing.T) driver.Store { return new(driver.Memory) })
 	for range 1000 {
 		if runtime.NumGoroutine() <= before {
 			return
@@ -34,27 +34,27 @@ func TestMemoryConforms(t *testing.T) {
 	t.Errorf("%d goroutines are left over", runtime.NumGoroutine()-before)
 }
 
-func memoryClaim(key string) idempotency.Claim {
-	return idempotency.Claim{
-		ID:          idempotency.ID{Scope: "tenant", Operation: "POST /charges", Key: key},
-		Fingerprint: "v1:a", Owner: idempotency.NewOwner(), Lease: time.Minute, TTL: idempotency.Day,
-		Takeover: idempotency.Reexecute,
+func memoryClaim(key string) driver.Claim {
+	return driver.Claim{
+		ID:          driver.ID{Scope: "tenant", Operation: "POST /charges", Key: key},
+		Fingerprint: "v1:a", Owner: driver.NewOwner(), Lease: time.Minute, TTL: 24 * time.Hour,
+		Takeover: driver.Reexecute,
 	}
 }
 
 // TestMemoryClock: in a bubble a day passes at once, and each boundary is exact.
 func TestMemoryClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var store idempotency.Memory
-		decision := func(takeover idempotency.Takeover) idempotency.Decision {
+		var store driver.Memory
+		decision := func(takeover driver.Takeover) driver.Decision {
 			claim := memoryClaim("k")
 			claim.Takeover = takeover
 			reservation, err := store.Reserve(t.Context(), claim)
 			require.NoError(t, err)
 			return reservation.Decision
 		}
-		abandon := func() []idempotency.Record {
-			abandoned, err := store.Abandon(t.Context(), 10)
+		abandon := func() []driver.Record {
+			abandoned, err := store.Reap(t.Context(), 10)
 			require.NoError(t, err)
 			return abandoned
 		}
@@ -69,40 +69,40 @@ func TestMemoryClock(t *testing.T) {
 		require.NoError(t, err)
 		assert.True(t, reservation.Record.Started.Equal(started))
 		assert.True(t, reservation.Record.LeaseExpires.Equal(started.Add(time.Minute)))
-		assert.True(t, reservation.Record.Expires.Equal(started.Add(idempotency.Day)))
+		assert.True(t, reservation.Record.Expires.Equal(started.Add(24*time.Hour)))
 
 		time.Sleep(time.Minute - 1)
-		assert.Equal(t, idempotency.Busy, decision(0))
+		assert.Equal(t, driver.DecisionInProgress, decision(0))
 		require.NoError(t, store.Renew(t.Context(), reservation.Record.Lease(), time.Hour))
 		time.Sleep(time.Hour - 1)
-		assert.Equal(t, idempotency.Busy, decision(0))
+		assert.Equal(t, driver.DecisionInProgress, decision(0))
 		time.Sleep(time.Nanosecond)
-		assert.Equal(t, idempotency.Acquired, decision(idempotency.MarkUnknown))
+		assert.Equal(t, driver.Acquired, decision(driver.MarkUnknown))
 
 		time.Sleep(time.Minute - 1)
 		assert.Empty(t, abandon())
 		time.Sleep(time.Nanosecond)
-		time.Sleep(idempotency.Week)
+		time.Sleep(7 * 24 * time.Hour)
 		assert.Zero(t, sweep(), "what will be unknown stays")
 		abandoned := abandon()
 		require.Len(t, abandoned, 1)
-		assert.Equal(t, idempotency.Unknown, abandoned[0].Status)
+		assert.Equal(t, driver.Unknown, abandoned[0].Status)
 		assert.Equal(t, time.Now(), abandoned[0].Updated)
 		assert.Empty(t, abandon())
-		assert.Equal(t, idempotency.Undecided, decision(idempotency.Reexecute))
-		time.Sleep(idempotency.Week)
+		assert.Equal(t, driver.DecisionUnknown, decision(driver.Reexecute))
+		time.Sleep(7 * 24 * time.Hour)
 		assert.Zero(t, sweep(), "what is unknown stays")
 
 		record, err := store.Load(t.Context(), reservation.Record.ID)
 		require.NoError(t, err)
-		outcome := idempotency.Outcome{Status: idempotency.Completed, TTL: idempotency.Day}
+		outcome := driver.Outcome{Status: driver.Completed, TTL: 24 * time.Hour}
 		require.NoError(t, store.Complete(t.Context(), record.Lease(), outcome))
-		time.Sleep(idempotency.Day - 1)
+		time.Sleep(24*time.Hour - 1)
 		assert.Zero(t, sweep())
-		assert.Equal(t, idempotency.Done, decision(idempotency.Reexecute))
+		assert.Equal(t, driver.Done, decision(driver.Reexecute))
 		time.Sleep(time.Nanosecond)
 		_, err = store.Load(t.Context(), record.ID)
-		assert.ErrorIs(t, err, idempotency.ErrNotFound)
+		assert.ErrorIs(t, err, driver.ErrNotFound)
 		assert.Equal(t, 1, sweep())
 		assert.Zero(t, sweep())
 	})
@@ -112,15 +112,15 @@ func TestMemoryClock(t *testing.T) {
 // status have changed in between.
 func TestMemorySweepOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var store idempotency.Memory
+		var store driver.Memory
 		ctx := t.Context()
 		dice := rand.New(rand.NewPCG(1, 2))
-		expires := make(map[idempotency.ID]time.Time) // zero: never
+		expires := make(map[driver.ID]time.Time) // zero: never
 		hours := func() time.Duration { return time.Duration(1+dice.IntN(100)) * time.Hour }
 		for i := range 500 {
 			claim := memoryClaim(strconv.Itoa(i))
-			claim.Lease, claim.TTL, claim.Takeover = hours(), hours(), idempotency.Takeover(dice.IntN(4))
-			repeats := claim.Takeover == idempotency.Reexecute || claim.Takeover == idempotency.Resume
+			claim.Lease, claim.TTL, claim.Takeover = hours(), hours(), driver.Takeover(dice.IntN(4))
+			repeats := claim.Takeover == driver.Reexecute || claim.Takeover == driver.Resume
 			reservation, err := store.Reserve(ctx, claim)
 			require.NoError(t, err)
 			lease := reservation.Record.Lease()
@@ -141,15 +141,15 @@ func TestMemorySweepOrder(t *testing.T) {
 				end = now.Add(claim.TTL)
 			case 2:
 				ttl := hours()
-				require.NoError(t, store.Complete(ctx, lease, idempotency.Outcome{Status: idempotency.Completed, TTL: ttl}))
+				require.NoError(t, store.Complete(ctx, lease, driver.Outcome{Status: driver.Completed, TTL: ttl}))
 				end = now.Add(ttl)
 			case 3:
-				require.NoError(t, store.Complete(ctx, lease, idempotency.Outcome{Status: idempotency.Unknown}))
+				require.NoError(t, store.Complete(ctx, lease, driver.Outcome{Status: driver.Unknown}))
 				end = time.Time{}
 			case 4:
 				ttl := hours()
-				require.NoError(t, store.Complete(ctx, lease, idempotency.Outcome{Status: idempotency.Unknown}))
-				require.NoError(t, store.Complete(ctx, lease, idempotency.Outcome{Status: idempotency.FailedFinal, TTL: ttl}))
+				require.NoError(t, store.Complete(ctx, lease, driver.Outcome{Status: driver.Unknown}))
+				require.NoError(t, store.Complete(ctx, lease, driver.Outcome{Status: driver.FailedFinal, TTL: ttl}))
 				end = now.Add(ttl)
 			}
 			expires[claim.ID] = end
@@ -161,7 +161,7 @@ func TestMemorySweepOrder(t *testing.T) {
 				if !end.IsZero() && !time.Now().Before(end) {
 					want++
 					delete(expires, id)
-					assert.ErrorIs(t, err, idempotency.ErrNotFound)
+					assert.ErrorIs(t, err, driver.ErrNotFound)
 				} else {
 					assert.NoError(t, err)
 				}
@@ -180,7 +180,7 @@ func TestMemorySweepOrder(t *testing.T) {
 // TestMemoryUnknown: the list is that of the moment when it was asked for, less what
 // was settled since; it can be left, and it can be settled as it is read.
 func TestMemoryUnknown(t *testing.T) {
-	var store idempotency.Memory
+	var store driver.Memory
 	ctx := t.Context()
 	for _, scope := range []string{"b", "a"} {
 		for _, key := range []string{"3", "1", "2"} {
@@ -188,7 +188,7 @@ func TestMemoryUnknown(t *testing.T) {
 			claim.Scope = scope
 			reservation, err := store.Reserve(ctx, claim)
 			require.NoError(t, err)
-			require.NoError(t, store.Complete(ctx, reservation.Record.Lease(), idempotency.Outcome{Status: idempotency.Unknown}))
+			require.NoError(t, store.Complete(ctx, reservation.Record.Lease(), driver.Outcome{Status: driver.Unknown}))
 		}
 	}
 	_, err := store.Reserve(ctx, memoryClaim("in progress"))
@@ -215,7 +215,8 @@ func TestMemoryUnknown(t *testing.T) {
 		seen++
 		require.NoError(t, store.Release(ctx, record.Lease()))
 		record.Key = "2"
-		other := mustLoad(t, &store, record.ID)
+		other, err := store.Load(ctx, record.ID)
+		require.NoError(t, err)
 		_ = store.Release(ctx, other.Lease())
 	}
 	assert.Equal(t, 2, seen, "one was settled meanwhile")
@@ -233,26 +234,29 @@ func TestMemoryUnknown(t *testing.T) {
 // TestMemoryAbandonLimit: no more than were asked for.
 func TestMemoryAbandonLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var store idempotency.Memory
+		var store driver.Memory
 		for i := range 10 {
-			die(t, &store, strconv.Itoa(i), idempotency.TakeoverDefault)
+			claim := memoryClaim(strconv.Itoa(i))
+			claim.Lease, claim.Takeover = time.Second, driver.MarkUnknown
+			_, err := store.Reserve(t.Context(), claim)
+			require.NoError(t, err)
 		}
 		time.Sleep(time.Minute)
 		for _, row := range []struct{ limit, want int }{{-1, 0}, {0, 0}, {7, 7}, {7, 3}, {7, 0}} {
-			abandoned, err := store.Abandon(t.Context(), row.limit)
+			abandoned, err := store.Reap(t.Context(), row.limit)
 			require.NoError(t, err)
 			assert.Len(t, abandoned, row.want)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err := store.Abandon(ctx, 1)
+		_, err := store.Reap(ctx, 1)
 		require.ErrorIs(t, err, context.Canceled)
 	})
 }
 
 // TestMemoryKeepsNames: what a name was cut from is not kept for the name's sake.
 func TestMemoryKeepsNames(t *testing.T) {
-	var store idempotency.Memory
+	var store driver.Memory
 	const rows, size = 64, 1 << 20
 	before := heapInUse()
 	for i := range rows {
@@ -272,7 +276,7 @@ func TestMemoryKeepsNames(t *testing.T) {
 
 // TestMemoryShrinks: a million records that were swept take no memory.
 func TestMemoryShrinks(t *testing.T) {
-	var store idempotency.Memory
+	var store driver.Memory
 	const rows = 50_000
 	before := heapInUse()
 	for i := range rows {
@@ -303,7 +307,7 @@ func heapInUse() int64 {
 // TestMemoryStress is for the race detector: results are read and spoiled while
 // others are given out, and records are swept as soon as they may be.
 func TestMemoryStress(t *testing.T) {
-	var store idempotency.Memory
+	var store driver.Memory
 	var running, effects sync.Map // by key
 	var executed atomic.Int64
 	ctx := t.Context()
@@ -319,7 +323,7 @@ func TestMemoryStress(t *testing.T) {
 					return
 				}
 				spoil(reservation.Record.Result)
-				if reservation.Decision != idempotency.Acquired {
+				if reservation.Decision != driver.Acquired {
 					continue
 				}
 				lease := reservation.Record.Lease()
@@ -336,8 +340,8 @@ func TestMemoryStress(t *testing.T) {
 						t.Errorf("%s is executed twice", key)
 					}
 					executed.Add(1)
-					result := idempotency.Result{Code: http.StatusCreated, Header: http.Header{"X": {key}}, Body: []byte(key)}
-					err = store.Complete(ctx, lease, idempotency.Outcome{Status: idempotency.Completed, Result: result})
+					result := driver.Result{Code: http.StatusCreated, Header: http.Header{"X": {key}}, Body: []byte(key)}
+					err = store.Complete(ctx, lease, driver.Outcome{Status: driver.Completed, Result: result})
 					spoil(result)
 				}
 				if err != nil {
@@ -379,7 +383,7 @@ func TestMemoryStress(t *testing.T) {
 }
 
 // spoil changes a result, which must be nobody else's.
-func spoil(r idempotency.Result) {
+func spoil(r driver.Result) {
 	for _, values := range r.Header {
 		values[0] = "spoiled"
 	}
@@ -389,20 +393,20 @@ func spoil(r idempotency.Result) {
 }
 
 func ExampleMemory() {
-	var store idempotency.Memory
+	var store driver.Memory
 	ctx := context.Background()
-	claim := idempotency.Claim{
-		ID:    idempotency.ID{Scope: "comp1", Operation: "import-invoices", Key: "comp1:invoice:001"},
-		Owner: idempotency.NewOwner(), Lease: time.Minute, TTL: idempotency.Week,
+	claim := driver.Claim{
+		ID:    driver.ID{Scope: "comp1", Operation: "import-invoices", Key: "comp1:invoice:001"},
+		Owner: driver.NewOwner(), Lease: time.Minute, TTL: 7 * 24 * time.Hour,
 	}
 	first, _ := store.Reserve(ctx, claim)
 	fmt.Println(first.Decision)
 
-	claim.Owner = idempotency.NewOwner()
+	claim.Owner = driver.NewOwner()
 	second, _ := store.Reserve(ctx, claim)
 	fmt.Println(second.Decision)
 
-	outcome := idempotency.Outcome{Status: idempotency.Completed, Result: idempotency.Result{Reference: "row 17"}}
+	outcome := driver.Outcome{Status: driver.Completed, Result: driver.Result{Reference: "row 17"}}
 	_ = store.Complete(ctx, first.Record.Lease(), outcome)
 	third, _ := store.Reserve(ctx, claim)
 	fmt.Println(third.Decision, third.Record.Result.Reference)
@@ -413,8 +417,8 @@ func ExampleMemory() {
 }
 
 // benchmarkResult is what a handler would store.
-func benchmarkResult() idempotency.Result {
-	return idempotency.Result{
+func benchmarkResult() driver.Result {
+	return driver.Result{
 		Code:   http.StatusCreated,
 		Header: http.Header{"Content-Type": {"application/json"}, "Location": {"/charges/1"}},
 		Body:   []byte(`{"id":"ch_1","amount":1000,"currency":"eur","status":"succeeded"}`),
@@ -433,18 +437,18 @@ func manyKeys() []string {
 // BenchmarkMemoryOperation is one operation, from its claim to its result, in a
 // store that grows to a hundred thousand records and begins anew.
 func BenchmarkMemoryOperation(b *testing.B) {
-	var store *idempotency.Memory
-	outcome := idempotency.Outcome{Status: idempotency.Completed, Result: benchmarkResult()}
+	var store *driver.Memory
+	outcome := driver.Outcome{Status: driver.Completed, Result: benchmarkResult()}
 	claim := memoryClaim("")
 	all := manyKeys()
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		if i%len(all) == 0 {
-			store = new(idempotency.Memory)
+			store = new(driver.Memory)
 		}
 		claim.Key = all[i%len(all)]
 		reservation, err := store.Reserve(b.Context(), claim)
-		if err != nil || reservation.Decision != idempotency.Acquired {
+		if err != nil || reservation.Decision != driver.Acquired {
 			b.Fatal(reservation.Decision, err)
 		}
 		if err := store.Complete(b.Context(), reservation.Record.Lease(), outcome); err != nil {
@@ -456,7 +460,7 @@ func BenchmarkMemoryOperation(b *testing.B) {
 // BenchmarkMemoryOperationParallel is the same from all processors, and keys come
 // again: their records are released.
 func BenchmarkMemoryOperationParallel(b *testing.B) {
-	store := new(idempotency.Memory)
+	store := new(driver.Memory)
 	all := manyKeys()
 	var next atomic.Int64
 	b.ReportAllocs()
@@ -474,14 +478,14 @@ func BenchmarkMemoryOperationParallel(b *testing.B) {
 
 // BenchmarkMemoryReplay is a claim of what is finished.
 func BenchmarkMemoryReplay(b *testing.B) {
-	store := new(idempotency.Memory)
+	store := new(driver.Memory)
 	claim := memoryClaim("k")
 	reservation, _ := store.Reserve(b.Context(), claim)
-	outcome := idempotency.Outcome{Status: idempotency.Completed, Result: benchmarkResult()}
+	outcome := driver.Outcome{Status: driver.Completed, Result: benchmarkResult()}
 	_ = store.Complete(b.Context(), reservation.Record.Lease(), outcome)
 	b.ReportAllocs()
 	for b.Loop() {
-		if got, err := store.Reserve(b.Context(), claim); err != nil || got.Decision != idempotency.Done {
+		if got, err := store.Reserve(b.Context(), claim); err != nil || got.Decision != driver.Done {
 			b.Fatal(got.Decision, err)
 		}
 	}
@@ -496,7 +500,7 @@ func BenchmarkMemorySweep(b *testing.B) {
 			rows = min(rows, 2000)
 		}
 		b.Run(strconv.Itoa(rows)+" expired", func(b *testing.B) {
-			store := new(idempotency.Memory)
+			store := new(driver.Memory)
 			claim := memoryClaim("")
 			claim.Lease, claim.TTL = 1, 1
 			for i := range rows {

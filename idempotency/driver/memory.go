@@ -1,4 +1,4 @@
-package idempotency
+package driver
 
 import (
 	"bytes"
@@ -64,6 +64,9 @@ type memoryRecord struct {
 	place int
 }
 
+// Check implements Store. A Memory can always be used.
+func (m *Memory) Check(ctx context.Context) error { return ctx.Err() }
+
 // Reserve implements Store.
 func (m *Memory) Reserve(ctx context.Context, claim Claim) (Reservation, error) {
 	if err := ctx.Err(); err != nil {
@@ -96,7 +99,7 @@ func (s *memoryShard) reserve(claim *Claim) Reservation {
 		r.begin(claim, now)
 	case Take:
 		r.begin(claim, now)
-	case Abandon:
+	case StepMarkUnknown:
 		r.abandon(now)
 	}
 	if step != Leave {
@@ -249,7 +252,7 @@ func (s *memoryShard) load(id ID) (Record, bool) {
 }
 
 // Abandon implements Store.
-func (m *Memory) Abandon(ctx context.Context, limit int) ([]Record, error) {
+func (m *Memory) Reap(ctx context.Context, limit int) ([]Record, error) {
 	var abandoned []Record
 	for i := range m.shards {
 		if err := ctx.Err(); err != nil {
@@ -269,7 +272,7 @@ func (s *memoryShard) abandon(abandoned []Record, limit int) []Record {
 		if len(abandoned) >= limit {
 			break
 		}
-		if r.Lapsed(now) && !r.Takeover.repeats() {
+		if r.Lapsed(now) && !r.Takeover.Repeats() {
 			r.Record.abandon(now)
 			s.changed(r)
 			abandoned = append(abandoned, r.Record)
@@ -383,7 +386,7 @@ func (s *memoryShard) changed(r *memoryRecord) {
 func (s *memoryShard) enqueue(r *memoryRecord) {
 	due, never := r.Expires, r.Status == Unknown
 	if r.Status == InProgress {
-		never = !r.Takeover.repeats()
+		never = !r.Takeover.Repeats()
 		if due.Before(r.LeaseExpires) {
 			due = r.LeaseExpires
 		}

@@ -29,7 +29,7 @@ import (
 // that no record has any more.
 //
 // All else is as with Do.
-func DoAs[T any](
+func DoJSON[T any](
 	ctx context.Context, store Store, scope, operation, key string, fingerprint Fingerprint,
 	work func(context.Context) (T, error),
 ) (T, error) {

@@ -4,12 +4,13 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/internal/validate"
 )
 
 // Terms say how long an execution counts as alive, how long its record is kept,
 // and what is done when it dies. The zero value works.
-type Terms struct {
+type Options struct {
 	// Lease is how long a detached execution counts as alive after its last sign of
 	// life; it gives one every third of that. 0 means 30 s. Shorter means that others
 	// learn sooner of a crash, and that a pause of the process or the database loses
@@ -30,29 +31,25 @@ type Terms struct {
 	// record has no effect. Joined work is rolled back. It may be less than the Lease,
 	// which then only says how soon others learn of a crash. 0 means 15 minutes;
 	// negative: no limit.
-	Limit time.Duration
+	Timeout time.Duration
 
 	// Wait is the longest that a duplicate waits for the execution that is going
 	// on. 0 or less: it is told at once. It holds no connection of the database
 	// meanwhile.
-	Wait time.Duration
+	DuplicateWait time.Duration
 
 	// Takeover says what becomes of detached work that died, or that ended without
 	// telling whether it took effect.
-	Takeover Takeover
+	Takeover driver.Takeover
 
 	// Joined promises that the work has no effects but those that it writes
 	// through Tx. The store must be a Transactor. The work and its record are one
 	// transaction, open while the work runs: what died left nothing behind, and is
 	// begun again. A store within a transaction of the caller's is joined by itself.
-	Joined bool
+	Transactional bool
 }
 
-// Day and Week are the usual times to live of a record.
-const (
-	Day  = 24 * time.Hour
-	Week = 7 * Day
-)
+const day = 24 * time.Hour
 
 const (
 	defaultLease = 30 * time.Second
@@ -63,40 +60,40 @@ const (
 )
 
 // resolved is the terms with their defaults, or what is wrong with them.
-func (t Terms) resolved(store Store) (Terms, error) {
+func (t Options) resolved(store Store) (Options, error) {
 	if t.Lease == 0 {
 		t.Lease = defaultLease
 	}
 	if t.TTL == 0 {
-		t.TTL = Day
+		t.TTL = day
 	}
-	if t.Limit == 0 {
-		t.Limit = defaultLimit
+	if t.Timeout == 0 {
+		t.Timeout = defaultLimit
 	}
 	wrong := validate.Errors{Of: ErrInvalid}
 	wrong.Check(store == nil, "there is no Store")
-	wrong.Check(t.Lease < shortestLease || t.Lease > longestLease, fmt.Sprintf("a Lease of %v", t.Lease))
-	wrong.Check(t.TTL < t.Lease || t.TTL > longestLease, fmt.Sprintf("a TTL of %v, with a Lease of %v", t.TTL, t.Lease))
-	wrong.Duration("Limit", t.Limit)
-	wrong.Duration("Wait", t.Wait)
+	wrong.Check(t.Lease < shortestLease || driver.ValidLease(t.Lease) != nil, fmt.Sprintf("a Lease of %v", t.Lease))
+	wrong.Check(t.TTL < t.Lease || driver.ValidLease(t.TTL) != nil, fmt.Sprintf("a TTL of %v, with a Lease of %v", t.TTL, t.Lease))
+	wrong.Duration("Limit", t.Timeout)
+	wrong.Duration("Wait", t.DuplicateWait)
 	wrong.Check(t.Takeover > MarkUnknown, fmt.Sprintf("no takeover policy has number %d", t.Takeover))
-	_, joins := store.(Transactor)
-	wrong.Check(t.Joined && store != nil && !joins, fmt.Sprintf("the terms are Joined, and %T has no transactions", store))
+	_, joins := store.(driver.Transactor)
+	wrong.Check(t.Transactional && store != nil && !joins, fmt.Sprintf("the terms are Joined, and %T has no transactions", store))
 	return t, wrong.Err()
 }
 
 // claim asks for id on these terms, for a new execution.
-func (t *Terms) claim(id ID, fingerprint Fingerprint) Claim {
-	return Claim{
-		ID: id, Fingerprint: fingerprint, Owner: NewOwner(),
+func (t *Options) claim(id ID, fingerprint Fingerprint) driver.Claim {
+	return driver.Claim{
+		ID: id, Fingerprint: fingerprint, Owner: driver.NewOwner(),
 		Lease: t.Lease, TTL: t.TTL, Takeover: t.Takeover,
 	}
 }
 
 // ambiguous is the status of work that ended without telling whether it took
 // effect, or whose word on that does not count: Unknown, unless it may be repeated.
-func (r *runner) ambiguous() Status {
-	if r.transactor != nil || r.terms.Takeover.repeats() {
+func (r *executor) ambiguous() Status {
+	if r.transactor != nil || r.terms.Takeover.Repeats() {
 		return FailedRetryable
 	}
 	return Unknown

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
 const theReference = "payment/123"
@@ -22,7 +23,7 @@ const theReference = "payment/123"
 // refers is a handler that refers to its response, which is too large to be kept.
 func refers(code int, header ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if err := idempotency.Refer(r.Context(), theReference); err != nil {
+		if err := idempotency.SetReference(r.Context(), theReference); err != nil {
 			panic(err)
 		}
 		for n := 0; n < len(header); n += 2 {
@@ -37,7 +38,7 @@ func refers(code int, header ...string) http.HandlerFunc {
 func rebuild(result idempotency.Result, err error) func(*idempotency.Handler) {
 	return func(h *idempotency.Handler) {
 		h.MaxResponse = 10
-		h.Rebuild = func(_ context.Context, id idempotency.ID, reference string) (idempotency.Result, error) {
+		h.LoadResult = func(_ context.Context, id idempotency.ID, reference string) (idempotency.Result, error) {
 			if id != theID || reference != theReference {
 				return idempotency.Result{}, errors.New("test: another record's")
 			}
@@ -47,7 +48,7 @@ func rebuild(result idempotency.Result, err error) func(*idempotency.Handler) {
 }
 
 // A report is too long to be kept with its key. Its row is the source of truth.
-func ExampleRefer() {
+func ExampleSetReference() {
 	reports := map[string]string{}
 	render := func(w io.Writer, id string) { _, _ = fmt.Fprintf(w, "report %s: %s", id, reports[id]) }
 
@@ -55,14 +56,14 @@ func ExampleRefer() {
 		func(*http.Request) (string, error) { return "", nil },
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			reports["7"] = "all is well"
-			if err := idempotency.Refer(r.Context(), "7"); err != nil {
+			if err := idempotency.SetReference(r.Context(), "7"); err != nil {
 				http.Error(w, err.Error(), http.StatusInternalServerError)
 				return
 			}
 			w.WriteHeader(http.StatusCreated)
 			render(w, "7")
 		}))
-	h.Rebuild = func(_ context.Context, _ idempotency.ID, reference string) (idempotency.Result, error) {
+	h.LoadResult = func(_ context.Context, _ idempotency.ID, reference string) (idempotency.Result, error) {
 		var body bytes.Buffer
 		render(&body, reference)
 		return idempotency.Result{Body: body.Bytes()}, nil
@@ -160,7 +161,7 @@ func TestRebuildFails(t *testing.T) {
 			assert.Equal(t, "1", w.Header().Get("Retry-After"))
 			assert.NotContains(t, w.Body.String(), row.text, "what goes on inside is nobody's business")
 			event := r.last(t)
-			assert.Equal(t, idempotency.RebuildFailed, event.Disposition)
+			assert.Equal(t, idempotency.StoreFailed, event.Disposition)
 			require.ErrorContains(t, event.Err, row.text)
 			assert.EqualValues(t, 1, r.executions.Load())
 		})
@@ -179,7 +180,7 @@ func TestReferChangesNothingElse(t *testing.T) {
 		{"no Rebuild", refers(http.StatusCreated), []func(*idempotency.Handler){small}},
 		{"taken back", func(w http.ResponseWriter, r *http.Request) {
 			refers(http.StatusCreated)(w, r)
-			if err := idempotency.Refer(r.Context(), ""); err != nil {
+			if err := idempotency.SetReference(r.Context(), ""); err != nil {
 				panic(err)
 			}
 		}, []func(*idempotency.Handler){rebuild(idempotency.Result{}, errDown), small}},
@@ -206,7 +207,7 @@ func TestRebuildIsMissing(t *testing.T) {
 	newRig(store, refers(http.StatusCreated), rebuild(idempotency.Result{}, nil)).post(t)
 	r := newRig(store, refers(http.StatusCreated))
 	requireProblem(t, r.post(t), http.StatusServiceUnavailable, "rebuild")
-	assert.Equal(t, idempotency.RebuildFailed, r.last(t).Disposition)
+	assert.Equal(t, idempotency.StoreFailed, r.last(t).Disposition)
 	require.ErrorContains(t, r.last(t).Err, "no Rebuild")
 }
 
@@ -216,7 +217,7 @@ func TestReferenceBesideABody(t *testing.T) {
 	store := new(idempotency.Memory)
 	settled := idempotency.Result{Code: http.StatusCreated, Body: []byte("settled"), Reference: theReference}
 	lease := crash(t, &idempotency.Handler{}, store, request(t))
-	require.NoError(t, store.Complete(t.Context(), lease, idempotency.Outcome{Status: idempotency.Completed, Result: settled}))
+	require.NoError(t, store.Complete(t.Context(), lease, driver.Outcome{Status: idempotency.Completed, Result: settled}))
 	w := newRig(store, answer(http.StatusOK, "")).post(t)
 	assert.Equal(t, "settled", w.Body.String())
 	w = newRig(store, answer(http.StatusOK, ""), rebuild(idempotency.Result{Body: []byte("rebuilt")}, nil)).post(t)
@@ -228,7 +229,7 @@ func TestReferenceBesideABody(t *testing.T) {
 func TestReferenceWithoutAStatus(t *testing.T) {
 	store := new(idempotency.Memory)
 	lease := crash(t, &idempotency.Handler{}, store, request(t))
-	require.NoError(t, store.Complete(t.Context(), lease, idempotency.Outcome{
+	require.NoError(t, store.Complete(t.Context(), lease, driver.Outcome{
 		Status: idempotency.Completed, Result: idempotency.Result{Reference: theReference},
 	}))
 	w := newRig(store, answer(http.StatusTeapot, ""), rebuild(idempotency.Result{Body: []byte("rebuilt")}, nil)).post(t)
@@ -244,7 +245,7 @@ func TestReferLate(t *testing.T) {
 	r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
 		go func() {
 			<-left
-			gone <- idempotency.Refer(req.Context(), theReference)
+			gone <- idempotency.SetReference(req.Context(), theReference)
 		}()
 		answer(http.StatusCreated, "kept")(w, req)
 	}, rebuild(idempotency.Result{}, errDown))
@@ -258,9 +259,9 @@ func TestReferInvalid(t *testing.T) {
 	for name, reference := range map[string]string{
 		"too long": strings.Repeat("x", 513), "a NUL": "a\x00b", "not UTF-8": "\xff",
 	} {
-		require.ErrorIs(t, idempotency.Refer(t.Context(), reference), idempotency.ErrInvalid, name)
+		require.ErrorIs(t, idempotency.SetReference(t.Context(), reference), idempotency.ErrInvalid, name)
 	}
-	require.NoError(t, idempotency.Refer(t.Context(), strings.Repeat("x", 512)), "outside of an execution")
+	require.NoError(t, idempotency.SetReference(t.Context(), strings.Repeat("x", 512)), "outside of an execution")
 }
 
 // TestReferInWork: the reference is the result's, unless that has one.
@@ -270,7 +271,7 @@ func TestReferInWork(t *testing.T) {
 		for range 2 {
 			result, err := idempotency.Do(t.Context(), store, "", "import", "1", "",
 				func(ctx context.Context) (idempotency.Result, error) {
-					return idempotency.Result{Body: []byte("x"), Reference: own}, idempotency.Refer(ctx, theReference)
+					return idempotency.Result{Body: []byte("x"), Reference: own}, idempotency.SetReference(ctx, theReference)
 				})
 			require.NoError(t, err)
 			require.Equal(t, idempotency.Result{Body: []byte("x"), Reference: want}, result)
@@ -291,7 +292,7 @@ func TestReferJoined(t *testing.T) {
 			return
 		}
 		refers(http.StatusCreated)(w, req)
-	}, joined, rebuild(idempotency.Result{Body: []byte("100 for ann")}, nil))
+	}, transactional, rebuild(idempotency.Result{Body: []byte("100 for ann")}, nil))
 	first, again := r.post(t), r.post(t)
 	require.Equal(t, http.StatusCreated, first.Code)
 	require.Equal(t, "100 for ann", again.Body.String())

@@ -1,11 +1,11 @@
 //go:build million
 
-package idempotency_test
+package driver_test
 
 import (
 	"testing"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency/storetest"
 )
 
@@ -15,7 +15,7 @@ import (
 //	go test -tags million -run TestMemoryMillion -v ./idempotency
 func TestMemoryMillion(t *testing.T) {
 	storetest.Suite{
-		Open: func(*testing.T) idempotency.Store { return new(idempotency.Memory) },
+		Open: func(*testing.T) driver.Store { return new(driver.Memory) },
 		Rows: 1_000_000,
 	}.Run(t)
 }

@@ -1,4 +1,4 @@
-package idempotency
+package driver
 
 import (
 	"net/http"
@@ -179,3 +179,8 @@ type Lease struct {
 	// should be given it, so that it can refuse an execution that was overtaken.
 	Generation int64
 }
+
+// Fingerprint is the same for two requests if they are the same request. It begins
+// with the version of the rule that made it, "v1:". A record keeps the fingerprint
+// of the request that created it.
+type Fingerprint string
