@@ -2,34 +2,32 @@ package driver
 
 import "time"
 
-// Step is what a store must do to a record so that a claim is answered.
+// Step is what a store must do to a record to answer a claim.
 type Step uint8
 
 // The steps.
 const (
-	// Leave: nothing is written.
+	// Leave writes nothing.
 	Leave Step = iota
 
-	// Insert: there is no record; write a new one, of generation 1.
+	// Insert writes a new record of generation 1.
 	Insert
 
-	// Take: the record passes to the claimant, under the next generation.
+	// Take gives the record to the claim's execution, with the next generation.
 	Take
 
-	// Abandon: the record becomes Unknown, under the next generation and without
-	// an owner, so that the dead execution, should it live after all, cannot
-	// write any more.
+	// StepMarkUnknown makes the record Unknown, with the next generation and without
+	// an owner, so that the dead execution cannot write any more.
 	StepMarkUnknown
 )
 
-// Decide is the state machine of Reserve and Begin, for those who write stores:
-// given the record (nil: none), a claim and the database's time, what is to be
-// done, and the decision once it is done. A store does the step only if the record
-// is still the one that was judged (same status, owner, generation and lease), and
-// else reads and decides again. Begin does what Insert and Take ask for at the end
-// of its transaction, and then in the same manner.
+// Decide is the state machine of Reserve and Begin. It returns the step for a record
+// (nil: there is none), a claim and the database's time, and the answer once the step
+// is done. A store does the step only if the record still has the status, owner,
+// generation and lease that Decide saw; otherwise it reads and decides again. Begin
+// does Insert and Take when its transaction commits.
 //
-// It looks at nothing else and changes nothing.
+// Decide changes nothing and depends on nothing else.
 func Decide(r *Record, c *Claim, now time.Time) (Step, Reservation) {
 	switch {
 	case r == nil:
@@ -46,34 +44,27 @@ func Decide(r *Record, c *Claim, now time.Time) (Step, Reservation) {
 		return Take, Reservation{Decision: Acquired, Resumed: r.Takeover == Resume}
 	case InProgress:
 		switch {
+		case r.Lapsed(now) && r.Takeover.Repeats():
+			return Take, Reservation{Decision: Acquired, Resumed: r.Takeover == Resume}
 		case r.Lapsed(now):
-			return takeOver(r)
-		case r.Owner == c.Owner: // the answer to this very claim was lost, and it is made again
+			return StepMarkUnknown, Reservation{Decision: DecisionUnknown, LeaseExpired: true}
+		case r.Owner == c.Owner: // the same claim, repeated because its answer was lost
 			return Leave, Reservation{Decision: Acquired}
 		}
 		return Leave, Reservation{Decision: DecisionInProgress}
-	default: // Unknown, and what a newer version may have written.
+	default: // Unknown, or a status of a newer version.
 		return Leave, Reservation{Decision: DecisionUnknown}
 	}
 }
 
-// takeOver is by the dead execution's own terms: nobody else knows what it did.
-func takeOver(r *Record) (Step, Reservation) {
-	if r.Takeover.Repeats() {
-		return Take, Reservation{Decision: Acquired, Resumed: r.Takeover == Resume}
-	}
-	return StepMarkUnknown, Reservation{Decision: DecisionUnknown, LeaseExpired: true}
-}
-
-// Lapsed reports whether the record is that of an execution that died: in
-// progress, and its lease is over.
+// Lapsed reports whether the record's execution is dead: in progress with a lease
+// that is over.
 func (r *Record) Lapsed(now time.Time) bool {
 	return r.Status == InProgress && !now.Before(r.LeaseExpires)
 }
 
-// Expired reports whether the record is to be treated as if it were not there.
-// One that is Unknown never is, nor one that is in progress and alive, or that
-// will be Unknown when somebody looks at it.
+// Expired reports whether the record counts as absent. A record that is Unknown
+// never expires, nor one in progress that is alive or will become Unknown.
 func (r *Record) Expired(now time.Time) bool {
 	if now.Before(r.Expires) || r.Status == Unknown {
 		return false

@@ -170,8 +170,8 @@ func TestExpired(t *testing.T) {
 
 func TestDecisionString(t *testing.T) {
 	for decision, want := range map[driver.Decision]string{
-		driver.Acquired: "acquired", driver.DecisionInProgress: "busy", driver.Done: "done",
-		driver.Mismatch: "mismatch", driver.DecisionUnknown: "undecided", 0: "invalid", 99: "invalid",
+		driver.Acquired: "acquired", driver.DecisionInProgress: "in_progress", driver.Done: "done",
+		driver.Mismatch: "mismatch", driver.DecisionUnknown: "unknown", 0: "invalid", 99: "invalid",
 	} {
 		assert.Equal(t, want, decision.String())
 	}

@@ -6,62 +6,51 @@ import (
 	"container/heap"
 	"context"
 	"errors"
-	"hash/maphash"
+	"fmt"
 	"iter"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
-// Memory is a Store in the memory of one process: for tests, and for a service
-// of one process that may forget its keys when it ends. The zero value is empty
-// and ready to use. A Memory is safe for concurrent use and must not be copied.
+// Memory is a Store in the memory of one process, for tests and for services that
+// may lose their keys when they exit. The zero value is empty. A Memory is safe for
+// concurrent use and must not be copied. It is not a Transactor.
 //
-// Its clock is time.Now, so that days pass in an instant in a bubble of
-// testing/synctest. What it is given and what it hands out are copies. It is no
-// Transactor: there is nothing that the work could share a transaction with.
-//
-// A record takes some 500 bytes and its result. Records that have expired count
-// as absent but are kept until Sweep, which nobody calls by himself.
+// Its clock is time.Now, so time is virtual in a bubble of testing/synctest. Records
+// that have expired count as absent; Sweep, or a claim that needs their memory,
+// deletes them.
 type Memory struct {
-	once   sync.Once
-	seed   maphash.Seed
-	sweeps atomic.Uint64
-	shards [memoryShards]memoryShard
+	// MaxKeys is the maximum number of records. Default: 65,536. A negative number
+	// means no limit. Set it before the first use. A claim for a new key beyond it
+	// deletes a record that has expired; if there is none, it fails with
+	// ErrStoreBusy. A Memory never deletes a record before its time. A record takes
+	// some 500 bytes and its result.
+	MaxKeys int
+
+	mu      sync.Mutex
+	records map[ID]*memoryRecord
+	expiry  memoryQueue
+	open    map[ID]*memoryRecord // InProgress or Unknown
 }
 
 var _ Store = (*Memory)(nil)
 
 const (
-	// memoryShards is how many parts have a lock each. A sweep holds one of them
-	// nearly all the time, and a claim that finds its own held must be woken, which
-	// takes a hundred times as long as the claim: so few enough must, for the p99 of
-	// claims to stay as it is.
-	memoryShards = 256
+	defaultMaxKeys = 1 << 16
 
-	// memoryBatch is how many records are deleted under one lock.
-	memoryBatch = 4
+	// sweepBatch is the number of records deleted under one lock, so that claims wait
+	// for no more than these.
+	sweepBatch = 16
 )
 
-// memoryShard is a part of the records: those whose names hash to it.
-type memoryShard struct {
-	mu      sync.Mutex
-	records map[ID]*memoryRecord
-	queue   memoryQueue
-	pending map[ID]*memoryRecord // in progress, or Unknown
-}
-
-// memoryRecord is a record and its place in the queue of those that will expire.
+// memoryRecord is a record and its position in the expiry queue.
 type memoryRecord struct {
 	Record
 
-	// due is when the record will have expired. It has a meaning in the queue.
-	due time.Time
-
-	// place is the index in the queue; -1: it never expires, and is not there.
-	place int
+	expired  time.Time // when the record will have expired, if it is in the queue
+	position int       // in the queue; -1: not there, because it never expires
 }
 
 // Check implements Store. A Memory can always be used.
@@ -75,62 +64,60 @@ func (m *Memory) Reserve(ctx context.Context, claim Claim) (Reservation, error) 
 	if err := claim.Validate(); err != nil {
 		return Reservation{}, err
 	}
-	reservation := m.shard(&claim.ID).reserve(&claim)
+	reservation, err := m.reserve(&claim)
 	reservation.Record.Result = reservation.Record.Result.clone()
-	return reservation, nil
+	return reservation, err
 }
 
-func (s *memoryShard) reserve(claim *Claim) Reservation {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-
-	// Under the lock, so that a record's times never go backwards.
-	now := time.Now()
-	var judged *Record
-	r := s.records[claim.ID]
+func (m *Memory) reserve(claim *Claim) (Reservation, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now() // under the lock, so that a record's times never go backwards
+	var seen *Record
+	r := m.records[claim.ID]
 	if r != nil {
-		judged = &r.Record
+		seen = &r.Record
 	}
-	step, reservation := Decide(judged, claim, now)
+	step, reservation := Decide(seen, claim, now)
 	switch step {
 	case Leave:
 	case Insert:
-		r = s.insert(claim.ID)
+		if r = m.insert(claim.ID, now); r == nil {
+			return Reservation{}, fmt.Errorf("%w: Memory has %d records, and none has expired (MaxKeys)", ErrStoreBusy, len(m.records))
+		}
 		r.begin(claim, now)
 	case Take:
 		r.begin(claim, now)
 	case StepMarkUnknown:
-		r.abandon(now)
+		r.markUnknown(now)
 	}
 	if step != Leave {
-		s.changed(r)
+		m.changed(r)
 	}
 	reservation.Record = r.Record
-	return reservation
+	return reservation, nil
 }
 
-// insert makes a record without an execution. Its names are copies: those of a
-// request are often a piece of a header that need not be kept.
-func (s *memoryShard) insert(id ID) *memoryRecord {
-	names := id.Scope + id.Operation + id.Key
-	if len(names) == len(id.Key) {
-		names = strings.Clone(names) // joined to nothing, it is still the request's
+// insert adds an empty record, or returns nil if there is no space. The record's
+// names are copies, because those of a request may be a part of a large header.
+func (m *Memory) insert(id ID, now time.Time) *memoryRecord {
+	if limit := cmp.Or(m.MaxKeys, defaultMaxKeys); limit > 0 && len(m.records) >= limit && m.sweep(1, now) == 0 {
+		return nil
 	}
-	scope, key := len(id.Scope), len(names)-len(id.Key)
-	id = ID{Scope: names[:scope], Operation: names[scope:key], Key: names[key:]}
-	r := &memoryRecord{Record: Record{ID: id}, place: -1}
-	if s.records == nil {
-		s.records = make(map[ID]*memoryRecord)
+	id = ID{Scope: strings.Clone(id.Scope), Operation: strings.Clone(id.Operation), Key: strings.Clone(id.Key)}
+	r := &memoryRecord{Record: Record{ID: id}, position: -1}
+	if m.records == nil {
+		m.records, m.open = make(map[ID]*memoryRecord), make(map[ID]*memoryRecord)
 	}
-	s.records[id] = r
+	m.records[id] = r
 	return r
 }
 
-// begin gives the record to the claimant, as a new execution.
+// begin gives the record to the claim's execution.
 func (r *Record) begin(claim *Claim, now time.Time) {
 	*r = Record{
 		ID:           r.ID,
-		Fingerprint:  claim.Fingerprint,
+		Fingerprint:  Fingerprint(strings.Clone(string(claim.Fingerprint))),
 		Status:       InProgress,
 		Owner:        claim.Owner,
 		Generation:   r.Generation + 1,
@@ -142,8 +129,7 @@ func (r *Record) begin(claim *Claim, now time.Time) {
 	}
 }
 
-// abandon is the step of that name.
-func (r *Record) abandon(now time.Time) {
+func (r *Record) markUnknown(now time.Time) {
 	r.Status = Unknown
 	r.Owner = ""
 	r.Generation++
@@ -200,8 +186,8 @@ func (m *Memory) Release(ctx context.Context, lease Lease) error {
 	})
 }
 
-// write changes the record that the lease holds. change is called under the
-// lock, and says whether the record's status allows what it was to do.
+// write changes the record that the lease holds. change runs under the lock and
+// returns false if the record's status does not allow the change.
 func (m *Memory) write(ctx context.Context, lease *Lease, change func(r *Record, now time.Time) bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -209,17 +195,15 @@ func (m *Memory) write(ctx context.Context, lease *Lease, change func(r *Record,
 	if err := lease.Validate(); err != nil {
 		return err
 	}
-	s := m.shard(&lease.ID)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	now := time.Now()
-	r := s.records[lease.ID]
+	r := m.records[lease.ID]
 	if r == nil || r.Expired(now) || r.Lease() != *lease || !change(&r.Record, now) {
 		return ErrLeaseLost
 	}
 	r.Updated = now
-	s.changed(r)
+	m.changed(r)
 	return nil
 }
 
@@ -231,70 +215,54 @@ func (m *Memory) Load(ctx context.Context, id ID) (Record, error) {
 	if err := id.Validate(); err != nil {
 		return Record{}, err
 	}
-	record, ok := m.shard(&id).load(id)
+	record, ok := m.load(id)
 	if !ok {
 		return Record{}, ErrNotFound
 	}
+	// The result is copied after the lock: it is replaced, but never changed.
 	record.Result = record.Result.clone()
 	return record, nil
 }
 
-func (s *memoryShard) load(id ID) (Record, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-
-	r := s.records[id]
+func (m *Memory) load(id ID) (Record, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.records[id]
 	if r == nil || r.Expired(time.Now()) {
 		return Record{}, false
 	}
-	// The result is copied after the lock: it is replaced, but never changed.
 	return r.Record, true
 }
 
-// Abandon implements Store.
+// Reap implements Store.
 func (m *Memory) Reap(ctx context.Context, limit int) ([]Record, error) {
-	var abandoned []Record
-	for i := range m.shards {
-		if err := ctx.Err(); err != nil {
-			return abandoned, err
-		}
-		abandoned = m.shards[i].abandon(abandoned, limit)
+	if err := ctx.Err(); err != nil {
+		return nil, err
 	}
-	return abandoned, nil
-}
-
-func (s *memoryShard) abandon(abandoned []Record, limit int) []Record {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	now := time.Now()
-	for _, r := range s.pending {
-		if len(abandoned) >= limit {
+	var reaped []Record
+	for _, r := range m.open {
+		if len(reaped) >= limit {
 			break
 		}
 		if r.Lapsed(now) && !r.Takeover.Repeats() {
-			r.Record.abandon(now)
-			s.changed(r)
-			abandoned = append(abandoned, r.Record)
+			r.markUnknown(now)
+			m.changed(r)
+			reaped = append(reaped, r.Record)
 		}
 	}
-	return abandoned
+	return reaped, nil
 }
 
-// Unknown implements Store. What it lists were Unknown when it began.
+// Unknown implements Store. It lists the records that are Unknown at its beginning.
 func (m *Memory) Unknown(ctx context.Context, scope string) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
-		var ids []ID
-		for i := range m.shards {
-			ids = m.shards[i].unknown(ids, scope)
-		}
-		slices.SortFunc(ids, func(a, b ID) int {
-			return cmp.Or(cmp.Compare(a.Scope, b.Scope), cmp.Compare(a.Operation, b.Operation), cmp.Compare(a.Key, b.Key))
-		})
-		for _, id := range ids {
+		for _, id := range m.unknown(scope) {
 			record, err := m.Load(ctx, id)
 			if err == nil && record.Status != Unknown || errors.Is(err, ErrNotFound) {
-				continue // settled meanwhile
+				continue // resolved meanwhile
 			}
 			if !yield(record, err) || err != nil {
 				return
@@ -303,63 +271,50 @@ func (m *Memory) Unknown(ctx context.Context, scope string) iter.Seq2[Record, er
 	}
 }
 
-func (s *memoryShard) unknown(ids []ID, scope string) []ID {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-
-	for id, r := range s.pending {
+func (m *Memory) unknown(scope string) []ID {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var ids []ID
+	for id, r := range m.open {
 		if r.Status == Unknown && (scope == "" || id.Scope == scope) {
 			ids = append(ids, id)
 		}
 	}
+	slices.SortFunc(ids, func(a, b ID) int {
+		return cmp.Or(cmp.Compare(a.Scope, b.Scope), cmp.Compare(a.Operation, b.Operation), cmp.Compare(a.Key, b.Key))
+	})
 	return ids
 }
 
-// Sweep implements Store. It takes from each shard in turn, a few records at a
-// time, so that no claim waits for more than those.
+// Sweep implements Store.
 func (m *Memory) Sweep(ctx context.Context, limit int) (int, error) {
-	// The next call begins elsewhere, so that small limits reach all shards.
-	first := m.sweeps.Add(1)
 	swept := 0
-	for found := true; found; {
-		found = false
-		for i := range uint64(memoryShards) {
-			if err := ctx.Err(); err != nil {
-				return swept, err
-			}
-			if swept >= limit {
-				return swept, nil
-			}
-			n := m.shards[(first+i)%memoryShards].sweep(min(memoryBatch, limit-swept))
-			swept += n
-			found = found || n > 0
+	for swept < limit {
+		if err := ctx.Err(); err != nil {
+			return swept, err
 		}
+		m.mu.Lock()
+		n := m.sweep(min(sweepBatch, limit-swept), time.Now())
+		m.mu.Unlock()
+		if n == 0 {
+			break
+		}
+		swept += n
 	}
-	return swept, nil
+	return swept, ctx.Err()
 }
 
-func (s *memoryShard) sweep(limit int) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-
-	now := time.Now()
+func (m *Memory) sweep(limit int, now time.Time) int {
 	n := 0
-	for ; n < limit && len(s.queue) > 0 && s.queue[0].Expired(now); n++ {
-		r := heap.Pop(&s.queue).(*memoryRecord) //nolint:errcheck // Pop below returns nothing else.
-		delete(s.records, r.ID)
-		delete(s.pending, r.ID)
+	for ; n < limit && len(m.expiry) > 0 && m.expiry[0].Expired(now); n++ {
+		r := heap.Pop(&m.expiry).(*memoryRecord) //nolint:errcheck // Pop below returns nothing else.
+		delete(m.records, r.ID)
+		delete(m.open, r.ID)
 	}
-	if n > 0 && len(s.records) == 0 {
-		// None of them shrinks by itself.
-		s.records, s.queue, s.pending = nil, nil, nil
+	if n > 0 && len(m.records) == 0 {
+		m.records, m.expiry, m.open = nil, nil, nil // maps and slices do not shrink
 	}
 	return n
-}
-
-// shard is where the record is, if there is one.
-func (m *Memory) shard(id *ID) *memoryShard {
-	m.once.Do(func() { m.seed = maphash.MakeSeed() })
-	return &m.shards[maphash.Comparable(m.seed, *id)%memoryShards]
 }
 
 func (r *Result) clone() Result {
@@ -369,57 +324,49 @@ func (r *Result) clone() Result {
 	return c
 }
 
-// changed puts the record where Sweep, Abandon and Unknown find it. It is called
-// after each change.
-func (s *memoryShard) changed(r *memoryRecord) {
+// changed updates the indexes for Sweep, Reap and Unknown after a change.
+func (m *Memory) changed(r *memoryRecord) {
 	if r.Status == InProgress || r.Status == Unknown {
-		if s.pending == nil {
-			s.pending = make(map[ID]*memoryRecord)
-		}
-		s.pending[r.ID] = r
+		m.open[r.ID] = r
 	} else {
-		delete(s.pending, r.ID)
+		delete(m.open, r.ID)
 	}
-	s.enqueue(r)
-}
-
-func (s *memoryShard) enqueue(r *memoryRecord) {
-	due, never := r.Expires, r.Status == Unknown
+	expired, never := r.Expires, r.Status == Unknown
 	if r.Status == InProgress {
 		never = !r.Takeover.Repeats()
-		if due.Before(r.LeaseExpires) {
-			due = r.LeaseExpires
+		if expired.Before(r.LeaseExpires) {
+			expired = r.LeaseExpires
 		}
 	}
 	switch {
 	case never:
-		if r.place >= 0 {
-			heap.Remove(&s.queue, r.place)
+		if r.position >= 0 {
+			heap.Remove(&m.expiry, r.position)
 		}
-	case r.place < 0:
-		r.due = due
-		heap.Push(&s.queue, r)
-	case !r.due.Equal(due):
-		r.due = due
-		heap.Fix(&s.queue, r.place)
+	case r.position < 0:
+		r.expired = expired
+		heap.Push(&m.expiry, r)
+	case !r.expired.Equal(expired):
+		r.expired = expired
+		heap.Fix(&m.expiry, r.position)
 	}
 }
 
-// memoryQueue is a heap of the records that will expire, the next one first.
+// memoryQueue is a heap of records, ordered by expiry.
 type memoryQueue []*memoryRecord
 
 func (q memoryQueue) Len() int           { return len(q) }
-func (q memoryQueue) Less(i, j int) bool { return q[i].due.Before(q[j].due) }
+func (q memoryQueue) Less(i, j int) bool { return q[i].expired.Before(q[j].expired) }
 
 func (q memoryQueue) Swap(i, j int) {
 	q[i], q[j] = q[j], q[i]
-	q[i].place, q[j].place = i, j
+	q[i].position, q[j].position = i, j
 }
 
 // Push is for container/heap.
 func (q *memoryQueue) Push(x any) {
-	r := x.(*memoryRecord) //nolint:errcheck // enqueue pushes nothing else.
-	r.place = len(*q)
+	r := x.(*memoryRecord) //nolint:errcheck // changed pushes nothing else.
+	r.position = len(*q)
 	*q = append(*q, r)
 }
 
@@ -427,7 +374,7 @@ func (q *memoryQueue) Push(x any) {
 func (q *memoryQueue) Pop() any {
 	last := len(*q) - 1
 	r := (*q)[last]
-	r.place = -1
+	r.position = -1
 	(*q)[last] = nil
 	*q = (*q)[:last]
 	return r

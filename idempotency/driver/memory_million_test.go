@@ -12,10 +12,10 @@ import (
 // TestMemoryMillion is the suite with a million records to sweep, more than a CI
 // run needs:
 //
-//	go test -tags million -run TestMemoryMillion -v ./idempotency
+//	go test -tags million -run TestMemoryMillion -v ./idempotency/driver
 func TestMemoryMillion(t *testing.T) {
 	storetest.Suite{
-		Open: func(*testing.T) driver.Store { return new(driver.Memory) },
+		Open: func(*testing.T) driver.Store { return &driver.Memory{MaxKeys: -1} },
 		Rows: 1_000_000,
 	}.Run(t)
 }

@@ -3,6 +3,7 @@ package driver_test
 import (
 	"context"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"net/http"
 	"runtime"
@@ -412,7 +413,7 @@ func ExampleMemory() {
 	fmt.Println(third.Decision, third.Record.Result.Reference)
 	// Output:
 	// acquired
-	// busy
+	// in_progress
 	// done row 17
 }
 
@@ -444,7 +445,7 @@ func BenchmarkMemoryOperation(b *testing.B) {
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		if i%len(all) == 0 {
-			store = new(driver.Memory)
+			store = &driver.Memory{MaxKeys: -1}
 		}
 		claim.Key = all[i%len(all)]
 		reservation, err := store.Reserve(b.Context(), claim)
@@ -460,7 +461,7 @@ func BenchmarkMemoryOperation(b *testing.B) {
 // BenchmarkMemoryOperationParallel is the same from all processors, and keys come
 // again: their records are released.
 func BenchmarkMemoryOperationParallel(b *testing.B) {
-	store := new(driver.Memory)
+	store := &driver.Memory{MaxKeys: -1}
 	all := manyKeys()
 	var next atomic.Int64
 	b.ReportAllocs()
@@ -478,7 +479,7 @@ func BenchmarkMemoryOperationParallel(b *testing.B) {
 
 // BenchmarkMemoryReplay is a claim of what is finished.
 func BenchmarkMemoryReplay(b *testing.B) {
-	store := new(driver.Memory)
+	store := &driver.Memory{MaxKeys: -1}
 	claim := memoryClaim("k")
 	reservation, _ := store.Reserve(b.Context(), claim)
 	outcome := driver.Outcome{Status: driver.Completed, Result: benchmarkResult()}
@@ -500,7 +501,7 @@ func BenchmarkMemorySweep(b *testing.B) {
 			rows = min(rows, 2000)
 		}
 		b.Run(strconv.Itoa(rows)+" expired", func(b *testing.B) {
-			store := new(driver.Memory)
+			store := &driver.Memory{MaxKeys: -1}
 			claim := memoryClaim("")
 			claim.Lease, claim.TTL = 1, 1
 			for i := range rows {
@@ -542,4 +543,73 @@ func BenchmarkMemorySweep(b *testing.B) {
 			b.ReportMetric(float64(took[len(took)-1]), "worst-ns")
 		})
 	}
+}
+
+func TestMemory_isFull(t *testing.T) {
+	const limit = 3
+	for _, row := range []struct {
+		name    string
+		prepare func(t *testing.T, m *driver.Memory)
+		want    error
+	}{
+		{"keys inside their TTL: the new key is rejected", func(*testing.T, *driver.Memory) {}, driver.ErrStoreBusy},
+		{"one key past its TTL: it makes space for the new key", func(t *testing.T, m *driver.Memory) {
+			lease := driver.Lease{}
+			for record := range recordsOf(t, m) {
+				lease = record.Lease()
+			}
+			require.NoError(t, m.Complete(t.Context(), lease, driver.Outcome{Status: driver.Completed, TTL: time.Second}))
+			time.Sleep(time.Second)
+		}, nil},
+		{"all keys Unknown and past their TTL: the new key is rejected", func(t *testing.T, m *driver.Memory) {
+			for record := range recordsOf(t, m) {
+				require.NoError(t, m.Complete(t.Context(), record.Lease(), driver.Outcome{Status: driver.Unknown}))
+			}
+			time.Sleep(30 * 24 * time.Hour)
+		}, driver.ErrStoreBusy},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := &driver.Memory{MaxKeys: limit}
+				for i := range limit {
+					_, err := m.Reserve(t.Context(), memoryClaim(strconv.Itoa(i)))
+					require.NoError(t, err)
+				}
+				row.prepare(t, m)
+				_, err := m.Reserve(t.Context(), memoryClaim("one more"))
+				require.ErrorIs(t, err, row.want)
+				if row.want == nil {
+					return
+				}
+				for record := range recordsOf(t, m) { // none was forgotten
+					_, err := m.Reserve(t.Context(), memoryClaim(record.Key))
+					require.NoError(t, err)
+				}
+			})
+		})
+	}
+}
+
+// recordsOf returns the first records of TestMemory_isFull.
+func recordsOf(t *testing.T, m *driver.Memory) iter.Seq[driver.Record] {
+	t.Helper()
+	return func(yield func(driver.Record) bool) {
+		for i := range 3 {
+			record, err := m.Load(t.Context(), memoryClaim(strconv.Itoa(i)).ID)
+			require.NoError(t, err)
+			if !yield(record) {
+				return
+			}
+		}
+	}
+}
+
+func TestMemory_defaultMaxKeys(t *testing.T) {
+	var m driver.Memory
+	for i := range 1 << 16 {
+		_, err := m.Reserve(t.Context(), memoryClaim(strconv.Itoa(i)))
+		require.NoError(t, err)
+	}
+	_, err := m.Reserve(t.Context(), memoryClaim("one more"))
+	require.ErrorIs(t, err, driver.ErrStoreBusy)
 }

@@ -7,14 +7,15 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/idempotencykey"
 )
 
-// ID names one operation that is to take effect once.
+// ID identifies an operation that takes effect once. Each name has at most MaxName
+// bytes of UTF-8 without NUL; only Key must not be empty.
 type ID struct {
-	// Scope is who asks: a tenant, an account. Keys of different scopes have
-	// nothing to do with each other.
+	// Scope is the tenant or account of the caller. Keys of different scopes are
+	// independent.
 	Scope string
 
-	// Operation is what is asked for, "POST /charges" or "import-invoices". The
-	// same key under two operations is two operations.
+	// Operation is what is requested, such as "POST /charges" or "import-invoices".
+	// The same key with another operation is another ID.
 	Operation string
 
 	// Key is the idempotency key, a message id, or a business key such as
@@ -22,24 +23,38 @@ type ID struct {
 	Key string
 }
 
-// KeyFor is the idempotency key under which the operation's work calls somebody else, the
-// same whoever executes it, and when; call says what for, where there are several. Two
-// tenants may use the same key, and to the other side both are you: so it is made of
-// scope, operation and key. It has 40 characters, which all that take keys accept (Square
-// takes no more than 45, Adyen 64), and nobody reads a business key from it. An operation
-// that is renamed has other keys.
+// KeyFor returns the idempotency key for a call that the operation's work makes to
+// another service. call names the call if there are several. The key is the same in
+// each execution, and different for another ID, so two tenants with the same key do
+// not collide. It has 40 characters (Square accepts 45, Adyen 64) and does not reveal
+// the ID's names.
 func (id *ID) KeyFor(call string) string {
 	return idempotencykey.Derived(nil, id.Scope, id.Operation, id.Key, call)
 }
 
-// Status is where a record stands. Its numbers are stored, and never change.
+// KeyHash returns a short hash of Key for logs, the same as in the client's
+// LogTrace, or "" if there is no key. In some systems, the key itself is a secret.
+func (id *ID) KeyHash() string {
+	if id.Key == "" {
+		return ""
+	}
+	return idempotencykey.Hash(id.Key)
+}
+
+// Fingerprint is the same for two requests if they are the same request. It begins
+// with the version of the rule that made it, "v1:". A record keeps the fingerprint
+// of the request that created it.
+type Fingerprint string
+
+// Status is the state of a record. The numbers are stored and never change. These
+// are all transitions:
 //
 //	absent            -> InProgress                       Reserve
 //	InProgress        -> Completed, FailedFinal,
 //	                     CompletedUnreplayable, Unknown   Complete
 //	InProgress        -> FailedRetryable                  Release
-//	InProgress, lease over -> InProgress                  Reserve, where its Takeover repeats
-//	InProgress, lease over -> Unknown                     Reserve, Abandon, where not
+//	InProgress, lease over -> InProgress                  Reserve, if Takeover repeats
+//	InProgress, lease over -> Unknown                     Reserve, Reap, if it does not
 //	FailedRetryable   -> InProgress                       Reserve
 //	Unknown           -> Completed, FailedFinal,
 //	                     CompletedUnreplayable            Complete, by a reconciler
@@ -47,38 +62,35 @@ func (id *ID) KeyFor(call string) string {
 //	expired           -> InProgress, absent               Reserve, Sweep
 //	absent, FailedRetryable, expired
 //	                  -> Completed, FailedFinal,
-//	                     CompletedUnreplayable, Unknown   Commit and Refuse of joined work
-//
-// Nothing else happens to a record. Stores see to that by comparing and setting
-// in one statement.
+//	                     CompletedUnreplayable, Unknown   the end of transactional work
 type Status uint8
 
-// The statuses of a record.
+// The statuses.
 const (
-	// InProgress: a detached execution holds the record, under a lease.
+	// InProgress means that an execution holds the record under a lease.
 	InProgress Status = iota + 1
 
-	// Completed: the operation has taken effect and its result is stored.
+	// Completed means that the operation took effect. Its result is stored.
 	Completed
 
-	// FailedRetryable: an execution ended without an effect. The next one may
-	// begin.
+	// FailedRetryable means that an execution ended without an effect. The next
+	// claim is granted.
 	FailedRetryable
 
-	// FailedFinal: the operation was refused for good, and repeating it would
-	// give the same refusal, which is stored.
+	// FailedFinal means that the operation was rejected, and would be rejected again.
+	// The response is stored.
 	FailedFinal
 
-	// CompletedUnreplayable: the operation has taken effect, but its result is
-	// not stored, being too large. It is not executed again.
+	// CompletedUnreplayable means that the operation took effect, and that its result
+	// is not stored. It is not executed again.
 	CompletedUnreplayable
 
-	// Unknown: an execution ended, and nobody knows whether it took effect. It
-	// needs somebody who finds out: see Handler.Trace and Store.Complete.
+	// Unknown means that the operation may or may not have taken effect. A reconciler
+	// must resolve the record with Complete or Release.
 	Unknown
 )
 
-// String is the name in lower case with underscores, as in metrics and logs.
+// String returns the name in snake_case, as in metrics and logs.
 func (s Status) String() string {
 	switch s {
 	case InProgress:
@@ -98,89 +110,77 @@ func (s Status) String() string {
 	}
 }
 
-// Finished reports whether the operation has its one result: it will not be
-// executed again as long as the record lives.
+// Finished reports whether the operation is not executed again while the record
+// is kept.
 func (s Status) Finished() bool {
 	return s == Completed || s == FailedFinal || s == CompletedUnreplayable
 }
 
-// completable reports whether Complete may be asked to set s.
-func (s Status) completable() bool { return s.Finished() || s == Unknown }
-
-// Result is what an operation gave: the response of a handler, or whatever a
-// consumer passes on to those who ask again.
+// Result is the result of an operation.
 type Result struct {
-	// Code is the HTTP status, or a consumer's own number.
+	// Code is the HTTP status, or a number that the work chose.
 	Code int
 
-	// Header is the response's header, less what must not be replayed. nil for
-	// consumers.
+	// Header is the response's header without the fields that are not replayed. It is
+	// nil outside of HTTP.
 	Header http.Header
 
-	// Body is the response's body, or a consumer's bytes.
+	// Body is the response's body, or the bytes that the work returned.
 	Body []byte
 
-	// Reference says where the result is when it is not in Body: a row's id, an
-	// object's URL. The package only carries it.
+	// Reference says where the result is if it is not in Body, such as a row's id.
 	Reference string
 }
 
-// Record is what a store keeps of one operation. All its times are the store's
-// own, by the database's clock: no application's clock enters.
+// Record is the state of one operation. All its times are from the database's clock.
 type Record struct {
 	ID
 
-	// Fingerprint tells whether two requests under one key are the same request.
+	// Fingerprint identifies the request that created the record.
 	Fingerprint Fingerprint
 
-	// Status is where the operation stands.
+	// Status is the state of the operation.
 	Status Status
 
-	// Owner is the execution that holds the record, or held it last.
+	// Owner is the execution that holds the record, or that held it last.
 	Owner string
 
-	// Generation counts the executions, from 1. It is the fencing token: a write
-	// of an earlier generation changes nothing.
+	// Generation counts the executions from 1. It is the fencing token: a write of an
+	// earlier generation changes nothing.
 	Generation int64
 
-	// LeaseExpires is when an execution that gives no sign of life counts as
-	// dead. It has a meaning only in progress.
+	// LeaseExpires is when an execution in progress is considered dead.
 	LeaseExpires time.Time
 
-	// Takeover is what becomes of the execution then.
+	// Takeover says what happens then.
 	Takeover Takeover
 
-	// Result is set once the status is Completed or FailedFinal.
+	// Result is set if the status is Completed or FailedFinal.
 	Result Result
 
-	// Started is when the current execution began, Updated the last change.
+	// Started is when the current execution began. Updated is the last change.
 	Started, Updated time.Time
 
-	// Expires is when the record is forgotten, and its key is new again. A live
-	// lease keeps it longer.
+	// Expires is when the key can be used again. A lease that holds keeps the record
+	// longer.
 	Expires time.Time
 }
 
-// Lease identifies the record's current execution, for Complete and Release by
-// somebody else than the execution itself: a reconciler.
+// Lease returns the lease of the record's current execution. With it, a reconciler
+// calls Complete or Release.
 func (r *Record) Lease() Lease {
 	return Lease{ID: r.ID, Owner: r.Owner, Generation: r.Generation}
 }
 
-// Lease is an execution's title to a record. Only its holder can renew, complete
-// or release; anybody else's writes change nothing and fail with ErrLeaseLost.
+// Lease is an execution's proof of ownership of a record. Only the lease holder can
+// renew, complete or release the record.
 type Lease struct {
 	ID
 
-	// Owner is the execution's id.
+	// Owner identifies the execution.
 	Owner string
 
-	// Generation is the fencing token. An effect elsewhere that takes such tokens
-	// should be given it, so that it can refuse an execution that was overtaken.
+	// Generation is the fencing token. Pass it to other systems that accept one, so
+	// that they can reject an execution that lost its lease.
 	Generation int64
 }
-
-// Fingerprint is the same for two requests if they are the same request. It begins
-// with the version of the rule that made it, "v1:". A record keeps the fingerprint
-// of the request that created it.
-type Fingerprint string

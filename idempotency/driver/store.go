@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// Store keeps records. Its verbs are atomic, and each judges the record's state
-// and changes it in one step, so that whoever calls them, in whatever order, on
-// however many machines, the transitions listed at Status are the only ones.
+// Store keeps records. Each operation is atomic: it checks a record's state and
+// changes it in one step, so only the transitions listed at Status can happen, with
+// any number of processes.
 //
-// Implementations are safe for concurrent use, durable when a verb has returned
-// nil, and pass storetest.Run. They use the database's clock alone. A verb never blocks on a record that another
-// execution is working on. A verb that was cancelled returns the context's error.
+// A store is safe for concurrent use, passes storetest.Run, and uses only the
+// database's clock. What an operation that returned nil has written is durable. No
+// operation waits for a record that another execution holds. If the context ends,
+// the operation returns the context's error.
 //
-// Errors that are not one of this package's are the database's: what they leave
-// undecided is undecided, and Load tells. A claim that failed so is made once more at
-// once, for the connection may have been a dead one; not so an ErrStoreBusy.
+// After an error that is not of this package, the result is unknown, and Load tells
+// it. The caller repeats a failed claim once, but not after ErrStoreBusy.
 type Store interface {
 	// Check reports whether the store can be used: the database answers, and its
 	// tables are those that this version of the store reads and writes. It changes
@@ -25,202 +25,189 @@ type Store interface {
 	// wrong and what to run.
 	Check(ctx context.Context) error
 
-	// Reserve claims an operation for an execution that holds it by a lease. What
-	// came of it is the reservation's Decision; an error means that nothing is known.
-	//
-	// A store reads before it writes: a finished record is found without a write.
-	// A claim that was granted is granted again to the same owner, for the answer
-	// may have been lost.
+	// Reserve claims an operation for an execution that holds it under a lease. A
+	// store reads before it writes: it finds a finished record without a lock or a
+	// write, also where it cannot write. A claim that was granted is granted again
+	// to the same owner, because the first answer may have been lost.
 	Reserve(ctx context.Context, claim Claim) (Reservation, error)
 
-	// Renew makes the lease last for d from now. ErrLeaseLost: somebody else has
-	// taken over, or the execution is over.
+	// Renew extends the lease to d from now. It returns ErrLeaseLost if the execution
+	// no longer holds the record.
 	Renew(ctx context.Context, lease Lease, d time.Duration) error
 
-	// Complete ends an execution with its outcome. It is also how a reconciler
-	// settles a record that is Unknown; give it a TTL then, for the record's own may
-	// be over, and it would be forgotten at once. ErrLeaseLost: the record is not that
-	// execution's any more; nothing was changed.
+	// Complete ends an execution with its outcome, or resolves a record that is
+	// Unknown. It returns ErrLeaseLost if the lease does not hold the record.
 	Complete(ctx context.Context, lease Lease, outcome Outcome) error
 
-	// Release ends an execution that took no effect (FailedRetryable), so that the
-	// next may begin at once. ErrLeaseLost as for Complete.
+	// Release ends an execution that had no effect (FailedRetryable): the next claim
+	// is granted. It returns ErrLeaseLost if the lease does not hold the record.
 	Release(ctx context.Context, lease Lease) error
 
-	// Load reads a record. ErrNotFound: there is none, or it has expired.
+	// Load reads a record. It must work where the store cannot write. It returns
+	// ErrNotFound if there is no record, or if the record has expired.
 	Load(ctx context.Context, id ID) (Record, error)
 
-	// Abandon makes executions Unknown that died: their lease is over, and they did
-	// not say that they may be begun again (Claim.Takeover). It is the step of the
-	// same name of Decide, for those whose clients never ask again. It returns the
-	// records that it has changed, up to limit, as they are now. Other than that it
-	// behaves as Sweep.
+	// Reap makes executions Unknown whose lease is over and whose Takeover does not
+	// repeat them. It returns the records that it changed, at most limit. Like Sweep,
+	// it does not wait for records in use.
 	Reap(ctx context.Context, limit int) ([]Record, error)
 
-	// Unknown lists the records of a scope that are Unknown, or those of all scopes
-	// if scope is empty, ordered by scope, operation and key. It reads them a page at
-	// a time and holds nothing in between, so that the caller may settle each as it
-	// comes. An error ends the list.
+	// Unknown lists the records of a scope that are Unknown, or of all scopes if scope
+	// is empty, ordered by scope, operation and key. It reads pages and holds nothing
+	// between them, so the caller may resolve each record as it arrives. An error
+	// ends the list.
 	Unknown(ctx context.Context, scope string) iter.Seq2[Record, error]
 
-	// Sweep deletes up to limit expired records (Record.Expired) and returns how many
-	// those were; 0 or less deletes none. It never waits for a record that somebody
-	// is working on, nor makes others wait for long: call it in small batches, see
-	// Sweeper.
+	// Sweep deletes at most limit expired records and returns their number. It does
+	// not wait for records in use, and does not block others for long.
 	Sweep(ctx context.Context, limit int) (int, error)
 }
 
-// Transactor is a Store that shares its database with the work, so that the
-// work's writes and its record are one transaction. Such joined work needs no
-// lease: the transaction excludes all others from the operation, and disappears
-// with its owner.
+// Transactor is a Store in the service's own database. The work's writes and the
+// record are one transaction. Such transactional work needs no lease: the open
+// transaction excludes other executions, and it ends with its process.
 type Transactor interface {
 	Store
 
-	// Begin claims an operation for joined work. When the decision is Acquired, and
-	// only then, it returns an open transaction. While that is open others are told
-	// Busy, and nothing of the record is stored: Reservation.Record is what it will
-	// be, with its Owner and Generation.
+	// Begin claims an operation for transactional work. It returns an open
+	// transaction if, and only if, the decision is Acquired. Until it ends, other
+	// claims get DecisionInProgress. Reservation.Record is the record to be.
 	//
-	// ctx bounds Begin and not the transaction. limit is how long that may be open
-	// before the database may end it; 0 means no limit. Claim.Lease is how long the
-	// database waits for a host that has fallen silent.
+	// ctx bounds Begin, not the transaction. The database may end the transaction
+	// after limit; 0 means no limit. If the host of the execution is silent for
+	// Claim.Lease, the database may end it too.
 	Begin(ctx context.Context, claim Claim, limit time.Duration) (Reservation, Transaction, error)
 
-	// Enclosed reports whether the verbs are part of a transaction of the caller's, so
-	// that all work under it is joined, and Commit does not commit.
+	// InCallerTx reports whether all operations are part of a transaction of the
+	// caller. Then all work is transactional, and Commit does not commit.
 	InCallerTx() bool
 }
 
-// Transaction is an open transaction of a Transactor. It ends with the first of
-// Commit, Refuse and Rollback, whatever that returns. It is not safe for
+// Transaction is the open transaction of an execution. It ends with the first of
+// Commit, RollbackAndRecord and Rollback, whatever that returns. It is not safe for
 // concurrent use.
 type Transaction interface {
-	// Value is the driver's own transaction, a pgx.Tx or a *sql.Tx, as Tx hands
-	// it to the work.
+	// Value is the transaction of the database's driver, a pgx.Tx or *sql.Tx.
 	Value() any
 
-	// Commit writes the record with its outcome and commits it together with the
-	// work's writes: both or neither. ErrLeaseLost: neither, for somebody else has
-	// written the record. ErrUnknown: the work has committed by itself, without the
-	// record. ErrTransactionFailed: neither. After another error nobody knows before
-	// Begin tells: it is Busy while the transaction may still come to its end.
+	// Commit writes the record and commits it with the work's writes: both or
+	// neither. ErrLeaseLost and ErrTransactionFailed mean neither. ErrUnknown means
+	// that the work committed its writes without the record. After another error,
+	// Begin tells the result: it returns DecisionInProgress while the transaction may
+	// still commit.
 	Commit(ctx context.Context, outcome Outcome) error
 
-	// Refuse undoes the work's writes and stores the outcome alone. Its errors are
-	// those of Commit.
+	// RollbackAndRecord undoes the work's writes and stores the outcome alone. Its
+	// errors are those of Commit.
 	RollbackAndRecord(ctx context.Context, outcome Outcome) error
 
 	// Rollback undoes the work's writes and stores nothing. After the end it does
-	// nothing. ErrUnknown: as for Commit.
+	// nothing. ErrUnknown is as for Commit.
 	Rollback(ctx context.Context) error
 }
 
-// Claim is what Reserve and Begin are asked for.
+// Claim is the argument of Reserve and Begin.
 type Claim struct {
 	ID
 
 	// Fingerprint is compared with the record's.
 	Fingerprint Fingerprint
 
-	// Owner is the id of the execution, new for each. See NewOwner.
+	// Owner identifies the execution. It is new for each execution: see NewOwner.
 	Owner string
 
-	// Lease is how long the execution counts as alive without a renewal. It must
-	// be positive.
+	// Lease is the time after which an execution without a renewal is considered
+	// dead. It must be positive.
 	Lease time.Duration
 
-	// TTL is how long the record is kept, from now. It must be positive.
+	// TTL is how long the record is kept from now. It must be positive.
 	TTL time.Duration
 
-	// Takeover says what becomes of this execution when its lease is over. It is
-	// kept in the record, so that whoever finds it knows.
+	// Takeover is stored in the record for the claim that finds this execution dead.
 	Takeover Takeover
 }
 
-// Takeover says what becomes of a detached execution that died, or whose end does
-// not tell whether it took effect. Joined work left nothing behind, and is always
-// begun again.
+// Takeover says what happens to an execution that died, or that ended without a
+// known effect. Transactional work leaves nothing behind and is always executed
+// again.
 type Takeover uint8
 
-// The policies of taking over. Their numbers are stored, and never change.
+// The values of Takeover. The numbers are stored and never change.
 const (
 	// TakeoverDefault is MarkUnknown.
 	TakeoverDefault Takeover = iota
 
-	// Reexecute begins again. Right when the work is harmless to repeat.
+	// Reexecute executes the operation again, for work that is safe to repeat.
 	Reexecute
 
-	// Resume begins again too, and tells the work, which looks for what the execution
-	// before it has left: see Execution.Resumed.
+	// Resume executes the operation again and tells the work so
+	// (Execution.Resumed), which looks for what the execution before has left.
 	Resume
 
-	// MarkUnknown begins nothing: the record becomes Unknown, and waits for a
-	// reconciler.
+	// MarkUnknown makes the record Unknown. A reconciler must resolve it.
 	MarkUnknown
 )
 
-// Repeats reports whether what died is begun again.
+// Repeats reports whether the operation is executed again.
 func (t Takeover) Repeats() bool { return t == Reexecute || t == Resume }
 
-// Decision is what came of a claim.
+// Decision is the answer to a claim.
 type Decision uint8
 
-// The decisions of Reserve.
+// The decisions.
 const (
-	// Acquired: the operation is the claimant's to execute. Reservation.Record
-	// holds its lease.
+	// Acquired means that the claim is granted. Reservation.Record holds its lease.
 	Acquired Decision = iota + 1
 
-	// Busy: another execution is at it.
+	// DecisionInProgress means that another execution is in progress.
 	DecisionInProgress
 
-	// Done: it is finished, and the record has its result, unless it is
+	// Done means that the record is finished. It has the result, unless it is
 	// CompletedUnreplayable.
 	Done
 
-	// Mismatch: the key was used for another request.
+	// Mismatch means that the key was used with another fingerprint.
 	Mismatch
 
-	// Undecided: the record is Unknown.
+	// DecisionUnknown means that the record is Unknown.
 	DecisionUnknown
 )
 
-// String is the name in lower case.
+// String returns the name in lower case.
 func (d Decision) String() string {
 	switch d {
 	case Acquired:
 		return "acquired"
 	case DecisionInProgress:
-		return "busy"
+		return "in_progress"
 	case Done:
 		return "done"
 	case Mismatch:
 		return "mismatch"
 	case DecisionUnknown:
-		return "undecided"
+		return "unknown"
 	default:
 		return "invalid"
 	}
 }
 
-// Reservation is the answer to a claim.
+// Reservation is the result of a claim.
 type Reservation struct {
 	Decision Decision
 
-	// Record is the record as it is now, after the claim.
+	// Record is the record after the claim.
 	Record Record
 
-	// Resumed: an execution before this one ended without a result, and its claim said
-	// Resume.
+	// Resumed means that an execution before this one ended without a result, and
+	// that its Takeover was Resume.
 	Resumed bool
 
-	// Abandoned: this very claim found that an execution had died and made the
-	// record Unknown. Later ones find it so.
+	// LeaseExpired means that this claim found a dead execution and made the record
+	// Unknown.
 	LeaseExpired bool
 }
 
-// Outcome is how an execution ended.
+// Outcome is the end of an execution.
 type Outcome struct {
 	// Status is Completed, FailedFinal, CompletedUnreplayable or Unknown.
 	Status Status
@@ -228,30 +215,28 @@ type Outcome struct {
 	// Result is stored with Completed and FailedFinal.
 	Result Result
 
-	// TTL is how long the record is kept from now. 0 leaves its expiry as the claim
-	// has set it; that of a record that was Unknown, which may be long past when a
-	// reconciler comes, is as far from now as it was from the execution's beginning.
+	// TTL is how long the record is kept from now. 0 keeps the expiry that the claim
+	// set. For a record that was Unknown, 0 means the claim's TTL from now.
 	TTL time.Duration
 }
 
-// What stores say.
+// The errors of stores.
 var (
-	// ErrLeaseLost: the execution does not hold the record: it was taken over, is
-	// over, or the record is gone. Nothing was changed.
+	// ErrLeaseLost means that the execution does not hold the record: another
+	// execution took over, or the record is finished or gone. Nothing was changed.
 	ErrLeaseLost = errors.New("idempotency: lease lost")
 
-	// ErrStoreBusy is about a store that has waited as long as it may for its turn, and
-	// has changed nothing. A claim is not made again at once after it: that would be to
-	// wait twice as long as the store was told to.
-	ErrStoreBusy = errors.New("idempotency: the store is busy")
+	// ErrStoreBusy means that the store had no connection or lock in time, or is full.
+	// Nothing was changed. The caller does not repeat the claim at once.
+	ErrStoreBusy = errors.New("idempotency: store is busy")
 
-	// ErrTransactionFailed: a statement of the work has failed and taken the
-	// transaction with it, as in PostgreSQL; it was rolled back. Nothing was written.
-	ErrTransactionFailed = errors.New("idempotency: a statement of the work has failed, and the transaction with it")
+	// ErrTransactionFailed means that the transaction failed and was rolled back.
+	// Nothing was written.
+	ErrTransactionFailed = errors.New("idempotency: transaction failed")
 
 	// ErrUnknown means that the operation may or may not have taken effect.
-	ErrUnknown = errors.New("idempotency: effect unknown")
+	ErrUnknown = errors.New("idempotency: outcome unknown")
 
-	// ErrNotFound: there is no such record.
-	ErrNotFound = errors.New("idempotency: no such record")
+	// ErrNotFound means that there is no record.
+	ErrNotFound = errors.New("idempotency: record not found")
 )

@@ -9,23 +9,21 @@ import (
 	"unicode/utf8"
 )
 
-// MaxName bounds scope, operation and key in a store, in bytes. Three of
-// them fit into an index entry of every database.
+// MaxName is the maximum length of a scope, operation or key, in bytes. Three of them
+// fit into an index entry of each database.
 const MaxName = 512
 
-// longestLease bounds leases and times to live. It keeps every database's
-// calendar from overflowing.
-const longestLease = 10 * 365 * 24 * time.Hour
+// maxDuration bounds leases and TTLs, so that no database's calendar overflows.
+const maxDuration = 10 * 365 * 24 * time.Hour
 
-// ErrInvalid is about an argument that no store accepts: an empty key, a name
-// that is not UTF-8, a lease that is not positive. Nothing was changed.
+// ErrInvalid means that an argument is invalid: an empty key, a name that is not
+// UTF-8, a lease that is not positive. Nothing was changed.
 var ErrInvalid = errors.New("idempotency: invalid")
 
-// Validate says what is wrong with the id: an empty key, or a name longer than
-// 512 bytes, with a NUL, or not UTF-8. The error is an ErrInvalid.
+// Validate checks the names of the ID. The error is an ErrInvalid.
 func (id *ID) Validate() error {
 	if id.Key == "" {
-		return fmt.Errorf("%w: the key is empty", ErrInvalid)
+		return fmt.Errorf("%w: key is empty", ErrInvalid)
 	}
 	for _, name := range [...]struct{ what, value string }{
 		{"scope", id.Scope}, {"operation", id.Operation}, {"key", id.Key},
@@ -37,25 +35,27 @@ func (id *ID) Validate() error {
 	return nil
 }
 
+// ValidateName checks that value has at most MaxName bytes, is UTF-8 and has no NUL.
+// what names it in the error, which is an ErrInvalid.
 func ValidateName(what, value string) error {
 	switch {
 	case len(value) > MaxName:
-		return fmt.Errorf("%w: the %s has %d bytes, more than %d", ErrInvalid, what, len(value), MaxName)
+		return fmt.Errorf("%w: %s has %d bytes, want at most %d", ErrInvalid, what, len(value), MaxName)
 	case !utf8.ValidString(value):
-		return fmt.Errorf("%w: the %s is not UTF-8", ErrInvalid, what)
+		return fmt.Errorf("%w: %s is not UTF-8", ErrInvalid, what)
 	case strings.ContainsRune(value, 0):
-		return fmt.Errorf("%w: the %s has a NUL in it", ErrInvalid, what)
+		return fmt.Errorf("%w: %s contains NUL", ErrInvalid, what)
 	}
 	return nil
 }
 
-// Validate says what is wrong with the claim. The error is an ErrInvalid.
+// Validate checks the claim. The error is an ErrInvalid.
 func (c *Claim) Validate() error {
 	if err := c.ID.Validate(); err != nil {
 		return err
 	}
 	if c.Owner == "" {
-		return fmt.Errorf("%w: the claim has no owner", ErrInvalid)
+		return fmt.Errorf("%w: owner is empty", ErrInvalid)
 	}
 	if err := ValidateName("owner", c.Owner); err != nil {
 		return err
@@ -63,36 +63,35 @@ func (c *Claim) Validate() error {
 	if err := ValidateName("fingerprint", string(c.Fingerprint)); err != nil {
 		return err
 	}
-	if err := validDuration("lease", c.Lease); err != nil {
+	if err := ValidLease(c.Lease); err != nil {
 		return err
 	}
 	if c.Takeover > MarkUnknown {
-		return fmt.Errorf("%w: no takeover policy has number %d", ErrInvalid, c.Takeover)
+		return fmt.Errorf("%w: takeover is %d, want at most %d", ErrInvalid, c.Takeover, MarkUnknown)
 	}
-	return validDuration("time to live", c.TTL)
+	return validateDuration("TTL", c.TTL)
 }
 
-// Validate says what is wrong with the outcome. The error is an ErrInvalid.
+// Validate checks the outcome. The error is an ErrInvalid.
 func (o *Outcome) Validate() error {
-	if !o.Status.completable() {
-		return fmt.Errorf("%w: an execution does not end as %v", ErrInvalid, o.Status)
+	if !o.Status.Finished() && o.Status != Unknown {
+		return fmt.Errorf("%w: an execution cannot end with status %v", ErrInvalid, o.Status)
 	}
 	if o.TTL == 0 {
 		return nil
 	}
-	return validDuration("time to live", o.TTL)
+	return validateDuration("TTL", o.TTL)
 }
 
-// ValidLease says what is wrong with d as the length of a lease. The error is an
-// ErrInvalid.
-func ValidLease(d time.Duration) error { return validDuration("lease", d) }
+// ValidLease checks the duration of a lease. The error is an ErrInvalid.
+func ValidLease(d time.Duration) error { return validateDuration("lease", d) }
 
-func validDuration(what string, d time.Duration) error {
-	if d <= 0 || d > longestLease {
-		return fmt.Errorf("%w: a %s of %v", ErrInvalid, what, d)
+func validateDuration(what string, d time.Duration) error {
+	if d <= 0 || d > maxDuration {
+		return fmt.Errorf("%w: %s is %v, want a positive duration of at most 10 years", ErrInvalid, what, d)
 	}
 	return nil
 }
 
-// NewOwner makes an execution's id: 130 random bits.
+// NewOwner returns the identifier of an execution: 130 random bits.
 func NewOwner() string { return rand.Text() }
