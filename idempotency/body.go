@@ -10,39 +10,35 @@ import (
 )
 
 var (
-	// errBodyTooLarge: the request's body has more bytes than the limit.
+	// errBodyTooLarge means that the request body is larger than the limit.
 	errBodyTooLarge = errors.New("idempotency: request body too large")
 
-	// errBodyCut: the request's body could not be read to its end. It comes with
-	// what the reader said.
+	// errBodyCut means that the request body could not be read to its end. It is wrapped
+	// with the error of the reader.
 	errBodyCut = errors.New("idempotency: request body cut short")
 )
 
-// firstRead bounds what is set aside on the word of Content-Length alone: a
-// client that announces much and sends nothing costs no more.
+// firstRead bounds the memory that is allocated for a Content-Length alone. A client
+// that announces much and sends nothing costs no more.
 const firstRead = 64 << 10
 
-// readBody reads the request's body, of at most limit bytes (a negative limit is
-// none), and leaves an unread one in its place. The errors are errBodyTooLarge
-// and errBodyCut; the body is then what is left of it.
-//
-// The request keeps its ContentLength as it was sent, and its trailer is there
-// when readBody returns.
+// readBody reads the request body of at most limit bytes (negative: no limit), and
+// replaces it by an unread copy. The errors are errBodyTooLarge and errBodyCut. The
+// request's ContentLength does not change, and its trailer is set.
 func readBody(r *http.Request, limit int64) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
 	}
 	if limit >= 0 && r.ContentLength > limit {
-		// Nothing is read: a client that waits for 100 Continue sends nothing.
+		// A client that waits for 100 Continue sends nothing.
 		return nil, errBodyTooLarge
 	}
 	body, err := readUpTo(r.Body, limit, r.ContentLength)
 	if err != nil {
 		return nil, err
 	}
-	// net/http notices a body that ends too early by itself; who calls ServeHTTP
-	// directly does not. A longer one is somebody's who has unpacked it on the way
-	// and left the length as it was.
+	// net/http detects a body that ends too early, but a direct call of ServeHTTP does
+	// not. A longer body was decompressed by middleware that kept the length.
 	if int64(len(body)) < r.ContentLength {
 		return nil, fmt.Errorf("%w: %d of %d bytes", errBodyCut, len(body), r.ContentLength)
 	}
@@ -50,13 +46,12 @@ func readBody(r *http.Request, limit int64) ([]byte, error) {
 	return body, nil
 }
 
-// readUpTo reads r to its end. size is how many bytes were announced, or negative.
+// readUpTo reads r to its end. size is the announced length, or negative.
 func readUpTo(r io.Reader, limit, size int64) ([]byte, error) {
 	if size < 0 {
 		size = bytes.MinRead
 	}
-	// One byte more than announced, so that a body as announced is read to its end
-	// without growing.
+	// One byte more than announced, to read the end of the body without growing.
 	body := make([]byte, 0, min(size, firstRead)+1)
 	for {
 		n, err := r.Read(body[len(body):cap(body)])
@@ -65,18 +60,18 @@ func readUpTo(r io.Reader, limit, size int64) ([]byte, error) {
 			return nil, errBodyTooLarge
 		}
 		switch {
-		case err == io.EOF: // the very one: a wrapped one is somebody's failure
+		case err == io.EOF: // not errors.Is: a wrapped EOF is a failure of the reader
 			return body, nil
 		case err != nil:
 			return nil, bodyError(err)
 		}
 		if len(body) == cap(body) {
-			body = append(body, 0)[:len(body)] // grows as append thinks best
+			body = append(body, 0)[:len(body)]
 		}
 	}
 }
 
-// bodyError tells a smaller limit, set by who came before, from a failure.
+// bodyError tells the smaller limit of an outer handler from a failure.
 func bodyError(err error) error {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return fmt.Errorf("%w: %w", errBodyTooLarge, err)
@@ -84,8 +79,8 @@ func bodyError(err error) error {
 	return fmt.Errorf("%w: %w", errBodyCut, err)
 }
 
-// unreadBody gives the handler the body from its beginning. Like net/http's own,
-// it may be closed while another goroutine reads: httputil.ReverseProxy does so.
+// unreadBody gives the handler the body from its beginning. It may be closed while
+// another goroutine reads, as httputil.ReverseProxy does.
 type unreadBody struct {
 	mu     sync.Mutex
 	unread *bytes.Reader // nil: closed
@@ -101,7 +96,7 @@ func (b *unreadBody) Read(p []byte) (int, error) {
 	return b.unread.Read(p)
 }
 
-// Close closes the body as it came, too: who came before may have made it.
+// Close also closes the original body.
 func (b *unreadBody) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

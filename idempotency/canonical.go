@@ -11,30 +11,27 @@ import (
 )
 
 const (
-	// deepest is where encoding/json stops, too.
+	// deepest is the limit of encoding/json.
 	deepest = 10000
 
-	// longestInline is how long a container's text may be before its hash stands
-	// in for it. It bounds what is moved when members are sorted, however deep they
-	// are nested, and so keeps the work linear.
+	// longestInline is the maximum length of a container's text in the output. A longer one is
+	// replaced by its hash, so the work of sorting is linear for any nesting.
 	longestInline = 512
 
-	// hashed begins the hash of a container, as nothing in JSON does.
+	// hashed is the first byte of a container's hash. No JSON text begins with it.
 	hashed = '#'
 )
 
-// canonicalJSON is a text that is the same for all JSON texts of one structure,
-// and for no others: without blanks, members sorted, strings escaped in one way,
-// numbers as they are, long containers by their hash. It is never longer than the
-// body, and costs a small multiple of the body in time and memory, whatever the
-// body is.
+// canonicalJSON returns a text that is the same for JSON texts of the same structure, and
+// different for others: no white space, sorted members, one form of escapes, numbers
+// unchanged, long containers replaced by their hash. It is never longer than the body.
+// Time and memory are a small multiple of the body's size.
 //
-// ok is false for what is not JSON, or not one structure to all readers: members of
-// the same name, lone surrogates, text that is not UTF-8, or nesting that
-// encoding/json does not read.
+// ok is false if the body is not JSON, or ambiguous: duplicate members, lone surrogates,
+// invalid UTF-8, or nesting that encoding/json does not read.
 func canonicalJSON(body []byte) (text []byte, ok bool) {
 	if uint64(len(body)) > math.MaxUint32 {
-		return nil, false // for the sake of member, which is 12 bytes and not 24
+		return nil, false // member has 32-bit offsets
 	}
 	c := canonicalizer{in: body, out: make([]byte, 0, len(body))}
 	if !c.run() {
@@ -43,8 +40,7 @@ func canonicalJSON(body []byte) (text []byte, ok bool) {
 	return c.out, true
 }
 
-// canonicalizer reads in and writes out, which is the canonical text so far. It
-// does not recurse.
+// canonicalizer reads in and appends to out. It does not recurse.
 type canonicalizer struct {
 	in  []byte
 	pos int
@@ -62,11 +58,11 @@ type container struct {
 	sorted  bool // so far
 }
 
-// member is where a member stands in out: its name from start to name, its value
-// behind that to end.
+// member is the position of a member in out: the name from start to name, the value from
+// there to end.
 type member struct{ start, name, end uint32 }
 
-// run reads one text and nothing else.
+// run reads one JSON text.
 func (c *canonicalizer) run() bool {
 	for {
 		opened, ok := c.value()
@@ -121,8 +117,8 @@ func (c *canonicalizer) begin(closing byte, members int) (opened, ok bool) {
 	return true, members < 0 || c.name()
 }
 
-// closeAll reads what is behind a value: a comma and, in an object, the next name;
-// or the ends of all containers that end here.
+// closeAll reads what follows a value: a comma and, in an object, the next name; or the
+// ends of all containers that end here.
 func (c *canonicalizer) closeAll() bool {
 	for len(c.open) > 0 {
 		top := &c.open[len(c.open)-1]
@@ -152,7 +148,7 @@ func (c *canonicalizer) closeAll() bool {
 	return true
 }
 
-// shorten puts a hash in the place of a long container.
+// shorten replaces a long container by its hash.
 func (c *canonicalizer) shorten(start int) {
 	if len(c.out)-start > longestInline {
 		sum := sha256.Sum256(c.out[start:])
@@ -183,8 +179,8 @@ func (c *canonicalizer) compare(a, b member) int {
 	return bytes.Compare(c.out[a.start:a.name], c.out[b.start:b.name])
 }
 
-// sort sorts the members of an object that is about to be closed, and forgets
-// them. It refuses two of one name.
+// sort sorts the members of an object that ends, and removes them from the list. It returns
+// false if two have the same name.
 func (c *canonicalizer) sort(top *container) bool {
 	members := c.members[top.members:]
 	c.members = c.members[:top.members]
@@ -206,7 +202,7 @@ func (c *canonicalizer) sort(top *container) bool {
 	return true
 }
 
-// peek is the next byte that is not blank, or 0 at the end: no token begins so.
+// peek returns the next byte that is not white space, or 0 at the end.
 func (c *canonicalizer) peek() byte {
 	c.blanks()
 	if c.pos == len(c.in) {
@@ -226,7 +222,7 @@ func (c *canonicalizer) blanks() {
 	}
 }
 
-// take copies the byte that was peeked at.
+// take copies the next byte.
 func (c *canonicalizer) take() {
 	c.out = append(c.out, c.in[c.pos])
 	c.pos++
@@ -261,7 +257,7 @@ func (c *canonicalizer) number() bool {
 	return true
 }
 
-// string reads a string, and writes each character in one way.
+// string reads a string, and writes each character in one form.
 func (c *canonicalizer) string() bool {
 	c.take()
 	for {
@@ -286,7 +282,7 @@ func (c *canonicalizer) string() bool {
 	}
 }
 
-// plain is how many bytes stand for themselves.
+// plain returns the number of bytes that are written unchanged.
 func plain(b []byte) int {
 	for n := 0; n < len(b); {
 		switch {
@@ -365,8 +361,8 @@ func (c *canonicalizer) hex() (r rune, ok bool) {
 	return r, true
 }
 
-// character writes a character that was escaped as all others are written: as it
-// is, or, if it must be escaped, in the shortest way.
+// character writes an escaped character in its one form: unescaped if possible, otherwise
+// in the shortest way.
 func (c *canonicalizer) character(r rune) {
 	if r >= ' ' && r != '"' && r != '\\' {
 		c.out = utf8.AppendRune(c.out, r)
@@ -380,7 +376,7 @@ func (c *canonicalizer) character(r rune) {
 	c.out = append(c.out, '\\', 'u', '0', '0', digits[r>>4], digits[r&15])
 }
 
-// digits reads over one digit or more.
+// digits skips one or more digits.
 func (c *canonicalizer) digits() bool {
 	start := c.pos
 	for c.pos < len(c.in) && c.in[c.pos] >= '0' && c.in[c.pos] <= '9' {
@@ -389,7 +385,7 @@ func (c *canonicalizer) digits() bool {
 	return c.pos > start
 }
 
-// skip reads over the next byte if it is one of the two.
+// skip skips the next byte if it is one of the two.
 func (c *canonicalizer) skip(a, b byte) bool {
 	if c.pos == len(c.in) || c.in[c.pos] != a && c.in[c.pos] != b {
 		return false

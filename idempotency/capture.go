@@ -12,22 +12,19 @@ import (
 	"time"
 )
 
-// errHandlerOver: a write after the handler's response was taken.
+// errHandlerOver is the error of a write after the handler has returned.
 var errHandlerOver = errors.New("idempotency: the response is complete already")
 
-// capture is the http.ResponseWriter of a handler whose response must not leave
-// before its record is durable: it keeps all that the handler does, and deliver
-// does the same to the real writer, so that the same bytes go out as if the
-// handler had written there itself.
+// capture is the http.ResponseWriter of a handler whose response must not be sent before
+// its record is durable. It keeps what the handler does, and sendResponse does the same
+// to the real writer, so the same bytes are sent.
 //
-// What it offers beyond http.ResponseWriter is flushing, which is remembered,
-// io.StringWriter, io.ReaderFrom, http.CloseNotifier, and, through
-// http.ResponseController, the connection's deadlines. There is no Unwrap, as that would lead a handler around
-// it, and no hijacking.
+// It supports flushing (which is remembered), io.StringWriter, io.ReaderFrom,
+// http.CloseNotifier, and the deadlines of http.ResponseController. It does not support
+// hijacking, and has no Unwrap, which would bypass it.
 //
-// The methods of http.ResponseWriter and those beside it may be called by several
-// goroutines, also by those that outlive the handler. The others belong to
-// whoever made it.
+// Several goroutines may call the methods of http.ResponseWriter, also after the handler
+// has returned. The other methods are for the owner.
 type capture struct {
 	w      http.ResponseWriter // informational responses go there at once
 	r      *http.Request       // the handler's
@@ -43,12 +40,12 @@ type capture struct {
 	trailers http.Header // at the handler's end
 	log      writeLog
 	body     spool
-	silent   bool // the handler has written neither header nor body
+	failure  error // why the response cannot be stored; set by finish
 	over     bool
 }
 
-// newCapture keeps up to limit bytes of the body in memory (a negative limit: all
-// of them), and what is beyond in a file. w is the real writer.
+// newCapture keeps up to limit bytes of the body in memory (negative: all), and the rest
+// in a file. w is the real writer.
 func newCapture(w http.ResponseWriter, r *http.Request, limit int64) *capture {
 	c := &capture{w: w, r: r, declared: -1, body: spool{limit: limit}}
 	if h := w.Header(); len(h) > 0 {
@@ -57,9 +54,8 @@ func newCapture(w http.ResponseWriter, r *http.Request, limit int64) *capture {
 	return c
 }
 
-// Header starts out as the real one, so that a handler finds what middleware has
-// set. The real one stays as it is until deliver: a refusal that is sent instead
-// has nothing of the handler's in it.
+// Header is a copy of the real header with the fields of middleware. The real one does
+// not change before sendResponse, so a rejection contains nothing of the handler.
 func (c *capture) Header() http.Header {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,9 +71,8 @@ func (c *capture) headerLocked() http.Header {
 	return c.header
 }
 
-// WriteHeader panics where net/http's own does, and like it ignores all calls but
-// the first. Informational responses say nothing of how the work ended and are
-// sent at once.
+// WriteHeader panics for invalid codes and ignores all calls but the first, as in
+// net/http. Informational responses are sent at once.
 func (c *capture) WriteHeader(code int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,12 +89,12 @@ func (c *capture) WriteHeader(code int) {
 	c.writeHeader(code)
 }
 
-// informational responses do not end a request. 101 does, in HTTP/1.1.
+// informational reports whether another response follows. 101 is a final response.
 func informational(code int) bool {
 	return code >= 100 && code <= 199 && code != http.StatusSwitchingProtocols
 }
 
-// inform lends the handler's header to the real writer for one response.
+// inform sends an informational response with the handler's header.
 func (c *capture) inform(code int) {
 	h := c.w.Header()
 	kept := maps.Clone(h)
@@ -111,10 +106,10 @@ func (c *capture) inform(code int) {
 func (c *capture) writeHeader(code int) {
 	c.code = code
 	if c.snapshot = c.before; c.header != nil {
-		c.snapshot = c.header.Clone() // the handler may keep the map and go on with it
+		c.snapshot = c.header.Clone() // the handler may change the map later
 	}
 	if length := c.snapshot.Get("Content-Length"); length != "" {
-		// net/http sends no length that it cannot read.
+		// net/http does not send an invalid length.
 		if n, err := strconv.ParseInt(length, 10, 64); err == nil && n >= 0 {
 			c.declared = n
 		}
@@ -143,7 +138,7 @@ func (c *capture) WriteString(s string) (int, error) {
 	return c.body.WriteString(s)
 }
 
-// admit is what net/http does before it takes n bytes of body.
+// admit does what net/http does before it accepts n bytes of body.
 func (c *capture) admit(n int) error {
 	if c.over {
 		return errHandlerOver
@@ -170,9 +165,8 @@ func bodyAllowed(code int) bool {
 	return code >= 200 && code != http.StatusNoContent && code != http.StatusNotModified
 }
 
-// ReadFrom reads src as net/http's own does, where it has one: the first bytes by
-// themselves, for sniffing, and a flush behind them. So a response from a file has
-// the same framing.
+// ReadFrom reads src as that of net/http does: the first bytes for sniffing, then a
+// flush. So a response from a file has the same framing.
 func (c *capture) ReadFrom(src io.Reader) (n int64, err error) {
 	if c.readsFrom() {
 		if !c.sent() {
@@ -187,8 +181,8 @@ func (c *capture) ReadFrom(src io.Reader) (n int64, err error) {
 	return n + more, err
 }
 
-// readsFrom reports whether the real writer would read by itself: over TLS it has
-// the method, but not the use of it.
+// readsFrom reports whether the real writer would read by itself. Over TLS it has the
+// method but does not use it.
 func (c *capture) readsFrom() bool {
 	_, ok := c.w.(io.ReaderFrom)
 	return ok && c.r.TLS == nil
@@ -206,7 +200,7 @@ type writerOnly struct{ io.Writer }
 // Flush is FlushError, for http.Flusher.
 func (c *capture) Flush() { _ = c.FlushError() }
 
-// FlushError remembers that there was a flush here, and sends nothing.
+// FlushError remembers the flush and sends nothing.
 func (c *capture) FlushError() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -221,13 +215,13 @@ func (c *capture) FlushError() error {
 	return nil
 }
 
-// SetReadDeadline is the connection's: the body has been read, but it also ends
-// the watch for a client that goes away.
+// SetReadDeadline sets that of the connection. It also ends the detection of a client
+// that leaves.
 func (c *capture) SetReadDeadline(t time.Time) error {
 	return c.control((*http.ResponseController).SetReadDeadline, t)
 }
 
-// SetWriteDeadline is the connection's, and counts when the response is sent.
+// SetWriteDeadline sets that of the connection. It applies when the response is sent.
 func (c *capture) SetWriteDeadline(t time.Time) error {
 	return c.control((*http.ResponseController).SetWriteDeadline, t)
 }
@@ -241,34 +235,43 @@ func (c *capture) control(set func(*http.ResponseController, time.Time) error, t
 	return set(http.NewResponseController(c.w), t)
 }
 
-// CloseNotify is for what asserts http.CloseNotifier and panics without it, such as
-// gin's Context.Stream. Like the handler's context, it tells that the execution is
-// over, and not that the client has gone.
+// CloseNotify is for callers that panic without it, such as gin's Context.Stream. It
+// signals the end of the execution, not that the client has left.
 func (c *capture) CloseNotify() <-chan bool {
 	over := make(chan bool, 1)
 	context.AfterFunc(c.r.Context(), func() { over <- true })
 	return over
 }
 
-// EnableFullDuplex has nothing to do: the request's body has been read.
+// EnableFullDuplex does nothing: the request body has been read.
 func (c *capture) EnableFullDuplex() error { return nil }
 
-// finish ends the handler's part once it has returned: what it leaves behind, and
-// still writes, gets an error. To be called before status, result and deliver.
+// finish ends the handler's part after it has returned: later writes fail. The owner
+// calls it before status, result and sendResponse.
 func (c *capture) finish() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.code == 0 {
-		c.silent, c.implicit = true, true
+	switch {
+	case c.code == 0:
+		c.failure, c.implicit = errSilent, true
 		c.writeHeader(http.StatusOK)
+	case c.code == http.StatusSwitchingProtocols:
+		c.failure = errSwitching
+	case c.declared >= 0 && c.log.total != c.declared && bodyAllowed(c.code) && c.r.Method != http.MethodHead:
+		c.failure = fmt.Errorf("idempotency: the handler wrote %d of %d bytes (Content-Length)", c.log.total, c.declared)
 	}
 	c.takeTrailers()
 	c.over = true
 }
 
-// abandon is finish for a response that is given up, also while the handler still
-// runs: it does not look at what the handler may be changing. Nothing is to be
-// asked of c afterwards but close.
+// Why a response is not complete.
+var (
+	errSilent    = errors.New("idempotency: the handler has written neither header nor body")
+	errSwitching = errors.New("idempotency: the handler switched protocols (101)")
+)
+
+// abandon is finish for a response that is not sent. The handler may still be running.
+// The owner calls only close after it.
 func (c *capture) abandon() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -278,14 +281,13 @@ func (c *capture) abandon() {
 // status is the response's status code.
 func (c *capture) status() int { return c.code }
 
-// tooLarge reports whether the body has more than limit bytes.
+// tooLarge reports whether the body is larger than the limit.
 func (c *capture) tooLarge() bool { return c.body.beyond }
 
-// err is why the body could not be kept, if so: the file failed. There is nothing
-// to deliver then.
+// err returns why the body could not be kept, if so. Then there is nothing to send.
 func (c *capture) err() error { return c.body.err }
 
-// close frees what a large body took. To be called last, on all paths.
+// close removes the file of a large body. The owner calls it last, on all paths.
 func (c *capture) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

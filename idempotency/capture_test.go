@@ -698,7 +698,7 @@ func TestCaptureTooLarge(t *testing.T) {
 				require.Equal(t, want.String(), string(c.result().Body))
 			}
 			file := c.body.file
-			require.Equal(t, file != nil && runtime.GOOS == "windows", c.body.lies)
+			require.Equal(t, file != nil && runtime.GOOS == "windows", c.body.named)
 			c.close()
 			c.close()
 			left, err := os.ReadDir(dir)
@@ -764,7 +764,7 @@ func TestHandlerGivesTheFileBack(t *testing.T) {
 func TestCaptureNamedFile(t *testing.T) {
 	file, err := os.CreateTemp(t.TempDir(), "")
 	require.NoError(t, err)
-	s := spool{file: file, lies: true}
+	s := spool{file: file, named: true}
 	s.close()
 	require.NoFileExists(t, file.Name())
 }
@@ -872,13 +872,13 @@ func TestScriptIsBounded(t *testing.T) {
 	c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), testLimit)
 	defer c.close()
 	var want bytes.Buffer
-	for n := range longestScript {
+	for n := range longestLog {
 		p := strconv.Itoa(n)
 		want.WriteString(p)
 		write(c, p)
 		c.Flush()
 	}
-	require.Len(t, c.log.acts, longestScript)
+	require.Len(t, c.log.ops, longestLog)
 	c.finish()
 	require.NoError(t, c.sendResponse(w))
 	require.Equal(t, want.String(), w.Body.String())

@@ -5,88 +5,91 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"sync"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
-// Do does work once for an operation and key, and gives its result again to those
-// who ask again: for consumers of queues, jobs and imports. The key is a message's
-// id, or a business key such as "comp1:invoice:001". fingerprint tells whether a
-// message with the same key is the same message; "" means that the key suffices.
-// See NewFingerprint.
+// Do executes work once for an operation and key, and returns its result again for
+// each duplicate: for consumers of queues, for jobs and imports. The key is a message
+// id, or a business key such as "comp1:invoice:001". fingerprint tells two messages
+// with the same key apart; "" means that the key is enough. See NewFingerprint.
 //
-// It is an Executor with the default terms: 24 hours, detached. For work whose
-// effects are in the store's database, give it a store within the caller's own
-// transaction (Within in sqlitestore and pgstore): an inbox row and its effect are
-// committed together, by the caller: when Do returns nil or a FinalError, which is
-// a result as well; after any other error the transaction is to be rolled back. Or
-// take an Executor whose terms are Joined.
+// Do is an Executor with the default Options, but it does not call Store.Check. If the
+// effects of the work are in the store's database, use an Executor with
+// Options.Transactional, or a store within your own transaction (Within of sqlitestore
+// and pgstore). In the second case commit after nil and after a PermanentError, which
+// is a result too, and roll back after other errors.
 func Do(
 	ctx context.Context, store Store, scope, operation, key string, fingerprint Fingerprint,
 	work func(context.Context) (Result, error),
 ) (Result, error) {
-	e := Executor{Store: store}
-	return e.Do(ctx, ID{Scope: scope, Operation: operation, Key: key}, fingerprint, work)
+	x := Executor{Store: store, unchecked: true}
+	return x.Do(ctx, ID{Scope: scope, Operation: operation, Key: key}, fingerprint, work)
 }
 
-// Executor does work once for each operation and key. Its fields are read at the
-// first use and must not change after it. It is safe for concurrent use; the zero
-// value lacks a Store.
+// Executor executes work once for each operation and key. Store is required. The
+// fields are read at the first use and must not change after it. An Executor is safe
+// for concurrent use.
 type Executor struct {
 	// Store keeps the records.
 	Store Store
 
 	Options
 
-	// Trace is a set of hooks, nil for none.
+	// Trace is a set of hooks. Default: none.
 	Trace *Trace
 
-	once     sync.Once
-	executor *executor
-	settings error
+	unchecked bool // does not check the store
+	once      sync.Once
+	executor  *executor
+	settings  error
 }
 
-// What Do says when there is no result.
+// The errors of Do if there is no result.
 var (
-	// ErrInProgress: another execution is at it. Ask again later.
-	ErrInProgress = errors.New("idempotency: in progress elsewhere")
+	// ErrInProgress means that another execution is in progress. Ask again later.
+	ErrInProgress = errors.New("idempotency: in progress")
 
-	// ErrMismatch: the key was used with another fingerprint.
-	ErrMismatch = errors.New("idempotency: key used for something else")
+	// ErrMismatch means that the key was used with another fingerprint.
+	ErrMismatch = errors.New("idempotency: key was used with another fingerprint")
 
-	// ErrUnreplayable: it was done, and its result was not kept.
-	ErrUnreplayable = errors.New("idempotency: done before, result not kept")
+	// ErrUnreplayable means that the operation took effect, and that its result is not
+	// stored.
+	ErrUnreplayable = errors.New("idempotency: result is not stored")
 )
 
-// FinalError is a failure that repeating would not change. It is stored, and given
-// again to those who ask again; then Err has only the text of the first.
-type PermanentError struct{ Err error }
+// PermanentError is a failure that a repetition would not change. It is stored and
+// returned to duplicates, which get only the text of its cause.
+type PermanentError struct{ cause error }
 
-// Final marks err as final, for work to return. Final(nil) is nil.
+// Permanent marks err as a permanent failure, for work to return. Permanent(nil) is
+// nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &PermanentError{Err: err}
+	return &PermanentError{err}
 }
 
-// Error is the text of Err.
+// Error returns the text of the cause.
 func (e *PermanentError) Error() string {
-	if e.Err == nil {
-		return "idempotency: failed for good"
+	if e.cause == nil {
+		return "idempotency: permanent failure"
 	}
-	return e.Err.Error()
+	return e.cause.Error()
 }
 
-// Unwrap returns Err.
-func (e *PermanentError) Unwrap() error { return e.Err }
+// Unwrap returns the error that was given to Permanent.
+func (e *PermanentError) Unwrap() error { return e.cause }
 
-// Harmless marks err as that of work which has had no effect, for detached work to
-// return: the operation may be executed again. Without the mark a failure of
-// detached work means that nobody knows (unless the terms' Takeover allows a
-// repetition), for a request to the bank that timed out fails like one that was
-// never sent. Harmless(nil) is nil. Joined work needs no mark.
+// Retryable marks err as the failure of work that had no effect, for
+// non-transactional work to return: the operation may be executed again. Without the
+// mark, the effect of failed work is unknown, because a request that timed out fails
+// like one that was never sent. Retryable(nil) is nil. Transactional work needs no
+// mark.
 func Retryable(err error) error {
 	if err == nil {
 		return nil
@@ -99,134 +102,178 @@ type retryableError struct{ error }
 // Unwrap returns the error that was marked.
 func (e *retryableError) Unwrap() error { return e.error }
 
-// Do does work once for id. What it returns is work's own result, or the first
-// one's. Work's context ends with ctx, with the lease, and at Terms.Limit.
+// Do executes work once for id. It returns work's result, or the stored result of the
+// first execution. The work's context ends with ctx, with the lease, and after
+// Options.Timeout.
 //
-// Work ends with nil or Final: stored, and never done again. With Harmless: it took
-// no effect, and may be done again. With an error that wraps ErrUnknown, nobody
-// knows: the record becomes Unknown. With any other error joined work is rolled
-// back, and may be done again; of detached work nobody knows then, and Do returns an
-// ErrUnknown that wraps it, unless Terms.Takeover says that it may be done again.
-// When it panics or the process dies, the same holds.
+// A result and a Permanent error are stored and never executed again. After Retryable
+// the operation may be executed again. After an error that wraps ErrUnknown the record
+// is Unknown. After another error, a panic or a crash, transactional work is rolled
+// back and may be executed again; the effect of other work is unknown, so Do returns an
+// error that wraps ErrUnknown, unless Options.Takeover repeats it.
 //
-// Do's own errors are ErrInProgress, ErrMismatch, ErrUnknown, ErrUnreplayable;
-// ErrLeaseLost when another execution took over meanwhile, whose result counts;
-// ErrInvalid; and those of the store, after which the same call may be made again.
+// Transactional work that fails with a serialization failure or a deadlock (SQLSTATE
+// 40001, 40P01) is executed again at once, up to three times in all; its transaction
+// was rolled back. So the work may run more than once.
+//
+// The other errors are ErrInProgress, ErrMismatch, ErrUnknown, ErrUnreplayable,
+// ErrLeaseLost if another execution took over and its result counts, ErrInvalid, and
+// those of the store. After an error of the store the same call may be repeated.
 func (x *Executor) Do(
 	ctx context.Context, id ID, fingerprint Fingerprint, work func(context.Context) (Result, error),
 ) (Result, error) {
-	x.once.Do(func() { x.executor, x.settings = newExecutor(x.Store, x.Options, x.Trace) })
-	t := &turn{x.executor.traceEvent(Event{ID: id})}
+	x.once.Do(x.configure)
+	m := &message{traceEvent: x.executor.traceEvent(Event{Lease: driver.Lease{ID: id}})}
+	var result Result
+	var err error
 	switch {
 	case x.settings != nil:
-		return t.fail(Misconfigured, x.settings)
+		err = m.ends(Misconfigured, x.settings)
 	case work == nil:
-		return t.fail(Misconfigured, fmt.Errorf("%w: there is no work", ErrInvalid))
+		err = m.ends(Misconfigured, fmt.Errorf("%w: work is nil", ErrInvalid))
 	case ctx.Err() != nil:
-		return t.fail(Invalid, context.Cause(ctx))
+		err = m.ends(Invalid, context.Cause(ctx))
+	default:
+		result, err = m.execute(ctx, x.executor, fingerprint, work)
+		for try := 2; m.conflict && try <= conflictTries && sleep.Jittered(ctx, firstPause<<try) == nil; try++ {
+			result, err = m.execute(ctx, x.executor, fingerprint, work)
+		}
 	}
-	claim := x.executor.terms.claim(id, fingerprint)
-	e, reservation, err := x.executor.start(ctx, &claim)
-	t.event.Generation = reservation.Record.Generation
-	switch {
-	case errors.Is(err, ErrInvalid):
-		return t.fail(Invalid, err)
-	case err != nil:
-		return t.fail(unclaimed(ctx, err), err)
-	case e == nil:
-		return t.answer(&reservation)
-	}
-	t.event.Owner = claim.Owner
-	result, failure := t.run(e, work)
-	return t.settle(e, result, failure)
+	m.done(m.event.Disposition, 0, m.event.Err)
+	return result, err
 }
 
-// turn is one message on its way through Do.
-type turn struct{ traceEvent }
+// conflictTries is how often work is executed whose transaction conflicts with others.
+const conflictTries = 3
 
-// answer is for a message that is not to be executed.
-func (t *turn) answer(reservation *driver.Reservation) (Result, error) {
+func (x *Executor) configure() {
+	x.executor, x.settings = newExecutor(x.Store, x.Options, x.Trace)
+	if x.unchecked {
+		x.executor.check = nil
+	}
+}
+
+// message is one call of Do.
+type message struct {
+	traceEvent
+
+	// conflict means that the work was rolled back because of a conflict with another
+	// transaction.
+	conflict bool
+}
+
+// ends sets what was done with the message, and returns err.
+func (m *message) ends(d Disposition, err error) error {
+	m.event.Disposition, m.event.Err = d, err
+	return err
+}
+
+// execute claims the operation and does the work, or finds the result of the first
+// execution.
+func (m *message) execute(
+	ctx context.Context, x *executor, fingerprint Fingerprint, work func(context.Context) (Result, error),
+) (Result, error) {
+	claim := x.options.claim(m.event.ID, fingerprint)
+	e, reservation, err := x.start(ctx, &claim)
+	m.event.Generation = reservation.Record.Generation
+	m.conflict = false
+	switch {
+	case errors.Is(err, ErrInvalid):
+		return Result{}, m.ends(Invalid, err)
+	case err != nil:
+		return Result{}, m.ends(unclaimed(ctx, err), err)
+	case e == nil:
+		return m.answer(&reservation)
+	}
+	m.event.Owner = claim.Owner
+	result, failure := m.run(e, work)
+	e.finish()
+	status, failure := classifyError(e, failure)
+	result.Reference = cmp.Or(result.Reference, e.referenced())
+	toStore := result
+	if permanent, ok := errors.AsType[*PermanentError](failure); ok && status == FailedFinal {
+		toStore = Result{Body: []byte(permanent.Error())}
+	}
+	err = e.record(driver.Outcome{Status: status, Result: toStore}, status == FailedFinal)
+	m.conflict = e.transactor != nil && !e.inCallerTx() &&
+		(err == nil && status == FailedRetryable && isConflict(failure) || errors.Is(err, errRolledBack) && isConflict(err))
+	if err := m.conclude(status, failure, err); err != nil {
+		return Result{}, err
+	}
+	return result, nil
+}
+
+// isConflict reports whether err is a serialization failure or a deadlock of a SQL
+// database.
+func isConflict(err error) bool {
+	var state interface{ SQLState() string }
+	return errors.As(err, &state) && (state.SQLState() == "40001" || state.SQLState() == "40P01")
+}
+
+// answer is for a message that is not executed.
+func (m *message) answer(reservation *driver.Reservation) (Result, error) {
 	record := &reservation.Record
 	switch reservation.Decision {
 	case driver.Done:
-		return t.replay(record)
+		return m.replay(record)
 	case driver.DecisionInProgress:
-		return t.fail(InProgress, ErrInProgress)
+		return Result{}, m.ends(InProgress, ErrInProgress)
 	case driver.Mismatch:
-		return t.fail(Mismatched, ErrMismatch)
+		return Result{}, m.ends(Mismatched, ErrMismatch)
 	default:
 		if reservation.LeaseExpired {
-			t.emit(Unknown, errDied)
+			m.emit(Unknown, errLeaseExpired)
 		}
-		return t.fail(OutcomeUnknown, ErrUnknown)
+		return Result{}, m.ends(OutcomeUnknown, ErrUnknown)
 	}
 }
 
-func (t *turn) replay(record *driver.Record) (Result, error) {
+func (m *message) replay(record *driver.Record) (Result, error) {
 	switch record.Status {
 	case driver.CompletedUnreplayable:
-		return t.fail(Unreplayable, ErrUnreplayable)
+		return Result{}, m.ends(Unreplayable, ErrUnreplayable)
 	case FailedFinal:
-		return t.fail(Replayed, Permanent(errors.New(string(record.Result.Body))))
+		return Result{}, m.ends(Replayed, Permanent(errors.New(string(record.Result.Body))))
 	default:
-		t.done(Replayed, 0, nil)
-		return record.Result, nil
+		return record.Result, m.ends(Replayed, nil)
 	}
 }
 
-// run does the work. A panic goes on to the caller after the record says so.
-func (t *turn) run(e *execution, work func(context.Context) (Result, error)) (result Result, failure error) {
+// run does the work. If the work panics, the record says so before the panic goes on
+// to the caller.
+func (m *message) run(e *execution, work func(context.Context) (Result, error)) (result Result, failure error) {
 	began := time.Now()
 	returned := false
 	defer func() {
-		t.event.Work = time.Since(began)
+		m.event.Work = time.Since(began)
 		if returned {
 			return
 		}
-		status, err := e.abandon()
+		status, err := e.panicked()
 		err = errors.Join(errPanicked, err)
-		t.emit(status, err)
-		t.done(Panicked, 0, err)
+		m.emit(status, err)
+		m.done(Panicked, 0, err)
 	}()
 	result, failure = work(e.ctx)
 	returned = true
 	return result, failure
 }
 
-// settle ends the execution as the work's error says.
-func (t *turn) settle(e *execution, result Result, failure error) (Result, error) {
-	e.finish()
-	status, failure := t.judge(e, failure)
-	result.Reference = cmp.Or(result.Reference, e.referred())
-	stored := result
-	if final, ok := errors.AsType[*PermanentError](failure); ok && status == FailedFinal {
-		stored = Result{Body: []byte(final.Error())}
-	}
-	err := e.settle(driver.Outcome{Status: status, Result: stored}, status == FailedFinal)
-	if status == Unknown && err == nil {
-		t.emit(Unknown, failure)
-	}
-	if err := t.end(status, failure, err); err != nil {
-		return Result{}, err
-	}
-	return result, nil
-}
-
-// judge is what the work's error says of its effect, and the error that its caller
-// gets.
-func (t *turn) judge(e *execution, failure error) (Status, error) {
-	_, final := errors.AsType[*PermanentError](failure)
-	_, harmless := errors.AsType[*retryableError](failure)
+// classifyError returns the status that the work's error means, and the error for
+// its caller.
+func classifyError(e *execution, failure error) (Status, error) {
+	_, isPermanent := errors.AsType[*PermanentError](failure)
+	_, isRetryable := errors.AsType[*retryableError](failure)
 	switch {
-	case failure == nil && e.unkept != nil:
-		return driver.CompletedUnreplayable, e.unkept
+	case failure == nil && e.notStored != nil:
+		return driver.CompletedUnreplayable, e.notStored
 	case failure == nil:
 		return Completed, nil
 	case errors.Is(failure, ErrUnknown):
 		return Unknown, failure
-	case final:
+	case isPermanent:
 		return FailedFinal, failure
-	case harmless:
+	case isRetryable:
 		return FailedRetryable, failure
 	}
 	status := e.ambiguous()
@@ -236,33 +283,27 @@ func (t *turn) judge(e *execution, failure error) (Status, error) {
 	return status, failure
 }
 
-// end reports how the record was ended, and what Do returns.
-func (t *turn) end(status Status, failure, err error) error {
-	d := Executed
+// conclude returns the error of Do for work that ended with status and failure, and
+// whose record ended with err.
+func (m *message) conclude(status Status, failure, err error) error {
+	if err == nil {
+		m.emit(status, failure)
+		switch {
+		case status == Unknown:
+			return m.ends(OutcomeUnknown, failure)
+		case !status.Finished():
+			return m.ends(Released, failure)
+		default:
+			return m.ends(Executed, failure)
+		}
+	}
+	d := StoreFailed
 	switch {
-	case err == nil && status == Unknown:
-		d = OutcomeUnknown
-	case err == nil && !status.Finished():
-		d = Released
-	case err == nil:
 	case errors.Is(err, ErrUnknown):
-		t.emit(Unknown, err)
-		d = OutcomeUnknown
+		status, d = Unknown, OutcomeUnknown
 	case errors.Is(err, ErrLeaseLost):
 		d = LeaseLost
-	default:
-		t.emit(status, err)
-		d = StoreFailed
 	}
-	if err == nil {
-		t.done(d, 0, failure)
-		return failure
-	}
-	t.done(d, 0, err)
-	return errors.Join(err, failure)
-}
-
-func (t *turn) fail(d Disposition, err error) (Result, error) {
-	t.done(d, 0, err)
-	return Result{}, err
+	m.emit(status, err)
+	return m.ends(d, errors.Join(err, failure))
 }

@@ -600,7 +600,7 @@ func TestDoJoined(t *testing.T) {
 			err: driver.ErrTransactionFailed, d: idempotency.StoreFailed,
 		},
 		{
-			name: "overtaken", rules: []rule{{onCommit, 1, 0, fault{before: idempotency.ErrLeaseLost}}},
+			name: "lease-lost", rules: []rule{{onCommit, 1, 0, fault{before: idempotency.ErrLeaseLost}}},
 			err: idempotency.ErrLeaseLost, d: idempotency.LeaseLost,
 		},
 		{
@@ -710,7 +710,7 @@ func TestDoWithinACallersTransaction(t *testing.T) {
 			d: idempotency.StoreFailed, want: map[string]int{onBegin: 1},
 		},
 		{
-			name: "overtaken", rules: []rule{{onCommit, 1, 0, fault{before: idempotency.ErrLeaseLost}}},
+			name: "lease-lost", rules: []rule{{onCommit, 1, 0, fault{before: idempotency.ErrLeaseLost}}},
 			err: idempotency.ErrLeaseLost, d: idempotency.LeaseLost, want: map[string]int{onBegin: 1, onCommit: 1},
 		},
 		{

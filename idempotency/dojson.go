@@ -11,24 +11,18 @@ import (
 	"reflect"
 )
 
-// DoAs is Do for work whose result is a T, which is stored as JSON. Who asks again
-// gets what encoding/json reads from that: fields that are not exported are lost, a
-// number in an any is a float64, and a string that is not UTF-8 is made so.
+// DoJSON is Do for work whose result is a T, which is stored as JSON. Duplicates get
+// what encoding/json reads from it: fields that are not exported are lost, and a number
+// in an any is a float64.
 //
-// A T that cannot be stored is an ErrInvalid before the work is begun: it has a
-// channel, a function, a complex number, an interface with methods, a map by other
-// keys than strings and integers, or a struct without exported fields, and does not
-// marshal and unmarshal itself. Where only the value tells (a NaN, a cycle, a
-// channel in an any), the work has taken effect and is not done again: DoAs returns
-// the value and an ErrUnreplayable that says why, and gives the error alone to those
-// who ask again. Whoever gave a store within a transaction commits it then, too.
+// The error is an ErrInvalid, before the work begins, if JSON cannot represent a T: a
+// channel, a function, a complex number, an interface with methods, a map whose keys
+// are neither strings nor integers, or a struct without exported fields. If only the
+// value cannot be stored (NaN, a cycle), DoJSON returns the value with an
+// ErrUnreplayable, and duplicates get the error.
 //
-// Where the stored JSON does not fit T any more, because it has a field that T has
-// not, or one of another type, the error is an ErrUnreplayable that says so: better
-// no result than half of one. So a T may get new fields at any time, and lose those
-// that no record has any more.
-//
-// All else is as with Do.
+// If the stored JSON does not fit T, because T lost a field or changed its type, the
+// error is an ErrUnreplayable. A T may get new fields at any time.
 func DoJSON[T any](
 	ctx context.Context, store Store, scope, operation, key string, fingerprint Fingerprint,
 	work func(context.Context) (T, error),
@@ -38,7 +32,7 @@ func DoJSON[T any](
 		return none, err
 	}
 	if work == nil {
-		return none, fmt.Errorf("%w: there is no work", ErrInvalid)
+		return none, fmt.Errorf("%w: work is nil", ErrInvalid)
 	}
 	done := false
 	result, err := Do(ctx, store, scope, operation, key, fingerprint, func(ctx context.Context) (_ Result, err error) {
@@ -49,7 +43,7 @@ func DoJSON[T any](
 		body, err := toJSON(&first)
 		if err != nil {
 			e, _ := executionOf(ctx)
-			e.unkept = fmt.Errorf("%w: %w", ErrUnreplayable, err)
+			e.notStored = fmt.Errorf("%w: %w", ErrUnreplayable, err)
 			return Result{}, nil
 		}
 		return Result{Body: body}, nil
@@ -62,15 +56,14 @@ func DoJSON[T any](
 	}
 	value, err := fromJSON[T](result.Body)
 	if err != nil {
-		return none, fmt.Errorf("%w: the stored result is no %v: %w", ErrUnreplayable, reflect.TypeFor[T](), err)
+		return none, fmt.Errorf("%w: the stored result is not a %v: %w", ErrUnreplayable, reflect.TypeFor[T](), err)
 	}
 	return value, nil
 }
 
-// toJSON also finds out whether it could be read again, as long as somebody hears
-// of it who has the value.
+// toJSON also checks that the value can be read again.
 func toJSON[T any](value *T) ([]byte, error) {
-	body, err := json.Marshal(value) // a pointer, for the sake of methods that want one
+	body, err := json.Marshal(value) // a pointer, because methods may need one
 	if err == nil {
 		_, err = fromJSON[T](body)
 	}
@@ -87,8 +80,7 @@ func fromJSON[T any](body []byte) (value T, err error) {
 	return value, err
 }
 
-// notJSON says why encoding/json cannot store a value of this type, or not give it
-// back.
+// notJSON returns an error if encoding/json cannot write or read values of a type.
 func notJSON(t reflect.Type, seen map[reflect.Type]bool) error {
 	if seen[t] || marshalsItself(t) {
 		return nil
@@ -96,14 +88,14 @@ func notJSON(t reflect.Type, seen map[reflect.Type]bool) error {
 	seen[t] = true
 	switch t.Kind() {
 	case reflect.Chan, reflect.Func, reflect.UnsafePointer, reflect.Complex64, reflect.Complex128:
-		return fmt.Errorf("%w: a result with a %v cannot be stored", ErrInvalid, t)
+		return fmt.Errorf("%w: a result that contains a %v cannot be stored as JSON", ErrInvalid, t)
 	case reflect.Interface:
 		if t.NumMethod() > 0 {
-			return fmt.Errorf("%w: a result with a %v cannot be read again", ErrInvalid, t)
+			return fmt.Errorf("%w: a result that contains a %v cannot be read from JSON", ErrInvalid, t)
 		}
 	case reflect.Map:
 		if key := t.Key(); !isText(key) && key.Kind() != reflect.String && !isInteger(key.Kind()) {
-			return fmt.Errorf("%w: a result with a map by %v cannot be stored", ErrInvalid, key)
+			return fmt.Errorf("%w: a result that contains a map with keys of type %v cannot be stored as JSON", ErrInvalid, key)
 		}
 		return notJSON(t.Elem(), seen)
 	case reflect.Pointer, reflect.Slice, reflect.Array:
@@ -127,7 +119,7 @@ func notJSONStruct(t reflect.Type, seen map[reflect.Type]bool) error {
 		}
 	}
 	if kept == 0 && t.NumField() > 0 {
-		return fmt.Errorf("%w: a result with a %v cannot be stored, for it has no exported fields", ErrInvalid, t)
+		return fmt.Errorf("%w: a result that contains a %v: it has no exported fields and cannot be stored as JSON", ErrInvalid, t)
 	}
 	return nil
 }

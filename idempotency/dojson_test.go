@@ -143,7 +143,7 @@ func TestDoAsTypesThatCannotBeStored(t *testing.T) {
 	t.Run("an interface of such methods", notAs[interface {
 		json.Marshaler
 		json.Unmarshaler
-	}]("cannot be read again"))
+	}]("cannot be read from JSON"))
 }
 
 type (
@@ -214,7 +214,7 @@ func TestDoAsChangedType(t *testing.T) {
 
 	renamed, err := doAs(t, store, never[struct{ ID, Remark string }](t))
 	require.ErrorIs(t, err, idempotency.ErrUnreplayable)
-	require.ErrorContains(t, err, `the stored result is no struct { ID string; Remark string }: json: unknown field "Note"`)
+	require.ErrorContains(t, err, `the stored result is not a struct { ID string; Remark string }: json: unknown field "Note"`)
 	require.Zero(t, renamed)
 
 	other, err := doAs(t, store, never[struct {

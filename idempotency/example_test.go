@@ -78,7 +78,7 @@ func ExampleDo() {
 	// importing invoice 001
 	// invoices/1 <nil>
 	// invoices/1 <nil>
-	//  idempotency: key used for something else
+	//  idempotency: key was used with another fingerprint
 }
 
 // Work that must not be tried again says so.

@@ -4,23 +4,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"sync"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
-// Execution is what a handler, or the work given to Do, can learn of itself with
-// FromContext.
+// Execution is one execution of an operation. FromContext returns it.
 type Execution struct {
-	// Lease is its title to the record. Give the Generation to systems that fence.
+	// Lease identifies the operation and the execution. Pass its Generation as a
+	// fencing token to systems that accept one.
 	driver.Lease
 
-	// Resumed: an execution before this one died, or ended without a result, and its
-	// terms said Resume. Look for what it left.
+	// Resumed means that an execution before this one died or ended without a result,
+	// and that its Takeover was Resume. Look for what it left.
 	Resumed bool
 }
 
-// FromContext returns the execution whose context this is. false: there is none.
+// FromContext returns the execution of a handler's or work's context, and whether
+// there is one.
 func FromContext(ctx context.Context) (Execution, bool) {
 	if e, ok := executionOf(ctx); ok {
 		return Execution{Lease: e.lease, Resumed: e.resumed}, true
@@ -28,25 +30,21 @@ func FromContext(ctx context.Context) (Execution, bool) {
 	return Execution{}, false
 }
 
-// Tx returns the store's transaction, in which the writes of joined work are
-// committed together with its record, or not at all. T is the driver's type:
-// pgx.Tx, or *sql.Tx.
+// Tx returns the transaction of transactional work. T is the driver's type, pgx.Tx
+// or *sql.Tx:
 //
 //	tx, err := idempotency.Tx[*sql.Tx](ctx)
 //
-// It is open since before the work began, and excludes all others from the
-// operation. It is committed when the work ends well: a handler with 2xx or 3xx,
-// the work of Do with nil. Otherwise it is rolled back; a refusal is stored without
-// it, unless Keep was called. The work must not end it by itself; savepoints are
-// its own affair.
+// The transaction commits with the record if the work succeeds, and is rolled back
+// otherwise. The work must not end it; it may use savepoints.
 //
-// The error is ErrNoTransaction when ctx is no execution's, when the terms are not
-// Joined, when the execution is over, or when the transaction is no T.
+// The error is ErrNoTransaction if ctx is not the context of a running transactional
+// execution, or if the transaction is not a T.
 func Tx[T any](ctx context.Context) (T, error) {
 	var none T
 	e, ok := executionOf(ctx)
 	if !ok {
-		return none, fmt.Errorf("%w: this is not the context of an execution", ErrNoTransaction)
+		return none, fmt.Errorf("%w: the context is not that of an execution", ErrNoTransaction)
 	}
 	value, err := e.transaction()
 	if err != nil {
@@ -54,34 +52,34 @@ func Tx[T any](ctx context.Context) (T, error) {
 	}
 	tx, ok := value.(T)
 	if !ok {
-		return none, fmt.Errorf("%w: the store's is a %T", ErrNoTransaction, value)
+		return none, fmt.Errorf("%w: the store's transaction is a %T", ErrNoTransaction, value)
 	}
 	return tx, nil
 }
 
-// Keep has what joined work wrote through Tx committed also when it ends in a
-// refusal: a 4xx that is final, or Final; for the 402 whose declined charge is a
-// row. Without it a refusal is stored and the writes are undone, as they are where
-// the work fails. Outside of joined work, and after it, it does nothing.
+// CommitOnFailure makes transactional work commit its writes also if it ends with a
+// final failure: a 4xx that is stored, or Permanent. Use it for a 402 whose declined
+// charge is a row. Without it, the failure is stored and the writes are rolled back.
+// Outside of transactional work it does nothing.
 func CommitOnFailure(ctx context.Context) {
 	if e, ok := executionOf(ctx); ok {
-		e.note(func() { e.kept = true })
+		e.set(func() { e.commitOnFailure = true })
 	}
 }
 
-// What executions say.
 var (
-	// ErrNoTransaction: there is no transaction for the work to join.
+	// ErrNoTransaction means that there is no transaction of the requested type.
 	ErrNoTransaction = errors.New("idempotency: no transaction")
 
-	// ErrOverrun is the cause (context.Cause) of an execution's context when it
-	// has taken longer than Terms.Limit.
-	ErrTimeLimit = errors.New("idempotency: execution overran its limit")
+	// ErrTimeLimit is the cause (context.Cause) of the end of an execution's context
+	// after Options.Timeout.
+	ErrTimeLimit = errors.New("idempotency: execution exceeded its time limit")
 
 	errEnded = errors.New("idempotency: execution ended")
 
-	// errUndone: the transaction was rolled back, and the operation is free.
-	errUndone = errors.New("idempotency: the transaction was not committed")
+	// errRolledBack means that nothing was done, and that the operation may be
+	// executed again.
+	errRolledBack = errors.New("idempotency: the transaction was not committed")
 )
 
 type executionKey struct{}
@@ -91,7 +89,7 @@ func executionOf(ctx context.Context) (*execution, bool) {
 	return e, ok
 }
 
-// execution is one execution of an operation, from its reservation to its end.
+// execution is one execution of an operation, from its claim to its end.
 type execution struct {
 	*executor
 	ownership
@@ -99,92 +97,91 @@ type execution struct {
 	resumed bool
 	began   time.Time
 
-	// ctx is the work's.
+	// ctx is the context of the work.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	stop   context.CancelFunc // frees the deadline of ctx
 
-	mu        sync.Mutex
-	kept      bool
-	reference string // see Refer
-	over      bool   // the work has ended
+	mu              sync.Mutex
+	commitOnFailure bool
+	reference       string // see SetReference
+	over            bool   // the work has ended
 
-	unkept error // why the result of work that has taken effect cannot be stored
+	notStored error // why the result of work that took effect cannot be stored
 }
 
-// title is how an execution has the operation to itself: by a lease when it is
-// detached, by an open transaction when it is joined.
+// ownership is how an execution excludes others: by a lease, or by an open
+// transaction.
 type ownership interface {
 	// value is what Tx returns.
 	value() (any, error)
 
-	// complete stores the outcome. nil: it is durable. ErrLeaseLost: somebody else
-	// has the operation. errUndone: nothing has happened, and it may be executed
-	// again. ErrUnknown: joined work has committed by itself, and the record says
-	// Unknown. Any other error: nobody knows; once the lease is over, or the
-	// transaction, whoever asks again finds out. refused: the outcome is a refusal,
-	// whose writes are undone unless they are to be kept.
-	complete(outcome driver.Outcome, refused bool) error
+	// complete stores the outcome. nil means that it is durable. ErrLeaseLost means
+	// that another execution has the operation; errRolledBack that nothing was done;
+	// ErrUnknown that the work committed without the record, which is Unknown now.
+	// After another error the result is unknown until the lease or the transaction
+	// ends. final means that the outcome is a failure, whose writes are rolled back
+	// unless CommitOnFailure was called.
+	complete(outcome driver.Outcome, final bool) error
 
-	// release gives the operation back, with nothing done.
+	// release ends an execution that had no effect.
 	release() error
 }
 
-// begin starts the context of the work. The title comes with it.
-func (r *executor) begin(parent context.Context, record *driver.Record, asked time.Time) *execution {
-	e := &execution{executor: r, lease: record.Lease(), began: asked, stop: func() {}}
+// newExecution starts the context of the work. The caller sets the ownership.
+func (x *executor) newExecution(parent context.Context, record *driver.Record, asked time.Time) *execution {
+	e := &execution{executor: x, lease: record.Lease(), began: asked, stop: func() {}}
 	e.ctx, e.cancel = e.workContext(parent)
 	return e
 }
 
-// workContext ends at the caller's deadline or the limit, whichever is first, and
-// with the caller, unless the runner goes on without him.
+// workContext ends at the caller's deadline or the time limit, whichever is first,
+// and with the caller, unless the work survives it.
 func (e *execution) workContext(parent context.Context) (context.Context, context.CancelCauseFunc) {
 	deadline, limited := parent.Deadline()
 	if e.survives {
 		parent = context.WithoutCancel(parent)
 	}
 	ctx := context.WithValue(parent, executionKey{}, e)
-	overrun := e.overrun()
+	limit := e.timeLimit()
 	switch {
-	case !overrun.IsZero() && (!limited || overrun.Before(deadline)):
-		ctx, e.stop = context.WithDeadlineCause(ctx, overrun, ErrTimeLimit)
+	case !limit.IsZero() && (!limited || limit.Before(deadline)):
+		ctx, e.stop = context.WithDeadlineCause(ctx, limit, ErrTimeLimit)
 	case limited && e.survives:
 		ctx, e.stop = context.WithDeadline(ctx, deadline)
 	}
 	return context.WithCancelCause(ctx)
 }
 
-// overrun is when the limit is over; zero: never.
-func (e *execution) overrun() time.Time {
-	if e.terms.Timeout <= 0 {
+// timeLimit is when the Timeout is over. The zero time means never.
+func (e *execution) timeLimit() time.Time {
+	if e.options.Timeout <= 0 {
 		return time.Time{}
 	}
-	return e.began.Add(e.terms.Timeout)
+	return e.began.Add(e.options.Timeout)
 }
 
 func (e *execution) transaction() (any, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.over {
-		return nil, fmt.Errorf("%w: it is over", ErrNoTransaction)
+		return nil, fmt.Errorf("%w: the execution has ended", ErrNoTransaction)
 	}
 	return e.value()
 }
 
-// note keeps what the work says of its end. What it leaves behind says nothing any
-// more, for the end may be half done.
-func (e *execution) note(set func()) {
+// set changes a property of the execution, unless the work has ended.
+func (e *execution) set(change func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.over {
-		set()
+		change()
 	}
 }
 
-// finish ends the work: what it leaves behind gets no transaction any more. It
-// reports whether the context had ended before: then an answer that claims that
-// nothing was done is often only the handler's way of saying that it was cut off.
+// finish ends the work: goroutines that it left behind get no transaction. It reports
+// whether the context had ended before. A response that says that nothing was done
+// often only means then that the handler was cut off.
 func (e *execution) finish() (interrupted bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -192,25 +189,25 @@ func (e *execution) finish() (interrupted bool) {
 	return e.ctx.Err() != nil
 }
 
-// settle ends the execution with the outcome that its work gave, or releases it.
-// See title.
-func (e *execution) settle(outcome driver.Outcome, refused bool) error {
+// record ends the execution with the outcome of its work. See ownership for its
+// errors.
+func (e *execution) record(outcome driver.Outcome, final bool) error {
 	defer e.close()
 	if outcome.Status == FailedRetryable {
 		return e.release()
 	}
-	if time.Since(e.began) > e.terms.TTL/10 {
-		outcome.TTL = e.terms.TTL
+	if time.Since(e.began) > e.options.TTL/10 {
+		outcome.TTL = e.options.TTL
 	}
-	return e.complete(outcome, refused)
+	return e.complete(outcome, final)
 }
 
-// abandon ends an execution whose work panicked. It does what is done after a crash,
-// without waiting for the end of the lease.
-func (e *execution) abandon() (Status, error) {
+// panicked ends an execution whose work panicked, as after a crash, but without
+// waiting for the end of the lease.
+func (e *execution) panicked() (Status, error) {
 	e.finish()
 	status := e.ambiguous()
-	err := e.settle(driver.Outcome{Status: status}, false)
+	err := e.record(driver.Outcome{Status: status}, false)
 	if errors.Is(err, ErrUnknown) {
 		status = Unknown
 	}

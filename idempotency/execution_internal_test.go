@@ -17,6 +17,6 @@ func TestNothingIsSaidAfterTheEnd(t *testing.T) {
 	e.finish()
 	require.NoError(t, SetReference(e.ctx, ""))
 	CommitOnFailure(e.ctx)
-	assert.Equal(t, "payment/123", e.referred())
-	assert.False(t, e.kept)
+	assert.Equal(t, "payment/123", e.referenced())
+	assert.False(t, e.commitOnFailure)
 }

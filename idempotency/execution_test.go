@@ -111,8 +111,8 @@ func TestTxErrors(t *testing.T) {
 		tx     func(ctx context.Context) error
 		says   string
 	}{
-		{"a store without transactions", new(idempotency.Memory), false, txOf[*ledgerTx], "not Joined"},
-		{"detached work", newLedger(), false, txOf[*ledgerTx], "not Joined"},
+		{"a store without transactions", new(idempotency.Memory), false, txOf[*ledgerTx], "Options.Transactional is false"},
+		{"detached work", newLedger(), false, txOf[*ledgerTx], "Options.Transactional is false"},
 		{"another type", newLedger(), true, txOf[*sql.Tx], "ledgerTx"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -165,7 +165,7 @@ func TestTxAfterTheEnd(t *testing.T) {
 		assert.Equal(t, http.StatusNotFound, r.post(t).Code)
 		err := <-late
 		require.ErrorIs(t, err, idempotency.ErrNoTransaction)
-		require.ErrorContains(t, err, "over")
+		require.ErrorContains(t, err, "has ended")
 		assert.Zero(t, ledger.sum("acct"))
 	})
 }

@@ -9,118 +9,160 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
-// runner is what Handler and Executor have in common: they reserve, execute and
-// end operations on the same terms.
-type executor struct {
-	store Store
-	terms Options
-	trace *Trace
+// Time limits of store operations.
+const (
+	// storeTimeout bounds an operation that no lease bounds.
+	storeTimeout = 5 * time.Second
 
-	// transactor is the store if the work is joined, and else nil.
+	// findTimeout bounds the read after a claim that failed.
+	findTimeout = time.Second
+
+	// shutdownGrace is the time that the store has to answer a claim after the
+	// client has left.
+	shutdownGrace = 500 * time.Millisecond
+
+	// firstPause and longestPause are the waits between repeated operations.
+	firstPause   = 10 * time.Millisecond
+	longestPause = 250 * time.Millisecond
+)
+
+// executor is the common part of Handler and Executor: it claims, executes and ends
+// operations.
+type executor struct {
+	store   Store
+	options Options
+	trace   *Trace
+	check   *storeCheck // nil: the store is not checked
+
+	// transactor is the store if the work is transactional, otherwise nil.
 	transactor driver.Transactor
 
-	// survives: the work goes on when the caller goes away. What has begun is brought
-	// to its end, for the caller will ask again.
+	// survives means that the work goes on after its caller has left, because the
+	// caller will ask again.
 	survives bool
 }
 
-func newExecutor(store Store, terms Options, trace *Trace) (*executor, error) {
-	terms, err := terms.resolved(store)
-	r := &executor{store: store, terms: terms, trace: trace}
-	if t, ok := store.(driver.Transactor); ok && (terms.Transactional || t.InCallerTx()) {
-		r.transactor = t
+func newExecutor(store Store, options Options, trace *Trace) (*executor, error) {
+	options, err := options.resolved(store)
+	x := &executor{store: store, options: options, trace: trace, check: newStoreCheck()}
+	if t, ok := store.(driver.Transactor); ok && (options.Transactional || t.InCallerTx()) {
+		x.transactor = t
 	}
-	return r, err
+	return x, err
 }
 
-// start claims an operation, and begins its execution if the claim is granted. One
-// whose time is over by then is not begun: its work could only say that it was cut
-// off, and nobody would know whether that is all.
-func (r *executor) start(ctx context.Context, claim *driver.Claim) (*execution, driver.Reservation, error) {
-	e, reservation, err := r.wait(ctx, claim)
+// start claims an operation and begins its execution if the claim is granted. An
+// execution whose time is over by then is not begun: its work could only fail, and
+// its effect would be unknown.
+func (x *executor) start(ctx context.Context, claim *driver.Claim) (*execution, driver.Reservation, error) {
+	if x.check != nil {
+		if err := x.check.passed(ctx, x.store); err != nil {
+			return nil, driver.Reservation{}, err
+		}
+	}
+	e, reservation, err := x.wait(ctx, claim)
 	if e != nil && e.ctx.Err() != nil {
 		return nil, reservation, errors.Join(context.Cause(e.ctx), e.release())
 	}
 	return e, reservation, err
 }
 
-// wait claims an operation. While another execution is at it, it waits as long as
-// the terms and ctx allow.
-func (r *executor) wait(ctx context.Context, claim *driver.Claim) (*execution, driver.Reservation, error) {
-	patience := time.Now().Add(r.terms.DuplicateWait)
-	for wait := firstPause; ; wait = min(2*wait, longestWait) {
+// wait claims an operation. While another execution is in progress, it repeats the
+// claim for DuplicateWait. It holds no connection between the claims.
+func (x *executor) wait(ctx context.Context, claim *driver.Claim) (*execution, driver.Reservation, error) {
+	deadline := time.Now().Add(x.options.DuplicateWait)
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		asked := time.Now()
-		e, reservation, err := r.attempt(ctx, claim, asked)
-		if reservation.Decision != driver.DecisionInProgress || !asked.Add(wait).Before(patience) || sleep.Jittered(ctx, wait) != nil {
+		e, reservation, err := x.claim(ctx, claim, asked)
+		if reservation.Decision != driver.DecisionInProgress || !asked.Add(pause).Before(deadline) ||
+			sleep.Jittered(ctx, pause) != nil {
 			return e, reservation, err
 		}
 	}
 }
 
-func (r *executor) attempt(ctx context.Context, claim *driver.Claim, asked time.Time) (*execution, driver.Reservation, error) {
-	if r.transactor != nil {
-		return r.beginJoined(ctx, claim, asked)
-	}
-	reservation, err := r.reserve(ctx, claim)
-	if err != nil || reservation.Decision != driver.Acquired {
-		return nil, reservation, err
-	}
-	e := r.hold(ctx, &reservation, asked)
-	return e, reservation, nil
-}
-
-// beginJoined asks once more after an error, which may be that of a connection
-// which the server has closed. What it may have begun there dies with it. A store that
-// has waited is not asked to wait again. The wait for a connection is bounded as that
-// for a lease is.
-func (r *executor) beginJoined(ctx context.Context, claim *driver.Claim, asked time.Time) (*execution, driver.Reservation, error) {
+func (x *executor) claim(ctx context.Context, claim *driver.Claim, asked time.Time) (*execution, driver.Reservation, error) {
 	waiting, cancel := ctx, func() {}
-	if !r.transactor.InCallerTx() {
-		waiting, cancel = context.WithTimeout(ctx, r.terms.Lease)
+	claimOnce := x.reserve
+	if x.transactor != nil {
+		claimOnce = func(ctx context.Context, claim *driver.Claim, asked time.Time) (*execution, driver.Reservation, error) {
+			return x.begin(ctx, waiting, claim, asked)
+		}
+		if !x.inCallerTx() {
+			waiting, cancel = context.WithTimeout(ctx, x.options.Lease)
+		}
 	}
 	defer cancel()
-	limit := max(r.terms.Timeout, 0)
-	reservation, tx, err := r.transactor.Begin(waiting, *claim, limit)
-	if isRetryable(err) && !r.transactor.InCallerTx() && waiting.Err() == nil {
-		reservation, tx, err = r.transactor.Begin(waiting, *claim, limit)
+	e, reservation, err := claimOnce(ctx, claim, asked)
+	if !isRetryable(err) || x.inCallerTx() {
+		return e, reservation, err
 	}
-	if err != nil || reservation.Decision != driver.Acquired {
-		return nil, reservation, err
+	if x.transactor == nil || waiting.Err() == nil {
+		// The error may be that of a dead connection. If the first claim was granted,
+		// the second one finds it by its owner. Its lease runs since then.
+		e, reservation, err = claimOnce(ctx, claim, asked)
 	}
-	e := r.join(ctx, claim, &reservation, tx, asked)
-	return e, reservation, nil
+	if isRetryable(err) && ctx.Err() == nil {
+		reservation, err = x.find(ctx, claim, err)
+	}
+	return e, reservation, err
 }
 
-// reserve claims an operation for a lease. A claim whose answer was lost may have
-// been granted. It is repeated, and found again by its owner; otherwise it would
-// lie there as an execution that died.
-func (r *executor) reserve(ctx context.Context, claim *driver.Claim) (driver.Reservation, error) {
-	reservation, err := r.reserveOnce(ctx, claim)
-	if isRetryable(err) {
-		// If the first was granted after all, the lease runs since then.
-		reservation, err = r.reserveOnce(ctx, claim)
-	}
-	return reservation, err
-}
+func (x *executor) inCallerTx() bool { return x.transactor != nil && x.transactor.InCallerTx() }
 
-// reserveOnce outlives the caller by a moment: to be cut off would leave in doubt
-// whether the claim was granted. Two of them fit into a lease, so that the second
-// finds what the first was granted still alive.
-func (r *executor) reserveOnce(ctx context.Context, claim *driver.Claim) (driver.Reservation, error) {
-	longest := min(r.terms.Lease/3, storeTimeout)
-	alive, cancel := context.WithTimeout(context.WithoutCancel(ctx), longest)
-	defer cancel()
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(min(longest, shutdownGrace), cancel) })
-	defer stop()
-	return r.store.Reserve(alive, *claim)
-}
-
-// worthAnother reports whether a claim that has failed is made once more. Where the
-// store says that nothing was changed, there is nothing to be found again; and one that
-// has waited as long as it may would only wait as long again.
+// isRetryable reports whether a failed claim is repeated. After ErrStoreBusy it is
+// not, because that would double the wait.
 func isRetryable(err error) bool {
 	return err != nil && !errors.Is(err, ErrInvalid) && !errors.Is(err, driver.ErrStoreBusy)
 }
 
-// parting is how long the store has to answer a claim when its client has left.
-const shutdownGrace = 500 * time.Millisecond
+// find answers a claim that failed with err by reading: a store that cannot write
+// still answers duplicates. Decide needs no time for a record that is finished or
+// Unknown.
+func (x *executor) find(ctx context.Context, claim *driver.Claim, err error) (driver.Reservation, error) {
+	ctx, cancel := context.WithTimeout(ctx, findTimeout)
+	defer cancel()
+	record, failed := x.store.Load(ctx, claim.ID)
+	if failed != nil {
+		return driver.Reservation{}, err
+	}
+	switch _, reservation := driver.Decide(&record, claim, time.Time{}); reservation.Decision {
+	case driver.Done, driver.Mismatch, driver.DecisionUnknown:
+		reservation.Record = record
+		return reservation, nil
+	default:
+		return driver.Reservation{}, err
+	}
+}
+
+// begin claims an operation for transactional work. waiting bounds the claim.
+func (x *executor) begin(
+	ctx, waiting context.Context, claim *driver.Claim, asked time.Time,
+) (*execution, driver.Reservation, error) {
+	reservation, tx, err := x.transactor.Begin(waiting, *claim, max(x.options.Timeout, 0))
+	if err != nil || reservation.Decision != driver.Acquired {
+		return nil, reservation, err
+	}
+	return x.join(ctx, claim, &reservation, tx, asked), reservation, nil
+}
+
+// reserve claims an operation under a lease.
+func (x *executor) reserve(ctx context.Context, claim *driver.Claim, asked time.Time) (*execution, driver.Reservation, error) {
+	waiting, cancel := x.claimContext(ctx)
+	defer cancel()
+	reservation, err := x.store.Reserve(waiting, *claim)
+	if err != nil || reservation.Decision != driver.Acquired {
+		return nil, reservation, err
+	}
+	return x.hold(ctx, &reservation, asked), reservation, nil
+}
+
+// claimContext outlives its caller by shutdownGrace, because a claim that is cut off
+// may have been granted. Two claims fit into a lease, so that the second one finds
+// what the first one was granted.
+func (x *executor) claimContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	longest := min(x.options.Lease/3, storeTimeout)
+	alive, cancel := context.WithTimeout(context.WithoutCancel(ctx), longest)
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(min(longest, shutdownGrace), cancel) })
+	return alive, func() { stop(); cancel() }
+}

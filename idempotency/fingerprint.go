@@ -10,11 +10,11 @@ import (
 	"slices"
 )
 
-// version is that of the rule below.
+// version is the version of the rule below.
 const version = "v1:"
 
-// NewFingerprint makes the fingerprint of a consumer's message from its parts: a
-// type, a tenant, a payload. It tells ("ab", "c") from ("a", "bc").
+// NewFingerprint returns the fingerprint of a message from its parts, such as a type, a
+// tenant and a payload. ("ab", "c") and ("a", "bc") are different.
 func NewFingerprint(parts ...[]byte) Fingerprint {
 	h := sha256.New()
 	h.Write(appendText(nil, "parts"))
@@ -25,27 +25,16 @@ func NewFingerprint(parts ...[]byte) Fingerprint {
 	return fingerprint(h.Sum(nil))
 }
 
-// RequestFingerprint makes the fingerprint of a request and its body, which has
-// been read. It covers the method, the path as it was sent, the query, and the
-// body with what says how to read it; not the host, nor the other header fields:
-// what they say of who asks belongs into the ID's scope.
+// RequestFingerprint returns the fingerprint of a request and its body, which has been
+// read. It covers method, path, query, Content-Type, Content-Encoding and body, but
+// neither the host nor other header fields.
 //
-// The query is a set of pairs: neither the order of names nor that of the values
-// under one name matters, but how often each pair is there does. A query that
-// url.ParseQuery does not accept is compared as it is.
-//
-// The body is compared by bytes, save for two media types. JSON (application/json
-// and +json) is compared by structure: the order of members, blanks and how
-// strings are escaped do not matter, the order of elements does, and numbers are
-// equal when their text is (1.0 is not 1). Multipart is compared part by part: the
-// boundary, which clients make anew for each attempt, does not matter. A body of
-// these types that is malformed, or that readers could take in different ways
-// (members of the same name, a lone surrogate, bytes that are not UTF-8), is
-// compared by bytes, and so is one with a Content-Encoding.
-//
-// The media type counts with its parameters, so the same text sent as text/plain
-// is another request; a multipart's boundary does not, nor JSON's charset=utf-8,
-// which says nothing.
+// The query is a set of pairs: order does not matter. JSON (application/json and +json)
+// is compared by structure: the order of members, white space and string escapes do not
+// matter, but the text of numbers does (1.0 is not 1). Multipart is compared part by
+// part, without the boundary. Everything else, JSON and multipart that are malformed or
+// ambiguous (duplicate members, lone surrogates, invalid UTF-8), and bodies with a
+// Content-Encoding are compared byte by byte.
 func RequestFingerprint(r *http.Request, body []byte) Fingerprint {
 	head := appendText(make([]byte, 0, 256), "request")
 	head = appendText(head, cmp.Or(r.Method, http.MethodGet))
@@ -72,7 +61,7 @@ func RequestFingerprint(r *http.Request, body []byte) Fingerprint {
 	return sumOf(appendText(head, "bytes"), body)
 }
 
-// sumOf hashes the two, of which the first tells where it ends.
+// sumOf hashes head, which encodes its own end, and body.
 func sumOf(head, body []byte) Fingerprint {
 	h := sha256.New()
 	h.Write(head)
@@ -85,7 +74,7 @@ func fingerprint(sum []byte) Fingerprint {
 	return Fingerprint(hex.AppendEncode(append(text[:0], version...), sum))
 }
 
-// appendQuery appends the pairs of a query in an order of their own.
+// appendQuery appends the pairs of a query, sorted.
 func appendQuery(b []byte, raw string) []byte {
 	if raw == "" {
 		return appendTexts(appendText(b, "pairs"), nil)
@@ -112,13 +101,12 @@ func appendQuery(b []byte, raw string) []byte {
 	return b
 }
 
-// appendText appends a string and how long it is, so that nothing that follows
-// can be taken for a part of it.
+// appendText appends a string with its length.
 func appendText(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// appendTexts appends a list and how long it is.
+// appendTexts appends a list with its length.
 func appendTexts(b []byte, list []string) []byte {
 	b = binary.AppendUvarint(b, uint64(len(list)))
 	for _, s := range list {

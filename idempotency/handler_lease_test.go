@@ -189,7 +189,7 @@ func TestTheLoserNeverAnswersSuccess(t *testing.T) {
 				w.Header().Set("Handler", "this")
 				w.WriteHeader(code)
 			}, answer(http.StatusAccepted, "the winner's"))
-			requireProblem(t, w, http.StatusServiceUnavailable, "overtaken")
+			requireProblem(t, w, http.StatusServiceUnavailable, "lease-lost")
 			assert.NotEmpty(t, w.Header().Get("Retry-After"))
 			assert.Equal(t, []idempotency.Disposition{idempotency.LeaseLost, idempotency.Replayed}, a.dispositions())
 		})
@@ -246,7 +246,7 @@ func TestTheLoserDoesNotTakeTheWinnersResultForItsOwn(t *testing.T) {
 		time.Sleep(31 * time.Second)
 		won := b.post(t)
 		broken.heal()
-		requireProblem(t, <-response, http.StatusServiceUnavailable, "overtaken")
+		requireProblem(t, <-response, http.StatusServiceUnavailable, "lease-lost")
 		requireReplay(t, won, a.post(t))
 	})
 }
@@ -268,7 +268,7 @@ func TestOvertakenWhileThePulseWasAway(t *testing.T) {
 		won := b.post(t)
 		assert.Equal(t, http.StatusAccepted, won.Code)
 
-		requireProblem(t, <-response, http.StatusServiceUnavailable, "overtaken")
+		requireProblem(t, <-response, http.StatusServiceUnavailable, "lease-lost")
 		assert.Equal(t, idempotency.ErrLeaseLost, cause.Load())
 		require.Len(t, a.renewals(), 1)
 		require.ErrorIs(t, a.renewals()[0].Err, idempotency.ErrLeaseLost)
@@ -313,7 +313,7 @@ func TestTakeoverAfterACrash(t *testing.T) {
 					require.Len(t, r.unknowns(), 1)
 					event := r.unknowns()[0]
 					assert.Equal(t, theID, event.ID)
-					require.ErrorContains(t, event.Err, "died")
+					require.ErrorContains(t, event.Err, "lease of an execution expired")
 					requireUnknown(t, r)
 					assert.Len(t, r.unknowns(), 1, "it has become unknown once")
 					assert.Zero(t, r.executions.Load())
@@ -416,7 +416,7 @@ func TestHandlerThatDoesNotReturn(t *testing.T) {
 		won := again.post(t)
 		assert.Equal(t, http.StatusAccepted, won.Code)
 
-		requireProblem(t, <-response, http.StatusServiceUnavailable, "overtaken")
+		requireProblem(t, <-response, http.StatusServiceUnavailable, "lease-lost")
 		assert.Equal(t, idempotency.ErrTimeLimit, cause.Load())
 		assert.Equal(t, renewed, store.count(onRenew))
 		require.Len(t, r.renewals(), 1)
@@ -449,7 +449,7 @@ func TestHandlerThatDoesNotReturnIsUnknown(t *testing.T) {
 		response := r.goPost(t)
 		time.Sleep(2 * time.Minute)
 		requireUnknown(t, r)
-		requireProblem(t, <-response, http.StatusServiceUnavailable, "overtaken")
+		requireProblem(t, <-response, http.StatusServiceUnavailable, "lease-lost")
 		requireUnknown(t, r)
 		assert.EqualValues(t, 1, r.executions.Load())
 		assert.Len(t, r.unknowns(), 1)

@@ -146,7 +146,7 @@ func TestStoreFailsAroundDetachedWork(t *testing.T) {
 		{
 			name:   "Complete's answer is lost, and the record cannot be read any more",
 			rules:  []rule{{onComplete, 1, 0, lost}, {onLoad, 1, always, down}},
-			status: 503, kind: "overtaken", d: idempotency.LeaseLost, record: idempotency.Completed,
+			status: 503, kind: "lease-lost", d: idempotency.LeaseLost, record: idempotency.Completed,
 			again: ok, replay: true, runs: 1,
 		},
 		{

@@ -792,7 +792,7 @@ func TestHandlerNothingWrittenAndTheStoreFails(t *testing.T) {
 		{"detached", rule{onComplete, 1, always, down}, func(*idempotency.Handler) {}, 500, "no-response", idempotency.StoreFailed, 1},
 		{"detached, again", rule{onRelease, 1, always, down}, takeover(idempotency.Reexecute), 500, "no-response", idempotency.StoreFailed, 0},
 		{"joined", rule{onRollback, 1, 0, down}, transactional, 500, "no-response", idempotency.StoreFailed, 0},
-		{"lease lost", rule{onComplete, 1, 0, fault{before: idempotency.ErrLeaseLost}}, func(*idempotency.Handler) {}, 503, "overtaken", idempotency.LeaseLost, 0},
+		{"lease lost", rule{onComplete, 1, 0, fault{before: idempotency.ErrLeaseLost}}, func(*idempotency.Handler) {}, 503, "lease-lost", idempotency.LeaseLost, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -907,7 +907,7 @@ func TestHandlerMaxSpool(t *testing.T) {
 				require.Equal(t, row.size, w.Body.Len())
 				return
 			}
-			require.ErrorContains(t, failure, "more than 5000 bytes (MaxSpool)")
+			require.ErrorContains(t, failure, "larger than MaxSpool (5000 bytes)")
 			require.ErrorIs(t, r.last(t).Err, failure)
 			assert.Equal(t, http.ErrAbortHandler, panicked)
 			assert.Equal(t, http.StatusServiceUnavailable, w.Code, "for middleware that stops the panic")
@@ -1324,7 +1324,7 @@ func TestHandlerTellsAll(t *testing.T) {
 	h := idempotency.NewHandler(nil, tenant, nil)
 	h.Timeout, h.Header, h.MaxBody, h.MaxResponse, h.Methods = 15, "a b", -1, -2, []string{""}
 	err := h.Validate()
-	for _, want := range []string{"no Store", "without scope or next", "Limit is 15ns", "Header is not", "MaxBody -1", "MaxResponse -2", "Methods"} {
+	for _, want := range []string{"Store is nil", "scope or next is nil", "Timeout is 15ns", "Header is not", "MaxBody is -1", "MaxResponse is -2", "Methods"} {
 		require.ErrorContains(t, err, want)
 	}
 	require.Len(t, strings.Split(err.Error(), "\n"), 7, "%v", err)

@@ -7,18 +7,17 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/idempotencykey"
 )
 
-// errNoKey: the request bears no key.
+// errNoKey means that the request has no key.
 var errNoKey = errors.New("idempotency: no key")
 
-// keyError is a key that cannot be used. Its text is fit for the client, and does
-// not repeat the key: keys are as good as secrets in a log.
+// keyError is an invalid key. Its text is sent to the client. It does not contain the
+// key, which may be a secret.
 type keyError struct{ text string }
 
 func (e *keyError) Error() string { return e.text }
 
-// keyFrom is the key that the header's field of that name bears: errNoKey, or a
-// *keyError, if there is none to be used. A field that is there but empty is a
-// mistake of the client's, who thinks that the request is protected.
+// keyFrom returns the key in a header field. The error is errNoKey or a *keyError. An
+// empty field is an error, because the client believes that it sent a key.
 func keyFrom(h http.Header, name string) (key string, err error) {
 	values := h.Values(name)
 	switch len(values) {
@@ -26,8 +25,7 @@ func keyFrom(h http.Header, name string) (key string, err error) {
 		return "", errNoKey
 	case 1:
 	default:
-		// Also when they are equal: somebody on the way adds one, and the next time
-		// it may be another.
+		// Also if they are equal: a proxy may add one, and another one next time.
 		return "", &keyError{name + " is there more than once"}
 	}
 	key, err = idempotencykey.Parse(values[0])

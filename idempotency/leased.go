@@ -11,87 +11,79 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
-// How long, and how often, a store that gives no answer is asked again.
-const (
-	// storePatience bounds a verb where no lease does.
-	storeTimeout = 5 * time.Second
-
-	firstPause  = 10 * time.Millisecond
-	longestWait = 250 * time.Millisecond
-)
-
-// leased is the title of detached work: a lease, and the heartbeat that renews it.
+// leased is the ownership of non-transactional work: a lease, and the heartbeat that
+// renews it.
 type leased struct {
 	*execution
 
-	// alive ends with the execution. Renewals and the end itself run in it.
+	// alive ends with the execution. Renewals and the end itself use it.
 	alive context.Context
 	end   context.CancelFunc
 
-	pulse     sync.Mutex // guards what follows
+	mu        sync.Mutex // guards what follows
 	heartbeat *time.Timer
-	until     time.Time // the lease holds at least until then: counted from before the last renewal was sent
+	until     time.Time // the lease holds at least until then, counted from before the last renewal was sent
 	stopped   bool      // no more heartbeats: the work has ended, or the lease is lost
 }
 
-// hold starts keeping the lease of a claim that was granted, asked for at asked.
-func (r *executor) hold(parent context.Context, reservation *driver.Reservation, asked time.Time) *execution {
-	e := r.begin(parent, &reservation.Record, asked)
+// hold starts the heartbeat of a lease that was granted, requested at asked.
+func (x *executor) hold(parent context.Context, reservation *driver.Reservation, asked time.Time) *execution {
+	e := x.newExecution(parent, &reservation.Record, asked)
 	e.resumed = reservation.Resumed
-	l := &leased{execution: e, until: asked.Add(r.terms.Lease)}
+	l := &leased{execution: e, until: asked.Add(x.options.Lease)}
 	l.alive, l.end = context.WithCancel(context.WithoutCancel(parent))
 	e.ownership = l
-	l.pulse.Lock() // the first heartbeat waits until it is known
-	defer l.pulse.Unlock()
-	l.heartbeat = time.AfterFunc(time.Until(asked.Add(r.terms.Lease/3)), l.renew)
+	l.mu.Lock() // the first heartbeat waits until the timer is set
+	defer l.mu.Unlock()
+	l.heartbeat = time.AfterFunc(time.Until(asked.Add(x.options.Lease/3)), l.renew)
 	return e
 }
 
-// value implements title.
+// value implements ownership.
 func (l *leased) value() (any, error) {
-	return nil, fmt.Errorf("%w: the terms are not Joined", ErrNoTransaction)
+	return nil, fmt.Errorf("%w: Options.Transactional is false", ErrNoTransaction)
 }
 
-// renew is a heartbeat. It runs in the timer's own goroutine.
+// renew is a heartbeat. It runs in the timer's goroutine.
 func (l *leased) renew() {
-	l.pulse.Lock()
-	until, still := l.until, l.stopped
-	l.pulse.Unlock()
-	asked, overrun := time.Now(), l.overrun()
-	overran := !overrun.IsZero() && !asked.Before(overrun)
+	l.mu.Lock()
+	until, stopped := l.until, l.stopped
+	l.mu.Unlock()
+	asked, limit := time.Now(), l.timeLimit()
+	overLimit := !limit.IsZero() && !asked.Before(limit)
 	switch {
-	case still:
-	case !asked.Before(until) && overran:
+	case stopped:
+	case !asked.Before(until) && overLimit:
 		l.onLeaseLost(ErrTimeLimit)
 	case !asked.Before(until):
 		l.onLeaseLost(context.DeadlineExceeded)
-	case overran:
+	case overLimit:
 		l.rearm(until, until)
 	default:
 		l.sendRenewal(asked, until)
 	}
 }
 
-// sendRenewal renews the lease in the store. When the store cannot be asked, or a
-// connection hangs, it is asked again until the lease is over.
+// sendRenewal renews the lease in the store. If the store does not answer, it is
+// asked again until the lease is over.
 func (l *leased) sendRenewal(asked, until time.Time) {
-	ctx, cancel := context.WithDeadline(l.alive, earlier(until, asked.Add(l.terms.Lease/3)))
+	ctx, cancel := context.WithDeadline(l.alive, earlier(until, asked.Add(l.options.Lease/3)))
 	defer cancel()
-	switch err := l.store.Renew(ctx, l.lease, l.terms.Lease); {
+	switch err := l.store.Renew(ctx, l.lease, l.options.Lease); {
 	case err == nil:
-		l.rearm(asked.Add(l.terms.Lease), asked.Add(l.terms.Lease/3))
+		l.rearm(asked.Add(l.options.Lease), asked.Add(l.options.Lease/3))
 	case errors.Is(err, ErrLeaseLost):
 		l.onLeaseLost(err)
-	case l.rearm(until, time.Now().Add(l.terms.Lease/10)):
+	case l.rearm(until, time.Now().Add(l.options.Lease/10)):
 		l.traceRenewal(l.lease, err)
 	}
 }
 
-// rearm sets the next heartbeat, unless none is needed any more. The lease holds
-// until then, as far as is known.
+// rearm sets the next heartbeat, and reports whether one is needed. until is how long
+// the lease holds as far as is known.
 func (l *leased) rearm(until, next time.Time) bool {
-	l.pulse.Lock()
-	defer l.pulse.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.until = until
 	if !l.stopped {
 		l.heartbeat.Reset(time.Until(earlier(next, l.until)))
@@ -106,93 +98,93 @@ func earlier(a, b time.Time) time.Time {
 	return b
 }
 
-// lose ends the work, for it does not hold the operation any more.
-func (l *leased) onLeaseLost(why error) {
+// onLeaseLost cancels the work, because another execution may begin.
+func (l *leased) onLeaseLost(cause error) {
 	if l.stopHeartbeat() {
 		l.cancel(ErrLeaseLost)
-		l.traceRenewal(l.lease, fmt.Errorf("%w: %w", ErrLeaseLost, why))
+		l.traceRenewal(l.lease, fmt.Errorf("%w: %w", ErrLeaseLost, cause))
 	}
 }
 
-// rest stops the heartbeat, and reports whether it was this call that did.
+// stopHeartbeat reports whether this call stopped it.
 func (l *leased) stopHeartbeat() bool {
-	l.pulse.Lock()
-	defer l.pulse.Unlock()
-	beating := !l.stopped
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	was := !l.stopped
 	l.stopped = true
 	l.heartbeat.Stop()
-	return beating
+	return was
 }
 
-// complete implements title.
+// complete implements ownership.
 func (l *leased) complete(outcome driver.Outcome, _ bool) error {
 	return l.retryUntilLeaseEnds(outcome.Status, func(ctx context.Context) error {
 		return l.store.Complete(ctx, l.lease, outcome)
 	})
 }
 
-// release implements title.
+// release implements ownership.
 func (l *leased) release() error {
 	return l.retryUntilLeaseEnds(FailedRetryable, func(ctx context.Context) error {
 		return l.store.Release(ctx, l.lease)
 	})
 }
 
-// insist ends the execution by a verb that is to bring the record to a status. It
-// repeats it until the store has answered, or the lease is over.
-func (l *leased) retryUntilLeaseEnds(status Status, verb func(context.Context) error) error {
+// retryUntilLeaseEnds repeats an operation that gives the record a status, until the
+// store has answered or the lease is over.
+func (l *leased) retryUntilLeaseEnds(status Status, operation func(context.Context) error) error {
 	l.stopHeartbeat()
 	defer l.end()
-	ctx, cancel := l.patience()
+	ctx, cancel := l.untilLeaseEnds()
 	defer cancel()
-	for wait := firstPause; ; wait = min(2*wait, longestWait) {
-		err := try(ctx, verb)
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		err := withTimeout(ctx, operation)
 		switch {
 		case err == nil, errors.Is(err, ErrInvalid):
 			return err
 		case errors.Is(err, ErrLeaseLost):
-			// It may have been this very execution, a moment ago, by a verb whose
-			// answer was lost.
-			if wait > firstPause && l.verifyStatus(status) {
+			// An earlier call, whose answer was lost, may have ended the record.
+			if pause > firstPause && l.verifyStatus(status) {
 				return nil
 			}
 			return err
-		case sleep.Jittered(ctx, wait) != nil:
+		case sleep.Jittered(ctx, pause) != nil:
 			return err
 		}
 	}
 }
 
-// try asks once. A connection that hangs is not waited for as long as the store.
-func try(ctx context.Context, verb func(context.Context) error) error {
+// withTimeout calls operation with a timeout, because a connection may hang.
+func withTimeout(ctx context.Context, operation func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	return verb(ctx)
+	return operation(ctx)
 }
 
-// stands reports whether the record has the status by this execution's doing.
+// verifyStatus reports whether this execution gave the record its status.
 func (l *leased) verifyStatus(status Status) bool {
-	ctx, cancel := l.patience()
+	ctx, cancel := l.untilLeaseEnds()
 	defer cancel()
-	for wait := firstPause; ; wait = min(2*wait, longestWait) {
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		var record driver.Record
-		err := try(ctx, func(ctx context.Context) (err error) {
+		err := withTimeout(ctx, func(ctx context.Context) (err error) {
 			record, err = l.store.Load(ctx, l.lease.ID)
 			return err
 		})
 		switch {
 		case err == nil:
 			return record.Status == status && record.Lease() == l.lease
-		case errors.Is(err, driver.ErrNotFound), sleep.Jittered(ctx, wait) != nil:
+		case errors.Is(err, driver.ErrNotFound), sleep.Jittered(ctx, pause) != nil:
 			return false
 		}
 	}
 }
 
-// patience is as long as the lease, and long enough for a slow commit.
-func (l *leased) patience() (context.Context, context.CancelFunc) {
-	l.pulse.Lock()
+// untilLeaseEnds returns a context for the rest of the lease, or for a slow commit
+// if that is longer.
+func (l *leased) untilLeaseEnds() (context.Context, context.CancelFunc) {
+	l.mu.Lock()
 	until := l.until
-	l.pulse.Unlock()
+	l.mu.Unlock()
 	return context.WithTimeout(l.alive, max(time.Until(until), storeTimeout))
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// bodyForm is how a body is compared.
+// bodyForm is how bodies are compared.
 type bodyForm uint8
 
 const (
@@ -20,13 +20,13 @@ const (
 type media struct {
 	form     bodyForm
 	boundary string
-	text     []string // the type and its parameters, as far as they matter
+	text     []string // the type and its relevant parameters
 }
 
-// mediaOf reads the field's values. What is not a media type is compared as it is,
-// and so is the body.
+// mediaOf reads the field's values. If they are not a media type, they and the body are
+// compared unchanged.
 func mediaOf(values []string) media {
-	if len(values) == 1 && values[0] == "application/json" { // what nearly all send
+	if len(values) == 1 && values[0] == "application/json" { // the most frequent value
 		return media{form: formJSON, text: []string{"type", "application/json"}}
 	}
 	if len(values) != 1 {
@@ -53,8 +53,8 @@ func mediaOf(values []string) media {
 
 func rawMedia(values []string) media { return media{text: append([]string{"raw"}, values...)} }
 
-// mediaText is the same for values that differ in blanks, letters that do not
-// matter, quotes, and the order of parameters.
+// mediaText returns the same text for values that differ only in white space, letter case,
+// quotes and the order of parameters.
 func mediaText(name string, params map[string]string) []string {
 	text := []string{"type", name}
 	for _, key := range slices.Sorted(maps.Keys(params)) {
@@ -63,8 +63,8 @@ func mediaText(name string, params map[string]string) []string {
 	return text
 }
 
-// parseMedia is mime.ParseMediaType where that loses nothing. Of the extended
-// notation of RFC 2231 (name*=...) it drops what it cannot decode.
+// parseMedia is mime.ParseMediaType for values of which it loses nothing. It would drop
+// what it cannot decode of RFC 2231 (name*=...).
 func parseMedia(value string) (name string, params map[string]string, ok bool) {
 	if strings.Contains(value, "*") {
 		return "", nil, false

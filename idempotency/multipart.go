@@ -10,12 +10,12 @@ import (
 	"strings"
 )
 
-// longestBoundary is RFC 2046's, section 5.1.1.
+// longestBoundary is the limit of RFC 2046, section 5.1.1.
 const longestBoundary = 70
 
-// sumOfParts hashes a multipart body without its boundary. It takes the one form
-// that programs write, without anything before, between and behind the parts and
-// with CRLF for line ends; what readers could split in different ways is not ok.
+// sumOfParts hashes a multipart body without its boundary. It accepts the form that
+// programs write: CRLF line ends, and nothing before, between and after the parts. ok is
+// false for bodies that readers could split in different ways.
 func sumOfParts(body []byte, boundary string) (sum []byte, ok bool) {
 	if boundary == "" || len(boundary) > longestBoundary {
 		return nil, false
@@ -46,8 +46,7 @@ type parts struct {
 	head      []byte
 }
 
-// next hashes the part that body begins with, and returns what is behind its
-// delimiter.
+// next hashes the first part of body, and returns what follows its delimiter.
 func (p *parts) next(body []byte) (rest []byte, ok bool) {
 	p.fields = p.fields[:0]
 	for {
@@ -70,8 +69,8 @@ func (p *parts) next(body []byte) (rest []byte, ok bool) {
 	return rest, true
 }
 
-// field keeps a line of the part's header. Lines that go on in the next are not
-// taken, nor stray line ends and NULs.
+// field keeps a line of the part's header. It rejects continuation lines, stray line ends
+// and NUL.
 func (p *parts) field(line []byte) bool {
 	name, value, found := strings.Cut(string(line), ":")
 	if !found || name == "" || strings.ContainsAny(name, " \t\r\n\x00") || strings.ContainsAny(value, "\r\n\x00") {
@@ -94,7 +93,7 @@ func (p *parts) write(content []byte) {
 	p.sum.Write(content)
 }
 
-// fieldText is a field's value: parameter by parameter where it has those.
+// fieldText returns a field's value, with sorted parameters if it has any.
 func fieldText(name, value string) []string {
 	if name == "Content-Disposition" || name == "Content-Type" {
 		if kind, params, ok := parseMedia(value); ok {

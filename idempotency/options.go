@@ -8,92 +8,85 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/validate"
 )
 
-// Terms say how long an execution counts as alive, how long its record is kept,
-// and what is done when it dies. The zero value works.
+// Options are the options of executions, for Handler and Executor. The zero value
+// works.
 type Options struct {
-	// Lease is how long a detached execution counts as alive after its last sign of
-	// life; it gives one every third of that. 0 means 30 s. Shorter means that others
-	// learn sooner of a crash, and that a pause of the process or the database loses
-	// the lease sooner: the database is given a third of it for an answer, so below
-	// a few seconds a hiccup of it is an outage. Joined work has none; there it is how long the database waits
-	// for a host that has fallen silent.
+	// Lease is the time after which a non-transactional execution without a heartbeat
+	// is considered dead. A heartbeat is sent every Lease/3, and the database has that
+	// long to answer, so a lease of less than a few seconds is lost in a short outage.
+	// For transactional work it is how long the database waits for a silent host.
+	// Default: 30 s. Minimum: 10 ms.
 	Lease time.Duration
 
-	// TTL is how long a record is kept, and a key protects, from the start of the
-	// execution; from its end, if that took more than a tenth of it. 0 means 24 h,
-	// as with Stripe; Week is the other common choice. It must not be shorter than
-	// the Lease.
+	// TTL is how long a record is kept and its key protects the operation: from the
+	// start of the execution, or from its end if it took more than a tenth of the TTL.
+	// Default: 24 h. Minimum: Lease.
 	TTL time.Duration
 
-	// Limit is the longest that an execution may take. Then its context is
-	// cancelled and its lease is not renewed any more: once that is over, Takeover
-	// says what becomes of the operation, and what the execution may still do to the
-	// record has no effect. Joined work is rolled back. It may be less than the Lease,
-	// which then only says how soon others learn of a crash. 0 means 15 minutes;
-	// negative: no limit.
+	// Timeout is the maximum duration of an execution. After it, the context is
+	// canceled with the cause ErrTimeLimit, and the lease is not renewed any more.
+	// Transactional work is rolled back. Default: 15 min. Negative: no limit.
 	Timeout time.Duration
 
-	// Wait is the longest that a duplicate waits for the execution that is going
-	// on. 0 or less: it is told at once. It holds no connection of the database
-	// meanwhile.
+	// DuplicateWait is the maximum time that a duplicate waits for the execution in
+	// progress. It holds no connection while it waits. Default: 0, no wait.
 	DuplicateWait time.Duration
 
-	// Takeover says what becomes of detached work that died, or that ended without
-	// telling whether it took effect.
+	// Takeover says what happens after a non-transactional execution died, or ended
+	// with an unknown effect. Default: MarkUnknown.
 	Takeover driver.Takeover
 
-	// Joined promises that the work has no effects but those that it writes
-	// through Tx. The store must be a Transactor. The work and its record are one
-	// transaction, open while the work runs: what died left nothing behind, and is
-	// begun again. A store within a transaction of the caller's is joined by itself.
+	// Transactional means that all effects of the work are writes through Tx. The work
+	// and its record are then one transaction, so an execution that died left nothing
+	// behind and is executed again. The Store must be a driver.Transactor. It is
+	// implied by a store within a transaction of the caller.
 	Transactional bool
 }
 
-const day = 24 * time.Hour
-
 const (
-	defaultLease = 30 * time.Second
-	defaultLimit = 15 * time.Minute
+	defaultLease   = 30 * time.Second
+	defaultTTL     = 24 * time.Hour
+	defaultTimeout = 15 * time.Minute
 
 	// shortestLease leaves a renewal the time of a slow commit.
 	shortestLease = 10 * time.Millisecond
 )
 
-// resolved is the terms with their defaults, or what is wrong with them.
-func (t Options) resolved(store Store) (Options, error) {
-	if t.Lease == 0 {
-		t.Lease = defaultLease
+// resolved returns the options with their defaults, and all that is wrong with them.
+func (o Options) resolved(store Store) (Options, error) {
+	if o.Lease == 0 {
+		o.Lease = defaultLease
 	}
-	if t.TTL == 0 {
-		t.TTL = day
+	if o.TTL == 0 {
+		o.TTL = defaultTTL
 	}
-	if t.Timeout == 0 {
-		t.Timeout = defaultLimit
+	if o.Timeout == 0 {
+		o.Timeout = defaultTimeout
 	}
 	wrong := validate.Errors{Of: ErrInvalid}
-	wrong.Check(store == nil, "there is no Store")
-	wrong.Check(t.Lease < shortestLease || driver.ValidLease(t.Lease) != nil, fmt.Sprintf("a Lease of %v", t.Lease))
-	wrong.Check(t.TTL < t.Lease || driver.ValidLease(t.TTL) != nil, fmt.Sprintf("a TTL of %v, with a Lease of %v", t.TTL, t.Lease))
-	wrong.Duration("Limit", t.Timeout)
-	wrong.Duration("Wait", t.DuplicateWait)
-	wrong.Check(t.Takeover > MarkUnknown, fmt.Sprintf("no takeover policy has number %d", t.Takeover))
-	_, joins := store.(driver.Transactor)
-	wrong.Check(t.Transactional && store != nil && !joins, fmt.Sprintf("the terms are Joined, and %T has no transactions", store))
-	return t, wrong.Err()
+	wrong.Check(store == nil, "Store is nil")
+	wrong.Check(o.Lease < shortestLease || driver.ValidLease(o.Lease) != nil, fmt.Sprintf("Lease is %v, want 10ms to 10 years", o.Lease))
+	wrong.Check(o.TTL < o.Lease || driver.ValidLease(o.TTL) != nil, fmt.Sprintf("TTL is %v, want at least Lease (%v)", o.TTL, o.Lease))
+	wrong.Duration("Timeout", o.Timeout)
+	wrong.Duration("DuplicateWait", o.DuplicateWait)
+	wrong.Check(o.Takeover > driver.MarkUnknown, fmt.Sprintf("Takeover is %d, want at most %d", o.Takeover, driver.MarkUnknown))
+	_, transactor := store.(driver.Transactor)
+	wrong.Check(o.Transactional && store != nil && !transactor, fmt.Sprintf("Transactional needs a store with transactions, and %T has none", store))
+	return o, wrong.Err()
 }
 
-// claim asks for id on these terms, for a new execution.
-func (t *Options) claim(id ID, fingerprint Fingerprint) driver.Claim {
+// claim returns the claim of a new execution.
+func (o *Options) claim(id ID, fingerprint Fingerprint) driver.Claim {
 	return driver.Claim{
 		ID: id, Fingerprint: fingerprint, Owner: driver.NewOwner(),
-		Lease: t.Lease, TTL: t.TTL, Takeover: t.Takeover,
+		Lease: o.Lease, TTL: o.TTL, Takeover: o.Takeover,
 	}
 }
 
-// ambiguous is the status of work that ended without telling whether it took
-// effect, or whose word on that does not count: Unknown, unless it may be repeated.
-func (r *executor) ambiguous() Status {
-	if r.transactor != nil || r.terms.Takeover.Repeats() {
+// ambiguous returns the status of work that ended without a known effect: Unknown,
+// unless it may be executed again.
+func (x *executor) ambiguous() Status {
+	if x.transactor != nil || x.options.Takeover.Repeats() {
 		return FailedRetryable
 	}
 	return Unknown

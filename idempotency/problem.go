@@ -11,18 +11,18 @@ import (
 // (application/problem+json, RFC 9457). The kind follows. The URLs are stable.
 const problemBase = "https://github.com/resilienthttp/resilienthttp/blob/main/docs/server-idempotency.md#"
 
-// problem is a refusal. Kinds, statuses and meanings are a public contract, listed
+// problem is a rejection. Kinds, statuses and meanings are a public contract, listed
 // in docs/server-idempotency.md.
 type problem struct {
 	kind   string
 	title  string
 	status int
 
-	// final tells clients not to send the request again: it would get the same
-	// answer. Our own Transport obeys; it would repeat a 409 and a 5xx.
+	// final tells clients not to repeat the request, by X-Should-Retry: false. The
+	// resilienthttp Transport would repeat a 409 or a 5xx otherwise.
 	final bool
 
-	// again is when to send it again; 0 says nothing.
+	// again is the Retry-After. 0: none.
 	again time.Duration
 }
 
@@ -35,11 +35,11 @@ func keyInvalid() problem {
 }
 
 func scopeless() problem {
-	return problem{kind: "scope", title: "The request belongs to no known account", status: http.StatusForbidden}
+	return problem{kind: "scope", title: "The request does not belong to a known account", status: http.StatusForbidden}
 }
 
-func bodyCut() problem {
-	return problem{kind: "body-incomplete", title: "The request's body did not arrive", status: http.StatusBadRequest}
+func bodyIncomplete() problem {
+	return problem{kind: "body-incomplete", title: "The request's body is incomplete", status: http.StatusBadRequest}
 }
 
 func bodyTooLarge() problem {
@@ -64,19 +64,19 @@ func mismatched() problem {
 
 func unreplayable() problem {
 	return problem{
-		kind: "unreplayable", title: "The request was executed before; its response was too large to be kept",
+		kind: "unreplayable", title: "The request was executed before; its response is not stored",
 		status: http.StatusConflict, final: true,
 	}
 }
 
-func rebuildFailed() problem {
+func loadFailed() problem {
 	return problem{
-		kind: "rebuild", title: "The request was executed before; its response cannot be given now",
+		kind: "load", title: "The request was executed before; its response is not available now",
 		status: http.StatusServiceUnavailable, again: time.Second,
 	}
 }
 
-func doubtful() problem {
+func outcomeUnknown() problem {
 	return problem{
 		kind: "unknown", title: "It is not known whether the request took effect",
 		status: http.StatusConflict, final: true,
@@ -85,21 +85,21 @@ func doubtful() problem {
 
 func noResponse() problem {
 	return problem{
-		kind: "no-response", title: "The request was handled without an answer",
+		kind: "no-response", title: "The handler gave no complete response",
 		status: http.StatusInternalServerError, final: true,
 	}
 }
 
 func storeFailed() problem {
 	return problem{
-		kind: "store", title: "The request's record is not available; send it again with the same key",
+		kind: "store", title: "The idempotency record is not available; repeat the request with the same key",
 		status: http.StatusServiceUnavailable, again: time.Second,
 	}
 }
 
-func overtaken() problem {
+func leaseLost() problem {
 	return problem{
-		kind: "overtaken", title: "Another execution took over; send the request again with the same key for its result",
+		kind: "lease-lost", title: "Another execution took over; repeat the request with the same key for its result",
 		status: http.StatusServiceUnavailable, again: time.Second,
 	}
 }

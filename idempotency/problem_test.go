@@ -43,12 +43,12 @@ func TestProblemsAreAContract(t *testing.T) {
 			request: func(r *http.Request) { r.Header.Add("Idempotency-Key", "b") },
 		},
 		{
-			kind: "scope", title: "The request belongs to no known account", status: 403,
+			kind: "scope", title: "The request does not belong to a known account", status: 403,
 			rig:     func() *rig { return newRig(new(idempotency.Memory), ok) },
 			request: func(r *http.Request) { r.Header.Set("Tenant", "nobody") },
 		},
 		{
-			kind: "body-incomplete", title: "The request's body did not arrive", status: 400,
+			kind: "body-incomplete", title: "The request's body is incomplete", status: 400,
 			rig:     func() *rig { return newRig(new(idempotency.Memory), ok) },
 			request: func(r *http.Request) { r.ContentLength++ },
 		},
@@ -73,7 +73,7 @@ func TestProblemsAreAContract(t *testing.T) {
 			request: func(r *http.Request) { r.URL.RawQuery = "n=" + time.Now().String() },
 		},
 		{
-			kind: "unreplayable", title: "The request was executed before; its response was too large to be kept",
+			kind: "unreplayable", title: "The request was executed before; its response is not stored",
 			status: 409, should: "false", twice: true,
 			rig: func() *rig {
 				return newRig(new(idempotency.Memory), ok, func(h *idempotency.Handler) { h.MaxResponse = 1 })
@@ -86,23 +86,23 @@ func TestProblemsAreAContract(t *testing.T) {
 			},
 		},
 		{
-			kind: "no-response", title: "The request was handled without an answer", status: 500, should: "false",
+			kind: "no-response", title: "The handler gave no complete response", status: 500, should: "false",
 			rig: func() *rig {
 				return newRig(new(idempotency.Memory), func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Handler", "this") })
 			},
 		},
 		{
-			kind: "rebuild", title: "The request was executed before; its response cannot be given now", status: 503, after: "1",
+			kind: "load", title: "The request was executed before; its response is not available now", status: 503, after: "1",
 			twice: true, rig: func() *rig {
 				return newRig(new(idempotency.Memory), refers(http.StatusCreated), rebuild(idempotency.Result{}, errDown))
 			},
 		},
 		{
-			kind: "store", title: "The request's record is not available; send it again with the same key", status: 503, after: "1",
+			kind: "store", title: "The idempotency record is not available; repeat the request with the same key", status: 503, after: "1",
 			rig: func() *rig { return newRig(down(onReserve), ok) },
 		},
 		{
-			kind: "overtaken", title: "Another execution took over; send the request again with the same key for its result",
+			kind: "lease-lost", title: "Another execution took over; repeat the request with the same key for its result",
 			status: 503, after: "1",
 			rig: func() *rig {
 				return newRig(faulty(new(idempotency.Memory), rule{onComplete, 1, 0, fault{before: idempotency.ErrLeaseLost}}), ok)
@@ -181,7 +181,7 @@ func TestProblemsKeepTheFieldsOfMiddleware(t *testing.T) {
 	w := httptest.NewRecorder()
 	w.Header().Set("X-Request-Id", "7")
 	r.ServeHTTP(w, request(t))
-	requireProblem(t, w, http.StatusServiceUnavailable, "overtaken")
+	requireProblem(t, w, http.StatusServiceUnavailable, "lease-lost")
 	assert.Equal(t, "7", w.Header().Get("X-Request-Id"))
 	assert.Empty(t, w.Header().Get("Content-Length"))
 	body, err := io.ReadAll(w.Body)

@@ -4,44 +4,42 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"net/http"
 	"strings"
+
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
-// Refer says where the result of the execution is to be found: a row's id, an
-// object's name, of at most 512 bytes of UTF-8 without a NUL. When the handler
-// succeeds, the record keeps that in place of the response's body, however long
-// that is, and Handler.Rebuild answers those who ask again. A refusal is stored as
-// it is, and so is every response of a Handler without Rebuild.
+// SetReference says where the result of the execution is: a row's id or an object's
+// name, of at most 512 bytes of UTF-8 without NUL. If the handler succeeds, the record
+// keeps the reference instead of the response's body, whatever its size, and
+// Handler.LoadResult answers duplicates. A failure, and each response of a Handler
+// without LoadResult, is stored as it is. For the work of Do, the reference becomes
+// Result.Reference, unless that is set.
 //
-// For the work of Do it becomes Result.Reference, unless that is set; the Body is
-// stored beside it.
-//
-// The last call counts, and "" takes it back. Where ctx is no execution's, as in a
-// request that passes without a key, or its execution is over, nothing happens. The
-// error is an ErrInvalid.
+// The last call counts, and "" removes the reference. Outside of a running execution
+// nothing happens. The error is an ErrInvalid.
 func SetReference(ctx context.Context, reference string) error {
 	if err := driver.ValidateName("reference", reference); err != nil {
 		return err
 	}
 	if e, ok := executionOf(ctx); ok {
-		e.note(func() { e.reference = reference })
+		e.set(func() { e.reference = reference })
 	}
 	return nil
 }
 
-func (e *execution) referred() string {
+func (e *execution) referenced() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.reference
 }
 
-// result is what is stored of a response when its execution ends with status.
+// result returns what is stored of the response of an execution that ends with status.
 func (v *requestHandler) result(e *execution, c *capture, status Status) Result {
 	switch {
 	case v.refers(e, status):
-		return c.reference(e.referred())
+		return c.reference(e.referenced())
 	case status == Completed || status == FailedFinal:
 		return c.result()
 	default:
@@ -49,13 +47,13 @@ func (v *requestHandler) result(e *execution, c *capture, status Status) Result 
 	}
 }
 
-// refers reports whether the record keeps a reference in place of the body.
+// refers reports whether the record keeps a reference instead of the body.
 func (v *requestHandler) refers(e *execution, status Status) bool {
-	return status == Completed && v.LoadResult != nil && e.referred() != ""
+	return status == Completed && v.LoadResult != nil && e.referenced() != ""
 }
 
-// reference is what is stored of a response that can be made again: all but the
-// body, and what would be wrong for another body.
+// reference returns what is stored of a response that LoadResult can make again: all
+// but the body and the fields that describe it.
 func (c *capture) reference(to string) Result {
 	result := c.result()
 	for name := range result.Header {
@@ -72,24 +70,23 @@ func (c *capture) reference(to string) Result {
 	return Result{Code: result.Code, Header: result.Header, Reference: to}
 }
 
-// replay answers with what a record says, or refers to.
+// replay answers with the stored result, or with that of LoadResult.
 func (v *requestHandler) replay(record *driver.Record) {
-	result, err := v.rebuilt(record)
+	result, err := v.load(record)
 	if err != nil {
-		v.refuse(rebuildFailed(), StoreFailed, err, "")
+		v.reject(loadFailed(), StoreFailed, err, "")
 		return
 	}
 	v.done(Replayed, result.Code, nil)
 	replay(v.w, result)
 }
 
-// rebuilt is the result of a record, made again if it is elsewhere. A Handler that
-// knows no way there gives none, rather than one without a body: another version of
-// the program has made the record.
-func (v *requestHandler) rebuilt(record *driver.Record) (Result, error) {
+// load returns the result of a record. Without a LoadResult, a reference is an error:
+// another version of the program has written the record.
+func (v *requestHandler) load(record *driver.Record) (Result, error) {
 	stored := record.Result
 	if v.LoadResult == nil && stored.Reference != "" && len(stored.Body) == 0 {
-		return Result{}, errNoRebuild
+		return Result{}, errors.New("idempotency: the record refers to its response, and Handler.LoadResult is nil")
 	}
 	if v.LoadResult == nil || stored.Reference == "" {
 		return stored, nil
@@ -105,9 +102,7 @@ func (v *requestHandler) rebuilt(record *driver.Record) (Result, error) {
 		result.Header = stored.Header
 	}
 	if result.Code != 0 && (result.Code < 200 || result.Code > 999) {
-		return Result{}, fmt.Errorf("idempotency: Rebuild gave the status %d", result.Code)
+		return Result{}, fmt.Errorf("idempotency: LoadResult returned the status %d, want 200 to 999", result.Code)
 	}
 	return result, nil
 }
-
-var errNoRebuild = errors.New("idempotency: the record refers to its response, and the Handler has no Rebuild")

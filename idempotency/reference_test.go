@@ -149,7 +149,7 @@ func TestRebuildFails(t *testing.T) {
 		text   string
 	}{
 		{"an error", idempotency.Result{}, errDown, errDown.Error()},
-		{"a status that is none", idempotency.Result{Code: 7}, nil, "Rebuild gave the status 7"},
+		{"a status that is none", idempotency.Result{Code: 7}, nil, "LoadResult returned the status 7"},
 		{"one that ends nothing", idempotency.Result{Code: http.StatusEarlyHints}, nil, "status 103"},
 		{"one that is too long", idempotency.Result{Code: 1000}, nil, "status 1000"},
 	} {
@@ -157,7 +157,7 @@ func TestRebuildFails(t *testing.T) {
 			r := newRig(new(idempotency.Memory), refers(http.StatusCreated), rebuild(row.result, row.err))
 			r.post(t)
 			w := r.post(t)
-			requireProblem(t, w, http.StatusServiceUnavailable, "rebuild")
+			requireProblem(t, w, http.StatusServiceUnavailable, "load")
 			assert.Equal(t, "1", w.Header().Get("Retry-After"))
 			assert.NotContains(t, w.Body.String(), row.text, "what goes on inside is nobody's business")
 			event := r.last(t)
@@ -177,7 +177,7 @@ func TestReferChangesNothingElse(t *testing.T) {
 		change []func(*idempotency.Handler)
 	}{
 		{"a refusal", refers(http.StatusConflict), []func(*idempotency.Handler){rebuild(idempotency.Result{}, errDown), small}},
-		{"no Rebuild", refers(http.StatusCreated), []func(*idempotency.Handler){small}},
+		{"LoadResult is nil", refers(http.StatusCreated), []func(*idempotency.Handler){small}},
 		{"taken back", func(w http.ResponseWriter, r *http.Request) {
 			refers(http.StatusCreated)(w, r)
 			if err := idempotency.SetReference(r.Context(), ""); err != nil {
@@ -206,9 +206,9 @@ func TestRebuildIsMissing(t *testing.T) {
 	store := new(idempotency.Memory)
 	newRig(store, refers(http.StatusCreated), rebuild(idempotency.Result{}, nil)).post(t)
 	r := newRig(store, refers(http.StatusCreated))
-	requireProblem(t, r.post(t), http.StatusServiceUnavailable, "rebuild")
+	requireProblem(t, r.post(t), http.StatusServiceUnavailable, "load")
 	assert.Equal(t, idempotency.StoreFailed, r.last(t).Disposition)
-	require.ErrorContains(t, r.last(t).Err, "no Rebuild")
+	require.ErrorContains(t, r.last(t).Err, "LoadResult is nil")
 }
 
 // What a reconciler has settled with a body and a reference is replayed as it is

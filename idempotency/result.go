@@ -8,14 +8,13 @@ import (
 	"strings"
 )
 
-// replayedHeader marks a response that was made for an earlier request.
+// replayedHeader marks the replay of an earlier response.
 const replayedHeader = "Idempotency-Replayed"
 
-// result is what is stored of a response that is not tooLarge.
+// result returns what is stored of a response that is not tooLarge.
 //
-// In its header, a field without any value is one that must not be there: a
-// handler can suppress what net/http would add, and take away what middleware has
-// set. Trailers are fields with http.TrailerPrefix, as net/http takes them.
+// A header field without values suppresses a field that net/http or middleware would
+// set. Trailers are fields with http.TrailerPrefix, as in net/http.
 func (c *capture) result() Result {
 	h := make(http.Header, len(c.snapshot)+1)
 	named := connectionFields(c.snapshot)
@@ -35,11 +34,10 @@ func (c *capture) result() Result {
 	return Result{Code: c.code, Header: h, Body: c.body.memory}
 }
 
-// storable reports whether a field belongs to the result. What middleware around
-// this package has set, and the handler has left alone, does not: the middleware
-// will set its own on each replay, a request's id or what a browser's origin is
-// allowed. Content-Type and the like describe the body and stay with it;
-// Content-Encoding is the work of who announces it, each time that it is done.
+// storable reports whether a field belongs to the result. A field that outer middleware
+// set and the handler did not change does not: the middleware sets its own on each
+// replay, such as a request id. Fields that describe the body are stored, but not
+// Content-Encoding, which the middleware that compresses sets each time.
 func (c *capture) storable(name string, values, named []string) bool {
 	canonical := textproto.CanonicalMIMEHeaderKey(name)
 	if ofOneResponse(canonical) || slices.Contains(named, canonical) {
@@ -55,8 +53,8 @@ func ofTheBody(canonical string) bool {
 		!strings.HasPrefix(canonical, "Content-Security-Policy")
 }
 
-// ofOneResponse reports whether a field means one response, or one connection,
-// and not those that repeat it. docs/server-idempotency.md lists them.
+// ofOneResponse reports whether a field is valid for one response or connection only.
+// The list is in docs/server-idempotency.md.
 func ofOneResponse(canonical string) bool {
 	name := strings.TrimPrefix(canonical, "X-")
 	switch name {
@@ -64,15 +62,15 @@ func ofOneResponse(canonical string) bool {
 		"Date", "Age", "Server-Timing", replayedHeader:
 		return true
 
-	// Credentials, and the challenges to them: who repeats a request may be another
-	// user of the same tenant, or a session later.
+	// Credentials and challenges: a duplicate may come from another user of the tenant,
+	// or from a later session.
 	case "Authorization", "Www-Authenticate", "Authentication-Info", // RFC 9110, section 11; Proxy- is below
 		"Set-Cookie", "Set-Cookie2", "Cookie", "Api-Key", "Auth-Token", "Access-Token", "Refresh-Token", "Id-Token",
 		"Session-Token", "Subject-Token", "Amz-Security-Token", "Csrf-Token", "Csrftoken", "Xsrf-Token":
 		return true
 	}
 	for _, prefix := range [...]string{
-		"Proxy-", "Ratelimit", "Rate-Limit", // what is left of a quota is so now
+		"Proxy-", "Ratelimit", "Rate-Limit", // remaining quotas are valid now only
 		http.TrailerPrefix, // see storeTrailers
 	} {
 		if strings.HasPrefix(name, prefix) {
@@ -82,8 +80,8 @@ func ofOneResponse(canonical string) bool {
 	return false
 }
 
-// storeTrailers stores those of the handler's own. Where it has announced them,
-// the announcement is in the header already.
+// storeTrailers stores the trailers that the handler set. An announcement is already in
+// the header.
 func (c *capture) storeTrailers(h http.Header) {
 	for key, values := range c.trailers {
 		name := textproto.CanonicalMIMEHeaderKey(strings.TrimPrefix(key, http.TrailerPrefix))
@@ -93,7 +91,7 @@ func (c *capture) storeTrailers(h http.Header) {
 	}
 }
 
-// connectionFields are the fields that Connection says end with the connection.
+// connectionFields returns the fields that the Connection field names.
 func connectionFields(h http.Header) []string {
 	var names []string
 	for name, values := range h {
@@ -104,7 +102,7 @@ func connectionFields(h http.Header) []string {
 	return names
 }
 
-// listed are the names of fields that a field lists, Trailer or Connection.
+// listed returns the field names in the values of Trailer or Connection.
 func listed(values []string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, list := range values {
@@ -117,12 +115,12 @@ func listed(values []string) iter.Seq[string] {
 	}
 }
 
-// storeSniffed stores the Content-Type that net/http finds for this response, by
-// its first bytes up to the first flush; those of a replay might tell otherwise.
+// storeSniffed stores the Content-Type that net/http finds in the bytes before the first
+// flush. A replay might find another one, because it has no flush.
 func (c *capture) storeSniffed(h http.Header) {
 	_, set := c.snapshot["Content-Type"]
 	if set || c.log.total == 0 || c.snapshot.Get("Content-Encoding") != "" {
-		return // nothing is sniffed, here and in a replay
+		return // net/http sniffs neither here nor in a replay
 	}
 	first := int64(len(c.body.memory))
 	if c.log.flushed {
@@ -135,8 +133,8 @@ func (c *capture) storeSniffed(h http.Header) {
 	h["Content-Type"] = []string{http.DetectContentType(c.body.memory[:first])}
 }
 
-// storeLength keeps net/http from giving a replay a Content-Length where the
-// response has none: it was flushed, or had trailers.
+// storeLength prevents a Content-Length in the replay of a response that had none,
+// because it was flushed or had trailers.
 func (c *capture) storeLength(h http.Header) {
 	_, set := c.snapshot["Content-Length"]
 	if set || !bodyAllowed(c.code) || c.r.Method == http.MethodHead && c.log.total == 0 {
@@ -155,21 +153,21 @@ func (c *capture) storeLength(h http.Header) {
 
 func (c *capture) http1() bool { return c.r.ProtoMajor < 2 }
 
-// replay sends a stored result. What middleware has set for this response stays,
+// replay sends a stored result. Header fields that middleware set for this response stay,
 // unless the result has a field of that name.
 func replay(w http.ResponseWriter, res Result) {
 	h := w.Header()
 	for name, values := range res.Header {
 		if len(values) == 0 {
-			h[name] = nil // net/http adds none, and sends none
+			h[name] = nil // net/http sends none
 			continue
 		}
-		h[name] = slices.Clone(values) // the store's own may be shared
+		h[name] = slices.Clone(values) // the store may share its values
 	}
 	h.Set(replayedHeader, "true")
 	code := res.Code
 	if code < http.StatusOK || code > 999 {
-		code = http.StatusOK // somebody settled the record who knows no HTTP
+		code = http.StatusOK // the reconciler gave no HTTP status
 	}
 	w.WriteHeader(code)
 	if bodyAllowed(code) && len(res.Body) > 0 {
@@ -178,8 +176,8 @@ func replay(w http.ResponseWriter, res Result) {
 	replayTrailers(h, res.Header)
 }
 
-// replayTrailers puts those that were announced where net/http looks for them. The
-// others are there, by their prefix.
+// replayTrailers puts announced trailers where net/http looks for them. The others have
+// their prefix.
 func replayTrailers(h, stored http.Header) {
 	for name := range listed(stored["Trailer"]) {
 		delete(h, http.TrailerPrefix+name)

@@ -8,9 +8,8 @@ import (
 	"strings"
 )
 
-// deliver sends the response as the handler wrote it, over w, which has the
-// header that newCapture found there, if there is no err. The error is that of the
-// client's connection, or of the file.
+// sendResponse sends the response as the handler wrote it. w has the header that
+// newCapture found there. The error is that of the client's connection, or of the file.
 func (c *capture) sendResponse(w http.ResponseWriter) error {
 	h := w.Header()
 	assign(h, c.snapshot)
@@ -24,8 +23,7 @@ func (c *capture) sendResponse(w http.ResponseWriter) error {
 	return nil
 }
 
-// deliverTrailers puts the fields where net/http looks for them when the handler
-// is done.
+// sendTrailers puts the trailers where net/http looks for them after the handler.
 func (c *capture) sendTrailers(h http.Header) {
 	for name, values := range c.trailers {
 		if values == nil {
@@ -36,8 +34,8 @@ func (c *capture) sendTrailers(h http.Header) {
 	}
 }
 
-// takeTrailers keeps what the handler's header says at its end of the trailers
-// that were announced, and of those with http.TrailerPrefix. nil: no such field.
+// takeTrailers keeps the final values of the trailers that were announced, and of those
+// with http.TrailerPrefix. nil: no such field.
 func (c *capture) takeTrailers() {
 	final := c.header
 	if final == nil {
@@ -61,7 +59,7 @@ func (c *capture) takeTrailers() {
 	}
 }
 
-// assign makes dst equal to src: whoever holds dst sees what src has.
+// assign makes dst equal to src, in place.
 func assign(dst, src http.Header) {
 	for name := range dst {
 		if _, ok := src[name]; !ok {
@@ -71,7 +69,7 @@ func assign(dst, src http.Header) {
 	maps.Copy(dst, src)
 }
 
-// flushed sends what w has gathered, if it can.
+// flushed flushes w if it supports that.
 func flushed(w http.ResponseWriter) error {
 	err := http.NewResponseController(w).Flush()
 	if errors.Is(err, http.ErrNotSupported) {

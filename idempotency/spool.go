@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// spool keeps a body: the first limit bytes in memory, the rest in a temporary
-// file. It is written to its end, and then read once.
+// spool keeps a body: the first limit bytes in memory, the rest in a temporary file.
+// It is written to its end, and then read once.
 type spool struct {
 	limit  int64 // negative: none
 	most   int64 // the longest body that is kept; 0 or less: any
@@ -17,15 +17,15 @@ type spool struct {
 	file   *os.File
 	filed  int64 // bytes in it
 	rest   *bufio.Writer
-	lies   bool  // the file has a name still, as the system does not remove open ones
-	unread int64 // where writeTo goes on, from the beginning of the body
+	named  bool  // the file still has a name, because the system does not remove open files
+	unread int64 // the offset in the body at which writeTo continues
 	err    error
 	beyond bool // there is more than limit
 }
 
-// Write keeps p, or fails for good.
+// Write keeps p. After an error it fails each time.
 func (s *spool) Write(p []byte) (int, error) {
-	fits := s.room(len(p))
+	fits := s.inMemory(len(p))
 	s.memory = append(s.memory, p[:fits]...)
 	if fits == len(p) {
 		return fits, nil
@@ -34,9 +34,9 @@ func (s *spool) Write(p []byte) (int, error) {
 	return fits + n, err
 }
 
-// WriteString keeps p, or fails for good.
+// WriteString keeps p, like Write.
 func (s *spool) WriteString(p string) (int, error) {
-	fits := s.room(len(p))
+	fits := s.inMemory(len(p))
 	s.memory = append(s.memory, p[:fits]...)
 	if fits == len(p) {
 		return fits, nil
@@ -45,20 +45,20 @@ func (s *spool) WriteString(p string) (int, error) {
 	return fits + n, err
 }
 
-// room is how many of n bytes memory has room for.
-func (s *spool) room(n int) int {
+// inMemory is how many of n bytes are kept in memory.
+func (s *spool) inMemory(n int) int {
 	if s.limit < 0 {
 		return n
 	}
 	return int(min(int64(n), s.limit-int64(len(s.memory))))
 }
 
-// spill writes what did not fit into memory. Once it has failed the body is lost,
-// and what it took of the disk is given back at once.
+// spill writes what does not fit into memory. If it fails, the body is lost and the
+// file is removed at once.
 func (s *spool) spill(p []byte) (n int, err error) {
 	s.beyond = true
 	if s.err == nil && s.most > 0 && int64(len(s.memory)+len(p))+s.filed > s.most {
-		s.err = fmt.Errorf("idempotency: the response has more than %d bytes (MaxSpool)", s.most)
+		s.err = fmt.Errorf("idempotency: response is larger than MaxSpool (%d bytes)", s.most)
 	}
 	if s.file == nil && s.err == nil {
 		s.open()
@@ -73,22 +73,22 @@ func (s *spool) spill(p []byte) (n int, err error) {
 	return n, s.err
 }
 
-// open makes a file that nobody else can open and that is gone when the process
-// is, in whatever way it ends. Where an open file cannot be removed, close does.
+// open makes a private file that disappears with the process. If an open file cannot
+// be removed, close removes it.
 func (s *spool) open() {
 	s.file, s.err = os.CreateTemp("", "idempotency-*")
 	if s.err != nil {
 		return
 	}
-	s.lies = os.Remove(s.file.Name()) != nil
+	s.named = os.Remove(s.file.Name()) != nil
 	s.rest = bufio.NewWriterSize(s.file, pieceSize)
 }
 
-// pieceSize is how much of a file is written, and read, at a time.
+// pieceSize is the size of one read or write of the file.
 const pieceSize = 32 << 10
 
-// writeTo writes the next n bytes to w. whole: in one go, if they are in memory;
-// else in pieces that net/http gathers.
+// writeTo writes the next n bytes to w: in one write if whole is true and they are in
+// memory, otherwise in pieces that net/http buffers.
 func (s *spool) writeTo(w io.Writer, n int64, whole bool) error {
 	for n > 0 {
 		size := min(n, buffered)
@@ -107,34 +107,34 @@ func (s *spool) writeTo(w io.Writer, n int64, whole bool) error {
 	return nil
 }
 
-// next is the next n bytes, or fewer.
+// next returns at most n of the next bytes.
 func (s *spool) next(n int64) ([]byte, error) {
 	if s.err != nil {
 		return nil, s.err
 	}
-	from, inMemory := s.unread, int64(len(s.memory))
-	if from < inMemory {
-		s.unread = min(from+n, inMemory)
+	from, size := s.unread, int64(len(s.memory))
+	if from < size {
+		s.unread = min(from+n, size)
 		return s.memory[from:s.unread], nil
 	}
 	if s.err = s.rest.Flush(); s.err != nil {
 		return nil, s.err
 	}
 	piece := make([]byte, min(n, pieceSize))
-	if _, s.err = s.file.ReadAt(piece, from-inMemory); s.err != nil {
+	if _, s.err = s.file.ReadAt(piece, from-size); s.err != nil {
 		return nil, s.err
 	}
 	s.unread += int64(len(piece))
 	return piece, nil
 }
 
-// close gives the file back.
+// close removes the file.
 func (s *spool) close() {
 	if s.file == nil {
 		return
 	}
 	_ = s.file.Close()
-	if s.lies {
+	if s.named {
 		_ = os.Remove(s.file.Name())
 	}
 	s.file = nil

@@ -5,41 +5,39 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
-// Sweeper finds the dead and deletes what has expired, in small batches, with
-// pauses that leave the database to those who work. An execution whose lease is
-// over, and which may not be begun again, becomes Unknown, though its client may
-// never ask again. Several sweepers, on several machines, do not hinder each other.
-// The zero value lacks a Store.
+// Sweeper deletes expired records, and makes executions Unknown whose lease is over
+// and which may not be repeated. Run one in each process; they do not disturb each
+// other. Store is required.
 type Sweeper struct {
 	// Store is the store that is swept.
 	Store Store
 
-	// Trace is told of each operation that has become Unknown, by its hook of that
-	// name. nil: nobody is told, but by Store.Unknown.
+	// Trace.Unknown is called for each record that becomes Unknown. Default: none.
 	Trace *Trace
 
-	// Batch is the most records that are changed or deleted at once. 0 means 500.
+	// Batch is the maximum number of records that one operation changes. Default: 500.
 	Batch int
 
-	// Every is the time between two sweeps, once nothing is left to sweep. 0 means
-	// a minute.
+	// Every is the time between two sweeps if there is nothing left to sweep. Default:
+	// 1 min.
 	Every time.Duration
 
-	// OnError is told of sweeps that failed; the next is made in its time. nil: they
-	// pass in silence.
+	// OnError is called after each sweep that failed. Default: errors are ignored, and
+	// the next sweep comes at its time.
 	OnError func(error)
 }
 
-// idleShare is how many times as long as a batch took the sweeper pauses after it.
-const idleShare = 4
+// pauseRatio is the pause after a batch, in multiples of its duration.
+const pauseRatio = 4
 
 // Run sweeps until ctx ends, and returns its error. It starts no goroutine.
 func (s *Sweeper) Run(ctx context.Context) error {
 	if s.Store == nil || s.Batch < 0 || s.Every < 0 {
-		return fmt.Errorf("%w: a Sweeper needs a Store, and no negative numbers", ErrInvalid)
+		return fmt.Errorf("%w: Sweeper: Store is nil, or Batch or Every is negative", ErrInvalid)
 	}
 	batch, every := s.Batch, s.Every
 	if batch == 0 {
@@ -55,26 +53,25 @@ func (s *Sweeper) Run(ctx context.Context) error {
 			s.OnError(err)
 		}
 		wait := every
-		if err == nil && more { // a store that met somebody else returns early, with what it has got
-			wait = max(idleShare*time.Since(began), firstPause)
+		if err == nil && more {
+			wait = max(pauseRatio*time.Since(began), firstPause)
 		}
 		_ = sleep.Jittered(ctx, wait)
 	}
 	return ctx.Err()
 }
 
-// sweep is one batch. The dead come first, and are told of also when there was an
-// error after some.
+// sweep is one batch. Records that became Unknown are reported also if there was an
+// error after some of them.
 func (s *Sweeper) sweep(ctx context.Context, batch int) (more bool, err error) {
-	abandoned, err := s.Store.Reap(ctx, batch)
-	for i := range abandoned {
-		record := &abandoned[i]
-		told := traceEvent{trace: s.Trace, event: Event{ID: record.ID, Generation: record.Generation}}
-		told.emit(Unknown, errDied)
+	reaped, err := s.Store.Reap(ctx, batch)
+	for i := range reaped {
+		t := traceEvent{trace: s.Trace, event: Event{Lease: driver.Lease{ID: reaped[i].ID, Generation: reaped[i].Generation}}}
+		t.emit(Unknown, errLeaseExpired)
 	}
 	deleted, failed := s.Store.Sweep(ctx, batch)
 	if err == nil {
-		err = failed // one is enough to tell of; what ails both is mostly the same
+		err = failed // two errors of one store mostly have one cause
 	}
-	return len(abandoned)+deleted > 0, err
+	return len(reaped)+deleted > 0, err
 }

@@ -112,7 +112,7 @@ func TestSweeperFindsTheDead(t *testing.T) {
 					event := told.unknowns()[0]
 					assert.Equal(t, dead.ID, event.ID)
 					assert.EqualValues(t, 2, event.Generation)
-					require.ErrorContains(t, event.Err, "died")
+					require.ErrorContains(t, event.Err, "lease of an execution expired")
 					require.ErrorIs(t, store.Complete(t.Context(), dead, driver.Outcome{Status: idempotency.Completed}), idempotency.ErrLeaseLost)
 
 					time.Sleep(7 * 24 * time.Hour)

@@ -64,20 +64,20 @@ func TestLogTrace(t *testing.T) {
 		{
 			name: "executed and replayed", rig: func() *rig { return newRig(new(idempotency.Memory), answer(201, "made")) }, runs: 2,
 			want: []line{
-				{"level": "DEBUG", "event": "request", "disposition": "executed", "status": 201.0, "generation": 1.0},
-				{"level": "INFO", "event": "request", "disposition": "replayed", "status": 201.0},
+				{"level": "DEBUG", "event": "request_handled", "disposition": "executed", "http.response.status_code": 201.0, "generation": 1.0},
+				{"level": "INFO", "event": "request_handled", "disposition": "replayed", "http.response.status_code": 201.0},
 			},
 		},
 		{
 			name: "released", rig: func() *rig { return newRig(new(idempotency.Memory), answer(503, "")) }, runs: 1,
-			want: []line{{"level": "INFO", "event": "request", "disposition": "released", "status": 503.0, "generation": 1.0}},
+			want: []line{{"level": "INFO", "event": "request_handled", "disposition": "released", "http.response.status_code": 503.0, "generation": 1.0}},
 		},
 		{
 			name: "in doubt", rig: func() *rig { return newRig(new(idempotency.Memory), answer(500, "")) }, runs: 1,
 			want: []line{
-				{"level": "ERROR", "event": "unknown", "generation": 1.0, "error": "idempotency: the work does not know whether it took effect"},
+				{"level": "ERROR", "event": "outcome_unknown", "generation": 1.0, "error": "idempotency: the work does not know whether it took effect"},
 				{
-					"level": "ERROR", "event": "request", "disposition": "unknown", "status": 500.0, "generation": 1.0,
+					"level": "ERROR", "event": "request_handled", "disposition": "unknown", "http.response.status_code": 500.0, "generation": 1.0,
 					"error": "idempotency: the work does not know whether it took effect",
 				},
 			},
@@ -85,7 +85,7 @@ func TestLogTrace(t *testing.T) {
 		{
 			name: "nothing written", rig: func() *rig { return newRig(newLedger(), func(http.ResponseWriter, *http.Request) {}, transactional) }, runs: 1,
 			want: []line{{
-				"level": "INFO", "event": "request", "disposition": "released", "status": 500.0, "generation": 1.0,
+				"level": "INFO", "event": "request_handled", "disposition": "released", "http.response.status_code": 500.0, "generation": 1.0,
 				"error": "idempotency: the handler has written neither header nor body",
 			}},
 		},
@@ -96,8 +96,8 @@ func TestLogTrace(t *testing.T) {
 			},
 			runs: 2,
 			want: []line{
-				{"level": "DEBUG", "event": "request", "disposition": "executed", "status": 200.0, "generation": 1.0},
-				{"level": "INFO", "event": "request", "disposition": "unreplayable", "status": 409.0},
+				{"level": "DEBUG", "event": "request_handled", "disposition": "executed", "http.response.status_code": 200.0, "generation": 1.0},
+				{"level": "INFO", "event": "request_handled", "disposition": "unreplayable", "http.response.status_code": 409.0},
 			},
 		},
 		{
@@ -105,9 +105,9 @@ func TestLogTrace(t *testing.T) {
 				return newRig(new(idempotency.Memory), func(http.ResponseWriter, *http.Request) { panic(theBody) })
 			}, runs: 2,
 			want: []line{
-				{"level": "ERROR", "event": "unknown", "generation": 1.0, "error": "idempotency: the work panicked"},
-				{"level": "ERROR", "event": "request", "disposition": "panicked", "generation": 1.0, "error": "idempotency: the work panicked"},
-				{"level": "ERROR", "event": "request", "disposition": "unknown", "status": 409.0},
+				{"level": "ERROR", "event": "outcome_unknown", "generation": 1.0, "error": "idempotency: the work panicked"},
+				{"level": "ERROR", "event": "request_handled", "disposition": "panicked", "generation": 1.0, "error": "idempotency: the work panicked"},
+				{"level": "ERROR", "event": "request_handled", "disposition": "unknown", "http.response.status_code": 409.0},
 			},
 		},
 		{
@@ -117,20 +117,20 @@ func TestLogTrace(t *testing.T) {
 				crash(t, r.Handler, store, request(t))
 				return r
 			}, runs: 1,
-			want: []line{{"level": "INFO", "event": "request", "disposition": "in_progress", "status": 409.0}},
+			want: []line{{"level": "INFO", "event": "request_handled", "disposition": "in_progress", "http.response.status_code": 409.0}},
 		},
 		{
 			name: "store failed", rig: func() *rig {
 				return newRig(faulty(new(idempotency.Memory), rule{onReserve, 1, always, fault{before: errDown}}), answer(200, ""))
 			}, runs: 1,
-			want: []line{{"level": "ERROR", "event": "request", "disposition": "store_failed", "status": 503.0, "error": errDown.Error()}},
+			want: []line{{"level": "ERROR", "event": "request_handled", "disposition": "store_failed", "http.response.status_code": 503.0, "error": errDown.Error()}},
 		},
 		{
 			name: "lease_lost", rig: func() *rig {
 				return newRig(faulty(new(idempotency.Memory), rule{onComplete, 1, 0, fault{before: idempotency.ErrLeaseLost}}), answer(200, ""))
 			}, runs: 1,
 			want: []line{{
-				"level": "ERROR", "event": "request", "disposition": "lease_lost", "status": 503.0, "generation": 1.0,
+				"level": "ERROR", "event": "request_handled", "disposition": "lease_lost", "http.response.status_code": 503.0, "generation": 1.0,
 				"error": idempotency.ErrLeaseLost.Error(),
 			}},
 		},
@@ -142,15 +142,15 @@ func TestLogTrace(t *testing.T) {
 				})
 			}, runs: 1,
 			want: []line{
-				{"level": "WARN", "event": "renewal", "generation": 1.0, "error": errDown.Error()},
-				{"level": "DEBUG", "event": "request", "disposition": "executed", "status": 200.0, "generation": 1.0},
+				{"level": "WARN", "event": "lease_renewal_failed", "generation": 1.0, "error": errDown.Error()},
+				{"level": "DEBUG", "event": "request_handled", "disposition": "executed", "http.response.status_code": 200.0, "generation": 1.0},
 			},
 		},
 		{
 			name: "misconfigured", rig: func() *rig { return newRig(nil, answer(200, "")) }, runs: 1,
 			want: []line{{
-				"level": "ERROR", "event": "request", "disposition": "misconfigured", "status": 500.0, "operation": "", "idempotency_key": "",
-				"error": "idempotency: invalid: there is no Store",
+				"level": "ERROR", "event": "request_handled", "disposition": "misconfigured", "http.response.status_code": 500.0, "operation": "", "idempotency_key_hash": "",
+				"error": "idempotency: invalid: Store is nil",
 			}},
 		},
 	} {
@@ -167,18 +167,18 @@ func TestLogTrace(t *testing.T) {
 				lines := j.lines(t)
 				require.Len(t, lines, len(row.want))
 				for i, got := range lines {
-					want := line{"scope": "", "operation": "POST /charges", "idempotency_key": hash, "msg": "idempotency " + got["event"].(string)}
+					want := line{"scope": "", "operation": "POST /charges", "idempotency_key_hash": hash, "msg": strings.ReplaceAll(got["event"].(string), "_", " ")}
 					maps.Copy(want, row.want[i])
 					if _, ok := want["generation"]; ok {
 						assert.NotEmpty(t, got["execution"])
 						delete(got, "execution")
 					}
 					delete(got, "time")
-					if got["event"] == "request" {
-						assert.Contains(t, got, "latency")
-						assert.Contains(t, got, "work")
-						delete(got, "latency")
-						delete(got, "work")
+					if got["event"] == "request_handled" {
+						assert.Contains(t, got, "duration")
+						assert.Contains(t, got, "work_duration")
+						delete(got, "duration")
+						delete(got, "work_duration")
 					}
 					assert.Equal(t, want, got)
 				}
@@ -241,7 +241,7 @@ func TestLogTraceDefaultLogger(t *testing.T) {
 	require.Len(t, lines, 1)
 	assert.Equal(t, "executed", lines[0]["disposition"])
 	assert.Equal(t, "comp1", lines[0]["scope"])
-	assert.NotContains(t, lines[0], "status")
+	assert.NotContains(t, lines[0], "http.response.status_code")
 }
 
 func TestEventTimes(t *testing.T) {
@@ -266,7 +266,8 @@ func TestEventTimes(t *testing.T) {
 }
 
 func TestKeyHash(t *testing.T) {
-	e := idempotency.Event{ID: idempotency.ID{Key: theKey}}
+	e := idempotency.Event{}
+	e.Key = theKey
 	assert.Regexp(t, "^sha256:[0-9a-f]{12}$", e.KeyHash())
 	assert.Empty(t, new(idempotency.Event).KeyHash())
 }

@@ -10,79 +10,79 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
-// joined is the title of joined work: an open transaction, which ends with the
-// record or with nothing.
+// transactional is the ownership of transactional work: an open transaction, which
+// ends with the record or with nothing.
 type transactional struct {
 	*execution
 
-	claim *driver.Claim
-	store driver.Transactor
-	tx    driver.Transaction
+	claimed *driver.Claim
+	tx      driver.Transaction
 }
 
-// join is hold for a transaction that Begin has opened.
-func (r *executor) join(parent context.Context, claim *driver.Claim, reservation *driver.Reservation, tx driver.Transaction, asked time.Time) *execution {
-	e := r.begin(parent, &reservation.Record, asked)
+// join starts the execution of a claim for which Begin has opened a transaction.
+func (x *executor) join(
+	parent context.Context, claim *driver.Claim, reservation *driver.Reservation, tx driver.Transaction, asked time.Time,
+) *execution {
+	e := x.newExecution(parent, &reservation.Record, asked)
 	e.resumed = reservation.Resumed
-	e.ownership = &transactional{execution: e, claim: claim, store: r.transactor, tx: tx}
+	e.ownership = &transactional{execution: e, claimed: claim, tx: tx}
 	return e
 }
 
-// value implements title.
-func (j *transactional) value() (any, error) { return j.tx.Value(), nil }
+// value implements ownership.
+func (t *transactional) value() (any, error) { return t.tx.Value(), nil }
 
-// complete implements title. That nobody knows is stored without what was written
-// too: the record says so either way.
-func (j *transactional) complete(outcome driver.Outcome, refused bool) error {
-	end := j.tx.Commit
-	if outcome.Status == Unknown || refused && !j.keeps() {
-		end = j.tx.RollbackAndRecord
+// complete implements ownership. An unknown outcome is stored without the writes.
+func (t *transactional) complete(outcome driver.Outcome, final bool) error {
+	end := t.tx.Commit
+	if outcome.Status == Unknown || final && !t.commits() {
+		end = t.tx.RollbackAndRecord
 	}
-	err := j.withTimeout(func(ctx context.Context) error { return end(ctx, outcome) })
+	err := t.withTimeout(func(ctx context.Context) error { return end(ctx, outcome) })
 	switch {
 	case err == nil, errors.Is(err, ErrLeaseLost):
 		return err
 	case errors.Is(err, ErrUnknown):
-		return j.handleEarlyCommit(err)
-	case j.store.InCallerTx(), errors.Is(err, driver.ErrTransactionFailed):
-		return fmt.Errorf("%w: %w", errUndone, err)
+		return t.handleEarlyCommit(err)
+	case t.inCallerTx(), errors.Is(err, driver.ErrTransactionFailed):
+		return fmt.Errorf("%w: %w", errRolledBack, err)
 	default:
-		return j.resolve(err)
+		return t.resolve(err)
 	}
 }
 
-func (j *transactional) keeps() bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.kept
+func (t *transactional) commits() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.commitOnFailure
 }
 
-// release implements title: nothing is left of it.
-func (j *transactional) release() error {
-	err := j.withTimeout(j.tx.Rollback)
+// release implements ownership.
+func (t *transactional) release() error {
+	err := t.withTimeout(t.tx.Rollback)
 	if errors.Is(err, ErrUnknown) {
-		return j.handleEarlyCommit(err)
+		return t.handleEarlyCommit(err)
 	}
 	return err
 }
 
-// resolve finds out what has become of a transaction whose end was not heard of:
-// Begin is Busy as long as it may still be committed.
-func (j *transactional) resolve(err error) error {
+// resolve finds the result of a transaction whose COMMIT was not answered. Begin
+// returns DecisionInProgress while it may still be committed.
+func (t *transactional) resolve(err error) error {
 	found := err
-	j.keepTrying(func(ctx context.Context) error {
-		reservation, tx, failed := j.store.Begin(ctx, *j.claim, storeTimeout)
+	t.keepTrying(func(ctx context.Context) error {
+		reservation, tx, failed := t.transactor.Begin(ctx, *t.claimed, storeTimeout)
 		if tx != nil {
-			_ = j.withTimeout(tx.Rollback)
+			_ = t.withTimeout(tx.Rollback)
 		}
 		switch {
 		case failed != nil:
 			return failed
 		case reservation.Decision == driver.DecisionInProgress:
-			return err // it may still come to its end
+			return err
 		case reservation.Decision == driver.Acquired:
-			found = fmt.Errorf("%w: %w", errUndone, err)
-		case reservation.Record.Lease() == j.lease:
+			found = fmt.Errorf("%w: %w", errRolledBack, err)
+		case reservation.Record.Lease() == t.lease:
 			found = nil
 		default:
 			found = fmt.Errorf("%w: %w", ErrLeaseLost, err)
@@ -92,40 +92,35 @@ func (j *transactional) resolve(err error) error {
 	return found
 }
 
-// byItself is for work that has committed by itself, as err says, which is
-// returned: its effect is there, and its record is not. So it is written now that
-// nobody knows.
-func (j *transactional) handleEarlyCommit(err error) error {
-	if j.store.InCallerTx() {
-		return err // the transaction is over, and it was the caller's
+// handleEarlyCommit records that the outcome is unknown, because the work committed
+// its writes without the record. It returns err.
+func (t *transactional) handleEarlyCommit(err error) error {
+	if !t.inCallerTx() { // otherwise the caller's transaction is over
+		t.keepTrying(t.recordUnknown)
 	}
-	j.keepTrying(j.recordUnknown)
 	return err
 }
 
-// doubt writes that nobody knows, unless there is a record already.
-func (j *transactional) recordUnknown(ctx context.Context) error {
-	claim := *j.claim
-	claim.Takeover = MarkUnknown
-	reservation, err := j.store.Reserve(ctx, claim)
+func (t *transactional) recordUnknown(ctx context.Context) error {
+	claim := *t.claimed
+	claim.Takeover = driver.MarkUnknown
+	reservation, err := t.store.Reserve(ctx, claim)
 	if err != nil || reservation.Decision != driver.Acquired {
 		return err
 	}
-	return j.store.Complete(ctx, reservation.Record.Lease(), driver.Outcome{Status: Unknown})
+	return t.store.Complete(ctx, reservation.Record.Lease(), driver.Outcome{Status: Unknown})
 }
 
-// insist asks the store until there is no error, or for as long as a lease.
-func (j *transactional) keepTrying(ask func(context.Context) error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(j.ctx), max(j.terms.Lease, storeTimeout))
+// keepTrying repeats a store operation until it succeeds, for the time of a lease.
+func (t *transactional) keepTrying(operation func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), max(t.options.Lease, storeTimeout))
 	defer cancel()
-	for wait := firstPause; try(ctx, ask) != nil && sleep.Jittered(ctx, wait) == nil; {
-		wait = min(2*wait, longestWait)
+	for pause := firstPause; withTimeout(ctx, operation) != nil && sleep.Jittered(ctx, pause) == nil; {
+		pause = min(2*pause, longestPause)
 	}
 }
 
-// patiently gives the store its time, also when the execution's is over.
-func (j *transactional) withTimeout(f func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(j.ctx), storeTimeout)
-	defer cancel()
-	return f(ctx)
+// withTimeout gives the store its time also if the context of the work has ended.
+func (t *transactional) withTimeout(operation func(context.Context) error) error {
+	return withTimeout(context.WithoutCancel(t.ctx), operation)
 }

@@ -268,7 +268,7 @@ func TestStoreFailsAroundJoinedWork(t *testing.T) {
 	before := undone // the work was not even begun
 	before.runs = 1
 	overtaken := undone
-	overtaken.kind, overtaken.d = "overtaken", idempotency.LeaseLost
+	overtaken.kind, overtaken.d = "lease-lost", idempotency.LeaseLost
 	for _, row := range []failure{
 		named(done, "nothing fails"),
 		named(done, "Begin fails once", rule{onBegin, 1, 0, down}),
@@ -363,7 +363,7 @@ func TestCommitIsLostAndSomebodyElseHasDoneIt(t *testing.T) {
 		time.Sleep(time.Second)
 		won := b.post(t)
 		assert.Equal(t, http.StatusCreated, won.Code)
-		requireProblem(t, <-response, http.StatusServiceUnavailable, "overtaken")
+		requireProblem(t, <-response, http.StatusServiceUnavailable, "lease-lost")
 		requireReplay(t, won, a.post(t))
 		assert.Equal(t, 100, ledger.sum("acct"))
 	})
@@ -376,7 +376,7 @@ func TestCommitIsLostAndSomebodyElseIsAtIt(t *testing.T) {
 		takes time.Duration
 		kind  string
 	}{
-		{"and ends in time", 10 * time.Second, "overtaken"},
+		{"and ends in time", 10 * time.Second, "lease-lost"},
 		{"and does not", 10 * time.Minute, "store"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -412,7 +412,7 @@ func TestStoreFailsAroundAJoinedRefusal(t *testing.T) {
 		return f
 	}
 	overtaken := undone
-	overtaken.kind, overtaken.d = "overtaken", idempotency.LeaseLost
+	overtaken.kind, overtaken.d = "lease-lost", idempotency.LeaseLost
 	for _, keep := range []bool{false, true} {
 		for _, row := range []failure{
 			named(refused, "nothing fails", fault{}),

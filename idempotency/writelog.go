@@ -6,20 +6,19 @@ const (
 	// sniffed is how many bytes net/http looks at for a Content-Type.
 	sniffed = 512
 
-	// buffered is how many bytes net/http gathers before it sends: what is shorter
-	// gets a Content-Length, what is longer is chunked, in chunks of that length
-	// where the handler's writes are small.
+	// buffered is the size of net/http's buffer. A shorter body gets a Content-Length,
+	// a longer one is chunked, in chunks of that size if the handler's writes are small.
 	buffered = 2048
 
 	// bufferedByHTTP2 is the same for HTTP/2.
 	bufferedByHTTP2 = 4096
 
-	// longestScript bounds the memory of a handler that flushes each byte. Beyond
-	// it the body still goes out whole, in chunks of another size.
-	longestScript = 1 << 16
+	// longestLog bounds the memory for a handler that flushes each byte. Beyond it the
+	// body is still sent whole, in chunks of another size.
+	longestLog = 1 << 16
 )
 
-// act is something that a handler did.
+// writeOp is something that a handler did.
 type writeOp struct {
 	what opKind
 	n    int64 // bytes
@@ -28,21 +27,21 @@ type writeOp struct {
 type opKind uint8
 
 const (
-	// small writes, which net/http gathers.
+	// small is any number of writes that net/http buffers.
 	small opKind = iota
 
-	// large: a single write that net/http passes on as it is.
+	// large is a single write that net/http passes on unbuffered.
 	large
 
-	// flush: everything so far goes out.
+	// flush sends everything so far.
 	flush
 )
 
-// script is how a handler wrote a body: only what net/http would send otherwise
-// if it was written in another way. It follows net/http's buffer to tell.
+// writeLog is how a handler wrote a body, as far as net/http would send something
+// else if it was written in another way. It follows net/http's buffer.
 type writeLog struct {
-	acts    []writeOp
-	few     [3]writeOp // where acts begins: most responses have one
+	ops     []writeOp
+	few     [3]writeOp // the first ops: most responses have one
 	total   int64
 	pending int   // bytes in net/http's buffer
 	sent    bool  // net/http would have sent something by now
@@ -50,7 +49,7 @@ type writeLog struct {
 	atFlush int64 // total at the first flush
 }
 
-// write is bufio.Writer.Write's arithmetic.
+// write follows bufio.Writer.Write.
 func (s *writeLog) write(n int) {
 	s.total += int64(n)
 	for n > buffered-s.pending {
@@ -65,7 +64,7 @@ func (s *writeLog) write(n int) {
 	s.add(small, n)
 }
 
-// writeString differs in that bufio copies long strings through its buffer.
+// writeString differs from write: bufio copies long strings through its buffer.
 func (s *writeLog) writeString(n int) {
 	s.total += int64(n)
 	for n > buffered-s.pending {
@@ -88,28 +87,28 @@ func (s *writeLog) flush() {
 		s.flushed, s.atFlush = true, s.total
 	}
 	s.pending, s.sent = 0, true
-	if last := len(s.acts) - 1; last < 0 || s.acts[last].what != flush {
+	if last := len(s.ops) - 1; last < 0 || s.ops[last].what != flush {
 		s.add(flush, 0)
 	}
 }
 
 func (s *writeLog) add(what opKind, n int) {
-	last := len(s.acts) - 1
+	last := len(s.ops) - 1
 	switch {
-	case last >= 0 && what == small && s.acts[last].what == small:
-		s.acts[last].n += int64(n)
+	case last >= 0 && what == small && s.ops[last].what == small:
+		s.ops[last].n += int64(n)
 	case last < 0:
-		s.acts = append(s.few[:0], writeOp{what, int64(n)})
-	case last+1 < longestScript:
-		s.acts = append(s.acts, writeOp{what, int64(n)})
+		s.ops = append(s.few[:0], writeOp{what, int64(n)})
+	case last+1 < longestLog:
+		s.ops = append(s.ops, writeOp{what, int64(n)})
 	}
 }
 
-// perform writes the body to w as it was written. What the script has forgotten
-// follows at the end.
+// replayWrites writes the body to w as the handler wrote it. What the log does not
+// contain follows at the end.
 func (s *writeLog) replayWrites(w http.ResponseWriter, body *spool) error {
 	left := s.total
-	for _, a := range s.acts {
+	for _, a := range s.ops {
 		if a.what == flush {
 			if err := flushed(w); err != nil {
 				return err
