@@ -640,10 +640,10 @@ func requireReplay(t *testing.T, first, again *httptest.ResponseRecorder) {
 	assert.Equal(t, was, header)
 }
 
-// mustLoad reads a record.
 // problemBase is the public start of a problem's type. It never changes.
 const problemBase = "https://github.com/resilienthttp/resilienthttp/blob/main/docs/server-idempotency.md#"
 
+// mustLoad reads a record.
 func mustLoad(t *testing.T, store idempotency.Store, id idempotency.ID) driver.Record {
 	t.Helper()
 	record, err := store.Load(t.Context(), id)

@@ -1,0 +1,229 @@
+package idempotency_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
+)
+
+// checkedStore is a store with a Check of its own.
+type checkedStore struct {
+	driver.Store
+	check func(context.Context) error
+}
+
+func (s *checkedStore) Check(ctx context.Context) error { return s.check(ctx) }
+
+func TestHandler_checksTheStoreOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var checks, left atomic.Int64
+		left.Store(3)
+		store := faulty(&checkedStore{new(idempotency.Memory), func(ctx context.Context) error {
+			checks.Add(1)
+			deadline, ok := ctx.Deadline()
+			assert.True(t, ok)
+			assert.Equal(t, 5*time.Second, time.Until(deadline))
+			time.Sleep(100 * time.Millisecond)
+			if left.Add(-1) >= 0 {
+				return errors.New("test: no table; run Migrate")
+			}
+			return nil
+		}})
+		r := newRig(store, answer(http.StatusCreated, "made"))
+		burst := func() (rejected int64) {
+			var all sync.WaitGroup
+			var n atomic.Int64
+			for i := range 20 {
+				all.Go(func() {
+					w := serve(r, keyed(t, strconv.Itoa(i)))
+					if w.Code == http.StatusServiceUnavailable {
+						assert.Equal(t, "1", w.Header().Get("Retry-After"))
+						n.Add(1)
+					}
+				})
+			}
+			all.Wait()
+			return n.Load()
+		}
+		for second := range 3 {
+			assert.EqualValues(t, 20, burst(), "a store that failed its check is not used")
+			assert.EqualValues(t, 20, burst(), "within a second")
+			assert.EqualValues(t, second+1, checks.Load(), "checks at most once a second")
+			require.ErrorContains(t, r.last(t).Err, "no table; run Migrate")
+			time.Sleep(time.Second)
+		}
+		assert.Zero(t, store.count(onReserve))
+		assert.Zero(t, burst())
+		time.Sleep(time.Hour)
+		assert.Zero(t, burst())
+		assert.EqualValues(t, 4, checks.Load(), "after a success never again")
+	})
+}
+
+func TestHandler_checkThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(&checkedStore{new(idempotency.Memory), func(ctx context.Context) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}}, answer(http.StatusCreated, "made"))
+		began := time.Now()
+		requireProblem(t, r.post(t), http.StatusServiceUnavailable, "store")
+		assert.Equal(t, 5*time.Second, time.Since(began))
+
+		time.Sleep(2 * time.Second)
+		go r.post(t)
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		began = time.Now()
+		requireProblem(t, serve(r, request(t).WithContext(ctx)), http.StatusServiceUnavailable, "store")
+		assert.Equal(t, 100*time.Millisecond, time.Since(began), "the wait for a check ends with the request")
+		synctest.Wait()
+		time.Sleep(5 * time.Second)
+	})
+}
+
+// TestStoreThatCannotWrite: duplicates get the stored result, and new keys a 503.
+func TestStoreThatCannotWrite(t *testing.T) {
+	errReadOnly := errors.New("test: read-only")
+	for _, mode := range []struct {
+		name  string
+		store func() (idempotency.Store, func())
+		set   func(*idempotency.Handler)
+	}{
+		{"leased", func() (idempotency.Store, func()) {
+			store := faulty(new(idempotency.Memory))
+			return store, func() { store.rules = []rule{{onReserve, 1, always, fault{before: errReadOnly}}} }
+		}, func(*idempotency.Handler) {}},
+		{"transactional", func() (idempotency.Store, func()) {
+			store := faultyTx(newLedger())
+			return store, func() { store.rules = []rule{{onBegin, 1, always, fault{before: errReadOnly}}} }
+		}, transactional},
+	} {
+		t.Run(mode.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store, breakIt := mode.store()
+				code := http.StatusCreated
+				r := newRig(store, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }, mode.set)
+				first := r.post(t)
+				code = http.StatusNotFound
+				failed := serve(r, keyed(t, "failed"))
+				breakIt()
+				requireReplay(t, first, r.post(t))
+				requireReplay(t, failed, serve(r, keyed(t, "failed")))
+				assert.Equal(t, idempotency.Replayed, r.last(t).Disposition)
+				requireProblem(t, serve(r, withBody(request(t), `{"amount": 1}`)), http.StatusUnprocessableEntity, "mismatch")
+				w := serve(r, keyed(t, "new"))
+				requireProblem(t, w, http.StatusServiceUnavailable, "store")
+				assert.Equal(t, "1", w.Header().Get("Retry-After"))
+				require.ErrorIs(t, r.last(t).Err, errReadOnly)
+				assert.EqualValues(t, 2, r.executions.Load())
+			})
+		})
+	}
+}
+
+// TestStoreThatIsBusy: the claim is neither repeated nor followed by a read.
+func TestStoreThatIsBusy(t *testing.T) {
+	store := faulty(new(idempotency.Memory), rule{onReserve, 1, always, fault{before: fmt.Errorf("%w: no connection", driver.ErrStoreBusy)}})
+	r := newRig(store, answer(http.StatusCreated, "made"))
+	w := r.post(t)
+	requireProblem(t, w, http.StatusServiceUnavailable, "store")
+	assert.Equal(t, "1", w.Header().Get("Retry-After"))
+	assert.Equal(t, 1, store.count(onReserve))
+	assert.Zero(t, store.count(onLoad))
+}
+
+// conflict is PostgreSQL's error for a serialization failure or a deadlock.
+type conflict struct{ code string }
+
+func (e *conflict) Error() string    { return "test: SQLSTATE " + e.code }
+func (e *conflict) SQLState() string { return e.code }
+
+func TestDo_repeatsWorkAfterAConflict(t *testing.T) {
+	atCommit := func(code string, times int) faultyTransactor {
+		return faultyTx(newLedger(), rule{onCommit, 1, times, fault{before: fmt.Errorf("%w: %w", driver.ErrTransactionFailed, &conflict{code})}})
+	}
+	for _, row := range []struct {
+		name     string
+		store    idempotency.Store
+		options  idempotency.Options
+		failures []error // of the work, one for each try
+		runs     int
+		want     error
+	}{
+		{"COMMIT fails with 40001 once: done by the second try", atCommit("40001", 1), idempotency.Options{Transactional: true}, nil, 2, nil},
+		{"COMMIT fails with 40P01 twice: done by the third try", atCommit("40P01", 2), idempotency.Options{Transactional: true}, nil, 3, nil},
+		{"COMMIT fails three times: the error", atCommit("40001", 3), idempotency.Options{Transactional: true}, nil, 3, driver.ErrTransactionFailed},
+		{"COMMIT fails with 23505: the error", atCommit("23505", 3), idempotency.Options{Transactional: true}, nil, 1, driver.ErrTransactionFailed},
+		{"the work fails with 40P01 once: done by the second try", newLedger(), idempotency.Options{Transactional: true}, []error{fmt.Errorf("charge: %w", &conflict{"40P01"})}, 2, nil},
+		{"the work fails with another error: the error", newLedger(), idempotency.Options{Transactional: true}, []error{errDown}, 1, errDown},
+		{"a conflict marked as permanent: stored", newLedger(), idempotency.Options{Transactional: true}, []error{idempotency.Permanent(&conflict{"40001"})}, 1, &conflict{}},
+		{"not transactional: unknown", new(idempotency.Memory), idempotency.Options{}, []error{&conflict{"40001"}}, 1, idempotency.ErrUnknown},
+		{"in the caller's transaction: the error", &ledgerStore{within: true, ledger: map[string]int{}, open: map[idempotency.ID]*ledgerTx{}}, idempotency.Options{}, []error{&conflict{"40001"}}, 1, &conflict{}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var remembered hooks
+				x := &idempotency.Executor{Store: row.store, Options: row.options, Trace: remembered.trace()}
+				runs := 0
+				_, err := x.Do(t.Context(), doID, "", func(ctx context.Context) (idempotency.Result, error) {
+					runs++
+					if tx, err := idempotency.Tx[*ledgerTx](ctx); err == nil {
+						assert.NoError(t, tx.Add("a", 1))
+					}
+					if runs <= len(row.failures) {
+						return idempotency.Result{}, row.failures[runs-1]
+					}
+					return doResult, nil
+				})
+				assert.Equal(t, row.runs, runs)
+				var want *conflict
+				switch {
+				case row.want == nil:
+					require.NoError(t, err)
+				case errors.As(row.want, &want):
+					require.ErrorAs(t, err, &want)
+				default:
+					require.ErrorIs(t, err, row.want)
+				}
+				assert.Len(t, remembered.dispositions(), 1, "one event for one Do")
+				if store, ok := row.store.(faultyTransactor); ok && row.want == nil {
+					assert.Equal(t, 1, store.ledger.sum("a"), "the writes of one try")
+				}
+			})
+		})
+	}
+}
+
+// TestHandler_conflict: the response cannot be taken back, so the client repeats the
+// request.
+func TestHandler_conflict(t *testing.T) {
+	store := faultyTx(newLedger(), rule{onCommit, 1, 1, fault{before: fmt.Errorf("%w: %w", driver.ErrTransactionFailed, &conflict{"40001"})}})
+	r := newRig(store, func(w http.ResponseWriter, r *http.Request) {
+		tx, err := idempotency.Tx[*ledgerTx](r.Context())
+		assert.NoError(t, err)
+		assert.NoError(t, tx.Add("a", 1))
+		w.WriteHeader(http.StatusCreated)
+	}, transactional)
+	w := r.post(t)
+	requireProblem(t, w, http.StatusServiceUnavailable, "store")
+	assert.Equal(t, "1", w.Header().Get("Retry-After"))
+	assert.EqualValues(t, 1, r.executions.Load())
+	assert.Zero(t, store.ledger.sum("a"))
+	assert.Equal(t, http.StatusCreated, r.post(t).Code)
+	assert.Equal(t, 1, store.ledger.sum("a"))
+}
