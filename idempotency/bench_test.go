@@ -23,7 +23,7 @@ func benchmarkHandler(b *testing.B, key func(n int) string) {
 	b.Helper()
 	made := []byte(`{"id": "ch_1", "amount": 100, "currency": "eur"}`)
 	body := []byte(`{"amount": 100, "currency": "eur", "customer": "cus_1"}`)
-	h := idempotency.NewHandler(new(idempotency.Memory), func(*http.Request) (string, error) { return "acct_1", nil },
+	h := idempotency.NewHandler(&idempotency.Memory{MaxKeys: -1}, func(*http.Request) (string, error) { return "acct_1", nil },
 		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(http.StatusCreated)
@@ -51,7 +51,7 @@ func BenchmarkHandlerReplay(b *testing.B) {
 }
 
 func BenchmarkDo(b *testing.B) {
-	x := &idempotency.Executor{Store: new(idempotency.Memory)}
+	x := &idempotency.Executor{Store: &idempotency.Memory{MaxKeys: -1}}
 	work := func(context.Context) (idempotency.Result, error) { return idempotency.Result{}, nil }
 	b.ReportAllocs()
 	for n := 0; b.Loop(); n++ {

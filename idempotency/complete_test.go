@@ -50,7 +50,7 @@ func TestHandler_storesCompleteResponsesOnly(t *testing.T) {
 		{"101: unknown", http.MethodPost, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusSwitchingProtocols) }, false},
 		{"flushed before it was complete: unknown", http.MethodPost, func(w http.ResponseWriter, r *http.Request) {
 			wrote("5", "made")(w, r)
-			http.NewResponseController(w).Flush()
+			assert.NoError(t, http.NewResponseController(w).Flush())
 		}, false},
 	} {
 		for _, mode := range []struct {

@@ -143,7 +143,8 @@ func (x *executor) begin(
 	if err != nil || reservation.Decision != driver.Acquired {
 		return nil, reservation, err
 	}
-	return x.join(ctx, claim, &reservation, tx, asked), reservation, nil
+	e := x.join(ctx, claim, &reservation, tx, asked)
+	return e, reservation, nil
 }
 
 // reserve claims an operation under a lease.
@@ -154,7 +155,8 @@ func (x *executor) reserve(ctx context.Context, claim *driver.Claim, asked time.
 	if err != nil || reservation.Decision != driver.Acquired {
 		return nil, reservation, err
 	}
-	return x.hold(ctx, &reservation, asked), reservation, nil
+	e := x.hold(ctx, &reservation, asked)
+	return e, reservation, nil
 }
 
 // claimContext outlives its caller by shutdownGrace, because a claim that is cut off

@@ -165,7 +165,7 @@ func TestProblemsAreDocumented(t *testing.T) {
 	}
 	assert.ElementsMatch(t, []string{
 		"key-missing 400", "key-invalid 400", "scope 403", "body-incomplete 400", "body-too-large 413", "in-progress 409",
-		"mismatch 422", "unreplayable 409", "rebuild 503", "unknown 409", "no-response 500", "store 503", "overtaken 503", "misconfigured 500",
+		"mismatch 422", "unreplayable 409", "load 503", "unknown 409", "no-response 500", "store 503", "lease-lost 503", "misconfigured 500",
 	}, documented)
 }
 
