@@ -227,3 +227,42 @@ func TestHandler_conflict(t *testing.T) {
 	assert.Equal(t, http.StatusCreated, r.post(t).Code)
 	assert.Equal(t, 1, store.ledger.sum("a"))
 }
+
+// usedStore counts the operations of a store that are running.
+type usedStore struct {
+	driver.Store
+	used atomic.Int64
+}
+
+func (s *usedStore) Reserve(ctx context.Context, claim driver.Claim) (driver.Reservation, error) {
+	s.used.Add(1)
+	defer s.used.Add(-1)
+	time.Sleep(time.Millisecond)
+	return s.Store.Reserve(ctx, claim)
+}
+
+// TestDuplicateWait_usesNoConnection: between its claims a duplicate that waits uses
+// nothing of the store.
+func TestDuplicateWait_usesNoConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &usedStore{Store: new(idempotency.Memory)}
+		r := newRig(store, func(w http.ResponseWriter, _ *http.Request) {
+			time.Sleep(10 * time.Second)
+			w.WriteHeader(http.StatusCreated)
+		}, func(h *idempotency.Handler) { h.DuplicateWait = time.Minute })
+		first := r.goPost(t)
+		synctest.Wait()
+		time.Sleep(time.Second)
+		duplicate := r.goPost(t)
+		idle, samples := 0, 0
+		for range 500 {
+			time.Sleep(10 * time.Millisecond)
+			samples++
+			if store.used.Load() == 0 {
+				idle++
+			}
+		}
+		assert.Greater(t, idle, samples*9/10, "samples without a running operation, of %d", samples)
+		requireReplay(t, <-first, <-duplicate)
+	})
+}

@@ -117,7 +117,7 @@ func (m *Memory) insert(id ID, now time.Time) *memoryRecord {
 func (r *Record) begin(claim *Claim, now time.Time) {
 	*r = Record{
 		ID:           r.ID,
-		Fingerprint:  Fingerprint(strings.Clone(string(claim.Fingerprint))),
+		Fingerprint:  claim.Fingerprint,
 		Status:       InProgress,
 		Owner:        claim.Owner,
 		Generation:   r.Generation + 1,

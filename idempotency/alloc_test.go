@@ -1,0 +1,44 @@
+//go:build !race
+
+package idempotency_test
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
+)
+
+// TestHandlerAllocations bounds what a Handler and Memory allocate for a request. The
+// race detector allocates too, so it runs without.
+func TestHandlerAllocations(t *testing.T) {
+	body := []byte(`{"amount": 100, "currency": "eur", "customer": "cus_1"}`)
+	for _, row := range []struct {
+		name string
+		key  func(n int) string
+		want float64
+	}{
+		{"first request", func(n int) string { return strconv.Itoa(n) }, 82},
+		{"replay", func(int) string { return "key" }, 34},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			h := idempotency.NewHandler(new(idempotency.Memory), tenant, answer(http.StatusCreated, "made"))
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, thePath, http.NoBody)
+			w, n := &blackHole{http.Header{}}, 0
+			got := testing.AllocsPerRun(1000, func() {
+				n++
+				clear(w.header)
+				r.Body = io.NopCloser(bytes.NewReader(body))
+				r.Header.Set("Idempotency-Key", row.key(n))
+				h.ServeHTTP(w, r)
+			})
+			assert.LessOrEqual(t, got, row.want)
+		})
+	}
+}
