@@ -48,6 +48,9 @@ func newExecutor(store Store, options Options, trace *Trace) (*executor, error) 
 	if t, ok := store.(driver.Transactor); ok && (options.Transactional || t.InCallerTx()) {
 		x.transactor = t
 	}
+	if x.inCallerTx() {
+		x.check = nil // it would need a connection beside the caller's
+	}
 	return x, err
 }
 

@@ -73,6 +73,33 @@ func TestHandler_checksTheStoreOnce(t *testing.T) {
 	})
 }
 
+// TestExecutor_doesNotCheckInCallerTx: a check would need a second connection.
+func TestExecutor_doesNotCheckInCallerTx(t *testing.T) {
+	store := &checkedLedger{ledgerStore: newLedger()}
+	store.within = true
+	for range 2 {
+		x := &idempotency.Executor{Store: store}
+		_, err := x.Do(t.Context(), doID, "", func(context.Context) (idempotency.Result, error) { return doResult, nil })
+		require.NoError(t, err)
+	}
+	assert.Zero(t, store.checks)
+	store.within = false
+	x := &idempotency.Executor{Store: store}
+	_, err := x.Do(t.Context(), doID, "", func(context.Context) (idempotency.Result, error) { return doResult, nil })
+	require.NoError(t, err)
+	assert.Equal(t, 1, store.checks)
+}
+
+type checkedLedger struct {
+	*ledgerStore
+	checks int
+}
+
+func (s *checkedLedger) Check(context.Context) error {
+	s.checks++
+	return nil
+}
+
 func TestHandler_checkThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(&checkedStore{new(idempotency.Memory), func(ctx context.Context) error {
