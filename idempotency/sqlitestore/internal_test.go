@@ -144,8 +144,8 @@ func TestPlans(t *testing.T) {
 	s := openInternal(t)
 	for name, query := range map[string]string{
 		"load": loadSQL, "take": takeSQL, "renew": renewSQL, "complete": completeSQL, "finish": finishSQL,
-		"release": releaseSQL, "abandon": abandonSQL, "sweep": sweepSQL, "find expired": findExpiredSQL,
-		"find dead": findDeadSQL, "abandon dead": abandonDeadSQL, "unknown": unknownSQL,
+		"release": releaseSQL, "mark unknown": markUnknownSQL, "sweep": sweepSQL, "find expired": findExpiredSQL,
+		"find dead": findDeadSQL, "reap": reapSQL, "unknown": unknownSQL,
 	} {
 		t.Run(name, func(t *testing.T) {
 			rows, err := s.kit.Work.Query("EXPLAIN QUERY PLAN "+query, make([]any, 16)...)
@@ -182,22 +182,22 @@ func TestAsJudged(t *testing.T) {
 			_, err := s.kit.Work.Exec("UPDATE idempotency_records SET " + change)
 			require.NoError(t, err)
 			for _, step := range []driver.Step{driver.Take, driver.StepMarkUnknown} {
-				record, err := applyStep(t.Context(), s.write, step, judged, &claim)
+				record, err := s.forWriting.apply(t.Context(), step, judged, &claim)
 				require.NoError(t, err)
 				assert.Nil(t, record)
 			}
 			var clock int64
-			require.ErrorIs(t, s.joined[still].QueryRow(asJudgedArgs(judged)...).Scan(&clock), sql.ErrNoRows)
+			require.ErrorIs(t, s.forWork[unchanged].(*sql.Stmt).QueryRow(asJudgedArgs(judged)...).Scan(&clock), sql.ErrNoRows)
 			_, err = s.kit.Work.Exec("DELETE FROM idempotency_records")
 			require.NoError(t, err)
-			_, err = applyStep(t.Context(), s.write, driver.Insert, nil, &claim)
+			_, err = s.forWriting.apply(t.Context(), driver.Insert, nil, &claim)
 			require.NoError(t, err)
 			_, err = s.kit.Work.Exec("UPDATE idempotency_records SET lease_expires = ?, expires = ?",
 				judged.LeaseExpires.UnixMilli(), judged.Expires.UnixMilli())
 			require.NoError(t, err)
 		})
 	}
-	record, err := applyStep(t.Context(), s.write, driver.Take, judged, &claim)
+	record, err := s.forWriting.apply(t.Context(), driver.Take, judged, &claim)
 	require.NoError(t, err)
 	assert.NotNil(t, record, "nothing has happened to it")
 }
