@@ -120,7 +120,7 @@ func TestDamagedRecord(t *testing.T) {
 	claim := claimOf("key")
 	require.NoError(t, store.Complete(t.Context(), acquire(t, store, claim), completed))
 	for _, damage := range []string{
-		"header = x'FF'", "header = x'01'", "header = CAST('{\"A\":[\"1\"]}' AS BLOB)", "status = 1000", "status = -1",
+		"header = x'FF'", "header = x'01'", "header = CAST('{\"A\":\"1\"}' AS BLOB)", "status = 1000", "status = -1",
 	} {
 		t.Run(damage, func(t *testing.T) {
 			execute(t, store.DB(), "UPDATE idempotency_records SET header = NULL, status = 2")

@@ -61,11 +61,11 @@ func TestOpenRefuses(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte("this is no database, but it is long enough to have a header of one: "+
 		"a hundred bytes are what SQLite reads first"), 0o600))
 	for _, row := range []struct{ name, path, says string }{
-		{"nothing", "", "is no file"},
-		{"memory", ":memory:", "is no file"},
+		{"nothing", "", "is not a file"},
+		{"memory", ":memory:", "is not a file"},
 		{"URI", "file:x.db", "is a URI"},
-		{"NUL", "a\x00b", "NUL"},
-		{"missing directory", filepath.Join(dir, "missing", "x.db"), "the database's directory"},
+		{"NUL", "a\x00b", "NUL byte"},
+		{"missing directory", filepath.Join(dir, "missing", "x.db"), "directory of the database"},
 		{"file as directory", filepath.Join(file, "x.db"), "directory"},
 		{"directory", dir, "not a regular file"},
 		{"no database", file, "not a database"},
@@ -158,14 +158,65 @@ func TestOpenConverts(t *testing.T) {
 	execute(t, store.DB(), "INSERT INTO other VALUES (1)")
 }
 
-func TestNewerSchema(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "newer.db")
-	store := open(t, path)
-	execute(t, store.DB(), "INSERT INTO idempotency_schema VALUES (1000, 1000, 0)")
-	_, err := sqlitestore.Open(t.Context(), path)
-	require.ErrorIs(t, err, sqlitestore.ErrSchema)
-	_, err = sqlitestore.New(t.Context(), store.DB())
-	require.ErrorIs(t, err, sqlitestore.ErrSchema)
+// TestCheck_schema: a schema that does not fit is one sentence with what to run, at
+// Check, Open and New.
+func TestCheck_schema(t *testing.T) {
+	const records = "ALTER TABLE idempotency_records "
+	for _, row := range []struct {
+		name, change, want string
+		opens              bool // Open and New make what is missing
+	}{
+		{"newer: update the program", "INSERT INTO idempotency_schema VALUES (1000, 1000, 0)", "update the program", false},
+		{"missing: execute Schema(0)", "DROP TABLE idempotency_records; DROP TABLE idempotency_schema",
+			"execute the SQL of sqlitestore.Schema(0)", true},
+		{"older: execute Schema(0)", "DELETE FROM idempotency_schema", "execute the SQL of sqlitestore.Schema(0)", true},
+		{"foreign, a column is missing: rename it", records + "DROP COLUMN reference", "no column named reference", false},
+		{"foreign, a column has another name: rename it", records + "RENAME COLUMN owner TO holder", "no column named owner", false},
+		{"foreign version table: rename it", "ALTER TABLE idempotency_schema RENAME COLUMN oldest TO newest", "no such column: oldest", false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "test.db")
+			store := open(t, path)
+			require.NoError(t, store.Check(t.Context()))
+			execute(t, store.DB(), row.change)
+			errs := []error{store.Check(t.Context()), store.Within(nil).Check(t.Context())}
+			opened, err := sqlitestore.Open(t.Context(), path)
+			if row.opens {
+				require.NoError(t, err)
+				require.NoError(t, opened.Close())
+				require.NoError(t, store.Check(t.Context()), "Open has made the tables")
+			} else {
+				_, err2 := sqlitestore.New(t.Context(), store.DB())
+				errs = append(errs, err, err2)
+			}
+			for _, err := range errs {
+				require.ErrorIs(t, err, sqlitestore.ErrSchema)
+				require.ErrorContains(t, err, row.want)
+				assert.NotContains(t, err.Error(), "\n")
+			}
+		})
+	}
+}
+
+// TestOpen_fileMode: a new database file, its -wal and its -shm are private. An
+// existing file keeps its mode.
+func TestOpen_fileMode(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("files have no mode")
+	}
+	path := filepath.Join(t.TempDir(), "test.db")
+	for _, want := range []fs.FileMode{0o600, 0o640} {
+		store, err := sqlitestore.Open(t.Context(), path)
+		require.NoError(t, err)
+		acquire(t, store, claimOf(want.String()))
+		for _, suffix := range []string{"", "-wal", "-shm"} {
+			info, err := os.Stat(path + suffix)
+			require.NoError(t, err)
+			assert.Equal(t, want, info.Mode(), suffix)
+		}
+		require.NoError(t, store.Close())
+		require.NoError(t, os.Chmod(path, 0o640)) //nolint:gosec // an application's choice
+	}
 }
 
 // TestOpenBesideAWriter: a store whose tables are there is opened without the

@@ -110,6 +110,10 @@ const (
 	// lockSQL takes the write lock and changes nothing.
 	lockSQL = `UPDATE idempotency_records SET generation = generation WHERE false`
 
+	// probeSQL writes a page: it toggles a bit without a meaning. SQLite does not write
+	// a page that stays the same.
+	probeSQL = `UPDATE idempotency_schema SET applied = (applied | 1) - (applied & 1)`
+
 	findExpiredSQL = `SELECT 1 FROM idempotency_records WHERE` + expired + `LIMIT 1`
 
 	sweepSQL = `DELETE FROM idempotency_records WHERE id IN

@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
+
+	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
@@ -22,6 +25,9 @@ type Store struct {
 
 	// active has the ID of each transaction that is open or waits to be opened.
 	active sync.Map
+
+	// diskFailed means that the last write failed because of the disk.
+	diskFailed atomic.Bool
 }
 
 var _ driver.Transactor = (*Store)(nil)
@@ -105,7 +111,31 @@ func (s *Store) apply(ctx context.Context, f *finding, claim *driver.Claim) (rec
 		record, err = s.forWriting.apply(ctx, f.step, f.judged, claim)
 		return err
 	})
-	return record, err
+	return record, s.written(err)
+}
+
+// written remembers a full or broken disk.
+func (s *Store) written(err error) error {
+	if sqlitekit.HasCode(err, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR) {
+		s.diskFailed.Store(true)
+	}
+	return err
+}
+
+// probe writes to the disk if the last write failed. SQLite writes a transaction when
+// it commits: without the probe, work would begin that cannot be committed.
+func (s *Store) probe(ctx context.Context) error {
+	if !s.diskFailed.Load() {
+		return nil
+	}
+	err := s.kit.Retry(ctx, s.kit.LockTimeout(), func() error {
+		_, err := s.kit.Sweeper.ExecContext(context.WithoutCancel(ctx), probeSQL)
+		return err
+	})
+	if err == nil {
+		s.diskFailed.Store(false)
+	}
+	return err
 }
 
 // Sweep implements driver.Store. Other writers can write between its batches. It

@@ -33,6 +33,8 @@ type transaction struct {
 	over   bool
 	end    func() // idempotent
 
+	readOnly bool // the connection cannot write
+
 	// commits permits a commit: see guard.
 	commits atomic.Bool
 }
@@ -77,13 +79,16 @@ func (s *Store) begin(ctx context.Context, f *finding, claim *driver.Claim, limi
 	t := &transaction{store: s}
 	t.end = sync.OnceFunc(func() {
 		if t.conn != nil {
-			_ = t.setCommitHook(nil)
+			t.unhook()
 			_ = t.conn.Close() // returns it to the pool
 		}
 		s.active.Delete(claim.ID)
 		s.kit.Leave(w)
 	})
 	err := s.kit.Enter(ctx, w, s.kit.LockTimeout())
+	if err == nil {
+		err = s.probe(ctx)
+	}
 	if err == nil {
 		err = t.connect(ctx)
 	}
@@ -108,28 +113,40 @@ func (t *transaction) connect(ctx context.Context) (err error) {
 	}
 	limited, cancel := context.WithTimeout(ctx, connectionTimeout)
 	defer cancel()
-	t.conn, err = kit.Work.Conn(limited)
-	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+	switch t.conn, err = kit.Work.Conn(limited); {
+	case err == nil:
+		return sqlitekit.OnConn(t.conn, t.guard)
+	case limited.Err() != nil && ctx.Err() == nil:
 		return errChanged
+	default:
+		return err
 	}
+}
+
+// guard lets only Commit commit: not the work, and not each later statement after a
+// statement that has rolled the transaction back.
+func (t *transaction) guard(c sqlitekit.Conn) (err error) {
+	c.RegisterCommitHook(func() int32 {
+		if t.commits.Load() {
+			return 0
+		}
+		return 1 // SQLite rolls back.
+	})
+	t.readOnly, err = c.IsReadOnly("main")
 	return err
+}
+
+func (t *transaction) unhook() {
+	_ = sqlitekit.OnConn(t.conn, func(c sqlitekit.Conn) error {
+		c.RegisterCommitHook(nil)
+		return nil
+	})
 }
 
 // open begins the transaction and reads the record again, which cannot change from
 // then on.
 func (t *transaction) open(ctx context.Context, f *finding, claim *driver.Claim) error {
 	if err := t.lock(ctx); err != nil {
-		return err
-	}
-	// Nothing may commit except Commit: not the work, and not each later statement after
-	// a statement that has rolled the transaction back.
-	err := t.setCommitHook(func() int32 {
-		if t.commits.Load() {
-			return 0
-		}
-		return 1 // SQLite rolls back.
-	})
-	if err != nil {
 		return err
 	}
 	statement, args := absent, idArgs(claim.ID)
@@ -166,11 +183,12 @@ func (t *transaction) lock(ctx context.Context) error {
 	return errors.Join(err, t.setBusyTimeout(kit.BusyTimeout))
 }
 
-// tryLock does not wait. The transactions of New's database may be deferred: a first
-// statement that writes takes the lock.
+// tryLock does not wait. A first statement that writes takes the lock if the
+// transactions of New's database are deferred, and fails if the database cannot be
+// written. SQLite begins an immediate transaction there without an error.
 func (t *transaction) tryLock(ctx context.Context) error {
 	tx, err := t.conn.BeginTx(ctx, nil)
-	if err == nil && !t.store.kit.Owned {
+	if err == nil && (!t.store.kit.Owned || t.readOnly) {
 		if _, err = tx.ExecContext(ctx, lockSQL); err != nil {
 			_ = tx.Rollback()
 		}
@@ -192,17 +210,6 @@ func (t *transaction) setBusyTimeout(millis int64) error {
 	return nil
 }
 
-func (t *transaction) setCommitHook(hook sqlite.CommitHookFn) error {
-	return t.conn.Raw(func(c any) error {
-		hooks, ok := sqlitekit.DriverConn(c).(sqlite.HookRegisterer)
-		if !ok {
-			return fmt.Errorf("sqlitestore: the connection is a %T, want one with hooks", c)
-		}
-		hooks.RegisterCommitHook(hook)
-		return nil
-	})
-}
-
 // statement returns a prepared statement of the pool in the transaction.
 func (t *transaction) statement(which int) sqlitekit.Statement {
 	prepared := t.store.forWork[which].(*sql.Stmt) //nolint:errcheck // prepare stores nothing else
@@ -221,7 +228,7 @@ func (t *transaction) Commit(ctx context.Context, outcome driver.Outcome) error 
 			return explain(err)
 		}
 		t.commits.Store(true)
-		return t.tx.Commit()
+		return t.store.written(t.tx.Commit())
 	})
 }
 
@@ -297,6 +304,6 @@ func (t *transaction) undo() {
 
 // discard closes the connection.
 func (t *transaction) discard() {
-	_ = t.setCommitHook(nil)
+	t.unhook()
 	_ = t.conn.Raw(func(any) error { return sqldriver.ErrBadConn })
 }

@@ -53,19 +53,10 @@ func read(ctx context.Context, conn *sql.Conn, query string, to any) error {
 	return conn.QueryRowContext(ctx, query).Scan(to)
 }
 
-// checkDriver requires the driver of this package. Two SQLite libraries in one
-// process drop each other's locks on a file, which damages the database.
+// checkDriver returns an error for a read-only database.
 func checkDriver(conn *sql.Conn) error {
-	return conn.Raw(func(c any) error {
-		of, ok := DriverConn(c).(interface {
-			sqlite.FileControl
-			sqlite.HookRegisterer
-			IsReadOnly(schema string) (bool, error)
-		})
-		if !ok {
-			return fmt.Errorf("the driver's connection is a %T, want that of modernc.org/sqlite", c)
-		}
-		readOnly, err := of.IsReadOnly("main")
+	return OnConn(conn, func(c Conn) error {
+		readOnly, err := c.IsReadOnly("main")
 		if err == nil && readOnly {
 			err = errors.New("the database is read-only")
 		}
@@ -73,16 +64,32 @@ func checkDriver(conn *sql.Conn) error {
 	})
 }
 
-// DriverConn returns the driver's own connection, without the wrappers of
-// instrumentation.
-func DriverConn(c any) any {
-	for {
-		of, ok := c.(interface{ Raw() driver.Conn })
-		if !ok {
-			return c
+// Conn is a connection of the driver.
+type Conn interface {
+	sqlite.FileControl
+	sqlite.HookRegisterer
+
+	// IsReadOnly reports whether a database of the connection cannot be written.
+	IsReadOnly(schema string) (bool, error)
+}
+
+// OnConn calls do with the driver's own connection, without the wrappers of
+// instrumentation. It returns an error for another driver: two SQLite libraries in
+// one process drop each other's locks on a file, which damages the database.
+func OnConn(conn *sql.Conn, do func(Conn) error) error {
+	return conn.Raw(func(c any) error {
+		for {
+			if wrapper, ok := c.(interface{ Raw() driver.Conn }); ok {
+				c = wrapper.Raw()
+				continue
+			}
+			own, ok := c.(Conn)
+			if !ok {
+				return fmt.Errorf("the driver's connection is a %T, want that of modernc.org/sqlite", c)
+			}
+			return do(own)
 		}
-		c = of.Raw()
-	}
+	})
 }
 
 // CheckSynchronous returns an error if a commit may return before it is on disk.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"modernc.org/sqlite"
@@ -75,10 +76,10 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 // isBusy reports whether a lock kept the statement from doing anything.
-func isBusy(err error) bool { return hasCode(err, sqlite3.SQLITE_BUSY) }
+func isBusy(err error) bool { return HasCode(err, sqlite3.SQLITE_BUSY) }
 
-// hasCode reports whether err has SQLite's primary result code.
-func hasCode(err error, code int) bool {
+// HasCode reports whether err has one of SQLite's primary result codes.
+func HasCode(err error, codes ...int) bool {
 	var e *sqlite.Error
-	return errors.As(err, &e) && e.Code()&0xff == code
+	return errors.As(err, &e) && slices.Contains(codes, e.Code()&0xff)
 }

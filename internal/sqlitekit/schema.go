@@ -86,7 +86,7 @@ func (s Schema) check(ctx context.Context, db *sql.DB) error {
 // foreign is an ErrSchema if err is about the text of a statement: a table or a
 // column is missing.
 func (s Schema) foreign(err error) error {
-	if !hasCode(err, sqlite3.SQLITE_ERROR) {
+	if !HasCode(err, sqlite3.SQLITE_ERROR) {
 		return err
 	}
 	return fmt.Errorf("%w: a table of that name is not this package's: "+
@@ -104,7 +104,7 @@ func (d *DB) migrate(ctx context.Context, db *sql.DB) error {
 			return err
 		}
 		err = transact(ctx, db, schema.apply)
-		if hasCode(err, sqlite3.SQLITE_READONLY) {
+		if HasCode(err, sqlite3.SQLITE_READONLY) {
 			return schema.check(ctx, db)
 		}
 		return err
