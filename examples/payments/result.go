@@ -33,7 +33,7 @@ type result struct {
 }
 
 func newResult(s scenario, c *client, records idempotency.Store) *result {
-	return &result{readOnly: readOnlyCheck{client: c}, scenario: s, client: c, records: records, outcomes: make([]outcome, s.charges)}
+	return &result{readOnly: readOnlyCheck{client: c, unanswered: map[string]bool{}}, scenario: s, client: c, records: records, outcomes: make([]outcome, s.charges)}
 }
 
 // verdict returns nil if each charge was made exactly once.

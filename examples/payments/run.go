@@ -42,7 +42,7 @@ func (s scenario) run(ctx context.Context, out io.Writer) (_ *result, err error)
 	}
 	r.took = time.Since(began)
 	booked, err := at.booked(ctx)
-	r.audit = newAudit(&s, r.outcomes, booked)
+	r.audit = newAudit(&s, r.outcomes, r.readOnly.ordered(booked))
 	return r, err
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency/sqlitestore"
 )
 
-func TestOpenPaths(t *testing.T) {
+func TestOpen_paths(t *testing.T) {
 	names := []string{"plain.db", "with blanks and 100%.db", "a%20b", "ünïcode", "semi;colon&=+", "'quoted'", "-", " "}
 	if runtime.GOOS != "windows" {
 		names = append(names, "what?.db", "what?mode=memory", "frag#ment", `back\slash`, `"double"`, "line\nbreak", "\xff\xfe", "a:b")
@@ -34,19 +34,19 @@ func TestOpenPaths(t *testing.T) {
 			require.FileExists(t, path)
 			entries, err := os.ReadDir(dir)
 			require.NoError(t, err)
-			assert.Len(t, entries, 1, "no other file is left, and the log is gone with the last connection")
+			assert.Len(t, entries, 1, "the last connection removes the other files")
 
-			// And it is the same file again.
+			// It is the same file.
 			_, err = open(t, path).Load(t.Context(), claim.ID)
 			require.NoError(t, err)
 		})
 	}
 }
 
-func TestOpenRelativePath(t *testing.T) {
+func TestOpen_relativePath(t *testing.T) {
 	t.Chdir(t.TempDir())
 	store := open(t, "here.db")
-	t.Chdir(t.TempDir()) // later connections mean the same file
+	t.Chdir(t.TempDir()) // later connections open the same file
 	acquire(t, store, claimOf("key"))
 	var wait sync.WaitGroup
 	for range 20 {
@@ -55,7 +55,7 @@ func TestOpenRelativePath(t *testing.T) {
 	wait.Wait()
 }
 
-func TestOpenRefuses(t *testing.T) {
+func TestOpen_errors(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
 	require.NoError(t, os.WriteFile(file, []byte("this is no database, but it is long enough to have a header of one: "+
@@ -85,7 +85,7 @@ func TestOpenRefuses(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-func TestNewRefuses(t *testing.T) {
+func TestNew_errors(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "work.db")
 	require.NoError(t, open(t, path).Close())
 	rollback := filepath.Join(t.TempDir(), "rollback.db")
@@ -108,8 +108,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestNewLeavesTheDatabase: what New was given is the caller's.
-func TestNewLeavesTheDatabase(t *testing.T) {
+// TestNew_closeLeavesTheDatabase: Close does not close the application's database.
+func TestNew_closeLeavesTheDatabase(t *testing.T) {
 	db := openWork(t, filepath.Join(t.TempDir(), "work.db"), "_pragma=busy_timeout(1234)")
 	db.SetMaxOpenConns(1)
 	ledger(t, db)
@@ -122,7 +122,7 @@ func TestNewLeavesTheDatabase(t *testing.T) {
 	require.NoError(t, tx.Commit(t.Context(), completed))
 	var timeout int
 	require.NoError(t, db.QueryRow("PRAGMA busy_timeout").Scan(&timeout))
-	assert.Equal(t, 1234, timeout, "the connection's own busy timeout is back")
+	assert.Equal(t, 1234, timeout, "the connection's own busy timeout")
 
 	require.NoError(t, store.Close())
 	n, err := count(t.Context(), db, "key")
@@ -130,8 +130,8 @@ func TestNewLeavesTheDatabase(t *testing.T) {
 	assert.Equal(t, 1, n)
 }
 
-// TestBeginLooksAgain: connections that come later may be other ones.
-func TestBeginLooksAgain(t *testing.T) {
+// TestBegin_synchronous: Begin checks each connection of New's database.
+func TestBegin_synchronous(t *testing.T) {
 	db := openWork(t, filepath.Join(t.TempDir(), "work.db"), "")
 	db.SetMaxOpenConns(1)
 	store, err := sqlitestore.New(t.Context(), db)
@@ -144,7 +144,7 @@ func TestBeginLooksAgain(t *testing.T) {
 	require.NoError(t, begin(t, store, "key").Rollback(t.Context()))
 }
 
-func TestOpenConverts(t *testing.T) {
+func TestOpen_convertsTheJournal(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "old.db")
 	old, err := sql.Open("sqlite", path)
 	require.NoError(t, err)
@@ -219,14 +219,13 @@ func TestOpen_fileMode(t *testing.T) {
 	}
 }
 
-// TestOpenBesideAWriter: a store whose tables are there is opened without the
-// write lock.
-func TestOpenBesideAWriter(t *testing.T) {
+// TestOpen_besideAWriter: Open does not need the write lock if the tables exist.
+func TestOpen_besideAWriter(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "test.db")
 	first := open(t, path)
 	tx, err := first.DB().Begin()
 	require.NoError(t, err)
-	defer tx.Rollback() //nolint:errcheck // it wrote nothing
+	defer tx.Rollback() //nolint:errcheck // it has written nothing
 	store, err := sqlitestore.Options{BusyTimeout: -1}.Open(t.Context(), path)
 	require.NoError(t, err)
 	_, err = store.Reserve(t.Context(), claimOf("key"))
@@ -234,7 +233,7 @@ func TestOpenBesideAWriter(t *testing.T) {
 	require.NoError(t, store.Close())
 }
 
-func TestManyOpenAtOnce(t *testing.T) {
+func TestOpen_concurrent(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "test.db")
 	var wait sync.WaitGroup
 	var mu sync.Mutex
@@ -256,9 +255,9 @@ func TestManyOpenAtOnce(t *testing.T) {
 	assert.Equal(t, map[string]int{"acquired": 1, "busy": 15}, decisions)
 }
 
-// TestManyProcessesOpenAtOnce has real processes make the file, its log and its
-// tables, all at the same time.
-func TestManyProcessesOpenAtOnce(t *testing.T) {
+// TestOpen_concurrentProcesses: processes create the file and its tables at the same
+// time.
+func TestOpen_concurrentProcesses(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "test.db")
 	all := make([]*child, 8)
 	for i := range all {
@@ -286,7 +285,7 @@ func TestClose(t *testing.T) {
 	lease := acquire(t, store, claimOf("key"))
 	require.NoError(t, store.Close())
 	require.NoError(t, store.Close())
-	for name, verb := range map[string]func(ctx context.Context) error{
+	for name, operation := range map[string]func(ctx context.Context) error{
 		"Reserve": func(ctx context.Context) error { _, err := store.Reserve(ctx, claimOf("key")); return err },
 		"Renew":   func(ctx context.Context) error { return store.Renew(ctx, lease, 1) },
 		"Complete": func(ctx context.Context) error {
@@ -296,7 +295,7 @@ func TestClose(t *testing.T) {
 		"Load":    func(ctx context.Context) error { _, err := store.Load(ctx, lease.ID); return err },
 		"Sweep":   func(ctx context.Context) error { _, err := store.Sweep(ctx, 1); return err },
 		"Begin":   func(ctx context.Context) error { _, _, err := store.Begin(ctx, claimOf("key"), 0); return err },
-		"Abandon": func(ctx context.Context) error { _, err := store.Reap(ctx, 1); return err },
+		"Reap":    func(ctx context.Context) error { _, err := store.Reap(ctx, 1); return err },
 		"Unknown": func(ctx context.Context) error {
 			for _, err := range store.Unknown(ctx, "") {
 				return err
@@ -304,12 +303,12 @@ func TestClose(t *testing.T) {
 			return nil
 		},
 	} {
-		t.Run(name, func(t *testing.T) { require.ErrorIs(t, verb(t.Context()), sqlitestore.ErrClosed) })
+		t.Run(name, func(t *testing.T) { require.ErrorIs(t, operation(t.Context()), sqlitestore.ErrClosed) })
 	}
 }
 
-// TestCloseInTransaction: what is open may still be committed.
-func TestCloseInTransaction(t *testing.T) {
+// TestClose_openTransaction: an open transaction may still be committed.
+func TestClose_openTransaction(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "test.db")
 	db := openWork(t, path, "")
 	ledger(t, db)
