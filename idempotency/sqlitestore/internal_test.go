@@ -39,7 +39,7 @@ func pragma(t *testing.T, db *sql.DB, name string) (value int) {
 }
 
 // TestOpen_pragmas: which connections flush. strace counts the flushes: see
-// BenchmarkJoined.
+// BenchmarkTransactional.
 func TestOpen_pragmas(t *testing.T) {
 	s := openInternal(t)
 	const normal, full = 1, 2

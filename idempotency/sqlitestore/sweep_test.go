@@ -80,7 +80,7 @@ func TestSweep_amongTransactions(t *testing.T) {
 	fill(t, store, 200)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
-	op := benchmarkModes(t, store)["joined"]
+	op := benchmarkModes(t, store)["transactional"]
 	go func() {
 		defer close(ended)
 		var keys atomic.Int64
