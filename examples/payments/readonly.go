@@ -72,7 +72,7 @@ func (c *readOnlyCheck) run(ctx context.Context) {
 		case err == nil && replayed && receipt == known.receipt:
 			c.replayed++
 		case err == nil:
-			c.fail("a duplicate of %s got another response", known.order.Reference)
+			c.failf("a duplicate of %s got another response", known.order.Reference)
 		}
 	}
 	c.sent++
@@ -80,13 +80,13 @@ func (c *readOnlyCheck) run(ctx context.Context) {
 	_, _, err := c.client.askOnce(ctx, o)
 	switch no, answered := asStatus(err); {
 	case err == nil:
-		c.fail("a new key was executed")
+		c.failf("a new key was executed")
 	case !answered:
 		c.unanswered[o.Reference] = true
 	case no.status == http.StatusServiceUnavailable && !strings.Contains(no.body, ledgerUnavailable):
 		c.rejected++
 	default:
-		c.fail("a new key: %w, want 503 of the Handler", err)
+		c.failf("a new key: %w, want 503 of the Handler", err)
 	}
 }
 
@@ -100,7 +100,7 @@ func (c *readOnlyCheck) ordered(ledger []bank.Charge) []bank.Charge {
 	})
 }
 
-func (c *readOnlyCheck) fail(format string, args ...any) {
+func (c *readOnlyCheck) failf(format string, args ...any) {
 	c.wrong = append(c.wrong, fmt.Errorf("while the database was read-only: "+format, args...))
 }
 

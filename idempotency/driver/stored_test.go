@@ -1,6 +1,8 @@
 package driver_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"strings"
@@ -34,7 +36,9 @@ func TestHeader(t *testing.T) {
 			assert.Equal(t, row.header, got)
 		})
 	}
-	for _, damaged := range []string{"", "x", "null", "[]", `{"A":"1"}`, `{"A":["1"]`} {
+	for _, damaged := range []string{
+		"", "x", "null", "[]", "{", "}", `{"A`, `{"A"}`, `{"A":`, `{"A":"1"}`, `{"A":["1"]`, `{"A":["1"}`, `{"A":["1",]}`, `{"A":["1"],}`, `{"A":["1"]}x`,
+	} {
 		_, err := driver.DecodeHeader([]byte(damaged))
 		require.ErrorContains(t, err, "stored header", "%q", damaged)
 	}
@@ -48,6 +52,12 @@ func FuzzDecodeHeader(f *testing.F) {
 		h, err := driver.DecodeHeader(text)
 		if err != nil {
 			return
+		}
+		var want http.Header
+		require.NoError(t, json.Unmarshal(text, &want))
+		assert.Len(t, want, len(h), "want the header that encoding/json decodes")
+		if !bytes.ContainsFunc(text, func(r rune) bool { return r >= 0x80 || r == '\\' }) {
+			assert.Equal(t, want, h)
 		}
 		again, err := driver.EncodeHeader(h)
 		require.NoError(t, err)
@@ -96,8 +106,9 @@ func TestPages(t *testing.T) {
 			assert.Equal(t, []int{row.want, row.reads}, []int{got, reads})
 		})
 	}
-	for range driver.Pages("", 2, func(driver.ID, int) ([]driver.Record, error) { return make([]driver.Record, 2), nil }) {
-		break // and nothing is read after it
+	for _, err := range driver.Pages("", 2, func(driver.ID, int) ([]driver.Record, error) { return make([]driver.Record, 2), nil }) {
+		require.NoError(t, err)
+		break // nothing is read after it
 	}
 }
 

@@ -215,7 +215,7 @@ func TestOpen_fileMode(t *testing.T) {
 			assert.Equal(t, want, info.Mode(), suffix)
 		}
 		require.NoError(t, store.Close())
-		require.NoError(t, os.Chmod(path, 0o640)) //nolint:gosec // an application's choice
+		require.NoError(t, os.Chmod(path, 0o640))
 	}
 }
 

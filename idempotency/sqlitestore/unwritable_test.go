@@ -37,12 +37,12 @@ func TestReadOnly_handler(t *testing.T) {
 		{"a file and a directory without write permission", "unwritable", func(t *testing.T, _ *sqlitestore.Store, path string) {
 			t.Helper()
 			dir := filepath.Dir(path)
-			require.NoError(t, os.Chmod(filepath.Dir(dir), 0o755)) //nolint:gosec // for the child's user
+			require.NoError(t, os.Chmod(filepath.Dir(dir), 0o755))
 			for _, suffix := range []string{"", "-wal", "-shm"} {
-				require.NoError(t, os.Chmod(path+suffix, 0o444)) //nolint:gosec // likewise
+				require.NoError(t, os.Chmod(path+suffix, 0o444))
 			}
-			require.NoError(t, os.Chmod(dir, 0o555))                      //nolint:gosec // likewise
-			t.Cleanup(func() { assert.NoError(t, os.Chmod(dir, 0o755)) }) //nolint:gosec // for the test's end
+			require.NoError(t, os.Chmod(dir, 0o555))
+			t.Cleanup(func() { assert.NoError(t, os.Chmod(dir, 0o755)) })
 		}, fmt.Sprint("SQLite error ", sqlite3.SQLITE_READONLY)},
 		{"a full disk", "full", nil, fmt.Sprint("SQLite error ", sqlite3.SQLITE_IOERR)},
 		{"another process has the write lock", "locked", func(t *testing.T, store *sqlitestore.Store, _ string) {

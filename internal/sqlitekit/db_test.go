@@ -187,7 +187,8 @@ func TestOpen_fileMode(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("files have no mode")
 	}
-	t.Setenv("TMPDIR", t.TempDir())
+	models := t.TempDir()
+	t.Setenv("TMPDIR", models)
 	for _, row := range []struct {
 		name     string
 		existing fs.FileMode // 0: there is no file
@@ -217,9 +218,9 @@ func TestOpen_fileMode(t *testing.T) {
 			}
 		})
 	}
-	models, err := filepath.Glob(filepath.Join(os.TempDir(), "sqlitestore-*"))
+	left, err := filepath.Glob(filepath.Join(models, "sqlitestore-*"))
 	require.NoError(t, err)
-	assert.Empty(t, models, "files that only gave their mode")
+	assert.Empty(t, left, "files that only gave their mode")
 }
 
 func TestCheck(t *testing.T) {
