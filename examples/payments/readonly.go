@@ -91,7 +91,7 @@ func (c *readOnlyCheck) run(ctx context.Context) {
 }
 
 // ordered returns the ledger without the new keys that got no response. A process that
-// was stopped may execute such a request later.
+// was stopped may execute its request later.
 func (c *readOnlyCheck) ordered(ledger []bank.Charge) []bank.Charge {
 	return slices.DeleteFunc(ledger, func(booked bank.Charge) bool {
 		unanswered := c.unanswered[booked.Reference]

@@ -13,7 +13,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/examples/internal/bank"
 )
 
-// The check finds wrong responses of a service whose database is read-only.
+// The check finds wrong responses of a service with a read-only database.
 func TestReadOnlyCheck(t *testing.T) {
 	known := bank.Charge{ID: "a", Order: bank.Order{Reference: "known", Amount: 101}}
 	replay := func(c bank.Charge, header string) http.HandlerFunc {

@@ -92,7 +92,7 @@ func serve(ctx context.Context, args []string) error {
 	if *bankSocket != "" {
 		s.bank = newBankClient(*bankSocket)
 	}
-	// It finds executions that died and whose clients do not retry.
+	// It finds executions that died if their clients do not retry.
 	sweeper := &idempotency.Sweeper{Store: ledger.records(), Trace: s.trace, Every: leaseOfCharge}
 	go func() { _ = sweeper.Run(ctx) }()
 	return process.Listen(ctx, *socket, answers.Around(s.handler()))

@@ -14,8 +14,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 
-// TestBegin_activeOperation: claims for an operation whose transaction is open, or
-// waits for its turn, get InProgress at once. An ended wait leaves nothing behind.
+// TestBegin_activeOperation: claims for an operation with a transaction that is open
+// or waits for its turn get InProgress at once. An ended wait leaves nothing behind.
 func TestBegin_activeOperation(t *testing.T) {
 	s := openInternal(t)
 	decision := func(key string) driver.Decision {

@@ -16,7 +16,7 @@
 // # Locks
 //
 // SQLite has one write lock for the whole file. Reading does not need it: a key that
-// is completed, or whose lease is held, is answered without a write. That works too
+// is completed or in progress is answered without a write. That works too
 // while the disk is full, while the file cannot be written, and while another process
 // has the lock. A claim for a new key then fails, and the work does not begin.
 //

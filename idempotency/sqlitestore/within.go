@@ -12,7 +12,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 
-// Within is a store whose operations run in a transaction of the caller. See
+// Within is a store with operations that run in a transaction of the caller. See
 // Store.Within. Like the transaction, it must not be used concurrently.
 type Within struct {
 	operations

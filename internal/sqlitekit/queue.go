@@ -73,7 +73,7 @@ func (q *writerQueue) enter(ctx context.Context, w *Waiter, timeout time.Duratio
 	return err
 }
 
-// take removes up to limit waiters whose work another writer may do, in order.
+// take removes up to limit waiters that let another writer do their work, in order.
 func (q *writerQueue) take(limit int) []*Waiter {
 	q.mu.Lock()
 	defer q.mu.Unlock()

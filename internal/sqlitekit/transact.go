@@ -6,8 +6,7 @@ import (
 	"errors"
 )
 
-// maxTaken is the maximum number of other writers whose work is done in one
-// transaction. It bounds the wait of the first for the last.
+// maxTaken is the maximum number of other writers in one transaction. It bounds the wait of the first for the last.
 const maxTaken = 64
 
 // errPanicked means that the work of another writer in the same transaction

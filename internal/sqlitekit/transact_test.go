@@ -73,7 +73,7 @@ func TestTransact_groupCommit(t *testing.T) {
 	assert.Equal(t, maxTaken+2, words(t, l.d))
 }
 
-// A writer whose work fails gets the error, and undoes no other writer's work.
+// A writer with work that fails gets the error, and undoes no other writer's work.
 func TestTransact_oneOfAGroupFails(t *testing.T) {
 	failure := errors.New("no")
 	fails := func(ctx context.Context, tx *sql.Tx) error {
@@ -139,8 +139,8 @@ func TestTransact_panicInAGroup(t *testing.T) {
 	assert.Equal(t, 1, words(t, d))
 }
 
-// A writer whose context ends before it is taken writes nothing. One whose context
-// ends later gets the result of its work.
+// If the context ends before the writer is taken, nothing is written. If it ends
+// later, the writer gets the result of its work.
 func TestTransact_contextEndsInAGroup(t *testing.T) {
 	l := begin(t, add("first"))
 	ctx, cancel := context.WithCancel(t.Context())
