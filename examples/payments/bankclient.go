@@ -15,37 +15,36 @@ import (
 	"github.com/resilienthttp/resilienthttp/examples/internal/process"
 )
 
-// bankTimeout is what the service gives a bank for one booking that may be slow.
+// bankTimeout is the maximum time of a booking.
 const bankTimeout = 300 * time.Millisecond
 
-// What the bank says when it has booked nothing, and knows it.
+// Errors after which the bank has booked nothing.
 var (
-	errNotCovered = errors.New("the account does not cover it")
+	errNotCovered = errors.New("the account does not cover the amount")
 	errBusy       = errors.New("the bank is busy")
 )
 
-// teller is how the service speaks to the bank.
-type teller struct {
+// bankClient is the service's client of the bank.
+type bankClient struct {
 	http    *http.Client
 	timeout time.Duration // of one booking
 }
 
-func newTeller(socket string) *teller {
-	return &teller{timeout: bankTimeout, http: &http.Client{Transport: &resilienthttp.Transport{
+func newBankClient(socket string) *bankClient {
+	return &bankClient{timeout: bankTimeout, http: &http.Client{Transport: &resilienthttp.Transport{
 		Base: &http.Transport{DialContext: process.Over(socket), MaxIdleConnsPerHost: 16},
-		// The bank knows no keys: what may have reached it is never sent again.
+		// The bank does not know keys: a booking that may have reached it is not retried.
 		Policy:      resilienthttp.Policy{MaxAttempts: -1},
 		Idempotency: resilienthttp.Idempotency{Disabled: true},
-		// Nor is an order refused because others have failed: each is asked once, and
-		// what the bank is like is part of the test.
+		// The breaker must not reject an order: the bank's failures are part of the test.
 		Breaker: &resilienthttp.Breaker{FailureRatio: -1},
 	}}}
 }
 
-// book asks for a booking, once. After errNotCovered and errBusy there is none; after
-// any other error nobody knows.
-func (t *teller) book(ctx context.Context, o bank.Order) (bank.Charge, error) {
-	ctx, cancel := context.WithTimeout(ctx, t.timeout)
+// book sends one booking. After errNotCovered and errBusy there is no booking. After
+// any other error the outcome is unknown.
+func (b *bankClient) book(ctx context.Context, o bank.Order) (bank.Charge, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.timeout)
 	defer cancel()
 	body, err := json.Marshal(o)
 	if err != nil {
@@ -57,24 +56,24 @@ func (t *teller) book(ctx context.Context, o bank.Order) (bank.Charge, error) {
 	}
 	req.Header.Set("Content-Type", "application/json")
 	var c bank.Charge
-	err = t.do(req, http.StatusCreated, &c)
+	err = b.do(req, http.StatusCreated, &c)
 	return c, err
 }
 
-// bookings asks what was booked under a reference.
-func (t *teller) bookings(ctx context.Context, reference string) ([]bank.Charge, error) {
+// bookings returns the bookings with a reference.
+func (b *bankClient) bookings(ctx context.Context, reference string) ([]bank.Charge, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet,
 		"http://bank/bookings?reference="+url.QueryEscape(reference), http.NoBody)
 	if err != nil {
 		return nil, err
 	}
 	var found []bank.Charge
-	err = t.do(req, http.StatusOK, &found)
+	err = b.do(req, http.StatusOK, &found)
 	return found, err
 }
 
-func (t *teller) do(req *http.Request, want int, into any) error {
-	resp, err := t.http.Do(req)
+func (b *bankClient) do(req *http.Request, want int, into any) error {
+	resp, err := b.http.Do(req)
 	if err != nil {
 		return err
 	}
