@@ -1,3 +1,26 @@
+// Package redisstore keeps the records of package idempotency in Redis 7, or Valkey.
+//
+//	client := redis.NewClient(&redis.Options{
+//		Addr:                  "redis:6379",
+//		ContextTimeoutEnabled: true,        // a context's deadline also bounds the wait for a reply
+//		PoolTimeout:           time.Second, // after this time a claim fails with driver.ErrStoreBusy
+//		MaxRetries:            -1,          // the executor repeats what may be repeated
+//	})
+//
+// Redis can lose records that it has acknowledged, and the next request with such a key is
+// executed again. With appendfsync everysec, the default, a crash loses up to about a second
+// of records. A failover loses what the replica did not have: replication is asynchronous, and
+// the store does not use WAIT. So this store does not replace pgstore or sqlitestore where a
+// second execution costs money. Use it with appendonly yes, appendfsync always and no failover,
+// or for operations that are safe to repeat.
+//
+// Each operation is one script, by the clock of the server. For a duplicate of a finished
+// request it writes nothing, so it also works on a read-only replica, and while Redis rejects
+// writes with OOM or MISCONF. A claim fails with that error. When memory is full, executions
+// that were admitted can still be completed.
+//
+// Records have no expiry in Redis: run an idempotency.Sweeper. All keys of a store have one
+// hash tag, so a Redis Cluster keeps them on one node.
 package redisstore
 
 import (
@@ -24,8 +47,7 @@ var script = redis.NewScript(source) //nolint:gochecknoglobals // It is never ch
 
 // Options configures a Store.
 type Options struct {
-	// Prefix is the hash tag in the names of all keys. Stores with different prefixes are
-	// independent. Default: "idempotency".
+	// Prefix is the hash tag of all keys of the store. Default: "idempotency".
 	Prefix string
 }
 
@@ -34,8 +56,6 @@ type Store struct {
 	client redis.UniversalClient
 	prefix string
 }
-
-var _ driver.Store = (*Store)(nil)
 
 // New returns a store that uses client, and does not close it. options may be nil.
 func New(client redis.UniversalClient, options *Options) *Store {
@@ -47,7 +67,7 @@ func New(client redis.UniversalClient, options *Options) *Store {
 
 // Check implements driver.Store. It fails if Redis may evict records.
 func (s *Store) Check(ctx context.Context) error {
-	reply, err := s.run(ctx, script.RunRO, "check", "")
+	reply, err := s.run(ctx, nil, script.RunRO, "check", "")
 	switch {
 	case err != nil:
 		return err
@@ -61,47 +81,45 @@ func (s *Store) Check(ctx context.Context) error {
 
 // Reserve implements driver.Store.
 func (s *Store) Reserve(ctx context.Context, claim driver.Claim) (driver.Reservation, error) {
-	if err := claim.Validate(); err != nil {
-		return driver.Reservation{}, err
-	}
-	reply, err := s.run(ctx, script.Run, "claim", names(&claim.ID),
+	reply, err := s.run(ctx, claim.Validate(), script.Run, "claim", names(&claim.ID),
 		string(claim.Fingerprint), claim.Owner, milliseconds(claim.Lease), milliseconds(claim.TTL), uint8(claim.Takeover))
 	if err != nil {
 		return driver.Reservation{}, err
 	}
 	decision, _ := reply[0].(int64)
-	r := driver.Reservation{Decision: driver.Decision(decision), Resumed: reply[1] == int64(1), LeaseExpired: reply[2] == int64(1)} //nolint:gosec // 1 to 5
+	r := driver.Reservation{Decision: driver.Decision(decision), Resumed: reply[1] == int64(1), LeaseExpired: reply[2] == int64(1)}
 	r.Record, err = decode(reply[3])
 	return r, err
 }
 
 // Renew implements driver.Store.
 func (s *Store) Renew(ctx context.Context, lease driver.Lease, d time.Duration) error {
-	return s.update(ctx, &lease, driver.ValidLease(d), driver.InProgress, milliseconds(d), 0)
+	return s.update(ctx, driver.ValidLease(d), &lease, driver.InProgress, milliseconds(d), 0)
 }
 
 // Complete implements driver.Store.
 func (s *Store) Complete(ctx context.Context, lease driver.Lease, outcome driver.Outcome) error {
-	var encoded bytes.Buffer
-	err := errors.Join(outcome.Validate(), gob.NewEncoder(&encoded).Encode(result{outcome.Result, outcome.Result.Body != nil}))
-	fields := []any{"result", encoded.Bytes()}
+	var result bytes.Buffer
+	body := outcome.Result.Body
+	outcome.Result.Body = nil // It has a field of its own, because gob does not distinguish empty from nil.
+	err := errors.Join(outcome.Validate(), gob.NewEncoder(&result).Encode(outcome.Result))
+	fields := []any{"result", result.Bytes(), "body", body}
 	if outcome.Status != driver.Completed && outcome.Status != driver.FailedFinal {
 		fields = nil
+	} else if body == nil {
+		fields = fields[:2]
 	}
-	return s.update(ctx, &lease, err, outcome.Status, 0, milliseconds(outcome.TTL), fields...)
+	return s.update(ctx, err, &lease, outcome.Status, 0, milliseconds(outcome.TTL), fields...)
 }
 
 // Release implements driver.Store.
 func (s *Store) Release(ctx context.Context, lease driver.Lease) error {
-	return s.update(ctx, &lease, nil, driver.FailedRetryable, 0, 0)
+	return s.update(ctx, nil, &lease, driver.FailedRetryable, 0, 0)
 }
 
-func (s *Store) update(ctx context.Context, lease *driver.Lease, invalid error, status driver.Status, d, ttl int64, fields ...any) error {
-	if err := errors.Join(lease.Validate(), invalid); err != nil {
-		return err
-	}
+func (s *Store) update(ctx context.Context, invalid error, lease *driver.Lease, status driver.Status, d, ttl int64, fields ...any) error {
 	args := append([]any{lease.Owner, lease.Generation, rand.Text(), uint8(status), d, ttl}, fields...)
-	reply, err := s.run(ctx, script.Run, "update", names(&lease.ID), args...)
+	reply, err := s.run(ctx, errors.Join(lease.Validate(), invalid), script.Run, "update", names(&lease.ID), args...)
 	if err == nil && reply[0] != int64(1) {
 		return driver.ErrLeaseLost
 	}
@@ -110,22 +128,19 @@ func (s *Store) update(ctx context.Context, lease *driver.Lease, invalid error, 
 
 // Load implements driver.Store.
 func (s *Store) Load(ctx context.Context, id driver.ID) (driver.Record, error) {
-	if err := id.Validate(); err != nil {
+	list, err := s.run(ctx, id.Validate(), script.RunRO, "load", names(&id))
+	if err == nil && len(list) == 0 {
+		err = driver.ErrNotFound
+	}
+	if err != nil {
 		return driver.Record{}, err
 	}
-	found, err := s.run(ctx, script.RunRO, "load", names(&id))
-	switch {
-	case err != nil:
-		return driver.Record{}, err
-	case len(found) == 0:
-		return driver.Record{}, driver.ErrNotFound
-	}
-	return decode(found[0])
+	return decode(list)
 }
 
 // Reap implements driver.Store.
 func (s *Store) Reap(ctx context.Context, limit int) ([]driver.Record, error) {
-	reply, err := s.run(ctx, script.Run, "reap", "", max(limit, 0))
+	reply, err := s.run(ctx, nil, script.Run, "reap", "", max(limit, 0))
 	records := make([]driver.Record, len(reply))
 	for i := 0; i < len(reply) && err == nil; i++ {
 		records[i], err = decode(reply[i])
@@ -140,13 +155,10 @@ func (s *Store) Unknown(ctx context.Context, scope string) iter.Seq2[driver.Reco
 		if scope != "" {
 			first, last = "["+scope+"\x00", "("+scope+"\x01"
 		}
-		for {
-			page, err := s.run(ctx, script.RunRO, "unknown", "", first, last, 100)
-			if err != nil {
+		for n := 1; n > 0; {
+			page, err := s.run(ctx, nil, script.RunRO, "unknown", "", first, last, 100)
+			if n = len(page); err != nil {
 				yield(driver.Record{}, err)
-			}
-			if len(page) == 0 {
-				return
 			}
 			for _, one := range page {
 				record, err := decode(one)
@@ -161,18 +173,17 @@ func (s *Store) Unknown(ctx context.Context, scope string) iter.Seq2[driver.Reco
 
 // Sweep implements driver.Store.
 func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
-	reply, err := s.run(ctx, script.Run, "sweep", "", max(limit, 0))
-	if err != nil {
-		return 0, err
-	}
-	n, _ := reply[0].(int64)
-	return int(n), nil
+	reply, err := s.run(ctx, nil, script.Run, "sweep", "", max(limit, 0))
+	return len(reply), err
 }
 
 // run runs an operation of the script. RunRO also works on replicas and while writes are paused.
-func (s *Store) run(ctx context.Context, run func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd,
+func (s *Store) run(ctx context.Context, invalid error, run func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd,
 	operation, names string, args ...any,
 ) ([]any, error) {
+	if invalid != nil {
+		return nil, invalid
+	}
 	keys := []string{s.prefix + "record:" + names, s.prefix + "expiry", s.prefix + "lease", s.prefix + "unknown", s.prefix + "format"}
 	reply, err := run(ctx, s.client, keys, append([]any{operation, names}, args...)...).Slice()
 	switch {
@@ -192,21 +203,15 @@ func milliseconds(d time.Duration) int64 { return (d + time.Millisecond - 1).Mil
 // names joins names. None has a NUL, so the order of the bytes is that of scope, operation and key.
 func names(id *driver.ID) string { return id.Scope + "\x00" + id.Operation + "\x00" + id.Key }
 
-// result is a Result as gob stores it. gob does not distinguish an empty body from nil.
-type result struct {
-	driver.Result
-	HasBody bool
-}
-
 // decode reads a record as the script returns it. A record that was deleted has only names.
 func decode(reply any) (r driver.Record, err error) {
 	list, _ := reply.([]any)
-	var texts [12]string
+	var texts [13]string
 	for i := range list {
 		texts[i], _ = list[i].(string)
 	}
 	r.Fingerprint, r.Owner = driver.Fingerprint(texts[7]), texts[8]
-	r.Scope, r.Operation, _ = strings.Cut(texts[11], "\x00")
+	r.Scope, r.Operation, _ = strings.Cut(texts[12], "\x00")
 	r.Operation, r.Key, _ = strings.Cut(r.Operation, "\x00")
 	if texts[0] != "" {
 		var lease, started, updated, expires int64
@@ -214,16 +219,14 @@ func decode(reply any) (r driver.Record, err error) {
 		r.LeaseExpires, r.Started = time.UnixMilli(lease).UTC(), time.UnixMilli(started).UTC()
 		r.Updated, r.Expires = time.UnixMilli(updated).UTC(), time.UnixMilli(expires).UTC()
 	}
-	if texts[9] != "" {
-		var stored result
-		err = errors.Join(err, gob.NewDecoder(strings.NewReader(texts[9])).Decode(&stored))
-		r.Result = stored.Result
-		if stored.HasBody && r.Result.Body == nil {
-			r.Result.Body = []byte{}
-		}
+	if err == nil && texts[9] != "" {
+		err = gob.NewDecoder(strings.NewReader(texts[9])).Decode(&r.Result)
+	}
+	if list[10] != nil {
+		r.Result.Body = []byte(texts[10])
 	}
 	if err != nil {
-		err = fmt.Errorf("redisstore: decode record %q: %w", texts[11], err)
+		err = fmt.Errorf("redisstore: decode record %q: %w", texts[12], err)
 	}
 	return r, err
 }

@@ -1,7 +1,8 @@
 -- The operations of the store. ARGV[1] is the operation, ARGV[2] the joined names of the record. KEYS: the record (or
 -- the prefix of all), the sorted sets by expiry, by lease and of unknown records, the format. Times are milliseconds by
 -- the server's clock. A record is returned as a list: the fields below, then its names.
-local fields = {'status', 'takeover', 'generation', 'lease', 'started', 'updated', 'expires', 'fingerprint', 'owner', 'result', 'call'}
+local fields = {'status', 'takeover', 'generation', 'lease', 'started', 'updated', 'expires', 'fingerprint', 'owner',
+  'result', 'body', 'call'}
 local IN_PROGRESS, FAILED_RETRYABLE, UNKNOWN, REEXECUTE, RESUME = '1', '3', '6', '1', '2'
 local key, names, clock, operations = KEYS[1], ARGV[2], redis.call('TIME'), {}
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
@@ -24,14 +25,10 @@ end
 -- admitted can be completed when memory is full.
 local function write(key, names, r, ...)
   local set, score = KEYS[2], r.expires
-  if r.status == UNKNOWN then
-    set, score = KEYS[4], 0
-  elseif r.status == IN_PROGRESS then
-    set, score = r.repeats and KEYS[2] or KEYS[3], r.repeats and math.max(r.lease, r.expires) or r.lease
-  end
-  for i = 2, 4 do
-    redis.call('ZREM', KEYS[i], names)
-  end
+  if r.status == UNKNOWN then set, score = KEYS[4], 0 end
+  if r.status == IN_PROGRESS and r.repeats then score = math.max(r.lease, r.expires) end
+  if r.status == IN_PROGRESS and not r.repeats then set, score = KEYS[3], r.lease end
+  for i = 2, 4 do redis.call('ZREM', KEYS[i], names) end
   redis.call('ZADD', set, score, names)
   redis.call('HSET', key, 'status', r.status, 'updated', now, ...)
   return select(2, read(key, names))
@@ -57,17 +54,14 @@ function operations.claim()
     redis.call('HSET', key, 'status', IN_PROGRESS, 'fingerprint', fingerprint, 'owner', owner, 'takeover', takeover,
       'started', now, 'lease', now + lease, 'expires', now + ttl)
     redis.call('HINCRBY', key, 'generation', 1)
-    redis.call('HDEL', key, 'result', 'call')
+    redis.call('HDEL', key, 'result', 'body', 'call')
     redis.call('SETNX', KEYS[5], 1)
     return {1, r and not r.expired and r.takeover == RESUME and 1 or 0, 0, write(key, names, (read(key, names)))}
-  elseif r.fingerprint ~= fingerprint then
-    return {4, 0, 0, list}
-  elseif r.status == '2' or r.status == '4' or r.status == '5' then
-    return {3, 0, 0, list}
-  elseif r.lapsed then
-    return {5, 0, 1, mark_unknown(key, names, r)}
   end
-  return {r.status ~= IN_PROGRESS and 5 or r.owner == owner and 1 or 2, 0, 0, list}
+  if r.fingerprint ~= fingerprint then return {4, 0, 0, list} end
+  if r.lapsed then return {5, 0, 1, mark_unknown(key, names, r)} end
+  if r.status == IN_PROGRESS then return {r.owner == owner and 1 or 2, 0, 0, list} end
+  return {(r.status == '2' or r.status == '4' or r.status == '5') and 3 or 5, 0, 0, list}
 end
 
 -- update is Renew, Complete and Release. It returns 0 if the lease is lost. lease is of Renew; ttl, of Complete, may be
@@ -75,11 +69,9 @@ end
 function operations.update()
   local owner, generation, call, status, lease, ttl = unpack(ARGV, 3, 8)
   local r = read(key, names)
-  if not r or r.expired or r.owner ~= owner or r.generation ~= generation then
-    return {0}
-  elseif r.call == call then
-    return {1}
-  elseif r.status ~= IN_PROGRESS and (r.status ~= UNKNOWN or status == IN_PROGRESS or status == UNKNOWN) then
+  local held = r and not r.expired and r.owner == owner and r.generation == generation
+  if held and r.call == call then return {1} end
+  if not held or r.status ~= IN_PROGRESS and (r.status ~= UNKNOWN or status == IN_PROGRESS or status == UNKNOWN) then
     return {0}
   elseif status == IN_PROGRESS then
     r.lease = now + lease
@@ -95,7 +87,7 @@ end
 
 function operations.load()
   local r, list = read(key, names)
-  return r and not r.expired and {list} or {}
+  return r and not r.expired and list or {}
 end
 
 function operations.reap()
@@ -110,9 +102,7 @@ end
 
 function operations.unknown()
   local page = redis.call('ZRANGEBYLEX', KEYS[4], ARGV[3], ARGV[4], 'LIMIT', 0, ARGV[5])
-  for i, names in ipairs(page) do
-    page[i] = select(2, read(key .. names, names))
-  end
+  for i, names in ipairs(page) do page[i] = select(2, read(key .. names, names)) end
   return page
 end
 
@@ -122,7 +112,7 @@ function operations.sweep()
     redis.call('UNLINK', key .. names)
     redis.call('ZREM', KEYS[2], names)
   end
-  return {#expired}
+  return expired
 end
 
 return operations[ARGV[1]]()
