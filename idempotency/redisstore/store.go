@@ -1,4 +1,4 @@
-// Package redisstore keeps the records of package idempotency in Redis 7, or Valkey.
+// Package redisstore keeps the records of package idempotency in Redis 5 or later, or Valkey.
 //
 //	client := redis.NewClient(&redis.Options{
 //		Addr:                  "redis:6379",
@@ -67,7 +67,7 @@ func New(client redis.UniversalClient, options *Options) *Store {
 
 // Check implements driver.Store. It fails if Redis may evict records.
 func (s *Store) Check(ctx context.Context) error {
-	reply, err := s.run(ctx, nil, script.RunRO, "check", "")
+	reply, err := s.run(ctx, nil, "check", "")
 	switch {
 	case err != nil:
 		return err
@@ -81,7 +81,7 @@ func (s *Store) Check(ctx context.Context) error {
 
 // Reserve implements driver.Store.
 func (s *Store) Reserve(ctx context.Context, claim driver.Claim) (driver.Reservation, error) {
-	reply, err := s.run(ctx, claim.Validate(), script.Run, "claim", names(&claim.ID),
+	reply, err := s.run(ctx, claim.Validate(), "claim", names(&claim.ID),
 		string(claim.Fingerprint), claim.Owner, milliseconds(claim.Lease), milliseconds(claim.TTL), uint8(claim.Takeover))
 	if err != nil {
 		return driver.Reservation{}, err
@@ -119,7 +119,7 @@ func (s *Store) Release(ctx context.Context, lease driver.Lease) error {
 
 func (s *Store) update(ctx context.Context, invalid error, lease *driver.Lease, status driver.Status, d, ttl int64, fields ...any) error {
 	args := append([]any{lease.Owner, lease.Generation, rand.Text(), uint8(status), d, ttl}, fields...)
-	reply, err := s.run(ctx, errors.Join(lease.Validate(), invalid), script.Run, "update", names(&lease.ID), args...)
+	reply, err := s.run(ctx, errors.Join(lease.Validate(), invalid), "update", names(&lease.ID), args...)
 	if err == nil && reply[0] != int64(1) {
 		return driver.ErrLeaseLost
 	}
@@ -128,7 +128,7 @@ func (s *Store) update(ctx context.Context, invalid error, lease *driver.Lease, 
 
 // Load implements driver.Store.
 func (s *Store) Load(ctx context.Context, id driver.ID) (driver.Record, error) {
-	list, err := s.run(ctx, id.Validate(), script.RunRO, "load", names(&id))
+	list, err := s.run(ctx, id.Validate(), "load", names(&id))
 	if err == nil && len(list) == 0 {
 		err = driver.ErrNotFound
 	}
@@ -140,7 +140,7 @@ func (s *Store) Load(ctx context.Context, id driver.ID) (driver.Record, error) {
 
 // Reap implements driver.Store.
 func (s *Store) Reap(ctx context.Context, limit int) ([]driver.Record, error) {
-	reply, err := s.run(ctx, nil, script.Run, "reap", "", max(limit, 0))
+	reply, err := s.run(ctx, nil, "reap", "", max(limit, 0))
 	records := make([]driver.Record, len(reply))
 	for i := 0; i < len(reply) && err == nil; i++ {
 		records[i], err = decode(reply[i])
@@ -156,7 +156,7 @@ func (s *Store) Unknown(ctx context.Context, scope string) iter.Seq2[driver.Reco
 			first, last = "["+scope+"\x00", "("+scope+"\x01"
 		}
 		for n := 1; n > 0; {
-			page, err := s.run(ctx, nil, script.RunRO, "unknown", "", first, last, 100)
+			page, err := s.run(ctx, nil, "unknown", "", first, last, 100)
 			if n = len(page); err != nil {
 				yield(driver.Record{}, err)
 			}
@@ -173,19 +173,17 @@ func (s *Store) Unknown(ctx context.Context, scope string) iter.Seq2[driver.Reco
 
 // Sweep implements driver.Store.
 func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
-	reply, err := s.run(ctx, nil, script.Run, "sweep", "", max(limit, 0))
+	reply, err := s.run(ctx, nil, "sweep", "", max(limit, 0))
 	return len(reply), err
 }
 
-// run runs an operation of the script. RunRO also works on replicas and while writes are paused.
-func (s *Store) run(ctx context.Context, invalid error, run func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd,
-	operation, names string, args ...any,
-) ([]any, error) {
+// run runs an operation of the script.
+func (s *Store) run(ctx context.Context, invalid error, operation, names string, args ...any) ([]any, error) {
 	if invalid != nil {
 		return nil, invalid
 	}
 	keys := []string{s.prefix + "record:" + names, s.prefix + "expiry", s.prefix + "lease", s.prefix + "unknown", s.prefix + "format"}
-	reply, err := run(ctx, s.client, keys, append([]any{operation, names}, args...)...).Slice()
+	reply, err := script.Run(ctx, s.client, keys, append([]any{operation, names}, args...)...).Slice()
 	switch {
 	case err == nil:
 		return reply, nil
