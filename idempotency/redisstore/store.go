@@ -8,11 +8,12 @@
 //	})
 //
 // Redis can lose records that it has acknowledged, and the next request with such a key is
-// executed again. With appendfsync everysec, the default, a crash loses up to about a second
-// of records. A failover loses what the replica did not have: replication is asynchronous, and
-// the store does not use WAIT. So this store does not replace pgstore or sqlitestore where a
-// second execution costs money. Use it with appendonly yes, appendfsync always and no failover,
-// or for operations that are safe to repeat.
+// executed again. Without appendonly, the default, a crash loses the records since the last
+// snapshot. With appendfsync everysec it loses up to about a second of records. A failover
+// loses what the replica did not have: replication is asynchronous, and the store does not use
+// WAIT. So this store does not replace pgstore or sqlitestore where a second execution costs
+// money. Use it with appendonly yes, appendfsync always and no failover, or for operations that
+// are safe to repeat.
 //
 // Each operation is one script, by the clock of the server. For a duplicate of a finished
 // request it writes nothing, so it also works on a read-only replica, and while Redis rejects
