@@ -2,7 +2,6 @@ package storetest
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +15,7 @@ type attempt struct {
 	do   func(ctx context.Context) error
 }
 
-// invalid are calls with an argument that no store accepts. lease is right.
+// invalid returns calls with an invalid argument. lease is right.
 func (k *kit) invalid(lease driver.Lease) []attempt {
 	const tooLong = 11 * 365 * 24 * time.Hour
 	all := k.invalidIDs(lease)
@@ -40,7 +39,7 @@ func (k *kit) invalid(lease driver.Lease) []attempt {
 	claim("no TTL", func(c *driver.Claim) { c.TTL = 0 })
 	claim("a negative TTL", func(c *driver.Claim) { c.TTL = -time.Second })
 	claim("a TTL of eleven years", func(c *driver.Claim) { c.TTL = tooLong })
-	claim("a takeover that there is not", func(c *driver.Claim) { c.Takeover = 255 })
+	claim("an unknown takeover", func(c *driver.Claim) { c.Takeover = 255 })
 
 	for name, d := range map[string]time.Duration{"no lease": 0, "a negative lease": -time.Second, "a lease of eleven years": tooLong} {
 		all = append(all, attempt{"Renew with " + name, func(ctx context.Context) error { return k.store.Renew(ctx, lease, d) }})
@@ -85,7 +84,7 @@ func (k *kit) invalidIDs(lease driver.Lease) []attempt {
 	return all
 }
 
-// calls are all verbs that name a record.
+// calls returns a call of each operation that names a record.
 func (k *kit) calls(lease driver.Lease) []attempt {
 	return append(k.claimCalls(k.claim(lease.ID)), []attempt{
 		{"Renew", func(ctx context.Context) error { return k.store.Renew(ctx, lease, time.Minute) }},
@@ -100,7 +99,7 @@ func (k *kit) calls(lease driver.Lease) []attempt {
 	}...)
 }
 
-// claimCalls are the verbs that claim.
+// claimCalls returns a call of each operation that claims.
 func (k *kit) claimCalls(claim driver.Claim) []attempt {
 	all := []attempt{{"Reserve", func(ctx context.Context) error {
 		_, err := k.store.Reserve(ctx, claim)
@@ -118,23 +117,21 @@ func (k *kit) claimCalls(claim driver.Claim) []attempt {
 	return all
 }
 
-// testInvalid makes calls that change nothing and fail with ErrInvalid, on a
-// record in progress whose lease is right, and whose execution is as good as dead.
+// testInvalid makes calls that change nothing and fail with ErrInvalid. The lease of the
+// record is right, and has ended.
 func (k *kit) testInvalid(t *testing.T) {
 	lease := k.acquire(t, k.short(k.id()))
 	k.lapse(t)
 	before := k.load(t, lease.ID)
 	for _, call := range k.invalid(lease) {
 		t.Run(call.name, func(t *testing.T) {
-			if err := call.do(patient(t)); !errors.Is(err, driver.ErrInvalid) {
-				t.Errorf("%v, want ErrInvalid", err)
-			}
+			wantError(t, call.name, call.do(patient(t)), driver.ErrInvalid)
 			k.unchanged(t, before, lease.ID)
 		})
 	}
 }
 
-// testCancelled makes calls that would do something, were it not too late.
+// testCancelled makes calls with a context that has ended. They change nothing.
 func (k *kit) testCancelled(t *testing.T) {
 	lease := k.acquire(t, k.mortal(k.id()))
 	absent := k.claim(k.id())
@@ -148,33 +145,23 @@ func (k *kit) testCancelled(t *testing.T) {
 			_, err := k.store.Reserve(ctx, absent)
 			return err
 		}},
-		attempt{"Abandon", func(ctx context.Context) error {
+		attempt{"Reap", func(ctx context.Context) error {
 			all, err := k.store.Reap(ctx, 1000)
-			if len(all) != 0 {
-				t.Errorf("Abandon: %d records, want none", len(all))
-			}
+			equal(t, "reaped records", len(all), 0)
 			return err
 		}},
 		attempt{"Sweep", func(ctx context.Context) error {
 			n, err := k.store.Sweep(ctx, 1000)
-			if n != 0 {
-				t.Errorf("Sweep: %d records, want none", n)
-			}
+			equal(t, "swept records", n, 0)
 			return err
 		}})
 	for _, call := range all {
 		t.Run(call.name, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
-			cancel()
-			if err := call.do(ctx); !errors.Is(err, context.Canceled) {
-				t.Errorf("%v, want context.Canceled", err)
-			}
+			wantError(t, call.name, call.do(ended(t)), context.Canceled)
 			k.unchanged(t, before, lease.ID)
 			k.unchanged(t, driver.Record{}, absent.ID)
 		})
 	}
-	// An expired record that is still there passes on its generation.
-	if got := k.acquire(t, k.claim(expired.ID)); got.Generation != expired.Generation+1 {
-		t.Errorf("a cancelled Sweep has deleted a record: the next generation is %d, want %d", got.Generation, expired.Generation+1)
-	}
+	// An expired record that exists passes on its generation.
+	equal(t, "generation after a cancelled Sweep", k.acquire(t, k.claim(expired.ID)).Generation, expired.Generation+1)
 }
