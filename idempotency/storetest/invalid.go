@@ -27,22 +27,16 @@ func (k *kit) invalid(lease driver.Lease) []attempt {
 		}
 	}
 	claim("no owner", func(c *driver.Claim) { c.Owner = "" })
-	claim("a NUL in the owner", func(c *driver.Claim) { c.Owner = "a\x00" })
-	claim("an owner that is not UTF-8", func(c *driver.Claim) { c.Owner = "\xff" })
-	claim("an owner of 513 bytes", func(c *driver.Claim) { c.Owner = strings.Repeat("x", 513) })
-	claim("a NUL in the fingerprint", func(c *driver.Claim) { c.Fingerprint = "v1:\x00" })
-	claim("a fingerprint that is not UTF-8", func(c *driver.Claim) { c.Fingerprint = "v1:\xff" })
-	claim("a fingerprint of 513 bytes", func(c *driver.Claim) { c.Fingerprint = driver.Fingerprint(strings.Repeat("x", 513)) })
-	claim("no lease", func(c *driver.Claim) { c.Lease = 0 })
-	claim("a negative lease", func(c *driver.Claim) { c.Lease = -time.Second })
-	claim("a lease of eleven years", func(c *driver.Claim) { c.Lease = tooLong })
-	claim("no TTL", func(c *driver.Claim) { c.TTL = 0 })
-	claim("a negative TTL", func(c *driver.Claim) { c.TTL = -time.Second })
-	claim("a TTL of eleven years", func(c *driver.Claim) { c.TTL = tooLong })
+	for name, value := range map[string]string{"NUL": "v1:\x00", "bytes that are not UTF-8": "v1:\xff", "513 bytes": strings.Repeat("x", 513)} {
+		claim("an owner of "+name, func(c *driver.Claim) { c.Owner = value })
+		claim("a fingerprint of "+name, func(c *driver.Claim) { c.Fingerprint = driver.Fingerprint(value) })
+	}
 	claim("an unknown takeover", func(c *driver.Claim) { c.Takeover = 255 })
 
-	for name, d := range map[string]time.Duration{"no lease": 0, "a negative lease": -time.Second, "a lease of eleven years": tooLong} {
-		all = append(all, attempt{"Renew with " + name, func(ctx context.Context) error { return k.store.Renew(ctx, lease, d) }})
+	for _, d := range []time.Duration{0, -time.Second, tooLong} {
+		all = append(all, attempt{"Renew with a lease of " + d.String(), func(ctx context.Context) error { return k.store.Renew(ctx, lease, d) }})
+		claim("a lease of "+d.String(), func(c *driver.Claim) { c.Lease = d })
+		claim("a TTL of "+d.String(), func(c *driver.Claim) { c.TTL = d })
 	}
 	for name, outcome := range map[string]driver.Outcome{
 		"no status":              {},
@@ -59,27 +53,21 @@ func (k *kit) invalid(lease driver.Lease) []attempt {
 
 func (k *kit) invalidIDs(lease driver.Lease) []attempt {
 	var all []attempt
-	for _, row := range []struct {
-		name   string
-		change func(*driver.ID)
-	}{
-		{"no key", func(id *driver.ID) { id.Key = "" }},
-		{"a NUL in the key", func(id *driver.ID) { id.Key += "\x00" }},
-		{"a NUL in the operation", func(id *driver.ID) { id.Operation += "\x00" }},
-		{"a NUL in the scope", func(id *driver.ID) { id.Scope += "\x00" }},
-		{"a key that is not UTF-8", func(id *driver.ID) { id.Key += "\xff" }},
-		{"an operation that is not UTF-8", func(id *driver.ID) { id.Operation += "\xc3" }},
-		{"a scope that is not UTF-8", func(id *driver.ID) { id.Scope += "\xed\xa0\x80" }},
-		{"a key of 513 bytes", func(id *driver.ID) { id.Key = strings.Repeat("x", 513) }},
-		{"an operation of 513 bytes", func(id *driver.ID) { id.Operation = strings.Repeat("é", 257) }},
-		{"a scope of 513 bytes", func(id *driver.ID) { id.Scope = strings.Repeat("x", 513) }},
-		{"a key of a million bytes", func(id *driver.ID) { id.Key = strings.Repeat("x", 1e6) }},
-	} {
+	add := func(name string, id driver.ID) {
 		wrong := lease
-		row.change(&wrong.ID)
+		wrong.ID = id
 		for _, call := range k.calls(wrong) {
-			all = append(all, attempt{call.name + " with " + row.name, call.do})
+			all = append(all, attempt{call.name + " with " + name, call.do})
 		}
+	}
+	add("no key", driver.ID{Scope: lease.Scope, Operation: lease.Operation})
+	for name, value := range map[string]string{
+		"NUL": "a\x00", "bytes that are not UTF-8": "a\xff", "the beginning of a character": "a\xc3", "a surrogate": "\xed\xa0\x80",
+		"513 bytes": strings.Repeat("x", 513), "257 characters of 2 bytes": strings.Repeat("é", 257), "a million bytes": strings.Repeat("x", 1e6),
+	} {
+		add("a scope of "+name, driver.ID{Scope: value, Operation: lease.Operation, Key: lease.Key})
+		add("an operation of "+name, driver.ID{Scope: lease.Scope, Operation: value, Key: lease.Key})
+		add("a key of "+name, driver.ID{Scope: lease.Scope, Operation: lease.Operation, Key: value})
 	}
 	return all
 }

@@ -32,8 +32,8 @@ func (k *kit) testRaces(t *testing.T) {
 	}{
 		{"Complete", driver.Done, completeAs(driver.Completed)},
 		{"Complete as unknown", driver.DecisionUnknown, completeAs(driver.Unknown)},
-		{"Renew", driver.DecisionInProgress, renewOnce},
-		{"Release", driver.Acquired, releaseOnce},
+		{"Renew", driver.DecisionInProgress, renew},
+		{"Release", driver.Acquired, release},
 	} {
 		t.Run(row.name+" and takeover", func(t *testing.T) { k.raceTakeover(t, row.second, row.do) })
 	}
@@ -56,11 +56,14 @@ func completeAs(status driver.Status) func(context.Context, driver.Store, driver
 	}
 }
 
-func renewOnce(ctx context.Context, store driver.Store, lease driver.Lease) error {
-	return store.Renew(ctx, lease, time.Hour)
+// renewal is the lease after renew.
+const renewal = 5 * time.Hour
+
+func renew(ctx context.Context, store driver.Store, lease driver.Lease) error {
+	return store.Renew(ctx, lease, renewal)
 }
 
-func releaseOnce(ctx context.Context, store driver.Store, lease driver.Lease) error {
+func release(ctx context.Context, store driver.Store, lease driver.Lease) error {
 	return store.Release(ctx, lease)
 }
 

@@ -114,9 +114,9 @@ func (k *kit) raceReap(t *testing.T) {
 		do     func(ctx context.Context, store driver.Store, lease driver.Lease) error
 		status driver.Status // after the operation
 	}{
-		{"Renew", renewOnce, driver.InProgress},
+		{"Renew", renew, driver.InProgress},
 		{"Complete", completeAs(driver.Completed), driver.Completed},
-		{"Release", releaseOnce, driver.FailedRetryable},
+		{"Release", release, driver.FailedRetryable},
 		{"Reserve", k.reserveDead, driver.Unknown},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
@@ -41,31 +42,16 @@ func (c contender) claim(k *kit, s *subject) driver.Claim {
 	return claim
 }
 
-// wants returns what the documentation says about a claim: the takeover of the record
-// counts, not that of the claim. It repeats driver.Decide, which is tested too.
-func (c contender) wants(s *subject) (driver.Reservation, driver.Step) {
-	switch {
-	case s.status == 0:
-		return driver.Reservation{Decision: driver.Acquired}, driver.Take
-	case c.other:
-		return driver.Reservation{Decision: driver.Mismatch}, driver.Leave
-	case s.status.Finished():
-		return driver.Reservation{Decision: driver.Done}, driver.Leave
-	case s.status == driver.Unknown:
-		return driver.Reservation{Decision: driver.DecisionUnknown}, driver.Leave
-	case s.status == driver.FailedRetryable:
-		return driver.Reservation{Decision: driver.Acquired, Resumed: s.takeover == driver.Resume}, driver.Take
-	case !s.dead && c.same:
-		return driver.Reservation{Decision: driver.Acquired}, driver.Leave
-	case !s.dead:
-		return driver.Reservation{Decision: driver.DecisionInProgress}, driver.Leave
-	case s.takeover == driver.Reexecute:
-		return driver.Reservation{Decision: driver.Acquired}, driver.Take
-	case s.takeover == driver.Resume:
-		return driver.Reservation{Decision: driver.Acquired, Resumed: true}, driver.Take
-	default:
-		return driver.Reservation{Decision: driver.DecisionUnknown, LeaseExpired: true}, driver.StepMarkUnknown
+// wants returns the decision of driver.Decide, whose tests restate the documentation.
+func (s *subject) wants(before *driver.Record, claim *driver.Claim) (driver.Step, driver.Reservation) {
+	if s.status == 0 {
+		return driver.Take, driver.Reservation{Decision: driver.Acquired}
 	}
+	now := before.Updated
+	if s.dead {
+		now = before.LeaseExpires
+	}
+	return driver.Decide(before, claim, now)
 }
 
 // testReserve makes each kind of claim on a record in each state.
@@ -80,7 +66,7 @@ func (k *kit) tryReserve(t *testing.T, c contender, s *subject) {
 	before := k.standing(t, s)
 	claim := c.claim(k, s)
 	got := k.reserve(t, claim)
-	want, step := c.wants(s)
+	step, want := s.wants(&before, &claim)
 	wantReservation(t, "Reserve", got, want)
 	after := k.load(t, claim.ID)
 	wantRecord(t, "of Reserve is not that of Load", got.Record, after)
@@ -131,26 +117,14 @@ func checkMarkedUnknown(t *testing.T, before, after driver.Record) {
 type operation struct {
 	name    string
 	from    []driver.Status // in which it succeeds
-	do      func(t *testing.T, k *kit, lease driver.Lease) error
+	do      func(ctx context.Context, store driver.Store, lease driver.Lease) error
 	outcome driver.Outcome // of Complete
 }
 
 func operations() []operation {
 	all := []operation{
-		{
-			name: "Renew", from: []driver.Status{driver.InProgress},
-			do: func(t *testing.T, k *kit, lease driver.Lease) error {
-				t.Helper()
-				return k.store.Renew(patient(t), lease, 5*time.Hour)
-			},
-		},
-		{
-			name: "Release", from: []driver.Status{driver.InProgress, driver.Unknown},
-			do: func(t *testing.T, k *kit, lease driver.Lease) error {
-				t.Helper()
-				return k.store.Release(patient(t), lease)
-			},
-		},
+		{name: "Renew", from: []driver.Status{driver.InProgress}, do: renew},
+		{name: "Release", from: []driver.Status{driver.InProgress, driver.Unknown}, do: release},
 	}
 	for _, status := range []driver.Status{
 		driver.Completed, driver.FailedFinal, driver.CompletedUnreplayable, driver.Unknown,
@@ -163,9 +137,8 @@ func operations() []operation {
 		}
 		all = append(all, operation{
 			name: "Complete as " + status.String(), from: from, outcome: outcome,
-			do: func(t *testing.T, k *kit, lease driver.Lease) error {
-				t.Helper()
-				return k.store.Complete(patient(t), lease, outcome)
+			do: func(ctx context.Context, store driver.Store, lease driver.Lease) error {
+				return store.Complete(ctx, lease, outcome)
 			},
 		})
 	}
@@ -203,11 +176,11 @@ func (k *kit) tryOperation(t *testing.T, o operation, s *subject) {
 	t.Helper()
 	before := k.standing(t, s)
 	for name, lease := range wrongLeases(s.lease) {
-		wantError(t, "with "+name, o.do(t, k, lease), driver.ErrLeaseLost)
+		wantError(t, "with "+name, o.do(patient(t), k.store, lease), driver.ErrLeaseLost)
 		k.unchanged(t, before, s.lease.ID)
 	}
 
-	err := o.do(t, k, s.lease)
+	err := o.do(patient(t), k.store, s.lease)
 	after := k.find(t, s.lease.ID)
 	if !slices.Contains(o.from, s.status) {
 		wantError(t, "with the right lease", err, driver.ErrLeaseLost)
@@ -224,7 +197,7 @@ func (k *kit) tryOperation(t *testing.T, o operation, s *subject) {
 	}
 	switch o.name {
 	case "Renew":
-		between(t, "LeaseExpires - Updated", after.LeaseExpires.Sub(after.Updated), 5*time.Hour)
+		between(t, "LeaseExpires - Updated", after.LeaseExpires.Sub(after.Updated), renewal)
 	case "Release":
 	default:
 		between(t, "Expires - Updated", after.Expires.Sub(after.Updated), o.outcome.TTL)
@@ -255,7 +228,7 @@ func (k *kit) cannotWrite(t *testing.T, lease driver.Lease) {
 	t.Helper()
 	before := k.find(t, lease.ID)
 	for _, o := range operations() {
-		wantError(t, o.name+" with a lost lease", o.do(t, k, lease), driver.ErrLeaseLost)
+		wantError(t, o.name+" with a lost lease", o.do(patient(t), k.store, lease), driver.ErrLeaseLost)
 	}
 	k.unchanged(t, before, lease.ID)
 }

@@ -111,7 +111,7 @@ func (j *txKit) tryBegin(t *testing.T, c contender, s *subject) {
 	t.Helper()
 	before := j.standing(t, s)
 	claim := c.claim(j.kit, s)
-	want, step := c.wants(s)
+	step, want := s.wants(&before, &claim)
 	if want.Decision == driver.Acquired {
 		j.supersedes(t, claim, s, before, want)
 		return

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/rand"
 	"fmt"
+	"maps"
 	"math"
 	"net/http"
 	"slices"
@@ -97,7 +98,7 @@ func (k *kit) testCopies(t *testing.T) {
 // testNames uses similar names.
 func (k *kit) testNames(t *testing.T) {
 	t.Run("records", func(t *testing.T) {
-		all := k.similarIDs()
+		all := similarIDs()
 		for i, id := range all {
 			reservation := k.reserve(t, k.claim(id))
 			if reservation.Decision != driver.Acquired {
@@ -147,42 +148,36 @@ func (k *kit) testNames(t *testing.T) {
 }
 
 // similarIDs returns ids that are similar, but not equal to each other or to those of other runs.
-func (k *kit) similarIDs() []driver.ID {
+func similarIDs() []driver.ID {
 	u := rand.Text()
-	var all []driver.ID
+	all := make(map[driver.ID]bool) // without a suffix, some are equal
+	add := func(scope, operation, key string) {
+		all[driver.ID{Scope: scope, Operation: operation, Key: key}] = true
+	}
 	for _, name := range []string{
 		"", " ", "  ", "a", "A", "a ", " a", "a\t", "a\n", "a\r\n", "\u00a0a", "\u200ba", "\ufeffa",
 		"aa", "ａ", "ä", "a\u0308", "å", "\u212b", "K", "\u212a", "k", "ß", "ss", "SS", "ẞ", "i", "I", "ı", "İ", "ﬁ", "fi",
 		"1", "01", "1.0", "1e0", "+1", "-0", "0", "NULL", "null", "nil", "true", "'", "''", `"`, `""`, `\`, `\\`, "%", "_", "?", "$1", "*",
 		"/", ":", "|", ",", ".", "-", "--", ";", "\x01", "\x1f", "\x7f", "\u0080", "\ufffd", "\uffff", "\U0010ffff", "🐎", "🐎\ufe0f",
 	} {
-		all = append(all,
-			driver.ID{Scope: u + name, Operation: "op", Key: "key"},
-			driver.ID{Scope: u, Operation: "op" + name, Key: "key"},
-			driver.ID{Scope: u, Operation: "op", Key: "key" + name})
+		add(u+name, "op", "key")
+		add(u, "op"+name, "key")
+		add(u, "op", "key"+name)
 	}
-	long := strings.Repeat("x", 512-len(u)-1)
+	long := u + strings.Repeat("x", driver.MaxName-len(u)-1)
 	for _, separator := range []string{"", " ", "/", ":", "|", ",", "\x1f", "\n", `","`, "'"} {
-		all = append(all,
-			driver.ID{Scope: u + "1", Operation: "b" + separator + "c", Key: "d" + separator},
-			driver.ID{Scope: u + "1" + separator + "b", Operation: "c", Key: "d" + separator},
-			driver.ID{Scope: u + "1", Operation: "b", Key: "c" + separator + "d" + separator},
-			driver.ID{Scope: u + "1" + separator, Operation: "b" + separator + "c", Key: "d"})
+		add(u+"1", "b"+separator+"c", "d"+separator)
+		add(u+"1"+separator+"b", "c", "d"+separator)
+		add(u+"1", "b", "c"+separator+"d"+separator)
+		add(u+"1"+separator, "b"+separator+"c", "d")
 	}
-	all = append(all,
-		driver.ID{Scope: u, Operation: "", Key: u},
-		driver.ID{Scope: "", Operation: u, Key: u},
-		driver.ID{Scope: "", Operation: "", Key: u},
-		driver.ID{Scope: u + long + "1", Operation: u + long + "1", Key: u + long + "1"},
-		driver.ID{Scope: u + long + "2", Operation: u + long + "1", Key: u + long + "1"},
-		driver.ID{Scope: u + long + "1", Operation: u + long + "2", Key: u + long + "1"},
-		driver.ID{Scope: u + long + "1", Operation: u + long + "1", Key: u + long + "2"},
-		driver.ID{Scope: u, Operation: "long", Key: strings.Repeat("🐎", 128)},
-	)
-	seen := make(map[driver.ID]bool) // without a suffix, some are equal
-	return slices.DeleteFunc(all, func(id driver.ID) bool {
-		again := seen[id]
-		seen[id] = true
-		return again
-	})
+	add(u, "", u)
+	add("", u, u)
+	add("", "", u)
+	add(long+"1", long+"1", long+"1")
+	add(long+"2", long+"1", long+"1")
+	add(long+"1", long+"2", long+"1")
+	add(long+"1", long+"1", long+"2")
+	add(u, "long", strings.Repeat("🐎", 128))
+	return slices.Collect(maps.Keys(all))
 }
