@@ -89,9 +89,8 @@ func (k *kit) reconcile(t *testing.T, name string, resolve func(t *testing.T, re
 	}
 	k.each(t, name, unknown, func(t *testing.T, s *subject) {
 		t.Helper()
-		record := k.standing(t, s)
-		resolve(t, record)
-		k.cannotWrite(t, record.Lease())
+		resolve(t, s.before)
+		k.cannotWrite(t, s.lease)
 	})
 }
 

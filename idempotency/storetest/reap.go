@@ -62,9 +62,8 @@ func (k *kit) reapAll(t *testing.T) map[driver.ID]driver.Record {
 func (k *kit) reapWhat(t *testing.T) {
 	subjects := k.prepare(t, states())
 	k.drain(t)
-	before := make([]driver.Record, len(subjects))
 	for i := range subjects {
-		before[i] = k.standing(t, &subjects[i])
+		k.unchanged(t, subjects[i].before, subjects[i].lease.ID)
 	}
 	found := k.reapAll(t)
 	k.drain(t)
@@ -75,9 +74,9 @@ func (k *kit) reapWhat(t *testing.T) {
 			delete(found, s.lease.ID)
 			equal(t, "reaped", ok, s.dead && !s.takeover.Repeats())
 			if ok {
-				k.checkReaped(t, before[i], got)
+				k.checkReaped(t, s.before, got)
 			} else {
-				k.unchanged(t, before[i], s.lease.ID)
+				k.unchanged(t, s.before, s.lease.ID)
 			}
 		})
 	}

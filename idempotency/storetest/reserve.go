@@ -43,15 +43,15 @@ func (c contender) claim(k *kit, s *subject) driver.Claim {
 }
 
 // wants returns the decision of driver.Decide, whose tests restate the documentation.
-func (s *subject) wants(before *driver.Record, claim *driver.Claim) (driver.Step, driver.Reservation) {
+func (s *subject) wants(claim *driver.Claim) (driver.Step, driver.Reservation) {
 	if s.status == 0 {
 		return driver.Take, driver.Reservation{Decision: driver.Acquired}
 	}
-	now := before.Updated
+	now := s.before.Updated
 	if s.dead {
-		now = before.LeaseExpires
+		now = s.before.LeaseExpires
 	}
-	return driver.Decide(before, claim, now)
+	return driver.Decide(&s.before, claim, now)
 }
 
 // testReserve makes each kind of claim on a record in each state.
@@ -63,10 +63,9 @@ func (k *kit) testReserve(t *testing.T) {
 
 func (k *kit) tryReserve(t *testing.T, c contender, s *subject) {
 	t.Helper()
-	before := k.standing(t, s)
-	claim := c.claim(k, s)
+	before, claim := s.before, c.claim(k, s)
 	got := k.reserve(t, claim)
-	step, want := s.wants(&before, &claim)
+	step, want := s.wants(&claim)
 	wantReservation(t, "Reserve", got, want)
 	after := k.load(t, claim.ID)
 	wantRecord(t, "of Reserve is not that of Load", got.Record, after)
@@ -75,7 +74,7 @@ func (k *kit) tryReserve(t *testing.T, c contender, s *subject) {
 		return
 	}
 	if step == driver.Take {
-		checkTaken(t, &claim, s, before, after)
+		checkTaken(t, &claim, s, after)
 	} else {
 		checkMarkedUnknown(t, before, after)
 	}
@@ -88,15 +87,15 @@ func (k *kit) tryReserve(t *testing.T, c contender, s *subject) {
 }
 
 // checkTaken checks the record of a claim that was granted.
-func checkTaken(t *testing.T, claim *driver.Claim, s *subject, before, after driver.Record) {
+func checkTaken(t *testing.T, claim *driver.Claim, s *subject, after driver.Record) {
 	t.Helper()
 	wantRecord(t, "is not that of a new execution", after, driver.Record{
 		ID: claim.ID, Fingerprint: claim.Fingerprint, Status: driver.InProgress,
 		Owner: claim.Owner, Generation: s.lease.Generation + 1, Takeover: claim.Takeover,
 		LeaseExpires: after.LeaseExpires, Started: after.Started, Updated: after.Updated, Expires: after.Expires,
 	})
-	if after.Updated.Before(after.Started) || after.Started.Before(before.Updated) {
-		t.Errorf("got Started %v and Updated %v, want Started <= Updated, and not before %v", after.Started, after.Updated, before.Updated)
+	if after.Updated.Before(after.Started) || after.Started.Before(s.before.Updated) {
+		t.Errorf("got Started %v and Updated %v, want Started <= Updated, and not before %v", after.Started, after.Updated, s.before.Updated)
 	}
 	between(t, "Updated - Started", after.Updated.Sub(after.Started), 0)
 	between(t, "LeaseExpires - Started", after.LeaseExpires.Sub(after.Started), claim.Lease)
@@ -174,7 +173,7 @@ func (k *kit) testLease(t *testing.T) {
 
 func (k *kit) tryOperation(t *testing.T, o operation, s *subject) {
 	t.Helper()
-	before := k.standing(t, s)
+	before := s.before
 	for name, lease := range wrongLeases(s.lease) {
 		wantError(t, "with "+name, o.do(patient(t), k.store, lease), driver.ErrLeaseLost)
 		k.unchanged(t, before, s.lease.ID)

@@ -36,7 +36,8 @@ type state struct {
 type subject struct {
 	state
 
-	lease driver.Lease
+	lease  driver.Lease
+	before driver.Record // zero if it is absent
 }
 
 // answer returns the result of completed operations.
@@ -209,8 +210,13 @@ func (k *kit) prepare(t *testing.T, all []state) []subject {
 	}
 	k.lapse(t)
 	for i := range subjects {
-		if s := &subjects[i]; s.finish != nil {
+		s := &subjects[i]
+		if s.finish != nil {
 			s.lease = s.finish(t, k, s.lease)
+		}
+		s.before = k.find(t, s.lease.ID)
+		if s.before.Status != s.status || s.status != 0 && s.before.Lease() != s.lease {
+			t.Fatalf("%s: got %s, want %v with lease %+v", s.name, show(s.before), s.status, s.lease)
 		}
 	}
 	return subjects
@@ -225,14 +231,4 @@ func (k *kit) each(t *testing.T, name string, all []state, test func(t *testing.
 			t.Run(subjects[i].name, func(t *testing.T) { test(t, &subjects[i]) })
 		}
 	})
-}
-
-// standing returns the record, which must be in its state.
-func (k *kit) standing(t *testing.T, s *subject) driver.Record {
-	t.Helper()
-	record := k.find(t, s.lease.ID)
-	if record.Status != s.status || record.Status != 0 && record.Lease() != s.lease {
-		t.Fatalf("record: got %s, want %v with lease %+v", show(record), s.status, s.lease)
-	}
-	return record
 }

@@ -109,11 +109,10 @@ func (j *txKit) claims(t *testing.T) {
 
 func (j *txKit) tryBegin(t *testing.T, c contender, s *subject) {
 	t.Helper()
-	before := j.standing(t, s)
 	claim := c.claim(j.kit, s)
-	step, want := s.wants(&before, &claim)
+	step, want := s.wants(&claim)
 	if want.Decision == driver.Acquired {
-		j.supersedes(t, claim, s, before, want)
+		j.supersedes(t, claim, s, want)
 		return
 	}
 	got, tx, err := j.store.Begin(patient(t), claim, 0)
@@ -123,18 +122,18 @@ func (j *txKit) tryBegin(t *testing.T, c contender, s *subject) {
 	after := j.load(t, claim.ID)
 	wantRecord(t, "of Begin is not that of Load", got.Record, after)
 	if step == driver.Leave {
-		j.unchanged(t, before, claim.ID)
+		j.unchanged(t, s.before, claim.ID)
 		return
 	}
-	checkMarkedUnknown(t, before, after)
+	checkMarkedUnknown(t, s.before, after)
 	j.cannotWrite(t, s.lease)
 }
 
 // supersedes begins and rolls back, which changes nothing, and then begins and commits.
-func (j *txKit) supersedes(t *testing.T, claim driver.Claim, s *subject, before driver.Record, want driver.Reservation) {
+func (j *txKit) supersedes(t *testing.T, claim driver.Claim, s *subject, want driver.Reservation) {
 	t.Helper()
 	must(t, "Rollback", j.begin(t, claim).tx.Rollback(patient(t)))
-	j.unchanged(t, before, claim.ID)
+	j.unchanged(t, s.before, claim.ID)
 	claim.Owner = driver.NewOwner()
 	reservation, tx, err := j.store.Begin(patient(t), claim, 0)
 	must(t, "Begin after Rollback", err)
