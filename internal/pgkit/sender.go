@@ -7,33 +7,30 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Statement is one with its arguments, and where its result goes.
+// Statement is an SQL statement with its arguments.
 type Statement struct {
 	Text string
 	Args []any
 
-	// Scan is called with each row. nil: there are none.
+	// Scan is called with each row. nil: the statement returns no rows.
 	Scan func(Row) error
 
-	// Affected is how many rows were changed or read, once it was sent.
+	// Affected is the number of rows that were changed or read. Send sets it.
 	Affected int64
 }
 
-// Row is one of a result.
-type Row interface {
-	// Scan copies the row's columns to where dest points.
-	Scan(dest ...any) error
-}
+// Row is a row of a result, of pgx or of database/sql.
+type Row = pgx.Row
 
-// Sender is what statements are sent through.
+// Sender sends statements.
 type Sender interface {
-	// Send sends statements, which are executed in their order. After the first error,
-	// which it returns, none is.
+	// Send sends statements, which are executed in their order. It returns the first
+	// error; statements after that one are not executed.
 	Send(ctx context.Context, statements ...*Statement) error
 }
 
 // PGX sends through a *pgxpool.Pool, a connection or a pgx.Tx: all in one round trip.
-// Through a pool or a connection that is one transaction.
+// Through a pool or a connection the statements are one transaction.
 func PGX(db interface {
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 },
@@ -85,8 +82,8 @@ func (s *Statement) receive(results pgx.BatchResults) error {
 	return rows.Err()
 }
 
-// SQL sends through a *sql.Tx, a *sql.Conn or a *sql.DB whose driver is pgx's, one
-// statement after the other.
+// SQL sends through a *sql.Tx, a *sql.Conn or a *sql.DB with the driver of pgx, each
+// statement in a round trip of its own.
 func SQL(db interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
