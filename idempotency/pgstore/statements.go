@@ -13,15 +13,15 @@ import (
 // own clock. That is clock_timestamp(), because in a transaction of the caller's
 // now() may be long ago.
 type statements struct {
-	// Of detached executions.
-	claim, take, abandon, idle      string
+	// Of executions with a lease.
+	claim, take, markUnknown, idle  string
 	renew, complete, release, owned string
-	abandonAll, sweep, sweepLapsed  string
+	reap, sweep, sweepLapsed        string
 	load, unknownOfAll, unknownOf   string
 
-	// Of joined work. lock is for newLocals.
-	lock, lockNumbered, wait, number, fate           string
-	supersede, insert, insertHere, insertAlone, here string
+	// Of transactional work. lock is for newTransactionSettings.
+	lock, wait, here                           string
+	supersede, insert, insertHere, insertAlone string
 }
 
 // columns are those of a record, in the order of scanRecord.
@@ -29,22 +29,22 @@ const columns = `scope, operation, key, fingerprint, status, owner, generation, 
 	started, updated, expires, code, header, body, reference`
 
 // A record is found by its names, which are always the first three arguments.
-const found = `scope = $1 AND operation = $2 AND key = $3`
+const byName = `scope = $1 AND operation = $2 AND key = $3`
 
 const (
 	// holds is that the lease, owner $4 and generation $5, is that of an execution
 	// under way. One that has expired is nobody's (Record.Expired).
-	holds = found + ` AND owner = $4 AND generation = $5 AND status = 1
+	holds = byName + ` AND owner = $4 AND generation = $5 AND status = 1
 		AND (expires > clock_timestamp() OR lease_expires > clock_timestamp() OR takeover NOT IN (1, 2))`
 
 	// settles is that the lease may end the record: that of an execution under way,
 	// or a reconciler's.
-	settles = found + ` AND owner = $4 AND generation = $5
+	settles = byName + ` AND owner = $4 AND generation = $5
 		AND (status = 6 OR status = 1
 			AND (expires > clock_timestamp() OR lease_expires > clock_timestamp() OR takeover NOT IN (1, 2)))`
 
 	// judged is the record as it was when Decide looked at it, or none.
-	judged = found + ` AND status = $4::smallint AND owner = $5::text AND generation = $6::bigint
+	judged = byName + ` AND status = $4::smallint AND owner = $5::text AND generation = $6::bigint
 		AND lease_expires IS NOT DISTINCT FROM $7::timestamptz`
 
 	// unlocked finds the row, and nothing if somebody else has a lock on it, for
@@ -55,13 +55,6 @@ const (
 	// lapsed is that an execution has died.
 	lapsed = `status = 1 AND lease_expires <= statement_timestamp()`
 )
-
-// safe has what is committed flushed, whatever the database's default: a record
-// that is lost while its effect is not is an effect twice. A session that asks for
-// more, or is told so by the database, gets that. It is set for the transaction, which
-// is the statement's own or joined work's.
-const safe = `CASE WHEN current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')
-	THEN set_config('synchronous_commit', 'on', true) END`
 
 // name is the number of an advisory lock for the record. An open transaction has it
 // to itself, and a claim of a detached execution takes it for a moment, together
@@ -98,16 +91,16 @@ WHERE ctid = (SELECT ctid FROM {{records}} AS record, ` + gate + ` WHERE idle AN
 RETURNING ` + columns
 
 // abandoned is what an execution that died leaves.
-const abandoned = `status = 6, owner = '', generation = generation + 1, updated = clock_timestamp()`
+const unknown = `status = 6, owner = '', generation = generation + 1, updated = clock_timestamp()`
 
-const abandon = `UPDATE {{records}} SET ` + abandoned + `
+const markUnknown = `UPDATE {{records}} SET ` + unknown + `
 WHERE ctid = (SELECT ctid FROM {{records}} AS record, ` + gate + ` WHERE idle AND ` + judged + unlocked + `)
 RETURNING ` + columns
 
 // durable is joined to the row that a statement changes, for its side effect.
 const durable = `{{records}} AS record, (SELECT {{safe}} OFFSET 0) AS durable`
 
-const abandonAll = `UPDATE {{records}} SET ` + abandoned + `
+const reap = `UPDATE {{records}} SET ` + unknown + `
 WHERE ctid = ANY (ARRAY (SELECT ctid FROM ` + durable + `
 	WHERE ` + lapsed + ` AND takeover NOT IN (1, 2) LIMIT $1` + unlocked + `))
 RETURNING ` + columns
@@ -131,7 +124,7 @@ WHERE ctid = (SELECT ctid FROM ` + durable + ` WHERE ` + settles + unlocked + `)
 // do not need the row for themselves.
 const owned = `SELECT status FROM {{records}} WHERE ` + settles
 
-const load = `SELECT ` + columns + `, clock_timestamp() FROM {{records}} WHERE ` + found
+const load = `SELECT ` + columns + `, clock_timestamp() FROM {{records}} WHERE ` + byName
 
 // A page of what is unknown, of all scopes or of one, after the record of the first
 // three arguments.
@@ -161,24 +154,15 @@ const (
 ))`
 )
 
-// lock begins joined work. It is a statement of its own, for the look that comes
-// after it must see what the one before has committed. What is set besides (locals)
-// ends with the transaction.
-const lock = `SELECT pg_try_advisory_xact_lock(` + name + `), clock_timestamp(), transaction_timestamp(), num_nulls({{safe}}, {{locals}})`
-
-// number is the transaction's, for fate.
-const number = `pg_current_xact_id()::text`
-
-// numbered is added to lock, and spares a round trip where no record is there. Where one is,
-// it is likely that nothing is to be written, and then no number is taken.
-const numbered = `, CASE WHEN NOT EXISTS (SELECT FROM {{records}} WHERE ` + found + `) THEN ` + number + ` END`
+// lock begins transactional work. It is a statement of its own, because the read that
+// follows must see what the transaction that had the lock before has committed. The
+// settings end with the transaction.
+const lock = `SELECT pg_try_advisory_xact_lock(` + name + `), transaction_timestamp(), current_setting('transaction_read_only') = 'on',
+	num_nulls({{safe}}{{settings}})`
 
 // wait is lock for a transaction of the caller's: its end is waited for by those who
 // are in such a one too.
 const wait = `SELECT clock_timestamp() FROM (SELECT pg_advisory_xact_lock(` + name + `) OFFSET 0) AS waited`
-
-// fate is what has become of a transaction, of number $1.
-const fate = `SELECT coalesce(pg_xact_status($1::text::xid8), '')`
 
 // supersede makes room for insert, if the record is still the one that was judged.
 const supersede = `DELETE FROM {{records}} WHERE ` + judged
@@ -187,11 +171,9 @@ const supersede = `DELETE FROM {{records}} WHERE ` + judged
 const (
 	insertion = `INSERT INTO {{records}} (` + columns + `)`
 
-	values = `$1::text, $2::text, $3::text, $4::text, $5::smallint, $6::text, $7::bigint,
-	CASE WHEN $5::smallint = 6 THEN clock_timestamp() END, $8::smallint,
-	$9::timestamptz, clock_timestamp(),
-	CASE WHEN $10::boolean THEN clock_timestamp() ELSE $9::timestamptz END + $11::bigint * interval '1 microsecond',
-	$12::bigint, $13::text, $14::bytea, $15::bytea`
+	values = `$1::text, $2::text, $3::text, $4::text, $5::smallint, $6::text, $7::bigint, $8::timestamptz, $9::smallint,
+	$10::timestamptz, clock_timestamp(), coalesce($11::timestamptz, clock_timestamp() + $12::bigint * interval '1 microsecond'),
+	$13::bigint, $14::text, $15::bytea, $16::bytea`
 )
 
 // insert fails, by the unique key, if somebody else has written the record: the COMMIT
@@ -201,7 +183,7 @@ const insert = insertion + ` VALUES (` + values + `)`
 // insertHere is insert that writes nothing where the transaction is not the one that
 // Begin has opened: the work has sent COMMIT or ROLLBACK as a statement. Two have not
 // begun in the same microsecond, one after the other on one connection.
-const insertHere = insertion + ` SELECT ` + values + ` WHERE transaction_timestamp() = $16::timestamptz`
+const insertHere = insertion + ` SELECT ` + values + ` WHERE transaction_timestamp() = $10::timestamptz`
 
 // here is whether the transaction is the one that Begin has opened.
 const here = `SELECT transaction_timestamp() = $1::timestamptz`
@@ -220,20 +202,20 @@ func newStatements(t *tables, safe string) *statements {
 		"{{safe}}", safe,
 	).Replace
 	return &statements{
-		claim: fill(claim), take: fill(take), abandon: fill(abandon), idle: fill(idle),
+		claim: fill(claim), take: fill(take), markUnknown: fill(markUnknown), idle: fill(idle),
 		renew: fill(renew), complete: fill(complete), release: fill(release), owned: fill(owned),
-		abandonAll: fill(abandonAll), sweep: fill(sweep), sweepLapsed: fill(sweepLapsed),
+		reap: fill(reap), sweep: fill(sweep), sweepLapsed: fill(sweepLapsed),
 		load: fill(load), unknownOfAll: fill(unknownOfAll), unknownOf: fill(unknownOf),
-		lock: fill(lock), lockNumbered: fill(lock + numbered), wait: fill(wait), number: `SELECT ` + number, fate: fate,
-		supersede: fill(supersede), insert: fill(insert), insertHere: fill(insertHere), insertAlone: fill(insertAlone), here: here,
+		lock: fill(lock), wait: fill(wait), here: here,
+		supersede: fill(supersede), insert: fill(insert), insertHere: fill(insertHere), insertAlone: fill(insertAlone),
 	}
 }
 
 // tables are the names of what the store has in the database, quoted.
 type tables struct {
 	schema                           string // "": the first of the search path
+	name                             string // of the records, not quoted
 	records, versions, expires, open string
-	versionsName                     string // not quoted
 }
 
 func newTables(schema, table string) *tables {
@@ -244,11 +226,11 @@ func newTables(schema, table string) *tables {
 		return pgx.Identifier{schema, name}.Sanitize()
 	}
 	return &tables{
-		schema:       schema,
-		records:      quoted(table),
-		versions:     quoted(table + "_version"),
-		versionsName: table + "_version",
-		expires:      pgx.Identifier{table + "_expires"}.Sanitize(), // An index is in the schema of its table.
-		open:         pgx.Identifier{table + "_open"}.Sanitize(),
+		schema:   schema,
+		name:     table,
+		records:  quoted(table),
+		versions: quoted(table + "_version"),
+		expires:  pgx.Identifier{table + "_expires"}.Sanitize(), // An index is in the schema of its table.
+		open:     pgx.Identifier{table + "_open"}.Sanitize(),
 	}
 }
