@@ -56,11 +56,10 @@ func (r *reserve) try(ctx context.Context) error {
 		return nil
 	case err != nil:
 		return err
-	case before.record == nil && inserted.record == nil:
+	case before.record == nil && inserted == nil:
 		return r.missed(ctx, driver.Record{ID: r.claim.ID, Status: driver.InProgress})
 	case before.record == nil:
-		_, r.answer = driver.Decide(nil, r.claim, inserted.now)
-		r.answer.Record = *inserted.record
+		r.answer = driver.Reservation{Decision: driver.Acquired, Record: *inserted}
 		return nil
 	}
 	var after found
@@ -78,11 +77,19 @@ func (r *reserve) try(ctx context.Context) error {
 // readAndInsert reads the record, and inserts it if there is none: in one round trip if
 // the key is probably new. A completed key is found even if the insertion fails, as on a
 // read-only server.
-func (r *reserve) readAndInsert(ctx context.Context) (before, inserted found, err error) {
+func (r *reserve) readAndInsert(ctx context.Context) (before found, inserted *driver.Record, err error) {
 	c := r.claim
 	load := r.load(&c.ID, &before)
 	insert := &pgkit.Statement{Text: r.is.claim, Args: idArgs(&c.ID, string(c.Fingerprint), c.Owner,
-		microseconds(c.Lease), microseconds(c.TTL), int16(c.Takeover)), Scan: inserted.scanNow}
+		microseconds(c.Lease), microseconds(c.TTL), int16(c.Takeover)), Scan: func(from pgkit.Row) error {
+		inserted = &driver.Record{
+			ID: c.ID, Fingerprint: c.Fingerprint, Status: driver.InProgress, Owner: c.Owner, Generation: 1, Takeover: c.Takeover,
+		}
+		err := from.Scan(&inserted.Started, &inserted.LeaseExpires, &inserted.Expires)
+		inserted.Started, inserted.LeaseExpires, inserted.Expires = inserted.Started.UTC(), inserted.LeaseExpires.UTC(), inserted.Expires.UTC()
+		inserted.Updated = inserted.Started
+		return err
+	}}
 	if r.predictor.newKey() && !r.within() {
 		err = r.through.Send(ctx, load, insert)
 		return before, inserted, err

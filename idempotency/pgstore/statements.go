@@ -75,7 +75,7 @@ SELECT $1::text, $2::text, $3::text, $4::text, 1, $5::text, 1, t + $6::bigint * 
 FROM (SELECT clock_timestamp() AS t, pg_try_advisory_xact_lock_shared(` + name + `) AS idle, {{safe}} OFFSET 0) AS gate
 WHERE idle
 ON CONFLICT DO NOTHING
-RETURNING ` + columns + `, clock_timestamp()`
+RETURNING started, lease_expires, expires`
 
 // idle is why claim, take or abandon found nothing: false where a transaction is at
 // the record.
@@ -171,19 +171,22 @@ const supersede = `DELETE FROM {{records}} WHERE ` + judged
 const (
 	insertion = `INSERT INTO {{records}} (` + columns + `)`
 
-	values = `$1::text, $2::text, $3::text, $4::text, $5::smallint, $6::text, $7::bigint, $8::timestamptz, $9::smallint,
+	values = `$1::text, $2::text, $3::text, $4::text, $5::smallint, ` + valuesAfterStatus
+
+	valuesAfterStatus = `$6::text, $7::bigint, $8::timestamptz, $9::smallint,
 	$10::timestamptz, clock_timestamp(), coalesce($11::timestamptz, clock_timestamp() + $12::bigint * interval '1 microsecond'),
 	$13::bigint, $14::text, $15::bytea, $16::bytea`
 )
 
-// insert fails, by the unique key, if somebody else has written the record: the COMMIT
-// that is sent along with it is not executed then.
+// insert fails, by the unique key, if another execution has written the record. The
+// COMMIT that is sent along with it is not executed then.
 const insert = insertion + ` VALUES (` + values + `)`
 
-// insertHere is insert that writes nothing where the transaction is not the one that
-// Begin has opened: the work has sent COMMIT or ROLLBACK as a statement. Two have not
-// begun in the same microsecond, one after the other on one connection.
-const insertHere = insertion + ` SELECT ` + values + ` WHERE transaction_timestamp() = $10::timestamptz`
+// insertHere is insert that fails, because the status cannot be NULL, if the transaction
+// is not the one that Begin has opened: the work has sent COMMIT or ROLLBACK as a
+// statement. Two transactions of one connection do not begin in the same microsecond.
+const insertHere = insertion + ` VALUES ($1::text, $2::text, $3::text, $4::text,
+	CASE WHEN transaction_timestamp() = $10::timestamptz THEN $5::smallint END, ` + valuesAfterStatus + `)`
 
 // here is whether the transaction is the one that Begin has opened.
 const here = `SELECT transaction_timestamp() = $1::timestamptz`

@@ -21,6 +21,7 @@ type Store struct {
 	callers   *statements // for a transaction of the caller
 	isolation pgx.TxIsoLevel
 	settings  *transactionSettings
+	ended     pgx.Tx // a transaction that has ended
 }
 
 var _ driver.Transactor = (*Store)(nil)
@@ -73,6 +74,7 @@ func open(ctx context.Context, conns *connections, options *Options, steps []pgk
 	s := &Store{
 		operations: operations{is: newStatements(t, pgkit.Durable), schema: schema, predictor: new(replayPredictor), conns: conns},
 		callers:    newStatements(t, "NULL"),
+		ended:      endedTx(),
 	}
 	s.isolation, _ = pgxIsolation(options.Isolation) // is valid
 	conn, err := conns.acquire(ctx)

@@ -94,8 +94,10 @@ var (
 
 // writeError translates the error of the statements that write the record.
 func writeError(err error) error {
-	const uniqueViolation, inFailedTransaction = "23505", "25P02"
-	switch {
+	const uniqueViolation, notNullViolation, inFailedTransaction = "23505", "23502", "25P02"
+	switch e, ok := errors.AsType[*pgconn.PgError](err); {
+	case ok && e.Code == notNullViolation && e.ColumnName == "status":
+		return errEnded // see insertHere
 	case pgkit.HasCode(err, uniqueViolation):
 		return driver.ErrLeaseLost
 	case pgkit.HasCode(err, inFailedTransaction):
@@ -158,8 +160,8 @@ func (s *Store) begin(ctx context.Context, claim *driver.Claim, limit time.Durat
 			return answer, nil, err
 		}
 	}
-	t := &transaction{is: s.is, conn: conn}
-	f, locked, readOnly, err := t.open(ctx, s, claim, limit)
+	t := &transaction{Store: s, conn: conn}
+	f, locked, readOnly, err := t.open(ctx, claim, limit)
 	if err != nil {
 		_ = t.Rollback(ctx) // The error is what matters.
 		return driver.Reservation{}, nil, err
@@ -173,7 +175,7 @@ func (s *Store) begin(ctx context.Context, claim *driver.Claim, limit time.Durat
 		t.pending = &pending{claim, answer.Record, f.record}
 		return answer, t, nil
 	case step == driver.StepMarkUnknown:
-		if answer, err = t.markUnknown(ctx, s, answer, f.record); err == nil || errors.Is(err, errMoved) {
+		if answer, err = t.markUnknown(ctx, answer, f.record); err == nil || errors.Is(err, errMoved) {
 			t.giveBack() // it has committed
 			return answer, nil, err
 		}
@@ -188,7 +190,8 @@ func (s *Store) begin(ctx context.Context, claim *driver.Claim, limit time.Durat
 type transaction struct {
 	*pending // nil until it is the work's
 
-	is   *statements
+	*Store
+
 	conn *connection // nil after the end
 	tx   pgx.Tx
 	work *work    // the work's pgx.Tx, made by Value
@@ -198,10 +201,10 @@ type transaction struct {
 // open begins the transaction, locks the operation and reads its record, in one round
 // trip. The lock is a statement of its own: the read must see what the transaction that
 // had the lock before has committed.
-func (t *transaction) open(ctx context.Context, s *Store, claim *driver.Claim, limit time.Duration) (f found, locked, readOnly bool, err error) {
-	text, args := s.settings.statement(idArgs(&claim.ID), limit, claim.Lease)
+func (t *transaction) open(ctx context.Context, claim *driver.Claim, limit time.Duration) (f found, locked, readOnly bool, err error) {
+	text, args := t.settings.statement(idArgs(&claim.ID), limit, claim.Lease)
 	var batch pgx.Batch
-	batch.BeginTx(pgx.TxOptions{IsoLevel: s.isolation})
+	batch.BeginTx(pgx.TxOptions{IsoLevel: t.isolation})
 	batch.Queue(text, args...)
 	batch.Queue(t.is.load, idArgs(&claim.ID)...)
 	results := t.conn.SendBatch(ctx, &batch)
@@ -211,9 +214,12 @@ func (t *transaction) open(ctx context.Context, s *Store, claim *driver.Claim, l
 		err = results.QueryRow().Scan(&locked, &began, &readOnly, nil)
 	}
 	if err == nil {
-		if err = f.scanNow(results.QueryRow()); errors.Is(err, pgx.ErrNoRows) {
-			err = nil
+		rows, _ := results.Query() // Err says more.
+		if rows.Next() {
+			err = f.scanNow(rows)
 		}
+		rows.Close()
+		err = errors.Join(err, rows.Err())
 	}
 	f.now = began
 	if e := results.Close(); err == nil {
@@ -223,9 +229,9 @@ func (t *transaction) open(ctx context.Context, s *Store, claim *driver.Claim, l
 }
 
 // markUnknown marks the record of an execution that died.
-func (t *transaction) markUnknown(ctx context.Context, s *Store, answer driver.Reservation, judged *driver.Record) (driver.Reservation, error) {
+func (t *transaction) markUnknown(ctx context.Context, answer driver.Reservation, judged *driver.Record) (driver.Reservation, error) {
 	var after found
-	err := pgkit.PGX(t.conn).Send(ctx, s.change(driver.StepMarkUnknown, nil, judged, &after), &pgkit.Statement{Text: "commit"})
+	err := pgkit.PGX(t.conn).Send(ctx, t.change(driver.StepMarkUnknown, nil, judged, &after), &pgkit.Statement{Text: "commit"})
 	switch {
 	case err != nil:
 		return driver.Reservation{}, err
@@ -242,7 +248,7 @@ func (t *transaction) Value() any {
 	case t.conn == nil:
 		return nil
 	case t.conn.sql == nil && t.work == nil:
-		t.work = &work{Tx: t.tx}
+		t.work = &work{Tx: t.tx, ended: t.ended}
 	case t.conn.sql != nil && t.sql == nil:
 		t.sql = newSQLWork(t.conn.sql)
 	}
@@ -277,28 +283,20 @@ func (t *transaction) commit(ctx context.Context, end []*pgkit.Statement) error 
 	}
 	batch.Queue("commit")
 	results := t.conn.SendBatch(ctx, &batch)
-	var tag pgconn.CommandTag
-	var err error
 	for range end {
-		if tag, err = results.Exec(); err != nil {
+		if _, err := results.Exec(); err != nil {
 			_ = results.Close() // The first error is what matters.
 			return writeError(err)
 		}
 	}
-	written := tag.RowsAffected() > 0
-	if tag, err = results.Exec(); err == nil {
-		err = results.Close()
+	tag, err := results.Exec()
+	if e := results.Close(); err == nil {
+		err = e
 	}
-	switch {
-	case err != nil:
-		return commitError(err)
-	case !written:
-		return errEnded
-	case tag.String() != "COMMIT":
+	if err == nil && tag.String() != "COMMIT" {
 		return errFailed // COMMIT of a failed transaction is a rollback, and no error
-	default:
-		return nil
 	}
+	return commitError(err)
 }
 
 // RollbackAndRecord implements [driver.Transaction]. ROLLBACK, which frees the lock, and

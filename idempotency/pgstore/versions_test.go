@@ -43,7 +43,7 @@ func run(t *testing.T, dsn string, steps []pgkit.Step) (*instance, error) {
 		for _, statement := range []*string{&store.is.claim, &store.is.insertHere} {
 			*statement = strings.Replace(*statement, "reference)", "reference, note)", 1)
 			*statement = strings.Replace(*statement, "started, updated, expires)\n", "started, updated, expires, note)\n", 1)
-			*statement = strings.Replace(*statement, "$16::bytea WHERE", "$16::bytea, 'new' WHERE", 1)
+			*statement = strings.Replace(*statement, "$16::bytea)", "$16::bytea, 'new')", 1)
 			*statement = strings.Replace(*statement, "* interval '1 microsecond'\nFROM", "* interval '1 microsecond', 'new'\nFROM", 1)
 		}
 	}

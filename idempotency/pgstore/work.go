@@ -19,6 +19,7 @@ var errNotYours = errors.New("pgstore: the store ends the transaction with the o
 type work struct {
 	pgx.Tx
 
+	ended  pgx.Tx // replaces Tx at the end
 	nested []*savepoint
 	closed bool
 }
@@ -48,16 +49,17 @@ func (w *work) begin(ctx context.Context, outer pgx.Tx) (pgx.Tx, error) {
 }
 
 func (w *work) close() {
-	if w.closed {
-		return
+	for _, s := range w.nested {
+		s.Tx = w.ended
 	}
+	w.Tx, w.nested, w.closed = w.ended, nil, true
+}
+
+// endedTx returns a transaction of pgx that has ended.
+func endedTx() pgx.Tx {
 	var batch pgx.Batch
 	batch.BeginTx(pgx.TxOptions{})
-	ended := pgx.FailedBatchResults(&batch, pgx.ErrTxClosed).Tx() // pgx's own transaction that has ended
-	for _, s := range w.nested {
-		s.Tx = ended
-	}
-	w.Tx, w.nested, w.closed = ended, nil, true
+	return pgx.FailedBatchResults(&batch, pgx.ErrTxClosed).Tx()
 }
 
 // savepoint is a transaction within the work's, which the work may end.

@@ -48,7 +48,7 @@ type Schema struct {
 
 // DB is a *pgxpool.Pool or a *pgx.Conn.
 type DB interface {
-	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+	Querier
 	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
 }
 

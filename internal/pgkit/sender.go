@@ -31,21 +31,22 @@ type Sender interface {
 
 // PGX sends through a *pgxpool.Pool, a connection or a pgx.Tx: all in one round trip.
 // Through a pool or a connection the statements are one transaction.
-func PGX(db interface {
+func PGX(db Querier) Sender { return pgxSender{db} }
+
+// Querier is a *pgxpool.Pool, a connection or a pgx.Tx.
+type Querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
-},
-) Sender {
-	return pgxSender{db}
 }
 
-type pgxSender struct {
-	db interface {
-		SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
-	}
-}
+type pgxSender struct{ db Querier }
 
 // Send implements Sender.
 func (s pgxSender) Send(ctx context.Context, statements ...*Statement) error {
+	if len(statements) == 1 { // which a batch would make slower
+		each := statements[0]
+		return each.receive(s.db.Query(ctx, each.Text, each.Args...))
+	}
 	if len(statements) == 0 {
 		return nil
 	}
@@ -55,7 +56,7 @@ func (s pgxSender) Send(ctx context.Context, statements ...*Statement) error {
 	}
 	results := s.db.SendBatch(ctx, &batch)
 	for _, each := range statements {
-		if err := each.receive(results); err != nil {
+		if err := each.receive(results.Query()); err != nil {
 			_ = results.Close() // The first error is what matters.
 			return err
 		}
@@ -63,21 +64,20 @@ func (s pgxSender) Send(ctx context.Context, statements ...*Statement) error {
 	return results.Close()
 }
 
-func (s *Statement) receive(results pgx.BatchResults) error {
-	if s.Scan == nil {
-		tag, err := results.Exec()
-		s.Affected = tag.RowsAffected()
-		return err
-	}
-	rows, err := results.Query()
-	if err != nil {
-		return err
-	}
+// receive reads a result. An error of Query is also the error of its rows.
+func (s *Statement) receive(rows pgx.Rows, _ error) error {
 	defer rows.Close()
-	for s.Affected = 0; rows.Next(); s.Affected++ {
+	n := int64(0)
+	for ; rows.Next(); n++ {
+		if s.Scan == nil {
+			continue
+		}
 		if err := s.Scan(rows); err != nil {
 			return err
 		}
+	}
+	if s.Affected = n; s.Scan == nil {
+		s.Affected = rows.CommandTag().RowsAffected()
 	}
 	return rows.Err()
 }
