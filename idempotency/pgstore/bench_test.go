@@ -37,8 +37,6 @@ type kind struct {
 // kinds are the ways to compare. raw is the service's own transaction without a record.
 // hand3 and hand2 are the same work with the record, written by hand with pgx: in three
 // round trips as the store, and in two, with the work in the flight of its record.
-//
-//nolint:gochecknoglobals // A table.
 var kinds = []kind{
 	{"raw", (*service).raw},
 	{"joined", (*service).joined},

@@ -285,8 +285,6 @@ type rawConn struct{ wrapped }
 func (r rawConn) Raw() sqldriver.Conn { return r.wrapped.Conn }
 
 // statements counts what goes through the wrapper.
-//
-//nolint:gochecknoglobals // Drivers are registered once for a process.
 var (
 	statements atomic.Int64
 	register   sync.Once
@@ -337,7 +335,7 @@ func TestTransaction_valueIsSQLTx(t *testing.T) {
 	_, tx := begin(t, store, "key")
 	work := tx.Value().(*sql.Tx)
 	assert.Same(t, work, tx.Value())
-	prepared, err := work.PrepareContext(t.Context(), `INSERT INTO effects (id) VALUES ($1)`)
+	prepared, err := work.PrepareContext(t.Context(), `INSERT INTO effects (id) VALUES ($1)`) //nolint:sqlclosecheck // It ends with the transaction.
 	require.NoError(t, err)
 	for range 2 {
 		_, err = prepared.ExecContext(t.Context(), "key")

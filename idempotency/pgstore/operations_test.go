@@ -164,12 +164,12 @@ func TestReserve_duplicatesOfRunningExecution(t *testing.T) {
 		c.MaxConns, c.MinConns, c.ConnConfig.Tracer = 10, 10, &sent
 	})
 	store := newStore(t, pool)
-	detached := newClaim("detached")
-	acquire(t, store, detached)
+	leased := newClaim("leased")
+	acquire(t, store, leased)
 	transactional := newClaim("transactional")
 	_, tx := beginClaim(t, store, transactional)
 
-	for _, claim := range []driver.Claim{detached, transactional} {
+	for _, claim := range []driver.Claim{leased, transactional} {
 		t.Run(claim.Key, func(t *testing.T) {
 			claim.Takeover = driver.Reexecute
 			sent.Store(0)
@@ -250,7 +250,7 @@ func TestStore_usesDatabaseClock(t *testing.T) {
 	assert.True(t, tracer.seen[0].Equal(record.Started))
 	assert.True(t, tracer.seen[1].Equal(record.Started.Add(newClaim("").TTL)))
 	tracer.seen = nil
-	lease := acquire(t, store, newClaim("detached"))
+	lease := acquire(t, store, newClaim("leased"))
 	require.NoError(t, store.Renew(t.Context(), lease, time.Hour))
 	require.NoError(t, store.Release(t.Context(), lease))
 	_, err = store.Sweep(t.Context(), 10)
@@ -282,14 +282,14 @@ func TestStore_queryExecModes(t *testing.T) {
 			count := effects(t, dsn)
 			pool := newPool(t, dsn, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
 			store := newStore(t, pool)
-			joined, tx := begin(t, store, "it's \\ a 'key'")
+			begun, tx := begin(t, store, "it's \\ a 'key'")
 			require.NoError(t, insert(t.Context(), tx.Value(), "row"))
 			outcome := completed
 			outcome.Result = driver.Result{
 				Code: math.MaxInt, Header: map[string][]string{"X": {"\xff'\x00"}}, Body: []byte{0, 1, 255}, Reference: "\xff\x00",
 			}
 			require.NoError(t, tx.Commit(t.Context(), outcome))
-			record, err := store.Load(t.Context(), joined.ID)
+			record, err := store.Load(t.Context(), begun.ID)
 			require.NoError(t, err)
 			assert.Equal(t, outcome.Result, record.Result)
 			n, err := count(t.Context(), "row")

@@ -128,7 +128,7 @@ func TestRollbackAndRecord(t *testing.T) {
 // by the execution that was considered dead. Neither the work nor its record is written.
 func TestCommit_judgedRecordChanged(t *testing.T) {
 	t.Parallel()
-	for _, end := range []string{"Commit", "Refuse"} {
+	for _, end := range []string{"Commit", "RollbackAndRecord"} {
 		for name, move := range map[string]func(store *pgstore.Store, lease driver.Lease) error{
 			"Complete": func(store *pgstore.Store, lease driver.Lease) error {
 				return store.Complete(context.Background(), lease, completed)
@@ -155,7 +155,7 @@ func TestCommit_judgedRecordChanged(t *testing.T) {
 					require.NoError(t, err)
 
 					finish := tx.Commit
-					if end == "Refuse" {
+					if end == "RollbackAndRecord" {
 						finish = tx.RollbackAndRecord
 					}
 					require.ErrorIs(t, finish(t.Context(), completed), driver.ErrLeaseLost)
@@ -193,7 +193,7 @@ func TestStore_logsNoErrors(t *testing.T) {
 	require.ErrorIs(t, store.Renew(t.Context(), dead, time.Hour), driver.ErrLeaseLost)
 	require.ErrorIs(t, store.Complete(t.Context(), dead, completed), driver.ErrLeaseLost)
 	require.ErrorIs(t, store.Release(t.Context(), dead), driver.ErrLeaseLost)
-	_, tx = begin(t, store, "refused")
+	_, tx = begin(t, store, "rejected")
 	require.NoError(t, tx.RollbackAndRecord(t.Context(), completed))
 }
 
@@ -239,6 +239,7 @@ func TestTransaction_workEndsSQLTx(t *testing.T) {
 		for call, f := range work {
 			key := call + ", then " + name
 			t.Run(key, func(t *testing.T) {
+				t.Parallel()
 				record, tx := begin(t, store, key)
 				require.NoError(t, insert(t.Context(), tx.Value(), key))
 				assert.Equal(t, call == "Commit", f(tx.Value().(*sql.Tx)) != nil, "Commit says that it commits nothing")
@@ -298,8 +299,8 @@ func TestTransaction_workSendsCommit(t *testing.T) {
 func TestTransaction_workLeavesRowsOpen(t *testing.T) {
 	store := flavors[0].store(t, postgrestest.Open(t))
 	for name, end := range map[string]func(tx driver.Transaction) error{
-		"Commit": func(tx driver.Transaction) error { return tx.Commit(t.Context(), completed) },
-		"Refuse": func(tx driver.Transaction) error { return tx.RollbackAndRecord(t.Context(), completed) },
+		"Commit":            func(tx driver.Transaction) error { return tx.Commit(t.Context(), completed) },
+		"RollbackAndRecord": func(tx driver.Transaction) error { return tx.RollbackAndRecord(t.Context(), completed) },
 	} {
 		record, tx := begin(t, store, name)
 		tx.Value().(pgx.Tx).QueryRow(t.Context(), "SELECT 1") // and no Scan
@@ -460,7 +461,7 @@ func TestStore_poolOfOne(t *testing.T) {
 		t.Run(f.name, func(t *testing.T) {
 			dsn := postgrestest.Open(t)
 			store := poolOf(t, 1, f.name, dsn)
-			lease := acquire(t, store, newClaim("detached"))
+			lease := acquire(t, store, newClaim("leased"))
 			done := acquire(t, store, newClaim("done"))
 			undone := acquire(t, store, newClaim("undone"))
 			died := newClaim("died")
@@ -480,9 +481,9 @@ func TestStore_poolOfOne(t *testing.T) {
 			atOnce(20, func(int) { assert.NoError(t, store.Renew(context.Background(), lease, time.Hour)) })
 			require.NoError(t, store.Complete(t.Context(), done, completed))
 			require.NoError(t, store.Release(t.Context(), undone))
-			abandoned, err := store.Reap(t.Context(), 10)
+			reaped, err := store.Reap(t.Context(), 10)
 			require.NoError(t, err)
-			assert.Len(t, abandoned, 1)
+			assert.Len(t, reaped, 1)
 			require.ErrorIs(t, store.Renew(t.Context(), done, time.Hour), driver.ErrLeaseLost)
 			looking := newPool(t, dsn, func(c *pgxpool.Config) { c.MaxConns = 1 })
 			assert.EventuallyWithT(t, func(c *assert.CollectT) {

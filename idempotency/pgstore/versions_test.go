@@ -64,7 +64,7 @@ func (i *instance) work(ctx context.Context, name string) error {
 		if err != nil {
 			return err
 		}
-		claim.Operation = "detached"
+		claim.Operation = "leased"
 		reservation, err := i.Reserve(context.Background(), claim)
 		if err == nil {
 			err = i.Complete(context.Background(), reservation.Record.Lease(), outcome)
@@ -72,7 +72,7 @@ func (i *instance) work(ctx context.Context, name string) error {
 		if err != nil {
 			return err
 		}
-		for _, operation := range []string{"", "detached"} {
+		for _, operation := range []string{"", "leased"} {
 			record, err := i.Load(context.Background(), driver.ID{Scope: name, Operation: operation, Key: fmt.Sprint(n)})
 			if err != nil || record.Status != driver.Completed {
 				return fmt.Errorf("%v, %w", record.Status, err)
@@ -141,7 +141,7 @@ func TestMigrate_rollingDeploy(t *testing.T) {
 func eventually(t *testing.T, i *instance, scope string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		_, err := i.Load(context.Background(), driver.ID{Scope: scope, Operation: "detached", Key: "5"})
+		_, err := i.Load(context.Background(), driver.ID{Scope: scope, Operation: "leased", Key: "5"})
 		if err != nil && !errors.Is(err, driver.ErrNotFound) {
 			t.Error(err)
 		}

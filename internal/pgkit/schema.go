@@ -49,6 +49,8 @@ type Schema struct {
 // DB is a *pgxpool.Pool or a *pgx.Conn.
 type DB interface {
 	Querier
+
+	// BeginTx is that of pgx.
 	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
 }
 

@@ -35,7 +35,10 @@ func PGX(db Querier) Sender { return pgxSender{db} }
 
 // Querier is a *pgxpool.Pool, a connection or a pgx.Tx.
 type Querier interface {
+	// Query is that of pgx.
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+
+	// SendBatch is that of pgx.
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
