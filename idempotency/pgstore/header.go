@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
+	"unicode/utf8"
 )
 
-// encodeHeader writes a header as a JSON object, so that it can be read in the
-// database. The bytes of a value need not be UTF-8: each becomes the code point of
-// its number. nil stays nil.
+// encodeHeader encodes a header as a JSON object, which is readable in SQL. A value need
+// not be UTF-8: each byte becomes the code point of its number. nil stays nil.
 func encodeHeader(h http.Header) (*string, error) {
 	if h == nil {
 		return nil, nil
@@ -27,13 +29,12 @@ func decodeHeader(text *string) (http.Header, error) {
 	}
 	var h http.Header
 	if err := json.Unmarshal([]byte(*text), &h); err != nil {
-		return nil, fmt.Errorf("pgstore: a stored header: %w", err)
+		return nil, fmt.Errorf("pgstore: decode header: %w", err)
 	}
 	return mapHeader(h, narrow), nil
 }
 
-// mapHeader applies f to all names and values. A header of ASCII, as nearly all
-// are, is returned as it is.
+// mapHeader applies f to all names and values. It returns an ASCII header unchanged.
 func mapHeader(h http.Header, f func(string) string) http.Header {
 	if plain(h) {
 		return h
@@ -54,22 +55,9 @@ func mapHeader(h http.Header, f func(string) string) http.Header {
 }
 
 func plain(h http.Header) bool {
+	ascii := func(s string) bool { return strings.IndexFunc(s, func(r rune) bool { return r >= utf8.RuneSelf }) < 0 }
 	for name, values := range h {
-		if !ascii(name) {
-			return false
-		}
-		for _, v := range values {
-			if !ascii(v) {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-func ascii(s string) bool {
-	for i := range len(s) {
-		if s[i] >= 0x80 {
+		if !ascii(name) || slices.ContainsFunc(values, func(v string) bool { return !ascii(v) }) {
 			return false
 		}
 	}

@@ -14,7 +14,7 @@ func TestHeader(t *testing.T) {
 		h    http.Header
 		text string
 	}{
-		{"empty", http.Header{}, `{}`},
+		{"no fields", http.Header{}, `{}`},
 		{"readable in the database", http.Header{"Content-Type": {"text/plain"}, "Vary": {"A", "B"}}, `{"Content-Type":["text/plain"],"Vary":["A","B"]}`},
 		{"no values", http.Header{"A": nil, "B": {}, "C": {""}}, `{"A":null,"B":[],"C":[""]}`},
 		{"bytes that are not UTF-8", http.Header{"X": {"\xff\xc3\x28"}, "Y": nil}, `{"X":["ÿÃ("],"Y":null}`},
@@ -42,8 +42,8 @@ func TestHeader(t *testing.T) {
 	assert.Error(t, err)
 }
 
-// Whatever bytes a header has, they come back, and PostgreSQL can store what is
-// written: it is UTF-8 and has no NUL.
+// FuzzHeader: decoding returns the header, and the text is UTF-8 without NUL, so that
+// PostgreSQL can store it.
 func FuzzHeader(f *testing.F) {
 	f.Add("Content-Type", "application/json", "")
 	f.Add("X", "\xff\x00é", "\u2028<&>")

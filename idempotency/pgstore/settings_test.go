@@ -21,8 +21,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 )
 
-// freeAddress is one that nobody listens on. Its port is none of those that the system gives
-// to whoever asks for any, so that nobody gets it before our server does.
+// freeAddress returns a loopback address that is not in use. Its port is outside the range
+// that the system assigns.
 func freeAddress(tb testing.TB) (address, port string) {
 	tb.Helper()
 	for {
@@ -37,7 +37,7 @@ func freeAddress(tb testing.TB) (address, port string) {
 	}
 }
 
-// overTCP is the DSN of a server of the test's own, through TCP.
+// overTCP starts a server for the test and returns its DSN for TCP.
 func overTCP(tb testing.TB) string {
 	tb.Helper()
 	address, port := freeAddress(tb)
@@ -55,9 +55,9 @@ func overTCP(tb testing.TB) string {
 	return u.String()
 }
 
-// What bounds joined work on the server's side holds inside of its transaction, and
-// not after it. What a session has of its own and is tighter stays.
-func TestLocals(t *testing.T) {
+// TestTransactionSettings expects the server-side limits within the transaction of the
+// work, and not after it. Stricter values of the session stay.
+func TestTransactionSettings(t *testing.T) {
 	dsn := overTCP(t)
 	outside := []string{"0", "7200", "75", "0"} // the system's
 	for _, row := range []struct {
@@ -67,18 +67,18 @@ func TestLocals(t *testing.T) {
 		limit   time.Duration
 		want    []string // idle in transaction, idle, interval, user timeout
 	}{
-		{"30 seconds", nil, 30 * time.Second, time.Minute, []string{"1min", "15", "5", "30000"}},
-		{"the shortest", nil, time.Millisecond, time.Hour, []string{"1h", "1", "1", "2000"}},
-		{"no limit", nil, time.Hour, 0, []string{"0", "1800", "75", "3600000"}},
-		{"ten years", nil, 10 * 365 * 24 * time.Hour, 10 * 365 * 24 * time.Hour, []string{"2147483647ms", "7200", "75", "2147483000"}},
+		{"30 seconds: a silence of 30 s", nil, 30 * time.Second, time.Minute, []string{"1min", "15", "5", "30000"}},
+		{"shortest lease: 2 s", nil, time.Millisecond, time.Hour, []string{"1h", "1", "1", "2000"}},
+		{"no time limit: idle transactions stay", nil, time.Hour, 0, []string{"0", "1800", "75", "3600000"}},
+		{"ten years: PostgreSQL's maximum", nil, 10 * 365 * 24 * time.Hour, 10 * 365 * 24 * time.Hour, []string{"2147483647ms", "7200", "75", "2147483000"}},
 		{
-			"a tighter session",
+			"stricter session: keeps its values",
 			map[string]string{"tcp_keepalives_idle": "3", "tcp_keepalives_interval": "1", "tcp_user_timeout": "4000"},
 			30 * time.Second, time.Minute,
 			[]string{"1min", "3", "1", "4000"},
 		},
 		{
-			"a session that waits longer",
+			"less strict session: overridden",
 			map[string]string{"tcp_keepalives_idle": "300", "tcp_keepalives_interval": "20", "tcp_user_timeout": "400000"},
 			30 * time.Second, time.Minute,
 			[]string{"1min", "15", "5", "30000"},
@@ -130,15 +130,15 @@ func bounds(t *testing.T, db interface {
 	return all
 }
 
-// BenchmarkLocals measures through TCP what it costs that a lost host is noticed: joined
-// work with what is set for that, and the same on a session without.
-func BenchmarkLocals(b *testing.B) {
+// BenchmarkTransactionSettings measures, through TCP, transactional work with and without
+// the settings that detect a lost host.
+func BenchmarkTransactionSettings(b *testing.B) {
 	all := newBenchAt(b, overTCP(b), nil)
-	without := *all.store
-	pgstore.WithoutSilence(&without)
+	without, err := pgstore.WithoutKeepalive(b.Context(), all.store)
+	require.NoError(b, err)
 	with := all.store
 	all.compare(b, 16, []kind{
-		{"without", func(s *service, ctx context.Context) error { return s.joinedIn(ctx, &without) }},
+		{"without", func(s *service, ctx context.Context) error { return s.joinedIn(ctx, without) }},
 		{"with", func(s *service, ctx context.Context) error { return s.joinedIn(ctx, with) }},
 	})
 }

@@ -18,11 +18,10 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 )
 
-// Answering a duplicate writes nothing into the log of the database. What others
-// write there (a checkpoint, the sweep of a page) comes now and then, so that one
-// try of several must show it.
-func TestReplayWritesNothing(t *testing.T) {
-	for _, f := range flavors { // one after the other: they have the same log
+// TestClaim_duplicateWritesNothing compares the position of the write-ahead log. Other
+// processes write there too (a checkpoint), so one try of several must show it.
+func TestClaim_duplicateWritesNothing(t *testing.T) {
+	for _, f := range flavors { // one after the other, because they share the log
 		dsn := postgrestest.Open(t)
 		store, pool := f.store(t, dsn), newPool(t, dsn, nil)
 		finished := newClaim("finished")
@@ -57,9 +56,9 @@ func walPosition(t *testing.T, pool *pgxpool.Pool) (position string) {
 	return position
 }
 
-// What is committed is flushed, whatever the database's default, unless that asks for
-// more. The server says so itself: behind each verb its log is on disk.
-func TestFlushing(t *testing.T) {
+// TestStore_commitsDurably records the level of synchronous_commit at each commit. It is
+// on, or stricter if the session's is.
+func TestStore_commitsDurably(t *testing.T) {
 	for _, f := range flavors {
 		for _, level := range []string{"off", "local", "remote_write", "on", "remote_apply"} {
 			t.Run(f.name+"/"+level, func(t *testing.T) {
@@ -73,20 +72,20 @@ func TestFlushing(t *testing.T) {
 				lease := acquire(t, store, newClaim("claim"))
 				require.NoError(t, store.Renew(ctx, lease, time.Hour))
 				require.NoError(t, store.Release(ctx, lease))
-				lease = acquire(t, store, newClaim("claim")) // takes
+				lease = acquire(t, store, newClaim("claim")) // takes over
 				require.NoError(t, store.Complete(ctx, lease, completed))
 				dead := newClaim("dead")
 				dead.Lease = time.Microsecond
 				acquire(t, store, dead)
-				_, err := store.Reserve(ctx, newClaim("dead")) // abandons
+				_, err := store.Reserve(ctx, newClaim("dead")) // marks it unknown
 				require.NoError(t, err)
 				dead.Key = "dead too"
 				acquire(t, store, dead)
 				_, err = store.Reap(ctx, 10)
 				require.NoError(t, err)
-				_, tx := begin(t, store, "joined")
+				_, tx := begin(t, store, "transactional")
 				require.NoError(t, tx.Commit(ctx, completed))
-				_, tx = begin(t, store, "refused")
+				_, tx = begin(t, store, "rolled back and recorded")
 				require.NoError(t, tx.RollbackAndRecord(ctx, completed))
 
 				want := map[string]string{"remote_apply": "remote_apply"}[level]
@@ -110,8 +109,7 @@ func TestFlushing(t *testing.T) {
 	}
 }
 
-// levels writes down at which level each change of a record is committed, at the end
-// of its transaction.
+// levels makes a trigger that records synchronous_commit at the end of each transaction.
 func levels(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	_ = newStore(t, pool)
@@ -127,10 +125,9 @@ func levels(t *testing.T, pool *pgxpool.Pool) {
 	}
 }
 
-// A new key is not busy because others write too: where the table itself is locked for
-// a moment, as it is when it grows, the claim waits, and what it is told is about its
-// key. A session's own lock_timeout is no other matter.
-func TestBusyMeansThisKey(t *testing.T) {
+// TestReserve_tableLocked locks the table for a moment, as PostgreSQL does when it grows.
+// Claims of new keys wait, also with a lock_timeout, and are granted.
+func TestReserve_tableLocked(t *testing.T) {
 	t.Parallel()
 	for _, f := range flavors {
 		for _, timeout := range []string{"0", "20ms"} {
@@ -158,22 +155,21 @@ func TestBusyMeansThisKey(t *testing.T) {
 	}
 }
 
-// A hundred duplicates of a request that is being executed are told so at once, over
-// few connections, and also when joined work has gone on for longer than its lease: they
-// wait neither for the work's end nor for another try.
-func TestDuplicatesAreToldAtOnce(t *testing.T) {
+// TestReserve_duplicatesOfRunningExecution sends a hundred duplicates over few
+// connections. None waits for the end of the execution.
+func TestReserve_duplicatesOfRunningExecution(t *testing.T) {
 	const duplicates = 100
 	var sent sentCounter
 	pool := newPool(t, postgrestest.Open(t), func(c *pgxpool.Config) {
 		c.MaxConns, c.MinConns, c.ConnConfig.Tracer = 10, 10, &sent
 	})
 	store := newStore(t, pool)
-	detached := newClaim("detached")
-	acquire(t, store, detached)
-	joined := newClaim("joined")
-	_, tx := beginClaim(t, store, joined)
+	leased := newClaim("leased")
+	acquire(t, store, leased)
+	transactional := newClaim("transactional")
+	_, tx := beginClaim(t, store, transactional)
 
-	for _, claim := range []driver.Claim{detached, joined} {
+	for _, claim := range []driver.Claim{leased, transactional} {
 		t.Run(claim.Key, func(t *testing.T) {
 			claim.Takeover = driver.Reexecute
 			sent.Store(0)
@@ -186,8 +182,8 @@ func TestDuplicatesAreToldAtOnce(t *testing.T) {
 				assert.NoError(t, err)
 				assert.Equal(t, driver.DecisionInProgress, reservation.Decision)
 			})
-			assert.LessOrEqual(t, sent.Load(), int64(3*duplicates), "a try is to insert, to look, and to find out who is at it")
-			assert.LessOrEqual(t, pool.Stat().AcquiredConns(), int32(1), "only joined work has one")
+			assert.LessOrEqual(t, sent.Load(), int64(3*duplicates), "one try reads, inserts and looks for a transaction")
+			assert.LessOrEqual(t, pool.Stat().AcquiredConns(), int32(1), "only transactional work holds a connection")
 		})
 	}
 	require.NoError(t, tx.Rollback(t.Context()))
@@ -203,7 +199,7 @@ func (c *sentCounter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.Tr
 
 func (*sentCounter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// times is a tracer that looks for times among the arguments of statements.
+// times is a tracer that collects the times among the arguments of statements.
 type times struct {
 	mu   sync.Mutex
 	seen []time.Time
@@ -241,21 +237,20 @@ func (s *times) look(args []any) {
 	}
 }
 
-// The application's clock may show what it likes, for it is never sent: those
-// that are, are the database's own, to say which lease is taken over and when work began.
-func TestNoClockButTheDatabases(t *testing.T) {
+// TestStore_usesDatabaseClock looks at the times that are sent: all are the database's.
+func TestStore_usesDatabaseClock(t *testing.T) {
 	tracer := &times{}
 	pool := newPool(t, postgrestest.Open(t), func(c *pgxpool.Config) { c.ConnConfig.Tracer = tracer })
 	store := newStore(t, pool)
-	_, tx := begin(t, store, "joined")
+	_, tx := begin(t, store, "transactional")
 	require.NoError(t, tx.Commit(t.Context(), completed))
-	record, err := store.Load(t.Context(), newClaim("joined").ID)
+	record, err := store.Load(t.Context(), newClaim("transactional").ID)
 	require.NoError(t, err)
-	require.Len(t, tracer.seen, 2, "when joined work began, and its transaction, by the database")
+	require.Len(t, tracer.seen, 2, "the start of the transaction, and the expiry, by the database's clock")
 	assert.True(t, tracer.seen[0].Equal(record.Started))
-	assert.WithinRange(t, tracer.seen[1], record.Started.Add(-time.Minute), record.Started)
+	assert.True(t, tracer.seen[1].Equal(record.Started.Add(newClaim("").TTL)))
 	tracer.seen = nil
-	lease := acquire(t, store, newClaim("detached"))
+	lease := acquire(t, store, newClaim("leased"))
 	require.NoError(t, store.Renew(t.Context(), lease, time.Hour))
 	require.NoError(t, store.Release(t.Context(), lease))
 	_, err = store.Sweep(t.Context(), 10)
@@ -275,8 +270,9 @@ func TestNoClockButTheDatabases(t *testing.T) {
 	assert.True(t, tracer.seen[0].Equal(before.LeaseExpires))
 }
 
-// PgBouncer, and proxies like it, may want statements that are not prepared.
-func TestModesOfExecution(t *testing.T) {
+// TestStore_queryExecModes uses each mode of pgx: some proxies know no prepared
+// statements.
+func TestStore_queryExecModes(t *testing.T) {
 	for _, mode := range []pgx.QueryExecMode{
 		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
 		pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
@@ -286,14 +282,14 @@ func TestModesOfExecution(t *testing.T) {
 			count := effects(t, dsn)
 			pool := newPool(t, dsn, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
 			store := newStore(t, pool)
-			joined, tx := begin(t, store, "it's \\ a 'key'")
+			begun, tx := begin(t, store, "it's \\ a 'key'")
 			require.NoError(t, insert(t.Context(), tx.Value(), "row"))
 			outcome := completed
 			outcome.Result = driver.Result{
 				Code: math.MaxInt, Header: map[string][]string{"X": {"\xff'\x00"}}, Body: []byte{0, 1, 255}, Reference: "\xff\x00",
 			}
 			require.NoError(t, tx.Commit(t.Context(), outcome))
-			record, err := store.Load(t.Context(), joined.ID)
+			record, err := store.Load(t.Context(), begun.ID)
 			require.NoError(t, err)
 			assert.Equal(t, outcome.Result, record.Result)
 			n, err := count(t.Context(), "row")
@@ -308,7 +304,7 @@ func TestModesOfExecution(t *testing.T) {
 			require.ErrorIs(t, store.Complete(t.Context(), lost, completed), driver.ErrLeaseLost)
 			require.NoError(t, store.Renew(t.Context(), lease, time.Minute))
 			require.NoError(t, store.Release(t.Context(), lease))
-			_, tx = begin(t, store, claim.Key) // supersedes
+			_, tx = begin(t, store, claim.Key) // replaces the record
 			require.NoError(t, execute(tx.Value(), `SELECT 1`))
 			require.NoError(t, tx.Commit(t.Context(), outcome))
 			for range 2 {
