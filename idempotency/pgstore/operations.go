@@ -226,32 +226,16 @@ func (o *operations) Unknown(ctx context.Context, scope string) iter.Seq2[driver
 	if scope == "" {
 		text = o.is.unknownOfAll
 	}
-	return func(yield func(driver.Record, error) bool) {
+	return driver.Pages(scope, unknownPage, func(after driver.ID, limit int) (page []driver.Record, err error) {
 		if !storable(scope) {
-			return // no record has this scope
+			return nil, nil // no record has this scope
 		}
-		last := driver.ID{Scope: scope} // before the first record, because no key is empty
-		for {
-			var page []driver.Record
-			err := o.read(ctx, func(through pgkit.Sender) error {
-				page = nil
-				return through.Send(ctx, list(&page, text, idArgs(&last, unknownPage)...))
-			})
-			if err != nil {
-				yield(driver.Record{}, err)
-				return
-			}
-			for i := range page {
-				if !yield(page[i], nil) {
-					return
-				}
-			}
-			if len(page) < unknownPage {
-				return
-			}
-			last = page[len(page)-1].ID
-		}
-	}
+		err = o.read(ctx, func(through pgkit.Sender) error {
+			page = nil
+			return through.Send(ctx, list(&page, text, idArgs(&after, limit)...))
+		})
+		return page, err
+	})
 }
 
 // Sweep implements [driver.Store].

@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"net/http"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/idempotency/driver"
@@ -29,9 +30,12 @@ func (f *found) scan(from pgkit.Row, more ...any) error {
 	if err := from.Scan(append(dest, more...)...); err != nil {
 		return err
 	}
-	h, err := decodeHeader(header)
-	if err != nil {
-		return err
+	var h http.Header
+	if header != nil {
+		var err error
+		if h, err = driver.DecodeHeader([]byte(*header)); err != nil {
+			return err
+		}
 	}
 	r.Status = driver.Status(status)
 	r.Takeover = driver.Takeover(takeover)
@@ -69,13 +73,15 @@ func judgedArgs(r *driver.Record, more ...any) []any {
 
 // resultArgs are an outcome's code, header, body and reference.
 func resultArgs(o *driver.Outcome) ([4]any, error) {
-	var result driver.Result
-	if o.Status == driver.Completed || o.Status == driver.FailedFinal {
-		result = o.Result
-	}
-	header, err := encodeHeader(result.Header)
+	result := o.Stored()
+	text, err := driver.EncodeHeader(result.Header)
 	if err != nil {
 		return [4]any{}, err
+	}
+	var header *string // text, because not all of pgx's modes encode bytes as text
+	if text != nil {
+		s := string(text)
+		header = &s
 	}
 	var reference []byte
 	if result.Reference != "" {
