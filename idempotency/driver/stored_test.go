@@ -55,7 +55,6 @@ func FuzzDecodeHeader(f *testing.F) {
 		}
 		var want http.Header
 		require.NoError(t, json.Unmarshal(text, &want))
-		assert.Len(t, want, len(h), "want the header that encoding/json decodes")
 		if !bytes.ContainsFunc(text, func(r rune) bool { return r >= 0x80 || r == '\\' }) {
 			assert.Equal(t, want, h)
 		}
