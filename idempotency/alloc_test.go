@@ -24,7 +24,7 @@ func TestHandlerAllocations(t *testing.T) {
 		key  func(n int) string
 		want float64
 	}{
-		{"first request", func(n int) string { return strconv.Itoa(n) }, 82},
+		{"first request", strconv.Itoa, 82},
 		{"replay", func(int) string { return "key" }, 34},
 	} {
 		t.Run(row.name, func(t *testing.T) {
