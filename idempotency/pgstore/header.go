@@ -23,12 +23,9 @@ func encodeHeader(h http.Header) (*string, error) {
 	return &s, nil
 }
 
-func decodeHeader(text *string) (http.Header, error) {
-	if text == nil {
-		return nil, nil
-	}
+func decodeHeader(text string) (http.Header, error) {
 	var h http.Header
-	if err := json.Unmarshal([]byte(*text), &h); err != nil {
+	if err := json.Unmarshal([]byte(text), &h); err != nil {
 		return nil, fmt.Errorf("pgstore: decode header: %w", err)
 	}
 	return mapHeader(h, narrow), nil

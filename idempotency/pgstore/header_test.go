@@ -26,7 +26,7 @@ func TestHeader(t *testing.T) {
 			require.NoError(t, err)
 			require.NotNil(t, text)
 			assert.Equal(t, row.text, *text)
-			h, err := decodeHeader(text)
+			h, err := decodeHeader(*text)
 			require.NoError(t, err)
 			assert.Equal(t, row.h, h)
 		})
@@ -34,11 +34,7 @@ func TestHeader(t *testing.T) {
 	text, err := encodeHeader(nil)
 	require.NoError(t, err)
 	assert.Nil(t, text)
-	h, err := decodeHeader(nil)
-	require.NoError(t, err)
-	assert.Nil(t, h)
-	broken := `{"X":`
-	_, err = decodeHeader(&broken)
+	_, err = decodeHeader(`{"X":`)
 	assert.Error(t, err)
 }
 
@@ -52,7 +48,7 @@ func FuzzHeader(f *testing.F) {
 		text, err := encodeHeader(h)
 		require.NoError(t, err)
 		require.True(t, storable(*text))
-		got, err := decodeHeader(text)
+		got, err := decodeHeader(*text)
 		require.NoError(t, err)
 		require.Equal(t, h, got)
 	})
