@@ -1,8 +1,9 @@
 package pgstore
 
 import (
-	"net/http"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
@@ -20,30 +21,31 @@ func (f *found) scan(from pgkit.Row, more ...any) error {
 		r                driver.Record
 		status, takeover int16
 		code             int64
-		lease            *time.Time
-		header           *string
 		reference        []byte
+
+		// pgx scans its own types with fewer allocations.
+		started, updated, expires, lease pgtype.Timestamptz
+		header                           pgtype.Text
 	)
 	dest := append(make([]any, 0, 17),
-		&r.Scope, &r.Operation, &r.Key, (*string)(&r.Fingerprint), &status, &r.Owner, &r.Generation, &lease, &takeover,
-		&r.Started, &r.Updated, &r.Expires, &code, &header, &r.Result.Body, &reference)
+		&started, &updated, &expires, &r.Generation, &code, &lease, &status, &takeover,
+		&r.Scope, &r.Operation, &r.Key, (*string)(&r.Fingerprint), &r.Owner, &header, &r.Result.Body, &reference)
 	if err := from.Scan(append(dest, more...)...); err != nil {
 		return err
 	}
-	var h http.Header
-	if header != nil {
-		var err error
-		if h, err = driver.DecodeHeader([]byte(*header)); err != nil {
+	var err error
+	if header.Valid {
+		if r.Result.Header, err = driver.DecodeHeader([]byte(header.String)); err != nil {
 			return err
 		}
 	}
 	r.Status = driver.Status(status)
 	r.Takeover = driver.Takeover(takeover)
-	r.Result.Code, r.Result.Header, r.Result.Reference = int(code), h, string(reference)
-	if lease != nil {
-		r.LeaseExpires = lease.UTC()
+	r.Result.Code, r.Result.Reference = int(code), string(reference)
+	if lease.Valid {
+		r.LeaseExpires = lease.Time.UTC()
 	}
-	r.Started, r.Updated, r.Expires = r.Started.UTC(), r.Updated.UTC(), r.Expires.UTC()
+	r.Started, r.Updated, r.Expires = started.Time.UTC(), updated.Time.UTC(), expires.Time.UTC()
 	f.record = &r
 	return nil
 }

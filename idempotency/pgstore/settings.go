@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
@@ -46,12 +47,12 @@ func newTransactionSettings(ctx context.Context, through pgkit.Sender, overSocke
 		return err
 	}})
 	with := func(calls []string) string {
-		return strings.Replace(lock, "{{settings}}", strings.Join(calls, ""), 1)
+		return strings.Replace(lock, "{{settings}}", ", num_nulls("+strings.Join(calls, ", ")+")", 1)
 	}
-	var calls []string
+	calls := []string{"NULL"}
 	l.unlimited = with(calls)
 	for i, s := range l.settings {
-		calls = append(calls, fmt.Sprintf(", set_config('%s', $%d::text, true)", s.name, i+4))
+		calls = append(calls, fmt.Sprintf("set_config('%s', $%d::text, true)", s.name, i+2))
 		if s.keepalive {
 			l.unlimited = with(calls)
 		}
@@ -62,7 +63,8 @@ func newTransactionSettings(ctx context.Context, through pgkit.Sender, overSocke
 
 // statement returns the lock statement and its arguments for a transaction with a time
 // limit, whose host counts as lost after a silence of lease.
-func (l *transactionSettings) statement(args []any, limit, lease time.Duration) (string, []any) {
+func (l *transactionSettings) statement(id *driver.ID, limit, lease time.Duration) (string, []any) {
+	args := append(make([]any, 0, 1+len(l.settings)), id.Scope+"\x01"+id.Operation+"\x01"+id.Key)
 	// The server cannot detect a lost host in less than two seconds.
 	seconds := max(milliseconds(lease)/1000, 2)
 	for _, s := range l.settings {

@@ -19,13 +19,14 @@ type statements struct {
 	load, unknownOfAll, unknownOf   string
 
 	// Of transactional work. lock is for newTransactionSettings.
-	lock, wait, here                           string
+	lock, read, wait, here                     string
 	supersede, insert, insertHere, insertAlone string
 }
 
-// columns are the columns of a record, in the order of found.scan.
-const columns = `scope, operation, key, fingerprint, status, owner, generation, lease_expires, takeover,
-	started, updated, expires, code, header, body, reference`
+// columns are the columns of a record, in the order of the table, which spares PostgreSQL
+// a projection, and of found.scan.
+const columns = `started, updated, expires, generation, code, lease_expires, status, takeover,
+	scope, operation, key, fingerprint, owner, header, body, reference`
 
 // byName finds a record. Its names are always the first three arguments.
 const byName = `scope = $1 AND operation = $2 AND key = $3`
@@ -124,7 +125,12 @@ WHERE ctid = (SELECT ctid FROM ` + durable + ` WHERE ` + mayEnd + unlocked + `)`
 // locked.
 const owned = `SELECT status FROM {{records}} WHERE ` + mayEnd
 
-const load = `SELECT ` + columns + `, clock_timestamp() FROM {{records}} WHERE ` + byName
+const (
+	load = `SELECT ` + columns + `, clock_timestamp() FROM {{records}} WHERE ` + byName
+
+	// read is load without the time.
+	read = `SELECT ` + columns + ` FROM {{records}} WHERE ` + byName
+)
 
 // unknownOfAll and unknownOf return a page of Unknown records, of all scopes or of one,
 // after the record of the first three arguments.
@@ -157,8 +163,11 @@ const (
 // lock begins transactional work. It is a statement of its own, because the read that
 // follows must see what the transaction that had the lock before has committed. The
 // settings end with the transaction.
-const lock = `SELECT pg_try_advisory_xact_lock(` + name + `), transaction_timestamp(), current_setting('transaction_read_only') = 'on',
-	num_nulls({{durably}}{{settings}})`
+//
+// Each function call costs the server half a microsecond. So the names are one argument,
+// and the results of current_setting are judged by open.
+const lock = `SELECT pg_try_advisory_xact_lock(hashtextextended($1::text, '{{literal}}'::regclass::oid::bigint)),
+	transaction_timestamp(), current_setting('transaction_read_only'), current_setting('synchronous_commit'){{settings}}`
 
 // wait is lock for a transaction of the caller. It waits for other callers' transactions.
 const wait = `SELECT clock_timestamp() FROM (SELECT pg_advisory_xact_lock(` + name + `) OFFSET 0) AS waited`
@@ -170,22 +179,19 @@ const supersede = `DELETE FROM {{records}} WHERE ` + judged
 const (
 	insertion = `INSERT INTO {{records}} (` + columns + `)`
 
-	values = `$1::text, $2::text, $3::text, $4::text, $5::smallint, ` + valuesAfterStatus
-
-	valuesAfterStatus = `$6::text, $7::bigint, $8::timestamptz, $9::smallint,
-	$10::timestamptz, clock_timestamp(), coalesce($11::timestamptz, clock_timestamp() + $12::bigint * interval '1 microsecond'),
-	$13::bigint, $14::text, $15::bytea, $16::bytea`
+	values = `$10::timestamptz, clock_timestamp(), coalesce($11::timestamptz, clock_timestamp() + $12::bigint * interval '1 microsecond'),
+	$7::bigint, $13::bigint, $8::timestamptz, {{status}}, $9::smallint,
+	$1::text, $2::text, $3::text, $4::text, $6::text, $14::text, $15::bytea, $16::bytea`
 )
 
 // insert fails, by the unique key, if another execution has written the record. The
 // COMMIT that is sent along with it is not executed then.
 const insert = insertion + ` VALUES (` + values + `)`
 
-// insertHere is insert that fails, because the status cannot be NULL, if the transaction
+// insertHere is the status of an insert that fails, because the status cannot be NULL, if the transaction
 // is not the one that Begin has opened: the work has sent COMMIT or ROLLBACK as a
 // statement. Two transactions of one connection do not begin in the same microsecond.
-const insertHere = insertion + ` VALUES ($1::text, $2::text, $3::text, $4::text,
-	CASE WHEN transaction_timestamp() = $10::timestamptz THEN $5::smallint END, ` + valuesAfterStatus + `)`
+const insertHere = `CASE WHEN transaction_timestamp() = $10::timestamptz THEN $5::smallint END`
 
 // here is true in the transaction that Begin has opened.
 const here = `SELECT transaction_timestamp() = $1::timestamptz`
@@ -202,14 +208,15 @@ func newStatements(t *tables, durably string) *statements {
 		"{{records}}", t.records,
 		"{{literal}}", strings.ReplaceAll(t.records, "'", "''"),
 		"{{durably}}", durably,
+		"{{status}}", "$5::smallint",
 	).Replace
 	return &statements{
 		claim: fill(claim), take: fill(take), markUnknown: fill(markUnknown), idle: fill(idle),
 		renew: fill(renew), complete: fill(complete), release: fill(release), owned: fill(owned),
 		reap: fill(reap), sweep: fill(sweep), sweepLapsed: fill(sweepLapsed),
-		load: fill(load), unknownOfAll: fill(unknownOfAll), unknownOf: fill(unknownOf),
+		load: fill(load), read: fill(read), unknownOfAll: fill(unknownOfAll), unknownOf: fill(unknownOf),
 		lock: fill(lock), wait: fill(wait), here: here,
-		supersede: fill(supersede), insert: fill(insert), insertHere: fill(insertHere), insertAlone: fill(insertAlone),
+		supersede: fill(supersede), insert: fill(insert), insertHere: fill(strings.Replace(insert, "{{status}}", insertHere, 1)), insertAlone: fill(insertAlone),
 	}
 }
 

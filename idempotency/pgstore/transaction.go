@@ -16,7 +16,7 @@ import (
 
 // pending is the record that transactional work writes at its end.
 type pending struct {
-	claim  *driver.Claim
+	id     []any          // idArgs of the claim
 	record driver.Record  // of the reservation
 	judged *driver.Record // the record that it replaces; nil: none
 }
@@ -60,7 +60,7 @@ func (p *pending) end(is *statements, insert string, o *driver.Outcome) ([]*pgki
 	if o.TTL == 0 {
 		expires = &r.Expires
 	}
-	last := &pgkit.Statement{Text: insert, Args: idArgs(&r.ID, string(r.Fingerprint), int16(o.Status), r.Owner, r.Generation, lease,
+	last := &pgkit.Statement{Text: insert, Args: append(append(make([]any, 0, 16), p.id...), string(r.Fingerprint), int16(o.Status), r.Owner, r.Generation, lease,
 		int16(r.Takeover), r.Started, expires, microseconds(o.TTL), result[0], result[1], result[2], result[3])}
 	if p.judged == nil {
 		return []*pgkit.Statement{last}, nil
@@ -154,14 +154,17 @@ func (s *Store) begin(ctx context.Context, claim *driver.Claim, limit time.Durat
 		var f found
 		err := pgkit.PGX(conn).Send(ctx, s.load(&claim.ID, &f))
 		step, answer := f.judge(claim, true)
-		if err != nil || f.record != nil && step == driver.Leave {
-			s.predictor.record(false)
+		answered := f.record != nil && step == driver.Leave
+		if answered {
+			s.predictor.record(answer.Decision != driver.Done)
+		}
+		if answered || err != nil {
 			conn.release()
 			return answer, nil, err
 		}
 	}
-	t := &transaction{Store: s, conn: conn}
-	f, locked, readOnly, err := t.open(ctx, claim, limit)
+	t, id := &transaction{Store: s, conn: conn}, idArgs(&claim.ID)
+	f, locked, readOnly, err := t.open(ctx, claim, id, limit)
 	if err != nil {
 		_ = t.Rollback(ctx) // The error is what matters.
 		return driver.Reservation{}, nil, err
@@ -172,7 +175,7 @@ func (s *Store) begin(ctx context.Context, claim *driver.Claim, limit time.Durat
 	case step != driver.Leave && readOnly:
 		return driver.Reservation{}, nil, errors.Join(errReadOnly, t.Rollback(ctx))
 	case answer.Decision == driver.Acquired:
-		t.pending = &pending{claim, answer.Record, f.record}
+		t.pending = &pending{id, answer.Record, f.record}
 		return answer, t, nil
 	case step == driver.StepMarkUnknown:
 		if answer, err = t.markUnknown(ctx, answer, f.record); err == nil || errors.Is(err, errMoved) {
@@ -192,36 +195,37 @@ type transaction struct {
 
 	*Store
 
-	conn *connection // nil after the end
-	tx   pgx.Tx
-	work *work    // the work's pgx.Tx, made by Value
-	sql  *sqlWork // the work's *sql.Tx, made by Value
+	conn    *connection // nil after the end
+	tx      pgx.Tx
+	durable bool     // COMMIT waits until the transaction is on disk
+	work    *work    // the work's pgx.Tx, made by Value
+	sql     *sqlWork // the work's *sql.Tx, made by Value
 }
 
 // open begins the transaction, locks the operation and reads its record, in one round
 // trip. The lock is a statement of its own: the read must see what the transaction that
 // had the lock before has committed.
-func (t *transaction) open(ctx context.Context, claim *driver.Claim, limit time.Duration) (f found, locked, readOnly bool, err error) {
-	text, args := t.settings.statement(idArgs(&claim.ID), limit, claim.Lease)
+func (t *transaction) open(ctx context.Context, claim *driver.Claim, id []any, limit time.Duration) (f found, locked, readOnly bool, err error) {
+	text, args := t.settings.statement(&claim.ID, limit, claim.Lease)
 	var batch pgx.Batch
 	batch.BeginTx(pgx.TxOptions{IsoLevel: t.isolation})
 	batch.Queue(text, args...)
-	batch.Queue(t.is.load, idArgs(&claim.ID)...)
+	batch.Queue(t.is.read, id...)
 	results := t.conn.SendBatch(ctx, &batch)
 	t.tx = results.Tx()
-	var began time.Time
+	var access, durability string
 	if _, err = results.Exec(); err == nil {
-		err = results.QueryRow().Scan(&locked, &began, &readOnly, nil)
+		err = results.QueryRow().Scan(&locked, &f.now, &access, &durability, nil)
 	}
+	readOnly, t.durable = access == "on", durability == "on" || durability == "remote_apply"
 	if err == nil {
 		rows, _ := results.Query() // Err says more.
 		if rows.Next() {
-			err = f.scanNow(rows)
+			err = f.scan(rows)
 		}
 		rows.Close()
 		err = errors.Join(err, rows.Err())
 	}
-	f.now = began
 	if e := results.Close(); err == nil {
 		err = e
 	}
@@ -278,6 +282,9 @@ func (t *transaction) Commit(ctx context.Context, outcome driver.Outcome) error 
 
 func (t *transaction) commit(ctx context.Context, end []*pgkit.Statement) error {
 	var batch pgx.Batch
+	if !t.durable {
+		end = append([]*pgkit.Statement{{Text: "SET LOCAL synchronous_commit = on"}}, end...)
+	}
 	for _, each := range end {
 		batch.Queue(each.Text, each.Args...)
 	}

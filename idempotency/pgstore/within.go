@@ -80,7 +80,7 @@ func (w *Within) Begin(ctx context.Context, claim driver.Claim, _ time.Duration,
 	if err := w.caller.Send(ctx, &pgkit.Statement{Text: "SAVEPOINT idempotency"}); err != nil {
 		return driver.Reservation{}, nil, err
 	}
-	return answer, &nested{pending{&claim, answer.Record, f.record}, w}, nil
+	return answer, &nested{pending{idArgs(&claim.ID), answer.Record, f.record}, w}, nil
 }
 
 // nested is transactional work in a transaction of the caller.
