@@ -43,72 +43,43 @@ func bodyIncomplete() problem {
 }
 
 func bodyTooLarge() problem {
-	return problem{
-		kind: "body-too-large", title: "The request's body is too large", status: http.StatusRequestEntityTooLarge,
-	}
+	return problem{kind: "body-too-large", title: "The request's body is too large", status: http.StatusRequestEntityTooLarge}
 }
 
 func inProgress() problem {
-	return problem{
-		kind: "in-progress", title: "A request with this key is being executed",
-		status: http.StatusConflict, again: time.Second,
-	}
+	return problem{kind: "in-progress", title: "A request with this key is being executed", status: http.StatusConflict, again: time.Second}
 }
 
 func mismatched() problem {
-	return problem{
-		kind: "mismatch", title: "The key was used for another request",
-		status: http.StatusUnprocessableEntity, final: true,
-	}
+	return problem{kind: "mismatch", title: "The key was used for another request", status: http.StatusUnprocessableEntity, final: true}
 }
 
 func unreplayable() problem {
-	return problem{
-		kind: "unreplayable", title: "The request was executed before; its response is not stored",
-		status: http.StatusConflict, final: true,
-	}
+	return problem{kind: "unreplayable", title: "The request was executed before; its response is not stored", status: http.StatusConflict, final: true}
 }
 
 func loadFailed() problem {
-	return problem{
-		kind: "load", title: "The request was executed before; its response is not available now",
-		status: http.StatusServiceUnavailable, again: time.Second,
-	}
+	return problem{kind: "load", title: "The request was executed before; its response is not available now", status: http.StatusServiceUnavailable, again: time.Second}
 }
 
 func outcomeUnknown() problem {
-	return problem{
-		kind: "unknown", title: "It is not known whether the request took effect",
-		status: http.StatusConflict, final: true,
-	}
+	return problem{kind: "unknown", title: "It is not known whether the request took effect", status: http.StatusConflict, final: true}
 }
 
 func noResponse() problem {
-	return problem{
-		kind: "no-response", title: "The handler gave no complete response",
-		status: http.StatusInternalServerError, final: true,
-	}
+	return problem{kind: "no-response", title: "The handler gave no complete response", status: http.StatusInternalServerError, final: true}
 }
 
 func storeFailed() problem {
-	return problem{
-		kind: "store", title: "The idempotency record is not available; repeat the request with the same key",
-		status: http.StatusServiceUnavailable, again: time.Second,
-	}
+	return problem{kind: "store", title: "The idempotency record is not available; repeat the request with the same key", status: http.StatusServiceUnavailable, again: time.Second}
 }
 
 func leaseLost() problem {
-	return problem{
-		kind: "lease-lost", title: "Another execution took over; repeat the request with the same key for its result",
-		status: http.StatusServiceUnavailable, again: time.Second,
-	}
+	return problem{kind: "lease-lost", title: "Another execution took over; repeat the request with the same key for its result", status: http.StatusServiceUnavailable, again: time.Second}
 }
 
 func misconfigured() problem {
-	return problem{
-		kind: "misconfigured", title: "The server is misconfigured",
-		status: http.StatusInternalServerError, final: true,
-	}
+	return problem{kind: "misconfigured", title: "The server is misconfigured", status: http.StatusInternalServerError, final: true}
 }
 
 // write answers with the problem. detail may be empty.
