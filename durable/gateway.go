@@ -27,7 +27,7 @@ type Finder interface {
 type Protector interface {
 	// Protects tells for how long the other side remembers keys, and how long a send may
 	// go on unseen. 0: as the Engine has it. A negative keyLife: keys protect nothing.
-	Protects() (keyLife, settles time.Duration)
+	KeyPolicy() (keyLife, settles time.Duration)
 }
 
 // Validator is a Gateway that knows whether it is in order. Engine.Validate asks it, and an

@@ -82,7 +82,7 @@ func (h HTTP) Send(ctx context.Context, s *Send) Outcome {
 	}
 	req, err := h.request(ctx, s)
 	if err != nil {
-		return Outcome{Class: ClassRefused, Code: codeRequest, Err: unsentError{err}}
+		return Outcome{Class: ClassDeclined, Code: codeRequest, Err: unsentError{err}}
 	}
 	resp, err := h.client().Do(req)
 	if err != nil {
@@ -183,7 +183,7 @@ func unanswered(err error) Outcome {
 	failed, ok := errors.AsType[*resilienthttp.Error](err)
 	switch {
 	case neterr.Malformed(err) && (!ok || failed.NotSent()):
-		o.Class, o.Code, o.Err = ClassRefused, codeRequest, unsentError{err}
+		o.Class, o.Code, o.Err = ClassDeclined, codeRequest, unsentError{err}
 	case ok && failed.NotSent():
 		o.Class = ClassFailed
 	case !ok && neterr.NotSent(err):
@@ -233,7 +233,7 @@ func classOf(status int, asked bool) Class {
 	case status < 400, status >= 500, status == http.StatusConflict:
 		return ClassUnknown
 	default:
-		return ClassRefused
+		return ClassDeclined
 	}
 }
 

@@ -20,7 +20,7 @@ const (
 
 	// ClassRefused: it was surely not done, and the other side has said so for good
 	// under this key. A Policy may send it again under another.
-	ClassRefused
+	ClassDeclined
 
 	// ClassFailed: this attempt has surely done nothing, and the next may succeed. Of
 	// attempts before it under the same key it says nothing. A Finder says by it, as by
@@ -40,7 +40,7 @@ func (c Class) String() string {
 	if int(c) >= classes {
 		return "invalid"
 	}
-	return [classes]string{"unknown", "succeeded", "refused", "failed", "not_found"}[c]
+	return [classes]string{"unknown", "succeeded", "declined", "failed", "not_found"}[c]
 }
 
 // Outcome is how a send or a question ended. The zero value says that nobody
@@ -83,7 +83,7 @@ func (o *Outcome) Unsent() bool {
 }
 
 // undone reports whether the attempt has surely done nothing.
-func (o *Outcome) undone() bool { return o.Class == ClassFailed || o.Class == ClassRefused }
+func (o *Outcome) undone() bool { return o.Class == ClassFailed || o.Class == ClassDeclined }
 
 // keyed reports whether a refusal comes, as far as one can see, from where keys are
 // known. What asks who one is, or what one may do, stands before that: 401, 403 and

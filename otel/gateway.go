@@ -54,9 +54,9 @@ func (i *Instrumentation) gateway(name string, of durable.Gateway, policy durabl
 }
 
 // Protects implements durable.Protector.
-func (g gateway) Protects() (keyLife, settles time.Duration) {
+func (g gateway) KeyPolicy() (keyLife, settles time.Duration) {
 	if p, ok := g.Gateway.(durable.Protector); ok {
-		return p.Protects()
+		return p.KeyPolicy()
 	}
 	return 0, 0 // as the Engine has it
 }

@@ -31,12 +31,12 @@ func (side) Send(_ context.Context, s *durable.Send) durable.Outcome {
 	if strings.HasPrefix(string(s.Payload), "lost") {
 		return durable.Outcome{Status: 504, Err: errors.New("timeout " + script)}
 	}
-	return durable.Outcome{Class: durable.ClassRefused, Status: 402, Code: "51" + script, Err: errors.New("declined " + script)}
+	return durable.Outcome{Class: durable.ClassDeclined, Status: 402, Code: "51" + script, Err: errors.New("declined " + script)}
 }
 
 func newEngine() *durable.Engine {
 	return &durable.Engine{
-		Store: new(durable.Memory), Gateways: map[string]durable.Gateway{"psp": side{}}, Policy: durable.Schedule{MaxAttempts: 1},
+		Store: new(durable.Memory), Gateways: map[string]durable.Gateway{"psp": side{}}, Policy: durable.Schedule{MaxAge: 1},
 	}
 }
 
@@ -158,7 +158,7 @@ func TestIntent(t *testing.T) {
 	c := client{t, h}
 	page := c.get(linkTo(one))
 	for _, want := range []string{
-		"Nobody knows whether it was done", "timeout " + html.EscapeString(script), "504", durable.SendKey(one, 1), "<pre>lost" + html.EscapeString(script), "unresolved",
+		"Nobody knows whether it was done", "timeout " + html.EscapeString(script), "504", durable.IdempotencyKey(one, 1), "<pre>lost" + html.EscapeString(script), "unresolved",
 	} {
 		assert.Contains(t, page, want)
 	}
@@ -197,7 +197,7 @@ func TestResolveAsNotDone(t *testing.T) {
 	values := form(t, c.get(linkTo(one)), "resolve")
 	w := c.do(http.MethodPost, "", values)
 	assert.Equal(t, http.StatusBadRequest, w.Code, "it must be said whether it was done")
-	values.Set("class", "refused")
+	values.Set("class", "declined")
 	page := c.post(values)
 	assert.Contains(t, page, `id="state">dead`)
 	assert.Contains(t, page, "It is sent again under a new key.")
@@ -277,7 +277,7 @@ func TestMayNot(t *testing.T) {
 // broken is a store that fails.
 type broken struct{ durable.Store }
 
-func (broken) Letters(context.Context, durable.Filter, *durable.Letter, int) ([]durable.Letter, error) {
+func (broken) DeadLetters(context.Context, durable.Filter, *durable.DeadLetter, int) ([]durable.DeadLetter, error) {
 	return nil, errors.New("SECRET")
 }
 

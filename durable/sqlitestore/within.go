@@ -17,7 +17,7 @@ import (
 // The verbs take the write lock, until the transaction ends: begin it as an immediate
 // one ("_txlock=immediate", as DB does), or with a verb, or they may fail with
 // SQLITE_BUSY where somebody else has written in between.
-func (s *Store) Within(tx *sql.Tx) durable.Outbox { return outbox{&transaction{tx: tx}} }
+func (s *Store) WithTx(tx *sql.Tx) durable.Outbox { return outbox{&transaction{tx: tx}} }
 
 type outbox struct{ t *transaction }
 

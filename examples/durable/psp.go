@@ -71,7 +71,7 @@ var (
 )
 
 // Protects says that keys protect nothing.
-func (askablePSP) Protects() (keyLife, settles time.Duration) { return -1, 0 }
+func (askablePSP) KeyPolicy() (keyLife, settles time.Duration) { return -1, 0 }
 
 // Find asks for a booking.
 func (p askablePSP) Find(ctx context.Context, s *durable.Send) durable.Outcome {
