@@ -30,7 +30,7 @@ func allNeeds() []need {
 		{"postgres", []string{"/usr/lib/postgresql/*/bin"}, []string{"postgresql"}, "the tests of stores in PostgreSQL"},
 		{"pgbouncer", sbin, []string{"pgbouncer"}, "tests of stores behind a pooler"},
 		{"nginx", sbin, []string{"nginx-light"}, "the test of a server's restart"},
-		{"redis-server", nil, []string{"redis-server"}, "the tests of quotas in Redis"},
+		{"redis-server", nil, []string{"redis-server"}, "the tests of stores in Redis"},
 		{"chromium", nil, []string{"chromium"}, "looks at pages"},
 	}
 }

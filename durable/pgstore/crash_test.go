@@ -57,6 +57,28 @@ type endOf struct{}
 
 // TraceBatchStart implements pgx.BatchTracer.
 func (m *mortal) TraceBatchStart(ctx context.Context, conn *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	return m.start(ctx, conn)
+}
+
+// TraceBatchQuery implements pgx.BatchTracer.
+func (*mortal) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+
+// TraceBatchEnd implements pgx.BatchTracer.
+func (m *mortal) TraceBatchEnd(ctx context.Context, conn *pgx.Conn, _ pgx.TraceBatchEndData) {
+	m.end(ctx, conn)
+}
+
+// TraceQueryStart implements pgx.QueryTracer.
+func (m *mortal) TraceQueryStart(ctx context.Context, conn *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return m.start(ctx, conn)
+}
+
+// TraceQueryEnd implements pgx.QueryTracer.
+func (m *mortal) TraceQueryEnd(ctx context.Context, conn *pgx.Conn, _ pgx.TraceQueryEndData) {
+	m.end(ctx, conn)
+}
+
+func (m *mortal) start(ctx context.Context, conn *pgx.Conn) context.Context {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.left--
@@ -70,25 +92,13 @@ func (m *mortal) TraceBatchStart(ctx context.Context, conn *pgx.Conn, _ pgx.Trac
 	return ctx
 }
 
-// TraceBatchQuery implements pgx.BatchTracer.
-func (*mortal) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
-
-// TraceBatchEnd implements pgx.BatchTracer.
-func (m *mortal) TraceBatchEnd(ctx context.Context, conn *pgx.Conn, _ pgx.TraceBatchEndData) {
+func (m *mortal) end(ctx context.Context, conn *pgx.Conn) {
 	if ctx.Value(endOf{}) != nil {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.kill(conn)
 	}
 }
-
-// TraceQueryStart implements pgx.QueryTracer.
-func (*mortal) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	return ctx
-}
-
-// TraceQueryEnd implements pgx.QueryTracer.
-func (*mortal) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
 func (m *mortal) kill(conn *pgx.Conn) {
 	m.killed = true

@@ -63,9 +63,9 @@ func New(ctx context.Context, pool *pgxpool.Pool, options *Options) (*Store, err
 	}
 	prepare := schema.Migrate
 	if options != nil && options.NoMigration {
-		prepare = schema.Check
+		prepare = func(ctx context.Context, pool pgkit.DB) error { return schema.Check(ctx, pgkit.PGX(pool)) }
 	}
-	if err := prepare(ctx, pgkit.Pool(pool)); err != nil {
+	if err := prepare(ctx, pool); err != nil {
 		return nil, err
 	}
 	is := newStatements(schema)
@@ -82,7 +82,7 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, options *Options) error {
 	if err != nil {
 		return err
 	}
-	return schema.Migrate(ctx, pgkit.Pool(pool))
+	return schema.Migrate(ctx, pool)
 }
 
 // Schema is the SQL that Migrate executes where the tables have version from, and 0

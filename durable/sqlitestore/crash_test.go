@@ -86,8 +86,7 @@ func (s *Store) dieAt(ctx context.Context, n int) error {
 			select {}
 		}
 	}
-	return conn.Raw(func(c any) error {
-		hooks := sqlitekit.DriverConn(c).(sqlite.HookRegisterer)
+	return sqlitekit.OnConn(conn, func(hooks sqlitekit.Conn) error {
 		hooks.RegisterPreUpdateHook(func(sqlite.SQLitePreUpdateData) { step() })
 		hooks.RegisterCommitHook(func() int32 { step(); return 0 })
 		return nil

@@ -23,8 +23,8 @@ var (
 	// start. Nothing was changed.
 	ErrMoved = sqlitekit.ErrMoved
 
-	// ErrSchema means that the database's tables were made by a newer version of this
-	// package, and this one cannot work with them. Nothing was changed.
+	// ErrSchema means that the database does not have the tables that this version of
+	// the package reads and writes. Nothing was changed.
 	ErrSchema = sqlitekit.ErrSchema
 
 	// ErrClosed means that the store is closed.
@@ -68,8 +68,8 @@ type Options struct {
 // The connections of DB flush each commit (synchronous=FULL), enforce foreign keys,
 // wait 10 s for locks, and begin transactions as immediate ones.
 //
-// The file's mode is what the umask leaves of 0644. It holds payloads: who wants others
-// kept out makes the file, empty, beforehand.
+// A new file has mode 0600, and so have its -wal and -shm. An existing file keeps its
+// mode.
 //
 // The error is an ErrSchema where a newer version has been, one of io/fs, or
 // SQLite's.
@@ -114,7 +114,7 @@ func prepared(ctx context.Context, kit *sqlitekit.DB) (*Store, error) {
 		pool *sql.DB
 		to   *preparedStatements
 	}{{kit.Write, &s.write}, {kit.Read, &s.read}} {
-		err := kit.Retry(ctx, kit.Patience(), func() error { return each.to.prepare(ctx, each.pool) })
+		err := kit.Retry(ctx, kit.LockTimeout(), func() error { return each.to.prepare(ctx, each.pool) })
 		if err != nil {
 			return nil, errors.Join(err, kit.Close())
 		}

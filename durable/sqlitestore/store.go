@@ -34,7 +34,7 @@ func (s *Store) Close() error { return s.kit.Close() }
 func (s *Store) transact(
 	ctx context.Context, holds bool, work func(ctx context.Context, t *transaction, now time.Time) error,
 ) error {
-	return s.kit.Transact(ctx, &sqlitekit.Ticket{Holds: holds}, func(ctx context.Context, tx *sql.Tx) error {
+	return s.kit.Transact(ctx, &sqlitekit.Waiter{HoldsLease: holds}, func(ctx context.Context, tx *sql.Tx) error {
 		t := &transaction{tx: tx, prepared: &s.write}
 		now, err := t.now(ctx)
 		if err != nil {

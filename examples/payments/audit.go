@@ -2,15 +2,16 @@ package main
 
 import "github.com/resilienthttp/resilienthttp/examples/internal/bank"
 
-// audit compares what the clients know with the ledger, which is the truth.
+// audit compares the outcomes of the clients with the ledger.
 type audit struct {
-	once, refused                             int // as it should be
+	once, declined                            int // correct
 	doubled, lost, wrong, unanswered, strange int
 }
 
-// kept: each of so many charges was booked once or refused, and its client knows.
-func (a *audit) kept(charges int) bool {
-	return a.once+a.refused == charges && a.doubled+a.lost+a.wrong+a.unanswered+a.strange == 0
+// passed reports whether each order was booked once or declined, and its client
+// knows.
+func (a *audit) passed(charges int) bool {
+	return a.once+a.declined == charges && a.doubled+a.lost+a.wrong+a.unanswered+a.strange == 0
 }
 
 func newAudit(s *scenario, outcomes []outcome, ledger []bank.Charge) audit {
@@ -31,10 +32,10 @@ func newAudit(s *scenario, outcomes []outcome, ledger []bank.Charge) audit {
 		case want.Covered():
 			a.lost++
 		default:
-			a.refused++
+			a.declined++
 		}
 		switch {
-		case !known.settled():
+		case !known.known():
 			a.unanswered++
 		case !known.agrees(want, found):
 			a.wrong++
@@ -44,10 +45,10 @@ func newAudit(s *scenario, outcomes []outcome, ledger []bank.Charge) audit {
 	return a
 }
 
-// agrees: the client was told what the ledger has of its order, and that is right.
+// agrees reports whether the client's outcome is that of the ledger and correct.
 func (o outcome) agrees(want bank.Order, found []bank.Charge) bool {
 	if !want.Covered() {
-		return o.refused && len(found) == 0
+		return o.declined && len(found) == 0
 	}
-	return !o.refused && len(found) == 1 && o.receipt == found[0] && found[0].Order == want
+	return !o.declined && len(found) == 1 && o.receipt == found[0] && found[0].Order == want
 }

@@ -18,22 +18,22 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
-// attemptTimeout is what the client gives the service for one attempt.
+// attemptTimeout is the client's timeout of one attempt.
 const attemptTimeout = 500 * time.Millisecond
 
-// accountOfClient is who it says it is.
+// accountOfClient is the client's account.
 const accountOfClient = "comp1"
 
-// patience is for one charge, with all the deaths that the service may die.
-const patience = 3 * time.Minute
+// chargeTimeout is the maximum time of one charge, while the service dies repeatedly.
+const chargeTimeout = 3 * time.Minute
 
-// client charges through a Transport.
+// client sends orders through a Transport.
 type client struct {
-	url        string
-	http       *http.Client
-	attempts   atomic.Int64
-	replayed   atomic.Int64 // answers that had been given before
-	askedAgain atomic.Int64 // calls after a call that had failed
+	url      string
+	http     *http.Client
+	attempts atomic.Int64
+	replayed atomic.Int64 // stored responses
+	repeated atomic.Int64 // calls after a failed call
 }
 
 func newClient(url string) *client {
@@ -41,12 +41,12 @@ func newClient(url string) *client {
 	c.http = &http.Client{Transport: &resilienthttp.Transport{
 		Policy: resilienthttp.Policy{
 			AttemptTimeout: attemptTimeout,
-			// The default would place the last retry shortly before the deadline. Here the
-			// service is back soon.
+			// The default would send the last retry shortly before the deadline. Here the
+			// service recovers soon.
 			Backoff: resilienthttp.FullJitter(50*time.Millisecond, 500*time.Millisecond),
 		},
-		// The service dies every second: this needs many more retries than one that is
-		// alive. A timeout must not take all tokens.
+		// The service dies every second, and needs many retries. A timeout must not use
+		// all tokens.
 		Budget:  &resilienthttp.Budget{Ratio: 1, MinTokens: 20},
 		Breaker: &resilienthttp.Breaker{Window: time.Second, Cooldown: 50 * time.Millisecond, MaxCooldown: 200 * time.Millisecond},
 		Trace: &resilienthttp.Trace{
@@ -56,44 +56,43 @@ func newClient(url string) *client {
 	return c
 }
 
-// outcome is what a client knows of its order.
+// outcome is the client's result of an order.
 type outcome struct {
-	receipt bank.Charge
-	refused bool  // the account does not cover it, and it was not booked
-	unknown bool  // the service said that nobody knows: a reconciler will
-	err     error // whatever else ended its patience; nil if it knows
+	receipt  bank.Charge
+	declined bool  // the account does not cover the amount, and there is no booking
+	unknown  bool  // the service does not know the outcome until it is reconciled
+	err      error // the last error when the time was over
 }
 
-// settled: there is nothing more to ask.
-func (o outcome) settled() bool { return o.err == nil && !o.unknown }
+// known reports whether the client needs to ask no more.
+func (o outcome) known() bool { return o.err == nil && !o.unknown }
 
-// charge asks until it knows what became of the order, or that nobody does, always
-// with the same key: the order's own.
+// charge sends the order, always with its own key, until the client or the service
+// reports an outcome.
 func (c *client) charge(ctx context.Context, o bank.Order) outcome {
-	ctx, cancel := context.WithTimeout(resilienthttp.WithIdempotencyKey(ctx, o.Reference), patience)
+	ctx, cancel := context.WithTimeout(resilienthttp.WithIdempotencyKey(ctx, o.Reference), chargeTimeout)
 	defer cancel()
 	for {
 		receipt, err := c.ask(ctx, o)
-		no, answered := errors.AsType[*refusedError](err)
+		no, answered := asStatus(err)
 		switch {
 		case err == nil:
 			return outcome{receipt: receipt}
 		case answered && no.status == http.StatusPaymentRequired:
-			return outcome{refused: true}
+			return outcome{declined: true}
 		case answered && no.problem() == "unknown":
 			return outcome{unknown: true}
 		case answered && no.final():
 			return outcome{err: err}
 		}
-		c.askedAgain.Add(1)
+		c.repeated.Add(1)
 		if sleep.Context(ctx, untilNext(err)) != nil {
 			return outcome{err: err}
 		}
 	}
 }
 
-// untilNext is until a further call has a chance, as far as the error knows, and a
-// little more, so that the workers do not come back as a crowd.
+// untilNext is the time until the next call may succeed, by the error, with jitter.
 func untilNext(err error) time.Duration {
 	var known time.Duration
 	if gaveUp, ok := errors.AsType[*resilienthttp.Error](err); ok {
@@ -103,52 +102,67 @@ func untilNext(err error) time.Duration {
 }
 
 func (c *client) ask(ctx context.Context, o bank.Order) (bank.Charge, error) {
+	receipt, replayed, err := c.send(ctx, c.http, o)
+	if replayed {
+		c.replayed.Add(1)
+	}
+	return receipt, err
+}
+
+// askOnce sends an order in one attempt.
+func (c *client) askOnce(ctx context.Context, o bank.Order) (receipt bank.Charge, replayed bool, err error) {
+	base := &http.Transport{DisableKeepAlives: true}
+	return c.send(resilienthttp.WithIdempotencyKey(ctx, o.Reference), &http.Client{
+		Timeout: attemptTimeout, Transport: &resilienthttp.Transport{Base: base, Policy: resilienthttp.Policy{MaxAttempts: -1}},
+	}, o)
+}
+
+func (c *client) send(ctx context.Context, by *http.Client, o bank.Order) (receipt bank.Charge, replayed bool, err error) {
 	body, err := json.Marshal(o)
 	if err != nil {
-		return bank.Charge{}, err
+		return receipt, false, err
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+"/charges", bytes.NewReader(body))
 	if err != nil {
-		return bank.Charge{}, err
+		return receipt, false, err
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("X-Account", accountOfClient)
-	resp, err := c.http.Do(req)
+	resp, err := by.Do(req)
 	if err != nil {
-		return bank.Charge{}, err
+		return receipt, false, err
 	}
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(resp.Body)
 	switch {
 	case err != nil:
-		return bank.Charge{}, err
+		return receipt, false, err
 	case resp.StatusCode != http.StatusCreated:
-		return bank.Charge{}, &refusedError{resp.StatusCode, string(answer)}
-	case resp.Header.Get("Idempotency-Replayed") != "":
-		c.replayed.Add(1)
+		return receipt, false, &statusError{resp.StatusCode, string(answer)}
 	}
-	var receipt bank.Charge
 	err = json.Unmarshal(answer, &receipt)
-	return receipt, err
+	return receipt, resp.Header.Get("Idempotency-Replayed") != "", err
 }
 
-// refusedError is an answer that is no receipt.
-type refusedError struct {
+// statusError is a response without a receipt.
+type statusError struct {
 	status int
 	body   string
 }
 
-func (e *refusedError) Error() string { return fmt.Sprintf("status %d: %s", e.status, e.body) }
+func asStatus(err error) (*statusError, bool) { return errors.AsType[*statusError](err) }
 
-// problem is the kind of what the service's Handler says by itself, or "".
-func (e *refusedError) problem() string {
+func (e *statusError) Error() string { return fmt.Sprintf("status %d: %s", e.status, e.body) }
+
+// problem returns the kind of a problem of the Handler, or "".
+func (e *statusError) problem() string {
 	var problem struct{ Type string }
-	_ = json.Unmarshal([]byte(e.body), &problem) // or it is no problem
+	_ = json.Unmarshal([]byte(e.body), &problem) // The body may be another.
 	_, kind, _ := strings.Cut(problem.Type, "#")
 	return kind
 }
 
-// final: asking again would give the same answer.
-func (e *refusedError) final() bool {
+// final reports whether a retry would get the same response.
+func (e *statusError) final() bool {
 	return e.status < 500 && e.status != http.StatusConflict && e.status != http.StatusTooManyRequests
 }

@@ -15,16 +15,16 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency/sqlitestore"
 )
 
-// ledger is what has been charged. Its table is in the same database as the
-// records of idempotency.
+// ledger has the charges that were booked. Its table is in the same database as the
+// records of package idempotency.
 type ledger interface {
-	// records is the store.
+	// records returns the store.
 	records() idempotency.Store
 
 	// book writes a charge in the transaction of the request.
 	book(context.Context, bank.Charge) error
 
-	// all is everything that has been booked, in no order.
+	// all returns all charges, in no order.
 	all(context.Context) ([]bank.Charge, error)
 
 	close()
@@ -37,8 +37,7 @@ func openLedger(ctx context.Context, database, dsn string) (ledger, error) {
 	return openSQLiteLedger(ctx, dsn)
 }
 
-// Nothing in the schema keeps a reference from being charged twice: this is the
-// test of the service, and the schema is not to pass it in its place.
+// The schema permits two charges with one reference: the service must prevent them.
 const schema = `CREATE TABLE IF NOT EXISTS charges (id TEXT PRIMARY KEY, reference TEXT NOT NULL, amount BIGINT NOT NULL)`
 
 const (
@@ -46,16 +45,20 @@ const (
 	selectAll    = `SELECT id, reference, amount FROM charges`
 )
 
+// lockTimeout is less than half of the client's timeout: a client gets a response
+// while another process has SQLite's write lock.
+const lockTimeout = attemptTimeout * 2 / 5
+
 type sqliteLedger struct{ store *sqlitestore.Store }
 
 func openSQLiteLedger(ctx context.Context, path string) (*sqliteLedger, error) {
-	store, err := sqlitestore.Open(ctx, path)
+	store, err := sqlitestore.Options{BusyTimeout: lockTimeout}.Open(ctx, path)
 	if err != nil {
 		return nil, err
 	}
 	if _, err := store.DB().ExecContext(ctx, schema); err != nil {
 		_ = store.Close()
-		return nil, fmt.Errorf("creating the ledger: %w", err)
+		return nil, fmt.Errorf("create the ledger: %w", err)
 	}
 	return &sqliteLedger{store}, nil
 }
@@ -105,7 +108,7 @@ func openPostgresLedger(ctx context.Context, dsn string) (*postgresLedger, error
 	}
 	if err != nil {
 		pool.Close()
-		return nil, fmt.Errorf("opening the ledger: %w", err)
+		return nil, fmt.Errorf("open the ledger: %w", err)
 	}
 	return &postgresLedger{pool, store}, nil
 }

@@ -1,57 +1,54 @@
-// Payments is both halves of the promise at once: a payment service on
-// idempotency.Handler, called through a resilienthttp.Transport, while everything
-// between the client and the disk breaks again and again.
+// Payments is a payment service on idempotency.Handler, called through a
+// resilienthttp.Transport, during faults of processes, networks, databases and disks.
 //
 // Run it from the root of the repository:
 //
 //	go run ./examples/payments                  with SQLite, in two minutes
 //	go run ./examples/payments -db postgres     with a private PostgreSQL server
-//	go run ./examples/payments -faults wire,backends,postmaster,disk,pgbouncer
-//	go run ./examples/payments -charges 100 -kills 5 -stops 1 -mode detached
-//	go run ./examples/payments -page 127.0.0.1:8080    and look there meanwhile
+//	go run ./examples/payments -faults wire,backends,postmaster,disk,pgbouncer,readonly
+//	go run ./examples/payments -charges 100 -kills 5 -stops 1 -mode non-transactional
+//	go run ./examples/payments -page 127.0.0.1:8080    with a page of the client's state
 //
-// It starts the service as three processes behind one address, lets 16 workers make
-// 2,000 charges, and meanwhile kills one of the processes at 50 random moments
-// (SIGKILL; another one starts), and stops one for longer than its lease at 10
-// (SIGSTOP, then SIGCONT). The service itself loses 5 % of its answers after the
-// commit (the connection is reset) and delays 5 % past the client's timeout. Each
-// of -faults strikes 10 times more:
+// It starts three processes of the service behind one address. 16 workers make 2,000
+// charges. At 50 random moments it kills a process (SIGKILL; another one starts), and
+// at 10 it stops one for longer than its lease (SIGSTOP, SIGCONT). The service loses
+// 5 % of its responses after the commit, and delays 5 % past the client's timeout.
+// Each of -faults strikes 10 times:
 //
-//	wire        a proxy before the services, and one before PostgreSQL, cuts and
-//	            resets connections, delays what they carry, or holds it back for
-//	            longer than a lease, and then delivers it, or never
-//	backends    PostgreSQL's processes for connections get kill -9, after which the
-//	            server starts anew by itself, or pg_terminate_backend
-//	postmaster  the whole PostgreSQL server gets kill -9, or is shut down, and starts
-//	            anew; its database has synchronous_commit off, so that what the store
-//	            does not ask to be durable is not
-//	disk        SQLite's files cannot grow: the kernel refuses it, in the middle of
-//	            a write (RLIMIT_FSIZE, set from outside). That needs no privileges,
-//	            and is to SQLite what a full disk is, but for the number: EFBIG
-//	            instead of ENOSPC. (Linux)
+//	wire        a proxy in front of the services, and one in front of PostgreSQL, cuts
+//	            and resets connections, delays data, or holds it back for longer than
+//	            a lease and then delivers or drops it
+//	backends    PostgreSQL's connection processes get kill -9, after which the server
+//	            restarts by itself, or pg_terminate_backend
+//	postmaster  the PostgreSQL server gets kill -9 or is shut down, and restarts; its
+//	            database has synchronous_commit off, so that the store must ask for
+//	            durable commits
+//	disk        SQLite's files cannot grow: the kernel fails a write (RLIMIT_FSIZE, set
+//	            from outside), as on a full disk. (Linux)
 //	pgbouncer   the services reach PostgreSQL through PgBouncer, which pools
-//	            transactions, and gets kill -9
+//	            transactions and gets kill -9
+//	readonly    the database can be read but not written: PostgreSQL gets
+//	            default_transaction_read_only, and another process takes SQLite's write
+//	            lock, which holds for root and for all processes. Duplicates must get
+//	            their stored result then, and new keys 503
 //
-// There are two modes, and each is run:
+// It runs two modes:
 //
-//	joined      a charge is booked in the store's own database, in the transaction of
-//	            its record
-//	detached    a charge is booked by a bank, a process of its own that keeps its own
-//	            ledger. It knows nothing of keys: what it is asked twice it books
-//	            twice. It loses 5 % of its answers after the booking, delays 5 %, and
-//	            books 3 % when the service has lost patience. What is Unknown
-//	            afterwards a reconciler settles, by asking the bank; then the clients
-//	            ask again.
+//	transactional      a charge is booked in the store's own database, in the
+//	                   transaction of its record
+//	non-transactional  a charge is booked by a bank, a process with a ledger of its own.
+//	                   It does not know keys: a second request is a second booking. It
+//	                   loses 5 % of its responses after the booking, delays 5 %, and
+//	                   books 3 % after the service's timeout. A reconciler asks the bank
+//	                   for unknown outcomes; then the clients ask again.
 //
-// At last the ledger is read by itself. Each charge must be there exactly once, and
-// its client must hold the receipt that the ledger has; or not at all, if the account
-// does not cover it, which its client must have been told; and no record may be
-// Unknown. If this is not so the program ends with status 1.
+// At the end the ledger is read directly. Each charge must be in it exactly once, and
+// its client must have the receipt of the ledger. A declined charge must not be in it,
+// and its client must know. No outcome may be unknown. Otherwise the status is 1.
 //
-// What to read: service.go is the server, its business in joined.go and detached.go;
-// reconcile.go settles what is Unknown; client.go is the client. ledger.go has the
-// two databases, internal/bank the bank. internal/chaos is what goes wrong, run.go the
-// test of it all.
+// service.go is the server, with its work in transactional.go and nontransactional.go.
+// reconcile.go resolves unknown outcomes. client.go is the client, ledger.go has the
+// two databases, internal/bank the bank, internal/chaos the faults, and run.go the test.
 package main
 
 import (
@@ -77,8 +74,8 @@ func main() {
 	}
 }
 
-// command is one of the processes when its first argument says so, and else the test
-// of them.
+// command is a process of the service or the bank if the first argument is its name,
+// and otherwise the test.
 func command(ctx context.Context, args []string) error {
 	if len(args) > 0 {
 		switch args[0] {
@@ -95,19 +92,19 @@ func command(ctx context.Context, args []string) error {
 	return runAll(ctx, scenarios)
 }
 
-// parse makes a scenario for each database and mode that is asked for.
+// parse returns a scenario for each database and mode.
 func parse(args []string) ([]scenario, error) {
 	s := scenario{Plan: chaos.Plan{Kills: 50, Stops: 10, Strikes: 10}}
 	var databases, modes, log string
 	flags := flag.NewFlagSet("payments", flag.ContinueOnError)
-	flags.IntVar(&s.charges, "charges", 2000, "how many charges to make")
+	flags.IntVar(&s.charges, "charges", 2000, "number of charges")
 	s.Plan.Flags(flags)
-	flags.IntVar(&s.processes, "processes", 3, "how many processes the service is")
-	flags.IntVar(&s.workers, "workers", 16, "how many goroutines charge")
-	flags.StringVar(&databases, "db", "", "where the records are: "+chaos.SQLite+", "+chaos.Postgres+", or both; what the faults befall by default")
-	flags.StringVar(&modes, "mode", joined+","+detached, "how it is charged")
-	flags.StringVar(&log, "log", "", "the file that gets the services' logs")
-	flags.StringVar(&s.page, "page", "", "address on which to show what the client knows, 127.0.0.1:8080 say")
+	flags.IntVar(&s.processes, "processes", 3, "number of processes of the service")
+	flags.IntVar(&s.workers, "workers", 16, "number of concurrent clients")
+	flags.StringVar(&databases, "db", "", "databases: "+chaos.SQLite+", "+chaos.Postgres+", or both; default: those of the faults")
+	flags.StringVar(&modes, "mode", transactional+","+nonTransactional, "modes")
+	flags.StringVar(&log, "log", "", "file for the services' logs")
+	flags.StringVar(&s.page, "page", "", "address of a page with the client's state, such as 127.0.0.1:8080")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
@@ -118,7 +115,7 @@ func parse(args []string) ([]scenario, error) {
 		}
 	}
 	if flags.NArg() > 0 {
-		return nil, fmt.Errorf("what is %q?", flags.Arg(0))
+		return nil, fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
 	if databases == "" {
 		databases = s.Befallen()
@@ -135,7 +132,7 @@ func parse(args []string) ([]scenario, error) {
 	return all, nil
 }
 
-// runAll runs each, also if one of them fails.
+// runAll runs all scenarios, also after a failure.
 func runAll(ctx context.Context, scenarios []scenario) error {
 	var failed error
 	for _, s := range scenarios {

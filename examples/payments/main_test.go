@@ -8,23 +8,23 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestArguments(t *testing.T) {
+func TestParse(t *testing.T) {
 	for _, row := range []struct {
 		args string
-		want string // the databases and modes, with the faults that befall them
+		want string // databases and modes, with their faults; or a part of the error
 	}{
-		{"", "sqlite joined; sqlite detached"},
-		{"-db postgres -mode joined", "postgres joined"},
-		{"-faults disk", "sqlite joined disk; sqlite detached disk"},
-		{"-faults pgbouncer -mode detached", "postgres detached pgbouncer"},
-		{"-mode joined -faults wire,backends,postmaster,disk,pgbouncer",
-			"sqlite joined wire disk; postgres joined wire backends postmaster pgbouncer"},
+		{"", "sqlite transactional; sqlite non-transactional"},
+		{"-db postgres -mode transactional", "postgres transactional"},
+		{"-faults disk", "sqlite transactional disk; sqlite non-transactional disk"},
+		{"-faults pgbouncer -mode non-transactional", "postgres non-transactional pgbouncer"},
+		{"-mode transactional -faults wire,backends,postmaster,disk,pgbouncer,readonly",
+			"sqlite transactional wire disk readonly; postgres transactional wire backends postmaster pgbouncer readonly"},
 		{"-faults fire", "there is no fault"},
 		{"-db oracle", "there is no database"},
-		{"-mode both", "there is no mode"},
-		{"-charges 0", "there must be charges"},
+		{"-mode both", "unknown mode"},
+		{"-charges 0", "must be positive"},
 		{"-kills -1", "less than never"},
-		{"surplus", "what is"},
+		{"surplus", "unexpected argument"},
 	} {
 		t.Run(row.args, func(t *testing.T) {
 			scenarios, err := parse(strings.Fields(row.args))

@@ -13,21 +13,21 @@ import (
 	"github.com/resilienthttp/resilienthttp/statepage"
 )
 
-// showPage serves what the client knows, and what nobody knows, on an address, until
+// showPage serves the client's state and the unknown outcomes on an address until
 // stop is called.
 func (c *client) showPage(ctx context.Context, address string, records idempotency.Store, out io.Writer) (stop func(), err error) {
 	url, stop, err := process.Show(ctx, address, c.page(records))
 	if err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(out, "what the client knows: %s/?refresh=2\n", url)
+	fmt.Fprintf(out, "state of the client: %s/?refresh=2\n", url)
 	return stop, nil
 }
 
 func (c *client) page(records idempotency.Store) http.Handler {
 	h := &statepage.Handler{Title: "payments", Sources: []statepage.Source{
 		{Name: "charges", State: c.counts},
-		{Name: "unknown, for the reconciler", State: func(ctx context.Context) (any, error) { return unknowns(ctx, records) }},
+		{Name: "unknown outcomes", State: func(ctx context.Context) (any, error) { return unknowns(ctx, records) }},
 	}}
 	if transport, ok := c.http.Transport.(*resilienthttp.Transport); ok {
 		h.Transports = map[string]*resilienthttp.Transport{"client of the payment service": transport}
@@ -36,10 +36,10 @@ func (c *client) page(records idempotency.Store) http.Handler {
 }
 
 func (c *client) counts(context.Context) (any, error) {
-	return map[string]int64{"attempts": c.attempts.Load(), "answers given before": c.replayed.Load(), "calls after one that failed": c.askedAgain.Load()}, nil
+	return map[string]int64{"attempts": c.attempts.Load(), "stored responses": c.replayed.Load(), "calls after a failed call": c.repeated.Load()}, nil
 }
 
-// unknowns are the first of the operations of which nobody knows, and since when.
+// unknowns returns the first operations with an unknown outcome, and since when.
 func unknowns(ctx context.Context, records idempotency.Store) (any, error) {
 	const most = 20
 	var first []string

@@ -13,7 +13,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/examples/internal/chaos"
 )
 
-// The test binary is the service and the bank, too.
+// The test binary is the program of the service and of the bank too.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && (os.Args[1] == serveCommand || os.Args[1] == bank.Command) {
 		main()
@@ -22,19 +22,21 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Whatever breaks, each charge is in the ledger exactly once, or refused, and its
-// client knows. The whole of it is the program's own run.
-func TestEachChargeIsBookedExactlyOnce(t *testing.T) {
+// Each charge is in the ledger exactly once, or declined, and its client knows. The
+// full run is the program's own.
+func TestRun_booksEachChargeOnce(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		database string
 		faults   []string
 	}{
 		{chaos.SQLite, []string{"wire", "disk"}},
+		{chaos.SQLite, []string{"readonly"}},
+		{chaos.Postgres, []string{"readonly"}},
 		{chaos.Postgres, []string{"wire", "backends", "postmaster"}},
 		{chaos.Postgres, []string{"wire", "backends", "pgbouncer"}},
 	} {
-		for _, mode := range []string{joined, detached} {
+		for _, mode := range []string{transactional, nonTransactional} {
 			t.Run(strings.Join(append([]string{row.database, mode}, row.faults...), " "), func(t *testing.T) {
 				t.Parallel()
 				all, err := parse([]string{
@@ -66,16 +68,16 @@ func check(t *testing.T, s scenario) {
 		t.Fatalf("%v\n%s", err, said[max(0, len(said)-20_000):])
 	}
 
-	// It proves nothing unless the way there was as bad as promised.
+	// Without the faults the run proves nothing.
 	assert.Equal(t, s.Kills, r.struck["kill"])
 	assert.Equal(t, s.Stops, r.struck["stop"])
 	for _, f := range s.Faults {
 		assert.Equal(t, s.Strikes, r.struck[f.Name()], f.Name())
 	}
-	assert.Positive(t, r.client.replayed.Load(), "answers that were lost, and given again")
+	assert.Positive(t, r.client.replayed.Load(), "stored responses")
 	assert.Greater(t, r.client.attempts.Load(), int64(s.charges), "attempts")
-	assert.Positive(t, r.refused, "orders that were not covered")
-	if s.mode == detached {
-		assert.Positive(t, r.booked+r.none, "records that were unknown, and were settled")
+	assert.Positive(t, r.declined, "declined orders")
+	if s.mode == nonTransactional {
+		assert.Positive(t, r.booked+r.none, "records that were unknown and reconciled")
 	}
 }

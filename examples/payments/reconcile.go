@@ -13,49 +13,48 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
-// reconciler finds out what became of the operations of which nobody knows, and
-// settles their records.
+// reconciler asks the bank for the unknown outcomes and completes their records.
 type reconciler struct {
 	store idempotency.Store
-	bank  *teller // nil: there is nobody to ask, for everything is in the store's database
+	bank  *bankClient // nil: all charges are in the store's database
 
-	booked, none int // how many it has settled, and how
+	booked, none int // records that it has completed, and released
 }
 
-// start settles beside the service what can be settled, until stop is called.
+// start reconciles while the service runs, until stop is called.
 func (r *reconciler) start(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		for ctx.Err() == nil {
-			_, _ = r.settle(ctx, false) // The database may be away: next time.
+			_, _ = r.reconcile(ctx, false) // The database may be down: it tries again.
 			_ = sleep.Context(ctx, leaseOfCharge)
 		}
 	}()
 	return func() { cancel(); <-ended }
 }
 
-// settle settles what is Unknown, and says how many those were. What the bank has
-// booked took effect. What it has not booked it may still book, until the execution
-// cannot be at it any more: only if that is over, the operation is free again.
-func (r *reconciler) settle(ctx context.Context, over bool) (settled int, err error) {
+// reconcile returns the number of records that are not Unknown any more. If the bank
+// has a booking, the operation took effect. If it has none, it may still book the
+// order while an execution runs. ended reports whether none does: then the key is free.
+func (r *reconciler) reconcile(ctx context.Context, ended bool) (n int, err error) {
 	if r.bank == nil {
 		return 0, nil
 	}
 	before := r.booked + r.none
 	for record, err := range r.store.Unknown(ctx, "") {
 		if err == nil {
-			err = r.settleOne(ctx, record.Lease(), over)
+			err = r.reconcileOne(ctx, record.Lease(), ended)
 		}
-		if err != nil && !errors.Is(err, idempotency.ErrLeaseLost) { // or somebody else has settled it
+		if err != nil && !errors.Is(err, idempotency.ErrLeaseLost) { // or the execution has completed it
 			return 0, err
 		}
 	}
 	return r.booked + r.none - before, nil
 }
 
-func (r *reconciler) settleOne(ctx context.Context, lease driver.Lease, over bool) error {
+func (r *reconciler) reconcileOne(ctx context.Context, lease driver.Lease, ended bool) error {
 	found, err := r.bank.bookings(ctx, lease.Key)
 	switch {
 	case err != nil:
@@ -68,7 +67,7 @@ func (r *reconciler) settleOne(ctx context.Context, lease driver.Lease, over boo
 			r.booked++
 		}
 		return err
-	case over:
+	case ended:
 		if err = r.store.Release(ctx, lease); err == nil {
 			r.none++
 		}
@@ -78,7 +77,7 @@ func (r *reconciler) settleOne(ctx context.Context, lease driver.Lease, over boo
 	}
 }
 
-// receipt is the response that the service would have given.
+// receipt returns the response that the service would have sent.
 func receipt(c bank.Charge) idempotency.Result {
 	body, _ := json.Marshal(c) //nolint:errchkjson // strings and a number
 	return idempotency.Result{

@@ -14,14 +14,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// shop is the service and its bank in this process.
+// shop is the service and its bank in one process.
 type shop struct {
 	service *service
 	bank    *bank.Bank
-	teller  *teller
+	client  *bankClient
 }
 
-// newShop puts something around the bank.
+// newShop returns a shop with a middleware of the bank.
 func newShop(t *testing.T, around func(http.Handler) http.Handler) *shop {
 	t.Helper()
 	dir := t.TempDir()
@@ -33,11 +33,11 @@ func newShop(t *testing.T, around func(http.Handler) http.Handler) *shop {
 	t.Cleanup(func() { assert.NoError(t, b.Close()) })
 	server := httptest.NewServer(around(b.Handler()))
 	t.Cleanup(server.Close)
-	there := &teller{&http.Client{Transport: toServer{server}}, time.Minute}
+	there := &bankClient{&http.Client{Transport: toServer{server}}, time.Minute}
 	return &shop{&service{ledger: ledger, bank: there, lease: time.Minute}, b, there}
 }
 
-// toServer sends everything to a server.
+// toServer sends all requests to a server.
 type toServer struct{ *httptest.Server }
 
 func (s toServer) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -61,20 +61,20 @@ func (s *shop) order() *httptest.ResponseRecorder {
 	return s.do(http.MethodPost, "/charges", "one", oneOrder)
 }
 
-// What nobody knows is found by asking the bank, and settled accordingly.
-func TestReconciler(t *testing.T) {
+// The bank's bookings determine the record of an unknown outcome.
+func TestReconcile(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		chaos chaos.Answers // of the bank, at the first order only
 
-		over         bool
+		ended        bool
 		booked, none int
 		left         bool // Unknown
 	}{
-		{"the answer was lost", chaos.Answers{Lose: 1}, false, 1, 0, false},
-		{"the answer was lost, and all is over", chaos.Answers{Lose: 1}, true, 1, 0, false},
-		{"the request was lost", chaos.Answers{}, false, 0, 0, true},
-		{"the request was lost, and all is over", chaos.Answers{}, true, 0, 1, false},
+		{"lost response, executions may run: completed", chaos.Answers{Lose: 1}, false, 1, 0, false},
+		{"lost response, executions have ended: completed", chaos.Answers{Lose: 1}, true, 1, 0, false},
+		{"lost request, executions may run: still unknown", chaos.Answers{}, false, 0, 0, true},
+		{"lost request, executions have ended: released", chaos.Answers{}, true, 0, 1, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			first := true
@@ -96,11 +96,11 @@ func TestReconciler(t *testing.T) {
 			assert.Equal(t, http.StatusConflict, s.order().Code)
 			assert.Contains(t, s.do(http.MethodGet, "/unknown", "", "").Body.String(), accountOfClient+" charge one, since")
 
-			settling := &reconciler{store: s.service.ledger.records(), bank: s.teller}
-			settled, err := settling.settle(t.Context(), row.over)
+			reconciling := &reconciler{store: s.service.ledger.records(), bank: s.client}
+			n, err := reconciling.reconcile(t.Context(), row.ended)
 			require.NoError(t, err)
-			assert.Equal(t, row.booked+row.none, settled)
-			assert.Equal(t, []int{row.booked, row.none}, []int{settling.booked, settling.none})
+			assert.Equal(t, row.booked+row.none, n)
+			assert.Equal(t, []int{row.booked, row.none}, []int{reconciling.booked, reconciling.none})
 			assert.Equal(t, row.left, s.do(http.MethodGet, "/unknown", "", "").Body.Len() > 0)
 			if row.left {
 				assert.Equal(t, http.StatusConflict, s.order().Code)
@@ -112,18 +112,18 @@ func TestReconciler(t *testing.T) {
 			require.Len(t, s.bank.Booked("one"), 1)
 			direct := httptest.NewRecorder()
 			bank.WriteReceipt(direct, s.bank.Booked("one")[0])
-			assert.Equal(t, direct.Body.String(), answer.Body.String(), "as the service would have answered")
+			assert.Equal(t, direct.Body.String(), answer.Body.String(), "the response of the service")
 			assert.Equal(t, direct.Header()["Content-Type"], answer.Header()["Content-Type"])
 		})
 	}
 }
 
-// What the bank says for sure is final, or free again.
-func TestWhatTheBankSays(t *testing.T) {
-	var says http.Handler
+// A declined order is final. A busy bank frees the key.
+func TestNonTransactional_bankHasBookedNothing(t *testing.T) {
+	var next http.Handler
 	s := newShop(t, func(bank http.Handler) http.Handler {
-		says = bank
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { says.ServeHTTP(w, r) })
+		next = bank
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next.ServeHTTP(w, r) })
 	})
 	s.bank.Busy = 1
 	assert.Equal(t, http.StatusServiceUnavailable, s.order().Code)
@@ -131,11 +131,11 @@ func TestWhatTheBankSays(t *testing.T) {
 	assert.Equal(t, http.StatusCreated, s.order().Code)
 	assert.Len(t, s.bank.Booked("one"), 1)
 
-	refuse := func() *httptest.ResponseRecorder {
+	decline := func() *httptest.ResponseRecorder {
 		return s.do(http.MethodPost, "/charges", "two", `{"reference":"two","amount":100}`)
 	}
-	assert.Equal(t, http.StatusPaymentRequired, refuse().Code)
-	assert.NotEmpty(t, refuse().Header().Get("Idempotency-Replayed"))
+	assert.Equal(t, http.StatusPaymentRequired, decline().Code)
+	assert.NotEmpty(t, decline().Header().Get("Idempotency-Replayed"))
 	assert.Empty(t, s.bank.Booked("two"))
 	assert.Empty(t, s.do(http.MethodGet, "/unknown", "", "").Body.String())
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/examples/internal/chaos"
 )
 
-// run lets the workers charge while everything breaks, settles what is left, and
-// audits the ledger.
+// run sends the orders during the faults, reconciles the unknown outcomes, and audits
+// the ledger.
 func (s scenario) run(ctx context.Context, out io.Writer) (_ *result, err error) {
 	at, err := s.build(ctx)
 	if err != nil {
@@ -42,22 +42,23 @@ func (s scenario) run(ctx context.Context, out io.Writer) (_ *result, err error)
 	}
 	r.took = time.Since(began)
 	booked, err := at.booked(ctx)
-	r.audit = newAudit(&s, r.outcomes, booked)
+	r.audit = newAudit(&s, r.outcomes, r.readOnly.ordered(booked))
 	return r, err
 }
 
-// charge charges until every client knows what became of its order. After it no
-// process of the service is left.
+// charge sends the orders until each client has an outcome. After it no process of
+// the service runs.
 func (r *result) charge(ctx context.Context, at *site, out io.Writer) error {
-	settling := &reconciler{store: r.records}
+	reconciling := &reconciler{store: r.records}
 	if at.bank != nil {
-		settling.bank = newTeller(at.bank.Socket)
+		reconciling.bank = newBankClient(at.bank.Socket)
 	}
-	beside := settling.start(ctx)
+	stop := reconciling.start(ctx)
+	at.BeforeReadOnly, at.WhileReadOnly = r.readOnly.wait, r.readOnly.run
 	storm := &chaos.Storm{At: &at.Site, Workers: r.workers, Items: r.charges}
 	err := storm.Rage(ctx, out, r.ask)
 	r.struck = storm.Struck
-	beside()
+	stop()
 	if err != nil {
 		return err
 	}
@@ -65,22 +66,21 @@ func (r *result) charge(ctx context.Context, at *site, out io.Writer) error {
 		if err := at.quiesce(ctx); err != nil {
 			return err
 		}
-		settled, err := settling.settle(ctx, true)
+		reconciled, err := reconciling.reconcile(ctx, true)
 		if err != nil {
-			return fmt.Errorf("reconciling: %w", err)
+			return fmt.Errorf("reconcile: %w", err)
 		}
-		r.booked, r.none = settling.booked, settling.none
+		r.booked, r.none = reconciling.booked, reconciling.none
 		asked, err := r.askAgain(ctx, at)
-		if err != nil || settled+asked == 0 {
+		if err != nil || reconciled+asked == 0 {
 			return errors.Join(err, r.countUnknown(ctx))
 		}
 	}
-	return errors.New("reconciling does not come to an end")
+	return errors.New("reconcile: outcomes are still unknown after 20 rounds")
 }
 
-// ask is for one order. One of ten clients goes away soon, and does not come back
-// before the storm is over. The others wait for as long as their patience lasts, which
-// is to be long enough.
+// ask sends one order. One of ten clients cancels soon, and asks again only after the
+// faults. The others wait for an outcome, at most for chargeTimeout.
 func (r *result) ask(ctx context.Context, i int) {
 	if i%10 == 9 {
 		ctx, cancel := context.WithTimeout(ctx, rand.N(100*time.Millisecond))
@@ -91,15 +91,16 @@ func (r *result) ask(ctx context.Context, i int) {
 	began := time.Now()
 	known := r.client.charge(ctx, r.order(i))
 	r.outcomes[i] = known
+	r.readOnly.add(r.order(i), known)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.longest = max(r.longest, time.Since(began))
 	if known.err != nil {
-		r.impatient++
+		r.timedOut++
 	}
 }
 
-// countUnknown counts what is left.
+// countUnknown counts the outcomes that are still unknown.
 func (r *result) countUnknown(ctx context.Context) error {
 	for _, err := range r.records.Unknown(ctx, "") {
 		if err != nil {
@@ -110,11 +111,11 @@ func (r *result) countUnknown(ctx context.Context) error {
 	return nil
 }
 
-// askAgain lets the clients that do not know ask again, and says how many those were.
+// askAgain sends the orders without an outcome again, and returns their number.
 func (r *result) askAgain(ctx context.Context, at *site) (int, error) {
 	var ask []int
 	for i, o := range r.outcomes {
-		if !o.settled() {
+		if !o.known() {
 			ask = append(ask, i)
 		}
 	}

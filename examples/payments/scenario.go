@@ -9,7 +9,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/examples/internal/chaos"
 )
 
-// scenario is how much is charged, how, and what happens meanwhile.
+// scenario is the load, the mode and the faults of a run.
 type scenario struct {
 	chaos.Plan
 
@@ -17,26 +17,26 @@ type scenario struct {
 	mode             string
 	processes        int
 	page             string    // the address of the state page; "": there is none
-	log              io.Writer // of the processes; nil: nobody reads it
+	log              io.Writer // of the processes; nil: none
 }
 
 // The modes.
 const (
-	joined   = "joined"
-	detached = "detached"
+	transactional    = "transactional"
+	nonTransactional = "non-transactional"
 )
 
 func (s *scenario) validate() error {
 	switch {
 	case s.charges < 1 || s.workers < 1 || s.processes < 1:
-		return errors.New("there must be charges, workers and processes")
-	case s.mode != joined && s.mode != detached:
-		return fmt.Errorf("there is no mode %q", s.mode)
+		return errors.New("charges, workers and processes must be positive")
+	case s.mode != transactional && s.mode != nonTransactional:
+		return fmt.Errorf("unknown mode %q", s.mode)
 	}
 	return s.Validate()
 }
 
-// order is the i-th.
+// order returns the order with number i.
 func (s *scenario) order(i int) bank.Order {
 	return bank.Order{Reference: fmt.Sprintf("comp1:invoice:%06d", i), Amount: int64(100 + i)}
 }

@@ -18,22 +18,22 @@ import (
 // service is the payment service.
 type service struct {
 	ledger ledger
-	bank   *teller // nil where charges are booked in the ledger
+	bank   *bankClient // nil: charges are booked in the ledger
 	lease  time.Duration
 	trace  *idempotency.Trace
 }
 
-// handler is all that it takes.
+// handler returns the service's handler.
 func (s *service) handler() http.Handler {
-	book := s.joined
+	book := s.transactional
 	if s.bank != nil {
-		book = s.detached
+		book = s.nonTransactional
 	}
 	charges := idempotency.NewHandler(s.ledger.records(), account, http.HandlerFunc(book))
 	charges.Operation = func(*http.Request) string { return chargeOperation }
 	charges.Transactional = s.bank == nil
 	charges.Lease = s.lease
-	charges.DuplicateWait = 200 * time.Millisecond // a client that lost patience gets the answer that it left behind
+	charges.DuplicateWait = 200 * time.Millisecond // a client that timed out gets the first response
 	charges.Trace = s.trace
 	mux := http.NewServeMux()
 	mux.Handle("POST /charges", charges)
@@ -42,22 +42,22 @@ func (s *service) handler() http.Handler {
 	return mux
 }
 
-// chargeOperation is the operation of the records: a constant, so that the route may
-// be renamed.
+// chargeOperation is the operation of the records. It is a constant, so that the route
+// may be renamed.
 const chargeOperation = "charge"
 
-// leaseOfCharge is short: the next process need not wait long for what the last one left.
+// leaseOfCharge is short, so that the next process soon takes over the work of a dead one.
 const leaseOfCharge = 600 * time.Millisecond
 
-// account is whose request it is. A real one has authenticated it before.
+// account returns the account of a request. A real service authenticates it.
 func account(r *http.Request) (string, error) {
 	if id := r.Header.Get("X-Account"); id != "" {
 		return id, nil
 	}
-	return "", errors.New("no account")
+	return "", errors.New("the request has no account")
 }
 
-// unknown shows the operations of which nobody knows, for an operator to see.
+// unknown lists the operations with an unknown outcome for an operator.
 func (s *service) unknown(w http.ResponseWriter, r *http.Request) {
 	for record, err := range s.ledger.records().Unknown(r.Context(), "") {
 		if err != nil {
@@ -68,15 +68,15 @@ func (s *service) unknown(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveCommand makes the program a process of the service.
+// serveCommand is the argument of a process of the service.
 const serveCommand = "serve"
 
 func serve(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet(serveCommand, flag.ContinueOnError)
 	socket := flags.String("listen", "", "the Unix socket")
-	database := flags.String("db", chaos.SQLite, "where the records are")
+	database := flags.String("db", chaos.SQLite, "database of the records")
 	dsn := flags.String("dsn", "", "the file, or PostgreSQL's connection string")
-	bankSocket := flags.String("bank", "", "the bank's Unix socket; without it charges are booked beside the records")
+	bankSocket := flags.String("bank", "", "the bank's Unix socket; default: charges are booked beside the records")
 	answers := chaos.Answers{Patience: attemptTimeout}
 	answers.Flags(flags)
 	if err := flags.Parse(args); err != nil {
@@ -90,9 +90,9 @@ func serve(ctx context.Context, args []string) error {
 	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	s := &service{ledger: ledger, lease: leaseOfCharge, trace: idempotency.LogTrace(logger)}
 	if *bankSocket != "" {
-		s.bank = newTeller(*bankSocket)
+		s.bank = newBankClient(*bankSocket)
 	}
-	// It finds the executions that died, and whose clients have gone away.
+	// It finds executions that died if their clients do not retry.
 	sweeper := &idempotency.Sweeper{Store: ledger.records(), Trace: s.trace, Every: leaseOfCharge}
 	go func() { _ = sweeper.Run(ctx) }()
 	return process.Listen(ctx, *socket, answers.Around(s.handler()))

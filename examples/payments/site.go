@@ -9,11 +9,11 @@ import (
 	"github.com/resilienthttp/resilienthttp/examples/internal/process"
 )
 
-// site is all that a scenario needs, from the clients' wire to the disk.
+// site is the processes, proxies and databases of a scenario.
 type site struct {
 	chaos.Site
 
-	bank *process.Process // nil: joined
+	bank *process.Process // nil: transactional
 }
 
 // build starts everything.
@@ -27,7 +27,7 @@ func (s scenario) build(ctx context.Context) (_ *site, err error) {
 	if err := at.Build(ctx); err != nil {
 		return nil, err
 	}
-	// The tables are made once, and past the wires.
+	// The tables are made once, without the proxies.
 	ledger, err := at.ledger(ctx)
 	if err != nil {
 		return nil, err
@@ -37,7 +37,7 @@ func (s scenario) build(ctx context.Context) (_ *site, err error) {
 		return nil, err
 	}
 	args := []string{"-db", s.Database, "-dsn", at.ServiceDSN(), "-lose", "0.05", "-late", "0.05"}
-	if s.mode == detached {
+	if s.mode == nonTransactional {
 		at.bank = process.New(at.Path("bank"), s.log, bank.Command, "-ledger", at.bankLedger(),
 			"-busy", "0.05", "-lose", "0.05", "-late", "0.05", "-slow", "0.03")
 		if err := at.bank.Start(ctx); err != nil {
@@ -51,13 +51,12 @@ func (s scenario) build(ctx context.Context) (_ *site, err error) {
 	return at, nil
 }
 
-// ledger opens the database past wires and bouncer.
+// ledger opens the database without proxies and PgBouncer.
 func (at *site) ledger(ctx context.Context) (ledger, error) {
 	return openLedger(ctx, at.Database, at.OwnDSN())
 }
 
-// booked is everything that has been booked, as the ledger's own file or table has
-// it.
+// booked returns all charges from the ledger's own file or table.
 func (at *site) booked(ctx context.Context) ([]bank.Charge, error) {
 	if at.bank != nil {
 		return bank.Bookings(at.bankLedger())
@@ -72,8 +71,8 @@ func (at *site) booked(ctx context.Context) ([]bank.Charge, error) {
 
 func (at *site) bankLedger() string { return at.Path("bank.jsonl") }
 
-// quiesce ends the services, and lets the bank do what it was asked to do. After it
-// no execution can be at anything any more.
+// quiesce ends the services, and lets the bank complete its requests. After it no
+// execution runs.
 func (at *site) quiesce(ctx context.Context) error {
 	at.StopServices()
 	if at.bank == nil {

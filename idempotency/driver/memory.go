@@ -82,12 +82,13 @@ func (m *Memory) reserve(claim *Claim) (Reservation, error) {
 	switch step {
 	case Leave:
 	case Insert:
-		if r = m.insert(claim.ID, now); r == nil {
+		if r = m.insert(claim, now); r == nil {
 			return Reservation{}, fmt.Errorf("%w: Memory has %d records, and none has expired (MaxKeys)", ErrStoreBusy, len(m.records))
 		}
-		r.begin(claim, now)
 	case Take:
-		r.begin(claim, now)
+		id := r.ID // its own copy of the names
+		r.Record = claim.Begun(&r.Record, now)
+		r.ID = id
 	case StepMarkUnknown:
 		r.markUnknown(now)
 	}
@@ -98,35 +99,19 @@ func (m *Memory) reserve(claim *Claim) (Reservation, error) {
 	return reservation, nil
 }
 
-// insert adds an empty record, or returns nil if there is no space. The record's
+// insert adds the claim's record, or returns nil if there is no space. The record's
 // names are copies, because those of a request may be a part of a large header.
-func (m *Memory) insert(id ID, now time.Time) *memoryRecord {
+func (m *Memory) insert(claim *Claim, now time.Time) *memoryRecord {
 	if limit := cmp.Or(m.MaxKeys, defaultMaxKeys); limit > 0 && len(m.records) >= limit && m.sweep(1, now) == 0 {
 		return nil
 	}
-	id = ID{Scope: strings.Clone(id.Scope), Operation: strings.Clone(id.Operation), Key: strings.Clone(id.Key)}
-	r := &memoryRecord{Record: Record{ID: id}, position: -1}
+	r := &memoryRecord{Record: claim.Begun(nil, now), position: -1}
+	r.ID = ID{Scope: strings.Clone(claim.Scope), Operation: strings.Clone(claim.Operation), Key: strings.Clone(claim.Key)}
 	if m.records == nil {
 		m.records, m.open = make(map[ID]*memoryRecord), make(map[ID]*memoryRecord)
 	}
-	m.records[id] = r
+	m.records[r.ID] = r
 	return r
-}
-
-// begin gives the record to the claim's execution.
-func (r *Record) begin(claim *Claim, now time.Time) {
-	*r = Record{
-		ID:           r.ID,
-		Fingerprint:  claim.Fingerprint,
-		Status:       InProgress,
-		Owner:        claim.Owner,
-		Generation:   r.Generation + 1,
-		LeaseExpires: now.Add(claim.Lease),
-		Takeover:     claim.Takeover,
-		Started:      now,
-		Updated:      now,
-		Expires:      now.Add(claim.TTL),
-	}
 }
 
 func (r *Record) markUnknown(now time.Time) {
@@ -155,10 +140,8 @@ func (m *Memory) Complete(ctx context.Context, lease Lease, outcome Outcome) err
 	if err := outcome.Validate(); err != nil {
 		return err
 	}
-	var result Result
-	if outcome.Status == Completed || outcome.Status == FailedFinal {
-		result = outcome.Result.clone()
-	}
+	result := outcome.Stored()
+	result = result.clone()
 	return m.write(ctx, &lease, func(r *Record, now time.Time) bool {
 		if r.Status != InProgress && (r.Status != Unknown || outcome.Status == Unknown) {
 			return false

@@ -2,109 +2,124 @@ package pgstore
 
 import (
 	"context"
-	"time"
+	"errors"
 
 	"github.com/resilienthttp/resilienthttp/idempotency/driver"
+	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
-// reserve is one call of Reserve.
-type reserve struct {
-	*verbs // of the current try
-
-	claim  *driver.Claim
-	answer driver.Reservation
+// Reserve implements [driver.Store]. It waits for a connection of the pool for at most a
+// second, or a tenth of the time until the deadline if that is less; then the error is a
+// driver.ErrStoreBusy.
+func (o *operations) Reserve(ctx context.Context, claim driver.Claim) (driver.Reservation, error) {
+	if err := claim.Validate(); err != nil {
+		return driver.Reservation{}, err
+	}
+	var answer driver.Reservation
+	err := o.run(ctx, func(ctx context.Context) (*connection, error) { return o.conns.forClaim(ctx) }, func(through pgkit.Sender) error {
+		r := reserve{operations: o, through: through, claim: &claim}
+		err := r.try(ctx)
+		answer = r.answer
+		return err
+	})
+	if err != nil && !errors.Is(err, errMoved) {
+		return driver.Reservation{}, err
+	}
+	return answer, nil
 }
 
-// try reads, decides and writes, and sets the answer. errMoved and errLocked: the
-// record was not any more what had been read, or cannot be had now.
-func (r *reserve) try(ctx context.Context, v *verbs) error {
-	r.verbs = v
-	r.answer = driver.Reservation{}
-	if r.inside() {
-		// Whoever is at it in a transaction is waited for, and others are kept off until
-		// the end of this one.
-		if _, err := r.wait(ctx, &r.claim.ID); err != nil {
+// reserve is one try of Reserve.
+type reserve struct {
+	*operations
+
+	through pgkit.Sender
+	claim   *driver.Claim
+	answer  driver.Reservation
+}
+
+// try reads, decides and writes, and sets the answer. errMoved: the record changed after
+// it was read, or another transaction has locked it.
+func (r *reserve) try(ctx context.Context) error {
+	if r.within() {
+		// Other callers' transactions on this record are waited for, and wait for this one.
+		if err := r.through.Send(ctx, &pgkit.Statement{Text: r.is.wait, Args: idArgs(&r.claim.ID)}); err != nil {
 			return err
 		}
 	}
-	record, now, inserted, err := r.look(ctx)
+	before, inserted, err := r.readAndInsert(ctx)
+	r.predictor.record(before.record == nil || !before.record.Status.Finished())
+	step, answer := driver.Decide(before.record, r.claim, before.now)
 	switch {
-	case noRows(err):
-		return r.missed(ctx, driver.Record{ID: r.claim.ID, Status: driver.InProgress})
+	case before.record != nil && step == driver.Leave:
+		answer.Record = *before.record // whatever the insertion said
+		r.answer = answer
+		return nil
 	case err != nil:
 		return err
-	case inserted:
-		_, r.answer = driver.Decide(nil, r.claim, now)
-		r.answer.Record = record
+	case before.record == nil && inserted == nil:
+		return r.missed(ctx, driver.Record{ID: r.claim.ID, Status: driver.InProgress})
+	case before.record == nil:
+		r.answer = driver.Reservation{Decision: driver.Acquired, Record: *inserted}
 		return nil
 	}
-	step, answer := driver.Decide(&record, r.claim, now)
-	answer.Record = record
-	if step != driver.Leave {
-		if answer.Record, err = r.step(ctx, step, &record); noRows(err) {
-			return r.missed(ctx, record)
-		}
-	}
-	if err == nil {
-		r.answer = answer
-	}
-	return err
-}
-
-// look reads the record or inserts it, what is more likely to be needed first. No row:
-// somebody else is at it.
-func (r *reserve) look(ctx context.Context) (record driver.Record, now time.Time, inserted bool, err error) {
-	load := func() error {
-		record, err = scanRecord(r.row(ctx, r.is.load, idArgs(&r.claim.ID)...), &now)
+	var after found
+	if err := r.through.Send(ctx, r.change(step, r.claim, before.record, &after)); err != nil {
 		return err
 	}
-	insert := func() error {
-		c := r.claim
-		record, err = scanRecord(r.row(ctx, r.is.claim, c.Scope, c.Operation, c.Key, string(c.Fingerprint), c.Owner,
-			microseconds(c.Lease), microseconds(c.TTL), int16(c.Takeover)), &now)
-		inserted = err == nil
-		return err
+	if after.record == nil {
+		return r.missed(ctx, *before.record)
 	}
-	first, second := insert, load
-	if r.repeats.likely() {
-		first, second = load, insert
-	}
-	if first() != nil && noRows(err) {
-		_ = second() // which is err
-	}
-	if err == nil {
-		r.repeats.count(!inserted && record.Status.Finished())
-	}
-	return record, now, inserted, err
-}
-
-// step does what was decided for the record that was judged.
-func (r *reserve) step(ctx context.Context, step driver.Step, judged *driver.Record) (driver.Record, error) {
-	if step == driver.StepMarkUnknown {
-		return scanRecord(r.row(ctx, r.is.abandon, judgedArgs(judged)...))
-	}
-	c := r.claim
-	return scanRecord(r.row(ctx, r.is.take, judgedArgs(judged, string(c.Fingerprint), c.Owner,
-		microseconds(c.Lease), microseconds(c.TTL), int16(c.Takeover))...))
-}
-
-// missed finds out why nothing was written. Where a transaction is at the record, the
-// answer is Busy; until another try finds out more, it is so too where a row is locked.
-func (r *reserve) missed(ctx context.Context, record driver.Record) error {
-	r.answer = driver.Reservation{Decision: driver.DecisionInProgress, Record: record}
-	var idle bool
-	if err := r.row(ctx, r.is.idle, idArgs(&r.claim.ID)...).Scan(&idle); err != nil {
-		return err
-	}
-	if idle {
-		return errMoved
-	}
+	answer.Record = *after.record
+	r.answer = answer
 	return nil
 }
 
-// wait has a transaction of the caller's wait for others at the record, and others
-// for it. It returns the time then.
-func (v *verbs) wait(ctx context.Context, id *driver.ID) (now time.Time, err error) {
-	err = v.row(ctx, v.is.wait, idArgs(id)...).Scan(&now)
-	return now, err
+// readAndInsert reads the record, and inserts it if there is none: in one round trip if
+// the key is probably new. A completed key is found even if the insertion fails, as on a
+// read-only server.
+func (r *reserve) readAndInsert(ctx context.Context) (before found, inserted *driver.Record, err error) {
+	c := r.claim
+	load := r.load(&c.ID, &before)
+	insert := &pgkit.Statement{Text: r.is.claim, Args: idArgs(&c.ID, string(c.Fingerprint), c.Owner,
+		microseconds(c.Lease), microseconds(c.TTL), int16(c.Takeover)), Scan: func(from pgkit.Row) error {
+		inserted = &driver.Record{
+			ID: c.ID, Fingerprint: c.Fingerprint, Status: driver.InProgress, Owner: c.Owner, Generation: 1, Takeover: c.Takeover,
+		}
+		err := from.Scan(&inserted.Started, &inserted.LeaseExpires, &inserted.Expires)
+		inserted.Started, inserted.LeaseExpires, inserted.Expires = inserted.Started.UTC(), inserted.LeaseExpires.UTC(), inserted.Expires.UTC()
+		inserted.Updated = inserted.Started
+		return err
+	}}
+	if r.predictor.newKey() && !r.within() {
+		err = r.through.Send(ctx, load, insert)
+		return before, inserted, err
+	}
+	if err = r.through.Send(ctx, load); err == nil && before.record == nil {
+		err = r.through.Send(ctx, insert)
+	}
+	return before, inserted, err
+}
+
+// change does a step of Decide to the record that was judged.
+func (o *operations) change(step driver.Step, c *driver.Claim, judged *driver.Record, after *found) *pgkit.Statement {
+	scan := func(from pgkit.Row) error { return after.scan(from) }
+	if step == driver.StepMarkUnknown {
+		return &pgkit.Statement{Text: o.is.markUnknown, Args: judgedArgs(judged), Scan: scan}
+	}
+	return &pgkit.Statement{Text: o.is.take, Args: judgedArgs(judged, string(c.Fingerprint), c.Owner,
+		microseconds(c.Lease), microseconds(c.TTL), int16(c.Takeover)), Scan: scan}
+}
+
+// missed finds out why nothing was written. If a transaction works on the record, the
+// answer is DecisionInProgress. It is also the answer if the row stays locked.
+func (r *reserve) missed(ctx context.Context, record driver.Record) error {
+	r.answer = driver.Reservation{Decision: driver.DecisionInProgress, Record: record}
+	var idle bool
+	err := r.through.Send(ctx, &pgkit.Statement{
+		Text: r.is.idle, Args: idArgs(&r.claim.ID), Scan: func(from pgkit.Row) error { return from.Scan(&idle) },
+	})
+	if err == nil && idle {
+		return errMoved
+	}
+	return err
 }

@@ -24,12 +24,12 @@ import (
 type crash struct {
 	name string
 
-	// before is done while the server is alive. It returns what is then called on the
-	// dead server, which must fail, and what must hold when the server is back.
+	// before runs while the server is alive. It returns a call for the dead server, which
+	// must fail, and a check for the time after the restart.
 	before func(t *testing.T, c *crashed) (dead func(ctx context.Context) error, after func(t *testing.T))
 }
 
-// crashed is a store of a server that is killed, with connections from before.
+// crashed is a store of a server that is killed, with its old connections.
 type crashed struct {
 	store *pgstore.Store
 	count func(ctx context.Context, id string) (int, error)
@@ -41,13 +41,13 @@ var crashes = []crash{
 	{"during Renew", duringRenew},
 	{"before Release", beforeRelease},
 	{"before Begin", beforeBegin},
-	{"in joined work", inJoinedWork},
-	{"after joined work", afterJoinedWork},
+	{"in transactional work", inTransactionalWork},
+	{"after transactional work", afterTransactionalWork},
 }
 
-// A server that is killed as by kill -9: what fails says so, and what was said to be
-// done is there when the server is back.
-func TestServerIsKilled(t *testing.T) {
+// TestStore_serverKilled kills the server (SIGKILL). Calls fail with an error, and what was
+// confirmed exists after the restart.
+func TestStore_serverKilled(t *testing.T) {
 	server := postgrestest.StartTB(t)
 	count := effects(t, server.DSN())
 	type running struct {
@@ -73,10 +73,10 @@ func TestServerIsKilled(t *testing.T) {
 		return err != nil
 	}, patience, time.Millisecond)
 	for _, store := range stores {
-		// The server's children outlive it for a moment, each connection's by itself.
+		// The processes of connections outlive the server for a moment.
 		failed := 0
 		require.Eventually(t, func() bool {
-			_, err := store.Load(context.Background(), newClaim("nobody's").ID)
+			_, err := store.Load(context.Background(), newClaim("absent").ID)
 			if failed++; errors.Is(err, driver.ErrNotFound) {
 				failed = 0
 			}
@@ -157,12 +157,12 @@ func beforeBegin(t *testing.T, c *crashed) (dead func(context.Context) error, af
 	}
 }
 
-func inJoinedWork(t *testing.T, c *crashed) (dead func(context.Context) error, after func(*testing.T)) {
+func inTransactionalWork(t *testing.T, c *crashed) (dead func(context.Context) error, after func(*testing.T)) {
 	record, tx := begin(t, c.store, t.Name())
 	require.NoError(t, insert(t.Context(), tx.Value(), record.Key))
 	commit := func(ctx context.Context) error { return tx.Commit(ctx, completed) }
 	return commit, func(t *testing.T) {
-		require.NoError(t, tx.Rollback(t.Context()), "there is nothing left to roll back")
+		require.NoError(t, tx.Rollback(t.Context()), "nothing is left to roll back")
 		n, err := c.count(t.Context(), record.Key)
 		require.NoError(t, err)
 		assert.Zero(t, n)
@@ -172,7 +172,7 @@ func inJoinedWork(t *testing.T, c *crashed) (dead func(context.Context) error, a
 	}
 }
 
-func afterJoinedWork(t *testing.T, c *crashed) (dead func(context.Context) error, after func(*testing.T)) {
+func afterTransactionalWork(t *testing.T, c *crashed) (dead func(context.Context) error, after func(*testing.T)) {
 	record, tx := begin(t, c.store, t.Name())
 	require.NoError(t, insert(t.Context(), tx.Value(), record.Key))
 	require.NoError(t, tx.Commit(t.Context(), completed))
@@ -188,22 +188,22 @@ func afterJoinedWork(t *testing.T, c *crashed) (dead func(context.Context) error
 	}
 }
 
-// Connections that are terminated in the middle of joined work leave neither work
-// nor outcome, and the operation is free at once.
-func TestConnectionIsKilledInJoinedWork(t *testing.T) {
+// TestTransaction_connectionKilled: the work and its record are rolled back, and the
+// operation is free at once.
+func TestTransaction_connectionKilled(t *testing.T) {
 	t.Parallel()
 	eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
 		count := effects(t, dsn)
 		pool := newPool(t, dsn, nil)
 		for name, end := range map[string]func(tx driver.Transaction) error{
-			"Commit": func(tx driver.Transaction) error { return tx.Commit(t.Context(), completed) },
-			"Refuse": func(tx driver.Transaction) error { return tx.RollbackAndRecord(t.Context(), completed) },
+			"Commit":            func(tx driver.Transaction) error { return tx.Commit(t.Context(), completed) },
+			"RollbackAndRecord": func(tx driver.Transaction) error { return tx.RollbackAndRecord(t.Context(), completed) },
 		} {
 			record, tx := begin(t, store, name)
 			require.NoError(t, insert(t.Context(), tx.Value(), record.Key))
 
 			terminate(t, pool, backend(t, tx.Value()))
-			_ = end(tx) // database/sql's Refuse has another connection for it
+			require.Error(t, end(tx))
 			require.NoError(t, tx.Rollback(t.Context()))
 
 			n, err := count(t.Context(), record.Key)
@@ -221,11 +221,11 @@ func TestConnectionIsKilledInJoinedWork(t *testing.T) {
 	})
 }
 
-// Backends are killed at any moment of joined work, in the middle of COMMIT too. Who is
-// told nothing asks Begin, as the package does; nothing is done twice, and nothing that
-// was confirmed is lost. Of three tries one is killed at most: whatever the machine, the
-// work comes to an end.
-func TestBackendsAreKilled(t *testing.T) {
+// TestTransaction_backendsKilled kills backends at any moment of transactional work, also
+// during COMMIT. After an error the client calls Begin, as the package does. Nothing is
+// executed twice, and nothing that was confirmed is lost. At most one of three tries is
+// killed, so that the work ends on each machine.
+func TestTransaction_backendsKilled(t *testing.T) {
 	t.Parallel()
 	eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
 		count := effects(t, dsn)
@@ -240,7 +240,7 @@ func TestBackendsAreKilled(t *testing.T) {
 			if begun.Add(1)%3 == 0 {
 				select {
 				case thirds <- struct{}{}:
-				default: // there is a kill to come
+				default: // a kill is due
 				}
 			}
 		}
@@ -278,8 +278,8 @@ func TestBackendsAreKilled(t *testing.T) {
 	})
 }
 
-// stubborn executes an operation until it is told that it is done, and returns how
-// often it tried. It calls begins for each try.
+// stubborn executes an operation until it is completed, and returns the number of tries.
+// It calls begins for each try.
 func stubborn(t *testing.T, store *pgstore.Store, key string, begins func()) int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
@@ -299,12 +299,11 @@ func stubborn(t *testing.T, store *pgstore.Store, key string, begins func()) int
 			}
 		}
 	}
-	t.Errorf("%s comes to no end", key)
+	t.Errorf("%s does not end", key)
 	return 0
 }
 
-// backend is the number of the server's process that a transaction has. (Those that it
-// lists with an open transaction may be on their way out.)
+// backend returns the pid of the transaction's server process.
 func backend(t *testing.T, tx any) (pid int) {
 	t.Helper()
 	const question = `SELECT pg_backend_pid()`
@@ -317,7 +316,7 @@ func backend(t *testing.T, tx any) (pid int) {
 	return pid
 }
 
-// terminate ends a process of the server's.
+// terminate ends a process of the server.
 func terminate(t *testing.T, pool *pgxpool.Pool, pid int) {
 	t.Helper()
 	ended := false
@@ -325,8 +324,8 @@ func terminate(t *testing.T, pool *pgxpool.Pool, pid int) {
 	require.True(t, ended)
 }
 
-// The server ends a transaction that does nothing for longer than Begin's limit.
-func TestLimit(t *testing.T) {
+// TestBegin_limit: the server ends a transaction that is idle for longer than the limit.
+func TestBegin_limit(t *testing.T) {
 	t.Parallel()
 	eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
 		count := effects(t, dsn)
@@ -346,13 +345,13 @@ func TestLimit(t *testing.T) {
 	})
 }
 
-// idle is joined work that has written, and does nothing more. Where that took longer than
-// the limit, on a machine that stood still, another has more time.
+// idle begins transactional work, which writes and then does nothing. If a slow machine
+// needs longer than the limit for that, it begins again with more time.
 func idle(t *testing.T, store *pgstore.Store, limit time.Duration) (driver.Record, driver.Transaction) {
 	t.Helper()
 	reservation, tx, err := store.Begin(t.Context(), newClaim("limit "+limit.String()), limit)
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = tx.Rollback(context.Background()) }) // or the pool does not close
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) }) // otherwise the pool does not close
 	err = insert(t.Context(), tx.Value(), reservation.Record.Key)
 	if err == nil {
 		return reservation.Record, tx

@@ -1,8 +1,19 @@
 package pgstore
 
-import "context"
+import (
+	"context"
 
-// WithoutSilence leaves a store's transactions without what finds lost hosts.
-func WithoutSilence(s *Store) {
-	s.locals, _ = newLocals(context.Background(), s.querier, true, s.is.lock)
+	"github.com/resilienthttp/resilienthttp/internal/pgkit"
+)
+
+// WithoutKeepalive returns a store whose transactions do not detect lost hosts.
+func WithoutKeepalive(ctx context.Context, s *Store) (*Store, error) {
+	conn, err := s.conns.acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.release()
+	without := *s
+	without.settings, err = newTransactionSettings(ctx, pgkit.PGX(conn), true, s.is.lock)
+	return &without, err
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 )
 
-// newPool is a pool of connections to dsn, changed by configure if that is not nil.
+// newPool makes a pool for dsn. configure changes its configuration, if it is not nil.
 func newPool(tb testing.TB, dsn string, configure func(*pgxpool.Config)) *pgxpool.Pool {
 	tb.Helper()
 	config, err := pgxpool.ParseConfig(dsn)
@@ -53,7 +53,7 @@ func newStore(tb testing.TB, pool *pgxpool.Pool) *pgstore.Store {
 	return store
 }
 
-// patience bounds waits for what must come. A slow machine is no fault.
+// patience limits waits for events that must happen, on a slow machine too.
 const patience = time.Minute
 
 // flavor is one of the two constructors.
@@ -79,8 +79,8 @@ var flavors = []flavor{
 	}},
 }
 
-// eachFlavor runs a test for both constructors at the same time, each on a schema of
-// its own. What looks at the server as a whole must do without.
+// eachFlavor runs a test for both constructors concurrently, each with its own schema.
+// Tests that look at the whole server must not use it.
 func eachFlavor(t *testing.T, test func(t *testing.T, dsn string, store *pgstore.Store)) {
 	t.Helper()
 	for _, f := range flavors {
@@ -120,7 +120,7 @@ var completed = driver.Outcome{
 	Result: driver.Result{Code: 201, Header: map[string][]string{"Content-Type": {"application/json"}}, Body: []byte(`{"id":"ch_1"}`)},
 }
 
-// insert writes a row of the work's through either kind of transaction.
+// insert writes a row of the work through either kind of transaction.
 func insert(ctx context.Context, tx any, id string) error {
 	const statement = `INSERT INTO effects (id) VALUES ($1)`
 	switch tx := tx.(type) {
@@ -131,12 +131,12 @@ func insert(ctx context.Context, tx any, id string) error {
 		_, err := tx.ExecContext(ctx, statement, id)
 		return err
 	default:
-		return fmt.Errorf("a %T is no transaction", tx)
+		return fmt.Errorf("got a %T, want a transaction", tx)
 	}
 }
 
-// effects makes the table that insert writes to, and returns a count of the rows
-// that are committed under an id.
+// effects makes the table for insert, and returns a function that counts the committed
+// rows of an id.
 func effects(tb testing.TB, dsn string) func(ctx context.Context, id string) (int, error) {
 	tb.Helper()
 	pool := newPool(tb, dsn, nil)
@@ -148,7 +148,7 @@ func effects(tb testing.TB, dsn string) func(ctx context.Context, id string) (in
 	}
 }
 
-// code is that of PostgreSQL's error, or "".
+// code returns the code of PostgreSQL's error, or "".
 func code(err error) string {
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return e.Code
@@ -156,7 +156,7 @@ func code(err error) string {
 	return ""
 }
 
-// withParameter sets a parameter of the DSN's connections.
+// withParameter sets a parameter for the DSN's connections.
 func withParameter(tb testing.TB, dsn, name, value string) string {
 	tb.Helper()
 	if !strings.Contains(dsn, "://") {

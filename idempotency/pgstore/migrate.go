@@ -12,48 +12,57 @@ import (
 //go:embed migrations/1.sql
 var first string
 
-// released are the steps that lead to the schema that this package's statements are
-// for. What has been released is never changed.
+// released returns the steps that make the tables for this package's statements. A
+// released step is never changed.
 func released() []pgkit.Step { return []pgkit.Step{{Text: first, Oldest: 1}} }
 
-// ErrSchema says that the tables are not those that this version of the package works
-// with.
+// ErrSchema means that the tables are missing, or are not those that this version of the
+// package reads and writes. Its text says what to run.
 var ErrSchema = pgkit.ErrSchema
 
-// Migrate makes the tables, or brings them up to date, without a store: for a
-// program that is run before those which may not change tables, see
-// Options.NoMigration. It may be run by many processes at once, one of which does
-// the work, all in one transaction. Where a newer version of the package has been
-// there is nothing to do; ErrSchema: that has made changes which this one cannot work
-// with.
+// Migrate makes the tables or brings them up to date, for a program that runs before the
+// services that may not change tables (Options.NoMigration). Options.NoMigration is
+// ignored. Many processes may call it at once. The error is an ErrSchema if a newer
+// program has made changes that this one cannot work with.
 func Migrate(ctx context.Context, pool *pgxpool.Pool, options *Options) error {
-	o := Options{}
-	if options != nil {
-		o = *options
+	s, err := schemaOf(options, released())
+	if err != nil {
+		return err
 	}
-	o.NoMigration = false
-	_, err := New(ctx, pool, &o)
-	return err
+	return s.Migrate(ctx, pool)
 }
 
-// Schema is the SQL that Migrate executes where the tables have version from, and 0
-// where there are none, for those whose schema is in the hands of another tool: a
-// migration of goose or Flyway, a schema of atlas. nil options are the defaults.
-// Where there is nothing to do it is empty; where from is no version, ErrSchema.
+// Schema returns the SQL that Migrate executes where the tables have version from, or 0
+// if there are none: for a migration of another tool, such as goose or Flyway. nil
+// options are the defaults. It is empty if there is nothing to do. The error is an
+// ErrSchema if from is no version.
 func Schema(options *Options, from int) (string, error) {
+	s, err := schemaOf(options, released())
+	if err != nil {
+		return "", err
+	}
+	return s.From(from)
+}
+
+// schemaOf describes the tables of a package with these steps.
+func schemaOf(options *Options, steps []pgkit.Step) (*pgkit.Schema, error) {
 	if options == nil {
 		options = &Options{}
 	}
 	if err := options.validate(); err != nil {
-		return "", err
+		return nil, err
 	}
-	return options.tables().made(released()).From(from)
+	t := options.tables()
+	return &pgkit.Schema{
+		Name: t.schema, Versions: t.name + "_version", Steps: steps,
+		Names: []string{"{{records}}", t.records, "{{versions}}", t.versions, "{{expires}}", t.expires, "{{open}}", t.open},
+		Table: t.name, Columns: map[string]string{
+			"scope": "text", "operation": "text", "key": "text", "fingerprint": "text", "owner": "text", "header": "text",
+			"status": "smallint", "takeover": "smallint", "generation": "bigint", "code": "bigint",
+			"body": "bytea", "reference": "bytea",
+			"lease_expires": timestamptz, "started": timestamptz, "updated": timestamptz, "expires": timestamptz,
+		},
+	}, nil
 }
 
-// made is how the tables are made, by these steps.
-func (t *tables) made(steps []pgkit.Step) *pgkit.Schema {
-	return &pgkit.Schema{
-		Name: t.schema, Versions: t.versionsName, Steps: steps,
-		Names: []string{"{{records}}", t.records, "{{versions}}", t.versions, "{{expires}}", t.expires, "{{open}}", t.open},
-	}
-}
+const timestamptz = "timestamp with time zone"

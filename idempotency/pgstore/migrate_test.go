@@ -16,9 +16,9 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 )
 
-// Many processes come up at once, on an empty database. Whatever its isolation, each
-// finds the tables when it is its turn.
-func TestManyMigrateAtOnce(t *testing.T) {
+// TestNew_concurrent starts many processes at once, on an empty database of each default
+// isolation.
+func TestNew_concurrent(t *testing.T) {
 	for _, isolation := range []string{"read committed", "repeatable read", "serializable"} {
 		for _, f := range flavors {
 			t.Run(isolation+"/"+f.name, func(t *testing.T) {
@@ -41,7 +41,7 @@ func TestManyMigrateAtOnce(t *testing.T) {
 	}
 }
 
-func TestSchemaOfAnotherVersion(t *testing.T) {
+func TestNew_schemaOfAnotherVersion(t *testing.T) {
 	for _, f := range flavors {
 		t.Run(f.name, func(t *testing.T) {
 			dsn := postgrestest.Open(t)
@@ -50,7 +50,7 @@ func TestSchemaOfAnotherVersion(t *testing.T) {
 
 			_, err := f.open(t, dsn, check)
 			require.ErrorIs(t, err, pgstore.ErrSchema)
-			assert.ErrorContains(t, err, "run Migrate")
+			assert.ErrorContains(t, err, "run pgstore.Migrate")
 			require.NoError(t, pgstore.Migrate(t.Context(), pool, check))
 			_, err = f.open(t, dsn, check)
 			require.NoError(t, err)
@@ -59,7 +59,7 @@ func TestSchemaOfAnotherVersion(t *testing.T) {
 			require.NoError(t, err)
 			for _, options := range []*pgstore.Options{nil, check} {
 				_, err = f.open(t, dsn, options)
-				require.NoError(t, err, "a newer one that this one can work with")
+				require.NoError(t, err, "a newer version that this one can work with")
 			}
 			_, err = pool.Exec(t.Context(), `INSERT INTO idempotency_records_version (version, oldest) VALUES (1000, 2)`)
 			require.NoError(t, err)
@@ -73,8 +73,7 @@ func TestSchemaOfAnotherVersion(t *testing.T) {
 	}
 }
 
-// Names are quoted, whatever they are.
-func TestNamesOfTables(t *testing.T) {
+func TestNew_quotesNames(t *testing.T) {
 	for _, f := range flavors {
 		t.Run(f.name, func(t *testing.T) {
 			dsn := postgrestest.Open(t)
@@ -93,14 +92,14 @@ func TestNamesOfTables(t *testing.T) {
 				{Schema: quoted},
 				{Schema: own, Table: "in the search path"},
 			} {
-				for range 2 { // the second time the tables are there
+				for range 2 { // the second time the tables exist
 					store, err := f.open(t, dsn, options)
 					require.NoError(t, err)
 					_, err = store.Load(t.Context(), newClaim("key").ID)
 					if err == nil {
 						continue
 					}
-					require.ErrorIs(t, err, driver.ErrNotFound, "they have nothing to do with each other")
+					require.ErrorIs(t, err, driver.ErrNotFound, "stores of different names share nothing")
 					record, tx := begin(t, store, "key")
 					require.NoError(t, tx.Commit(t.Context(), completed))
 					assert.Equal(t, driver.Completed, statusOf(t, store, record.ID))
@@ -120,8 +119,9 @@ func TestNamesOfTables(t *testing.T) {
 	}
 }
 
-// A program needs no more rights than these, if somebody else makes the tables.
-func TestLeastPrivileges(t *testing.T) {
+// TestStore_leastPrivileges needs only the rights of the package comment, if another
+// program makes the tables.
+func TestStore_leastPrivileges(t *testing.T) {
 	dsn := postgrestest.Open(t)
 	admin := newPool(t, dsn, nil)
 	_ = newStore(t, admin)
@@ -146,7 +146,7 @@ func TestLeastPrivileges(t *testing.T) {
 	pool := newPool(t, dsn, func(c *pgxpool.Config) { c.ConnConfig.User = role })
 	store, err := pgstore.New(t.Context(), pool, &pgstore.Options{NoMigration: true})
 	require.NoError(t, err)
-	for _, makes := range []bool{false, true} { // the tables are there: a look is enough
+	for _, makes := range []bool{false, true} { // the tables exist: reading suffices
 		_, err = pgstore.New(t.Context(), pool, &pgstore.Options{NoMigration: !makes})
 		require.NoError(t, err)
 	}

@@ -1,88 +1,103 @@
 package pgstore
 
 import (
+	"net/http"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/idempotency/driver"
+	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
-// scanRecord reads columns, and whatever follows them into more.
-func scanRecord(from row, more ...any) (driver.Record, error) {
+// found is a record and the database's time when it was read.
+type found struct {
+	record *driver.Record // nil: none
+	now    time.Time
+}
+
+// scan reads columns. more is what follows them.
+func (f *found) scan(from pgkit.Row, more ...any) error {
 	var (
 		r                driver.Record
 		status, takeover int16
 		code             int64
 		lease            *time.Time
 		header           *string
-		body, reference  []byte
+		reference        []byte
 	)
-	dest := append([]any{
+	dest := append(make([]any, 0, 17),
 		&r.Scope, &r.Operation, &r.Key, (*string)(&r.Fingerprint), &status, &r.Owner, &r.Generation, &lease, &takeover,
-		&r.Started, &r.Updated, &r.Expires, &code, &header, &body, &reference,
-	}, more...)
-	if err := from.Scan(dest...); err != nil {
-		return driver.Record{}, err
+		&r.Started, &r.Updated, &r.Expires, &code, &header, &r.Result.Body, &reference)
+	if err := from.Scan(append(dest, more...)...); err != nil {
+		return err
 	}
-	h, err := decodeHeader(header)
-	if err != nil {
-		return driver.Record{}, err
+	var h http.Header
+	if header != nil {
+		var err error
+		if h, err = driver.DecodeHeader([]byte(*header)); err != nil {
+			return err
+		}
 	}
 	r.Status = driver.Status(status)
 	r.Takeover = driver.Takeover(takeover)
-	r.Result = driver.Result{Code: int(code), Header: h, Body: body, Reference: string(reference)}
+	r.Result.Code, r.Result.Header, r.Result.Reference = int(code), h, string(reference)
 	if lease != nil {
 		r.LeaseExpires = lease.UTC()
 	}
-	for _, t := range [...]*time.Time{&r.Started, &r.Updated, &r.Expires} {
-		*t = t.UTC()
-	}
-	return r, nil
+	r.Started, r.Updated, r.Expires = r.Started.UTC(), r.Updated.UTC(), r.Expires.UTC()
+	f.record = &r
+	return nil
 }
 
-// idArgs are the first arguments of every statement on a record.
+// scanNow reads columns and the time.
+func (f *found) scanNow(from pgkit.Row) error { return f.scan(from, &f.now) }
+
+// idArgs are the first arguments of each statement on a record.
 func idArgs(id *driver.ID, more ...any) []any {
-	return append([]any{id.Scope, id.Operation, id.Key}, more...)
+	return append(append(make([]any, 0, 3+len(more)), id.Scope, id.Operation, id.Key), more...)
 }
 
-// leaseArgs are the first arguments of every statement on a lease.
+// leaseArgs are the first arguments of each statement on a lease.
 func leaseArgs(l *driver.Lease, more ...any) []any {
-	return append([]any{l.Scope, l.Operation, l.Key, l.Owner, l.Generation}, more...)
+	return append(idArgs(&l.ID, l.Owner, l.Generation), more...)
 }
 
-// judgedArgs are the first arguments of every statement on a record that must still
-// be as it was when it was judged.
+// judgedArgs are the first arguments of each statement that requires the record to be
+// the one that Decide saw.
 func judgedArgs(r *driver.Record, more ...any) []any {
 	var lease *time.Time
 	if !r.LeaseExpires.IsZero() {
 		lease = &r.LeaseExpires
 	}
-	return append([]any{r.Scope, r.Operation, r.Key, int16(r.Status), r.Owner, r.Generation, lease}, more...)
+	return append(idArgs(&r.ID, int16(r.Status), r.Owner, r.Generation, lease), more...)
 }
 
-// resultArgs are what an execution ended with: code, header, body and reference.
+// resultArgs are an outcome's code, header, body and reference.
 func resultArgs(o *driver.Outcome) ([4]any, error) {
-	var result driver.Result
-	if o.Status == driver.Completed || o.Status == driver.FailedFinal {
-		result = o.Result
-	}
-	header, err := encodeHeader(result.Header)
+	result := o.Stored()
+	text, err := driver.EncodeHeader(result.Header)
 	if err != nil {
 		return [4]any{}, err
 	}
+	var header *string // text, because not all of pgx's modes encode bytes as text
+	if text != nil {
+		s := string(text)
+		header = &s
+	}
 	var reference []byte
 	if result.Reference != "" {
-		reference = []byte(result.Reference) // bytea, for a text has no NUL
+		reference = []byte(result.Reference) // bytea, because a text cannot contain a NUL
 	}
 	return [4]any{int64(result.Code), header, result.Body, reference}, nil
 }
 
-// microseconds is what PostgreSQL counts in, rounded up: what is positive stays so.
+// microseconds is PostgreSQL's resolution. It rounds up, so that a positive duration
+// stays positive.
 func microseconds(d time.Duration) int64 {
 	return int64((d + time.Microsecond - 1) / time.Microsecond)
 }
 
-// milliseconds is what PostgreSQL counts time limits in, rounded up, and no more
-// than it can count.
+// milliseconds is the unit of PostgreSQL's time limits. It rounds up, to at most the
+// largest limit.
 func milliseconds(d time.Duration) int64 {
 	const most = 1<<31 - 1
 	if d <= 0 {

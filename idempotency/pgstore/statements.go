@@ -6,86 +6,78 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// statements are all that is ever sent, with the table's names filled in.
+// statements are the store's SQL, with the table's names filled in.
 //
-// None depends on what a connection remembers, and none takes a time from this
-// process: durations go to the database in microseconds, and it adds them to its
-// own clock. That is clock_timestamp(), because in a transaction of the caller's
-// now() may be long ago.
+// No statement depends on a connection's session or on this process's clock: durations
+// are sent in microseconds and added to clock_timestamp(). now() may be long ago in a
+// transaction of the caller.
 type statements struct {
-	// Of detached executions.
-	claim, take, abandon, idle      string
+	// Of executions with a lease.
+	claim, take, markUnknown, idle  string
 	renew, complete, release, owned string
-	abandonAll, sweep, sweepLapsed  string
+	reap, sweep, sweepLapsed        string
 	load, unknownOfAll, unknownOf   string
 
-	// Of joined work. lock is for newLocals.
-	lock, lockNumbered, wait, number, fate           string
-	supersede, insert, insertHere, insertAlone, here string
+	// Of transactional work. lock is for newTransactionSettings.
+	lock, wait, here                           string
+	supersede, insert, insertHere, insertAlone string
 }
 
-// columns are those of a record, in the order of scanRecord.
+// columns are the columns of a record, in the order of found.scan.
 const columns = `scope, operation, key, fingerprint, status, owner, generation, lease_expires, takeover,
 	started, updated, expires, code, header, body, reference`
 
-// A record is found by its names, which are always the first three arguments.
-const found = `scope = $1 AND operation = $2 AND key = $3`
+// byName finds a record. Its names are always the first three arguments.
+const byName = `scope = $1 AND operation = $2 AND key = $3`
 
 const (
-	// holds is that the lease, owner $4 and generation $5, is that of an execution
-	// under way. One that has expired is nobody's (Record.Expired).
-	holds = found + ` AND owner = $4 AND generation = $5 AND status = 1
+	// holds is true if the lease, owner $4 and generation $5, belongs to a running
+	// execution whose record has not expired (Record.Expired).
+	holds = byName + ` AND owner = $4 AND generation = $5 AND status = 1
 		AND (expires > clock_timestamp() OR lease_expires > clock_timestamp() OR takeover NOT IN (1, 2))`
 
-	// settles is that the lease may end the record: that of an execution under way,
-	// or a reconciler's.
-	settles = found + ` AND owner = $4 AND generation = $5
+	// mayEnd is true if the lease may end the record: a running execution's, or a
+	// reconciler's.
+	mayEnd = byName + ` AND owner = $4 AND generation = $5
 		AND (status = 6 OR status = 1
 			AND (expires > clock_timestamp() OR lease_expires > clock_timestamp() OR takeover NOT IN (1, 2)))`
 
-	// judged is the record as it was when Decide looked at it, or none.
-	judged = found + ` AND status = $4::smallint AND owner = $5::text AND generation = $6::bigint
+	// judged finds the record if it is still the one that Decide saw.
+	judged = byName + ` AND status = $4::smallint AND owner = $5::text AND generation = $6::bigint
 		AND lease_expires IS NOT DISTINCT FROM $7::timestamptz`
 
-	// unlocked finds the row, and nothing if somebody else has a lock on it, for
-	// no statement may wait for another's transaction. What the lock finds is judged
-	// by its newest version. The key is not changed, hence NO KEY.
+	// unlocked locks the row, and skips it if another transaction has locked it, because
+	// no statement may wait for a transaction. The conditions apply to the newest version
+	// of the row. NO KEY suffices, because the key does not change.
 	unlocked = ` FOR NO KEY UPDATE OF record SKIP LOCKED`
 
-	// lapsed is that an execution has died.
+	// lapsed is true if an execution has died.
 	lapsed = `status = 1 AND lease_expires <= statement_timestamp()`
 )
 
-// safe has what is committed flushed, whatever the database's default: a record
-// that is lost while its effect is not is an effect twice. A session that asks for
-// more, or is told so by the database, gets that. It is set for the transaction, which
-// is the statement's own or joined work's.
-const safe = `CASE WHEN current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')
-	THEN set_config('synchronous_commit', 'on', true) END`
-
-// name is the number of an advisory lock for the record. An open transaction has it
-// to itself, and a claim of a detached execution takes it for a moment, together
-// with others of its kind. The table's own number keeps stores of the same names in
-// several schemas apart.
+// name is the number of the record's advisory lock. Transactional work holds it
+// exclusively; claims of leases share it for a moment. The table's OID separates stores of
+// the same names in several schemas.
 const name = `hashtextextended($1::text || chr(1) || $2::text || chr(1) || $3::text, '{{literal}}'::regclass::oid::bigint)`
 
-// gate is open where no transaction is at the record.
-const gate = `(SELECT pg_try_advisory_xact_lock_shared(` + name + `) AS idle, {{safe}} OFFSET 0) AS gate`
+// gate is idle if no transactional work has the record.
+const gate = `(SELECT pg_try_advisory_xact_lock_shared(` + name + `) AS idle, {{durably}} OFFSET 0) AS gate`
 
-// claim writes a new record. No row: there is one, or somebody else is at it.
+// claim inserts a record. It returns no row if there is a record, or if transactional
+// work has it.
 //
 //nolint:dupword // started and updated are the same moment
 const claim = `INSERT INTO {{records}} (scope, operation, key, fingerprint, status, owner, generation, lease_expires, takeover,
 	started, updated, expires)
 SELECT $1::text, $2::text, $3::text, $4::text, 1, $5::text, 1, t + $6::bigint * interval '1 microsecond', $8::smallint,
 	t, t, t + $7::bigint * interval '1 microsecond'
-FROM (SELECT clock_timestamp() AS t, pg_try_advisory_xact_lock_shared(` + name + `) AS idle, {{safe}} OFFSET 0) AS gate
+FROM (SELECT clock_timestamp() AS t, pg_try_advisory_xact_lock_shared(` + name + `) AS idle, {{durably}} OFFSET 0) AS gate
 WHERE idle
 ON CONFLICT DO NOTHING
-RETURNING ` + columns + `, clock_timestamp()`
+RETURNING started, lease_expires, expires`
 
-// idle is why claim, take or abandon found nothing: false where a transaction is at
-// the record.
+// idle is false if transactional work is the reason why claim, take or markUnknown
+// returned no row.
 const idle = `SELECT pg_try_advisory_xact_lock_shared(` + name + `)`
 
 const take = `UPDATE {{records}} SET
@@ -97,17 +89,18 @@ FROM (SELECT clock_timestamp() AS t) AS clock
 WHERE ctid = (SELECT ctid FROM {{records}} AS record, ` + gate + ` WHERE idle AND ` + judged + unlocked + `)
 RETURNING ` + columns
 
-// abandoned is what an execution that died leaves.
-const abandoned = `status = 6, owner = '', generation = generation + 1, updated = clock_timestamp()`
+// unknown is the change to the record of an execution that died.
+const unknown = `status = 6, owner = '', generation = generation + 1, updated = clock_timestamp()`
 
-const abandon = `UPDATE {{records}} SET ` + abandoned + `
+const markUnknown = `UPDATE {{records}} SET ` + unknown + `
 WHERE ctid = (SELECT ctid FROM {{records}} AS record, ` + gate + ` WHERE idle AND ` + judged + unlocked + `)
 RETURNING ` + columns
 
-// durable is joined to the row that a statement changes, for its side effect.
-const durable = `{{records}} AS record, (SELECT {{safe}} OFFSET 0) AS durable`
+// durable adds the expression of durability, for its side effect, to the row that a
+// statement changes.
+const durable = `{{records}} AS record, (SELECT {{durably}} OFFSET 0) AS durable`
 
-const abandonAll = `UPDATE {{records}} SET ` + abandoned + `
+const reap = `UPDATE {{records}} SET ` + unknown + `
 WHERE ctid = ANY (ARRAY (SELECT ctid FROM ` + durable + `
 	WHERE ` + lapsed + ` AND takeover NOT IN (1, 2) LIMIT $1` + unlocked + `))
 RETURNING ` + columns
@@ -116,25 +109,25 @@ const renew = `UPDATE {{records}} SET
 	lease_expires = clock_timestamp() + $6::bigint * interval '1 microsecond', updated = clock_timestamp()
 WHERE ctid = (SELECT ctid FROM ` + durable + ` WHERE ` + holds + unlocked + `)`
 
-// complete settles an Unknown record once: it does not become Unknown again.
+// complete ends a running or an Unknown record. The latter does not become Unknown again.
 const complete = `UPDATE {{records}} SET
 	status = $6::smallint, lease_expires = CASE WHEN $6::smallint = 6 THEN lease_expires END, code = $7::bigint, header = $8::text, body = $9::bytea, reference = $10::bytea,
 	updated = clock_timestamp(),
 	expires = CASE WHEN $11::bigint > 0 THEN clock_timestamp() + $11::bigint * interval '1 microsecond'
 		WHEN status = 6 THEN clock_timestamp() + (expires - started) ELSE expires END
-WHERE ctid = (SELECT ctid FROM ` + durable + ` WHERE ` + settles + ` AND (status = 1 OR $6::smallint <> 6)` + unlocked + `)`
+WHERE ctid = (SELECT ctid FROM ` + durable + ` WHERE ` + mayEnd + ` AND (status = 1 OR $6::smallint <> 6)` + unlocked + `)`
 
 const release = `UPDATE {{records}} SET status = 3, lease_expires = NULL, updated = clock_timestamp()
-WHERE ctid = (SELECT ctid FROM ` + durable + ` WHERE ` + settles + unlocked + `)`
+WHERE ctid = (SELECT ctid FROM ` + durable + ` WHERE ` + mayEnd + unlocked + `)`
 
-// owned is the status of the record, if the lease holds it in the eyes of those who
-// do not need the row for themselves.
-const owned = `SELECT status FROM {{records}} WHERE ` + settles
+// owned returns the status of the record if the lease may end it, also if the row is
+// locked.
+const owned = `SELECT status FROM {{records}} WHERE ` + mayEnd
 
-const load = `SELECT ` + columns + `, clock_timestamp() FROM {{records}} WHERE ` + found
+const load = `SELECT ` + columns + `, clock_timestamp() FROM {{records}} WHERE ` + byName
 
-// A page of what is unknown, of all scopes or of one, after the record of the first
-// three arguments.
+// unknownOfAll and unknownOf return a page of Unknown records, of all scopes or of one,
+// after the record of the first three arguments.
 const (
 	unknownOfAll = `SELECT ` + columns + ` FROM {{records}}
 WHERE status = 6 AND lease_expires IS NOT NULL AND (scope, operation, key) > ($1, $2, $3) ORDER BY scope, operation, key LIMIT $4`
@@ -143,8 +136,8 @@ WHERE status = 6 AND lease_expires IS NOT NULL AND (scope, operation, key) > ($1
 WHERE status = 6 AND lease_expires IS NOT NULL AND scope = $1 AND (operation, key) > ($2, $3) ORDER BY operation, key LIMIT $4`
 )
 
-// What is expired by Record.Expired. The time is that of the statement, which, unlike
-// clock_timestamp(), can be looked up in an index.
+// sweep and sweepLapsed delete records that are expired as Record.Expired says. An index
+// can find statement_timestamp(), but not clock_timestamp().
 const (
 	sweep = `DELETE FROM {{records}} WHERE ctid = ANY (ARRAY (
 	SELECT ctid FROM {{records}}
@@ -161,79 +154,70 @@ const (
 ))`
 )
 
-// lock begins joined work. It is a statement of its own, for the look that comes
-// after it must see what the one before has committed. What is set besides (locals)
-// ends with the transaction.
-const lock = `SELECT pg_try_advisory_xact_lock(` + name + `), clock_timestamp(), transaction_timestamp(), num_nulls({{safe}}, {{locals}})`
+// lock begins transactional work. It is a statement of its own, because the read that
+// follows must see what the transaction that had the lock before has committed. The
+// settings end with the transaction.
+const lock = `SELECT pg_try_advisory_xact_lock(` + name + `), transaction_timestamp(), current_setting('transaction_read_only') = 'on',
+	num_nulls({{durably}}{{settings}})`
 
-// number is the transaction's, for fate.
-const number = `pg_current_xact_id()::text`
-
-// numbered is added to lock, and spares a round trip where no record is there. Where one is,
-// it is likely that nothing is to be written, and then no number is taken.
-const numbered = `, CASE WHEN NOT EXISTS (SELECT FROM {{records}} WHERE ` + found + `) THEN ` + number + ` END`
-
-// wait is lock for a transaction of the caller's: its end is waited for by those who
-// are in such a one too.
+// wait is lock for a transaction of the caller. It waits for other callers' transactions.
 const wait = `SELECT clock_timestamp() FROM (SELECT pg_advisory_xact_lock(` + name + `) OFFSET 0) AS waited`
 
-// fate is what has become of a transaction, of number $1.
-const fate = `SELECT coalesce(pg_xact_status($1::text::xid8), '')`
-
-// supersede makes room for insert, if the record is still the one that was judged.
+// supersede deletes the record that insert replaces, if it is still the judged one.
 const supersede = `DELETE FROM {{records}} WHERE ` + judged
 
-// What insert writes: the record of joined work with its end.
+// insertion and values write the record of transactional work with its outcome.
 const (
 	insertion = `INSERT INTO {{records}} (` + columns + `)`
 
-	values = `$1::text, $2::text, $3::text, $4::text, $5::smallint, $6::text, $7::bigint,
-	CASE WHEN $5::smallint = 6 THEN clock_timestamp() END, $8::smallint,
-	$9::timestamptz, clock_timestamp(),
-	CASE WHEN $10::boolean THEN clock_timestamp() ELSE $9::timestamptz END + $11::bigint * interval '1 microsecond',
-	$12::bigint, $13::text, $14::bytea, $15::bytea`
+	values = `$1::text, $2::text, $3::text, $4::text, $5::smallint, ` + valuesAfterStatus
+
+	valuesAfterStatus = `$6::text, $7::bigint, $8::timestamptz, $9::smallint,
+	$10::timestamptz, clock_timestamp(), coalesce($11::timestamptz, clock_timestamp() + $12::bigint * interval '1 microsecond'),
+	$13::bigint, $14::text, $15::bytea, $16::bytea`
 )
 
-// insert fails, by the unique key, if somebody else has written the record: the COMMIT
-// that is sent along with it is not executed then.
+// insert fails, by the unique key, if another execution has written the record. The
+// COMMIT that is sent along with it is not executed then.
 const insert = insertion + ` VALUES (` + values + `)`
 
-// insertHere is insert that writes nothing where the transaction is not the one that
-// Begin has opened: the work has sent COMMIT or ROLLBACK as a statement. Two have not
-// begun in the same microsecond, one after the other on one connection.
-const insertHere = insertion + ` SELECT ` + values + ` WHERE transaction_timestamp() = $16::timestamptz`
+// insertHere is insert that fails, because the status cannot be NULL, if the transaction
+// is not the one that Begin has opened: the work has sent COMMIT or ROLLBACK as a
+// statement. Two transactions of one connection do not begin in the same microsecond.
+const insertHere = insertion + ` VALUES ($1::text, $2::text, $3::text, $4::text,
+	CASE WHEN transaction_timestamp() = $10::timestamptz THEN $5::smallint END, ` + valuesAfterStatus + `)`
 
-// here is whether the transaction is the one that Begin has opened.
+// here is true in the transaction that Begin has opened.
 const here = `SELECT transaction_timestamp() = $1::timestamptz`
 
-// insertAlone is insert for a refusal, whose transaction has ended: it writes nothing
-// if somebody else is at the record.
-const insertAlone = insertion + ` SELECT ` + values + ` FROM (SELECT {{safe}} OFFSET 0) AS durable
+// insertAlone is insert for RollbackAndRecord, after the transaction. It writes nothing
+// if another execution has the record.
+const insertAlone = insertion + ` SELECT ` + values + ` FROM (SELECT {{durably}} OFFSET 0) AS durable
 WHERE pg_try_advisory_xact_lock(` + name + `) ON CONFLICT DO NOTHING`
 
-// newStatements fills names in, and whether what is committed is to be safe: in a
-// transaction of the caller's that is the caller's business.
-func newStatements(t *tables, safe string) *statements {
+// newStatements fills in the names, and the expression that makes a commit durable. A
+// caller decides that for its own transaction.
+func newStatements(t *tables, durably string) *statements {
 	fill := strings.NewReplacer(
 		"{{records}}", t.records,
 		"{{literal}}", strings.ReplaceAll(t.records, "'", "''"),
-		"{{safe}}", safe,
+		"{{durably}}", durably,
 	).Replace
 	return &statements{
-		claim: fill(claim), take: fill(take), abandon: fill(abandon), idle: fill(idle),
+		claim: fill(claim), take: fill(take), markUnknown: fill(markUnknown), idle: fill(idle),
 		renew: fill(renew), complete: fill(complete), release: fill(release), owned: fill(owned),
-		abandonAll: fill(abandonAll), sweep: fill(sweep), sweepLapsed: fill(sweepLapsed),
+		reap: fill(reap), sweep: fill(sweep), sweepLapsed: fill(sweepLapsed),
 		load: fill(load), unknownOfAll: fill(unknownOfAll), unknownOf: fill(unknownOf),
-		lock: fill(lock), lockNumbered: fill(lock + numbered), wait: fill(wait), number: `SELECT ` + number, fate: fate,
-		supersede: fill(supersede), insert: fill(insert), insertHere: fill(insertHere), insertAlone: fill(insertAlone), here: here,
+		lock: fill(lock), wait: fill(wait), here: here,
+		supersede: fill(supersede), insert: fill(insert), insertHere: fill(insertHere), insertAlone: fill(insertAlone),
 	}
 }
 
-// tables are the names of what the store has in the database, quoted.
+// tables are the quoted names of the store's tables and indexes.
 type tables struct {
 	schema                           string // "": the first of the search path
+	name                             string // of the records, not quoted
 	records, versions, expires, open string
-	versionsName                     string // not quoted
 }
 
 func newTables(schema, table string) *tables {
@@ -244,11 +228,11 @@ func newTables(schema, table string) *tables {
 		return pgx.Identifier{schema, name}.Sanitize()
 	}
 	return &tables{
-		schema:       schema,
-		records:      quoted(table),
-		versions:     quoted(table + "_version"),
-		versionsName: table + "_version",
-		expires:      pgx.Identifier{table + "_expires"}.Sanitize(), // An index is in the schema of its table.
-		open:         pgx.Identifier{table + "_open"}.Sanitize(),
+		schema:   schema,
+		name:     table,
+		records:  quoted(table),
+		versions: quoted(table + "_version"),
+		expires:  pgx.Identifier{table + "_expires"}.Sanitize(), // An index is in the schema of its table.
+		open:     pgx.Identifier{table + "_open"}.Sanitize(),
 	}
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -14,105 +12,93 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
-// Store keeps records in a table of PostgreSQL. It is an
-// [idempotency.Transactor], made by [New] or [NewSQL], and safe for concurrent use.
-// It holds nothing but the pool that it was given: there is nothing to close.
+// Store keeps records in a table of PostgreSQL. It is a [driver.Transactor], made by
+// [New] or [NewSQL], and safe for concurrent use. It uses the caller's pool and needs no
+// Close.
 type Store struct {
-	verbs
+	operations
 
-	callers   *statements // for a transaction of the caller's
-	isolation sql.IsolationLevel
-	locals    *locals
-
-	// One of them is nil.
-	pool *pgxpool.Pool
-	db   *sql.DB
+	callers   *statements // for a transaction of the caller
+	isolation pgx.TxIsoLevel
+	settings  *transactionSettings
+	ended     pgx.Tx // a transaction that has ended
 }
 
 var _ driver.Transactor = (*Store)(nil)
 
-// Options are what can be chosen. The zero value, and nil, are the defaults.
+// Options configure a Store. The zero value and nil are the defaults.
 type Options struct {
-	// Schema is where the tables are. "": the first of the connection's search_path.
-	// It is created if it does not exist.
+	// Schema is the name of PostgreSQL's schema for the tables, which is created if it
+	// does not exist. Default: the first schema of the connection's search_path.
 	Schema string
 
-	// Table is the name of the records' table. The other names begin with it. "":
-	// idempotency_records. The longest is 50 bytes.
+	// Table is the name of the table of records, of at most 50 bytes. The other names
+	// begin with it. Default: idempotency_records.
 	Table string
 
-	// Isolation is that of the transactions that Begin opens, and so of the work's.
-	// 0: the database's default, which is read committed unless somebody has changed
-	// it. Under stricter levels joined work may find out at its end only that another
-	// came before (ErrLeaseLost), or that it must be done again
-	// (ErrTransactionFailed, with PostgreSQL's code 40001); nothing was committed then.
+	// Isolation is the isolation level of transactional work. Default: the database's
+	// default, usually read committed. Stricter levels may fail at the end of the work
+	// with driver.ErrLeaseLost, or with driver.ErrTransactionFailed and PostgreSQL's code
+	// 40001; nothing was committed then.
 	Isolation sql.IsolationLevel
 
-	// NoMigration leaves the tables as they are, for applications that are not
-	// allowed to change them. They are checked all the same, and an older schema is
-	// an error: see [Migrate] and [Schema].
+	// NoMigration leaves the tables unchanged, for applications without the right to
+	// change them. Missing or older tables are an ErrSchema. See [Migrate] and [Schema].
 	NoMigration bool
 }
 
-// New makes a store of a pool of pgx, and its tables if they are not there. The work
-// gets a pgx.Tx.
-//
-// The pool's connections may come from PgBouncer: see the package comment.
+// New makes a store from a pool of pgx, and its tables if they do not exist. The work
+// gets a pgx.Tx. The connections may come from PgBouncer; see the package comment. The
+// error is an ErrSchema, a driver.ErrInvalid, or PostgreSQL's.
 func New(ctx context.Context, pool *pgxpool.Pool, options *Options) (*Store, error) {
-	return open(ctx, &Store{pool: pool}, onPgx(pool), pgxLane(pool), options)
+	return open(ctx, pgxConnections(pool), options, released())
 }
 
-// NewSQL is New for database/sql, with the driver of pgx/v5/stdlib. The work gets a
-// *sql.Tx. It takes more round trips than New, for database/sql cannot send two
-// statements at once.
+// NewSQL is New for a database of database/sql. The work gets a *sql.Tx. The driver must
+// be pgx/v5/stdlib, or wrap it and have the method Raw() driver.Conn, as otelsql has;
+// otherwise the error is a driver.ErrInvalid.
 func NewSQL(ctx context.Context, db *sql.DB, options *Options) (*Store, error) {
-	lane, err := sqlLane(ctx, db)
-	if err != nil {
-		return nil, err
-	}
-	return open(ctx, &Store{db: db}, onSQL(db), lane, options)
+	return open(ctx, sqlConnections(db), options, released())
 }
 
-func open(ctx context.Context, s *Store, pool connection, lane *lane, options *Options) (*Store, error) {
-	return openVersion(ctx, s, pool, lane, options, released())
-}
-
-// openVersion is open for a package with these steps.
-func openVersion(ctx context.Context, s *Store, pool connection, lane *lane, options *Options, steps []pgkit.Step) (*Store, error) {
+// open makes a store of a package with these steps.
+func open(ctx context.Context, conns *connections, options *Options, steps []pgkit.Step) (*Store, error) {
 	if options == nil {
 		options = &Options{}
 	}
-	if err := options.validate(); err != nil {
-		return nil, err
-	}
-	t := options.tables()
-	s.verbs = verbs{querier: pool, is: newStatements(t, safe), transact: pool.readCommitted, repeats: new(repeats), lane: lane}
-	s.callers = newStatements(t, "NULL")
-	s.isolation = options.Isolation
-	schema, lock, database := t.made(steps), s.is.lock, pgkit.Pool(s.pool)
-	if s.db != nil {
-		lock, database = s.is.lockNumbered, pgkit.DB(s.db)
-	}
-	s.check = func(ctx context.Context) error { return schema.Check(ctx, database) }
-	prepare := schema.Migrate
-	if options.NoMigration {
-		prepare = schema.Check
-	}
-	if err := prepare(ctx, database); err != nil {
-		return nil, err
-	}
-	var err error
-	s.locals, err = newLocals(ctx, pool, lane.socket, lock)
+	schema, err := schemaOf(options, steps)
 	if err != nil {
 		return nil, err
 	}
-	return s, nil
+	t := options.tables()
+	s := &Store{
+		operations: operations{is: newStatements(t, pgkit.Durable), schema: schema, predictor: new(replayPredictor), conns: conns},
+		callers:    newStatements(t, "NULL"),
+		ended:      endedTx(),
+	}
+	s.isolation, _ = pgxIsolation(options.Isolation) // is valid
+	conn, err := conns.acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.release()
+	if !options.NoMigration {
+		if err := schema.Migrate(ctx, conn); err != nil {
+			return nil, err
+		}
+	}
+	through := pgkit.PGX(conn)
+	if err := schema.Check(ctx, through); err != nil {
+		return nil, err
+	}
+	s.settings, err = newTransactionSettings(ctx, through, overSocket(conn.Config()), s.is.lock)
+	return s, err
 }
 
 const (
 	defaultTable = "idempotency_records"
-	longestTable = 50
-	longestName  = 63 // PostgreSQL cuts off the rest
+	maxTable     = 50
+	maxName      = 63 // PostgreSQL truncates longer names
 )
 
 func (o *Options) tables() *tables {
@@ -123,15 +109,11 @@ func (o *Options) tables() *tables {
 }
 
 func (o *Options) validate() error {
-	for _, name := range [...]struct {
-		what, value string
-		longest     int
-	}{
-		{"schema", o.Schema, longestName}, {"table", o.Table, longestTable},
-	} {
-		if len(name.value) > name.longest || !utf8.ValidString(name.value) || strings.ContainsRune(name.value, 0) {
-			return fmt.Errorf("%w: the name %q of a %s", driver.ErrInvalid, name.value, name.what)
-		}
+	if len(o.Schema) > maxName || !storable(o.Schema) {
+		return fmt.Errorf("%w: pgstore: Options.Schema: %q (want UTF-8 without NUL, at most %d bytes)", driver.ErrInvalid, o.Schema, maxName)
+	}
+	if len(o.Table) > maxTable || !storable(o.Table) {
+		return fmt.Errorf("%w: pgstore: Options.Table: %q (want UTF-8 without NUL, at most %d bytes)", driver.ErrInvalid, o.Table, maxTable)
 	}
 	_, err := pgxIsolation(o.Isolation)
 	return err
@@ -147,11 +129,10 @@ func pgxIsolation(level sql.IsolationLevel) (pgx.TxIsoLevel, error) {
 		return pgx.RepeatableRead, nil
 	case sql.LevelSerializable:
 		return pgx.Serializable, nil
-	case sql.LevelReadUncommitted, sql.LevelWriteCommitted, sql.LevelLinearizable:
+	default:
+		return "", fmt.Errorf("%w: pgstore: Options.Isolation: %v (want LevelReadCommitted or stricter)", driver.ErrInvalid, level)
 	}
-	return "", fmt.Errorf("%w: isolation %v", driver.ErrInvalid, level)
 }
 
-// Enclosed implements [idempotency.Transactor]: it commits itself. [Store.Within] gives one
-// that does not.
+// InCallerTx implements [driver.Transactor]. It returns false; see [Store.Within].
 func (s *Store) InCallerTx() bool { return false }

@@ -24,9 +24,10 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// The database's default isolation may be any. The work's own is another matter: it
-// is told that it must be done again, which the suite does not do.
-func TestStoreUnderSerializableIsolation(t *testing.T) {
+// TestStore_serializableDefault: the database's default isolation does not matter for the
+// store's statements. The work is read committed, because the suite does not execute it
+// again after a serialization failure.
+func TestStore_serializableDefault(t *testing.T) {
 	t.Parallel()
 	f := flavors[0]
 	f.options = &pgstore.Options{Isolation: sql.LevelReadCommitted}
@@ -46,7 +47,7 @@ func suite(t *testing.T, dsn string, f flavor) storetest.Suite {
 	}
 }
 
-// fill writes records that are completed and have expired.
+// fill writes completed records that have expired.
 func fill(ctx context.Context, pool *pgxpool.Pool, rows int) error {
 	_, err := pool.Exec(ctx, `INSERT INTO idempotency_records (scope, operation, key, fingerprint, status, owner, generation,
 			takeover, started, updated, expires, code, header, body)

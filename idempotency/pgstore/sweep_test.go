@@ -18,8 +18,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 )
 
-// A record that somebody has locked is left for the next sweep, which does not wait.
-func TestSweepLeavesWhatIsLocked(t *testing.T) {
+// TestSweep_lockedRecords: locked records are left for the next sweep.
+func TestSweep_lockedRecords(t *testing.T) {
 	t.Parallel()
 	eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
 		pool := newPool(t, dsn, nil)
@@ -43,12 +43,12 @@ func TestSweepLeavesWhatIsLocked(t *testing.T) {
 	})
 }
 
-// BenchmarkSweep measures claims of four clients, in turn while nothing else happens
-// and while a Sweeper sweeps. Each iteration brings 50,000 expired records:
+// BenchmarkSweep measures the claims of four clients, in turn without and with a running
+// Sweeper. Each iteration adds 50,000 expired records:
 //
 //	go test -run '^$' -bench Sweep -benchtime 20x .
 //
-// With -short it only shows that it runs.
+// With -short it only tests that it runs.
 func BenchmarkSweep(b *testing.B) {
 	const clients = 4
 	rows := 50_000
@@ -64,7 +64,7 @@ func BenchmarkSweep(b *testing.B) {
 
 	sweeps := &countingSweeps{Store: store}
 	var quiet, swept latencies
-	// As long as there is something to sweep. A slow machine may give up.
+	// Until all is swept. A slow machine may give up.
 	giveUp := time.Now().Add(time.Duration(b.N) * 10 * time.Second)
 	for n := int64(0); sweeps.deleted.Load() < int64(b.N*rows) && time.Now().Before(giveUp); {
 		n += quiet.claim(b, store, clients, n)
@@ -84,7 +84,7 @@ func BenchmarkSweep(b *testing.B) {
 	b.ReportMetric(sweeps.longest.Seconds()*1e3, "longest-batch-ms")
 }
 
-// countingSweeps is a store that counts what is swept.
+// countingSweeps is a store that counts the swept records.
 type countingSweeps struct {
 	driver.Store
 
@@ -94,7 +94,7 @@ type countingSweeps struct {
 
 func (s *countingSweeps) Sweep(ctx context.Context, limit int) (int, error) {
 	began := time.Now()
-	// What is begun is ended: of a batch that was cancelled nobody knows the size.
+	// A batch is not cancelled, because its size would be unknown.
 	n, err := s.Store.Sweep(context.WithoutCancel(ctx), limit)
 	s.deleted.Add(int64(n))
 	s.took += time.Since(began)
@@ -102,10 +102,10 @@ func (s *countingSweeps) Sweep(ctx context.Context, limit int) (int, error) {
 	return n, err
 }
 
-// latencies are those of claims.
+// latencies are the latencies of claims.
 type latencies []time.Duration
 
-// claim makes claims for half a second, and returns how many.
+// claim makes claims for half a second, and returns their number.
 func (l *latencies) claim(b *testing.B, store *pgstore.Store, clients int, first int64) int64 {
 	b.Helper()
 	took := make([][]time.Duration, clients)

@@ -2,118 +2,352 @@ package pgstore
 
 import (
 	"context"
+	"database/sql"
 	"errors"
+	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/resilienthttp/resilienthttp/idempotency/driver"
+	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
-// transaction is joined work on a connection of pgx.
-type transaction struct {
-	joined
-
-	is   *statements
-	conn *pgxpool.Conn // nil when it has been given back
-	work *work
+// pending is the record that transactional work writes at its end.
+type pending struct {
+	claim  *driver.Claim
+	record driver.Record  // of the reservation
+	judged *driver.Record // the record that it replaces; nil: none
 }
 
-// openPgx opens a transaction, locks the name and looks, in one round trip.
-func (s *Store) openPgx(ctx context.Context, id *driver.ID, lock statement) (opened, *look, error) {
-	level, err := pgxIsolation(s.isolation)
-	if err != nil {
-		return nil, nil, err
+// judge answers a claim for transactional work. Its step happens at the end of the work,
+// except for StepMarkUnknown.
+func (f *found) judge(claim *driver.Claim, locked bool) (driver.Step, driver.Reservation) {
+	step, answer := driver.Decide(f.record, claim, f.now)
+	answer.Record = driver.Record{ID: claim.ID, Status: driver.InProgress}
+	if f.record != nil {
+		answer.Record = *f.record
 	}
-	conn, err := s.pool.Acquire(ctx)
-	if err != nil {
-		return nil, nil, err
+	switch {
+	case step == driver.Leave && answer.Decision != driver.Acquired:
+	case step == driver.Leave, !locked: // a leased execution of the same owner, or a transaction, has the operation
+		return driver.Leave, driver.Reservation{Decision: driver.DecisionInProgress, Record: answer.Record}
+	case step != driver.StepMarkUnknown:
+		answer.Record = driver.Record{
+			ID: claim.ID, Fingerprint: claim.Fingerprint, Status: driver.InProgress, Takeover: claim.Takeover,
+			Owner: claim.Owner, Generation: answer.Record.Generation + 1,
+			Started: f.now, Updated: f.now, Expires: f.now.Add(claim.TTL),
+		}
 	}
+	return step, answer
+}
+
+// end returns the statements that write the record with its outcome.
+func (p *pending) end(is *statements, insert string, o *driver.Outcome) ([]*pgkit.Statement, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	result, err := resultArgs(o)
+	if err != nil {
+		return nil, err
+	}
+	r := &p.record
+	var lease, expires *time.Time
+	if o.Status == driver.Unknown {
+		lease = &r.Started // not NULL: the record is in the index of what is open
+	}
+	if o.TTL == 0 {
+		expires = &r.Expires
+	}
+	last := &pgkit.Statement{Text: insert, Args: idArgs(&r.ID, string(r.Fingerprint), int16(o.Status), r.Owner, r.Generation, lease,
+		int16(r.Takeover), r.Started, expires, microseconds(o.TTL), result[0], result[1], result[2], result[3])}
+	if p.judged == nil {
+		return []*pgkit.Statement{last}, nil
+	}
+	return []*pgkit.Statement{{Text: is.supersede, Args: judgedArgs(p.judged)}, last}, nil
+}
+
+// Why transactional work cannot be committed.
+var (
+	// errEnded means that the work has sent COMMIT or ROLLBACK as a statement.
+	errEnded = fmt.Errorf("%w: pgstore: the work has ended the transaction, without its record (the store ends it with the outcome)",
+		driver.ErrUnknown)
+
+	// errDone means that the work has called Commit or Rollback of its *sql.Tx, which
+	// only ends the work's access to the transaction.
+	errDone = fmt.Errorf("%w: pgstore: the work has ended its *sql.Tx, perhaps by a deferred Rollback (the store ends the transaction "+
+		"with the outcome): %w", driver.ErrTransactionFailed, sql.ErrTxDone)
+
+	// errRows replaces pgx's "conn busy".
+	errRows = fmt.Errorf("%w: pgstore: the work has left rows open on the transaction's connection (Rows.Close, Row.Scan)",
+		driver.ErrTransactionFailed)
+
+	// errFailed replaces PostgreSQL's "commands are ignored".
+	errFailed = fmt.Errorf("%w: pgstore: a statement has failed (one that may fail needs a savepoint, the transaction's Begin)",
+		driver.ErrTransactionFailed)
+
+	// errReadOnly means that the server accepts no writes: a replica, or a primary that
+	// was made read-only.
+	errReadOnly = errors.New("pgstore: the server is read-only (default_transaction_read_only, or a replica)")
+)
+
+// writeError translates the error of the statements that write the record.
+func writeError(err error) error {
+	const uniqueViolation, notNullViolation, inFailedTransaction = "23505", "23502", "25P02"
+	switch e, ok := errors.AsType[*pgconn.PgError](err); {
+	case ok && e.Code == notNullViolation && e.ColumnName == "status":
+		return errEnded // see insertHere
+	case pgkit.HasCode(err, uniqueViolation):
+		return driver.ErrLeaseLost
+	case pgkit.HasCode(err, inFailedTransaction):
+		return errFailed
+	default:
+		return commitError(pgkit.SchemaError(err))
+	}
+}
+
+// commitError marks an error after which the server has rolled back. After a FATAL error,
+// which ends the connection, the result of COMMIT is not known.
+func commitError(err error) error {
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.SeverityUnlocalized == "ERROR" {
+		return fmt.Errorf("%w: %w", driver.ErrTransactionFailed, err)
+	}
+	return err
+}
+
+// Begin implements [driver.Transactor]. The transaction holds one connection of the pool
+// until it ends. Begin waits for it for at most a second, or a tenth of the time until
+// the deadline if that is less; then the error is a driver.ErrStoreBusy. Its Value is a
+// pgx.Tx or a *sql.Tx.
+//
+// The server ends the transaction after limit; before PostgreSQL 17, if it is idle for
+// that long. It ends it after a silence of Claim.Lease (at least two seconds) of this
+// host, if the connection uses TCP without a proxy.
+func (s *Store) Begin(ctx context.Context, claim driver.Claim, limit time.Duration,
+) (driver.Reservation, driver.Transaction, error) {
+	if err := claim.Validate(); err != nil {
+		return driver.Reservation{}, nil, err
+	}
+	var answer driver.Reservation
+	var tx *transaction
+	err := pgkit.Repeat(ctx, s.isRetryable, func(error) (err error) {
+		answer, tx, err = s.begin(ctx, &claim, limit)
+		return err
+	})
+	switch {
+	case errors.Is(err, errMoved): // the answer is DecisionInProgress
+	case err != nil:
+		return driver.Reservation{}, nil, pgkit.Ended(ctx, pgkit.SchemaError(err))
+	case tx != nil:
+		return answer, tx, nil
+	}
+	return answer, nil, nil
+}
+
+func (s *Store) begin(ctx context.Context, claim *driver.Claim, limit time.Duration) (driver.Reservation, *transaction, error) {
+	conn, err := s.conns.forClaim(ctx)
+	if err != nil {
+		return driver.Reservation{}, nil, err
+	}
+	if !s.predictor.newKey() {
+		var f found
+		err := pgkit.PGX(conn).Send(ctx, s.load(&claim.ID, &f))
+		step, answer := f.judge(claim, true)
+		if err != nil || f.record != nil && step == driver.Leave {
+			s.predictor.record(false)
+			conn.release()
+			return answer, nil, err
+		}
+	}
+	t := &transaction{Store: s, conn: conn}
+	f, locked, readOnly, err := t.open(ctx, claim, limit)
+	if err != nil {
+		_ = t.Rollback(ctx) // The error is what matters.
+		return driver.Reservation{}, nil, err
+	}
+	step, answer := f.judge(claim, locked)
+	s.predictor.record(answer.Decision != driver.Done)
+	switch {
+	case step != driver.Leave && readOnly:
+		return driver.Reservation{}, nil, errors.Join(errReadOnly, t.Rollback(ctx))
+	case answer.Decision == driver.Acquired:
+		t.pending = &pending{claim, answer.Record, f.record}
+		return answer, t, nil
+	case step == driver.StepMarkUnknown:
+		if answer, err = t.markUnknown(ctx, answer, f.record); err == nil || errors.Is(err, errMoved) {
+			t.giveBack() // it has committed
+			return answer, nil, err
+		}
+	}
+	if e := t.Rollback(ctx); e != nil && ctx.Err() != nil {
+		return driver.Reservation{}, nil, ctx.Err()
+	}
+	return answer, nil, err
+}
+
+// transaction is transactional work on a connection of the pool.
+type transaction struct {
+	*pending // nil until it is the work's
+
+	*Store
+
+	conn *connection // nil after the end
+	tx   pgx.Tx
+	work *work    // the work's pgx.Tx, made by Value
+	sql  *sqlWork // the work's *sql.Tx, made by Value
+}
+
+// open begins the transaction, locks the operation and reads its record, in one round
+// trip. The lock is a statement of its own: the read must see what the transaction that
+// had the lock before has committed.
+func (t *transaction) open(ctx context.Context, claim *driver.Claim, limit time.Duration) (f found, locked, readOnly bool, err error) {
+	text, args := t.settings.statement(idArgs(&claim.ID), limit, claim.Lease)
 	var batch pgx.Batch
-	batch.BeginTx(pgx.TxOptions{IsoLevel: level})
-	batch.Queue(lock.text, lock.args...)
-	batch.Queue(s.is.load, idArgs(id)...)
-	results := conn.Conn().SendBatch(ctx, &batch)
-	found, err := readLook(results)
+	batch.BeginTx(pgx.TxOptions{IsoLevel: t.isolation})
+	batch.Queue(text, args...)
+	batch.Queue(t.is.load, idArgs(&claim.ID)...)
+	results := t.conn.SendBatch(ctx, &batch)
+	t.tx = results.Tx()
+	var began time.Time
+	if _, err = results.Exec(); err == nil {
+		err = results.QueryRow().Scan(&locked, &began, &readOnly, nil)
+	}
+	if err == nil {
+		rows, _ := results.Query() // Err says more.
+		if rows.Next() {
+			err = f.scanNow(rows)
+		}
+		rows.Close()
+		err = errors.Join(err, rows.Err())
+	}
+	f.now = began
 	if e := results.Close(); err == nil {
 		err = e
 	}
-	t := &transaction{is: s.is, conn: conn, work: &work{Tx: results.Tx()}}
-	if err != nil {
-		_ = t.Rollback(ctx) // The error is what matters.
-		return nil, nil, err
-	}
-	return t, found, nil
+	return f, locked, readOnly, err
 }
 
-func readLook(results pgx.BatchResults) (*look, error) {
-	if _, err := results.Exec(); err != nil {
-		return nil, err
-	}
-	var found look
-	if err := results.QueryRow().Scan(&found.locked, &found.now, &found.began, nil); err != nil {
-		return nil, err
-	}
-	record, err := scanRecord(results.QueryRow(), nil)
+// markUnknown marks the record of an execution that died.
+func (t *transaction) markUnknown(ctx context.Context, answer driver.Reservation, judged *driver.Record) (driver.Reservation, error) {
+	var after found
+	err := pgkit.PGX(t.conn).Send(ctx, t.change(driver.StepMarkUnknown, nil, judged, &after), &pgkit.Statement{Text: "commit"})
 	switch {
-	case err == nil:
-		found.record = &record
-	case !noRows(err):
-		return nil, err
+	case err != nil:
+		return driver.Reservation{}, err
+	case after.record == nil:
+		return driver.Reservation{Decision: driver.DecisionInProgress, Record: *judged}, errMoved
 	}
-	return &found, nil
+	answer.Record = *after.record
+	return answer, nil
 }
 
-func (t *transaction) join(_ context.Context, j joined) error {
-	t.joined = j
-	return nil
+// Value implements [driver.Transaction].
+func (t *transaction) Value() any {
+	switch {
+	case t.conn == nil:
+		return nil
+	case t.conn.sql == nil && t.work == nil:
+		t.work = &work{Tx: t.tx, ended: t.ended}
+	case t.conn.sql != nil && t.sql == nil:
+		t.sql = newSQLWork(t.conn.sql)
+	}
+	if t.sql != nil {
+		return t.sql.tx
+	}
+	return pgx.Tx(t.work)
 }
 
-// Value implements idempotency.Transaction.
-func (t *transaction) Value() any { return pgx.Tx(t.work) }
-
-// Commit implements idempotency.Transaction. The record and the COMMIT go in one
-// round trip; if the first fails the second is not executed.
+// Commit implements [driver.Transaction]. The record and COMMIT share a round trip.
+// COMMIT is not executed if the record was not written.
 func (t *transaction) Commit(ctx context.Context, outcome driver.Outcome) error {
-	end, err := t.endHere(t.is, &outcome)
-	return t.finish(ctx, end, err, t.commit)
+	return t.finish(ctx, func() error {
+		if t.closeWork() {
+			return errDone
+		}
+		end, err := t.end(t.is, t.is.insertHere, &outcome)
+		if err != nil {
+			return err
+		}
+		if t.status() == 'E' {
+			return errFailed
+		}
+		return t.commit(ctx, end)
+	})
 }
 
-// Refuse implements idempotency.Transaction. The ROLLBACK, which sets the lock free,
-// and the record go in one round trip; if somebody comes between them, the record is
-// not written.
+func (t *transaction) commit(ctx context.Context, end []*pgkit.Statement) error {
+	var batch pgx.Batch
+	for _, each := range end {
+		batch.Queue(each.Text, each.Args...)
+	}
+	batch.Queue("commit")
+	results := t.conn.SendBatch(ctx, &batch)
+	for range end {
+		if _, err := results.Exec(); err != nil {
+			_ = results.Close() // The first error is what matters.
+			return writeError(err)
+		}
+	}
+	tag, err := results.Exec()
+	if e := results.Close(); err == nil {
+		err = e
+	}
+	if err == nil && tag.String() != "COMMIT" {
+		return errFailed // COMMIT of a failed transaction is a rollback, and no error
+	}
+	return commitError(err)
+}
+
+// RollbackAndRecord implements [driver.Transaction]. ROLLBACK, which frees the lock, and
+// the record share a round trip. The record is not written if another execution takes the
+// operation in between.
 func (t *transaction) RollbackAndRecord(ctx context.Context, outcome driver.Outcome) error {
-	end, err := t.end(t.is, t.is.insertAlone, &outcome)
-	return t.finish(ctx, end, err, t.refuse)
+	return t.finish(ctx, func() error {
+		t.closeWork()
+		end, err := t.end(t.is, t.is.insertAlone, &outcome)
+		if err != nil {
+			return err
+		}
+		if t.status() == 'E' {
+			// A statement that is not prepared yet cannot share the flight of this ROLLBACK.
+			if _, err := t.conn.Exec(ctx, "rollback"); err != nil {
+				return err
+			}
+		} else {
+			end = append([]*pgkit.Statement{{Text: "rollback"}}, end...)
+		}
+		err = pgkit.PGX(t.conn).Send(ctx, end...)
+		if err == nil && end[len(end)-1].Affected == 0 {
+			return driver.ErrLeaseLost
+		}
+		return commitError(pgkit.SchemaError(err))
+	})
 }
 
-func (t *transaction) finish(ctx context.Context, end []statement, err error,
-	send func(context.Context, []statement) error,
-) error {
+// finish ends the transaction by send, or rolls it back.
+func (t *transaction) finish(ctx context.Context, send func() error) error {
 	if t.conn == nil {
 		return pgx.ErrTxClosed
 	}
+	err := t.misused()
 	if err == nil {
-		err = t.misused()
-	}
-	if err == nil {
-		err = send(ctx, end)
+		err = send()
 	}
 	if err != nil {
-		_ = t.Rollback(ctx) // Whatever is left of it. Of what was done, err says as much as is known.
+		_ = t.Rollback(ctx) // err says what is known about the work's writes.
 		return err
 	}
 	t.giveBack()
 	return nil
 }
 
-// misused is what the work has done to the connection that keeps the transaction from
-// its end.
+// misused returns what the work has done to the connection that prevents an orderly end.
 func (t *transaction) misused() error {
-	switch conn := t.conn.Conn(); {
-	case conn.IsClosed():
-		return nil // which tells the next who uses it
-	case conn.PgConn().IsBusy():
+	switch {
+	case t.conn.IsClosed():
+		return nil // the next statement says so
+	case t.sql == nil && t.conn.PgConn().IsBusy():
 		return errRows
 	case t.status() == 'I':
 		return errEnded
@@ -122,106 +356,43 @@ func (t *transaction) misused() error {
 	}
 }
 
-// moved reports whether the work, to which the transaction was given, has ended it and
-// begun another. Of one that has failed PostgreSQL does not tell.
-func (t *transaction) moved(ctx context.Context) bool {
-	if t.claim == nil || t.status() != 'T' {
+// restarted reports whether the work has ended the transaction and begun another. This
+// is not known of a transaction that has failed.
+func (t *transaction) restarted(ctx context.Context) bool {
+	if t.pending == nil || t.status() != 'T' {
 		return false
 	}
-	here := true
-	err := t.conn.Conn().QueryRow(ctx, t.is.here, t.began).Scan(&here)
-	return err == nil && !here
+	same := true
+	err := t.conn.QueryRow(ctx, t.is.here, t.record.Started).Scan(&same)
+	return err == nil && !same
 }
 
-func (t *transaction) commit(ctx context.Context, end []statement) error {
-	if t.status() == 'E' {
-		return errFailed
+// status is the state of the connection: in a transaction (T), in a failed one (E), or in
+// none (I).
+func (t *transaction) status() byte { return t.conn.PgConn().TxStatus() }
+
+// closeWork ends the work's access to the transaction. It reports whether the work has
+// ended its *sql.Tx before.
+func (t *transaction) closeWork() (ended bool) {
+	if t.work != nil {
+		t.work.close()
 	}
-	var batch pgx.Batch
-	queue(&batch, end)
-	batch.Queue("commit")
-	results := t.conn.Conn().SendBatch(ctx, &batch)
-	n, err := execAll(results, len(end))
-	if err = written(err); err == nil {
-		err = committed(results)
-	}
-	if err == nil && n == 0 {
-		err = errEnded
-	}
-	if e := results.Close(); err == nil {
-		err = undone(e)
-	}
-	return err
+	return t.sql != nil && t.sql.close()
 }
 
-// refuse: what is sent after ROLLBACK is a transaction of its own.
-func (t *transaction) refuse(ctx context.Context, end []statement) error {
-	conn := t.conn.Conn()
-	if t.status() == 'E' {
-		// Statements that are not prepared yet cannot be in a transaction that has failed.
-		if _, err := conn.Exec(ctx, "rollback"); err != nil {
-			return err
-		}
-	}
-	var batch pgx.Batch
-	if t.status() != 'I' {
-		batch.Queue("rollback")
-	}
-	queue(&batch, end)
-	results := conn.SendBatch(ctx, &batch)
-	n, err := execAll(results, batch.Len())
-	if e := results.Close(); err == nil {
-		err = e
-	}
-	if err == nil && n == 0 {
-		return driver.ErrLeaseLost
-	}
-	return undone(err)
-}
-
-func queue(batch *pgx.Batch, all []statement) {
-	for _, s := range all {
-		batch.Queue(s.text, s.args...)
-	}
-}
-
-// execAll reads n results, and returns how many rows the last one has changed.
-func execAll(results pgx.BatchResults, n int) (int64, error) {
-	for {
-		tag, err := results.Exec()
-		if n--; err != nil || n == 0 {
-			return tag.RowsAffected(), err
-		}
-	}
-}
-
-// status is what the connection knows of the transaction: that it goes on (T), has
-// failed (E) or is over (I).
-func (t *transaction) status() byte { return t.conn.Conn().PgConn().TxStatus() }
-
-// committed reads the answer to COMMIT, which is ROLLBACK, and no error, where the
-// transaction had failed before.
-func committed(results pgx.BatchResults) error {
-	tag, err := results.Exec()
-	if err == nil && tag.String() != "COMMIT" {
-		return errFailed
-	}
-	return undone(err)
-}
-
-// Rollback implements idempotency.Transaction. It is done even if the context has
-// ended, as it has where a client went away: the connection is worth more than the
-// moment that this takes.
+// Rollback implements [driver.Transaction]. If the context has ended, as it has if the
+// client left, Rollback takes up to one more second, to keep the connection.
 func (t *transaction) Rollback(ctx context.Context) error {
 	if t.conn == nil {
 		return nil
 	}
-	ctx, cancel := lastWords(ctx)
+	ctx, cancel := endContext(ctx)
 	defer cancel()
-	ended := errors.Is(t.misused(), errEnded) || t.moved(ctx)
-	err := t.work.Tx.Rollback(ctx)
+	t.closeWork()
+	ended := errors.Is(t.misused(), errEnded) && t.pending != nil || t.restarted(ctx)
+	err := t.tx.Rollback(ctx)
 	if errors.Is(err, pgx.ErrTxClosed) {
-		err = nil // It never began.
+		err = nil // it never began
 	}
 	t.giveBack()
 	if ended {
@@ -230,10 +401,9 @@ func (t *transaction) Rollback(ctx context.Context) error {
 	return err
 }
 
-// giveBack gives the connection back, which the pool keeps if it is of any use, and
-// takes it from the work.
+// giveBack returns the connection to the pool, which closes it if it is unusable.
 func (t *transaction) giveBack() {
-	t.work.close()
-	t.conn.Release()
+	t.closeWork()
+	t.conn.release()
 	t.conn = nil
 }

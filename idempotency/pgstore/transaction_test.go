@@ -23,7 +23,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 )
 
-// begin claims an operation for joined work.
+// begin claims an operation for transactional work.
 func begin(tb testing.TB, store driver.Transactor, key string) (driver.Record, driver.Transaction) {
 	tb.Helper()
 	return beginClaim(tb, store, newClaim(key))
@@ -35,11 +35,11 @@ func beginClaim(tb testing.TB, store driver.Transactor, claim driver.Claim) (dri
 	require.NoError(tb, err)
 	require.Equal(tb, driver.Acquired, reservation.Decision)
 	require.NotNil(tb, tx)
-	tb.Cleanup(func() { _ = tx.Rollback(context.Background()) }) // or the pool does not close
+	tb.Cleanup(func() { _ = tx.Rollback(context.Background()) }) // otherwise the pool does not close
 	return reservation.Record, tx
 }
 
-// absent looks that there is no record.
+// absent expects that there is no record.
 func absent(tb testing.TB, store driver.Store, id driver.ID) {
 	tb.Helper()
 	_, err := store.Load(context.Background(), id)
@@ -47,29 +47,28 @@ func absent(tb testing.TB, store driver.Store, id driver.ID) {
 }
 
 const foreignRecord = `INSERT INTO idempotency_records (started, updated, expires, generation, status, takeover, scope, operation, key, fingerprint, owner)
-	VALUES (now(), now(), now() + interval '1 hour', 1, 2, 0, 'tenant', 'POST /charges', 'key', 'v1:a', 'somebody')`
+	VALUES (now(), now(), now() + interval '1 hour', 1, 2, 0, 'tenant', 'POST /charges', 'key', 'v1:a', 'another')`
 
-// What the work does to its transaction, and what comes of it: what it wrote and its
-// record go together, whatever it tries.
-func TestWorkCannotPartFromItsRecord(t *testing.T) {
+// TestCommit_workFails: the work's writes and the record stay together.
+func TestCommit_workFails(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name string
 		do   func(t *testing.T, tx any)
 		want func(t *testing.T, err error)
 	}{
-		{"fails a statement", func(t *testing.T, tx any) {
+		{"a statement failed: ErrTransactionFailed", func(t *testing.T, tx any) {
 			require.Error(t, execute(tx, `SELECT 1/0`))
 		}, func(t *testing.T, err error) { require.ErrorIs(t, err, driver.ErrTransactionFailed) }},
-		{"writes a record of its own", func(t *testing.T, tx any) {
+		{"the work wrote the record: ErrLeaseLost", func(t *testing.T, tx any) {
 			require.NoError(t, execute(tx, foreignRecord))
 		}, func(t *testing.T, err error) { require.ErrorIs(t, err, driver.ErrLeaseLost) }},
-		{"violates a constraint that is checked at the end", func(t *testing.T, tx any) {
+		{"a deferred constraint is violated: ErrTransactionFailed", func(t *testing.T, tx any) {
 			require.NoError(t, execute(tx, `CREATE TABLE late (id int UNIQUE DEFERRABLE INITIALLY DEFERRED)`))
 			require.NoError(t, execute(tx, `INSERT INTO late VALUES (1), (1)`))
 		}, func(t *testing.T, err error) {
 			require.Equal(t, "23505", code(err))
-			require.ErrorIs(t, err, driver.ErrTransactionFailed, "nothing was written, and that is known")
+			require.ErrorIs(t, err, driver.ErrTransactionFailed, "it is known that nothing was written")
 			require.NotErrorIs(t, err, driver.ErrLeaseLost)
 		}},
 	} {
@@ -94,9 +93,9 @@ func TestWorkCannotPartFromItsRecord(t *testing.T) {
 	}
 }
 
-// A refusal is stored without the work's writes, also when a statement has failed,
-// and on a connection that has never refused before.
-func TestRefuse(t *testing.T) {
+// TestRollbackAndRecord stores the record without the work's writes, also after a failed
+// statement, and on a connection that has not prepared the statements.
+func TestRollbackAndRecord(t *testing.T) {
 	t.Parallel()
 	eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
 		count := effects(t, dsn)
@@ -125,11 +124,11 @@ func TestRefuse(t *testing.T) {
 	})
 }
 
-// A record that joined work is to supersede can move while the work is done: then
-// neither is written. Whatever the decision was for, the one who moved it has it.
-func TestJudgedRecordMoves(t *testing.T) {
+// TestCommit_judgedRecordChanged changes the record that the work's record would replace,
+// by the execution that was considered dead. Neither the work nor its record is written.
+func TestCommit_judgedRecordChanged(t *testing.T) {
 	t.Parallel()
-	for _, end := range []string{"Commit", "Refuse"} {
+	for _, end := range []string{"Commit", "RollbackAndRecord"} {
 		for name, move := range map[string]func(store *pgstore.Store, lease driver.Lease) error{
 			"Complete": func(store *pgstore.Store, lease driver.Lease) error {
 				return store.Complete(context.Background(), lease, completed)
@@ -151,12 +150,12 @@ func TestJudgedRecordMoves(t *testing.T) {
 					record, tx := begin(t, store, "key")
 					assert.EqualValues(t, 2, record.Generation)
 					require.NoError(t, insert(t.Context(), tx.Value(), "key"))
-					require.NoError(t, move(store, dead), "it was not dead")
+					require.NoError(t, move(store, dead), "it was alive")
 					before, err := store.Load(t.Context(), dead.ID)
 					require.NoError(t, err)
 
 					finish := tx.Commit
-					if end == "Refuse" {
+					if end == "RollbackAndRecord" {
 						finish = tx.RollbackAndRecord
 					}
 					require.ErrorIs(t, finish(t.Context(), completed), driver.ErrLeaseLost)
@@ -172,9 +171,8 @@ func TestJudgedRecordMoves(t *testing.T) {
 	}
 }
 
-// The server's log stays clean where nothing is wrong: what is lost or refused is not
-// found out by errors.
-func TestNothingInTheLog(t *testing.T) {
+// TestStore_logsNoErrors: the server's log has no errors if nothing is wrong.
+func TestStore_logsNoErrors(t *testing.T) {
 	t.Parallel()
 	notices := func(c *pgxpool.Config) {
 		c.ConnConfig.Tracer = &errorsOfStatements{t: t}
@@ -195,7 +193,7 @@ func TestNothingInTheLog(t *testing.T) {
 	require.ErrorIs(t, store.Renew(t.Context(), dead, time.Hour), driver.ErrLeaseLost)
 	require.ErrorIs(t, store.Complete(t.Context(), dead, completed), driver.ErrLeaseLost)
 	require.ErrorIs(t, store.Release(t.Context(), dead), driver.ErrLeaseLost)
-	_, tx = begin(t, store, "refused")
+	_, tx = begin(t, store, "rejected")
 	require.NoError(t, tx.RollbackAndRecord(t.Context(), completed))
 }
 
@@ -222,45 +220,59 @@ func (e *errorsOfStatements) TraceBatchEnd(_ context.Context, _ *pgx.Conn, data 
 	assert.Empty(e.t, code(data.Err))
 }
 
-// Where the work ends its transaction by itself, what it has committed must not be
-// done again. (Of a pgx.Tx it has to send COMMIT for that.)
-func TestWorkEndsItsTransaction(t *testing.T) {
+// TestTransaction_workEndsSQLTx has the work end its *sql.Tx, which ends only the work's
+// access to the transaction.
+func TestTransaction_workEndsSQLTx(t *testing.T) {
 	t.Parallel()
-	commit := func(tx any) error {
-		if tx, ok := tx.(*sql.Tx); ok {
-			return tx.Commit()
+	dsn := postgrestest.Open(t)
+	store, count := flavors[1].store(t, dsn), effects(t, dsn)
+	work := map[string]func(tx *sql.Tx) error{"Commit": (*sql.Tx).Commit, "Rollback": (*sql.Tx).Rollback}
+	for name, end := range map[string]struct {
+		end    func(tx driver.Transaction) error
+		want   error
+		status driver.Status
+	}{
+		"Commit: an error, rolled back":           {func(tx driver.Transaction) error { return tx.Commit(t.Context(), completed) }, sql.ErrTxDone, 0},
+		"RollbackAndRecord: the record alone":     {func(tx driver.Transaction) error { return tx.RollbackAndRecord(t.Context(), completed) }, nil, driver.Completed},
+		"Rollback: rolled back, without a record": {func(tx driver.Transaction) error { return tx.Rollback(t.Context()) }, nil, 0},
+	} {
+		for call, f := range work {
+			key := call + ", then " + name
+			t.Run(key, func(t *testing.T) {
+				t.Parallel()
+				record, tx := begin(t, store, key)
+				require.NoError(t, insert(t.Context(), tx.Value(), key))
+				assert.Equal(t, call == "Commit", f(tx.Value().(*sql.Tx)) != nil, "Commit says that it commits nothing")
+				err := end.end(tx)
+				require.ErrorIs(t, err, end.want)
+				require.NotErrorIs(t, err, driver.ErrUnknown)
+				n, err := count(t.Context(), key)
+				require.NoError(t, err)
+				assert.Zero(t, n)
+				if end.status == 0 {
+					absent(t, store, record.ID)
+				} else {
+					assert.Equal(t, end.status, statusOf(t, store, record.ID))
+				}
+			})
 		}
-		return execute(tx, "COMMIT")
 	}
-	eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
-		count := effects(t, dsn)
-		for name, end := range map[string]func(tx driver.Transaction) error{
-			"and succeeds":   func(tx driver.Transaction) error { return tx.Commit(t.Context(), completed) },
-			"and refuses":    func(tx driver.Transaction) error { return tx.RollbackAndRecord(t.Context(), completed) },
-			"and fails":      func(tx driver.Transaction) error { return tx.Rollback(t.Context()) },
-			"and supersedes": func(tx driver.Transaction) error { return tx.Commit(t.Context(), completed) },
-		} {
-			if name == "and supersedes" {
-				require.NoError(t, store.Release(t.Context(), acquire(t, store, newClaim(name))))
-			}
-			record, tx := begin(t, store, name)
-			require.NoError(t, insert(t.Context(), tx.Value(), name))
-			require.NoError(t, commit(tx.Value()))
-			require.ErrorIs(t, end(tx), driver.ErrUnknown, name)
-			require.NoError(t, tx.Rollback(t.Context()))
-			n, err := count(t.Context(), name)
-			require.NoError(t, err)
-			assert.Equal(t, 1, n)
-			if name != "and supersedes" {
-				absent(t, store, record.ID)
-			}
-		}
-	})
 }
 
-// It may also send the end as a statement, and begin another transaction, in which
-// the record would be alone. What it wrote outside of any stands, also behind a ROLLBACK.
-func TestWorkEndsItsTransactionByAStatement(t *testing.T) {
+// TestTransaction_workCommitsPgxTx: Commit of a pgx.Tx is an error, and the transaction
+// goes on.
+func TestTransaction_workCommitsPgxTx(t *testing.T) {
+	t.Parallel()
+	store := flavors[0].store(t, postgrestest.Open(t))
+	record, tx := begin(t, store, "key")
+	require.ErrorContains(t, tx.Value().(pgx.Tx).Commit(t.Context()), "not the work")
+	require.NoError(t, tx.Commit(t.Context(), completed))
+	assert.Equal(t, driver.Completed, statusOf(t, store, record.ID))
+}
+
+// TestTransaction_workSendsCommit has the work end the transaction by a statement, and
+// perhaps begin another, in which the record would be alone. The result is unknown.
+func TestTransaction_workSendsCommit(t *testing.T) {
 	t.Parallel()
 	eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
 		count := effects(t, dsn)
@@ -284,15 +296,14 @@ func TestWorkEndsItsTransactionByAStatement(t *testing.T) {
 	})
 }
 
-// Rows that the work has forgotten to close are told by name, and nothing is committed.
-func TestWorkLeavesRowsOpen(t *testing.T) {
+func TestTransaction_workLeavesRowsOpen(t *testing.T) {
 	store := flavors[0].store(t, postgrestest.Open(t))
 	for name, end := range map[string]func(tx driver.Transaction) error{
-		"Commit": func(tx driver.Transaction) error { return tx.Commit(t.Context(), completed) },
-		"Refuse": func(tx driver.Transaction) error { return tx.RollbackAndRecord(t.Context(), completed) },
+		"Commit":            func(tx driver.Transaction) error { return tx.Commit(t.Context(), completed) },
+		"RollbackAndRecord": func(tx driver.Transaction) error { return tx.RollbackAndRecord(t.Context(), completed) },
 	} {
 		record, tx := begin(t, store, name)
-		tx.Value().(pgx.Tx).QueryRow(t.Context(), "SELECT 1") // which nobody scans
+		tx.Value().(pgx.Tx).QueryRow(t.Context(), "SELECT 1") // and no Scan
 		err := end(tx)
 		require.ErrorIs(t, err, driver.ErrTransactionFailed)
 		require.ErrorContains(t, err, "rows open")
@@ -300,10 +311,9 @@ func TestWorkLeavesRowsOpen(t *testing.T) {
 	}
 }
 
-// A handler whose statement fails, on a row that is there already say, answers with
-// a 4xx as it would without a record. That is final: nothing was written, and
-// nothing would be the next time.
-func TestRefusalAfterAFailedStatement(t *testing.T) {
+// TestHandler_failedStatement: a 4xx after a failed statement is recorded; a success is a
+// 503, and the next request is executed.
+func TestHandler_failedStatement(t *testing.T) {
 	t.Parallel()
 	eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
 		count := effects(t, dsn)
@@ -338,7 +348,7 @@ func TestRefusalAfterAFailedStatement(t *testing.T) {
 	})
 }
 
-// anyTx is the transaction of either kind of store.
+// anyTx returns the transaction of either kind of store.
 func anyTx(ctx context.Context) (any, error) {
 	if tx, err := idempotency.Tx[pgx.Tx](ctx); err == nil {
 		return tx, nil
@@ -346,7 +356,7 @@ func anyTx(ctx context.Context) (any, error) {
 	return idempotency.Tx[*sql.Tx](ctx)
 }
 
-func TestWorkRollsBack(t *testing.T) {
+func TestCommit_workRolledBack(t *testing.T) {
 	store := flavors[1].store(t, postgrestest.Open(t))
 	_, tx := begin(t, store, "key")
 	require.NoError(t, tx.Value().(*sql.Tx).Rollback())
@@ -369,9 +379,9 @@ func execute(tx any, statement string) (err error) {
 	return err
 }
 
-// The work's pgx.Tx is closed when the transaction has ended: its connection is
-// somebody else's by then.
-func TestWorkEndsWithItsTransaction(t *testing.T) {
+// TestTransaction_closesWorkTx: the work's pgx.Tx and its savepoints are closed with the
+// transaction, because another operation uses the connection after that.
+func TestTransaction_closesWorkTx(t *testing.T) {
 	dsn := postgrestest.Open(t)
 	count := effects(t, dsn)
 	pool := newPool(t, dsn, func(c *pgxpool.Config) { c.MaxConns = 1 })
@@ -412,15 +422,15 @@ func TestWorkEndsWithItsTransaction(t *testing.T) {
 	assert.EqualValues(t, 0, pool.Stat().AcquiredConns())
 }
 
-// Rollback gives a usable connection back even if the context has ended, and a
-// transaction outlives the context of Begin.
-func TestTransactionOutlivesContexts(t *testing.T) {
+// TestTransaction_contextEnded: Rollback returns a usable connection even if the context
+// has ended, and a transaction outlives the context of Begin.
+func TestTransaction_contextEnded(t *testing.T) {
 	t.Parallel()
 	eachFlavor(t, func(t *testing.T, _ string, store *pgstore.Store) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		err := rollBackLate(t, store, "late")
-		for try := 2; err != nil && try <= 3; try++ { // it has a second for that, which a machine may stand still
+		for try := 2; err != nil && try <= 3; try++ { // it has a second, and a machine may stall
 			err = rollBackLate(t, store, fmt.Sprint("late ", try))
 		}
 		require.NoError(t, err)
@@ -433,7 +443,7 @@ func TestTransactionOutlivesContexts(t *testing.T) {
 	})
 }
 
-// rollBackLate is what Rollback says when the context that Begin had has ended.
+// rollBackLate calls Rollback after the end of Begin's context.
 func rollBackLate(t *testing.T, store *pgstore.Store, key string) error {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -444,14 +454,14 @@ func rollBackLate(t *testing.T, store *pgstore.Store, key string) error {
 	return tx.Rollback(ctx)
 }
 
-// A pool of one connection, which joined work has: new claims wait for it as long as
-// their context lets them, and go on when it is free. Leases do not wait.
-func TestPoolOfOne(t *testing.T) {
+// TestStore_poolOfOne has transactional work use the only connection. Claims wait for it
+// for a limited time. Writes of leases use the reserved connection.
+func TestStore_poolOfOne(t *testing.T) {
 	for _, f := range flavors {
 		t.Run(f.name, func(t *testing.T) {
 			dsn := postgrestest.Open(t)
-			store := poolOfOne(t, f.name, dsn)
-			lease := acquire(t, store, newClaim("detached"))
+			store := poolOf(t, 1, f.name, dsn)
+			lease := acquire(t, store, newClaim("leased"))
 			done := acquire(t, store, newClaim("done"))
 			undone := acquire(t, store, newClaim("undone"))
 			died := newClaim("died")
@@ -462,16 +472,18 @@ func TestPoolOfOne(t *testing.T) {
 				"Reserve": func(ctx context.Context) error { _, err := store.Reserve(ctx, newClaim("other")); return err },
 				"Begin":   func(ctx context.Context) error { _, _, err := store.Begin(ctx, newClaim("other"), 0); return err },
 			} {
-				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-				assert.ErrorIs(t, call(ctx), context.DeadlineExceeded, name)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second) // a tenth of it is the wait
+				err := call(ctx)
+				assert.ErrorIs(t, err, driver.ErrStoreBusy, name)
+				assert.ErrorContains(t, err, "no connection of the pool was free within", name)
 				cancel()
 			}
 			atOnce(20, func(int) { assert.NoError(t, store.Renew(context.Background(), lease, time.Hour)) })
 			require.NoError(t, store.Complete(t.Context(), done, completed))
 			require.NoError(t, store.Release(t.Context(), undone))
-			abandoned, err := store.Reap(t.Context(), 10)
+			reaped, err := store.Reap(t.Context(), 10)
 			require.NoError(t, err)
-			assert.Len(t, abandoned, 1)
+			assert.Len(t, reaped, 1)
 			require.ErrorIs(t, store.Renew(t.Context(), done, time.Hour), driver.ErrLeaseLost)
 			looking := newPool(t, dsn, func(c *pgxpool.Config) { c.MaxConns = 1 })
 			assert.EventuallyWithT(t, func(c *assert.CollectT) {
@@ -479,7 +491,7 @@ func TestPoolOfOne(t *testing.T) {
 				err := looking.QueryRow(context.Background(), `SELECT count(*) FROM pg_stat_activity
 					WHERE application_name = current_setting('application_name') AND pid <> pg_backend_pid()`).Scan(&n)
 				require.NoError(c, err)
-				assert.Equal(c, 1, n, "the connection beside the pool is closed")
+				assert.Equal(c, 1, n, "the reserved connection is closed")
 			}, patience, 20*time.Millisecond)
 
 			waiting := make(chan error, 1)
@@ -493,21 +505,9 @@ func TestPoolOfOne(t *testing.T) {
 	}
 }
 
-func poolOfOne(t *testing.T, flavor, dsn string) *pgstore.Store {
-	t.Helper()
-	if flavor == "pgx" {
-		return newStore(t, newPool(t, dsn, func(c *pgxpool.Config) { c.MaxConns = 1 }))
-	}
-	db := newDB(t, dsn)
-	db.SetMaxOpenConns(1)
-	store, err := pgstore.NewSQL(t.Context(), db, nil)
-	require.NoError(t, err)
-	return store
-}
-
-// Where joined work is serializable, one of two that cannot stand side by side is
-// told to begin again, and nothing of it is committed.
-func TestSerializableWork(t *testing.T) {
+// TestCommit_serializationFailure: of two transactions that conflict, one fails with 40001,
+// and nothing of it is committed.
+func TestCommit_serializationFailure(t *testing.T) {
 	for _, f := range flavors {
 		t.Run(f.name, func(t *testing.T) {
 			dsn := postgrestest.Open(t)
@@ -525,7 +525,7 @@ func TestSerializableWork(t *testing.T) {
 			require.NoError(t, tx1.Commit(t.Context(), completed))
 			err := tx2.Commit(t.Context(), completed)
 			assert.Equal(t, "40001", code(err))
-			require.ErrorIs(t, err, driver.ErrTransactionFailed, "nothing was written, and that is known")
+			require.ErrorIs(t, err, driver.ErrTransactionFailed, "it is known that nothing was written")
 
 			assert.Equal(t, driver.Completed, statusOf(t, store, record1.ID))
 			absent(t, store, record2.ID)
@@ -538,9 +538,9 @@ func TestSerializableWork(t *testing.T) {
 	}
 }
 
-// A stricter level sees what was there when the transaction began. Who has not seen
-// that another was faster finds out at the end, and has done nothing.
-func TestStrictIsolationLosesLate(t *testing.T) {
+// TestCommit_strictIsolation: a strict level does not see a record that was written after
+// the transaction began. Commit fails, and nothing is committed.
+func TestCommit_strictIsolation(t *testing.T) {
 	for _, level := range []sql.IsolationLevel{sql.LevelRepeatableRead, sql.LevelSerializable} {
 		for _, f := range flavors {
 			t.Run(level.String()+"/"+f.name, func(t *testing.T) {
@@ -550,7 +550,7 @@ func TestStrictIsolationLosesLate(t *testing.T) {
 				store := f.store(t, dsn)
 				_, tx := begin(t, store, "key")
 				require.NoError(t, insert(t.Context(), tx.Value(), "key"))
-				// By hand, for our own would have been told Busy.
+				// By hand, because the store would answer DecisionInProgress.
 				require.NoError(t, func() error { _, err := newPool(t, dsn, nil).Exec(t.Context(), foreignRecord); return err }())
 				err := tx.Commit(t.Context(), completed)
 				assert.True(t, errors.Is(err, driver.ErrLeaseLost) || errors.Is(err, driver.ErrTransactionFailed), err)

@@ -21,37 +21,36 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
-// instance is a process of a service, with the version of this package that it was
-// built with.
+// instance is a process of a service that was built with some version of this package.
 type instance struct {
 	*Store
 
+	pool *pgxpool.Pool
 	stop func()
 }
 
-// run is what each version of a program does with its tables when it starts.
+// run starts an instance.
 func run(t *testing.T, dsn string, steps []pgkit.Step) (*instance, error) {
 	t.Helper()
 	pool, err := pgxpool.New(t.Context(), dsn)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
-	store, err := openVersion(t.Context(), &Store{pool: pool}, onPgx(pool), pgxLane(pool), nil, steps)
+	store, err := open(t.Context(), pgxConnections(pool), nil, steps)
 	if err != nil {
 		return nil, err
 	}
-	if len(steps) > 1 { // it writes what the older one does not know
+	if len(steps) > 1 { // it writes a column that the older version does not know
 		for _, statement := range []*string{&store.is.claim, &store.is.insertHere} {
 			*statement = strings.Replace(*statement, "reference)", "reference, note)", 1)
 			*statement = strings.Replace(*statement, "started, updated, expires)\n", "started, updated, expires, note)\n", 1)
-			*statement = strings.Replace(*statement, "$15::bytea WHERE", "$15::bytea, 'new' WHERE", 1)
+			*statement = strings.Replace(*statement, "$16::bytea)", "$16::bytea, 'new')", 1)
 			*statement = strings.Replace(*statement, "* interval '1 microsecond'\nFROM", "* interval '1 microsecond', 'new'\nFROM", 1)
 		}
 	}
-	return &instance{store, pool.Close}, nil
+	return &instance{store, pool, pool.Close}, nil
 }
 
-// work executes operations, joined and detached, and finds them done, until it is told
-// to stop.
+// work executes transactional and leased operations and loads them, until ctx ends.
 func (i *instance) work(ctx context.Context, name string) error {
 	for n := 0; ctx.Err() == nil; n++ {
 		claim := driver.Claim{
@@ -65,7 +64,7 @@ func (i *instance) work(ctx context.Context, name string) error {
 		if err != nil {
 			return err
 		}
-		claim.Operation = "detached"
+		claim.Operation = "leased"
 		reservation, err := i.Reserve(context.Background(), claim)
 		if err == nil {
 			err = i.Complete(context.Background(), reservation.Record.Lease(), outcome)
@@ -73,7 +72,7 @@ func (i *instance) work(ctx context.Context, name string) error {
 		if err != nil {
 			return err
 		}
-		for _, operation := range []string{"", "detached"} {
+		for _, operation := range []string{"", "leased"} {
 			record, err := i.Load(context.Background(), driver.ID{Scope: name, Operation: operation, Key: fmt.Sprint(n)})
 			if err != nil || record.Status != driver.Completed {
 				return fmt.Errorf("%v, %w", record.Status, err)
@@ -83,14 +82,14 @@ func (i *instance) work(ctx context.Context, name string) error {
 	return nil
 }
 
-// A rolling deploy: a newer version comes up beside the older one, which goes on, is
-// started again, and is all there is after a rollback. A version that changes what the
-// older one relies on keeps it from starting.
-func TestVersionsSideBySide(t *testing.T) {
+// TestMigrate_rollingDeploy starts a newer version beside the older one, which goes on, is
+// started again, and is the only one after a rollback. An incompatible version prevents
+// the older ones from starting.
+func TestMigrate_rollingDeploy(t *testing.T) {
 	dsn := postgrestest.Open(t)
 	one := released()
 	two := append(released(), pgkit.Step{Text: `ALTER TABLE {{records}} ADD COLUMN note text;` + "\n", Oldest: 1})
-	three := slices.Concat(two, []pgkit.Step{{Text: `ALTER TABLE {{records}} DROP COLUMN fingerprint;` + "\n", Oldest: 3}})
+	three := slices.Concat(two, []pgkit.Step{{Text: `ALTER TABLE {{records}} ADD COLUMN another text NOT NULL DEFAULT '';` + "\n", Oldest: 3}})
 
 	older, err := run(t, dsn, one)
 	require.NoError(t, err)
@@ -106,7 +105,7 @@ func TestVersionsSideBySide(t *testing.T) {
 	require.NoError(t, err)
 	work(newer, "new")
 	restarted, err := run(t, dsn, one)
-	require.NoError(t, err, "the older one is started again")
+	require.NoError(t, err, "the older version is started again")
 	work(restarted, "restarted")
 	eventually(t, restarted, "new")
 	eventually(t, newer, "restarted")
@@ -138,11 +137,11 @@ func TestVersionsSideBySide(t *testing.T) {
 	}
 }
 
-// eventually waits until the records of another are seen.
+// eventually waits until the records of another instance are visible.
 func eventually(t *testing.T, i *instance, scope string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		_, err := i.Load(context.Background(), driver.ID{Scope: scope, Operation: "detached", Key: "5"})
+		_, err := i.Load(context.Background(), driver.ID{Scope: scope, Operation: "leased", Key: "5"})
 		if err != nil && !errors.Is(err, driver.ErrNotFound) {
 			t.Error(err)
 		}
@@ -150,9 +149,8 @@ func eventually(t *testing.T, i *instance, scope string) {
 	}, time.Minute, time.Millisecond)
 }
 
-// What Schema gives, executed by another tool, is what Migrate makes, whatever the
-// names, and from each version on.
-func TestSchema(t *testing.T) {
+// TestSchema_equalsMigrate executes the text of Schema as another tool does.
+func TestSchema_equalsMigrate(t *testing.T) {
 	for _, options := range []*Options{nil, {Table: `it's "Quoted"`}, {Schema: "schema", Table: "t"}} {
 		t.Run(fmt.Sprint(options), func(t *testing.T) {
 			made, executed := postgrestest.Open(t), postgrestest.Open(t)
@@ -199,7 +197,7 @@ func TestSchema(t *testing.T) {
 	require.ErrorIs(t, err, driver.ErrInvalid)
 }
 
-// catalog describes all that is in the schema, and the versions that it says it has.
+// catalog describes all tables, columns, indexes and constraints of the schema.
 func catalog(t *testing.T, pool *pgxpool.Pool) []string {
 	t.Helper()
 	rows, err := pool.Query(t.Context(), `

@@ -13,110 +13,84 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
-// Within is a store whose verbs are part of a transaction of the caller's. [Store.Within] and
-// [Store.WithinSQL] make it. Like the transaction, it is not safe for concurrent
-// use.
+// Within is a store whose operations are part of a transaction of the caller. It is made
+// by [Store.Within] and [Store.WithinSQL]. Like the transaction, it is not safe for
+// concurrent use.
 type Within struct {
-	verbs
+	operations
 
 	tx any
 }
 
 var _ driver.Transactor = (*Within)(nil)
 
-// Within gives the verbs inside a transaction, for a consumer that keeps its inbox
-// and its effects in one database: they are committed together, by the caller.
+// Within returns a store within the caller's transaction, for a consumer whose inbox and
+// effects are in one database. The caller commits both together.
 //
 //	tx, err := pool.Begin(ctx)
-//	…
-//	inbox := store.Within(tx)
-//	result, err := idempotency.Do(ctx, inbox, …) // the effect, through tx
-//	…
+//	result, err := idempotency.Do(ctx, store.Within(tx), …) // the effect, through tx
 //	err = tx.Commit(ctx)
 //
-// What Begin gives is a savepoint in it: its Commit writes the record, and commits
-// nothing. Where the work ends the transaction by itself the error is an ErrUnknown,
-// and there may be no record.
-//
-// A claim that is Acquired is held by the transaction itself. As long as that is
-// open, others get Busy from the store, and wait if they claim Within a transaction
-// too: there the end of ours tells what they get, and an error, such as that of a
-// lock_timeout which the caller has set, ends their transaction as every error does.
-// Nothing is tried again for the same reason: after an error, roll back and begin
-// anew.
-func (s *Store) Within(tx pgx.Tx) *Within { return s.in(tx, pgxQuerier{tx}) }
+// The transaction holds a claim until it ends. Other claims of the operation get
+// DecisionInProgress, or wait if they are made within a transaction too. After an error
+// the transaction must be rolled back; nothing is retried.
+func (s *Store) Within(tx pgx.Tx) *Within { return s.in(tx, pgkit.PGX(tx)) }
 
 // WithinSQL is Within for database/sql.
-func (s *Store) WithinSQL(tx *sql.Tx) *Within { return s.in(tx, sqlQuerier{tx}) }
+func (s *Store) WithinSQL(tx *sql.Tx) *Within { return s.in(tx, pgkit.SQL(tx)) }
 
-func (s *Store) in(tx any, q querier) *Within {
-	return &Within{verbs: verbs{querier: q, is: s.callers, repeats: s.repeats, check: s.check}, tx: tx}
+func (s *Store) in(tx any, through pgkit.Sender) *Within {
+	return &Within{operations{is: s.callers, schema: s.schema, predictor: s.predictor, caller: through}, tx}
 }
 
-// Enclosed implements [idempotency.Transactor]: it is the caller who commits.
+// InCallerTx implements [driver.Transactor]. It returns true.
 func (w *Within) InCallerTx() bool { return true }
 
-// Begin implements [idempotency.Transactor]. The transaction is a savepoint in the
-// caller's; its Value is the caller's own, and nothing is set in it: neither limit
-// nor lease.
+// Begin implements [driver.Transactor]. The transaction is a savepoint in the caller's,
+// which is its Value. limit and the lease are not used. If the work ends the caller's
+// transaction, the error is a driver.ErrUnknown, and there may be no record.
 func (w *Within) Begin(ctx context.Context, claim driver.Claim, _ time.Duration,
 ) (driver.Reservation, driver.Transaction, error) {
 	if err := claim.Validate(); err != nil {
 		return driver.Reservation{}, nil, err
 	}
-	found, err := w.look(ctx, &claim.ID)
+	var f found
+	now := time.Time{}
+	err := w.caller.Send(ctx, &pgkit.Statement{Text: w.is.wait, Args: idArgs(&claim.ID), Scan: func(from pgkit.Row) error { return from.Scan(&now) }},
+		w.load(&claim.ID, &f))
 	if err != nil {
-		return driver.Reservation{}, nil, err
+		return driver.Reservation{}, nil, pgkit.Ended(ctx, pgkit.SchemaError(err))
 	}
-	step, answer := found.judge(&claim)
-	if step == driver.StepMarkUnknown {
-		r := reserve{verbs: &w.verbs, claim: &claim}
-		answer.Record, err = r.step(ctx, step, found.record)
-		if noRows(err) { // somebody is at the row, who need not be asked what he does
-			answer, err = driver.Reservation{Decision: driver.DecisionInProgress, Record: *found.record}, nil
-		}
-	}
-	if err != nil || answer.Decision != driver.Acquired {
-		return answer, nil, err
-	}
-	if _, err := w.exec(ctx, setSavepoint); err != nil {
-		return driver.Reservation{}, nil, err
-	}
-	return answer, &nested{joined: joined{claim: &claim, record: answer.Record, judged: found.record}, within: w}, nil
-}
-
-// look waits for others who are at the record, keeps them off, and reads.
-func (w *Within) look(ctx context.Context, id *driver.ID) (*look, error) {
-	now, err := w.wait(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	found := &look{locked: true, now: now}
-	var later time.Time
-	record, err := scanRecord(w.row(ctx, w.is.load, idArgs(id)...), &later)
+	f.now = now
+	step, answer := f.judge(&claim, true)
 	switch {
-	case err == nil:
-		found.record = &record
-	case !noRows(err):
-		return nil, err
+	case step == driver.StepMarkUnknown:
+		var after found
+		if err := w.caller.Send(ctx, w.change(step, &claim, f.record, &after)); err != nil {
+			return driver.Reservation{}, nil, err
+		}
+		if after.record == nil { // another transaction has locked the row
+			return driver.Reservation{Decision: driver.DecisionInProgress, Record: *f.record}, nil, nil
+		}
+		answer.Record = *after.record
+		return answer, nil, nil
+	case answer.Decision != driver.Acquired:
+		return answer, nil, nil
 	}
-	return found, nil
+	if err := w.caller.Send(ctx, &pgkit.Statement{Text: "SAVEPOINT idempotency"}); err != nil {
+		return driver.Reservation{}, nil, err
+	}
+	return answer, &nested{pending{&claim, answer.Record, f.record}, w}, nil
 }
 
-const (
-	setSavepoint      = "SAVEPOINT idempotency"
-	releaseSavepoint  = "RELEASE SAVEPOINT idempotency"
-	rollBackSavepoint = "ROLLBACK TO SAVEPOINT idempotency"
-)
-
-// nested is joined work in a transaction of the caller's.
+// nested is transactional work in a transaction of the caller.
 type nested struct {
-	joined
+	pending
 
-	within *Within // nil when it is over
+	within *Within // nil after the end
 }
 
-// Value implements idempotency.Transaction.
+// Value implements [driver.Transaction].
 func (n *nested) Value() any {
 	if n.within == nil {
 		return nil
@@ -124,16 +98,21 @@ func (n *nested) Value() any {
 	return n.within.tx
 }
 
-// Commit implements idempotency.Transaction.
+// Commit implements [driver.Transaction].
 func (n *nested) Commit(ctx context.Context, outcome driver.Outcome) error {
 	return n.finish(ctx, &outcome, false)
 }
 
-// Refuse implements idempotency.Transaction. The lock was taken before the savepoint
-// and outlives it: nobody comes between.
+// RollbackAndRecord implements [driver.Transaction]. The lock is older than the savepoint
+// and stays.
 func (n *nested) RollbackAndRecord(ctx context.Context, outcome driver.Outcome) error {
 	return n.finish(ctx, &outcome, true)
 }
+
+const (
+	releaseSavepoint  = "RELEASE SAVEPOINT idempotency"
+	rollBackSavepoint = "ROLLBACK TO SAVEPOINT idempotency"
+)
 
 func (n *nested) finish(ctx context.Context, outcome *driver.Outcome, undo bool) error {
 	w := n.within
@@ -145,8 +124,7 @@ func (n *nested) finish(ctx context.Context, outcome *driver.Outcome, undo bool)
 		err = w.savepoint(ctx, rollBackSavepoint)
 	}
 	if err == nil {
-		_, err = sendAll(ctx, w.querier, end)
-		err = written(err)
+		err = writeError(w.caller.Send(ctx, end...))
 	}
 	if err == nil {
 		err = w.savepoint(ctx, releaseSavepoint)
@@ -161,14 +139,14 @@ func (n *nested) finish(ctx context.Context, outcome *driver.Outcome, undo bool)
 	return nil
 }
 
-// Rollback implements idempotency.Transaction.
+// Rollback implements [driver.Transaction].
 func (n *nested) Rollback(ctx context.Context) error {
 	w := n.within
 	if w == nil {
 		return nil
 	}
 	n.within = nil
-	ctx, cancel := lastWords(ctx)
+	ctx, cancel := endContext(ctx)
 	defer cancel()
 	if err := w.savepoint(ctx, rollBackSavepoint); err != nil {
 		return err
@@ -176,10 +154,11 @@ func (n *nested) Rollback(ctx context.Context) error {
 	return w.savepoint(ctx, releaseSavepoint)
 }
 
-// savepoint sends a statement about ours. Where there is none the work has ended the
-// caller's transaction, in whatever way.
-func (w *Within) savepoint(ctx context.Context, statement string) error {
-	_, err := w.exec(ctx, statement)
+// savepoint sends a statement about the savepoint. It does not exist if the work has
+// ended the caller's transaction.
+func (w *Within) savepoint(ctx context.Context, text string) error {
+	const noTransaction, noSavepoint = "25P01", "3B001"
+	err := w.caller.Send(ctx, &pgkit.Statement{Text: text})
 	if errors.Is(err, pgx.ErrTxClosed) || errors.Is(err, sql.ErrTxDone) || pgkit.HasCode(err, noTransaction, noSavepoint) {
 		return fmt.Errorf("%w: pgstore: the work has ended the caller's transaction: %w", driver.ErrUnknown, err)
 	}

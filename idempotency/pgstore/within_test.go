@@ -13,7 +13,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency/pgstore"
 )
 
-// caller is a transaction of the caller's, with the verbs in it.
+// caller is a transaction of the caller, with a store within it.
 type caller struct {
 	*pgstore.Within
 
@@ -48,8 +48,9 @@ func eachCaller(t *testing.T, test func(t *testing.T, dsn string, store *pgstore
 	})
 }
 
-// An inbox row and its effect are committed together, or not at all.
-func TestWithin(t *testing.T) {
+// TestWithin_commitsTogether: a record and its effect are committed together, or not at
+// all.
+func TestWithin_commitsTogether(t *testing.T) {
 	t.Parallel()
 	eachCaller(t, func(t *testing.T, _ string, store *pgstore.Store, begin func() *caller) {
 		claim := newClaim(t.Name())
@@ -75,9 +76,9 @@ func TestWithin(t *testing.T) {
 	})
 }
 
-// What a caller's transaction has claimed and not committed, nobody else waits for:
-// neither for a new record nor for one that it took over.
-func TestWithinHoldsOthersOff(t *testing.T) {
+// TestWithin_excludesOthers: other claims do not wait for a claim of a caller's
+// transaction, neither of a new record nor of one that it took over.
+func TestWithin_excludesOthers(t *testing.T) {
 	t.Parallel()
 	eachCaller(t, func(t *testing.T, _ string, store *pgstore.Store, begin func() *caller) {
 		for _, taken := range []bool{false, true} {
@@ -122,9 +123,9 @@ func TestWithinHoldsOthersOff(t *testing.T) {
 	})
 }
 
-// Two callers' transactions with the same message: the second waits, and gets the
+// TestWithin_waitsForWithin: of two callers' transactions the second waits. It gets the
 // first one's result, or the operation if the first one rolls back.
-func TestWithinWaitsForWithin(t *testing.T) {
+func TestWithin_waitsForWithin(t *testing.T) {
 	t.Parallel()
 	eachCaller(t, func(t *testing.T, _ string, _ *pgstore.Store, begin func() *caller) {
 		for _, commit := range []bool{false, true} {
@@ -155,9 +156,9 @@ func TestWithinWaitsForWithin(t *testing.T) {
 	})
 }
 
-// A caller that does not want to wait for another sets a lock_timeout, or ends its
-// context. Its transaction has failed then.
-func TestWithinWaitsNoLongerThanTold(t *testing.T) {
+// TestWithin_waitEnds: a lock_timeout, or the end of the context, ends the wait. The
+// transaction has failed then.
+func TestWithin_waitEnds(t *testing.T) {
 	t.Parallel()
 	eachCaller(t, func(t *testing.T, _ string, _ *pgstore.Store, begin func() *caller) {
 		first, second, third := begin(), begin(), begin()
@@ -177,9 +178,9 @@ func TestWithinWaitsNoLongerThanTold(t *testing.T) {
 	})
 }
 
-// The work of a transaction in the caller's, by each of its ends, and what the caller
-// then commits.
-func TestBeginWithin(t *testing.T) {
+// TestWithin_Begin ends the work by each of its ends, and commits the caller's
+// transaction.
+func TestWithin_Begin(t *testing.T) {
 	t.Parallel()
 	outcome := completed
 	for _, row := range []struct {
@@ -190,17 +191,17 @@ func TestBeginWithin(t *testing.T) {
 		done bool
 	}{
 		{"Commit", func(ctx context.Context, tx driver.Transaction) error { return tx.Commit(ctx, outcome) }, nil, 1, true},
-		{"Refuse", func(ctx context.Context, tx driver.Transaction) error { return tx.RollbackAndRecord(ctx, outcome) }, nil, 0, true},
+		{"RollbackAndRecord", func(ctx context.Context, tx driver.Transaction) error { return tx.RollbackAndRecord(ctx, outcome) }, nil, 0, true},
 		{"Rollback", func(ctx context.Context, tx driver.Transaction) error { return tx.Rollback(ctx) }, nil, 0, false},
-		{"Commit of what has failed", func(ctx context.Context, tx driver.Transaction) error {
+		{"Commit after a failed statement", func(ctx context.Context, tx driver.Transaction) error {
 			_ = execute(tx.Value(), `SELECT 1/0`)
 			return tx.Commit(ctx, outcome)
 		}, driver.ErrTransactionFailed, 0, false},
-		{"Refuse of what has failed", func(ctx context.Context, tx driver.Transaction) error {
+		{"RollbackAndRecord after a failed statement", func(ctx context.Context, tx driver.Transaction) error {
 			_ = execute(tx.Value(), `SELECT 1/0`)
 			return tx.RollbackAndRecord(ctx, outcome)
 		}, nil, 0, true},
-		{"Commit of nothing valid", func(ctx context.Context, tx driver.Transaction) error {
+		{"Commit of an invalid outcome", func(ctx context.Context, tx driver.Transaction) error {
 			return tx.Commit(ctx, driver.Outcome{})
 		}, driver.ErrInvalid, 0, false},
 	} {
@@ -258,14 +259,15 @@ func TestBeginWithin(t *testing.T) {
 	}
 }
 
-// A transaction of the caller's that the work has ended is nobody's to commit.
-func TestWorkEndsTheCallersTransaction(t *testing.T) {
+// TestWithin_workEndsTransaction: if the work ends the caller's transaction, the result is
+// unknown.
+func TestWithin_workEndsTransaction(t *testing.T) {
 	t.Parallel()
 	eachCaller(t, func(t *testing.T, _ string, store *pgstore.Store, begin func() *caller) {
 		for name, end := range map[string]func(tx driver.Transaction) error{
-			"Commit":   func(tx driver.Transaction) error { return tx.Commit(t.Context(), completed) },
-			"Refuse":   func(tx driver.Transaction) error { return tx.RollbackAndRecord(t.Context(), completed) },
-			"Rollback": func(tx driver.Transaction) error { return tx.Rollback(t.Context()) },
+			"Commit":            func(tx driver.Transaction) error { return tx.Commit(t.Context(), completed) },
+			"RollbackAndRecord": func(tx driver.Transaction) error { return tx.RollbackAndRecord(t.Context(), completed) },
+			"Rollback":          func(tx driver.Transaction) error { return tx.Rollback(t.Context()) },
 		} {
 			c := begin()
 			_, tx := beginClaim(t, c, newClaim(name))
@@ -275,9 +277,8 @@ func TestWorkEndsTheCallersTransaction(t *testing.T) {
 	})
 }
 
-// What a caller's transaction finds dead, and not to be repeated, becomes Unknown when
-// that is committed.
-func TestAbandonWithin(t *testing.T) {
+// TestWithin_marksUnknown: a dead execution becomes Unknown when the caller commits.
+func TestWithin_marksUnknown(t *testing.T) {
 	t.Parallel()
 	eachCaller(t, func(t *testing.T, _ string, store *pgstore.Store, begin func() *caller) {
 		for name, claim := range map[string]func(c *caller, claim driver.Claim) (driver.Reservation, error){
@@ -304,8 +305,8 @@ func TestAbandonWithin(t *testing.T) {
 	})
 }
 
-// The caller's transaction commits as it would have without us.
-func TestWithinSetsNothing(t *testing.T) {
+// TestWithin_setsNothing: the caller's transaction keeps its settings.
+func TestWithin_setsNothing(t *testing.T) {
 	t.Parallel()
 	eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
 		pool := newPool(t, withParameter(t, dsn, "synchronous_commit", "off"), nil)
@@ -318,14 +319,14 @@ func TestWithinSetsNothing(t *testing.T) {
 		claim.Lease, claim.Takeover = time.Microsecond, driver.Reexecute
 		acquire(t, inbox, claim)
 		claim.Owner = driver.NewOwner()
-		acquire(t, inbox, claim) // which takes over
-		_, joined := begin(t, inbox, "joined")
-		require.NoError(t, joined.Commit(t.Context(), completed))
+		acquire(t, inbox, claim) // takes over
+		_, nested := begin(t, inbox, "nested")
+		require.NoError(t, nested.Commit(t.Context(), completed))
 		assert.Equal(t, before, settings(t, tx))
 	})
 }
 
-// settings are those that the store changes for its own transactions.
+// settings returns the parameters that the store changes for its own transactions.
 func settings(t *testing.T, db interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 },

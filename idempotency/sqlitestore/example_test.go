@@ -46,7 +46,7 @@ func Example() {
 	// charges: 1
 }
 
-// charge is what idempotency.Handler and Do do with a store.
+// charge uses a store like idempotency.Handler and Do.
 func charge(ctx context.Context, store *sqlitestore.Store, key string, cents int) error {
 	reservation, tx, err := store.Begin(ctx, driver.Claim{
 		ID:          driver.ID{Scope: "tenant_1", Operation: "charge", Key: key},
@@ -64,7 +64,7 @@ func charge(ctx context.Context, store *sqlitestore.Store, key string, cents int
 	}
 	fmt.Println(reservation.Decision)
 
-	defer tx.Rollback(ctx) //nolint:errcheck // after Commit it does nothing
+	defer tx.Rollback(ctx) //nolint:errcheck // does nothing after Commit
 	if _, err := tx.Value().(*sql.Tx).ExecContext(ctx, "INSERT INTO charges VALUES (?, ?)", key, cents); err != nil {
 		return err
 	}

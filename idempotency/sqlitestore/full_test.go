@@ -12,7 +12,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
-// allow lets the database have so many more pages; negative: as many as it likes.
+// allow limits the growth of the database in pages; negative: no limit.
 func allow(t *testing.T, more int, dbs ...*sql.DB) {
 	t.Helper()
 	for _, db := range dbs {
@@ -24,15 +24,15 @@ func allow(t *testing.T, more int, dbs ...*sql.DB) {
 	}
 }
 
-// TestDiskFull has joined work meet a full disk at each page that it wants more.
-// What failed has not happened, and when there is room again, it can.
-func TestDiskFull(t *testing.T) {
+// TestDiskFull_transactional: the disk is full at each page that the work needs. A
+// failed transaction has written nothing, and succeeds when there is space again.
+func TestDiskFull_transactional(t *testing.T) {
 	large := driver.Outcome{
 		Status: driver.Completed, Result: driver.Result{Code: 200, Body: make([]byte, 20_000)},
 	}
 	ends := map[string]func(t *testing.T, tx driver.Transaction) error{
 		"Commit": func(t *testing.T, tx driver.Transaction) error { t.Helper(); return tx.Commit(t.Context(), large) },
-		"Refuse": func(t *testing.T, tx driver.Transaction) error {
+		"RollbackAndRecord": func(t *testing.T, tx driver.Transaction) error {
 			t.Helper()
 			return tx.RollbackAndRecord(t.Context(), large)
 		},
@@ -41,7 +41,7 @@ func TestDiskFull(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := openInternal(t)
 			s.kit.Work.SetMaxOpenConns(2)
-			s.kit.Work.SetMaxIdleConns(1) // so that it is this connection
+			s.kit.Work.SetMaxIdleConns(1) // so that all limits are on one connection
 			_, err := s.kit.Work.Exec("CREATE TABLE work (id TEXT, payload BLOB) STRICT")
 			require.NoError(t, err)
 			failed := 0
@@ -57,9 +57,9 @@ func TestDiskFull(t *testing.T) {
 				} else {
 					requireCode(t, sqlite3.SQLITE_FULL, err)
 					_, following := work.Exec("INSERT INTO work VALUES ('following', '')")
-					assert.Error(t, following, "it would be committed by itself")
+					assert.Error(t, following, "it would be committed without the record")
 					if end(t, tx) == nil {
-						require.Equal(t, "Refuse", name)
+						require.Equal(t, "RollbackAndRecord", name)
 						require.NoError(t, s.deleteInternal(key))
 					}
 				}
@@ -88,9 +88,9 @@ func (s *Store) deleteInternal(key string) error {
 	return err
 }
 
-// TestDiskFullDetached: a claim that finds no room is refused, an execution that
-// cannot be ended stays as it was, and when there is room again all goes on.
-func TestDiskFullDetached(t *testing.T) {
+// TestDiskFull_nonTransactional: a claim fails, an execution stays in progress, and
+// both succeed when there is space again.
+func TestDiskFull_nonTransactional(t *testing.T) {
 	s := openInternal(t)
 	claim := internalClaim("key")
 	reservation, err := s.Reserve(t.Context(), claim)

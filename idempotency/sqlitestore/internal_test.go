@@ -38,9 +38,9 @@ func pragma(t *testing.T, db *sql.DB, name string) (value int) {
 	return value
 }
 
-// TestDurability: which connection flushes. What a flush
-// is worth only a power failure shows; strace counts them (see BenchmarkJoined).
-func TestDurability(t *testing.T) {
+// TestOpen_pragmas: which connections flush. strace counts the flushes: see
+// BenchmarkTransactional.
+func TestOpen_pragmas(t *testing.T) {
 	s := openInternal(t)
 	const normal, full = 1, 2
 	assert.Equal(t, full, pragma(t, s.kit.Work, "synchronous"))
@@ -51,9 +51,8 @@ func TestDurability(t *testing.T) {
 	assert.Equal(t, 1, pragma(t, s.kit.Work, "foreign_keys"))
 }
 
-// TestVerbsFlush: the verbs that end an execution are on the connection that
-// flushes. Without it they cannot.
-func TestVerbsFlush(t *testing.T) {
+// TestStore_writesFlush: writes use the connection that flushes.
+func TestStore_writesFlush(t *testing.T) {
 	s := openInternal(t)
 	reservation, err := s.Reserve(t.Context(), internalClaim("key"))
 	require.NoError(t, err)
@@ -73,9 +72,8 @@ func requireCode(t *testing.T, code int, err error) {
 	require.Equal(t, code, e.Code()&0xff, "%v", err)
 }
 
-// TestReadOnly: a database that cannot be written any more still answers those who
-// ask again, and executes nothing.
-func TestReadOnly(t *testing.T) {
+// TestReadOnly_connections: duplicates are answered, and claims fail.
+func TestReadOnly_connections(t *testing.T) {
 	s := openInternal(t)
 	claim := internalClaim("key")
 	reservation, err := s.Reserve(t.Context(), claim)
@@ -94,8 +92,8 @@ func TestReadOnly(t *testing.T) {
 	requireCode(t, sqlite3.SQLITE_READONLY, err)
 }
 
-// TestReplayWritesNothing counts the changes that the database has seen.
-func TestReplayWritesNothing(t *testing.T) {
+// TestReserve_replayWritesNothing counts the changes of the database.
+func TestReserve_replayWritesNothing(t *testing.T) {
 	s := openInternal(t)
 	claim := internalClaim("key")
 	reservation, err := s.Reserve(t.Context(), claim)
@@ -105,7 +103,7 @@ func TestReplayWritesNothing(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = other.Close() }()
 	other.SetMaxOpenConns(1)
-	version := pragma(t, other, "data_version") // changes when anybody else commits
+	version := pragma(t, other, "data_version") // changes with each commit of another connection
 	for range 100 {
 		again, err := s.Reserve(t.Context(), claim)
 		require.NoError(t, err)
@@ -121,8 +119,8 @@ func TestReplayWritesNothing(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// TestLogStaysShort: claims alone bring the log into the file every now and then.
-func TestLogStaysShort(t *testing.T) {
+// TestReserve_checkpoints: claims copy the write-ahead log to the file.
+func TestReserve_checkpoints(t *testing.T) {
 	s := openInternal(t)
 	for range 3000 {
 		claim := internalClaim(driver.NewOwner())
@@ -139,13 +137,13 @@ func internalClaimOf(c driver.Claim, f driver.Fingerprint) driver.Claim {
 	return c
 }
 
-// TestPlans: what runs often is found by an index.
-func TestPlans(t *testing.T) {
+// TestStatements_useIndexes: the statements use indexes.
+func TestStatements_useIndexes(t *testing.T) {
 	s := openInternal(t)
 	for name, query := range map[string]string{
 		"load": loadSQL, "take": takeSQL, "renew": renewSQL, "complete": completeSQL, "finish": finishSQL,
-		"release": releaseSQL, "abandon": abandonSQL, "sweep": sweepSQL, "find expired": findExpiredSQL,
-		"find dead": findDeadSQL, "abandon dead": abandonDeadSQL, "unknown": unknownSQL,
+		"release": releaseSQL, "mark unknown": markUnknownSQL, "sweep": sweepSQL, "find expired": findExpiredSQL,
+		"find dead": findDeadSQL, "reap": reapSQL, "unknown": unknownSQL,
 	} {
 		t.Run(name, func(t *testing.T) {
 			rows, err := s.kit.Work.Query("EXPLAIN QUERY PLAN "+query, make([]any, 16)...)
@@ -161,14 +159,14 @@ func TestPlans(t *testing.T) {
 				found = true
 			}
 			require.NoError(t, rows.Err())
-			assert.True(t, found || name == "finish") // an insert has no plan
+			assert.True(t, found || name == "finish") // INSERT has no plan
 		})
 	}
 }
 
-// TestAsJudged: whatever has happened to a record since it was read, a step that was
-// decided then is not done.
-func TestAsJudged(t *testing.T) {
+// TestApply_recordChanged: a step is not done if the record has changed since it was
+// read.
+func TestApply_recordChanged(t *testing.T) {
 	s := openInternal(t)
 	claim := internalClaim("key")
 	reservation, err := s.Reserve(t.Context(), claim)
@@ -182,22 +180,22 @@ func TestAsJudged(t *testing.T) {
 			_, err := s.kit.Work.Exec("UPDATE idempotency_records SET " + change)
 			require.NoError(t, err)
 			for _, step := range []driver.Step{driver.Take, driver.StepMarkUnknown} {
-				record, err := applyStep(t.Context(), s.write, step, judged, &claim)
+				record, err := s.forWriting.apply(t.Context(), step, judged, &claim)
 				require.NoError(t, err)
 				assert.Nil(t, record)
 			}
 			var clock int64
-			require.ErrorIs(t, s.joined[still].QueryRow(asJudgedArgs(judged)...).Scan(&clock), sql.ErrNoRows)
+			require.ErrorIs(t, s.forWork[unchanged].(*sql.Stmt).QueryRow(asJudgedArgs(judged)...).Scan(&clock), sql.ErrNoRows)
 			_, err = s.kit.Work.Exec("DELETE FROM idempotency_records")
 			require.NoError(t, err)
-			_, err = applyStep(t.Context(), s.write, driver.Insert, nil, &claim)
+			_, err = s.forWriting.apply(t.Context(), driver.Insert, nil, &claim)
 			require.NoError(t, err)
 			_, err = s.kit.Work.Exec("UPDATE idempotency_records SET lease_expires = ?, expires = ?",
 				judged.LeaseExpires.UnixMilli(), judged.Expires.UnixMilli())
 			require.NoError(t, err)
 		})
 	}
-	record, err := applyStep(t.Context(), s.write, driver.Take, judged, &claim)
+	record, err := s.forWriting.apply(t.Context(), driver.Take, judged, &claim)
 	require.NoError(t, err)
-	assert.NotNil(t, record, "nothing has happened to it")
+	assert.NotNil(t, record, "the record has not changed")
 }

@@ -21,10 +21,10 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency/sqlitestore"
 )
 
-// TestWritesFail has the operating system refuse to write at each kilobyte of the
-// log that joined work wants, in a process of its own: SQLITE_IOERR, or SQLITE_FULL
-// where a write was cut short. What Begin says then is the truth.
-func TestWritesFail(t *testing.T) {
+// TestBegin_writesFail: in another process, the operating system fails a write at each
+// kilobyte of the write-ahead log, with SQLITE_IOERR, or SQLITE_FULL after a short
+// write. The record agrees with the work.
+func TestBegin_writesFail(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "test.db")
 	ledger(t, open(t, path).DB())
 	c := startChild(t, "limited", path)
@@ -45,8 +45,8 @@ const limitedSteps = 30
 
 var _ = func() bool { children["limited"] = limited; return true }()
 
-// limited does joined work under a limit of the size of files, which grows by a
-// kilobyte each time, and when that fails asks what has become of it.
+// limited works under a limit of file sizes, which grows by a kilobyte each time, and
+// after a failure checks the record.
 func limited(ctx context.Context, path string) error {
 	signal.Ignore(syscall.SIGXFSZ)
 	store, err := sqlitestore.Open(ctx, path)
@@ -75,22 +75,22 @@ func limited(ctx context.Context, path string) error {
 		}
 		failures++
 		if _, ok := errors.AsType[*sqlite.Error](failure); !ok {
-			return fmt.Errorf("no error of SQLite's: %w", failure)
+			return fmt.Errorf("want an error of SQLite, got: %w", failure)
 		}
 		rows, err := count(ctx, store.DB(), key)
 		if err != nil || rows > 0 {
 			return fmt.Errorf("%d rows of what has failed, %w", rows, err)
 		}
 		if err := chargeOnce(ctx, store, key, false); err != nil {
-			return fmt.Errorf("with room again: %w", err)
+			return fmt.Errorf("with space again: %w", err)
 		}
 	}
 	fmt.Println(failures)
 	return store.Close()
 }
 
-// chargeOnce is joined work, which fails with what it is told, or tries to end well
-// all the same.
+// chargeOnce is transactional work. After a failed write it rolls back, or tries to
+// commit if stubborn is true.
 func chargeOnce(ctx context.Context, store *sqlitestore.Store, key string, stubborn bool) error {
 	reservation, tx, err := store.Begin(ctx, claimOf(key), 0)
 	if err != nil {

@@ -17,8 +17,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency/sqlitestore"
 )
 
-// childRole says, in the environment, what the test binary is to do as another
-// process: see children.
+// childRole is the environment variable with the role of a child process.
 const childRole = "SQLITESTORE_CHILD"
 
 func TestMain(m *testing.M) {
@@ -33,10 +32,10 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// children are what other processes do with the database at path. They print a
-// line for each thing that their parent waits for.
+// children are the roles of other processes that use the database at path. They print
+// a line for each event that the parent waits for.
 var children = map[string]func(ctx context.Context, path string) error{
-	// race waits for a line, opens, and claims an operation that all others claim.
+	// race waits for a line, opens the store, and claims the same operation as others.
 	"race": func(ctx context.Context, path string) error {
 		fmt.Println("ready")
 		_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
@@ -53,7 +52,7 @@ var children = map[string]func(ctx context.Context, path string) error{
 		return store.Close()
 	},
 
-	// hang dies with a transaction open, in which it has written.
+	// hang keeps a transaction open in which it has written.
 	"hang": func(ctx context.Context, path string) error {
 		store, err := sqlitestore.Open(ctx, path)
 		if err != nil {
@@ -70,7 +69,7 @@ var children = map[string]func(ctx context.Context, path string) error{
 		select {}
 	},
 
-	// charge does joined work until it is killed, and says what it has done.
+	// charge works until it is killed, and prints each charge.
 	"charge": func(ctx context.Context, path string) error {
 		store, err := sqlitestore.Open(ctx, path)
 		if err != nil {
@@ -116,11 +115,11 @@ func startChild(t *testing.T, role, path string) *child {
 
 func (c *child) line(t *testing.T) string {
 	t.Helper()
-	require.True(t, c.lines.Scan(), "the child says nothing more")
+	require.True(t, c.lines.Scan(), "the child has ended")
 	return c.lines.Text()
 }
 
-// kill is SIGKILL. What the child had said before is returned.
+// kill sends SIGKILL, and returns the lines that the child had printed.
 func (c *child) kill(t *testing.T) []string {
 	t.Helper()
 	require.NoError(t, c.Process.Kill())

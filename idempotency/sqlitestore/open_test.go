@@ -17,7 +17,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency/sqlitestore"
 )
 
-func TestOpenPaths(t *testing.T) {
+func TestOpen_paths(t *testing.T) {
 	names := []string{"plain.db", "with blanks and 100%.db", "a%20b", "ünïcode", "semi;colon&=+", "'quoted'", "-", " "}
 	if runtime.GOOS != "windows" {
 		names = append(names, "what?.db", "what?mode=memory", "frag#ment", `back\slash`, `"double"`, "line\nbreak", "\xff\xfe", "a:b")
@@ -34,19 +34,19 @@ func TestOpenPaths(t *testing.T) {
 			require.FileExists(t, path)
 			entries, err := os.ReadDir(dir)
 			require.NoError(t, err)
-			assert.Len(t, entries, 1, "no other file is left, and the log is gone with the last connection")
+			assert.Len(t, entries, 1, "the last connection removes the other files")
 
-			// And it is the same file again.
+			// It is the same file.
 			_, err = open(t, path).Load(t.Context(), claim.ID)
 			require.NoError(t, err)
 		})
 	}
 }
 
-func TestOpenRelativePath(t *testing.T) {
+func TestOpen_relativePath(t *testing.T) {
 	t.Chdir(t.TempDir())
 	store := open(t, "here.db")
-	t.Chdir(t.TempDir()) // later connections mean the same file
+	t.Chdir(t.TempDir()) // later connections open the same file
 	acquire(t, store, claimOf("key"))
 	var wait sync.WaitGroup
 	for range 20 {
@@ -55,17 +55,17 @@ func TestOpenRelativePath(t *testing.T) {
 	wait.Wait()
 }
 
-func TestOpenRefuses(t *testing.T) {
+func TestOpen_errors(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
 	require.NoError(t, os.WriteFile(file, []byte("this is no database, but it is long enough to have a header of one: "+
 		"a hundred bytes are what SQLite reads first"), 0o600))
 	for _, row := range []struct{ name, path, says string }{
-		{"nothing", "", "is no file"},
-		{"memory", ":memory:", "is no file"},
+		{"nothing", "", "is not a file"},
+		{"memory", ":memory:", "is not a file"},
 		{"URI", "file:x.db", "is a URI"},
-		{"NUL", "a\x00b", "NUL"},
-		{"missing directory", filepath.Join(dir, "missing", "x.db"), "the database's directory"},
+		{"NUL", "a\x00b", "NUL byte"},
+		{"missing directory", filepath.Join(dir, "missing", "x.db"), "directory of the database"},
 		{"file as directory", filepath.Join(file, "x.db"), "directory"},
 		{"directory", dir, "not a regular file"},
 		{"no database", file, "not a database"},
@@ -85,7 +85,7 @@ func TestOpenRefuses(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-func TestNewRefuses(t *testing.T) {
+func TestNew_errors(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "work.db")
 	require.NoError(t, open(t, path).Close())
 	rollback := filepath.Join(t.TempDir(), "rollback.db")
@@ -108,8 +108,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestNewLeavesTheDatabase: what New was given is the caller's.
-func TestNewLeavesTheDatabase(t *testing.T) {
+// TestNew_closeLeavesTheDatabase: Close does not close the application's database.
+func TestNew_closeLeavesTheDatabase(t *testing.T) {
 	db := openWork(t, filepath.Join(t.TempDir(), "work.db"), "_pragma=busy_timeout(1234)")
 	db.SetMaxOpenConns(1)
 	ledger(t, db)
@@ -122,7 +122,7 @@ func TestNewLeavesTheDatabase(t *testing.T) {
 	require.NoError(t, tx.Commit(t.Context(), completed))
 	var timeout int
 	require.NoError(t, db.QueryRow("PRAGMA busy_timeout").Scan(&timeout))
-	assert.Equal(t, 1234, timeout, "the connection's own busy timeout is back")
+	assert.Equal(t, 1234, timeout, "the connection's own busy timeout")
 
 	require.NoError(t, store.Close())
 	n, err := count(t.Context(), db, "key")
@@ -130,8 +130,8 @@ func TestNewLeavesTheDatabase(t *testing.T) {
 	assert.Equal(t, 1, n)
 }
 
-// TestBeginLooksAgain: connections that come later may be other ones.
-func TestBeginLooksAgain(t *testing.T) {
+// TestBegin_synchronous: Begin checks each connection of New's database.
+func TestBegin_synchronous(t *testing.T) {
 	db := openWork(t, filepath.Join(t.TempDir(), "work.db"), "")
 	db.SetMaxOpenConns(1)
 	store, err := sqlitestore.New(t.Context(), db)
@@ -144,7 +144,7 @@ func TestBeginLooksAgain(t *testing.T) {
 	require.NoError(t, begin(t, store, "key").Rollback(t.Context()))
 }
 
-func TestOpenConverts(t *testing.T) {
+func TestOpen_convertsTheJournal(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "old.db")
 	old, err := sql.Open("sqlite", path)
 	require.NoError(t, err)
@@ -158,24 +158,74 @@ func TestOpenConverts(t *testing.T) {
 	execute(t, store.DB(), "INSERT INTO other VALUES (1)")
 }
 
-func TestNewerSchema(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "newer.db")
-	store := open(t, path)
-	execute(t, store.DB(), "INSERT INTO idempotency_schema VALUES (1000, 1000, 0)")
-	_, err := sqlitestore.Open(t.Context(), path)
-	require.ErrorIs(t, err, sqlitestore.ErrSchema)
-	_, err = sqlitestore.New(t.Context(), store.DB())
-	require.ErrorIs(t, err, sqlitestore.ErrSchema)
+// TestCheck_schema: a schema that does not fit is one sentence with what to run, at
+// Check, Open and New.
+func TestCheck_schema(t *testing.T) {
+	const records = "ALTER TABLE idempotency_records "
+	for _, row := range []struct {
+		name, change, want string
+		opens              bool // Open and New make what is missing
+	}{
+		{"newer: update the program", "INSERT INTO idempotency_schema VALUES (1000, 1000, 0)", "update the program", false},
+		{"missing: execute Schema(0)", "DROP TABLE idempotency_records; DROP TABLE idempotency_schema",
+			"execute the SQL of sqlitestore.Schema(0)", true},
+		{"older: execute Schema(0)", "DELETE FROM idempotency_schema", "execute the SQL of sqlitestore.Schema(0)", true},
+		{"foreign, a column is missing: rename it", records + "DROP COLUMN reference", "no column named reference", false},
+		{"foreign, a column has another name: rename it", records + "RENAME COLUMN owner TO holder", "no column named owner", false},
+		{"foreign version table: rename it", "ALTER TABLE idempotency_schema RENAME COLUMN oldest TO newest", "no such column: oldest", false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "test.db")
+			store := open(t, path)
+			require.NoError(t, store.Check(t.Context()))
+			execute(t, store.DB(), row.change)
+			errs := []error{store.Check(t.Context()), store.Within(nil).Check(t.Context())}
+			opened, err := sqlitestore.Open(t.Context(), path)
+			if row.opens {
+				require.NoError(t, err)
+				require.NoError(t, opened.Close())
+				require.NoError(t, store.Check(t.Context()), "Open has made the tables")
+			} else {
+				_, err2 := sqlitestore.New(t.Context(), store.DB())
+				errs = append(errs, err, err2)
+			}
+			for _, err := range errs {
+				require.ErrorIs(t, err, sqlitestore.ErrSchema)
+				require.ErrorContains(t, err, row.want)
+				assert.NotContains(t, err.Error(), "\n")
+			}
+		})
+	}
 }
 
-// TestOpenBesideAWriter: a store whose tables are there is opened without the
-// write lock.
-func TestOpenBesideAWriter(t *testing.T) {
+// TestOpen_fileMode: a new database file, its -wal and its -shm are private. An
+// existing file keeps its mode.
+func TestOpen_fileMode(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("files have no mode")
+	}
+	path := filepath.Join(t.TempDir(), "test.db")
+	for _, want := range []fs.FileMode{0o600, 0o640} {
+		store, err := sqlitestore.Open(t.Context(), path)
+		require.NoError(t, err)
+		acquire(t, store, claimOf(want.String()))
+		for _, suffix := range []string{"", "-wal", "-shm"} {
+			info, err := os.Stat(path + suffix)
+			require.NoError(t, err)
+			assert.Equal(t, want, info.Mode(), suffix)
+		}
+		require.NoError(t, store.Close())
+		require.NoError(t, os.Chmod(path, 0o640))
+	}
+}
+
+// TestOpen_besideAWriter: Open does not need the write lock if the tables exist.
+func TestOpen_besideAWriter(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "test.db")
 	first := open(t, path)
 	tx, err := first.DB().Begin()
 	require.NoError(t, err)
-	defer tx.Rollback() //nolint:errcheck // it wrote nothing
+	defer tx.Rollback() //nolint:errcheck // it has written nothing
 	store, err := sqlitestore.Options{BusyTimeout: -1}.Open(t.Context(), path)
 	require.NoError(t, err)
 	_, err = store.Reserve(t.Context(), claimOf("key"))
@@ -183,7 +233,7 @@ func TestOpenBesideAWriter(t *testing.T) {
 	require.NoError(t, store.Close())
 }
 
-func TestManyOpenAtOnce(t *testing.T) {
+func TestOpen_concurrent(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "test.db")
 	var wait sync.WaitGroup
 	var mu sync.Mutex
@@ -205,9 +255,9 @@ func TestManyOpenAtOnce(t *testing.T) {
 	assert.Equal(t, map[string]int{"acquired": 1, "busy": 15}, decisions)
 }
 
-// TestManyProcessesOpenAtOnce has real processes make the file, its log and its
-// tables, all at the same time.
-func TestManyProcessesOpenAtOnce(t *testing.T) {
+// TestOpen_concurrentProcesses: processes create the file and its tables at the same
+// time.
+func TestOpen_concurrentProcesses(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "test.db")
 	all := make([]*child, 8)
 	for i := range all {
@@ -235,7 +285,7 @@ func TestClose(t *testing.T) {
 	lease := acquire(t, store, claimOf("key"))
 	require.NoError(t, store.Close())
 	require.NoError(t, store.Close())
-	for name, verb := range map[string]func(ctx context.Context) error{
+	for name, operation := range map[string]func(ctx context.Context) error{
 		"Reserve": func(ctx context.Context) error { _, err := store.Reserve(ctx, claimOf("key")); return err },
 		"Renew":   func(ctx context.Context) error { return store.Renew(ctx, lease, 1) },
 		"Complete": func(ctx context.Context) error {
@@ -245,7 +295,7 @@ func TestClose(t *testing.T) {
 		"Load":    func(ctx context.Context) error { _, err := store.Load(ctx, lease.ID); return err },
 		"Sweep":   func(ctx context.Context) error { _, err := store.Sweep(ctx, 1); return err },
 		"Begin":   func(ctx context.Context) error { _, _, err := store.Begin(ctx, claimOf("key"), 0); return err },
-		"Abandon": func(ctx context.Context) error { _, err := store.Reap(ctx, 1); return err },
+		"Reap":    func(ctx context.Context) error { _, err := store.Reap(ctx, 1); return err },
 		"Unknown": func(ctx context.Context) error {
 			for _, err := range store.Unknown(ctx, "") {
 				return err
@@ -253,12 +303,12 @@ func TestClose(t *testing.T) {
 			return nil
 		},
 	} {
-		t.Run(name, func(t *testing.T) { require.ErrorIs(t, verb(t.Context()), sqlitestore.ErrClosed) })
+		t.Run(name, func(t *testing.T) { require.ErrorIs(t, operation(t.Context()), sqlitestore.ErrClosed) })
 	}
 }
 
-// TestCloseInTransaction: what is open may still be committed.
-func TestCloseInTransaction(t *testing.T) {
+// TestClose_openTransaction: an open transaction may still be committed.
+func TestClose_openTransaction(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "test.db")
 	db := openWork(t, path, "")
 	ledger(t, db)

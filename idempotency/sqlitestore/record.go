@@ -10,7 +10,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 
-// row is a record as the database gives it.
+// row is a record as the database returns it.
 type row struct {
 	driver.Record
 
@@ -19,7 +19,7 @@ type row struct {
 	hasBody                                 bool
 }
 
-// columns are where to put what the statements' columns give.
+// columns returns the destinations of the statements' columns.
 func (r *row) columns() []any {
 	return []any{
 		&r.Fingerprint, &r.Status, &r.Owner, &r.Generation,
@@ -28,29 +28,27 @@ func (r *row) columns() []any {
 	}
 }
 
-// record is what was read.
 func (r *row) record() (_ *driver.Record, err error) {
-	if r.Result.Header, err = decodeHeader(r.header); err != nil {
+	if r.Result.Header, err = driver.DecodeHeader(r.header); err != nil {
 		return nil, err
 	}
 	if r.hasBody && r.Result.Body == nil {
-		r.Result.Body = []byte{} // the driver makes nil of it
+		r.Result.Body = []byte{} // The driver returns nil for an empty blob.
 	}
 	r.Started, r.Updated = timeOf(r.started), timeOf(r.updated)
 	r.LeaseExpires, r.Expires = timeOf(r.leaseExpires), timeOf(r.expires)
 	return &r.Record, nil
 }
 
-// readRecord runs the statement that loads a record, and returns that (nil: there
-// is none) and SQLite's time, by which it is to be judged.
-func readRecord(ctx context.Context, load sqlitekit.Statement, id driver.ID) (*driver.Record, time.Time, error) {
+// readRecord returns a record, or nil if there is none, and SQLite's time.
+func readRecord(ctx context.Context, s *statements, id driver.ID) (*driver.Record, time.Time, error) {
 	var (
 		r     row
 		clock int64
 		found bool
 	)
 	r.ID = id
-	_, err := sqlitekit.ReadRows(ctx, load, idArgs(id), func(rows *sql.Rows) error {
+	_, err := sqlitekit.ReadRows(ctx, s[load], idArgs(id), func(rows *sql.Rows) error {
 		return rows.Scan(append(r.columns(), &found, &clock)...)
 	})
 	if err != nil || !found {
@@ -60,9 +58,9 @@ func readRecord(ctx context.Context, load sqlitekit.Statement, id driver.ID) (*d
 	return record, timeOf(clock), err
 }
 
-// readRecords runs a statement that gives records: those that it finds, or has
-// changed. After an error it has changed none, whatever it gave before.
-func readRecords(ctx context.Context, s sqlitekit.Statement, args []any) ([]driver.Record, error) {
+// readRecords returns the records that a statement finds or has changed. After an
+// error it has changed none.
+func readRecords(ctx context.Context, s sqlitekit.Statement, args ...any) ([]driver.Record, error) {
 	var all []driver.Record
 	_, err := sqlitekit.ReadRows(ctx, s, args, func(rows *sql.Rows) error {
 		var r row
@@ -81,25 +79,59 @@ func readRecords(ctx context.Context, s sqlitekit.Statement, args []any) ([]driv
 	return all, nil
 }
 
-// applyStep does what Decide said, unless the record is not the one that was
-// judged any more: then the result is nil.
-func applyStep(
-	ctx context.Context, s *statements, step driver.Step, judged *driver.Record, c *driver.Claim,
+// idArgs are the arguments of the condition theRecord.
+func idArgs(id driver.ID) []any { return []any{id.Scope, id.Operation, id.Key} }
+
+// asJudgedArgs are the arguments of the condition asJudged.
+func asJudgedArgs(r *driver.Record) []any {
+	return append(idArgs(r.ID), int64(r.Status), r.Owner, r.Generation, r.LeaseExpires.UnixMilli(), r.Expires.UnixMilli())
+}
+
+// leaseArgs are the arguments of the condition theLease.
+func leaseArgs(l *driver.Lease, more ...any) []any {
+	return append(append(idArgs(l.ID), l.Owner, l.Generation), more...)
+}
+
+// claimArgs are what a claim writes.
+func claimArgs(c *driver.Claim) []any {
+	return []any{string(c.Fingerprint), c.Owner, millis(c.Lease), int64(c.Takeover), millis(c.TTL)}
+}
+
+// resultArgs are code, reference, header and body.
+func resultArgs(o *driver.Outcome) ([]any, error) {
+	result := o.Stored()
+	header, err := driver.EncodeHeader(result.Header)
+	return []any{result.Code, result.Reference, header, result.Body}, err
+}
+
+// writeOutcome runs finishSQL, which writes the record of transactional work.
+func writeOutcome(ctx context.Context, s sqlitekit.Statement, r *driver.Record, o *driver.Outcome) error {
+	result, err := resultArgs(o)
+	if err != nil {
+		return err
+	}
+	return writeLease(ctx, s, append([]any{
+		r.Scope, r.Operation, r.Key, string(r.Fingerprint), int64(o.Status), r.Owner, r.Generation,
+		r.Started.UnixMilli(), r.LeaseExpires.UnixMilli(), int64(r.Takeover), millis(o.TTL), r.Expires.UnixMilli(),
+	}, result...))
+}
+
+// apply does the step that driver.Decide returned. The result is nil if the record
+// has changed since it was judged.
+func (s *statements) apply(
+	ctx context.Context, step driver.Step, judged *driver.Record, c *driver.Claim,
 ) (*driver.Record, error) {
 	var all []driver.Record
 	var err error
 	switch step {
 	case driver.Insert:
-		all, err = readRecords(ctx, s.insert, []any{
-			c.Scope, c.Operation, c.Key, string(c.Fingerprint), c.Owner, millis(c.Lease), int64(c.Takeover), millis(c.TTL),
-		})
+		all, err = readRecords(ctx, s[insert], append(idArgs(c.ID), claimArgs(c)...)...)
 	case driver.Take:
-		all, err = readRecords(ctx, s.take, append(asJudgedArgs(judged),
-			string(c.Fingerprint), c.Owner, millis(c.Lease), int64(c.Takeover), millis(c.TTL)))
+		all, err = readRecords(ctx, s[take], append(asJudgedArgs(judged), claimArgs(c)...)...)
 	case driver.StepMarkUnknown:
-		all, err = readRecords(ctx, s.abandon, asJudgedArgs(judged))
+		all, err = readRecords(ctx, s[markUnknown], asJudgedArgs(judged)...)
 	default:
-		err = fmt.Errorf("sqlitestore: step %d is not known", step)
+		err = fmt.Errorf("sqlitestore: step is %d, want a step that writes", step)
 	}
 	if len(all) == 0 {
 		return nil, err
@@ -107,48 +139,7 @@ func applyStep(
 	return &all[0], nil
 }
 
-// idArgs are the arguments of the condition theRecord.
-func idArgs(id driver.ID) []any { return []any{id.Scope, id.Operation, id.Key} }
-
-// asJudgedArgs are the arguments of the condition asJudged.
-func asJudgedArgs(r *driver.Record) []any {
-	return []any{
-		r.Scope, r.Operation, r.Key,
-		int64(r.Status), r.Owner, r.Generation, r.LeaseExpires.UnixMilli(), r.Expires.UnixMilli(),
-	}
-}
-
-// leaseArgs are the arguments of the condition theLease.
-func leaseArgs(l *driver.Lease) []any {
-	return []any{l.Scope, l.Operation, l.Key, l.Owner, l.Generation}
-}
-
-// completeArgs are the arguments of completeSQL.
-func completeArgs(l *driver.Lease, o *driver.Outcome) []any {
-	result := stored(o)
-	return append(leaseArgs(l), int64(o.Status), result.Code, result.Reference,
-		encodeHeader(result.Header), result.Body, millis(o.TTL))
-}
-
-// finishArgs are the arguments of finishSQL. r is what Begin has answered with.
-func finishArgs(r *driver.Record, o *driver.Outcome) []any {
-	result := stored(o)
-	return []any{
-		r.Scope, r.Operation, r.Key, string(r.Fingerprint), int64(o.Status), r.Owner, r.Generation,
-		r.Started.UnixMilli(), r.LeaseExpires.UnixMilli(), int64(r.Takeover), millis(o.TTL), r.Expires.UnixMilli(),
-		result.Code, result.Reference, encodeHeader(result.Header), result.Body,
-	}
-}
-
-// stored is what is stored of an outcome's result: nothing that is not replayed.
-func stored(o *driver.Outcome) driver.Result {
-	if o.Status == driver.Completed || o.Status == driver.FailedFinal {
-		return o.Result
-	}
-	return driver.Result{}
-}
-
-// writeLease runs a statement that only a lease's holder may run.
+// writeLease runs a statement that only the holder of a lease may run.
 func writeLease(ctx context.Context, s sqlitekit.Statement, args []any) error {
 	n, err := sqlitekit.Affected(s.ExecContext(ctx, args...))
 	if err == nil && n == 0 {
@@ -157,7 +148,7 @@ func writeLease(ctx context.Context, s sqlitekit.Statement, args []any) error {
 	return err
 }
 
-// millis rounds up: no lease is shorter than asked for.
+// millis rounds up, so that no lease is shorter than requested.
 func millis(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 
-// later are migrations of versions to come: one that adds, and one with which older
-// versions cannot work.
+// later returns two later versions: the second adds, the third excludes older versions
+// of the package.
 func later() sqlitekit.Schema {
 	s := schema()
 	s.Scripts = append(s.Scripts,
@@ -27,7 +27,7 @@ func later() sqlitekit.Schema {
 	return s
 }
 
-// tables is what SQLite says of the database's.
+// tables returns SQLite's description of the tables.
 func tables(t *testing.T, db *sql.DB) []string {
 	t.Helper()
 	rows, err := db.Query("SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_schema ORDER BY name")
@@ -43,8 +43,9 @@ func tables(t *testing.T, db *sql.DB) []string {
 	return all
 }
 
-// TestSchema: what another tool makes of Schema is what Open makes, and Open leaves it.
-func TestSchema(t *testing.T) {
+// TestSchema_anotherTool: another tool's execution of Schema makes the tables of Open,
+// and Open changes nothing.
+func TestSchema_anotherTool(t *testing.T) {
 	made := openInternal(t)
 	path := filepath.Join(t.TempDir(), "tool.db")
 	db, err := sql.Open("sqlite", "file:"+path)
@@ -63,12 +64,12 @@ func TestSchema(t *testing.T) {
 	version := pragma(t, db, "schema_version")
 	s, err := Open(t.Context(), path)
 	require.NoError(t, err)
-	assert.Equal(t, version, pragma(t, db, "schema_version"), "nothing was made")
+	assert.Equal(t, version, pragma(t, db, "schema_version"), "Open has changed nothing")
 	_, err = s.Reserve(t.Context(), internalClaim("key"))
 	require.NoError(t, err)
 	require.NoError(t, s.Close())
 
-	// A tool that makes tables, and no rows.
+	// A tool that makes tables without rows.
 	_, err = db.Exec("DELETE FROM idempotency_schema")
 	require.NoError(t, err)
 	s, err = Open(t.Context(), path)
@@ -87,9 +88,9 @@ func TestSchemaFrom(t *testing.T) {
 	}
 }
 
-// TestVersions is a rolling deploy: a newer version comes while an older one is at
-// work, which works on, may be restarted, and may come back when the newer is gone.
-func TestVersions(t *testing.T) {
+// TestSchema_versions is a rolling deploy: while a newer version starts, the older one
+// works, may restart, and may come back after the newer one is gone.
+func TestSchema_versions(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "test.db")
 	openAs := func(known int) (*Store, error) {
 		schema := later()
@@ -106,7 +107,7 @@ func TestVersions(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, older.Complete(t.Context(), before.Record.Lease(), driver.Outcome{Status: driver.Completed}))
 
-	t.Run("at once", func(t *testing.T) {
+	t.Run("both at the same time", func(t *testing.T) {
 		storetest.Suite{
 			Open:   func(*testing.T) driver.Store { return older },
 			Again:  func(*testing.T) driver.Store { return newer },
@@ -144,8 +145,8 @@ func TestVersions(t *testing.T) {
 	require.NoError(t, newer.Close())
 }
 
-// TestMigrationFails: all of it, or nothing.
-func TestMigrationFails(t *testing.T) {
+// TestSchema_migrationFails: a failed migration changes nothing.
+func TestSchema_migrationFails(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "test.db")
 	bad := schema()
 	bad.Scripts = append(bad.Scripts, "CREATE TABLE half (x); SELECT nonsense FROM nowhere")

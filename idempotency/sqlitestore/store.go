@@ -4,141 +4,187 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"iter"
-	"time"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 
 // Store keeps records in a SQLite database. Open and New make one. It is safe for
-// concurrent use; any number of stores, in any number of processes of one
-// machine, may share a file.
+// concurrent use. Any number of stores, in any number of processes of one machine,
+// may share a file.
 type Store struct {
-	kit         *sqlitekit.DB
-	read, write *statements
-	joined      [3]*sql.Stmt // on the work's database: see prepareWork
-	works       works
+	operations
+
+	kit                             *sqlitekit.DB
+	forReading, forWriting, forWork statements
+
+	// active has the ID of each transaction that is open or waits to be opened.
+	active sync.Map
+
+	// diskFailed means that the last write failed because of the disk.
+	diskFailed atomic.Bool
 }
 
 var _ driver.Transactor = (*Store)(nil)
 
-// Enclosed implements idempotency.Transactor: false. Store.Within gives one that is.
+// InCallerTx implements driver.Transactor. It returns false; see Store.Within.
 func (s *Store) InCallerTx() bool { return false }
 
-// DB is the database, for the work's own tables: the one that New was given, or
-// that of Open. It is closed with the store in the latter case only.
+// DB returns the database, for the service's own tables. It is the database of New,
+// or that of Open, which Close closes.
 func (s *Store) DB() *sql.DB { return s.kit.Work }
 
 // Check implements driver.Store.
 func (s *Store) Check(ctx context.Context) error { return s.kit.Check(ctx) }
 
-// Renew implements idempotency.Store.
-func (s *Store) Renew(ctx context.Context, lease driver.Lease, d time.Duration) error {
-	if err := driver.ValidLease(d); err != nil {
-		return err
-	}
-	return s.change(ctx, &lease, s.write.renew, append(leaseArgs(&lease), millis(d)))
+func (s *Store) reading(ctx context.Context, query func(context.Context, *statements) error) error {
+	return s.kit.Reading(ctx, func(ctx context.Context) error { return query(ctx, &s.forReading) })
 }
 
-// Complete implements idempotency.Store.
-func (s *Store) Complete(ctx context.Context, lease driver.Lease, outcome driver.Outcome) error {
-	if err := outcome.Validate(); err != nil {
-		return err
-	}
-	return s.change(ctx, &lease, s.write.complete, completeArgs(&lease, &outcome))
+// writing is for the holders of leases.
+func (s *Store) writing(ctx context.Context, query func(context.Context, *statements) error) error {
+	return s.kit.Exclusive(ctx, &sqlitekit.Waiter{HoldsLease: true}, s.kit.LockTimeout(),
+		func(ctx context.Context) error { return query(ctx, &s.forWriting) })
 }
 
-// Release implements idempotency.Store.
-func (s *Store) Release(ctx context.Context, lease driver.Lease) error {
-	return s.change(ctx, &lease, s.write.release, leaseArgs(&lease))
+// Reserve implements driver.Store. It reads without a lock, and writes only what the
+// record requires.
+//
+// A claim for an operation that has a transaction of this store gets InProgress at
+// once. If the transaction is of another process, the claim waits for the write lock
+// and then finds the record.
+func (s *Store) Reserve(ctx context.Context, claim driver.Claim) (driver.Reservation, error) {
+	return s.claim(ctx, &claim, func(f *finding) (*driver.Record, error) { return s.apply(ctx, f, &claim) })
 }
 
-func (s *Store) change(ctx context.Context, lease *driver.Lease, change sqlitekit.Statement, args []any) error {
-	if err := lease.ID.Validate(); err != nil {
-		return err
+var (
+	// errActive means that the operation has a transaction of this store.
+	errActive = errors.New("sqlitestore: a transaction of the operation is open")
+
+	// errChanged means that the record has changed since it was judged.
+	errChanged = errors.New("sqlitestore: the record has changed")
+)
+
+// claim answers a claim by the record, or by write, which does the step that the
+// record requires. A nil record of write means errChanged.
+func (s *Store) claim(
+	ctx context.Context, claim *driver.Claim, write func(*finding) (*driver.Record, error),
+) (driver.Reservation, error) {
+	if err := claim.Validate(); err != nil {
+		return driver.Reservation{}, err
 	}
-	return s.alone(ctx, &ticket{Ticket: sqlitekit.Ticket{Holds: true}}, s.kit.Patience(), func(ctx context.Context) error {
-		return writeLease(ctx, change, args)
+	for {
+		f, err := s.find(ctx, claim)
+		if err != nil {
+			return driver.Reservation{}, err
+		}
+		if f.step == driver.Leave {
+			return f.answer, nil
+		}
+		record, err := write(&f)
+		switch {
+		case errors.Is(err, errActive):
+			return driver.Reservation{Decision: driver.DecisionInProgress, Record: f.answer.Record}, nil
+		case errors.Is(err, ErrLocked):
+			return driver.Reservation{}, fmt.Errorf("%w: %w", driver.ErrStoreBusy, err)
+		case record == nil && err == nil, errors.Is(err, errChanged):
+			continue
+		case err != nil:
+			return driver.Reservation{}, err
+		}
+		f.answer.Record = *record
+		return f.answer, nil
+	}
+}
+
+// apply does the step. The result is nil if the record has changed.
+func (s *Store) apply(ctx context.Context, f *finding, claim *driver.Claim) (record *driver.Record, err error) {
+	if _, active := s.active.Load(claim.ID); active {
+		return nil, errActive
+	}
+	err = s.kit.Exclusive(ctx, &sqlitekit.Waiter{}, s.kit.LockTimeout(), func(ctx context.Context) error {
+		record, err = s.forWriting.apply(ctx, f.step, f.judged, claim)
+		return err
+	})
+	return record, s.written(err)
+}
+
+// written remembers a full or broken disk.
+func (s *Store) written(err error) error {
+	if sqlitekit.HasCode(err, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR) {
+		s.diskFailed.Store(true)
+	}
+	return err
+}
+
+// probe writes to the disk if the last write failed. SQLite writes a transaction when
+// it commits: without the probe, work would begin that cannot be committed.
+func (s *Store) probe(ctx context.Context) error {
+	if !s.diskFailed.Load() {
+		return nil
+	}
+	err := s.kit.Retry(ctx, s.kit.LockTimeout(), func() error {
+		_, err := s.kit.Sweeper.ExecContext(context.WithoutCancel(ctx), probeSQL)
+		return err
+	})
+	if err == nil {
+		s.diskFailed.Store(false)
+	}
+	return err
+}
+
+// Sweep implements driver.Store. Other writers can write between its batches. It
+// returns early if the write lock is not free. Its deletions are not flushed to disk.
+func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
+	found, err := s.exists(ctx, findExpired)
+	if err != nil || !found || limit <= 0 {
+		return 0, err
+	}
+	return s.kit.Sweep(ctx, limit, func(ctx context.Context, tx *sql.Tx, limit int) (int, error) {
+		return sqlitekit.Affected(tx.ExecContext(ctx, sweepSQL, limit))
 	})
 }
 
-// Load implements idempotency.Store.
-func (s *Store) Load(ctx context.Context, id driver.ID) (driver.Record, error) {
-	if err := id.Validate(); err != nil {
-		return driver.Record{}, err
+// Reap implements driver.Store. It waits no longer than Sweep, and is flushed to
+// disk.
+func (s *Store) Reap(ctx context.Context, limit int) (all []driver.Record, err error) {
+	found, err := s.exists(ctx, findDead)
+	if err != nil || !found || limit <= 0 {
+		return nil, err
 	}
-	return found(s.readRecord(ctx, id))
-}
-
-// found is what Load says of what it has read.
-func found(r *driver.Record, clock time.Time, err error) (driver.Record, error) {
-	switch {
-	case err != nil:
-		return driver.Record{}, err
-	case r == nil || r.Expired(clock):
-		return driver.Record{}, driver.ErrNotFound
-	default:
-		return *r, nil
-	}
-}
-
-// unknownPage is how many records Unknown reads at a time.
-const unknownPage = 100
-
-// Unknown implements idempotency.Store. A record that is settled while its page is
-// gone through may still be given.
-func (s *Store) Unknown(ctx context.Context, scope string) iter.Seq2[driver.Record, error] {
-	return pages(scope, func(after driver.ID) (page []driver.Record, err error) {
-		err = s.kit.Reading(ctx, func(ctx context.Context) error {
-			page, err = readRecords(ctx, s.read.unknown, append(idArgs(after), unknownPage))
+	for n := sqlitekit.SweepBatch; n == sqlitekit.SweepBatch && len(all) < limit && err == nil; {
+		var batch []driver.Record
+		err = s.kit.Exclusive(ctx, &sqlitekit.Waiter{}, sqlitekit.SweepTimeout, func(ctx context.Context) error {
+			batch, err = readRecords(ctx, s.forWriting[reap], min(sqlitekit.SweepBatch, limit-len(all)))
 			return err
 		})
-		return page, err
-	})
-}
-
-// pages are the records of a scope, or of all if it is empty, a page at a time.
-func pages(
-	scope string, read func(after driver.ID) ([]driver.Record, error),
-) iter.Seq2[driver.Record, error] {
-	return func(yield func(driver.Record, error) bool) {
-		after := driver.ID{Scope: scope} // before all its records, none of which lacks a key
-		for {
-			page, err := read(after)
-			if err != nil {
-				yield(driver.Record{}, err)
-				return
-			}
-			for _, r := range page {
-				if scope != "" && r.Scope != scope || !yield(r, nil) {
-					return
-				}
-				after = r.ID
-			}
-			if len(page) < unknownPage {
-				return
-			}
-		}
+		all, n = append(all, batch...), len(batch)
 	}
+	return all, sqlitekit.UnlessLocked(err)
 }
 
-// readRecord reads without a lock.
-func (s *Store) readRecord(ctx context.Context, id driver.ID) (r *driver.Record, clock time.Time, err error) {
-	err = s.kit.Reading(ctx, func(ctx context.Context) error {
-		r, clock, err = readRecord(ctx, s.read.load, id)
+// exists reports without a lock whether a statement finds a record.
+func (s *Store) exists(ctx context.Context, statement int) (bool, error) {
+	n := 0
+	err := s.reading(ctx, func(ctx context.Context, all *statements) (err error) {
+		n, err = sqlitekit.ReadRows(ctx, all[statement], nil, func(*sql.Rows) error { return nil })
 		return err
 	})
-	return r, clock, err
+	return n > 0, err
 }
 
-// Close ends the store, and with it the database that Open opened, but not the
-// one that New was given. A transaction that is open may still be committed; all
-// else fails with ErrClosed. Calling it again does nothing.
+// Close closes the store and the database of Open, but not that of New. An open
+// transaction may still be committed; everything else fails with ErrClosed. A second
+// call does nothing.
 func (s *Store) Close() error {
 	var errs []error
-	for _, prepared := range s.joined {
-		if prepared != nil {
+	for _, statement := range s.forWork {
+		if prepared, ok := statement.(*sql.Stmt); ok {
 			errs = append(errs, prepared.Close())
 		}
 	}

@@ -27,7 +27,7 @@ func newStore(tb testing.TB) *sqlitestore.Store {
 	return open(tb, filepath.Join(tb.TempDir(), "test.db"))
 }
 
-// openWork opens a database as an application does, with more of a query.
+// openWork opens a database like an application, with more query parameters.
 func openWork(tb testing.TB, path, query string) *sql.DB {
 	tb.Helper()
 	db, err := sql.Open("sqlite", "file:"+filepath.ToSlash(path)+"?_pragma=journal_mode(WAL)&"+query)
@@ -42,7 +42,7 @@ func execute(tb testing.TB, db *sql.DB, query string, args ...any) {
 	require.NoError(tb, err)
 }
 
-// ledger is the work's own table.
+// ledger creates the service's own table.
 func ledger(tb testing.TB, db *sql.DB) {
 	tb.Helper()
 	execute(tb, db, "CREATE TABLE IF NOT EXISTS ledger (id TEXT NOT NULL) STRICT")
@@ -90,8 +90,8 @@ func TestOpened(t *testing.T) {
 	}.Run(t)
 }
 
-// TestNew runs the suite with a pool of one connection, whose transactions are
-// deferred and which has no busy timeout.
+// TestNew runs the suite with a pool of one connection, with deferred transactions and
+// without a busy timeout.
 func TestNew(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "test.db")
@@ -101,7 +101,7 @@ func TestNew(t *testing.T) {
 	store, err := sqlitestore.New(t.Context(), db)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
-	other := openWork(t, path, "") // a transaction may have the one connection of db
+	other := openWork(t, path, "") // a transaction may hold the only connection of db
 	storetest.Suite{
 		Open:  func(*testing.T) driver.Store { return store },
 		Write: write,

@@ -15,8 +15,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency/sqlitestore"
 )
 
-// fill writes rows that are finished and have expired, in one transaction. Their
-// keys are spread as random ones are.
+// fill writes completed, expired records with random keys in one transaction.
 func fill(tb testing.TB, store *sqlitestore.Store, rows int) {
 	tb.Helper()
 	execute(tb, store.DB(), `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
@@ -32,9 +31,8 @@ func rowsLeft(tb testing.TB, store *sqlitestore.Store) (n int) {
 	return n
 }
 
-// TestSweepWhat: every status, with its lease and its time to live over or not, and
-// whatever becomes of it when it dies.
-func TestSweepWhat(t *testing.T) {
+// TestSweep_states: each status, takeover, lease and time to live.
+func TestSweep_states(t *testing.T) {
 	store := newStore(t)
 	const future = int64(1 << 50)
 	for status := 1; status <= 6; status++ {
@@ -51,7 +49,7 @@ func TestSweepWhat(t *testing.T) {
 	}
 	n, err := store.Sweep(t.Context(), 1000)
 	require.NoError(t, err)
-	assert.Equal(t, 4*2*4+2, n, "four statuses, whatever the lease and the takeover, and two in progress that died and repeat")
+	assert.Equal(t, 4*2*4+2, n, "four statuses with each lease and takeover, and two dead executions that are repeated")
 	var left int
 	require.NoError(t, store.DB().QueryRow(`SELECT count(*) FROM idempotency_records
 		WHERE expires > 1 OR status = 6 OR (status = 1 AND (lease_expires > 1 OR takeover IN (0, 3)))`).Scan(&left))
@@ -59,7 +57,7 @@ func TestSweepWhat(t *testing.T) {
 	assert.Equal(t, left, rowsLeft(t, store))
 }
 
-func TestSweepManyBatches(t *testing.T) {
+func TestSweep_batches(t *testing.T) {
 	store := newStore(t)
 	fill(t, store, 1000)
 	n, err := store.Sweep(t.Context(), 601)
@@ -76,14 +74,13 @@ func TestSweepManyBatches(t *testing.T) {
 	assert.Zero(t, n)
 }
 
-// TestSweepAmongTransactions: where the lock is never free for long, sweeping
-// comes to its end all the same.
-func TestSweepAmongTransactions(t *testing.T) {
+// TestSweep_amongTransactions: a sweep ends although the lock is never free for long.
+func TestSweep_amongTransactions(t *testing.T) {
 	store := newStore(t)
 	fill(t, store, 200)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
-	op := benchmarkModes(t, store)["joined"]
+	op := benchmarkModes(t, store)["transactional"]
 	go func() {
 		defer close(ended)
 		var keys atomic.Int64
@@ -102,9 +99,8 @@ func TestSweepAmongTransactions(t *testing.T) {
 	}
 }
 
-// BenchmarkClaimsWhileSweeping gives the 99th percentile of how long a claim takes,
-// alone and while a million expired records are swept, in turns. With -short it only
-// shows that it runs.
+// BenchmarkClaimsWhileSweeping reports the 99th percentile of a claim's duration, alone
+// and while a million expired records are swept, interleaved. With -short it only runs.
 func BenchmarkClaimsWhileSweeping(b *testing.B) {
 	rows, claims := 1_000_000, 10_000
 	if testing.Short() {

@@ -19,10 +19,11 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency/sqlitestore"
 )
 
-// soon is far less than any busy timeout, and far more than what does not wait.
+// soon is less than any busy timeout, and much more than an operation that does not
+// wait.
 const soon = 5 * time.Second
 
-// begin claims an operation for joined work, which gets it.
+// begin claims an operation and returns its transaction.
 func begin(t *testing.T, store driver.Transactor, key string) driver.Transaction {
 	t.Helper()
 	reservation, tx, err := store.Begin(t.Context(), claimOf(key), 0)
@@ -32,7 +33,7 @@ func begin(t *testing.T, store driver.Transactor, key string) driver.Transaction
 	return tx
 }
 
-// beginDecision is what joined work is told that does not get the operation.
+// beginDecision returns the decision of Begin.
 func beginDecision(t *testing.T, store driver.Transactor, claim driver.Claim) string {
 	t.Helper()
 	reservation, tx, err := store.Begin(t.Context(), claim, 0)
@@ -43,7 +44,7 @@ func beginDecision(t *testing.T, store driver.Transactor, claim driver.Claim) st
 	return reservation.Decision.String()
 }
 
-// within fails if do takes as long as soon.
+// within fails if do takes longer than soon.
 func within(t *testing.T, what string, do func(ctx context.Context)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -53,7 +54,7 @@ func within(t *testing.T, what string, do func(ctx context.Context)) {
 	assert.Less(t, time.Since(began), soon, what)
 }
 
-// requireRows looks how many rows of the work are committed.
+// requireRows checks the number of committed rows.
 func requireRows(t *testing.T, db *sql.DB, id string, want int) {
 	t.Helper()
 	n, err := count(t.Context(), db, id)
@@ -61,9 +62,9 @@ func requireRows(t *testing.T, db *sql.DB, id string, want int) {
 	require.Equal(t, want, n, "rows of %s", id)
 }
 
-// TestOpenTransaction is what all others meet while a transaction is open: this
-// store, and one of another process.
-func TestOpenTransaction(t *testing.T) {
+// TestBegin_openTransaction: operations of the same store and of another one while a
+// transaction is open.
+func TestBegin_openTransaction(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "test.db")
 	store := open(t, path)
 	done := claimOf("done")
@@ -82,7 +83,7 @@ func TestOpenTransaction(t *testing.T) {
 				})
 			}
 			within(t, "a replay", func(context.Context) { assert.Equal(t, "done", decisionOf(t, other, done)) })
-			within(t, "a joined replay", func(context.Context) { assert.Equal(t, "done", beginDecision(t, other, done)) })
+			within(t, "a transactional replay", func(context.Context) { assert.Equal(t, "done", beginDecision(t, other, done)) })
 			within(t, "Load", func(ctx context.Context) {
 				_, err := other.Load(ctx, done.ID)
 				require.NoError(t, err)
@@ -104,11 +105,11 @@ func TestOpenTransaction(t *testing.T) {
 	assert.Equal(t, "done", decisionOf(t, store, claimOf("working")))
 }
 
-// waits: verbs that must write wait for the lock, and stop when their context ends.
+// waits checks that operations that write wait for the lock until their context ends.
 func waits(t *testing.T, store *sqlitestore.Store) {
 	t.Helper()
-	lease := driver.Lease{ID: claimOf("elsewhere").ID, Owner: "somebody", Generation: 1}
-	for name, verb := range map[string]func(ctx context.Context) error{
+	lease := driver.Lease{ID: claimOf("elsewhere").ID, Owner: "another", Generation: 1}
+	for name, operation := range map[string]func(ctx context.Context) error{
 		"claim of another key": func(ctx context.Context) error {
 			_, err := store.Reserve(ctx, claimOf("another"))
 			return err
@@ -122,15 +123,14 @@ func waits(t *testing.T, store *sqlitestore.Store) {
 			within(t, "waiting", func(ctx context.Context) {
 				ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 				defer cancel()
-				require.ErrorIs(t, verb(ctx), context.DeadlineExceeded)
+				require.ErrorIs(t, operation(ctx), context.DeadlineExceeded)
 			})
 		})
 	}
 }
 
-// TestDeadMeanwhile: what is abandoned, or repeated, waits for the lock like
-// everything else that is written.
-func TestDeadMeanwhile(t *testing.T) {
+// TestReap_openTransaction: a dead execution becomes Unknown when the lock is free.
+func TestReap_openTransaction(t *testing.T) {
 	store := newStore(t)
 	claim := claimOf("dead")
 	claim.Lease = time.Millisecond
@@ -139,7 +139,7 @@ func TestDeadMeanwhile(t *testing.T) {
 	tx := begin(t, store, "working")
 	all, err := store.Reap(t.Context(), 10)
 	require.NoError(t, err)
-	assert.Empty(t, all, "the lock is not free")
+	assert.Empty(t, all, "Reap does not wait")
 	answer := make(chan string)
 	go func() { answer <- beginDecision(t, store, claimOf("dead")) }()
 	require.NoError(t, tx.Commit(t.Context(), completed))
@@ -147,9 +147,8 @@ func TestDeadMeanwhile(t *testing.T) {
 	require.ErrorIs(t, store.Complete(t.Context(), lease, completed), driver.ErrLeaseLost)
 }
 
-// TestDuplicateElsewhere: one of another process waits for the lock, and then finds
-// what has become of the operation.
-func TestDuplicateElsewhere(t *testing.T) {
+// TestBegin_duplicateInAnotherStore: it waits for the lock and then finds the record.
+func TestBegin_duplicateInAnotherStore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "test.db")
 	store, other := open(t, path), open(t, path)
 	for name, row := range map[string]struct {
@@ -172,18 +171,18 @@ func TestDuplicateElsewhere(t *testing.T) {
 			assert.Equal(t, row.want, <-answers)
 		})
 	}
-	t.Run("Refuse", func(t *testing.T) {
-		tx := begin(t, store, "Refuse")
+	t.Run("RollbackAndRecord", func(t *testing.T) {
+		tx := begin(t, store, "RollbackAndRecord")
 		answers := make(chan string)
-		go func() { answers <- beginDecision(t, other, claimOf("Refuse")) }()
+		go func() { answers <- beginDecision(t, other, claimOf("RollbackAndRecord")) }()
 		require.NoError(t, tx.RollbackAndRecord(t.Context(), completed))
-		assert.Contains(t, []string{"done", "acquired"}, <-answers, "it may come between the work's end and its outcome")
-		assert.Equal(t, "done", beginDecision(t, other, claimOf("Refuse")), "but changed nothing")
+		assert.Contains(t, []string{"done", "acquired"}, <-answers, "it may begin between the rollback and the outcome")
+		assert.Equal(t, "done", beginDecision(t, other, claimOf("RollbackAndRecord")), "it has changed nothing")
 	})
 }
 
-// TestWritersGoOn: those who waited for a transaction get their turn after it.
-func TestWritersGoOn(t *testing.T) {
+// TestReserve_afterTransaction: claims that waited for a transaction continue.
+func TestReserve_afterTransaction(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "test.db")
 	store := open(t, path)
 	for name, other := range map[string]*sqlitestore.Store{"same store": store, "another store": open(t, path)} {
@@ -221,28 +220,27 @@ func TestBusyTimeout(t *testing.T) {
 	})
 	require.NoError(t, tx.Rollback(t.Context()))
 
-	begin(t, impatient, "in line")
-	within(t, "in line", func(ctx context.Context) {
+	begin(t, impatient, "queue")
+	within(t, "the queue", func(ctx context.Context) {
 		require.ErrorIs(t, impatient.Renew(ctx, lease, time.Hour), sqlitestore.ErrLocked)
 	})
 }
 
-// TestBusyTimeoutAtTheHandler: a store that has waited as long as it was told to is not
-// asked to wait again, and its client has an answer then.
-func TestBusyTimeoutAtTheHandler(t *testing.T) {
-	const patience = 3 * time.Second
-	for name, joined := range map[string]bool{"joined": true, "detached": false} {
+// TestBusyTimeout_handler: after ErrStoreBusy the Handler does not repeat the claim.
+func TestBusyTimeout_handler(t *testing.T) {
+	const timeout = 3 * time.Second
+	for name, transactional := range map[string]bool{"transactional": true, "non-transactional": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store, err := sqlitestore.Options{BusyTimeout: patience}.Open(t.Context(), filepath.Join(t.TempDir(), "test.db"))
+				store, err := sqlitestore.Options{BusyTimeout: timeout}.Open(t.Context(), filepath.Join(t.TempDir(), "test.db"))
 				require.NoError(t, err)
 				defer func() { require.NoError(t, store.Close()) }()
 				tx := begin(t, store, "sleeps in its transaction")
-				var told idempotency.Event
+				var event idempotency.Event
 				h := idempotency.NewHandler(store, func(*http.Request) (string, error) { return "", nil },
 					http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }))
-				h.Transactional = joined
-				h.Trace = &idempotency.Trace{Done: func(e *idempotency.Event) { told = *e }}
+				h.Transactional = transactional
+				h.Trace = &idempotency.Trace{Done: func(e *idempotency.Event) { event = *e }}
 				post := func() int {
 					r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/charges", nil)
 					r.Header.Set("Idempotency-Key", "another")
@@ -252,10 +250,10 @@ func TestBusyTimeoutAtTheHandler(t *testing.T) {
 				}
 				began := time.Now()
 				assert.Equal(t, http.StatusServiceUnavailable, post())
-				assert.Equal(t, patience, time.Since(began))
-				assert.Equal(t, idempotency.StoreFailed, told.Disposition)
-				require.ErrorIs(t, told.Err, sqlitestore.ErrLocked)
-				require.ErrorIs(t, told.Err, driver.ErrStoreBusy)
+				assert.Equal(t, timeout, time.Since(began))
+				assert.Equal(t, idempotency.StoreFailed, event.Disposition)
+				require.ErrorIs(t, event.Err, sqlitestore.ErrLocked)
+				require.ErrorIs(t, event.Err, driver.ErrStoreBusy)
 				require.NoError(t, tx.Rollback(t.Context()))
 				assert.Equal(t, http.StatusCreated, post())
 			})
@@ -263,8 +261,8 @@ func TestBusyTimeoutAtTheHandler(t *testing.T) {
 	}
 }
 
-// TestLimit: a transaction that nobody ends gives its turn back.
-func TestLimit(t *testing.T) {
+// TestBegin_limit: a transaction that reaches its limit is rolled back.
+func TestBegin_limit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newStore(t)
 		ledger(t, store.DB())
@@ -280,8 +278,8 @@ func TestLimit(t *testing.T) {
 	})
 }
 
-// TestTransactionOutlivesBeginsContext: only the waiting ends with it.
-func TestTransactionOutlivesBeginsContext(t *testing.T) {
+// TestBegin_contextEnds: the transaction continues after the end of Begin's context.
+func TestBegin_contextEnds(t *testing.T) {
 	store := newStore(t)
 	ledger(t, store.DB())
 	ctx, cancel := context.WithCancel(t.Context())
@@ -294,8 +292,8 @@ func TestTransactionOutlivesBeginsContext(t *testing.T) {
 	requireRows(t, store.DB(), "key", 1)
 }
 
-// TestPreparedStatements: those of DB run in the transaction.
-func TestPreparedStatements(t *testing.T) {
+// TestBegin_preparedStatements: prepared statements of DB run in the transaction.
+func TestBegin_preparedStatements(t *testing.T) {
 	store := newStore(t)
 	ledger(t, store.DB())
 	insert, err := store.DB().PrepareContext(t.Context(), "INSERT INTO ledger (id) VALUES (?)")
@@ -311,10 +309,9 @@ func TestPreparedStatements(t *testing.T) {
 	requireRows(t, store.DB(), "key", 1)
 }
 
-// TestSmallPool: one whose turn it is can still read beside its transaction,
-// however many wait for theirs, and who has the only connection can call verbs
-// while somebody else wants to begin.
-func TestSmallPool(t *testing.T) {
+// TestNew_smallPool: with two connections, the work can read beside its transaction
+// while others wait. With one, its holder can use the store while Begin waits.
+func TestNew_smallPool(t *testing.T) {
 	db := openWork(t, filepath.Join(t.TempDir(), "work.db"), "")
 	ledger(t, db)
 	store, err := sqlitestore.New(t.Context(), db)
@@ -359,9 +356,9 @@ func TestSmallPool(t *testing.T) {
 	})
 }
 
-// TestWorkEndsItsTransaction: whatever the work does to its transaction, nothing of
-// it is committed without its record, and nothing is recorded that was undone.
-func TestWorkEndsItsTransaction(t *testing.T) {
+// TestBegin_workEndsTheTransaction: the work cannot commit without its record, and no
+// record is stored for writes that were rolled back.
+func TestBegin_workEndsTheTransaction(t *testing.T) {
 	exec := func(texts ...string) func(tx *sql.Tx) error {
 		return func(tx *sql.Tx) (err error) {
 			for _, text := range texts {
@@ -375,14 +372,14 @@ func TestWorkEndsItsTransaction(t *testing.T) {
 		name   string
 		end    func(tx *sql.Tx) error
 		fails  bool
-		failed bool // an ErrTransactionFailed
+		failed bool // ErrTransactionFailed
 	}{
 		{"Commit", (*sql.Tx).Commit, true, false},
 		{"Rollback", (*sql.Tx).Rollback, false, false},
 		{"COMMIT", exec("COMMIT"), true, true},
 		{"ROLLBACK", exec("ROLLBACK"), false, true},
-		{"ROLLBACK and what follows", exec("ROLLBACK", again), true, true},
-		{"a conflict that rolls back, and what follows", exec("INSERT OR ROLLBACK INTO ledger (id) VALUES (NULL)", again), true, true},
+		{"ROLLBACK and another statement", exec("ROLLBACK", again), true, true},
+		{"a conflict that rolls back, and another statement", exec("INSERT OR ROLLBACK INTO ledger (id) VALUES (NULL)", again), true, true},
 	}
 	ends := map[string]func(t *testing.T, tx driver.Transaction) error{
 		"Commit": func(t *testing.T, tx driver.Transaction) error {
@@ -390,7 +387,7 @@ func TestWorkEndsItsTransaction(t *testing.T) {
 			return tx.Commit(t.Context(), completed)
 		},
 		"Rollback": func(t *testing.T, tx driver.Transaction) error { t.Helper(); return tx.Rollback(t.Context()) },
-		"Refuse": func(t *testing.T, tx driver.Transaction) error {
+		"RollbackAndRecord": func(t *testing.T, tx driver.Transaction) error {
 			t.Helper()
 			return tx.RollbackAndRecord(t.Context(), completed)
 		},
@@ -409,7 +406,7 @@ func TestWorkEndsItsTransaction(t *testing.T) {
 				err = end(t, tx)
 				want := "acquired"
 				switch {
-				case name == "Refuse":
+				case name == "RollbackAndRecord":
 					want = "done"
 					require.NoError(t, err)
 				case name == "Rollback":
@@ -420,18 +417,17 @@ func TestWorkEndsItsTransaction(t *testing.T) {
 					require.ErrorIs(t, err, sql.ErrTxDone)
 				}
 				requireRows(t, store.DB(), "key", 0)
-				within(t, "the turn is free", func(context.Context) {
+				within(t, "the queue is free", func(context.Context) {
 					assert.Equal(t, want, beginDecision(t, store, claimOf("key")))
 				})
-				execute(t, store.DB(), again) // the connection is as it was
+				execute(t, store.DB(), again) // the connection is usable
 			})
 		}
 	}
 }
 
-// TestWorkWritesTheRecord: who got there first, if only by the work's own hand, is
-// not overwritten.
-func TestWorkWritesTheRecord(t *testing.T) {
+// TestBegin_workWritesTheRecord: a record that the work has written is not overwritten.
+func TestBegin_workWritesTheRecord(t *testing.T) {
 	for _, before := range []string{"", "released"} {
 		t.Run(before, func(t *testing.T) {
 			store := newStore(t)
@@ -449,34 +445,34 @@ func TestWorkWritesTheRecord(t *testing.T) {
 	}
 }
 
-// TestRefuseOvertaken: between the work's transaction and that of the refusal
-// somebody of another process may have had the operation.
-func TestRefuseOvertaken(t *testing.T) {
+// TestRollbackAndRecord_overtaken: another process may complete the operation between
+// the rollback and the record.
+func TestRollbackAndRecord_overtaken(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "test.db")
 	store, other := open(t, path), open(t, path)
 	tx := begin(t, store, "key")
 	require.NoError(t, tx.Value().(*sql.Tx).Rollback())
 	require.NoError(t, begin(t, other, "key").Commit(t.Context(), completed))
-	refused := driver.Outcome{Status: driver.FailedFinal}
-	require.ErrorIs(t, tx.RollbackAndRecord(t.Context(), refused), driver.ErrLeaseLost)
+	declined := driver.Outcome{Status: driver.FailedFinal}
+	require.ErrorIs(t, tx.RollbackAndRecord(t.Context(), declined), driver.ErrLeaseLost)
 	record, err := store.Load(t.Context(), claimOf("key").ID)
 	require.NoError(t, err)
 	assert.Equal(t, driver.Completed, record.Status)
 }
 
-// TestRenewalFirst: who holds a lease goes before those who would take over, also
-// if it comes later. Both wait for joined work, and the lease is over meanwhile.
-func TestRenewalFirst(t *testing.T) {
+// TestRenew_beforeClaims: a renewal that waits goes before a claim that would take the
+// lease over, even if it came later.
+func TestRenew_beforeClaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newStore(t)
-		claim := claimOf("detached")
+		claim := claimOf("leased")
 		claim.Takeover = driver.Reexecute
 		lease := acquire(t, store, claim)
 		execute(t, store.DB(), "UPDATE idempotency_records SET lease_expires = 1")
-		tx := begin(t, store, "joined")
+		tx := begin(t, store, "transactional")
 		taker := make(chan string)
-		go func() { taker <- decisionOf(t, store, claimOf("detached")) }()
-		synctest.Wait() // it is in line
+		go func() { taker <- decisionOf(t, store, claimOf("leased")) }()
+		synctest.Wait() // it is in the queue
 		renewed := make(chan error)
 		go func() { renewed <- store.Renew(t.Context(), lease, time.Hour) }()
 		synctest.Wait()

@@ -24,20 +24,19 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
-// eachAlone is a Store whose every verb has a transaction of its own. They take turns, and look for the lock each
-// millisecond: SQLite's own waiting is sleeps of up to 100 ms, in which whoever does not sleep comes first again and again.
-//
-// Now and then they stay away for longer than a store of another process does, which would find the lock taken
-// for ever where a transaction takes long and the way to the next is short.
-type eachAlone struct {
+// eachInTx is a Store that runs each operation Within a transaction of its own, one
+// at a time. It tries to take the lock continuously, because SQLite's own wait sleeps
+// up to 100 ms, while other writers take the lock. After 20 operations it pauses, so
+// that another store can take the lock.
+type eachInTx struct {
 	*sqlitestore.Store
-	turn *sync.Mutex
-	done *int // guarded by the turn
+	mu   *sync.Mutex
+	done *int // guarded by mu
 }
 
-func (s eachAlone) do(ctx context.Context, verb func(w *sqlitestore.Within) error) error {
-	s.turn.Lock()
-	defer s.turn.Unlock()
+func (s eachInTx) do(ctx context.Context, operation func(w *sqlitestore.Within) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if *s.done++; *s.done%20 == 0 {
 		_ = sleep.Context(ctx, 5*time.Millisecond)
 	}
@@ -49,42 +48,42 @@ func (s eachAlone) do(ctx context.Context, verb func(w *sqlitestore.Within) erro
 	if err != nil {
 		return err
 	}
-	if err := verb(s.Within(tx)); err != nil {
+	if err := operation(s.Within(tx)); err != nil {
 		_ = tx.Rollback()
 		return err
 	}
 	return tx.Commit()
 }
 
-func (s eachAlone) Reserve(ctx context.Context, c driver.Claim) (r driver.Reservation, err error) {
+func (s eachInTx) Reserve(ctx context.Context, c driver.Claim) (r driver.Reservation, err error) {
 	err = s.do(ctx, func(w *sqlitestore.Within) error { r, err = w.Reserve(ctx, c); return err })
 	return r, err
 }
 
-func (s eachAlone) Renew(ctx context.Context, l driver.Lease, d time.Duration) error {
+func (s eachInTx) Renew(ctx context.Context, l driver.Lease, d time.Duration) error {
 	return s.do(ctx, func(w *sqlitestore.Within) error { return w.Renew(ctx, l, d) })
 }
 
-func (s eachAlone) Complete(ctx context.Context, l driver.Lease, o driver.Outcome) error {
+func (s eachInTx) Complete(ctx context.Context, l driver.Lease, o driver.Outcome) error {
 	return s.do(ctx, func(w *sqlitestore.Within) error { return w.Complete(ctx, l, o) })
 }
 
-func (s eachAlone) Release(ctx context.Context, l driver.Lease) error {
+func (s eachInTx) Release(ctx context.Context, l driver.Lease) error {
 	return s.do(ctx, func(w *sqlitestore.Within) error { return w.Release(ctx, l) })
 }
 
-func (s eachAlone) Load(ctx context.Context, id driver.ID) (r driver.Record, err error) {
+func (s eachInTx) Load(ctx context.Context, id driver.ID) (r driver.Record, err error) {
 	err = s.do(ctx, func(w *sqlitestore.Within) error { r, err = w.Load(ctx, id); return err })
 	return r, err
 }
 
-func (s eachAlone) Reap(ctx context.Context, n int) (all []driver.Record, err error) {
+func (s eachInTx) Reap(ctx context.Context, n int) (all []driver.Record, err error) {
 	err = s.do(ctx, func(w *sqlitestore.Within) error { all, err = w.Reap(ctx, n); return err })
 	return all, err
 }
 
-// Unknown reads all at once: the reconciler, who comes in between, has another transaction.
-func (s eachAlone) Unknown(ctx context.Context, scope string) iter.Seq2[driver.Record, error] {
+// Unknown reads all records at once: the reconciler writes in another transaction.
+func (s eachInTx) Unknown(ctx context.Context, scope string) iter.Seq2[driver.Record, error] {
 	return func(yield func(driver.Record, error) bool) {
 		var all []driver.Record
 		err := s.do(ctx, func(w *sqlitestore.Within) error {
@@ -107,12 +106,12 @@ func (s eachAlone) Unknown(ctx context.Context, scope string) iter.Seq2[driver.R
 	}
 }
 
-func (s eachAlone) Sweep(ctx context.Context, limit int) (n int, err error) {
+func (s eachInTx) Sweep(ctx context.Context, limit int) (n int, err error) {
 	err = s.do(ctx, func(w *sqlitestore.Within) error { n, err = w.Sweep(ctx, limit); return err })
 	return n, err
 }
 
-// store hides Begin: a transaction in a transaction there is not.
+// storeOnly hides Begin.
 type storeOnly struct{ driver.Store }
 
 func TestWithinIsAStore(t *testing.T) {
@@ -122,15 +121,14 @@ func TestWithinIsAStore(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	storetest.Suite{
-		Open:  func(*testing.T) driver.Store { return storeOnly{eachAlone{store, new(sync.Mutex), new(int)}} },
+		Open:  func(*testing.T) driver.Store { return storeOnly{eachInTx{store, new(sync.Mutex), new(int)}} },
 		Again: func(t *testing.T) driver.Store { return storeOnly{open(t, path)} },
 		Rows:  -1,
 	}.Run(t)
 }
 
-// TestWithinDeferred: a deferred transaction that begins with Reserve has the
-// write lock from there on, and reads what is true.
-func TestWithinDeferred(t *testing.T) {
+// TestWithin_deferredTransaction: Reserve takes the write lock before it reads.
+func TestWithin_deferredTransaction(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "test.db")
 	db := openWork(t, path, "")
 	store, err := sqlitestore.New(t.Context(), db)
@@ -138,7 +136,7 @@ func TestWithinDeferred(t *testing.T) {
 	defer func() { _ = store.Close() }()
 	tx, err := db.BeginTx(t.Context(), nil)
 	require.NoError(t, err)
-	defer tx.Rollback() //nolint:errcheck // it is the end
+	defer tx.Rollback() //nolint:errcheck // the test ends
 	claim := claimOf("key")
 	require.NoError(t, store.Complete(t.Context(), acquire(t, store, claim), completed))
 	assert.Equal(t, "done", decisionOf(t, store.Within(tx), claim))
@@ -150,18 +148,17 @@ func TestWithinDeferred(t *testing.T) {
 	require.ErrorIs(t, err, sqlitestore.ErrLocked)
 }
 
-// inbox is a consumer's transaction, and the store in it.
+// inbox returns a consumer's transaction and the store in it.
 func inbox(t *testing.T, store *sqlitestore.Store) (*sql.Tx, *sqlitestore.Within) {
 	t.Helper()
 	tx, err := store.DB().BeginTx(t.Context(), nil)
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = tx.Rollback() }) // after Commit it does nothing
+	t.Cleanup(func() { _ = tx.Rollback() }) // does nothing after Commit
 	return tx, store.Within(tx)
 }
 
-// TestInbox is a consumer's transaction: the record and the effect at once, or
-// neither.
-func TestInbox(t *testing.T) {
+// TestWithin_inbox: a consumer commits the record and the effect at once, or neither.
+func TestWithin_inbox(t *testing.T) {
 	store := newStore(t)
 	ledger(t, store.DB())
 	for _, row := range []struct {
@@ -189,7 +186,7 @@ func TestInbox(t *testing.T) {
 				return completed.Result, nil
 			})
 			require.ErrorIs(t, err, row.want)
-			execute := write(t.Context(), tx, "received "+row.name) // the consumer goes on
+			execute := write(t.Context(), tx, "received "+row.name) // the consumer continues
 			require.NoError(t, execute)
 			if row.commit {
 				require.NoError(t, tx.Commit())
@@ -204,9 +201,8 @@ func TestInbox(t *testing.T) {
 	assert.Equal(t, "done", decisionOf(t, store, claimOf("message")))
 }
 
-// TestWithinEnds has joined work end in each way, and the caller's transaction with
-// it or not.
-func TestWithinEnds(t *testing.T) {
+// TestWithin_ends: each end of the work, with each end of the caller's transaction.
+func TestWithin_ends(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		end    func(t *testing.T, tx driver.Transaction) error
@@ -217,7 +213,7 @@ func TestWithinEnds(t *testing.T) {
 			t.Helper()
 			return tx.Commit(t.Context(), completed)
 		}, 1, driver.Completed},
-		{"Refuse", func(t *testing.T, tx driver.Transaction) error {
+		{"RollbackAndRecord", func(t *testing.T, tx driver.Transaction) error {
 			t.Helper()
 			return tx.RollbackAndRecord(t.Context(), completed)
 		}, 0, driver.Completed},
@@ -241,7 +237,7 @@ func TestWithinEnds(t *testing.T) {
 					assert.Same(t, outer, tx.Value())
 					require.NoError(t, write(t.Context(), tx.Value(), "key"))
 					require.NoError(t, row.end(t, tx))
-					require.NoError(t, tx.Rollback(t.Context()), "after the end it does nothing")
+					require.NoError(t, tx.Rollback(t.Context()), "a second end does nothing")
 					require.Error(t, tx.Commit(t.Context(), completed))
 					require.NoError(t, write(t.Context(), outer, "after"))
 					if commit {
@@ -271,9 +267,8 @@ func TestWithinEnds(t *testing.T) {
 	}
 }
 
-// TestWithinDecisions: what is not acquired has no transaction, and leaves the
-// caller's as it was.
-func TestWithinDecisions(t *testing.T) {
+// TestWithin_notAcquired: Begin returns no transaction and does not end the caller's.
+func TestWithin_notAcquired(t *testing.T) {
 	store := newStore(t)
 	ledger(t, store.DB())
 	require.NoError(t, store.Complete(t.Context(), acquire(t, store, claimOf("done")), completed))
@@ -287,13 +282,13 @@ func TestWithinDecisions(t *testing.T) {
 	require.NoError(t, write(t.Context(), outer, "before"))
 	assert.Equal(t, "done", beginDecision(t, within, claimOf("done")))
 	assert.Equal(t, "busy", beginDecision(t, within, claimOf("working")))
-	assert.Equal(t, "busy", beginDecision(t, within, mine), "its lease is not this transaction's")
+	assert.Equal(t, "busy", beginDecision(t, within, mine), "its lease does not permit a transaction")
 	assert.Equal(t, "undecided", beginDecision(t, within, claimOf("dead")))
 	other := claimOf("done")
 	other.Fingerprint = "v1:b"
 	assert.Equal(t, "mismatch", beginDecision(t, within, other))
 	nested := begin(t, within, "nested")
-	assert.Equal(t, "busy", beginDecision(t, within, claimOf("nested")), "in itself")
+	assert.Equal(t, "busy", beginDecision(t, within, claimOf("nested")), "nested in itself")
 	require.NoError(t, nested.Rollback(t.Context()))
 	require.NoError(t, outer.Commit())
 	requireRows(t, store.DB(), "before", 1)
@@ -302,8 +297,8 @@ func TestWithinDecisions(t *testing.T) {
 	assert.Equal(t, driver.Unknown, record.Status)
 }
 
-// TestWithinNested: transactions in one another end from within.
-func TestWithinNested(t *testing.T) {
+// TestWithin_nested: nested transactions must end before the outer one.
+func TestWithin_nested(t *testing.T) {
 	store := newStore(t)
 	ledger(t, store.DB())
 	outer, within := inbox(t, store)
@@ -321,7 +316,7 @@ func TestWithinNested(t *testing.T) {
 	fifth := begin(t, within, "fifth")
 	require.NoError(t, write(t.Context(), outer, "fifth"))
 	require.ErrorContains(t, fourth.Commit(t.Context(), completed), "has not ended")
-	require.Error(t, fifth.Commit(t.Context(), completed), "it was undone with the outer one")
+	require.Error(t, fifth.Commit(t.Context(), completed), "it was rolled back with the outer one")
 	require.NoError(t, outer.Commit())
 	for key, n := range map[string]int{"first": 1, "second": 0, "third": 1, "fourth": 0, "fifth": 0} {
 		requireRows(t, store.DB(), key, n)
@@ -329,9 +324,9 @@ func TestWithinNested(t *testing.T) {
 	}
 }
 
-// TestWithinTransactionEnds: the work, or a statement of it, ends the caller's
-// transaction. What was committed with the record in progress is not done again.
-func TestWithinTransactionEnds(t *testing.T) {
+// TestWithin_workEndsTheTransaction: work that was committed with its record in
+// progress is not repeated.
+func TestWithin_workEndsTheTransaction(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		end  func(tx *sql.Tx) error
@@ -347,9 +342,9 @@ func TestWithinTransactionEnds(t *testing.T) {
 		}, 0},
 	} {
 		for name, end := range map[string]func(tx driver.Transaction) error{
-			"Commit":   func(tx driver.Transaction) error { return tx.Commit(t.Context(), completed) },
-			"Refuse":   func(tx driver.Transaction) error { return tx.RollbackAndRecord(t.Context(), completed) },
-			"Rollback": func(tx driver.Transaction) error { return tx.Rollback(t.Context()) },
+			"Commit":            func(tx driver.Transaction) error { return tx.Commit(t.Context(), completed) },
+			"RollbackAndRecord": func(tx driver.Transaction) error { return tx.RollbackAndRecord(t.Context(), completed) },
+			"Rollback":          func(tx driver.Transaction) error { return tx.Rollback(t.Context()) },
 		} {
 			t.Run(row.name+", then "+name, func(t *testing.T) {
 				store := newStore(t)
@@ -374,7 +369,7 @@ func TestWithinTransactionEnds(t *testing.T) {
 				case row.name == "COMMIT" && name == "Commit":
 					assert.Equal(t, "done", decision, "its record could still be completed")
 				default:
-					assert.Equal(t, "busy", decision, "and Unknown when the lease is over")
+					assert.Equal(t, "busy", decision, "and becomes Unknown when the lease is over")
 				}
 			})
 		}

@@ -2,7 +2,6 @@ package storetest
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +15,7 @@ type attempt struct {
 	do   func(ctx context.Context) error
 }
 
-// invalid are calls with an argument that no store accepts. lease is right.
+// invalid returns calls with an invalid argument. lease is right.
 func (k *kit) invalid(lease driver.Lease) []attempt {
 	const tooLong = 11 * 365 * 24 * time.Hour
 	all := k.invalidIDs(lease)
@@ -28,22 +27,16 @@ func (k *kit) invalid(lease driver.Lease) []attempt {
 		}
 	}
 	claim("no owner", func(c *driver.Claim) { c.Owner = "" })
-	claim("a NUL in the owner", func(c *driver.Claim) { c.Owner = "a\x00" })
-	claim("an owner that is not UTF-8", func(c *driver.Claim) { c.Owner = "\xff" })
-	claim("an owner of 513 bytes", func(c *driver.Claim) { c.Owner = strings.Repeat("x", 513) })
-	claim("a NUL in the fingerprint", func(c *driver.Claim) { c.Fingerprint = "v1:\x00" })
-	claim("a fingerprint that is not UTF-8", func(c *driver.Claim) { c.Fingerprint = "v1:\xff" })
-	claim("a fingerprint of 513 bytes", func(c *driver.Claim) { c.Fingerprint = driver.Fingerprint(strings.Repeat("x", 513)) })
-	claim("no lease", func(c *driver.Claim) { c.Lease = 0 })
-	claim("a negative lease", func(c *driver.Claim) { c.Lease = -time.Second })
-	claim("a lease of eleven years", func(c *driver.Claim) { c.Lease = tooLong })
-	claim("no TTL", func(c *driver.Claim) { c.TTL = 0 })
-	claim("a negative TTL", func(c *driver.Claim) { c.TTL = -time.Second })
-	claim("a TTL of eleven years", func(c *driver.Claim) { c.TTL = tooLong })
-	claim("a takeover that there is not", func(c *driver.Claim) { c.Takeover = 255 })
+	for name, value := range map[string]string{"NUL": "v1:\x00", "bytes that are not UTF-8": "v1:\xff", "513 bytes": strings.Repeat("x", 513)} {
+		claim("an owner of "+name, func(c *driver.Claim) { c.Owner = value })
+		claim("a fingerprint of "+name, func(c *driver.Claim) { c.Fingerprint = driver.Fingerprint(value) })
+	}
+	claim("an unknown takeover", func(c *driver.Claim) { c.Takeover = 255 })
 
-	for name, d := range map[string]time.Duration{"no lease": 0, "a negative lease": -time.Second, "a lease of eleven years": tooLong} {
-		all = append(all, attempt{"Renew with " + name, func(ctx context.Context) error { return k.store.Renew(ctx, lease, d) }})
+	for _, d := range []time.Duration{0, -time.Second, tooLong} {
+		all = append(all, attempt{"Renew with a lease of " + d.String(), func(ctx context.Context) error { return k.store.Renew(ctx, lease, d) }})
+		claim("a lease of "+d.String(), func(c *driver.Claim) { c.Lease = d })
+		claim("a TTL of "+d.String(), func(c *driver.Claim) { c.TTL = d })
 	}
 	for name, outcome := range map[string]driver.Outcome{
 		"no status":              {},
@@ -60,32 +53,26 @@ func (k *kit) invalid(lease driver.Lease) []attempt {
 
 func (k *kit) invalidIDs(lease driver.Lease) []attempt {
 	var all []attempt
-	for _, row := range []struct {
-		name   string
-		change func(*driver.ID)
-	}{
-		{"no key", func(id *driver.ID) { id.Key = "" }},
-		{"a NUL in the key", func(id *driver.ID) { id.Key += "\x00" }},
-		{"a NUL in the operation", func(id *driver.ID) { id.Operation += "\x00" }},
-		{"a NUL in the scope", func(id *driver.ID) { id.Scope += "\x00" }},
-		{"a key that is not UTF-8", func(id *driver.ID) { id.Key += "\xff" }},
-		{"an operation that is not UTF-8", func(id *driver.ID) { id.Operation += "\xc3" }},
-		{"a scope that is not UTF-8", func(id *driver.ID) { id.Scope += "\xed\xa0\x80" }},
-		{"a key of 513 bytes", func(id *driver.ID) { id.Key = strings.Repeat("x", 513) }},
-		{"an operation of 513 bytes", func(id *driver.ID) { id.Operation = strings.Repeat("é", 257) }},
-		{"a scope of 513 bytes", func(id *driver.ID) { id.Scope = strings.Repeat("x", 513) }},
-		{"a key of a million bytes", func(id *driver.ID) { id.Key = strings.Repeat("x", 1e6) }},
-	} {
+	add := func(name string, id driver.ID) {
 		wrong := lease
-		row.change(&wrong.ID)
+		wrong.ID = id
 		for _, call := range k.calls(wrong) {
-			all = append(all, attempt{call.name + " with " + row.name, call.do})
+			all = append(all, attempt{call.name + " with " + name, call.do})
 		}
+	}
+	add("no key", driver.ID{Scope: lease.Scope, Operation: lease.Operation})
+	for name, value := range map[string]string{
+		"NUL": "a\x00", "bytes that are not UTF-8": "a\xff", "the beginning of a character": "a\xc3", "a surrogate": "\xed\xa0\x80",
+		"513 bytes": strings.Repeat("x", 513), "257 characters of 2 bytes": strings.Repeat("é", 257), "a million bytes": strings.Repeat("x", 1e6),
+	} {
+		add("a scope of "+name, driver.ID{Scope: value, Operation: lease.Operation, Key: lease.Key})
+		add("an operation of "+name, driver.ID{Scope: lease.Scope, Operation: value, Key: lease.Key})
+		add("a key of "+name, driver.ID{Scope: lease.Scope, Operation: lease.Operation, Key: value})
 	}
 	return all
 }
 
-// calls are all verbs that name a record.
+// calls returns a call of each operation that names a record.
 func (k *kit) calls(lease driver.Lease) []attempt {
 	return append(k.claimCalls(k.claim(lease.ID)), []attempt{
 		{"Renew", func(ctx context.Context) error { return k.store.Renew(ctx, lease, time.Minute) }},
@@ -100,7 +87,7 @@ func (k *kit) calls(lease driver.Lease) []attempt {
 	}...)
 }
 
-// claimCalls are the verbs that claim.
+// claimCalls returns a call of each operation that claims.
 func (k *kit) claimCalls(claim driver.Claim) []attempt {
 	all := []attempt{{"Reserve", func(ctx context.Context) error {
 		_, err := k.store.Reserve(ctx, claim)
@@ -118,23 +105,21 @@ func (k *kit) claimCalls(claim driver.Claim) []attempt {
 	return all
 }
 
-// testInvalid makes calls that change nothing and fail with ErrInvalid, on a
-// record in progress whose lease is right, and whose execution is as good as dead.
+// testInvalid makes calls that change nothing and fail with ErrInvalid. The lease of the
+// record is right, and has ended.
 func (k *kit) testInvalid(t *testing.T) {
 	lease := k.acquire(t, k.short(k.id()))
 	k.lapse(t)
 	before := k.load(t, lease.ID)
 	for _, call := range k.invalid(lease) {
 		t.Run(call.name, func(t *testing.T) {
-			if err := call.do(patient(t)); !errors.Is(err, driver.ErrInvalid) {
-				t.Errorf("%v, want ErrInvalid", err)
-			}
+			wantError(t, call.name, call.do(patient(t)), driver.ErrInvalid)
 			k.unchanged(t, before, lease.ID)
 		})
 	}
 }
 
-// testCancelled makes calls that would do something, were it not too late.
+// testCancelled makes calls with a context that has ended. They change nothing.
 func (k *kit) testCancelled(t *testing.T) {
 	lease := k.acquire(t, k.mortal(k.id()))
 	absent := k.claim(k.id())
@@ -148,33 +133,23 @@ func (k *kit) testCancelled(t *testing.T) {
 			_, err := k.store.Reserve(ctx, absent)
 			return err
 		}},
-		attempt{"Abandon", func(ctx context.Context) error {
+		attempt{"Reap", func(ctx context.Context) error {
 			all, err := k.store.Reap(ctx, 1000)
-			if len(all) != 0 {
-				t.Errorf("Abandon: %d records, want none", len(all))
-			}
+			equal(t, "reaped records", len(all), 0)
 			return err
 		}},
 		attempt{"Sweep", func(ctx context.Context) error {
 			n, err := k.store.Sweep(ctx, 1000)
-			if n != 0 {
-				t.Errorf("Sweep: %d records, want none", n)
-			}
+			equal(t, "swept records", n, 0)
 			return err
 		}})
 	for _, call := range all {
 		t.Run(call.name, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
-			cancel()
-			if err := call.do(ctx); !errors.Is(err, context.Canceled) {
-				t.Errorf("%v, want context.Canceled", err)
-			}
+			wantError(t, call.name, call.do(ended(t)), context.Canceled)
 			k.unchanged(t, before, lease.ID)
 			k.unchanged(t, driver.Record{}, absent.ID)
 		})
 	}
-	// An expired record that is still there passes on its generation.
-	if got := k.acquire(t, k.claim(expired.ID)); got.Generation != expired.Generation+1 {
-		t.Errorf("a cancelled Sweep has deleted a record: the next generation is %d, want %d", got.Generation, expired.Generation+1)
-	}
+	// An expired record that exists passes on its generation.
+	equal(t, "generation after a cancelled Sweep", k.acquire(t, k.claim(expired.ID)).Generation, expired.Generation+1)
 }

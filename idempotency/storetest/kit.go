@@ -17,11 +17,10 @@ import (
 )
 
 const (
-	// blink is a lease, or a time to live, that is meant to be over soon. Nothing
-	// is expected to happen before it is.
+	// blink is a lease or a TTL that ends soon. No test expects anything before its end.
 	blink = 20 * time.Millisecond
 
-	// patience bounds waits for what must come. A slow machine is no fault.
+	// patience bounds the wait for what must happen, on a slow machine too.
 	patience = time.Minute
 
 	// fingerprint is that of all claims, unless a test says otherwise.
@@ -33,12 +32,12 @@ type kit struct {
 	Suite
 
 	store driver.Store
-	again driver.Store // the same as store if there is only one
+	again driver.Store // store, if there is only one
 	scope string
-	stuck bool // leases that are over cannot be taken over
+	stuck bool // no lease ever ends
 }
 
-// handle is the store, as the i-th of several processes has it.
+// handle returns the store of the i-th process.
 func (k *kit) handle(i int) driver.Store {
 	if i%2 == 1 {
 		return k.again
@@ -46,7 +45,7 @@ func (k *kit) handle(i int) driver.Store {
 	return k.store
 }
 
-// beside is handle for those who must not wait for joined work.
+// beside is handle for calls that must not wait for transactional work.
 func (k *kit) beside(i int) driver.Store {
 	if k.Queues {
 		return k.store
@@ -54,36 +53,31 @@ func (k *kit) beside(i int) driver.Store {
 	return k.handle(i)
 }
 
-// id is one that nobody has used.
+// id returns a new id.
 func (k *kit) id() driver.ID {
 	return driver.ID{Scope: k.scope, Operation: "POST /charges", Key: rand.Text()}
 }
 
-// claim is one of a new execution, for a time that no test takes.
+// claim returns a claim of a new execution. Its lease is longer than any test.
 func (k *kit) claim(id driver.ID) driver.Claim {
-	return driver.Claim{
-		ID: id, Fingerprint: fingerprint, Owner: driver.NewOwner(),
-		Lease: time.Hour, TTL: 2 * time.Hour,
-	}
+	return driver.Claim{ID: id, Fingerprint: fingerprint, Owner: driver.NewOwner(), Lease: time.Hour, TTL: 2 * time.Hour}
 }
 
-// short is a claim whose lease is over in a blink. When it is, the operation is
-// to be executed again.
+// short returns a claim whose lease ends soon. Then the operation is executed again.
 func (k *kit) short(id driver.ID) driver.Claim {
 	claim := k.mortal(id)
 	claim.Takeover = driver.Reexecute
 	return claim
 }
 
-// mortal is a claim whose lease is over in a blink. When it is, the operation is
-// to become Unknown.
+// mortal returns a claim whose lease ends soon. Then the record becomes Unknown.
 func (k *kit) mortal(id driver.ID) driver.Claim {
 	claim := k.claim(id)
 	claim.Lease = blink
 	return claim
 }
 
-// patient is a context that ends when something hangs.
+// patient returns a context that ends if something hangs.
 func patient(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -91,13 +85,63 @@ func patient(t *testing.T) context.Context {
 	return ctx
 }
 
+// ended returns a context that has ended.
+func ended(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
+}
+
+// must ends the test on an error.
+func must(t *testing.T, what string, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%s: got %v, want no error", what, err)
+	}
+}
+
+func equal[T comparable](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: got %v, want %v", what, got, want)
+	}
+}
+
+func wantError(t *testing.T, what string, got, want error) {
+	t.Helper()
+	if !errors.Is(got, want) {
+		t.Errorf("%s: got error %v, want %v", what, got, want)
+	}
+}
+
+// wantReservation compares all but the record.
+func wantReservation(t *testing.T, what string, got, want driver.Reservation) {
+	t.Helper()
+	equal(t, what+": Decision", got.Decision, want.Decision)
+	equal(t, what+": Resumed", got.Resumed, want.Resumed)
+	equal(t, what+": LeaseExpired", got.LeaseExpired, want.LeaseExpired)
+}
+
+func wantRecord(t *testing.T, what string, got, want driver.Record) {
+	t.Helper()
+	if d := diff(got, want); d != "" {
+		t.Errorf("record %s:\n%s", what, d)
+	}
+}
+
+func wantResult(t *testing.T, what string, got, want driver.Result) {
+	t.Helper()
+	if d := diffResults(got, want); d != "" {
+		t.Errorf("result %s:\n%s", what, d)
+	}
+}
+
 // reserve makes a claim that the store must answer.
 func (k *kit) reserve(t *testing.T, claim driver.Claim) driver.Reservation {
 	t.Helper()
 	reservation, err := k.store.Reserve(patient(t), claim)
-	if err != nil {
-		t.Fatalf("Reserve: %v", err)
-	}
+	must(t, "Reserve", err)
 	return reservation
 }
 
@@ -106,95 +150,80 @@ func (k *kit) acquire(t *testing.T, claim driver.Claim) driver.Lease {
 	t.Helper()
 	reservation := k.reserve(t, claim)
 	if reservation.Decision != driver.Acquired {
-		t.Fatalf("Reserve: %v, want acquired; the record is %s", reservation.Decision, show(reservation.Record))
+		t.Fatalf("Reserve: got %v, want acquired; record %s", reservation.Decision, show(reservation.Record))
 	}
 	lease := reservation.Record.Lease()
 	if lease.ID != claim.ID || lease.Owner != claim.Owner {
-		t.Fatalf("Reserve: acquired, but by the lease %+v, not by %+v", lease, claim)
+		t.Fatalf("Reserve: got lease %+v, want that of claim %+v", lease, claim)
 	}
 	return lease
 }
 
 func (k *kit) complete(t *testing.T, lease driver.Lease, outcome driver.Outcome) {
 	t.Helper()
-	if err := k.store.Complete(patient(t), lease, outcome); err != nil {
-		t.Fatalf("Complete as %v: %v", outcome.Status, err)
-	}
+	must(t, "Complete as "+outcome.Status.String(), k.store.Complete(patient(t), lease, outcome))
 }
 
 func (k *kit) release(t *testing.T, lease driver.Lease) {
 	t.Helper()
-	if err := k.store.Release(patient(t), lease); err != nil {
-		t.Fatalf("Release: %v", err)
-	}
+	must(t, "Release", k.store.Release(patient(t), lease))
 }
 
 func (k *kit) renew(t *testing.T, lease driver.Lease, d time.Duration) {
 	t.Helper()
-	if err := k.store.Renew(patient(t), lease, d); err != nil {
-		t.Fatalf("Renew: %v", err)
-	}
+	must(t, "Renew", k.store.Renew(patient(t), lease, d))
 }
 
-// load reads a record that must be there.
+// load reads a record that must exist.
 func (k *kit) load(t *testing.T, id driver.ID) driver.Record {
 	t.Helper()
 	record, err := k.store.Load(patient(t), id)
-	if err != nil {
-		t.Fatalf("Load: %v", err)
-	}
+	must(t, "Load", err)
 	if record.ID != id {
-		t.Fatalf("Load: another record, of %+v, not of %+v", record.ID, id)
+		t.Fatalf("Load: got the record of %+v, want that of %+v", record.ID, id)
 	}
 	return record
 }
 
-// find reads a record that need not be there. The zero record says that it is
-// not: it has no status.
+// find reads a record. It returns the zero record, which has no status, if there is none.
 func (k *kit) find(t *testing.T, id driver.ID) driver.Record {
 	t.Helper()
 	record, err := k.store.Load(patient(t), id)
-	switch {
-	case errors.Is(err, driver.ErrNotFound):
+	if errors.Is(err, driver.ErrNotFound) {
 		return driver.Record{}
-	case err != nil:
-		t.Fatalf("Load: %v", err)
-	case record.Status == 0:
-		t.Fatalf("Load: a record without a status: %s", show(record))
+	}
+	must(t, "Load", err)
+	if record.Status == 0 {
+		t.Fatalf("Load: got a record without a status: %s", show(record))
 	}
 	return record
 }
 
-// unchanged looks whether a record is still the same, byte for byte.
+// unchanged compares a record with what it was before.
 func (k *kit) unchanged(t *testing.T, before driver.Record, id driver.ID) {
 	t.Helper()
-	if d := diff(k.find(t, id), before); d != "" {
-		t.Errorf("the record has changed:\n%s", d)
-	}
+	wantRecord(t, "has changed", k.find(t, id), before)
 }
 
-// lapse waits until a blink that began before the call is over, by the store's
-// clock: that of a lease that begins now.
+// lapse waits, by the store's clock, until a lease of a blink that began before has ended.
 func (k *kit) lapse(t *testing.T) {
 	t.Helper()
 	if k.stuck {
-		t.Fatal("leases are never over: see above")
+		t.Fatal("leases do not end: see above")
 	}
 	id := k.id()
 	k.acquire(t, k.short(id))
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
 		_ = sleep.Context(t.Context(), blink)
 		if k.reserve(t, k.claim(id)).Decision == driver.Acquired {
 			return
 		}
-		if time.Now().After(deadline) {
-			k.stuck = true
-			t.Fatalf("a lease of %v can still not be taken over after %v", blink, patience)
-		}
 	}
+	k.stuck = true
+	t.Fatalf("a lease of %v has not ended after %v", blink, patience)
 }
 
-// together calls f with 0 to n-1, all at the same time, and waits for them.
+// together calls f with 0 to n-1 at the same time, and waits for all calls.
 func together(n int, f func(i int)) {
 	start := make(chan struct{})
 	var all sync.WaitGroup
@@ -208,75 +237,57 @@ func together(n int, f func(i int)) {
 	all.Wait()
 }
 
-// breathe is for whoever goes on until others are done: those may have to find a lock by
-// trying, and would not come to an end where it is never free.
+// breathe is a pause in a loop that ends when other goroutines are done. Without it,
+// those that poll for a lock may never get it.
 func breathe(ctx context.Context) { _ = sleep.Context(ctx, time.Millisecond) }
 
-// diff is what of two records is not the same, a line for each.
+// diff returns a line for each difference between two records.
 func diff(got, want driver.Record) string {
 	var b strings.Builder
-	line := func(what string, same bool, got, want any) {
-		if !same {
-			fmt.Fprintf(&b, "\t%s: %v, want %v\n", what, got, want)
+	line := func(field string, got, want any) {
+		if got != want {
+			fmt.Fprintf(&b, "\t%s: got %v, want %v\n", field, got, want)
 		}
 	}
-	line("ID", got.ID == want.ID, got.ID, want.ID)
-	line("Fingerprint", got.Fingerprint == want.Fingerprint, got.Fingerprint, want.Fingerprint)
-	line("Status", got.Status == want.Status, got.Status, want.Status)
-	line("Owner", got.Owner == want.Owner, got.Owner, want.Owner)
-	line("Generation", got.Generation == want.Generation, got.Generation, want.Generation)
-	line("Takeover", got.Takeover == want.Takeover, got.Takeover, want.Takeover)
-	line("LeaseExpires", got.LeaseExpires.Equal(want.LeaseExpires), got.LeaseExpires, want.LeaseExpires)
-	line("Started", got.Started.Equal(want.Started), got.Started, want.Started)
-	line("Updated", got.Updated.Equal(want.Updated), got.Updated, want.Updated)
-	line("Expires", got.Expires.Equal(want.Expires), got.Expires, want.Expires)
-	b.WriteString(diffResults(got.Result, want.Result))
-	return b.String()
+	line("ID", got.ID, want.ID)
+	line("Fingerprint", got.Fingerprint, want.Fingerprint)
+	line("Status", got.Status, want.Status)
+	line("Owner", got.Owner, want.Owner)
+	line("Generation", got.Generation, want.Generation)
+	line("Takeover", got.Takeover, want.Takeover)
+	wall := func(t time.Time) time.Time { return t.Round(0).UTC() } // comparable with ==
+	line("LeaseExpires", wall(got.LeaseExpires), wall(want.LeaseExpires))
+	line("Started", wall(got.Started), wall(want.Started))
+	line("Updated", wall(got.Updated), wall(want.Updated))
+	line("Expires", wall(got.Expires), wall(want.Expires))
+	return b.String() + diffResults(got.Result, want.Result)
 }
 
 func diffResults(got, want driver.Result) string {
 	var b strings.Builder
-	if got.Code != want.Code {
-		fmt.Fprintf(&b, "\tCode: %d, want %d\n", got.Code, want.Code)
+	line := func(same bool, field string, got, want any) {
+		if !same {
+			fmt.Fprintf(&b, "\t%s: got %s, want %s\n", field, cut(fmt.Sprintf("%#v", got)), cut(fmt.Sprintf("%#v", want)))
+		}
 	}
 	same := (got.Header == nil) == (want.Header == nil) && len(got.Header) == len(want.Header)
 	for name, values := range want.Header {
 		others, ok := got.Header[name]
 		same = same && ok && slices.Equal(others, values)
 	}
-	if !same {
-		fmt.Fprintf(&b, "\tHeader: %s, want %s\n", cut(fmt.Sprintf("%#v", got.Header)), cut(fmt.Sprintf("%#v", want.Header)))
-	}
-	if !bytes.Equal(got.Body, want.Body) || (got.Body == nil) != (want.Body == nil) {
-		fmt.Fprintf(&b, "\tBody: %s, want %s\n", showBody(got.Body), showBody(want.Body))
-	}
-	if got.Reference != want.Reference {
-		fmt.Fprintf(&b, "\tReference: %q, want %q\n", got.Reference, want.Reference)
-	}
+	line(got.Code == want.Code, "Code", got.Code, want.Code)
+	line(same, "Header", got.Header, want.Header)
+	line(bytes.Equal(got.Body, want.Body) && (got.Body == nil) == (want.Body == nil), "Body", got.Body, want.Body)
+	line(got.Reference == want.Reference, "Reference", got.Reference, want.Reference)
 	return b.String()
 }
 
-// show is a record on one line.
+// show returns a record on one line.
 func show(r driver.Record) string {
 	if r.Status == 0 {
 		return "absent"
 	}
-	return fmt.Sprintf("%v, generation %d of %q, fingerprint %q, lease until %v, started %v, updated %v, expires %v, result %d %s",
-		r.Status, r.Generation, r.Owner, r.Fingerprint, r.LeaseExpires, r.Started, r.Updated, r.Expires,
-		r.Result.Code, cut(fmt.Sprintf("%q %q %q", r.Result.Header, r.Result.Body, r.Result.Reference)))
+	return cut(fmt.Sprintf("%+v", r))
 }
 
-func showBody(body []byte) string {
-	if body == nil {
-		return "nil"
-	}
-	return fmt.Sprintf("%d bytes %s", len(body), cut(fmt.Sprintf("%q", body)))
-}
-
-func cut(s string) string {
-	const most = 400
-	if len(s) > most {
-		return s[:most] + "…"
-	}
-	return s
-}
+func cut(s string) string { return s[:min(len(s), 600)] }

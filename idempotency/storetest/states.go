@@ -8,38 +8,39 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
-// state is where a record stands before a verb is tried on it.
+// state is a state of a record before an operation.
 type state struct {
 	name string
 
-	// status is what Load must find; 0: nothing, whether or not there is a row.
+	// status is what Load finds. 0 means that it finds nothing.
 	status driver.Status
 
-	// begin brings the record there. For some it takes until a blink is over, and
-	// for some finish must do the rest then.
+	// begin brings the record into the state. For some states finish does the rest, after
+	// a blink.
 	begin  func(t *testing.T, k *kit, id driver.ID) driver.Lease
 	finish func(t *testing.T, k *kit, lease driver.Lease) driver.Lease
 
-	// swept: there is a row, and Sweep deletes it.
+	// swept means that Sweep deletes the record.
 	swept bool
 
-	// dead: the lease of an execution in progress is over, and takeover says what
-	// becomes of it.
+	// dead means that the lease of an execution in progress has ended. takeover says what
+	// happens to it then.
 	dead     bool
 	takeover driver.Takeover
 
-	// old: the time to live is over, but something else keeps the record.
+	// old means that the TTL has ended, and that something else keeps the record.
 	old bool
 }
 
-// subject is a record that was brought into a state.
+// subject is a record in a state.
 type subject struct {
 	state
 
-	lease driver.Lease
+	lease  driver.Lease
+	before driver.Record // zero if it is absent
 }
 
-// answer is the result of whatever is completed on the way to a state.
+// answer returns the result of completed operations.
 func answer() driver.Result {
 	return driver.Result{
 		Code: http.StatusCreated, Header: http.Header{"Location": {"/charges/1"}},
@@ -47,13 +48,28 @@ func answer() driver.Result {
 	}
 }
 
-// states are all that a record can be in, by every way that leads there.
+// states returns all states of a record, reached in every way.
 func states() []state {
-	return append(running(), ended()...)
+	return append(running(), finished()...)
 }
 
-// running are the states of an operation that is not over.
+// running returns the states of an operation that has not finished.
 func running() []state {
+	renew := func(d time.Duration) func(*testing.T, *kit, driver.Lease) driver.Lease {
+		return func(t *testing.T, k *kit, lease driver.Lease) driver.Lease {
+			t.Helper()
+			k.renew(t, lease, d)
+			return lease
+		}
+	}
+	again := func(t *testing.T, k *kit, lease driver.Lease) driver.Lease {
+		t.Helper()
+		return k.acquire(t, k.claim(lease.ID))
+	}
+	markUnknown := func(t *testing.T, k *kit, lease driver.Lease) driver.Lease {
+		t.Helper()
+		return k.markUnknown(t, lease)
+	}
 	all := []state{
 		{
 			name: "absent",
@@ -68,20 +84,12 @@ func running() []state {
 			begin: reserve(time.Hour, blink, driver.Reexecute), old: true,
 		},
 		{
-			name: "in progress, renewed in time", status: driver.InProgress, begin: reserve(time.Hour, 2*time.Hour, 0),
-			finish: func(t *testing.T, k *kit, lease driver.Lease) driver.Lease {
-				t.Helper()
-				k.renew(t, lease, 3*time.Hour)
-				return lease
-			},
+			name: "in progress, renewed in time", status: driver.InProgress,
+			begin: reserve(time.Hour, 2*time.Hour, 0), finish: renew(3 * time.Hour),
 		},
 		{
-			name: "in progress, renewed too late but first", status: driver.InProgress, begin: reserve(blink, 2*time.Hour, 0),
-			finish: func(t *testing.T, k *kit, lease driver.Lease) driver.Lease {
-				t.Helper()
-				k.renew(t, lease, time.Hour)
-				return lease
-			},
+			name: "in progress, renewed after the lease", status: driver.InProgress,
+			begin: reserve(blink, 2*time.Hour, 0), finish: renew(time.Hour),
 		},
 		{
 			name: "in progress, taken over", status: driver.InProgress,
@@ -99,35 +107,25 @@ func running() []state {
 				return again(t, k, lease)
 			},
 		},
-		{name: "abandoned", status: driver.Unknown, begin: reserve(blink, time.Hour, 0), finish: abandon},
-		{name: "abandoned, TTL over", status: driver.Unknown, begin: reserve(blink, blink, 0), finish: abandon, old: true},
+		{name: "marked unknown", status: driver.Unknown, begin: reserve(blink, time.Hour, 0), finish: markUnknown},
+		{name: "marked unknown, TTL over", status: driver.Unknown, begin: reserve(blink, blink, 0), finish: markUnknown, old: true},
 	}
-	for _, takeover := range takeovers() {
-		repeats := takeover == driver.Reexecute || takeover == driver.Resume
+	for takeover, name := range []string{"TakeoverDefault", "Reexecute", "Resume", "MarkUnknown"} {
+		takeover := driver.Takeover(takeover)
 		over := state{
-			name: "in progress, lease over, " + name(takeover), status: driver.InProgress,
+			name: "in progress, lease over, " + name, status: driver.InProgress,
 			begin: reserve(blink, time.Hour, takeover), dead: true, takeover: takeover,
 		}
 		old := state{
-			name:  "in progress, lease and TTL over, " + name(takeover),
-			begin: reserve(blink, blink, takeover), swept: repeats, takeover: takeover,
+			name:  "in progress, lease and TTL over, " + name,
+			begin: reserve(blink, blink, takeover), swept: takeover.Repeats(), takeover: takeover,
 		}
-		if !repeats { // somebody must be told of it first
+		if !takeover.Repeats() { // it must become Unknown first
 			old.status, old.dead, old.old = driver.InProgress, true, true
 		}
 		all = append(all, over, old)
 	}
 	return all
-}
-
-func takeovers() []driver.Takeover {
-	return []driver.Takeover{
-		driver.TakeoverDefault, driver.Reexecute, driver.Resume, driver.MarkUnknown,
-	}
-}
-
-func name(t driver.Takeover) string {
-	return [...]string{"TakeoverDefault", "Reexecute", "Resume", "MarkUnknown"}[t]
 }
 
 func reserve(lease, ttl time.Duration, takeover driver.Takeover) func(*testing.T, *kit, driver.ID) driver.Lease {
@@ -139,36 +137,23 @@ func reserve(lease, ttl time.Duration, takeover driver.Takeover) func(*testing.T
 	}
 }
 
-// again claims an operation that is free again.
-func again(t *testing.T, k *kit, lease driver.Lease) driver.Lease {
-	t.Helper()
-	return k.acquire(t, k.claim(lease.ID))
-}
-
-func abandon(t *testing.T, k *kit, lease driver.Lease) driver.Lease {
-	t.Helper()
-	return k.abandon(t, lease)
-}
-
-// abandon makes a record whose lease is over Unknown, and returns what a
-// reconciler goes by.
-func (k *kit) abandon(t *testing.T, lease driver.Lease) driver.Lease {
+// markUnknown makes a record Unknown whose lease has ended, and returns the lease of a
+// reconciler.
+func (k *kit) markUnknown(t *testing.T, lease driver.Lease) driver.Lease {
 	t.Helper()
 	reservation := k.reserve(t, k.claim(lease.ID))
-	if reservation.Decision != driver.DecisionUnknown || !reservation.LeaseExpired {
-		t.Fatalf("Reserve of an operation whose lease is over: %+v, want undecided and Abandoned", reservation)
-	}
+	wantReservation(t, "Reserve after the lease", reservation, driver.Reservation{Decision: driver.DecisionUnknown, LeaseExpired: true})
 	record := k.load(t, lease.ID)
 	return record.Lease()
 }
 
-// ended are the states of an operation whose execution is over, each before and
-// after its time to live.
-func ended() []state {
+// finished returns the states of an operation whose execution has ended, each before and
+// after its TTL.
+func finished() []state {
 	complete := func(status driver.Status, ttl time.Duration) func(*testing.T, *kit, driver.ID) driver.Lease {
 		return func(t *testing.T, k *kit, id driver.ID) driver.Lease {
 			t.Helper()
-			lease := k.acquire(t, k.short(id)) // the lease has no meaning afterwards
+			lease := k.acquire(t, k.short(id)) // its end must change nothing
 			k.complete(t, lease, driver.Outcome{Status: status, Result: answer(), TTL: ttl})
 			return lease
 		}
@@ -176,44 +161,44 @@ func ended() []state {
 	release := func(ttl time.Duration, takeover driver.Takeover) func(*testing.T, *kit, driver.ID) driver.Lease {
 		return func(t *testing.T, k *kit, id driver.ID) driver.Lease {
 			t.Helper()
-			claim := k.claim(id)
-			claim.TTL, claim.Takeover = ttl, takeover
-			lease := k.acquire(t, claim)
+			lease := reserve(time.Hour, ttl, takeover)(t, k, id)
 			k.release(t, lease)
 			return lease
 		}
 	}
-	settle := func(status driver.Status) func(*testing.T, *kit, driver.Lease) driver.Lease {
-		return func(t *testing.T, k *kit, lease driver.Lease) driver.Lease {
-			t.Helper()
-			if status == driver.FailedRetryable {
-				k.release(t, lease)
-			} else {
-				k.complete(t, lease, driver.Outcome{Status: status, Result: answer(), TTL: time.Hour})
-			}
-			return lease
-		}
-	}
 	unknown := complete(driver.Unknown, time.Hour)
-	return []state{
-		{name: "completed", status: driver.Completed, begin: complete(driver.Completed, time.Hour)},
-		{name: "completed, TTL over", begin: complete(driver.Completed, blink), swept: true},
-		{name: "completed by a reconciler", status: driver.Completed, begin: unknown, finish: settle(driver.Completed)},
+	all := []state{
 		{name: "failed retryable", status: driver.FailedRetryable, begin: release(time.Hour, driver.Reexecute)},
 		{
 			name: "failed retryable, to be resumed", status: driver.FailedRetryable, takeover: driver.Resume,
 			begin: release(time.Hour, driver.Resume),
 		},
 		{name: "failed retryable, TTL over", begin: release(blink, driver.Reexecute), swept: true},
-		{name: "failed retryable by a reconciler", status: driver.FailedRetryable, begin: unknown, finish: settle(driver.FailedRetryable)},
-		{name: "failed final", status: driver.FailedFinal, begin: complete(driver.FailedFinal, time.Hour)},
-		{name: "failed final, TTL over", begin: complete(driver.FailedFinal, blink), swept: true},
-		{name: "failed final by a reconciler", status: driver.FailedFinal, begin: unknown, finish: settle(driver.FailedFinal)},
-		{name: "completed unreplayable", status: driver.CompletedUnreplayable, begin: complete(driver.CompletedUnreplayable, time.Hour)},
-		{name: "completed unreplayable, TTL over", begin: complete(driver.CompletedUnreplayable, blink), swept: true},
+		{
+			name: "failed retryable by a reconciler", status: driver.FailedRetryable, begin: unknown,
+			finish: func(t *testing.T, k *kit, lease driver.Lease) driver.Lease {
+				t.Helper()
+				k.release(t, lease)
+				return lease
+			},
+		},
 		{name: "unknown", status: driver.Unknown, begin: unknown},
 		{name: "unknown, TTL over", status: driver.Unknown, begin: complete(driver.Unknown, blink), old: true},
 	}
+	for _, status := range []driver.Status{driver.Completed, driver.FailedFinal, driver.CompletedUnreplayable} {
+		all = append(all,
+			state{name: status.String(), status: status, begin: complete(status, time.Hour)},
+			state{name: status.String() + ", TTL over", begin: complete(status, blink), swept: true},
+			state{
+				name: status.String() + " by a reconciler", status: status, begin: unknown,
+				finish: func(t *testing.T, k *kit, lease driver.Lease) driver.Lease {
+					t.Helper()
+					k.complete(t, lease, driver.Outcome{Status: status, Result: answer(), TTL: time.Hour})
+					return lease
+				},
+			})
+	}
+	return all
 }
 
 // prepare brings a new record into each of the states.
@@ -225,23 +210,25 @@ func (k *kit) prepare(t *testing.T, all []state) []subject {
 	}
 	k.lapse(t)
 	for i := range subjects {
-		if s := &subjects[i]; s.finish != nil {
+		s := &subjects[i]
+		if s.finish != nil {
 			s.lease = s.finish(t, k, s.lease)
+		}
+		s.before = k.find(t, s.lease.ID)
+		if s.before.Status != s.status || s.status != 0 && s.before.Lease() != s.lease {
+			t.Fatalf("%s: got %s, want %v with lease %+v", s.name, show(s.before), s.status, s.lease)
 		}
 	}
 	return subjects
 }
 
-// standing looks whether the record is in the state it is meant to be in, and
-// returns it.
-func (k *kit) standing(t *testing.T, s *subject) driver.Record {
+// each runs a test named name that has a subtest for a new record in each of the states.
+func (k *kit) each(t *testing.T, name string, all []state, test func(t *testing.T, s *subject)) {
 	t.Helper()
-	record := k.find(t, s.lease.ID)
-	if record.Status != s.status {
-		t.Fatalf("the record is %s, want %v", show(record), s.status)
-	}
-	if record.Status != 0 && record.Lease() != s.lease {
-		t.Fatalf("the record has the lease %+v, want %+v", record.Lease(), s.lease)
-	}
-	return record
+	t.Run(name, func(t *testing.T) {
+		subjects := k.prepare(t, all)
+		for i := range subjects {
+			t.Run(subjects[i].name, func(t *testing.T) { test(t, &subjects[i]) })
+		}
+	})
 }

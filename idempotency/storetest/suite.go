@@ -1,38 +1,33 @@
-// Package storetest tests that an [idempotency.Store] is one: its verbs, the
-// transitions between the statuses of a record and no others, the leases, and
-// what must hold when everything happens at once.
+// Package storetest tests implementations of [driver.Store]: each operation, the
+// transitions between the statuses of a record and no others, the leases, and races.
 //
 //	func TestStore(t *testing.T) {
-//		storetest.Run(t, func(t *testing.T) idempotency.Store { return open(t) })
+//		storetest.Run(t, func(t *testing.T) driver.Store { return open(t) })
 //	}
 //
-// A store that is an [idempotency.Transactor] is asked for more, and the suite
-// must be told how the work writes:
+// A store that is a [driver.Transactor] is tested further. The suite then needs to
+// know how the work writes:
 //
 //	storetest.Suite{
-//		Open:  func(t *testing.T) idempotency.Store { return store },
+//		Open:  func(t *testing.T) driver.Store { return store },
 //		Write: func(ctx context.Context, tx any, id string) error { … tx.(*sql.Tx) … },
 //		Count: func(ctx context.Context, id string) (int, error) { … },
 //	}.Run(t)
 //
-// # What is asked beyond the words of Store
+// # Requirements beyond the documentation of Store
 //
-//   - An expired record is as if it were not there for every verb: Renew, Complete
-//     and Release fail with ErrLeaseLost, whether or not it was swept.
-//   - The record that Reserve answers with is the one that Load finds, its times
-//     included, to the last digit that the store keeps.
-//   - Results come back as they were given: a nil header, body or list of values is
-//     told from an empty one where net/http does, and header values are bytes that
-//     need not be UTF-8.
+//   - Every operation treats an expired record as absent, swept or not: Renew, Complete
+//     and Release fail with ErrLeaseLost.
+//   - Reserve returns the record that Load returns. Their times are equal.
+//   - Results are returned as they were given. A nil header or body differs from an
+//     empty one. Header values are bytes that need not be UTF-8.
 //   - Codes have the range of int.
-//   - Names are compared byte by byte: neither case nor trailing blanks nor the
-//     normal forms of Unicode make two names one.
-//   - Load, Renew, Complete and Release judge names as Reserve does: ErrInvalid.
-//   - A claim that meets another verb on the same record, in the middle of its
-//     write, may be answered Busy, with the record as it was; but one of several
-//     claims is granted.
-//   - Unknown lists names in the order of their bytes.
-//   - Unknown is settled once: it cannot be completed as Unknown again, nor renewed.
+//   - Names are compared byte by byte, and Unknown lists them in the order of their bytes.
+//   - Load, Renew, Complete and Release reject the names that Reserve rejects, with
+//     ErrInvalid.
+//   - A claim that races with another operation on the same record may be answered with
+//     DecisionInProgress and the record as it was. One of several claims is granted.
+//   - A record that is Unknown cannot be completed as Unknown, or renewed.
 package storetest
 
 import (
@@ -43,45 +38,40 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
-// Suite is what is tested, and how. The zero value lacks a store; everything else
-// has a default. It is not changed by being run.
+// Suite describes the store that is tested. Only Open is required, and Write and Count
+// for a Transactor. Run does not change it.
 type Suite struct {
-	// Open gives the store. It is called once for each Run, and what it registers
-	// with t.Cleanup is done when all tests are over. The store need not be empty,
-	// but nobody else may use it meanwhile.
+	// Open opens the store. Run calls it once. The store need not be empty, but must not be
+	// used by others during the tests.
 	Open func(t *testing.T) driver.Store
 
-	// Again gives another Store of the same records, as another process would have
-	// it: through a connection or pool of its own. The races are then run between
-	// the two. It is called once, after Open. nil: there is only one.
+	// Again opens another Store with the same records and a connection of its own, as
+	// another process does. Run calls it once, after Open, and runs the races between the
+	// two. nil means that there is only one.
 	Again func(t *testing.T) driver.Store
 
-	// Write writes a row named id into a table of the test's own, through the value
-	// of a [idempotency.Transaction]. Only a Transactor needs it, and must have it.
+	// Write writes a row named id into a table of the test, through the Value of a
+	// [driver.Transaction].
 	Write func(ctx context.Context, tx any, id string) error
 
-	// Count tells how many rows named id have been committed. It may be called
-	// while a transaction that wrote some is open, and must not wait for it. Only a
-	// Transactor needs it, and must have it.
+	// Count returns the number of committed rows named id. It must not wait for an open
+	// transaction that has written such rows.
 	Count func(ctx context.Context, id string) (int, error)
 
-	// Queues: a claim through Again of an operation that joined work is at waits for
-	// the end of that work, since the database has room for one writer only. false:
-	// it is told Busy at once.
+	// Queues means that a claim through Again waits for the end of transactional work on the
+	// same operation, because the database has one writer. false means that it is answered
+	// with DecisionInProgress at once.
 	Queues bool
 
-	// Rows is how many expired records the test of sweeping has to cope with; 0:
-	// 2,000; negative: that test is left out. A million shows what matters, and may
-	// take minutes.
+	// Rows is the number of expired records in the test of a large sweep. 0 means 2,000. A
+	// negative number disables the test.
 	Rows int
 
-	// Fill writes that many records that are finished and have expired, in whatever
-	// way is quick. nil: by as many calls of Reserve.
+	// Fill writes that many finished and expired records. nil means by calls of Reserve.
 	Fill func(ctx context.Context, rows int) error
 }
 
-// Run tests the store that open gives, which must not be a Transactor: that one
-// needs a [Suite].
+// Run tests the store that open returns, which must not be a Transactor.
 func Run(t *testing.T, open func(t *testing.T) driver.Store) {
 	t.Helper()
 	Suite{Open: open}.Run(t)
@@ -114,7 +104,7 @@ func (s Suite) Run(t *testing.T) {
 	if transactor, ok := k.store.(driver.Transactor); ok {
 		t.Run("Transactions", func(t *testing.T) { k.testTransactions(t, transactor) })
 	}
-	t.Run("Abandon", k.testAbandon)
+	t.Run("Reap", k.testReap)
 	t.Run("Unknown", k.testUnknown)
 	t.Run("Sweep", k.testSweep)
 	if s.Rows > 0 {
@@ -122,16 +112,12 @@ func (s Suite) Run(t *testing.T) {
 	}
 }
 
-// testCheck: a store that was opened can be used, any number of times.
+// testCheck calls Check more than once, and with a context that has ended.
 func (k *kit) testCheck(t *testing.T) {
 	for i := range 4 {
-		if err := k.handle(i).Check(patient(t)); err != nil {
-			t.Fatalf("Check: %v", err)
-		}
+		must(t, "Check", k.handle(i).Check(patient(t)))
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := k.store.Check(ctx); err == nil {
-		t.Error("Check with a context that has ended: no error")
+	if err := k.store.Check(ended(t)); err == nil {
+		t.Error("Check with a context that has ended: got nil, want an error")
 	}
 }

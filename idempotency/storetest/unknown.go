@@ -3,7 +3,6 @@ package storetest
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -12,66 +11,56 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
-// testUnknown lists what nobody knows.
+// testUnknown lists records that are Unknown.
 func (k *kit) testUnknown(t *testing.T) {
 	t.Run("what", k.listWhat)
 	t.Run("scopes and order", k.listOrder)
 	t.Run("many", k.listMany)
-	t.Run("none", func(t *testing.T) { k.lists(t, k.scope+" of nobody", nil) })
+	t.Run("none", func(t *testing.T) { k.lists(t, k.scope+" without records", nil) })
 	t.Run("early end", k.listEarly)
 	t.Run("cancelled", k.listCancelled)
 }
 
-// doubt makes an operation Unknown.
-func (k *kit) doubt(t *testing.T, id driver.ID) {
-	t.Helper()
-	k.complete(t, k.acquire(t, k.claim(id)), driver.Outcome{Status: driver.Unknown})
-}
-
-// lists looks that these are the Unknown records of a scope, as Load has them.
-func (k *kit) lists(t *testing.T, scope string, want []driver.ID) {
+// list returns the ids that Unknown lists. It compares the records with those of Load, and
+// calls visit for each.
+func (k *kit) list(t *testing.T, scope string, visit func(record driver.Record)) []driver.ID {
 	t.Helper()
 	var got []driver.ID
 	for record, err := range k.store.Unknown(patient(t), scope) {
-		if err != nil {
-			t.Fatalf("Unknown: %v", err)
-		}
-		if d := diff(record, k.load(t, record.ID)); d != "" {
-			t.Errorf("the record that Unknown gives is not the one that Load finds:\n%s", d)
-		}
+		must(t, "Unknown", err)
+		wantRecord(t, "of Unknown is not that of Load", record, k.load(t, record.ID))
 		got = append(got, record.ID)
+		if visit != nil {
+			visit(record)
+		}
 	}
-	if !slices.Equal(got, want) {
-		t.Errorf("Unknown of %q: %d records, want %d, in the order of their names:\n%q\n%q", scope, len(got), len(want), got, want)
+	return got
+}
+
+func (k *kit) lists(t *testing.T, scope string, want []driver.ID) {
+	t.Helper()
+	if got := k.list(t, scope, nil); !slices.Equal(got, want) {
+		t.Errorf("Unknown of %q: got %d records, want %d in order:\n%q\n%q", scope, len(got), len(want), got, want)
 	}
 }
 
-// listWhat lists records in every state.
+// listWhat lists records in all states.
 func (k *kit) listWhat(t *testing.T) {
 	subjects := k.prepare(t, states())
-	listed := make(map[driver.ID]bool)
-	for record, err := range k.store.Unknown(patient(t), k.scope) {
-		if err != nil {
-			t.Fatalf("Unknown: %v", err)
-		}
-		listed[record.ID] = true
-	}
+	listed := k.list(t, k.scope, nil)
 	for i := range subjects {
 		s := &subjects[i]
-		if want := s.status == driver.Unknown; listed[s.lease.ID] != want {
-			t.Errorf("%s: listed %v, want %v", s.name, !want, want)
-		}
+		equal(t, s.name+": listed", slices.Contains(listed, s.lease.ID), s.status == driver.Unknown)
 	}
 }
 
-// listOrder lists names that are nearly the same, in several scopes.
+// listOrder lists similar names in several scopes.
 func (k *kit) listOrder(t *testing.T) {
-	base := k.scope + " order"
 	var all []driver.ID
 	for _, scope := range []string{"", "A", "a", "a ", "a\x01", "aa", "b", "ä", "🐎"} {
 		for _, operation := range []string{"", "B", "a", "b", "é"} {
 			for _, key := range []string{"2", "10", "1", "K", "k", "\u212a"} {
-				all = append(all, driver.ID{Scope: base + scope, Operation: operation, Key: key})
+				all = append(all, driver.ID{Scope: k.scope + " order" + scope, Operation: operation, Key: key})
 			}
 		}
 	}
@@ -80,45 +69,30 @@ func (k *kit) listOrder(t *testing.T) {
 			k.doubt(t, all[j])
 		}
 	}
-	slices.SortFunc(all, compareIDs)
-	for start := 0; start < len(all); {
-		end := start
+	compare := func(a, b driver.ID) int {
+		return cmp.Or(cmp.Compare(a.Scope, b.Scope), cmp.Compare(a.Operation, b.Operation), cmp.Compare(a.Key, b.Key))
+	}
+	slices.SortFunc(all, compare)
+	for start, end := 0, 0; start < len(all); start = end {
 		for end < len(all) && all[end].Scope == all[start].Scope {
 			end++
 		}
 		k.lists(t, all[start].Scope, all[start:end])
-		start = end
 	}
 
-	// There may be more in the store.
-	var got []driver.ID
-	mine := make(map[driver.ID]bool)
-	for _, id := range all {
-		mine[id] = true
-	}
-	last := driver.ID{}
-	for record, err := range k.store.Unknown(patient(t), "") {
-		if err != nil {
-			t.Fatalf("Unknown: %v", err)
-		}
-		if compareIDs(last, record.ID) >= 0 {
-			t.Errorf("Unknown of all scopes: %q comes after %q", record.ID, last)
-		}
-		last = record.ID
-		if mine[record.ID] {
-			got = append(got, record.ID)
-		}
-	}
-	if !slices.Equal(got, all) {
-		t.Errorf("Unknown of all scopes gives %d of %d records", len(got), len(all))
-	}
+	got := k.list(t, "", nil) // the store may have other records
+	equal(t, "Unknown of all scopes is in order", slices.IsSortedFunc(got, compare), true)
+	got = slices.DeleteFunc(got, func(id driver.ID) bool { return !slices.Contains(all, id) })
+	equal(t, "Unknown of all scopes lists all records", slices.Equal(got, all), true)
 }
 
-func compareIDs(a, b driver.ID) int {
-	return cmp.Or(cmp.Compare(a.Scope, b.Scope), cmp.Compare(a.Operation, b.Operation), cmp.Compare(a.Key, b.Key))
+// doubt makes an operation Unknown.
+func (k *kit) doubt(t *testing.T, id driver.ID) {
+	t.Helper()
+	k.complete(t, k.acquire(t, k.claim(id)), driver.Outcome{Status: driver.Unknown})
 }
 
-// doubtful makes many Unknown records, among others, in a scope of their own.
+// doubtful makes n Unknown records, among others, in a new scope.
 func (k *kit) doubtful(t *testing.T, scope string, n int) []driver.ID {
 	t.Helper()
 	all := make([]driver.ID, n)
@@ -132,91 +106,69 @@ func (k *kit) doubtful(t *testing.T, scope string, n int) []driver.ID {
 	return all
 }
 
-// listMany settles each of many records as it comes, as a reconciler does.
+// listMany resolves each record when it is listed, as a reconciler does.
 func (k *kit) listMany(t *testing.T) {
 	all := k.doubtful(t, " many", 333)
 	k.lists(t, all[0].Scope, all)
-	var got []driver.ID
-	for record, err := range k.store.Unknown(patient(t), all[0].Scope) {
-		if err != nil {
-			t.Fatalf("Unknown: %v", err)
-		}
-		got = append(got, record.ID)
-		if len(got)%3 == 0 {
+	n := 0
+	got := k.list(t, all[0].Scope, func(record driver.Record) {
+		if n++; n%3 == 0 {
 			k.release(t, record.Lease())
 		} else {
 			k.complete(t, record.Lease(), driver.Outcome{Status: driver.Completed, Result: answer(), TTL: time.Hour})
 		}
-		if _, err := k.store.Sweep(patient(t), 1); err != nil {
-			t.Fatalf("Sweep in the middle of a list: %v", err)
-		}
-	}
-	if !slices.Equal(got, all) {
-		t.Errorf("Unknown gives %d of %d records while they are settled", len(got), len(all))
-	}
+		_, err := k.store.Sweep(patient(t), 1)
+		must(t, "Sweep during a list", err)
+	})
+	equal(t, "Unknown lists all records while they are resolved", slices.Equal(got, all), true)
 	k.lists(t, all[0].Scope, nil)
 }
 
-// listEarly leaves lists in the middle, more often than a store has connections,
-// and goes through one list within another.
+// listEarly ends more lists early than a store has connections, and nests lists.
 func (k *kit) listEarly(t *testing.T) {
 	all := k.doubtful(t, " early", 20)
+	list := k.store.Unknown(patient(t), all[0].Scope)
 	for i := range 50 {
 		n := 0
-		for record, err := range k.store.Unknown(patient(t), all[0].Scope) {
-			if err != nil || record.ID != all[n] {
-				t.Fatalf("Unknown: %q, %v, want %q", record.ID, err, all[n])
-			}
+		for record, err := range list { // each range begins at the start
+			must(t, "Unknown", err)
+			equal(t, "listed", record.ID, all[n])
 			if n++; n > i%10 {
 				k.lists(t, all[0].Scope, all)
 				break
 			}
 		}
 	}
-	list := k.store.Unknown(patient(t), all[0].Scope)
-	for range 2 { // each range begins from the start
-		n := 0
-		for _, err := range list {
-			if err != nil {
-				t.Fatalf("Unknown: %v", err)
-			}
-			n++
-		}
-		if n != len(all) {
-			t.Errorf("Unknown: %d records, want %d", n, len(all))
-		}
-	}
 }
 
-// listCancelled ends a list before it begins, and in the middle.
+// listCancelled ends the context of a list before its begin and in the middle.
 func (k *kit) listCancelled(t *testing.T) {
 	all := k.doubtful(t, " cancelled", 250)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	n := 0
-	var last error
-	for record, err := range k.store.Unknown(ctx, all[0].Scope) {
-		switch {
-		case last != nil:
-			t.Fatalf("Unknown goes on after %v: %s, %v", last, show(record), err)
-		case err == nil:
-			n++
-		case !errors.Is(err, context.Canceled) || record.Status != 0:
-			t.Fatalf("Unknown: %s, %v, want context.Canceled", show(record), err)
-		}
-		last = err
-		cancel()
-	}
-	if last == nil && n != len(all) { // it may have read all before
-		t.Errorf("Unknown ends after %d of %d records without an error", n, len(all))
-	}
-	n = 0
-	for record, err := range k.store.Unknown(ctx, all[0].Scope) {
-		if n++; n > 1 || !errors.Is(err, context.Canceled) {
-			t.Errorf("Unknown of a context that is over: %s, %v, want context.Canceled once", show(record), err)
+	listed, failed := 0, 0
+	list := func() {
+		for record, err := range k.store.Unknown(ctx, all[0].Scope) {
+			if failed > 0 {
+				t.Fatalf("Unknown after an error: got %s, %v, want the end", show(record), err)
+			}
+			if err != nil {
+				wantError(t, "Unknown", err, context.Canceled)
+				equal(t, "status of the record with an error", record.Status, 0)
+				failed++
+			} else {
+				listed++
+			}
+			cancel()
 		}
 	}
-	if n != 1 {
-		t.Errorf("Unknown of a context that is over gives %d times something, want an error once", n)
+	list()
+	if failed == 0 { // it may have read all records before
+		equal(t, "listed records without an error", listed, len(all))
+	}
+	listed, failed = 0, 0
+	list()
+	if listed != 0 || failed != 1 {
+		t.Errorf("Unknown with a cancelled context: got %d records and %d errors, want an error", listed, failed)
 	}
 }

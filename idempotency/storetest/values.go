@@ -3,6 +3,8 @@ package storetest
 import (
 	"bytes"
 	"crypto/rand"
+	"fmt"
+	"maps"
 	"math"
 	"net/http"
 	"slices"
@@ -12,14 +14,14 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
-// testResults stores results and expects them back, exactly.
+// testResults stores results and compares what the store returns.
 func (k *kit) testResults(t *testing.T) {
 	every := make([]byte, 256)
 	for i := range every {
 		every[i] = byte(i)
 	}
 	large := bytes.Repeat(every, 4096)
-	latin1 := string(every[0xa0:]) // what net/http lets through in values
+	latin1 := string(every[0xa0:]) // net/http permits it in values
 
 	for _, row := range []struct {
 		name   string
@@ -32,7 +34,7 @@ func (k *kit) testResults(t *testing.T) {
 		{"several values in order", driver.Result{Header: http.Header{
 			"Link": {"</2>; rel=next", "</1>; rel=prev", "</2>; rel=next"}, "Vary": {"Accept", "Origin"},
 		}}},
-		{"a name without values, which hides what net/http would send", driver.Result{Header: http.Header{"Content-Type": nil}}},
+		{"a name without values, which disables the default of net/http", driver.Result{Header: http.Header{"Content-Type": nil}}},
 		{"empty values", driver.Result{Header: http.Header{"X-Empty": {"", ""}}}},
 		{"names as they are written", driver.Result{Header: http.Header{"x-lower": {"1"}, "X-Lower": {"2"}, "ETag": {`W/"a"`}}}},
 		{"values with quotes, commas and blanks", driver.Result{Header: http.Header{
@@ -55,22 +57,17 @@ func (k *kit) testResults(t *testing.T) {
 			for _, status := range []driver.Status{driver.Completed, driver.FailedFinal} {
 				id := k.id()
 				k.complete(t, k.acquire(t, k.claim(id)), driver.Outcome{Status: status, Result: row.result})
-				if d := diffResults(k.load(t, id).Result, row.result); d != "" {
-					t.Errorf("%v, by Load:\n%s", status, d)
-				}
+				wantResult(t, "of Load", k.load(t, id).Result, row.result)
 				reservation, err := k.again.Reserve(patient(t), k.claim(id))
-				if err != nil || reservation.Decision != driver.Done {
-					t.Fatalf("%v: Reserve: %v, %v, want done", status, reservation.Decision, err)
-				}
-				if d := diffResults(reservation.Record.Result, row.result); d != "" {
-					t.Errorf("%v, by Reserve:\n%s", status, d)
-				}
+				must(t, "Reserve", err)
+				wantReservation(t, "Reserve", reservation, driver.Reservation{Decision: driver.Done})
+				wantResult(t, "of Reserve", reservation.Record.Result, row.result)
 			}
 		})
 	}
 }
 
-// testCopies changes what was given to the store, and what it gave.
+// testCopies changes a result that was given to the store, and results that it returned.
 func (k *kit) testCopies(t *testing.T) {
 	spoil := func(r driver.Result) {
 		for name, values := range r.Header {
@@ -88,26 +85,24 @@ func (k *kit) testCopies(t *testing.T) {
 	k.complete(t, k.acquire(t, k.claim(id)), driver.Outcome{Status: driver.Completed, Result: given})
 	check := func(after string) {
 		t.Helper()
-		if d := diffResults(k.load(t, id).Result, answer()); d != "" {
-			t.Errorf("the stored result has changed after a change of %s:\n%s", after, d)
-		}
+		wantResult(t, "after a change of "+after, k.load(t, id).Result, answer())
 	}
 	spoil(given)
-	check("what was given to Complete")
+	check("the argument of Complete")
 	spoil(k.load(t, id).Result)
-	check("what Load gave")
+	check("the result of Load")
 	spoil(k.reserve(t, k.claim(id)).Record.Result)
-	check("what Reserve gave")
+	check("the result of Reserve")
 }
 
-// testNames uses names that are nearly the same.
+// testNames uses similar names.
 func (k *kit) testNames(t *testing.T) {
 	t.Run("records", func(t *testing.T) {
-		all := k.similarIDs()
+		all := similarIDs()
 		for i, id := range all {
 			reservation := k.reserve(t, k.claim(id))
 			if reservation.Decision != driver.Acquired {
-				t.Errorf("%q is taken for another: %v, of %q", id, reservation.Decision, reservation.Record.ID)
+				t.Errorf("Reserve of %q: got %v of %q, want acquired", id, reservation.Decision, reservation.Record.ID)
 				continue
 			}
 			k.complete(t, reservation.Record.Lease(), driver.Outcome{
@@ -116,7 +111,7 @@ func (k *kit) testNames(t *testing.T) {
 		}
 		for i, id := range all {
 			if record := k.find(t, id); record.ID != id || record.Result.Code != i {
-				t.Errorf("%q has the record of %q", id, record.ID)
+				t.Errorf("Load of %q: got the record of %q", id, record.ID)
 			}
 		}
 	})
@@ -127,20 +122,14 @@ func (k *kit) testNames(t *testing.T) {
 		for _, other := range []driver.Fingerprint{"", "v1:A", "V1:a", "v1:a ", " v1:a", "v1:", "v1:aa", "v1:a\u0301", "v2:a", "v1:%", "v1:_"} {
 			claim := k.claim(id)
 			claim.Fingerprint = other
-			if got := k.reserve(t, claim).Decision; got != driver.Mismatch {
-				t.Errorf("Reserve with the fingerprint %q instead of %q: %v, want mismatch", other, fingerprint, got)
-			}
+			equal(t, fmt.Sprintf("Reserve with fingerprint %q", other), k.reserve(t, claim).Decision, driver.Mismatch)
 		}
 		claim := k.claim(k.id())
 		claim.Fingerprint = ""
 		k.acquire(t, claim)
-		if got := k.reserve(t, k.claim(claim.ID)).Decision; got != driver.Mismatch {
-			t.Errorf("Reserve with the fingerprint %q instead of none: %v, want mismatch", fingerprint, got)
-		}
+		equal(t, "Reserve with a fingerprint after one without", k.reserve(t, k.claim(claim.ID)).Decision, driver.Mismatch)
 		claim.Owner = driver.NewOwner()
-		if got := k.reserve(t, claim).Decision; got != driver.DecisionInProgress {
-			t.Errorf("Reserve without a fingerprint, as before: %v, want busy", got)
-		}
+		equal(t, "Reserve without a fingerprint again", k.reserve(t, claim).Decision, driver.DecisionInProgress)
 	})
 
 	t.Run("owners", func(t *testing.T) {
@@ -158,44 +147,37 @@ func (k *kit) testNames(t *testing.T) {
 	})
 }
 
-// similarIDs are different from each other, and from those of other runs.
-func (k *kit) similarIDs() []driver.ID {
+// similarIDs returns ids that are similar, but not equal to each other or to those of other runs.
+func similarIDs() []driver.ID {
 	u := rand.Text()
-	var all []driver.ID
+	all := make(map[driver.ID]bool) // without a suffix, some are equal
+	add := func(scope, operation, key string) {
+		all[driver.ID{Scope: scope, Operation: operation, Key: key}] = true
+	}
 	for _, name := range []string{
 		"", " ", "  ", "a", "A", "a ", " a", "a\t", "a\n", "a\r\n", "\u00a0a", "\u200ba", "\ufeffa",
 		"aa", "ａ", "ä", "a\u0308", "å", "\u212b", "K", "\u212a", "k", "ß", "ss", "SS", "ẞ", "i", "I", "ı", "İ", "ﬁ", "fi",
 		"1", "01", "1.0", "1e0", "+1", "-0", "0", "NULL", "null", "nil", "true", "'", "''", `"`, `""`, `\`, `\\`, "%", "_", "?", "$1", "*",
 		"/", ":", "|", ",", ".", "-", "--", ";", "\x01", "\x1f", "\x7f", "\u0080", "\ufffd", "\uffff", "\U0010ffff", "🐎", "🐎\ufe0f",
 	} {
-		all = append(all,
-			driver.ID{Scope: u + name, Operation: "op", Key: "key"},
-			driver.ID{Scope: u, Operation: "op" + name, Key: "key"},
-			driver.ID{Scope: u, Operation: "op", Key: "key" + name})
+		add(u+name, "op", "key")
+		add(u, "op"+name, "key")
+		add(u, "op", "key"+name)
 	}
-	long := strings.Repeat("x", 512-len(u)-1)
+	long := u + strings.Repeat("x", driver.MaxName-len(u)-1)
 	for _, separator := range []string{"", " ", "/", ":", "|", ",", "\x1f", "\n", `","`, "'"} {
-		all = append(all,
-			driver.ID{Scope: u + "1", Operation: "b" + separator + "c", Key: "d" + separator},
-			driver.ID{Scope: u + "1" + separator + "b", Operation: "c", Key: "d" + separator},
-			driver.ID{Scope: u + "1", Operation: "b", Key: "c" + separator + "d" + separator},
-			driver.ID{Scope: u + "1" + separator, Operation: "b" + separator + "c", Key: "d"})
+		add(u+"1", "b"+separator+"c", "d"+separator)
+		add(u+"1"+separator+"b", "c", "d"+separator)
+		add(u+"1", "b", "c"+separator+"d"+separator)
+		add(u+"1"+separator, "b"+separator+"c", "d")
 	}
-	all = append(all,
-		driver.ID{Scope: u, Operation: "", Key: u},
-		driver.ID{Scope: "", Operation: u, Key: u},
-		driver.ID{Scope: "", Operation: "", Key: u},
-		driver.ID{Scope: u + long + "1", Operation: u + long + "1", Key: u + long + "1"},
-		driver.ID{Scope: u + long + "2", Operation: u + long + "1", Key: u + long + "1"},
-		driver.ID{Scope: u + long + "1", Operation: u + long + "2", Key: u + long + "1"},
-		driver.ID{Scope: u + long + "1", Operation: u + long + "1", Key: u + long + "2"},
-		driver.ID{Scope: u, Operation: "long", Key: strings.Repeat("🐎", 128)},
-	)
-	// Without a suffix some are the same.
-	seen := make(map[driver.ID]bool)
-	return slices.DeleteFunc(all, func(id driver.ID) bool {
-		again := seen[id]
-		seen[id] = true
-		return again
-	})
+	add(u, "", u)
+	add("", u, u)
+	add("", "", u)
+	add(long+"1", long+"1", long+"1")
+	add(long+"2", long+"1", long+"1")
+	add(long+"1", long+"2", long+"1")
+	add(long+"1", long+"1", long+"2")
+	add(u, "long", strings.Repeat("🐎", 128))
+	return slices.Collect(maps.Keys(all))
 }

@@ -1,7 +1,6 @@
-// Package pgkit is what stores in PostgreSQL have in common: bringing the tables up to
-// date, so that older versions can go on; statements that share a round trip, through pgx
-// or database/sql; and transactions that are flushed to disk and tried again where
-// PostgreSQL asks for it. It knows nothing of what is stored.
+// Package pgkit contains what the stores in PostgreSQL share: schema migrations with
+// versions, statements that share a round trip, durable transactions and retries. It
+// knows nothing of the stored data.
 //
-// The stores' packages are named pgstore, and so begin the texts of its errors.
+// The stores' packages are named pgstore, so the texts of its errors begin with that.
 package pgkit

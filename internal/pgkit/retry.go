@@ -18,45 +18,52 @@ const (
 	LockNotAvailable     = "55P03"
 )
 
-// HasCode reports whether err is PostgreSQL's, with one of the codes.
+// HasCode reports whether err is an error of PostgreSQL with one of the codes.
 func HasCode(err error, codes ...string) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && slices.Contains(codes, e.Code)
 }
 
-// Again reports whether a transaction that failed with err had no effect, and may have
-// one if it is tried again.
-func Again(err error) bool {
+// Retryable reports whether a transaction that failed with err had no effect and may
+// succeed if it is executed again.
+func Retryable(err error) bool {
 	return HasCode(err, SerializationFailure, DeadlockDetected, LockNotAvailable)
 }
 
-// How often something is tried, and how long is waited in between: a second in all,
-// about. Commits that are in the way last as long as a flush, which a disk that stalls
-// makes longer than anybody would think.
+// Tries and the pauses between them add up to about a second. The commit that holds a
+// lock lasts as long as a flush to disk, and a disk may stall.
 const (
-	Tries    = 24
-	firstGap = time.Millisecond
-	longGap  = 64 * time.Millisecond
+	Tries      = 24
+	firstPause = time.Millisecond
+	maxPause   = 64 * time.Millisecond
 )
 
-// Retry calls f, again if it fails with an error that Again knows.
+// Retry calls f, and calls it again after a Retryable error, up to Tries times.
 func Retry(ctx context.Context, f func() error) error {
-	return Ended(ctx, Repeat(ctx, Again, func(error) error { return f() }))
+	return Ended(ctx, Repeat(ctx, Retryable, func(error) error { return f() }))
 }
 
-// Repeat calls f, again if it fails with an error that again knows. f gets the error of
-// the time before.
+// Repeat calls f up to Tries times, as long as it fails with an error for which again
+// returns true. f receives the error of the call before.
 func Repeat(ctx context.Context, again func(error) bool, f func(last error) error) error {
 	var err error
-	gap := firstGap
+	pause := firstPause
 	for try := 1; ; try++ {
 		err = f(err)
 		if try == Tries || !again(err) {
 			return err
 		}
-		if err := sleep.Jittered(ctx, gap); err != nil {
+		if err := sleep.Jittered(ctx, pause); err != nil {
 			return err
 		}
-		gap = min(2*gap, longGap)
+		pause = min(2*pause, maxPause)
 	}
+}
+
+// Ended returns err, joined with the context's own error if the context has ended.
+func Ended(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() == nil || errors.Is(err, ctx.Err()) {
+		return err
+	}
+	return errors.Join(ctx.Err(), err)
 }

@@ -10,39 +10,52 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// ErrSchema says that the tables are not those that the store's package works with.
-var ErrSchema = errors.New("pgstore: the schema does not fit")
+// ErrSchema means that the tables are not those that the store's package reads and
+// writes.
+var ErrSchema = errors.New("pgstore: schema mismatch")
 
-// Step leads from one version of the tables to the next. What has been released is
-// never changed.
+// Step makes one version of the tables from the version before. A released step is never
+// changed.
 type Step struct {
-	// Text is SQL. {{schema}} stands before the names of tables: the quoted name of their
-	// schema, and a dot. See Schema.Names for what else may stand there.
+	// Text is SQL. {{schema}} is replaced by the quoted name of the tables' schema and a
+	// dot. See Schema.Names for more placeholders.
 	Text string
 
-	// Oldest is the oldest version whose programs can work with what this makes: they run
-	// beside newer ones while those are rolled out, are started again, and come back when
-	// those are rolled back. A step that adds leaves it as it was.
+	// Oldest is the oldest version whose programs can work with the result. A step that
+	// only adds leaves it as it was.
 	Oldest int
 }
 
-// Schema is a store's tables: how each version of them is made from the one before.
+// Schema describes a store's tables and the steps that make them.
 type Schema struct {
-	// Name is that of PostgreSQL's schema. "": the first of the search path.
+	// Name is the name of PostgreSQL's schema. "": the first of the search path.
 	Name string
 
-	// Versions is the name of a table with a row for each version that was made, which
-	// the first step makes: its columns are version and oldest.
+	// Versions is the name of a table with a row for each version, which the first step
+	// makes. Its columns are version and oldest.
 	Versions string
 
-	// Names are further placeholders, each before what it stands for.
+	// Names are more placeholders, each followed by its replacement.
 	Names []string
+
+	// Table and Columns are a table, by its unquoted name, and its columns with their
+	// types, which Check compares. "": none.
+	Table   string
+	Columns map[string]string
 
 	Steps []Step
 }
 
-// ReadSteps reads steps from files, in the order of their names, each of which leaves
-// older programs as they were.
+// DB is a *pgxpool.Pool or a *pgx.Conn.
+type DB interface {
+	Querier
+
+	// BeginTx is that of pgx.
+	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
+}
+
+// ReadSteps reads steps from files, in the order of their names. None of them excludes
+// older programs.
 func ReadSteps(files fs.FS, match string) []Step {
 	names, _ := fs.Glob(files, match) // fails for a bad pattern only
 	steps := make([]Step, len(names))
@@ -53,7 +66,7 @@ func ReadSteps(files fs.FS, match string) []Step {
 	return steps
 }
 
-// Fill puts the names into a text.
+// Fill replaces the placeholders of a text.
 func (s *Schema) Fill(text string) string {
 	prefix := ""
 	if s.Name != "" {
@@ -66,14 +79,14 @@ func (s *Schema) versions() string {
 	return s.Fill("{{schema}}") + pgx.Identifier{s.Versions}.Sanitize()
 }
 
-// note writes down that step v was made.
+// note records that step v was executed.
 func (s *Schema) note(v int) string {
 	return fmt.Sprintf(`INSERT INTO %s (version, oldest) VALUES (%d, %d)`, s.versions(), v+1, s.Steps[v].Oldest)
 }
 
-// From is the SQL that Migrate executes where the tables have version from, and 0 where
-// there are none. Where there is nothing to do it is empty; where from is no version,
-// ErrSchema.
+// From returns the SQL that Migrate executes where the tables have version from; 0 means
+// that there are none. It is empty if there is nothing to do. The error is an ErrSchema:
+// from is no version.
 func (s *Schema) From(from int) (string, error) {
 	if from < 0 || from > len(s.Steps) {
 		return "", fmt.Errorf("%w: there is no version %d", ErrSchema, from)
@@ -88,36 +101,47 @@ func (s *Schema) From(from int) (string, error) {
 	return text.String(), nil
 }
 
-// Check reads the version of the tables. ErrSchema: it is not one to work with.
-func (s *Schema) Check(ctx context.Context, db Database) error {
-	v, err := s.look(ctx, db)
-	if err == nil && v < len(s.Steps) {
-		err = fmt.Errorf("%w: it has version %d, and version %d is needed: run Migrate", ErrSchema, v, len(s.Steps))
+// Check compares the tables with those that the program needs. It needs no right to
+// write, and no statement of it fails because a table or a column is missing, so that a
+// transaction of the caller stays usable. The error is an ErrSchema that says what to
+// run, or PostgreSQL's.
+func (s *Schema) Check(ctx context.Context, through Sender) error {
+	v, err := s.version(ctx, through)
+	switch {
+	case err != nil:
+		return err
+	case v == 0:
+		return fmt.Errorf("%w: table %s does not exist: run pgstore.Migrate, or the SQL of pgstore.Schema", ErrSchema, s.versions())
+	case v < len(s.Steps):
+		return fmt.Errorf("%w: the tables have version %d, want %d: run pgstore.Migrate, or the SQL of pgstore.Schema(options, %d)",
+			ErrSchema, v, len(s.Steps), v)
+	case s.Table == "":
+		return nil
 	}
+	_, err = s.compare(ctx, through, s.Table, s.Columns)
 	return err
 }
 
-// Migrate brings the tables up to date, in one transaction. Where they are already,
-// which is nearly always, that takes a look and no lock. Many processes may do so at
-// once. ErrSchema: a newer version has made changes which this one cannot work with.
-func (s *Schema) Migrate(ctx context.Context, db Database) error {
-	v, err := s.look(ctx, db)
+// Migrate makes the tables or brings them up to date, in one transaction. It takes no
+// lock if there is nothing to do. Many processes may call it at once. The error is an
+// ErrSchema if a newer program has made changes that this one cannot work with, or if
+// another program made the tables.
+func (s *Schema) Migrate(ctx context.Context, db DB) error {
+	v, err := s.version(ctx, PGX(db))
 	if err != nil || v >= len(s.Steps) {
 		return err
 	}
-	return db.ReadCommitted(ctx, func(through Sender) error { return s.upgrade(ctx, through) })
+	return Retry(ctx, func() error {
+		return pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+			return s.upgrade(ctx, PGX(tx))
+		})
+	})
 }
 
-// look is the version that is there, 0 where there are no tables, and an error if it
-// asks for newer programs. It looks into the catalog as a table, because the functions
-// that look names up, like to_regclass, may answer from a cache that is as old as the
-// transaction.
-func (s *Schema) look(ctx context.Context, through Sender) (v int, err error) {
-	var exists bool
-	err = through.Send(ctx, &Statement{Text: `SELECT EXISTS (
-		SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-		WHERE c.relname = $1::text AND (n.nspname = $2::text OR $2::text = '' AND pg_catalog.pg_table_is_visible(c.oid))
-	)`, Args: []any{s.Versions, s.Name}, Scan: func(r Row) error { return r.Scan(&exists) }})
+// version returns the tables' version, 0 if there are none. The error is an ErrSchema if
+// they need newer programs, or are not the store's.
+func (s *Schema) version(ctx context.Context, through Sender) (v int, err error) {
+	exists, err := s.compare(ctx, through, s.Versions, map[string]string{"version": "integer", "oldest": "integer"})
 	if err != nil || !exists {
 		return 0, err
 	}
@@ -127,14 +151,63 @@ func (s *Schema) look(ctx context.Context, through Sender) (v int, err error) {
 		Scan: func(r Row) error { return r.Scan(&v, &oldest) },
 	})
 	if err == nil && oldest > len(s.Steps) {
-		err = fmt.Errorf("%w: it has version %d, which a newer version of the package has made, "+
-			"and programs must be for version %d at least: this one is for %d", ErrSchema, v, oldest, len(s.Steps))
+		err = fmt.Errorf("%w: the tables have version %d, which a newer program made, and need programs for version %d or newer: "+
+			"this one is for version %d, update it", ErrSchema, v, oldest, len(s.Steps))
 	}
 	return v, err
 }
 
-// upgrade is one transaction. The lock, which ends with it, makes others wait who want
-// to do the same; they find it done. Tables of other names have other locks.
+// compare compares the columns of a table, and reports whether it exists. It reads the
+// catalog as a table, because functions such as to_regclass may answer from a cache that
+// is as old as the transaction.
+func (s *Schema) compare(ctx context.Context, through Sender, table string, want map[string]string) (exists bool, err error) {
+	got := map[string]string{}
+	err = through.Send(ctx, &Statement{Text: `SELECT a.attname::text, pg_catalog.format_type(a.atttypid, NULL)
+		FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+			JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+		WHERE c.relname = $1::text AND (n.nspname = $2::text OR $2::text = '' AND pg_catalog.pg_table_is_visible(c.oid))`,
+		Args: []any{table, s.Name}, Scan: func(r Row) error {
+			var name, kind string
+			err := r.Scan(&name, &kind)
+			got[name] = kind
+			return err
+		}})
+	if err != nil || len(got) == 0 && table == s.Versions {
+		return false, err
+	}
+	if len(got) == 0 {
+		return false, foreign(fmt.Errorf("table %q does not exist", table))
+	}
+	for name, kind := range want {
+		switch got[name] {
+		case kind:
+		case "":
+			return false, foreign(fmt.Errorf("table %q has no column %q", table, name))
+		default:
+			return false, foreign(fmt.Errorf("column %q of table %q is of type %s, want %s", name, table, got[name], kind))
+		}
+	}
+	return true, nil
+}
+
+// foreign returns an ErrSchema that wraps err and says what to do about tables that the
+// store did not make.
+func foreign(err error) error {
+	return fmt.Errorf("%w: %w: run pgstore.Migrate, or choose another name in Options if another program made the table", ErrSchema, err)
+}
+
+// SchemaError returns err, as an ErrSchema that says what to do if PostgreSQL misses a
+// table or a column.
+func SchemaError(err error) error {
+	const undefinedTable, undefinedColumn = "42P01", "42703"
+	if HasCode(err, undefinedTable, undefinedColumn) && !errors.Is(err, ErrSchema) {
+		return foreign(err)
+	}
+	return err
+}
+
+// upgrade is one transaction. Other processes that migrate wait for its lock, and find
+// the tables made.
 func (s *Schema) upgrade(ctx context.Context, t Sender) error {
 	err := t.Send(ctx, &Statement{
 		Text: `SELECT pg_advisory_xact_lock(hashtextextended('resilienthttp pgstore ' || $1::text, 0))`,
@@ -143,7 +216,7 @@ func (s *Schema) upgrade(ctx context.Context, t Sender) error {
 	if err != nil {
 		return err
 	}
-	v, err := s.look(ctx, t)
+	v, err := s.version(ctx, t)
 	if err != nil || v >= len(s.Steps) {
 		return err
 	}
@@ -158,8 +231,8 @@ func (s *Schema) upgrade(ctx context.Context, t Sender) error {
 	return nil
 }
 
-// create looks first, for CREATE SCHEMA IF NOT EXISTS needs a privilege even where
-// there is nothing to create.
+// create looks for the schema first, because CREATE SCHEMA IF NOT EXISTS needs a
+// privilege even if the schema exists.
 func (s *Schema) create(ctx context.Context, t Sender) error {
 	if s.Name == "" {
 		return nil
@@ -175,14 +248,19 @@ func (s *Schema) create(ctx context.Context, t Sender) error {
 	return t.Send(ctx, &Statement{Text: `CREATE SCHEMA ` + pgx.Identifier{s.Name}.Sanitize()})
 }
 
-// apply executes one step and notes it: each statement by itself, for it is not
-// prepared before the one that makes its table.
+// apply executes a step and records it. It sends each statement alone, because a
+// statement cannot be prepared before the table exists.
 func (s *Schema) apply(ctx context.Context, t Sender, v int) error {
+	const duplicateTable = "42P07"
 	for text := range strings.SplitSeq(s.Fill(s.Steps[v].Text), ";\n") {
 		if strings.TrimSpace(text) == "" {
 			continue
 		}
-		if err := t.Send(ctx, &Statement{Text: text}); err != nil {
+		err := t.Send(ctx, &Statement{Text: text})
+		if HasCode(err, duplicateTable) {
+			return foreign(err)
+		}
+		if err != nil {
 			return err
 		}
 	}

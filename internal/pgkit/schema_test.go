@@ -1,6 +1,8 @@
 package pgkit
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -13,7 +15,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 )
 
-// versions are those of a package that has come so far.
+// versions is the schema of a program with n steps.
 func versions(n, oldest int) *Schema {
 	s := &Schema{Versions: "kit_schema", Steps: []Step{
 		{"CREATE TABLE {{schema}}kit_schema (version integer PRIMARY KEY, oldest integer NOT NULL);\nCREATE TABLE {{schema}}one (a text);\n", 1},
@@ -31,8 +33,9 @@ func openPool(t *testing.T) *pgxpool.Pool {
 	return pool
 }
 
-// TestVersions has packages of several versions meet tables of several versions.
-func TestVersions(t *testing.T) {
+// TestSchema_versions migrates and checks tables of each version with programs of each
+// version.
+func TestSchema_versions(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name           string
@@ -41,18 +44,18 @@ func TestVersions(t *testing.T) {
 		check, migrate bool // succeeds
 		version        int  // afterwards
 	}{
-		{"no tables", nil, versions(1, 1), false, true, 1},
-		{"no tables, two steps", nil, versions(2, 1), false, true, 2},
-		{"the same", versions(1, 1), versions(1, 1), true, true, 1},
-		{"older tables", versions(1, 1), versions(2, 1), false, true, 2},
-		{"newer tables", versions(2, 1), versions(1, 1), true, true, 2},
-		{"newer tables that older ones cannot work with", versions(2, 2), versions(1, 1), false, false, 2},
+		{"no tables: made", nil, versions(1, 1), false, true, 1},
+		{"no tables, two steps: made", nil, versions(2, 1), false, true, 2},
+		{"same version: accepted", versions(1, 1), versions(1, 1), true, true, 1},
+		{"older tables: upgraded", versions(1, 1), versions(2, 1), false, true, 2},
+		{"newer compatible tables: accepted", versions(2, 1), versions(1, 1), true, true, 2},
+		{"newer incompatible tables: rejected", versions(2, 2), versions(1, 1), false, false, 2},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			pool := openPool(t)
 			if row.there != nil {
-				require.NoError(t, row.there.Migrate(t.Context(), Pool(pool)))
+				require.NoError(t, row.there.Migrate(t.Context(), pool))
 			}
 			succeeds := func(want bool, err error) {
 				if want {
@@ -61,10 +64,10 @@ func TestVersions(t *testing.T) {
 					assert.ErrorIs(t, err, ErrSchema)
 				}
 			}
-			succeeds(row.check, row.schema.Check(t.Context(), Pool(pool)))
-			succeeds(row.migrate, row.schema.Migrate(t.Context(), Pool(pool)))
+			succeeds(row.check, row.schema.Check(t.Context(), PGX(pool)))
+			succeeds(row.migrate, row.schema.Migrate(t.Context(), pool))
 			if row.migrate {
-				require.NoError(t, row.schema.Check(t.Context(), Pool(pool)))
+				require.NoError(t, row.schema.Check(t.Context(), PGX(pool)))
 			}
 			var v int
 			require.NoError(t, pool.QueryRow(t.Context(), "SELECT max(version) FROM kit_schema").Scan(&v))
@@ -73,8 +76,8 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// TestMigrateTogether has many processes start at once, in a schema that is not there.
-func TestMigrateTogether(t *testing.T) {
+// TestMigrate_concurrent starts many processes at once, in a schema that does not exist.
+func TestMigrate_concurrent(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t)
 	s := versions(2, 1)
@@ -83,25 +86,23 @@ func TestMigrateTogether(t *testing.T) {
 	require.NoError(t, err)
 	var all sync.WaitGroup
 	for range 4 {
-		all.Go(func() { assert.NoError(t, s.Migrate(t.Context(), Pool(pool))) })
+		all.Go(func() { assert.NoError(t, s.Migrate(t.Context(), pool)) })
 	}
 	all.Wait()
-	require.NoError(t, s.Check(t.Context(), Pool(pool)))
+	require.NoError(t, s.Check(t.Context(), PGX(pool)))
 }
 
-// TestFailedMigration leaves nothing behind.
-func TestFailedMigration(t *testing.T) {
+func TestMigrate_failedStepLeavesNothing(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t)
 	s := versions(2, 1)
 	s.Steps[1].Text = "ALTER TABLE nowhere ADD b text;\n"
-	require.ErrorContains(t, s.Migrate(t.Context(), Pool(pool)), "migration 2")
+	require.ErrorContains(t, s.Migrate(t.Context(), pool), "migration 2")
 	var n int
 	require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM pg_class WHERE relnamespace = current_schema()::regnamespace").Scan(&n))
 	assert.Zero(t, n)
 }
 
-// TestFrom is what another tool executes.
 func TestFrom(t *testing.T) {
 	t.Parallel()
 	s := versions(2, 1)
@@ -119,4 +120,54 @@ func TestFrom(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, text, `CREATE SCHEMA IF NOT EXISTS "a""b";`)
 	assert.Contains(t, text, `CREATE TABLE "a""b".one`)
+}
+
+// TestCheck_foreignTables checks tables that another program made. A failed check leaves
+// a transaction of the caller usable.
+func TestCheck_foreignTables(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ name, change, want string }{
+		{"column is missing: named", "ALTER TABLE one RENAME a TO b", `no column "a"`},
+		{"column has another type: named", "ALTER TABLE one ALTER COLUMN a TYPE varchar(7)", `column "a" of table "one" is of type character varying, want text`},
+		{"table is missing: named", "DROP TABLE one", `table "one" does not exist`},
+		{"version table of another program: named", "ALTER TABLE kit_schema DROP COLUMN oldest", `no column "oldest"`},
+		{"version table is missing: named", "DROP TABLE kit_schema", `"kit_schema" does not exist: run pgstore.Migrate`},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			pool := openPool(t)
+			s := versions(1, 1)
+			s.Table, s.Columns = "one", map[string]string{"a": "text"}
+			require.NoError(t, s.Migrate(t.Context(), pool))
+			require.NoError(t, s.Check(t.Context(), PGX(pool)))
+			_, err := pool.Exec(t.Context(), row.change)
+			require.NoError(t, err)
+			tx, err := pool.Begin(t.Context())
+			require.NoError(t, err)
+			defer tx.Rollback(context.Background()) //nolint:errcheck // It has committed, if the test passes.
+			err = s.Check(t.Context(), PGX(tx))
+			require.ErrorIs(t, err, ErrSchema)
+			require.ErrorContains(t, err, row.want)
+			require.ErrorContains(t, err, "run pgstore.Migrate")
+			require.NoError(t, tx.Commit(t.Context()), "the caller's transaction is usable")
+		})
+	}
+	t.Run("table of the same name exists: Migrate says so", func(t *testing.T) {
+		t.Parallel()
+		pool := openPool(t)
+		_, err := pool.Exec(t.Context(), "CREATE TABLE one (b integer)")
+		require.NoError(t, err)
+		err = versions(1, 1).Migrate(t.Context(), pool)
+		require.ErrorIs(t, err, ErrSchema)
+		require.ErrorContains(t, err, "choose another name")
+	})
+}
+
+func TestSchemaError(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[string]bool{"42P01": true, "42703": true, "23505": false} {
+		err := SchemaError(errorOf(code))
+		assert.Equal(t, want, errors.Is(err, ErrSchema), code)
+		assert.True(t, HasCode(err, code))
+	}
 }

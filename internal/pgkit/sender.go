@@ -7,48 +7,49 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Statement is one with its arguments, and where its result goes.
+// Statement is an SQL statement with its arguments.
 type Statement struct {
 	Text string
 	Args []any
 
-	// Scan is called with each row. nil: there are none.
+	// Scan is called with each row. nil: the statement returns no rows.
 	Scan func(Row) error
 
-	// Affected is how many rows were changed or read, once it was sent.
+	// Affected is the number of rows that were changed or read. Send sets it.
 	Affected int64
 }
 
-// Row is one of a result.
-type Row interface {
-	// Scan copies the row's columns to where dest points.
-	Scan(dest ...any) error
-}
+// Row is a row of a result, of pgx or of database/sql.
+type Row = pgx.Row
 
-// Sender is what statements are sent through.
+// Sender sends statements.
 type Sender interface {
-	// Send sends statements, which are executed in their order. After the first error,
-	// which it returns, none is.
+	// Send sends statements, which are executed in their order. It returns the first
+	// error; statements after that one are not executed.
 	Send(ctx context.Context, statements ...*Statement) error
 }
 
 // PGX sends through a *pgxpool.Pool, a connection or a pgx.Tx: all in one round trip.
-// Through a pool or a connection that is one transaction.
-func PGX(db interface {
+// Through a pool or a connection the statements are one transaction.
+func PGX(db Querier) Sender { return pgxSender{db} }
+
+// Querier is a *pgxpool.Pool, a connection or a pgx.Tx.
+type Querier interface {
+	// Query is that of pgx.
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+
+	// SendBatch is that of pgx.
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
-},
-) Sender {
-	return pgxSender{db}
 }
 
-type pgxSender struct {
-	db interface {
-		SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
-	}
-}
+type pgxSender struct{ db Querier }
 
 // Send implements Sender.
 func (s pgxSender) Send(ctx context.Context, statements ...*Statement) error {
+	if len(statements) == 1 { // which a batch would make slower
+		each := statements[0]
+		return each.receive(s.db.Query(ctx, each.Text, each.Args...))
+	}
 	if len(statements) == 0 {
 		return nil
 	}
@@ -58,7 +59,7 @@ func (s pgxSender) Send(ctx context.Context, statements ...*Statement) error {
 	}
 	results := s.db.SendBatch(ctx, &batch)
 	for _, each := range statements {
-		if err := each.receive(results); err != nil {
+		if err := each.receive(results.Query()); err != nil {
 			_ = results.Close() // The first error is what matters.
 			return err
 		}
@@ -66,27 +67,26 @@ func (s pgxSender) Send(ctx context.Context, statements ...*Statement) error {
 	return results.Close()
 }
 
-func (s *Statement) receive(results pgx.BatchResults) error {
-	if s.Scan == nil {
-		tag, err := results.Exec()
-		s.Affected = tag.RowsAffected()
-		return err
-	}
-	rows, err := results.Query()
-	if err != nil {
-		return err
-	}
+// receive reads a result. An error of Query is also the error of its rows.
+func (s *Statement) receive(rows pgx.Rows, _ error) error {
 	defer rows.Close()
-	for s.Affected = 0; rows.Next(); s.Affected++ {
+	n := int64(0)
+	for ; rows.Next(); n++ {
+		if s.Scan == nil {
+			continue
+		}
 		if err := s.Scan(rows); err != nil {
 			return err
 		}
 	}
+	if s.Affected = n; s.Scan == nil {
+		s.Affected = rows.CommandTag().RowsAffected()
+	}
 	return rows.Err()
 }
 
-// SQL sends through a *sql.Tx, a *sql.Conn or a *sql.DB whose driver is pgx's, one
-// statement after the other.
+// SQL sends through a *sql.Tx, a *sql.Conn or a *sql.DB with the driver of pgx, each
+// statement in a round trip of its own.
 func SQL(db interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)

@@ -2,23 +2,21 @@ package pgkit
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Durable is an expression that has a transaction flushed to disk before its COMMIT
-// returns, whatever the database's default. A session that asks for more, or is told so
-// by the database, keeps that.
+// Durable is an SQL expression that makes COMMIT wait until the transaction is on disk,
+// whatever the database's default. A stricter setting of the session stays.
 const Durable = `CASE WHEN current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')
 	THEN set_config('synchronous_commit', 'on', true) END`
 
-// Begin begins a transaction whose statements see what was committed before them,
-// whatever the database's default.
+// Begin begins a transaction whose statements see all that was committed before them,
+// whatever the database's default isolation.
 const Begin = `begin isolation level read committed`
 
-// Transaction is one on a connection of its own. BEGIN goes in one round trip with the
+// Transaction is a transaction on its own connection. BEGIN shares a round trip with the
 // first statements, and COMMIT with the last.
 type Transaction struct {
 	first *Statement // sent after BEGIN
@@ -26,16 +24,16 @@ type Transaction struct {
 	begun bool
 }
 
-// Transact calls work with a transaction, which ends it with Commit; else it is rolled
-// back. setting is a statement sent at its beginning, "" none. work is called again
-// after an error that Again knows.
+// Transact calls work with a transaction. work ends it with Commit; otherwise it is
+// rolled back. setting is a statement that is sent at its beginning; "" means none.
+// After a Retryable error work is called again, with a new transaction.
 func Transact(ctx context.Context, pool *pgxpool.Pool, setting string, work func(*Transaction) error) error {
 	return Retry(ctx, func() error {
 		conn, err := pool.Acquire(ctx)
 		if err != nil {
 			return err
 		}
-		defer conn.Release() // which closes it if it is in a transaction still
+		defer conn.Release() // closes a connection that is still in a transaction
 		t := &Transaction{conn: conn}
 		if setting != "" {
 			t.first = &Statement{Text: setting}
@@ -66,7 +64,7 @@ func (t *Transaction) Commit(ctx context.Context, statements ...*Statement) erro
 	return t.Send(ctx, append(statements, &Statement{Text: "commit"})...)
 }
 
-// rollBack keeps the connection for the pool, if that does not take long.
+// rollBack makes the connection usable for the pool again, or closes it after a second.
 func (t *Transaction) rollBack(ctx context.Context) {
 	conn := t.conn.Conn()
 	if conn.IsClosed() || conn.PgConn().TxStatus() == 'I' {
@@ -75,14 +73,6 @@ func (t *Transaction) rollBack(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	if _, err := conn.Exec(ctx, "rollback"); err != nil {
-		_ = conn.Close(ctx) // It is of no use any more.
+		_ = conn.Close(ctx)
 	}
-}
-
-// Ended is err, or the context's own error if that has ended.
-func Ended(ctx context.Context, err error) error {
-	if err == nil || ctx.Err() == nil || errors.Is(err, ctx.Err()) {
-		return err
-	}
-	return errors.Join(ctx.Err(), err)
 }

@@ -15,7 +15,6 @@ import (
 
 func errorOf(code string) error { return fmt.Errorf("wrapped: %w", &pgconn.PgError{Code: code}) }
 
-// TestRetry is which errors are worth another try, and for how long.
 func TestRetry(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -24,13 +23,13 @@ func TestRetry(t *testing.T) {
 		fails int // so often
 		calls int
 	}{
-		{"no error", nil, 0, 1},
-		{"a deadlock", errorOf(DeadlockDetected), 2, 3},
-		{"a serialization failure", errorOf(SerializationFailure), 2, 3},
-		{"a lock that is not available", errorOf(LockNotAvailable), 2, 3},
-		{"a deadlock, again and again", errorOf(DeadlockDetected), 1000, Tries},
-		{"a unique violation", errorOf("23505"), 1000, 1},
-		{"another error", errors.New("broken"), 1000, 1},
+		{"no error: one call", nil, 0, 1},
+		{"deadlock: retried", errorOf(DeadlockDetected), 2, 3},
+		{"serialization failure: retried", errorOf(SerializationFailure), 2, 3},
+		{"lock not available: retried", errorOf(LockNotAvailable), 2, 3},
+		{"permanent deadlock: given up", errorOf(DeadlockDetected), 1000, Tries},
+		{"unique violation: not retried", errorOf("23505"), 1000, 1},
+		{"other error: not retried", errors.New("broken"), 1000, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -54,8 +53,7 @@ func TestRetry(t *testing.T) {
 	}
 }
 
-// TestRetryCancelled ends with the context.
-func TestRetryCancelled(t *testing.T) {
+func TestRetry_endsWithContext(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	calls := 0
@@ -68,8 +66,7 @@ func TestRetryCancelled(t *testing.T) {
 	assert.Equal(t, 1, calls)
 }
 
-// TestTransact writes all or nothing. Who does not commit loses the connection, and no
-// more.
+// TestTransact writes all or nothing.
 func TestTransact(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t)
@@ -109,9 +106,9 @@ func TestTransact(t *testing.T) {
 	}
 }
 
-// TestRollBack keeps the connection of a transaction that failed: at one of three times,
-// for it waits no longer than a second, which a machine may stand still.
-func TestRollBack(t *testing.T) {
+// TestTransact_keepsConnection expects the connection of a failed transaction back in
+// the pool once in three tries: the rollback gets a second, and a machine may stall.
+func TestTransact_keepsConnection(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t)
 	var before, after int

@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// scripts are versions of a store of words: one that adds, and one with which older
-// versions cannot work.
+// scripts are the versions of a store of words. The second only adds, and the third
+// excludes older versions of the package.
 var scripts = []string{
 	`CREATE TABLE words_schema (version INTEGER PRIMARY KEY, oldest INTEGER NOT NULL) STRICT;
 	CREATE TABLE words (word TEXT NOT NULL) STRICT;
@@ -44,7 +44,7 @@ func newDB(t *testing.T) *DB {
 	return openAs(t, filepath.Join(t.TempDir(), "test.db"), settings(1))
 }
 
-// openWork opens a database as an application does.
+// openWork opens a database like an application.
 func openWork(t *testing.T, dsn string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("sqlite", dsn)
@@ -80,7 +80,7 @@ func pragma(t *testing.T, db *sql.DB, name string) (value int) {
 	return value
 }
 
-func TestOpenPaths(t *testing.T) {
+func TestOpen_paths(t *testing.T) {
 	names := []string{"plain.db", "with blanks and 100%.db", "a%20b", "ünïcode", "semi;colon&=+", "'quoted'", "-", " "}
 	if runtime.GOOS != "windows" {
 		names = append(names, "what?.db", "what?mode=memory", "frag#ment", `back\slash`, `"double"`, "line\nbreak", "\xff\xfe", "a:b")
@@ -90,27 +90,27 @@ func TestOpenPaths(t *testing.T) {
 			path := filepath.Join(t.TempDir(), name)
 			d, err := Open(t.Context(), path, settings(1))
 			require.NoError(t, err)
-			require.NoError(t, d.Transact(t.Context(), &Ticket{}, add("one")))
+			require.NoError(t, d.Transact(t.Context(), &Waiter{}, add("one")))
 			require.NoError(t, d.Close())
 			entries, err := os.ReadDir(filepath.Dir(path))
 			require.NoError(t, err)
-			assert.Len(t, entries, 1, "the log is gone with the last connection")
+			assert.Len(t, entries, 1, "the last connection removes the write-ahead log")
 			assert.Equal(t, 1, words(t, openAs(t, path, settings(1))))
 		})
 	}
 }
 
-func TestOpenRefuses(t *testing.T) {
+func TestOpen_errors(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
 	require.NoError(t, os.WriteFile(file, []byte("this is no database, but it is long enough to have a header of one: "+
 		"a hundred bytes are what SQLite reads first"), 0o600))
 	for _, row := range []struct{ name, path, says string }{
-		{"nothing", "", "is no file"},
-		{"memory", ":memory:", "is no file"},
+		{"nothing", "", "is not a file"},
+		{"memory", ":memory:", "is not a file"},
 		{"URI", "file:x.db", "is a URI"},
-		{"NUL", "a\x00b", "NUL"},
-		{"missing directory", filepath.Join(dir, "missing", "x.db"), "the database's directory"},
+		{"NUL", "a\x00b", "NUL byte"},
+		{"missing directory", filepath.Join(dir, "missing", "x.db"), "directory of the database"},
 		{"file as directory", filepath.Join(file, "x.db"), "directory"},
 		{"directory", dir, "not a regular file"},
 		{"no database", file, "not a database"},
@@ -129,7 +129,7 @@ func TestOpenRefuses(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-func TestNewRefuses(t *testing.T) {
+func TestNew_errors(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "work.db")
 	require.NoError(t, openAs(t, path, settings(1)).Close())
 	for _, row := range []struct{ name, dsn, says string }{
@@ -148,8 +148,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestNewLeavesTheDatabase: what New was given is the caller's.
-func TestNewLeavesTheDatabase(t *testing.T) {
+// Close does not close the application's database.
+func TestNew_closeLeavesTheDatabase(t *testing.T) {
 	db := openWork(t, filepath.Join(t.TempDir(), "work.db")+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(1234)")
 	db.SetMaxOpenConns(1)
 	d, err := New(t.Context(), db, settings(1))
@@ -159,7 +159,7 @@ func TestNewLeavesTheDatabase(t *testing.T) {
 	execute(t, db, "INSERT INTO words VALUES ('mine')")
 }
 
-func TestOpenConverts(t *testing.T) {
+func TestOpen_convertsTheJournal(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "old.db")
 	old := openWork(t, path)
 	execute(t, old, "CREATE TABLE other (x)")
@@ -171,8 +171,8 @@ func TestOpenConverts(t *testing.T) {
 	execute(t, d.Work, "INSERT INTO other VALUES (1)")
 }
 
-// TestDurability: which connection flushes.
-func TestDurability(t *testing.T) {
+// Which connections flush.
+func TestOpen_pragmas(t *testing.T) {
 	d := newDB(t)
 	const normal, full = 1, 2
 	assert.Equal(t, full, pragma(t, d.Work, "synchronous"))
@@ -183,9 +183,91 @@ func TestDurability(t *testing.T) {
 	assert.Equal(t, 1, pragma(t, d.Work, "foreign_keys"))
 }
 
-func TestMoved(t *testing.T) {
+func TestOpen_fileMode(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("an open file can be neither moved nor removed")
+		t.Skip("files have no mode")
+	}
+	models := t.TempDir()
+	t.Setenv("TMPDIR", models)
+	for _, row := range []struct {
+		name     string
+		existing fs.FileMode // 0: there is no file
+		empty    bool
+		want     fs.FileMode
+	}{
+		{"a new file: 0600", 0, false, 0o600},
+		{"an existing file: its mode", 0o640, false, 0o640},
+		{"an existing empty file: its mode", 0o660, true, 0o660},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "test.db")
+			if row.existing != 0 && row.empty {
+				require.NoError(t, os.WriteFile(path, nil, row.existing))
+			} else if row.existing != 0 {
+				require.NoError(t, openAs(t, path, settings(1)).Close())
+			}
+			if row.existing != 0 {
+				require.NoError(t, os.Chmod(path, row.existing))
+			}
+			d := openAs(t, path, settings(1))
+			require.NoError(t, d.Transact(t.Context(), &Waiter{}, add("one")))
+			for _, suffix := range []string{"", "-wal", "-shm"} {
+				info, err := os.Stat(path + suffix)
+				require.NoError(t, err)
+				assert.Equal(t, row.want, info.Mode(), "payments.db"+suffix)
+			}
+		})
+	}
+	left, err := filepath.Glob(filepath.Join(models, "sqlitestore-*"))
+	require.NoError(t, err)
+	assert.Empty(t, left, "files that only gave their mode")
+}
+
+func TestCheck(t *testing.T) {
+	for _, row := range []struct{ name, change, want string }{
+		{"the tables fit: nil", "SELECT 1", ""},
+		{"a newer version that excludes this one: ErrSchema", scripts[2],
+			"it has version 3, which needs version 3 of the package, and this is version 2: update the program"},
+		{"an older version: ErrSchema", "DELETE FROM words_schema WHERE version > 1",
+			"it has version 1, must be 2 (0: there are no tables): execute the SQL of sqlitestore.Schema(1)"},
+		{"no tables: ErrSchema", "DROP TABLE words; DROP TABLE words_schema",
+			"it has version 0, must be 2 (0: there are no tables): execute the SQL of sqlitestore.Schema(0)"},
+		{"a foreign table: ErrSchema", "ALTER TABLE words RENAME COLUMN word TO value",
+			"rename it and words_schema, and execute the SQL of sqlitestore.Schema(0): SQL logic error: no such column: word"},
+		{"a foreign version table: ErrSchema", "ALTER TABLE words_schema RENAME COLUMN oldest TO newest", "no such column: oldest"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s := settings(2)
+			s.Schema.Probes = []string{"UPDATE words SET word = word"}
+			d := openAs(t, filepath.Join(t.TempDir(), "test.db"), s)
+			execute(t, d.Work, row.change)
+			execute(t, d.Work, "PRAGMA wal_checkpoint(TRUNCATE)")
+			if err := d.Check(t.Context()); row.want != "" {
+				require.ErrorIs(t, err, ErrSchema)
+				require.ErrorContains(t, err, row.want)
+				assert.NotContains(t, err.Error(), "\n")
+			} else {
+				require.NoError(t, err)
+			}
+			info, err := os.Stat(d.File.Path + "-wal")
+			require.NoError(t, err)
+			assert.Zero(t, info.Size(), "Check writes nothing")
+		})
+	}
+	t.Run("Open of a foreign table: ErrSchema", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "test.db")
+		s := settings(2)
+		s.Schema.Probes = []string{"UPDATE words SET word = word"}
+		execute(t, openWork(t, path), scripts[0]+"ALTER TABLE words RENAME COLUMN word TO value")
+		_, err := Open(t.Context(), path, s) // version 2 makes an index
+		require.ErrorIs(t, err, ErrSchema)
+		require.ErrorContains(t, err, "no such column: word")
+	})
+}
+
+func TestFile_moved(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("an open file cannot be moved or removed")
 	}
 	for name, move := range map[string]func(path string) error{
 		"removed": os.Remove,
@@ -198,54 +280,54 @@ func TestMoved(t *testing.T) {
 			d := newDB(t)
 			assert.Equal(t, 0, words(t, d))
 			require.NoError(t, move(d.File.Path))
-			require.ErrorIs(t, d.Transact(t.Context(), &Ticket{}, add("lost")), ErrMoved)
-			assert.Equal(t, 0, words(t, d), "what is known may be told")
+			require.ErrorIs(t, d.Transact(t.Context(), &Waiter{}, add("lost")), ErrMoved)
+			assert.Equal(t, 0, words(t, d), "a read still works")
 		})
 	}
 }
 
-// TestLocked: somebody else has the write lock.
-func TestLocked(t *testing.T) {
+// Another connection has the write lock.
+func TestTransact_locked(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "test.db")
 	other := openAs(t, path, settings(1))
 	tx, err := other.Work.Begin()
 	require.NoError(t, err)
-	hasty := settings(1)
-	hasty.BusyTimeout = -1
-	d := openAs(t, path, hasty) // whose tables are there is opened without the lock
-	require.ErrorIs(t, d.Transact(t.Context(), &Ticket{}, add("no")), ErrLocked)
+	impatient := settings(1)
+	impatient.BusyTimeout = -1
+	d := openAs(t, path, impatient) // Open does not need the lock if the tables exist
+	require.ErrorIs(t, d.Transact(t.Context(), &Waiter{}, add("no")), ErrLocked)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
-	go func() { ended <- other.Transact(ctx, &Ticket{}, add("never")) }()
+	go func() { ended <- other.Transact(ctx, &Waiter{}, add("never")) }()
 	cancel()
 	require.ErrorIs(t, <-ended, context.Canceled)
 	waits := make(chan error)
-	go func() { waits <- other.Transact(t.Context(), &Ticket{}, add("later")) }()
+	go func() { waits <- other.Transact(t.Context(), &Waiter{}, add("later")) }()
 	require.NoError(t, tx.Rollback())
 	require.NoError(t, <-waits)
 	assert.Equal(t, 1, words(t, d))
 
-	// And in line.
-	first := &Ticket{}
-	require.NoError(t, d.Enter(t.Context(), first, d.Patience()+1e9))
-	require.ErrorIs(t, d.Transact(t.Context(), &Ticket{}, add("no")), ErrLocked)
+	// And in the queue.
+	first := &Waiter{}
+	require.NoError(t, d.Enter(t.Context(), first, d.LockTimeout()+1e9))
+	require.ErrorIs(t, d.Transact(t.Context(), &Waiter{}, add("no")), ErrLocked)
 	d.Leave(first)
 }
 
 func TestTransact(t *testing.T) {
 	d := newDB(t)
 	failure := errors.New("no")
-	require.ErrorIs(t, d.Transact(t.Context(), &Ticket{}, func(ctx context.Context, tx *sql.Tx) error {
+	require.ErrorIs(t, d.Transact(t.Context(), &Waiter{}, func(ctx context.Context, tx *sql.Tx) error {
 		require.NoError(t, add("undone")(ctx, tx))
 		return failure
 	}), failure)
 	assert.Equal(t, 0, words(t, d))
-	require.NoError(t, d.Transact(t.Context(), &Ticket{}, add("done")))
+	require.NoError(t, d.Transact(t.Context(), &Waiter{}, add("done")))
 	assert.Equal(t, 1, words(t, d))
 	assert.Panics(t, func() {
-		_ = d.Transact(t.Context(), &Ticket{}, func(context.Context, *sql.Tx) error { panic("at work") })
+		_ = d.Transact(t.Context(), &Waiter{}, func(context.Context, *sql.Tx) error { panic("at work") })
 	})
-	require.NoError(t, d.Transact(t.Context(), &Ticket{}, add("after a panic")))
+	require.NoError(t, d.Transact(t.Context(), &Waiter{}, add("after a panic")))
 }
 
 func TestSweep(t *testing.T) {
@@ -268,7 +350,7 @@ func TestSweep(t *testing.T) {
 
 	tx, err := d.Work.Begin()
 	require.NoError(t, err)
-	assert.Equal(t, 0, sweep(10), "it does not wait for a transaction")
+	assert.Equal(t, 0, sweep(10), "a sweep does not wait for a transaction")
 	require.NoError(t, tx.Rollback())
 }
 
@@ -279,7 +361,7 @@ func TestClose(t *testing.T) {
 	require.NoError(t, add("open")(t.Context(), tx))
 	require.NoError(t, d.Close())
 	require.NoError(t, d.Close())
-	require.ErrorIs(t, d.Transact(t.Context(), &Ticket{}, add("no")), ErrClosed)
+	require.ErrorIs(t, d.Transact(t.Context(), &Waiter{}, add("no")), ErrClosed)
 	require.ErrorIs(t, d.Reading(t.Context(), nil), ErrClosed)
 	_, err = d.Sweep(t.Context(), 1, nil)
 	require.ErrorIs(t, err, ErrClosed)
@@ -303,13 +385,13 @@ func TestSchema(t *testing.T) {
 	}
 }
 
-// TestVersions is a rolling deploy: a newer version comes while an older one is at
-// work, which works on, may be restarted, and may come back when the newer is gone.
-func TestVersions(t *testing.T) {
+// A rolling deploy: while a newer version starts, the older one works, may restart,
+// and may come back after the newer one is gone.
+func TestSchema_versions(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "test.db")
 	older := openAs(t, path, settings(1))
 	openAs(t, path, settings(2))
-	require.NoError(t, older.Transact(t.Context(), &Ticket{}, add("older")))
+	require.NoError(t, older.Transact(t.Context(), &Waiter{}, add("older")))
 	for i, known := range []int{1, 2, 1} {
 		require.NoError(t, openAs(t, path, settings(known)).Close(), "restart %d", i)
 	}
@@ -322,24 +404,24 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// TestMigrationFails: all of it, or nothing.
-func TestMigrationFails(t *testing.T) {
+// A failed migration changes nothing.
+func TestSchema_migrationFails(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "test.db")
 	bad := settings(1)
 	bad.Schema.Scripts = []string{scripts[0], "CREATE TABLE half (x); SELECT nonsense FROM nowhere"}
 	_, err := Open(t.Context(), path, bad)
 	require.ErrorContains(t, err, "version 2 of the schema")
-	assert.Equal(t, 0, words(t, openAs(t, path, settings(1))), "the first is made now, and was not before")
+	assert.Equal(t, 0, words(t, openAs(t, path, settings(1))), "version 1 is made now")
 }
 
-func TestManyOpenAtOnce(t *testing.T) {
+func TestOpen_concurrent(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "test.db")
 	var wait sync.WaitGroup
 	for i := range 16 {
 		wait.Go(func() {
 			d, err := Open(t.Context(), path, settings(2))
 			if assert.NoError(t, err) {
-				assert.NoError(t, d.Transact(t.Context(), &Ticket{}, add(fmt.Sprint(i))))
+				assert.NoError(t, d.Transact(t.Context(), &Waiter{}, add(fmt.Sprint(i))))
 				assert.NoError(t, d.Close())
 			}
 		})

@@ -1,8 +1,7 @@
-// Package sqlitekit is what the stores in SQLite have in common, those of package
-// idempotency and of package durable: opening a database's file, with connections of
-// their own for reading, writing and sweeping; bringing the tables up to date, so that
-// older versions can go on; and waiting for SQLite's one write lock. It knows nothing
-// of what is stored.
+// Package sqlitekit is the common part of the SQLite stores of package idempotency
+// and package durable. It opens the database file with separate connections for
+// reading, writing and sweeping, migrates the tables, and waits for SQLite's write
+// lock. It does not depend on what a store keeps.
 //
-// Both stores' packages are named sqlitestore, and so begin the texts of its errors.
+// Both packages are named sqlitestore, and error texts begin with that name.
 package sqlitekit

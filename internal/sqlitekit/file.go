@@ -11,22 +11,20 @@ import (
 	"strings"
 )
 
-// ErrMoved means that the database's file is not where it was: removed, renamed,
-// or another in its place. What would be written now would be forgotten at the next start.
-// Nothing was changed.
+// ErrMoved means that the database file was removed, renamed or replaced while it
+// was open. A write would be lost at the next start. Nothing was changed.
 var ErrMoved = errors.New("sqlitestore: the database file was moved")
 
-// resolve makes an absolute path of what Open is given, and finds what is wrong
-// with it. SQLite would say "unable to open database file: out of memory".
+// resolve returns the absolute path of Open's argument. It reports errors for which
+// SQLite has only "unable to open database file: out of memory".
 func resolve(path string) (string, error) {
 	switch {
 	case path == "" || path == ":memory:":
-		return "", fmt.Errorf("sqlitestore: %q is no file: what is stored must outlive the process "+
-			"(a Memory is for what need not)", path)
+		return "", fmt.Errorf("sqlitestore: path %q is not a file (use a Memory store for records in memory)", path)
 	case strings.HasPrefix(path, "file:"):
-		return "", fmt.Errorf("sqlitestore: %q is a URI, and not a path", path)
+		return "", fmt.Errorf("sqlitestore: path %q is a URI, want a path", path)
 	case strings.ContainsRune(path, 0):
-		return "", fmt.Errorf("sqlitestore: %q has a NUL in it", path)
+		return "", fmt.Errorf("sqlitestore: path %q has a NUL byte", path)
 	}
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -34,20 +32,38 @@ func resolve(path string) (string, error) {
 	}
 	switch info, err := os.Stat(filepath.Dir(path)); {
 	case err != nil:
-		return "", fmt.Errorf("sqlitestore: the database's directory: %w", err)
+		return "", fmt.Errorf("sqlitestore: directory of the database: %w", err)
 	case !info.IsDir():
 		return "", fmt.Errorf("sqlitestore: %s is not a directory", filepath.Dir(path))
 	}
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return "", fmt.Errorf("sqlitestore: %s is not a regular file, but %v", path, info.Mode())
+		return "", fmt.Errorf("sqlitestore: %s is not a regular file (mode %v)", path, info.Mode())
 	}
 	return path, nil
 }
 
-// DataSource is how the driver is told to open a file: a URI, in which each
-// character of the path stands for itself, and what each connection is to begin
-// with. mode is rw or rwc: without c a file that is missing is not created, so
-// that a pool never goes on with a new and empty one.
+// privateMode returns a URI parameter that makes SQLite create the database with
+// mode 0600, and nothing if the file exists. SQLite gives -wal and -shm the mode of
+// the database. done must be called after the database was created.
+//
+// The parameter names a file to copy the mode from. Package os must not create the
+// database: closing it would drop the locks that other connections of this process
+// have on it.
+func privateMode(path string) (parameter string, done func(), err error) {
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return "", func() {}, nil // Other errors are SQLite's to report.
+	}
+	model, err := os.CreateTemp("", "sqlitestore-*") // mode 0600
+	if err != nil {
+		return "", nil, fmt.Errorf("sqlitestore: %w", err)
+	}
+	done = func() { _ = os.Remove(model.Name()) }
+	return "&modeof=" + url.QueryEscape(model.Name()), done, model.Close()
+}
+
+// DataSource returns the driver's URI for a file. Each character of path stands for
+// itself; the pragmas are executed on each connection. mode is rw or rwc. With rw a
+// missing file is an error, so that a pool does not go on with a new, empty file.
 func DataSource(path, mode string, pragmas ...string) string {
 	path = filepath.ToSlash(path)
 	if !strings.HasPrefix(path, "/") {
@@ -57,13 +73,13 @@ func DataSource(path, mode string, pragmas ...string) string {
 	return (&url.URL{Scheme: "file", Path: path, RawQuery: query.Encode()}).String()
 }
 
-// File tells whether the database is still the one that was opened. SQLite does
-// not notice: on Unix it writes on into a file that has no name any more.
+// File checks whether the database is still the file that was opened. SQLite does
+// not: on Unix it continues to write to a file that has no name any more.
 //
-// It never opens the file. Closing it would drop the locks that SQLite has on it,
-// as locks belong to the process.
+// It never opens the file. Closing it would drop SQLite's locks, because locks
+// belong to the process.
 type File struct {
-	// Path is where it is, from the root.
+	// Path is the absolute path.
 	Path string
 
 	info fs.FileInfo
@@ -77,10 +93,10 @@ func newFile(path string) (File, error) {
 	return File{Path: path, info: info}, nil
 }
 
-// Check is an ErrMoved, or nil.
+// Check returns ErrMoved or nil.
 func (f *File) Check() error {
 	if runtime.GOOS == "windows" {
-		return nil // an open file can be neither moved nor removed there
+		return nil // An open file cannot be moved or removed there.
 	}
 	info, err := os.Stat(f.Path)
 	if err != nil {

@@ -10,100 +10,98 @@ import (
 	"modernc.org/sqlite"
 )
 
-// inspection is what New wants to know of a database that it is given.
+// inspection is what New must know about the application's database.
 type inspection struct {
 	path        string
 	busyTimeout int64 // milliseconds
 }
 
-// inspect looks whether a database of the work's can be a store's.
-func inspect(ctx context.Context, db *sql.DB) (*inspection, error) {
+// inspect reports whether a store can use the application's database.
+func inspect(ctx context.Context, db *sql.DB) (found inspection, err error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("sqlitestore: %w", err)
+		return found, err
 	}
-	defer func() { _ = conn.Close() }() // gives it back
+	defer func() { _ = conn.Close() }() // returns it to the pool
 	if err := checkDriver(conn); err != nil {
-		return nil, err
+		return found, err
 	}
-	var found inspection
-	const mainFile = `SELECT file FROM pragma_database_list WHERE name = 'main'`
-	if err := conn.QueryRowContext(ctx, mainFile).Scan(&found.path); err != nil {
-		return nil, fmt.Errorf("sqlitestore: %w", err)
+	if err := read(ctx, conn, `SELECT file FROM pragma_database_list WHERE name = 'main'`, &found.path); err != nil {
+		return found, err
 	}
 	if found.path == "" {
-		return nil, errors.New("sqlitestore: the database is in memory: what is stored must outlive the process")
+		return found, errors.New("the database is in memory, want a file")
 	}
-	if err := conn.QueryRowContext(ctx, "PRAGMA busy_timeout").Scan(&found.busyTimeout); err != nil {
-		return nil, fmt.Errorf("sqlitestore: %w", err)
+	var journal string
+	var queryOnly bool
+	err = errors.Join(
+		read(ctx, conn, "PRAGMA busy_timeout", &found.busyTimeout),
+		read(ctx, conn, "PRAGMA journal_mode", &journal),
+		read(ctx, conn, "PRAGMA query_only", &queryOnly))
+	switch {
+	case err != nil:
+		return found, err
+	case journal != "wal":
+		return found, fmt.Errorf("the journal mode is %s, must be WAL (open the database with _pragma=journal_mode(WAL))", journal)
+	case queryOnly:
+		return found, errors.New("the database is opened with query_only, must be writable")
 	}
-	return &found, checkPragmas(ctx, conn)
+	return found, CheckSynchronous(ctx, conn)
 }
 
-// checkDriver demands this package's own driver. Two libraries of SQLite in one
-// process undo each other's locks on a file, and the database is damaged.
+func read(ctx context.Context, conn *sql.Conn, query string, to any) error {
+	return conn.QueryRowContext(ctx, query).Scan(to)
+}
+
+// checkDriver returns an error for a read-only database.
 func checkDriver(conn *sql.Conn) error {
-	err := conn.Raw(func(c any) error {
-		of, ok := DriverConn(c).(interface {
-			sqlite.FileControl
-			sqlite.HookRegisterer
-			IsReadOnly(schema string) (bool, error)
-		})
-		if !ok {
-			return fmt.Errorf("the database's driver is not that of modernc.org/sqlite, but has a %T", c)
-		}
-		readOnly, err := of.IsReadOnly("main")
+	return OnConn(conn, func(c Conn) error {
+		readOnly, err := c.IsReadOnly("main")
 		if err == nil && readOnly {
 			err = errors.New("the database is read-only")
 		}
 		return err
 	})
-	if err != nil {
-		return fmt.Errorf("sqlitestore: %w", err)
-	}
-	return nil
 }
 
-// DriverConn is the driver's own connection, in what instruments it.
-func DriverConn(c any) any {
-	for {
-		of, ok := c.(interface{ Raw() driver.Conn })
-		if !ok {
-			return c
+// Conn is a connection of the driver.
+type Conn interface {
+	sqlite.FileControl
+	sqlite.HookRegisterer
+
+	// IsReadOnly reports whether a database of the connection cannot be written.
+	IsReadOnly(schema string) (bool, error)
+}
+
+// OnConn calls do with the driver's own connection, without the wrappers of
+// instrumentation. It returns an error for another driver: two SQLite libraries in
+// one process drop each other's locks on a file, which damages the database.
+func OnConn(conn *sql.Conn, do func(Conn) error) error {
+	return conn.Raw(func(c any) error {
+		for {
+			if wrapper, ok := c.(interface{ Raw() driver.Conn }); ok {
+				c = wrapper.Raw()
+				continue
+			}
+			own, ok := c.(Conn)
+			if !ok {
+				return fmt.Errorf("the driver's connection is a %T, want that of modernc.org/sqlite", c)
+			}
+			return do(own)
 		}
-		c = of.Raw()
-	}
+	})
 }
 
-func checkPragmas(ctx context.Context, conn *sql.Conn) error {
-	var journal string
-	if err := conn.QueryRowContext(ctx, "PRAGMA journal_mode").Scan(&journal); err != nil {
-		return fmt.Errorf("sqlitestore: %w", err)
-	}
-	if journal != "wal" {
-		return fmt.Errorf("sqlitestore: the journal mode is %s, and must be WAL: "+
-			"open the database with _pragma=journal_mode(WAL)", journal)
-	}
-	var queryOnly bool
-	if err := conn.QueryRowContext(ctx, "PRAGMA query_only").Scan(&queryOnly); err != nil {
-		return fmt.Errorf("sqlitestore: %w", err)
-	}
-	if queryOnly {
-		return errors.New("sqlitestore: the database is opened with query_only, and work must be able to write")
-	}
-	return CheckSynchronous(ctx, conn)
-}
-
-// CheckSynchronous says if a commit that has returned might not be on the disk.
+// CheckSynchronous returns an error if a commit may return before it is on disk.
 func CheckSynchronous(ctx context.Context, conn *sql.Conn) error {
 	const full = 2
 	var synchronous int
-	if err := conn.QueryRowContext(ctx, "PRAGMA synchronous").Scan(&synchronous); err != nil {
-		return fmt.Errorf("sqlitestore: %w", err)
+	if err := read(ctx, conn, "PRAGMA synchronous", &synchronous); err != nil {
+		return err
 	}
 	if synchronous < full {
-		return fmt.Errorf("sqlitestore: synchronous is %d, and must be FULL (2) or EXTRA (3): "+
-			"open the database with _pragma=synchronous(FULL)", synchronous)
+		return fmt.Errorf("synchronous is %d, must be FULL (2) or EXTRA (3) "+
+			"(open the database with _pragma=synchronous(FULL))", synchronous)
 	}
 	return nil
 }

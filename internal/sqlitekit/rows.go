@@ -6,18 +6,18 @@ import (
 	"errors"
 )
 
-// Statement is one that is ready to run: a *sql.Stmt, or the text of one in somebody's
-// transaction (see In).
+// Statement is a statement that is ready to run: a *sql.Stmt, or the text of a
+// statement in a transaction (see In).
 type Statement interface {
-	// QueryContext runs one that gives rows.
+	// QueryContext runs a statement that returns rows.
 	QueryContext(ctx context.Context, args ...any) (*sql.Rows, error)
 
-	// ExecContext runs one that gives no rows.
+	// ExecContext runs a statement that returns no rows.
 	ExecContext(ctx context.Context, args ...any) (sql.Result, error)
 }
 
-// In is a statement in a transaction, which is not prepared: that would last no longer
-// than the transaction.
+// In returns a statement in a transaction. It is not prepared, because a prepared
+// statement would end with the transaction.
 func In(tx *sql.Tx, text string) Statement { return txStatement{tx, text} }
 
 type txStatement struct {
@@ -33,10 +33,9 @@ func (s txStatement) ExecContext(ctx context.Context, args ...any) (sql.Result, 
 	return s.tx.ExecContext(ctx, s.text, args...)
 }
 
-// ReadRows has scan read each row that the statement gives, and counts them. It
-// runs the statement to its end: only there SQLite commits what a RETURNING has
-// told, and begins a checkpoint when one is due. (sql.Row would leave after the
-// row.)
+// ReadRows calls scan for each row of the statement and returns the number of rows.
+// It runs the statement to its end. Only then SQLite commits a statement with
+// RETURNING, and begins a checkpoint that is due. sql.Row stops after one row.
 func ReadRows(ctx context.Context, s Statement, args []any, scan func(*sql.Rows) error) (n int, err error) {
 	rows, err := s.QueryContext(ctx, args...)
 	if err != nil {
@@ -51,7 +50,7 @@ func ReadRows(ctx context.Context, s Statement, args []any, scan func(*sql.Rows)
 	return n, rows.Err()
 }
 
-// Affected is how many rows a statement has changed.
+// Affected returns the number of rows that a statement has changed.
 func Affected(result sql.Result, err error) (int, error) {
 	if err != nil {
 		return 0, err

@@ -7,28 +7,34 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
+
+	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// ErrSchema means that the database's tables were made by a newer version of the
-// store's package, and this one cannot work with them. Nothing was changed.
+// ErrSchema means that the database does not have the tables that this version of
+// the store's package reads and writes. Nothing was changed.
 var ErrSchema = errors.New("sqlitestore: the schema does not fit")
 
-// Schema is a store's tables: how each version of them is made from the one before.
+// Schema describes a store's tables and how each version is made from the one
+// before.
 //
-// The table named Versions has a row for each version that was made, with the columns
-// version and oldest: the oldest version of the package, by the version that it knows
-// itself, that may work with the tables. A script that has been released is never
-// changed: another is added, which leaves what older versions read and write as it is,
-// and says in its row which of them may go on.
+// The table Versions has a row for each version that was made. Its column oldest is
+// the oldest version of the package that can work with the tables. A released
+// script never changes. A new script leaves the tables usable for older versions of
+// the package, or excludes them by its row.
 type Schema struct {
 	Versions string
 	Scripts  []string // the first makes version 1
+
+	// Probes are statements that name all columns and unique keys. SQLite prepares
+	// them only if the tables fit. They are not executed.
+	Probes []string
 }
 
-// ReadSchema reads the scripts from the files that match, in the order of their names.
-func ReadSchema(versions string, files fs.FS, match string) Schema {
+// ReadSchema reads the scripts from the files that match, in the order of names.
+func ReadSchema(versions string, files fs.FS, match string, probes ...string) Schema {
 	names, _ := fs.Glob(files, match) // fails for a bad pattern only
-	s := Schema{Versions: versions, Scripts: make([]string, len(names))}
+	s := Schema{Versions: versions, Scripts: make([]string, len(names)), Probes: probes}
 	for i, name := range names {
 		script, _ := fs.ReadFile(files, name) // embedded
 		s.Scripts[i] = string(script)
@@ -36,64 +42,79 @@ func ReadSchema(versions string, files fs.FS, match string) Schema {
 	return s
 }
 
-// From is the SQL that makes all versions after from. The error is an ErrSchema.
+// From returns the SQL that makes all versions after from, or ErrSchema.
 func (s Schema) From(from int) (string, error) {
 	if from < 0 || from > len(s.Scripts) {
-		return "", fmt.Errorf("%w: there is no version %d, but %d of them", ErrSchema, from, len(s.Scripts))
+		return "", fmt.Errorf("%w: version is %d, must be 0 to %d", ErrSchema, from, len(s.Scripts))
 	}
 	return strings.Join(s.Scripts[from:], "\n"), nil
 }
 
-// version is that of the tables, and the oldest of the package that may work with
-// them. 0: there are none.
+// version is the version of the tables, 0 if there are none, and the oldest version
+// of the package that can work with them.
 type version struct{ number, oldest int }
 
-// good reports whether there is nothing to be done for a package that knows as
-// many versions. The error is an ErrSchema.
-func (v version) good(known int) (bool, error) {
-	if v.oldest > known {
-		return false, fmt.Errorf("%w: version %d is for %d and later, and the last that is known here is %d",
-			ErrSchema, v.number, v.oldest, known)
-	}
-	return v.number >= known, nil
-}
-
-// Check reports whether the tables are those of this version. It writes nothing.
+// Check returns ErrSchema unless the tables are those of this version. It needs no
+// right to write.
 func (d *DB) Check(ctx context.Context) error {
-	return d.Reading(ctx, func(ctx context.Context) error {
-		found, err := d.settings.Schema.version(ctx, d.Read)
-		if err != nil {
-			return err
-		}
-		done, err := found.good(len(d.settings.Schema.Scripts))
-		if err == nil && !done {
-			err = fmt.Errorf("%w: it has version %d, want %d: open the store once with the right to write", ErrSchema, found.number, len(d.settings.Schema.Scripts))
-		}
-		return err
-	})
+	return d.Reading(ctx, func(ctx context.Context) error { return d.settings.Schema.check(ctx, d.Read) })
 }
 
-// migrate brings the tables up to date. Any number of processes may do so at the
-// same time: who comes first does it under the write lock, the others find it
-// done. Where nothing is to be done the lock is not taken, so that opening a
-// store does not wait for somebody's long transaction.
+func (s Schema) check(ctx context.Context, db *sql.DB) error {
+	found, err := s.version(ctx, db)
+	switch known := len(s.Scripts); {
+	case err != nil:
+		return err
+	case found.oldest > known:
+		return fmt.Errorf("%w: it has version %d, which needs version %d of the package, and this is version %d: "+
+			"update the program", ErrSchema, found.number, found.oldest, known)
+	case found.number < known:
+		return fmt.Errorf("%w: it has version %d, must be %d (0: there are no tables): "+
+			"execute the SQL of sqlitestore.Schema(%[2]d), or open the store once with the right to write",
+			ErrSchema, found.number, known)
+	}
+	for _, probe := range s.Probes {
+		if err := prepares(ctx, db, probe); err != nil {
+			return s.foreign(err)
+		}
+	}
+	return nil
+}
+
+func prepares(ctx context.Context, db *sql.DB, text string) error {
+	statement, err := db.PrepareContext(ctx, text)
+	if err == nil {
+		defer func() { _ = statement.Close() }()
+	}
+	return err
+}
+
+// foreign is an ErrSchema if err is about the text of a statement: a table or a
+// column is missing.
+func (s Schema) foreign(err error) error {
+	if !HasCode(err, sqlite3.SQLITE_ERROR) {
+		return err
+	}
+	return fmt.Errorf("%w: a table of that name is not this package's: "+
+		"rename it and %s, and execute the SQL of sqlitestore.Schema(0): %w", ErrSchema, s.Versions, err)
+}
+
+// migrate makes the missing versions. Any number of processes may do so at the same
+// time: one does it under the write lock, the others find it done. If nothing is
+// missing the lock is not taken, so that Open does not wait for a long transaction.
 func (d *DB) migrate(ctx context.Context, db *sql.DB) error {
 	schema := d.settings.Schema
-	var done bool
-	err := d.Retry(ctx, d.Patience(), func() error {
+	return d.Retry(ctx, d.LockTimeout(), func() error {
 		found, err := schema.version(ctx, db)
-		if err == nil {
-			done, err = found.good(len(schema.Scripts))
+		if err != nil || found.number >= len(schema.Scripts) {
+			return err
+		}
+		err = transact(ctx, db, schema.apply)
+		if HasCode(err, sqlite3.SQLITE_READONLY) {
+			return schema.check(ctx, db)
 		}
 		return err
 	})
-	if err != nil {
-		return fmt.Errorf("sqlitestore: reading the schema's version: %w", err)
-	}
-	if done {
-		return nil
-	}
-	return d.Retry(ctx, d.Patience(), func() error { return schema.apply(ctx, db) })
 }
 
 type querier interface {
@@ -108,29 +129,19 @@ func (s Schema) version(ctx context.Context, db querier) (v version, err error) 
 	}
 	readVersion := `SELECT coalesce(max(version), 0), coalesce(max(oldest), 0) FROM ` + s.Versions
 	err = db.QueryRowContext(ctx, readVersion).Scan(&v.number, &v.oldest)
-	return v, err
+	return v, s.foreign(err)
 }
 
-// apply does all in one transaction, which is an immediate one, by the connection's
-// _txlock: it reads the version only when it has the write lock.
-func (s Schema) apply(ctx context.Context, db *sql.DB) error {
-	tx, err := db.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = tx.Rollback() }() // after Commit it does nothing
-
+// apply reads the version again, because now it has the write lock.
+func (s Schema) apply(ctx context.Context, tx *sql.Tx) error {
 	found, err := s.version(ctx, tx)
 	if err != nil {
 		return err
 	}
-	if done, err := found.good(len(s.Scripts)); done || err != nil {
-		return err
-	}
 	for i := found.number; i < len(s.Scripts); i++ {
 		if _, err := tx.ExecContext(ctx, s.Scripts[i]); err != nil {
-			return fmt.Errorf("sqlitestore: making version %d of the schema: %w", i+1, err)
+			return fmt.Errorf("sqlitestore: make version %d of the schema: %w", i+1, s.foreign(err))
 		}
 	}
-	return tx.Commit()
+	return nil
 }

@@ -8,40 +8,37 @@ import (
 )
 
 const (
-	// SweepBatch is how many records are deleted under the write lock at a time. It
-	// takes one or two milliseconds: no longer than a slow flush to disk.
+	// SweepBatch is the number of records that are deleted under one write lock. That
+	// takes one or two milliseconds, no longer than a slow flush to disk.
 	SweepBatch = 64
 
-	// SweepPatience is how long a sweep waits for the write lock. It can wait until
-	// the next time, and must not wait for a transaction of the work.
-	SweepPatience = 250 * time.Millisecond
+	// SweepTimeout is the maximum time that a sweep waits for the write lock. A sweep
+	// can continue the next time, and must not wait for an application's transaction.
+	SweepTimeout = 250 * time.Millisecond
 
-	// sweepPause is how long a sweep stays away after a batch, at least; else as long
-	// as that took. Writers of other processes, who see the lock only by trying,
-	// need a gap to find it free.
+	// sweepPause is the minimum pause after a batch. Writers of other processes find
+	// the lock only by trying, and need a gap.
 	sweepPause = time.Millisecond
 
-	// sweepShare is how many times as long it is when others of this process write:
-	// then too few of them meet a batch for their 99th percentile to show it.
-	// Measured by idempotency/sqlitestore's BenchmarkClaimsWhileSweeping: many small
-	// batches are worse.
-	sweepShare = 10
+	// sweepRatio is the ratio of pause to batch while other writers of this process are
+	// active. It keeps batches out of their 99th percentile. Measured by
+	// BenchmarkClaimsWhileSweeping of idempotency/sqlitestore; smaller batches are worse.
+	sweepRatio = 10
 
-	// checkpointEvery is after how many records what was deleted is brought from
-	// the log into the database's file: before the log is so long that the next
-	// writer would have to do it.
+	// checkpointEvery is the number of swept records after which the write-ahead log is
+	// copied to the file, before it is so long that the next writer has to do it.
 	checkpointEvery = 1000
 )
 
-// Sweep deletes up to limit records, by batch, which is told how many at most and
-// returns how many it has deleted. It is called again, in transactions of their own on
-// Sweeper, so that writers come in between, until it deletes nothing. What it deletes is
-// not flushed to disk: if it comes back, it is swept again. When somebody keeps the
-// write lock, Sweep returns early, with what it has got.
+// Sweep deletes up to limit records. It calls batch, which deletes up to its limit
+// and returns the number, until batch deletes nothing. Each call has a transaction
+// of its own on Sweeper, so that other writers can write in between. Deletions are
+// not flushed to disk: a record that reappears is swept again. If the write lock is
+// not free, Sweep returns early without an error.
 func (d *DB) Sweep(
 	ctx context.Context, limit int, batch func(ctx context.Context, tx *sql.Tx, limit int) (int, error),
 ) (swept int, err error) {
-	turns := d.turn.count()
+	grants := d.queue.count()
 	for swept < limit {
 		n, took, err := d.sweepOnce(ctx, min(SweepBatch, limit-swept), batch)
 		swept += n
@@ -52,9 +49,9 @@ func (d *DB) Sweep(
 			d.logged.Store(0)
 			d.checkpoint(ctx)
 		}
-		before := turns
-		if turns = d.turn.count(); turns > before+1 { // not this batch alone
-			took *= sweepShare
+		before := grants
+		if grants = d.queue.count(); grants > before+1 { // more than this batch
+			took *= sweepRatio
 		}
 		if err := sleep(ctx, max(sweepPause, took)); err != nil {
 			return swept, err
@@ -63,11 +60,11 @@ func (d *DB) Sweep(
 	return swept, ctx.Err()
 }
 
-// sweepOnce is one batch. It took so long under the lock.
+// sweepOnce deletes one batch. took is the time under the lock.
 func (d *DB) sweepOnce(
 	ctx context.Context, limit int, batch func(context.Context, *sql.Tx, int) (int, error),
 ) (n int, took time.Duration, err error) {
-	err = d.Alone(ctx, &Ticket{}, SweepPatience, func(ctx context.Context) error {
+	err = d.Exclusive(ctx, &Waiter{}, SweepTimeout, func(ctx context.Context) error {
 		began := time.Now()
 		defer func() { took = time.Since(began) }()
 		return transact(ctx, d.Sweeper, func(ctx context.Context, tx *sql.Tx) error {
@@ -81,8 +78,8 @@ func (d *DB) sweepOnce(
 	return n, took, err
 }
 
-// UnlessLocked is err, save that somebody keeps the lock: for who can come again, that
-// is no failure.
+// UnlessLocked returns nil for an ErrLocked, and any other err. It is for callers
+// that can try again later.
 func UnlessLocked(err error) error {
 	if errors.Is(err, ErrLocked) {
 		return nil
@@ -90,9 +87,8 @@ func UnlessLocked(err error) error {
 	return err
 }
 
-// checkpoint moves what it can from the log to the file, without making anybody
-// wait. Whether it could does not matter: the next one, or any other
-// connection's, does the rest.
+// checkpoint copies as much of the write-ahead log as it can without making other
+// connections wait. A later checkpoint of any connection copies the rest.
 func (d *DB) checkpoint(ctx context.Context) {
 	_, _ = d.Sweeper.ExecContext(context.WithoutCancel(ctx), "PRAGMA wal_checkpoint(PASSIVE)")
 }

@@ -28,7 +28,7 @@ type Fault interface {
 }
 
 // faults are those of -faults. Besides there are always kill and stop.
-var faults = []Fault{wireFault{}, backendsFault{}, postmasterFault{}, diskFault{}, bouncerFault{}}
+var faults = []Fault{wireFault{}, backendsFault{}, postmasterFault{}, diskFault{}, bouncerFault{}, readOnlyFault{}}
 
 func faultNames() string {
 	var names []string

@@ -35,6 +35,10 @@ type Site struct {
 	Services []*process.Process
 	Server   *postgrestest.Server // nil: SQLite
 
+	// BeforeReadOnly is called before the database is made read-only, WhileReadOnly
+	// while it is. nil: nothing is called.
+	BeforeReadOnly, WhileReadOnly func(context.Context)
+
 	back      *tcpproxy.Proxy       // nil: SQLite
 	bouncer   *postgrestest.Bouncer // nil: none
 	serving   sync.Mutex            // for what is done to server and bouncer
