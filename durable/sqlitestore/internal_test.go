@@ -108,7 +108,7 @@ func TestPlans(t *testing.T) {
 		`l USING INDEX durable_letter_(all|open))$`)
 	for name, query := range queries {
 		t.Run(name, func(t *testing.T) {
-			for _, line := range plan(t, s, query, make([]any, 30)...) {
+			for _, line := range plan(t, s, query, make([]any, 31)...) {
 				if strings.HasPrefix(line, "SCAN") {
 					assert.Regexp(t, fine, line)
 				}
