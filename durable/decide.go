@@ -345,7 +345,7 @@ func (m *transition) due(at time.Time) time.Time {
 	return stamp(at.Add(time.Microsecond - 1)) // jitter only adds, also below a microsecond
 }
 
-// lose makes unknown what a dead worker held. What is lost again and again is perhaps
+// onLeaseExpired makes unknown what a dead worker held. What is lost again and again is perhaps
 // what kills its workers, so it comes back ever later; what is lost once, at once,
 // however often it was tried before.
 func (m *transition) onLeaseExpired() {
@@ -367,10 +367,10 @@ func (m *transition) onLeaseExpired() {
 	r.NextAt = m.now.Add(wait)
 }
 
-// freeLosses is how many times running it may be lost before it waits.
+// maxLeaseExpirations is how many times running it may be lost before it waits.
 const maxLeaseExpirations = 3
 
-// codeLost and a number is the Code of a Record that was lost so many times running.
+// codeLeaseExpired and a number is the Code of a Record that was lost so many times running.
 const codeLeaseExpired = "lease_expired "
 
 // losses is the number.

@@ -278,7 +278,7 @@ func TestDecideUnknown(t *testing.T) {
 	}
 }
 
-// D3: NotFound counts only when it was asked for Settles after the last send.
+// D3: NotFound counts only when it was asked for VisibilityDelay after the last send.
 func TestDecideNotFound(t *testing.T) {
 	for _, row := range []struct {
 		name string

@@ -51,13 +51,13 @@ type Engine struct {
 	// that is over is not listened to any more, and keeps its sender until it does.
 	Timeout time.Duration
 
-	// KeyLife is how long the other side remembers a key, from its first use. 0: 24 h;
-	// negative: keys protect nothing, and what is unknown is only asked for. Settles is
+	// KeyTTL is how long the other side remembers a key, from its first use. 0: 24 h;
+	// negative: keys protect nothing, and what is unknown is only asked for. VisibilityDelay is
 	// how long after its end a send may yet be done; 0: 15 min. They are enforced
 	// whatever a Policy says.
 	KeyTTL, VisibilityDelay time.Duration
 
-	// TTL is how long what is done or cancelled is kept: no less than KeyLife, also that
+	// TTL is how long what is done or cancelled is kept: no less than KeyTTL, also that
 	// of each Gateway. 0: 90 d, or as long as keys live; negative: for ever.
 	Retention time.Duration
 
@@ -181,7 +181,7 @@ func (e *Engine) Enqueue(ctx context.Context, in Intent) (Receipt, error) {
 }
 
 // Cancel withdraws an intent that is pending or waiting; one that was withdrawn before
-// stays so. ErrState: it is too late, or not known whether it is. ErrNotFound: there is
+// stays so. ErrInvalidState: it is too late, or not known whether it is. ErrNotFound: there is
 // none.
 func (e *Engine) Cancel(ctx context.Context, id idempotency.ID) error {
 	c, err := e.start()

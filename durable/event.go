@@ -23,7 +23,7 @@ const (
 	// Decision; and Held, perhaps.
 	EventFinish
 
-	// EventLose takes it from a worker that is dead: Worker.
+	// EventLeaseExpired takes it from a worker that is dead: Worker.
 	EventLeaseExpired
 
 	// EventRedrive brings it back from the dead: Generation and DeadLetterID are those that
@@ -118,11 +118,11 @@ func validWorker(name string) error {
 
 // Terms is what Decide must know of a Gateway. It is enforced whatever a Policy says.
 type Terms struct {
-	// KeyLife is how long a key protects, from the first send under it. 0 or less: keys
+	// KeyTTL is how long a key protects, from the first send under it. 0 or less: keys
 	// protect nothing.
 	KeyTTL time.Duration
 
-	// Settles is how long after a send it may still be done unseen: until then a
+	// VisibilityDelay is how long after a send it may still be done unseen: until then a
 	// Finder's NotFound proves nothing.
 	VisibilityDelay time.Duration
 
@@ -131,12 +131,12 @@ type Terms struct {
 }
 
 // longestWait bounds how far from now an intent is due. What is further off is a
-// mistake, and would lose it.
+// mistake, and would onLeaseExpired it.
 const longestWait = 30 * 24 * time.Hour
 
 // The reasons of dead letters, beside those that a Policy gives.
 const (
-	// ReasonRefused: it was refused for good.
+	// ReasonDeclined: it was refused for good.
 	ReasonDeclined = "declined"
 
 	// ReasonExhausted: a Policy found that it has been tried enough.

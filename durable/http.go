@@ -31,8 +31,8 @@ import (
 //     with Retry-After: ClassFailed.
 //   - 409, all other 5xx, 1xx and 3xx, a timeout, a reset, an answer that breaks off
 //     before Read can read it: ClassUnknown.
-//   - All other 4xx: ClassRefused.
-//   - A request that NewRequest cannot make, or the client cannot send: ClassRefused,
+//   - All other 4xx: ClassDeclined.
+//   - A request that NewRequest cannot make, or the client cannot send: ClassDeclined,
 //     with the code "request".
 //
 // To be a Finder too, put it into a type of your own with a method Find, which may send

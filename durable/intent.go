@@ -35,7 +35,7 @@ var (
 	// ErrNotFound says that there is no such intent.
 	ErrNotFound = errors.New("durable: no such intent")
 
-	// ErrState says that the intent is in a state in which this cannot be done to
+	// ErrInvalidState says that the intent is in a state in which this cannot be done to
 	// it. Nothing was changed.
 	ErrInvalidState = errors.New("durable: not possible in this state")
 

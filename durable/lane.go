@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// Lane is what a gateway has to do in a scope.
+// QueueKey identifies the queue of a gateway in a scope.
 type QueueKey struct{ Scope, Gateway string }
 
-// LaneOf is that of a record.
+// QueueKeyOf is that of a record.
 func QueueKeyOf(r *Record) QueueKey { return QueueKey{Scope: r.ID.Scope, Gateway: r.Gateway} }
 
-// Room is how much of everything a claim has room for, by the shares that Claim tells of.
+// Capacity is how much of everything a claim has room for, by the shares that Claim tells of.
 // It is not safe for concurrent use.
 type Capacity struct {
 	claim  *Claim
@@ -27,7 +27,7 @@ type use struct {
 	held        map[string]int // by gateway
 }
 
-// Room is that of a claim that has taken nothing yet.
+// Capacity returns that of a claim that has taken nothing yet.
 func (c *Claim) Capacity() *Capacity {
 	r := &Capacity{claim: c, left: c.Limit, all: newUse(cmp.Or(c.MaxWorkers, math.MaxInt)), scopes: make(map[string]*use)}
 	for lane, n := range c.InFlight {
@@ -60,18 +60,18 @@ func (r *Capacity) Gateway(name string) int { return min(r.left, r.all.room(r.cl
 // Scope is how many more of a scope there is room for, of whatever gateways.
 func (r *Capacity) Scope(name string) int { return max(min(r.left, r.scope(name).left()), 0) }
 
-// Lane is how many more of a lane there is room for.
+// Queue is how many more of a queue there is room for.
 func (r *Capacity) Queue(l QueueKey) int {
 	return min(r.Gateway(l.Gateway), r.scope(l.Scope).room(r.claim, l.Gateway))
 }
 
-// Each is how many there is room for of a gateway in a scope of which nothing is held.
+// PerScope is how many there is room for of a gateway in a scope of which nothing is held.
 func (r *Capacity) PerScope(gateway string) int {
 	fresh := newUse(r.claim.PerScope)
 	return min(r.Gateway(gateway), fresh.room(r.claim, gateway))
 }
 
-// Take takes one of a lane, if there is room.
+// TryTake takes one of a queue, if there is room.
 func (r *Capacity) TryTake(l QueueKey) bool {
 	if r.Queue(l) <= 0 {
 		return false
@@ -105,7 +105,7 @@ func (u *use) room(c *Claim, gateway string) int {
 	return max(min(most-u.held[gateway], u.left(), max(part-u.held[gateway], u.left()-kept)), 0)
 }
 
-// Turns puts what a store has found into the order of the round, and leaves out what there
+// FairOrder puts what a store has found into the order of the round, and leaves out what there
 // is no room for: the scopes give one in their turn, first those behind Claim.After; and
 // in a scope the gateways, of which it has taken least and then what is due longest. Each
 // lane's rows are in their order already, and record gives that of one.

@@ -6,7 +6,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
-// Letter is a dead letter: an intent that is not sent any more, and why. It stays
+// DeadLetter is a dead letter: an intent that is not sent any more, and why. It stays
 // after it was dealt with.
 type DeadLetter struct {
 	// ID is the intent's.
@@ -20,7 +20,7 @@ type DeadLetter struct {
 	Batch   string
 	Row     int
 
-	// Reason is why it is dead: ReasonRefused and its like, or a Policy's word.
+	// Reason is why it is dead: ReasonDeclined and its like, or a Policy's word.
 	Reason string
 
 	// Class and Code are those of its last outcome.

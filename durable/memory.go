@@ -236,7 +236,7 @@ func (m *Memory) lanes(room *Capacity, due map[string]*memoryQueue, gateway, beh
 	return rows
 }
 
-// Beat implements Store.
+// Heartbeat implements Store.
 func (m *Memory) Heartbeat(ctx context.Context, worker string, lease time.Duration) (time.Time, error) {
 	if err := ctx.Err(); err != nil {
 		return time.Time{}, err
@@ -317,7 +317,7 @@ func (m *Memory) Attempts(ctx context.Context, id idempotency.ID) ([]Attempt, er
 	return slices.Clone(row.attempts), nil
 }
 
-// Letters implements Store. A page costs as much as all of them.
+// DeadLetters implements Store. A page costs as much as all of them.
 func (m *Memory) DeadLetters(ctx context.Context, filter Filter, after *DeadLetter, limit int) ([]DeadLetter, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

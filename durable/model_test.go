@@ -14,7 +14,7 @@ import (
 )
 
 // The model explores all orders of events around one intent: workers that claim, send, crash
-// and lose responses, requests that arrive late, status queries, and a person who
+// and onLeaseExpired responses, requests that arrive late, status queries, and a person who
 // decides about what was seen earlier. Decide is the real one; the modelProvider is modelled.
 // Time is in ticks. No order may charge twice, and none may report a charge that is not
 // there.
@@ -329,6 +329,7 @@ func (m *model) person(w world) {
 
 // TestModel_neverChargesTwice explores all orders for all kinds of providers.
 func TestModel_neverChargesTwice(t *testing.T) {
+	t.Parallel()
 	for _, p := range providers {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
@@ -343,6 +344,7 @@ func TestModel_neverChargesTwice(t *testing.T) {
 // TestModel_findsFaults: without each of the rules D16, D17 and D18 the model finds a double
 // charge.
 func TestModel_findsFaults(t *testing.T) {
+	t.Parallel()
 	early := func(m *model) { // and keys live long, so that only declines matter
 		m.terms.VisibilityDelay = 0
 		if m.honoursKeys {

@@ -18,7 +18,7 @@ const (
 	// ClassSucceeded: it was done.
 	ClassSucceeded
 
-	// ClassRefused: it was surely not done, and the other side has said so for good
+	// ClassDeclined: it was surely not done, and the other side has said so for good
 	// under this key. A Policy may send it again under another.
 	ClassDeclined
 
@@ -28,7 +28,7 @@ const (
 	ClassFailed
 
 	// ClassNotFound: the other side knows of no such work. A Finder's word, which
-	// counts only once Settles has passed since the last send; of a Gateway it
+	// counts only once VisibilityDelay has passed since the last send; of a Gateway it
 	// counts as ClassUnknown.
 	ClassNotFound
 )
@@ -67,13 +67,13 @@ type Outcome struct {
 
 	// Err is what went wrong. At most 1 KiB of its text is kept with the attempt; it
 	// is never logged. When it has a method NotSent() bool that reports true, as that
-	// of a *resilienthttp.Error, and the class is ClassFailed or ClassRefused, the attempt
+	// of a *resilienthttp.Error, and the class is ClassFailed or ClassDeclined, the attempt
 	// is not counted, and says nothing of those before it.
 	Err error
 }
 
 // Unsent reports whether provably nothing was sent: the class is ClassFailed or
-// ClassRefused, and the error says so.
+// ClassDeclined, and the error says so.
 func (o *Outcome) Unsent() bool {
 	if !o.undone() {
 		return false

@@ -21,7 +21,7 @@ type Record struct {
 	// State is where it stands.
 	State State
 
-	// Epoch counts the keys under which it is sent, from 1: see SendKey.
+	// Epoch counts the keys under which it is sent, from 1: see IdempotencyKey.
 	Epoch int
 
 	// Generation counts the claims and resolutions. It fences: what an earlier one
@@ -93,7 +93,7 @@ const (
 	// KindSend: it was sent.
 	KindSend Kind = iota + 1
 
-	// KindFind: the other side was asked what became of it.
+	// KindQuery: the other side was asked what became of it.
 	KindQuery
 
 	// KindResolve: a person said what became of it.
@@ -153,10 +153,10 @@ func (a *Attempt) says(b *Attempt) bool {
 // something to do next week.
 const Soon = time.Minute
 
-// Later reports whether the intent is due later than Soon after it was changed last.
+// Scheduled reports whether the intent is due later than Soon after it was changed last.
 func (r *Record) Scheduled() bool { return r.State.Claimable() && r.NextAt.Sub(r.UpdatedAt) > Soon }
 
-// SendKey is the idempotency key under which an intent is sent in an epoch, the same
+// IdempotencyKey is the idempotency key under which an intent is sent in an epoch, the same
 // in all processes: 40 characters, which all that take keys accept (Square takes no
 // more than 45). It is a hash, so that keys of two tenants never meet, and nobody
 // reads a business key from it.

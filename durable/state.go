@@ -33,7 +33,7 @@ const (
 	// StateSending: a worker sends it.
 	StateSending
 
-	// StateAsking: a worker asks what became of it.
+	// StateQuerying: a worker asks what became of it.
 	StateQuerying
 
 	// StateUnknown: it was sent, and nobody knows whether it was done.

@@ -31,12 +31,12 @@ type Store interface {
 	// It extends the worker's lease, too, but need not where nine tenths of it are left.
 	Claim(ctx context.Context, claim Claim) (Claimed, error)
 
-	// Beat extends a worker's lease: it counts as alive for so long from now, which is
+	// Heartbeat extends a worker's lease: it counts as alive for so long from now, which is
 	// what is returned. A lease of 0 takes leave: what the worker still holds may be
 	// reaped at once.
 	Heartbeat(ctx context.Context, worker string, lease time.Duration) (now time.Time, err error)
 
-	// Reap takes up to limit intents from workers whose lease is over, as EventLose, and
+	// Reap takes up to limit intents from workers whose lease is over, as EventLeaseExpired, and
 	// returns what has changed. It forgets such workers once they hold nothing.
 	Reap(ctx context.Context, limit int) ([]Change, error)
 
@@ -47,7 +47,7 @@ type Store interface {
 	// there is no such intent.
 	Attempts(ctx context.Context, id idempotency.ID) ([]Attempt, error)
 
-	// Letters reads up to limit dead letters that the filter chooses, in the order of
+	// DeadLetters reads up to limit dead letters that the filter chooses, in the order of
 	// Letter.Compare, those behind after (nil: from the first).
 	DeadLetters(ctx context.Context, filter Filter, after *DeadLetter, limit int) ([]DeadLetter, error)
 
@@ -186,7 +186,7 @@ func (c *Claim) Event(r *Record) Event {
 	return e
 }
 
-// ValidBeat says what is wrong with the arguments of Beat. The error is an ErrInvalid.
+// ValidateHeartbeat says what is wrong with the arguments of Beat. The error is an ErrInvalid.
 func ValidateHeartbeat(worker string, lease time.Duration) error {
 	if lease < 0 || lease > longestWait {
 		return invalidf("a lease of %v", lease)

@@ -53,7 +53,7 @@ func (i *Instrumentation) gateway(name string, of durable.Gateway, policy durabl
 	return g
 }
 
-// Protects implements durable.Protector.
+// KeyPolicy implements durable.Protector.
 func (g gateway) KeyPolicy() (keyLife, settles time.Duration) {
 	if p, ok := g.Gateway.(durable.Protector); ok {
 		return p.KeyPolicy()

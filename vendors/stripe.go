@@ -7,7 +7,7 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 )
 
-// StripeKeyLife is how long Stripe keeps a key at least: durable.Engine.KeyLife.
+// StripeKeyTTL is how long Stripe keeps a key at least: durable.Engine.KeyTTL.
 const StripeKeyTTL = 24 * time.Hour
 
 // Stripe is for api.stripe.com and its sisters. All POSTs bear a key. A lock that was

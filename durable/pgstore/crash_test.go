@@ -307,7 +307,7 @@ func (l ledger) Find(ctx context.Context, s *durable.Send) durable.Outcome {
 	return durable.Outcome{Class: map[bool]durable.Class{true: durable.ClassSucceeded, false: durable.ClassNotFound}[n > 0]}
 }
 
-// Protects implements durable.Protector.
+// KeyPolicy implements durable.Protector.
 func (ledger) KeyPolicy() (keyLife, settles time.Duration) { return -1, ledgerSettles }
 
 // TestBackendsAreKilled has two engines work while the server's processes are ended at

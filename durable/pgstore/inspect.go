@@ -54,7 +54,7 @@ func scanAttempt(from pgkit.Row) (*durable.Attempt, error) {
 	}, nil
 }
 
-// Letters implements durable.Store.
+// DeadLetters implements durable.Store.
 func (s *Store) DeadLetters(
 	ctx context.Context, filter durable.Filter, after *durable.DeadLetter, limit int,
 ) (found []durable.DeadLetter, err error) {

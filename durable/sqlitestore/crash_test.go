@@ -219,7 +219,7 @@ func (l ledger) Find(_ context.Context, s *durable.Send) durable.Outcome {
 	return durable.Outcome{Class: map[bool]durable.Class{true: durable.ClassSucceeded, false: durable.ClassNotFound}[n > 0]}
 }
 
-// Protects implements durable.Protector.
+// KeyPolicy implements durable.Protector.
 func (ledger) KeyPolicy() (keyLife, settles time.Duration) { return -1, ledgerSettles }
 
 // gateway is a bank by its name.

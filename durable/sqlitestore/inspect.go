@@ -60,7 +60,7 @@ func scanAttempt(rows *sql.Rows) (a durable.Attempt, there bool, err error) {
 	}, n.Valid, err
 }
 
-// Letters implements durable.Store.
+// DeadLetters implements durable.Store.
 func (s *Store) DeadLetters(
 	ctx context.Context, filter durable.Filter, after *durable.DeadLetter, limit int,
 ) (letters []durable.DeadLetter, err error) {

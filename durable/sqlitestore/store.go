@@ -117,7 +117,7 @@ func (t *transaction) judge(ctx context.Context, r *row, e *durable.Event, now t
 	return result, err
 }
 
-// Beat implements durable.Store.
+// Heartbeat implements durable.Store.
 func (s *Store) Heartbeat(ctx context.Context, worker string, lease time.Duration) (now time.Time, err error) {
 	if err := durable.ValidateHeartbeat(worker, lease); err != nil {
 		return time.Time{}, err

@@ -70,7 +70,7 @@ var (
 	_ durable.Protector = askablePSP{}
 )
 
-// Protects says that keys protect nothing.
+// KeyPolicy says that keys protect nothing.
 func (askablePSP) KeyPolicy() (keyLife, settles time.Duration) { return -1, 0 }
 
 // Find asks for a booking.
