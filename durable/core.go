@@ -20,13 +20,13 @@ type core struct {
 	routes map[string]*route
 	terms  map[string]Terms
 	wake   chan struct{}
-	settle settler
+	settle outcomeBatcher
 
 	mu      sync.Mutex
 	workers []*worker         // the last is the one that claims
 	taken   int               // senders that are at work
 	open    int               // outcomes that are to be stored
-	held    map[Lane]int      // intents that are sent
+	held    map[QueueKey]int  // intents that are sent
 	after   string            // the scope that was served last
 	behind  map[string]string // the same of each gateway
 }
@@ -51,8 +51,8 @@ type route struct {
 func newCore(e *Engine) *core {
 	s := &settings{
 		Store: e.Store, Concurrency: cmp.Or(e.Concurrency, defaultConcurrency), PerTenant: e.PerTenant, PerGateway: e.PerGateway,
-		Lease: cmp.Or(e.Lease, defaultLease), Poll: cmp.Or(e.Poll, defaultPoll), Drain: max(cmp.Or(e.Drain, defaultDrain), 0),
-		Timeout: cmp.Or(e.Timeout, defaultTimeout), Expiry: cmp.Or(e.TTL, defaultTTL), Trace: e.Trace,
+		Lease: cmp.Or(e.LeaseDuration, defaultLease), Poll: cmp.Or(e.PollInterval, defaultPoll), Drain: max(cmp.Or(e.DrainTimeout, defaultDrain), 0),
+		Timeout: cmp.Or(e.Timeout, defaultTimeout), Expiry: cmp.Or(e.Retention, defaultTTL), Trace: e.Trace,
 	}
 	if s.PerTenant == 0 {
 		s.PerTenant = max(s.Concurrency/4, 1)
@@ -63,14 +63,14 @@ func newCore(e *Engine) *core {
 	s.PerGateway = min(s.PerGateway, s.Concurrency)
 	c := &core{
 		settings: s, routes: make(map[string]*route), terms: make(map[string]Terms),
-		wake: make(chan struct{}, 1), held: make(map[Lane]int), behind: make(map[string]string),
+		wake: make(chan struct{}, 1), held: make(map[QueueKey]int), behind: make(map[string]string),
 	}
 	c.settle.core = c
 	for name, gateway := range e.Gateways {
 		r := newRoute(e, gateway)
 		c.routes[name], c.terms[name] = r, r.terms
 		if s.Expiry > 0 {
-			s.Expiry = max(s.Expiry, r.terms.KeyLife)
+			s.Expiry = max(s.Expiry, r.terms.KeyTTL)
 		}
 	}
 	return c
@@ -84,12 +84,12 @@ func newRoute(e *Engine, gateway Gateway) *route {
 	if own, ok := gateway.(Policy); ok {
 		r.policy = own
 	}
-	r.finder, r.terms.Finds = gateway.(Finder)
+	r.finder, r.terms.CanQuery = gateway.(Finder)
 	if p, ok := gateway.(Protector); ok {
-		r.terms.KeyLife, r.terms.Settles = p.Protects()
+		r.terms.KeyTTL, r.terms.VisibilityDelay = p.KeyPolicy()
 	}
-	r.terms.KeyLife = cmp.Or(r.terms.KeyLife, e.KeyLife, defaultKeyLife)
-	r.terms.Settles = max(cmp.Or(r.terms.Settles, e.Settles, defaultSettles), 0)
+	r.terms.KeyTTL = cmp.Or(r.terms.KeyTTL, e.KeyTTL, defaultKeyLife)
+	r.terms.VisibilityDelay = max(cmp.Or(r.terms.VisibilityDelay, e.VisibilityDelay, defaultSettles), 0)
 	return r
 }
 
@@ -109,7 +109,7 @@ func (c *core) claim(ctx context.Context, r *round, limit int, only *idempotency
 	if err := ctx.Err(); err != nil {
 		return 0, 0, err
 	}
-	claim := Claim{Lease: c.Lease, Terms: c.terms, PerScope: c.PerTenant, Only: only}
+	claim := Claim{Lease: c.Lease, Terms: c.terms, PerScope: c.PerTenant, ID: only}
 	c.mu.Lock()
 	claim.Limit = min(limit, c.room())
 	if claim.Limit <= 0 {
@@ -119,8 +119,8 @@ func (c *core) claim(ctx context.Context, r *round, limit int, only *idempotency
 	w := c.claimant()
 	w.holds++
 	c.taken += claim.Limit
-	claim.Worker, claim.After, claim.Behind, claim.Held = w.name, c.after, maps.Clone(c.behind), maps.Clone(c.held)
-	claim.Senders, claim.Shares = c.Concurrency, c.shares()
+	claim.Worker, claim.ScopeCursor, claim.GatewayCursors, claim.InFlight = w.name, c.after, maps.Clone(c.behind), maps.Clone(c.held)
+	claim.MaxWorkers, claim.GatewayLimits = c.Concurrency, c.shares()
 	c.mu.Unlock()
 
 	asked := time.Now()
@@ -136,14 +136,14 @@ func (c *core) claim(ctx context.Context, r *round, limit int, only *idempotency
 	c.taken -= claim.Limit
 	for i := range claimed.Changes {
 		change := &claimed.Changes[i]
-		lane := LaneOf(&change.Record)
+		lane := QueueKeyOf(&change.Record)
 		if only == nil {
 			c.after = lane.Scope
 		}
 		if route := c.routes[lane.Gateway]; route != nil && only == nil {
 			c.behind[lane.Gateway] = lane.Scope
 		}
-		if change.Begun != nil {
+		if change.StartedAttempt != nil {
 			c.taken++
 			c.held[lane]++
 			w.holds++
@@ -157,7 +157,7 @@ func (c *core) claim(ctx context.Context, r *round, limit int, only *idempotency
 	for i := range claimed.Changes {
 		change := &claimed.Changes[i]
 		c.Trace.changed(change)
-		if change.Begun == nil {
+		if change.StartedAttempt == nil {
 			c.wakeUp() // what is buried leaves its place to the next at once
 		} else {
 			a := &attempt{core: c, worker: w, change: change, route: c.routes[change.Record.Gateway], now: claimed.Now, asked: asked}
@@ -228,7 +228,7 @@ func (c *core) hear(a *attempt, outcome *Outcome, took time.Duration) {
 
 // free gives an attempt's sender back.
 func (c *core) free(a *attempt) {
-	lane := LaneOf(&a.change.Record)
+	lane := QueueKeyOf(&a.change.Record)
 	c.mu.Lock()
 	a.route.pulse.end(a)
 	c.taken--

@@ -62,11 +62,11 @@ func (m *mortal) Claim(ctx context.Context, claim durable.Claim) (claimed durabl
 	return claimed, err
 }
 
-func (m *mortal) Beat(ctx context.Context, worker string, lease time.Duration) (time.Time, error) {
+func (m *mortal) Heartbeat(ctx context.Context, worker string, lease time.Duration) (time.Time, error) {
 	if _, heard := m.lives(); !heard {
 		return time.Time{}, errCrash
 	}
-	return m.Store.Beat(ctx, worker, lease)
+	return m.Store.Heartbeat(ctx, worker, lease)
 }
 
 func (m *mortal) Reap(ctx context.Context, limit int) ([]durable.Change, error) {
@@ -137,7 +137,7 @@ func (p *psp) Send(ctx context.Context, s *durable.Send) durable.Outcome {
 		return durable.Outcome{Class: durable.ClassFailed, Status: 503}
 	}
 	if p.refuses(s, chance < 30) {
-		return durable.Outcome{Class: durable.ClassRefused, Code: "24"}
+		return durable.Outcome{Class: durable.ClassDeclined, Code: "24"}
 	}
 	p.work(s)
 	return durable.Outcome{Class: durable.ClassSucceeded}
@@ -199,8 +199,8 @@ func crash(t *testing.T, p *psp, gateway durable.Gateway, keyLife, settles time.
 		policy := durable.CardDeclines()
 		policy.Schedule = durable.Schedule{MaxAttempts: 1000, MaxAge: -1}
 		return &durable.Engine{
-			Store: s, Gateways: map[string]durable.Gateway{"psp": gateway}, Policy: policy, Concurrency: 8, Poll: 20 * time.Second,
-			KeyLife: keyLife, Settles: settles, Timeout: time.Minute, Drain: -1,
+			Store: s, Gateways: map[string]durable.Gateway{"psp": gateway}, Policy: policy, Concurrency: 8, PollInterval: 20 * time.Second,
+			KeyTTL: keyLife, VisibilityDelay: settles, Timeout: time.Minute, DrainTimeout: -1,
 		}
 	}
 	for i := range intents {
@@ -213,7 +213,7 @@ func crash(t *testing.T, p *psp, gateway durable.Gateway, keyLife, settles time.
 		require.NoError(t, engine(m).Run(ctx))
 	}
 	last := engine(store)
-	last.Poll = 2 * time.Minute
+	last.PollInterval = 2 * time.Minute
 	running(t, last)
 	want := map[durable.State]int{durable.StateDone: intents}
 	var stats durable.Stats

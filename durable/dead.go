@@ -9,8 +9,6 @@ import (
 	"math"
 	"slices"
 	"time"
-
-	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
 // letterPage is how many letters are read, and redriven, at once.
@@ -19,16 +17,16 @@ const letterPage = 200
 // Dead goes through the dead letters that the filter chooses, the oldest first, in pages,
 // without end to their number. Letters that come up meanwhile are gone through too. An
 // error ends it.
-func (e *Engine) Dead(ctx context.Context, filter Filter) iter.Seq2[Letter, error] {
-	return func(yield func(Letter, error) bool) {
+func (e *Engine) Dead(ctx context.Context, filter Filter) iter.Seq2[DeadLetter, error] {
+	return func(yield func(DeadLetter, error) bool) {
 		c, err := e.start()
 		if err != nil {
-			yield(Letter{}, err)
+			yield(DeadLetter{}, err)
 			return
 		}
 		for page, err := range c.letters(ctx, filter) {
 			if err != nil {
-				yield(Letter{}, err)
+				yield(DeadLetter{}, err)
 				return
 			}
 			for i := range page {
@@ -41,11 +39,11 @@ func (e *Engine) Dead(ctx context.Context, filter Filter) iter.Seq2[Letter, erro
 }
 
 // letters goes through the letters page by page.
-func (c *core) letters(ctx context.Context, filter Filter) iter.Seq2[[]Letter, error] {
-	return func(yield func([]Letter, error) bool) {
-		var after *Letter
+func (c *core) letters(ctx context.Context, filter Filter) iter.Seq2[[]DeadLetter, error] {
+	return func(yield func([]DeadLetter, error) bool) {
+		var after *DeadLetter
 		for {
-			page, err := c.Store.Letters(ctx, filter, after, letterPage)
+			page, err := c.Store.DeadLetters(ctx, filter, after, letterPage)
 			if err != nil {
 				yield(nil, err)
 				return
@@ -75,6 +73,10 @@ type Redrive struct {
 	// PerSecond is how many become due in each second. 0: 10; negative: all at once.
 	PerSecond float64
 
+	// SeenAt is when the person looked, by the store's clock (Stats.Now). Letters that
+	// are younger are left out. Zero: when Redrive begins.
+	SeenAt time.Time
+
 	// DryRun changes nothing.
 	DryRun bool
 }
@@ -95,6 +97,9 @@ func (e *Engine) Redrive(ctx context.Context, filter Filter, how Redrive) (int, 
 	if err != nil {
 		return 0, err
 	}
+	if until := how.SeenAt.Add(time.Microsecond); !how.SeenAt.IsZero() && (filter.Until.IsZero() || until.Before(filter.Until)) {
+		filter.Until = until
+	}
 	done := 0
 	for page, err := range c.deadByNow(ctx, filter) {
 		if err != nil {
@@ -113,14 +118,20 @@ func (e *Engine) Redrive(ctx context.Context, filter Filter, how Redrive) (int, 
 	return done, nil
 }
 
-// RedriveOne brings back one intent, at once, as Redrive does; how.PerSecond and
-// how.DryRun have no meaning. ErrState: it is not dead. ErrNotFound: there is none.
-func (e *Engine) RedriveOne(ctx context.Context, id idempotency.ID, how Redrive) error {
+// RedriveOne redrives one dead intent at once, if it is still as the person saw it.
+// how.PerSecond, SeenAt and DryRun have no effect. It returns ErrStale if the intent has
+// changed since, ErrInvalidState if it was not dead, and ErrNotFound.
+func (e *Engine) RedriveOne(ctx context.Context, seen Seen, how Redrive) error {
 	c, err := e.start()
+	if err == nil {
+		err = seen.validate()
+	}
 	if err != nil {
 		return err
 	}
-	_, err = c.apply(ctx, Event{Kind: EventRedrive, Intent: Intent{ID: id}, By: how.By, Note: how.Note})
+	event := seen.event(EventRedrive)
+	event.By, event.Note = how.By, how.Note
+	_, err = c.apply(ctx, event)
 	if err == nil {
 		c.wakeUp()
 	}
@@ -130,15 +141,15 @@ func (e *Engine) RedriveOne(ctx context.Context, id idempotency.ID, how Redrive)
 // deadByNow goes through the open letters that there are, and not through those that are
 // written while it does. Of this very instant, which is not over, it reads the letters
 // first.
-func (c *core) deadByNow(ctx context.Context, filter Filter) iter.Seq2[[]Letter, error] {
-	return func(yield func([]Letter, error) bool) {
+func (c *core) deadByNow(ctx context.Context, filter Filter) iter.Seq2[[]DeadLetter, error] {
+	return func(yield func([]DeadLetter, error) bool) {
 		now, err := c.now(ctx)
 		if err != nil {
 			yield(nil, err)
 			return
 		}
-		filter.Closed = false
-		var latest []Letter
+		filter.IncludeResolved = false
+		var latest []DeadLetter
 		if end := now.Add(time.Microsecond); filter.Until.IsZero() || !filter.Until.Before(end) {
 			instant := filter
 			instant.Until = end
@@ -168,11 +179,11 @@ func (c *core) deadByNow(ctx context.Context, filter Filter) iter.Seq2[[]Letter,
 }
 
 // redrive brings a page back, after so many before it.
-func (c *core) redrive(ctx context.Context, page []Letter, how *Redrive, before int) (int, error) {
+func (c *core) redrive(ctx context.Context, page []DeadLetter, how *Redrive, before int) (int, error) {
 	events := make([]Event, len(page))
 	for i := range page {
 		events[i] = Event{
-			Kind: EventRedrive, Intent: Intent{ID: page[i].ID}, Generation: page[i].Number,
+			Kind: EventRedrive, Intent: Intent{ID: page[i].ID}, Generation: page[i].Number, DeadLetterID: page[i].Number,
 			After: how.after(before + i), By: how.By, Note: how.Note,
 		}
 	}
@@ -185,7 +196,7 @@ func (c *core) redrive(ctx context.Context, page []Letter, how *Redrive, before 
 		switch err := results[i].Err; {
 		case err == nil:
 			done++
-		case !errors.Is(err, ErrState) && !errors.Is(err, ErrFenced) && !errors.Is(err, ErrNotFound):
+		case !errors.Is(err, ErrInvalidState) && !errors.Is(err, ErrStale) && !errors.Is(err, ErrNotFound):
 			return done, err
 		}
 	}
@@ -210,21 +221,27 @@ func (r *Redrive) after(n int) time.Duration {
 
 // now is the store's time: that of a worker that comes and goes.
 func (c *core) now(ctx context.Context) (time.Time, error) {
-	return c.Store.Beat(ctx, "clock "+rand.Text(), 0)
+	return c.Store.Heartbeat(ctx, "clock "+rand.Text(), 0)
 }
 
 // Resolve takes a person's word for what became of an intent that is unknown or dead:
 // ClassSucceeded, with its Reference, and it is done; any other class but ClassUnknown,
 // and it was surely not done: an unknown one is sent again under a new key, a dead one
 // stays dead, as refused, and may be redriven or enqueued again with another payload. The
-// journal keeps it with by, who must be named. ErrState: it is neither unknown nor dead.
-// ErrNotFound: there is none.
-func (e *Engine) Resolve(ctx context.Context, id idempotency.ID, outcome Outcome, by string) error {
+// journal keeps it with by, which must not be empty. It returns ErrStale, and changes
+// nothing, if the intent is not as the person saw it any more; ErrInvalidState if it was
+// neither unknown nor dead; and ErrNotFound.
+func (e *Engine) Resolve(ctx context.Context, seen Seen, outcome Outcome, by string) error {
 	c, err := e.start()
+	if err == nil {
+		err = seen.validate()
+	}
 	if err != nil {
 		return err
 	}
-	_, err = c.apply(ctx, Event{Kind: EventResolve, Intent: Intent{ID: id}, Outcome: outcome, By: by})
+	event := seen.event(EventResolve)
+	event.Outcome, event.By = outcome, by
+	_, err = c.apply(ctx, event)
 	if err == nil {
 		c.wakeUp()
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
 // refusing is a Gateway that refuses until it is told not to.
@@ -24,7 +25,7 @@ func (r *refusing) Send(context.Context, *durable.Send) durable.Outcome {
 	if r.open.Load() {
 		return durable.Outcome{Class: durable.ClassSucceeded}
 	}
-	return durable.Outcome{Class: durable.ClassRefused, Code: "51"}
+	return durable.Outcome{Class: durable.ClassDeclined, Code: "51"}
 }
 
 // deadLetters are many, by a refusal.
@@ -38,9 +39,9 @@ func deadLetters(t *testing.T, e *durable.Engine, many int) {
 	require.Equal(t, many, n)
 }
 
-func letters(t *testing.T, e *durable.Engine, filter durable.Filter) []durable.Letter {
+func letters(t *testing.T, e *durable.Engine, filter durable.Filter) []durable.DeadLetter {
 	t.Helper()
-	var all []durable.Letter
+	var all []durable.DeadLetter
 	for letter, err := range e.Dead(t.Context(), filter) {
 		require.NoError(t, err)
 		all = append(all, letter)
@@ -57,7 +58,7 @@ func TestDead(t *testing.T) {
 		for i := range all[1:] {
 			assert.Negative(t, all[i].Compare(&all[i+1]))
 		}
-		assert.Equal(t, durable.ReasonRefused, all[0].Reason)
+		assert.Equal(t, durable.ReasonDeclined, all[0].Reason)
 		assert.Equal(t, "51", all[0].Code)
 		for name, row := range map[string]struct {
 			filter durable.Filter
@@ -117,11 +118,11 @@ func TestRedrive(t *testing.T) {
 				require.NoError(t, err)
 				assert.Equal(t, 500, n)
 				assert.Empty(t, letters(t, e, durable.Filter{}))
-				n, err = e.Redrive(t.Context(), durable.Filter{Closed: true}, durable.Redrive{DryRun: true})
+				n, err = e.Redrive(t.Context(), durable.Filter{IncludeResolved: true}, durable.Redrive{DryRun: true})
 				require.NoError(t, err)
 				assert.Zero(t, n, "what was dealt with is not redriven")
 				last := time.Duration(0)
-				for _, letter := range letters(t, e, durable.Filter{Closed: true}) {
+				for _, letter := range letters(t, e, durable.Filter{IncludeResolved: true}) {
 					assert.Equal(t, "ann", letter.By)
 					assert.Equal(t, "the bank is back", letter.Note)
 					record := find(t, e, letter.ID)
@@ -212,7 +213,7 @@ func TestRedriveInDoubt(t *testing.T) {
 			keys = append(keys, s.Key)
 			return durable.Outcome{}
 		}))
-		e.Policy = durable.Schedule{MaxAttempts: 1}
+		e.Policy = durable.Schedule{MaxAge: 1}
 		in := pay("comp1", "1")
 		enqueue(t, e, in)
 		work := func() {
@@ -229,7 +230,7 @@ func TestRedriveInDoubt(t *testing.T) {
 		assertState(t, e, in.ID, durable.StateUnknown)
 		work()
 		assertState(t, e, in.ID, durable.StateDead)
-		assert.Equal(t, []string{durable.SendKey(in.ID, 1), durable.SendKey(in.ID, 1)}, keys)
+		assert.Equal(t, []string{durable.IdempotencyKey(in.ID, 1), durable.IdempotencyKey(in.ID, 1)}, keys)
 
 		other := in
 		other.Payload = []byte("mended")
@@ -241,15 +242,15 @@ func TestRedriveInDoubt(t *testing.T) {
 		assertState(t, e, in.ID, durable.StateDead)
 		assert.Len(t, keys, 2)
 
-		require.ErrorIs(t, e.Resolve(t.Context(), in.ID, durable.Outcome{Class: durable.ClassRefused}, ""), durable.ErrInvalid)
-		require.ErrorIs(t, e.Resolve(t.Context(), in.ID, durable.Outcome{}, "ann"), durable.ErrInvalid)
-		require.NoError(t, e.Resolve(t.Context(), in.ID, durable.Outcome{Class: durable.ClassRefused, Code: "not there"}, "ann"))
+		require.ErrorIs(t, e.Resolve(t.Context(), seen(t, e, in.ID), durable.Outcome{Class: durable.ClassDeclined}, ""), durable.ErrInvalid)
+		require.ErrorIs(t, e.Resolve(t.Context(), seen(t, e, in.ID), durable.Outcome{}, "ann"), durable.ErrInvalid)
+		require.NoError(t, e.Resolve(t.Context(), seen(t, e, in.ID), durable.Outcome{Class: durable.ClassDeclined, Code: "not there"}, "ann"))
 		assertState(t, e, in.ID, durable.StateDead)
-		assert.False(t, find(t, e, in.ID).Doubt)
+		assert.False(t, find(t, e, in.ID).InDoubt)
 		_, err = e.Enqueue(t.Context(), other)
 		require.NoError(t, err)
 		work()
-		assert.Equal(t, durable.SendKey(in.ID, 2), keys[2])
+		assert.Equal(t, durable.IdempotencyKey(in.ID, 2), keys[2])
 	})
 }
 
@@ -263,19 +264,19 @@ func TestResolve(t *testing.T) {
 		}))
 		done, not := pay("comp1", "1"), pay("comp1", "2")
 		enqueue(t, e, done, not)
-		require.ErrorIs(t, e.Resolve(t.Context(), done.ID, durable.Outcome{Class: durable.ClassSucceeded}, "ann"), durable.ErrState)
+		require.ErrorIs(t, e.Resolve(t.Context(), seen(t, e, done.ID), durable.Outcome{Class: durable.ClassSucceeded}, "ann"), durable.ErrInvalid, "it was never claimed")
 		_, err := e.Work(t.Context(), 0)
 		require.NoError(t, err)
 		running(t, e)
-		require.NoError(t, e.Resolve(t.Context(), done.ID, durable.Outcome{Class: durable.ClassSucceeded, Reference: "ch_9"}, "ann"))
+		require.NoError(t, e.Resolve(t.Context(), seen(t, e, done.ID), durable.Outcome{Class: durable.ClassSucceeded, Reference: "ch_9"}, "ann"))
 		assert.Equal(t, "ch_9", find(t, e, done.ID).Reference)
-		require.NoError(t, e.Resolve(t.Context(), not.ID, durable.Outcome{Class: durable.ClassNotFound}, "ann"))
+		require.NoError(t, e.Resolve(t.Context(), seen(t, e, not.ID), durable.Outcome{Class: durable.ClassNotFound}, "ann"))
 		synctest.Wait()
 		assertState(t, e, not.ID, durable.StateDone)
 		attempts := journal(t, e, done.ID)
 		last := attempts[len(attempts)-1]
 		assert.Equal(t, "resolve ann succeeded ch_9", fmt.Sprint(last.Kind, " ", last.Worker, " ", last.Class, " ", last.Reference))
-		require.ErrorIs(t, e.Resolve(t.Context(), pay("comp1", "3").ID, durable.Outcome{Class: durable.ClassSucceeded}, "ann"), durable.ErrNotFound)
+		require.ErrorIs(t, e.Resolve(t.Context(), durable.Seen{ID: pay("comp1", "3").ID, Generation: 1}, durable.Outcome{Class: durable.ClassSucceeded}, "ann"), durable.ErrNotFound)
 	})
 }
 
@@ -305,7 +306,7 @@ func TestRedriveFails(t *testing.T) {
 		require.ErrorIs(t, err, errDown)
 		_, err = new(durable.Engine).Redrive(t.Context(), durable.Filter{}, durable.Redrive{})
 		require.ErrorIs(t, err, durable.ErrInvalid)
-		require.ErrorIs(t, new(durable.Engine).Resolve(t.Context(), id, durable.Outcome{}, "ann"), durable.ErrInvalid)
+		require.ErrorIs(t, new(durable.Engine).Resolve(t.Context(), durable.Seen{ID: id, Generation: 1}, durable.Outcome{}, "ann"), durable.ErrInvalid)
 	})
 }
 
@@ -317,10 +318,17 @@ func TestRedriveByNobody(t *testing.T) {
 		n, err := e.Redrive(t.Context(), durable.Filter{}, durable.Redrive{})
 		require.NoError(t, err)
 		assert.Equal(t, 1, n)
-		closed := letters(t, e, durable.Filter{Closed: true})
+		closed := letters(t, e, durable.Filter{IncludeResolved: true})
 		require.Len(t, closed, 1)
 		assert.Equal(t, time.Now(), closed[0].RedrivenAt.Local())
 		assert.Empty(t, closed[0].By)
 		assert.Empty(t, closed[0].Note)
 	})
+}
+
+// seen returns what a person sees who looks at an intent now.
+func seen(t *testing.T, e *durable.Engine, id idempotency.ID) durable.Seen {
+	t.Helper()
+	record := find(t, e, id)
+	return record.Seen()
 }

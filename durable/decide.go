@@ -38,11 +38,11 @@ type Change struct {
 	// Begun is a new row of the journal, Ended one whose outcome is known now (its
 	// FinishedAt, Class, Code, Status, Reference and Error are to be written to the
 	// row of its Generation). nil: none. A resolution is begun and over at once.
-	Begun, Ended *Attempt
+	StartedAttempt, FinishedAttempt *Attempt
 
 	// Opened is a new dead letter, Closed one that is dealt with (its RedrivenAt, By
 	// and Note are to be written to the row of its Number). nil: none.
-	Opened, Closed *Letter
+	DeadLettered, Resolved *DeadLetter
 
 	// Revised: the intent was mended by being enqueued again.
 	Revised bool
@@ -50,7 +50,7 @@ type Change struct {
 
 // Decide is the state machine of all stores: given the record (nil: there is none),
 // an event and the database's time, what is to be written. An error means that
-// nothing is: ErrInvalid, ErrNotFound, ErrState, ErrFenced or ErrMismatch. Before and
+// nothing is: ErrInvalid, ErrNotFound, ErrInvalidState, ErrStale, ErrFenced or ErrMismatch. Before and
 // Record are set also then.
 //
 // It looks at nothing else, changes nothing, and shares Payload with its arguments.
@@ -58,32 +58,32 @@ func Decide(r *Record, e *Event, now time.Time) (Change, error) {
 	if r == nil {
 		r = &Record{}
 	}
-	m := move{Change: Change{Record: *r, Before: r.State}, e: e, now: stamp(now)}
-	if m.now.Before(r.Updated) {
-		m.now = r.Updated // a clock that was set back must not lengthen what a key protects
+	m := transition{Change: Change{Record: *r, Before: r.State}, e: e, now: stamp(now)}
+	if m.now.Before(r.UpdatedAt) {
+		m.now = r.UpdatedAt // a clock that was set back must not lengthen what a key protects
 	}
 	if err := e.Validate(); err != nil {
 		return m.Change, err
 	}
-	err := m.decide(r.Created.IsZero())
+	err := m.decide(r.CreatedAt.IsZero())
 	if err != nil {
 		return Change{Record: *r, Before: r.State}, err
 	}
 	if m.Step != StepKeep {
-		m.Record.Updated = m.now
+		m.Record.UpdatedAt = m.now
 	}
 	return m.Change, nil
 }
 
 // move is a Change in the making.
-type move struct {
+type transition struct {
 	Change
 
 	e   *Event
 	now time.Time
 }
 
-func (m *move) decide(absent bool) error {
+func (m *transition) decide(absent bool) error {
 	if m.e.Kind == EventEnqueue {
 		return m.enqueue(absent)
 	}
@@ -101,20 +101,23 @@ func (m *move) decide(absent bool) error {
 			return ErrFenced
 		}
 		m.finish()
-	case EventLose:
+	case EventLeaseExpired:
 		if !r.State.Held() || r.Worker != m.e.Worker {
 			return ErrFenced
 		}
-		m.lose()
+		m.onLeaseExpired()
 	case EventRedrive:
+		if m.stale() {
+			return ErrStale
+		}
 		if r.State != StateDead {
 			return m.illegal()
 		}
-		if m.e.Generation != 0 && m.e.Generation != r.Letter {
-			return ErrFenced
-		}
 		m.redrive()
 	case EventResolve:
+		if m.stale() {
+			return ErrStale
+		}
 		if r.State != StateDead && r.State != StateUnknown {
 			return m.illegal()
 		}
@@ -132,12 +135,18 @@ func (m *move) decide(absent bool) error {
 	return nil
 }
 
-func (m *move) illegal() error {
-	return fmt.Errorf("%w: %v of one that is %v", ErrState, m.e.Kind, m.Record.State)
+// stale reports whether a person decided about an earlier state of the record. A redrive
+// does not raise the generation, so the letter is compared too.
+func (m *transition) stale() bool {
+	return m.e.Generation != 0 && (m.e.Generation != m.Record.Generation || m.e.DeadLetterID != m.Record.DeadLetterID)
+}
+
+func (m *transition) illegal() error {
+	return fmt.Errorf("%w: %v of one that is %v", ErrInvalidState, m.e.Kind, m.Record.State)
 }
 
 // enqueue brings in what is new, finds what is there, and mends what was refused.
-func (m *move) enqueue(absent bool) error {
+func (m *transition) enqueue(absent bool) error {
 	r, in := &m.Record, &m.e.Intent
 	fingerprint := in.Fingerprint()
 	if !absent && r.Fingerprint == fingerprint {
@@ -151,7 +160,7 @@ func (m *move) enqueue(absent bool) error {
 	}
 	if absent {
 		m.Step = StepInsert
-		*r = Record{State: StatePending, Epoch: 1, Created: m.now}
+		*r = Record{State: StatePending, Epoch: 1, CreatedAt: m.now}
 	} else {
 		m.Step = StepUpdate
 		m.Revised = true
@@ -169,70 +178,70 @@ func (m *move) enqueue(absent bool) error {
 // mendable reports whether it died of a definite refusal, so that it is safe to send
 // another payload in its place.
 func (r *Record) mendable() bool {
-	return r.State == StateDead && !r.Doubt && r.Class == ClassRefused
+	return r.State == StateDead && !r.InDoubt && r.Class == ClassDeclined
 }
 
 // begin counts attempts and age anew.
 func (r *Record) begin(at, now time.Time) {
-	r.Attempts, r.Tries = 0, 0
-	r.Since = now
+	r.Attempts, r.Claims, r.Declines = 0, 0, 0
+	r.RetryWindowStart = now
 	r.NextAt = at
-	r.Ask = false
+	r.QueryNext = false
 }
 
 // claim takes the intent for a worker, or buries it when nothing can be done with it.
-func (m *move) claim() {
+func (m *transition) claim() {
 	r, terms := &m.Record, m.e.Terms
 	m.Step = StepUpdate
 	r.Generation++
-	r.Taken = m.now
+	r.ClaimedAt = m.now
 	switch {
 	case terms == nil:
 		m.bury(ReasonNoGateway)
-	case !r.Doubt && r.expired(m.now):
+	case !r.InDoubt && r.expired(m.now):
 		m.bury(ReasonDeadline)
-	case !r.Doubt:
-		if terms.KeyLife > 0 && !r.First.IsZero() && !r.protects(terms, m.now) {
+	case !r.InDoubt:
+		if terms.KeyTTL > 0 && !r.FirstSentAt.IsZero() && !r.protects(terms, m.now) {
 			r.newKey() // the old one would not protect this send, and is not needed
 		}
 		m.take(KindSend)
-	case r.protects(terms, m.now) && !r.expired(m.now) && (!r.Ask || !terms.Finds):
+	case r.protects(terms, m.now) && !r.expired(m.now) && (!r.QueryNext || !terms.CanQuery):
 		m.take(KindSend)
-	case terms.Finds:
-		m.take(KindFind)
+	case terms.CanQuery:
+		m.take(KindQuery)
 	default:
 		m.bury(ReasonUnresolved)
 	}
 }
 
 // take journals an attempt that begins.
-func (m *move) take(kind Kind) {
+func (m *transition) take(kind Kind) {
 	r := &m.Record
 	r.Worker = m.e.Worker
-	r.Tries++
-	r.State = StateAsking
+	r.Claims++
+	r.State = StateQuerying
 	if kind == KindSend {
 		r.State = StateSending
 		r.Attempts++
-		if r.First.IsZero() {
-			r.First = m.now
+		if r.FirstSentAt.IsZero() {
+			r.FirstSentAt = m.now
 		}
 	}
-	m.Begun = &Attempt{
-		Generation: r.Generation, Kind: kind, Epoch: r.Epoch, Key: SendKey(r.ID, r.Epoch), Worker: r.Worker, SentAt: m.now,
+	m.StartedAttempt = &Attempt{
+		Generation: r.Generation, Kind: kind, Epoch: r.Epoch, Key: IdempotencyKey(r.ID, r.Epoch), Worker: r.Worker, SentAt: m.now,
 	}
 }
 
 // finish is how a send or a question ended.
-func (m *move) finish() {
+func (m *transition) finish() {
 	r := &m.Record
 	outcome := m.e.Outcome.fitted()
 	sent := r.State == StateSending
 	means := meaning(&outcome, r, m.Before, m.e.Terms)
 	m.release(&outcome)
 	if sent {
-		if !r.Doubt || !outcome.undone() {
-			r.Last = m.now
+		if !r.InDoubt || !outcome.undone() {
+			r.LastSentAt = m.now
 		}
 		if outcome.Unsent() {
 			r.Attempts--
@@ -242,7 +251,8 @@ func (m *move) finish() {
 	switch means {
 	case ClassSucceeded:
 		m.done(&outcome)
-	case ClassRefused:
+	case ClassDeclined:
+		r.Declines++
 		r.newKey()
 		m.next(false)
 	case ClassFailed:
@@ -256,11 +266,11 @@ func (m *move) finish() {
 }
 
 // release ends the attempt's row in the journal.
-func (m *move) release(outcome *Outcome) {
+func (m *transition) release(outcome *Outcome) {
 	r := &m.Record
 	m.Step = StepUpdate
 	r.Worker = ""
-	m.Ended = &Attempt{
+	m.FinishedAttempt = &Attempt{
 		Generation: r.Generation, Epoch: r.Epoch, FinishedAt: m.now,
 		Class: outcome.Class, Code: outcome.Code, Status: outcome.Status, Reference: outcome.Reference, Error: outcome.text(),
 	}
@@ -273,42 +283,47 @@ func meaning(outcome *Outcome, r *Record, held State, terms *Terms) Class {
 	switch {
 	case outcome.Class == ClassSucceeded:
 		return ClassSucceeded
-	case outcome.Class == ClassRefused && (!sent || !r.Doubt || refusedForGood(outcome, r, terms)):
-		return ClassRefused
-	case outcome.Class == ClassFailed && sent && !r.Doubt:
+	case outcome.Class == ClassDeclined && (!r.InDoubt || declineCounts(outcome, r, sent, terms)):
+		return ClassDeclined
+	case outcome.Class == ClassFailed && sent && !r.InDoubt:
 		return ClassFailed
-	case outcome.Class == ClassNotFound && !sent && r.settled(terms):
+	case outcome.Class == ClassNotFound && !sent && r.visible(terms):
 		return ClassFailed
 	}
 	return ClassUnknown
 }
 
-// refusedForGood reports whether the refusal of a resend holds for the sends before it
-// too. It may have come from before the place that knows keys, when one of them had been
-// done; and one may yet be done, where the other side does not keep refusals under
-// their keys. Whoever can be asked is asked.
-func refusedForGood(outcome *Outcome, r *Record, terms *Terms) bool {
-	return !terms.Finds && outcome.keyed() && r.settled(terms)
+// declineCounts reports whether a decline holds for the earlier sends too, whose outcome is
+// unknown. Before the visibility delay, one of them may still be on its way. The decline of
+// a resend may come from a check that does not know keys, so a provider that can be queried
+// is queried.
+func declineCounts(outcome *Outcome, r *Record, sent bool, terms *Terms) bool {
+	return r.visible(terms) && (!sent || !terms.CanQuery && outcome.keyed())
 }
 
-// settled reports whether what began when the record was claimed began so late that no
-// send before it can be done any more.
-func (r *Record) settled(terms *Terms) bool { return !r.Taken.Before(r.Last.Add(terms.Settles)) }
+// visible reports whether the attempt began so late that each send before it is visible at
+// the provider, if it was done.
+func (r *Record) visible(terms *Terms) bool {
+	return !r.ClaimedAt.Before(r.LastSentAt.Add(terms.VisibilityDelay))
+}
 
 // next is what the Policy wants, as far as it may.
-func (m *move) next(doubt bool) {
+func (m *transition) next(doubt bool) {
 	r, d, terms := &m.Record, &m.e.Decision, m.e.Terms
-	again := doubt && m.Before == StateSending && r.Class == ClassRefused // refused, and not for good
-	mustAsk := again && terms.Finds
-	mustWait := again && !terms.Finds && m.e.Outcome.keyed() // to be refused once more, when all has settled
-	r.Doubt = doubt
+	again := doubt && r.Class == ClassDeclined // declined, but the decline does not count
+	mustQuery := again && terms.CanQuery
+	mustWait := again && (m.Before == StateQuerying || !terms.CanQuery && m.e.Outcome.keyed())
+	r.InDoubt = doubt
 	r.NextAt = m.due(d.At)
-	if settled := r.Last.Add(terms.Settles); mustWait && r.NextAt.Before(settled) {
-		r.NextAt = settled
+	if visible := r.LastSentAt.Add(terms.VisibilityDelay); mustWait && r.NextAt.Before(visible) {
+		r.NextAt = visible
 	}
-	r.Ask = mustAsk || doubt && d.Do == Ask && terms.Finds
+	if doubt && r.expired(r.NextAt) {
+		r.NextAt = m.due(r.Deadline) // nothing is sent after it, and a query need not wait longer
+	}
+	r.QueryNext = mustQuery || doubt && d.Action == Query && terms.CanQuery
 	switch {
-	case d.Do == Bury && !mustAsk && !mustWait:
+	case d.Action == Bury && !mustQuery && !mustWait:
 		m.bury(d.Reason)
 	case !doubt && r.expired(r.NextAt):
 		m.bury(ReasonDeadline)
@@ -320,7 +335,7 @@ func (m *move) next(doubt bool) {
 }
 
 // due is a time that is neither past nor too far off.
-func (m *move) due(at time.Time) time.Time {
+func (m *transition) due(at time.Time) time.Time {
 	switch latest := m.now.Add(longestWait); {
 	case at.Before(m.now):
 		return m.now
@@ -330,37 +345,37 @@ func (m *move) due(at time.Time) time.Time {
 	return stamp(at.Add(time.Microsecond - 1)) // jitter only adds, also below a microsecond
 }
 
-// lose makes unknown what a dead worker held. What is lost again and again is perhaps
+// onLeaseExpired makes unknown what a dead worker held. What is lost again and again is perhaps
 // what kills its workers, so it comes back ever later; what is lost once, at once,
 // however often it was tried before.
-func (m *move) lose() {
+func (m *transition) onLeaseExpired() {
 	r := &m.Record
 	sent := r.State == StateSending
 	m.release(&Outcome{Err: errWorkerDied})
-	lost := losses(r.Code) + 1
+	lost := leaseExpirations(r.Code) + 1
 	wait := time.Duration(0)
-	if extra := lost - freeLosses; extra > 0 {
+	if extra := lost - maxLeaseExpirations; extra > 0 {
 		wait = min(time.Second<<min(extra, 12), time.Hour)
 	}
 	if sent {
-		r.Last = m.now
+		r.LastSentAt = m.now
 	}
-	r.Ask = !sent
-	r.Doubt = true
-	r.Class, r.Code = ClassUnknown, codeLost+strconv.Itoa(lost)
+	r.QueryNext = !sent
+	r.InDoubt = true
+	r.Class, r.Code = ClassUnknown, codeLeaseExpired+strconv.Itoa(lost)
 	r.State = StateUnknown
 	r.NextAt = m.now.Add(wait)
 }
 
-// freeLosses is how many times running it may be lost before it waits.
-const freeLosses = 3
+// maxLeaseExpirations is how many times running it may be lost before it waits.
+const maxLeaseExpirations = 3
 
-// codeLost and a number is the Code of a Record that was lost so many times running.
-const codeLost = "lost "
+// codeLeaseExpired and a number is the Code of a Record that was lost so many times running.
+const codeLeaseExpired = "lease_expired "
 
 // losses is the number.
-func losses(code string) int {
-	number, lost := strings.CutPrefix(code, codeLost)
+func leaseExpirations(code string) int {
+	number, lost := strings.CutPrefix(code, codeLeaseExpired)
 	n, err := strconv.Atoi(number)
 	if !lost || err != nil {
 		return 0
@@ -375,55 +390,55 @@ func (e decideError) Error() string { return string(e) }
 const errWorkerDied = decideError("the worker died, or was not heard of for a lease")
 
 // done is the end.
-func (m *move) done(outcome *Outcome) {
+func (m *transition) done(outcome *Outcome) {
 	r := &m.Record
 	r.State = StateDone
-	r.Doubt, r.Ask = false, false
+	r.InDoubt, r.QueryNext = false, false
 	r.Class, r.Code, r.Reference, r.Result = ClassSucceeded, outcome.Code, outcome.Reference, outcome.Result
 }
 
 // newKey ends the epoch. The work was surely not done in it.
 func (r *Record) newKey() {
 	r.Epoch++
-	r.First = time.Time{}
-	r.Doubt = false
+	r.FirstSentAt = time.Time{}
+	r.InDoubt = false
 }
 
 // bury opens a letter.
-func (m *move) bury(reason string) {
+func (m *transition) bury(reason string) {
 	r := &m.Record
 	if reason == "" {
 		reason = r.Class.String()
-		if r.Doubt {
+		if r.InDoubt {
 			reason = ReasonUnresolved
 		}
 	}
 	r.State = StateDead
-	r.Ask = false
+	r.QueryNext = false
 	r.Reason = fit(reason, longestName)
-	r.Letter = r.Generation
-	m.Opened = &Letter{
-		ID: r.ID, Number: r.Letter, Gateway: r.Gateway, Batch: r.Batch, Row: r.Row,
-		Reason: r.Reason, Class: r.Class, Code: r.Code, Doubt: r.Doubt, Attempts: r.Attempts, DeadAt: m.now,
+	r.DeadLetterID = r.Generation
+	m.DeadLettered = &DeadLetter{
+		ID: r.ID, Number: r.DeadLetterID, Gateway: r.Gateway, Batch: r.Batch, Row: r.Row,
+		Reason: r.Reason, Class: r.Class, Code: r.Code, InDoubt: r.InDoubt, Attempts: r.Attempts, DeadAt: m.now,
 	}
 }
 
 // close ends the open letter.
-func (m *move) close(by, note string) {
+func (m *transition) close(by, note string) {
 	r := &m.Record
-	m.Closed = &Letter{ID: r.ID, Number: r.Letter, RedrivenAt: m.now, By: fit(by, longestName), Note: fit(note, longestText)}
-	r.Letter = 0
+	m.Resolved = &DeadLetter{ID: r.ID, Number: r.DeadLetterID, RedrivenAt: m.now, By: fit(by, longestName), Note: fit(note, longestText)}
+	r.DeadLetterID = 0
 	r.Reason = ""
 }
 
 // redrive brings it back, to be resent under the same key, or asked for, where nobody
 // knows whether it was done.
-func (m *move) redrive() {
+func (m *transition) redrive() {
 	r := &m.Record
 	m.Step = StepUpdate
 	m.close(m.e.By, m.e.Note)
 	r.State = StateWaiting
-	if r.Doubt {
+	if r.InDoubt {
 		r.State = StateUnknown
 	}
 	if r.expired(m.now) {
@@ -433,12 +448,12 @@ func (m *move) redrive() {
 }
 
 // resolve takes a person's word for it.
-func (m *move) resolve() {
+func (m *transition) resolve() {
 	r, outcome := &m.Record, m.e.Outcome.fitted()
 	m.Step = StepUpdate
 	r.Generation++
-	m.Begun = &Attempt{
-		Generation: r.Generation, Kind: KindResolve, Epoch: r.Epoch, Key: SendKey(r.ID, r.Epoch), Worker: fit(m.e.By, longestName),
+	m.StartedAttempt = &Attempt{
+		Generation: r.Generation, Kind: KindResolve, Epoch: r.Epoch, Key: IdempotencyKey(r.ID, r.Epoch), Worker: fit(m.e.By, longestName),
 		SentAt: m.now, FinishedAt: m.now,
 		Class: outcome.Class, Code: outcome.Code, Status: outcome.Status, Reference: outcome.Reference, Error: outcome.text(),
 	}
@@ -452,9 +467,9 @@ func (m *move) resolve() {
 	}
 	// Surely not done, whatever the class. A dead one may be redriven or mended now.
 	r.newKey()
-	r.Class, r.Code = ClassRefused, outcome.Code
+	r.Class, r.Code = ClassDeclined, outcome.Code
 	if dead {
-		m.bury(ReasonRefused)
+		m.bury(ReasonDeclined)
 		return
 	}
 	r.State = StateWaiting

@@ -16,38 +16,48 @@ import (
 var (
 	id    = idempotency.ID{Scope: "comp1", Operation: "POST /charges", Key: "invoice:001"}
 	epoch = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	terms = durable.Terms{KeyLife: 24 * time.Hour, Settles: 15 * time.Minute, Finds: true}
-	blind = durable.Terms{KeyLife: 24 * time.Hour, Settles: 15 * time.Minute}
+	terms = durable.Terms{KeyTTL: 24 * time.Hour, VisibilityDelay: 15 * time.Minute, CanQuery: true}
+	blind = durable.Terms{KeyTTL: 24 * time.Hour, VisibilityDelay: 15 * time.Minute}
 )
 
 // inState is a record in a state, an hour after it was sent first, if it was.
 func inState(state durable.State, doubt bool) durable.Record {
 	in := durable.Intent{ID: id, Gateway: "psp", Payload: []byte("pay")}
 	r := durable.Record{
-		Intent: in, Fingerprint: in.Fingerprint(), State: state, Epoch: 1, Doubt: doubt,
-		Created: epoch.Add(-time.Hour), Updated: epoch.Add(-time.Hour), Since: epoch.Add(-time.Hour), NextAt: epoch,
+		Intent: in, Fingerprint: in.Fingerprint(), State: state, Epoch: 1, InDoubt: doubt,
+		CreatedAt: epoch.Add(-time.Hour), UpdatedAt: epoch.Add(-time.Hour), RetryWindowStart: epoch.Add(-time.Hour), NextAt: epoch,
 	}
 	if state != durable.StatePending {
-		r.Generation, r.Attempts, r.First, r.Last = 1, 1, epoch.Add(-time.Hour), epoch.Add(-time.Hour)
-		r.Taken = epoch.Add(-time.Minute)
+		r.Generation, r.Attempts, r.FirstSentAt, r.LastSentAt = 1, 1, epoch.Add(-time.Hour), epoch.Add(-time.Hour)
+		r.ClaimedAt = epoch.Add(-time.Minute)
 	}
 	if state.Held() {
 		r.Worker = "w"
 	}
 	if state == durable.StateDead {
-		r.Letter, r.Reason, r.Class = 1, durable.ReasonRefused, durable.ClassRefused
+		r.DeadLetterID, r.Reason, r.Class = 1, durable.ReasonDeclined, durable.ClassDeclined
 	}
 	return r
 }
 
 func event(kind durable.EventKind) durable.Event {
-	return durable.Event{Kind: kind, Intent: durable.Intent{ID: id}, Worker: "w", Generation: 1, Terms: &terms, By: "ann"}
+	e := durable.Event{Kind: kind, Intent: durable.Intent{ID: id}, Worker: "w", Generation: 1, Terms: &terms, By: "ann"}
+	if kind == durable.EventRedrive || kind == durable.EventResolve {
+		e.Generation = 0 // whatever was seen
+	}
+	return e
+}
+
+// sawn is an event of a person who saw the intent so.
+func sawn(e durable.Event, generation, letter int64) durable.Event {
+	e.Generation, e.DeadLetterID = generation, letter
+	return e
 }
 
 func finish(class durable.Class, do durable.Action) durable.Event {
 	e := event(durable.EventFinish)
 	e.Outcome.Class = class
-	e.Decision = durable.Decision{Do: do, At: epoch.Add(time.Minute)}
+	e.Decision = durable.Decision{Action: do, At: epoch.Add(time.Minute)}
 	return e
 }
 
@@ -74,12 +84,10 @@ func TestDecideTable(t *testing.T) {
 	early := finish(durable.ClassSucceeded, durable.Retry)
 	early.Generation = 0
 
-	stolen := event(durable.EventLose)
+	stolen := event(durable.EventLeaseExpired)
 	stolen.Worker = "x"
-	another := event(durable.EventRedrive)
-	another.Generation = 2
 
-	columns := "absent pending waiting sending sending? asking? unknown? done dead dead? cancelled"
+	columns := "absent pending waiting sending sending? querying? unknown? done dead dead? cancelled"
 	states := map[string]durable.State{}
 	for state := durable.StatePending; state <= durable.StateCancelled; state++ {
 		states[state.String()] = state
@@ -89,17 +97,17 @@ func TestDecideTable(t *testing.T) {
 		event durable.Event
 		want  string // in the order of columns; "?": in doubt
 	}{
-		//                                                                     absent    pending   waiting   sending  sending? asking?  unknown?  done     dead     dead?    cancelled
+		//                                                                     absent    pending   waiting   sending  sending? querying?  unknown?  done     dead     dead?    cancelled
 		{"enqueue the same", same, "                                            pending   =         =         =        =        =        =         =        =        =        ="},
 		{"enqueue another", other, "                                            pending   mismatch  mismatch  mismatch mismatch mismatch mismatch  mismatch waiting  mismatch mismatch"},
 		{"claim", event(durable.EventClaim), "                                  notfound  sending   sending   state    state    state    sending?  state    state    state    state"},
 		{"claim, no keys, no finder", mute, "                                   notfound  sending   sending   state    state    state    dead?     state    state    state    state"},
 		{"claim, no gateway", stray, "                                          notfound  dead      dead      state    state    state    dead?     state    state    state    state"},
 		{"succeeded", finish(durable.ClassSucceeded, durable.Bury), "           notfound  fenced    fenced    done     done     done     fenced    fenced   fenced   fenced   fenced"},
-		{"refused, retry", finish(durable.ClassRefused, durable.Retry), "       notfound  fenced    fenced    waiting  unknown? waiting  fenced    fenced   fenced   fenced   fenced"},
-		{"refused, bury", finish(durable.ClassRefused, durable.Bury), "         notfound  fenced    fenced    dead     unknown? dead     fenced    fenced   fenced   fenced   fenced"},
+		{"refused, retry", finish(durable.ClassDeclined, durable.Retry), "       notfound  fenced    fenced    waiting  unknown? waiting  fenced    fenced   fenced   fenced   fenced"},
+		{"refused, bury", finish(durable.ClassDeclined, durable.Bury), "         notfound  fenced    fenced    dead     unknown? dead     fenced    fenced   fenced   fenced   fenced"},
 		{"failed, retry", finish(durable.ClassFailed, durable.Retry), "         notfound  fenced    fenced    waiting  unknown? unknown? fenced    fenced   fenced   fenced   fenced"},
-		{"failed, ask", finish(durable.ClassFailed, durable.Ask), "             notfound  fenced    fenced    waiting  unknown? unknown? fenced    fenced   fenced   fenced   fenced"},
+		{"failed, ask", finish(durable.ClassFailed, durable.Query), "             notfound  fenced    fenced    waiting  unknown? unknown? fenced    fenced   fenced   fenced   fenced"},
 		{"failed, bury", finish(durable.ClassFailed, durable.Bury), "           notfound  fenced    fenced    dead     dead?    dead?    fenced    fenced   fenced   fenced   fenced"},
 		{"unknown, retry", finish(durable.ClassUnknown, durable.Retry), "       notfound  fenced    fenced    unknown? unknown? unknown? fenced    fenced   fenced   fenced   fenced"},
 		{"unknown, bury", finish(durable.ClassUnknown, durable.Bury), "         notfound  fenced    fenced    dead?    dead?    dead?    fenced    fenced   fenced   fenced   fenced"},
@@ -107,12 +115,17 @@ func TestDecideTable(t *testing.T) {
 		{"a class of the future", finish(99, durable.Retry), "                  notfound  fenced    fenced    unknown? unknown? unknown? fenced    fenced   fenced   fenced   fenced"},
 		{"another worker's", foreign, "                                         notfound  fenced    fenced    fenced   fenced   fenced   fenced    fenced   fenced   fenced   fenced"},
 		{"an earlier generation's", early, "                                    notfound  fenced    fenced    fenced   fenced   fenced   fenced    fenced   fenced   fenced   fenced"},
-		{"lose", event(durable.EventLose), "                                    notfound  fenced    fenced    unknown? unknown? unknown? fenced    fenced   fenced   fenced   fenced"},
+		{"lose", event(durable.EventLeaseExpired), "                                    notfound  fenced    fenced    unknown? unknown? unknown? fenced    fenced   fenced   fenced   fenced"},
 		{"lose another's", stolen, "                                            notfound  fenced    fenced    fenced   fenced   fenced   fenced    fenced   fenced   fenced   fenced"},
 		{"redrive", event(durable.EventRedrive), "                              notfound  state     state     state    state    state    state     state    waiting  unknown? state"},
-		{"redrive another letter", another, "                                   notfound  state     state     state    state    state    state     state    fenced   fenced   state"},
+		{"redrive the letter that was seen", sawn(event(durable.EventRedrive), 1, 1), "                                 notfound  stale     stale     stale    stale    stale    stale     stale    waiting  unknown? stale"},
+		{"redrive another letter", sawn(event(durable.EventRedrive), 2, 2), "                                 notfound  stale     stale     stale    stale    stale    stale     stale    stale    stale    stale"},
+		{"redrive what was seen unknown", sawn(event(durable.EventRedrive), 1, 0), "                                 notfound  stale     state     state    state    state    state     state    stale    stale    state"},
+		{"resolve the letter that was seen", sawn(resolve(durable.ClassSucceeded), 1, 1), "                                 notfound  stale     stale     stale    stale    stale    stale     stale    done     done stale"},
+		{"resolve what was seen unknown", sawn(resolve(durable.ClassSucceeded), 1, 0), "                                 notfound  stale     state     state    state    state    done      state    stale    stale    state"},
+		{"resolve what was claimed since", sawn(resolve(durable.ClassSucceeded), 2, 0), "                                 notfound  stale     stale     stale    stale    stale    stale     stale    stale    stale    stale"},
 		{"resolve as succeeded", resolve(durable.ClassSucceeded), "             notfound  state     state     state    state    state    done      state    done     done     state"},
-		{"resolve as refused", resolve(durable.ClassRefused), "                 notfound  state     state     state    state    state    waiting   state    dead     dead     state"},
+		{"resolve as refused", resolve(durable.ClassDeclined), "                 notfound  state     state     state    state    state    waiting   state    dead     dead     state"},
 		{"resolve as failed", resolve(durable.ClassFailed), "                   notfound  state     state     state    state    state    waiting   state    dead     dead     state"},
 		{"resolve as not found", resolve(durable.ClassNotFound), "              notfound  state     state     state    state    state    waiting   state    dead     dead     state"},
 		{"resolve as unknown", resolve(durable.ClassUnknown), "                 invalid   invalid   invalid   invalid  invalid  invalid  invalid   invalid  invalid  invalid  invalid"},
@@ -138,8 +151,8 @@ func TestDecideTable(t *testing.T) {
 					require.Equal(t, before, *r, "%s: Decide has changed its argument", column)
 				}
 				want := map[string]error{
-					"mismatch": durable.ErrMismatch, "notfound": durable.ErrNotFound, "state": durable.ErrState,
-					"fenced": durable.ErrFenced, "invalid": durable.ErrInvalid,
+					"mismatch": durable.ErrMismatch, "notfound": durable.ErrNotFound, "state": durable.ErrInvalidState,
+					"fenced": durable.ErrFenced, "stale": durable.ErrStale, "invalid": durable.ErrInvalid,
 				}[wants[i]]
 				if want != nil || wants[i] == "=" {
 					require.ErrorIs(t, err, want, column)
@@ -148,12 +161,12 @@ func TestDecideTable(t *testing.T) {
 				}
 				require.NoError(t, err, column)
 				got := change.Record.State.String()
-				if change.Record.Doubt {
+				if change.Record.InDoubt {
 					got += "?"
 				}
 				assert.Equal(t, wants[i], got, column)
 				assert.NotEqual(t, durable.StepKeep, change.Step, column)
-				assert.Equal(t, epoch, change.Record.Updated, column)
+				assert.Equal(t, epoch, change.Record.UpdatedAt, column)
 				assertSane(t, &change)
 			}
 		})
@@ -165,17 +178,17 @@ func assertSane(t *testing.T, c *durable.Change) {
 	t.Helper()
 	r := &c.Record
 	assert.Equal(t, r.State.Held(), r.Worker != "", "who is held has a worker, and no other")
-	assert.Equal(t, r.State == durable.StateDead, r.Letter != 0, "who is dead has a letter, and no other")
-	assert.Equal(t, r.State.Held() && c.Before.Claimable(), c.Begun != nil && c.Begun.Kind != durable.KindResolve, "who is claimed has a row in the journal, and no other")
+	assert.Equal(t, r.State == durable.StateDead, r.DeadLetterID != 0, "who is dead has a letter, and no other")
+	assert.Equal(t, r.State.Held() && c.Before.Claimable(), c.StartedAttempt != nil && c.StartedAttempt.Kind != durable.KindResolve, "who is claimed has a row in the journal, and no other")
 	switch r.State {
 	case durable.StatePending, durable.StateWaiting, durable.StateDone, durable.StateCancelled:
-		assert.False(t, r.Doubt, "%v, and in doubt", r.State)
-	case durable.StateUnknown, durable.StateAsking:
-		assert.True(t, r.Doubt, "%v, and not in doubt", r.State)
+		assert.False(t, r.InDoubt, "%v, and in doubt", r.State)
+	case durable.StateUnknown, durable.StateQuerying:
+		assert.True(t, r.InDoubt, "%v, and not in doubt", r.State)
 	default:
 	}
 	if r.State.Claimable() {
-		assert.False(t, r.NextAt.Before(r.Updated), "due before it was decided")
+		assert.False(t, r.NextAt.Before(r.UpdatedAt), "due before it was decided")
 	}
 }
 
@@ -186,18 +199,18 @@ func TestDecideClock(t *testing.T) {
 	for _, state := range []durable.State{durable.StatePending, durable.StateWaiting, durable.StateUnknown} {
 		r := inState(state, state == durable.StateUnknown)
 		_, err := durable.Decide(&r, &claim, epoch.Add(-time.Microsecond))
-		require.ErrorIs(t, err, durable.ErrState)
+		require.ErrorIs(t, err, durable.ErrInvalidState)
 		change, err := durable.Decide(&r, &claim, epoch)
 		require.NoError(t, err)
-		assert.Equal(t, epoch, change.Begun.SentAt)
+		assert.Equal(t, epoch, change.StartedAttempt.SentAt)
 
 		r = inState(state, state == durable.StateUnknown)
-		r.Updated = epoch.Add(time.Hour)
+		r.UpdatedAt = epoch.Add(time.Hour)
 		change, err = durable.Decide(&r, &claim, epoch)
 		require.NoError(t, err)
-		assert.Equal(t, r.Updated, change.Record.Updated)
-		assert.Equal(t, r.Updated, change.Record.Taken)
-		assert.Equal(t, r.Updated, change.Begun.SentAt)
+		assert.Equal(t, r.UpdatedAt, change.Record.UpdatedAt)
+		assert.Equal(t, r.UpdatedAt, change.Record.ClaimedAt)
+		assert.Equal(t, r.UpdatedAt, change.StartedAttempt.SentAt)
 	}
 }
 
@@ -209,14 +222,14 @@ func TestDecideMend(t *testing.T) {
 	mended.Intent.Payload = []byte("mended")
 	for class, want := range map[durable.Class]error{
 		durable.ClassUnknown: durable.ErrMismatch, durable.ClassFailed: durable.ErrMismatch,
-		durable.ClassNotFound: durable.ErrMismatch, durable.ClassRefused: nil,
+		durable.ClassNotFound: durable.ErrMismatch, durable.ClassDeclined: nil,
 	} {
 		r := inState(durable.StateDead, false)
 		r.Class = class
 		change, err := durable.Decide(&r, &mended, epoch)
 		require.ErrorIs(t, err, want, class)
 		assert.Equal(t, want == nil, change.Revised, class)
-		r.Doubt = true
+		r.InDoubt = true
 		_, err = durable.Decide(&r, &mended, epoch)
 		require.ErrorIs(t, err, durable.ErrMismatch, class)
 	}
@@ -234,19 +247,19 @@ func TestDecideUnknown(t *testing.T) {
 	}{
 		{"the key protects", terms, time.Hour, false, false, durable.StateSending},
 		{"the key protects, and nobody can be asked", blind, time.Hour, false, false, durable.StateSending},
-		{"the last instant of the key", terms, 24*time.Hour - time.Microsecond, false, false, durable.StateSending},
-		{"the key protects no more", terms, 24 * time.Hour, false, false, durable.StateAsking},
-		{"the key protects no more, and nobody can be asked", blind, 24 * time.Hour, false, false, durable.StateDead},
-		{"keys protect nothing", durable.Terms{KeyLife: -1, Finds: true}, 0, false, false, durable.StateAsking},
-		{"keys protect nothing, and nobody can be asked", durable.Terms{KeyLife: -1}, 0, false, false, durable.StateDead},
-		{"the policy asks", terms, time.Hour, true, false, durable.StateAsking},
+		{"the last use of the key: its TTL less the visibility delay", terms, 24*time.Hour - terms.VisibilityDelay - time.Microsecond, false, false, durable.StateSending},
+		{"a resend could arrive after the key's end: query", terms, 24*time.Hour - terms.VisibilityDelay, false, false, durable.StateQuerying},
+		{"the same without status queries: dead", blind, 24*time.Hour - blind.VisibilityDelay, false, false, durable.StateDead},
+		{"keys protect nothing", durable.Terms{KeyTTL: -1, CanQuery: true}, 0, false, false, durable.StateQuerying},
+		{"keys protect nothing, and nobody can be asked", durable.Terms{KeyTTL: -1}, 0, false, false, durable.StateDead},
+		{"the policy asks", terms, time.Hour, true, false, durable.StateQuerying},
 		{"the policy asks, and nobody can be asked", blind, time.Hour, true, false, durable.StateSending},
-		{"past the deadline", terms, time.Hour, false, true, durable.StateAsking},
+		{"past the deadline", terms, time.Hour, false, true, durable.StateQuerying},
 		{"past the deadline, and nobody can be asked", blind, time.Hour, false, true, durable.StateDead},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			r := inState(durable.StateUnknown, true)
-			r.First, r.Ask = epoch.Add(-row.age), row.ask
+			r.FirstSentAt, r.QueryNext = epoch.Add(-row.age), row.ask
 			if row.late {
 				r.Deadline = epoch
 			}
@@ -260,12 +273,12 @@ func TestDecideUnknown(t *testing.T) {
 				assert.Equal(t, durable.ReasonUnresolved, change.Record.Reason)
 				return
 			}
-			assert.Equal(t, durable.SendKey(id, 1), change.Begun.Key)
+			assert.Equal(t, durable.IdempotencyKey(id, 1), change.StartedAttempt.Key)
 		})
 	}
 }
 
-// D3: NotFound counts only when it was asked for Settles after the last send.
+// D3: NotFound counts only when it was asked for VisibilityDelay after the last send.
 func TestDecideNotFound(t *testing.T) {
 	for _, row := range []struct {
 		name string
@@ -277,8 +290,8 @@ func TestDecideNotFound(t *testing.T) {
 		{"settled", 15 * time.Minute, durable.StateWaiting},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			r := inState(durable.StateAsking, true)
-			r.Taken = r.Last.Add(row.asks)
+			r := inState(durable.StateQuerying, true)
+			r.ClaimedAt = r.LastSentAt.Add(row.asks)
 			e := finish(durable.ClassNotFound, durable.Retry)
 			change, err := durable.Decide(&r, &e, epoch) // answered long after
 			require.NoError(t, err)
@@ -301,16 +314,16 @@ func TestDecideEpoch(t *testing.T) {
 		event durable.Event
 		want  int
 	}{
-		{"refused", durable.StateSending, false, finish(durable.ClassRefused, durable.Retry), 2},
-		{"refused, but perhaps done before", durable.StateSending, true, finish(durable.ClassRefused, durable.Retry), 1},
-		{"refused, as was found", durable.StateAsking, true, finish(durable.ClassRefused, durable.Retry), 2},
+		{"refused", durable.StateSending, false, finish(durable.ClassDeclined, durable.Retry), 2},
+		{"refused, but perhaps done before", durable.StateSending, true, finish(durable.ClassDeclined, durable.Retry), 1},
+		{"refused, as was found", durable.StateQuerying, true, finish(durable.ClassDeclined, durable.Retry), 2},
 		{"failed", durable.StateSending, false, finish(durable.ClassFailed, durable.Retry), 1},
 		{"failed, and a new key is wanted", durable.StateSending, false, newKey(durable.ClassFailed), 2},
 		{"failed, but perhaps done before, and a new key is wanted", durable.StateSending, true, newKey(durable.ClassFailed), 1},
 		{"unknown", durable.StateSending, false, finish(durable.ClassUnknown, durable.Retry), 1},
 		{"unknown, and a new key is wanted", durable.StateSending, false, newKey(durable.ClassUnknown), 1},
-		{"asked in vain, and a new key is wanted", durable.StateAsking, true, newKey(durable.ClassUnknown), 1},
-		{"lost", durable.StateSending, false, event(durable.EventLose), 1},
+		{"asked in vain, and a new key is wanted", durable.StateQuerying, true, newKey(durable.ClassUnknown), 1},
+		{"lost", durable.StateSending, false, event(durable.EventLeaseExpired), 1},
 		{"redriven after a refusal that has ended it", durable.StateDead, false, event(durable.EventRedrive), 1},
 		{"redriven in doubt", durable.StateDead, true, event(durable.EventRedrive), 1},
 		{"found not to be done, by a person", durable.StateDead, true, resolve(durable.ClassNotFound), 2},
@@ -320,18 +333,18 @@ func TestDecideEpoch(t *testing.T) {
 			change, err := durable.Decide(&r, &row.event, epoch)
 			require.NoError(t, err)
 			assert.Equal(t, row.want, change.Record.Epoch)
-			assert.Equal(t, row.want != 1, change.Record.First.IsZero(), "the next epoch begins with its first send")
+			assert.Equal(t, row.want != 1, change.Record.FirstSentAt.IsZero(), "the next epoch begins with its first send")
 		})
 	}
 	t.Run("a key that would not protect the next send is left", func(t *testing.T) {
 		r := inState(durable.StateWaiting, false)
-		r.First = epoch.Add(-24 * time.Hour)
+		r.FirstSentAt = epoch.Add(-24 * time.Hour)
 		e := event(durable.EventClaim)
 		change, err := durable.Decide(&r, &e, epoch)
 		require.NoError(t, err)
 		assert.Equal(t, 2, change.Record.Epoch)
-		assert.Equal(t, epoch, change.Record.First)
-		assert.Equal(t, durable.SendKey(id, 2), change.Begun.Key)
+		assert.Equal(t, epoch, change.Record.FirstSentAt)
+		assert.Equal(t, durable.IdempotencyKey(id, 2), change.StartedAttempt.Key)
 	})
 	t.Run("keys differ by epoch, tenant, operation and key", func(t *testing.T) {
 		keys := map[string]bool{}
@@ -339,11 +352,11 @@ func TestDecideEpoch(t *testing.T) {
 			id, {Scope: "comp", Operation: "1POST /charges", Key: "invoice:001"}, {Scope: "comp2", Operation: id.Operation, Key: id.Key},
 			{Scope: id.Scope, Operation: id.Operation, Key: "invoice:002"}, {Scope: id.Scope, Operation: "POST /chargesinvoice", Key: ":001"},
 		} {
-			keys[durable.SendKey(id, 1)] = true
-			keys[durable.SendKey(id, 2)] = true
+			keys[durable.IdempotencyKey(id, 1)] = true
+			keys[durable.IdempotencyKey(id, 2)] = true
 		}
 		assert.Len(t, keys, 10)
-		assert.Equal(t, "9d2d5a58d2a2f0faaa4624bccdc2c36b15e5eb70", durable.SendKey(id, 1), "it must never change: it is with the other side")
+		assert.Equal(t, "9d2d5a58d2a2f0faaa4624bccdc2c36b15e5eb70", durable.IdempotencyKey(id, 1), "it must never change: it is with the other side")
 	})
 }
 
@@ -376,18 +389,18 @@ func TestDecideRefusedInDoubt(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			r := inState(durable.StateSending, true)
-			r.Taken = epoch
-			r.Last = epoch.Add(-row.age)
-			e := finish(durable.ClassRefused, row.do)
+			r.ClaimedAt = epoch
+			r.LastSentAt = epoch.Add(-row.age)
+			e := finish(durable.ClassDeclined, row.do)
 			e.Terms = &row.terms
 			e.Outcome = row.outcome
-			e.Outcome.Class = durable.ClassRefused
+			e.Outcome.Class = durable.ClassDeclined
 			change, err := durable.Decide(&r, &e, epoch.Add(time.Second))
 			require.NoError(t, err)
 			got := &change.Record
 			assert.Equal(t, row.state, got.State)
-			assert.Equal(t, row.ask, got.Ask)
-			assert.Equal(t, r.Last, got.Last, "what was surely not done moves nothing")
+			assert.Equal(t, row.ask, got.QueryNext)
+			assert.Equal(t, r.LastSentAt, got.LastSentAt, "what was surely not done moves nothing")
 			if !row.want.IsZero() {
 				assert.False(t, got.NextAt.Before(row.want), "due at %v", got.NextAt)
 			}
@@ -413,7 +426,7 @@ func TestDecideTimes(t *testing.T) {
 		{"a nanosecond later is not earlier", epoch.Add(1), time.Time{}, durable.ClassFailed, durable.StateWaiting, epoch.Add(time.Microsecond)},
 		{"the year 9999", time.Date(9999, 12, 31, 23, 59, 59, 999999999, time.UTC), time.Time{}, durable.ClassFailed, durable.StateWaiting, epoch.Add(30 * 24 * time.Hour)},
 		{"past the deadline", epoch.Add(time.Hour), epoch.Add(time.Hour), durable.ClassFailed, durable.StateDead, time.Time{}},
-		{"past the deadline, but in doubt", epoch.Add(time.Hour), epoch.Add(time.Minute), durable.ClassUnknown, durable.StateUnknown, epoch.Add(time.Hour)},
+		{"past the deadline, but in doubt", epoch.Add(time.Hour), epoch.Add(time.Minute), durable.ClassUnknown, durable.StateUnknown, epoch.Add(time.Minute)},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			r := inState(durable.StateSending, false)
@@ -424,7 +437,7 @@ func TestDecideTimes(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, row.state, change.Record.State)
 			if row.state == durable.StateDead {
-				assert.Equal(t, durable.ReasonDeadline, change.Opened.Reason)
+				assert.Equal(t, durable.ReasonDeadline, change.DeadLettered.Reason)
 				return
 			}
 			assert.Equal(t, row.want, change.Record.NextAt)
@@ -435,12 +448,12 @@ func TestDecideTimes(t *testing.T) {
 // D3: what was being sent when its worker died is resent while its key protects, and what
 // was being asked for is asked for again.
 func TestDecideLostAsks(t *testing.T) {
-	lose := event(durable.EventLose)
-	for state, ask := range map[durable.State]bool{durable.StateSending: false, durable.StateAsking: true} {
+	lose := event(durable.EventLeaseExpired)
+	for state, ask := range map[durable.State]bool{durable.StateSending: false, durable.StateQuerying: true} {
 		r := inState(state, true)
 		change, err := durable.Decide(&r, &lose, epoch)
 		require.NoError(t, err)
-		assert.Equal(t, ask, change.Record.Ask, state)
+		assert.Equal(t, ask, change.Record.QueryNext, state)
 	}
 }
 
@@ -448,16 +461,16 @@ func TestDecideLostAsks(t *testing.T) {
 // lost again and again.
 func TestDecideLost(t *testing.T) {
 	r := inState(durable.StateSending, false)
-	r.Tries, r.Code = 1000, "24"
-	lose := event(durable.EventLose)
+	r.Claims, r.Code = 1000, "24"
+	lose := event(durable.EventLeaseExpired)
 	for i, want := range []time.Duration{0, 0, 0, 2 * time.Second, 4 * time.Second, 8 * time.Second} {
 		change, err := durable.Decide(&r, &lose, epoch)
 		require.NoError(t, err)
-		assert.Equal(t, want, change.Record.NextAt.Sub(epoch), "lost %d times running", i+1)
+		assert.Equal(t, want, change.Record.NextAt.Sub(epoch), "lease_expired %d times running", i+1)
 		r.Code = change.Record.Code
 	}
 	for code, want := range map[string]time.Duration{
-		"": 0, "lost": 0, "lost -7": 0, "lost in transit": 0, "7": 0, "lost 2": 0, "lost 99": 4096 * time.Second, "lost 9223372036854775807": 4096 * time.Second,
+		"": 0, "lease_expired": 0, "lease_expired -7": 0, "lease_expired in transit": 0, "7": 0, "lease_expired 2": 0, "lease_expired 99": 4096 * time.Second, "lease_expired 9223372036854775807": 4096 * time.Second,
 	} {
 		r.Code = code
 		change, err := durable.Decide(&r, &lose, epoch)
@@ -481,7 +494,7 @@ func TestDecideUnsent(t *testing.T) {
 		{"sent", durable.ClassFailed, errors.New("no"), 1},
 		{"unsent", durable.ClassFailed, unsent{errors.New("no")}, 0},
 		{"unsent, by an error that is wrapped", durable.ClassFailed, errors.Join(errors.New("no"), unsent{errors.New("no")}), 0},
-		{"refused, unsent", durable.ClassRefused, unsent{errors.New("no")}, 0},
+		{"refused, unsent", durable.ClassDeclined, unsent{errors.New("no")}, 0},
 		{"unknown is never unsent", durable.ClassUnknown, unsent{errors.New("no")}, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -491,7 +504,7 @@ func TestDecideUnsent(t *testing.T) {
 			change, err := durable.Decide(&r, &e, epoch)
 			require.NoError(t, err)
 			assert.Equal(t, row.want, change.Record.Attempts)
-			assert.NotNil(t, change.Ended, "the journal's row stays")
+			assert.NotNil(t, change.FinishedAttempt, "the journal's row stays")
 		})
 	}
 }

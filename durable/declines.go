@@ -22,9 +22,9 @@ type Rule struct {
 	// Never: it is buried at once, whatever After says.
 	Never bool
 
-	// After is how long to wait after the first attempt, the second and so on; the last
-	// is that of all further ones, until the Schedule's MaxAttempts and MaxAge. Up to a
-	// tenth is added to each at random.
+	// After are the waits after the first decline, the second and so on. The last one is
+	// repeated until the Schedule's MaxAttempts and MaxAge. Up to a tenth is added to each
+	// at random.
 	After []time.Duration
 }
 
@@ -32,7 +32,7 @@ var _ Policy = Declines{}
 
 // Next implements Policy.
 func (p Declines) Next(h *History, now time.Time) Decision {
-	if h.Doubt || h.Outcome.Class != ClassRefused {
+	if h.InDoubt || h.Outcome.Class != ClassDeclined {
 		return p.Schedule.Next(h, now)
 	}
 	rule, ok := p.ByCode[h.Outcome.Code]
@@ -40,17 +40,17 @@ func (p Declines) Next(h *History, now time.Time) Decision {
 		rule = p.Default
 	}
 	if rule.Never || len(rule.After) == 0 {
-		return Decision{Do: Bury, Reason: ReasonRefused}
+		return Decision{Action: Bury, Reason: ReasonDeclined}
 	}
-	wait := min(max(rule.After[min(max(h.Attempts, 1), len(rule.After))-1], 0), longestWait)
+	wait := min(max(rule.After[min(max(h.Declines, 1), len(rule.After))-1], 0), longestWait)
 	if h.Outcome.NotBefore.After(now) {
 		now = h.Outcome.NotBefore
 	}
 	at := now.Add(wait + rand.N(wait/10+1))
-	if p.spent(h) || p.old(h, at) {
+	if p.declined(h) || p.old(h, at) {
 		return p.exhausted(h)
 	}
-	return Decision{Do: Retry, At: at}
+	return Decision{Action: Retry, At: at}
 }
 
 // CardDeclines is the Policy for payments by card whose Outcome.Code is Mastercard's

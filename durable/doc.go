@@ -31,11 +31,11 @@
 // # What cannot be promised
 //
 // That something is done once is the other side's to see to: by the keys that it honours
-// for KeyLife, or by telling a [Finder] what it has done. With a side that does neither,
+// for KeyTTL, or by telling a [Finder] what it has done. With a side that does neither,
 // what is unknown is dead in doubt after the first lost answer. And all of it is as true
-// as KeyLife and Settles are: if a request can still be done after Settles, or a key is
-// forgotten within KeyLife, an intent may be done twice. A side that keeps no refusals
-// under their keys is safe: a refusal of what may have been done counts only once Settles
+// as KeyTTL and VisibilityDelay are: if a request can still be done after VisibilityDelay, or a key is
+// forgotten within KeyTTL, an intent may be done twice. A side that keeps no refusals
+// under their keys is safe: a refusal of what may have been done counts only once VisibilityDelay
 // has passed, and until then the same key is sent again.
 //
 // Package durable/console shows dead letters to people, and lets them redrive and resolve.

@@ -44,22 +44,22 @@ type Engine struct {
 	// every third of it. 0: 30 s. Poll is the longest between two looks for what is due, at
 	// least 1 ms; 0: 1 s. Drain is how long Run waits for what is being sent, when its context ends;
 	// 0: 30 s; negative: not at all.
-	Lease, Poll, Drain time.Duration
+	LeaseDuration, PollInterval, DrainTimeout time.Duration
 
 	// Timeout is the longest that a send or a question may take. 0: 5 min; negative: none.
 	// It is the deadline of its context. A Gateway that has not come back 200 ms after
 	// that is over is not listened to any more, and keeps its sender until it does.
 	Timeout time.Duration
 
-	// KeyLife is how long the other side remembers a key, from its first use. 0: 24 h;
-	// negative: keys protect nothing, and what is unknown is only asked for. Settles is
+	// KeyTTL is how long the other side remembers a key, from its first use. 0: 24 h;
+	// negative: keys protect nothing, and what is unknown is only asked for. VisibilityDelay is
 	// how long after its end a send may yet be done; 0: 15 min. They are enforced
 	// whatever a Policy says.
-	KeyLife, Settles time.Duration
+	KeyTTL, VisibilityDelay time.Duration
 
-	// TTL is how long what is done or cancelled is kept: no less than KeyLife, also that
+	// TTL is how long what is done or cancelled is kept: no less than KeyTTL, also that
 	// of each Gateway. 0: 90 d, or as long as keys live; negative: for ever.
-	TTL time.Duration
+	Retention time.Duration
 
 	// Trace is told what happens. nil: nobody is.
 	Trace *Trace
@@ -92,21 +92,21 @@ func (e *Engine) Validate() error {
 	wrong := validate.Errors{Of: ErrInvalid}
 	wrong.Check(e.Store == nil, "an Engine needs a Store")
 	wrong.Check(e.Concurrency < 0 || e.PerTenant < 0 || e.PerGateway < 0, "a negative number of senders")
-	wrong.Check(e.Lease != 0 && e.Lease < leastLease || e.Lease > longestWait, fmt.Sprintf("a lease of %v", e.Lease))
-	wrong.Check(e.Poll != 0 && e.Poll < leastPoll, fmt.Sprintf("a Poll of %v", e.Poll))
-	wrong.Duration("Drain", e.Drain)
+	wrong.Check(e.LeaseDuration != 0 && e.LeaseDuration < leastLease || e.LeaseDuration > longestWait, fmt.Sprintf("a lease of %v", e.LeaseDuration))
+	wrong.Check(e.PollInterval != 0 && e.PollInterval < leastPoll, fmt.Sprintf("a Poll of %v", e.PollInterval))
+	wrong.Duration("Drain", e.DrainTimeout)
 	wrong.Duration("Timeout", e.Timeout)
-	wrong.Duration("KeyLife", e.KeyLife)
-	wrong.Duration("Settles", e.Settles)
-	wrong.Check(e.Settles < 0, "a negative Settles")
+	wrong.Duration("KeyLife", e.KeyTTL)
+	wrong.Duration("Settles", e.VisibilityDelay)
+	wrong.Check(e.VisibilityDelay < 0, "a negative Settles")
 	e.validPolicy(&wrong)
 	for _, name := range slices.Sorted(maps.Keys(e.Gateways)) {
 		e.validGateway(&wrong, name, e.Gateways[name])
 	}
 	// What is done and forgotten could be enqueued again while its key lives (D11).
-	wrong.Duration("TTL", e.TTL)
-	if keyLife := e.longestKeyLife(); e.TTL > 0 && e.TTL < keyLife {
-		wrong.Check(true, fmt.Sprintf("a TTL of %v, less than the KeyLife of %v", e.TTL, keyLife))
+	wrong.Duration("TTL", e.Retention)
+	if keyLife := e.longestKeyLife(); e.Retention > 0 && e.Retention < keyLife {
+		wrong.Check(true, fmt.Sprintf("a TTL of %v, less than the KeyLife of %v", e.Retention, keyLife))
 	}
 	return wrong.Err()
 }
@@ -130,7 +130,7 @@ func (e *Engine) validGateway(wrong *validate.Errors, name string, gateway Gatew
 		}
 	}
 	if p, ok := gateway.(Protector); ok {
-		keyLife, settles := p.Protects()
+		keyLife, settles := p.KeyPolicy()
 		wrong.Duration(fmt.Sprintf("the gateway %q: KeyLife", name), keyLife)
 		wrong.Duration(fmt.Sprintf("the gateway %q: Settles", name), settles)
 	}
@@ -141,11 +141,11 @@ func (e *Engine) longestKeyLife() time.Duration {
 	longest := time.Duration(0)
 	for _, gateway := range e.Gateways {
 		if gateway != nil {
-			longest = max(longest, newRoute(e, gateway).terms.KeyLife)
+			longest = max(longest, newRoute(e, gateway).terms.KeyTTL)
 		}
 	}
 	if len(e.Gateways) == 0 {
-		longest = cmp.Or(e.KeyLife, defaultKeyLife)
+		longest = cmp.Or(e.KeyTTL, defaultKeyLife)
 	}
 	return longest
 }
@@ -181,7 +181,7 @@ func (e *Engine) Enqueue(ctx context.Context, in Intent) (Receipt, error) {
 }
 
 // Cancel withdraws an intent that is pending or waiting; one that was withdrawn before
-// stays so. ErrState: it is too late, or not known whether it is. ErrNotFound: there is
+// stays so. ErrInvalidState: it is too late, or not known whether it is. ErrNotFound: there is
 // none.
 func (e *Engine) Cancel(ctx context.Context, id idempotency.ID) error {
 	c, err := e.start()

@@ -23,14 +23,15 @@ const (
 	// Decision; and Held, perhaps.
 	EventFinish
 
-	// EventLose takes it from a worker that is dead: Worker.
-	EventLose
+	// EventLeaseExpired takes it from a worker that is dead: Worker.
+	EventLeaseExpired
 
-	// EventRedrive brings it back from the dead: Generation is the letter's number, 0
-	// for whichever; After is when from now it is due; By and Note.
+	// EventRedrive brings it back from the dead: Generation and DeadLetterID are those that
+	// the person saw, Generation 0 any; After is when from now it is due; By and Note.
 	EventRedrive
 
-	// EventResolve is a person's word: Outcome, By, Note.
+	// EventResolve is a person's decision: Generation and DeadLetterID as above, Outcome,
+	// By, Note.
 	EventResolve
 
 	// EventCancel withdraws it.
@@ -56,13 +57,14 @@ type Event struct {
 	// Intent is the whole of it for EventEnqueue, for others its ID.
 	Intent Intent
 
-	Worker     string
-	Generation int64
-	Terms      *Terms // nil: the engine has no gateway of that name
-	Outcome    Outcome
-	Decision   Decision
-	After      time.Duration
-	By, Note   string
+	Worker       string
+	Generation   int64
+	DeadLetterID int64
+	Terms        *Terms // nil: the engine has no gateway of that name
+	Outcome      Outcome
+	Decision     Decision
+	After        time.Duration
+	By, Note     string
 
 	// Held is the record as Claim has returned it, under this Worker and Generation: as
 	// long as these are still the record's, nothing else has changed, and a store need not
@@ -82,7 +84,7 @@ func (e *Event) Validate() error {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	switch e.Kind {
-	case EventClaim, EventLose:
+	case EventClaim, EventLeaseExpired:
 		return validWorker(e.Worker)
 	case EventFinish:
 		if e.Terms == nil {
@@ -116,26 +118,26 @@ func validWorker(name string) error {
 
 // Terms is what Decide must know of a Gateway. It is enforced whatever a Policy says.
 type Terms struct {
-	// KeyLife is how long a key protects, from the first send under it. 0 or less: keys
+	// KeyTTL is how long a key protects, from the first send under it. 0 or less: keys
 	// protect nothing.
-	KeyLife time.Duration
+	KeyTTL time.Duration
 
-	// Settles is how long after a send it may still be done unseen: until then a
+	// VisibilityDelay is how long after a send it may still be done unseen: until then a
 	// Finder's NotFound proves nothing.
-	Settles time.Duration
+	VisibilityDelay time.Duration
 
 	// Finds: it can be asked what became of an intent.
-	Finds bool
+	CanQuery bool
 }
 
 // longestWait bounds how far from now an intent is due. What is further off is a
-// mistake, and would lose it.
+// mistake, and would onLeaseExpired it.
 const longestWait = 30 * 24 * time.Hour
 
 // The reasons of dead letters, beside those that a Policy gives.
 const (
-	// ReasonRefused: it was refused for good.
-	ReasonRefused = "refused"
+	// ReasonDeclined: it was refused for good.
+	ReasonDeclined = "declined"
 
 	// ReasonExhausted: a Policy found that it has been tried enough.
 	ReasonExhausted = "exhausted"

@@ -71,9 +71,9 @@ func Example() {
 	// Output:
 	// enqueued: pending false false <nil>
 	// now: dead currency_unknown  <nil>
-	// dead: invoice:1 refused currency_unknown <nil>
+	// dead: invoice:1 declined currency_unknown <nil>
 	// enqueued: waiting true true <nil>
 	// now: done  ch_1 <nil>
-	// journal: 1 send epoch 1 refused 422
+	// journal: 1 send epoch 1 declined 422
 	// journal: 2 send epoch 2 succeeded 200
 }

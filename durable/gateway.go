@@ -17,17 +17,17 @@ type Gateway interface {
 // Finder is a Gateway that can be asked.
 type Finder interface {
 	// Find asks the other side what became of the work of s.Key, and changes nothing
-	// there. ClassSucceeded and ClassRefused are its end. ClassNotFound says that the
-	// other side knows nothing of it, which counts once Settles has passed since the
+	// there. ClassSucceeded and ClassDeclined are its end. ClassNotFound says that the
+	// other side knows nothing of it, which counts once VisibilityDelay has passed since the
 	// last send. All else is no answer, and it is asked again.
 	Find(ctx context.Context, s *Send) Outcome
 }
 
 // Protector is a Gateway that knows how long its keys protect.
 type Protector interface {
-	// Protects tells for how long the other side remembers keys, and how long a send may
+	// KeyPolicy tells for how long the other side remembers keys, and how long a send may
 	// go on unseen. 0: as the Engine has it. A negative keyLife: keys protect nothing.
-	Protects() (keyLife, settles time.Duration)
+	KeyPolicy() (keyLife, settles time.Duration)
 }
 
 // Validator is a Gateway that knows whether it is in order. Engine.Validate asks it, and an

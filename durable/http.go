@@ -31,8 +31,8 @@ import (
 //     with Retry-After: ClassFailed.
 //   - 409, all other 5xx, 1xx and 3xx, a timeout, a reset, an answer that breaks off
 //     before Read can read it: ClassUnknown.
-//   - All other 4xx: ClassRefused.
-//   - A request that NewRequest cannot make, or the client cannot send: ClassRefused,
+//   - All other 4xx: ClassDeclined.
+//   - A request that NewRequest cannot make, or the client cannot send: ClassDeclined,
 //     with the code "request".
 //
 // To be a Finder too, put it into a type of your own with a method Find, which may send
@@ -82,7 +82,7 @@ func (h HTTP) Send(ctx context.Context, s *Send) Outcome {
 	}
 	req, err := h.request(ctx, s)
 	if err != nil {
-		return Outcome{Class: ClassRefused, Code: codeRequest, Err: unsentError{err}}
+		return Outcome{Class: ClassDeclined, Code: codeRequest, Err: unsentError{err}}
 	}
 	resp, err := h.client().Do(req)
 	if err != nil {
@@ -183,7 +183,7 @@ func unanswered(err error) Outcome {
 	failed, ok := errors.AsType[*resilienthttp.Error](err)
 	switch {
 	case neterr.Malformed(err) && (!ok || failed.NotSent()):
-		o.Class, o.Code, o.Err = ClassRefused, codeRequest, unsentError{err}
+		o.Class, o.Code, o.Err = ClassDeclined, codeRequest, unsentError{err}
 	case ok && failed.NotSent():
 		o.Class = ClassFailed
 	case !ok && neterr.NotSent(err):
@@ -233,7 +233,7 @@ func classOf(status int, asked bool) Class {
 	case status < 400, status >= 500, status == http.StatusConflict:
 		return ClassUnknown
 	default:
-		return ClassRefused
+		return ClassDeclined
 	}
 }
 

@@ -31,7 +31,7 @@ func post(url string) func(*durable.Send) (*http.Request, error) {
 
 func send() *durable.Send {
 	in := pay("comp1", "1")
-	return &durable.Send{Intent: in, Number: 1, Key: durable.SendKey(in.ID, 1), Epoch: 1, Generation: 1}
+	return &durable.Send{Intent: in, Number: 1, Key: durable.IdempotencyKey(in.ID, 1), Epoch: 1, Generation: 1}
 }
 
 // D8: what a status says, over a bare client and over a Transport, which makes one
@@ -49,14 +49,14 @@ func TestHTTPClasses(t *testing.T) {
 		{204, "", durable.ClassSucceeded, 0},
 		{301, "", durable.ClassUnknown, 0},
 		{304, "", durable.ClassUnknown, 0},
-		{400, "", durable.ClassRefused, 0},
-		{401, "", durable.ClassRefused, 0},
-		{402, "", durable.ClassRefused, 0},
-		{404, "", durable.ClassRefused, 0},
+		{400, "", durable.ClassDeclined, 0},
+		{401, "", durable.ClassDeclined, 0},
+		{402, "", durable.ClassDeclined, 0},
+		{404, "", durable.ClassDeclined, 0},
 		{408, "", durable.ClassFailed, 0},
 		{409, "", durable.ClassUnknown, 0},
 		{409, "Retry-After: 7", durable.ClassUnknown, 7 * time.Second},
-		{422, "", durable.ClassRefused, 0},
+		{422, "", durable.ClassDeclined, 0},
 		{425, "", durable.ClassFailed, 0},
 		{429, "", durable.ClassFailed, 0},
 		{429, "Retry-After: 3600", durable.ClassFailed, time.Hour},
@@ -231,7 +231,7 @@ func TestHTTPNoRequest(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := h.Send(t.Context(), send())
-			assert.Equal(t, durable.ClassRefused, o.Class)
+			assert.Equal(t, durable.ClassDeclined, o.Class)
 			assert.Equal(t, "request", o.Code)
 			assert.True(t, o.Unsent())
 			require.Error(t, o.Err)
@@ -265,13 +265,13 @@ func TestHTTPRead(t *testing.T) {
 		said durable.Outcome
 		want durable.Outcome
 	}{
-		{"nothing", "", false, durable.Outcome{}, durable.Outcome{Class: durable.ClassRefused, Status: 402}},
-		{"a code", "declined", false, durable.Outcome{Code: "24"}, durable.Outcome{Class: durable.ClassRefused, Status: 402, Code: "24"}},
+		{"nothing", "", false, durable.Outcome{}, durable.Outcome{Class: durable.ClassDeclined, Status: 402}},
+		{"a code", "declined", false, durable.Outcome{Code: "24"}, durable.Outcome{Class: durable.ClassDeclined, Status: 402, Code: "24"}},
 		{"a class", "done", false, durable.Outcome{Class: durable.ClassSucceeded, Reference: "ch_1"}, durable.Outcome{Class: durable.ClassSucceeded, Status: 402, Reference: "ch_1"}},
-		{"an error", "", false, durable.Outcome{Err: errDown}, durable.Outcome{Class: durable.ClassRefused, Status: 402, Err: errDown}},
-		{"when to come again", "", false, durable.Outcome{NotBefore: own}, durable.Outcome{Class: durable.ClassRefused, Status: 402, NotBefore: own}},
-		{"a status", "", false, durable.Outcome{Status: 400}, durable.Outcome{Class: durable.ClassRefused, Status: 400}},
-		{"an endless answer", strings.Repeat("x", 3<<20), false, durable.Outcome{Code: "24"}, durable.Outcome{Class: durable.ClassRefused, Status: 402, Code: "24"}},
+		{"an error", "", false, durable.Outcome{Err: errDown}, durable.Outcome{Class: durable.ClassDeclined, Status: 402, Err: errDown}},
+		{"when to come again", "", false, durable.Outcome{NotBefore: own}, durable.Outcome{Class: durable.ClassDeclined, Status: 402, NotBefore: own}},
+		{"a status", "", false, durable.Outcome{Status: 400}, durable.Outcome{Class: durable.ClassDeclined, Status: 400}},
+		{"an endless answer", strings.Repeat("x", 3<<20), false, durable.Outcome{Code: "24"}, durable.Outcome{Class: durable.ClassDeclined, Status: 402, Code: "24"}},
 		{"an answer that breaks off", "declined", true, durable.Outcome{Code: "24"}, durable.Outcome{Status: 402}},
 	} {
 		t.Run(row.name, func(t *testing.T) {

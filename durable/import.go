@@ -79,7 +79,7 @@ func (s RowStatus) String() string {
 	if s == 0 || int(s) >= rowStatuses {
 		return ""
 	}
-	return [rowStatuses]string{"", "accepted", "unchanged", "revised", "in progress", "done", "refused", "unknown", "invalid"}[s]
+	return [rowStatuses]string{"", "accepted", "unchanged", "revised", "in progress", "done", "declined", "unknown", "invalid"}[s]
 }
 
 // RowResult is where a row stands, and why.
@@ -267,7 +267,7 @@ func (to *RowResult) stands(r *Record) {
 		to.Status, to.Code = RowRefused, r.State.String()
 	case StateDead:
 		to.Status = RowRefused
-		if r.Doubt {
+		if r.InDoubt {
 			to.Status = RowUnknown
 		}
 		if to.Code = r.Code; to.Code == "" {

@@ -63,7 +63,7 @@ func TestImport(t *testing.T) {
 			assert.Equal(t, "invoices", s.Batch)
 			switch string(s.Payload) {
 			case "bad":
-				return durable.Outcome{Class: durable.ClassRefused, Code: "currency", Err: errors.New("no such currency")}
+				return durable.Outcome{Class: durable.ClassDeclined, Code: "currency", Err: errors.New("no such currency")}
 			case "later":
 				return durable.Outcome{Class: durable.ClassFailed}
 			case "lost":
@@ -76,7 +76,7 @@ func TestImport(t *testing.T) {
 		e.Policy = policyFunc(func(h *durable.History, now time.Time) durable.Decision {
 			d := durable.Schedule{}.Next(h, now)
 			if d.At = now.Add(time.Hour); string(h.Intent.Payload) == "lost" && h.Attempts > 1 {
-				return durable.Decision{Do: durable.Bury}
+				return durable.Decision{Action: durable.Bury}
 			}
 			return d
 		})
@@ -122,8 +122,8 @@ func TestImport(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		want = map[int]string{
-			2: "done ch_a", 3: "refused currency no such currency", 4: "refused currency no such currency", 5: "refused currency no such currency",
-			6: "in progress", 7: "unknown timeout", 8: "in progress", 9: want[9], 10: want[10], 11: want[11], 12: "refused cancelled",
+			2: "done ch_a", 3: "declined currency no such currency", 4: "declined currency no such currency", 5: "declined currency no such currency",
+			6: "in progress", 7: "unknown timeout", 8: "in progress", 9: want[9], 10: want[10], 11: want[11], 12: "declined cancelled",
 		}
 		assert.Equal(t, want, statuses(run()))
 

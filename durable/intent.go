@@ -35,13 +35,17 @@ var (
 	// ErrNotFound says that there is no such intent.
 	ErrNotFound = errors.New("durable: no such intent")
 
-	// ErrState says that the intent is in a state in which this cannot be done to
+	// ErrInvalidState says that the intent is in a state in which this cannot be done to
 	// it. Nothing was changed.
-	ErrState = errors.New("durable: not possible in this state")
+	ErrInvalidState = errors.New("durable: not possible in this state")
 
 	// ErrFenced says that the intent has passed on: to another claim, a reaper, a
 	// person. What an earlier holder writes changes nothing.
 	ErrFenced = errors.New("durable: fenced off")
+
+	// ErrStale means that the intent has changed since the person saw it. Nothing was
+	// changed. Look again and decide anew.
+	ErrStale = errors.New("durable: the intent has changed since it was seen")
 )
 
 // Intent is a call that must not be lost: what is to be sent, by which Gateway.

@@ -135,8 +135,8 @@ func (s *shaky) Claim(ctx context.Context, claim durable.Claim) (durable.Claimed
 	return call(s, "claim", func() (durable.Claimed, error) { return s.Store.Claim(ctx, claim) })
 }
 
-func (s *shaky) Beat(ctx context.Context, worker string, lease time.Duration) (time.Time, error) {
-	return call(s, "beat", func() (time.Time, error) { return s.Store.Beat(ctx, worker, lease) })
+func (s *shaky) Heartbeat(ctx context.Context, worker string, lease time.Duration) (time.Time, error) {
+	return call(s, "beat", func() (time.Time, error) { return s.Store.Heartbeat(ctx, worker, lease) })
 }
 
 func (s *shaky) Reap(ctx context.Context, limit int) ([]durable.Change, error) {

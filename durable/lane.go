@@ -6,15 +6,15 @@ import (
 	"slices"
 )
 
-// Lane is what a gateway has to do in a scope.
-type Lane struct{ Scope, Gateway string }
+// QueueKey identifies the queue of a gateway in a scope.
+type QueueKey struct{ Scope, Gateway string }
 
-// LaneOf is that of a record.
-func LaneOf(r *Record) Lane { return Lane{Scope: r.ID.Scope, Gateway: r.Gateway} }
+// QueueKeyOf is that of a record.
+func QueueKeyOf(r *Record) QueueKey { return QueueKey{Scope: r.ID.Scope, Gateway: r.Gateway} }
 
-// Room is how much of everything a claim has room for, by the shares that Claim tells of.
+// Capacity is how much of everything a claim has room for, by the shares that Claim tells of.
 // It is not safe for concurrent use.
-type Room struct {
+type Capacity struct {
 	claim  *Claim
 	left   int // of Claim.Limit
 	all    use
@@ -27,10 +27,10 @@ type use struct {
 	held        map[string]int // by gateway
 }
 
-// Room is that of a claim that has taken nothing yet.
-func (c *Claim) Room() *Room {
-	r := &Room{claim: c, left: c.Limit, all: newUse(cmp.Or(c.Senders, math.MaxInt)), scopes: make(map[string]*use)}
-	for lane, n := range c.Held {
+// Capacity returns that of a claim that has taken nothing yet.
+func (c *Claim) Capacity() *Capacity {
+	r := &Capacity{claim: c, left: c.Limit, all: newUse(cmp.Or(c.MaxWorkers, math.MaxInt)), scopes: make(map[string]*use)}
+	for lane, n := range c.InFlight {
 		r.all.add(lane.Gateway, n)
 		r.scope(lane.Scope).add(lane.Gateway, n)
 	}
@@ -44,7 +44,7 @@ func (u *use) add(gateway string, n int) {
 	u.total += n
 }
 
-func (r *Room) scope(name string) *use {
+func (r *Capacity) scope(name string) *use {
 	u := r.scopes[name]
 	if u == nil {
 		made := newUse(r.claim.PerScope)
@@ -55,25 +55,25 @@ func (r *Room) scope(name string) *use {
 }
 
 // Gateway is how many more of a gateway there is room for, in whatever scopes.
-func (r *Room) Gateway(name string) int { return min(r.left, r.all.room(r.claim, name)) }
+func (r *Capacity) Gateway(name string) int { return min(r.left, r.all.room(r.claim, name)) }
 
 // Scope is how many more of a scope there is room for, of whatever gateways.
-func (r *Room) Scope(name string) int { return max(min(r.left, r.scope(name).left()), 0) }
+func (r *Capacity) Scope(name string) int { return max(min(r.left, r.scope(name).left()), 0) }
 
-// Lane is how many more of a lane there is room for.
-func (r *Room) Lane(l Lane) int {
+// Queue is how many more of a queue there is room for.
+func (r *Capacity) Queue(l QueueKey) int {
 	return min(r.Gateway(l.Gateway), r.scope(l.Scope).room(r.claim, l.Gateway))
 }
 
-// Each is how many there is room for of a gateway in a scope of which nothing is held.
-func (r *Room) Each(gateway string) int {
+// PerScope is how many there is room for of a gateway in a scope of which nothing is held.
+func (r *Capacity) PerScope(gateway string) int {
 	fresh := newUse(r.claim.PerScope)
 	return min(r.Gateway(gateway), fresh.room(r.claim, gateway))
 }
 
-// Take takes one of a lane, if there is room.
-func (r *Room) Take(l Lane) bool {
-	if r.Lane(l) <= 0 {
+// TryTake takes one of a queue, if there is room.
+func (r *Capacity) TryTake(l QueueKey) bool {
+	if r.Queue(l) <= 0 {
 		return false
 	}
 	r.left--
@@ -88,38 +88,38 @@ func (u *use) left() int { return u.size - u.total }
 // what is kept for it: a quarter of all in even parts, of one at least, for the first that
 // come if these are more than the quarter.
 func (u *use) room(c *Claim, gateway string) int {
-	share, bound := c.Shares[gateway]
+	share, bound := c.GatewayLimits[gateway]
 	if !bound { // what is of no gateway is not sent
 		return max(u.left(), 0)
 	}
 	quarter := u.size / 4
-	part := min(max(quarter/len(c.Shares), 1), quarter)
+	part := min(max(quarter/len(c.GatewayLimits), 1), quarter)
 	others := 0
-	for name := range c.Shares {
+	for name := range c.GatewayLimits {
 		if name != gateway {
 			others += max(part-u.held[name], 0)
 		}
 	}
 	kept := min(others, quarter)
-	most := max(int(int64(share)*int64(u.size)/int64(c.Senders)), 1)
+	most := max(int(int64(share)*int64(u.size)/int64(c.MaxWorkers)), 1)
 	return max(min(most-u.held[gateway], u.left(), max(part-u.held[gateway], u.left()-kept)), 0)
 }
 
-// Turns puts what a store has found into the order of the round, and leaves out what there
+// FairOrder puts what a store has found into the order of the round, and leaves out what there
 // is no room for: the scopes give one in their turn, first those behind Claim.After; and
 // in a scope the gateways, of which it has taken least and then what is due longest. Each
 // lane's rows are in their order already, and record gives that of one.
-func Turns[T any](room *Room, rows []T, record func(T) *Record) []T {
+func FairOrder[T any](room *Capacity, rows []T, record func(T) *Record) []T {
 	type queue struct {
-		lane  Lane
+		lane  QueueKey
 		rows  []T
 		given int
 	}
-	lanes := make(map[Lane]*queue)
+	lanes := make(map[QueueKey]*queue)
 	scopes := make(map[string][]*queue)
 	var names []string
 	for _, row := range rows {
-		lane := LaneOf(record(row))
+		lane := QueueKeyOf(record(row))
 		q := lanes[lane]
 		if q == nil {
 			q = &queue{lane: lane}
@@ -140,13 +140,13 @@ func Turns[T any](room *Room, rows []T, record func(T) *Record) []T {
 	for before := -1; before < len(taken); {
 		before = len(taken)
 		for _, name := range names {
-			open := slices.DeleteFunc(scopes[name], func(q *queue) bool { return len(q.rows) == 0 || room.Lane(q.lane) == 0 })
+			open := slices.DeleteFunc(scopes[name], func(q *queue) bool { return len(q.rows) == 0 || room.Queue(q.lane) == 0 })
 			scopes[name] = open
 			if len(open) == 0 {
 				continue
 			}
 			q := slices.MinFunc(open, sooner)
-			room.Take(q.lane)
+			room.TryTake(q.lane)
 			taken, q.rows = append(taken, q.rows[0]), q.rows[1:]
 			q.given++
 		}
@@ -156,15 +156,15 @@ func Turns[T any](room *Room, rows []T, record func(T) *Record) []T {
 
 // Start is the scope behind which the round of a gateway begins.
 func (c *Claim) Start(gateway string) string {
-	if behind, served := c.Behind[gateway]; served {
+	if behind, served := c.GatewayCursors[gateway]; served {
 		return behind
 	}
-	return c.After
+	return c.ScopeCursor
 }
 
 // inRound compares scopes by when it is their turn.
 func (c *Claim) inRound(a, b string) int {
-	return cmp.Or(cmp.Compare(btoi(a <= c.After), btoi(b <= c.After)), cmp.Compare(a, b))
+	return cmp.Or(cmp.Compare(btoi(a <= c.ScopeCursor), btoi(b <= c.ScopeCursor)), cmp.Compare(a, b))
 }
 
 func btoi(b bool) int {

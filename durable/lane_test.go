@@ -185,7 +185,7 @@ func TestHungGateway(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				e := &durable.Engine{Store: new(durable.Memory), Gateways: make(map[string]durable.Gateway), KeyLife: -1}
+				e := &durable.Engine{Store: new(durable.Memory), Gateways: make(map[string]durable.Gateway), KeyTTL: -1}
 				for name, p := range row.providers {
 					e.Gateways[name] = p.gateway()
 				}
@@ -279,26 +279,26 @@ func TestKept(t *testing.T) {
 		senders, gateways := 4+rand.N(60), 2+rand.N(6)
 		quarter := senders / 4
 		part := max(quarter/gateways, 1)
-		c := durable.Claim{Limit: senders, Senders: senders, PerScope: senders, Shares: map[string]int{}, Held: map[durable.Lane]int{}}
+		c := durable.Claim{Limit: senders, MaxWorkers: senders, PerScope: senders, GatewayLimits: map[string]int{}, InFlight: map[durable.QueueKey]int{}}
 		for i := range gateways {
-			c.Shares[strconv.Itoa(i)] = senders
+			c.GatewayLimits[strconv.Itoa(i)] = senders
 		}
 		total := 0
 		for range 200 {
-			lane := durable.Lane{Gateway: strconv.Itoa(rand.N(gateways))}
-			if n := c.Held[lane]; n > 0 && rand.N(3) == 0 {
-				c.Held[lane]--
+			lane := durable.QueueKey{Gateway: strconv.Itoa(rand.N(gateways))}
+			if n := c.InFlight[lane]; n > 0 && rand.N(3) == 0 {
+				c.InFlight[lane]--
 				total--
-			} else if room := c.Room().Lane(lane); room > 0 {
+			} else if room := c.Capacity().Queue(lane); room > 0 {
 				n := 1 + rand.N(room)
-				c.Held[lane] += n
+				c.InFlight[lane] += n
 				total += n
 			} else {
 				require.False(t, n < part && gateways*part <= quarter || n == 0 && total < senders,
-					"%v of %d leave nothing to %v", c.Held, senders, lane)
+					"%v of %d leave nothing to %v", c.InFlight, senders, lane)
 			}
 			require.LessOrEqual(t, total, senders)
-			require.LessOrEqual(t, c.Held[lane], max(senders-min((gateways-1)*part, quarter), part), "%v of %d", c.Held, senders)
+			require.LessOrEqual(t, c.InFlight[lane], max(senders-min((gateways-1)*part, quarter), part), "%v of %d", c.InFlight, senders)
 		}
 	}
 }

@@ -6,9 +6,9 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
-// Letter is a dead letter: an intent that is not sent any more, and why. It stays
+// DeadLetter is a dead letter: an intent that is not sent any more, and why. It stays
 // after it was dealt with.
-type Letter struct {
+type DeadLetter struct {
 	// ID is the intent's.
 	ID idempotency.ID
 
@@ -20,7 +20,7 @@ type Letter struct {
 	Batch   string
 	Row     int
 
-	// Reason is why it is dead: ReasonRefused and its like, or a Policy's word.
+	// Reason is why it is dead: ReasonDeclined and its like, or a Policy's word.
 	Reason string
 
 	// Class and Code are those of its last outcome.
@@ -28,7 +28,7 @@ type Letter struct {
 	Code  string
 
 	// Doubt: it may have been done, and nobody knows.
-	Doubt bool
+	InDoubt bool
 
 	// Attempts is how often it was sent.
 	Attempts int
@@ -51,11 +51,11 @@ type Filter struct {
 	// From and Until bound DeadAt: not before From, and before Until. Zero: no bound.
 	From, Until time.Time
 	// Closed chooses those that were dealt with too.
-	Closed bool
+	IncludeResolved bool
 }
 
 // Matches reports whether the letter is chosen.
-func (f *Filter) Matches(l *Letter) bool {
+func (f *Filter) Matches(l *DeadLetter) bool {
 	for _, pair := range [...][2]string{
 		{f.Scope, l.ID.Scope}, {f.Operation, l.ID.Operation}, {f.Key, l.ID.Key},
 		{f.Gateway, l.Gateway}, {f.Batch, l.Batch}, {f.Code, l.Code}, {f.Reason, l.Reason},
@@ -64,14 +64,14 @@ func (f *Filter) Matches(l *Letter) bool {
 			return false
 		}
 	}
-	return (f.Closed || l.RedrivenAt.IsZero()) &&
+	return (f.IncludeResolved || l.RedrivenAt.IsZero()) &&
 		(f.From.IsZero() || !l.DeadAt.Before(f.From)) &&
 		(f.Until.IsZero() || l.DeadAt.Before(f.Until))
 }
 
 // Compare orders letters as they are listed: by DeadAt, then by scope, operation and
 // key, byte by byte, then by number.
-func (l *Letter) Compare(other *Letter) int {
+func (l *DeadLetter) Compare(other *DeadLetter) int {
 	if c := l.DeadAt.Compare(other.DeadAt); c != 0 {
 		return c
 	}

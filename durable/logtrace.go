@@ -54,8 +54,8 @@ func (l traceLogger) changed(c *Change) {
 		slog.String("batch", r.Batch), slog.Int("rowNumber", r.Row), slog.String("idempotencyKey", idempotencykey.Hash(keyOf(c))),
 		slog.String("gateway", r.Gateway), slog.String("state", r.State.String()), slog.Int("attempts", r.Attempts),
 	}
-	if c.Ended != nil {
-		attrs = append(attrs, slog.Int("httpStatus", c.Ended.Status))
+	if c.FinishedAttempt != nil {
+		attrs = append(attrs, slog.Int("httpStatus", c.FinishedAttempt.Status))
 	}
 	if event == eventError {
 		attrs = append(attrs, slog.String("error", problem(c)), slog.String("code", r.Code))
@@ -66,10 +66,10 @@ func (l traceLogger) changed(c *Change) {
 // keyOf is the key that the change is about: after a refusal, that of the epoch before.
 func keyOf(c *Change) string {
 	epoch := c.Record.Epoch
-	if c.Ended != nil && c.Ended.Epoch != 0 {
-		epoch = c.Ended.Epoch
+	if c.FinishedAttempt != nil && c.FinishedAttempt.Epoch != 0 {
+		epoch = c.FinishedAttempt.Epoch
 	}
-	return SendKey(c.Record.ID, epoch)
+	return IdempotencyKey(c.Record.ID, epoch)
 }
 
 const (
@@ -90,11 +90,11 @@ func told(c *Change) (slog.Level, string) {
 		return slog.LevelDebug, eventAccepted
 	case c.Revised:
 		return slog.LevelInfo, eventRevised
-	case c.Begun != nil && c.Begun.Kind == KindResolve:
+	case c.StartedAttempt != nil && c.StartedAttempt.Kind == KindResolve:
 		return slog.LevelInfo, eventResolved
-	case c.Begun != nil:
+	case c.StartedAttempt != nil:
 		return slog.LevelDebug, eventSending
-	case c.Closed != nil:
+	case c.Resolved != nil:
 		return slog.LevelInfo, eventRedriven
 	case c.Record.State == StateCancelled:
 		return slog.LevelInfo, eventCancelled
@@ -109,8 +109,8 @@ func told(c *Change) (slog.Level, string) {
 
 // problem names what went wrong, in words of this package's or a Policy's.
 func problem(c *Change) string {
-	if c.Opened != nil {
-		return c.Opened.Reason
+	if c.DeadLettered != nil {
+		return c.DeadLettered.Reason
 	}
 	return c.Record.Class.String()
 }

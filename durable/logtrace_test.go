@@ -54,7 +54,7 @@ func TestLogTrace(t *testing.T) {
 		e := through(h)
 		e.Gateways["panics"] = gatewayFunc(func(context.Context, *durable.Send) durable.Outcome { panic(errors.New("SECRET panic")) })
 		e.Trace = durable.LogTrace(logger)
-		e.Policy = policyFunc(func(*durable.History, time.Time) durable.Decision { return durable.Decision{Do: durable.Bury} })
+		e.Policy = policyFunc(func(*durable.History, time.Time) durable.Decision { return durable.Decision{Action: durable.Bury} })
 		in := pay("SECRET-tenant", "SECRET-key")
 		in.Payload, in.Batch, in.Row = []byte("SECRET payload"), "invoices", 5
 		work := func() {
@@ -65,7 +65,7 @@ func TestLogTrace(t *testing.T) {
 		work()
 		line := "event=row_processed_error batch=invoices rowNumber=5 idempotencyKey=sha256:"
 		assert.Contains(t, log.String(), line)
-		assert.Contains(t, log.String(), "state=dead attempts=1 httpStatus=422 error=refused code=amount_too_small")
+		assert.Contains(t, log.String(), "state=dead attempts=1 httpStatus=422 error=declined code=amount_too_small")
 		_, hash, _ := strings.Cut(log.String(), line)
 		hash, _, _ = strings.Cut(hash, " ")
 		assert.GreaterOrEqual(t, strings.Count(log.String(), hash), 3)
@@ -76,7 +76,7 @@ func TestLogTrace(t *testing.T) {
 		aborts.Payload, panics.Gateway = []byte("SECRET boom"), "panics"
 		enqueue(t, e, mended, aborts, panics)
 		work()
-		require.NoError(t, e.Resolve(t.Context(), aborts.ID, durable.Outcome{Class: durable.ClassRefused}, "SECRET-person"))
+		require.NoError(t, e.Resolve(t.Context(), seen(t, e, aborts.ID), durable.Outcome{Class: durable.ClassDeclined}, "SECRET-person"))
 		_, err := e.Redrive(t.Context(), durable.Filter{}, durable.Redrive{By: "SECRET-person", Note: "SECRET"})
 		require.NoError(t, err)
 		enqueue(t, e, withdrawn)
@@ -87,7 +87,7 @@ func TestLogTrace(t *testing.T) {
 		assert.Contains(t, log.String(), `event=engine_error error="durable: the gateway \"panics\" panicked: *errors.errorString"`)
 		assert.NotContains(t, log.String(), "SECRET")
 		for i := range 3 {
-			assert.NotContains(t, log.String(), durable.SendKey(in.ID, i+1))
+			assert.NotContains(t, log.String(), durable.IdempotencyKey(in.ID, i+1))
 		}
 	})
 }

@@ -32,7 +32,7 @@ type memoryRow struct {
 	Record
 
 	attempts []Attempt
-	letters  []Letter
+	letters  []DeadLetter
 	place    int // in its lane's queue; -1: it is not there
 }
 
@@ -90,10 +90,10 @@ func (m *Memory) write(row *memoryRow, c *Change) {
 	}
 	row.Record = cloned(c.Record)
 	m.link(row)
-	if c.Begun != nil {
-		row.attempts = append(row.attempts, *c.Begun)
+	if c.StartedAttempt != nil {
+		row.attempts = append(row.attempts, *c.StartedAttempt)
 	}
-	if ended := c.Ended; ended != nil {
+	if ended := c.FinishedAttempt; ended != nil {
 		for i := range row.attempts {
 			if a := &row.attempts[i]; a.Generation == ended.Generation {
 				a.FinishedAt, a.Class, a.Code = ended.FinishedAt, ended.Class, ended.Code
@@ -101,15 +101,15 @@ func (m *Memory) write(row *memoryRow, c *Change) {
 			}
 		}
 	}
-	if closed := c.Closed; closed != nil {
+	if closed := c.Resolved; closed != nil {
 		for i := range row.letters {
 			if l := &row.letters[i]; l.Number == closed.Number {
 				l.RedrivenAt, l.By, l.Note = closed.RedrivenAt, closed.By, closed.Note
 			}
 		}
 	}
-	if c.Opened != nil {
-		row.letters = append(row.letters, *c.Opened)
+	if c.DeadLettered != nil {
+		row.letters = append(row.letters, *c.DeadLettered)
 	}
 }
 
@@ -194,23 +194,23 @@ func (m *Memory) Claim(ctx context.Context, claim Claim) (Claimed, error) {
 
 // round chooses what a claim is about.
 func (m *Memory) round(claim *Claim, now time.Time) []*memoryRow {
-	if claim.Only != nil {
-		row := m.rows[*claim.Only]
+	if claim.ID != nil {
+		row := m.rows[*claim.ID]
 		if row == nil || !row.State.Claimable() || now.Before(row.NextAt) {
 			return nil
 		}
 		return []*memoryRow{row}
 	}
 	var rows []*memoryRow
-	room := claim.Room()
+	room := claim.Capacity()
 	for gateway, scopes := range m.due {
 		rows = append(rows, m.lanes(room, scopes, gateway, claim.Start(gateway), now)...)
 	}
-	return Turns(room, rows, func(row *memoryRow) *Record { return &row.Record })
+	return FairOrder(room, rows, func(row *memoryRow) *Record { return &row.Record })
 }
 
 // lanes goes over the scopes of a gateway, which each give one in their turn.
-func (m *Memory) lanes(room *Room, due map[string]*memoryQueue, gateway, behind string, now time.Time) (rows []*memoryRow) {
+func (m *Memory) lanes(room *Capacity, due map[string]*memoryQueue, gateway, behind string, now time.Time) (rows []*memoryRow) {
 	first, found := slices.BinarySearch(m.scopes, behind)
 	if found {
 		first++
@@ -220,7 +220,7 @@ func (m *Memory) lanes(room *Room, due map[string]*memoryQueue, gateway, behind 
 	for i := range m.scopes {
 		scope := m.scopes[(first+i)%len(m.scopes)]
 		if queue := due[scope]; queue != nil {
-			if share := queue.first(room.Lane(Lane{Scope: scope, Gateway: gateway}), now); len(share) > 0 {
+			if share := queue.first(room.Queue(QueueKey{Scope: scope, Gateway: gateway}), now); len(share) > 0 {
 				shares = append(shares, share)
 			}
 		}
@@ -236,12 +236,12 @@ func (m *Memory) lanes(room *Room, due map[string]*memoryQueue, gateway, behind 
 	return rows
 }
 
-// Beat implements Store.
-func (m *Memory) Beat(ctx context.Context, worker string, lease time.Duration) (time.Time, error) {
+// Heartbeat implements Store.
+func (m *Memory) Heartbeat(ctx context.Context, worker string, lease time.Duration) (time.Time, error) {
 	if err := ctx.Err(); err != nil {
 		return time.Time{}, err
 	}
-	if err := ValidBeat(worker, lease); err != nil {
+	if err := ValidateHeartbeat(worker, lease); err != nil {
 		return time.Time{}, err
 	}
 	m.mu.Lock()
@@ -268,7 +268,7 @@ func (m *Memory) Reap(ctx context.Context, limit int) ([]Change, error) {
 			if len(changes) >= limit {
 				return changes, nil
 			}
-			e := Event{Kind: EventLose, Intent: Intent{ID: row.ID}, Worker: name}
+			e := Event{Kind: EventLeaseExpired, Intent: Intent{ID: row.ID}, Worker: name}
 			if change, err := m.apply(&e, now); err == nil {
 				changes = append(changes, change)
 			}
@@ -317,13 +317,13 @@ func (m *Memory) Attempts(ctx context.Context, id idempotency.ID) ([]Attempt, er
 	return slices.Clone(row.attempts), nil
 }
 
-// Letters implements Store. A page costs as much as all of them.
-func (m *Memory) Letters(ctx context.Context, filter Filter, after *Letter, limit int) ([]Letter, error) {
+// DeadLetters implements Store. A page costs as much as all of them.
+func (m *Memory) DeadLetters(ctx context.Context, filter Filter, after *DeadLetter, limit int) ([]DeadLetter, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	m.mu.Lock()
-	var letters []Letter
+	var letters []DeadLetter
 	for _, row := range m.rows {
 		for i := range row.letters {
 			if l := &row.letters[i]; filter.Matches(l) && (after == nil || l.Compare(after) > 0) {
@@ -332,7 +332,7 @@ func (m *Memory) Letters(ctx context.Context, filter Filter, after *Letter, limi
 		}
 	}
 	m.mu.Unlock()
-	slices.SortFunc(letters, func(a, b Letter) int { return a.Compare(&b) })
+	slices.SortFunc(letters, func(a, b DeadLetter) int { return a.Compare(&b) })
 	return letters[:min(len(letters), max(limit, 0))], nil
 }
 
@@ -375,7 +375,7 @@ func (m *Memory) Sweep(ctx context.Context, ttl time.Duration, limit int) (int, 
 		if swept >= limit {
 			break
 		}
-		if row.State.Final() && row.Updated.Before(old) {
+		if row.State.Final() && row.UpdatedAt.Before(old) {
 			delete(m.rows, id)
 			swept++
 		}

@@ -18,9 +18,9 @@ const (
 	// ClassSucceeded: it was done.
 	ClassSucceeded
 
-	// ClassRefused: it was surely not done, and the other side has said so for good
+	// ClassDeclined: it was surely not done, and the other side has said so for good
 	// under this key. A Policy may send it again under another.
-	ClassRefused
+	ClassDeclined
 
 	// ClassFailed: this attempt has surely done nothing, and the next may succeed. Of
 	// attempts before it under the same key it says nothing. A Finder says by it, as by
@@ -28,7 +28,7 @@ const (
 	ClassFailed
 
 	// ClassNotFound: the other side knows of no such work. A Finder's word, which
-	// counts only once Settles has passed since the last send; of a Gateway it
+	// counts only once VisibilityDelay has passed since the last send; of a Gateway it
 	// counts as ClassUnknown.
 	ClassNotFound
 )
@@ -40,7 +40,7 @@ func (c Class) String() string {
 	if int(c) >= classes {
 		return "invalid"
 	}
-	return [classes]string{"unknown", "succeeded", "refused", "failed", "not_found"}[c]
+	return [classes]string{"unknown", "succeeded", "declined", "failed", "not_found"}[c]
 }
 
 // Outcome is how a send or a question ended. The zero value says that nobody
@@ -67,13 +67,13 @@ type Outcome struct {
 
 	// Err is what went wrong. At most 1 KiB of its text is kept with the attempt; it
 	// is never logged. When it has a method NotSent() bool that reports true, as that
-	// of a *resilienthttp.Error, and the class is ClassFailed or ClassRefused, the attempt
+	// of a *resilienthttp.Error, and the class is ClassFailed or ClassDeclined, the attempt
 	// is not counted, and says nothing of those before it.
 	Err error
 }
 
 // Unsent reports whether provably nothing was sent: the class is ClassFailed or
-// ClassRefused, and the error says so.
+// ClassDeclined, and the error says so.
 func (o *Outcome) Unsent() bool {
 	if !o.undone() {
 		return false
@@ -83,7 +83,7 @@ func (o *Outcome) Unsent() bool {
 }
 
 // undone reports whether the attempt has surely done nothing.
-func (o *Outcome) undone() bool { return o.Class == ClassFailed || o.Class == ClassRefused }
+func (o *Outcome) undone() bool { return o.Class == ClassFailed || o.Class == ClassDeclined }
 
 // keyed reports whether a refusal comes, as far as one can see, from where keys are
 // known. What asks who one is, or what one may do, stands before that: 401, 403 and

@@ -22,18 +22,21 @@ type History struct {
 	Outcome Outcome
 
 	// Asked: the attempt was a question.
-	Asked bool
+	WasQuery bool
 
 	// Doubt: nobody knows whether the work was done, by this attempt or by one before it.
 	// Without it, it surely was not.
-	Doubt bool
+	InDoubt bool
 
 	// Finds: the Gateway can be asked what became of the work.
-	Finds bool
+	CanQuery bool
 
 	// Attempts counts the sends since Since, and Tries all attempts: those that provably
 	// sent nothing, and questions, too.
 	Attempts, Tries int
+
+	// Declines counts the definite declines since Since.
+	Declines int
 
 	// Wait is how long was waited before this attempt, by plan; 0 before the first.
 	Wait time.Duration
@@ -55,7 +58,7 @@ const (
 
 	// Ask asks what became of an unknown outcome. Where that cannot be done, or there is
 	// nothing to ask, it is Retry.
-	Ask
+	Query
 
 	// Bury makes the intent dead.
 	Bury
@@ -64,7 +67,7 @@ const (
 // Decision is a Policy's word on what comes next.
 type Decision struct {
 	// Do is what to do.
-	Do Action
+	Action Action
 
 	// At is when, by the clock that the Policy was told. One that is past is a second
 	// or two from now, one that is too far off 30 days from now, and one that is earlier

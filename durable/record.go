@@ -21,7 +21,7 @@ type Record struct {
 	// State is where it stands.
 	State State
 
-	// Epoch counts the keys under which it is sent, from 1: see SendKey.
+	// Epoch counts the keys under which it is sent, from 1: see IdempotencyKey.
 	Epoch int
 
 	// Generation counts the claims and resolutions. It fences: what an earlier one
@@ -39,15 +39,18 @@ type Record struct {
 	// nothing.
 	Attempts int
 
+	// Declines counts the definite declines since RetryWindowStart.
+	Declines int
+
 	// Tries counts the claims since Since: sends, those that sent nothing, and questions.
-	Tries int
+	Claims int
 
 	// Doubt: a send of this epoch may have done the work, and nobody knows. It is true
 	// of all that are unknown or asking, and of some that are sending or dead.
-	Doubt bool
+	InDoubt bool
 
 	// Ask: the next thing to do with an unknown intent is to ask and not to resend.
-	Ask bool
+	QueryNext bool
 
 	// Class, Code, Reference and Result are the last outcome's; Reference and Result
 	// are kept with a success only. Code is "lost 2" when it was lost with its worker for
@@ -61,25 +64,25 @@ type Record struct {
 	Reason string
 
 	// Letter is the number of its open letter, 0 if it is not dead.
-	Letter int64
+	DeadLetterID int64
 
 	// First is when the first send of this epoch was claimed: since then its key
 	// protects. Zero: none was.
-	First time.Time
+	FirstSentAt time.Time
 
 	// Last is when the last send ended, or was given up with its worker; while in Doubt,
 	// the last of those that may have done the work. Zero: none did.
-	Last time.Time
+	LastSentAt time.Time
 
 	// Taken is when it was claimed last.
-	Taken time.Time
+	ClaimedAt time.Time
 
 	// Since is when it was enqueued, mended or redriven: its attempts and its age
 	// count from here.
-	Since time.Time
+	RetryWindowStart time.Time
 
 	// Created and Updated are when it was enqueued and changed last.
-	Created, Updated time.Time
+	CreatedAt, UpdatedAt time.Time
 }
 
 // Kind is what an attempt was. Its numbers are stored, and never change.
@@ -90,8 +93,8 @@ const (
 	// KindSend: it was sent.
 	KindSend Kind = iota + 1
 
-	// KindFind: the other side was asked what became of it.
-	KindFind
+	// KindQuery: the other side was asked what became of it.
+	KindQuery
 
 	// KindResolve: a person said what became of it.
 	KindResolve
@@ -102,8 +105,8 @@ func (k Kind) String() string {
 	switch k {
 	case KindSend:
 		return "send"
-	case KindFind:
-		return "find"
+	case KindQuery:
+		return "query"
 	case KindResolve:
 		return "resolve"
 	default:
@@ -150,20 +153,51 @@ func (a *Attempt) says(b *Attempt) bool {
 // something to do next week.
 const Soon = time.Minute
 
-// Later reports whether the intent is due later than Soon after it was changed last.
-func (r *Record) Later() bool { return r.State.Claimable() && r.NextAt.Sub(r.Updated) > Soon }
+// Scheduled reports whether the intent is due later than Soon after it was changed last.
+func (r *Record) Scheduled() bool { return r.State.Claimable() && r.NextAt.Sub(r.UpdatedAt) > Soon }
 
-// SendKey is the idempotency key under which an intent is sent in an epoch, the same
+// IdempotencyKey is the idempotency key under which an intent is sent in an epoch, the same
 // in all processes: 40 characters, which all that take keys accept (Square takes no
 // more than 45). It is a hash, so that keys of two tenants never meet, and nobody
 // reads a business key from it.
-func SendKey(id idempotency.ID, epoch int) string {
+func IdempotencyKey(id idempotency.ID, epoch int) string {
 	return idempotencykey.Derived(binary.AppendVarint(nil, int64(epoch)), id.Scope, id.Operation, id.Key)
 }
 
-// protects reports whether the epoch's key protects a resend at now.
+// protects reports whether the epoch's key protects a resend at now. The resend may arrive
+// as late as the visibility delay, so the key is not used in the last part of its life.
 func (r *Record) protects(terms *Terms, now time.Time) bool {
-	return terms.KeyLife > 0 && !r.First.IsZero() && now.Before(r.First.Add(terms.KeyLife))
+	return terms.KeyTTL > 0 && !r.FirstSentAt.IsZero() && now.Before(r.FirstSentAt.Add(terms.KeyTTL-terms.VisibilityDelay))
+}
+
+// Seen is the state of an intent that a person saw before deciding about it. If the intent
+// has changed since, the decision is rejected with ErrStale.
+type Seen struct {
+	// ID is the intent's.
+	ID idempotency.ID
+
+	// Letter is Record.DeadLetterID: the number of the open dead letter, 0 if there is none.
+	Letter int
+
+	// Generation is Record.Generation. It must be positive.
+	Generation int64
+}
+
+// Seen returns what a person sees who looks at the record.
+func (r *Record) Seen() Seen {
+	return Seen{ID: r.ID, Letter: int(r.DeadLetterID), Generation: r.Generation}
+}
+
+// event returns the event of a decision about what was seen.
+func (s Seen) event(kind EventKind) Event {
+	return Event{Kind: kind, Intent: Intent{ID: s.ID}, Generation: s.Generation, DeadLetterID: int64(s.Letter)}
+}
+
+func (s Seen) validate() error {
+	if s.Generation <= 0 {
+		return invalidf("Seen.Generation is %d, want that of a Record", s.Generation)
+	}
+	return nil
 }
 
 // expired reports whether no send may begin any more.

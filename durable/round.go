@@ -354,8 +354,8 @@ func (a *attempt) bound() (at time.Time, cause error) {
 	if a.core.Timeout > 0 {
 		at = time.Now().Add(a.core.Timeout)
 	}
-	if record := &a.change.Record; record.Doubt && record.State == StateSending {
-		if last := a.asked.Add(record.First.Add(a.route.terms.KeyLife).Sub(a.now)); last.Before(at) {
+	if record := &a.change.Record; record.InDoubt && record.State == StateSending {
+		if last := a.asked.Add(record.FirstSentAt.Add(a.route.terms.KeyTTL - a.route.terms.VisibilityDelay).Sub(a.now)); last.Before(at) {
 			return last, errKeyLife
 		}
 	}
@@ -369,8 +369,8 @@ var errPanicked = errors.New("durable: the gateway panicked")
 func (a *attempt) guarded(ctx context.Context) (outcome Outcome) {
 	record := &a.change.Record
 	s := &Send{
-		Intent: record.Intent, Number: record.Attempts, Key: a.change.Begun.Key, Epoch: record.Epoch,
-		Generation: record.Generation, First: record.First,
+		Intent: record.Intent, Number: record.Attempts, Key: a.change.StartedAttempt.Key, Epoch: record.Epoch,
+		Generation: record.Generation, First: record.FirstSentAt,
 	}
 	defer func() {
 		if p := recover(); p != nil {
@@ -378,7 +378,7 @@ func (a *attempt) guarded(ctx context.Context) (outcome Outcome) {
 			a.core.Trace.failed(fmt.Errorf("durable: the gateway %q panicked: %s", record.Gateway, panicText(p)))
 		}
 	}()
-	if record.State == StateAsking {
+	if record.State == StateQuerying {
 		return a.route.finder.Find(ctx, s)
 	}
 	return a.route.gateway.Send(ctx, s)
@@ -393,13 +393,18 @@ func (a *attempt) decide(outcome *Outcome) Decision {
 		notBefore = now.Add(min(max(time.Until(outcome.NotBefore), 0), longestWait))
 	}
 	fitted := outcome.fitted()
+	means := meaning(&fitted, record, record.State, &a.route.terms)
 	h := &History{
-		Intent: record.Intent, Outcome: fitted, Asked: record.State == StateAsking,
-		Doubt: meaning(&fitted, record, record.State, &a.route.terms) == ClassUnknown,
-		Finds: a.route.terms.Finds, Attempts: record.Attempts, Tries: record.Tries, Since: record.Since, First: record.First,
+		Intent: record.Intent, Outcome: fitted, WasQuery: record.State == StateQuerying,
+		InDoubt:  means == ClassUnknown,
+		CanQuery: a.route.terms.CanQuery, Attempts: record.Attempts, Tries: record.Claims, Declines: record.Declines,
+		Since: record.RetryWindowStart, First: record.FirstSentAt,
 	}
-	if h.Outcome.NotBefore = notBefore; !record.Last.IsZero() {
-		h.Wait = max(record.NextAt.Sub(record.Last), 0)
+	if means == ClassDeclined {
+		h.Declines++
+	}
+	if h.Outcome.NotBefore = notBefore; !record.LastSentAt.IsZero() {
+		h.Wait = max(record.NextAt.Sub(record.LastSentAt), 0)
 	}
 	if outcome.Unsent() {
 		h.Attempts--
@@ -408,7 +413,7 @@ func (a *attempt) decide(outcome *Outcome) Decision {
 	if !d.At.After(now) {
 		d.At = now.Add(time.Second + rand.N(time.Second))
 	}
-	if d.At.Before(notBefore) {
+	if d.At.Before(notBefore) && (d.Action != Query || !h.InDoubt || !h.CanQuery) {
 		d.At = notBefore.Add(rand.N(time.Second))
 	}
 	return d

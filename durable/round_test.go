@@ -50,8 +50,8 @@ func TestRun(t *testing.T) {
 		assert.Equal(t, durable.StateDone, record.State)
 		assert.Equal(t, "ch_1", record.Reference)
 		assert.Equal(t, 5, record.Attempts)
-		assert.GreaterOrEqual(t, record.Updated.Sub(began), time.Hour)
-		k := durable.SendKey(in.ID, 1)
+		assert.GreaterOrEqual(t, record.UpdatedAt.Sub(began), time.Hour)
+		k := durable.IdempotencyKey(in.ID, 1)
 		assert.Equal(t, []string{k, k, k, k, k}, keys)
 	})
 }
@@ -63,7 +63,7 @@ func TestDrain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				release := make(chan struct{})
-				e := &durable.Engine{Store: new(durable.Memory), Drain: 10 * time.Second, Gateways: map[string]durable.Gateway{
+				e := &durable.Engine{Store: new(durable.Memory), DrainTimeout: 10 * time.Second, Gateways: map[string]durable.Gateway{
 					"psp": gatewayFunc(func(ctx context.Context, _ *durable.Send) durable.Outcome {
 						if deaf {
 							<-release
@@ -166,7 +166,7 @@ func TestEnqueueAgain(t *testing.T) {
 			if string(s.Payload) == "mended" {
 				return durable.Outcome{Class: durable.ClassSucceeded, Reference: "ch_1"}
 			}
-			return durable.Outcome{Class: durable.ClassRefused, Code: "card_declined", Status: 402}
+			return durable.Outcome{Class: durable.ClassDeclined, Code: "card_declined", Status: 402}
 		}))
 		in := pay("comp1", "1")
 		receipt, err := e.Enqueue(t.Context(), in)
@@ -195,7 +195,7 @@ func TestEnqueueAgain(t *testing.T) {
 		assert.Equal(t, durable.Receipt{ID: in.ID, State: durable.StateDone, Existing: true}, receipt)
 		_, err = e.Enqueue(t.Context(), in)
 		require.ErrorIs(t, err, durable.ErrMismatch)
-		assert.Equal(t, []string{durable.SendKey(in.ID, 1), durable.SendKey(in.ID, 2)}, keys)
+		assert.Equal(t, []string{durable.IdempotencyKey(in.ID, 1), durable.IdempotencyKey(in.ID, 2)}, keys)
 	})
 }
 
@@ -228,12 +228,12 @@ func TestEnqueueInvalid(t *testing.T) {
 // TestEngineValid: what looks odd, and means something.
 func TestEngineValid(t *testing.T) {
 	for name, change := range map[string]func(*durable.Engine){
-		"negative":         func(e *durable.Engine) { e.Timeout, e.Drain, e.KeyLife, e.TTL = -1, -1, -1, -1 },
-		"least":            func(e *durable.Engine) { e.Poll, e.Lease = time.Millisecond, time.Second },
-		"kept as long":     func(e *durable.Engine) { e.TTL = 24 * time.Hour },
-		"keys of one year": func(e *durable.Engine) { e.KeyLife = 365 * 24 * time.Hour },
+		"negative":         func(e *durable.Engine) { e.Timeout, e.DrainTimeout, e.KeyTTL, e.Retention = -1, -1, -1, -1 },
+		"least":            func(e *durable.Engine) { e.PollInterval, e.LeaseDuration = time.Millisecond, time.Second },
+		"kept as long":     func(e *durable.Engine) { e.Retention = 24 * time.Hour },
+		"keys of one year": func(e *durable.Engine) { e.KeyTTL = 365 * 24 * time.Hour },
 		"its own key, of less": func(e *durable.Engine) {
-			e.TTL, e.Gateways = time.Hour, map[string]durable.Gateway{"psp": protector{time.Minute, 0}}
+			e.Retention, e.Gateways = time.Hour, map[string]durable.Gateway{"psp": protector{time.Minute, 0}}
 		},
 		"in order": func(e *durable.Engine) { e.Gateways["psp"] = durable.HTTP{NewRequest: post("http://psp.example/")} },
 	} {
@@ -247,7 +247,7 @@ func TestEngineValid(t *testing.T) {
 
 // TestEngineTellsAll: each mistake is told, and no more.
 func TestEngineTellsAll(t *testing.T) {
-	e := &durable.Engine{Timeout: 30, Lease: 5, KeyLife: -1, Gateways: map[string]durable.Gateway{"": nil, "x": durable.HTTP{}}}
+	e := &durable.Engine{Timeout: 30, LeaseDuration: 5, KeyTTL: -1, Gateways: map[string]durable.Gateway{"": nil, "x": durable.HTTP{}}}
 	err := e.Validate()
 	for _, want := range []string{"needs a Store", "a lease of 5ns", "Timeout is 30ns", "has no name", `"" is nil`, `"x": durable: HTTP.NewRequest`} {
 		require.ErrorContains(t, err, want)
@@ -259,7 +259,7 @@ func TestEngineTellsAll(t *testing.T) {
 type protector struct{ keyLife, settles time.Duration }
 
 func (protector) Send(context.Context, *durable.Send) durable.Outcome { return durable.Outcome{} }
-func (p protector) Protects() (keyLife, settles time.Duration)        { return p.keyLife, p.settles }
+func (p protector) KeyPolicy() (keyLife, settles time.Duration)       { return p.keyLife, p.settles }
 
 // finds is an HTTP that can be asked.
 type finds struct{ durable.HTTP }
@@ -274,23 +274,23 @@ func TestEngineInvalid(t *testing.T) {
 		"negative senders":     func(e *durable.Engine) { e.Concurrency = -1 },
 		"a negative share":     func(e *durable.Engine) { e.PerTenant = -1 },
 		"a gateway's":          func(e *durable.Engine) { e.PerGateway = -1 },
-		"a short lease":        func(e *durable.Engine) { e.Lease = time.Millisecond },
-		"an endless lease":     func(e *durable.Engine) { e.Lease = 1 << 62 },
-		"a negative poll":      func(e *durable.Engine) { e.Poll = -1 },
-		"negative settles":     func(e *durable.Engine) { e.Settles = -1 },
-		"a poll without pause": func(e *durable.Engine) { e.Poll = 1 },
+		"a short lease":        func(e *durable.Engine) { e.LeaseDuration = time.Millisecond },
+		"an endless lease":     func(e *durable.Engine) { e.LeaseDuration = 1 << 62 },
+		"a negative poll":      func(e *durable.Engine) { e.PollInterval = -1 },
+		"negative settles":     func(e *durable.Engine) { e.VisibilityDelay = -1 },
+		"a poll without pause": func(e *durable.Engine) { e.PollInterval = 1 },
 		"30 ns for a send":     func(e *durable.Engine) { e.Timeout = 30 },
-		"3 ns for a key":       func(e *durable.Engine) { e.KeyLife = 3 },
-		"15 ns to settle":      func(e *durable.Engine) { e.Settles = 15 },
-		"60 ns to drain":       func(e *durable.Engine) { e.Drain = 60 },
-		"90 ns to keep":        func(e *durable.Engine) { e.TTL = 90 },
+		"3 ns for a key":       func(e *durable.Engine) { e.KeyTTL = 3 },
+		"15 ns to settle":      func(e *durable.Engine) { e.VisibilityDelay = 15 },
+		"60 ns to drain":       func(e *durable.Engine) { e.DrainTimeout = 60 },
+		"90 ns to keep":        func(e *durable.Engine) { e.Retention = 90 },
 		"72 ns to try":         func(e *durable.Engine) { e.Policy = durable.Schedule{MaxAge: 72} },
 		"72 ns to try a card": func(e *durable.Engine) {
 			e.Policy = durable.Declines{Schedule: durable.Schedule{MaxAge: 72}}
 		},
-		"forgotten before its key":               func(e *durable.Engine) { e.TTL = time.Hour },
-		"forgotten before its key, elsewhere":    func(e *durable.Engine) { e.TTL, e.Gateways = time.Hour, nil },
-		"forgotten before its gateway's own key": func(e *durable.Engine) { e.TTL, e.Gateways["own"] = 25*time.Hour, protector{26 * time.Hour, 0} },
+		"forgotten before its key":               func(e *durable.Engine) { e.Retention = time.Hour },
+		"forgotten before its key, elsewhere":    func(e *durable.Engine) { e.Retention, e.Gateways = time.Hour, nil },
+		"forgotten before its gateway's own key": func(e *durable.Engine) { e.Retention, e.Gateways["own"] = 25*time.Hour, protector{26 * time.Hour, 0} },
 		"a gateway's key of 3 ns":                func(e *durable.Engine) { e.Gateways["own"] = protector{3, 0} },
 		"a gateway's settling of 15 ns":          func(e *durable.Engine) { e.Gateways["own"] = protector{0, 15} },
 		"an HTTP without NewRequest":             func(e *durable.Engine) { e.Gateways["x"] = durable.HTTP{} },
@@ -340,7 +340,7 @@ func TestSpread(t *testing.T) {
 			back = append(back, time.Now())
 			return durable.Outcome{Class: durable.ClassSucceeded}
 		}))
-		e.Concurrency, e.Poll, e.PerTenant = 200, 10*time.Millisecond, 200
+		e.Concurrency, e.PollInterval, e.PerTenant = 200, 10*time.Millisecond, 200
 		e.Policy = durable.Schedule{Backoff: resilienthttp.FullJitter(20*time.Second, time.Hour)}
 		for i := range many {
 			enqueue(t, e, pay("comp1", strconv.Itoa(i)))
@@ -383,7 +383,7 @@ func TestUnsent(t *testing.T) {
 			}
 			return durable.Outcome{Class: durable.ClassSucceeded}
 		}))
-		e.Poll, e.Policy = 30*time.Second, durable.Schedule{MaxAttempts: 1}
+		e.PollInterval, e.Policy = 30*time.Second, durable.Schedule{}
 		in := pay("comp1", "1")
 		enqueue(t, e, in)
 		running(t, e)
@@ -425,7 +425,7 @@ func TestAbsurd(t *testing.T) {
 			return durable.Decision{At: now.Add(1<<63 - 1)}
 		}), 0, 30 * 24 * time.Hour, 30*24*time.Hour + 2*time.Second},
 		{"an action of the future", policyFunc(func(_ *durable.History, now time.Time) durable.Decision {
-			return durable.Decision{Do: 99, At: now.Add(time.Minute)}
+			return durable.Decision{Action: 99, At: now.Add(time.Minute)}
 		}), 0, time.Minute, time.Minute + 2*time.Second},
 		{"a NotBefore in 290 years", durable.Schedule{MaxAge: -1}, 1<<63 - 1, 30 * 24 * time.Hour, 30*24*time.Hour + 3*time.Second},
 		{"a NotBefore in the past", durable.Schedule{}, -time.Hour, 0, 2 * time.Second},
@@ -446,9 +446,9 @@ func TestAbsurd(t *testing.T) {
 					}
 					return o
 				}))
-				e.Policy, e.Poll = row.policy, 100*time.Millisecond
+				e.Policy, e.PollInterval = row.policy, 100*time.Millisecond
 				if row.most > time.Hour {
-					e.Poll = time.Second
+					e.PollInterval = time.Second
 				}
 				in := pay("comp1", "1")
 				enqueue(t, e, in)
@@ -505,7 +505,7 @@ func TestHopeless(t *testing.T) {
 					sends.Add(1)
 					return row.send(ctx, s)
 				}))
-				e.Policy, e.Timeout = durable.Schedule{MaxAttempts: 3}, time.Minute
+				e.Policy, e.Timeout = thrice{}, time.Minute
 				forever = make(chan struct{})
 				defer close(forever)
 				in := pay("comp1", "1")
@@ -518,14 +518,14 @@ func TestHopeless(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 4*time.Hour)
 				defer cancel()
 				require.NoError(t, e.Run(ctx))
-				var letters []durable.Letter
+				var letters []durable.DeadLetter
 				for letter, err := range e.Dead(t.Context(), durable.Filter{}) {
 					require.NoError(t, err)
 					letters = append(letters, letter)
 				}
 				require.Len(t, letters, 1)
 				assert.Equal(t, row.reason, letters[0].Reason)
-				assert.Equal(t, row.doubt, letters[0].Doubt)
+				assert.Equal(t, row.doubt, letters[0].InDoubt)
 				assert.EqualValues(t, row.sends, sends.Load())
 				assert.Equal(t, in.Payload, find(t, e, in.ID).Payload, "nothing is lost")
 			})
@@ -578,7 +578,7 @@ func TestFinders(t *testing.T) {
 	}{
 		{"not found, at once and for ever", func(int) durable.Outcome { return durable.Outcome{Class: durable.ClassNotFound} }, durable.StateDone, 2},
 		{"found", func(int) durable.Outcome { return durable.Outcome{Class: durable.ClassSucceeded, Reference: "ch_1"} }, durable.StateDone, 1},
-		{"refused", func(int) durable.Outcome { return durable.Outcome{Class: durable.ClassRefused} }, durable.StateDead, 1},
+		{"refused", func(int) durable.Outcome { return durable.Outcome{Class: durable.ClassDeclined} }, durable.StateDead, 1},
 		{"no answer, ever", func(int) durable.Outcome { return durable.Outcome{} }, durable.StateDead, 1},
 		{"the question failed, ever", func(int) durable.Outcome { return durable.Outcome{Class: durable.ClassFailed} }, durable.StateDead, 1},
 		{"panics, then found", func(n int) durable.Outcome {
@@ -611,12 +611,12 @@ func TestFinders(t *testing.T) {
 					func(_ context.Context, s *durable.Send) durable.Outcome {
 						asks++
 						asked = time.Now()
-						assert.Equal(t, durable.SendKey(s.ID, 1), s.Key)
+						assert.Equal(t, durable.IdempotencyKey(s.ID, 1), s.Key)
 						assert.Equal(t, 1, s.Number)
 						return row.find(asks)
 					},
 				})
-				e.KeyLife, e.Poll = -1, time.Minute
+				e.KeyTTL, e.PollInterval = -1, time.Minute
 				in := pay("comp1", "1")
 				enqueue(t, e, in)
 				running(t, e)
@@ -628,7 +628,7 @@ func TestFinders(t *testing.T) {
 				assert.LessOrEqual(t, asks, 200, "it is asked ever more rarely")
 				if row.state == durable.StateDead {
 					assert.NotEmpty(t, record.Reason)
-					assert.Equal(t, record.Class != durable.ClassRefused, record.Doubt)
+					assert.Equal(t, record.Class != durable.ClassDeclined, record.InDoubt)
 				}
 			})
 		})
@@ -676,7 +676,7 @@ func TestWake(t *testing.T) {
 			sent <- time.Now()
 			return durable.Outcome{Class: durable.ClassSucceeded}
 		}))
-		e.Poll = 24 * time.Hour
+		e.PollInterval = 24 * time.Hour
 		running(t, e)
 		synctest.Wait()
 		began := time.Now()
@@ -783,11 +783,11 @@ func TestSweep(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				e := through(gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {
 					if s.ID.Key == "dead" {
-						return durable.Outcome{Class: durable.ClassRefused}
+						return durable.Outcome{Class: durable.ClassDeclined}
 					}
 					return durable.Outcome{Class: durable.ClassSucceeded}
 				}))
-				e.TTL, e.KeyLife, e.Poll = row.ttl, row.keyLife, time.Minute
+				e.Retention, e.KeyTTL, e.PollInterval = row.ttl, row.keyLife, time.Minute
 				done, dead := pay("comp1", "done"), pay("comp1", "dead")
 				enqueue(t, e, done, dead)
 				_, err := e.Work(t.Context(), 0)
@@ -814,7 +814,7 @@ func TestSweep(t *testing.T) {
 func TestSweepPages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := through(gatewayFunc(nil))
-		e.TTL, e.KeyLife = time.Hour, time.Hour
+		e.Retention, e.KeyTTL = time.Hour, time.Hour
 		for i := range 2200 {
 			in := pay("comp1", strconv.Itoa(i))
 			enqueue(t, e, in)
@@ -833,10 +833,10 @@ func TestSweepPages(t *testing.T) {
 type knowing struct{ gatewayFunc }
 
 func (knowing) Next(*durable.History, time.Time) durable.Decision {
-	return durable.Decision{Do: durable.Bury, Reason: "mine"}
+	return durable.Decision{Action: durable.Bury, Reason: "mine"}
 }
 
-func (knowing) Protects() (keyLife, settles time.Duration) { return time.Minute, 0 }
+func (knowing) KeyPolicy() (keyLife, settles time.Duration) { return time.Minute, 0 }
 
 func TestGatewayOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -845,14 +845,14 @@ func TestGatewayOfItsOwn(t *testing.T) {
 			sends++
 			return durable.Outcome{}
 		}})
-		e.Policy = durable.Schedule{MaxAttempts: 1}
+		e.Policy = durable.Schedule{MaxAge: 1}
 		in := pay("comp1", "1")
 		enqueue(t, e, in)
 		_, err := e.Work(t.Context(), 0)
 		require.NoError(t, err)
 		assert.Equal(t, "mine", find(t, e, in.ID).Reason)
 		time.Sleep(2 * time.Minute)
-		require.NoError(t, e.RedriveOne(t.Context(), in.ID, durable.Redrive{}))
+		require.NoError(t, e.RedriveOne(t.Context(), seen(t, e, in.ID), durable.Redrive{}))
 		_, err = e.Work(t.Context(), 0)
 		require.NoError(t, err)
 		assert.Equal(t, durable.ReasonUnresolved, find(t, e, in.ID).Reason, "its key protects for a minute")
@@ -865,4 +865,18 @@ func sign(yes bool) int {
 		return 1
 	}
 	return 0
+}
+
+// thrice is a Policy that allows three sends.
+type thrice struct{ durable.Schedule }
+
+func (p thrice) Next(h *durable.History, now time.Time) durable.Decision {
+	d := p.Schedule.Next(h, now)
+	if h.Attempts >= 3 {
+		d = durable.Decision{Action: durable.Bury, Reason: durable.ReasonExhausted}
+		if h.InDoubt {
+			d.Reason = durable.ReasonUnresolved
+		}
+	}
+	return d
 }

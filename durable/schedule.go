@@ -6,21 +6,24 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 )
 
-// Schedule is the Policy of everyday: it tries again what may pass, ever more rarely,
-// and buries what was refused. The zero value works. It is safe for concurrent use.
+// Schedule is the default Policy. It retries transient failures and unknown outcomes for
+// MaxAge, at growing intervals, and dead-letters a decline at once. The zero value works.
+// It is safe for concurrent use.
 //
-// What nobody knows is resent as long as attempts are left, and asked for from then on,
-// where that can be done, until MaxAge.
+// An intent whose outcome is unknown is sent again under the same key. After a status
+// query, it is queried again. An outage that is shorter than MaxAge leaves nothing dead.
 type Schedule struct {
-	// Backoff is the wait before a try. nil: resilienthttp.FullJitter(1s, 1h). What the
-	// other side asks for comes first, and the wait is added to it.
+	// Backoff is the wait before a try. Default: resilienthttp.FullJitter(1s, 1h). A
+	// Retry-After of the provider is added to the wait before a send.
 	Backoff resilienthttp.Backoff
 
-	// MaxAttempts is the most sends. 0: 12; negative: any number.
+	// MaxAttempts is the maximum number of sends that the provider declines, for a Policy
+	// that repeats declines: see Declines. Failures and unknown outcomes are not counted.
+	// Default: 12. Negative: no limit.
 	MaxAttempts int
 
-	// MaxAge is how long after it was enqueued, mended or redriven an intent is tried.
-	// 0: 72 h; negative: for ever.
+	// MaxAge is how long an intent is tried after it was enqueued, corrected or redriven.
+	// Default: 72 h. Negative: no limit.
 	MaxAge time.Duration
 }
 
@@ -33,38 +36,39 @@ var _ Policy = Schedule{}
 
 // Next implements Policy.
 func (s Schedule) Next(h *History, now time.Time) Decision {
-	if !h.Doubt && h.Outcome.Class == ClassRefused {
-		return Decision{Do: Bury, Reason: ReasonRefused}
+	if !h.InDoubt && h.Outcome.Class == ClassDeclined {
+		return Decision{Action: Bury, Reason: ReasonDeclined}
 	}
-	d := Decision{Do: Retry, At: s.after(h, now)}
-	if h.Doubt && (h.Asked || s.spent(h)) {
-		d.Do = Ask
+	d := Decision{Action: Retry}
+	if h.InDoubt && h.WasQuery {
+		d.Action = Query
 	}
-	if s.old(h, d.At) || s.spent(h) && (d.Do == Retry || !h.Finds) {
+	d.At = s.after(h, d.Action, now)
+	if s.old(h, d.At) {
 		return s.exhausted(h)
 	}
 	return d
 }
 
-// after is the time of the next try.
-func (s Schedule) after(h *History, now time.Time) time.Time {
+// after is the time of the next try. A Retry-After delays sends only.
+func (s Schedule) after(h *History, action Action, now time.Time) time.Time {
 	backoff := s.Backoff
 	if backoff == nil {
 		backoff = resilienthttp.FullJitter(time.Second, time.Hour)
 	}
-	if h.Outcome.NotBefore.After(now) {
+	if h.Outcome.NotBefore.After(now) && action != Query {
 		now = h.Outcome.NotBefore
 	}
 	return now.Add(min(max(backoff(h.Tries, h.Wait), 0), longestWait))
 }
 
-// spent reports whether no send is left.
-func (s Schedule) spent(h *History) bool {
+// declined reports whether the provider has declined as often as it may.
+func (s Schedule) declined(h *History) bool {
 	most := s.MaxAttempts
 	if most == 0 {
 		most = defaultAttempts
 	}
-	return most > 0 && h.Attempts >= most
+	return most > 0 && h.Declines >= most
 }
 
 // old reports whether a try at that time would be too late.
@@ -77,8 +81,8 @@ func (s Schedule) old(h *History, at time.Time) bool {
 }
 
 func (s Schedule) exhausted(h *History) Decision {
-	if h.Doubt {
-		return Decision{Do: Bury, Reason: ReasonUnresolved}
+	if h.InDoubt {
+		return Decision{Action: Bury, Reason: ReasonUnresolved}
 	}
-	return Decision{Do: Bury, Reason: ReasonExhausted}
+	return Decision{Action: Bury, Reason: ReasonExhausted}
 }

@@ -13,7 +13,7 @@ import (
 // settler stores outcomes, those that come at about the same time in one commit: whoever
 // finds nobody at it leads, and does it for all who come meanwhile. The first of those who
 // come later leads next.
-type settler struct {
+type outcomeBatcher struct {
 	core *core
 
 	mu    sync.Mutex
@@ -36,7 +36,7 @@ const settleBatch = 500
 
 // settle stores the outcome of what was claimed. It goes on trying until ctx ends: then
 // the intent is reaped in its time.
-func (s *settler) settle(ctx context.Context, record *Record, event Event) (Change, error) {
+func (s *outcomeBatcher) settle(ctx context.Context, record *Record, event Event) (Change, error) {
 	own := &settlement{record: record, event: event, over: make(chan bool, 1)}
 	for {
 		if s.join(own) || !<-own.over {
@@ -54,7 +54,7 @@ func (s *settler) settle(ctx context.Context, record *Record, event Event) (Chan
 }
 
 // join reports whether it is to lead.
-func (s *settler) join(own *settlement) bool {
+func (s *outcomeBatcher) join(own *settlement) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.queue = append(s.queue, own)
@@ -64,7 +64,7 @@ func (s *settler) join(own *settlement) bool {
 }
 
 // lead stores what is first in the queue, the leader's own and what came since.
-func (s *settler) lead(ctx context.Context) {
+func (s *outcomeBatcher) lead(ctx context.Context) {
 	if s.core.company() {
 		_ = sleep.Context(ctx, moment)
 	}
@@ -80,7 +80,7 @@ func (s *settler) lead(ctx context.Context) {
 	}
 }
 
-func (s *settler) storeAll(ctx context.Context, batch []*settlement) {
+func (s *outcomeBatcher) storeAll(ctx context.Context, batch []*settlement) {
 	events := make([]Event, len(batch))
 	for i, b := range batch {
 		events[i] = b.event
@@ -108,7 +108,7 @@ func (s *settler) storeAll(ctx context.Context, batch []*settlement) {
 // outcome is what the store has made of it. What is fenced off after a try whose answer
 // was lost may have been stored by that one: then the journal has it, and the change is
 // known, since Decide makes it.
-func (s *settler) outcome(ctx context.Context, own *settlement) (Change, error) {
+func (s *outcomeBatcher) outcome(ctx context.Context, own *settlement) (Change, error) {
 	if !own.again || !errors.Is(own.result.Err, ErrFenced) {
 		return own.result.Change, own.result.Err
 	}
@@ -122,7 +122,7 @@ func (s *settler) outcome(ctx context.Context, own *settlement) (Change, error) 
 			continue
 		}
 		change, err := Decide(own.record, &own.event, found.FinishedAt)
-		if err == nil && change.Ended.says(found) {
+		if err == nil && change.FinishedAttempt.says(found) {
 			return change, nil
 		}
 	}

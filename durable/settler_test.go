@@ -73,7 +73,7 @@ func TestLostAnswer(t *testing.T) {
 		failed  int
 	}{
 		"done":    {durable.Outcome{Class: durable.ClassSucceeded, Reference: "ch_1"}, durable.StateDone, 2},
-		"refused": {durable.Outcome{Class: durable.ClassRefused, Code: "do_not_honor", Status: 402}, durable.StateDead, 2},
+		"refused": {durable.Outcome{Class: durable.ClassDeclined, Code: "do_not_honor", Status: 402}, durable.StateDead, 2},
 		"unknown": {durable.Outcome{Err: context.DeadlineExceeded}, durable.StateUnknown, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -82,12 +82,12 @@ func TestLostAnswer(t *testing.T) {
 				e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome { return row.outcome }))
 				e.Store = store
 				var states []durable.State
-				var opened *durable.Letter
+				var opened *durable.DeadLetter
 				failed := 0
 				e.Trace = &durable.Trace{
 					Changed: func(c *durable.Change) {
-						if c.Ended != nil {
-							states, opened = append(states, c.Record.State), c.Opened
+						if c.FinishedAttempt != nil {
+							states, opened = append(states, c.Record.State), c.DeadLettered
 						}
 					},
 					Failed: func(err error) {
@@ -126,7 +126,7 @@ func TestLostAnswerOfWhatWasReaped(t *testing.T) {
 		var mu sync.Mutex
 		var failures []error
 		e.Trace = &durable.Trace{
-			Changed: func(c *durable.Change) { assert.Nil(t, c.Ended, "%v", c) },
+			Changed: func(c *durable.Change) { assert.Nil(t, c.FinishedAttempt, "%v", c) },
 			Failed: func(err error) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -161,7 +161,7 @@ func TestNotStored(t *testing.T) {
 			store.set(func(string) error { return errDown })
 			return durable.Outcome{Class: durable.ClassSucceeded}
 		}))
-		e.Store, e.Drain = store, time.Minute
+		e.Store, e.DrainTimeout = store, time.Minute
 		var mu sync.Mutex
 		var last error
 		e.Trace = &durable.Trace{

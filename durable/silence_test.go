@@ -132,7 +132,7 @@ func TestStopWhileClaiming(t *testing.T) {
 					e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
 						return durable.Outcome{Class: durable.ClassSucceeded}
 					}))
-					e.Store, e.Drain = &tardy{e.Store, row.by}, row.drain
+					e.Store, e.DrainTimeout = &tardy{e.Store, row.by}, row.drain
 					in := pay("comp1", "1")
 					enqueue(t, e, in)
 					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
@@ -241,7 +241,7 @@ func TestLeaseAsClaimed(t *testing.T) {
 			took = time.Since(began)
 			return durable.Outcome{}
 		}))
-		e.Store, e.Lease = &frugal{late{Store: e.Store}}, 20*time.Second
+		e.Store, e.LeaseDuration = &frugal{late{Store: e.Store}}, 20*time.Second
 		enqueue(t, e, pay("comp1", "1"))
 		_, err := e.Work(t.Context(), 1)
 		require.NoError(t, err)

@@ -33,8 +33,8 @@ const (
 	// StateSending: a worker sends it.
 	StateSending
 
-	// StateAsking: a worker asks what became of it.
-	StateAsking
+	// StateQuerying: a worker asks what became of it.
+	StateQuerying
 
 	// StateUnknown: it was sent, and nobody knows whether it was done.
 	StateUnknown
@@ -57,7 +57,7 @@ func (s State) String() string {
 	if int(s) >= states {
 		return "invalid"
 	}
-	return [states]string{"pending", "waiting", "sending", "asking", "unknown", "done", "dead", "cancelled"}[s]
+	return [states]string{"pending", "waiting", "sending", "querying", "unknown", "done", "dead", "cancelled"}[s]
 }
 
 // Claimable reports whether the intent is claimed when it is due: it is pending,
@@ -65,7 +65,7 @@ func (s State) String() string {
 func (s State) Claimable() bool { return s == StatePending || s == StateWaiting || s == StateUnknown }
 
 // Held reports whether a worker is at it.
-func (s State) Held() bool { return s == StateSending || s == StateAsking }
+func (s State) Held() bool { return s == StateSending || s == StateQuerying }
 
 // Final reports whether nothing happens to the intent any more.
 func (s State) Final() bool { return s == StateDone || s == StateCancelled }

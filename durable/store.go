@@ -31,12 +31,12 @@ type Store interface {
 	// It extends the worker's lease, too, but need not where nine tenths of it are left.
 	Claim(ctx context.Context, claim Claim) (Claimed, error)
 
-	// Beat extends a worker's lease: it counts as alive for so long from now, which is
+	// Heartbeat extends a worker's lease: it counts as alive for so long from now, which is
 	// what is returned. A lease of 0 takes leave: what the worker still holds may be
 	// reaped at once.
-	Beat(ctx context.Context, worker string, lease time.Duration) (now time.Time, err error)
+	Heartbeat(ctx context.Context, worker string, lease time.Duration) (now time.Time, err error)
 
-	// Reap takes up to limit intents from workers whose lease is over, as EventLose, and
+	// Reap takes up to limit intents from workers whose lease is over, as EventLeaseExpired, and
 	// returns what has changed. It forgets such workers once they hold nothing.
 	Reap(ctx context.Context, limit int) ([]Change, error)
 
@@ -47,9 +47,9 @@ type Store interface {
 	// there is no such intent.
 	Attempts(ctx context.Context, id idempotency.ID) ([]Attempt, error)
 
-	// Letters reads up to limit dead letters that the filter chooses, in the order of
+	// DeadLetters reads up to limit dead letters that the filter chooses, in the order of
 	// Letter.Compare, those behind after (nil: from the first).
-	Letters(ctx context.Context, filter Filter, after *Letter, limit int) ([]Letter, error)
+	DeadLetters(ctx context.Context, filter Filter, after *DeadLetter, limit int) ([]DeadLetter, error)
 
 	// Stats counts.
 	Stats(ctx context.Context) (Stats, error)
@@ -106,11 +106,11 @@ type Claim struct {
 	// its gateways. In a scope that is the same part of PerScope, at least 1. Of a quarter
 	// of Senders, and in a scope of PerScope, an even part is kept for each of the Shares:
 	// no other takes it. Nil Shares: gateways have none, and Senders is not looked at.
-	Senders int
-	Shares  map[string]int
+	MaxWorkers    int
+	GatewayLimits map[string]int
 
 	// Held is how many the worker holds already.
-	Held map[Lane]int
+	InFlight map[QueueKey]int
 
 	// After is the scope behind which the round begins, and Behind that of a gateway
 	// behind which its own begins; none: After. The scopes in which a
@@ -118,11 +118,11 @@ type Claim struct {
 	// first behind Behind to the last and then from the first again, and each gives in its
 	// turn what is due there longest, until there is nothing or no room for more of the
 	// gateway. Of what the gateways have got so, Turns takes Limit.
-	After  string
-	Behind map[string]string
+	ScopeCursor    string
+	GatewayCursors map[string]string
 
 	// Only claims this intent and no other, if it is due. It needs no share.
-	Only *idempotency.ID
+	ID *idempotency.ID
 }
 
 // Claimed is what a worker got.
@@ -164,13 +164,13 @@ func (c *Claim) Validate() error {
 	if c.Lease <= 0 || c.Lease > longestWait || c.Limit <= 0 || c.PerScope <= 0 {
 		return invalidf("a claim needs a lease, a limit and a share of each scope")
 	}
-	for name, share := range c.Shares {
-		if share <= 0 || share > c.Senders {
-			return invalidf("a share of %d senders of %d for the gateway %q", share, c.Senders, name)
+	for name, share := range c.GatewayLimits {
+		if share <= 0 || share > c.MaxWorkers {
+			return invalidf("a share of %d senders of %d for the gateway %q", share, c.MaxWorkers, name)
 		}
 	}
-	if c.Only != nil {
-		if err := c.Only.Validate(); err != nil {
+	if c.ID != nil {
+		if err := c.ID.Validate(); err != nil {
 			return invalidf("%w", err)
 		}
 	}
@@ -186,8 +186,8 @@ func (c *Claim) Event(r *Record) Event {
 	return e
 }
 
-// ValidBeat says what is wrong with the arguments of Beat. The error is an ErrInvalid.
-func ValidBeat(worker string, lease time.Duration) error {
+// ValidateHeartbeat says what is wrong with the arguments of Beat. The error is an ErrInvalid.
+func ValidateHeartbeat(worker string, lease time.Duration) error {
 	if lease < 0 || lease > longestWait {
 		return invalidf("a lease of %v", lease)
 	}

@@ -64,7 +64,7 @@ func (c *core) beatOnce(ctx context.Context, w *worker) error {
 	asked := time.Now()
 	limited, cancel := context.WithTimeout(ctx, c.Lease/3)
 	defer cancel()
-	_, err := c.Store.Beat(limited, w.name, c.Lease)
+	_, err := c.Store.Heartbeat(limited, w.name, c.Lease)
 	if err == nil {
 		w.lease.extend(asked, c.Lease)
 	}
@@ -87,7 +87,7 @@ func (c *core) leave(ctx context.Context) {
 	}
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords/8)
 	defer cancel()
-	_, _ = c.Store.Beat(limited, w.name, 0)
+	_, _ = c.Store.Heartbeat(limited, w.name, 0)
 }
 
 var (

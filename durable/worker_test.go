@@ -68,7 +68,7 @@ func TestLostLease(t *testing.T) {
 				other := through(gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {
 					second = time.Now()
 					assert.EqualValues(t, 2, s.Generation)
-					assert.Equal(t, durable.SendKey(s.ID, 1), s.Key)
+					assert.Equal(t, durable.IdempotencyKey(s.ID, 1), s.Key)
 					time.Sleep(time.Minute)
 					return durable.Outcome{Class: durable.ClassSucceeded, Reference: "new"}
 				}))
@@ -140,7 +140,7 @@ func (l *late) Claim(ctx context.Context, claim durable.Claim) (durable.Claimed,
 	return claimed, err
 }
 
-func (l *late) Beat(context.Context, string, time.Duration) (time.Time, error) {
+func (l *late) Heartbeat(context.Context, string, time.Duration) (time.Time, error) {
 	return time.Time{}, errDown
 }
 
@@ -308,7 +308,7 @@ func TestSendEnds(t *testing.T) {
 	}{
 		{"the default", 0, 0, [2]time.Duration{5 * time.Minute, 15 * time.Minute}},
 		{"a timeout", time.Minute, 0, [2]time.Duration{time.Minute, 11 * time.Minute}},
-		{"the key's life", 2 * time.Minute, 11 * time.Minute, [2]time.Duration{2 * time.Minute, 11 * time.Minute}},
+		{"the last use of the key", 2 * time.Minute, 26 * time.Minute, [2]time.Duration{2 * time.Minute, 11 * time.Minute}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -322,7 +322,7 @@ func TestSendEnds(t *testing.T) {
 					ended = append(ended, time.Since(began))
 					return durable.Outcome{}
 				}))
-				e.Timeout, e.KeyLife, e.Poll = row.timeout, row.keyLife, time.Millisecond
+				e.Timeout, e.KeyTTL, e.PollInterval = row.timeout, row.keyLife, time.Millisecond
 				e.Policy = policyFunc(func(*durable.History, time.Time) durable.Decision {
 					return durable.Decision{At: began.Add(10 * time.Minute)}
 				})
@@ -375,7 +375,7 @@ func TestNotStoredAndAlive(t *testing.T) {
 			store.set(func(verb string) error { return map[string]error{"apply": errDown}[verb] })
 			return durable.Outcome{Class: durable.ClassSucceeded}
 		}))
-		e.Store, e.Poll, e.Drain = store, 24*time.Hour, time.Second
+		e.Store, e.PollInterval, e.DrainTimeout = store, 24*time.Hour, time.Second
 		running(t, e)
 		synctest.Wait()
 		in := pay("comp1", "1")

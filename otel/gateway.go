@@ -53,10 +53,10 @@ func (i *Instrumentation) gateway(name string, of durable.Gateway, policy durabl
 	return g
 }
 
-// Protects implements durable.Protector.
-func (g gateway) Protects() (keyLife, settles time.Duration) {
+// KeyPolicy implements durable.Protector.
+func (g gateway) KeyPolicy() (keyLife, settles time.Duration) {
 	if p, ok := g.Gateway.(durable.Protector); ok {
-		return p.Protects()
+		return p.KeyPolicy()
 	}
 	return 0, 0 // as the Engine has it
 }

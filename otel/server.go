@@ -80,7 +80,7 @@ func (i *Instrumentation) watch(e *durable.Engine) {
 
 // changed is a hook.
 func (i *Instrumentation) changed(c *durable.Change) {
-	ended := c.Ended
+	ended := c.FinishedAttempt
 	if ended == nil {
 		return
 	}

@@ -62,7 +62,7 @@ func (psp) Send(_ context.Context, s *durable.Send) durable.Outcome {
 	case "panic":
 		panic("boom")
 	default:
-		return durable.Outcome{Class: durable.ClassRefused, Code: text, Status: 402, Err: errors.New("s3cr3t")}
+		return durable.Outcome{Class: durable.ClassDeclined, Code: text, Status: 402, Err: errors.New("s3cr3t")}
 	}
 }
 
@@ -72,8 +72,8 @@ type finding struct{ psp }
 func (finding) Find(context.Context, *durable.Send) durable.Outcome {
 	return durable.Outcome{Class: durable.ClassSucceeded}
 }
-func (finding) Next(*durable.History, time.Time) durable.Decision { return durable.Decision{Do: 7} }
-func (finding) Protects() (keyLife, settles time.Duration)        { return time.Hour, time.Minute }
+func (finding) Next(*durable.History, time.Time) durable.Decision { return durable.Decision{Action: 7} }
+func (finding) KeyPolicy() (keyLife, settles time.Duration)        { return time.Hour, time.Minute }
 
 // TestDurable: intents are counted by state, attempts by what came of them, at most 64
 // codes by name; each send is a span; and the hooks that were there are called.
@@ -146,11 +146,11 @@ func TestDurableGateways(t *testing.T) {
 	_, finds := plain.(durable.Finder)
 	require.False(t, finds)
 	require.Equal(t, other, plain.(gateway).Policy)
-	keyLife, settles := plain.(durable.Protector).Protects()
+	keyLife, settles := plain.(durable.Protector).KeyPolicy()
 	require.Zero(t, keyLife+settles)
 	require.Equal(t, durable.ClassSucceeded, able.(durable.Finder).Find(t.Context(), &durable.Send{}).Class)
-	require.Equal(t, durable.Decision{Do: 7}, able.(durable.Policy).Next(nil, time.Time{}))
-	keyLife, _ = able.(durable.Protector).Protects()
+	require.Equal(t, durable.Decision{Action: 7}, able.(durable.Policy).Next(nil, time.Time{}))
+	keyLife, _ = able.(durable.Protector).KeyPolicy()
 	require.Equal(t, time.Hour, keyLife)
 	require.Contains(t, r.tree(), "durable find")
 

@@ -8,8 +8,8 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 )
 
-// AdyenKeyLife is how long Adyen keeps a key at least.
-const AdyenKeyLife = 7 * 24 * time.Hour
+// AdyenKeyTTL is how long Adyen keeps a key at least.
+const AdyenKeyTTL = 7 * 24 * time.Hour
 
 // Adyen is for adyen.com and adyenpayments.com, which end the names of its test and live
 // endpoints. POSTs bear a key, of 64 characters at most; a region knows only its own. An

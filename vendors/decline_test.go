@@ -50,9 +50,9 @@ func TestDeclinesAreCardDeclines(t *testing.T) {
 	t.Parallel()
 	next := func(body string) durable.Decision {
 		return durable.CardDeclines().Next(&durable.History{
-			Attempts: 1, Since: time.Now(), Outcome: durable.Outcome{Class: durable.ClassRefused, Code: StripeDecline(402, []byte(body))},
+			Attempts: 1, Since: time.Now(), Outcome: durable.Outcome{Class: durable.ClassDeclined, Code: StripeDecline(402, []byte(body))},
 		}, time.Now())
 	}
-	assert.Equal(t, durable.Retry, next(`{"error":{"type":"card_error","network_advice_code":"24"}}`).Do)
-	assert.Equal(t, durable.Bury, next(`{"error":{"type":"card_error","network_advice_code":"03"}}`).Do)
+	assert.Equal(t, durable.Retry, next(`{"error":{"type":"card_error","network_advice_code":"24"}}`).Action)
+	assert.Equal(t, durable.Bury, next(`{"error":{"type":"card_error","network_advice_code":"03"}}`).Action)
 }

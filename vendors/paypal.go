@@ -7,9 +7,9 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 )
 
-// PayPalKeyLife is how long PayPal keeps a key at least, for orders. Payments keep theirs
+// PayPalKeyTTL is how long PayPal keeps a key at least, for orders. Payments keep theirs
 // for longer, and an account manager can have it raised to 72 h.
-const PayPalKeyLife = 6 * time.Hour
+const PayPalKeyTTL = 6 * time.Hour
 
 // PayPal is for api-m.paypal.com and its sandbox, and their older names. POSTs bear a key
 // in PayPal-Request-Id; not all of PayPal's APIs honour it: see the reference of yours. A

@@ -7,8 +7,8 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 )
 
-// StripeKeyLife is how long Stripe keeps a key at least: durable.Engine.KeyLife.
-const StripeKeyLife = 24 * time.Hour
+// StripeKeyTTL is how long Stripe keeps a key at least: durable.Engine.KeyTTL.
+const StripeKeyTTL = 24 * time.Hour
 
 // Stripe is for api.stripe.com and its sisters. All POSTs bear a key. A lock that was
 // taken (lock_timeout, a 400 or 429) and a key whose first request is still at work

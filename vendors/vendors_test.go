@@ -285,7 +285,7 @@ func TestSources(t *testing.T) {
 func TestDerivedKeys(t *testing.T) {
 	id := idempotency.ID{Scope: "comp1", Operation: "charge", Key: strings.Repeat("k", 255)}
 	const square = 45 // a field of the body: developer.squareup.com/docs/build-basics/common-api-patterns/idempotency
-	for name, key := range map[string]string{"KeyFor": id.KeyFor("capture"), "SendKey": durable.SendKey(id, 1)} {
+	for name, key := range map[string]string{"KeyFor": id.KeyFor("capture"), "SendKey": durable.IdempotencyKey(id, 1)} {
 		require.LessOrEqual(t, len(key), square)
 		for _, v := range all() {
 			if v.key == "" {

@@ -17,7 +17,7 @@ import (
 // What it took is done, and not there any more.
 func (h *house) claimed(want int) (ms float64) {
 	h.b.Helper()
-	terms := durable.Terms{KeyLife: time.Hour}
+	terms := durable.Terms{KeyTTL: time.Hour}
 	claim := durable.Claim{
 		Worker: "w", Lease: time.Hour, Limit: 100, PerScope: 25, Terms: map[string]durable.Terms{"psp": terms},
 	}
@@ -83,7 +83,7 @@ func (h *house) goroutines() int {
 	h.b.Helper()
 	const looks = 8
 	store := &counting{Store: h.store, seen: make(chan int, looks)}
-	engine := &durable.Engine{Store: store, Poll: 5 * time.Millisecond, Gateways: map[string]durable.Gateway{"psp": gatewayFunc(nil)}}
+	engine := &durable.Engine{Store: store, PollInterval: 5 * time.Millisecond, Gateways: map[string]durable.Gateway{"psp": gatewayFunc(nil)}}
 	ctx, cancel := context.WithCancel(h.b.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- engine.Run(ctx) }()

@@ -45,7 +45,7 @@ func BenchmarkIdle(b *testing.B) {
 	for b.Loop() {
 		for range interleave.Size(10) {
 			once(&ours, h.pool, func(tx pgx.Tx) error {
-				_, err := h.store.Within(tx).Enqueue(ctx, h.intent())
+				_, err := h.store.WithTx(tx).Enqueue(ctx, h.intent())
 				return err
 			})
 			once(&theirs, p.pool, func(tx pgx.Tx) error {

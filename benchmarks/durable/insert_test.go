@@ -67,7 +67,7 @@ func BenchmarkWithin(b *testing.B) {
 	}
 	interleave.Rates(b, interleave.Size(12),
 		interleave.Contender{Name: "durable", Work: orders(h.pool, func(ctx context.Context, tx pgx.Tx) error {
-			_, err := h.store.Within(tx).Enqueue(ctx, h.intent())
+			_, err := h.store.WithTx(tx).Enqueue(ctx, h.intent())
 			return err
 		})},
 		interleave.Contender{Name: "river", Work: orders(p.pool, func(ctx context.Context, tx pgx.Tx) error {
@@ -75,7 +75,7 @@ func BenchmarkWithin(b *testing.B) {
 			return err
 		})},
 		interleave.Contender{Name: "riverwork", Work: orders(both.pool, func(ctx context.Context, tx pgx.Tx) error {
-			_, err := riverwork.InsertTx(ctx, client, tx, both.store.Within(tx), both.intent(), nil)
+			_, err := riverwork.InsertTx(ctx, client, tx, both.store.WithTx(tx), both.intent(), nil)
 			return err
 		})},
 		interleave.Contender{Name: "row-alone", Work: orders(newPool(b), func(context.Context, pgx.Tx) error { return nil })},

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/resilienthttp/resilienthttp/durable"
 )
@@ -49,10 +50,13 @@ func (h *Handler) act(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) redrive(r *http.Request, by string) (url.Values, error) {
 	how := durable.Redrive{By: by, Note: r.PostForm.Get("note")}
 	if r.PostForm.Get("one") != "" { // no filter: an empty part of an ID would choose all
-		id := idOf(r.PostForm)
-		back := linkTo(id)
+		seen, err := seenIn(r.PostForm)
+		if err != nil {
+			return nil, err
+		}
+		back := linkTo(seen.ID)
 		back.Set("redriven", "1")
-		return back, h.Engine.RedriveOne(r.Context(), id, how)
+		return back, h.Engine.RedriveOne(r.Context(), seen, how)
 	}
 	filter, err := filterOf(r.PostForm)
 	if err != nil {
@@ -62,6 +66,9 @@ func (h *Handler) redrive(r *http.Request, by string) (url.Values, error) {
 		if how.PerSecond, err = strconv.ParseFloat(rate, 64); err != nil || !(how.PerSecond > 0) {
 			return nil, fmt.Errorf("%w: %q a second", durable.ErrInvalid, rate)
 		}
+	}
+	if how.SeenAt, err = time.Parse(time.RFC3339, r.PostForm.Get("seen_at")); err != nil {
+		return nil, errForm
 	}
 	n, err := h.Engine.Redrive(r.Context(), filter, how)
 	if err != nil {
@@ -78,16 +85,32 @@ func (h *Handler) resolve(r *http.Request, by string) (url.Values, error) {
 	switch r.PostForm.Get("class") {
 	case "succeeded":
 		outcome.Class = durable.ClassSucceeded
-	case "refused":
-		outcome.Class = durable.ClassRefused
+	case "declined":
+		outcome.Class = durable.ClassDeclined
 	default:
 		return nil, fmt.Errorf("%w: say whether it was done", durable.ErrInvalid)
 	}
-	id := idOf(r.PostForm)
-	if err := h.Engine.Resolve(r.Context(), id, outcome, by); err != nil {
+	seen, err := seenIn(r.PostForm)
+	if err != nil {
 		return nil, err
 	}
-	back := linkTo(id)
+	if err := h.Engine.Resolve(r.Context(), seen, outcome, by); err != nil {
+		return nil, err
+	}
+	back := linkTo(seen.ID)
 	back.Set("resolved", "1")
 	return back, nil
+}
+
+// seenIn returns the state of the intent that the form's page showed.
+func seenIn(form url.Values) (durable.Seen, error) {
+	letter, err := strconv.Atoi(form.Get("letter"))
+	if err != nil {
+		return durable.Seen{}, errForm
+	}
+	generation, err := strconv.ParseInt(form.Get("generation"), 10, 64)
+	if err != nil {
+		return durable.Seen{}, errForm
+	}
+	return durable.Seen{ID: idOf(form), Letter: letter, Generation: generation}, nil
 }

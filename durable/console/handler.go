@@ -116,8 +116,8 @@ func (h *Handler) explain(w http.ResponseWriter, err error) {
 		h.fail(w, http.StatusBadRequest, err.Error())
 	case errors.Is(err, durable.ErrNotFound):
 		h.fail(w, http.StatusNotFound, "There is no such intent.")
-	case errors.Is(err, durable.ErrState), errors.Is(err, durable.ErrFenced):
-		h.fail(w, http.StatusConflict, "It has passed on meanwhile, and this cannot be done to it any more. Nothing was changed.")
+	case errors.Is(err, durable.ErrStale), errors.Is(err, durable.ErrInvalidState):
+		h.fail(w, http.StatusConflict, "The intent has changed since this page was shown. Nothing was done. Look at it again.")
 	default: // its text may hold anything
 		h.fail(w, http.StatusInternalServerError, "The store has failed. What was to be done may be done by halves; doing it again is safe.")
 	}

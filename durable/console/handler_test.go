@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -31,12 +32,12 @@ func (side) Send(_ context.Context, s *durable.Send) durable.Outcome {
 	if strings.HasPrefix(string(s.Payload), "lost") {
 		return durable.Outcome{Status: 504, Err: errors.New("timeout " + script)}
 	}
-	return durable.Outcome{Class: durable.ClassRefused, Status: 402, Code: "51" + script, Err: errors.New("declined " + script)}
+	return durable.Outcome{Class: durable.ClassDeclined, Status: 402, Code: "51" + script, Err: errors.New("declined " + script)}
 }
 
 func newEngine() *durable.Engine {
 	return &durable.Engine{
-		Store: new(durable.Memory), Gateways: map[string]durable.Gateway{"psp": side{}}, Policy: durable.Schedule{MaxAttempts: 1},
+		Store: new(durable.Memory), Gateways: map[string]durable.Gateway{"psp": side{}}, Policy: durable.Schedule{MaxAge: 1},
 	}
 }
 
@@ -158,7 +159,7 @@ func TestIntent(t *testing.T) {
 	c := client{t, h}
 	page := c.get(linkTo(one))
 	for _, want := range []string{
-		"Nobody knows whether it was done", "timeout " + html.EscapeString(script), "504", durable.SendKey(one, 1), "<pre>lost" + html.EscapeString(script), "unresolved",
+		"The result is unknown", "timeout " + html.EscapeString(script), "504", durable.IdempotencyKey(one, 1), "<pre>lost" + html.EscapeString(script), "unresolved",
 	} {
 		assert.Contains(t, page, want)
 	}
@@ -197,7 +198,7 @@ func TestResolveAsNotDone(t *testing.T) {
 	values := form(t, c.get(linkTo(one)), "resolve")
 	w := c.do(http.MethodPost, "", values)
 	assert.Equal(t, http.StatusBadRequest, w.Code, "it must be said whether it was done")
-	values.Set("class", "refused")
+	values.Set("class", "declined")
 	page := c.post(values)
 	assert.Contains(t, page, `id="state">dead`)
 	assert.Contains(t, page, "It is sent again under a new key.")
@@ -277,7 +278,7 @@ func TestMayNot(t *testing.T) {
 // broken is a store that fails.
 type broken struct{ durable.Store }
 
-func (broken) Letters(context.Context, durable.Filter, *durable.Letter, int) ([]durable.Letter, error) {
+func (broken) DeadLetters(context.Context, durable.Filter, *durable.DeadLetter, int) ([]durable.DeadLetter, error) {
 	return nil, errors.New("SECRET")
 }
 
@@ -303,7 +304,8 @@ func TestInvalid(t *testing.T) {
 		{"a place that is none", c, http.MethodGet, "?after=x", nil, http.StatusBadRequest},
 		{"no action", c, http.MethodPost, "", url.Values{}, http.StatusBadRequest},
 		{"an action in the address", c, http.MethodPost, "?action=redrive", url.Values{}, http.StatusBadRequest},
-		{"to redrive what is not", c, http.MethodPost, "", url.Values{"action": {"redrive"}, "one": {"1"}, "key": {"x"}, "operation": {"y"}}, http.StatusNotFound},
+		{"to redrive what is not", c, http.MethodPost, "", url.Values{"action": {"redrive"}, "one": {"1"}, "key": {"x"}, "operation": {"y"}, "letter": {"1"}, "generation": {"1"}}, http.StatusNotFound},
+		{"to redrive without what was seen", c, http.MethodPost, "", url.Values{"action": {"redrive"}, "one": {"1"}, "key": {"x"}, "operation": {"y"}}, http.StatusBadRequest},
 		{"to redrive at a time that is none", c, http.MethodPost, "", url.Values{"action": {"redrive"}, "from": {"x"}}, http.StatusBadRequest},
 		{"a form without end", c, http.MethodPost, "", url.Values{"note": {strings.Repeat("x", 1<<20)}}, http.StatusRequestEntityTooLarge},
 		{"another method", c, http.MethodDelete, "", nil, http.StatusMethodNotAllowed},
@@ -330,4 +332,65 @@ func TestPolicy(t *testing.T) {
 	assert.Contains(t, style, "prefers-color-scheme: dark")
 	assert.NotContains(t, w.Body.String(), "http://", "nothing is loaded")
 	assert.NotContains(t, w.Body.String(), "style=")
+}
+
+// TestStaleForms: a form acts on what its page showed, or not at all.
+func TestStaleForms(t *testing.T) {
+	const changed = "has changed since this page was shown"
+	one := id("comp1", "invoice:1")
+	redrive := func(t *testing.T, e *durable.Engine) {
+		t.Helper()
+		record, err := e.Find(t.Context(), one)
+		require.NoError(t, err)
+		require.NoError(t, e.RedriveOne(t.Context(), record.Seen(), durable.Redrive{By: "bob"}))
+	}
+	for _, row := range []struct {
+		name, form string
+		meanwhile  func(t *testing.T, e *durable.Engine)
+		state      durable.State
+	}{
+		{"resolve a letter that was redriven and is unknown again", "resolve", redrive, durable.StateUnknown},
+		{"redrive a letter that was redriven and is unknown again", "redrive", redrive, durable.StateUnknown},
+		{"resolve a letter that was redriven and died again", "resolve", func(t *testing.T, e *durable.Engine) {
+			t.Helper()
+			redrive(t, e)
+			_, err := e.WorkOne(t.Context(), one)
+			require.NoError(t, err)
+		}, durable.StateDead},
+		{"redrive a letter that was redriven and died again", "redrive", func(t *testing.T, e *durable.Engine) {
+			t.Helper()
+			redrive(t, e)
+			_, err := e.WorkOne(t.Context(), one)
+			require.NoError(t, err)
+		}, durable.StateDead},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			e := newEngine()
+			dead(t, e, one, "lost")
+			c := client{t, &console.Handler{Engine: e, By: ann}}
+			values := form(t, c.get(linkTo(one)), row.form)
+			values.Set("class", "declined")
+			row.meanwhile(t, e)
+			before, err := e.Find(t.Context(), one)
+			require.NoError(t, err)
+			require.Equal(t, row.state, before.State)
+			w := c.do(http.MethodPost, "", values)
+			assert.Equal(t, http.StatusConflict, w.Code)
+			assert.Contains(t, w.Body.String(), changed)
+			after, err := e.Find(t.Context(), one)
+			require.NoError(t, err)
+			assert.Equal(t, before, after, "nothing was changed")
+		})
+	}
+	t.Run("redrive all leaves out letters that are younger than the page", func(t *testing.T) {
+		e := newEngine()
+		dead(t, e, one, "bad")
+		c := client{t, &console.Handler{Engine: e, By: ann}}
+		link := regexp.MustCompile(`id="redrive-all" href="([^"]*)"`).FindStringSubmatch(c.get(""))
+		require.NotNil(t, link)
+		values := form(t, c.get(html.UnescapeString(link[1])), "confirm")
+		time.Sleep(time.Millisecond)
+		dead(t, e, id("comp1", "invoice:2"), "bad")
+		assert.Contains(t, c.post(values), "One was redriven.")
+	})
 }

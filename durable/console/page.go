@@ -57,7 +57,7 @@ type list struct {
 type field struct{ Name, Label, Value string }
 
 type letter struct {
-	durable.Letter
+	durable.DeadLetter
 
 	Link         string
 	Dead, Closed string
@@ -83,6 +83,7 @@ type attempt struct {
 type confirm struct {
 	Filter []field
 	Count  int
+	SeenAt string
 	Back   string
 }
 
@@ -114,7 +115,7 @@ func moment(t time.Time) string {
 func filterOf(query url.Values) (durable.Filter, error) {
 	f := durable.Filter{
 		Scope: query.Get("scope"), Operation: query.Get("operation"), Key: query.Get("key"), Gateway: query.Get("gateway"),
-		Batch: query.Get("batch"), Code: query.Get("code"), Reason: query.Get("reason"), Closed: query.Get("closed") != "",
+		Batch: query.Get("batch"), Code: query.Get("code"), Reason: query.Get("reason"), IncludeResolved: query.Get("closed") != "",
 	}
 	for name, to := range map[string]*time.Time{"from": &f.From, "until": &f.Until} {
 		text := strings.TrimSpace(query.Get(name))
@@ -140,7 +141,7 @@ func queryOf(f *durable.Filter) url.Values {
 			query.Set(field.Name, field.Value)
 		}
 	}
-	if f.Closed {
+	if f.IncludeResolved {
 		query.Set("closed", "1")
 	}
 	return query
@@ -168,11 +169,11 @@ func (h *Handler) list(r *http.Request, query url.Values) (*page, error) {
 	if err != nil {
 		return nil, err
 	}
-	letters, err := h.Engine.Store.Letters(r.Context(), filter, after, listed+1)
+	letters, err := h.Engine.Store.DeadLetters(r.Context(), filter, after, listed+1)
 	if err != nil {
 		return nil, err
 	}
-	l := &list{Tiles: tiles(&stats), Filter: fields(&filter), Closed: filter.Closed}
+	l := &list{Tiles: tiles(&stats), Filter: fields(&filter), Closed: filter.IncludeResolved}
 	address := queryOf(&filter)
 	if len(letters) > listed {
 		letters = letters[:listed]
@@ -205,8 +206,8 @@ func redriven(n string) string {
 	}, n) + " were redriven."
 }
 
-func show(l *durable.Letter) letter {
-	s := letter{Letter: *l, Link: "?" + linkTo(l.ID).Encode(), Dead: moment(l.DeadAt), Closed: moment(l.RedrivenAt)}
+func show(l *durable.DeadLetter) letter {
+	s := letter{DeadLetter: *l, Link: "?" + linkTo(l.ID).Encode(), Dead: moment(l.DeadAt), Closed: moment(l.RedrivenAt)}
 	if l.Batch != "" || l.Row != 0 {
 		s.Row = strings.TrimSpace(l.Batch + " " + strconv.Itoa(l.Row))
 	}
@@ -242,7 +243,7 @@ type place struct {
 	Number                int64
 }
 
-func mark(l *durable.Letter) string {
+func mark(l *durable.DeadLetter) string {
 	text, err := json.Marshal(place{l.DeadAt, l.ID.Scope, l.ID.Operation, l.ID.Key, l.Number})
 	if err != nil {
 		return ""
@@ -250,7 +251,7 @@ func mark(l *durable.Letter) string {
 	return string(text)
 }
 
-func afterOf(text string) (*durable.Letter, error) {
+func afterOf(text string) (*durable.DeadLetter, error) {
 	if text == "" {
 		return nil, nil
 	}
@@ -259,7 +260,7 @@ func afterOf(text string) (*durable.Letter, error) {
 		return nil, errForm
 	}
 	id := idempotency.ID{Scope: p.Scope, Operation: p.Operation, Key: p.Key}
-	return &durable.Letter{ID: id, DeadAt: p.At, Number: p.Number}, nil
+	return &durable.DeadLetter{ID: id, DeadAt: p.At, Number: p.Number}, nil
 }
 
 // intent is one of them, attempt by attempt.
@@ -274,7 +275,7 @@ func (h *Handler) intent(r *http.Request, query url.Values) (*page, error) {
 		return nil, err
 	}
 	const most = 1000
-	letters, err := h.Engine.Store.Letters(r.Context(), durable.Filter{Scope: id.Scope, Operation: id.Operation, Key: id.Key, Closed: true}, nil, most)
+	letters, err := h.Engine.Store.DeadLetters(r.Context(), durable.Filter{Scope: id.Scope, Operation: id.Operation, Key: id.Key, IncludeResolved: true}, nil, most)
 	if err != nil {
 		return nil, err
 	}
@@ -314,7 +315,7 @@ func facts(r *durable.Record) []field {
 		{"", "Batch", r.Batch}, {"", "Row", number(r.Row)},
 		{"", "Reason", r.Reason}, {"", "Code", r.Code}, {"", "Reference", r.Reference},
 		{"", "Epoch", number(r.Epoch)}, {"", "Sends", number(r.Attempts)},
-		{"", "Created", moment(r.Created)}, {"", "Changed", moment(r.Updated)}, {"", "Deadline", moment(r.Deadline)},
+		{"", "Created", moment(r.CreatedAt)}, {"", "Changed", moment(r.UpdatedAt)}, {"", "Deadline", moment(r.Deadline)},
 	}
 	if r.State.Claimable() {
 		all = append(all, field{"", "Due", moment(r.NextAt)})
@@ -341,11 +342,15 @@ func (h *Handler) confirm(r *http.Request, query url.Values) (*page, error) {
 	if err != nil {
 		return nil, err
 	}
-	filter.Closed = false
-	n, err := h.Engine.Redrive(r.Context(), filter, durable.Redrive{DryRun: true})
+	filter.IncludeResolved = false
+	stats, err := h.Engine.Stats(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	n, err := h.Engine.Redrive(r.Context(), filter, durable.Redrive{SeenAt: stats.Now, DryRun: true})
 	if err != nil {
 		return nil, err
 	}
 	back := queryOf(&filter)
-	return &page{Confirm: &confirm{Filter: fields(&filter), Count: n, Back: "?" + back.Encode()}}, nil
+	return &page{Confirm: &confirm{Filter: fields(&filter), Count: n, SeenAt: clock(stats.Now), Back: "?" + back.Encode()}}, nil
 }

@@ -106,7 +106,7 @@ var errInserted = errors.New("pgstore: what was inserted is not what was decided
 
 // result is what Decide says of what was inserted, at its time.
 func (a *application) result(c *candidate) (result durable.Result, err error) {
-	result.Change, result.Err = durable.Decide(nil, &a.events[c.event], c.row.Created)
+	result.Change, result.Err = durable.Decide(nil, &a.events[c.event], c.row.CreatedAt)
 	if result.Err != nil || result.Step != durable.StepInsert || !result.Record.NextAt.Equal(c.row.NextAt) {
 		return result, errors.Join(errInserted, result.Err)
 	}
@@ -240,9 +240,9 @@ func (a *application) insertedInto(from pgkit.Row) error {
 		return errInserted
 	}
 	c.inserted = true
-	c.row.Created, c.row.NextAt = created.UTC(), due.UTC()
+	c.row.CreatedAt, c.row.NextAt = created.UTC(), due.UTC()
 	c.row.payload = nil // is written
-	a.now = c.row.Created
+	a.now = c.row.CreatedAt
 	return nil
 }
 

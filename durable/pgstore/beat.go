@@ -10,10 +10,10 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
-// Beat implements durable.Store. Where the pool has no connection for it within a ninth
+// Heartbeat implements durable.Store. Where the pool has no connection for it within a ninth
 // of the lease, it makes one of its own: who waits for a connection is not dead.
-func (s *Store) Beat(ctx context.Context, worker string, lease time.Duration) (now time.Time, err error) {
-	if err := durable.ValidBeat(worker, lease); err != nil {
+func (s *Store) Heartbeat(ctx context.Context, worker string, lease time.Duration) (now time.Time, err error) {
+	if err := durable.ValidateHeartbeat(worker, lease); err != nil {
 		return time.Time{}, err
 	}
 	statement := beatStatement(s.is, worker, lease, &now)

@@ -34,7 +34,7 @@ func TestBeatPastThePool(t *testing.T) {
 	before := claimed.Now
 	for _, lease := range []time.Duration{time.Second, time.Second, 9 * time.Second} { // the one that was claimed for is longer, and is replaced
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // the pool is never free
-		now, err := store.Beat(ctx, "w", lease)
+		now, err := store.Heartbeat(ctx, "w", lease)
 		cancel()
 		require.NoError(t, err)
 		assert.True(t, now.After(before), "%v after %v", now, before)
@@ -68,9 +68,9 @@ func TestClaimsUnderOneName(t *testing.T) {
 			t.Parallel()
 			in := order(i)
 			worker := claimOf("w "+strconv.Itoa(i), 1)
-			worker.Only = &in.ID
+			worker.ID = &in.ID
 			if row.lease > 0 {
-				_, err := store.Beat(t.Context(), worker.Worker, row.lease)
+				_, err := store.Heartbeat(t.Context(), worker.Worker, row.lease)
 				require.NoError(t, err)
 			}
 			tx, err := pool.Begin(t.Context())

@@ -62,7 +62,7 @@ func BenchmarkWithin(b *testing.B) {
 				_, err = tx.Exec(b.Context(), "INSERT INTO orders VALUES ($1)", strconv.Itoa(i))
 				require.NoError(b, err)
 				if mode != "row" {
-					_, err = store.Within(tx).Enqueue(b.Context(), order(i))
+					_, err = store.WithTx(tx).Enqueue(b.Context(), order(i))
 					require.NoError(b, err)
 				}
 				require.NoError(b, tx.Commit(b.Context()))

@@ -47,7 +47,7 @@ type round struct {
 	is    *statements
 	t     *pgkit.Transaction
 	claim *durable.Claim
-	room  *durable.Room
+	room  *durable.Capacity
 
 	now     time.Time
 	expires time.Time // the worker's lease
@@ -69,11 +69,11 @@ func (r *round) choose(ctx context.Context) ([]*row, error) {
 	// After the clock: the lease is no shorter than is said.
 	stay := &pgkit.Statement{Text: r.is.stay, Args: []any{c.Worker, ceil(c.Lease)}, Scan: timeInto(&r.expires)}
 	var rows []*row
-	if c.Only != nil {
-		one := &pgkit.Statement{Text: r.is.lockOne, Args: []any{nameOf(c.Only)}, Scan: into(&rows)}
+	if c.ID != nil {
+		one := &pgkit.Statement{Text: r.is.lockOne, Args: []any{nameOf(c.ID)}, Scan: into(&rows)}
 		return rows, r.t.Send(ctx, one, clockInto(&r.now), stay)
 	}
-	r.room = c.Room()
+	r.room = c.Capacity()
 	ripen := &pgkit.Statement{Text: r.is.ripen, Args: []any{durable.Soon.Microseconds(), int64(ripenBatch)}}
 	err := r.t.Send(ctx, ripen, &pgkit.Statement{Text: r.is.choose, Args: rooms(c, r.room), Scan: into(&rows)}, clockInto(&r.now), stay)
 	if err != nil {
@@ -83,14 +83,14 @@ func (r *round) choose(ctx context.Context) ([]*row, error) {
 	if err := r.fill(ctx); err != nil {
 		return nil, err
 	}
-	return durable.Turns(r.room, r.turns(), func(r *row) *durable.Record { return &r.Record }), nil
+	return durable.FairOrder(r.room, r.turns(), func(r *row) *durable.Record { return &r.Record }), nil
 }
 
 // rooms are what choose is told.
-func rooms(c *durable.Claim, room *durable.Room) []any {
-	gateways, lanes := slices.Collect(maps.Keys(c.Shares)), slices.Collect(maps.Keys(c.Held))
-	for name := range c.Behind {
-		if _, shares := c.Shares[name]; !shares {
+func rooms(c *durable.Claim, room *durable.Capacity) []any {
+	gateways, lanes := slices.Collect(maps.Keys(c.GatewayLimits)), slices.Collect(maps.Keys(c.InFlight))
+	for name := range c.GatewayCursors {
+		if _, shares := c.GatewayLimits[name]; !shares {
 			gateways = append(gateways, name)
 		}
 	}
@@ -99,10 +99,10 @@ func rooms(c *durable.Claim, room *durable.Room) []any {
 	args := arrays([]field[string]{
 		column("", "", itself),
 		column("", "", func(name string) int64 { return int64(room.Gateway(name)) }),
-		column("", "", func(name string) int64 { return int64(room.Each(name)) }),
+		column("", "", func(name string) int64 { return int64(room.PerScope(name)) }),
 		column("", "", c.Start),
 	}, gateways)
-	args = append(args, int64(room.Gateway(other)), int64(room.Each(other)), c.After)
+	args = append(args, int64(room.Gateway(other)), int64(room.PerScope(other)), c.ScopeCursor)
 	seen := make(map[string]bool)
 	var scopes []string
 	for _, lane := range lanes {
@@ -115,10 +115,10 @@ func rooms(c *durable.Claim, room *durable.Room) []any {
 		column("", "", itself),
 		column("", "", func(name string) int64 { return int64(room.Scope(name)) }),
 	}, scopes)...)
-	return append(args, arrays([]field[durable.Lane]{
-		column("", "", func(l durable.Lane) string { return l.Scope }),
-		column("", "", func(l durable.Lane) string { return l.Gateway }),
-		column("", "", func(l durable.Lane) int64 { return int64(room.Lane(l)) }),
+	return append(args, arrays([]field[durable.QueueKey]{
+		column("", "", func(l durable.QueueKey) string { return l.Scope }),
+		column("", "", func(l durable.QueueKey) string { return l.Gateway }),
+		column("", "", func(l durable.QueueKey) int64 { return int64(room.Queue(l)) }),
 	}, lanes)...)
 }
 
@@ -129,7 +129,7 @@ func (r *round) begin(rows []*row) {
 	for _, row := range rows {
 		if row.place != place {
 			place = row.place
-			r.shares = append(r.shares, &share{gateway: row.Gateway, room: r.room.Lane(durable.LaneOf(&row.Record))})
+			r.shares = append(r.shares, &share{gateway: row.Gateway, room: r.room.Queue(durable.QueueKeyOf(&row.Record))})
 		}
 		s := r.shares[len(r.shares)-1]
 		row.place = int64(len(r.shares) - 1)

@@ -31,15 +31,15 @@ func enqueue(scope, key string) durable.Event {
 func claimOf(worker string) durable.Claim {
 	return durable.Claim{
 		Worker: worker, Lease: time.Hour, Limit: 100, PerScope: 100,
-		Terms: map[string]durable.Terms{"psp": {KeyLife: time.Hour, Finds: true}},
+		Terms: map[string]durable.Terms{"psp": {KeyTTL: time.Hour, CanQuery: true}},
 	}
 }
 
 func finish(r *durable.Record, class durable.Class, do durable.Action) durable.Event {
 	return durable.Event{
 		Kind: durable.EventFinish, Intent: durable.Intent{ID: r.ID}, Worker: r.Worker, Generation: r.Generation,
-		Terms: &durable.Terms{KeyLife: time.Hour, Finds: true}, Outcome: durable.Outcome{Class: class, Result: []byte("result")},
-		Decision: durable.Decision{Do: do},
+		Terms: &durable.Terms{KeyTTL: time.Hour, CanQuery: true}, Outcome: durable.Outcome{Class: class, Result: []byte("result")},
+		Decision: durable.Decision{Action: do},
 	}
 }
 
@@ -115,7 +115,7 @@ var life = []struct {
 	}},
 	{"claim", claimed},
 	{"finish", func(ctx context.Context, s *Store, l *lifetime) error {
-		classes := map[string]durable.Class{"1": durable.ClassSucceeded, "2": durable.ClassRefused, "3": durable.ClassUnknown}
+		classes := map[string]durable.Class{"1": durable.ClassSucceeded, "2": durable.ClassDeclined, "3": durable.ClassUnknown}
 		var events []durable.Event
 		for key, r := range l.held {
 			events = append(events, finish(r, classes[key], map[bool]durable.Action{true: durable.Bury}[key == "2"]))
@@ -134,7 +134,7 @@ var life = []struct {
 		if l.held["2"] == nil { // nobody has heard that it was claimed
 			return nil
 		}
-		return each(s.Apply(ctx, []durable.Event{finish(l.held["2"], durable.ClassRefused, durable.Bury)}))
+		return each(s.Apply(ctx, []durable.Event{finish(l.held["2"], durable.ClassDeclined, durable.Bury)}))
 	}},
 	{"mend", func(ctx context.Context, s *Store, l *lifetime) error {
 		mended := l.enqueue("a", "2")
@@ -145,12 +145,12 @@ var life = []struct {
 		return each(s.Apply(ctx, []durable.Event{{Kind: durable.EventCancel, Intent: l.enqueue("a", "2").Intent}}))
 	}},
 	{"beat", func(ctx context.Context, s *Store, l *lifetime) error {
-		_, err := s.Beat(ctx, l.worker, time.Hour)
+		_, err := s.Heartbeat(ctx, l.worker, time.Hour)
 		return err
 	}},
 	{"claim what is reaped", claimed},
 	{"leave", func(ctx context.Context, s *Store, l *lifetime) error {
-		_, err := s.Beat(ctx, l.worker, 0)
+		_, err := s.Heartbeat(ctx, l.worker, 0)
 		return err
 	}},
 	{"reap", func(ctx context.Context, s *Store, l *lifetime) error {
@@ -188,7 +188,7 @@ type lifetime struct {
 
 func (l *lifetime) enqueue(scope, key string) durable.Event { return enqueue(l.worker+" "+scope, key) }
 
-var lateErrors = []error{durable.ErrFenced, durable.ErrState, durable.ErrMismatch}
+var lateErrors = []error{durable.ErrFenced, durable.ErrInvalidState, durable.ErrMismatch}
 
 // TestCrashBetweenTrips ends the server's process before and after each trip to it. What
 // fails is done again. After each step the books agree, and in the end nothing is lost
@@ -307,8 +307,8 @@ func (l ledger) Find(ctx context.Context, s *durable.Send) durable.Outcome {
 	return durable.Outcome{Class: map[bool]durable.Class{true: durable.ClassSucceeded, false: durable.ClassNotFound}[n > 0]}
 }
 
-// Protects implements durable.Protector.
-func (ledger) Protects() (keyLife, settles time.Duration) { return -1, ledgerSettles }
+// KeyPolicy implements durable.Protector.
+func (ledger) KeyPolicy() (keyLife, settles time.Duration) { return -1, ledgerSettles }
 
 // TestBackendsAreKilled has two engines work while the server's processes are ended at
 // any moment. In the end each charge was made once, by a bank that dedupes keys, and by one
@@ -350,8 +350,8 @@ func killBackends(t *testing.T, of func(*pgxpool.Pool) durable.Gateway) {
 	for range 2 {
 		engine := &durable.Engine{
 			Store: &Store{pool: victims, is: s.is}, Gateways: map[string]durable.Gateway{"psp": of(s.pool)},
-			Policy: durable.Schedule{MaxAttempts: -1, Backoff: resilienthttp.FullJitter(20*time.Millisecond, 500*time.Millisecond)},
-			Lease:  time.Second, Poll: 20 * time.Millisecond, Drain: -1,
+			Policy:        durable.Schedule{MaxAttempts: -1, Backoff: resilienthttp.FullJitter(20*time.Millisecond, 500*time.Millisecond)},
+			LeaseDuration: time.Second, PollInterval: 20 * time.Millisecond, DrainTimeout: -1,
 		}
 		go func() { over <- engine.Run(ctx) }()
 	}

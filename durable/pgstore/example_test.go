@@ -13,13 +13,13 @@ import (
 )
 
 // An order and its charge are one transaction: if that is rolled back, nobody is charged.
-func ExampleStore_Within() { //nolint:testableexamples // it needs a server
+func ExampleStore_WithTx() { //nolint:testableexamples // it needs a server
 	order := func(ctx context.Context, pool *pgxpool.Pool, store *pgstore.Store, id string, euros int) error {
 		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 			if _, err := tx.Exec(ctx, "INSERT INTO orders VALUES ($1, $2)", id, euros); err != nil {
 				return err
 			}
-			_, err := store.Within(tx).Enqueue(ctx, durable.Intent{
+			_, err := store.WithTx(tx).Enqueue(ctx, durable.Intent{
 				ID:      idempotency.ID{Scope: "acme", Operation: "POST /charges", Key: id},
 				Gateway: "bank", Payload: fmt.Appendf(nil, `{"euros":%d}`, euros),
 			})

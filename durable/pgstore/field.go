@@ -122,17 +122,18 @@ func changed() []field[*row] {
 		column("state", "smallint", func(r *row) int16 { return int16(r.State) }),
 		column("epoch", "bigint", func(r *row) int64 { return int64(r.Epoch) }),
 		moment("next_at", func(r *row) time.Time { return r.NextAt }),
-		column("later", "boolean", func(r *row) bool { return r.Later() }),
+		column("later", "boolean", func(r *row) bool { return r.Scheduled() }),
 		column("attempts", "bigint", func(r *row) int64 { return int64(r.Attempts) }),
-		column("doubt", "boolean", func(r *row) bool { return r.Doubt }),
-		column("ask", "boolean", func(r *row) bool { return r.Ask }),
+		column("declines", "bigint", func(r *row) int64 { return int64(r.Declines) }),
+		column("doubt", "boolean", func(r *row) bool { return r.InDoubt }),
+		column("ask", "boolean", func(r *row) bool { return r.QueryNext }),
 		column("class", "smallint", func(r *row) int16 { return int16(r.Class) }),
 		column("code", "text", func(r *row) string { return r.Code }),
 		column("reason", "text", func(r *row) string { return r.Reason }),
-		column("letter", "bigint", func(r *row) int64 { return r.Letter }),
-		moment("first_at", func(r *row) time.Time { return r.First }),
-		moment("last_at", func(r *row) time.Time { return r.Last }),
-		moment("updated", func(r *row) time.Time { return r.Updated }),
+		column("letter", "bigint", func(r *row) int64 { return r.DeadLetterID }),
+		moment("first_at", func(r *row) time.Time { return r.FirstSentAt }),
+		moment("last_at", func(r *row) time.Time { return r.LastSentAt }),
+		moment("updated", func(r *row) time.Time { return r.UpdatedAt }),
 	}
 }
 
@@ -148,10 +149,10 @@ func updated() []field[*row] {
 		column("generation", "bigint", func(r *row) int64 { return r.Generation }),
 		column("worker", "text", func(r *row) string { return r.Worker }),
 		moment("deadline", func(r *row) time.Time { return r.Deadline }),
-		column("tries", "bigint", func(r *row) int64 { return int64(r.Tries) }),
+		column("tries", "bigint", func(r *row) int64 { return int64(r.Claims) }),
 		column("reference", "text", func(r *row) string { return r.Reference }),
-		moment("taken_at", func(r *row) time.Time { return r.Taken }),
-		moment("since", func(r *row) time.Time { return r.Since }),
+		moment("taken_at", func(r *row) time.Time { return r.ClaimedAt }),
+		moment("since", func(r *row) time.Time { return r.RetryWindowStart }),
 		column("batch", "text", func(r *row) string { return r.Batch }),
 		column(`"row"`, "bigint", func(r *row) int64 { return int64(r.Row) }),
 		column("payload", "bytea", func(r *row) []byte { return r.payload }),
@@ -167,9 +168,9 @@ func taken() []field[*row] {
 		column("generation", "bigint", func(r *row) int64 { return r.Generation }),
 		column("worker", "text", func(r *row) string { return r.Worker }),
 		column("attempts", "bigint", func(r *row) int64 { return int64(r.Attempts) }),
-		column("tries", "bigint", func(r *row) int64 { return int64(r.Tries) }),
-		moment("first_at", func(r *row) time.Time { return r.First }),
-		moment("taken_at", func(r *row) time.Time { return r.Taken }),
+		column("tries", "bigint", func(r *row) int64 { return int64(r.Claims) }),
+		moment("first_at", func(r *row) time.Time { return r.FirstSentAt }),
+		moment("taken_at", func(r *row) time.Time { return r.ClaimedAt }),
 		column("a_key", "text", func(r *row) string { return r.attempt.Key }),
 	)
 }
@@ -196,8 +197,8 @@ func done() []field[*row] {
 		column("code", "text", func(r *row) string { return r.Code }),
 		column("reference", "text", func(r *row) string { return r.Reference }),
 		column("result", "bytea", func(r *row) []byte { return r.result }),
-		moment("last_at", func(r *row) time.Time { return r.Last }),
-		moment("updated", func(r *row) time.Time { return r.Updated }),
+		moment("last_at", func(r *row) time.Time { return r.LastSentAt }),
+		moment("updated", func(r *row) time.Time { return r.UpdatedAt }),
 	)
 }
 
@@ -252,7 +253,7 @@ func begun() []field[attempt] {
 
 // letter is a dead letter.
 type letter struct {
-	*durable.Letter
+	*durable.DeadLetter
 
 	intent name
 }
@@ -272,7 +273,7 @@ func opened() []field[letter] {
 		column("reason", "text", func(l letter) string { return l.Reason }),
 		column("class", "smallint", func(l letter) int16 { return int16(l.Class) }),
 		column("code", "text", func(l letter) string { return l.Code }),
-		column("doubt", "boolean", func(l letter) bool { return l.Doubt }),
+		column("doubt", "boolean", func(l letter) bool { return l.InDoubt }),
 		column("attempts", "bigint", func(l letter) int64 { return int64(l.Attempts) }),
 		moment("dead_at", func(l letter) time.Time { return l.DeadAt }),
 	)

@@ -54,10 +54,10 @@ func scanAttempt(from pgkit.Row) (*durable.Attempt, error) {
 	}, nil
 }
 
-// Letters implements durable.Store.
-func (s *Store) Letters(
-	ctx context.Context, filter durable.Filter, after *durable.Letter, limit int,
-) (found []durable.Letter, err error) {
+// DeadLetters implements durable.Store.
+func (s *Store) DeadLetters(
+	ctx context.Context, filter durable.Filter, after *durable.DeadLetter, limit int,
+) (found []durable.DeadLetter, err error) {
 	q := query{}
 	q.choose(&filter)
 	if q.nothing || limit <= 0 {
@@ -83,10 +83,10 @@ func (s *Store) Letters(
 	return found, err
 }
 
-func scanLetter(from pgkit.Row) (l durable.Letter, err error) {
+func scanLetter(from pgkit.Row) (l durable.DeadLetter, err error) {
 	var redriven *time.Time
 	err = from.Scan(&l.ID.Scope, &l.ID.Operation, &l.ID.Key, &l.Number, &l.Gateway, &l.Batch, &l.Row, &l.Reason, &l.Class,
-		&l.Code, &l.Doubt, &l.Attempts, &l.DeadAt, &redriven, &l.By, &l.Note)
+		&l.Code, &l.InDoubt, &l.Attempts, &l.DeadAt, &redriven, &l.By, &l.Note)
 	l.DeadAt, l.RedrivenAt = l.DeadAt.UTC(), orNone(redriven)
 	return l, err
 }
@@ -126,7 +126,7 @@ func (q *query) choose(filter *durable.Filter) {
 			q.add(each.column+" = $", each.value)
 		}
 	}
-	if !filter.Closed {
+	if !filter.IncludeResolved {
 		q.where = append(q.where, "l.redriven_at IS NULL")
 	}
 	if !filter.From.IsZero() {

@@ -37,7 +37,7 @@ type row struct {
 // columns are those of a record but its payload and its result, as scanRow reads them.
 const columns = ` i.seq, i.scope, i.operation, i.key, i.gateway, i.fingerprint, i.state, i.epoch, i.generation, i.worker,
 	i.next_at, i.deadline, i.attempts, i.tries, i.doubt, i.ask, i.class, i.code, i.reference, i.reason, i.letter,
-	i.first_at, i.last_at, i.taken_at, i.since, i.batch, i."row", i.created, i.updated `
+	i.first_at, i.last_at, i.taken_at, i.since, i.batch, i."row", i.created, i.updated, i.declines `
 
 // scanRow reads columns, and the payload, the result and the place.
 func scanRow(from pgkit.Row) (*row, error) {
@@ -47,13 +47,13 @@ func scanRow(from pgkit.Row) (*row, error) {
 	)
 	err := from.Scan(
 		&r.seq, &r.ID.Scope, &r.ID.Operation, &r.ID.Key, &r.Gateway, &r.Fingerprint, &r.State, &r.Epoch, &r.Generation, &r.Worker,
-		&r.NextAt, &deadline, &r.Attempts, &r.Tries, &r.Doubt, &r.Ask, &r.Class, &r.Code, &r.Reference, &r.Reason, &r.Letter,
-		&firstAt, &lastAt, &taken, &r.Since, &r.Batch, &r.Row, &r.Created, &r.Updated,
+		&r.NextAt, &deadline, &r.Attempts, &r.Claims, &r.InDoubt, &r.QueryNext, &r.Class, &r.Code, &r.Reference, &r.Reason, &r.DeadLetterID,
+		&firstAt, &lastAt, &taken, &r.RetryWindowStart, &r.Batch, &r.Row, &r.CreatedAt, &r.UpdatedAt, &r.Declines,
 		&r.Payload, &r.Result, &r.place,
 	)
 	r.id = nameOf(&r.ID)
-	r.NextAt, r.Since, r.Created, r.Updated = r.NextAt.UTC(), r.Since.UTC(), r.Created.UTC(), r.Updated.UTC()
-	r.Deadline, r.First, r.Last, r.Taken = orNone(deadline), orNone(firstAt), orNone(lastAt), orNone(taken)
+	r.NextAt, r.RetryWindowStart, r.CreatedAt, r.UpdatedAt = r.NextAt.UTC(), r.RetryWindowStart.UTC(), r.CreatedAt.UTC(), r.UpdatedAt.UTC()
+	r.Deadline, r.FirstSentAt, r.LastSentAt, r.ClaimedAt = orNone(deadline), orNone(firstAt), orNone(lastAt), orNone(taken)
 	return &r, err
 }
 
@@ -105,10 +105,10 @@ func (w *writing) take(r *row, e *durable.Event, now time.Time) (result durable.
 	result.Change, result.Err = durable.Decide(&r.Record, e, now)
 	switch {
 	case result.Err != nil:
-	case result.Begun == nil: // buried
+	case result.StartedAttempt == nil: // buried
 		w.add(r, &result.Change)
 	default:
-		r.Record, r.attempt = result.Record, result.Begun
+		r.Record, r.attempt = result.Record, result.StartedAttempt
 		w.taken = append(w.taken, r)
 	}
 	return result
@@ -129,17 +129,17 @@ func (w *writing) add(r *row, c *durable.Change) {
 		w.seen[r.id] = true
 		w.rows = append(w.rows, r)
 	}
-	if c.Begun != nil {
-		w.begun = append(w.begun, attempt{c.Begun, r.id})
+	if c.StartedAttempt != nil {
+		w.begun = append(w.begun, attempt{c.StartedAttempt, r.id})
 	}
-	if c.Ended != nil {
-		w.ended = append(w.ended, attempt{c.Ended, r.id})
+	if c.FinishedAttempt != nil {
+		w.ended = append(w.ended, attempt{c.FinishedAttempt, r.id})
 	}
-	if c.Opened != nil {
-		w.opened = append(w.opened, letter{c.Opened, r.id})
+	if c.DeadLettered != nil {
+		w.opened = append(w.opened, letter{c.DeadLettered, r.id})
 	}
-	if c.Closed != nil {
-		w.closed = append(w.closed, letter{c.Closed, r.id})
+	if c.Resolved != nil {
+		w.closed = append(w.closed, letter{c.Resolved, r.id})
 	}
 }
 

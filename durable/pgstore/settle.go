@@ -64,15 +64,15 @@ func (b *settlement) decide() []*pgkit.Statement {
 		}
 		b.results[i].Change = change
 		b.places[r.id] = i
-		r.Record, r.attempt = change.Record, change.Ended
+		r.Record, r.attempt = change.Record, change.FinishedAttempt
 		if r.State == durable.StateDone {
 			r.result = blob(r.Result)
 			done = append(done, r)
 		} else {
 			rows = append(rows, r)
 		}
-		if change.Opened != nil {
-			opened = append(opened, letter{change.Opened, r.id})
+		if change.DeadLettered != nil {
+			opened = append(opened, letter{change.DeadLettered, r.id})
 		}
 	}
 	var all []*pgkit.Statement

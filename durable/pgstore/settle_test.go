@@ -18,9 +18,9 @@ import (
 // letter. The answers are those of a store that reads.
 func TestSettle(t *testing.T) {
 	t.Parallel()
-	terms := &durable.Terms{KeyLife: time.Hour, Settles: time.Minute}
-	again := durable.Decision{Do: durable.Retry, At: time.Now().Add(time.Hour)}
-	bury := durable.Decision{Do: durable.Bury, Reason: "enough"}
+	terms := &durable.Terms{KeyTTL: time.Hour, VisibilityDelay: time.Minute}
+	again := durable.Decision{Action: durable.Retry, At: time.Now().Add(time.Hour)}
+	bury := durable.Decision{Action: durable.Bury, Reason: "enough"}
 	rows := []struct {
 		name     string
 		outcome  durable.Outcome
@@ -35,19 +35,19 @@ func TestSettle(t *testing.T) {
 		{name: "done", outcome: durable.Outcome{Class: durable.ClassSucceeded, Code: "ok", Reference: "ch_1", Status: 201, Result: []byte("r")}, state: durable.StateDone},
 		{name: "failed", outcome: durable.Outcome{Class: durable.ClassFailed, Code: "busy", Status: 429, Err: errors.New("e")}, decision: again, state: durable.StateWaiting},
 		{name: "unknown", outcome: durable.Outcome{Err: context.DeadlineExceeded}, decision: again, state: durable.StateUnknown},
-		{name: "refused", outcome: durable.Outcome{Class: durable.ClassRefused, Code: "no"}, decision: bury, state: durable.StateDead, letters: 1},
-		{name: "twice in a batch", outcome: durable.Outcome{Class: durable.ClassRefused}, decision: bury, twice: true, state: durable.StateDead, letters: 1},
+		{name: "refused", outcome: durable.Outcome{Class: durable.ClassDeclined, Code: "no"}, decision: bury, state: durable.StateDead, letters: 1},
+		{name: "twice in a batch", outcome: durable.Outcome{Class: durable.ClassDeclined}, decision: bury, twice: true, state: durable.StateDead, letters: 1},
 		{
-			name: "stored before", outcome: durable.Outcome{Class: durable.ClassRefused}, decision: bury,
+			name: "stored before", outcome: durable.Outcome{Class: durable.ClassDeclined}, decision: bury,
 			before: func(t *testing.T, s *Store, e *durable.Event) {
 				require.NoError(t, each(s.Apply(t.Context(), []durable.Event{*e})))
 			},
 			err: durable.ErrFenced, state: durable.StateDead, letters: 1,
 		},
 		{
-			name: "reaped", outcome: durable.Outcome{Class: durable.ClassRefused}, decision: bury,
+			name: "reaped", outcome: durable.Outcome{Class: durable.ClassDeclined}, decision: bury,
 			before: func(t *testing.T, s *Store, e *durable.Event) {
-				_, err := s.Beat(t.Context(), e.Worker, 0)
+				_, err := s.Heartbeat(t.Context(), e.Worker, 0)
 				require.NoError(t, err)
 				_, err = s.Reap(t.Context(), 10)
 				require.NoError(t, err)
@@ -57,7 +57,7 @@ func TestSettle(t *testing.T) {
 		{
 			name: "reaped, and claimed again", outcome: durable.Outcome{Class: durable.ClassSucceeded},
 			before: func(t *testing.T, s *Store, e *durable.Event) {
-				_, err := s.Beat(t.Context(), e.Worker, 0)
+				_, err := s.Heartbeat(t.Context(), e.Worker, 0)
 				require.NoError(t, err)
 				_, err = s.Reap(t.Context(), 10)
 				require.NoError(t, err)
@@ -139,9 +139,9 @@ func settledLikeItSays(t *testing.T, s *Store, result *durable.Result) {
 	assert.Equal(t, want, record)
 	attempts, err := s.Attempts(t.Context(), result.Record.ID)
 	require.NoError(t, err)
-	if ended := result.Ended; ended != nil {
+	if ended := result.FinishedAttempt; ended != nil {
 		got := attempts[len(attempts)-1]
-		assert.Equal(t, durable.SendKey(record.ID, ended.Epoch), got.Key)
+		assert.Equal(t, durable.IdempotencyKey(record.ID, ended.Epoch), got.Key)
 		ended.Kind, ended.Key, ended.Worker, ended.SentAt = got.Kind, got.Key, got.Worker, got.SentAt
 		ended.Epoch = got.Epoch
 		assert.Equal(t, *ended, got)

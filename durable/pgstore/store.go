@@ -78,7 +78,7 @@ func (s *Store) reap(ctx context.Context, t *pgkit.Transaction, limit int) (chan
 		return nil, err
 	}
 	for _, r := range rows {
-		e := durable.Event{Kind: durable.EventLose, Intent: durable.Intent{ID: r.ID}, Worker: r.Worker}
+		e := durable.Event{Kind: durable.EventLeaseExpired, Intent: durable.Intent{ID: r.ID}, Worker: r.Worker}
 		if result := w.judge(r, &e, now); result.Err == nil {
 			changes = append(changes, result.Change)
 		}

@@ -62,7 +62,7 @@ func withinPGX(t *testing.T, p *place, store *pgstore.Store, work func(durable.O
 	t.Helper()
 	tx, err := p.pool.Begin(t.Context())
 	require.NoError(t, err)
-	return finish(t, work(store.Within(tx)),
+	return finish(t, work(store.WithTx(tx)),
 		func() error { return tx.Commit(t.Context()) }, func() error { return tx.Rollback(t.Context()) })
 }
 
@@ -70,7 +70,7 @@ func withinSQL(t *testing.T, p *place, store *pgstore.Store, work func(durable.O
 	t.Helper()
 	tx, err := p.db.BeginTx(t.Context(), nil)
 	require.NoError(t, err)
-	return finish(t, work(store.WithinSQL(tx)), tx.Commit, tx.Rollback)
+	return finish(t, work(store.WithSQLTx(tx)), tx.Commit, tx.Rollback)
 }
 
 // suite runs the tests with two pools, as two processes have.

@@ -11,7 +11,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
-// Within gives an outbox in a transaction of the caller's, who begins it, in the
+// WithTx gives an outbox in a transaction of the caller's, who begins it, in the
 // database of the store, and ends it. What is enqueued is there when that commits, and
 // lasts as that does: synchronous_commit should be on. The outbox lives as long as the
 // transaction, and like that it is for one goroutine at a time.
@@ -21,11 +21,11 @@ import (
 // error of PostgreSQL's does: roll back and begin anew. So it is after a deadlock, which
 // two transactions come to that enqueue the same intents in different orders. Isolation
 // levels above read committed find out at the end, with PostgreSQL's code 40001.
-func (s *Store) Within(tx pgx.Tx) durable.Outbox { return outbox{joined{pgkit.PGX(tx)}, s.joined} }
+func (s *Store) WithTx(tx pgx.Tx) durable.Outbox { return outbox{joined{pgkit.PGX(tx)}, s.joined} }
 
-// WithinSQL is Within for database/sql, with the driver of pgx/v5/stdlib. It takes more
+// WithSQLTx is Within for database/sql, with the driver of pgx/v5/stdlib. It takes more
 // round trips, for database/sql cannot send two statements at once.
-func (s *Store) WithinSQL(tx *sql.Tx) durable.Outbox { return outbox{joined{pgkit.SQL(tx)}, s.joined} }
+func (s *Store) WithSQLTx(tx *sql.Tx) durable.Outbox { return outbox{joined{pgkit.SQL(tx)}, s.joined} }
 
 // joined is a transaction of the caller's, who commits it.
 type joined struct{ pgkit.Sender }

@@ -33,12 +33,12 @@ func TestCommitsInReverseOrder(t *testing.T) {
 			tx, err := pool.Begin(t.Context())
 			require.NoError(t, err)
 			ctx := context.WithoutCancel(t.Context())
-			return ending{store.Within(tx), func() error { return tx.Commit(ctx) }, func() error { return tx.Rollback(ctx) }}
+			return ending{store.WithTx(tx), func() error { return tx.Commit(ctx) }, func() error { return tx.Rollback(ctx) }}
 		},
 		"database/sql": func() ending {
 			tx, err := db.BeginTx(t.Context(), nil)
 			require.NoError(t, err)
-			return ending{store.WithinSQL(tx), tx.Commit, tx.Rollback}
+			return ending{store.WithSQLTx(tx), tx.Commit, tx.Rollback}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestClaimWaitsForNobody(t *testing.T) {
 	applyAll(t, store, batch(0, 3))
 	tx, err := pool.Begin(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, store.Within(tx).Cancel(t.Context(), order(0).ID))
+	require.NoError(t, store.WithTx(tx).Cancel(t.Context(), order(0).ID))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	claimed, err := store.Claim(ctx, claimOf("w", 100))

@@ -36,7 +36,7 @@ func (Args) InsertOpts() river.InsertOpts {
 
 // InsertTx enqueues an intent and inserts its job, in one transaction of the caller's:
 // when that commits both are there, and else neither ever was. outbox is that of the
-// transaction: store.Within(tx), or store.WithinSQL(tx) with a client of River's driver
+// transaction: store.Within(tx), or store.WithSQLTx(tx) with a client of River's driver
 // for database/sql. No job is inserted for an intent that is done, dead or cancelled
 // already, nor where it has one.
 //

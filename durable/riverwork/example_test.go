@@ -20,9 +20,9 @@ import (
 // what the loop does here.
 func ExampleWorker() {
 	engine := &durable.Engine{
-		Store:  new(durable.Memory), // for tests; pgstore keeps it
-		Policy: durable.Schedule{Backoff: resilienthttp.Constant(50 * time.Millisecond)},
-		Poll:   10 * time.Millisecond,
+		Store:        new(durable.Memory), // for tests; pgstore keeps it
+		Policy:       durable.Schedule{Backoff: resilienthttp.Constant(50 * time.Millisecond)},
+		PollInterval: 10 * time.Millisecond,
 		Gateways: map[string]durable.Gateway{
 			"psp": gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {
 				if s.Number == 1 {
@@ -74,7 +74,7 @@ func ExampleInsertTx() { //nolint:testableexamples // It needs a PostgreSQL with
 		if err := client.Start(ctx); err != nil {
 			return err
 		}
-		sweeper := &durable.Engine{Store: store, Gateways: gateways, Poll: time.Minute}
+		sweeper := &durable.Engine{Store: store, Gateways: gateways, PollInterval: time.Minute}
 		go func() { _ = sweeper.Run(ctx) }() // an error would say that its fields are wrong
 
 		tx, err := pool.Begin(ctx)
@@ -85,7 +85,7 @@ func ExampleInsertTx() { //nolint:testableexamples // It needs a PostgreSQL with
 		if _, err := tx.Exec(ctx, "INSERT INTO orders (id) VALUES ($1)", intent.ID.Key); err != nil {
 			return err
 		}
-		if _, err := riverwork.InsertTx(ctx, client, tx, store.Within(tx), intent, nil); err != nil {
+		if _, err := riverwork.InsertTx(ctx, client, tx, store.WithTx(tx), intent, nil); err != nil {
 			return err
 		}
 		return tx.Commit(ctx)

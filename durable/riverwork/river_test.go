@@ -69,7 +69,7 @@ func (p *place) insert(intents ...durable.Intent) {
 	p.t.Helper()
 	require.NoError(p.t, pgx.BeginFunc(p.t.Context(), p.pool, func(tx pgx.Tx) error {
 		for _, in := range intents {
-			if _, err := riverwork.InsertTx(p.t.Context(), p.jobs, tx, p.store.Within(tx), in, nil); err != nil {
+			if _, err := riverwork.InsertTx(p.t.Context(), p.jobs, tx, p.store.WithTx(tx), in, nil); err != nil {
 				return err
 			}
 		}
@@ -131,7 +131,7 @@ func (p *place) work(gateway durable.Gateway) (stop func()) {
 // engine is one of a process.
 func (p *place) engine(gateway durable.Gateway, poll time.Duration) *durable.Engine {
 	return &durable.Engine{
-		Store: p.store, Gateways: map[string]durable.Gateway{"psp": gateway}, Poll: poll, Lease: time.Minute, Drain: -1,
+		Store: p.store, Gateways: map[string]durable.Gateway{"psp": gateway}, PollInterval: poll, LeaseDuration: time.Minute, DrainTimeout: -1,
 		Policy: durable.Schedule{Backoff: resilienthttp.Constant(20 * time.Millisecond)},
 	}
 }
@@ -242,7 +242,7 @@ func TestInsertTx(t *testing.T) {
 			tx, err := p.pool.Begin(ctx)
 			require.NoError(t, err)
 			for range max(row.times, 1) {
-				_, err = riverwork.InsertTx(ctx, p.jobs, tx, p.store.Within(tx), in, row.opts)
+				_, err = riverwork.InsertTx(ctx, p.jobs, tx, p.store.WithTx(tx), in, row.opts)
 				require.ErrorIs(t, err, row.want)
 			}
 			if row.abort {
@@ -262,7 +262,7 @@ func TestInsertTx(t *testing.T) {
 	t.Run("no client, no outbox", func(t *testing.T) {
 		t.Parallel()
 		ctx := t.Context()
-		_, err := riverwork.InsertTx[pgx.Tx](ctx, nil, nil, p.store.Within(nil), pay("none"), nil)
+		_, err := riverwork.InsertTx[pgx.Tx](ctx, nil, nil, p.store.WithTx(nil), pay("none"), nil)
 		require.ErrorIs(t, err, durable.ErrInvalid)
 		_, err = riverwork.InsertTx(ctx, p.jobs, nil, nil, pay("none"), nil)
 		require.ErrorIs(t, err, durable.ErrInvalid)
@@ -332,7 +332,7 @@ func TestRescue(t *testing.T) {
 	p := newPlace(t)
 	p.insert(pay("1"))
 	claimed, err := p.store.Claim(t.Context(), durable.Claim{
-		Worker: "dead", Lease: time.Millisecond, Limit: 1, PerScope: 1, Terms: map[string]durable.Terms{"psp": {KeyLife: time.Hour}},
+		Worker: "dead", Lease: time.Millisecond, Limit: 1, PerScope: 1, Terms: map[string]durable.Terms{"psp": {KeyTTL: time.Hour}},
 	})
 	require.NoError(t, err)
 	require.Len(t, claimed.Changes, 1)
@@ -348,7 +348,7 @@ func TestRescue(t *testing.T) {
 	p.sweep(other)
 	p.until(0, jobsLeft)
 	assert.Equal(t, 1, other.count("1"))
-	assert.Equal(t, claimed.Changes[0].Begun.Key, other.keys["1"])
+	assert.Equal(t, claimed.Changes[0].StartedAttempt.Key, other.keys["1"])
 	assert.Zero(t, p.count(intentsLeft))
 }
 
@@ -377,5 +377,5 @@ func TestJobCancelled(t *testing.T) {
 	other := newPSP(succeeds)
 	p.sweep(other)
 	p.until(0, intentsLeft)
-	assert.Equal(t, durable.SendKey(record.ID, 1), other.keys["1"])
+	assert.Equal(t, durable.IdempotencyKey(record.ID, 1), other.keys["1"])
 }

@@ -82,7 +82,7 @@ type every struct{ bury bool }
 
 func (e every) Next(_ *durable.History, now time.Time) durable.Decision {
 	if e.bury {
-		return durable.Decision{Do: durable.Bury}
+		return durable.Decision{Action: durable.Bury}
 	}
 	return durable.Decision{At: now.Add(time.Minute)}
 }
@@ -104,7 +104,7 @@ func TestWork(t *testing.T) {
 		{name: "it may pass", class: durable.ClassFailed, want: snoozed(time.Minute), sends: 1},
 		{name: "nobody knows", class: durable.ClassUnknown, want: snoozed(time.Minute), sends: 1},
 		{
-			name: "it is buried", class: durable.ClassRefused, want: completed, sends: 1,
+			name: "it is buried", class: durable.ClassDeclined, want: completed, sends: 1,
 			change: func(w *riverwork.Worker) { w.Engine.Policy = every{bury: true} },
 		},
 		{name: "not due", want: snoozed(time.Hour), prepare: func(t *testing.T, e *durable.Engine) {

@@ -57,7 +57,7 @@ func BenchmarkWithin(b *testing.B) {
 				_, err = tx.Exec("INSERT INTO orders VALUES (?)", strconv.Itoa(i))
 				require.NoError(b, err)
 				if mode != "row" {
-					_, err = store.Within(tx).Enqueue(b.Context(), order(i))
+					_, err = store.WithTx(tx).Enqueue(b.Context(), order(i))
 					require.NoError(b, err)
 				}
 				require.NoError(b, tx.Commit())

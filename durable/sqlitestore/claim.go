@@ -44,8 +44,8 @@ func (s *Store) Claim(ctx context.Context, claim durable.Claim) (claimed durable
 
 // choose is what a claim is about. What is not due Decide leaves alone.
 func (t *transaction) choose(ctx context.Context, claim *durable.Claim, now time.Time) ([]*row, error) {
-	if claim.Only != nil {
-		only, err := readRow(ctx, t.statement(find), *claim.Only)
+	if claim.ID != nil {
+		only, err := readRow(ctx, t.statement(find), *claim.ID)
 		if err != nil || only == nil {
 			return nil, err
 		}
@@ -59,7 +59,7 @@ func (t *transaction) choose(ctx context.Context, claim *durable.Claim, now time
 		return nil, err
 	}
 	var rows []*row
-	room := claim.Room()
+	room := claim.Capacity()
 	for _, gateway := range gateways {
 		r := round{t: t, claim: claim, room: room, gateway: gateway, limit: room.Gateway(gateway), now: now.UnixMicro()}
 		if r.limit <= 0 {
@@ -73,7 +73,7 @@ func (t *transaction) choose(ctx context.Context, claim *durable.Claim, now time
 		}
 		rows = append(rows, r.turns()...)
 	}
-	return durable.Turns(room, rows, func(r *row) *durable.Record { return &r.Record }), nil
+	return durable.FairOrder(room, rows, func(r *row) *durable.Record { return &r.Record }), nil
 }
 
 // gateways are those for which there is anything to claim, be it due or not.
@@ -95,7 +95,7 @@ const ripenBatch = 1000
 type round struct {
 	t       *transaction
 	claim   *durable.Claim
-	room    *durable.Room
+	room    *durable.Capacity
 	gateway string
 	limit   int
 	now     int64
@@ -120,7 +120,7 @@ func (r *round) begin(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			if room := r.room.Lane(durable.LaneOf(&first.Record)); room > 0 {
+			if room := r.room.Queue(durable.QueueKeyOf(&first.Record)); room > 0 {
 				r.shares = append(r.shares, &share{rows: []row{first}, room: room})
 				r.total++
 			}

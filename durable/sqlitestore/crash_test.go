@@ -219,8 +219,8 @@ func (l ledger) Find(_ context.Context, s *durable.Send) durable.Outcome {
 	return durable.Outcome{Class: map[bool]durable.Class{true: durable.ClassSucceeded, false: durable.ClassNotFound}[n > 0]}
 }
 
-// Protects implements durable.Protector.
-func (ledger) Protects() (keyLife, settles time.Duration) { return -1, ledgerSettles }
+// KeyPolicy implements durable.Protector.
+func (ledger) KeyPolicy() (keyLife, settles time.Duration) { return -1, ledgerSettles }
 
 // gateway is a bank by its name.
 func gateway(s *Store, name string) durable.Gateway {
@@ -233,8 +233,8 @@ func gateway(s *Store, name string) durable.Gateway {
 func engine(s durable.Store, gateway durable.Gateway) *durable.Engine {
 	return &durable.Engine{
 		Store: s, Gateways: map[string]durable.Gateway{"psp": gateway},
-		Policy: durable.Schedule{MaxAttempts: -1, Backoff: resilienthttp.FullJitter(20*time.Millisecond, 500*time.Millisecond)},
-		Lease:  time.Second, Poll: 20 * time.Millisecond, Drain: -1,
+		Policy:        durable.Schedule{MaxAttempts: -1, Backoff: resilienthttp.FullJitter(20*time.Millisecond, 500*time.Millisecond)},
+		LeaseDuration: time.Second, PollInterval: 20 * time.Millisecond, DrainTimeout: -1,
 	}
 }
 

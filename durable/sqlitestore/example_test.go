@@ -51,7 +51,7 @@ func Example() {
 		if _, err := tx.ExecContext(ctx, "INSERT INTO orders VALUES (?, ?)", id, euros); err != nil {
 			return err
 		}
-		_, err = store.Within(tx).Enqueue(ctx, durable.Intent{
+		_, err = store.WithTx(tx).Enqueue(ctx, durable.Intent{
 			ID:      idempotency.ID{Scope: "acme", Operation: "POST /charges", Key: id},
 			Gateway: "bank", Payload: fmt.Appendf(nil, `{"euros":%d}`, euros),
 		})

@@ -60,10 +60,10 @@ func scanAttempt(rows *sql.Rows) (a durable.Attempt, there bool, err error) {
 	}, n.Valid, err
 }
 
-// Letters implements durable.Store.
-func (s *Store) Letters(
-	ctx context.Context, filter durable.Filter, after *durable.Letter, limit int,
-) (letters []durable.Letter, err error) {
+// DeadLetters implements durable.Store.
+func (s *Store) DeadLetters(
+	ctx context.Context, filter durable.Filter, after *durable.DeadLetter, limit int,
+) (letters []durable.DeadLetter, err error) {
 	if limit <= 0 {
 		return nil, s.kit.Usable(ctx)
 	}
@@ -76,7 +76,7 @@ func (s *Store) Letters(
 }
 
 // lettersQuery asks for what Filter.Matches and Letter.Compare say.
-func lettersQuery(filter *durable.Filter, after *durable.Letter, limit int) (query string, args []any) {
+func lettersQuery(filter *durable.Filter, after *durable.DeadLetter, limit int) (query string, args []any) {
 	var where []string
 	add := func(condition string, values ...any) {
 		where = append(where, condition)
@@ -90,7 +90,7 @@ func lettersQuery(filter *durable.Filter, after *durable.Letter, limit int) (que
 			add(each.column+" = ?", each.value)
 		}
 	}
-	if !filter.Closed {
+	if !filter.IncludeResolved {
 		add("l.redriven_at IS NULL")
 	}
 	if !filter.From.IsZero() {
@@ -117,15 +117,15 @@ func lettersQuery(filter *durable.Filter, after *durable.Letter, limit int) (que
 // ceilMicros is the first microsecond that is not before t.
 func ceilMicros(t time.Time) int64 { return t.Add(time.Microsecond - 1).UnixMicro() }
 
-func readLetters(ctx context.Context, db *sql.DB, query string, args []any) (letters []durable.Letter, err error) {
+func readLetters(ctx context.Context, db *sql.DB, query string, args []any) (letters []durable.DeadLetter, err error) {
 	_, err = sqlitekit.ReadRows(ctx, unprepared{db, query}, args, func(rows *sql.Rows) error {
 		var (
-			l        durable.Letter
+			l        durable.DeadLetter
 			dead     int64
 			redriven sql.NullInt64
 		)
 		err := rows.Scan(&l.ID.Scope, &l.ID.Operation, &l.ID.Key, &l.Number, &l.Gateway, &l.Batch, &l.Row, &l.Reason, &l.Class,
-			&l.Code, &l.Doubt, &l.Attempts, &dead, &redriven, &l.By, &l.Note)
+			&l.Code, &l.InDoubt, &l.Attempts, &dead, &redriven, &l.By, &l.Note)
 		l.DeadAt, l.RedrivenAt = timeOf(dead), timeOrNone(redriven)
 		letters = append(letters, l)
 		return err

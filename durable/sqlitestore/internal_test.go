@@ -52,7 +52,7 @@ func enqueue(scope, key string) durable.Event {
 func claimOf(worker string) durable.Claim {
 	return durable.Claim{
 		Worker: worker, Lease: time.Hour, Limit: 100, PerScope: 100,
-		Terms: map[string]durable.Terms{"psp": {KeyLife: time.Hour, Finds: true}},
+		Terms: map[string]durable.Terms{"psp": {KeyTTL: time.Hour, CanQuery: true}},
 	}
 }
 
@@ -61,8 +61,8 @@ var errLong = errors.New(strings.Repeat("wrong ", 150))
 func finish(r *durable.Record, class durable.Class, do durable.Action) durable.Event {
 	return durable.Event{
 		Kind: durable.EventFinish, Intent: durable.Intent{ID: r.ID}, Worker: r.Worker, Generation: r.Generation,
-		Terms: &durable.Terms{KeyLife: time.Hour, Finds: true}, Outcome: durable.Outcome{Class: class, Code: strings.Repeat("code", 100), Result: make([]byte, 9000), Err: errLong},
-		Decision: durable.Decision{Do: do},
+		Terms: &durable.Terms{KeyTTL: time.Hour, CanQuery: true}, Outcome: durable.Outcome{Class: class, Code: strings.Repeat("code", 100), Result: make([]byte, 9000), Err: errLong},
+		Decision: durable.Decision{Action: do},
 	}
 }
 
@@ -101,14 +101,14 @@ func TestPlans(t *testing.T) {
 	for i := range statements {
 		queries[fmt.Sprint("statement ", int(i))] = i.text()
 	}
-	open, _ := lettersQuery(&durable.Filter{}, &durable.Letter{}, 1)
-	all, _ := lettersQuery(&durable.Filter{Closed: true}, &durable.Letter{}, 1)
+	open, _ := lettersQuery(&durable.Filter{}, &durable.DeadLetter{}, 1)
+	all, _ := lettersQuery(&durable.Filter{IncludeResolved: true}, &durable.DeadLetter{}, 1)
 	queries["open letters"], queries["all letters"] = open, all
 	fine := regexp.MustCompile(`^SCAN (CONSTANT ROW|s|g|durable_worker|.* USING (COVERING )?INDEX durable_intent_(due|later|held|dead|over)|` +
 		`l USING INDEX durable_letter_(all|open))$`)
 	for name, query := range queries {
 		t.Run(name, func(t *testing.T) {
-			for _, line := range plan(t, s, query, make([]any, 30)...) {
+			for _, line := range plan(t, s, query, make([]any, 31)...) {
 				if strings.HasPrefix(line, "SCAN") {
 					assert.Regexp(t, fine, line)
 				}
@@ -120,7 +120,7 @@ func TestPlans(t *testing.T) {
 	}
 	assert.Contains(t, plan(t, s, open, make([]any, 7)...), "SEARCH l USING INDEX durable_letter_open (dead_at>?)")
 	assert.Contains(t, plan(t, s, all, make([]any, 7)...), "SEARCH l USING INDEX durable_letter_all (dead_at>?)")
-	one, args := lettersQuery(&durable.Filter{Scope: "a", Operation: "b", Key: "c", Closed: true}, nil, 1)
+	one, args := lettersQuery(&durable.Filter{Scope: "a", Operation: "b", Key: "c", IncludeResolved: true}, nil, 1)
 	assert.Contains(t, plan(t, s, one, args...), "SEARCH l USING PRIMARY KEY (intent=?)")
 }
 
@@ -134,14 +134,14 @@ func TestDurability(t *testing.T) {
 	require.NoError(t, err)
 	_, err = s.Claim(t.Context(), claimOf("w"))
 	require.NoError(t, err)
-	_, err = s.Beat(t.Context(), "w", 0)
+	_, err = s.Heartbeat(t.Context(), "w", 0)
 	require.NoError(t, err)
 	require.NoError(t, s.kit.Write.Close())
 	_, err = s.Apply(t.Context(), []durable.Event{enqueue("a", "2")})
 	require.ErrorContains(t, err, "closed")
 	_, err = s.Claim(t.Context(), claimOf("w"))
 	require.ErrorContains(t, err, "closed")
-	_, err = s.Beat(t.Context(), "w", time.Hour)
+	_, err = s.Heartbeat(t.Context(), "w", time.Hour)
 	require.ErrorContains(t, err, "closed")
 	_, err = s.Reap(t.Context(), 10)
 	require.ErrorContains(t, err, "closed")
@@ -341,12 +341,12 @@ func life(ctx context.Context, s *Store, name string, said func(what string)) er
 		return err
 	}
 	if _, err := verb("done, dead and unknown", finish(&held[0].Record, durable.ClassSucceeded, durable.Retry),
-		finish(&held[1].Record, durable.ClassRefused, durable.Bury), finish(&held[2].Record, durable.ClassUnknown, durable.Retry)); err != nil {
+		finish(&held[1].Record, durable.ClassDeclined, durable.Bury), finish(&held[2].Record, durable.ClassUnknown, durable.Retry)); err != nil {
 		return err
 	}
 	second, third := durable.Intent{ID: held[1].Record.ID}, durable.Intent{ID: held[2].Record.ID}
 	if _, err := verb("resolved", durable.Event{
-		Kind: durable.EventResolve, Intent: second, Outcome: durable.Outcome{Class: durable.ClassRefused, Err: errLong}, By: "ann",
+		Kind: durable.EventResolve, Intent: second, Outcome: durable.Outcome{Class: durable.ClassDeclined, Err: errLong}, By: "ann",
 	}); err != nil {
 		return err
 	}
@@ -356,7 +356,7 @@ func life(ctx context.Context, s *Store, name string, said func(what string)) er
 	if _, err := claim("claimed again", 2); err != nil {
 		return err
 	}
-	if _, err := s.Beat(ctx, name, 0); err != nil {
+	if _, err := s.Heartbeat(ctx, name, 0); err != nil {
 		return fmt.Errorf("left: %w", err)
 	}
 	said("left")
@@ -389,21 +389,21 @@ func afterlife(
 	if err != nil {
 		return err
 	}
-	if _, err := verb("refused", finish(&held[0].Record, durable.ClassRefused, durable.Bury)); err != nil {
+	if _, err := verb("refused", finish(&held[0].Record, durable.ClassDeclined, durable.Bury)); err != nil {
 		return err
 	}
 	fourth.Intent.Payload = []byte("mended")
 	if results, err := verb("revised", fourth); err != nil || !results[0].Revised {
 		return fmt.Errorf("revised: %w", err)
 	}
-	if _, err := s.Beat(ctx, name, time.Hour); err != nil {
+	if _, err := s.Heartbeat(ctx, name, time.Hour); err != nil {
 		return fmt.Errorf("beaten: %w", err)
 	}
 	said("beaten")
 	if _, err := verb("cancelled", durable.Event{Kind: durable.EventCancel, Intent: fourth.Intent}); err != nil {
 		return err
 	}
-	if _, err := s.Beat(ctx, name, 0); err != nil {
+	if _, err := s.Heartbeat(ctx, name, 0); err != nil {
 		return fmt.Errorf("left again: %w", err)
 	}
 	said("left again")
@@ -456,7 +456,7 @@ func bury(t *testing.T, s *Store) {
 	require.NoError(t, err)
 	_, err = s.Reap(t.Context(), 100)
 	require.NoError(t, err)
-	letters, err := s.Letters(t.Context(), durable.Filter{}, nil, 100)
+	letters, err := s.DeadLetters(t.Context(), durable.Filter{}, nil, 100)
 	require.NoError(t, err)
 	for i := range letters {
 		_, err := apply(t.Context(), s, durable.Event{Kind: durable.EventRedrive, Intent: durable.Intent{ID: letters[i].ID}, By: "ann"})

@@ -32,7 +32,7 @@ func (t *transaction) reap(ctx context.Context, now time.Time, limit int) ([]dur
 	}
 	var changes []durable.Change
 	for i := range rows {
-		e := durable.Event{Kind: durable.EventLose, Intent: durable.Intent{ID: rows[i].ID}, Worker: rows[i].Worker}
+		e := durable.Event{Kind: durable.EventLeaseExpired, Intent: durable.Intent{ID: rows[i].ID}, Worker: rows[i].Worker}
 		result, err := t.judge(ctx, &rows[i], &e, now)
 		if err != nil {
 			return nil, err

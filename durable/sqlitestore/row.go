@@ -46,21 +46,21 @@ func scanRow(rows *sql.Rows) (r row, err error) {
 	)
 	err = rows.Scan(
 		&r.id, &r.ID.Scope, &r.ID.Operation, &r.ID.Key, &r.Gateway, &r.Fingerprint, &r.State, &r.Epoch, &r.Generation, &r.Worker,
-		&nextAt, &deadline, &r.Attempts, &r.Tries, &r.Doubt, &r.Ask, &r.Class, &r.Code, &r.Reference, &r.Reason, &r.Letter,
-		&firstAt, &lastAt, &taken, &since, &r.Batch, &r.Row, &created, &updated,
+		&nextAt, &deadline, &r.Attempts, &r.Claims, &r.InDoubt, &r.QueryNext, &r.Class, &r.Code, &r.Reference, &r.Reason, &r.DeadLetterID,
+		&firstAt, &lastAt, &taken, &since, &r.Batch, &r.Row, &created, &updated, &r.Declines,
 		&r.Payload, &r.Result,
 	)
-	r.NextAt, r.Since, r.Created, r.Updated = timeOf(nextAt), timeOf(since), timeOf(created), timeOf(updated)
-	r.Deadline, r.First, r.Last, r.Taken = timeOrNone(deadline), timeOrNone(firstAt), timeOrNone(lastAt), timeOrNone(taken)
+	r.NextAt, r.RetryWindowStart, r.CreatedAt, r.UpdatedAt = timeOf(nextAt), timeOf(since), timeOf(created), timeOf(updated)
+	r.Deadline, r.FirstSentAt, r.LastSentAt, r.ClaimedAt = timeOrNone(deadline), timeOrNone(firstAt), timeOrNone(lastAt), timeOrNone(taken)
 	return r, err
 }
 
 // mutable are the values of the columns from gateway to updated.
 func mutable(r *durable.Record) []any {
 	return []any{
-		r.Gateway, string(r.Fingerprint), int64(r.State), r.Epoch, r.Generation, r.Worker, micros(r.NextAt), r.Later(),
-		micros(r.Deadline), r.Attempts, r.Tries, r.Doubt, r.Ask, int64(r.Class), r.Code, r.Reference, r.Reason, r.Letter,
-		micros(r.First), micros(r.Last), micros(r.Taken), micros(r.Since), r.Batch, r.Row, micros(r.Created), micros(r.Updated),
+		r.Gateway, string(r.Fingerprint), int64(r.State), r.Epoch, r.Generation, r.Worker, micros(r.NextAt), r.Scheduled(),
+		micros(r.Deadline), r.Attempts, r.Claims, r.InDoubt, r.QueryNext, int64(r.Class), r.Code, r.Reference, r.Reason, r.DeadLetterID,
+		micros(r.FirstSentAt), micros(r.LastSentAt), micros(r.ClaimedAt), micros(r.RetryWindowStart), r.Batch, r.Row, micros(r.CreatedAt), micros(r.UpdatedAt), r.Declines,
 	}
 }
 
@@ -76,14 +76,14 @@ func (t *transaction) write(ctx context.Context, id int64, c *durable.Change) er
 	if err := t.writeRecord(ctx, id, c); err != nil {
 		return err
 	}
-	if l := c.Closed; l != nil {
+	if l := c.Resolved; l != nil {
 		if err := t.must(ctx, closeLetter, id, l.Number, micros(l.RedrivenAt), l.By, l.Note); err != nil {
 			return err
 		}
 	}
-	if l := c.Opened; l != nil {
+	if l := c.DeadLettered; l != nil {
 		return t.exec(ctx, openLetter, id, l.Number, l.Gateway, l.Batch, l.Row, l.Reason, int64(l.Class), l.Code,
-			l.Doubt, l.Attempts, micros(l.DeadAt))
+			l.InDoubt, l.Attempts, micros(l.DeadAt))
 	}
 	return nil
 }
@@ -92,7 +92,7 @@ func (t *transaction) write(ctx context.Context, id int64, c *durable.Change) er
 // to the journal.
 func (t *transaction) writeRecord(ctx context.Context, id int64, c *durable.Change) error {
 	r := &c.Record
-	if c.Begun != nil && r.Generation > 1 {
+	if c.StartedAttempt != nil && r.Generation > 1 {
 		if err := t.exec(ctx, keepAttempt, id); err != nil {
 			return err
 		}
@@ -104,15 +104,15 @@ func (t *transaction) writeRecord(ctx context.Context, id int64, c *durable.Chan
 	if r.State == durable.StateDone {
 		result = blob(r.Result)
 	}
-	switch a := c.Begun; {
-	case c.Ended != nil:
-		a = c.Ended
-		return t.must(ctx, settle, id, a.Generation, int64(r.State), r.Epoch, micros(r.NextAt), r.Later(), r.Attempts, r.Doubt,
-			r.Ask, int64(r.Class), r.Code, r.Reference, r.Reason, r.Letter, micros(r.First), micros(r.Last), micros(r.Updated),
-			result, int64(a.Class), a.Code, a.Status, a.Reference, a.Error)
+	switch a := c.StartedAttempt; {
+	case c.FinishedAttempt != nil:
+		a = c.FinishedAttempt
+		return t.must(ctx, settle, id, a.Generation, int64(r.State), r.Epoch, micros(r.NextAt), r.Scheduled(), r.Attempts, r.InDoubt,
+			r.QueryNext, int64(r.Class), r.Code, r.Reference, r.Reason, r.DeadLetterID, micros(r.FirstSentAt), micros(r.LastSentAt), micros(r.UpdatedAt),
+			result, int64(a.Class), a.Code, a.Status, a.Reference, a.Error, r.Declines)
 	case a != nil && r.State.Held():
-		return t.must(ctx, take, id, int64(r.State), r.Epoch, r.Generation, r.Worker, r.Attempts, r.Tries, micros(r.First),
-			micros(r.Taken), int64(a.Kind), a.Key)
+		return t.must(ctx, take, id, int64(r.State), r.Epoch, r.Generation, r.Worker, r.Attempts, r.Claims, micros(r.FirstSentAt),
+			micros(r.ClaimedAt), int64(a.Kind), a.Key)
 	default:
 		if err := t.must(ctx, update, append([]any{id, payload, result}, mutable(r)...)...); err != nil || a == nil {
 			return err

@@ -26,7 +26,7 @@ const (
 	// them.
 	columns = ` i.id, i.scope, i.operation, i.key, i.gateway, i.fingerprint, i.state, i.epoch, i.generation, i.worker,
 		i.next_at, i.deadline, i.attempts, i.tries, i.doubt, i.ask, i.class, i.code, i.reference, i.reason, i.letter,
-		i.first_at, i.last_at, i.taken_at, i.since, i.batch, i.row, i.created, i.updated `
+		i.first_at, i.last_at, i.taken_at, i.since, i.batch, i.row, i.created, i.updated, i.declines `
 
 	// lastAttempt are the columns of the journal, where it is the last of its intent.
 	lastAttempt = ` a_n, a_kind, a_epoch, a_key, a_worker, a_sent, a_finished, a_class, a_code, a_status, a_reference, a_error `
@@ -90,9 +90,9 @@ func (s statement) text() string {
 
 		insert: `INSERT INTO durable_intent (scope, operation, key, payload, gateway, fingerprint, state, epoch, generation,
 				worker, next_at, later, deadline, attempts, tries, doubt, ask, class, code, reference, reason, letter,
-				first_at, last_at, taken_at, since, batch, row, created, updated)
+				first_at, last_at, taken_at, since, batch, row, created, updated, declines)
 			VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22,
-				?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30)
+				?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31)
 			ON CONFLICT DO NOTHING`,
 
 		// ?2 and ?3 are NULL where payload and result stay.
@@ -100,7 +100,8 @@ func (s statement) text() string {
 			SET payload = coalesce(?2, payload), result = coalesce(?3, result), gateway = ?4, fingerprint = ?5, state = ?6,
 				epoch = ?7, generation = ?8, worker = ?9, next_at = ?10, later = ?11, deadline = ?12, attempts = ?13,
 				tries = ?14, doubt = ?15, ask = ?16, class = ?17, code = ?18, reference = ?19, reason = ?20, letter = ?21,
-				first_at = ?22, last_at = ?23, taken_at = ?24, since = ?25, batch = ?26, row = ?27, created = ?28, updated = ?29
+				first_at = ?22, last_at = ?23, taken_at = ?24, since = ?25, batch = ?26, row = ?27, created = ?28, updated = ?29,
+				declines = ?30
 			WHERE id = ?1`,
 
 		// take and settle are update of what begins and of what has ended, with its attempt.
@@ -113,7 +114,7 @@ func (s statement) text() string {
 			SET state = ?3, epoch = ?4, worker = '', next_at = ?5, later = ?6, attempts = ?7, doubt = ?8, ask = ?9, class = ?10,
 				code = ?11, reference = ?12, reason = ?13, letter = ?14, first_at = ?15, last_at = ?16, updated = ?17,
 				result = coalesce(?18, result), a_finished = ?17, a_class = ?19, a_code = ?20, a_status = ?21,
-				a_reference = ?22, a_error = ?23
+				a_reference = ?22, a_error = ?23, declines = ?24
 			WHERE id = ?1 AND a_n = ?2`,
 
 		keepAttempt: `INSERT INTO durable_attempt (intent, n, kind, epoch, key, worker, sent_at, finished_at, class, code,

@@ -117,9 +117,9 @@ func (t *transaction) judge(ctx context.Context, r *row, e *durable.Event, now t
 	return result, err
 }
 
-// Beat implements durable.Store.
-func (s *Store) Beat(ctx context.Context, worker string, lease time.Duration) (now time.Time, err error) {
-	if err := durable.ValidBeat(worker, lease); err != nil {
+// Heartbeat implements durable.Store.
+func (s *Store) Heartbeat(ctx context.Context, worker string, lease time.Duration) (now time.Time, err error) {
+	if err := durable.ValidateHeartbeat(worker, lease); err != nil {
 		return time.Time{}, err
 	}
 	err = s.transact(ctx, true, func(ctx context.Context, t *transaction, clock time.Time) error {

@@ -35,7 +35,7 @@ func within(t *testing.T, s durable.Store, work func(durable.Outbox) error) erro
 	store := s.(*sqlitestore.Store)
 	tx, err := store.DB().BeginTx(t.Context(), nil)
 	require.NoError(t, err)
-	if err := work(store.Within(tx)); err != nil {
+	if err := work(store.WithTx(tx)); err != nil {
 		require.NoError(t, tx.Rollback())
 		return err
 	}
@@ -121,7 +121,7 @@ func TestBeatBesideThePool(t *testing.T) {
 	const lease = 3 * time.Minute // a beat that waited for the pool would wait for a third of it, and in vain
 	for range 10 {
 		limited, cancel := context.WithTimeout(ctx, lease/3)
-		_, err := store.Beat(limited, "w", lease)
+		_, err := store.Heartbeat(limited, "w", lease)
 		cancel()
 		require.NoError(t, err)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
-// Within gives an outbox in a transaction of the caller's, who begins it, on this
+// WithTx gives an outbox in a transaction of the caller's, who begins it, on this
 // store's DB or another of the same file, and ends it. What is enqueued is there when
 // that commits, and lasts as that does: the connection's synchronous should be FULL. The
 // outbox lives as long as the transaction, and like that it is for one goroutine at a
@@ -17,7 +17,7 @@ import (
 // The verbs take the write lock, until the transaction ends: begin it as an immediate
 // one ("_txlock=immediate", as DB does), or with a verb, or they may fail with
 // SQLITE_BUSY where somebody else has written in between.
-func (s *Store) Within(tx *sql.Tx) durable.Outbox { return outbox{&transaction{tx: tx}} }
+func (s *Store) WithTx(tx *sql.Tx) durable.Outbox { return outbox{&transaction{tx: tx}} }
 
 type outbox struct{ t *transaction }
 

@@ -207,7 +207,7 @@ func (noop) Send(context.Context, *durable.Send) durable.Outcome {
 
 func engine(b *testing.B, store durable.Store) {
 	b.Helper()
-	e := &durable.Engine{Store: store, Gateways: map[string]durable.Gateway{gateway: noop{}}, TTL: -1}
+	e := &durable.Engine{Store: store, Gateways: map[string]durable.Gateway{gateway: noop{}}, Retention: -1}
 	_, err := e.Work(b.Context(), 1<<30)
 	check(b, err)
 }
@@ -271,8 +271,8 @@ func (s Bench) claims(b *testing.B) {
 			claim := hundred()
 			if row.backlog.Gateway == hung {
 				claim.Terms = map[string]durable.Terms{gateway: {}, hung: {}}
-				claim.Senders, claim.Shares = 200, map[string]int{gateway: 200, hung: 100}
-				claim.Held = map[durable.Lane]int{{Scope: "another", Gateway: hung}: 100}
+				claim.MaxWorkers, claim.GatewayLimits = 200, map[string]int{gateway: 200, hung: 100}
+				claim.InFlight = map[durable.QueueKey]int{{Scope: "another", Gateway: hung}: 100}
 			}
 			var took []time.Duration
 			for b.Loop() {
@@ -284,7 +284,7 @@ func (s Bench) claims(b *testing.B) {
 					b.Fatal("claimed", len(claimed.Changes))
 				}
 				for i := range claimed.Changes {
-					if claim.Held != nil && claimed.Changes[i].Record.Gateway == hung {
+					if claim.InFlight != nil && claimed.Changes[i].Record.Gateway == hung {
 						b.Fatal("claimed more of what hangs")
 					}
 				}

@@ -37,14 +37,14 @@ func (k *kit) testClaim() {
 		c := &changes[i]
 		switch c.Record.ID {
 		case ready.ID:
-			if c.Begun == nil || c.Record.State != durable.StateSending || c.Record.Worker != "other" {
-				k.Errorf("what is due: %v of %q, begun %+v", c.Record.State, c.Record.Worker, c.Begun)
+			if c.StartedAttempt == nil || c.Record.State != durable.StateSending || c.Record.Worker != "other" {
+				k.Errorf("what is due: %v of %q, begun %+v", c.Record.State, c.Record.Worker, c.StartedAttempt)
 			}
 			if !bytes.Equal(c.Record.Payload, ready.Payload) {
 				k.Errorf("the payload is %q", c.Record.Payload)
 			}
 		case stray.ID:
-			if c.Begun != nil || c.Opened == nil || c.Record.Reason != durable.ReasonNoGateway {
+			if c.StartedAttempt != nil || c.DeadLettered == nil || c.Record.Reason != durable.ReasonNoGateway {
 				k.Errorf("of a gateway that nobody knows: %v, %q", c.Record.State, c.Record.Reason)
 			}
 		default:
@@ -60,7 +60,7 @@ func (k *kit) testClaim() {
 func (k *kit) testOnly() {
 	a, b := k.must(enqueue(intent("a"))), k.must(enqueue(intent("a")))
 	c := claim("w")
-	c.Only = &b.ID
+	c.ID = &b.ID
 	if changes := k.claim(c, a, b); len(changes) != 1 || changes[0].Record.ID != b.ID {
 		k.Errorf("claimed %d", len(changes))
 	}
@@ -71,11 +71,11 @@ func (k *kit) testOnly() {
 	later.NotBefore = time.Now().Add(time.Hour)
 	k.must(enqueue(later))
 	absent := intent("a").ID
-	c.Only = &later.ID
+	c.ID = &later.ID
 	if changes := k.claim(c); len(changes) != 0 {
 		k.Errorf("what is not due was claimed")
 	}
-	c.Only = &absent
+	c.ID = &absent
 	if changes := k.claim(c); len(changes) != 0 {
 		k.Errorf("what is not there was claimed")
 	}
@@ -84,10 +84,10 @@ func (k *kit) testOnly() {
 // many enqueues n intents of a scope in one commit.
 func (k *kit) many(scope string, n int) []durable.Record {
 	k.Helper()
-	return k.manyOf(durable.Lane{Scope: scope, Gateway: gateway}, n)
+	return k.manyOf(durable.QueueKey{Scope: scope, Gateway: gateway}, n)
 }
 
-func (k *kit) manyOf(lane durable.Lane, n int) []durable.Record {
+func (k *kit) manyOf(lane durable.QueueKey, n int) []durable.Record {
 	k.Helper()
 	var records []durable.Record
 	for len(records) < n {
@@ -125,15 +125,15 @@ func (k *kit) testFairness() {
 	// A round of one scope after the other, each time behind the last.
 	k.many("a", 2)
 	k.many("b", 2)
-	c.Limit, c.After = 1, "a"
+	c.Limit, c.ScopeCursor = 1, "a"
 	var order []string
 	for range 6 {
 		changes := k.claim(c)
 		if len(changes) != 1 {
 			k.Fatalf("%d were claimed, want 1", len(changes))
 		}
-		c.After = changes[0].Record.ID.Scope
-		order = append(order, c.After)
+		c.ScopeCursor = changes[0].Record.ID.Scope
+		order = append(order, c.ScopeCursor)
 	}
 	if want := []string{"b", "m", "a", "b", "m", "a"}; !slices.Equal(order, want) {
 		k.Errorf("rounds of one after %q took %q, want %q", "a", order, want)
@@ -144,7 +144,7 @@ func (k *kit) testFairness() {
 	for _, scope := range alike {
 		k.many(scope, 1)
 	}
-	c.After, c.Limit = "w", len(alike)
+	c.ScopeCursor, c.Limit = "w", len(alike)
 	if got := scopes(k.claim(c)); !slices.Equal(got, alike) {
 		k.Errorf("a round after %q took %q, want %q", "w", got, alike)
 	}
@@ -155,7 +155,7 @@ func (k *kit) testFairness() {
 		k.must(event(durable.EventCancel, late[i].ID))
 	}
 	want := k.shuffled("q")
-	c.After, c.Limit = "p", 1
+	c.ScopeCursor, c.Limit = "p", 1
 	var got []durable.Record
 	k.eventually("a turn", func() bool {
 		for _, change := range k.claim(c) {
@@ -262,10 +262,10 @@ func (k *kit) testClock() {
 		if err != nil || len(claimed.Changes) != 1 {
 			k.Fatalf("Claim: %d, %v", len(claimed.Changes), err)
 		}
-		if at := claimed.Changes[0].Record.Taken; !at.Equal(claimed.Now) {
+		if at := claimed.Changes[0].Record.ClaimedAt; !at.Equal(claimed.Now) {
 			k.Errorf("claimed at %v, by a claim at %v", at, claimed.Now)
 		}
-		beat, err := k.again.Beat(k.ctx(), "w", time.Hour)
+		beat, err := k.again.Heartbeat(k.ctx(), "w", time.Hour)
 		if err != nil {
 			k.Fatalf("Beat: %v", err)
 		}
@@ -305,54 +305,54 @@ func (k *kit) testShares() {
 		k.Errorf("claimed %s, want 5 of a and 2 of b", got)
 	}
 	k.many("b", 1)
-	c.Held = held(5, 2)
+	c.InFlight = held(5, 2)
 	if got := count(k.claim(c)); got != "map[b:1]" {
 		k.Errorf("with a's share held, claimed %s, want 1 of b", got)
 	}
-	c.Held = held(3, 9)
+	c.InFlight = held(3, 9)
 	k.many("b", 1)
 	if got := count(k.claim(c)); got != "map[a:2]" {
 		k.Errorf("with 3 of a held, claimed %s, want 2 of a", got)
 	}
-	c.Held, c.Limit = nil, 4
+	c.InFlight, c.Limit = nil, 4
 	if got := count(k.claim(c)); got != "map[a:3 b:1]" {
 		k.Errorf("with a limit of 4, claimed %s, want 3 of a and 1 of b", got)
 	}
 }
 
 // held is how much of the scopes a and b, of one gateway.
-func held(a, b int) map[durable.Lane]int {
-	return map[durable.Lane]int{{Scope: "a", Gateway: gateway}: a, {Scope: "b", Gateway: gateway}: b}
+func held(a, b int) map[durable.QueueKey]int {
+	return map[durable.QueueKey]int{{Scope: "a", Gateway: gateway}: a, {Scope: "b", Gateway: gateway}: b}
 }
 
 // testGateways bounds what a worker holds of a gateway. What is left out stands before
 // what is not.
 func (k *kit) testGateways() {
-	type lanes map[durable.Lane]int
+	type lanes map[durable.QueueKey]int
 	const hung, well, other = gateway, mute, "other"
-	a, b, elsewhere, beside := durable.Lane{Scope: "a", Gateway: hung}, durable.Lane{Scope: "b", Gateway: hung},
-		durable.Lane{Scope: "q", Gateway: hung}, durable.Lane{Scope: "a", Gateway: well}
+	a, b, elsewhere, beside := durable.QueueKey{Scope: "a", Gateway: hung}, durable.QueueKey{Scope: "b", Gateway: hung},
+		durable.QueueKey{Scope: "q", Gateway: hung}, durable.QueueKey{Scope: "a", Gateway: well}
 	even, lent := map[string]int{hung: 20, well: 20}, map[string]int{hung: 40, well: 20}
 	for _, row := range []struct {
 		name  string
 		claim durable.Claim // of 40 senders
 		want  lanes         // of 100 of a, 20 of b, and 6 beside
 	}{
-		{"an even share", durable.Claim{Shares: even}, lanes{a: 10, b: 10, beside: 6}},
-		{"some is held", durable.Claim{Shares: even, Limit: 25, Held: lanes{elsewhere: 15}}, lanes{a: 3, b: 2, beside: 6}},
-		{"all is held", durable.Claim{Shares: even, Limit: 1, Held: lanes{elsewhere: 20}}, lanes{beside: 1}},
-		{"what others leave", durable.Claim{Shares: lent}, lanes{a: 17, b: 17, beside: 6}},
+		{"an even share", durable.Claim{GatewayLimits: even}, lanes{a: 10, b: 10, beside: 6}},
+		{"some is held", durable.Claim{GatewayLimits: even, Limit: 25, InFlight: lanes{elsewhere: 15}}, lanes{a: 3, b: 2, beside: 6}},
+		{"all is held", durable.Claim{GatewayLimits: even, Limit: 1, InFlight: lanes{elsewhere: 20}}, lanes{beside: 1}},
+		{"what others leave", durable.Claim{GatewayLimits: lent}, lanes{a: 17, b: 17, beside: 6}},
 		// A quarter of 40 is 10, of which each has 3: 4 of 10 are free for all.
 		{
 			"what is kept for others",
-			durable.Claim{Shares: map[string]int{hung: 40, well: 20, other: 20}, Limit: 10, Held: lanes{elsewhere: 30}},
+			durable.Claim{GatewayLimits: map[string]int{hung: 40, well: 20, other: 20}, Limit: 10, InFlight: lanes{elsewhere: 30}},
 			lanes{a: 2, b: 2, beside: 3},
 		},
-		{"a share of a scope", durable.Claim{Shares: even, PerScope: 12, Held: lanes{a: 6, b: 1}}, lanes{b: 5, beside: 6}},
-		{"what is kept of a scope", durable.Claim{Shares: lent, PerScope: 12, Held: lanes{a: 11, b: 12}}, lanes{beside: 1}},
+		{"a share of a scope", durable.Claim{GatewayLimits: even, PerScope: 12, InFlight: lanes{a: 6, b: 1}}, lanes{b: 5, beside: 6}},
+		{"what is kept of a scope", durable.Claim{GatewayLimits: lent, PerScope: 12, InFlight: lanes{a: 11, b: 12}}, lanes{beside: 1}},
 		{
 			"each behind its own",
-			durable.Claim{Shares: map[string]int{hung: 1, well: 20}, Behind: map[string]string{hung: "a"}},
+			durable.Claim{GatewayLimits: map[string]int{hung: 1, well: 20}, GatewayCursors: map[string]string{hung: "a"}},
 			lanes{b: 1, beside: 6},
 		},
 	} {
@@ -362,12 +362,12 @@ func (k *kit) testGateways() {
 			k.manyOf(b, 20)
 			k.manyOf(beside, 6)
 			c := row.claim
-			c.Worker, c.Lease, c.Senders = "w", time.Hour, 40
-			c.Terms = map[string]durable.Terms{hung: {KeyLife: time.Hour}, well: {}, other: {}}
+			c.Worker, c.Lease, c.MaxWorkers = "w", time.Hour, 40
+			c.Terms = map[string]durable.Terms{hung: {KeyTTL: time.Hour}, well: {}, other: {}}
 			c.Limit, c.PerScope = cmp.Or(c.Limit, 40), cmp.Or(c.PerScope, 40)
 			got := make(lanes)
 			for _, change := range k.claim(c) {
-				got[durable.LaneOf(&change.Record)]++
+				got[durable.QueueKeyOf(&change.Record)]++
 			}
 			if !maps.Equal(got, row.want) {
 				k.Errorf("claimed %v, want %v", got, row.want)
@@ -394,7 +394,7 @@ func (k *kit) testStats() {
 	c.Limit = 1
 	k.claim(c)
 	k.must(event(durable.EventCancel, later.ID))
-	if _, err := k.store.Beat(k.ctx(), "gone", 0); err != nil {
+	if _, err := k.store.Heartbeat(k.ctx(), "gone", 0); err != nil {
 		k.Fatal(err)
 	}
 	after, err := k.store.Stats(k.ctx())

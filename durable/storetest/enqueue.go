@@ -130,7 +130,7 @@ func (k *kit) testValues() {
 	foul := "\x00\xff" + strings.Repeat("é", 2000)
 	r = k.must(finish(&r, durable.Outcome{
 		Class: durable.ClassFailed, Code: foul, Reference: foul, Status: math.MaxInt32, Err: errors.New(foul), //nolint:err113 // as gateways do
-	}, durable.Decision{Reason: foul, Do: durable.Bury}))
+	}, durable.Decision{Reason: foul, Action: durable.Bury}))
 	if r.State != durable.StateDead {
 		k.Errorf("it is %v, want dead", r.State)
 	}
@@ -163,11 +163,11 @@ func (k *kit) testInvalid() {
 		"Claim of nothing": second(k.store.Claim(ctx, durable.Claim{})),
 		"Claim, no limit":  second(k.store.Claim(ctx, durable.Claim{Worker: "w", Lease: 1, PerScope: 1})),
 		"Claim, a share of nothing": second(k.store.Claim(ctx, durable.Claim{
-			Worker: "w", Lease: 1, Limit: 1, PerScope: 1, Shares: map[string]int{gateway: 1},
+			Worker: "w", Lease: 1, Limit: 1, PerScope: 1, GatewayLimits: map[string]int{gateway: 1},
 		})),
 		"Claim, NUL":      second(k.store.Claim(ctx, claim("\x00"))),
-		"Beat of nobody":  second(k.store.Beat(ctx, "", time.Second)),
-		"Beat backwards":  second(k.store.Beat(ctx, "w", -time.Second)),
+		"Beat of nobody":  second(k.store.Heartbeat(ctx, "", time.Second)),
+		"Beat backwards":  second(k.store.Heartbeat(ctx, "w", -time.Second)),
 		"Find of nothing": second(k.store.Find(ctx, idempotency.ID{})),
 		"journal":         second(k.store.Attempts(ctx, idempotency.ID{})),
 	} {
@@ -190,11 +190,11 @@ func (k *kit) testCancelled() {
 	for name, err := range map[string]error{
 		"Apply":    second(k.store.Apply(ctx, []durable.Event{enqueue(in)})),
 		"Claim":    second(k.store.Claim(ctx, claim("w"))),
-		"Beat":     second(k.store.Beat(ctx, "w", time.Second)),
+		"Beat":     second(k.store.Heartbeat(ctx, "w", time.Second)),
 		"Reap":     second(k.store.Reap(ctx, 1)),
 		"Find":     second(k.store.Find(ctx, in.ID)),
 		"Attempts": second(k.store.Attempts(ctx, in.ID)),
-		"Letters":  second(k.store.Letters(ctx, durable.Filter{}, nil, 1)),
+		"Letters":  second(k.store.DeadLetters(ctx, durable.Filter{}, nil, 1)),
 		"Stats":    second(k.store.Stats(ctx)),
 		"Sweep":    second(k.store.Sweep(ctx, 0, 1)),
 	} {
@@ -250,7 +250,7 @@ func (k *kit) testWithin() {
 			k.Errorf("%s: it is there: %v", name, there)
 		}
 		one := claim(worker)
-		one.Only = &in.ID
+		one.ID = &in.ID
 		if n := len(k.claim(one)); (n == 1) != (fail == nil) {
 			k.Errorf("%s: %d were claimed", name, n)
 		}

@@ -29,7 +29,7 @@ const (
 
 // terms are those of all claims.
 var terms = map[string]durable.Terms{ //nolint:gochecknoglobals // constant
-	gateway: {KeyLife: time.Hour, Finds: true},
+	gateway: {KeyTTL: time.Hour, CanQuery: true},
 	mute:    {},
 }
 
@@ -43,14 +43,14 @@ type kit struct {
 
 	// What the journals and letters must be, by what the verbs have returned.
 	attempts map[idempotency.ID][]durable.Attempt
-	letters  map[idempotency.ID][]durable.Letter
+	letters  map[idempotency.ID][]durable.DeadLetter
 }
 
 func newKit(t *testing.T, s Suite) *kit {
 	t.Helper()
 	k := &kit{
 		Suite: s, T: t, store: s.Open(t),
-		attempts: make(map[idempotency.ID][]durable.Attempt), letters: make(map[idempotency.ID][]durable.Letter),
+		attempts: make(map[idempotency.ID][]durable.Attempt), letters: make(map[idempotency.ID][]durable.DeadLetter),
 	}
 	k.again = k.store
 	if s.Again != nil {
@@ -144,7 +144,7 @@ func (k *kit) look(id idempotency.ID) *durable.Record {
 // result what its store has not read.
 func (k *kit) checkResult(before *durable.Record, e durable.Event, got *durable.Result) {
 	k.Helper()
-	now := got.Record.Updated
+	now := got.Record.UpdatedAt
 	if got.Step == durable.StepKeep {
 		now = time.Now() // nothing was written, so the time is not known
 	}
@@ -175,25 +175,25 @@ func complete(got, want *durable.Record) {
 // note adds to what the journals and letters must be.
 func (k *kit) note(c *durable.Change) {
 	id := c.Record.ID
-	if c.Begun != nil {
-		k.attempts[id] = append(k.attempts[id], *c.Begun)
+	if c.StartedAttempt != nil {
+		k.attempts[id] = append(k.attempts[id], *c.StartedAttempt)
 	}
-	if e := c.Ended; e != nil {
+	if e := c.FinishedAttempt; e != nil {
 		for i := range k.attempts[id] {
 			if a := &k.attempts[id][i]; a.Generation == e.Generation {
 				a.FinishedAt, a.Class, a.Code, a.Status, a.Reference, a.Error = e.FinishedAt, e.Class, e.Code, e.Status, e.Reference, e.Error
 			}
 		}
 	}
-	if c.Closed != nil {
+	if c.Resolved != nil {
 		for i := range k.letters[id] {
-			if l := &k.letters[id][i]; l.Number == c.Closed.Number {
-				l.RedrivenAt, l.By, l.Note = c.Closed.RedrivenAt, c.Closed.By, c.Closed.Note
+			if l := &k.letters[id][i]; l.Number == c.Resolved.Number {
+				l.RedrivenAt, l.By, l.Note = c.Resolved.RedrivenAt, c.Resolved.By, c.Resolved.Note
 			}
 		}
 	}
-	if c.Opened != nil {
-		k.letters[id] = append(k.letters[id], *c.Opened)
+	if c.DeadLettered != nil {
+		k.letters[id] = append(k.letters[id], *c.DeadLettered)
 	}
 }
 
@@ -214,8 +214,8 @@ func (k *kit) checkStored(want *durable.Record) {
 	if d := diff(attempts, k.attempts[want.ID]); d != "" {
 		k.Fatalf("the journal is not what the verbs have told:\n%s", d)
 	}
-	letters, err := k.again.Letters(k.ctx(), durable.Filter{
-		Scope: want.ID.Scope, Operation: want.ID.Operation, Key: want.ID.Key, Closed: true,
+	letters, err := k.again.DeadLetters(k.ctx(), durable.Filter{
+		Scope: want.ID.Scope, Operation: want.ID.Operation, Key: want.ID.Key, IncludeResolved: true,
 	}, nil, 1000)
 	if err != nil {
 		k.Fatalf("Letters: %v", err)
@@ -243,7 +243,7 @@ func (k *kit) claim(c durable.Claim, before ...durable.Record) []durable.Change 
 				continue
 			}
 			e := c.Event(&before[j])
-			want, err := durable.Decide(&before[j], &e, change.Record.Updated)
+			want, err := durable.Decide(&before[j], &e, change.Record.UpdatedAt)
 			if d := diff(*change, want); d != "" || err != nil {
 				k.Fatalf("a claim is not as Decide says (%v):\n%s", err, d)
 			}
@@ -257,7 +257,7 @@ func (k *kit) claim(c durable.Claim, before ...durable.Record) []durable.Change 
 func (k *kit) claimOne(before durable.Record) durable.Record {
 	k.Helper()
 	c := claim(worker)
-	c.Only = &before.ID
+	c.ID = &before.ID
 	changes := k.claim(c, before)
 	if len(changes) != 1 {
 		k.Fatalf("Claim: %d changes, want 1; it is %v, due at %v", len(changes), before.State, before.NextAt)

@@ -10,69 +10,69 @@ import (
 
 // testLetters lists the dead.
 func (k *kit) testLetters() {
-	var want []durable.Letter
+	var want []durable.DeadLetter
 	for i := range 25 {
 		in := intent(fmt.Sprint("tenant ", i%3))
 		in.Batch, in.Row = fmt.Sprint("batch ", i%2), i
 		r := k.claimOne(k.must(enqueue(in)))
-		class := durable.ClassRefused
+		class := durable.ClassDeclined
 		if i%5 == 0 {
 			class = durable.ClassUnknown
 		}
 		o := outcome(class)
 		o.Code = fmt.Sprint("code ", i%4)
-		k.must(finish(&r, o, durable.Decision{Do: durable.Bury, Reason: fmt.Sprint("reason ", i%2)}))
+		k.must(finish(&r, o, durable.Decision{Action: durable.Bury, Reason: fmt.Sprint("reason ", i%2)}))
 		want = append(want, k.letters[in.ID][0])
 	}
 	for i := range want[:5] { // dealt with
 		k.must(event(durable.EventRedrive, want[i].ID))
 		want[i] = k.letters[want[i].ID][0]
 	}
-	slices.SortFunc(want, func(a, b durable.Letter) int { return a.Compare(&b) })
+	slices.SortFunc(want, func(a, b durable.DeadLetter) int { return a.Compare(&b) })
 	mid := want[12].DeadAt
 	for _, limit := range []int{0, -1} {
-		if page, err := k.store.Letters(k.ctx(), durable.Filter{Closed: true}, nil, limit); len(page) != 0 || err != nil {
+		if page, err := k.store.DeadLetters(k.ctx(), durable.Filter{IncludeResolved: true}, nil, limit); len(page) != 0 || err != nil {
 			k.Errorf("a page of %d: %d letters, %v", limit, len(page), err)
 		}
 	}
 	for name, f := range map[string]durable.Filter{
-		"all":               {Closed: true},
+		"all":               {IncludeResolved: true},
 		"open":              {},
 		"scope":             {Scope: "tenant 1"},
-		"operation":         {Operation: want[7].ID.Operation, Closed: true},
-		"no such operation": {Operation: "none", Closed: true},
-		"key":               {Key: want[3].ID.Key, Closed: true},
-		"just after":        {From: mid.Add(1), Closed: true},
-		"until just after":  {Until: mid.Add(1), Closed: true},
+		"operation":         {Operation: want[7].ID.Operation, IncludeResolved: true},
+		"no such operation": {Operation: "none", IncludeResolved: true},
+		"key":               {Key: want[3].ID.Key, IncludeResolved: true},
+		"just after":        {From: mid.Add(1), IncludeResolved: true},
+		"until just after":  {Until: mid.Add(1), IncludeResolved: true},
 		"gateway":           {Gateway: gateway},
 		"no such":           {Gateway: "none"},
 		"batch":             {Batch: "batch 1"},
 		"code":              {Code: "code 3"},
-		"reason":            {Reason: "reason 0", Closed: true},
+		"reason":            {Reason: "reason 0", IncludeResolved: true},
 		"from":              {From: mid},
-		"until":             {Until: mid, Closed: true},
+		"until":             {Until: mid, IncludeResolved: true},
 		"one":               {Scope: want[20].ID.Scope, Operation: want[20].ID.Operation, Key: want[20].ID.Key},
-		"all three":         {Scope: "tenant 2", Code: "code 1", Batch: "batch 1", Closed: true},
+		"all three":         {Scope: "tenant 2", Code: "code 1", Batch: "batch 1", IncludeResolved: true},
 	} {
 		k.checkLetters(name, want, f)
 	}
 }
 
 // checkLetters reads the letters that a filter chooses, in pages of 4.
-func (k *kit) checkLetters(name string, all []durable.Letter, f durable.Filter) {
+func (k *kit) checkLetters(name string, all []durable.DeadLetter, f durable.Filter) {
 	k.Helper()
-	var want, got []durable.Letter
+	var want, got []durable.DeadLetter
 	for i := range all {
 		if f.Matches(&all[i]) {
 			want = append(want, all[i])
 		}
 	}
 	for {
-		var after *durable.Letter
+		var after *durable.DeadLetter
 		if len(got) > 0 {
 			after = &got[len(got)-1]
 		}
-		page, err := k.store.Letters(k.ctx(), f, after, 4)
+		page, err := k.store.DeadLetters(k.ctx(), f, after, 4)
 		if err != nil || len(page) > 4 {
 			k.Fatalf("Letters: %d, %v", len(page), err)
 		}
@@ -100,21 +100,21 @@ func (k *kit) testLettersAtOnce() {
 				r = k.must(finish(&r, outcome(durable.ClassFailed), durable.Decision{}))
 				r = k.claimOne(r)
 			}
-			events = append(events, finish(&r, outcome(durable.ClassRefused), durable.Decision{Do: durable.Bury}))
+			events = append(events, finish(&r, outcome(durable.ClassDeclined), durable.Decision{Action: durable.Bury}))
 		}
 	}
 	results, err := k.store.Apply(k.ctx(), events)
 	if err != nil {
 		k.Fatalf("Apply: %v", err)
 	}
-	var all []durable.Letter
+	var all []durable.DeadLetter
 	for i := range results {
 		if results[i].Err != nil {
 			k.Fatalf("finish: %v", results[i].Err)
 		}
-		all = append(all, *results[i].Opened)
+		all = append(all, *results[i].DeadLettered)
 	}
-	slices.SortFunc(all, func(a, b durable.Letter) int { return a.Compare(&b) })
+	slices.SortFunc(all, func(a, b durable.DeadLetter) int { return a.Compare(&b) })
 	k.checkLetters("all at once", all, durable.Filter{})
 	k.checkLetters("from then", all, durable.Filter{From: all[0].DeadAt})
 	k.checkLetters("until then", all, durable.Filter{Until: all[0].DeadAt})

@@ -24,15 +24,15 @@ func (k *kit) reach(state durable.State, doubt bool) durable.Record {
 	r := k.must(enqueue(intent("reach")))
 	step := func(class durable.Class, do durable.Action) {
 		r = k.claimOne(r)
-		r = k.must(finish(&r, outcome(class), durable.Decision{Do: do}))
+		r = k.must(finish(&r, outcome(class), durable.Decision{Action: do}))
 	}
 	switch state {
 	case durable.StateWaiting:
 		step(durable.ClassFailed, durable.Retry)
 	case durable.StateSending:
 		r = k.claimOne(r)
-	case durable.StateAsking:
-		step(durable.ClassUnknown, durable.Ask)
+	case durable.StateQuerying:
+		step(durable.ClassUnknown, durable.Query)
 		r = k.claimOne(r)
 	case durable.StateUnknown:
 		step(durable.ClassUnknown, durable.Retry)
@@ -42,14 +42,14 @@ func (k *kit) reach(state durable.State, doubt bool) durable.Record {
 		if doubt {
 			step(durable.ClassUnknown, durable.Bury)
 		} else {
-			step(durable.ClassRefused, durable.Bury)
+			step(durable.ClassDeclined, durable.Bury)
 		}
 	case durable.StateCancelled:
 		r = k.must(event(durable.EventCancel, r.ID))
 	default:
 	}
-	if r.State != state || r.Doubt != doubt {
-		k.Fatalf("it is %v, doubt %v, want %v, %v", r.State, r.Doubt, state, doubt)
+	if r.State != state || r.InDoubt != doubt {
+		k.Fatalf("it is %v, doubt %v, want %v, %v", r.State, r.InDoubt, state, doubt)
 	}
 	return r
 }
@@ -83,17 +83,17 @@ func (k *kit) testTransitions() {
 			e.Outcome = outcome(class)
 			return e
 		}
-		for _, do := range []durable.Action{durable.Retry, durable.Ask, durable.Bury} {
+		for _, do := range []durable.Action{durable.Retry, durable.Query, durable.Bury} {
 			for _, newKey := range []bool{false, true} {
 				events[fmt.Sprintf("finish as %v, do %d, new key %v", class, do, newKey)] = func(r *durable.Record) durable.Event {
-					return finish(r, outcome(class), durable.Decision{Do: do, NewKey: newKey, At: time.Now().Add(time.Minute)})
+					return finish(r, outcome(class), durable.Decision{Action: do, NewKey: newKey, At: time.Now().Add(time.Minute)})
 				}
 			}
 		}
 	}
 	for state := durable.StatePending; state <= durable.StateCancelled; state++ {
 		for _, doubt := range []bool{false, true} {
-			if doubt != (state == durable.StateUnknown || state == durable.StateAsking) && (!doubt || state != durable.StateDead) {
+			if doubt != (state == durable.StateUnknown || state == durable.StateQuerying) && (!doubt || state != durable.StateDead) {
 				continue
 			}
 			for name, e := range events {
@@ -138,7 +138,7 @@ func (k *kit) testFenced() {
 // leave makes all unknown that a worker holds.
 func (k *kit) leave(name string) []durable.Change {
 	k.Helper()
-	if _, err := k.store.Beat(k.ctx(), name, 0); err != nil {
+	if _, err := k.store.Heartbeat(k.ctx(), name, 0); err != nil {
 		k.Fatalf("Beat: %v", err)
 	}
 	for _, limit := range []int{0, -1} {
@@ -165,7 +165,7 @@ func (k *kit) reap() []durable.Change {
 		}
 		for i := range changes {
 			c := &changes[i]
-			if !c.Before.Held() || c.Record.State != durable.StateUnknown || c.Record.Worker != "" || !c.Record.Doubt || c.Ended == nil {
+			if !c.Before.Held() || c.Record.State != durable.StateUnknown || c.Record.Worker != "" || !c.Record.InDoubt || c.FinishedAttempt == nil {
 				k.Errorf("reaped: %v became %v of %q", c.Before, c.Record.State, c.Record.Worker)
 			}
 			k.note(c)
@@ -192,11 +192,11 @@ func (k *kit) testWorkers() {
 	if changes := k.reap(); len(changes) != 0 {
 		k.Fatalf("%d were reaped of workers that are alive", len(changes))
 	}
-	if _, err := k.store.Beat(k.ctx(), "idle", time.Hour); err != nil {
+	if _, err := k.store.Heartbeat(k.ctx(), "idle", time.Hour); err != nil {
 		k.Fatal(err)
 	}
 	// A beat shortens a lease too. When it is over, all that the worker held is unknown.
-	if _, err := k.store.Beat(k.ctx(), "short", 20*time.Millisecond); err != nil {
+	if _, err := k.store.Heartbeat(k.ctx(), "short", 20*time.Millisecond); err != nil {
 		k.Fatal(err)
 	}
 	var lost []durable.Change
@@ -208,8 +208,8 @@ func (k *kit) testWorkers() {
 		k.Errorf("%d were reaped, want 7", len(lost))
 	}
 	for i := range lost {
-		if lost[i].Record.NextAt.After(lost[i].Record.Updated) {
-			k.Errorf("it is due %v later, want at once", lost[i].Record.NextAt.Sub(lost[i].Record.Updated))
+		if lost[i].Record.NextAt.After(lost[i].Record.UpdatedAt) {
+			k.Errorf("it is due %v later, want at once", lost[i].Record.NextAt.Sub(lost[i].Record.UpdatedAt))
 		}
 	}
 	if stats, err := k.store.Stats(k.ctx()); err != nil || stats.Workers != 2 {
@@ -232,7 +232,7 @@ func (k *kit) testWorkers() {
 func (k *kit) testSweep() {
 	var keep, gone []idempotency.ID
 	for state := durable.StatePending; state <= durable.StateCancelled; state++ {
-		id := k.reach(state, state == durable.StateUnknown || state == durable.StateAsking).ID
+		id := k.reach(state, state == durable.StateUnknown || state == durable.StateQuerying).ID
 		if state.Final() {
 			gone = append(gone, id)
 		} else {
@@ -288,12 +288,12 @@ func (k *kit) testSweepAge() {
 		old := k.reach(durable.StateDone, false)
 		_ = sleep.Context(k.Context(), gap)
 		young := k.reach(durable.StateCancelled, false)
-		ttl := k.now().Sub(old.Updated) - time.Millisecond
+		ttl := k.now().Sub(old.UpdatedAt) - time.Millisecond
 		n, err := k.store.Sweep(k.ctx(), ttl, 10)
 		if err != nil {
 			k.Fatalf("Sweep: %v", err)
 		}
-		if k.now().Sub(young.Updated) >= ttl {
+		if k.now().Sub(young.UpdatedAt) >= ttl {
 			// Too slow: it may have come of age meanwhile, and is not to be counted next time.
 			if _, err := k.store.Sweep(k.ctx(), 0, 10); err != nil {
 				k.Fatalf("Sweep: %v", err)
@@ -363,7 +363,7 @@ func (k *kit) testWalk() {
 			e.Outcome = outcome(durable.Class(rand.IntN(5)))
 			k.apply(e)
 		case 4: // a worker dies
-			if _, err := k.store.Beat(k.ctx(), fmt.Sprint("worker ", rand.IntN(workers)), 0); err != nil {
+			if _, err := k.store.Heartbeat(k.ctx(), fmt.Sprint("worker ", rand.IntN(workers)), 0); err != nil {
 				k.Fatal(err)
 			}
 			k.reap()
@@ -373,7 +373,7 @@ func (k *kit) testWalk() {
 			k.claim(c)
 		default:
 			if r := k.look(any1()); r.State.Held() {
-				k.must(finish(r, outcome(durable.Class(rand.IntN(5))), durable.Decision{Do: durable.Action(rand.IntN(3)), NewKey: rand.IntN(2) == 0}))
+				k.must(finish(r, outcome(durable.Class(rand.IntN(5))), durable.Decision{Action: durable.Action(rand.IntN(3)), NewKey: rand.IntN(2) == 0}))
 			}
 		}
 	}

@@ -76,7 +76,7 @@ func (k *kit) raceClaim() {
 				owners[change.Record.ID] = c.Worker
 			}
 			mu.Unlock()
-			c.After = claimed.Changes[len(claimed.Changes)-1].Record.ID.Scope
+			c.ScopeCursor = claimed.Changes[len(claimed.Changes)-1].Record.ID.Scope
 		}
 	})
 	for _, change := range k.claim(claim("last")) {
@@ -100,7 +100,7 @@ func (k *kit) raceFinish() {
 		held = append(held, k.reach(durable.StateSending, false))
 	}
 	ctx := k.ctx()
-	if _, err := k.store.Beat(ctx, worker, 0); err != nil {
+	if _, err := k.store.Heartbeat(ctx, worker, 0); err != nil {
 		k.Fatal(err)
 	}
 	wrote := make([]atomic.Int64, raceIDs)
@@ -157,15 +157,15 @@ func (k *kit) raceRedrive() {
 	var redriven atomic.Int64
 	together(raceIDs*racers, func(i int) {
 		e := event(durable.EventRedrive, dead[i%raceIDs].ID)
-		e.Generation = dead[i%raceIDs].Letter
+		e.Generation, e.DeadLetterID = dead[i%raceIDs].Generation, dead[i%raceIDs].DeadLetterID
 		results, err := k.handle(i/raceIDs).Apply(ctx, []durable.Event{e})
 		switch {
 		case err != nil:
 			k.Errorf("Apply: %v", err)
 		case results[0].Err == nil:
 			redriven.Add(1)
-		case !errors.Is(results[0].Err, durable.ErrState):
-			k.Errorf("redrive: %v", results[0].Err)
+		case !errors.Is(results[0].Err, durable.ErrStale):
+			k.Errorf("redrive: got %v, want ErrStale", results[0].Err)
 		}
 	})
 	if n := redriven.Load(); n != raceIDs {

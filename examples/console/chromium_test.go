@@ -26,7 +26,7 @@ type side struct{}
 
 func (side) Send(_ context.Context, s *durable.Send) durable.Outcome {
 	if s.Key[0]%2 == 0 {
-		return durable.Outcome{Class: durable.ClassRefused, Status: 402, Code: "51", Err: errors.New("declined " + script)}
+		return durable.Outcome{Class: durable.ClassDeclined, Status: 402, Code: "51", Err: errors.New("declined " + script)}
 	}
 	return durable.Outcome{Status: 504, Err: errors.New("timeout " + script + strings.Repeat("-and-so-on", 30))}
 }
@@ -36,7 +36,7 @@ func (side) Send(_ context.Context, s *durable.Send) durable.Outcome {
 // screen, and all can be read, in light and dark.
 func TestConsoleInChromium(t *testing.T) {
 	engine := &durable.Engine{
-		Store: new(durable.Memory), Gateways: map[string]durable.Gateway{"psp": side{}}, Policy: durable.Schedule{MaxAttempts: 1},
+		Store: new(durable.Memory), Gateways: map[string]durable.Gateway{"psp": side{}}, Policy: durable.Schedule{MaxAge: 1},
 	}
 	ctx := chromium.Open(t)
 	for i := range 60 {
@@ -51,10 +51,10 @@ func TestConsoleInChromium(t *testing.T) {
 	server := httptest.NewServer(&console.Handler{Engine: engine, By: func(*http.Request) string { return "ann" }, Title: "payments"})
 	defer server.Close()
 
-	var doubtful durable.Letter
+	var doubtful durable.DeadLetter
 	for letter, err := range engine.Dead(t.Context(), durable.Filter{}) {
 		require.NoError(t, err)
-		if letter.Doubt {
+		if letter.InDoubt {
 			doubtful = letter
 			break
 		}

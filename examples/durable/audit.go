@@ -56,7 +56,7 @@ func (a *audit) count(record *durable.Record, attempts []durable.Attempt) {
 	a.keys += record.Epoch - 1
 	for i := range attempts {
 		switch attempt := &attempts[i]; {
-		case attempt.Kind == durable.KindFind:
+		case attempt.Kind == durable.KindQuery:
 			a.questions++
 		case attempt.Class == durable.ClassUnknown:
 			a.doubts++
@@ -99,7 +99,7 @@ func (a *audit) compare(s *scenario, taken []bank.Order, records map[string]dura
 
 // judge looks at one that was taken.
 func (a *audit) judge(record *durable.Record, want bank.Order, found []bank.Charge) {
-	settled := record.State.Final() || record.State == durable.StateDead && !record.Doubt
+	settled := record.State.Final() || record.State == durable.StateDead && !record.InDoubt
 	switch {
 	case len(found) > 1:
 		a.doubled++
@@ -119,7 +119,7 @@ func (a *audit) judge(record *durable.Record, want bank.Order, found []bank.Char
 // agrees: the shop knows what the bank has of the order, and that is right.
 func agrees(record *durable.Record, want bank.Order, found []bank.Charge) bool {
 	if !want.Covered() {
-		return len(found) == 0 && record.State == durable.StateDead && record.Reason == durable.ReasonRefused && record.Code == bank.Never
+		return len(found) == 0 && record.State == durable.StateDead && record.Reason == durable.ReasonDeclined && record.Code == bank.Never
 	}
 	return len(found) == 1 && found[0].Order == want && record.State == durable.StateDone && record.Reference == found[0].ID
 }

@@ -39,7 +39,7 @@ func TestAuditFindsWhatIsWrong(t *testing.T) {
 			with(w, 3, func(r *durable.Record) { r.State = durable.StateUnknown })
 		}, audit{once: -1, unknown: 1}},
 		{"dead in doubt", func(w *world) {
-			with(w, 3, func(r *durable.Record) { r.State, r.Doubt = durable.StateDead, true })
+			with(w, 3, func(r *durable.Record) { r.State, r.InDoubt = durable.StateDead, true })
 		}, audit{once: -1, unknown: 1}},
 		{"not over", func(w *world) {
 			with(w, 3, func(r *durable.Record) { r.State = durable.StateWaiting })
@@ -74,7 +74,7 @@ func TestAuditFindsWhatIsWrong(t *testing.T) {
 					w.ledger[i] = []bank.Charge{c}
 					w.records[o.Reference] = durable.Record{State: durable.StateDone, Reference: c.ID}
 				default:
-					w.records[o.Reference] = durable.Record{State: durable.StateDead, Reason: durable.ReasonRefused, Code: bank.Never}
+					w.records[o.Reference] = durable.Record{State: durable.StateDead, Reason: durable.ReasonDeclined, Code: bank.Never}
 				}
 				w.taken = append(w.taken, o)
 			}

@@ -68,7 +68,7 @@ func (b *sqliteBooks) take(ctx context.Context, o bank.Order, charge func(durabl
 	if _, err := tx.ExecContext(ctx, insertOrder, o.Reference, o.Amount); err != nil {
 		return err
 	}
-	if err := charge(b.Within(tx)); err != nil {
+	if err := charge(b.WithTx(tx)); err != nil {
 		return err
 	}
 	return tx.Commit()
@@ -124,7 +124,7 @@ func (b *postgresBooks) take(ctx context.Context, o bank.Order, charge func(dura
 		if _, err := tx.Exec(ctx, insertOrder, o.Reference, o.Amount); err != nil {
 			return err
 		}
-		return charge(b.Within(tx))
+		return charge(b.WithTx(tx))
 	})
 }
 

@@ -161,7 +161,7 @@ func runImport(ctx context.Context, o *options, out io.Writer) (err error) {
 	// that was thought to be dead, would be one that nobody knows: a refusal would be asked for
 	// again.
 	engine := newEngine(b.store(), newGateway(asks, socket, patience))
-	engine.Lease = 0 // the default
+	engine.LeaseDuration = 0 // the default
 	engine.Policy = durable.CardDeclines()
 	engine.Trace = durable.LogTrace(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	im := durable.Import{Engine: engine, Scope: "acme", Operation: operation, Gateway: gateway, Batch: filepath.Base(o.sheet)}

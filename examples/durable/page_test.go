@@ -27,7 +27,7 @@ func TestPages(t *testing.T) {
 	defer server.Close()
 	psp := newPSP(&http.Client{Transport: toServer{server}})
 	engine := newEngine(new(durable.Memory), psp)
-	engine.Lease = 0 // the default: nobody dies here
+	engine.LeaseDuration = 0 // the default: nobody dies here
 	for _, o := range []bank.Order{{Reference: "acme:1", Amount: 101}, {Reference: "acme:2", Amount: 100}} {
 		in, err := intentOf(o)
 		require.NoError(t, err)

@@ -70,8 +70,8 @@ var (
 	_ durable.Protector = askablePSP{}
 )
 
-// Protects says that keys protect nothing.
-func (askablePSP) Protects() (keyLife, settles time.Duration) { return -1, 0 }
+// KeyPolicy says that keys protect nothing.
+func (askablePSP) KeyPolicy() (keyLife, settles time.Duration) { return -1, 0 }
 
 // Find asks for a booking.
 func (p askablePSP) Find(ctx context.Context, s *durable.Send) durable.Outcome {

@@ -54,7 +54,7 @@ func newEngine(store durable.Store, psp durable.Gateway) *durable.Engine {
 			Schedule: durable.Schedule{Backoff: resilienthttp.FullJitter(100*time.Millisecond, time.Second), MaxAttempts: -1, MaxAge: -1},
 			ByCode:   map[string]durable.Rule{bank.Again: {After: []time.Duration{100 * time.Millisecond}}},
 		},
-		Concurrency: 24, PerTenant: 6, Settles: settles, Lease: lease, Poll: 200 * time.Millisecond, Drain: lease,
+		Concurrency: 24, PerTenant: 6, VisibilityDelay: settles, LeaseDuration: lease, PollInterval: 200 * time.Millisecond, DrainTimeout: lease,
 		Trace: durable.LogTrace(slog.New(slog.NewTextHandler(os.Stderr, nil))),
 	}
 }

@@ -62,7 +62,7 @@ func (c *readOnlyCheck) wait(ctx context.Context) {
 }
 
 // run is called while the database is read-only. Each request is sent once. Other
-// faults may lose a response, which proves nothing.
+// faults may onLeaseExpired a response, which proves nothing.
 func (c *readOnlyCheck) run(ctx context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -54,7 +54,7 @@ type Refund struct {
 }
 
 // Refund gives back a part of a charge, in the currency's smallest unit. Calls with the same
-// key are one refund, for at least vendors.StripeKeyLife; "" means a random one. Errors are as
+// key are one refund, for at least vendors.StripeKeyTTL; "" means a random one. Errors are as
 // of [Client.CreateCharge]; AskAgain reads them.
 func (s *Stripe) Refund(ctx context.Context, charge string, amount int64, key string) (*Refund, error) {
 	s.once.Do(s.setup)

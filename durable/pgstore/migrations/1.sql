@@ -23,6 +23,7 @@ CREATE TABLE {{schema}}durable_intent (
 	generation  bigint      NOT NULL DEFAULT 0,
 	attempts    bigint      NOT NULL DEFAULT 0,
 	tries       bigint      NOT NULL DEFAULT 0,
+	declines    bigint      NOT NULL DEFAULT 0,
 	letter      bigint      NOT NULL DEFAULT 0,
 	"row"       bigint      NOT NULL,
 	a_n         bigint      NOT NULL DEFAULT 0, -- the last attempt, 0: there was none

@@ -28,6 +28,7 @@ CREATE TABLE IF NOT EXISTS durable_intent (
 	deadline    INTEGER,
 	attempts    INTEGER NOT NULL,
 	tries       INTEGER NOT NULL,
+	declines    INTEGER NOT NULL DEFAULT 0,
 	doubt       INTEGER NOT NULL,
 	ask         INTEGER NOT NULL,
 	class       INTEGER NOT NULL,

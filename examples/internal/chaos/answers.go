@@ -20,7 +20,7 @@ type Answers struct {
 	Patience time.Duration // of those who wait
 }
 
-// Flags are -lose, -late and -slow.
+// Flags are -onLeaseExpired, -late and -slow.
 func (c *Answers) Flags(flags *flag.FlagSet) {
 	flags.Float64Var(&c.Lose, "lose", 0, "share of answers that are lost after the work")
 	flags.Float64Var(&c.Late, "late", 0, "share of answers that come too late")
