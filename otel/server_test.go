@@ -119,7 +119,7 @@ func TestDurable(t *testing.T) {
 		near(t, 102.0, total(all, "resilienthttp.durable.attempts"))
 		codes := 0
 		for series := range all {
-			if strings.HasPrefix(series, "resilienthttp.durable.attempts{class=refused code=code-") {
+			if strings.HasPrefix(series, "resilienthttp.durable.attempts{class=declined code=code-") {
 				codes++
 			}
 		}

@@ -135,16 +135,16 @@ func TestImport(t *testing.T) {
 	}
 
 	said, rows := run()
-	assert.Equal(t, "10 rows: 9 accepted, 1 invalid\nsent to the bank: 9\nnow: 1 in progress, 6 done, 2 refused, 1 invalid\n", said)
+	assert.Equal(t, "10 rows: 9 accepted, 1 invalid\nsent to the bank: 9\nnow: 1 in progress, 6 done, 2 declined, 1 invalid\n", said)
 	assert.Equal(t, []string{
 		"invoice|customer|amount|status|reference|code|text",
 		"2026-001|Ada|129.01|done|bk_",
 		"2026-002|Grace|64.50|done|bk_",
-		"2026-003|Edsger|100.00|refused||03|the account does not cover it",
+		"2026-003|Edsger|100.00|declined||03|the account does not cover it",
 		"2026-004|Barbara|19.99|done|bk_",
 		`2026-005|Alan|12,50|invalid|||"12,50" is no amount, such as 12.50`,
 		"2026-006|Tony|75.13|in progress",
-		"2026-007|Donald|250.00|refused||03|the account does not cover it",
+		"2026-007|Donald|250.00|declined||03|the account does not cover it",
 		"2026-008|Leslie|33.07|done|bk_",
 		"2026-009|Niklaus|8.01|done|bk_",
 		"2026-010|Frances|410.35|done|bk_",
