@@ -124,7 +124,7 @@ func TestDurable(t *testing.T) {
 			}
 		}
 		require.Equal(t, mostCodes, codes)
-		near(t, float64(100-codes), all["resilienthttp.durable.attempts{class=refused code=_OTHER}"])
+		near(t, float64(100-codes), all["resilienthttp.durable.attempts{class=declined code=_OTHER}"])
 		require.GreaterOrEqual(t, changes.Load(), int64(103+102), "theirs is told too")
 		r.allEnded(t)
 		require.Len(t, r.spans.Ended(), 102)
