@@ -129,7 +129,7 @@ func TestDurable(t *testing.T) {
 		r.allEnded(t)
 		require.Len(t, r.spans.Ended(), 102)
 		require.Contains(t, r.tree(), "internal durable send")
-		require.Contains(t, r.tree(), "resilienthttp.class=refused resilienthttp.code=code-")
+		require.Contains(t, r.tree(), "resilienthttp.class=declined resilienthttp.code=code-")
 		require.NotContains(t, r.everything(t), "s3cr3t")
 		r.Unregister()
 		require.NotContains(t, r.metrics(t), "resilienthttp.durable.oldest_due{}")
