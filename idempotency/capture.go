@@ -257,8 +257,8 @@ func (c *capture) finish() {
 		c.writeHeader(http.StatusOK)
 	case c.code == http.StatusSwitchingProtocols:
 		c.failure = errSwitching
-	case c.declared >= 0 && c.log.total != c.declared && bodyAllowed(c.code) && c.r.Method != http.MethodHead:
-		c.failure = fmt.Errorf("idempotency: the handler wrote %d of %d bytes (Content-Length)", c.log.total, c.declared)
+	case c.declared >= 0 && c.written != c.declared && c.body.err == nil && bodyAllowed(c.code) && c.r.Method != http.MethodHead:
+		c.failure = fmt.Errorf("idempotency: the handler wrote %d bytes, want %d (Content-Length)", c.written, c.declared)
 	}
 	c.takeTrailers()
 	c.over = true

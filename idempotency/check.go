@@ -2,9 +2,12 @@ package idempotency
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
 // checkPause is the time between two checks of a store that fails them.
@@ -42,9 +45,18 @@ func (c *storeCheck) passed(ctx context.Context, store Store) error {
 	if c.ok.Load() || c.err != nil && time.Since(c.ended) < checkPause {
 		return c.err
 	}
-	checking, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+	checking, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	c.err = store.Check(checking)
+	switch {
+	case c.err != nil && ctx.Err() != nil: // this caller has left; the next one checks
+		c.err = nil
+		return context.Cause(ctx)
+	case errors.Is(c.err, driver.ErrStoreBusy): // this says nothing about the store's tables
+		err := c.err
+		c.err = nil
+		return err
+	}
 	if c.err != nil {
 		c.err = fmt.Errorf("idempotency: check the store: %w", c.err)
 	}

@@ -30,10 +30,10 @@ func TestHandler_storesCompleteResponsesOnly(t *testing.T) {
 		stored  bool
 	}{
 		{"as long as its Content-Length: stored", http.MethodPost, wrote("4", "made"), true},
-		{"more written than its Content-Length: the accepted part is stored", http.MethodPost, func(w http.ResponseWriter, r *http.Request) {
+		{"more written than its Content-Length, in two writes: unknown", http.MethodPost, func(w http.ResponseWriter, r *http.Request) {
 			wrote("4", "made")(w, r)
 			io.WriteString(w, "more")
-		}, true},
+		}, false},
 		{"a byte shorter than its Content-Length: unknown", http.MethodPost, wrote("5", "made"), false},
 		{"a Content-Length and no body: unknown", http.MethodPost, wrote("5", ""), false},
 		{"a failure shorter than its Content-Length: unknown", http.MethodPost, func(w http.ResponseWriter, _ *http.Request) {
@@ -118,4 +118,25 @@ func TestHandler_doesNotHijack(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
 	assert.Equal(t, http.StatusOK, resp.StatusCode)
+}
+
+// TestHandlerMaxSpool_withContentLength: a response that could not be kept ends as one
+// without a declared length does.
+func TestHandlerMaxSpool_withContentLength(t *testing.T) {
+	for _, declared := range []bool{false, true} {
+		r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, _ *http.Request) {
+			if declared {
+				w.Header().Set("Content-Length", "100")
+			}
+			for range 10 {
+				if _, err := io.WriteString(w, "0123456789"); err != nil {
+					return
+				}
+			}
+		}, func(h *idempotency.Handler) { h.MaxResponse, h.MaxSpool = 20, 50 })
+		_, panicked := servePanicking(r, request(t))
+		assert.Equal(t, http.ErrAbortHandler, panicked)
+		requireProblem(t, r.post(t), http.StatusConflict, "unreplayable")
+		assert.EqualValues(t, 1, r.executions.Load())
+	}
 }

@@ -17,16 +17,23 @@ import (
 // id, or a business key such as "comp1:invoice:001". fingerprint tells two messages
 // with the same key apart; "" means that the key is enough. See NewFingerprint.
 //
-// Do is an Executor with the default Options, but it does not call Store.Check. If the
-// effects of the work are in the store's database, use an Executor with
-// Options.Transactional, or a store within your own transaction (Within of sqlitestore
-// and pgstore). In the second case commit after nil and after a PermanentError, which
-// is a result too, and roll back after other errors.
+// Do is Executor.Do with at most one Options, or the default ones, but it does not call
+// Store.Check. If the effects of the work are in the store's database, set
+// Options.Transactional, or give a store within your own transaction (Within of
+// sqlitestore and pgstore). In the second case commit after nil and after a
+// PermanentError, which is a result too, and roll back after other errors.
 func Do(
 	ctx context.Context, store Store, scope, operation, key string, fingerprint Fingerprint,
-	work func(context.Context) (Result, error),
+	work func(context.Context) (Result, error), options ...Options,
 ) (Result, error) {
 	x := Executor{Store: store, unchecked: true}
+	switch len(options) {
+	case 0:
+	case 1:
+		x.Options = options[0]
+	default:
+		return Result{}, fmt.Errorf("%w: Do: %d Options, want at most one", ErrInvalid, len(options))
+	}
 	return x.Do(ctx, ID{Scope: scope, Operation: operation, Key: key}, fingerprint, work)
 }
 
@@ -176,7 +183,7 @@ func (m *message) execute(
 	claim := x.options.claim(m.event.ID, fingerprint)
 	e, reservation, err := x.start(ctx, &claim)
 	m.event.Generation = reservation.Record.Generation
-	m.conflict = false
+	m.conflict, m.event.Owner = false, ""
 	switch {
 	case errors.Is(err, ErrInvalid):
 		return Result{}, m.ends(Invalid, err)

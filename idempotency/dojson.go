@@ -25,7 +25,7 @@ import (
 // error is an ErrUnreplayable. A T may get new fields at any time.
 func DoJSON[T any](
 	ctx context.Context, store Store, scope, operation, key string, fingerprint Fingerprint,
-	work func(context.Context) (T, error),
+	work func(context.Context) (T, error), options ...Options,
 ) (T, error) {
 	var first, none T
 	if err := notJSON(reflect.TypeFor[T](), map[reflect.Type]bool{}); err != nil {
@@ -34,22 +34,23 @@ func DoJSON[T any](
 	if work == nil {
 		return none, fmt.Errorf("%w: work is nil", ErrInvalid)
 	}
-	done := false
+	var body []byte     // of first
+	var notStored error // why first has none
 	result, err := Do(ctx, store, scope, operation, key, fingerprint, func(ctx context.Context) (_ Result, err error) {
+		body, notStored = nil, nil // an earlier try was rolled back
 		if first, err = work(ctx); err != nil {
 			return Result{}, err
 		}
-		done = true
-		body, err := toJSON(&first)
-		if err != nil {
+		if body, err = toJSON(&first); err != nil {
 			e, _ := executionOf(ctx)
-			e.notStored = fmt.Errorf("%w: %w", ErrUnreplayable, err)
+			notStored = fmt.Errorf("%w: %w", ErrUnreplayable, err)
+			e.notStored = notStored
 			return Result{}, nil
 		}
 		return Result{Body: body}, nil
-	})
+	}, options...)
 	switch {
-	case done && (err == nil || errors.Is(err, ErrUnreplayable)):
+	case notStored != nil && errors.Is(err, notStored), err == nil && body != nil && bytes.Equal(body, result.Body):
 		return first, err
 	case err != nil:
 		return none, err

@@ -124,8 +124,9 @@ type ownership interface {
 	// unless CommitOnFailure was called.
 	complete(outcome driver.Outcome, final bool) error
 
-	// release ends an execution that had no effect.
-	release() error
+	// release ends an execution that had no effect. limit bounds it; 0 means as long as
+	// the lease.
+	release(limit time.Duration) error
 }
 
 // newExecution starts the context of the work. The caller sets the ownership.
@@ -194,7 +195,7 @@ func (e *execution) finish() (interrupted bool) {
 func (e *execution) record(outcome driver.Outcome, final bool) error {
 	defer e.close()
 	if outcome.Status == FailedRetryable {
-		return e.release()
+		return e.release(0)
 	}
 	if time.Since(e.began) > e.options.TTL/10 {
 		outcome.TTL = e.options.TTL

@@ -65,7 +65,7 @@ func (x *executor) start(ctx context.Context, claim *driver.Claim) (*execution, 
 	}
 	e, reservation, err := x.wait(ctx, claim)
 	if e != nil && e.ctx.Err() != nil {
-		return nil, reservation, errors.Join(context.Cause(e.ctx), e.release())
+		return nil, reservation, errors.Join(context.Cause(e.ctx), e.release(shutdownGrace))
 	}
 	return e, reservation, err
 }
@@ -92,7 +92,7 @@ func (x *executor) claim(ctx context.Context, claim *driver.Claim, asked time.Ti
 			return x.begin(ctx, waiting, claim, asked)
 		}
 		if !x.inCallerTx() {
-			waiting, cancel = context.WithTimeout(ctx, x.options.Lease)
+			waiting, cancel = bounded(ctx, x.options.Lease)
 		}
 	}
 	defer cancel()
@@ -104,8 +104,10 @@ func (x *executor) claim(ctx context.Context, claim *driver.Claim, asked time.Ti
 		// The error may be that of a dead connection. If the first claim was granted,
 		// the second one finds it by its owner. Its lease runs since then.
 		e, reservation, err = claimOnce(ctx, claim, asked)
+		// The first claim may have made the record Unknown.
+		reservation.LeaseExpired = reservation.LeaseExpired || reservation.Decision == driver.DecisionUnknown
 	}
-	if isRetryable(err) && ctx.Err() == nil {
+	if isRetryable(err) {
 		reservation, err = x.find(ctx, claim, err)
 	}
 	return e, reservation, err
@@ -120,10 +122,10 @@ func isRetryable(err error) bool {
 }
 
 // find answers a claim that failed with err by reading: a store that cannot write
-// still answers duplicates. Decide needs no time for a record that is finished or
-// Unknown.
+// still answers duplicates. If the claim was granted after all, find releases it,
+// because nothing was executed. Decide needs no time for these records.
 func (x *executor) find(ctx context.Context, claim *driver.Claim, err error) (driver.Reservation, error) {
-	ctx, cancel := context.WithTimeout(ctx, findTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), findTimeout)
 	defer cancel()
 	record, failed := x.store.Load(ctx, claim.ID)
 	if failed != nil {
@@ -133,6 +135,11 @@ func (x *executor) find(ctx context.Context, claim *driver.Claim, err error) (dr
 	case driver.Done, driver.Mismatch, driver.DecisionUnknown:
 		reservation.Record = record
 		return reservation, nil
+	case driver.Acquired:
+		if record.Owner == claim.Owner {
+			_ = x.store.Release(ctx, record.Lease()) // otherwise the lease ends it
+		}
+		return driver.Reservation{}, err
 	default:
 		return driver.Reservation{}, err
 	}
@@ -167,7 +174,19 @@ func (x *executor) reserve(ctx context.Context, claim *driver.Claim, asked time.
 // what the first one was granted.
 func (x *executor) claimContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	longest := min(x.options.Lease/3, storeTimeout)
-	alive, cancel := context.WithTimeout(context.WithoutCancel(ctx), longest)
+	alive, release := context.WithoutCancel(ctx), func() {}
+	if deadline, ok := ctx.Deadline(); ok {
+		alive, release = context.WithDeadline(alive, deadline.Add(shutdownGrace))
+	}
+	alive, cancel := bounded(alive, longest)
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(min(longest, shutdownGrace), cancel) })
-	return alive, func() { stop(); cancel() }
+	return alive, func() { stop(); cancel(); release() }
+}
+
+// bounded ends ctx after d without a deadline: stores wait for a part of the time until
+// the caller's deadline.
+func bounded(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	timer := time.AfterFunc(d, cancel)
+	return ctx, func() { timer.Stop(); cancel() }
 }

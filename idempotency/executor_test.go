@@ -293,3 +293,132 @@ func TestDuplicateWait_usesNoConnection(t *testing.T) {
 		requireReplay(t, <-first, <-duplicate)
 	})
 }
+
+// TestDoJSON_repeatsWorkAfterAConflict: the value is that of the try that was committed, or
+// the one that another process committed meanwhile.
+func TestDoJSON_repeatsWorkAfterAConflict(t *testing.T) {
+	conflicted := rule{onCommit, 1, 1, fault{before: fmt.Errorf("%w: %w", driver.ErrTransactionFailed, &conflict{"40001"})}}
+	options := idempotency.Options{Transactional: true}
+	do := func(t *testing.T, store idempotency.Store, work func(context.Context) (int, error)) (int, error) {
+		t.Helper()
+		return idempotency.DoJSON(t.Context(), store, "comp1", "op", "1", "", work, options)
+	}
+	t.Run("the second try is committed", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			runs := 0
+			got, err := do(t, faultyTx(newLedger(), conflicted), func(context.Context) (int, error) {
+				runs++
+				return runs, nil
+			})
+			require.NoError(t, err)
+			assert.Equal(t, 2, got)
+		})
+	})
+	t.Run("another process commits between the tries", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			ledger := newLedger()
+			store := faultyTx(ledger, conflicted)
+			runs := 0
+			other := make(chan error, 1)
+			got, err := do(t, store, func(context.Context) (int, error) {
+				runs++
+				go func() {
+					time.Sleep(time.Millisecond) // after the rollback, before the second try
+					_, err := idempotency.DoJSON(context.WithoutCancel(t.Context()), ledger, "comp1", "op", "1", "",
+						func(context.Context) (int, error) { return 7, nil }, options)
+					other <- err
+				}()
+				return 1, nil
+			})
+			require.NoError(t, err)
+			require.NoError(t, <-other)
+			assert.Equal(t, 1, runs)
+			assert.Equal(t, 7, got, "not the value that was rolled back")
+		})
+	})
+	t.Run("two Options are invalid", func(t *testing.T) {
+		_, err := idempotency.DoJSON(t.Context(), newLedger(), "comp1", "op", "1", "",
+			func(context.Context) (int, error) { return 1, nil }, options, options)
+		require.ErrorIs(t, err, idempotency.ErrInvalid)
+	})
+}
+
+// TestClaim_seesTheCallersDeadline: a store that waits for a part of the time until the
+// deadline must not see a deadline of the executor.
+func TestClaim_seesTheCallersDeadline(t *testing.T) {
+	for _, mode := range []struct {
+		name string
+		set  func(*idempotency.Handler)
+	}{{"leased", func(*idempotency.Handler) {}}, {"transactional", transactional}} {
+		for _, deadline := range []time.Duration{0, 300 * time.Millisecond, time.Minute} {
+			t.Run(fmt.Sprint(mode.name, ", ", deadline), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					var seen []time.Duration
+					store := &deadlineStore{ledgerStore: newLedger(), see: func(ctx context.Context) {
+						if at, ok := ctx.Deadline(); ok {
+							seen = append(seen, time.Until(at))
+						}
+					}}
+					r := newRig(store, answer(http.StatusCreated, "made"), mode.set)
+					ctx, cancel := t.Context(), context.CancelFunc(func() {})
+					if deadline > 0 {
+						ctx, cancel = context.WithTimeout(ctx, deadline)
+					}
+					defer cancel()
+					require.Equal(t, http.StatusCreated, serve(r, request(t).WithContext(ctx)).Code)
+					if deadline == 0 {
+						assert.Empty(t, seen)
+						return
+					}
+					require.Len(t, seen, 1)
+					assert.InDelta(t, deadline, seen[0], float64(500*time.Millisecond))
+				})
+			})
+		}
+	}
+}
+
+// deadlineStore shows the contexts of its claims.
+type deadlineStore struct {
+	*ledgerStore
+	see func(context.Context)
+}
+
+func (s *deadlineStore) Reserve(ctx context.Context, claim driver.Claim) (driver.Reservation, error) {
+	s.see(ctx)
+	return s.ledgerStore.Reserve(ctx, claim)
+}
+
+func (s *deadlineStore) Begin(ctx context.Context, claim driver.Claim, limit time.Duration) (driver.Reservation, driver.Transaction, error) {
+	s.see(ctx)
+	return s.ledgerStore.Begin(ctx, claim, limit)
+}
+
+// TestHandler_claimThatCameTooLate: an execution whose deadline is over is released within
+// moments, also if the store hangs.
+func TestHandler_claimThatCameTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := faulty(new(idempotency.Memory), rule{onReserve, 1, 0, fault{delay: 300 * time.Millisecond}},
+			rule{onRelease, 1, 0, fault{delay: time.Hour}})
+		r := newRig(store, answer(http.StatusCreated, "made"))
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		requireProblem(t, serve(r, request(t).WithContext(ctx)), http.StatusServiceUnavailable, "store")
+		assert.LessOrEqual(t, time.Since(began), time.Second)
+		assert.Zero(t, r.executions.Load())
+	})
+}
+
+// TestUnknown_isReportedIfTheClaimsAnswerWasLost: the first claim made the record Unknown.
+func TestUnknown_isReportedIfTheClaimsAnswerWasLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := faulty(new(idempotency.Memory))
+		r := newRig(store, answer(http.StatusCreated, "made"))
+		crash(t, r.Handler, store, request(t))
+		time.Sleep(time.Minute)
+		store.rules = []rule{{onReserve, 2, 0, fault{after: errLost}}}
+		requireProblem(t, r.post(t), http.StatusConflict, "unknown")
+		assert.Len(t, r.unknowns(), 1)
+	})
+}

@@ -382,6 +382,8 @@ func (v *requestHandler) send(c *capture, status Status, err error) {
 	switch {
 	case status == Unknown:
 		d = OutcomeUnknown
+	case err != nil && v.executor.transactor == nil: // the key is not free before the lease ends
+		d = StoreFailed
 	case !status.Finished():
 		d = Released
 	case c.err() != nil:

@@ -118,8 +118,8 @@ func TestStoreFailsAroundDetachedWork(t *testing.T) {
 		{
 			// Nobody knows that nothing was executed but a process that may have died.
 			name: "Reserve's answers are lost, all of them", rules: []rule{{onReserve, 1, always, lost}},
-			status: 503, kind: "store", d: idempotency.StoreFailed, record: driver.InProgress,
-			again: 409, problem: "unknown", runs: 0,
+			status: 503, kind: "store", d: idempotency.StoreFailed, record: idempotency.FailedRetryable,
+			again: ok, runs: 1,
 		},
 		{
 			name: "Complete fails once", rules: []rule{{onComplete, 1, 0, down}},
@@ -212,7 +212,7 @@ func TestStoreFailsAroundARelease(t *testing.T) {
 			// A refusal needs no record. By the next time the lease is over, and the
 			// execution counts as one that died.
 			name: "is down", rules: []rule{{onRelease, 1, always, fault{before: errDown}}},
-			status: failed, d: idempotency.Released, record: driver.InProgress,
+			status: failed, d: idempotency.StoreFailed, record: driver.InProgress,
 			again: 409, problem: "unknown", runs: 1,
 		},
 	} {

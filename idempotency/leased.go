@@ -118,25 +118,29 @@ func (l *leased) stopHeartbeat() bool {
 
 // complete implements ownership.
 func (l *leased) complete(outcome driver.Outcome, _ bool) error {
-	return l.retryUntilLeaseEnds(outcome.Status, func(ctx context.Context) error {
+	return l.retryUntilLeaseEnds(0, outcome.Status, func(ctx context.Context) error {
 		return l.store.Complete(ctx, l.lease, outcome)
 	})
 }
 
 // release implements ownership.
-func (l *leased) release() error {
-	return l.retryUntilLeaseEnds(FailedRetryable, func(ctx context.Context) error {
+func (l *leased) release(limit time.Duration) error {
+	return l.retryUntilLeaseEnds(limit, FailedRetryable, func(ctx context.Context) error {
 		return l.store.Release(ctx, l.lease)
 	})
 }
 
 // retryUntilLeaseEnds repeats an operation that gives the record a status, until the
-// store has answered or the lease is over.
-func (l *leased) retryUntilLeaseEnds(status Status, operation func(context.Context) error) error {
+// store has answered or the lease is over, or for limit, unless that is 0.
+func (l *leased) retryUntilLeaseEnds(limit time.Duration, status Status, operation func(context.Context) error) error {
 	l.stopHeartbeat()
 	defer l.end()
 	ctx, cancel := l.untilLeaseEnds()
 	defer cancel()
+	if limit > 0 {
+		ctx, cancel = context.WithTimeout(ctx, limit)
+		defer cancel()
+	}
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		err := withTimeout(ctx, operation)
 		switch {

@@ -58,7 +58,7 @@ func (t *transactional) commits() bool {
 }
 
 // release implements ownership.
-func (t *transactional) release() error {
+func (t *transactional) release(time.Duration) error {
 	err := t.withTimeout(t.tx.Rollback)
 	if errors.Is(err, ErrUnknown) {
 		return t.handleEarlyCommit(err)

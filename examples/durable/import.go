@@ -234,7 +234,7 @@ func testAmounts(next http.Handler, sends *atomic.Int64) http.Handler {
 		_ = json.Unmarshal(body, &o) // or the bank says so
 		switch o.Amount % 100 {
 		case 13:
-			bank.RollbackAndRecord(w, bank.Again)
+			bank.Decline(w, bank.Again)
 		case 7:
 			lose.ServeHTTP(w, r)
 		default:

@@ -99,7 +99,11 @@ func (r readCommitted) Send(ctx context.Context, statements ...*pgkit.Statement)
 // Check implements [driver.Store]. The error is an ErrSchema that says what to run, or
 // PostgreSQL's.
 func (o *operations) Check(ctx context.Context) error {
-	return o.read(ctx, func(through pgkit.Sender) error { return o.schema.Check(ctx, through) })
+	check := func(through pgkit.Sender) error { return o.schema.Check(ctx, through) }
+	if o.within() {
+		return o.read(ctx, check)
+	}
+	return o.run(ctx, o.conns.forClaim, check)
 }
 
 // Renew implements [driver.Store].

@@ -225,7 +225,7 @@ func decode(reply any) (r driver.Record, err error) {
 		r.Result.Body = []byte(texts[10])
 	}
 	if err != nil {
-		err = fmt.Errorf("redisstore: decode record %q: %w", texts[12], err)
+		err = fmt.Errorf("redisstore: decode a record: %w", err)
 	}
 	return r, err
 }

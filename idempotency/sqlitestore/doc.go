@@ -27,7 +27,7 @@
 // Transactional work has the lock from Begin to its end. A duplicate in this process
 // gets InProgress at once. A duplicate in another process waits for the lock and
 // then finds the record. Work that writes to the file outside its transaction waits
-// for itself, until ErrLocked, SQLITE_BUSY or the end of its context.
+// for itself, until ErrLocked or SQLITE_BUSY.
 //
 // So transactional work must be short. It delays all other writes of the file,
 // renewals of leases included. If several processes share a file, a lease must be

@@ -45,7 +45,7 @@ func (d *DB) Leave(w *Waiter) { d.queue.leave(w) }
 // a transaction of the application. The connections' busy timeout is 0, because
 // SQLite waits without regard to a context.
 func (d *DB) Retry(ctx context.Context, timeout time.Duration, try func() error) error {
-	var waited time.Duration
+	began := time.Now()
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -54,13 +54,12 @@ func (d *DB) Retry(ctx context.Context, timeout time.Duration, try func() error)
 		if !isBusy(err) {
 			return err
 		}
-		if waited >= timeout {
+		if time.Since(began) >= timeout {
 			return fmt.Errorf("%w after %v: %w", ErrLocked, timeout, err)
 		}
 		if err := sleep(ctx, pause); err != nil {
 			return err
 		}
-		waited += pause
 	}
 }
 

@@ -112,9 +112,9 @@ func (b *Bank) take(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Retry-After", "1")
 		http.Error(w, "busy", http.StatusServiceUnavailable)
 	case !o.Covered():
-		RollbackAndRecord(w, Never)
+		Decline(w, Never)
 	case rand.Float64() < b.Declines:
-		RollbackAndRecord(w, Again)
+		Decline(w, Again)
 	default:
 		c, err := b.book(o)
 		if err != nil {
@@ -164,8 +164,8 @@ func ReadOrder(w http.ResponseWriter, r *http.Request) (o Order, ok bool) {
 // WriteReceipt answers that it is booked.
 func WriteReceipt(w http.ResponseWriter, c Charge) { writeJSON(w, http.StatusCreated, c) }
 
-// Refuse answers that it is not booked, and why.
-func RollbackAndRecord(w http.ResponseWriter, code string) {
+// Decline answers that the charge is not booked, and why.
+func Decline(w http.ResponseWriter, code string) {
 	text := "the account does not cover it"
 	if code == Again {
 		text = "not now: try again later"
