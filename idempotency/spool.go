@@ -24,18 +24,12 @@ type spool struct {
 }
 
 // Write keeps p. After an error it fails each time.
-func (s *spool) Write(p []byte) (int, error) {
-	fits := s.inMemory(len(p))
-	s.memory = append(s.memory, p[:fits]...)
-	if fits == len(p) {
-		return fits, nil
-	}
-	n, err := s.spill(p[fits:])
-	return fits + n, err
-}
+func (s *spool) Write(p []byte) (int, error) { return keep(s, p) }
 
 // WriteString keeps p, like Write.
-func (s *spool) WriteString(p string) (int, error) {
+func (s *spool) WriteString(p string) (int, error) { return keep(s, p) }
+
+func keep[T []byte | string](s *spool, p T) (int, error) {
 	fits := s.inMemory(len(p))
 	s.memory = append(s.memory, p[:fits]...)
 	if fits == len(p) {
