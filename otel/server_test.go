@@ -73,7 +73,7 @@ func (finding) Find(context.Context, *durable.Send) durable.Outcome {
 	return durable.Outcome{Class: durable.ClassSucceeded}
 }
 func (finding) Next(*durable.History, time.Time) durable.Decision { return durable.Decision{Action: 7} }
-func (finding) KeyPolicy() (keyLife, settles time.Duration)        { return time.Hour, time.Minute }
+func (finding) KeyPolicy() (keyLife, settles time.Duration)       { return time.Hour, time.Minute }
 
 // TestDurable: intents are counted by state, attempts by what came of them, at most 64
 // codes by name; each send is a span; and the hooks that were there are called.

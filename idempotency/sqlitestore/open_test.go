@@ -50,7 +50,7 @@ func TestOpen_relativePath(t *testing.T) {
 	acquire(t, store, claimOf("key"))
 	var wait sync.WaitGroup
 	for range 20 {
-		wait.Go(func() { assert.Equal(t, "busy", decisionOf(t, store, claimOf("key"))) })
+		wait.Go(func() { assert.Equal(t, "in_progress", decisionOf(t, store, claimOf("key"))) })
 	}
 	wait.Wait()
 }
@@ -252,7 +252,7 @@ func TestOpen_concurrent(t *testing.T) {
 		})
 	}
 	wait.Wait()
-	assert.Equal(t, map[string]int{"acquired": 1, "busy": 15}, decisions)
+	assert.Equal(t, map[string]int{"acquired": 1, "in_progress": 15}, decisions)
 }
 
 // TestOpen_concurrentProcesses: processes create the file and its tables at the same
@@ -276,7 +276,7 @@ func TestOpen_concurrentProcesses(t *testing.T) {
 	for _, c := range all {
 		require.NoError(t, c.Wait())
 	}
-	assert.Equal(t, map[string]int{"acquired": 1, "busy": len(all) - 1}, decisions)
+	assert.Equal(t, map[string]int{"acquired": 1, "in_progress": len(all) - 1}, decisions)
 }
 
 func TestClose(t *testing.T) {

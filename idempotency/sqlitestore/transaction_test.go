@@ -76,8 +76,8 @@ func TestBegin_openTransaction(t *testing.T) {
 				var wait sync.WaitGroup
 				within(t, "a hundred duplicates", func(context.Context) {
 					for range 50 {
-						wait.Go(func() { assert.Equal(t, "busy", decisionOf(t, other, claimOf("working"))) })
-						wait.Go(func() { assert.Equal(t, "busy", beginDecision(t, other, claimOf("working"))) })
+						wait.Go(func() { assert.Equal(t, "in_progress", decisionOf(t, other, claimOf("working"))) })
+						wait.Go(func() { assert.Equal(t, "in_progress", beginDecision(t, other, claimOf("working"))) })
 					}
 					wait.Wait()
 				})
@@ -143,7 +143,7 @@ func TestReap_openTransaction(t *testing.T) {
 	answer := make(chan string)
 	go func() { answer <- beginDecision(t, store, claimOf("dead")) }()
 	require.NoError(t, tx.Commit(t.Context(), completed))
-	assert.Equal(t, "undecided", <-answer)
+	assert.Equal(t, "unknown", <-answer)
 	require.ErrorIs(t, store.Complete(t.Context(), lease, completed), driver.ErrLeaseLost)
 }
 
@@ -478,6 +478,6 @@ func TestRenew_beforeClaims(t *testing.T) {
 		synctest.Wait()
 		require.NoError(t, tx.Commit(t.Context(), completed))
 		require.NoError(t, <-renewed)
-		assert.Equal(t, "busy", <-taker)
+		assert.Equal(t, "in_progress", <-taker)
 	})
 }

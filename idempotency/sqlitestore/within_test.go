@@ -281,14 +281,14 @@ func TestWithin_notAcquired(t *testing.T) {
 	outer, within := inbox(t, store)
 	require.NoError(t, write(t.Context(), outer, "before"))
 	assert.Equal(t, "done", beginDecision(t, within, claimOf("done")))
-	assert.Equal(t, "busy", beginDecision(t, within, claimOf("working")))
-	assert.Equal(t, "busy", beginDecision(t, within, mine), "its lease does not permit a transaction")
-	assert.Equal(t, "undecided", beginDecision(t, within, claimOf("dead")))
+	assert.Equal(t, "in_progress", beginDecision(t, within, claimOf("working")))
+	assert.Equal(t, "in_progress", beginDecision(t, within, mine), "its lease does not permit a transaction")
+	assert.Equal(t, "unknown", beginDecision(t, within, claimOf("dead")))
 	other := claimOf("done")
 	other.Fingerprint = "v1:b"
 	assert.Equal(t, "mismatch", beginDecision(t, within, other))
 	nested := begin(t, within, "nested")
-	assert.Equal(t, "busy", beginDecision(t, within, claimOf("nested")), "nested in itself")
+	assert.Equal(t, "in_progress", beginDecision(t, within, claimOf("nested")), "nested in itself")
 	require.NoError(t, nested.Rollback(t.Context()))
 	require.NoError(t, outer.Commit())
 	requireRows(t, store.DB(), "before", 1)
@@ -369,7 +369,7 @@ func TestWithin_workEndsTheTransaction(t *testing.T) {
 				case row.name == "COMMIT" && name == "Commit":
 					assert.Equal(t, "done", decision, "its record could still be completed")
 				default:
-					assert.Equal(t, "busy", decision, "and becomes Unknown when the lease is over")
+					assert.Equal(t, "in_progress", decision, "and becomes Unknown when the lease is over")
 				}
 			})
 		}
