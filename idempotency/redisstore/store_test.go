@@ -417,10 +417,10 @@ func TestStore_foreignRecords(t *testing.T) {
 	}{
 		{"a list: error", "WRONGTYPE", func(ctx context.Context) error { return c.LPush(ctx, key, "x").Err() }},
 		{"a hash without times: error", "", func(ctx context.Context) error { return c.HSet(ctx, key, "status", "2").Err() }},
-		{"a result that is damaged: error", "decode record", func(ctx context.Context) error {
+		{"a result that is damaged: error", "decode a record", func(ctx context.Context) error {
 			return errors.Join(s.Complete(ctx, acquire(t, s, "k"), completed("x")), c.HSet(ctx, key, "result", "damaged").Err())
 		}},
-		{"a number that is damaged: error", "decode record", func(ctx context.Context) error {
+		{"a number that is damaged: error", "decode a record", func(ctx context.Context) error {
 			return errors.Join(s.Complete(ctx, acquire(t, s, "k"), completed("x")), c.HSet(ctx, key, "generation", "x").Err())
 		}},
 	} {
