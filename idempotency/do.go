@@ -18,10 +18,8 @@ import (
 // with the same key apart; "" means that the key is enough. See NewFingerprint.
 //
 // Do is Executor.Do with at most one Options, or the default ones, but it does not call
-// Store.Check. If the effects of the work are in the store's database, set
-// Options.Transactional, or give a store within your own transaction (Within of
-// sqlitestore and pgstore). In the second case commit after nil and after a
-// PermanentError, which is a result too, and roll back after other errors.
+// Store.Check. With a store within your own transaction (Within of sqlitestore and
+// pgstore), commit after nil and after a PermanentError, and roll back otherwise.
 func Do(
 	ctx context.Context, store Store, scope, operation, key string, fingerprint Fingerprint,
 	work func(context.Context) (Result, error), options ...Options,
@@ -111,21 +109,13 @@ func (e *retryableError) Unwrap() error { return e.error }
 
 // Do executes work once for id. It returns work's result, or the stored result of the
 // first execution. The work's context ends with ctx, with the lease, and after
-// Options.Timeout.
-//
-// A result and a Permanent error are stored and never executed again. After Retryable
-// the operation may be executed again. After an error that wraps ErrUnknown the record
-// is Unknown. After another error, a panic or a crash, transactional work is rolled
-// back and may be executed again; the effect of other work is unknown, so Do returns an
-// error that wraps ErrUnknown, unless Options.Takeover repeats it.
+// Options.Timeout. docs/server-idempotency.md says what each error of the work means.
 //
 // Transactional work that fails with a serialization failure or a deadlock (SQLSTATE
-// 40001, 40P01) is executed again at once, up to three times in all; its transaction
-// was rolled back. So the work may run more than once.
+// 40001, 40P01) was rolled back and runs again at once, up to three times in all.
 //
-// The other errors are ErrInProgress, ErrMismatch, ErrUnknown, ErrUnreplayable,
-// ErrLeaseLost if another execution took over and its result counts, ErrInvalid, and
-// those of the store. After an error of the store the same call may be repeated.
+// The errors are ErrInProgress, ErrMismatch, ErrUnknown, ErrUnreplayable, ErrLeaseLost,
+// ErrInvalid, and those of the work and the store.
 func (x *Executor) Do(
 	ctx context.Context, id ID, fingerprint Fingerprint, work func(context.Context) (Result, error),
 ) (Result, error) {

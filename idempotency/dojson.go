@@ -12,17 +12,13 @@ import (
 )
 
 // DoJSON is Do for work whose result is a T, which is stored as JSON. Duplicates get
-// what encoding/json reads from it: fields that are not exported are lost, and a number
-// in an any is a float64.
+// what encoding/json reads from it.
 //
-// The error is an ErrInvalid, before the work begins, if JSON cannot represent a T: a
-// channel, a function, a complex number, an interface with methods, a map whose keys
-// are neither strings nor integers, or a struct without exported fields. If only the
-// value cannot be stored (NaN, a cycle), DoJSON returns the value with an
-// ErrUnreplayable, and duplicates get the error.
-//
-// If the stored JSON does not fit T, because T lost a field or changed its type, the
-// error is an ErrUnreplayable. A T may get new fields at any time.
+// The error is an ErrInvalid, before the work begins, if JSON cannot represent a T. If
+// only the value cannot be stored (NaN, a cycle), DoJSON returns the value with an
+// ErrUnreplayable, and duplicates get the error. If the stored JSON does not fit T any
+// more, because T lost a field or changed its type, the error is an ErrUnreplayable. A T
+// may get new fields at any time.
 func DoJSON[T any](
 	ctx context.Context, store Store, scope, operation, key string, fingerprint Fingerprint,
 	work func(context.Context) (T, error), options ...Options,
