@@ -247,7 +247,7 @@ func (c *capture) CloseNotify() <-chan bool {
 func (c *capture) EnableFullDuplex() error { return nil }
 
 // finish ends the handler's part after it has returned: later writes fail. The owner
-// calls it before status, result and sendResponse.
+// calls it before result and sendResponse.
 func (c *capture) finish() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -277,15 +277,6 @@ func (c *capture) abandon() {
 	defer c.mu.Unlock()
 	c.over = true
 }
-
-// status is the response's status code.
-func (c *capture) status() int { return c.code }
-
-// tooLarge reports whether the body is larger than the limit.
-func (c *capture) tooLarge() bool { return c.body.beyond }
-
-// err returns why the body could not be kept, if so. Then there is nothing to send.
-func (c *capture) err() error { return c.body.err }
 
 // close removes the file of a large body. The owner calls it last, on all paths.
 func (c *capture) close() {

@@ -435,7 +435,7 @@ func TestCaptureInvalidStatus(t *testing.T) {
 			c.WriteHeader(http.StatusAccepted)
 			require.NotPanics(t, func() { c.WriteHeader(code) }, "superfluous, and ignored")
 			c.finish()
-			require.Equal(t, 202, c.status())
+			require.Equal(t, 202, c.code)
 		})
 	}
 }
@@ -448,10 +448,10 @@ func TestCaptureStatuses(t *testing.T) {
 		c.WriteHeader(code)
 		if atOnce {
 			require.Equal(t, []int{code}, w.codes)
-			require.Zero(t, c.status())
+			require.Zero(t, c.code)
 		} else {
 			require.Empty(t, w.codes)
-			require.Equal(t, code, c.status())
+			require.Equal(t, code, c.code)
 		}
 		c.close()
 	}
@@ -687,8 +687,8 @@ func TestCaptureTooLarge(t *testing.T) {
 				require.EqualValues(t, size, written)
 			}
 			c.finish()
-			require.Equal(t, row.tooLarge, c.tooLarge())
-			require.NoError(t, c.err())
+			require.Equal(t, row.tooLarge, c.body.beyond)
+			require.NoError(t, c.body.err)
 			if row.limit >= 0 {
 				require.LessOrEqual(t, int64(len(c.body.memory)), row.limit)
 			}
@@ -799,8 +799,8 @@ func TestCaptureFullDisk(t *testing.T) {
 			_, again := c.WriteString("more")
 			require.Equal(t, err, again)
 			c.finish()
-			require.Equal(t, err, c.err())
-			require.True(t, c.tooLarge())
+			require.Equal(t, err, c.body.err)
+			require.True(t, c.body.beyond)
 			require.Nil(t, c.body.file, "a lost response takes no room")
 			require.Equal(t, err, c.sendResponse(w))
 			require.Zero(t, w.Body.Len())

@@ -141,6 +141,9 @@ func (h *Handler) configure() {
 	if h.Methods != nil {
 		h.methods = slices.Clone(h.Methods)
 	}
+	if h.Fingerprint == nil {
+		h.Fingerprint = RequestFingerprint
+	}
 	if h.MaxBody == 0 {
 		h.MaxBody = defaultMaxBody
 	}
@@ -159,7 +162,7 @@ func (h *Handler) wrong(options error) error {
 	wrong.Append(options)
 	wrong.Check(h.scope == nil || h.next == nil, "NewHandler: scope or next is nil")
 	wrong.Header("Header", h.header)
-	wrong.Check(slices.ContainsFunc(h.methods, notToken), fmt.Sprintf("Methods is %q, want names of methods", h.methods))
+	wrong.Check(slices.ContainsFunc(h.methods, func(m string) bool { return !validate.Token(m) }), fmt.Sprintf("Methods is %q, want names of methods", h.methods))
 	wrong.Check(h.MaxBody < 0, fmt.Sprintf("MaxBody is %d, must not be negative", h.MaxBody))
 	wrong.Check(h.MaxResponse < 0, fmt.Sprintf("MaxResponse is %d, must not be negative", h.MaxResponse))
 	wrong.Check(h.MaxSpool > 0 && h.MaxSpool < h.MaxResponse, fmt.Sprintf("MaxSpool is %d, want at least MaxResponse (%d)", h.MaxSpool, h.MaxResponse))
@@ -183,15 +186,6 @@ func (h *Handler) operation(r *http.Request) string {
 		path = "sha256:" + hex.EncodeToString(hash[:])
 	}
 	return method + " " + path
-}
-
-func notToken(method string) bool { return !validate.Token(method) }
-
-func (h *Handler) fingerprint(r *http.Request, body []byte) Fingerprint {
-	if h.Fingerprint != nil {
-		return h.Fingerprint(r, body)
-	}
-	return RequestFingerprint(r, body)
 }
 
 func (h *Handler) classify(code int) Status {
@@ -267,7 +261,7 @@ func (v *requestHandler) claim() (*driver.Claim, bool) {
 	case err != nil:
 		return nil, v.reject(bodyIncomplete(), Invalid, err, "")
 	}
-	claim := v.executor.options.claim(v.event.ID, v.fingerprint(v.r, body))
+	claim := v.executor.options.claim(v.event.ID, v.Fingerprint(v.r, body))
 	return &claim, true
 }
 
@@ -303,7 +297,7 @@ func (v *requestHandler) execute(e *execution) {
 	switch {
 	case status == FailedRetryable && interrupted:
 		status = v.executor.ambiguous()
-	case status.Finished() && c.tooLarge() && !v.refers(e, status):
+	case status.Finished() && c.body.beyond && !v.refers(e, status):
 		status = driver.CompletedUnreplayable
 	}
 	err := e.record(driver.Outcome{Status: status, Result: v.result(e, c, status)}, final)
@@ -331,7 +325,7 @@ func (v *requestHandler) run(e *execution, c *capture) Status {
 	c.finish()
 	status := v.executor.ambiguous()
 	if c.failure == nil {
-		status = v.classify(c.status())
+		status = v.classify(c.code)
 	}
 	returned = true
 	return status
@@ -353,7 +347,7 @@ func (v *requestHandler) finish(c *capture, status Status, err error) {
 		v.send(c, status, errWorkUnknown)
 	case err == nil:
 		v.send(c, status, nil)
-	case status == FailedRetryable && c.status() >= http.StatusBadRequest:
+	case status == FailedRetryable && c.code >= http.StatusBadRequest:
 		v.send(c, status, err) // this failure needs no record
 	default:
 		v.emit(status, err)
@@ -386,11 +380,11 @@ func (v *requestHandler) send(c *capture, status Status, err error) {
 		d = StoreFailed
 	case !status.Finished():
 		d = Released
-	case c.err() != nil:
+	case c.body.err != nil:
 		d = Unreplayable
 	}
-	v.done(d, c.status(), errors.Join(err, c.err()))
-	if c.err() != nil {
+	v.done(d, c.code, errors.Join(err, c.body.err))
+	if c.body.err != nil {
 		// A part of the response is lost, and nothing of it was sent. The status is for
 		// middleware that recovers from ErrAbortHandler: gin's would send a 200.
 		v.w.WriteHeader(http.StatusServiceUnavailable)

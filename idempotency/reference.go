@@ -43,7 +43,7 @@ func (v *requestHandler) result(e *execution, c *capture, status Status) Result 
 	case status == Completed || status == FailedFinal:
 		return c.result()
 	default:
-		return Result{Code: c.status()}
+		return Result{Code: c.code}
 	}
 }
 

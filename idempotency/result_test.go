@@ -32,7 +32,7 @@ func TestReplay(t *testing.T) {
 					defer c.close()
 					row.handler(c, r)
 					c.finish()
-					stored, large = c.result(), c.tooLarge()
+					stored, large = c.result(), c.body.beyond
 					_ = c.sendResponse(w)
 				}
 				before := observe(t, first, row, http2)
