@@ -4,7 +4,6 @@
 // [Handler] protects an http.Handler, and [Do], [DoJSON] and [Executor] any function. A
 // [Store] keeps a durable record of each operation: sqlitestore, pgstore, redisstore, or
 // [Memory] for tests. If the store is the service's own database, the work and its record
-// can be one transaction (Options.Transactional, [Tx]).
-//
-// The guarantees of each mode are in docs/server-idempotency.md.
+// can be one transaction (Options.Transactional, [Tx]). The guarantees of each mode are in
+// docs/server-idempotency.md.
 package idempotency
