@@ -88,8 +88,8 @@ func newRoute(e *Engine, gateway Gateway) *route {
 	if p, ok := gateway.(Protector); ok {
 		r.terms.KeyTTL, r.terms.VisibilityDelay = p.KeyPolicy()
 	}
-	r.terms.KeyTTL = cmp.Or(r.terms.KeyTTL, e.KeyTTL, defaultKeyLife)
-	r.terms.VisibilityDelay = max(cmp.Or(r.terms.VisibilityDelay, e.VisibilityDelay, defaultSettles), 0)
+	r.terms.KeyTTL = cmp.Or(r.terms.KeyTTL, e.KeyTTL, defaultKeyTTL)
+	r.terms.VisibilityDelay = max(cmp.Or(r.terms.VisibilityDelay, e.VisibilityDelay, defaultVisibilityDelay), 0)
 	return r
 }
 

@@ -70,14 +70,14 @@ type Engine struct {
 }
 
 const (
-	defaultConcurrency = 100
-	defaultLease       = 30 * time.Second
-	defaultPoll        = time.Second
-	defaultDrain       = 30 * time.Second
-	defaultTimeout     = 5 * time.Minute
-	defaultKeyLife     = 24 * time.Hour
-	defaultSettles     = 15 * time.Minute
-	defaultTTL         = 90 * 24 * time.Hour
+	defaultConcurrency     = 100
+	defaultLease           = 30 * time.Second
+	defaultPoll            = time.Second
+	defaultDrain           = 30 * time.Second
+	defaultTimeout         = 5 * time.Minute
+	defaultKeyTTL          = 24 * time.Hour
+	defaultVisibilityDelay = 15 * time.Minute
+	defaultTTL             = 90 * 24 * time.Hour
 
 	leastLease = time.Second
 
@@ -90,23 +90,23 @@ const (
 // forgotten: 30 is thirty nanoseconds. A Gateway that is a Validator is asked, too.
 func (e *Engine) Validate() error {
 	wrong := validate.Errors{Of: ErrInvalid}
-	wrong.Check(e.Store == nil, "an Engine needs a Store")
-	wrong.Check(e.Concurrency < 0 || e.PerTenant < 0 || e.PerGateway < 0, "a negative number of senders")
-	wrong.Check(e.LeaseDuration != 0 && e.LeaseDuration < leastLease || e.LeaseDuration > longestWait, fmt.Sprintf("a lease of %v", e.LeaseDuration))
-	wrong.Check(e.PollInterval != 0 && e.PollInterval < leastPoll, fmt.Sprintf("a Poll of %v", e.PollInterval))
-	wrong.Duration("Drain", e.DrainTimeout)
+	wrong.Check(e.Store == nil, "Store is nil")
+	wrong.Check(e.Concurrency < 0 || e.PerTenant < 0 || e.PerGateway < 0, "Concurrency, PerTenant or PerGateway is negative")
+	wrong.Check(e.LeaseDuration != 0 && e.LeaseDuration < leastLease || e.LeaseDuration > longestWait, fmt.Sprintf("LeaseDuration is %v, want %v to %v", e.LeaseDuration, leastLease, longestWait))
+	wrong.Check(e.PollInterval != 0 && e.PollInterval < leastPoll, fmt.Sprintf("PollInterval is %v, want at least %v", e.PollInterval, leastPoll))
+	wrong.Duration("DrainTimeout", e.DrainTimeout)
 	wrong.Duration("Timeout", e.Timeout)
-	wrong.Duration("KeyLife", e.KeyTTL)
-	wrong.Duration("Settles", e.VisibilityDelay)
-	wrong.Check(e.VisibilityDelay < 0, "a negative Settles")
+	wrong.Duration("KeyTTL", e.KeyTTL)
+	wrong.Duration("VisibilityDelay", e.VisibilityDelay)
+	wrong.Check(e.VisibilityDelay < 0, fmt.Sprintf("VisibilityDelay is %v, must not be negative", e.VisibilityDelay))
 	e.validPolicy(&wrong)
 	for _, name := range slices.Sorted(maps.Keys(e.Gateways)) {
 		e.validGateway(&wrong, name, e.Gateways[name])
 	}
 	// What is done and forgotten could be enqueued again while its key lives (D11).
-	wrong.Duration("TTL", e.Retention)
-	if keyLife := e.longestKeyLife(); e.Retention > 0 && e.Retention < keyLife {
-		wrong.Check(true, fmt.Sprintf("a TTL of %v, less than the KeyLife of %v", e.Retention, keyLife))
+	wrong.Duration("Retention", e.Retention)
+	if keyLife := e.longestKeyTTL(); e.Retention > 0 && e.Retention < keyLife {
+		wrong.Check(true, fmt.Sprintf("Retention is %v, want at least KeyTTL (%v)", e.Retention, keyLife))
 	}
 	return wrong.Err()
 }
@@ -123,21 +123,21 @@ func (e *Engine) validPolicy(wrong *validate.Errors) {
 func (e *Engine) validGateway(wrong *validate.Errors, name string, gateway Gateway) {
 	wrong.Check(name == "", "a gateway has no name")
 	wrong.Append(validName("gateway", name))
-	wrong.Check(gateway == nil, fmt.Sprintf("the gateway %q is nil", name))
+	wrong.Check(gateway == nil, fmt.Sprintf("gateway %q is nil", name))
 	if v, ok := gateway.(Validator); ok {
 		if err := v.Validate(); err != nil {
-			wrong.Append(fmt.Errorf("%w: the gateway %q: %w", ErrInvalid, name, err))
+			wrong.Append(fmt.Errorf("%w: gateway %q: %w", ErrInvalid, name, err))
 		}
 	}
 	if p, ok := gateway.(Protector); ok {
 		keyLife, settles := p.KeyPolicy()
-		wrong.Duration(fmt.Sprintf("the gateway %q: KeyLife", name), keyLife)
-		wrong.Duration(fmt.Sprintf("the gateway %q: Settles", name), settles)
+		wrong.Duration(fmt.Sprintf("gateway %q: KeyTTL", name), keyLife)
+		wrong.Duration(fmt.Sprintf("gateway %q: VisibilityDelay", name), settles)
 	}
 }
 
-// longestKeyLife is how long the longest of its keys live.
-func (e *Engine) longestKeyLife() time.Duration {
+// longestKeyTTL is how long the longest of its keys live.
+func (e *Engine) longestKeyTTL() time.Duration {
 	longest := time.Duration(0)
 	for _, gateway := range e.Gateways {
 		if gateway != nil {
@@ -145,7 +145,7 @@ func (e *Engine) longestKeyLife() time.Duration {
 		}
 	}
 	if len(e.Gateways) == 0 {
-		longest = cmp.Or(e.KeyTTL, defaultKeyLife)
+		longest = cmp.Or(e.KeyTTL, defaultKeyTTL)
 	}
 	return longest
 }

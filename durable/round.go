@@ -356,7 +356,7 @@ func (a *attempt) bound() (at time.Time, cause error) {
 	}
 	if record := &a.change.Record; record.InDoubt && record.State == StateSending {
 		if last := a.asked.Add(record.FirstSentAt.Add(a.route.terms.KeyTTL - a.route.terms.VisibilityDelay).Sub(a.now)); last.Before(at) {
-			return last, errKeyLife
+			return last, errKeyTTL
 		}
 	}
 	return at, cause

@@ -249,7 +249,7 @@ func TestEngineValid(t *testing.T) {
 func TestEngineTellsAll(t *testing.T) {
 	e := &durable.Engine{Timeout: 30, LeaseDuration: 5, KeyTTL: -1, Gateways: map[string]durable.Gateway{"": nil, "x": durable.HTTP{}}}
 	err := e.Validate()
-	for _, want := range []string{"needs a Store", "a lease of 5ns", "Timeout is 30ns", "has no name", `"" is nil`, `"x": durable: HTTP.NewRequest`} {
+	for _, want := range []string{"Store is nil", "LeaseDuration is 5ns", "Timeout is 30ns", "has no name", `"" is nil`, `"x": durable: HTTP.NewRequest`} {
 		require.ErrorContains(t, err, want)
 	}
 	require.Len(t, strings.Split(err.Error(), "\n"), 6, "%v", err)
