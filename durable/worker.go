@@ -94,7 +94,7 @@ var (
 	errLease   = errors.New("durable: the worker's lease is about to end")
 	errDrained = errors.New("durable: the worker has stopped")
 	errTimeout = errors.New("durable: the attempt took too long")
-	errKeyTTL = errors.New("durable: the key is about to protect no more")
+	errKeyTTL  = errors.New("durable: the key is about to protect no more")
 )
 
 // lease is how long the worker may be sure of what it holds: a quarter of a lease less
