@@ -47,20 +47,16 @@ func (c *storeCheck) passed(ctx context.Context, store Store) error {
 	}
 	checking, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	c.err = store.Check(checking)
+	err := store.Check(checking)
 	switch {
-	case c.err != nil && ctx.Err() != nil: // this caller has left; the next one checks
-		c.err = nil
+	case err != nil && ctx.Err() != nil: // this caller has left; the next one checks
 		return context.Cause(ctx)
-	case errors.Is(c.err, driver.ErrStoreBusy): // this says nothing about the store's tables
-		err := c.err
-		c.err = nil
+	case errors.Is(err, driver.ErrStoreBusy): // this says nothing about the store's tables
 		return err
+	case err != nil:
+		err = fmt.Errorf("idempotency: check the store: %w", err)
 	}
-	if c.err != nil {
-		c.err = fmt.Errorf("idempotency: check the store: %w", c.err)
-	}
-	c.ended = time.Now()
-	c.ok.Store(c.err == nil)
-	return c.err
+	c.err, c.ended = err, time.Now()
+	c.ok.Store(err == nil)
+	return err
 }

@@ -145,8 +145,8 @@ const conflictTries = 3
 
 func (x *Executor) configure() {
 	x.executor, x.settings = newExecutor(x.Store, x.Options, x.Trace)
-	if x.unchecked {
-		x.executor.check = nil
+	if !x.unchecked {
+		x.executor.checkStore()
 	}
 }
 

@@ -44,14 +44,19 @@ type executor struct {
 
 func newExecutor(store Store, options Options, trace *Trace) (*executor, error) {
 	options, err := options.resolved(store)
-	x := &executor{store: store, options: options, trace: trace, check: newStoreCheck()}
+	x := &executor{store: store, options: options, trace: trace}
 	if t, ok := store.(driver.Transactor); ok && (options.Transactional || t.InCallerTx()) {
 		x.transactor = t
 	}
-	if x.inCallerTx() {
-		x.check = nil // it would need a connection beside the caller's
-	}
 	return x, err
+}
+
+// checkStore makes the first claim check the store, unless that would need a connection
+// beside the caller's transaction.
+func (x *executor) checkStore() {
+	if !x.inCallerTx() {
+		x.check = newStoreCheck()
+	}
 }
 
 // start claims an operation and begins its execution if the claim is granted. An

@@ -134,6 +134,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) configure() {
 	h.executor, h.settings = newExecutor(h.store, h.Options, h.Trace)
 	h.executor.survives = true
+	h.executor.checkStore()
 	h.header, h.methods = "Idempotency-Key", []string{http.MethodPost, http.MethodPatch}
 	if h.Header != "" {
 		h.header = textproto.CanonicalMIMEHeaderKey(h.Header)

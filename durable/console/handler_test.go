@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -383,14 +384,16 @@ func TestStaleForms(t *testing.T) {
 		})
 	}
 	t.Run("redrive all leaves out letters that are younger than the page", func(t *testing.T) {
-		e := newEngine()
-		dead(t, e, one, "bad")
-		c := client{t, &console.Handler{Engine: e, By: ann}}
-		link := regexp.MustCompile(`id="redrive-all" href="([^"]*)"`).FindStringSubmatch(c.get(""))
-		require.NotNil(t, link)
-		values := form(t, c.get(html.UnescapeString(link[1])), "confirm")
-		time.Sleep(time.Millisecond)
-		dead(t, e, id("comp1", "invoice:2"), "bad")
-		assert.Contains(t, c.post(values), "One was redriven.")
+		synctest.Test(t, func(t *testing.T) {
+			e := newEngine()
+			dead(t, e, one, "bad")
+			c := client{t, &console.Handler{Engine: e, By: ann}}
+			link := regexp.MustCompile(`id="redrive-all" href="([^"]*)"`).FindStringSubmatch(c.get(""))
+			require.NotNil(t, link)
+			values := form(t, c.get(html.UnescapeString(link[1])), "confirm")
+			time.Sleep(time.Millisecond)
+			dead(t, e, id("comp1", "invoice:2"), "bad")
+			assert.Contains(t, c.post(values), "One was redriven.")
+		})
 	})
 }

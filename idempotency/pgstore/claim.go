@@ -16,7 +16,7 @@ func (o *operations) Reserve(ctx context.Context, claim driver.Claim) (driver.Re
 		return driver.Reservation{}, err
 	}
 	var answer driver.Reservation
-	err := o.run(ctx, func(ctx context.Context) (*connection, error) { return o.conns.forClaim(ctx) }, func(through pgkit.Sender) error {
+	err := o.run(ctx, o.conns.forClaim, func(through pgkit.Sender) error {
 		r := reserve{operations: o, through: through, claim: &claim}
 		err := r.try(ctx)
 		answer = r.answer

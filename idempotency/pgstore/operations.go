@@ -48,10 +48,11 @@ func (o *operations) isRetryable(err error) bool {
 	}
 }
 
-// run calls f with a connection that acquire returns, and calls it again if its
-// statements had no effect and may have one now. It holds no connection between two
-// calls. After a serialization failure, which happens if the database's default isolation
-// is stricter than read committed, the next call is read committed.
+// run calls f with a connection that acquire returns, or with the caller's transaction. It
+// calls f again if its statements had no effect and may have one now, and holds no
+// connection between two calls. After a serialization failure, which happens if the
+// database's default isolation is stricter than read committed, the next call is read
+// committed.
 func (o *operations) run(ctx context.Context, acquire func(context.Context) (*connection, error), f func(pgkit.Sender) error) error {
 	serializable := false
 	err := pgkit.Repeat(ctx, o.isRetryable, func(last error) error {
@@ -99,11 +100,7 @@ func (r readCommitted) Send(ctx context.Context, statements ...*pgkit.Statement)
 // Check implements [driver.Store]. The error is an ErrSchema that says what to run, or
 // PostgreSQL's.
 func (o *operations) Check(ctx context.Context) error {
-	check := func(through pgkit.Sender) error { return o.schema.Check(ctx, through) }
-	if o.within() {
-		return o.read(ctx, check)
-	}
-	return o.run(ctx, o.conns.forClaim, check)
+	return o.run(ctx, o.conns.forClaim, func(through pgkit.Sender) error { return o.schema.Check(ctx, through) })
 }
 
 // Renew implements [driver.Store].

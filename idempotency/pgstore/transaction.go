@@ -34,11 +34,8 @@ func (f *found) judge(claim *driver.Claim, locked bool) (driver.Step, driver.Res
 	case step == driver.Leave, !locked: // a leased execution of the same owner, or a transaction, has the operation
 		return driver.Leave, driver.Reservation{Decision: driver.DecisionInProgress, Record: answer.Record}
 	case step != driver.StepMarkUnknown:
-		answer.Record = driver.Record{
-			ID: claim.ID, Fingerprint: claim.Fingerprint, Status: driver.InProgress, Takeover: claim.Takeover,
-			Owner: claim.Owner, Generation: answer.Record.Generation + 1,
-			Started: f.now, Updated: f.now, Expires: f.now.Add(claim.TTL),
-		}
+		answer.Record = claim.Begun(f.record, f.now)
+		answer.Record.LeaseExpires = time.Time{} // a transaction needs no lease
 	}
 	return step, answer
 }
