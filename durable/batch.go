@@ -3,6 +3,8 @@ package durable
 import (
 	"context"
 	"fmt"
+
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 )
 
 // batchPage is how many intents are enqueued in one commit.
@@ -12,19 +14,19 @@ const batchPage = 1000
 // than one by one. There is a Result for each, in their order, with the Err of its own;
 // Result.Receipt is its receipt. After an error some of them may be there, and it is safe
 // to enqueue all of them again.
-func (e *Engine) EnqueueBatch(ctx context.Context, intents []Intent) ([]Result, error) {
+func (e *Engine) EnqueueBatch(ctx context.Context, intents []Intent) ([]driver.Result, error) {
 	c, err := e.start()
 	if err != nil {
 		return nil, err
 	}
-	results := make([]Result, 0, len(intents))
-	events := make([]Event, 0, min(len(intents), batchPage))
+	results := make([]driver.Result, 0, len(intents))
+	events := make([]driver.Event, 0, min(len(intents), batchPage))
 	for len(intents) > 0 {
 		page := intents[:min(len(intents), batchPage)]
 		intents = intents[len(page):]
 		events = events[:0]
 		for i := range page {
-			events = append(events, Event{Kind: EventEnqueue, Intent: page[i]})
+			events = append(events, driver.Event{Kind: driver.EventEnqueue, Intent: page[i]})
 		}
 		done, err := c.enqueueAll(ctx, events)
 		results = append(results, done...)
@@ -36,9 +38,9 @@ func (e *Engine) EnqueueBatch(ctx context.Context, intents []Intent) ([]Result, 
 }
 
 // enqueueAll enqueues what names a gateway that there is.
-func (c *core) enqueueAll(ctx context.Context, events []Event) ([]Result, error) {
-	results := make([]Result, len(events))
-	known := make([]Event, 0, len(events))
+func (c *core) enqueueAll(ctx context.Context, events []driver.Event) ([]driver.Result, error) {
+	results := make([]driver.Result, len(events))
+	known := make([]driver.Event, 0, len(events))
 	places := make([]int, 0, len(events))
 	for i := range events {
 		if results[i].Err = c.routed(&events[i].Intent); results[i].Err == nil {
@@ -63,13 +65,13 @@ func (c *core) enqueueAll(ctx context.Context, events []Event) ([]Result, error)
 // routed says whether there is a gateway for the intent.
 func (c *core) routed(in *Intent) error {
 	if _, ok := c.routes[in.Gateway]; !ok {
-		return invalidf("there is no gateway %q", in.Gateway)
+		return driver.Invalidf("there is no gateway %q", in.Gateway)
 	}
 	return nil
 }
 
 // applyAll applies events on a caller's behalf.
-func (c *core) applyAll(ctx context.Context, events []Event) ([]Result, error) {
+func (c *core) applyAll(ctx context.Context, events []driver.Event) ([]driver.Result, error) {
 	results, err := c.Store.Apply(ctx, events)
 	if err != nil {
 		return nil, err
@@ -78,7 +80,7 @@ func (c *core) applyAll(ctx context.Context, events []Event) ([]Result, error) {
 		return nil, fmt.Errorf("durable: the store answered %d events with %d results", len(events), len(results))
 	}
 	for i := range results {
-		if results[i].Err == nil && results[i].Step != StepKeep {
+		if results[i].Err == nil && results[i].Step != driver.StepKeep {
 			c.Trace.changed(&results[i].Change)
 		}
 	}

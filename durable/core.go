@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
@@ -18,17 +19,17 @@ type core struct {
 	*settings
 
 	routes map[string]*route
-	terms  map[string]Terms
+	terms  map[string]driver.Terms
 	wake   chan struct{}
 	settle outcomeBatcher
 
 	mu      sync.Mutex
-	workers []*worker         // the last is the one that claims
-	taken   int               // senders that are at work
-	open    int               // outcomes that are to be stored
-	held    map[QueueKey]int  // intents that are sent
-	after   string            // the scope that was served last
-	behind  map[string]string // the same of each gateway
+	workers []*worker               // the last is the one that claims
+	taken   int                     // senders that are at work
+	open    int                     // outcomes that are to be stored
+	held    map[driver.QueueKey]int // intents that are sent
+	after   string                  // the scope that was served last
+	behind  map[string]string       // the same of each gateway
 }
 
 // settings are the Engine's fields, with the defaults put in.
@@ -44,7 +45,7 @@ type route struct {
 	gateway Gateway
 	finder  Finder // nil: it cannot be asked
 	policy  Policy
-	terms   Terms
+	terms   driver.Terms
 	pulse   pulse // by core.mu
 }
 
@@ -62,8 +63,8 @@ func newCore(e *Engine) *core {
 	}
 	s.PerGateway = min(s.PerGateway, s.Concurrency)
 	c := &core{
-		settings: s, routes: make(map[string]*route), terms: make(map[string]Terms),
-		wake: make(chan struct{}, 1), held: make(map[QueueKey]int), behind: make(map[string]string),
+		settings: s, routes: make(map[string]*route), terms: make(map[string]driver.Terms),
+		wake: make(chan struct{}, 1), held: make(map[driver.QueueKey]int), behind: make(map[string]string),
 	}
 	c.settle.core = c
 	for name, gateway := range e.Gateways {
@@ -109,7 +110,7 @@ func (c *core) claim(ctx context.Context, r *round, limit int, only *idempotency
 	if err := ctx.Err(); err != nil {
 		return 0, 0, err
 	}
-	claim := Claim{Lease: c.Lease, Terms: c.terms, PerScope: c.PerTenant, ID: only}
+	claim := driver.Claim{Lease: c.Lease, Terms: c.terms, PerScope: c.PerTenant, ID: only}
 	c.mu.Lock()
 	claim.Limit = min(limit, c.room())
 	if claim.Limit <= 0 {
@@ -126,7 +127,7 @@ func (c *core) claim(ctx context.Context, r *round, limit int, only *idempotency
 	asked := time.Now()
 	claiming, cancel := r.claiming(ctx)
 	defer cancel()
-	claimed, err := patiently(claiming, c, func(ctx context.Context) (Claimed, error) { return c.Store.Claim(ctx, claim) })
+	claimed, err := patiently(claiming, c, func(ctx context.Context) (driver.Claimed, error) { return c.Store.Claim(ctx, claim) })
 	if err == nil {
 		r.ahead = time.Since(claimed.Now)
 		w.lease.extend(asked, cmp.Or(claimed.Lease, c.Lease))
@@ -136,7 +137,7 @@ func (c *core) claim(ctx context.Context, r *round, limit int, only *idempotency
 	c.taken -= claim.Limit
 	for i := range claimed.Changes {
 		change := &claimed.Changes[i]
-		lane := QueueKeyOf(&change.Record)
+		lane := driver.QueueKeyOf(&change.Record)
 		if only == nil {
 			c.after = lane.Scope
 		}
@@ -228,7 +229,7 @@ func (c *core) hear(a *attempt, outcome *Outcome, took time.Duration) {
 
 // free gives an attempt's sender back.
 func (c *core) free(a *attempt) {
-	lane := QueueKeyOf(&a.change.Record)
+	lane := driver.QueueKeyOf(&a.change.Record)
 	c.mu.Lock()
 	a.route.pulse.end(a)
 	c.taken--
@@ -243,7 +244,7 @@ func (c *core) free(a *attempt) {
 func (c *core) reap(ctx context.Context) {
 	const page = 100
 	for {
-		changes, err := patiently(ctx, c, func(ctx context.Context) ([]Change, error) { return c.Store.Reap(ctx, page) })
+		changes, err := patiently(ctx, c, func(ctx context.Context) ([]driver.Change, error) { return c.Store.Reap(ctx, page) })
 		if err != nil {
 			if ctx.Err() == nil {
 				c.Trace.failed(err)

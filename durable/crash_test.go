@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 )
 
 var errCrash = errors.New("the process is gone")
@@ -40,7 +41,7 @@ func (m *mortal) lives() (done, heard bool) {
 	return left > 0 || left == 0 && rand.IntN(2) == 0, left > 0
 }
 
-func (m *mortal) Apply(ctx context.Context, events []durable.Event) (results []durable.Result, err error) {
+func (m *mortal) Apply(ctx context.Context, events []driver.Event) (results []driver.Result, err error) {
 	done, heard := m.lives()
 	if done {
 		results, err = m.Store.Apply(ctx, events)
@@ -51,13 +52,13 @@ func (m *mortal) Apply(ctx context.Context, events []durable.Event) (results []d
 	return results, err
 }
 
-func (m *mortal) Claim(ctx context.Context, claim durable.Claim) (claimed durable.Claimed, err error) {
+func (m *mortal) Claim(ctx context.Context, claim driver.Claim) (claimed driver.Claimed, err error) {
 	done, heard := m.lives()
 	if done {
 		claimed, err = m.Store.Claim(ctx, claim)
 	}
 	if !heard {
-		return durable.Claimed{}, errCrash
+		return driver.Claimed{}, errCrash
 	}
 	return claimed, err
 }
@@ -69,7 +70,7 @@ func (m *mortal) Heartbeat(ctx context.Context, worker string, lease time.Durati
 	return m.Store.Heartbeat(ctx, worker, lease)
 }
 
-func (m *mortal) Reap(ctx context.Context, limit int) ([]durable.Change, error) {
+func (m *mortal) Reap(ctx context.Context, limit int) ([]driver.Change, error) {
 	done, heard := m.lives()
 	if !done {
 		return nil, errCrash

@@ -9,6 +9,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 )
 
 // letterPage is how many letters are read, and redriven, at once.
@@ -124,12 +126,12 @@ func (e *Engine) Redrive(ctx context.Context, filter Filter, how Redrive) (int, 
 func (e *Engine) RedriveOne(ctx context.Context, seen Seen, how Redrive) error {
 	c, err := e.start()
 	if err == nil {
-		err = seen.validate()
+		err = seen.Validate()
 	}
 	if err != nil {
 		return err
 	}
-	event := seen.event(EventRedrive)
+	event := seen.Event(driver.EventRedrive)
 	event.By, event.Note = how.By, how.Note
 	_, err = c.apply(ctx, event)
 	if err == nil {
@@ -180,10 +182,10 @@ func (c *core) deadByNow(ctx context.Context, filter Filter) iter.Seq2[[]DeadLet
 
 // redrive brings a page back, after so many before it.
 func (c *core) redrive(ctx context.Context, page []DeadLetter, how *Redrive, before int) (int, error) {
-	events := make([]Event, len(page))
+	events := make([]driver.Event, len(page))
 	for i := range page {
-		events[i] = Event{
-			Kind: EventRedrive, Intent: Intent{ID: page[i].ID}, Generation: page[i].Number, DeadLetterID: page[i].Number,
+		events[i] = driver.Event{
+			Kind: driver.EventRedrive, Intent: Intent{ID: page[i].ID}, Generation: page[i].Number, DeadLetterID: page[i].Number,
 			After: how.after(before + i), By: how.By, Note: how.Note,
 		}
 	}
@@ -213,8 +215,8 @@ func (r *Redrive) after(n int) time.Duration {
 		return 0
 	}
 	seconds := float64(n) / rate
-	if seconds > longestWait.Seconds() {
-		return longestWait
+	if seconds > driver.MaxWait.Seconds() {
+		return driver.MaxWait
 	}
 	return time.Duration(seconds * float64(time.Second))
 }
@@ -234,12 +236,12 @@ func (c *core) now(ctx context.Context) (time.Time, error) {
 func (e *Engine) Resolve(ctx context.Context, seen Seen, outcome Outcome, by string) error {
 	c, err := e.start()
 	if err == nil {
-		err = seen.validate()
+		err = seen.Validate()
 	}
 	if err != nil {
 		return err
 	}
-	event := seen.event(EventResolve)
+	event := seen.Event(driver.EventResolve)
 	event.Outcome, event.By = outcome, by
 	_, err = c.apply(ctx, event)
 	if err == nil {

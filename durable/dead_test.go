@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
@@ -191,10 +192,10 @@ type relentless struct {
 	redriven map[string]int
 }
 
-func (r *relentless) Apply(ctx context.Context, events []durable.Event) ([]durable.Result, error) {
+func (r *relentless) Apply(ctx context.Context, events []driver.Event) ([]driver.Result, error) {
 	results, err := r.Store.Apply(ctx, events)
 	for i := range events {
-		if events[i].Kind == durable.EventRedrive {
+		if events[i].Kind == driver.EventRedrive {
 			r.redriven[events[i].Intent.ID.Key]++
 			if _, err := r.engine.WorkOne(ctx, events[i].Intent.ID); err != nil {
 				return nil, err

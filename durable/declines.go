@@ -3,6 +3,8 @@ package durable
 import (
 	"math/rand/v2"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 )
 
 // Declines is a Policy for refusals that are not all for good: it looks at the code.
@@ -42,7 +44,7 @@ func (p Declines) Next(h *History, now time.Time) Decision {
 	if rule.Never || len(rule.After) == 0 {
 		return Decision{Action: Bury, Reason: ReasonDeclined}
 	}
-	wait := min(max(rule.After[min(max(h.Declines, 1), len(rule.After))-1], 0), longestWait)
+	wait := min(max(rule.After[min(max(h.Declines, 1), len(rule.After))-1], 0), driver.MaxWait)
 	if h.Outcome.NotBefore.After(now) {
 		now = h.Outcome.NotBefore
 	}

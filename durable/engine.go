@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/validate"
 )
@@ -92,7 +93,7 @@ func (e *Engine) Validate() error {
 	wrong := validate.Errors{Of: ErrInvalid}
 	wrong.Check(e.Store == nil, "Store is nil")
 	wrong.Check(e.Concurrency < 0 || e.PerTenant < 0 || e.PerGateway < 0, "Concurrency, PerTenant or PerGateway is negative")
-	wrong.Check(e.LeaseDuration != 0 && e.LeaseDuration < leastLease || e.LeaseDuration > longestWait, fmt.Sprintf("LeaseDuration is %v, want %v to %v", e.LeaseDuration, leastLease, longestWait))
+	wrong.Check(e.LeaseDuration != 0 && e.LeaseDuration < leastLease || e.LeaseDuration > driver.MaxWait, fmt.Sprintf("LeaseDuration is %v, want %v to %v", e.LeaseDuration, leastLease, driver.MaxWait))
 	wrong.Check(e.PollInterval != 0 && e.PollInterval < leastPoll, fmt.Sprintf("PollInterval is %v, want at least %v", e.PollInterval, leastPoll))
 	wrong.Duration("DrainTimeout", e.DrainTimeout)
 	wrong.Duration("Timeout", e.Timeout)
@@ -122,7 +123,7 @@ func (e *Engine) validPolicy(wrong *validate.Errors) {
 
 func (e *Engine) validGateway(wrong *validate.Errors, name string, gateway Gateway) {
 	wrong.Check(name == "", "a gateway has no name")
-	wrong.Append(validName("gateway", name))
+	wrong.Append(driver.ValidateName("gateway", name))
 	wrong.Check(gateway == nil, fmt.Sprintf("gateway %q is nil", name))
 	if v, ok := gateway.(Validator); ok {
 		if err := v.Validate(); err != nil {
@@ -172,7 +173,7 @@ func (e *Engine) Enqueue(ctx context.Context, in Intent) (Receipt, error) {
 	if err := c.routed(&in); err != nil {
 		return Receipt{}, err
 	}
-	result, err := c.apply(ctx, Event{Kind: EventEnqueue, Intent: in})
+	result, err := c.apply(ctx, driver.Event{Kind: driver.EventEnqueue, Intent: in})
 	if err != nil {
 		return Receipt{}, err
 	}
@@ -188,7 +189,7 @@ func (e *Engine) Cancel(ctx context.Context, id idempotency.ID) error {
 	if err != nil {
 		return err
 	}
-	_, err = c.apply(ctx, Event{Kind: EventCancel, Intent: Intent{ID: id}})
+	_, err = c.apply(ctx, driver.Event{Kind: driver.EventCancel, Intent: Intent{ID: id}})
 	return err
 }
 
@@ -229,8 +230,8 @@ func (e *Engine) Wake() {
 }
 
 // apply applies one event on a caller's behalf.
-func (c *core) apply(ctx context.Context, event Event) (*Result, error) {
-	results, err := c.applyAll(ctx, []Event{event})
+func (c *core) apply(ctx context.Context, event driver.Event) (*driver.Result, error) {
+	results, err := c.applyAll(ctx, []driver.Event{event})
 	if err != nil {
 		return nil, err
 	}

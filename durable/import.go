@@ -7,6 +7,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
@@ -145,13 +146,13 @@ type importRun struct {
 	report Report
 
 	page   []RowResult // not yet reported
-	events []Event
+	events []driver.Event
 	places []int // of the events, in page
 }
 
 func (run *importRun) start() (err error) {
 	if run.Engine == nil {
-		return invalidf("an Import needs an Engine")
+		return driver.Invalidf("an Import needs an Engine")
 	}
 	if run.core, err = run.Engine.start(); err != nil {
 		return err
@@ -178,7 +179,7 @@ func (run *importRun) add(number int, row Row) {
 		err = in.Validate()
 	}
 	if first, twice := run.keys[row.Key]; err == nil && twice {
-		err = invalidf("its key is that of row %d", first)
+		err = driver.Invalidf("its key is that of row %d", first)
 	}
 	result := RowResult{Row: number, Key: row.Key}
 	if err != nil {
@@ -186,7 +187,7 @@ func (run *importRun) add(number int, row Row) {
 	} else {
 		run.keys[row.Key] = number
 		run.places = append(run.places, len(run.page))
-		run.events = append(run.events, Event{Kind: EventEnqueue, Intent: in})
+		run.events = append(run.events, driver.Event{Kind: driver.EventEnqueue, Intent: in})
 	}
 	run.page = append(run.page, result)
 }
@@ -214,7 +215,7 @@ func (run *importRun) flush() error {
 }
 
 // judge says what became of a row.
-func (run *importRun) judge(to *RowResult, result *Result) error {
+func (run *importRun) judge(to *RowResult, result *driver.Result) error {
 	r := &result.Record
 	switch {
 	case errors.Is(result.Err, ErrInvalid):
@@ -222,7 +223,7 @@ func (run *importRun) judge(to *RowResult, result *Result) error {
 		return nil
 	case result.Err != nil && !errors.Is(result.Err, ErrMismatch):
 		return fmt.Errorf("durable: row %d: %w", to.Row, result.Err)
-	case result.Step == StepInsert:
+	case result.Step == driver.StepInsert:
 		to.Status = RowAccepted
 	case result.Revised:
 		to.Status = RowRevised
@@ -251,7 +252,7 @@ func (run *importRun) explain(to *RowResult, r *Record) error {
 
 // invalid is what was not enqueued.
 func (to *RowResult) invalid(err error) {
-	to.Status, to.Err, to.Text = RowInvalid, err, errorText(err)
+	to.Status, to.Err, to.Text = RowInvalid, err, driver.ErrorText(err)
 }
 
 // stands is where an intent that was there before stands.

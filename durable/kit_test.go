@@ -11,8 +11,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
+
+// id is the intent of tests that need one.
+var id = idempotency.ID{Scope: "comp1", Operation: "POST /charges", Key: "invoice:001"}
+
+// epoch is a time of tests that need one.
+var epoch = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 // gatewayFunc is a Gateway.
 type gatewayFunc func(ctx context.Context, s *durable.Send) durable.Outcome
@@ -127,20 +134,20 @@ func call[T any](s *shaky, verb string, work func() (T, error)) (T, error) {
 	return result, workErr
 }
 
-func (s *shaky) Apply(ctx context.Context, events []durable.Event) ([]durable.Result, error) {
-	return call(s, "apply", func() ([]durable.Result, error) { return s.Store.Apply(ctx, events) })
+func (s *shaky) Apply(ctx context.Context, events []driver.Event) ([]driver.Result, error) {
+	return call(s, "apply", func() ([]driver.Result, error) { return s.Store.Apply(ctx, events) })
 }
 
-func (s *shaky) Claim(ctx context.Context, claim durable.Claim) (durable.Claimed, error) {
-	return call(s, "claim", func() (durable.Claimed, error) { return s.Store.Claim(ctx, claim) })
+func (s *shaky) Claim(ctx context.Context, claim driver.Claim) (driver.Claimed, error) {
+	return call(s, "claim", func() (driver.Claimed, error) { return s.Store.Claim(ctx, claim) })
 }
 
 func (s *shaky) Heartbeat(ctx context.Context, worker string, lease time.Duration) (time.Time, error) {
 	return call(s, "beat", func() (time.Time, error) { return s.Store.Heartbeat(ctx, worker, lease) })
 }
 
-func (s *shaky) Reap(ctx context.Context, limit int) ([]durable.Change, error) {
-	return call(s, "reap", func() ([]durable.Change, error) { return s.Store.Reap(ctx, limit) })
+func (s *shaky) Reap(ctx context.Context, limit int) ([]driver.Change, error) {
+	return call(s, "reap", func() ([]driver.Change, error) { return s.Store.Reap(ctx, limit) })
 }
 
 func (s *shaky) Sweep(ctx context.Context, ttl time.Duration, limit int) (int, error) {

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 )
 
 // provider is a Gateway that may hang.
@@ -279,13 +280,13 @@ func TestKept(t *testing.T) {
 		senders, gateways := 4+rand.N(60), 2+rand.N(6)
 		quarter := senders / 4
 		part := max(quarter/gateways, 1)
-		c := durable.Claim{Limit: senders, MaxWorkers: senders, PerScope: senders, GatewayLimits: map[string]int{}, InFlight: map[durable.QueueKey]int{}}
+		c := driver.Claim{Limit: senders, MaxWorkers: senders, PerScope: senders, GatewayLimits: map[string]int{}, InFlight: map[driver.QueueKey]int{}}
 		for i := range gateways {
 			c.GatewayLimits[strconv.Itoa(i)] = senders
 		}
 		total := 0
 		for range 200 {
-			lane := durable.QueueKey{Gateway: strconv.Itoa(rand.N(gateways))}
+			lane := driver.QueueKey{Gateway: strconv.Itoa(rand.N(gateways))}
 			if n := c.InFlight[lane]; n > 0 && rand.N(3) == 0 {
 				c.InFlight[lane]--
 				total--

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/internal/idempotencykey"
 )
 
@@ -47,7 +48,7 @@ func (l traceLogger) failed(err error) {
 	l.log(slog.LevelError, "engine_error", slog.String("error", err.Error()))
 }
 
-func (l traceLogger) changed(c *Change) {
+func (l traceLogger) changed(c *driver.Change) {
 	r := &c.Record
 	level, event := told(c)
 	attrs := []slog.Attr{
@@ -64,7 +65,7 @@ func (l traceLogger) changed(c *Change) {
 }
 
 // keyOf is the key that the change is about: after a refusal, that of the epoch before.
-func keyOf(c *Change) string {
+func keyOf(c *driver.Change) string {
 	epoch := c.Record.Epoch
 	if c.FinishedAttempt != nil && c.FinishedAttempt.Epoch != 0 {
 		epoch = c.FinishedAttempt.Epoch
@@ -84,9 +85,9 @@ const (
 )
 
 // told is how a change is told.
-func told(c *Change) (slog.Level, string) {
+func told(c *driver.Change) (slog.Level, string) {
 	switch {
-	case c.Step == StepInsert:
+	case c.Step == driver.StepInsert:
 		return slog.LevelDebug, eventAccepted
 	case c.Revised:
 		return slog.LevelInfo, eventRevised
@@ -108,7 +109,7 @@ func told(c *Change) (slog.Level, string) {
 }
 
 // problem names what went wrong, in words of this package's or a Policy's.
-func problem(c *Change) string {
+func problem(c *driver.Change) string {
 	if c.DeadLettered != nil {
 		return c.DeadLettered.Reason
 	}

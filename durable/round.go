@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
@@ -253,7 +254,7 @@ func (e *Engine) WorkOne(ctx context.Context, id idempotency.ID) (next time.Time
 type attempt struct {
 	core   *core
 	worker *worker
-	change *Change
+	change *driver.Change
 	route  *route
 	now    time.Time // the database's, when it was claimed
 	asked  time.Time // ours, before that
@@ -270,8 +271,8 @@ func (a *attempt) run(r *round) {
 	began := time.Now()
 	outcome, gone := a.call(r)
 	a.core.hear(a, &outcome, time.Since(began))
-	event := Event{
-		Kind: EventFinish, Intent: Intent{ID: record.ID}, Worker: record.Worker, Generation: record.Generation,
+	event := driver.Event{
+		Kind: driver.EventFinish, Intent: Intent{ID: record.ID}, Worker: record.Worker, Generation: record.Generation,
 		Terms: &a.route.terms, Outcome: outcome, Held: record,
 	}
 	if outcome.Class != ClassSucceeded {
@@ -280,7 +281,7 @@ func (a *attempt) run(r *round) {
 	a.core.answered()
 	a.yield(gone)
 	change, err := a.core.settle.settle(r.settles, record, event)
-	a.core.settled(a.worker, err == nil || errors.Is(err, ErrFenced))
+	a.core.settled(a.worker, err == nil || errors.Is(err, driver.ErrFenced))
 	if err != nil {
 		a.core.Trace.failed(fmt.Errorf("durable: an outcome was not stored: %w", err))
 	} else {
@@ -350,7 +351,7 @@ func (a *attempt) context(r *round) (context.Context, context.CancelFunc) {
 
 // bound is when the attempt must be over, and why.
 func (a *attempt) bound() (at time.Time, cause error) {
-	at, cause = time.Now().Add(longestWait), errTimeout
+	at, cause = time.Now().Add(driver.MaxWait), errTimeout
 	if a.core.Timeout > 0 {
 		at = time.Now().Add(a.core.Timeout)
 	}
@@ -390,10 +391,10 @@ func (a *attempt) decide(outcome *Outcome) Decision {
 	now := a.clock()
 	notBefore := time.Time{}
 	if !outcome.NotBefore.IsZero() {
-		notBefore = now.Add(min(max(time.Until(outcome.NotBefore), 0), longestWait))
+		notBefore = now.Add(min(max(time.Until(outcome.NotBefore), 0), driver.MaxWait))
 	}
-	fitted := outcome.fitted()
-	means := meaning(&fitted, record, record.State, &a.route.terms)
+	fitted := outcome.Fitted()
+	means := driver.Meaning(&fitted, record, record.State, &a.route.terms)
 	h := &History{
 		Intent: record.Intent, Outcome: fitted, WasQuery: record.State == StateQuerying,
 		InDoubt:  means == ClassUnknown,

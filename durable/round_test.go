@@ -17,6 +17,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 )
 
 func TestRun(t *testing.T) {
@@ -151,7 +152,7 @@ type greedy struct {
 	most int
 }
 
-func (g *greedy) Claim(ctx context.Context, claim durable.Claim) (durable.Claimed, error) {
+func (g *greedy) Claim(ctx context.Context, claim driver.Claim) (driver.Claimed, error) {
 	g.most = max(g.most, claim.Limit)
 	return g.Store.Claim(ctx, claim)
 }
@@ -512,7 +513,7 @@ func TestHopeless(t *testing.T) {
 				if row.in != nil {
 					row.in(&in)
 				}
-				_, err := e.Store.Apply(t.Context(), []durable.Event{{Kind: durable.EventEnqueue, Intent: in}}) // as by an Outbox
+				_, err := e.Store.Apply(t.Context(), []driver.Event{{Kind: driver.EventEnqueue, Intent: in}}) // as by an Outbox
 				require.NoError(t, err)
 				time.Sleep(time.Minute)
 				ctx, cancel := context.WithTimeout(t.Context(), 4*time.Hour)
@@ -684,7 +685,7 @@ func TestWake(t *testing.T) {
 		assert.Equal(t, began, <-sent)
 		synctest.Wait()
 		in := pay("comp1", "2") // as by an Outbox
-		_, err := e.Store.Apply(t.Context(), []durable.Event{{Kind: durable.EventEnqueue, Intent: in}})
+		_, err := e.Store.Apply(t.Context(), []driver.Event{{Kind: driver.EventEnqueue, Intent: in}})
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
 		assert.Empty(t, sent)

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 )
 
 // Schedule is the default Policy. It retries transient failures and unknown outcomes for
@@ -59,7 +60,7 @@ func (s Schedule) after(h *History, action Action, now time.Time) time.Time {
 	if h.Outcome.NotBefore.After(now) && action != Query {
 		now = h.Outcome.NotBefore
 	}
-	return now.Add(min(max(backoff(h.Tries, h.Wait), 0), longestWait))
+	return now.Add(min(max(backoff(h.Tries, h.Wait), 0), driver.MaxWait))
 }
 
 // declined reports whether the provider has declined as often as it may.

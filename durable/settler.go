@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
@@ -24,9 +25,9 @@ type outcomeBatcher struct {
 // settlement is one outcome to be stored.
 type settlement struct {
 	record *Record // as it was claimed
-	event  Event
+	event  driver.Event
 	again  bool // it was tried before, and may have been stored then
-	result Result
+	result driver.Result
 	err    error
 	over   chan bool // true: it was tried; false: lead
 }
@@ -36,7 +37,7 @@ const settleBatch = 500
 
 // settle stores the outcome of what was claimed. It goes on trying until ctx ends: then
 // the intent is reaped in its time.
-func (s *outcomeBatcher) settle(ctx context.Context, record *Record, event Event) (Change, error) {
+func (s *outcomeBatcher) settle(ctx context.Context, record *Record, event driver.Event) (driver.Change, error) {
 	own := &settlement{record: record, event: event, over: make(chan bool, 1)}
 	for {
 		if s.join(own) || !<-own.over {
@@ -47,7 +48,7 @@ func (s *outcomeBatcher) settle(ctx context.Context, record *Record, event Event
 			return s.outcome(ctx, own)
 		}
 		if ctx.Err() != nil {
-			return Change{}, own.err
+			return driver.Change{}, own.err
 		}
 		// Whoever led has given up, because its own time was over.
 	}
@@ -81,11 +82,11 @@ func (s *outcomeBatcher) lead(ctx context.Context) {
 }
 
 func (s *outcomeBatcher) storeAll(ctx context.Context, batch []*settlement) {
-	events := make([]Event, len(batch))
+	events := make([]driver.Event, len(batch))
 	for i, b := range batch {
 		events[i] = b.event
 	}
-	apply := func(ctx context.Context) ([]Result, error) { return s.core.Store.Apply(ctx, events) }
+	apply := func(ctx context.Context) ([]driver.Result, error) { return s.core.Store.Apply(ctx, events) }
 	results, err := patiently(ctx, s.core, apply)
 	for wait := 10 * time.Millisecond; err != nil; wait = min(2*wait, time.Second) {
 		for _, b := range batch {
@@ -108,23 +109,23 @@ func (s *outcomeBatcher) storeAll(ctx context.Context, batch []*settlement) {
 // outcome is what the store has made of it. What is fenced off after a try whose answer
 // was lost may have been stored by that one: then the journal has it, and the change is
 // known, since Decide makes it.
-func (s *outcomeBatcher) outcome(ctx context.Context, own *settlement) (Change, error) {
-	if !own.again || !errors.Is(own.result.Err, ErrFenced) {
+func (s *outcomeBatcher) outcome(ctx context.Context, own *settlement) (driver.Change, error) {
+	if !own.again || !errors.Is(own.result.Err, driver.ErrFenced) {
 		return own.result.Change, own.result.Err
 	}
 	attempts, err := s.core.Store.Attempts(ctx, own.record.ID)
 	if err != nil {
-		return Change{}, errors.Join(own.result.Err, err)
+		return driver.Change{}, errors.Join(own.result.Err, err)
 	}
 	for i := range attempts {
 		found := &attempts[i]
 		if found.Generation != own.event.Generation || found.FinishedAt.IsZero() {
 			continue
 		}
-		change, err := Decide(own.record, &own.event, found.FinishedAt)
-		if err == nil && change.FinishedAttempt.says(found) {
+		change, err := driver.Decide(own.record, &own.event, found.FinishedAt)
+		if err == nil && change.FinishedAttempt.SameEnd(found) {
 			return change, nil
 		}
 	}
-	return Change{}, own.result.Err
+	return driver.Change{}, own.result.Err
 }

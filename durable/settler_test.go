@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 )
 
 // slow is a Store whose verbs take as long as those of a database, one after the other.
@@ -21,14 +22,14 @@ type slow struct {
 	turn chan struct{} // and no mutex, for which a bubble's clock does not wait
 }
 
-func (s *slow) Apply(ctx context.Context, events []durable.Event) ([]durable.Result, error) {
+func (s *slow) Apply(ctx context.Context, events []driver.Event) ([]driver.Result, error) {
 	s.turn <- struct{}{}
 	defer func() { <-s.turn }()
 	time.Sleep(3 * time.Millisecond)
 	return s.shaky.Apply(ctx, events)
 }
 
-func (s *slow) Claim(ctx context.Context, claim durable.Claim) (durable.Claimed, error) {
+func (s *slow) Claim(ctx context.Context, claim driver.Claim) (driver.Claimed, error) {
 	s.turn <- struct{}{}
 	defer func() { <-s.turn }()
 	time.Sleep(3 * time.Millisecond)
@@ -85,7 +86,7 @@ func TestLostAnswer(t *testing.T) {
 				var opened *durable.DeadLetter
 				failed := 0
 				e.Trace = &durable.Trace{
-					Changed: func(c *durable.Change) {
+					Changed: func(c *driver.Change) {
 						if c.FinishedAttempt != nil {
 							states, opened = append(states, c.Record.State), c.DeadLettered
 						}
@@ -126,7 +127,7 @@ func TestLostAnswerOfWhatWasReaped(t *testing.T) {
 		var mu sync.Mutex
 		var failures []error
 		e.Trace = &durable.Trace{
-			Changed: func(c *durable.Change) { assert.Nil(t, c.FinishedAttempt, "%v", c) },
+			Changed: func(c *driver.Change) { assert.Nil(t, c.FinishedAttempt, "%v", c) },
 			Failed: func(err error) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -148,7 +149,7 @@ func TestLostAnswerOfWhatWasReaped(t *testing.T) {
 		<-ended
 		assertState(t, e, in.ID, durable.StateUnknown)
 		require.NotEmpty(t, failures)
-		require.ErrorIs(t, failures[len(failures)-1], durable.ErrFenced)
+		require.ErrorIs(t, failures[len(failures)-1], driver.ErrFenced)
 	})
 }
 
@@ -165,7 +166,7 @@ func TestNotStored(t *testing.T) {
 		var mu sync.Mutex
 		var last error
 		e.Trace = &durable.Trace{
-			Changed: func(c *durable.Change) { assert.NotEmpty(t, c.Record.ID.Key) },
+			Changed: func(c *driver.Change) { assert.NotEmpty(t, c.Record.ID.Key) },
 			Failed: func(err error) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -199,8 +200,8 @@ type stuck struct {
 	open chan struct{}
 }
 
-func (s *stuck) Apply(ctx context.Context, events []durable.Event) ([]durable.Result, error) {
-	if events[0].Kind == durable.EventFinish {
+func (s *stuck) Apply(ctx context.Context, events []driver.Event) ([]driver.Result, error) {
+	if events[0].Kind == driver.EventFinish {
 		<-s.open
 	}
 	return s.Store.Apply(ctx, events)

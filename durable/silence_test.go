@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
@@ -32,8 +33,8 @@ func (s *silent) hear(ctx context.Context, verb string) error {
 	return ctx.Err()
 }
 
-func (s *silent) Apply(ctx context.Context, events []durable.Event) ([]durable.Result, error) {
-	if events[0].Kind == durable.EventFinish {
+func (s *silent) Apply(ctx context.Context, events []driver.Event) ([]driver.Result, error) {
+	if events[0].Kind == driver.EventFinish {
 		if err := s.hear(ctx, "apply"); err != nil {
 			return nil, err
 		}
@@ -41,14 +42,14 @@ func (s *silent) Apply(ctx context.Context, events []durable.Event) ([]durable.R
 	return s.Store.Apply(ctx, events)
 }
 
-func (s *silent) Claim(ctx context.Context, claim durable.Claim) (durable.Claimed, error) {
+func (s *silent) Claim(ctx context.Context, claim driver.Claim) (driver.Claimed, error) {
 	if err := s.hear(ctx, "claim"); err != nil {
-		return durable.Claimed{}, err
+		return driver.Claimed{}, err
 	}
 	return s.Store.Claim(ctx, claim)
 }
 
-func (s *silent) Reap(ctx context.Context, limit int) ([]durable.Change, error) {
+func (s *silent) Reap(ctx context.Context, limit int) ([]driver.Change, error) {
 	if err := s.hear(ctx, "reap"); err != nil {
 		return nil, err
 	}
@@ -95,13 +96,13 @@ type tardy struct {
 	by time.Duration
 }
 
-func (s *tardy) Claim(ctx context.Context, claim durable.Claim) (durable.Claimed, error) {
+func (s *tardy) Claim(ctx context.Context, claim driver.Claim) (driver.Claimed, error) {
 	claimed, err := s.Store.Claim(context.WithoutCancel(ctx), claim)
 	select {
 	case <-time.After(s.by):
 		return claimed, err
 	case <-ctx.Done():
-		return durable.Claimed{}, ctx.Err()
+		return driver.Claimed{}, ctx.Err()
 	}
 }
 
@@ -170,7 +171,7 @@ type fast struct {
 	by time.Duration
 }
 
-func (f *fast) Claim(ctx context.Context, claim durable.Claim) (durable.Claimed, error) {
+func (f *fast) Claim(ctx context.Context, claim driver.Claim) (driver.Claimed, error) {
 	claimed, err := f.Store.Claim(ctx, claim)
 	claimed.Now = claimed.Now.Add(f.by)
 	return claimed, err
@@ -225,7 +226,7 @@ func TestWorkOneAtOnce(t *testing.T) {
 // hears of nobody.
 type frugal struct{ late }
 
-func (f *frugal) Claim(ctx context.Context, claim durable.Claim) (durable.Claimed, error) {
+func (f *frugal) Claim(ctx context.Context, claim driver.Claim) (driver.Claimed, error) {
 	claimed, err := f.Store.Claim(ctx, claim)
 	claimed.Lease = claim.Lease * 9 / 10
 	return claimed, err

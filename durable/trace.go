@@ -1,18 +1,20 @@
 package durable
 
+import "github.com/resilienthttp/resilienthttp/durable/driver"
+
 // Trace has hooks that an Engine calls, synchronously and outside of locks, from many
 // goroutines at once. nil ones are not called. A Change holds payload and result: log
 // neither, nor the text of an Outcome's error.
 type Trace struct {
 	// Changed is told of each change that the Engine has made to an intent.
-	Changed func(*Change)
+	Changed func(*driver.Change)
 
 	// Failed is told when the store, a Policy, or a Gateway that panicked has failed the
 	// Engine. It goes on.
 	Failed func(error)
 }
 
-func (t *Trace) changed(c *Change) {
+func (t *Trace) changed(c *driver.Change) {
 	if t != nil && t.Changed != nil {
 		t.Changed(c)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 )
 
 // D2: a send may last longer than its lease, as long as the heartbeat extends it.
@@ -134,7 +135,7 @@ type late struct {
 	by time.Duration
 }
 
-func (l *late) Claim(ctx context.Context, claim durable.Claim) (durable.Claimed, error) {
+func (l *late) Claim(ctx context.Context, claim driver.Claim) (driver.Claimed, error) {
 	claimed, err := l.Store.Claim(ctx, claim)
 	time.Sleep(l.by)
 	return claimed, err
@@ -379,7 +380,7 @@ func TestNotStoredAndAlive(t *testing.T) {
 		running(t, e)
 		synctest.Wait()
 		in := pay("comp1", "1")
-		_, err := store.Store.Apply(t.Context(), []durable.Event{{Kind: durable.EventEnqueue, Intent: in}})
+		_, err := store.Store.Apply(t.Context(), []driver.Event{{Kind: driver.EventEnqueue, Intent: in}})
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()

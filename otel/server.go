@@ -8,6 +8,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
@@ -79,7 +80,7 @@ func (i *Instrumentation) watch(e *durable.Engine) {
 }
 
 // changed is a hook.
-func (i *Instrumentation) changed(c *durable.Change) {
+func (i *Instrumentation) changed(c *driver.Change) {
 	ended := c.FinishedAttempt
 	if ended == nil {
 		return

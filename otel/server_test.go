@@ -18,6 +18,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
@@ -84,7 +85,7 @@ func TestDurable(t *testing.T) {
 		e := &durable.Engine{
 			Store: new(durable.Memory), Gateways: map[string]durable.Gateway{"psp": psp{}},
 			Policy: durable.Schedule{Backoff: resilienthttp.Constant(time.Minute)}, // not at once, by chance
-			Trace:  &durable.Trace{Changed: func(*durable.Change) { changes.Add(1) }},
+			Trace:  &durable.Trace{Changed: func(*driver.Change) { changes.Add(1) }},
 		}
 		r.Watch(e)
 		r.Watch(e) // which is once

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/internal/interleave"
 )
 
@@ -17,22 +18,22 @@ import (
 // What it took is done, and not there any more.
 func (h *house) claimed(want int) (ms float64) {
 	h.b.Helper()
-	terms := durable.Terms{KeyTTL: time.Hour}
-	claim := durable.Claim{
-		Worker: "w", Lease: time.Hour, Limit: 100, PerScope: 25, Terms: map[string]durable.Terms{"psp": terms},
+	terms := driver.Terms{KeyTTL: time.Hour}
+	claim := driver.Claim{
+		Worker: "w", Lease: time.Hour, Limit: 100, PerScope: 25, Terms: map[string]driver.Terms{"psp": terms},
 	}
 	began := time.Now()
 	claimed, err := h.store.Claim(h.b.Context(), claim)
 	took := time.Since(began)
 	require.NoError(h.b, err)
 	require.Len(h.b, claimed.Changes, want)
-	events := make([]durable.Event, want)
+	events := make([]driver.Event, want)
 	scopes := make(map[string]bool)
 	for i := range events {
 		r := &claimed.Changes[i].Record
 		scopes[r.ID.Scope] = true
-		events[i] = durable.Event{
-			Kind: durable.EventFinish, Intent: durable.Intent{ID: r.ID}, Worker: r.Worker, Generation: r.Generation,
+		events[i] = driver.Event{
+			Kind: driver.EventFinish, Intent: durable.Intent{ID: r.ID}, Worker: r.Worker, Generation: r.Generation,
 			Terms: &terms, Outcome: durable.Outcome{Class: durable.ClassSucceeded},
 		}
 	}
@@ -104,7 +105,7 @@ type counting struct {
 }
 
 // Claim implements durable.Store.
-func (c *counting) Claim(ctx context.Context, claim durable.Claim) (durable.Claimed, error) {
+func (c *counting) Claim(ctx context.Context, claim driver.Claim) (driver.Claimed, error) {
 	select {
 	case c.seen <- runtime.NumGoroutine():
 	default:

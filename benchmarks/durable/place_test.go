@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/durable/pgstore"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
@@ -72,14 +73,14 @@ func tenant(i int) string { return fmt.Sprintf("tenant %02d", i%tenants) }
 // batch brings in n intents, in one commit.
 func (h *house) batch(n int) {
 	h.b.Helper()
-	events := make([]durable.Event, n)
+	events := make([]driver.Event, n)
 	for i := range events {
-		events[i] = durable.Event{Kind: durable.EventEnqueue, Intent: h.intent()}
+		events[i] = driver.Event{Kind: driver.EventEnqueue, Intent: h.intent()}
 	}
 	h.apply(events)
 }
 
-func (h *house) apply(events []durable.Event) {
+func (h *house) apply(events []driver.Event) {
 	h.b.Helper()
 	results, err := h.store.Apply(h.b.Context(), events)
 	require.NoError(h.b, err)
@@ -102,7 +103,7 @@ func (h *house) run(engine *durable.Engine, done chan<- struct{}) (stop func()) 
 	h.b.Helper()
 	engine.Store = h.store
 	engine.Trace = &durable.Trace{
-		Changed: func(c *durable.Change) {
+		Changed: func(c *driver.Change) {
 			if c.Record.State == durable.StateDone {
 				done <- struct{}{}
 			}

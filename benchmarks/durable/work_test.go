@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/durable/riverwork"
 	"github.com/resilienthttp/resilienthttp/internal/interleave"
 )
@@ -78,9 +79,9 @@ func (h *house) riverwork(n int) (int, time.Duration) {
 	h.b.Helper()
 	client := newClient(h.b, h.pool, &river.Config{})
 	var jobs []river.InsertManyParams
-	events := make([]durable.Event, n)
+	events := make([]driver.Event, n)
 	for i := range events {
-		events[i] = durable.Event{Kind: durable.EventEnqueue, Intent: h.intent()}
+		events[i] = driver.Event{Kind: driver.EventEnqueue, Intent: h.intent()}
 		jobs = append(jobs, river.InsertManyParams{Args: riverwork.Args(events[i].Intent.ID)})
 	}
 	h.apply(events)

@@ -8,15 +8,15 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
 // Apply implements durable.Store. One intent is enqueued in one round trip, many in two,
 // and attempts end in two; all else takes three at most.
-func (s *Store) Apply(ctx context.Context, events []durable.Event) (results []durable.Result, err error) {
+func (s *Store) Apply(ctx context.Context, events []driver.Event) (results []driver.Result, err error) {
 	for i := range events {
-		if err := durable.ValidEvent(&events[i]); err != nil {
+		if err := driver.ValidEvent(&events[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -29,7 +29,7 @@ func (s *Store) Apply(ctx context.Context, events []durable.Event) (results []du
 	return s.apply(ctx, events)
 }
 
-func (s *Store) apply(ctx context.Context, events []durable.Event) (results []durable.Result, err error) {
+func (s *Store) apply(ctx context.Context, events []driver.Event) (results []driver.Result, err error) {
 	a := &application{is: s.is, events: events}
 	a.collect()
 	if len(events) == 1 && len(a.fresh) == 1 {
@@ -39,7 +39,7 @@ func (s *Store) apply(ctx context.Context, events []durable.Event) (results []du
 		}
 		if c := a.fresh[a.names[0]]; c.inserted {
 			result, err := a.result(c)
-			return []durable.Result{result}, err
+			return []driver.Result{result}, err
 		}
 	}
 	err = s.transact(ctx, func(t *pgkit.Transaction) error {
@@ -58,7 +58,7 @@ func (s *Store) apply(ctx context.Context, events []durable.Event) (results []du
 // is locked, each in the order of the names: so no two batches wait for each other.
 type application struct {
 	is     *statements
-	events []durable.Event
+	events []driver.Event
 
 	of    []name // of each event; not valid: its ID is not in order
 	names []name // of all, in order, each once
@@ -74,12 +74,12 @@ type candidate struct {
 	inserted bool
 }
 
-func (a *application) run(ctx context.Context, t ending) ([]durable.Result, error) {
+func (a *application) run(ctx context.Context, t ending) ([]driver.Result, error) {
 	if err := a.load(ctx, t); err != nil {
 		return nil, err
 	}
 	var w writing
-	results := make([]durable.Result, len(a.events))
+	results := make([]driver.Result, len(a.events))
 	for i := range a.events {
 		e, id := &a.events[i], a.of[i]
 		if c := a.fresh[id]; c != nil && c.inserted && c.event == i {
@@ -96,7 +96,7 @@ func (a *application) run(ctx context.Context, t ending) ([]durable.Result, erro
 			results[i] = w.judge(r, e, a.now)
 			continue
 		}
-		results[i].Change, results[i].Err = durable.Decide(nil, e, a.now)
+		results[i].Change, results[i].Err = driver.Decide(nil, e, a.now)
 	}
 	return results, w.write(ctx, t, a.is)
 }
@@ -105,9 +105,9 @@ func (a *application) run(ctx context.Context, t ending) ([]durable.Result, erro
 var errInserted = errors.New("pgstore: what was inserted is not what was decided")
 
 // result is what Decide says of what was inserted, at its time.
-func (a *application) result(c *candidate) (result durable.Result, err error) {
-	result.Change, result.Err = durable.Decide(nil, &a.events[c.event], c.row.CreatedAt)
-	if result.Err != nil || result.Step != durable.StepInsert || !result.Record.NextAt.Equal(c.row.NextAt) {
+func (a *application) result(c *candidate) (result driver.Result, err error) {
+	result.Change, result.Err = driver.Decide(nil, &a.events[c.event], c.row.CreatedAt)
+	if result.Err != nil || result.Step != driver.StepInsert || !result.Record.NextAt.Equal(c.row.NextAt) {
 		return result, errors.Join(errInserted, result.Err)
 	}
 	return result, nil
@@ -130,7 +130,7 @@ func (a *application) collect() {
 		name := nameOf(&id)
 		a.of[i] = name
 		a.names = append(a.names, name)
-		if e.Kind == durable.EventEnqueue && a.fresh[name] == nil && e.Validate() == nil {
+		if e.Kind == driver.EventEnqueue && a.fresh[name] == nil && e.Validate() == nil {
 			a.fresh[name] = propose(e, name, i)
 		}
 	}
@@ -138,7 +138,7 @@ func (a *application) collect() {
 	a.names = slices.Compact(a.names)
 }
 
-func propose(e *durable.Event, id name, event int) *candidate {
+func propose(e *driver.Event, id name, event int) *candidate {
 	c := &candidate{event: event, row: row{id: id, payload: blob(e.Intent.Payload)}}
 	c.row.Intent = e.Intent
 	c.row.Fingerprint = e.Intent.Fingerprint()

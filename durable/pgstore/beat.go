@@ -6,14 +6,14 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
 // Heartbeat implements durable.Store. Where the pool has no connection for it within a ninth
 // of the lease, it makes one of its own: who waits for a connection is not dead.
 func (s *Store) Heartbeat(ctx context.Context, worker string, lease time.Duration) (now time.Time, err error) {
-	if err := durable.ValidateHeartbeat(worker, lease); err != nil {
+	if err := driver.ValidateHeartbeat(worker, lease); err != nil {
 		return time.Time{}, err
 	}
 	statement := beatStatement(s.is, worker, lease, &now)

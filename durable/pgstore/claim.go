@@ -7,15 +7,15 @@ import (
 	"slices"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
 // Claim implements durable.Store. It takes two round trips, and one more where a scope
 // has less than its share.
-func (s *Store) Claim(ctx context.Context, claim durable.Claim) (claimed durable.Claimed, err error) {
+func (s *Store) Claim(ctx context.Context, claim driver.Claim) (claimed driver.Claimed, err error) {
 	if err := claim.Validate(); err != nil {
-		return durable.Claimed{}, err
+		return driver.Claimed{}, err
 	}
 	err = s.transact(ctx, func(t *pgkit.Transaction) error {
 		r := round{is: s.is, t: t, claim: &claim}
@@ -23,7 +23,7 @@ func (s *Store) Claim(ctx context.Context, claim durable.Claim) (claimed durable
 		if err != nil {
 			return err
 		}
-		claimed = durable.Claimed{Now: r.now, Lease: r.expires.Sub(r.now)} // anew for each try
+		claimed = driver.Claimed{Now: r.now, Lease: r.expires.Sub(r.now)} // anew for each try
 		var w writing
 		for _, row := range rows {
 			e := claim.Event(&row.Record)
@@ -34,7 +34,7 @@ func (s *Store) Claim(ctx context.Context, claim durable.Claim) (claimed durable
 		return w.write(ctx, t, s.is)
 	})
 	if err != nil {
-		return durable.Claimed{}, err
+		return driver.Claimed{}, err
 	}
 	return claimed, nil
 }
@@ -46,8 +46,8 @@ const ripenBatch = 1000
 type round struct {
 	is    *statements
 	t     *pgkit.Transaction
-	claim *durable.Claim
-	room  *durable.Capacity
+	claim *driver.Claim
+	room  *driver.Capacity
 
 	now     time.Time
 	expires time.Time // the worker's lease
@@ -74,7 +74,7 @@ func (r *round) choose(ctx context.Context) ([]*row, error) {
 		return rows, r.t.Send(ctx, one, clockInto(&r.now), stay)
 	}
 	r.room = c.Capacity()
-	ripen := &pgkit.Statement{Text: r.is.ripen, Args: []any{durable.Soon.Microseconds(), int64(ripenBatch)}}
+	ripen := &pgkit.Statement{Text: r.is.ripen, Args: []any{driver.Soon.Microseconds(), int64(ripenBatch)}}
 	err := r.t.Send(ctx, ripen, &pgkit.Statement{Text: r.is.choose, Args: rooms(c, r.room), Scan: into(&rows)}, clockInto(&r.now), stay)
 	if err != nil {
 		return nil, err
@@ -83,11 +83,11 @@ func (r *round) choose(ctx context.Context) ([]*row, error) {
 	if err := r.fill(ctx); err != nil {
 		return nil, err
 	}
-	return durable.FairOrder(r.room, r.turns(), func(r *row) *durable.Record { return &r.Record }), nil
+	return driver.FairOrder(r.room, r.turns(), func(r *row) *driver.Record { return &r.Record }), nil
 }
 
 // rooms are what choose is told.
-func rooms(c *durable.Claim, room *durable.Capacity) []any {
+func rooms(c *driver.Claim, room *driver.Capacity) []any {
 	gateways, lanes := slices.Collect(maps.Keys(c.GatewayLimits)), slices.Collect(maps.Keys(c.InFlight))
 	for name := range c.GatewayCursors {
 		if _, shares := c.GatewayLimits[name]; !shares {
@@ -115,10 +115,10 @@ func rooms(c *durable.Claim, room *durable.Capacity) []any {
 		column("", "", itself),
 		column("", "", func(name string) int64 { return int64(room.Scope(name)) }),
 	}, scopes)...)
-	return append(args, arrays([]field[durable.QueueKey]{
-		column("", "", func(l durable.QueueKey) string { return l.Scope }),
-		column("", "", func(l durable.QueueKey) string { return l.Gateway }),
-		column("", "", func(l durable.QueueKey) int64 { return int64(room.Queue(l)) }),
+	return append(args, arrays([]field[driver.QueueKey]{
+		column("", "", func(l driver.QueueKey) string { return l.Scope }),
+		column("", "", func(l driver.QueueKey) string { return l.Gateway }),
+		column("", "", func(l driver.QueueKey) int64 { return int64(room.Queue(l)) }),
 	}, lanes)...)
 }
 
@@ -129,7 +129,7 @@ func (r *round) begin(rows []*row) {
 	for _, row := range rows {
 		if row.place != place {
 			place = row.place
-			r.shares = append(r.shares, &share{gateway: row.Gateway, room: r.room.Queue(durable.QueueKeyOf(&row.Record))})
+			r.shares = append(r.shares, &share{gateway: row.Gateway, room: r.room.Queue(driver.QueueKeyOf(&row.Record))})
 		}
 		s := r.shares[len(r.shares)-1]
 		row.place = int64(len(r.shares) - 1)

@@ -18,28 +18,29 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
-func enqueue(scope, key string) durable.Event {
-	return durable.Event{Kind: durable.EventEnqueue, Intent: durable.Intent{
+func enqueue(scope, key string) driver.Event {
+	return driver.Event{Kind: driver.EventEnqueue, Intent: driver.Intent{
 		ID: idempotency.ID{Scope: scope, Operation: "charge", Key: key}, Gateway: "psp", Payload: []byte("payload of " + key),
 	}}
 }
 
-func claimOf(worker string) durable.Claim {
-	return durable.Claim{
+func claimOf(worker string) driver.Claim {
+	return driver.Claim{
 		Worker: worker, Lease: time.Hour, Limit: 100, PerScope: 100,
-		Terms: map[string]durable.Terms{"psp": {KeyTTL: time.Hour, CanQuery: true}},
+		Terms: map[string]driver.Terms{"psp": {KeyTTL: time.Hour, CanQuery: true}},
 	}
 }
 
-func finish(r *durable.Record, class durable.Class, do durable.Action) durable.Event {
-	return durable.Event{
-		Kind: durable.EventFinish, Intent: durable.Intent{ID: r.ID}, Worker: r.Worker, Generation: r.Generation,
-		Terms: &durable.Terms{KeyTTL: time.Hour, CanQuery: true}, Outcome: durable.Outcome{Class: class, Result: []byte("result")},
-		Decision: durable.Decision{Action: do},
+func finish(r *driver.Record, class driver.Class, do driver.Action) driver.Event {
+	return driver.Event{
+		Kind: driver.EventFinish, Intent: driver.Intent{ID: r.ID}, Worker: r.Worker, Generation: r.Generation,
+		Terms: &driver.Terms{KeyTTL: time.Hour, CanQuery: true}, Outcome: driver.Outcome{Class: class, Result: []byte("result")},
+		Decision: driver.Decision{Action: do},
 	}
 }
 
@@ -111,22 +112,22 @@ var life = []struct {
 	do   func(ctx context.Context, s *Store, l *lifetime) error
 }{
 	{"enqueue", func(ctx context.Context, s *Store, l *lifetime) error {
-		return each(s.Apply(ctx, []durable.Event{l.enqueue("a", "1"), l.enqueue("a", "2"), l.enqueue("b", "3")}))
+		return each(s.Apply(ctx, []driver.Event{l.enqueue("a", "1"), l.enqueue("a", "2"), l.enqueue("b", "3")}))
 	}},
 	{"claim", claimed},
 	{"finish", func(ctx context.Context, s *Store, l *lifetime) error {
-		classes := map[string]durable.Class{"1": durable.ClassSucceeded, "2": durable.ClassDeclined, "3": durable.ClassUnknown}
-		var events []durable.Event
+		classes := map[string]driver.Class{"1": driver.ClassSucceeded, "2": driver.ClassDeclined, "3": driver.ClassUnknown}
+		var events []driver.Event
 		for key, r := range l.held {
-			events = append(events, finish(r, classes[key], map[bool]durable.Action{true: durable.Bury}[key == "2"]))
+			events = append(events, finish(r, classes[key], map[bool]driver.Action{true: driver.Bury}[key == "2"]))
 		}
 		return each(s.Apply(ctx, events))
 	}},
 	{"redrive and resolve", func(ctx context.Context, s *Store, l *lifetime) error {
 		second, third := l.enqueue("a", "2"), l.enqueue("b", "3")
-		return each(s.Apply(ctx, []durable.Event{
-			{Kind: durable.EventRedrive, Intent: second.Intent, By: "ann"},
-			{Kind: durable.EventResolve, Intent: third.Intent, By: "ann", Outcome: durable.Outcome{Class: durable.ClassSucceeded}},
+		return each(s.Apply(ctx, []driver.Event{
+			{Kind: driver.EventRedrive, Intent: second.Intent, By: "ann"},
+			{Kind: driver.EventResolve, Intent: third.Intent, By: "ann", Outcome: driver.Outcome{Class: driver.ClassSucceeded}},
 		}))
 	}},
 	{"claim again", claimed},
@@ -134,15 +135,15 @@ var life = []struct {
 		if l.held["2"] == nil { // nobody has heard that it was claimed
 			return nil
 		}
-		return each(s.Apply(ctx, []durable.Event{finish(l.held["2"], durable.ClassDeclined, durable.Bury)}))
+		return each(s.Apply(ctx, []driver.Event{finish(l.held["2"], driver.ClassDeclined, driver.Bury)}))
 	}},
 	{"mend", func(ctx context.Context, s *Store, l *lifetime) error {
 		mended := l.enqueue("a", "2")
 		mended.Intent.Payload = []byte("mended")
-		return each(s.Apply(ctx, []durable.Event{mended, l.enqueue("c", "4")}))
+		return each(s.Apply(ctx, []driver.Event{mended, l.enqueue("c", "4")}))
 	}},
 	{"cancel", func(ctx context.Context, s *Store, l *lifetime) error {
-		return each(s.Apply(ctx, []durable.Event{{Kind: durable.EventCancel, Intent: l.enqueue("a", "2").Intent}}))
+		return each(s.Apply(ctx, []driver.Event{{Kind: driver.EventCancel, Intent: l.enqueue("a", "2").Intent}}))
 	}},
 	{"beat", func(ctx context.Context, s *Store, l *lifetime) error {
 		_, err := s.Heartbeat(ctx, l.worker, time.Hour)
@@ -171,7 +172,7 @@ func claimed(ctx context.Context, s *Store, l *lifetime) error {
 
 // each is the first error that does not say that it was done before its answer was lost, or
 // cannot be done since another's was.
-func each(results []durable.Result, err error) error {
+func each(results []driver.Result, err error) error {
 	for i := range results {
 		if e := results[i].Err; e != nil && err == nil && !slices.ContainsFunc(lateErrors, func(late error) bool { return errors.Is(e, late) }) {
 			err = e
@@ -183,12 +184,12 @@ func each(results []durable.Result, err error) error {
 // lifetime is what one life is about.
 type lifetime struct {
 	worker string // its own, and its intents' scopes
-	held   map[string]*durable.Record
+	held   map[string]*driver.Record
 }
 
-func (l *lifetime) enqueue(scope, key string) durable.Event { return enqueue(l.worker+" "+scope, key) }
+func (l *lifetime) enqueue(scope, key string) driver.Event { return enqueue(l.worker+" "+scope, key) }
 
-var lateErrors = []error{durable.ErrFenced, durable.ErrInvalidState, durable.ErrMismatch}
+var lateErrors = []error{driver.ErrFenced, driver.ErrInvalidState, driver.ErrMismatch}
 
 // TestCrashBetweenTrips ends the server's process before and after each trip to it. What
 // fails is done again. After each step the books agree, and in the end nothing is lost
@@ -200,7 +201,7 @@ func TestCrashBetweenTrips(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		for n := 1; ; n++ {
 			m := &mortal{killer: s.pool, left: n, after: after}
-			l := &lifetime{worker: fmt.Sprintf("mortal %v %d", after, n), held: make(map[string]*durable.Record)}
+			l := &lifetime{worker: fmt.Sprintf("mortal %v %d", after, n), held: make(map[string]*driver.Record)}
 			l.live(t, s, m)
 			lives++
 			stats, err := s.Stats(t.Context())
@@ -248,16 +249,16 @@ func (l *lifetime) live(t *testing.T, s *Store, m *mortal) {
 // work of a key once.
 type bank struct{ pool *pgxpool.Pool }
 
-func (b bank) Send(ctx context.Context, s *durable.Send) durable.Outcome {
+func (b bank) Send(ctx context.Context, s *durable.Send) driver.Outcome {
 	return b.book(ctx, s, s.Key)
 }
 
-func (b bank) book(ctx context.Context, s *durable.Send, key string) durable.Outcome {
+func (b bank) book(ctx context.Context, s *durable.Send, key string) driver.Outcome {
 	_, err := b.pool.Exec(ctx, "INSERT INTO bank (key, charge) VALUES ($1, $2) ON CONFLICT DO NOTHING", key, s.Intent.ID.Key)
 	if err != nil || rand.IntN(10) == 0 { // the answer is lost
-		return durable.Outcome{Err: err}
+		return driver.Outcome{Err: err}
 	}
-	return durable.Outcome{Class: durable.ClassSucceeded, Reference: key}
+	return driver.Outcome{Class: driver.ClassSucceeded, Reference: key}
 }
 
 // ledger is a bank that knows no keys: it books whatever it is sent, and can be asked.
@@ -271,7 +272,7 @@ const ledgerSettles = 500 * time.Millisecond
 
 // Send keeps that promise however long this process, the server's, or a connection of the
 // pool's is waited for: what comes later is not booked, and what was begun is not given up.
-func (l ledger) Send(ctx context.Context, s *durable.Send) durable.Outcome {
+func (l ledger) Send(ctx context.Context, s *durable.Send) driver.Outcome {
 	ctx = context.WithoutCancel(ctx)
 	charge := l.charge(s)
 	charge.Lock()
@@ -285,7 +286,7 @@ func (l ledger) Send(ctx context.Context, s *durable.Send) durable.Outcome {
 		err = errors.New("it comes too late")
 	}
 	if err != nil {
-		return durable.Outcome{Err: err}
+		return driver.Outcome{Err: err}
 	}
 	return l.book(ctx, s, fmt.Sprint(s.Key, " ", rand.Uint64()))
 }
@@ -296,15 +297,15 @@ func (l ledger) charge(s *durable.Send) *sync.Mutex {
 	return charge.(*sync.Mutex)
 }
 
-func (l ledger) Find(ctx context.Context, s *durable.Send) durable.Outcome {
+func (l ledger) Find(ctx context.Context, s *durable.Send) driver.Outcome {
 	charge := l.charge(s)
 	charge.Lock()
 	defer charge.Unlock()
 	n := 0
 	if err := l.pool.QueryRow(ctx, "SELECT count(*) FROM bank WHERE charge = $1", s.Intent.ID.Key).Scan(&n); err != nil {
-		return durable.Outcome{Err: err}
+		return driver.Outcome{Err: err}
 	}
-	return durable.Outcome{Class: map[bool]durable.Class{true: durable.ClassSucceeded, false: durable.ClassNotFound}[n > 0]}
+	return driver.Outcome{Class: map[bool]driver.Class{true: driver.ClassSucceeded, false: driver.ClassNotFound}[n > 0]}
 }
 
 // KeyPolicy implements durable.Protector.
@@ -333,7 +334,7 @@ func killBackends(t *testing.T, of func(*pgxpool.Pool) durable.Gateway) {
 	_, err := s.pool.Exec(t.Context(), "CREATE TABLE bank (key text PRIMARY KEY, charge text NOT NULL)")
 	require.NoError(t, err)
 	const charges = 200
-	var events []durable.Event
+	var events []driver.Event
 	for i := range charges {
 		events = append(events, enqueue("tenant "+strconv.Itoa(i%7), strconv.Itoa(i)))
 	}
@@ -365,7 +366,7 @@ func killBackends(t *testing.T, of func(*pgxpool.Pool) durable.Gateway) {
 		}
 		stats, err := s.Stats(t.Context())
 		require.NoError(t, err)
-		if stats.States[durable.StateDone] == charges {
+		if stats.States[driver.StateDone] == charges {
 			break
 		}
 		require.Less(t, time.Now(), deadline, "%v", stats)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 )
 
 // field is a column that is written for many rows at once: as an array of its values.
@@ -222,7 +222,7 @@ func inserted() []field[*row] {
 
 // attempt is a row of the journal.
 type attempt struct {
-	*durable.Attempt
+	*driver.Attempt
 
 	intent name
 }
@@ -253,7 +253,7 @@ func begun() []field[attempt] {
 
 // letter is a dead letter.
 type letter struct {
-	*durable.DeadLetter
+	*driver.DeadLetter
 
 	intent name
 }

@@ -6,17 +6,17 @@ import (
 	"strings"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
 // Attempts implements durable.Store.
-func (s *Store) Attempts(ctx context.Context, id idempotency.ID) ([]durable.Attempt, error) {
+func (s *Store) Attempts(ctx context.Context, id idempotency.ID) ([]driver.Attempt, error) {
 	if err := validID(id); err != nil {
 		return nil, err
 	}
-	var all []durable.Attempt
+	var all []driver.Attempt
 	there := false
 	err := s.ask(ctx, func() *pgkit.Statement {
 		all = nil
@@ -30,13 +30,13 @@ func (s *Store) Attempts(ctx context.Context, id idempotency.ID) ([]durable.Atte
 		}}
 	})
 	if err == nil && !there {
-		err = durable.ErrNotFound
+		err = driver.ErrNotFound
 	}
 	return all, err
 }
 
 // scanAttempt reads a row of the journal. nil: it says only that the intent is there.
-func scanAttempt(from pgkit.Row) (*durable.Attempt, error) {
+func scanAttempt(from pgkit.Row) (*driver.Attempt, error) {
 	var (
 		n, epoch, status                        *int64
 		kind, class                             *int16
@@ -47,17 +47,17 @@ func scanAttempt(from pgkit.Row) (*durable.Attempt, error) {
 	if err != nil || n == nil {
 		return nil, err
 	}
-	return &durable.Attempt{
-		Generation: *n, Kind: durable.Kind(*kind), Epoch: int(*epoch), Key: *key, Worker: *worker,
+	return &driver.Attempt{
+		Generation: *n, Kind: driver.Kind(*kind), Epoch: int(*epoch), Key: *key, Worker: *worker,
 		SentAt: orNone(sent), FinishedAt: orNone(finished),
-		Class: durable.Class(*class), Code: *code, Status: int(*status), Reference: *reference, Error: *errorText,
+		Class: driver.Class(*class), Code: *code, Status: int(*status), Reference: *reference, Error: *errorText,
 	}, nil
 }
 
 // DeadLetters implements durable.Store.
 func (s *Store) DeadLetters(
-	ctx context.Context, filter durable.Filter, after *durable.DeadLetter, limit int,
-) (found []durable.DeadLetter, err error) {
+	ctx context.Context, filter driver.Filter, after *driver.DeadLetter, limit int,
+) (found []driver.DeadLetter, err error) {
 	q := query{}
 	q.choose(&filter)
 	if q.nothing || limit <= 0 {
@@ -83,7 +83,7 @@ func (s *Store) DeadLetters(
 	return found, err
 }
 
-func scanLetter(from pgkit.Row) (l durable.DeadLetter, err error) {
+func scanLetter(from pgkit.Row) (l driver.DeadLetter, err error) {
 	var redriven *time.Time
 	err = from.Scan(&l.ID.Scope, &l.ID.Operation, &l.ID.Key, &l.Number, &l.Gateway, &l.Batch, &l.Row, &l.Reason, &l.Class,
 		&l.Code, &l.InDoubt, &l.Attempts, &l.DeadAt, &redriven, &l.By, &l.Note)
@@ -115,7 +115,7 @@ func (q *query) add(condition string, values ...any) {
 	q.where = append(q.where, strings.ReplaceAll(condition, "\x00", "$"))
 }
 
-func (q *query) choose(filter *durable.Filter) {
+func (q *query) choose(filter *driver.Filter) {
 	q.where = []string{"true"}
 	for _, each := range [...]struct{ column, value string }{
 		{"i.scope", filter.Scope}, {"i.operation", filter.Operation}, {"i.key", filter.Key},
@@ -141,15 +141,15 @@ func (q *query) choose(filter *durable.Filter) {
 func ceilTime(t time.Time) time.Time { return t.Add(time.Microsecond - 1).Truncate(time.Microsecond) }
 
 // Stats implements durable.Store.
-func (s *Store) Stats(ctx context.Context) (all durable.Stats, err error) {
+func (s *Store) Stats(ctx context.Context) (all driver.Stats, err error) {
 	err = s.ask(ctx, func() *pgkit.Statement {
-		all = durable.Stats{States: make(map[durable.State]int)}
+		all = driver.Stats{States: make(map[driver.State]int)}
 		return &pgkit.Statement{Text: s.is.stats, Scan: func(from pgkit.Row) error { return countState(from, &all) }}
 	})
 	return all, err
 }
 
-func countState(from pgkit.Row, all *durable.Stats) error {
+func countState(from pgkit.Row, all *driver.Stats) error {
 	var (
 		state, n, due int
 		at            *time.Time
@@ -163,6 +163,6 @@ func countState(from pgkit.Row, all *durable.Stats) error {
 		all.Oldest = orNone(at)
 	}
 	all.Due += due
-	all.States[durable.State(state)] += n
+	all.States[driver.State(state)] += n
 	return err
 }

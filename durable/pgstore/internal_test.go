@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
@@ -90,7 +90,7 @@ func TestPlans(t *testing.T) {
 func TestLater(t *testing.T) {
 	t.Parallel()
 	s := openInternal(t)
-	var events []durable.Event
+	var events []driver.Event
 	for _, key := range []string{"past", "soon", "later"} {
 		e := enqueue("a", key)
 		e.Intent.NotBefore = time.Now().Add(2 * time.Hour)
@@ -103,14 +103,14 @@ func TestLater(t *testing.T) {
 		return keys
 	}
 	assert.Equal(t, "later past soon", apart())
-	for key, due := range map[string]time.Duration{"past": -time.Hour, "soon": durable.Soon - time.Second} {
+	for key, due := range map[string]time.Duration{"past": -time.Hour, "soon": driver.Soon - time.Second} {
 		_, err := s.pool.Exec(t.Context(), "UPDATE durable_intent SET next_at = clock_timestamp() + $1::bigint * interval '1 microsecond' WHERE key = $2",
 			due.Microseconds(), key)
 		require.NoError(t, err)
 	}
 	stats, err := s.Stats(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, map[durable.State]int{durable.StatePending: 4}, stats.States)
+	assert.Equal(t, map[driver.State]int{driver.StatePending: 4}, stats.States)
 	assert.Equal(t, 2, stats.Due)
 	assert.WithinDuration(t, time.Now().Add(-time.Hour), stats.Oldest, time.Minute)
 	claimed, err := s.Claim(t.Context(), claimOf("w"))

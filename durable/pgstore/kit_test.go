@@ -7,27 +7,27 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
 // order is the i-th of a tenant's.
-func order(i int) durable.Intent {
-	return durable.Intent{
+func order(i int) driver.Intent {
+	return driver.Intent{
 		ID: idempotency.ID{Scope: "a", Operation: "charge", Key: strconv.Itoa(i)}, Gateway: "psp", Payload: []byte(`{"amount": 100}`),
 	}
 }
 
 // batch enqueues n of them.
-func batch(from, n int) []durable.Event {
-	events := make([]durable.Event, n)
+func batch(from, n int) []driver.Event {
+	events := make([]driver.Event, n)
 	for i := range events {
-		events[i] = durable.Event{Kind: durable.EventEnqueue, Intent: order(from + i)}
+		events[i] = driver.Event{Kind: driver.EventEnqueue, Intent: order(from + i)}
 	}
 	return events
 }
 
-func applyAll(tb testing.TB, store durable.Store, events []durable.Event) []durable.Result {
+func applyAll(tb testing.TB, store driver.Store, events []driver.Event) []driver.Result {
 	tb.Helper()
 	results, err := store.Apply(tb.Context(), events)
 	require.NoError(tb, err)
@@ -37,8 +37,8 @@ func applyAll(tb testing.TB, store durable.Store, events []durable.Event) []dura
 	return results
 }
 
-func claimOf(worker string, limit int) durable.Claim {
-	return durable.Claim{
-		Worker: worker, Lease: time.Hour, Limit: limit, PerScope: limit, Terms: map[string]durable.Terms{"psp": {}},
+func claimOf(worker string, limit int) driver.Claim {
+	return driver.Claim{
+		Worker: worker, Lease: time.Hour, Limit: limit, PerScope: limit, Terms: map[string]driver.Terms{"psp": {}},
 	}
 }

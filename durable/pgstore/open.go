@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
@@ -44,7 +44,7 @@ func (o *Options) schema() (*pgkit.Schema, error) {
 		s.Name = o.Schema
 	}
 	if len(s.Name) > longestName || !storable(s.Name) {
-		return nil, fmt.Errorf("%w: the name %q of a schema", durable.ErrInvalid, s.Name)
+		return nil, fmt.Errorf("%w: the name %q of a schema", driver.ErrInvalid, s.Name)
 	}
 	return s, nil
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/durable/pgstore"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 )
@@ -79,10 +79,10 @@ func TestInvalidSchema(t *testing.T) {
 	for _, name := range []string{strings.Repeat("s", 64), "a\x00b", "\xff"} {
 		options := &pgstore.Options{Schema: name}
 		_, err := pgstore.New(t.Context(), nil, options)
-		require.ErrorIs(t, err, durable.ErrInvalid)
-		require.ErrorIs(t, pgstore.Migrate(t.Context(), nil, options), durable.ErrInvalid)
+		require.ErrorIs(t, err, driver.ErrInvalid)
+		require.ErrorIs(t, pgstore.Migrate(t.Context(), nil, options), driver.ErrInvalid)
 		_, err = pgstore.Schema(options, 0)
-		require.ErrorIs(t, err, durable.ErrInvalid)
+		require.ErrorIs(t, err, driver.ErrInvalid)
 	}
 	for _, from := range []int{-1, 2} {
 		_, err := pgstore.Schema(nil, from)

@@ -7,19 +7,19 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
 // row is an intent as the database has it.
 type row struct {
-	durable.Record
+	driver.Record
 
 	id  name
 	seq int64
 
 	// attempt is what was begun, or has ended.
-	attempt *durable.Attempt
+	attempt *driver.Attempt
 
 	// holder is whose it was before its attempt ended.
 	holder string
@@ -92,17 +92,17 @@ type writing struct {
 
 // judge does with a record what Decide says. It is then as later events of the same verb
 // find it.
-func (w *writing) judge(r *row, e *durable.Event, now time.Time) (result durable.Result) {
-	result.Change, result.Err = durable.Decide(&r.Record, e, now)
-	if result.Err == nil && result.Step != durable.StepKeep {
+func (w *writing) judge(r *row, e *driver.Event, now time.Time) (result driver.Result) {
+	result.Change, result.Err = driver.Decide(&r.Record, e, now)
+	if result.Err == nil && result.Step != driver.StepKeep {
 		w.add(r, &result.Change)
 	}
 	return result
 }
 
 // take is judge of a claim, the only event of its verb for this intent.
-func (w *writing) take(r *row, e *durable.Event, now time.Time) (result durable.Result) {
-	result.Change, result.Err = durable.Decide(&r.Record, e, now)
+func (w *writing) take(r *row, e *driver.Event, now time.Time) (result driver.Result) {
+	result.Change, result.Err = driver.Decide(&r.Record, e, now)
 	switch {
 	case result.Err != nil:
 	case result.StartedAttempt == nil: // buried
@@ -114,12 +114,12 @@ func (w *writing) take(r *row, e *durable.Event, now time.Time) (result durable.
 	return result
 }
 
-func (w *writing) add(r *row, c *durable.Change) {
+func (w *writing) add(r *row, c *driver.Change) {
 	r.Record = c.Record
 	if c.Revised {
 		r.payload = blob(r.Payload)
 	}
-	if r.State == durable.StateDone {
+	if r.State == driver.StateDone {
 		r.result = blob(r.Result)
 	}
 	if !w.seen[r.id] {

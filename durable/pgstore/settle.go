@@ -5,14 +5,14 @@ import (
 	"slices"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
 // settles reports whether the events only end attempts whose records are known.
-func settles(events []durable.Event) bool {
-	return !slices.ContainsFunc(events, func(e durable.Event) bool {
-		return e.Kind != durable.EventFinish || e.Held == nil || e.Held.ID != e.Intent.ID
+func settles(events []driver.Event) bool {
+	return !slices.ContainsFunc(events, func(e driver.Event) bool {
+		return e.Kind != driver.EventFinish || e.Held == nil || e.Held.ID != e.Intent.ID
 	})
 }
 
@@ -21,16 +21,16 @@ func settles(events []durable.Event) bool {
 // is asked once more by the way of all events, for what to answer.
 type settlement struct {
 	is     *statements
-	events []durable.Event
+	events []driver.Event
 
-	results []durable.Result
+	results []driver.Result
 	places  map[name]int // of what is to be stored, in results
 	stored  map[name]bool
 	rest    []int
 	now     time.Time
 }
 
-func (s *Store) settle(ctx context.Context, events []durable.Event) ([]durable.Result, error) {
+func (s *Store) settle(ctx context.Context, events []driver.Event) ([]driver.Result, error) {
 	var b *settlement
 	err := s.transact(ctx, func(t *pgkit.Transaction) error {
 		b = &settlement{is: s.is, events: events} // anew for each try
@@ -51,13 +51,13 @@ func (b *settlement) decide() []*pgkit.Statement {
 		done, rows []*row
 		opened     []letter
 	)
-	b.results = make([]durable.Result, len(b.events))
+	b.results = make([]driver.Result, len(b.events))
 	b.places, b.stored = make(map[name]int, len(b.events)), make(map[name]bool, len(b.events))
 	for i := range b.events {
 		e := &b.events[i]
 		r := &row{Record: *e.Held, id: nameOf(&e.Held.ID), holder: e.Worker}
 		_, twice := b.places[r.id]
-		change, err := durable.Decide(&r.Record, e, b.now)
+		change, err := driver.Decide(&r.Record, e, b.now)
 		if twice || err != nil {
 			b.rest = append(b.rest, i)
 			continue
@@ -65,7 +65,7 @@ func (b *settlement) decide() []*pgkit.Statement {
 		b.results[i].Change = change
 		b.places[r.id] = i
 		r.Record, r.attempt = change.Record, change.FinishedAttempt
-		if r.State == durable.StateDone {
+		if r.State == driver.StateDone {
 			r.result = blob(r.Result)
 			done = append(done, r)
 		} else {
@@ -97,7 +97,7 @@ func (b *settlement) store(from pgkit.Row) error {
 }
 
 // finish answers what was not stored.
-func (b *settlement) finish(ctx context.Context, s *Store) ([]durable.Result, error) {
+func (b *settlement) finish(ctx context.Context, s *Store) ([]driver.Result, error) {
 	for id, i := range b.places {
 		if !b.stored[id] {
 			b.rest = append(b.rest, i)
@@ -107,7 +107,7 @@ func (b *settlement) finish(ctx context.Context, s *Store) ([]durable.Result, er
 		return b.results, nil
 	}
 	slices.Sort(b.rest)
-	events := make([]durable.Event, len(b.rest))
+	events := make([]driver.Event, len(b.rest))
 	for i, place := range b.rest {
 		events[i] = b.events[place]
 	}

@@ -3,7 +3,7 @@ package pgstore
 import (
 	"fmt"
 
-	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
@@ -77,7 +77,7 @@ func insertNow() string {
 	INSERT INTO` + intents + `(id, scope, operation, key, gateway, fingerprint, next_at, later, created, since, updated,
 		deadline, batch, "row", payload)
 	SELECT u.id, u.scope, u.operation, u.key, u.gateway, u.fingerprint, greatest(u.not_before, now),
-		coalesce(u.not_before > now` + fmt.Sprintf(" + interval '%d microseconds'", durable.Soon.Microseconds()) + `, false),
+		coalesce(u.not_before > now` + fmt.Sprintf(" + interval '%d microseconds'", driver.Soon.Microseconds()) + `, false),
 		now AS created, now AS since, now AS updated, u.deadline, u.batch, u."row", u.payload
 	FROM clock, `
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
@@ -21,7 +21,7 @@ type Store struct {
 	joined *statements // of Within
 }
 
-var _ durable.Store = (*Store)(nil)
+var _ driver.Store = (*Store)(nil)
 
 // transact calls work, again where it met a deadlock or its like, with a transaction
 // that work commits.
@@ -40,7 +40,7 @@ func (s *Store) ask(ctx context.Context, statement func() *pgkit.Statement) erro
 }
 
 // Reap implements durable.Store. It reads first, without a lock: mostly nobody has died.
-func (s *Store) Reap(ctx context.Context, limit int) (changes []durable.Change, err error) {
+func (s *Store) Reap(ctx context.Context, limit int) (changes []driver.Change, err error) {
 	found := false
 	err = s.send(ctx, &pgkit.Statement{Text: s.is.findLost, Scan: func(from pgkit.Row) error { return from.Scan(&found) }})
 	if err != nil || !found || limit <= 0 {
@@ -58,7 +58,7 @@ func (s *Store) Reap(ctx context.Context, limit int) (changes []durable.Change, 
 
 // reap finds the dead first, and then what they hold: what somebody else has claimed in
 // between is not theirs.
-func (s *Store) reap(ctx context.Context, t *pgkit.Transaction, limit int) (changes []durable.Change, err error) {
+func (s *Store) reap(ctx context.Context, t *pgkit.Transaction, limit int) (changes []driver.Change, err error) {
 	var dead []string
 	name := func(from pgkit.Row) error {
 		dead = append(dead, "")
@@ -78,7 +78,7 @@ func (s *Store) reap(ctx context.Context, t *pgkit.Transaction, limit int) (chan
 		return nil, err
 	}
 	for _, r := range rows {
-		e := durable.Event{Kind: durable.EventLeaseExpired, Intent: durable.Intent{ID: r.ID}, Worker: r.Worker}
+		e := driver.Event{Kind: driver.EventLeaseExpired, Intent: driver.Intent{ID: r.ID}, Worker: r.Worker}
 		if result := w.judge(r, &e, now); result.Err == nil {
 			changes = append(changes, result.Change)
 		}
@@ -117,24 +117,24 @@ func (s *Store) Sweep(ctx context.Context, ttl time.Duration, limit int) (swept 
 }
 
 // Find implements durable.Store.
-func (s *Store) Find(ctx context.Context, id idempotency.ID) (durable.Record, error) {
+func (s *Store) Find(ctx context.Context, id idempotency.ID) (driver.Record, error) {
 	if err := validID(id); err != nil {
-		return durable.Record{}, err
+		return driver.Record{}, err
 	}
 	var rows []*row
 	err := s.send(ctx, &pgkit.Statement{Text: s.is.find, Args: []any{nameOf(&id)}, Scan: into(&rows)})
 	if err != nil {
-		return durable.Record{}, err
+		return driver.Record{}, err
 	}
 	if len(rows) == 0 {
-		return durable.Record{}, durable.ErrNotFound
+		return driver.Record{}, driver.ErrNotFound
 	}
 	return rows[0].Record, nil
 }
 
 func validID(id idempotency.ID) error {
 	if err := id.Validate(); err != nil {
-		return fmt.Errorf("%w: %w", durable.ErrInvalid, err)
+		return fmt.Errorf("%w: %w", driver.ErrInvalid, err)
 	}
 	return nil
 }

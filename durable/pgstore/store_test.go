@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/durable/pgstore"
 	"github.com/resilienthttp/resilienthttp/durable/storetest"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
@@ -56,9 +56,9 @@ type place struct {
 	db   *sql.DB
 }
 
-type within func(t *testing.T, p *place, store *pgstore.Store, work func(durable.Outbox) error) error
+type within func(t *testing.T, p *place, store *pgstore.Store, work func(driver.Outbox) error) error
 
-func withinPGX(t *testing.T, p *place, store *pgstore.Store, work func(durable.Outbox) error) error {
+func withinPGX(t *testing.T, p *place, store *pgstore.Store, work func(driver.Outbox) error) error {
 	t.Helper()
 	tx, err := p.pool.Begin(t.Context())
 	require.NoError(t, err)
@@ -66,7 +66,7 @@ func withinPGX(t *testing.T, p *place, store *pgstore.Store, work func(durable.O
 		func() error { return tx.Commit(t.Context()) }, func() error { return tx.Rollback(t.Context()) })
 }
 
-func withinSQL(t *testing.T, p *place, store *pgstore.Store, work func(durable.Outbox) error) error {
+func withinSQL(t *testing.T, p *place, store *pgstore.Store, work func(driver.Outbox) error) error {
 	t.Helper()
 	tx, err := p.db.BeginTx(t.Context(), nil)
 	require.NoError(t, err)
@@ -76,10 +76,10 @@ func withinSQL(t *testing.T, p *place, store *pgstore.Store, work func(durable.O
 // suite runs the tests with two pools, as two processes have.
 func suite(t *testing.T, configure func(*pgxpool.Config), inside within) storetest.Suite {
 	t.Helper()
-	places := make(map[durable.Store]*place)
+	places := make(map[driver.Store]*place)
 	return storetest.Suite{
 		Rows: 200,
-		Open: func(t *testing.T) durable.Store {
+		Open: func(t *testing.T) driver.Store {
 			p := &place{dsn: postgrestest.Open(t)}
 			p.pool = newPool(t, p.dsn, configure)
 			db, err := sql.Open("pgx", p.dsn)
@@ -90,10 +90,10 @@ func suite(t *testing.T, configure func(*pgxpool.Config), inside within) storete
 			places[store] = p
 			return store
 		},
-		Again: func(t *testing.T, first durable.Store) durable.Store {
+		Again: func(t *testing.T, first driver.Store) driver.Store {
 			return newStore(t, newPool(t, places[first].dsn, configure))
 		},
-		Within: func(t *testing.T, store durable.Store, work func(durable.Outbox) error) error {
+		Within: func(t *testing.T, store driver.Store, work func(driver.Outbox) error) error {
 			t.Helper()
 			return inside(t, places[store], store.(*pgstore.Store), work)
 		},

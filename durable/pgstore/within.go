@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
@@ -21,11 +21,11 @@ import (
 // error of PostgreSQL's does: roll back and begin anew. So it is after a deadlock, which
 // two transactions come to that enqueue the same intents in different orders. Isolation
 // levels above read committed find out at the end, with PostgreSQL's code 40001.
-func (s *Store) WithTx(tx pgx.Tx) durable.Outbox { return outbox{joined{pgkit.PGX(tx)}, s.joined} }
+func (s *Store) WithTx(tx pgx.Tx) driver.Outbox { return outbox{joined{pgkit.PGX(tx)}, s.joined} }
 
 // WithSQLTx is Within for database/sql, with the driver of pgx/v5/stdlib. It takes more
 // round trips, for database/sql cannot send two statements at once.
-func (s *Store) WithSQLTx(tx *sql.Tx) durable.Outbox { return outbox{joined{pgkit.SQL(tx)}, s.joined} }
+func (s *Store) WithSQLTx(tx *sql.Tx) driver.Outbox { return outbox{joined{pgkit.SQL(tx)}, s.joined} }
 
 // joined is a transaction of the caller's, who commits it.
 type joined struct{ pgkit.Sender }
@@ -41,25 +41,25 @@ type outbox struct {
 }
 
 // Enqueue implements durable.Outbox.
-func (o outbox) Enqueue(ctx context.Context, in durable.Intent) (durable.Receipt, error) {
-	result, err := o.apply(ctx, durable.Event{Kind: durable.EventEnqueue, Intent: in})
+func (o outbox) Enqueue(ctx context.Context, in driver.Intent) (driver.Receipt, error) {
+	result, err := o.apply(ctx, driver.Event{Kind: driver.EventEnqueue, Intent: in})
 	if err != nil {
-		return durable.Receipt{}, err
+		return driver.Receipt{}, err
 	}
 	return result.Receipt(), nil
 }
 
 // Cancel implements durable.Outbox.
 func (o outbox) Cancel(ctx context.Context, id idempotency.ID) error {
-	_, err := o.apply(ctx, durable.Event{Kind: durable.EventCancel, Intent: durable.Intent{ID: id}})
+	_, err := o.apply(ctx, driver.Event{Kind: driver.EventCancel, Intent: driver.Intent{ID: id}})
 	return err
 }
 
-func (o outbox) apply(ctx context.Context, e durable.Event) (*durable.Result, error) {
+func (o outbox) apply(ctx context.Context, e driver.Event) (*driver.Result, error) {
 	if err := e.Validate(); err != nil {
 		return nil, err // without a word to the database
 	}
-	a := &application{is: o.is, events: []durable.Event{e}}
+	a := &application{is: o.is, events: []driver.Event{e}}
 	a.collect()
 	results, err := a.run(ctx, o.t)
 	if err != nil {

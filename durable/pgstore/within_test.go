@@ -9,13 +9,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 )
 
 // ending is a transaction of the caller's.
 type ending struct {
-	durable.Outbox
+	driver.Outbox
 
 	commit, rollback func() error
 }

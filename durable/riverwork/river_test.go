@@ -20,6 +20,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/durable/pgstore"
 	"github.com/resilienthttp/resilienthttp/durable/riverwork"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
@@ -213,7 +214,7 @@ func TestInsertTx(t *testing.T) {
 			also: "queue = 'payments' AND priority = 2"},
 		{name: "not valid", in: func(in *durable.Intent) { in.Gateway = "" }, want: durable.ErrInvalid},
 		{name: "enqueued before, without a job", jobs: 1, before: func(p *place, id string) {
-			_, err := p.store.Apply(p.t.Context(), []durable.Event{{Kind: durable.EventEnqueue, Intent: pay(id)}})
+			_, err := p.store.Apply(p.t.Context(), []driver.Event{{Kind: driver.EventEnqueue, Intent: pay(id)}})
 			require.NoError(p.t, err)
 		}},
 		{name: "with a job before", jobs: 1, before: func(p *place, id string) { p.insert(pay(id)) }},
@@ -331,8 +332,8 @@ func TestRescue(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	p.insert(pay("1"))
-	claimed, err := p.store.Claim(t.Context(), durable.Claim{
-		Worker: "dead", Lease: time.Millisecond, Limit: 1, PerScope: 1, Terms: map[string]durable.Terms{"psp": {KeyTTL: time.Hour}},
+	claimed, err := p.store.Claim(t.Context(), driver.Claim{
+		Worker: "dead", Lease: time.Millisecond, Limit: 1, PerScope: 1, Terms: map[string]driver.Terms{"psp": {KeyTTL: time.Hour}},
 	})
 	require.NoError(t, err)
 	require.Len(t, claimed.Changes, 1)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/durable/riverwork"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
@@ -36,8 +37,8 @@ type broken struct{ durable.Store }
 
 var errBroken = errors.New("connection refused")
 
-func (broken) Claim(context.Context, durable.Claim) (durable.Claimed, error) {
-	return durable.Claimed{}, errBroken
+func (broken) Claim(context.Context, driver.Claim) (driver.Claimed, error) {
+	return driver.Claimed{}, errBroken
 }
 
 // What Work tells River: nothing (completed), a snooze, a cancellation, or a failure.
@@ -125,8 +126,8 @@ func TestWork(t *testing.T) {
 			t.Helper()
 			_, err := e.Enqueue(t.Context(), in)
 			require.NoError(t, err)
-			claimed, err := e.Store.Claim(t.Context(), durable.Claim{
-				Worker: "another", Lease: time.Hour, Limit: 1, PerScope: 1, Terms: map[string]durable.Terms{"psp": {}},
+			claimed, err := e.Store.Claim(t.Context(), driver.Claim{
+				Worker: "another", Lease: time.Hour, Limit: 1, PerScope: 1, Terms: map[string]driver.Terms{"psp": {}},
 			})
 			require.NoError(t, err)
 			require.Len(t, claimed.Changes, 1)

@@ -6,17 +6,17 @@ import (
 	"errors"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 
 // Claim implements durable.Store.
-func (s *Store) Claim(ctx context.Context, claim durable.Claim) (claimed durable.Claimed, err error) {
+func (s *Store) Claim(ctx context.Context, claim driver.Claim) (claimed driver.Claimed, err error) {
 	if err := claim.Validate(); err != nil {
-		return durable.Claimed{}, err
+		return driver.Claimed{}, err
 	}
 	err = s.transact(ctx, false, func(ctx context.Context, t *transaction, now time.Time) error {
-		claimed = durable.Claimed{Now: now} // anew for each try
+		claimed = driver.Claimed{Now: now} // anew for each try
 		if err := t.beat(ctx, claim.Worker, now.Add(ceil(claim.Lease))); err != nil {
 			return err
 		}
@@ -37,13 +37,13 @@ func (s *Store) Claim(ctx context.Context, claim durable.Claim) (claimed durable
 		return nil
 	})
 	if err != nil {
-		return durable.Claimed{}, err
+		return driver.Claimed{}, err
 	}
 	return claimed, nil
 }
 
 // choose is what a claim is about. What is not due Decide leaves alone.
-func (t *transaction) choose(ctx context.Context, claim *durable.Claim, now time.Time) ([]*row, error) {
+func (t *transaction) choose(ctx context.Context, claim *driver.Claim, now time.Time) ([]*row, error) {
 	if claim.ID != nil {
 		only, err := readRow(ctx, t.statement(find), *claim.ID)
 		if err != nil || only == nil {
@@ -51,7 +51,7 @@ func (t *transaction) choose(ctx context.Context, claim *durable.Claim, now time
 		}
 		return []*row{only}, nil
 	}
-	if err := t.exec(ctx, ripen, now.Add(durable.Soon).UnixMicro(), ripenBatch); err != nil {
+	if err := t.exec(ctx, ripen, now.Add(driver.Soon).UnixMicro(), ripenBatch); err != nil {
 		return nil, err
 	}
 	gateways, err := t.gateways(ctx)
@@ -73,7 +73,7 @@ func (t *transaction) choose(ctx context.Context, claim *durable.Claim, now time
 		}
 		rows = append(rows, r.turns()...)
 	}
-	return durable.FairOrder(room, rows, func(r *row) *durable.Record { return &r.Record }), nil
+	return driver.FairOrder(room, rows, func(r *row) *driver.Record { return &r.Record }), nil
 }
 
 // gateways are those for which there is anything to claim, be it due or not.
@@ -94,8 +94,8 @@ const ripenBatch = 1000
 // round goes over the scopes of a gateway, which each give one intent in their turn.
 type round struct {
 	t       *transaction
-	claim   *durable.Claim
-	room    *durable.Capacity
+	claim   *driver.Claim
+	room    *driver.Capacity
 	gateway string
 	limit   int
 	now     int64
@@ -120,7 +120,7 @@ func (r *round) begin(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			if room := r.room.Queue(durable.QueueKeyOf(&first.Record)); room > 0 {
+			if room := r.room.Queue(driver.QueueKeyOf(&first.Record)); room > 0 {
 				r.shares = append(r.shares, &share{rows: []row{first}, room: room})
 				r.total++
 			}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 
@@ -132,7 +133,7 @@ func TestCrashBetweenStatements(t *testing.T) {
 		bury(t, s)
 		over, err := s.Stats(t.Context())
 		require.NoError(t, err)
-		assert.Equal(t, there, over.States[durable.StateDone]+over.States[durable.StateCancelled], "killed at %d", n)
+		assert.Equal(t, there, over.States[driver.StateDone]+over.States[driver.StateCancelled], "killed at %d", n)
 		require.NoError(t, s.Close())
 		if len(said) > 0 && said[len(said)-1] == "survived" {
 			assert.Greater(t, n, 30, "it was killed that often")
@@ -143,44 +144,44 @@ func TestCrashBetweenStatements(t *testing.T) {
 }
 
 // afterLife is what there is after so many verbs of a life.
-var afterLife = []map[durable.State]int{
+var afterLife = []map[driver.State]int{
 	{},
-	{durable.StatePending: 3},
-	{durable.StateSending: 3},
-	{durable.StateDone: 1, durable.StateDead: 1, durable.StateUnknown: 1},
-	{durable.StateDone: 1, durable.StateDead: 1, durable.StateUnknown: 1},    // resolved as refused
-	{durable.StateDone: 1, durable.StateWaiting: 1, durable.StateUnknown: 1}, // redriven
-	{durable.StateDone: 1, durable.StateSending: 2},
-	{durable.StateDone: 1, durable.StateSending: 2}, // left
-	{durable.StateDone: 1, durable.StateUnknown: 2}, // reaped
-	{durable.StateDone: 2, durable.StateUnknown: 1},
-	{durable.StateDone: 3},
-	{durable.StateDone: 3, durable.StatePending: 1},
-	{durable.StateDone: 3, durable.StateSending: 1},
-	{durable.StateDone: 3, durable.StateDead: 1},
-	{durable.StateDone: 3, durable.StateWaiting: 1}, // revised
-	{durable.StateDone: 3, durable.StateWaiting: 1}, // beaten
-	{durable.StateDone: 3, durable.StateCancelled: 1},
-	{durable.StateDone: 3, durable.StateCancelled: 1}, // left again
-	{durable.StateDone: 3, durable.StateCancelled: 1}, // reaped again
-	{durable.StateDone: 3, durable.StateCancelled: 1}, // survived
+	{driver.StatePending: 3},
+	{driver.StateSending: 3},
+	{driver.StateDone: 1, driver.StateDead: 1, driver.StateUnknown: 1},
+	{driver.StateDone: 1, driver.StateDead: 1, driver.StateUnknown: 1},    // resolved as refused
+	{driver.StateDone: 1, driver.StateWaiting: 1, driver.StateUnknown: 1}, // redriven
+	{driver.StateDone: 1, driver.StateSending: 2},
+	{driver.StateDone: 1, driver.StateSending: 2}, // left
+	{driver.StateDone: 1, driver.StateUnknown: 2}, // reaped
+	{driver.StateDone: 2, driver.StateUnknown: 1},
+	{driver.StateDone: 3},
+	{driver.StateDone: 3, driver.StatePending: 1},
+	{driver.StateDone: 3, driver.StateSending: 1},
+	{driver.StateDone: 3, driver.StateDead: 1},
+	{driver.StateDone: 3, driver.StateWaiting: 1}, // revised
+	{driver.StateDone: 3, driver.StateWaiting: 1}, // beaten
+	{driver.StateDone: 3, driver.StateCancelled: 1},
+	{driver.StateDone: 3, driver.StateCancelled: 1}, // left again
+	{driver.StateDone: 3, driver.StateCancelled: 1}, // reaped again
+	{driver.StateDone: 3, driver.StateCancelled: 1}, // survived
 }
 
 // bank keeps its book in the same file, but not in the store's transactions. It does the work
 // of a key once.
 type bank struct{ s *Store }
 
-func (b bank) Send(_ context.Context, s *durable.Send) durable.Outcome {
+func (b bank) Send(_ context.Context, s *durable.Send) driver.Outcome {
 	_, err := b.s.DB().Exec("INSERT INTO bank (key, charge) SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 FROM bank WHERE key = ?1)",
 		s.Key, s.Intent.ID.Key)
 	return answer(s, err)
 }
 
-func answer(s *durable.Send, err error) durable.Outcome {
+func answer(s *durable.Send, err error) driver.Outcome {
 	if err != nil || rand.IntN(10) == 0 { // it is lost
-		return durable.Outcome{Err: err}
+		return driver.Outcome{Err: err}
 	}
-	return durable.Outcome{Class: durable.ClassSucceeded, Reference: s.Key}
+	return driver.Outcome{Class: driver.ClassSucceeded, Reference: s.Key}
 }
 
 // ledger is a bank that knows no keys: it books whatever it is sent, and can be asked.
@@ -190,10 +191,10 @@ type ledger struct{ bank }
 const ledgerSettles = 200 * time.Millisecond
 
 // Send is sometimes done when nobody waits for it any more.
-func (l ledger) Send(_ context.Context, s *durable.Send) durable.Outcome {
+func (l ledger) Send(_ context.Context, s *durable.Send) driver.Outcome {
 	if late := *s; rand.IntN(10) == 0 {
 		time.AfterFunc(ledgerSettles/2, func() { _ = l.book(&late) })
-		return durable.Outcome{}
+		return driver.Outcome{}
 	}
 	return answer(s, l.book(s))
 }
@@ -211,12 +212,12 @@ func (l ledger) book(s *durable.Send) error {
 	return err
 }
 
-func (l ledger) Find(_ context.Context, s *durable.Send) durable.Outcome {
+func (l ledger) Find(_ context.Context, s *durable.Send) driver.Outcome {
 	n := 0
 	if err := l.s.DB().QueryRow("SELECT count(*) FROM bank WHERE charge = ?", s.Intent.ID.Key).Scan(&n); err != nil {
-		return durable.Outcome{Err: err}
+		return driver.Outcome{Err: err}
 	}
-	return durable.Outcome{Class: map[bool]durable.Class{true: durable.ClassSucceeded, false: durable.ClassNotFound}[n > 0]}
+	return driver.Outcome{Class: map[bool]driver.Class{true: driver.ClassSucceeded, false: driver.ClassNotFound}[n > 0]}
 }
 
 // KeyPolicy implements durable.Protector.
@@ -230,7 +231,7 @@ func gateway(s *Store, name string) durable.Gateway {
 	return bank{s}
 }
 
-func engine(s durable.Store, gateway durable.Gateway) *durable.Engine {
+func engine(s driver.Store, gateway durable.Gateway) *durable.Engine {
 	return &durable.Engine{
 		Store: s, Gateways: map[string]durable.Gateway{"psp": gateway},
 		Policy:        durable.Schedule{MaxAttempts: -1, Backoff: resilienthttp.FullJitter(20*time.Millisecond, 500*time.Millisecond)},
@@ -259,7 +260,7 @@ func killWorkers(t *testing.T, name string) {
 	_, err = s.DB().Exec("CREATE TABLE bank (key TEXT NOT NULL, charge TEXT NOT NULL) STRICT; CREATE INDEX bank_charge ON bank (charge); CREATE INDEX bank_key ON bank (key)")
 	require.NoError(t, err)
 	const charges, workers, kills = 400, 2, 6
-	var events []durable.Event
+	var events []driver.Event
 	for i := range charges {
 		events = append(events, enqueue(fmt.Sprint("tenant ", i%7), strconv.Itoa(i)))
 	}
@@ -295,7 +296,7 @@ func killWorkers(t *testing.T, name string) {
 	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		stats, err := s.Stats(t.Context())
 		require.NoError(t, err)
-		if stats.States[durable.StateDone] == charges {
+		if stats.States[driver.StateDone] == charges {
 			break
 		}
 		require.Less(t, time.Now(), deadline, "%v", stats)

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/durable/sqlitestore"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
@@ -16,9 +17,9 @@ import (
 // bank is a Gateway that books at once. A durable.HTTP is one over any API.
 type bank struct{}
 
-func (bank) Send(_ context.Context, s *durable.Send) durable.Outcome {
+func (bank) Send(_ context.Context, s *durable.Send) driver.Outcome {
 	fmt.Printf("the bank is sent %s, number %d\n", s.Payload, s.Number)
-	return durable.Outcome{Class: durable.ClassSucceeded, Reference: "ch_1"}
+	return driver.Outcome{Class: driver.ClassSucceeded, Reference: "ch_1"}
 }
 
 // An order and its charge are one transaction: if that is rolled back, nobody is charged.
@@ -51,7 +52,7 @@ func Example() {
 		if _, err := tx.ExecContext(ctx, "INSERT INTO orders VALUES (?, ?)", id, euros); err != nil {
 			return err
 		}
-		_, err = store.WithTx(tx).Enqueue(ctx, durable.Intent{
+		_, err = store.WithTx(tx).Enqueue(ctx, driver.Intent{
 			ID:      idempotency.ID{Scope: "acme", Operation: "POST /charges", Key: id},
 			Gateway: "bank", Payload: fmt.Appendf(nil, `{"euros":%d}`, euros),
 		})

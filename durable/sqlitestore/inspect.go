@@ -9,20 +9,20 @@ import (
 	"strings"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 
 func validID(id idempotency.ID) error {
 	if err := id.Validate(); err != nil {
-		return fmt.Errorf("%w: %w", durable.ErrInvalid, err)
+		return fmt.Errorf("%w: %w", driver.ErrInvalid, err)
 	}
 	return nil
 }
 
 // Attempts implements durable.Store.
-func (s *Store) Attempts(ctx context.Context, id idempotency.ID) (all []durable.Attempt, err error) {
+func (s *Store) Attempts(ctx context.Context, id idempotency.ID) (all []driver.Attempt, err error) {
 	if err := validID(id); err != nil {
 		return nil, err
 	}
@@ -39,31 +39,31 @@ func (s *Store) Attempts(ctx context.Context, id idempotency.ID) (all []durable.
 		return err
 	})
 	if err == nil && found == 0 {
-		err = durable.ErrNotFound
+		err = driver.ErrNotFound
 	}
-	slices.SortFunc(all, func(a, b durable.Attempt) int { return cmp.Compare(a.Generation, b.Generation) })
+	slices.SortFunc(all, func(a, b driver.Attempt) int { return cmp.Compare(a.Generation, b.Generation) })
 	return all, err
 }
 
 // scanAttempt reads a row of the statement attempts. false: it says only that the intent
 // is there.
-func scanAttempt(rows *sql.Rows) (a durable.Attempt, there bool, err error) {
+func scanAttempt(rows *sql.Rows) (a driver.Attempt, there bool, err error) {
 	var (
 		n, kind, epoch, sent, finished, class, status sql.NullInt64
 		key, worker, code, reference, text            sql.NullString
 	)
 	err = rows.Scan(&n, &kind, &epoch, &key, &worker, &sent, &finished, &class, &code, &status, &reference, &text)
-	return durable.Attempt{
-		Generation: n.Int64, Kind: durable.Kind(kind.Int64), Epoch: int(epoch.Int64), Key: key.String, Worker: worker.String,
+	return driver.Attempt{
+		Generation: n.Int64, Kind: driver.Kind(kind.Int64), Epoch: int(epoch.Int64), Key: key.String, Worker: worker.String,
 		SentAt: timeOrNone(sent), FinishedAt: timeOrNone(finished),
-		Class: durable.Class(class.Int64), Code: code.String, Status: int(status.Int64), Reference: reference.String, Error: text.String,
+		Class: driver.Class(class.Int64), Code: code.String, Status: int(status.Int64), Reference: reference.String, Error: text.String,
 	}, n.Valid, err
 }
 
 // DeadLetters implements durable.Store.
 func (s *Store) DeadLetters(
-	ctx context.Context, filter durable.Filter, after *durable.DeadLetter, limit int,
-) (letters []durable.DeadLetter, err error) {
+	ctx context.Context, filter driver.Filter, after *driver.DeadLetter, limit int,
+) (letters []driver.DeadLetter, err error) {
 	if limit <= 0 {
 		return nil, s.kit.Usable(ctx)
 	}
@@ -76,7 +76,7 @@ func (s *Store) DeadLetters(
 }
 
 // lettersQuery asks for what Filter.Matches and Letter.Compare say.
-func lettersQuery(filter *durable.Filter, after *durable.DeadLetter, limit int) (query string, args []any) {
+func lettersQuery(filter *driver.Filter, after *driver.DeadLetter, limit int) (query string, args []any) {
 	var where []string
 	add := func(condition string, values ...any) {
 		where = append(where, condition)
@@ -117,10 +117,10 @@ func lettersQuery(filter *durable.Filter, after *durable.DeadLetter, limit int) 
 // ceilMicros is the first microsecond that is not before t.
 func ceilMicros(t time.Time) int64 { return t.Add(time.Microsecond - 1).UnixMicro() }
 
-func readLetters(ctx context.Context, db *sql.DB, query string, args []any) (letters []durable.DeadLetter, err error) {
+func readLetters(ctx context.Context, db *sql.DB, query string, args []any) (letters []driver.DeadLetter, err error) {
 	_, err = sqlitekit.ReadRows(ctx, unprepared{db, query}, args, func(rows *sql.Rows) error {
 		var (
-			l        durable.DeadLetter
+			l        driver.DeadLetter
 			dead     int64
 			redriven sql.NullInt64
 		)
@@ -151,7 +151,7 @@ func (u unprepared) ExecContext(ctx context.Context, args ...any) (sql.Result, e
 }
 
 // Stats implements durable.Store.
-func (s *Store) Stats(ctx context.Context) (all durable.Stats, err error) {
+func (s *Store) Stats(ctx context.Context) (all driver.Stats, err error) {
 	err = s.kit.Reading(ctx, func(ctx context.Context) error {
 		all, err = readStats(ctx, s.read[stats])
 		return err
@@ -159,8 +159,8 @@ func (s *Store) Stats(ctx context.Context) (all durable.Stats, err error) {
 	return all, err
 }
 
-func readStats(ctx context.Context, statement sqlitekit.Statement) (durable.Stats, error) {
-	all := durable.Stats{States: make(map[durable.State]int)}
+func readStats(ctx context.Context, statement sqlitekit.Statement) (driver.Stats, error) {
+	all := driver.Stats{States: make(map[driver.State]int)}
 	_, err := sqlitekit.ReadRows(ctx, statement, nil, func(rows *sql.Rows) error {
 		var (
 			state, n, due int
@@ -175,7 +175,7 @@ func readStats(ctx context.Context, statement sqlitekit.Statement) (durable.Stat
 			all.Oldest = timeOf(at.Int64)
 		}
 		all.Due += due
-		all.States[durable.State(state)] += n
+		all.States[driver.State(state)] += n
 		return err
 	})
 	return all, err

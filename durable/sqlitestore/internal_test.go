@@ -16,7 +16,7 @@ import (
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
-	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/durable/storetest"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
@@ -43,31 +43,31 @@ func requireCode(t *testing.T, code int, err error) {
 	require.Equal(t, code, e.Code()&0xff, "%v", err)
 }
 
-func enqueue(scope, key string) durable.Event {
-	return durable.Event{Kind: durable.EventEnqueue, Intent: durable.Intent{
+func enqueue(scope, key string) driver.Event {
+	return driver.Event{Kind: driver.EventEnqueue, Intent: driver.Intent{
 		ID: idempotency.ID{Scope: scope, Operation: "charge", Key: key}, Gateway: "psp", Payload: []byte(strings.Repeat("payload of "+key, 500)),
 	}}
 }
 
-func claimOf(worker string) durable.Claim {
-	return durable.Claim{
+func claimOf(worker string) driver.Claim {
+	return driver.Claim{
 		Worker: worker, Lease: time.Hour, Limit: 100, PerScope: 100,
-		Terms: map[string]durable.Terms{"psp": {KeyTTL: time.Hour, CanQuery: true}},
+		Terms: map[string]driver.Terms{"psp": {KeyTTL: time.Hour, CanQuery: true}},
 	}
 }
 
 var errLong = errors.New(strings.Repeat("wrong ", 150))
 
-func finish(r *durable.Record, class durable.Class, do durable.Action) durable.Event {
-	return durable.Event{
-		Kind: durable.EventFinish, Intent: durable.Intent{ID: r.ID}, Worker: r.Worker, Generation: r.Generation,
-		Terms: &durable.Terms{KeyTTL: time.Hour, CanQuery: true}, Outcome: durable.Outcome{Class: class, Code: strings.Repeat("code", 100), Result: make([]byte, 9000), Err: errLong},
-		Decision: durable.Decision{Action: do},
+func finish(r *driver.Record, class driver.Class, do driver.Action) driver.Event {
+	return driver.Event{
+		Kind: driver.EventFinish, Intent: driver.Intent{ID: r.ID}, Worker: r.Worker, Generation: r.Generation,
+		Terms: &driver.Terms{KeyTTL: time.Hour, CanQuery: true}, Outcome: driver.Outcome{Class: class, Code: strings.Repeat("code", 100), Result: make([]byte, 9000), Err: errLong},
+		Decision: driver.Decision{Action: do},
 	}
 }
 
 // apply is Apply, whose events all succeed.
-func apply(ctx context.Context, s durable.Store, events ...durable.Event) ([]durable.Result, error) {
+func apply(ctx context.Context, s driver.Store, events ...driver.Event) ([]driver.Result, error) {
 	results, err := s.Apply(ctx, events)
 	for i := range results {
 		if results[i].Err != nil {
@@ -101,8 +101,8 @@ func TestPlans(t *testing.T) {
 	for i := range statements {
 		queries[fmt.Sprint("statement ", int(i))] = i.text()
 	}
-	open, _ := lettersQuery(&durable.Filter{}, &durable.DeadLetter{}, 1)
-	all, _ := lettersQuery(&durable.Filter{IncludeResolved: true}, &durable.DeadLetter{}, 1)
+	open, _ := lettersQuery(&driver.Filter{}, &driver.DeadLetter{}, 1)
+	all, _ := lettersQuery(&driver.Filter{IncludeResolved: true}, &driver.DeadLetter{}, 1)
 	queries["open letters"], queries["all letters"] = open, all
 	fine := regexp.MustCompile(`^SCAN (CONSTANT ROW|s|g|durable_worker|.* USING (COVERING )?INDEX durable_intent_(due|later|held|dead|over)|` +
 		`l USING INDEX durable_letter_(all|open))$`)
@@ -120,7 +120,7 @@ func TestPlans(t *testing.T) {
 	}
 	assert.Contains(t, plan(t, s, open, make([]any, 7)...), "SEARCH l USING INDEX durable_letter_open (dead_at>?)")
 	assert.Contains(t, plan(t, s, all, make([]any, 7)...), "SEARCH l USING INDEX durable_letter_all (dead_at>?)")
-	one, args := lettersQuery(&durable.Filter{Scope: "a", Operation: "b", Key: "c", IncludeResolved: true}, nil, 1)
+	one, args := lettersQuery(&driver.Filter{Scope: "a", Operation: "b", Key: "c", IncludeResolved: true}, nil, 1)
 	assert.Contains(t, plan(t, s, one, args...), "SEARCH l USING PRIMARY KEY (intent=?)")
 }
 
@@ -137,7 +137,7 @@ func TestDurability(t *testing.T) {
 	_, err = s.Heartbeat(t.Context(), "w", 0)
 	require.NoError(t, err)
 	require.NoError(t, s.kit.Write.Close())
-	_, err = s.Apply(t.Context(), []durable.Event{enqueue("a", "2")})
+	_, err = s.Apply(t.Context(), []driver.Event{enqueue("a", "2")})
 	require.ErrorContains(t, err, "closed")
 	_, err = s.Claim(t.Context(), claimOf("w"))
 	require.ErrorContains(t, err, "closed")
@@ -192,8 +192,8 @@ func TestVersions(t *testing.T) {
 		return s
 	}
 	storetest.Suite{
-		Open:  func(t *testing.T) durable.Store { return openInternal(t) },
-		Again: func(t *testing.T, first durable.Store) durable.Store { return newer(t, first.(*Store).kit.File.Path) },
+		Open:  func(t *testing.T) driver.Store { return openInternal(t) },
+		Again: func(t *testing.T, first driver.Store) driver.Store { return newer(t, first.(*Store).kit.File.Path) },
 		Rows:  20,
 	}.Run(t)
 }
@@ -254,7 +254,7 @@ func checkBooks(t *testing.T, s *Store) {
 // is claimed at once.
 func TestLater(t *testing.T) {
 	s := openInternal(t)
-	var events []durable.Event
+	var events []driver.Event
 	for _, key := range []string{"past", "soon", "later"} {
 		e := enqueue("a", key)
 		e.Intent.NotBefore = time.Now().Add(2 * time.Hour)
@@ -274,13 +274,13 @@ func TestLater(t *testing.T) {
 		return keys
 	}
 	assert.Equal(t, []string{"later", "past", "soon"}, apart())
-	for key, due := range map[string]time.Duration{"past": -time.Hour, "soon": durable.Soon - time.Second} {
+	for key, due := range map[string]time.Duration{"past": -time.Hour, "soon": driver.Soon - time.Second} {
 		_, err := s.DB().Exec("UPDATE durable_intent SET next_at = ? WHERE key = ?", time.Now().Add(due).UnixMicro(), key)
 		require.NoError(t, err)
 	}
 	stats, err := s.Stats(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, map[durable.State]int{durable.StatePending: 4}, stats.States)
+	assert.Equal(t, map[driver.State]int{driver.StatePending: 4}, stats.States)
 	assert.Equal(t, 2, stats.Due)
 	assert.WithinDuration(t, time.Now().Add(-time.Hour), stats.Oldest, time.Minute)
 	claimed, err := s.Claim(t.Context(), claimOf("w"))
@@ -314,7 +314,7 @@ func TestNothingStays(t *testing.T) {
 
 // life takes intents through all there is, and calls said after each verb.
 func life(ctx context.Context, s *Store, name string, said func(what string)) error {
-	verb := func(what string, events ...durable.Event) ([]durable.Result, error) {
+	verb := func(what string, events ...driver.Event) ([]driver.Result, error) {
 		results, err := apply(ctx, s, events...)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", what, err)
@@ -322,7 +322,7 @@ func life(ctx context.Context, s *Store, name string, said func(what string)) er
 		said(what)
 		return results, nil
 	}
-	claim := func(what string, n int) ([]durable.Change, error) {
+	claim := func(what string, n int) ([]driver.Change, error) {
 		claimed, err := s.Claim(ctx, claimOf(name))
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", what, err)
@@ -340,17 +340,17 @@ func life(ctx context.Context, s *Store, name string, said func(what string)) er
 	if err != nil {
 		return err
 	}
-	if _, err := verb("done, dead and unknown", finish(&held[0].Record, durable.ClassSucceeded, durable.Retry),
-		finish(&held[1].Record, durable.ClassDeclined, durable.Bury), finish(&held[2].Record, durable.ClassUnknown, durable.Retry)); err != nil {
+	if _, err := verb("done, dead and unknown", finish(&held[0].Record, driver.ClassSucceeded, driver.Retry),
+		finish(&held[1].Record, driver.ClassDeclined, driver.Bury), finish(&held[2].Record, driver.ClassUnknown, driver.Retry)); err != nil {
 		return err
 	}
-	second, third := durable.Intent{ID: held[1].Record.ID}, durable.Intent{ID: held[2].Record.ID}
-	if _, err := verb("resolved", durable.Event{
-		Kind: durable.EventResolve, Intent: second, Outcome: durable.Outcome{Class: durable.ClassDeclined, Err: errLong}, By: "ann",
+	second, third := driver.Intent{ID: held[1].Record.ID}, driver.Intent{ID: held[2].Record.ID}
+	if _, err := verb("resolved", driver.Event{
+		Kind: driver.EventResolve, Intent: second, Outcome: driver.Outcome{Class: driver.ClassDeclined, Err: errLong}, By: "ann",
 	}); err != nil {
 		return err
 	}
-	if _, err := verb("redriven", durable.Event{Kind: durable.EventRedrive, Intent: second, By: "ann"}); err != nil {
+	if _, err := verb("redriven", driver.Event{Kind: driver.EventRedrive, Intent: second, By: "ann"}); err != nil {
 		return err
 	}
 	if _, err := claim("claimed again", 2); err != nil {
@@ -365,8 +365,8 @@ func life(ctx context.Context, s *Store, name string, said func(what string)) er
 	}
 	said("reaped")
 	for range 2 {
-		if _, err := verb("resolved as done", durable.Event{
-			Kind: durable.EventResolve, Intent: third, Outcome: durable.Outcome{Class: durable.ClassSucceeded, Result: make([]byte, 9000)}, By: "ann",
+		if _, err := verb("resolved as done", driver.Event{
+			Kind: driver.EventResolve, Intent: third, Outcome: driver.Outcome{Class: driver.ClassSucceeded, Result: make([]byte, 9000)}, By: "ann",
 		}); err != nil {
 			return err
 		}
@@ -378,8 +378,8 @@ func life(ctx context.Context, s *Store, name string, said func(what string)) er
 // afterlife takes a fourth intent through the rest: refused, mended, withdrawn, and looked after
 // by a worker that goes on.
 func afterlife(
-	ctx context.Context, s *Store, name string, verb func(string, ...durable.Event) ([]durable.Result, error),
-	claim func(string, int) ([]durable.Change, error), said func(string),
+	ctx context.Context, s *Store, name string, verb func(string, ...driver.Event) ([]driver.Result, error),
+	claim func(string, int) ([]driver.Change, error), said func(string),
 ) error {
 	fourth := enqueue(name, "4")
 	if _, err := verb("enqueued the fourth", fourth); err != nil {
@@ -389,7 +389,7 @@ func afterlife(
 	if err != nil {
 		return err
 	}
-	if _, err := verb("refused", finish(&held[0].Record, durable.ClassDeclined, durable.Bury)); err != nil {
+	if _, err := verb("refused", finish(&held[0].Record, driver.ClassDeclined, driver.Bury)); err != nil {
 		return err
 	}
 	fourth.Intent.Payload = []byte("mended")
@@ -400,7 +400,7 @@ func afterlife(
 		return fmt.Errorf("beaten: %w", err)
 	}
 	said("beaten")
-	if _, err := verb("cancelled", durable.Event{Kind: durable.EventCancel, Intent: fourth.Intent}); err != nil {
+	if _, err := verb("cancelled", driver.Event{Kind: driver.EventCancel, Intent: fourth.Intent}); err != nil {
 		return err
 	}
 	if _, err := s.Heartbeat(ctx, name, 0); err != nil {
@@ -456,16 +456,16 @@ func bury(t *testing.T, s *Store) {
 	require.NoError(t, err)
 	_, err = s.Reap(t.Context(), 100)
 	require.NoError(t, err)
-	letters, err := s.DeadLetters(t.Context(), durable.Filter{}, nil, 100)
+	letters, err := s.DeadLetters(t.Context(), driver.Filter{}, nil, 100)
 	require.NoError(t, err)
 	for i := range letters {
-		_, err := apply(t.Context(), s, durable.Event{Kind: durable.EventRedrive, Intent: durable.Intent{ID: letters[i].ID}, By: "ann"})
+		_, err := apply(t.Context(), s, driver.Event{Kind: driver.EventRedrive, Intent: driver.Intent{ID: letters[i].ID}, By: "ann"})
 		require.NoError(t, err)
 	}
 	claimed, err := s.Claim(t.Context(), claimOf("last"))
 	require.NoError(t, err)
 	for i := range claimed.Changes {
-		_, err := apply(t.Context(), s, finish(&claimed.Changes[i].Record, durable.ClassSucceeded, durable.Retry))
+		_, err := apply(t.Context(), s, finish(&claimed.Changes[i].Record, driver.ClassSucceeded, driver.Retry))
 		require.NoError(t, err)
 	}
 	checkBooks(t, s)

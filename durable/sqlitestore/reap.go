@@ -5,12 +5,12 @@ import (
 	"database/sql"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 
 // Reap implements durable.Store. It reads first, without a lock: mostly nobody has died.
-func (s *Store) Reap(ctx context.Context, limit int) (changes []durable.Change, err error) {
+func (s *Store) Reap(ctx context.Context, limit int) (changes []driver.Change, err error) {
 	found, err := s.exists(ctx, findLost)
 	if err != nil || !found || limit <= 0 {
 		return nil, err
@@ -25,14 +25,14 @@ func (s *Store) Reap(ctx context.Context, limit int) (changes []durable.Change, 
 	return changes, nil
 }
 
-func (t *transaction) reap(ctx context.Context, now time.Time, limit int) ([]durable.Change, error) {
+func (t *transaction) reap(ctx context.Context, now time.Time, limit int) ([]driver.Change, error) {
 	rows, err := readRows(ctx, t.statement(lost), now.UnixMicro(), limit)
 	if err != nil {
 		return nil, err
 	}
-	var changes []durable.Change
+	var changes []driver.Change
 	for i := range rows {
-		e := durable.Event{Kind: durable.EventLeaseExpired, Intent: durable.Intent{ID: rows[i].ID}, Worker: rows[i].Worker}
+		e := driver.Event{Kind: driver.EventLeaseExpired, Intent: driver.Intent{ID: rows[i].ID}, Worker: rows[i].Worker}
 		result, err := t.judge(ctx, &rows[i], &e, now)
 		if err != nil {
 			return nil, err

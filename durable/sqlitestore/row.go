@@ -5,14 +5,14 @@ import (
 	"database/sql"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 
 // row is an intent as the database has it.
 type row struct {
-	durable.Record
+	driver.Record
 
 	id int64
 }
@@ -56,7 +56,7 @@ func scanRow(rows *sql.Rows) (r row, err error) {
 }
 
 // mutable are the values of the columns from gateway to updated.
-func mutable(r *durable.Record) []any {
+func mutable(r *driver.Record) []any {
 	return []any{
 		r.Gateway, string(r.Fingerprint), int64(r.State), r.Epoch, r.Generation, r.Worker, micros(r.NextAt), r.Scheduled(),
 		micros(r.Deadline), r.Attempts, r.Claims, r.InDoubt, r.QueryNext, int64(r.Class), r.Code, r.Reference, r.Reason, r.DeadLetterID,
@@ -65,14 +65,14 @@ func mutable(r *durable.Record) []any {
 }
 
 // insert writes a new record, to which nothing belongs yet. false: there is one.
-func (t *transaction) insert(ctx context.Context, r *durable.Record) (bool, error) {
+func (t *transaction) insert(ctx context.Context, r *driver.Record) (bool, error) {
 	args := append([]any{r.ID.Scope, r.ID.Operation, r.ID.Key, blob(r.Payload)}, mutable(r)...)
 	n, err := sqlitekit.Affected(t.statement(insert).ExecContext(ctx, args...))
 	return n == 1, err
 }
 
 // write writes all of a change to a record that is there.
-func (t *transaction) write(ctx context.Context, id int64, c *durable.Change) error {
+func (t *transaction) write(ctx context.Context, id int64, c *driver.Change) error {
 	if err := t.writeRecord(ctx, id, c); err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (t *transaction) write(ctx context.Context, id int64, c *durable.Change) er
 
 // writeRecord writes the record, and its attempt. The one before it, if there was one, goes
 // to the journal.
-func (t *transaction) writeRecord(ctx context.Context, id int64, c *durable.Change) error {
+func (t *transaction) writeRecord(ctx context.Context, id int64, c *driver.Change) error {
 	r := &c.Record
 	if c.StartedAttempt != nil && r.Generation > 1 {
 		if err := t.exec(ctx, keepAttempt, id); err != nil {
@@ -101,7 +101,7 @@ func (t *transaction) writeRecord(ctx context.Context, id int64, c *durable.Chan
 	if c.Revised {
 		payload = blob(r.Payload)
 	}
-	if r.State == durable.StateDone {
+	if r.State == driver.StateDone {
 		result = blob(r.Result)
 	}
 	switch a := c.StartedAttempt; {

@@ -5,7 +5,7 @@ import (
 	"database/sql"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
@@ -18,7 +18,7 @@ type Store struct {
 	write, read preparedStatements
 }
 
-var _ durable.Store = (*Store)(nil)
+var _ driver.Store = (*Store)(nil)
 
 // DB is the database, for the work's own tables: the one that New was given, or
 // that of Open. It is closed with the store in the latter case only.
@@ -53,19 +53,19 @@ func (t *transaction) now(ctx context.Context) (time.Time, error) {
 
 // Apply implements durable.Store. Events that end attempts go before what other verbs
 // of this process wait to write.
-func (s *Store) Apply(ctx context.Context, events []durable.Event) (results []durable.Result, err error) {
+func (s *Store) Apply(ctx context.Context, events []driver.Event) (results []driver.Result, err error) {
 	holds := false
 	for i := range events {
-		if err := durable.ValidEvent(&events[i]); err != nil {
+		if err := driver.ValidEvent(&events[i]); err != nil {
 			return nil, err
 		}
-		holds = holds || events[i].Kind == durable.EventFinish
+		holds = holds || events[i].Kind == driver.EventFinish
 	}
 	if len(events) == 0 {
 		return nil, s.kit.Usable(ctx)
 	}
 	err = s.transact(ctx, holds, func(ctx context.Context, t *transaction, now time.Time) error {
-		results = make([]durable.Result, len(events)) // anew for each try
+		results = make([]driver.Result, len(events)) // anew for each try
 		for i := range events {
 			if results[i], err = t.apply(ctx, &events[i], now); err != nil {
 				return err
@@ -80,8 +80,8 @@ func (s *Store) Apply(ctx context.Context, events []durable.Event) (results []du
 }
 
 // apply is one event. The error is the database's.
-func (t *transaction) apply(ctx context.Context, e *durable.Event, now time.Time) (durable.Result, error) {
-	if e.Kind == durable.EventEnqueue {
+func (t *transaction) apply(ctx context.Context, e *driver.Event, now time.Time) (driver.Result, error) {
+	if e.Kind == driver.EventEnqueue {
 		result, done, err := t.enqueue(ctx, e, now)
 		if done || err != nil {
 			return result, err
@@ -89,29 +89,29 @@ func (t *transaction) apply(ctx context.Context, e *durable.Event, now time.Time
 	}
 	r, err := readRow(ctx, t.statement(load), e.ID())
 	if err != nil {
-		return durable.Result{}, err
+		return driver.Result{}, err
 	}
 	if r == nil {
-		change, err := durable.Decide(nil, e, now)
-		return durable.Result{Change: change, Err: err}, nil
+		change, err := driver.Decide(nil, e, now)
+		return driver.Result{Change: change, Err: err}, nil
 	}
 	return t.judge(ctx, r, e, now)
 }
 
 // enqueue takes the intent for a new one, which it nearly always is, and looks for
 // what is there only if it is not.
-func (t *transaction) enqueue(ctx context.Context, e *durable.Event, now time.Time) (result durable.Result, done bool, err error) {
-	result.Change, result.Err = durable.Decide(nil, e, now)
-	if result.Err == nil && result.Step == durable.StepInsert { // else what is there may still be the same
+func (t *transaction) enqueue(ctx context.Context, e *driver.Event, now time.Time) (result driver.Result, done bool, err error) {
+	result.Change, result.Err = driver.Decide(nil, e, now)
+	if result.Err == nil && result.Step == driver.StepInsert { // else what is there may still be the same
 		done, err = t.insert(ctx, &result.Record)
 	}
 	return result, done, err
 }
 
 // judge does with a record what Decide says.
-func (t *transaction) judge(ctx context.Context, r *row, e *durable.Event, now time.Time) (result durable.Result, err error) {
-	result.Change, result.Err = durable.Decide(&r.Record, e, now)
-	if result.Err == nil && result.Step != durable.StepKeep {
+func (t *transaction) judge(ctx context.Context, r *row, e *driver.Event, now time.Time) (result driver.Result, err error) {
+	result.Change, result.Err = driver.Decide(&r.Record, e, now)
+	if result.Err == nil && result.Step != driver.StepKeep {
 		err = t.write(ctx, r.id, &result.Change)
 	}
 	return result, err
@@ -119,7 +119,7 @@ func (t *transaction) judge(ctx context.Context, r *row, e *durable.Event, now t
 
 // Heartbeat implements durable.Store.
 func (s *Store) Heartbeat(ctx context.Context, worker string, lease time.Duration) (now time.Time, err error) {
-	if err := durable.ValidateHeartbeat(worker, lease); err != nil {
+	if err := driver.ValidateHeartbeat(worker, lease); err != nil {
 		return time.Time{}, err
 	}
 	err = s.transact(ctx, true, func(ctx context.Context, t *transaction, clock time.Time) error {
@@ -134,10 +134,10 @@ func (t *transaction) beat(ctx context.Context, worker string, until time.Time) 
 }
 
 // Find implements durable.Store.
-func (s *Store) Find(ctx context.Context, id idempotency.ID) (durable.Record, error) {
+func (s *Store) Find(ctx context.Context, id idempotency.ID) (driver.Record, error) {
 	r, err := s.find(ctx, id, find)
 	if err != nil {
-		return durable.Record{}, err
+		return driver.Record{}, err
 	}
 	return r.Record, nil
 }
@@ -151,7 +151,7 @@ func (s *Store) find(ctx context.Context, id idempotency.ID, by statement) (r *r
 		return err
 	})
 	if err == nil && r == nil {
-		err = durable.ErrNotFound
+		err = driver.ErrNotFound
 	}
 	return r, err
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/durable/sqlitestore"
 	"github.com/resilienthttp/resilienthttp/durable/storetest"
 	"github.com/resilienthttp/resilienthttp/idempotency"
@@ -30,7 +30,7 @@ func open(tb testing.TB, path string) *sqlitestore.Store {
 }
 
 // within commits if work returns nil.
-func within(t *testing.T, s durable.Store, work func(durable.Outbox) error) error {
+func within(t *testing.T, s driver.Store, work func(driver.Outbox) error) error {
 	t.Helper()
 	store := s.(*sqlitestore.Store)
 	tx, err := store.DB().BeginTx(t.Context(), nil)
@@ -59,15 +59,15 @@ func TestOpen_fileMode(t *testing.T) {
 // TestOpened has two handles, as two processes have.
 func TestOpened(t *testing.T) {
 	t.Parallel()
-	paths := make(map[durable.Store]string)
+	paths := make(map[driver.Store]string)
 	storetest.Suite{
-		Open: func(t *testing.T) durable.Store {
+		Open: func(t *testing.T) driver.Store {
 			path := filepath.Join(t.TempDir(), "test.db")
 			store := open(t, path)
 			paths[store] = path
 			return store
 		},
-		Again:  func(t *testing.T, first durable.Store) durable.Store { return open(t, paths[first]) },
+		Again:  func(t *testing.T, first driver.Store) driver.Store { return open(t, paths[first]) },
 		Within: within,
 	}.Run(t)
 }
@@ -90,7 +90,7 @@ func besideOne(t *testing.T) (*sql.DB, *sqlitestore.Store) {
 func TestNew(t *testing.T) {
 	t.Parallel()
 	storetest.Suite{
-		Open: func(t *testing.T) durable.Store {
+		Open: func(t *testing.T) driver.Store {
 			_, store := besideOne(t)
 			return store
 		},
@@ -112,8 +112,8 @@ func TestBeatBesideThePool(t *testing.T) {
 	for i := range 50 {
 		enqueuing.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
-				in := durable.Intent{ID: idempotency.ID{Scope: "s", Operation: "o", Key: fmt.Sprint(i, n)}, Gateway: "psp"}
-				_, err := store.Apply(ctx, []durable.Event{{Kind: durable.EventEnqueue, Intent: in}})
+				in := driver.Intent{ID: idempotency.ID{Scope: "s", Operation: "o", Key: fmt.Sprint(i, n)}, Gateway: "psp"}
+				_, err := store.Apply(ctx, []driver.Event{{Kind: driver.EventEnqueue, Intent: in}})
 				assert.True(t, err == nil || ctx.Err() != nil, "%v", err)
 			}
 		})

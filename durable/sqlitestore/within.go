@@ -4,7 +4,7 @@ import (
 	"context"
 	"database/sql"
 
-	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
@@ -17,27 +17,27 @@ import (
 // The verbs take the write lock, until the transaction ends: begin it as an immediate
 // one ("_txlock=immediate", as DB does), or with a verb, or they may fail with
 // SQLITE_BUSY where somebody else has written in between.
-func (s *Store) WithTx(tx *sql.Tx) durable.Outbox { return outbox{&transaction{tx: tx}} }
+func (s *Store) WithTx(tx *sql.Tx) driver.Outbox { return outbox{&transaction{tx: tx}} }
 
 type outbox struct{ t *transaction }
 
 // Enqueue implements durable.Outbox.
-func (o outbox) Enqueue(ctx context.Context, in durable.Intent) (durable.Receipt, error) {
-	result, err := o.apply(ctx, durable.Event{Kind: durable.EventEnqueue, Intent: in})
+func (o outbox) Enqueue(ctx context.Context, in driver.Intent) (driver.Receipt, error) {
+	result, err := o.apply(ctx, driver.Event{Kind: driver.EventEnqueue, Intent: in})
 	if err != nil {
-		return durable.Receipt{}, err
+		return driver.Receipt{}, err
 	}
 	return result.Receipt(), nil
 }
 
 // Cancel implements durable.Outbox.
 func (o outbox) Cancel(ctx context.Context, id idempotency.ID) error {
-	_, err := o.apply(ctx, durable.Event{Kind: durable.EventCancel, Intent: durable.Intent{ID: id}})
+	_, err := o.apply(ctx, driver.Event{Kind: driver.EventCancel, Intent: driver.Intent{ID: id}})
 	return err
 }
 
 // apply takes the write lock before it looks at the time.
-func (o outbox) apply(ctx context.Context, e durable.Event) (result durable.Result, err error) {
+func (o outbox) apply(ctx context.Context, e driver.Event) (result driver.Result, err error) {
 	if _, err := o.t.tx.ExecContext(ctx, lockSQL); err != nil {
 		return result, err
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
@@ -19,14 +20,14 @@ import (
 // -short it only shows that it runs.
 type Bench struct {
 	// Open gives an empty store that nobody else uses.
-	Open func(b *testing.B) durable.Store
+	Open func(b *testing.B) driver.Store
 
 	// Fill brings in what waits, as fast as it can; nil: it is enqueued.
-	Fill func(b *testing.B, store durable.Store, backlog Backlog)
+	Fill func(b *testing.B, store driver.Store, backlog Backlog)
 
 	// Unclaim makes what is being sent pending again, without a trace. nil: claims of what
 	// is due are not measured.
-	Unclaim func(b *testing.B, store durable.Store)
+	Unclaim func(b *testing.B, store driver.Store)
 }
 
 // Backlog is pending intents of the operation "charge".
@@ -95,10 +96,10 @@ func check(b *testing.B, err error) {
 }
 
 // events enqueues the rows from one on.
-func (l *Backlog) events(from, n int) []durable.Event {
-	events := make([]durable.Event, n)
+func (l *Backlog) events(from, n int) []driver.Event {
+	events := make([]driver.Event, n)
 	for i := range events {
-		in := durable.Intent{
+		in := driver.Intent{
 			ID:      idempotency.ID{Scope: l.Scope(from + i), Operation: "charge", Key: strconv.Itoa(from + i)},
 			Gateway: cmp.Or(l.Gateway, gateway), Payload: []byte(`{"amount": 100}`),
 		}
@@ -110,7 +111,7 @@ func (l *Backlog) events(from, n int) []durable.Event {
 	return events
 }
 
-func applyAll(b *testing.B, store durable.Store, events []durable.Event) {
+func applyAll(b *testing.B, store driver.Store, events []driver.Event) {
 	b.Helper()
 	results, err := store.Apply(b.Context(), events)
 	check(b, err)
@@ -120,7 +121,7 @@ func applyAll(b *testing.B, store durable.Store, events []durable.Event) {
 }
 
 // filled is a store with a backlog.
-func (s Bench) filled(b *testing.B, l Backlog) durable.Store {
+func (s Bench) filled(b *testing.B, l Backlog) driver.Store {
 	b.Helper()
 	l.Gateway = cmp.Or(l.Gateway, gateway)
 	store := s.Open(b)
@@ -171,7 +172,7 @@ func (s Bench) insert(b *testing.B, n int) {
 	b.ReportMetric(float64(done)/b.Elapsed().Seconds(), "intents/s")
 }
 
-func (s Bench) work(b *testing.B, work func(*testing.B, durable.Store)) {
+func (s Bench) work(b *testing.B, work func(*testing.B, driver.Store)) {
 	b.Helper()
 	var took time.Duration
 	l := Backlog{Rows: size(10_000), Scopes: tenants}
@@ -189,7 +190,7 @@ func (s Bench) work(b *testing.B, work func(*testing.B, durable.Store)) {
 		b.StopTimer()
 		stats, err := store.Stats(b.Context())
 		check(b, err)
-		if done := stats.States[durable.StateDone]; done != l.Rows {
+		if done := stats.States[driver.StateDone]; done != l.Rows {
 			b.Fatal(done, "of", l.Rows, "are done")
 		}
 		rounds++
@@ -201,11 +202,11 @@ func (s Bench) work(b *testing.B, work func(*testing.B, durable.Store)) {
 // noop is a Gateway that does nothing.
 type noop struct{}
 
-func (noop) Send(context.Context, *durable.Send) durable.Outcome {
-	return durable.Outcome{Class: durable.ClassSucceeded}
+func (noop) Send(context.Context, *durable.Send) driver.Outcome {
+	return driver.Outcome{Class: driver.ClassSucceeded}
 }
 
-func engine(b *testing.B, store durable.Store) {
+func engine(b *testing.B, store driver.Store) {
 	b.Helper()
 	e := &durable.Engine{Store: store, Gateways: map[string]durable.Gateway{gateway: noop{}}, Retention: -1}
 	_, err := e.Work(b.Context(), 1<<30)
@@ -216,11 +217,11 @@ func engine(b *testing.B, store durable.Store) {
 const hung = "hung"
 
 // hundred is a claim of so many.
-func hundred() durable.Claim {
-	return durable.Claim{Worker: worker, Lease: time.Hour, Limit: 100, PerScope: 25, Terms: terms}
+func hundred() driver.Claim {
+	return driver.Claim{Worker: worker, Lease: time.Hour, Limit: 100, PerScope: 25, Terms: terms}
 }
 
-func verbs(b *testing.B, store durable.Store) {
+func verbs(b *testing.B, store driver.Store) {
 	b.Helper()
 	for {
 		claimed, err := store.Claim(b.Context(), hundred())
@@ -228,9 +229,9 @@ func verbs(b *testing.B, store durable.Store) {
 		if len(claimed.Changes) == 0 {
 			return
 		}
-		events := make([]durable.Event, len(claimed.Changes))
+		events := make([]driver.Event, len(claimed.Changes))
 		for i := range events {
-			events[i] = finish(&claimed.Changes[i].Record, durable.Outcome{Class: durable.ClassSucceeded}, durable.Decision{})
+			events[i] = finish(&claimed.Changes[i].Record, driver.Outcome{Class: driver.ClassSucceeded}, driver.Decision{})
 		}
 		applyAll(b, store, events)
 	}
@@ -270,9 +271,9 @@ func (s Bench) claims(b *testing.B) {
 			}
 			claim := hundred()
 			if row.backlog.Gateway == hung {
-				claim.Terms = map[string]durable.Terms{gateway: {}, hung: {}}
+				claim.Terms = map[string]driver.Terms{gateway: {}, hung: {}}
 				claim.MaxWorkers, claim.GatewayLimits = 200, map[string]int{gateway: 200, hung: 100}
-				claim.InFlight = map[durable.QueueKey]int{{Scope: "another", Gateway: hung}: 100}
+				claim.InFlight = map[driver.QueueKey]int{{Scope: "another", Gateway: hung}: 100}
 			}
 			var took []time.Duration
 			for b.Loop() {

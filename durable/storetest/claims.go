@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 )
 
 // testClaim (D1) looks at what is claimed and what is not.
@@ -20,14 +20,14 @@ func (k *kit) testClaim() {
 	stray := intent("a")
 	stray.Gateway = "nobody knows it"
 	done, cancelled := intent("a"), intent("a")
-	for _, in := range []durable.Intent{held, later, cancelled, done} {
+	for _, in := range []driver.Intent{held, later, cancelled, done} {
 		k.must(enqueue(in))
 	}
 	k.claimOne(*k.look(held.ID))
-	k.must(event(durable.EventCancel, cancelled.ID))
+	k.must(event(driver.EventCancel, cancelled.ID))
 	r := k.claimOne(*k.look(done.ID))
-	k.must(finish(&r, durable.Outcome{Class: durable.ClassSucceeded}, durable.Decision{}))
-	before := []durable.Record{k.must(enqueue(ready)), k.must(enqueue(stray))}
+	k.must(finish(&r, driver.Outcome{Class: driver.ClassSucceeded}, driver.Decision{}))
+	before := []driver.Record{k.must(enqueue(ready)), k.must(enqueue(stray))}
 
 	changes := k.claim(claim("other"), before...)
 	if len(changes) != 2 {
@@ -37,14 +37,14 @@ func (k *kit) testClaim() {
 		c := &changes[i]
 		switch c.Record.ID {
 		case ready.ID:
-			if c.StartedAttempt == nil || c.Record.State != durable.StateSending || c.Record.Worker != "other" {
+			if c.StartedAttempt == nil || c.Record.State != driver.StateSending || c.Record.Worker != "other" {
 				k.Errorf("what is due: %v of %q, begun %+v", c.Record.State, c.Record.Worker, c.StartedAttempt)
 			}
 			if !bytes.Equal(c.Record.Payload, ready.Payload) {
 				k.Errorf("the payload is %q", c.Record.Payload)
 			}
 		case stray.ID:
-			if c.StartedAttempt != nil || c.DeadLettered == nil || c.Record.Reason != durable.ReasonNoGateway {
+			if c.StartedAttempt != nil || c.DeadLettered == nil || c.Record.Reason != driver.ReasonNoGateway {
 				k.Errorf("of a gateway that nobody knows: %v, %q", c.Record.State, c.Record.Reason)
 			}
 		default:
@@ -82,16 +82,16 @@ func (k *kit) testOnly() {
 }
 
 // many enqueues n intents of a scope in one commit.
-func (k *kit) many(scope string, n int) []durable.Record {
+func (k *kit) many(scope string, n int) []driver.Record {
 	k.Helper()
-	return k.manyOf(durable.QueueKey{Scope: scope, Gateway: gateway}, n)
+	return k.manyOf(driver.QueueKey{Scope: scope, Gateway: gateway}, n)
 }
 
-func (k *kit) manyOf(lane durable.QueueKey, n int) []durable.Record {
+func (k *kit) manyOf(lane driver.QueueKey, n int) []driver.Record {
 	k.Helper()
-	var records []durable.Record
+	var records []driver.Record
 	for len(records) < n {
-		events := make([]durable.Event, min(n-len(records), 1000))
+		events := make([]driver.Event, min(n-len(records), 1000))
 		for i := range events {
 			events[i] = enqueue(intent(lane.Scope))
 			events[i].Intent.Gateway = lane.Gateway
@@ -152,11 +152,11 @@ func (k *kit) testFairness() {
 	// Of one scope, what is due longest comes first.
 	late := k.many("q", 3)
 	for i := range late {
-		k.must(event(durable.EventCancel, late[i].ID))
+		k.must(event(driver.EventCancel, late[i].ID))
 	}
 	want := k.shuffled("q")
 	c.ScopeCursor, c.Limit = "p", 1
-	var got []durable.Record
+	var got []driver.Record
 	k.eventually("a turn", func() bool {
 		for _, change := range k.claim(c) {
 			if change.Record.ID.Scope == "q" {
@@ -169,7 +169,7 @@ func (k *kit) testFairness() {
 }
 
 // inOrder looks whether those were claimed, in the order in which they are due.
-func (k *kit) inOrder(got, want []durable.Record) {
+func (k *kit) inOrder(got, want []driver.Record) {
 	k.Helper()
 	if len(got) != len(want) {
 		k.Fatalf("%d were claimed, want %d", len(got), len(want))
@@ -205,7 +205,7 @@ func (k *kit) testDue() {
 	// All are due by now, in another order than that in which they came.
 	want := k.shuffled("d")
 	k.eventually("the last of them", func() bool { return !k.now().Before(want[len(want)-1].NextAt) })
-	var got []durable.Record
+	var got []driver.Record
 	for _, limit := range []int{1, 3} {
 		c.Limit = limit
 		for _, change := range k.claim(c) {
@@ -217,10 +217,10 @@ func (k *kit) testDue() {
 
 // shuffled enqueues four that will soon be due, in another order, and gives them in the
 // order in which they are due.
-func (k *kit) shuffled(scope string) []durable.Record {
+func (k *kit) shuffled(scope string) []driver.Record {
 	k.Helper()
 	for step := 20 * time.Millisecond; ; step *= 2 {
-		var events []durable.Event
+		var events []driver.Event
 		start := time.Now()
 		for _, at := range []time.Duration{3 * step, step, 4 * step, 2 * step} {
 			in := intent(scope)
@@ -233,10 +233,10 @@ func (k *kit) shuffled(scope string) []durable.Record {
 		}
 		first, second, third, fourth := results[1].Record, results[3].Record, results[0].Record, results[2].Record
 		if first.NextAt.Before(second.NextAt) && second.NextAt.Before(third.NextAt) {
-			return []durable.Record{first, second, third, fourth}
+			return []driver.Record{first, second, third, fourth}
 		}
 		for i := range events { // too slow: they were due when they came
-			k.must(event(durable.EventCancel, events[i].ID()))
+			k.must(event(driver.EventCancel, events[i].ID()))
 		}
 	}
 }
@@ -294,7 +294,7 @@ func (k *kit) testShares() {
 	k.many("b", 2)
 	c := claim("w")
 	c.PerScope = 5
-	count := func(changes []durable.Change) string {
+	count := func(changes []driver.Change) string {
 		n := make(map[string]int)
 		for _, scope := range scopes(changes) {
 			n[scope]++
@@ -321,38 +321,38 @@ func (k *kit) testShares() {
 }
 
 // held is how much of the scopes a and b, of one gateway.
-func held(a, b int) map[durable.QueueKey]int {
-	return map[durable.QueueKey]int{{Scope: "a", Gateway: gateway}: a, {Scope: "b", Gateway: gateway}: b}
+func held(a, b int) map[driver.QueueKey]int {
+	return map[driver.QueueKey]int{{Scope: "a", Gateway: gateway}: a, {Scope: "b", Gateway: gateway}: b}
 }
 
 // testGateways bounds what a worker holds of a gateway. What is left out stands before
 // what is not.
 func (k *kit) testGateways() {
-	type lanes map[durable.QueueKey]int
+	type lanes map[driver.QueueKey]int
 	const hung, well, other = gateway, mute, "other"
-	a, b, elsewhere, beside := durable.QueueKey{Scope: "a", Gateway: hung}, durable.QueueKey{Scope: "b", Gateway: hung},
-		durable.QueueKey{Scope: "q", Gateway: hung}, durable.QueueKey{Scope: "a", Gateway: well}
+	a, b, elsewhere, beside := driver.QueueKey{Scope: "a", Gateway: hung}, driver.QueueKey{Scope: "b", Gateway: hung},
+		driver.QueueKey{Scope: "q", Gateway: hung}, driver.QueueKey{Scope: "a", Gateway: well}
 	even, lent := map[string]int{hung: 20, well: 20}, map[string]int{hung: 40, well: 20}
 	for _, row := range []struct {
 		name  string
-		claim durable.Claim // of 40 senders
-		want  lanes         // of 100 of a, 20 of b, and 6 beside
+		claim driver.Claim // of 40 senders
+		want  lanes        // of 100 of a, 20 of b, and 6 beside
 	}{
-		{"an even share", durable.Claim{GatewayLimits: even}, lanes{a: 10, b: 10, beside: 6}},
-		{"some is held", durable.Claim{GatewayLimits: even, Limit: 25, InFlight: lanes{elsewhere: 15}}, lanes{a: 3, b: 2, beside: 6}},
-		{"all is held", durable.Claim{GatewayLimits: even, Limit: 1, InFlight: lanes{elsewhere: 20}}, lanes{beside: 1}},
-		{"what others leave", durable.Claim{GatewayLimits: lent}, lanes{a: 17, b: 17, beside: 6}},
+		{"an even share", driver.Claim{GatewayLimits: even}, lanes{a: 10, b: 10, beside: 6}},
+		{"some is held", driver.Claim{GatewayLimits: even, Limit: 25, InFlight: lanes{elsewhere: 15}}, lanes{a: 3, b: 2, beside: 6}},
+		{"all is held", driver.Claim{GatewayLimits: even, Limit: 1, InFlight: lanes{elsewhere: 20}}, lanes{beside: 1}},
+		{"what others leave", driver.Claim{GatewayLimits: lent}, lanes{a: 17, b: 17, beside: 6}},
 		// A quarter of 40 is 10, of which each has 3: 4 of 10 are free for all.
 		{
 			"what is kept for others",
-			durable.Claim{GatewayLimits: map[string]int{hung: 40, well: 20, other: 20}, Limit: 10, InFlight: lanes{elsewhere: 30}},
+			driver.Claim{GatewayLimits: map[string]int{hung: 40, well: 20, other: 20}, Limit: 10, InFlight: lanes{elsewhere: 30}},
 			lanes{a: 2, b: 2, beside: 3},
 		},
-		{"a share of a scope", durable.Claim{GatewayLimits: even, PerScope: 12, InFlight: lanes{a: 6, b: 1}}, lanes{b: 5, beside: 6}},
-		{"what is kept of a scope", durable.Claim{GatewayLimits: lent, PerScope: 12, InFlight: lanes{a: 11, b: 12}}, lanes{beside: 1}},
+		{"a share of a scope", driver.Claim{GatewayLimits: even, PerScope: 12, InFlight: lanes{a: 6, b: 1}}, lanes{b: 5, beside: 6}},
+		{"what is kept of a scope", driver.Claim{GatewayLimits: lent, PerScope: 12, InFlight: lanes{a: 11, b: 12}}, lanes{beside: 1}},
 		{
 			"each behind its own",
-			durable.Claim{GatewayLimits: map[string]int{hung: 1, well: 20}, GatewayCursors: map[string]string{hung: "a"}},
+			driver.Claim{GatewayLimits: map[string]int{hung: 1, well: 20}, GatewayCursors: map[string]string{hung: "a"}},
 			lanes{b: 1, beside: 6},
 		},
 	} {
@@ -363,11 +363,11 @@ func (k *kit) testGateways() {
 			k.manyOf(beside, 6)
 			c := row.claim
 			c.Worker, c.Lease, c.MaxWorkers = "w", time.Hour, 40
-			c.Terms = map[string]durable.Terms{hung: {KeyTTL: time.Hour}, well: {}, other: {}}
+			c.Terms = map[string]driver.Terms{hung: {KeyTTL: time.Hour}, well: {}, other: {}}
 			c.Limit, c.PerScope = cmp.Or(c.Limit, 40), cmp.Or(c.PerScope, 40)
 			got := make(lanes)
 			for _, change := range k.claim(c) {
-				got[durable.QueueKeyOf(&change.Record)]++
+				got[driver.QueueKeyOf(&change.Record)]++
 			}
 			if !maps.Equal(got, row.want) {
 				k.Errorf("claimed %v, want %v", got, row.want)
@@ -387,13 +387,13 @@ func (k *kit) testStats() {
 	if err != nil {
 		k.Fatal(err)
 	}
-	if before.States[durable.StatePending] != 5 || before.Due != 4 || before.Oldest.IsZero() || before.Oldest.After(oldest) || before.Workers != 0 {
+	if before.States[driver.StatePending] != 5 || before.Due != 4 || before.Oldest.IsZero() || before.Oldest.After(oldest) || before.Workers != 0 {
 		k.Errorf("Stats: %+v", before)
 	}
 	c := claim("w")
 	c.Limit = 1
 	k.claim(c)
-	k.must(event(durable.EventCancel, later.ID))
+	k.must(event(driver.EventCancel, later.ID))
 	if _, err := k.store.Heartbeat(k.ctx(), "gone", 0); err != nil {
 		k.Fatal(err)
 	}
@@ -401,7 +401,7 @@ func (k *kit) testStats() {
 	if err != nil {
 		k.Fatal(err)
 	}
-	if s := after.States; s[durable.StatePending] != 3 || s[durable.StateSending] != 1 || s[durable.StateCancelled] != 1 || after.Due != 3 || after.Workers != 1 {
+	if s := after.States; s[driver.StatePending] != 3 || s[driver.StateSending] != 1 || s[driver.StateCancelled] != 1 || after.Due != 3 || after.Workers != 1 {
 		k.Errorf("Stats: %+v", after)
 	}
 	if after.Now.Before(before.Now) {

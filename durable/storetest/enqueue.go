@@ -8,14 +8,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
 func (k *kit) testEnqueue() {
 	in := intent("a")
 	first := k.apply(enqueue(in))
-	if r := first.Receipt(); first.Err != nil || r.Existing || r.State != durable.StatePending || r.ID != in.ID {
+	if r := first.Receipt(); first.Err != nil || r.Existing || r.State != driver.StatePending || r.ID != in.ID {
 		k.Fatalf("a new intent: %+v, %v", r, first.Err)
 	}
 	again := k.apply(enqueue(in))
@@ -24,12 +24,12 @@ func (k *kit) testEnqueue() {
 	}
 	other := in
 	other.Payload = []byte("another")
-	if result := k.apply(enqueue(other)); !errors.Is(result.Err, durable.ErrMismatch) {
+	if result := k.apply(enqueue(other)); !errors.Is(result.Err, driver.ErrMismatch) {
 		k.Fatalf("another payload: %v, want ErrMismatch", result.Err)
 	}
 	other = in
 	other.Gateway = mute
-	if result := k.apply(enqueue(other)); !errors.Is(result.Err, durable.ErrMismatch) {
+	if result := k.apply(enqueue(other)); !errors.Is(result.Err, driver.ErrMismatch) {
 		k.Fatalf("another gateway: %v, want ErrMismatch", result.Err)
 	}
 
@@ -39,39 +39,39 @@ func (k *kit) testEnqueue() {
 	late.Deadline = time.Now().Add(-time.Hour)
 	wrong := a
 	wrong.Payload = nil
-	results, err := k.store.Apply(k.ctx(), []durable.Event{
-		enqueue(a), enqueue(a), enqueue(wrong), enqueue(late), enqueue(b), event(durable.EventCancel, b.ID),
-		event(durable.EventCancel, late.ID),
+	results, err := k.store.Apply(k.ctx(), []driver.Event{
+		enqueue(a), enqueue(a), enqueue(wrong), enqueue(late), enqueue(b), event(driver.EventCancel, b.ID),
+		event(driver.EventCancel, late.ID),
 	})
 	if err != nil {
 		k.Fatalf("Apply: %v", err)
 	}
 	for i, want := range []struct {
-		step durable.Step
+		step driver.Step
 		err  error
 	}{
-		{durable.StepInsert, nil},
-		{durable.StepKeep, nil},
-		{durable.StepKeep, durable.ErrMismatch},
-		{durable.StepKeep, durable.ErrInvalid},
-		{durable.StepInsert, nil},
-		{durable.StepUpdate, nil},
-		{durable.StepKeep, durable.ErrNotFound},
+		{driver.StepInsert, nil},
+		{driver.StepKeep, nil},
+		{driver.StepKeep, driver.ErrMismatch},
+		{driver.StepKeep, driver.ErrInvalid},
+		{driver.StepInsert, nil},
+		{driver.StepUpdate, nil},
+		{driver.StepKeep, driver.ErrNotFound},
 	} {
 		if got := results[i]; got.Step != want.step || !errors.Is(got.Err, want.err) {
 			k.Errorf("event %d of a batch: step %d, %v, want %d, %v", i, got.Step, got.Err, want.step, want.err)
 		}
 	}
-	if r := k.look(b.ID); r == nil || r.State != durable.StateCancelled {
+	if r := k.look(b.ID); r == nil || r.State != driver.StateCancelled {
 		k.Errorf("enqueued and cancelled in one batch: %+v", r)
 	}
 	if results, err := k.store.Apply(k.ctx(), nil); len(results) != 0 || err != nil {
 		k.Errorf("no events: %v, %v", results, err)
 	}
-	if _, err := k.store.Find(k.ctx(), late.ID); !errors.Is(err, durable.ErrNotFound) {
+	if _, err := k.store.Find(k.ctx(), late.ID); !errors.Is(err, driver.ErrNotFound) {
 		k.Errorf("Find of what is not there: %v", err)
 	}
-	if _, err := k.store.Attempts(k.ctx(), late.ID); !errors.Is(err, durable.ErrNotFound) {
+	if _, err := k.store.Attempts(k.ctx(), late.ID); !errors.Is(err, driver.ErrNotFound) {
 		k.Errorf("Attempts of what is not there: %v", err)
 	}
 }
@@ -82,8 +82,8 @@ func (k *kit) testValues() {
 	for i := range all {
 		all[i] = byte(i)
 	}
-	big := bytes.Repeat([]byte{0xFF}, durable.LongestPayload)
-	for name, in := range map[string]durable.Intent{
+	big := bytes.Repeat([]byte{0xFF}, driver.LongestPayload)
+	for name, in := range map[string]driver.Intent{
 		"all bytes":       {Payload: all},
 		"no payload":      {},
 		"empty payload":   {Payload: []byte{}},
@@ -104,13 +104,13 @@ func (k *kit) testValues() {
 	for _, key := range []string{"a", "A", "a ", " a", "é", "e\u0301", "ﬀ", "ff"} {
 		in := intent("names")
 		in.Key = key
-		if result := k.apply(enqueue(in)); result.Step != durable.StepInsert {
+		if result := k.apply(enqueue(in)); result.Step != driver.StepInsert {
 			k.Errorf("the key %q is taken for another", key)
 		}
 	}
 	odd := intent("names")
 	odd.Key = "a\x00"
-	if result := k.apply(event(durable.EventCancel, odd.ID)); !errors.Is(result.Err, durable.ErrInvalid) {
+	if result := k.apply(event(driver.EventCancel, odd.ID)); !errors.Is(result.Err, driver.ErrInvalid) {
 		k.Errorf("the name of %q with a NUL behind it: %v, want ErrInvalid", "a", result.Err)
 	}
 	// Nor are two names one that have two of their parts in common, or all their bytes.
@@ -121,21 +121,21 @@ func (k *kit) testValues() {
 	} {
 		in := intent("")
 		in.ID, in.Payload = id, []byte(id.Scope+" "+id.Operation+" "+id.Key)
-		if result := k.apply(enqueue(in)); result.Step != durable.StepInsert {
+		if result := k.apply(enqueue(in)); result.Step != driver.StepInsert {
 			k.Errorf("%v is taken for another", id)
 		}
 	}
 	// A gateway's words are stored, however long and malformed they are.
 	r := k.claimOne(k.must(enqueue(intent("words"))))
 	foul := "\x00\xff" + strings.Repeat("é", 2000)
-	r = k.must(finish(&r, durable.Outcome{
-		Class: durable.ClassFailed, Code: foul, Reference: foul, Status: math.MaxInt32, Err: errors.New(foul), //nolint:err113 // as gateways do
-	}, durable.Decision{Reason: foul, Action: durable.Bury}))
-	if r.State != durable.StateDead {
+	r = k.must(finish(&r, driver.Outcome{
+		Class: driver.ClassFailed, Code: foul, Reference: foul, Status: math.MaxInt32, Err: errors.New(foul), //nolint:err113 // as gateways do
+	}, driver.Decision{Reason: foul, Action: driver.Bury}))
+	if r.State != driver.StateDead {
 		k.Errorf("it is %v, want dead", r.State)
 	}
 	r = k.claimOne(k.must(enqueue(intent("words"))))
-	r = k.must(finish(&r, durable.Outcome{Class: durable.ClassSucceeded, Code: "ok", Reference: "ch_1", Result: all}, durable.Decision{}))
+	r = k.must(finish(&r, driver.Outcome{Class: driver.ClassSucceeded, Code: "ok", Reference: "ch_1", Result: all}, driver.Decision{}))
 	if !bytes.Equal(r.Result, all) || r.Reference != "ch_1" {
 		k.Errorf("the result is %q, the reference %q", r.Result, r.Reference)
 	}
@@ -143,26 +143,26 @@ func (k *kit) testValues() {
 
 func (k *kit) testInvalid() {
 	ctx := k.ctx()
-	for name, in := range map[string]durable.Intent{
+	for name, in := range map[string]driver.Intent{
 		"no key":          {Gateway: gateway},
 		"no gateway":      {ID: intent("a").ID},
-		"payload":         {ID: intent("a").ID, Gateway: gateway, Payload: make([]byte, durable.LongestPayload+1)},
+		"payload":         {ID: intent("a").ID, Gateway: gateway, Payload: make([]byte, driver.LongestPayload+1)},
 		"NUL":             {ID: idempotency.ID{Key: "a\x00"}, Gateway: gateway},
 		"batch not UTF-8": {ID: intent("a").ID, Gateway: gateway, Batch: "\xff"},
 		"deadline":        {ID: intent("a").ID, Gateway: gateway, Deadline: time.Now().Add(-time.Second)},
 		"never due":       {ID: intent("a").ID, Gateway: gateway, NotBefore: time.Now().Add(time.Hour), Deadline: time.Now().Add(time.Minute)},
 		"year":            {ID: intent("a").ID, Gateway: gateway, NotBefore: time.Date(20000, 1, 1, 0, 0, 0, 0, time.UTC)},
 	} {
-		if result := k.apply(enqueue(in)); !errors.Is(result.Err, durable.ErrInvalid) {
+		if result := k.apply(enqueue(in)); !errors.Is(result.Err, driver.ErrInvalid) {
 			k.Errorf("%s: %v, want ErrInvalid", name, result.Err)
 		}
 	}
 	for name, err := range map[string]error{
-		"Apply of a claim": second(k.store.Apply(ctx, []durable.Event{event(durable.EventClaim, intent("a").ID)})),
-		"Apply of nothing": second(k.store.Apply(ctx, []durable.Event{{}})),
-		"Claim of nothing": second(k.store.Claim(ctx, durable.Claim{})),
-		"Claim, no limit":  second(k.store.Claim(ctx, durable.Claim{Worker: "w", Lease: 1, PerScope: 1})),
-		"Claim, a share of nothing": second(k.store.Claim(ctx, durable.Claim{
+		"Apply of a claim": second(k.store.Apply(ctx, []driver.Event{event(driver.EventClaim, intent("a").ID)})),
+		"Apply of nothing": second(k.store.Apply(ctx, []driver.Event{{}})),
+		"Claim of nothing": second(k.store.Claim(ctx, driver.Claim{})),
+		"Claim, no limit":  second(k.store.Claim(ctx, driver.Claim{Worker: "w", Lease: 1, PerScope: 1})),
+		"Claim, a share of nothing": second(k.store.Claim(ctx, driver.Claim{
 			Worker: "w", Lease: 1, Limit: 1, PerScope: 1, GatewayLimits: map[string]int{gateway: 1},
 		})),
 		"Claim, NUL":      second(k.store.Claim(ctx, claim("\x00"))),
@@ -171,7 +171,7 @@ func (k *kit) testInvalid() {
 		"Find of nothing": second(k.store.Find(ctx, idempotency.ID{})),
 		"journal":         second(k.store.Attempts(ctx, idempotency.ID{})),
 	} {
-		if !errors.Is(err, durable.ErrInvalid) {
+		if !errors.Is(err, driver.ErrInvalid) {
 			k.Errorf("%s: %v, want ErrInvalid", name, err)
 		}
 	}
@@ -188,13 +188,13 @@ func (k *kit) testCancelled() {
 	ctx, cancel := context.WithCancel(k.Context())
 	cancel()
 	for name, err := range map[string]error{
-		"Apply":    second(k.store.Apply(ctx, []durable.Event{enqueue(in)})),
+		"Apply":    second(k.store.Apply(ctx, []driver.Event{enqueue(in)})),
 		"Claim":    second(k.store.Claim(ctx, claim("w"))),
 		"Beat":     second(k.store.Heartbeat(ctx, "w", time.Second)),
 		"Reap":     second(k.store.Reap(ctx, 1)),
 		"Find":     second(k.store.Find(ctx, in.ID)),
 		"Attempts": second(k.store.Attempts(ctx, in.ID)),
-		"Letters":  second(k.store.DeadLetters(ctx, durable.Filter{}, nil, 1)),
+		"Letters":  second(k.store.DeadLetters(ctx, driver.Filter{}, nil, 1)),
 		"Stats":    second(k.store.Stats(ctx)),
 		"Sweep":    second(k.store.Sweep(ctx, 0, 1)),
 	} {
@@ -216,8 +216,8 @@ func (k *kit) testWithin() {
 	for name, fail := range map[string]error{"commit": nil, "rollback": errors.New("no")} { //nolint:err113 // any
 		in, old := intent(name), intent(name)
 		k.must(enqueue(old))
-		var receipt durable.Receipt
-		err := k.Suite.Within(k.T, k.store, func(outbox durable.Outbox) (err error) {
+		var receipt driver.Receipt
+		err := k.Suite.Within(k.T, k.store, func(outbox driver.Outbox) (err error) {
 			if receipt, err = outbox.Enqueue(k.ctx(), in); err != nil {
 				k.Fatalf("Enqueue: %v", err)
 			}
@@ -226,16 +226,16 @@ func (k *kit) testWithin() {
 			}
 			wrong := in
 			wrong.Payload = nil
-			if _, err := outbox.Enqueue(k.ctx(), wrong); !errors.Is(err, durable.ErrMismatch) {
+			if _, err := outbox.Enqueue(k.ctx(), wrong); !errors.Is(err, driver.ErrMismatch) {
 				k.Errorf("Enqueue of another payload: %v", err)
 			}
-			if _, err := outbox.Enqueue(k.ctx(), durable.Intent{}); !errors.Is(err, durable.ErrInvalid) {
+			if _, err := outbox.Enqueue(k.ctx(), driver.Intent{}); !errors.Is(err, driver.ErrInvalid) {
 				k.Errorf("Enqueue of nothing: %v", err)
 			}
 			if err := outbox.Cancel(k.ctx(), old.ID); err != nil {
 				k.Errorf("Cancel: %v", err)
 			}
-			if err := outbox.Cancel(k.ctx(), intent("no").ID); !errors.Is(err, durable.ErrNotFound) {
+			if err := outbox.Cancel(k.ctx(), intent("no").ID); !errors.Is(err, driver.ErrNotFound) {
 				k.Errorf("Cancel of nothing: %v", err)
 			}
 			return fail
@@ -243,7 +243,7 @@ func (k *kit) testWithin() {
 		if !errors.Is(err, fail) {
 			k.Fatalf("%s: %v", name, err)
 		}
-		if receipt.ID != in.ID || receipt.Existing || receipt.State != durable.StatePending {
+		if receipt.ID != in.ID || receipt.Existing || receipt.State != driver.StatePending {
 			k.Errorf("%s: the receipt is %+v", name, receipt)
 		}
 		if there := k.look(in.ID) != nil; there != (fail == nil) {
@@ -254,7 +254,7 @@ func (k *kit) testWithin() {
 		if n := len(k.claim(one)); (n == 1) != (fail == nil) {
 			k.Errorf("%s: %d were claimed", name, n)
 		}
-		if cancelled := k.look(old.ID).State == durable.StateCancelled; cancelled != (fail == nil) {
+		if cancelled := k.look(old.ID).State == driver.StateCancelled; cancelled != (fail == nil) {
 			k.Errorf("%s: it is cancelled: %v", name, cancelled)
 		}
 	}

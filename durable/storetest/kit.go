@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
@@ -28,7 +28,7 @@ const (
 )
 
 // terms are those of all claims.
-var terms = map[string]durable.Terms{ //nolint:gochecknoglobals // constant
+var terms = map[string]driver.Terms{ //nolint:gochecknoglobals // constant
 	gateway: {KeyTTL: time.Hour, CanQuery: true},
 	mute:    {},
 }
@@ -38,19 +38,19 @@ type kit struct {
 	Suite
 	*testing.T
 
-	store durable.Store
-	again durable.Store // the same as store if there is only one
+	store driver.Store
+	again driver.Store // the same as store if there is only one
 
 	// What the journals and letters must be, by what the verbs have returned.
-	attempts map[idempotency.ID][]durable.Attempt
-	letters  map[idempotency.ID][]durable.DeadLetter
+	attempts map[idempotency.ID][]driver.Attempt
+	letters  map[idempotency.ID][]driver.DeadLetter
 }
 
 func newKit(t *testing.T, s Suite) *kit {
 	t.Helper()
 	k := &kit{
 		Suite: s, T: t, store: s.Open(t),
-		attempts: make(map[idempotency.ID][]durable.Attempt), letters: make(map[idempotency.ID][]durable.DeadLetter),
+		attempts: make(map[idempotency.ID][]driver.Attempt), letters: make(map[idempotency.ID][]driver.DeadLetter),
 	}
 	k.again = k.store
 	if s.Again != nil {
@@ -60,7 +60,7 @@ func newKit(t *testing.T, s Suite) *kit {
 }
 
 // handle is the store, as the i-th of several processes has it.
-func (k *kit) handle(i int) durable.Store {
+func (k *kit) handle(i int) driver.Store {
 	if i%2 == 1 {
 		return k.again
 	}
@@ -76,40 +76,40 @@ func (k *kit) ctx() context.Context {
 }
 
 // intent is a new one of a scope.
-func intent(scope string) durable.Intent {
-	return durable.Intent{
+func intent(scope string) driver.Intent {
+	return driver.Intent{
 		ID:      idempotency.ID{Scope: scope, Operation: "POST /charges", Key: rand.Text()},
 		Gateway: gateway, Payload: []byte(`{"amount":100}`), Batch: "batch", Row: 7,
 	}
 }
 
-func enqueue(in durable.Intent) durable.Event {
-	return durable.Event{Kind: durable.EventEnqueue, Intent: in}
+func enqueue(in driver.Intent) driver.Event {
+	return driver.Event{Kind: driver.EventEnqueue, Intent: in}
 }
 
 // finish ends the attempt that a claim began.
-func finish(r *durable.Record, outcome durable.Outcome, decision durable.Decision) durable.Event {
+func finish(r *driver.Record, outcome driver.Outcome, decision driver.Decision) driver.Event {
 	t := terms[r.Gateway]
-	return durable.Event{
-		Kind: durable.EventFinish, Intent: durable.Intent{ID: r.ID}, Worker: r.Worker, Generation: r.Generation,
+	return driver.Event{
+		Kind: driver.EventFinish, Intent: driver.Intent{ID: r.ID}, Worker: r.Worker, Generation: r.Generation,
 		Terms: &t, Outcome: outcome, Decision: decision,
 	}
 }
 
-func event(kind durable.EventKind, id idempotency.ID) durable.Event {
-	return durable.Event{Kind: kind, Intent: durable.Intent{ID: id}, By: "ann", Note: "why"}
+func event(kind driver.EventKind, id idempotency.ID) driver.Event {
+	return driver.Event{Kind: kind, Intent: driver.Intent{ID: id}, By: "ann", Note: "why"}
 }
 
 // claim is one of everything.
-func claim(name string) durable.Claim {
-	return durable.Claim{Worker: name, Lease: time.Hour, Terms: terms, Limit: 1000, PerScope: 1000}
+func claim(name string) driver.Claim {
+	return driver.Claim{Worker: name, Lease: time.Hour, Terms: terms, Limit: 1000, PerScope: 1000}
 }
 
 // apply applies one event, and looks whether the store did what Decide says.
-func (k *kit) apply(e durable.Event) durable.Result {
+func (k *kit) apply(e driver.Event) driver.Result {
 	k.Helper()
 	before := k.look(e.ID())
-	results, err := k.store.Apply(k.ctx(), []durable.Event{e})
+	results, err := k.store.Apply(k.ctx(), []driver.Event{e})
 	if err != nil || len(results) != 1 {
 		k.Fatalf("Apply: %d results, %v", len(results), err)
 	}
@@ -118,7 +118,7 @@ func (k *kit) apply(e durable.Event) durable.Result {
 }
 
 // must applies an event that must succeed, and gives the record.
-func (k *kit) must(e durable.Event) durable.Record {
+func (k *kit) must(e driver.Event) driver.Record {
 	k.Helper()
 	result := k.apply(e)
 	if result.Err != nil {
@@ -128,10 +128,10 @@ func (k *kit) must(e durable.Event) durable.Record {
 }
 
 // look reads a record; nil: there is none.
-func (k *kit) look(id idempotency.ID) *durable.Record {
+func (k *kit) look(id idempotency.ID) *driver.Record {
 	k.Helper()
 	record, err := k.again.Find(k.ctx(), id)
-	if errors.Is(err, durable.ErrNotFound) || errors.Is(err, durable.ErrInvalid) {
+	if errors.Is(err, driver.ErrNotFound) || errors.Is(err, driver.ErrInvalid) {
 		return nil
 	}
 	if err != nil {
@@ -142,13 +142,13 @@ func (k *kit) look(id idempotency.ID) *durable.Record {
 
 // checkResult holds a result to Decide, and what is stored to the result. It gives the
 // result what its store has not read.
-func (k *kit) checkResult(before *durable.Record, e durable.Event, got *durable.Result) {
+func (k *kit) checkResult(before *driver.Record, e driver.Event, got *driver.Result) {
 	k.Helper()
 	now := got.Record.UpdatedAt
-	if got.Step == durable.StepKeep {
+	if got.Step == driver.StepKeep {
 		now = time.Now() // nothing was written, so the time is not known
 	}
-	want, err := durable.Decide(before, &e, now)
+	want, err := driver.Decide(before, &e, now)
 	if fmt.Sprint(got.Err) != fmt.Sprint(err) {
 		k.Fatalf("%v: the error is %v, but Decide says %v", e.Kind, got.Err, err)
 	}
@@ -163,7 +163,7 @@ func (k *kit) checkResult(before *durable.Record, e durable.Event, got *durable.
 }
 
 // complete gives a record what its store has not read.
-func complete(got, want *durable.Record) {
+func complete(got, want *driver.Record) {
 	if len(got.Payload) == 0 {
 		got.Payload = want.Payload
 	}
@@ -173,7 +173,7 @@ func complete(got, want *durable.Record) {
 }
 
 // note adds to what the journals and letters must be.
-func (k *kit) note(c *durable.Change) {
+func (k *kit) note(c *driver.Change) {
 	id := c.Record.ID
 	if c.StartedAttempt != nil {
 		k.attempts[id] = append(k.attempts[id], *c.StartedAttempt)
@@ -198,7 +198,7 @@ func (k *kit) note(c *durable.Change) {
 }
 
 // checkStored looks whether what is stored is what was said.
-func (k *kit) checkStored(want *durable.Record) {
+func (k *kit) checkStored(want *driver.Record) {
 	k.Helper()
 	got := k.look(want.ID)
 	if got == nil {
@@ -214,7 +214,7 @@ func (k *kit) checkStored(want *durable.Record) {
 	if d := diff(attempts, k.attempts[want.ID]); d != "" {
 		k.Fatalf("the journal is not what the verbs have told:\n%s", d)
 	}
-	letters, err := k.again.DeadLetters(k.ctx(), durable.Filter{
+	letters, err := k.again.DeadLetters(k.ctx(), driver.Filter{
 		Scope: want.ID.Scope, Operation: want.ID.Operation, Key: want.ID.Key, IncludeResolved: true,
 	}, nil, 1000)
 	if err != nil {
@@ -226,7 +226,7 @@ func (k *kit) checkStored(want *durable.Record) {
 }
 
 // claim claims, and looks whether each change is what Decide says.
-func (k *kit) claim(c durable.Claim, before ...durable.Record) []durable.Change {
+func (k *kit) claim(c driver.Claim, before ...driver.Record) []driver.Change {
 	k.Helper()
 	claimed, err := k.store.Claim(k.ctx(), c)
 	if err != nil {
@@ -243,7 +243,7 @@ func (k *kit) claim(c durable.Claim, before ...durable.Record) []durable.Change 
 				continue
 			}
 			e := c.Event(&before[j])
-			want, err := durable.Decide(&before[j], &e, change.Record.UpdatedAt)
+			want, err := driver.Decide(&before[j], &e, change.Record.UpdatedAt)
 			if d := diff(*change, want); d != "" || err != nil {
 				k.Fatalf("a claim is not as Decide says (%v):\n%s", err, d)
 			}
@@ -254,7 +254,7 @@ func (k *kit) claim(c durable.Claim, before ...durable.Record) []durable.Change 
 }
 
 // claimOne claims the one intent that there is to claim.
-func (k *kit) claimOne(before durable.Record) durable.Record {
+func (k *kit) claimOne(before driver.Record) driver.Record {
 	k.Helper()
 	c := claim(worker)
 	c.ID = &before.ID
@@ -345,7 +345,7 @@ func show(v reflect.Value) string {
 }
 
 // scopes are those of the changes.
-func scopes(changes []durable.Change) []string {
+func scopes(changes []driver.Change) []string {
 	names := make([]string, len(changes))
 	for i := range changes {
 		names[i] = changes[i].Record.ID.Scope

@@ -4,38 +4,38 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
 // testLetters lists the dead.
 func (k *kit) testLetters() {
-	var want []durable.DeadLetter
+	var want []driver.DeadLetter
 	for i := range 25 {
 		in := intent(fmt.Sprint("tenant ", i%3))
 		in.Batch, in.Row = fmt.Sprint("batch ", i%2), i
 		r := k.claimOne(k.must(enqueue(in)))
-		class := durable.ClassDeclined
+		class := driver.ClassDeclined
 		if i%5 == 0 {
-			class = durable.ClassUnknown
+			class = driver.ClassUnknown
 		}
 		o := outcome(class)
 		o.Code = fmt.Sprint("code ", i%4)
-		k.must(finish(&r, o, durable.Decision{Action: durable.Bury, Reason: fmt.Sprint("reason ", i%2)}))
+		k.must(finish(&r, o, driver.Decision{Action: driver.Bury, Reason: fmt.Sprint("reason ", i%2)}))
 		want = append(want, k.letters[in.ID][0])
 	}
 	for i := range want[:5] { // dealt with
-		k.must(event(durable.EventRedrive, want[i].ID))
+		k.must(event(driver.EventRedrive, want[i].ID))
 		want[i] = k.letters[want[i].ID][0]
 	}
-	slices.SortFunc(want, func(a, b durable.DeadLetter) int { return a.Compare(&b) })
+	slices.SortFunc(want, func(a, b driver.DeadLetter) int { return a.Compare(&b) })
 	mid := want[12].DeadAt
 	for _, limit := range []int{0, -1} {
-		if page, err := k.store.DeadLetters(k.ctx(), durable.Filter{IncludeResolved: true}, nil, limit); len(page) != 0 || err != nil {
+		if page, err := k.store.DeadLetters(k.ctx(), driver.Filter{IncludeResolved: true}, nil, limit); len(page) != 0 || err != nil {
 			k.Errorf("a page of %d: %d letters, %v", limit, len(page), err)
 		}
 	}
-	for name, f := range map[string]durable.Filter{
+	for name, f := range map[string]driver.Filter{
 		"all":               {IncludeResolved: true},
 		"open":              {},
 		"scope":             {Scope: "tenant 1"},
@@ -59,16 +59,16 @@ func (k *kit) testLetters() {
 }
 
 // checkLetters reads the letters that a filter chooses, in pages of 4.
-func (k *kit) checkLetters(name string, all []durable.DeadLetter, f durable.Filter) {
+func (k *kit) checkLetters(name string, all []driver.DeadLetter, f driver.Filter) {
 	k.Helper()
-	var want, got []durable.DeadLetter
+	var want, got []driver.DeadLetter
 	for i := range all {
 		if f.Matches(&all[i]) {
 			want = append(want, all[i])
 		}
 	}
 	for {
-		var after *durable.DeadLetter
+		var after *driver.DeadLetter
 		if len(got) > 0 {
 			after = &got[len(got)-1]
 		}
@@ -88,7 +88,7 @@ func (k *kit) checkLetters(name string, all []durable.DeadLetter, f durable.Filt
 
 // testLettersAtOnce has many die in one commit, so that only their names order them.
 func (k *kit) testLettersAtOnce() {
-	var events []durable.Event
+	var events []driver.Event
 	for i, name := range []string{"b", "a", "B", "é", "a!", "ab", "c"} {
 		for j, id := range []idempotency.ID{
 			{Scope: name, Operation: "o", Key: "k"}, {Scope: "s", Operation: name, Key: "k"}, {Scope: "s", Operation: "o", Key: name},
@@ -97,25 +97,25 @@ func (k *kit) testLettersAtOnce() {
 			in.ID, in.Row = id, 10*i+j
 			r := k.claimOne(k.must(enqueue(in)))
 			if len(name) == 1 && j == 2 { // the number of its letter is greater than that of others
-				r = k.must(finish(&r, outcome(durable.ClassFailed), durable.Decision{}))
+				r = k.must(finish(&r, outcome(driver.ClassFailed), driver.Decision{}))
 				r = k.claimOne(r)
 			}
-			events = append(events, finish(&r, outcome(durable.ClassDeclined), durable.Decision{Action: durable.Bury}))
+			events = append(events, finish(&r, outcome(driver.ClassDeclined), driver.Decision{Action: driver.Bury}))
 		}
 	}
 	results, err := k.store.Apply(k.ctx(), events)
 	if err != nil {
 		k.Fatalf("Apply: %v", err)
 	}
-	var all []durable.DeadLetter
+	var all []driver.DeadLetter
 	for i := range results {
 		if results[i].Err != nil {
 			k.Fatalf("finish: %v", results[i].Err)
 		}
 		all = append(all, *results[i].DeadLettered)
 	}
-	slices.SortFunc(all, func(a, b durable.DeadLetter) int { return a.Compare(&b) })
-	k.checkLetters("all at once", all, durable.Filter{})
-	k.checkLetters("from then", all, durable.Filter{From: all[0].DeadAt})
-	k.checkLetters("until then", all, durable.Filter{Until: all[0].DeadAt})
+	slices.SortFunc(all, func(a, b driver.DeadLetter) int { return a.Compare(&b) })
+	k.checkLetters("all at once", all, driver.Filter{})
+	k.checkLetters("from then", all, driver.Filter{From: all[0].DeadAt})
+	k.checkLetters("until then", all, driver.Filter{Until: all[0].DeadAt})
 }

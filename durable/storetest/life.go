@@ -6,46 +6,46 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // outcome is one of a class.
-func outcome(class durable.Class) durable.Outcome {
-	return durable.Outcome{
+func outcome(class driver.Class) driver.Outcome {
+	return driver.Outcome{
 		Class: class, Code: "code", Reference: "ref", Status: 418, Result: []byte("result"), Err: errors.New("text"), //nolint:err113 // any
 	}
 }
 
 // reach brings a new intent to a state. Of those that are dead, doubt tells which.
-func (k *kit) reach(state durable.State, doubt bool) durable.Record {
+func (k *kit) reach(state driver.State, doubt bool) driver.Record {
 	k.Helper()
 	r := k.must(enqueue(intent("reach")))
-	step := func(class durable.Class, do durable.Action) {
+	step := func(class driver.Class, do driver.Action) {
 		r = k.claimOne(r)
-		r = k.must(finish(&r, outcome(class), durable.Decision{Action: do}))
+		r = k.must(finish(&r, outcome(class), driver.Decision{Action: do}))
 	}
 	switch state {
-	case durable.StateWaiting:
-		step(durable.ClassFailed, durable.Retry)
-	case durable.StateSending:
+	case driver.StateWaiting:
+		step(driver.ClassFailed, driver.Retry)
+	case driver.StateSending:
 		r = k.claimOne(r)
-	case durable.StateQuerying:
-		step(durable.ClassUnknown, durable.Query)
+	case driver.StateQuerying:
+		step(driver.ClassUnknown, driver.Query)
 		r = k.claimOne(r)
-	case durable.StateUnknown:
-		step(durable.ClassUnknown, durable.Retry)
-	case durable.StateDone:
-		step(durable.ClassSucceeded, durable.Retry)
-	case durable.StateDead:
+	case driver.StateUnknown:
+		step(driver.ClassUnknown, driver.Retry)
+	case driver.StateDone:
+		step(driver.ClassSucceeded, driver.Retry)
+	case driver.StateDead:
 		if doubt {
-			step(durable.ClassUnknown, durable.Bury)
+			step(driver.ClassUnknown, driver.Bury)
 		} else {
-			step(durable.ClassDeclined, durable.Bury)
+			step(driver.ClassDeclined, driver.Bury)
 		}
-	case durable.StateCancelled:
-		r = k.must(event(durable.EventCancel, r.ID))
+	case driver.StateCancelled:
+		r = k.must(event(driver.EventCancel, r.ID))
 	default:
 	}
 	if r.State != state || r.InDoubt != doubt {
@@ -57,43 +57,43 @@ func (k *kit) reach(state durable.State, doubt bool) durable.Record {
 // testTransitions (D14) applies each event to each state, and holds what is stored to what
 // Decide says.
 func (k *kit) testTransitions() {
-	events := map[string]func(r *durable.Record) durable.Event{
-		"the same": func(r *durable.Record) durable.Event { return enqueue(r.Intent) },
-		"another": func(r *durable.Record) durable.Event {
+	events := map[string]func(r *driver.Record) driver.Event{
+		"the same": func(r *driver.Record) driver.Event { return enqueue(r.Intent) },
+		"another": func(r *driver.Record) driver.Event {
 			in := r.Intent
 			in.Payload, in.Batch, in.Row, in.Gateway = []byte("mended"), "second", 8, mute
 			return enqueue(in)
 		},
-		"redrive": func(r *durable.Record) durable.Event { return event(durable.EventRedrive, r.ID) },
-		"redrive later": func(r *durable.Record) durable.Event {
-			e := event(durable.EventRedrive, r.ID)
+		"redrive": func(r *driver.Record) driver.Event { return event(driver.EventRedrive, r.ID) },
+		"redrive later": func(r *driver.Record) driver.Event {
+			e := event(driver.EventRedrive, r.ID)
 			e.After = time.Hour
 			return e
 		},
-		"redrive of another letter": func(r *durable.Record) durable.Event {
-			e := event(durable.EventRedrive, r.ID)
+		"redrive of another letter": func(r *driver.Record) driver.Event {
+			e := event(driver.EventRedrive, r.ID)
 			e.Generation = r.Generation + 7
 			return e
 		},
-		"cancel": func(r *durable.Record) durable.Event { return event(durable.EventCancel, r.ID) },
+		"cancel": func(r *driver.Record) driver.Event { return event(driver.EventCancel, r.ID) },
 	}
-	for class := durable.ClassUnknown; class <= durable.ClassNotFound; class++ {
-		events["resolve as "+class.String()] = func(r *durable.Record) durable.Event {
-			e := event(durable.EventResolve, r.ID)
+	for class := driver.ClassUnknown; class <= driver.ClassNotFound; class++ {
+		events["resolve as "+class.String()] = func(r *driver.Record) driver.Event {
+			e := event(driver.EventResolve, r.ID)
 			e.Outcome = outcome(class)
 			return e
 		}
-		for _, do := range []durable.Action{durable.Retry, durable.Query, durable.Bury} {
+		for _, do := range []driver.Action{driver.Retry, driver.Query, driver.Bury} {
 			for _, newKey := range []bool{false, true} {
-				events[fmt.Sprintf("finish as %v, do %d, new key %v", class, do, newKey)] = func(r *durable.Record) durable.Event {
-					return finish(r, outcome(class), durable.Decision{Action: do, NewKey: newKey, At: time.Now().Add(time.Minute)})
+				events[fmt.Sprintf("finish as %v, do %d, new key %v", class, do, newKey)] = func(r *driver.Record) driver.Event {
+					return finish(r, outcome(class), driver.Decision{Action: do, NewKey: newKey, At: time.Now().Add(time.Minute)})
 				}
 			}
 		}
 	}
-	for state := durable.StatePending; state <= durable.StateCancelled; state++ {
+	for state := driver.StatePending; state <= driver.StateCancelled; state++ {
 		for _, doubt := range []bool{false, true} {
-			if doubt != (state == durable.StateUnknown || state == durable.StateQuerying) && (!doubt || state != durable.StateDead) {
+			if doubt != (state == driver.StateUnknown || state == driver.StateQuerying) && (!doubt || state != driver.StateDead) {
 				continue
 			}
 			for name, e := range events {
@@ -109,15 +109,15 @@ func (k *kit) testTransitions() {
 
 // testFenced (D2) has those write whose time is over.
 func (k *kit) testFenced() {
-	success := func(r durable.Record) durable.Event {
-		return finish(&r, durable.Outcome{Class: durable.ClassSucceeded}, durable.Decision{})
+	success := func(r driver.Record) driver.Event {
+		return finish(&r, driver.Outcome{Class: driver.ClassSucceeded}, driver.Decision{})
 	}
-	mustFence := func(name string, e durable.Event) {
-		if result := k.apply(e); !errors.Is(result.Err, durable.ErrFenced) || result.Step != durable.StepKeep {
+	mustFence := func(name string, e driver.Event) {
+		if result := k.apply(e); !errors.Is(result.Err, driver.ErrFenced) || result.Step != driver.StepKeep {
 			k.Errorf("%s: %v, want ErrFenced", name, result.Err)
 		}
 	}
-	r := k.reach(durable.StateSending, false)
+	r := k.reach(driver.StateSending, false)
 	other := r
 	other.Worker = "other"
 	mustFence("another worker", success(other))
@@ -127,7 +127,7 @@ func (k *kit) testFenced() {
 	k.must(success(r))
 	mustFence("the same twice", success(r))
 
-	r = k.reach(durable.StateSending, false)
+	r = k.reach(driver.StateSending, false)
 	k.leave(worker)
 	mustFence("a worker that was reaped", success(r))
 	next := k.claimOne(*k.look(r.ID))
@@ -136,7 +136,7 @@ func (k *kit) testFenced() {
 }
 
 // leave makes all unknown that a worker holds.
-func (k *kit) leave(name string) []durable.Change {
+func (k *kit) leave(name string) []driver.Change {
 	k.Helper()
 	if _, err := k.store.Heartbeat(k.ctx(), name, 0); err != nil {
 		k.Fatalf("Beat: %v", err)
@@ -146,7 +146,7 @@ func (k *kit) leave(name string) []durable.Change {
 			k.Errorf("Reap of %d: %d changes, %v", limit, len(changes), err)
 		}
 	}
-	var all []durable.Change
+	var all []driver.Change
 	k.eventually("the end of a lease of 0", func() bool {
 		all = append(all, k.reap()...)
 		return len(all) > 0
@@ -155,9 +155,9 @@ func (k *kit) leave(name string) []durable.Change {
 }
 
 // reap reaps a page at a time, and looks whether each change is what Decide says.
-func (k *kit) reap() []durable.Change {
+func (k *kit) reap() []driver.Change {
 	k.Helper()
-	var all []durable.Change
+	var all []driver.Change
 	for {
 		changes, err := k.store.Reap(k.ctx(), 3)
 		if err != nil || len(changes) > 3 {
@@ -165,7 +165,7 @@ func (k *kit) reap() []durable.Change {
 		}
 		for i := range changes {
 			c := &changes[i]
-			if !c.Before.Held() || c.Record.State != durable.StateUnknown || c.Record.Worker != "" || !c.Record.InDoubt || c.FinishedAttempt == nil {
+			if !c.Before.Held() || c.Record.State != driver.StateUnknown || c.Record.Worker != "" || !c.Record.InDoubt || c.FinishedAttempt == nil {
 				k.Errorf("reaped: %v became %v of %q", c.Before, c.Record.State, c.Record.Worker)
 			}
 			k.note(c)
@@ -199,7 +199,7 @@ func (k *kit) testWorkers() {
 	if _, err := k.store.Heartbeat(k.ctx(), "short", 20*time.Millisecond); err != nil {
 		k.Fatal(err)
 	}
-	var lost []durable.Change
+	var lost []driver.Change
 	k.eventually("the end of a lease", func() bool {
 		lost = append(lost, k.reap()...)
 		return len(lost) > 0
@@ -231,8 +231,8 @@ func (k *kit) testWorkers() {
 // testSweep (D11) deletes what is over, and nothing else.
 func (k *kit) testSweep() {
 	var keep, gone []idempotency.ID
-	for state := durable.StatePending; state <= durable.StateCancelled; state++ {
-		id := k.reach(state, state == durable.StateUnknown || state == durable.StateQuerying).ID
+	for state := driver.StatePending; state <= driver.StateCancelled; state++ {
+		id := k.reach(state, state == driver.StateUnknown || state == driver.StateQuerying).ID
 		if state.Final() {
 			gone = append(gone, id)
 		} else {
@@ -243,7 +243,7 @@ func (k *kit) testSweep() {
 	if err != nil {
 		k.Fatal(err)
 	}
-	for state := durable.StatePending; state <= durable.StateCancelled; state++ {
+	for state := driver.StatePending; state <= driver.StateCancelled; state++ {
 		if n := stats.States[state]; n != 1 {
 			k.Errorf("%d are %v, want 1", n, state)
 		}
@@ -271,12 +271,12 @@ func (k *kit) testSweep() {
 		}
 	}
 	for _, id := range gone {
-		if _, err := k.store.Attempts(k.ctx(), id); !errors.Is(err, durable.ErrNotFound) {
+		if _, err := k.store.Attempts(k.ctx(), id); !errors.Is(err, driver.ErrNotFound) {
 			k.Errorf("the journal of what was swept: %v", err)
 		}
 		in := intent("reach")
 		in.ID = id
-		if result := k.apply2(enqueue(in)); result.Step != durable.StepInsert {
+		if result := k.apply2(enqueue(in)); result.Step != driver.StepInsert {
 			k.Errorf("enqueued after it was swept: %d", result.Step)
 		}
 	}
@@ -285,9 +285,9 @@ func (k *kit) testSweep() {
 // testSweepAge has one that is older than the other.
 func (k *kit) testSweepAge() {
 	for gap := 50 * time.Millisecond; ; gap *= 2 {
-		old := k.reach(durable.StateDone, false)
+		old := k.reach(driver.StateDone, false)
 		_ = sleep.Context(k.Context(), gap)
-		young := k.reach(durable.StateCancelled, false)
+		young := k.reach(driver.StateCancelled, false)
 		ttl := k.now().Sub(old.UpdatedAt) - time.Millisecond
 		n, err := k.store.Sweep(k.ctx(), ttl, 10)
 		if err != nil {
@@ -309,7 +309,7 @@ func (k *kit) testSweepAge() {
 
 // testDeadline buries what is too late, and brings it back without its deadline.
 func (k *kit) testDeadline() {
-	var r durable.Record
+	var r driver.Record
 	for ahead := 50 * time.Millisecond; ; ahead *= 2 {
 		in := intent("deadline")
 		in.Deadline = time.Now().Add(ahead)
@@ -323,17 +323,17 @@ func (k *kit) testDeadline() {
 		k.Errorf("the same again, past its deadline: %+v, %v", result.Receipt(), result.Err)
 	}
 	r = k.claimOne(r)
-	if r.State != durable.StateDead || r.Reason != durable.ReasonDeadline {
+	if r.State != driver.StateDead || r.Reason != driver.ReasonDeadline {
 		k.Fatalf("it is %v, %q", r.State, r.Reason)
 	}
-	r = k.must(event(durable.EventRedrive, r.ID))
+	r = k.must(event(driver.EventRedrive, r.ID))
 	if !r.Deadline.IsZero() {
 		k.Errorf("redriven, it has the deadline %v", r.Deadline)
 	}
 }
 
 // apply2 is apply of an intent whose past is forgotten.
-func (k *kit) apply2(e durable.Event) durable.Result {
+func (k *kit) apply2(e driver.Event) driver.Result {
 	delete(k.attempts, e.ID())
 	delete(k.letters, e.ID())
 	return k.apply(e)
@@ -351,16 +351,16 @@ func (k *kit) testWalk() {
 	for range steps {
 		switch rand.IntN(10) {
 		case 0:
-			k.apply(event(durable.EventCancel, any1()))
+			k.apply(event(driver.EventCancel, any1()))
 		case 1:
-			k.apply(event(durable.EventRedrive, any1()))
+			k.apply(event(driver.EventRedrive, any1()))
 		case 2:
 			in := k.look(any1()).Intent
 			in.Payload = fmt.Append(nil, rand.Int())
 			k.apply(enqueue(in))
 		case 3:
-			e := event(durable.EventResolve, any1())
-			e.Outcome = outcome(durable.Class(rand.IntN(5)))
+			e := event(driver.EventResolve, any1())
+			e.Outcome = outcome(driver.Class(rand.IntN(5)))
 			k.apply(e)
 		case 4: // a worker dies
 			if _, err := k.store.Heartbeat(k.ctx(), fmt.Sprint("worker ", rand.IntN(workers)), 0); err != nil {
@@ -373,7 +373,7 @@ func (k *kit) testWalk() {
 			k.claim(c)
 		default:
 			if r := k.look(any1()); r.State.Held() {
-				k.must(finish(r, outcome(durable.Class(rand.IntN(5))), durable.Decision{Action: durable.Action(rand.IntN(3)), NewKey: rand.IntN(2) == 0}))
+				k.must(finish(r, outcome(driver.Class(rand.IntN(5))), driver.Decision{Action: driver.Action(rand.IntN(3)), NewKey: rand.IntN(2) == 0}))
 			}
 		}
 	}
@@ -383,10 +383,10 @@ func (k *kit) testWalk() {
 			switch r := k.look(id); {
 			case r.State.Final():
 				over++
-			case r.State == durable.StateDead:
-				k.must(event(durable.EventRedrive, id))
+			case r.State == driver.StateDead:
+				k.must(event(driver.EventRedrive, id))
 			case r.State.Held():
-				k.must(finish(r, durable.Outcome{Class: durable.ClassSucceeded}, durable.Decision{}))
+				k.must(finish(r, driver.Outcome{Class: driver.ClassSucceeded}, driver.Decision{}))
 			}
 		}
 		k.claim(claim(worker))

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
@@ -17,14 +17,14 @@ const (
 
 // raceEnqueue has many enqueue the same intents, in batches of different order.
 func (k *kit) raceEnqueue() {
-	intents := make([]durable.Intent, raceIDs)
+	intents := make([]driver.Intent, raceIDs)
 	for i := range intents {
 		intents[i] = intent("race")
 	}
 	ctx := k.ctx()
 	var inserted atomic.Int64
 	together(racers, func(i int) {
-		events := make([]durable.Event, raceIDs)
+		events := make([]driver.Event, raceIDs)
 		for j := range events {
 			events[j] = enqueue(intents[(j*7+i*3)%raceIDs])
 		}
@@ -36,7 +36,7 @@ func (k *kit) raceEnqueue() {
 			if r.Err != nil {
 				k.Errorf("enqueue: %v", r.Err)
 			}
-			if r.Step == durable.StepInsert {
+			if r.Step == driver.StepInsert {
 				inserted.Add(1)
 			}
 		}
@@ -95,9 +95,9 @@ func (k *kit) raceClaim() {
 // raceFinish has the holder finish, twice, while its worker is reaped: one of them
 // writes.
 func (k *kit) raceFinish() {
-	var held []durable.Record
+	var held []driver.Record
 	for range raceIDs {
-		held = append(held, k.reach(durable.StateSending, false))
+		held = append(held, k.reach(driver.StateSending, false))
 	}
 	ctx := k.ctx()
 	if _, err := k.store.Heartbeat(ctx, worker, 0); err != nil {
@@ -124,23 +124,23 @@ func (k *kit) raceFinish() {
 			}
 		}
 		r := held[i/2]
-		results, err := k.handle(i).Apply(ctx, []durable.Event{finish(&r, durable.Outcome{Class: durable.ClassSucceeded}, durable.Decision{})})
+		results, err := k.handle(i).Apply(ctx, []driver.Event{finish(&r, driver.Outcome{Class: driver.ClassSucceeded}, driver.Decision{})})
 		switch {
 		case err != nil:
 			k.Errorf("Apply: %v", err)
 		case results[0].Err == nil:
 			wrote[i/2].Add(1)
-		case !errors.Is(results[0].Err, durable.ErrFenced):
+		case !errors.Is(results[0].Err, driver.ErrFenced):
 			k.Errorf("finish: %v", results[0].Err)
 		}
 	})
 	done := 0
 	for i := range held {
 		r := k.look(held[i].ID)
-		if n := wrote[i].Load(); n != 1 || r.State != durable.StateDone && r.State != durable.StateUnknown || r.Worker != "" {
+		if n := wrote[i].Load(); n != 1 || r.State != driver.StateDone && r.State != driver.StateUnknown || r.Worker != "" {
 			k.Errorf("%d have written, and it is %v of %q", n, r.State, r.Worker)
 		}
-		if r.State == durable.StateDone {
+		if r.State == driver.StateDone {
 			done++
 		}
 	}
@@ -149,22 +149,22 @@ func (k *kit) raceFinish() {
 
 // raceRedrive redrives twice at once: it is redriven once, however soon it dies again.
 func (k *kit) raceRedrive() {
-	var dead []durable.Record
+	var dead []driver.Record
 	for range raceIDs {
-		dead = append(dead, k.reach(durable.StateDead, false))
+		dead = append(dead, k.reach(driver.StateDead, false))
 	}
 	ctx := k.ctx()
 	var redriven atomic.Int64
 	together(raceIDs*racers, func(i int) {
-		e := event(durable.EventRedrive, dead[i%raceIDs].ID)
+		e := event(driver.EventRedrive, dead[i%raceIDs].ID)
 		e.Generation, e.DeadLetterID = dead[i%raceIDs].Generation, dead[i%raceIDs].DeadLetterID
-		results, err := k.handle(i/raceIDs).Apply(ctx, []durable.Event{e})
+		results, err := k.handle(i/raceIDs).Apply(ctx, []driver.Event{e})
 		switch {
 		case err != nil:
 			k.Errorf("Apply: %v", err)
 		case results[0].Err == nil:
 			redriven.Add(1)
-		case !errors.Is(results[0].Err, durable.ErrStale):
+		case !errors.Is(results[0].Err, driver.ErrStale):
 			k.Errorf("redrive: got %v, want ErrStale", results[0].Err)
 		}
 	})
@@ -173,7 +173,7 @@ func (k *kit) raceRedrive() {
 	}
 	for i := range dead {
 		r := k.look(dead[i].ID)
-		if r.State != durable.StateWaiting {
+		if r.State != driver.StateWaiting {
 			k.Errorf("it is %v, want waiting", r.State)
 		}
 	}

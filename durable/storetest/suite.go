@@ -25,23 +25,23 @@ package storetest
 import (
 	"testing"
 
-	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 )
 
 // Suite is what is tested, and how. The zero value lacks a store; everything else is
 // optional. It is not changed by being run.
 type Suite struct {
 	// Open gives an empty store that nobody else uses. It is called once for each test.
-	Open func(t *testing.T) durable.Store
+	Open func(t *testing.T) driver.Store
 
 	// Again gives another Store of the same records, as another process would have it:
 	// through a connection or pool of its own. nil: there is only one.
-	Again func(t *testing.T, first durable.Store) durable.Store
+	Again func(t *testing.T, first driver.Store) driver.Store
 
 	// Within calls work with the outbox of a transaction, which is committed if work
 	// returns nil and rolled back if not, and returns what came of that. nil: the store
 	// has no transactions.
-	Within func(t *testing.T, store durable.Store, work func(durable.Outbox) error) error
+	Within func(t *testing.T, store driver.Store, work func(driver.Outbox) error) error
 
 	// Rows is how many intents wait in the test of fairness; 0: 500.
 	Rows int
@@ -49,7 +49,7 @@ type Suite struct {
 
 // Run tests the store that open gives. One with transactions or several handles needs
 // a [Suite].
-func Run(t *testing.T, open func(t *testing.T) durable.Store) {
+func Run(t *testing.T, open func(t *testing.T) driver.Store) {
 	t.Helper()
 	Suite{Open: open}.Run(t)
 }

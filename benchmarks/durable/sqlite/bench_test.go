@@ -16,6 +16,7 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/durable/sqlitestore"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/interleave"
@@ -42,11 +43,11 @@ func newHouse(b *testing.B) *house {
 // batch brings in n intents, in one commit: one of each of a hundred tenants in turn.
 func (h *house) batch(n int) {
 	h.b.Helper()
-	events := make([]durable.Event, n)
+	events := make([]driver.Event, n)
 	for i := range events {
 		h.next++
 		id := idempotency.ID{Scope: fmt.Sprintf("tenant %02d", h.next%100), Operation: "charge", Key: fmt.Sprint("order ", h.next)}
-		events[i] = durable.Event{Kind: durable.EventEnqueue, Intent: durable.Intent{ID: id, Gateway: "psp", Payload: []byte(payload)}}
+		events[i] = driver.Event{Kind: driver.EventEnqueue, Intent: durable.Intent{ID: id, Gateway: "psp", Payload: []byte(payload)}}
 	}
 	results, err := h.store.Apply(h.b.Context(), events)
 	require.NoError(h.b, err)
@@ -68,7 +69,7 @@ func (h *house) work(n int) (int, time.Duration) {
 	h.batch(n)
 	done := make(chan struct{}, n)
 	engine := &durable.Engine{Store: h.store, Gateways: map[string]durable.Gateway{"psp": noop{}}, Trace: &durable.Trace{
-		Changed: func(c *durable.Change) {
+		Changed: func(c *driver.Change) {
 			if c.Record.State == durable.StateDone {
 				done <- struct{}{}
 			}

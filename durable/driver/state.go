@@ -1,4 +1,4 @@
-package durable
+package driver
 
 // State is where an intent stands. Its numbers are stored, and never change.
 //

@@ -1,4 +1,4 @@
-package durable
+package driver
 
 import (
 	"errors"
@@ -94,10 +94,10 @@ func (in *Intent) Validate() error {
 			return fmt.Errorf("%w: a time in the year %d", ErrInvalid, at.Year())
 		}
 	}
-	if err := validName("gateway", in.Gateway); err != nil {
+	if err := ValidateName("gateway", in.Gateway); err != nil {
 		return err
 	}
-	return validName("batch", in.Batch)
+	return ValidateName("batch", in.Batch)
 }
 
 // Fingerprint tells whether two intents of one ID are the same: it covers the
@@ -123,7 +123,7 @@ type Receipt struct {
 	Revised bool
 }
 
-func validName(what, value string) error {
+func ValidateName(what, value string) error {
 	switch {
 	case len(value) > longestName:
 		return fmt.Errorf("%w: the name of the %s has %d bytes, more than %d", ErrInvalid, what, len(value), longestName)
@@ -135,8 +135,8 @@ func validName(what, value string) error {
 	return nil
 }
 
-// invalidf is an ErrInvalid.
-func invalidf(format string, args ...any) error {
+// Invalidf is an ErrInvalid.
+func Invalidf(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ErrInvalid}, args...)...)
 }
 

@@ -1,4 +1,4 @@
-package durable
+package driver
 
 import (
 	"bytes"
@@ -296,7 +296,7 @@ func (m *Memory) find(ctx context.Context, id idempotency.ID) (*memoryRow, error
 		return nil, err
 	}
 	if err := id.Validate(); err != nil {
-		return nil, invalidf("%w", err)
+		return nil, Invalidf("%w", err)
 	}
 	m.mu.Lock()
 	row := m.rows[id]

@@ -1,4 +1,4 @@
-package durable
+package driver
 
 import (
 	"fmt"
@@ -92,7 +92,7 @@ func (e *Event) Validate() error {
 		}
 		return validWorker(e.Worker)
 	case EventRedrive:
-		if e.After < 0 || e.After > longestWait {
+		if e.After < 0 || e.After > MaxWait {
 			return fmt.Errorf("%w: redriven %v from now", ErrInvalid, e.After)
 		}
 	case EventResolve:
@@ -113,7 +113,7 @@ func validWorker(name string) error {
 	if name == "" {
 		return fmt.Errorf("%w: no worker is named", ErrInvalid)
 	}
-	return validName("worker", name)
+	return ValidateName("worker", name)
 }
 
 // Terms is what Decide must know of a Gateway. It is enforced whatever a Policy says.
@@ -130,9 +130,9 @@ type Terms struct {
 	CanQuery bool
 }
 
-// longestWait bounds how far from now an intent is due. What is further off is a
+// MaxWait bounds how far from now an intent is due. What is further off is a
 // mistake, and would onLeaseExpired it.
-const longestWait = 30 * 24 * time.Hour
+const MaxWait = 30 * 24 * time.Hour
 
 // The reasons of dead letters, beside those that a Policy gives.
 const (

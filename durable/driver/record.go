@@ -1,4 +1,4 @@
-package durable
+package driver
 
 import (
 	"encoding/binary"
@@ -142,8 +142,8 @@ type Attempt struct {
 	Error     string
 }
 
-// says reports whether the attempts ended alike.
-func (a *Attempt) says(b *Attempt) bool {
+// SameEnd reports whether the attempts ended alike.
+func (a *Attempt) SameEnd(b *Attempt) bool {
 	return a.FinishedAt.Equal(b.FinishedAt) && a.Class == b.Class && a.Code == b.Code && a.Status == b.Status &&
 		a.Reference == b.Reference && a.Error == b.Error
 }
@@ -188,14 +188,14 @@ func (r *Record) Seen() Seen {
 	return Seen{ID: r.ID, Letter: int(r.DeadLetterID), Generation: r.Generation}
 }
 
-// event returns the event of a decision about what was seen.
-func (s Seen) event(kind EventKind) Event {
+// Event returns the event of a decision about what was seen.
+func (s Seen) Event(kind EventKind) Event {
 	return Event{Kind: kind, Intent: Intent{ID: s.ID}, Generation: s.Generation, DeadLetterID: int64(s.Letter)}
 }
 
-func (s Seen) validate() error {
+func (s Seen) Validate() error {
 	if s.Generation <= 0 {
-		return invalidf("Seen.Generation is %d, want that of a Record", s.Generation)
+		return Invalidf("Seen.Generation is %d, want that of a Record", s.Generation)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package durable
+package driver
 
 import (
 	"fmt"
@@ -235,9 +235,9 @@ func (m *transition) take(kind Kind) {
 // finish is how a send or a question ended.
 func (m *transition) finish() {
 	r := &m.Record
-	outcome := m.e.Outcome.fitted()
+	outcome := m.e.Outcome.Fitted()
 	sent := r.State == StateSending
-	means := meaning(&outcome, r, m.Before, m.e.Terms)
+	means := Meaning(&outcome, r, m.Before, m.e.Terms)
 	m.release(&outcome)
 	if sent {
 		if !r.InDoubt || !outcome.undone() {
@@ -278,7 +278,7 @@ func (m *transition) release(outcome *Outcome) {
 
 // meaning is what the outcome says of the work, and not of this attempt alone: done,
 // refused, surely not done (ClassFailed), or unknown.
-func meaning(outcome *Outcome, r *Record, held State, terms *Terms) Class {
+func Meaning(outcome *Outcome, r *Record, held State, terms *Terms) Class {
 	sent := held == StateSending
 	switch {
 	case outcome.Class == ClassSucceeded:
@@ -336,7 +336,7 @@ func (m *transition) next(doubt bool) {
 
 // due is a time that is neither past nor too far off.
 func (m *transition) due(at time.Time) time.Time {
-	switch latest := m.now.Add(longestWait); {
+	switch latest := m.now.Add(MaxWait); {
 	case at.Before(m.now):
 		return m.now
 	case at.After(latest) && m.e.Kind != EventEnqueue:
@@ -449,7 +449,7 @@ func (m *transition) redrive() {
 
 // resolve takes a person's word for it.
 func (m *transition) resolve() {
-	r, outcome := &m.Record, m.e.Outcome.fitted()
+	r, outcome := &m.Record, m.e.Outcome.Fitted()
 	m.Step = StepUpdate
 	r.Generation++
 	m.StartedAttempt = &Attempt{

@@ -1,4 +1,4 @@
-package durable
+package driver
 
 import (
 	"errors"
@@ -97,8 +97,8 @@ func (o *Outcome) keyed() bool {
 	}
 }
 
-// fitted is the outcome as it can be stored.
-func (o Outcome) fitted() Outcome {
+// Fitted is the outcome as it can be stored.
+func (o Outcome) Fitted() Outcome {
 	if int(o.Class) >= classes {
 		o.Class = ClassUnknown
 	}
@@ -115,12 +115,12 @@ func (o *Outcome) text() string {
 	if o.Err == nil {
 		return ""
 	}
-	return fit(errorText(o.Err), longestText)
+	return fit(ErrorText(o.Err), longestText)
 }
 
-// errorText is err.Error(), also where that panics: a nil pointer in an interface
+// ErrorText is err.Error(), also where that panics: a nil pointer in an interface
 // is somebody's mistake, and must not be what loses an outcome.
-func errorText(err error) (text string) {
+func ErrorText(err error) (text string) {
 	defer func() {
 		if recover() != nil {
 			text = "an error whose text cannot be had"

@@ -1,4 +1,4 @@
-package durable
+package driver
 
 import (
 	"cmp"
@@ -161,17 +161,17 @@ func (c *Claim) Validate() error {
 	if err := validWorker(c.Worker); err != nil {
 		return err
 	}
-	if c.Lease <= 0 || c.Lease > longestWait || c.Limit <= 0 || c.PerScope <= 0 {
-		return invalidf("a claim needs a lease, a limit and a share of each scope")
+	if c.Lease <= 0 || c.Lease > MaxWait || c.Limit <= 0 || c.PerScope <= 0 {
+		return Invalidf("a claim needs a lease, a limit and a share of each scope")
 	}
 	for name, share := range c.GatewayLimits {
 		if share <= 0 || share > c.MaxWorkers {
-			return invalidf("a share of %d senders of %d for the gateway %q", share, c.MaxWorkers, name)
+			return Invalidf("a share of %d senders of %d for the gateway %q", share, c.MaxWorkers, name)
 		}
 	}
 	if c.ID != nil {
 		if err := c.ID.Validate(); err != nil {
-			return invalidf("%w", err)
+			return Invalidf("%w", err)
 		}
 	}
 	return nil
@@ -188,8 +188,8 @@ func (c *Claim) Event(r *Record) Event {
 
 // ValidateHeartbeat says what is wrong with the arguments of Beat. The error is an ErrInvalid.
 func ValidateHeartbeat(worker string, lease time.Duration) error {
-	if lease < 0 || lease > longestWait {
-		return invalidf("a lease of %v", lease)
+	if lease < 0 || lease > MaxWait {
+		return Invalidf("a lease of %v", lease)
 	}
 	return validWorker(worker)
 }
@@ -201,7 +201,7 @@ func ValidEvent(e *Event) error {
 	case EventEnqueue, EventFinish, EventRedrive, EventResolve, EventCancel:
 		return nil
 	default:
-		return invalidf("Apply applies no event %v", e.Kind)
+		return Invalidf("Apply applies no event %v", e.Kind)
 	}
 }
 

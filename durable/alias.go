@@ -1,0 +1,178 @@
+package durable
+
+import (
+	"github.com/resilienthttp/resilienthttp/durable/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
+)
+
+// The types that a program shares with the authors of stores. Package driver documents
+// their fields.
+type (
+	// Store keeps the intents: a sqlitestore, a pgstore, or Memory.
+	Store = driver.Store
+
+	// Memory is a Store in the memory of one process, for tests.
+	Memory = driver.Memory
+
+	// Outbox enqueues and cancels intents within a transaction of the caller.
+	Outbox = driver.Outbox
+
+	// Intent is a call that must not be lost.
+	Intent = driver.Intent
+
+	// Receipt is the result of Enqueue.
+	Receipt = driver.Receipt
+
+	// Record is the stored state of an intent.
+	Record = driver.Record
+
+	// Seen is the state of an intent that a person saw before deciding about it.
+	Seen = driver.Seen
+
+	// Attempt is one entry of an intent's journal.
+	Attempt = driver.Attempt
+
+	// Kind is what an attempt was: a send, a status query or a person's decision.
+	Kind = driver.Kind
+
+	// DeadLetter is an intent that is not sent any more, and the reason.
+	DeadLetter = driver.DeadLetter
+
+	// Filter selects intents or dead letters.
+	Filter = driver.Filter
+
+	// Stats are the numbers of intents and workers in a store.
+	Stats = driver.Stats
+
+	// State is the state of an intent.
+	State = driver.State
+
+	// Outcome is the result of a send or of a status query. The zero value means that the
+	// result is unknown.
+	Outcome = driver.Outcome
+
+	// Class is what an Outcome says about the work.
+	Class = driver.Class
+
+	// Decision is what a Policy wants next.
+	Decision = driver.Decision
+
+	// Action is the kind of a Decision.
+	Action = driver.Action
+)
+
+// The states of an intent.
+const (
+	// StatePending means that the intent was never sent.
+	StatePending = driver.StatePending
+
+	// StateWaiting means that the work was not done. The intent is sent again when it is due.
+	StateWaiting = driver.StateWaiting
+
+	// StateSending means that a worker sends the intent.
+	StateSending = driver.StateSending
+
+	// StateQuerying means that a worker queries the provider for the result.
+	StateQuerying = driver.StateQuerying
+
+	// StateUnknown means that the intent was sent and the result is unknown.
+	StateUnknown = driver.StateUnknown
+
+	// StateDone means that the work was done.
+	StateDone = driver.StateDone
+
+	// StateDead means that the intent is not sent any more until a person decides.
+	StateDead = driver.StateDead
+
+	// StateCancelled means that the intent was cancelled before it was done.
+	StateCancelled = driver.StateCancelled
+)
+
+// The classes of outcomes.
+const (
+	// ClassUnknown means that the result is unknown: the provider may or may not have done
+	// the work.
+	ClassUnknown = driver.ClassUnknown
+
+	// ClassSucceeded means that the provider did the work.
+	ClassSucceeded = driver.ClassSucceeded
+
+	// ClassDeclined means that the provider did not do the work, and will decline it again
+	// under this key. A Policy may send it under a new key.
+	ClassDeclined = driver.ClassDeclined
+
+	// ClassFailed means that this attempt had no effect and that the next may succeed.
+	ClassFailed = driver.ClassFailed
+
+	// ClassNotFound means that the provider knows no such work. It is a Finder's outcome.
+	ClassNotFound = driver.ClassNotFound
+)
+
+// The actions of a Decision.
+const (
+	// Retry sends the intent again.
+	Retry = driver.Retry
+
+	// Query asks the provider for the result.
+	Query = driver.Query
+
+	// Bury makes a dead letter of the intent.
+	Bury = driver.Bury
+)
+
+// The kinds of attempts.
+const (
+	// KindSend is a send.
+	KindSend = driver.KindSend
+
+	// KindQuery is a status query.
+	KindQuery = driver.KindQuery
+
+	// KindResolve is the decision of a person.
+	KindResolve = driver.KindResolve
+)
+
+// The reasons of dead letters. A Policy may give others.
+const (
+	// ReasonDeclined means that the provider declined.
+	ReasonDeclined = driver.ReasonDeclined
+
+	// ReasonExhausted means that the Policy's limit was reached.
+	ReasonExhausted = driver.ReasonExhausted
+
+	// ReasonDeadline means that the intent's Deadline passed and the work was not done.
+	ReasonDeadline = driver.ReasonDeadline
+
+	// ReasonUnresolved means that the result is unknown, that the key protects no more, and
+	// that the provider cannot be queried.
+	ReasonUnresolved = driver.ReasonUnresolved
+
+	// ReasonNoGateway means that the Engine has no gateway of that name.
+	ReasonNoGateway = driver.ReasonNoGateway
+)
+
+// LongestPayload is the maximum size of a payload and of a stored result: 1 MiB.
+const LongestPayload = driver.LongestPayload
+
+// Errors of an Engine. Find them with errors.Is.
+var (
+	// ErrInvalid means that an argument or the configuration is invalid. Nothing was changed.
+	ErrInvalid = driver.ErrInvalid
+
+	// ErrMismatch means that the ID belongs to an intent with another gateway or payload.
+	ErrMismatch = driver.ErrMismatch
+
+	// ErrNotFound means that there is no such intent.
+	ErrNotFound = driver.ErrNotFound
+
+	// ErrInvalidState means that the intent's state does not permit this. Nothing was changed.
+	ErrInvalidState = driver.ErrInvalidState
+
+	// ErrStale means that the intent has changed since the person saw it. Nothing was changed.
+	// Look again and decide anew.
+	ErrStale = driver.ErrStale
+)
+
+// IdempotencyKey returns the idempotency key under which an intent is sent in an epoch. See
+// driver.IdempotencyKey.
+func IdempotencyKey(id idempotency.ID, epoch int) string { return driver.IdempotencyKey(id, epoch) }
