@@ -38,6 +38,18 @@ type (
 	// DeadLetter is an intent that is not sent any more, and the reason.
 	DeadLetter = driver.DeadLetter
 
+	// Hold is a gateway that is held.
+	Hold = driver.Hold
+
+	// Count is a number of intents in one state, of one gateway and scope.
+	Count = driver.Count
+
+	// Job is a redrive of many dead letters in the background.
+	Job = driver.Job
+
+	// JobID identifies a Job.
+	JobID = driver.JobID
+
 	// Filter selects intents or dead letters.
 	Filter = driver.Filter
 

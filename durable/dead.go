@@ -16,30 +16,6 @@ import (
 // letterPage is how many letters are read, and redriven, at once.
 const letterPage = 200
 
-// Dead goes through the dead letters that the filter chooses, the oldest first, in pages,
-// without end to their number. Letters that come up meanwhile are gone through too. An
-// error ends it.
-func (e *Engine) Dead(ctx context.Context, filter Filter) iter.Seq2[DeadLetter, error] {
-	return func(yield func(DeadLetter, error) bool) {
-		c, err := e.start()
-		if err != nil {
-			yield(DeadLetter{}, err)
-			return
-		}
-		for page, err := range c.letters(ctx, filter) {
-			if err != nil {
-				yield(DeadLetter{}, err)
-				return
-			}
-			for i := range page {
-				if !yield(page[i], nil) {
-					return
-				}
-			}
-		}
-	}
-}
-
 // letters goes through the letters page by page.
 func (c *core) letters(ctx context.Context, filter Filter) iter.Seq2[[]DeadLetter, error] {
 	return func(yield func([]DeadLetter, error) bool) {

@@ -148,7 +148,7 @@ func (m *transition) illegal() error {
 // enqueue brings in what is new, finds what is there, and mends what was refused.
 func (m *transition) enqueue(absent bool) error {
 	r, in := &m.Record, &m.e.Intent
-	fingerprint := in.Fingerprint()
+	fingerprint := FingerprintOf(in)
 	if !absent && r.Fingerprint == fingerprint {
 		return nil
 	}
@@ -168,7 +168,7 @@ func (m *transition) enqueue(absent bool) error {
 		r.State = StateWaiting
 	}
 	r.Intent = *in
-	r.NotBefore = time.Time{}
+	r.NotBefore, r.Intent.Fingerprint = time.Time{}, ""
 	r.Deadline = stamp(in.Deadline)
 	r.Fingerprint = fingerprint
 	r.begin(m.due(in.NotBefore), m.now)

@@ -24,7 +24,7 @@ var (
 func inState(state driver.State, doubt bool) driver.Record {
 	in := driver.Intent{ID: id, Gateway: "psp", Payload: []byte("pay")}
 	r := driver.Record{
-		Intent: in, Fingerprint: in.Fingerprint(), State: state, Epoch: 1, InDoubt: doubt,
+		Intent: in, Fingerprint: driver.FingerprintOf(&in), State: state, Epoch: 1, InDoubt: doubt,
 		CreatedAt: epoch.Add(-time.Hour), UpdatedAt: epoch.Add(-time.Hour), RetryWindowStart: epoch.Add(-time.Hour), NextAt: epoch,
 	}
 	if state != driver.StatePending {

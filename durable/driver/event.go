@@ -36,17 +36,20 @@ const (
 
 	// EventCancel withdraws it.
 	EventCancel
+
+	// EventErase removes its payload, result and texts: By.
+	EventErase
 )
 
 // eventKinds is one more than the greatest.
-const eventKinds = int(EventCancel) + 1
+const eventKinds = int(EventErase) + 1
 
 // String is the name in lower case.
 func (k EventKind) String() string {
 	if k == 0 || int(k) >= eventKinds {
 		return "invalid"
 	}
-	return [eventKinds]string{"", "enqueue", "claim", "finish", "lose", "redrive", "resolve", "cancel"}[k]
+	return [eventKinds]string{"", "enqueue", "claim", "finish", "lease_expired", "redrive", "resolve", "cancel", "erase"}[k]
 }
 
 // Event is something that happens to one intent. Which fields have a meaning is

@@ -61,6 +61,12 @@ type Intent struct {
 	// and never logged.
 	Payload []byte
 
+	// Fingerprint identifies the payload where its bytes differ each time, as encrypted ones
+	// do. Two intents of one ID are the same if gateway and fingerprint are equal. Default:
+	// a hash of the payload. At most 512 bytes. The intent of a Record does not have it:
+	// see Record.Fingerprint.
+	Fingerprint idempotency.Fingerprint
+
 	// NotBefore is when it may be sent first. Zero: at once. It is not kept: a
 	// Record has NextAt.
 	NotBefore time.Time
@@ -97,12 +103,18 @@ func (in *Intent) Validate() error {
 	if err := ValidateName("gateway", in.Gateway); err != nil {
 		return err
 	}
+	if err := ValidateName("fingerprint", string(in.Fingerprint)); err != nil {
+		return err
+	}
 	return ValidateName("batch", in.Batch)
 }
 
-// Fingerprint tells whether two intents of one ID are the same: it covers the
-// gateway and the payload.
-func (in *Intent) Fingerprint() idempotency.Fingerprint {
+// FingerprintOf returns the fingerprint that is stored with the intent: a hash of its
+// gateway, and of its own Fingerprint or else its payload.
+func FingerprintOf(in *Intent) idempotency.Fingerprint {
+	if in.Fingerprint != "" {
+		return idempotency.NewFingerprint([]byte(in.Gateway), []byte("own"), []byte(in.Fingerprint))
+	}
 	return idempotency.NewFingerprint([]byte(in.Gateway), in.Payload)
 }
 

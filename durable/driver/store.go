@@ -51,6 +51,38 @@ type Store interface {
 	// Letter.Compare, those behind after (nil: from the first).
 	DeadLetters(ctx context.Context, filter Filter, after *DeadLetter, limit int) ([]DeadLetter, error)
 
+	// Intents reads up to limit intents that the filter selects, in the order of
+	// Record.Compare or, with NewestFirst, in the reverse order: those behind after. nil:
+	// from the first.
+	Intents(ctx context.Context, filter Filter, after *Record, limit int) ([]Record, error)
+
+	// Counts counts the intents in these states by state, gateway and scope, exactly. None:
+	// all states.
+	Counts(ctx context.Context, states []State) ([]Count, error)
+
+	// SetHold holds a gateway or, if ReleasedBy is set, releases it. A second hold replaces
+	// the first one but for Since. ErrNotFound: the gateway to release is not held.
+	SetHold(ctx context.Context, hold Hold) error
+
+	// Holds reads the holds that are in effect, in the order of the gateways' names.
+	Holds(ctx context.Context) ([]Hold, error)
+
+	// AddJob stores a job and returns it with its ID. If an open job has an equal Filter,
+	// it returns that job.
+	AddJob(ctx context.Context, job Job) (Job, error)
+
+	// Jobs reads up to limit jobs, the newest first.
+	Jobs(ctx context.Context, limit int) ([]Job, error)
+
+	// CancelJob ends an open job. ErrNotFound: there is no job of that ID. ErrInvalidState:
+	// it has ended.
+	CancelJob(ctx context.Context, id JobID, by string) error
+
+	// WorkJob applies the next page of an open job, up to limit dead letters, as EventRedrive,
+	// and returns the job and the changes. If no job is open, or other workers have them
+	// all, it returns a zero Job.
+	WorkJob(ctx context.Context, limit int) (Job, []Change, error)
+
 	// Stats counts.
 	Stats(ctx context.Context) (Stats, error)
 
@@ -154,6 +186,20 @@ type Stats struct {
 
 	// Workers is how many are alive.
 	Workers int
+}
+
+// Count is a number of intents in one state, of one gateway and scope.
+type Count struct {
+	State          State
+	Gateway, Scope string
+	N              int
+}
+
+// Listener is a Store that learns of commits of other processes.
+type Listener interface {
+	// Listen calls wake after commits that make intents due, until ctx ends or the
+	// connection fails, and returns the error.
+	Listen(ctx context.Context, wake func()) error
 }
 
 // Validate says what is wrong with the claim. The error is an ErrInvalid.

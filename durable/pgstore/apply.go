@@ -141,7 +141,7 @@ func (a *application) collect() {
 func propose(e *driver.Event, id name, event int) *candidate {
 	c := &candidate{event: event, row: row{id: id, payload: blob(e.Intent.Payload)}}
 	c.row.Intent = e.Intent
-	c.row.Fingerprint = e.Intent.Fingerprint()
+	c.row.Fingerprint, c.row.Intent.Fingerprint = driver.FingerprintOf(&e.Intent), ""
 	if deadline := e.Intent.Deadline; !deadline.IsZero() {
 		c.row.Deadline, c.row.until = deadline.UTC().Truncate(time.Microsecond), ceilTime(deadline)
 	}

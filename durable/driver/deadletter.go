@@ -41,16 +41,26 @@ type DeadLetter struct {
 	By, Note string
 }
 
-// Filter chooses dead letters. The zero value chooses all that are open.
+// Filter selects intents (Engine.Intents) or dead letters (Engine.Dead). The zero value
+// selects all intents, and all dead letters that are not resolved.
 type Filter struct {
+	// States are the states of the intents. Empty: all. Dead letters ignore it.
+	States []State
+
+	// NewestFirst reverses the order: the default is oldest first.
+	NewestFirst bool
+
 	// Scope, Operation, Key, Gateway, Batch, Code and Reason must be equal where they
 	// are not empty.
 	Scope, Operation, Key string
 	Gateway, Batch        string
 	Code, Reason          string
-	// From and Until bound DeadAt: not before From, and before Until. Zero: no bound.
+
+	// From and Until bound CreatedAt of intents and DeadAt of dead letters: not before
+	// From, and before Until. Zero: no bound.
 	From, Until time.Time
-	// Closed chooses those that were dealt with too.
+
+	// IncludeResolved selects dead letters that were redriven or resolved too.
 	IncludeResolved bool
 }
 

@@ -1,0 +1,39 @@
+package driver
+
+import "time"
+
+// Hold is a gateway that is held: nothing is sent to it, and its intents keep their
+// attempts and times.
+type Hold struct {
+	// Gateway is the name of the gateway.
+	Gateway string
+
+	// Since is the time at which the hold began.
+	Since time.Time
+
+	// Until is the time at which the hold ends. Zero: it lasts until it is released.
+	Until time.Time
+
+	// By and Note are the person and the reason. By is empty if an Engine holds the
+	// gateway by itself: see Engine.Holds.
+	By, Note string
+
+	// ReleasedBy is the person who ends the hold. Store.SetHold then ends it.
+	ReleasedBy string
+}
+
+// Validate returns an ErrInvalid that says what is wrong with the arguments of SetHold.
+func (h *Hold) Validate() error {
+	switch {
+	case h.Gateway == "":
+		return Invalidf("Hold.Gateway is empty")
+	case h.By == "" && h.ReleasedBy == "":
+		return Invalidf("Hold.By is empty")
+	}
+	for _, text := range [...]string{h.Gateway, h.By, h.Note, h.ReleasedBy} {
+		if err := ValidateName("hold", text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
