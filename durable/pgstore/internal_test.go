@@ -35,7 +35,7 @@ func TestPlans(t *testing.T) {
 		args              int
 		cond              string
 	}{
-		{"choose", s.is.choose, "durable_intent_due", 12, "((gateway"},
+		{"choose", s.is.choose, "durable_intent_due", 8, "((gateway"},
 		{"choose more", s.is.chooseMore, "durable_intent_due", 7, "((gateway"},
 		{"lock", s.is.lock, "durable_intent_pkey", 1, "(id"},
 		{"take", s.is.take, "durable_intent_pkey", len(s.is.taken), "(id"},
@@ -45,7 +45,7 @@ func TestPlans(t *testing.T) {
 		{"keep", s.is.keepAttempts, "durable_intent_pkey", 1, "(id"},
 		{"begin", s.is.beginAttempts, "durable_intent_pkey", len(s.is.begun), "(id"},
 		{"end", s.is.endAttempts, "durable_intent_pkey", len(s.is.ended), "(id"},
-		{"ripen", s.is.ripen, "durable_intent_later", 2, "(next_at <="},
+		{"promote", s.is.promote, "durable_intent_later", 1, "(next_at <="},
 		{"sweep", s.is.sweep, "durable_intent_over", 2, "(updated <"},
 		{"lose", s.is.lockLost, "durable_intent_held", 2, "(worker"},
 	} {
@@ -103,7 +103,7 @@ func TestLater(t *testing.T) {
 		return keys
 	}
 	assert.Equal(t, "later past soon", apart())
-	for key, due := range map[string]time.Duration{"past": -time.Hour, "soon": driver.Soon - time.Second} {
+	for key, due := range map[string]time.Duration{"past": -time.Hour, "soon": -time.Second} {
 		_, err := s.pool.Exec(t.Context(), "UPDATE durable_intent SET next_at = clock_timestamp() + $1::bigint * interval '1 microsecond' WHERE key = $2",
 			due.Microseconds(), key)
 		require.NoError(t, err)
