@@ -32,7 +32,8 @@ const (
 	theID = ` i.id = $1::uuid `
 
 	// bare are a record's columns without payload, result and place.
-	bare = `SELECT` + columns + `, NULL::bytea, ''::bytea, 0::bigint FROM` + intents + `i`
+	bareColumns = columns + `, NULL::bytea, ''::bytea, 0::bigint`
+	bare        = `SELECT` + bareColumns + ` FROM` + intents + `i`
 
 	micros = ` * interval '1 microsecond' `
 
@@ -67,7 +68,7 @@ const stay = `WITH now AS MATERIALIZED (SELECT clock_timestamp() AS at, $2::bigi
 
 // lock reads what Decide looks at, and locks it, in the order of the array: that of the
 // names.
-const lock = `SELECT` + columns + `, NULL::bytea, ''::bytea, 0::bigint
+const lock = `SELECT` + bareColumns + `
 	FROM unnest($1::uuid[]) AS u(id) CROSS JOIN LATERAL (SELECT * FROM` + intents + `i WHERE i.id = u.id FOR UPDATE) i`
 
 // insertNow inserts what follows it, u. The time at which that is done the statement reads by
@@ -195,6 +196,13 @@ const (
 		WHERE` + theID + `ORDER BY a.n`
 )
 
+// The texts that an erasure removes. Those of the last attempt are replaced by its own, which
+// has none. 'erased' is driver.NoteErased.
+const (
+	eraseAttempts = `UPDATE` + attempts + `SET error = '' WHERE intent = ANY ($1::uuid[]) AND error <> ''`
+	eraseLetters  = `UPDATE` + letters + `SET note = '' WHERE intent = ANY ($1::uuid[]) AND note NOT IN ('', 'erased')`
+)
+
 // chosenLetters lacks its conditions.
 const chosenLetters = `SELECT i.scope, i.operation, i.key, l.n, l.gateway, l.batch, l."row", l.reason, l.class, l.code, l.doubt,
 		l.attempts, l.dead_at, l.redriven_at, l."by", l.note
@@ -207,7 +215,7 @@ const stats = `WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now)
 	UNION ALL SELECT i.state, count(*), count(*) FILTER (WHERE i.next_at <= (SELECT now FROM clock)), min(i.next_at)
 		FROM` + intents + `i WHERE` + later + `GROUP BY 1
 	UNION ALL SELECT i.state, count(*), 0, NULL FROM` + intents + `i WHERE` + held + `GROUP BY 1
-	UNION ALL SELECT i.state, count(*), 0, NULL FROM` + intents + `i WHERE i.state = 6 GROUP BY 1
+	UNION ALL SELECT i.state, count(*), 0, NULL FROM` + intents + `i WHERE i.state = 6 AND i.state NOT IN (2, 3) GROUP BY 1
 	UNION ALL SELECT i.state, count(*), 0, NULL FROM` + intents + `i WHERE` + final + `GROUP BY 1
 	UNION ALL SELECT -1, (SELECT count(*) FROM` + workers + `w WHERE w.expires_at > clock.now), 0, clock.now FROM clock`
 
@@ -230,6 +238,7 @@ type statements struct {
 	insert, insertOne, update, take, settle, done                string
 	beginAttempts, endAttempts, keepAttempts                     string
 	openLetters, openSettled, closeLetters                       string
+	eraseAttempts, eraseLetters, intents                         string
 
 	inserted, updated, taken, settled, doneWith []field[*row]
 	begun, ended                                []field[attempt]
@@ -244,6 +253,7 @@ func newStatements(s *pgkit.Schema) *statements {
 		journal: journal, letters: chosenLetters, stats: stats, sweep: sweep,
 		inserted: inserted(), updated: updated(), taken: taken(), settled: settled(), doneWith: done(),
 		begun: begun(), ended: ended(), opened: opened(), closed: closed(),
+		eraseAttempts: eraseAttempts, eraseLetters: eraseLetters, intents: intents + `i`,
 	}
 	is.insert = insertNow + unnested(is.inserted) + inserting
 	is.insertOne = insertNow + single(is.inserted) + inserting
@@ -273,6 +283,7 @@ func (is *statements) texts() []*string {
 		&is.journal, &is.letters, &is.stats, &is.sweep,
 		&is.insert, &is.insertOne, &is.update, &is.take, &is.settle, &is.done,
 		&is.beginAttempts, &is.endAttempts, &is.keepAttempts, &is.openLetters, &is.openSettled, &is.closeLetters,
+		&is.eraseAttempts, &is.eraseLetters, &is.intents,
 	}
 }
 

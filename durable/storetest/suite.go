@@ -65,6 +65,8 @@ func (s Suite) Run(t *testing.T) {
 		run  func(*kit)
 	}{
 		{"Enqueue", (*kit).testEnqueue},
+		{"Fingerprint", (*kit).testFingerprint},
+		{"Erase", (*kit).testErase},
 		{"Values", (*kit).testValues},
 		{"Invalid", (*kit).testInvalid},
 		{"Cancelled", (*kit).testCancelled},
@@ -82,6 +84,9 @@ func (s Suite) Run(t *testing.T) {
 		{"Workers", (*kit).testWorkers},
 		{"Letters", (*kit).testLetters},
 		{"LettersAtOnce", (*kit).testLettersAtOnce},
+		{"Intents", (*kit).testIntents},
+		{"IntentsAtOnce", (*kit).testIntentsAtOnce},
+		{"Counts", (*kit).testCounts},
 		{"Stats", (*kit).testStats},
 		{"Sweep", (*kit).testSweep},
 		{"SweepAge", (*kit).testSweepAge},
