@@ -118,6 +118,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		return err
 	}
 	err = c.within(ctx, func(r *round) error {
+		defer c.listen(ctx)()
 		c.loop(ctx, r)
 		return nil
 	})

@@ -82,7 +82,7 @@ func insertNow() string {
 	FROM clock, `
 }
 
-const inserting = ` WHERE u.until IS NULL OR now < u.until ON CONFLICT DO NOTHING RETURNING id, created, next_at`
+const inserting = ` WHERE u.until IS NULL OR now < u.until ON CONFLICT DO NOTHING RETURNING id, created, next_at, ''`
 
 const find = `SELECT` + columns + `, i.payload, i.result, 0::bigint FROM` + intents + `i WHERE` + theID
 
@@ -214,6 +214,8 @@ type statements struct {
 	beginAttempts, endAttempts, keepAttempts                   string
 	openLetters, openSettled, closeLetters                     string
 
+	table string // the intents'
+
 	inserted, updated, taken, settled, doneWith []field[*row]
 	begun, ended                                []field[attempt]
 	opened, closed                              []field[letter]
@@ -244,6 +246,7 @@ func newStatements(s *pgkit.Schema) *statements {
 	for _, text := range is.texts() {
 		*text = s.Fill(*text)
 	}
+	is.table = s.Fill("{{schema}}durable_intent")
 	return is
 }
 
@@ -257,10 +260,13 @@ func (is *statements) texts() []*string {
 	}
 }
 
-// joined are the same for transactions of callers, by other texts: a plan that was made
-// without our settings must not be kept for those with them.
+// joined are the same for transactions of callers, which notify. Their texts are others: a
+// plan that was made without our settings must not be kept for those with them.
 func (is *statements) joined() *statements {
 	others := *is
+	others.insert += notifyInserted
+	others.insertOne += notifyInserted
+	others.update += notifyUpdated
 	for _, text := range others.texts() {
 		*text += ` /* within */`
 	}
