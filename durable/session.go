@@ -118,6 +118,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		return err
 	}
 	err = c.within(ctx, func(s *session) error {
+		defer c.listen(ctx)()
 		c.loop(ctx, s)
 		return nil
 	})

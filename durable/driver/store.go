@@ -191,8 +191,9 @@ func (c Count) Compare(other Count) int {
 
 // Listener is a Store that learns of commits of other processes.
 type Listener interface {
-	// Listen calls wake after commits that make intents due, until ctx ends or the
-	// connection fails, and returns the error.
+	// Listen calls wake once it listens and after commits that make intents due, until ctx
+	// ends or the connection fails, and returns the error. An errors.ErrUnsupported means
+	// that it can never listen.
 	Listen(ctx context.Context, wake func()) error
 }
 

@@ -26,7 +26,11 @@ func (s *Store) Apply(ctx context.Context, events []driver.Event) (results []dri
 	if settles(events) {
 		return s.settle(ctx, events)
 	}
-	return s.apply(ctx, events)
+	results, err = s.apply(ctx, events)
+	if err == nil && makesDue(events, results) {
+		s.notify(ctx)
+	}
+	return results, err
 }
 
 func (s *Store) apply(ctx context.Context, events []driver.Event) (results []driver.Result, err error) {
@@ -231,8 +235,9 @@ func (a *application) insertedInto(from pgkit.Row) error {
 	var (
 		id           name
 		created, due time.Time
+		notified     string
 	)
-	if err := from.Scan(&id, &created, &due); err != nil {
+	if err := from.Scan(&id, &created, &due, &notified); err != nil {
 		return err
 	}
 	c := a.fresh[id]

@@ -26,7 +26,12 @@ func (s *Store) Heartbeat(ctx context.Context, worker string, lease time.Duratio
 		return time.Time{}, err
 	}
 	if conn == nil {
-		err = s.beside(ctx, statement)
+		pool, err := s.beside(ctx)
+		if err != nil {
+			return time.Time{}, err
+		}
+		defer pool.Close()
+		err = pgkit.Retry(ctx, func() error { return pgkit.PGX(pool).Send(ctx, statement) })
 		return now, err
 	}
 	defer conn.Release()
@@ -43,18 +48,6 @@ func (s *Store) soon(ctx context.Context, patience time.Duration) (*pgxpool.Conn
 		return nil, nil
 	}
 	return conn, err
-}
-
-// beside sends a statement past the pool, as the pool's connections would.
-func (s *Store) beside(ctx context.Context, statement *pgkit.Statement) error {
-	config := s.pool.Config()
-	config.MaxConns, config.MinConns, config.MinIdleConns = 1, 0, 0
-	pool, err := pgxpool.NewWithConfig(ctx, config)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	return pgkit.Retry(ctx, func() error { return pgkit.PGX(pool).Send(ctx, statement) })
 }
 
 func beatStatement(is *statements, worker string, lease time.Duration, now *time.Time) *pgkit.Statement {

@@ -81,7 +81,7 @@ const insertNow = `WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now)
 		now AS created, now AS since, now AS updated, u.deadline, u.batch, u."row", u.payload
 	FROM clock, `
 
-const inserting = ` WHERE u.until IS NULL OR now < u.until ON CONFLICT DO NOTHING RETURNING id, created, next_at`
+const inserting = ` WHERE u.until IS NULL OR now < u.until ON CONFLICT DO NOTHING RETURNING id, created, next_at, ''`
 
 const find = `SELECT` + columns + `, i.payload, i.result, 0::bigint FROM` + intents + `i WHERE` + theID
 
@@ -240,6 +240,8 @@ type statements struct {
 	openLetters, openSettled, closeLetters                       string
 	eraseAttempts, eraseLetters, intents                         string
 
+	table string // the intents'
+
 	inserted, updated, taken, settled, doneWith []field[*row]
 	begun, ended                                []field[attempt]
 	opened, closed                              []field[letter]
@@ -272,6 +274,7 @@ func newStatements(s *pgkit.Schema) *statements {
 	for _, text := range is.texts() {
 		*text = s.Fill(*text)
 	}
+	is.table = s.Fill("{{schema}}durable_intent")
 	return is
 }
 
@@ -287,10 +290,13 @@ func (is *statements) texts() []*string {
 	}
 }
 
-// joined are the same for transactions of callers, by other texts: a plan that was made
-// without our settings must not be kept for those with them.
+// joined are the same for transactions of callers, which notify. Their texts are others: a
+// plan that was made without our settings must not be kept for those with them.
 func (is *statements) joined() *statements {
 	others := *is
+	others.insert += notifyInserted
+	others.insertOne += notifyInserted
+	others.update += notifyUpdated
 	for _, text := range others.texts() {
 		*text += ` /* within */`
 	}

@@ -16,12 +16,16 @@ import (
 // use; any number of stores, on any number of machines, may share the tables. It holds
 // nothing but the pool that it was given: there is nothing to close.
 type Store struct {
-	pool   *pgxpool.Pool
-	is     *statements
-	joined *statements // of Within
+	pool     *pgxpool.Pool
+	is       *statements
+	joined   *statements // of WithTx
+	notifier notifier
 }
 
-var _ driver.Store = (*Store)(nil)
+var (
+	_ driver.Store    = (*Store)(nil)
+	_ driver.Listener = (*Store)(nil)
+)
 
 // transact calls work, again where it met a deadlock or its like, with a transaction
 // that work commits.

@@ -1,0 +1,198 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/resilienthttp/resilienthttp/durable/driver"
+	"github.com/resilienthttp/resilienthttp/internal/pgkit"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
+)
+
+const (
+	// channelPrefix is followed by the number of the intents' table (its OID), so that stores
+	// in two schemas do not wake each other.
+	channelPrefix = `'durable_' || `
+
+	// notifySoon is added to what is returned of a new intent: it notifies at the commit of
+	// the caller's transaction if the intent is due then.
+	notifyInserted = ` || CASE WHEN next_at <= created THEN pg_notify(` + channelPrefix + `tableoid, '')::text ELSE '' END`
+
+	// notifyUpdated does so for an intent that is due again.
+	notifyUpdated = ` RETURNING CASE WHEN t.state IN (0, 1, 4) AND t.next_at <= t.updated THEN pg_notify(` + channelPrefix + `t.tableoid, '') END`
+
+	// notify is a transaction of its own. PostgreSQL lets one transaction that notifies
+	// commit at a time. So this one does not wait for the disk.
+	notify = `SELECT set_config('synchronous_commit', 'off', true), pg_notify(` + channelPrefix + `$1::text::regclass::oid, '')`
+
+	// whereToListen returns the number of the server's process, and the channel.
+	whereToListen = `SELECT pg_backend_pid(), ` + channelPrefix + `$1::text::regclass::oid`
+)
+
+const (
+	// wakeInterval is the least time between two notifications that a Store sends after its
+	// own commits, and between two calls of a listener's wake.
+	wakeInterval = 10 * time.Millisecond
+
+	// checkInterval is the time without a notification after which a listener checks its
+	// connection, and checkTimeout limits that, as it limits connecting.
+	checkInterval = 30 * time.Second
+	checkTimeout  = 10 * time.Second
+)
+
+var errPooled = fmt.Errorf("pgstore: the connection does not lead to PostgreSQL itself but to a pooler: %w", errors.ErrUnsupported)
+
+// Listen implements driver.Listener. It has a connection beside the pool, with the same
+// configuration. An errors.ErrUnsupported means that a pooler such as PgBouncer is between
+// the store and PostgreSQL: it would give the connection, and the notifications, to others.
+func (s *Store) Listen(ctx context.Context, wake func()) error {
+	conn, err := s.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 100*time.Millisecond)
+		defer cancel()
+		_ = conn.Close(closing)
+	}()
+	if err := s.subscribe(ctx, conn); err != nil {
+		return err
+	}
+	for {
+		wake()
+		if err := sleep.Context(ctx, wakeInterval); err != nil {
+			return err
+		}
+		if err := awaitNotification(ctx, conn); err != nil {
+			return err
+		}
+	}
+}
+
+// connect makes a connection like those of the pool.
+func (s *Store) connect(ctx context.Context) (*pgx.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	pool, err := s.beside(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer pool.Close()
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return conn.Hijack(), nil
+}
+
+func (s *Store) subscribe(ctx context.Context, conn *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	var (
+		process uint32
+		channel string
+	)
+	if err := conn.QueryRow(ctx, whereToListen, s.is.table).Scan(&process, &channel); err != nil {
+		return err
+	}
+	if process != conn.PgConn().PID() {
+		return errPooled
+	}
+	_, err := conn.Exec(ctx, `LISTEN `+pgx.Identifier{channel}.Sanitize())
+	return err
+}
+
+// awaitNotification waits for a notification and takes others that have come with it.
+func awaitNotification(ctx context.Context, conn *pgx.Conn) error {
+	for {
+		err := receive(ctx, conn, checkInterval)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+			return err
+		}
+		checking, cancel := context.WithTimeout(ctx, checkTimeout)
+		err = conn.Ping(checking)
+		cancel()
+		if err != nil {
+			return err
+		}
+	}
+	limited, cancel := context.WithTimeout(ctx, time.Millisecond)
+	defer cancel()
+	for {
+		if _, err := conn.WaitForNotification(limited); err != nil {
+			if limited.Err() != nil {
+				return ctx.Err()
+			}
+			return err
+		}
+	}
+}
+
+func receive(ctx context.Context, conn *pgx.Conn, d time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	_, err := conn.WaitForNotification(ctx)
+	return err
+}
+
+// beside is a pool of one connection, configured like the store's.
+func (s *Store) beside(ctx context.Context) (*pgxpool.Pool, error) {
+	config := s.pool.Config()
+	config.MaxConns, config.MinConns, config.MinIdleConns = 1, 0, 0
+	config.ConnConfig.OnNotification = nil // they are waited for
+	return pgxpool.NewWithConfig(ctx, config)
+}
+
+// notifier tells other processes of commits, in the background: at once, and then at most
+// once per wakeInterval. What is committed in between is followed by a notification too.
+type notifier struct {
+	mu             sync.Mutex
+	running, again bool
+}
+
+// notify notifies the listeners of all processes. It does not wait for that.
+func (s *Store) notify(ctx context.Context) {
+	n := &s.notifier
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.again = n.running; n.running {
+		return
+	}
+	n.running = true
+	go s.notifyAll(context.WithoutCancel(ctx))
+}
+
+func (s *Store) notifyAll(ctx context.Context) {
+	for more := true; more; {
+		limited, cancel := context.WithTimeout(ctx, checkTimeout)
+		// Without it the other processes poll.
+		_ = s.send(limited, &pgkit.Statement{Text: notify, Args: []any{s.is.table}})
+		_ = sleep.Context(limited, wakeInterval)
+		cancel()
+		s.notifier.mu.Lock()
+		more = s.notifier.again
+		s.notifier.again, s.notifier.running = false, more
+		s.notifier.mu.Unlock()
+	}
+}
+
+// makesDue reports whether an event of a caller has made an intent due.
+func makesDue(events []driver.Event, results []driver.Result) bool {
+	for i := range results {
+		r := &results[i]
+		if events[i].Kind != driver.EventFinish && r.Err == nil && r.Step != driver.StepKeep &&
+			r.Record.State.Claimable() && !r.Record.NextAt.After(r.Record.UpdatedAt) {
+			return true
+		}
+	}
+	return false
+}
