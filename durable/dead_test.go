@@ -333,3 +333,28 @@ func seen(t *testing.T, e *durable.Engine, id idempotency.ID) durable.Seen {
 	record := find(t, e, id)
 	return record.Seen()
 }
+
+// D24: what is over can be erased by a person, and what is not cannot.
+func TestErase(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := through(new(refusing))
+		in := pay("comp1", "1")
+		enqueue(t, e, in)
+		require.ErrorIs(t, e.Erase(t.Context(), in.ID, "ann"), durable.ErrInvalidState)
+		_, err := e.Work(t.Context(), 0)
+		require.NoError(t, err)
+		require.ErrorIs(t, e.Erase(t.Context(), in.ID, ""), durable.ErrInvalid)
+		require.ErrorIs(t, e.Erase(t.Context(), pay("comp1", "2").ID, "ann"), durable.ErrNotFound)
+		require.NoError(t, e.Erase(t.Context(), in.ID, "ann"))
+		assertState(t, e, in.ID, durable.StateCancelled)
+		assert.Empty(t, find(t, e, in.ID).Payload)
+		attempts := journal(t, e, in.ID)
+		last := attempts[len(attempts)-1]
+		assert.Equal(t, durable.KindErase, last.Kind)
+		assert.Equal(t, "ann", last.Worker)
+		assert.Empty(t, letters(t, e, durable.Filter{}))
+		receipt, err := e.Enqueue(t.Context(), in)
+		require.NoError(t, err)
+		assert.True(t, receipt.Existing)
+	})
+}

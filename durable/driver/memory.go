@@ -111,6 +111,16 @@ func (m *Memory) write(row *memoryRow, c *Change) {
 	if c.DeadLettered != nil {
 		row.letters = append(row.letters, *c.DeadLettered)
 	}
+	if c.Erased {
+		for i := range row.attempts {
+			row.attempts[i].Error = ""
+		}
+		for i := range row.letters {
+			if l := &row.letters[i]; l.Note != NoteErased {
+				l.Note = ""
+			}
+		}
+	}
 }
 
 func (m *Memory) insert(id idempotency.ID) *memoryRow {

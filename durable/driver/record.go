@@ -24,7 +24,7 @@ type Record struct {
 	// Epoch counts the keys under which it is sent, from 1: see IdempotencyKey.
 	Epoch int
 
-	// Generation counts the claims and resolutions. It fences: what an earlier one
+	// Generation counts the claims, resolutions and erasures. It fences: what an earlier one
 	// writes changes nothing.
 	Generation int64
 
@@ -107,6 +107,9 @@ const (
 
 	// KindResolve: a person said what became of it.
 	KindResolve
+
+	// KindErase means that a person erased the intent. It has no outcome.
+	KindErase
 )
 
 // String is the name in lower case.
@@ -118,6 +121,8 @@ func (k Kind) String() string {
 		return "query"
 	case KindResolve:
 		return "resolve"
+	case KindErase:
+		return "erase"
 	default:
 		return "invalid"
 	}
@@ -136,7 +141,7 @@ type Attempt struct {
 	Epoch int
 	Key   string
 
-	// Worker is who did it, or the person who resolved it.
+	// Worker is the worker, or the person who resolved or erased the intent.
 	Worker string
 
 	// SentAt is when it was claimed, FinishedAt when its outcome was stored; zero: it

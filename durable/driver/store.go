@@ -22,7 +22,7 @@ import (
 // A store with transactions has a method Within that gives an Outbox over one of the
 // caller's.
 type Store interface {
-	// Apply applies events of the kinds enqueue, finish, redrive, resolve and cancel, in
+	// Apply applies events of the kinds enqueue, finish, redrive, resolve, cancel and erase, in
 	// their order and all in one commit. There is a Result for each, whose Err is
 	// Decide's; one that fails hinders no other.
 	Apply(ctx context.Context, events []Event) ([]Result, error)
@@ -244,7 +244,7 @@ func ValidateHeartbeat(worker string, lease time.Duration) error {
 // Result's Err, but a kind that is another verb's is a mistake of the caller's.
 func ValidEvent(e *Event) error {
 	switch e.Kind {
-	case EventEnqueue, EventFinish, EventRedrive, EventResolve, EventCancel:
+	case EventEnqueue, EventFinish, EventRedrive, EventResolve, EventCancel, EventErase:
 		return nil
 	default:
 		return Invalidf("Apply applies no event %v", e.Kind)

@@ -179,6 +179,13 @@ const (
 		WHERE` + theID + `ORDER BY a.n`
 )
 
+// The texts that an erasure removes. Those of the last attempt are replaced by its own, which
+// has none. 'erased' is driver.NoteErased.
+const (
+	eraseAttempts = `UPDATE` + attempts + `SET error = '' WHERE intent = ANY ($1::uuid[]) AND error <> ''`
+	eraseLetters  = `UPDATE` + letters + `SET note = '' WHERE intent = ANY ($1::uuid[]) AND note NOT IN ('', 'erased')`
+)
+
 // chosenLetters lacks its conditions.
 const chosenLetters = `SELECT i.scope, i.operation, i.key, l.n, l.gateway, l.batch, l."row", l.reason, l.class, l.code, l.doubt,
 		l.attempts, l.dead_at, l.redriven_at, l."by", l.note
@@ -213,6 +220,7 @@ type statements struct {
 	insert, insertOne, update, take, settle, done              string
 	beginAttempts, endAttempts, keepAttempts                   string
 	openLetters, openSettled, closeLetters                     string
+	eraseAttempts, eraseLetters                                string
 
 	inserted, updated, taken, settled, doneWith []field[*row]
 	begun, ended                                []field[attempt]
@@ -226,6 +234,7 @@ func newStatements(s *pgkit.Schema) *statements {
 		journal: journal, letters: chosenLetters, stats: stats, sweep: sweep,
 		inserted: inserted(), updated: updated(), taken: taken(), settled: settled(), doneWith: done(),
 		begun: begun(), ended: ended(), opened: opened(), closed: closed(),
+		eraseAttempts: eraseAttempts, eraseLetters: eraseLetters,
 	}
 	is.insert = insertNow() + unnested(is.inserted) + inserting
 	is.insertOne = insertNow() + single(is.inserted) + inserting
@@ -254,6 +263,7 @@ func (is *statements) texts() []*string {
 		&is.journal, &is.letters, &is.stats, &is.sweep,
 		&is.insert, &is.insertOne, &is.update, &is.take, &is.settle, &is.done,
 		&is.beginAttempts, &is.endAttempts, &is.keepAttempts, &is.openLetters, &is.openSettled, &is.closeLetters,
+		&is.eraseAttempts, &is.eraseLetters,
 	}
 }
 

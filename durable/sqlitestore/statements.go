@@ -63,6 +63,8 @@ const (
 	beginAttempt
 	openLetter
 	closeLetter
+	eraseAttempts
+	eraseLetters
 	beat
 	ripen
 	dueGateways
@@ -128,6 +130,11 @@ func (s statement) text() string {
 				redriven_at, "by", note)
 			VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, NULL, '', '')`,
 		closeLetter: `UPDATE durable_letter SET redriven_at = ?3, "by" = ?4, note = ?5 WHERE intent = ?1 AND n = ?2`,
+
+		// The texts that an erasure removes. The attempt that it begins replaces those of the
+		// last one. 'erased' is driver.NoteErased.
+		eraseAttempts: `UPDATE durable_attempt SET error = '' WHERE intent = ?1 AND error <> ''`,
+		eraseLetters:  `UPDATE durable_letter SET note = '' WHERE intent = ?1 AND note NOT IN ('', 'erased')`,
 
 		beat: `INSERT INTO durable_worker (id, expires_at) VALUES (?1, ?2)
 			ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at`,

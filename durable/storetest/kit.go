@@ -195,6 +195,16 @@ func (k *kit) note(c *driver.Change) {
 	if c.DeadLettered != nil {
 		k.letters[id] = append(k.letters[id], *c.DeadLettered)
 	}
+	if c.Erased {
+		for i := range k.attempts[id] {
+			k.attempts[id][i].Error = ""
+		}
+		for i := range k.letters[id] {
+			if l := &k.letters[id][i]; l.Note != driver.NoteErased {
+				l.Note = ""
+			}
+		}
+	}
 }
 
 // checkStored looks whether what is stored is what was said.

@@ -76,6 +76,7 @@ func (k *kit) testTransitions() {
 			return e
 		},
 		"cancel": func(r *driver.Record) driver.Event { return event(driver.EventCancel, r.ID) },
+		"erase":  func(r *driver.Record) driver.Event { return event(driver.EventErase, r.ID) },
 	}
 	for class := driver.ClassUnknown; class <= driver.ClassNotFound; class++ {
 		events["resolve as "+class.String()] = func(r *driver.Record) driver.Event {
@@ -349,7 +350,9 @@ func (k *kit) testWalk() {
 	}
 	any1 := func() idempotency.ID { return ids[rand.IntN(len(ids))] }
 	for range steps {
-		switch rand.IntN(10) {
+		switch rand.IntN(11) {
+		case 10:
+			k.apply(event(driver.EventErase, any1()))
 		case 0:
 			k.apply(event(driver.EventCancel, any1()))
 		case 1:

@@ -65,6 +65,8 @@ func (s Suite) Run(t *testing.T) {
 		run  func(*kit)
 	}{
 		{"Enqueue", (*kit).testEnqueue},
+		{"Fingerprint", (*kit).testFingerprint},
+		{"Erase", (*kit).testErase},
 		{"Values", (*kit).testValues},
 		{"Invalid", (*kit).testInvalid},
 		{"Cancelled", (*kit).testCancelled},

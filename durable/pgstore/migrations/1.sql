@@ -74,7 +74,7 @@ CREATE INDEX durable_intent_over ON {{schema}}durable_intent (updated) INCLUDE (
 CREATE TABLE {{schema}}durable_attempt (
 	intent      uuid        NOT NULL,
 	n           bigint      NOT NULL,
-	kind        smallint    NOT NULL, -- 1 send, 2 find, 3 resolve
+	kind        smallint    NOT NULL, -- 1 send, 2 query, 3 resolve, 4 erase
 	epoch       bigint      NOT NULL,
 	key         text        NOT NULL,
 	worker      text        NOT NULL,

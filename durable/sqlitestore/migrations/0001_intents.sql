@@ -74,7 +74,7 @@ CREATE INDEX IF NOT EXISTS durable_intent_over ON durable_intent (updated, state
 CREATE TABLE IF NOT EXISTS durable_attempt (
 	intent      INTEGER NOT NULL,
 	n           INTEGER NOT NULL,
-	kind        INTEGER NOT NULL, -- 1 send, 2 find, 3 resolve
+	kind        INTEGER NOT NULL, -- 1 send, 2 query, 3 resolve, 4 erase
 	epoch       INTEGER NOT NULL,
 	key         TEXT    NOT NULL,
 	worker      TEXT    NOT NULL,
