@@ -406,8 +406,10 @@ func TestErase(t *testing.T) {
 			values.Set("sure", "1")
 			if row.erasable {
 				page = c.post(values)
-				assert.Contains(t, page, "The payload, the result and the error texts were removed.")
+				assert.Contains(t, page, "The intent was erased.")
+				assert.NotContains(t, page, `id="erase"`, "it is erased once")
 				assert.NotContains(t, page, "SHOWN")
+				assert.NotContains(t, page, "declined "+html.EscapeString(script), "an error text")
 			} else {
 				assert.Equal(t, http.StatusConflict, c.do(http.MethodPost, "", values).Code)
 			}

@@ -316,7 +316,7 @@ func message(query url.Values) string {
 	return map[string]string{
 		"redriven":  "The intent was redriven.",
 		"resolved":  "The intent was resolved.",
-		"erased":    "The payload, the result and the error texts were removed.",
+		"erased":    "The intent was erased.",
 		"held":      "The gateway is held.",
 		"released":  "The gateway was released.",
 		"job":       "Job " + job + " redrives them.",
@@ -433,12 +433,14 @@ func (h *Handler) intent(r *http.Request, query url.Values) (*page, error) {
 	if err != nil {
 		return nil, err
 	}
-	dead, doubtful := record.State == durable.StateDead, record.State == durable.StateUnknown
+	dead := record.State == durable.StateDead
+	erased := len(attempts) > 0 && attempts[len(attempts)-1].Kind == durable.KindErase
 	i := &intent{
-		Record: record, Facts: facts(&record), Attempts: attempts, CanRedrive: dead, CanResolve: dead || doubtful,
+		Record: record, Facts: facts(&record), Attempts: attempts,
 		// An empty part of an ID filters nothing.
-		Letters:  slices.DeleteFunc(letters, func(l durable.DeadLetter) bool { return l.ID != id }),
-		CanErase: record.State.Final() || dead && !record.InDoubt,
+		Letters:    slices.DeleteFunc(letters, func(l durable.DeadLetter) bool { return l.ID != id }),
+		CanRedrive: dead, CanResolve: dead || record.State == durable.StateUnknown,
+		CanErase: (record.State.Final() || dead && !record.InDoubt) && !erased,
 	}
 	if h.Describe != nil && len(record.Payload) > 0 {
 		i.Payload = h.Describe(&record)
