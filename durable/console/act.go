@@ -28,7 +28,8 @@ func (h *Handler) act(w http.ResponseWriter, r *http.Request) {
 		h.fail(w, http.StatusForbidden, "You may not change anything here.")
 		return
 	}
-	form, back, err := r.PostForm, url.Values{}, error(nil)
+	form, back := r.PostForm, url.Values{}
+	var err error
 	switch form.Get("action") {
 	case "redrive":
 		back, err = h.redrive(r, by)

@@ -356,7 +356,7 @@ func TestHold(t *testing.T) {
 	assert.Contains(t, client{t, &console.Handler{Engine: e}}.get(""), "Held gateways", "readers see it")
 
 	values.Del("hours")
-	assert.Contains(t, c.post(values), `data-label="Until" class="when">released<`)
+	assert.Contains(t, c.post(values), `data-label="Until" class="when">until released<`)
 	release := url.Values{"action": {"release"}, "gateway": {"psp"}}
 	page = c.post(release)
 	assert.Contains(t, page, "The gateway was released.")

@@ -263,7 +263,7 @@ func (b *browser) jobs() {
 	require.LessOrEqual(b, b.store.rows.Load(), int64(letters/5))
 	b.set("#confirm input[name=note]", "the bank is back")
 	b.press("#confirm button", "Job 1 redrives them.")
-	require.Equal(b, "open", b.text(`document.querySelector("#jobs [data-label=Ended]").textContent`))
+	require.Equal(b, "not yet", b.text(`document.querySelector("#jobs [data-label=Ended]").textContent`))
 	b.press("#jobs button", "Job 1 was cancelled.")
 	require.Zero(b, b.count("#jobs button"))
 
