@@ -9,7 +9,8 @@ import (
 )
 
 // Intents lists the intents that the filter selects, oldest first unless the filter says
-// NewestFirst. It reads them in pages. An error ends the sequence.
+// NewestFirst. It reads them in pages, without Payload and Result: Find reads these. An error
+// ends the sequence.
 func (e *Engine) Intents(ctx context.Context, filter Filter) iter.Seq2[Record, error] {
 	return pages(e, func(after *Record) ([]Record, error) {
 		return e.Store.Intents(ctx, filter, after, listPage)

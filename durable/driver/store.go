@@ -47,17 +47,19 @@ type Store interface {
 	// there is no such intent.
 	Attempts(ctx context.Context, id idempotency.ID) ([]Attempt, error)
 
-	// DeadLetters reads up to limit dead letters that the filter chooses, in the order of
-	// Letter.Compare, those behind after (nil: from the first).
+	// DeadLetters reads up to limit dead letters that the filter selects, in the order of
+	// DeadLetter.Compare or, with NewestFirst, in the reverse order: those behind after. nil:
+	// from the first. ErrInvalid: see Filter.Validate.
 	DeadLetters(ctx context.Context, filter Filter, after *DeadLetter, limit int) ([]DeadLetter, error)
 
 	// Intents reads up to limit intents that the filter selects, in the order of
 	// Record.Compare or, with NewestFirst, in the reverse order: those behind after. nil:
-	// from the first.
+	// from the first. The records lack Payload and Result, which Find reads. A page reads
+	// intents of the given states only, through an index. ErrInvalid: see Filter.Validate.
 	Intents(ctx context.Context, filter Filter, after *Record, limit int) ([]Record, error)
 
-	// Counts counts the intents in these states by state, gateway and scope, exactly. None:
-	// all states.
+	// Counts counts the intents in these states by state, gateway and scope, exactly, and
+	// sorts the counts by these. None: all states.
 	Counts(ctx context.Context, states []State) ([]Count, error)
 
 	// SetHold holds a gateway or, if ReleasedBy is set, releases it. A second hold replaces
@@ -193,6 +195,11 @@ type Count struct {
 	State          State
 	Gateway, Scope string
 	N              int
+}
+
+// Compare orders counts by state, gateway and scope.
+func (c Count) Compare(other Count) int {
+	return cmp.Or(cmp.Compare(c.State, other.State), cmp.Compare(c.Gateway, other.Gateway), cmp.Compare(c.Scope, other.Scope))
 }
 
 // Listener is a Store that learns of commits of other processes.

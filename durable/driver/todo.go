@@ -5,14 +5,6 @@ import (
 	"errors"
 )
 
-func (m *Memory) Intents(context.Context, Filter, *Record, int) ([]Record, error) {
-	return nil, errors.ErrUnsupported
-}
-
-func (m *Memory) Counts(context.Context, []State) ([]Count, error) {
-	return nil, errors.ErrUnsupported
-}
-
 func (m *Memory) SetHold(context.Context, Hold) error { return errors.ErrUnsupported }
 
 func (m *Memory) Holds(context.Context) ([]Hold, error) { return nil, nil }

@@ -32,7 +32,8 @@ const (
 	theID = ` i.id = $1::uuid `
 
 	// bare are a record's columns without payload, result and place.
-	bare = `SELECT` + columns + `, NULL::bytea, ''::bytea, 0::bigint FROM` + intents + `i`
+	bareColumns = columns + `, NULL::bytea, ''::bytea, 0::bigint`
+	bare        = `SELECT` + bareColumns + ` FROM` + intents + `i`
 
 	micros = ` * interval '1 microsecond' `
 
@@ -67,7 +68,7 @@ const stay = `WITH now AS MATERIALIZED (SELECT clock_timestamp() AS at, $2::bigi
 
 // lock reads what Decide looks at, and locks it, in the order of the array: that of the
 // names.
-const lock = `SELECT` + columns + `, NULL::bytea, ''::bytea, 0::bigint
+const lock = `SELECT` + bareColumns + `
 	FROM unnest($1::uuid[]) AS u(id) CROSS JOIN LATERAL (SELECT * FROM` + intents + `i WHERE i.id = u.id FOR UPDATE) i`
 
 // insertNow inserts what follows it, u. The time at which that is done the statement reads by
@@ -198,7 +199,7 @@ const stats = `WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now)
 	UNION ALL SELECT i.state, count(*), count(*) FILTER (WHERE i.next_at <= (SELECT now FROM clock)), min(i.next_at)
 		FROM` + intents + `i WHERE` + later + `GROUP BY 1
 	UNION ALL SELECT i.state, count(*), 0, NULL FROM` + intents + `i WHERE` + held + `GROUP BY 1
-	UNION ALL SELECT i.state, count(*), 0, NULL FROM` + intents + `i WHERE i.state = 6 GROUP BY 1
+	UNION ALL SELECT i.state, count(*), 0, NULL FROM` + intents + `i WHERE i.state = 6 AND i.state NOT IN (2, 3) GROUP BY 1
 	UNION ALL SELECT i.state, count(*), 0, NULL FROM` + intents + `i WHERE` + final + `GROUP BY 1
 	UNION ALL SELECT -1, (SELECT count(*) FROM` + workers + `w WHERE w.expires_at > clock.now), 0, clock.now FROM clock`
 
@@ -221,6 +222,7 @@ type statements struct {
 	beginAttempts, endAttempts, keepAttempts                   string
 	openLetters, openSettled, closeLetters                     string
 	eraseAttempts, eraseLetters                                string
+	intents                                                    string
 
 	inserted, updated, taken, settled, doneWith []field[*row]
 	begun, ended                                []field[attempt]
@@ -234,7 +236,7 @@ func newStatements(s *pgkit.Schema) *statements {
 		journal: journal, letters: chosenLetters, stats: stats, sweep: sweep,
 		inserted: inserted(), updated: updated(), taken: taken(), settled: settled(), doneWith: done(),
 		begun: begun(), ended: ended(), opened: opened(), closed: closed(),
-		eraseAttempts: eraseAttempts, eraseLetters: eraseLetters,
+		eraseAttempts: eraseAttempts, eraseLetters: eraseLetters, intents: intents + `i`,
 	}
 	is.insert = insertNow() + unnested(is.inserted) + inserting
 	is.insertOne = insertNow() + single(is.inserted) + inserting
@@ -263,7 +265,7 @@ func (is *statements) texts() []*string {
 		&is.journal, &is.letters, &is.stats, &is.sweep,
 		&is.insert, &is.insertOne, &is.update, &is.take, &is.settle, &is.done,
 		&is.beginAttempts, &is.endAttempts, &is.keepAttempts, &is.openLetters, &is.openSettled, &is.closeLetters,
-		&is.eraseAttempts, &is.eraseLetters,
+		&is.eraseAttempts, &is.eraseLetters, &is.intents,
 	}
 }
 

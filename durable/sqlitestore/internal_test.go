@@ -104,7 +104,7 @@ func TestPlans(t *testing.T) {
 	open, _ := lettersQuery(&driver.Filter{}, &driver.DeadLetter{}, 1)
 	all, _ := lettersQuery(&driver.Filter{IncludeResolved: true}, &driver.DeadLetter{}, 1)
 	queries["open letters"], queries["all letters"] = open, all
-	fine := regexp.MustCompile(`^SCAN (CONSTANT ROW|s|g|durable_worker|.* USING (COVERING )?INDEX durable_intent_(due|later|held|dead|over)|` +
+	fine := regexp.MustCompile(`^SCAN (CONSTANT ROW|s|g|durable_worker|.* USING (COVERING )?INDEX durable_intent_(due|later|held|listed|over)|` +
 		`l USING INDEX durable_letter_(all|open))$`)
 	for name, query := range queries {
 		t.Run(name, func(t *testing.T) {
@@ -122,6 +122,16 @@ func TestPlans(t *testing.T) {
 	assert.Contains(t, plan(t, s, all, make([]any, 7)...), "SEARCH l USING INDEX durable_letter_all (dead_at>?)")
 	one, args := lettersQuery(&driver.Filter{Scope: "a", Operation: "b", Key: "c", IncludeResolved: true}, nil, 1)
 	assert.Contains(t, plan(t, s, one, args...), "SEARCH l USING PRIMARY KEY (intent=?)")
+	// D23: a page of intents reads a part of an index for each state, and sorts those of one
+	// millisecond.
+	page := driver.Filter{States: []driver.State{driver.StateUnknown, driver.StateDead}, Scope: "a"}
+	text, args := dialect.Intents(bareColumns, &page, &driver.Record{}, 1)
+	lines := plan(t, s, text, args...)
+	assert.Contains(t, lines, "SEARCH i USING INDEX durable_intent_listed (state=? AND created>?)")
+	assert.NotRegexp(t, "SCAN i|ORDER BY i", strings.Join(lines, "\n"))
+	page.Operation, page.Key = "b", "c"
+	text, args = dialect.Intents(bareColumns, &page, nil, 1)
+	assert.Contains(t, plan(t, s, text, args...), "SEARCH i USING INDEX sqlite_autoindex_durable_intent_1 (scope=? AND operation=? AND key=?)")
 }
 
 // TestDurability: all that a verb writes but Sweep is flushed, and without that

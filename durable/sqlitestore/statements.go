@@ -28,6 +28,9 @@ const (
 		i.next_at, i.deadline, i.attempts, i.tries, i.doubt, i.ask, i.class, i.code, i.reference, i.reason, i.letter,
 		i.first_at, i.last_at, i.taken_at, i.since, i.batch, i.row, i.created, i.updated, i.declines `
 
+	// bareColumns are columns without payload and result.
+	bareColumns = columns + `, x'', x''`
+
 	// lastAttempt are the columns of the journal, where it is the last of its intent.
 	lastAttempt = ` a_n, a_kind, a_epoch, a_key, a_worker, a_sent, a_finished, a_class, a_code, a_status, a_reference, a_error `
 
@@ -88,7 +91,7 @@ func (s statement) text() string {
 
 		// find reads all, load what Decide looks at.
 		find: `SELECT` + columns + `, i.payload, i.result FROM durable_intent i WHERE` + theID,
-		load: `SELECT` + columns + `, x'', x'' FROM durable_intent i WHERE` + theID,
+		load: `SELECT` + bareColumns + ` FROM durable_intent i WHERE` + theID,
 
 		insert: `INSERT INTO durable_intent (scope, operation, key, payload, gateway, fingerprint, state, epoch, generation,
 				worker, next_at, later, deadline, attempts, tries, doubt, ask, class, code, reference, reason, letter,
@@ -162,7 +165,7 @@ func (s statement) text() string {
 			WHERE` + claimable + `AND gateway = ?5 AND scope = ?1 AND next_at <= ?2` + inTurn + `LIMIT ?3 OFFSET ?4`,
 
 		// Whose worker has gone has lost it, whether it is known that it was there or not.
-		lost: `SELECT` + columns + `, x'', x'' FROM durable_intent i WHERE` + held + `AND NOT EXISTS (
+		lost: `SELECT` + bareColumns + ` FROM durable_intent i WHERE` + held + `AND NOT EXISTS (
 				SELECT 1 FROM durable_worker WHERE id = worker AND expires_at > ?1) LIMIT ?2`,
 		findLost: `SELECT EXISTS (SELECT 1 FROM durable_worker WHERE expires_at <=` + now + `)
 			OR EXISTS (SELECT 1 FROM durable_intent i WHERE` + held + `AND NOT EXISTS (
@@ -184,7 +187,7 @@ func (s statement) text() string {
 			UNION ALL SELECT state, count(*), 0, NULL
 				FROM durable_intent INDEXED BY durable_intent_held WHERE` + held + `GROUP BY state
 			UNION ALL SELECT state, count(*), 0, NULL
-				FROM durable_intent INDEXED BY durable_intent_dead WHERE state = 6 GROUP BY state
+				FROM durable_intent INDEXED BY durable_intent_listed WHERE state = 6 AND state NOT IN (2, 3) GROUP BY state
 			UNION ALL SELECT state, count(*), 0, NULL
 				FROM durable_intent INDEXED BY durable_intent_over WHERE` + final + `GROUP BY state
 			UNION ALL SELECT -1, count(*), 0,` + now + `FROM durable_worker WHERE expires_at >` + now,

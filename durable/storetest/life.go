@@ -21,7 +21,12 @@ func outcome(class driver.Class) driver.Outcome {
 // reach brings a new intent to a state. Of those that are dead, doubt tells which.
 func (k *kit) reach(state driver.State, doubt bool) driver.Record {
 	k.Helper()
-	r := k.must(enqueue(intent("reach")))
+	return k.reachWith(intent("reach"), state, doubt)
+}
+
+func (k *kit) reachWith(in driver.Intent, state driver.State, doubt bool) driver.Record {
+	k.Helper()
+	r := k.must(enqueue(in))
 	step := func(class driver.Class, do driver.Action) {
 		r = k.claimOne(r)
 		r = k.must(finish(&r, outcome(class), driver.Decision{Action: do}))

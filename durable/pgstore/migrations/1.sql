@@ -61,14 +61,14 @@ CREATE TABLE {{schema}}durable_intent (
 	result      bytea       NOT NULL DEFAULT ''
 );
 
--- Each intent is in one of these: what may be claimed soon, and later, what is held, what is dead, what may be swept. They
--- have the state, so that counting reads nothing else.
+-- Each intent is in one of the first four: what may be claimed soon, and later, what is held, what may be swept. They have
+-- the state, so that counting reads nothing else. The last one is for lists; held intents are few, and listed by theirs.
 CREATE INDEX durable_intent_due ON {{schema}}durable_intent (gateway, scope, next_at, seq) INCLUDE (state)
 	WHERE state IN (0, 1, 4) AND NOT later;
 CREATE INDEX durable_intent_later ON {{schema}}durable_intent (next_at) INCLUDE (state) WHERE state IN (0, 1, 4) AND later;
 CREATE INDEX durable_intent_held ON {{schema}}durable_intent (worker) INCLUDE (state) WHERE state IN (2, 3);
-CREATE INDEX durable_intent_dead ON {{schema}}durable_intent (state) WHERE state = 6;
 CREATE INDEX durable_intent_over ON {{schema}}durable_intent (updated) INCLUDE (state) WHERE state IN (5, 7);
+CREATE INDEX durable_intent_listed ON {{schema}}durable_intent (state, created) WHERE state NOT IN (2, 3);
 
 -- The journal but for the last attempt of each intent. n is the generation.
 CREATE TABLE {{schema}}durable_attempt (

@@ -61,14 +61,14 @@ CREATE TABLE IF NOT EXISTS durable_intent (
 	UNIQUE (scope, operation, key)
 ) STRICT;
 
--- Each intent is in one of these: what may be claimed soon, and later, what is held, what is dead, what may be swept. They
--- have the state, so that counting reads nothing else.
+-- Each intent is in one of the first four: what may be claimed soon, and later, what is held, what may be swept. They have
+-- the state, so that counting reads nothing else. The last one is for lists; held intents are few, and listed by theirs.
 CREATE INDEX IF NOT EXISTS durable_intent_due ON durable_intent (gateway, scope, next_at, state)
 	WHERE state IN (0, 1, 4) AND later = 0;
 CREATE INDEX IF NOT EXISTS durable_intent_later ON durable_intent (next_at, state) WHERE state IN (0, 1, 4) AND later = 1;
 CREATE INDEX IF NOT EXISTS durable_intent_held ON durable_intent (worker, state) WHERE state IN (2, 3);
-CREATE INDEX IF NOT EXISTS durable_intent_dead ON durable_intent (state) WHERE state = 6;
 CREATE INDEX IF NOT EXISTS durable_intent_over ON durable_intent (updated, state) WHERE state IN (5, 7);
+CREATE INDEX IF NOT EXISTS durable_intent_listed ON durable_intent (state, created) WHERE state NOT IN (2, 3);
 
 -- The journal but for the last attempt of each intent. n is the generation.
 CREATE TABLE IF NOT EXISTS durable_attempt (
