@@ -284,15 +284,11 @@ func (h *Handler) confirm(r *http.Request, query url.Values) (*page, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := 0
-	for _, err := range h.Engine.Dead(r.Context(), filter) {
-		if err != nil {
-			return nil, err
-		}
-		if n++; n > mostCounted {
-			break
-		}
+	letters, err := h.Engine.Store.DeadLetters(r.Context(), filter, nil, mostCounted+1)
+	if err != nil {
+		return nil, err
 	}
+	n := len(letters)
 	count := strconv.Itoa(n) + " dead letters"
 	switch {
 	case n == 1:

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -18,6 +20,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/durable/console"
+	"github.com/resilienthttp/resilienthttp/durable/sqlitestore"
 	"github.com/resilienthttp/resilienthttp/examples/internal/chromium"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
@@ -41,19 +44,19 @@ func (provider) Send(_ context.Context, s *durable.Send) durable.Outcome {
 
 // countingStore counts the rows of lists that the console reads.
 type countingStore struct {
-	durable.Memory
+	durable.Store
 
 	rows atomic.Int64
 }
 
 func (s *countingStore) DeadLetters(ctx context.Context, filter durable.Filter, after *durable.DeadLetter, limit int) ([]durable.DeadLetter, error) {
-	page, err := s.Memory.DeadLetters(ctx, filter, after, limit)
+	page, err := s.Store.DeadLetters(ctx, filter, after, limit)
 	s.rows.Add(int64(len(page)))
 	return page, err
 }
 
 func (s *countingStore) Intents(ctx context.Context, filter durable.Filter, after *durable.Record, limit int) ([]durable.Record, error) {
-	page, err := s.Memory.Intents(ctx, filter, after, limit)
+	page, err := s.Store.Intents(ctx, filter, after, limit)
 	s.rows.Add(int64(len(page)))
 	return page, err
 }
@@ -72,8 +75,14 @@ type browser struct {
 // of which are in doubt.
 func newBrowser(t *testing.T) *browser {
 	t.Helper()
-	b := &browser{T: t, store: new(countingStore)}
-	b.engine = &durable.Engine{Store: b.store, Gateways: map[string]durable.Gateway{"psp": provider{}}, Policy: durable.Schedule{MaxAge: 1}}
+	store, err := sqlitestore.Open(t.Context(), filepath.Join(t.TempDir(), "intents.db"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	b := &browser{T: t, store: &countingStore{Store: store}}
+	b.engine = &durable.Engine{
+		Store: b.store, Gateways: map[string]durable.Gateway{"psp": provider{}}, Policy: durable.Schedule{MaxAge: 1},
+		Concurrency: 1000, PerTenant: 1000,
+	}
 	intents := make([]durable.Intent, 0, letters+60)
 	for i := range letters + 60 {
 		in := durable.Intent{
@@ -85,8 +94,10 @@ func newBrowser(t *testing.T) *browser {
 		}
 		intents = append(intents, in)
 	}
-	_, err := b.engine.EnqueueBatch(t.Context(), intents)
-	require.NoError(t, err)
+	for batch := range slices.Chunk(intents, 1000) {
+		_, err = b.engine.EnqueueBatch(t.Context(), batch)
+		require.NoError(t, err)
+	}
 	_, err = b.engine.Work(t.Context(), len(intents))
 	require.NoError(t, err)
 	server := httptest.NewServer(&console.Handler{
