@@ -5,10 +5,6 @@ import (
 	"errors"
 )
 
-func (m *Memory) SetHold(context.Context, Hold) error { return errors.ErrUnsupported }
-
-func (m *Memory) Holds(context.Context) ([]Hold, error) { return nil, nil }
-
 func (m *Memory) AddJob(context.Context, Job) (Job, error) { return Job{}, errors.ErrUnsupported }
 
 func (m *Memory) Jobs(context.Context, int) ([]Job, error) { return nil, nil }
