@@ -25,7 +25,7 @@ import (
 // Handler serves the console, all of it at one path. It is safe for concurrent use, and must
 // not be modified or copied after its first use.
 type Handler struct {
-	// Engine has the Store and the gateways. It must be set.
+	// Engine has the Store, and the Gateways that can be held. It must be set.
 	Engine *durable.Engine
 
 	// By returns the name of the person who sends a form. The name is stored with the

@@ -353,7 +353,15 @@ func TestHold(t *testing.T) {
 	require.Len(t, holds, 1)
 	assert.WithinDuration(t, time.Now().Add(90*time.Minute), holds[0].Until, time.Minute)
 	assert.Equal(t, "ann", holds[0].By)
-	assert.Contains(t, client{t, &console.Handler{Engine: e}}.get(""), "Held gateways", "readers see it")
+	for name, reader := range map[string]*console.Handler{
+		"read-only":   {Engine: e},
+		"no gateways": {Engine: &durable.Engine{Store: e.Store}, By: ann},
+	} {
+		page = client{t, reader}.get("")
+		assert.Contains(t, page, "Held gateways", name)
+		assert.NotContains(t, page, "<button>Release", name)
+		assert.NotContains(t, page, "Hold a gateway", name)
+	}
 
 	values.Del("hours")
 	assert.Contains(t, c.post(values), `data-label="Until" class="when">until released<`)
@@ -371,6 +379,20 @@ func TestHold(t *testing.T) {
 	values.Del("hours")
 	values.Del("gateway")
 	assert.Equal(t, http.StatusBadRequest, c.do(http.MethodPost, "", values).Code, "no gateway")
+}
+
+// D21: the page shows a hold of the Engine's own as automatic, and releases it.
+func TestHold_automatic(t *testing.T) {
+	e := newEngine()
+	for i := range 20 {
+		dead(t, e, id("comp1", fmt.Sprint(i)), "lost")
+	}
+	c := client{t, &console.Handler{Engine: e, By: ann}}
+	page := c.get("")
+	assert.Contains(t, page, `data-label="By" class="long">automatic<`)
+	page = c.post(url.Values{"action": {"release"}, "gateway": {"psp"}})
+	assert.Contains(t, page, "The gateway was released.")
+	assert.NotContains(t, page, "Held gateways")
 }
 
 // D24: an intent that is over, or dead and not in doubt, is erased once it is confirmed.
