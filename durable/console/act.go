@@ -70,12 +70,12 @@ func (h *Handler) redrive(r *http.Request, by string) (url.Values, error) {
 	if how.SeenAt, err = time.Parse(time.RFC3339, r.PostForm.Get("seen_at")); err != nil {
 		return nil, errForm
 	}
-	n, err := h.Engine.Redrive(r.Context(), filter, how)
+	id, err := h.Engine.Redrive(r.Context(), filter, how)
 	if err != nil {
 		return nil, err
 	}
 	back := queryOf(&filter)
-	back.Set("redriven", strconv.Itoa(n))
+	back.Set("job", string(id))
 	return back, nil
 }
 

@@ -188,6 +188,9 @@ func (h *Handler) list(r *http.Request, query url.Values) (*page, error) {
 	address.Set("view", "redrive")
 	l.Redrive = "?" + address.Encode()
 	p := &page{List: l}
+	if query.Get("job") != "" {
+		p.Said = "They are redriven in the background."
+	}
 	if n := query.Get("redriven"); n != "" {
 		p.Said = redriven(n)
 	}
@@ -347,9 +350,12 @@ func (h *Handler) confirm(r *http.Request, query url.Values) (*page, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := h.Engine.Redrive(r.Context(), filter, durable.Redrive{SeenAt: stats.Now, DryRun: true})
-	if err != nil {
-		return nil, err
+	n := 0
+	for _, err := range h.Engine.Dead(r.Context(), filter) {
+		if err != nil {
+			return nil, err
+		}
+		n++
 	}
 	back := queryOf(&filter)
 	return &page{Confirm: &confirm{Filter: fields(&filter), Count: n, SeenAt: clock(stats.Now), Back: "?" + back.Encode()}}, nil

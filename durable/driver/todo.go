@@ -8,11 +8,3 @@ import (
 func (m *Memory) SetHold(context.Context, Hold) error { return errors.ErrUnsupported }
 
 func (m *Memory) Holds(context.Context) ([]Hold, error) { return nil, nil }
-
-func (m *Memory) AddJob(context.Context, Job) (Job, error) { return Job{}, errors.ErrUnsupported }
-
-func (m *Memory) Jobs(context.Context, int) ([]Job, error) { return nil, nil }
-
-func (m *Memory) CancelJob(context.Context, JobID, string) error { return errors.ErrUnsupported }
-
-func (m *Memory) WorkJob(context.Context, int) (Job, []Change, error) { return Job{}, nil, nil }

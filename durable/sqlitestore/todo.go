@@ -10,15 +10,3 @@ import (
 func (s *Store) SetHold(context.Context, driver.Hold) error { return errors.ErrUnsupported }
 
 func (s *Store) Holds(context.Context) ([]driver.Hold, error) { return nil, nil }
-
-func (s *Store) AddJob(context.Context, driver.Job) (driver.Job, error) {
-	return driver.Job{}, errors.ErrUnsupported
-}
-
-func (s *Store) Jobs(context.Context, int) ([]driver.Job, error) { return nil, nil }
-
-func (s *Store) CancelJob(context.Context, driver.JobID, string) error { return errors.ErrUnsupported }
-
-func (s *Store) WorkJob(context.Context, int) (driver.Job, []driver.Change, error) {
-	return driver.Job{}, nil, nil
-}
