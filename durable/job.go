@@ -31,7 +31,7 @@ const jobPage = 200
 // workJob works a page of a job, and reports whether there may be more.
 func (c *core) workJob(ctx context.Context) bool {
 	var changes []driver.Change
-	job, err := patiently(ctx, c, func(ctx context.Context) (job Job, err error) {
+	job, err := bounded(ctx, c, func(ctx context.Context) (job Job, err error) {
 		job, changes, err = c.Store.WorkJob(ctx, jobPage)
 		return job, err
 	})

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"container/heap"
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -24,6 +25,7 @@ type Memory struct {
 	due     map[string]map[string]*memoryQueue // by gateway and scope
 	workers map[string]*memoryWorker
 	jobs    []Job
+	holds   map[string]Hold
 }
 
 var _ Store = (*Memory)(nil)
@@ -193,8 +195,8 @@ func (m *Memory) Claim(ctx context.Context, claim Claim) (Claimed, error) {
 	defer m.mu.Unlock()
 	now := time.Now()
 	m.worker(claim.Worker).expires = now.Add(claim.Lease)
-	claimed := Claimed{Now: stamp(now)}
-	for _, row := range m.round(&claim, claimed.Now) {
+	claimed := Claimed{Now: stamp(now), Held: m.held(now)}
+	for _, row := range m.choose(&claim, claimed.Now) {
 		e := claim.Event(&row.Record)
 		if change, err := m.apply(&e, now); err == nil {
 			claimed.Changes = append(claimed.Changes, change)
@@ -203,48 +205,95 @@ func (m *Memory) Claim(ctx context.Context, claim Claim) (Claimed, error) {
 	return claimed, nil
 }
 
-// round chooses what a claim is about.
-func (m *Memory) round(claim *Claim, now time.Time) []*memoryRow {
+// choose returns the rows that the claim is about.
+func (m *Memory) choose(claim *Claim, now time.Time) []*memoryRow {
 	if claim.ID != nil {
 		row := m.rows[*claim.ID]
-		if row == nil || !row.State.Claimable() || now.Before(row.NextAt) {
+		if row == nil || !row.State.Claimable() || now.Before(row.NextAt) || m.isHeld(row.Gateway, now) {
 			return nil
 		}
 		return []*memoryRow{row}
 	}
-	var rows []*memoryRow
-	room := claim.Capacity()
+	var queues [][]*memoryRow
 	for gateway, scopes := range m.due {
-		rows = append(rows, m.lanes(room, scopes, gateway, claim.Start(gateway), now)...)
+		if !m.isHeld(gateway, now) {
+			queues = append(queues, m.queues(claim, scopes, gateway, now)...)
+		}
 	}
-	return FairOrder(room, rows, func(row *memoryRow) *Record { return &row.Record })
+	return FairOrder(claim, queues, func(row *memoryRow) *Record { return &row.Record })
 }
 
-// lanes goes over the scopes of a gateway, which each give one in their turn.
-func (m *Memory) lanes(room *Capacity, due map[string]*memoryQueue, gateway, behind string, now time.Time) (rows []*memoryRow) {
-	first, found := slices.BinarySearch(m.scopes, behind)
+// queues returns what is due of a gateway, in the order of its round.
+func (m *Memory) queues(claim *Claim, scopes map[string]*memoryQueue, gateway string, now time.Time) (queues [][]*memoryRow) {
+	first, found := slices.BinarySearch(m.scopes, claim.Allowance(gateway).Cursor)
 	if found {
 		first++
 	}
-	most := room.Gateway(gateway)
-	var shares [][]*memoryRow
 	for i := range m.scopes {
 		scope := m.scopes[(first+i)%len(m.scopes)]
-		if queue := due[scope]; queue != nil {
-			if share := queue.first(room.Queue(QueueKey{Scope: scope, Gateway: gateway}), now); len(share) > 0 {
-				shares = append(shares, share)
+		if queue := scopes[scope]; queue != nil {
+			if rows := queue.first(claim.QueueLimit(QueueKey{Scope: scope, Gateway: gateway}), now); len(rows) > 0 {
+				queues = append(queues, rows)
 			}
 		}
 	}
-	for turn, before := 0, -1; before < len(rows); turn++ {
-		before = len(rows)
-		for _, share := range shares {
-			if turn < len(share) && len(rows) < most {
-				rows = append(rows, share[turn])
-			}
+	return queues
+}
+
+// SetHold implements Store.
+func (m *Memory) SetHold(ctx context.Context, hold Hold) error {
+	if err := errors.Join(ctx.Err(), hold.Validate()); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := stamp(time.Now())
+	held := m.isHeld(hold.Gateway, now)
+	if hold.ReleasedBy != "" {
+		delete(m.holds, hold.Gateway)
+		if !held {
+			return ErrNotFound
+		}
+		return nil
+	}
+	if hold.Since, hold.Until = now, stamp(hold.Until); held {
+		hold.Since = m.holds[hold.Gateway].Since
+	}
+	if m.holds == nil {
+		m.holds = make(map[string]Hold)
+	}
+	m.holds[hold.Gateway] = hold
+	return nil
+}
+
+// Holds implements Store.
+func (m *Memory) Holds(ctx context.Context) ([]Hold, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var holds []Hold
+	for _, name := range m.held(time.Now()) {
+		holds = append(holds, m.holds[name])
+	}
+	return holds, nil
+}
+
+func (m *Memory) isHeld(gateway string, now time.Time) bool {
+	hold, ok := m.holds[gateway]
+	return ok && (hold.Until.IsZero() || now.Before(hold.Until))
+}
+
+// held returns the names of the gateways that are held.
+func (m *Memory) held(now time.Time) (names []string) {
+	for name := range m.holds {
+		if m.isHeld(name, now) {
+			names = append(names, name)
 		}
 	}
-	return rows
+	slices.Sort(names)
+	return names
 }
 
 // Heartbeat implements Store.

@@ -162,13 +162,10 @@ func (a *Attempt) SameEnd(b *Attempt) bool {
 		a.Reference == b.Reference && a.Error == b.Error
 }
 
-// Soon is how long before it is due a store's claims begin to look at an intent: what is
-// Later may be kept apart until then, so that claims do not go by all tenants that have
-// something to do next week.
-const Soon = time.Minute
-
-// Scheduled reports whether the intent is due later than Soon after it was changed last.
-func (r *Record) Scheduled() bool { return r.State.Claimable() && r.NextAt.Sub(r.UpdatedAt) > Soon }
+// Scheduled reports whether the intent was not due yet when it was changed last. Stores keep
+// such intents apart from those that are due, so that a claim walks over the tenants that
+// are due and over no others.
+func (r *Record) Scheduled() bool { return r.State.Claimable() && r.NextAt.After(r.UpdatedAt) }
 
 // IdempotencyKey is the idempotency key under which an intent is sent in an epoch, the same
 // in all processes: 40 characters, which all that take keys accept (Square takes no

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
@@ -33,6 +34,9 @@ const (
 
 	// lastAttempt are the columns of the journal, where it is the last of its intent.
 	lastAttempt = ` a_n, a_kind, a_epoch, a_key, a_worker, a_sent, a_finished, a_class, a_code, a_status, a_reference, a_error `
+
+	// inEffect are the holds that have not ended at ?1.
+	inEffect = ` released_by = '' AND (until IS NULL OR until > ?1) `
 
 	theID = ` scope = ?1 AND operation = ?2 AND key = ?3 `
 
@@ -69,7 +73,11 @@ const (
 	eraseAttempts
 	eraseLetters
 	beat
-	ripen
+	promote
+	heldGateways
+	setHold
+	release
+	readHolds
 	dueGateways
 	dueAfter
 	dueUntil
@@ -149,8 +157,15 @@ func (s statement) text() string {
 		beat: `INSERT INTO durable_worker (id, expires_at) VALUES (?1, ?2)
 			ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at`,
 
-		// What is due soon is not later any more.
-		ripen: `UPDATE durable_intent SET later = 0 WHERE id IN (
+		heldGateways: `SELECT gateway FROM durable_hold WHERE` + inEffect,
+		setHold: `INSERT INTO durable_hold (gateway, since, until, "by", note, released_by) VALUES (?2, ?1, ?3, ?4, ?5, '')
+			ON CONFLICT (gateway) DO UPDATE SET until = ?3, "by" = ?4, note = ?5, released_by = '',
+				since = CASE WHEN` + inEffect + `THEN since ELSE ?1 END`,
+		release:   `UPDATE durable_hold SET released_by = ?3 WHERE gateway = ?2 AND` + inEffect,
+		readHolds: `SELECT gateway, since, until, "by", note FROM durable_hold WHERE` + strings.Replace(inEffect, "?1", now, 1) + `ORDER BY gateway`,
+
+		// Scheduled intents whose time has come.
+		promote: `UPDATE durable_intent SET later = 0 WHERE id IN (
 				SELECT id FROM durable_intent WHERE` + later + `AND next_at <= ?1 ORDER BY next_at, state, id LIMIT ?2)`,
 
 		// Those for which there is anything to claim: each is a seek in the index.

@@ -79,6 +79,7 @@ func (s Suite) Run(t *testing.T) {
 		{"Clock", (*kit).testClock},
 		{"Shares", (*kit).testShares},
 		{"Gateways", (*kit).testGateways},
+		{"Hold", (*kit).testHold},
 		{"Deadline", (*kit).testDeadline},
 		{"Workers", (*kit).testWorkers},
 		{"Letters", (*kit).testLetters},

@@ -33,7 +33,7 @@ CREATE TABLE {{schema}}durable_intent (
 	a_class     smallint    NOT NULL DEFAULT 0,
 	state       smallint    NOT NULL DEFAULT 0,
 	class       smallint    NOT NULL DEFAULT 0,
-	later       boolean     NOT NULL, -- it need not be looked at until soon before next_at: see durable.Soon
+	later       boolean     NOT NULL, -- its time has not come: claims promote it then
 	doubt       boolean     NOT NULL DEFAULT false,
 	ask         boolean     NOT NULL DEFAULT false,
 	scope       text COLLATE "C" NOT NULL,
@@ -114,6 +114,16 @@ CREATE INDEX durable_letter_open ON {{schema}}durable_letter (dead_at) WHERE red
 CREATE TABLE {{schema}}durable_worker (
 	id         text COLLATE "C" PRIMARY KEY,
 	expires_at timestamptz NOT NULL
+);
+
+-- Gateways that persons hold. A row stays when the hold is over.
+CREATE TABLE {{schema}}durable_hold (
+	gateway     text COLLATE "C" PRIMARY KEY,
+	since       timestamptz NOT NULL,
+	until       timestamptz, -- NULL: until it is released
+	"by"        text NOT NULL,
+	note        text NOT NULL,
+	released_by text NOT NULL DEFAULT ''
 );
 
 -- Redrives of many dead letters. job is a driver.Job in JSON, filter that of its filter, which finds an equal one.

@@ -24,7 +24,7 @@ CREATE TABLE IF NOT EXISTS durable_intent (
 	generation  INTEGER NOT NULL,
 	worker      TEXT    NOT NULL,
 	next_at     INTEGER NOT NULL,
-	later       INTEGER NOT NULL, -- it need not be looked at until soon before next_at: see durable.Soon
+	later       INTEGER NOT NULL, -- its time has not come: claims promote it then
 	deadline    INTEGER,
 	attempts    INTEGER NOT NULL,
 	tries       INTEGER NOT NULL,
@@ -128,3 +128,13 @@ CREATE INDEX IF NOT EXISTS durable_job_open ON durable_job (id) WHERE open = 1;
 
 INSERT OR IGNORE INTO durable_schema (version, oldest, applied)
 	VALUES (1, 1, CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000);
+
+-- Gateways that persons hold. A row stays when the hold is over.
+CREATE TABLE IF NOT EXISTS durable_hold (
+	gateway     TEXT    NOT NULL PRIMARY KEY,
+	since       INTEGER NOT NULL,
+	until       INTEGER, -- NULL: until it is released
+	"by"        TEXT    NOT NULL,
+	note        TEXT    NOT NULL,
+	released_by TEXT    NOT NULL
+) STRICT;
