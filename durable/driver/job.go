@@ -130,7 +130,7 @@ func (j *Job) Cancel(by string, now time.Time) error {
 
 // Text returns the job as stores keep it, and JobOf reads it.
 func (j Job) Text() string {
-	text, _ := json.Marshal(j) // Opened has marshaled what can fail
+	text, _ := json.Marshal(j) //nolint:errchkjson // Opened has marshaled what can fail
 	return string(text)
 }
 

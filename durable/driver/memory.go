@@ -377,32 +377,6 @@ func (m *Memory) Attempts(ctx context.Context, id idempotency.ID) ([]Attempt, er
 	return slices.Clone(row.attempts), nil
 }
 
-// Stats implements Store.
-func (m *Memory) Stats(ctx context.Context) (Stats, error) {
-	if err := ctx.Err(); err != nil {
-		return Stats{}, err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	now := stamp(time.Now())
-	stats := Stats{Now: now, States: make(map[State]int)}
-	for _, row := range m.rows {
-		stats.States[row.State]++
-		if row.State.Claimable() && !now.Before(row.NextAt) {
-			stats.Due++
-			if stats.Oldest.IsZero() || row.NextAt.Before(stats.Oldest) {
-				stats.Oldest = row.NextAt
-			}
-		}
-	}
-	for _, w := range m.workers {
-		if now.Before(w.expires) {
-			stats.Workers++
-		}
-	}
-	return stats, nil
-}
-
 // Sweep implements Store.
 func (m *Memory) Sweep(ctx context.Context, ttl time.Duration, limit int) (int, error) {
 	if err := ctx.Err(); err != nil {

@@ -82,6 +82,32 @@ func (m *Memory) Counts(ctx context.Context, states []State) ([]Count, error) {
 	return counts, nil
 }
 
+// Stats implements Store.
+func (m *Memory) Stats(ctx context.Context) (Stats, error) {
+	if err := ctx.Err(); err != nil {
+		return Stats{}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := stamp(time.Now())
+	stats := Stats{Now: now, States: make(map[State]int)}
+	for _, row := range m.rows {
+		stats.States[row.State]++
+		if row.State.Claimable() && !now.Before(row.NextAt) {
+			stats.Due++
+			if stats.Oldest.IsZero() || row.NextAt.Before(stats.Oldest) {
+				stats.Oldest = row.NextAt
+			}
+		}
+	}
+	for _, w := range m.workers {
+		if now.Before(w.expires) {
+			stats.Workers++
+		}
+	}
+	return stats, nil
+}
+
 // AddJob implements Store.
 func (m *Memory) AddJob(ctx context.Context, job Job) (Job, error) {
 	if err := ctx.Err(); err != nil {

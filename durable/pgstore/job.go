@@ -137,7 +137,8 @@ func (s *Store) workJob(ctx context.Context, t *pgkit.Transaction, limit int) (j
 		}
 	}
 	changes = job.Advance(page, results, limit, now)
-	return job, changes, t.Commit(ctx, s.is.advance(&job))
+	err = t.Commit(ctx, s.is.advance(&job))
+	return job, changes, err
 }
 
 // advance writes a job.

@@ -105,7 +105,8 @@ func (t *transaction) workJob(ctx context.Context, now time.Time, limit int) (jo
 		}
 	}
 	changes = job.Advance(page, results, limit, now)
-	return job, changes, t.advance(ctx, &job)
+	err = t.advance(ctx, &job)
+	return job, changes, err
 }
 
 // advance writes a job.

@@ -210,7 +210,8 @@ func (k *kit) raceJobs() {
 			redriven.Add(int64(len(changes)))
 		}
 	})
-	for k.workJob(0, 7).ID != "" { // what was left
+	for job := (driver.Job{ID: "any"}); job.ID != ""; { // what was left
+		job = k.workJob(0, 7)
 	}
 	counted := 0
 	jobs, err := k.store.Jobs(ctx, 10)
