@@ -8,28 +8,33 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/idempotencykey"
 )
 
-// LogTrace returns hooks that write a structured record of each change:
+// LogTrace returns hooks that log a record of each change, with these events:
 //
-//	row_accepted          enqueued (debug)
-//	row_revised           enqueued again, mended (info)
-//	row_sending           sent, or asked for (debug)
-//	row_processed         done (info)
-//	row_processed_error   an attempt that did not succeed, or the end of what may not be
-//	                      sent any more (warn; error when it is dead)
-//	row_redriven          brought back from the dead (info)
-//	row_resolved          a person has said what became of it (info)
-//	row_cancelled         withdrawn (info)
-//	row_erased            payload, result and texts removed (info)
-//	engine_error          what Trace.Failed is told (error)
+//	intent_enqueued    DEBUG  a new intent
+//	intent_revised     INFO   enqueued again with another payload, after a decline
+//	send_started       DEBUG  a send or a status query begins
+//	intent_done        INFO   the provider did the work
+//	send_failed        WARN   an attempt without success
+//	intent_dead        ERROR  a dead letter
+//	intent_redriven    INFO   sent again by a person
+//	intent_resolved    INFO   decided by a person
+//	intent_cancelled   INFO
+//	intent_erased      INFO
+//	gateway_held       WARN   see Engine.Holds
+//	gateway_released   INFO
+//	engine_error       ERROR  see Trace.Failed
 //
-// Each has "event" of that name, "batch" and "rowNumber", and a short hash of the key that
-// is sent, "idempotencyKey": the value that the records of resilienthttp.LogTrace and of
-// idempotency.LogTrace bear as "idempotency_key". After an attempt also "httpStatus", and
-// "error", which is the class of its outcome or the reason of its death and never a text,
-// with its "code". Nobody's payload, result, error text or key is in them. nil means slog.Default at the time of each record.
+// An intent with a Row, as those of an Import, has the events row_accepted, row_revised,
+// row_sending, row_processed, row_processed_error (WARN, or ERROR for a dead letter),
+// row_redriven, row_resolved, row_cancelled and row_erased instead.
+//
+// The keys are event, batch, row_number, idempotency_key_hash (as in the records of
+// resilienthttp.LogTrace), gateway, state, attempts, http.response.status_code, error.type (the
+// class of the outcome or the reason of the dead letter) and code. Payloads, results, error
+// texts and keys are never logged. A nil logger is slog.Default at the time of each record.
 func LogTrace(logger *slog.Logger) *Trace {
 	l := traceLogger{logger}
-	return &Trace{Changed: l.changed, Failed: l.failed}
+	return &Trace{Changed: l.changed, Held: l.held, Failed: l.failed}
 }
 
 type traceLogger struct{ logger *slog.Logger }
@@ -49,23 +54,32 @@ func (l traceLogger) failed(err error) {
 	l.log(slog.LevelError, "engine_error", slog.String("error", err.Error()))
 }
 
+func (l traceLogger) held(h *Hold, held bool) {
+	attrs := []slog.Attr{slog.String("gateway", h.Gateway), slog.Bool("automatic", h.By == "" && h.ReleasedBy == "")}
+	if held {
+		l.log(slog.LevelWarn, "gateway_held", attrs...)
+	} else {
+		l.log(slog.LevelInfo, "gateway_released", attrs...)
+	}
+}
+
 func (l traceLogger) changed(c *driver.Change) {
 	r := &c.Record
-	level, event := told(c)
+	level, event := eventOf(c)
 	attrs := []slog.Attr{
-		slog.String("batch", r.Batch), slog.Int("rowNumber", r.Row), slog.String("idempotencyKey", idempotencykey.Hash(keyOf(c))),
+		slog.String("batch", r.Batch), slog.Int("row_number", r.Row), slog.String("idempotency_key_hash", idempotencykey.Hash(keyOf(c))),
 		slog.String("gateway", r.Gateway), slog.String("state", r.State.String()), slog.Int("attempts", r.Attempts),
 	}
 	if c.FinishedAttempt != nil {
-		attrs = append(attrs, slog.Int("httpStatus", c.FinishedAttempt.Status))
+		attrs = append(attrs, slog.Int("http.response.status_code", c.FinishedAttempt.Status))
 	}
-	if event == eventError {
-		attrs = append(attrs, slog.String("error", problem(c)), slog.String("code", r.Code))
+	if level >= slog.LevelWarn {
+		attrs = append(attrs, slog.String("error.type", errorType(c)), slog.String("code", r.Code))
 	}
 	l.log(level, event, attrs...)
 }
 
-// keyOf is the key that the change is about: after a refusal, that of the epoch before.
+// keyOf returns the key of the attempt that ended, and else of the record: a decline ends a key.
 func keyOf(c *driver.Change) string {
 	epoch := c.Record.Epoch
 	if c.FinishedAttempt != nil && c.FinishedAttempt.Epoch != 0 {
@@ -74,46 +88,37 @@ func keyOf(c *driver.Change) string {
 	return IdempotencyKey(c.Record.ID, epoch)
 }
 
-const (
-	eventAccepted  = "row_accepted"
-	eventRevised   = "row_revised"
-	eventSending   = "row_sending"
-	eventProcessed = "row_processed"
-	eventError     = "row_processed_error"
-	eventRedriven  = "row_redriven"
-	eventResolved  = "row_resolved"
-	eventCancelled = "row_cancelled"
-	eventErased    = "row_erased"
-)
-
-// told is how a change is told.
-func told(c *driver.Change) (slog.Level, string) {
+// eventOf returns the event of a change: of an imported row, or of another intent.
+func eventOf(c *driver.Change) (slog.Level, string) {
+	level, intent, row := slog.LevelWarn, "send_failed", "row_processed_error"
 	switch {
 	case c.Step == driver.StepInsert:
-		return slog.LevelDebug, eventAccepted
+		level, intent, row = slog.LevelDebug, "intent_enqueued", "row_accepted"
 	case c.Revised:
-		return slog.LevelInfo, eventRevised
+		level, intent, row = slog.LevelInfo, "intent_revised", "row_revised"
 	case c.Erased:
-		return slog.LevelInfo, eventErased
+		level, intent, row = slog.LevelInfo, "intent_erased", "row_erased"
 	case c.StartedAttempt != nil && c.StartedAttempt.Kind == KindResolve:
-		return slog.LevelInfo, eventResolved
+		level, intent, row = slog.LevelInfo, "intent_resolved", "row_resolved"
 	case c.StartedAttempt != nil:
-		return slog.LevelDebug, eventSending
+		level, intent, row = slog.LevelDebug, "send_started", "row_sending"
 	case c.Resolved != nil:
-		return slog.LevelInfo, eventRedriven
+		level, intent, row = slog.LevelInfo, "intent_redriven", "row_redriven"
 	case c.Record.State == StateCancelled:
-		return slog.LevelInfo, eventCancelled
+		level, intent, row = slog.LevelInfo, "intent_cancelled", "row_cancelled"
 	case c.Record.State == StateDone:
-		return slog.LevelInfo, eventProcessed
+		level, intent, row = slog.LevelInfo, "intent_done", "row_processed"
 	case c.Record.State == StateDead:
-		return slog.LevelError, eventError
-	default:
-		return slog.LevelWarn, eventError
+		level, intent = slog.LevelError, "intent_dead"
 	}
+	if c.Record.Row != 0 {
+		return level, row
+	}
+	return level, intent
 }
 
-// problem names what went wrong, in words of this package's or a Policy's.
-func problem(c *driver.Change) string {
+// errorType names the failure in words of this package or of a Policy.
+func errorType(c *driver.Change) string {
 	if c.DeadLettered != nil {
 		return c.DeadLettered.Reason
 	}

@@ -63,9 +63,9 @@ func TestLogTrace(t *testing.T) {
 		}
 		enqueue(t, e, in)
 		work()
-		line := "event=row_processed_error batch=invoices rowNumber=5 idempotencyKey=sha256:"
+		line := "event=row_processed_error batch=invoices row_number=5 idempotency_key_hash=sha256:"
 		assert.Contains(t, log.String(), line)
-		assert.Contains(t, log.String(), "state=dead attempts=1 httpStatus=422 error=declined code=amount_too_small")
+		assert.Contains(t, log.String(), "state=dead attempts=1 http.response.status_code=422 error.type=declined code=amount_too_small")
 		_, hash, _ := strings.Cut(log.String(), line)
 		hash, _, _ = strings.Cut(hash, " ")
 		assert.GreaterOrEqual(t, strings.Count(log.String(), hash), 3)
@@ -79,13 +79,26 @@ func TestLogTrace(t *testing.T) {
 		require.NoError(t, e.Resolve(t.Context(), seen(t, e, aborts.ID), durable.Outcome{Class: durable.ClassDeclined}, "SECRET-person"))
 		_, err := e.Redrive(t.Context(), durable.Filter{}, durable.Redrive{By: "SECRET-person", Note: "SECRET"})
 		require.NoError(t, err)
+		work()
 		enqueue(t, e, withdrawn)
 		require.NoError(t, e.Cancel(t.Context(), withdrawn.ID))
 		require.NoError(t, e.Erase(t.Context(), withdrawn.ID, "SECRET-person"))
 		for _, event := range []string{"accepted", "revised", "sending", "processed", "processed_error", "redriven", "resolved", "cancelled", "erased"} {
-			assert.Contains(t, log.String(), "event=row_"+event+" batch=invoices rowNumber=5 idempotencyKey=sha256:")
+			assert.Contains(t, log.String(), "event=row_"+event+" batch=invoices row_number=5 idempotency_key_hash=sha256:")
 		}
 		assert.Contains(t, log.String(), `event=engine_error error="durable: the gateway \"panics\" panicked: *errors.errorString"`)
+		assert.NotContains(t, log.String(), "SECRET")
+		other := pay("SECRET-tenant", "SECRET-other")
+		enqueue(t, e, other)
+		work()
+		require.NoError(t, e.Hold(t.Context(), "psp", time.Time{}, "SECRET-person", "SECRET note"))
+		require.NoError(t, e.Release(t.Context(), "psp", "SECRET-person"))
+		for _, record := range []string{
+			"event=intent_enqueued batch=\"\" row_number=0", "event=send_started", "level=ERROR msg=\"durable intent_dead\"",
+			"level=WARN msg=\"durable gateway_held\" event=gateway_held gateway=psp automatic=false", "event=gateway_released gateway=psp",
+		} {
+			assert.Contains(t, log.String(), record)
+		}
 		assert.NotContains(t, log.String(), "SECRET")
 		for i := range 3 {
 			assert.NotContains(t, log.String(), durable.IdempotencyKey(in.ID, i+1))

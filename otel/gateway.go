@@ -61,6 +61,14 @@ func (g gateway) KeyPolicy() (keyLife, settles time.Duration) {
 	return 0, 0 // as the Engine has it
 }
 
+// Concurrency returns the Gateway's own number of workers, or 0.
+func (g gateway) Concurrency() int {
+	if own, ok := g.Gateway.(interface{ Concurrency() int }); ok {
+		return own.Concurrency()
+	}
+	return 0
+}
+
 // Send implements durable.Gateway.
 func (g gateway) Send(ctx context.Context, s *durable.Send) durable.Outcome {
 	return g.within(ctx, "durable send", s, g.Gateway.Send)

@@ -17,6 +17,7 @@ type serverMetrics struct {
 	attempts metric.Int64Counter // of package durable
 	intents  metric.Int64ObservableGauge
 	oldest   metric.Float64ObservableGauge
+	held     metric.Int64ObservableGauge
 
 	codes        *names
 	dispositions labels[string]
@@ -37,6 +38,8 @@ func newServerMetrics(m maker) *serverMetrics {
 			metric.WithDescription("Intents in the store, by their state. All who share a store tell the same."))),
 		oldest: must(m.Float64ObservableGauge("resilienthttp.durable.oldest_due", metric.WithUnit("s"),
 			metric.WithDescription("For how long the intent has been due that has been due longest; 0: none is."))),
+		held: must(m.Int64ObservableGauge("resilienthttp.durable.gateways.held", metric.WithUnit("{gateway}"),
+			metric.WithDescription("Gateways that a person or the Engine holds, by gateway and holder."))),
 		codes: &names{most: mostCodes},
 	}
 	s.dispositions.attributes = func(d string) []attribute.KeyValue { return []attribute.KeyValue{attribute.String("disposition", d)} }
@@ -50,7 +53,7 @@ func newServerMetrics(m maker) *serverMetrics {
 	return s
 }
 
-func (m *serverMetrics) all() []metric.Observable { return []metric.Observable{m.intents, m.oldest} }
+func (m *serverMetrics) all() []metric.Observable { return []metric.Observable{m.intents, m.oldest, m.held} }
 
 // statsTime is how long a store may take to count.
 const statsTime = 5 * time.Second
@@ -65,6 +68,7 @@ func (m *serverMetrics) observe(ctx context.Context, o metric.Observer, engines 
 	var (
 		failed error
 		counts = map[durable.State]int64{}
+		held   = map[attribute.Set]int64{}
 		oldest time.Duration
 		known  bool
 	)
@@ -74,6 +78,15 @@ func (m *serverMetrics) observe(ctx context.Context, o metric.Observer, engines 
 			failed = errors.Join(failed, err)
 			continue
 		}
+		holds, err := e.Holds(ctx)
+		failed = errors.Join(failed, err)
+		for i := range holds {
+			by := "person"
+			if holds[i].By == "" {
+				by = "engine"
+			}
+			held[attribute.NewSet(attribute.String("gateway", holds[i].Gateway), attribute.String("holder", by))] = 1
+		}
 		known = true
 		for state := durable.StatePending; state <= durable.StateCancelled; state++ {
 			counts[state] += int64(stats.States[state])
@@ -81,6 +94,9 @@ func (m *serverMetrics) observe(ctx context.Context, o metric.Observer, engines 
 		if !stats.Oldest.IsZero() {
 			oldest = max(oldest, stats.Now.Sub(stats.Oldest))
 		}
+	}
+	for attributes, n := range held {
+		o.ObserveInt64(m.held, n, metric.WithAttributeSet(attributes))
 	}
 	if known {
 		for state, count := range counts {
