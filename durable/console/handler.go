@@ -1,4 +1,4 @@
-// Package console is a web page about intents for the persons who decide about them: lists of
+// Package console is a web page about intents for persons that decide about them: lists of
 // dead letters and of intents in any state, each attempt, and forms to redrive, resolve and
 // erase intents and to hold gateways.
 //
@@ -28,7 +28,7 @@ type Handler struct {
 	// Engine has the Store, and the Gateways that can be held. It must be set.
 	Engine *durable.Engine
 
-	// By returns the name of the person who sends a form. The name is stored with the
+	// By returns the name of the person that sends a form. The name is stored with the
 	// action. Empty: the person may not act. nil: the console is read-only.
 	By func(*http.Request) string
 

@@ -443,19 +443,19 @@ func TestErase(t *testing.T) {
 	}
 }
 
-// Who may not act changes nothing, nor does a form of another site.
+// A person without permission changes nothing, nor does a form of another site.
 func TestMayNot(t *testing.T) {
 	e := newEngine()
 	one := id("comp1", "invoice:1")
 	dead(t, e, one, "bad")
 	values := url.Values{"action": {"redrive-one"}, "scope": {"comp1"}, "operation": {one.Operation}, "key": {one.Key}}
-	nobody := func(*http.Request) string { return "" }
+	unnamed := func(*http.Request) string { return "" }
 	for name, row := range map[string]struct {
 		by     func(*http.Request) string
 		header []string
 	}{
-		"nobody":                    {nil, nil},
-		"nobody in particular":      {nobody, nil},
+		"read-only":                 {nil, nil},
+		"no name":                   {unnamed, nil},
 		"another site":              {ann, []string{"Sec-Fetch-Site", "cross-site"}},
 		"another origin":            {ann, []string{"Origin", "https://evil.example"}},
 		"an origin that is unknown": {ann, []string{"Origin", "null"}},

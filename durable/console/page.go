@@ -210,7 +210,7 @@ func linkTo(id idempotency.ID) url.Values {
 
 // message is the result of the form that redirected to this page.
 func message(query url.Values) string {
-	job := strings.Map(func(c rune) rune { // anybody can write an address
+	job := strings.Map(func(c rune) rune { // an address may come from anywhere
 		if c < '0' || c > '9' {
 			return -1
 		}
