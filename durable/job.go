@@ -1,6 +1,10 @@
 package durable
 
-import "context"
+import (
+	"context"
+
+	"github.com/resilienthttp/resilienthttp/durable/driver"
+)
 
 // Jobs lists the newest jobs first, at most a hundred.
 func (e *Engine) Jobs(ctx context.Context) ([]Job, error) {
@@ -19,4 +23,23 @@ func (e *Engine) CancelJob(ctx context.Context, id JobID, by string) error {
 		return err
 	}
 	return c.Store.CancelJob(ctx, id, by)
+}
+
+// jobPage is the number of dead letters that are redriven in one commit, between two claims.
+const jobPage = 200
+
+// workJob works a page of a job, and reports whether there may be more.
+func (c *core) workJob(ctx context.Context) bool {
+	var changes []driver.Change
+	job, err := bounded(ctx, c, func(ctx context.Context) (job Job, err error) {
+		job, changes, err = c.Store.WorkJob(ctx, jobPage)
+		return job, err
+	})
+	if err != nil && ctx.Err() == nil {
+		c.Trace.failed(err)
+	}
+	for i := range changes {
+		c.Trace.changed(&changes[i])
+	}
+	return err == nil && job.ID != ""
 }

@@ -150,6 +150,14 @@ func (s *shaky) Reap(ctx context.Context, limit int) ([]driver.Change, error) {
 	return call(s, "reap", func() ([]driver.Change, error) { return s.Store.Reap(ctx, limit) })
 }
 
+func (s *shaky) WorkJob(ctx context.Context, limit int) (job driver.Job, changes []driver.Change, err error) {
+	job, err = call(s, "job", func() (job driver.Job, err error) {
+		job, changes, err = s.Store.WorkJob(ctx, limit)
+		return job, err
+	})
+	return job, changes, err
+}
+
 func (s *shaky) Sweep(ctx context.Context, ttl time.Duration, limit int) (int, error) {
 	return call(s, "sweep", func() (int, error) { return s.Store.Sweep(ctx, ttl, limit) })
 }

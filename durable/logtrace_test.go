@@ -79,6 +79,7 @@ func TestLogTrace(t *testing.T) {
 		require.NoError(t, e.Resolve(t.Context(), seen(t, e, aborts.ID), durable.Outcome{Class: durable.ClassDeclined}, "SECRET-person"))
 		_, err := e.Redrive(t.Context(), durable.Filter{}, durable.Redrive{By: "SECRET-person", Note: "SECRET"})
 		require.NoError(t, err)
+		work()
 		enqueue(t, e, withdrawn)
 		require.NoError(t, e.Cancel(t.Context(), withdrawn.ID))
 		require.NoError(t, e.Erase(t.Context(), withdrawn.ID, "SECRET-person"))

@@ -128,19 +128,20 @@ func (e *Engine) Run(ctx context.Context) error {
 // loop claims until ctx ends.
 func (c *core) loop(ctx context.Context, s *session) {
 	var reaped, swept time.Time
-	for ctx.Err() == nil {
+	for jobs := false; ctx.Err() == nil; {
 		if now := time.Now(); now.Sub(reaped) >= c.Poll/2 {
 			c.reap(ctx)
-			reaped = now
+			reaped, jobs = now, true
 			if c.Expiry > 0 && now.Sub(swept) >= time.Minute && !c.sweep(ctx) {
 				swept = now
 			}
 		}
+		jobs = jobs && c.workJob(ctx)
 		taken, room, err := c.claim(ctx, s, c.Concurrency, nil)
 		if err != nil && ctx.Err() == nil {
 			c.Trace.failed(err)
 		}
-		if err == nil && room > 0 && taken == room {
+		if err == nil && room > 0 && taken == room || jobs {
 			continue
 		}
 		c.idle(ctx)
@@ -183,14 +184,15 @@ func (e *Engine) Work(ctx context.Context, limit int) (int, error) {
 	c.reap(ctx)
 	total := 0
 	err = c.within(ctx, func(s *session) error {
-		for total < limit && ctx.Err() == nil {
-			busy := s.busy.Load() > 0
+		for jobs := true; total < limit && ctx.Err() == nil; {
+			jobs = jobs && c.workJob(ctx)
+			busy := s.busy.Load() > 0 || jobs
 			taken, _, err := c.claim(ctx, s, limit-total, nil)
 			total += taken
 			if err != nil || taken == 0 && !busy {
 				return err
 			}
-			if taken == 0 { // tenants and senders may have room when one is over
+			if taken == 0 && !jobs { // tenants and senders may have room when one is over
 				select {
 				case <-s.freed:
 				case <-ctx.Done():

@@ -89,7 +89,7 @@ func (h *Handler) redrive(r *http.Request, by string) (url.Values, error) {
 	id, err := h.Engine.Redrive(r.Context(), filter, how)
 	back := queryOf(&filter)
 	back.Set("did", "job")
-	back.Set("job", fmt.Sprint(id))
+	back.Set("job", string(id))
 	return back, err
 }
 

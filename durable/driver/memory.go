@@ -2,7 +2,6 @@ package driver
 
 import (
 	"bytes"
-	"cmp"
 	"container/heap"
 	"context"
 	"errors"
@@ -25,6 +24,7 @@ type Memory struct {
 	scopes  []string                           // that have ever had an intent, in order
 	due     map[string]map[string]*memoryQueue // by gateway and scope
 	workers map[string]*memoryWorker
+	jobs    []Job
 	holds   map[string]Hold
 }
 
@@ -375,106 +375,6 @@ func (m *Memory) Attempts(ctx context.Context, id idempotency.ID) ([]Attempt, er
 	}
 	defer m.mu.Unlock()
 	return slices.Clone(row.attempts), nil
-}
-
-// DeadLetters implements Store. A page costs as much as all of them.
-func (m *Memory) DeadLetters(ctx context.Context, filter Filter, after *DeadLetter, limit int) ([]DeadLetter, error) {
-	if err := cmp.Or(ctx.Err(), filter.Validate()); err != nil {
-		return nil, err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.deadLetters(&filter, after, limit), nil
-}
-
-func (m *Memory) deadLetters(filter *Filter, after *DeadLetter, limit int) (letters []DeadLetter) {
-	for _, row := range m.rows {
-		for i := range row.letters {
-			if l := &row.letters[i]; filter.Matches(l) {
-				letters = append(letters, *l)
-			}
-		}
-	}
-	return pageOf(letters, (*DeadLetter).Compare, filter.NewestFirst, after, limit)
-}
-
-// Intents implements Store. A page costs as much as all of them.
-func (m *Memory) Intents(ctx context.Context, filter Filter, after *Record, limit int) ([]Record, error) {
-	if err := cmp.Or(ctx.Err(), filter.Validate()); err != nil {
-		return nil, err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var records []Record
-	for _, row := range m.rows {
-		if r := row.Record; filter.MatchesIntent(&r) {
-			r.Payload, r.Result = nil, nil
-			records = append(records, r)
-		}
-	}
-	return pageOf(records, (*Record).Compare, filter.NewestFirst, after, limit), nil
-}
-
-// pageOf sorts all and returns up to limit of them that are behind after.
-func pageOf[T any](all []T, compare func(a, b *T) int, newestFirst bool, after *T, limit int) []T {
-	order := func(a, b T) int { return compare(&a, &b) }
-	if newestFirst {
-		order = func(a, b T) int { return compare(&b, &a) }
-	}
-	if after != nil {
-		all = slices.DeleteFunc(all, func(each T) bool { return order(each, *after) <= 0 })
-	}
-	slices.SortFunc(all, order)
-	return all[:min(len(all), max(limit, 0))]
-}
-
-// Counts implements Store.
-func (m *Memory) Counts(ctx context.Context, states []State) ([]Count, error) {
-	filter := Filter{States: states}
-	if err := cmp.Or(ctx.Err(), filter.Validate()); err != nil {
-		return nil, err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	counted := make(map[Count]int)
-	for _, row := range m.rows {
-		if filter.MatchesIntent(&row.Record) {
-			counted[Count{State: row.State, Gateway: row.Gateway, Scope: row.ID.Scope}]++
-		}
-	}
-	counts := make([]Count, 0, len(counted))
-	for c, n := range counted {
-		c.N = n
-		counts = append(counts, c)
-	}
-	slices.SortFunc(counts, Count.Compare)
-	return counts, nil
-}
-
-// Stats implements Store.
-func (m *Memory) Stats(ctx context.Context) (Stats, error) {
-	if err := ctx.Err(); err != nil {
-		return Stats{}, err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	now := stamp(time.Now())
-	stats := Stats{Now: now, States: make(map[State]int)}
-	for _, row := range m.rows {
-		stats.States[row.State]++
-		if row.State.Claimable() && !now.Before(row.NextAt) {
-			stats.Due++
-			if stats.Oldest.IsZero() || row.NextAt.Before(stats.Oldest) {
-				stats.Oldest = row.NextAt
-			}
-		}
-	}
-	for _, w := range m.workers {
-		if now.Before(w.expires) {
-			stats.Workers++
-		}
-	}
-	return stats, nil
 }
 
 // Sweep implements Store.

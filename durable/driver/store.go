@@ -69,20 +69,20 @@ type Store interface {
 	// Holds reads the holds that are in effect, in the order of the gateways' names.
 	Holds(ctx context.Context) ([]Hold, error)
 
-	// AddJob stores a job and returns it with its ID. If an open job has an equal Filter,
-	// it returns that job.
+	// AddJob stores Job.Opened and returns it with its ID. If an open job has an equal
+	// Filter, it returns that job.
 	AddJob(ctx context.Context, job Job) (Job, error)
 
 	// Jobs reads up to limit jobs, the newest first.
 	Jobs(ctx context.Context, limit int) ([]Job, error)
 
 	// CancelJob ends an open job. ErrNotFound: there is no job of that ID. ErrInvalidState:
-	// it has ended.
+	// it has ended. ErrInvalid: by is empty.
 	CancelJob(ctx context.Context, id JobID, by string) error
 
-	// WorkJob applies the next page of an open job, up to limit dead letters, as EventRedrive,
-	// and returns the job and the changes. If no job is open, or other workers have them
-	// all, it returns a zero Job.
+	// WorkJob applies Job.Events to the next page of the oldest open job, up to limit dead
+	// letters, advances the job, and returns it with the changes, all in one commit. If no
+	// job is open, or other workers have them all, it returns a zero Job.
 	WorkJob(ctx context.Context, limit int) (Job, []Change, error)
 
 	// Stats counts.

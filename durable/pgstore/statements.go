@@ -239,6 +239,8 @@ type statements struct {
 	beginAttempts, endAttempts, keepAttempts                     string
 	openLetters, openSettled, closeLetters                       string
 	eraseAttempts, eraseLetters, intents                         string
+	lockJobs, sameJob, addJob, newestJobs                        string
+	findJob, lockJob, takeJob, updateJob                         string
 
 	inserted, updated, taken, settled, doneWith []field[*row]
 	begun, ended                                []field[attempt]
@@ -254,6 +256,8 @@ func newStatements(s *pgkit.Schema) *statements {
 		inserted: inserted(), updated: updated(), taken: taken(), settled: settled(), doneWith: done(),
 		begun: begun(), ended: ended(), opened: opened(), closed: closed(),
 		eraseAttempts: eraseAttempts, eraseLetters: eraseLetters, intents: intents + `i`,
+		lockJobs: lockJobs, sameJob: sameJob, addJob: addJob, newestJobs: newestJobs,
+		findJob: findJob, lockJob: lockJob, takeJob: takeJob, updateJob: updateJob,
 	}
 	is.insert = insertNow + unnested(is.inserted) + inserting
 	is.insertOne = insertNow + single(is.inserted) + inserting
@@ -284,6 +288,7 @@ func (is *statements) texts() []*string {
 		&is.insert, &is.insertOne, &is.update, &is.take, &is.settle, &is.done,
 		&is.beginAttempts, &is.endAttempts, &is.keepAttempts, &is.openLetters, &is.openSettled, &is.closeLetters,
 		&is.eraseAttempts, &is.eraseLetters, &is.intents,
+		&is.lockJobs, &is.sameJob, &is.addJob, &is.newestJobs, &is.findJob, &is.lockJob, &is.takeJob, &is.updateJob,
 	}
 }
 

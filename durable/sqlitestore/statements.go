@@ -88,6 +88,13 @@ const (
 	attempts
 	findOver
 	stats
+	sameJob
+	addJob
+	newestJobs
+	findJob
+	oneJob
+	takeJob
+	updateJob
 
 	statements // how many there are
 )
@@ -206,6 +213,14 @@ func (s statement) text() string {
 			UNION ALL SELECT state, count(*), 0, NULL
 				FROM durable_intent INDEXED BY durable_intent_over WHERE` + final + `GROUP BY state
 			UNION ALL SELECT -1, count(*), 0,` + now + `FROM durable_worker WHERE expires_at >` + now,
+
+		sameJob:    `SELECT id, job FROM durable_job WHERE open = 1 AND filter = ?1`,
+		addJob:     `INSERT INTO durable_job (open, filter, job) VALUES (1, ?1, ?2) RETURNING id, job`,
+		newestJobs: `SELECT id, job FROM durable_job ORDER BY id DESC LIMIT ?1`,
+		findJob:    `SELECT EXISTS (SELECT 1 FROM durable_job WHERE open = 1)`,
+		oneJob:     `SELECT id, job FROM durable_job WHERE id = ?1`,
+		takeJob:    `SELECT id, job FROM durable_job WHERE open = 1 ORDER BY id LIMIT 1`,
+		updateJob:  `UPDATE durable_job SET open = ?2, job = ?3 WHERE id = ?1`,
 	}[s]
 }
 

@@ -87,6 +87,8 @@ func (s Suite) Run(t *testing.T) {
 		{"Intents", (*kit).testIntents},
 		{"IntentsAtOnce", (*kit).testIntentsAtOnce},
 		{"Counts", (*kit).testCounts},
+		{"Jobs", (*kit).testJobs},
+		{"JobsInvalid", (*kit).testJobsInvalid},
 		{"Stats", (*kit).testStats},
 		{"Sweep", (*kit).testSweep},
 		{"SweepAge", (*kit).testSweepAge},
@@ -95,6 +97,7 @@ func (s Suite) Run(t *testing.T) {
 		{"RaceClaim", (*kit).raceClaim},
 		{"RaceFinish", (*kit).raceFinish},
 		{"RaceRedrive", (*kit).raceRedrive},
+		{"RaceJobs", (*kit).raceJobs},
 		{"Within", (*kit).testWithin},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(newKit(t, s)) })

@@ -125,3 +125,13 @@ CREATE TABLE {{schema}}durable_hold (
 	note        text NOT NULL,
 	released_by text NOT NULL DEFAULT ''
 );
+
+-- Redrives of many dead letters. job is a driver.Job in JSON, filter that of its filter, which finds an equal one.
+CREATE TABLE {{schema}}durable_job (
+	id     bigint  GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+	open   boolean NOT NULL,
+	filter text    NOT NULL,
+	job    text    NOT NULL
+);
+
+CREATE INDEX durable_job_open ON {{schema}}durable_job (id) WHERE open;

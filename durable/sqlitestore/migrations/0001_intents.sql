@@ -116,6 +116,16 @@ CREATE TABLE IF NOT EXISTS durable_worker (
 	expires_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+-- Redrives of many dead letters. job is a driver.Job in JSON, filter that of its filter, which finds an equal one.
+CREATE TABLE IF NOT EXISTS durable_job (
+	id     INTEGER PRIMARY KEY,
+	open   INTEGER NOT NULL,
+	filter TEXT    NOT NULL,
+	job    TEXT    NOT NULL
+) STRICT;
+
+CREATE INDEX IF NOT EXISTS durable_job_open ON durable_job (id) WHERE open = 1;
+
 INSERT OR IGNORE INTO durable_schema (version, oldest, applied)
 	VALUES (1, 1, CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000);
 

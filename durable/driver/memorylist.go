@@ -1,0 +1,178 @@
+package driver
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// DeadLetters implements Store. A page costs as much as all of them.
+func (m *Memory) DeadLetters(ctx context.Context, filter Filter, after *DeadLetter, limit int) ([]DeadLetter, error) {
+	if err := cmp.Or(ctx.Err(), filter.Validate()); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.deadLetters(&filter, after, limit), nil
+}
+
+func (m *Memory) deadLetters(filter *Filter, after *DeadLetter, limit int) (letters []DeadLetter) {
+	for _, row := range m.rows {
+		for i := range row.letters {
+			if l := &row.letters[i]; filter.Matches(l) {
+				letters = append(letters, *l)
+			}
+		}
+	}
+	return pageOf(letters, (*DeadLetter).Compare, filter.NewestFirst, after, limit)
+}
+
+// Intents implements Store. A page costs as much as all of them.
+func (m *Memory) Intents(ctx context.Context, filter Filter, after *Record, limit int) ([]Record, error) {
+	if err := cmp.Or(ctx.Err(), filter.Validate()); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var records []Record
+	for _, row := range m.rows {
+		if r := row.Record; filter.MatchesIntent(&r) {
+			r.Payload, r.Result = nil, nil
+			records = append(records, r)
+		}
+	}
+	return pageOf(records, (*Record).Compare, filter.NewestFirst, after, limit), nil
+}
+
+// pageOf sorts all and returns up to limit of them that are behind after.
+func pageOf[T any](all []T, compare func(a, b *T) int, newestFirst bool, after *T, limit int) []T {
+	order := func(a, b T) int { return compare(&a, &b) }
+	if newestFirst {
+		order = func(a, b T) int { return compare(&b, &a) }
+	}
+	if after != nil {
+		all = slices.DeleteFunc(all, func(each T) bool { return order(each, *after) <= 0 })
+	}
+	slices.SortFunc(all, order)
+	return all[:min(len(all), max(limit, 0))]
+}
+
+// Counts implements Store.
+func (m *Memory) Counts(ctx context.Context, states []State) ([]Count, error) {
+	filter := Filter{States: states}
+	if err := cmp.Or(ctx.Err(), filter.Validate()); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	counted := make(map[Count]int)
+	for _, row := range m.rows {
+		if filter.MatchesIntent(&row.Record) {
+			counted[Count{State: row.State, Gateway: row.Gateway, Scope: row.ID.Scope}]++
+		}
+	}
+	counts := make([]Count, 0, len(counted))
+	for c, n := range counted {
+		c.N = n
+		counts = append(counts, c)
+	}
+	slices.SortFunc(counts, Count.Compare)
+	return counts, nil
+}
+
+// Stats implements Store.
+func (m *Memory) Stats(ctx context.Context) (Stats, error) {
+	if err := ctx.Err(); err != nil {
+		return Stats{}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := stamp(time.Now())
+	stats := Stats{Now: now, States: make(map[State]int)}
+	for _, row := range m.rows {
+		stats.States[row.State]++
+		if row.State.Claimable() && !now.Before(row.NextAt) {
+			stats.Due++
+			if stats.Oldest.IsZero() || row.NextAt.Before(stats.Oldest) {
+				stats.Oldest = row.NextAt
+			}
+		}
+	}
+	for _, w := range m.workers {
+		if now.Before(w.expires) {
+			stats.Workers++
+		}
+	}
+	return stats, nil
+}
+
+// AddJob implements Store.
+func (m *Memory) AddJob(ctx context.Context, job Job) (Job, error) {
+	if err := ctx.Err(); err != nil {
+		return Job{}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	job, filter, err := job.Opened(time.Now())
+	if err != nil {
+		return Job{}, err
+	}
+	for _, other := range m.jobs {
+		if _, text, err := other.Opened(other.CreatedAt); other.FinishedAt.IsZero() && text == filter && err == nil {
+			return other, nil
+		}
+	}
+	job.ID = JobID(strconv.Itoa(len(m.jobs) + 1))
+	m.jobs = append(m.jobs, job)
+	return job, nil
+}
+
+// Jobs implements Store.
+func (m *Memory) Jobs(ctx context.Context, limit int) ([]Job, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	jobs := slices.Clone(m.jobs)
+	slices.Reverse(jobs)
+	return jobs[:min(len(jobs), max(limit, 0))], nil
+}
+
+// CancelJob implements Store.
+func (m *Memory) CancelJob(ctx context.Context, id JobID, by string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	i := slices.IndexFunc(m.jobs, func(j Job) bool { return j.ID == id })
+	if i < 0 {
+		return ErrNotFound
+	}
+	return m.jobs[i].Cancel(by, time.Now())
+}
+
+// WorkJob implements Store.
+func (m *Memory) WorkJob(ctx context.Context, limit int) (Job, []Change, error) {
+	if err := ctx.Err(); err != nil || limit <= 0 {
+		return Job{}, nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	i := slices.IndexFunc(m.jobs, func(j Job) bool { return j.FinishedAt.IsZero() })
+	if i < 0 {
+		return Job{}, nil, nil
+	}
+	job, now := &m.jobs[i], time.Now()
+	page := m.deadLetters(&job.Filter, job.After, limit)
+	events := job.Events(page, now)
+	results := make([]Result, len(events))
+	for i := range events {
+		results[i].Change, results[i].Err = m.apply(&events[i], now)
+	}
+	changes := job.Advance(page, results, limit, now)
+	return *job, changes, nil
+}

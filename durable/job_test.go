@@ -1,0 +1,188 @@
+package durable_test
+
+import (
+	"context"
+	"math"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
+)
+
+// D22: Run executes a job page by page, at its rate, while it sends other intents.
+func TestRun_executesJobs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gateway := new(refusing)
+		var redriven atomic.Int64
+		e := through(gateway)
+		e.Trace = &durable.Trace{Changed: func(c *driver.Change) {
+			if c.Resolved != nil {
+				redriven.Add(1)
+			}
+		}}
+		deadLetters(t, e, 1000)
+		gateway.open.Store(true)
+		running(t, e)
+		synctest.Wait()
+		id, err := e.Redrive(t.Context(), durable.Filter{}, durable.Redrive{By: "ann", PerSecond: 100})
+		require.NoError(t, err)
+		time.Sleep(time.Second) // at the latest after half a Poll
+		synctest.Wait()
+		job := jobOf(t, e, id)
+		assert.Equal(t, 1000, job.Redriven)
+		assert.Zero(t, job.Skipped)
+		assert.False(t, job.FinishedAt.IsZero())
+		assert.EqualValues(t, 1000, redriven.Load(), "Trace.Changed")
+		stats, err := e.Stats(t.Context())
+		require.NoError(t, err)
+		assert.InDelta(t, 100, stats.States[durable.StateDone], 100)
+		enqueue(t, e, pay("comp1", "meanwhile"))
+		time.Sleep(10 * time.Millisecond)
+		synctest.Wait()
+		assertState(t, e, pay("comp1", "meanwhile").ID, durable.StateDone)
+		time.Sleep(10 * time.Second)
+		stats, err = e.Stats(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, map[durable.State]int{durable.StateDone: 1001}, stats.States)
+	})
+}
+
+// D22: what dies again while a job runs is not redriven again by it.
+func TestRun_redrivesOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sends atomic.Int64
+		e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
+			time.Sleep(time.Millisecond)
+			sends.Add(1)
+			return durable.Outcome{Class: durable.ClassDeclined}
+		}))
+		deadLetters(t, e, 650)
+		running(t, e)
+		id, err := e.Redrive(t.Context(), durable.Filter{}, durable.Redrive{PerSecond: -1})
+		require.NoError(t, err)
+		time.Sleep(time.Minute)
+		assert.EqualValues(t, 2*650, sends.Load())
+		assert.Equal(t, 650, jobOf(t, e, id).Redriven)
+		assert.Len(t, letters(t, e, durable.Filter{}), 650)
+	})
+}
+
+// D22: a crash between two pages neither loses nor repeats one.
+func TestRun_continuesJobs(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		fail error
+	}{
+		{"a page fails: it is done later", errDown},
+		{"the answer of a page is lost: the next one is done", errSilent},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				gateway := new(refusing)
+				e := through(gateway)
+				deadLetters(t, e, 900)
+				gateway.open.Store(true)
+				store := &shaky{Store: e.Store}
+				store.set(func(verb string) error {
+					if verb == "job" && store.called("job") == 3 {
+						return row.fail
+					}
+					return nil
+				})
+				again := &durable.Engine{Store: store, Gateways: e.Gateways} // another process
+				id, err := e.Redrive(t.Context(), durable.Filter{}, durable.Redrive{PerSecond: -1})
+				require.NoError(t, err)
+				running(t, again)
+				time.Sleep(time.Minute)
+				job := jobOf(t, e, id)
+				assert.Equal(t, 900, job.Redriven)
+				assert.Zero(t, job.Skipped)
+				stats, err := e.Stats(t.Context())
+				require.NoError(t, err)
+				assert.Equal(t, map[durable.State]int{durable.StateDone: 900}, stats.States)
+			})
+		})
+	}
+}
+
+// D22: a second equal request joins, and another one redrives nothing twice.
+func TestRedrive_joins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := through(new(refusing))
+		deadLetters(t, e, 700)
+		seenAt := time.Now()
+		time.Sleep(time.Minute)
+		how := durable.Redrive{SeenAt: seenAt}
+		first, err := e.Redrive(t.Context(), durable.Filter{}, how)
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		second, err := e.Redrive(t.Context(), durable.Filter{IncludeResolved: true}, how)
+		require.NoError(t, err)
+		assert.Equal(t, first, second)
+		assert.Zero(t, redrive(t, e, durable.Filter{Code: "51"}, how))
+		assert.Equal(t, 700, jobOf(t, e, first).Redriven)
+		third, err := e.Redrive(t.Context(), durable.Filter{}, how)
+		require.NoError(t, err)
+		assert.NotEqual(t, first, third, "the first is finished")
+	})
+}
+
+// D16: a redrive leaves out what the person cannot have seen.
+func TestRedrive_leavesOutYounger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := through(new(refusing))
+		deadLetters(t, e, 3)
+		seenAt := time.Now()
+		time.Sleep(time.Second)
+		enqueue(t, e, pay("comp1", "younger"))
+		_, err := e.Work(t.Context(), 0)
+		require.NoError(t, err)
+		assert.Equal(t, 3, redrive(t, e, durable.Filter{}, durable.Redrive{SeenAt: seenAt}))
+		open := letters(t, e, durable.Filter{})
+		require.Len(t, open, 1)
+		assert.Equal(t, "younger", open[0].ID.Key)
+		assert.Equal(t, 1, redrive(t, e, durable.Filter{}, durable.Redrive{SeenAt: time.Now().Add(time.Hour)}))
+	})
+}
+
+// D22: a job is cancelled in the middle.
+func TestCancelJob(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := through(new(refusing))
+		deadLetters(t, e, 500)
+		id, err := e.Redrive(t.Context(), durable.Filter{}, durable.Redrive{})
+		require.NoError(t, err)
+		_, _, err = e.Store.WorkJob(t.Context(), 200)
+		require.NoError(t, err)
+		require.ErrorIs(t, e.CancelJob(t.Context(), id, ""), durable.ErrInvalid)
+		require.NoError(t, e.CancelJob(t.Context(), id, "bob"))
+		ended := time.Now()
+		_, err = e.Work(t.Context(), 1000)
+		require.NoError(t, err)
+		job := jobOf(t, e, id)
+		assert.Equal(t, 200, job.Redriven)
+		assert.Equal(t, "bob", job.CancelledBy)
+		assert.Equal(t, ended, job.FinishedAt.Local())
+		require.ErrorIs(t, e.CancelJob(t.Context(), id, "bob"), durable.ErrInvalidState)
+		require.ErrorIs(t, e.CancelJob(t.Context(), "99", "bob"), durable.ErrNotFound)
+	})
+}
+
+func TestRedrive_rejectsInvalid(t *testing.T) {
+	e := through(new(refusing))
+	for _, rate := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
+		_, err := e.Redrive(t.Context(), durable.Filter{}, durable.Redrive{PerSecond: rate})
+		require.ErrorIs(t, err, durable.ErrInvalid)
+	}
+	_, err := e.Redrive(t.Context(), durable.Filter{Code: "\xff"}, durable.Redrive{})
+	require.ErrorIs(t, err, durable.ErrInvalid)
+	_, err = new(durable.Engine).Redrive(t.Context(), durable.Filter{}, durable.Redrive{})
+	require.ErrorIs(t, err, durable.ErrInvalid)
+	require.ErrorIs(t, new(durable.Engine).Resolve(t.Context(), durable.Seen{ID: id, Generation: 1}, durable.Outcome{}, "ann"), durable.ErrInvalid)
+}
