@@ -148,7 +148,6 @@ func receive(ctx context.Context, conn *pgx.Conn, d time.Duration) error {
 func (s *Store) beside(ctx context.Context) (*pgxpool.Pool, error) {
 	config := s.pool.Config()
 	config.MaxConns, config.MinConns, config.MinIdleConns = 1, 0, 0
-	config.ConnConfig.OnNotification = nil // they are waited for
 	return pgxpool.NewWithConfig(ctx, config)
 }
 
