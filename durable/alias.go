@@ -142,6 +142,9 @@ const (
 
 	// KindResolve is the decision of a person.
 	KindResolve = driver.KindResolve
+
+	// KindErase is the erasure of the intent by a person.
+	KindErase = driver.KindErase
 )
 
 // The reasons of dead letters. A Policy may give others.

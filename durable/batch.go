@@ -43,7 +43,7 @@ func (c *core) enqueueAll(ctx context.Context, events []driver.Event) ([]driver.
 	known := make([]driver.Event, 0, len(events))
 	places := make([]int, 0, len(events))
 	for i := range events {
-		if results[i].Err = c.routed(&events[i].Intent); results[i].Err == nil {
+		if results[i].Err = c.routed(events[i].Intent.Gateway); results[i].Err == nil {
 			known = append(known, events[i])
 			places = append(places, i)
 		}
@@ -62,10 +62,10 @@ func (c *core) enqueueAll(ctx context.Context, events []driver.Event) ([]driver.
 	return results, nil
 }
 
-// routed says whether there is a gateway for the intent.
-func (c *core) routed(in *Intent) error {
-	if _, ok := c.routes[in.Gateway]; !ok {
-		return driver.Invalidf("there is no gateway %q", in.Gateway)
+// routed returns an ErrInvalid if the Engine has no such gateway.
+func (c *core) routed(gateway string) error {
+	if _, ok := c.routes[gateway]; !ok {
+		return driver.Invalidf("there is no gateway %q", gateway)
 	}
 	return nil
 }

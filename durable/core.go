@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,67 +16,72 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
-// core is an Engine with its defaults, and what it does now.
+// core is an Engine with its defaults and its state.
 type core struct {
 	*settings
 
-	routes map[string]*route
-	terms  map[string]driver.Terms
-	wake   chan struct{}
-	settle outcomeBatcher
+	routes  map[string]*route
+	wake    chan struct{}
+	batcher outcomeBatcher
 
-	mu      sync.Mutex
-	workers []*worker               // the last is the one that claims
-	taken   int                     // senders that are at work
-	open    int                     // outcomes that are to be stored
-	held    map[driver.QueueKey]int // intents that are sent
-	after   string                  // the scope that was served last
-	behind  map[string]string       // the same of each gateway
+	mu       sync.Mutex
+	workers  []*worker               // the last is the one that claims
+	busy     int                     // worker slots that are in use
+	unstored int                     // outcomes that are not stored yet
+	inFlight map[driver.QueueKey]int // intents that are sent
 }
 
-// settings are the Engine's fields, with the defaults put in.
+// settings are the Engine's fields, with the defaults.
 type settings struct {
 	Store                               Store
-	Concurrency, PerTenant, PerGateway  int
+	Concurrency                         int
 	Lease, Poll, Drain, Timeout, Expiry time.Duration
 	Trace                               *Trace
 }
 
-// route is a gateway with all that is said of it.
+// route is a gateway with its settings and its state.
 type route struct {
 	gateway Gateway
-	finder  Finder // nil: it cannot be asked
+	finder  Finder // nil: the provider cannot be queried
 	policy  Policy
 	terms   driver.Terms
-	pulse   pulse // by core.mu
+
+	workers, perTenant int
+
+	// core.mu guards these.
+	inFlight int
+	cursor   string // the scope that was served last
+	health   gatewayHealth
 }
 
 func newCore(e *Engine) *core {
 	s := &settings{
-		Store: e.Store, Concurrency: cmp.Or(e.Concurrency, defaultConcurrency), PerTenant: e.PerTenant, PerGateway: e.PerGateway,
+		Store: e.Store, Concurrency: cmp.Or(e.Concurrency, defaultConcurrency),
 		Lease: cmp.Or(e.LeaseDuration, defaultLease), Poll: cmp.Or(e.PollInterval, defaultPoll), Drain: max(cmp.Or(e.DrainTimeout, defaultDrain), 0),
 		Timeout: cmp.Or(e.Timeout, defaultTimeout), Expiry: cmp.Or(e.Retention, defaultTTL), Trace: e.Trace,
 	}
-	if s.PerTenant == 0 {
-		s.PerTenant = max(s.Concurrency/4, 1)
-	}
-	if s.PerGateway == 0 {
-		s.PerGateway = max(s.Concurrency/max(len(e.Gateways), 1), 1)
-	}
-	s.PerGateway = min(s.PerGateway, s.Concurrency)
-	c := &core{
-		settings: s, routes: make(map[string]*route), terms: make(map[string]driver.Terms),
-		wake: make(chan struct{}, 1), held: make(map[driver.QueueKey]int), behind: make(map[string]string),
-	}
-	c.settle.core = c
+	c := &core{settings: s, routes: make(map[string]*route), wake: make(chan struct{}, 1), inFlight: make(map[driver.QueueKey]int)}
+	c.batcher.core = c
+	perTenant := cmp.Or(e.PerTenant, max(s.Concurrency/4, 1))
 	for name, gateway := range e.Gateways {
 		r := newRoute(e, gateway)
-		c.routes[name], c.terms[name] = r, r.terms
+		r.workers = min(cmp.Or(ownConcurrency(gateway), e.PerGateway, max(s.Concurrency/len(e.Gateways), 1)), s.Concurrency)
+		r.perTenant = max(perTenant*r.workers/s.Concurrency, 1)
+		r.health.workers = r.workers
+		c.routes[name] = r
 		if s.Expiry > 0 {
 			s.Expiry = max(s.Expiry, r.terms.KeyTTL)
 		}
 	}
 	return c
+}
+
+// ownConcurrency is the number of workers that a Gateway brings, or 0.
+func ownConcurrency(gateway Gateway) int {
+	if own, ok := gateway.(interface{ Concurrency() int }); ok {
+		return own.Concurrency()
+	}
+	return 0
 }
 
 func newRoute(e *Engine, gateway Gateway) *route {
@@ -101,57 +108,28 @@ func (c *core) wakeUp() {
 	}
 }
 
-// claim takes what is due, no more than there are free senders, and sends it. What it
-// returns is how many it took, and how many it could have taken at most.
-func (c *core) claim(ctx context.Context, r *round, limit int, only *idempotency.ID) (taken, room int, err error) {
+// claim claims due intents, no more than there are free worker slots, and sends them. It
+// returns how many it claimed, and how many it asked for.
+func (c *core) claim(ctx context.Context, s *session, limit int, only *idempotency.ID) (taken, asked int, err error) {
 	if only == nil {
-		c.gather(ctx)
+		c.waitForSlots(ctx)
 	}
 	if err := ctx.Err(); err != nil {
 		return 0, 0, err
 	}
-	claim := driver.Claim{Lease: c.Lease, Terms: c.terms, PerScope: c.PerTenant, ID: only}
-	c.mu.Lock()
-	claim.Limit = min(limit, c.room())
-	if claim.Limit <= 0 {
-		c.mu.Unlock()
+	claim, w := c.prepare(limit, only)
+	if w == nil {
 		return 0, 0, nil
 	}
-	w := c.claimant()
-	w.holds++
-	c.taken += claim.Limit
-	claim.Worker, claim.ScopeCursor, claim.GatewayCursors, claim.InFlight = w.name, c.after, maps.Clone(c.behind), maps.Clone(c.held)
-	claim.MaxWorkers, claim.GatewayLimits = c.Concurrency, c.shares()
-	c.mu.Unlock()
-
-	asked := time.Now()
-	claiming, cancel := r.claiming(ctx)
+	began := time.Now()
+	claiming, cancel := s.claiming(ctx)
 	defer cancel()
-	claimed, err := patiently(claiming, c, func(ctx context.Context) (driver.Claimed, error) { return c.Store.Claim(ctx, claim) })
+	claimed, err := bounded(claiming, c, func(ctx context.Context) (driver.Claimed, error) { return c.Store.Claim(ctx, claim) })
 	if err == nil {
-		r.ahead = time.Since(claimed.Now)
-		w.lease.extend(asked, cmp.Or(claimed.Lease, c.Lease))
+		s.ahead = time.Since(claimed.Now)
+		w.lease.extend(began, cmp.Or(claimed.Lease, c.Lease))
 	}
-
-	c.mu.Lock()
-	c.taken -= claim.Limit
-	for i := range claimed.Changes {
-		change := &claimed.Changes[i]
-		lane := driver.QueueKeyOf(&change.Record)
-		if only == nil {
-			c.after = lane.Scope
-		}
-		if route := c.routes[lane.Gateway]; route != nil && only == nil {
-			c.behind[lane.Gateway] = lane.Scope
-		}
-		if change.StartedAttempt != nil {
-			c.taken++
-			c.held[lane]++
-			w.holds++
-		}
-	}
-	c.release(w, err != nil)
-	c.mu.Unlock()
+	c.take(&claim, &claimed, w, err)
 	if err != nil {
 		return 0, claim.Limit, err
 	}
@@ -159,92 +137,151 @@ func (c *core) claim(ctx context.Context, r *round, limit int, only *idempotency
 		change := &claimed.Changes[i]
 		c.Trace.changed(change)
 		if change.StartedAttempt == nil {
-			c.wakeUp() // what is buried leaves its place to the next at once
+			c.wakeUp() // a buried intent uses no slot: claim the next at once
 		} else {
-			a := &attempt{core: c, worker: w, change: change, route: c.routes[change.Record.Gateway], now: claimed.Now, asked: asked}
-			c.begin(a)
-			r.send(a)
+			s.send(&attempt{core: c, worker: w, change: change, route: c.routes[change.Record.Gateway], now: claimed.Now, asked: began})
 		}
 	}
 	return len(claimed.Changes), claim.Limit, nil
 }
 
-// room is how many more may be claimed: as many as there are free senders, and not so many
-// that outcomes pile up. While those of one claim are stored the next is made, so that
-// neither waits for the other's commit. mu is held.
-func (c *core) room() int { return min(c.Concurrency-c.taken, 2*c.Concurrency-c.taken-c.open) }
-
-// moment is how long is waited for company.
-const moment = time.Millisecond
-
-// gather waits a moment where some senders are at work and some are free: more of them
-// come free mostly, and one claim takes for all.
-func (c *core) gather(ctx context.Context) {
+// prepare reserves worker slots for a claim. nil: none are free.
+func (c *core) prepare(limit int, only *idempotency.ID) (driver.Claim, *worker) {
+	now := time.Now()
 	c.mu.Lock()
-	some := 0 < c.taken && c.taken < c.Concurrency
+	defer c.mu.Unlock()
+	claim := driver.Claim{Lease: c.Lease, Limit: min(limit, c.freeSlots()), ID: only, Gateways: make(map[string]driver.Allowance, len(c.routes))}
+	if claim.Limit <= 0 {
+		return claim, nil
+	}
+	for name, r := range c.routes {
+		a := driver.Allowance{Terms: r.terms, PerScope: r.perTenant, Cursor: r.cursor}
+		if only == nil {
+			a.Limit = r.health.take(now, min(r.workers-r.inFlight, claim.Limit))
+		}
+		claim.Gateways[name] = a
+	}
+	claim.InFlight = maps.Clone(c.inFlight)
+	w := c.currentWorker()
+	w.holds++
+	c.busy += claim.Limit
+	claim.Worker = w.name
+	return claim, w
+}
+
+// take notes what a claim got, and gives back what it did not use.
+func (c *core) take(claim *driver.Claim, claimed *driver.Claimed, w *worker, err error) {
+	now := time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.busy -= claim.Limit
+	for i := range claimed.Changes {
+		change := &claimed.Changes[i]
+		key := driver.QueueKeyOf(&change.Record)
+		r := c.routes[key.Gateway]
+		if r != nil && claim.ID == nil {
+			r.cursor = key.Scope
+			a := claim.Gateways[key.Gateway]
+			a.Limit--
+			claim.Gateways[key.Gateway] = a
+		}
+		if change.StartedAttempt != nil {
+			c.busy++
+			c.inFlight[key]++
+			r.inFlight++
+			w.holds++
+		}
+	}
+	for name, r := range c.routes {
+		r.health.giveBack(claim.Gateways[name].Limit)
+		if err == nil {
+			r.health.setByPerson(slices.Contains(claimed.Held, name), now)
+		}
+	}
+	c.release(w, err != nil)
+}
+
+// freeSlots is how many more intents may be claimed: as many as there are free worker slots,
+// and not so many that outcomes pile up. core.mu is held.
+func (c *core) freeSlots() int { return min(c.Concurrency-c.busy, 2*c.Concurrency-c.busy-c.unstored) }
+
+// fetchCooldown is how long a claim waits for more free slots, and an outcome for others.
+const fetchCooldown = time.Millisecond
+
+// waitForSlots waits for the cooldown if some slots are busy and some are free: mostly more
+// become free, and one claim serves them all.
+func (c *core) waitForSlots(ctx context.Context) {
+	c.mu.Lock()
+	some := 0 < c.busy && c.busy < c.Concurrency
 	c.mu.Unlock()
 	if some {
-		_ = sleep.Context(ctx, moment)
+		_ = sleep.Context(ctx, fetchCooldown)
 	}
 }
 
-// company reports whether any are being sent.
-func (c *core) company() bool {
+// hasInFlight reports whether any intents are being sent.
+func (c *core) hasInFlight() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.taken > 0
+	return c.busy > 0
 }
 
-// answered is when a send has an outcome, which is to be stored.
-func (c *core) answered() {
+// wait returns the time until a gateway may have one more: a probe, or the next of its rate.
+func (c *core) wait() time.Duration {
+	now, least := time.Now(), time.Duration(math.MaxInt64)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.open++
+	for _, r := range c.routes {
+		least = min(least, r.health.wait(now))
+	}
+	return least
 }
 
-// settled gives back what an attempt has held, whose outcome was stored or was not.
-func (c *core) settled(w *worker, stored bool) {
+// answered notes the outcome of an attempt, before it is stored.
+func (c *core) answered(a *attempt, outcome *Outcome) {
 	c.mu.Lock()
-	awaited := c.open > c.Concurrency
-	c.open--
-	c.release(w, !stored)
+	c.unstored++
+	h := &a.route.health
+	changed := h.recordOutcome(outcome, time.Now())
+	held := !h.heldAt.IsZero()
+	hold := h.hold(a.change.Record.Gateway)
 	c.mu.Unlock()
-	if awaited { // else who waits for a sender was told
+	if changed {
+		c.Trace.hold(&hold, held)
 		c.wakeUp()
 	}
 }
 
-// begin notes an attempt, and hear what came of it.
-func (c *core) begin(a *attempt) {
+// stored ends an attempt whose outcome was stored or was not.
+func (c *core) stored(w *worker, ok bool) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	a.route.pulse.begin(a)
+	awaited := c.unstored > c.Concurrency
+	c.unstored--
+	c.release(w, !ok)
+	c.mu.Unlock()
+	if awaited { // else the free slot has woken the loop
+		c.wakeUp()
+	}
 }
 
-func (c *core) hear(a *attempt, outcome *Outcome, took time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	a.route.pulse.hear(outcome, time.Now(), took)
-}
-
-// free gives an attempt's sender back.
+// free gives back the slot of an attempt.
 func (c *core) free(a *attempt) {
-	lane := driver.QueueKeyOf(&a.change.Record)
+	key := driver.QueueKeyOf(&a.change.Record)
 	c.mu.Lock()
-	a.route.pulse.end(a)
-	c.taken--
-	if c.held[lane]--; c.held[lane] <= 0 {
-		delete(c.held, lane)
+	c.busy--
+	a.route.inFlight--
+	if c.inFlight[key]--; c.inFlight[key] <= 0 {
+		delete(c.inFlight, key)
 	}
 	c.mu.Unlock()
 	c.wakeUp()
 }
 
-// reap makes unknown what dead workers held.
+// reap marks the intents of dead workers as unknown.
 func (c *core) reap(ctx context.Context) {
 	const page = 100
 	for {
-		changes, err := patiently(ctx, c, func(ctx context.Context) ([]driver.Change, error) { return c.Store.Reap(ctx, page) })
+		changes, err := bounded(ctx, c, func(ctx context.Context) ([]driver.Change, error) { return c.Store.Reap(ctx, page) })
 		if err != nil {
 			if ctx.Err() == nil {
 				c.Trace.failed(err)
@@ -260,16 +297,16 @@ func (c *core) reap(ctx context.Context) {
 	}
 }
 
-// leastPatience is more than any store waits for a lock.
-const leastPatience = 15 * time.Second
+// leastStoreTimeout is more than any store waits for a lock.
+const leastStoreTimeout = 15 * time.Second
 
 var errNoAnswer = errors.New("durable: the store does not answer")
 
-// patiently calls a verb of the store, and gives it up after a Lease. By then the lease of
-// a claim is over; and who waits longer waits on a connection whose other end has gone
-// without a word, mostly, which the kernel notices after a quarter of an hour.
-func patiently[T any](ctx context.Context, c *core, verb func(context.Context) (T, error)) (T, error) {
-	limited, cancel := context.WithTimeout(ctx, max(c.Lease, leastPatience))
+// bounded calls a verb of the store, and gives up after a lease: by then the lease of a claim
+// is over. A longer wait is mostly on a dead connection, which the kernel notices after a
+// quarter of an hour.
+func bounded[T any](ctx context.Context, c *core, verb func(context.Context) (T, error)) (T, error) {
+	limited, cancel := context.WithTimeout(ctx, max(c.Lease, leastStoreTimeout))
 	defer cancel()
 	answer, err := verb(limited)
 	if err != nil && limited.Err() != nil && ctx.Err() == nil {

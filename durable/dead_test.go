@@ -333,3 +333,62 @@ func seen(t *testing.T, e *durable.Engine, id idempotency.ID) durable.Seen {
 	record := find(t, e, id)
 	return record.Seen()
 }
+
+// D24: what is over can be erased by a person, and what is not cannot.
+func TestErase(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := through(new(refusing))
+		in := pay("comp1", "1")
+		enqueue(t, e, in)
+		require.ErrorIs(t, e.Erase(t.Context(), in.ID, "ann"), durable.ErrInvalidState)
+		_, err := e.Work(t.Context(), 0)
+		require.NoError(t, err)
+		require.ErrorIs(t, e.Erase(t.Context(), in.ID, ""), durable.ErrInvalid)
+		require.ErrorIs(t, e.Erase(t.Context(), pay("comp1", "2").ID, "ann"), durable.ErrNotFound)
+		require.NoError(t, e.Erase(t.Context(), in.ID, "ann"))
+		assertState(t, e, in.ID, durable.StateCancelled)
+		assert.Empty(t, find(t, e, in.ID).Payload)
+		attempts := journal(t, e, in.ID)
+		last := attempts[len(attempts)-1]
+		assert.Equal(t, durable.KindErase, last.Kind)
+		assert.Equal(t, "ann", last.Worker)
+		assert.Empty(t, letters(t, e, durable.Filter{}))
+		receipt, err := e.Enqueue(t.Context(), in)
+		require.NoError(t, err)
+		assert.True(t, receipt.Existing)
+	})
+}
+
+// D23: intents of any state are listed in pages, oldest or newest first, and counted.
+func TestIntents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := through(new(refusing))
+		deadLetters(t, e, 1200)
+		enqueue(t, e, pay("comp1", "pending"))
+		list := func(filter durable.Filter) (all []durable.Record) {
+			for record, err := range e.Intents(t.Context(), filter) {
+				require.NoError(t, err)
+				assert.Empty(t, record.Payload)
+				all = append(all, record)
+			}
+			return all
+		}
+		dead := list(durable.Filter{States: []durable.State{durable.StateDead}, NewestFirst: true})
+		require.Len(t, dead, 1200, "pages have no end")
+		for i := range dead[1:] {
+			assert.Positive(t, dead[i].Compare(&dead[i+1]))
+		}
+		assert.Len(t, list(durable.Filter{}), 1201)
+		counts, err := e.Counts(t.Context(), durable.StatePending, durable.StateDead)
+		require.NoError(t, err)
+		assert.Equal(t, []durable.Count{
+			{State: durable.StatePending, Gateway: "psp", Scope: "comp1", N: 1},
+			{State: durable.StateDead, Gateway: "psp", Scope: "comp0", N: 400},
+			{State: durable.StateDead, Gateway: "psp", Scope: "comp1", N: 400},
+			{State: durable.StateDead, Gateway: "psp", Scope: "comp2", N: 400},
+		}, counts)
+		for _, err := range e.Intents(t.Context(), durable.Filter{Scope: "\xff"}) {
+			require.ErrorIs(t, err, durable.ErrInvalid)
+		}
+	})
+}

@@ -30,15 +30,18 @@ type Engine struct {
 	// Gateway that is a Policy brings its own.
 	Policy Policy
 
-	// Concurrency is how many are sent at once, 0: 100. PerTenant is how many of one
-	// scope, 0: a quarter of that, at least 1.
-	Concurrency, PerTenant int
+	// Concurrency is the number of workers: the maximum number of sends at once. Default: 100.
+	Concurrency int
 
-	// PerGateway is how many of one Gateway that does not answer, where there are several;
-	// 0: an even share of Concurrency, at least 1. One that has just answered, and with
-	// which fewer than half of that hang, is lent what others leave free, but for a quarter
-	// of Concurrency, of which an even part is kept for each Gateway. PerTenant is divided
-	// in the same way.
+	// PerTenant is the maximum number of workers for the intents of one scope. Default: a
+	// quarter of Concurrency, at least 1. Each gateway has its part of it, as it has of
+	// Concurrency.
+	PerTenant int
+
+	// PerGateway is the number of workers of each gateway. Default: Concurrency divided by the
+	// number of gateways, at least 1. A Gateway with a method Concurrency() int brings its own
+	// number, at most Concurrency. A gateway does not use the idle workers of another, so one
+	// that hangs does not slow down the others.
 	PerGateway int
 
 	// Lease is how long a worker counts as alive that is not heard of; it is heard of
@@ -125,6 +128,7 @@ func (e *Engine) validGateway(wrong *validate.Errors, name string, gateway Gatew
 	wrong.Check(name == "", "a gateway has no name")
 	wrong.Append(driver.ValidateName("gateway", name))
 	wrong.Check(gateway == nil, fmt.Sprintf("gateway %q is nil", name))
+	wrong.Check(ownConcurrency(gateway) < 0, fmt.Sprintf("gateway %q: Concurrency is negative", name))
 	if v, ok := gateway.(Validator); ok {
 		if err := v.Validate(); err != nil {
 			wrong.Append(fmt.Errorf("%w: gateway %q: %w", ErrInvalid, name, err))
@@ -170,7 +174,7 @@ func (e *Engine) Enqueue(ctx context.Context, in Intent) (Receipt, error) {
 	if err != nil {
 		return Receipt{}, err
 	}
-	if err := c.routed(&in); err != nil {
+	if err := c.routed(in.Gateway); err != nil {
 		return Receipt{}, err
 	}
 	result, err := c.apply(ctx, driver.Event{Kind: driver.EventEnqueue, Intent: in})

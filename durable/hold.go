@@ -2,42 +2,80 @@ package durable
 
 import (
 	"context"
+	"errors"
+	"maps"
+	"slices"
 	"time"
 )
 
-// Hold stops sending to a gateway, in all processes that share the Store: from now on
-// nothing of it is claimed. Its intents keep their attempts and times. Zero until: it lasts
-// until Release. A second Hold replaces the first. by must not be empty.
+// Hold stops sending to a gateway, in all processes that share the Store: from now on its
+// intents are neither claimed nor journalled, and keep their attempts and times. Zero until:
+// it lasts until Release. A second Hold replaces the first. ErrInvalid: by is empty, or the
+// Engine has no such gateway.
+//
+// An intent may pass its Deadline, its Policy's MaxAge or the life of its key meanwhile.
 func (e *Engine) Hold(ctx context.Context, gateway string, until time.Time, by, note string) error {
-	c, err := e.start()
-	if err != nil {
-		return err
-	}
-	return c.setHold(ctx, Hold{Gateway: gateway, Until: until, By: by, Note: note})
+	return e.setHold(ctx, Hold{Gateway: gateway, Until: until, By: by, Note: note})
 }
 
-// Release ends the hold of a gateway. ErrNotFound: it is not held.
+// Release ends the hold of a gateway by a person, and that of this Engine. The rate then
+// rises step by step: see Engine.Holds. ErrNotFound: the gateway is not held.
 func (e *Engine) Release(ctx context.Context, gateway, by string) error {
-	c, err := e.start()
-	if err != nil {
-		return err
-	}
-	return c.setHold(ctx, Hold{Gateway: gateway, ReleasedBy: by})
+	return e.setHold(ctx, Hold{Gateway: gateway, ReleasedBy: by})
 }
 
-// Holds lists the gateways that are held: by persons, and by this Engine itself. By is empty
-// for the latter.
+// Holds lists the gateways that are held by persons and by this Engine itself. By is empty for
+// the latter.
+//
+// An Engine holds a gateway after 20 attempts in a row without an answer: no response, a 5xx,
+// 408, 425 or 429, or a rejection by a circuit breaker or rate limiter. Every 5 s it sends one
+// due intent as a probe. The first answer ends the hold. The rate then begins at a tenth of the
+// rate before the hold, and doubles each second up to one and a half of it. After a minute the
+// rate is not limited.
 func (e *Engine) Holds(ctx context.Context) ([]Hold, error) {
 	c, err := e.start()
 	if err != nil {
 		return nil, err
 	}
-	return c.Store.Holds(ctx)
+	holds, err := c.Store.Holds(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(c.routes)) {
+		if h := &c.routes[name].health; !h.heldAt.IsZero() {
+			holds = append(holds, h.hold(name))
+		}
+	}
+	return holds, nil
 }
 
-func (c *core) setHold(ctx context.Context, hold Hold) error {
-	if err := hold.Validate(); err != nil {
+func (e *Engine) setHold(ctx context.Context, hold Hold) error {
+	c, err := e.start()
+	if err == nil {
+		err = c.routed(hold.Gateway)
+	}
+	if err == nil {
+		err = hold.Validate()
+	}
+	if err != nil {
 		return err
 	}
-	return c.Store.SetHold(ctx, hold)
+	err = c.Store.SetHold(ctx, hold)
+	if hold.ReleasedBy != "" && c.endHold(hold.Gateway) && errors.Is(err, ErrNotFound) {
+		err = nil
+	}
+	if err == nil {
+		c.Trace.hold(&hold, hold.ReleasedBy == "")
+		c.wakeUp()
+	}
+	return err
+}
+
+// endHold ends the Engine's own hold, and reports whether there was one.
+func (c *core) endHold(gateway string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.routes[gateway].health.end(time.Now())
 }

@@ -161,7 +161,7 @@ func (run *importRun) start() (err error) {
 	if err := in.Validate(); err != nil {
 		return err
 	}
-	return run.core.routed(&in)
+	return run.core.routed(in.Gateway)
 }
 
 func (run *importRun) intent(number int, row Row) Intent {

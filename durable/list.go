@@ -9,7 +9,8 @@ import (
 )
 
 // Intents lists the intents that the filter selects, oldest first unless the filter says
-// NewestFirst. It reads them in pages. An error ends the sequence.
+// NewestFirst. It reads them in pages, without Payload and Result: Find reads these. An error
+// ends the sequence.
 func (e *Engine) Intents(ctx context.Context, filter Filter) iter.Seq2[Record, error] {
 	return pages(e, func(after *Record) ([]Record, error) {
 		return e.Store.Intents(ctx, filter, after, listPage)
@@ -65,10 +66,13 @@ func (e *Engine) Counts(ctx context.Context, states ...State) ([]Count, error) {
 	return c.Store.Counts(ctx, states)
 }
 
-// Erase removes the payload, the result and the error texts of an intent that is done or
-// cancelled. Its states and times stay, and the journal records the person and the time.
-// A dead intent whose result is not in doubt is cancelled by it. ErrInvalidState: the
-// intent is not over. ErrNotFound: there is none. ErrInvalid: by is empty.
+// Erase removes the payload, the result, the error texts and the notes of an intent that is
+// done or cancelled, or dead and not in doubt: a dead one is cancelled by it. States, times,
+// codes, references and the fingerprint stay, so that enqueueing the intent again still
+// finds it. The journal records the person and the time. Erasing twice is harmless.
+//
+// ErrInvalidState: the intent is not over. ErrNotFound: there is none. ErrInvalid: by is
+// empty.
 func (e *Engine) Erase(ctx context.Context, id idempotency.ID, by string) error {
 	c, err := e.start()
 	if err != nil {

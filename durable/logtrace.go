@@ -19,6 +19,7 @@ import (
 //	row_redriven          brought back from the dead (info)
 //	row_resolved          a person has said what became of it (info)
 //	row_cancelled         withdrawn (info)
+//	row_erased            payload, result and texts removed (info)
 //	engine_error          what Trace.Failed is told (error)
 //
 // Each has "event" of that name, "batch" and "rowNumber", and a short hash of the key that
@@ -82,6 +83,7 @@ const (
 	eventRedriven  = "row_redriven"
 	eventResolved  = "row_resolved"
 	eventCancelled = "row_cancelled"
+	eventErased    = "row_erased"
 )
 
 // told is how a change is told.
@@ -91,6 +93,8 @@ func told(c *driver.Change) (slog.Level, string) {
 		return slog.LevelDebug, eventAccepted
 	case c.Revised:
 		return slog.LevelInfo, eventRevised
+	case c.Erased:
+		return slog.LevelInfo, eventErased
 	case c.StartedAttempt != nil && c.StartedAttempt.Kind == KindResolve:
 		return slog.LevelInfo, eventResolved
 	case c.StartedAttempt != nil:

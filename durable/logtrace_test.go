@@ -81,7 +81,8 @@ func TestLogTrace(t *testing.T) {
 		require.NoError(t, err)
 		enqueue(t, e, withdrawn)
 		require.NoError(t, e.Cancel(t.Context(), withdrawn.ID))
-		for _, event := range []string{"accepted", "revised", "sending", "processed", "processed_error", "redriven", "resolved", "cancelled"} {
+		require.NoError(t, e.Erase(t.Context(), withdrawn.ID, "SECRET-person"))
+		for _, event := range []string{"accepted", "revised", "sending", "processed", "processed_error", "redriven", "resolved", "cancelled", "erased"} {
 			assert.Contains(t, log.String(), "event=row_"+event+" batch=invoices rowNumber=5 idempotencyKey=sha256:")
 		}
 		assert.Contains(t, log.String(), `event=engine_error error="durable: the gateway \"panics\" panicked: *errors.errorString"`)

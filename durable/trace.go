@@ -9,6 +9,10 @@ type Trace struct {
 	// Changed is told of each change that the Engine has made to an intent.
 	Changed func(*driver.Change)
 
+	// Held is called when the Engine begins to hold a gateway, by itself or for a person, and
+	// when that ends: then held is false.
+	Held func(hold *Hold, held bool)
+
 	// Failed is told when the store, a Policy, or a Gateway that panicked has failed the
 	// Engine. It goes on.
 	Failed func(error)
@@ -23,5 +27,11 @@ func (t *Trace) changed(c *driver.Change) {
 func (t *Trace) failed(err error) {
 	if t != nil && t.Failed != nil {
 		t.Failed(err)
+	}
+}
+
+func (t *Trace) hold(h *Hold, held bool) {
+	if t != nil && t.Held != nil {
+		t.Held(h, held)
 	}
 }

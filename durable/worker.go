@@ -19,13 +19,13 @@ type worker struct {
 	name  string
 	lease lease
 
-	holds   int  // claims that are under way, and attempts that are not over; by core.mu
-	retired bool // it claims no more; by core.mu
+	holds    int  // claims that are under way, and attempts that are not over; by core.mu
+	draining bool // it claims no more; by core.mu
 }
 
-// claimant is the worker that claims. core.mu is held.
-func (c *core) claimant() *worker {
-	if n := len(c.workers); n > 0 && !c.workers[n-1].retired {
+// currentWorker is the worker that claims. core.mu is held.
+func (c *core) currentWorker() *worker {
+	if n := len(c.workers); n > 0 && !c.workers[n-1].draining {
 		return c.workers[n-1]
 	}
 	w := &worker{name: rand.Text(), lease: lease{length: c.Lease}}
@@ -37,8 +37,8 @@ func (c *core) claimant() *worker {
 // known. core.mu is held.
 func (c *core) release(w *worker, lost bool) {
 	w.holds--
-	w.retired = w.retired || lost
-	if w.retired && w.holds == 0 {
+	w.draining = w.draining || lost
+	if w.draining && w.holds == 0 {
 		c.workers = slices.DeleteFunc(c.workers, func(x *worker) bool { return x == w })
 	}
 }
@@ -71,13 +71,13 @@ func (c *core) beatOnce(ctx context.Context, w *worker) error {
 	return err
 }
 
-// leave lets all know that the worker is gone, if it holds nothing. If it cannot, its
+// releaseLease lets all know that the worker is gone, if it holds nothing. If it cannot, its
 // lease ends by itself.
-func (c *core) leave(ctx context.Context) {
+func (c *core) releaseLease(ctx context.Context) {
 	c.mu.Lock()
-	w := c.claimant()
+	w := c.currentWorker()
 	idle := w.holds == 0 && w.lease.begun()
-	w.retired = w.retired || idle
+	w.draining = w.draining || idle
 	if idle {
 		c.workers = c.workers[:len(c.workers)-1]
 	}
@@ -85,7 +85,7 @@ func (c *core) leave(ctx context.Context) {
 	if !idle {
 		return
 	}
-	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords/8)
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), outcomeGrace/8)
 	defer cancel()
 	_, _ = c.Store.Heartbeat(limited, w.name, 0)
 }

@@ -20,7 +20,7 @@ func (h *house) claimed(want int) (ms float64) {
 	h.b.Helper()
 	terms := driver.Terms{KeyTTL: time.Hour}
 	claim := driver.Claim{
-		Worker: "w", Lease: time.Hour, Limit: 100, PerScope: 25, Terms: map[string]driver.Terms{"psp": terms},
+		Worker: "w", Lease: time.Hour, Limit: 100, Gateways: map[string]driver.Allowance{"psp": {Terms: terms, Limit: 100, PerScope: 25}},
 	}
 	began := time.Now()
 	claimed, err := h.store.Claim(h.b.Context(), claim)

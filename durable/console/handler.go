@@ -1,12 +1,13 @@
-// Package console shows dead letters to the people who must decide about them: which there
-// are, what each attempt met, and forms to redrive and to resolve them.
+// Package console is a web page about intents for the persons who decide about them: lists of
+// dead letters and of intents in any state, each attempt, and forms to redrive, resolve and
+// erase intents and to hold gateways.
 //
 //	http.Handle("/durable", authorised(&console.Handler{
 //		Engine: engine, By: func(r *http.Request) string { return userOf(r).Name },
 //	}))
 //
-// The pages have no script and load nothing. Who may see them, and who may act, is for the
-// caller to decide, in front of the Handler and in By.
+// The pages have no script and load nothing. The caller must authorise readers in front of
+// the Handler, and writers there or in By.
 package console
 
 import (
@@ -15,26 +16,27 @@ import (
 	"encoding/base64"
 	"errors"
 	"net/http"
+	"strings"
 	"sync"
 
 	"github.com/resilienthttp/resilienthttp/durable"
 )
 
-// Handler serves the console, all of it at one path, wherever it is mounted. Its fields are
-// frozen at its first use. It is safe for concurrent use and must not be copied then.
+// Handler serves the console, all of it at one path. It is safe for concurrent use, and must
+// not be modified or copied after its first use.
 type Handler struct {
-	// Engine is what is shown, and what redrives and resolves. It must be set.
+	// Engine has the Store, and the Gateways that can be held. It must be set.
 	Engine *durable.Engine
 
-	// By names who acts: it is recorded with what was done. "" may not act. nil: nobody
-	// may, and the console only shows.
+	// By returns the name of the person who sends a form. The name is stored with the
+	// action. Empty: the person may not act. nil: the console is read-only.
 	By func(*http.Request) string
 
-	// Describe is what may be shown of an intent's payload, in a few lines of text. nil:
-	// nothing is.
+	// Describe returns the part of an intent's payload that may be shown, as text. nil:
+	// payloads are not shown.
 	Describe func(*durable.Record) string
 
-	// Title is that of the pages. "": "durable".
+	// Title is the title of the pages. Default: "durable".
 	Title string
 
 	once    sync.Once
@@ -43,14 +45,14 @@ type Handler struct {
 
 var _ http.Handler = (*Handler)(nil)
 
-// ServeHTTP implements http.Handler. A POST from another origin is refused, by
-// http.CrossOriginProtection.
+// ServeHTTP implements http.Handler. http.CrossOriginProtection rejects a POST from another
+// origin.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.once.Do(func() { h.handler = http.NewCrossOriginProtection().Handler(http.HandlerFunc(h.serve)) })
 	header := w.Header()
 	header.Set("Content-Security-Policy", securityPolicy)
 	header.Set("X-Content-Type-Options", "nosniff")
-	header.Set("Referrer-Policy", "same-origin") // without one, a form's POST would have no origin
+	header.Set("Referrer-Policy", "same-origin") // "no-referrer" would remove the Origin of a form's POST
 	header.Set("Cache-Control", "no-store")
 	h.handler.ServeHTTP(w, r)
 }
@@ -62,65 +64,88 @@ var securityPolicy = func() string { //nolint:gochecknoglobals // never written 
 		"'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 }()
 
-// longestForm bounds what is read of a POST.
+// longestForm is the maximum size of a POST's body.
 const longestForm = 64 << 10
 
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
 	if h.Engine == nil {
-		h.fail(w, http.StatusInternalServerError, "the console has no Engine")
+		h.fail(w, http.StatusInternalServerError, "The console has no Engine.")
+		return
+	}
+	if err := h.Engine.Validate(); err != nil {
+		h.explain(w, r, err)
 		return
 	}
 	switch r.Method {
 	case http.MethodGet, http.MethodHead:
-		h.show(w, r)
+		h.read(w, r)
 	case http.MethodPost:
 		r.Body = http.MaxBytesReader(w, r.Body, longestForm)
 		h.act(w, r)
 	default:
 		w.Header().Set("Allow", "GET, HEAD, POST")
-		h.fail(w, http.StatusMethodNotAllowed, "the console is read with GET, and acts with POST")
+		h.fail(w, http.StatusMethodNotAllowed, "The console accepts GET, HEAD and POST.")
 	}
 }
 
-func (h *Handler) show(w http.ResponseWriter, r *http.Request) {
+func (h *Handler) read(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	var p *page
 	var err error
 	switch query.Get("view") {
-	case "":
+	case "", "intents":
 		p, err = h.list(r, query)
 	case "intent":
 		p, err = h.intent(r, query)
 	case "redrive":
 		p, err = h.confirm(r, query)
+	case "counts":
+		p, err = h.counts(r)
 	default:
 		err = errForm
 	}
 	if err != nil {
-		h.explain(w, err)
+		h.explain(w, r, err)
 		return
 	}
 	h.render(w, http.StatusOK, p)
 }
 
-// errForm is about a request that no page of the console makes.
-var errForm = errors.New("nothing is known by this address")
+// Errors of the console itself.
+var (
+	errForm    = errors.New("no page of the console makes this request")
+	errNotHeld = errors.New("the gateway is not held")
+	errNoJob   = errors.New("the job has ended or is gone")
+)
 
-// explain is the page of an error.
-func (h *Handler) explain(w http.ResponseWriter, err error) {
-	_, large := errors.AsType[*http.MaxBytesError](err)
-	switch {
+// explain renders an error.
+func (h *Handler) explain(w http.ResponseWriter, r *http.Request, err error) {
+	status, text := http.StatusInternalServerError, "The store failed. Load the page again."
+	switch _, large := errors.AsType[*http.MaxBytesError](err); {
 	case large:
-		h.fail(w, http.StatusRequestEntityTooLarge, "the form is too large")
-	case errors.Is(err, errForm), errors.Is(err, durable.ErrInvalid):
-		h.fail(w, http.StatusBadRequest, err.Error())
+		status, text = http.StatusRequestEntityTooLarge, "The form is too large."
+	case errors.Is(err, errForm):
+		status, text = http.StatusBadRequest, "The console has no such page or form."
+	case errors.Is(err, durable.ErrInvalid):
+		status, text = http.StatusBadRequest, "Invalid: "+strings.TrimPrefix(err.Error(), durable.ErrInvalid.Error()+": ")
 	case errors.Is(err, durable.ErrNotFound):
-		h.fail(w, http.StatusNotFound, "There is no such intent.")
-	case errors.Is(err, durable.ErrStale), errors.Is(err, durable.ErrInvalidState):
-		h.fail(w, http.StatusConflict, "The intent has changed since this page was shown. Nothing was done. Look at it again.")
-	default: // its text may hold anything
-		h.fail(w, http.StatusInternalServerError, "The store has failed. What was to be done may be done by halves; doing it again is safe.")
+		status, text = http.StatusNotFound, "There is no such intent."
+	case errors.Is(err, durable.ErrStale):
+		status, text = http.StatusConflict, "The intent has changed since this page was loaded. Look again."
+	case errors.Is(err, durable.ErrInvalidState):
+		status, text = http.StatusConflict, "The intent's state does not permit this. Look again."
+	case errors.Is(err, errNotHeld):
+		status, text = http.StatusConflict, "This gateway is not held."
+	case errors.Is(err, errNoJob):
+		status, text = http.StatusConflict, "This job has ended or is gone."
+	case r.Method == http.MethodPost: // the error's text may hold anything
+		text = "The store failed. The change may have been made or not. Repeating it is safe."
 	}
+	p := &page{Problem: text}
+	if r.PostForm.Has("letter") {
+		p.Back = "?" + linkTo(idOf(r.PostForm)).Encode()
+	}
+	h.render(w, status, p)
 }
 
 func (h *Handler) fail(w http.ResponseWriter, status int, text string) {
@@ -132,10 +157,10 @@ func (h *Handler) render(w http.ResponseWriter, status int, p *page) {
 	if p.Title == "" {
 		p.Title = "durable"
 	}
-	p.MayAct = h.By != nil
+	p.CanWrite = h.By != nil
 	var body bytes.Buffer
 	if err := htmlPage.Execute(&body, p); err != nil {
-		http.Error(w, "the page cannot be made", http.StatusInternalServerError)
+		http.Error(w, "the page cannot be rendered", http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")

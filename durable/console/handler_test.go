@@ -26,10 +26,10 @@ import (
 
 const script = `<script>alert("x")</script>'"`
 
-// side refuses what is bad, and loses the answer to what is lost.
-type side struct{}
+// provider declines payloads, and loses the answer to those that begin with "lost".
+type provider struct{}
 
-func (side) Send(_ context.Context, s *durable.Send) durable.Outcome {
+func (provider) Send(_ context.Context, s *durable.Send) durable.Outcome {
 	if strings.HasPrefix(string(s.Payload), "lost") {
 		return durable.Outcome{Status: 504, Err: errors.New("timeout " + script)}
 	}
@@ -38,7 +38,7 @@ func (side) Send(_ context.Context, s *durable.Send) durable.Outcome {
 
 func newEngine() *durable.Engine {
 	return &durable.Engine{
-		Store: new(durable.Memory), Gateways: map[string]durable.Gateway{"psp": side{}}, Policy: durable.Schedule{MaxAge: 1},
+		Store: new(durable.Memory), Gateways: map[string]durable.Gateway{"psp": provider{}}, Policy: durable.Schedule{MaxAge: 1},
 	}
 }
 
@@ -81,7 +81,7 @@ func (c client) do(method, query string, form url.Values, header ...string) *htt
 	}
 	w := httptest.NewRecorder()
 	c.handler.ServeHTTP(w, r)
-	assert.NotContains(c, strings.ToLower(w.Body.String()), "<script", "somebody's words are a script")
+	assert.NotContains(c, strings.ToLower(w.Body.String()), "<script", "text of others is a script")
 	assert.NotContains(c, w.Body.String(), "SECRET")
 	assert.Contains(c, w.Header().Get("Content-Security-Policy"), "default-src 'none'")
 	assert.Equal(c, "no-store", w.Header().Get("Cache-Control"))
@@ -131,25 +131,15 @@ func TestList(t *testing.T) {
 	page := c.get("")
 	assert.Contains(t, page, html.EscapeString(script))
 	assert.Equal(t, 50, strings.Count(page, `class="when"`))
-	seen := 0
-	for link := ""; ; {
-		page := c.get(link)
-		seen += strings.Count(page, `class="when"`)
-		next := regexp.MustCompile(`id="next" href="([^"]*)"`).FindStringSubmatch(page)
-		if next == nil {
-			break
-		}
-		link = html.UnescapeString(next[1])
-	}
-	assert.Equal(t, 121, seen)
+	assert.Len(t, walk(c, ""), 121)
 
 	page = c.get("?scope=other")
-	assert.Contains(t, page, "it may have been done")
+	assert.Contains(t, page, "in doubt: the work may be done")
 	assert.Equal(t, 1, strings.Count(page, `class="when"`))
 	assert.Contains(t, c.get("?code=none"), "There are none.")
 	assert.Contains(t, c.get("?from=2200-01-01"), "There are none.")
 	assert.Contains(t, c.get("?until=2200-01-01T12:00:00Z&reason=unresolved"), "doubtful")
-	assert.NotContains(t, client{t, &console.Handler{Engine: e}}.get(""), "redrive-all", "nobody may act")
+	assert.NotContains(t, client{t, &console.Handler{Engine: e}}.get(""), "redrive-all", "read-only")
 }
 
 func TestIntent(t *testing.T) {
@@ -160,7 +150,7 @@ func TestIntent(t *testing.T) {
 	c := client{t, h}
 	page := c.get(linkTo(one))
 	for _, want := range []string{
-		"The result is unknown", "timeout " + html.EscapeString(script), "504", durable.IdempotencyKey(one, 1), "<pre>lost" + html.EscapeString(script), "unresolved",
+		"The result is in doubt", "timeout " + html.EscapeString(script), "504", durable.IdempotencyKey(one, 1), "<pre>lost" + html.EscapeString(script), "unresolved",
 	} {
 		assert.Contains(t, page, want)
 	}
@@ -169,7 +159,7 @@ func TestIntent(t *testing.T) {
 	values := form(t, page, "redrive")
 	values.Set("note", "asked the bank "+script)
 	page = c.post(values)
-	assert.Contains(t, page, "One was redriven.")
+	assert.Contains(t, page, "The intent was redriven.")
 	assert.Contains(t, page, `id="state">unknown`)
 	assert.Contains(t, page, "asked the bank "+html.EscapeString(script))
 	assert.Contains(t, page, "ann")
@@ -182,10 +172,11 @@ func TestIntent(t *testing.T) {
 	values.Set("class", "succeeded")
 	values.Set("reference", "ch_1"+script)
 	page = c.post(values)
-	assert.Contains(t, page, "It was resolved.")
+	assert.Contains(t, page, "The intent was resolved.")
 	assert.Contains(t, page, `id="state">done`)
 	assert.Contains(t, page, "ch_1"+html.EscapeString(script))
-	assert.NotContains(t, page, "<form")
+	assert.NotContains(t, page, `id="redrive"`)
+	assert.NotContains(t, page, `id="resolve"`)
 	record, err := e.Find(t.Context(), one)
 	require.NoError(t, err)
 	assert.Equal(t, durable.StateDone, record.State)
@@ -202,7 +193,7 @@ func TestResolveAsNotDone(t *testing.T) {
 	values.Set("class", "declined")
 	page := c.post(values)
 	assert.Contains(t, page, `id="state">dead`)
-	assert.Contains(t, page, "It is sent again under a new key.")
+	assert.Contains(t, page, "The intent is sent again under a new key.")
 	assert.Contains(t, page, "<small>ann</small>")
 }
 
@@ -213,7 +204,7 @@ func TestRedriveOne(t *testing.T) {
 	dead(t, e, id("comp2", "invoice:1"), "bad")
 	c := client{t, &console.Handler{Engine: e, By: ann}}
 	page := c.get(linkTo(id("", "invoice:1")))
-	assert.Equal(t, 1, strings.Count(page, `data-label="Dealt with"`), "letters of others")
+	assert.Equal(t, 1, strings.Count(page, `data-label="Resolved"`), "letters of others")
 	c.post(form(t, page, "redrive"))
 	for scope, want := range map[string]durable.State{"": durable.StateWaiting, "comp2": durable.StateDead} {
 		record, err := e.Find(t.Context(), id(scope, "invoice:1"))
@@ -233,19 +224,222 @@ func TestRedriveAll(t *testing.T) {
 	link := regexp.MustCompile(`id="redrive-all" href="([^"]*)"`).FindStringSubmatch(c.get(query))
 	require.NotNil(t, link)
 	page := c.get(html.UnescapeString(link[1]))
-	assert.Contains(t, page, "Redrive 7?")
+	assert.Contains(t, page, "Redrive 7 dead letters?")
 	values := form(t, page, "confirm")
 	values.Set("per_second", "0.5")
-	values.Set("note", "the bank is back")
-	assert.Contains(t, c.post(values), "7 were redriven.")
-	stats, err := e.Stats(t.Context())
+	values.Set("note", "the bank is back "+script)
+	page = c.post(values)
+	assert.Contains(t, page, "Job 1 redrives them.")
+	assert.Contains(t, page, "the bank is back "+html.EscapeString(script))
+	assert.Contains(t, page, `<details open>`, "the job is open")
+	jobs, err := e.Jobs(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, map[durable.State]int{durable.StateDead: 7, durable.StateWaiting: 7}, stats.States)
-	assert.LessOrEqual(t, stats.Due, 1, "they are spread")
-	assert.Contains(t, c.get(query+"&closed=1"), "the bank is back")
+	require.Len(t, jobs, 1)
+	assert.Equal(t, "comp2"+script, jobs[0].Filter.Scope)
+	assert.Equal(t, "ann", jobs[0].By)
+	assert.InDelta(t, 0.5, jobs[0].PerSecond, 0)
 	for _, rate := range []string{"-1", "0", "NaN", "x"} {
 		values.Set("per_second", rate)
 		assert.Equal(t, http.StatusBadRequest, c.do(http.MethodPost, "", values).Code, rate)
+	}
+
+	// D22: the page shows the progress, and the job can be cancelled once.
+	cancel := form(t, page, "jobs")
+	page = c.post(cancel)
+	assert.Contains(t, page, "Job 1 was cancelled.")
+	assert.Contains(t, page, "cancelled by ann")
+	assert.NotContains(t, page, `<details open>`)
+	again := c.do(http.MethodPost, "", cancel)
+	assert.Equal(t, http.StatusConflict, again.Code)
+	assert.Contains(t, again.Body.String(), "This job has ended or is gone.")
+
+	values.Set("per_second", "100")
+	c.post(values)
+	workJobs(t, e)
+	assert.Contains(t, c.get(""), `data-label="Redriven" class="number">7<`)
+}
+
+// workJobs does what workers do with open jobs.
+func workJobs(t *testing.T, e *durable.Engine) {
+	t.Helper()
+	for {
+		job, _, err := e.Store.WorkJob(t.Context(), 100)
+		require.NoError(t, err)
+		if job.ID == "" {
+			return
+		}
+	}
+}
+
+// D23: every state is listed by filter in pages, newest or oldest first.
+func TestIntents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine()
+		for i := range 120 {
+			_, err := e.Enqueue(t.Context(), durable.Intent{ID: id(fmt.Sprintf("comp%d%s", i%2, script), fmt.Sprintf("invoice:%03d", i)), Gateway: "psp", Payload: []byte("SECRET")})
+			require.NoError(t, err)
+			time.Sleep(time.Millisecond)
+		}
+		dead(t, e, id("comp9", "dead"), "bad")
+		c := client{t, &console.Handler{Engine: e}}
+		for _, row := range []struct {
+			name, query string
+			want        int
+			first       string
+		}{
+			{"any state: all of them", "?view=intents", 121, "invoice:000"},
+			{"newest first: the last one leads", "?view=intents&order=newest", 121, "dead"},
+			{"pending: not the dead one", "?view=intents&state=pending&order=newest", 120, "invoice:119"},
+			{"a tenant: its own", "?view=intents&state=pending&scope=" + url.QueryEscape("comp1"+script), 60, "invoice:001"},
+			{"a time: those that were created since", "?view=intents&from=2200-01-01", 0, ""},
+			{"done: none", "?view=intents&state=done", 0, ""},
+		} {
+			keys := walk(c, row.query)
+			assert.Len(t, keys, row.want, row.name)
+			assert.Equal(t, row.first, append(keys, "")[0], row.name)
+		}
+		assert.Contains(t, c.get(""), `<a href="?state=pending&amp;view=intents"><b class="">120</b>`)
+		assert.Equal(t, http.StatusBadRequest, c.do(http.MethodGet, "?view=intents&state=lost", nil).Code)
+	})
+}
+
+// walk returns the keys that the list shows, page by page.
+func walk(c client, link string) (keys []string) {
+	c.Helper()
+	for {
+		page := c.get(link)
+		found := regexp.MustCompile(`data-label="Key" class="long"><span><a href="[^"]*">([^<]*)</a>`).FindAllStringSubmatch(page, -1)
+		assert.LessOrEqual(c, len(found), 50)
+		for _, match := range found {
+			keys = append(keys, html.UnescapeString(match[1]))
+		}
+		next := regexp.MustCompile(`id="next" href="([^"]*)"`).FindStringSubmatch(page)
+		if next == nil {
+			return keys
+		}
+		link = html.UnescapeString(next[1])
+	}
+}
+
+// D23: the numbers of dead and unknown intents, the largest ten of each gateway and tenant.
+func TestCounts(t *testing.T) {
+	e := newEngine()
+	for i := range 12 {
+		for j := range i + 1 {
+			dead(t, e, id(fmt.Sprintf("comp%02d%s", i, script), fmt.Sprint(j)), "bad")
+		}
+	}
+	page := client{t, &console.Handler{Engine: e}}.get("?view=counts")
+	assert.Contains(t, page, `<a href="?gateway=psp"><b class="declined">78</b><span>psp</span>`)
+	assert.Contains(t, page, `<b class="declined">12</b><span>comp11`)
+	assert.Contains(t, page, `<b class="declined">3</b><span>comp02`)
+	assert.NotContains(t, page, "comp01", "the tenth is the last")
+	assert.Contains(t, page, "There are none.", "unknown")
+}
+
+// D21: a person holds and releases a gateway.
+func TestHold(t *testing.T) {
+	e := newEngine()
+	c := client{t, &console.Handler{Engine: e, By: ann}}
+	page := c.get("")
+	assert.Contains(t, page, "<option>psp</option>")
+	assert.NotContains(t, page, "Held gateways")
+	values := url.Values{"action": {"hold"}, "gateway": {"psp"}, "hours": {"1.5"}, "note": {"incident 7 " + script}}
+	page = c.post(values)
+	assert.Contains(t, page, "The gateway is held.")
+	assert.Contains(t, page, "incident 7 "+html.EscapeString(script))
+	holds, err := e.Holds(t.Context())
+	require.NoError(t, err)
+	require.Len(t, holds, 1)
+	assert.WithinDuration(t, time.Now().Add(90*time.Minute), holds[0].Until, time.Minute)
+	assert.Equal(t, "ann", holds[0].By)
+	for name, reader := range map[string]*console.Handler{
+		"read-only":   {Engine: e},
+		"no gateways": {Engine: &durable.Engine{Store: e.Store}, By: ann},
+	} {
+		page = client{t, reader}.get("")
+		assert.Contains(t, page, "Held gateways", name)
+		assert.NotContains(t, page, "<button>Release", name)
+		assert.NotContains(t, page, "Hold a gateway", name)
+	}
+
+	values.Del("hours")
+	assert.Contains(t, c.post(values), `data-label="Until" class="when">until released<`)
+	release := url.Values{"action": {"release"}, "gateway": {"psp"}}
+	page = c.post(release)
+	assert.Contains(t, page, "The gateway was released.")
+	assert.NotContains(t, page, "Held gateways")
+	again := c.do(http.MethodPost, "", release)
+	assert.Equal(t, http.StatusConflict, again.Code)
+	assert.Contains(t, again.Body.String(), "This gateway is not held.")
+	for _, hours := range []string{"0", "-1", "NaN", "1e9", "x"} {
+		values.Set("hours", hours)
+		assert.Equal(t, http.StatusBadRequest, c.do(http.MethodPost, "", values).Code, hours)
+	}
+	values.Del("hours")
+	values.Del("gateway")
+	assert.Equal(t, http.StatusBadRequest, c.do(http.MethodPost, "", values).Code, "no gateway")
+}
+
+// D21: the page shows a hold of the Engine's own as automatic, and releases it.
+func TestHold_automatic(t *testing.T) {
+	e := newEngine()
+	for i := range 20 {
+		dead(t, e, id("comp1", fmt.Sprint(i)), "lost")
+	}
+	c := client{t, &console.Handler{Engine: e, By: ann}}
+	page := c.get("")
+	assert.Contains(t, page, `data-label="By" class="long">automatic<`)
+	page = c.post(url.Values{"action": {"release"}, "gateway": {"psp"}})
+	assert.Contains(t, page, "The gateway was released.")
+	assert.NotContains(t, page, "Held gateways")
+}
+
+// D24: an intent that is over, or dead and not in doubt, is erased once it is confirmed.
+func TestErase(t *testing.T) {
+	for _, row := range []struct {
+		name, payload string
+		prepare       func(t *testing.T, e *durable.Engine, seen durable.Seen)
+		erasable      bool
+		want          durable.State
+	}{
+		{"dead and declined: erased and cancelled", "bad", nil, true, durable.StateCancelled},
+		{"dead and in doubt: not offered", "lost", nil, false, durable.StateDead},
+		{"done: erased", "lost", func(t *testing.T, e *durable.Engine, seen durable.Seen) {
+			t.Helper()
+			require.NoError(t, e.Resolve(t.Context(), seen, durable.Outcome{Class: durable.ClassSucceeded}, "bob"))
+		}, true, durable.StateDone},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			e := newEngine()
+			one := id("comp1", "invoice:1")
+			dead(t, e, one, row.payload)
+			record, err := e.Find(t.Context(), one)
+			require.NoError(t, err)
+			if row.prepare != nil {
+				row.prepare(t, e, record.Seen())
+			}
+			describe := func(r *durable.Record) string { return string(r.Payload[:3]) + "SHOWN" }
+			c := client{t, &console.Handler{Engine: e, By: ann, Describe: describe}}
+			page := c.get(linkTo(one))
+			assert.Equal(t, row.erasable, strings.Contains(page, `id="erase"`))
+			values := url.Values{"action": {"erase"}, "scope": {one.Scope}, "operation": {one.Operation}, "key": {one.Key}, "letter": {"0"}}
+			assert.Equal(t, http.StatusBadRequest, c.do(http.MethodPost, "", values).Code, "it must be confirmed")
+			values.Set("sure", "1")
+			if row.erasable {
+				page = c.post(values)
+				assert.Contains(t, page, "The intent was erased.")
+				assert.NotContains(t, page, `id="erase"`, "it is erased once")
+				assert.NotContains(t, page, "SHOWN")
+				assert.NotContains(t, page, "declined "+html.EscapeString(script), "an error text")
+			} else {
+				assert.Equal(t, http.StatusConflict, c.do(http.MethodPost, "", values).Code)
+			}
+			record, err = e.Find(t.Context(), one)
+			require.NoError(t, err)
+			assert.Equal(t, row.want, record.State)
+			assert.Equal(t, row.erasable, len(record.Payload) == 0)
+		})
 	}
 }
 
@@ -254,7 +448,7 @@ func TestMayNot(t *testing.T) {
 	e := newEngine()
 	one := id("comp1", "invoice:1")
 	dead(t, e, one, "bad")
-	values := url.Values{"action": {"redrive"}, "one": {"1"}, "scope": {"comp1"}, "operation": {one.Operation}, "key": {one.Key}}
+	values := url.Values{"action": {"redrive-one"}, "scope": {"comp1"}, "operation": {one.Operation}, "key": {one.Key}}
 	nobody := func(*http.Request) string { return "" }
 	for name, row := range map[string]struct {
 		by     func(*http.Request) string
@@ -305,8 +499,8 @@ func TestInvalid(t *testing.T) {
 		{"a place that is none", c, http.MethodGet, "?after=x", nil, http.StatusBadRequest},
 		{"no action", c, http.MethodPost, "", url.Values{}, http.StatusBadRequest},
 		{"an action in the address", c, http.MethodPost, "?action=redrive", url.Values{}, http.StatusBadRequest},
-		{"to redrive what is not", c, http.MethodPost, "", url.Values{"action": {"redrive"}, "one": {"1"}, "key": {"x"}, "operation": {"y"}, "letter": {"1"}, "generation": {"1"}}, http.StatusNotFound},
-		{"to redrive without what was seen", c, http.MethodPost, "", url.Values{"action": {"redrive"}, "one": {"1"}, "key": {"x"}, "operation": {"y"}}, http.StatusBadRequest},
+		{"to redrive what is not", c, http.MethodPost, "", url.Values{"action": {"redrive-one"}, "key": {"x"}, "operation": {"y"}, "letter": {"1"}, "generation": {"1"}}, http.StatusNotFound},
+		{"to redrive without what was seen", c, http.MethodPost, "", url.Values{"action": {"redrive-one"}, "key": {"x"}, "operation": {"y"}}, http.StatusBadRequest},
 		{"to redrive at a time that is none", c, http.MethodPost, "", url.Values{"action": {"redrive"}, "from": {"x"}}, http.StatusBadRequest},
 		{"a form without end", c, http.MethodPost, "", url.Values{"note": {strings.Repeat("x", 1<<20)}}, http.StatusRequestEntityTooLarge},
 		{"another method", c, http.MethodDelete, "", nil, http.StatusMethodNotAllowed},
@@ -337,7 +531,7 @@ func TestPolicy(t *testing.T) {
 
 // TestStaleForms: a form acts on what its page showed, or not at all.
 func TestStaleForms(t *testing.T) {
-	const changed = "has changed since this page was shown"
+	const changed = "The intent has changed since this page was loaded. Look again."
 	one := id("comp1", "invoice:1")
 	redrive := func(t *testing.T, e *durable.Engine) {
 		t.Helper()
@@ -393,7 +587,13 @@ func TestStaleForms(t *testing.T) {
 			values := form(t, c.get(html.UnescapeString(link[1])), "confirm")
 			time.Sleep(time.Millisecond)
 			dead(t, e, id("comp1", "invoice:2"), "bad")
-			assert.Contains(t, c.post(values), "One was redriven.")
+			c.post(values)
+			time.Sleep(time.Second)
+			workJobs(t, e)
+			assert.Equal(t, []string{"invoice:2"}, walk(c, ""))
+			jobs, err := e.Jobs(t.Context())
+			require.NoError(t, err)
+			assert.True(t, jobs[0].Filter.Until.Before(time.Now().Add(-time.Second)), "D16")
 		})
 	})
 }

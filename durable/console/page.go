@@ -2,11 +2,11 @@ package console
 
 import (
 	_ "embed" // the page and its style
-	"encoding/json"
 	"fmt"
 	"html/template"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,82 +21,101 @@ var style string
 //go:embed page.html
 var pageText string
 
-var htmlPage = template.Must(template.New("page").Parse(pageText)) //nolint:gochecknoglobals // never written to
+var htmlPage = template.Must(template.New("page").Funcs(template.FuncMap{ //nolint:gochecknoglobals // never written to
+	"moment":  moment,
+	"link":    func(id idempotency.ID) string { return "?" + linkTo(id).Encode() },
+	"letters": func(f durable.Filter) string { return "?" + queryOf(&f).Encode() },
+	"row":     row,
+}).Parse(pageText))
 
-// pageStyle is ours, and the policy has its hash.
+// pageStyle is trusted: the security policy has its hash.
 var pageStyle = template.CSS(style) //nolint:gosec,gochecknoglobals // embedded, and never written to
 
-// listed is how many letters are on one page.
-const listed = 50
+const (
+	rowsPerPage   = 50
+	newestJobs    = 10
+	largestCounts = 10
 
-// page is what the template shows: a list, an intent, a question or a problem.
+	// mostCounted is the number of dead letters to which the confirmation page counts.
+	mostCounted = 10_000
+)
+
+// page is what the template renders. One of the pointers is set, or Problem.
 type page struct {
-	Title   string
-	Style   template.CSS
-	MayAct  bool
-	Said    string // what was done just now
-	Problem string
+	Title    string
+	Style    template.CSS
+	CanWrite bool
+	Message  string // the result of the form that led here
+	Problem  string
+	Back     string // a link from Problem
 
+	Home    *home
 	List    *list
 	Intent  *intent
 	Confirm *confirm
+	Counts  []counts
 }
 
-type tile struct{ Figure, Text, Class string }
+// home is what stands above the first page of a list.
+type home struct {
+	Tiles    []tile
+	Holds    []durable.Hold
+	Gateways []string
+	Jobs     []durable.Job
+	OpenJobs bool
+}
 
+type tile struct{ Figure, Text, Class, Link string }
+
+// list is a page of dead letters or of intents.
 type list struct {
-	Tiles   []tile
-	Filter  []field
-	Closed  bool
-	Letters []letter
-	Next    string
-	Redrive string
+	Letters []durable.DeadLetter
+	Intents []durable.Record
+
+	OfIntents   bool
+	State       string
+	States      []durable.State
+	Filter      []field
+	Newest      bool
+	Resolved    bool
+	First, Next string
+	Redrive     string
 }
 
-// field is one of the filter's.
+// field is a field of the filter.
 type field struct{ Name, Label, Value string }
-
-type letter struct {
-	durable.DeadLetter
-
-	Link         string
-	Dead, Closed string
-	Row          string
-}
 
 type intent struct {
 	durable.Record
 
-	Facts                  []field
-	Payload                string
-	Attempts               []attempt
-	Letters                []letter
-	CanRedrive, CanResolve bool
-}
-
-type attempt struct {
-	durable.Attempt
-
-	Sent, Took string
+	Facts                            []field
+	Payload                          string
+	Attempts                         []durable.Attempt
+	Letters                          []durable.DeadLetter
+	CanRedrive, CanResolve, CanErase bool
 }
 
 type confirm struct {
-	Filter []field
-	Count  int
-	SeenAt string
-	Back   string
+	Filter              []field
+	Count, SeenAt, Back string
 }
 
-// fields are the filter's, by the names in the address.
-func fields(f *durable.Filter) []field {
+// counts is a table of the counts page.
+type counts struct {
+	Heading string
+	Tiles   []tile
+}
+
+// fields returns the fields of the filter, by their names in the address.
+func fields(f *durable.Filter, verb string) []field {
 	return []field{
 		{"scope", "Tenant", f.Scope}, {"operation", "Operation", f.Operation}, {"key", "Key", f.Key}, {"gateway", "Gateway", f.Gateway},
 		{"batch", "Batch", f.Batch}, {"code", "Code", f.Code}, {"reason", "Reason", f.Reason},
-		{"from", "Died from", clock(f.From)}, {"until", "and before", clock(f.Until)},
+		{"from", verb + " from", clock(f.From)}, {"until", "and before", clock(f.Until)},
 	}
 }
 
-// clock is a time as it is shown and read: to the microsecond, as stores keep it.
+// clock formats a time for forms and addresses, in microseconds as stores keep it.
 func clock(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -104,7 +123,7 @@ func clock(t time.Time) string {
 	return t.UTC().Format("2006-01-02T15:04:05.999999Z07:00")
 }
 
-// moment is a time for people, to the millisecond.
+// moment formats a time for people, in milliseconds.
 func moment(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -112,10 +131,30 @@ func moment(t time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05.000 MST")
 }
 
+// row formats the place of an intent in a batch.
+func row(batch string, row int) string {
+	return strings.TrimSpace(batch + " " + number(row))
+}
+
+func number(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
+}
+
 func filterOf(query url.Values) (durable.Filter, error) {
 	f := durable.Filter{
 		Scope: query.Get("scope"), Operation: query.Get("operation"), Key: query.Get("key"), Gateway: query.Get("gateway"),
-		Batch: query.Get("batch"), Code: query.Get("code"), Reason: query.Get("reason"), IncludeResolved: query.Get("closed") != "",
+		Batch: query.Get("batch"), Code: query.Get("code"), Reason: query.Get("reason"),
+		IncludeResolved: query.Get("resolved") != "", NewestFirst: query.Get("order") == "newest",
+	}
+	if name := query.Get("state"); name != "" {
+		state := slices.IndexFunc(allStates(), func(s durable.State) bool { return s.String() == name })
+		if state < 0 {
+			return f, fmt.Errorf("%w: there is no state %q", durable.ErrInvalid, name)
+		}
+		f.States = allStates()[state : state+1]
 	}
 	for name, to := range map[string]*time.Time{"from": &f.From, "until": &f.Until} {
 		text := strings.TrimSpace(query.Get(name))
@@ -134,15 +173,29 @@ func filterOf(query url.Values) (durable.Filter, error) {
 	return f, nil
 }
 
+func allStates() (all []durable.State) {
+	for s := durable.StatePending; s <= durable.StateCancelled; s++ {
+		all = append(all, s)
+	}
+	return all
+}
+
+// queryOf is the inverse of filterOf.
 func queryOf(f *durable.Filter) url.Values {
 	query := url.Values{}
-	for _, field := range fields(f) {
+	for _, field := range fields(f, "") {
 		if field.Value != "" {
 			query.Set(field.Name, field.Value)
 		}
 	}
+	if len(f.States) > 0 {
+		query.Set("state", f.States[0].String())
+	}
 	if f.IncludeResolved {
-		query.Set("closed", "1")
+		query.Set("resolved", "1")
+	}
+	if f.NewestFirst {
+		query.Set("order", "newest")
 	}
 	return query
 }
@@ -155,115 +208,26 @@ func linkTo(id idempotency.ID) url.Values {
 	return url.Values{"view": {"intent"}, "scope": {id.Scope}, "operation": {id.Operation}, "key": {id.Key}}
 }
 
-// list is the first page: figures, and the letters that a filter chooses.
-func (h *Handler) list(r *http.Request, query url.Values) (*page, error) {
-	filter, err := filterOf(query)
-	if err != nil {
-		return nil, err
-	}
-	after, err := afterOf(query.Get("after"))
-	if err != nil {
-		return nil, err
-	}
-	stats, err := h.Engine.Stats(r.Context())
-	if err != nil {
-		return nil, err
-	}
-	letters, err := h.Engine.Store.DeadLetters(r.Context(), filter, after, listed+1)
-	if err != nil {
-		return nil, err
-	}
-	l := &list{Tiles: tiles(&stats), Filter: fields(&filter), Closed: filter.IncludeResolved}
-	address := queryOf(&filter)
-	if len(letters) > listed {
-		letters = letters[:listed]
-		next := queryOf(&filter)
-		next.Set("after", mark(&letters[listed-1]))
-		l.Next = "?" + next.Encode()
-	}
-	for i := range letters {
-		l.Letters = append(l.Letters, show(&letters[i]))
-	}
-	address.Del("closed")
-	address.Set("view", "redrive")
-	l.Redrive = "?" + address.Encode()
-	p := &page{List: l}
-	if n := query.Get("redriven"); n != "" {
-		p.Said = redriven(n)
-	}
-	return p, nil
-}
-
-func redriven(n string) string {
-	if n == "1" {
-		return "One was redriven."
-	}
-	return strings.Map(func(c rune) rune {
+// message is the result of the form that redirected to this page.
+func message(query url.Values) string {
+	job := strings.Map(func(c rune) rune { // anybody can write an address
 		if c < '0' || c > '9' {
 			return -1
 		}
 		return c
-	}, n) + " were redriven."
+	}, query.Get("job"))
+	return map[string]string{
+		"redriven":  "The intent was redriven.",
+		"resolved":  "The intent was resolved.",
+		"erased":    "The intent was erased.",
+		"held":      "The gateway is held.",
+		"released":  "The gateway was released.",
+		"job":       "Job " + job + " redrives them.",
+		"cancelled": "Job " + job + " was cancelled.",
+	}[query.Get("did")]
 }
 
-func show(l *durable.DeadLetter) letter {
-	s := letter{DeadLetter: *l, Link: "?" + linkTo(l.ID).Encode(), Dead: moment(l.DeadAt), Closed: moment(l.RedrivenAt)}
-	if l.Batch != "" || l.Row != 0 {
-		s.Row = strings.TrimSpace(l.Batch + " " + strconv.Itoa(l.Row))
-	}
-	return s
-}
-
-func tiles(stats *durable.Stats) []tile {
-	var shown []tile
-	for state := durable.StatePending; state <= durable.StateCancelled; state++ {
-		class := ""
-		if n := stats.States[state]; n > 0 {
-			switch state {
-			case durable.StateDead:
-				class = "refused"
-			case durable.StateUnknown:
-				class = "held"
-			default:
-			}
-		}
-		shown = append(shown, tile{strconv.Itoa(stats.States[state]), state.String(), class})
-	}
-	due := "due"
-	if !stats.Oldest.IsZero() {
-		due = "due, the longest for " + stats.Now.Sub(stats.Oldest).Round(time.Second).String()
-	}
-	return append(shown, tile{strconv.Itoa(stats.Due), due, ""}, tile{strconv.Itoa(stats.Workers), "workers", ""})
-}
-
-// place is where in the list a page ends.
-type place struct {
-	At                    time.Time
-	Scope, Operation, Key string
-	Number                int64
-}
-
-func mark(l *durable.DeadLetter) string {
-	text, err := json.Marshal(place{l.DeadAt, l.ID.Scope, l.ID.Operation, l.ID.Key, l.Number})
-	if err != nil {
-		return ""
-	}
-	return string(text)
-}
-
-func afterOf(text string) (*durable.DeadLetter, error) {
-	if text == "" {
-		return nil, nil
-	}
-	var p place
-	if err := json.Unmarshal([]byte(text), &p); err != nil {
-		return nil, errForm
-	}
-	id := idempotency.ID{Scope: p.Scope, Operation: p.Operation, Key: p.Key}
-	return &durable.DeadLetter{ID: id, DeadAt: p.At, Number: p.Number}, nil
-}
-
-// intent is one of them, attempt by attempt.
+// intent shows one intent, attempt by attempt.
 func (h *Handler) intent(r *http.Request, query url.Values) (*page, error) {
 	id := idOf(query)
 	record, err := h.Engine.Find(r.Context(), id)
@@ -279,34 +243,19 @@ func (h *Handler) intent(r *http.Request, query url.Values) (*page, error) {
 	if err != nil {
 		return nil, err
 	}
-	shown := &intent{
-		Record: record, Facts: facts(&record),
-		CanRedrive: record.State == durable.StateDead,
-		CanResolve: record.State == durable.StateDead || record.State == durable.StateUnknown,
+	dead := record.State == durable.StateDead
+	erased := len(attempts) > 0 && attempts[len(attempts)-1].Kind == durable.KindErase
+	i := &intent{
+		Record: record, Facts: facts(&record), Attempts: attempts,
+		// An empty part of an ID filters nothing.
+		Letters:    slices.DeleteFunc(letters, func(l durable.DeadLetter) bool { return l.ID != id }),
+		CanRedrive: dead, CanResolve: dead || record.State == durable.StateUnknown,
+		CanErase: (record.State.Final() || dead && !record.InDoubt) && !erased,
 	}
-	if h.Describe != nil {
-		shown.Payload = h.Describe(&record)
+	if h.Describe != nil && len(record.Payload) > 0 {
+		i.Payload = h.Describe(&record)
 	}
-	for i := range attempts {
-		a := attempt{Attempt: attempts[i], Sent: moment(attempts[i].SentAt)}
-		if a.Took = "under way"; !a.FinishedAt.IsZero() {
-			a.Took = a.FinishedAt.Sub(a.SentAt).Round(time.Millisecond).String()
-		}
-		shown.Attempts = append(shown.Attempts, a)
-	}
-	for i := range letters {
-		if l := &letters[i]; l.ID == id { // an empty part of an ID filters nothing
-			shown.Letters = append(shown.Letters, show(l))
-		}
-	}
-	p := &page{Intent: shown}
-	switch {
-	case query.Get("resolved") != "":
-		p.Said = "It was resolved."
-	case query.Get("redriven") != "":
-		p.Said = redriven(query.Get("redriven"))
-	}
-	return p, nil
+	return &page{Intent: i, Message: message(query)}, nil
 }
 
 func facts(r *durable.Record) []field {
@@ -320,23 +269,11 @@ func facts(r *durable.Record) []field {
 	if r.State.Claimable() {
 		all = append(all, field{"", "Due", moment(r.NextAt)})
 	}
-	shown := all[:0]
-	for _, f := range all {
-		if f.Value != "" {
-			shown = append(shown, f)
-		}
-	}
-	return shown
+	return slices.DeleteFunc(all, func(f field) bool { return f.Value == "" })
 }
 
-func number(n int) string {
-	if n == 0 {
-		return ""
-	}
-	return strconv.Itoa(n)
-}
-
-// confirm asks before many are redriven.
+// confirm asks before many dead letters are redriven. The form carries the time of this
+// page, so that younger letters are left out (D16).
 func (h *Handler) confirm(r *http.Request, query url.Values) (*page, error) {
 	filter, err := filterOf(query)
 	if err != nil {
@@ -347,10 +284,17 @@ func (h *Handler) confirm(r *http.Request, query url.Values) (*page, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := h.Engine.Redrive(r.Context(), filter, durable.Redrive{SeenAt: stats.Now, DryRun: true})
+	letters, err := h.Engine.Store.DeadLetters(r.Context(), filter, nil, mostCounted+1)
 	if err != nil {
 		return nil, err
 	}
-	back := queryOf(&filter)
-	return &page{Confirm: &confirm{Filter: fields(&filter), Count: n, SeenAt: clock(stats.Now), Back: "?" + back.Encode()}}, nil
+	n := len(letters)
+	count := strconv.Itoa(n) + " dead letters"
+	switch {
+	case n == 1:
+		count = "1 dead letter"
+	case n > mostCounted:
+		count = "more than 10,000 dead letters"
+	}
+	return &page{Confirm: &confirm{fields(&filter, "Died"), count, clock(stats.Now), "?" + queryOf(&filter).Encode()}}, nil
 }

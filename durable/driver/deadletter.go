@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"slices"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
@@ -64,19 +65,41 @@ type Filter struct {
 	IncludeResolved bool
 }
 
-// Matches reports whether the letter is chosen.
+// Validate returns an ErrInvalid if the filter has a state or a text that no intent can have.
+func (f *Filter) Validate() error {
+	for _, state := range f.States {
+		if int(state) >= states {
+			return Invalidf("Filter.States: no state has number %d", state)
+		}
+	}
+	for _, text := range [...]string{f.Scope, f.Operation, f.Key, f.Gateway, f.Batch, f.Code, f.Reason} {
+		if err := ValidateName("filter", text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Matches reports whether the filter selects the dead letter.
 func (f *Filter) Matches(l *DeadLetter) bool {
+	return (f.IncludeResolved || l.RedrivenAt.IsZero()) && f.matches(&l.ID, l.Gateway, l.Batch, l.Code, l.Reason, l.DeadAt)
+}
+
+// MatchesIntent reports whether the filter selects the intent.
+func (f *Filter) MatchesIntent(r *Record) bool {
+	return (len(f.States) == 0 || slices.Contains(f.States, r.State)) && f.matches(&r.ID, r.Gateway, r.Batch, r.Code, r.Reason, r.CreatedAt)
+}
+
+func (f *Filter) matches(id *idempotency.ID, gateway, batch, code, reason string, at time.Time) bool {
 	for _, pair := range [...][2]string{
-		{f.Scope, l.ID.Scope}, {f.Operation, l.ID.Operation}, {f.Key, l.ID.Key},
-		{f.Gateway, l.Gateway}, {f.Batch, l.Batch}, {f.Code, l.Code}, {f.Reason, l.Reason},
+		{f.Scope, id.Scope}, {f.Operation, id.Operation}, {f.Key, id.Key},
+		{f.Gateway, gateway}, {f.Batch, batch}, {f.Code, code}, {f.Reason, reason},
 	} {
 		if pair[0] != "" && pair[0] != pair[1] {
 			return false
 		}
 	}
-	return (f.IncludeResolved || l.RedrivenAt.IsZero()) &&
-		(f.From.IsZero() || !l.DeadAt.Before(f.From)) &&
-		(f.Until.IsZero() || l.DeadAt.Before(f.Until))
+	return (f.From.IsZero() || !at.Before(f.From)) && (f.Until.IsZero() || at.Before(f.Until))
 }
 
 // Compare orders letters as they are listed: by DeadAt, then by scope, operation and

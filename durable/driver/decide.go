@@ -46,7 +46,15 @@ type Change struct {
 
 	// Revised: the intent was mended by being enqueued again.
 	Revised bool
+
+	// Erased means that the store also removes the error texts of all attempts of the intent,
+	// and the notes of its dead letters except NoteErased. Payload and Result of Record are
+	// empty then.
+	Erased bool
 }
+
+// NoteErased is the note of a dead letter that was open when its intent was erased.
+const NoteErased = "erased"
 
 // Decide is the state machine of all stores: given the record (nil: there is none),
 // an event and the database's time, what is to be written. An error means that
@@ -122,6 +130,11 @@ func (m *transition) decide(absent bool) error {
 			return m.illegal()
 		}
 		m.resolve()
+	case EventErase:
+		if !r.State.Final() && (r.State != StateDead || r.InDoubt) {
+			return m.illegal()
+		}
+		m.erase()
 	default: // EventCancel, by Validate
 		if r.State == StateCancelled {
 			return nil
@@ -445,6 +458,22 @@ func (m *transition) redrive() {
 		r.Deadline = time.Time{} // whoever redrives it knows
 	}
 	r.begin(m.now.Add(m.e.After), m.now)
+}
+
+// erase removes what a person may have to forget, and journals the person. A dead intent is
+// cancelled by it, so that it cannot be sent without its payload.
+func (m *transition) erase() {
+	r := &m.Record
+	m.Step, m.Erased = StepUpdate, true
+	r.Generation++
+	m.StartedAttempt = &Attempt{
+		Generation: r.Generation, Kind: KindErase, Epoch: r.Epoch, Worker: fit(m.e.By, longestName), SentAt: m.now, FinishedAt: m.now,
+	}
+	if r.State == StateDead {
+		m.close(m.e.By, NoteErased)
+		r.State = StateCancelled
+	}
+	r.Payload, r.Result = nil, nil
 }
 
 // resolve takes a person's word for it.

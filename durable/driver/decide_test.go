@@ -130,6 +130,8 @@ func TestDecideTable(t *testing.T) {
 		{"resolve as not found", resolve(driver.ClassNotFound), "              notfound  state     state     state    state    state    waiting   state    dead     dead     state"},
 		{"resolve as unknown", resolve(driver.ClassUnknown), "                 invalid   invalid   invalid   invalid  invalid  invalid  invalid   invalid  invalid  invalid  invalid"},
 		{"cancel", event(driver.EventCancel), "                                notfound  cancelled cancelled state    state    state    state     state    state    state    ="},
+		{"erase", event(driver.EventErase), "                                 notfound  state     state     state    state    state    state     done     cancelled state   cancelled"},
+		{"erase by no person", driver.Event{Kind: driver.EventErase, Intent: driver.Intent{ID: id}}, "invalid invalid invalid invalid invalid invalid invalid invalid invalid invalid invalid"},
 		{"no event", event(0), "                                                invalid   invalid   invalid   invalid  invalid  invalid  invalid   invalid  invalid  invalid  invalid"},
 		{"an event of the future", event(99), "                                 invalid   invalid   invalid   invalid  invalid  invalid  invalid   invalid  invalid  invalid  invalid"},
 	} {
@@ -179,7 +181,7 @@ func assertSane(t *testing.T, c *driver.Change) {
 	r := &c.Record
 	assert.Equal(t, r.State.Held(), r.Worker != "", "who is held has a worker, and no other")
 	assert.Equal(t, r.State == driver.StateDead, r.DeadLetterID != 0, "who is dead has a letter, and no other")
-	assert.Equal(t, r.State.Held() && c.Before.Claimable(), c.StartedAttempt != nil && c.StartedAttempt.Kind != driver.KindResolve, "who is claimed has a row in the journal, and no other")
+	assert.Equal(t, r.State.Held() && c.Before.Claimable(), c.StartedAttempt != nil && c.StartedAttempt.Kind < driver.KindResolve, "who is claimed has a row in the journal, and no other")
 	switch r.State {
 	case driver.StatePending, driver.StateWaiting, driver.StateDone, driver.StateCancelled:
 		assert.False(t, r.InDoubt, "%v, and in doubt", r.State)

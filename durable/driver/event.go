@@ -37,7 +37,7 @@ const (
 	// EventCancel withdraws it.
 	EventCancel
 
-	// EventErase removes its payload, result and texts: By.
+	// EventErase removes its payload, result, error texts and notes: By.
 	EventErase
 )
 
@@ -104,6 +104,10 @@ func (e *Event) Validate() error {
 		}
 		if e.Outcome.Class == ClassUnknown || int(e.Outcome.Class) >= classes {
 			return fmt.Errorf("%w: nothing is resolved by the class %v", ErrInvalid, e.Outcome.Class)
+		}
+	case EventErase:
+		if e.By == "" {
+			return Invalidf("erase: By is empty")
 		}
 	case EventCancel:
 	default:

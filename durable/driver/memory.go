@@ -2,8 +2,10 @@ package driver
 
 import (
 	"bytes"
+	"cmp"
 	"container/heap"
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -23,6 +25,7 @@ type Memory struct {
 	scopes  []string                           // that have ever had an intent, in order
 	due     map[string]map[string]*memoryQueue // by gateway and scope
 	workers map[string]*memoryWorker
+	holds   map[string]Hold
 }
 
 var _ Store = (*Memory)(nil)
@@ -111,6 +114,16 @@ func (m *Memory) write(row *memoryRow, c *Change) {
 	if c.DeadLettered != nil {
 		row.letters = append(row.letters, *c.DeadLettered)
 	}
+	if c.Erased {
+		for i := range row.attempts {
+			row.attempts[i].Error = ""
+		}
+		for i := range row.letters {
+			if l := &row.letters[i]; l.Note != NoteErased {
+				l.Note = ""
+			}
+		}
+	}
 }
 
 func (m *Memory) insert(id idempotency.ID) *memoryRow {
@@ -182,8 +195,8 @@ func (m *Memory) Claim(ctx context.Context, claim Claim) (Claimed, error) {
 	defer m.mu.Unlock()
 	now := time.Now()
 	m.worker(claim.Worker).expires = now.Add(claim.Lease)
-	claimed := Claimed{Now: stamp(now)}
-	for _, row := range m.round(&claim, claimed.Now) {
+	claimed := Claimed{Now: stamp(now), Held: m.held(now)}
+	for _, row := range m.choose(&claim, claimed.Now) {
 		e := claim.Event(&row.Record)
 		if change, err := m.apply(&e, now); err == nil {
 			claimed.Changes = append(claimed.Changes, change)
@@ -192,48 +205,95 @@ func (m *Memory) Claim(ctx context.Context, claim Claim) (Claimed, error) {
 	return claimed, nil
 }
 
-// round chooses what a claim is about.
-func (m *Memory) round(claim *Claim, now time.Time) []*memoryRow {
+// choose returns the rows that the claim is about.
+func (m *Memory) choose(claim *Claim, now time.Time) []*memoryRow {
 	if claim.ID != nil {
 		row := m.rows[*claim.ID]
-		if row == nil || !row.State.Claimable() || now.Before(row.NextAt) {
+		if row == nil || !row.State.Claimable() || now.Before(row.NextAt) || m.isHeld(row.Gateway, now) {
 			return nil
 		}
 		return []*memoryRow{row}
 	}
-	var rows []*memoryRow
-	room := claim.Capacity()
+	var queues [][]*memoryRow
 	for gateway, scopes := range m.due {
-		rows = append(rows, m.lanes(room, scopes, gateway, claim.Start(gateway), now)...)
+		if !m.isHeld(gateway, now) {
+			queues = append(queues, m.queues(claim, scopes, gateway, now)...)
+		}
 	}
-	return FairOrder(room, rows, func(row *memoryRow) *Record { return &row.Record })
+	return FairOrder(claim, queues, func(row *memoryRow) *Record { return &row.Record })
 }
 
-// lanes goes over the scopes of a gateway, which each give one in their turn.
-func (m *Memory) lanes(room *Capacity, due map[string]*memoryQueue, gateway, behind string, now time.Time) (rows []*memoryRow) {
-	first, found := slices.BinarySearch(m.scopes, behind)
+// queues returns what is due of a gateway, in the order of its round.
+func (m *Memory) queues(claim *Claim, scopes map[string]*memoryQueue, gateway string, now time.Time) (queues [][]*memoryRow) {
+	first, found := slices.BinarySearch(m.scopes, claim.Allowance(gateway).Cursor)
 	if found {
 		first++
 	}
-	most := room.Gateway(gateway)
-	var shares [][]*memoryRow
 	for i := range m.scopes {
 		scope := m.scopes[(first+i)%len(m.scopes)]
-		if queue := due[scope]; queue != nil {
-			if share := queue.first(room.Queue(QueueKey{Scope: scope, Gateway: gateway}), now); len(share) > 0 {
-				shares = append(shares, share)
+		if queue := scopes[scope]; queue != nil {
+			if rows := queue.first(claim.QueueLimit(QueueKey{Scope: scope, Gateway: gateway}), now); len(rows) > 0 {
+				queues = append(queues, rows)
 			}
 		}
 	}
-	for turn, before := 0, -1; before < len(rows); turn++ {
-		before = len(rows)
-		for _, share := range shares {
-			if turn < len(share) && len(rows) < most {
-				rows = append(rows, share[turn])
-			}
+	return queues
+}
+
+// SetHold implements Store.
+func (m *Memory) SetHold(ctx context.Context, hold Hold) error {
+	if err := errors.Join(ctx.Err(), hold.Validate()); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := stamp(time.Now())
+	held := m.isHeld(hold.Gateway, now)
+	if hold.ReleasedBy != "" {
+		delete(m.holds, hold.Gateway)
+		if !held {
+			return ErrNotFound
+		}
+		return nil
+	}
+	if hold.Since, hold.Until = now, stamp(hold.Until); held {
+		hold.Since = m.holds[hold.Gateway].Since
+	}
+	if m.holds == nil {
+		m.holds = make(map[string]Hold)
+	}
+	m.holds[hold.Gateway] = hold
+	return nil
+}
+
+// Holds implements Store.
+func (m *Memory) Holds(ctx context.Context) ([]Hold, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var holds []Hold
+	for _, name := range m.held(time.Now()) {
+		holds = append(holds, m.holds[name])
+	}
+	return holds, nil
+}
+
+func (m *Memory) isHeld(gateway string, now time.Time) bool {
+	hold, ok := m.holds[gateway]
+	return ok && (hold.Until.IsZero() || now.Before(hold.Until))
+}
+
+// held returns the names of the gateways that are held.
+func (m *Memory) held(now time.Time) (names []string) {
+	for name := range m.holds {
+		if m.isHeld(name, now) {
+			names = append(names, name)
 		}
 	}
-	return rows
+	slices.Sort(names)
+	return names
 }
 
 // Heartbeat implements Store.
@@ -319,21 +379,76 @@ func (m *Memory) Attempts(ctx context.Context, id idempotency.ID) ([]Attempt, er
 
 // DeadLetters implements Store. A page costs as much as all of them.
 func (m *Memory) DeadLetters(ctx context.Context, filter Filter, after *DeadLetter, limit int) ([]DeadLetter, error) {
-	if err := ctx.Err(); err != nil {
+	if err := cmp.Or(ctx.Err(), filter.Validate()); err != nil {
 		return nil, err
 	}
 	m.mu.Lock()
-	var letters []DeadLetter
+	defer m.mu.Unlock()
+	return m.deadLetters(&filter, after, limit), nil
+}
+
+func (m *Memory) deadLetters(filter *Filter, after *DeadLetter, limit int) (letters []DeadLetter) {
 	for _, row := range m.rows {
 		for i := range row.letters {
-			if l := &row.letters[i]; filter.Matches(l) && (after == nil || l.Compare(after) > 0) {
+			if l := &row.letters[i]; filter.Matches(l) {
 				letters = append(letters, *l)
 			}
 		}
 	}
-	m.mu.Unlock()
-	slices.SortFunc(letters, func(a, b DeadLetter) int { return a.Compare(&b) })
-	return letters[:min(len(letters), max(limit, 0))], nil
+	return pageOf(letters, (*DeadLetter).Compare, filter.NewestFirst, after, limit)
+}
+
+// Intents implements Store. A page costs as much as all of them.
+func (m *Memory) Intents(ctx context.Context, filter Filter, after *Record, limit int) ([]Record, error) {
+	if err := cmp.Or(ctx.Err(), filter.Validate()); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var records []Record
+	for _, row := range m.rows {
+		if r := row.Record; filter.MatchesIntent(&r) {
+			r.Payload, r.Result = nil, nil
+			records = append(records, r)
+		}
+	}
+	return pageOf(records, (*Record).Compare, filter.NewestFirst, after, limit), nil
+}
+
+// pageOf sorts all and returns up to limit of them that are behind after.
+func pageOf[T any](all []T, compare func(a, b *T) int, newestFirst bool, after *T, limit int) []T {
+	order := func(a, b T) int { return compare(&a, &b) }
+	if newestFirst {
+		order = func(a, b T) int { return compare(&b, &a) }
+	}
+	if after != nil {
+		all = slices.DeleteFunc(all, func(each T) bool { return order(each, *after) <= 0 })
+	}
+	slices.SortFunc(all, order)
+	return all[:min(len(all), max(limit, 0))]
+}
+
+// Counts implements Store.
+func (m *Memory) Counts(ctx context.Context, states []State) ([]Count, error) {
+	filter := Filter{States: states}
+	if err := cmp.Or(ctx.Err(), filter.Validate()); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	counted := make(map[Count]int)
+	for _, row := range m.rows {
+		if filter.MatchesIntent(&row.Record) {
+			counted[Count{State: row.State, Gateway: row.Gateway, Scope: row.ID.Scope}]++
+		}
+	}
+	counts := make([]Count, 0, len(counted))
+	for c, n := range counted {
+		c.N = n
+		counts = append(counts, c)
+	}
+	slices.SortFunc(counts, Count.Compare)
+	return counts, nil
 }
 
 // Stats implements Store.

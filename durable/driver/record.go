@@ -24,7 +24,7 @@ type Record struct {
 	// Epoch counts the keys under which it is sent, from 1: see IdempotencyKey.
 	Epoch int
 
-	// Generation counts the claims and resolutions. It fences: what an earlier one
+	// Generation counts the claims, resolutions and erasures. It fences: what an earlier one
 	// writes changes nothing.
 	Generation int64
 
@@ -107,6 +107,9 @@ const (
 
 	// KindResolve: a person said what became of it.
 	KindResolve
+
+	// KindErase means that a person erased the intent. It has no outcome.
+	KindErase
 )
 
 // String is the name in lower case.
@@ -118,6 +121,8 @@ func (k Kind) String() string {
 		return "query"
 	case KindResolve:
 		return "resolve"
+	case KindErase:
+		return "erase"
 	default:
 		return "invalid"
 	}
@@ -136,7 +141,7 @@ type Attempt struct {
 	Epoch int
 	Key   string
 
-	// Worker is who did it, or the person who resolved it.
+	// Worker is the worker, or the person who resolved or erased the intent.
 	Worker string
 
 	// SentAt is when it was claimed, FinishedAt when its outcome was stored; zero: it
@@ -157,13 +162,10 @@ func (a *Attempt) SameEnd(b *Attempt) bool {
 		a.Reference == b.Reference && a.Error == b.Error
 }
 
-// Soon is how long before it is due a store's claims begin to look at an intent: what is
-// Later may be kept apart until then, so that claims do not go by all tenants that have
-// something to do next week.
-const Soon = time.Minute
-
-// Scheduled reports whether the intent is due later than Soon after it was changed last.
-func (r *Record) Scheduled() bool { return r.State.Claimable() && r.NextAt.Sub(r.UpdatedAt) > Soon }
+// Scheduled reports whether the intent was not due yet when it was changed last. Stores keep
+// such intents apart from those that are due, so that a claim walks over the tenants that
+// are due and over no others.
+func (r *Record) Scheduled() bool { return r.State.Claimable() && r.NextAt.After(r.UpdatedAt) }
 
 // IdempotencyKey is the idempotency key under which an intent is sent in an epoch, the same
 // in all processes: 40 characters, which all that take keys accept (Square takes no

@@ -18,6 +18,7 @@ package driver
 //	dead     -> waiting             enqueued again, mended
 //	dead, unknown -> done, waiting  resolve (a dead one that was not done stays dead)
 //	pending, waiting -> cancelled   cancel
+//	dead     -> cancelled           erase (not one whose result is in doubt)
 //
 // Nothing else happens to an intent: see Decide.
 type State uint8
@@ -67,5 +68,5 @@ func (s State) Claimable() bool { return s == StatePending || s == StateWaiting 
 // Held reports whether a worker is at it.
 func (s State) Held() bool { return s == StateSending || s == StateQuerying }
 
-// Final reports whether nothing happens to the intent any more.
+// Final reports whether the intent is over: it can only be erased.
 func (s State) Final() bool { return s == StateDone || s == StateCancelled }

@@ -22,7 +22,7 @@ import (
 // A store with transactions has a method Within that gives an Outbox over one of the
 // caller's.
 type Store interface {
-	// Apply applies events of the kinds enqueue, finish, redrive, resolve and cancel, in
+	// Apply applies events of the kinds enqueue, finish, redrive, resolve, cancel and erase, in
 	// their order and all in one commit. There is a Result for each, whose Err is
 	// Decide's; one that fails hinders no other.
 	Apply(ctx context.Context, events []Event) ([]Result, error)
@@ -47,17 +47,19 @@ type Store interface {
 	// there is no such intent.
 	Attempts(ctx context.Context, id idempotency.ID) ([]Attempt, error)
 
-	// DeadLetters reads up to limit dead letters that the filter chooses, in the order of
-	// Letter.Compare, those behind after (nil: from the first).
+	// DeadLetters reads up to limit dead letters that the filter selects, in the order of
+	// DeadLetter.Compare or, with NewestFirst, in the reverse order: those behind after. nil:
+	// from the first. ErrInvalid: see Filter.Validate.
 	DeadLetters(ctx context.Context, filter Filter, after *DeadLetter, limit int) ([]DeadLetter, error)
 
 	// Intents reads up to limit intents that the filter selects, in the order of
 	// Record.Compare or, with NewestFirst, in the reverse order: those behind after. nil:
-	// from the first.
+	// from the first. The records lack Payload and Result, which Find reads. A page reads
+	// intents of the given states only, through an index. ErrInvalid: see Filter.Validate.
 	Intents(ctx context.Context, filter Filter, after *Record, limit int) ([]Record, error)
 
-	// Counts counts the intents in these states by state, gateway and scope, exactly. None:
-	// all states.
+	// Counts counts the intents in these states by state, gateway and scope, exactly, and
+	// sorts the counts by these. None: all states.
 	Counts(ctx context.Context, states []State) ([]Count, error)
 
 	// SetHold holds a gateway or, if ReleasedBy is set, releases it. A second hold replaces
@@ -119,41 +121,25 @@ func (r *Result) Receipt() Receipt {
 
 // Claim is what a worker asks for.
 type Claim struct {
-	// Worker is its name, new for each life of it.
+	// Worker is its name, new for each of its lives.
 	Worker string
 
-	// Lease is how long it counts as alive without a further word. It must be positive.
+	// Lease is the time for which the worker is alive without a heartbeat. It must be
+	// positive.
 	Lease time.Duration
 
-	// Terms are those of its gateways, by name. An intent of another one is buried.
-	Terms map[string]Terms
-
-	// Limit is the most intents to claim. It must be positive.
+	// Limit is the maximum number of intents. It must be positive.
 	Limit int
 
-	// PerScope is the most of one scope that the worker may hold. It must be positive.
-	PerScope int
+	// Gateways are the gateways of the worker, by name, with what it may take of each. An
+	// intent of another gateway is buried.
+	Gateways map[string]Allowance
 
-	// Senders is the most that the worker may hold at all, and Shares the most of each of
-	// its gateways. In a scope that is the same part of PerScope, at least 1. Of a quarter
-	// of Senders, and in a scope of PerScope, an even part is kept for each of the Shares:
-	// no other takes it. Nil Shares: gateways have none, and Senders is not looked at.
-	MaxWorkers    int
-	GatewayLimits map[string]int
-
-	// Held is how many the worker holds already.
+	// InFlight is the number of intents of each queue that the worker holds already.
 	InFlight map[QueueKey]int
 
-	// After is the scope behind which the round begins, and Behind that of a gateway
-	// behind which its own begins; none: After. The scopes in which a
-	// gateway has something due are gone through in the order of their bytes, from the
-	// first behind Behind to the last and then from the first again, and each gives in its
-	// turn what is due there longest, until there is nothing or no room for more of the
-	// gateway. Of what the gateways have got so, Turns takes Limit.
-	ScopeCursor    string
-	GatewayCursors map[string]string
-
-	// Only claims this intent and no other, if it is due. It needs no share.
+	// ID claims this intent and no other, if it is due and its gateway is not held. No
+	// Allowance limits it.
 	ID *idempotency.ID
 }
 
@@ -166,8 +152,11 @@ type Claimed struct {
 	// least. 0: for the whole of it.
 	Lease time.Duration
 
-	// Changes are the intents, in the order of the round. One is the worker's if its
-	// Begun is not nil; the others were buried.
+	// Held are the gateways that persons hold: nothing of them was claimed.
+	Held []string
+
+	// Changes are the intents, in the order of FairOrder. The worker holds those with a
+	// StartedAttempt. The others were buried.
 	Changes []Change
 }
 
@@ -195,6 +184,11 @@ type Count struct {
 	N              int
 }
 
+// Compare orders counts by state, gateway and scope.
+func (c Count) Compare(other Count) int {
+	return cmp.Or(cmp.Compare(c.State, other.State), cmp.Compare(c.Gateway, other.Gateway), cmp.Compare(c.Scope, other.Scope))
+}
+
 // Listener is a Store that learns of commits of other processes.
 type Listener interface {
 	// Listen calls wake once it listens and after commits that make intents due, until ctx
@@ -203,17 +197,17 @@ type Listener interface {
 	Listen(ctx context.Context, wake func()) error
 }
 
-// Validate says what is wrong with the claim. The error is an ErrInvalid.
+// Validate returns an ErrInvalid that says what is wrong with the claim.
 func (c *Claim) Validate() error {
 	if err := validWorker(c.Worker); err != nil {
 		return err
 	}
-	if c.Lease <= 0 || c.Lease > MaxWait || c.Limit <= 0 || c.PerScope <= 0 {
-		return Invalidf("a claim needs a lease, a limit and a share of each scope")
+	if c.Lease <= 0 || c.Lease > MaxWait || c.Limit <= 0 {
+		return Invalidf("Claim: Lease is %v and Limit %d, want positive values", c.Lease, c.Limit)
 	}
-	for name, share := range c.GatewayLimits {
-		if share <= 0 || share > c.MaxWorkers {
-			return Invalidf("a share of %d senders of %d for the gateway %q", share, c.MaxWorkers, name)
+	for name, a := range c.Gateways {
+		if a.Limit < 0 || a.PerScope <= 0 {
+			return Invalidf("Claim.Gateways[%q]: Limit is %d and PerScope %d, want at least 0 and 1", name, a.Limit, a.PerScope)
 		}
 	}
 	if c.ID != nil {
@@ -224,11 +218,11 @@ func (c *Claim) Validate() error {
 	return nil
 }
 
-// Event is the claim of one record, for Decide.
+// Event returns the event of claiming a record, for Decide.
 func (c *Claim) Event(r *Record) Event {
 	e := Event{Kind: EventClaim, Intent: Intent{ID: r.ID}, Worker: c.Worker}
-	if terms, ok := c.Terms[r.Gateway]; ok {
-		e.Terms = &terms
+	if a, ok := c.Gateways[r.Gateway]; ok {
+		e.Terms = &a.Terms
 	}
 	return e
 }
@@ -245,7 +239,7 @@ func ValidateHeartbeat(worker string, lease time.Duration) error {
 // Result's Err, but a kind that is another verb's is a mistake of the caller's.
 func ValidEvent(e *Event) error {
 	switch e.Kind {
-	case EventEnqueue, EventFinish, EventRedrive, EventResolve, EventCancel:
+	case EventEnqueue, EventFinish, EventRedrive, EventResolve, EventCancel, EventErase:
 		return nil
 	default:
 		return Invalidf("Apply applies no event %v", e.Kind)

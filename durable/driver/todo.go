@@ -5,18 +5,6 @@ import (
 	"errors"
 )
 
-func (m *Memory) Intents(context.Context, Filter, *Record, int) ([]Record, error) {
-	return nil, errors.ErrUnsupported
-}
-
-func (m *Memory) Counts(context.Context, []State) ([]Count, error) {
-	return nil, errors.ErrUnsupported
-}
-
-func (m *Memory) SetHold(context.Context, Hold) error { return errors.ErrUnsupported }
-
-func (m *Memory) Holds(context.Context) ([]Hold, error) { return nil, nil }
-
 func (m *Memory) AddJob(context.Context, Job) (Job, error) { return Job{}, errors.ErrUnsupported }
 
 func (m *Memory) Jobs(context.Context, int) ([]Job, error) { return nil, nil }

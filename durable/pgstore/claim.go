@@ -23,7 +23,7 @@ func (s *Store) Claim(ctx context.Context, claim driver.Claim) (claimed driver.C
 		if err != nil {
 			return err
 		}
-		claimed = driver.Claimed{Now: r.now, Lease: r.expires.Sub(r.now)} // anew for each try
+		claimed = driver.Claimed{Now: r.now, Held: r.held, Lease: r.expires.Sub(r.now)} // anew for each try
 		var w writing
 		for _, row := range rows {
 			e := claim.Event(&row.Record)
@@ -39,43 +39,47 @@ func (s *Store) Claim(ctx context.Context, claim driver.Claim) (claimed driver.C
 	return claimed, nil
 }
 
-// ripenBatch is the most intents that a claim brings back from what is later.
-const ripenBatch = 1000
+// promoteBatch is the maximum number of scheduled intents that a claim promotes.
+const promoteBatch = 1000
 
-// round goes over the scopes of each gateway, which each give one intent in their turn.
+// round goes over the scopes of each gateway, which take turns.
 type round struct {
 	is    *statements
 	t     *pgkit.Transaction
 	claim *driver.Claim
-	room  *driver.Capacity
 
 	now     time.Time
+	held    []string
 	expires time.Time // the worker's lease
 	shares  []*share  // by place, which counts from 1
 }
 
-// share is a lane's part of a claim.
+// share is the part of a queue in a claim.
 type share struct {
-	gateway string
-	rows    []*row // what is due longest
-	room    int    // the most that it may have
-	dry     bool   // nothing else is due
-	want    int    // how many more are read
+	gateway   string
+	rows      []*row // longest due first
+	limit     int
+	exhausted bool // nothing else is due
+	want      int  // how many more are read
 }
 
-// choose is what a claim is about. What is not due Decide leaves alone.
+// choose selects the intents of the claim. Decide leaves alone what is not due.
 func (r *round) choose(ctx context.Context) ([]*row, error) {
 	c := r.claim
-	// After the clock: the lease is no shorter than is said.
-	stay := &pgkit.Statement{Text: r.is.stay, Args: []any{c.Worker, ceil(c.Lease)}, Scan: timeInto(&r.expires)}
+	// After the clock: the lease is no shorter than Claimed says.
+	renew := &pgkit.Statement{Text: r.is.stay, Args: []any{c.Worker, ceil(c.Lease)}, Scan: timeInto(&r.expires)}
+	clock := &pgkit.Statement{Text: r.is.clockHeld, Scan: func(from pgkit.Row) error {
+		err := from.Scan(&r.now, &r.held)
+		r.now = r.now.UTC()
+		return err
+	}}
 	var rows []*row
 	if c.ID != nil {
 		one := &pgkit.Statement{Text: r.is.lockOne, Args: []any{nameOf(c.ID)}, Scan: into(&rows)}
-		return rows, r.t.Send(ctx, one, clockInto(&r.now), stay)
+		return rows, r.t.Send(ctx, one, clock, renew)
 	}
-	r.room = c.Capacity()
-	ripen := &pgkit.Statement{Text: r.is.ripen, Args: []any{driver.Soon.Microseconds(), int64(ripenBatch)}}
-	err := r.t.Send(ctx, ripen, &pgkit.Statement{Text: r.is.choose, Args: rooms(c, r.room), Scan: into(&rows)}, clockInto(&r.now), stay)
+	promote := &pgkit.Statement{Text: r.is.promote, Args: []any{int64(promoteBatch)}}
+	err := r.t.Send(ctx, promote, &pgkit.Statement{Text: r.is.choose, Args: limits(c), Scan: into(&rows)}, clock, renew)
 	if err != nil {
 		return nil, err
 	}
@@ -83,53 +87,36 @@ func (r *round) choose(ctx context.Context) ([]*row, error) {
 	if err := r.fill(ctx); err != nil {
 		return nil, err
 	}
-	return driver.FairOrder(r.room, r.turns(), func(r *row) *driver.Record { return &r.Record }), nil
+	queues := make([][]*row, len(r.shares))
+	for i, s := range r.shares {
+		queues[i] = s.rows
+	}
+	return driver.FairOrder(c, queues, func(r *row) *driver.Record { return &r.Record }), nil
 }
 
-// rooms are what choose is told.
-func rooms(c *driver.Claim, room *driver.Capacity) []any {
-	gateways, lanes := slices.Collect(maps.Keys(c.GatewayLimits)), slices.Collect(maps.Keys(c.InFlight))
-	for name := range c.GatewayCursors {
-		if _, shares := c.GatewayLimits[name]; !shares {
-			gateways = append(gateways, name)
-		}
-	}
-	const other = "" // no gateway is called that
-	itself := func(name string) string { return name }
+// limits are the arguments of choose.
+func limits(c *driver.Claim) []any {
 	args := arrays([]field[string]{
-		column("", "", itself),
-		column("", "", func(name string) int64 { return int64(room.Gateway(name)) }),
-		column("", "", func(name string) int64 { return int64(room.PerScope(name)) }),
-		column("", "", c.Start),
-	}, gateways)
-	args = append(args, int64(room.Gateway(other)), int64(room.PerScope(other)), c.ScopeCursor)
-	seen := make(map[string]bool)
-	var scopes []string
-	for _, lane := range lanes {
-		if !seen[lane.Scope] {
-			seen[lane.Scope] = true
-			scopes = append(scopes, lane.Scope)
-		}
-	}
-	args = append(args, arrays([]field[string]{
-		column("", "", itself),
-		column("", "", func(name string) int64 { return int64(room.Scope(name)) }),
-	}, scopes)...)
-	return append(args, arrays([]field[driver.QueueKey]{
-		column("", "", func(l driver.QueueKey) string { return l.Scope }),
-		column("", "", func(l driver.QueueKey) string { return l.Gateway }),
-		column("", "", func(l driver.QueueKey) int64 { return int64(room.Queue(l)) }),
-	}, lanes)...)
+		column("", "", func(name string) string { return name }),
+		column("", "", func(name string) int64 { return int64(c.Allowance(name).Limit) }),
+		column("", "", func(name string) int64 { return int64(c.Allowance(name).PerScope) }),
+		column("", "", func(name string) string { return c.Allowance(name).Cursor }),
+	}, slices.Collect(maps.Keys(c.Gateways)))
+	return append(append(args, int64(c.Limit)), arrays([]field[driver.QueueKey]{
+		column("", "", func(q driver.QueueKey) string { return q.Scope }),
+		column("", "", func(q driver.QueueKey) string { return q.Gateway }),
+		column("", "", func(q driver.QueueKey) int64 { return int64(c.QueueLimit(q)) }),
+	}, slices.Collect(maps.Keys(c.InFlight)))...)
 }
 
-// begin makes the shares. A lane of which others have all is not among them.
+// begin makes the shares of the rows.
 func (r *round) begin(rows []*row) {
-	inOrder(rows)
+	dueOrder(rows)
 	even, place := make(map[string]int), int64(0)
 	for _, row := range rows {
 		if row.place != place {
 			place = row.place
-			r.shares = append(r.shares, &share{gateway: row.Gateway, room: r.room.Queue(driver.QueueKeyOf(&row.Record))})
+			r.shares = append(r.shares, &share{gateway: row.Gateway, limit: r.claim.QueueLimit(driver.QueueKeyOf(&row.Record))})
 		}
 		s := r.shares[len(r.shares)-1]
 		row.place = int64(len(r.shares) - 1)
@@ -137,11 +124,11 @@ func (r *round) begin(rows []*row) {
 		even[s.gateway] = max(even[s.gateway], len(s.rows))
 	}
 	for _, s := range r.shares {
-		s.dry = len(s.rows) < min(even[s.gateway], s.room)
+		s.exhausted = len(s.rows) < min(even[s.gateway], s.limit)
 	}
 }
 
-func inOrder(rows []*row) {
+func dueOrder(rows []*row) {
 	slices.SortFunc(rows, func(a, b *row) int {
 		return cmp.Or(cmp.Compare(a.place, b.place), a.NextAt.Compare(b.NextAt), cmp.Compare(a.seq, b.seq))
 	})
@@ -159,13 +146,13 @@ func (r *round) fill(ctx context.Context) error {
 		}
 		enough := 0
 		for name, n := range total {
-			enough += min(n, r.room.Gateway(name))
+			enough += min(n, r.claim.Allowance(name).Limit)
 		}
 		var behind []*row // the last of each share that may have more
 		for _, s := range r.shares {
-			missing := r.room.Gateway(s.gateway) - total[s.gateway]
+			missing := r.claim.Allowance(s.gateway).Limit - total[s.gateway]
 			if missing > 0 && s.open() && enough < r.claim.Limit {
-				s.want = min((missing-1)/open[s.gateway]+1, s.room-len(s.rows))
+				s.want = min((missing-1)/open[s.gateway]+1, s.limit-len(s.rows))
 				behind = append(behind, s.rows[len(s.rows)-1])
 			}
 		}
@@ -178,10 +165,9 @@ func (r *round) fill(ctx context.Context) error {
 	}
 }
 
-func (s *share) open() bool { return !s.dry && len(s.rows) < s.room }
+func (s *share) open() bool { return !s.exhausted && len(s.rows) < s.limit }
 
-// more reads what is wanted of some shares, behind what they have, and finds out which are
-// dry.
+// more reads what is wanted of some shares, behind what they have.
 func (r *round) more(ctx context.Context, behind []*row) error {
 	var rows []*row
 	args := arrays([]field[*row]{
@@ -193,7 +179,7 @@ func (r *round) more(ctx context.Context, behind []*row) error {
 		column("", "", func(last *row) int64 { return last.place }),
 	}, behind)
 	err := r.t.Send(ctx, &pgkit.Statement{Text: r.is.chooseMore, Args: append(args, r.now), Scan: into(&rows)})
-	inOrder(rows)
+	dueOrder(rows)
 	got := make(map[int64]int, len(behind))
 	for _, row := range rows {
 		got[row.place]++
@@ -202,22 +188,7 @@ func (r *round) more(ctx context.Context, behind []*row) error {
 	}
 	for _, last := range behind {
 		s := r.shares[last.place]
-		s.dry = got[last.place] < s.want
+		s.exhausted = got[last.place] < s.want
 	}
 	return err
-}
-
-// turns puts the shares of each gateway into the order of its round.
-func (r *round) turns() (rows []*row) {
-	given := make(map[string]int)
-	for turn, before := 0, -1; before < len(rows); turn++ {
-		before = len(rows)
-		for _, s := range r.shares {
-			if turn < len(s.rows) && given[s.gateway] < r.room.Gateway(s.gateway) {
-				given[s.gateway]++
-				rows = append(rows, s.rows[turn])
-			}
-		}
-	}
-	return rows
 }

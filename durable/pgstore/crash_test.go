@@ -31,8 +31,8 @@ func enqueue(scope, key string) driver.Event {
 
 func claimOf(worker string) driver.Claim {
 	return driver.Claim{
-		Worker: worker, Lease: time.Hour, Limit: 100, PerScope: 100,
-		Terms: map[string]driver.Terms{"psp": {KeyTTL: time.Hour, CanQuery: true}},
+		Worker: worker, Lease: time.Hour, Limit: 100,
+		Gateways: map[string]driver.Allowance{"psp": {Terms: driver.Terms{KeyTTL: time.Hour, CanQuery: true}, Limit: 100, PerScope: 100}},
 	}
 }
 

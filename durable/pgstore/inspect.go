@@ -1,13 +1,15 @@
 package pgstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/internal/durablesql"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
@@ -54,33 +56,74 @@ func scanAttempt(from pgkit.Row) (*driver.Attempt, error) {
 	}, nil
 }
 
-// DeadLetters implements durable.Store.
-func (s *Store) DeadLetters(
-	ctx context.Context, filter driver.Filter, after *driver.DeadLetter, limit int,
-) (found []driver.DeadLetter, err error) {
-	q := query{}
-	q.choose(&filter)
-	if q.nothing || limit <= 0 {
-		return nil, ctx.Err()
+// dialect is PostgreSQL's, for the lists.
+func (is *statements) dialect() durablesql.Dialect {
+	return durablesql.Dialect{
+		Param: func(n int, value any) string {
+			kind := "text"
+			switch value.(type) {
+			case time.Time:
+				kind = "timestamptz"
+			case int64:
+				kind = "bigint"
+			}
+			return fmt.Sprintf("$%d::%s", n, kind)
+		},
+		Time: func(t time.Time) any { return t },
+		From: func(bool, bool) string { return is.intents },
 	}
-	if after != nil {
-		// The first condition is for the index.
-		q.add("l.dead_at >= $", after.DeadAt)
-		q.add("(l.dead_at, i.scope, i.operation, i.key, l.n) > ($, $, $, $, $)",
-			after.DeadAt, after.ID.Scope, after.ID.Operation, after.ID.Key, after.Number)
-	}
-	q.args = append(q.args, limit)
-	text := s.is.letters + strings.Join(q.where, " AND ") +
-		fmt.Sprintf(" ORDER BY l.dead_at, i.scope, i.operation, i.key, l.n LIMIT $%d::bigint", len(q.args))
-	err = s.ask(ctx, func() *pgkit.Statement {
-		found = nil
-		return &pgkit.Statement{Text: text, Args: q.args, Scan: func(from pgkit.Row) error {
-			l, err := scanLetter(from)
-			found = append(found, l)
-			return err
-		}}
+}
+
+// list reads the rows of one statement, by the settings that keep it to the indexes.
+func list[T any](ctx context.Context, s *Store, text string, args []any, scan func(pgkit.Row) (T, error)) (all []T, err error) {
+	err = s.transact(ctx, func(t *pgkit.Transaction) error {
+		all = nil // anew for each try
+		return t.Commit(ctx, listing(&all, text, args, scan))
 	})
-	return found, err
+	return all, err
+}
+
+// listing is a statement that collects rows.
+func listing[T any](all *[]T, text string, args []any, scan func(pgkit.Row) (T, error)) *pgkit.Statement {
+	return &pgkit.Statement{Text: text, Args: args, Scan: func(from pgkit.Row) error {
+		each, err := scan(from)
+		*all = append(*all, each)
+		return err
+	}}
+}
+
+// DeadLetters implements durable.Store.
+func (s *Store) DeadLetters(ctx context.Context, filter driver.Filter, after *driver.DeadLetter, limit int) ([]driver.DeadLetter, error) {
+	if err := cmp.Or(ctx.Err(), filter.Validate()); err != nil || limit <= 0 {
+		return nil, err
+	}
+	tail, args := s.is.dialect().DeadLetters(&filter, after, limit)
+	return list(ctx, s, s.is.letters+tail, args, scanLetter)
+}
+
+// Intents implements durable.Store.
+func (s *Store) Intents(ctx context.Context, filter driver.Filter, after *driver.Record, limit int) ([]driver.Record, error) {
+	if err := cmp.Or(ctx.Err(), filter.Validate()); err != nil || limit <= 0 {
+		return nil, err
+	}
+	text, args := s.is.dialect().Intents(bareColumns, &filter, after, limit)
+	return list(ctx, s, text, args, func(from pgkit.Row) (driver.Record, error) {
+		r, err := scanRow(from)
+		return r.Record, err
+	})
+}
+
+// Counts implements durable.Store.
+func (s *Store) Counts(ctx context.Context, states []driver.State) (counts []driver.Count, err error) {
+	filter := driver.Filter{States: states}
+	if err := cmp.Or(ctx.Err(), filter.Validate()); err != nil {
+		return nil, err
+	}
+	counts, err = list(ctx, s, s.is.dialect().Counts(states), nil, func(from pgkit.Row) (c driver.Count, err error) {
+		return c, from.Scan(&c.State, &c.Gateway, &c.Scope, &c.N)
+	})
+	slices.SortFunc(counts, driver.Count.Compare)
+	return counts, err
 }
 
 func scanLetter(from pgkit.Row) (l driver.DeadLetter, err error) {
@@ -89,52 +132,6 @@ func scanLetter(from pgkit.Row) (l driver.DeadLetter, err error) {
 		&l.Code, &l.InDoubt, &l.Attempts, &l.DeadAt, &redriven, &l.By, &l.Note)
 	l.DeadAt, l.RedrivenAt = l.DeadAt.UTC(), orNone(redriven)
 	return l, err
-}
-
-// query is what Filter.Matches and Letter.Compare say.
-type query struct {
-	where   []string
-	args    []any
-	nothing bool // no row is such
-}
-
-// add adds a condition, in which each $ stands for a value.
-func (q *query) add(condition string, values ...any) {
-	for _, value := range values {
-		q.args = append(q.args, value)
-		kind := "text"
-		switch value.(type) {
-		case time.Time:
-			kind = "timestamptz"
-		case int64:
-			kind = "bigint"
-		}
-		before, behind, _ := strings.Cut(condition, "$")
-		condition = fmt.Sprintf("%s\x00%d::%s%s", before, len(q.args), kind, behind)
-	}
-	q.where = append(q.where, strings.ReplaceAll(condition, "\x00", "$"))
-}
-
-func (q *query) choose(filter *driver.Filter) {
-	q.where = []string{"true"}
-	for _, each := range [...]struct{ column, value string }{
-		{"i.scope", filter.Scope}, {"i.operation", filter.Operation}, {"i.key", filter.Key},
-		{"l.gateway", filter.Gateway}, {"l.batch", filter.Batch}, {"l.code", filter.Code}, {"l.reason", filter.Reason},
-	} {
-		if each.value != "" {
-			q.nothing = q.nothing || !storable(each.value)
-			q.add(each.column+" = $", each.value)
-		}
-	}
-	if !filter.IncludeResolved {
-		q.where = append(q.where, "l.redriven_at IS NULL")
-	}
-	if !filter.From.IsZero() {
-		q.add("l.dead_at >= $", ceilTime(filter.From))
-	}
-	if !filter.Until.IsZero() {
-		q.add("l.dead_at < $", ceilTime(filter.Until))
-	}
 }
 
 // ceilTime is the first microsecond that is not before t.

@@ -39,6 +39,6 @@ func applyAll(tb testing.TB, store driver.Store, events []driver.Event) []driver
 
 func claimOf(worker string, limit int) driver.Claim {
 	return driver.Claim{
-		Worker: worker, Lease: time.Hour, Limit: limit, PerScope: limit, Terms: map[string]driver.Terms{"psp": {}},
+		Worker: worker, Lease: time.Hour, Limit: limit, Gateways: map[string]driver.Allowance{"psp": {Limit: limit, PerScope: limit}},
 	}
 }

@@ -88,6 +88,7 @@ type writing struct {
 	seen           map[name]bool // is in rows
 	begun, ended   []attempt
 	opened, closed []letter
+	erased         pgtype.FlatArray[name]
 }
 
 // judge does with a record what Decide says. It is then as later events of the same verb
@@ -116,11 +117,14 @@ func (w *writing) take(r *row, e *driver.Event, now time.Time) (result driver.Re
 
 func (w *writing) add(r *row, c *driver.Change) {
 	r.Record = c.Record
-	if c.Revised {
+	if c.Revised || c.Erased {
 		r.payload = blob(r.Payload)
 	}
-	if r.State == driver.StateDone {
+	if r.State == driver.StateDone || c.Erased {
 		r.result = blob(r.Result)
+	}
+	if c.Erased {
+		w.erased = append(w.erased, r.id)
 	}
 	if !w.seen[r.id] {
 		if w.seen == nil {
@@ -159,6 +163,9 @@ func (w *writing) write(ctx context.Context, t ending, is *statements) error {
 	all = append(all, w.begin(is)...)
 	all = append(all, of(is.openLetters, is.opened, w.opened)...)
 	all = append(all, of(is.closeLetters, is.closed, w.closed)...)
+	if len(w.erased) > 0 {
+		all = append(all, &pgkit.Statement{Text: is.eraseAttempts, Args: []any{w.erased}}, &pgkit.Statement{Text: is.eraseLetters, Args: []any{w.erased}})
+	}
 	return t.Commit(ctx, all...)
 }
 

@@ -62,7 +62,7 @@ func TestSettle(t *testing.T) {
 				_, err = s.Reap(t.Context(), 10)
 				require.NoError(t, err)
 				c := claimOf(e.Worker)
-				c.Terms["psp"] = *terms
+				c.Gateways["psp"] = driver.Allowance{Terms: *terms, Limit: 100, PerScope: 100}
 				claimed, err := s.Claim(t.Context(), c)
 				require.NoError(t, err)
 				require.Len(t, claimed.Changes, 1)
@@ -89,7 +89,7 @@ func TestSettle(t *testing.T) {
 				s := openInternal(t)
 				require.NoError(t, each(s.Apply(t.Context(), []driver.Event{enqueue("a", "k")})))
 				c := claimOf("w")
-				c.Terms["psp"] = *terms
+				c.Gateways["psp"] = driver.Allowance{Terms: *terms, Limit: 100, PerScope: 100}
 				claimed, err := s.Claim(t.Context(), c)
 				require.NoError(t, err)
 				require.Len(t, claimed.Changes, 1)

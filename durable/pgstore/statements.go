@@ -3,7 +3,6 @@ package pgstore
 import (
 	"fmt"
 
-	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
@@ -28,11 +27,13 @@ const (
 	attempts = ` {{schema}}durable_attempt `
 	letters  = ` {{schema}}durable_letter `
 	workers  = ` {{schema}}durable_worker `
+	holds    = ` {{schema}}durable_hold `
 
 	theID = ` i.id = $1::uuid `
 
 	// bare are a record's columns without payload, result and place.
-	bare = `SELECT` + columns + `, NULL::bytea, ''::bytea, 0::bigint FROM` + intents + `i`
+	bareColumns = columns + `, NULL::bytea, ''::bytea, 0::bigint`
+	bare        = `SELECT` + bareColumns + ` FROM` + intents + `i`
 
 	micros = ` * interval '1 microsecond' `
 
@@ -67,49 +68,54 @@ const stay = `WITH now AS MATERIALIZED (SELECT clock_timestamp() AS at, $2::bigi
 
 // lock reads what Decide looks at, and locks it, in the order of the array: that of the
 // names.
-const lock = `SELECT` + columns + `, NULL::bytea, ''::bytea, 0::bigint
+const lock = `SELECT` + bareColumns + `
 	FROM unnest($1::uuid[]) AS u(id) CROSS JOIN LATERAL (SELECT * FROM` + intents + `i WHERE i.id = u.id FOR UPDATE) i`
 
 // insertNow inserts what follows it, u. The time at which that is done the statement reads by
 // itself; what it makes of it Decide says too, when it is told.
-func insertNow() string {
-	return `WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now)
+const insertNow = `WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now)
 	INSERT INTO` + intents + `(id, scope, operation, key, gateway, fingerprint, next_at, later, created, since, updated,
 		deadline, batch, "row", payload)
 	SELECT u.id, u.scope, u.operation, u.key, u.gateway, u.fingerprint, greatest(u.not_before, now),
-		coalesce(u.not_before > now` + fmt.Sprintf(" + interval '%d microseconds'", driver.Soon.Microseconds()) + `, false),
+		coalesce(u.not_before > now, false),
 		now AS created, now AS since, now AS updated, u.deadline, u.batch, u."row", u.payload
 	FROM clock, `
-}
 
 const inserting = ` WHERE u.until IS NULL OR now < u.until ON CONFLICT DO NOTHING RETURNING id, created, next_at, ''`
 
 const find = `SELECT` + columns + `, i.payload, i.result, 0::bigint FROM` + intents + `i WHERE` + theID
 
-const lockOne = find + ` FOR UPDATE SKIP LOCKED`
+var lockOne = find + ` AND NOT` + fmt.Sprintf(isHeld, "i") + `FOR UPDATE OF i SKIP LOCKED`
 
 // A time that is compared with an index is a SELECT of its own: clock_timestamp() by itself is
 // another for each row, so that all would be read.
 
-// ripen makes of what is due within $1 and was later so many intents that claims look at, those
-// first that are due first.
-const ripen = `UPDATE` + intents + `AS t SET later = false WHERE t.id = ANY (ARRAY (
-		SELECT i.id FROM` + intents + `i WHERE` + later + `AND i.next_at <= (SELECT clock_timestamp() + $1::bigint` + micros + `)
-		ORDER BY i.next_at LIMIT $2::bigint FOR UPDATE SKIP LOCKED))`
+// promote moves up to $1 scheduled intents whose time has come to those that claims look at.
+const promote = `UPDATE` + intents + `AS t SET later = false WHERE t.id = ANY (ARRAY (
+		SELECT i.id FROM` + intents + `i WHERE` + later + `AND i.next_at <= (SELECT clock_timestamp())
+		ORDER BY i.next_at LIMIT $1::bigint FOR UPDATE SKIP LOCKED))`
 
-// choose gives of each gateway ($1) so many intents ($2), no more than $3 of a scope, an even
-// share of each that has something due, those behind $4 first; $5 to $7 are that of other
-// gateways. $8 and $9 tell how much room there is in some scopes, $10 to $12 in some lanes.
-const choose = `WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() AS now),
+// inEffect are the holds that have not ended.
+const inEffect = ` FROM` + holds + `h WHERE h.released_by = '' AND (h.until IS NULL OR h.until > clock_timestamp()) `
+
+// isHeld is a condition on a gateway.
+const isHeld = ` EXISTS (SELECT` + inEffect + `AND h.gateway = %s.gateway) `
+
+// clockHeld is clock with the gateways that are held.
+const clockHeld = `SELECT clock_timestamp(), ARRAY(SELECT h.gateway` + inEffect + `)`
+
+// choose gives of each gateway ($1) up to so many intents ($2), no more than $3 of a scope, an
+// even share of each scope that has something due, those behind $4 first. $5 is the number for
+// other gateways. $6 to $8 are the queues of which less is left.
+var choose = `WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() AS now),
 	n(gateway) AS (
 		(` + oneGateway + byGateway + `)
 		UNION ALL SELECT (` + oneGateway + `AND i.gateway > n.gateway` + byGateway + `) FROM n WHERE n.gateway IS NOT NULL),
 	g AS MATERIALIZED (
-		SELECT n.gateway, coalesce(k.room, $5::bigint) AS room, coalesce(k.each, $6::bigint) AS each,
-			coalesce(k.behind, $7::text) AS behind
+		SELECT n.gateway, coalesce(k.room, $5::bigint) AS room, coalesce(k.each, $5::bigint) AS each, coalesce(k.behind, '') AS behind
 		FROM n LEFT JOIN unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[]) AS k(gateway, room, each, behind)
 			ON k.gateway = n.gateway
-		WHERE n.gateway IS NOT NULL AND coalesce(k.room, $5::bigint) > 0),
+		WHERE n.gateway IS NOT NULL AND coalesce(k.room, $5::bigint) > 0 AND NOT` + fmt.Sprintf(isHeld, "n") + `),
 	d AS MATERIALIZED (SELECT g.gateway, g.room, l.scope, l.each, l.scopes, row_number() OVER () AS place FROM g CROSS JOIN LATERAL (
 		WITH RECURSIVE a(scope) AS (
 			(` + oneScope + `AND i.scope > g.behind` + byScope + `)
@@ -119,8 +125,7 @@ const choose = `WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() A
 			UNION ALL SELECT (` + oneScope + `AND i.scope > b.scope` + byScope + `) FROM b WHERE b.scope < g.behind),
 		s(scope) AS (SELECT scope FROM a WHERE scope IS NOT NULL UNION ALL SELECT scope FROM b WHERE scope <= g.behind),
 		r AS (SELECT s.scope, least(g.each,
-			(SELECT h.room FROM unnest($8::text[], $9::bigint[]) AS h(scope, room) WHERE h.scope = s.scope),
-			(SELECT h.room FROM unnest($10::text[], $11::text[], $12::bigint[]) AS h(scope, gateway, room)
+			(SELECT h.room FROM unnest($6::text[], $7::text[], $8::bigint[]) AS h(scope, gateway, room)
 				WHERE h.scope = s.scope AND h.gateway = g.gateway)) AS each FROM s OFFSET 0),
 		f AS (SELECT scope, each FROM r WHERE each > 0 AND (
 				SELECT true FROM` + intents + `i WHERE` + claimable + `AND i.gateway = g.gateway AND i.scope = r.scope
@@ -140,6 +145,18 @@ const chooseMore = `SELECT` + columns + `, i.payload, NULL::bytea, o.place
 		SELECT * FROM` + intents + `i WHERE` + claimable + `AND i.gateway = o.gateway AND i.scope = o.scope
 			AND i.next_at <= $7::timestamptz AND (i.next_at, i.seq) > (o.next_at, o.seq)
 		` + inTurn + `LIMIT o.want FOR UPDATE SKIP LOCKED) i`
+
+const (
+	hold = `INSERT INTO` + holds + `AS h (gateway, since, until, "by", note)
+		VALUES ($1::text, clock_timestamp(), $2::timestamptz, $3::text, $4::text)
+		ON CONFLICT (gateway) DO UPDATE SET until = excluded.until, "by" = excluded."by", note = excluded.note, released_by = '',
+			since = CASE WHEN h.released_by = '' AND (h.until IS NULL OR h.until > clock_timestamp()) THEN h.since ELSE excluded.since END`
+
+	release = `UPDATE` + holds + `AS t SET released_by = $2::text
+		WHERE t.gateway = $1::text AND EXISTS (SELECT` + inEffect + `AND h.gateway = t.gateway) RETURNING true`
+
+	currentHolds = `SELECT h.gateway, h.since, h.until, h."by", h.note` + inEffect + `ORDER BY h.gateway`
+)
 
 // lost is whose worker has gone, whether it is known that it was there or not.
 const lost = held + `AND NOT EXISTS (
@@ -179,6 +196,13 @@ const (
 		WHERE` + theID + `ORDER BY a.n`
 )
 
+// The texts that an erasure removes. Those of the last attempt are replaced by its own, which
+// has none. 'erased' is driver.NoteErased.
+const (
+	eraseAttempts = `UPDATE` + attempts + `SET error = '' WHERE intent = ANY ($1::uuid[]) AND error <> ''`
+	eraseLetters  = `UPDATE` + letters + `SET note = '' WHERE intent = ANY ($1::uuid[]) AND note NOT IN ('', 'erased')`
+)
+
 // chosenLetters lacks its conditions.
 const chosenLetters = `SELECT i.scope, i.operation, i.key, l.n, l.gateway, l.batch, l."row", l.reason, l.class, l.code, l.doubt,
 		l.attempts, l.dead_at, l.redriven_at, l."by", l.note
@@ -191,7 +215,7 @@ const stats = `WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now)
 	UNION ALL SELECT i.state, count(*), count(*) FILTER (WHERE i.next_at <= (SELECT now FROM clock)), min(i.next_at)
 		FROM` + intents + `i WHERE` + later + `GROUP BY 1
 	UNION ALL SELECT i.state, count(*), 0, NULL FROM` + intents + `i WHERE` + held + `GROUP BY 1
-	UNION ALL SELECT i.state, count(*), 0, NULL FROM` + intents + `i WHERE i.state = 6 GROUP BY 1
+	UNION ALL SELECT i.state, count(*), 0, NULL FROM` + intents + `i WHERE i.state = 6 AND i.state NOT IN (2, 3) GROUP BY 1
 	UNION ALL SELECT i.state, count(*), 0, NULL FROM` + intents + `i WHERE` + final + `GROUP BY 1
 	UNION ALL SELECT -1, (SELECT count(*) FROM` + workers + `w WHERE w.expires_at > clock.now), 0, clock.now FROM clock`
 
@@ -207,12 +231,14 @@ const sweep = `WITH gone AS (
 
 // statements are the texts with the names of the tables, and the columns that they write.
 type statements struct {
-	beat, stay, lock, find, lockOne, ripen, choose, chooseMore string
-	findLost, lockDead, strays, lockLost, forget               string
-	journal, letters, stats, sweep                             string
-	insert, insertOne, update, take, settle, done              string
-	beginAttempts, endAttempts, keepAttempts                   string
-	openLetters, openSettled, closeLetters                     string
+	beat, stay, lock, find, lockOne, promote, choose, chooseMore string
+	clockHeld, hold, release, holds                              string
+	findLost, lockDead, strays, lockLost, forget                 string
+	journal, letters, stats, sweep                               string
+	insert, insertOne, update, take, settle, done                string
+	beginAttempts, endAttempts, keepAttempts                     string
+	openLetters, openSettled, closeLetters                       string
+	eraseAttempts, eraseLetters, intents                         string
 
 	table string // the intents'
 
@@ -223,14 +249,16 @@ type statements struct {
 
 func newStatements(s *pgkit.Schema) *statements {
 	is := &statements{
-		beat: beat, stay: stay, lock: lock, find: find, lockOne: lockOne, ripen: ripen, choose: choose, chooseMore: chooseMore,
+		beat: beat, stay: stay, lock: lock, find: find, lockOne: lockOne, promote: promote, choose: choose, chooseMore: chooseMore,
+		clockHeld: clockHeld, hold: hold, release: release, holds: currentHolds,
 		findLost: findLost, lockDead: lockDead, strays: strays, lockLost: lockLost, forget: forget,
 		journal: journal, letters: chosenLetters, stats: stats, sweep: sweep,
 		inserted: inserted(), updated: updated(), taken: taken(), settled: settled(), doneWith: done(),
 		begun: begun(), ended: ended(), opened: opened(), closed: closed(),
+		eraseAttempts: eraseAttempts, eraseLetters: eraseLetters, intents: intents + `i`,
 	}
-	is.insert = insertNow() + unnested(is.inserted) + inserting
-	is.insertOne = insertNow() + single(is.inserted) + inserting
+	is.insert = insertNow + unnested(is.inserted) + inserting
+	is.insertOne = insertNow + single(is.inserted) + inserting
 	is.update = update[*row]{table: intents, fields: is.updated, n: 1, kept: []string{"payload", "result"}}.text()
 	is.take = update[*row]{table: intents, fields: is.taken, n: 1, constant: claimedNow}.text()
 	// Who is held has a worker, and nobody else: so the fields say that it is held still.
@@ -252,11 +280,13 @@ func newStatements(s *pgkit.Schema) *statements {
 
 func (is *statements) texts() []*string {
 	return []*string{
-		&is.beat, &is.stay, &is.lock, &is.find, &is.lockOne, &is.ripen, &is.choose, &is.chooseMore,
+		&is.beat, &is.stay, &is.lock, &is.find, &is.lockOne, &is.promote, &is.choose, &is.chooseMore,
+		&is.clockHeld, &is.hold, &is.release, &is.holds,
 		&is.findLost, &is.lockDead, &is.strays, &is.lockLost, &is.forget,
 		&is.journal, &is.letters, &is.stats, &is.sweep,
 		&is.insert, &is.insertOne, &is.update, &is.take, &is.settle, &is.done,
 		&is.beginAttempts, &is.endAttempts, &is.keepAttempts, &is.openLetters, &is.openSettled, &is.closeLetters,
+		&is.eraseAttempts, &is.eraseLetters, &is.intents,
 	}
 }
 

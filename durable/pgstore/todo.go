@@ -7,18 +7,6 @@ import (
 	"github.com/resilienthttp/resilienthttp/durable/driver"
 )
 
-func (s *Store) Intents(context.Context, driver.Filter, *driver.Record, int) ([]driver.Record, error) {
-	return nil, errors.ErrUnsupported
-}
-
-func (s *Store) Counts(context.Context, []driver.State) ([]driver.Count, error) {
-	return nil, errors.ErrUnsupported
-}
-
-func (s *Store) SetHold(context.Context, driver.Hold) error { return errors.ErrUnsupported }
-
-func (s *Store) Holds(context.Context) ([]driver.Hold, error) { return nil, nil }
-
 func (s *Store) AddJob(context.Context, driver.Job) (driver.Job, error) {
 	return driver.Job{}, errors.ErrUnsupported
 }

@@ -333,7 +333,8 @@ func TestRescue(t *testing.T) {
 	p := newPlace(t)
 	p.insert(pay("1"))
 	claimed, err := p.store.Claim(t.Context(), driver.Claim{
-		Worker: "dead", Lease: time.Millisecond, Limit: 1, PerScope: 1, Terms: map[string]driver.Terms{"psp": {KeyTTL: time.Hour}},
+		Worker: "dead", Lease: time.Millisecond, Limit: 1,
+		Gateways: map[string]driver.Allowance{"psp": {Terms: driver.Terms{KeyTTL: time.Hour}, Limit: 1, PerScope: 1}},
 	})
 	require.NoError(t, err)
 	require.Len(t, claimed.Changes, 1)

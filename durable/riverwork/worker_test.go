@@ -127,7 +127,7 @@ func TestWork(t *testing.T) {
 			_, err := e.Enqueue(t.Context(), in)
 			require.NoError(t, err)
 			claimed, err := e.Store.Claim(t.Context(), driver.Claim{
-				Worker: "another", Lease: time.Hour, Limit: 1, PerScope: 1, Terms: map[string]driver.Terms{"psp": {}},
+				Worker: "another", Lease: time.Hour, Limit: 1, Gateways: map[string]driver.Allowance{"psp": {Limit: 1, PerScope: 1}},
 			})
 			require.NoError(t, err)
 			require.Len(t, claimed.Changes, 1)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/durable/driver"
@@ -20,7 +21,10 @@ func (s *Store) Claim(ctx context.Context, claim driver.Claim) (claimed driver.C
 		if err := t.beat(ctx, claim.Worker, now.Add(ceil(claim.Lease))); err != nil {
 			return err
 		}
-		rows, err := t.choose(ctx, &claim, now)
+		if claimed.Held, err = t.names(ctx, heldGateways, now.UnixMicro()); err != nil {
+			return err
+		}
+		rows, err := t.choose(ctx, &claim, claimed.Held, now)
 		if err != nil {
 			return err
 		}
@@ -42,27 +46,26 @@ func (s *Store) Claim(ctx context.Context, claim driver.Claim) (claimed driver.C
 	return claimed, nil
 }
 
-// choose is what a claim is about. What is not due Decide leaves alone.
-func (t *transaction) choose(ctx context.Context, claim *driver.Claim, now time.Time) ([]*row, error) {
+// choose selects the intents of the claim. Decide leaves alone what is not due.
+func (t *transaction) choose(ctx context.Context, claim *driver.Claim, held []string, now time.Time) ([]*row, error) {
 	if claim.ID != nil {
 		only, err := readRow(ctx, t.statement(find), *claim.ID)
-		if err != nil || only == nil {
+		if err != nil || only == nil || slices.Contains(held, only.Gateway) {
 			return nil, err
 		}
 		return []*row{only}, nil
 	}
-	if err := t.exec(ctx, ripen, now.Add(driver.Soon).UnixMicro(), ripenBatch); err != nil {
+	if err := t.exec(ctx, promote, now.UnixMicro(), promoteBatch); err != nil {
 		return nil, err
 	}
-	gateways, err := t.gateways(ctx)
+	gateways, err := t.names(ctx, dueGateways)
 	if err != nil {
 		return nil, err
 	}
-	var rows []*row
-	room := claim.Capacity()
+	var queues [][]*row
 	for _, gateway := range gateways {
-		r := round{t: t, claim: claim, room: room, gateway: gateway, limit: room.Gateway(gateway), now: now.UnixMicro()}
-		if r.limit <= 0 {
+		r := round{t: t, claim: claim, gateway: gateway, allowed: claim.Allowance(gateway), now: now.UnixMicro()}
+		if r.allowed.Limit <= 0 || slices.Contains(held, gateway) {
 			continue
 		}
 		if err := r.begin(ctx); err != nil {
@@ -71,14 +74,20 @@ func (t *transaction) choose(ctx context.Context, claim *driver.Claim, now time.
 		if err := r.fill(ctx); err != nil {
 			return nil, err
 		}
-		rows = append(rows, r.turns()...)
+		for _, s := range r.shares {
+			queue := make([]*row, len(s.rows))
+			for i := range s.rows {
+				queue[i] = &s.rows[i]
+			}
+			queues = append(queues, queue)
+		}
 	}
-	return driver.FairOrder(room, rows, func(r *row) *driver.Record { return &r.Record }), nil
+	return driver.FairOrder(claim, queues, func(r *row) *driver.Record { return &r.Record }), nil
 }
 
-// gateways are those for which there is anything to claim, be it due or not.
-func (t *transaction) gateways(ctx context.Context) (names []string, err error) {
-	_, err = sqlitekit.ReadRows(ctx, t.statement(dueGateways), nil, func(rows *sql.Rows) error {
+// names reads a column of names.
+func (t *transaction) names(ctx context.Context, s statement, args ...any) (names []string, err error) {
+	_, err = sqlitekit.ReadRows(ctx, t.statement(s), args, func(rows *sql.Rows) error {
 		var name string
 		err := rows.Scan(&name)
 		names = append(names, name)
@@ -87,27 +96,25 @@ func (t *transaction) gateways(ctx context.Context) (names []string, err error) 
 	return names, err
 }
 
-// ripenBatch is the most intents that a claim brings back from what is later, those first
-// that are due first.
-const ripenBatch = 1000
+// promoteBatch is the maximum number of scheduled intents that a claim promotes.
+const promoteBatch = 1000
 
-// round goes over the scopes of a gateway, which each give one intent in their turn.
+// round goes over the scopes of a gateway, which take turns.
 type round struct {
 	t       *transaction
 	claim   *driver.Claim
-	room    *driver.Capacity
 	gateway string
-	limit   int
+	allowed driver.Allowance
 	now     int64
 	shares  []*share
 	total   int // rows
 }
 
-// share is a scope's part of a claim.
+// share is the part of a queue in a claim.
 type share struct {
-	rows []row // what is due longest
-	room int   // the most that it may have
-	dry  bool  // nothing else is due
+	rows      []row // longest due first
+	limit     int
+	exhausted bool // nothing else is due
 }
 
 var errEnough = errors.New("enough")
@@ -115,16 +122,16 @@ var errEnough = errors.New("enough")
 // begin reads the first of each scope: as many as are wanted, or all.
 func (r *round) begin(ctx context.Context) error {
 	for _, part := range [...]statement{dueAfter, dueUntil} {
-		_, err := sqlitekit.ReadRows(ctx, r.t.statement(part), []any{r.claim.Start(r.gateway), r.now, r.gateway}, func(rows *sql.Rows) error {
+		_, err := sqlitekit.ReadRows(ctx, r.t.statement(part), []any{r.allowed.Cursor, r.now, r.gateway}, func(rows *sql.Rows) error {
 			first, err := scanRow(rows)
 			if err != nil {
 				return err
 			}
-			if room := r.room.Queue(driver.QueueKeyOf(&first.Record)); room > 0 {
-				r.shares = append(r.shares, &share{rows: []row{first}, room: room})
+			if limit := r.claim.QueueLimit(driver.QueueKeyOf(&first.Record)); limit > 0 {
+				r.shares = append(r.shares, &share{rows: []row{first}, limit: limit})
 				r.total++
 			}
-			if r.total == r.limit {
+			if r.total == r.allowed.Limit {
 				return errEnough
 			}
 			return nil
@@ -144,37 +151,24 @@ func (r *round) fill(ctx context.Context) error {
 	for {
 		var open []*share
 		for _, s := range r.shares {
-			if !s.dry && len(s.rows) < s.room {
+			if !s.exhausted && len(s.rows) < s.limit {
 				open = append(open, s)
 			}
 		}
-		missing := r.limit - r.total
+		missing := r.allowed.Limit - r.total
 		if missing <= 0 || len(open) == 0 {
 			return nil
 		}
 		each := (missing + len(open) - 1) / len(open)
 		for _, s := range open {
-			want := min(each, s.room-len(s.rows))
+			want := min(each, s.limit-len(s.rows))
 			more, err := readRows(ctx, r.t.statement(dueMore), s.rows[0].ID.Scope, r.now, want, len(s.rows), r.gateway)
 			if err != nil {
 				return err
 			}
 			s.rows = append(s.rows, more...)
-			s.dry = len(more) < want
+			s.exhausted = len(more) < want
 			r.total += len(more)
 		}
 	}
-}
-
-// turns puts the shares into the order of the round.
-func (r *round) turns() []*row {
-	rows := make([]*row, 0, min(r.total, r.limit))
-	for turn := 0; len(rows) < cap(rows); turn++ {
-		for _, s := range r.shares {
-			if turn < len(s.rows) && len(rows) < cap(rows) {
-				rows = append(rows, &s.rows[turn])
-			}
-		}
-	}
-	return rows
 }

@@ -6,11 +6,12 @@ import (
 	"database/sql"
 	"fmt"
 	"slices"
-	"strings"
+	"strconv"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/internal/durablesql"
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 
@@ -60,77 +61,89 @@ func scanAttempt(rows *sql.Rows) (a driver.Attempt, there bool, err error) {
 	}, n.Valid, err
 }
 
-// DeadLetters implements durable.Store.
-func (s *Store) DeadLetters(
-	ctx context.Context, filter driver.Filter, after *driver.DeadLetter, limit int,
-) (letters []driver.DeadLetter, err error) {
-	if limit <= 0 {
-		return nil, s.kit.Usable(ctx)
-	}
-	query, args := lettersQuery(&filter, after, limit)
-	err = s.kit.Reading(ctx, func(ctx context.Context) error {
-		letters, err = readLetters(ctx, s.kit.Read, query, args)
-		return err
-	})
-	return letters, err
+// dialect is SQLite's, for the lists.
+var dialect = durablesql.Dialect{ //nolint:gochecknoglobals // constant
+	Param: func(n int, _ any) string { return "?" + strconv.Itoa(n) },
+	Time:  func(t time.Time) any { return t.UnixMicro() },
+	From: func(held, byID bool) string {
+		switch {
+		case byID:
+			return "durable_intent i"
+		case held:
+			return "durable_intent i INDEXED BY durable_intent_held"
+		}
+		return "durable_intent i INDEXED BY durable_intent_listed"
+	},
 }
 
-// lettersQuery asks for what Filter.Matches and Letter.Compare say.
-func lettersQuery(filter *driver.Filter, after *driver.DeadLetter, limit int) (query string, args []any) {
-	var where []string
-	add := func(condition string, values ...any) {
-		where = append(where, condition)
-		args = append(args, values...)
+// list reads the rows of one statement.
+func list[T any](ctx context.Context, s *Store, text string, args []any, scan func(*sql.Rows) (T, error)) (all []T, err error) {
+	err = s.kit.Reading(ctx, func(ctx context.Context) error {
+		all, err = collect(ctx, unprepared{s.kit.Read, text}, args, scan)
+		return err
+	})
+	return all, err
+}
+
+func collect[T any](ctx context.Context, by sqlitekit.Statement, args []any, scan func(*sql.Rows) (T, error)) (all []T, err error) {
+	_, err = sqlitekit.ReadRows(ctx, by, args, func(rows *sql.Rows) error {
+		each, err := scan(rows)
+		all = append(all, each)
+		return err
+	})
+	return all, err
+}
+
+// DeadLetters implements durable.Store.
+func (s *Store) DeadLetters(ctx context.Context, filter driver.Filter, after *driver.DeadLetter, limit int) ([]driver.DeadLetter, error) {
+	if err := cmp.Or(s.kit.Usable(ctx), filter.Validate()); err != nil || limit <= 0 {
+		return nil, err
 	}
-	for _, each := range [...]struct{ column, value string }{
-		{"i.scope", filter.Scope}, {"i.operation", filter.Operation}, {"i.key", filter.Key},
-		{"l.gateway", filter.Gateway}, {"l.batch", filter.Batch}, {"l.code", filter.Code}, {"l.reason", filter.Reason},
-	} {
-		if each.value != "" {
-			add(each.column+" = ?", each.value)
-		}
-	}
-	if !filter.IncludeResolved {
-		add("l.redriven_at IS NULL")
-	}
-	if !filter.From.IsZero() {
-		add("l.dead_at >= ?", ceilMicros(filter.From))
-	}
-	if !filter.Until.IsZero() {
-		add("l.dead_at < ?", ceilMicros(filter.Until))
-	}
-	if after != nil {
-		// The first condition is for the index.
-		add("l.dead_at >= ? AND (l.dead_at, i.scope, i.operation, i.key, l.n) > (?, ?, ?, ?, ?)", micros(after.DeadAt),
-			micros(after.DeadAt), after.ID.Scope, after.ID.Operation, after.ID.Key, after.Number)
-	}
-	if len(where) == 0 {
-		where = append(where, "true")
-	}
+	text, args := lettersQuery(&filter, after, limit)
+	return list(ctx, s, text, args, scanLetter)
+}
+
+func lettersQuery(filter *driver.Filter, after *driver.DeadLetter, limit int) (text string, args []any) {
+	tail, args := dialect.DeadLetters(filter, after, limit)
 	return `SELECT i.scope, i.operation, i.key, l.n, l.gateway, l.batch, l.row, l.reason, l.class, l.code, l.doubt, l.attempts,
 			l.dead_at, l.redriven_at, l."by", l.note
-		FROM durable_letter l JOIN durable_intent i ON i.id = l.intent
-		WHERE ` + strings.Join(where, " AND ") + `
-		ORDER BY l.dead_at, i.scope, i.operation, i.key, l.n LIMIT ?`, append(args, limit)
+		FROM durable_letter l JOIN durable_intent i ON i.id = l.intent WHERE ` + tail, args
 }
 
-// ceilMicros is the first microsecond that is not before t.
-func ceilMicros(t time.Time) int64 { return t.Add(time.Microsecond - 1).UnixMicro() }
+func scanLetter(rows *sql.Rows) (l driver.DeadLetter, err error) {
+	var (
+		dead     int64
+		redriven sql.NullInt64
+	)
+	err = rows.Scan(&l.ID.Scope, &l.ID.Operation, &l.ID.Key, &l.Number, &l.Gateway, &l.Batch, &l.Row, &l.Reason, &l.Class,
+		&l.Code, &l.InDoubt, &l.Attempts, &dead, &redriven, &l.By, &l.Note)
+	l.DeadAt, l.RedrivenAt = timeOf(dead), timeOrNone(redriven)
+	return l, err
+}
 
-func readLetters(ctx context.Context, db *sql.DB, query string, args []any) (letters []driver.DeadLetter, err error) {
-	_, err = sqlitekit.ReadRows(ctx, unprepared{db, query}, args, func(rows *sql.Rows) error {
-		var (
-			l        driver.DeadLetter
-			dead     int64
-			redriven sql.NullInt64
-		)
-		err := rows.Scan(&l.ID.Scope, &l.ID.Operation, &l.ID.Key, &l.Number, &l.Gateway, &l.Batch, &l.Row, &l.Reason, &l.Class,
-			&l.Code, &l.InDoubt, &l.Attempts, &dead, &redriven, &l.By, &l.Note)
-		l.DeadAt, l.RedrivenAt = timeOf(dead), timeOrNone(redriven)
-		letters = append(letters, l)
-		return err
+// Intents implements durable.Store.
+func (s *Store) Intents(ctx context.Context, filter driver.Filter, after *driver.Record, limit int) ([]driver.Record, error) {
+	if err := cmp.Or(s.kit.Usable(ctx), filter.Validate()); err != nil || limit <= 0 {
+		return nil, err
+	}
+	text, args := dialect.Intents(bareColumns, &filter, after, limit)
+	return list(ctx, s, text, args, func(rows *sql.Rows) (driver.Record, error) {
+		r, err := scanRow(rows)
+		return r.Record, err
 	})
-	return letters, err
+}
+
+// Counts implements durable.Store.
+func (s *Store) Counts(ctx context.Context, states []driver.State) (counts []driver.Count, err error) {
+	filter := driver.Filter{States: states}
+	if err := cmp.Or(s.kit.Usable(ctx), filter.Validate()); err != nil {
+		return nil, err
+	}
+	counts, err = list(ctx, s, dialect.Counts(states), nil, func(rows *sql.Rows) (c driver.Count, err error) {
+		return c, rows.Scan(&c.State, &c.Gateway, &c.Scope, &c.N)
+	})
+	slices.SortFunc(counts, driver.Count.Compare)
+	return counts, err
 }
 
 // unprepared is a statement that is seldom run.

@@ -81,6 +81,12 @@ func (t *transaction) write(ctx context.Context, id int64, c *driver.Change) err
 			return err
 		}
 	}
+	if c.Erased {
+		if err := t.exec(ctx, eraseAttempts, id); err != nil {
+			return err
+		}
+		return t.exec(ctx, eraseLetters, id)
+	}
 	if l := c.DeadLettered; l != nil {
 		return t.exec(ctx, openLetter, id, l.Number, l.Gateway, l.Batch, l.Row, l.Reason, int64(l.Class), l.Code,
 			l.InDoubt, l.Attempts, micros(l.DeadAt))
@@ -98,10 +104,10 @@ func (t *transaction) writeRecord(ctx context.Context, id int64, c *driver.Chang
 		}
 	}
 	var payload, result any // NULL: as it is
-	if c.Revised {
+	if c.Revised || c.Erased {
 		payload = blob(r.Payload)
 	}
-	if r.State == driver.StateDone {
+	if r.State == driver.StateDone || c.Erased {
 		result = blob(r.Result)
 	}
 	switch a := c.StartedAttempt; {

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
@@ -28,8 +29,14 @@ const (
 		i.next_at, i.deadline, i.attempts, i.tries, i.doubt, i.ask, i.class, i.code, i.reference, i.reason, i.letter,
 		i.first_at, i.last_at, i.taken_at, i.since, i.batch, i.row, i.created, i.updated, i.declines `
 
+	// bareColumns are columns without payload and result.
+	bareColumns = columns + `, x'', x''`
+
 	// lastAttempt are the columns of the journal, where it is the last of its intent.
 	lastAttempt = ` a_n, a_kind, a_epoch, a_key, a_worker, a_sent, a_finished, a_class, a_code, a_status, a_reference, a_error `
+
+	// inEffect are the holds that have not ended at ?1.
+	inEffect = ` released_by = '' AND (until IS NULL OR until > ?1) `
 
 	theID = ` scope = ?1 AND operation = ?2 AND key = ?3 `
 
@@ -63,8 +70,14 @@ const (
 	beginAttempt
 	openLetter
 	closeLetter
+	eraseAttempts
+	eraseLetters
 	beat
-	ripen
+	promote
+	heldGateways
+	setHold
+	release
+	readHolds
 	dueGateways
 	dueAfter
 	dueUntil
@@ -86,7 +99,7 @@ func (s statement) text() string {
 
 		// find reads all, load what Decide looks at.
 		find: `SELECT` + columns + `, i.payload, i.result FROM durable_intent i WHERE` + theID,
-		load: `SELECT` + columns + `, x'', x'' FROM durable_intent i WHERE` + theID,
+		load: `SELECT` + bareColumns + ` FROM durable_intent i WHERE` + theID,
 
 		insert: `INSERT INTO durable_intent (scope, operation, key, payload, gateway, fingerprint, state, epoch, generation,
 				worker, next_at, later, deadline, attempts, tries, doubt, ask, class, code, reference, reason, letter,
@@ -129,11 +142,23 @@ func (s statement) text() string {
 			VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, NULL, '', '')`,
 		closeLetter: `UPDATE durable_letter SET redriven_at = ?3, "by" = ?4, note = ?5 WHERE intent = ?1 AND n = ?2`,
 
+		// The texts that an erasure removes. The attempt that it begins replaces those of the
+		// last one. 'erased' is driver.NoteErased.
+		eraseAttempts: `UPDATE durable_attempt SET error = '' WHERE intent = ?1 AND error <> ''`,
+		eraseLetters:  `UPDATE durable_letter SET note = '' WHERE intent = ?1 AND note NOT IN ('', 'erased')`,
+
 		beat: `INSERT INTO durable_worker (id, expires_at) VALUES (?1, ?2)
 			ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at`,
 
-		// What is due soon is not later any more.
-		ripen: `UPDATE durable_intent SET later = 0 WHERE id IN (
+		heldGateways: `SELECT gateway FROM durable_hold WHERE` + inEffect,
+		setHold: `INSERT INTO durable_hold (gateway, since, until, "by", note, released_by) VALUES (?2, ?1, ?3, ?4, ?5, '')
+			ON CONFLICT (gateway) DO UPDATE SET until = ?3, "by" = ?4, note = ?5, released_by = '',
+				since = CASE WHEN` + inEffect + `THEN since ELSE ?1 END`,
+		release:   `UPDATE durable_hold SET released_by = ?3 WHERE gateway = ?2 AND` + inEffect,
+		readHolds: `SELECT gateway, since, until, "by", note FROM durable_hold WHERE` + strings.Replace(inEffect, "?1", now, 1) + `ORDER BY gateway`,
+
+		// Scheduled intents whose time has come.
+		promote: `UPDATE durable_intent SET later = 0 WHERE id IN (
 				SELECT id FROM durable_intent WHERE` + later + `AND next_at <= ?1 ORDER BY next_at, state, id LIMIT ?2)`,
 
 		// Those for which there is anything to claim: each is a seek in the index.
@@ -155,7 +180,7 @@ func (s statement) text() string {
 			WHERE` + claimable + `AND gateway = ?5 AND scope = ?1 AND next_at <= ?2` + inTurn + `LIMIT ?3 OFFSET ?4`,
 
 		// Whose worker has gone has lost it, whether it is known that it was there or not.
-		lost: `SELECT` + columns + `, x'', x'' FROM durable_intent i WHERE` + held + `AND NOT EXISTS (
+		lost: `SELECT` + bareColumns + ` FROM durable_intent i WHERE` + held + `AND NOT EXISTS (
 				SELECT 1 FROM durable_worker WHERE id = worker AND expires_at > ?1) LIMIT ?2`,
 		findLost: `SELECT EXISTS (SELECT 1 FROM durable_worker WHERE expires_at <=` + now + `)
 			OR EXISTS (SELECT 1 FROM durable_intent i WHERE` + held + `AND NOT EXISTS (
@@ -177,7 +202,7 @@ func (s statement) text() string {
 			UNION ALL SELECT state, count(*), 0, NULL
 				FROM durable_intent INDEXED BY durable_intent_held WHERE` + held + `GROUP BY state
 			UNION ALL SELECT state, count(*), 0, NULL
-				FROM durable_intent INDEXED BY durable_intent_dead WHERE state = 6 GROUP BY state
+				FROM durable_intent INDEXED BY durable_intent_listed WHERE state = 6 AND state NOT IN (2, 3) GROUP BY state
 			UNION ALL SELECT state, count(*), 0, NULL
 				FROM durable_intent INDEXED BY durable_intent_over WHERE` + final + `GROUP BY state
 			UNION ALL SELECT -1, count(*), 0,` + now + `FROM durable_worker WHERE expires_at >` + now,

@@ -2,7 +2,7 @@ package storetest
 
 import (
 	"bytes"
-	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -125,15 +125,18 @@ func (k *kit) testFairness() {
 	// A round of one scope after the other, each time behind the last.
 	k.many("a", 2)
 	k.many("b", 2)
-	c.Limit, c.ScopeCursor = 1, "a"
+	cursor := "a"
+	after := func() { allow(&c, func(a *driver.Allowance) { a.Cursor = cursor }) }
+	c.Limit = 1
 	var order []string
 	for range 6 {
+		after()
 		changes := k.claim(c)
 		if len(changes) != 1 {
 			k.Fatalf("%d were claimed, want 1", len(changes))
 		}
-		c.ScopeCursor = changes[0].Record.ID.Scope
-		order = append(order, c.ScopeCursor)
+		cursor = changes[0].Record.ID.Scope
+		order = append(order, cursor)
 	}
 	if want := []string{"b", "m", "a", "b", "m", "a"}; !slices.Equal(order, want) {
 		k.Errorf("rounds of one after %q took %q, want %q", "a", order, want)
@@ -144,7 +147,8 @@ func (k *kit) testFairness() {
 	for _, scope := range alike {
 		k.many(scope, 1)
 	}
-	c.ScopeCursor, c.Limit = "w", len(alike)
+	cursor, c.Limit = "w", len(alike)
+	after()
 	if got := scopes(k.claim(c)); !slices.Equal(got, alike) {
 		k.Errorf("a round after %q took %q, want %q", "w", got, alike)
 	}
@@ -155,7 +159,8 @@ func (k *kit) testFairness() {
 		k.must(event(driver.EventCancel, late[i].ID))
 	}
 	want := k.shuffled("q")
-	c.ScopeCursor, c.Limit = "p", 1
+	cursor, c.Limit = "p", 1
+	after()
 	var got []driver.Record
 	k.eventually("a turn", func() bool {
 		for _, change := range k.claim(c) {
@@ -293,7 +298,7 @@ func (k *kit) testShares() {
 	k.many("a", 20)
 	k.many("b", 2)
 	c := claim("w")
-	c.PerScope = 5
+	allow(&c, func(a *driver.Allowance) { a.PerScope = 5 })
 	count := func(changes []driver.Change) string {
 		n := make(map[string]int)
 		for _, scope := range scopes(changes) {
@@ -325,47 +330,35 @@ func held(a, b int) map[driver.QueueKey]int {
 	return map[driver.QueueKey]int{{Scope: "a", Gateway: gateway}: a, {Scope: "b", Gateway: gateway}: b}
 }
 
-// testGateways bounds what a worker holds of a gateway. What is left out stands before
-// what is not.
+// testGateways bounds what a claim takes of each gateway.
 func (k *kit) testGateways() {
-	type lanes map[driver.QueueKey]int
-	const hung, well, other = gateway, mute, "other"
-	a, b, elsewhere, beside := driver.QueueKey{Scope: "a", Gateway: hung}, driver.QueueKey{Scope: "b", Gateway: hung},
-		driver.QueueKey{Scope: "q", Gateway: hung}, driver.QueueKey{Scope: "a", Gateway: well}
-	even, lent := map[string]int{hung: 20, well: 20}, map[string]int{hung: 40, well: 20}
+	type queues map[driver.QueueKey]int
+	a, b, beside := driver.QueueKey{Scope: "a", Gateway: gateway}, driver.QueueKey{Scope: "b", Gateway: gateway},
+		driver.QueueKey{Scope: "a", Gateway: mute}
 	for _, row := range []struct {
-		name  string
-		claim driver.Claim // of 40 senders
-		want  lanes        // of 100 of a, 20 of b, and 6 beside
+		name           string
+		limit          int
+		allowed, other driver.Allowance
+		inFlight, want queues // of 100 of a, 20 of b, and 6 beside
 	}{
-		{"an even share", driver.Claim{GatewayLimits: even}, lanes{a: 10, b: 10, beside: 6}},
-		{"some is held", driver.Claim{GatewayLimits: even, Limit: 25, InFlight: lanes{elsewhere: 15}}, lanes{a: 3, b: 2, beside: 6}},
-		{"all is held", driver.Claim{GatewayLimits: even, Limit: 1, InFlight: lanes{elsewhere: 20}}, lanes{beside: 1}},
-		{"what others leave", driver.Claim{GatewayLimits: lent}, lanes{a: 17, b: 17, beside: 6}},
-		// A quarter of 40 is 10, of which each has 3: 4 of 10 are free for all.
+		{"each its limit", 40, driver.Allowance{Limit: 20, PerScope: 40}, driver.Allowance{Limit: 20, PerScope: 40}, nil, queues{a: 10, b: 10, beside: 6}},
+		{"none of one", 40, driver.Allowance{PerScope: 40}, driver.Allowance{Limit: 4, PerScope: 40}, nil, queues{beside: 4}},
+		{"both take turns", 10, driver.Allowance{Limit: 20, PerScope: 40}, driver.Allowance{Limit: 20, PerScope: 40}, nil, queues{a: 3, b: 2, beside: 5}},
 		{
-			"what is kept for others",
-			driver.Claim{GatewayLimits: map[string]int{hung: 40, well: 20, other: 20}, Limit: 10, InFlight: lanes{elsewhere: 30}},
-			lanes{a: 2, b: 2, beside: 3},
+			"a scope has its part", 40, driver.Allowance{Limit: 20, PerScope: 6}, driver.Allowance{Limit: 20, PerScope: 6}, queues{a: 6, b: 1},
+			queues{b: 5, beside: 6},
 		},
-		{"a share of a scope", driver.Claim{GatewayLimits: even, PerScope: 12, InFlight: lanes{a: 6, b: 1}}, lanes{b: 5, beside: 6}},
-		{"what is kept of a scope", driver.Claim{GatewayLimits: lent, PerScope: 12, InFlight: lanes{a: 11, b: 12}}, lanes{beside: 1}},
-		{
-			"each behind its own",
-			driver.Claim{GatewayLimits: map[string]int{hung: 1, well: 20}, GatewayCursors: map[string]string{hung: "a"}},
-			lanes{b: 1, beside: 6},
-		},
+		{"behind the cursor", 40, driver.Allowance{Limit: 1, PerScope: 40, Cursor: "a"}, driver.Allowance{Limit: 20, PerScope: 40}, nil, queues{b: 1, beside: 6}},
 	} {
 		k.T.Run(row.name, func(t *testing.T) {
 			k := newKit(t, k.Suite)
 			k.manyOf(a, 100)
 			k.manyOf(b, 20)
 			k.manyOf(beside, 6)
-			c := row.claim
-			c.Worker, c.Lease, c.MaxWorkers = "w", time.Hour, 40
-			c.Terms = map[string]driver.Terms{hung: {KeyTTL: time.Hour}, well: {}, other: {}}
-			c.Limit, c.PerScope = cmp.Or(c.Limit, 40), cmp.Or(c.PerScope, 40)
-			got := make(lanes)
+			row.allowed.Terms = terms[gateway]
+			c := driver.Claim{Worker: "w", Lease: time.Hour, Limit: row.limit, InFlight: row.inFlight,
+				Gateways: map[string]driver.Allowance{gateway: row.allowed, mute: row.other}}
+			got := make(queues)
 			for _, change := range k.claim(c) {
 				got[driver.QueueKeyOf(&change.Record)]++
 			}
@@ -373,6 +366,59 @@ func (k *kit) testGateways() {
 				k.Errorf("claimed %v, want %v", got, row.want)
 			}
 		})
+	}
+}
+
+// testHold (D21) holds a gateway: nothing of it is claimed, and its intents stay as they are.
+func (k *kit) testHold() {
+	held, beside := k.manyOf(driver.QueueKey{Scope: "a", Gateway: gateway}, 3), k.manyOf(driver.QueueKey{Scope: "a", Gateway: mute}, 2)
+	set := func(h driver.Hold) error { return k.store.SetHold(k.ctx(), h) }
+	check := func(h driver.Hold) {
+		k.Helper()
+		if err := set(h); err != nil {
+			k.Fatalf("SetHold: %v", err)
+		}
+	}
+	for _, invalid := range []driver.Hold{{By: "ann"}, {Gateway: gateway}, {Gateway: "\x00", By: "ann"}} {
+		if err := set(invalid); !errors.Is(err, driver.ErrInvalid) {
+			k.Errorf("SetHold(%+v): %v", invalid, err)
+		}
+	}
+	release := driver.Hold{Gateway: gateway, ReleasedBy: "bob"}
+	if err := set(release); !errors.Is(err, driver.ErrNotFound) {
+		k.Errorf("release of what is not held: %v", err)
+	}
+	check(driver.Hold{Gateway: gateway, By: "ann", Note: "incident"})
+	check(driver.Hold{Gateway: gateway, By: "ann", Note: "incident 7"})
+	if holds, err := k.again.Holds(k.ctx()); err != nil || len(holds) != 1 || holds[0].Gateway != gateway || holds[0].By != "ann" ||
+		holds[0].Note != "incident 7" || holds[0].Since.IsZero() || !holds[0].Until.IsZero() {
+		k.Errorf("Holds: %+v, %v", holds, err)
+	}
+	c := claim("w")
+	if got := k.claim(c); len(got) != len(beside) {
+		k.Errorf("%d were claimed, want %d", len(got), len(beside))
+	}
+	c.ID = &held[0].ID
+	if got := k.claim(c); len(got) != 0 {
+		k.Errorf("an intent of a held gateway was claimed by its ID")
+	}
+	claimed, err := k.store.Claim(k.ctx(), c)
+	if err != nil || !slices.Equal(claimed.Held, []string{gateway}) {
+		k.Errorf("held: %v, %v", claimed.Held, err)
+	}
+	if after := k.look(held[0].ID); diff(after, &held[0]) != "" {
+		k.Errorf("the hold changed an intent: %s", diff(after, &held[0]))
+	}
+	check(release)
+	if holds, err := k.store.Holds(k.ctx()); err != nil || len(holds) != 0 {
+		k.Errorf("Holds after the release: %+v, %v", holds, err)
+	}
+	check(driver.Hold{Gateway: gateway, By: "ann", Until: k.now().Add(-time.Second)}) // is over
+	if got := k.claim(claim("w")); len(got) != len(held) {
+		k.Errorf("%d were claimed after the hold, want %d", len(got), len(held))
+	}
+	if err := set(release); !errors.Is(err, driver.ErrNotFound) {
+		k.Errorf("release of a hold that is over: %v", err)
 	}
 }
 

@@ -161,9 +161,9 @@ func (k *kit) testInvalid() {
 		"Apply of a claim": second(k.store.Apply(ctx, []driver.Event{event(driver.EventClaim, intent("a").ID)})),
 		"Apply of nothing": second(k.store.Apply(ctx, []driver.Event{{}})),
 		"Claim of nothing": second(k.store.Claim(ctx, driver.Claim{})),
-		"Claim, no limit":  second(k.store.Claim(ctx, driver.Claim{Worker: "w", Lease: 1, PerScope: 1})),
-		"Claim, a share of nothing": second(k.store.Claim(ctx, driver.Claim{
-			Worker: "w", Lease: 1, Limit: 1, PerScope: 1, GatewayLimits: map[string]int{gateway: 1},
+		"Claim, no limit":  second(k.store.Claim(ctx, driver.Claim{Worker: "w", Lease: 1})),
+		"Claim, negative": second(k.store.Claim(ctx, driver.Claim{
+			Worker: "w", Lease: 1, Limit: 1, Gateways: map[string]driver.Allowance{gateway: {Limit: -1, PerScope: 1}},
 		})),
 		"Claim, NUL":      second(k.store.Claim(ctx, claim("\x00"))),
 		"Beat of nobody":  second(k.store.Heartbeat(ctx, "", time.Second)),

@@ -102,7 +102,18 @@ func event(kind driver.EventKind, id idempotency.ID) driver.Event {
 
 // claim is one of everything.
 func claim(name string) driver.Claim {
-	return driver.Claim{Worker: name, Lease: time.Hour, Terms: terms, Limit: 1000, PerScope: 1000}
+	c := driver.Claim{Worker: name, Lease: time.Hour, Limit: 1000, Gateways: make(map[string]driver.Allowance)}
+	for name := range terms {
+		c.Gateways[name] = driver.Allowance{Terms: terms[name], Limit: 1000, PerScope: 1000}
+	}
+	return c
+}
+
+// allow changes the allowance of the gateway that most tests use.
+func allow(c *driver.Claim, change func(*driver.Allowance)) {
+	a := c.Gateways[gateway]
+	change(&a)
+	c.Gateways[gateway] = a
 }
 
 // apply applies one event, and looks whether the store did what Decide says.
@@ -194,6 +205,16 @@ func (k *kit) note(c *driver.Change) {
 	}
 	if c.DeadLettered != nil {
 		k.letters[id] = append(k.letters[id], *c.DeadLettered)
+	}
+	if c.Erased {
+		for i := range k.attempts[id] {
+			k.attempts[id][i].Error = ""
+		}
+		for i := range k.letters[id] {
+			if l := &k.letters[id][i]; l.Note != driver.NoteErased {
+				l.Note = ""
+			}
+		}
 	}
 }
 

@@ -58,31 +58,46 @@ func (k *kit) testLetters() {
 	}
 }
 
-// checkLetters reads the letters that a filter chooses, in pages of 4.
+// checkLetters reads the letters that a filter chooses, in pages of 4, in both orders.
 func (k *kit) checkLetters(name string, all []driver.DeadLetter, f driver.Filter) {
 	k.Helper()
-	var want, got []driver.DeadLetter
+	checkPages(k, name, all, f, f.Matches, func(f driver.Filter, after *driver.DeadLetter) ([]driver.DeadLetter, error) {
+		return k.store.DeadLetters(k.ctx(), f, after, 4)
+	})
+}
+
+// checkPages reads what a filter selects of all, which are in order, in pages of 4: the
+// oldest first, and the newest first.
+func checkPages[T any](k *kit, name string, all []T, f driver.Filter, matches func(*T) bool, read func(driver.Filter, *T) ([]T, error)) {
+	k.Helper()
+	var want []T
 	for i := range all {
-		if f.Matches(&all[i]) {
+		if matches(&all[i]) {
 			want = append(want, all[i])
 		}
 	}
-	for {
-		var after *driver.DeadLetter
-		if len(got) > 0 {
-			after = &got[len(got)-1]
+	for _, f.NewestFirst = range []bool{false, true} {
+		var got []T
+		for {
+			var after *T
+			if len(got) > 0 {
+				after = &got[len(got)-1]
+			}
+			page, err := read(f, after)
+			if err != nil || len(page) > 4 {
+				k.Fatalf("%s: a page of %d, %v", name, len(page), err)
+			}
+			got = append(got, page...)
+			if len(page) < 4 || len(got) > len(all) {
+				break
+			}
 		}
-		page, err := k.store.DeadLetters(k.ctx(), f, after, 4)
-		if err != nil || len(page) > 4 {
-			k.Fatalf("Letters: %d, %v", len(page), err)
+		if f.NewestFirst {
+			slices.Reverse(got)
 		}
-		got = append(got, page...)
-		if len(page) < 4 || len(got) > len(all) {
-			break
+		if d := diff(got, want); d != "" {
+			k.Errorf("%s, newest first %v: the rows are not those wanted:\n%s", name, f.NewestFirst, d)
 		}
-	}
-	if d := diff(got, want); d != "" {
-		k.Errorf("%s: the letters are not those wanted:\n%s", name, d)
 	}
 }
 

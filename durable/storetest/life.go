@@ -21,7 +21,12 @@ func outcome(class driver.Class) driver.Outcome {
 // reach brings a new intent to a state. Of those that are dead, doubt tells which.
 func (k *kit) reach(state driver.State, doubt bool) driver.Record {
 	k.Helper()
-	r := k.must(enqueue(intent("reach")))
+	return k.reachWith(intent("reach"), state, doubt)
+}
+
+func (k *kit) reachWith(in driver.Intent, state driver.State, doubt bool) driver.Record {
+	k.Helper()
+	r := k.must(enqueue(in))
 	step := func(class driver.Class, do driver.Action) {
 		r = k.claimOne(r)
 		r = k.must(finish(&r, outcome(class), driver.Decision{Action: do}))
@@ -76,6 +81,7 @@ func (k *kit) testTransitions() {
 			return e
 		},
 		"cancel": func(r *driver.Record) driver.Event { return event(driver.EventCancel, r.ID) },
+		"erase":  func(r *driver.Record) driver.Event { return event(driver.EventErase, r.ID) },
 	}
 	for class := driver.ClassUnknown; class <= driver.ClassNotFound; class++ {
 		events["resolve as "+class.String()] = func(r *driver.Record) driver.Event {
@@ -349,7 +355,9 @@ func (k *kit) testWalk() {
 	}
 	any1 := func() idempotency.ID { return ids[rand.IntN(len(ids))] }
 	for range steps {
-		switch rand.IntN(10) {
+		switch rand.IntN(11) {
+		case 10:
+			k.apply(event(driver.EventErase, any1()))
 		case 0:
 			k.apply(event(driver.EventCancel, any1()))
 		case 1:

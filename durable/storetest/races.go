@@ -76,7 +76,7 @@ func (k *kit) raceClaim() {
 				owners[change.Record.ID] = c.Worker
 			}
 			mu.Unlock()
-			c.ScopeCursor = claimed.Changes[len(claimed.Changes)-1].Record.ID.Scope
+			allow(&c, func(a *driver.Allowance) { a.Cursor = claimed.Changes[len(claimed.Changes)-1].Record.ID.Scope })
 		}
 	})
 	for _, change := range k.claim(claim("last")) {

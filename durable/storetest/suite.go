@@ -65,6 +65,8 @@ func (s Suite) Run(t *testing.T) {
 		run  func(*kit)
 	}{
 		{"Enqueue", (*kit).testEnqueue},
+		{"Fingerprint", (*kit).testFingerprint},
+		{"Erase", (*kit).testErase},
 		{"Values", (*kit).testValues},
 		{"Invalid", (*kit).testInvalid},
 		{"Cancelled", (*kit).testCancelled},
@@ -77,10 +79,14 @@ func (s Suite) Run(t *testing.T) {
 		{"Clock", (*kit).testClock},
 		{"Shares", (*kit).testShares},
 		{"Gateways", (*kit).testGateways},
+		{"Hold", (*kit).testHold},
 		{"Deadline", (*kit).testDeadline},
 		{"Workers", (*kit).testWorkers},
 		{"Letters", (*kit).testLetters},
 		{"LettersAtOnce", (*kit).testLettersAtOnce},
+		{"Intents", (*kit).testIntents},
+		{"IntentsAtOnce", (*kit).testIntentsAtOnce},
+		{"Counts", (*kit).testCounts},
 		{"Stats", (*kit).testStats},
 		{"Sweep", (*kit).testSweep},
 		{"SweepAge", (*kit).testSweepAge},

@@ -33,7 +33,7 @@ CREATE TABLE {{schema}}durable_intent (
 	a_class     smallint    NOT NULL DEFAULT 0,
 	state       smallint    NOT NULL DEFAULT 0,
 	class       smallint    NOT NULL DEFAULT 0,
-	later       boolean     NOT NULL, -- it need not be looked at until soon before next_at: see durable.Soon
+	later       boolean     NOT NULL, -- its time has not come: claims promote it then
 	doubt       boolean     NOT NULL DEFAULT false,
 	ask         boolean     NOT NULL DEFAULT false,
 	scope       text COLLATE "C" NOT NULL,
@@ -61,20 +61,20 @@ CREATE TABLE {{schema}}durable_intent (
 	result      bytea       NOT NULL DEFAULT ''
 );
 
--- Each intent is in one of these: what may be claimed soon, and later, what is held, what is dead, what may be swept. They
--- have the state, so that counting reads nothing else.
+-- Each intent is in one of the first four: what may be claimed soon, and later, what is held, what may be swept. They have
+-- the state, so that counting reads nothing else. The last one is for lists; held intents are few, and listed by theirs.
 CREATE INDEX durable_intent_due ON {{schema}}durable_intent (gateway, scope, next_at, seq) INCLUDE (state)
 	WHERE state IN (0, 1, 4) AND NOT later;
 CREATE INDEX durable_intent_later ON {{schema}}durable_intent (next_at) INCLUDE (state) WHERE state IN (0, 1, 4) AND later;
 CREATE INDEX durable_intent_held ON {{schema}}durable_intent (worker) INCLUDE (state) WHERE state IN (2, 3);
-CREATE INDEX durable_intent_dead ON {{schema}}durable_intent (state) WHERE state = 6;
 CREATE INDEX durable_intent_over ON {{schema}}durable_intent (updated) INCLUDE (state) WHERE state IN (5, 7);
+CREATE INDEX durable_intent_listed ON {{schema}}durable_intent (state, created) WHERE state NOT IN (2, 3);
 
 -- The journal but for the last attempt of each intent. n is the generation.
 CREATE TABLE {{schema}}durable_attempt (
 	intent      uuid        NOT NULL,
 	n           bigint      NOT NULL,
-	kind        smallint    NOT NULL, -- 1 send, 2 find, 3 resolve
+	kind        smallint    NOT NULL, -- 1 send, 2 query, 3 resolve, 4 erase
 	epoch       bigint      NOT NULL,
 	key         text        NOT NULL,
 	worker      text        NOT NULL,
@@ -114,4 +114,14 @@ CREATE INDEX durable_letter_open ON {{schema}}durable_letter (dead_at) WHERE red
 CREATE TABLE {{schema}}durable_worker (
 	id         text COLLATE "C" PRIMARY KEY,
 	expires_at timestamptz NOT NULL
+);
+
+-- Gateways that persons hold. A row stays when the hold is over.
+CREATE TABLE {{schema}}durable_hold (
+	gateway     text COLLATE "C" PRIMARY KEY,
+	since       timestamptz NOT NULL,
+	until       timestamptz, -- NULL: until it is released
+	"by"        text NOT NULL,
+	note        text NOT NULL,
+	released_by text NOT NULL DEFAULT ''
 );

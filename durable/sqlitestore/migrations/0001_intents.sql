@@ -24,7 +24,7 @@ CREATE TABLE IF NOT EXISTS durable_intent (
 	generation  INTEGER NOT NULL,
 	worker      TEXT    NOT NULL,
 	next_at     INTEGER NOT NULL,
-	later       INTEGER NOT NULL, -- it need not be looked at until soon before next_at: see durable.Soon
+	later       INTEGER NOT NULL, -- its time has not come: claims promote it then
 	deadline    INTEGER,
 	attempts    INTEGER NOT NULL,
 	tries       INTEGER NOT NULL,
@@ -61,20 +61,20 @@ CREATE TABLE IF NOT EXISTS durable_intent (
 	UNIQUE (scope, operation, key)
 ) STRICT;
 
--- Each intent is in one of these: what may be claimed soon, and later, what is held, what is dead, what may be swept. They
--- have the state, so that counting reads nothing else.
+-- Each intent is in one of the first four: what may be claimed soon, and later, what is held, what may be swept. They have
+-- the state, so that counting reads nothing else. The last one is for lists; held intents are few, and listed by theirs.
 CREATE INDEX IF NOT EXISTS durable_intent_due ON durable_intent (gateway, scope, next_at, state)
 	WHERE state IN (0, 1, 4) AND later = 0;
 CREATE INDEX IF NOT EXISTS durable_intent_later ON durable_intent (next_at, state) WHERE state IN (0, 1, 4) AND later = 1;
 CREATE INDEX IF NOT EXISTS durable_intent_held ON durable_intent (worker, state) WHERE state IN (2, 3);
-CREATE INDEX IF NOT EXISTS durable_intent_dead ON durable_intent (state) WHERE state = 6;
 CREATE INDEX IF NOT EXISTS durable_intent_over ON durable_intent (updated, state) WHERE state IN (5, 7);
+CREATE INDEX IF NOT EXISTS durable_intent_listed ON durable_intent (state, created) WHERE state NOT IN (2, 3);
 
 -- The journal but for the last attempt of each intent. n is the generation.
 CREATE TABLE IF NOT EXISTS durable_attempt (
 	intent      INTEGER NOT NULL,
 	n           INTEGER NOT NULL,
-	kind        INTEGER NOT NULL, -- 1 send, 2 find, 3 resolve
+	kind        INTEGER NOT NULL, -- 1 send, 2 query, 3 resolve, 4 erase
 	epoch       INTEGER NOT NULL,
 	key         TEXT    NOT NULL,
 	worker      TEXT    NOT NULL,
@@ -118,3 +118,13 @@ CREATE TABLE IF NOT EXISTS durable_worker (
 
 INSERT OR IGNORE INTO durable_schema (version, oldest, applied)
 	VALUES (1, 1, CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000);
+
+-- Gateways that persons hold. A row stays when the hold is over.
+CREATE TABLE IF NOT EXISTS durable_hold (
+	gateway     TEXT    NOT NULL PRIMARY KEY,
+	since       INTEGER NOT NULL,
+	until       INTEGER, -- NULL: until it is released
+	"by"        TEXT    NOT NULL,
+	note        TEXT    NOT NULL,
+	released_by TEXT    NOT NULL
+) STRICT;

@@ -323,8 +323,8 @@ func TestEngineInvalid(t *testing.T) {
 	}
 }
 
-// D7: 10,000 that fail in one second, and are told to come back at one instant, come
-// back at it or later, spread over the range of the backoff. No timer and no goroutine
+// D7: 10,000 intents that fail in one second, with one NotBefore, come back at that time or
+// later, spread over the range of the backoff. The provider answers, so it is not held. No timer and no goroutine
 // waits for them.
 func TestSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -334,7 +334,7 @@ func TestSpread(t *testing.T) {
 		var back []time.Time
 		e := through(gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {
 			if s.Number == 1 {
-				return durable.Outcome{Class: durable.ClassFailed, Status: 429, NotBefore: again}
+				return durable.Outcome{Class: durable.ClassFailed, Status: 423, NotBefore: again}
 			}
 			mu.Lock()
 			defer mu.Unlock()

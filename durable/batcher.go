@@ -11,19 +11,19 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
-// settler stores outcomes, those that come at about the same time in one commit: whoever
+// outcomeBatcher stores outcomes, those that come at about the same time in one commit: whoever
 // finds nobody at it leads, and does it for all who come meanwhile. The first of those who
 // come later leads next.
 type outcomeBatcher struct {
 	core *core
 
 	mu    sync.Mutex
-	queue []*settlement
+	queue []*pendingOutcome
 	led   bool
 }
 
-// settlement is one outcome to be stored.
-type settlement struct {
+// pendingOutcome is one outcome to be stored.
+type pendingOutcome struct {
 	record *Record // as it was claimed
 	event  driver.Event
 	again  bool // it was tried before, and may have been stored then
@@ -32,13 +32,13 @@ type settlement struct {
 	over   chan bool // true: it was tried; false: lead
 }
 
-// settleBatch is the most outcomes of one commit.
-const settleBatch = 500
+// maxOutcomeBatch is the most outcomes of one commit.
+const maxOutcomeBatch = 500
 
-// settle stores the outcome of what was claimed. It goes on trying until ctx ends: then
+// store stores the outcome of what was claimed. It goes on trying until ctx ends: then
 // the intent is reaped in its time.
-func (s *outcomeBatcher) settle(ctx context.Context, record *Record, event driver.Event) (driver.Change, error) {
-	own := &settlement{record: record, event: event, over: make(chan bool, 1)}
+func (s *outcomeBatcher) store(ctx context.Context, record *Record, event driver.Event) (driver.Change, error) {
+	own := &pendingOutcome{record: record, event: event, over: make(chan bool, 1)}
 	for {
 		if s.join(own) || !<-own.over {
 			s.lead(ctx)
@@ -55,7 +55,7 @@ func (s *outcomeBatcher) settle(ctx context.Context, record *Record, event drive
 }
 
 // join reports whether it is to lead.
-func (s *outcomeBatcher) join(own *settlement) bool {
+func (s *outcomeBatcher) join(own *pendingOutcome) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.queue = append(s.queue, own)
@@ -66,11 +66,11 @@ func (s *outcomeBatcher) join(own *settlement) bool {
 
 // lead stores what is first in the queue, the leader's own and what came since.
 func (s *outcomeBatcher) lead(ctx context.Context) {
-	if s.core.company() {
-		_ = sleep.Context(ctx, moment)
+	if s.core.hasInFlight() {
+		_ = sleep.Context(ctx, fetchCooldown)
 	}
 	s.mu.Lock()
-	batch := slices.Clone(s.queue[:min(len(s.queue), settleBatch)])
+	batch := slices.Clone(s.queue[:min(len(s.queue), maxOutcomeBatch)])
 	s.queue = slices.Delete(s.queue, 0, len(batch))
 	s.mu.Unlock()
 	s.storeAll(ctx, batch)
@@ -81,13 +81,13 @@ func (s *outcomeBatcher) lead(ctx context.Context) {
 	}
 }
 
-func (s *outcomeBatcher) storeAll(ctx context.Context, batch []*settlement) {
+func (s *outcomeBatcher) storeAll(ctx context.Context, batch []*pendingOutcome) {
 	events := make([]driver.Event, len(batch))
 	for i, b := range batch {
 		events[i] = b.event
 	}
 	apply := func(ctx context.Context) ([]driver.Result, error) { return s.core.Store.Apply(ctx, events) }
-	results, err := patiently(ctx, s.core, apply)
+	results, err := bounded(ctx, s.core, apply)
 	for wait := 10 * time.Millisecond; err != nil; wait = min(2*wait, time.Second) {
 		for _, b := range batch {
 			b.again = true
@@ -96,7 +96,7 @@ func (s *outcomeBatcher) storeAll(ctx context.Context, batch []*settlement) {
 			break
 		}
 		s.core.Trace.failed(err)
-		results, err = patiently(ctx, s.core, apply)
+		results, err = bounded(ctx, s.core, apply)
 	}
 	for i, b := range batch {
 		if b.err = err; err == nil {
@@ -109,7 +109,7 @@ func (s *outcomeBatcher) storeAll(ctx context.Context, batch []*settlement) {
 // outcome is what the store has made of it. What is fenced off after a try whose answer
 // was lost may have been stored by that one: then the journal has it, and the change is
 // known, since Decide makes it.
-func (s *outcomeBatcher) outcome(ctx context.Context, own *settlement) (driver.Change, error) {
+func (s *outcomeBatcher) outcome(ctx context.Context, own *pendingOutcome) (driver.Change, error) {
 	if !own.again || !errors.Is(own.result.Err, driver.ErrFenced) {
 		return own.result.Change, own.result.Err
 	}

@@ -15,45 +15,45 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
-// round is what one call of Run, Work or WorkOne has begun and must see to its end.
-type round struct {
+// session is one call of Run, Work or WorkOne with the attempts that it began.
+type session struct {
 	core *core
 
-	// sends is the context of what is sent: it ends Drain after that of the call. settles
-	// is that of storing the outcomes, and ends a little later.
-	sends, settles         context.Context
-	stopSends, stopSettles context.CancelCauseFunc
-	forget                 func() bool // the call's context
+	// sends is the context of the attempts: it ends DrainTimeout after that of the call.
+	// stores is the context of storing outcomes, and ends a little later.
+	sends, stores         context.Context
+	stopSends, stopStores context.CancelCauseFunc
+	forget                func() bool // the call's context
 
-	// ahead is by how much our clock is before the store's, and a claim's latency more.
+	// ahead is how far the local clock is ahead of the store's, plus the latency of a claim.
 	ahead time.Duration
 
 	all   sync.WaitGroup
-	busy  atomic.Int64  // how many are not over
-	freed chan struct{} // one is
+	busy  atomic.Int64  // attempts that are not over
+	freed chan struct{} // one is over
 }
 
-// lastWords is how long after Drain outcomes may be stored.
-const lastWords = 800 * time.Millisecond
+// outcomeGrace is how long after DrainTimeout outcomes may be stored.
+const outcomeGrace = 800 * time.Millisecond
 
-func (c *core) round(ctx context.Context) *round {
-	r := &round{core: c, freed: make(chan struct{}, 1)}
-	r.sends, r.stopSends = context.WithCancelCause(context.WithoutCancel(ctx))
-	r.settles, r.stopSettles = context.WithCancelCause(context.WithoutCancel(ctx))
-	r.forget = context.AfterFunc(ctx, func() {
-		_ = sleep.Context(r.sends, c.Drain)
-		r.stopSends(errDrained)
+func (c *core) session(ctx context.Context) *session {
+	s := &session{core: c, freed: make(chan struct{}, 1)}
+	s.sends, s.stopSends = context.WithCancelCause(context.WithoutCancel(ctx))
+	s.stores, s.stopStores = context.WithCancelCause(context.WithoutCancel(ctx))
+	s.forget = context.AfterFunc(ctx, func() {
+		_ = sleep.Context(s.sends, c.Drain)
+		s.stopSends(errDrained)
 	})
-	return r
+	return s
 }
 
-// claiming is the context of a claim. It does not end with ctx: what was taken by a claim
-// that is given up in the middle is unknown, though nothing was sent. So a claim may yet
-// answer, as long as the last words and no longer than Drain.
-func (r *round) claiming(ctx context.Context) (context.Context, context.CancelFunc) {
-	claiming, cancel := context.WithCancel(r.sends)
+// claiming is the context of a claim. It does not end with ctx: the intents of a claim that is
+// cut off are unknown, though nothing was sent. So a claim may still answer for outcomeGrace,
+// and no longer than DrainTimeout.
+func (s *session) claiming(ctx context.Context) (context.Context, context.CancelFunc) {
+	claiming, cancel := context.WithCancel(s.sends)
 	stop := context.AfterFunc(ctx, func() {
-		_ = sleep.Context(claiming, lastWords)
+		_ = sleep.Context(claiming, outcomeGrace)
 		cancel()
 	})
 	return claiming, func() {
@@ -62,38 +62,38 @@ func (r *round) claiming(ctx context.Context) (context.Context, context.CancelFu
 	}
 }
 
-func (r *round) send(a *attempt) {
-	r.busy.Add(1)
-	r.all.Go(func() {
-		a.run(r)
-		r.busy.Add(-1)
+func (s *session) send(a *attempt) {
+	s.busy.Add(1)
+	s.all.Go(func() {
+		a.run(s)
+		s.busy.Add(-1)
 		select {
-		case r.freed <- struct{}{}:
+		case s.freed <- struct{}{}:
 		default:
 		}
 	})
 }
 
-// close waits for all that was begun: until sends ends, which stops them.
-func (r *round) close() {
+// close waits for all attempts until sends ends, and then stops them.
+func (s *session) close() {
 	over := make(chan struct{})
 	go func() {
-		r.all.Wait()
+		s.all.Wait()
 		close(over)
 	}()
-	defer r.stopSettles(errDrained)
-	defer r.stopSends(errDrained)
-	defer r.forget()
+	defer s.stopStores(errDrained)
+	defer s.stopSends(errDrained)
+	defer s.forget()
 	select {
 	case <-over:
 		return
-	case <-r.sends.Done():
+	case <-s.sends.Done():
 	}
-	if wait(over, lastWords) {
+	if wait(over, outcomeGrace) {
 		return
 	}
-	r.stopSettles(errDrained)
-	wait(over, lastWords/8)
+	s.stopStores(errDrained)
+	wait(over, outcomeGrace/8)
 }
 
 // wait reports whether it came within d.
@@ -117,17 +117,17 @@ func (e *Engine) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = c.within(ctx, func(r *round) error {
+	err = c.within(ctx, func(s *session) error {
 		defer c.listen(ctx)()
-		c.loop(ctx, r)
+		c.loop(ctx, s)
 		return nil
 	})
-	c.leave(ctx)
+	c.releaseLease(ctx)
 	return err
 }
 
 // loop claims until ctx ends.
-func (c *core) loop(ctx context.Context, r *round) {
+func (c *core) loop(ctx context.Context, s *session) {
 	var reaped, swept time.Time
 	for ctx.Err() == nil {
 		if now := time.Now(); now.Sub(reaped) >= c.Poll/2 {
@@ -137,7 +137,7 @@ func (c *core) loop(ctx context.Context, r *round) {
 				swept = now
 			}
 		}
-		taken, room, err := c.claim(ctx, r, c.Concurrency, nil)
+		taken, room, err := c.claim(ctx, s, c.Concurrency, nil)
 		if err != nil && ctx.Err() == nil {
 			c.Trace.failed(err)
 		}
@@ -150,7 +150,7 @@ func (c *core) loop(ctx context.Context, r *round) {
 
 // idle waits for something to do.
 func (c *core) idle(ctx context.Context) {
-	timer := time.NewTimer(c.Poll/2 + rand.N(c.Poll/2+1))
+	timer := time.NewTimer(min(c.Poll/2+rand.N(c.Poll/2+1), max(c.wait(), fetchCooldown)))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -162,7 +162,7 @@ func (c *core) idle(ctx context.Context) {
 // sweep deletes a page of what is over for long, and reports whether there may be more.
 func (c *core) sweep(ctx context.Context) bool {
 	const page = 500
-	swept, err := patiently(ctx, c, func(ctx context.Context) (int, error) { return c.Store.Sweep(ctx, c.Expiry, page) })
+	swept, err := bounded(ctx, c, func(ctx context.Context) (int, error) { return c.Store.Sweep(ctx, c.Expiry, page) })
 	if err != nil && ctx.Err() == nil {
 		c.Trace.failed(err)
 	}
@@ -183,17 +183,17 @@ func (e *Engine) Work(ctx context.Context, limit int) (int, error) {
 	}
 	c.reap(ctx)
 	total := 0
-	err = c.within(ctx, func(r *round) error {
+	err = c.within(ctx, func(s *session) error {
 		for total < limit && ctx.Err() == nil {
-			busy := r.busy.Load() > 0
-			taken, _, err := c.claim(ctx, r, limit-total, nil)
+			busy := s.busy.Load() > 0
+			taken, _, err := c.claim(ctx, s, limit-total, nil)
 			total += taken
 			if err != nil || taken == 0 && !busy {
 				return err
 			}
 			if taken == 0 { // tenants and senders may have room when one is over
 				select {
-				case <-r.freed:
+				case <-s.freed:
 				case <-ctx.Done():
 				}
 			}
@@ -204,13 +204,13 @@ func (e *Engine) Work(ctx context.Context, limit int) (int, error) {
 }
 
 // within has a round for the length of a call.
-func (c *core) within(ctx context.Context, work func(*round) error) error {
-	r := c.round(ctx)
+func (c *core) within(ctx context.Context, work func(*session) error) error {
+	s := c.session(ctx)
 	alive, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var beats sync.WaitGroup
 	beats.Go(func() { c.beat(alive) })
-	err := work(r)
-	r.close()
+	err := work(s)
+	s.close()
 	stop()
 	beats.Wait()
 	return err
@@ -227,9 +227,9 @@ func (e *Engine) WorkOne(ctx context.Context, id idempotency.ID) (next time.Time
 		return time.Time{}, err
 	}
 	var ahead time.Duration
-	if err := c.within(ctx, func(r *round) error {
-		_, _, err := c.claim(ctx, r, 1, &id)
-		ahead = r.ahead
+	if err := c.within(ctx, func(s *session) error {
+		_, _, err := c.claim(ctx, s, 1, &id)
+		ahead = s.ahead
 		return err
 	}); err != nil {
 		return time.Time{}, err
@@ -267,11 +267,9 @@ func (a *attempt) clock() time.Time { return a.now.Add(time.Since(a.asked)) }
 // grace is how long a Gateway may take to come back when its time is over.
 const grace = 200 * time.Millisecond
 
-func (a *attempt) run(r *round) {
+func (a *attempt) run(s *session) {
 	record := &a.change.Record
-	began := time.Now()
-	outcome, gone := a.call(r)
-	a.core.hear(a, &outcome, time.Since(began))
+	outcome, gone := a.call(s)
 	event := driver.Event{
 		Kind: driver.EventFinish, Intent: Intent{ID: record.ID}, Worker: record.Worker, Generation: record.Generation,
 		Terms: &a.route.terms, Outcome: outcome, Held: record,
@@ -279,10 +277,10 @@ func (a *attempt) run(r *round) {
 	if outcome.Class != ClassSucceeded {
 		event.Decision = a.decide(&outcome)
 	}
-	a.core.answered()
+	a.core.answered(a, &outcome)
 	a.yield(gone)
-	change, err := a.core.settle.settle(r.settles, record, event)
-	a.core.settled(a.worker, err == nil || errors.Is(err, driver.ErrFenced))
+	change, err := a.core.batcher.store(s.stores, record, event)
+	a.core.stored(a.worker, err == nil || errors.Is(err, driver.ErrFenced))
 	if err != nil {
 		a.core.Trace.failed(fmt.Errorf("durable: an outcome was not stored: %w", err))
 	} else {
@@ -305,8 +303,8 @@ func (a *attempt) yield(gone <-chan struct{}) {
 
 // call calls the Gateway, and waits for it as long as that makes sense. gone is closed
 // when it has come back.
-func (a *attempt) call(r *round) (outcome Outcome, gone <-chan struct{}) {
-	ctx, cancel := a.context(r)
+func (a *attempt) call(s *session) (outcome Outcome, gone <-chan struct{}) {
+	ctx, cancel := a.context(s)
 	defer cancel()
 	if ctx.Err() != nil { // the claim's answer came late
 		never := make(chan struct{})
@@ -333,8 +331,8 @@ func (a *attempt) call(r *round) (outcome Outcome, gone <-chan struct{}) {
 // context is that of the send: it ends with the lease, with Timeout, with Drain, and a
 // resend of what nobody knows with the protection of its key. The two of these that nothing
 // puts off are its deadline.
-func (a *attempt) context(r *round) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(r.sends)
+func (a *attempt) context(s *session) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(s.sends)
 	held := a.worker.lease.context()
 	ends := func() { cancel(context.Cause(held)) }
 	stop := context.AfterFunc(held, ends)

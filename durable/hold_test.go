@@ -1,0 +1,201 @@
+package durable_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/durable"
+)
+
+// outage is a Gateway that gives another outcome for a time.
+type outage struct {
+	takes    time.Duration
+	from, to time.Duration
+	outcome  durable.Outcome
+	began    time.Time
+
+	mu    sync.Mutex
+	sends []time.Duration // when each began
+	done  []time.Duration // when each succeeded
+}
+
+func (o *outage) Send(_ context.Context, _ *durable.Send) durable.Outcome {
+	at := time.Since(o.began)
+	time.Sleep(o.takes)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.sends = append(o.sends, at)
+	if o.from <= at && at < o.to {
+		return o.outcome
+	}
+	o.done = append(o.done, time.Since(o.began))
+	return durable.Outcome{Class: durable.ClassSucceeded}
+}
+
+// between counts the times in [from, to).
+func between(times []time.Duration, from, to time.Duration) (n int) {
+	for _, at := range times {
+		if from <= at && at < to {
+			n++
+		}
+	}
+	return n
+}
+
+// D21: an outage of ten minutes costs few claims, and leaves few intents with a long wait: half
+// of them are sent within 20 s of the recovery, all within 60 s, at no more than twice the rate
+// before.
+func TestHold_outage(t *testing.T) {
+	for name, outcome := range map[string]durable.Outcome{
+		"no response":          {},
+		"503 with Retry-After": {Class: durable.ClassFailed, Status: 503},
+		"500":                  {Status: 500},
+	} {
+		for _, rate := range []int{70, 100, 400} { // intents per second
+			t.Run(fmt.Sprint(name, ", ", rate, " per second"), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					const before, outageTime, many = 20 * time.Second, 10 * time.Minute, 2000
+					g := &outage{takes: 100 * time.Millisecond, from: before, to: before + outageTime, outcome: outcome, began: time.Now()}
+					e := through(g)
+					running(t, e)
+					for i := range rate * int(before/time.Second) {
+						time.Sleep(time.Second / time.Duration(rate))
+						enqueue(t, e, pay("tenant "+strconv.Itoa(i%20), "before"+strconv.Itoa(i)))
+					}
+					for i := range many {
+						enqueue(t, e, pay("tenant "+strconv.Itoa(i%20), strconv.Itoa(i)))
+					}
+					time.Sleep(g.to - time.Since(g.began))
+					holds, err := e.Holds(t.Context())
+					require.NoError(t, err)
+					require.Len(t, holds, 1)
+					assert.Equal(t, "psp", holds[0].Gateway)
+					assert.Empty(t, holds[0].By)
+					time.Sleep(time.Minute)
+					synctest.Wait()
+					g.mu.Lock()
+					defer g.mu.Unlock()
+					assert.Len(t, g.done, many+rate*int(before/time.Second), "done within 60 s")
+					assert.GreaterOrEqual(t, between(g.done, g.to, g.to+20*time.Second), many/2)
+					claims := len(g.sends) - between(g.done, 0, before+time.Second)
+					assert.LessOrEqual(t, claims, many*12/10, "1.2 claims each")
+					for at := g.to; at < g.to+time.Minute; at += 100 * time.Millisecond {
+						require.LessOrEqual(t, between(g.sends, at, at+time.Second), 2*rate, "at %v", at-g.to)
+					}
+				})
+			})
+		}
+	}
+}
+
+// D21: a gateway that a person holds gets nothing, and its intents stay as they are. After the
+// release the rate rises step by step.
+func TestHold_byPerson(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &outage{takes: 10 * time.Millisecond, began: time.Now()}
+		var traced []string
+		e := through(g)
+		e.Trace = &durable.Trace{Held: func(h *durable.Hold, held bool) {
+			traced = append(traced, fmt.Sprint(h.Gateway, " ", h.By, h.ReleasedBy, " ", held))
+		}}
+		running(t, e)
+		enqueue(t, e, pay("comp1", "first"))
+		time.Sleep(time.Second)
+		require.ErrorIs(t, e.Hold(t.Context(), "psp", time.Time{}, "", "why"), durable.ErrInvalid)
+		require.ErrorIs(t, e.Hold(t.Context(), "other", time.Time{}, "ann", "why"), durable.ErrInvalid)
+		require.ErrorIs(t, e.Release(t.Context(), "psp", "ann"), durable.ErrNotFound)
+		require.NoError(t, e.Hold(t.Context(), "psp", time.Time{}, "ann", "incident"))
+		const many = 500
+		for i := range many {
+			enqueue(t, e, pay("comp1", strconv.Itoa(i)))
+		}
+		time.Sleep(24 * time.Hour)
+		record := find(t, e, pay("comp1", "7").ID)
+		assert.Equal(t, durable.StatePending, record.State)
+		assert.Zero(t, record.Claims)
+		holds, err := e.Holds(t.Context())
+		require.NoError(t, err)
+		require.Len(t, holds, 1)
+		assert.Equal(t, "incident", holds[0].Note)
+
+		require.NoError(t, e.Release(t.Context(), "psp", "bob"))
+		released := time.Since(g.began)
+		time.Sleep(62 * time.Second)
+		synctest.Wait()
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		assert.Len(t, g.done, many+1)
+		assert.LessOrEqual(t, between(g.sends, released, released+time.Minute), 90, "the rate before was one per second")
+		assert.Equal(t, []string{"psp ann true", "psp bob false"}, traced)
+	})
+}
+
+// D21: a hold that has an end ends by itself, and a hold does not touch other gateways.
+func TestHold_until(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &outage{began: time.Now()}
+		beside := &outage{began: time.Now()}
+		e := &durable.Engine{Store: new(durable.Memory), Gateways: map[string]durable.Gateway{"psp": g, "other": beside}}
+		require.NoError(t, e.Hold(t.Context(), "psp", time.Now().Add(time.Hour), "ann", ""))
+		running(t, e)
+		enqueue(t, e, pay("comp1", "1"))
+		in := pay("comp1", "2")
+		in.Gateway = "other"
+		enqueue(t, e, in)
+		time.Sleep(59 * time.Minute)
+		synctest.Wait()
+		assert.Empty(t, g.done)
+		assert.Len(t, beside.done, 1)
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		assert.Len(t, g.done, 1)
+	})
+}
+
+// D21: a person ends the Engine's own hold at once.
+func TestHold_releaseByPerson(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &outage{to: time.Hour, began: time.Now()}
+		e := through(g)
+		running(t, e)
+		for i := range 100 {
+			enqueue(t, e, pay("comp1", strconv.Itoa(i)))
+		}
+		time.Sleep(time.Second)
+		holds, err := e.Holds(t.Context())
+		require.NoError(t, err)
+		require.Len(t, holds, 1)
+		require.NoError(t, e.Release(t.Context(), "psp", "ann"))
+		holds, err = e.Holds(t.Context())
+		require.NoError(t, err)
+		assert.Empty(t, holds)
+		require.ErrorIs(t, e.Release(t.Context(), "psp", "ann"), durable.ErrNotFound)
+	})
+}
+
+// A lone intent keeps its own times while its gateway is held: a probe takes what is due.
+func TestHold_keepsTimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &outage{to: 48 * time.Hour, outcome: durable.Outcome{Class: durable.ClassFailed, Status: 503}, began: time.Now()}
+		e := through(g)
+		running(t, e)
+		enqueue(t, e, pay("comp1", "1"))
+		time.Sleep(49*time.Hour + time.Minute)
+		synctest.Wait()
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		assert.Len(t, g.done, 1)
+		assert.Less(t, len(g.sends), 300, "no more than its backoff says")
+		late := slices.Max(g.done)
+		assert.Less(t, late, 51*time.Hour)
+	})
+}

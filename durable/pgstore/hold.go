@@ -1,0 +1,46 @@
+package pgstore
+
+import (
+	"context"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/durable/driver"
+	"github.com/resilienthttp/resilienthttp/internal/pgkit"
+)
+
+// SetHold implements driver.Store.
+func (s *Store) SetHold(ctx context.Context, hold driver.Hold) error {
+	if err := hold.Validate(); err != nil {
+		return err
+	}
+	if hold.ReleasedBy == "" {
+		args := []any{hold.Gateway, timestamp(hold.Until), hold.By, hold.Note}
+		return s.send(ctx, &pgkit.Statement{Text: s.is.hold, Args: args})
+	}
+	released := false
+	err := s.send(ctx, &pgkit.Statement{
+		Text: s.is.release, Args: []any{hold.Gateway, hold.ReleasedBy}, Scan: func(from pgkit.Row) error { return from.Scan(&released) },
+	})
+	if err == nil && !released {
+		err = driver.ErrNotFound
+	}
+	return err
+}
+
+// Holds implements driver.Store.
+func (s *Store) Holds(ctx context.Context) (holds []driver.Hold, err error) {
+	err = s.ask(ctx, func() *pgkit.Statement {
+		holds = nil // anew for each try
+		return &pgkit.Statement{Text: s.is.holds, Scan: func(from pgkit.Row) error {
+			var (
+				h     driver.Hold
+				until *time.Time
+			)
+			err := from.Scan(&h.Gateway, &h.Since, &until, &h.By, &h.Note)
+			h.Since, h.Until = h.Since.UTC(), orNone(until)
+			holds = append(holds, h)
+			return err
+		}}
+	})
+	return holds, err
+}
