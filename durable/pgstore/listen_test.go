@@ -148,7 +148,7 @@ func TestStore_wakesForPersons(t *testing.T) {
 		in.Key, in.Gateway = key, "none"
 		applyAll(t, store, []driver.Event{{Kind: driver.EventEnqueue, Intent: in}})
 		claim := claimOf("w", 1)
-		claim.Terms = map[string]driver.Terms{"none": {}}
+		claim.Gateways = map[string]driver.Allowance{"none": {Limit: 1, PerScope: 1}}
 		claimed, err := store.Claim(t.Context(), claim)
 		require.NoError(t, err)
 		require.Len(t, claimed.Changes, 1)
