@@ -3,6 +3,9 @@
 // same-transaction outbox, and how soon an idle one begins; and what a claim takes with
 // much to claim, and with much that waits. On SQLite see the module in sqlite.
 //
+// The first command gives the figures beside River, the second and the third give all.
+//
+//	(cd benchmarks/durable && go test -run '^$' -bench 'Work$|Insert|Within|Idle' -benchtime 9x -count 3 .)
 //	(cd benchmarks/durable && go test -run '^$' -bench . -benchtime 3x .)
 //	(cd benchmarks/durable/sqlite && GOWORK=off go test -run '^$' -bench . -benchtime 3x .)
 //

@@ -2,10 +2,10 @@ package durable_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
 	"github.com/stretchr/testify/require"
 
@@ -15,58 +15,76 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/interleave"
 )
 
-// BenchmarkWork is the work of what does nothing, and waits in the database when it
-// begins: each intent claimed, journaled, sent and its outcome stored; each job of River's
-// fetched, worked and completed, with as many workers as its own benchmark has, with as
-// many as durable's default, and with River's defaults beside; and intents in River's jobs.
-// Time begins when the client has started, and with the Engine's start.
+// BenchmarkWork is no-op work that waits in the database, with the same number of workers on
+// both sides: each intent is claimed, journaled, sent and its outcome stored, and each job of
+// River's is fetched, worked and completed. x-river is durable's rate as a multiple of
+// River's. x-river-client-cpu and x-river-server-cpu are the CPU time of durable's client and
+// of PostgreSQL as multiples of River's.
 func BenchmarkWork(b *testing.B) {
-	n := interleave.Size(6000)
-	h, p, both := newHouse(b), newPeer(b), newHouse(b)
+	for _, workers := range []int{100, 500, 2000} {
+		b.Run(fmt.Sprint("workers=", workers), func(b *testing.B) {
+			n := interleave.Size(6000)
+			h, p := newHouse(b), newPeer(b)
+			ours, theirs := &meter{b: b, pool: h.pool}, &meter{b: b, pool: p.pool}
+			interleave.Rates(b, 1,
+				interleave.Contender{Name: "durable", Work: func() (int, time.Duration) { return h.work(n, workers, ours) }},
+				interleave.Contender{Name: "river", Work: func() (int, time.Duration) { return p.work(n, workers, theirs) }},
+			)
+			for _, q := range []struct {
+				name         string
+				ours, theirs []float64
+			}{{"client", ours.client, theirs.client}, {"server", ours.server, theirs.server}} {
+				b.ReportMetric(interleave.Quantile(q.ours, 0.5)/float64(n)*1e6, "durable-"+q.name+"-cpu-µs")
+				b.ReportMetric(interleave.Quantile(interleave.Ratios(q.ours, q.theirs), 0.5), "x-river-"+q.name+"-cpu")
+			}
+		})
+	}
+}
+
+// BenchmarkRiverwork is the work of intents in River's jobs, beside that of River's jobs.
+func BenchmarkRiverwork(b *testing.B) {
+	n := interleave.Size(1000)
+	p, both := newPeer(b), newHouse(b)
 	migrate(b, both.pool)
 	interleave.Rates(b, 1,
-		interleave.Contender{Name: "durable", Work: func() (int, time.Duration) { return h.work(n) }},
-		interleave.Contender{Name: "river", Work: func() (int, time.Duration) { return p.work(n, tuned(2000)) }},
-		interleave.Contender{Name: "river-100", Work: func() (int, time.Duration) { return p.work(n, tuned(100)) }},
-		interleave.Contender{Name: "river-default", Work: func() (int, time.Duration) { return p.work(n/6, queue(100)) }},
-		interleave.Contender{Name: "riverwork", Work: func() (int, time.Duration) { return both.riverwork(n / 12) }},
+		interleave.Contender{Name: "riverwork", Work: func() (int, time.Duration) { return both.riverwork(n) }},
+		interleave.Contender{Name: "river", Work: func() (int, time.Duration) { return p.work(n, 100, nil) }},
 	)
 }
 
-func (h *house) work(n int) (int, time.Duration) {
+func (h *house) work(n, workers int, m *meter) (int, time.Duration) {
 	h.b.Helper()
 	for left := n; left > 0; left -= 1000 {
 		h.batch(min(left, 1000))
 	}
-	done := make(chan struct{}, n)
-	began := time.Now()
-	stop := h.run(&durable.Engine{Gateways: nothing()}, done)
-	interleave.Await(h.b, done, n)
-	took := time.Since(began)
-	stop()
-	return n, took
+	return drained(h.b, n, m, func(done chan<- struct{}) (stop func()) {
+		return h.run(&durable.Engine{Gateways: nothing(), Concurrency: workers}, done)
+	})
 }
 
-func (p *peer) work(n int, config *river.Config) (int, time.Duration) {
+func (p *peer) work(n, workers int, m *meter) (int, time.Duration) {
 	p.b.Helper()
 	for left := n; left > 0; left -= 1000 {
 		p.batch(min(left, 1000), plain)
 	}
+	config := tuned(workers)
 	config.Workers = river.NewWorkers()
 	river.AddWorker(config.Workers, river.WorkFunc(func(context.Context, *river.Job[args]) error { return nil }))
-	return n, drained(p.b, p.pool, config, n)
+	return drained(p.b, n, m, func(done chan<- struct{}) (stop func()) { return run(p.b, p.pool, config, done) })
 }
 
-// drained is how long a client takes for all n jobs that wait.
-func drained(b *testing.B, pool *pgxpool.Pool, config *river.Config, n int) time.Duration {
+// drained is how long it takes, after the start, until all n are done.
+func drained(b *testing.B, n int, m *meter, start func(done chan<- struct{}) (stop func())) (int, time.Duration) {
 	b.Helper()
 	done := make(chan struct{}, n)
-	stop := run(b, pool, config, done)
+	m.begin()
+	stop := start(done)
 	began := time.Now()
 	interleave.Await(b, done, n)
 	took := time.Since(began)
+	m.end()
 	stop()
-	return took
+	return n, took
 }
 
 // nothing is a gateway that succeeds at once.
@@ -91,5 +109,5 @@ func (h *house) riverwork(n int) (int, time.Duration) {
 	config := tuned(100)
 	config.Workers = river.NewWorkers()
 	river.AddWorker(config.Workers, &riverwork.Worker{Engine: &durable.Engine{Store: h.store, Gateways: nothing()}})
-	return n, drained(h.b, h.pool, config, n)
+	return drained(h.b, n, nil, func(done chan<- struct{}) (stop func()) { return run(h.b, h.pool, config, done) })
 }

@@ -24,6 +24,9 @@ func (s *Store) SetHold(ctx context.Context, hold driver.Hold) error {
 	if err == nil && !released {
 		err = driver.ErrNotFound
 	}
+	if err == nil {
+		s.notify(ctx)
+	}
 	return err
 }
 

@@ -20,15 +20,15 @@ const (
 	// in two schemas do not wake each other.
 	channelPrefix = `'durable_' || `
 
-	// notifySoon is added to what is returned of a new intent: it notifies at the commit of
-	// the caller's transaction if the intent is due then.
+	// notifyInserted is added to what an INSERT returns. It notifies at the commit of the
+	// caller's transaction if the intent is due.
 	notifyInserted = ` || CASE WHEN next_at <= created THEN pg_notify(` + channelPrefix + `tableoid, '')::text ELSE '' END`
 
-	// notifyUpdated does so for an intent that is due again.
+	// notifyUpdated does the same for an UPDATE, of an intent that is due again.
 	notifyUpdated = ` RETURNING CASE WHEN t.state IN (0, 1, 4) AND t.next_at <= t.updated THEN pg_notify(` + channelPrefix + `t.tableoid, '') END`
 
-	// notify is a transaction of its own. PostgreSQL lets one transaction that notifies
-	// commit at a time. So this one does not wait for the disk.
+	// notify is its own transaction. It does not wait for the disk, because PostgreSQL lets
+	// only one transaction that notifies commit at a time.
 	notify = `SELECT set_config('synchronous_commit', 'off', true), pg_notify(` + channelPrefix + `$1::text::regclass::oid, '')`
 
 	// whereToListen returns the number of the server's process, and the channel.
@@ -46,7 +46,7 @@ const (
 	checkTimeout  = 10 * time.Second
 )
 
-var errPooled = fmt.Errorf("pgstore: the connection does not lead to PostgreSQL itself but to a pooler: %w", errors.ErrUnsupported)
+var errPooled = fmt.Errorf("pgstore: listen: the connection leads to a pooler, want PostgreSQL: %w", errors.ErrUnsupported)
 
 // Listen implements driver.Listener. It has a connection beside the pool, with the same
 // configuration. An errors.ErrUnsupported means that a pooler such as PgBouncer is between
@@ -144,16 +144,15 @@ func receive(ctx context.Context, conn *pgx.Conn, d time.Duration) error {
 	return err
 }
 
-// beside is a pool of one connection, configured like the store's.
+// beside returns a pool of one connection, configured like the store's.
 func (s *Store) beside(ctx context.Context) (*pgxpool.Pool, error) {
 	config := s.pool.Config()
 	config.MaxConns, config.MinConns, config.MinIdleConns = 1, 0, 0
-	config.ConnConfig.OnNotification = nil // they are waited for
 	return pgxpool.NewWithConfig(ctx, config)
 }
 
-// notifier tells other processes of commits, in the background: at once, and then at most
-// once per wakeInterval. What is committed in between is followed by a notification too.
+// notifier sends notifications in the background: at once, and then at most once per
+// wakeInterval. A commit in between is followed by a notification at the interval's end.
 type notifier struct {
 	mu             sync.Mutex
 	running, again bool
@@ -174,7 +173,7 @@ func (s *Store) notify(ctx context.Context) {
 func (s *Store) notifyAll(ctx context.Context) {
 	for more := true; more; {
 		limited, cancel := context.WithTimeout(ctx, checkTimeout)
-		// Without it the other processes poll.
+		// If it fails, the other processes find the commit when they poll.
 		_ = s.send(limited, &pgkit.Statement{Text: notify, Args: []any{s.is.table}})
 		_ = sleep.Context(limited, wakeInterval)
 		cancel()

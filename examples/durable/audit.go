@@ -14,6 +14,7 @@ type audit struct {
 	doubled, lost, unknown, wrong, strange int
 
 	sends, questions, doubts, keys int // what it took
+	decided, stale                 int // decisions of a person, and those that came too late
 }
 
 // kept: each of so many orders was charged for once, or refused, or never was one.
@@ -56,6 +57,7 @@ func (a *audit) count(record *durable.Record, attempts []durable.Attempt) {
 	a.keys += record.Epoch - 1
 	for i := range attempts {
 		switch attempt := &attempts[i]; {
+		case attempt.Kind == durable.KindResolve:
 		case attempt.Kind == durable.KindQuery:
 			a.questions++
 		case attempt.Class == durable.ClassUnknown:

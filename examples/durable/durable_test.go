@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 }
 
 // Whatever dies, each order is charged for exactly once, or refused, and the shop knows.
-// The whole of it is the program's own run.
+// This is a fifth of the program's own run.
 func TestEachOrderIsChargedExactlyOnce(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ database, mode, faults string }{
@@ -37,7 +37,7 @@ func TestEachOrderIsChargedExactlyOnce(t *testing.T) {
 		t.Run(row.database+" "+row.mode, func(t *testing.T) {
 			t.Parallel()
 			o, err := parse([]string{
-				"-chaos", "-payments", "200", "-kills", "3", "-stops", "1", "-crashes", "1", "-strikes", "1",
+				"-chaos", "-payments", "400", "-kills", "10", "-stops", "1", "-crashes", "1", "-strikes", "1", "-outage", "12s",
 				"-db", row.database, "-mode", row.mode, "-faults", row.faults,
 			})
 			require.NoError(t, err)
@@ -75,6 +75,8 @@ func check(t *testing.T, s *scenario) {
 	}
 	assert.Positive(t, r.doubts, "sends of which nobody knew what became")
 	assert.Positive(t, r.keys, "declines")
+	assert.Positive(t, r.decided, "decisions of a person")
+	assert.Positive(t, r.stale, "decisions that came too late")
 	assert.Positive(t, r.refused, "orders that were not covered")
 	assert.Equal(t, s.mode == asks, r.questions > 0, "questions")
 }
@@ -198,11 +200,12 @@ func TestArguments(t *testing.T) {
 	}{
 		{"", "sqlite keys"},
 		{"-dsn postgres://there", "postgres keys"},
-		{"-chaos", "sqlite keys kill stop; sqlite asks kill stop"},
+		{"-chaos", "sqlite keys kill stop; sqlite asks kill stop; postgres keys kill stop crash; postgres asks kill stop crash"},
 		{"-chaos -db postgres -mode asks", "postgres asks kill stop crash"},
 		{"-chaos -mode keys -faults wire,disk,pgbouncer", "sqlite keys kill stop wire disk; postgres keys kill stop crash wire pgbouncer"},
 		{"-chaos -faults fire", "there is no fault"},
 		{"-chaos -mode both", "there is no mode"},
+		{"-chaos -outage -1s", "an outage of -1s"},
 		{"-chaos -payments 0", "there must be payments"},
 		{"-chaos -kills -1", "less than never"},
 		{"-chaos -dsn postgres://there", "books of its own"},

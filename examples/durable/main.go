@@ -20,7 +20,11 @@
 // database has synchronous_commit off, so that what is not asked to be durable is lost).
 // The bank, a process of its own, loses 5 % of its answers after the work, works on 5 % of
 // what it is asked when nobody waits for it any more, says 503 to 3 %, and declines 10 % so
-// that they may come again later. One customer of 25 gives the order up in the middle. With
+// that they may come again later, and 3 % until a person sends them again. For a minute it
+// cannot be reached. A person looks at dead and unknown payments, reads the bank's ledger, and
+// decides seconds later, by the Engine and by the console's forms. If a payment has changed
+// in the meantime, the decision must have no effect. One customer of 25 gives the order up in
+// the middle. With
 // -faults still more goes wrong: see examples/payments. There are two modes, and each is
 // run:
 //
@@ -31,7 +35,7 @@
 // At last the bank's ledger is read by itself. Each order that a client was told of must
 // have been charged for exactly once, or refused, if the account does not cover it; the
 // shop must know which; and what was given up must have left no trace. If this is not so
-// the program ends with status 1.
+// the program ends with status 1. The last line of each run sums it up.
 //
 // What to read: shop.go is the shop, books.go its two databases, psp.go its Gateway to the
 // bank; demo.go and import.go what it is good for; run.go the test of it all, with
@@ -48,6 +52,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/examples/internal/bank"
@@ -103,13 +108,14 @@ func parse(args []string) (*options, error) {
 	o := &options{scenario: scenario{Plan: chaos.Plan{Kills: 50, Stops: 5, Crashes: 5, Strikes: 5}}}
 	var databases, modes, log string
 	flags := flag.NewFlagSet("durable", flag.ContinueOnError)
-	flags.StringVar(&databases, "db", "", "where the books are: "+chaos.SQLite+" or "+chaos.Postgres+"; with -chaos also both, and by default what the faults befall")
+	flags.StringVar(&databases, "db", "", "where the books are: "+chaos.SQLite+" or "+chaos.Postgres+"; with -chaos also both, and by default those that the faults befall")
 	flags.StringVar(&o.dsn, "dsn", "", "a PostgreSQL server that is there, whose tables are made; not for -chaos, which kills its own")
 	flags.StringVar(&o.sheet, "import", "", "the sheet of invoices to import")
 	flags.StringVar(&o.page, "page", "", "address on which to show where the payments stand, 127.0.0.1:8080 say")
 	flags.StringVar(&log, "log", "", "the file that gets the processes' logs")
 	flags.BoolVar(&o.chaos, "chaos", false, "let everything die")
 	flags.IntVar(&o.payments, "payments", 2000, "how many orders there are, with -chaos")
+	flags.DurationVar(&o.outage, "outage", time.Minute, "how long the bank is unreachable, with -chaos")
 	flags.IntVar(&o.processes, "processes", 3, "how many processes the shop is, with -chaos")
 	flags.StringVar(&modes, "mode", keys+","+asks, "what the bank can do, with -chaos")
 	o.Plan.Flags(flags)
@@ -145,6 +151,8 @@ func (o *options) fit(flags *flag.FlagSet, databases, modes *string) error {
 		return errors.New("-chaos has books of its own")
 	case *databases == "" && o.dsn != "":
 		*databases = chaos.Postgres
+	case *databases == "" && o.chaos && len(o.Faults) == 0:
+		*databases = chaos.SQLite + "," + chaos.Postgres
 	case *databases == "":
 		*databases = o.Befallen()
 	case o.dsn != "" && *databases != chaos.Postgres:

@@ -48,5 +48,10 @@ func (r *result) print(out io.Writer) {
 	row("… of which nobody knew what became", r.doubts)
 	row("questions", r.questions)
 	row("keys after the first, for the bank had declined", r.keys)
+	row("decisions of a person", r.decided+r.stale)
+	row("… that came too late, and had no effect", r.stale)
 	_ = table.Flush()
+	fmt.Fprintf(out, "\n%s %s: %d orders, %d kills, %d stops, %d crashes, an outage of %v, %d decisions (%d stale): %d doubled, %d lost, %d unknown, %d wrong, in %.0f s\n",
+		r.Database, r.mode, r.payments, r.struck["kill"], r.struck["stop"], r.struck["crash"], r.outage, r.decided+r.stale, r.stale,
+		r.doubled, r.lost, r.unknown, r.wrong+r.strange, r.took.Seconds())
 }

@@ -8,11 +8,13 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/examples/internal/bank"
 	"github.com/resilienthttp/resilienthttp/examples/internal/chaos"
+	"github.com/resilienthttp/resilienthttp/examples/internal/process"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
@@ -45,28 +47,48 @@ func (s scenario) run(ctx context.Context, out io.Writer) (_ *result, err error)
 	}
 	r := &result{scenario: s}
 	began := time.Now()
-	if err := r.order(ctx, at, out); err != nil {
+	// A stopped process sends at most so long after it was stopped, and the bank takes its time.
+	decides := newPerson(b.store(), at.ledger(), 2*s.pause()+settles+time.Second)
+	if err := r.order(ctx, at, decides, out); err != nil {
 		return nil, err
 	}
 	r.ordered = time.Since(began)
-	if err := waitUntilOver(ctx, b.store()); err != nil {
+	if err := decides.end(ctx); err != nil {
 		return nil, err
 	}
+	r.decided, r.stale = decides.decided, decides.stale
 	r.took = time.Since(began)
 	at.StopServices()
 	at.bank.Drain() // what it was asked to do is done
 	return r, r.audit.read(ctx, &s, b, at.ledger())
 }
 
-// order lets everything be ordered, while the plan happens.
-func (r *result) order(ctx context.Context, at *site, out io.Writer) error {
+// order lets everything be ordered, while the plan happens and a person decides. The last
+// third is ordered after the bank's outage, which begins with the second.
+func (r *result) order(ctx context.Context, at *site, decides *person, out io.Writer) error {
 	c := &client{&http.Client{Timeout: clientTimeout, Transport: &http.Transport{MaxIdleConnsPerHost: clients}}, "http://" + at.Front.Addr()}
 	defer c.http.CloseIdleConnections()
 	failed := make([]error, r.payments)
 	storm := &chaos.Storm{At: &at.Site, Workers: clients, Items: r.payments}
-	err := storm.Rage(ctx, out, func(ctx context.Context, i int) { failed[i] = c.order(ctx, r.scenario.order(i), givenUp(i)) })
+	working, stop := context.WithCancel(ctx)
+	var work sync.WaitGroup
+	work.Go(func() { decides.work(working) })
+	var outage error
+	over := make(chan struct{})
+	err := storm.Rage(ctx, out, func(ctx context.Context, i int) {
+		switch {
+		case i == r.payments/3:
+			outage = at.outage(ctx, r.scenario.outage)
+			close(over)
+		case i > 2*r.payments/3:
+			<-over
+		}
+		failed[i] = c.order(ctx, r.scenario.order(i), givenUp(i))
+	})
+	stop()
+	work.Wait()
 	r.struck = storm.Struck
-	return errors.Join(errors.Join(failed...), err)
+	return errors.Join(errors.Join(failed...), err, outage)
 }
 
 // client orders.
@@ -111,6 +133,24 @@ func (c *client) post(ctx context.Context, address string, body []byte) (status 
 	}
 	_, err = io.Copy(io.Discard, resp.Body)
 	return resp.StatusCode, errors.Join(err, resp.Body.Close())
+}
+
+// outage makes the bank unreachable, and returns when it is over.
+func (at *site) outage(ctx context.Context, d time.Duration) error {
+	bank := &http.Client{Transport: &http.Transport{DialContext: process.Over(at.bank.Socket)}}
+	defer bank.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, "http://bank/outage?for="+d.String(), http.NoBody)
+	if err != nil {
+		return err
+	}
+	resp, err := bank.Do(req)
+	if err != nil {
+		return err
+	}
+	if err := resp.Body.Close(); err != nil || resp.StatusCode != http.StatusOK {
+		return errors.Join(err, errors.New("the bank has no outage: "+resp.Status))
+	}
+	return sleep.Context(ctx, d)
 }
 
 // waitUntilOver waits until everything is done or dead, or for as long as patience lasts:

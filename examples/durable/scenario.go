@@ -17,6 +17,7 @@ type scenario struct {
 	chaos.Plan
 
 	payments  int
+	outage    time.Duration // of the bank
 	processes int
 	mode      string
 	page      string    // the address of the pages; "": there are none
@@ -27,6 +28,8 @@ func (s *scenario) validate() error {
 	switch {
 	case s.payments < 1 || s.processes < 1:
 		return errors.New("there must be payments and processes")
+	case s.outage < 0:
+		return fmt.Errorf("an outage of %v", s.outage)
 	case s.mode != keys && s.mode != asks:
 		return fmt.Errorf("there is no mode %q", s.mode)
 	}
@@ -69,7 +72,7 @@ func (s *scenario) build(ctx context.Context) (_ *site, err error) {
 		return nil, err
 	}
 	at.bank = process.New(at.Path("bank"), s.log, bank.Command, "-ledger", at.ledger(), fmt.Sprintf("-keys=%t", s.mode == keys),
-		"-busy", "0.03", "-declines", "0.1", "-lose", "0.05", "-slow", "0.05")
+		"-busy", "0.03", "-declines", "0.1", "-calls", "0.03", "-lose", "0.05", "-slow", "0.05")
 	if err := at.bank.Start(ctx); err != nil {
 		return nil, err
 	}

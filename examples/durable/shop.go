@@ -52,7 +52,10 @@ func newEngine(store durable.Store, psp durable.Gateway) *durable.Engine {
 		// comes again after 100 ms, and there is no end, for the test is to see it all.
 		Policy: durable.Declines{
 			Schedule: durable.Schedule{Backoff: resilienthttp.FullJitter(100*time.Millisecond, time.Second), MaxAttempts: -1, MaxAge: -1},
-			ByCode:   map[string]durable.Rule{bank.Again: {After: []time.Duration{100 * time.Millisecond}}},
+			ByCode: map[string]durable.Rule{
+				bank.Again: {After: []time.Duration{100 * time.Millisecond}},
+				bank.Call:  {Never: true},
+			},
 		},
 		Concurrency: 24, PerTenant: 6, VisibilityDelay: settles, LeaseDuration: lease, PollInterval: 200 * time.Millisecond, DrainTimeout: lease,
 		Trace: durable.LogTrace(slog.New(slog.NewTextHandler(os.Stderr, nil))),

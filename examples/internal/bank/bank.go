@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/examples/internal/chaos"
@@ -28,9 +29,14 @@ type Bank struct {
 	// it refuses with the code Again, both having done nothing.
 	Busy, Declines float64
 
+	// Calls is the share of requests that it refuses with the code Call.
+	Calls float64
+
 	// Keys: it honours idempotency keys, for as long as it lives, and keeps its refusals
 	// under them too.
 	Keys bool
+
+	outage atomic.Int64 // its end, in nanoseconds since 1970
 
 	mu     sync.Mutex
 	file   *os.File // its ledger: a line for each booking
@@ -42,6 +48,7 @@ type Bank struct {
 const (
 	Never = "03" // the account does not cover it
 	Again = "24" // in an hour it may
+	Call  = "01" // the customer must be called before it is sent again
 )
 
 // Refusal is the body of a 402.
@@ -94,13 +101,32 @@ func readBookings(ledger io.Reader) ([]Charge, error) {
 	}
 }
 
-// Handler is POST /bookings, which books, and GET /bookings?reference=…, which tells.
+// Handler is POST /bookings, which books, and GET /bookings?reference=…, which tells. PUT
+// /outage?for=60s resets the connections of both for so long.
 func (b *Bank) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("POST /bookings", b.keyed.around(b, http.HandlerFunc(b.take)))
-	mux.HandleFunc("GET /bookings", b.tell)
+	mux.Handle("POST /bookings", b.reachable(b.keyed.around(b, http.HandlerFunc(b.take))))
+	mux.Handle("GET /bookings", b.reachable(http.HandlerFunc(b.tell)))
+	mux.HandleFunc("PUT /outage", func(w http.ResponseWriter, r *http.Request) {
+		d, err := time.ParseDuration(r.URL.Query().Get("for"))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		b.outage.Store(time.Now().Add(d).UnixNano())
+	})
 	mux.HandleFunc("GET /health", func(http.ResponseWriter, *http.Request) {})
 	return mux
+}
+
+func (b *Bank) reachable(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if time.Now().UnixNano() < b.outage.Load() {
+			chaos.Reset(w)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // take books an order, also for somebody who has gone.
@@ -115,6 +141,8 @@ func (b *Bank) take(w http.ResponseWriter, r *http.Request) {
 		Decline(w, Never)
 	case rand.Float64() < b.Declines:
 		Decline(w, Again)
+	case rand.Float64() < b.Calls:
+		Decline(w, Call)
 	default:
 		c, err := b.book(o)
 		if err != nil {
@@ -166,11 +194,8 @@ func WriteReceipt(w http.ResponseWriter, c Charge) { writeJSON(w, http.StatusCre
 
 // Decline answers that the charge is not booked, and why.
 func Decline(w http.ResponseWriter, code string) {
-	text := "the account does not cover it"
-	if code == Again {
-		text = "not now: try again later"
-	}
-	writeJSON(w, http.StatusPaymentRequired, Refusal{code, text})
+	text := map[string]string{Never: "the account does not cover it", Again: "not now: try again later", Call: "call the customer first"}
+	writeJSON(w, http.StatusPaymentRequired, Refusal{code, text[code]})
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {
@@ -189,6 +214,7 @@ func Serve(ctx context.Context, args []string, patience time.Duration) error {
 	ledger := flags.String("ledger", "", "the file of its ledger")
 	busy := flags.Float64("busy", 0, "share of orders that it refuses for now")
 	declines := flags.Float64("declines", 0, "share of orders that are to be tried again later, under another key")
+	calls := flags.Float64("calls", 0, "share of orders that a person must send again, under another key")
 	keys := flags.Bool("keys", false, "honour idempotency keys")
 	answers := chaos.Answers{Patience: patience}
 	answers.Flags(flags)
@@ -199,6 +225,6 @@ func Serve(ctx context.Context, args []string, patience time.Duration) error {
 	if err != nil {
 		return err
 	}
-	b.Busy, b.Declines, b.Keys = *busy, *declines, *keys
+	b.Busy, b.Declines, b.Calls, b.Keys = *busy, *declines, *calls, *keys
 	return errors.Join(process.Listen(ctx, *socket, answers.Around(b.Handler())), b.Close())
 }
