@@ -137,6 +137,23 @@ func TestDurable(t *testing.T) {
 	})
 }
 
+// TestDurable_gatewaysHeld: a held gateway is a series until it is released.
+func TestDurable_gatewaysHeld(t *testing.T) {
+	r := record()
+	e := &durable.Engine{Store: new(durable.Memory), Gateways: map[string]durable.Gateway{"psp": psp{}}}
+	r.Watch(e)
+	const series = "resilienthttp.durable.gateways.held{gateway=psp holder=person}"
+	require.NotContains(t, r.metrics(t), series)
+	require.NoError(t, e.Hold(t.Context(), "psp", time.Time{}, "ann", ""))
+	near(t, 1.0, r.metrics(t)[series])
+	require.NoError(t, e.Release(t.Context(), "psp", "ann"))
+	require.NotContains(t, r.metrics(t), series)
+	require.Equal(t, 7, e.Gateways["psp"].(interface{ Concurrency() int }).Concurrency(), "the Gateway's own number of workers")
+}
+
+// Concurrency is the Gateway's own number of workers.
+func (psp) Concurrency() int { return 7 }
+
 // TestDurableGateways: what a Gateway can beside sending, it still can.
 func TestDurableGateways(t *testing.T) {
 	r := record()

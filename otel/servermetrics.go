@@ -53,7 +53,9 @@ func newServerMetrics(m maker) *serverMetrics {
 	return s
 }
 
-func (m *serverMetrics) all() []metric.Observable { return []metric.Observable{m.intents, m.oldest, m.held} }
+func (m *serverMetrics) all() []metric.Observable {
+	return []metric.Observable{m.intents, m.oldest, m.held}
+}
 
 // statsTime is how long a store may take to count.
 const statsTime = 5 * time.Second
