@@ -37,7 +37,7 @@ func TestSchedule(t *testing.T) {
 		{"the other side names the past", durable.ClassFailed, func(h *durable.History, _ *durable.Schedule) { h.Outcome.NotBefore = epoch.Add(-time.Hour) }, durable.Decision{Action: durable.Retry, At: later}},
 		{"an outage of many sends: retried", durable.ClassFailed, func(h *durable.History, _ *durable.Schedule) { h.Attempts = 1000 }, durable.Decision{Action: durable.Retry, At: later}},
 		{"an unknown outcome after many sends: sent again", durable.ClassUnknown, func(h *durable.History, _ *durable.Schedule) { h.Attempts = 1000 }, durable.Decision{Action: durable.Retry, At: later}},
-		{"a Retry-After and a status query: not delayed", durable.ClassUnknown, func(h *durable.History, _ *durable.Schedule) {
+		{"D19: a Retry-After does not delay a status query", durable.ClassUnknown, func(h *durable.History, _ *durable.Schedule) {
 			h.WasQuery, h.CanQuery, h.Outcome.NotBefore = true, true, epoch.Add(time.Hour)
 		}, durable.Decision{Action: durable.Query, At: later}},
 		{"what was not sent is not counted", durable.ClassFailed, func(h *durable.History, _ *durable.Schedule) { h.Tries = 100 }, durable.Decision{Action: durable.Retry, At: later}},
@@ -118,7 +118,7 @@ func TestCardDeclines(t *testing.T) {
 	})
 }
 
-// TestSchedule_spansItsMaxAge: an outage that ends just before MaxAge leaves nothing
+// D15: an outage that ends just before MaxAge leaves nothing
 // dead, and one that is longer leaves the intent dead after MaxAge and not before.
 func TestSchedule_spansItsMaxAge(t *testing.T) {
 	const day = 24 * time.Hour

@@ -24,7 +24,7 @@ type law struct {
 func laws() []law {
 	return []law{
 		{"the Transport", "§4.", 1, 25, []string{""}},
-		{"durable", "D", 1, 14, []string{"durable"}},
+		{"durable", "D", 1, 24, []string{"durable"}},
 		{"admission", "A", 1, 11, []string{"admission", "quotastore"}},
 		{"telemetry", "T", 1, 8, []string{""}},
 		{"the adaptive timeout", "X", 1, 6, []string{""}},

@@ -347,7 +347,7 @@ func TestModel_neverChargesTwice(t *testing.T) {
 	}
 }
 
-// TestModel_findsFaults: without each of the rules D16, D17 and D18 the model finds a double
+// D16, D17, D18: without each of these rules the model finds a double
 // charge.
 func TestModel_findsFaults(t *testing.T) {
 	t.Parallel()
