@@ -7,21 +7,20 @@ import (
 	"github.com/resilienthttp/resilienthttp/durable/driver"
 )
 
-// Declines is a Policy for refusals that are not all for good: it looks at the code.
-// All else is the Schedule's. The zero value buries every refusal. It is safe for
-// concurrent use; ByCode must not be changed any more.
+// Declines is a Policy that repeats some declines, by their code. Schedule decides about the
+// rest. The zero value repeats no decline. It is safe for concurrent use. ByCode must not be
+// changed after the first use.
 type Declines struct {
 	Schedule
 
-	// ByCode is what to do by Outcome.Code, and Default what to do where that is not in
-	// it.
+	// ByCode are the rules by Outcome.Code. Default is the rule of other codes.
 	ByCode  map[string]Rule
 	Default Rule
 }
 
-// Rule is what to do about a refusal. The zero Rule never tries again.
+// Rule says when to repeat a decline. The zero Rule never does.
 type Rule struct {
-	// Never: it is buried at once, whatever After says.
+	// Never makes a dead letter at once, whatever After says.
 	Never bool
 
 	// After are the waits after the first decline, the second and so on. The last one is
@@ -55,21 +54,21 @@ func (p Declines) Next(h *History, now time.Time) Decision {
 	return Decision{Action: Retry, At: at}
 }
 
-// CardDeclines is the Policy for payments by card whose Outcome.Code is Mastercard's
-// merchant advice code: 24 to 30 are tried again after 1 h, 24 h, and 2, 4, 6, 8 and
-// 10 days; 03 (do not try again) and 21 (the cardholder has cancelled) never are, nor
-// is anything else: what bears no such code is not to be repeated by itself. 15
-// attempts at most, within 30 days, which is what Visa allows (Mastercard: 35).
+// CardDeclines returns the Policy for card payments whose Outcome.Code is Mastercard's merchant
+// advice code. It repeats 24 to 30 after 1 h, 24 h, and 2, 4, 6, 8 and 10 days. It never
+// repeats 03 (do not try again), 21 (cancelled by the cardholder) and others. The limit is 15
+// declines in 30 days, as Visa allows (Mastercard: 35).
 //
-// Add codes of your own to ByCode, such as 02 ("try again later"), for which providers
-// recommend 72 h.
+// Add your own codes to ByCode, such as 02 ("try again later"), for which providers recommend
+// 72 h.
 //
-// Sources, as read in 2026: the codes and their waits,
+// Sources, as read in 2026: the codes and waits,
 // https://developer.paypal.com/braintree/docs/reference/general/merchant-responses/merchant-advice-codes
-// and https://docs.everonet.com/en-us/gateway/developer-portal/appendix/mastercard-merchant-advice-code;
-// that what bears no code is not repeated,
+// and
+// https://docs.everonet.com/en-us/gateway/developer-portal/appendix/mastercard-merchant-advice-code;
+// no code, no repetition,
 // https://developer.cybersource.com/docs/cybs/en-us/api-fields/reference/all/so/api-fields/cc-auth-reply-merchant-advice-code.html;
-// the numbers of attempts,
+// the limits,
 // https://support.peachpayments.com/support/solutions/articles/47001248617-payment-excellence-best-practices-excessive-attempts-guidelines.
 func CardDeclines() Declines {
 	const day = 24 * time.Hour

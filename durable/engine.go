@@ -14,20 +14,21 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/validate"
 )
 
-// Engine sends what a Store keeps, until it is done, dead or cancelled. Its fields are
-// frozen at the first use. It is safe for concurrent use, must not be copied, and has
-// no goroutine but inside of Run, Work and WorkOne. Several, on several machines, share
-// a Store.
+// Engine sends the intents of a Store until they are done, dead or cancelled. Several Engines,
+// in several processes, may share a Store. Its fields must not be changed after the first use.
+// It is safe for concurrent use, must not be copied, and runs goroutines only inside Run, Work
+// and WorkOne.
 type Engine struct {
 	// Store keeps the intents. It must be set.
 	Store Store
 
-	// Gateways send them, by Intent.Gateway. There must be one, unless the Engine only
-	// enqueues elsewhere. Roll out a new one to all that Run before the first intent.
+	// Gateways send the intents, by Intent.Gateway. An Engine without Gateways can list, but
+	// not enqueue or send. Deploy a new Gateway to all processes that Run before you enqueue
+	// for it: see ReasonNoGateway.
 	Gateways map[string]Gateway
 
-	// Policy says what comes after an attempt that did not succeed. nil: Schedule{}. A
-	// Gateway that is a Policy brings its own.
+	// Policy decides what follows an attempt without success. Default: Schedule{}. A Gateway
+	// that is a Policy is its own.
 	Policy Policy
 
 	// Concurrency is the number of workers: the maximum number of sends at once. Default: 100.
@@ -44,28 +45,34 @@ type Engine struct {
 	// that hangs does not slow down the others.
 	PerGateway int
 
-	// Lease is how long a worker counts as alive that is not heard of; it is heard of
-	// every third of it. 0: 30 s. Poll is the longest between two looks for what is due, at
-	// least 1 ms; 0: 1 s. Drain is how long Run waits for what is being sent, when its context ends;
-	// 0: 30 s; negative: not at all.
-	LeaseDuration, PollInterval, DrainTimeout time.Duration
+	// LeaseDuration is the time after which a worker without a heartbeat is considered dead.
+	// Workers send a heartbeat every third of it. Default: 30 s. Minimum: 1 s.
+	LeaseDuration time.Duration
 
-	// Timeout is the longest that a send or a question may take. 0: 5 min; negative: none.
-	// It is the deadline of its context. A Gateway that has not come back 200 ms after
-	// that is over is not listened to any more, and keeps its sender until it does.
+	// PollInterval is the maximum time between two looks for due intents. Commits wake Run
+	// earlier. Default: 1 s. Minimum: 1 ms.
+	PollInterval time.Duration
+
+	// DrainTimeout is how long Run waits for sends in flight when its context ends. Default:
+	// 30 s. Negative: it does not wait.
+	DrainTimeout time.Duration
+
+	// Timeout is the maximum duration of a send or a status query, and the deadline of its
+	// context. Default: 5 min. Negative: none. If a Gateway does not return 200 ms after the
+	// end of its context, the result is unknown, and its worker is busy until it returns.
 	Timeout time.Duration
 
-	// KeyTTL is how long the other side remembers a key, from its first use. 0: 24 h;
-	// negative: keys protect nothing, and what is unknown is only asked for. VisibilityDelay is
-	// how long after its end a send may yet be done; 0: 15 min. They are enforced
-	// whatever a Policy says.
+	// KeyTTL is how long the provider remembers a key, from its first use. Default: 24 h.
+	// Negative: keys protect nothing, and unknown results are only queried. VisibilityDelay is
+	// how long after its end a send may still take effect. Default: 15 min. Both hold whatever
+	// a Policy says.
 	KeyTTL, VisibilityDelay time.Duration
 
-	// TTL is how long what is done or cancelled is kept: no less than KeyTTL, also that
-	// of each Gateway. 0: 90 d, or as long as keys live; negative: for ever.
+	// Retention is how long done and cancelled intents are kept, at least KeyTTL. Default: 90
+	// d, or the longest KeyTTL if that is longer. Negative: for ever.
 	Retention time.Duration
 
-	// Trace is told what happens. nil: nobody is.
+	// Trace has hooks for logs and metrics. nil: none.
 	Trace *Trace
 
 	once sync.Once
@@ -85,13 +92,13 @@ const (
 
 	leastLease = time.Second
 
-	// leastPoll is no more than a store needs for an answer.
+	// leastPoll is about the time that a store needs for an answer.
 	leastPoll = time.Millisecond
 )
 
-// Validate says what is wrong with the configuration, all of it; call it at start. The
-// error is an ErrInvalid. Wrong is also what nobody can mean, a time whose unit was
-// forgotten: 30 is thirty nanoseconds. A Gateway that is a Validator is asked, too.
+// Validate returns all that is wrong with the configuration, as an ErrInvalid. Call it at
+// start. It also rejects durations whose unit was forgotten: 30 is thirty nanoseconds. It calls
+// Validate of each Gateway that is a Validator.
 func (e *Engine) Validate() error {
 	wrong := validate.Errors{Of: ErrInvalid}
 	wrong.Check(e.Store == nil, "Store is nil")
@@ -107,7 +114,7 @@ func (e *Engine) Validate() error {
 	for _, name := range slices.Sorted(maps.Keys(e.Gateways)) {
 		e.validGateway(&wrong, name, e.Gateways[name])
 	}
-	// What is done and forgotten could be enqueued again while its key lives (D11).
+	// An intent that is done and deleted could be enqueued again while its key lives (D11).
 	wrong.Duration("Retention", e.Retention)
 	if keyLife := e.longestKeyTTL(); e.Retention > 0 && e.Retention < keyLife {
 		wrong.Check(true, fmt.Sprintf("Retention is %v, want at least KeyTTL (%v)", e.Retention, keyLife))
@@ -141,7 +148,7 @@ func (e *Engine) validGateway(wrong *validate.Errors, name string, gateway Gatew
 	}
 }
 
-// longestKeyTTL is how long the longest of its keys live.
+// longestKeyTTL returns the longest KeyTTL of the gateways.
 func (e *Engine) longestKeyTTL() time.Duration {
 	longest := time.Duration(0)
 	for _, gateway := range e.Gateways {
@@ -155,7 +162,7 @@ func (e *Engine) longestKeyTTL() time.Duration {
 	return longest
 }
 
-// start freezes the fields.
+// start returns the core. The fields must not be changed from then on.
 func (e *Engine) start() (*core, error) {
 	e.once.Do(func() {
 		if e.err = e.Validate(); e.err == nil {
@@ -165,10 +172,10 @@ func (e *Engine) start() (*core, error) {
 	return e.core, e.err
 }
 
-// Enqueue brings an intent in. It is durable when Enqueue has returned nil, and sent
-// by whichever Engine runs. After another error than those of this package it may be
-// there: enqueue it again. ErrMismatch: the ID is another intent's; ErrInvalid: the
-// intent is not in order, or names no gateway of this Engine.
+// Enqueue stores an intent, durably when it returns nil. Any Engine that runs on the Store
+// sends it. ErrMismatch: the ID belongs to another intent. ErrInvalid: the intent is invalid,
+// or the Engine has no such gateway. After any other error the intent may be stored: enqueue it
+// again.
 func (e *Engine) Enqueue(ctx context.Context, in Intent) (Receipt, error) {
 	c, err := e.start()
 	if err != nil {
@@ -185,9 +192,9 @@ func (e *Engine) Enqueue(ctx context.Context, in Intent) (Receipt, error) {
 	return result.Receipt(), nil
 }
 
-// Cancel withdraws an intent that is pending or waiting; one that was withdrawn before
-// stays so. ErrInvalidState: it is too late, or not known whether it is. ErrNotFound: there is
-// none.
+// Cancel cancels an intent that is pending or waiting. Cancelling twice is no error.
+// ErrInvalidState: it is too late, or the result is unknown. ErrNotFound: there is no such
+// intent.
 func (e *Engine) Cancel(ctx context.Context, id idempotency.ID) error {
 	c, err := e.start()
 	if err != nil {
@@ -197,7 +204,7 @@ func (e *Engine) Cancel(ctx context.Context, id idempotency.ID) error {
 	return err
 }
 
-// Find reads an intent. ErrNotFound: there is none.
+// Find returns an intent. ErrNotFound: there is none.
 func (e *Engine) Find(ctx context.Context, id idempotency.ID) (Record, error) {
 	c, err := e.start()
 	if err != nil {
@@ -206,8 +213,7 @@ func (e *Engine) Find(ctx context.Context, id idempotency.ID) (Record, error) {
 	return c.Store.Find(ctx, id)
 }
 
-// Attempts reads an intent's journal, the first attempt first. ErrNotFound: there is no
-// such intent.
+// Attempts returns an intent's journal, oldest first. ErrNotFound: there is no such intent.
 func (e *Engine) Attempts(ctx context.Context, id idempotency.ID) ([]Attempt, error) {
 	c, err := e.start()
 	if err != nil {
@@ -216,7 +222,7 @@ func (e *Engine) Attempts(ctx context.Context, id idempotency.ID) ([]Attempt, er
 	return c.Store.Attempts(ctx, id)
 }
 
-// Stats counts what the Store holds.
+// Stats returns the numbers of intents and workers in the Store.
 func (e *Engine) Stats(ctx context.Context) (Stats, error) {
 	c, err := e.start()
 	if err != nil {
@@ -225,15 +231,15 @@ func (e *Engine) Stats(ctx context.Context) (Stats, error) {
 	return c.Store.Stats(ctx)
 }
 
-// Wake makes Run look for what is due now and not at its next Poll: call it after a
-// commit in this process that has enqueued through an Outbox. It never blocks.
+// Wake makes Run look for due intents at once. Call it after a commit of this process that
+// enqueued through an Outbox. It does not block.
 func (e *Engine) Wake() {
 	if c, err := e.start(); err == nil {
 		c.wakeUp()
 	}
 }
 
-// apply applies one event on a caller's behalf.
+// apply applies one event for a caller.
 func (c *core) apply(ctx context.Context, event driver.Event) (*driver.Result, error) {
 	results, err := c.applyAll(ctx, []driver.Event{event})
 	if err != nil {

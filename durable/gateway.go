@@ -5,56 +5,57 @@ import (
 	"time"
 )
 
-// Gateway sends intents to the other side. It is called by many goroutines at once.
+// Gateway sends intents to a provider. It must be safe for concurrent use. A Gateway that is
+// also a Policy is its own Policy. One with a method Concurrency() int brings its own number of
+// workers: see Engine.PerGateway.
 type Gateway interface {
-	// Send sends once, under s.Key, and says what came of it. It must not repeat by
-	// itself: the Engine does. ctx ends when the intent may soon be somebody else's. A
-	// Gateway that panics, or does not come back in time, has the zero Outcome: nobody
-	// knows.
+	// Send sends once, under s.Key, and returns the outcome. It must not retry: the Engine
+	// does. ctx ends before another worker may get the intent. A panic, or a Send that does not
+	// return in time, is the zero Outcome: the result is unknown.
 	Send(ctx context.Context, s *Send) Outcome
 }
 
-// Finder is a Gateway that can be asked.
+// Finder is a Gateway whose provider can be queried.
 type Finder interface {
-	// Find asks the other side what became of the work of s.Key, and changes nothing
-	// there. ClassSucceeded and ClassDeclined are its end. ClassNotFound says that the
-	// other side knows nothing of it, which counts once VisibilityDelay has passed since the
-	// last send. All else is no answer, and it is asked again.
+	// Find queries the provider for the result of s.Key, and changes nothing there.
+	// ClassSucceeded and ClassDeclined are final. ClassNotFound means that the provider knows
+	// no such work; it counts VisibilityDelay after the last send. Any other class means that
+	// there was no answer, and the provider is queried again.
 	Find(ctx context.Context, s *Send) Outcome
 }
 
 // Protector is a Gateway that knows how long its keys protect.
 type Protector interface {
-	// KeyPolicy tells for how long the other side remembers keys, and how long a send may
-	// go on unseen. 0: as the Engine has it. A negative keyLife: keys protect nothing.
-	KeyPolicy() (keyLife, settles time.Duration)
+	// KeyPolicy returns how long the provider remembers keys, and how long a send may take
+	// effect unseen. Zero: the Engine's value. A negative keyTTL: keys protect nothing.
+	KeyPolicy() (keyTTL, visibilityDelay time.Duration)
 }
 
-// Validator is a Gateway that knows whether it is in order. Engine.Validate asks it, and an
-// Engine with one that is not sends nothing.
+// Validator is a Gateway that checks its configuration. Engine.Validate calls it, and an Engine
+// with an invalid Gateway does not start.
 type Validator interface {
-	// Validate says what is wrong with the configuration; nil: nothing is.
+	// Validate returns what is wrong with the configuration.
 	Validate() error
 }
 
-// Send is one attempt, as a Gateway is given it.
+// Send is one attempt.
 type Send struct {
-	// Intent is what is sent. Its NotBefore is zero.
+	// Intent is what to send, without NotBefore and Fingerprint.
 	Intent
 
-	// Number counts the sends since the intent was enqueued, mended or redriven, this one
-	// included, from 1. A question bears that of the last send.
+	// Number is the number of this send since the intent was enqueued, revised or redriven,
+	// from 1. A status query has the number of the last send.
 	Number int
 
-	// Key is the idempotency key to send, the same in all attempts of an Epoch.
+	// Key is the idempotency key, the same for all attempts of an Epoch.
 	Key string
 
-	// Epoch counts the keys, from 1.
+	// Epoch is the version of the key, from 1.
 	Epoch int
 
-	// Generation is the fencing token: it rises with each attempt.
+	// Generation is the fencing token. It rises with each attempt.
 	Generation int64
 
-	// First is when the first send under this key was claimed, by the database's clock.
+	// First is the time of the first send under this key, by the database's clock.
 	First time.Time
 }

@@ -4,44 +4,43 @@ import (
 	"time"
 )
 
-// Policy says what comes after an attempt that did not succeed. It is asked by many at
-// once, and must be a function of its arguments and of chance. What must not be done is
-// not done whatever it says: see Decision. When it panics the intent is dealt with by
-// the zero Schedule.
+// Policy decides what follows an attempt without success. It must be safe for concurrent use.
+// The state machine ignores what is not permitted: see Decision. After a panic the zero
+// Schedule decides.
 type Policy interface {
-	// Next decides. now is the database's time. A Policy may not change h nor keep it.
+	// Next returns the decision. now is the database's time. It must not change or keep h.
 	Next(h *History, now time.Time) Decision
 }
 
-// History is what a Policy is told.
+// History is what a Policy knows about an intent.
 type History struct {
 	// Intent is what was sent.
 	Intent Intent
 
-	// Outcome is how the attempt ended. Its NotBefore is by the database's clock.
+	// Outcome is that of the attempt. Its NotBefore is by the database's clock.
 	Outcome Outcome
 
-	// Asked: the attempt was a question.
+	// WasQuery means that the attempt was a status query.
 	WasQuery bool
 
-	// Doubt: nobody knows whether the work was done, by this attempt or by one before it.
-	// Without it, it surely was not.
+	// InDoubt means that the result is unknown, of this attempt or of one before it. Otherwise
+	// the work was not done.
 	InDoubt bool
 
-	// Finds: the Gateway can be asked what became of the work.
+	// CanQuery means that the Gateway is a Finder.
 	CanQuery bool
 
-	// Attempts counts the sends since Since, and Tries all attempts: those that provably
-	// sent nothing, and questions, too.
+	// Attempts is the number of sends since Since. Tries is the number of all attempts, with
+	// status queries and those that sent nothing.
 	Attempts, Tries int
 
-	// Declines counts the definite declines since Since.
+	// Declines is the number of declines since Since.
 	Declines int
 
-	// Wait is how long was waited before this attempt, by plan; 0 before the first.
+	// Wait is the planned wait before this attempt. Zero before the first.
 	Wait time.Duration
 
-	// Since is when the intent was enqueued, mended or redriven; First when the first send
-	// under the present key was claimed.
+	// Since is the time at which the intent was enqueued, revised or redriven. First is the
+	// time of the first send under the present key.
 	Since, First time.Time
 }

@@ -2,19 +2,18 @@ package durable
 
 import "github.com/resilienthttp/resilienthttp/durable/driver"
 
-// Trace has hooks that an Engine calls, synchronously and outside of locks, from many
-// goroutines at once. nil ones are not called. A Change holds payload and result: log
-// neither, nor the text of an Outcome's error.
+// Trace has hooks that an Engine calls synchronously, outside of locks, from many goroutines.
+// nil hooks are not called. A Change has payload, result and error text: do not log them.
 type Trace struct {
-	// Changed is told of each change that the Engine has made to an intent.
+	// Changed is called for each change of an intent that this Engine made.
 	Changed func(*driver.Change)
 
 	// Held is called when the Engine begins to hold a gateway, by itself or for a person, and
 	// when that ends: then held is false.
 	Held func(hold *Hold, held bool)
 
-	// Failed is told when the store, a Policy, or a Gateway that panicked has failed the
-	// Engine. It goes on.
+	// Failed is called with errors of the store, and with panics of a Policy or a Gateway. The
+	// Engine goes on.
 	Failed func(error)
 }
 

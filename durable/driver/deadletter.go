@@ -7,38 +7,39 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
-// DeadLetter is a dead letter: an intent that is not sent any more, and why. It stays
-// after it was dealt with.
+// DeadLetter is an intent that is not sent any more, and the reason. It stays after a person
+// has redriven or resolved it.
 type DeadLetter struct {
-	// ID is the intent's.
+	// ID is that of the intent.
 	ID idempotency.ID
 
-	// Number tells the letters of an intent apart: the generation in which it died.
+	// Number distinguishes the dead letters of an intent. It is the generation in which the
+	// intent died.
 	Number int64
 
-	// Gateway, Batch and Row are the intent's.
+	// Gateway, Batch and Row are those of the intent.
 	Gateway string
 	Batch   string
 	Row     int
 
-	// Reason is why it is dead: ReasonDeclined and its like, or a Policy's word.
+	// Reason is ReasonDeclined or another, or a Policy's reason.
 	Reason string
 
-	// Class and Code are those of its last outcome.
+	// Class and Code are those of the last outcome.
 	Class Class
 	Code  string
 
-	// Doubt: it may have been done, and nobody knows.
+	// InDoubt means that the result is unknown: the work may have been done.
 	InDoubt bool
 
-	// Attempts is how often it was sent.
+	// Attempts is the number of sends.
 	Attempts int
 
-	// DeadAt is when it died, RedrivenAt when it was redriven, resolved or mended; zero:
-	// it was not, and the letter is open.
+	// DeadAt is the time of death, and RedrivenAt the time at which it was redriven, resolved
+	// or revised. Zero: the dead letter is open.
 	DeadAt, RedrivenAt time.Time
 
-	// By and Note are who dealt with it, and why; "": nobody said.
+	// By and Note are the person that did so, and the reason. They may be empty.
 	By, Note string
 }
 
@@ -51,8 +52,8 @@ type Filter struct {
 	// NewestFirst reverses the order: the default is oldest first.
 	NewestFirst bool
 
-	// Scope, Operation, Key, Gateway, Batch, Code and Reason must be equal where they
-	// are not empty.
+	// Scope, Operation, Key, Gateway, Batch, Code and Reason must be equal if they are not
+	// empty.
 	Scope, Operation, Key string
 	Gateway, Batch        string
 	Code, Reason          string
@@ -102,8 +103,8 @@ func (f *Filter) matches(id *idempotency.ID, gateway, batch, code, reason string
 	return (f.From.IsZero() || !at.Before(f.From)) && (f.Until.IsZero() || at.Before(f.Until))
 }
 
-// Compare orders letters as they are listed: by DeadAt, then by scope, operation and
-// key, byte by byte, then by number.
+// Compare orders dead letters as they are listed: by DeadAt, then by scope, operation and key,
+// byte by byte, then by Number.
 func (l *DeadLetter) Compare(other *DeadLetter) int {
 	if c := l.DeadAt.Compare(other.DeadAt); c != 0 {
 		return c

@@ -12,39 +12,37 @@ type Step uint8
 
 // The steps.
 const (
-	// StepKeep: nothing.
+	// StepKeep writes nothing.
 	StepKeep Step = iota
 
-	// StepInsert: a new row.
+	// StepInsert inserts a row.
 	StepInsert
 
-	// StepUpdate: the row, under the ID.
+	// StepUpdate updates the row of the ID.
 	StepUpdate
 )
 
-// Change is what an event does: all of it is written in one commit, or nothing is.
+// Change is the effect of an event. A store writes all of it in one commit, or nothing.
 type Change struct {
-	// Step is what is written of Record, which is the intent as it is then. Intent and
-	// Fingerprint change with StepInsert and Revised only, save that a redrive may end
-	// the Deadline; Result changes when it becomes StateDone only. A store may leave
-	// Payload and Result unread where they do not change: what Apply and Reap return
-	// then lacks them.
+	// Step says what is written of Record, the intent after the event. Intent and Fingerprint
+	// change only with StepInsert and Revised, except that a redrive may clear the Deadline.
+	// Result changes only when the intent is done. A store need not read Payload and Result
+	// where they do not change: the Changes of Apply and Reap then lack them.
 	Step   Step
 	Record Record
 
-	// Before is the state in which the event met it.
+	// Before is the state before the event.
 	Before State
 
-	// Begun is a new row of the journal, Ended one whose outcome is known now (its
-	// FinishedAt, Class, Code, Status, Reference and Error are to be written to the
-	// row of its Generation). nil: none. A resolution is begun and over at once.
+	// StartedAttempt is a new entry of the journal. FinishedAttempt has the outcome of the
+	// entry of its Generation: FinishedAt, Class, Code, Status, Reference and Error. nil: none.
 	StartedAttempt, FinishedAttempt *Attempt
 
-	// Opened is a new dead letter, Closed one that is dealt with (its RedrivenAt, By
-	// and Note are to be written to the row of its Number). nil: none.
+	// DeadLettered is a new dead letter. Resolved has the end of the dead letter of its Number:
+	// RedrivenAt, By and Note. nil: none.
 	DeadLettered, Resolved *DeadLetter
 
-	// Revised: the intent was mended by being enqueued again.
+	// Revised means that the intent was enqueued again with another payload.
 	Revised bool
 
 	// Erased means that the store also removes the error texts of all attempts of the intent,
@@ -56,12 +54,12 @@ type Change struct {
 // NoteErased is the note of a dead letter that was open when its intent was erased.
 const NoteErased = "erased"
 
-// Decide is the state machine of all stores: given the record (nil: there is none),
-// an event and the database's time, what is to be written. An error means that
-// nothing is: ErrInvalid, ErrNotFound, ErrInvalidState, ErrStale, ErrFenced or ErrMismatch. Before and
-// Record are set also then.
+// Decide is the state machine of all stores. From the record (nil: there is none), an event and
+// the database's time, it returns what a store writes. After an error it writes nothing:
+// ErrInvalid, ErrNotFound, ErrInvalidState, ErrStale, ErrFenced or ErrMismatch. Before and
+// Record are set then, too.
 //
-// It looks at nothing else, changes nothing, and shares Payload with its arguments.
+// Decide is a pure function. The Change shares Payload with the arguments.
 func Decide(r *Record, e *Event, now time.Time) (Change, error) {
 	if r == nil {
 		r = &Record{}
@@ -83,7 +81,7 @@ func Decide(r *Record, e *Event, now time.Time) (Change, error) {
 	return m.Change, nil
 }
 
-// move is a Change in the making.
+// transition is a Change in progress.
 type transition struct {
 	Change
 
@@ -158,7 +156,7 @@ func (m *transition) illegal() error {
 	return fmt.Errorf("%w: %v of one that is %v", ErrInvalidState, m.e.Kind, m.Record.State)
 }
 
-// enqueue brings in what is new, finds what is there, and mends what was refused.
+// enqueue inserts a new intent, finds an existing one, or revises one that was declined.
 func (m *transition) enqueue(absent bool) error {
 	r, in := &m.Record, &m.e.Intent
 	fingerprint := FingerprintOf(in)
@@ -188,13 +186,13 @@ func (m *transition) enqueue(absent bool) error {
 	return nil
 }
 
-// mendable reports whether it died of a definite refusal, so that it is safe to send
-// another payload in its place.
+// mendable reports whether the provider declined the intent, so that another payload can be
+// sent in its place.
 func (r *Record) mendable() bool {
 	return r.State == StateDead && !r.InDoubt && r.Class == ClassDeclined
 }
 
-// begin counts attempts and age anew.
+// begin starts the retry window anew.
 func (r *Record) begin(at, now time.Time) {
 	r.Attempts, r.Claims, r.Declines = 0, 0, 0
 	r.RetryWindowStart = now
@@ -202,7 +200,7 @@ func (r *Record) begin(at, now time.Time) {
 	r.QueryNext = false
 }
 
-// claim takes the intent for a worker, or buries it when nothing can be done with it.
+// claim gives the intent to a worker, or buries it if nothing can be done.
 func (m *transition) claim() {
 	r, terms := &m.Record, m.e.Terms
 	m.Step = StepUpdate
@@ -227,7 +225,7 @@ func (m *transition) claim() {
 	}
 }
 
-// take journals an attempt that begins.
+// take journals the begin of an attempt.
 func (m *transition) take(kind Kind) {
 	r := &m.Record
 	r.Worker = m.e.Worker
@@ -245,7 +243,7 @@ func (m *transition) take(kind Kind) {
 	}
 }
 
-// finish is how a send or a question ended.
+// finish ends a send or a status query.
 func (m *transition) finish() {
 	r := &m.Record
 	outcome := m.e.Outcome.Fitted()
@@ -278,7 +276,7 @@ func (m *transition) finish() {
 	}
 }
 
-// release ends the attempt's row in the journal.
+// release writes the outcome into the journal.
 func (m *transition) release(outcome *Outcome) {
 	r := &m.Record
 	m.Step = StepUpdate
@@ -289,8 +287,8 @@ func (m *transition) release(outcome *Outcome) {
 	}
 }
 
-// meaning is what the outcome says of the work, and not of this attempt alone: done,
-// refused, surely not done (ClassFailed), or unknown.
+// Meaning returns what the outcome says about the work, and not only about this attempt:
+// succeeded, declined, not done (ClassFailed) or unknown.
 func Meaning(outcome *Outcome, r *Record, held State, terms *Terms) Class {
 	sent := held == StateSending
 	switch {
@@ -320,7 +318,7 @@ func (r *Record) visible(terms *Terms) bool {
 	return !r.ClaimedAt.Before(r.LastSentAt.Add(terms.VisibilityDelay))
 }
 
-// next is what the Policy wants, as far as it may.
+// next applies the Policy's decision as far as it is permitted.
 func (m *transition) next(doubt bool) {
 	r, d, terms := &m.Record, &m.e.Decision, m.e.Terms
 	again := doubt && r.Class == ClassDeclined // declined, but the decline does not count
@@ -347,7 +345,7 @@ func (m *transition) next(doubt bool) {
 	}
 }
 
-// due is a time that is neither past nor too far off.
+// due returns the time, but not one in the past or too far away.
 func (m *transition) due(at time.Time) time.Time {
 	switch latest := m.now.Add(MaxWait); {
 	case at.Before(m.now):
@@ -358,9 +356,8 @@ func (m *transition) due(at time.Time) time.Time {
 	return stamp(at.Add(time.Microsecond - 1)) // jitter only adds, also below a microsecond
 }
 
-// onLeaseExpired makes unknown what a dead worker held. What is lost again and again is perhaps
-// what kills its workers, so it comes back ever later; what is lost once, at once,
-// however often it was tried before.
+// onLeaseExpired marks an intent of a dead worker as unknown. An intent whose lease expires
+// again and again may be the cause, so it comes back later each time.
 func (m *transition) onLeaseExpired() {
 	r := &m.Record
 	sent := r.State == StateSending
@@ -380,13 +377,13 @@ func (m *transition) onLeaseExpired() {
 	r.NextAt = m.now.Add(wait)
 }
 
-// maxLeaseExpirations is how many times running it may be lost before it waits.
+// maxLeaseExpirations is the number of expirations in a row after which the intent waits.
 const maxLeaseExpirations = 3
 
-// codeLeaseExpired and a number is the Code of a Record that was lost so many times running.
+// codeLeaseExpired and the number of expirations in a row are the Code of a Record.
 const codeLeaseExpired = "lease_expired "
 
-// losses is the number.
+// leaseExpirations returns the number in such a code.
 func leaseExpirations(code string) int {
 	number, lost := strings.CutPrefix(code, codeLeaseExpired)
 	n, err := strconv.Atoi(number)
@@ -402,7 +399,7 @@ func (e decideError) Error() string { return string(e) }
 
 const errWorkerDied = decideError("the worker died, or was not heard of for a lease")
 
-// done is the end.
+// done ends the intent with success.
 func (m *transition) done(outcome *Outcome) {
 	r := &m.Record
 	r.State = StateDone
@@ -410,14 +407,14 @@ func (m *transition) done(outcome *Outcome) {
 	r.Class, r.Code, r.Reference, r.Result = ClassSucceeded, outcome.Code, outcome.Reference, outcome.Result
 }
 
-// newKey ends the epoch. The work was surely not done in it.
+// newKey begins an epoch. The work was not done in the one before.
 func (r *Record) newKey() {
 	r.Epoch++
 	r.FirstSentAt = time.Time{}
 	r.InDoubt = false
 }
 
-// bury opens a letter.
+// bury makes a dead letter of the intent.
 func (m *transition) bury(reason string) {
 	r := &m.Record
 	if reason == "" {
@@ -436,7 +433,7 @@ func (m *transition) bury(reason string) {
 	}
 }
 
-// close ends the open letter.
+// close ends the open dead letter.
 func (m *transition) close(by, note string) {
 	r := &m.Record
 	m.Resolved = &DeadLetter{ID: r.ID, Number: r.DeadLetterID, RedrivenAt: m.now, By: fit(by, longestName), Note: fit(note, longestText)}
@@ -444,8 +441,7 @@ func (m *transition) close(by, note string) {
 	r.Reason = ""
 }
 
-// redrive brings it back, to be resent under the same key, or asked for, where nobody
-// knows whether it was done.
+// redrive sends a dead intent again: under the same key if it is in doubt.
 func (m *transition) redrive() {
 	r := &m.Record
 	m.Step = StepUpdate
@@ -476,7 +472,7 @@ func (m *transition) erase() {
 	r.Payload, r.Result = nil, nil
 }
 
-// resolve takes a person's word for it.
+// resolve records a person's decision.
 func (m *transition) resolve() {
 	r, outcome := &m.Record, m.e.Outcome.Fitted()
 	m.Step = StepUpdate
@@ -494,7 +490,7 @@ func (m *transition) resolve() {
 		m.done(&outcome)
 		return
 	}
-	// Surely not done, whatever the class. A dead one may be redriven or mended now.
+	// The work was not done, whatever the class. A dead intent may be redriven or revised now.
 	r.newKey()
 	r.Class, r.Code = ClassDeclined, outcome.Code
 	if dead {

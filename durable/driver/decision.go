@@ -2,38 +2,38 @@ package driver
 
 import "time"
 
-// Action is what a Policy wants done next.
+// Action is the kind of a Decision.
 type Action uint8
 
 // The actions.
 const (
-	// Retry sends again. After an unknown outcome that is under the same key, while it
-	// protects; when it does not the other side is asked, and where that cannot be done
-	// the intent is dead.
+	// Retry sends the intent again. If the result is unknown, it is sent under the same key
+	// while that protects; after that, the provider is queried, or the intent is dead.
 	Retry Action = iota
 
-	// Ask asks what became of an unknown outcome. Where that cannot be done, or there is
-	// nothing to ask, it is Retry.
+	// Query queries the provider. If the Gateway is no Finder, or if the result is not in
+	// doubt, it is Retry.
 	Query
 
-	// Bury makes the intent dead.
+	// Bury makes a dead letter of the intent.
 	Bury
 )
 
-// Decision is a Policy's word on what comes next.
+// Decision is what a Policy wants next.
 type Decision struct {
-	// Do is what to do.
+	// Action is the next step.
 	Action Action
 
-	// At is when, by the clock that the Policy was told. One that is past is a second
-	// or two from now, one that is too far off 30 days from now, and one that is earlier
-	// than the other side's NotBefore is that.
+	// At is the time, by the clock of Policy.Next. A past time means one to two seconds from
+	// now. The maximum is 30 days from now. A send is never earlier than the outcome's
+	// NotBefore.
 	At time.Time
 
-	// NewKey sends under a new key. It counts only where the work was surely not done;
-	// after a refusal the key is new anyway.
+	// NewKey uses a new key for the next send. It is ignored while the result is in doubt.
+	// After a decline the key is new anyway.
 	NewKey bool
 
-	// Reason is why it is buried, at most 512 bytes. "": the class of the outcome.
+	// Reason is the reason of the dead letter, at most 512 bytes. Default: the class of the
+	// outcome.
 	Reason string
 }

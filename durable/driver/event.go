@@ -7,44 +7,43 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
-// EventKind is what happens to an intent.
+// EventKind is the kind of an Event.
 type EventKind uint8
 
-// The kinds of events. Claims and losses are made by Store.Claim and Store.Reap, the
-// others are applied by Store.Apply.
+// The kinds of events. Store.Claim and Store.Reap make claims and expirations, Store.Apply
+// applies the others.
 const (
-	// EventEnqueue brings it in. Intent.
+	// EventEnqueue enqueues the Intent.
 	EventEnqueue EventKind = iota + 1
 
-	// EventClaim takes it for a worker: Worker, Terms.
+	// EventClaim claims the intent for a worker: Worker, Terms.
 	EventClaim
 
-	// EventFinish is how the attempt ended: Worker, Generation, Terms, Outcome,
-	// Decision; and Held, perhaps.
+	// EventFinish ends an attempt: Worker, Generation, Terms, Outcome, Decision; Held is
+	// optional.
 	EventFinish
 
-	// EventLeaseExpired takes it from a worker that is dead: Worker.
+	// EventLeaseExpired takes the intent from a dead worker: Worker.
 	EventLeaseExpired
 
-	// EventRedrive brings it back from the dead: Generation and DeadLetterID are those that
-	// the person saw, Generation 0 any; After is when from now it is due; By and Note.
+	// EventRedrive sends a dead intent again: Generation and DeadLetterID are those that the
+	// person saw (Generation 0: any), After is the time until it is due; By and Note.
 	EventRedrive
 
-	// EventResolve is a person's decision: Generation and DeadLetterID as above, Outcome,
-	// By, Note.
+	// EventResolve is a person's decision: Generation and DeadLetterID as above, Outcome, By,
+	// Note.
 	EventResolve
 
-	// EventCancel withdraws it.
+	// EventCancel cancels the intent.
 	EventCancel
 
 	// EventErase removes its payload, result, error texts and notes: By.
 	EventErase
 )
 
-// eventKinds is one more than the greatest.
 const eventKinds = int(EventErase) + 1
 
-// String is the name in lower case.
+// String returns the name in lower case.
 func (k EventKind) String() string {
 	if k == 0 || int(k) >= eventKinds {
 		return "invalid"
@@ -52,8 +51,7 @@ func (k EventKind) String() string {
 	return [eventKinds]string{"", "enqueue", "claim", "finish", "lease_expired", "redrive", "resolve", "cancel", "erase"}[k]
 }
 
-// Event is something that happens to one intent. Which fields have a meaning is
-// said at its Kind.
+// Event is what happens to one intent. Its Kind says which fields have a meaning.
 type Event struct {
 	Kind EventKind
 
@@ -69,16 +67,15 @@ type Event struct {
 	After        time.Duration
 	By, Note     string
 
-	// Held is the record as Claim has returned it, under this Worker and Generation: as
-	// long as these are still the record's, nothing else has changed, and a store need not
-	// read it again. nil: it must.
+	// Held is the record as Claim returned it. While Worker and Generation are unchanged, a
+	// store need not read the record again. nil: it must.
 	Held *Record
 }
 
-// ID is the intent's.
+// ID returns the ID of the intent.
 func (e *Event) ID() idempotency.ID { return e.Intent.ID }
 
-// Validate says what is wrong with the event. The error is an ErrInvalid.
+// Validate returns an ErrInvalid that says what is wrong with the event.
 func (e *Event) Validate() error {
 	if e.Kind == EventEnqueue {
 		return e.Intent.Validate()
@@ -123,39 +120,36 @@ func validWorker(name string) error {
 	return ValidateName("worker", name)
 }
 
-// Terms is what Decide must know of a Gateway. It is enforced whatever a Policy says.
+// Terms are the properties of a Gateway that Decide enforces, whatever a Policy says.
 type Terms struct {
-	// KeyTTL is how long a key protects, from the first send under it. 0 or less: keys
-	// protect nothing.
+	// KeyTTL is how long a key protects, from its first use. 0 or less: keys protect nothing.
 	KeyTTL time.Duration
 
-	// VisibilityDelay is how long after a send it may still be done unseen: until then a
-	// Finder's NotFound proves nothing.
+	// VisibilityDelay is how long after a send it may still take effect unseen.
 	VisibilityDelay time.Duration
 
-	// Finds: it can be asked what became of an intent.
+	// CanQuery means that the provider can be queried.
 	CanQuery bool
 }
 
-// MaxWait bounds how far from now an intent is due. What is further off is a
-// mistake, and would onLeaseExpired it.
+// MaxWait is the maximum time until an intent is due.
 const MaxWait = 30 * 24 * time.Hour
 
-// The reasons of dead letters, beside those that a Policy gives.
+// The reasons of dead letters. A Policy may give others.
 const (
-	// ReasonDeclined: it was refused for good.
+	// ReasonDeclined means that the provider declined.
 	ReasonDeclined = "declined"
 
-	// ReasonExhausted: a Policy found that it has been tried enough.
+	// ReasonExhausted means that the Policy's limit was reached.
 	ReasonExhausted = "exhausted"
 
-	// ReasonDeadline: its Deadline has passed, and it was surely not done.
+	// ReasonDeadline means that the Deadline passed and the work was not done.
 	ReasonDeadline = "deadline"
 
-	// ReasonUnresolved: nobody knows whether it was done, its key protects no more, and
-	// nobody can be asked.
+	// ReasonUnresolved means that the result is unknown, that the key protects no more, and
+	// that the provider cannot be queried.
 	ReasonUnresolved = "unresolved"
 
-	// ReasonNoGateway: the engine that claimed it has no gateway of that name.
+	// ReasonNoGateway means that the Engine that claimed the intent has no gateway of its name.
 	ReasonNoGateway = "no such gateway"
 )

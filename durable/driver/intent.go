@@ -11,36 +11,34 @@ import (
 )
 
 const (
-	// LongestPayload is the most bytes of a payload, and of a result that is kept.
+	// LongestPayload is the maximum size of a payload and of a stored result.
 	LongestPayload = 1 << 20
 
-	// longestName bounds names of gateways and batches, codes, references and
-	// reasons, in bytes, as package idempotency bounds those of an ID.
+	// longestName is the maximum length of the names of gateways and batches, and of codes,
+	// references and reasons, in bytes.
 	longestName = 512
 
-	// longestText bounds the text of an error that is kept, in bytes.
+	// longestText is the maximum length of a stored error text, in bytes.
 	longestText = 1024
 )
 
-// What callers and stores are told. They are found with errors.Is.
+// Errors of stores and Engines. Find them with errors.Is.
 var (
-	// ErrInvalid is about an argument that nothing can be made of. Nothing was
-	// changed.
+	// ErrInvalid means that an argument is invalid. Nothing was changed.
 	ErrInvalid = errors.New("durable: invalid")
 
-	// ErrMismatch says that the ID is that of another intent: one with another
-	// gateway or payload. That one goes on unchanged.
+	// ErrMismatch means that the ID belongs to an intent with another gateway or payload, which
+	// is unchanged.
 	ErrMismatch = errors.New("durable: the ID is that of another intent")
 
-	// ErrNotFound says that there is no such intent.
+	// ErrNotFound means that there is no such intent.
 	ErrNotFound = errors.New("durable: no such intent")
 
-	// ErrInvalidState says that the intent is in a state in which this cannot be done to
-	// it. Nothing was changed.
+	// ErrInvalidState means that the intent's state does not permit this. Nothing was changed.
 	ErrInvalidState = errors.New("durable: not possible in this state")
 
-	// ErrFenced says that the intent has passed on: to another claim, a reaper, a
-	// person. What an earlier holder writes changes nothing.
+	// ErrFenced means that another claim, a reaper or a person has the intent now. Nothing was
+	// changed.
 	ErrFenced = errors.New("durable: fenced off")
 
 	// ErrStale means that the intent has changed since the person saw it. Nothing was
@@ -48,17 +46,17 @@ var (
 	ErrStale = errors.New("durable: the intent has changed since it was seen")
 )
 
-// Intent is a call that must not be lost: what is to be sent, by which Gateway.
+// Intent is a call that must not be lost.
 type Intent struct {
-	// ID names the intent. Enqueueing it twice is enqueueing it once. Its Scope is
-	// the tenant, among whom the senders are shared out evenly.
+	// ID identifies the intent: a second Enqueue finds the first. Its Scope is the tenant.
+	// Tenants share the workers evenly.
 	idempotency.ID
 
-	// Gateway is the name of the Gateway in Engine.Gateways that sends it.
+	// Gateway is the name of the Gateway in Engine.Gateways that sends the intent.
 	Gateway string
 
-	// Payload is what the Gateway makes the request of, at most 1 MiB. It is stored
-	// and never logged.
+	// Payload is what the Gateway makes the request of, at most 1 MiB. It is stored and never
+	// logged.
 	Payload []byte
 
 	// Fingerprint identifies the payload where its bytes differ each time, as encrypted ones
@@ -67,22 +65,21 @@ type Intent struct {
 	// see Record.Fingerprint.
 	Fingerprint idempotency.Fingerprint
 
-	// NotBefore is when it may be sent first. Zero: at once. It is not kept: a
-	// Record has NextAt.
+	// NotBefore is the earliest time of the first send. Default: at once. A Record does not
+	// have it: see Record.NextAt.
 	NotBefore time.Time
 
-	// Deadline is when a send may begin no more: the intent is dead then, unless
-	// somebody knows that it was done. Zero: none.
+	// Deadline is the time from which no send may begin. Then the intent is dead, unless a
+	// status query finds that the work was done. Zero: none.
 	Deadline time.Time
 
-	// Batch and Row say where the intent came from, for reports: an import's name
-	// and the row in it. They are optional.
+	// Batch and Row say where the intent came from, such as a file and a row in it. They are
+	// optional.
 	Batch string
 	Row   int
 }
 
-// Validate says what is wrong with the intent, whatever the time is. The error is
-// an ErrInvalid.
+// Validate returns an ErrInvalid that says what is wrong with the intent.
 func (in *Intent) Validate() error {
 	if err := in.ID.Validate(); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
@@ -118,20 +115,19 @@ func FingerprintOf(in *Intent) idempotency.Fingerprint {
 	return idempotency.NewFingerprint([]byte(in.Gateway), in.Payload)
 }
 
-// Receipt is what came of enqueueing.
+// Receipt is the result of Enqueue.
 type Receipt struct {
-	// ID is the intent's.
+	// ID is that of the intent.
 	ID idempotency.ID
 
-	// State is where the intent stands.
+	// State is the state of the intent.
 	State State
 
-	// Existing: it was there before. Another payload is then an ErrMismatch, unless
-	// the intent is Revised.
+	// Existing means that the intent was enqueued before.
 	Existing bool
 
-	// Revised: it was dead by a refusal, and has come back with a payload that was
-	// mended. It is sent under a new key.
+	// Revised means that the provider had declined the intent, and that it is sent again with
+	// this payload, under a new key.
 	Revised bool
 }
 
@@ -147,13 +143,13 @@ func ValidateName(what, value string) error {
 	return nil
 }
 
-// Invalidf is an ErrInvalid.
+// Invalidf returns an ErrInvalid.
 func Invalidf(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ErrInvalid}, args...)...)
 }
 
-// fit makes any text one that every database stores: no more than most bytes, UTF-8,
-// no NUL. A gateway's words must not be what keeps its outcome from being stored.
+// fit returns the text as every database stores it: at most so many bytes of UTF-8 without NUL.
+// A provider's text must not keep an outcome from being stored.
 func fit(text string, most int) string {
 	if len(text) <= most && utf8.ValidString(text) && !strings.ContainsRune(text, 0) {
 		return text

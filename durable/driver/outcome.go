@@ -6,36 +6,36 @@ import (
 	"time"
 )
 
-// Class is what an Outcome says of the work. Its numbers are stored, and never
-// change. The zero value is the one that claims nothing.
+// Class is what an Outcome says about the work. Its numbers are stored and never change. The
+// zero value is ClassUnknown.
 type Class uint8
 
 // The classes of outcomes.
 const (
-	// ClassUnknown: nobody knows whether it was done.
+	// ClassUnknown means that the result is unknown: the provider may or may not have done the
+	// work.
 	ClassUnknown Class = iota
 
-	// ClassSucceeded: it was done.
+	// ClassSucceeded means that the provider did the work.
 	ClassSucceeded
 
-	// ClassDeclined: it was surely not done, and the other side has said so for good
-	// under this key. A Policy may send it again under another.
+	// ClassDeclined means that the provider did not do the work and declines it under this key.
+	// A Policy may send it under a new key.
 	ClassDeclined
 
-	// ClassFailed: this attempt has surely done nothing, and the next may succeed. Of
-	// attempts before it under the same key it says nothing. A Finder says by it, as by
-	// ClassUnknown, that its question was not answered.
+	// ClassFailed means that this attempt had no effect and that the next may succeed. It says
+	// nothing about earlier attempts under the same key. From a Finder it means that the status
+	// query got no answer.
 	ClassFailed
 
-	// ClassNotFound: the other side knows of no such work. A Finder's word, which
-	// counts only once VisibilityDelay has passed since the last send; of a Gateway it
-	// counts as ClassUnknown.
+	// ClassNotFound means that the provider knows no such work. It is a Finder's outcome, and
+	// counts VisibilityDelay after the last send. From a Gateway it is ClassUnknown.
 	ClassNotFound
 )
 
 const classes = int(ClassNotFound) + 1
 
-// String is the name in lower case with underscores.
+// String returns the name in lower case, with underscores.
 func (c Class) String() string {
 	if int(c) >= classes {
 		return "invalid"
@@ -43,37 +43,36 @@ func (c Class) String() string {
 	return [classes]string{"unknown", "succeeded", "declined", "failed", "not_found"}[c]
 }
 
-// Outcome is how a send or a question ended. The zero value says that nobody
-// knows, which is always safe.
+// Outcome is the result of a send or of a status query. The zero value means that the result is
+// unknown, which is always safe.
 type Outcome struct {
 	Class Class
 
-	// Code is the other side's word for what it met, "card_declined" or an advice
-	// code such as "24"; Declines looks at it. At most 512 bytes are kept.
+	// Code is the provider's code, such as "card_declined" or the advice code "24". The Policy
+	// Declines uses it. At most 512 bytes are stored.
 	Code string
 
-	// Reference is the other side's name of what was done, such as a charge's id. At
-	// most 512 bytes are kept.
+	// Reference is the provider's name of the work, such as the ID of a charge. At most 512
+	// bytes are stored.
 	Reference string
 
-	// Status is the HTTP status, 0 where there is none.
+	// Status is the HTTP status. Zero: there is none.
 	Status int
 
-	// Result is what was answered, if it is to be kept. One above 1 MiB is not.
+	// Result is the provider's answer, stored with a success. Above 1 MiB it is not stored.
 	Result []byte
 
-	// NotBefore is when to try again at the earliest, by this process's clock.
+	// NotBefore is the earliest time of the next send, by this process's clock.
 	NotBefore time.Time
 
-	// Err is what went wrong. At most 1 KiB of its text is kept with the attempt; it
-	// is never logged. When it has a method NotSent() bool that reports true, as that
-	// of a *resilienthttp.Error, and the class is ClassFailed or ClassDeclined, the attempt
-	// is not counted, and says nothing of those before it.
+	// Err is the error. At most 1 KiB of its text is stored with the attempt. It is never
+	// logged. If it has a method NotSent() bool that returns true, as *resilienthttp.Error has,
+	// and the class is ClassFailed or ClassDeclined, then the attempt is not counted.
 	Err error
 }
 
-// Unsent reports whether provably nothing was sent: the class is ClassFailed or
-// ClassDeclined, and the error says so.
+// Unsent reports whether nothing was sent: the class is ClassFailed or ClassDeclined, and Err
+// says so.
 func (o *Outcome) Unsent() bool {
 	if !o.undone() {
 		return false
@@ -82,12 +81,11 @@ func (o *Outcome) Unsent() bool {
 	return errors.As(o.Err, &sender) && sender.NotSent()
 }
 
-// undone reports whether the attempt has surely done nothing.
+// undone reports whether the attempt had no effect.
 func (o *Outcome) undone() bool { return o.Class == ClassFailed || o.Class == ClassDeclined }
 
-// keyed reports whether a refusal comes, as far as one can see, from where keys are
-// known. What asks who one is, or what one may do, stands before that: 401, 403 and
-// 407 say nothing of a send before this one, and 405 does not either.
+// keyed reports whether a decline comes from the part of the provider that knows keys. 401,
+// 403, 405 and 407 come from checks in front of it, and say nothing about an earlier send.
 func (o *Outcome) keyed() bool {
 	switch o.Status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired, http.StatusMethodNotAllowed:
@@ -97,7 +95,7 @@ func (o *Outcome) keyed() bool {
 	}
 }
 
-// Fitted is the outcome as it can be stored.
+// Fitted returns the outcome as it can be stored.
 func (o Outcome) Fitted() Outcome {
 	if int(o.Class) >= classes {
 		o.Class = ClassUnknown
@@ -110,7 +108,7 @@ func (o Outcome) Fitted() Outcome {
 	return o
 }
 
-// text is the error's, as it can be stored.
+// text returns the text of the error as it can be stored.
 func (o *Outcome) text() string {
 	if o.Err == nil {
 		return ""
@@ -118,8 +116,8 @@ func (o *Outcome) text() string {
 	return fit(ErrorText(o.Err), longestText)
 }
 
-// ErrorText is err.Error(), also where that panics: a nil pointer in an interface
-// is somebody's mistake, and must not be what loses an outcome.
+// ErrorText returns err.Error(), and a fixed text if that panics, as with a nil pointer in the
+// interface.
 func ErrorText(err error) (text string) {
 	defer func() {
 		if recover() != nil {

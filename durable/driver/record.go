@@ -8,80 +8,75 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/idempotencykey"
 )
 
-// Record is an intent as a store keeps it: a row of the table intent. Its times are
-// the store's, in UTC and whole microseconds, except that NextAt and Deadline may
-// be derived from what a process was told.
+// Record is the stored state of an intent. Its times are the store's, in UTC and whole
+// microseconds.
 type Record struct {
-	// Intent is what was enqueued. Its NotBefore is not kept.
+	// Intent is the intent without NotBefore and without its own Fingerprint.
 	Intent
 
-	// Fingerprint is the Intent's.
+	// Fingerprint is FingerprintOf the intent.
 	Fingerprint idempotency.Fingerprint
 
-	// State is where it stands.
+	// State is the state.
 	State State
 
-	// Epoch counts the keys under which it is sent, from 1: see IdempotencyKey.
+	// Epoch is the version of the key, from 1: see IdempotencyKey.
 	Epoch int
 
-	// Generation counts the claims, resolutions and erasures. It fences: what an earlier one
-	// writes changes nothing.
+	// Generation is the fencing token: the number of claims and of persons' decisions.
 	Generation int64
 
-	// Worker holds the intent. Empty unless State.Held.
+	// Worker holds the intent. It is empty unless State.Held.
 	Worker string
 
-	// NextAt is when the intent is due, or was last. It has a meaning if
-	// State.Claimable or State.Held.
+	// NextAt is the time at which the intent is due, if State.Claimable or State.Held.
 	NextAt time.Time
 
-	// Attempts counts the sends since Since, without those that provably sent
-	// nothing.
+	// Attempts is the number of sends since RetryWindowStart, without those that sent nothing.
 	Attempts int
 
-	// Declines counts the definite declines since RetryWindowStart.
+	// Declines is the number of declines since RetryWindowStart.
 	Declines int
 
-	// Tries counts the claims since Since: sends, those that sent nothing, and questions.
+	// Claims is the number of claims since RetryWindowStart: sends and status queries.
 	Claims int
 
-	// Doubt: a send of this epoch may have done the work, and nobody knows. It is true
-	// of all that are unknown or asking, and of some that are sending or dead.
+	// InDoubt means that a send of this epoch may have done the work. It is true in the states
+	// unknown and querying, and possible in sending and dead.
 	InDoubt bool
 
-	// Ask: the next thing to do with an unknown intent is to ask and not to resend.
+	// QueryNext means that the next attempt is a status query.
 	QueryNext bool
 
-	// Class, Code, Reference and Result are the last outcome's; Reference and Result
-	// are kept with a success only. Code is "lost 2" when it was lost with its worker for
-	// the second time running.
+	// Class, Code, Reference and Result are those of the last outcome. Reference and Result are
+	// stored with a success only. Code is "lease_expired 2" if the lease of its worker expired
+	// twice in a row.
 	Class     Class
 	Code      string
 	Reference string
 	Result    []byte
 
-	// Reason is why it is dead.
+	// Reason is the reason of the dead letter.
 	Reason string
 
-	// Letter is the number of its open letter, 0 if it is not dead.
+	// DeadLetterID is the number of the open dead letter. Zero: the intent is not dead.
 	DeadLetterID int64
 
-	// First is when the first send of this epoch was claimed: since then its key
-	// protects. Zero: none was.
+	// FirstSentAt is the time of the first send under the present key. Zero: none.
 	FirstSentAt time.Time
 
-	// Last is when the last send ended, or was given up with its worker; while in Doubt,
-	// the last of those that may have done the work. Zero: none did.
+	// LastSentAt is the end of the last send or, while InDoubt, of the last send that may have
+	// done the work. Zero: none.
 	LastSentAt time.Time
 
-	// Taken is when it was claimed last.
+	// ClaimedAt is the time of the last claim.
 	ClaimedAt time.Time
 
-	// Since is when it was enqueued, mended or redriven: its attempts and its age
-	// count from here.
+	// RetryWindowStart is the time at which the intent was enqueued, revised or redriven. Its
+	// attempts and its age count from there.
 	RetryWindowStart time.Time
 
-	// Created and Updated are when it was enqueued and changed last.
+	// CreatedAt and UpdatedAt are the times of the first Enqueue and of the last change.
 	CreatedAt, UpdatedAt time.Time
 }
 
@@ -94,25 +89,25 @@ func (r *Record) Compare(other *Record) int {
 	return compareIDs(r.ID, 0, other.ID, 0)
 }
 
-// Kind is what an attempt was. Its numbers are stored, and never change.
+// Kind is what an attempt was. Its numbers are stored and never change.
 type Kind uint8
 
 // The kinds of attempts.
 const (
-	// KindSend: it was sent.
+	// KindSend is a send.
 	KindSend Kind = iota + 1
 
-	// KindQuery: the other side was asked what became of it.
+	// KindQuery is a status query.
 	KindQuery
 
-	// KindResolve: a person said what became of it.
+	// KindResolve is the decision of a person.
 	KindResolve
 
 	// KindErase means that a person erased the intent. It has no outcome.
 	KindErase
 )
 
-// String is the name in lower case.
+// String returns the name in lower case.
 func (k Kind) String() string {
 	switch k {
 	case KindSend:
@@ -128,27 +123,27 @@ func (k Kind) String() string {
 	}
 }
 
-// Attempt is a row of an intent's journal. That of a send is committed before its
-// first byte leaves.
+// Attempt is an entry of an intent's journal. It is committed before the first byte of a send
+// leaves.
 type Attempt struct {
-	// Generation is the claim's, and the attempt's number in the journal.
+	// Generation is that of the claim.
 	Generation int64
 
-	// Kind is what it was.
+	// Kind is what the attempt was.
 	Kind Kind
 
-	// Epoch and Key are what it was sent under.
+	// Epoch and Key are the version of the key and the key.
 	Epoch int
 	Key   string
 
 	// Worker is the worker, or the person who resolved or erased the intent.
 	Worker string
 
-	// SentAt is when it was claimed, FinishedAt when its outcome was stored; zero: it
-	// was not yet.
+	// SentAt is the time of the claim, and FinishedAt the time at which the outcome was stored.
+	// Zero: it is not stored.
 	SentAt, FinishedAt time.Time
 
-	// Class, Code, Status, Reference and Error are its outcome's.
+	// Class, Code, Status, Reference and Error are those of the outcome.
 	Class     Class
 	Code      string
 	Status    int
@@ -156,7 +151,7 @@ type Attempt struct {
 	Error     string
 }
 
-// SameEnd reports whether the attempts ended alike.
+// SameEnd reports whether both attempts have the same outcome.
 func (a *Attempt) SameEnd(b *Attempt) bool {
 	return a.FinishedAt.Equal(b.FinishedAt) && a.Class == b.Class && a.Code == b.Code && a.Status == b.Status &&
 		a.Reference == b.Reference && a.Error == b.Error
@@ -167,16 +162,15 @@ func (a *Attempt) SameEnd(b *Attempt) bool {
 // are due and over no others.
 func (r *Record) Scheduled() bool { return r.State.Claimable() && r.NextAt.After(r.UpdatedAt) }
 
-// IdempotencyKey is the idempotency key under which an intent is sent in an epoch, the same
-// in all processes: 40 characters, which all that take keys accept (Square takes no
-// more than 45). It is a hash, so that keys of two tenants never meet, and nobody
-// reads a business key from it.
+// IdempotencyKey returns the key under which an intent is sent in an epoch. It is the same in
+// all processes. It is a hash of 40 characters, so that the keys of two tenants never collide
+// and nothing can be read from it. Square accepts no more than 45.
 func IdempotencyKey(id idempotency.ID, epoch int) string {
 	return idempotencykey.Derived(binary.AppendVarint(nil, int64(epoch)), id.Scope, id.Operation, id.Key)
 }
 
-// protects reports whether the epoch's key protects a resend at now. The resend may arrive
-// as late as the visibility delay, so the key is not used in the last part of its life.
+// protects reports whether the key protects a send at now. The send may arrive as late as the
+// visibility delay, so the key is not used in the last part of its life.
 func (r *Record) protects(terms *Terms, now time.Time) bool {
 	return terms.KeyTTL > 0 && !r.FirstSentAt.IsZero() && now.Before(r.FirstSentAt.Add(terms.KeyTTL-terms.VisibilityDelay))
 }
@@ -211,12 +205,12 @@ func (s Seen) Validate() error {
 	return nil
 }
 
-// expired reports whether no send may begin any more.
+// expired reports whether the deadline has passed.
 func (r *Record) expired(now time.Time) bool {
 	return !r.Deadline.IsZero() && !now.Before(r.Deadline)
 }
 
-// stamp is a time as stores keep it.
+// stamp returns the time as stores keep it.
 func stamp(t time.Time) time.Time {
 	if t.IsZero() {
 		return time.Time{}

@@ -1,59 +1,57 @@
 package driver
 
-// State is where an intent stands. Its numbers are stored, and never change.
+// State is the state of an intent. Its numbers are stored and never change.
 //
 //	pending  -> sending             claim: journal, then send
 //	waiting  -> sending             claim
 //	sending  -> done                succeeded
-//	sending  -> waiting             surely not done, and it may pass
-//	sending  -> dead                refused for good, exhausted, past its deadline
-//	sending  -> unknown             timeout, reset, 5xx, dead worker
-//
-//	unknown  -> sending             claim, the same key, while it protects
-//	unknown  -> asking              claim, when it does not
-//	unknown  -> dead                claim, when neither is possible: unresolved
-//	asking   -> done, waiting, dead, unknown
-//	pending, waiting -> dead        claim, past its deadline
+//	sending  -> waiting             failed, or declined and to be repeated
+//	sending  -> dead                declined, exhausted, or past the deadline
+//	sending  -> unknown             timeout, reset, 5xx, or a dead worker
+//	unknown  -> sending             claim, under the same key while it protects
+//	unknown  -> querying            claim, after that
+//	unknown  -> dead                claim, if neither is possible: unresolved
+//	querying -> done, waiting, dead, unknown
+//	pending, waiting -> dead        claim, past the deadline
 //	dead     -> waiting, unknown    redrive
-//	dead     -> waiting             enqueued again, mended
+//	dead     -> waiting             enqueued again with another payload
 //	dead, unknown -> done, waiting  resolve (a dead one that was not done stays dead)
 //	pending, waiting -> cancelled   cancel
-//	dead     -> cancelled           erase (not one whose result is in doubt)
+//	dead     -> cancelled           erase
 //
-// Nothing else happens to an intent: see Decide.
+// There are no other transitions: see Decide.
 type State uint8
 
 // The states of an intent.
 const (
-	// StatePending: it was never sent.
+	// StatePending means that the intent was never sent.
 	StatePending State = iota
 
-	// StateWaiting: it is surely not done, and is sent again when it is due.
+	// StateWaiting means that the work was not done. The intent is sent again when it is due.
 	StateWaiting
 
-	// StateSending: a worker sends it.
+	// StateSending means that a worker sends the intent.
 	StateSending
 
-	// StateQuerying: a worker asks what became of it.
+	// StateQuerying means that a worker queries the provider for the result.
 	StateQuerying
 
-	// StateUnknown: it was sent, and nobody knows whether it was done.
+	// StateUnknown means that the intent was sent and the result is unknown.
 	StateUnknown
 
-	// StateDone: it is done.
+	// StateDone means that the work was done.
 	StateDone
 
-	// StateDead: it is not sent any more, and waits for a person.
+	// StateDead means that the intent is not sent any more until a person decides.
 	StateDead
 
-	// StateCancelled: it was withdrawn before it was done.
+	// StateCancelled means that the intent was cancelled before it was done.
 	StateCancelled
 )
 
-// states is how many there are.
 const states = int(StateCancelled) + 1
 
-// String is the name in lower case, as in metrics and logs.
+// String returns the name in lower case, as in metrics and logs.
 func (s State) String() string {
 	if int(s) >= states {
 		return "invalid"
@@ -61,12 +59,12 @@ func (s State) String() string {
 	return [states]string{"pending", "waiting", "sending", "querying", "unknown", "done", "dead", "cancelled"}[s]
 }
 
-// Claimable reports whether the intent is claimed when it is due: it is pending,
-// waiting or unknown.
+// Claimable reports whether workers claim the intent when it is due: it is pending, waiting or
+// unknown.
 func (s State) Claimable() bool { return s == StatePending || s == StateWaiting || s == StateUnknown }
 
-// Held reports whether a worker is at it.
+// Held reports whether a worker holds the intent.
 func (s State) Held() bool { return s == StateSending || s == StateQuerying }
 
-// Final reports whether the intent is over: it can only be erased.
+// Final reports whether no transition leads out of the state.
 func (s State) Final() bool { return s == StateDone || s == StateCancelled }

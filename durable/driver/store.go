@@ -8,36 +8,33 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
-// Store keeps intents. Each verb is one commit: it reads the rows it is about and
-// locks them, asks Decide, and writes what that says. So the transitions listed at
-// State are the only ones, whoever calls the verbs, in whatever order, on however
-// many machines, and a crash between two of them loses nothing.
+// Store keeps intents. Each verb is one commit: it reads and locks the rows, asks Decide, and
+// writes the Change. So the transitions of State are the only ones, and a crash between two
+// verbs loses nothing.
 //
-// Implementations are safe for concurrent use, durable when a verb has returned nil,
-// use the database's clock alone, and pass storetest.Run. A verb that was cancelled
-// returns the context's error. Errors that are not one of this package's are the
-// database's: what they leave undecided is undecided, and doing the same again is
-// safe.
+// Implementations are safe for concurrent use. They are durable when a verb has returned nil,
+// use the database's clock alone, and pass storetest.Run. A verb whose context ended returns
+// the context's error. After an error that is not one of this package's, the verb may have been
+// committed or not, and can be repeated.
 //
-// A store with transactions has a method Within that gives an Outbox over one of the
-// caller's.
+// A store with transactions has a method WithTx that returns an Outbox in a transaction of the
+// caller.
 type Store interface {
 	// Apply applies events of the kinds enqueue, finish, redrive, resolve, cancel and erase, in
-	// their order and all in one commit. There is a Result for each, whose Err is
-	// Decide's; one that fails hinders no other.
+	// their order and in one commit. There is a Result for each, with the error of Decide. An
+	// event that fails does not affect the others.
 	Apply(ctx context.Context, events []Event) ([]Result, error)
 
-	// Claim takes intents that are due, and journals their attempts in the same commit.
-	// It extends the worker's lease, too, but need not where nine tenths of it are left.
+	// Claim claims due intents, and journals their attempts in the same commit. It also renews
+	// the worker's lease, unless nine tenths of it are left.
 	Claim(ctx context.Context, claim Claim) (Claimed, error)
 
-	// Heartbeat extends a worker's lease: it counts as alive for so long from now, which is
-	// what is returned. A lease of 0 takes leave: what the worker still holds may be
-	// reaped at once.
+	// Heartbeat renews a worker's lease from now on, and returns the time. A lease of 0 ends
+	// it: what the worker still holds may be reaped at once.
 	Heartbeat(ctx context.Context, worker string, lease time.Duration) (now time.Time, err error)
 
-	// Reap takes up to limit intents from workers whose lease is over, as EventLeaseExpired, and
-	// returns what has changed. It forgets such workers once they hold nothing.
+	// Reap takes up to limit intents from workers whose lease is over, as EventLeaseExpired,
+	// and returns the changes. It deletes workers that hold nothing.
 	Reap(ctx context.Context, limit int) ([]Change, error)
 
 	// Find reads an intent. ErrNotFound: there is none.
@@ -85,19 +82,18 @@ type Store interface {
 	// job is open, or other workers have them all, it returns a zero Job.
 	WorkJob(ctx context.Context, limit int) (Job, []Change, error)
 
-	// Stats counts.
+	// Stats counts the intents and workers.
 	Stats(ctx context.Context) (Stats, error)
 
-	// Sweep deletes up to limit intents that are done or cancelled and were last changed
-	// longer than ttl ago, with their journals and letters, and returns how many those
-	// were. Nothing else is ever deleted. It waits for nobody.
+	// Sweep deletes up to limit intents that were done or cancelled longer than ttl ago, with
+	// their journals and dead letters, and returns their number. It deletes nothing else, and
+	// waits for no lock.
 	Sweep(ctx context.Context, ttl time.Duration, limit int) (int, error)
 }
 
-// Outbox enqueues and withdraws intents within a transaction of the caller's: when that
-// commits they are there, and else they never were. Call Engine.Wake after the commit
-// so that they are sent at once. It knows no engine: the name of a gateway is not
-// looked at before the intent is claimed.
+// Outbox enqueues and cancels intents within a transaction of the caller. They take effect when
+// the transaction commits. Call Engine.Wake after the commit, so that they are sent at once. An
+// Outbox does not know the Engine's gateways: see ReasonNoGateway.
 type Outbox interface {
 	// Enqueue is Engine.Enqueue, within the transaction.
 	Enqueue(ctx context.Context, in Intent) (Receipt, error)
@@ -106,15 +102,15 @@ type Outbox interface {
 	Cancel(ctx context.Context, id idempotency.ID) error
 }
 
-// Result is what came of an event.
+// Result is the result of an event.
 type Result struct {
 	Change
 
-	// Err is Decide's.
+	// Err is the error of Decide.
 	Err error
 }
 
-// Receipt is the result of an EventEnqueue as callers are told it.
+// Receipt returns the result of an EventEnqueue.
 func (r *Result) Receipt() Receipt {
 	return Receipt{ID: r.Record.ID, State: r.Record.State, Existing: r.Err == nil && r.Step != StepInsert, Revised: r.Revised}
 }
@@ -143,13 +139,13 @@ type Claim struct {
 	ID *idempotency.ID
 }
 
-// Claimed is what a worker got.
+// Claimed is the result of a Claim.
 type Claimed struct {
 	// Now is the database's time.
 	Now time.Time
 
-	// Lease is how long the worker counts as alive from Now, nine tenths of Claim.Lease at
-	// least. 0: for the whole of it.
+	// Lease is the worker's lease from Now on, at least nine tenths of Claim.Lease. Zero: all
+	// of it.
 	Lease time.Duration
 
 	// Held are the gateways that persons hold: nothing of them was claimed.
@@ -160,20 +156,20 @@ type Claimed struct {
 	Changes []Change
 }
 
-// Stats counts what a store holds.
+// Stats are the numbers of intents and workers in a store.
 type Stats struct {
-	// Now is when it was counted.
+	// Now is the time of the count.
 	Now time.Time
 
-	// States is how many intents are in each state.
+	// States is the number of intents in each state.
 	States map[State]int
 
-	// Due is how many of them could be claimed now, and Oldest since when the longest
-	// of these could; zero: there are none.
+	// Due is the number of intents that could be claimed now, and Oldest the time since which
+	// the first of them is due. Zero: none is.
 	Due    int
 	Oldest time.Time
 
-	// Workers is how many are alive.
+	// Workers is the number of workers that are alive.
 	Workers int
 }
 
@@ -227,7 +223,8 @@ func (c *Claim) Event(r *Record) Event {
 	return e
 }
 
-// ValidateHeartbeat says what is wrong with the arguments of Beat. The error is an ErrInvalid.
+// ValidateHeartbeat returns an ErrInvalid that says what is wrong with the arguments of
+// Heartbeat.
 func ValidateHeartbeat(worker string, lease time.Duration) error {
 	if lease < 0 || lease > MaxWait {
 		return Invalidf("a lease of %v", lease)
@@ -235,8 +232,8 @@ func ValidateHeartbeat(worker string, lease time.Duration) error {
 	return validWorker(worker)
 }
 
-// ValidEvent says whether Apply takes the event at all: one that is not in order is a
-// Result's Err, but a kind that is another verb's is a mistake of the caller's.
+// ValidEvent returns an ErrInvalid if Apply does not apply events of this kind. An invalid
+// event of another kind is the Err of its Result.
 func ValidEvent(e *Event) error {
 	switch e.Kind {
 	case EventEnqueue, EventFinish, EventRedrive, EventResolve, EventCancel, EventErase:
