@@ -7,13 +7,12 @@ import (
 	"github.com/resilienthttp/resilienthttp/durable/driver"
 )
 
-// batchPage is how many intents are enqueued in one commit.
+// batchPage is the number of intents of one commit.
 const batchPage = 1000
 
-// EnqueueBatch is Enqueue of many, a thousand in a commit, which is many times faster
-// than one by one. There is a Result for each, in their order, with the Err of its own;
-// Result.Receipt is its receipt. After an error some of them may be there, and it is safe
-// to enqueue all of them again.
+// EnqueueBatch enqueues many intents, a thousand in a commit. It returns a Result for each, in
+// their order, with its own Err; Result.Receipt is its receipt. After an error some intents may
+// be stored, and it is safe to enqueue all again.
 func (e *Engine) EnqueueBatch(ctx context.Context, intents []Intent) ([]driver.Result, error) {
 	c, err := e.start()
 	if err != nil {
@@ -37,7 +36,7 @@ func (e *Engine) EnqueueBatch(ctx context.Context, intents []Intent) ([]driver.R
 	return results, nil
 }
 
-// enqueueAll enqueues what names a gateway that there is.
+// enqueueAll enqueues the intents whose gateway the Engine has.
 func (c *core) enqueueAll(ctx context.Context, events []driver.Event) ([]driver.Result, error) {
 	results := make([]driver.Result, len(events))
 	known := make([]driver.Event, 0, len(events))
@@ -70,7 +69,7 @@ func (c *core) routed(gateway string) error {
 	return nil
 }
 
-// applyAll applies events on a caller's behalf.
+// applyAll applies events for a caller.
 func (c *core) applyAll(ctx context.Context, events []driver.Event) ([]driver.Result, error) {
 	results, err := c.Store.Apply(ctx, events)
 	if err != nil {

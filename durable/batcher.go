@@ -11,9 +11,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
-// outcomeBatcher stores outcomes, those that come at about the same time in one commit: whoever
-// finds nobody at it leads, and does it for all who come meanwhile. The first of those who
-// come later leads next.
+// outcomeBatcher stores outcomes in groups, as databases commit: the first one without a leader
+// leads, and stores all that are queued. The first of the next group leads next.
 type outcomeBatcher struct {
 	core *core
 
@@ -22,7 +21,7 @@ type outcomeBatcher struct {
 	led   bool
 }
 
-// pendingOutcome is one outcome to be stored.
+// pendingOutcome is an outcome that is not stored yet.
 type pendingOutcome struct {
 	record *Record // as it was claimed
 	event  driver.Event
@@ -32,11 +31,11 @@ type pendingOutcome struct {
 	over   chan bool // true: it was tried; false: lead
 }
 
-// maxOutcomeBatch is the most outcomes of one commit.
+// maxOutcomeBatch is the maximum number of outcomes of one commit.
 const maxOutcomeBatch = 500
 
-// store stores the outcome of what was claimed. It goes on trying until ctx ends: then
-// the intent is reaped in its time.
+// store stores the outcome of an attempt. It tries until ctx ends; after that the intent is
+// reaped.
 func (s *outcomeBatcher) store(ctx context.Context, record *Record, event driver.Event) (driver.Change, error) {
 	own := &pendingOutcome{record: record, event: event, over: make(chan bool, 1)}
 	for {
@@ -50,11 +49,11 @@ func (s *outcomeBatcher) store(ctx context.Context, record *Record, event driver
 		if ctx.Err() != nil {
 			return driver.Change{}, own.err
 		}
-		// Whoever led has given up, because its own time was over.
+		// The leader has given up, because its own context has ended.
 	}
 }
 
-// join reports whether it is to lead.
+// join reports whether the outcome must lead.
 func (s *outcomeBatcher) join(own *pendingOutcome) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,7 +63,7 @@ func (s *outcomeBatcher) join(own *pendingOutcome) bool {
 	return lead
 }
 
-// lead stores what is first in the queue, the leader's own and what came since.
+// lead stores the first group of the queue.
 func (s *outcomeBatcher) lead(ctx context.Context) {
 	if s.core.hasInFlight() {
 		_ = sleep.Context(ctx, fetchCooldown)
@@ -106,9 +105,8 @@ func (s *outcomeBatcher) storeAll(ctx context.Context, batch []*pendingOutcome) 
 	}
 }
 
-// outcome is what the store has made of it. What is fenced off after a try whose answer
-// was lost may have been stored by that one: then the journal has it, and the change is
-// known, since Decide makes it.
+// outcome returns the Change that the store made. If a repeated try is fenced, an earlier one
+// may have been stored: then the journal has it, and Decide returns its Change.
 func (s *outcomeBatcher) outcome(ctx context.Context, own *pendingOutcome) (driver.Change, error) {
 	if !own.again || !errors.Is(own.result.Err, driver.ErrFenced) {
 		return own.result.Change, own.result.Err

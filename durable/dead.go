@@ -69,13 +69,12 @@ func (e *Engine) RedriveOne(ctx context.Context, seen Seen, how Redrive) error {
 	return err
 }
 
-// Resolve takes a person's word for what became of an intent that is unknown or dead:
-// ClassSucceeded, with its Reference, and it is done; any other class but ClassUnknown,
-// and it was surely not done: an unknown one is sent again under a new key, a dead one
-// stays dead, as refused, and may be redriven or enqueued again with another payload. The
-// journal keeps it with by, which must not be empty. It returns ErrStale, and changes
-// nothing, if the intent is not as the person saw it any more; ErrInvalidState if it was
-// neither unknown nor dead; and ErrNotFound.
+// Resolve records a person's decision about an intent that is unknown or dead. ClassSucceeded
+// means that the work was done. Any other class except ClassUnknown means that it was not done:
+// an unknown intent is sent again under a new key; a dead one stays dead, as declined, and may
+// be redriven or enqueued with another payload. by is the person, and must not be empty.
+// ErrStale: the intent has changed since the person saw it. ErrInvalidState: it was neither
+// unknown nor dead. ErrNotFound: there is none.
 func (e *Engine) Resolve(ctx context.Context, seen Seen, outcome Outcome, by string) error {
 	c, err := e.start()
 	if err == nil {

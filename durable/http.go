@@ -14,43 +14,40 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/retryafter"
 )
 
-// HTTP is a Gateway that makes one HTTP request of each send, through any client. It is
-// safe for concurrent use if NewRequest and Read are.
+// HTTP is a Gateway that makes one HTTP request of each send. It is safe for concurrent use if
+// NewRequest and Read are.
 //
-// There is one layer that retries, and that is the Engine: a resilienthttp.Transport
-// under the Client makes single attempts, whatever its Policy, though its gates and
-// keys stay in force. So does net/http's, which would send a request that bears a key
-// again, save that of one without a body it cannot be kept from it: where keys protect
-// nothing, give it a body. Another Transport that retries by itself must be told not to. A
-// redirect that would turn the request into another method is not followed.
+// Only the Engine retries. A resilienthttp.Transport under the Client makes single attempts,
+// whatever its Policy. net/http's own repetition of requests with a key is prevented for
+// requests with a body only. Another Transport must not retry. A redirect that would change the
+// method is not followed.
 //
-// What an answer says by its status:
+// The status decides about the class:
 //
-//   - 2xx: ClassSucceeded.
-//   - Refused by one of the Transport's gates, or provably unsent; 408, 425, 429; 503
-//     with Retry-After: ClassFailed.
-//   - 409, all other 5xx, 1xx and 3xx, a timeout, a reset, an answer that breaks off
-//     before Read can read it: ClassUnknown.
-//   - All other 4xx: ClassDeclined.
-//   - A request that NewRequest cannot make, or the client cannot send: ClassDeclined,
-//     with the code "request".
+//	2xx                                   ClassSucceeded
+//	408, 425, 429, 503 with Retry-After   ClassFailed
+//	rejected by the Transport, not sent   ClassFailed
+//	409, other 5xx, 1xx, 3xx              ClassUnknown
+//	timeout, reset, body not readable     ClassUnknown
+//	other 4xx                             ClassDeclined
+//	no valid request                      ClassDeclined, Code "request"
 //
-// To be a Finder too, put it into a type of your own with a method Find, which may send
-// a question through an HTTP of its own whose Read makes ClassNotFound of a 404.
+// To make a Finder, embed it in a type with a method Find. That may send the status query
+// through an HTTP of its own, whose Read makes ClassNotFound of a 404.
 type HTTP struct {
-	// Client sends. nil: one on http.DefaultTransport. Engine.Timeout bounds its patience.
+	// Client sends the requests. nil: one with http.DefaultTransport. Engine.Timeout limits
+	// each.
 	Client *http.Client
 
 	// NewRequest makes the request. It must be the same for the same Payload and Key. The
-	// values of its context count, its end does not. Where there is no Idempotency-Key in
-	// its header, s.Key is put there, or where the resilienthttp.Transport is told to put
-	// keys. It must be set: see Validate.
+	// Engine uses the values of its context, and not its end. It puts s.Key into the header
+	// Idempotency-Key if there is none, or into the header that the Transport is configured
+	// for. It must be set.
 	NewRequest func(s *Send) (*http.Request, error)
 
-	// Read says what the answer says beside its status, whose body, at most its first MiB,
-	// is given beside it. Each field that it leaves at zero is as by the status, save that
-	// a success with an Err is unknown, if no Class is set: it could not make anything of
-	// the answer. nil: there is nothing to read.
+	// Read returns what the answer says beside its status. body is at most its first MiB.
+	// Fields that it leaves at zero are by the status, except that a success with an Err and no
+	// Class is unknown. nil: only the status counts.
 	Read func(resp *http.Response, body []byte) Outcome
 }
 
@@ -59,15 +56,15 @@ var (
 	_ Validator = HTTP{}
 )
 
-// keyHeader is where a key goes if nobody says otherwise.
+// keyHeader is the default header of the key.
 const keyHeader = "Idempotency-Key"
 
-// codeRequest is the Code of what is no request.
+// codeRequest is the Code of a request that could not be made.
 const codeRequest = "request"
 
 var errNoRequest = errors.New("durable: HTTP.NewRequest is not set")
 
-// Validate implements Validator: NewRequest must be set.
+// Validate implements Validator.
 func (h HTTP) Validate() error {
 	if h.NewRequest == nil {
 		return errNoRequest
@@ -124,7 +121,7 @@ func isTransport(rt http.RoundTripper) bool {
 	return ok
 }
 
-// valuesContext has the values of another context, too.
+// valuesContext has the values of another context in addition.
 type valuesContext struct {
 	context.Context
 
@@ -138,7 +135,8 @@ func (c valuesContext) Value(key any) any {
 	return c.values.Value(key)
 }
 
-// client does not make of a POST a GET, whose success would be another's.
+// client returns a client that does not turn a POST into a GET, whose success would mean
+// nothing.
 func (h HTTP) client() *http.Client {
 	client := new(http.Client)
 	if h.Client != nil {
@@ -161,8 +159,7 @@ func (h HTTP) client() *http.Client {
 	return &careful
 }
 
-// once keeps net/http from sending a request again by itself, which it does where a
-// connection that was used before breaks and the request bears a key, done or not.
+// once prevents net/http from repeating a request with a key when a reused connection breaks.
 type once struct{ http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
@@ -174,10 +171,10 @@ func (o once) RoundTrip(req *http.Request) (*http.Response, error) {
 	return o.RoundTripper.RoundTrip(req)
 }
 
-// mostRedirects is net/http's own.
+// mostRedirects is the limit of net/http.
 const mostRedirects = 10
 
-// unanswered is the outcome of a request that got no answer.
+// unanswered returns the outcome of a request without a response.
 func unanswered(err error) Outcome {
 	o := Outcome{Err: err, NotBefore: resilienthttp.NotBefore(nil, err)}
 	failed, ok := errors.AsType[*resilienthttp.Error](err)
@@ -192,7 +189,7 @@ func unanswered(err error) Outcome {
 	return o
 }
 
-// outcome is what an answer says.
+// outcome returns the outcome of a response.
 func (h HTTP) outcome(resp *http.Response, body []byte, broken error) Outcome {
 	wait, asked := retryafter.Parse(resp.Header, time.Now())
 	o := Outcome{Class: classOf(resp.StatusCode, asked), Status: resp.StatusCode, NotBefore: resilienthttp.NotBefore(resp, nil)}
@@ -222,7 +219,7 @@ func (h HTTP) outcome(resp *http.Response, body []byte, broken error) Outcome {
 	return said
 }
 
-// classOf is what a status says; asked: the answer asks to come again later.
+// classOf returns the class of a status. asked means that there is a Retry-After.
 func classOf(status int, asked bool) Class {
 	switch {
 	case status >= 200 && status < 300:
@@ -240,8 +237,8 @@ func classOf(status int, asked bool) Class {
 // unsentError proves that nothing was sent.
 type unsentError struct{ error }
 
-// Unsent is what Outcome.Unsent looks for.
+// NotSent is what Outcome.Unsent calls.
 func (unsentError) NotSent() bool { return true }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e unsentError) Unwrap() error { return e.error }

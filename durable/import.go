@@ -11,71 +11,69 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
-// Import enqueues the rows of a spreadsheet, each once, and says where each stands. Run
-// it again, whether after a crash or after rows were mended, and only what is new or
-// mended is sent: three that were refused and are mended are three sends. It is safe for
+// Import enqueues the rows of a spreadsheet, and reports the state of each. Run it again after
+// a crash, or after rows were corrected: only new and corrected rows are sent. It is safe for
 // concurrent use.
 type Import struct {
-	// Engine enqueues. It must be set.
+	// Engine enqueues the rows. It must be set.
 	Engine *Engine
 
-	// Scope, Operation and Gateway are those of all rows; see Intent. Batch is the import's
-	// name, in letters and logs.
+	// Scope, Operation and Gateway are those of all rows: see Intent. Batch is the name of the
+	// import, in dead letters and logs.
 	Scope, Operation string
 	Gateway          string
 	Batch            string
 }
 
-// Row is a row as it was read.
+// Row is a row of a spreadsheet.
 type Row struct {
-	// Key names what the row is about, such as an invoice's number, and is the Key of the
-	// intent's ID. A row that was moved is the same row, so it must not be a row's number.
+	// Key identifies the row by its content, such as an invoice's number, and is the Key of the
+	// intent's ID. It must not be the number of the row: a row that was moved is the same row.
 	Key string
 
-	// Payload, NotBefore and Deadline are the Intent's.
+	// Payload, NotBefore and Deadline are those of the Intent.
 	Payload             []byte
 	NotBefore, Deadline time.Time
 
-	// Err is what is wrong with the row, for whoever could not make a payload of it. Such a
-	// row is RowInvalid, with this text.
+	// Err is an error of the caller in reading the row. The row is then RowInvalid.
 	Err error
 }
 
-// RowStatus is where a row stands. The zero value is none.
+// RowStatus is the state of a row. The zero value is none.
 type RowStatus uint8
 
 // The statuses of rows.
 const (
-	// RowAccepted: it was enqueued now.
+	// RowAccepted means that the row was enqueued now.
 	RowAccepted RowStatus = iota + 1
 
-	// RowUnchanged: it was enqueued before, and has not been sent.
+	// RowUnchanged means that the row was enqueued before, and was not sent yet.
 	RowUnchanged
 
-	// RowRevised: it was refused, has been mended, and will be sent again.
+	// RowRevised means that the row was declined, was corrected, and will be sent again.
 	RowRevised
 
-	// RowInProgress: it was sent, or is, and is not over.
+	// RowInProgress means that the row was sent and has no final result.
 	RowInProgress
 
-	// RowDone: it is done; RowResult.Reference is the other side's name for it.
+	// RowDone means that the work was done. Reference is the provider's name of it.
 	RowDone
 
-	// RowRefused: it is surely not done, and is not sent any more; Code and Text say why.
-	// Mend it where the other side has refused it; else it is to be redriven.
+	// RowRefused means that the work was not done and that the row is not sent again. Code and
+	// Text are the reason. Correct the row if the provider declined it. Otherwise redrive it.
 	RowRefused
 
-	// RowUnknown: nobody knows whether it was done. It is found out, or a person must say,
+	// RowUnknown means that the result is unknown. The Engine finds out, or a person decides:
 	// see Engine.Resolve.
 	RowUnknown
 
-	// RowInvalid: it was not enqueued, and Text says why.
+	// RowInvalid means that the row was not enqueued. Text is the reason.
 	RowInvalid
 )
 
 const rowStatuses = int(RowInvalid) + 1
 
-// String is the status in words, as in a status column.
+// String returns the status in words, for a column of the spreadsheet.
 func (s RowStatus) String() string {
 	if s == 0 || int(s) >= rowStatuses {
 		return ""
@@ -83,42 +81,42 @@ func (s RowStatus) String() string {
 	return [rowStatuses]string{"", "accepted", "unchanged", "revised", "in progress", "done", "declined", "unknown", "invalid"}[s]
 }
 
-// RowResult is where a row stands, and why.
+// RowResult is the state of a row.
 type RowResult struct {
-	// Row is its number, and Key its key.
+	// Row is the number of the row, and Key its key.
 	Row int
 	Key string
 
 	Status RowStatus
 
-	// Reference is the other side's name of what is done.
+	// Reference is the provider's name of the work.
 	Reference string
 
-	// Code is the other side's word for a refusal, or the reason for which it is dead, and
-	// Text the last attempt's error, or what is wrong with the row.
+	// Code is the provider's code, or the reason of the dead letter. Text is the error of the
+	// last attempt, or what is wrong with the row.
 	Code, Text string
 
-	// Err is what is wrong with the row: an ErrInvalid, Row.Err, or an ErrMismatch where
-	// the row differs from what was enqueued under its key and cannot be mended any more,
-	// or not yet: Status is then that of what was enqueued.
+	// Err is an ErrInvalid, Row.Err, or an ErrMismatch if the row differs from the one that was
+	// enqueued under its key and cannot be revised now. Status is then that of the enqueued
+	// row.
 	Err error
 }
 
-// Report is where the rows of an import stand.
+// Report has the states of the rows of an import.
 type Report struct {
 	// Rows are in the order in which they were read.
 	Rows []RowResult
 
-	// Counts is how many have each status.
+	// Counts is the number of rows of each status.
 	Counts map[RowStatus]int
 }
 
-// importPage is how many rows are enqueued in one commit.
+// importPage is the number of rows of one commit.
 const importPage = 500
 
-// Run enqueues the rows, by their numbers, and reports on each. An error, of the store or of
-// the configuration, ends it; the Report is then of the rows before. Running it again is
-// safe.
+// Run enqueues the rows, by their numbers, and reports the state of each. An error of the store
+// or of the configuration ends it; the Report is then about the rows before. Running it again
+// is safe.
 func (im Import) Run(ctx context.Context, rows iter.Seq2[int, Row]) (Report, error) {
 	run := importRun{Import: im, ctx: ctx, keys: make(map[string]int), report: Report{Counts: make(map[RowStatus]int)}}
 	if err := run.start(); err != nil {
@@ -136,7 +134,7 @@ func (im Import) Run(ctx context.Context, rows iter.Seq2[int, Row]) (Report, err
 	return run.report, err
 }
 
-// importRun is an Import that runs.
+// importRun is one Run of an Import.
 type importRun struct {
 	Import
 
@@ -171,7 +169,7 @@ func (run *importRun) intent(number int, row Row) Intent {
 	}
 }
 
-// add puts a row on the page.
+// add appends a row to the page.
 func (run *importRun) add(number int, row Row) {
 	in := run.intent(number, row)
 	err := row.Err
@@ -192,7 +190,7 @@ func (run *importRun) add(number int, row Row) {
 	run.page = append(run.page, result)
 }
 
-// flush enqueues the page, and reports it.
+// flush enqueues the page and reports it.
 func (run *importRun) flush() error {
 	if len(run.events) > 0 {
 		results, err := run.core.applyAll(run.ctx, run.events)
@@ -214,7 +212,7 @@ func (run *importRun) flush() error {
 	return nil
 }
 
-// judge says what became of a row.
+// judge sets the status of a row.
 func (run *importRun) judge(to *RowResult, result *driver.Result) error {
 	r := &result.Record
 	switch {
@@ -238,7 +236,7 @@ func (run *importRun) judge(to *RowResult, result *driver.Result) error {
 	return nil
 }
 
-// explain adds the last attempt's error.
+// explain adds the error of the last attempt.
 func (run *importRun) explain(to *RowResult, r *Record) error {
 	attempts, err := run.core.Store.Attempts(run.ctx, r.ID)
 	if err != nil && !errors.Is(err, ErrNotFound) {
@@ -250,12 +248,12 @@ func (run *importRun) explain(to *RowResult, r *Record) error {
 	return nil
 }
 
-// invalid is what was not enqueued.
+// invalid is the result of a row that was not enqueued.
 func (to *RowResult) invalid(err error) {
 	to.Status, to.Err, to.Text = RowInvalid, err, driver.ErrorText(err)
 }
 
-// stands is where an intent that was there before stands.
+// stands returns the status of an existing intent.
 func (to *RowResult) stands(r *Record) {
 	switch r.State {
 	case StatePending:

@@ -108,10 +108,10 @@ func wait(over <-chan struct{}, d time.Duration) bool {
 	}
 }
 
-// Run sends what is due until ctx ends. Then it claims nothing more, waits for Drain
-// for what is being sent, gives that up as unknown which is not over then, and returns
-// nil. An error says that the configuration is wrong; the store's errors go to
-// Trace.Failed, and Run goes on.
+// Run sends due intents until ctx ends. Then it claims nothing more, waits up to DrainTimeout
+// for sends in flight, gives up the others as unknown, and returns nil. It returns an error
+// only if the configuration is invalid. Errors of the store are reported to Trace.Failed, and
+// Run goes on.
 func (e *Engine) Run(ctx context.Context) error {
 	c, err := e.start()
 	if err != nil {
@@ -160,7 +160,7 @@ func (c *core) idle(ctx context.Context) {
 	}
 }
 
-// sweep deletes a page of what is over for long, and reports whether there may be more.
+// sweep deletes a page of old intents, and reports whether there may be more.
 func (c *core) sweep(ctx context.Context) bool {
 	const page = 500
 	swept, err := bounded(ctx, c, func(ctx context.Context) (int, error) { return c.Store.Sweep(ctx, c.Expiry, page) })
@@ -170,10 +170,9 @@ func (c *core) sweep(ctx context.Context) bool {
 	return err == nil && swept == page
 }
 
-// Work is one round for those who have a clock of their own, such as cron or Temporal:
-// it takes up to limit of what is due, 0 or less for as many as Concurrency, no more at
-// once than Run would, and returns when all of these are over, with their number. It
-// reaps, too. When ctx ends it behaves as Run.
+// Work is one round, for a scheduler such as cron or Temporal. It sends up to limit due intents
+// (0 or less: Concurrency), waits until they are over, and returns their number. It also reaps,
+// and works a page of a Job. If ctx ends it behaves like Run.
 func (e *Engine) Work(ctx context.Context, limit int) (int, error) {
 	c, err := e.start()
 	if err != nil {
@@ -205,7 +204,7 @@ func (e *Engine) Work(ctx context.Context, limit int) (int, error) {
 	return total, err
 }
 
-// within has a round for the length of a call.
+// within runs a session for one call.
 func (c *core) within(ctx context.Context, work func(*session) error) error {
 	s := c.session(ctx)
 	alive, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -218,11 +217,11 @@ func (c *core) within(ctx context.Context, work func(*session) error) error {
 	return err
 }
 
-// WorkOne sends one intent if it is due, and says when to come again, by this process's
-// clock and a Poll from now at the earliest: zero when it is done, dead or cancelled. One
-// that somebody else is at is to be looked at again after a lease. It needs a sender, but no
-// share of a tenant or a Gateway: fairness is that of the queue which calls it. ErrNotFound:
-// there is none.
+// WorkOne sends one intent if it is due, and returns the time of the next call, by this
+// process's clock and at least a PollInterval from now. Zero: the intent is done, dead or
+// cancelled. If another worker holds it, that is a lease from now. It needs a free worker, and
+// ignores PerTenant, PerGateway and the Engine's own hold: the queue that calls it is
+// responsible for fairness. ErrNotFound: there is no such intent.
 func (e *Engine) WorkOne(ctx context.Context, id idempotency.ID) (next time.Time, err error) {
 	c, err := e.start()
 	if err != nil {
@@ -253,7 +252,7 @@ func (e *Engine) WorkOne(ctx context.Context, id idempotency.ID) (next time.Time
 	}
 }
 
-// attempt is one send or question.
+// attempt is one send or status query.
 type attempt struct {
 	core   *core
 	worker *worker
@@ -263,10 +262,10 @@ type attempt struct {
 	asked  time.Time // ours, before that
 }
 
-// clock is the database's time.
+// clock returns the database's time.
 func (a *attempt) clock() time.Time { return a.now.Add(time.Since(a.asked)) }
 
-// grace is how long a Gateway may take to come back when its time is over.
+// grace is the time in which a Gateway must return after its context has ended.
 const grace = 200 * time.Millisecond
 
 func (a *attempt) run(s *session) {
@@ -290,7 +289,7 @@ func (a *attempt) run(s *session) {
 	}
 }
 
-// yield gives the sender back, which sends the next while the outcome is stored.
+// yield frees the worker slot, so that the next send begins while the outcome is stored.
 func (a *attempt) yield(gone <-chan struct{}) {
 	select {
 	case <-gone: // a Gateway that does not come back keeps its sender
@@ -303,8 +302,7 @@ func (a *attempt) yield(gone <-chan struct{}) {
 	}
 }
 
-// call calls the Gateway, and waits for it as long as that makes sense. gone is closed
-// when it has come back.
+// call calls the Gateway and waits for it. gone is closed when the Gateway has returned.
 func (a *attempt) call(s *session) (outcome Outcome, gone <-chan struct{}) {
 	ctx, cancel := a.context(s)
 	defer cancel()
@@ -330,9 +328,8 @@ func (a *attempt) call(s *session) (outcome Outcome, gone <-chan struct{}) {
 	return Outcome{Err: context.Cause(ctx)}, over
 }
 
-// context is that of the send: it ends with the lease, with Timeout, with Drain, and a
-// resend of what nobody knows with the protection of its key. The two of these that nothing
-// puts off are its deadline.
+// context returns the context of the attempt. It ends with the lease, with Timeout, with
+// DrainTimeout and, for a resend of an unknown result, with the protection of its key.
 func (a *attempt) context(s *session) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(s.sends)
 	held := a.worker.lease.context()
@@ -350,7 +347,7 @@ func (a *attempt) context(s *session) (context.Context, context.CancelFunc) {
 	}
 }
 
-// bound is when the attempt must be over, and why.
+// bound returns the deadline of the attempt, and its cause.
 func (a *attempt) bound() (at time.Time, cause error) {
 	at, cause = time.Now().Add(driver.MaxWait), errTimeout
 	if a.core.Timeout > 0 {
@@ -366,8 +363,7 @@ func (a *attempt) bound() (at time.Time, cause error) {
 
 var errPanicked = errors.New("durable: the gateway panicked")
 
-// guarded calls the Gateway. A panic, or the end of the goroutine, is an outcome that
-// nobody knows.
+// guarded calls the Gateway. After a panic, or the end of the goroutine, the result is unknown.
 func (a *attempt) guarded(ctx context.Context) (outcome Outcome) {
 	record := &a.change.Record
 	s := &Send{
@@ -386,7 +382,7 @@ func (a *attempt) guarded(ctx context.Context) (outcome Outcome) {
 	return a.route.gateway.Send(ctx, s)
 }
 
-// decide asks the Policy, and puts right what it must not say.
+// decide calls the Policy, and corrects what is not permitted.
 func (a *attempt) decide(outcome *Outcome) Decision {
 	record := &a.change.Record
 	now := a.clock()
@@ -421,7 +417,7 @@ func (a *attempt) decide(outcome *Outcome) Decision {
 	return d
 }
 
-// ask asks the Policy. One that panics is not heard.
+// ask calls the Policy. If it panics, the zero Schedule decides.
 func (a *attempt) ask(h *History, now time.Time) (d Decision) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -432,8 +428,8 @@ func (a *attempt) ask(h *History, now time.Time) (d Decision) {
 	return a.route.policy.Next(h, now)
 }
 
-// panicText tells of a panic what may be logged: what the runtime says, and of other
-// values, which may hold anything, the type.
+// panicText returns what may be logged of a panic: the text of a runtime error, and of other
+// values the type.
 func panicText(p any) string {
 	if err, ok := p.(runtime.Error); ok {
 		return err.Error()

@@ -11,10 +11,9 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
-// worker is a name under which intents are held, and its lease. When it is not known
-// what is held under it, because the store did not answer, it claims no more and is not
-// heard of any more once what is known is over: then the rest is reaped. A worker that
-// lived on would keep it for ever.
+// worker is the name under which the Engine holds intents, and its lease. If the store did not
+// answer, the Engine does not know what it holds under the name. The worker then claims no
+// more, and ends its heartbeat after its last known attempt, so that the rest is reaped.
 type worker struct {
 	name  string
 	lease lease
@@ -33,8 +32,8 @@ func (c *core) currentWorker() *worker {
 	return w
 }
 
-// release ends a claim or an attempt. lost: what became of it in the store is not
-// known. core.mu is held.
+// release ends a claim or an attempt. lost means that its result in the store is unknown.
+// core.mu is held.
 func (c *core) release(w *worker, lost bool) {
 	w.holds--
 	w.draining = w.draining || lost
@@ -43,7 +42,7 @@ func (c *core) release(w *worker, lost bool) {
 	}
 }
 
-// beat keeps the workers alive until ctx ends.
+// beat renews the leases of the workers until ctx ends.
 func (c *core) beat(ctx context.Context) {
 	wait := c.Lease / 3
 	for sleep.Context(ctx, wait) == nil {
@@ -71,8 +70,7 @@ func (c *core) beatOnce(ctx context.Context, w *worker) error {
 	return err
 }
 
-// releaseLease lets all know that the worker is gone, if it holds nothing. If it cannot, its
-// lease ends by itself.
+// releaseLease ends the lease of an idle worker. If that fails, the lease ends by itself.
 func (c *core) releaseLease(ctx context.Context) {
 	c.mu.Lock()
 	w := c.currentWorker()
@@ -97,8 +95,8 @@ var (
 	errKeyTTL  = errors.New("durable: the key is about to protect no more")
 )
 
-// lease is how long the worker may be sure of what it holds: a quarter of a lease less
-// than the store last promised.
+// lease is the time for which the worker can rely on what it holds: a quarter of a lease less
+// than the store's last promise.
 type lease struct {
 	length time.Duration
 
@@ -109,7 +107,7 @@ type lease struct {
 	timer  *time.Timer
 }
 
-// extend is by a promise that was asked for then.
+// extend extends the lease by a promise that was requested at that time.
 func (l *lease) extend(asked time.Time, promised time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -127,7 +125,7 @@ func (l *lease) extend(asked time.Time, promised time.Duration) {
 	}
 }
 
-// end ends the lease, if it is over.
+// end ends the lease if it is over.
 func (l *lease) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -138,14 +136,14 @@ func (l *lease) end() {
 	l.cancel(errLease)
 }
 
-// begun reports whether there ever was one.
+// begun reports whether there was a lease.
 func (l *lease) begun() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.ctx != nil
 }
 
-// context ends with the lease.
+// context returns a context that ends with the lease.
 func (l *lease) context() context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()

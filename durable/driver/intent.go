@@ -131,6 +131,8 @@ type Receipt struct {
 	Revised bool
 }
 
+// ValidateName returns an ErrInvalid if the name cannot be stored: it is longer than 512 bytes,
+// not UTF-8, or has a NUL.
 func ValidateName(what, value string) error {
 	switch {
 	case len(value) > longestName:

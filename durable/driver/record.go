@@ -198,6 +198,7 @@ func (s Seen) Event(kind EventKind) Event {
 	return Event{Kind: kind, Intent: Intent{ID: s.ID}, Generation: s.Generation, DeadLetterID: int64(s.Letter)}
 }
 
+// Validate returns an ErrInvalid if Generation is not that of a Record.
 func (s Seen) Validate() error {
 	if s.Generation <= 0 {
 		return Invalidf("Seen.Generation is %d, want that of a Record", s.Generation)
