@@ -300,6 +300,7 @@ func TestStore_wakesEnginesAfterJobs(t *testing.T) {
 		in.Key = key
 		applyAll(t, store, []driver.Event{{Kind: driver.EventEnqueue, Intent: in}})
 	})
+	time.Sleep(200 * time.Millisecond) // the Engine has claimed after each wake-up before
 	_, err = store.AddJob(t.Context(), driver.Job{PerSecond: 10})
 	require.NoError(t, err)
 	_, changes, err := store.WorkJob(t.Context(), 10)
