@@ -3,6 +3,7 @@ package pgstore
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/durable/driver"
@@ -107,6 +108,9 @@ func (s *Store) WorkJob(ctx context.Context, limit int) (job driver.Job, changes
 	})
 	if err != nil {
 		return driver.Job{}, nil, err
+	}
+	if slices.ContainsFunc(changes, func(c driver.Change) bool { return !c.Record.NextAt.After(c.Record.UpdatedAt) }) {
+		s.notify(ctx)
 	}
 	return job, changes, nil
 }

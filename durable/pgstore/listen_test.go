@@ -280,3 +280,31 @@ func TestListen_pooler(t *testing.T) {
 	assert.Never(t, func() bool { return len(l.failed) > 0 }, 2*time.Second, 20*time.Millisecond)
 	assert.Zero(t, l.connections(t.Context()))
 }
+
+// D20, D22: what a job of another process redrives is claimed without a poll.
+func TestStore_wakesEnginesAfterJobs(t *testing.T) {
+	t.Parallel()
+	dsn := postgrestest.Open(t)
+	store := newStore(t, newPool(t, dsn, nil))
+	applyAll(t, store, batch(7, 1))
+	claimed, err := store.Claim(t.Context(), claimOf("w", 1))
+	require.NoError(t, err)
+	r := &claimed.Changes[0].Record
+	applyAll(t, store, []driver.Event{{
+		Kind: driver.EventFinish, Intent: driver.Intent{ID: r.ID}, Worker: "w", Generation: r.Generation, Terms: &driver.Terms{},
+		Outcome: driver.Outcome{Class: driver.ClassDeclined}, Decision: driver.Decision{Action: driver.Bury},
+	}})
+	l := listen(t, dsn, nil)
+	l.ready(func(key string) {
+		in := order(0)
+		in.Key = key
+		applyAll(t, store, []driver.Event{{Kind: driver.EventEnqueue, Intent: in}})
+	})
+	time.Sleep(200 * time.Millisecond) // the Engine has claimed after each wake-up before
+	_, err = store.AddJob(t.Context(), driver.Job{PerSecond: 10})
+	require.NoError(t, err)
+	_, changes, err := store.WorkJob(t.Context(), 10)
+	require.NoError(t, err)
+	require.Len(t, changes, 1)
+	l.await("7")
+}
