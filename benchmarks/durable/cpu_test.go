@@ -1,6 +1,7 @@
 package durable_test
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -67,7 +68,7 @@ func processOf(file string) (p process) {
 	const ticksPerSecond = 100
 	text, _ := os.ReadFile(file)
 	id, _, _ := strings.Cut(string(text), " ")
-	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 	if len(fields) < 15 {
 		return process{}
 	}
