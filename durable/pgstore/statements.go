@@ -1,8 +1,6 @@
 package pgstore
 
 import (
-	"fmt"
-
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
@@ -85,7 +83,7 @@ const inserting = ` WHERE u.until IS NULL OR now < u.until ON CONFLICT DO NOTHIN
 
 const find = `SELECT` + columns + `, i.payload, i.result, 0::bigint FROM` + intents + `i WHERE` + theID
 
-var lockOne = find + ` AND NOT` + fmt.Sprintf(isHeld, "i") + `FOR UPDATE OF i SKIP LOCKED`
+const lockOne = find + ` AND` + isFree + `i.gateway) FOR UPDATE OF i SKIP LOCKED`
 
 // A time that is compared with an index is a SELECT of its own: clock_timestamp() by itself is
 // another for each row, so that all would be read.
@@ -98,8 +96,8 @@ const promote = `UPDATE` + intents + `AS t SET later = false WHERE t.id = ANY (A
 // inEffect are the holds that have not ended.
 const inEffect = ` FROM` + holds + `h WHERE h.released_by = '' AND (h.until IS NULL OR h.until > clock_timestamp()) `
 
-// isHeld is a condition on a gateway.
-const isHeld = ` EXISTS (SELECT` + inEffect + `AND h.gateway = %s.gateway) `
+// isFree is a condition on a gateway, which follows it.
+const isFree = ` NOT EXISTS (SELECT` + inEffect + `AND h.gateway = `
 
 // clockHeld is clock with the gateways that are held.
 const clockHeld = `SELECT clock_timestamp(), ARRAY(SELECT h.gateway` + inEffect + `)`
@@ -107,7 +105,7 @@ const clockHeld = `SELECT clock_timestamp(), ARRAY(SELECT h.gateway` + inEffect 
 // choose gives of each gateway ($1) up to so many intents ($2), no more than $3 of a scope, an
 // even share of each scope that has something due, those behind $4 first. $5 is the number for
 // other gateways. $6 to $8 are the queues of which less is left.
-var choose = `WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() AS now),
+const choose = `WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() AS now),
 	n(gateway) AS (
 		(` + oneGateway + byGateway + `)
 		UNION ALL SELECT (` + oneGateway + `AND i.gateway > n.gateway` + byGateway + `) FROM n WHERE n.gateway IS NOT NULL),
@@ -115,7 +113,7 @@ var choose = `WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() AS 
 		SELECT n.gateway, coalesce(k.room, $5::bigint) AS room, coalesce(k.each, $5::bigint) AS each, coalesce(k.behind, '') AS behind
 		FROM n LEFT JOIN unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[]) AS k(gateway, room, each, behind)
 			ON k.gateway = n.gateway
-		WHERE n.gateway IS NOT NULL AND coalesce(k.room, $5::bigint) > 0 AND NOT` + fmt.Sprintf(isHeld, "n") + `),
+		WHERE n.gateway IS NOT NULL AND coalesce(k.room, $5::bigint) > 0 AND` + isFree + `n.gateway)),
 	d AS MATERIALIZED (SELECT g.gateway, g.room, l.scope, l.each, l.scopes, row_number() OVER () AS place FROM g CROSS JOIN LATERAL (
 		WITH RECURSIVE a(scope) AS (
 			(` + oneScope + `AND i.scope > g.behind` + byScope + `)
