@@ -40,11 +40,11 @@
 //
 // An Engine that runs has one more connection, beside the pool, on which it LISTENs for
 // commits of other processes. A transaction of the caller (WithTx, WithSQLTx) notifies at its
-// commit. PostgreSQL lets one such transaction of a database commit at a time: 16 connections
-// commit about 2,000 per second where they would commit 5,000, and one connection as many
-// as without it. Such a transaction cannot be prepared (PREPARE TRANSACTION). The store's own
-// commits are followed by a notification in the background, at most 100 per second. Without
-// notifications, as behind PgBouncer, the Engine finds the commits of others when it polls.
+// commit, and then cannot be prepared (PREPARE TRANSACTION). The store's own commits are
+// followed by a notification in the background. A process notifies at most once per 10 ms,
+// because PostgreSQL lets only one transaction that notifies commit at a time; a commit in
+// between is followed by a notification in the background. Without notifications, as behind
+// PgBouncer, the Engine finds the commits of other processes when it polls.
 //
 // # PgBouncer
 //

@@ -151,36 +151,58 @@ func (s *Store) beside(ctx context.Context) (*pgxpool.Pool, error) {
 	return pgxpool.NewWithConfig(ctx, config)
 }
 
-// notifier sends notifications in the background: at once, and then at most once per
-// wakeInterval. A commit in between is followed by a notification at the interval's end.
+// notifier limits the notifications of a Store to one per wakeInterval. A commit in between is
+// followed by one in the background at the interval's end.
 type notifier struct {
 	mu             sync.Mutex
 	running, again bool
 }
 
-// notify notifies the listeners of all processes. It does not wait for that.
-func (s *Store) notify(ctx context.Context) {
-	n := &s.notifier
+// begin reports whether the caller may notify now. If not, a notification follows.
+func (n *notifier) begin() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.again = n.running; n.running {
-		return
-	}
-	n.running = true
-	go s.notifyAll(context.WithoutCancel(ctx))
+	begun := !n.running
+	n.again, n.running = n.running, true
+	return begun
 }
 
-func (s *Store) notifyAll(ctx context.Context) {
-	for more := true; more; {
+// next ends an interval, and reports whether a notification must follow.
+func (n *notifier) next() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.running, n.again = n.again, false
+	return n.running
+}
+
+// notify notifies the listeners of all processes in the background.
+func (s *Store) notify(ctx context.Context) {
+	if s.notifier.begin() {
+		go s.notifyAgain(context.WithoutCancel(ctx), true)
+	}
+}
+
+// within returns the statements for a transaction of the caller. At most one per wakeInterval
+// notifies, because PostgreSQL lets only one transaction that notifies commit at a time.
+func (s *Store) within(ctx context.Context) *statements {
+	if !s.notifier.begin() {
+		return s.quiet
+	}
+	go s.notifyAgain(context.WithoutCancel(ctx), false)
+	return s.joined
+}
+
+func (s *Store) notifyAgain(ctx context.Context, now bool) {
+	for ; ; now = true {
 		limited, cancel := context.WithTimeout(ctx, checkTimeout)
-		// If it fails, the other processes find the commit when they poll.
-		_ = s.send(limited, &pgkit.Statement{Text: notify, Args: []any{s.is.table}})
+		if now { // if it fails, the other processes find the commit when they poll
+			_ = s.send(limited, &pgkit.Statement{Text: notify, Args: []any{s.is.table}})
+		}
 		_ = sleep.Context(limited, wakeInterval)
 		cancel()
-		s.notifier.mu.Lock()
-		more = s.notifier.again
-		s.notifier.again, s.notifier.running = false, more
-		s.notifier.mu.Unlock()
+		if !s.notifier.next() {
+			return
+		}
 	}
 }
 

@@ -69,7 +69,7 @@ func New(ctx context.Context, pool *pgxpool.Pool, options *Options) (*Store, err
 		return nil, err
 	}
 	is := newStatements(schema)
-	return &Store{pool: pool, is: is, joined: is.joined()}, nil
+	return &Store{pool: pool, is: is, joined: is.joined(true), quiet: is.joined(false)}, nil
 }
 
 // Migrate makes the tables, or brings them up to date, without a store: for a program

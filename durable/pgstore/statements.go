@@ -293,13 +293,15 @@ func (is *statements) texts() []*string {
 	}
 }
 
-// joined are the same for transactions of callers, which notify. Their texts are others: a
-// plan that was made without our settings must not be kept for those with them.
-func (is *statements) joined() *statements {
+// joined are the same for transactions of callers, with and without a notification. Their texts
+// are others: a plan that was made without our settings must not be kept for those with them.
+func (is *statements) joined(notifies bool) *statements {
 	others := *is
-	others.insert += notifyInserted
-	others.insertOne += notifyInserted
-	others.update += notifyUpdated
+	if notifies {
+		others.insert += notifyInserted
+		others.insertOne += notifyInserted
+		others.update += notifyUpdated
+	}
 	for _, text := range others.texts() {
 		*text += ` /* within */`
 	}

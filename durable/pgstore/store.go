@@ -18,7 +18,8 @@ import (
 type Store struct {
 	pool     *pgxpool.Pool
 	is       *statements
-	joined   *statements // of WithTx
+	joined   *statements // of WithTx, with a notification
+	quiet    *statements // of WithTx, without one
 	notifier notifier
 }
 

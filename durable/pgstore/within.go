@@ -11,23 +11,21 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
-// WithTx gives an outbox in a transaction of the caller's, who begins it, in the
-// database of the store, and ends it. What is enqueued is there when that commits, and
-// lasts as that does: synchronous_commit should be on. The outbox lives as long as the
-// transaction, and like that it is for one goroutine at a time.
+// WithTx returns an outbox in a transaction of the caller, in the database of the store. An
+// intent takes effect with the commit, and is as durable: synchronous_commit should be on. The
+// outbox lives as long as the transaction, and is for one goroutine at a time.
 //
-// Who enqueues what another transaction has enqueued and not committed waits for its
-// end. An error that is not one of package durable's ends the transaction, as every
-// error of PostgreSQL's does: roll back and begin anew. So it is after a deadlock, which
-// two transactions come to that enqueue the same intents in different orders. Isolation
-// levels above read committed find out at the end, with PostgreSQL's code 40001.
-func (s *Store) WithTx(tx pgx.Tx) driver.Outbox { return outbox{joined{pgkit.PGX(tx)}, s.joined} }
+// Enqueue waits for other transactions that have enqueued the same intent. After an error that
+// is not one of package durable's, roll back and begin anew, as after every error of
+// PostgreSQL. That includes deadlocks between transactions that enqueue the same intents in
+// different orders. Above the isolation level read committed, the commit may fail with 40001.
+func (s *Store) WithTx(tx pgx.Tx) driver.Outbox { return outbox{joined{pgkit.PGX(tx)}, s} }
 
-// WithSQLTx is Within for database/sql, with the driver of pgx/v5/stdlib. It takes more
-// round trips, for database/sql cannot send two statements at once.
-func (s *Store) WithSQLTx(tx *sql.Tx) driver.Outbox { return outbox{joined{pgkit.SQL(tx)}, s.joined} }
+// WithSQLTx is WithTx for database/sql, with the driver of pgx/v5/stdlib. It takes more round
+// trips, because database/sql cannot send two statements at once.
+func (s *Store) WithSQLTx(tx *sql.Tx) driver.Outbox { return outbox{joined{pgkit.SQL(tx)}, s} }
 
-// joined is a transaction of the caller's, who commits it.
+// joined is a transaction of the caller, who commits it.
 type joined struct{ pgkit.Sender }
 
 // Commit implements ending.
@@ -36,8 +34,8 @@ func (j joined) Commit(ctx context.Context, statements ...*pgkit.Statement) erro
 }
 
 type outbox struct {
-	t  joined
-	is *statements
+	t joined
+	s *Store
 }
 
 // Enqueue implements durable.Outbox.
@@ -57,9 +55,9 @@ func (o outbox) Cancel(ctx context.Context, id idempotency.ID) error {
 
 func (o outbox) apply(ctx context.Context, e driver.Event) (*driver.Result, error) {
 	if err := e.Validate(); err != nil {
-		return nil, err // without a word to the database
+		return nil, err // without a round trip
 	}
-	a := &application{is: o.is, events: []driver.Event{e}}
+	a := &application{is: o.s.within(ctx), events: []driver.Event{e}}
 	a.collect()
 	results, err := a.run(ctx, o.t)
 	if err != nil {
