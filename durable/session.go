@@ -28,6 +28,11 @@ type session struct {
 	// ahead is how far the local clock is ahead of the store's, plus the latency of a claim.
 	ahead time.Duration
 
+	mu        sync.Mutex
+	lease     context.Context // of the worker that sends
+	leased    context.Context // ends with sends and with lease
+	stopLease func() bool
+
 	all   sync.WaitGroup
 	busy  atomic.Int64  // attempts that are not over
 	freed chan struct{} // one is over
@@ -62,6 +67,22 @@ func (s *session) claiming(ctx context.Context) (context.Context, context.Cancel
 	}
 }
 
+// during returns a context that ends with sends and with the lease.
+func (s *session) during(lease context.Context) context.Context {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lease != lease {
+		ctx, cancel := context.WithCancelCause(s.sends)
+		end := func() { cancel(context.Cause(lease)) }
+		s.stopLease = context.AfterFunc(lease, end)
+		if lease.Err() != nil { // AfterFunc takes its time
+			end()
+		}
+		s.lease, s.leased = lease, ctx
+	}
+	return s.leased
+}
+
 func (s *session) send(a *attempt) {
 	s.busy.Add(1)
 	s.all.Go(func() {
@@ -74,6 +95,15 @@ func (s *session) send(a *attempt) {
 	})
 }
 
+// releaseLease lets go of the worker's lease, which outlives the session.
+func (s *session) releaseLease() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopLease != nil {
+		s.stopLease()
+	}
+}
+
 // close waits for all attempts until sends ends, and then stops them.
 func (s *session) close() {
 	over := make(chan struct{})
@@ -84,6 +114,7 @@ func (s *session) close() {
 	defer s.stopStores(errDrained)
 	defer s.stopSends(errDrained)
 	defer s.forget()
+	defer s.releaseLease()
 	select {
 	case <-over:
 		return
@@ -331,20 +362,8 @@ func (a *attempt) call(s *session) (outcome Outcome, gone <-chan struct{}) {
 // context returns the context of the attempt. It ends with the lease, with Timeout, with
 // DrainTimeout and, for a resend of an unknown result, with the protection of its key.
 func (a *attempt) context(s *session) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(s.sends)
-	held := a.worker.lease.context()
-	ends := func() { cancel(context.Cause(held)) }
-	stop := context.AfterFunc(held, ends)
-	if held.Err() != nil { // AfterFunc takes its time
-		ends()
-	}
 	at, cause := a.bound()
-	ctx, done := context.WithDeadlineCause(ctx, at, cause)
-	return ctx, func() {
-		stop()
-		done()
-		cancel(context.Canceled)
-	}
+	return context.WithDeadlineCause(s.during(a.worker.lease.context()), at, cause)
 }
 
 // bound returns the deadline of the attempt, and its cause.
