@@ -85,14 +85,18 @@ func (s *session) during(lease context.Context) context.Context {
 
 func (s *session) send(a *attempt) {
 	s.busy.Add(1)
-	s.all.Go(func() {
-		a.run(s)
-		s.busy.Add(-1)
-		select {
-		case s.freed <- struct{}{}:
-		default:
-		}
-	})
+	s.all.Add(1)
+	go a.run(s)
+}
+
+// over notes the end of an attempt.
+func (s *session) over() {
+	s.busy.Add(-1)
+	select {
+	case s.freed <- struct{}{}:
+	default:
+	}
+	s.all.Done()
 }
 
 // releaseLease lets go of the worker's lease, which outlives the session.
@@ -291,6 +295,7 @@ type attempt struct {
 	route  *route
 	now    time.Time // the database's, when it was claimed
 	asked  time.Time // ours, before that
+	ended  atomic.Bool
 }
 
 // clock returns the database's time.
@@ -299,9 +304,38 @@ func (a *attempt) clock() time.Time { return a.now.Add(time.Since(a.asked)) }
 // grace is the time in which a Gateway must return after its context has ended.
 const grace = 200 * time.Millisecond
 
+// run calls the Gateway, and ends the attempt with its outcome. If the Gateway does not return
+// in time, the attempt ends without it; its worker slot is busy until it returns.
 func (a *attempt) run(s *session) {
+	ctx, cancel := a.context(s)
+	answer := Outcome{} // stays so if the Gateway ends its goroutine
+	stop := context.AfterFunc(ctx, func() {
+		time.AfterFunc(grace, func() {
+			if a.ended.CompareAndSwap(false, true) {
+				a.end(s, Outcome{Err: context.Cause(ctx)}, false)
+			}
+		})
+	})
+	defer func() {
+		stop()
+		cancel()
+		if a.ended.CompareAndSwap(false, true) {
+			a.end(s, answer, true)
+		} else {
+			a.core.free(a)
+		}
+	}()
+	if ctx.Err() != nil { // the answer to the claim came late
+		answer = Outcome{Class: ClassFailed, Err: unsentError{context.Cause(ctx)}}
+		return
+	}
+	answer = a.guarded(ctx)
+}
+
+// end stores the outcome. If the Gateway has returned, its worker slot is free meanwhile.
+func (a *attempt) end(s *session, outcome Outcome, returned bool) {
+	defer s.over()
 	record := &a.change.Record
-	outcome, gone := a.call(s)
 	event := driver.Event{
 		Kind: driver.EventFinish, Intent: Intent{ID: record.ID}, Worker: record.Worker, Generation: record.Generation,
 		Terms: &a.route.terms, Outcome: outcome, Held: record,
@@ -310,7 +344,9 @@ func (a *attempt) run(s *session) {
 		event.Decision = a.decide(&outcome)
 	}
 	a.core.answered(a, &outcome)
-	a.yield(gone)
+	if returned {
+		a.core.free(a)
+	}
 	change, err := a.core.batcher.store(s.stores, record, event)
 	a.core.stored(a.worker, err == nil || errors.Is(err, driver.ErrFenced))
 	if err != nil {
@@ -318,45 +354,6 @@ func (a *attempt) run(s *session) {
 	} else {
 		a.core.Trace.changed(&change)
 	}
-}
-
-// yield frees the worker slot, so that the next send begins while the outcome is stored.
-func (a *attempt) yield(gone <-chan struct{}) {
-	select {
-	case <-gone: // a Gateway that does not come back keeps its sender
-		a.core.free(a)
-	default:
-		go func() {
-			<-gone
-			a.core.free(a)
-		}()
-	}
-}
-
-// call calls the Gateway and waits for it. gone is closed when the Gateway has returned.
-func (a *attempt) call(s *session) (outcome Outcome, gone <-chan struct{}) {
-	ctx, cancel := a.context(s)
-	defer cancel()
-	if ctx.Err() != nil { // the claim's answer came late
-		never := make(chan struct{})
-		close(never)
-		return Outcome{Class: ClassFailed, Err: unsentError{context.Cause(ctx)}}, never
-	}
-	var answer Outcome // stays as it is where the Gateway ends its goroutine
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		answer = a.guarded(ctx)
-	}()
-	select {
-	case <-over:
-		return answer, over
-	case <-ctx.Done():
-	}
-	if wait(over, grace) {
-		return answer, over
-	}
-	return Outcome{Err: context.Cause(ctx)}, over
 }
 
 // context returns the context of the attempt. It ends with the lease, with Timeout, with
