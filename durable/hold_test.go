@@ -199,3 +199,21 @@ func TestHold_keepsTimes(t *testing.T) {
 		assert.Less(t, late, 51*time.Hour)
 	})
 }
+
+// A gateway that is held and whose workers all hang costs no claims beyond those of polls.
+func TestHold_hangingProbes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &shaky{Store: new(durable.Memory)}
+		e := through(gatewayFunc(func(ctx context.Context, _ *durable.Send) durable.Outcome {
+			<-ctx.Done()
+			return durable.Outcome{}
+		}))
+		e.Store, e.PerGateway = store, 50
+		running(t, e)
+		for i := range 200 {
+			enqueue(t, e, pay("tenant "+strconv.Itoa(i%20), strconv.Itoa(i)))
+		}
+		time.Sleep(10 * time.Minute)
+		assert.Less(t, store.called("claim"), 2*10*60)
+	})
+}
