@@ -110,8 +110,11 @@ func (h *gatewayHealth) recordOutcome(o *Outcome, now time.Time) (changed bool) 
 		return true
 	}
 	h.failures = 0
-	if second := now.Unix(); second != h.second && h.rampAt.IsZero() {
-		h.rate, h.second, h.answers = max(h.rate*0.9, h.answers), second, 0
+	if second := now.Unix(); second != h.second {
+		if h.rampAt.IsZero() {
+			h.rate = max(h.rate*0.9, h.answers)
+		}
+		h.second, h.answers = second, 0
 	}
 	h.answers++
 	return h.end(now)
@@ -137,7 +140,10 @@ func (h *gatewayHealth) setByPerson(held bool, now time.Time) {
 
 // ramp begins to limit the rate.
 func (h *gatewayHealth) ramp(now time.Time) {
-	if h.rate = max(h.rate, h.answers); h.rate == 0 {
+	if h.rampAt.IsZero() {
+		h.rate = max(h.rate, h.answers)
+	}
+	if h.rate == 0 {
 		h.rate = float64(h.workers) // no answer yet: one per worker and second
 	}
 	h.rampAt, h.filled, h.tokens = now, now, 0

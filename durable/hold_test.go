@@ -217,3 +217,34 @@ func TestHold_hangingProbes(t *testing.T) {
 		assert.Less(t, store.called("claim"), 2*10*60)
 	})
 }
+
+// D21: the rate before a second outage is not the sum of the answers during the ramp after the
+// first one.
+func TestHold_secondOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const rate = 50
+		began := time.Now()
+		var mu sync.Mutex
+		var sends []time.Duration
+		e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
+			at := time.Since(began)
+			mu.Lock()
+			sends = append(sends, at)
+			mu.Unlock()
+			if s := at.Seconds(); s >= 20 && s < 40 || s >= 60 && s < 80 {
+				return durable.Outcome{Status: 500}
+			}
+			return durable.Outcome{Class: durable.ClassSucceeded}
+		}))
+		running(t, e)
+		for i := range rate * 140 {
+			time.Sleep(time.Second / rate)
+			enqueue(t, e, pay("tenant "+strconv.Itoa(i%20), strconv.Itoa(i)))
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for at := 80 * time.Second; at < 135*time.Second; at += time.Second {
+			require.LessOrEqual(t, between(sends, at, at+time.Second), 2*rate, "at %v", at)
+		}
+	})
+}
