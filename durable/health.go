@@ -9,16 +9,22 @@ import (
 
 // gatewayHealth decides how many intents of a gateway may be claimed. core.mu guards it.
 //
-// After maxFailures attempts in a row without an answer, the Engine holds the gateway. A held
-// gateway gets one due intent as a probe every probeInterval. The first answer ends the hold:
-// the rate begins at a tenth of the rate before the hold, and doubles each second up to one and
-// a half of it. After rampTime the rate is not limited.
+// After maxFailures attempts in a row without an answer, with less than failureGap between them,
+// the Engine holds the gateway. A held gateway gets one due intent as a probe after firstProbe,
+// and then after intervals that double up to probeInterval. The first answer ends the hold. If
+// it lasted shortHold or longer, the rate begins at a tenth of the rate before the hold, and
+// doubles each second up to one and a half of it. After rampTime the rate is not limited.
+//
+// So neither a short disturbance nor an intent or a tenant that always fails slows down the
+// others much.
 type gatewayHealth struct {
-	workers  int       // of the gateway
-	failures int       // attempts in a row without an answer
-	heldAt   time.Time // since when the Engine holds the gateway; zero: it does not
-	probeAt  time.Time // when the next probe may be sent; zero: as soon as an intent is due
-	byPerson bool      // a person holds the gateway
+	workers  int           // of the gateway
+	failures int           // attempts in a row without an answer
+	failedAt time.Time     // the last of them
+	heldAt   time.Time     // since when the Engine holds the gateway; zero: it does not
+	probeAt  time.Time     // when the next probe may be sent; zero: as soon as an intent is due
+	probeIn  time.Duration // the interval before it
+	byPerson bool          // a person holds the gateway
 
 	second  int64   // the current second
 	answers float64 // the answers in it
@@ -31,7 +37,10 @@ type gatewayHealth struct {
 
 const (
 	maxFailures   = 20
+	failureGap    = time.Minute
+	firstProbe    = 100 * time.Millisecond
 	probeInterval = 5 * time.Second
+	shortHold     = 10 * time.Second
 	rampTime      = time.Minute
 	maxRamp       = 1.5 // so that the backlog shrinks while new intents arrive
 )
@@ -46,7 +55,8 @@ func (h *gatewayHealth) take(now time.Time, free int) int {
 		if now.Before(h.probeAt) {
 			return 0
 		}
-		h.probeAt = now.Add(probeInterval)
+		h.probeIn = min(2*h.probeIn, probeInterval)
+		h.probeAt = now.Add(h.probeIn)
 		return 1
 	case h.byPerson:
 		return 1 // to find out whether it still is
@@ -102,11 +112,15 @@ func (h *gatewayHealth) recordOutcome(o *Outcome, now time.Time) (changed bool) 
 	case o.Class == ClassDeclined && o.Unsent(): // the request could not be built: the gateway had no part in it
 		return false
 	case !answered(o):
+		if now.Sub(h.failedAt) > failureGap {
+			h.failures = 0
+		}
 		h.failures++
+		h.failedAt = now
 		if h.failures < maxFailures || !h.heldAt.IsZero() {
 			return false
 		}
-		h.heldAt, h.probeAt = now, now.Add(probeInterval)
+		h.heldAt, h.probeIn, h.probeAt = now, firstProbe, now.Add(firstProbe)
 		return true
 	}
 	h.failures = 0
@@ -125,8 +139,11 @@ func (h *gatewayHealth) end(now time.Time) bool {
 	if h.heldAt.IsZero() {
 		return false
 	}
+	short := now.Sub(h.heldAt) < shortHold
 	h.heldAt, h.failures = time.Time{}, 0
-	h.ramp(now)
+	if !short {
+		h.ramp(now)
+	}
 	return true
 }
 

@@ -248,3 +248,60 @@ func TestHold_secondOutage(t *testing.T) {
 		}
 	})
 }
+
+// D21: what fails for a short time or for one tenant only does not slow down the rest.
+func TestHold_shortOrPartial(t *testing.T) {
+	sick := func(scope string, _ time.Duration) bool { return scope == "sick" }
+	for _, row := range []struct {
+		name  string
+		quiet time.Duration // before the healthy traffic
+		sick  int           // intents of a tenant whose sends always fail
+		rate  int           // of the healthy intents per second
+		fails func(scope string, at time.Duration) bool
+		most  time.Duration // until an intent is done
+	}{
+		{"200 ms of each 2 s: done after one backoff", 0, 0, 400, func(_ string, at time.Duration) bool { return at%(2*time.Second) < 200*time.Millisecond }, 15 * time.Second},
+		{"1 s of each 4 s: done after one backoff", 0, 0, 400, func(_ string, at time.Duration) bool { return at%(4*time.Second) < time.Second }, 15 * time.Second},
+		{"400 ms soon after the start: no limit by the rate of the first moments", 0, 0, 200, func(_ string, at time.Duration) bool { return at > 200*time.Millisecond && at < 600*time.Millisecond }, 5 * time.Second},
+		{"one intent that fails all night: no hold in the morning", 20 * time.Hour, 1, 200, sick, time.Second},
+		{"a tenant with many intents that fail: probes reach the others", 0, 2000, 5, sick, 2 * time.Second},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				var mu sync.Mutex
+				enqueued, worst := make(map[string]time.Time), time.Duration(0)
+				e := through(gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {
+					at := time.Since(began)
+					time.Sleep(50 * time.Millisecond)
+					if row.fails(s.ID.Scope, at) {
+						return durable.Outcome{Class: durable.ClassFailed, Status: 503}
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					worst = max(worst, time.Since(enqueued[s.ID.Key]))
+					delete(enqueued, s.ID.Key)
+					return durable.Outcome{Class: durable.ClassSucceeded}
+				}))
+				running(t, e)
+				for i := range row.sick {
+					enqueue(t, e, pay("sick", strconv.Itoa(i)))
+				}
+				time.Sleep(row.quiet)
+				for i := range 60 * row.rate {
+					key := "healthy " + strconv.Itoa(i)
+					mu.Lock()
+					enqueued[key] = time.Now()
+					mu.Unlock()
+					enqueue(t, e, pay("tenant "+strconv.Itoa(i%5), key))
+					time.Sleep(time.Second / time.Duration(row.rate))
+				}
+				time.Sleep(row.most)
+				mu.Lock()
+				defer mu.Unlock()
+				assert.Empty(t, enqueued)
+				assert.LessOrEqual(t, worst, row.most)
+			})
+		})
+	}
+}
