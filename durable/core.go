@@ -62,7 +62,7 @@ func newCore(e *Engine) *core {
 	}
 	c := &core{settings: s, routes: make(map[string]*route), wake: make(chan struct{}, 1), inFlight: make(map[driver.QueueKey]int)}
 	c.batcher.core = c
-	perTenant := cmp.Or(e.PerTenant, max(s.Concurrency/4, 1))
+	perTenant := min(cmp.Or(e.PerTenant, max(s.Concurrency/4, 1)), s.Concurrency)
 	for name, gateway := range e.Gateways {
 		r := newRoute(e, gateway)
 		r.workers = min(cmp.Or(ownConcurrency(gateway), e.PerGateway, max(s.Concurrency/len(e.Gateways), 1)), s.Concurrency)

@@ -83,6 +83,8 @@ const (
 	defaultVisibilityDelay = 15 * time.Minute
 	defaultTTL             = 90 * 24 * time.Hour
 
+	maxConcurrency = 1 << 20
+
 	leastLease = time.Second
 
 	// leastPoll is no more than a store needs for an answer.
@@ -96,6 +98,7 @@ func (e *Engine) Validate() error {
 	wrong := validate.Errors{Of: ErrInvalid}
 	wrong.Check(e.Store == nil, "Store is nil")
 	wrong.Check(e.Concurrency < 0 || e.PerTenant < 0 || e.PerGateway < 0, "Concurrency, PerTenant or PerGateway is negative")
+	wrong.Check(e.Concurrency > maxConcurrency, fmt.Sprintf("Concurrency is %d, want at most %d", e.Concurrency, maxConcurrency))
 	wrong.Check(e.LeaseDuration != 0 && e.LeaseDuration < leastLease || e.LeaseDuration > driver.MaxWait, fmt.Sprintf("LeaseDuration is %v, want %v to %v", e.LeaseDuration, leastLease, driver.MaxWait))
 	wrong.Check(e.PollInterval != 0 && e.PollInterval < leastPoll, fmt.Sprintf("PollInterval is %v, want at least %v", e.PollInterval, leastPoll))
 	wrong.Duration("DrainTimeout", e.DrainTimeout)

@@ -6,15 +6,20 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 )
 
 // Hold stops sending to a gateway, in all processes that share the Store: from now on its
 // intents are neither claimed nor journalled, and keep their attempts and times. Zero until:
-// it lasts until Release. A second Hold replaces the first. ErrInvalid: by is empty, or the
-// Engine has no such gateway.
+// it lasts until Release. A second Hold replaces the first. ErrInvalid: by is empty, until
+// has passed, or the Engine has no such gateway.
 //
 // An intent may pass its Deadline, its Policy's MaxAge or the life of its key meanwhile.
 func (e *Engine) Hold(ctx context.Context, gateway string, until time.Time, by, note string) error {
+	if !until.IsZero() && !until.After(time.Now()) {
+		return driver.Invalidf("Hold: until is %v, which has passed", until)
+	}
 	return e.setHold(ctx, Hold{Gateway: gateway, Until: until, By: by, Note: note})
 }
 

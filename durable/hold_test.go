@@ -305,3 +305,16 @@ func TestHold_shortOrPartial(t *testing.T) {
 		})
 	}
 }
+
+// A hold that would have no effect is rejected, and does not end the one before it.
+func TestHold_invalidUntil(t *testing.T) {
+	e := through(&outage{})
+	require.NoError(t, e.Hold(t.Context(), "psp", time.Time{}, "ann", "incident"))
+	for _, until := range []time.Time{time.Now().Add(-time.Hour), time.Date(300000, 1, 1, 0, 0, 0, 0, time.UTC)} {
+		require.ErrorIs(t, e.Hold(t.Context(), "psp", until, "bob", ""), durable.ErrInvalid)
+	}
+	holds, err := e.Holds(t.Context())
+	require.NoError(t, err)
+	require.Len(t, holds, 1)
+	assert.Equal(t, "ann", holds[0].By)
+}

@@ -35,5 +35,5 @@ func (h *Hold) Validate() error {
 			return err
 		}
 	}
-	return nil
+	return validTime(h.Until)
 }

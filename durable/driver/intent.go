@@ -96,8 +96,8 @@ func (in *Intent) Validate() error {
 		return fmt.Errorf("%w: the deadline is not after NotBefore", ErrInvalid)
 	}
 	for _, at := range [...]time.Time{in.NotBefore, in.Deadline} {
-		if !at.IsZero() && (at.Year() < 1970 || at.Year() > 9999) {
-			return fmt.Errorf("%w: a time in the year %d", ErrInvalid, at.Year())
+		if err := validTime(at); err != nil {
+			return err
 		}
 	}
 	if err := ValidateName("gateway", in.Gateway); err != nil {
@@ -133,6 +133,14 @@ type Receipt struct {
 	// Revised: it was dead by a refusal, and has come back with a payload that was
 	// mended. It is sent under a new key.
 	Revised bool
+}
+
+// validTime returns an ErrInvalid for a time that not all databases can store.
+func validTime(at time.Time) error {
+	if !at.IsZero() && (at.Year() < 1970 || at.Year() > 9999) {
+		return Invalidf("a time in the year %d", at.Year())
+	}
+	return nil
 }
 
 func ValidateName(what, value string) error {
