@@ -62,7 +62,7 @@ func newCore(e *Engine) *core {
 	}
 	c := &core{settings: s, routes: make(map[string]*route), wake: make(chan struct{}, 1), inFlight: make(map[driver.QueueKey]int)}
 	c.batcher.core = c
-	perTenant := cmp.Or(e.PerTenant, max(s.Concurrency/4, 1))
+	perTenant := min(cmp.Or(e.PerTenant, max(s.Concurrency/4, 1)), s.Concurrency)
 	for name, gateway := range e.Gateways {
 		r := newRoute(e, gateway)
 		r.workers = min(cmp.Or(ownConcurrency(gateway), e.PerGateway, max(s.Concurrency/len(e.Gateways), 1)), s.Concurrency)
@@ -227,12 +227,18 @@ func (c *core) hasInFlight() bool {
 }
 
 // wait returns the time until a gateway may have one more: a probe, or the next of its rate.
+// A gateway without a free worker does not count: a worker that becomes free wakes the loop.
 func (c *core) wait() time.Duration {
 	now, least := time.Now(), time.Duration(math.MaxInt64)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.freeSlots() <= 0 {
+		return least
+	}
 	for _, r := range c.routes {
-		least = min(least, r.health.wait(now))
+		if r.inFlight < r.workers {
+			least = min(least, r.health.wait(now))
+		}
 	}
 	return least
 }

@@ -22,9 +22,9 @@ type Engine struct {
 	// Store keeps the intents. It must be set.
 	Store Store
 
-	// Gateways send the intents, by Intent.Gateway. An Engine without Gateways can list, but
-	// not enqueue or send. Deploy a new Gateway to all processes that Run before you enqueue
-	// for it: see ReasonNoGateway.
+	// Gateways send the intents, by Intent.Gateway. An Engine without Gateways can list, hold
+	// and resolve, but not enqueue or send. Deploy a new Gateway to all processes that Run
+	// before you enqueue for it: see ReasonNoGateway.
 	Gateways map[string]Gateway
 
 	// Policy decides what follows an attempt without success. Default: Schedule{}. A Gateway
@@ -90,6 +90,8 @@ const (
 	defaultVisibilityDelay = 15 * time.Minute
 	defaultTTL             = 90 * 24 * time.Hour
 
+	maxConcurrency = 1 << 20
+
 	leastLease = time.Second
 
 	// leastPoll is about the time that a store needs for an answer.
@@ -103,6 +105,7 @@ func (e *Engine) Validate() error {
 	wrong := validate.Errors{Of: ErrInvalid}
 	wrong.Check(e.Store == nil, "Store is nil")
 	wrong.Check(e.Concurrency < 0 || e.PerTenant < 0 || e.PerGateway < 0, "Concurrency, PerTenant or PerGateway is negative")
+	wrong.Check(e.Concurrency > maxConcurrency, fmt.Sprintf("Concurrency is %d, want at most %d", e.Concurrency, maxConcurrency))
 	wrong.Check(e.LeaseDuration != 0 && e.LeaseDuration < leastLease || e.LeaseDuration > driver.MaxWait, fmt.Sprintf("LeaseDuration is %v, want %v to %v", e.LeaseDuration, leastLease, driver.MaxWait))
 	wrong.Check(e.PollInterval != 0 && e.PollInterval < leastPoll, fmt.Sprintf("PollInterval is %v, want at least %v", e.PollInterval, leastPoll))
 	wrong.Duration("DrainTimeout", e.DrainTimeout)

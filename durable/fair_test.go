@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"sync"
@@ -223,5 +224,20 @@ func TestBuriedLeaveTheirPlace(t *testing.T) {
 		done, last, _ := well.report()
 		assert.Equal(t, 1, done)
 		assert.Less(t, last.Sub(began), time.Second)
+	})
+}
+
+// A PerTenant above Concurrency is no limit, however great it is.
+func TestPerTenant_great(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := new(provider)
+		e := through(p.gateway())
+		e.PerTenant = math.MaxInt
+		for i := range 200 {
+			enqueue(t, e, pay("comp1", strconv.Itoa(i)))
+		}
+		running(t, e)
+		time.Sleep(10 * time.Second)
+		assert.Equal(t, 100, p.most)
 	})
 }

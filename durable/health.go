@@ -9,16 +9,22 @@ import (
 
 // gatewayHealth decides how many intents of a gateway may be claimed. core.mu guards it.
 //
-// After maxFailures attempts in a row without an answer, the Engine holds the gateway. A held
-// gateway gets one due intent as a probe every probeInterval. The first answer ends the hold:
-// the rate begins at a tenth of the rate before the hold, and doubles each second up to one and
-// a half of it. After rampTime the rate is not limited.
+// After maxFailures attempts in a row without an answer, with less than failureGap between them,
+// the Engine holds the gateway. A held gateway gets one due intent as a probe after firstProbe,
+// and then after intervals that double up to probeInterval. The first answer ends the hold. If
+// it lasted shortHold or longer, the rate begins at a tenth of the rate before the hold, and
+// doubles each second up to one and a half of it. After rampTime the rate is not limited.
+//
+// So neither a short disturbance nor an intent or a tenant that always fails slows down the
+// others much.
 type gatewayHealth struct {
-	workers  int       // of the gateway
-	failures int       // attempts in a row without an answer
-	heldAt   time.Time // since when the Engine holds the gateway; zero: it does not
-	probeAt  time.Time // when the next probe may be sent; zero: as soon as an intent is due
-	byPerson bool      // a person holds the gateway
+	workers  int           // of the gateway
+	failures int           // attempts in a row without an answer
+	failedAt time.Time     // the last of them
+	heldAt   time.Time     // since when the Engine holds the gateway; zero: it does not
+	probeAt  time.Time     // when the next probe may be sent; zero: as soon as an intent is due
+	probeIn  time.Duration // the interval before it
+	byPerson bool          // a person holds the gateway
 
 	second  int64   // the current second
 	answers float64 // the answers in it
@@ -31,7 +37,10 @@ type gatewayHealth struct {
 
 const (
 	maxFailures   = 20
+	failureGap    = time.Minute
+	firstProbe    = 100 * time.Millisecond
 	probeInterval = 5 * time.Second
+	shortHold     = 10 * time.Second
 	rampTime      = time.Minute
 	maxRamp       = 1.5 // so that the backlog shrinks while new intents arrive
 )
@@ -46,7 +55,8 @@ func (h *gatewayHealth) take(now time.Time, free int) int {
 		if now.Before(h.probeAt) {
 			return 0
 		}
-		h.probeAt = now.Add(probeInterval)
+		h.probeIn = min(2*h.probeIn, probeInterval)
+		h.probeAt = now.Add(h.probeIn)
 		return 1
 	case h.byPerson:
 		return 1 // to find out whether it still is
@@ -102,16 +112,23 @@ func (h *gatewayHealth) recordOutcome(o *Outcome, now time.Time) (changed bool) 
 	case o.Class == ClassDeclined && o.Unsent(): // the request could not be built: the gateway had no part in it
 		return false
 	case !answered(o):
+		if now.Sub(h.failedAt) > failureGap {
+			h.failures = 0
+		}
 		h.failures++
+		h.failedAt = now
 		if h.failures < maxFailures || !h.heldAt.IsZero() {
 			return false
 		}
-		h.heldAt, h.probeAt = now, now.Add(probeInterval)
+		h.heldAt, h.probeIn, h.probeAt = now, firstProbe, now.Add(firstProbe)
 		return true
 	}
 	h.failures = 0
-	if second := now.Unix(); second != h.second && h.rampAt.IsZero() {
-		h.rate, h.second, h.answers = max(h.rate*0.9, h.answers), second, 0
+	if second := now.Unix(); second != h.second {
+		if h.rampAt.IsZero() {
+			h.rate = max(h.rate*0.9, h.answers)
+		}
+		h.second, h.answers = second, 0
 	}
 	h.answers++
 	return h.end(now)
@@ -122,8 +139,11 @@ func (h *gatewayHealth) end(now time.Time) bool {
 	if h.heldAt.IsZero() {
 		return false
 	}
+	short := now.Sub(h.heldAt) < shortHold
 	h.heldAt, h.failures = time.Time{}, 0
-	h.ramp(now)
+	if !short {
+		h.ramp(now)
+	}
 	return true
 }
 
@@ -137,20 +157,25 @@ func (h *gatewayHealth) setByPerson(held bool, now time.Time) {
 
 // ramp begins to limit the rate.
 func (h *gatewayHealth) ramp(now time.Time) {
-	if h.rate = max(h.rate, h.answers); h.rate == 0 {
+	if h.rampAt.IsZero() {
+		h.rate = max(h.rate, h.answers)
+	}
+	if h.rate == 0 {
 		h.rate = float64(h.workers) // no answer yet: one per worker and second
 	}
 	h.rampAt, h.filled, h.tokens = now, now, 0
 }
 
 // answered reports whether the provider answered with a decision. An answer that it cannot
-// serve now is none.
+// serve now is none. Without a status, a code is an answer.
 func answered(o *Outcome) bool {
 	if o.Class != ClassUnknown && o.Class != ClassFailed {
 		return true
 	}
 	switch o.Status {
-	case 0, http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
+	case 0:
+		return o.Code != ""
+	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
 		return false
 	default:
 		return o.Status < 500
@@ -159,5 +184,5 @@ func answered(o *Outcome) bool {
 
 // hold is the Engine's own hold of a gateway.
 func (h *gatewayHealth) hold(gateway string) Hold {
-	return Hold{Gateway: gateway, Since: h.heldAt.UTC(), Note: fmt.Sprintf("%d attempts in a row without an answer; one probe every %v", maxFailures, probeInterval)}
+	return Hold{Gateway: gateway, Since: h.heldAt.UTC(), Note: fmt.Sprintf("%d attempts in a row without an answer; a probe at least every %v", maxFailures, probeInterval)}
 }

@@ -6,15 +6,20 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 )
 
 // Hold stops sending to a gateway, in all processes that share the Store: from now on its
 // intents are neither claimed nor journalled, and keep their attempts and times. Zero until:
-// it lasts until Release. A second Hold replaces the first. ErrInvalid: by is empty, or the
-// Engine has no such gateway.
+// it lasts until Release. A second Hold replaces the first. ErrInvalid: by is empty, until
+// has passed, or the Engine has Gateways and not this one.
 //
 // An intent may pass its Deadline, its Policy's MaxAge or the life of its key meanwhile.
 func (e *Engine) Hold(ctx context.Context, gateway string, until time.Time, by, note string) error {
+	if !until.IsZero() && !until.After(time.Now()) {
+		return driver.Invalidf("Hold: until is %v, which has passed", until)
+	}
 	return e.setHold(ctx, Hold{Gateway: gateway, Until: until, By: by, Note: note})
 }
 
@@ -28,10 +33,11 @@ func (e *Engine) Release(ctx context.Context, gateway, by string) error {
 // the latter.
 //
 // An Engine holds a gateway after 20 attempts in a row without an answer: no response, a 5xx,
-// 408, 425 or 429, or a rejection by a circuit breaker or rate limiter. Every 5 s it sends one
-// due intent as a probe. The first answer ends the hold. The rate then begins at a tenth of the
-// rate before the hold, and doubles each second up to one and a half of it. After a minute the
-// rate is not limited.
+// 408, 425 or 429, or a rejection by a circuit breaker or rate limiter. It then sends one due
+// intent as a probe, after 0.1 s and then at intervals that double up to 5 s. The first answer
+// ends the hold. If it lasted 10 s or longer, the rate begins at a tenth of the rate before the
+// hold, and doubles each second up to one and a half of it. After a minute the rate is not
+// limited.
 func (e *Engine) Holds(ctx context.Context) ([]Hold, error) {
 	c, err := e.start()
 	if err != nil {
@@ -53,7 +59,7 @@ func (e *Engine) Holds(ctx context.Context) ([]Hold, error) {
 
 func (e *Engine) setHold(ctx context.Context, hold Hold) error {
 	c, err := e.start()
-	if err == nil {
+	if err == nil && len(c.routes) > 0 {
 		err = c.routed(hold.Gateway)
 	}
 	if err == nil {
@@ -63,7 +69,7 @@ func (e *Engine) setHold(ctx context.Context, hold Hold) error {
 		return err
 	}
 	err = c.Store.SetHold(ctx, hold)
-	if hold.ReleasedBy != "" && c.endHold(hold.Gateway) && errors.Is(err, ErrNotFound) {
+	if hold.ReleasedBy != "" && (err == nil || errors.Is(err, ErrNotFound)) && c.endHold(hold.Gateway) {
 		err = nil
 	}
 	if err == nil {
@@ -77,5 +83,6 @@ func (e *Engine) setHold(ctx context.Context, hold Hold) error {
 func (c *core) endHold(gateway string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.routes[gateway].health.end(time.Now())
+	r := c.routes[gateway]
+	return r != nil && r.health.end(time.Now())
 }

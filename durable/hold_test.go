@@ -41,6 +41,14 @@ func (o *outage) Send(_ context.Context, _ *durable.Send) durable.Outcome {
 	return durable.Outcome{Class: durable.ClassSucceeded}
 }
 
+// succeeded is the number of sends that did.
+func (o *outage) succeeded() int {
+	synctest.Wait()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.done)
+}
+
 // between counts the times in [from, to).
 func between(times []time.Duration, from, to time.Duration) (n int) {
 	for _, at := range times {
@@ -55,45 +63,48 @@ func between(times []time.Duration, from, to time.Duration) (n int) {
 // of them are sent within 20 s of the recovery, all within 60 s, at no more than twice the rate
 // before.
 func TestHold_outage(t *testing.T) {
-	for name, outcome := range map[string]durable.Outcome{
-		"no response":          {},
-		"503 with Retry-After": {Class: durable.ClassFailed, Status: 503},
-		"500":                  {Status: 500},
+	for _, row := range []struct {
+		name    string
+		outcome durable.Outcome
+		rate    int // intents per second
+	}{
+		{"no response", durable.Outcome{}, 70},
+		{"503", durable.Outcome{Class: durable.ClassFailed, Status: 503}, 100},
+		{"500", durable.Outcome{Status: 500}, 300},
 	} {
-		for _, rate := range []int{70, 100, 400} { // intents per second
-			t.Run(fmt.Sprint(name, ", ", rate, " per second"), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					const before, outageTime, many = 20 * time.Second, 10 * time.Minute, 2000
-					g := &outage{takes: 100 * time.Millisecond, from: before, to: before + outageTime, outcome: outcome, began: time.Now()}
-					e := through(g)
-					running(t, e)
-					for i := range rate * int(before/time.Second) {
-						time.Sleep(time.Second / time.Duration(rate))
-						enqueue(t, e, pay("tenant "+strconv.Itoa(i%20), "before"+strconv.Itoa(i)))
-					}
-					for i := range many {
-						enqueue(t, e, pay("tenant "+strconv.Itoa(i%20), strconv.Itoa(i)))
-					}
-					time.Sleep(g.to - time.Since(g.began))
-					holds, err := e.Holds(t.Context())
-					require.NoError(t, err)
-					require.Len(t, holds, 1)
-					assert.Equal(t, "psp", holds[0].Gateway)
-					assert.Empty(t, holds[0].By)
-					time.Sleep(time.Minute)
-					synctest.Wait()
-					g.mu.Lock()
-					defer g.mu.Unlock()
-					assert.Len(t, g.done, many+rate*int(before/time.Second), "done within 60 s")
-					assert.GreaterOrEqual(t, between(g.done, g.to, g.to+20*time.Second), many/2)
-					claims := len(g.sends) - between(g.done, 0, before+time.Second)
-					assert.LessOrEqual(t, claims, many*12/10, "1.2 claims each")
-					for at := g.to; at < g.to+time.Minute; at += 100 * time.Millisecond {
-						require.LessOrEqual(t, between(g.sends, at, at+time.Second), 2*rate, "at %v", at-g.to)
-					}
-				})
+		t.Run(fmt.Sprint(row.name, ", ", row.rate, " per second"), func(t *testing.T) {
+			outcome, rate := row.outcome, row.rate
+			synctest.Test(t, func(t *testing.T) {
+				const before, outageTime, many = 20 * time.Second, 10 * time.Minute, 2000
+				g := &outage{takes: 100 * time.Millisecond, from: before, to: before + outageTime, outcome: outcome, began: time.Now()}
+				e := through(g)
+				running(t, e)
+				for i := range rate * int(before/time.Second) {
+					time.Sleep(time.Second / time.Duration(rate))
+					enqueue(t, e, pay("tenant "+strconv.Itoa(i%20), "before"+strconv.Itoa(i)))
+				}
+				for i := range many {
+					enqueue(t, e, pay("tenant "+strconv.Itoa(i%20), strconv.Itoa(i)))
+				}
+				time.Sleep(g.to - time.Since(g.began))
+				holds, err := e.Holds(t.Context())
+				require.NoError(t, err)
+				require.Len(t, holds, 1)
+				assert.Equal(t, "psp", holds[0].Gateway)
+				assert.Empty(t, holds[0].By)
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				g.mu.Lock()
+				defer g.mu.Unlock()
+				assert.Len(t, g.done, many+rate*int(before/time.Second), "done within 60 s")
+				assert.GreaterOrEqual(t, between(g.done, g.to, g.to+20*time.Second), many/2)
+				claims := len(g.sends) - between(g.done, 0, before+time.Second)
+				assert.LessOrEqual(t, claims, many*12/10, "1.2 claims each")
+				for at := g.to; at < g.to+time.Minute; at += 100 * time.Millisecond {
+					require.LessOrEqual(t, between(g.sends, at, at+time.Second), 2*rate, "at %v", at-g.to)
+				}
 			})
-		}
+		})
 	}
 }
 
@@ -107,6 +118,7 @@ func TestHold_byPerson(t *testing.T) {
 		e.Trace = &durable.Trace{Held: func(h *durable.Hold, held bool) {
 			traced = append(traced, fmt.Sprint(h.Gateway, " ", h.By, h.ReleasedBy, " ", held))
 		}}
+		e.PollInterval = time.Minute
 		running(t, e)
 		enqueue(t, e, pay("comp1", "first"))
 		time.Sleep(time.Second)
@@ -139,6 +151,23 @@ func TestHold_byPerson(t *testing.T) {
 	})
 }
 
+// An outcome with a code and without a status is an answer of a provider that does not speak
+// HTTP.
+func TestHold_codeIsAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &outage{to: time.Hour, outcome: durable.Outcome{Class: durable.ClassFailed, Code: "try_later"}, began: time.Now()}
+		e := through(g)
+		running(t, e)
+		for i := range 100 {
+			enqueue(t, e, pay("comp1", strconv.Itoa(i)))
+		}
+		time.Sleep(time.Minute)
+		holds, err := e.Holds(t.Context())
+		require.NoError(t, err)
+		assert.Empty(t, holds)
+	})
+}
+
 // D21: a hold that has an end ends by itself, and a hold does not touch other gateways.
 func TestHold_until(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -152,12 +181,10 @@ func TestHold_until(t *testing.T) {
 		in.Gateway = "other"
 		enqueue(t, e, in)
 		time.Sleep(59 * time.Minute)
-		synctest.Wait()
-		assert.Empty(t, g.done)
-		assert.Len(t, beside.done, 1)
+		assert.Zero(t, g.succeeded())
+		assert.Equal(t, 1, beside.succeeded())
 		time.Sleep(2 * time.Minute)
-		synctest.Wait()
-		assert.Len(t, g.done, 1)
+		assert.Equal(t, 1, g.succeeded())
 	})
 }
 
@@ -187,6 +214,7 @@ func TestHold_keepsTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &outage{to: 48 * time.Hour, outcome: durable.Outcome{Class: durable.ClassFailed, Status: 503}, began: time.Now()}
 		e := through(g)
+		e.PollInterval = time.Minute
 		running(t, e)
 		enqueue(t, e, pay("comp1", "1"))
 		time.Sleep(49*time.Hour + time.Minute)
@@ -198,4 +226,123 @@ func TestHold_keepsTimes(t *testing.T) {
 		late := slices.Max(g.done)
 		assert.Less(t, late, 51*time.Hour)
 	})
+}
+
+// A gateway that is held and whose workers all hang costs no claims beyond those of polls.
+func TestHold_hangingProbes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &shaky{Store: new(durable.Memory)}
+		e := through(gatewayFunc(func(ctx context.Context, _ *durable.Send) durable.Outcome {
+			<-ctx.Done()
+			return durable.Outcome{}
+		}))
+		e.Store, e.PerGateway = store, 50
+		running(t, e)
+		for i := range 200 {
+			enqueue(t, e, pay("tenant "+strconv.Itoa(i%20), strconv.Itoa(i)))
+		}
+		time.Sleep(10 * time.Minute)
+		assert.Less(t, store.called("claim"), 2*10*60)
+	})
+}
+
+// D21: the rate before a second outage is not the sum of the answers during the ramp after the
+// first one.
+func TestHold_secondOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const rate = 50
+		began := time.Now()
+		var mu sync.Mutex
+		var sends []time.Duration
+		e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
+			at := time.Since(began)
+			mu.Lock()
+			sends = append(sends, at)
+			mu.Unlock()
+			if s := at.Seconds(); s >= 20 && s < 40 || s >= 60 && s < 80 {
+				return durable.Outcome{Status: 500}
+			}
+			return durable.Outcome{Class: durable.ClassSucceeded}
+		}))
+		running(t, e)
+		for i := range rate * 140 {
+			time.Sleep(time.Second / rate)
+			enqueue(t, e, pay("tenant "+strconv.Itoa(i%20), strconv.Itoa(i)))
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for at := 80 * time.Second; at < 135*time.Second; at += time.Second {
+			require.LessOrEqual(t, between(sends, at, at+time.Second), 2*rate, "at %v", at)
+		}
+	})
+}
+
+// D21: what fails for a short time or for one tenant only does not slow down the rest.
+func TestHold_shortOrPartial(t *testing.T) {
+	sick := func(scope string, _ time.Duration) bool { return scope == "sick" }
+	for _, row := range []struct {
+		name  string
+		quiet time.Duration // before the healthy traffic
+		sick  int           // intents of a tenant whose sends always fail
+		rate  int           // of the healthy intents per second
+		fails func(scope string, at time.Duration) bool
+		most  time.Duration // until an intent is done
+	}{
+		{"200 ms of each 2 s: done after one backoff", 0, 0, 400, func(_ string, at time.Duration) bool { return at%(2*time.Second) < 200*time.Millisecond }, 15 * time.Second},
+		{"1 s of each 4 s: done after one backoff", 0, 0, 400, func(_ string, at time.Duration) bool { return at%(4*time.Second) < time.Second }, 15 * time.Second},
+		{"400 ms soon after the start: no limit by the rate of the first moments", 0, 0, 200, func(_ string, at time.Duration) bool { return at > 200*time.Millisecond && at < 600*time.Millisecond }, 5 * time.Second},
+		{"one intent that fails all night: no hold in the morning", 20 * time.Hour, 1, 200, sick, time.Second},
+		{"a tenant with many intents that fail: probes reach the others", 0, 2000, 5, sick, 2 * time.Second},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				var mu sync.Mutex
+				enqueued, worst := make(map[string]time.Time), time.Duration(0)
+				e := through(gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {
+					at := time.Since(began)
+					time.Sleep(50 * time.Millisecond)
+					if row.fails(s.ID.Scope, at) {
+						return durable.Outcome{Class: durable.ClassFailed, Status: 503}
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					worst = max(worst, time.Since(enqueued[s.ID.Key]))
+					delete(enqueued, s.ID.Key)
+					return durable.Outcome{Class: durable.ClassSucceeded}
+				}))
+				running(t, e)
+				for i := range row.sick {
+					enqueue(t, e, pay("sick", strconv.Itoa(i)))
+				}
+				time.Sleep(row.quiet)
+				for i := range 60 * row.rate {
+					key := "healthy " + strconv.Itoa(i)
+					mu.Lock()
+					enqueued[key] = time.Now()
+					mu.Unlock()
+					enqueue(t, e, pay("tenant "+strconv.Itoa(i%5), key))
+					time.Sleep(time.Second / time.Duration(row.rate))
+				}
+				time.Sleep(row.most)
+				mu.Lock()
+				defer mu.Unlock()
+				assert.Empty(t, enqueued)
+				assert.LessOrEqual(t, worst, row.most)
+			})
+		})
+	}
+}
+
+// A hold that would have no effect is rejected, and does not end the one before it.
+func TestHold_invalidUntil(t *testing.T) {
+	e := through(&outage{})
+	require.NoError(t, e.Hold(t.Context(), "psp", time.Time{}, "ann", "incident"))
+	for _, until := range []time.Time{time.Now().Add(-time.Hour), time.Date(300000, 1, 1, 0, 0, 0, 0, time.UTC)} {
+		require.ErrorIs(t, e.Hold(t.Context(), "psp", until, "bob", ""), durable.ErrInvalid)
+	}
+	holds, err := e.Holds(t.Context())
+	require.NoError(t, err)
+	require.Len(t, holds, 1)
+	assert.Equal(t, "ann", holds[0].By)
 }

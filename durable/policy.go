@@ -40,7 +40,7 @@ type History struct {
 	// Wait is the planned wait before this attempt. Zero before the first.
 	Wait time.Duration
 
-	// Since is the time at which the intent was enqueued, revised or redriven. First is the
-	// time of the first send under the present key.
+	// Since is the time at which the intent was due first, after it was enqueued, revised or
+	// redriven. First is the time of the first send under the present key.
 	Since, First time.Time
 }

@@ -23,8 +23,8 @@ type Schedule struct {
 	// Default: 12. Negative: no limit.
 	MaxAttempts int
 
-	// MaxAge is how long an intent is tried after it was enqueued, corrected or redriven.
-	// Default: 72 h. Negative: no limit.
+	// MaxAge is how long an intent is tried, from the time at which it was due first after it
+	// was enqueued, corrected or redriven. Default: 72 h. Negative: no limit.
 	MaxAge time.Duration
 }
 

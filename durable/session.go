@@ -143,12 +143,21 @@ func wait(over <-chan struct{}, d time.Duration) bool {
 	}
 }
 
+// sender is start of an Engine that sends. One without a Gateway would bury all intents.
+func (e *Engine) sender() (*core, error) {
+	c, err := e.start()
+	if err == nil && len(c.routes) == 0 {
+		err = driver.Invalidf("Engine.Gateways is empty, want at least one to send")
+	}
+	return c, err
+}
+
 // Run sends due intents until ctx ends. Then it claims nothing more, waits up to DrainTimeout
 // for sends in flight, gives up the others as unknown, and returns nil. It returns an error
 // only if the configuration is invalid. Errors of the store are reported to Trace.Failed, and
 // Run goes on.
 func (e *Engine) Run(ctx context.Context) error {
-	c, err := e.start()
+	c, err := e.sender()
 	if err != nil {
 		return err
 	}
@@ -209,7 +218,7 @@ func (c *core) sweep(ctx context.Context) bool {
 // (0 or less: Concurrency), waits until they are over, and returns their number. It also reaps,
 // and works a page of a Job. If ctx ends it behaves like Run.
 func (e *Engine) Work(ctx context.Context, limit int) (int, error) {
-	c, err := e.start()
+	c, err := e.sender()
 	if err != nil {
 		return 0, err
 	}
@@ -258,7 +267,7 @@ func (c *core) within(ctx context.Context, work func(*session) error) error {
 // ignores PerTenant, PerGateway and the Engine's own hold: the queue that calls it is
 // responsible for fairness. ErrNotFound: there is no such intent.
 func (e *Engine) WorkOne(ctx context.Context, id idempotency.ID) (next time.Time, err error) {
-	c, err := e.start()
+	c, err := e.sender()
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -398,13 +407,17 @@ func (a *attempt) guarded(ctx context.Context) (outcome Outcome) {
 	return a.route.gateway.Send(ctx, s)
 }
 
+// maxRetryAfter is the longest delay that a provider can ask for: a longer one would let the
+// intent reach its MaxAge.
+const maxRetryAfter = 24 * time.Hour
+
 // decide calls the Policy, and corrects what is not permitted.
 func (a *attempt) decide(outcome *Outcome) Decision {
 	record := &a.change.Record
 	now := a.clock()
 	notBefore := time.Time{}
 	if !outcome.NotBefore.IsZero() {
-		notBefore = now.Add(min(max(time.Until(outcome.NotBefore), 0), driver.MaxWait))
+		notBefore = now.Add(min(max(time.Until(outcome.NotBefore), 0), maxRetryAfter))
 	}
 	fitted := outcome.Fitted()
 	means := driver.Meaning(&fitted, record, record.State, &a.route.terms)

@@ -428,7 +428,7 @@ func TestAbsurd(t *testing.T) {
 		{"an action of the future", policyFunc(func(_ *durable.History, now time.Time) durable.Decision {
 			return durable.Decision{Action: 99, At: now.Add(time.Minute)}
 		}), 0, time.Minute, time.Minute + 2*time.Second},
-		{"a NotBefore in 290 years", durable.Schedule{MaxAge: -1}, 1<<63 - 1, 30 * 24 * time.Hour, 30*24*time.Hour + 3*time.Second},
+		{"a NotBefore in 290 years", durable.Schedule{}, 1<<63 - 1, 24 * time.Hour, 24*time.Hour + 4*time.Second},
 		{"a NotBefore in the past", durable.Schedule{}, -time.Hour, 0, 2 * time.Second},
 		{"a backoff below zero", durable.Schedule{Backoff: func(int, time.Duration) time.Duration { return -1 << 63 }}, 0, time.Second, 3 * time.Second},
 		{"a backoff without end", durable.Schedule{MaxAge: -1, Backoff: func(int, time.Duration) time.Duration { return 1<<63 - 1 }}, 0, 30 * 24 * time.Hour, 30*24*time.Hour + 2*time.Second},
@@ -666,6 +666,39 @@ func TestTenants(t *testing.T) {
 			assert.True(t, ok, "small%d has had no turn", i)
 			assert.LessOrEqual(t, at, 21*time.Second)
 		}
+	})
+}
+
+// An Engine without a Gateway sends nothing: it would bury all intents.
+func TestEngine_withoutGateways(t *testing.T) {
+	e := &durable.Engine{Store: new(durable.Memory)}
+	require.NoError(t, e.Validate())
+	require.ErrorIs(t, e.Run(t.Context()), durable.ErrInvalid)
+	_, err := e.Work(t.Context(), 1)
+	require.ErrorIs(t, err, durable.ErrInvalid)
+	_, err = e.WorkOne(t.Context(), id)
+	require.ErrorIs(t, err, durable.ErrInvalid)
+	require.NoError(t, e.Hold(t.Context(), "psp", time.Time{}, "ann", ""), "a console holds by name")
+}
+
+// D15: MaxAge counts from the time at which an intent is due.
+func TestMaxAge_countsFromDue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sends := 0
+		e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
+			if sends++; sends == 1 {
+				return durable.Outcome{Class: durable.ClassFailed, Status: 503}
+			}
+			return durable.Outcome{Class: durable.ClassSucceeded}
+		}))
+		in := pay("comp1", "1")
+		in.NotBefore = time.Now().Add(10 * 24 * time.Hour)
+		enqueue(t, e, in)
+		time.Sleep(10 * 24 * time.Hour)
+		running(t, e)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assertState(t, e, in.ID, durable.StateDone)
 	})
 }
 

@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -66,7 +67,7 @@ type Filter struct {
 	IncludeResolved bool
 }
 
-// Validate returns an ErrInvalid if the filter has a state or a text that no intent can have.
+// Validate returns an ErrInvalid if the filter has a state, a text or a time that no intent can have.
 func (f *Filter) Validate() error {
 	for _, state := range f.States {
 		if int(state) >= states {
@@ -78,7 +79,7 @@ func (f *Filter) Validate() error {
 			return err
 		}
 	}
-	return nil
+	return cmp.Or(validTime(f.From), validTime(f.Until))
 }
 
 // Matches reports whether the filter selects the dead letter.

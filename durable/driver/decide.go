@@ -182,7 +182,7 @@ func (m *transition) enqueue(absent bool) error {
 	r.NotBefore, r.Intent.Fingerprint = time.Time{}, ""
 	r.Deadline = stamp(in.Deadline)
 	r.Fingerprint = fingerprint
-	r.begin(m.due(in.NotBefore), m.now)
+	r.begin(m.due(in.NotBefore))
 	return nil
 }
 
@@ -193,9 +193,9 @@ func (r *Record) mendable() bool {
 }
 
 // begin starts the retry window anew.
-func (r *Record) begin(at, now time.Time) {
+func (r *Record) begin(at time.Time) {
 	r.Attempts, r.Claims, r.Declines = 0, 0, 0
-	r.RetryWindowStart = now
+	r.RetryWindowStart = at
 	r.NextAt = at
 	r.QueryNext = false
 }
@@ -453,7 +453,7 @@ func (m *transition) redrive() {
 	if r.expired(m.now) {
 		r.Deadline = time.Time{} // whoever redrives it knows
 	}
-	r.begin(m.now.Add(m.e.After), m.now)
+	r.begin(m.now.Add(m.e.After))
 }
 
 // erase removes what a person may have to forget, and journals the person. A dead intent is
@@ -498,5 +498,5 @@ func (m *transition) resolve() {
 		return
 	}
 	r.State = StateWaiting
-	r.begin(m.now, m.now)
+	r.begin(m.now)
 }

@@ -30,10 +30,10 @@ func (h *Hold) Validate() error {
 	case h.By == "" && h.ReleasedBy == "":
 		return Invalidf("Hold.By is empty")
 	}
-	for _, text := range [...]string{h.Gateway, h.By, h.Note, h.ReleasedBy} {
-		if err := ValidateName("hold", text); err != nil {
+	for _, each := range [...][2]string{{"Gateway", h.Gateway}, {"By", h.By}, {"Note", h.Note}, {"ReleasedBy", h.ReleasedBy}} {
+		if err := ValidateName("Hold."+each[0], each[1]); err != nil {
 			return err
 		}
 	}
-	return nil
+	return validTime(h.Until)
 }

@@ -31,8 +31,8 @@ var (
 	// is unchanged.
 	ErrMismatch = errors.New("durable: the ID is that of another intent")
 
-	// ErrNotFound means that there is no such intent.
-	ErrNotFound = errors.New("durable: no such intent")
+	// ErrNotFound means that there is no such intent, hold or job.
+	ErrNotFound = errors.New("durable: not found")
 
 	// ErrInvalidState means that the intent's state does not permit this. Nothing was changed.
 	ErrInvalidState = errors.New("durable: not possible in this state")
@@ -93,8 +93,8 @@ func (in *Intent) Validate() error {
 		return fmt.Errorf("%w: the deadline is not after NotBefore", ErrInvalid)
 	}
 	for _, at := range [...]time.Time{in.NotBefore, in.Deadline} {
-		if !at.IsZero() && (at.Year() < 1970 || at.Year() > 9999) {
-			return fmt.Errorf("%w: a time in the year %d", ErrInvalid, at.Year())
+		if err := validTime(at); err != nil {
+			return err
 		}
 	}
 	if err := ValidateName("gateway", in.Gateway); err != nil {
@@ -131,16 +131,24 @@ type Receipt struct {
 	Revised bool
 }
 
+// validTime returns an ErrInvalid for a time that not all databases can store.
+func validTime(at time.Time) error {
+	if !at.IsZero() && (at.Year() < 1970 || at.Year() > 9999) {
+		return Invalidf("a time in the year %d", at.Year())
+	}
+	return nil
+}
+
 // ValidateName returns an ErrInvalid if the name cannot be stored: it is longer than 512 bytes,
 // not UTF-8, or has a NUL.
 func ValidateName(what, value string) error {
 	switch {
 	case len(value) > longestName:
-		return fmt.Errorf("%w: the name of the %s has %d bytes, more than %d", ErrInvalid, what, len(value), longestName)
+		return fmt.Errorf("%w: the %s has %d bytes, more than %d", ErrInvalid, what, len(value), longestName)
 	case !utf8.ValidString(value):
-		return fmt.Errorf("%w: the name of the %s is not UTF-8", ErrInvalid, what)
+		return fmt.Errorf("%w: the %s is not UTF-8", ErrInvalid, what)
 	case strings.ContainsRune(value, 0):
-		return fmt.Errorf("%w: the name of the %s has a NUL in it", ErrInvalid, what)
+		return fmt.Errorf("%w: the %s has a NUL in it", ErrInvalid, what)
 	}
 	return nil
 }

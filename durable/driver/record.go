@@ -72,8 +72,8 @@ type Record struct {
 	// ClaimedAt is the time of the last claim.
 	ClaimedAt time.Time
 
-	// RetryWindowStart is the time at which the intent was enqueued, revised or redriven. Its
-	// attempts and its age count from there.
+	// RetryWindowStart is the time at which the intent was due first, after it was enqueued,
+	// revised or redriven. Its attempts and its age count from there.
 	RetryWindowStart time.Time
 
 	// CreatedAt and UpdatedAt are the times of the first Enqueue and of the last change.

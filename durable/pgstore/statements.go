@@ -76,7 +76,7 @@ const insertNow = `WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now)
 		deadline, batch, "row", payload)
 	SELECT u.id, u.scope, u.operation, u.key, u.gateway, u.fingerprint, greatest(u.not_before, now),
 		coalesce(u.not_before > now, false),
-		now AS created, now AS since, now AS updated, u.deadline, u.batch, u."row", u.payload
+		now AS created, greatest(u.not_before, now) AS since, now AS updated, u.deadline, u.batch, u."row", u.payload
 	FROM clock, `
 
 const inserting = ` WHERE u.until IS NULL OR now < u.until ON CONFLICT DO NOTHING RETURNING id, created, next_at, ''`
