@@ -41,9 +41,9 @@
 // An Engine that runs has one more connection, beside the pool, on which it LISTENs for
 // commits of other processes. A transaction of the caller (WithTx, WithSQLTx) notifies at its
 // commit, and then cannot be prepared (PREPARE TRANSACTION). The store's own commits are
-// followed by a notification in the background. A process notifies at most once per 10 ms,
-// because PostgreSQL lets only one transaction that notifies commit at a time; a commit in
-// between is followed by a notification in the background. Without notifications, as behind
+// followed by a notification in the background. PostgreSQL lets only one transaction that
+// notifies commit at a time, so of a process's transactions at most 5 per 10 ms notify; the
+// others are followed by a notification in the background. Without notifications, as behind
 // PgBouncer, the Engine finds the commits of other processes when it polls.
 //
 // # PgBouncer

@@ -151,45 +151,62 @@ func (s *Store) beside(ctx context.Context) (*pgxpool.Pool, error) {
 	return pgxpool.NewWithConfig(ctx, config)
 }
 
-// notifier limits the notifications of a Store to one per wakeInterval. A commit in between is
-// followed by one in the background at the interval's end.
+// notifier limits the notifications of a Store: to one in the background, and to inTransactions
+// in transactions of the caller, per wakeInterval. Commits beyond that are followed by one in
+// the background at the interval's end.
 type notifier struct {
 	mu             sync.Mutex
 	running, again bool
+	inTransactions int
 }
 
-// begin reports whether the caller may notify now. If not, a notification follows.
-func (n *notifier) begin() bool {
+// inTransactions is the maximum of transactions that notify in a wakeInterval.
+const inTransactions = 5
+
+// begin begins an interval, and reports whether none was running. If one was and follow is set,
+// a notification follows.
+func (n *notifier) begin(follow bool) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	begun := !n.running
-	n.again, n.running = n.running, true
+	n.running, n.again = true, n.again || !begun && follow
 	return begun
+}
+
+// mayNotify reports whether a transaction of the caller may notify.
+func (n *notifier) mayNotify() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.inTransactions++
+	return n.inTransactions <= inTransactions
 }
 
 // next ends an interval, and reports whether a notification must follow.
 func (n *notifier) next() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.running, n.again = n.again, false
+	n.running, n.again, n.inTransactions = n.again, false, 0
 	return n.running
 }
 
 // notify notifies the listeners of all processes in the background.
 func (s *Store) notify(ctx context.Context) {
-	if s.notifier.begin() {
+	if s.notifier.begin(true) {
 		go s.notifyAgain(context.WithoutCancel(ctx), true)
 	}
 }
 
-// within returns the statements for a transaction of the caller. At most one per wakeInterval
-// notifies, because PostgreSQL lets only one transaction that notifies commit at a time.
+// within returns the statements for a transaction of the caller. Few of them notify, because
+// PostgreSQL lets only one transaction that notifies commit at a time.
 func (s *Store) within(ctx context.Context) *statements {
-	if !s.notifier.begin() {
-		return s.quiet
+	notifies := s.notifier.mayNotify()
+	if s.notifier.begin(!notifies) {
+		go s.notifyAgain(context.WithoutCancel(ctx), false)
 	}
-	go s.notifyAgain(context.WithoutCancel(ctx), false)
-	return s.joined
+	if notifies {
+		return s.joined
+	}
+	return s.quiet
 }
 
 func (s *Store) notifyAgain(ctx context.Context, now bool) {
