@@ -30,7 +30,7 @@ func pages(engine *durable.Engine) http.Handler {
 		{Name: "intents", State: func(ctx context.Context) (any, error) { return standing(ctx, engine) }},
 	}})
 	mux.Handle("/dead", &console.Handler{
-		Engine: engine, Title: "payments: dead letters", By: func(*http.Request) string { return "whoever looks" },
+		Engine: engine, Title: "payments: dead letters", By: func(*http.Request) string { return "the operator" },
 		Describe: func(r *durable.Record) string { return string(r.Payload) },
 	})
 	return mux
