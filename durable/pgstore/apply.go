@@ -12,8 +12,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
-// Apply implements durable.Store. One intent is enqueued in one round trip, many in two,
-// and attempts end in two; all else takes three at most.
+// Apply implements driver.Store. One intent is enqueued in one round trip, many in two, and
+// attempts end in two; all else takes three at most.
 func (s *Store) Apply(ctx context.Context, events []driver.Event) (results []driver.Result, err error) {
 	for i := range events {
 		if err := driver.ValidEvent(&events[i]); err != nil {
@@ -58,8 +58,8 @@ func (s *Store) apply(ctx context.Context, events []driver.Event) (results []dri
 	return results, nil
 }
 
-// application is a batch of events. New intents are inserted first, then what was there
-// is locked, each in the order of the names: so no two batches wait for each other.
+// application is a batch of events. It inserts new intents first, and then locks the existing
+// ones, each in the order of the names, so that two batches do not deadlock.
 type application struct {
 	is     *statements
 	events []driver.Event
@@ -71,7 +71,7 @@ type application struct {
 	now   time.Time
 }
 
-// candidate is an intent that is enqueued, taken for a new one, which it nearly always is.
+// candidate is an intent that is enqueued and mostly new.
 type candidate struct {
 	event    int
 	row      row
@@ -108,7 +108,7 @@ func (a *application) run(ctx context.Context, t ending) ([]driver.Result, error
 // errInserted cannot happen.
 var errInserted = errors.New("pgstore: what was inserted is not what was decided")
 
-// result is what Decide says of what was inserted, at its time.
+// result is the decision about an inserted intent, at the time of the insert.
 func (a *application) result(c *candidate) (result driver.Result, err error) {
 	result.Change, result.Err = driver.Decide(nil, &a.events[c.event], c.row.CreatedAt)
 	if result.Err != nil || result.Step != driver.StepInsert || !result.Record.NextAt.Equal(c.row.NextAt) {
@@ -117,9 +117,8 @@ func (a *application) result(c *candidate) (result driver.Result, err error) {
 	return result, nil
 }
 
-// collect lists the names, and what may be new: the first event of a name that would
-// insert it. An ID that is not in order is that of none, whatever the database would make
-// of it.
+// collect lists the names, and the first event of each name that would insert it. An invalid ID
+// has no name.
 func (a *application) collect() {
 	a.of = make([]name, len(a.events))
 	a.names = make([]name, 0, len(a.events))
@@ -152,7 +151,7 @@ func propose(e *driver.Event, id name, event int) *candidate {
 	return c
 }
 
-// errElusive: what stands in the way of inserting is gone whenever one looks.
+// errElusive means that a conflicting intent is gone whenever it is read.
 var errElusive = errors.New("pgstore: an intent comes and goes")
 
 // load inserts what is new, locks what is there, and reads the time.
@@ -177,7 +176,7 @@ func (a *application) load(ctx context.Context, t pgkit.Sender) error {
 	return errElusive
 }
 
-// whole reports whether all that could be inserted is there.
+// whole reports whether all intents are there that could be inserted.
 func (a *application) whole() bool {
 	return !slices.ContainsFunc(a.absent(), func(r *row) bool {
 		return r.until.IsZero() || a.now.Before(r.until)

@@ -10,8 +10,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
-// Heartbeat implements durable.Store. Where the pool has no connection for it within a ninth
-// of the lease, it makes one of its own: who waits for a connection is not dead.
+// Heartbeat implements driver.Store. If the pool has no connection within a ninth of the lease,
+// it makes one: a worker that waits for a connection is not dead.
 func (s *Store) Heartbeat(ctx context.Context, worker string, lease time.Duration) (now time.Time, err error) {
 	if err := driver.ValidateHeartbeat(worker, lease); err != nil {
 		return time.Time{}, err
@@ -39,7 +39,7 @@ func (s *Store) Heartbeat(ctx context.Context, worker string, lease time.Duratio
 	return now, err
 }
 
-// soon is a connection of the pool's, or nil if it has none for so long.
+// soon returns a connection of the pool, or nil if there is none in that time.
 func (s *Store) soon(ctx context.Context, patience time.Duration) (*pgxpool.Conn, error) {
 	limited, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -54,7 +54,7 @@ func beatStatement(is *statements, worker string, lease time.Duration, now *time
 	return &pgkit.Statement{Text: is.beat, Args: []any{worker, ceil(lease)}, Scan: timeInto(now)}
 }
 
-// ceil is a duration in microseconds, rounded up: no lease is shorter than asked for.
+// ceil returns a duration in microseconds, rounded up: no lease is shorter than requested.
 func ceil(d time.Duration) int64 {
 	return (d + time.Microsecond - 1).Truncate(time.Microsecond).Microseconds()
 }

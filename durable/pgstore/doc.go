@@ -14,27 +14,24 @@
 //	err = tx.Commit(ctx)
 //	engine.Wake()
 //
-// # What lasts
+// # Durability
 //
-// Each verb is one commit. synchronous_commit is on for it, where the database or the
-// session has set it to less; where to more (remote_apply) that stays. A transaction of
-// the caller's (WithTx) commits as its owner wants. All times are PostgreSQL's.
+// Each verb is one commit with synchronous_commit on, or more (remote_apply) if the session
+// has that. A transaction of the caller (WithTx) commits as the caller configured it. All
+// times are PostgreSQL's.
 //
-// # Who waits
+// # Locks and connections
 //
-// A claim waits for no other: what somebody else is at it passes over (SKIP LOCKED). Of the
-// gateways that have room its scopes are found by seeks in a partial index, one for each,
-// and so it takes as long with a million intents that wait as with a thousand. Apply locks the
-// intents that it is about, in the order of their names' hashes, and waits for whoever has
-// them, as it waits for transactions that have enqueued the same and not ended. How attempts
-// ended is written without a look at what was claimed: the generation and the worker say that
-// it is still so. What fails by a deadlock or a
-// serialization failure is done again, for a second or so.
+// A claim waits for no lock (SKIP LOCKED). It finds the scopes that are due by seeks in a
+// partial index, and does not look at intents whose time has not come. Apply locks its
+// intents in the order of their ids, and waits for other transactions that have them. A
+// finished attempt is written without reading the intent: generation and worker say that it
+// is unchanged. After a deadlock or a serialization failure, a verb is repeated for a second
+// or so.
 //
 // A verb takes a connection of the pool for one to three round trips. Engine.Run needs three
-// at once at the most. Where the work of the same process uses the pool up, outcomes are
-// stored later, but the process does not count as dead: a heartbeat for which there is no
-// connection within a ninth of the Lease makes one of its own.
+// at once at most. If the pool is exhausted, outcomes are stored later, and a heartbeat that
+// gets no connection within a ninth of the lease makes its own.
 //
 // # Notifications
 //
@@ -56,25 +53,24 @@
 //
 // # The tables
 //
-// durable_intent has a row for each intent, and in that its last attempt (a_…), which is
-// committed with the claim; durable_attempt has the attempts before that, durable_letter one
-// row for each dead letter, durable_worker one for each worker that is alive; all can be read
-// with SQL. An intent is found by its id, the first half of a hash:
+// durable_intent has a row for each intent, with its last attempt (a_…), which is committed
+// with the claim. durable_attempt has the earlier attempts, durable_letter the dead letters,
+// durable_worker the workers that are alive, durable_hold the gateways that persons hold, and
+// durable_job the jobs. The id of an intent is half of a hash:
 //
 //	SELECT * FROM durable_intent WHERE id = encode(substr(sha256(int4send(octet_length($1)) || convert_to($1, 'UTF8') ||
 //		int4send(octet_length($2)) || convert_to($2, 'UTF8') || convert_to($3, 'UTF8')), 1, 16), 'hex')::uuid
 //
-// A service needs no rights but these, if somebody else makes the tables (Migrate, or the
-// text that Schema gives) and it says
-// Options.NoMigration:
+// A service needs only these rights, if the tables are made beforehand (Migrate, or the text
+// of Schema) and Options.NoMigration is set:
 //
 //	GRANT USAGE ON SCHEMA … TO service;
-//	GRANT SELECT, INSERT, UPDATE, DELETE ON durable_intent, durable_attempt, durable_letter, durable_worker TO service;
+//	GRANT SELECT, INSERT, UPDATE, DELETE ON durable_intent, durable_attempt, durable_letter, durable_worker,
+//		durable_hold, durable_job TO service;
 //	GRANT SELECT ON durable_schema TO service;
 //
-// The schema has a version, and says which programs it can work with. A version that only
-// adds lets older programs go on, start and come back after a rollback; one that does not
-// is an ErrSchema to them.
+// The schema has a version, and the oldest version of the package that can work with it.
+// Older programs than that get ErrSchema.
 //
 // It is written for PostgreSQL 13 and later, and tested with 15.
 package pgstore

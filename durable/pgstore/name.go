@@ -10,8 +10,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
-// name stands for an ID in the tables: half of a hash, which is half as long as most IDs and
-// compared at once. Two IDs with one name nobody finds, not even who looks for them.
+// name identifies an intent in the tables: half of a SHA-256, which is shorter than most IDs. A
+// collision cannot be found.
 type name = pgtype.UUID
 
 // nameOf is, in SQL,

@@ -13,8 +13,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
-// ErrSchema says that the tables are not those that this version of the package works
-// with. Nothing was changed.
+// ErrSchema means that the tables are not those that this version of the package works with.
+// Nothing was changed.
 var ErrSchema = pgkit.ErrSchema
 
 // migrations are applied in the order of their names, each once.
@@ -22,22 +22,21 @@ var ErrSchema = pgkit.ErrSchema
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// Options are what can be chosen. The zero value, and nil, are the defaults.
+// Options are the options of a store. nil and the zero value are the defaults.
 type Options struct {
-	// Schema is where the tables are: PostgreSQL's schema. "": the first of the
-	// connection's search_path. It is created if it does not exist.
+	// Schema is PostgreSQL's schema of the tables. Default: the first of the connection's
+	// search_path. It is created if it does not exist.
 	Schema string
 
-	// NoMigration leaves the tables as they are, for applications that are not allowed to
-	// change them. They are checked all the same, and an older schema is an ErrSchema:
-	// see Migrate and Schema.
+	// NoMigration makes New check the tables and not change them: see Migrate and Schema. An
+	// older schema is ErrSchema.
 	NoMigration bool
 }
 
-// longestName is PostgreSQL's, in bytes. It cuts off the rest.
+// longestName is the limit of PostgreSQL, in bytes. It truncates longer names.
 const longestName = 63
 
-// schema is that of the options, nil for the defaults. The error is a durable.ErrInvalid.
+// schema returns the schema of the options. The error is a driver.ErrInvalid.
 func (o *Options) schema() (*pgkit.Schema, error) {
 	s := &pgkit.Schema{Versions: "durable_schema", Steps: pgkit.ReadSteps(migrations, "migrations/*.sql")}
 	if o != nil {
@@ -49,13 +48,12 @@ func (o *Options) schema() (*pgkit.Schema, error) {
 	return s, nil
 }
 
-// storable: no name is another, and PostgreSQL would refuse to look for it.
+// storable reports whether PostgreSQL accepts the name.
 func storable(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
 
-// New makes a store of a pool, and its tables if they are not there. nil options are
-// the defaults. The error is an ErrSchema, a durable.ErrInvalid, or PostgreSQL's.
-//
-// The pool's connections may come from PgBouncer: see the package comment.
+// New returns a store of a pool, and creates its tables if needed. nil options are the
+// defaults. Errors are ErrSchema, driver.ErrInvalid, and PostgreSQL's. The connections may go
+// through PgBouncer: see the package comment.
 func New(ctx context.Context, pool *pgxpool.Pool, options *Options) (*Store, error) {
 	schema, err := options.schema()
 	if err != nil {
@@ -72,11 +70,10 @@ func New(ctx context.Context, pool *pgxpool.Pool, options *Options) (*Store, err
 	return &Store{pool: pool, is: is, joined: is.joined(true), quiet: is.joined(false)}, nil
 }
 
-// Migrate makes the tables, or brings them up to date, without a store: for a program
-// that is run before those which may not change tables, see Options.NoMigration. It may
-// be run by many processes at once, one of which does the work, all in one transaction.
-// Where a newer version of the package has been there is nothing to do; ErrSchema: that
-// has made changes which this one cannot work with.
+// Migrate creates the tables or updates them, in one transaction, without a store: see
+// Options.NoMigration. Several processes may call it at once. If a newer version of the package
+// was there, it does nothing, or returns ErrSchema if this version cannot work with those
+// tables.
 func Migrate(ctx context.Context, pool *pgxpool.Pool, options *Options) error {
 	schema, err := options.schema()
 	if err != nil {
@@ -85,10 +82,9 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, options *Options) error {
 	return schema.Migrate(ctx, pool)
 }
 
-// Schema is the SQL that Migrate executes where the tables have version from, and 0
-// where there are none, for those whose schema is in the hands of another tool: a
-// migration of goose or Flyway, a schema of atlas. nil options are the defaults. Where
-// there is nothing to do it is empty; where from is no version, ErrSchema.
+// Schema returns the SQL that Migrate executes if the tables have version from, or 0 if there
+// are none, for a schema that another tool manages, such as goose, Flyway or atlas. nil options
+// are the defaults. It is empty if there is nothing to do. ErrSchema: from is no version.
 func Schema(options *Options, from int) (string, error) {
 	schema, err := options.schema()
 	if err != nil {

@@ -16,9 +16,8 @@ func settles(events []driver.Event) bool {
 	})
 }
 
-// settlement ends attempts without reading what they were about: what was claimed and has
-// still the same generation and worker is as it was then. Who has not changes nothing, and
-// is asked once more by the way of all events, for what to answer.
+// settlement ends attempts without reading their intents: if generation and worker are
+// unchanged, so is the record. The others are applied like all events.
 type settlement struct {
 	is     *statements
 	events []driver.Event
@@ -45,7 +44,7 @@ func (s *Store) settle(ctx context.Context, events []driver.Event) ([]driver.Res
 	return b.finish(ctx, s)
 }
 
-// decide asks Decide, and is what is to be written.
+// decide calls Decide, and returns what to write.
 func (b *settlement) decide() []*pgkit.Statement {
 	var (
 		done, rows []*row
@@ -96,7 +95,7 @@ func (b *settlement) store(from pgkit.Row) error {
 	return err
 }
 
-// finish answers what was not stored.
+// finish returns the results, also of what was not stored.
 func (b *settlement) finish(ctx context.Context, s *Store) ([]driver.Result, error) {
 	for id, i := range b.places {
 		if !b.stored[id] {

@@ -12,9 +12,9 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
-// Store keeps intents in tables of PostgreSQL. New makes one. It is safe for concurrent
-// use; any number of stores, on any number of machines, may share the tables. It holds
-// nothing but the pool that it was given: there is nothing to close.
+// Store keeps intents in tables of PostgreSQL. New returns one. It is safe for concurrent use.
+// Any number of stores, on any number of machines, may share the tables. There is nothing to
+// close.
 type Store struct {
 	pool     *pgxpool.Pool
 	is       *statements
@@ -28,8 +28,8 @@ var (
 	_ driver.Listener = (*Store)(nil)
 )
 
-// transact calls work, again where it met a deadlock or its like, with a transaction
-// that work commits.
+// transact calls work with a transaction that work commits, and again after a deadlock or the
+// like.
 func (s *Store) transact(ctx context.Context, work func(t *pgkit.Transaction) error) error {
 	return pgkit.Transact(ctx, s.pool, settings, work)
 }
@@ -39,12 +39,12 @@ func (s *Store) send(ctx context.Context, statement *pgkit.Statement) error {
 	return s.ask(ctx, func() *pgkit.Statement { return statement })
 }
 
-// ask is send of a statement whose result is collected, anew for each try.
+// ask is send of a statement whose result is collected anew for each try.
 func (s *Store) ask(ctx context.Context, statement func() *pgkit.Statement) error {
 	return pgkit.Retry(ctx, func() error { return pgkit.PGX(s.pool).Send(ctx, statement()) })
 }
 
-// Reap implements durable.Store. It reads first, without a lock: mostly nobody has died.
+// Reap implements driver.Store. It reads first, without a lock: mostly no lease is over.
 func (s *Store) Reap(ctx context.Context, limit int) (changes []driver.Change, err error) {
 	found := false
 	err = s.send(ctx, &pgkit.Statement{Text: s.is.findLost, Scan: func(from pgkit.Row) error { return from.Scan(&found) }})
@@ -61,8 +61,8 @@ func (s *Store) Reap(ctx context.Context, limit int) (changes []driver.Change, e
 	return changes, nil
 }
 
-// reap finds the dead first, and then what they hold: what somebody else has claimed in
-// between is not theirs.
+// reap finds the dead workers first, and then their intents: others may have claimed some
+// meanwhile.
 func (s *Store) reap(ctx context.Context, t *pgkit.Transaction, limit int) (changes []driver.Change, err error) {
 	var dead []string
 	name := func(from pgkit.Row) error {
@@ -91,7 +91,7 @@ func (s *Store) reap(ctx context.Context, t *pgkit.Transaction, limit int) (chan
 	return changes, w.write(ctx, forgetting{t, &pgkit.Statement{Text: s.is.forget, Args: []any{dead}}}, s.is)
 }
 
-// forgetting has one statement more before it commits.
+// forgetting has one more statement before the commit.
 type forgetting struct {
 	*pgkit.Transaction
 
@@ -103,10 +103,10 @@ func (f forgetting) Commit(ctx context.Context, statements ...*pgkit.Statement) 
 	return f.Transaction.Commit(ctx, append(statements, f.last)...)
 }
 
-// sweepBatch is how many intents are deleted in one commit.
+// sweepBatch is the number of intents that are deleted in one commit.
 const sweepBatch = 1000
 
-// Sweep implements durable.Store. It deletes a thousand at a time.
+// Sweep implements driver.Store. It deletes a thousand at a time.
 func (s *Store) Sweep(ctx context.Context, ttl time.Duration, limit int) (swept int, err error) {
 	for swept < limit {
 		n, want := 0, min(sweepBatch, limit-swept)

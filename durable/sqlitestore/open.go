@@ -10,17 +10,14 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 
-// What the verbs say beside the errors of package durable. They are found with
-// errors.Is.
+// Errors of the store beside those of package durable. Find them with errors.Is.
 var (
-	// ErrLocked means that SQLite's write lock was not free within Options.BusyTimeout:
-	// another process, a transaction of the work, or a long line of writers had it.
-	// Nothing was changed.
+	// ErrLocked means that SQLite's write lock was not free within Options.BusyTimeout. Nothing
+	// was changed.
 	ErrLocked = sqlitekit.ErrLocked
 
-	// ErrMoved means that the database's file is not where it was: removed, renamed, or
-	// another in its place. What would be written now would be forgotten at the next
-	// start. Nothing was changed.
+	// ErrMoved means that the database's file was removed, renamed or replaced. Nothing was
+	// changed.
 	ErrMoved = sqlitekit.ErrMoved
 
 	// ErrSchema means that the database does not have the tables that this version of
@@ -40,49 +37,36 @@ func schema() sqlitekit.Schema {
 	return sqlitekit.ReadSchema("durable_schema", migrations, "migrations/*.sql")
 }
 
-// Schema is the SQL that Open and New execute where the tables have version from,
-// and 0 where there are none, for those whose schema is in the hands of another
-// tool, such as goose or atlas. Where it has been applied there is nothing left for
-// Open to make. It is empty where there is nothing to do; where from is no version,
-// the error is an ErrSchema.
-//
-// What a newer version of this package adds can be lived with by older ones, so
-// that both may run at the same time, and the older may come back; ErrSchema is
-// what they say where that is not so.
+// Schema returns the SQL that Open and New execute if the tables have version from, or 0 if
+// there are none, for programs whose schema another tool manages, such as goose or atlas. It is
+// empty if there is nothing to do. ErrSchema: from is no version.
 func Schema(from int) (string, error) { return schema().From(from) }
 
-// Options are what a store may be told. The zero value works. They are used as
+// Options are the options of a store. The zero value works:
 //
 //	store, err := sqlitestore.Options{BusyTimeout: time.Second}.Open(ctx, "app.db")
 type Options struct {
-	// BusyTimeout is how long a verb that writes waits for SQLite's write lock,
-	// before it fails with ErrLocked; its context may end the wait earlier. 0
-	// means 10 s; negative: it does not wait.
+	// BusyTimeout is how long a verb waits for SQLite's write lock. Default: 10 s. Negative: it
+	// does not wait.
 	BusyTimeout time.Duration
 }
 
-// Open opens the database in the file at path, and makes it if it is not there.
-// The directory must be. path is a path, in which no character is special; ""
-// and ":memory:", which SQLite would not keep in a file, are refused.
+// Open opens the database in the file at path, and creates it in an existing directory. No
+// character of path is special; "" and ":memory:" are rejected.
 //
-// The connections of DB flush each commit (synchronous=FULL), enforce foreign keys,
-// wait 10 s for locks, and begin transactions as immediate ones.
+// The connections of DB flush each commit (synchronous=FULL), enforce foreign keys, wait 10 s
+// for locks, and begin immediate transactions. A new file has mode 0600, and so have its -wal
+// and -shm.
 //
-// A new file has mode 0600, and so have its -wal and -shm. An existing file keeps its
-// mode.
-//
-// The error is an ErrSchema where a newer version has been, one of io/fs, or
-// SQLite's.
+// Errors are ErrSchema, those of io/fs, and SQLite's.
 func Open(ctx context.Context, path string) (*Store, error) { return Options{}.Open(ctx, path) }
 
-// New makes a store in a database that the work has opened with the driver of
-// modernc.org/sqlite. The store's own verbs have connections of their own to the same
-// file: db may be a pool of one connection.
+// New returns a store in a database that the caller has opened with the driver of
+// modernc.org/sqlite. The store has its own connections to the file.
 //
-// The database must be a file, and in WAL mode ("_pragma=journal_mode(WAL)"). Its
-// connections must be able to write and have synchronous=FULL, SQLite's default, or
-// EXTRA. New refuses what does not do. "_txlock=immediate" and a busy timeout are good
-// for the transactions of Within.
+// The database must be a file in WAL mode ("_pragma=journal_mode(WAL)"), with writable
+// connections and synchronous=FULL (the default) or EXTRA. Use "_txlock=immediate" and a busy
+// timeout for the transactions of WithTx.
 func New(ctx context.Context, db *sql.DB) (*Store, error) { return Options{}.New(ctx, db) }
 
 // Open is like the function Open, with these options.
@@ -107,7 +91,7 @@ func (o Options) settings() sqlitekit.Settings {
 	return sqlitekit.Settings{Schema: schema(), BusyTimeout: o.BusyTimeout}
 }
 
-// prepared is the store, or closes what there is of it.
+// prepared returns the store, or closes it after an error.
 func prepared(ctx context.Context, kit *sqlitekit.DB) (*Store, error) {
 	s := &Store{kit: kit}
 	for _, each := range []struct {

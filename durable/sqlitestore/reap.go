@@ -9,7 +9,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 
-// Reap implements durable.Store. It reads first, without a lock: mostly nobody has died.
+// Reap implements driver.Store. It reads first, without a lock: mostly no lease is over.
 func (s *Store) Reap(ctx context.Context, limit int) (changes []driver.Change, err error) {
 	found, err := s.exists(ctx, findLost)
 	if err != nil || !found || limit <= 0 {
@@ -53,9 +53,9 @@ func (s *Store) exists(ctx context.Context, what statement, args ...any) (found 
 	return found, err
 }
 
-// Sweep implements durable.Store. It deletes a few at a time, so that others come in
-// between. What it deletes is not flushed to disk: if it comes back, it is swept again.
-// When somebody keeps the write lock, it returns early, with what it has got.
+// Sweep implements driver.Store. It deletes a few intents at a time, so that other writers come
+// in between. The deletions are not flushed to disk. If the write lock is busy, it returns
+// early.
 func (s *Store) Sweep(ctx context.Context, ttl time.Duration, limit int) (int, error) {
 	age := ceil(ttl).Microseconds()
 	found, err := s.exists(ctx, findOver, age)

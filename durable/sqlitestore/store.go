@@ -10,9 +10,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 
-// Store keeps intents in a SQLite database. Open and New make one. It is safe for
-// concurrent use; any number of stores, in any number of processes of one machine, may
-// share a file.
+// Store keeps intents in a SQLite database. Open and New return one. It is safe for concurrent
+// use. Any number of stores, in several processes of one machine, may share a file.
 type Store struct {
 	kit         *sqlitekit.DB
 	write, read preparedStatements
@@ -20,17 +19,16 @@ type Store struct {
 
 var _ driver.Store = (*Store)(nil)
 
-// DB is the database, for the work's own tables: the one that New was given, or
-// that of Open. It is closed with the store in the latter case only.
+// DB returns the database, for tables of the caller: that of New or that of Open. Close closes
+// only the latter.
 func (s *Store) DB() *sql.DB { return s.kit.Work }
 
-// Close ends the store, and with it the database that Open opened, but not the
-// one that New was given. A transaction that is open may still be committed; all
-// else fails with ErrClosed. Calling it again does nothing.
+// Close closes the store and the database of Open. An open transaction may still be committed.
+// All else fails with ErrClosed. A second Close does nothing.
 func (s *Store) Close() error { return s.kit.Close() }
 
-// transact calls work with a transaction, which has the write lock, and its time.
-// Those who hold leases go first.
+// transact calls work with a transaction that has the write lock, and its time. Callers that
+// hold leases go first.
 func (s *Store) transact(
 	ctx context.Context, holds bool, work func(ctx context.Context, t *transaction, now time.Time) error,
 ) error {
@@ -51,8 +49,8 @@ func (t *transaction) now(ctx context.Context) (time.Time, error) {
 	return timeOf(micros), err
 }
 
-// Apply implements durable.Store. Events that end attempts go before what other verbs
-// of this process wait to write.
+// Apply implements driver.Store. Events that end attempts go before other writes of this
+// process.
 func (s *Store) Apply(ctx context.Context, events []driver.Event) (results []driver.Result, err error) {
 	holds := false
 	for i := range events {
@@ -79,7 +77,7 @@ func (s *Store) Apply(ctx context.Context, events []driver.Event) (results []dri
 	return results, nil
 }
 
-// apply is one event. The error is the database's.
+// apply applies one event. The error is the database's.
 func (t *transaction) apply(ctx context.Context, e *driver.Event, now time.Time) (driver.Result, error) {
 	if e.Kind == driver.EventEnqueue {
 		result, done, err := t.enqueue(ctx, e, now)
@@ -98,8 +96,7 @@ func (t *transaction) apply(ctx context.Context, e *driver.Event, now time.Time)
 	return t.judge(ctx, r, e, now)
 }
 
-// enqueue takes the intent for a new one, which it nearly always is, and looks for
-// what is there only if it is not.
+// enqueue inserts the intent, and reads the existing one only if there is one.
 func (t *transaction) enqueue(ctx context.Context, e *driver.Event, now time.Time) (result driver.Result, done bool, err error) {
 	result.Change, result.Err = driver.Decide(nil, e, now)
 	if result.Err == nil && result.Step == driver.StepInsert { // else what is there may still be the same
@@ -108,7 +105,7 @@ func (t *transaction) enqueue(ctx context.Context, e *driver.Event, now time.Tim
 	return result, done, err
 }
 
-// judge does with a record what Decide says.
+// judge applies the decision of Decide to a record.
 func (t *transaction) judge(ctx context.Context, r *row, e *driver.Event, now time.Time) (result driver.Result, err error) {
 	result.Change, result.Err = driver.Decide(&r.Record, e, now)
 	if result.Err == nil && result.Step != driver.StepKeep {

@@ -8,15 +8,13 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
-// WithTx gives an outbox in a transaction of the caller's, who begins it, on this
-// store's DB or another of the same file, and ends it. What is enqueued is there when
-// that commits, and lasts as that does: the connection's synchronous should be FULL. The
-// outbox lives as long as the transaction, and like that it is for one goroutine at a
-// time.
+// WithTx returns an outbox in a transaction of the caller, on this store's DB or another of the
+// same file. An intent takes effect with the commit, and is as durable: the connection's
+// synchronous should be FULL. The outbox lives as long as the transaction, and is for one
+// goroutine at a time.
 //
-// The verbs take the write lock, until the transaction ends: begin it as an immediate
-// one ("_txlock=immediate", as DB does), or with a verb, or they may fail with
-// SQLITE_BUSY where somebody else has written in between.
+// Its verbs take the write lock until the transaction ends. Begin the transaction as immediate
+// ("_txlock=immediate", as DB does). Otherwise a verb may fail with SQLITE_BUSY.
 func (s *Store) WithTx(tx *sql.Tx) driver.Outbox { return outbox{&transaction{tx: tx}} }
 
 type outbox struct{ t *transaction }
