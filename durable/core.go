@@ -249,11 +249,11 @@ func (c *core) answered(a *attempt, outcome *Outcome) {
 	c.unstored++
 	h := &a.route.health
 	changed := h.recordOutcome(outcome, time.Now())
-	held := !h.heldAt.IsZero()
-	hold := h.hold(a.change.Record.Gateway)
+	heldAt := h.heldAt
 	c.mu.Unlock()
 	if changed {
-		c.Trace.hold(&hold, held)
+		hold := holdOf(a.change.Record.Gateway, heldAt)
+		c.Trace.hold(&hold, !heldAt.IsZero())
 		c.wakeUp()
 	}
 }

@@ -182,7 +182,7 @@ func answered(o *Outcome) bool {
 	}
 }
 
-// hold is the Engine's own hold of a gateway.
-func (h *gatewayHealth) hold(gateway string) Hold {
-	return Hold{Gateway: gateway, Since: h.heldAt.UTC(), Note: fmt.Sprintf("%d attempts in a row without an answer; a probe at least every %v", maxFailures, probeInterval)}
+// holdOf returns the Engine's own hold of a gateway.
+func holdOf(gateway string, since time.Time) Hold {
+	return Hold{Gateway: gateway, Since: since.UTC(), Note: fmt.Sprintf("%d attempts in a row without an answer; a probe at least every %v", maxFailures, probeInterval)}
 }

@@ -51,7 +51,7 @@ func (e *Engine) Holds(ctx context.Context) ([]Hold, error) {
 	defer c.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(c.routes)) {
 		if h := &c.routes[name].health; !h.heldAt.IsZero() {
-			holds = append(holds, h.hold(name))
+			holds = append(holds, holdOf(name, h.heldAt))
 		}
 	}
 	return holds, nil
