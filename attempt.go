@@ -253,7 +253,7 @@ func (a *attempt) leaveFlight() {
 
 // oneOf holds Base to its contract: one of response and error.
 func (a *attempt) oneOf(resp *http.Response, err, cause error) (*http.Response, error) {
-	if err == nil && (cause == ErrAttemptTimeout || cause == errSuperseded) {
+	if err == nil && (cause == ErrAttemptTimeout || cause == neterr.ErrSuperseded) {
 		err = cause // it ended at the same moment, and the body can no longer be read
 	}
 	if err != nil && resp != nil {
@@ -274,8 +274,8 @@ func (a *attempt) translate(err error, now time.Time) (endReason, error) {
 	c := a.call
 	gone := c.ctx.Err()
 	switch cause := a.cause(); {
-	case cause == errSuperseded:
-		return endSuperseded, neterr.With(errSuperseded, err)
+	case cause == neterr.ErrSuperseded:
+		return endSuperseded, neterr.With(neterr.ErrSuperseded, err)
 	case cause == ErrAttemptTimeout:
 		if gone == nil && errors.Is(err, context.Canceled) {
 			// A context derived from the attempt's calls the timeout a cancellation.

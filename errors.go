@@ -16,28 +16,28 @@ var (
 	// ErrBreakerOpen means that the circuit breaker of the scope rejected the next
 	// attempt. Error.Attempts has those before it, and Error.NotBefore is the time of the
 	// next call.
-	ErrBreakerOpen = neterr.New("circuit breaker is open")
+	ErrBreakerOpen = neterr.Named("breaker_open", "circuit breaker is open")
 
 	// ErrRateLimited means that the attempt could not be sent within RateLimit.MaxWait,
 	// because of the fixed limit, of an exhausted quota, or because rejections block the
 	// scope. Error.Attempts has the attempts before it, and Error.NotBefore is the time of
 	// the next call.
-	ErrRateLimited = neterr.New("rate limited")
+	ErrRateLimited = neterr.Named("rate_limited", "rate limited")
 
 	// ErrDeadline means that the call's deadline has passed, or that the next wait would pass
 	// it and was not begun. It matches context.DeadlineExceeded, and its Timeout method
 	// reports true.
-	ErrDeadline error = &timeoutError{"deadline of the call leaves no time"}
+	ErrDeadline = neterr.Timeout("deadline", "deadline of the call leaves no time")
 
 	// ErrAttemptTimeout means that no response headers came within Policy.AttemptTimeout,
 	// Policy.AdaptiveTimeout, or 15 minutes if the call has neither AttemptTimeout nor a
 	// deadline.
 	// It matches context.DeadlineExceeded, and its Timeout method reports true.
-	ErrAttemptTimeout error = &timeoutError{"attempt timed out"}
+	ErrAttemptTimeout = neterr.Timeout("attempt_timeout", "attempt timed out")
 
 	// ErrReadTimeout means that a Read of a response body blocked for longer than
 	// Policy.ReadTimeout. Reads return it, not RoundTrip. Its Timeout method reports true.
-	ErrReadTimeout error = &timeoutError{"response body timed out"}
+	ErrReadTimeout = neterr.Timeout("read_timeout", "response body timed out")
 )
 
 // The reasons for which a failed attempt is not retried: with the reasons above, the values of
@@ -46,45 +46,49 @@ var (
 var (
 	// ErrMaxAttempts means that no attempt is left: Policy.MaxAttempts were made, the
 	// default Backoff has no further wait, or the server sent nothing for 15 minutes.
-	ErrMaxAttempts = neterr.New("no attempts left")
+	ErrMaxAttempts = neterr.Named("max_attempts", "no attempts left")
 
 	// ErrBudgetExhausted means that the retry budget of the scope has too few tokens.
-	ErrBudgetExhausted = neterr.New("retry budget exhausted")
+	ErrBudgetExhausted = neterr.Named("budget_exhausted", "retry budget exhausted")
 
 	// ErrNotReplayable means that the request has a body and no GetBody, or that GetBody has
 	// failed. If the last attempt ended in an error, the *Error has GetBody's error too.
-	ErrNotReplayable = neterr.New("request body cannot be replayed")
+	ErrNotReplayable = neterr.Named("not_replayable", "request body cannot be replayed")
 
 	// ErrNotIdempotent means that a retry could do the work twice: the method is neither safe
 	// nor idempotent (RFC 9110 section 9.2), there is no idempotency key, and the server may
 	// have processed the request.
-	ErrNotIdempotent = neterr.New("request is not idempotent")
+	ErrNotIdempotent = neterr.Named("not_idempotent", "request is not idempotent")
 
 	// ErrRetryAfter means that the server asks for a longer wait than Policy.MaxRetryAfter.
 	// Attempt.RetryWait has the wait.
-	ErrRetryAfter = neterr.New("server asks to wait longer than allowed")
+	ErrRetryAfter = neterr.Named("retry_after", "server asks to wait longer than allowed")
 
 	// ErrSingleAttempt means that another layer owns the retries of the call: SingleAttempt,
 	// X-Retry-Owner received by Deadline.Handler, an outer Transport, an SDK that reports its
 	// retries, a client that is known to retry, or the same request again within a minute of
 	// its failure. See docs/under-your-sdk.md. A request that could not be repeated anyway has
 	// ErrNotIdempotent, ErrNotReplayable or ErrMaxAttempts instead.
-	ErrSingleAttempt = neterr.New("another layer owns retries")
+	ErrSingleAttempt = neterr.Named("single_attempt", "another layer owns retries")
 )
 
-// errSuperseded is the cause with which the slower copies of a request are canceled.
-var errSuperseded = neterr.New("another copy of the request had its response first")
-
-// timeoutError is a sentinel that is a timeout for net, net/http and context.
-type timeoutError struct{ text string }
-
-func (t *timeoutError) Error() string { return t.text }
-
-// Timeout reports true. url.Error.Timeout calls it.
-func (t *timeoutError) Timeout() bool { return true }
-
-// Is makes the sentinels match context.DeadlineExceeded.
-func (t *timeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
+// ErrorType returns the value of the attribute error.type of OpenTelemetry for the error of an
+// attempt or of a call: timeout, canceled, connection_refused, connection_reset, eof, dns, tls,
+// proxy, breaker_open, rate_limited, read_timeout or _OTHER; "" for nil. The type of an *Error is
+// that of its Err, or that of its Reason if nothing was sent. Metrics, spans, logs and State use
+// the same words.
+func ErrorType(err error) string {
+	failed, ok := errors.AsType[*Error](err)
+	switch {
+	case !ok:
+		return neterr.Kind(err)
+	case failed.Err != nil:
+		return ErrorType(failed.Err)
+	case failed.Reason != nil:
+		return neterr.Kind(failed.Reason)
+	}
+	return neterr.Other
+}
 
 // Error is the one error type of RoundTrip. http.Client wraps it in a *url.Error, in which
 // errors.As finds it. When http.Client.Timeout fires, net/http replaces it by an error of its

@@ -348,7 +348,7 @@ func (r *race) win(winner *attempt) {
 func (r *race) cancelOthers() {
 	for _, a := range append(slices.Clip(r.copies), r.first) {
 		if a != r.winner && !a.inTime {
-			a.endWith(errSuperseded)
+			a.endWith(neterr.ErrSuperseded)
 		}
 	}
 }
@@ -424,7 +424,7 @@ func (r *race) entry(a *attempt) *attempt {
 	}
 	return &attempt{call: a.call, end: endSuperseded, report: Attempt{
 		Number: a.report.Number, Hedge: a.report.Hedge, Concurrent: true, Request: a.report.Request, Start: a.report.Start,
-		QueueWait: a.report.QueueWait, Latency: time.Since(a.report.Start), Err: errSuperseded, Verdict: VerdictPermanent,
+		QueueWait: a.report.QueueWait, Latency: time.Since(a.report.Start), Err: neterr.ErrSuperseded, Verdict: VerdictPermanent,
 	}}
 }
 

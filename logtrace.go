@@ -66,7 +66,7 @@ func (l *traceLogger) log(ctx context.Context, level slog.Level, key logKey, att
 
 func (l *traceLogger) attempt(a *Attempt) {
 	level, event := slog.LevelDebug, "attempt_done"
-	if a.Verdict.retryable() || a.Err != nil && !errors.Is(a.Err, errSuperseded) {
+	if a.Verdict.retryable() || a.Err != nil && !errors.Is(a.Err, neterr.ErrSuperseded) {
 		level, event = slog.LevelWarn, "attempt_failed"
 	}
 	attrs := append(attemptAttrs(a), slog.Duration("duration", a.Latency))

@@ -28,7 +28,7 @@ type namedStore struct {
 	keys map[string]bool
 }
 
-func (s *namedStore) Take(ctx context.Context, key string, want, least int, r quotastore.Rule) (quotastore.Ticket, error) {
+func (s *namedStore) Take(ctx context.Context, key string, want, least int, r quotastore.Rule) (quotastore.Result, error) {
 	s.mu.Lock()
 	s.keys[key] = true
 	s.mu.Unlock()
@@ -81,7 +81,7 @@ func sharedQuotaRun(t *testing.T, like *resilienthttp.RateLimit, of *admission.Q
 		quota := admission.Quota{
 			Limit: of.Limit, Window: of.Window, Burst: of.Burst, Sliding: of.Sliding,
 			Key:   func(*http.Request) (string, error) { return "ann", nil },
-			Trace: &admission.Trace{Refused: func(*admission.Event) { refused.Add(1) }},
+			Trace: &admission.Trace{Rejected: func(*admission.Event) { refused.Add(1) }},
 		}
 		server := memhttp.NewServer(t, quota.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served.Add(1) })))
 		store := &namedStore{keys: map[string]bool{}}

@@ -64,7 +64,7 @@ func (g *gate) join(now, left time.Duration, w *waiter) (room *waiter, why Reaso
 	wait := g.longestWait(now)
 	size := g.queueSize(wait)
 	if size <= 0 || wait <= 0 {
-		return nil, ReasonFull
+		return nil, ReasonQueueFull
 	}
 	w.until = now + wait
 	if left < forever {
@@ -81,7 +81,7 @@ func (g *gate) join(now, left time.Duration, w *waiter) (room *waiter, why Reaso
 	}
 	if g.queue.len >= size {
 		if room = g.last(); room.class < w.class {
-			return nil, ReasonFull
+			return nil, ReasonQueueFull
 		}
 		g.remove(room)
 	}

@@ -196,7 +196,7 @@ func TestShedderUnderOverload(t *testing.T) {
 						w.WriteHeader(http.StatusGatewayTimeout)
 					}
 				})
-				s := &admission.Shedder{Priority: admission.HeaderPriority}
+				s := &admission.Shedder{Priority: admission.PriorityFromHeader}
 				h := s.Handler(handler)
 				random := rand.New(rand.NewPCG(1, 2))
 				var came, served [3]atomic.Int64
@@ -242,7 +242,7 @@ func TestTraces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var events []admission.Event
 		note := func(e *admission.Event) { events = append(events, *e) }
-		trace := &admission.Trace{Admitted: note, Refused: note}
+		trace := &admission.Trace{Admitted: note, Rejected: note}
 		quota := &admission.Quota{Limit: 1, Name: "q", Trace: trace, Key: func(r *http.Request) (string, error) {
 			if r.Header.Get("X-Name") == "" {
 				return "", errors.New("nobody")
@@ -257,7 +257,7 @@ func TestTraces(t *testing.T) {
 			require.NotNil(t, e.Request)
 			reasons = append(reasons, e.Quota+":"+string(e.Reason))
 		}
-		require.Equal(t, ":, q:, :, q:quota", strings.Join(reasons, ", "))
+		require.Equal(t, ":, q:, :, q:quota_exceeded", strings.Join(reasons, ", "))
 		require.Equal(t, http.StatusTooManyRequests, events[3].Status)
 		require.GreaterOrEqual(t, events[3].RetryAfter, time.Minute)
 	})

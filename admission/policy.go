@@ -26,10 +26,10 @@ type policy struct {
 }
 
 func newPolicy(name string, r Rule, costed bool) policy {
-	p := policy{name: name, quota: min(r.Limit, r.Most())}
+	p := policy{name: name, quota: min(r.Limit, r.Capacity())}
 	share := float64(r.Window) / float64(r.Limit)
 	p.seconds = wholeSeconds(time.Duration(share * float64(p.quota)))
-	p.excess = time.Duration(share * float64(r.Most()-p.quota))
+	p.excess = time.Duration(share * float64(r.Capacity()-p.quota))
 	quoted := structured.Quote(name)
 	p.limit = strconv.Itoa(p.quota)
 	p.header = quoted + ";q=" + p.limit + ";w=" + strconv.FormatInt(p.seconds, 10)
@@ -41,8 +41,8 @@ func newPolicy(name string, r Rule, costed bool) policy {
 }
 
 // tell writes the fields of an answer. They are added to what other Quotas say.
-func (p *policy) tell(h http.Header, t *Ticket, legacy bool) {
-	reset := max(t.Reset-p.excess, 0)
+func (p *policy) tell(h http.Header, t *Result, legacy bool) {
+	reset := max(t.ResetAfter-p.excess, 0)
 	if !t.OK {
 		reset = t.RetryAfter // what was asked for is there then
 	}

@@ -48,7 +48,7 @@ type bursts struct {
 
 func (b *bursts) run(t *testing.T) {
 	t.Helper()
-	s := &admission.Shedder{Max: 1, Queue: 6 * b.each, MaxWait: time.Hour, Priority: admission.HeaderPriority}
+	s := &admission.Shedder{Max: 1, Queue: 6 * b.each, MaxWait: time.Hour, Priority: admission.PriorityFromHeader}
 	var all sync.WaitGroup
 	var come func()
 	computed := 0

@@ -28,14 +28,14 @@ type verdict uint8
 
 const (
 	admitted verdict = iota
-	displaced
+	evicted
 )
 
 func (v verdict) reason() Reason {
 	if v == admitted {
 		return ReasonNone
 	}
-	return ReasonDisplaced
+	return ReasonEvicted
 }
 
 // queue is those who wait, by class, the newest first: under lasting overload the

@@ -20,10 +20,10 @@ type Store = quotastore.Store
 type Rule = quotastore.Rule
 
 // Ticket is the answer to a Take: see quotastore.Ticket.
-type Ticket = quotastore.Ticket
+type Result = quotastore.Result
 
 // ErrStore is the error of Quota.Take where the store did not answer in time, or with
-// an error, and the Quota is Strict.
+// an error, and the Quota has FailClosed.
 var ErrStore = errors.New("admission: the quota's store did not answer")
 
 // Quota gives each client its share: so many requests in a time, and 429 for more,
@@ -78,9 +78,9 @@ type Quota struct {
 	// (seconds since 1970) as well.
 	Legacy bool
 
-	// Strict refuses with 503 while the Store does not answer. Otherwise each process
+	// FailClosed rejects with 503 while the Store does not answer. Otherwise each process
 	// goes on with quotas of the same size in its own memory.
-	Strict bool
+	FailClosed bool
 
 	// Trace is told what happens; nil: nothing is.
 	Trace *Trace
@@ -90,7 +90,7 @@ type Quota struct {
 	rule   Rule
 	policy policy
 	own    quotastore.Memory
-	shared *watchedStore // nil: there is none
+	shared *storeWithFallback // nil: there is none
 }
 
 // Validate is what is wrong with the configuration, all of it, nil if nothing is: call it
@@ -140,7 +140,7 @@ func (q *Quota) init() {
 		}
 		q.policy = newPolicy(name, q.rule, q.Cost != nil)
 		if q.Store != nil {
-			q.shared = &watchedStore{store: q.Store, prefix: name + ":"}
+			q.shared = &storeWithFallback{store: q.Store, prefix: name + ":"}
 		}
 	})
 }
@@ -148,31 +148,31 @@ func (q *Quota) init() {
 // Take takes n units from the key's quota, without HTTP: for a consumer of messages,
 // say. It takes all or nothing; n 0 asks how things stand, and a negative n gives so
 // much back. A refusal is no error. Errors are those of Validate, of the context,
-// quotastore.ErrTooMuch if n is more than there ever is, and ErrStore.
-func (q *Quota) Take(ctx context.Context, key string, n int) (Ticket, error) {
+// quotastore.ErrExceedsBurst if n is more than there ever is, and ErrStore.
+func (q *Quota) Take(ctx context.Context, key string, n int) (Result, error) {
 	q.init()
 	if q.err != nil {
-		return Ticket{}, q.err
+		return Result{}, q.err
 	}
 	ticket, _, err := q.take(ctx, key, n)
 	return ticket, err
 }
 
 // take is Take, and says whether it was the shared store that decided.
-func (q *Quota) take(ctx context.Context, key string, n int) (t Ticket, shared bool, err error) {
+func (q *Quota) take(ctx context.Context, key string, n int) (t Result, shared bool, err error) {
 	if q.shared == nil {
 		t, err = q.own.Take(ctx, key, n, n, q.rule)
 		return t, false, err
 	}
 	t, err = q.shared.take(ctx, key, n, q.rule)
 	switch {
-	case err == nil, errors.Is(err, quotastore.ErrTooMuch), ctx.Err() != nil:
+	case err == nil, errors.Is(err, quotastore.ErrExceedsBurst), ctx.Err() != nil:
 		return t, true, err
 	case !errors.Is(err, errStoreDown):
 		q.Trace.storeFailed(&Event{Quota: q.policy.name, Key: key, Err: err})
 	}
-	if q.Strict {
-		return Ticket{}, true, fmt.Errorf("%w: %w", ErrStore, err)
+	if q.FailClosed {
+		return Result{}, true, fmt.Errorf("%w: %w", ErrStore, err)
 	}
 	t, err = q.own.Take(ctx, key, n, n, q.rule)
 	return t, false, err

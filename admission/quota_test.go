@@ -370,7 +370,7 @@ func TestQuotaKey(t *testing.T) {
 					return key, nil
 				}
 			},
-			Trace: &admission.Trace{Refused: func(e *admission.Event) { c := *e; seen = append(seen, &c) }},
+			Trace: &admission.Trace{Rejected: func(e *admission.Event) { c := *e; seen = append(seen, &c) }},
 		}
 		h := q.Handler(ok())
 		require.Equal(t, http.StatusOK, ask(t, h, header("X-Account", "a")).StatusCode)
@@ -382,9 +382,9 @@ func TestQuotaKey(t *testing.T) {
 		require.PanicsWithValue(t, "key", func() { ask(t, h, header("X-Account", "panic")) })
 		require.Equal(t, http.StatusOK, ask(t, h, header("X-Account", strings.Repeat("k", 1<<20))).StatusCode)
 		require.Equal(t, http.StatusTooManyRequests, ask(t, h, header("X-Account", strings.Repeat("k", 1<<20))).StatusCode)
-		require.Equal(t, admission.ReasonQuota, seen[0].Reason)
+		require.Equal(t, admission.ReasonQuotaExceeded, seen[0].Reason)
 		require.Equal(t, "a", seen[0].Key)
-		require.Equal(t, admission.ReasonKey, seen[1].Reason)
+		require.Equal(t, admission.ReasonKeyError, seen[1].Reason)
 		require.ErrorContains(t, seen[1].Err, "no such account")
 	})
 }
@@ -415,17 +415,17 @@ func TestQuotaCost(t *testing.T) {
 func TestQuotaTake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &admission.Quota{Limit: 10, Window: 10 * time.Second}
-		take := func(n int) admission.Ticket {
+		take := func(n int) admission.Result {
 			ticket, err := q.Take(t.Context(), "k", n)
 			require.NoError(t, err)
 			return ticket
 		}
-		require.Equal(t, admission.Ticket{OK: true, Taken: 7, Remaining: 3, Reset: 7 * time.Second}, take(7))
-		require.Equal(t, admission.Ticket{Remaining: 3, Reset: 7 * time.Second, RetryAfter: 2 * time.Second}, take(5))
-		require.Equal(t, admission.Ticket{OK: true, Remaining: 3, Reset: 7 * time.Second}, take(0))
-		require.Equal(t, admission.Ticket{OK: true, Taken: -2, Remaining: 5, Reset: 5 * time.Second}, take(-2))
+		require.Equal(t, admission.Result{OK: true, Allowed: 7, Remaining: 3, ResetAfter: 7 * time.Second}, take(7))
+		require.Equal(t, admission.Result{Remaining: 3, ResetAfter: 7 * time.Second, RetryAfter: 2 * time.Second}, take(5))
+		require.Equal(t, admission.Result{OK: true, Remaining: 3, ResetAfter: 7 * time.Second}, take(0))
+		require.Equal(t, admission.Result{OK: true, Allowed: -2, Remaining: 5, ResetAfter: 5 * time.Second}, take(-2))
 		_, err := q.Take(t.Context(), "k", 11)
-		require.ErrorIs(t, err, quotastore.ErrTooMuch)
+		require.ErrorIs(t, err, quotastore.ErrExceedsBurst)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, err = q.Take(ctx, "k", 1)
@@ -508,7 +508,7 @@ func FuzzQuotaHeaders(f *testing.F) {
 		if q.Validate() != nil {
 			return
 		}
-		most := quotastore.Rule{Limit: limit, Burst: burst}.Most()
+		most := quotastore.Rule{Limit: limit, Burst: burst}.Capacity()
 		_, err := q.Take(t.Context(), "192.0.2.1", min(max(taken, 0), most))
 		require.NoError(t, err)
 		resp := ask(t, q.Handler(ok()))

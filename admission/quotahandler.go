@@ -21,7 +21,7 @@ func newQuotaProblems(name string) *quotaProblems {
 		store:    newProblem(http.StatusServiceUnavailable, explained+"store", "The quota is not available"),
 		wrong:    misconfigured(),
 	}
-	p.tooMuch.final = true
+	p.tooMuch.permanent = true
 	return &p
 }
 
@@ -40,7 +40,7 @@ func (q *Quota) Handler(next http.Handler) http.Handler {
 		}
 		key, err := q.keyOf(r)
 		if err != nil {
-			q.refuse(w, r, Event{Reason: ReasonKey, Err: err}, &problems.key)
+			q.refuse(w, r, Event{Reason: ReasonKeyError, Err: err}, &problems.key)
 			return
 		}
 		cost := 1
@@ -54,7 +54,7 @@ func (q *Quota) Handler(next http.Handler) http.Handler {
 		}
 		q.policy.tell(w.Header(), &ticket, q.Legacy)
 		if !ticket.OK {
-			q.refuse(w, r, Event{Key: key, Reason: ReasonQuota, RetryAfter: jittered(ticket.RetryAfter)}, &problems.exceeded)
+			q.refuse(w, r, Event{Key: key, Reason: ReasonQuotaExceeded, RetryAfter: jittered(ticket.RetryAfter)}, &problems.exceeded)
 			return
 		}
 		if q.Trace != nil {
@@ -78,16 +78,16 @@ func (q *Quota) keyOf(r *http.Request) (string, error) {
 	if q.Key != nil {
 		return q.Key(r)
 	}
-	return peer(r.RemoteAddr), nil
+	return clientKey(r.RemoteAddr), nil
 }
 
 // fail answers a request whose quota is not known.
 func (q *Quota) fail(w http.ResponseWriter, r *http.Request, key string, err error, problems *quotaProblems) {
-	event := Event{Key: key, Err: err, Reason: ReasonStore, RetryAfter: jittered(retryAfter)}
+	event := Event{Key: key, Err: err, Reason: ReasonStoreUnavailable, RetryAfter: jittered(retryAfter)}
 	switch {
-	case errors.Is(err, quotastore.ErrTooMuch):
-		event.Reason, event.RetryAfter = ReasonTooMuch, 0
-		q.policy.tell(w.Header(), &Ticket{}, false)
+	case errors.Is(err, quotastore.ErrExceedsBurst):
+		event.Reason, event.RetryAfter = ReasonExceedsBurst, 0
+		q.policy.tell(w.Header(), &Result{}, false)
 		q.refuse(w, r, event, &problems.tooMuch)
 		return
 	case r.Context().Err() != nil:
@@ -101,5 +101,5 @@ func (q *Quota) refuse(w http.ResponseWriter, r *http.Request, e Event, p *probl
 		e.Request, e.Quota, e.Status = r, q.policy.name, p.status
 		q.Trace.refused(&e)
 	}
-	refuse(w, r, p, e.RetryAfter)
+	reject(w, r, p, e.RetryAfter)
 }

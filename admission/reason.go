@@ -4,39 +4,39 @@ package admission
 // metrics and logs.
 type Reason string
 
-// The reasons. Those from ReasonFull to ReasonGone are a Shedder's, the others a
+// The reasons. Those from ReasonQueueFull to ReasonCanceled are a Shedder's, the others a
 // Quota's.
 const (
 	// ReasonNone: it was not refused.
 	ReasonNone Reason = ""
 
-	// ReasonFull: there was no place, and none in the queue.
-	ReasonFull Reason = "full"
+	// ReasonQueueFull: there was no place, and none in the queue.
+	ReasonQueueFull Reason = "queue_full"
 
 	// ReasonDeadline: it would not be served, or was not, within its deadline.
 	ReasonDeadline Reason = "deadline"
 
-	// ReasonDisplaced: it was in the queue, and made room for another that matters
+	// ReasonEvicted: it was in the queue, and made room for another that matters
 	// more or is newer.
-	ReasonDisplaced Reason = "displaced"
+	ReasonEvicted Reason = "evicted"
 
-	// ReasonWaited: no place came for as long as it may wait.
-	ReasonWaited Reason = "waited"
+	// ReasonQueueTimeout: no place came for as long as it may wait.
+	ReasonQueueTimeout Reason = "queue_timeout"
 
-	// ReasonGone: its client went away.
-	ReasonGone Reason = "gone"
+	// ReasonCanceled: its client went away.
+	ReasonCanceled Reason = "canceled"
 
-	// ReasonQuota: its key has used up its quota.
-	ReasonQuota Reason = "quota"
+	// ReasonQuotaExceeded: its key has used up its quota.
+	ReasonQuotaExceeded Reason = "quota_exceeded"
 
-	// ReasonTooMuch: it costs more than the quota ever holds.
-	ReasonTooMuch Reason = "too_much"
+	// ReasonExceedsBurst: it costs more than the quota ever holds.
+	ReasonExceedsBurst Reason = "exceeds_burst"
 
-	// ReasonKey: Quota.Key has failed.
-	ReasonKey Reason = "key"
+	// ReasonKeyError: Quota.Key has failed.
+	ReasonKeyError Reason = "key_error"
 
-	// ReasonStore: the store did not answer, and the Quota is Strict.
-	ReasonStore Reason = "store"
+	// ReasonStoreUnavailable: the store did not answer, and the Quota has FailClosed.
+	ReasonStoreUnavailable Reason = "store_unavailable"
 
 	// ReasonMisconfigured: Validate says what is wrong.
 	ReasonMisconfigured Reason = "misconfigured"

@@ -60,7 +60,7 @@ type Shedder struct {
 	MaxWait time.Duration
 
 	// Priority is how much a request matters. nil means PriorityDefault for all;
-	// HeaderPriority trusts what the client says, which is for behind your own edge
+	// PriorityFromHeader trusts what the client says, which is for behind your own edge
 	// only. Values that are not one of the three count as PriorityDefault. What was
 	// decided is the priority of the context that the handler gets, over that of the
 	// header (resilienthttp.PriorityFromContext).
@@ -76,7 +76,7 @@ type Shedder struct {
 
 	mu       sync.Mutex
 	gate     gate
-	visits   *visits
+	visits   *inFlightRequests
 	admitted uint64
 	refused  uint64
 }
@@ -89,18 +89,18 @@ type ShedderState struct {
 	// InFlight is how many are, and Queued how many wait.
 	InFlight, Queued int
 
-	// Unhurried is how long a request takes when there are few, on average; 0 until
+	// BaselineLatency is how long a request takes when there are few, on average; 0 until
 	// enough have been seen.
-	Unhurried time.Duration
+	BaselineLatency time.Duration
 
-	// Admitted and Refused count since the beginning.
-	Admitted, Refused uint64
+	// Admitted and Rejected count since the beginning.
+	Admitted, Rejected uint64
 }
 
-// HeaderPriority is the priority that the request's X-Request-Priority names: batch or
+// PriorityFromHeader is the priority that the request's X-Request-Priority names: batch or
 // critical, and PriorityDefault for anything else. The client chooses it, so it is for
 // a Shedder whose clients are all your own.
-func HeaderPriority(r *http.Request) resilienthttp.Priority {
+func PriorityFromHeader(r *http.Request) resilienthttp.Priority {
 	if values := r.Header[priority.Header]; len(values) > 0 {
 		return resilienthttp.Priority(priority.Parse(values[0]))
 	}
@@ -165,8 +165,8 @@ func (s *Shedder) State() ShedderState {
 	defer s.mu.Unlock()
 	return ShedderState{
 		Limit: s.gate.places(), InFlight: s.gate.inflight, Queued: s.gate.queue.len,
-		Unhurried: time.Duration(s.gate.base * float64(time.Second)),
-		Admitted:  s.admitted, Refused: s.refused,
+		BaselineLatency: time.Duration(s.gate.base * float64(time.Second)),
+		Admitted:        s.admitted, Rejected: s.refused,
 	}
 }
 
@@ -178,7 +178,7 @@ func (s *Shedder) Handler(next http.Handler) http.Handler {
 		s.init()
 		if s.err != nil {
 			s.Trace.refused(&Event{Request: r, Reason: ReasonMisconfigured, Status: wrong.status, Err: s.err})
-			refuse(w, r, &wrong, 0)
+			reject(w, r, &wrong, 0)
 			return
 		}
 		p := s.priorityOf(r)
@@ -187,7 +187,7 @@ func (s *Shedder) Handler(next http.Handler) http.Handler {
 			s.trace(r, p, &pass, shed.status)
 		}
 		if pass.why != ReasonNone {
-			refuse(w, r, &shed, pass.retry)
+			reject(w, r, &shed, pass.retry)
 			return
 		}
 		s.serve(next, w, r, p, pass)
@@ -248,10 +248,10 @@ func (s *Shedder) serve(next http.Handler, w http.ResponseWriter, r *http.Reques
 // pass is what enter has decided.
 type pass struct {
 	why    Reason
-	visit  *visit        // for who has a place
-	flight int           // how many have a place, with this one
-	began  time.Duration // since when it has one
-	yields bool          // it lets others in before it begins
+	visit  *inFlightRequest // for who has a place
+	flight int              // how many have a place, with this one
+	began  time.Duration    // since when it has one
+	yields bool             // it lets others in before it begins
 	queued time.Duration
 	retry  time.Duration // for a refusal
 }
@@ -290,10 +290,10 @@ func (s *Shedder) enter(ctx context.Context, class int) pass {
 }
 
 // visit is one for who is let in. The Shedder is locked.
-func (s *Shedder) visit() *visit {
+func (s *Shedder) visit() *inFlightRequest {
 	s.admitted++
 	if s.visits.empty() {
-		s.visits = new(visits)
+		s.visits = new(inFlightRequests)
 	}
 	return s.visits.next()
 }
@@ -305,7 +305,7 @@ func (s *Shedder) queue(ctx context.Context, now, left time.Duration, class int)
 	w.class = class
 	room, why := s.gate.join(now, left, w)
 	if room != nil {
-		room.verdict <- displaced
+		room.verdict <- evicted
 	}
 	s.mu.Unlock()
 	if why != ReasonNone {
@@ -331,7 +331,7 @@ func (s *Shedder) wait(ctx context.Context, w *waiter, most time.Duration) Reaso
 	case v := <-w.verdict:
 		return v.reason()
 	case <-w.timer.C:
-		why = ReasonWaited
+		why = ReasonQueueTimeout
 	case <-ctx.Done():
 		why = reasonOf(ctx)
 	}
@@ -350,7 +350,7 @@ func reasonOf(ctx context.Context) Reason {
 	if ctx.Err() == context.DeadlineExceeded {
 		return ReasonDeadline
 	}
-	return ReasonGone
+	return ReasonCanceled
 }
 
 func (s *Shedder) waiter() *waiter {

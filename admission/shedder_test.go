@@ -99,7 +99,7 @@ func TestShedderRefusal(t *testing.T) {
 		require.NoError(t, err)
 		require.GreaterOrEqual(t, after, 1000)
 		require.LessOrEqual(t, after, 1500)
-		require.Equal(t, admission.ShedderState{Limit: 1, InFlight: 1, Admitted: 1, Refused: 1}, s.State())
+		require.Equal(t, admission.ShedderState{Limit: 1, InFlight: 1, Admitted: 1, Rejected: 1}, s.State())
 		close(g.gate)
 		require.Equal(t, http.StatusNoContent, (<-first).status)
 		require.Equal(t, http.StatusNoContent, ask(t, h).StatusCode)
@@ -157,7 +157,7 @@ func nan() float64 { zero := 0.0; return zero / zero }
 func TestShedderQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGated()
-		s := &admission.Shedder{Max: 1, Queue: 4, MaxWait: time.Hour, Priority: admission.HeaderPriority}
+		s := &admission.Shedder{Max: 1, Queue: 4, MaxWait: time.Hour, Priority: admission.PriorityFromHeader}
 		h := s.Handler(g)
 		ask := func(name, priority string) <-chan answer {
 			c := later(t, h, by(priority), header("X-Name", name))
@@ -175,7 +175,7 @@ func TestShedderQueue(t *testing.T) {
 		require.Equal(t, http.StatusServiceUnavailable, (<-late).status, "there is nobody less important")
 		newest := ask("newest default", "")
 		require.Equal(t, http.StatusServiceUnavailable, (<-oldDefault).status, "the newest of a class displaces the oldest")
-		require.Equal(t, admission.ShedderState{Limit: 1, InFlight: 1, Queued: 4, Admitted: 1, Refused: 4}, s.State())
+		require.Equal(t, admission.ShedderState{Limit: 1, InFlight: 1, Queued: 4, Admitted: 1, Rejected: 4}, s.State())
 		close(g.gate)
 		for _, c := range []<-chan answer{oldCritical, newCritical, newest, newDefault} {
 			require.Equal(t, http.StatusNoContent, (<-c).status)
@@ -259,7 +259,7 @@ func TestDeadlineThatPassesInTheQueue(t *testing.T) {
 		for _, wait := range []time.Duration{0, time.Hour} {
 			synctest.Test(t, func(t *testing.T) {
 				g := newGated()
-				s := &admission.Shedder{Max: 1, MaxWait: wait, Priority: admission.HeaderPriority}
+				s := &admission.Shedder{Max: 1, MaxWait: wait, Priority: admission.PriorityFromHeader}
 				h := s.Handler(g)
 				later(t, h)
 				synctest.Wait()
@@ -300,7 +300,7 @@ func TestDeadlineThatCannotBeKept(t *testing.T) {
 // A7: the wait that is to be expected counts.
 func TestDeadlineThatTheQueueEatsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &admission.Shedder{Max: 1, Queue: 10, MaxWait: time.Hour, Priority: admission.HeaderPriority}
+		s := &admission.Shedder{Max: 1, Queue: 10, MaxWait: time.Hour, Priority: admission.PriorityFromHeader}
 		h := s.Handler(taking(100 * ms))
 		for range 20 {
 			ask(t, h)
@@ -335,10 +335,10 @@ func TestShedderPriority(t *testing.T) {
 	}{
 		{"nobody is trusted", nil, "critical", resilienthttp.PriorityDefault},
 		{"nobody is trusted with less, either", nil, "batch", resilienthttp.PriorityDefault},
-		{"the header is", admission.HeaderPriority, "critical", resilienthttp.PriorityCritical},
-		{"an unknown word", admission.HeaderPriority, "urgent", resilienthttp.PriorityDefault},
-		{"an absurd word", admission.HeaderPriority, strings.Repeat("critical ", 1<<16), resilienthttp.PriorityDefault},
-		{"no header", admission.HeaderPriority, "", resilienthttp.PriorityDefault},
+		{"the header is", admission.PriorityFromHeader, "critical", resilienthttp.PriorityCritical},
+		{"an unknown word", admission.PriorityFromHeader, "urgent", resilienthttp.PriorityDefault},
+		{"an absurd word", admission.PriorityFromHeader, strings.Repeat("critical ", 1<<16), resilienthttp.PriorityDefault},
+		{"no header", admission.PriorityFromHeader, "", resilienthttp.PriorityDefault},
 		{"decided otherwise", func(*http.Request) resilienthttp.Priority { return resilienthttp.PriorityBatch }, "critical", resilienthttp.PriorityBatch},
 		{"an unknown value", func(*http.Request) resilienthttp.Priority { return 100 }, "critical", resilienthttp.PriorityDefault},
 	} {
@@ -381,7 +381,7 @@ func TestClientThatGoesAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGated()
 		var reasons []admission.Reason
-		s := &admission.Shedder{Max: 1, MaxWait: time.Hour, Trace: &admission.Trace{Refused: func(e *admission.Event) { reasons = append(reasons, e.Reason) }}}
+		s := &admission.Shedder{Max: 1, MaxWait: time.Hour, Trace: &admission.Trace{Rejected: func(e *admission.Event) { reasons = append(reasons, e.Reason) }}}
 		h := s.Handler(g)
 		ctx, cancel := context.WithCancel(t.Context())
 		with := func(r *http.Request) { *r = *r.WithContext(ctx) }
@@ -392,7 +392,7 @@ func TestClientThatGoesAway(t *testing.T) {
 		require.Equal(t, 1, s.State().Queued)
 		cancel()
 		require.Equal(t, http.StatusServiceUnavailable, (<-waiting).status)
-		require.Equal(t, []admission.Reason{admission.ReasonGone}, reasons)
+		require.Equal(t, []admission.Reason{admission.ReasonCanceled}, reasons)
 		require.Equal(t, 1, s.State().InFlight)
 		require.Zero(t, s.State().Queued)
 		close(g.gate)
@@ -592,7 +592,7 @@ func TestShedderAtRest(t *testing.T) {
 
 // Under the race detector: places are neither lost nor won, whatever happens.
 func TestShedderStress(t *testing.T) {
-	s := &admission.Shedder{Max: 8, Initial: 8, Queue: 16, Tolerance: -1, Priority: admission.HeaderPriority}
+	s := &admission.Shedder{Max: 8, Initial: 8, Queue: 16, Tolerance: -1, Priority: admission.PriorityFromHeader}
 	var inside, most atomic.Int64
 	h := s.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n := inside.Add(1)
@@ -636,7 +636,7 @@ func TestShedderStress(t *testing.T) {
 	state := s.State()
 	require.Zero(t, state.InFlight)
 	require.Zero(t, state.Queued)
-	require.EqualValues(t, 64*200, state.Admitted+state.Refused)
+	require.EqualValues(t, 64*200, state.Admitted+state.Rejected)
 	require.LessOrEqual(t, most.Load(), int64(8))
 }
 
@@ -662,7 +662,7 @@ func TestWhatTellsNothing(t *testing.T) {
 			ask(t, h)
 		}
 		before := s.State()
-		require.Equal(t, 10*ms, before.Unhurried)
+		require.Equal(t, 10*ms, before.BaselineLatency)
 		for range 200 {
 			ask(t, h, header("X-Do", "504"))
 			ctx, cancel := context.WithCancel(t.Context())
@@ -670,7 +670,7 @@ func TestWhatTellsNothing(t *testing.T) {
 			ask(t, h, header("X-Do", "gone"), func(r *http.Request) { *r = *r.WithContext(ctx) })
 			require.Panics(t, func() { ask(t, h, header("X-Do", "panic")) })
 		}
-		require.Equal(t, before.Unhurried, s.State().Unhurried)
+		require.Equal(t, before.BaselineLatency, s.State().BaselineLatency)
 		require.Equal(t, before.Limit, s.State().Limit)
 		require.Zero(t, s.State().InFlight)
 	})

@@ -17,30 +17,30 @@ import (
 )
 
 // storeFunc is a Store that does what it is told.
-type storeFunc func(ctx context.Context, key string, want, least int, r quotastore.Rule) (quotastore.Ticket, error)
+type storeFunc func(ctx context.Context, key string, want, least int, r quotastore.Rule) (quotastore.Result, error)
 
-func (f storeFunc) Take(ctx context.Context, key string, want, least int, r quotastore.Rule) (quotastore.Ticket, error) {
+func (f storeFunc) Take(ctx context.Context, key string, want, least int, r quotastore.Rule) (quotastore.Result, error) {
 	return f(ctx, key, want, least, r)
 }
 
-func (f storeFunc) Close(context.Context, string, time.Time) error { return nil }
+func (f storeFunc) Block(context.Context, string, time.Time) error { return nil }
 
 // A store that is down, slow, full or broken: nobody waits for it for long, and a
-// bucket of the same size stands in; or 503, if the Quota is Strict.
+// bucket of the same size stands in; or 503, if the Quota has FailClosed.
 func TestQuotaWhoseStoreFails(t *testing.T) {
 	for name, store := range map[string]storeFunc{
-		"down": func(context.Context, string, int, int, quotastore.Rule) (quotastore.Ticket, error) {
-			return quotastore.Ticket{}, errors.New("connection refused")
+		"down": func(context.Context, string, int, int, quotastore.Rule) (quotastore.Result, error) {
+			return quotastore.Result{}, errors.New("connection refused")
 		},
-		"slow": func(ctx context.Context, _ string, _, _ int, _ quotastore.Rule) (quotastore.Ticket, error) {
+		"slow": func(ctx context.Context, _ string, _, _ int, _ quotastore.Rule) (quotastore.Result, error) {
 			<-ctx.Done()
-			return quotastore.Ticket{}, ctx.Err()
+			return quotastore.Result{}, ctx.Err()
 		},
-		"deaf": func(context.Context, string, int, int, quotastore.Rule) (quotastore.Ticket, error) {
+		"deaf": func(context.Context, string, int, int, quotastore.Rule) (quotastore.Result, error) {
 			sleep(30 * time.Second)
-			return quotastore.Ticket{OK: true}, nil
+			return quotastore.Result{OK: true}, nil
 		},
-		"panicking": func(context.Context, string, int, int, quotastore.Rule) (quotastore.Ticket, error) { panic("store") },
+		"panicking": func(context.Context, string, int, int, quotastore.Rule) (quotastore.Result, error) { panic("store") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -58,12 +58,12 @@ func TestQuotaWhoseStoreFails(t *testing.T) {
 				require.LessOrEqual(t, time.Since(began), 50*time.Millisecond)
 				require.Positive(t, told.Load())
 
-				strict := (&admission.Quota{Limit: 3, Store: store, Strict: true}).Handler(ok())
+				strict := (&admission.Quota{Limit: 3, Store: store, FailClosed: true}).Handler(ok())
 				refused := ask(t, strict)
 				require.Equal(t, http.StatusServiceUnavailable, refused.StatusCode)
 				require.NotEmpty(t, refused.Header.Get("Retry-After"))
 				require.Contains(t, readProblem(t, refused).Type, "#store")
-				_, err := (&admission.Quota{Limit: 3, Store: store, Strict: true}).Take(t.Context(), "k", 1)
+				_, err := (&admission.Quota{Limit: 3, Store: store, FailClosed: true}).Take(t.Context(), "k", 1)
 				require.ErrorIs(t, err, admission.ErrStore)
 				sleep(time.Minute) // so that nobody is left in the bubble
 			})
@@ -78,11 +78,11 @@ func TestQuotaAsksASlowStoreAgain(t *testing.T) {
 		var memory quotastore.Memory
 		var asked atomic.Int64
 		var slow atomic.Bool
-		store := storeFunc(func(ctx context.Context, key string, want, least int, r quotastore.Rule) (quotastore.Ticket, error) {
+		store := storeFunc(func(ctx context.Context, key string, want, least int, r quotastore.Rule) (quotastore.Result, error) {
 			asked.Add(1)
 			if slow.Load() {
 				<-ctx.Done()
-				return quotastore.Ticket{}, ctx.Err()
+				return quotastore.Result{}, ctx.Err()
 			}
 			return memory.Take(ctx, key, want, least, r)
 		})
@@ -151,14 +151,14 @@ func TestReplayGivesBackToTheStore(t *testing.T) {
 // A client that has gone is no failure of the store.
 func TestQuotaOfAClientThatHasGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := storeFunc(func(ctx context.Context, _ string, _, _ int, _ quotastore.Rule) (quotastore.Ticket, error) {
+		store := storeFunc(func(ctx context.Context, _ string, _, _ int, _ quotastore.Rule) (quotastore.Result, error) {
 			<-ctx.Done()
-			return quotastore.Ticket{}, ctx.Err()
+			return quotastore.Result{}, ctx.Err()
 		})
 		failures := 0
 		q := &admission.Quota{Limit: 2, Store: store, Trace: &admission.Trace{
 			StoreFailed: func(*admission.Event) { failures++ },
-			Refused:     func(e *admission.Event) { require.Equal(t, admission.ReasonGone, e.Reason) },
+			Rejected:    func(e *admission.Event) { require.Equal(t, admission.ReasonCanceled, e.Reason) },
 		}}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		time.AfterFunc(10*time.Millisecond, cancel)

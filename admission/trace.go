@@ -44,12 +44,12 @@ type Trace struct {
 	// Admitted is called before the handler is.
 	Admitted func(*Event)
 
-	// Refused is called before a refusal is sent.
-	Refused func(*Event)
+	// Rejected is called before a rejection is sent.
+	Rejected func(*Event)
 
 	// StoreFailed is called when a Quota's Store did not answer, or with an error: the
 	// request is then decided by a bucket of this process, or refused if the Quota is
-	// Strict. While a store is known to be slow it is not called for each request.
+	// FailClosed. While a store is known to be slow it is not called for each request.
 	StoreFailed func(*Event)
 }
 
@@ -60,8 +60,8 @@ func (t *Trace) admitted(e *Event) {
 }
 
 func (t *Trace) refused(e *Event) {
-	if t != nil && t.Refused != nil {
-		t.Refused(e)
+	if t != nil && t.Rejected != nil {
+		t.Rejected(e)
 	}
 }
 

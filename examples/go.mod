@@ -12,7 +12,7 @@ require (
 	github.com/resilienthttp/resilienthttp v0.1.0
 	github.com/resilienthttp/resilienthttp/internal/dbtest v0.1.0
 	github.com/resilienthttp/resilienthttp/internal/sqlitekit v0.1.0
-	github.com/resilienthttp/resilienthttp/otel v0.1.0
+	github.com/resilienthttp/resilienthttp/resilientotel v0.1.0
 	github.com/stretchr/testify v1.12.1
 	go.opentelemetry.io/otel v1.47.0
 	go.opentelemetry.io/otel/exporters/stdout/stdoutmetric v1.47.0
@@ -105,6 +105,6 @@ replace github.com/resilienthttp/resilienthttp/durable/pgstore => ../durable/pgs
 
 replace github.com/resilienthttp/resilienthttp/durable/sqlitestore => ../durable/sqlitestore
 
-replace github.com/resilienthttp/resilienthttp/otel => ../otel
+replace github.com/resilienthttp/resilienthttp/resilientotel => ../resilientotel
 
 replace github.com/resilienthttp/resilienthttp/internal/dbtest => ../internal/dbtest

@@ -41,7 +41,7 @@ func (b *bucket) fill(now int64, r *Rule) {
 // take takes up to want units if there are least, and returns how many.
 func (b *bucket) take(now int64, want, least int64, r *Rule) (taken int64, ok bool) {
 	b.fill(now, r)
-	b.used, b.part = min(b.used, int64(r.Most())), min(b.part, uint64(r.Window)-1) // the rule may be a new one
+	b.used, b.part = min(b.used, int64(r.Capacity())), min(b.part, uint64(r.Window)-1) // the rule may be a new one
 	switch left := b.left(r); {
 	case want < 0:
 		taken = max(want, -b.used)
@@ -56,7 +56,7 @@ func (b *bucket) take(now int64, want, least int64, r *Rule) (taken int64, ok bo
 	return taken, true
 }
 
-func (b *bucket) left(r *Rule) int64 { return int64(r.Most()) - b.used }
+func (b *bucket) left(r *Rule) int64 { return int64(r.Capacity()) - b.used }
 
 // wait is how long it takes from at until so many are there.
 func (b *bucket) wait(units int64, r *Rule) int64 {
@@ -78,4 +78,4 @@ func (b *bucket) wait(units int64, r *Rule) int64 {
 	return int64(min(quotient, math.MaxInt64))
 }
 
-func (b *bucket) reset(r *Rule) int64 { return b.wait(int64(r.Most()), r) }
+func (b *bucket) reset(r *Rule) int64 { return b.wait(int64(r.Capacity()), r) }

@@ -26,7 +26,7 @@ func (b *exactBucket) take(now, want, least int64, r *Rule) (int64, bool) {
 	if b.used.Sub(b.used, gained); b.used.Sign() < 0 {
 		b.used.SetInt64(0)
 	}
-	left := new(big.Rat).Sub(big.NewRat(int64(r.Most()), 1), b.used)
+	left := new(big.Rat).Sub(big.NewRat(int64(r.Capacity()), 1), b.used)
 	whole := new(big.Int).Quo(left.Num(), left.Denom()).Int64()
 	if whole < least {
 		return 0, false
@@ -48,7 +48,7 @@ func TestBucketIsExact(t *testing.T) {
 			if random.IntN(3) > 0 {
 				now += int64(random.Float64() * random.Float64() * 3 * float64(r.Window) / float64(r.Limit) * math.Exp(random.Float64()*5))
 			}
-			want := int64(random.Float64()*random.Float64()*float64(r.Most())) + 1
+			want := int64(random.Float64()*random.Float64()*float64(r.Capacity())) + 1
 			least := random.Int64N(want + 1)
 			wantTaken, wantOK := exact.take(now, want, least, &r)
 			taken, ok := got.take(now, want, least, &r)
@@ -76,17 +76,17 @@ func TestBucketAfterALongTime(t *testing.T) {
 		{Limit: 3, Window: time.Second, Burst: large}, {Limit: 1, Window: longestWindow, Burst: large},
 	} {
 		var b bucket
-		taken, ok := b.take(0, int64(r.Most()), int64(r.Most()), &r)
+		taken, ok := b.take(0, int64(r.Capacity()), int64(r.Capacity()), &r)
 		require.True(t, ok)
-		require.EqualValues(t, r.Most(), taken)
+		require.EqualValues(t, r.Capacity(), taken)
 		require.Positive(t, b.wait(1, &r))
 		require.GreaterOrEqual(t, b.reset(&r), b.wait(1, &r))
 		if reset := b.reset(&r); reset < math.MaxInt64 {
-			_, ok = b.take(reset, int64(r.Most()), int64(r.Most()), &r)
+			_, ok = b.take(reset, int64(r.Capacity()), int64(r.Capacity()), &r)
 			require.True(t, ok)
 		}
 		b.fill(math.MaxInt64, &r)
-		require.LessOrEqual(t, b.used, int64(r.Most()))
+		require.LessOrEqual(t, b.used, int64(r.Capacity()))
 		require.GreaterOrEqual(t, b.used, int64(0))
 	}
 }
@@ -126,7 +126,7 @@ func TestBucketNeverGrantsMoreThanItsRate(t *testing.T) {
 			sum := int64(0)
 			for _, g := range grants[i:] {
 				sum += g.units
-				most := float64(r.Most()) + float64(g.at-grants[i].at)*float64(r.Limit)/float64(r.Window)
+				most := float64(r.Capacity()) + float64(g.at-grants[i].at)*float64(r.Limit)/float64(r.Window)
 				require.LessOrEqual(t, float64(sum), most+1e-6)
 			}
 		}
@@ -146,12 +146,12 @@ func FuzzBucket(f *testing.F) {
 			var a account
 			for _, step := range [][2]int64{{first, want}, {second, more}, {second, 1}} {
 				now, want := max(step[0], 0)/2, max(step[1], -mostUnits)
-				ticket := a.take(now, want, min(max(want, 0), int64(r.Most())), &r)
+				ticket := a.take(now, want, min(max(want, 0), int64(r.Capacity())), &r)
 				require.GreaterOrEqual(t, ticket.Remaining, 0)
-				require.LessOrEqual(t, ticket.Remaining, r.Most())
-				require.LessOrEqual(t, ticket.Taken, r.Most())
+				require.LessOrEqual(t, ticket.Remaining, r.Capacity())
+				require.LessOrEqual(t, ticket.Allowed, r.Capacity())
 				require.GreaterOrEqual(t, ticket.RetryAfter, time.Duration(0))
-				require.GreaterOrEqual(t, ticket.Reset, ticket.RetryAfter)
+				require.GreaterOrEqual(t, ticket.ResetAfter, ticket.RetryAfter)
 				require.Equal(t, ticket.OK, ticket.RetryAfter == 0)
 			}
 		}

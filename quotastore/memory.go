@@ -84,15 +84,15 @@ func (m *Memory) init() {
 }
 
 // Take implements Store. It takes no longer for many keys than for few.
-func (m *Memory) Take(ctx context.Context, key string, want, least int, r Rule) (Ticket, error) {
+func (m *Memory) Take(ctx context.Context, key string, want, least int, r Rule) (Result, error) {
 	if err := r.Validate(); err != nil {
-		return Ticket{}, err
+		return Result{}, err
 	}
-	if least = min(least, max(want, 0)); least > r.Most() {
-		return Ticket{}, ErrTooMuch
+	if least = min(least, max(want, 0)); least > r.Capacity() {
+		return Result{}, ErrExceedsBurst
 	}
 	if err := ctx.Err(); err != nil {
-		return Ticket{}, err
+		return Result{}, err
 	}
 	key = bounded(key)
 	s := m.shard(key)
@@ -104,7 +104,7 @@ func (m *Memory) Take(ctx context.Context, key string, want, least int, r Rule) 
 }
 
 // Close implements Store.
-func (m *Memory) Close(ctx context.Context, key string, until time.Time) error {
+func (m *Memory) Block(ctx context.Context, key string, until time.Time) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -200,12 +200,12 @@ func (s *memoryShard) place(now int64) (i int, taken bool) {
 }
 
 // take is what Store.Take promises of one key. The shard is locked.
-func (a *account) take(now, want, least int64, r *Rule) Ticket {
+func (a *account) take(now, want, least int64, r *Rule) Result {
 	closed := a.closed - now
 	if closed > 0 && want > 0 {
 		want = 0
 	}
-	var t Ticket
+	var t Result
 	var taken, left, wait, reset int64
 	if r.Sliding {
 		w := &a.window
@@ -220,7 +220,7 @@ func (a *account) take(now, want, least int64, r *Rule) Ticket {
 		left, wait, reset = 0, max(wait, closed), max(reset, closed)
 		t.OK = t.OK && least <= 0
 	}
-	t.Taken, t.Remaining, t.Reset = int(taken), int(max(left, 0)), time.Duration(reset)
+	t.Allowed, t.Remaining, t.ResetAfter = int(taken), int(max(left, 0)), time.Duration(reset)
 	if !t.OK {
 		t.RetryAfter = time.Duration(wait)
 	}

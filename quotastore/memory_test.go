@@ -33,11 +33,11 @@ func TestMemoryIsExactUnderAThousandGoroutines(t *testing.T) {
 			for range 200 {
 				ticket, err := store.Take(context.Background(), "one", 3, 1, rule)
 				if err == nil {
-					taken.Add(int64(ticket.Taken))
+					taken.Add(int64(ticket.Allowed))
 				}
-				if ticket.Taken == 3 {
+				if ticket.Allowed == 3 {
 					if back, err := store.Take(context.Background(), "one", -1, 0, rule); err == nil {
-						taken.Add(int64(back.Taken))
+						taken.Add(int64(back.Allowed))
 					}
 				}
 			}
@@ -62,7 +62,7 @@ func TestMemoryIsExactAtAnInstant(t *testing.T) {
 					all.Go(func() {
 						for range 2 {
 							ticket, _ := store.Take(t.Context(), "one", 1, 1, rule)
-							taken.Add(int64(ticket.Taken))
+							taken.Add(int64(ticket.Allowed))
 						}
 					})
 				}
@@ -154,7 +154,7 @@ func TestMemoryUnderAnotherRule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, sliding := range []bool{false, true} {
 			var store quotastore.Memory
-			take := func(limit, want int) quotastore.Ticket {
+			take := func(limit, want int) quotastore.Result {
 				ticket, err := store.Take(t.Context(), "k", want, min(want, 1), quotastore.Rule{Limit: limit, Window: time.Hour, Sliding: sliding})
 				require.NoError(t, err)
 				return ticket

@@ -56,9 +56,9 @@ func (r Rule) Validate() error {
 	return nil
 }
 
-// Most is how much can be taken at once: Burst, or Limit if that is not set or the
+// Capacity is how much can be taken at once: Burst, or Limit if that is not set or the
 // rule is Sliding.
-func (r Rule) Most() int {
+func (r Rule) Capacity() int {
 	if r.Burst == 0 || r.Sliding {
 		return r.Limit
 	}

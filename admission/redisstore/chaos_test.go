@@ -78,7 +78,7 @@ func callForEver(url, socket string) {
 // that has too much to do: for its process the store was not up then.
 type watched struct{ redisstore.Store }
 
-func (w *watched) Take(ctx context.Context, key string, want, least int, r quotastore.Rule) (quotastore.Ticket, error) {
+func (w *watched) Take(ctx context.Context, key string, want, least int, r quotastore.Rule) (quotastore.Result, error) {
 	began := time.Now()
 	t, err := w.Store.Take(ctx, key, want, least, r)
 	if ended := time.Now(); ended.Sub(began) > 15*time.Millisecond {

@@ -27,7 +27,7 @@ func (m *model) take(now, want, least int64, r *quotastore.Rule) (int64, bool) {
 	if m.used.Sub(m.used, gained); m.used.Sign() < 0 {
 		m.used.SetInt64(0)
 	}
-	left := new(big.Rat).Sub(big.NewRat(int64(r.Most()), 1), m.used)
+	left := new(big.Rat).Sub(big.NewRat(int64(r.Capacity()), 1), m.used)
 	whole := new(big.Int).Quo(left.Num(), left.Denom()).Int64()
 	if whole < least {
 		return 0, false
@@ -58,11 +58,11 @@ func TestBucketIsExact(t *testing.T) {
 				now += int64(random.Float64() * random.Float64() * 3 * float64(r.Window.Microseconds()) / float64(r.Limit) * math.Exp(random.Float64()*5))
 			}
 			server.SetTime(time.UnixMicro(now))
-			want := int64(random.Float64()*random.Float64()*float64(r.Most())) + 1
+			want := int64(random.Float64()*random.Float64()*float64(r.Capacity())) + 1
 			least := random.Int64N(want + 1)
 			wantTaken, wantOK := exact.take(now, want, least, &r)
 			got := mustTake(t, s, key, int(want), int(least), r)
-			require.Equal(t, wantTaken, int64(got.Taken), "seed %d, %+v", seed, r)
+			require.Equal(t, wantTaken, int64(got.Allowed), "seed %d, %+v", seed, r)
 			require.Equal(t, wantOK, got.OK, "seed %d, %+v", seed, r)
 			if enough := got.RetryAfter.Microseconds(); !got.OK && enough < 1e15 {
 				server.SetTime(time.UnixMicro(now + enough - 1))
@@ -94,7 +94,7 @@ func TestWindowGrantsItsLimitInAnyWindow(t *testing.T) {
 			server.SetTime(time.UnixMicro(now))
 			ticket := mustTake(t, s, strconv.FormatUint(seed, 10), 1+random.IntN(2), 1, r)
 			if ticket.OK {
-				grants, total = append(grants, grant{now, int64(ticket.Taken)}), total+int64(ticket.Taken)
+				grants, total = append(grants, grant{now, int64(ticket.Allowed)}), total+int64(ticket.Allowed)
 				continue
 			}
 			server.SetTime(time.UnixMicro(now + ticket.RetryAfter.Microseconds() - 1))
@@ -124,22 +124,22 @@ func TestClockJumps(t *testing.T) {
 			r := quotastore.Rule{Limit: 10, Window: time.Second, Sliding: sliding}
 			now := time.Unix(1_700_000_000, 0)
 			set := func(at time.Time) { now = at; server.SetTime(now) }
-			take := func(want int) quotastore.Ticket { return mustTake(t, s, "k", want, 1, r) }
+			take := func(want int) quotastore.Result { return mustTake(t, s, "k", want, 1, r) }
 			set(now)
-			require.Equal(t, 10, take(20).Taken)
+			require.Equal(t, 10, take(20).Allowed)
 			set(now.Add(-time.Hour))
 			refused := take(1)
 			require.False(t, refused.OK)
-			require.LessOrEqual(t, refused.Reset, time.Second)
+			require.LessOrEqual(t, refused.ResetAfter, time.Second)
 			set(now.Add(refused.RetryAfter))
 			require.True(t, take(1).OK)
 			set(now.Add(1000 * time.Hour))
-			require.Equal(t, 10, take(20).Taken)
+			require.Equal(t, 10, take(20).Allowed)
 
 			// shut returns how long it is shut at least: the server's clock stands still, ours goes on.
 			shut := func(d time.Duration) time.Duration {
 				began := time.Now()
-				require.NoError(t, s.Close(t.Context(), "k", began.Add(d)))
+				require.NoError(t, s.Block(t.Context(), "k", began.Add(d)))
 				return d - time.Since(began)
 			}
 			least := shut(time.Minute)
@@ -154,7 +154,7 @@ func TestClockJumps(t *testing.T) {
 			require.LessOrEqual(t, wait, 3*time.Minute)
 			require.GreaterOrEqual(t, wait, least)
 			set(now.Add(3*time.Minute + time.Second))
-			require.Equal(t, 10, take(20).Taken)
+			require.Equal(t, 10, take(20).Allowed)
 		})
 	}
 }
@@ -169,8 +169,8 @@ func TestRuleChanges(t *testing.T) {
 	sliding := quotastore.Rule{Limit: 10, Window: time.Minute, Sliding: true}
 	taken := 0
 	for range 10 {
-		taken += mustTake(t, s, "k", 2, 0, bucket).Taken
-		taken += mustTake(t, s, "k", 2, 0, sliding).Taken
+		taken += mustTake(t, s, "k", 2, 0, bucket).Allowed
+		taken += mustTake(t, s, "k", 2, 0, sliding).Allowed
 	}
 	require.Equal(t, 10, taken)
 	require.Zero(t, mustTake(t, s, "k", 0, 0, quotastore.Rule{Limit: 5, Window: time.Minute}).Remaining)

@@ -20,11 +20,11 @@ var head string
 //go:embed take.lua
 var take string
 
-//go:embed close.lua
+//go:embed block.lua
 var closing string
 
 //nolint:gochecknoglobals // They are never changed.
-var takeScript, closeScript = redis.NewScript(head + take), redis.NewScript(head + closing)
+var takeScript, blockScript = redis.NewScript(head + take), redis.NewScript(head + closing)
 
 // DefaultPrefix is what keys begin with if Store.Prefix is not set.
 const DefaultPrefix = "quota:"
@@ -51,41 +51,41 @@ var _ quotastore.Store = (*Store)(nil)
 const mostGiven = 1 << 40
 
 // Take implements quotastore.Store.
-func (s *Store) Take(ctx context.Context, key string, want, least int, r quotastore.Rule) (quotastore.Ticket, error) {
+func (s *Store) Take(ctx context.Context, key string, want, least int, r quotastore.Rule) (quotastore.Result, error) {
 	if err := r.Validate(); err != nil {
-		return quotastore.Ticket{}, err
+		return quotastore.Result{}, err
 	}
-	if least = max(min(least, max(want, 0)), 0); least > r.Most() {
-		return quotastore.Ticket{}, quotastore.ErrTooMuch
+	if least = max(min(least, max(want, 0)), 0); least > r.Capacity() {
+		return quotastore.Result{}, quotastore.ErrExceedsBurst
 	}
 	sliding := 0
 	if r.Sliding {
 		sliding = 1
 	}
 	answer, err := s.run(ctx, takeScript, key,
-		max(int64(min(want, r.Most())), -mostGiven), least, r.Limit, microseconds(r.Window), r.Most(), sliding)
+		max(int64(min(want, r.Capacity())), -mostGiven), least, r.Limit, microseconds(r.Window), r.Capacity(), sliding)
 	if err != nil {
-		return quotastore.Ticket{}, err
+		return quotastore.Result{}, err
 	}
 	numbers, err := answer.Int64Slice()
 	if err != nil || len(numbers) != 5 {
-		return quotastore.Ticket{}, fmt.Errorf("redisstore: %v is no answer of the script: %w", answer.Val(), errors.Join(err))
+		return quotastore.Result{}, fmt.Errorf("redisstore: %v is no answer of the script: %w", answer.Val(), errors.Join(err))
 	}
-	return quotastore.Ticket{
-		OK: numbers[0] == 1, Taken: int(numbers[1]), Remaining: int(numbers[2]),
-		Reset:      time.Duration(numbers[3]) * time.Microsecond,
+	return quotastore.Result{
+		OK: numbers[0] == 1, Allowed: int(numbers[1]), Remaining: int(numbers[2]),
+		ResetAfter: time.Duration(numbers[3]) * time.Microsecond,
 		RetryAfter: time.Duration(numbers[4]) * time.Microsecond,
 	}, nil
 }
 
 // Close implements quotastore.Store. Until when it is closed is told by this process's
 // clock, and kept by the server's.
-func (s *Store) Close(ctx context.Context, key string, until time.Time) error {
+func (s *Store) Block(ctx context.Context, key string, until time.Time) error {
 	left := time.Until(until)
 	if left <= 0 {
 		return ctx.Err()
 	}
-	_, err := s.run(ctx, closeScript, key, microseconds(left))
+	_, err := s.run(ctx, blockScript, key, microseconds(left))
 	return err
 }
 

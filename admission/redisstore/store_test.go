@@ -65,7 +65,7 @@ func TestInACluster(t *testing.T) {
 	s := &redisstore.Store{Client: client}
 	for _, key := range []string{"a", "{b}c", ""} {
 		require.Equal(t, 9, mustTake(t, s, key, 1, 1, hourly).Remaining)
-		require.NoError(t, s.Close(t.Context(), key, time.Now().Add(time.Minute)))
+		require.NoError(t, s.Block(t.Context(), key, time.Now().Add(time.Minute)))
 		require.False(t, mustTake(t, s, key, 1, 1, hourly).OK)
 	}
 	require.ElementsMatch(t, []string{"quota:a", "quota:{b}c", "quota:"}, server.Keys())
@@ -89,7 +89,7 @@ func (*trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 // hourly gives nothing back while a test runs.
 var hourly = quotastore.Rule{Limit: 10, Window: time.Hour}
 
-func mustTake(t *testing.T, s quotastore.Store, key string, want, least int, r quotastore.Rule) quotastore.Ticket {
+func mustTake(t *testing.T, s quotastore.Store, key string, want, least int, r quotastore.Rule) quotastore.Result {
 	t.Helper()
 	ticket, err := s.Take(t.Context(), key, want, least, r)
 	require.NoError(t, err)
@@ -110,7 +110,7 @@ func TestTakeIsOneRoundTrip(t *testing.T) {
 		return counted.commands.Load() - before
 	}
 	take := func() { mustTake(t, s, "k", 1, 1, hourly) }
-	shut := func() { require.NoError(t, s.Close(t.Context(), "k", time.Now().Add(time.Minute))) }
+	shut := func() { require.NoError(t, s.Block(t.Context(), "k", time.Now().Add(time.Minute))) }
 	require.EqualValues(t, 2, sent(take))
 	require.EqualValues(t, 1, sent(take))
 	require.NoError(t, client.ScriptFlush(t.Context()).Err())
@@ -119,7 +119,7 @@ func TestTakeIsOneRoundTrip(t *testing.T) {
 	require.EqualValues(t, 1, sent(shut))
 	require.Zero(t, sent(func() {
 		_, err := s.Take(t.Context(), "k", 11, 11, hourly)
-		require.ErrorIs(t, err, quotastore.ErrTooMuch)
+		require.ErrorIs(t, err, quotastore.ErrExceedsBurst)
 	}))
 }
 
@@ -133,7 +133,7 @@ func TestServerIsKilled(t *testing.T) {
 	sliding.Sliding = true
 	mustTake(t, s, "bucket", 10, 10, hourly)
 	mustTake(t, s, "window", 10, 10, sliding)
-	require.NoError(t, s.Close(t.Context(), "closed", time.Now().Add(time.Hour)))
+	require.NoError(t, s.Block(t.Context(), "closed", time.Now().Add(time.Hour)))
 	require.NoError(t, server.Crash())
 	_, err := s.Take(t.Context(), "bucket", 1, 1, hourly)
 	require.ErrorContains(t, err, "redisstore: ")
@@ -178,7 +178,7 @@ func TestServerRefusesToWrite(t *testing.T) {
 			require.NoError(t, client.ConfigSet(t.Context(), row.break1, row.break2).Err())
 			_, err := s.Take(t.Context(), "k", 1, 1, hourly)
 			require.ErrorContains(t, err, row.says)
-			require.ErrorContains(t, s.Close(t.Context(), "k", time.Now().Add(time.Hour)), row.says)
+			require.ErrorContains(t, s.Block(t.Context(), "k", time.Now().Add(time.Hour)), row.says)
 			require.NoError(t, client.ConfigSet(t.Context(), row.mend1, row.mend2).Err())
 			require.Equal(t, 9, mustTake(t, s, "k", 0, 0, hourly).Remaining)
 		})
@@ -197,7 +197,7 @@ func TestNoClient(t *testing.T) {
 	s := new(redisstore.Store)
 	_, err := s.Take(t.Context(), "k", 1, 1, hourly)
 	require.EqualError(t, err, "redisstore: Store.Client is not set")
-	require.Error(t, s.Close(t.Context(), "k", time.Now().Add(time.Hour)))
+	require.Error(t, s.Block(t.Context(), "k", time.Now().Add(time.Hour)))
 }
 
 // Nobody listens.
@@ -231,12 +231,12 @@ func TestMemoryIsBounded(t *testing.T) {
 		mustTake(t, s, name, 0, 0, rule)
 		require.Zero(t, client.Exists(ctx, "p:"+name).Val(), "asking writes nothing")
 		began := time.Now()
-		kept("p:"+name, mustTake(t, s, name, 5, 5, rule).Reset, began)
+		kept("p:"+name, mustTake(t, s, name, 5, 5, rule).ResetAfter, began)
 		before := client.Get(ctx, "p:"+name).Val()
 		require.False(t, mustTake(t, s, name, 9, 9, rule).OK)
 		require.Equal(t, before, client.Get(ctx, "p:"+name).Val(), "a refusal writes nothing")
 		began = time.Now()
-		require.NoError(t, s.Close(ctx, name, began.Add(time.Hour)))
+		require.NoError(t, s.Block(ctx, name, began.Add(time.Hour)))
 		kept("p:"+name, time.Hour, began)
 		mustTake(t, s, name, math.MinInt, 0, rule)
 		kept("p:"+name, time.Hour, began, "it is closed still")
@@ -271,7 +271,7 @@ func TestIsExactForManyClients(t *testing.T) {
 					for range 10 {
 						ticket, err := s.Take(context.Background(), name, 1, 1, rule)
 						if err == nil {
-							taken.Add(int64(ticket.Taken))
+							taken.Add(int64(ticket.Allowed))
 						}
 					}
 				})

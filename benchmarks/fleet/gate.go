@@ -43,7 +43,7 @@ func (g *gate) close() {
 func newGate(name string, next http.Handler) *gate {
 	switch name {
 	case gateShedder:
-		shedder := &admission.Shedder{Priority: admission.HeaderPriority}
+		shedder := &admission.Shedder{Priority: admission.PriorityFromHeader}
 		return &gate{Handler: resilienthttp.Deadline{}.Handler(shedder.Handler(next)), stop: func() {}}
 	case gateFailsafe:
 		limiter := adaptivelimiter.NewWithDefaults[*http.Response]() //nolint:bodyclose // there is none
@@ -69,7 +69,7 @@ func failsafePriority(next http.Handler, executor failsafe.Executor[*http.Respon
 		resilienthttp.PriorityBatch:    priority.Low,
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx := priority.ContextWithLevel(r.Context(), level[admission.HeaderPriority(r)].RandomLevel())
+		ctx := priority.ContextWithLevel(r.Context(), level[admission.PriorityFromHeader(r)].RandomLevel())
 		failsafehttp.NewHandlerWithExecutor(next, executor.WithContext(ctx)).ServeHTTP(w, r) //nolint:bodyclose // there is none
 	})
 }

@@ -80,7 +80,7 @@ func Gates(rows *Rows) string {
 Measured by `+"`go run ./benchmarks/cmd/fleet -scenario gates -write`"+`, in virtual time. The fleet's server (12 workers of 10 ms, 1200
 a second) is offered 1000 a second, for 60 s 3600, and 1000 again: 10 % critical, 60 % default, 30 % batch. Before its workers
 stands one of these, all real code, none of them told how many workers there are: [admission.Shedder](admission.md) with
-`+"`Priority: HeaderPriority`"+`; failsafe-go's adaptive limiter in failsafehttp's handler, at its defaults; the same prioritized
+`+"`Priority: PriorityFromHeader`"+`; failsafe-go's adaptive limiter in failsafehttp's handler, at its defaults; the same prioritized
 (high, medium, low, random levels, calibrated each 500 ms); or nothing but the server's own queue of 1000. failsafehttp refuses
 with a 429 that does not say for how long, the Shedder with a 503 and `+"`Retry-After`"+`. An attempt is given up after 500 ms; what has
 begun goes on. *Goodput* is what was served while there was too much, of what the workers can do; the other shares are of all

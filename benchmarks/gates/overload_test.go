@@ -46,7 +46,7 @@ func gates() map[string]gate {
 			return next, func() int { return 0 }
 		},
 		"resilienthttp": func(next http.Handler) (http.Handler, func() int) {
-			s := &admission.Shedder{Priority: admission.HeaderPriority}
+			s := &admission.Shedder{Priority: admission.PriorityFromHeader}
 			return s.Handler(next), func() int { return s.State().Limit }
 		},
 		"failsafe-go":             failsafe,
@@ -80,7 +80,7 @@ func failsafePriority(next http.Handler) (gated http.Handler, limit func() int) 
 	limiter := adaptivelimiter.NewBuilder[any]().BuildPrioritized(prioritizer)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		level := priority.Medium
-		switch admission.HeaderPriority(r) {
+		switch admission.PriorityFromHeader(r) {
 		case resilienthttp.PriorityCritical:
 			level = priority.VeryHigh
 		case resilienthttp.PriorityBatch:

@@ -77,7 +77,7 @@ func nameOf(r *http.Request) (string, error) { return accountOf(r).name, nil }
 // priorityOf believes the header where it comes from a tier of ours, and nobody else.
 func priorityOf(r *http.Request) resilienthttp.Priority {
 	if accountOf(r).own {
-		return admission.HeaderPriority(r)
+		return admission.PriorityFromHeader(r)
 	}
 	return resilienthttp.PriorityDefault
 }

@@ -75,7 +75,7 @@ func TestOrder(t *testing.T) {
 	seen := func() (gone uint64, left int) {
 		ticket, err := g.free.Take(t.Context(), "partner", 0)
 		require.NoError(t, err)
-		return g.shedder.State().Refused, ticket.Remaining
+		return g.shedder.State().Rejected, ticket.Remaining
 	}
 	for _, row := range []struct {
 		name, token, key string

@@ -20,7 +20,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/resilienthttp/resilienthttp"
-	resilientotel "github.com/resilienthttp/resilienthttp/otel"
+	"github.com/resilienthttp/resilienthttp/resilientotel"
 	"github.com/resilienthttp/resilienthttp/statepage"
 )
 
@@ -45,7 +45,7 @@ func newWatch() *watch {
 	}
 	w.traces = sdktrace.NewTracerProvider(sdktrace.WithResource(resource.Empty()), sdktrace.WithSyncer(slowCalls{exporter}))
 	w.meters = metric.NewMeterProvider(metric.WithResource(resource.Empty()), metric.WithReader(w.reader))
-	w.instrumentation = &resilientotel.Instrumentation{Tracers: w.traces, Meters: w.meters, Propagator: propagation.TraceContext{}}
+	w.instrumentation = &resilientotel.Instrumentation{TracerProvider: w.traces, MeterProvider: w.meters, Propagator: propagation.TraceContext{}}
 	return w
 }
 

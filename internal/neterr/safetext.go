@@ -1,6 +1,7 @@
 package neterr
 
 import (
+	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -13,12 +14,38 @@ import (
 )
 
 // TextError is an error of this module. SafeText shows its text.
-type TextError struct{ text string }
+type TextError struct{ text, name string }
 
 // New returns a TextError. The text must not contain any part of a request or a response.
-func New(text string) error { return &TextError{text} }
+func New(text string) error { return &TextError{text: text} }
+
+// Named returns a TextError with a name for metrics and logs, in snake case.
+func Named(name, text string) error { return &TextError{text, name} }
 
 func (t *TextError) Error() string { return t.text }
+
+// TimeoutError is a TextError that is a timeout for net, net/http and context.
+type TimeoutError struct{ TextError }
+
+// Timeout returns a TimeoutError with a name.
+func Timeout(name, text string) error { return &TimeoutError{TextError{text, name}} }
+
+// Timeout reports true. url.Error.Timeout calls it.
+func (t *TimeoutError) Timeout() bool { return true }
+
+// Is makes the error match context.DeadlineExceeded.
+func (t *TimeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
+
+// Name returns the name of err itself, not of an error that it wraps, or "".
+func Name(err error) string {
+	switch e := err.(type) { //nolint:errorlint // of this very error
+	case *TextError:
+		return e.name
+	case *TimeoutError:
+		return e.name
+	}
+	return ""
+}
 
 // ReasonedError is a cause with a reason before it. errors.Is finds both.
 type ReasonedError struct{ Reason, Cause error }
@@ -79,7 +106,7 @@ func (w *writer) text(err error) string {
 		return join(allowed(e.Syscall), w.text(e.Err))
 	case *net.AddrError:
 		return join("address "+hostname.FindString(e.Addr), known(e.Err))
-	case *TextError, *ConnectError:
+	case *TextError, *TimeoutError, *ConnectError:
 		return err.Error()
 	case x509.UnknownAuthorityError, x509.HostnameError, x509.CertificateInvalidError:
 		return err.Error() // names in certificates, which are public

@@ -76,21 +76,21 @@ func (p *process) trip(ctx context.Context, key string) error {
 	return nil
 }
 
-func (p *process) Take(ctx context.Context, key string, want, least int, r quotastore.Rule) (quotastore.Ticket, error) {
+func (p *process) Take(ctx context.Context, key string, want, least int, r quotastore.Rule) (quotastore.Result, error) {
 	if err := p.trip(ctx, key); err != nil {
-		return quotastore.Ticket{}, err
+		return quotastore.Result{}, err
 	}
 	t, err := p.memory.Load().Take(ctx, key, want, least, r)
 	assert.NoError(p.tb, err, "%s %d %d %+v", key, want, least, r)
 	return t, err
 }
 
-func (p *process) Close(ctx context.Context, key string, until time.Time) error {
+func (p *process) Block(ctx context.Context, key string, until time.Time) error {
 	if err := p.trip(ctx, key); err != nil {
 		return err
 	}
 	p.closes.Add(1)
-	return p.memory.Load().Close(ctx, key, until)
+	return p.memory.Load().Block(ctx, key, until)
 }
 
 // forget is a store that has lost all that it knew.
@@ -561,7 +561,7 @@ func TestSharedQuotaGivesBack(t *testing.T) {
 		rule := sharedquota.StaticRule(10, 50)
 		left, err := f.store.memory.Load().Take(t.Context(), "limit|", 0, 0, rule)
 		require.NoError(t, err)
-		require.Equal(t, rule.Most(), left.Remaining)
+		require.Equal(t, rule.Capacity(), left.Remaining)
 		f.stop()
 	})
 }

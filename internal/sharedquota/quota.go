@@ -300,7 +300,7 @@ func (q *Quota) call(c storeCall, now time.Time) {
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 		defer cancel()
-		result, err := quotastore.Ticket{}, errPanic
+		result, err := quotastore.Result{}, errPanic
 		defer func() {
 			_ = recover()
 			q.mu.Lock()
@@ -322,7 +322,7 @@ func (q *Quota) call(c storeCall, now time.Time) {
 }
 
 // returned is called when a store call has a result.
-func (q *Quota) returned(c *storeCall, result quotastore.Ticket, now time.Time) {
+func (q *Quota) returned(c *storeCall, result quotastore.Result, now time.Time) {
 	q.answered = true
 	if q.nextCount.IsZero() {
 		q.nextCount = now // soon, even if requests always wait

@@ -114,8 +114,8 @@ func TestQuota_countsMembers(t *testing.T) {
 
 type brokenStore struct{ quotastore.Memory }
 
-func (*brokenStore) Take(context.Context, string, int, int, quotastore.Rule) (quotastore.Ticket, error) {
-	return quotastore.Ticket{}, errors.New("the store is down")
+func (*brokenStore) Take(context.Context, string, int, int, quotastore.Rule) (quotastore.Result, error) {
+	return quotastore.Result{}, errors.New("the store is down")
 }
 
 // TestQuota_withoutAStore checks that a store that fails holds no request up: the process

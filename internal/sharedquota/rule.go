@@ -48,7 +48,7 @@ func ruleNumber(limit int64, window time.Duration) int64 {
 }
 
 // ruleCall is a Take of the rule's own key.
-func (q *Quota) ruleCall(want, min, limit int, apply func(t quotastore.Ticket, now time.Time)) storeCall {
+func (q *Quota) ruleCall(want, min, limit int, apply func(t quotastore.Result, now time.Time)) storeCall {
 	rule := quotastore.Rule{Limit: limit, Window: ruleTTL, Sliding: true}
 	return storeCall{key: q.key + "|rule", want: want, min: min, rule: rule, apply: apply}
 }
@@ -56,18 +56,18 @@ func (q *Quota) ruleCall(want, min, limit int, apply func(t quotastore.Ticket, n
 // readRule asks the store for what another process has learned.
 func (q *Quota) readRule() storeCall {
 	most := int(min(int64(maxShared+1)<<windowBits, math.MaxInt))
-	return q.ruleCall(0, 0, most, func(t quotastore.Ticket, _ time.Time) { q.compare(int64(most - t.Remaining)) })
+	return q.ruleCall(0, 0, most, func(t quotastore.Result, _ time.Time) { q.compare(int64(most - t.Remaining)) })
 }
 
 // clearRule deletes the store's rule, for a newer one.
 func (q *Quota) clearRule() storeCall {
-	return q.ruleCall(math.MinInt, 0, 1, func(quotastore.Ticket, time.Time) { q.state = learned })
+	return q.ruleCall(math.MinInt, 0, 1, func(quotastore.Result, time.Time) { q.state = learned })
 }
 
 // writeRule writes the rule to the store, if that has none.
 func (q *Quota) writeRule() storeCall {
 	number := int(ruleNumber(int64(q.rule.Limit), q.window))
-	return q.ruleCall(number, number, number, func(t quotastore.Ticket, _ time.Time) {
+	return q.ruleCall(number, number, number, func(t quotastore.Result, _ time.Time) {
 		if q.state = agreed; !t.OK {
 			q.state = unasked // it has one
 		}

@@ -15,14 +15,14 @@ type storeCall struct {
 	want, min int
 	rule      quotastore.Rule
 	until     time.Time
-	apply     func(t quotastore.Ticket, now time.Time) // is called with the result, under the lock
+	apply     func(t quotastore.Result, now time.Time) // is called with the result, under the lock
 }
 
-func (c *storeCall) do(ctx context.Context, store quotastore.Store) (quotastore.Ticket, error) {
+func (c *storeCall) do(ctx context.Context, store quotastore.Store) (quotastore.Result, error) {
 	if c.until.IsZero() {
 		return store.Take(ctx, c.key, c.want, c.min, c.rule)
 	}
-	return quotastore.Ticket{}, store.Close(ctx, c.key, c.until)
+	return quotastore.Result{}, store.Block(ctx, c.key, c.until)
 }
 
 // nextCall is what makes the next store call, and when it is due; nil: none. The function is
@@ -105,7 +105,7 @@ func (q *Quota) wants() int64 {
 		target += 2 * max(q.need, q.used)
 	}
 	if q.rule.Limit > 0 {
-		target = min(target, int64(float64(q.rule.Most())/q.members)+1)
+		target = min(target, int64(float64(q.rule.Capacity())/q.members)+1)
 	}
 	switch {
 	case q.down, q.Len() == 0 && q.tokens >= q.need && q.tokens <= 2*target:
@@ -122,12 +122,12 @@ func (q *Quota) takeTokens(want int64) storeCall {
 		q.tokens += want // they must not be used while they are given back
 	}
 	c := storeCall{key: q.key, want: int(want), min: int(min(max(want, 0), 1)), rule: q.rule}
-	c.apply = func(t quotastore.Ticket, now time.Time) {
+	c.apply = func(t quotastore.Result, now time.Time) {
 		if want > 0 {
 			q.after = now.Add(t.RetryAfter)
 		}
-		if t.Taken > 0 {
-			q.tokens += int64(t.Taken)
+		if t.Allowed > 0 {
+			q.tokens += int64(t.Allowed)
 			q.taken = now
 		}
 		q.inStore = int64(t.Remaining)
@@ -145,14 +145,14 @@ func (q *Quota) report() storeCall {
 	if sliding {
 		c.rule.Limit += maxShared
 	}
-	c.apply = func(t quotastore.Ticket, now time.Time) {
+	c.apply = func(t quotastore.Result, now time.Time) {
 		if !sliding {
 			q.after = now.Add(t.RetryAfter)
 		}
-		if int64(t.Taken) == inWindow {
-			t.Taken = int(debt)
+		if int64(t.Allowed) == inWindow {
+			t.Allowed = int(debt)
 		}
-		q.debt -= min(int64(t.Taken), q.debt)
+		q.debt -= min(int64(t.Allowed), q.debt)
 	}
 	return c
 }
@@ -160,7 +160,7 @@ func (q *Quota) report() storeCall {
 // block blocks the quota for all processes.
 func (q *Quota) block() storeCall {
 	until := q.blockUntil
-	return storeCall{key: q.key, until: until, apply: func(quotastore.Ticket, time.Time) {
+	return storeCall{key: q.key, until: until, apply: func(quotastore.Result, time.Time) {
 		q.after = until
 		if q.blockUntil.Equal(until) {
 			q.blockUntil = time.Time{}
@@ -172,7 +172,7 @@ func (q *Quota) block() storeCall {
 func (q *Quota) countMembers() storeCall {
 	const most = 1 << 20
 	rule := quotastore.Rule{Limit: most, Window: heartbeatTTL, Sliding: true}
-	return storeCall{key: q.key + "|holders", want: 1, rule: rule, apply: func(t quotastore.Ticket, now time.Time) {
+	return storeCall{key: q.key + "|holders", want: 1, rule: rule, apply: func(t quotastore.Result, now time.Time) {
 		found := (float64(most-t.Remaining) - 0.5) / heartbeats
 		q.members = max((q.members+found)/2, found*(1-1/heartbeats), 1)
 		if q.nextCount = q.nextCount.Add(heartbeat); q.nextCount.Before(now) {

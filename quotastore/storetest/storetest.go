@@ -42,7 +42,7 @@ func each(t *testing.T, limit int, window time.Duration, test func(t *testing.T,
 	}
 }
 
-func take(t *testing.T, s quotastore.Store, key string, want, least int, r quotastore.Rule) quotastore.Ticket {
+func take(t *testing.T, s quotastore.Store, key string, want, least int, r quotastore.Rule) quotastore.Result {
 	t.Helper()
 	ticket, err := s.Take(context.Background(), key, want, least, r)
 	if err != nil {
@@ -53,19 +53,19 @@ func take(t *testing.T, s quotastore.Store, key string, want, least int, r quota
 }
 
 // check is what holds of every ticket.
-func check(t *testing.T, ticket quotastore.Ticket, r quotastore.Rule) {
+func check(t *testing.T, ticket quotastore.Result, r quotastore.Rule) {
 	t.Helper()
 	switch {
-	case ticket.Remaining < 0 || ticket.Remaining > r.Most(),
-		ticket.Reset < 0, ticket.RetryAfter < 0,
-		ticket.OK && ticket.RetryAfter != 0, !ticket.OK && (ticket.RetryAfter == 0 || ticket.Taken != 0):
+	case ticket.Remaining < 0 || ticket.Remaining > r.Capacity(),
+		ticket.ResetAfter < 0, ticket.RetryAfter < 0,
+		ticket.OK && ticket.RetryAfter != 0, !ticket.OK && (ticket.RetryAfter == 0 || ticket.Allowed != 0):
 		t.Fatalf("a ticket that cannot be: %+v", ticket)
 	}
 }
 
-func want(t *testing.T, got quotastore.Ticket, ok bool, taken, remaining int) {
+func want(t *testing.T, got quotastore.Result, ok bool, taken, remaining int) {
 	t.Helper()
-	if got.OK != ok || got.Taken != taken || got.Remaining != remaining {
+	if got.OK != ok || got.Allowed != taken || got.Remaining != remaining {
 		t.Fatalf("got %+v; want OK %v, Taken %d, Remaining %d", got, ok, taken, remaining)
 	}
 }
@@ -84,7 +84,7 @@ func burst(t *testing.T, s quotastore.Store) {
 		want(t, take(t, s, key, 2, 2, r), true, 2, 0)
 		refused := take(t, s, key, 1, 1, r)
 		want(t, refused, false, 0, 0)
-		if refused.Reset > time.Hour || refused.RetryAfter > refused.Reset {
+		if refused.ResetAfter > time.Hour || refused.RetryAfter > refused.ResetAfter {
 			t.Fatalf("times that are too long: %+v", refused)
 		}
 	})
@@ -114,7 +114,7 @@ func wait(t *testing.T, s quotastore.Store) {
 				t.Fatalf("%d were to be had after %v: %+v", n, refused.RetryAfter, got)
 			}
 		}
-		pass(take(t, s, t.Name(), 0, 0, r).Reset)
+		pass(take(t, s, t.Name(), 0, 0, r).ResetAfter)
 		want(t, take(t, s, t.Name(), 0, 0, r), true, 0, 4)
 	})
 }
@@ -136,8 +136,8 @@ func peek(t *testing.T, s quotastore.Store) {
 		key := t.Name()
 		fresh := take(t, s, key, 0, 0, r)
 		want(t, fresh, true, 0, 10)
-		if fresh.Reset != 0 {
-			t.Fatalf("nothing was taken, and %v are to pass", fresh.Reset)
+		if fresh.ResetAfter != 0 {
+			t.Fatalf("nothing was taken, and %v are to pass", fresh.ResetAfter)
 		}
 		take(t, s, key, 4, 4, r)
 		want(t, take(t, s, key, 0, 0, r), true, 0, 6)
@@ -153,7 +153,7 @@ func giveBack(t *testing.T, s quotastore.Store) {
 		want(t, take(t, s, key, -4, 0, r), true, -4, 4)
 		want(t, take(t, s, key, 4, 4, r), true, 4, 0)
 		back := take(t, s, key, math.MinInt, 0, r)
-		if back.Remaining != 10 || back.Taken > -9 {
+		if back.Remaining != 10 || back.Allowed > -9 {
 			t.Fatalf("not all of it is back: %+v", back)
 		}
 		want(t, take(t, s, key, 10, 10, r), true, 10, 0)
@@ -186,7 +186,7 @@ func shutFor(t *testing.T, s quotastore.Store, key string, r quotastore.Rule, d 
 	t.Helper()
 	shut := func(d time.Duration) {
 		t.Helper()
-		if err := s.Close(context.Background(), key, time.Now().Add(d)); err != nil {
+		if err := s.Block(context.Background(), key, time.Now().Add(d)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -203,7 +203,7 @@ func shutFor(t *testing.T, s quotastore.Store, key string, r quotastore.Rule, d 
 	want(t, closed, false, 0, 0)
 	want(t, asked, true, 0, 0)
 	want(t, back, true, -1, 0)
-	if closed.RetryAfter > d+100*time.Millisecond || closed.Reset < closed.RetryAfter {
+	if closed.RetryAfter > d+100*time.Millisecond || closed.ResetAfter < closed.RetryAfter {
 		t.Fatalf("closed for %v, and told %+v", d, closed)
 	}
 	pass(closed.RetryAfter)
@@ -222,7 +222,7 @@ func invalid(t *testing.T, s quotastore.Store) {
 		}
 	}
 	each(t, 5, time.Hour, func(t *testing.T, r quotastore.Rule) {
-		if ticket, err := s.Take(context.Background(), t.Name(), 6, 6, r); err != quotastore.ErrTooMuch || ticket.OK { //nolint:errorlint // nothing is to be wrapped around it
+		if ticket, err := s.Take(context.Background(), t.Name(), 6, 6, r); err != quotastore.ErrExceedsBurst || ticket.OK { //nolint:errorlint // nothing is to be wrapped around it
 			t.Errorf("more than there ever is: %+v, %v", ticket, err)
 		}
 		want(t, take(t, s, t.Name(), 6, 5, r), true, 5, 0)
@@ -236,7 +236,7 @@ func cancelled(t *testing.T, s quotastore.Store) {
 	if ticket, err := s.Take(ctx, t.Name(), 1, 1, r); err == nil || ticket.OK {
 		t.Errorf("taken with a context that has ended: %+v", ticket)
 	}
-	if err := s.Close(ctx, t.Name(), time.Now().Add(time.Hour)); err == nil {
+	if err := s.Block(ctx, t.Name(), time.Now().Add(time.Hour)); err == nil {
 		t.Error("closed with a context that has ended")
 	}
 	want(t, take(t, s, t.Name(), 1, 1, r), true, 1, 0)
@@ -255,7 +255,7 @@ func exact(t *testing.T, s quotastore.Store) {
 					if err != nil {
 						failed.Add(1)
 					}
-					taken.Add(int64(ticket.Taken))
+					taken.Add(int64(ticket.Allowed))
 				}
 			})
 		}
@@ -271,10 +271,10 @@ func exact(t *testing.T, s quotastore.Store) {
 // then waits as long as he is told, is never refused (A3).
 func obeyed(t *testing.T, s quotastore.Store) {
 	each(t, 20, 200*time.Millisecond, func(t *testing.T, r quotastore.Rule) {
-		var said quotastore.Ticket
+		var said quotastore.Result
 		for n := range 60 {
 			if n > 0 && said.Remaining == 0 {
-				pass(said.Reset)
+				pass(said.ResetAfter)
 			}
 			if said = take(t, s, t.Name(), 1, 1, r); !said.OK {
 				t.Fatalf("take %d was refused: %+v", n, said)

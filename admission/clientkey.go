@@ -8,7 +8,7 @@ import (
 // peer is whose request it is by the address that it came from: that of IPv4, and of
 // IPv6 the first 64 bits, for anybody has so many of the others as he likes. What is
 // no address, of a socket that has none say, stands for itself.
-func peer(address string) string {
+func clientKey(address string) string {
 	if colon := strings.IndexByte(address, ':'); colon > 0 && strings.LastIndexByte(address, ':') == colon {
 		return address[:colon] // IPv4, as net/http writes it
 	}

@@ -13,7 +13,7 @@ import (
 // visit is a request that has a place. It is the http.ResponseWriter that the handler
 // gets, for what the handler does with it tells when the place is free, and whether
 // the time that it took means anything.
-type visit struct {
+type inFlightRequest struct {
 	w        http.ResponseWriter
 	shedder  *Shedder
 	r        *http.Request
@@ -26,20 +26,20 @@ type visit struct {
 
 // visits are made by the dozen, which costs less, and each is used once: a handler
 // may leave somebody behind who still writes.
-type visits struct {
+type inFlightRequests struct {
 	used int
-	all  [32]visit
+	all  [32]inFlightRequest
 }
 
-func (v *visits) next() *visit {
+func (v *inFlightRequests) next() *inFlightRequest {
 	v.used++
 	return &v.all[v.used-1]
 }
 
-func (v *visits) empty() bool { return v == nil || v.used == len(v.all) }
+func (v *inFlightRequests) empty() bool { return v == nil || v.used == len(v.all) }
 
 // end is when the handler is over: it has returned, panicked, or ended its goroutine.
-func (v *visit) end() {
+func (v *inFlightRequest) end() {
 	if v.left.Load() {
 		return
 	}
@@ -55,7 +55,7 @@ func (v *visit) end() {
 }
 
 // leave gives the place back, once.
-func (v *visit) leave(now time.Duration, s sample) {
+func (v *inFlightRequest) leave(now time.Duration, s sample) {
 	if !v.left.Swap(true) {
 		v.shedder.leave(now, s)
 	}
@@ -63,13 +63,13 @@ func (v *visit) leave(now time.Duration, s sample) {
 
 // leaveEarly gives the place back when the connection becomes something else than a
 // request: it may stay for days.
-func (v *visit) leaveEarly() {
+func (v *inFlightRequest) leaveEarly() {
 	v.leave(v.shedder.now(), sample{took: -1, flight: int(v.flight)})
 }
 
 // writer is v with the optional interfaces that the server's writer has. What else it
 // has, http.ResponseController finds.
-func (v *visit) writer() http.ResponseWriter {
+func (v *inFlightRequest) writer() http.ResponseWriter {
 	_, flushes := v.w.(http.Flusher)
 	if hijacks(v.w) {
 		if _, reads := v.w.(io.ReaderFrom); reads && flushes {
@@ -98,16 +98,16 @@ func hijacks(w http.ResponseWriter) bool {
 }
 
 // Header implements http.ResponseWriter.
-func (v *visit) Header() http.Header { return v.w.Header() }
+func (v *inFlightRequest) Header() http.Header { return v.w.Header() }
 
 // Write implements http.ResponseWriter.
-func (v *visit) Write(p []byte) (int, error) { return v.w.Write(p) }
+func (v *inFlightRequest) Write(p []byte) (int, error) { return v.w.Write(p) }
 
 // WriteString implements io.StringWriter.
-func (v *visit) WriteString(s string) (int, error) { return io.WriteString(v.w, s) }
+func (v *inFlightRequest) WriteString(s string) (int, error) { return io.WriteString(v.w, s) }
 
 // WriteHeader implements http.ResponseWriter.
-func (v *visit) WriteHeader(code int) {
+func (v *inFlightRequest) WriteHeader(code int) {
 	if v.status == 0 && (code >= http.StatusOK || code == http.StatusSwitchingProtocols) {
 		v.status = int32(code)
 	}
@@ -118,11 +118,11 @@ func (v *visit) WriteHeader(code int) {
 }
 
 // Unwrap is for http.ResponseController.
-func (v *visit) Unwrap() http.ResponseWriter { return v.w }
+func (v *inFlightRequest) Unwrap() http.ResponseWriter { return v.w }
 
-func (v *visit) flush() error { return http.NewResponseController(v.w).Flush() }
+func (v *inFlightRequest) flush() error { return http.NewResponseController(v.w).Flush() }
 
-func (v *visit) hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (v *inFlightRequest) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(v.w).Hijack()
 	if err == nil {
 		v.leaveEarly()
@@ -131,7 +131,7 @@ func (v *visit) hijack() (net.Conn, *bufio.ReadWriter, error) {
 }
 
 // flusher is a visit whose response can be flushed, as over HTTP/2.
-type flusher struct{ *visit }
+type flusher struct{ *inFlightRequest }
 
 // Flush implements http.Flusher.
 func (f flusher) Flush() { _ = f.flush() }
@@ -141,7 +141,7 @@ func (f flusher) FlushError() error { return f.flush() }
 
 // hijacker is a visit whose connection can be hijacked, and that is wrapped by
 // somebody.
-type hijacker struct{ *visit }
+type hijacker struct{ *inFlightRequest }
 
 // Flush implements http.Flusher.
 func (h hijacker) Flush() { _ = h.flush() }
@@ -153,7 +153,7 @@ func (h hijacker) FlushError() error { return h.flush() }
 func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) { return h.hijack() }
 
 // connection is a visit over HTTP/1, to net/http's own server.
-type connection struct{ *visit }
+type connection struct{ *inFlightRequest }
 
 // Flush implements http.Flusher.
 func (c connection) Flush() { _ = c.flush() }

@@ -29,7 +29,7 @@ func TestIdempotency(t *testing.T) {
 	handler := idempotency.NewHandler(new(idempotency.Memory), func(*http.Request) (string, error) { return "shop", nil },
 		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }))
 	handler.Trace = r.TraceIdempotency(&idempotency.Trace{Done: func(*idempotency.Event) { told++ }})
-	server := otelhttp.NewHandler(handler, "POST /charges", otelhttp.WithTracerProvider(r.Tracers), otelhttp.WithMeterProvider(r.Meters))
+	server := otelhttp.NewHandler(handler, "POST /charges", otelhttp.WithTracerProvider(r.TracerProvider), otelhttp.WithMeterProvider(r.MeterProvider))
 	for _, key := range []string{"s3cr3t", "s3cr3t", ""} {
 		req := httptest.NewRequest(http.MethodPost, "/charges", strings.NewReader("1"))
 		if key != "" {

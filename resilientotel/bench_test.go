@@ -19,9 +19,9 @@ import (
 // telling is an Instrumentation over the SDK, whose spans are sampled and go nowhere.
 func telling() *Instrumentation {
 	return &Instrumentation{
-		Tracers:    sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.AlwaysSample())),
-		Meters:     metric.NewMeterProvider(metric.WithReader(metric.NewManualReader())),
-		Propagator: propagation.TraceContext{},
+		TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.AlwaysSample())),
+		MeterProvider:  metric.NewMeterProvider(metric.WithReader(metric.NewManualReader())),
+		Propagator:     propagation.TraceContext{},
 	}
 }
 
@@ -37,7 +37,7 @@ func quick() http.RoundTripper {
 func bases(tb testing.TB) (alone, ours http.RoundTripper, req *http.Request) {
 	tb.Helper()
 	i := telling()
-	alone = otelhttp.NewTransport(quick(), otelhttp.WithTracerProvider(i.Tracers), otelhttp.WithMeterProvider(i.Meters), otelhttp.WithPropagators(i.Propagator))
+	alone = otelhttp.NewTransport(quick(), otelhttp.WithTracerProvider(i.TracerProvider), otelhttp.WithMeterProvider(i.MeterProvider), otelhttp.WithPropagators(i.Propagator))
 	tr := &resilienthttp.Transport{Base: quick()}
 	rt, _ := i.Wrap(tr).(*client)
 	ours = tr.Base
@@ -92,7 +92,7 @@ func TestAttemptAllocations(t *testing.T) {
 // and with ours where nobody listens.
 func BenchmarkCall(b *testing.B) {
 	i := telling()
-	alone := otelhttp.NewTransport(quick(), otelhttp.WithTracerProvider(i.Tracers), otelhttp.WithMeterProvider(i.Meters), otelhttp.WithPropagators(i.Propagator))
+	alone := otelhttp.NewTransport(quick(), otelhttp.WithTracerProvider(i.TracerProvider), otelhttp.WithMeterProvider(i.MeterProvider), otelhttp.WithPropagators(i.Propagator))
 	for name, rt := range map[string]http.RoundTripper{
 		"bare":         &resilienthttp.Transport{Base: quick()},
 		"instrumented": telling().Wrap(&resilienthttp.Transport{Base: quick()}),

@@ -22,10 +22,10 @@ const (
 // problem is a refusal that has been written already (RFC 9457), so that sending it
 // costs next to nothing.
 type problem struct {
-	status int
-	body   []byte
-	length string
-	final  bool // it would be refused again, whenever it came
+	status    int
+	body      []byte
+	length    string
+	permanent bool // it would be refused again, whenever it came
 }
 
 func newProblem(status int, kind, title string, violated ...string) problem {
@@ -42,7 +42,7 @@ func newProblem(status int, kind, title string, violated ...string) problem {
 // misconfigured is the answer of a gate that cannot work.
 func misconfigured() problem {
 	p := newProblem(http.StatusInternalServerError, explained+"misconfigured", "The server is misconfigured")
-	p.final = true
+	p.permanent = true
 	return p
 }
 
@@ -53,7 +53,7 @@ func jittered(d time.Duration) time.Duration {
 }
 
 // refuse answers with the problem; a wait of 0 says nothing of when to come back.
-func refuse(w http.ResponseWriter, r *http.Request, p *problem, wait time.Duration) {
+func reject(w http.ResponseWriter, r *http.Request, p *problem, wait time.Duration) {
 	h := w.Header()
 	values := [...]string{"application/problem+json", "no-store", p.length, "", "", "false"}
 	set := func(name string, i int) { h[name] = values[i : i+1 : i+1] }
@@ -66,7 +66,7 @@ func refuse(w http.ResponseWriter, r *http.Request, p *problem, wait time.Durati
 		set("Retry-After", 3)
 		set("Retry-After-Ms", 4)
 	}
-	if p.final {
+	if p.permanent {
 		set("X-Should-Retry", 5)
 	}
 	before := answersFirst(w, r)

@@ -24,7 +24,7 @@ var errStoreDown = errors.New("it was too slow a moment ago")
 
 // watchedStore is a Store that nobody waits for longer than storeWait, even where it
 // does not care for its context.
-type watchedStore struct {
+type storeWithFallback struct {
 	store  Store
 	prefix string // of its keys: other quotas may be in the same store
 
@@ -35,17 +35,17 @@ type watchedStore struct {
 }
 
 type storeAnswer struct {
-	ticket quotastore.Ticket
+	ticket quotastore.Result
 	err    error
 }
 
-func (s *watchedStore) take(ctx context.Context, key string, n int, r Rule) (Ticket, error) {
+func (s *storeWithFallback) take(ctx context.Context, key string, n int, r Rule) (Result, error) {
 	if err := ctx.Err(); err != nil {
-		return Ticket{}, err
+		return Result{}, err
 	}
 	probe, ok := s.mayAsk()
 	if !ok {
-		return Ticket{}, errStoreDown
+		return Result{}, errStoreDown
 	}
 	limited, cancel := context.WithTimeout(ctx, storeWait)
 	defer cancel()
@@ -77,7 +77,7 @@ func (s *watchedStore) take(ctx context.Context, key string, n int, r Rule) (Tic
 
 // mayAsk reports whether the store is to be asked, and whether that is to find out if
 // it is well again.
-func (s *watchedStore) mayAsk() (probe, ok bool) {
+func (s *storeWithFallback) mayAsk() (probe, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.slow {
@@ -91,7 +91,7 @@ func (s *watchedStore) mayAsk() (probe, ok bool) {
 }
 
 // heard notes how the store did.
-func (s *watchedStore) heard(probe, slow, answered bool) {
+func (s *storeWithFallback) heard(probe, slow, answered bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if probe {

@@ -1,4 +1,4 @@
-module github.com/resilienthttp/resilienthttp/otel
+module github.com/resilienthttp/resilienthttp/resilientotel
 
 go 1.26.0
 

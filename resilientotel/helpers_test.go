@@ -34,8 +34,8 @@ type recording struct {
 
 func record() *recording {
 	r := &recording{spans: tracetest.NewSpanRecorder(), reader: metric.NewManualReader()}
-	r.Tracers = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(r.spans))
-	r.Meters = metric.NewMeterProvider(metric.WithReader(r.reader))
+	r.TracerProvider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(r.spans))
+	r.MeterProvider = metric.NewMeterProvider(metric.WithReader(r.reader))
 	r.Propagator = propagation.TraceContext{}
 	return r
 }

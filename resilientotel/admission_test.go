@@ -18,9 +18,9 @@ func TestAdmission(t *testing.T) {
 	r, told := record(), 0
 	quota := &admission.Quota{
 		Limit: 2, Key: func(*http.Request) (string, error) { return "s3cr3t", nil },
-		Trace: r.TraceAdmission(&admission.Trace{Refused: func(*admission.Event) { told++ }}),
+		Trace: r.TraceAdmission(&admission.Trace{Rejected: func(*admission.Event) { told++ }}),
 	}
-	server := otelhttp.NewHandler(quota.Handler(http.NotFoundHandler()), "GET /", otelhttp.WithTracerProvider(r.Tracers), otelhttp.WithMeterProvider(r.Meters))
+	server := otelhttp.NewHandler(quota.Handler(http.NotFoundHandler()), "GET /", otelhttp.WithTracerProvider(r.TracerProvider), otelhttp.WithMeterProvider(r.MeterProvider))
 	for range 5 {
 		server.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
 	}
@@ -40,11 +40,11 @@ func TestAdmission(t *testing.T) {
 	gate.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
 
 	all := r.metrics(t)
-	near(t, 3, all["resilienthttp.admission.refusals{kind=quota priority=default}"])
-	near(t, 1, all["resilienthttp.admission.refusals{kind=full priority=batch}"])
+	near(t, 3, all["resilienthttp.admission.refusals{kind=quota_exceeded priority=default}"])
+	near(t, 1, all["resilienthttp.admission.refusals{kind=queue_full priority=batch}"])
 	near(t, 1, all["resilienthttp.admission.limit{shedder=front}"])
 	near(t, 7, all["resilienthttp.admission.limit{shedder=uploads}"])
-	require.Contains(t, r.tree(), "resilienthttp.refused=quota")
+	require.Contains(t, r.tree(), "resilienthttp.refused=quota_exceeded")
 	require.NotContains(t, r.everything(t), "s3cr3t")
 	require.Equal(t, []string{"batch", "default", "critical", other}, []string{
 		priorityName(resilienthttp.PriorityBatch), priorityName(resilienthttp.PriorityDefault), priorityName(resilienthttp.PriorityCritical), priorityName(9),

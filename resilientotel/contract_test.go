@@ -86,7 +86,7 @@ func TestSentAgain(t *testing.T) {
 func TestOwnOtelhttp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := record()
-		own := otelhttp.NewTransport(script(answer{status: 503}, answer{status: 200}), otelhttp.WithTracerProvider(r.Tracers),
+		own := otelhttp.NewTransport(script(answer{status: 503}, answer{status: 200}), otelhttp.WithTracerProvider(r.TracerProvider),
 			otelhttp.WithSpanNameFormatter(func(_ string, r *http.Request) string { return r.URL.Path }))
 		require.NoError(t, called(t, r.Wrap(&resilienthttp.Transport{Base: own}), get(t, t.Context(), "http://api.test/v1")))
 		names := map[string]int{}

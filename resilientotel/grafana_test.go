@@ -31,7 +31,7 @@ func exported(t *testing.T) map[string]map[string]bool {
 	registry := prometheus.NewRegistry()
 	exporter, err := promexporter.New(promexporter.WithRegisterer(registry))
 	require.NoError(t, err)
-	i := &Instrumentation{Meters: metric.NewMeterProvider(metric.WithReader(exporter))}
+	i := &Instrumentation{MeterProvider: metric.NewMeterProvider(metric.WithReader(exporter))}
 	live(t, i)
 	families, err := registry.Gather()
 	require.NoError(t, err)

@@ -17,7 +17,7 @@ import (
 )
 
 // ScopeName is that of the instrumentation, in traces and metrics.
-const ScopeName = "github.com/resilienthttp/resilienthttp/otel"
+const ScopeName = "github.com/resilienthttp/resilienthttp/resilientotel"
 
 const defaultMaxScopes = 100
 
@@ -30,10 +30,10 @@ const defaultMaxScopes = 100
 // the worst is told.
 type Instrumentation struct {
 	// Tracers make the spans. nil: the global TracerProvider.
-	Tracers trace.TracerProvider
+	TracerProvider trace.TracerProvider
 
 	// Meters make the metrics. nil: the global MeterProvider.
-	Meters metric.MeterProvider
+	MeterProvider metric.MeterProvider
 
 	// Propagator puts an attempt's span into its headers. nil: the global one.
 	Propagator propagation.TextMapPropagator
@@ -77,7 +77,7 @@ type instruments struct {
 // start reads the fields.
 func (i *Instrumentation) start() {
 	i.once.Do(func() {
-		n := &instruments{tracers: i.Tracers, meters: i.Meters, propagator: i.Propagator}
+		n := &instruments{tracers: i.TracerProvider, meters: i.MeterProvider, propagator: i.Propagator}
 		if n.tracers == nil {
 			n.tracers = otel.GetTracerProvider()
 		}

@@ -61,7 +61,7 @@ func (i *Instrumentation) TraceAdmission(also *admission.Trace) *admission.Trace
 	if also != nil {
 		t = *also
 	}
-	t.Refused = then(i.shed, t.Refused)
+	t.Rejected = then(i.shed, t.Rejected)
 	return &t
 }
 

@@ -24,7 +24,7 @@ func TestPeer(t *testing.T) {
 		"host.example:80":             "host.example",
 		strings.Repeat("1", 1_000_00): strings.Repeat("1", 1_000_00),
 	} {
-		require.Equal(t, want, peer(address))
+		require.Equal(t, want, clientKey(address))
 	}
 }
 
@@ -34,7 +34,7 @@ func FuzzPeer(f *testing.F) {
 	f.Add("192.0.2.1:1", uint64(0))
 	f.Add("[::ffff:1.2.3.4%x]:1", uint64(1))
 	f.Fuzz(func(t *testing.T, address string, low uint64) {
-		got := peer(address)
+		got := clientKey(address)
 		ap, err := netip.ParseAddrPort(address)
 		if err != nil || ap.Addr().Unmap().Is4() {
 			return
@@ -45,11 +45,11 @@ func FuzzPeer(f *testing.F) {
 		}
 		neighbour := netip.AddrFrom16(b)
 		if !neighbour.Is4In6() {
-			require.Equal(t, got, peer(netip.AddrPortFrom(neighbour, 1).String()))
+			require.Equal(t, got, clientKey(netip.AddrPortFrom(neighbour, 1).String()))
 		}
 		b[7] ^= 1
 		if next := netip.AddrFrom16(b); !next.Is4In6() {
-			require.NotEqual(t, got, peer(netip.AddrPortFrom(next, 1).String()))
+			require.NotEqual(t, got, clientKey(netip.AddrPortFrom(next, 1).String()))
 		}
 	})
 }
