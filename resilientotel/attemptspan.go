@@ -150,6 +150,11 @@ func (s *attemptSpan) returned(resp *http.Response) {
 
 // End ends the span. The span of a copy ends when the call has decided which copy has won.
 func (s *attemptSpan) End(options ...trace.SpanEndOption) {
+	if s.body != nil && s.failure.Load() == nil && is(context.Cause(s.Context), resilienthttp.ErrReadTimeout) {
+		// The Transport closes the body before its Read returns.
+		s.Span.SetAttributes(semconv.ErrorTypeKey.String(resilienthttp.ErrorType(resilienthttp.ErrReadTimeout)))
+		s.Span.SetStatus(codes.Error, resilienthttp.ErrReadTimeout.Error())
+	}
 	if s.call == nil || s.call.copies.end(s) {
 		s.Span.End(options...)
 	}
