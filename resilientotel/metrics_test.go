@@ -84,7 +84,7 @@ func TestNumbersAgree(t *testing.T) {
 		var seen struct {
 			sync.Mutex
 			calls, attempts, retries, rejected, denied, hedges, changes int
-			queueWait, retryWait, latency                                          time.Duration
+			queueWait, retryWait, latency                               time.Duration
 		}
 		// No 429: in the minute after one, no hedges are sent.
 		statuses := []int{200, 503, 200, 500, 200, 425, 200, 200, 404, 200, 503, 503}

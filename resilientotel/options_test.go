@@ -27,7 +27,7 @@ func TestOptions(t *testing.T) {
 		check   func(t *testing.T, r *recording, base *scripted)
 	}{
 		{
-			name: "filter: no CLIENT span and no otelhttp metric, and the call is recorded",
+			name:    "filter: no CLIENT span and no otelhttp metric, and the call is recorded",
 			options: []otelhttp.Option{otelhttp.WithFilter(func(*http.Request) bool { return false })},
 			check: func(t *testing.T, r *recording, base *scripted) {
 				require.Len(t, r.spans.Ended(), 1)

@@ -73,8 +73,8 @@ type finding struct{ psp }
 func (finding) Find(context.Context, *durable.Send) durable.Outcome {
 	return durable.Outcome{Class: durable.ClassSucceeded}
 }
-func (finding) Next(*durable.History, time.Time) durable.Decision { return durable.Decision{Action: 7} }
-func (finding) KeyPolicy() (keyTTL, visibilityDelay time.Duration)       { return time.Hour, time.Minute }
+func (finding) Next(*durable.History, time.Time) durable.Decision  { return durable.Decision{Action: 7} }
+func (finding) KeyPolicy() (keyTTL, visibilityDelay time.Duration) { return time.Hour, time.Minute }
 
 // Intents are counted by state, and attempts by class and by at most 64 codes. Each send has a
 // span. The hooks that the Engine had are called.
