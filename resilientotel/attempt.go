@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 
 	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
 	"go.opentelemetry.io/otel/codes"
@@ -26,7 +27,7 @@ func newAttemptBase(c *client, base http.RoundTripper) http.RoundTripper {
 	if _, ok := base.(*otelhttp.Transport); ok {
 		return base
 	}
-	options := append(c.options[:len(c.options):len(c.options)],
+	options := append(slices.Clone(c.options),
 		otelhttp.WithTracerProvider(attemptTracers{c.tracers, c}), otelhttp.WithMeterProvider(attemptMeters{c.meters, &c.attempts}))
 	if c.propagator != nil {
 		options = append(options, otelhttp.WithPropagators(c.propagator))
@@ -108,7 +109,7 @@ type failure struct {
 func newFailure(ctx context.Context, err error, inBody bool) *failure {
 	cause, reason := context.Cause(ctx), err
 	switch {
-	case cause == neterr.ErrSuperseded:
+	case is(cause, neterr.ErrSuperseded):
 		return &failure{inBody: inBody}
 	case is(cause, resilienthttp.ErrReadTimeout):
 		reason = cause
@@ -137,7 +138,7 @@ type attemptBody attemptSpan
 // Read implements io.Reader.
 func (b *attemptBody) Read(p []byte) (int, error) {
 	n, err := b.body.Read(p)
-	if err != nil && err != io.EOF { //nolint:errorlint // as io.Reader requires
+	if err != nil && err != io.EOF {
 		b.failure.Store(newFailure(b.Context, err, true))
 	}
 	return n, err
@@ -154,7 +155,7 @@ func (b *upgradedBody) Read(p []byte) (int, error) { return (*attemptBody)(b).Re
 
 // Write implements io.Writer.
 func (b *upgradedBody) Write(p []byte) (int, error) {
-	n, err := b.body.(io.Writer).Write(p)
+	n, err := b.body.(io.Writer).Write(p) //nolint:errcheck // wrapBody has checked the type
 	if err != nil {
 		b.failure.Store(newFailure(b.Context, err, true))
 	}

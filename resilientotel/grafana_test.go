@@ -99,7 +99,7 @@ func checkQuery(t *testing.T, known map[string]map[string]bool, title, expressio
 	metrics, labels := terms(expression)
 	require.NotEmpty(t, metrics, "%s: %s", title, expression)
 	for _, m := range metrics {
-		require.True(t, known[m] != nil, "%s: %s is not exported", title, m)
+		require.NotNil(t, known[m], "%s: %s is not exported", title, m)
 		for _, label := range labels {
 			require.True(t, known[m][label], "%s: %s has no label %s", title, m, label)
 		}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -154,10 +155,9 @@ func TestHedgeOutcome_overConnections(t *testing.T) {
 			steps[i] = faulttest.Reply{Status: 200, Body: "quick"}
 		}
 		steps[0] = slow
-		n := 0
+		var n atomic.Int64
 		server := faulttest.NewInMemory(nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			n++
-			steps[n%every].ServeHTTP(w, r)
+			steps[n.Add(1)%every].ServeHTTP(w, r)
 		}))
 		defer server.Close()
 		r := record()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net"
 	"net/http"
 	"slices"
@@ -363,51 +362,4 @@ func TestSeveralTransports(t *testing.T) {
 		remaining, known := all["resilienthttp.client.retry_budget.remaining{resilienthttp.scope=api.test}"]
 		require.True(t, known && remaining >= 0, "the budget with a limit")
 	})
-}
-
-func TestErrorTypeAndOutcome(t *testing.T) {
-	failed := func(e resilienthttp.Error) *resilienthttp.Call { return &resilienthttp.Call{Err: &e} }
-	status := func(code int, verdict resilienthttp.Verdict) *resilienthttp.Call {
-		resp := &http.Response{StatusCode: code}
-		return &resilienthttp.Call{Response: resp, Attempts: []resilienthttp.Attempt{{Response: resp, Verdict: verdict}}}
-	}
-	for name, row := range map[string]struct {
-		call               *resilienthttp.Call
-		errorType, outcome string
-	}{
-		"breaker open: rejected":                    {failed(resilienthttp.Error{Reason: resilienthttp.ErrBreakerOpen}), "breaker_open", "rejected"},
-		"rate limit: rejected":                      {failed(resilienthttp.Error{Reason: resilienthttp.ErrRateLimited}), "rate_limited", "rejected"},
-		"permit after the deadline: rejected":       {failed(resilienthttp.Error{Reason: resilienthttp.ErrDeadline, Err: resilienthttp.ErrRateLimited}), "rate_limited", "rejected"},
-		"deadline: timeout":                         {failed(resilienthttp.Error{Reason: resilienthttp.ErrDeadline, Err: context.DeadlineExceeded}), "timeout", "timeout"},
-		"canceled: canceled":                        {failed(resilienthttp.Error{Err: context.Canceled}), "canceled", "canceled"},
-		"breaker of a Transport in Base: failed":    {failed(resilienthttp.Error{Reason: resilienthttp.ErrBreakerOpen, Err: &resilienthttp.Error{Reason: resilienthttp.ErrBreakerOpen}}), "breaker_open", "failed"},
-		"rate limit of a Transport in Base: failed": {failed(resilienthttp.Error{Reason: resilienthttp.ErrRateLimited, Err: &resilienthttp.Error{Reason: resilienthttp.ErrRateLimited}}), "rate_limited", "failed"},
-		"unknown error: failed":                     {failed(resilienthttp.Error{Reason: resilienthttp.ErrMaxAttempts, Err: errors.New("x")}), "_OTHER", "failed"},
-		"connection refused: failed":                {failed(resilienthttp.Error{Err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}}), "connection_refused", "failed"},
-		"attempt timeout: failed":                   {failed(resilienthttp.Error{Reason: resilienthttp.ErrAttemptTimeout, Err: resilienthttp.ErrAttemptTimeout}), "timeout", "failed"},
-		"another type of error: failed":             {&resilienthttp.Call{Err: errors.New("x")}, "_OTHER", "failed"},
-		"status out of range: other":                {&resilienthttp.Call{Response: &http.Response{StatusCode: 1000}}, "_OTHER", "success"},
-		"status 200: success":                       {status(200, resilienthttp.VerdictSuccess), "", "success"},
-		"status 404: permanent error":               {status(404, resilienthttp.VerdictPermanent), "404", "permanent_error"},
-		"status 503: failed":                        {status(503, resilienthttp.VerdictTransient), "503", "failed"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			require.Equal(t, row.errorType, errorTypeOf(row.call))
-			require.Equal(t, row.outcome, outcomeOf(row.call))
-		})
-	}
-}
-
-func TestValues(t *testing.T) {
-	require.Equal(t, "budget_exhausted", stopReason(resilienthttp.ErrBudgetExhausted))
-	require.Equal(t, "_OTHER", stopReason(errors.New("x")))
-	require.Equal(t, []string{"closed", "half_open", "open", "_OTHER"}, []string{
-		stateName(resilienthttp.StateClosed), stateName(resilienthttp.StateHalfOpen), stateName(resilienthttp.StateOpen), stateName(math.MaxInt8),
-	})
-	for given, want := range map[string]string{
-		"https://api.test/a?b#c": "https://api.test", "https://api.test": "https://api.test", "http://a.test:80?x": "http://a.test:80",
-		"http://[::1]:8/x": "http://[::1]:8", "mailto:user@example.com": "mailto:", "": ":", "unix:///run/x": "unix://",
-	} {
-		require.Equal(t, want, origin(given), given)
-	}
 }
