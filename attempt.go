@@ -234,6 +234,7 @@ func (a *attempt) observe(resp *http.Response, err error) {
 		c.breakerChanged(change)
 	}
 	a.classify(&info)
+	a.recordFailure(now)
 	if resp != nil {
 		a.adopt(resp)
 	}

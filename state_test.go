@@ -72,7 +72,7 @@ func TestState(t *testing.T) {
 			require.WithinRange(t, b.NotBefore, opened.Add(4*s), opened.Add(5*s))
 			require.Equal(t, 1, b.Failures)
 			require.Equal(t, 1, b.Calls)
-			require.Equal(t, resilienthttp.FailureStatus{At: opened, Err: "connection broke"}, scope.Failure)
+			require.Equal(t, resilienthttp.FailureStatus{At: opened, ErrorType: "_OTHER", Err: "connection broke"}, scope.Failure)
 			time.Sleep(4 * s)
 			b = known(t, tr).Breaker
 			require.Equal(t, resilienthttp.StateHalfOpen, b.State)
