@@ -346,14 +346,10 @@ func (a *attempt) recordFailure(now time.Time) {
 // class returns how the attempt ended, for ResponseStatus.
 func (a *attempt) class() responseClass {
 	resp, err := a.report.Response, a.report.Err
-	switch a.end {
-	case endCanceled, endSuperseded:
-		return classNone
-	case endTimeout, endEarly, endDeadline:
-		return classTimeout
-	}
 	switch {
-	case resp == nil && neterr.TimedOut(err):
+	case a.end == endCanceled || a.end == endSuperseded:
+		return classNone
+	case a.end == endTimeout || a.end == endEarly || a.end == endDeadline || resp == nil && neterr.TimedOut(err):
 		return classTimeout
 	case resp == nil:
 		return classNetworkError

@@ -284,7 +284,7 @@ func TestState_responses(t *testing.T) {
 					ctx := t.Context()
 					if row.timeout > 0 {
 						limited, cancel := context.WithTimeout(ctx, row.timeout)
-						defer cancel()
+						t.Cleanup(cancel)
 						ctx = limited
 					}
 					if resp, err := tr.RoundTrip(get(t).WithContext(ctx)); err == nil {
