@@ -190,10 +190,13 @@ func (c *config) knownScopes(now time.Time) []knownScope {
 			add(key, nil)
 		}
 	})
-	slices.SortFunc(known, func(a, b knownScope) int {
-		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(priority.Format(a.Class), priority.Format(b.Class)))
-	})
+	slices.SortFunc(known, func(a, b knownScope) int { return compareKeys(a.Key, b.Key) })
 	return slices.CompactFunc(known, func(a, b knownScope) bool { return a.Key == b.Key })
+}
+
+// compareKeys orders scopes by name, each before its priorities.
+func compareKeys(a, b scope.Key) int {
+	return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(priority.Format(a.Class), priority.Format(b.Class)))
 }
 
 func breakerStatus(s circuit.Status) BreakerStatus {
@@ -204,12 +207,8 @@ func breakerStatus(s circuit.Status) BreakerStatus {
 
 // describe adds the quotas to the scopes.
 func (l *RateLimit) describe(scopes []ScopeState, known []knownScope, now time.Time) {
-	index := make(map[scope.Key]int, len(known))
-	for i, s := range known {
-		index[s.Key] = i
-	}
 	l.engine().Each(now, func(q quota.Status) {
-		i, ok := index[scope.Key{Name: q.Scope}]
+		i, ok := slices.BinarySearchFunc(known, scope.Key{Name: q.Scope}, func(s knownScope, key scope.Key) int { return compareKeys(s.Key, key) })
 		if ok {
 			scopes[i].Quotas = append(scopes[i].Quotas, QuotaStatus{
 				Bucket: bucketName(&q), Limit: q.Limit, Remaining: q.Remaining, Reset: q.Reset, BlockedUntil: q.BlockedUntil,
