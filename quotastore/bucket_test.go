@@ -72,8 +72,8 @@ func TestBucketIsExact(t *testing.T) {
 // A10: a million idle hours change nothing, and no arithmetic overflows.
 func TestBucketAfterALongTime(t *testing.T) {
 	for _, r := range []Rule{
-		{Limit: 1, Window: longestWindow}, {Limit: large, Window: 1}, {Limit: large, Window: longestWindow},
-		{Limit: 3, Window: time.Second, Burst: large}, {Limit: 1, Window: longestWindow, Burst: large},
+		{Limit: 1, Window: maxWindow}, {Limit: large, Window: 1}, {Limit: large, Window: maxWindow},
+		{Limit: 3, Window: time.Second, Burst: large}, {Limit: 1, Window: maxWindow, Burst: large},
 	} {
 		var b bucket
 		taken, ok := b.take(0, int64(r.Capacity()), int64(r.Capacity()), &r)
@@ -145,7 +145,7 @@ func FuzzBucket(f *testing.F) {
 			}
 			var a account
 			for _, step := range [][2]int64{{first, want}, {second, more}, {second, 1}} {
-				now, want := max(step[0], 0)/2, max(step[1], -mostUnits)
+				now, want := max(step[0], 0)/2, max(step[1], -maxUnits)
 				ticket := a.take(now, want, min(max(want, 0), int64(r.Capacity())), &r)
 				require.GreaterOrEqual(t, ticket.Remaining, 0)
 				require.LessOrEqual(t, ticket.Remaining, r.Capacity())
