@@ -110,12 +110,19 @@ func (s *storeWithFallback) take(ctx context.Context, key string, n int, r Rule)
 			t.err = limited.Err()
 		}
 	}
-	if t.err != nil && ctx.Err() != nil {
+	if t.err != nil && hasEnded(ctx) {
 		s.abandon(call)
 	} else {
-		s.record(call, t.err != nil, limited.Err() != nil)
+		s.record(call, t.err != nil, hasEnded(limited))
 	}
 	return t.result, t.err
+}
+
+// hasEnded reports whether ctx is done or its deadline has passed. A connection with the
+// context's deadline may fail a moment before the context is done.
+func hasEnded(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
 }
 
 // allow reports whether the store may be called. The caller must then pass the call to
