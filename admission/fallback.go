@@ -199,7 +199,8 @@ func (s *storeWithFallback) change(fallback bool) {
 // holds the lock.
 func (s *storeWithFallback) mostlyBad(now time.Time) bool {
 	answers, bad := 0, 0
-	for _, a := range s.answers {
+	for i := range s.answers {
+		a := &s.answers[i]
 		if a.at.IsZero() || now.Sub(a.at) > answerWindow {
 			continue
 		}
