@@ -2,6 +2,7 @@ package quotastore_test
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -115,6 +116,7 @@ func TestMemory_evictsLeastUsed(t *testing.T) {
 		rule quotastore.Rule
 		used int
 	}
+	last := append(slices.Repeat([]key{{bucket, 10}}, 15), key{bucket, 9})
 	for _, row := range []struct {
 		name    string
 		keys    []key // of 16, the others have used all of a bucket
@@ -126,6 +128,7 @@ func TestMemory_evictsLeastUsed(t *testing.T) {
 		{"a window that used more units of a higher limit: evicted", []key{{bucket, 2}, {sliding, 100}}, -1, 1},
 		{"a whole key that used all: evicted", []key{{bucket, 1}, {sliding, 1}, {whole, 10}}, -1, 2},
 		{"a blocked key that used the least: kept", []key{{bucket, 1}, {sliding, 200}}, 0, 1},
+		{"the last of the sample used less: evicted", last, -1, 15},
 		{"all are used up: the one that is whole first", []key{{quotastore.Rule{Limit: 10, Window: time.Minute}, 10}}, -1, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
