@@ -113,7 +113,7 @@ func (s *storeWithFallback) take(ctx context.Context, key string, n int, r Rule)
 	if t.err != nil && hasEnded(ctx) {
 		s.abandon(call)
 	} else {
-		s.record(call, t.err != nil, hasEnded(limited))
+		s.record(call, t.err != nil, t.err != nil && hasEnded(limited))
 	}
 	return t.result, t.err
 }

@@ -161,3 +161,31 @@ func TestQuota_fewLateAnswers(t *testing.T) {
 		})
 	}
 }
+
+// A12: a store that never returns holds at most 1000 goroutines, and each request waits at
+// most Timeout for it.
+func TestQuota_storeHangs(t *testing.T) {
+	for _, answers := range []int64{0, 100} {
+		synctest.Test(t, func(t *testing.T) {
+			var calls atomic.Int64
+			var held, most atomic.Int64
+			over := make(chan struct{})
+			store := storeFunc(func(context.Context, string, int, int, quotastore.Rule) (quotastore.Result, error) {
+				if calls.Add(1) <= answers {
+					return quotastore.Result{OK: true}, nil
+				}
+				most.Store(max(most.Load(), held.Add(1)))
+				<-over
+				return quotastore.Result{}, errRefused
+			})
+			q := &admission.Quota{Limit: 1 << 30, Store: store}
+			l := &load{handler: q.Handler(ok()), random: rand.New(rand.NewPCG(1, 15)), rate: 10_000}
+			require.Len(t, l.send(t, 3*time.Second), 1)
+			t.Logf("%d goroutines were held", most.Load())
+			require.LessOrEqual(t, most.Load(), int64(1000))
+			require.LessOrEqual(t, l.slow, 100*time.Millisecond)
+			close(over)
+			synctest.Wait()
+		})
+	}
+}
