@@ -31,11 +31,11 @@ func TestThreeAnswers(t *testing.T) {
 	// Why did the call take so long? One log record, one span and one row of the page.
 	require.Regexp(t, `msg="call done".* server\.address=bank\.example .*duration=(1\.99|2\.0)\d*s queue_wait=(1\.99\d*|2(\.0\d*)?)s in_flight=5ms retry_wait=0s http\.response\.status_code=201`, out.last("the log "))
 	requireSpan(t, strings.TrimPrefix(out.last("the span "), "the span  "))
-	const waited = `(1\.99|2(\.0\d*)?) s +It waited (1\.99\d*|2(\.0\d*)?) s in line for a turn, 5 ms for the server`
-	require.Regexp(t, `bank\.example  `+waited, out.last("in line for a turn"))
+	const waited = `(1\.99|2(\.0\d*)?) s +It waited (1\.99\d*|2(\.0\d*)?) s in the queue, 5 ms for the server`
+	require.Regexp(t, `bank\.example  `+waited, out.last("in the queue"))
 
 	// Which hosts are rejected now, and how much of the quota is used?
-	require.Regexp(t, `mail\.example  until \d\d:\d\d:\d\d  Its circuit is open: 20 failures in 20 results, the last one status 502\.`, out.last("circuit is open"))
+	require.Regexp(t, `mail\.example  until \d\d:\d\d:\d\d  The circuit is open: 20 failures in 20 attempts, the last one: status 502\.`, out.last("circuit is open"))
 	require.Regexp(t, `bank\.example  requests  19 of 20 remain`, out.last("of 20 remain"))
 
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(page) }))
@@ -46,9 +46,10 @@ func TestThreeAnswers(t *testing.T) {
 		text := chromium.Value[string](browser, t, `document.querySelector("`+section+`").innerText`)
 		return strings.Join(strings.Fields(text), " ")
 	}
-	require.Regexp(t, `Where the time of the slowest calls went .* bank\.example shop `+waited+`.* status 201`, shown("#slow"))
-	require.Regexp(t, `Refused or held back now .* mail\.example shop refused \d\d:\d\d:\d\d.* Its circuit is open: 20 failures in 20 results, the last one status 502\.`, shown("#held"))
-	require.Regexp(t, `How full the quotas are .* bank\.example shop requests 19 of 20 `, shown("#quotas"))
+	require.Regexp(t, `Slowest calls .* bank\.example shop `+waited+`.* status 201`, shown("#slow"))
+	require.Regexp(t, `What fails .* mail\.example shop .*502`, shown("#failing"))
+	require.Regexp(t, `Blocked scopes .* mail\.example shop \w+ \d\d:\d\d:\d\d.* The circuit is open: 20 failures in 20 attempts, the last one: status 502\.`, shown("#blocked"))
+	require.Regexp(t, `Quotas .* bank\.example shop requests 19 of 20 `, shown("#quotas"))
 	chromium.Legible(browser, t, map[string]string{"observability": server.URL}, "#quotas", map[int64]string{1280: "wide", 360: "narrow"})
 }
 
