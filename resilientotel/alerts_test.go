@@ -3,6 +3,7 @@ package resilientotel
 import (
 	"os"
 	"os/exec"
+	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -23,10 +24,13 @@ func TestAlerts(t *testing.T) {
 	}
 	require.NoError(t, yaml.Unmarshal(text, &file))
 	known, alerts := exported(t), 0
+	operators := regexp.MustCompile(`(?m)^(and|or|unless)\b.*$`)
 	for _, group := range file.Groups {
 		for _, rule := range group.Rules {
 			alerts++
-			checkQuery(t, known, rule.Alert, rule.Expr)
+			for _, operand := range operators.Split(rule.Expr, -1) {
+				checkQuery(t, known, rule.Alert, operand)
+			}
 			require.NotEmpty(t, rule.For, rule.Alert)
 			require.Contains(t, []string{"critical", "warning"}, rule.Labels["severity"], rule.Alert)
 			require.NotEmpty(t, rule.Annotations["summary"], rule.Alert)
