@@ -33,9 +33,10 @@ type gate struct {
 	most    int           // in the queue; 0: as many as get a place in time; negative: none
 	maxWait time.Duration // 0: the default; negative: none
 
-	each   each
-	alone  float64       // seconds that the last one took that had no others beside it
-	latest time.Duration // when the last sample came
+	each    each
+	alone   float64 // seconds that the last one took that had no others beside it
+	emptyAt time.Duration
+	latest  time.Duration // when the last sample came
 }
 
 // enter is a request that comes, with so much time left. Either it is let in, and
@@ -43,7 +44,7 @@ type gate struct {
 // time; or neither: then it may join the queue.
 func (g *gate) enter(now, left time.Duration) (flight int, hopeless bool) {
 	if left < forever {
-		g.meet(seconds(left))
+		g.observeTimeout(seconds(left))
 		if g.service(now, g.inflight+1) > left || left <= 0 {
 			if left <= 0 || g.service(now, 1) > left {
 				return 0, true
@@ -61,24 +62,27 @@ func (g *gate) enter(now, left time.Duration) (flight int, hopeless bool) {
 // join puts a request into the queue that was not let in, or says why not. Somebody
 // may have to make room for it.
 func (g *gate) join(now, left time.Duration, w *waiter) (room *waiter, why Reason) {
+	if g.queue.len == 0 {
+		g.emptyAt = now
+	}
 	wait := g.longestWait(now)
+	if left < forever {
+		// So many places have to come first, if nobody else does.
+		service := g.service(now, g.slots())
+		if int64(g.ahead(w.class)+1)*int64(g.interval(now))+int64(service) > int64(left) {
+			return nil, ReasonDeadline
+		}
+		latest := left - service
+		if g.maxWait == 0 && (w.class == 0 || now-g.emptyAt < left) {
+			wait = latest
+		}
+		wait = min(wait, latest)
+	}
 	size := g.queueSize(wait)
 	if size <= 0 || wait <= 0 {
 		return nil, ReasonQueueFull
 	}
 	w.until = now + wait
-	if left < forever {
-		// So many places have to come first, if nobody else does.
-		service := g.service(now, g.places())
-		if int64(g.ahead(w.class)+1)*int64(g.interval(now))+int64(service) > int64(left) {
-			return nil, ReasonDeadline
-		}
-		latest := now + left - service
-		if w.class > 0 || g.maxWait != 0 {
-			latest = min(latest, w.until)
-		}
-		w.until = latest // what is critical is worth to wait for
-	}
 	if g.queue.len >= size {
 		if room = g.last(); room.class < w.class {
 			return nil, ReasonQueueFull
@@ -110,7 +114,7 @@ func (g *gate) done(now time.Duration, s sample) {
 			g.alone = took
 		}
 	}
-	g.leave(now, s)
+	g.release(now, s)
 }
 
 // queueSize is how many may wait: as many as get a place within the longest wait, by how
@@ -119,7 +123,7 @@ func (g *gate) queueSize(wait time.Duration) int {
 	if g.most != 0 {
 		return g.most
 	}
-	size := queuePerPlace * g.places()
+	size := queuePerPlace * g.slots()
 	if interval := g.usual(g.inflight) / time.Duration(max(g.inflight, 1)); interval > 0 {
 		size = max(size, int(min(wait/interval, mostWaiters)))
 	}

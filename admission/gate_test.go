@@ -24,7 +24,7 @@ func TestWhatIsNoSample(t *testing.T) {
 			s.took = -1
 		}
 		for l.inflight > 0 {
-			l.leave(now, s)
+			l.release(now, s)
 		}
 	}
 	for range 100 {

@@ -164,7 +164,7 @@ func (s *Shedder) State() ShedderState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return ShedderState{
-		Limit: s.gate.places(), InFlight: s.gate.inflight, Queued: s.gate.queue.len,
+		Limit: s.gate.slots(), InFlight: s.gate.inflight, Queued: s.gate.queue.len,
 		BaselineLatency: time.Duration(s.gate.base * float64(time.Second)),
 		Admitted:        s.admitted, Rejected: s.refused,
 	}

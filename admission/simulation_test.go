@@ -20,6 +20,8 @@ type simulation struct {
 	rate     func(now time.Duration) float64                     // of arrivals, a second
 	deadline time.Duration
 	mix      [classes]float64 // critical, default, batch
+	pause    time.Duration    // every so often all workers stop for pauseLength
+	frozen   bool             // the gate stops as well
 	shared   bool             // all are worked on at once, as by a processor, and not one after the other
 	length   time.Duration
 	seed     uint64
@@ -38,10 +40,11 @@ type simulation struct {
 }
 
 type outcome struct {
-	came  time.Duration
-	class int
-	ok    bool
-	took  time.Duration
+	came     time.Duration
+	class    int
+	ok       bool
+	took     time.Duration
+	rejected bool
 }
 
 type simRequest struct {
@@ -77,6 +80,42 @@ func (s *simulation) after(d time.Duration, do func()) {
 	heap.Push(&s.events, event{s.now + d, s.order, do})
 }
 
+const pauseLength = 200 * ms
+
+// running returns how long it takes until something that needs d has had that time, without pauses.
+func (s *simulation) running(d time.Duration) time.Duration {
+	if s.pause == 0 {
+		return d
+	}
+	end := s.now
+	for {
+		start := (end/s.pause + 1) * s.pause
+		if since := end % s.pause; since < pauseLength && end >= s.pause {
+			end += pauseLength - since
+		}
+		if end+d < start {
+			return end + d - s.now
+		}
+		d -= start - end
+		end = start
+	}
+}
+
+// thawed returns how long it takes until the gate is not stopped.
+func (s *simulation) thawed() time.Duration {
+	if since := choose2(s.pause > 0, s.now, s.pause); s.frozen && s.now >= s.pause && since < pauseLength {
+		return pauseLength - since
+	}
+	return 0
+}
+
+func choose2(b bool, now, pause time.Duration) time.Duration {
+	if b {
+		return now % pause
+	}
+	return pauseLength
+}
+
 func (s *simulation) exponential(mean float64) time.Duration {
 	return time.Duration(s.random.ExpFloat64() * mean * float64(time.Second))
 }
@@ -91,7 +130,12 @@ func (s *simulation) run() *simulation {
 	arrive = func() {
 		if s.now < s.length {
 			if rate := s.rate(s.now); rate > 0 {
-				s.arrival()
+				if wait := s.thawed(); wait > 0 {
+					came := s.now
+					s.after(wait, func() { s.arrival(came) })
+				} else {
+					s.arrival(s.now)
+				}
 				s.after(s.exponential(1/rate), arrive)
 			} else {
 				s.after(10*time.Millisecond, arrive)
@@ -101,7 +145,7 @@ func (s *simulation) run() *simulation {
 	s.after(0, arrive)
 	var look func()
 	look = func() {
-		s.limits = append(s.limits, s.gate.places())
+		s.limits = append(s.limits, s.gate.slots())
 		if s.now < s.length {
 			s.after(time.Second, look)
 		}
@@ -115,8 +159,8 @@ func (s *simulation) run() *simulation {
 	return s
 }
 
-func (s *simulation) arrival() {
-	q := &simRequest{came: s.now}
+func (s *simulation) arrival(came time.Duration) {
+	q := &simRequest{came: came}
 	for x := s.random.Float64(); q.class < classes-1 && x >= s.mix[q.class]; q.class++ {
 		x -= s.mix[q.class]
 	}
@@ -132,22 +176,30 @@ func (s *simulation) arrival() {
 		s.enter(q)
 		return
 	case hopeless:
-		s.end(q, false)
+		s.reject(q)
 		return
 	}
 	room, why := s.gate.join(s.now, left, &q.w)
 	if room != nil {
-		s.end(s.requestOf(room), false)
+		s.reject(s.requestOf(room))
 	}
 	if why != ReasonNone {
-		s.end(q, false)
+		s.reject(q)
 		return
 	}
 	s.waiting[&q.w] = q
-	s.after(q.w.until-s.now, func() {
+	wait := q.w.until - s.now
+	if s.frozen {
+		// A timer that expires in a pause runs at its end.
+		now := s.now
+		s.now += wait
+		wait += s.thawed()
+		s.now = now
+	}
+	s.after(wait, func() {
 		if q.w.queued {
 			s.gate.remove(&q.w)
-			s.end(s.requestOf(&q.w), false)
+			s.reject(s.requestOf(&q.w))
 		}
 	})
 }
@@ -176,7 +228,7 @@ func (s *simulation) work(q *simRequest) {
 	if over := s.gate.inflight - s.workers; over > 0 {
 		need = time.Duration(float64(need) * (1 + s.crowding*float64(over)))
 	}
-	s.after(need, func() {
+	s.after(s.running(need), func() {
 		s.busy--
 		if len(s.line) > 0 {
 			next := s.line[0]
@@ -193,7 +245,13 @@ func (s *simulation) depart(q *simRequest) {
 	if s.extra != nil {
 		extra = s.extra(s.now, s.random)
 	}
-	s.after(extra, func() { s.leave(q) })
+	s.after(extra, func() {
+		if wait := s.thawed(); wait > 0 {
+			s.after(wait, func() { s.leave(q) })
+		} else {
+			s.leave(q)
+		}
+	})
 }
 
 // sharing is workers that are divided among all requests that have a place, at most
@@ -264,8 +322,12 @@ func (s *simulation) leave(q *simRequest) {
 	}
 }
 
+func (s *simulation) reject(q *simRequest) {
+	s.outcomes = append(s.outcomes, outcome{q.came, q.class, false, s.now - q.came, true})
+}
+
 func (s *simulation) end(q *simRequest, ok bool) {
-	s.outcomes = append(s.outcomes, outcome{q.came, q.class, ok, s.now - q.came})
+	s.outcomes = append(s.outcomes, outcome{q.came, q.class, ok, s.now - q.came, false})
 }
 
 // result is what came of the requests of a time.
