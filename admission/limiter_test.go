@@ -210,7 +210,7 @@ func TestSimulatedBounds(t *testing.T) {
 	for _, row := range []struct{ initial, least, most int }{{20, 4, 1000}, {1, 1, 1}, {5, 5, 7}, {10, 10, 10}, {100, 50, 200}} {
 		for _, workers := range []int{1, 12, 50} {
 			s := loaded(workers, 10*ms, 3, exponentially(10*ms), 2*time.Second)
-			s.gate = &gate{limiter: newLimiter(row.initial, row.least, row.most, 2)}
+			s.gate = &concurrencyGate{limiter: newLimiter(row.initial, row.least, row.most, 2)}
 			s.run()
 			for _, limit := range s.limits {
 				require.GreaterOrEqual(t, limit, row.least)
@@ -219,7 +219,7 @@ func TestSimulatedBounds(t *testing.T) {
 		}
 	}
 	static := loaded(12, 10*ms, 3, exponentially(10*ms), 10*time.Second)
-	static.gate = &gate{limiter: newLimiter(17, 4, 1000, -1)}
+	static.gate = &concurrencyGate{limiter: newLimiter(17, 4, 1000, -1)}
 	for _, limit := range static.run().limits {
 		require.Equal(t, 17, limit)
 	}

@@ -19,13 +19,14 @@ type simulation struct {
 	crowding float64                                             // by which share each one above workers slows the others
 	rate     func(now time.Duration) float64                     // of arrivals, a second
 	deadline time.Duration
+	keyOf    func(*rand.Rand) string
 	mix      [classes]float64 // critical, default, batch
 	pause    time.Duration    // every so often all workers stop for pauseLength
 	frozen   bool             // the gate stops as well
 	shared   bool             // all are worked on at once, as by a processor, and not one after the other
 	length   time.Duration
 	seed     uint64
-	gate     *gate
+	gate     *concurrencyGate
 
 	now      time.Duration
 	random   *rand.Rand
@@ -48,6 +49,7 @@ type outcome struct {
 }
 
 type simRequest struct {
+	key   string
 	class int
 	came  time.Duration
 	began time.Duration // let in
@@ -124,7 +126,7 @@ func (s *simulation) run() *simulation {
 	s.waiting = map[*waiter]*simRequest{}
 	s.random = rand.New(rand.NewPCG(s.seed, 7))
 	if s.gate == nil {
-		s.gate = &gate{limiter: newLimiter(defaultInitial, defaultMin, defaultMax, defaultTolerance)}
+		s.gate = &concurrencyGate{limiter: newLimiter(defaultInitial, defaultMin, defaultMax, defaultTolerance)}
 	}
 	var arrive func()
 	arrive = func() {
@@ -165,11 +167,16 @@ func (s *simulation) arrival(came time.Duration) {
 		x -= s.mix[q.class]
 	}
 	q.w.class = q.class
-	left := forever
+	q.w.key = &s.gate.shared
+	if s.keyOf != nil {
+		q.key = s.keyOf(s.random)
+		q.w.key = s.gate.of(q.key)
+	}
+	left := noDeadline
 	if s.deadline > 0 {
 		left = s.deadline
 	}
-	flight, hopeless := s.gate.enter(s.now, left)
+	flight, hopeless := s.gate.enter(s.now, left, q.w.key, q.class)
 	switch {
 	case flight > 0:
 		q.w.flight = flight
@@ -198,7 +205,7 @@ func (s *simulation) arrival(came time.Duration) {
 	}
 	s.after(wait, func() {
 		if q.w.queued {
-			s.gate.remove(&q.w)
+			s.gate.drop(&q.w)
 			s.reject(s.requestOf(&q.w))
 		}
 	})
@@ -225,7 +232,7 @@ func (s *simulation) enter(q *simRequest) {
 func (s *simulation) work(q *simRequest) {
 	s.busy++
 	need := s.service(s.now, s.random)
-	if over := s.gate.inflight - s.workers; over > 0 {
+	if over := s.gate.limiter.inflight - s.workers; over > 0 {
 		need = time.Duration(float64(need) * (1 + s.crowding*float64(over)))
 	}
 	s.after(s.running(need), func() {
@@ -315,7 +322,7 @@ func (s *simulation) plan() {
 
 func (s *simulation) leave(q *simRequest) {
 	late := s.deadline > 0 && s.now-q.came > s.deadline
-	s.gate.done(s.now, sample{took: s.now - q.began, flight: q.w.flight, late: late})
+	s.gate.done(s.now, sample{took: s.now - q.began, flight: q.w.flight, late: late}, q.w.key, q.class)
 	s.end(q, !late)
 	for w := s.gate.next(); w != nil; w = s.gate.next() {
 		s.enter(s.requestOf(w))
