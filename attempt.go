@@ -234,6 +234,7 @@ func (a *attempt) observe(resp *http.Response, err error) {
 		c.breakerChanged(change)
 	}
 	a.classify(&info)
+	a.recordFailure(now)
 	if resp != nil {
 		a.adopt(resp)
 	}
@@ -274,7 +275,7 @@ func (a *attempt) translate(err error, now time.Time) (endReason, error) {
 	c := a.call
 	gone := c.ctx.Err()
 	switch cause := a.cause(); {
-	case cause == neterr.ErrSuperseded:
+	case errors.Is(cause, neterr.ErrSuperseded):
 		return endSuperseded, neterr.With(neterr.ErrSuperseded, err)
 	case cause == ErrAttemptTimeout:
 		if gone == nil && errors.Is(err, context.Canceled) {

@@ -4,13 +4,16 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,6 +27,7 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
+	"github.com/resilienthttp/resilienthttp/statepage"
 )
 
 // secret stands for what must not be told: in queries, headers and bodies.
@@ -326,6 +330,70 @@ func TestErrorUnwraps(t *testing.T) {
 	require.False(t, (&resilienthttp.Error{}).Timeout())
 }
 
+// T11: ErrorType has one vocabulary for the errors of attempts and of calls.
+func TestErrorType(t *testing.T) {
+	op := func(name string, err error) error { return &net.OpError{Op: name, Net: "tcp", Err: err} }
+	for _, row := range []struct {
+		name string
+		err  error
+		want string
+	}{
+		{"nil: none", nil, ""},
+		{"refused: connection_refused", op("dial", os.NewSyscallError("connect", syscall.ECONNREFUSED)), "connection_refused"},
+		{"reset: connection_reset", op("read", syscall.ECONNRESET), "connection_reset"},
+		{"broken pipe: connection_reset", op("write", syscall.EPIPE), "connection_reset"},
+		{"EOF: eof", &url.Error{Op: "Get", Err: io.EOF}, "eof"},
+		{"half a response: eof", io.ErrUnexpectedEOF, "eof"},
+		{"server closed an idle connection: eof", errors.New("http: server closed idle connection"), "eof"},
+		{"unknown host: dns", op("dial", &net.DNSError{Err: "no such host", IsNotFound: true}), "dns"},
+		{"DNS timeout: dns", op("dial", &net.DNSError{Err: "timeout", IsTimeout: true}), "dns"},
+		{"certificate: tls", &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, "tls"},
+		{"HTTP to a TLS client: tls", tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}, "tls"},
+		{"CONNECT rejected: proxy", &neterr.ConnectError{Status: 407}, "proxy"},
+		{"proxy refuses the connection: proxy", op("proxyconnect", syscall.ECONNREFUSED), "proxy"},
+		{"dial timeout: timeout", op("dial", os.ErrDeadlineExceeded), "timeout"},
+		{"context deadline: timeout", context.DeadlineExceeded, "timeout"},
+		{"attempt timeout: timeout", resilienthttp.ErrAttemptTimeout, "timeout"},
+		{"deadline: timeout", resilienthttp.ErrDeadline, "timeout"},
+		{"read timeout: read_timeout", resilienthttp.ErrReadTimeout, "read_timeout"},
+		{"canceled: canceled", fmt.Errorf("layer: %w", context.Canceled), "canceled"},
+		{"breaker: breaker_open", resilienthttp.ErrBreakerOpen, "breaker_open"},
+		{"rate limit: rate_limited", resilienthttp.ErrRateLimited, "rate_limited"},
+		{"own type: _OTHER", &fetchError{text: "connection refused"}, "_OTHER"},
+		{"unknown text: _OTHER", errors.New("EOF"), "_OTHER"},
+		{"own type around EOF: eof", &fetchError{"x", io.EOF}, "eof"},
+		{"Error of a gate: its Reason", &resilienthttp.Error{Reason: resilienthttp.ErrBreakerOpen}, "breaker_open"},
+		{"Error with a cause: the cause", &resilienthttp.Error{Reason: resilienthttp.ErrMaxAttempts, Err: io.EOF}, "eof"},
+		{"Error whose retry the breaker denied: the cause", &resilienthttp.Error{
+			Reason: resilienthttp.ErrBreakerOpen, Err: io.EOF, Attempts: []resilienthttp.Attempt{{Err: io.EOF, StopReason: resilienthttp.ErrBreakerOpen}},
+		}, "eof"},
+		{"permit after the deadline: rate_limited", &resilienthttp.Error{Reason: resilienthttp.ErrDeadline, Err: resilienthttp.ErrRateLimited}, "rate_limited"},
+		{"Error of a Transport inside: its type", &resilienthttp.Error{Err: &resilienthttp.Error{Reason: resilienthttp.ErrRateLimited}}, "rate_limited"},
+		{"zero Error: _OTHER", &resilienthttp.Error{}, "_OTHER"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			require.Equal(t, row.want, resilienthttp.ErrorType(row.err))
+			if row.err != nil {
+				require.Equal(t, row.want, resilienthttp.ErrorType(&url.Error{Op: "Get", Err: fmt.Errorf("layer: %w", row.err)}))
+			}
+		})
+	}
+	t.Run("real sockets", func(t *testing.T) {
+		for want, address := range map[string]string{
+			"connection_refused": closedPort(t),
+			"connection_reset":   must(rawServer(t, func(conn net.Conn) { _, _ = conn.Read(make([]byte, 1)); resetConn(conn) })),
+			"eof":                must(rawServer(t, func(conn net.Conn) { _, _ = conn.Read(make([]byte, 4096)); _ = conn.Close() })),
+		} {
+			tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{MaxAttempts: -1}}
+			_, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://"+address, ""))
+			require.Equal(t, want, resilienthttp.ErrorType(err), "%v", err)
+			tr.CloseIdleConnections()
+		}
+	})
+}
+
+func must(address string, _ *atomic.Int64) string { return address }
+
 // quoting are errors with something in their text that must not be told.
 var quoting = map[string]error{
 	"url.Error":               &url.Error{Op: "Get", URL: "https://user:" + secret + "@api.test/x?token=" + secret, Err: errReset},
@@ -406,11 +474,11 @@ type fetchError struct {
 func (f *fetchError) Error() string { return f.text }
 func (f *fetchError) Unwrap() error { return f.cause }
 
-// FuzzErrorTexts is §4.7: a RoundTripper's error quotes the request, wherever and in
-// whatever words, and nothing shows it.
+// §4.7, T15: an error of Base quotes a secret of the request, and no output shows it: the text
+// of the Error, State, the state page and the log.
 func FuzzErrorTexts(f *testing.F) {
 	for _, before := range []string{"", "POST ", "EOF: ", "malformed HTTP response ", "a\nb", strings.Repeat("x", 300)} {
-		for place := range uint8(5) {
+		for place := range uint8(12) {
 			for layer := range uint8(6) {
 				f.Add(before, place, layer)
 			}
@@ -427,7 +495,11 @@ func FuzzErrorTexts(f *testing.F) {
 			Trace:  resilienthttp.LogTrace(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))),
 			Base: puppet(func(r *http.Request) (*http.Response, error) {
 				body, _ := io.ReadAll(r.Body)
-				text := before + [...]string{r.URL.String(), r.URL.Path, r.URL.RawQuery, r.Header.Get("Authorization"), string(body)}[place%5]
+				password, _ := r.URL.User.Password()
+				text := before + [...]string{
+					r.URL.String(), r.URL.Path, r.URL.RawQuery, r.URL.Fragment, r.URL.User.String(), password, r.URL.RequestURI(),
+					r.Header.Get("Authorization"), r.Header.Get("Cookie"), r.Header.Get("Idempotency-Key"), string(body), string(body[len(body)/2:]),
+				}[place%12]
 				err := errors.New(text)
 				return nil, [...]error{
 					err, &fetchError{text: text}, fmt.Errorf("%s: %w", text, io.EOF), &fetchError{text, &url.Error{Op: text, URL: text, Err: err}},
@@ -435,11 +507,21 @@ func FuzzErrorTexts(f *testing.F) {
 				}[layer%6]
 			}),
 		}
-		req := newRequest(t, http.MethodPost, "http://user:"+secret+"@api.test/"+secret+"?a="+secret, secret)
-		req.Header.Set("Authorization", secret)
+		req := newRequest(t, http.MethodPost, "http://"+secret+":"+secret+"@api.test/"+secret+"?"+secret+"="+secret+"#"+secret, secret+`{"card":"`+secret+`"}`)
+		for _, name := range []string{"Authorization", "Cookie", "Idempotency-Key", "X-Own"} {
+			req.Header.Set(name, secret)
+		}
 		_, err := tr.RoundTrip(req)
 		for name, text := range map[string]string{"Error": err.Error(), "State": fmt.Sprintf("%+v", tr.State()), "LogTrace": log.String()} {
 			require.NotContains(t, text, secret, name)
+		}
+		for _, format := range []string{"json", "html"} {
+			page := httptest.NewRecorder()
+			handler := &statepage.Handler{Transports: map[string]*resilienthttp.Transport{"bank": tr}}
+			handler.ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/?format="+format, nil))
+			require.Equal(t, http.StatusOK, page.Code)
+			require.Contains(t, page.Body.String(), "api.test")
+			require.NotContains(t, page.Body.String(), secret, format)
 		}
 		require.Contains(t, log.String(), "error=")
 		require.NotContains(t, err.Error(), "\n")

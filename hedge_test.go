@@ -878,7 +878,7 @@ func TestHedgeTrace(t *testing.T) {
 			call := records[len(records)-1]
 			require.Equal(t, "call_failed", call["event"])
 			require.Equal(t, "ERROR", call["level"])
-			require.Equal(t, "no attempts left", call["stop_reason"])
+			require.Equal(t, "max_attempts", call["stop_reason"])
 		})
 	})
 }

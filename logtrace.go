@@ -3,7 +3,6 @@ package resilienthttp
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -17,14 +16,18 @@ import (
 
 // LogTrace returns hooks that write structured records. Each has an "event" attribute:
 // attempt_done (debug), attempt_failed (warn), attempt_queued and retry_scheduled (info),
-// call_done (debug; info if it waited for a second or more), call_failed (error) and
-// breaker_changed (warn). The other keys are those of OpenTelemetry where it has one, such as
-// http.response.status_code. A record has no path, query, header value or body, and of the
-// idempotency key a short hash.
+// call_done (debug; info if it waited for a second or more), call_failed (error),
+// client_errors (warn) and breaker_changed (warn). The other keys are those of OpenTelemetry
+// where it has one, such as error.type (see ErrorType). A record has no path, query, header
+// value or body, and of the idempotency key a short hash.
 //
-// Of equal records above debug, ten are written in ten seconds. The next one that is written
-// has the number of the others in "suppressed", or a record with the event records_suppressed
-// has it. nil means slog.Default at the time of each record. See docs/telemetry.md.
+// client_errors reports 4xx responses that no retry follows, once a minute and scope: each 401
+// and 403, and others if they are more than 5 % of the last 5 min, of at least 20 calls.
+//
+// Of equal records above debug, ten are written in ten seconds, and of all together ten a
+// second. The next equal one that is written has the number of the others in "suppressed", or a
+// record with the event records_suppressed has it. nil means slog.Default at the time of each
+// record. See docs/telemetry.md.
 func LogTrace(logger *slog.Logger) *Trace {
 	l := &traceLogger{logger: logger}
 	return &Trace{
@@ -105,12 +108,12 @@ func (l *traceLogger) call(c *Call) {
 	}
 	if c.Response != nil {
 		key.kind = strconv.Itoa(c.Response.StatusCode)
-		attrs = append(attrs, slog.Int("http.response.status_code", c.Response.StatusCode))
+		attrs = append(attrs, statusAttrs(c.Response)...)
 	}
 	for _, a := range c.Attempts { // at most one has a reason, maybe before a hedge
 		if a.StopReason != nil {
-			fail(a.StopReason.Error())
-			attrs = append(attrs, slog.String("stop_reason", a.StopReason.Error()))
+			fail(neterr.Name(a.StopReason))
+			attrs = append(attrs, slog.String("stop_reason", neterr.Name(a.StopReason)))
 		}
 	}
 	if c.Err != nil {
@@ -121,6 +124,34 @@ func (l *traceLogger) call(c *Call) {
 		attrs = append(attrs, slog.Time("not_before", notEarlier(c.NotBefore)))
 	}
 	l.log(c.Request.Context(), level, key, attrs)
+	if key.event == "call_done" && c.Response != nil {
+		l.clientErrors(c)
+	}
+}
+
+// minClientErrorCalls and maxClientErrorRatio are the bounds above which responses 4xx other
+// than 401 and 403 are logged.
+const (
+	minClientErrorCalls = 20
+	maxClientErrorRatio = 0.05
+)
+
+// clientErrors logs a response 4xx that is not retried, if the scope has too many of them.
+func (l *traceLogger) clientErrors(done *Call) {
+	c, ok := done.Response.Request.Context().Value(callKey{}).(*call)
+	if !ok || c.last == nil || c.last.class() != classClientError {
+		return
+	}
+	now, code := time.Now(), done.Response.StatusCode
+	responses := c.record.ended.read(now.Sub(c.origin), c.origin)
+	if code != http.StatusUnauthorized && code != http.StatusForbidden &&
+		(responses.Calls < minClientErrorCalls || float64(responses.ClientErrors) <= maxClientErrorRatio*float64(responses.Calls)) {
+		return
+	}
+	attrs := append(requestAttrs(done.Request), slog.String("scope", done.Scope))
+	attrs = append(attrs, statusAttrs(done.Response)...)
+	l.log(done.Request.Context(), slog.LevelWarn, logKey{event: clientErrorsEvent, scope: done.Scope},
+		append(attrs, slog.Int("client_errors", responses.ClientErrors), slog.Int("calls", responses.Calls)))
 }
 
 func (l *traceLogger) breaker(change BreakerChange) {
@@ -130,10 +161,10 @@ func (l *traceLogger) breaker(change BreakerChange) {
 	})
 }
 
-// reasonOf is the Reason of a call's error; "" if the error is an attempt's.
+// reasonOf is the name of the Reason of a call's error; "" if the error is an attempt's.
 func reasonOf(err error) string {
 	if failed, ok := errors.AsType[*Error](err); ok && failed.Reason != nil {
-		return failed.Reason.Error()
+		return neterr.Name(failed.Reason)
 	}
 	return ""
 }
@@ -148,7 +179,20 @@ func attemptKeyOf(event string, a *Attempt) logKey {
 }
 
 func requestAttrs(req *http.Request) []slog.Attr {
-	return []slog.Attr{slog.String("http.request.method", method(req)), slog.String("server.address", req.URL.Host)}
+	attrs := []slog.Attr{slog.String("http.request.method", method(req)), slog.String("server.address", req.URL.Hostname())}
+	if port, err := strconv.Atoi(req.URL.Port()); err == nil {
+		attrs = append(attrs, slog.Int("server.port", port))
+	}
+	return attrs
+}
+
+// statusAttrs are the status of a response, and its error.type if that is 400 or more.
+func statusAttrs(resp *http.Response) []slog.Attr {
+	attrs := []slog.Attr{slog.Int("http.response.status_code", resp.StatusCode)}
+	if resp.StatusCode >= http.StatusBadRequest {
+		attrs = append(attrs, slog.String("error.type", strconv.Itoa(resp.StatusCode)))
+	}
+	return attrs
 }
 
 func attemptAttrs(a *Attempt) []slog.Attr {
@@ -157,7 +201,7 @@ func attemptAttrs(a *Attempt) []slog.Attr {
 		attrs = append(attrs, slog.Bool("hedge", true))
 	}
 	if a.Response != nil {
-		attrs = append(attrs, slog.Int("http.response.status_code", a.Response.StatusCode))
+		attrs = append(attrs, statusAttrs(a.Response)...)
 	}
 	if a.Err != nil {
 		attrs = append(attrs, errorAttrs(a.Err)...)
@@ -168,40 +212,47 @@ func attemptAttrs(a *Attempt) []slog.Attr {
 	return attrs
 }
 
-// errorAttrs are the type of an error, and its text without paths, queries and values.
+// errorAttrs are the type of an error, and its text without paths, queries and values. An
+// attempt that lost against another copy of the request has no error.
 func errorAttrs(err error) []slog.Attr {
-	kind := fmt.Sprintf("%T", err)
-	for _, known := range [...]struct {
-		err  error
-		name string
-	}{
-		{ErrBreakerOpen, "breaker_open"}, {ErrRateLimited, "rate_limited"}, {ErrDeadline, "deadline"},
-		{ErrAttemptTimeout, "timeout"}, {context.Canceled, "canceled"}, {context.DeadlineExceeded, "deadline"},
-	} {
-		if errors.Is(err, known.err) {
-			kind = known.name
-			break
-		}
+	if errors.Is(err, neterr.ErrSuperseded) {
+		return []slog.Attr{slog.Bool("superseded", true)}
 	}
-	return []slog.Attr{slog.String("error.type", kind), slog.String("error", neterr.SafeText(err))}
+	return []slog.Attr{slog.String("error.type", ErrorType(err)), slog.String("error", neterr.SafeText(err))}
 }
 
 // logKey is equal for records that say the same.
 type logKey struct{ event, scope, kind string }
 
 const (
-	logPeriod     = 10 * time.Second
-	logBurst      = 10   // equal records in that time
+	logPeriod = 10 * time.Second
+	logBurst  = 10 // equal records in that time
+	logRate   = 10 // of all records, in a second
+
+	// clientErrorsEvent is the event of which one record a minute is written.
+	clientErrorsEvent  = "client_errors"
+	clientErrorsPeriod = time.Minute
+
 	maxLogKeys    = 1024 // counted apart; all others count as equal
-	maxSuppressed = 8    // records_suppressed before one record
+	maxSuppressed = 4    // records_suppressed before one record
 	maxLogScope   = 128  // bytes of a scope, which may be a stranger's
 )
 
-// logLimiter counts equal records. It is safe for concurrent use, and bounded.
+// limit returns how many equal records are written in a period.
+func (k logKey) limit() (burst int, period time.Duration) {
+	if k.event == clientErrorsEvent {
+		return 1, clientErrorsPeriod
+	}
+	return logBurst, logPeriod
+}
+
+// logLimiter counts records. It is safe for concurrent use, and bounded.
 type logLimiter struct {
-	mu     sync.Mutex
-	counts map[logKey]*logCount
-	swept  time.Time
+	mu      sync.Mutex
+	counts  map[logKey]*logCount
+	swept   time.Time
+	second  time.Time // when the current second began
+	written int       // records in it
 }
 
 // logCount counts the equal records since a time.
@@ -222,20 +273,27 @@ type suppressedRecords struct {
 func (l *logLimiter) admit(key logKey, now time.Time) (suppressed int, write bool, others []suppressedRecords) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if now.Sub(l.second) >= time.Second {
+		l.second, l.written = now, 0
+	}
 	others = l.sweep(key, now)
 	count := l.counts[key]
 	if count == nil {
 		count = l.add(key, now)
 	}
-	if now.Sub(count.since) >= logPeriod {
-		suppressed = count.suppressed
-		*count = logCount{since: now}
+	burst, period := key.limit()
+	if now.Sub(count.since) >= period {
+		count.since, count.written = now, 0
 	}
-	if count.written >= logBurst {
+	if count.written >= burst || l.written >= logRate {
 		count.suppressed++
 		return 0, false, others
 	}
 	count.written++
+	l.written++
+	if count.written == 1 { // the first of a period reports what was suppressed before
+		suppressed, count.suppressed = count.suppressed, 0
+	}
 	return suppressed, true, others
 }
 
@@ -256,23 +314,23 @@ func (l *logLimiter) add(key logKey, now time.Time) *logCount {
 	return count
 }
 
-// sweep removes the counts whose period is over, except that of a key, and returns what was
-// suppressed of them, a few at a time.
+// sweep removes the counts whose period is over, except that of a key, once a second. It
+// returns what was suppressed of them, a few at a time.
 func (l *logLimiter) sweep(except logKey, now time.Time) (others []suppressedRecords) {
 	if now.Sub(l.swept) < time.Second {
 		return nil
 	}
 	l.swept = now
 	for key, count := range l.counts {
-		if key == except || now.Sub(count.since) < logPeriod {
+		if _, period := key.limit(); key == except || now.Sub(count.since) < period {
 			continue
 		}
 		if count.suppressed > 0 {
 			if len(others) == maxSuppressed {
-				l.swept = time.Time{}
-				break
+				continue
 			}
 			others = append(others, suppressedRecords{key, count.suppressed})
+			l.written++
 		}
 		delete(l.counts, key)
 	}

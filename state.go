@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/priority"
 	"github.com/resilienthttp/resilienthttp/internal/quota"
 	"github.com/resilienthttp/resilienthttp/internal/scope"
+	"github.com/resilienthttp/resilienthttp/internal/window"
 )
 
 // State is what a Transport knows at one time, for dashboards and health checks.
@@ -39,9 +41,29 @@ type ScopeState struct {
 	// that wait before a retry.
 	InFlight, Queued, RetryWaiting int
 
-	Latency LatencyStatus
-	Slowest CallStatus    // the slowest call of the last 30 to 60 s; zero: there was none
-	Failure FailureStatus // the last failure, or one of the same moment; zero: there was none
+	Responses ResponseStatus // how the calls of the last 5 min ended
+	Latency   LatencyStatus
+	Slowest   CallStatus    // the slowest call of the last 30 to 60 s; zero: there was none
+	Failure   FailureStatus // the last failure, or one of the same moment; zero: there was none
+}
+
+// ResponseStatus counts the calls of the last 5 min that were sent and that the caller did not
+// cancel, by how their last attempt ended. A response that Classify declares a success is one.
+type ResponseStatus struct {
+	Calls         int
+	ClientErrors  int // responses 400 to 499
+	ServerErrors  int // responses 500 to 599
+	NetworkErrors int // no response: the connection, DNS or TLS failed
+	Timeouts      int // no response in time
+
+	// Since is the time of the first failure that no success followed. It is zero if the last
+	// call succeeded. It may be earlier than 5 min ago.
+	Since time.Time
+}
+
+// Failures returns the number of calls that failed.
+func (r ResponseStatus) Failures() int {
+	return r.ClientErrors + r.ServerErrors + r.NetworkErrors + r.Timeouts
 }
 
 // BreakerStatus is the state of a circuit.
@@ -98,11 +120,13 @@ type CallStatus struct {
 	Err      string // without a response: why, without paths, queries and values
 }
 
-// FailureStatus is a failed attempt, in the Breaker's sense, or a 429.
+// FailureStatus is a failed attempt: a response from 400 on that Classify does not declare a
+// success, or an error that is not the caller's cancellation.
 type FailureStatus struct {
-	At     time.Time
-	Status int    // of the response; 0: there was none
-	Err    string // without a response: why, without paths, queries and values
+	At        time.Time
+	Status    int    // of the response; 0: there was none
+	ErrorType string // the status, or that of ErrorType
+	Err       string // without a response: why, without paths, queries and values
 }
 
 // State returns what the Transport knows now. It is safe for concurrent use at any time, and
@@ -133,7 +157,7 @@ func (c *config) state(now time.Time) []ScopeState {
 		s.Breaker = breakerStatus(circuit.Status(now))
 		s.Budget = BudgetStatus(c.budget.status(bucket, now))
 		if r != nil {
-			r.describe(s, at)
+			r.describe(s, c.origin, at)
 			s.Latency.AdaptiveTimeout = c.policy.timeout(r, at)
 		}
 	}
@@ -166,10 +190,13 @@ func (c *config) knownScopes(now time.Time) []knownScope {
 			add(key, nil)
 		}
 	})
-	slices.SortFunc(known, func(a, b knownScope) int {
-		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(priority.Format(a.Class), priority.Format(b.Class)))
-	})
+	slices.SortFunc(known, func(a, b knownScope) int { return compareKeys(a.Key, b.Key) })
 	return slices.CompactFunc(known, func(a, b knownScope) bool { return a.Key == b.Key })
+}
+
+// compareKeys orders scopes by name, each before its priorities.
+func compareKeys(a, b scope.Key) int {
+	return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(priority.Format(a.Class), priority.Format(b.Class)))
 }
 
 func breakerStatus(s circuit.Status) BreakerStatus {
@@ -180,12 +207,8 @@ func breakerStatus(s circuit.Status) BreakerStatus {
 
 // describe adds the quotas to the scopes.
 func (l *RateLimit) describe(scopes []ScopeState, known []knownScope, now time.Time) {
-	index := make(map[scope.Key]int, len(known))
-	for i, s := range known {
-		index[s.Key] = i
-	}
 	l.engine().Each(now, func(q quota.Status) {
-		i, ok := index[scope.Key{Name: q.Scope}]
+		i, ok := slices.BinarySearchFunc(known, scope.Key{Name: q.Scope}, func(s knownScope, key scope.Key) int { return compareKeys(s.Key, key) })
 		if ok {
 			scopes[i].Quotas = append(scopes[i].Quotas, QuotaStatus{
 				Bucket: bucketName(&q), Limit: q.Limit, Remaining: q.Remaining, Reset: q.Reset, BlockedUntil: q.BlockedUntil,
@@ -228,6 +251,7 @@ type record struct {
 	responses latency.Quick // of those successes
 	bodies    latency.Quick // from the headers to the end
 	latencies latency.Window
+	ended     endCounts
 	adaptive  atomic.Pointer[latency.Adaptive] // nil: no policy wants it
 	slowest   slowestCall
 	failure   lastFailure
@@ -260,11 +284,11 @@ func (r *record) each(f func(*scope.Refs)) {
 	}
 }
 
-func (r *record) describe(s *ScopeState, at time.Duration) {
+func (r *record) describe(s *ScopeState, origin time.Time, at time.Duration) {
 	s.InFlight, s.Queued, s.RetryWaiting = int(r.inFlight.Load()), int(r.queued.Load()), int(r.retryWaiting.Load())
 	recent := r.latencies.Histogram(at)
 	s.Latency = LatencyStatus{P50: recent.Quantile(0.5), P95: recent.Quantile(0.95), P99: recent.Quantile(0.99), Samples: recent.Samples()}
-	s.Slowest, s.Failure = r.slowest.read(at), r.failure.read()
+	s.Slowest, s.Failure, s.Responses = r.slowest.read(at), r.failure.read(), r.ended.read(at, origin)
 }
 
 // adaptiveTimeout is made for the first policy that wants it.
@@ -306,13 +330,34 @@ func (a *attempt) recordOutcome(outcome circuit.Outcome, now time.Time) {
 	if a.end == endResponse {
 		r.latencies.Add(at, a.report.Latency)
 	}
-	switch outcome {
-	case circuit.Success:
+	if outcome == circuit.Success {
 		a.sampled = r.recordSuccess(at, a.report.Latency)
-	case circuit.None:
-	default:
-		r.failure.record(now, a.report.Response, a.report.Err)
 	}
+}
+
+// recordFailure records the attempt if it has failed, after it was classified.
+func (a *attempt) recordFailure(now time.Time) {
+	if class := a.class(); class != classSuccess && class != classNone {
+		a.call.record.failure.record(now, a.report.Response, a.report.Err)
+	}
+}
+
+// class returns how the attempt ended, for ResponseStatus.
+func (a *attempt) class() responseClass {
+	resp, err := a.report.Response, a.report.Err
+	switch {
+	case a.end == endCanceled || a.end == endSuperseded:
+		return classNone
+	case a.end == endTimeout || a.end == endEarly || a.end == endDeadline || resp == nil && neterr.TimedOut(err):
+		return classTimeout
+	case resp == nil:
+		return classNetworkError
+	case resp.StatusCode < http.StatusBadRequest || a.report.Verdict == VerdictSuccess:
+		return classSuccess
+	case resp.StatusCode < http.StatusInternalServerError:
+		return classClientError
+	}
+	return classServerError
 }
 
 // recordEnd records how the call has ended.
@@ -324,7 +369,11 @@ func (c *call) recordEnd(resp *http.Response) {
 	if c.retries != nil || c.failure != nil {
 		end = time.Now()
 	}
-	if took, at := end.Sub(c.start), end.Sub(c.origin); c.record.slowest.isSlower(at, took) {
+	took, at := end.Sub(c.start), end.Sub(c.origin)
+	if c.last != nil {
+		c.record.ended.add(at, c.last.class())
+	}
+	if c.record.slowest.isSlower(at, took) {
 		c.record.slowest.record(at, c.status(resp, took))
 	}
 }
@@ -348,6 +397,67 @@ func (c *call) status(resp *http.Response, took time.Duration) *CallStatus {
 		s.Status = resp.StatusCode
 	} else {
 		s.Err = c.failure.summary()
+	}
+	return s
+}
+
+// responseClass is how the last attempt of a call ended.
+type responseClass uint8
+
+const (
+	classNone responseClass = iota // the caller canceled it, or another copy had its response first
+	classSuccess
+	classClientError
+	classServerError
+	classNetworkError
+	classTimeout
+)
+
+// endCounts counts the calls by how they ended. It takes no lock.
+type endCounts struct {
+	responses window.Counter // successes, client errors
+	failures  window.Counter // server errors, network errors
+	timeouts  window.Counter // timeouts, none
+	failing   atomic.Int64   // the first failure since the last success, since the origin; 0: none
+}
+
+// responsesWindow is the time that ResponseStatus covers.
+const responsesWindow = 5 * time.Minute
+
+// add counts a call that ended at a time since the origin.
+func (e *endCounts) add(at time.Duration, class responseClass) {
+	switch class {
+	case classNone:
+		return
+	case classSuccess:
+		e.responses.Add(at, responsesWindow, 1, 0)
+	case classClientError:
+		e.responses.Add(at, responsesWindow, 0, 1)
+	case classServerError:
+		e.failures.Add(at, responsesWindow, 1, 0)
+	case classNetworkError:
+		e.failures.Add(at, responsesWindow, 0, 1)
+	case classTimeout:
+		e.timeouts.Add(at, responsesWindow, 1, 0)
+	}
+	switch since := e.failing.Load(); {
+	case class == classSuccess && since != 0:
+		e.failing.Store(0)
+	case class != classSuccess && since == 0:
+		e.failing.CompareAndSwap(0, int64(max(at, 1)))
+	}
+}
+
+func (e *endCounts) read(at time.Duration, origin time.Time) ResponseStatus {
+	successes, client := e.responses.Sum(at, responsesWindow)
+	server, network := e.failures.Sum(at, responsesWindow)
+	timeouts, _ := e.timeouts.Sum(at, responsesWindow)
+	s := ResponseStatus{
+		Calls: int(successes + client + server + network + timeouts), ClientErrors: int(client), ServerErrors: int(server),
+		NetworkErrors: int(network), Timeouts: int(timeouts),
+	}
+	if since := e.failing.Load(); since != 0 {
+		s.Since = origin.Add(time.Duration(since))
 	}
 	return s
 }
@@ -439,9 +549,9 @@ func (f *lastFailure) record(at time.Time, resp *http.Response, err error) {
 	}
 	f.last = FailureStatus{At: at}
 	if resp != nil {
-		f.last.Status = resp.StatusCode
+		f.last.Status, f.last.ErrorType = resp.StatusCode, strconv.Itoa(resp.StatusCode)
 	} else {
-		f.last.Err = neterr.SafeText(err)
+		f.last.ErrorType, f.last.Err = ErrorType(err), neterr.SafeText(err)
 	}
 }
 

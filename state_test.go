@@ -3,7 +3,9 @@ package resilienthttp_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
+	"os"
 	"runtime"
 	"strconv"
 	"strings"
@@ -72,7 +74,7 @@ func TestState(t *testing.T) {
 			require.WithinRange(t, b.NotBefore, opened.Add(4*s), opened.Add(5*s))
 			require.Equal(t, 1, b.Failures)
 			require.Equal(t, 1, b.Calls)
-			require.Equal(t, resilienthttp.FailureStatus{At: opened, Err: "connection broke"}, scope.Failure)
+			require.Equal(t, resilienthttp.FailureStatus{At: opened, ErrorType: "_OTHER", Err: "connection broke"}, scope.Failure)
 			time.Sleep(4 * s)
 			b = known(t, tr).Breaker
 			require.Equal(t, resilienthttp.StateHalfOpen, b.State)
@@ -247,6 +249,123 @@ func TestStateTellsNoSecrets(t *testing.T) {
 		}
 	}
 	require.NotContains(t, fmt.Sprintf("%+v", tr.State()), secret)
+}
+
+// T9: Responses counts how the calls of the last five minutes ended.
+func TestState_responses(t *testing.T) {
+	type counts struct{ calls, client, server, network, timeouts int }
+	single := resilienthttp.Policy{MaxAttempts: -1}
+	cancel := func(r *http.Request) (*http.Response, error) { return nil, context.Canceled }
+	for _, row := range []struct {
+		name    string
+		steps   []step
+		policy  resilienthttp.Policy
+		timeout time.Duration
+		want    counts
+		failing bool
+	}{
+		{"successes and redirects: no failure", []step{status(200), status(204), status(302)}, single, 0, counts{calls: 3}, false},
+		{"each class once", []step{status(401), status(404), status(429), status(500), failing(io.EOF)}, single, 0, counts{5, 3, 1, 1, 0}, true},
+		{"a deadline: a timeout", []step{hanging}, single, time.Second, counts{calls: 1, timeouts: 1}, true},
+		{"Base's own timeout: a timeout", []step{failing(os.ErrDeadlineExceeded)}, single, 0, counts{calls: 1, timeouts: 1}, true},
+		{"an error of unknown type: network", []step{failing(errReset)}, single, 0, counts{calls: 1, network: 1}, true},
+		{"a retry that succeeds: one call", []step{status(503), status(200)}, resilienthttp.Policy{MaxAttempts: 2, Backoff: atOnce}, 0, counts{calls: 1}, false},
+		{"a retry that fails otherwise: the last attempt counts", []step{status(503), status(404)}, resilienthttp.Policy{MaxAttempts: 2, Backoff: atOnce}, 0, counts{calls: 1, client: 1}, true},
+		{"Classify declares 404 a success: no failure", []step{status(404)}, resilienthttp.Policy{MaxAttempts: -1, Classify: func(*resilienthttp.Attempt) resilienthttp.Verdict {
+			return resilienthttp.VerdictSuccess
+		}}, 0, counts{calls: 1}, false},
+		{"a success after failures: not failing", []step{status(500), status(500), status(200)}, single, 0, counts{calls: 3, server: 2}, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				tr := &resilienthttp.Transport{Base: script(row.steps...), Policy: row.policy}
+				for range row.want.calls {
+					ctx := t.Context()
+					if row.timeout > 0 {
+						limited, cancel := context.WithTimeout(ctx, row.timeout)
+						t.Cleanup(cancel)
+						ctx = limited
+					}
+					if resp, err := tr.RoundTrip(get(t).WithContext(ctx)); err == nil {
+						readAll(t, resp)
+					}
+				}
+				check := func() {
+					t.Helper()
+					r := known(t, tr).Responses
+					require.Equal(t, row.want, counts{r.Calls, r.ClientErrors, r.ServerErrors, r.NetworkErrors, r.Timeouts})
+					require.Equal(t, row.want.client+row.want.server+row.want.network+row.want.timeouts, r.Failures())
+				}
+				check()
+				if since := known(t, tr).Responses.Since; row.failing {
+					require.WithinRange(t, since, began, began.Add(row.timeout+time.Microsecond))
+				} else {
+					require.Zero(t, since)
+				}
+				time.Sleep(4*time.Minute + 30*time.Second)
+				check()
+				time.Sleep(time.Minute)
+				require.Zero(t, known(t, tr).Responses.Calls, "they are older than five minutes")
+				require.Equal(t, row.failing, !known(t, tr).Responses.Since.IsZero(), "Since stays")
+			})
+		})
+	}
+	t.Run("canceled by the caller: not counted", func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		tr := &resilienthttp.Transport{Policy: single, Base: script(func(r *http.Request) (*http.Response, error) {
+			stop()
+			return cancel(r)
+		})}
+		_, err := tr.RoundTrip(get(t).WithContext(ctx))
+		require.ErrorIs(t, err, context.Canceled)
+		require.Zero(t, responsesOf(tr).Calls)
+		require.Zero(t, responsesOf(tr).Since)
+	})
+	t.Run("rejected by the breaker: not counted", func(t *testing.T) {
+		tr := &resilienthttp.Transport{Base: script(status(500)), Policy: single, Breaker: nervous(time.Hour)}
+		for range 10 {
+			answered(t, tr)
+		}
+		require.Equal(t, 1, responsesOf(tr).Calls)
+	})
+	t.Run("a call each 10 s, all 403: all fail, with the last one", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			tr := &resilienthttp.Transport{Base: script(status(403)), Policy: single}
+			for range 60 {
+				answered(t, tr)
+				time.Sleep(10 * time.Second)
+			}
+			scope := known(t, tr)
+			require.InDelta(t, 29, scope.Responses.Calls, 1.5)
+			require.Equal(t, scope.Responses.Calls, scope.Responses.ClientErrors)
+			require.Equal(t, 10*time.Minute, time.Since(scope.Responses.Since).Round(time.Second))
+			require.Equal(t, resilienthttp.FailureStatus{At: time.Now().Add(-10 * time.Second), Status: 403, ErrorType: "403"}, scope.Failure)
+		})
+	})
+	t.Run("a thousand goroutines: each call once", func(t *testing.T) {
+		tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+			code, _ := strconv.Atoi(r.URL.Path[1:])
+			return response(r, code, ""), nil
+		}), Policy: single, Breaker: never()}
+		var all sync.WaitGroup
+		for i := range 1000 {
+			all.Go(func() {
+				code := [...]int{200, 404, 500, 503}[i%4]
+				if resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, fmt.Sprintf("http://api.test/%d", code), "")); err == nil {
+					readAll(t, resp)
+				}
+			})
+		}
+		all.Wait()
+		r := responsesOf(tr)
+		require.Equal(t, []int{1000, 250, 500}, []int{r.Calls, r.ClientErrors, r.ServerErrors})
+	})
+}
+
+// responsesOf returns the Responses of the only scope.
+func responsesOf(tr *resilienthttp.Transport) resilienthttp.ResponseStatus {
+	return tr.State().Scopes[0].Responses
 }
 
 // TestT8NumbersAgree: after n calls, State, Trace and Budget say the same.

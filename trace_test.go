@@ -587,11 +587,11 @@ func TestLogTrace(t *testing.T) {
 			require.Equal(t, []map[string]any{
 				{
 					"level": "WARN", "msg": "attempt failed", "event": "attempt_failed", "http.request.method": "POST", "server.address": "api.test",
-					"attempt": 1.0, "verdict": "transient", "error": "unexpected EOF", "error.type": "*errors.errorString", "idempotency_key_hash": hash, "duration": ms(5),
+					"attempt": 1.0, "verdict": "transient", "error": "unexpected EOF", "error.type": "eof", "idempotency_key_hash": hash, "duration": ms(5),
 				},
 				{
 					"level": "INFO", "msg": "retry scheduled", "event": "retry_scheduled", "http.request.method": "POST", "server.address": "api.test",
-					"attempt": 1.0, "verdict": "transient", "error": "unexpected EOF", "error.type": "*errors.errorString", "idempotency_key_hash": hash, "retry_wait": ms(100),
+					"attempt": 1.0, "verdict": "transient", "error": "unexpected EOF", "error.type": "eof", "idempotency_key_hash": hash, "retry_wait": ms(100),
 				},
 				{
 					"level": "DEBUG", "msg": "attempt done", "event": "attempt_done", "http.request.method": "POST", "server.address": "api.test",
@@ -621,11 +621,11 @@ func TestLogTrace(t *testing.T) {
 			}, records[0])
 			require.Equal(t, map[string]any{
 				"level": "WARN", "msg": "attempt failed", "event": "attempt_failed", "http.request.method": "GET", "server.address": "api.test",
-				"attempt": 1.0, "verdict": "transient", "http.response.status_code": 500.0, "duration": 0.0,
+				"attempt": 1.0, "verdict": "transient", "http.response.status_code": 500.0, "error.type": "500", "duration": 0.0,
 			}, records[1])
 			require.Equal(t, map[string]any{
 				"level": "ERROR", "msg": "call failed", "event": "call_failed", "http.request.method": "GET", "server.address": "api.test",
-				"scope": "api.test", "attempts": 1.0, "http.response.status_code": 500.0, "duration": 0.0, "stop_reason": "no attempts left",
+				"scope": "api.test", "attempts": 1.0, "http.response.status_code": 500.0, "error.type": "500", "duration": 0.0, "stop_reason": "max_attempts",
 			}, records[2])
 			require.Contains(t, records[3]["error"], "circuit breaker is open")
 			require.Contains(t, records[3], "not_before")
@@ -694,19 +694,6 @@ func TestLogTrace(t *testing.T) {
 			require.Equal(t, map[any]int{"attempt_failed": 1001, "attempt_done": 1, "call_failed": 1001, "call_done": 1}, told, "and nothing is lost")
 		})
 	})
-	t.Run("kinds of records are bounded, and none is silent for what others say", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			records, _ := logged(t, func(trace *resilienthttp.Trace) {
-				transport := bareTransport(puppetStatus(500), 1)
-				transport.Trace = trace
-				for i := range 3000 {
-					tripped(t, transport, newRequest(t, http.MethodGet, fmt.Sprintf("http://host-%d.test/", i), ""))
-				}
-			})
-			require.Greater(t, len(records), 1000)
-			require.Less(t, len(records), 1200)
-		})
-	})
 	t.Run("an empty method is GET", func(t *testing.T) {
 		records, _ := logged(t, func(trace *resilienthttp.Trace) {
 			req := newCall(resilienthttp.WithTrace(t.Context(), trace), t, http.MethodGet, "")
@@ -753,6 +740,143 @@ func (h *contextHandler) WithGroup(string) slog.Handler            { return h }
 func (h *contextHandler) Handle(ctx context.Context, _ slog.Record) error {
 	h.spans = append(h.spans, ctx.Value(contextHandlerKey{}))
 	return nil
+}
+
+// written counts the records of each event, with those that were suppressed.
+func written(records []map[string]any) map[any]int {
+	events := map[any]int{}
+	for _, r := range records {
+		if r["event"] == "records_suppressed" {
+			r["event"] = r["suppressed_event"]
+		} else {
+			events[r["event"]]++
+		}
+		if n, ok := r["suppressed"].(float64); ok {
+			events[r["event"]] += int(n)
+		}
+	}
+	return events
+}
+
+// T13: LogTrace writes at most ten records a second, whatever the number of hosts, and counts
+// the others.
+func TestLogTrace_manyHosts(t *testing.T) {
+	for _, hosts := range []int{1, 20, 200, 3000} {
+		t.Run(fmt.Sprintf("%d hosts fail: ten records a second", hosts), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const calls, seconds = 6000, 30
+				records, _ := logged(t, func(trace *resilienthttp.Trace) {
+					transport := bareTransport(puppetStatus(500), 1)
+					transport.Trace = trace
+					for i := range calls {
+						tripped(t, transport, newRequest(t, http.MethodGet, fmt.Sprintf("http://host-%d.test/", i%hosts), ""))
+						time.Sleep(seconds * time.Second / calls)
+					}
+					for range 20 * hosts { // the next records report what was suppressed
+						time.Sleep(time.Second)
+						tripped(t, transport, newRequest(t, http.MethodGet, "http://last.test/", ""))
+						if hosts > 200 {
+							break
+						}
+					}
+				})
+				n := 0
+				for _, r := range records {
+					if r["server.address"] != "last.test" {
+						n++
+					}
+				}
+				events := written(records)
+				require.Greater(t, n, 40)
+				if hosts > 200 {
+					require.LessOrEqual(t, len(records), 10*(seconds+2))
+					return
+				}
+				require.Equal(t, calls+20*hosts, events["attempt_failed"], "no record is lost")
+				require.Equal(t, calls+20*hosts, events["call_failed"], "no record is lost")
+			})
+		})
+	}
+	t.Run("in any second: at most ten", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			handler := &timesHandler{}
+			transport := bareTransport(puppetStatus(500), 1)
+			transport.Trace = resilienthttp.LogTrace(slog.New(handler))
+			for i := range 20_000 {
+				tripped(t, transport, newRequest(t, http.MethodGet, fmt.Sprintf("http://host-%d.test/", i%200), ""))
+				time.Sleep(time.Millisecond)
+			}
+			perSecond := map[int64]int{}
+			for _, at := range handler.times {
+				perSecond[at.Unix()]++
+			}
+			for second, n := range perSecond {
+				require.LessOrEqual(t, n, 10, second)
+			}
+			require.Greater(t, len(handler.times), 150)
+		})
+	})
+}
+
+// timesHandler keeps the time of each record.
+type timesHandler struct{ times []time.Time }
+
+func (h *timesHandler) Enabled(_ context.Context, l slog.Level) bool { return l > slog.LevelDebug }
+func (h *timesHandler) WithAttrs([]slog.Attr) slog.Handler           { return h }
+func (h *timesHandler) WithGroup(string) slog.Handler                { return h }
+
+func (h *timesHandler) Handle(_ context.Context, r slog.Record) error {
+	h.times = append(h.times, r.Time)
+	return nil
+}
+
+// T13: responses 4xx that no retry follows are logged once a minute and scope.
+func TestLogTrace_clientErrors(t *testing.T) {
+	for _, row := range []struct {
+		name     string
+		statuses []int // repeated
+		every    time.Duration
+		calls    int
+		want     int
+	}{
+		{"each call 401: one a minute", []int{401}, time.Second, 300, 5},
+		{"each call 403: one a minute", []int{403}, time.Second, 300, 5},
+		{"one 401 among successes: logged", append([]int{401}, slices.Repeat([]int{200}, 59)...), time.Second, 60, 1},
+		{"each call 404, a call per 10 s: logged from the 20th on", []int{404}, 10 * time.Second, 30, 2},
+		{"each call 404, fewer than 20 calls: not logged", []int{404}, time.Second, 19, 0},
+		{"5 % are 404: not logged", append(slices.Repeat([]int{200}, 19), 404), time.Second, 200, 0},
+		{"10 % are 404: one a minute", append(slices.Repeat([]int{200}, 9), 404), time.Second, 300, 5},
+		{"successes: not logged", []int{200}, time.Second, 300, 0},
+		{"5xx: not logged as client errors", []int{500}, time.Second, 300, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				records, _ := logged(t, func(trace *resilienthttp.Trace) {
+					n := 0
+					transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
+						n++
+						return puppetAnswer(req, row.statuses[(n-1)%len(row.statuses)]), nil
+					}), 1)
+					transport.Trace = trace
+					for range row.calls {
+						tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
+						time.Sleep(row.every)
+					}
+				})
+				n := 0
+				for _, r := range records {
+					if r["event"] == "client_errors" {
+						n++
+						require.Equal(t, "WARN", r["level"])
+						require.Equal(t, "api.test", r["scope"])
+						require.Positive(t, r["client_errors"])
+						require.Equal(t, fmt.Sprint(r["http.response.status_code"]), r["error.type"])
+					}
+				}
+				require.Equal(t, row.want, n)
+			})
+		})
+	}
 }
 
 // TestLogTraceTellsNoSecrets is §4.7 for the log: whatever happens to a call, no

@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// peer is whose request it is by the address that it came from: that of IPv4, and of
-// IPv6 the first 64 bits, for anybody has so many of the others as he likes. What is
-// no address, of a socket that has none say, stands for itself.
+// clientKey returns the key for a client's address: the IPv4 address, or the first 64
+// bits of an IPv6 address, because one client can use all addresses of such a network.
+// Other text, for example that of a Unix socket, is returned unchanged.
 func clientKey(address string) string {
 	if colon := strings.IndexByte(address, ':'); colon > 0 && strings.LastIndexByte(address, ':') == colon {
-		return address[:colon] // IPv4, as net/http writes it
+		return address[:colon] // IPv4 in the form of net/http
 	}
 	host, err := netip.ParseAddrPort(address)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestPeer(t *testing.T) {
+func TestClientKey(t *testing.T) {
 	for address, want := range map[string]string{
 		"192.0.2.1:80":                "192.0.2.1",
 		"[2001:db8:1:2:3:4:5:6]:80":   "2001:db8:1:2::/64",
@@ -28,8 +28,9 @@ func TestPeer(t *testing.T) {
 	}
 }
 
-// FuzzPeer: all of an IPv6 network of 64 bits are one, and no two networks are.
-func FuzzPeer(f *testing.F) {
+// FuzzClientKey checks that the addresses of a /64 network have one key, and those of two
+// networks have two.
+func FuzzClientKey(f *testing.F) {
 	f.Add("[2001:db8:1:2:3:4:5:6]:80", uint64(7))
 	f.Add("192.0.2.1:1", uint64(0))
 	f.Add("[::ffff:1.2.3.4%x]:1", uint64(1))

@@ -1,12 +1,11 @@
-// Package admission holds the gates of a server: [Quota] for whose turn it is (429),
-// and [Shedder] for what the machine bears (503).
+// Package admission protects a server: [Quota] limits the requests of each client (429), and
+// [Shedder] limits the requests in flight to what the server can do (503).
 //
-// Both are middleware of net/http. Their order with the others is
+// Both are middleware of net/http. Their order with other middleware is
 //
 //	auth → resilienthttp.Deadline → Shedder → Quota → idempotency → handler
 //
-// so that nothing is refused to somebody unknown, what comes too late is refused
-// first, and what is shed costs nobody's quota:
+// so that expired requests are rejected first, and a shed request uses no quota:
 //
 //	shedder := &admission.Shedder{Priority: priorityOfAccount}
 //	quota := &admission.Quota{Limit: 100, Key: account}
@@ -15,7 +14,6 @@
 //	}
 //	handler := auth(resilienthttp.Deadline{}.Handler(shedder.Handler(quota.Handler(api))))
 //
-// What is promised, which to take when, and how it was measured is in
-// docs/admission.md. A client with a resilienthttp.Transport understands what both
-// say: it is never refused by a Quota that it has to itself.
+// A client with a resilienthttp.Transport understands both. A Quota never rejects it if no
+// other client uses the same key. See docs/admission.md.
 package admission

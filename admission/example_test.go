@@ -12,8 +12,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/admission"
 )
 
-// An API of which each account may ask three times an hour, and that serves what is
-// critical first when there is more than it can do.
+// Each account may send three requests an hour, and under overload critical requests are
+// served first.
 func Example() {
 	account := func(r *http.Request) (string, error) {
 		name, _, ok := r.BasicAuth()
@@ -57,15 +57,15 @@ func Example() {
 	// 429 {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"The quota has been used up","status":429,"violated-policies":["default"]}
 }
 
-// Work that does not come by HTTP is limited all the same.
+// A Quota also limits work that does not arrive by HTTP.
 func ExampleQuota_Take() {
 	mails := &admission.Quota{Name: "mails", Limit: 2, Window: 24 * time.Hour}
 	for range 3 {
-		ticket, err := mails.Take(httptest.NewRequest(http.MethodGet, "/", http.NoBody).Context(), "ann", 1)
+		result, err := mails.Take(httptest.NewRequest(http.MethodGet, "/", http.NoBody).Context(), "ann", 1)
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Println(ticket.OK, ticket.Remaining, ticket.RetryAfter.Round(time.Hour))
+		fmt.Println(result.OK, result.Remaining, result.RetryAfter.Round(time.Hour))
 	}
 	// Output:
 	// true 1 0s

@@ -5,37 +5,76 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
-
-	"github.com/resilienthttp/resilienthttp/quotastore"
 )
 
 const (
-	// storeWait is the longest that a request waits for a Store.
-	storeWait = 50 * time.Millisecond
+	defaultStoreTimeout = 100 * time.Millisecond
 
-	// storePause is how long a Store is left alone that was too slow. After that one
-	// request asks it, and the others when that was answered.
-	storePause = time.Second
+	// connectTimeout is the time for connecting, from the first call of the store.
+	connectTimeout = time.Second
+
+	// The fallback begins when more than half of the last answers were late or failed:
+	// of at least minAnswers and at most maxAnswers, within answerWindow.
+	minAnswers   = 3
+	maxAnswers   = 20
+	answerWindow = 10 * time.Second
+
+	probeInterval = time.Second
+
+	// maxStoreCalls limits the calls in progress, and so the goroutines that a store
+	// without regard for its context can hold.
+	maxStoreCalls = 1000
 )
 
-// errStoreDown is that the store was too slow a moment ago, and was not asked.
-var errStoreDown = errors.New("it was too slow a moment ago")
+var (
+	// errStoreNotCalled means that the store was not called: during the fallback, or
+	// because maxStoreCalls calls are in progress.
+	errStoreNotCalled = errors.New("the store is not called")
 
-// watchedStore is a Store that nobody waits for longer than storeWait, even where it
-// does not care for its context.
+	errStoreGoexit = errors.New("admission: the store ended its goroutine")
+)
+
+// storeWithFallback calls a Store and waits no longer than timeout for its answer. It
+// decides when the fallback begins and ends; the Quota decides requests meanwhile.
+//
+// Until its first good answer, and for at most connectTimeout, a store may be
+// connecting. Late answers do not count then, and with failClosed requests wait for it.
 type storeWithFallback struct {
-	store  Store
-	prefix string // of its keys: other quotas may be in the same store
+	store      Store
+	prefix     string // of the keys: a store may hold those of other quotas
+	timeout    time.Duration
+	failClosed bool
 
-	mu      sync.Mutex
-	slow    bool
-	until   time.Time // it is not asked before
-	probing bool      // somebody asks it to find out
+	calls atomic.Int32 // in progress
+
+	mu        sync.Mutex
+	connected bool      // there was a good answer
+	connectBy time.Time // zero before the first call
+	fallback  bool
+	period    int       // counts the first good answer, and each change of fallback
+	probing   bool      // a probe is in progress
+	probeAt   time.Time // no probe is sent before
+	answers   [maxAnswers]storeAnswer
+	next      int // the index in answers of the next one
 }
 
+// storeAnswer is the result of a call in the past.
 type storeAnswer struct {
-	ticket quotastore.Result
+	at  time.Time
+	bad bool // late or failed
+}
+
+// storeCall is a call that allow has permitted.
+type storeCall struct {
+	timeout time.Duration
+	period  int
+	probe   bool
+}
+
+type takeResult struct {
+	result Result
 	err    error
 }
 
@@ -43,64 +82,132 @@ func (s *storeWithFallback) take(ctx context.Context, key string, n int, r Rule)
 	if err := ctx.Err(); err != nil {
 		return Result{}, err
 	}
-	probe, ok := s.mayAsk()
+	call, ok := s.allow()
 	if !ok {
-		return Result{}, errStoreDown
+		return Result{}, errStoreNotCalled
 	}
-	limited, cancel := context.WithTimeout(ctx, storeWait)
+	limited, cancel := context.WithTimeout(ctx, call.timeout)
 	defer cancel()
-	answers := make(chan storeAnswer, 1)
+	results := make(chan takeResult, 1)
 	go func() {
-		a := storeAnswer{err: errors.New("admission: the store has ended its goroutine")}
+		t := takeResult{err: errStoreGoexit}
 		defer func() {
 			if p := recover(); p != nil {
-				a = storeAnswer{err: fmt.Errorf("admission: the store panicked: %v", p)}
+				t = takeResult{err: fmt.Errorf("admission: the store panicked: %v", p)}
 			}
-			answers <- a
+			s.calls.Add(-1)
+			results <- t
 		}()
-		a.ticket, a.err = s.store.Take(limited, s.prefix+key, n, n, r)
+		t.result, t.err = s.store.Take(limited, s.prefix+key, n, n, r)
 	}()
-	var a storeAnswer
+	var t takeResult
 	select {
-	case a = <-answers:
+	case t = <-results:
 	case <-limited.Done():
 		select {
-		case a = <-answers: // in this very moment
+		case t = <-results: // both were ready
 		default:
-			a.err = limited.Err()
+			t.err = limited.Err()
 		}
 	}
-	slow := a.err != nil && limited.Err() != nil && ctx.Err() == nil
-	s.heard(probe, slow, a.err == nil)
-	return a.ticket, a.err
+	if t.err != nil && hasEnded(ctx) {
+		s.abandon(call)
+	} else {
+		s.record(call, t.err != nil, t.err != nil && hasEnded(limited))
+	}
+	return t.result, t.err
 }
 
-// mayAsk reports whether the store is to be asked, and whether that is to find out if
-// it is well again.
-func (s *storeWithFallback) mayAsk() (probe, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.slow {
-		return false, true
-	}
-	if s.probing || time.Now().Before(s.until) {
-		return false, false
-	}
-	s.probing = true
-	return true, true
+// hasEnded reports whether ctx is done or its deadline has passed. A connection with the
+// context's deadline may fail a moment before the context is done.
+func hasEnded(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
 }
 
-// heard notes how the store did.
-func (s *storeWithFallback) heard(probe, slow, answered bool) {
+// allow reports whether the store may be called. The caller must then pass the call to
+// record or abandon.
+func (s *storeWithFallback) allow() (storeCall, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if probe {
+	now := time.Now()
+	if s.fallback && (s.probing || now.Before(s.probeAt)) || s.calls.Load() >= maxStoreCalls {
+		return storeCall{}, false
+	}
+	s.calls.Add(1)
+	s.probing = s.fallback
+	call := storeCall{timeout: s.timeout, period: s.period, probe: s.fallback}
+	if !s.connected {
+		if s.connectBy.IsZero() {
+			s.connectBy = now.Add(connectTimeout)
+		}
+		if s.failClosed {
+			call.timeout = max(call.timeout, s.connectBy.Sub(now))
+		}
+	}
+	return call, true
+}
+
+// abandon is called when the request ended before the store answered. This says
+// nothing about the store, so the next request may send the probe instead.
+func (s *storeWithFallback) abandon(call storeCall) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if call.probe {
 		s.probing = false
 	}
-	switch {
-	case slow:
-		s.slow, s.until = true, time.Now().Add(storePause)
-	case probe && answered:
-		s.slow = false
+}
+
+// record counts the answer to a call, and begins or ends the fallback. bad means that
+// the answer was late or an error.
+func (s *storeWithFallback) record(call storeCall, bad, late bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	if !bad && !s.connected {
+		s.connected = true
+		s.period++
+		call.period = s.period
 	}
+	switch {
+	case call.probe:
+		s.probing, s.probeAt = false, now.Add(probeInterval)
+		if !bad {
+			s.change(false)
+		}
+		return
+	case call.period != s.period:
+		return // it says nothing about the store as it is now
+	case late && !s.connected && now.Before(s.connectBy):
+		return // the store may be connecting
+	}
+	s.answers[s.next] = storeAnswer{now, bad}
+	s.next = (s.next + 1) % maxAnswers
+	if bad && s.mostlyBad(now) {
+		s.probeAt = now.Add(probeInterval)
+		s.change(true)
+	}
+}
+
+// change begins or ends the fallback. The caller holds the lock.
+func (s *storeWithFallback) change(fallback bool) {
+	s.fallback, s.answers = fallback, [maxAnswers]storeAnswer{}
+	s.period++
+}
+
+// mostlyBad reports whether more than half of the last answers were bad. The caller
+// holds the lock.
+func (s *storeWithFallback) mostlyBad(now time.Time) bool {
+	answers, bad := 0, 0
+	for i := range s.answers {
+		a := &s.answers[i]
+		if a.at.IsZero() || now.Sub(a.at) > answerWindow {
+			continue
+		}
+		answers++
+		if a.bad {
+			bad++
+		}
+	}
+	return answers >= minAnswers && 2*bad > answers
 }

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,76 +14,83 @@ import (
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
 
-// Store keeps what each key has taken: see quotastore.Store.
+// Store keeps the quotas of keys: see quotastore.Store.
 type Store = quotastore.Store
 
-// Rule is how much a key may take: see quotastore.Rule.
+// Rule is the quota of a key: see quotastore.Rule.
 type Rule = quotastore.Rule
 
-// Ticket is the answer to a Take: see quotastore.Ticket.
+// Result is the result of a Take: see quotastore.Result.
 type Result = quotastore.Result
 
-// ErrStore is the error of Quota.Take where the store did not answer in time, or with
-// an error, and the Quota has FailClosed.
+// ErrStore is the error of Quota.Take if the Quota has FailClosed and its Store was
+// late, failed, or was not called during the fallback.
 var ErrStore = errors.New("admission: the quota's store did not answer")
 
-// Quota gives each client its share: so many requests in a time, and 429 for more,
-// with a Retry-After and the problem type quota-exceeded. Every answer, a success too,
-// says what is left and for how long, in RateLimit-Policy and RateLimit
-// (draft-ietf-httpapi-ratelimit-headers-11). What they say is true: who has the key to
-// himself, and takes no more than remains until the reset, is never refused. Times of
-// less than a second cannot be said in them, and are rounded up.
+// Quota limits the number of requests of each client in a time, and answers 429 to
+// further ones, with Retry-After and the problem type quota-exceeded. Every response has
+// RateLimit-Policy and RateLimit (draft-ietf-httpapi-ratelimit-headers-11). A client that
+// follows these fields and shares its key with no other client is never rejected.
 //
-// A replay costs nothing: what an answer with Idempotency-Replayed: true has cost is
-// given back. So Quota belongs around idempotency.Handler, and inside of a Shedder.
-// Several Quotas around each other each say their own, if their names differ.
+// A response with Idempotency-Replayed: true costs nothing: its cost is returned. So
+// Quota belongs around idempotency.Handler, and inside of a Shedder.
 //
-// Limit must be set, all other zero values are ready for use. Fields are frozen at
-// first use. A Quota is safe for concurrent use and must not be copied; its Handlers
-// share the quotas of its keys. It has no goroutine, but for a call of a Store that is
-// not this process's memory.
+// Limit must be set; all other zero values are ready for use. A Quota is safe for
+// concurrent use, and must not be modified after its first use or copied. Its Handlers
+// share its quotas. See docs/admission.md.
 type Quota struct {
-	// Name tells the quota from others, to clients and in the Store. "" means
-	// "default". Up to 64 visible ASCII characters and spaces.
+	// Name identifies the quota to clients and in the Store. Quotas around each other
+	// need different names. "" means "default". At most 64 visible ASCII characters and
+	// spaces.
 	Name string
 
-	// Limit is how many requests there are in each Window. Window 0 means a minute.
-	Limit  int
+	// Limit is the number of requests in each Window. It has no default.
+	Limit int
+
+	// Window is the time for Limit requests. 0: 1 minute.
 	Window time.Duration
 
-	// Burst is how many may come at once: the size of the token bucket. 0 means Limit.
-	// It has no meaning with Sliding.
+	// Burst is the number of requests that are allowed at once, which is the size of the
+	// token bucket. 0 means Limit. Sliding ignores it.
 	Burst int
 
-	// Sliding allows at most Limit in any Window, instead of filling a token bucket.
+	// Sliding allows at most Limit requests in any Window, instead of using a token
+	// bucket.
 	Sliding bool
 
-	// Key is whose quota it is. nil means the peer's address, of IPv6 the first 64
-	// bits, which is what one customer has. No header is ever trusted for that: behind
-	// a proxy all requests come from the same peer, so there Key is needed, for an
-	// account say that has been authenticated. All requests with the same key share a
-	// quota, those with "" too. An error is answered with 403.
+	// Key returns the key of the quota that a request uses; an error is answered with
+	// 403. nil means the client's address, of IPv6 its first 64 bits. No header is
+	// trusted for it, so all requests through a proxy have the same address: set Key
+	// there, for example to an authenticated account.
 	Key func(*http.Request) (string, error)
 
-	// Cost is how many units of Limit a request takes. nil means 1 for each. 0 or less
-	// is free. What costs more than there ever is, Burst that is, is refused without a
-	// Retry-After.
+	// Cost returns the units of Limit that a request uses. nil means 1, and 0 or less is
+	// free. A cost above Burst is rejected without Retry-After.
 	Cost func(*http.Request) int
 
-	// Store keeps the quotas. nil means the memory of this process, 65,536 keys (a
-	// quotastore.Memory). One that is shared makes the quota that of all processes.
-	// It is waited for 50 ms at most, and after that not asked again for a second.
+	// Store keeps the quotas. nil means the memory of this process, with 65,536 keys (a
+	// quotastore.Memory). Processes with the same Store share the quotas. Each call of a
+	// Store runs in a goroutine of its own, with the request's context; at most 1000
+	// calls are in progress.
 	Store Store
 
-	// Legacy sends X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset
-	// (seconds since 1970) as well.
+	// Timeout is the maximum time that a request waits for the Store. 0: 100 ms. It
+	// must not be negative. In the first second, until its first good answer, the Store
+	// may be connecting: with FailClosed requests then wait for it, and no fallback
+	// begins because of late answers. Choose it shorter than the clients' deadlines.
+	Timeout time.Duration
+
+	// Legacy also sends X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset
+	// (seconds since 1970).
 	Legacy bool
 
-	// FailClosed rejects with 503 while the Store does not answer. Otherwise each process
-	// goes on with quotas of the same size in its own memory.
+	// FailClosed answers 503 to a request if the Store is late or fails. Otherwise a
+	// bucket of the same size in this process decides. If more than half of the last 20
+	// answers within 10 s (of at least 3) were late or failed, this is done without
+	// calling the Store, until it gives a good answer to the probe of each second.
 	FailClosed bool
 
-	// Trace is told what happens; nil: nothing is.
+	// Trace has the hooks that are called. nil: none.
 	Trace *Trace
 
 	once   sync.Once
@@ -90,33 +98,35 @@ type Quota struct {
 	rule   Rule
 	policy policy
 	own    quotastore.Memory
-	shared *storeWithFallback // nil: there is none
+	shared *storeWithFallback // nil without Store
 }
 
-// Validate is what is wrong with the configuration, all of it, nil if nothing is: call it
-// at start. A Quota that is misconfigured answers 500 to all. Wrong is also a Window that
-// nobody can mean: 60 is sixty nanoseconds.
+// Validate returns all errors of the configuration, joined, or nil. Call it when the
+// program starts. A misconfigured Quota answers 500 to all requests. A duration without
+// a unit is an error: 60 means 60 nanoseconds.
 func (q *Quota) Validate() error {
 	wrong := validate.Errors{Of: errAdmission}
 	wrong.Check(q.Limit == 0, "Quota.Limit is not set")
 	wrong.Duration("Quota.Window", q.Window)
+	wrong.Duration("Quota.Timeout", q.Timeout)
+	wrong.Check(q.Timeout < 0, fmt.Sprintf("Quota.Timeout is %v, and must not be negative", q.Timeout))
 	if rule := q.asRule(); rule.Limit != 0 {
 		if err := rule.Validate(); err != nil {
 			wrong.Append(fmt.Errorf("admission: Quota: %w", err))
 		}
 	}
-	wrong.Check(len(q.Name) > longestName, fmt.Sprintf("Quota.Name has %d characters, and must have at most %d", len(q.Name), longestName))
+	wrong.Check(len(q.Name) > maxNameLength, fmt.Sprintf("Quota.Name has %d characters, and must have at most %d", len(q.Name), maxNameLength))
 	invisible := strings.ContainsFunc(q.Name, func(c rune) bool { return c < ' ' || c > '~' })
 	wrong.Check(invisible, fmt.Sprintf("Quota.Name %q has others than visible ASCII characters and spaces", q.Name))
 	return wrong.Err()
 }
 
-// errAdmission begins what is wrong with a configuration.
+// errAdmission is the beginning of each error of Validate.
 var errAdmission = errors.New("admission")
 
 const (
 	defaultName   = "default"
-	longestName   = 64
+	maxNameLength = 64
 	defaultWindow = time.Minute
 )
 
@@ -140,53 +150,63 @@ func (q *Quota) init() {
 		}
 		q.policy = newPolicy(name, q.rule, q.Cost != nil)
 		if q.Store != nil {
-			q.shared = &storeWithFallback{store: q.Store, prefix: name + ":"}
+			q.shared = &storeWithFallback{store: q.Store, prefix: name + ":", timeout: cmp.Or(q.Timeout, defaultStoreTimeout), failClosed: q.FailClosed}
 		}
 	})
 }
 
-// Take takes n units from the key's quota, without HTTP: for a consumer of messages,
-// say. It takes all or nothing; n 0 asks how things stand, and a negative n gives so
-// much back. A refusal is no error. Errors are those of Validate, of the context,
-// quotastore.ErrExceedsBurst if n is more than there ever is, and ErrStore.
+// Take takes n units from the key's quota, all or none, without HTTP: for example for
+// messages of a queue. n 0 only asks, and a negative n returns units. A rejection is no
+// error. Errors are those of Validate, of the context, quotastore.ErrExceedsBurst if n
+// is more than the quota ever allows at once, and ErrStore.
 func (q *Quota) Take(ctx context.Context, key string, n int) (Result, error) {
 	q.init()
 	if q.err != nil {
 		return Result{}, q.err
 	}
-	ticket, _, err := q.take(ctx, key, n)
-	return ticket, err
+	result, _, err := q.take(ctx, key, n)
+	return result, err
 }
 
-// take is Take, and says whether it was the shared store that decided.
-func (q *Quota) take(ctx context.Context, key string, n int) (t Result, shared bool, err error) {
+// take does what Take does. shared reports whether the Store decided.
+func (q *Quota) take(ctx context.Context, key string, n int) (result Result, shared bool, err error) {
 	if q.shared == nil {
-		t, err = q.own.Take(ctx, key, n, n, q.rule)
-		return t, false, err
+		result, err = q.own.Take(ctx, key, n, n, q.rule)
+		return result, false, err
 	}
-	t, err = q.shared.take(ctx, key, n, q.rule)
+	if n > q.rule.Capacity() {
+		return Result{}, true, quotastore.ErrExceedsBurst
+	}
+	result, err = q.shared.take(ctx, key, n, q.rule)
 	switch {
-	case err == nil, errors.Is(err, quotastore.ErrExceedsBurst), ctx.Err() != nil:
-		return t, true, err
-	case !errors.Is(err, errStoreDown):
+	case err == nil:
+		if !result.OK && !q.FailClosed {
+			// The local bucket gets no more than the store has. Otherwise the late
+			// answers to a client far above its limit would admit a second limit.
+			_, _ = q.own.Take(ctx, key, q.rule.Capacity()-result.Remaining, 0, q.rule)
+		}
+		return result, true, nil
+	case ctx.Err() != nil:
+		return Result{}, true, err
+	case !errors.Is(err, errStoreNotCalled):
 		q.Trace.storeFailed(&Event{Quota: q.policy.name, Key: key, Err: err})
 	}
 	if q.FailClosed {
 		return Result{}, true, fmt.Errorf("%w: %w", ErrStore, err)
 	}
-	t, err = q.own.Take(ctx, key, n, n, q.rule)
-	return t, false, err
+	result, err = q.own.Take(ctx, key, n, n, q.rule)
+	return result, false, err
 }
 
-// giveBack returns what a request has cost to where it came from. The request may be
-// over, so its context does not count.
+// giveBack returns the cost of a request to where it was taken. The request's context
+// may have ended, so it is not used.
 func (q *Quota) giveBack(ctx context.Context, key string, n int, shared bool) {
 	ctx = context.WithoutCancel(ctx)
 	if !shared {
 		_, _ = q.own.Take(ctx, key, -n, 0, q.rule)
 		return
 	}
-	if _, err := q.shared.take(ctx, key, -n, q.rule); err != nil && !errors.Is(err, errStoreDown) {
+	if _, err := q.shared.take(ctx, key, -n, q.rule); err != nil && !errors.Is(err, errStoreNotCalled) {
 		q.Trace.storeFailed(&Event{Quota: q.policy.name, Key: key, Err: err})
 	}
 }

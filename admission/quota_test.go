@@ -26,12 +26,12 @@ import (
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
 
-// ok is a handler that has nothing to do.
+// ok returns a handler that answers 200.
 func ok() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
 }
 
-// ask sends one request to the handler, without a network.
+// ask calls the handler with a request.
 func ask(tb testing.TB, h http.Handler, change ...func(*http.Request)) *http.Response {
 	tb.Helper()
 	r := httptest.NewRequestWithContext(tb.Context(), http.MethodGet, "/", http.NoBody)
@@ -51,13 +51,13 @@ func header(name, value string) func(*http.Request) {
 	return func(r *http.Request) { r.Header.Set(name, value) }
 }
 
-// sleep lets a bubble's time pass.
+// sleep waits for d; in a bubble of testing/synctest the time is virtual.
 func sleep(d time.Duration) {
 	timer := time.NewTimer(d)
 	<-timer.C
 }
 
-// readLimit is what an answer says of the quota.
+// readLimit returns the values of the response's RateLimit field.
 func readLimit(tb testing.TB, resp *http.Response) (remaining int, reset time.Duration) {
 	tb.Helper()
 	found := regexp.MustCompile(`^"[^"]*";r=(\d+);t=(\d+)$`).FindStringSubmatch(resp.Header.Get("RateLimit"))
@@ -86,8 +86,8 @@ func readProblem(tb testing.TB, resp *http.Response) problemBody {
 	return p
 }
 
-// A2, A3: what is told, on a success and on a refusal.
-func TestQuotaAnswers(t *testing.T) {
+// A2, A3: the header fields of accepted and rejected requests.
+func TestQuota_headerFields(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sleep(30 * 365 * 24 * time.Hour)
 		quota := &admission.Quota{Limit: 100, Legacy: true}
@@ -105,25 +105,24 @@ func TestQuotaAnswers(t *testing.T) {
 		}
 		require.Equal(t, `"default";r=0;t=60`, ask(t, h).Header.Get("RateLimit"))
 
-		refused := ask(t, h)
-		require.Equal(t, http.StatusTooManyRequests, refused.StatusCode)
-		problem := readProblem(t, refused)
+		rejected := ask(t, h)
+		require.Equal(t, http.StatusTooManyRequests, rejected.StatusCode)
+		problem := readProblem(t, rejected)
 		require.Equal(t, "https://iana.org/assignments/http-problem-types#quota-exceeded", problem.Type)
 		require.Equal(t, []string{"default"}, problem.Violated)
-		require.Equal(t, `"default";q=100;w=60`, refused.Header.Get("RateLimit-Policy"))
-		require.Equal(t, `"default";r=0;t=1`, refused.Header.Get("RateLimit"))
-		require.Equal(t, "1", refused.Header.Get("Retry-After"))
-		require.Equal(t, "no-store", refused.Header.Get("Cache-Control"))
-		ms, err := strconv.Atoi(refused.Header.Get("Retry-After-Ms"))
+		require.Equal(t, `"default";q=100;w=60`, rejected.Header.Get("RateLimit-Policy"))
+		require.Equal(t, `"default";r=0;t=1`, rejected.Header.Get("RateLimit"))
+		require.Equal(t, "1", rejected.Header.Get("Retry-After"))
+		require.Equal(t, "no-store", rejected.Header.Get("Cache-Control"))
+		ms, err := strconv.Atoi(rejected.Header.Get("Retry-After-Ms"))
 		require.NoError(t, err)
 		require.GreaterOrEqual(t, ms, 600)
 		require.LessOrEqual(t, ms, 900)
 	})
 }
 
-// A3: Retry-After is in whole seconds, at least 1, at least t, at most half more, and
-// not the same for all.
-func TestRetryAfterIsTrueAndJittered(t *testing.T) {
+// A3: Retry-After has whole seconds, at minUnits 1 and t, at most half more, with jitter.
+func TestQuota_retryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, sliding := range []bool{false, true} {
 			quota := &admission.Quota{Limit: 2, Window: 100 * time.Second, Sliding: sliding}
@@ -132,27 +131,27 @@ func TestRetryAfterIsTrueAndJittered(t *testing.T) {
 			ask(t, h)
 			seen := map[string]bool{}
 			for range 200 {
-				refused := ask(t, h)
-				require.Equal(t, http.StatusTooManyRequests, refused.StatusCode)
-				_, reset := readLimit(t, refused)
-				seconds, err := strconv.Atoi(refused.Header.Get("Retry-After"))
+				rejected := ask(t, h)
+				require.Equal(t, http.StatusTooManyRequests, rejected.StatusCode)
+				_, reset := readLimit(t, rejected)
+				seconds, err := strconv.Atoi(rejected.Header.Get("Retry-After"))
 				require.NoError(t, err)
-				ms, err := strconv.Atoi(refused.Header.Get("Retry-After-Ms"))
+				ms, err := strconv.Atoi(rejected.Header.Get("Retry-After-Ms"))
 				require.NoError(t, err)
 				wait := time.Duration(seconds) * time.Second
 				require.GreaterOrEqual(t, wait, reset)
 				require.GreaterOrEqual(t, wait, time.Duration(ms)*time.Millisecond)
 				require.LessOrEqual(t, wait, reset*3/2+time.Second)
-				seen[refused.Header.Get("Retry-After")] = true
+				seen[rejected.Header.Get("Retry-After")] = true
 			}
 			require.Greater(t, len(seen), 10)
 		}
 	})
 }
 
-// A3: who obeys what he is told, in any of the ways in which it can be read, and has
-// the key to himself, is never refused; and he gets what he was promised.
-func TestWhoObeysIsNeverRefused(t *testing.T) {
+// A3: a client that follows the fields, in any way that they allow, and shares its key with
+// no other client, is never rejected.
+func TestQuota_obedientClient(t *testing.T) {
 	clients := map[string]func(remaining int, reset time.Duration) (requests int, wait time.Duration){
 		"one after the other, until nothing remains": func(remaining int, reset time.Duration) (int, time.Duration) {
 			if remaining > 0 {
@@ -219,8 +218,8 @@ func policyQuota(tb testing.TB, resp *http.Response) int {
 	return n
 }
 
-// A3: what is refused, is served after Retry-After-Ms.
-func TestWhoWaitsAsToldIsServed(t *testing.T) {
+// A3: a rejected request is accepted after Retry-After-Ms.
+func TestQuota_retryAfterMs(t *testing.T) {
 	for _, sliding := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			q := &admission.Quota{Limit: 7, Window: 3 * time.Second, Sliding: sliding}
@@ -239,7 +238,7 @@ func TestWhoWaitsAsToldIsServed(t *testing.T) {
 	}
 }
 
-func TestQuotaPolicies(t *testing.T) {
+func TestQuota_policies(t *testing.T) {
 	for _, row := range []struct {
 		name         string
 		quota        *admission.Quota
@@ -248,7 +247,7 @@ func TestQuotaPolicies(t *testing.T) {
 		{"defaults", &admission.Quota{Limit: 100}, `"default";q=100;w=60`, `"default";r=99;t=1`},
 		{"a name", &admission.Quota{Name: "per hour", Limit: 10, Window: time.Hour}, `"per hour";q=10;w=3600`, `"per hour";r=9;t=360`},
 		{"a name with quotes", &admission.Quota{Name: `a"b\`, Limit: 10}, `"a\"b\\";q=10;w=60`, `"a\"b\\";r=9;t=6`},
-		{"a small burst is what can be had at once", &admission.Quota{Limit: 60, Burst: 5}, `"default";q=5;w=5`, `"default";r=4;t=1`},
+		{"a small burst: the burst", &admission.Quota{Limit: 60, Burst: 5}, `"default";q=5;w=5`, `"default";r=4;t=1`},
 		{"a large burst", &admission.Quota{Limit: 60, Burst: 500}, `"default";q=60;w=60`, `"default";r=499;t=1`},
 		{"less than a second", &admission.Quota{Limit: 10, Window: 100 * time.Millisecond}, `"default";q=10;w=1`, `"default";r=9;t=1`},
 		{"a second and a half", &admission.Quota{Limit: 10, Window: 1500 * time.Millisecond}, `"default";q=10;w=2`, `"default";r=9;t=1`},
@@ -267,23 +266,23 @@ func TestQuotaPolicies(t *testing.T) {
 	}
 }
 
-// Quotas around each other each say their own.
-func TestQuotasAroundEachOther(t *testing.T) {
+// Each of two Quotas around each other adds its own fields.
+func TestQuota_nested(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := (&admission.Quota{Name: "day", Limit: 1000, Window: 24 * time.Hour}).Handler(
 			(&admission.Quota{Name: "second", Limit: 2, Window: time.Second}).Handler(ok()))
 		ask(t, h)
 		ask(t, h)
-		refused := ask(t, h)
-		require.Equal(t, http.StatusTooManyRequests, refused.StatusCode)
-		require.Equal(t, []string{`"day";q=1000;w=86400`, `"second";q=2;w=1`}, refused.Header.Values("RateLimit-Policy"))
-		require.Equal(t, []string{`"day";r=997;t=260`, `"second";r=0;t=1`}, refused.Header.Values("RateLimit"))
-		require.Equal(t, []string{"second"}, readProblem(t, refused).Violated)
+		rejected := ask(t, h)
+		require.Equal(t, http.StatusTooManyRequests, rejected.StatusCode)
+		require.Equal(t, []string{`"day";q=1000;w=86400`, `"second";q=2;w=1`}, rejected.Header.Values("RateLimit-Policy"))
+		require.Equal(t, []string{`"day";r=997;t=260`, `"second";r=0;t=1`}, rejected.Header.Values("RateLimit"))
+		require.Equal(t, []string{"second"}, readProblem(t, rejected).Violated)
 	})
 }
 
-// Bad configurations are told of by Validate, and answered with 500.
-func TestQuotaValidate(t *testing.T) {
+// Validate returns the errors of a configuration, and each request is answered with 500.
+func TestQuota_Validate(t *testing.T) {
 	for name, q := range map[string]*admission.Quota{
 		"no limit":          {},
 		"a negative limit":  {Limit: -1},
@@ -293,6 +292,8 @@ func TestQuotaValidate(t *testing.T) {
 		"60 ns":             {Limit: 100, Window: 60},
 		"60 ns, unnamed":    {Limit: 100, Window: 60, Name: "naïve"},
 		"a negative burst":  {Limit: 1, Burst: -1},
+		"negative timeout":  {Limit: 1, Timeout: -time.Second},
+		"timeout of 100 ns": {Limit: 1, Timeout: 100},
 		"a long name":       {Limit: 1, Name: strings.Repeat("n", 65)},
 		"an odd name":       {Limit: 1, Name: "naïve"},
 		"a split name":      {Limit: 1, Name: "a\r\nb"},
@@ -309,13 +310,16 @@ func TestQuotaValidate(t *testing.T) {
 	}
 	require.NoError(t, (&admission.Quota{Limit: 1}).Validate())
 	require.NoError(t, (&admission.Quota{Limit: 1, Window: time.Microsecond}).Validate())
+	require.NoError(t, (&admission.Quota{Limit: 1, Timeout: time.Second}).Validate())
+	require.EqualError(t, (&admission.Quota{Limit: 1, Timeout: -1}).Validate(), "admission: Quota.Timeout is -1ns, and must not be negative")
+	require.EqualError(t, (&admission.Quota{Limit: 1, Timeout: 100}).Validate(), "admission: Quota.Timeout is 100ns: its unit was forgotten")
 	err := (&admission.Quota{Window: 60, Name: "naïve"}).Validate()
 	require.EqualError(t, err, "admission: Quota.Limit is not set\nadmission: Quota.Window is 60ns: its unit was forgotten\n"+
 		`admission: Quota.Name "naïve" has others than visible ASCII characters and spaces`, "all of it")
 }
 
-// Whose quota it is, if nobody says: the peer's, and no header's.
-func TestQuotaOfThePeer(t *testing.T) {
+// Without Key, the client's address is the key, and no header changes it.
+func TestQuota_defaultKey(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		a, b string
@@ -355,7 +359,7 @@ func TestQuotaOfThePeer(t *testing.T) {
 	})
 }
 
-func TestQuotaKey(t *testing.T) {
+func TestQuota_key(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen []*admission.Event
 		q := &admission.Quota{
@@ -389,7 +393,7 @@ func TestQuotaKey(t *testing.T) {
 	})
 }
 
-func TestQuotaCost(t *testing.T) {
+func TestQuota_cost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &admission.Quota{Limit: 10, Cost: func(r *http.Request) int {
 			n, _ := strconv.Atoi(r.Header.Get("X-Cost"))
@@ -399,9 +403,9 @@ func TestQuotaCost(t *testing.T) {
 		require.Equal(t, http.StatusOK, ask(t, h, header("X-Cost", "6")).StatusCode)
 		require.Equal(t, http.StatusOK, ask(t, h, header("X-Cost", "0")).StatusCode)
 		require.Equal(t, http.StatusOK, ask(t, h, header("X-Cost", "-1000")).StatusCode)
-		refused := ask(t, h, header("X-Cost", "5"))
-		require.Equal(t, http.StatusTooManyRequests, refused.StatusCode)
-		require.Equal(t, `"default";r=4;t=6`, refused.Header.Get("RateLimit"))
+		rejected := ask(t, h, header("X-Cost", "5"))
+		require.Equal(t, http.StatusTooManyRequests, rejected.StatusCode)
+		require.Equal(t, `"default";r=4;t=6`, rejected.Header.Get("RateLimit"))
 		require.Equal(t, http.StatusOK, ask(t, h, header("X-Cost", "4")).StatusCode)
 		never := ask(t, h, header("X-Cost", "11"))
 		require.Equal(t, http.StatusTooManyRequests, never.StatusCode)
@@ -412,13 +416,13 @@ func TestQuotaCost(t *testing.T) {
 	})
 }
 
-func TestQuotaTake(t *testing.T) {
+func TestQuota_Take(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &admission.Quota{Limit: 10, Window: 10 * time.Second}
 		take := func(n int) admission.Result {
-			ticket, err := q.Take(t.Context(), "k", n)
+			result, err := q.Take(t.Context(), "k", n)
 			require.NoError(t, err)
-			return ticket
+			return result
 		}
 		require.Equal(t, admission.Result{OK: true, Allowed: 7, Remaining: 3, ResetAfter: 7 * time.Second}, take(7))
 		require.Equal(t, admission.Result{Remaining: 3, ResetAfter: 7 * time.Second, RetryAfter: 2 * time.Second}, take(5))
@@ -433,8 +437,8 @@ func TestQuotaTake(t *testing.T) {
 	})
 }
 
-// A6: a replay gives its cost back; with an empty quota it waits like any other.
-func TestReplayCostsNothing(t *testing.T) {
+// A6: a replay returns its cost; with an empty quota it is rejected like any request.
+func TestQuota_replayReturnsCost(t *testing.T) {
 	for _, sliding := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			q := &admission.Quota{Limit: 10, Window: 10 * time.Second, Sliding: sliding, Cost: func(*http.Request) int { return 3 }}
@@ -453,9 +457,9 @@ func TestReplayCostsNothing(t *testing.T) {
 				}
 			}))
 			left := func() int {
-				ticket, err := q.Take(t.Context(), "192.0.2.1", 0)
+				result, err := q.Take(t.Context(), "192.0.2.1", 0)
 				require.NoError(t, err)
-				return ticket.Remaining
+				return result.Remaining
 			}
 			for range 20 {
 				require.Equal(t, http.StatusOK, ask(t, h, header("X-Do", "replay")).StatusCode)
@@ -469,15 +473,15 @@ func TestReplayCostsNothing(t *testing.T) {
 			require.Equal(t, http.StatusTooManyRequests, ask(t, h, header("X-Do", "replay")).StatusCode)
 			sleep(20 * time.Second)
 			ask(t, h, header("X-Do", "slow replay"))
-			require.Equal(t, 10, left(), "and no more than there ever is")
+			require.Equal(t, 10, left(), "no more than Limit")
 		})
 	}
 }
 
-// A5: a thousand goroutines, through the handler.
-func TestQuotaIsExactUnderAThousandGoroutines(t *testing.T) {
+// A5: the handler admits exactly the limit to 1,000 goroutines.
+func TestQuota_exactWithManyGoroutines(t *testing.T) {
 	h := (&admission.Quota{Limit: 500, Window: time.Hour}).Handler(ok())
-	var served, refused atomic.Int64
+	var served, rejected atomic.Int64
 	var all sync.WaitGroup
 	began := time.Now()
 	for range 1000 {
@@ -486,7 +490,7 @@ func TestQuotaIsExactUnderAThousandGoroutines(t *testing.T) {
 				if ask(t, h).StatusCode == http.StatusOK {
 					served.Add(1)
 				} else {
-					refused.Add(1)
+					rejected.Add(1)
 				}
 			}
 		})
@@ -495,10 +499,10 @@ func TestQuotaIsExactUnderAThousandGoroutines(t *testing.T) {
 	more := int64(time.Since(began) / (7 * time.Second)) // 500 an hour
 	require.GreaterOrEqual(t, served.Load(), int64(500))
 	require.LessOrEqual(t, served.Load(), 500+more)
-	require.EqualValues(t, 3000, served.Load()+refused.Load())
+	require.EqualValues(t, 3000, served.Load()+rejected.Load())
 }
 
-// FuzzQuotaHeaders: what is written is a structured field, which our own client reads.
+// FuzzQuotaHeaders checks that our own client can read the fields of any Quota.
 func FuzzQuotaHeaders(f *testing.F) {
 	f.Add("default", 100, int64(time.Minute), 0, 1)
 	f.Add(`a"b\c`, 1, int64(1), 7, 3)

@@ -8,24 +8,25 @@ import (
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
 
-// quotaProblems are the refusals of one Quota.
+// quotaProblems are the rejections of one Quota.
 type quotaProblems struct {
-	exceeded, tooMuch, key, store, wrong problem
+	exceeded, exceedsBurst, key, store, wrong problem
 }
 
 func newQuotaProblems(name string) *quotaProblems {
 	p := quotaProblems{
-		exceeded: newProblem(http.StatusTooManyRequests, quotaExceeded, "The quota has been used up", name),
-		tooMuch:  newProblem(http.StatusTooManyRequests, quotaExceeded, "The request costs more than the quota ever holds", name),
-		key:      newProblem(http.StatusForbidden, explained+"key", "The request belongs to no known quota"),
-		store:    newProblem(http.StatusServiceUnavailable, explained+"store", "The quota is not available"),
-		wrong:    misconfigured(),
+		exceeded:     newProblem(http.StatusTooManyRequests, quotaExceeded, "The quota has been used up", name),
+		exceedsBurst: newProblem(http.StatusTooManyRequests, quotaExceeded, "The request costs more than the quota ever holds", name),
+		key:          newProblem(http.StatusForbidden, explained+"key", "The request belongs to no known quota"),
+		store:        newProblem(http.StatusServiceUnavailable, explained+"store", "The quota is not available"),
+		wrong:        misconfigured(),
 	}
-	p.tooMuch.permanent = true
+	p.exceedsBurst.permanent = true
 	return &p
 }
 
-// Handler lets through to next what has a share left.
+// Handler returns a handler that calls next for requests within the quota, and rejects
+// the others.
 func (q *Quota) Handler(next http.Handler) http.Handler {
 	name := q.Name
 	if name == "" {
@@ -35,26 +36,26 @@ func (q *Quota) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q.init()
 		if q.err != nil {
-			q.refuse(w, r, Event{Reason: ReasonMisconfigured, Err: q.err}, &problems.wrong)
+			q.reject(w, r, Event{Reason: ReasonMisconfigured, Err: q.err}, &problems.wrong)
 			return
 		}
 		key, err := q.keyOf(r)
 		if err != nil {
-			q.refuse(w, r, Event{Reason: ReasonKeyError, Err: err}, &problems.key)
+			q.reject(w, r, Event{Reason: ReasonKeyError, Err: err}, &problems.key)
 			return
 		}
 		cost := 1
 		if q.Cost != nil {
 			cost = max(q.Cost(r), 0)
 		}
-		ticket, shared, err := q.take(r.Context(), key, cost)
+		result, shared, err := q.take(r.Context(), key, cost)
 		if err != nil {
 			q.fail(w, r, key, err, problems)
 			return
 		}
-		q.policy.tell(w.Header(), &ticket, q.Legacy)
-		if !ticket.OK {
-			q.refuse(w, r, Event{Key: key, Reason: ReasonQuotaExceeded, RetryAfter: jittered(ticket.RetryAfter)}, &problems.exceeded)
+		q.policy.addHeaders(w.Header(), &result, q.Legacy)
+		if !result.OK {
+			q.reject(w, r, Event{Key: key, Reason: ReasonQuotaExceeded, RetryAfter: jittered(result.RetryAfter)}, &problems.exceeded)
 			return
 		}
 		if q.Trace != nil {
@@ -68,12 +69,13 @@ func (q *Quota) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// replayed reports whether idempotency answered with what it had stored.
+// replayed reports whether the idempotency handler answered with a stored response.
 func replayed(h http.Header) bool {
 	values := h["Idempotency-Replayed"]
 	return len(values) > 0 && values[0] == "true"
 }
 
+// keyOf returns the key of the request's quota.
 func (q *Quota) keyOf(r *http.Request) (string, error) {
 	if q.Key != nil {
 		return q.Key(r)
@@ -81,22 +83,23 @@ func (q *Quota) keyOf(r *http.Request) (string, error) {
 	return clientKey(r.RemoteAddr), nil
 }
 
-// fail answers a request whose quota is not known.
+// fail rejects a request for which there is no result.
 func (q *Quota) fail(w http.ResponseWriter, r *http.Request, key string, err error, problems *quotaProblems) {
 	event := Event{Key: key, Err: err, Reason: ReasonStoreUnavailable, RetryAfter: jittered(retryAfter)}
 	switch {
 	case errors.Is(err, quotastore.ErrExceedsBurst):
 		event.Reason, event.RetryAfter = ReasonExceedsBurst, 0
-		q.policy.tell(w.Header(), &Result{}, false)
-		q.refuse(w, r, event, &problems.tooMuch)
+		q.policy.addHeaders(w.Header(), &Result{}, false)
+		q.reject(w, r, event, &problems.exceedsBurst)
 		return
 	case r.Context().Err() != nil:
 		event.Reason = reasonOf(r.Context())
 	}
-	q.refuse(w, r, event, &problems.store)
+	q.reject(w, r, event, &problems.store)
 }
 
-func (q *Quota) refuse(w http.ResponseWriter, r *http.Request, e Event, p *problem) {
+// reject calls the hook and sends the problem.
+func (q *Quota) reject(w http.ResponseWriter, r *http.Request, e Event, p *problem) {
 	if q.Trace != nil {
 		e.Request, e.Quota, e.Status = r, q.policy.name, p.status
 		q.Trace.refused(&e)

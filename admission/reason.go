@@ -1,43 +1,45 @@
 package admission
 
-// Reason is why a gate refused a request, in lower case with underscores, as in
+// Reason is why a Shedder or a Quota rejected a request, in lower case with underscores, as in
 // metrics and logs.
 type Reason string
 
-// The reasons. Those from ReasonQueueFull to ReasonCanceled are a Shedder's, the others a
-// Quota's.
+// The reasons of a Shedder are those from ReasonQueueFull to ReasonCanceled, those of a Quota
+// the others. A Shedder with a Key has ReasonKeyError too.
 const (
-	// ReasonNone: it was not refused.
+	// ReasonNone means that the request was not rejected.
 	ReasonNone Reason = ""
 
-	// ReasonQueueFull: there was no place, and none in the queue.
+	// ReasonQueueFull means that no slot was free and the queue was full.
 	ReasonQueueFull Reason = "queue_full"
 
-	// ReasonDeadline: it would not be served, or was not, within its deadline.
+	// ReasonDeadline means that the request would not be served before its deadline, or that
+	// its deadline passed in the queue.
 	ReasonDeadline Reason = "deadline"
 
-	// ReasonEvicted: it was in the queue, and made room for another that matters
-	// more or is newer.
+	// ReasonEvicted means that a newer or more important request evicted this one from the
+	// queue.
 	ReasonEvicted Reason = "evicted"
 
-	// ReasonQueueTimeout: no place came for as long as it may wait.
+	// ReasonQueueTimeout means that no slot became free within MaxWait.
 	ReasonQueueTimeout Reason = "queue_timeout"
 
-	// ReasonCanceled: its client went away.
+	// ReasonCanceled means that the client canceled the request in the queue.
 	ReasonCanceled Reason = "canceled"
 
-	// ReasonQuotaExceeded: its key has used up its quota.
+	// ReasonQuotaExceeded means that the quota of the key is used up.
 	ReasonQuotaExceeded Reason = "quota_exceeded"
 
-	// ReasonExceedsBurst: it costs more than the quota ever holds.
+	// ReasonExceedsBurst means that the request costs more than the quota ever holds.
 	ReasonExceedsBurst Reason = "exceeds_burst"
 
-	// ReasonKeyError: Quota.Key has failed.
+	// ReasonKeyError means that Key returned an error.
 	ReasonKeyError Reason = "key_error"
 
-	// ReasonStoreUnavailable: the store did not answer, and the Quota has FailClosed.
+	// ReasonStoreUnavailable means that the store was late, failed, or was not called during
+	// the fallback, and that the Quota has FailClosed.
 	ReasonStoreUnavailable Reason = "store_unavailable"
 
-	// ReasonMisconfigured: Validate says what is wrong.
+	// ReasonMisconfigured means that Validate returns an error.
 	ReasonMisconfigured Reason = "misconfigured"
 )

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// The types of problems that draft-ietf-httpapi-ratelimit-headers-11 (section 5) asks
-// IANA to register, and where ours are explained that no registry has.
+// The problem types that draft-ietf-httpapi-ratelimit-headers-11 (section 5) asks IANA to
+// register, and the page that explains our own.
 const (
 	registered = "https://iana.org/assignments/http-problem-types#"
 	explained  = "https://github.com/resilienthttp/resilienthttp/blob/main/docs/admission.md#"
@@ -19,13 +19,12 @@ const (
 	reducedCapacity = registered + "temporary-reduced-capacity"
 )
 
-// problem is a refusal that has been written already (RFC 9457), so that sending it
-// costs next to nothing.
+// problem is an encoded rejection (RFC 9457).
 type problem struct {
 	status    int
 	body      []byte
 	length    string
-	permanent bool // it would be refused again, whenever it came
+	permanent bool // a retry would be rejected again
 }
 
 func newProblem(status int, kind, title string, violated ...string) problem {
@@ -39,20 +38,20 @@ func newProblem(status int, kind, title string, violated ...string) problem {
 	return problem{status: status, body: body, length: strconv.Itoa(len(body))}
 }
 
-// misconfigured is the answer of a gate that cannot work.
+// misconfigured is the response of an invalid configuration.
 func misconfigured() problem {
 	p := newProblem(http.StatusInternalServerError, explained+"misconfigured", "The server is misconfigured")
 	p.permanent = true
 	return p
 }
 
-// jittered is a wait to tell a client: at least d, and up to half of it more, so that
-// those who are refused together do not come back together.
+// jittered returns a wait of d to 1.5 d, so that clients that are rejected together do not
+// retry together.
 func jittered(d time.Duration) time.Duration {
 	return d + rand.N(d/2+1)
 }
 
-// refuse answers with the problem; a wait of 0 says nothing of when to come back.
+// reject responds with the problem. A wait of 0 means no Retry-After.
 func reject(w http.ResponseWriter, r *http.Request, p *problem, wait time.Duration) {
 	h := w.Header()
 	values := [...]string{"application/problem+json", "no-store", p.length, "", "", "false"}
@@ -69,30 +68,30 @@ func reject(w http.ResponseWriter, r *http.Request, p *problem, wait time.Durati
 	if p.permanent {
 		set("X-Should-Retry", 5)
 	}
-	before := answersFirst(w, r)
+	before := respondsFirst(w, r)
 	w.WriteHeader(p.status)
 	_, _ = w.Write(p.body)
 	if before {
 		_ = http.NewResponseController(w).Flush()
-		_, _ = io.CopyN(io.Discard, r.Body, longestBody+1)
+		_, _ = io.CopyN(io.Discard, r.Body, maxBody+1)
 	}
 }
 
-// longestBody is what net/http reads of a body that a handler has left, to keep the
+// maxBody is the number of bytes of an unread body that net/http reads to keep the
 // connection.
-const longestBody = 256 << 10
+const maxBody = 256 << 10
 
-// answersFirst sees to it that the answer can leave before the body has come. By
-// itself net/http's HTTP/1 server reads so much of it before. If it does not, the body
-// has to be read by the end of the handler: when the server finds its end only after
-// that, it reads the connection twice at once.
-func answersFirst(w http.ResponseWriter, r *http.Request) bool {
-	return r.ProtoMajor == 1 && r.ContentLength > 0 && r.ContentLength <= longestBody &&
-		r.Header["Expect"] == nil && // who waits to be asked for the body is not asked
+// respondsFirst reports whether the response is sent before the body has arrived. The HTTP/1
+// server of net/http reads up to maxBody before it sends a response, unless full duplex is
+// enabled. Then the handler must read the body itself, or the server reads the connection in
+// two goroutines at once.
+func respondsFirst(w http.ResponseWriter, r *http.Request) bool {
+	return r.ProtoMajor == 1 && r.ContentLength > 0 && r.ContentLength <= maxBody &&
+		r.Header["Expect"] == nil && // the client waits for 100 Continue before it sends the body
 		http.NewResponseController(w).EnableFullDuplex() == nil
 }
 
-// wholeSeconds is a time in seconds, rounded up, and at least one.
+// wholeSeconds returns a time in seconds, rounded up, at least one.
 func wholeSeconds(d time.Duration) int64 {
 	if d <= time.Second {
 		return 1

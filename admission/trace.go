@@ -7,7 +7,7 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 )
 
-// Event is what a gate did with one request.
+// Event is a decision of a Shedder or a Quota.
 type Event struct {
 	// Request is the request; nil for Quota.Take.
 	Request *http.Request
@@ -15,41 +15,40 @@ type Event struct {
 	// Quota is the name of the Quota; "" for a Shedder.
 	Quota string
 
-	// Key is whose quota it was; "" for a Shedder. It may be a secret.
+	// Key is the key of the Quota; "" for a Shedder. It may be a secret.
 	Key string
 
-	// Priority is what a Shedder took the request for.
+	// Priority is the priority that a Shedder used.
 	Priority resilienthttp.Priority
 
-	// Reason is why it was refused; ReasonNone if it was not.
+	// Reason is why the request was rejected; ReasonNone if it was not.
 	Reason Reason
 
-	// Status is the status that a refusal was answered with; 0 if there was none.
+	// Status is the status of the rejection; 0 if there was none.
 	Status int
 
-	// Queued is how long it waited for a place.
+	// Queued is the time in the queue.
 	Queued time.Duration
 
-	// RetryAfter is the wait that a refusal asks for; 0: none.
+	// RetryAfter is the wait that the rejection asks for; 0: none.
 	RetryAfter time.Duration
 
-	// Err is what went wrong; nil for most.
+	// Err is the error of Key, of the Store or of Validate; nil for most.
 	Err error
 }
 
-// Trace is a set of hooks. Each may be nil. They run synchronously, in the goroutine
-// of the request, never under a lock; they must be safe for concurrent use and must
-// not keep the pointer.
+// Trace is a set of hooks. Each may be nil. They run synchronously in the goroutine of the
+// request and never under a lock. They must be safe for concurrent use and must not keep the
+// pointer.
 type Trace struct {
-	// Admitted is called before the handler is.
+	// Admitted is called before the handler.
 	Admitted func(*Event)
 
 	// Rejected is called before a rejection is sent.
 	Rejected func(*Event)
 
-	// StoreFailed is called when a Quota's Store did not answer, or with an error: the
-	// request is then decided by a bucket of this process, or refused if the Quota is
-	// FailClosed. While a store is known to be slow it is not called for each request.
+	// StoreFailed is called when the Store of a Quota was late or failed. It is not called for
+	// the requests during the fallback.
 	StoreFailed func(*Event)
 }
 

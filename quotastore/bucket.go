@@ -5,18 +5,17 @@ import (
 	"math/bits"
 )
 
-// bucket is a token bucket, told by what is missing from it. Its arithmetic is
-// exact: what came in since is counted in whole units and in parts of a unit, so
-// that however often it is asked, not a unit is lost or won. Times are nanoseconds
-// since any moment.
+// bucket is a token bucket. It stores the units that are missing from it. Its
+// arithmetic is exact: fractions are counted in parts of a unit, so that no unit is
+// lost or added, however often it is used. Times are nanoseconds since any moment.
 type bucket struct {
-	used int64  // units taken that have not come back
-	part uint64 // of the next one, in parts of which Rule.Window make a unit
-	at   int64  // when that was so
+	used int64  // units that were taken and have not been refilled
+	part uint64 // the refilled part of the next unit; Rule.Window parts are a unit
+	at   int64  // the time at which used and part were true
 }
 
-// fill brings back what has come since. A clock that has been set back gives
-// nothing, and goes on from where it is: nobody waits for it to catch up.
+// fill adds the units since the last call. A clock that was set back adds nothing, and
+// the bucket continues from its new time.
 func (b *bucket) fill(now int64, r *Rule) {
 	elapsed := now - b.at
 	b.at = now
@@ -38,14 +37,15 @@ func (b *bucket) fill(now int64, r *Rule) {
 	b.used, b.part = b.used-int64(units), part
 }
 
-// take takes up to want units if there are least, and returns how many.
-func (b *bucket) take(now int64, want, least int64, r *Rule) (taken int64, ok bool) {
+// take takes up to want units if at least minUnits are left, and returns how many.
+func (b *bucket) take(now int64, want, minUnits int64, r *Rule) (taken int64, ok bool) {
 	b.fill(now, r)
-	b.used, b.part = min(b.used, int64(r.Capacity())), min(b.part, uint64(r.Window)-1) // the rule may be a new one
+	// The rule may differ from that of the last call.
+	b.used, b.part = min(b.used, int64(r.Capacity())), min(b.part, uint64(r.Window)-1)
 	switch left := b.left(r); {
 	case want < 0:
 		taken = max(want, -b.used)
-	case left < least:
+	case left < minUnits:
 		return 0, false
 	default:
 		taken = min(want, left)
@@ -58,7 +58,7 @@ func (b *bucket) take(now int64, want, least int64, r *Rule) (taken int64, ok bo
 
 func (b *bucket) left(r *Rule) int64 { return int64(r.Capacity()) - b.used }
 
-// wait is how long it takes from at until so many are there.
+// wait returns the time from b.at until so many units are left.
 func (b *bucket) wait(units int64, r *Rule) int64 {
 	missing := units - b.left(r)
 	if missing <= 0 {

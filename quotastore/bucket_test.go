@@ -10,16 +10,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// large is a large number of units, also where an int has 32 bits.
+// large is a large number of units that fits into an int of 32 bits.
 const large = 1 << 30
 
-// exactBucket is the same in rational numbers.
+// exactBucket is a bucket in rational numbers.
 type exactBucket struct {
 	used *big.Rat
 	at   int64
 }
 
-func (b *exactBucket) take(now, want, least int64, r *Rule) (int64, bool) {
+func (b *exactBucket) take(now, want, minUnits int64, r *Rule) (int64, bool) {
 	gained := big.NewRat(max(now-b.at, 0), 1)
 	gained.Mul(gained, big.NewRat(int64(r.Limit), int64(r.Window)))
 	b.at = now
@@ -28,7 +28,7 @@ func (b *exactBucket) take(now, want, least int64, r *Rule) (int64, bool) {
 	}
 	left := new(big.Rat).Sub(big.NewRat(int64(r.Capacity()), 1), b.used)
 	whole := new(big.Int).Quo(left.Num(), left.Denom()).Int64()
-	if whole < least {
+	if whole < minUnits {
 		return 0, false
 	}
 	taken := min(want, whole)
@@ -36,8 +36,8 @@ func (b *exactBucket) take(now, want, least int64, r *Rule) (int64, bool) {
 	return taken, true
 }
 
-// The bucket's arithmetic is that of rational numbers, however odd the rule.
-func TestBucketIsExact(t *testing.T) {
+// The bucket's arithmetic equals that of rational numbers, for any rule.
+func TestBucket_isExact(t *testing.T) {
 	for seed := range uint64(60) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		r := Rule{Limit: 1 + int(math.Exp(random.Float64()*21)), Window: time.Duration(1 + math.Exp(random.Float64()*37)), Burst: int(math.Exp(random.Float64() * 21))}
@@ -49,31 +49,31 @@ func TestBucketIsExact(t *testing.T) {
 				now += int64(random.Float64() * random.Float64() * 3 * float64(r.Window) / float64(r.Limit) * math.Exp(random.Float64()*5))
 			}
 			want := int64(random.Float64()*random.Float64()*float64(r.Capacity())) + 1
-			least := random.Int64N(want + 1)
-			wantTaken, wantOK := exact.take(now, want, least, &r)
-			taken, ok := got.take(now, want, least, &r)
+			minUnits := random.Int64N(want + 1)
+			wantTaken, wantOK := exact.take(now, want, minUnits, &r)
+			taken, ok := got.take(now, want, minUnits, &r)
 			require.Equal(t, wantTaken, taken, "seed %d, %+v", seed, r)
 			require.Equal(t, wantOK, ok, "seed %d, %+v", seed, r)
-			if !ok { // A3: the wait is true, to the nanosecond
-				enough := got.wait(least, &r)
+			if !ok { // A3: the wait is exact to the nanosecond
+				enough := got.wait(minUnits, &r)
 				if enough > math.MaxInt64-now {
-					continue // three centuries
+					continue // after three centuries
 				}
 				early, late := got, got
-				_, ok = early.take(now+enough-1, least, least, &r)
+				_, ok = early.take(now+enough-1, minUnits, minUnits, &r)
 				require.False(t, ok, "seed %d, %+v", seed, r)
-				_, ok = late.take(now+enough, least, least, &r)
+				_, ok = late.take(now+enough, minUnits, minUnits, &r)
 				require.True(t, ok, "seed %d, %+v", seed, r)
 			}
 		}
 	}
 }
 
-// A10: a million idle hours change nothing, and no arithmetic overflows.
-func TestBucketAfterALongTime(t *testing.T) {
+// A10: after a million idle hours the bucket is full, and nothing overflows.
+func TestBucket_afterLongTime(t *testing.T) {
 	for _, r := range []Rule{
-		{Limit: 1, Window: longestWindow}, {Limit: large, Window: 1}, {Limit: large, Window: longestWindow},
-		{Limit: 3, Window: time.Second, Burst: large}, {Limit: 1, Window: longestWindow, Burst: large},
+		{Limit: 1, Window: maxWindow}, {Limit: large, Window: 1}, {Limit: large, Window: maxWindow},
+		{Limit: 3, Window: time.Second, Burst: large}, {Limit: 1, Window: maxWindow, Burst: large},
 	} {
 		var b bucket
 		taken, ok := b.take(0, int64(r.Capacity()), int64(r.Capacity()), &r)
@@ -91,9 +91,9 @@ func TestBucketAfterALongTime(t *testing.T) {
 	}
 }
 
-// A clock that jumps: back, nobody waits for it to catch up; forward, there is one
-// bucketful and no more.
-func TestBucketWhoseClockJumps(t *testing.T) {
+// If the clock is set back, the bucket continues from there. If it is set forward, the
+// bucket is full.
+func TestBucket_clockJumps(t *testing.T) {
 	r := Rule{Limit: 10, Window: time.Second, Burst: 10}
 	var b bucket
 	hour := int64(time.Hour)
@@ -107,8 +107,8 @@ func TestBucketWhoseClockJumps(t *testing.T) {
 	require.EqualValues(t, 10, taken)
 }
 
-// No more than Burst + rate × time over any stretch, whatever is asked.
-func TestBucketNeverGrantsMoreThanItsRate(t *testing.T) {
+// In any time, at most Burst + rate × time units are taken.
+func TestBucket_neverExceedsRate(t *testing.T) {
 	type grant struct{ at, units int64 }
 	for seed := range uint64(20) {
 		random := rand.New(rand.NewPCG(seed, 2))
@@ -133,7 +133,7 @@ func TestBucketNeverGrantsMoreThanItsRate(t *testing.T) {
 	}
 }
 
-// FuzzBucket: any rule and any times give tickets that can be, and no panic.
+// FuzzBucket checks that any rule and any times give consistent results, and no panic.
 func FuzzBucket(f *testing.F) {
 	f.Add(100, int64(time.Minute), 0, int64(0), int64(1), int64(1), int64(5))
 	f.Add(1, int64(1), large, int64(math.MaxInt64), int64(-5), int64(math.MinInt64), int64(7))
@@ -145,14 +145,14 @@ func FuzzBucket(f *testing.F) {
 			}
 			var a account
 			for _, step := range [][2]int64{{first, want}, {second, more}, {second, 1}} {
-				now, want := max(step[0], 0)/2, max(step[1], -mostUnits)
-				ticket := a.take(now, want, min(max(want, 0), int64(r.Capacity())), &r)
-				require.GreaterOrEqual(t, ticket.Remaining, 0)
-				require.LessOrEqual(t, ticket.Remaining, r.Capacity())
-				require.LessOrEqual(t, ticket.Allowed, r.Capacity())
-				require.GreaterOrEqual(t, ticket.RetryAfter, time.Duration(0))
-				require.GreaterOrEqual(t, ticket.ResetAfter, ticket.RetryAfter)
-				require.Equal(t, ticket.OK, ticket.RetryAfter == 0)
+				now, want := max(step[0], 0)/2, max(step[1], -maxUnits)
+				result := a.take(now, want, min(max(want, 0), int64(r.Capacity())), &r)
+				require.GreaterOrEqual(t, result.Remaining, 0)
+				require.LessOrEqual(t, result.Remaining, r.Capacity())
+				require.LessOrEqual(t, result.Allowed, r.Capacity())
+				require.GreaterOrEqual(t, result.RetryAfter, time.Duration(0))
+				require.GreaterOrEqual(t, result.ResetAfter, result.RetryAfter)
+				require.Equal(t, result.OK, result.RetryAfter == 0)
 			}
 		}
 	})

@@ -1,12 +1,12 @@
-// Package quotastore keeps quotas: how much of something each key may take in a
-// time. A Store decides in one atomic step, so that any number of goroutines, and
-// with a shared store any number of processes, never take more than the Rule says.
+// Package quotastore counts what each key uses of a quota. A Store decides each Take
+// atomically. So any number of goroutines, and with a shared store any number of
+// processes, never take more than the Rule allows.
 //
-// Package admission limits the requests that a server takes by it, and
-// resilienthttp.RateLimit.Shared those that several clients send together. The
-// package imports nothing of either.
+// Package admission uses it to limit the requests that a server accepts, and
+// resilienthttp.RateLimit.Shared to limit the requests that several clients send
+// together. The package imports neither of them.
 //
 //	var store quotastore.Memory
 //	rule := quotastore.Rule{Limit: 100, Window: time.Minute}
-//	ticket, err := store.Take(ctx, "tenant-1", 1, 1, rule)
+//	result, err := store.Take(ctx, "tenant-1", 1, 1, rule)
 package quotastore

@@ -14,26 +14,25 @@ import (
 const (
 	defaultKeys  = 65_536
 	memoryShards = 64
-	shardKeys    = 16 // at least, or there are fewer shards
+	minShardKeys = 16 // with fewer keys in each shard there are fewer shards
 
-	// longestKey is the longest that is kept as it is; of a longer one its SHA-256
-	// is.
-	longestKey = 256
+	// maxKeyLength is the length up to which a key is stored as it is. Of a longer key
+	// the SHA-256 is stored.
+	maxKeyLength = 256
 )
 
 // Memory is a Store in the memory of one process. The zero value is ready for use.
-// It is safe for concurrent use and must not be copied.
+// It is safe for concurrent use and must not be copied. Its clock is monotonic.
 //
-// It never holds more than MaxKeys keys. One that has all of its quota again needs no
-// place and makes room for others; when all places are taken, a new key takes that of
-// one which is among those that would be whole again first, and begins anew when it
-// comes back. So strangers who make up keys take the places of each other, and hardly
-// that of a key which has used up its quota.
+// It holds at most MaxKeys keys, of about 200 bytes each, with Rule.Sliding up to
+// 1.8 KB. A key with its whole quota is removed first. If there is none, a new key
+// evicts, of 16 keys, the one that had used the smallest part of its limit at its last
+// Take; of equals, the one whose quota is whole first. Blocked keys are evicted last.
 //
-// A key takes some 200 bytes, with Rule.Sliding up to 1.8 KB. Its clock is the
-// monotonic one: setting the machine's clock does not matter.
+// So made-up keys do not evict a key that is used up, unless about MaxKeys of them are
+// used up too: each unit that an attacker gains costs about MaxKeys units.
 type Memory struct {
-	// MaxKeys is how many keys are held; 0: 65,536. It is read at first use.
+	// MaxKeys is the maximum number of keys. 0: 65,536. It is read at the first use.
 	MaxKeys int
 
 	once   sync.Once
@@ -44,84 +43,85 @@ type Memory struct {
 
 var _ Store = (*Memory)(nil)
 
-// memoryShard is a part of the keys: those that hash to it.
+// memoryShard holds the keys of one hash value.
 type memoryShard struct {
 	mu    sync.Mutex
 	index map[string]int
 	keys  []account
-	most  int
-	hand  int      // where a place is looked for next
-	_     [64]byte // so that neighbours do not share a cache line
+	max   int
+	hand  int      // the next key of a sample
+	_     [64]byte // keeps shards on different cache lines
 }
 
-// account is what is known of one key.
+// account is the state of one key.
 type account struct {
-	key    string
-	bucket bucket
-	window window
-	closed int64 // until then; 0: never was
-	whole  int64 // when there will be nothing left to remember
+	key     string
+	bucket  bucket
+	window  window
+	blocked int64   // the end of the block; 0: none
+	whole   int64   // the time at which the key's whole quota is available
+	used    float32 // the part of the limit that was used at the last Take, 0 to 1
 }
 
 func (m *Memory) init() {
-	most := m.MaxKeys
-	if most <= 0 {
-		most = defaultKeys
+	maxKeys := m.MaxKeys
+	if maxKeys <= 0 {
+		maxKeys = defaultKeys
 	}
 	shards := memoryShards
-	for shards > 1 && most/shards < shardKeys {
+	for shards > 1 && maxKeys/shards < minShardKeys {
 		shards /= 2
 	}
 	m.epoch, m.seed, m.shards = time.Now(), maphash.MakeSeed(), make([]memoryShard, shards)
 	for i := range m.shards {
 		s := &m.shards[i]
 		s.index = make(map[string]int)
-		s.most = most / shards
-		if i < most%shards {
-			s.most++
+		s.max = maxKeys / shards
+		if i < maxKeys%shards {
+			s.max++
 		}
 	}
 }
 
-// Take implements Store. It takes no longer for many keys than for few.
-func (m *Memory) Take(ctx context.Context, key string, want, least int, r Rule) (Result, error) {
+// Take implements Store. Its cost does not depend on the number of keys.
+func (m *Memory) Take(ctx context.Context, key string, want, minUnits int, r Rule) (Result, error) {
 	if err := r.Validate(); err != nil {
 		return Result{}, err
 	}
-	if least = min(least, max(want, 0)); least > r.Capacity() {
+	if minUnits = min(minUnits, max(want, 0)); minUnits > r.Capacity() {
 		return Result{}, ErrExceedsBurst
 	}
 	if err := ctx.Err(); err != nil {
 		return Result{}, err
 	}
-	key = bounded(key)
+	key = storedKey(key)
 	s := m.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// Under the lock, so that a key's time never goes backwards.
+	// The time is read under the lock, so that a key's time never goes backwards.
 	now := m.now()
-	return s.account(key, now).take(now, max(int64(want), -mostUnits), int64(least), &r), nil
+	return s.account(key, now).take(now, max(int64(want), -maxUnits), int64(minUnits), &r), nil
 }
 
-// Close implements Store.
+// Block implements Store.
 func (m *Memory) Block(ctx context.Context, key string, until time.Time) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	key = bounded(key)
+	key = storedKey(key)
 	s := m.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if left := time.Until(until); left > 0 {
 		now := m.now()
 		a := s.account(key, now)
-		a.closed = max(a.closed, now+min(int64(left), math.MaxInt64-now))
-		a.whole = max(a.whole, a.closed)
+		a.blocked = max(a.blocked, now+min(int64(left), math.MaxInt64-now))
+		a.whole = max(a.whole, a.blocked)
 	}
 	return nil
 }
 
-// Len is how many keys are held.
+// Len returns the number of keys that are held.
 func (m *Memory) Len() int {
 	m.once.Do(m.init)
 	n := 0
@@ -141,89 +141,98 @@ func (m *Memory) shard(key string) *memoryShard {
 	return &m.shards[maphash.String(m.seed, key)&uint64(len(m.shards)-1)]
 }
 
-// bounded is the key as it is kept.
-func bounded(key string) string {
-	if len(key) <= longestKey {
+// storedKey returns the key as it is stored.
+func storedKey(key string) string {
+	if len(key) <= maxKeyLength {
 		return key
 	}
 	sum := sha256.Sum256([]byte(key))
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// account is that of the key. The shard is locked.
+// account returns the key's account, a new one if there is none. The caller holds the
+// shard's lock.
 func (s *memoryShard) account(key string, now int64) *account {
 	if i, ok := s.index[key]; ok {
 		return &s.keys[i]
 	}
-	i, taken := s.place(now)
-	a := &s.keys[i]
-	if taken {
-		delete(s.index, a.key)
-	}
+	a, i := s.free(now)
 	slots := a.window.slots[:0]
 	if cap(slots) > windowSlots/4 {
 		slots = nil
 	}
-	*a = account{key: strings.Clone(key), window: window{slots: slots}} // it may be a piece of a request
+	// The key is cloned because it may be a part of a request's larger string.
+	*a = account{key: strings.Clone(key), window: window{slots: slots}}
 	a.bucket.at = now
 	s.index[a.key] = i
 	return a
 }
 
-// place is where a new key goes: where one was that is whole again, a free one, or
-// where one was of those that would be whole first. taken says that a key has to make
-// room.
-func (s *memoryShard) place(now int64) (i int, taken bool) {
-	const few, many = 2, 8
-	look := few // so that keys which do not come back make room before there is none
-	if len(s.keys) == s.most {
-		look = many
+// free returns an account for a new key: that of a key with its whole quota, an unused
+// one, or that of the key to evict, as Memory's documentation says.
+func (s *memoryShard) free(now int64) (*account, int) {
+	// While accounts are unused, two keys are checked for each new one. So keys that
+	// are no longer used are removed before the shard is full.
+	sample, full := 2, len(s.keys) == s.max
+	if full {
+		sample = 16
 	}
-	best := -1
-	for range min(look, len(s.keys)) {
+	victim := 0
+	lowest := float32(math.MaxFloat32)
+	for n := 0; n < len(s.keys) && (n < sample || full && lowest > 1); n++ {
 		i := s.hand
 		if s.hand++; s.hand == len(s.keys) {
 			s.hand = 0
 		}
-		if best < 0 || s.keys[i].whole < s.keys[best].whole {
-			best = i
+		a := &s.keys[i]
+		if a.whole <= now {
+			delete(s.index, a.key)
+			return a, i
 		}
-		if s.keys[best].whole <= now {
-			return best, true
+		used := a.used
+		if a.blocked > now {
+			used = 2
+		}
+		if used < lowest || used == lowest && a.whole < s.keys[victim].whole {
+			victim, lowest = i, used
 		}
 	}
-	if len(s.keys) < s.most {
+	if !full {
 		s.keys = append(s.keys, account{})
-		return len(s.keys) - 1, false
+		victim = len(s.keys) - 1
+	} else {
+		delete(s.index, s.keys[victim].key)
 	}
-	return best, true
+	return &s.keys[victim], victim
 }
 
-// take is what Store.Take promises of one key. The shard is locked.
-func (a *account) take(now, want, least int64, r *Rule) Result {
-	closed := a.closed - now
-	if closed > 0 && want > 0 {
+// take does what Store.Take does, for one key. The caller holds the shard's lock.
+func (a *account) take(now, want, minUnits int64, r *Rule) Result {
+	blocked := a.blocked - now
+	if blocked > 0 && want > 0 {
 		want = 0
 	}
-	var t Result
+	var result Result
 	var taken, left, wait, reset int64
 	if r.Sliding {
 		w := &a.window
-		taken, t.OK = w.take(now, want, least, r)
-		left, wait, reset = w.left(r), w.wait(now, least, r), w.reset(now, r)
+		taken, result.OK = w.take(now, want, minUnits, r)
+		left, wait, reset = w.left(r), w.wait(now, minUnits, r), w.reset(now, r)
 	} else {
 		b := &a.bucket
-		taken, t.OK = b.take(now, want, least, r)
-		left, wait, reset = b.left(r), b.wait(least, r), b.reset(r)
+		taken, result.OK = b.take(now, want, minUnits, r)
+		left, wait, reset = b.left(r), b.wait(minUnits, r), b.reset(r)
 	}
-	if closed > 0 {
-		left, wait, reset = 0, max(wait, closed), max(reset, closed)
-		t.OK = t.OK && least <= 0
+	left = max(left, 0)
+	a.used = 1 - float32(left)/float32(r.Capacity())
+	if blocked > 0 {
+		left, wait, reset = 0, max(wait, blocked), max(reset, blocked)
+		result.OK = result.OK && minUnits <= 0
 	}
-	t.Allowed, t.Remaining, t.ResetAfter = int(taken), int(max(left, 0)), time.Duration(reset)
-	if !t.OK {
-		t.RetryAfter = time.Duration(wait)
+	result.Allowed, result.Remaining, result.ResetAfter = int(taken), int(left), time.Duration(reset)
+	if !result.OK {
+		result.RetryAfter = time.Duration(wait)
 	}
 	a.whole = now + min(reset, math.MaxInt64-now)
-	return t
+	return result
 }

@@ -16,13 +16,13 @@ import (
 	"github.com/resilienthttp/resilienthttp/quotastore/storetest"
 )
 
-func TestMemoryIsAStore(t *testing.T) {
+func TestMemory_conforms(t *testing.T) {
 	storetest.Run(t, func(*testing.T) quotastore.Store { return new(quotastore.Memory) })
 }
 
-// A5: never more than Burst + rate × time, whoever asks. A thousand goroutines, a
-// bucket that fills a million times a second.
-func TestMemoryIsExactUnderAThousandGoroutines(t *testing.T) {
+// A5: 1,000 goroutines never take more than Burst + rate × time from a bucket that fills a
+// million times a second.
+func TestMemory_exactWithManyGoroutines(t *testing.T) {
 	var store quotastore.Memory
 	rule := quotastore.Rule{Limit: 1_000_000, Window: time.Second, Burst: 100}
 	var taken atomic.Int64
@@ -31,11 +31,11 @@ func TestMemoryIsExactUnderAThousandGoroutines(t *testing.T) {
 	for range 1000 {
 		all.Go(func() {
 			for range 200 {
-				ticket, err := store.Take(context.Background(), "one", 3, 1, rule)
+				result, err := store.Take(context.Background(), "one", 3, 1, rule)
 				if err == nil {
-					taken.Add(int64(ticket.Allowed))
+					taken.Add(int64(result.Allowed))
 				}
-				if ticket.Allowed == 3 {
+				if result.Allowed == 3 {
 					if back, err := store.Take(context.Background(), "one", -1, 0, rule); err == nil {
 						taken.Add(int64(back.Allowed))
 					}
@@ -49,8 +49,8 @@ func TestMemoryIsExactUnderAThousandGoroutines(t *testing.T) {
 	require.Positive(t, taken.Load())
 }
 
-// The same to the unit, where no time passes.
-func TestMemoryIsExactAtAnInstant(t *testing.T) {
+// A5: exact to the unit while no time passes.
+func TestMemory_exactAtOneInstant(t *testing.T) {
 	for _, sliding := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			var store quotastore.Memory
@@ -61,8 +61,8 @@ func TestMemoryIsExactAtAnInstant(t *testing.T) {
 				for range 1000 {
 					all.Go(func() {
 						for range 2 {
-							ticket, _ := store.Take(t.Context(), "one", 1, 1, rule)
-							taken.Add(int64(ticket.Allowed))
+							result, _ := store.Take(t.Context(), "one", 1, 1, rule)
+							taken.Add(int64(result.Allowed))
 						}
 					})
 				}
@@ -74,7 +74,8 @@ func TestMemoryIsExactAtAnInstant(t *testing.T) {
 	}
 }
 
-func TestMemoryIsBounded(t *testing.T) {
+// A5: no more than MaxKeys keys are held.
+func TestMemory_holdsMaxKeys(t *testing.T) {
 	for _, most := range []int{1, 5, 100, 1000} {
 		store := quotastore.Memory{MaxKeys: most}
 		rule := quotastore.Rule{Limit: 10, Window: time.Hour}
@@ -87,8 +88,8 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// A5: a million keys leave memory flat.
-func TestMemoryOfAMillionKeysIsFlat(t *testing.T) {
+// A5: the memory in use does not grow with a million keys.
+func TestMemory_boundedWithMillionKeys(t *testing.T) {
 	var store quotastore.Memory
 	rule := quotastore.Rule{Limit: 10, Window: time.Hour}
 	fill := func(from int) uint64 {
@@ -107,9 +108,8 @@ func TestMemoryOfAMillionKeysIsFlat(t *testing.T) {
 	require.Less(t, whole, uint64(64<<20))
 }
 
-// Keys that are whole again make room before there is none: those of one night do
-// not stay.
-func TestMemoryForgetsWhatIsWhole(t *testing.T) {
+// Keys with their whole quota are removed before the memory is full.
+func TestMemory_removesWholeKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var store quotastore.Memory
 		rule := quotastore.Rule{Limit: 10, Window: time.Second}
@@ -122,42 +122,15 @@ func TestMemoryForgetsWhatIsWhole(t *testing.T) {
 	})
 }
 
-// A key that has used up its quota is not what is forgotten first, when strangers
-// come with keys without end.
-func TestMemoryKeepsWhatIsUsedUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := quotastore.Memory{MaxKeys: 1000}
-		rule := quotastore.Rule{Limit: 100, Window: time.Hour}
-		const guilty = 20
-		for n := range guilty {
-			_, err := store.Take(t.Context(), "guilty-"+strconv.Itoa(n), 100, 100, rule)
-			require.NoError(t, err)
-		}
-		for n := range 100_000 {
-			_, err := store.Take(t.Context(), strconv.Itoa(n), 1, 1, rule)
-			require.NoError(t, err)
-		}
-		remembered := 0
-		for n := range guilty {
-			ticket, err := store.Take(t.Context(), "guilty-"+strconv.Itoa(n), 1, 1, rule)
-			require.NoError(t, err)
-			if !ticket.OK {
-				remembered++
-			}
-		}
-		require.Equal(t, guilty, remembered)
-	})
-}
-
-// What a rule that becomes another one makes of what was taken.
-func TestMemoryUnderAnotherRule(t *testing.T) {
+// After a change of the rule, the units that were taken count under the new one.
+func TestMemory_ruleChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, sliding := range []bool{false, true} {
 			var store quotastore.Memory
 			take := func(limit, want int) quotastore.Result {
-				ticket, err := store.Take(t.Context(), "k", want, min(want, 1), quotastore.Rule{Limit: limit, Window: time.Hour, Sliding: sliding})
+				result, err := store.Take(t.Context(), "k", want, min(want, 1), quotastore.Rule{Limit: limit, Window: time.Hour, Sliding: sliding})
 				require.NoError(t, err)
-				return ticket
+				return result
 			}
 			take(100, 50)
 			smaller := take(10, 1)
@@ -172,7 +145,7 @@ func TestMemoryUnderAnotherRule(t *testing.T) {
 }
 
 // A Take allocates nothing.
-func TestMemoryTakeAllocations(t *testing.T) {
+func TestMemory_takeAllocations(t *testing.T) {
 	var store quotastore.Memory
 	for _, rule := range []quotastore.Rule{{Limit: 1 << 30, Window: time.Second}, {Limit: 1 << 30, Window: time.Second, Sliding: true}} {
 		ctx := context.Background()

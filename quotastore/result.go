@@ -2,24 +2,24 @@ package quotastore
 
 import "time"
 
-// Ticket is the answer to a Take. Times are lengths from the moment of the answer,
-// so that nobody's clock matters; they are rounded up, and never too short.
+// Result is the result of a Take. Its durations start at the moment of the decision,
+// so clocks of different machines do not matter. They are rounded up.
 type Result struct {
-	// OK says that the units were taken, or given back.
+	// OK reports whether the units were taken, or returned.
 	OK bool
 
-	// Taken is how many: between what was asked for at least and at most; 0 for a
-	// refusal, and negative for what was given back.
+	// Allowed is the number of units that were taken. It is 0 for a rejection, and
+	// negative for units that were returned.
 	Allowed int
 
-	// Remaining is what is left: whole units, at least 0.
+	// Remaining is the number of whole units that are left, at least 0.
 	Remaining int
 
-	// Reset is how long it takes until everything is there again, if nobody takes any
-	// more; 0 if it is.
+	// ResetAfter is the time until the whole quota is available, if nothing more is
+	// taken. It is 0 if the whole quota is available now.
 	ResetAfter time.Duration
 
-	// RetryAfter is how long it takes until what was refused is there, if nobody else
-	// takes it first; 0 if OK.
+	// RetryAfter is the time until the rejected units are available, if nothing else
+	// takes them first. It is 0 if OK.
 	RetryAfter time.Duration
 }

@@ -6,30 +6,28 @@ import (
 	"time"
 )
 
-// ErrExceedsBurst is the error of a Take that asks for more than its Rule ever has at
-// once, so that no waiting would help.
+// ErrExceedsBurst is the error of a Take that needs more units than its Rule ever
+// allows at once. Waiting does not help.
 var ErrExceedsBurst = errors.New("quotastore: more than the rule ever allows at once")
 
-// Store keeps what each key has taken. Memory is one, admission/redisstore another,
-// and quotastore/storetest tests any. It must be safe for concurrent use.
+// Store keeps the quotas of keys. Memory is a Store, admission/redisstore is another,
+// and quotastore/storetest tests any Store. A Store must be safe for concurrent use,
+// and its methods must return when their context is done.
 type Store interface {
-	// Take takes want units from the key's quota under the rule, or as many as there
-	// are if that is at least least, in one atomic step: either of two that come
-	// together sees what the other took. A least below 1 is content with nothing, so
-	// want 0 only asks how things stand. A negative want gives so much back, at most
-	// as much as was taken; least does not matter then.
+	// Take takes want units from the key's quota, or fewer if fewer are left, but at
+	// least min, in one atomic step. With min below 1 it may take nothing; want 0 only
+	// asks. A negative want returns units, at most as many as were taken; min is
+	// ignored then.
 	//
-	// A refusal is no error: its Ticket has OK false. Errors are those of the rule
-	// (Rule.Validate), ErrExceedsBurst if least is more than Rule.Capacity, the context's, and
-	// those of whatever the store is made of: then it is not known whether anything
-	// was taken.
+	// A rejection is no error: its Result has OK false. Errors are those of
+	// Rule.Validate, ErrExceedsBurst if min is more than Rule.Capacity, the context's,
+	// and the store's own. After an error of the store the units may have been taken.
 	//
-	// All takes of one key should have the same rule. If it changes, what was taken
-	// counts under the new one.
-	Take(ctx context.Context, key string, want, least int, r Rule) (Result, error)
+	// All Takes of one key should have the same rule. After a change of the rule, the
+	// units that were taken count under the new rule.
+	Take(ctx context.Context, key string, want, min int, r Rule) (Result, error)
 
-	// Close refuses all that is asked for under the key until then, whatever is left
-	// under the rule: somebody who knows better has said that the quota is used up.
-	// Of several times the latest counts. A time that has passed changes nothing.
+	// Block rejects every Take of the key until the given time, whatever is left under
+	// the rule. The latest of several times counts. A time in the past has no effect.
 	Block(ctx context.Context, key string, until time.Time) error
 }

@@ -1,31 +1,31 @@
 package quotastore
 
-// windowSlots is into how many parts a window is divided in which takes are counted
-// together, if there can be more of them than that.
+// windowSlots is the number of parts of a window. If Limit is larger than that, the
+// takes of one part are counted together.
 const windowSlots = 64
 
-// window is what was taken in the last Window, the oldest first. Takes that are
-// counted together count until the last of them has left the window: never more
-// than Limit in any Window, and up to a 64th less.
+// window holds the takes of the last Window, the oldest first. Takes that are counted
+// together count until the last of them leaves the window. So at most Limit units are
+// taken in any Window, and up to a 64th less.
 type window struct {
 	slots []slot
 	used  int64
 }
 
 type slot struct {
-	last  int64 // when the last of them was taken
+	last  int64 // the time of the slot's last take
 	units int64
 }
 
-// expire forgets what has left the window. Where the clock has been set back,
-// nothing is taken for later than now.
+// expire removes the takes that have left the window. If the clock was set back, it
+// moves the takes that are later than now to now.
 func (w *window) expire(now int64, r *Rule) {
-	gone := 0
-	for gone < len(w.slots) && now-w.slots[gone].last >= int64(r.Window) {
-		w.used -= w.slots[gone].units
-		gone++
+	expired := 0
+	for expired < len(w.slots) && now-w.slots[expired].last >= int64(r.Window) {
+		w.used -= w.slots[expired].units
+		expired++
 	}
-	w.drop(gone)
+	w.drop(expired)
 	for i := len(w.slots) - 1; i >= 0 && w.slots[i].last > now; i-- {
 		w.slots[i].last = now
 	}
@@ -37,14 +37,14 @@ func (w *window) drop(n int) {
 	}
 }
 
-// take is bucket.take.
-func (w *window) take(now int64, want, least int64, r *Rule) (taken int64, ok bool) {
+// take does what bucket.take does.
+func (w *window) take(now int64, want, minUnits int64, r *Rule) (taken int64, ok bool) {
 	w.expire(now, r)
 	left := w.left(r)
 	switch {
 	case want < 0:
 		return w.giveBack(-want), true
-	case left < least:
+	case left < minUnits:
 		return 0, false
 	}
 	taken = min(want, max(left, 0))
@@ -67,8 +67,8 @@ func (w *window) add(now, units int64, r *Rule) {
 	w.slots = append(w.slots, slot{now, units})
 }
 
-// giveBack takes from the oldest: nobody knows which it was, and those that remain
-// then count for no shorter than they should.
+// giveBack removes units from the oldest takes. It is unknown which take is returned,
+// and this way the remaining ones count for long enough.
 func (w *window) giveBack(units int64) (taken int64) {
 	empty := 0
 	for i := range w.slots {
@@ -85,10 +85,10 @@ func (w *window) giveBack(units int64) (taken int64) {
 	return taken
 }
 
-// left may be negative when the rule has become a smaller one.
+// left is negative if the rule has become smaller than what was taken.
 func (w *window) left(r *Rule) int64 { return int64(r.Limit) - w.used }
 
-// wait is how long it takes from now until so many are there.
+// wait returns the time from now until so many units are left.
 func (w *window) wait(now, units int64, r *Rule) int64 {
 	missing := units - w.left(r)
 	for i := 0; i < len(w.slots) && missing > 0; i++ {

@@ -10,7 +10,7 @@ import (
 
 type granted struct{ at, units int64 }
 
-// mostInAnyWindow is the most that lies within one window.
+// mostInAnyWindow returns the maximum number of units within one window.
 func mostInAnyWindow(grants []granted, length int64) int64 {
 	most, sum, first := int64(0), int64(0), 0
 	for _, g := range grants {
@@ -24,8 +24,8 @@ func mostInAnyWindow(grants []granted, length int64) int64 {
 	return most
 }
 
-// A5: at most Limit in any Window, and hardly less where more is asked for.
-func TestWindowGrantsItsLimitInAnyWindow(t *testing.T) {
+// A5: in any Window at most Limit units are taken, and with more demand hardly fewer.
+func TestWindow_grantsLimit(t *testing.T) {
 	for seed := range uint64(20) {
 		random := rand.New(rand.NewPCG(seed, 3))
 		r := Rule{Limit: 1 + random.IntN(300), Window: time.Duration(1+random.IntN(3000)) * time.Millisecond, Sliding: true}
@@ -46,8 +46,8 @@ func TestWindowGrantsItsLimitInAnyWindow(t *testing.T) {
 	}
 }
 
-// A3: what it says of waiting is true: until then nobody is served, and then he is.
-func TestWindowSaysWhen(t *testing.T) {
+// A3: the wait is exact: a take is rejected before it and accepted after it.
+func TestWindow_waitIsExact(t *testing.T) {
 	for seed := range uint64(20) {
 		random := rand.New(rand.NewPCG(seed, 4))
 		r := Rule{Limit: 1 + random.IntN(200), Window: time.Second, Sliding: true}
@@ -75,9 +75,8 @@ func clone(w window) window {
 	return w
 }
 
-// What is given back is given back to those that count the shortest, so that what
-// stays counts long enough.
-func TestWindowNeverGrantsMoreForWhatWasGivenBack(t *testing.T) {
+// Returned units are removed from the oldest takes, so the others count for long enough.
+func TestWindow_returnedUnits(t *testing.T) {
 	for seed := range uint64(20) {
 		random := rand.New(rand.NewPCG(seed, 5))
 		r := Rule{Limit: 1 + random.IntN(100), Window: time.Second, Sliding: true}
@@ -88,7 +87,7 @@ func TestWindowNeverGrantsMoreForWhatWasGivenBack(t *testing.T) {
 		for range 2000 {
 			now += random.Int64N(2 * length / int64(r.Limit))
 			if random.IntN(4) == 0 && len(grants) > 0 {
-				// Any take of the last window is given back.
+				// Any take of the last window is returned.
 				i := len(grants) - 1 - random.IntN(min(len(grants), 10))
 				if now-grants[i].at < length && grants[i].units > 0 {
 					require.Equal(t, -grants[i].units, w.giveBack(grants[i].units))
@@ -102,7 +101,8 @@ func TestWindowNeverGrantsMoreForWhatWasGivenBack(t *testing.T) {
 	}
 }
 
-func TestWindowWhoseClockJumps(t *testing.T) {
+// If the clock is set back, the takes move with it. If it is set forward, they expire.
+func TestWindow_clockJumps(t *testing.T) {
 	r := Rule{Limit: 10, Window: time.Second, Sliding: true}
 	var w window
 	hour := int64(time.Hour)

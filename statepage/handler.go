@@ -1,14 +1,13 @@
-// Package statepage shows what the clients and the server parts of a program know now, on
-// one page for people and as JSON for programs: which hosts are refused, until when and
-// why; how full the quotas are; where the time of the slowest calls went.
+// Package statepage shows what the clients and the server parts of a program know now, as a
+// page and as JSON: which hosts fail and why, which are blocked until when, how much of each
+// quota is used, and where the time of the slowest calls went.
 //
 //	http.Handle("/debug/resilience", &statepage.Handler{
 //		Transports: map[string]*resilienthttp.Transport{"bank": bank, "mail": mail},
 //	})
 //
-// The page has no script, loads nothing, and reads only. It tells names of hosts and
-// figures, and nothing of what requests and responses hold; still, serve it where
-// operators are, and not to the world.
+// The page has no script, loads nothing and changes nothing. It shows host names and figures,
+// and no part of a request or a response. Still, serve it to operators only.
 package statepage
 
 import (
@@ -24,41 +23,38 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 )
 
-// Handler serves the page: HTML, or JSON for a request that prefers it by its Accept
-// header or says ?format=json. ?refresh=2 has a browser ask again every two seconds (1 to
-// 3600), and ?scope=api shows only scopes whose names hold that. It answers GET and HEAD.
+// Handler serves the page on GET and HEAD: HTML, or JSON if the Accept header prefers it or
+// with ?format=json. ?refresh=2 makes the browser reload every two seconds (1 to 3600), and
+// ?scope=api shows only the scopes with this text in their name.
 //
-// The JSON holds all that the HTML shows, and more: of very many scopes, the HTML shows
-// those first that are in trouble, or that calls wait for, and says how many it left out.
-// Its "version" is 1, and is another once a field is renamed or means something else.
-// Times are RFC 3339, spans are seconds, also each time.Duration in a Source's state.
+// The JSON has everything that the HTML shows. Of many scopes the HTML shows the worst ones.
+// The "version" of the JSON is 1 until a field is renamed or changes its meaning. Times are
+// RFC 3339. Durations are seconds, also a time.Duration in the state of a Source.
 //
-// Fields are read at the first request and must not change after it. A Handler is safe
-// for concurrent use and must not be copied after its first use.
+// Fields must not change after the first request. A Handler is safe for concurrent use and
+// must not be copied after its first use.
 type Handler struct {
-	// Transports are the program's clients, by the name that the page calls them.
+	// Transports are the clients of the program, by the name to show.
 	Transports map[string]*resilienthttp.Transport
 
-	// Sources are what else there is to see, in this order.
+	// Sources are further parts of the program, in this order.
 	Sources []Source
 
-	// Title is that of the page; "" means "resilienthttp".
+	// Title is the title of the page. "" means "resilienthttp".
 	Title string
 
 	once    sync.Once
 	sources []*source
 }
 
-// Source is a part of the program whose state is on the page: a server's gate, a queue, a
+// Source is a part of the program whose state the page shows, such as a Shedder, a queue or a
 // store.
 type Source struct {
 	Name string
 
-	// State returns what there is to show: anything that encoding/json can write, and
-	// nothing that is secret. A time.Duration in it is a span, but in what marshals
-	// itself. It must be safe for concurrent use. One that takes longer
-	// than a second, or fails, is on the page with that instead, and one that has not
-	// returned is not asked again.
+	// State returns a value that encoding/json can write. It must not contain secrets, and
+	// must be safe for concurrent use. If it fails, or takes longer than a second, the page
+	// shows that instead. It is not called again before it has returned.
 	State func(context.Context) (any, error)
 }
 
@@ -73,7 +69,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Cache-Control", "no-store")
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		header.Set("Allow", "GET, HEAD")
-		http.Error(w, "the page is read with GET", http.StatusMethodNotAllowed)
+		http.Error(w, "use GET", http.StatusMethodNotAllowed)
 		return
 	}
 	header.Set("Vary", "Accept")
@@ -94,23 +90,23 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if asJSON {
 		text, err := json.Marshal(p)
 		if err != nil {
-			http.Error(w, "the state cannot be written as JSON", http.StatusInternalServerError)
+			http.Error(w, "cannot encode the state as JSON", http.StatusInternalServerError)
 			return
 		}
-		_, _ = w.Write(text) // there is nobody to tell that nobody reads
+		_, _ = w.Write(text) // the client may be gone
 		return
 	}
-	_ = htmlPage.Execute(w, sight(p, refreshOf(query.Get("refresh"))))
+	_ = htmlPage.Execute(w, newPageData(p, refreshOf(query.Get("refresh"))))
 }
 
-// page is what is known now.
-func (h *Handler) page(ctx context.Context, part string) *page {
+// page collects the states.
+func (h *Handler) page(ctx context.Context, filter string) *page {
 	h.once.Do(func() {
 		for _, s := range h.Sources {
 			h.sources = append(h.sources, &source{Source: s})
 		}
 	})
-	return newPage(h.title(), h.Transports, askAll(ctx, h.sources), part)
+	return newPage(h.title(), h.Transports, askAll(ctx, h.sources), filter)
 }
 
 func (h *Handler) title() string {
@@ -120,7 +116,7 @@ func (h *Handler) title() string {
 	return h.Title
 }
 
-// refreshOf is after how many seconds a browser is to ask again; 0: it is not.
+// refreshOf returns the seconds between two reloads; 0: none.
 func refreshOf(value string) int {
 	seconds, err := strconv.Atoi(value)
 	if err != nil || seconds < 1 || seconds > 3600 {
@@ -129,8 +125,8 @@ func refreshOf(value string) int {
 	return seconds
 }
 
-// wantsJSON reports whether an Accept header prefers JSON to HTML (RFC 9110 section
-// 12.5.1); of what it likes as much, the first.
+// wantsJSON reports whether an Accept header prefers JSON to HTML (RFC 9110 section 12.5.1).
+// Of equal preferences the first counts.
 func wantsJSON(accept []string) bool {
 	best, isJSON := 0.0, false
 	for _, list := range accept {
@@ -162,7 +158,7 @@ func qualityOf(params string) float64 {
 	return 1
 }
 
-// securityPolicy lets the page have its own style, and nothing else.
+// securityPolicy allows the style of the page and nothing else.
 var securityPolicy = func() string { //nolint:gochecknoglobals // never written to
 	sum := sha256.Sum256([]byte(style))
 	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"

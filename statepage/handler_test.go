@@ -146,7 +146,7 @@ func TestRefresh(t *testing.T) {
 		html := asked(h, http.MethodGet, "/?refresh="+value).Body.String()
 		if want == "" {
 			require.NotContains(t, html, "http-equiv", value)
-			require.Contains(t, html, "Ask every 2 s")
+			require.Contains(t, html, "Refresh every 2 s")
 		} else {
 			require.Contains(t, html, `<meta http-equiv="refresh" content="`+want+`">`, value)
 		}
@@ -176,17 +176,17 @@ func TestT7Sizes(t *testing.T) {
 	})
 	t.Run("no scope", func(t *testing.T) {
 		html := asked(of(&resilienthttp.Transport{}), http.MethodGet, "/").Body.String()
-		for _, want := range []string{"Nothing is refused", "No quota is known", "No call was made yet", "No call has ended"} {
+		for _, want := range []string{"No call has failed", "No scope is blocked", "No quota is known", "No call was made yet", "No call has ended"} {
 			require.Contains(t, html, want)
 		}
 	})
 	t.Run("4096 scopes", func(t *testing.T) {
 		h := of(called(t, answering(503), manyHosts()...))
 		html := asked(h, http.MethodGet, "/").Body.String()
-		require.Contains(t, html, "And 3996 more") // that are refused
-		require.Contains(t, html, "And 3896 more")
-		require.Contains(t, html, "<b class=\"refused\">4,096</b>")
-		require.Equal(t, mostHeld+mostScopes+mostSlow, strings.Count(html, `<td class="host">`))
+		require.Equal(t, 2, strings.Count(html, "3996 more are in the JSON")) // failing, blocked
+		require.Contains(t, html, "3896 more are in the JSON")
+		require.Contains(t, html, "<b class=\"bad\">4,096</b>")
+		require.Equal(t, maxFailing+maxBlocked+maxScopes+maxSlow, strings.Count(html, `<td class="scope">`))
 		p := decoded(t, h, "")
 		require.Len(t, p.Transports[0].Scopes, 4096)
 		p = decoded(t, h, "host-77.")
@@ -245,18 +245,19 @@ func TestT7JSONIsASuperset(t *testing.T) {
 			case string:
 				all[v] = true
 				if at, err := time.Parse(time.RFC3339, v); err == nil {
-					all[clockOf(at)] = true
+					all[clock(at)] = true
 				}
 			case float64:
-				all[grouped(int64(v))], all[spanOf(v)], all[spare(v)] = true, true, true
+				all[grouped(int64(v))], all[formatSeconds(v)], all[formatRemaining(v)] = true, true, true
 			}
 			return all
 		}
 		var tree any
 		require.NoError(t, json.Unmarshal(text, &tree))
 		known := holds(tree)
-		s := sight(p, 0)
-		require.NotEmpty(t, s.Held.Rows)
+		s := newPageData(p, 0)
+		require.NotEmpty(t, s.Failing.Rows)
+		require.NotEmpty(t, s.Blocked.Rows)
 		require.NotEmpty(t, s.Quotas.Rows)
 		require.NotEmpty(t, s.Slow.Rows)
 		shows := func(texts ...string) {
@@ -264,25 +265,31 @@ func TestT7JSONIsASuperset(t *testing.T) {
 				require.True(t, known[text], "%q is in the JSON", text)
 			}
 		}
-		for _, r := range s.Held.Rows {
-			shows(r.Scope, r.Client, r.Why, r.Until)
+		for _, r := range s.Failing.Rows {
+			failed, of, _ := strings.Cut(r.Failed, " of ")
+			n, _, _ := strings.Cut(r.Kinds, " × ")
+			status, _ := strings.CutPrefix(r.Last, "status ")
+			shows(r.Scope, r.Client, failed, of, n, status, r.LastAt, r.Since)
+		}
+		for _, r := range s.Blocked.Rows {
+			shows(r.Scope, r.Client, r.Reason, r.Until)
 		}
 		for _, r := range s.Slow.Rows {
-			shows(r.Scope, r.Client, r.Why, r.Took, r.Began)
+			shows(r.Scope, r.Client, r.Explanation, r.Took, r.Began)
 		}
 		for _, r := range s.Quotas.Rows {
-			left, of, _ := strings.Cut(r.Remains, " of ")
-			shows(r.Scope, r.Client, r.Bucket, left, of, r.Reset, r.Waiting)
+			left, of, _ := strings.Cut(r.Remaining, " of ")
+			shows(r.Scope, r.Client, r.Bucket, left, of, r.Reset, r.Queued)
 		}
 		for _, r := range s.Scopes.Rows {
 			failed, of, _ := strings.Cut(r.Failed, " of ")
-			shows(r.Scope, r.Client, r.Circuit, failed, of, r.InFlight, r.Waiting, r.Retrying, r.Room, r.P50, r.P95, r.P99, r.Samples)
+			shows(r.Scope, r.Client, r.Health, r.Circuit, failed, of, r.InFlight, r.Queued, r.RetryWaiting, r.Budget, r.P50, r.P95, r.P99, r.Samples)
 		}
 	})
 }
 
-// everything is a Handler of a Transport that has an open circuit, a quota that is used up
-// and one that is not, and a call that stood in line. It is called in a bubble.
+// everything returns a Handler of a Transport with an open circuit, and of one with an
+// exhausted quota and a call that waited for it. It must be called in a bubble.
 func everything(t *testing.T) *Handler {
 	t.Helper()
 	n := 0
@@ -297,14 +304,15 @@ func everything(t *testing.T) *Handler {
 	return of(down, busy)
 }
 
-// TestThreeQuestions: which hosts are refused, until when and why; how full the quotas
-// are; why a call took ten seconds.
-func TestThreeQuestions(t *testing.T) {
+// The page answers: what fails, what is blocked until when and why, how full are the quotas, and
+// why did a call take ten seconds.
+func TestPage_answers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := everything(t)
 		text := shown(asked(h, http.MethodGet, "/").Body.String())
-		require.Regexp(t, `down\.test client-0 refused \d\d:\d\d:\d\d\.\d in .* Its circuit is open: 1 failure in 1 result, the last one status 503\.`, text)
-		require.Regexp(t, `bank\.test client-1 (9|10)(\.\d+)? s It waited (9|10)(\.\d+)? s in line for a turn, 20 ms for the server\. status 200`, text)
+		require.Regexp(t, `What fails .* down\.test client-0 all fail 1 of 1 1 × 5xx status 503 at \d\d:\d\d:\d\d\.\d \d\d:\d\d:\d\d\.\d .* ago`, text)
+		require.Regexp(t, `down\.test client-0 rejecting \d\d:\d\d:\d\d\.\d in .* The circuit is open: 1 failure in 1 attempt, the last one: status 503\.`, text)
+		require.Regexp(t, `bank\.test client-1 (9|10)(\.\d+)? s It waited (9|10)(\.\d+)? s in the queue, 20 ms for the server\. status 200`, text)
 		require.Regexp(t, `bank\.test client-1 requests 0 of 2 \d\d:\d\d:\d\d\.\d in`, text)
 	})
 }
@@ -313,6 +321,84 @@ func TestThreeQuestions(t *testing.T) {
 func shown(html string) string {
 	html = regexp.MustCompile(`(?s)<style>.*?</style>|<[^>]*>`).ReplaceAllString(html, " ")
 	return strings.Join(strings.Fields(html), " ")
+}
+
+// T9: a scope at which everything fails is never shown as healthy, whatever the state of its
+// circuit and the rate of its calls. The worst scope comes first.
+func TestPage_whatFails(t *testing.T) {
+	failing := func(err error) http.RoundTripper {
+		return roundTripper(func(*http.Request) (*http.Response, error) { return nil, err })
+	}
+	for _, row := range []struct {
+		name  string
+		base  http.RoundTripper
+		every time.Duration
+		calls int
+		pause time.Duration // before the page is read
+		want  health
+		kinds string
+		last  string
+	}{
+		{"503 at one call per 10 s: failing", answering(503), 10 * time.Second, 20, 0, healthFailing, "20 × 5xx", "status 503"},
+		{"401 at one call per 10 s: failing", answering(401), 10 * time.Second, 20, 0, healthFailing, "20 × 4xx", "status 401"},
+		{"404 at 10,000 per second: failing", answering(404), 100 * time.Microsecond, 3000, 0, healthFailing, "3,000 × 4xx", "status 404"},
+		{"500 at 100 per second: failing", answering(500), 10 * time.Millisecond, 3000, 0, healthFailing, "", "status 500"},
+		{"no connection: failing", failing(io.EOF), 10 * time.Second, 3, 0, healthFailing, "3 × network", "eof (EOF)"},
+		{"timeouts: failing", failing(context.DeadlineExceeded), 10 * time.Second, 3, 0, healthFailing, "3 × timeout", "timeout (context deadline exceeded)"},
+		{"the last call of an hour ago failed: failing", answering(503), time.Second, 3, time.Hour, healthFailing, "", "status 503"},
+		{"successes: ok", answering(200), time.Second, 100, 0, healthOK, "", ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tr := &resilienthttp.Transport{Base: row.base, Policy: resilienthttp.Policy{MaxAttempts: -1}}
+				for range row.calls {
+					call(t, tr, "api.test")
+					time.Sleep(row.every)
+				}
+				time.Sleep(row.pause)
+				p := newPage("", map[string]*resilienthttp.Transport{"api": tr}, nil, "")
+				require.Equal(t, row.want, p.Transports[0].Scopes[0].Health)
+				d := newPageData(p, 0)
+				require.Equal(t, row.want.class(), d.Scopes.Rows[0].Class)
+				if row.want == healthOK {
+					require.Empty(t, d.Failing.Rows)
+					return
+				}
+				require.Equal(t, "1", d.Stats[0].Figure)
+				require.Equal(t, "bad", d.Stats[0].Class)
+				f := d.Failing.Rows[0]
+				require.Equal(t, []string{"bad", "all fail", row.last}, []string{f.Class, f.Word, f.Last})
+				require.NotEmpty(t, f.Since)
+				if row.kinds != "" {
+					require.Equal(t, row.kinds, f.Kinds)
+				}
+			})
+		})
+	}
+	t.Run("the worst scope first", func(t *testing.T) {
+		n := map[string]int{}
+		tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{MaxAttempts: -1}, Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+			n[r.URL.Host]++
+			every := map[string]int{"all.test": 1, "half.test": 2, "tenth.test": 10, "rare.test": 200, "none.test": 1000}[r.URL.Host]
+			if n[r.URL.Host]%every == 0 {
+				return answering(404).RoundTrip(r)
+			}
+			return answering(200).RoundTrip(r)
+		})}
+		for range 200 {
+			for _, host := range []string{"none.test", "rare.test", "tenth.test", "half.test", "all.test"} {
+				call(t, tr, host)
+			}
+		}
+		d := newPageData(newPage("", map[string]*resilienthttp.Transport{"api": tr}, nil, ""), 0)
+		var rows []string
+		for _, r := range d.Failing.Rows {
+			rows = append(rows, r.Scope+" "+r.Class+" "+r.Word)
+		}
+		require.Equal(t, []string{"all.test bad all fail", "half.test warn 50 %", "tenth.test warn 10 %", "rare.test good 0.5 %"}, rows)
+		require.Equal(t, "all.test", d.Scopes.Rows[0].Scope)
+		require.Equal(t, "none.test", d.Scopes.Rows[4].Scope)
+	})
 }
 
 // TestSources: in a bubble, where none of them is too slow.
@@ -330,13 +416,13 @@ func testSources(t *testing.T) {
 			return gate{48, map[string]int{"batch": 812}, []string{"a", "b"}, nil}, nil
 		}},
 		{"broken", func(context.Context) (any, error) { return nil, fmt.Errorf("https://a.test/s3cret: %w", io.EOF) }},
-		{"panicky", func(context.Context) (any, error) { panic("boom") }},
+		{"panicky", func(context.Context) (any, error) { panic("s3cret") }},
 		{"odd", func(context.Context) (any, error) { return make(chan int), nil }},
 		{"none", nil},
 	}}
 	text := shown(asked(h, http.MethodGet, "/").Body.String())
 	for _, want := range []string{
-		"gate limit 48 refused › batch 812 names › 1 a names › 2 b nothing –", "broken EOF", "panicky panicked: boom", "none has no State",
+		"gate limit 48 refused › batch 812 names › 1 a names › 2 b nothing –", "broken EOF", "panicky panicked", "none State is nil",
 	} {
 		require.Contains(t, text, want)
 	}
@@ -354,7 +440,7 @@ func TestSourceIsAskedAgainAtOnce(t *testing.T) {
 			sources := []*source{{Source: Source{"gate", func(context.Context) (any, error) { return 1, nil }}}}
 			for range 2000 {
 				said := askAll(t.Context(), sources)[0].Error
-				if said == "does not answer" { // the machine has stood still for a second
+				if said == "no answer within a second" { // the machine has stood still for a second
 					for sources[0].busy.Load() {
 						runtime.Gosched()
 					}
@@ -375,11 +461,11 @@ func TestSourceThatHangs(t *testing.T) {
 		h := &Handler{Sources: []Source{{"slow", func(context.Context) (any, error) { asks.Add(1); <-release; return 1, nil }}, {"quick", func(context.Context) (any, error) { return 2, nil }}}}
 		begun := time.Now()
 		p := decoded(t, h, "")
-		require.Equal(t, sourceTime, time.Since(begun))
-		require.Equal(t, "does not answer", p.Sources[0].Error)
+		require.Equal(t, sourceTimeout, time.Since(begun))
+		require.Equal(t, "no answer within a second", p.Sources[0].Error)
 		require.Equal(t, "2", string(p.Sources[1].State))
 		p = decoded(t, h, "")
-		require.Contains(t, p.Sources[0].Error, "since it was last asked")
+		require.Contains(t, p.Sources[0].Error, "previous call has not returned")
 		require.EqualValues(t, 1, asks.Load())
 		close(release)
 		synctest.Wait()
@@ -392,8 +478,8 @@ func TestEntriesAreBounded(t *testing.T) {
 	text, err := json.Marshal(many)
 	require.NoError(t, err)
 	all, left := entries(text)
-	require.Len(t, all, mostEntries)
-	require.Equal(t, 500-mostEntries, left)
+	require.Len(t, all, maxEntries)
+	require.Equal(t, 500-maxEntries, left)
 }
 
 func TestWords(t *testing.T) {
@@ -401,7 +487,7 @@ func TestWords(t *testing.T) {
 		0: "0 s", -3: "0 s", 6.5e-5: "65 µs", 0.02: "20 ms", 0.9994: "999 ms", 0.9996: "1 s", 1: "1 s", 10.04: "10 s", 10.06: "10.1 s", 3.061: "3.06 s", 119: "119 s",
 		120: "2 min", 3600: "60 min", 7200: "2 h", 86400 * 3: "3 d", 0.0005: "500 µs", 100: "100 s", 60: "60 s",
 	} {
-		require.Equal(t, want, spanOf(seconds), seconds)
+		require.Equal(t, want, formatSeconds(seconds), seconds)
 	}
 	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", -1234567: "-1,234,567", 100: "100", -100: "-100"} {
 		require.Equal(t, want, grouped(n))

@@ -7,6 +7,7 @@ import (
 	"html/template"
 	"math"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -18,59 +19,68 @@ var pageText string
 
 var htmlPage = template.Must(template.New("page").Parse(pageText)) //nolint:gochecknoglobals // never written to
 
-// How many rows the HTML shows: more than that nobody reads.
+// The maximum numbers of rows of the HTML. The JSON has all.
 const (
-	mostHeld   = 100
-	mostSlow   = 8
-	mostQuotas = 50
-	mostScopes = 200
+	maxFailing = 100
+	maxBlocked = 100
+	maxSlow    = 8
+	maxQuotas  = 50
+	maxScopes  = 200
 )
 
-// sights are what the HTML shows, in its words.
-type sights struct {
+// pageData is what the template shows.
+type pageData struct {
 	Title, Clock, Stamp string
 	Style               template.CSS
 	Refresh             int
-	Part                string
-	Tiles               []tile
-	Held                section[heldRow]
+	Filter              string
+	Stats               []stat
+	Failing             section[failingRow]
+	Blocked             section[blockedRow]
 	Slow                section[slowRow]
 	Quotas              section[quotaRow]
 	Scopes              section[scopeRow]
 	Sources             []sourceSection
 }
 
-// section is a table, and how many rows it lacks.
+// section is a table. Left is the number of rows that are not shown.
 type section[Row any] struct {
 	Rows []Row
 	Left int
 }
 
-type tile struct{ Figure, Text, Class string }
+// stat is a figure at the top of the page.
+type stat struct{ Figure, Text, Class string }
 
-type who struct{ Scope, Client string }
+// owner is the scope and the Transport of a row.
+type owner struct{ Scope, Client string }
 
-type heldRow struct {
-	who
-	Class, Word, Until, In, Why string
+type failingRow struct {
+	owner
+	Class, Word, Failed, Kinds, Last, LastAt, Since, Ago string
+}
+
+type blockedRow struct {
+	owner
+	Class, Word, Until, In, Reason string
 }
 
 type slowRow struct {
-	who
-	Took, Why, Ended, Began        string
-	Queued, Sent, Waited, WaitedAt float64 // per cent
+	owner
+	Took, Explanation, Ended, Began           string
+	QueueWait, InFlight, RetryWait, RetryFrom float64 // per cent
 }
 
 type quotaRow struct {
-	who
-	Bucket, Class, Remains, Reset, In, Waiting string
-	Limited                                    bool
-	Used                                       float64 // per cent
+	owner
+	Bucket, Class, Remaining, Reset, In, Queued string
+	Limited                                     bool
+	Used                                        float64 // per cent
 }
 
 type scopeRow struct {
-	who
-	Class, Circuit, Limit, Failed, InFlight, Waiting, Retrying, Room, P50, P95, P99, Samples, Failure string
+	owner
+	Class, Health, Circuit, SlowStart, Failed, InFlight, Queued, RetryWaiting, Budget, P50, P95, P99, Samples string
 }
 
 type sourceSection struct {
@@ -79,59 +89,87 @@ type sourceSection struct {
 	Left        int
 }
 
-// ofClient is a scope, and whose it is.
-type ofClient struct {
+// ownedScope is a scope with the name of its Transport.
+type ownedScope struct {
 	*scopeView
 	client string
 }
 
-func (o ofClient) who() who { return who{o.Scope, o.client} }
+func (o ownedScope) owner() owner { return owner{o.Scope, o.client} }
 
-// sight puts the page into words.
-func sight(p *page, refresh int) *sights {
-	s := &sights{
-		Title: p.Title, Clock: clockOf(p.At) + " UTC", Stamp: p.At.UTC().Format(time.RFC3339Nano),
-		Style: template.CSS(style), Refresh: refresh, Part: p.part, //nolint:gosec // it is ours, and its hash is in the policy
+// newPageData makes the page's text.
+func newPageData(p *page, refresh int) *pageData {
+	d := &pageData{
+		Title: p.Title, Clock: clock(p.At) + " UTC", Stamp: p.At.UTC().Format(time.RFC3339Nano),
+		Style: template.CSS(style), Refresh: refresh, Filter: p.filter, //nolint:gosec // a constant, and its hash is in the policy
 	}
-	var all []ofClient
+	var all []ownedScope
 	for i := range p.Transports {
 		t := &p.Transports[i]
 		for j := range t.Scopes {
-			all = append(all, ofClient{&t.Scopes[j], t.Name})
+			all = append(all, ownedScope{&t.Scopes[j], t.Name})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b ofClient) int { return cmp.Compare(b.trouble(), a.trouble()) })
-	s.Held = heldSection(all, p.At)
-	s.Slow = slowSection(all)
-	s.Quotas = quotaSection(all, p.At)
-	s.Scopes = rowsOf(all, mostScopes, scopeRowOf)
-	s.Tiles = tilesOf(all, s)
+	slices.SortStableFunc(all, func(a, b ownedScope) int { return cmp.Compare(b.severity(), a.severity()) })
+	d.Failing = failingSection(all, p.At)
+	d.Blocked = blockedSection(all, p.At)
+	d.Slow = slowSection(all)
+	d.Quotas = quotaSection(all, p.At)
+	d.Scopes = newSection(all, maxScopes, newScopeRow)
+	d.Stats = statsOf(all, d)
 	for i := range p.Sources {
 		v := &p.Sources[i]
 		o := sourceSection{Name: v.Name, Error: v.Error}
 		o.Entries, o.Left = entries(v.shown)
-		s.Sources = append(s.Sources, o)
+		d.Sources = append(d.Sources, o)
 	}
-	return s
+	return d
 }
 
-// trouble is how much a scope is in trouble.
-func (s *scopeView) trouble() int {
+// severity orders the scopes: the higher ones come first.
+func (s *scopeView) severity() float64 {
+	severity := 0.0
 	switch {
-	case s.Held != nil && s.Held.Refused:
-		return 4
-	case s.Held != nil:
-		return 3
-	case s.Waiting+s.Retrying > 0 || s.Breaker.State != "closed":
-		return 2
-	case s.Breaker.Failures > 0:
+	case s.Health == healthFailing:
+		severity = 6
+	case s.Blocked != nil && s.Blocked.Rejecting:
+		severity = 5
+	case s.Health == healthDegraded:
+		severity = 4
+	case s.Blocked != nil:
+		severity = 3
+	case s.Queued+s.RetryWaiting > 0 || s.Breaker.State != "closed":
+		severity = 2
+	}
+	return severity + s.failureRatio()/2
+}
+
+// failureRatio is the ratio of the calls that failed. It is 1 if the last call failed more
+// than five minutes ago.
+func (s *scopeView) failureRatio() float64 {
+	switch {
+	case s.Responses.Calls > 0:
+		return float64(s.Responses.Failures) / float64(s.Responses.Calls)
+	case !s.Responses.Since.IsZero():
 		return 1
 	}
 	return 0
 }
 
-// rowsOf are the first rows of some, and how many there are besides.
-func rowsOf[From, Row any](all []From, most int, row func(From) Row) section[Row] {
+// class returns the CSS class of a health.
+func (h health) class() string {
+	switch h {
+	case healthFailing:
+		return "bad"
+	case healthDegraded:
+		return "warn"
+	default:
+		return "good"
+	}
+}
+
+// newSection makes the first rows of all.
+func newSection[From, Row any](all []From, most int, row func(From) Row) section[Row] {
 	var s section[Row]
 	for _, from := range all[:min(most, len(all))] {
 		s.Rows = append(s.Rows, row(from))
@@ -140,41 +178,96 @@ func rowsOf[From, Row any](all []From, most int, row func(From) Row) section[Row
 	return s
 }
 
-func heldSection(all []ofClient, now time.Time) section[heldRow] {
-	var held []ofClient
+// failingSection lists the scopes with failures, by failures ÷ calls, the worst first.
+func failingSection(all []ownedScope, now time.Time) section[failingRow] {
+	var failing []ownedScope
 	for _, o := range all {
-		if o.Held != nil {
-			held = append(held, o)
+		if o.failureRatio() > 0 {
+			failing = append(failing, o)
 		}
 	}
-	return rowsOf(held, mostHeld, func(o ofClient) heldRow {
-		r := heldRow{who: o.who(), Class: "held", Word: "held back", Why: o.Held.Why, Until: "its turn comes"}
-		if o.Held.Refused {
-			r.Class, r.Word = "refused", "refused"
+	slices.SortStableFunc(failing, func(a, b ownedScope) int {
+		return cmp.Or(cmp.Compare(b.failureRatio(), a.failureRatio()), cmp.Compare(b.Responses.Failures, a.Responses.Failures))
+	})
+	return newSection(failing, maxFailing, func(o ownedScope) failingRow {
+		r := failingRow{
+			owner: o.owner(), Class: o.Health.class(), Word: fmt.Sprintf("%.3g %%", 100*o.failureRatio()),
+			Failed: ratioOf(o.Responses.Failures, o.Responses.Calls), Kinds: kindsOf(&o.Responses),
 		}
-		if at := o.Held.Until; !at.IsZero() {
-			r.Until, r.In = clockOf(at), inOf(at, now)
+		if o.Responses.Calls == 0 {
+			r.Failed = "none in 5 min"
+		}
+		if o.failureRatio() == 1 {
+			r.Class, r.Word = "bad", "all fail"
+		}
+		if f := o.scopeView.Failure; f != nil {
+			r.Last, r.LastAt = endedWith(f.Status, f.ErrorType, f.Error), clock(f.At)
+		}
+		if since := o.Responses.Since; !since.IsZero() && o.failureRatio() == 1 {
+			r.Since, r.Ago = clock(since), timeSince(since, now)
 		}
 		return r
 	})
 }
 
-func slowSection(all []ofClient) section[slowRow] {
-	var slow []ofClient
+// kindsOf lists the kinds of failures with their counts.
+func kindsOf(r *responsesView) string {
+	var kinds []string
+	for _, kind := range []struct {
+		n    int
+		name string
+	}{{r.ClientErrors, "4xx"}, {r.ServerErrors, "5xx"}, {r.NetworkErrors, "network"}, {r.Timeouts, "timeout"}} {
+		if kind.n > 0 {
+			kinds = append(kinds, count(kind.n)+" × "+kind.name)
+		}
+	}
+	return strings.Join(kinds, ", ")
+}
+
+func blockedSection(all []ownedScope, now time.Time) section[blockedRow] {
+	var blocked []ownedScope
+	for _, o := range all {
+		if o.Blocked != nil {
+			blocked = append(blocked, o)
+		}
+	}
+	slices.SortStableFunc(blocked, func(a, b ownedScope) int {
+		if a.Blocked.Rejecting == b.Blocked.Rejecting {
+			return 0
+		}
+		if a.Blocked.Rejecting {
+			return -1
+		}
+		return 1
+	})
+	return newSection(blocked, maxBlocked, func(o ownedScope) blockedRow {
+		r := blockedRow{owner: o.owner(), Class: "warn", Word: "waiting", Reason: o.Blocked.Reason, Until: "a permit is free"}
+		if o.Blocked.Rejecting {
+			r.Class, r.Word = "bad", "rejecting"
+		}
+		if at := o.Blocked.Until; !at.IsZero() {
+			r.Until, r.In = clock(at), timeUntil(at, now)
+		}
+		return r
+	})
+}
+
+func slowSection(all []ownedScope) section[slowRow] {
+	var slow []ownedScope
 	for _, o := range all {
 		if o.Slowest != nil {
 			slow = append(slow, o)
 		}
 	}
-	slices.SortStableFunc(slow, func(a, b ofClient) int { return cmp.Compare(b.Slowest.Latency, a.Slowest.Latency) })
-	return rowsOf(slow, mostSlow, func(o ofClient) slowRow {
+	slices.SortStableFunc(slow, func(a, b ownedScope) int { return cmp.Compare(b.Slowest.Latency, a.Slowest.Latency) })
+	return newSection(slow, maxSlow, func(o ownedScope) slowRow {
 		c := o.Slowest
 		r := slowRow{
-			who: o.who(), Took: spanOf(c.Latency), Why: c.Why, Began: clockOf(c.Start),
-			Queued: percent(c.Queued, c.Latency), Sent: percent(c.Sent, c.Latency), Waited: percent(c.Waited, c.Latency),
+			owner: o.owner(), Took: formatSeconds(c.Latency), Explanation: c.Explanation, Began: clock(c.Start),
+			QueueWait: percent(c.QueueWait, c.Latency), InFlight: percent(c.InFlight, c.Latency), RetryWait: percent(c.RetryWait, c.Latency),
 		}
-		r.WaitedAt = r.Queued + r.Sent
-		r.Ended = endedWith(c.Status, c.Error)
+		r.RetryFrom = r.QueueWait + r.InFlight
+		r.Ended = endedWith(c.Status, "", c.Error)
 		if c.Attempts != 1 {
 			r.Ended += ", " + plural(c.Attempts, "attempt")
 		}
@@ -182,144 +275,101 @@ func slowSection(all []ofClient) section[slowRow] {
 	})
 }
 
-func endedWith(status int, err string) string {
-	if status != 0 {
-		return fmt.Sprintf("status %d", status)
-	}
-	return err
-}
-
-// ofQuota is a quota, and whose it is.
-type ofQuota struct {
+// ownedQuota is a quota with its scope.
+type ownedQuota struct {
 	*quotaView
-	of ofClient
+	of ownedScope
 }
 
-func (q ofQuota) used() float64 {
+// used is the used part in per cent. A quota of unknown limit is known because it blocks.
+func (q ownedQuota) used() float64 {
 	if q.Limit <= 0 {
-		return 100 // it is on the page because it is closed
+		return 100
 	}
 	return percent(float64(q.Limit-q.Remaining), float64(q.Limit))
 }
 
-func quotaSection(all []ofClient, now time.Time) section[quotaRow] {
-	var quotas []ofQuota
+func quotaSection(all []ownedScope, now time.Time) section[quotaRow] {
+	var quotas []ownedQuota
 	for _, o := range all {
 		for i := range o.scopeView.Quotas {
-			quotas = append(quotas, ofQuota{&o.scopeView.Quotas[i], o})
+			quotas = append(quotas, ownedQuota{&o.scopeView.Quotas[i], o})
 		}
 	}
-	slices.SortStableFunc(quotas, func(a, b ofQuota) int { return cmp.Compare(b.used(), a.used()) })
-	return rowsOf(quotas, mostQuotas, func(q ofQuota) quotaRow {
-		r := quotaRow{who: q.of.who(), Bucket: q.Bucket, Used: q.used(), Limited: q.Limit > 0, Waiting: figure(q.of.Waiting)}
+	slices.SortStableFunc(quotas, func(a, b ownedQuota) int { return cmp.Compare(b.used(), a.used()) })
+	return newSection(quotas, maxQuotas, func(q ownedQuota) quotaRow {
+		r := quotaRow{owner: q.of.owner(), Bucket: q.Bucket, Used: q.used(), Limited: q.Limit > 0, Queued: count(q.of.Queued)}
 		if r.Bucket == "" {
 			r.Bucket = "requests"
 		}
 		if r.Limited {
-			r.Remains = grouped(q.Remaining) + " of " + grouped(q.Limit)
+			r.Remaining = grouped(q.Remaining) + " of " + grouped(q.Limit)
 		}
 		switch {
 		case q.BlockedUntil.After(now):
-			r.Class, r.Reset, r.In = "refused", "closed until "+clockOf(q.BlockedUntil), inOf(q.BlockedUntil, now)
+			r.Class, r.Reset, r.In = "bad", "blocked until "+clock(q.BlockedUntil), timeUntil(q.BlockedUntil, now)
 		case q.Reset.After(now):
-			r.Reset, r.In = clockOf(q.Reset), inOf(q.Reset, now)
+			r.Reset, r.In = clock(q.Reset), timeUntil(q.Reset, now)
 		}
 		if r.Class == "" && r.Used >= 90 {
-			r.Class = "held"
+			r.Class = "warn"
 		}
 		return r
 	})
 }
 
-func scopeRowOf(o ofClient) scopeRow {
+func newScopeRow(o ownedScope) scopeRow {
 	r := scopeRow{
-		who: o.who(), Circuit: o.Breaker.State, Class: "well", InFlight: figure(o.InFlight), Waiting: figure(o.Waiting), Retrying: figure(o.Retrying),
-		Failed: "–", Room: "no cap", P50: "–", P95: "–", P99: "–", Samples: figure(o.Latency.Samples),
+		owner: o.owner(), Health: string(o.Health), Class: o.Health.class(), Circuit: o.Breaker.State,
+		InFlight: count(o.InFlight), Queued: count(o.Queued), RetryWaiting: count(o.RetryWaiting),
+		Failed: "–", Budget: "no limit", P50: "–", P95: "–", P99: "–", Samples: count(o.Latency.Samples),
 	}
-	switch o.Breaker.State {
-	case "open":
-		r.Class = "refused"
-	case "half-open":
-		r.Class = "held"
+	if o.Breaker.SlowStartLimit > 0 {
+		r.SlowStart = "at most " + formatRemaining(o.Breaker.SlowStartLimit) + " in flight"
 	}
-	if o.Breaker.Limit > 0 {
-		r.Limit = "at most " + spare(o.Breaker.Limit) + " at once"
-	}
-	if o.Breaker.Calls > 0 {
-		r.Failed = grouped(int64(o.Breaker.Failures)) + " of " + grouped(int64(o.Breaker.Calls))
+	if o.Responses.Calls > 0 {
+		r.Failed = ratioOf(o.Responses.Failures, o.Responses.Calls)
 	}
 	if o.Budget.Remaining >= 0 {
-		r.Room = spare(o.Budget.Remaining)
+		r.Budget = formatRemaining(o.Budget.Remaining)
 	}
 	if o.Latency.Samples > 0 {
-		r.P50, r.P95, r.P99 = spanOf(o.Latency.P50), spanOf(o.Latency.P95), spanOf(o.Latency.P99)
-	}
-	if f := o.scopeView.Failure; f != nil {
-		r.Failure = endedWith(f.Status, f.Error) + " at " + clockOf(f.At)
+		r.P50, r.P95, r.P99 = formatSeconds(o.Latency.P50), formatSeconds(o.Latency.P95), formatSeconds(o.Latency.P99)
 	}
 	return r
 }
 
-// tilesOf answers the first questions in a figure each.
-func tilesOf(all []ofClient, s *sights) []tile {
-	refused, held, flying, waiting := 0, 0, 0, 0
+// statsOf returns the figures at the top.
+func statsOf(all []ownedScope, d *pageData) []stat {
+	failing, blocked, inFlight, waiting := 0, 0, 0, 0
 	for _, o := range all {
-		switch o.trouble() {
-		case 4:
-			refused++
-		case 3:
-			held++
+		if o.Health == healthFailing {
+			failing++
 		}
-		flying += o.InFlight
-		waiting += o.Waiting + o.Retrying
+		if o.Blocked != nil {
+			blocked++
+		}
+		inFlight += o.InFlight
+		waiting += o.Queued + o.RetryWaiting
 	}
 	class := func(n int, class string) string {
 		if n == 0 {
-			return "well"
+			return "good"
 		}
 		return class
 	}
-	tiles := []tile{
-		{figure(refused), hosts(refused) + " refused", class(refused, "refused")},
-		{figure(held), hosts(held) + " held back", class(held, "held")},
-		{figure(waiting), "calls wait; " + figure(flying) + " attempts are in flight", class(waiting, "held")},
+	stats := []stat{
+		{count(failing), "of " + plural(len(all), "scope") + " fail", class(failing, "bad")},
+		{count(blocked), "of them are blocked", class(blocked, "warn")},
+		{count(waiting), "calls wait; " + plural(inFlight, "attempt") + " in flight", class(waiting, "warn")},
 	}
-	if len(s.Quotas.Rows) > 0 {
-		q := s.Quotas.Rows[0]
-		tiles = append(tiles, tile{fmt.Sprintf("%.0f %%", math.Floor(q.Used)), "of the fullest quota used, " + q.Scope, q.Class})
+	if len(d.Quotas.Rows) > 0 {
+		q := d.Quotas.Rows[0]
+		stats = append(stats, stat{fmt.Sprintf("%.0f %%", math.Floor(q.Used)), "of a quota used, " + q.Scope, q.Class})
 	}
-	if len(s.Slow.Rows) > 0 {
-		c := s.Slow.Rows[0]
-		tiles = append(tiles, tile{c.Took, "the slowest call of the last minute, " + c.Scope, ""})
+	if len(d.Slow.Rows) > 0 {
+		c := d.Slow.Rows[0]
+		stats = append(stats, stat{c.Took, "the slowest call of the last minute, " + c.Scope, ""})
 	}
-	return tiles
+	return stats
 }
-
-func hosts(n int) string {
-	if n == 1 {
-		return "host"
-	}
-	return "hosts"
-}
-
-func figure(n int) string { return grouped(int64(n)) }
-
-// spare is a number of which the whole part matters, or nothing does.
-func spare(x float64) string {
-	if x < 1 {
-		return fmt.Sprintf("%.2g", x)
-	}
-	return grouped(int64(min(x, math.MaxInt64/2)))
-}
-
-// percent is a share of whole, from 0 to 100, to a tenth.
-func percent(part, whole float64) float64 {
-	if !(whole > 0) {
-		return 0
-	}
-	return math.Round(min(max(part/whole, 0), 1)*1000) / 10
-}
-
-func clockOf(t time.Time) string { return t.UTC().Format("15:04:05.0") }
-
-func inOf(t, now time.Time) string { return "in " + spanOf(t.Sub(now).Seconds()) }

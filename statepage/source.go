@@ -13,41 +13,41 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
 )
 
-// sourceTime is how long the page waits for its sources.
-const sourceTime = time.Second
+// sourceTimeout is the time that the page waits for its sources.
+const sourceTimeout = time.Second
 
-// source is a Source, and whether it is being asked.
+// source is a Source. busy means that its State is running.
 type source struct {
 	Source
 	busy atomic.Bool
 }
 
-// sourceView is what a source said.
+// sourceView is the state of a source.
 type sourceView struct {
 	Name  string          `json:"name"`
 	State json.RawMessage `json:"state,omitempty"`
 	Error string          `json:"error,omitempty"`
 
-	shown json.RawMessage // State in the HTML's words
+	shown json.RawMessage // State with durations as texts
 }
 
-// askAll asks all sources at once, and does not wait for those that hang.
+// askAll calls all sources concurrently, and does not wait for one that hangs.
 func askAll(ctx context.Context, sources []*source) []sourceView {
 	if len(sources) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, sourceTime)
+	ctx, cancel := context.WithTimeout(ctx, sourceTimeout)
 	defer cancel()
 	answers := make([]chan sourceView, len(sources))
 	for i, s := range sources {
 		answers[i] = make(chan sourceView, 1)
 		if s.busy.Swap(true) {
-			answers[i] <- sourceView{Name: s.Name, Error: "has not answered since it was last asked"}
+			answers[i] <- sourceView{Name: s.Name, Error: "the previous call has not returned"}
 			continue
 		}
 		go func() {
 			view := s.ask(ctx)
-			s.busy.Store(false) // before it is told: whoever has the answer may ask again at once
+			s.busy.Store(false) // before the answer is sent: its receiver may ask again at once
 			answers[i] <- view
 		}()
 	}
@@ -59,9 +59,9 @@ func askAll(ctx context.Context, sources []*source) []sourceView {
 		case <-ctx.Done():
 		}
 		select {
-		case views[i] = <-answers[i]: // another one was waited for meanwhile
+		case views[i] = <-answers[i]: // it came while another one was awaited
 		default:
-			views[i] = sourceView{Name: s.Name, Error: "does not answer"}
+			views[i] = sourceView{Name: s.Name, Error: "no answer within a second"}
 		}
 	}
 	return views
@@ -71,7 +71,7 @@ func (s *source) ask(ctx context.Context) (v sourceView) {
 	v.Name = s.Name
 	defer func() {
 		if r := recover(); r != nil {
-			v.State, v.shown, v.Error = nil, nil, fmt.Sprintf("panicked: %v", r)
+			v.State, v.shown, v.Error = nil, nil, "panicked" // the value may contain a secret
 		}
 	}()
 	state, shown, err := s.state(ctx)
@@ -83,44 +83,36 @@ func (s *source) ask(ctx context.Context) (v sourceView) {
 	return v
 }
 
-// state is the source's state as the JSON has it, whose spans are seconds, and in words.
+// state returns the state for the JSON, with durations in seconds, and for the HTML, as texts.
 func (s *source) state(ctx context.Context) (text, shown json.RawMessage, err error) {
 	if s.State == nil {
-		return nil, nil, neterr.New("has no State")
+		return nil, nil, neterr.New("State is nil")
 	}
 	state, err := s.State(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	value := reflect.ValueOf(state)
-	text, err = json.Marshal(withSpans(value, func(d time.Duration) any { return d.Seconds() }, 0))
+	text, err = json.Marshal(withDurations(value, func(d time.Duration) any { return d.Seconds() }, 0))
 	if err != nil {
 		return nil, nil, err
 	}
-	shown, err = json.Marshal(withSpans(value, func(d time.Duration) any { return wordsOf(d) }, 0))
+	shown, err = json.Marshal(withDurations(value, func(d time.Duration) any { return formatDuration(d) }, 0))
 	return text, shown, err
 }
 
-// wordsOf is spanOf, also of what is past.
-func wordsOf(d time.Duration) string {
-	if d < 0 {
-		return "-" + spanOf(-d.Seconds())
-	}
-	return spanOf(d.Seconds())
-}
-
-// entry is one value of a source, and where in its state it stands.
+// entry is one value of a source and its path.
 type entry struct{ Path, Value string }
 
-// mostEntries is how many of a source's values the HTML shows.
-const mostEntries = 200
+// maxEntries is the maximum number of values of a source in the HTML.
+const maxEntries = 200
 
-// entries are the values in a JSON text, in its order, and how many were left out.
+// entries returns the values of a JSON text in order, and the number of those left out.
 func entries(text json.RawMessage) (all []entry, left int) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
 	walk(d, "", func(e entry) {
-		if len(all) < mostEntries {
+		if len(all) < maxEntries {
 			all = append(all, e)
 		} else {
 			left++
@@ -129,7 +121,7 @@ func entries(text json.RawMessage) (all []entry, left int) {
 	return all, left
 }
 
-// walk calls f with each value. What comes from json.Marshal is well-formed.
+// walk calls f with each value of a well-formed text.
 func walk(d *json.Decoder, path string, f func(entry)) {
 	token, err := d.Token()
 	if err != nil {

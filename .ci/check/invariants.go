@@ -25,8 +25,8 @@ func laws() []law {
 	return []law{
 		{"the Transport", "§4.", 1, 25, []string{""}},
 		{"durable", "D", 1, 24, []string{"durable"}},
-		{"admission", "A", 1, 11, []string{"admission", "quotastore"}},
-		{"telemetry", "T", 1, 8, []string{""}},
+		{"admission", "A", 1, 16, []string{"admission", "quotastore"}},
+		{"telemetry", "T", 1, 15, []string{""}},
 		{"the adaptive timeout", "X", 1, 6, []string{""}},
 		{"vendors", "V", 1, 4, []string{""}},
 		{"conditional", "U", 1, 4, []string{"conditional"}},

@@ -29,13 +29,13 @@ import (
 
 // Flags of the test's command.
 var (
-	chaosLength = flag.Duration("chaos", 3*time.Second, "how long TestSharedQuotaChaos lasts; from a minute on it also measures how much is used")
-	chaosKills  = flag.Duration("kills", 300*time.Millisecond, "how often a process of it is killed")
+	chaosLength = flag.Duration("chaos", 3*time.Second, "duration of TestSharedQuotaChaos; from a minute on it also checks the used part of the quota")
+	chaosKills  = flag.Duration("kills", 300*time.Millisecond, "interval of the kills of processes")
 )
 
 const (
-	chaosVendor = "RESILIENTHTTP_CHAOS_VENDOR" // its URL, for a process of the test
-	chaosRedis  = "RESILIENTHTTP_CHAOS_REDIS"  // and the server's socket
+	chaosVendor = "RESILIENTHTTP_CHAOS_VENDOR" // the vendor's URL, for a process of the test
+	chaosRedis  = "RESILIENTHTTP_CHAOS_REDIS"  // the Redis server's socket
 )
 
 func TestMain(m *testing.M) {
@@ -46,10 +46,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// callForEver is a process that calls a vendor as often as it may, until its standard
-// input ends, or it is killed.
+// callForEver calls a vendor as often as the quota allows, until the standard input ends or
+// the process is killed.
 func callForEver(url, socket string) {
-	store := &watched{Store: redisstore.Store{Client: redis.NewClient(&redis.Options{
+	store := &timedStore{Store: redisstore.Store{Client: redis.NewClient(&redis.Options{
 		Network: "unix", Addr: socket, ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1,
 	})}}
 	client := &http.Client{Transport: &resilienthttp.Transport{
@@ -74,32 +74,32 @@ func callForEver(url, socket string) {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
-// watched tells of each trip to the store that took longer than it may, as on a machine
-// that has too much to do: for its process the store was not up then.
-type watched struct{ redisstore.Store }
+// timedStore prints each store call that took too long, for example on a busy machine. For
+// its process the store was down then.
+type timedStore struct{ redisstore.Store }
 
-func (w *watched) Take(ctx context.Context, key string, want, least int, r quotastore.Rule) (quotastore.Result, error) {
+func (w *timedStore) Take(ctx context.Context, key string, want, minUnits int, r quotastore.Rule) (quotastore.Result, error) {
 	began := time.Now()
-	t, err := w.Store.Take(ctx, key, want, least, r)
+	t, err := w.Store.Take(ctx, key, want, minUnits, r)
 	if ended := time.Now(); ended.Sub(began) > 15*time.Millisecond {
 		_, _ = fmt.Fprintln(os.Stdout, began.UnixNano(), ended.UnixNano())
 	}
 	return t, err
 }
 
-// slowTrips are what the processes told.
-type slowTrips struct {
+// slowCalls collects what the processes print.
+type slowCalls struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (s *slowTrips) Write(p []byte) (int, error) {
+func (s *slowCalls) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.text.Write(p)
 }
 
-func (s *slowTrips) outages() (all []outage) {
+func (s *slowCalls) outages() (all []outage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for line := range strings.Lines(s.text.String()) {
@@ -116,16 +116,16 @@ func wait(d time.Duration) {
 	<-timer.C
 }
 
-// vendor has a quota in fixed windows, and tells of it.
+// vendor has a quota in fixed windows, and advertises it.
 type vendor struct {
 	limit  int
 	window time.Duration
 
-	mu      sync.Mutex
-	began   time.Time
-	left    int
-	served  int
-	refused []time.Time
+	mu       sync.Mutex
+	began    time.Time
+	left     int
+	served   int
+	rejected []time.Time
 }
 
 func (v *vendor) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
@@ -140,7 +140,7 @@ func (v *vendor) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 		v.left--
 		v.served++
 	} else {
-		v.refused = append(v.refused, now)
+		v.rejected = append(v.rejected, now)
 	}
 	reset := v.began.Add(v.window)
 	w.Header().Set("X-RateLimit-Limit", strconv.Itoa(v.limit))
@@ -152,7 +152,7 @@ func (v *vendor) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// count is how many were served so far.
+// count returns the number of served requests.
 func (v *vendor) count() int {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -165,11 +165,11 @@ type caller struct {
 	life io.Closer
 }
 
-func startCaller(t *testing.T, url, socket string, slow *slowTrips) *caller {
+func startCaller(t *testing.T, url, socket string, slow *slowCalls) *caller {
 	t.Helper()
 	program, err := os.Executable()
 	require.NoError(t, err)
-	cmd := exec.Command(program) // this test itself; it ends with its standard input
+	cmd := exec.Command(program) // this test binary; it exits when its standard input ends
 	cmd.Env = append(os.Environ(), chaosVendor+"="+url, chaosRedis+"="+socket)
 	cmd.Stdout = slow
 	life, err := cmd.StdinPipe()
@@ -180,15 +180,15 @@ func startCaller(t *testing.T, url, socket string, slow *slowTrips) *caller {
 
 func (c *caller) kill() {
 	_ = c.cmd.Process.Kill()
-	_ = c.cmd.Wait() // that it was killed is no news
+	_ = c.cmd.Wait() // the error is that it was killed
 	_ = c.life.Close()
 }
 
-// outage is a time without a Redis server.
+// outage is a period without a Redis server.
 type outage struct{ from, to time.Time }
 
-// pauses are the times in which this process stood still, until what is returned is called:
-// the whole machine mostly, and its vendor for sure.
+// pauses records the periods in which this process, and so the vendor, was paused. The
+// returned function ends it and returns them.
 func pauses() (end func() []outage) {
 	over := make(chan struct{})
 	all := make(chan []outage)
@@ -215,10 +215,9 @@ func pauses() (end func() []outage) {
 	}
 }
 
-// A11: eight processes on one quota of a vendor. Again and again one is killed, and
-// another started; and the Redis server is killed, and started again. No request is refused
-// while the store is up, and answers in time; and of the quota nearly all is used. (In the few
-// seconds of the tests they take half of it, however long that takes.)
+// A11: eight processes share one quota of a vendor. Processes and the Redis server are killed
+// and restarted again and again. No request is rejected while the store answers in time, and
+// nearly all of the quota is used. (The short test only waits until half of it is used.)
 //
 //	go test -run Chaos -v -chaos 2m -kills 3s ./admission/redisstore
 func TestSharedQuotaChaos(t *testing.T) {
@@ -230,7 +229,7 @@ func TestSharedQuotaChaos(t *testing.T) {
 	}
 	listener := httptest.NewServer(v)
 	defer listener.Close()
-	var slow slowTrips
+	var slow slowCalls
 	callers := make([]*caller, 8)
 	for i := range callers {
 		callers[i] = startCaller(t, listener.URL, server.Socket(), &slow)
@@ -240,10 +239,10 @@ func TestSharedQuotaChaos(t *testing.T) {
 			c.kill()
 		}
 	}()
-	wait(max(2*v.window, time.Second)) // until they are at work
+	wait(max(2*v.window, time.Second)) // until all are running
 	v.mu.Lock()
 	v.served = 0
-	early := len(v.refused) // before anybody knew of a quota
+	early := len(v.rejected) // before the quota was known
 	v.mu.Unlock()
 	began := time.Now()
 	stopped := pauses()
@@ -263,7 +262,7 @@ func TestSharedQuotaChaos(t *testing.T) {
 	}
 	half := int(float64(v.limit) * chaosLength.Seconds() / v.window.Seconds() / 2)
 	for !long && v.count() < half && time.Since(began) < time.Minute {
-		wait(10 * time.Millisecond) // now in peace
+		wait(10 * time.Millisecond) // without further kills
 	}
 	length := time.Since(began)
 	slowly := slow.outages()
@@ -273,27 +272,28 @@ func TestSharedQuotaChaos(t *testing.T) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	up := 0
-	for _, at := range v.refused[early:] {
+	for _, at := range v.rejected[early:] {
 		if !duringOutage(outages, at) && !duringOutage(slowly, at) {
 			up++
 		}
 	}
 	used := float64(v.served) / (float64(v.limit) * length.Seconds() / v.window.Seconds())
-	t.Logf("used %.3f; %d refused before there was a quota, %d while the store was up, %d while it was not; %d outages, %d trips that were too slow",
-		used, early, up, len(v.refused)-early-up, len(outages), len(slowly))
+	t.Logf("used %.3f; %d rejected before the quota was known, %d while the store was up, %d while it was down; %d outages, %d slow calls",
+		used, early, up, len(v.rejected)-early-up, len(outages), len(slowly))
 	if long {
 		assert.Zero(t, up)
 		assert.GreaterOrEqual(t, used, 0.95)
 	} else {
-		// Of so short a window 15 ms are all that a request may be sent later than it was
-		// counted (internal/quota, slidingRule), which a busy machine exceeds. In a bubble,
-		// where time is exact, there are none either (TestSharedQuota… there).
+		// With so short a window, a request may be sent at most 15 ms later than it was
+		// counted (internal/quota, slidingRule), and a busy machine exceeds this. In virtual
+		// time no request is rejected (TestSharedQuota… there).
 		assert.LessOrEqual(t, up, v.served/20)
 		assert.GreaterOrEqual(t, v.served, half)
 	}
 }
 
-// duringOutage also counts the moment in which all find out that the store is back.
+// duringOutage reports whether at is in an outage, or 300 ms after it: until then the
+// processes do not know that the store is back.
 func duringOutage(outages []outage, at time.Time) bool {
 	for _, o := range outages {
 		if at.After(o.from) && at.Before(o.to.Add(300*time.Millisecond)) {

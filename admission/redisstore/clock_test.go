@@ -20,7 +20,7 @@ type model struct {
 	at   int64 // microseconds
 }
 
-func (m *model) take(now, want, least int64, r *quotastore.Rule) (int64, bool) {
+func (m *model) take(now, want, minUnits int64, r *quotastore.Rule) (int64, bool) {
 	gained := big.NewRat(max(now-m.at, 0), 1)
 	gained.Mul(gained, big.NewRat(int64(r.Limit), r.Window.Microseconds()))
 	m.at = now
@@ -29,7 +29,7 @@ func (m *model) take(now, want, least int64, r *quotastore.Rule) (int64, bool) {
 	}
 	left := new(big.Rat).Sub(big.NewRat(int64(r.Capacity()), 1), m.used)
 	whole := new(big.Int).Quo(left.Num(), left.Denom()).Int64()
-	if whole < least {
+	if whole < minUnits {
 		return 0, false
 	}
 	taken := min(want, whole)
@@ -37,11 +37,11 @@ func (m *model) take(now, want, least int64, r *quotastore.Rule) (int64, bool) {
 	return taken, true
 }
 
-// A5: double precision or not, the bucket's arithmetic is that of rational numbers,
-// however odd the rule. A3: and what it says of waiting is true, to the microsecond.
-func TestBucketIsExact(t *testing.T) {
+// A5: the bucket's arithmetic equals that of rational numbers, for any rule, in spite of
+// double precision. A3: the wait is exact to the microsecond.
+func TestBucket_isExact(t *testing.T) {
 	t.Parallel()
-	server, client := forged(t)
+	server, client := fakeClock(t)
 	s := &redisstore.Store{Client: client}
 	for seed := range uint64(15) {
 		random := rand.New(rand.NewPCG(seed, 1))
@@ -59,29 +59,29 @@ func TestBucketIsExact(t *testing.T) {
 			}
 			server.SetTime(time.UnixMicro(now))
 			want := int64(random.Float64()*random.Float64()*float64(r.Capacity())) + 1
-			least := random.Int64N(want + 1)
-			wantTaken, wantOK := exact.take(now, want, least, &r)
-			got := mustTake(t, s, key, int(want), int(least), r)
+			minUnits := random.Int64N(want + 1)
+			wantTaken, wantOK := exact.take(now, want, minUnits, &r)
+			got := mustTake(t, s, key, int(want), int(minUnits), r)
 			require.Equal(t, wantTaken, int64(got.Allowed), "seed %d, %+v", seed, r)
 			require.Equal(t, wantOK, got.OK, "seed %d, %+v", seed, r)
 			if enough := got.RetryAfter.Microseconds(); !got.OK && enough < 1e15 {
 				server.SetTime(time.UnixMicro(now + enough - 1))
-				require.False(t, mustTake(t, s, key, int(least), int(least), r).OK, "seed %d, %+v", seed, r)
+				require.False(t, mustTake(t, s, key, int(minUnits), int(minUnits), r).OK, "seed %d, %+v", seed, r)
 				now += enough
 				server.SetTime(time.UnixMicro(now))
-				_, _ = exact.take(now, least, least, &r)
-				require.True(t, mustTake(t, s, key, int(least), int(least), r).OK, "seed %d, %+v", seed, r)
+				_, _ = exact.take(now, minUnits, minUnits, &r)
+				require.True(t, mustTake(t, s, key, int(minUnits), int(minUnits), r).OK, "seed %d, %+v", seed, r)
 			}
 		}
 	}
 }
 
-// A5: at most Limit in any Window, hardly less where more is asked for, and A3: what it
-// says of waiting is true.
-func TestWindowGrantsItsLimitInAnyWindow(t *testing.T) {
+// A5: in any Window at most Limit units are taken, and with more demand hardly fewer. A3: the
+// wait is exact.
+func TestWindow_grantsLimit(t *testing.T) {
 	t.Parallel()
 	type grant struct{ at, units int64 }
-	server, client := forged(t)
+	server, client := fakeClock(t)
 	s := &redisstore.Store{Client: client}
 	for seed := range uint64(5) {
 		random := rand.New(rand.NewPCG(seed, 2))
@@ -92,14 +92,14 @@ func TestWindowGrantsItsLimitInAnyWindow(t *testing.T) {
 		for now < began+4*length {
 			now += random.Int64N(length/int64(r.Limit) + 1)
 			server.SetTime(time.UnixMicro(now))
-			ticket := mustTake(t, s, strconv.FormatUint(seed, 10), 1+random.IntN(2), 1, r)
-			if ticket.OK {
-				grants, total = append(grants, grant{now, int64(ticket.Allowed)}), total+int64(ticket.Allowed)
+			result := mustTake(t, s, strconv.FormatUint(seed, 10), 1+random.IntN(2), 1, r)
+			if result.OK {
+				grants, total = append(grants, grant{now, int64(result.Allowed)}), total+int64(result.Allowed)
 				continue
 			}
-			server.SetTime(time.UnixMicro(now + ticket.RetryAfter.Microseconds() - 1))
+			server.SetTime(time.UnixMicro(now + result.RetryAfter.Microseconds() - 1))
 			require.False(t, mustTake(t, s, strconv.FormatUint(seed, 10), 1, 1, r).OK)
-			now += ticket.RetryAfter.Microseconds()
+			now += result.RetryAfter.Microseconds()
 		}
 		for i, g := range grants {
 			sum := int64(0)
@@ -114,12 +114,12 @@ func TestWindowGrantsItsLimitInAnyWindow(t *testing.T) {
 	}
 }
 
-// A clock that jumps: back, nobody waits for it to catch up; forward, there is all of
-// the quota and no more.
-func TestClockJumps(t *testing.T) {
+// If the server's clock is set back, no key waits for it. If it is set forward, the whole
+// quota is available.
+func TestStore_clockJumps(t *testing.T) {
 	for name, sliding := range map[string]bool{"bucket": false, "window": true} {
 		t.Run(name, func(t *testing.T) {
-			server, client := forged(t)
+			server, client := fakeClock(t)
 			s := &redisstore.Store{Client: client}
 			r := quotastore.Rule{Limit: 10, Window: time.Second, Sliding: sliding}
 			now := time.Unix(1_700_000_000, 0)
@@ -128,41 +128,41 @@ func TestClockJumps(t *testing.T) {
 			set(now)
 			require.Equal(t, 10, take(20).Allowed)
 			set(now.Add(-time.Hour))
-			refused := take(1)
-			require.False(t, refused.OK)
-			require.LessOrEqual(t, refused.ResetAfter, time.Second)
-			set(now.Add(refused.RetryAfter))
+			rejected := take(1)
+			require.False(t, rejected.OK)
+			require.LessOrEqual(t, rejected.ResetAfter, time.Second)
+			set(now.Add(rejected.RetryAfter))
 			require.True(t, take(1).OK)
 			set(now.Add(1000 * time.Hour))
 			require.Equal(t, 10, take(20).Allowed)
 
-			// shut returns how long it is shut at least: the server's clock stands still, ours goes on.
-			shut := func(d time.Duration) time.Duration {
+			// block returns the minimum time of the block: only the test's clock advances.
+			block := func(d time.Duration) time.Duration {
 				began := time.Now()
 				require.NoError(t, s.Block(t.Context(), "k", began.Add(d)))
 				return d - time.Since(began)
 			}
-			least := shut(time.Minute)
+			minUnits := block(time.Minute)
 			set(now.Add(-time.Hour))
 			wait := take(1).RetryAfter
 			require.LessOrEqual(t, wait, time.Minute)
-			require.GreaterOrEqual(t, wait, least, "closed for as long as it was")
-			shut(2 * time.Minute)
+			require.GreaterOrEqual(t, wait, minUnits, "blocked for as long as before")
+			block(2 * time.Minute)
 			set(now.Add(-time.Hour))
-			least = shut(3 * time.Minute)
+			minUnits = block(3 * time.Minute)
 			wait = take(1).RetryAfter
 			require.LessOrEqual(t, wait, 3*time.Minute)
-			require.GreaterOrEqual(t, wait, least)
+			require.GreaterOrEqual(t, wait, minUnits)
 			set(now.Add(3*time.Minute + time.Second))
 			require.Equal(t, 10, take(20).Allowed)
 		})
 	}
 }
 
-// A rule that becomes another one, as in a deploy: what was taken counts, also where a
-// bucket becomes a window and back, again and again.
-func TestRuleChanges(t *testing.T) {
-	server, client := forged(t)
+// After a change of the rule the units that were taken count, also if a bucket becomes a
+// window and back.
+func TestStore_ruleChanges(t *testing.T) {
+	server, client := fakeClock(t)
 	s := &redisstore.Store{Client: client}
 	server.SetTime(time.Unix(1_700_000_000, 0))
 	bucket := quotastore.Rule{Limit: 10, Window: time.Minute}

@@ -1,10 +1,10 @@
--- What both scripts begin with: the time, and what is known of the key. Numbers are
--- doubles here: all of them are whole, and below 2^53 wherever that matters. Times are
--- microseconds by the server's clock.
+-- The beginning of both scripts: the time, and the state of the key. Numbers are doubles
+-- here. All of them are whole, and below 2^53 where they must be exact. Times are
+-- microseconds of the server's clock.
 --
--- The value of a key is "kind closed at ...": until when it is closed, when it was
--- written, and after that of a bucket (kind 0) "used part", of a sliding window (kind 1)
--- "last units last units ...". They are quotastore's bucket and window, see there.
+-- The value of a key is "kind blocked at ...": the kind, the end of the block, the time of
+-- the last write, and then "used part" for a bucket (kind 0) or "last units last units ..."
+-- for a sliding window (kind 1). They work as quotastore's bucket and window.
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 
@@ -19,7 +19,7 @@ if #state < 5 then
   state = {0, 0, now, 0, 0}
 end
 
--- A clock that has been set back gives nothing, and nobody waits for it to catch up.
+-- A clock that was set back adds nothing, and the key continues from its new time.
 local back = now < state[3]
 if back then
   state[2] = math.max(state[2] - (state[3] - now), 0)

@@ -15,61 +15,61 @@ import (
 )
 
 //go:embed head.lua
-var head string
+var headSource string
 
 //go:embed take.lua
-var take string
+var takeSource string
 
 //go:embed block.lua
-var closing string
+var blockSource string
 
 //nolint:gochecknoglobals // They are never changed.
-var takeScript, blockScript = redis.NewScript(head + take), redis.NewScript(head + closing)
+var takeScript, blockScript = redis.NewScript(headSource + takeSource), redis.NewScript(headSource + blockSource)
 
-// DefaultPrefix is what keys begin with if Store.Prefix is not set.
+// DefaultPrefix is the prefix of the keys in Redis if Store.Prefix is empty.
 const DefaultPrefix = "quota:"
 
 // Store is a quotastore.Store in Redis. It is safe for concurrent use; its fields must
 // not change after its first use.
 //
-// It counts in microseconds: a Rule's Window is rounded up to them. Errors are those of
-// go-redis and of the server: of one that is down, too slow for the context, full (OOM),
-// read-only (READONLY) or starting (LOADING). Then it is not known whether anything was
-// taken, save that those last three take nothing.
+// It counts in microseconds, and rounds a Rule's Window up to them. Errors are those of
+// go-redis and of the server, for example a server that is down, late, full (OOM),
+// read-only (READONLY) or starting (LOADING). The last three take nothing. After any
+// other error the units may have been taken.
 type Store struct {
-	// Client is needed: a *redis.Client, *redis.ClusterClient, *redis.Ring or any
-	// redis.UniversalClient. The store does not close it.
+	// Client must be set: a *redis.Client, *redis.ClusterClient, *redis.Ring or another
+	// redis.UniversalClient. The Store does not close it.
 	Client redis.Scripter
 
-	// Prefix is what the names of its keys begin with. "" means DefaultPrefix.
+	// Prefix is the prefix of the keys in Redis. "" means DefaultPrefix.
 	Prefix string
 }
 
 var _ quotastore.Store = (*Store)(nil)
 
-// mostGiven bounds what is given back: no rule has more.
-const mostGiven = 1 << 40
+// maxGivenBack is the maximum number of units to return. No rule has more.
+const maxGivenBack = 1 << 40
 
 // Take implements quotastore.Store.
-func (s *Store) Take(ctx context.Context, key string, want, least int, r quotastore.Rule) (quotastore.Result, error) {
+func (s *Store) Take(ctx context.Context, key string, want, minUnits int, r quotastore.Rule) (quotastore.Result, error) {
 	if err := r.Validate(); err != nil {
 		return quotastore.Result{}, err
 	}
-	if least = max(min(least, max(want, 0)), 0); least > r.Capacity() {
+	if minUnits = max(min(minUnits, max(want, 0)), 0); minUnits > r.Capacity() {
 		return quotastore.Result{}, quotastore.ErrExceedsBurst
 	}
 	sliding := 0
 	if r.Sliding {
 		sliding = 1
 	}
-	answer, err := s.run(ctx, takeScript, key,
-		max(int64(min(want, r.Capacity())), -mostGiven), least, r.Limit, microseconds(r.Window), r.Capacity(), sliding)
+	reply, err := s.run(ctx, takeScript, key,
+		max(int64(min(want, r.Capacity())), -maxGivenBack), minUnits, r.Limit, microseconds(r.Window), r.Capacity(), sliding)
 	if err != nil {
 		return quotastore.Result{}, err
 	}
-	numbers, err := answer.Int64Slice()
+	numbers, err := reply.Int64Slice()
 	if err != nil || len(numbers) != 5 {
-		return quotastore.Result{}, fmt.Errorf("redisstore: %v is no answer of the script: %w", answer.Val(), errors.Join(err))
+		return quotastore.Result{}, fmt.Errorf("redisstore: unexpected reply %v of the script: %w", reply.Val(), errors.Join(err))
 	}
 	return quotastore.Result{
 		OK: numbers[0] == 1, Allowed: int(numbers[1]), Remaining: int(numbers[2]),
@@ -78,8 +78,8 @@ func (s *Store) Take(ctx context.Context, key string, want, least int, r quotast
 	}, nil
 }
 
-// Close implements quotastore.Store. Until when it is closed is told by this process's
-// clock, and kept by the server's.
+// Block implements quotastore.Store. The duration of the block is computed with this
+// process's clock, and its end with the server's.
 func (s *Store) Block(ctx context.Context, key string, until time.Time) error {
 	left := time.Until(until)
 	if left <= 0 {
@@ -96,18 +96,20 @@ func (s *Store) run(ctx context.Context, script *redis.Script, key string, args 
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	answer := script.Run(ctx, s.Client, []string{s.name(key)}, args...)
-	if err := answer.Err(); err != nil {
+	reply := script.Run(ctx, s.Client, []string{s.name(key)}, args...)
+	if err := reply.Err(); err != nil {
 		return nil, fmt.Errorf("redisstore: %w", err)
 	}
-	return answer, nil
+	return reply, nil
 }
 
-// longestKey is the longest that is kept as it is; of a longer one its SHA-256 is.
-const longestKey = 256
+// maxKeyLength is the length up to which a key is stored as it is. Of a longer key the
+// SHA-256 is stored.
+const maxKeyLength = 256
 
+// name returns the name of the key in Redis.
 func (s *Store) name(key string) string {
-	if len(key) > longestKey {
+	if len(key) > maxKeyLength {
 		sum := sha256.Sum256([]byte(key))
 		key = "sha256:" + hex.EncodeToString(sum[:])
 	}
@@ -117,7 +119,7 @@ func (s *Store) name(key string) string {
 	return s.Prefix + key
 }
 
-// microseconds is the time rounded up to them.
+// microseconds returns the duration in microseconds, rounded up.
 func microseconds(d time.Duration) int64 {
 	us := int64(d / time.Microsecond)
 	if d%time.Microsecond > 0 {

@@ -21,12 +21,12 @@ import (
 	"github.com/resilienthttp/resilienthttp/quotastore/storetest"
 )
 
-// options are those of the package's documentation, with more patience.
+// options returns the options of the package's documentation, with longer timeouts.
 func options(server *redistest.Server) *redis.Options {
 	return patient(&redis.Options{Network: "unix", Addr: server.Socket(), ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1})
 }
 
-// patient has the client wait for a machine that stands still.
+// patient sets timeouts that a slow machine does not exceed.
 func patient(o *redis.Options) *redis.Options {
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = time.Minute, time.Minute, time.Minute, time.Minute
 	return o
@@ -39,8 +39,8 @@ func connect(tb testing.TB, server *redistest.Server) *redis.Client {
 	return client
 }
 
-// forged is a server whose clock is the test's.
-func forged(tb testing.TB) (*miniredis.Miniredis, *redis.Client) {
+// fakeClock returns a server with a clock that the test sets.
+func fakeClock(tb testing.TB) (*miniredis.Miniredis, *redis.Client) {
 	tb.Helper()
 	server := miniredis.RunT(tb)
 	client := redis.NewClient(patient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true, MaxRetries: -1}))
@@ -48,7 +48,7 @@ func forged(tb testing.TB) (*miniredis.Miniredis, *redis.Client) {
 	return server, client
 }
 
-func TestIsAStore(t *testing.T) {
+func TestStore_conforms(t *testing.T) {
 	t.Parallel()
 	client := connect(t, redistest.StartTB(t))
 	var opened atomic.Int64
@@ -57,8 +57,8 @@ func TestIsAStore(t *testing.T) {
 	})
 }
 
-// With Redis Cluster each take is of one key, which any node may have.
-func TestInACluster(t *testing.T) {
+// In a Redis Cluster, each take uses one key, which may be on any node.
+func TestStore_cluster(t *testing.T) {
 	server := miniredis.RunT(t)
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{server.Addr()}})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
@@ -71,38 +71,38 @@ func TestInACluster(t *testing.T) {
 	require.ElementsMatch(t, []string{"quota:a", "quota:{b}c", "quota:"}, server.Keys())
 }
 
-// trips counts what is sent.
-type trips struct{ commands atomic.Int64 }
+// commandCounter counts the commands that are sent.
+type commandCounter struct{ commands atomic.Int64 }
 
-func (*trips) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (c *trips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (*commandCounter) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (c *commandCounter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		c.commands.Add(1)
 		return next(ctx, cmd)
 	}
 }
 
-func (*trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (*commandCounter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 
-// hourly gives nothing back while a test runs.
+// hourly adds no unit during a test.
 var hourly = quotastore.Rule{Limit: 10, Window: time.Hour}
 
-func mustTake(t *testing.T, s quotastore.Store, key string, want, least int, r quotastore.Rule) quotastore.Result {
+func mustTake(t *testing.T, s quotastore.Store, key string, want, minUnits int, r quotastore.Rule) quotastore.Result {
 	t.Helper()
-	ticket, err := s.Take(t.Context(), key, want, least, r)
+	result, err := s.Take(t.Context(), key, want, minUnits, r)
 	require.NoError(t, err)
-	return ticket
+	return result
 }
 
-// A take is one round trip, and one more where the server has forgotten the script.
-func TestTakeIsOneRoundTrip(t *testing.T) {
+// A take is one round trip, or two if the server does not know the script.
+func TestStore_roundTrips(t *testing.T) {
 	t.Parallel()
 	client := connect(t, redistest.StartTB(t))
-	var counted trips
+	var counted commandCounter
 	client.AddHook(&counted)
-	require.NoError(t, client.Ping(t.Context()).Err()) // it has a connection
+	require.NoError(t, client.Ping(t.Context()).Err()) // connects
 	s := &redisstore.Store{Client: client}
 	sent := func(do func()) int64 {
 		before := counted.commands.Load()
@@ -110,22 +110,21 @@ func TestTakeIsOneRoundTrip(t *testing.T) {
 		return counted.commands.Load() - before
 	}
 	take := func() { mustTake(t, s, "k", 1, 1, hourly) }
-	shut := func() { require.NoError(t, s.Block(t.Context(), "k", time.Now().Add(time.Minute))) }
+	block := func() { require.NoError(t, s.Block(t.Context(), "k", time.Now().Add(time.Minute))) }
 	require.EqualValues(t, 2, sent(take))
 	require.EqualValues(t, 1, sent(take))
 	require.NoError(t, client.ScriptFlush(t.Context()).Err())
 	require.EqualValues(t, 2, sent(take))
-	require.EqualValues(t, 2, sent(shut))
-	require.EqualValues(t, 1, sent(shut))
+	require.EqualValues(t, 2, sent(block))
+	require.EqualValues(t, 1, sent(block))
 	require.Zero(t, sent(func() {
 		_, err := s.Take(t.Context(), "k", 11, 11, hourly)
 		require.ErrorIs(t, err, quotastore.ErrExceedsBurst)
 	}))
 }
 
-// What a server that is killed and comes back knows, and that nobody has to connect
-// anew.
-func TestServerIsKilled(t *testing.T) {
+// A server that is killed and restarted knows the quotas, and the client reconnects.
+func TestStore_serverKilled(t *testing.T) {
 	t.Parallel()
 	server := redistest.StartTB(t)
 	s := &redisstore.Store{Client: connect(t, server)}
@@ -133,23 +132,22 @@ func TestServerIsKilled(t *testing.T) {
 	sliding.Sliding = true
 	mustTake(t, s, "bucket", 10, 10, hourly)
 	mustTake(t, s, "window", 10, 10, sliding)
-	require.NoError(t, s.Block(t.Context(), "closed", time.Now().Add(time.Hour)))
+	require.NoError(t, s.Block(t.Context(), "blocked", time.Now().Add(time.Hour)))
 	require.NoError(t, server.Crash())
 	_, err := s.Take(t.Context(), "bucket", 1, 1, hourly)
 	require.ErrorContains(t, err, "redisstore: ")
 	require.NoError(t, server.Restart(t.Context()))
-	for key, rule := range map[string]quotastore.Rule{"bucket": hourly, "window": sliding, "closed": hourly} {
+	for key, rule := range map[string]quotastore.Rule{"bucket": hourly, "window": sliding, "blocked": hourly} {
 		require.Eventually(t, func() bool {
-			ticket, err := s.Take(t.Context(), key, 9, 9, rule)
-			require.False(t, ticket.OK)
+			result, err := s.Take(t.Context(), key, 9, 9, rule)
+			require.False(t, result.OK)
 			return err == nil
 		}, time.Minute, 10*time.Millisecond, key)
 	}
 }
 
-// A server that does not answer is waited for no longer than the context says; and
-// goes on when it does.
-func TestServerIsSlow(t *testing.T) {
+// A take waits no longer for a slow server than its context allows.
+func TestStore_slowServer(t *testing.T) {
 	t.Parallel()
 	server := redistest.StartTB(t)
 	s := &redisstore.Store{Client: connect(t, server)}
@@ -160,26 +158,26 @@ func TestServerIsSlow(t *testing.T) {
 	_, err := s.Take(ctx, "k", 1, 1, hourly)
 	require.Error(t, err)
 	require.NoError(t, server.Resume())
-	ticket := mustTake(t, s, "k", 1, 1, hourly)
-	require.True(t, ticket.OK)
-	require.Contains(t, []int{7, 8}, ticket.Remaining, "what nobody waited for may have been taken")
+	result := mustTake(t, s, "k", 1, 1, hourly)
+	require.True(t, result.OK)
+	require.Contains(t, []int{7, 8}, result.Remaining, "the take without an answer may have been counted")
 }
 
-// A server that refuses to write says so, and has taken nothing.
-func TestServerRefusesToWrite(t *testing.T) {
+// If the server cannot write, a take fails and takes nothing.
+func TestStore_serverCannotWrite(t *testing.T) {
 	client := connect(t, redistest.StartTB(t))
 	s := &redisstore.Store{Client: client}
 	mustTake(t, s, "k", 1, 1, hourly)
-	for _, row := range []struct{ name, says, break1, break2, mend1, mend2 string }{
-		{"full", "OOM", "maxmemory", "1", "maxmemory", "0"},
-		{"a lone master", "NOREPLICAS", "min-replicas-to-write", "1", "min-replicas-to-write", "0"},
+	for _, row := range []struct{ name, says, option, bad, good string }{
+		{"full", "OOM", "maxmemory", "1", "0"},
+		{"a lone master", "NOREPLICAS", "min-replicas-to-write", "1", "0"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			require.NoError(t, client.ConfigSet(t.Context(), row.break1, row.break2).Err())
+			require.NoError(t, client.ConfigSet(t.Context(), row.option, row.bad).Err())
 			_, err := s.Take(t.Context(), "k", 1, 1, hourly)
 			require.ErrorContains(t, err, row.says)
 			require.ErrorContains(t, s.Block(t.Context(), "k", time.Now().Add(time.Hour)), row.says)
-			require.NoError(t, client.ConfigSet(t.Context(), row.mend1, row.mend2).Err())
+			require.NoError(t, client.ConfigSet(t.Context(), row.option, row.good).Err())
 			require.Equal(t, 9, mustTake(t, s, "k", 0, 0, hourly).Remaining)
 		})
 	}
@@ -193,15 +191,15 @@ func TestServerRefusesToWrite(t *testing.T) {
 	})
 }
 
-func TestNoClient(t *testing.T) {
+func TestStore_noClient(t *testing.T) {
 	s := new(redisstore.Store)
 	_, err := s.Take(t.Context(), "k", 1, 1, hourly)
 	require.EqualError(t, err, "redisstore: Store.Client is not set")
 	require.Error(t, s.Block(t.Context(), "k", time.Now().Add(time.Hour)))
 }
 
-// Nobody listens.
-func TestServerIsDown(t *testing.T) {
+// A take returns the error of a connection that cannot be opened.
+func TestStore_serverDown(t *testing.T) {
 	client := redis.NewClient(&redis.Options{
 		MaxRetries: -1, DialerRetries: 1,
 		Dialer: func(context.Context, string, string) (net.Conn, error) { return nil, net.ErrClosed },
@@ -211,14 +209,14 @@ func TestServerIsDown(t *testing.T) {
 	require.ErrorIs(t, err, net.ErrClosed)
 }
 
-// A key is gone when there is nothing left to remember, and not before; what takes
-// nothing writes nothing; and long keys take no more room than short ones.
-func TestMemoryIsBounded(t *testing.T) {
+// A key expires when its whole quota is available, and not before. A take that takes nothing
+// writes nothing, and a long key needs no more memory than a short one.
+func TestStore_memory(t *testing.T) {
 	t.Parallel()
 	client := connect(t, redistest.StartTB(t))
 	s := &redisstore.Store{Client: client, Prefix: "p:"}
 	ctx := t.Context()
-	// kept requires a key to be kept for so long from what was done last, which began then.
+	// kept requires that the key expires the given time after the last command.
 	kept := func(key string, whole time.Duration, began time.Time, what ...any) {
 		t.Helper()
 		const rounding = 2 * time.Millisecond // Redis counts in milliseconds
@@ -234,15 +232,15 @@ func TestMemoryIsBounded(t *testing.T) {
 		kept("p:"+name, mustTake(t, s, name, 5, 5, rule).ResetAfter, began)
 		before := client.Get(ctx, "p:"+name).Val()
 		require.False(t, mustTake(t, s, name, 9, 9, rule).OK)
-		require.Equal(t, before, client.Get(ctx, "p:"+name).Val(), "a refusal writes nothing")
+		require.Equal(t, before, client.Get(ctx, "p:"+name).Val(), "a rejection writes nothing")
 		began = time.Now()
 		require.NoError(t, s.Block(ctx, name, began.Add(time.Hour)))
 		kept("p:"+name, time.Hour, began)
 		mustTake(t, s, name, math.MinInt, 0, rule)
-		kept("p:"+name, time.Hour, began, "it is closed still")
+		kept("p:"+name, time.Hour, began, "it is still blocked")
 		mustTake(t, s, name+"2", 5, 5, rule)
 		mustTake(t, s, name+"2", -5, 0, rule)
-		require.Zero(t, client.Exists(ctx, "p:"+name+"2").Val(), "it is whole again")
+		require.Zero(t, client.Exists(ctx, "p:"+name+"2").Val(), "its whole quota is available")
 	}
 	mustTake(t, s, strings.Repeat("k", 1<<20), 1, 1, hourly)
 	require.Less(t, client.MemoryUsage(ctx, client.Keys(ctx, "p:sha256:*").Val()[0]).Val(), int64(400))
@@ -254,8 +252,8 @@ func TestMemoryIsBounded(t *testing.T) {
 	require.Less(t, client.MemoryUsage(ctx, "p:many").Val(), int64(2400))
 }
 
-// A5: what many processes take together is exact; here they are clients of their own.
-func TestIsExactForManyClients(t *testing.T) {
+// A5: the takes of several processes are exact; here each process is a client.
+func TestStore_exactWithManyClients(t *testing.T) {
 	t.Parallel()
 	server := redistest.StartTB(t)
 	for name, rule := range map[string]quotastore.Rule{
@@ -269,9 +267,9 @@ func TestIsExactForManyClients(t *testing.T) {
 			for range 25 {
 				all.Go(func() {
 					for range 10 {
-						ticket, err := s.Take(context.Background(), name, 1, 1, rule)
+						result, err := s.Take(context.Background(), name, 1, 1, rule)
 						if err == nil {
-							taken.Add(int64(ticket.Allowed))
+							taken.Add(int64(result.Allowed))
 						}
 					}
 				})
@@ -283,9 +281,8 @@ func TestIsExactForManyClients(t *testing.T) {
 	}
 }
 
-// The reader of a value that is not ours takes it for nothing; of one that is no string
-// it says so.
-func TestForeignValues(t *testing.T) {
+// A value that another program wrote counts as no use; one that is no string is an error.
+func TestStore_foreignValues(t *testing.T) {
 	t.Parallel()
 	client := connect(t, redistest.StartTB(t))
 	s := &redisstore.Store{Client: client, Prefix: "p:"}

@@ -1,12 +1,12 @@
--- Takes from KEYS[1]. ARGV: want, least, limit, window in microseconds, most at once,
--- and 1 for a sliding window. The answer: ok, taken, remaining, reset, retry after.
-local want, least = tonumber(ARGV[1]), tonumber(ARGV[2])
-local limit, window, most = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+-- Takes from KEYS[1]. ARGV: want, min, limit, window in microseconds, capacity, and 1 for a
+-- sliding window. The reply: ok, allowed, remaining, reset after, retry after.
+local want, min_units = tonumber(ARGV[1]), tonumber(ARGV[2])
+local limit, window, capacity = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local sliding = ARGV[6] == '1'
-local longest = 9e15 -- 285 years
+local max_wait = 9e15 -- 285 years
 
--- a × b / d, whole, and what remains, exactly: by the digits of a to the base 128. b and
--- d are at most 2^45.
+-- Returns the quotient and the remainder of a × b / d, exactly: digit by digit of a, to the
+-- base 128. b and d are at most 2^45.
 local function muldiv(a, b, d)
   if a * b < 2 ^ 53 then
     local rest = math.fmod(a * b, d)
@@ -27,12 +27,12 @@ local function muldiv(a, b, d)
   return quotient, rest
 end
 
--- bucket and window: take(want, least) is how many were taken, nil for a refusal;
--- used() how many are; wait(units) how long it takes until so many are there; numbers()
--- what is to be stored.
+-- bucket and window_ return four functions: take() returns the number of units taken, or nil
+-- for a rejection; used() the units in use; wait(units) the time until so many are left; and
+-- numbers() the state to store.
 local function bucket()
   local used, part, at = state[4], state[5], state[3]
-  if state[1] == 1 then -- it was a window
+  if state[1] == 1 then -- the rule was a window before
     used, part = 0, 0
     for i = 5, #state, 2 do
       used = used + state[i]
@@ -49,16 +49,16 @@ local function bucket()
   if used <= 0 then
     used, part = 0, 0
   end
-  used, part = math.min(used, most), math.min(part, window - 1)
+  used, part = math.min(used, capacity), math.min(part, window - 1)
 
   local function take()
     local taken
     if want < 0 then
       taken = math.max(want, -used)
-    elseif most - used < least then
+    elseif capacity - used < min_units then
       return nil
     else
-      taken = math.min(want, most - used)
+      taken = math.min(want, capacity - used)
     end
     used = used + taken
     if used == 0 then
@@ -67,7 +67,7 @@ local function bucket()
     return taken
   end
   local function wait(units)
-    local missing = units - (most - used)
+    local missing = units - (capacity - used)
     if missing <= 0 then
       return 0
     end
@@ -77,14 +77,14 @@ local function bucket()
     if rest > 0 then
       time = time + 1
     end
-    return math.min(time, longest)
+    return math.min(time, max_wait)
   end
   return take, function() return used end, wait, function() return {0, state[2], now, used, part} end
 end
 
 local function window_()
   local slots, used, first = {}, 0, 4
-  if state[1] == 0 then -- it was a bucket
+  if state[1] == 0 then -- the rule was a bucket before
     state = {1, state[2], state[3], state[3], state[4]}
   end
   while state[first] and now - state[first] >= window do
@@ -107,7 +107,7 @@ local function window_()
       slots[#slots + 1] = {now, units}
     end
   end
-  -- From the oldest: those that remain then count for no shorter than they should.
+  -- Removes units from the oldest takes, so that the remaining ones count for long enough.
   local function give_back(units)
     local given = 0
     while slots[1] and given < units do
@@ -123,7 +123,7 @@ local function window_()
   local function take()
     if want < 0 then
       return give_back(-want)
-    elseif limit - used < least then
+    elseif limit - used < min_units then
       return nil
     end
     local taken = math.min(want, math.max(limit - used, 0))
@@ -155,30 +155,30 @@ local function window_()
   return take, function() return used end, wait, numbers
 end
 
-local closed = math.max(state[2] - now, 0)
-if closed > 0 and want > 0 then
+local blocked = math.max(state[2] - now, 0)
+if blocked > 0 and want > 0 then
   want = 0
 end
 local take, used, wait, numbers
 if sliding then
-  most = limit
+  capacity = limit
   take, used, wait, numbers = window_()
 else
   take, used, wait, numbers = bucket()
 end
 local taken = take()
 local ok = taken ~= nil
-local remaining, reset, retry = math.max(most - used(), 0), 0, 0
+local remaining, reset, retry = math.max(capacity - used(), 0), 0, 0
 if used() > 0 then
-  reset = wait(most)
+  reset = wait(capacity)
 end
 if not ok then
-  taken, retry = 0, wait(least)
+  taken, retry = 0, wait(min_units)
 end
-if closed > 0 then
-  remaining, reset = 0, math.max(reset, closed)
-  if not ok or least > 0 then
-    ok, retry = false, math.max(retry, closed)
+if blocked > 0 then
+  remaining, reset = 0, math.max(reset, blocked)
+  if not ok or min_units > 0 then
+    ok, retry = false, math.max(retry, blocked)
   end
 end
 if taken ~= 0 or back then

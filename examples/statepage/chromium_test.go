@@ -102,11 +102,12 @@ func TestStatePageInChromium(t *testing.T) {
 	var complaints complaints
 	complaints.listen(ctx)
 	circuitOf := func(host string) string {
-		return `[...document.querySelectorAll("#scopes tbody tr")].filter(r => r.cells[0].textContent.startsWith("` + host + `")).map(r => r.querySelector(".mark").textContent)[0]`
+		return `[...document.querySelectorAll("#scopes tbody tr")].filter(r => r.cells[0].textContent.startsWith("` + host + `")).map(r => r.querySelector(".circuit").textContent)[0]`
 	}
-	require.NoError(t, chromedp.Do(ctx, chromedp.Navigate(page.URL), chromedp.WaitVisible("#held")))
+	require.NoError(t, chromedp.Do(ctx, chromedp.Navigate(page.URL), chromedp.WaitVisible("#blocked")))
 	require.Equal(t, "payments", chromium.Value[string](ctx, t, "document.title"), "no script has run")
-	require.Positive(t, chromium.Value[int](ctx, t, `document.querySelectorAll("#held .mark.refused").length`))
+	require.Positive(t, chromium.Value[int](ctx, t, `document.querySelectorAll("#blocked .mark.bad").length`))
+	require.Positive(t, chromium.Value[int](ctx, t, `document.querySelectorAll("#failing .mark.bad").length`))
 	require.Zero(t, chromium.Value[int](ctx, t, "document.scripts.length"))
 	require.Equal(t, "open", chromium.Value[string](ctx, t, circuitOf("<script>")))
 	require.Contains(t, chromium.Value[string](ctx, t, "getComputedStyle(document.body).fontFamily"), "system-ui", "the policy lets it have its style")

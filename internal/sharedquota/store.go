@@ -8,7 +8,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
 
-// storeCall is one call of the store, with all that it needs: a Take, or a Close if until is
+// storeCall is one call of the store, with all that it needs: a Take, or a Block if until is
 // set.
 type storeCall struct {
 	key       string

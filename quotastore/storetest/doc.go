@@ -1,2 +1,2 @@
-// Package storetest tests a quotastore.Store for what the interface promises.
+// Package storetest tests that a quotastore.Store does what its documentation says.
 package storetest

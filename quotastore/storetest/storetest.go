@@ -12,13 +12,12 @@ import (
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
 
-// Run tests the stores that open returns: each call one that holds none of the keys
-// of the others. It goes by the store's own clock, and waits for real, a few
-// seconds in all.
+// Run tests the stores that open returns. Each call must return a store without the keys
+// of the other stores. The tests use the store's own clock and take a few seconds.
 func Run(t *testing.T, open func(*testing.T) quotastore.Store) {
 	for name, test := range map[string]func(*testing.T, quotastore.Store){
 		"Burst": burst, "Wait": wait, "Partial": partial, "Peek": peek, "GiveBack": giveBack, "Keys": keys,
-		"Close": closing, "Invalid": invalid, "Cancelled": cancelled, "Exact": exact, "Obeyed": obeyed, "Steady": steady,
+		"Block": block, "Invalid": invalid, "Canceled": canceled, "Exact": exact, "Obeyed": obeyed, "Steady": steady,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -27,7 +26,7 @@ func Run(t *testing.T, open func(*testing.T) quotastore.Store) {
 	}
 }
 
-// rules are one of each kind, the same numbers otherwise.
+// rules returns one rule of each algorithm with the same numbers.
 func rules(limit int, window time.Duration) map[string]quotastore.Rule {
 	return map[string]quotastore.Rule{
 		"bucket":  {Limit: limit, Window: window},
@@ -42,35 +41,35 @@ func each(t *testing.T, limit int, window time.Duration, test func(t *testing.T,
 	}
 }
 
-func take(t *testing.T, s quotastore.Store, key string, want, least int, r quotastore.Rule) quotastore.Result {
+func take(t *testing.T, s quotastore.Store, key string, want, minUnits int, r quotastore.Rule) quotastore.Result {
 	t.Helper()
-	ticket, err := s.Take(context.Background(), key, want, least, r)
+	result, err := s.Take(context.Background(), key, want, minUnits, r)
 	if err != nil {
-		t.Fatalf("Take(%q, %d, %d): %v", key, want, least, err)
+		t.Fatalf("Take(%q, %d, %d): %v", key, want, minUnits, err)
 	}
-	check(t, ticket, r)
-	return ticket
+	check(t, result, r)
+	return result
 }
 
-// check is what holds of every ticket.
-func check(t *testing.T, ticket quotastore.Result, r quotastore.Rule) {
+// check fails the test if the result is inconsistent.
+func check(t *testing.T, result quotastore.Result, r quotastore.Rule) {
 	t.Helper()
 	switch {
-	case ticket.Remaining < 0 || ticket.Remaining > r.Capacity(),
-		ticket.ResetAfter < 0, ticket.RetryAfter < 0,
-		ticket.OK && ticket.RetryAfter != 0, !ticket.OK && (ticket.RetryAfter == 0 || ticket.Allowed != 0):
-		t.Fatalf("a ticket that cannot be: %+v", ticket)
+	case result.Remaining < 0 || result.Remaining > r.Capacity(),
+		result.ResetAfter < 0, result.RetryAfter < 0,
+		result.OK && result.RetryAfter != 0, !result.OK && (result.RetryAfter == 0 || result.Allowed != 0):
+		t.Fatalf("inconsistent result: %+v", result)
 	}
 }
 
 func want(t *testing.T, got quotastore.Result, ok bool, taken, remaining int) {
 	t.Helper()
 	if got.OK != ok || got.Allowed != taken || got.Remaining != remaining {
-		t.Fatalf("got %+v; want OK %v, Taken %d, Remaining %d", got, ok, taken, remaining)
+		t.Fatalf("got %+v; want OK %v, Allowed %d, Remaining %d", got, ok, taken, remaining)
 	}
 }
 
-// pass waits.
+// pass waits for d.
 func pass(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -82,10 +81,10 @@ func burst(t *testing.T, s quotastore.Store) {
 		key := t.Name()
 		want(t, take(t, s, key, 1, 1, r), true, 1, 2)
 		want(t, take(t, s, key, 2, 2, r), true, 2, 0)
-		refused := take(t, s, key, 1, 1, r)
-		want(t, refused, false, 0, 0)
-		if refused.ResetAfter > time.Hour || refused.RetryAfter > refused.ResetAfter {
-			t.Fatalf("times that are too long: %+v", refused)
+		rejected := take(t, s, key, 1, 1, r)
+		want(t, rejected, false, 0, 0)
+		if rejected.ResetAfter > time.Hour || rejected.RetryAfter > rejected.ResetAfter {
+			t.Fatalf("durations are too long: %+v", rejected)
 		}
 	})
 	t.Run("larger than the limit", func(t *testing.T) {
@@ -100,18 +99,18 @@ func burst(t *testing.T, s quotastore.Store) {
 	})
 }
 
-// wait: RetryAfter and Reset are long enough, to the tick.
+// wait checks that RetryAfter and ResetAfter are long enough.
 func wait(t *testing.T, s quotastore.Store) {
 	each(t, 4, 400*time.Millisecond, func(t *testing.T, r quotastore.Rule) {
 		for n := 1; n <= 4; n++ {
 			take(t, s, t.Name(), 4, 0, r)
-			refused := take(t, s, t.Name(), n, n, r)
-			if refused.OK {
-				continue // on a slow machine it has come back already
+			rejected := take(t, s, t.Name(), n, n, r)
+			if rejected.OK {
+				continue // on a slow machine the units are back already
 			}
-			pass(refused.RetryAfter)
+			pass(rejected.RetryAfter)
 			if got := take(t, s, t.Name(), n, n, r); !got.OK {
-				t.Fatalf("%d were to be had after %v: %+v", n, refused.RetryAfter, got)
+				t.Fatalf("%d units are not available after %v: %+v", n, rejected.RetryAfter, got)
 			}
 		}
 		pass(take(t, s, t.Name(), 0, 0, r).ResetAfter)
@@ -137,11 +136,11 @@ func peek(t *testing.T, s quotastore.Store) {
 		fresh := take(t, s, key, 0, 0, r)
 		want(t, fresh, true, 0, 10)
 		if fresh.ResetAfter != 0 {
-			t.Fatalf("nothing was taken, and %v are to pass", fresh.ResetAfter)
+			t.Fatalf("ResetAfter is %v for an unused key", fresh.ResetAfter)
 		}
 		take(t, s, key, 4, 4, r)
 		want(t, take(t, s, key, 0, 0, r), true, 0, 6)
-		want(t, take(t, s, key, 0, 9, r), true, 0, 6) // at least nine of nothing is nothing
+		want(t, take(t, s, key, 0, 9, r), true, 0, 6) // min is limited by want
 	})
 }
 
@@ -154,7 +153,7 @@ func giveBack(t *testing.T, s quotastore.Store) {
 		want(t, take(t, s, key, 4, 4, r), true, 4, 0)
 		back := take(t, s, key, math.MinInt, 0, r)
 		if back.Remaining != 10 || back.Allowed > -9 {
-			t.Fatalf("not all of it is back: %+v", back)
+			t.Fatalf("not all units were returned: %+v", back)
 		}
 		want(t, take(t, s, key, 10, 10, r), true, 10, 0)
 	})
@@ -172,41 +171,41 @@ func keys(t *testing.T, s quotastore.Store) {
 	want(t, take(t, s, "", 1, 1, quotastore.Rule{Limit: 1, Window: time.Hour}), true, 1, 0)
 }
 
-func closing(t *testing.T, s quotastore.Store) {
+func block(t *testing.T, s quotastore.Store) {
 	each(t, 5, time.Hour, func(t *testing.T, r quotastore.Rule) {
-		for d := 300 * time.Millisecond; !shutFor(t, s, t.Name()+d.String(), r, d); d *= 2 {
-			t.Logf("the machine stood still for %v", d)
+		for d := 300 * time.Millisecond; !blockFor(t, s, t.Name()+d.String(), r, d); d *= 2 {
+			t.Logf("the test was paused for %v", d)
 		}
 	})
 }
 
-// shutFor has a key closed for so long, and looks what can be had of it. false: it may have
-// been open again before that was seen.
-func shutFor(t *testing.T, s quotastore.Store, key string, r quotastore.Rule, d time.Duration) bool {
+// blockFor blocks a key for d and checks its takes. It returns false if the block may have
+// ended before the checks.
+func blockFor(t *testing.T, s quotastore.Store, key string, r quotastore.Rule, d time.Duration) bool {
 	t.Helper()
-	shut := func(d time.Duration) {
+	set := func(d time.Duration) {
 		t.Helper()
 		if err := s.Block(context.Background(), key, time.Now().Add(d)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	take(t, s, key, 1, 1, r)
-	shut(-time.Hour)
+	set(-time.Hour)
 	want(t, take(t, s, key, 0, 0, r), true, 0, 4)
 	began := time.Now()
-	shut(d)
-	shut(d / 3) // the latest counts
-	closed, asked, back := take(t, s, key, 1, 1, r), take(t, s, key, 0, 0, r), take(t, s, key, -1, 0, r)
+	set(d)
+	set(d / 3) // the latest counts
+	blocked, asked, back := take(t, s, key, 1, 1, r), take(t, s, key, 0, 0, r), take(t, s, key, -1, 0, r)
 	if time.Since(began) >= d {
 		return false
 	}
-	want(t, closed, false, 0, 0)
+	want(t, blocked, false, 0, 0)
 	want(t, asked, true, 0, 0)
 	want(t, back, true, -1, 0)
-	if closed.RetryAfter > d+100*time.Millisecond || closed.ResetAfter < closed.RetryAfter {
-		t.Fatalf("closed for %v, and told %+v", d, closed)
+	if blocked.RetryAfter > d+100*time.Millisecond || blocked.ResetAfter < blocked.RetryAfter {
+		t.Fatalf("blocked for %v, got %+v", d, blocked)
 	}
-	pass(closed.RetryAfter)
+	pass(blocked.RetryAfter)
 	want(t, take(t, s, key, 5, 5, r), true, 5, 0)
 	return true
 }
@@ -215,34 +214,34 @@ func invalid(t *testing.T, s quotastore.Store) {
 	for name, r := range map[string]quotastore.Rule{
 		"zero": {}, "no limit": {Window: time.Second}, "no window": {Limit: 1}, "negative limit": {Limit: -1, Window: time.Second},
 		"negative window": {Limit: 1, Window: -1}, "negative burst": {Limit: 1, Window: 1, Burst: -1},
-		"huge": {Limit: math.MaxInt, Window: time.Second}, "for ever": {Limit: 1, Window: math.MaxInt64},
+		"huge": {Limit: math.MaxInt, Window: time.Second}, "endless": {Limit: 1, Window: math.MaxInt64},
 	} {
-		if ticket, err := s.Take(context.Background(), t.Name(), 1, 1, r); err == nil || ticket.OK {
-			t.Errorf("%s: %+v and no error", name, ticket)
+		if result, err := s.Take(context.Background(), t.Name(), 1, 1, r); err == nil || result.OK {
+			t.Errorf("%s: got %+v and no error", name, result)
 		}
 	}
 	each(t, 5, time.Hour, func(t *testing.T, r quotastore.Rule) {
-		if ticket, err := s.Take(context.Background(), t.Name(), 6, 6, r); err != quotastore.ErrExceedsBurst || ticket.OK { //nolint:errorlint // nothing is to be wrapped around it
-			t.Errorf("more than there ever is: %+v, %v", ticket, err)
+		if result, err := s.Take(context.Background(), t.Name(), 6, 6, r); err != quotastore.ErrExceedsBurst || result.OK { //nolint:errorlint // the error must not be wrapped
+			t.Errorf("more than Capacity: %+v, %v", result, err)
 		}
 		want(t, take(t, s, t.Name(), 6, 5, r), true, 5, 0)
 	})
 }
 
-func cancelled(t *testing.T, s quotastore.Store) {
+func canceled(t *testing.T, s quotastore.Store) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	r := quotastore.Rule{Limit: 1, Window: time.Hour}
-	if ticket, err := s.Take(ctx, t.Name(), 1, 1, r); err == nil || ticket.OK {
-		t.Errorf("taken with a context that has ended: %+v", ticket)
+	if result, err := s.Take(ctx, t.Name(), 1, 1, r); err == nil || result.OK {
+		t.Errorf("Take with a canceled context: %+v", result)
 	}
 	if err := s.Block(ctx, t.Name(), time.Now().Add(time.Hour)); err == nil {
-		t.Error("closed with a context that has ended")
+		t.Error("Block with a canceled context: no error")
 	}
 	want(t, take(t, s, t.Name(), 1, 1, r), true, 1, 0)
 }
 
-// exact: many at once never take more than there is, nor less (A5).
+// exact checks that concurrent takes get exactly the limit (A5).
 func exact(t *testing.T, s quotastore.Store) {
 	each(t, 100, time.Hour, func(t *testing.T, r quotastore.Rule) {
 		key, began := t.Name(), time.Now()
@@ -251,24 +250,24 @@ func exact(t *testing.T, s quotastore.Store) {
 		for range 50 {
 			all.Go(func() {
 				for range 5 {
-					ticket, err := s.Take(context.Background(), key, 1, 1, r)
+					result, err := s.Take(context.Background(), key, 1, 1, r)
 					if err != nil {
 						failed.Add(1)
 					}
-					taken.Add(int64(ticket.Allowed))
+					taken.Add(int64(result.Allowed))
 				}
 			})
 		}
 		all.Wait()
 		most := int64(100 + time.Since(began)/(36*time.Second))
 		if n := taken.Load(); failed.Load() > 0 || n < 100 || n > most {
-			t.Fatalf("%d of 100 were taken; %d errors", n, failed.Load())
+			t.Fatalf("got %d units and %d errors, want 100 units", n, failed.Load())
 		}
 	})
 }
 
-// obeyed: who has the key to himself, and takes no more than he is told remains, and
-// then waits as long as he is told, is never refused (A3).
+// obeyed checks that a client which follows Remaining and ResetAfter, and shares its key
+// with no other client, is never rejected (A3).
 func obeyed(t *testing.T, s quotastore.Store) {
 	each(t, 20, 200*time.Millisecond, func(t *testing.T, r quotastore.Rule) {
 		var said quotastore.Result
@@ -277,28 +276,28 @@ func obeyed(t *testing.T, s quotastore.Store) {
 				pass(said.ResetAfter)
 			}
 			if said = take(t, s, t.Name(), 1, 1, r); !said.OK {
-				t.Fatalf("take %d was refused: %+v", n, said)
+				t.Fatalf("take %d was rejected: %+v", n, said)
 			}
 		}
 	})
 }
 
-// steady: over several windows not more is granted than the rule says, nor far less.
+// steady checks that over several windows no more is taken than the rule allows.
 func steady(t *testing.T, s quotastore.Store) {
 	const windows = 6
 	window := 100 * time.Millisecond
 	each(t, 50, window, func(t *testing.T, r quotastore.Rule) {
 		began, taken := time.Now(), 0
 		for time.Since(began) < windows*window {
-			if ticket := take(t, s, t.Name(), 1, 1, r); ticket.OK {
+			if result := take(t, s, t.Name(), 1, 1, r); result.OK {
 				taken++
 			} else {
-				pass(ticket.RetryAfter)
+				pass(result.RetryAfter)
 			}
 		}
 		most := 50 + int(50*(time.Since(began)/time.Microsecond+1)/(window/time.Microsecond))
 		if taken > most {
-			t.Fatalf("%d were taken, and at most %d are allowed", taken, most)
+			t.Fatalf("%d units were taken, want at most %d", taken, most)
 		}
 	})
 }

@@ -9,32 +9,32 @@ import (
 	"time"
 )
 
-// deepest is how far spans are looked for. Below that are cycles, which encoding/json
-// finds.
-const deepest = 100
+// maxDepth is the depth to which durations are found. Deeper values are cycles, which
+// encoding/json reports.
+const maxDepth = 100
 
-// withSpans is the value with span's word for each time.Duration in it, to be written by
-// encoding/json, which would write nanoseconds. What marshals itself stays as it is.
-func withSpans(v reflect.Value, span func(time.Duration) any, depth int) any {
+// withDurations returns the value with format(d) in place of each time.Duration d, because
+// encoding/json writes nanoseconds. A value with a marshaler of its own stays as it is.
+func withDurations(v reflect.Value, format func(time.Duration) any, depth int) any {
 	if !v.IsValid() {
 		return nil
 	}
 	if d, ok := reflect.TypeAssert[time.Duration](v); ok {
-		return span(d)
+		return format(d)
 	}
-	if depth == deepest || !mayHoldSpan(v.Type(), map[reflect.Type]bool{}) {
+	if depth == maxDepth || !mayHoldDuration(v.Type(), map[reflect.Type]bool{}) {
 		return v.Interface()
 	}
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Interface:
-		return withSpans(v.Elem(), span, depth+1)
+		return withDurations(v.Elem(), format, depth+1)
 	case reflect.Slice, reflect.Array:
 		if v.Kind() == reflect.Slice && v.IsNil() {
 			return nil
 		}
 		all := make([]any, v.Len())
 		for i := range all {
-			all[i] = withSpans(v.Index(i), span, depth+1)
+			all[i] = withDurations(v.Index(i), format, depth+1)
 		}
 		return all
 	case reflect.Map:
@@ -43,43 +43,43 @@ func withSpans(v reflect.Value, span func(time.Duration) any, depth int) any {
 		}
 		all := reflect.MakeMap(reflect.MapOf(v.Type().Key(), reflect.TypeFor[any]()))
 		for key, value := range v.Seq2() {
-			all.SetMapIndex(key, valueOf(withSpans(value, span, depth+1)))
+			all.SetMapIndex(key, valueOf(withDurations(value, format, depth+1)))
 		}
 		return all.Interface()
 	case reflect.Struct:
-		return structWithSpans(v, span, depth)
+		return structWithDurations(v, format, depth)
 	default:
 		return v.Interface()
 	}
 }
 
-// structWithSpans makes a struct of the same fields, by name, order and tag.
-func structWithSpans(v reflect.Value, span func(time.Duration) any, depth int) any {
+// structWithDurations makes a struct of the same fields, by name, order and tag.
+func structWithDurations(v reflect.Value, format func(time.Duration) any, depth int) any {
 	var fields []reflect.StructField
 	var values []reflect.Value
-	var whole [][]int // fields that are embedded, and not written as if their own were here
+	var whole [][]int // embedded fields that encoding/json does not flatten
 	for _, f := range reflect.VisibleFields(v.Type()) {
 		if slices.ContainsFunc(whole, func(index []int) bool { return len(index) < len(f.Index) && slices.Equal(index, f.Index[:len(index)]) }) {
 			continue
 		}
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if f.Anonymous && name == "" && isStruct(f.Type) {
-			continue // its own come by themselves
+			continue // its fields follow
 		}
 		if f.Anonymous {
 			whole = append(whole, f.Index)
 		}
 		value, err := v.FieldByIndexErr(f.Index)
 		if err != nil || !f.IsExported() {
-			continue // in an embedded pointer that is nil, or nobody's business
+			continue // in a nil embedded pointer, or not exported
 		}
 		field := reflect.StructField{Name: f.Name, Type: f.Type, Tag: f.Tag}
-		if mayHoldSpan(f.Type, map[reflect.Type]bool{}) {
+		if mayHoldDuration(f.Type, map[reflect.Type]bool{}) {
 			field.Type = reflect.TypeFor[any]()
 			if value.IsZero() && strings.Contains(options, "omit") {
 				continue
 			}
-			value = valueOf(withSpans(value, span, depth+1))
+			value = valueOf(withDurations(value, format, depth+1))
 		}
 		fields, values = append(fields, field), append(values, value)
 	}
@@ -90,11 +90,11 @@ func structWithSpans(v reflect.Value, span func(time.Duration) any, depth int) a
 	return all.Interface()
 }
 
-// valueOf is a value for what may hold any.
+// valueOf returns a value of type any.
 func valueOf(v any) reflect.Value { return reflect.ValueOf(&v).Elem() }
 
-// mayHoldSpan reports whether encoding/json may meet a time.Duration in such a value.
-func mayHoldSpan(t reflect.Type, seen map[reflect.Type]bool) bool {
+// mayHoldDuration reports whether a value of the type may contain a time.Duration.
+func mayHoldDuration(t reflect.Type, seen map[reflect.Type]bool) bool {
 	switch {
 	case t == reflect.TypeFor[time.Duration](), t.Kind() == reflect.Interface:
 		return true
@@ -104,10 +104,10 @@ func mayHoldSpan(t reflect.Type, seen map[reflect.Type]bool) bool {
 	seen[t] = true
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
-		return mayHoldSpan(t.Elem(), seen)
+		return mayHoldDuration(t.Elem(), seen)
 	case reflect.Struct:
 		for f := range t.Fields() {
-			if (f.IsExported() || f.Anonymous) && f.Tag.Get("json") != "-" && mayHoldSpan(f.Type, seen) {
+			if (f.IsExported() || f.Anonymous) && f.Tag.Get("json") != "-" && mayHoldDuration(f.Type, seen) {
 				return true
 			}
 		}
@@ -116,9 +116,9 @@ func mayHoldSpan(t reflect.Type, seen map[reflect.Type]bool) bool {
 	return false
 }
 
-// marshalsItself reports whether encoding/json leaves it to the value how it is written.
+// marshalsItself reports whether the type has a marshaler of its own.
 func marshalsItself(t reflect.Type) bool {
-	p := reflect.PointerTo(t) // it has the methods of both
+	p := reflect.PointerTo(t) // its method set includes those of t
 	return p.Implements(reflect.TypeFor[json.Marshaler]()) || p.Implements(reflect.TypeFor[encoding.TextMarshaler]())
 }
 

@@ -69,8 +69,8 @@ func TestSpans(t *testing.T) {
 		{"what marshals itself", []own{{1}}, `["mine"]`, "1 mine"},
 		{"a chain", node{Next: &node{Took: time.Second}}, `{"Took":0,"Next":{"Took":1,"Next":null}}`, "Next › Took 1 s"},
 		{"a ring", ring, ``, "*json.UnsupportedValueError"},
-		{"a Shedder", (&admission.Shedder{}).State(), `{"Limit":20,"InFlight":0,"Queued":0,"BaselineLatency":0,"Admitted":0,"Refused":0}`, "BaselineLatency 0 s"},
-		{"that knows", admission.ShedderState{BaselineLatency: 8159799}, `{"Limit":0,"InFlight":0,"Queued":0,"BaselineLatency":0.008159799,"Admitted":0,"Refused":0}`, "BaselineLatency 8.16 ms"},
+		{"a Shedder", (&admission.Shedder{}).State(), `{"Limit":20,"InFlight":0,"Queued":0,"BaselineLatency":0,"Admitted":0,"Rejected":0}`, "BaselineLatency 0 s"},
+		{"that knows", admission.ShedderState{BaselineLatency: 8159799}, `{"Limit":0,"InFlight":0,"Queued":0,"BaselineLatency":0.008159799,"Admitted":0,"Rejected":0}`, "BaselineLatency 8.16 ms"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			h := &Handler{Sources: []Source{{"s", func(context.Context) (any, error) { return row.state, nil }}}}

@@ -1,0 +1,374 @@
+package admission_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/http"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/admission"
+	"github.com/resilienthttp/resilienthttp/quotastore"
+)
+
+// A12: whatever a store does, a request waits at most Timeout for it. Then a local
+// bucket decides, or the request is rejected with 503.
+func TestQuota_storeFails(t *testing.T) {
+	for name, store := range map[string]storeFunc{
+		"an error": func(context.Context, string, int, int, quotastore.Rule) (quotastore.Result, error) {
+			return quotastore.Result{}, errRefused
+		},
+		"late": func(ctx context.Context, _ string, _, _ int, _ quotastore.Rule) (quotastore.Result, error) {
+			<-ctx.Done()
+			return quotastore.Result{}, ctx.Err()
+		},
+		"late, ignores its context": func(context.Context, string, int, int, quotastore.Rule) (quotastore.Result, error) {
+			sleep(30 * time.Second)
+			return quotastore.Result{OK: true}, nil
+		},
+		"panics": func(context.Context, string, int, int, quotastore.Rule) (quotastore.Result, error) { panic("store") },
+		"ends its goroutine": func(context.Context, string, int, int, quotastore.Rule) (quotastore.Result, error) {
+			runtime.Goexit()
+			return quotastore.Result{}, nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var failures atomic.Int64
+				trace := &admission.Trace{StoreFailed: func(e *admission.Event) {
+					failures.Add(1)
+					require.Error(t, e.Err)
+				}}
+				h := (&admission.Quota{Limit: 3, Store: store, Trace: trace}).Handler(ok())
+				for n := range 4 {
+					began := time.Now()
+					want := http.StatusOK
+					if n == 3 {
+						want = http.StatusTooManyRequests
+					}
+					require.Equal(t, want, ask(t, h).StatusCode)
+					require.LessOrEqual(t, time.Since(began), 100*time.Millisecond)
+				}
+				require.Positive(t, failures.Load())
+
+				closed := &admission.Quota{Limit: 3, Store: store, FailClosed: true}
+				rejected := ask(t, closed.Handler(ok()))
+				require.Equal(t, http.StatusServiceUnavailable, rejected.StatusCode)
+				require.NotEmpty(t, rejected.Header.Get("Retry-After"))
+				require.Contains(t, readProblem(t, rejected).Type, "#store")
+				_, err := closed.Take(t.Context(), "k", 1)
+				require.ErrorIs(t, err, admission.ErrStore)
+				sleep(time.Minute) // until the store's goroutines have ended
+			})
+		})
+	}
+}
+
+// A12: the fallback begins when more than half of the last 20 answers are late, and ends
+// with the first good answer to a probe, which is sent once a second.
+func TestQuota_fallbackBeginsAndEnds(t *testing.T) {
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			store := new(slowStore)
+			store.setDelay(time.Millisecond)
+			var failures atomic.Int64
+			q := &admission.Quota{Limit: 1_000_000, Store: store, Trace: &admission.Trace{
+				StoreFailed: func(*admission.Event) { failures.Add(1) },
+			}}
+			l := &load{handler: q.Handler(ok()), random: rand.New(rand.NewPCG(seed, 14)), rate: 20}
+			l.send(t, 10*time.Second)
+			require.Zero(t, failures.Load())
+			before := store.calls.Load()
+			store.setDelay(hangs)
+			l.send(t, 5*time.Second)
+			late := failures.Load()
+			require.Equal(t, late, store.calls.Load()-before)
+			require.GreaterOrEqual(t, late, int64(11+3)) // 3 or 4 probes
+			require.LessOrEqual(t, late, int64(11+9+4), "at most 9 others were sent within Timeout")
+			require.LessOrEqual(t, l.slow, 100*time.Millisecond)
+
+			store.setDelay(time.Millisecond)
+			sleep(time.Second)
+			before = store.calls.Load()
+			sent := l.send(t, time.Second)[http.StatusOK]
+			require.Equal(t, int64(sent), store.calls.Load()-before)
+			require.Equal(t, late, failures.Load())
+		})
+	}
+}
+
+// A12: the fallback begins with few requests too, and soon if the store never answers.
+func TestQuota_fallbackWithFewRequests(t *testing.T) {
+	for _, row := range []struct {
+		name     string
+		interval time.Duration
+		delay    time.Duration // hangs: late; 0: an error at once
+		slowest  int           // requests that wait, at most; probes included
+		calls    int64         // of the store, at most; in 20 requests
+	}{
+		{"late, a request per 3 s: each is a probe after the third", 3 * time.Second, hangs, 20, 20},
+		{"late, one after the other: the first second, and two more", 0, hangs, 13, 13},
+		{"late, 10 a second: the first second, and a probe a second", 100 * time.Millisecond, hangs, 9, 9},
+		{"errors, one after the other: three", 0, 0, 0, 3},
+		{"errors, 10 a second: three, and a probe a second", 100 * time.Millisecond, 0, 0, 5},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var calls atomic.Int64
+				store := storeFunc(func(ctx context.Context, _ string, _, _ int, _ quotastore.Rule) (quotastore.Result, error) {
+					calls.Add(1)
+					if row.delay > 0 {
+						<-ctx.Done()
+					}
+					return quotastore.Result{}, errRefused
+				})
+				h := (&admission.Quota{Limit: 1000, Store: store}).Handler(ok())
+				slow := 0
+				for range 20 {
+					began := time.Now()
+					require.Equal(t, http.StatusOK, ask(t, h).StatusCode)
+					if time.Since(began) > 0 {
+						slow++
+					}
+					sleep(row.interval)
+				}
+				t.Logf("%d requests waited, %d calls", slow, calls.Load())
+				require.LessOrEqual(t, slow, row.slowest)
+				require.LessOrEqual(t, calls.Load(), row.calls)
+			})
+		})
+	}
+}
+
+// A12: after a quiet time, two late answers begin no fallback, and three do.
+func TestQuota_fallbackAfterQuietTime(t *testing.T) {
+	for late, fallback := range map[int]bool{1: false, 2: false, 3: true} {
+		synctest.Test(t, func(t *testing.T) {
+			store := new(slowStore)
+			store.setDelay(time.Millisecond)
+			h := (&admission.Quota{Limit: 1000, Store: store}).Handler(ok())
+			for range 20 {
+				ask(t, h)
+			}
+			sleep(11 * time.Second)
+			store.setDelay(hangs)
+			for range late {
+				ask(t, h)
+			}
+			before := store.calls.Load()
+			ask(t, h)
+			require.Equal(t, fallback, store.calls.Load() == before)
+		})
+	}
+}
+
+// A12: only one request a second is a probe. If its client goes away, the next request is
+// the probe.
+func TestQuota_probes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(slowStore)
+		store.setDelay(time.Millisecond)
+		h := (&admission.Quota{Limit: 1000, Store: store}).Handler(ok())
+		ask(t, h)
+		store.setDelay(hangs)
+		for range 3 {
+			ask(t, h)
+		}
+		require.EqualValues(t, 3, store.calls.Load(), "the fallback began: 2 of 3 answers were late")
+		sleep(990 * time.Millisecond)
+		for range 10 {
+			ask(t, h)
+		}
+		require.EqualValues(t, 3, store.calls.Load())
+		sleep(10 * time.Millisecond)
+		var all sync.WaitGroup
+		for range 10 {
+			all.Go(func() { ask(t, h) })
+		}
+		all.Wait()
+		require.EqualValues(t, 4, store.calls.Load(), "one probe")
+
+		sleep(time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		ask(t, h, func(r *http.Request) { *r = *r.WithContext(ctx) })
+		require.EqualValues(t, 5, store.calls.Load())
+		store.setDelay(time.Millisecond)
+		for range 10 {
+			ask(t, h)
+		}
+		require.EqualValues(t, 15, store.calls.Load(), "the first of them was the probe")
+	})
+}
+
+// A12: connecting is not counted. The first answers take longer than Timeout, and no
+// request is rejected and no fallback begins.
+func TestQuota_storeConnects(t *testing.T) {
+	for _, connect := range []time.Duration{150 * time.Millisecond, 400 * time.Millisecond, 900 * time.Millisecond} {
+		for _, failClosed := range []bool{false, true} {
+			for _, parallel := range []int{1, 50} {
+				synctest.Test(t, func(t *testing.T) {
+					began := time.Now()
+					store := &slowStore{delay: func() time.Duration { // as a pool that dials in the background
+						return max(time.Millisecond, connect-time.Since(began))
+					}}
+					h := (&admission.Quota{Limit: 1_000_000, Store: store, FailClosed: failClosed}).Handler(ok())
+					var all sync.WaitGroup
+					var sent atomic.Int64
+					for range parallel {
+						all.Go(func() {
+							for time.Since(began) < 2*time.Second {
+								sleep(10 * time.Millisecond)
+								start := time.Now()
+								sent.Add(1)
+								require.Equal(t, http.StatusOK, ask(t, h).StatusCode)
+								if !failClosed {
+									require.LessOrEqual(t, time.Since(start), 100*time.Millisecond)
+								}
+							}
+						})
+					}
+					all.Wait()
+					require.Equal(t, sent.Load(), store.calls.Load(), "no fallback")
+				})
+			}
+		}
+	}
+}
+
+// A12: a late answer to a call from before the fallback says nothing about the store after
+// it.
+func TestQuota_lateAnswerAfterFallback(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(slowStore)
+		store.setDelay(time.Millisecond)
+		h := (&admission.Quota{Limit: 1000, Store: store, Timeout: 3 * time.Second}).Handler(ok())
+		ask(t, h)
+		store.setDelay(hangs)
+		var all sync.WaitGroup
+		for n := range 32 { // late from 3 s to 6.1 s; the fallback begins at 3.1 s
+			all.Go(func() {
+				sleep(time.Duration(n) * 100 * time.Millisecond)
+				ask(t, h)
+			})
+		}
+		sleep(4200 * time.Millisecond)
+		store.setDelay(time.Millisecond)
+		before := store.calls.Load()
+		ask(t, h) // the probe ends the fallback
+		all.Wait()
+		ask(t, h)
+		require.Equal(t, before+2, store.calls.Load(), "no second fallback")
+	})
+}
+
+// A12: what the store rejects is not admitted by the local bucket when a later answer is
+// late or the fallback begins.
+func TestQuota_localBucketOfRejectedKey(t *testing.T) {
+	for _, sliding := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			store := new(slowStore)
+			store.setDelay(time.Millisecond)
+			h := (&admission.Quota{Limit: 5, Sliding: sliding, Store: store}).Handler(ok())
+			for range 5 {
+				require.Equal(t, http.StatusOK, ask(t, h).StatusCode)
+			}
+			require.Equal(t, http.StatusTooManyRequests, ask(t, h).StatusCode)
+			store.setDelay(hangs)
+			for range 10 {
+				require.Equal(t, http.StatusTooManyRequests, ask(t, h).StatusCode)
+			}
+			require.Equal(t, http.StatusOK, ask(t, h, from("192.0.2.77:1")).StatusCode, "another key")
+		})
+	}
+}
+
+// Two processes with one store share a quota. Two quotas in one store do not.
+func TestQuota_sharedStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var store quotastore.Memory
+		one := (&admission.Quota{Limit: 2, Store: &store}).Handler(ok())
+		two := (&admission.Quota{Limit: 2, Store: &store}).Handler(ok())
+		other := (&admission.Quota{Name: "other", Limit: 2, Store: &store}).Handler(ok())
+		require.Equal(t, http.StatusOK, ask(t, one).StatusCode)
+		require.Equal(t, http.StatusOK, ask(t, two).StatusCode)
+		require.Equal(t, http.StatusTooManyRequests, ask(t, one).StatusCode)
+		require.Equal(t, http.StatusTooManyRequests, ask(t, two).StatusCode)
+		require.Equal(t, http.StatusOK, ask(t, other).StatusCode)
+	})
+}
+
+// A6: a replay returns its cost to the store, also when its client has gone away.
+func TestQuota_replayReturnsCostToStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var store quotastore.Memory
+		ctx, cancel := context.WithCancel(t.Context())
+		q := &admission.Quota{Limit: 2, Store: &store}
+		h := q.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Idempotency-Replayed", "true")
+			cancel()
+		}))
+		ask(t, h, func(r *http.Request) { *r = *r.WithContext(ctx) })
+		result, err := q.Take(t.Context(), "192.0.2.1", 0)
+		require.NoError(t, err)
+		require.Equal(t, 2, result.Remaining)
+	})
+}
+
+// A request that ends before the store answers is no failure of the store.
+func TestQuota_clientGoesAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(slowStore)
+		store.setDelay(50 * time.Millisecond)
+		var failures atomic.Int64
+		q := &admission.Quota{Limit: 1000, Store: store, Trace: &admission.Trace{
+			StoreFailed: func(*admission.Event) { failures.Add(1) },
+			Rejected:    func(e *admission.Event) { require.Equal(t, admission.ReasonCanceled, e.Reason) },
+		}}
+		h := q.Handler(ok())
+		for range 30 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			time.AfterFunc(10*time.Millisecond, cancel)
+			resp := ask(t, h, func(r *http.Request) { *r = *r.WithContext(ctx) })
+			require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
+		}
+		require.Zero(t, failures.Load())
+		before := store.calls.Load()
+		require.Equal(t, http.StatusOK, ask(t, h).StatusCode)
+		require.Equal(t, before+1, store.calls.Load(), "no fallback")
+	})
+}
+
+// A12: the return of a replay's cost waits at most Timeout, and is not sent during the
+// fallback.
+func TestQuota_replayWithLateStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(slowStore)
+		store.setDelay(time.Millisecond)
+		var failures atomic.Int64
+		q := &admission.Quota{Limit: 1000, Store: store, Timeout: 20 * time.Millisecond, Trace: &admission.Trace{
+			StoreFailed: func(*admission.Event) { failures.Add(1) },
+		}}
+		h := q.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Idempotency-Replayed", "true")
+			store.setDelay(hangs)
+		}))
+		for range 3 {
+			store.setDelay(time.Millisecond)
+			began := time.Now()
+			ask(t, h)
+			require.Equal(t, 21*time.Millisecond, time.Since(began))
+		}
+		require.EqualValues(t, 3, failures.Load())
+		require.EqualValues(t, 6, store.calls.Load(), "3 of 6 late are not more than half")
+		ask(t, h)
+		ask(t, h)
+		require.EqualValues(t, 7, store.calls.Load(), "4 of 7 are")
+	})
+}

@@ -1,0 +1,58 @@
+package redisstore_test
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/admission"
+	"github.com/resilienthttp/resilienthttp/admission/redisstore"
+	"github.com/resilienthttp/resilienthttp/internal/dbtest/redistest"
+)
+
+// A12: the time that go-redis needs to connect rejects no request and begins no fallback.
+func TestConnecting(t *testing.T) {
+	t.Parallel()
+	server := redistest.StartTB(t)
+	for name, failClosed := range map[string]bool{"local": false, "fail closed": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := options(server)
+			o.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
+				wait(250 * time.Millisecond)
+				return new(net.Dialer).DialContext(ctx, network, address)
+			}
+			client := redis.NewClient(o)
+			t.Cleanup(func() { require.NoError(t, client.Close()) })
+			q := &admission.Quota{
+				Name: name, Limit: 1000, Window: time.Hour, FailClosed: failClosed,
+				Store: &redisstore.Store{Client: client, Prefix: name},
+			}
+			var all sync.WaitGroup
+			for range 20 {
+				all.Go(func() {
+					for range 5 {
+						result, err := q.Take(t.Context(), "k", 1)
+						assert.NoError(t, err)
+						assert.True(t, result.OK)
+					}
+				})
+			}
+			all.Wait()
+			// The store has counted this take, so it is not the fallback that decides.
+			before, err := client.Get(t.Context(), name+name+":k").Result()
+			require.NoError(t, err)
+			_, err = q.Take(t.Context(), "k", 1)
+			require.NoError(t, err)
+			after, err := client.Get(t.Context(), name+name+":k").Result()
+			require.NoError(t, err)
+			require.NotEqual(t, before, after)
+		})
+	}
+}
