@@ -53,7 +53,6 @@ type fairQueue struct {
 	keys    map[string]*keyQueue
 	spare   *keyQueue   // one that can be used again
 	waiting []*keyQueue // the keys that wait; the one served last is at the end
-	classes [classes]int
 	len     int
 }
 
@@ -98,7 +97,6 @@ func (q *fairQueue) push(w *waiter) {
 	c.newest = w
 	c.len++
 	w.key.queued++
-	q.classes[w.class]++
 	q.len++
 }
 
@@ -121,7 +119,6 @@ func (q *fairQueue) remove(w *waiter) {
 	w.queued, w.newer, w.older = false, nil, nil
 	c.len--
 	w.key.queued--
-	q.classes[w.class]--
 	q.len--
 	if w.key.queued == 0 {
 		i := slices.Index(q.waiting, w.key)
@@ -182,15 +179,11 @@ func (q *fairQueue) last() *waiter {
 	return longest.last()
 }
 
-// ahead returns how many waiting requests get a slot before a new one of the key, at least.
-func (q *fairQueue) ahead(k *keyQueue, class, slots int) (n int) {
-	isolated := len(q.keys) > 1 && !q.exceedsShare(k, class, slots)
+// ahead returns how many waiting requests certainly get a slot before a new one: those of
+// the same key that are more important.
+func (k *keyQueue) ahead(class int) (n int) {
 	for i := range class {
-		if isolated {
-			n += k.waiting[i].len
-		} else {
-			n += q.classes[i]
-		}
+		n += k.waiting[i].len
 	}
 	return n
 }

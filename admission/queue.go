@@ -105,7 +105,7 @@ func (g *concurrencyGate) join(now, left time.Duration, w *waiter) (victim *wait
 	wait := g.longestWait(now)
 	if left < noDeadline {
 		latency := g.latency(now, g.slots())
-		ahead := int64(g.ahead(w.key, w.class, g.slots())+1) * int64(g.slotInterval(now))
+		ahead := int64(w.key.ahead(w.class)+1) * int64(g.slotInterval(now))
 		if ahead+int64(latency) > int64(left) {
 			g.forget(w.key)
 			return nil, ReasonDeadline
