@@ -2,7 +2,6 @@ package admission
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"runtime"
 	"sync"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/internal/priority"
-	"github.com/resilienthttp/resilienthttp/internal/validate"
 )
 
 // Shedder limits how many requests are in flight, and finds the limit from their latency:
@@ -99,43 +97,6 @@ func PriorityFromHeader(r *http.Request) resilienthttp.Priority {
 		return resilienthttp.Priority(priority.Parse(values[0]))
 	}
 	return resilienthttp.PriorityDefault
-}
-
-// Validate returns all errors of the configuration, or nil. Call it at start: a misconfigured
-// Shedder answers 500 to all requests. A MaxWait without a unit (100 is 100 ns) is an error.
-func (s *Shedder) Validate() error {
-	wrong := validate.Errors{Of: errAdmission}
-	initial, least, most := s.bounds()
-	switch {
-	case s.Initial < 0 || s.Min < 0 || s.Max < 0:
-		wrong.Check(true, fmt.Sprintf("Initial %d, Min %d and Max %d must not be negative", s.Initial, s.Min, s.Max))
-	case least > most:
-		wrong.Check(true, fmt.Sprintf("Min is %d, and must be at most %d (Max)", least, most))
-	default:
-		wrong.Check(initial < least || initial > most, fmt.Sprintf("Initial is %d, and must be from %d (Min) to %d (Max)", initial, least, most))
-	}
-	sound := s.Tolerance == 0 || s.Tolerance < 0 || s.Tolerance > 1
-	wrong.Check(!sound, fmt.Sprintf("Tolerance is %v, and must be more than 1", s.Tolerance)) // NaN too
-	wrong.Duration("MaxWait", s.MaxWait)
-	return wrong.Err()
-}
-
-// bounds returns Initial, Min and Max with their defaults.
-func (s *Shedder) bounds() (initial, least, most int) {
-	initial, least, most = s.Initial, s.Min, s.Max
-	if most == 0 {
-		most = max(defaultMax, initial, least)
-	}
-	if least == 0 {
-		least = min(defaultMin, most)
-		if initial > 0 {
-			least = min(least, initial)
-		}
-	}
-	if initial == 0 {
-		initial = min(max(defaultInitial, least), most)
-	}
-	return initial, least, most
 }
 
 func (s *Shedder) init() {
@@ -281,7 +242,7 @@ func (s *Shedder) enter(ctx context.Context, key string, class int) pass {
 	if deadline, ok := ctx.Deadline(); ok {
 		left = deadline.Sub(s.epoch) - now
 	}
-	s.mu.Lock()
+	s.lock()
 	k := &s.gate.shared
 	if s.Key != nil {
 		k = s.gate.of(key)
@@ -384,10 +345,21 @@ func (s *Shedder) waiter() *waiter {
 
 // leave returns a slot, and admits the requests that get one.
 func (s *Shedder) leave(now time.Duration, sample sample, k *keyQueue, class int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
 	s.gate.done(now, sample, k, class)
 	for w := s.gate.next(); w != nil; w = s.gate.next() {
 		w.verdict <- admitted
 	}
+	s.mu.Unlock()
+}
+
+// lock waits for the time of a few critical sections before it lets the scheduler run
+// another goroutine, which costs more.
+func (s *Shedder) lock() {
+	for range 50 {
+		if s.mu.TryLock() {
+			return
+		}
+	}
+	s.mu.Lock()
 }

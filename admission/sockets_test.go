@@ -18,7 +18,7 @@ import (
 )
 
 // A14: over real sockets, at half of what its workers can do, a server rejects nothing. Each
-// request has 5 s, so that a machine that stands still for a while is no overload.
+// request has 5 s, so that a pause of the machine is not an overload.
 func TestShedder_rejectsNothingAtHalfLoadOverSockets(t *testing.T) {
 	const workers, service, requests = 8, 10 * ms, 800
 	slots := make(chan struct{}, workers)

@@ -39,8 +39,8 @@ func TestWhatIsNoSample(t *testing.T) {
 	require.InDelta(t, base, l.base, 0)
 }
 
-// Deadlines that nobody could keep are no sign of load: strangers choose them.
-func TestHopelessDeadlinesAreNoLoad(t *testing.T) {
+// A deadline that is too short even for an idle server says nothing about the load.
+func TestConcurrencyGate_ignoresHopelessDeadlines(t *testing.T) {
 	g := concurrencyGate{limiter: newLimiter(20, 4, 1000, 2)}
 	for range 10 {
 		flight, hopeless := g.enter(0, noDeadline, &g.shared, 0)
@@ -122,9 +122,9 @@ func FuzzGate(f *testing.F) {
 	})
 }
 
-// Who has a place yields where that costs little beside what a request takes, and as long as
-// nobody knows what it takes.
-func TestWhoYields(t *testing.T) {
+// A request yields the processor if that costs little compared to its latency, or if the
+// latency is unknown.
+func TestConcurrencyGate_yields(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		took   time.Duration
