@@ -11,95 +11,97 @@ import (
 	"github.com/resilienthttp/resilienthttp/admission"
 )
 
-// admissionMetrics are those of package admission.
+// admissionMetrics are the metrics of package admission.
 type admissionMetrics struct {
-	refusals metric.Int64Counter
-	limit    metric.Int64ObservableGauge
+	rejections     metric.Int64Counter
+	limit          metric.Int64ObservableGauge
+	active, queued metric.Int64ObservableUpDownCounter
 
-	refused labels[refusedAs]
+	rejectionSeries seriesTable[rejection]
 }
 
-// refusedAs is what refusals are told apart by.
-type refusedAs struct {
-	kind     admission.Reason
+// rejection are the attributes of a rejected request.
+type rejection struct {
+	reason   admission.Reason
 	priority resilienthttp.Priority
 }
 
-// shedder is a Shedder that is watched, and what it is called.
-type shedder struct {
+// namedShedder is a watched Shedder.
+type namedShedder struct {
 	*admission.Shedder
 
 	name string
 }
 
-func newAdmissionMetrics(m maker) *admissionMetrics {
+func newAdmissionMetrics(m meter) *admissionMetrics {
 	a := &admissionMetrics{
-		refusals: m.counter("resilienthttp.admission.refusals", "{request}", "Requests that a Shedder or a Quota refused, by why."),
-		limit: must(m.Int64ObservableGauge("resilienthttp.admission.limit", metric.WithUnit("{request}"),
-			metric.WithDescription("How many requests a Shedder lets be in flight."))),
+		rejections: m.counter(metricAdmission, "{request}", "Requests that a Shedder or a Quota rejected, by reason and priority."),
+		limit:      m.gauge(metricConcurrencyLimit, "{request}", "Maximum number of requests that a Shedder admits at the same time."),
+		active:     m.upDownCounter(metricActiveRequests, "{request}", "Requests that a Shedder has admitted and that have not ended."),
+		queued:     m.upDownCounter(metricQueuedRequests, "{request}", "Requests in the queue of a Shedder."),
 	}
-	a.refused.attributes = func(r refusedAs) []attribute.KeyValue {
-		return []attribute.KeyValue{attribute.String("kind", string(r.kind)), attribute.String("priority", priorityName(r.priority))}
+	a.rejectionSeries.attributes = func(r rejection) []attribute.KeyValue {
+		return []attribute.KeyValue{keyRejectionReason.String(string(r.reason)), keyPriority.String(priorityName(r.priority))}
 	}
 	return a
 }
 
-func priorityName(p resilienthttp.Priority) string {
-	switch p {
-	case resilienthttp.PriorityBatch, resilienthttp.PriorityDefault, resilienthttp.PriorityCritical:
-		return p.String()
-	}
-	return other
+func (a *admissionMetrics) all() []metric.Observable {
+	return []metric.Observable{a.limit, a.active, a.queued}
 }
 
-// TraceAdmission returns hooks for an admission.Quota or Shedder. They count, and tell the
-// span of a request that is refused why: resilienthttp.refused. also are hooks that are
-// called after them; nil: none.
+// TraceAdmission returns hooks for an admission.Quota or Shedder. They count rejected
+// requests, and set resilienthttp.rejection.reason on the span of the request. The hooks of
+// also run after them. also may be nil.
 func (i *Instrumentation) TraceAdmission(also *admission.Trace) *admission.Trace {
 	i.start()
 	t := admission.Trace{}
 	if also != nil {
 		t = *also
 	}
-	t.Rejected = then(i.shed, t.Rejected)
+	t.Rejected = then(i.requestRejected, t.Rejected)
 	return &t
 }
 
-// shed is a hook.
-func (i *Instrumentation) shed(e *admission.Event) {
+// requestRejected is a hook.
+func (i *Instrumentation) requestRejected(e *admission.Event) {
 	ctx := context.Background()
 	if e.Request != nil {
 		ctx = e.Request.Context()
 	}
-	i.admission.refusals.Add(ctx, 1, i.admission.refused.of(refusedAs{e.Reason, e.Priority}).add...)
-	trace.SpanFromContext(ctx).SetAttributes(attribute.String("resilienthttp.refused", string(e.Reason)))
+	i.admission.rejections.Add(ctx, 1, i.admission.rejectionSeries.of(rejection{e.Reason, e.Priority}).add...)
+	trace.SpanFromContext(ctx).SetAttributes(keyRejectionReason.String(string(e.Reason)))
 }
 
-// WatchShedder makes a Shedder tell what it refuses, and its limit whenever metrics are
-// collected. It must be called before s's first use, and adds a hook to its Trace. Its name
-// tells it from others; two of one name are told as one, the one with the lower limit.
+// WatchShedder exports the rejections of a Shedder, and its limit, active requests and queue
+// at each collection. It must be called before the first use of s, and adds a hook to its
+// Trace. The name is the attribute resilienthttp.shedder.name. Of Shedders with the same name,
+// the one with the lowest limit is exported.
 func (i *Instrumentation) WatchShedder(name string, s *admission.Shedder) {
 	s.Trace = i.TraceAdmission(s.Trace)
-	i.watchShedder(shedder{s, name})
-	i.observe()
+	i.addShedder(namedShedder{s, name})
+	i.register()
 }
 
-func (i *Instrumentation) watchShedder(s shedder) {
+func (i *Instrumentation) addShedder(s namedShedder) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.shedders = append(i.shedders, s)
 }
 
-// observe asks each Shedder once.
-func (a *admissionMetrics) observe(o metric.Observer, shedders []shedder) {
-	limits := map[string]int{}
+// observe reads the state of each Shedder once.
+func (a *admissionMetrics) observe(o metric.Observer, shedders []namedShedder) {
+	states := map[string]admission.ShedderState{}
 	for _, s := range shedders {
-		limit := s.State().Limit
-		if told, known := limits[s.name]; !known || limit < told {
-			limits[s.name] = limit
+		state := s.State()
+		if known, ok := states[s.name]; !ok || state.Limit < known.Limit {
+			states[s.name] = state
 		}
 	}
-	for name, limit := range limits {
-		o.ObserveInt64(a.limit, int64(limit), metric.WithAttributeSet(attribute.NewSet(attribute.String("shedder", name))))
+	for name, state := range states {
+		attributes := observed(keyShedder.String(name))
+		o.ObserveInt64(a.limit, int64(state.Limit), attributes)
+		o.ObserveInt64(a.active, int64(state.InFlight), attributes)
+		o.ObserveInt64(a.queued, int64(state.Queued), attributes)
 	}
 }

@@ -3,177 +3,164 @@ package resilientotel
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
-	"strings"
+	"slices"
 
 	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
 )
 
-// attempts is the Base of an instrumented Transport: otelhttp around the Base that it had,
-// with what otelhttp leaves out.
-type attempts struct {
+// attemptBase is the Base of a wrapped Transport: otelhttp around the Base that it had.
+type attemptBase struct {
 	otel *otelhttp.Transport
 	base http.RoundTripper
 }
 
-// newAttempts puts otelhttp around a base, unless that is what it is already: then its
-// options are the caller's, and there is one CLIENT span for an attempt all the same.
-func newAttempts(c *client, base http.RoundTripper) http.RoundTripper {
-	if _, already := base.(*otelhttp.Transport); already {
+// newAttemptBase puts otelhttp around a base. A base that is otelhttp is returned as it is, so
+// that an attempt has one CLIENT span.
+func newAttemptBase(c *client, base http.RoundTripper) http.RoundTripper {
+	if _, ok := base.(*otelhttp.Transport); ok {
 		return base
 	}
-	options := []otelhttp.Option{
-		otelhttp.WithTracerProvider(attemptTracers{c.tracers, c}), otelhttp.WithMeterProvider(boundedMeters{c.meters, &c.servers}),
-	}
+	options := append(slices.Clone(c.options),
+		otelhttp.WithTracerProvider(attemptTracers{c.tracers, c}), otelhttp.WithMeterProvider(attemptMeters{c.meters, &c.attempts}))
 	if c.propagator != nil {
 		options = append(options, otelhttp.WithPropagators(c.propagator))
 	}
-	return &attempts{otelhttp.NewTransport(sender{base}, options...), base}
+	return &attemptBase{otelhttp.NewTransport(sender{base, c}, options...), base}
 }
 
 // RoundTrip implements http.RoundTripper.
-func (a *attempts) RoundTrip(r *http.Request) (*http.Response, error) {
+func (a *attemptBase) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := a.otel.RoundTrip(r)
-	if err == errNothing {
-		return nil, nil //nolint:nilnil // which is what the base has returned, and the Transport judges
+	if err == errNoResponse {
+		return nil, nil //nolint:nilnil // the result of the base, which the Transport judges
 	}
 	return resp, err
 }
 
-// CloseIdleConnections is forwarded: otelhttp does not do it.
-func (a *attempts) CloseIdleConnections() {
+// CloseIdleConnections calls that of the base, which otelhttp does not.
+func (a *attemptBase) CloseIdleConnections() {
 	if closer, ok := a.base.(interface{ CloseIdleConnections() }); ok {
 		closer.CloseIdleConnections()
 	}
 }
 
-// Unwrap lets the Transport see what its Base is made of.
-func (a *attempts) Unwrap() http.RoundTripper { return a.base }
+// Unwrap returns the Base that the Transport had.
+func (a *attemptBase) Unwrap() http.RoundTripper { return a.base }
 
-// sender is the base as otelhttp sees it.
-type sender struct{ base http.RoundTripper }
+// sender is the base below otelhttp. It observes the errors of attempts, because otelhttp
+// reports only their Go types.
+type sender struct {
+	base   http.RoundTripper
+	client *client
+}
 
-// errNothing stands for what a broken base returns: neither a response nor an error.
-var errNothing = errors.New("neither a response nor an error")
+// errNoResponse replaces the result of a broken base without a response and an error.
+var errNoResponse = errors.New("neither a response nor an error")
 
-// RoundTrip implements http.RoundTripper. The request is otelhttp's own copy.
+// RoundTrip implements http.RoundTripper. The request is a copy that otelhttp made.
 func (s sender) RoundTrip(r *http.Request) (*http.Response, error) {
-	span, _ := r.Context().Value(attemptKey{}).(*attemptSpan)
-	back := false
+	span := s.client.attemptOf(r.Context())
+	if span == nil { // a filter has excluded the request
+		return s.base.RoundTrip(r)
+	}
+	returned := false
 	defer func() {
-		if !back && span != nil { // it panics, or ends the goroutine: otelhttp leaves the span open
-			span.Span.SetStatus(codes.Error, "panicked")
+		if !returned { // the base panics or ends the goroutine, and otelhttp does not end the span
+			span.Span.SetAttributes(semconv.ErrorTypeOther)
+			span.Span.SetStatus(codes.Error, "panic in the base")
+			span.returned(nil)
 			span.End()
 		}
 	}()
 	resp, err := s.base.RoundTrip(r)
-	back = true
-	switch {
-	case err != nil:
-		if span != nil {
-			span.failed = err
-		}
-	case resp == nil:
-		return nil, errNothing
-	case resp.Body == nil:
+	returned = true
+	if err == nil && resp == nil {
+		err = errNoResponse
+	}
+	if err != nil {
+		span.failure.Store(newFailure(span.Context, err, false))
+		span.returned(nil)
+		return resp, err
+	}
+	span.returned(resp)
+	if resp.Body == nil {
 		resp.Body = http.NoBody
 	}
-	return resp, err
+	span.wrapBody(resp)
+	return resp, nil
 }
 
-// attemptTracers is a TracerProvider for otelhttp, whose spans say which attempt it is,
-// and less of the URL.
-type attemptTracers struct {
-	trace.TracerProvider
-
-	client *client
+// failure is the error of an attempt, or of the body of its response.
+type failure struct {
+	errorType string // "": the attempt was canceled because another copy had its response first
+	text      string
+	inBody    bool
 }
 
-func (t attemptTracers) Tracer(name string, options ...trace.TracerOption) trace.Tracer {
-	return attemptTracer{t.TracerProvider.Tracer(name, options...), t.client}
-}
-
-type attemptTracer struct {
-	trace.Tracer
-
-	client *client
-}
-
-func (t attemptTracer) Start(ctx context.Context, name string, options ...trace.SpanStartOption) (context.Context, trace.Span) {
-	number, hedge := resilienthttp.AttemptFromContext(ctx)
-	resent := number - 1
-	if c := t.client.callOf(ctx); c != nil {
-		resent = int(c.sent.Add(1)) - 1 // hedges, too, are requests that were sent again
+// newFailure describes an error of an attempt with this context. If the Transport has ended
+// the context, its reason counts, as in the attempt's Err.
+func newFailure(ctx context.Context, err error, inBody bool) *failure {
+	cause, reason := context.Cause(ctx), err
+	switch {
+	case is(cause, neterr.ErrSuperseded):
+		return &failure{inBody: inBody}
+	case is(cause, resilienthttp.ErrReadTimeout):
+		reason = cause
+	case ctx.Err() != nil:
+		reason = ctx.Err()
 	}
-	ctx, span := t.Tracer.Start(ctx, name, options...)
-	if resent > 0 {
-		span.SetAttributes(semconv.HTTPRequestResendCount(resent))
-	}
-	if hedge {
-		span.SetAttributes(hedgeKey.Bool(true))
-	}
-	s := &attemptSpan{Span: span, Context: ctx}
-	return s, s
+	return &failure{resilienthttp.ErrorType(reason), neterr.SafeText(err), inBody}
 }
 
-const hedgeKey = attribute.Key("resilienthttp.hedge")
-
-// attemptSpan is an attempt's span, as otelhttp sees it, and the context that leads to it.
-type attemptSpan struct {
-	trace.Span
-	context.Context //nolint:containedctx // it is one
-
-	failed error // what the base has returned
+// wrapBody makes the span observe the errors of the body.
+func (s *attemptSpan) wrapBody(resp *http.Response) {
+	if resp.Body == http.NoBody {
+		return
+	}
+	s.body = resp.Body
+	if _, writable := resp.Body.(io.Writer); writable {
+		resp.Body = (*upgradedBody)(s)
+	} else {
+		resp.Body = (*attemptBody)(s)
+	}
 }
 
-type attemptKey struct{}
+// attemptBody is the body of a response.
+type attemptBody attemptSpan
 
-// Value implements context.Context.
-func (s *attemptSpan) Value(key any) any {
-	if key == (attemptKey{}) {
-		return s
+// Read implements io.Reader.
+func (b *attemptBody) Read(p []byte) (int, error) {
+	n, err := b.body.Read(p)
+	if err != nil && err != io.EOF {
+		b.failure.Store(newFailure(b.Context, err, true))
 	}
-	return s.Context.Value(key)
+	return n, err
 }
 
-// SetAttributes cuts a URL behind its host. The attributes are otelhttp's own.
-func (s *attemptSpan) SetAttributes(attributes ...attribute.KeyValue) {
-	for i := range attributes {
-		if attributes[i].Key == semconv.URLFullKey {
-			attributes[i] = semconv.URLFull(origin(attributes[i].Value.AsString()))
-		}
+// Close implements io.Closer.
+func (b *attemptBody) Close() error { return b.body.Close() }
+
+// upgradedBody is the body of a response with the status 101.
+type upgradedBody attemptSpan
+
+// Read implements io.Reader.
+func (b *upgradedBody) Read(p []byte) (int, error) { return (*attemptBody)(b).Read(p) }
+
+// Write implements io.Writer.
+func (b *upgradedBody) Write(p []byte) (int, error) {
+	n, err := b.body.(io.Writer).Write(p) //nolint:errcheck // wrapBody has checked the type
+	if err != nil {
+		b.failure.Store(newFailure(b.Context, err, true))
 	}
-	s.Span.SetAttributes(attributes...)
+	return n, err
 }
 
-// origin is a URL up to its path.
-func origin(url string) string {
-	scheme, rest, ok := strings.Cut(url, "://")
-	if !ok {
-		scheme, _, _ = strings.Cut(url, ":")
-		return scheme + ":" // an opaque one
-	}
-	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
-		return url[:len(scheme)+len("://")+i]
-	}
-	return url
-}
-
-// SetStatus tells of an error what may be told.
-func (s *attemptSpan) SetStatus(code codes.Code, description string) {
-	if description != "" {
-		err := s.failed
-		if err == nil {
-			err = errors.New(description)
-		}
-		description = neterr.SafeText(err)
-	}
-	s.Span.SetStatus(code, description)
-}
+// Close implements io.Closer.
+func (b *upgradedBody) Close() error { return b.body.Close() }

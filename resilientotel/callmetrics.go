@@ -11,134 +11,104 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 )
 
-const scopeKey = attribute.Key("scope")
-
-// callMetrics are those of calls, told when they are over.
+// callMetrics are the metrics that are recorded at the end of a call.
 type callMetrics struct {
 	duration, wait                                metric.Float64Histogram
-	retries, stops, refusals, hedges, transitions metric.Int64Counter
+	retries, denied, rejections, hedges, breakers metric.Int64Counter
 
-	hosts   *names
-	ended   labels[endedCall]
-	reasons [countOfReasons]labels[scoped]
+	hosts *names
+	calls seriesTable[callSeries]
+
+	waitSeries, retrySeries, deniedSeries, rejectionSeries, hedgeSeries, breakerSeries seriesTable[scoped]
 }
 
-// endedCall is what calls are told apart by.
-type endedCall struct{ host, method, errorType, outcome string }
+// callSeries are the attributes of a call's duration.
+type callSeries struct{ host, method, errorType, outcome string }
 
-// scoped is a word that is said of a scope.
-type scoped struct{ scope, word string }
+// scoped is a scope and the value of a second attribute.
+type scoped struct{ scope, value string }
 
-// reason is which word it is.
-type reason int
-
-const (
-	reasonRetry reason = iota
-	reasonStop
-	reasonGate
-	reasonFor
-	reasonWon
-	reasonTo
-	countOfReasons
-)
-
-func newCallMetrics(m maker, most int) *callMetrics {
+func newCallMetrics(m meter, limit int) *callMetrics {
 	c := &callMetrics{
-		duration: m.seconds("resilienthttp.client.call.duration",
-			"How long calls took, all their attempts and waits included, until RoundTrip returned."),
-		wait: m.seconds("resilienthttp.client.wait.duration",
-			"How long calls that had to wait did so: before retries (backoff), for a server's quota (quota), in line for RateLimit.Limit (line)."),
-		retries:     m.counter("resilienthttp.client.retries", "{retry}", "Attempts that repeated another one, by why that had failed."),
-		stops:       m.counter("resilienthttp.client.stops", "{call}", "Calls whose failure was not followed by another attempt, by why not."),
-		refusals:    m.counter("resilienthttp.client.refusals", "{call}", "Calls that a gate refused in the end."),
-		hedges:      m.counter("resilienthttp.client.hedges", "{hedge}", "Hedges that were sent, by whether they were answered first."),
-		transitions: m.counter("resilienthttp.client.breaker.transitions", "{transition}", "Changes of circuits, by the state that they came to."),
-		hosts:       &names{most: most},
+		duration:   m.seconds(metricCallDuration, "Duration of calls with all attempts and waits."),
+		wait:       m.seconds(metricWaitDuration, "Duration of the waits of calls, by cause."),
+		retries:    m.counter(metricRetries, "{retry}", "Retries, by cause."),
+		denied:     m.counter(metricRetriesDenied, "{call}", "Calls that failed and were not retried, by reason."),
+		rejections: m.counter(metricRejections, "{call}", "Calls that the breaker or the rate limiter rejected."),
+		hedges:     m.counter(metricHedges, "{hedge}", "Hedges, by whether their response was the first."),
+		breakers:   m.counter(metricTransitions, "{transition}", "Changes of circuit breakers, by new state."),
+		hosts:      &names{limit: limit},
 	}
-	c.ended.attributes = func(e endedCall) []attribute.KeyValue {
+	c.calls.attributes = func(s callSeries) []attribute.KeyValue {
 		attributes := []attribute.KeyValue{
-			semconv.ServerAddress(e.host), semconv.HTTPRequestMethodKey.String(e.method), attribute.String("outcome", e.outcome),
+			semconv.ServerAddress(s.host), semconv.HTTPRequestMethodKey.String(s.method), keyOutcome.String(s.outcome),
 		}
-		if e.errorType != "" {
-			attributes = append(attributes, semconv.ErrorTypeKey.String(e.errorType))
+		if s.errorType != "" {
+			attributes = append(attributes, semconv.ErrorTypeKey.String(s.errorType))
 		}
 		return attributes
 	}
-	for i, key := range [countOfReasons]attribute.Key{"reason", "reason", "gate", "for", "won", "to"} {
-		c.reasons[i].attributes = func(s scoped) []attribute.KeyValue {
-			word := key.String(s.word)
-			if key == "won" {
-				word = key.Bool(s.word == "true")
-			}
-			return []attribute.KeyValue{scopeKey.String(s.scope), word}
+	for key, table := range map[attribute.Key]*seriesTable[scoped]{
+		keyWaitCause: &c.waitSeries, keyRetryReason: &c.retrySeries, keyStopReason: &c.deniedSeries,
+		keyRejectedBy: &c.rejectionSeries, keyBreakerTo: &c.breakerSeries,
+	} {
+		table.attributes = func(s scoped) []attribute.KeyValue {
+			return []attribute.KeyValue{keyScope.String(s.scope), key.String(s.value)}
 		}
+	}
+	c.hedgeSeries.attributes = func(s scoped) []attribute.KeyValue {
+		return []attribute.KeyValue{keyScope.String(s.scope), keyHedgeWon.Bool(s.value == hedgeWon)}
 	}
 	return c
 }
 
-// done tells of a call that is over. The scope is as metrics call it.
-func (m *callMetrics) done(ctx context.Context, c *resilienthttp.Call, scope string, o *ended) {
-	series := m.ended.of(endedCall{m.hosts.of(c.Request.URL.Hostname()), methodName(c.Request.Method), o.errorType, o.outcome})
-	m.duration.Record(ctx, c.Latency.Seconds(), series.record...)
+// record records a call at its end. The scope is the attribute's value.
+func (m *callMetrics) record(ctx context.Context, c *resilienthttp.Call, scope string, s *summary) {
+	host := m.hosts.of(c.Request.URL.Hostname())
+	m.duration.Record(ctx, c.Latency.Seconds(), m.calls.of(callSeries{host, methodName(c.Request.Method), s.errorType, s.outcome}).record...)
 	for i := range c.Attempts {
-		m.attempt(ctx, c, i, scope)
+		m.recordAttempt(ctx, c, i, scope)
 	}
-	m.waited(ctx, scope, "backoff", o.waited)
-	m.waited(ctx, scope, "quota", o.quota)
-	m.waited(ctx, scope, "line", o.line)
+	m.recordWait(ctx, scope, waitBackoff, s.retryWait)
+	m.recordWait(ctx, scope, waitQuota, s.quota)
+	m.recordWait(ctx, scope, waitLocalLimit, s.localLimit)
 }
 
-func (m *callMetrics) attempt(ctx context.Context, c *resilienthttp.Call, i int, scope string) {
+func (m *callMetrics) recordAttempt(ctx context.Context, c *resilienthttp.Call, i int, scope string) {
 	a := &c.Attempts[i]
 	switch {
 	case a.Hedge:
-		won := "false"
+		result := hedgeLost
 		if c.Response != nil && a.Response == c.Response {
-			won = "true"
+			result = hedgeWon
 		}
-		m.count(ctx, m.hedges, reasonWon, scoped{scope, won})
+		m.hedges.Add(ctx, 1, m.hedgeSeries.of(scoped{scope, result}).add...)
 	case i > 0:
-		m.count(ctx, m.retries, reasonRetry, scoped{scope, reasonOfRetry(before(c.Attempts, i), a)})
+		m.retries.Add(ctx, 1, m.retrySeries.of(scoped{scope, retryReason(failedBefore(c.Attempts, i), a)}).add...)
 	}
 	if a.StopReason != nil {
-		m.count(ctx, m.stops, reasonStop, scoped{scope, sentinelName(a.StopReason)})
+		m.denied.Add(ctx, 1, m.deniedSeries.of(scoped{scope, stopReason(a.StopReason)}).add...)
 	}
 }
 
-// before is the attempt that another one repeats: the last that is no hedge and has failed.
-func before(attempts []resilienthttp.Attempt, i int) *resilienthttp.Attempt {
+// failedBefore returns the attempt before a retry: the last one that is not a hedge.
+func failedBefore(attempts []resilienthttp.Attempt, i int) *resilienthttp.Attempt {
 	for i--; i > 0 && attempts[i].Hedge; i-- {
 		continue
 	}
 	return &attempts[i]
 }
 
-func (m *callMetrics) waited(ctx context.Context, scope, what string, d time.Duration) {
+func (m *callMetrics) recordWait(ctx context.Context, scope, cause string, d time.Duration) {
 	if d > 0 {
-		m.wait.Record(ctx, d.Seconds(), m.reasons[reasonFor].of(scoped{scope, what}).record...)
+		m.wait.Record(ctx, d.Seconds(), m.waitSeries.of(scoped{scope, cause}).record...)
 	}
 }
 
-func (m *callMetrics) count(ctx context.Context, counter metric.Int64Counter, r reason, s scoped) {
-	counter.Add(ctx, 1, m.reasons[r].of(s).add...)
+func (m *callMetrics) recordRejection(ctx context.Context, gate, scope string) {
+	m.rejections.Add(ctx, 1, m.rejectionSeries.of(scoped{scope, gate}).add...)
 }
 
-func (m *callMetrics) refused(ctx context.Context, gate, scope string) {
-	m.count(ctx, m.refusals, reasonGate, scoped{scope, gate})
-}
-
-func (m *callMetrics) changed(change resilienthttp.BreakerChange, scope string) {
-	m.count(context.Background(), m.transitions, reasonTo, scoped{scope, stateName(change.To)})
-}
-
-func stateName(s resilienthttp.BreakerState) string {
-	switch s {
-	case resilienthttp.StateClosed:
-		return "closed"
-	case resilienthttp.StateHalfOpen:
-		return "half_open"
-	case resilienthttp.StateOpen:
-		return "open"
-	}
-	return other
+func (m *callMetrics) recordTransition(change resilienthttp.BreakerChange, scope string) {
+	m.breakers.Add(context.Background(), 1, m.breakerSeries.of(scoped{scope, stateName(change.To)}).add...)
 }

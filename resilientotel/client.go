@@ -3,7 +3,7 @@ package resilientotel
 import (
 	"context"
 	"net/http"
-	"sync/atomic"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -16,7 +16,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
 )
 
-// client is a Transport that is instrumented: the RoundTripper around it, and its hooks.
+// client is the RoundTripper around a wrapped Transport, and its hooks.
 type client struct {
 	*instruments
 
@@ -31,21 +31,21 @@ func newClient(n *instruments, t *resilienthttp.Transport) *client {
 	if c.keyHeader == "" {
 		c.keyHeader = "Idempotency-Key"
 	}
-	t.Base = newAttempts(c, baseOf(t))
-	theirs := t.Trace
-	if theirs == nil {
-		theirs = &resilienthttp.Trace{}
+	t.Base = newAttemptBase(c, baseOf(t))
+	before := t.Trace
+	if before == nil {
+		before = &resilienthttp.Trace{}
 	}
 	t.Trace = &resilienthttp.Trace{
-		AttemptStart: theirs.AttemptStart, AttemptDone: theirs.AttemptDone,
-		QueueWait: then(c.queued, theirs.QueueWait), RetryWait: then(c.retryWait, theirs.RetryWait),
-		Rejected: then(c.refused, theirs.Rejected), CallDone: then(c.callDone, theirs.CallDone),
-		BreakerChange: then(c.breakerChange, theirs.BreakerChange),
+		AttemptStart: before.AttemptStart, AttemptDone: before.AttemptDone,
+		QueueWait: then(c.queueWait, before.QueueWait), RetryWait: then(c.retryWait, before.RetryWait),
+		Rejected: then(c.rejected, before.Rejected), CallDone: then(c.callDone, before.CallDone),
+		BreakerChange: then(c.breakerChange, before.BreakerChange),
 	}
 	return c
 }
 
-// baseOf is what the Transport would send with.
+// baseOf returns the RoundTripper that the Transport would use.
 func baseOf(t *resilienthttp.Transport) http.RoundTripper {
 	if t.Base != nil {
 		return t.Base
@@ -53,32 +53,34 @@ func baseOf(t *resilienthttp.Transport) http.RoundTripper {
 	if _, ok := http.DefaultTransport.(*http.Transport); ok || http.DefaultTransport == http.RoundTripper(t) {
 		return resilienthttp.NewBase()
 	}
-	return http.DefaultTransport // which a program has replaced
+	return http.DefaultTransport // the program has replaced it
 }
 
-// then is a hook, and another one after it if there is one.
-func then[T any](ours, theirs func(T)) func(T) {
-	if theirs == nil {
-		return ours
+// then returns a hook that runs both hooks. The second may be nil.
+func then[T any](first, second func(T)) func(T) {
+	if second == nil {
+		return first
 	}
 	return func(v T) {
-		ours(v)
-		theirs(v)
+		first(v)
+		second(v)
 	}
 }
 
-// call is one call of an instrumented Transport, and the context that leads to it.
+// call is one call of a wrapped Transport, and the context of its attempts.
 type call struct {
-	context.Context //nolint:containedctx // it is one
+	context.Context //nolint:containedctx // call implements context.Context
 
-	client   *client
-	span     trace.Span
-	caller   context.Context //nolint:containedctx // what it was made of
-	answered context.Context //nolint:containedctx // that of its Response.Request
-	sent     atomic.Int32    // attempts
-	stood    bool            // it has waited in line
-	line     bool            // and that for RateLimit.Limit, at last
-	told     bool            // the span knows what came of it
+	client *client
+	span   trace.Span
+	copies copies
+
+	caller   context.Context //nolint:containedctx // the parent of the call
+	response context.Context //nolint:containedctx // the context of Response.Request
+
+	queued     bool // it has waited in the queue of the rate limiter
+	localLimit bool // its last wait there was for RateLimit.Limit
+	described  bool // callDone has set the attributes of the span
 }
 
 type callKey struct{}
@@ -91,7 +93,7 @@ func (c *call) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// callOf is the call of this client that a context belongs to; nil: it belongs to none.
+// callOf returns the call of this client that the context belongs to, or nil.
 func (c *client) callOf(ctx context.Context) *call {
 	if of, ok := ctx.Value(callKey{}).(*call); ok && of.client == c {
 		return of
@@ -100,70 +102,95 @@ func (c *client) callOf(ctx context.Context) *call {
 }
 
 // RoundTrip implements http.RoundTripper.
-func (c *client) RoundTrip(r *http.Request) (*http.Response, error) {
+func (c *client) RoundTrip(r *http.Request) (resp *http.Response, err error) {
 	if r == nil {
-		return c.transport.RoundTrip(r) // which says what it thinks of that
+		return c.transport.RoundTrip(r) // it returns the error for that
 	}
 	of := &call{client: c, caller: callerOf(r.Context())}
-	defer func() {
-		if of.span != nil {
-			of.span.End() // also where a hook panics
-		}
-	}()
 	of.start(r)
-	resp, err := c.transport.RoundTrip(r.WithContext(of))
+	defer func() { // also if a hook panics
+		of.copies.decide(resp)
+		of.span.End()
+	}()
+	resp, err = c.transport.RoundTrip(r.WithContext(of))
 	if err != nil {
 		of.failed(err)
 	} else if resp != nil && resp.Request != nil {
-		of.answered = resp.Request.Context()
+		of.response = resp.Request.Context()
 	}
 	return resp, err
 }
 
-// callerOf is the context that a call begins with. That of a Response.Request leads to an
-// earlier call: to begin there again and again would keep them all.
+// callerOf returns the parent of a new call. If the caller sends a Response.Request again, that
+// is the parent of the earlier call. Otherwise a chain of such requests would keep all calls.
 func callerOf(ctx context.Context) context.Context {
-	if before, ok := ctx.Value(callKey{}).(*call); ok && before.answered == ctx {
+	if before, ok := ctx.Value(callKey{}).(*call); ok && before.response == ctx {
 		return before.caller
 	}
 	return ctx
 }
 
-// CloseIdleConnections closes those of the Base, if it can.
+// CloseIdleConnections closes the idle connections of Base.
 func (c *client) CloseIdleConnections() { c.transport.CloseIdleConnections() }
 
-// Unwrap is the Transport.
+// Unwrap returns the Transport.
 func (c *client) Unwrap() http.RoundTripper { return c.transport }
 
-// start begins the call's span.
+// callKind is what the start of a call's span depends on.
+type callKind struct{ host, method string }
+
+// callStart is the name of a call's span and its first attributes.
+type callStart struct {
+	name    string
+	options []trace.SpanStartOption
+}
+
+// maxCallKinds is the maximum number of kinds of calls whose callStart is kept.
+const maxCallKinds = 1024
+
+// start starts the span of the call.
 func (c *call) start(r *http.Request) {
+	kind := callKind{method: r.Method}
+	if r.URL != nil {
+		kind.host = r.URL.Host
+	}
+	start, ok := c.client.starts.get(kind)
+	if !ok {
+		start = newCallStart(r)
+		c.client.starts.add(kind, maxCallKinds, func() (callKind, callStart) {
+			return callKind{strings.Clone(kind.host), strings.Clone(kind.method)}, start
+		})
+	}
+	c.Context, c.span = c.client.tracer.Start(c.caller, start.name, start.options...)
+}
+
+func newCallStart(r *http.Request) callStart {
 	method := methodName(r.Method)
-	attributes := make([]attribute.KeyValue, 0, 4)
-	attributes = append(serverAttributes(attributes, r), semconv.HTTPRequestMethodKey.String(method))
+	attributes := append(serverAttributes(r), semconv.HTTPRequestMethodKey.String(method))
 	if method == other {
 		method = "HTTP"
 	}
-	c.Context, c.span = c.client.tracer.Start(c.caller, "call "+method, trace.WithSpanKind(trace.SpanKindInternal), trace.WithAttributes(attributes...))
+	return callStart{"call " + method, []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindInternal), trace.WithAttributes(attributes...)}}
 }
 
-// failed tells of a call that failed before it was one, or was cut short.
+// failed describes a call for which CallDone was not called.
 func (c *call) failed(err error) {
-	if !c.told {
-		c.span.SetAttributes(semconv.ErrorTypeKey.String(kindOf(err)))
+	if !c.described {
+		c.span.SetAttributes(semconv.ErrorTypeKey.String(resilienthttp.ErrorType(err)))
 		c.span.SetStatus(codes.Error, neterr.SafeText(err))
 	}
 }
 
-// queued is a hook.
-func (c *client) queued(a *resilienthttp.Attempt) {
+// queueWait is a hook.
+func (c *client) queueWait(a *resilienthttp.Attempt) {
 	of := c.callOf(a.Request.Context())
 	if of == nil {
 		return
 	}
-	of.stood, of.line = true, a.LocalLimit
+	of.queued, of.localLimit = true, a.LocalLimit
 	if of.span.IsRecording() {
-		of.span.AddEvent("queued", trace.WithAttributes(
-			attemptNumber(a), attribute.String("resilienthttp.for", forWhat(a.LocalLimit)), secondsOf("resilienthttp.likely_wait", a.RetryWait)))
+		of.span.AddEvent(eventQueued, trace.WithAttributes(
+			keyAttemptNumber.Int(a.Number), keyWaitCause.String(queueCause(a.LocalLimit)), seconds(keyEstimatedWait, a.RetryWait)))
 	}
 }
 
@@ -173,112 +200,105 @@ func (c *client) retryWait(a *resilienthttp.Attempt) {
 	if of == nil || !of.span.IsRecording() {
 		return
 	}
-	of.span.AddEvent("retry", trace.WithAttributes(
-		attemptNumber(a), attribute.String("resilienthttp.reason", failureOf(a)), secondsOf("resilienthttp.wait", a.RetryWait)))
+	of.span.AddEvent(eventRetry, trace.WithAttributes(
+		keyAttemptNumber.Int(a.Number), keyRetryReason.String(failureOf(a)), seconds(keyRetryWait, a.RetryWait)))
 }
 
-// refused is a hook.
-func (c *client) refused(done *resilienthttp.Call) {
+// rejected is a hook.
+func (c *client) rejected(done *resilienthttp.Call) {
 	ctx, gate := done.Request.Context(), gateOf(done)
-	c.calls.refused(ctx, gate, c.scopes.of(done.Scope))
+	c.calls.recordRejection(ctx, gate, c.scopes.of(done.Scope))
 	if of := c.callOf(ctx); of != nil {
-		of.span.AddEvent("refused", trace.WithAttributes(attribute.String("resilienthttp.gate", gate)))
+		of.span.AddEvent(eventRejected, trace.WithAttributes(keyRejectedBy.String(gate)))
 	}
 }
 
 // breakerChange is a hook.
 func (c *client) breakerChange(change resilienthttp.BreakerChange) {
-	c.calls.changed(change, c.scopes.of(change.Scope))
-}
-
-// ended is what is told of a call that is over.
-type ended struct {
-	outcome, errorType   string
-	queued, sent, waited time.Duration // see Call.Timings
-	quota, line          time.Duration // of queued, what was spent in line
+	c.calls.recordTransition(change, c.scopes.of(change.Scope))
 }
 
 // callDone is a hook.
 func (c *client) callDone(done *resilienthttp.Call) {
 	ctx := done.Request.Context()
 	of := c.callOf(ctx)
-	e := end(done, of)
-	c.calls.done(ctx, done, c.scopes.of(done.Scope), e)
+	s := summarize(done, of)
+	c.calls.record(ctx, done, c.scopes.of(done.Scope), &s)
 	if of != nil {
-		of.told = true
+		of.described = true
 		if of.span.IsRecording() {
-			of.tell(done, e)
+			of.describe(done, &s)
 		}
 	}
 }
 
-func end(done *resilienthttp.Call, of *call) *ended {
-	e := &ended{outcome: outcomeOf(done), errorType: errorType(done)}
-	e.queued, e.sent, e.waited = done.Timings()
-	if of == nil || !of.stood {
-		return e
+// summary is what the metrics and the span of a call have in common.
+type summary struct {
+	outcome, errorType             string
+	queueWait, inFlight, retryWait time.Duration // see Call.Timings
+	quota, localLimit              time.Duration // the parts of queueWait in the queue of the rate limiter
+}
+
+func summarize(done *resilienthttp.Call, of *call) summary {
+	s := summary{outcome: outcomeOf(done), errorType: errorTypeOf(done)}
+	s.queueWait, s.inFlight, s.retryWait = done.Timings()
+	if of == nil || !of.queued {
+		return s
 	}
-	last := e.queued
+	rest := s.queueWait // after the last attempt
 	for i := range done.Attempts {
 		a := &done.Attempts[i]
-		last -= a.QueueWait
-		if a.LocalLimit {
-			e.line += a.QueueWait
-		} else {
-			e.quota += a.QueueWait
-		}
+		rest -= a.QueueWait
+		s.addQueueWait(a.LocalLimit, a.QueueWait)
 	}
-	if of.line { // at which gate it stood when it gave up
-		e.line += last
-	} else {
-		e.quota += last
-	}
-	return e
+	s.addQueueWait(of.localLimit, rest)
+	return s
 }
 
-// tell tells the span what came of the call.
-func (c *call) tell(done *resilienthttp.Call, e *ended) {
-	attributes := make([]attribute.KeyValue, 0, 10)
-	attributes = append(attributes,
-		attribute.String("resilienthttp.outcome", e.outcome), attribute.Int("resilienthttp.attempts", len(done.Attempts)),
-		secondsOf("resilienthttp.queued", e.queued), secondsOf("resilienthttp.sent", e.sent), secondsOf("resilienthttp.waited", e.waited))
+func (s *summary) addQueueWait(localLimit bool, d time.Duration) {
+	if localLimit {
+		s.localLimit += d
+	} else {
+		s.quota += d
+	}
+}
+
+// describe sets the attributes and the status of the span.
+func (c *call) describe(done *resilienthttp.Call, s *summary) {
+	attributes := append(make([]attribute.KeyValue, 0, 6), keyOutcome.String(s.outcome), keyAttemptCount.Int(len(done.Attempts)),
+		seconds(keyQueueWait, s.queueWait), seconds(keyInFlight, s.inFlight), seconds(keyRetryWait, s.retryWait))
 	if done.Scope != done.Request.URL.Host {
-		attributes = append(attributes, attribute.String("resilienthttp.scope", done.Scope))
+		attributes = append(attributes, keyScope.String(done.Scope))
 	}
 	if done.Response != nil {
 		attributes = append(attributes, semconv.HTTPResponseStatusCode(done.Response.StatusCode))
 	}
-	if e.errorType != "" {
-		attributes = append(attributes, semconv.ErrorTypeKey.String(e.errorType))
+	if s.errorType != "" {
+		attributes = append(attributes, semconv.ErrorTypeKey.String(s.errorType))
 	}
 	for i := range done.Attempts {
 		if stop := done.Attempts[i].StopReason; stop != nil {
-			attributes = append(attributes, attribute.String("resilienthttp.stop", sentinelName(stop)))
+			attributes = append(attributes, keyStopReason.String(stopReason(stop)))
 		}
 	}
 	if hash := c.keyHash(done); hash != "" {
-		attributes = append(attributes, keyHashKey.String(hash))
+		attributes = append(attributes, keyKeyHash.String(hash))
 	}
 	c.span.SetAttributes(attributes...)
 	switch {
 	case done.Err != nil:
 		c.span.SetStatus(codes.Error, neterr.SafeText(done.Err))
-	case e.errorType != "":
+	case s.errorType != "":
 		c.span.SetStatus(codes.Error, "")
 	}
 }
 
-const keyHashKey = attribute.Key("resilienthttp.idempotency_key_hash")
-
-// keyHash is a hash of the key that the attempts have sent.
+// keyHash returns the hash of the idempotency key of the attempts, or "".
 func (c *call) keyHash(done *resilienthttp.Call) string {
 	if len(done.Attempts) == 0 {
 		return ""
 	}
-	return hashOf(done.Attempts[0].Request.Header.Get(c.client.keyHeader))
-}
-
-func hashOf(field string) string {
+	field := done.Attempts[0].Request.Header.Get(c.client.keyHeader)
 	if field == "" {
 		return ""
 	}
@@ -289,18 +309,6 @@ func hashOf(field string) string {
 	return idempotencykey.Hash(key)
 }
 
-func attemptNumber(a *resilienthttp.Attempt) attribute.KeyValue {
-	return attribute.Int("resilienthttp.attempt", a.Number)
-}
-
-func secondsOf(key attribute.Key, d time.Duration) attribute.KeyValue {
+func seconds(key attribute.Key, d time.Duration) attribute.KeyValue {
 	return key.Float64(d.Seconds())
-}
-
-// forWhat is which line a call stands in.
-func forWhat(own bool) string {
-	if own {
-		return "line"
-	}
-	return "quota"
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/conformance"
 )
 
-// TestT6Contract: what holds of a Transport holds of one that is wrapped.
-func TestT6Contract(t *testing.T) {
+// T6: a wrapped Transport obeys the rules of a Transport.
+func TestConformance(t *testing.T) {
 	for name, transport := range map[string]func(http.RoundTripper) *resilienthttp.Transport{
 		"zero": func(base http.RoundTripper) *resilienthttp.Transport { return &resilienthttp.Transport{Base: base} },
 		"all on": func(base http.RoundTripper) *resilienthttp.Transport {
@@ -37,8 +37,8 @@ func TestT6Contract(t *testing.T) {
 	}
 }
 
-// TestT6History: what tells of attempts finds them.
-func TestT6History(t *testing.T) {
+// T6: Attempts finds the attempts of a wrapped Transport.
+func TestAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := record().Wrap(&resilienthttp.Transport{Base: script(answer{status: 503}, answer{status: 200})})
 		resp, err := (&http.Client{Transport: rt}).Do(get(t, t.Context(), url))
@@ -48,42 +48,41 @@ func TestT6History(t *testing.T) {
 	})
 }
 
-// TestSentAgain: a response's request can be sent again and again, as a call of its own
-// each time, which keeps nothing of those before.
-func TestSentAgain(t *testing.T) {
+// The request of a response can be sent again. Each time it is a new call, which does not keep
+// the earlier ones alive.
+func TestResponseRequestSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := record()
 		rt := r.Wrap(&resilienthttp.Transport{Base: script(answer{status: 200})})
-		type mine struct{}
-		req := get(t, context.WithValue(t.Context(), mine{}, "kept"), url)
+		type callersKey struct{}
+		req := get(t, context.WithValue(t.Context(), callersKey{}, "kept"), url)
 		for range 3 {
 			resp, err := rt.RoundTrip(req)
 			require.NoError(t, err)
 			require.NoError(t, resp.Body.Close())
 			req = resp.Request
-			require.Equal(t, "kept", req.Context().Value(mine{}))
+			require.Equal(t, "kept", req.Context().Value(callersKey{}))
 		}
 		for _, s := range r.spans.Ended() {
 			if s.SpanKind() == trace.SpanKindInternal {
-				require.False(t, s.Parent().IsValid(), "it has no call above it")
+				require.False(t, s.Parent().IsValid(), "the span has no parent")
 			}
 		}
 		last, _ := req.Context().Value(callKey{}).(*call)
 		require.NotNil(t, last)
-		require.Nil(t, last.caller.Value(callKey{}), "nor behind it")
+		require.Nil(t, last.caller.Value(callKey{}), "the caller's context")
 
-		// A context that is made of it is the caller's own.
-		derived := context.WithValue(req.Context(), mine{}, "newer")
+		// A context that is derived from it is the caller's.
+		derived := context.WithValue(req.Context(), callersKey{}, "newer")
 		resp, err := rt.RoundTrip(req.WithContext(derived))
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
-		require.Equal(t, "newer", resp.Request.Context().Value(mine{}))
+		require.Equal(t, "newer", resp.Request.Context().Value(callersKey{}))
 	})
 }
 
-// TestOwnOtelhttp: a Base that is otelhttp already makes the CLIENT spans, as its options
-// say, and there are no others.
-func TestOwnOtelhttp(t *testing.T) {
+// A Base that is an otelhttp.Transport creates the CLIENT spans with its own options.
+func TestBaseIsOtelhttp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := record()
 		own := otelhttp.NewTransport(script(answer{status: 503}, answer{status: 200}), otelhttp.WithTracerProvider(r.TracerProvider),
@@ -94,27 +93,27 @@ func TestOwnOtelhttp(t *testing.T) {
 			names[s.Name()]++
 		}
 		require.Equal(t, map[string]int{"call GET": 1, "/v1": 2}, names)
-		near(t, 1.0, r.metrics(t)["resilienthttp.client.retries{reason=503 scope=api.test}"])
+		near(t, 1.0, r.metrics(t)["resilienthttp.client.retries{resilienthttp.retry.reason=503 resilienthttp.scope=api.test}"])
 	})
 }
 
 func TestWrap(t *testing.T) {
-	t.Run("twice is once", func(t *testing.T) {
+	t.Run("a second time: the same RoundTripper", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r, tr := record(), &resilienthttp.Transport{Base: script(answer{status: 200})}
-			once := r.Wrap(tr)
-			require.Same(t, once, r.Wrap(tr))
+			first := r.Wrap(tr)
+			require.Same(t, first, r.Wrap(tr))
 			require.NoError(t, called(t, r.Wrap(tr), get(t, t.Context(), url)))
 			require.Len(t, r.spans.Ended(), 2)
 			near(t, 1.0, total(r.metrics(t), "#resilienthttp.client.call.duration"))
 		})
 	})
-	t.Run("of nothing is of a zero Transport", func(t *testing.T) {
+	t.Run("nil: a new Transport", func(t *testing.T) {
 		rt := record().Wrap(nil)
 		require.IsType(t, &resilienthttp.Transport{}, rt.(interface{ Unwrap() http.RoundTripper }).Unwrap())
 	})
-	t.Run("Base", func(t *testing.T) {
-		for name, base := range map[string]http.RoundTripper{"nil": nil, "one's own": &http.Transport{}} {
+	t.Run("Base: kept below otelhttp", func(t *testing.T) {
+		for name, base := range map[string]http.RoundTripper{"nil": nil, "set": &http.Transport{}} {
 			tr := &resilienthttp.Transport{Base: base}
 			record().Wrap(tr)
 			inner := tr.Base.(interface{ Unwrap() http.RoundTripper }).Unwrap()
@@ -124,68 +123,67 @@ func TestWrap(t *testing.T) {
 			}
 		}
 	})
-	t.Run("the hooks that were there run after ours", func(t *testing.T) {
+	t.Run("Trace: its hooks run after ours", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			var said []string
-			say := func(what string) { said = append(said, what) }
+			var ran []string
+			hook := func(name string) { ran = append(ran, name) }
 			r := record()
 			tr := &resilienthttp.Transport{
 				Base: script(answer{status: 503}, answer{status: 503}, answer{status: 200}), RateLimit: &resilienthttp.RateLimit{Limit: 0.5, Burst: 1},
 				Breaker: &resilienthttp.Breaker{FailureRatio: 0.01, MinRequests: 2, Cooldown: 1e9, Probes: 1}, Policy: every(1e9),
 				Trace: &resilienthttp.Trace{
-					AttemptStart: func(*resilienthttp.Attempt) { say("start") }, AttemptDone: func(*resilienthttp.Attempt) { say("done") },
-					RetryWait: func(*resilienthttp.Attempt) { say("wait") }, QueueWait: func(*resilienthttp.Attempt) { say("queued") },
-					Rejected: func(*resilienthttp.Call) { say("refused") }, CallDone: func(*resilienthttp.Call) { say("call") },
+					AttemptStart: func(*resilienthttp.Attempt) { hook("start") }, AttemptDone: func(*resilienthttp.Attempt) { hook("done") },
+					RetryWait: func(*resilienthttp.Attempt) { hook("wait") }, QueueWait: func(*resilienthttp.Attempt) { hook("queued") },
+					Rejected: func(*resilienthttp.Call) { hook("rejected") }, CallDone: func(*resilienthttp.Call) { hook("call") },
 					BreakerChange: func(resilienthttp.BreakerChange) {
 						require.Positive(t, total(r.metrics(t), "resilienthttp.client.breaker.transitions"))
-						say("breaker")
+						hook("breaker")
 					},
 				},
 			}
 			_ = called(t, r.Wrap(tr), get(t, t.Context(), url))
 			_ = called(t, r.Wrap(tr), get(t, t.Context(), url))
-			for _, want := range []string{"start", "done", "wait", "queued", "call", "breaker", "refused"} {
-				require.Contains(t, said, want)
+			for _, want := range []string{"start", "done", "wait", "queued", "call", "breaker", "rejected"} {
+				require.Contains(t, ran, want)
 			}
 		})
 	})
-	t.Run("a Transport that is called by itself is counted", func(t *testing.T) {
+	t.Run("the Transport is called without its wrapper: metrics and CLIENT spans", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r, tr := record(), &resilienthttp.Transport{Base: script(answer{status: 503}, answer{status: 200}), RateLimit: &resilienthttp.RateLimit{Limit: 0.1, Burst: 1}}
 			r.Wrap(tr)
 			require.NoError(t, called(t, tr, get(t, t.Context(), url)))
 			near(t, 1.0, total(r.metrics(t), "#resilienthttp.client.call.duration"))
 			r.allEnded(t)
-			require.Len(t, r.spans.Ended(), 2, "of attempts alone")
+			require.Len(t, r.spans.Ended(), 2, "the attempts")
 		})
 	})
 }
 
-// TestUnregister: nothing is asked any more, and nothing kept.
+// Unregister ends the gauges and keeps nothing.
 func TestUnregister(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, tr := record(), &resilienthttp.Transport{Base: script(answer{status: 200})}
 		rt := r.Wrap(tr)
 		require.NoError(t, called(t, rt, get(t, t.Context(), url)))
-		require.Contains(t, r.metrics(t), "resilienthttp.client.in_flight{scope=api.test:8443}")
+		require.Contains(t, r.metrics(t), "resilienthttp.client.active_attempts{resilienthttp.scope=api.test:8443}")
 		r.Unregister()
 		r.Unregister()
 		require.NoError(t, called(t, rt, get(t, t.Context(), url)))
 		all := r.metrics(t)
 		require.Zero(t, total(all, "resilienthttp.client.breaker.state"))
-		require.NotContains(t, all, "resilienthttp.client.breaker.state{scope=api.test:8443}")
-		near(t, 2.0, total(all, "#resilienthttp.client.call.duration"), "calls are told of all the same")
+		require.NotContains(t, all, "resilienthttp.client.breaker.state{resilienthttp.scope=api.test:8443}")
+		near(t, 2.0, total(all, "#resilienthttp.client.call.duration"), "calls are still recorded")
 		require.Empty(t, r.wrapped)
 
 		other := r.Wrap(&resilienthttp.Transport{Base: script(answer{status: 200})})
 		require.NoError(t, called(t, other, get(t, t.Context(), "http://other.test/")))
-		require.Contains(t, r.metrics(t), "resilienthttp.client.in_flight{scope=other.test}")
+		require.Contains(t, r.metrics(t), "resilienthttp.client.active_attempts{resilienthttp.scope=other.test}")
 	})
 }
 
-// TestRegisteringWhileCollecting: who collects does so under the SDK's lock, and asks us;
-// who registers asks for that lock.
-func TestRegisteringWhileCollecting(t *testing.T) {
+// Collecting and registering take the SDK's lock and ours, and must not deadlock.
+func TestUnregister_whileCollecting(t *testing.T) {
 	r := record()
 	var all sync.WaitGroup
 	for range 4 {

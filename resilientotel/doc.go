@@ -1,33 +1,36 @@
-// Package resilientotel tells OpenTelemetry what a resilienthttp.Transport, and the server
-// parts beside it, do: traces and metrics by the semantic conventions.
+// Package resilientotel records OpenTelemetry traces and metrics of a resilienthttp.Transport
+// and of the server-side packages.
 //
 //	instrumentation := &resilientotel.Instrumentation{}
 //	client := &http.Client{Transport: instrumentation.Wrap(&resilienthttp.Transport{})}
 //
 // # Spans
 //
-// Each attempt is one CLIENT span, made by otelhttp
-// (go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp), hedges and other copies
-// among them; the traceparent that is sent is the attempt's. From the second on it has
-// http.request.resend_count, and a hedge has resilienthttp.hedge. It ends when the body of
-// its response is read to the end or closed.
+// Each attempt is one CLIENT span of otelhttp
+// (go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp), and its traceparent is sent.
+// It ends when the body of the response is read to the end or closed. All but the first attempt
+// have http.request.resend_count. A hedge has resilienthttp.hedge.
 //
-// Around them is one INTERNAL span for the call, which ends when RoundTrip returns. It says
-// where the time went, in seconds: resilienthttp.queued at the gates, resilienthttp.sent
-// until the response headers, and resilienthttp.waited before retries; how many
-// resilienthttp.attempts there were and what the resilienthttp.outcome was; error.type, and
-// resilienthttp.stop, why nothing more was sent after a failure. Its events "queued",
-// "retry" and "refused" tell what it waited for when.
+// If attempts were in flight at the same time, each of them has resilienthttp.hedge.outcome:
+// "won" if its response is the call's, otherwise "lost". An attempt that was canceled because
+// another one had its response first is no error.
 //
-// # What is not told
+// The attempts are children of one INTERNAL span for the call, which ends when RoundTrip
+// returns. It has resilienthttp.outcome and resilienthttp.attempt.count. It divides the time of
+// the call into resilienthttp.queue_wait, resilienthttp.in_flight and resilienthttp.retry_wait,
+// in seconds. Its events are "queued", "retry" and "rejected".
 //
-// Of a URL, scheme and host alone; no path, no query, no value of a header. An idempotency
-// key is told as its hash, the same that LogTrace writes. A Transport whose Base is an
-// otelhttp.Transport already keeps that, with all that its options say.
+// The attribute error.type has the values of [resilienthttp.ErrorType], or a status code from
+// 400, in all spans and metrics.
+//
+// # Secrets
+//
+// Of a URL, only the scheme and the host are exported. Paths, queries and values of headers are
+// not, unless Instrumentation.Options do. Of an idempotency key, the hash is exported that
+// LogTrace writes. A Base that is an otelhttp.Transport exports what its own options say.
 //
 // # Metrics
 //
-// Those of otelhttp for each attempt, and those of calls, gates and server parts that
-// docs/telemetry.md lists. The number of series is bounded: Instrumentation.MaxScopes hosts,
-// and as many scopes, have a name of their own.
+// docs/telemetry.md lists the metrics. The number of series is bounded: hosts and scopes beyond
+// Instrumentation.MaxScopes have the value "_OTHER".
 package resilientotel

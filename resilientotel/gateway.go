@@ -9,12 +9,13 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/internal/idempotencykey"
 )
 
-// gateway is a Gateway with a span around each send. It is a Policy, as the Engine asks
-// whether one is, and a Protector.
+// gateway is a Gateway with a span for each send. It is also a Policy and a Protector, because
+// the Engine checks whether a Gateway is.
 type gateway struct {
 	durable.Gateway
 	durable.Policy
@@ -23,7 +24,7 @@ type gateway struct {
 	name        string
 }
 
-// finder is one that can be asked.
+// finder is a gateway that is also a Finder.
 type finder struct {
 	gateway
 
@@ -35,10 +36,10 @@ var (
 	_ durable.Finder    = finder{}
 )
 
-// gateway puts spans around a Gateway of an Engine with a Policy.
+// gateway wraps a Gateway of an Engine with this Policy.
 func (i *Instrumentation) gateway(name string, of durable.Gateway, policy durable.Policy) durable.Gateway {
 	if of == nil {
-		return nil // which the Engine complains of
+		return nil // Engine.Validate reports it
 	}
 	g := gateway{Gateway: of, Policy: policy, instruments: i.instruments, name: name}
 	if own, ok := of.(durable.Policy); ok {
@@ -47,18 +48,18 @@ func (i *Instrumentation) gateway(name string, of durable.Gateway, policy durabl
 	if g.Policy == nil {
 		g.Policy = durable.Schedule{}
 	}
-	if asks, ok := of.(durable.Finder); ok {
-		return finder{g, asks}
+	if f, ok := of.(durable.Finder); ok {
+		return finder{g, f}
 	}
 	return g
 }
 
 // KeyPolicy implements durable.Protector.
-func (g gateway) KeyPolicy() (keyLife, settles time.Duration) {
+func (g gateway) KeyPolicy() (keyTTL, visibilityDelay time.Duration) {
 	if p, ok := g.Gateway.(durable.Protector); ok {
 		return p.KeyPolicy()
 	}
-	return 0, 0 // as the Engine has it
+	return 0, 0 // the Engine's values
 }
 
 // Concurrency returns the Gateway's own number of workers, or 0.
@@ -71,31 +72,50 @@ func (g gateway) Concurrency() int {
 
 // Send implements durable.Gateway.
 func (g gateway) Send(ctx context.Context, s *durable.Send) durable.Outcome {
-	return g.within(ctx, "durable send", s, g.Gateway.Send)
+	return g.trace(ctx, "durable send", s, g.Gateway.Send)
 }
 
 // Find implements durable.Finder.
 func (f finder) Find(ctx context.Context, s *durable.Send) durable.Outcome {
-	return f.within(ctx, "durable find", s, f.find.Find)
+	return f.trace(ctx, "durable find", s, f.find.Find)
 }
 
-func (g gateway) within(ctx context.Context, name string, s *durable.Send, do func(context.Context, *durable.Send) durable.Outcome) durable.Outcome {
+func (g gateway) trace(ctx context.Context, name string, s *durable.Send, do func(context.Context, *durable.Send) durable.Outcome) durable.Outcome {
 	ctx, span := g.instruments.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindInternal))
-	defer span.End() // also where it panics
+	defer span.End() // also if the Gateway panics
 	o := do(ctx, s)
 	if span.IsRecording() {
-		span.SetAttributes(attribute.String("resilienthttp.gateway", g.name), attribute.Int("resilienthttp.attempt", s.Number),
-			keyHashKey.String(idempotencykey.Hash(s.Key)), attribute.String("resilienthttp.class", o.Class.String()))
-		if o.Code != "" {
-			span.SetAttributes(attribute.String("resilienthttp.code", o.Code))
-		}
-		if o.Status != 0 {
-			span.SetAttributes(semconv.HTTPResponseStatusCode(o.Status))
-		}
-		if o.Class != durable.ClassSucceeded {
-			span.SetAttributes(semconv.ErrorTypeKey.String(o.Class.String()))
-			span.SetStatus(codes.Error, "")
-		}
+		g.describe(span, s, &o)
 	}
 	return o
+}
+
+// describe sets the attributes and the status of the span.
+func (g gateway) describe(span trace.Span, s *durable.Send, o *durable.Outcome) {
+	attributes := []attribute.KeyValue{
+		keyGateway.String(g.name), keyAttemptNumber.Int(s.Number), keyKeyHash.String(idempotencykey.Hash(s.Key)), keyClass.String(o.Class.String()),
+	}
+	if o.Code != "" {
+		attributes = append(attributes, keyCode.String(o.Code))
+	}
+	if o.Status != 0 {
+		attributes = append(attributes, semconv.HTTPResponseStatusCode(o.Status))
+	}
+	if o.Class != durable.ClassSucceeded {
+		attributes = append(attributes, semconv.ErrorTypeKey.String(errorTypeOfOutcome(o)))
+		span.SetStatus(codes.Error, "")
+	}
+	span.SetAttributes(attributes...)
+}
+
+// errorTypeOfOutcome returns the status code of an outcome that is no success, or the
+// error.type of its error.
+func errorTypeOfOutcome(o *durable.Outcome) string {
+	if name := errorTypeOfStatus(o.Status); name != "" {
+		return name
+	}
+	if name := resilienthttp.ErrorType(o.Err); name != "" {
+		return name
+	}
+	return other
 }

@@ -24,7 +24,7 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 )
 
-// recording is an Instrumentation that remembers what it is told.
+// recording is an Instrumentation that keeps all spans and metrics.
 type recording struct {
 	Instrumentation
 
@@ -40,7 +40,7 @@ func record() *recording {
 	return r
 }
 
-// allEnded requires that no span is open.
+// allEnded requires that each span has ended once.
 func (r *recording) allEnded(tb testing.TB) {
 	tb.Helper()
 	ended := map[string]bool{}
@@ -54,8 +54,8 @@ func (r *recording) allEnded(tb testing.TB) {
 	}
 }
 
-// tree is all spans that have ended, as text: children under their parents, in the order
-// of their starts, with their attributes, events and times since the first's start.
+// tree returns all ended spans as text: children below their parents, in the order of their
+// starts, with attributes, events and the time since the first start.
 func (r *recording) tree() string {
 	spans := r.spans.Ended()
 	sort.SliceStable(spans, func(i, j int) bool { return spans[i].StartTime().Before(spans[j].StartTime()) })
@@ -95,8 +95,8 @@ func pairs(attributes []attribute.KeyValue) string {
 	return strings.Join(texts, " ")
 }
 
-// metrics is what is collected: "name{attributes}" and its value, of histograms the sum,
-// with the count behind "#".
+// metrics returns the value of each series, by "name{attributes}". The value of a histogram is
+// its sum. Its count has the key "#name{attributes}".
 func (r *recording) metrics(tb testing.TB) map[string]float64 {
 	tb.Helper()
 	var all metricdata.ResourceMetrics
@@ -136,7 +136,7 @@ func buckets[N int64 | float64](to map[string]float64, name string, from []metri
 	}
 }
 
-// total is the sum of all series of a metric; "#" in front of its name: of all counts.
+// total returns the sum of all series of a metric. With "#name" it is the sum of the counts.
 func total(all map[string]float64, name string) (sum float64) {
 	for series, value := range all {
 		if strings.HasPrefix(series, name+"{") {
@@ -146,13 +146,13 @@ func total(all map[string]float64, name string) (sum float64) {
 	return sum
 }
 
-// near requires that two figures are the same but for how they were added up.
+// near requires that two numbers are equal, except for rounding.
 func near(tb testing.TB, want, got float64, what ...any) {
 	tb.Helper()
 	require.InDelta(tb, want, got, 1e-6, what...)
 }
 
-// everything is all that was told, as text.
+// everything returns all spans and metrics as text.
 func (r *recording) everything(tb testing.TB) string {
 	tb.Helper()
 	var all metricdata.ResourceMetrics
@@ -169,7 +169,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// answer is a step of a script: after some time, a status or an error.
+// answer is a step of a script: a status or an error after some time.
 type answer struct {
 	after  time.Duration
 	status int
@@ -177,8 +177,8 @@ type answer struct {
 	header []string // in pairs
 }
 
-// script is a Base that gives each request that comes the next answer, and then the last
-// one again; it heeds contexts.
+// script returns a Base that gives each request the next answer, and the last one to all later
+// requests. It returns when the context ends.
 func script(answers ...answer) *scripted { return &scripted{answers: answers} }
 
 type scripted struct {
@@ -224,7 +224,7 @@ func get(tb testing.TB, ctx context.Context, url string) *http.Request {
 	return req
 }
 
-// called makes a call, and closes its response.
+// called makes a call and closes the body of its response.
 func called(tb testing.TB, rt http.RoundTripper, req *http.Request) error {
 	tb.Helper()
 	resp, err := rt.RoundTrip(req)
@@ -234,7 +234,7 @@ func called(tb testing.TB, rt http.RoundTripper, req *http.Request) error {
 	return err
 }
 
-// every waits as long before each retry.
+// every returns a Policy with a constant backoff.
 func every(d time.Duration) resilienthttp.Policy {
 	return resilienthttp.Policy{Backoff: resilienthttp.Constant(d)}
 }

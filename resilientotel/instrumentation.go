@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/propagation"
@@ -16,101 +17,107 @@ import (
 	"github.com/resilienthttp/resilienthttp/durable"
 )
 
-// ScopeName is that of the instrumentation, in traces and metrics.
+// ScopeName is the name of the instrumentation scope in traces and metrics.
 const ScopeName = "github.com/resilienthttp/resilienthttp/resilientotel"
 
 const defaultMaxScopes = 100
 
-// Instrumentation makes Transports and server parts tell OpenTelemetry what they do. The
-// zero value tells the global providers. It is safe for concurrent use; its fields are
-// read at its first use and must not change after it, and it must not be copied.
+// Instrumentation records traces and metrics of Transports and server-side parts. The zero
+// value uses the global providers. One Instrumentation is enough for a program.
 //
-// One Instrumentation is enough for a program. What is known of one scope by several
-// Transports that it wraps is told together: requests in flight are added up, of all else
-// the worst is told.
+// If several wrapped Transports know the same scope, the numbers of attempts and waiting
+// calls are added up. Of breakers, retry budgets and quotas the worst is exported.
+//
+// An Instrumentation is safe for concurrent use. Its fields are read at its first use and
+// must not be changed after it. It must not be copied.
 type Instrumentation struct {
-	// Tracers make the spans. nil: the global TracerProvider.
+	// TracerProvider creates the spans. Default: the global provider.
 	TracerProvider trace.TracerProvider
 
-	// Meters make the metrics. nil: the global MeterProvider.
+	// MeterProvider creates the metrics. Default: the global provider.
 	MeterProvider metric.MeterProvider
 
-	// Propagator puts an attempt's span into its headers. nil: the global one.
+	// Propagator writes the span of an attempt into its headers. Default: the Options', or
+	// the global propagator.
 	Propagator propagation.TextMapPropagator
 
-	// MaxScopes is how many hosts, and how many scopes, have a name of their own in
-	// metrics; all that come later are "_OTHER". 0 means 100; negative: no limit, for
-	// programs that know whom they call.
+	// Options are options of otelhttp for the attempts, such as filters, a formatter of span
+	// names or attributes. They are applied first, so the TracerProvider, MeterProvider and
+	// Propagator above replace those in Options. Options may export what this package does
+	// not, such as paths. They are not used for a Base that is an otelhttp.Transport.
+	Options []otelhttp.Option
+
+	// MaxScopes is the maximum number of hosts, and of scopes, with their own value in
+	// metrics. All later ones have the value "_OTHER". Default: 100. A negative number means
+	// no limit.
 	MaxScopes int
 
 	once sync.Once
 	*instruments
 
-	// A collection asks under a lock of the SDK's, which to register takes, too: so that is
-	// done under a lock of its own, and never under mu.
-	registering sync.Mutex
-	observes    metric.Registration // nil: nothing is observed
+	// The SDK calls collect under a lock that RegisterCallback also takes. So registering is
+	// not protected by mu, which collect takes.
+	registering  sync.Mutex
+	registration metric.Registration // nil: not registered
 
 	mu       sync.Mutex
 	wrapped  map[*resilienthttp.Transport]*client
-	watched  []*durable.Engine
-	shedders []shedder
+	engines  []*durable.Engine
+	shedders []namedShedder
 }
 
-// instruments are what an Instrumentation tells with.
+// instruments are the providers and instruments of an Instrumentation.
 type instruments struct {
 	tracers    trace.TracerProvider
 	meters     metric.MeterProvider
 	propagator propagation.TextMapPropagator
+	options    []otelhttp.Option
 	tracer     trace.Tracer
 
-	scopes  names
-	servers servers
+	scopes   names
+	attempts attemptAttributes
+	starts   table[callKind, callStart]
 
-	calls  *callMetrics
-	states *stateMetrics
-	server *serverMetrics
-
+	calls     *callMetrics
+	states    *stateMetrics
+	server    *serverMetrics
 	admission *admissionMetrics
 }
 
 // start reads the fields.
 func (i *Instrumentation) start() {
 	i.once.Do(func() {
-		n := &instruments{tracers: i.TracerProvider, meters: i.MeterProvider, propagator: i.Propagator}
+		n := &instruments{tracers: i.TracerProvider, meters: i.MeterProvider, propagator: i.Propagator, options: i.Options}
 		if n.tracers == nil {
 			n.tracers = otel.GetTracerProvider()
 		}
 		if n.meters == nil {
 			n.meters = otel.GetMeterProvider()
 		}
-		most := cmp.Or(i.MaxScopes, defaultMaxScopes)
-		n.scopes.most, n.servers.most = most, most
+		limit := cmp.Or(i.MaxScopes, defaultMaxScopes)
+		n.scopes.limit, n.attempts.maxServers = limit, limit
 		n.tracer = n.tracers.Tracer(ScopeName)
-		m := maker{n.meters.Meter(ScopeName)}
-		n.admission = newAdmissionMetrics(m)
-		n.calls, n.states, n.server = newCallMetrics(m, most), newStateMetrics(m), newServerMetrics(m)
+		m := meter{n.meters.Meter(ScopeName)}
+		n.calls, n.states = newCallMetrics(m, limit), newStateMetrics(m)
+		n.server, n.admission = newServerMetrics(m), newAdmissionMetrics(m)
 		i.instruments = n
 	})
 }
 
-// Wrap makes a Transport tell what it does, and returns the RoundTripper to use in its
-// place: an http.Client's Transport. It must be called before t's first use, and changes
-// two of its fields. Base is put into otelhttp, NewBase where it is nil; a Base that is an
-// otelhttp.Transport stays as it is, and its spans lack what otelhttp does not know. Trace
-// gets hooks more, which run before those that it has.
+// Wrap instruments a Transport and returns the RoundTripper to use instead of it, as the
+// Transport of an http.Client. It must be called before the first use of t. It sets t.Base to
+// otelhttp around the Base that t had, and adds hooks to t.Trace, which run before those that
+// t had. A Base that is an otelhttp.Transport is kept, and its spans have otelhttp's own
+// attributes only. A nil t is a new Transport. The same t can be wrapped more than once.
 //
-// What is wrapped twice is wrapped once. A nil t is a new Transport.
-//
-// The RoundTripper keeps to the contract of the Transport, and forwards
-// CloseIdleConnections.
+// The RoundTripper obeys the rules of the Transport and forwards CloseIdleConnections.
 func (i *Instrumentation) Wrap(t *resilienthttp.Transport) http.RoundTripper {
 	i.start()
 	if t == nil {
 		t = &resilienthttp.Transport{}
 	}
 	c := i.wrap(t)
-	i.observe()
+	i.register()
 	return c
 }
 
@@ -128,51 +135,48 @@ func (i *Instrumentation) wrap(t *resilienthttp.Transport) *client {
 	return c
 }
 
-// Unregister ends what is observed whenever metrics are collected: the state of wrapped
-// Transports, the figures of watched Engines and Shedders. These can be forgotten then.
-// Their spans, and the metrics of what they do, go on. Another Wrap or Watch observes anew,
-// for what was not wrapped or watched before: what was would be told of twice.
+// Unregister ends the export of gauges: the state of wrapped Transports, watched Engines and
+// watched Shedders, which may then be garbage collected. Spans and all other metrics continue.
+// A later Wrap or Watch exports the gauges of what it adds. What was wrapped or watched before
+// must not be wrapped or watched again.
 func (i *Instrumentation) Unregister() {
 	i.registering.Lock()
 	defer i.registering.Unlock()
-	if i.observes != nil {
-		if err := i.observes.Unregister(); err != nil {
+	if i.registration != nil {
+		if err := i.registration.Unregister(); err != nil {
 			otel.Handle(err)
 		}
-		i.observes = nil
+		i.registration = nil
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.wrapped, i.watched, i.shedders = nil, nil, nil
+	i.wrapped, i.engines, i.shedders = nil, nil, nil
 }
 
-// observe has the meter ask, if it does not yet.
-func (i *Instrumentation) observe() {
+// register registers collect, if it is not registered.
+func (i *Instrumentation) register() {
 	i.registering.Lock()
 	defer i.registering.Unlock()
-	if i.observes != nil {
+	if i.registration != nil {
 		return
 	}
-	observes, err := i.meters.Meter(ScopeName).RegisterCallback(i.collect, i.observables()...)
+	all := slices.Concat(i.states.all(), i.server.all(), i.admission.all())
+	registration, err := i.meters.Meter(ScopeName).RegisterCallback(i.collect, all...)
 	if err != nil {
 		otel.Handle(err)
 		return
 	}
-	i.observes = observes
+	i.registration = registration
 }
 
-func (i *Instrumentation) observables() []metric.Observable {
-	return slices.Concat(i.states.all(), i.server.all(), []metric.Observable{i.admission.limit})
-}
-
-// collect is called whenever metrics are collected.
+// collect observes all gauges. The SDK calls it at each collection.
 func (i *Instrumentation) collect(ctx context.Context, o metric.Observer) error {
 	i.mu.Lock()
 	transports := make([]*resilienthttp.Transport, 0, len(i.wrapped))
 	for t := range i.wrapped {
 		transports = append(transports, t)
 	}
-	engines, shedders := slices.Clone(i.watched), slices.Clone(i.shedders)
+	engines, shedders := slices.Clone(i.engines), slices.Clone(i.shedders)
 	i.mu.Unlock()
 	i.states.observe(o, transports, &i.scopes)
 	i.admission.observe(o, shedders)

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,12 +19,12 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 )
 
-// TestT4Cardinality: whatever the hosts, ports, scopes, methods, buckets and codes are.
-func TestT4Cardinality(t *testing.T) {
-	const most, hosts = 10, 300
+// T4: the number of series is bounded for any hosts, ports, scopes, methods and buckets.
+func TestCardinality(t *testing.T) {
+	const limit, hosts = 10, 300
 	synctest.Test(t, func(t *testing.T) {
 		r := record()
-		r.MaxScopes = most
+		r.MaxScopes = limit
 		n := 0
 		rt := r.Wrap(&resilienthttp.Transport{Policy: resilienthttp.Policy{MaxAttempts: -1}, Base: roundTripper(func(req *http.Request) (*http.Response, error) {
 			n++
@@ -42,21 +42,20 @@ func TestT4Cardinality(t *testing.T) {
 			name, _, _ := strings.Cut(s, "{")
 			series[name]++
 		}
-		for name, least := range map[string]int{
-			"http.client.request.duration": most + 1, "http.client.request.body.size": most + 1, "resilienthttp.client.call.duration": most + 1,
-			"resilienthttp.client.in_flight": most + 1, "resilienthttp.client.breaker.state": most + 1, "resilienthttp.client.budget.room": most + 1,
+		for name, want := range map[string]int{
+			"http.client.request.duration": limit + 1, "http.client.request.body.size": limit + 1, "resilienthttp.client.call.duration": limit + 1,
+			"resilienthttp.client.active_attempts": limit + 1, "resilienthttp.client.breaker.state": limit + 1, "resilienthttp.client.retry_budget.remaining": limit + 1,
 		} {
-			require.Equal(t, least, series[name], name)
+			require.Equal(t, want, series[name], name)
 		}
-		require.LessOrEqual(t, series["resilienthttp.client.quota.remaining"], (most+1)*(mostBuckets+1))
-		require.Contains(t, r.metrics(t), "resilienthttp.client.in_flight{scope=_OTHER}")
+		require.LessOrEqual(t, series["resilienthttp.client.quota.remaining"], (limit+1)*(maxBuckets+1))
+		require.Contains(t, r.metrics(t), "resilienthttp.client.active_attempts{resilienthttp.scope=_OTHER}")
 		all := r.metrics(t)
-		near(t, float64(2*hosts), total(all, "#http.client.request.duration"), "and all are counted")
+		near(t, float64(2*hosts), total(all, "#http.client.request.duration"), "all are counted")
 		near(t, float64(2*hosts), total(all, "#resilienthttp.client.call.duration"))
 	})
 }
 
-// TestMaxScopes: zero is a hundred, negative all.
 func TestMaxScopes(t *testing.T) {
 	for most, want := range map[int]int{0: 101, -1: 150, 7: 8} {
 		synctest.Test(t, func(t *testing.T) {
@@ -68,7 +67,7 @@ func TestMaxScopes(t *testing.T) {
 			}
 			n := 0
 			for series := range r.metrics(t) {
-				if strings.HasPrefix(series, "resilienthttp.client.in_flight{") {
+				if strings.HasPrefix(series, "resilienthttp.client.active_attempts{") {
 					n++
 				}
 			}
@@ -77,28 +76,28 @@ func TestMaxScopes(t *testing.T) {
 	}
 }
 
-// TestT8NumbersAgree: metrics, State, Trace and Budget say the same of the same calls.
-func TestT8NumbersAgree(t *testing.T) {
+// T8: metrics, State, Trace and Budget agree about the same calls.
+func TestNumbersAgree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := record()
-		var told struct {
+		var seen struct {
 			sync.Mutex
-			calls, attempts, retries, waits, refused, stops, hedges, changes int
-			queued, waited, latency                                          time.Duration
+			calls, attempts, retries, rejected, denied, hedges, changes int
+			queueWait, retryWait, latency                               time.Duration
 		}
-		// No 429: hedges are not sent in the minute after one.
+		// No 429: in the minute after one, no hedges are sent.
 		statuses := []int{200, 503, 200, 500, 200, 425, 200, 200, 404, 200, 503, 503}
 		n := 0
 		tr := &resilienthttp.Transport{
 			Base: roundTripper(func(req *http.Request) (*http.Response, error) {
-				told.Lock()
+				seen.Lock()
 				n++
 				status := statuses[n%len(statuses)]
 				slow := n%17 == 0
 				if req.URL.Host == "down.test" {
 					status = 500
 				}
-				told.Unlock()
+				seen.Unlock()
 				if slow {
 					select {
 					case <-time.After(5 * time.Second):
@@ -111,23 +110,23 @@ func TestT8NumbersAgree(t *testing.T) {
 			Hedge: &resilienthttp.Hedge{Delay: time.Second, MaxRatio: -1}, RateLimit: &resilienthttp.RateLimit{Limit: 30, Burst: 1},
 			Breaker: &resilienthttp.Breaker{MinRequests: 10},
 			Trace: &resilienthttp.Trace{
-				AttemptDone:   func(a *resilienthttp.Attempt) { told.Lock(); told.attempts++; told.Unlock() },
-				Rejected:      func(*resilienthttp.Call) { told.Lock(); told.refused++; told.Unlock() },
-				BreakerChange: func(resilienthttp.BreakerChange) { told.Lock(); told.changes++; told.Unlock() },
+				AttemptDone:   func(a *resilienthttp.Attempt) { seen.Lock(); seen.attempts++; seen.Unlock() },
+				Rejected:      func(*resilienthttp.Call) { seen.Lock(); seen.rejected++; seen.Unlock() },
+				BreakerChange: func(resilienthttp.BreakerChange) { seen.Lock(); seen.changes++; seen.Unlock() },
 				CallDone: func(c *resilienthttp.Call) {
-					told.Lock()
-					defer told.Unlock()
-					queued, _, waited := c.Timings()
-					told.calls, told.queued, told.waited, told.latency = told.calls+1, told.queued+queued, told.waited+waited, told.latency+c.Latency
+					seen.Lock()
+					defer seen.Unlock()
+					queueWait, _, retryWait := c.Timings()
+					seen.calls, seen.queueWait, seen.retryWait, seen.latency = seen.calls+1, seen.queueWait+queueWait, seen.retryWait+retryWait, seen.latency+c.Latency
 					for i, a := range c.Attempts {
 						switch {
 						case a.Hedge:
-							told.hedges++
+							seen.hedges++
 						case i > 0:
-							told.retries++
+							seen.retries++
 						}
 						if a.StopReason != nil {
-							told.stops++
+							seen.denied++
 						}
 					}
 				},
@@ -149,7 +148,7 @@ func TestT8NumbersAgree(t *testing.T) {
 					require.True(t, ok)
 				}
 			})
-			if i%6 == 5 { // the last of a handful stands in line for those before it
+			if i%6 == 5 { // the last of six calls waits for those before it
 				time.Sleep(600 * time.Millisecond)
 			}
 		}
@@ -157,42 +156,42 @@ func TestT8NumbersAgree(t *testing.T) {
 		synctest.Wait()
 		all, state := r.metrics(t), tr.State()
 		for name, want := range map[string]float64{
-			"#resilienthttp.client.call.duration": float64(told.calls), "#http.client.request.duration": float64(told.attempts),
-			"resilienthttp.client.call.duration": told.latency.Seconds(), "resilienthttp.client.retries": float64(told.retries),
-			"resilienthttp.client.refusals": float64(told.refused), "resilienthttp.client.stops": float64(told.stops),
-			"resilienthttp.client.hedges": float64(told.hedges), "resilienthttp.client.breaker.transitions": float64(told.changes),
-			"resilienthttp.client.wait.duration": (told.queued + told.waited).Seconds(), "resilienthttp.client.in_flight": 0,
+			"#resilienthttp.client.call.duration": float64(seen.calls), "#http.client.request.duration": float64(seen.attempts),
+			"resilienthttp.client.call.duration": seen.latency.Seconds(), "resilienthttp.client.retries": float64(seen.retries),
+			"resilienthttp.client.rejections": float64(seen.rejected), "resilienthttp.client.retries.denied": float64(seen.denied),
+			"resilienthttp.client.hedges": float64(seen.hedges), "resilienthttp.client.breaker.transitions": float64(seen.changes),
+			"resilienthttp.client.wait.duration": (seen.queueWait + seen.retryWait).Seconds(), "resilienthttp.client.active_attempts": 0,
 		} {
 			near(t, want, total(all, name), name)
-			if name != "resilienthttp.client.in_flight" {
-				require.Positive(t, want, "%s: it proves nothing", name)
+			if name != "resilienthttp.client.active_attempts" {
+				require.Positive(t, want, "%s: the test proves nothing", name)
 			}
 		}
-		require.Equal(t, 120, told.calls)
+		require.Equal(t, 120, seen.calls)
 		for _, s := range state.Scopes {
-			scope := "{scope=" + s.Scope + "}"
+			scope := "{resilienthttp.scope=" + s.Scope + "}"
 			near(t, float64(s.Breaker.State), all["resilienthttp.client.breaker.state"+scope])
-			near(t, s.Budget.Remaining, all["resilienthttp.client.budget.room"+scope])
+			near(t, s.Budget.Remaining, all["resilienthttp.client.retry_budget.remaining"+scope])
 			for _, q := range s.Quotas {
-				near(t, float64(q.Remaining), all["resilienthttp.client.quota.remaining{bucket="+q.Bucket+" scope="+s.Scope+"}"])
+				near(t, float64(q.Remaining), all["resilienthttp.client.quota.remaining{resilienthttp.quota.bucket="+q.Bucket+" resilienthttp.scope="+s.Scope+"}"])
 			}
 		}
 		require.Equal(t, []string{"down.test", "up.test"}, []string{state.Scopes[0].Scope, state.Scopes[1].Scope})
-		require.Positive(t, all["resilienthttp.client.wait.duration{for=line scope=up.test}"])
-		require.Positive(t, all["resilienthttp.client.wait.duration{for=backoff scope=up.test}"])
-		require.Zero(t, all["resilienthttp.client.wait.duration{for=quota scope=up.test}"])
+		require.Positive(t, all["resilienthttp.client.wait.duration{resilienthttp.scope=up.test resilienthttp.wait.cause=local_limit}"])
+		require.Positive(t, all["resilienthttp.client.wait.duration{resilienthttp.scope=up.test resilienthttp.wait.cause=backoff}"])
+		require.Zero(t, all["resilienthttp.client.wait.duration{resilienthttp.scope=up.test resilienthttp.wait.cause=quota}"])
 		spans := 0
 		for _, s := range r.spans.Ended() {
 			if s.SpanKind().String() == "client" {
 				spans++
 			}
 		}
-		require.Equal(t, told.attempts, spans)
+		require.Equal(t, seen.attempts, spans)
 	})
 }
 
-// TestT8Budget: what the Budget counts is what was repeated, and what is in flight is so.
-func TestT8Budget(t *testing.T) {
+// T8: the retry budget and the active attempts agree with State.
+func TestBudgetAndActiveAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, tr := record(), &resilienthttp.Transport{
 			Base: script(answer{after: time.Second, status: 500}), Breaker: never(), Budget: &resilienthttp.Budget{Ratio: 1, MinTokens: 10, Static: true},
@@ -203,69 +202,67 @@ func TestT8Budget(t *testing.T) {
 			require.NoError(t, called(t, rt, get(t, t.Context(), url)))
 		}
 		all, of := r.metrics(t), tr.State().Scopes[0]
-		near(t, 3.0, all["resilienthttp.client.retries{reason=500 scope=api.test:8443}"])
+		near(t, 3.0, all["resilienthttp.client.retries{resilienthttp.retry.reason=500 resilienthttp.scope=api.test:8443}"])
 		near(t, 3.0, total(all, "#resilienthttp.client.call.duration"))
-		near(t, of.Budget.Remaining, all["resilienthttp.client.budget.room{scope=api.test:8443}"])
-		near(t, 3.0, all["resilienthttp.client.stops{reason=max_attempts scope=api.test:8443}"])
+		near(t, of.Budget.Remaining, all["resilienthttp.client.retry_budget.remaining{resilienthttp.scope=api.test:8443}"])
+		near(t, 3.0, all["resilienthttp.client.retries.denied{resilienthttp.scope=api.test:8443 resilienthttp.stop_reason=max_attempts}"])
 		inBackground(t, rt, url)
 		time.Sleep(500 * time.Millisecond)
-		near(t, 1.0, r.metrics(t)["resilienthttp.client.in_flight{scope=api.test:8443}"])
+		near(t, 1.0, r.metrics(t)["resilienthttp.client.active_attempts{resilienthttp.scope=api.test:8443}"])
 		require.Equal(t, 1, tr.State().Scopes[0].InFlight)
 		time.Sleep(time.Minute)
 	})
 }
 
-// TestWhatIsCounted: hedges by whether they won, retries by what failed before them, copies
-// of what is slow, and the waits of those that waited, and of nobody else.
-func TestWhatIsCounted(t *testing.T) {
+func TestHedgesRetriesAndWaits(t *testing.T) {
 	const s = time.Second
-	refused := answer{status: 503}
+	unavailable := answer{status: 503}
 	for _, row := range []struct {
 		name      string
 		transport *resilienthttp.Transport
 		base      *scripted
-		cancel    time.Duration // of the last call; 0: not
+		cancel    time.Duration // of the last call; 0: no
 		calls     int
 		want      map[string]float64
 	}{
 		{
-			"a hedge that wins", &resilienthttp.Transport{Hedge: &resilienthttp.Hedge{Delay: s}}, script(answer{after: 5 * s, status: 200}, answer{status: 200}), 0, 1,
-			map[string]float64{"hedges{scope=api.test:8443 won=true}": 1},
+			"hedge is first: won", &resilienthttp.Transport{Hedge: &resilienthttp.Hedge{Delay: s}}, script(answer{after: 5 * s, status: 200}, answer{status: 200}), 0, 1,
+			map[string]float64{"hedges{resilienthttp.hedge.won=true resilienthttp.scope=api.test:8443}": 1},
 		},
 		{
-			"a hedge that loses", &resilienthttp.Transport{Hedge: &resilienthttp.Hedge{Delay: s}}, script(answer{after: 2 * s, status: 200}, answer{after: 5 * s, status: 200}), 0, 1,
-			map[string]float64{"hedges{scope=api.test:8443 won=false}": 1},
+			"hedge is second: lost", &resilienthttp.Transport{Hedge: &resilienthttp.Hedge{Delay: s}}, script(answer{after: 2 * s, status: 200}, answer{after: 5 * s, status: 200}), 0, 1,
+			map[string]float64{"hedges{resilienthttp.hedge.won=false resilienthttp.scope=api.test:8443}": 1},
 		},
 		{
-			"a retry behind a hedge", &resilienthttp.Transport{Hedge: &resilienthttp.Hedge{Delay: s}, Policy: every(s)},
+			"retry after a hedge: the reason is the attempt's", &resilienthttp.Transport{Hedge: &resilienthttp.Hedge{Delay: s}, Policy: every(s)},
 			script(answer{after: 2 * s, status: 502}, answer{after: 2 * s, status: 503}, answer{status: 200}), 0, 1,
 			map[string]float64{
-				"hedges{scope=api.test:8443 won=false}": 1, "retries{reason=502 scope=api.test:8443}": 1,
-				"wait.duration{for=backoff scope=api.test:8443}": 2, // the hedge's second among it
+				"hedges{resilienthttp.hedge.won=false resilienthttp.scope=api.test:8443}": 1, "retries{resilienthttp.retry.reason=502 resilienthttp.scope=api.test:8443}": 1,
+				"wait.duration{resilienthttp.scope=api.test:8443 resilienthttp.wait.cause=backoff}": 2, // with the second of the hedge
 			},
 		},
 		{
-			"a copy of what is slow", &resilienthttp.Transport{}, script(answer{after: time.Hour}, answer{status: 200}), time.Minute, 1,
-			map[string]float64{"retries{reason=slow scope=api.test:8443}": 1},
+			"copy beside a slow attempt: hedge_slow_attempt", &resilienthttp.Transport{}, script(answer{after: time.Hour}, answer{status: 200}), time.Minute, 1,
+			map[string]float64{"retries{resilienthttp.retry.reason=hedge_slow_attempt resilienthttp.scope=api.test:8443}": 1},
 		},
 		{
-			"an error", &resilienthttp.Transport{Policy: every(s)}, script(answer{err: &net.OpError{Op: "dial", Err: errors.New("x")}}, answer{status: 200}), 0, 1,
-			map[string]float64{"retries{reason=not_connected scope=api.test:8443}": 1, "wait.duration{for=backoff scope=api.test:8443}": 1},
+			"error: its error.type", &resilienthttp.Transport{Policy: every(s)}, script(answer{err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}}, answer{status: 200}), 0, 1,
+			map[string]float64{"retries{resilienthttp.retry.reason=connection_refused resilienthttp.scope=api.test:8443}": 1, "wait.duration{resilienthttp.scope=api.test:8443 resilienthttp.wait.cause=backoff}": 1},
 		},
 		{
-			"given up in line for the own limit", &resilienthttp.Transport{RateLimit: &resilienthttp.RateLimit{Limit: 0.1, Burst: 1}}, script(answer{status: 200}), 3 * s, 2,
-			map[string]float64{"wait.duration{for=line scope=api.test:8443}": 3},
+			"canceled in the queue for RateLimit.Limit: local_limit", &resilienthttp.Transport{RateLimit: &resilienthttp.RateLimit{Limit: 0.1, Burst: 1}}, script(answer{status: 200}), 3 * s, 2,
+			map[string]float64{"wait.duration{resilienthttp.scope=api.test:8443 resilienthttp.wait.cause=local_limit}": 3},
 		},
 		{
-			"given up in line for a quota", &resilienthttp.Transport{},
+			"canceled in the queue for a quota: quota", &resilienthttp.Transport{},
 			script(answer{status: 200, header: []string{"X-RateLimit-Limit", "1", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "30"}}), 3 * s, 2,
-			map[string]float64{"wait.duration{for=quota scope=api.test:8443}": 3},
+			map[string]float64{"wait.duration{resilienthttp.scope=api.test:8443 resilienthttp.wait.cause=quota}": 3},
 		},
 		{
-			"a retry in line for the own limit", &resilienthttp.Transport{RateLimit: &resilienthttp.RateLimit{Limit: 0.1, Burst: 1}, Policy: every(s)}, script(refused, answer{status: 200}), 0, 1,
+			"retry in the queue: backoff and local_limit", &resilienthttp.Transport{RateLimit: &resilienthttp.RateLimit{Limit: 0.1, Burst: 1}, Policy: every(s)}, script(unavailable, answer{status: 200}), 0, 1,
 			map[string]float64{
-				"retries{reason=503 scope=api.test:8443}": 1, "wait.duration{for=backoff scope=api.test:8443}": 1,
-				"wait.duration{for=line scope=api.test:8443}": 9,
+				"retries{resilienthttp.retry.reason=503 resilienthttp.scope=api.test:8443}": 1, "wait.duration{resilienthttp.scope=api.test:8443 resilienthttp.wait.cause=backoff}": 1,
+				"wait.duration{resilienthttp.scope=api.test:8443 resilienthttp.wait.cause=local_limit}": 9,
 			},
 		},
 	} {
@@ -286,7 +283,7 @@ func TestWhatIsCounted(t *testing.T) {
 				got := map[string]float64{}
 				for series, v := range r.metrics(t) {
 					series, of := strings.CutPrefix(series, "resilienthttp.client.")
-					if of && (strings.HasPrefix(series, "retries") || strings.HasPrefix(series, "hedges") || strings.HasPrefix(series, "wait")) {
+					if of && (strings.HasPrefix(series, "retries") || strings.HasPrefix(series, "hedges") || strings.HasPrefix(series, "wait.")) {
 						got[series] = v
 					}
 				}
@@ -299,20 +296,18 @@ func TestWhatIsCounted(t *testing.T) {
 	}
 }
 
-// TestQuotaWithoutLimit: what nobody has said is not told.
-func TestQuotaWithoutLimit(t *testing.T) {
-	buckets, sum := &names{most: mostBuckets}, scopeSum{}
+func TestScopeSum(t *testing.T) {
+	buckets, sum := &names{limit: maxBuckets}, scopeSum{}
 	sum.add(&resilienthttp.ScopeState{Quotas: []resilienthttp.QuotaStatus{{Bucket: "requests"}}}, buckets)
-	require.Empty(t, sum.left)
+	require.Empty(t, sum.quotas)
 	for _, state := range []resilienthttp.BreakerState{resilienthttp.StateClosed, resilienthttp.StateOpen, resilienthttp.StateHalfOpen} {
 		sum.add(&resilienthttp.ScopeState{Breaker: resilienthttp.BreakerStatus{State: state}}, buckets)
 	}
-	require.EqualValues(t, resilienthttp.StateOpen, sum.breaker, "the worst")
+	require.EqualValues(t, resilienthttp.StateOpen, sum.breaker, "the worst state")
 }
 
-// TestTransportInside: what a Transport in another's Base does is not told of the outer
-// one's call.
-func TestTransportInside(t *testing.T) {
+// A Transport in the Base of another one does not add to the call of the outer one.
+func TestTransportInBase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		outer, inner := record(), record()
 		inside := &resilienthttp.Transport{Base: script(answer{status: 200}), RateLimit: &resilienthttp.RateLimit{Limit: 0.1, Burst: 1}}
@@ -321,12 +316,12 @@ func TestTransportInside(t *testing.T) {
 		for range 2 {
 			require.NoError(t, called(t, rt, get(t, t.Context(), url)))
 		}
-		require.NotContains(t, outer.tree(), "queued resilienthttp.attempt")
+		require.NotContains(t, outer.tree(), "* queued")
 		near(t, 2, total(inner.metrics(t), "#resilienthttp.client.call.duration"))
 	})
 }
 
-// inBackground makes a call, whatever comes of it.
+// inBackground makes a call and ignores the result.
 func inBackground(t *testing.T, rt http.RoundTripper, to string) {
 	t.Helper()
 	req := get(t, t.Context(), to)
@@ -337,24 +332,25 @@ func inBackground(t *testing.T, rt http.RoundTripper, to string) {
 	}()
 }
 
-// TestSeveralTransports: of one scope, what is in flight is added up, and the worst told.
+// Of a scope of several Transports, the active attempts are added up, and the worst of the rest
+// is exported.
 func TestSeveralTransports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := record()
-		well := r.Wrap(&resilienthttp.Transport{Base: script(answer{after: time.Second, status: 200, header: []string{"X-RateLimit-Limit", "9", "X-RateLimit-Remaining", "7", "X-RateLimit-Reset", "3600"}})})
-		ill := r.Wrap(&resilienthttp.Transport{
+		healthy := r.Wrap(&resilienthttp.Transport{Base: script(answer{after: time.Second, status: 200, header: []string{"X-RateLimit-Limit", "9", "X-RateLimit-Remaining", "7", "X-RateLimit-Reset", "3600"}})})
+		failing := r.Wrap(&resilienthttp.Transport{
 			Base:   script(answer{after: time.Second, status: 500, header: []string{"X-RateLimit-Limit", "9", "X-RateLimit-Remaining", "4", "X-RateLimit-Reset", "3600"}}),
 			Policy: resilienthttp.Policy{MaxAttempts: -1}, Breaker: &resilienthttp.Breaker{MinRequests: 1, FailureRatio: 0.01}, Budget: &resilienthttp.Budget{Ratio: -1},
 		})
-		for _, rt := range []http.RoundTripper{well, ill} {
+		for _, rt := range []http.RoundTripper{healthy, failing} {
 			inBackground(t, rt, "http://api.test/")
 		}
 		time.Sleep(500 * time.Millisecond)
-		near(t, 2.0, r.metrics(t)["resilienthttp.client.in_flight{scope=api.test}"])
+		near(t, 2.0, r.metrics(t)["resilienthttp.client.active_attempts{resilienthttp.scope=api.test}"])
 		time.Sleep(time.Second)
 		all := r.metrics(t)
-		near(t, 2.0, all["resilienthttp.client.breaker.state{scope=api.test}"])
-		near(t, 1.0, all["resilienthttp.client.breaker.transitions{scope=api.test to=open}"])
+		near(t, 2.0, all["resilienthttp.client.breaker.state{resilienthttp.scope=api.test}"])
+		near(t, 1.0, all["resilienthttp.client.breaker.transitions{resilienthttp.breaker.to=open resilienthttp.scope=api.test}"])
 		left := slices.Collect(func(yield func(float64) bool) {
 			for series, v := range all {
 				if strings.HasPrefix(series, "resilienthttp.client.quota.remaining") && !yield(v) {
@@ -363,52 +359,7 @@ func TestSeveralTransports(t *testing.T) {
 			}
 		})
 		require.Equal(t, []float64{4}, left)
-		room, known := all["resilienthttp.client.budget.room{scope=api.test}"]
-		require.True(t, known && room >= 0, "that of the one that has a cap")
+		remaining, known := all["resilienthttp.client.retry_budget.remaining{resilienthttp.scope=api.test}"]
+		require.True(t, known && remaining >= 0, "the budget with a limit")
 	})
-}
-
-// TestWords: each end has its word, and no error more.
-func TestWords(t *testing.T) {
-	failed := func(e resilienthttp.Error) *resilienthttp.Call { return &resilienthttp.Call{Err: &e} }
-	for name, row := range map[string]struct {
-		call             *resilienthttp.Call
-		errType, outcome string
-	}{
-		"breaker":            {failed(resilienthttp.Error{Reason: resilienthttp.ErrBreakerOpen}), "breaker_open", outcomeRefused},
-		"rate limit":         {failed(resilienthttp.Error{Reason: resilienthttp.ErrRateLimited}), "rate_limited", outcomeRefused},
-		"a turn too late":    {failed(resilienthttp.Error{Reason: resilienthttp.ErrDeadline, Err: resilienthttp.ErrRateLimited}), "deadline", outcomeRefused},
-		"deadline":           {failed(resilienthttp.Error{Reason: resilienthttp.ErrDeadline, Err: context.DeadlineExceeded}), "deadline", outcomeTimedOut},
-		"canceled":           {failed(resilienthttp.Error{Err: context.Canceled}), "canceled", outcomeCanceled},
-		"a breaker inside":   {failed(resilienthttp.Error{Reason: resilienthttp.ErrBreakerOpen, Err: &resilienthttp.Error{Reason: resilienthttp.ErrBreakerOpen}}), "breaker_open", outcomeFailed},
-		"a limit inside":     {failed(resilienthttp.Error{Reason: resilienthttp.ErrRateLimited, Err: &resilienthttp.Error{Reason: resilienthttp.ErrRateLimited}}), "rate_limited", outcomeFailed},
-		"attempts spent":     {failed(resilienthttp.Error{Reason: resilienthttp.ErrMaxAttempts, Err: errors.New("x")}), "_OTHER", outcomeFailed},
-		"attempt timeout":    {failed(resilienthttp.Error{Reason: resilienthttp.ErrAttemptTimeout, Err: resilienthttp.ErrAttemptTimeout}), "attempt_timeout", outcomeFailed},
-		"another's error":    {&resilienthttp.Call{Err: errors.New("x")}, "_OTHER", outcomeFailed},
-		"an odd status":      {&resilienthttp.Call{Response: &http.Response{StatusCode: 1000}}, "_OTHER", outcomeSuccess},
-		"a status":           {&resilienthttp.Call{Response: &http.Response{StatusCode: http.StatusNotFound}}, "404", outcomeSuccess},
-		"what is unfinished": {failed(resilienthttp.Error{Reason: resilienthttp.ErrNotReplayable}), "not_replayable", outcomeFailed},
-	} {
-		t.Run(name, func(t *testing.T) {
-			require.Equal(t, row.errType, errorType(row.call))
-			require.Equal(t, row.outcome, outcomeOf(row.call))
-		})
-	}
-	for err, want := range map[error]string{
-		nil: "", resilienthttp.ErrBreakerOpen: "breaker_open", resilienthttp.ErrRateLimited: "rate_limited", resilienthttp.ErrDeadline: "deadline",
-		resilienthttp.ErrAttemptTimeout: "attempt_timeout", resilienthttp.ErrReadTimeout: "read_timeout", resilienthttp.ErrMaxAttempts: "max_attempts",
-		resilienthttp.ErrBudgetExhausted: "budget_exhausted", resilienthttp.ErrNotReplayable: "not_replayable", resilienthttp.ErrNotIdempotent: "not_idempotent",
-		resilienthttp.ErrRetryAfter: "retry_after", resilienthttp.ErrSingleAttempt: "single_attempt", context.Canceled: "_OTHER",
-	} {
-		require.Equal(t, want, sentinelName(err))
-	}
-	require.Equal(t, []string{"closed", "half_open", "open", other}, []string{
-		stateName(resilienthttp.StateClosed), stateName(resilienthttp.StateHalfOpen), stateName(resilienthttp.StateOpen), stateName(math.MaxInt8),
-	})
-	for given, want := range map[string]string{
-		"https://api.test/a?b#c": "https://api.test", "https://api.test": "https://api.test", "http://a.test:80?x": "http://a.test:80",
-		"http://[::1]:8/x": "http://[::1]:8", "mailto:somebody@example.com": "mailto:", "": ":", "unix:///run/x": "unix://",
-	} {
-		require.Equal(t, want, origin(given), given)
-	}
 }

@@ -20,9 +20,9 @@ import (
 	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
-// TestT2NothingIsLeftOpen: whatever a hook, a Base or a caller does.
-func TestT2NothingIsLeftOpen(t *testing.T) {
-	boom := func() { panic("boom") }
+// T2: no span stays open after a panic of a hook, a broken Base, a 101 or a cancellation.
+func TestNoOpenSpan(t *testing.T) {
+	fail := func() { panic("boom") }
 	failing := script(answer{status: 503}, answer{status: 200})
 	for name, row := range map[string]struct {
 		transport *resilienthttp.Transport
@@ -30,12 +30,12 @@ func TestT2NothingIsLeftOpen(t *testing.T) {
 		panics    bool
 		call      func(t *testing.T, rt http.RoundTripper, req *http.Request)
 	}{
-		"AttemptStart panics": {transport: &resilienthttp.Transport{Trace: &resilienthttp.Trace{AttemptStart: func(*resilienthttp.Attempt) { boom() }}}, panics: true},
-		"AttemptDone panics":  {transport: &resilienthttp.Transport{Trace: &resilienthttp.Trace{AttemptDone: func(*resilienthttp.Attempt) { boom() }}}, panics: true},
-		"RetryWait panics":    {transport: &resilienthttp.Transport{Trace: &resilienthttp.Trace{RetryWait: func(*resilienthttp.Attempt) { boom() }}}, panics: true},
-		"CallDone panics":     {transport: &resilienthttp.Transport{Trace: &resilienthttp.Trace{CallDone: func(*resilienthttp.Call) { boom() }}}, panics: true},
+		"AttemptStart panics": {transport: &resilienthttp.Transport{Trace: &resilienthttp.Trace{AttemptStart: func(*resilienthttp.Attempt) { fail() }}}, panics: true},
+		"AttemptDone panics":  {transport: &resilienthttp.Transport{Trace: &resilienthttp.Trace{AttemptDone: func(*resilienthttp.Attempt) { fail() }}}, panics: true},
+		"RetryWait panics":    {transport: &resilienthttp.Transport{Trace: &resilienthttp.Trace{RetryWait: func(*resilienthttp.Attempt) { fail() }}}, panics: true},
+		"CallDone panics":     {transport: &resilienthttp.Transport{Trace: &resilienthttp.Trace{CallDone: func(*resilienthttp.Call) { fail() }}}, panics: true},
 		"a context's hook panics": {ctx: func(ctx context.Context) context.Context {
-			return resilienthttp.WithTrace(ctx, &resilienthttp.Trace{AttemptDone: func(*resilienthttp.Attempt) { boom() }})
+			return resilienthttp.WithTrace(ctx, &resilienthttp.Trace{AttemptDone: func(*resilienthttp.Attempt) { fail() }})
 		}, panics: true},
 		"Classify panics": {transport: &resilienthttp.Transport{Policy: resilienthttp.Policy{Classify: func(*resilienthttp.Attempt) resilienthttp.Verdict { panic("boom") }}}, panics: true},
 		"Base panics":     {transport: &resilienthttp.Transport{Base: roundTripper(func(*http.Request) (*http.Response, error) { panic("boom") })}, panics: true},
@@ -92,7 +92,7 @@ func TestT2NothingIsLeftOpen(t *testing.T) {
 			_, err := rt.RoundTrip(nil)
 			require.Error(t, err)
 		}},
-		"cancelled in line": {
+		"canceled in the queue": {
 			transport: &resilienthttp.Transport{RateLimit: &resilienthttp.RateLimit{Limit: 0.1, Burst: 1}},
 			call: func(t *testing.T, rt http.RoundTripper, req *http.Request) {
 				require.NoError(t, called(t, rt, req))
@@ -139,8 +139,8 @@ type conn struct{ bytes.Buffer }
 
 func (*conn) Close() error { return nil }
 
-// TestT2BrokenBase: what a broken Base returns is judged as without instrumentation.
-func TestT2BrokenBase(t *testing.T) {
+// The result of a broken Base is that of a Transport that is not wrapped.
+func TestBrokenBase(t *testing.T) {
 	for name, base := range map[string]roundTripper{
 		"nothing": func(*http.Request) (*http.Response, error) { return nil, nil },
 		"no body": func(r *http.Request) (*http.Response, error) {
@@ -157,9 +157,8 @@ func TestT2BrokenBase(t *testing.T) {
 	}
 }
 
-// TestT2RandomScripts: servers that do what they like, clients that do too, and no span
-// that is open in the end.
-func TestT2RandomScripts(t *testing.T) {
+// T2: no span stays open after random scripts of servers and clients.
+func TestNoOpenSpan_randomScripts(t *testing.T) {
 	scripts, each := 2000, 50
 	if raceEnabled || testing.Short() {
 		scripts = 200
@@ -203,7 +202,7 @@ func randomScript(t *testing.T, rnd *rand.Rand) {
 	for range calls {
 		randomCall(t, rnd, rt, server.URL)
 	}
-	time.Sleep(time.Minute) // what is drained aside is over
+	time.Sleep(time.Minute) // bodies that are read in the background end
 	synctest.Wait()
 	r.allEnded(t)
 	all := 0
@@ -238,7 +237,7 @@ func randomReply(rnd *rand.Rand) http.Handler {
 
 func randomCall(t *testing.T, rnd *rand.Rand, rt http.RoundTripper, to string) {
 	t.Helper()
-	defer func() { _ = recover() }() // of the hook that panics
+	defer func() { _ = recover() }() // from the hook
 	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+rnd.IntN(30))*time.Second)
 	defer cancel()
 	if rnd.IntN(4) == 0 {

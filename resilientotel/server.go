@@ -12,41 +12,40 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
-// TraceIdempotency returns hooks for an idempotency.Handler, Executor or Sweeper. They
-// count, and tell the span of the request, otelhttp.NewHandler's say, what was done with it:
-// resilienthttp.disposition, and the hash of its key. also are hooks that are called after
-// them; nil: none.
+// TraceIdempotency returns hooks for an idempotency.Handler, Executor or Sweeper. They count
+// requests by disposition. On the span of a request, such as that of otelhttp.NewHandler, they
+// set resilienthttp.disposition and the hash of the key. The hooks of also run after them. also
+// may be nil.
 func (i *Instrumentation) TraceIdempotency(also *idempotency.Trace) *idempotency.Trace {
 	i.start()
 	t := idempotency.Trace{}
 	if also != nil {
 		t = *also
 	}
-	t.Done = then(i.keyed, t.Done)
+	t.Done = then(i.requestDone, t.Done)
 	return &t
 }
 
-// keyed is a hook.
-func (i *Instrumentation) keyed(e *idempotency.Event) {
+// requestDone is a hook.
+func (i *Instrumentation) requestDone(e *idempotency.Event) {
 	ctx := context.Background()
 	if e.Request != nil {
 		ctx = e.Request.Context()
 	}
-	i.server.requests.Add(ctx, 1, i.server.dispositions.of(string(e.Disposition)).add...)
+	i.server.requests.Add(ctx, 1, i.server.requestSeries.of(string(e.Disposition)).add...)
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
-		attributes := []attribute.KeyValue{attribute.String("resilienthttp.disposition", string(e.Disposition))}
+		attributes := []attribute.KeyValue{keyDisposition.String(string(e.Disposition))}
 		if hash := e.KeyHash(); hash != "" {
-			attributes = append(attributes, keyHashKey.String(hash))
+			attributes = append(attributes, keyKeyHash.String(hash))
 		}
 		span.SetAttributes(attributes...)
 	}
 }
 
-// Watch makes an Engine tell what it does, and what its Store holds whenever metrics are
-// collected, which asks the Store to count. It must be called before e's first use, and
-// changes two of its fields: Trace gets a hook more, which runs before those that it has,
-// and each of Gateways one around it that makes a span of each send and each question,
-// above those of the calls that it makes.
+// Watch exports the attempts of an Engine, and the contents of its Store, which it queries at
+// each collection. It must be called before the first use of e. It adds a hook to e.Trace,
+// which runs before those that e has. It wraps each of e.Gateways, so that each send and each
+// status query has a span above those of its calls.
 func (i *Instrumentation) Watch(e *durable.Engine) {
 	i.start()
 	if i.watches(e) {
@@ -56,38 +55,38 @@ func (i *Instrumentation) Watch(e *durable.Engine) {
 	if e.Trace != nil {
 		t = *e.Trace
 	}
-	t.Changed = then(i.changed, t.Changed)
+	t.Changed = then(i.intentChanged, t.Changed)
 	e.Trace = &t
 	gateways := make(map[string]durable.Gateway, len(e.Gateways))
 	for name, g := range e.Gateways {
 		gateways[name] = i.gateway(name, g, e.Policy)
 	}
 	e.Gateways = gateways
-	i.watch(e) // which may use it at once
-	i.observe()
+	i.addEngine(e) // a collection may use it from now on
+	i.register()
 }
 
 func (i *Instrumentation) watches(e *durable.Engine) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return slices.Contains(i.watched, e)
+	return slices.Contains(i.engines, e)
 }
 
-func (i *Instrumentation) watch(e *durable.Engine) {
+func (i *Instrumentation) addEngine(e *durable.Engine) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.watched = append(i.watched, e)
+	i.engines = append(i.engines, e)
 }
 
-// changed is a hook.
-func (i *Instrumentation) changed(c *driver.Change) {
-	ended := c.FinishedAttempt
-	if ended == nil {
+// intentChanged is a hook.
+func (i *Instrumentation) intentChanged(c *driver.Change) {
+	finished := c.FinishedAttempt
+	if finished == nil {
 		return
 	}
-	end := attemptEnd{class: ended.Class.String()}
-	if ended.Code != "" {
-		end.code = i.server.codes.of(ended.Code)
+	result := attemptResult{class: finished.Class.String()}
+	if finished.Code != "" {
+		result.code = i.server.codes.of(finished.Code)
 	}
-	i.server.attempts.Add(context.Background(), 1, i.server.ends.of(end).add...)
+	i.server.attempts.Add(context.Background(), 1, i.server.attemptSeries.of(result).add...)
 }

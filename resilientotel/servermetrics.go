@@ -11,7 +11,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/durable"
 )
 
-// serverMetrics are those of the server parts.
+// serverMetrics are the metrics of the packages idempotency and durable.
 type serverMetrics struct {
 	requests metric.Int64Counter // of package idempotency
 	attempts metric.Int64Counter // of package durable
@@ -19,34 +19,34 @@ type serverMetrics struct {
 	oldest   metric.Float64ObservableGauge
 	held     metric.Int64ObservableGauge
 
-	codes        *names
-	dispositions labels[string]
-	ends         labels[attemptEnd]
+	codes         *names
+	requestSeries seriesTable[string]
+	attemptSeries seriesTable[attemptResult]
 }
 
-// attemptEnd is what durable's attempts are told apart by. A code may be missing.
-type attemptEnd struct{ class, code string }
+// attemptResult are the attributes of a finished attempt of package durable. The code may be
+// empty.
+type attemptResult struct{ class, code string }
 
-// mostCodes is how many codes are told: the other side chooses them.
-const mostCodes = 64
+// maxCodes is the maximum number of codes. Providers choose them.
+const maxCodes = 64
 
-func newServerMetrics(m maker) *serverMetrics {
+func newServerMetrics(m meter) *serverMetrics {
 	s := &serverMetrics{
-		requests: m.counter("resilienthttp.server.idempotency.requests", "{request}", "Requests and messages with a key, by what was done with them."),
-		attempts: m.counter("resilienthttp.durable.attempts", "{attempt}", "Sends and questions that are over, by what came of them."),
-		intents: must(m.Int64ObservableGauge("resilienthttp.durable.intents", metric.WithUnit("{intent}"),
-			metric.WithDescription("Intents in the store, by their state. All who share a store tell the same."))),
-		oldest: must(m.Float64ObservableGauge("resilienthttp.durable.oldest_due", metric.WithUnit("s"),
-			metric.WithDescription("For how long the intent has been due that has been due longest; 0: none is."))),
-		held: must(m.Int64ObservableGauge("resilienthttp.durable.gateways.held", metric.WithUnit("{gateway}"),
-			metric.WithDescription("Gateways that a person or the Engine holds, by gateway and holder."))),
-		codes: &names{most: mostCodes},
+		requests: m.counter(metricIdempotency, "{request}", "Requests and messages with an idempotency key, by disposition."),
+		attempts: m.counter(metricDurableAttempts, "{attempt}", "Finished sends and status queries, by class and code."),
+		intents: m.gauge(metricIntents, "{intent}",
+			"Intents in the store, by state. Processes with the same store export the same number."),
+		oldest: must(m.Float64ObservableGauge(metricOldestDue, metric.WithUnit("s"),
+			metric.WithDescription("Time since the oldest due intent became due. 0: no intent is due."))),
+		held:  m.gauge(metricGatewaysHeld, "{gateway}", "Held gateways, by gateway and holder."),
+		codes: &names{limit: maxCodes},
 	}
-	s.dispositions.attributes = func(d string) []attribute.KeyValue { return []attribute.KeyValue{attribute.String("disposition", d)} }
-	s.ends.attributes = func(e attemptEnd) []attribute.KeyValue {
-		attributes := []attribute.KeyValue{attribute.String("class", e.class)}
-		if e.code != "" {
-			attributes = append(attributes, attribute.String("code", e.code))
+	s.requestSeries.attributes = func(d string) []attribute.KeyValue { return []attribute.KeyValue{keyDisposition.String(d)} }
+	s.attemptSeries.attributes = func(r attemptResult) []attribute.KeyValue {
+		attributes := []attribute.KeyValue{keyClass.String(r.class)}
+		if r.code != "" {
+			attributes = append(attributes, keyCode.String(r.code))
 		}
 		return attributes
 	}
@@ -57,54 +57,60 @@ func (m *serverMetrics) all() []metric.Observable {
 	return []metric.Observable{m.intents, m.oldest, m.held}
 }
 
-// statsTime is how long a store may take to count.
-const statsTime = 5 * time.Second
+// statsTimeout is the maximum time for the queries of one collection.
+const statsTimeout = 5 * time.Second
 
-// observe asks each Engine once. What several have is added up.
+// engineSum is the state of all watched Engines.
+type engineSum struct {
+	known  bool
+	counts map[durable.State]int64
+	oldest time.Duration
+	held   map[attribute.Set]bool
+}
+
+// observe queries each Engine once, and adds up the results.
 func (m *serverMetrics) observe(ctx context.Context, o metric.Observer, engines []*durable.Engine) error {
 	if len(engines) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, statsTime)
+	ctx, cancel := context.WithTimeout(ctx, statsTimeout)
 	defer cancel()
-	var (
-		failed error
-		counts = map[durable.State]int64{}
-		held   = map[attribute.Set]int64{}
-		oldest time.Duration
-		known  bool
-	)
+	var failed error
+	sum := engineSum{counts: map[durable.State]int64{}, held: map[attribute.Set]bool{}}
 	for _, e := range engines {
-		stats, err := e.Stats(ctx)
-		if err != nil {
-			failed = errors.Join(failed, err)
-			continue
-		}
-		holds, err := e.Holds(ctx)
-		failed = errors.Join(failed, err)
-		for i := range holds {
-			by := "person"
-			if holds[i].By == "" {
-				by = "engine"
-			}
-			held[attribute.NewSet(attribute.String("gateway", holds[i].Gateway), attribute.String("holder", by))] = 1
-		}
-		known = true
-		for state := durable.StatePending; state <= durable.StateCancelled; state++ {
-			counts[state] += int64(stats.States[state])
-		}
-		if !stats.Oldest.IsZero() {
-			oldest = max(oldest, stats.Now.Sub(stats.Oldest))
-		}
+		failed = errors.Join(failed, sum.add(ctx, e))
 	}
-	for attributes, n := range held {
-		o.ObserveInt64(m.held, n, metric.WithAttributeSet(attributes))
+	for attributes := range sum.held {
+		o.ObserveInt64(m.held, 1, metric.WithAttributeSet(attributes))
 	}
-	if known {
-		for state, count := range counts {
-			o.ObserveInt64(m.intents, count, metric.WithAttributeSet(attribute.NewSet(attribute.String("state", state.String()))))
+	if sum.known {
+		for state, count := range sum.counts {
+			o.ObserveInt64(m.intents, count, observed(keyState.String(state.String())))
 		}
-		o.ObserveFloat64(m.oldest, oldest.Seconds())
+		o.ObserveFloat64(m.oldest, sum.oldest.Seconds())
 	}
 	return failed
+}
+
+func (s *engineSum) add(ctx context.Context, e *durable.Engine) error {
+	stats, err := e.Stats(ctx)
+	if err != nil {
+		return err
+	}
+	s.known = true
+	for state := durable.StatePending; state <= durable.StateCancelled; state++ {
+		s.counts[state] += int64(stats.States[state])
+	}
+	if !stats.Oldest.IsZero() {
+		s.oldest = max(s.oldest, stats.Now.Sub(stats.Oldest))
+	}
+	holds, err := e.Holds(ctx)
+	for i := range holds {
+		holder := "person"
+		if holds[i].By == "" {
+			holder = "engine"
+		}
+		s.held[attribute.NewSet(keyGateway.String(holds[i].Gateway), keyHolder.String(holder))] = true
+	}
+	return err
 }

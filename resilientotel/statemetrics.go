@@ -7,72 +7,80 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 )
 
-// stateMetrics are what Transports know whenever metrics are collected.
+// stateMetrics are the metrics that are read from Transport.State at each collection.
 type stateMetrics struct {
-	breaker   metric.Int64ObservableGauge
-	room      metric.Float64ObservableGauge
-	remaining metric.Int64ObservableGauge
-	inFlight  metric.Int64ObservableUpDownCounter
+	breaker, remaining, limit metric.Int64ObservableGauge
+	budget                    metric.Float64ObservableGauge
+	active, waiting           metric.Int64ObservableUpDownCounter
 
 	buckets *names
 }
 
-// mostBuckets is how many names of quotas are told, of all scopes together: servers choose
-// them.
-const mostBuckets = 64
+// maxBuckets is the maximum number of quota names of all scopes. Servers choose the names.
+const maxBuckets = 64
 
-func newStateMetrics(m maker) *stateMetrics {
+func newStateMetrics(m meter) *stateMetrics {
 	return &stateMetrics{
-		breaker: must(m.Int64ObservableGauge("resilienthttp.client.breaker.state",
-			metric.WithDescription("The circuit: 0 closed, 1 half-open, 2 open. Short openings are in resilienthttp.client.breaker.transitions."))),
-		room: must(m.Float64ObservableGauge("resilienthttp.client.budget.room", metric.WithUnit("{retry}"),
+		breaker: m.gauge(metricBreakerState, "",
+			"State of the circuit breaker: 0 closed, 1 half-open, 2 open. Short openings are in "+metricTransitions+"."),
+		budget: must(m.Float64ObservableGauge(metricRetryBudget, metric.WithUnit("{retry}"),
 			metric.WithDescription("Tokens that remain for retries."))),
-		remaining: must(m.Int64ObservableGauge("resilienthttp.client.quota.remaining", metric.WithUnit("{request}"),
-			metric.WithDescription("What is left of a quota, as its server says, those in flight taken off."))),
-		inFlight: must(m.Int64ObservableUpDownCounter("resilienthttp.client.in_flight", metric.WithUnit("{attempt}"),
-			metric.WithDescription("Attempts that were sent and have neither response headers nor an error yet."))),
-		buckets: &names{most: mostBuckets},
+		remaining: m.gauge(metricQuotaRemaining, "{request}", "Requests that remain of a quota, without those in flight."),
+		limit:     m.gauge(metricQuotaLimit, "{request}", "Limit of a quota."),
+		active:    m.upDownCounter(metricActiveAttempts, "{attempt}", "Attempts without response headers or an error yet."),
+		waiting:   m.upDownCounter(metricWaitingCalls, "{call}", "Calls that wait now, by cause."),
+		buckets:   &names{limit: maxBuckets},
 	}
 }
 
 func (m *stateMetrics) all() []metric.Observable {
-	return []metric.Observable{m.breaker, m.room, m.remaining, m.inFlight}
+	return []metric.Observable{m.breaker, m.budget, m.remaining, m.limit, m.active, m.waiting}
 }
 
-// scopeSum is what is told of one scope.
+// scopeSum is the state of one scope in all wrapped Transports.
 type scopeSum struct {
-	breaker  int64
-	room     float64
-	capped   bool // room means something
-	inFlight int64
-	left     map[string]int64 // by bucket
+	breaker                      int64
+	budget                       float64
+	hasBudget                    bool
+	active, queued, retryWaiting int64
+	quotas                       map[string]quotaSum // by bucket
+}
+
+type quotaSum struct{ limit, remaining int64 }
+
+// isFuller reports whether a larger part of q is used than of p.
+func (q quotaSum) isFuller(p quotaSum) bool {
+	return float64(q.remaining)*float64(p.limit) < float64(p.remaining)*float64(q.limit)
 }
 
 func (s *scopeSum) add(of *resilienthttp.ScopeState, buckets *names) {
 	s.breaker = max(s.breaker, int64(of.Breaker.State))
-	s.inFlight += int64(of.InFlight)
-	if room := of.Budget.Remaining; room >= 0 {
-		if !s.capped || room < s.room {
-			s.room = room
+	s.active += int64(of.InFlight)
+	s.queued += int64(of.Queued)
+	s.retryWaiting += int64(of.RetryWaiting)
+	if remaining := of.Budget.Remaining; remaining >= 0 {
+		if !s.hasBudget || remaining < s.budget {
+			s.budget = remaining
 		}
-		s.capped = true
+		s.hasBudget = true
 	}
 	for i := range of.Quotas {
 		q := &of.Quotas[i]
 		if q.Limit == 0 {
 			continue
 		}
-		bucket := buckets.of(q.Bucket)
-		if left, known := s.left[bucket]; !known || q.Remaining < left {
-			if s.left == nil {
-				s.left = map[string]int64{}
-			}
-			s.left[bucket] = q.Remaining
+		bucket, sum := buckets.of(q.Bucket), quotaSum{q.Limit, q.Remaining}
+		if known, ok := s.quotas[bucket]; ok && !sum.isFuller(known) {
+			continue
 		}
+		if s.quotas == nil {
+			s.quotas = map[string]quotaSum{}
+		}
+		s.quotas[bucket] = sum
 	}
 }
 
-// observe asks each Transport once.
+// observe reads the state of each Transport once.
 func (m *stateMetrics) observe(o metric.Observer, transports []*resilienthttp.Transport, scopes *names) {
 	sums := map[string]*scopeSum{}
 	for _, t := range transports {
@@ -86,14 +94,22 @@ func (m *stateMetrics) observe(o metric.Observer, transports []*resilienthttp.Tr
 		}
 	}
 	for name, sum := range sums {
-		scope := metric.WithAttributeSet(attribute.NewSet(scopeKey.String(name)))
-		o.ObserveInt64(m.breaker, sum.breaker, scope)
-		o.ObserveInt64(m.inFlight, sum.inFlight, scope)
-		if sum.capped {
-			o.ObserveFloat64(m.room, sum.room, scope)
-		}
-		for bucket, left := range sum.left {
-			o.ObserveInt64(m.remaining, left, metric.WithAttributeSet(attribute.NewSet(scopeKey.String(name), attribute.String("bucket", bucket))))
-		}
+		m.observeScope(o, keyScope.String(name), sum)
+	}
+}
+
+func (m *stateMetrics) observeScope(o metric.Observer, scope attribute.KeyValue, sum *scopeSum) {
+	attributes := observed(scope)
+	o.ObserveInt64(m.breaker, sum.breaker, attributes)
+	o.ObserveInt64(m.active, sum.active, attributes)
+	o.ObserveInt64(m.waiting, sum.queued, observed(scope, keyWaitCause.String(waitRateLimit)))
+	o.ObserveInt64(m.waiting, sum.retryWaiting, observed(scope, keyWaitCause.String(waitBackoff)))
+	if sum.hasBudget {
+		o.ObserveFloat64(m.budget, sum.budget, attributes)
+	}
+	for bucket, q := range sum.quotas {
+		attributes := observed(scope, keyQuotaBucket.String(bucket))
+		o.ObserveInt64(m.remaining, q.remaining, attributes)
+		o.ObserveInt64(m.limit, q.limit, attributes)
 	}
 }

@@ -7,63 +7,58 @@ import (
 	"sync/atomic"
 )
 
-// table is a map that is read far more often than it grows: who reads takes no lock. It
-// never shrinks, so its keys must be bounded.
+// table is a map for keys that are read far more often than added. A reader takes no lock.
+// Entries are never removed, so the number of keys must be bounded.
 type table[K comparable, V any] struct {
-	read atomic.Pointer[map[K]V]
-	full atomic.Bool
-	mu   sync.Mutex // of those who add
+	entries atomic.Pointer[map[K]V]
+	full    atomic.Bool
+	adding  sync.Mutex
 }
 
 func (t *table[K, V]) get(key K) (v V, ok bool) {
-	if m := t.read.Load(); m != nil {
+	if m := t.entries.Load(); m != nil {
 		v, ok = (*m)[key]
 	}
 	return v, ok
 }
 
-// add adds what value makes for a key, unless somebody was quicker or the table has most
-// entries already; ok is whether it is there.
-func (t *table[K, V]) add(key K, most int, value func() (K, V)) (v V, ok bool) {
+// add returns the entry of a key. If there is none, and fewer than limit entries, it adds
+// what create returns. A negative limit is no limit. ok is false if the table is full.
+func (t *table[K, V]) add(key K, limit int, create func() (K, V)) (v V, ok bool) {
 	if t.full.Load() {
 		return t.get(key)
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.adding.Lock()
+	defer t.adding.Unlock()
 	if v, ok = t.get(key); ok {
 		return v, ok
 	}
 	grown := map[K]V{}
-	if m := t.read.Load(); m != nil {
-		if most >= 0 && len(*m) >= most {
+	if m := t.entries.Load(); m != nil {
+		if limit >= 0 && len(*m) >= limit {
 			t.full.Store(true)
 			return v, false
 		}
 		grown = maps.Clone(*m)
 	}
-	key, v = value()
+	key, v = create()
 	grown[key] = v
-	t.read.Store(&grown)
+	t.entries.Store(&grown)
 	return v, true
 }
 
-// other is what all values of an attribute are called that came when there were as many
-// as there may be.
-const other = "_OTHER"
-
-// names are the values of an attribute: the first so many, and other. Negative: any number.
+// names limits the number of values of an attribute. Values beyond it become "_OTHER".
 type names struct {
-	most  int
+	limit int // negative: none
 	known table[string, string]
 }
 
-// of is what a name is called.
 func (n *names) of(name string) string {
 	if known, ok := n.known.get(name); ok {
 		return known
 	}
-	known, ok := n.known.add(name, n.most, func() (string, string) {
-		name = strings.Clone(name) // which may be a part of something large
+	known, ok := n.known.add(name, n.limit, func() (string, string) {
+		name = strings.Clone(name) // it may be a part of a long string
 		return name, name
 	})
 	if !ok {

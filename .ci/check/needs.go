@@ -32,6 +32,7 @@ func allNeeds() []need {
 		{"nginx", sbin, []string{"nginx-light"}, "the test of a server's restart"},
 		{"redis-server", nil, []string{"redis-server"}, "the tests of stores in Redis"},
 		{"chromium", nil, []string{"chromium"}, "looks at pages"},
+		{"promtool", nil, []string{"prometheus"}, "the tests of alerts"},
 	}
 }
 

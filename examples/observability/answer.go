@@ -10,24 +10,24 @@ import (
 	"time"
 )
 
-// state is what of the page's JSON is needed here.
+// state is the part of the page's JSON that this program reads.
 type state struct {
 	Transports []struct {
 		Scopes []struct {
-			Scope string `json:"scope"`
-			Held  *struct {
-				Refused bool      `json:"refused"`
-				Until   time.Time `json:"until"`
-				Why     string    `json:"why"`
-			} `json:"held"`
+			Scope   string `json:"scope"`
+			Blocked *struct {
+				Rejecting bool      `json:"rejecting"`
+				Until     time.Time `json:"until"`
+				Reason    string    `json:"reason"`
+			} `json:"blocked"`
 			Quotas []struct {
 				Bucket    string `json:"bucket"`
 				Limit     int64  `json:"limit"`
 				Remaining int64  `json:"remaining"`
 			} `json:"quotas"`
 			Slowest struct {
-				Latency float64 `json:"latency_seconds"`
-				Why     string  `json:"why"`
+				Latency     float64 `json:"latency_seconds"`
+				Explanation string  `json:"explanation"`
 			} `json:"slowest_call"`
 		} `json:"scopes"`
 	} `json:"transports"`
@@ -47,13 +47,13 @@ func read(ctx context.Context, client *http.Client, page string) (*state, error)
 	return &s, json.NewDecoder(resp.Body).Decode(&s)
 }
 
-// answer writes the three answers, and where they are found.
+// answer writes the three answers and their sources.
 func (w *watch) answer(ctx context.Context, out io.Writer, client *http.Client, page string, took time.Duration) error {
 	s, err := read(ctx, client, page)
 	if err != nil {
 		return err
 	}
-	record, span := w.lines.last("event=call_done", "scope=bank.example", "queue_wait="), w.spans.last(`"resilienthttp.queued"`)
+	record, span := w.lines.last("event=call_done", "scope=bank.example", "queue_wait="), w.spans.last(`"resilienthttp.queue_wait"`)
 	if record == "" || span == "" {
 		return errors.New("the slow call was not seen")
 	}
@@ -62,15 +62,15 @@ func (w *watch) answer(ctx context.Context, out io.Writer, client *http.Client, 
 	for _, t := range s.Transports {
 		for _, scope := range t.Scopes {
 			if scope.Scope == "bank.example" {
-				fmt.Fprintf(out, "%s  %.1f s  %s\n", scope.Scope, scope.Slowest.Latency, scope.Slowest.Why)
+				fmt.Fprintf(out, "%s  %.1f s  %s\n", scope.Scope, scope.Slowest.Latency, scope.Slowest.Explanation)
 			}
 		}
 	}
-	fmt.Fprint(out, "\nWhich hosts are refused now?\n\n")
+	fmt.Fprint(out, "\nWhich hosts are rejected now?\n\n")
 	for _, t := range s.Transports {
 		for _, scope := range t.Scopes {
-			if h := scope.Held; h != nil && h.Refused {
-				fmt.Fprintf(out, "the page  %s  until %s  %s\n", scope.Scope, h.Until.Format(time.TimeOnly), h.Why)
+			if b := scope.Blocked; b != nil && b.Rejecting {
+				fmt.Fprintf(out, "the page  %s  until %s  %s\n", scope.Scope, b.Until.Format(time.TimeOnly), b.Reason)
 			}
 		}
 	}
@@ -78,7 +78,7 @@ func (w *watch) answer(ctx context.Context, out io.Writer, client *http.Client, 
 	for _, t := range s.Transports {
 		for _, scope := range t.Scopes {
 			for _, q := range scope.Quotas {
-				fmt.Fprintf(out, "the page  %s  %s  %d of %d left\n", scope.Scope, q.Bucket, q.Remaining, q.Limit)
+				fmt.Fprintf(out, "the page  %s  %s  %d of %d remain\n", scope.Scope, q.Bucket, q.Remaining, q.Limit)
 			}
 		}
 	}

@@ -11,12 +11,12 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
-// outside is what the shop calls, on a network in memory.
+// outside are the servers that the shop calls, on a network in memory.
 type outside struct{ bank, mail *faulttest.Server }
 
-const customers = 20 // in a window of the bank's quota
+const customers = 20 // the limit of the bank's quota in a window
 
-// openOutside starts the bank, a smaller sister of quickstart's, and the mail service.
+// openOutside starts a bank like that of quickstart, and the mail service.
 func openOutside(w *watch, window time.Duration) *outside {
 	var number atomic.Int64
 	charges := idempotency.NewHandler(new(idempotency.Memory), func(*http.Request) (string, error) { return "the shop", nil },
@@ -26,7 +26,7 @@ func openOutside(w *watch, window time.Duration) *outside {
 				http.Error(rw, "not an order", http.StatusBadRequest)
 				return
 			}
-			time.Sleep(5 * time.Millisecond) // what its work would take
+			time.Sleep(5 * time.Millisecond) // the time of its work
 			rw.WriteHeader(http.StatusCreated)
 			fmt.Fprintf(rw, `{"id":"ch_%06d","reference":%q}`, number.Add(1), order.Reference)
 		}))

@@ -1,20 +1,19 @@
-// Observability asks three questions of a shop that charges its customers through a bank
-// and writes to them through a mail service: why did that call take ten seconds, which
-// hosts are refused now, and how full is the quota?
+// Observability answers three questions about a shop that charges its customers through a bank
+// and sends letters through a mail service. Why did a call take ten seconds? Which hosts are
+// rejected now? How much of the quota is used?
 //
-// Run it from the root of the repository; it needs nothing but Go, and about ten seconds:
+// Run it from the root of the repository. It needs Go only, and takes about ten seconds:
 //
 //	go run ./examples/observability
 //	go run ./examples/observability -once -window 3s
 //
-// The bank lets through 20 requests in ten seconds, and says so; the mail service is down.
-// The shop charges 21 customers. The program shows what became of the last one in the log,
-// in the call's span as OpenTelemetry's stdout exporter writes it, and on the state page.
-// Then it goes on trading, so that there is something to see: open the page that it names.
-// Ctrl-C ends it.
+// The bank allows 20 requests in ten seconds and advertises that. The mail service is down. The
+// shop charges 21 customers. The program shows the last charge in the log, in the call's span
+// from OpenTelemetry's stdout exporter, and on the state page. Then it continues, so that you
+// can open the page. Ctrl-C ends it.
 //
-// What to read: telemetry.go is all that an application needs to be seen. shop.go is the
-// application, bank.go what it calls: servers of package faulttest, in memory.
+// telemetry.go is what an application needs for observability. shop.go is the application.
+// bank.go has the servers that it calls, which are in memory and of package faulttest.
 package main
 
 import (
@@ -32,10 +31,10 @@ import (
 
 func main() {
 	p := program{out: os.Stdout, client: new(http.Client)}
-	flag.DurationVar(&p.window, "window", 10*time.Second, "of the bank's quota: how long the last customer waits, about")
-	address := flag.String("address", "127.0.0.1:0", "where the page is served")
+	flag.DurationVar(&p.window, "window", 10*time.Second, "window of the bank's quota: about the wait of the last customer")
+	address := flag.String("address", "127.0.0.1:0", "address of the page")
 	flag.BoolVar(&p.once, "once", false, "end after the answers")
-	flag.BoolVar(&p.metrics, "metrics", false, "write all metrics, too, at the end")
+	flag.BoolVar(&p.metrics, "metrics", false, "also write all metrics at the end")
 	flag.Parse()
 	if p.window <= 0 || flag.NArg() > 0 {
 		flag.Usage()
@@ -54,13 +53,13 @@ func main() {
 type program struct {
 	out     io.Writer
 	window  time.Duration
-	listen  func() (net.Listener, error) // for the page
-	client  *http.Client                 // which reaches it
+	listen  func() (net.Listener, error) // of the page
+	client  *http.Client                 // for requests to the page
 	once    bool
 	metrics bool
 }
 
-// run trades, says what was seen, and goes on trading until ctx ends.
+// run trades, writes the answers, and continues to trade until ctx ends.
 func (p program) run(ctx context.Context) error {
 	w := newWatch()
 	outside := openOutside(w, p.window)
@@ -86,8 +85,8 @@ func (p program) run(ctx context.Context) error {
 		return err
 	}
 	if !p.once {
-		fmt.Fprintf(p.out, "\nThe shop goes on. Look at %s?refresh=2, and end it with Ctrl-C.\n", page)
-		shop.goOn(ctx, p.window)
+		fmt.Fprintf(p.out, "\nThe shop continues. Look at %s?refresh=2, and end it with Ctrl-C.\n", page)
+		shop.keepTrading(ctx, p.window)
 	}
 	if p.metrics {
 		err = w.writeMetrics(context.WithoutCancel(ctx), p.out)

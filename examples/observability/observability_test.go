@@ -22,22 +22,21 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
-// The program itself, in a bubble, where only what it waits for takes time: each question
-// has its answer in what it writes, and on the page as a stranger sees it in a browser.
+// Each question has its answer in the output of the program, and on the page in a browser.
 func TestThreeAnswers(t *testing.T) {
 	var out lines
 	var page []byte
 	synctest.Test(t, func(t *testing.T) { page = observe(t, &out) })
 
-	// Why did that call take so long? One line of log, one span and one row of the page.
+	// Why did the call take so long? One log record, one span and one row of the page.
 	require.Regexp(t, `msg="call done".* server\.address=bank\.example .*duration=(1\.99|2\.0)\d*s queue_wait=(1\.99\d*|2(\.0\d*)?)s in_flight=5ms retry_wait=0s http\.response\.status_code=201`, out.last("the log "))
 	requireSpan(t, strings.TrimPrefix(out.last("the span "), "the span  "))
-	const waited = `(1\.99|2(\.0\d*)?) s +It waited (1\.99\d*|2(\.0\d*)?) s in line for a turn, 5 ms for the server`
-	require.Regexp(t, `bank\.example  `+waited, out.last("in line for a turn"))
+	const waited = `(1\.99|2(\.0\d*)?) s +It waited (1\.99\d*|2(\.0\d*)?) s in the queue, 5 ms for the server`
+	require.Regexp(t, `bank\.example  `+waited, out.last("in the queue"))
 
-	// Which hosts are refused now, and how full is the quota?
-	require.Regexp(t, `mail\.example  until \d\d:\d\d:\d\d  Its circuit is open: 20 failures in 20 results, the last one status 502\.`, out.last("circuit is open"))
-	require.Regexp(t, `bank\.example  requests  19 of 20 left`, out.last("of 20 left"))
+	// Which hosts are rejected now, and how much of the quota is used?
+	require.Regexp(t, `mail\.example  until \d\d:\d\d:\d\d  The circuit is open: 20 failures in 20 attempts, the last one: status 502\.`, out.last("circuit is open"))
+	require.Regexp(t, `bank\.example  requests  19 of 20 remain`, out.last("of 20 remain"))
 
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(page) }))
 	defer server.Close()
@@ -47,13 +46,14 @@ func TestThreeAnswers(t *testing.T) {
 		text := chromium.Value[string](browser, t, `document.querySelector("`+section+`").innerText`)
 		return strings.Join(strings.Fields(text), " ")
 	}
-	require.Regexp(t, `Where the time of the slowest calls went .* bank\.example shop `+waited+`.* status 201`, shown("#slow"))
-	require.Regexp(t, `Refused or held back now .* mail\.example shop refused \d\d:\d\d:\d\d.* Its circuit is open: 20 failures in 20 results, the last one status 502\.`, shown("#held"))
-	require.Regexp(t, `How full the quotas are .* bank\.example shop requests 19 of 20 `, shown("#quotas"))
+	require.Regexp(t, `Slowest calls .* bank\.example shop `+waited+`.* status 201`, shown("#slow"))
+	require.Regexp(t, `What fails .* mail\.example shop .*502`, shown("#failing"))
+	require.Regexp(t, `Blocked scopes .* mail\.example shop \w+ \d\d:\d\d:\d\d.* The circuit is open: 20 failures in 20 attempts, the last one: status 502\.`, shown("#blocked"))
+	require.Regexp(t, `Quotas .* bank\.example shop requests 19 of 20 `, shown("#quotas"))
 	chromium.Legible(browser, t, map[string]string{"observability": server.URL}, "#quotas", map[int64]string{1280: "wide", 360: "narrow"})
 }
 
-// observe runs the program until the shop goes on, and returns the page as it is then.
+// observe runs the program until the shop continues, and returns the page of that time.
 func observe(t *testing.T, out *lines) []byte {
 	t.Helper()
 	network := memhttp.NewNetwork(t)
@@ -63,10 +63,10 @@ func observe(t *testing.T, out *lines) []byte {
 	ended := make(chan error, 1)
 	p := program{out: out, window: 2 * time.Second, listen: listen(network), client: client, metrics: true}
 	go func() { ended <- p.run(ctx) }()
-	for out.last("The shop goes on") == "" {
+	for out.last("The shop continues") == "" {
 		select {
 		case err := <-ended:
-			t.Fatalf("it has ended: %v\n%s", err, out.last(""))
+			t.Fatalf("the program has ended: %v\n%s", err, out.last(""))
 		case <-time.After(time.Millisecond):
 		}
 	}
@@ -86,8 +86,8 @@ func listen(network *memhttp.Network) func() (net.Listener, error) {
 	return func() (net.Listener, error) { return network.Listen("shop.example"), nil }
 }
 
-// requireSpan requires a span as the stdout exporter writes it, of a call that stood in
-// line for nearly all of its time.
+// requireSpan requires a span of the stdout exporter, of a call that waited in the queue for
+// nearly all of its time.
 func requireSpan(t *testing.T, text string) {
 	t.Helper()
 	var span struct {
@@ -100,14 +100,14 @@ func requireSpan(t *testing.T, text string) {
 		Events []struct{ Name string }
 	}
 	require.NoError(t, json.Unmarshal([]byte(text), &span), text)
-	said := map[string]any{}
+	values := map[string]any{}
 	for _, a := range span.Attributes {
-		said[a.Key] = a.Value.Value
+		values[a.Key] = a.Value.Value
 	}
 	require.Equal(t, "call POST", span.Name)
-	require.Equal(t, "bank.example", said["server.address"])
-	require.InDelta(t, span.EndTime.Sub(span.StartTime).Seconds()-.005, said["resilienthttp.queued"], 1e-6)
-	require.InDelta(t, 2, said["resilienthttp.queued"], .1)
+	require.Equal(t, "bank.example", values["server.address"])
+	require.InDelta(t, span.EndTime.Sub(span.StartTime).Seconds()-.005, values["resilienthttp.queue_wait"], 1e-6)
+	require.InDelta(t, 2, values["resilienthttp.queue_wait"], .1)
 	require.Equal(t, "queued", span.Events[0].Name)
 	require.NotContains(t, text, "shop:invoice", "the key is a hash")
 }

@@ -25,10 +25,10 @@ type shop struct {
 func newShop(w *watch, o *outside) *shop {
 	s := &shop{outside: o}
 	s.transport = &resilienthttp.Transport{
-		Base: o.bank.Transport(), // which reaches both
+		Base: o.bank.Transport(), // it reaches both servers
 		Breaker: &resilienthttp.Breaker{
-			// So that the page does not change while it is read: by default it looks every
-			// second or two whether a host is back.
+			// With the default, probes every second or two would change the page while you
+			// read it.
 			Cooldown: 30 * time.Second, MaxCooldown: 30 * time.Second,
 		},
 		Trace: resilienthttp.LogTrace(w.logger),
@@ -37,8 +37,8 @@ func newShop(w *watch, o *outside) *shop {
 	return s
 }
 
-// trade writes letters that nobody takes, and charges one customer more than the quota has
-// room for. It returns how long that one took.
+// trade sends letters that fail, and charges one customer more than the quota allows. It
+// returns the duration of that charge.
 func (s *shop) trade(ctx context.Context) (took time.Duration, err error) {
 	for range customers {
 		s.write(ctx)
@@ -54,8 +54,8 @@ func (s *shop) trade(ctx context.Context) (took time.Duration, err error) {
 	return time.Since(begun), errors.Join(errors.Join(failures...), err)
 }
 
-// goOn trades somewhat slower than the quota allows, until ctx ends.
-func (s *shop) goOn(ctx context.Context, window time.Duration) {
+// keepTrading trades more slowly than the quota allows, until ctx ends.
+func (s *shop) keepTrading(ctx context.Context, window time.Duration) {
 	every := time.NewTicker(window / (customers - customers/4))
 	defer every.Stop()
 	for {
@@ -64,7 +64,7 @@ func (s *shop) goOn(ctx context.Context, window time.Duration) {
 			return
 		case <-every.C:
 			s.write(ctx)
-			_ = s.charge(ctx) // the page tells of it
+			_ = s.charge(ctx) // the page shows errors
 		}
 	}
 }
@@ -78,7 +78,7 @@ func (s *shop) charge(ctx context.Context) error {
 	return err
 }
 
-// write sends a letter if that can be done at once: it is not worth a second attempt.
+// write sends a letter in a single attempt.
 func (s *shop) write(ctx context.Context) {
 	_, _ = s.post(resilienthttp.SingleAttempt(ctx), s.outside.mail.URL+"/letters", "Thank you!")
 }

@@ -24,13 +24,13 @@ import (
 	"github.com/resilienthttp/resilienthttp/statepage"
 )
 
-// watch is all that the program is seen with: a logger, OpenTelemetry, and the page.
+// watch is the observability of the program: a logger, OpenTelemetry, and the page.
 type watch struct {
 	logger          *slog.Logger
 	instrumentation *resilientotel.Instrumentation
 
 	lines  lines // of the log
-	spans  lines // as the stdout exporter writes them
+	spans  lines // of the stdout exporter
 	traces *sdktrace.TracerProvider
 	meters *metric.MeterProvider
 	reader *metric.ManualReader
@@ -41,7 +41,7 @@ func newWatch() *watch {
 	w.logger = slog.New(slog.NewTextHandler(&w.lines, nil))
 	exporter, err := stdouttrace.New(stdouttrace.WithWriter(&w.spans))
 	if err != nil {
-		panic(err) // its only options are those above
+		panic(err) // the writer is its only option
 	}
 	w.traces = sdktrace.NewTracerProvider(sdktrace.WithResource(resource.Empty()), sdktrace.WithSyncer(slowCalls{exporter}))
 	w.meters = metric.NewMeterProvider(metric.WithResource(resource.Empty()), metric.WithReader(w.reader))
@@ -49,7 +49,7 @@ func newWatch() *watch {
 	return w
 }
 
-// page is the state page of the shop's Transport.
+// page returns the state page of the shop's Transport.
 func (w *watch) page(t *resilienthttp.Transport) http.Handler {
 	return &statepage.Handler{Title: "the shop", Transports: map[string]*resilienthttp.Transport{"shop": t}}
 }
@@ -59,7 +59,7 @@ func (w *watch) close(ctx context.Context) error {
 	return errors.Join(w.traces.Shutdown(ctx), w.meters.Shutdown(ctx))
 }
 
-// writeMetrics writes all metrics as OpenTelemetry's stdout exporter does.
+// writeMetrics writes all metrics with OpenTelemetry's stdout exporter.
 func (w *watch) writeMetrics(ctx context.Context, out io.Writer) error {
 	exporter, err := stdoutmetric.New(stdoutmetric.WithWriter(out), stdoutmetric.WithPrettyPrint())
 	if err != nil {
@@ -72,11 +72,10 @@ func (w *watch) writeMetrics(ctx context.Context, out io.Writer) error {
 	return exporter.Export(ctx, &all)
 }
 
-// slow is what somebody may ask about.
+// slow is the duration from which a call is exported.
 const slow = 500 * time.Millisecond
 
-// slowCalls exports calls that took long, and leaves out the rest, lest the one that
-// somebody asks about is lost on the screen.
+// slowCalls exports the spans of slow calls only.
 type slowCalls struct{ sdktrace.SpanExporter }
 
 func (s slowCalls) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
@@ -90,7 +89,7 @@ func (s slowCalls) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpa
 	return nil
 }
 
-// lines are what was written, by line.
+// lines keeps a text that is written to it.
 type lines struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -102,7 +101,7 @@ func (l *lines) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
-// last is the last line that holds all of these.
+// last returns the last line with all of these words.
 func (l *lines) last(words ...string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
