@@ -21,7 +21,7 @@ func (s *simulation) running(d time.Duration) time.Duration {
 		if since := end % s.pause; end >= s.pause && since < pauseLength {
 			end += pauseLength - since
 		}
-		next := (end/s.pause + 1) * s.pause
+		next := end - end%s.pause + s.pause
 		if end+d < next {
 			return end + d - s.now
 		}
